@@ -1,0 +1,167 @@
+/* sql/dlock--1.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION dlock" to load this file. \quit
+
+----------------------------------------------------------------------------
+-- Storage
+----------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.dlock_store_handler(internal)
+    RETURNS pg_catalog.table_am_handler
+    AS 'MODULE_PATHNAME', 'dlock_sql_store_handler'
+    LANGUAGE C STRICT;
+COMMENT ON FUNCTION @extschema@.dlock_store_handler(internal)
+    IS 'table access method handler of the lease store';
+
+CREATE ACCESS METHOD dlock_store TYPE TABLE HANDLER @extschema@.dlock_store_handler;
+COMMENT ON ACCESS METHOD dlock_store
+    IS 'pages that hold leases, written in place; scans as empty and refuses DML';
+
+-- The pages of the leases.  It has no columns: what it holds is shown by the
+-- view dlock_leases.
+CREATE TABLE @extschema@.dlock_store () USING dlock_store;
+REVOKE ALL ON TABLE @extschema@.dlock_store FROM PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_store
+    IS 'durable pages of the leases; read them through dlock_leases';
+
+-- The authority for fencing tokens.  Its value is the end of the block that
+-- the server may hand out from memory, so it runs ahead of the last token.
+CREATE SEQUENCE @extschema@.dlock_token_seq AS pg_catalog.int8 MINVALUE 1 START WITH 1 NO CYCLE;
+REVOKE ALL ON SEQUENCE @extschema@.dlock_token_seq FROM PUBLIC;
+COMMENT ON SEQUENCE @extschema@.dlock_token_seq
+    IS 'end of the last block of fencing tokens reserved';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_token_seq', '');
+
+----------------------------------------------------------------------------
+-- Leases
+----------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.dlock_acquire(
+    name pg_catalog.text,
+    owner pg_catalog.text DEFAULT NULL,
+    ttl pg_catalog.interval DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0',
+    mode pg_catalog.text DEFAULT 'exclusive',
+    permits pg_catalog.int4 DEFAULT NULL,
+    reentry pg_catalog.text DEFAULT 'deny',
+    bind pg_catalog.text DEFAULT 'none',
+    lock_delay pg_catalog.interval DEFAULT '0',
+    min_hold pg_catalog.interval DEFAULT '0',
+    payload pg_catalog.jsonb DEFAULT NULL)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_acquire'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_acquire(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
+    IS 'acquire a lease; returns its fencing token, or NULL if the lock is held';
+
+CREATE FUNCTION @extschema@.dlock_renew(
+    name pg_catalog.text,
+    owner pg_catalog.text,
+    ttl pg_catalog.interval DEFAULT NULL)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_renew_owner'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_renew(pg_catalog.text, pg_catalog.text, pg_catalog.interval)
+    IS 'extend the lease that this owner holds; false if it holds none';
+
+CREATE FUNCTION @extschema@.dlock_renew(
+    name pg_catalog.text,
+    token pg_catalog.int8,
+    ttl pg_catalog.interval DEFAULT NULL)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_renew_token'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_renew(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
+    IS 'extend the lease with this token; false if it is no longer held';
+
+CREATE FUNCTION @extschema@.dlock_release(
+    name pg_catalog.text,
+    owner pg_catalog.text)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_release_owner'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_release(pg_catalog.text, pg_catalog.text)
+    IS 'release the lease that this owner holds; false if it holds none';
+
+CREATE FUNCTION @extschema@.dlock_release(
+    name pg_catalog.text,
+    token pg_catalog.int8)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_release_token'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_release(pg_catalog.text, pg_catalog.int8)
+    IS 'release the lease with this token; false if it is no longer held';
+
+CREATE FUNCTION @extschema@.dlock_check(
+    name pg_catalog.text,
+    token pg_catalog.int8)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_check'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_check(pg_catalog.text, pg_catalog.int8)
+    IS 'is the lease with this token live now?';
+
+CREATE FUNCTION @extschema@.dlock_renew_all(
+    owner pg_catalog.text,
+    ttl pg_catalog.interval DEFAULT NULL)
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_renew_all'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_renew_all(pg_catalog.text, pg_catalog.interval)
+    IS 'extend every lease of an owner; returns how many';
+
+CREATE FUNCTION @extschema@.dlock_release_all(
+    owner pg_catalog.text)
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_release_all'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_release_all(pg_catalog.text)
+    IS 'release every lease of an owner; returns how many';
+
+CREATE FUNCTION @extschema@.dlock_force_release(
+    name pg_catalog.text,
+    reason pg_catalog.text)
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_force_release'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_force_release(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_force_release(pg_catalog.text, pg_catalog.text)
+    IS 'end whatever lease is held on a name, for a reason that goes to the server log; returns how many';
+
+CREATE FUNCTION @extschema@.dlock_bump_epoch(
+    reason pg_catalog.text)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_bump_epoch'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text)
+    IS 'move fencing tokens to the next epoch, after a rollback that the server cannot notice; returns a number below all later tokens';
+
+----------------------------------------------------------------------------
+-- Looking
+----------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.dlock_lease_list(
+    OUT name pg_catalog.text,
+    OUT owner pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT mode pg_catalog.text,
+    OUT role pg_catalog.regrole,
+    OUT granted_at pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz,
+    OUT remaining pg_catalog.interval,
+    OUT ttl pg_catalog.interval,
+    OUT payload pg_catalog.jsonb)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_lease_list'
+    LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1000;
+COMMENT ON FUNCTION @extschema@.dlock_lease_list()
+    IS 'the live leases of this database';
+
+CREATE VIEW @extschema@.dlock_leases AS
+    SELECT name, owner, token, mode, role, granted_at, expires_at, remaining, ttl, payload
+      FROM @extschema@.dlock_lease_list();
+GRANT SELECT ON @extschema@.dlock_leases TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_leases
+    IS 'the live leases of this database; on a standby, as of what it has replayed';

@@ -1,0 +1,136 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock.c
+ *	  Lease locks with fencing tokens: the module's entry points.
+ *
+ * NOTES
+ *	  README in this directory is the theory of operation.  The map of the
+ *	  files, lowest layer first; each includes only lower ones:
+ *
+ *	  0	dlock_compat.h		differences between PostgreSQL versions
+ *		dlock_types.h		the values that all speak of
+ *	  1	dlock_guc.c			settings
+ *		dlock_error.c		errors that a user can meet
+ *		dlock_clock.c		the only reader of time
+ *		dlock_name.c		names, owners, hashes
+ *	  2	dlock_rule.c		the rules of leases, pure
+ *		dlock_page.c		the format of pages, pure
+ *	  3	dlock_space.c		leases in shared memory
+ *		dlock_store.c		leases on pages; the only writer of WAL
+ *		dlock_am.c			the table access method of those pages
+ *		dlock_token.c		fencing tokens in shared memory
+ *		dlock_flush.c		when WAL becomes durable
+ *	  4	dlock_database.c	what is shared about one database
+ *	  5	dlock_manager.c		acquire, renew, release, expire, check
+ *		dlock_recover.c		pages to memory, at the first use
+ *	  6	dlock_session.c		this backend and its database
+ *	  7	dlock_sqlfunc.c		SQL functions that act
+ *		dlock_sqlview.c		SQL functions that look
+ *		dlock_reaper.c		background workers
+ *		dlock_utility.c		hooks into commands of others
+ *	  8	dlock.c				this file, to tie it all together
+ *
+ * IDENTIFICATION
+ *	  src/dlock.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "commands/extension.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+
+#include "dlock_am.h"
+#include "dlock_clock.h"
+#include "dlock_compat.h"
+#include "dlock_database.h"
+#include "dlock_flush.h"
+#include "dlock_guc.h"
+#include "dlock_reaper.h"
+#include "dlock_space.h"
+#include "dlock_utility.h"
+
+PG_MODULE_MAGIC_EXT(.name = "dlock", .version = "1.0");
+
+void		_PG_init(void);
+
+PG_FUNCTION_INFO_V1(dlock_sql_store_handler);
+
+/*
+ * The modules that have shared memory.  The space comes first, since the
+ * others lie in its area or use its locks.
+ */
+static const struct
+{
+	void		(*request) (void);
+	void		(*startup) (void);
+}			modules[] =
+{
+	{dlock_space_request, dlock_space_startup},
+	{dlock_flush_request, dlock_flush_startup},
+	{dlock_database_request, dlock_database_startup},
+};
+
+static shmem_request_hook_type next_request_hook = NULL;
+static shmem_startup_hook_type next_startup_hook = NULL;
+
+static void
+request_hook(void)
+{
+	if (next_request_hook != NULL)
+		next_request_hook();
+	for (size_t i = 0; i < lengthof(modules); i++)
+		modules[i].request();
+}
+
+static void
+startup_hook(void)
+{
+	if (next_startup_hook != NULL)
+		next_startup_hook();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	for (size_t i = 0; i < lengthof(modules); i++)
+		modules[i].startup();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/*
+ * Loaded by shared_preload_libraries, set everything up.
+ *
+ * Loaded later, there is no shared memory to be had.  The access method works
+ * nevertheless, so that a server that has lost the setting can be started,
+ * vacuumed and dumped, and the extension dropped; all other functions say
+ * what is missing.
+ */
+void
+_PG_init(void)
+{
+	if (!process_shared_preload_libraries_in_progress)
+	{
+		if (creating_extension)
+			ereport(WARNING,
+					(errmsg("dlock is not preloaded, so its functions cannot be used yet"),
+					 errhint("Add \"shared_preload_libraries = 'dlock'\" to postgresql.conf and restart the server.")));
+		return;
+	}
+
+	dlock_clock_init();
+	dlock_guc_define();
+	dlock_utility_install();
+	dlock_reaper_register();
+
+	next_request_hook = shmem_request_hook;
+	shmem_request_hook = request_hook;
+	next_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup_hook;
+}
+
+/* The handler of access method dlock_store. */
+Datum
+dlock_sql_store_handler(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(dlock_am_routine());
+}

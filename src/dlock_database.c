@@ -1,0 +1,264 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_database.c
+ *	  What is shared about one database, and how to find it.
+ *
+ * NOTES
+ *	  The registry is a list, in the area of the lock space, of the databases
+ *	  in which leases have been used since the server started.  A backend looks
+ *	  its own up once and keeps the pointer: nobody can drop the database while
+ *	  the backend is connected to it.
+ *
+ *	  The registry lock is an LWLock and is never held together with another
+ *	  lock of dlock.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_database.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+#include "dlock_database.h"
+#include "dlock_error.h"
+#include "dlock_flush.h"
+#include "dlock_space.h"
+
+typedef struct DLockRegistryShared
+{
+	dsa_pointer first;			/* protected by the registry lock */
+	Latch	   *launcher;		/* likewise */
+} DLockRegistryShared;
+
+static DLockRegistryShared *registry = NULL;
+static LWLock *registry_lock = NULL;
+
+void
+dlock_database_request(void)
+{
+	RequestAddinShmemSpace(sizeof(DLockRegistryShared));
+	RequestNamedLWLockTranche("dlock_registry", 1);
+}
+
+/* Create the registry; with AddinShmemInitLock held. */
+void
+dlock_database_startup(void)
+{
+	bool		found;
+
+	registry = ShmemInitStruct("dlock registry", sizeof(DLockRegistryShared), &found);
+	registry_lock = &GetNamedLWLockTranche("dlock_registry")->lock;
+	if (!found)
+	{
+		registry->first = InvalidDsaPointer;
+		registry->launcher = NULL;
+	}
+}
+
+/* Take the registry lock. */
+void
+dlock_database_lock(LWLockMode mode)
+{
+	LWLockAcquire(registry_lock, mode);
+}
+
+void
+dlock_database_unlock(void)
+{
+	LWLockRelease(registry_lock);
+}
+
+static DLockDatabaseShared *
+database_at(dsa_pointer dp)
+{
+	return DsaPointerIsValid(dp) ? dsa_get_address(dlock_space_area(), dp) : NULL;
+}
+
+/* The first database of the registry, whose lock must be held; or NULL. */
+DLockDatabaseShared *
+dlock_database_first(void)
+{
+	return database_at(registry->first);
+}
+
+/* The next one, likewise. */
+DLockDatabaseShared *
+dlock_database_next(DLockDatabaseShared *database)
+{
+	return database_at(database->next);
+}
+
+/* Find a database in the registry, whose lock must be held; or NULL. */
+DLockDatabaseShared *
+dlock_database_find(Oid oid)
+{
+	DLockDatabaseShared *database = dlock_database_first();
+
+	while (database != NULL && database->oid != oid)
+		database = dlock_database_next(database);
+	return database;
+}
+
+/*
+ * Find a database in the registry, or add it.  The registry lock must not be
+ * held.  Throws 53400 if memory is full.
+ */
+DLockDatabaseShared *
+dlock_database_attach(Oid oid)
+{
+	dsa_area   *area = dlock_space_area();
+	DLockDatabaseShared *database;
+	dsa_pointer dp;
+
+	dlock_database_lock(LW_SHARED);
+	database = dlock_database_find(oid);
+	dlock_database_unlock();
+	if (database != NULL)
+		return database;
+
+	dp = dsa_allocate_extended(area, sizeof(DLockDatabaseShared),
+							   DSA_ALLOC_NO_OOM | DSA_ALLOC_ZERO);
+	if (!DsaPointerIsValid(dp))
+		dlock_error_space_full();
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	database = dlock_database_find(oid);
+	if (database == NULL)
+	{
+		database = database_at(dp);
+		database->oid = oid;
+		pg_atomic_init_u32(&database->state, DLOCK_DATABASE_UNLOADED);
+		pg_atomic_init_u64(&database->reaper.wake_at, 0);
+		dlock_store_init(&database->store);
+		dlock_token_init(&database->tokens);
+		database->next = registry->first;
+		registry->first = dp;
+		dp = InvalidDsaPointer;
+	}
+	dlock_database_unlock();
+	if (DsaPointerIsValid(dp))
+		dsa_free(area, dp);
+	return database;
+}
+
+/*
+ * Take a database that has been dropped out of the registry, with all its
+ * leases.  The registry lock must not be held.
+ */
+void
+dlock_database_forget(Oid oid)
+{
+	dsa_area   *area = dlock_space_area();
+	DLockDatabaseShared *database = NULL;
+	dsa_pointer *link;
+	dsa_pointer dp;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	for (link = &registry->first; DsaPointerIsValid(*link); link = &database->next)
+	{
+		database = database_at(*link);
+		if (database->oid == oid)
+			break;
+	}
+	dp = *link;
+	if (DsaPointerIsValid(dp))
+		*link = database->next;
+	dlock_database_unlock();
+
+	if (!DsaPointerIsValid(dp))
+		return;
+	dlock_space_purge(oid);
+	dlock_store_release(&database->store, area);
+	dsa_free(area, dp);
+}
+
+/* ---- the reaper of a database ---- */
+
+/*
+ * Name the latch of the launcher, which starts reapers; NULL when it ends.
+ */
+void
+dlock_database_set_launcher(Latch *latch)
+{
+	dlock_database_lock(LW_EXCLUSIVE);
+	registry->launcher = latch;
+	dlock_database_unlock();
+}
+
+/* Wake the launcher, if there is one. */
+void
+dlock_database_wake_launcher(void)
+{
+	dlock_database_lock(LW_SHARED);
+	if (registry->launcher != NULL)
+		SetLatch(registry->launcher);
+	dlock_database_unlock();
+}
+
+/* Say whether a database needs a reaper. */
+void
+dlock_database_want_reaper(DLockDatabaseShared *database, bool wanted)
+{
+	bool		changed;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	changed = database->reaper.wanted != wanted;
+	database->reaper.wanted = wanted;
+	dlock_database_unlock();
+	if (changed)
+		dlock_database_wake_launcher();
+}
+
+/*
+ * Tell the reaper that a lease has this deadline, so that it looks no later
+ * than that.  May be called under a partition lock.
+ */
+void
+dlock_database_note_deadline(DLockDatabaseShared *database, DLockTime deadline)
+{
+	uint64		wake_at = pg_atomic_read_u64(&database->reaper.wake_at);
+
+	while ((uint64) deadline < wake_at)
+	{
+		if (pg_atomic_compare_exchange_u64(&database->reaper.wake_at, &wake_at,
+										   (uint64) deadline))
+		{
+			/* A latch is never unmapped; a stale one does no harm. */
+			Latch	   *latch = *(Latch *volatile *) &database->reaper.latch;
+
+			if (latch != NULL)
+				SetLatch(latch);
+			break;
+		}
+	}
+}
+
+/* ---- tokens ---- */
+
+/*
+ * Reserve a block of tokens and make it available; with "jump", in a new
+ * epoch.  Returns a number that is below all of them and, with "jump", not
+ * below any that was granted before.  Waits for disk; no partition lock may be
+ * held.
+ */
+DLockToken
+dlock_database_reserve_tokens(DLockDatabase *db, bool jump)
+{
+	DLockTokenShared *tokens = &db->shared->tokens;
+	Relation	sequence = relation_open(db->sequence, RowExclusiveLock);
+	DLockToken	first;
+	DLockToken	last;
+	XLogRecPtr	lsn;
+
+	lsn = dlock_store_reserve_tokens(db->rel, sequence, dlock_token_last(tokens),
+									 DLOCK_TOKEN_BLOCK, jump, &first, &last);
+	relation_close(sequence, RowExclusiveLock);
+	dlock_flush_now(lsn);
+	dlock_token_add(tokens, first, last);
+	return first - 1;
+}

@@ -1,0 +1,237 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_error.c
+ *	  One function for each error that a user can meet.
+ *
+ * NOTES
+ *	  Nothing in here may be called while an LWLock or a spinlock is held:
+ *	  the text of an error can need the catalogs.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_error.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "utils/acl.h"
+
+#include "dlock_error.h"
+
+void
+dlock_error_not_preloaded(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("dlock is not preloaded"),
+			 errdetail("Leases live in shared memory, which is laid out when the server starts."),
+			 errhint("Add \"shared_preload_libraries = 'dlock'\" to postgresql.conf and restart the server.")));
+}
+
+void
+dlock_error_no_extension(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("extension \"dlock\" is not installed in this database"),
+			 errhint("Run \"CREATE EXTENSION dlock\".")));
+}
+
+void
+dlock_error_standby(const char *function)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+			 errmsg("cannot execute %s() during recovery", function),
+			 errdetail("Leases are granted by the primary server only."),
+			 errhint("Connect to the primary; the view dlock_leases can be read here.")));
+}
+
+void
+dlock_error_read_only(const char *function)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+			 errmsg("cannot execute %s() in a read-only transaction", function),
+			 errdetail("It changes leases, which are durable."),
+			 errhint("Call it in a transaction that is READ WRITE.")));
+}
+
+void
+dlock_error_unsettled(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("leases cannot be used in the transaction that creates or rewrites their store"),
+			 errdetail("A rollback of this transaction would take the store away, while leases do not roll back."),
+			 errhint("Commit the CREATE EXTENSION or ALTER TABLE first.")));
+}
+
+void
+dlock_error_wrong_access_method(const char *relation)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"%s\" does not have the access method of the lease store", relation),
+			 errdetail("Its access method has been changed, and the leases in it are gone."),
+			 errhint("Drop and create the extension \"dlock\".")));
+}
+
+void
+dlock_error_store_damaged(uint32 block, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("invalid page in block %u of the lease store", block),
+			 errdetail("%s", detail),
+			 errhint("Restore the relation from a backup, or drop and create the extension \"dlock\" once all holders have stopped.")));
+}
+
+void
+dlock_error_store_version(int found, int supported)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("lease store has format version %d, but this library reads version %d", found, supported),
+			 errhint("Install the version of dlock that wrote it, or a newer one that can read it.")));
+}
+
+void
+dlock_error_store_full(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("lease store has reached its largest size"),
+			 errhint("Release leases that are no longer needed.")));
+}
+
+void
+dlock_error_space_full(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("lock space is full"),
+			 errdetail("The leases of all databases together have used up \"dlock.max_memory\"."),
+			 errhint("Release leases, or increase \"dlock.max_memory\" and restart the server.")));
+}
+
+void
+dlock_error_tokens_exhausted(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+			 errmsg("fencing tokens are exhausted"),
+			 errdetail("The sequence \"dlock_token_seq\" has reached the largest bigint."),
+			 errhint("Set the sequence back to the value it had before it was set so high by hand.")));
+}
+
+void
+dlock_error_store_operation(const char *relation, const char *operation)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot %s table \"%s\"", operation, relation),
+			 errdetail("It is the store of the leases, which only the functions of dlock change."),
+			 errhint("Use dlock_force_release() to end a lease, and the view dlock_leases to look at them.")));
+}
+
+void
+dlock_error_null(const char *what)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("%s must not be null", what)));
+}
+
+void
+dlock_error_empty(const char *what)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s must not be empty", what)));
+}
+
+void
+dlock_error_too_long(const char *what, int len, int limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s is too long", what),
+			 errdetail("It has %d bytes; the limit is %d.", len, limit),
+			 errhint("Use a shorter one, or a digest of it.")));
+}
+
+void
+dlock_error_interval(const char *what, const char *problem, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s must %s", what, problem),
+			 errhint("%s", hint)));
+}
+
+void
+dlock_error_ttl_over_limit(int limit_s)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("ttl is longer than \"dlock.max_ttl\""),
+			 errdetail("The limit is %d seconds.", limit_s),
+			 errhint("Ask for a shorter ttl and renew the lease while it is needed.")));
+}
+
+void
+dlock_error_token(DLockToken token)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("fencing token must be greater than zero"),
+			 errdetail("The token given is %lld.", (long long) token),
+			 errhint("Pass the token that dlock_acquire() returned; NULL means that it acquired nothing.")));
+}
+
+void
+dlock_error_word(const char *parameter, const char *word, const char *known)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for parameter \"%s\": \"%s\"", parameter, word),
+			 errhint("Valid values are %s.", known)));
+}
+
+void
+dlock_error_permits(int permits)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("permits must be greater than zero"),
+			 errdetail("The number given is %d.", permits)));
+}
+
+void
+dlock_error_unsupported(const char *parameter, const char *supported)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("this value of parameter \"%s\" is not supported", parameter),
+			 errhint("Supported is %s.", supported)));
+}
+
+void
+dlock_error_not_owner(const DLockBytes *name, Oid role)
+{
+	char	   *rolename = GetUserNameFromId(role, true);
+
+	if (rolename == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for the lease on lock \"%.*s\"", name->len, name->data),
+				 errdetail("The role that acquired it no longer exists."),
+				 errhint("A superuser can release it.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for the lease on lock \"%.*s\"", name->len, name->data),
+			 errdetail("It was acquired by role \"%s\".", rolename),
+			 errhint("Only that role and its members can renew or release it; dlock_force_release() needs a grant of its own.")));
+}

@@ -1,0 +1,45 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_error.h
+ *	  One function for each error that a user can meet.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_error.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_ERROR_H
+#define DLOCK_ERROR_H
+
+#include "dlock_compat.h"
+#include "dlock_types.h"
+
+/* the state of the server */
+pg_noreturn extern void dlock_error_not_preloaded(void);
+pg_noreturn extern void dlock_error_no_extension(void);
+pg_noreturn extern void dlock_error_standby(const char *function);
+pg_noreturn extern void dlock_error_read_only(const char *function);
+pg_noreturn extern void dlock_error_unsettled(void);
+pg_noreturn extern void dlock_error_wrong_access_method(const char *relation);
+pg_noreturn extern void dlock_error_store_damaged(uint32 block, const char *detail);
+pg_noreturn extern void dlock_error_store_version(int found, int supported);
+pg_noreturn extern void dlock_error_store_full(void);
+pg_noreturn extern void dlock_error_space_full(void);
+pg_noreturn extern void dlock_error_tokens_exhausted(void);
+pg_noreturn extern void dlock_error_store_operation(const char *relation, const char *operation);
+
+/* the caller's arguments */
+pg_noreturn extern void dlock_error_null(const char *what);
+pg_noreturn extern void dlock_error_empty(const char *what);
+pg_noreturn extern void dlock_error_too_long(const char *what, int len, int limit);
+pg_noreturn extern void dlock_error_interval(const char *what, const char *problem, const char *hint);
+pg_noreturn extern void dlock_error_ttl_over_limit(int limit_s);
+pg_noreturn extern void dlock_error_token(DLockToken token);
+pg_noreturn extern void dlock_error_word(const char *parameter, const char *word, const char *known);
+pg_noreturn extern void dlock_error_permits(int permits);
+pg_noreturn extern void dlock_error_unsupported(const char *parameter, const char *supported);
+
+/* the caller's rights */
+pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);
+
+#endif							/* DLOCK_ERROR_H */

@@ -1,0 +1,77 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_guc.c
+ *	  The settings of dlock and their ranges.
+ *
+ * NOTES
+ *	  What synchronous_commit and wal_writer_delay already say is not said
+ *	  again here.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_guc.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "utils/guc.h"
+
+#include "dlock_guc.h"
+
+int			dlock_guc_default_ttl_ms = 30 * 1000;
+int			dlock_guc_max_ttl_s = 24 * 60 * 60;
+int			dlock_guc_max_memory_kb = 64 * 1024;
+int			dlock_guc_reap_interval_ms = 10 * 1000;
+int			dlock_guc_max_clock_skew_ms = 10 * 1000;
+
+/*
+ * Define the settings.  To be called while shared_preload_libraries is being
+ * processed, since a PGC_POSTMASTER setting cannot be defined later.
+ */
+void
+dlock_guc_define(void)
+{
+	DefineCustomIntVariable("dlock.default_ttl",
+							"Time to live of a lease that is acquired without a ttl.",
+							NULL,
+							&dlock_guc_default_ttl_ms,
+							30 * 1000, 1, INT_MAX,
+							PGC_USERSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.max_ttl",
+							"Longest time to live that a lease may ask for.",
+							NULL,
+							&dlock_guc_max_ttl_s,
+							24 * 60 * 60, 1, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.max_memory",
+							"Shared memory for the leases of all databases.",
+							"A lease with a short name and owner takes less than 256 bytes.",
+							&dlock_guc_max_memory_kb,
+							64 * 1024, 1024, INT_MAX,
+							PGC_POSTMASTER, GUC_UNIT_KB,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.reap_interval",
+							"Longest nap of a worker that removes expired leases.",
+							"A lease ends at its deadline whatever this says.",
+							&dlock_guc_reap_interval_ms,
+							10 * 1000, 10, 60 * 60 * 1000,
+							PGC_SIGHUP, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.max_clock_skew",
+							"How far wall clocks may disagree when leases are loaded on another boot or machine.",
+							"A lease loaded so is kept longer by this, but never by more than its ttl.",
+							&dlock_guc_max_clock_skew_ms,
+							10 * 1000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	MarkGUCPrefixReserved("dlock");
+}

@@ -1,0 +1,22 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_guc.h
+ *	  The settings of dlock.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_guc.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_GUC_H
+#define DLOCK_GUC_H
+
+extern int	dlock_guc_default_ttl_ms;
+extern int	dlock_guc_max_ttl_s;
+extern int	dlock_guc_max_memory_kb;
+extern int	dlock_guc_reap_interval_ms;
+extern int	dlock_guc_max_clock_skew_ms;
+
+extern void dlock_guc_define(void);
+
+#endif							/* DLOCK_GUC_H */

@@ -1,0 +1,64 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_name.c
+ *	  Names of locks and owners: limits, hashes, the default owner.
+ *
+ * NOTES
+ *	  A name is its bytes: it is kept and compared in full, without regard to
+ *	  collation or case, and a hash of it only ever finds the place to look.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_name.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "dlock_error.h"
+#include "dlock_name.h"
+
+/*
+ * The bytes of a detoasted text, which must outlive the result.
+ *
+ * "what" names the value in an error, "limit" is the most bytes allowed.
+ * Throws 22023 when there are none or too many.
+ */
+DLockBytes
+dlock_name_of_text(const text *value, const char *what, int limit)
+{
+	DLockBytes	bytes = {VARDATA_ANY(value), (int) VARSIZE_ANY_EXHDR(value)};
+
+	if (bytes.len == 0)
+		dlock_error_empty(what);
+	if (bytes.len > limit)
+		dlock_error_too_long(what, bytes.len, limit);
+	return bytes;
+}
+
+/*
+ * The owner that a caller has who names none: this session, written as %c in
+ * log_line_prefix writes it.  The bytes live as long as the backend.
+ */
+DLockBytes
+dlock_name_session(void)
+{
+	static char buf[64];
+	static int	len = 0;
+
+	if (len == 0)
+		len = snprintf(buf, sizeof(buf), "%lx.%x",
+					   (long) MyStartTime, MyProcPid);
+	return (DLockBytes) {buf, len};
+}
+
+/* Hash a name or an owner together with the database that it belongs to. */
+uint32
+dlock_name_hash(Oid database, const DLockBytes *bytes)
+{
+	return (uint32) hash_bytes_extended((const unsigned char *) bytes->data,
+										bytes->len, database);
+}

@@ -1,0 +1,27 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_name.h
+ *	  Names of locks and owners: limits, hashes, the default owner.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_name.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_NAME_H
+#define DLOCK_NAME_H
+
+#include "dlock_types.h"
+
+extern DLockBytes dlock_name_of_text(const text *value, const char *what, int limit);
+extern DLockBytes dlock_name_session(void);
+extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
+
+/* Equality of the full bytes. */
+static inline bool
+dlock_name_equal(const DLockBytes *a, const DLockBytes *b)
+{
+	return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
+}
+
+#endif							/* DLOCK_NAME_H */

@@ -1,0 +1,320 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_page.c
+ *	  The format of the lease store's pages.
+ *
+ * NOTES
+ *	  Functions of a Page and nothing else: whoever calls them holds the
+ *	  buffer, its lock, and the WAL record to be.
+ *
+ *	  The standard page header is kept, since checksums, page verification,
+ *	  and the WAL's full-page images look at it.  pd_lower is the end of the
+ *	  last slot ever written on the page, so that what was never used is the
+ *	  hole of a standard page and stays out of full-page images.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_page.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "dlock_page.h"
+
+#define META_MAGIC		0x444C4D31	/* "DLM1" */
+#define SLOTS_MAGIC		0x444C5331	/* "DLS1" */
+
+typedef struct DLockPageMetaDisk
+{
+	uint32		magic;
+	uint16		version;
+	uint16		unused;
+	Oid			database;
+	TimeLineID	timeline;
+	uint64		system_identifier;
+	uint64		incarnation;
+	int64		reserved;
+} DLockPageMetaDisk;
+
+typedef struct DLockPageSlotsDisk
+{
+	uint32		magic;
+	uint16		version;
+	uint16		slot_class;
+	uint64		incarnation;
+} DLockPageSlotsDisk;
+
+typedef struct DLockPageSlotDisk
+{
+	int64		token;			/* zero: the slot is free, the rest is stale */
+	int64		ttl;
+	int64		bound_mono;
+	int64		bound_wall;
+	int64		granted_at;
+	uint64		boot;
+	Oid			role;
+	uint16		payload_len;
+	uint8		name_len;
+	uint8		owner_len;
+	uint8		mode;
+	uint8		unused[3];
+	char		data[FLEXIBLE_ARRAY_MEMBER];	/* name, owner, payload */
+} DLockPageSlotDisk;
+
+/* The first slot begins here, so that slots of 128 bytes are aligned. */
+#define SLOTS_OFFSET	64
+
+StaticAssertDecl(SizeOfPageHeaderData + sizeof(DLockPageSlotsDisk) <= SLOTS_OFFSET,
+				 "slots overlap the page's header");
+
+#define SLOT_DATA_OFFSET	offsetof(DLockPageSlotDisk, data)
+
+/*
+ * The smallest class fits a name and an owner of 68 bytes together, the
+ * next any name and owner, the last those with the longest payload.
+ */
+static const int slot_sizes[DLOCK_PAGE_CLASSES] = {128, 640, 2016};
+
+StaticAssertDecl(SLOT_DATA_OFFSET + DLOCK_NAME_MAX + DLOCK_OWNER_MAX <= 640,
+				 "name and owner do not fit a slot of the second class");
+StaticAssertDecl(SLOT_DATA_OFFSET + DLOCK_NAME_MAX + DLOCK_OWNER_MAX +
+				 DLOCK_PAYLOAD_MAX <= 2016,
+				 "name, owner and payload do not fit a slot of the last class");
+StaticAssertDecl(SLOTS_OFFSET + 2016 <= BLCKSZ,
+				 "a block is too small for a slot of the last class");
+
+static DLockPageMetaDisk *
+meta_of(Page page)
+{
+	return (DLockPageMetaDisk *) PageGetContents(page);
+}
+
+static DLockPageSlotsDisk *
+slots_of(Page page)
+{
+	return (DLockPageSlotsDisk *) PageGetContents(page);
+}
+
+static int
+slot_offset(Page page, int place)
+{
+	int			slot_class = slots_of(page)->slot_class;
+
+	Assert(slot_class < DLOCK_PAGE_CLASSES);
+	Assert(place >= 0 && place < dlock_page_slot_count(slot_class));
+	return SLOTS_OFFSET + place * slot_sizes[slot_class];
+}
+
+static DLockPageSlotDisk *
+slot_at(Page page, int place)
+{
+	return (DLockPageSlotDisk *) ((char *) page + slot_offset(page, place));
+}
+
+/* Make a page, whatever it holds, the meta page. */
+void
+dlock_page_init_meta(Page page, const DLockPageMeta *meta)
+{
+	PageInit(page, BLCKSZ, 0);
+	((PageHeader) page)->pd_lower =
+		MAXALIGN(SizeOfPageHeaderData) + sizeof(DLockPageMetaDisk);
+	dlock_page_set_meta(page, meta);
+}
+
+/* Overwrite what the meta page says. */
+void
+dlock_page_set_meta(Page page, const DLockPageMeta *meta)
+{
+	DLockPageMetaDisk *disk = meta_of(page);
+
+	disk->magic = META_MAGIC;
+	disk->version = DLOCK_PAGE_VERSION;
+	disk->unused = 0;
+	disk->database = meta->database;
+	disk->timeline = meta->timeline;
+	disk->system_identifier = meta->system_identifier;
+	disk->incarnation = meta->incarnation;
+	disk->reserved = meta->reserved;
+}
+
+/* Is this a meta page, of whatever version? */
+bool
+dlock_page_is_meta(Page page)
+{
+	return !PageIsNew(page) && meta_of(page)->magic == META_MAGIC;
+}
+
+/*
+ * Read the meta page; returns its format version.  "meta" is set only if that
+ * is DLOCK_PAGE_VERSION.
+ */
+int
+dlock_page_get_meta(Page page, DLockPageMeta *meta)
+{
+	DLockPageMetaDisk *disk = meta_of(page);
+
+	if (disk->version == DLOCK_PAGE_VERSION)
+	{
+		meta->database = disk->database;
+		meta->timeline = disk->timeline;
+		meta->system_identifier = disk->system_identifier;
+		meta->incarnation = disk->incarnation;
+		meta->reserved = disk->reserved;
+	}
+	return disk->version;
+}
+
+/* The class of slots for a lease with so many bytes of texts and payload. */
+int
+dlock_page_class_for(int data_len)
+{
+	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES - 1; slot_class++)
+	{
+		if ((int) SLOT_DATA_OFFSET + data_len <= slot_sizes[slot_class])
+			return slot_class;
+	}
+	Assert((int) SLOT_DATA_OFFSET + data_len <= slot_sizes[DLOCK_PAGE_CLASSES - 1]);
+	return DLOCK_PAGE_CLASSES - 1;
+}
+
+/* How many slots a page of this class has. */
+int
+dlock_page_slot_count(int slot_class)
+{
+	return Min(DLOCK_PAGE_MAX_SLOTS,
+			   (BLCKSZ - SLOTS_OFFSET) / slot_sizes[slot_class]);
+}
+
+/* Make a page, whatever it holds, one of free slots. */
+void
+dlock_page_init_slots(Page page, uint64 incarnation, int slot_class)
+{
+	DLockPageSlotsDisk *disk;
+
+	PageInit(page, BLCKSZ, 0);
+	((PageHeader) page)->pd_lower = SLOTS_OFFSET;
+	disk = slots_of(page);
+	disk->magic = SLOTS_MAGIC;
+	disk->version = DLOCK_PAGE_VERSION;
+	disk->slot_class = slot_class;
+	disk->incarnation = incarnation;
+}
+
+/*
+ * What is this page, in a store of this incarnation?  Sets "slot_class" if it
+ * is one of slots.
+ */
+DLockPageKind
+dlock_page_kind(Page page, uint64 incarnation, int *slot_class)
+{
+	DLockPageSlotsDisk *disk = slots_of(page);
+
+	if (PageIsNew(page))
+		return DLOCK_PAGE_UNUSED;
+	if (disk->magic != SLOTS_MAGIC || disk->version != DLOCK_PAGE_VERSION ||
+		disk->slot_class >= DLOCK_PAGE_CLASSES ||
+		((PageHeader) page)->pd_lower < SLOTS_OFFSET)
+		return DLOCK_PAGE_DAMAGED;
+	if (disk->incarnation != incarnation)
+		return DLOCK_PAGE_UNUSED;
+	*slot_class = disk->slot_class;
+	return DLOCK_PAGE_SLOTS;
+}
+
+/* Write a lease into a slot of its class, whatever the slot holds. */
+void
+dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
+{
+	DLockPageSlotDisk *slot = slot_at(page, place);
+	char	   *data = slot->data;
+	int			end = slot_offset(page, place) +
+		slot_sizes[slots_of(page)->slot_class];
+
+	Assert(lease->token != DLOCK_TOKEN_NONE);
+	Assert(SLOT_DATA_OFFSET + lease->name.len + lease->owner.len + lease->payload.len <=
+		   slot_sizes[slots_of(page)->slot_class]);
+
+	if (((PageHeader) page)->pd_lower < end)
+	{
+		memset((char *) page + ((PageHeader) page)->pd_lower, 0,
+			   end - ((PageHeader) page)->pd_lower);
+		((PageHeader) page)->pd_lower = end;
+	}
+
+	slot->token = lease->token;
+	slot->ttl = lease->term.ttl;
+	slot->bound_mono = lease->term.bound_mono;
+	slot->bound_wall = lease->term.bound_wall;
+	slot->granted_at = lease->granted_at;
+	slot->boot = lease->boot;
+	slot->role = lease->role;
+	slot->payload_len = lease->payload.len;
+	slot->name_len = lease->name.len;
+	slot->owner_len = lease->owner.len;
+	slot->mode = lease->mode;
+
+	memcpy(data, lease->name.data, lease->name.len);
+	data += lease->name.len;
+	memcpy(data, lease->owner.data, lease->owner.len);
+	data += lease->owner.len;
+	if (lease->payload.len > 0)
+		memcpy(data, lease->payload.data, lease->payload.len);
+}
+
+/*
+ * Read the lease in a slot; false if the slot is free.  The texts and the
+ * payload of the result point into the page.
+ */
+bool
+dlock_page_read(Page page, int place, DLockLeaseValue *lease)
+{
+	DLockPageSlotDisk *slot;
+
+	if (dlock_page_token(page, place) == DLOCK_TOKEN_NONE)
+		return false;
+
+	slot = slot_at(page, place);
+	lease->token = slot->token;
+	lease->mode = (DLockMode) slot->mode;
+	lease->role = slot->role;
+	lease->granted_at = slot->granted_at;
+	lease->boot = slot->boot;
+	lease->term.ttl = slot->ttl;
+	lease->term.deadline = 0;
+	lease->term.bound_mono = slot->bound_mono;
+	lease->term.bound_wall = slot->bound_wall;
+	lease->name = (DLockBytes) {slot->data, slot->name_len};
+	lease->owner = (DLockBytes) {slot->data + slot->name_len, slot->owner_len};
+	lease->payload = (DLockBytes) {slot->data + slot->name_len + slot->owner_len,
+		slot->payload_len};
+	return true;
+}
+
+/* The token in a slot; DLOCK_TOKEN_NONE if the slot is free. */
+DLockToken
+dlock_page_token(Page page, int place)
+{
+	/* Beyond pd_lower nothing was ever written. */
+	if (slot_offset(page, place) >= ((PageHeader) page)->pd_lower)
+		return DLOCK_TOKEN_NONE;
+	return slot_at(page, place)->token;
+}
+
+/* Free a slot.  The rest of it stays, to keep the WAL record short. */
+void
+dlock_page_erase(Page page, int place)
+{
+	slot_at(page, place)->token = DLOCK_TOKEN_NONE;
+}
+
+/* Overwrite the ttl and the bound of the lease in a slot. */
+void
+dlock_page_set_term(Page page, int place, const DLockTerm *term, uint64 boot)
+{
+	DLockPageSlotDisk *slot = slot_at(page, place);
+
+	slot->ttl = term->ttl;
+	slot->bound_mono = term->bound_mono;
+	slot->bound_wall = term->bound_wall;
+	slot->boot = boot;
+}

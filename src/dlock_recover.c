@@ -1,0 +1,221 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_recover.c
+ *	  Bring the leases of a database from its pages into memory.
+ *
+ * NOTES
+ *	  This happens once for each database, at the first use after the server
+ *	  has started or been promoted, whoever that user is.  It is not a special
+ *	  case after a crash: the pages are always what a crash would leave.
+ *
+ *	  The meta page says whose pages these are.  Four things can be found.
+ *
+ *	  - No meta page: the extension is new.  The store begins a random
+ *		incarnation.
+ *	  - Another database's oid: this database was copied from a template.  The
+ *		leases are those of the other one, so the store begins a new
+ *		incarnation, and with that all its pages are blank.
+ *	  - Another system identifier or timeline: the leases are ours, but there is
+ *		or was another server with the same past (the old primary, the backup's
+ *		source, the old cluster of pg_upgrade), which may have granted tokens
+ *		that are not in our sequence.  Tokens continue in the next epoch, above
+ *		all that the other one ever gives.
+ *	  - All as it was: the leases are ours and so is the sequence.
+ *
+ *	  In each case the changes are made such that a crash between two of them
+ *	  leads to the same case again: first the sequence, then the meta page.
+ *
+ *	  A store that has a new relfilenumber but the incarnation that is in
+ *	  memory was rewritten as it was (VACUUM FULL, SET TABLESPACE); memory stays
+ *	  valid.
+ *
+ *	  The load lock is a heavyweight one, so that a long load can be waited
+ *	  for and cancelled as any lock wait.  Whoever uses the leases holds
+ *	  a lock on the relation and has seen the database loaded with that
+ *	  relation's relfilenumber; that can change only in the hands of somebody
+ *	  who had the relation to himself.  So nobody uses the leases while they
+ *	  are being loaded.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_recover.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+
+#include "dlock_clock.h"
+#include "dlock_error.h"
+#include "dlock_flush.h"
+#include "dlock_guc.h"
+#include "dlock_name.h"
+#include "dlock_recover.h"
+#include "dlock_rule.h"
+#include "dlock_space.h"
+
+/*
+ * The load lock is of the class of advisory locks, under a number that the
+ * SQL functions for advisory locks (1 and 2) do not use.
+ */
+#define LOAD_LOCK_CLASS		25708
+
+/* The clocks, read once for all leases of a load. */
+typedef struct DLockRecoverState
+{
+	Oid			database;
+	DLockTime	now;
+	TimestampTz wall;
+	DLockTime	max_skew;
+	uint64		boot;
+} DLockRecoverState;
+
+/* Are the leases in memory, and are they those of the relation at hand? */
+bool
+dlock_recover_is_loaded(const DLockDatabase *db)
+{
+	bool		ready = pg_atomic_read_u32(&db->shared->state) == DLOCK_DATABASE_READY;
+
+	pg_read_barrier();
+	return ready && dlock_store_is_current(&db->shared->store, db->rel);
+}
+
+/* Put a lease that is found on disk into memory, unless it has ended. */
+static DLockStoreVerdict
+load_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
+{
+	DLockRecoverState *state = arg;
+	DLockLeaseValue lease = *found;
+	bool		same_boot = lease.boot != 0 && lease.boot == state->boot;
+	DLockTime	remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
+												 state->wall, state->max_skew);
+	uint32		hash = dlock_name_hash(state->database, &lease.name);
+
+	if (remaining == 0)
+		return DLOCK_STORE_ERASE;
+
+	/* The record speaks of another boot's clock; what is left is in ours. */
+	lease.term.deadline = state->now + remaining;
+	if (!same_boot)
+		lease.term.bound_mono = lease.term.deadline;
+
+	if (!dlock_space_prepare(lease.name.len, lease.owner.len + lease.payload.len))
+		dlock_error_space_full();
+	dlock_space_lock(hash, LW_EXCLUSIVE);
+	(void) dlock_space_insert(state->database, hash, &lease, slot, InvalidXLogRecPtr);
+	dlock_space_unlock(hash);
+	return DLOCK_STORE_KEEP;
+}
+
+static uint64
+random_incarnation(void)
+{
+	uint64		incarnation;
+
+	do
+	{
+		if (!pg_strong_random(&incarnation, sizeof(incarnation)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not generate a random incarnation for the lease store")));
+	} while (incarnation == 0);
+	return incarnation;
+}
+
+/*
+ * Settle whose pages these are, as told above; returns the incarnation.
+ */
+static uint64
+settle_meta(DLockDatabase *db)
+{
+	uint64		system_identifier = GetSystemIdentifier();
+	TimeLineID	timeline = GetWALInsertionTimeLine();
+	DLockPageMeta meta;
+
+	if (!dlock_store_read_meta(db->rel, &meta))
+	{
+		meta.incarnation = random_incarnation();
+		meta.reserved = 0;
+	}
+	else if (meta.database != db->shared->oid)
+		meta.incarnation = random_incarnation();
+	else if (meta.system_identifier != system_identifier || meta.timeline != timeline)
+	{
+		(void) dlock_database_reserve_tokens(db, true);
+		(void) dlock_store_read_meta(db->rel, &meta);
+	}
+	else
+		return meta.incarnation;
+
+	meta.database = db->shared->oid;
+	meta.system_identifier = system_identifier;
+	meta.timeline = timeline;
+	dlock_flush_now(dlock_store_write_meta(db->rel, &meta));
+	return meta.incarnation;
+}
+
+/* Was the store rewritten as it is, with memory still valid? */
+static bool
+was_moved(DLockDatabase *db)
+{
+	DLockPageMeta meta;
+
+	return pg_atomic_read_u32(&db->shared->state) == DLOCK_DATABASE_READY &&
+		dlock_store_read_meta(db->rel, &meta) &&
+		meta.database == db->shared->oid &&
+		meta.incarnation == db->shared->store.incarnation;
+}
+
+/*
+ * Load the leases of a database, or wait until somebody else has.
+ *
+ * The store must be open and locked; no other lock may be held.  Throws 53400
+ * if memory does not suffice, XX001 if a page is damaged; the database is
+ * not loaded then, and the next use tries again.
+ */
+void
+dlock_recover_load(DLockDatabase *db)
+{
+	DLockDatabaseShared *shared = db->shared;
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, shared->oid, 0, 0, LOAD_LOCK_CLASS);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+
+	if (dlock_recover_is_loaded(db))
+	{
+		 /* somebody else was faster */ ;
+	}
+	else if (was_moved(db))
+		dlock_store_adopt(&shared->store, db->rel);
+	else
+	{
+		DLockRecoverState state;
+		uint64		incarnation;
+
+		/* What an earlier load left, or an extension that was dropped since. */
+		pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
+		dlock_space_purge(shared->oid);
+
+		incarnation = settle_meta(db);
+		dlock_store_reset(&shared->store, db->rel, incarnation);
+
+		state.database = shared->oid;
+		state.boot = dlock_clock_boot();
+		state.now = dlock_clock_now();
+		state.wall = dlock_clock_wall();
+		state.max_skew = (DLockTime) dlock_guc_max_clock_skew_ms * 1000;
+		dlock_store_load(&shared->store, db->area, db->rel, load_lease, &state);
+
+		pg_write_barrier();
+		pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_READY);
+
+		dlock_database_want_reaper(shared, true);
+		dlock_database_note_deadline(shared, 0);
+	}
+
+	LockRelease(&tag, ExclusiveLock, false);
+}

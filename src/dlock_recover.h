@@ -1,0 +1,19 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_recover.h
+ *	  Bring the leases of a database from its pages into memory.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_recover.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_RECOVER_H
+#define DLOCK_RECOVER_H
+
+#include "dlock_database.h"
+
+extern bool dlock_recover_is_loaded(const DLockDatabase *db);
+extern void dlock_recover_load(DLockDatabase *db);
+
+#endif							/* DLOCK_RECOVER_H */

@@ -1,0 +1,39 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_rule.h
+ *	  The rules of leases, as pure functions on values.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_rule.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_RULE_H
+#define DLOCK_RULE_H
+
+#include "dlock_types.h"
+
+/* What a renewal does to a term. */
+typedef struct DLockRuleRenewal
+{
+	DLockTerm	term;			/* the term from now on */
+	bool		must_log;		/* the record on disk no longer vouches for it */
+} DLockRuleRenewal;
+
+extern bool dlock_rule_is_live(DLockTime deadline, DLockTime now);
+extern DLockTerm dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall);
+extern DLockRuleRenewal dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
+										 DLockTime now, TimestampTz wall);
+extern DLockTime dlock_rule_remaining(const DLockTerm *logged, bool same_boot,
+									  DLockTime now, TimestampTz wall,
+									  DLockTime max_skew);
+extern DLockToken dlock_rule_next_epoch(DLockToken token);
+
+/*
+ * The high bits of a token count epochs; the low ones count grants.  At
+ * 100 000 grants a second an epoch lasts 44 years, and running over into the
+ * next one breaks nothing.
+ */
+#define DLOCK_RULE_EPOCH_SHIFT	47
+
+#endif							/* DLOCK_RULE_H */

@@ -1,0 +1,190 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_session.c
+ *	  This backend and the database that it is connected to.
+ *
+ * NOTES
+ *	  Every operation opens the database first and closes it at its end, not
+ *	  at the end of the transaction.  In between it holds a RowExclusiveLock on
+ *	  the store, which keeps DROP EXTENSION, VACUUM FULL and the like out, and
+ *	  is taken by the fast path.  The oid of the store is remembered until the
+ *	  server says that it may have changed.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_session.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_extension.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+
+#include "dlock_am.h"
+#include "dlock_error.h"
+#include "dlock_recover.h"
+#include "dlock_session.h"
+#include "dlock_space.h"
+
+/* Remembered from the catalogs; InvalidOid when to be looked up. */
+static Oid	store_oid = InvalidOid;
+static Oid	sequence_oid = InvalidOid;
+
+/* The shared state of this backend's database. */
+static DLockDatabaseShared *my_database = NULL;
+
+/* The store or everything has changed in the catalogs. */
+static void
+forget_store(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == store_oid || relid == sequence_oid)
+		store_oid = sequence_oid = InvalidOid;
+}
+
+/* The schema that the extension is in; InvalidOid if it is not installed. */
+static Oid
+find_schema(void)
+{
+	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+	Oid			schema = InvalidOid;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum("dlock"));
+	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return schema;
+}
+
+/* Look the store up in the catalogs; false if there is none. */
+static bool
+find_store(void)
+{
+	static bool registered = false;
+	Oid			schema;
+
+	if (!registered)
+	{
+		CacheRegisterRelcacheCallback(forget_store, (Datum) 0);
+		registered = true;
+	}
+
+	schema = find_schema();
+	if (!OidIsValid(schema))
+		return false;
+	sequence_oid = get_relname_relid("dlock_token_seq", schema);
+	store_oid = get_relname_relid("dlock_store", schema);
+	return OidIsValid(store_oid) && OidIsValid(sequence_oid);
+}
+
+/* Is the storage of the relation that of a committed transaction? */
+static bool
+is_settled(Relation rel)
+{
+	return rel->rd_createSubid == InvalidSubTransactionId &&
+		rel->rd_newRelfilelocatorSubid == InvalidSubTransactionId &&
+		rel->rd_firstRelfilelocatorSubid == InvalidSubTransactionId;
+}
+
+/*
+ * Open the store of this database; NULL if the extension is not installed.
+ * Throws 55000 if it has another access method.
+ */
+Relation
+dlock_session_open_store(LOCKMODE lockmode)
+{
+	Relation	rel;
+
+	/* A remembered oid can be that of an extension that was dropped since. */
+	for (;;)
+	{
+		if (!OidIsValid(store_oid) && !find_store())
+			return NULL;
+		rel = try_table_open(store_oid, lockmode);
+		if (rel != NULL)
+			break;
+		store_oid = sequence_oid = InvalidOid;
+	}
+
+	/* Opening it can have thrown the memory of the oids away. */
+	if (!OidIsValid(store_oid) && !find_store())
+	{
+		table_close(rel, lockmode);
+		return NULL;
+	}
+
+	if (rel->rd_tableam != dlock_am_routine())
+		dlock_error_wrong_access_method(RelationGetRelationName(rel));
+	return rel;
+}
+
+/*
+ * Throw 25006 unless leases may be changed here and now.  "function" is the
+ * SQL function's name, for the message.
+ */
+void
+dlock_session_check_writable(const char *function)
+{
+	if (RecoveryInProgress())
+		dlock_error_standby(function);
+	if (XactReadOnly)
+		dlock_error_read_only(function);
+}
+
+/*
+ * Open the leases of this database for one operation, loading them if need
+ * be; false if the extension is not installed.  The server must not be in
+ * recovery.  Throws 55000 in all states that an operator has to mend.
+ */
+bool
+dlock_session_open_if_installed(DLockDatabase *db)
+{
+	if (!dlock_space_is_ready())
+		dlock_error_not_preloaded();
+
+	db->rel = dlock_session_open_store(RowExclusiveLock);
+	if (db->rel == NULL)
+		return false;
+	if (!is_settled(db->rel))
+		dlock_error_unsettled();
+
+	if (my_database == NULL)
+		my_database = dlock_database_attach(MyDatabaseId);
+	db->shared = my_database;
+	db->area = dlock_space_area();
+	db->sequence = sequence_oid;
+	if (!dlock_recover_is_loaded(db))
+		dlock_recover_load(db);
+	return true;
+}
+
+/* The same; throws 55000 if the extension is not installed. */
+void
+dlock_session_open(DLockDatabase *db)
+{
+	if (!dlock_session_open_if_installed(db))
+		dlock_error_no_extension();
+}
+
+/* Close what was opened, at the end of the operation. */
+void
+dlock_session_close(DLockDatabase *db)
+{
+	table_close(db->rel, RowExclusiveLock);
+	db->rel = NULL;
+}

@@ -1,0 +1,22 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_session.h
+ *	  This backend and the database that it is connected to.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_session.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_SESSION_H
+#define DLOCK_SESSION_H
+
+#include "dlock_database.h"
+
+extern void dlock_session_check_writable(const char *function);
+extern void dlock_session_open(DLockDatabase *db);
+extern bool dlock_session_open_if_installed(DLockDatabase *db);
+extern Relation dlock_session_open_store(LOCKMODE lockmode);
+extern void dlock_session_close(DLockDatabase *db);
+
+#endif							/* DLOCK_SESSION_H */

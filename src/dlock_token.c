@@ -1,0 +1,82 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_token.c
+ *	  Fencing tokens: handing them out from shared memory.
+ *
+ * NOTES
+ *	  A token is handed out from a block that was reserved, and the
+ *	  reservation flushed, before (dlock_store_reserve_tokens).  So a crash can
+ *	  skip tokens, and can never give one out twice.
+ *
+ *	  The holder of a lock's partition lock takes the token for it, so of two
+ *	  grants of one lock the later has the larger.  Grants of different locks
+ *	  are ordered by the mutex in here.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_token.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "dlock_token.h"
+
+/* Set up an empty store of tokens. */
+void
+dlock_token_init(DLockTokenShared *tokens)
+{
+	SpinLockInit(&tokens->mutex);
+	tokens->next = 1;
+	tokens->last = 0;
+}
+
+/*
+ * Take the next token; false if none is reserved, in which case the caller
+ * gives up all its locks, reserves more, and comes again.
+ */
+bool
+dlock_token_take(DLockTokenShared *tokens, DLockToken *token)
+{
+	bool		taken = false;
+
+	SpinLockAcquire(&tokens->mutex);
+	if (tokens->next <= tokens->last)
+	{
+		*token = tokens->next++;
+		taken = true;
+	}
+	SpinLockRelease(&tokens->mutex);
+	return taken;
+}
+
+/* The last token that was ever reserved here since the server started. */
+DLockToken
+dlock_token_last(DLockTokenShared *tokens)
+{
+	DLockToken	last;
+
+	SpinLockAcquire(&tokens->mutex);
+	last = tokens->last;
+	SpinLockRelease(&tokens->mutex);
+	return last;
+}
+
+/*
+ * Add a block that has been reserved and flushed.
+ *
+ * Two backends may have reserved at the same time.  A block that continues
+ * what is there is joined to it, one further up replaces it, and one below it
+ * is dropped: tokens never go back.
+ */
+void
+dlock_token_add(DLockTokenShared *tokens, DLockToken first, DLockToken last)
+{
+	SpinLockAcquire(&tokens->mutex);
+	if (first > tokens->last)
+	{
+		if (first > tokens->last + 1)
+			tokens->next = first;
+		tokens->last = last;
+	}
+	SpinLockRelease(&tokens->mutex);
+}

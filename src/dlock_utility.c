@@ -1,0 +1,220 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_utility.c
+ *	  Hooks into commands of others.
+ *
+ * NOTES
+ *	  Three things are to be noticed: a command that needs a database to
+ *	  itself, so that the reaper leaves it for that time; a transaction that
+ *	  has created or dropped the extension, so that a reaper comes or goes; and
+ *	  ALTER TABLE ... SET ACCESS METHOD, which would throw the leases away
+ *	  without asking the access method that it leaves.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_utility.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_extension.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/ipc.h"
+#include "tcop/utility.h"
+
+#include "dlock_am.h"
+#include "dlock_database.h"
+#include "dlock_error.h"
+#include "dlock_reaper.h"
+#include "dlock_utility.h"
+
+static ProcessUtility_hook_type next_utility_hook = NULL;
+static object_access_hook_type next_access_hook = NULL;
+
+/* Has this transaction created or dropped the extension, or some extension? */
+static bool extension_changed = false;
+
+/* The value of an option of a command; NULL if it is not given. */
+static const char *
+find_option(List *options, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, options)
+	{
+		DefElem    *option = lfirst(cell);
+
+		if (strcmp(option->defname, name) == 0 && option->arg != NULL)
+			return defGetString(option);
+	}
+	return NULL;
+}
+
+/* The database that a command needs for itself; NULL if none. */
+static const char *
+database_needed(Node *command)
+{
+	switch (nodeTag(command))
+	{
+		case T_DropdbStmt:
+			return ((DropdbStmt *) command)->dbname;
+
+		case T_CreatedbStmt:
+			{
+				const char *template = find_option(((CreatedbStmt *) command)->options,
+												   "template");
+
+				return (template != NULL) ? template : "template1";
+			}
+
+		case T_RenameStmt:
+			if (((RenameStmt *) command)->renameType == OBJECT_DATABASE)
+				return ((RenameStmt *) command)->subname;
+			return NULL;
+
+		case T_AlterDatabaseStmt:
+			if (find_option(((AlterDatabaseStmt *) command)->options, "tablespace") != NULL)
+				return ((AlterDatabaseStmt *) command)->dbname;
+			return NULL;
+
+		default:
+			return NULL;
+	}
+}
+
+/* Refuse to change the access method of the lease store. */
+static void
+check_alter_table(AlterTableStmt *command)
+{
+	ListCell   *cell;
+
+	foreach(cell, command->cmds)
+	{
+		Oid			oid;
+		Relation	rel;
+		bool		is_store;
+
+		if (((AlterTableCmd *) lfirst(cell))->subtype != AT_SetAccessMethod)
+			continue;
+		oid = RangeVarGetRelid(command->relation, AccessShareLock, true);
+		if (!OidIsValid(oid))
+			return;
+		rel = try_table_open(oid, NoLock);
+		if (rel == NULL)
+			return;
+		is_store = rel->rd_tableam == dlock_am_routine();
+		table_close(rel, NoLock);
+		if (is_store)
+			dlock_error_store_operation(command->relation->relname,
+										"change the access method of");
+	}
+}
+
+static void
+release_hold(int code, Datum arg)
+{
+	dlock_reaper_unhold(DatumGetObjectId(arg));
+}
+
+static void
+call_next(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+		  ProcessUtilityContext context, ParamListInfo params,
+		  QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	if (next_utility_hook != NULL)
+		next_utility_hook(pstmt, queryString, readOnlyTree, context, params,
+						  queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+								queryEnv, dest, qc);
+}
+
+static void
+utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+			 ProcessUtilityContext context, ParamListInfo params,
+			 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	Node	   *command = pstmt->utilityStmt;
+	const char *name = database_needed(command);
+	Oid			database = (name != NULL) ? get_database_oid(name, true) : InvalidOid;
+
+	if (IsA(command, AlterTableStmt))
+		check_alter_table((AlterTableStmt *) command);
+
+	if (!OidIsValid(database) || database == MyDatabaseId)
+	{
+		call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+		return;
+	}
+
+	/* Also when this backend is terminated meanwhile. */
+	PG_ENSURE_ERROR_CLEANUP(release_hold, ObjectIdGetDatum(database));
+	{
+		dlock_reaper_hold(database);
+		call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(release_hold, ObjectIdGetDatum(database));
+	dlock_reaper_unhold(database);
+}
+
+static void
+access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
+{
+	if (access == OAT_DROP && classId == ExtensionRelationId)
+		extension_changed = true;
+	if (next_access_hook != NULL)
+		next_access_hook(access, classId, objectId, subId, arg);
+}
+
+/* A store got its storage, most likely since the extension is being created. */
+static void
+store_created(void)
+{
+	/* Now, since the registry may be full and a commit must not fail. */
+	(void) dlock_database_attach(MyDatabaseId);
+	extension_changed = true;
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+			if (extension_changed)
+				dlock_reaper_extension_changed();
+			extension_changed = false;
+			break;
+
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			extension_changed = false;
+			break;
+
+		default:
+			break;
+	}
+}
+
+/*
+ * Install the hooks.  To be called while shared_preload_libraries is being
+ * processed.
+ */
+void
+dlock_utility_install(void)
+{
+	next_utility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = utility_hook;
+	next_access_hook = object_access_hook;
+	object_access_hook = access_hook;
+	dlock_am_created_hook = store_created;
+	RegisterXactCallback(xact_callback, NULL);
+}
