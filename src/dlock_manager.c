@@ -191,10 +191,10 @@ dlock_manager_acquire(DLockDatabase *db, const DLockManagerRequest *request)
 
 	if (holder != NULL)
 	{
-		(void) dlock_store_erase(db->rel, stale.buffer, holder->slot);
+		(void) dlock_store_erase(stale.buffer, holder->slot);
 		stale_slot = holder->slot;
 	}
-	lsn = dlock_store_write(db->rel, home.buffer, slot, &lease);
+	lsn = dlock_store_write(home.buffer, slot, &lease);
 
 	/* From here on nothing throws. */
 	dlock_store_use(slot_class);
@@ -346,7 +346,7 @@ renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 	}
 
 	if (renewal.must_log)
-		lease->lsn = dlock_store_set_term(db->rel, pin.buffer, lease->slot,
+		lease->lsn = dlock_store_set_term(pin.buffer, lease->slot,
 										  &renewal.term, dlock_clock_boot());
 	lease->ttl = renewal.term.ttl;
 	lease->deadline = renewal.term.deadline;
@@ -429,7 +429,7 @@ end_lease(DLockDatabase *db, uint32 hash, DLockSpaceEntry *entry,
 		return false;
 	}
 
-	lsn = dlock_store_erase(db->rel, pin->buffer, slot);
+	lsn = dlock_store_erase(pin->buffer, slot);
 	dlock_space_remove(entry, lease);
 	dlock_space_unlock(hash);
 

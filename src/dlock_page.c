@@ -222,24 +222,19 @@ dlock_page_kind(Page page, uint64 incarnation, int *slot_class)
 }
 
 /* Write a lease into a slot of its class, whatever the slot holds. */
-void
+DLockPageChange
 dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
 {
+	PageHeader	header = (PageHeader) page;
 	DLockPageSlotDisk *slot = slot_at(page, place);
+	int			start = slot_offset(page, place);
+	int			end = start + slot_sizes[slots_of(page)->slot_class];
 	char	   *data = slot->data;
-	int			end = slot_offset(page, place) +
-		slot_sizes[slots_of(page)->slot_class];
+	DLockPageChange change;
 
 	Assert(lease->token != DLOCK_TOKEN_NONE);
-	Assert(SLOT_DATA_OFFSET + lease->name.len + lease->owner.len + lease->payload.len <=
-		   slot_sizes[slots_of(page)->slot_class]);
-
-	if (((PageHeader) page)->pd_lower < end)
-	{
-		memset((char *) page + ((PageHeader) page)->pd_lower, 0,
-			   end - ((PageHeader) page)->pd_lower);
-		((PageHeader) page)->pd_lower = end;
-	}
+	Assert((int) SLOT_DATA_OFFSET + lease->name.len + lease->owner.len +
+		   lease->payload.len <= end - start);
 
 	slot->token = lease->token;
 	slot->ttl = lease->term.ttl;
@@ -252,6 +247,7 @@ dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
 	slot->name_len = lease->name.len;
 	slot->owner_len = lease->owner.len;
 	slot->mode = lease->mode;
+	memset(slot->unused, 0, sizeof(slot->unused));
 
 	memcpy(data, lease->name.data, lease->name.len);
 	data += lease->name.len;
@@ -259,6 +255,19 @@ dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
 	data += lease->owner.len;
 	if (lease->payload.len > 0)
 		memcpy(data, lease->payload.data, lease->payload.len);
+	data += lease->payload.len;
+
+	change.count = 1;
+	change.ranges[0] = (DLockPageRange) {start, data - (char *) slot};
+
+	/* What lies between the old pd_lower and this slot has always been zero. */
+	if (header->pd_lower < end)
+	{
+		header->pd_lower = end;
+		change.ranges[change.count++] =
+			(DLockPageRange) {offsetof(PageHeaderData, pd_lower), sizeof(LocationIndex)};
+	}
+	return change;
 }
 
 /*
@@ -300,15 +309,29 @@ dlock_page_token(Page page, int place)
 	return slot_at(page, place)->token;
 }
 
+static DLockPageChange
+one_range(Page page, const void *start, Size length)
+{
+	DLockPageChange change = {
+		.count = 1,
+		.ranges = {{(const char *) start - (const char *) page, length}}
+	};
+
+	return change;
+}
+
 /* Free a slot.  The rest of it stays, to keep the WAL record short. */
-void
+DLockPageChange
 dlock_page_erase(Page page, int place)
 {
-	slot_at(page, place)->token = DLOCK_TOKEN_NONE;
+	DLockPageSlotDisk *slot = slot_at(page, place);
+
+	slot->token = DLOCK_TOKEN_NONE;
+	return one_range(page, &slot->token, sizeof(slot->token));
 }
 
 /* Overwrite the ttl and the bound of the lease in a slot. */
-void
+DLockPageChange
 dlock_page_set_term(Page page, int place, const DLockTerm *term, uint64 boot)
 {
 	DLockPageSlotDisk *slot = slot_at(page, place);
@@ -317,4 +340,8 @@ dlock_page_set_term(Page page, int place, const DLockTerm *term, uint64 boot)
 	slot->bound_mono = term->bound_mono;
 	slot->bound_wall = term->bound_wall;
 	slot->boot = boot;
+
+	/* All four, and what lies between them. */
+	return one_range(page, &slot->ttl,
+					 offsetof(DLockPageSlotDisk, role) - offsetof(DLockPageSlotDisk, ttl));
 }

@@ -46,6 +46,22 @@ typedef enum DLockPageKind
 	DLOCK_PAGE_DAMAGED
 } DLockPageKind;
 
+/*
+ * The bytes of a page that a change has touched, for its WAL record.  Laid out
+ * as the record wants each of them announced.
+ */
+typedef struct DLockPageRange
+{
+	uint16		offset;
+	uint16		length;
+} DLockPageRange;
+
+typedef struct DLockPageChange
+{
+	int			count;
+	DLockPageRange ranges[2];
+} DLockPageChange;
+
 /* Classes of slots, smallest first. */
 #define DLOCK_PAGE_CLASSES		3
 #define DLOCK_PAGE_MAX_SLOTS	63
@@ -85,10 +101,12 @@ extern void dlock_page_init_slots(Page page, uint64 incarnation, int slot_class)
 extern DLockPageKind dlock_page_kind(Page page, uint64 incarnation, int *slot_class);
 
 /* slots */
-extern void dlock_page_write(Page page, int place, const DLockLeaseValue *lease);
+extern DLockPageChange dlock_page_write(Page page, int place,
+										const DLockLeaseValue *lease);
 extern bool dlock_page_read(Page page, int place, DLockLeaseValue *lease);
 extern DLockToken dlock_page_token(Page page, int place);
-extern void dlock_page_erase(Page page, int place);
-extern void dlock_page_set_term(Page page, int place, const DLockTerm *term, uint64 boot);
+extern DLockPageChange dlock_page_erase(Page page, int place);
+extern DLockPageChange dlock_page_set_term(Page page, int place,
+										   const DLockTerm *term, uint64 boot);
 
 #endif							/* DLOCK_PAGE_H */

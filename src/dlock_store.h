@@ -100,10 +100,10 @@ extern Buffer dlock_store_pin_cached(DLockStoreShared *store, dsa_area *area,
 extern void dlock_store_unpin(Buffer buffer);
 
 /* records */
-extern XLogRecPtr dlock_store_write(Relation rel, Buffer buffer, DLockSlot slot,
+extern XLogRecPtr dlock_store_write(Buffer buffer, DLockSlot slot,
 									const DLockLeaseValue *lease);
-extern XLogRecPtr dlock_store_erase(Relation rel, Buffer buffer, DLockSlot slot);
-extern XLogRecPtr dlock_store_set_term(Relation rel, Buffer buffer, DLockSlot slot,
+extern XLogRecPtr dlock_store_erase(Buffer buffer, DLockSlot slot);
+extern XLogRecPtr dlock_store_set_term(Buffer buffer, DLockSlot slot,
 									   const DLockTerm *term, uint64 boot);
 
 #endif							/* DLOCK_STORE_H */
