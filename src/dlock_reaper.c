@@ -65,8 +65,8 @@
 /* How many leases are removed before others get at the store's lock. */
 #define REAP_BATCH				1000
 
-/* How long the launcher sleeps when nothing calls for it. */
-#define LAUNCHER_NAP			(60 * USECS_PER_SEC)
+/* How long a worker sleeps when nothing calls for it. */
+#define LONGEST_NAP				(60 * USECS_PER_SEC)
 
 /* How long after a failed start it tries again: 1 s, then 2 s, up to this. */
 #define MAX_RETRY_DELAY			(64 * USECS_PER_SEC)
@@ -154,16 +154,17 @@ sweep(DLockReaper *reaper, DLockTime now)
 		Max(SWEEP_DISTANCE, spent * SWEEP_DISTANCE_FACTOR);
 }
 
-/* The next deadline that is known of. */
+/* When the next lease that is known of ends, or the next sweep is due. */
 static DLockTime
-next_deadline(DLockReaper *reaper)
+next_event(DLockReaper *reaper)
 {
+	DLockTime	next_sweep = Max(reaper->horizon, reaper->earliest_sweep);
 	DLockSpaceRef *first;
 
 	if (reaper->due == NULL || binaryheap_empty(reaper->due))
-		return reaper->horizon;
+		return next_sweep;
 	first = (DLockSpaceRef *) DatumGetPointer(binaryheap_first(reaper->due));
-	return Min(first->deadline, reaper->horizon);
+	return Min(first->deadline, next_sweep);
 }
 
 /* Remove a batch of the leases whose deadline has passed. */
@@ -196,7 +197,7 @@ publish_plan(DLockReaper *reaper)
 	pg_atomic_uint64 *wake_at = &reaper->shared->reaper.wake_at;
 	uint64		seen = pg_atomic_read_u64(wake_at);
 
-	reaper->planned = next_deadline(reaper);
+	reaper->planned = next_event(reaper);
 	while (seen > (uint64) reaper->planned)
 	{
 		if (pg_atomic_compare_exchange_u64(wake_at, &seen, (uint64) reaper->planned))
@@ -237,11 +238,15 @@ reap(DLockReaper *reaper, DLockTime *wake)
 	return installed;
 }
 
-/* The extension is not here, or no longer: forget its leases. */
+/* The extension is no longer here: forget its leases, unless it came back. */
 static void
 retire(DLockDatabaseShared *shared)
 {
 	dlock_database_want_reaper(shared, false);
+	StartTransactionCommand();
+	if (!dlock_session_unload_if_dropped(shared))
+		dlock_database_want_reaper(shared, true);
+	CommitTransactionCommand();
 }
 
 /* Take this worker out of the registry. */
@@ -273,18 +278,23 @@ sign_on(DLockDatabaseShared *shared)
 	}
 	dlock_database_unlock();
 	if (welcome)
+	{
 		before_shmem_exit(sign_off, PointerGetDatum(shared));
+		/* It may be waiting with the next database until this one is settled. */
+		dlock_database_wake_launcher();
+	}
 	return welcome;
 }
 
+/* This worker works.  Is it to go away nevertheless? */
 static bool
 is_held_away(DLockDatabaseShared *shared)
 {
 	bool		held;
 
 	dlock_database_lock(LW_EXCLUSIVE);
-	held = shared->reaper.holds > 0;
 	shared->reaper.attempts = 0;
+	held = shared->reaper.holds > 0;
 	dlock_database_unlock();
 	return held;
 }
@@ -353,7 +363,7 @@ dlock_reaper_main(Datum arg)
 		now = dlock_clock_now();
 		if (wake > now)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 dlock_clock_nap_ms(now, wake, LAUNCHER_NAP), wait_event);
+							 dlock_clock_nap_ms(now, wake, LONGEST_NAP), wait_event);
 	}
 }
 
@@ -568,6 +578,19 @@ wants_reaper(Oid database, DLockTime *delay)
 	return wants;
 }
 
+static bool
+is_wanted(Oid database)
+{
+	DLockDatabaseShared *shared;
+	bool		wanted;
+
+	dlock_database_lock(LW_SHARED);
+	shared = dlock_database_find(database);
+	wanted = shared != NULL && shared->reaper.wanted;
+	dlock_database_unlock();
+	return wanted;
+}
+
 static void
 count_attempt(Oid database)
 {
@@ -580,7 +603,7 @@ count_attempt(Oid database)
 	dlock_database_unlock();
 }
 
-/* The databases of the registry that the launcher has no child for yet. */
+/* The databases of the registry that have no reaper are to be seen to. */
 static void
 adopt_registered(void)
 {
@@ -591,7 +614,7 @@ adopt_registered(void)
 	for (DLockDatabaseShared *shared = dlock_database_first();
 		 shared != NULL; shared = dlock_database_next(shared))
 	{
-		if (find_child(shared->oid) == NULL)
+		if (shared->reaper.pid == 0 && find_child(shared->oid) == NULL)
 			oids = lappend_oid(oids, shared->oid);
 	}
 	dlock_database_unlock();
@@ -602,46 +625,35 @@ adopt_registered(void)
 }
 
 /*
- * See to one child; returns when to look at it again.  "probing" says whether
- * another one is just looking into its database, and is set if this one is.
+ * See to a child that has a worker; false if that has ended.
+ *
+ * "probing" is set if it is still looking into its database.
  */
-static DLockTime
-tend_child(DLockLauncherChild *child, DLockTime now, bool *probing)
+static bool
+tend_worker(DLockLauncherChild *child, DLockTime now, bool *probing)
 {
 	DLockTime	delay;
 	pid_t		pid;
 
-	if (child->handle != NULL)
+	if (GetBackgroundWorkerPid(child->handle, &pid) != BGWH_STOPPED)
 	{
-		if (GetBackgroundWorkerPid(child->handle, &pid) != BGWH_STOPPED)
-		{
-			*probing |= child->probe && !has_reaper(child->database);
-			return DLOCK_TIME_FOREVER;
-		}
-		pfree(child->handle);
-		child->handle = NULL;
-		child->probe = false;
-		(void) wants_reaper(child->database, &delay);
-		child->not_before = now + delay;
+		*probing |= child->probe && !has_reaper(child->database);
+		return true;
 	}
 
-	if (child->probe ? *probing : !wants_reaper(child->database, &delay))
-		return DLOCK_TIME_FOREVER;
-	if (now < child->not_before)
-		return child->not_before;
-
-	if (!start_worker(child))
-	{
-		child->not_before = now + MAX_RETRY_DELAY;
-		return child->not_before;
-	}
-	count_attempt(child->database);
-	*probing |= child->probe;
-	return DLOCK_TIME_FOREVER;
+	pfree(child->handle);
+	child->handle = NULL;
+	child->probe = false;
+	(void) wants_reaper(child->database, &delay);
+	child->not_before = now + delay;
+	return false;
 }
 
 /*
  * See to all children; returns when to do so again.
+ *
+ * Databases are probed one after the other, so as not to take all of the
+ * server's worker slots at its start.
  */
 static DLockTime
 tend_children(DLockTime now)
@@ -654,16 +666,43 @@ tend_children(DLockTime now)
 	foreach(cell, children)
 	{
 		DLockLauncherChild *child = lfirst(cell);
+		DLockTime	delay;
 
-		if (child->handle == NULL && !child->probe && !has_reaper(child->database) &&
-			!database_exists(child->database))
+		if (child->handle != NULL && tend_worker(child, now, &probing))
+			continue;
+
+		if (child->probe && has_reaper(child->database))
+			child->probe = false;
+
+		if (child->probe ? !probing : wants_reaper(child->database, &delay))
 		{
-			dlock_database_forget(child->database);
+			if (!database_exists(child->database))
+			{
+				dlock_database_forget(child->database);
+				child->probe = false;
+			}
+			else if (now >= child->not_before && start_worker(child))
+			{
+				count_attempt(child->database);
+				probing |= child->probe;
+				continue;
+			}
+			else
+			{
+				child->not_before = Max(child->not_before, now + USECS_PER_SEC);
+				wake = Min(wake, child->not_before);
+				continue;
+			}
+		}
+
+		/* Nothing to be done there, or somebody else does it. */
+		if (!child->probe)
+		{
+			if (!is_wanted(child->database) && !database_exists(child->database))
+				dlock_database_forget(child->database);
 			children = foreach_delete_current(children, cell);
 			pfree(child);
-			continue;
 		}
-		wake = Min(wake, tend_child(child, now, &probing));
 	}
 	return wake;
 }
@@ -710,7 +749,7 @@ dlock_launcher_main(Datum arg)
 		wake = tend_children(now);
 		wake = Min(wake, dlock_flush_pending(now));
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 dlock_clock_nap_ms(dlock_clock_now(), wake, LAUNCHER_NAP),
+						 dlock_clock_nap_ms(dlock_clock_now(), wake, LONGEST_NAP),
 						 wait_event);
 	}
 }

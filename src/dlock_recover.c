@@ -169,6 +169,82 @@ was_moved(DLockDatabase *db)
 		meta.incarnation == db->shared->store.incarnation;
 }
 
+static LOCKTAG
+load_lock_tag(DLockDatabaseShared *shared)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, shared->oid, 0, 0, LOAD_LOCK_CLASS);
+	return tag;
+}
+
+/* Take the load lock of a database, waiting for it; freed by an abort. */
+void
+dlock_recover_lock(DLockDatabaseShared *shared)
+{
+	LOCKTAG		tag = load_lock_tag(shared);
+
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+void
+dlock_recover_unlock(DLockDatabaseShared *shared)
+{
+	LOCKTAG		tag = load_lock_tag(shared);
+
+	LockRelease(&tag, ExclusiveLock, false);
+}
+
+/*
+ * Forget the leases of a database, if any are in memory.  The load lock must
+ * be held, and nobody can be using the store.
+ */
+void
+dlock_recover_unload(DLockDatabaseShared *shared)
+{
+	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
+	dlock_space_purge(shared->oid);
+}
+
+/* Read the store from the start.  The load lock must be held. */
+static void
+load(DLockDatabase *db)
+{
+	DLockDatabaseShared *shared = db->shared;
+	DLockRecoverState state;
+	uint64		incarnation;
+
+	/* What an earlier load left, or an extension that was dropped since. */
+	dlock_recover_unload(shared);
+
+	incarnation = settle_meta(db);
+	dlock_store_reset(&shared->store, db->rel, incarnation);
+
+	state.database = shared->oid;
+	state.boot = dlock_clock_boot();
+	state.now = dlock_clock_now();
+	state.wall = dlock_clock_wall();
+	state.max_skew = (DLockTime) dlock_guc_max_clock_skew_ms * 1000;
+
+	PG_TRY();
+	{
+		dlock_store_load(&shared->store, db->area, db->rel, load_lease, &state);
+	}
+	PG_CATCH();
+	{
+		/* The other databases are not to go short of memory for this one. */
+		dlock_space_purge(shared->oid);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	pg_write_barrier();
+	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_READY);
+
+	dlock_database_want_reaper(shared, true);
+	dlock_database_note_deadline(shared, 0);
+}
+
 /*
  * Load the leases of a database, or wait until somebody else has.
  *
@@ -179,43 +255,14 @@ was_moved(DLockDatabase *db)
 void
 dlock_recover_load(DLockDatabase *db)
 {
-	DLockDatabaseShared *shared = db->shared;
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_ADVISORY(tag, shared->oid, 0, 0, LOAD_LOCK_CLASS);
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
-
+	dlock_recover_lock(db->shared);
 	if (dlock_recover_is_loaded(db))
 	{
 		 /* somebody else was faster */ ;
 	}
 	else if (was_moved(db))
-		dlock_store_adopt(&shared->store, db->rel);
+		dlock_store_adopt(&db->shared->store, db->rel);
 	else
-	{
-		DLockRecoverState state;
-		uint64		incarnation;
-
-		/* What an earlier load left, or an extension that was dropped since. */
-		pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
-		dlock_space_purge(shared->oid);
-
-		incarnation = settle_meta(db);
-		dlock_store_reset(&shared->store, db->rel, incarnation);
-
-		state.database = shared->oid;
-		state.boot = dlock_clock_boot();
-		state.now = dlock_clock_now();
-		state.wall = dlock_clock_wall();
-		state.max_skew = (DLockTime) dlock_guc_max_clock_skew_ms * 1000;
-		dlock_store_load(&shared->store, db->area, db->rel, load_lease, &state);
-
-		pg_write_barrier();
-		pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_READY);
-
-		dlock_database_want_reaper(shared, true);
-		dlock_database_note_deadline(shared, 0);
-	}
-
-	LockRelease(&tag, ExclusiveLock, false);
+		load(db);
+	dlock_recover_unlock(db->shared);
 }

@@ -15,5 +15,8 @@
 
 extern bool dlock_recover_is_loaded(const DLockDatabase *db);
 extern void dlock_recover_load(DLockDatabase *db);
+extern void dlock_recover_lock(DLockDatabaseShared *shared);
+extern void dlock_recover_unlock(DLockDatabaseShared *shared);
+extern void dlock_recover_unload(DLockDatabaseShared *shared);
 
 #endif							/* DLOCK_RECOVER_H */

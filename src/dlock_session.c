@@ -181,6 +181,27 @@ dlock_session_open(DLockDatabase *db)
 		dlock_error_no_extension();
 }
 
+/*
+ * Forget the leases of this database if the extension is no longer installed;
+ * false if it is.
+ */
+bool
+dlock_session_unload_if_dropped(DLockDatabaseShared *shared)
+{
+	Relation	rel;
+
+	/* With the lock, nobody can load the leases of an extension newly created. */
+	dlock_recover_lock(shared);
+	store_oid = sequence_oid = InvalidOid;
+	rel = dlock_session_open_store(AccessShareLock);
+	if (rel == NULL)
+		dlock_recover_unload(shared);
+	else
+		table_close(rel, AccessShareLock);
+	dlock_recover_unlock(shared);
+	return rel == NULL;
+}
+
 /* Close what was opened, at the end of the operation. */
 void
 dlock_session_close(DLockDatabase *db)

@@ -151,10 +151,21 @@ dlock_store_reset(DLockStoreShared *store, Relation rel, uint64 incarnation)
 	store->generation++;
 	store->nblocks = 1;
 	store->blank = NO_BLOCK;
+
+	/*
+	 * A backend that is just exiting may give a slot back.  It does so under
+	 * the mutex, and not once the generation has changed.
+	 */
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
-		for (int stripe = 0; stripe < DLOCK_STORE_STRIPES; stripe++)
-			store->stripes[slot_class][stripe].head = NO_BLOCK;
+		for (int i = 0; i < DLOCK_STORE_STRIPES; i++)
+		{
+			DLockStoreStripe *stripe = &store->stripes[slot_class][i];
+
+			SpinLockAcquire(&stripe->mutex);
+			stripe->head = NO_BLOCK;
+			SpinLockRelease(&stripe->mutex);
+		}
 	}
 }
 
@@ -476,22 +487,43 @@ dlock_store_reserve_tokens(Relation rel, Relation sequence, DLockToken floor,
 	return lsn;
 }
 
+/*
+ * Mark a slot as free in the directory, unless that has been built anew since
+ * this generation.
+ */
+static void
+put_slot(DLockStoreShared *store, dsa_area *area, DLockSlot slot, uint32 generation)
+{
+	BlockNumber block = dlock_slot_block(slot);
+	DLockStorePage *page = page_at(store, area, block);
+	uint64		bit = UINT64CONST(1) << dlock_slot_place(slot);
+	DLockStoreStripe *stripe = &store->stripes[page->slot_class][page->stripe];
+
+	SpinLockAcquire(&stripe->mutex);
+	if (*(volatile uint32 *) &store->generation == generation)
+	{
+		Assert((page->free & bit) == 0);
+		if (page->free == 0)
+		{
+			page->next = stripe->head;
+			stripe->head = block;
+		}
+		page->free |= bit;
+	}
+	SpinLockRelease(&stripe->mutex);
+}
+
 /* Give back at exit what this backend kept. */
 static void
 give_back_kept(int code, Datum arg)
 {
 	DLockStoreShared *store = kept.store;
 
-	if (kept.generation != store->generation)
-		return;
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
-		DLockSlot	slot = kept.slots[slot_class];
-
-		/* Not to be kept again. */
-		kept.slots[slot_class] = ~DLOCK_SLOT_NONE;
-		if (slot != DLOCK_SLOT_NONE)
-			dlock_store_free(store, kept.area, slot);
+		if (kept.slots[slot_class] != DLOCK_SLOT_NONE)
+			put_slot(store, kept.area, kept.slots[slot_class], kept.generation);
+		kept.slots[slot_class] = DLOCK_SLOT_NONE;
 	}
 }
 
@@ -673,27 +705,13 @@ dlock_store_use(int slot_class)
 void
 dlock_store_free(DLockStoreShared *store, dsa_area *area, DLockSlot slot)
 {
-	BlockNumber block = dlock_slot_block(slot);
-	DLockStorePage *page = page_at(store, area, block);
-	uint64		bit = UINT64CONST(1) << dlock_slot_place(slot);
-	DLockStoreStripe *stripe = &store->stripes[page->slot_class][page->stripe];
+	int			slot_class = page_at(store, area, dlock_slot_block(slot))->slot_class;
 
 	if (kept.store == store && kept.generation == store->generation &&
-		kept.slots[page->slot_class] == DLOCK_SLOT_NONE)
-	{
-		kept.slots[page->slot_class] = slot;
-		return;
-	}
-
-	SpinLockAcquire(&stripe->mutex);
-	Assert((page->free & bit) == 0);
-	if (page->free == 0)
-	{
-		page->next = stripe->head;
-		stripe->head = block;
-	}
-	page->free |= bit;
-	SpinLockRelease(&stripe->mutex);
+		kept.slots[slot_class] == DLOCK_SLOT_NONE)
+		kept.slots[slot_class] = slot;
+	else
+		put_slot(store, area, slot, store->generation);
 }
 
 /*

@@ -17,7 +17,7 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
+#include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
@@ -27,13 +27,14 @@
 #include "commands/defrem.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
-#include "storage/ipc.h"
 #include "tcop/utility.h"
+#include "utils/memutils.h"
 
 #include "dlock_am.h"
 #include "dlock_database.h"
 #include "dlock_error.h"
 #include "dlock_reaper.h"
+#include "dlock_space.h"
 #include "dlock_utility.h"
 
 static ProcessUtility_hook_type next_utility_hook = NULL;
@@ -41,6 +42,9 @@ static object_access_hook_type next_access_hook = NULL;
 
 /* Has this transaction created or dropped the extension, or some extension? */
 static bool extension_changed = false;
+
+/* The databases whose reapers this transaction keeps away. */
+static List *held_databases = NIL;
 
 /* The value of an option of a command; NULL if it is not given. */
 static const char *
@@ -107,21 +111,38 @@ check_alter_table(AlterTableStmt *command)
 		oid = RangeVarGetRelid(command->relation, AccessShareLock, true);
 		if (!OidIsValid(oid))
 			return;
-		rel = try_table_open(oid, NoLock);
+		rel = try_relation_open(oid, NoLock);
 		if (rel == NULL)
 			return;
 		is_store = rel->rd_tableam == dlock_am_routine();
-		table_close(rel, NoLock);
+		relation_close(rel, NoLock);
 		if (is_store)
 			dlock_error_store_operation(command->relation->relname,
 										"change the access method of");
 	}
 }
 
+/* Keep the reaper of a database away until this transaction ends. */
 static void
-release_hold(int code, Datum arg)
+hold_reaper(Oid database)
 {
-	dlock_reaper_unhold(DatumGetObjectId(arg));
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	held_databases = lappend_oid(held_databases, database);
+	MemoryContextSwitchTo(old);
+	dlock_reaper_hold(database);
+}
+
+/* At the end of the transaction, when others see what it did. */
+static void
+unhold_reapers(void)
+{
+	ListCell   *cell;
+
+	foreach(cell, held_databases)
+		dlock_reaper_unhold(lfirst_oid(cell));
+	list_free(held_databases);
+	held_databases = NIL;
 }
 
 static void
@@ -149,27 +170,20 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	if (IsA(command, AlterTableStmt))
 		check_alter_table((AlterTableStmt *) command);
 
-	if (!OidIsValid(database) || database == MyDatabaseId)
-	{
-		call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-		return;
-	}
-
-	/* Also when this backend is terminated meanwhile. */
-	PG_ENSURE_ERROR_CLEANUP(release_hold, ObjectIdGetDatum(database));
-	{
-		dlock_reaper_hold(database);
-		call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(release_hold, ObjectIdGetDatum(database));
-	dlock_reaper_unhold(database);
+	if (OidIsValid(database) && database != MyDatabaseId)
+		hold_reaper(database);
+	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 }
 
 static void
 access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
 {
 	if (access == OAT_DROP && classId == ExtensionRelationId)
+	{
+		/* Now, since it may throw, and a commit must not. */
+		(void) dlock_space_area();
 		extension_changed = true;
+	}
 	if (next_access_hook != NULL)
 		next_access_hook(access, classId, objectId, subId, arg);
 }
@@ -192,11 +206,13 @@ xact_callback(XactEvent event, void *arg)
 			if (extension_changed)
 				dlock_reaper_extension_changed();
 			extension_changed = false;
+			unhold_reapers();
 			break;
 
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
 			extension_changed = false;
+			unhold_reapers();
 			break;
 
 		default:
