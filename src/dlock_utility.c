@@ -7,8 +7,8 @@
  *	  Three things are to be noticed: a command that needs a database to
  *	  itself, so that the reaper leaves it for that time; a transaction that
  *	  has created or dropped the extension, so that a reaper comes or goes; and
- *	  ALTER TABLE ... SET ACCESS METHOD, which would throw the leases away
- *	  without asking the access method that it leaves.
+ *	  the forms of ALTER TABLE that would throw the leases away without asking
+ *	  the access method.
  *
  * IDENTIFICATION
  *	  src/dlock_utility.c
@@ -94,7 +94,22 @@ database_needed(Node *command)
 	}
 }
 
-/* Refuse to change the access method of the lease store. */
+/* What a subcommand of ALTER TABLE must not do to the store; NULL if harmless. */
+static const char *
+forbidden_change(AlterTableCmd *command)
+{
+	switch (command->subtype)
+	{
+		case AT_SetAccessMethod:
+			return "change the access method of";
+		case AT_SetUnLogged:
+			return "change the persistence of";
+		default:
+			return NULL;
+	}
+}
+
+/* Refuse what would throw the leases away. */
 static void
 check_alter_table(AlterTableStmt *command)
 {
@@ -102,11 +117,12 @@ check_alter_table(AlterTableStmt *command)
 
 	foreach(cell, command->cmds)
 	{
+		const char *change = forbidden_change(lfirst(cell));
 		Oid			oid;
 		Relation	rel;
 		bool		is_store;
 
-		if (((AlterTableCmd *) lfirst(cell))->subtype != AT_SetAccessMethod)
+		if (change == NULL)
 			continue;
 		oid = RangeVarGetRelid(command->relation, AccessShareLock, true);
 		if (!OidIsValid(oid))
@@ -117,8 +133,7 @@ check_alter_table(AlterTableStmt *command)
 		is_store = rel->rd_tableam == dlock_am_routine();
 		relation_close(rel, NoLock);
 		if (is_store)
-			dlock_error_store_operation(command->relation->relname,
-										"change the access method of");
+			dlock_error_store_operation(command->relation->relname, change);
 	}
 }
 
@@ -170,7 +185,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	if (IsA(command, AlterTableStmt))
 		check_alter_table((AlterTableStmt *) command);
 
-	if (OidIsValid(database) && database != MyDatabaseId)
+	if (OidIsValid(database))
 		hold_reaper(database);
 	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 }
