@@ -108,6 +108,7 @@ startup_hook(void)
 void
 _PG_init(void)
 {
+	dlock_clock_init();
 	if (!process_shared_preload_libraries_in_progress)
 	{
 		if (creating_extension)
@@ -117,7 +118,6 @@ _PG_init(void)
 		return;
 	}
 
-	dlock_clock_init();
 	dlock_guc_define();
 	dlock_utility_install();
 	dlock_reaper_register();

@@ -34,7 +34,7 @@
 #define LEASE_CLOCK		CLOCK_MONOTONIC
 #endif
 
-/* Set in the postmaster, inherited by all. */
+/* Set when the library is loaded, so inherited by all if it is preloaded. */
 static uint64 boot_id = 0;
 
 /*
@@ -59,8 +59,8 @@ hash_file(const char *path, uint64 *hash)
 }
 
 /*
- * Learn which boot of which machine this is.  To be called once, in the
- * postmaster.
+ * Learn which boot of which machine this is.  To be called once, when the
+ * library is loaded.
  *
  * Without a boot id the answer is zero, which equals no boot, not even
  * itself: recovery then always goes by the wall clock.
