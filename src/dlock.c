@@ -20,15 +20,17 @@
  *		dlock_am.c			the table access method of those pages
  *		dlock_token.c		fencing tokens in shared memory
  *		dlock_flush.c		when WAL becomes durable
- *	  4	dlock_database.c	what is shared about one database
- *	  5	dlock_manager.c		acquire, renew, release, expire, check
+ *	  4	dlock_slot.c		which slots of the store are free
+ *	  5	dlock_database.c	what is shared about one database
+ *	  6	dlock_manager.c		acquire, renew, release, expire, check
  *		dlock_recover.c		pages to memory, at the first use
- *	  6	dlock_session.c		this backend and its database
- *	  7	dlock_sqlfunc.c		SQL functions that act
+ *	  7	dlock_session.c		this backend and its database
+ *	  8	dlock_sqlfunc.c		SQL functions that act
  *		dlock_sqlview.c		SQL functions that look
- *		dlock_reaper.c		background workers
- *		dlock_utility.c		hooks into commands of others
- *	  8	dlock.c				this file, to tie it all together
+ *		dlock_reaper.c		the worker that removes expired leases
+ *		dlock_launcher.c	the worker that starts reapers
+ *	  9	dlock_utility.c		hooks into commands of others
+ *	 10	dlock.c				this file, to tie it all together
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -49,7 +51,7 @@
 #include "dlock_database.h"
 #include "dlock_flush.h"
 #include "dlock_guc.h"
-#include "dlock_reaper.h"
+#include "dlock_launcher.h"
 #include "dlock_space.h"
 #include "dlock_utility.h"
 
@@ -120,7 +122,7 @@ _PG_init(void)
 
 	dlock_guc_define();
 	dlock_utility_install();
-	dlock_reaper_register();
+	dlock_launcher_register();
 
 	next_request_hook = shmem_request_hook;
 	shmem_request_hook = request_hook;

@@ -28,6 +28,7 @@
 #include "dlock_error.h"
 #include "dlock_flush.h"
 #include "dlock_space.h"
+#include "dlock_store.h"
 
 typedef struct DLockRegistryShared
 {
@@ -134,7 +135,7 @@ dlock_database_attach(Oid oid)
 		database->oid = oid;
 		pg_atomic_init_u32(&database->state, DLOCK_DATABASE_UNLOADED);
 		pg_atomic_init_u64(&database->reaper.wake_at, 0);
-		dlock_store_init(&database->store);
+		dlock_slot_init(&database->slots);
 		dlock_token_init(&database->tokens);
 		database->next = registry->first;
 		registry->first = dp;
@@ -173,7 +174,7 @@ dlock_database_forget(Oid oid)
 	if (!DsaPointerIsValid(dp))
 		return;
 	dlock_space_purge(oid);
-	dlock_store_release(&database->store, area);
+	dlock_slot_release(&database->slots, area);
 	dsa_free(area, dp);
 }
 

@@ -15,7 +15,7 @@
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 
-#include "dlock_store.h"
+#include "dlock_slot.h"
 #include "dlock_token.h"
 
 /* Whether the leases of a database are in memory. */
@@ -49,7 +49,8 @@ typedef struct DLockDatabaseShared
 	dsa_pointer next;			/* protected by the registry lock */
 	Oid			oid;			/* constant */
 	pg_atomic_uint32 state;		/* changed under the load lock */
-	DLockStoreShared store;
+	RelFileLocator locator;		/* of the store; likewise */
+	DLockSlotShared slots;
 	DLockTokenShared tokens;
 	DLockReaperShared reaper;
 } DLockDatabaseShared;

@@ -21,7 +21,7 @@
  *	  (2) the partition lock of a name (dlock_space.c).
  *	  (3) the content lock of a buffer (dlock_store.c), or an owner's lock
  *		  (dlock_space.c), or a lock inside the area (dsa.c).
- *	  (4) the mutex of the tokens, or that of a stripe of the store.
+ *	  (4) the mutex of the tokens, or that of a stripe of slots (dlock_slot.c).
  *
  *	  The registry lock (dlock_database.c) is never held together with another.
  *
@@ -53,6 +53,7 @@
 #include "dlock_name.h"
 #include "dlock_page.h"
 #include "dlock_rule.h"
+#include "dlock_slot.h"
 #include "dlock_space.h"
 #include "dlock_store.h"
 #include "dlock_token.h"
@@ -84,7 +85,8 @@ try_pin(DLockDatabase *db, DLockManagerPin *pin, DLockSlot slot)
 	if (pin->slot == slot)
 		return true;
 	drop_pin(pin);
-	pin->buffer = dlock_store_pin_cached(&db->shared->store, db->area, db->rel, slot);
+	pin->buffer = dlock_store_pin_cached(db->rel, slot,
+										 *dlock_slot_hint(&db->shared->slots, db->area, slot));
 	if (!BufferIsValid(pin->buffer))
 		return false;
 	pin->slot = slot;
@@ -96,8 +98,9 @@ static void
 wait_pin(DLockDatabase *db, DLockManagerPin *pin, DLockSlot slot)
 {
 	drop_pin(pin);
-	pin->buffer = dlock_store_pin(&db->shared->store, db->area, db->rel, slot);
+	pin->buffer = dlock_store_pin(db->rel, slot);
 	pin->slot = slot;
+	*dlock_slot_hint(&db->shared->slots, db->area, slot) = pin->buffer;
 }
 
 /*
@@ -151,14 +154,14 @@ dlock_manager_acquire(DLockDatabase *db, const DLockManagerRequest *request)
 			return DLOCK_TOKEN_NONE;
 		}
 
-		slot = dlock_store_reserved(&shared->store, slot_class);
+		slot = dlock_slot_reserved(&shared->slots, slot_class);
 		if (slot == DLOCK_SLOT_NONE || !try_pin(db, &home, slot) ||
 			!dlock_space_is_prepared(request->name.len, data_len))
 		{
 			dlock_space_unlock(hash);
 			if (!dlock_space_prepare(request->name.len, data_len))
 				dlock_error_space_full();
-			slot = dlock_store_reserve(&shared->store, db->area, db->rel, slot_class);
+			slot = dlock_slot_reserve(&shared->slots, db->area, db->rel, slot_class);
 			wait_pin(db, &home, slot);
 			continue;
 		}
@@ -197,14 +200,14 @@ dlock_manager_acquire(DLockDatabase *db, const DLockManagerRequest *request)
 	lsn = dlock_store_write(home.buffer, slot, &lease);
 
 	/* From here on nothing throws. */
-	dlock_store_use(slot_class);
+	dlock_slot_use(slot_class);
 	if (holder != NULL)
 		dlock_space_remove(entry, holder);
 	(void) dlock_space_insert(shared->oid, hash, &lease, slot, lsn);
 	dlock_space_unlock(hash);
 
 	if (stale_slot != DLOCK_SLOT_NONE)
-		dlock_store_free(&shared->store, db->area, stale_slot);
+		dlock_slot_free(&shared->slots, db->area, stale_slot);
 	drop_pin(&home);
 	drop_pin(&stale);
 	dlock_database_note_deadline(shared, lease.term.deadline);
@@ -433,7 +436,7 @@ end_lease(DLockDatabase *db, uint32 hash, DLockSpaceEntry *entry,
 	dlock_space_remove(entry, lease);
 	dlock_space_unlock(hash);
 
-	dlock_store_free(&db->shared->store, db->area, slot);
+	dlock_slot_free(&db->shared->slots, db->area, slot);
 	drop_pin(pin);
 	dlock_flush_later(lsn, now);
 	return true;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_reaper.h
- *	  The background workers.
+ *	  The background worker that removes a database's expired leases.
  *
  * IDENTIFICATION
  *	  src/dlock_reaper.h
@@ -11,11 +11,7 @@
 #ifndef DLOCK_REAPER_H
 #define DLOCK_REAPER_H
 
-#include "postgres_ext.h"
-
-extern void dlock_reaper_register(void);
-extern void dlock_reaper_hold(Oid database);
-extern void dlock_reaper_unhold(Oid database);
-extern void dlock_reaper_extension_changed(void);
+/* Called by the server, by name. */
+extern PGDLLEXPORT void dlock_reaper_main(Datum arg);
 
 #endif							/* DLOCK_REAPER_H */

@@ -55,7 +55,9 @@
 #include "dlock_name.h"
 #include "dlock_recover.h"
 #include "dlock_rule.h"
+#include "dlock_slot.h"
 #include "dlock_space.h"
+#include "dlock_store.h"
 
 /*
  * The load lock is of the class of advisory locks, under a number that the
@@ -63,10 +65,10 @@
  */
 #define LOAD_LOCK_CLASS		25708
 
-/* The clocks, read once for all leases of a load. */
+/* A load, with the clocks as read once for all its leases. */
 typedef struct DLockRecoverState
 {
-	Oid			database;
+	DLockDatabase *db;
 	DLockTime	now;
 	TimestampTz wall;
 	DLockTime	max_skew;
@@ -80,7 +82,7 @@ dlock_recover_is_loaded(const DLockDatabase *db)
 	bool		ready = pg_atomic_read_u32(&db->shared->state) == DLOCK_DATABASE_READY;
 
 	pg_read_barrier();
-	return ready && dlock_store_is_current(&db->shared->store, db->rel);
+	return ready && RelFileLocatorEquals(db->shared->locator, db->rel->rd_locator);
 }
 
 /* Put a lease that is found on disk into memory, unless it has ended. */
@@ -92,7 +94,8 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 	bool		same_boot = lease.boot != 0 && lease.boot == state->boot;
 	DLockTime	remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
 												 state->wall, state->max_skew);
-	uint32		hash = dlock_name_hash(state->database, &lease.name);
+	Oid			database = state->db->shared->oid;
+	uint32		hash = dlock_name_hash(database, &lease.name);
 
 	if (remaining == 0)
 		return DLOCK_STORE_ERASE;
@@ -105,9 +108,19 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 	if (!dlock_space_prepare(lease.name.len, lease.owner.len + lease.payload.len))
 		dlock_error_space_full();
 	dlock_space_lock(hash, LW_EXCLUSIVE);
-	(void) dlock_space_insert(state->database, hash, &lease, slot, InvalidXLogRecPtr);
+	(void) dlock_space_insert(database, hash, &lease, slot, InvalidXLogRecPtr);
 	dlock_space_unlock(hash);
 	return DLOCK_STORE_KEEP;
+}
+
+/* Enter a page into the directory of slots. */
+static void
+load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
+{
+	DLockRecoverState *state = arg;
+
+	dlock_slot_add_page(&state->db->shared->slots, state->db->area,
+						block, slot_class, taken);
 }
 
 static uint64
@@ -166,7 +179,7 @@ was_moved(DLockDatabase *db)
 	return pg_atomic_read_u32(&db->shared->state) == DLOCK_DATABASE_READY &&
 		dlock_store_read_meta(db->rel, &meta) &&
 		meta.database == db->shared->oid &&
-		meta.incarnation == db->shared->store.incarnation;
+		meta.incarnation == db->shared->slots.incarnation;
 }
 
 static LOCKTAG
@@ -218,9 +231,10 @@ load(DLockDatabase *db)
 	dlock_recover_unload(shared);
 
 	incarnation = settle_meta(db);
-	dlock_store_reset(&shared->store, db->rel, incarnation);
+	dlock_slot_reset(&shared->slots, incarnation);
+	shared->locator = db->rel->rd_locator;
 
-	state.database = shared->oid;
+	state.db = db;
 	state.boot = dlock_clock_boot();
 	state.now = dlock_clock_now();
 	state.wall = dlock_clock_wall();
@@ -228,7 +242,7 @@ load(DLockDatabase *db)
 
 	PG_TRY();
 	{
-		dlock_store_load(&shared->store, db->area, db->rel, load_lease, &state);
+		dlock_store_visit(db->rel, incarnation, load_lease, load_page, &state);
 	}
 	PG_CATCH();
 	{
@@ -261,7 +275,7 @@ dlock_recover_load(DLockDatabase *db)
 		 /* somebody else was faster */ ;
 	}
 	else if (was_moved(db))
-		dlock_store_adopt(&db->shared->store, db->rel);
+		db->shared->locator = db->rel->rd_locator;
 	else
 		load(db);
 	dlock_recover_unlock(db->shared);

@@ -30,6 +30,7 @@
 #include "dlock_rule.h"
 #include "dlock_session.h"
 #include "dlock_space.h"
+#include "dlock_store.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
 
@@ -129,7 +130,7 @@ collect_from_pages(DLockViewState *state)
 
 	/* A copied database has leases only once it has a meta page of its own. */
 	if (dlock_store_read_meta(rel, &meta) && meta.database == MyDatabaseId)
-		dlock_store_visit(rel, meta.incarnation, visit_page_lease, state);
+		dlock_store_visit(rel, meta.incarnation, visit_page_lease, NULL, state);
 	table_close(rel, AccessShareLock);
 }
 

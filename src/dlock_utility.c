@@ -33,7 +33,7 @@
 #include "dlock_am.h"
 #include "dlock_database.h"
 #include "dlock_error.h"
-#include "dlock_reaper.h"
+#include "dlock_launcher.h"
 #include "dlock_space.h"
 #include "dlock_utility.h"
 
@@ -145,7 +145,7 @@ hold_reaper(Oid database)
 
 	held_databases = lappend_oid(held_databases, database);
 	MemoryContextSwitchTo(old);
-	dlock_reaper_hold(database);
+	dlock_launcher_hold(database);
 }
 
 /* At the end of the transaction, when others see what it did. */
@@ -155,7 +155,7 @@ unhold_reapers(void)
 	ListCell   *cell;
 
 	foreach(cell, held_databases)
-		dlock_reaper_unhold(lfirst_oid(cell));
+		dlock_launcher_unhold(lfirst_oid(cell));
 	list_free(held_databases);
 	held_databases = NIL;
 }
@@ -219,7 +219,7 @@ xact_callback(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_COMMIT:
 			if (extension_changed)
-				dlock_reaper_extension_changed();
+				dlock_launcher_extension_changed();
 			extension_changed = false;
 			unhold_reapers();
 			break;

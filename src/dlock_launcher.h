@@ -1,0 +1,22 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_launcher.h
+ *	  The background worker that starts the reapers, and who keeps them away.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_launcher.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_LAUNCHER_H
+#define DLOCK_LAUNCHER_H
+
+/* Called by the server, by name. */
+extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
+
+extern void dlock_launcher_register(void);
+extern void dlock_launcher_hold(Oid database);
+extern void dlock_launcher_unhold(Oid database);
+extern void dlock_launcher_extension_changed(void);
+
+#endif							/* DLOCK_LAUNCHER_H */

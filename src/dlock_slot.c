@@ -1,0 +1,423 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_slot.c
+ *	  Which slots of the store are free, and whose they are.
+ *
+ * NOTES
+ *	  Free slots are known in memory only, by a directory with an element for
+ *	  each page, which is built when the database is loaded.  A page with free
+ *	  slots hangs in the list of its class and stripe; a backend takes slots
+ *	  from its own stripe first.  Pages of no class (never initialised, or left
+ *	  over from a template database) hang in a list of their own.  The relation
+ *	  only grows when no page has room.
+ *
+ *	  A slot is reserved before the partition lock of its lease is taken, since
+ *	  that can mean to extend the relation.  Until it is used it belongs to the
+ *	  backend, which keeps it over errors and gives it back when it exits; a
+ *	  slot that is freed is kept likewise, if none is.
+ *
+ *	  Lock rules.  The relation's extension lock (heavyweight) comes before a
+ *	  stripe's mutex.  No two mutexes are held at a time.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_slot.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+
+#include "dlock_error.h"
+#include "dlock_slot.h"
+#include "dlock_store.h"
+
+/* The end of a list of pages; block 0 is the meta page. */
+#define NO_BLOCK		0
+
+/*
+ * What is known of a page.  "free" and "next" are protected by the mutex of
+ * the page's stripe, or by the extension lock while it has no class; class and
+ * stripe are set once.  "hint" is read and written without a lock.
+ */
+typedef struct DLockSlotPage
+{
+	uint64		free;			/* bit n: place n is free and nobody's */
+	BlockNumber next;			/* next page of the list */
+	Buffer		hint;			/* the buffer that the page was last seen in */
+	uint8		slot_class;
+	uint8		stripe;
+} DLockSlotPage;
+
+/* Slots that this backend has for itself, one of each class. */
+static struct
+{
+	DLockSlotShared *slots;		/* NULL until something was kept */
+	dsa_area   *area;
+	uint32		generation;
+	DLockSlot	of_class[DLOCK_PAGE_CLASSES];
+}			kept;
+
+/* The segment of the directory that a block falls into. */
+static inline int
+segment_of(BlockNumber block)
+{
+	return pg_leftmost_one_pos32(block / DLOCK_SLOT_FIRST_SEGMENT + 1);
+}
+
+/* The element of the directory for a block that it covers. */
+static DLockSlotPage *
+page_at(DLockSlotShared *slots, dsa_area *area, BlockNumber block)
+{
+	int			segment = segment_of(block);
+	BlockNumber start = DLOCK_SLOT_FIRST_SEGMENT * ((1U << segment) - 1);
+	DLockSlotPage *pages = dsa_get_address(area, slots->segments[segment]);
+
+	return &pages[block - start];
+}
+
+/*
+ * Make the directory cover a block; throws 53400 if there is no memory for
+ * that.  The extension lock must be held, or the database be loading.
+ */
+static void
+cover_block(DLockSlotShared *slots, dsa_area *area, BlockNumber block)
+{
+	if (block > DLOCK_SLOT_MAX_BLOCK)
+		dlock_error_store_full();
+
+	for (int i = 0; i <= segment_of(block); i++)
+	{
+		Size		size = sizeof(DLockSlotPage) * ((Size) DLOCK_SLOT_FIRST_SEGMENT << i);
+
+		if (DsaPointerIsValid(slots->segments[i]))
+			continue;
+		slots->segments[i] =
+			dsa_allocate_extended(area, size,
+								  DSA_ALLOC_HUGE | DSA_ALLOC_NO_OOM | DSA_ALLOC_ZERO);
+		if (!DsaPointerIsValid(slots->segments[i]))
+			dlock_error_space_full();
+	}
+}
+
+/* Set up the directory of a store that has not been loaded yet. */
+void
+dlock_slot_init(DLockSlotShared *slots)
+{
+	memset(slots, 0, sizeof(DLockSlotShared));
+	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
+	{
+		for (int stripe = 0; stripe < DLOCK_SLOT_STRIPES; stripe++)
+			SpinLockInit(&slots->stripes[slot_class][stripe].mutex);
+	}
+}
+
+/*
+ * Forget all pages; those to come are of this incarnation.  The database must
+ * be loading.
+ */
+void
+dlock_slot_reset(DLockSlotShared *slots, uint64 incarnation)
+{
+	slots->incarnation = incarnation;
+	slots->generation++;
+	slots->nblocks = 1;
+	slots->blank = NO_BLOCK;
+
+	/*
+	 * A backend that is just exiting may give a slot back.  It does so under
+	 * the mutex, and not once the generation has changed.
+	 */
+	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
+	{
+		for (int i = 0; i < DLOCK_SLOT_STRIPES; i++)
+		{
+			DLockSlotStripe *stripe = &slots->stripes[slot_class][i];
+
+			SpinLockAcquire(&stripe->mutex);
+			stripe->head = NO_BLOCK;
+			SpinLockRelease(&stripe->mutex);
+		}
+	}
+}
+
+/* Free the memory of a directory whose database is gone. */
+void
+dlock_slot_release(DLockSlotShared *slots, dsa_area *area)
+{
+	for (int i = 0; i < DLOCK_SLOT_SEGMENTS; i++)
+	{
+		if (DsaPointerIsValid(slots->segments[i]))
+			dsa_free(area, slots->segments[i]);
+	}
+}
+
+/* Put a page with free slots at the head of its list. */
+static void
+push_page(DLockSlotShared *slots, DLockSlotPage *page, BlockNumber block, uint64 free)
+{
+	DLockSlotStripe *stripe = &slots->stripes[page->slot_class][page->stripe];
+
+	SpinLockAcquire(&stripe->mutex);
+	page->free = free;
+	page->next = stripe->head;
+	stripe->head = block;
+	SpinLockRelease(&stripe->mutex);
+}
+
+/* A bit for each slot of a page. */
+static uint64
+all_places(int slot_class)
+{
+	return (UINT64CONST(1) << dlock_page_slot_count(slot_class)) - 1;
+}
+
+/*
+ * Enter a page that was found on disk; they come in ascending order.
+ *
+ * "slot_class" is negative for a page that is to be initialised before it is
+ * used.  "taken" has a bit for each place with a lease.  The database must be
+ * loading.  Throws 53400 if memory is full.
+ */
+void
+dlock_slot_add_page(DLockSlotShared *slots, dsa_area *area,
+					BlockNumber block, int slot_class, uint64 taken)
+{
+	DLockSlotPage *page;
+
+	Assert(block == slots->nblocks);
+	cover_block(slots, area, block);
+	page = page_at(slots, area, block);
+	page->free = 0;
+	page->hint = InvalidBuffer;
+	if (slot_class < 0)
+	{
+		page->next = slots->blank;
+		slots->blank = block;
+	}
+	else
+	{
+		uint64		free = all_places(slot_class) & ~taken;
+
+		page->slot_class = slot_class;
+		page->stripe = block % DLOCK_SLOT_STRIPES;
+		if (free != 0)
+			push_page(slots, page, block, free);
+	}
+	slots->nblocks = block + 1;
+}
+
+/*
+ * Mark a slot as free in the directory, unless that has been built anew since
+ * this generation.
+ */
+static void
+put_slot(DLockSlotShared *slots, dsa_area *area, DLockSlot slot, uint32 generation)
+{
+	BlockNumber block = dlock_slot_block(slot);
+	DLockSlotPage *page = page_at(slots, area, block);
+	uint64		bit = UINT64CONST(1) << dlock_slot_place(slot);
+	DLockSlotStripe *stripe = &slots->stripes[page->slot_class][page->stripe];
+
+	SpinLockAcquire(&stripe->mutex);
+	if (*(volatile uint32 *) &slots->generation == generation)
+	{
+		Assert((page->free & bit) == 0);
+		if (page->free == 0)
+		{
+			page->next = stripe->head;
+			stripe->head = block;
+		}
+		page->free |= bit;
+	}
+	SpinLockRelease(&stripe->mutex);
+}
+
+/* Give back at exit what this backend kept. */
+static void
+give_back_kept(int code, Datum arg)
+{
+	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
+	{
+		DLockSlot	slot = kept.of_class[slot_class];
+
+		kept.of_class[slot_class] = DLOCK_SLOT_NONE;
+		if (slot != DLOCK_SLOT_NONE)
+			put_slot(kept.slots, kept.area, slot, kept.generation);
+	}
+}
+
+/* Turn to what this backend kept, unless that is void. */
+static void
+refresh_kept(DLockSlotShared *slots, dsa_area *area)
+{
+	if (kept.slots == NULL)
+	{
+		kept.slots = slots;
+		kept.area = area;
+		on_shmem_exit(give_back_kept, (Datum) 0);
+	}
+	if (kept.generation != slots->generation)
+	{
+		kept.generation = slots->generation;
+		memset(kept.of_class, 0, sizeof(kept.of_class));
+	}
+}
+
+/* Take a slot from a stripe; DLOCK_SLOT_NONE if it has none. */
+static DLockSlot
+take_from_stripe(DLockSlotShared *slots, dsa_area *area, int slot_class, int stripe_no)
+{
+	DLockSlotStripe *stripe = &slots->stripes[slot_class][stripe_no];
+	DLockSlot	slot = DLOCK_SLOT_NONE;
+
+	/* A glance without the mutex can only miss what was just put there. */
+	if (*(volatile BlockNumber *) &stripe->head == NO_BLOCK)
+		return slot;
+
+	SpinLockAcquire(&stripe->mutex);
+	if (stripe->head != NO_BLOCK)
+	{
+		DLockSlotPage *page = page_at(slots, area, stripe->head);
+		int			place = pg_rightmost_one_pos64(page->free);
+
+		slot = dlock_slot_make(stripe->head, place);
+		page->free &= page->free - 1;
+		if (page->free == 0)
+			stripe->head = page->next;
+	}
+	SpinLockRelease(&stripe->mutex);
+	return slot;
+}
+
+/* Take a slot from this backend's stripe or, failing that, from any other. */
+static DLockSlot
+take_from_any(DLockSlotShared *slots, dsa_area *area, int slot_class, int own_stripe)
+{
+	for (int i = 0; i < DLOCK_SLOT_STRIPES; i++)
+	{
+		DLockSlot	slot = take_from_stripe(slots, area, slot_class,
+											(own_stripe + i) % DLOCK_SLOT_STRIPES);
+
+		if (slot != DLOCK_SLOT_NONE)
+			return slot;
+	}
+	return DLOCK_SLOT_NONE;
+}
+
+/*
+ * Find or make a page of this class for a stripe, and take its first slot.
+ * May wait, extend the relation, and throw; what was done by then stands.
+ */
+static DLockSlot
+take_from_new_page(DLockSlotShared *slots, dsa_area *area, Relation rel,
+				   int slot_class, int stripe)
+{
+	DLockSlot	slot;
+	DLockSlotPage *page;
+	BlockNumber block;
+
+	LockRelationForExtension(rel, ExclusiveLock);
+
+	/* Whoever had the lock before may have made room for us, too. */
+	slot = take_from_stripe(slots, area, slot_class, stripe);
+	if (slot != DLOCK_SLOT_NONE)
+	{
+		UnlockRelationForExtension(rel, ExclusiveLock);
+		return slot;
+	}
+
+	block = (slots->blank != NO_BLOCK) ? slots->blank : slots->nblocks;
+	cover_block(slots, area, block);
+	dlock_store_init_page(rel, block, slots->incarnation, slot_class);
+
+	page = page_at(slots, area, block);
+	if (block == slots->blank)
+		slots->blank = page->next;
+	else
+		slots->nblocks = block + 1;
+	page->hint = InvalidBuffer;
+	page->slot_class = slot_class;
+	page->stripe = stripe;
+	push_page(slots, page, block, all_places(slot_class) & ~UINT64CONST(1));
+
+	UnlockRelationForExtension(rel, ExclusiveLock);
+	return dlock_slot_make(block, 0);
+}
+
+/* The slot of this class that this backend has for itself, if any. */
+DLockSlot
+dlock_slot_reserved(DLockSlotShared *slots, int slot_class)
+{
+	if (kept.slots != slots || kept.generation != slots->generation)
+		return DLOCK_SLOT_NONE;
+	return kept.of_class[slot_class];
+}
+
+/*
+ * Have a free slot of this class.  It is this backend's, to be used
+ * (dlock_slot_use) or not, until the database is loaded anew.
+ *
+ * May wait and throw; no partition lock may be held.
+ */
+DLockSlot
+dlock_slot_reserve(DLockSlotShared *slots, dsa_area *area, Relation rel,
+				   int slot_class)
+{
+	int			stripe = MyProcPid % DLOCK_SLOT_STRIPES;
+	DLockSlot	slot;
+
+	refresh_kept(slots, area);
+	if (kept.of_class[slot_class] != DLOCK_SLOT_NONE)
+		return kept.of_class[slot_class];
+
+	slot = take_from_stripe(slots, area, slot_class, stripe);
+
+	/*
+	 * A stripe that has no page of its own gets one, as long as the store is
+	 * small; after that it shares the others', so as not to grow for nothing.
+	 */
+	if (slot == DLOCK_SLOT_NONE && slots->nblocks > DLOCK_SLOT_STRIPES)
+		slot = take_from_any(slots, area, slot_class, stripe);
+	if (slot == DLOCK_SLOT_NONE)
+		slot = take_from_new_page(slots, area, rel, slot_class, stripe);
+
+	kept.of_class[slot_class] = slot;
+	return slot;
+}
+
+/* The reserved slot of this class has been used.  Cannot fail. */
+void
+dlock_slot_use(int slot_class)
+{
+	Assert(kept.of_class[slot_class] != DLOCK_SLOT_NONE);
+	kept.of_class[slot_class] = DLOCK_SLOT_NONE;
+}
+
+/*
+ * A slot has been erased on disk: it is free for others.  No partition lock
+ * needs to be held.  Cannot fail.
+ */
+void
+dlock_slot_free(DLockSlotShared *slots, dsa_area *area, DLockSlot slot)
+{
+	int			slot_class = page_at(slots, area, dlock_slot_block(slot))->slot_class;
+
+	if (dlock_slot_reserved(slots, slot_class) == DLOCK_SLOT_NONE &&
+		kept.slots == slots && kept.generation == slots->generation)
+		kept.of_class[slot_class] = slot;
+	else
+		put_slot(slots, area, slot, slots->generation);
+}
+
+/*
+ * Where to remember the buffer that the page of a slot is in.
+ */
+Buffer *
+dlock_slot_hint(DLockSlotShared *slots, dsa_area *area, DLockSlot slot)
+{
+	return &page_at(slots, area, dlock_slot_block(slot))->hint;
+}
