@@ -113,6 +113,79 @@ first_holder(DLockSpaceEntry *entry)
 	return (entry != NULL) ? dlock_space_holders(entry) : NULL;
 }
 
+/* A grant that can be made: all it needs is at hand. */
+typedef struct DLockManagerGrant
+{
+	DLockTime	now;
+	DLockToken	token;
+	DLockSlot	slot;			/* the new lease's home ... */
+	DLockManagerPin home;		/* ... and its page */
+	DLockSpaceEntry *entry;		/* NULL if the lock has none */
+	DLockSpaceLease *expired;	/* the lease to be replaced, if any ... */
+	DLockManagerPin stale;		/* ... and its page */
+} DLockManagerGrant;
+
+/*
+ * Find out whether a lease can be granted and get all that the grant needs.
+ *
+ * If so, returns true, with the partition of the name locked exclusively.  If
+ * the lock is held, returns false, with nothing locked and nothing kept.
+ */
+static bool
+prepare_grant(DLockDatabase *db, const DLockManagerRequest *request,
+			  uint32 hash, int slot_class, DLockManagerGrant *grant)
+{
+	DLockDatabaseShared *shared = db->shared;
+	int			name_len = request->name.len;
+	int			data_len = request->owner.len + request->payload.len;
+
+	grant->home = grant->stale = NO_PIN;
+	for (;;)
+	{
+		dlock_space_lock(hash, LW_EXCLUSIVE);
+		grant->now = dlock_clock_now();
+		grant->entry = dlock_space_find(shared->oid, hash, &request->name);
+		grant->expired = first_holder(grant->entry);
+		grant->slot = dlock_slot_reserved(&shared->slots, slot_class);
+
+		if (grant->expired != NULL &&
+			dlock_rule_is_live(grant->expired->deadline, grant->now))
+		{
+			dlock_space_unlock(hash);
+			drop_pin(&grant->home);
+			drop_pin(&grant->stale);
+			return false;
+		}
+
+		if (grant->slot == DLOCK_SLOT_NONE ||
+			!try_pin(db, &grant->home, grant->slot) ||
+			!dlock_space_is_prepared(name_len, data_len))
+		{
+			dlock_space_unlock(hash);
+			if (!dlock_space_prepare(name_len, data_len))
+				dlock_error_space_full();
+			grant->slot = dlock_slot_reserve(&shared->slots, db->area, db->rel,
+											 slot_class);
+			wait_pin(db, &grant->home, grant->slot);
+		}
+		else if (grant->expired != NULL &&
+				 !try_pin(db, &grant->stale, grant->expired->slot))
+		{
+			DLockSlot	stale_slot = grant->expired->slot;
+
+			dlock_space_unlock(hash);
+			wait_pin(db, &grant->stale, stale_slot);
+		}
+		else if (!dlock_token_take(&shared->tokens, &grant->token))
+		{
+			dlock_space_unlock(hash);
+			(void) dlock_database_reserve_tokens(db, false);
+		}
+		else
+			return true;
+	}
+}
+
 /*
  * Acquire an exclusive lease.  Returns its token, or DLOCK_TOKEN_NONE if the
  * lock is held, by whomever.
@@ -127,92 +200,44 @@ dlock_manager_acquire(DLockDatabase *db, const DLockManagerRequest *request)
 {
 	DLockDatabaseShared *shared = db->shared;
 	uint32		hash = dlock_name_hash(shared->oid, &request->name);
-	int			data_len = request->owner.len + request->payload.len;
-	int			slot_class = dlock_page_class_for(request->name.len + data_len);
-	DLockManagerPin home = NO_PIN;
-	DLockManagerPin stale = NO_PIN;
-	DLockSlot	slot;
+	int			slot_class = dlock_page_class_for(request->name.len + request->owner.len +
+												  request->payload.len);
 	DLockSlot	stale_slot = DLOCK_SLOT_NONE;
-	DLockSpaceEntry *entry;
-	DLockSpaceLease *holder;
+	DLockManagerGrant grant;
 	DLockLeaseValue lease;
-	DLockTime	now;
 	XLogRecPtr	lsn;
 
-	for (;;)
-	{
-		dlock_space_lock(hash, LW_EXCLUSIVE);
-		now = dlock_clock_now();
-		entry = dlock_space_find(shared->oid, hash, &request->name);
-		holder = first_holder(entry);
+	if (!prepare_grant(db, request, hash, slot_class, &grant))
+		return DLOCK_TOKEN_NONE;
 
-		if (holder != NULL && dlock_rule_is_live(holder->deadline, now))
-		{
-			dlock_space_unlock(hash);
-			drop_pin(&home);
-			drop_pin(&stale);
-			return DLOCK_TOKEN_NONE;
-		}
-
-		slot = dlock_slot_reserved(&shared->slots, slot_class);
-		if (slot == DLOCK_SLOT_NONE || !try_pin(db, &home, slot) ||
-			!dlock_space_is_prepared(request->name.len, data_len))
-		{
-			dlock_space_unlock(hash);
-			if (!dlock_space_prepare(request->name.len, data_len))
-				dlock_error_space_full();
-			slot = dlock_slot_reserve(&shared->slots, db->area, db->rel, slot_class);
-			wait_pin(db, &home, slot);
-			continue;
-		}
-
-		if (holder != NULL && !try_pin(db, &stale, holder->slot))
-		{
-			slot = holder->slot;
-			dlock_space_unlock(hash);
-			wait_pin(db, &stale, slot);
-			continue;
-		}
-
-		if (!dlock_token_take(&shared->tokens, &lease.token))
-		{
-			dlock_space_unlock(hash);
-			(void) dlock_database_reserve_tokens(db, false);
-			continue;
-		}
-		break;
-	}
-
+	lease.token = grant.token;
 	lease.mode = DLOCK_MODE_EXCLUSIVE;
 	lease.role = request->role;
 	lease.granted_at = dlock_clock_wall();
 	lease.boot = dlock_clock_boot();
-	lease.term = dlock_rule_grant(request->ttl, now, lease.granted_at);
+	lease.term = dlock_rule_grant(request->ttl, grant.now, lease.granted_at);
 	lease.name = request->name;
 	lease.owner = request->owner;
 	lease.payload = request->payload;
 
-	if (holder != NULL)
+	if (grant.expired != NULL)
 	{
-		(void) dlock_store_erase(stale.buffer, holder->slot);
-		stale_slot = holder->slot;
+		stale_slot = grant.expired->slot;
+		(void) dlock_store_erase(grant.stale.buffer, stale_slot);
+		dlock_space_remove(grant.entry, grant.expired);
 	}
-	lsn = dlock_store_write(home.buffer, slot, &lease);
-
-	/* From here on nothing throws. */
+	lsn = dlock_store_write(grant.home.buffer, grant.slot, &lease);
 	dlock_slot_use(slot_class);
-	if (holder != NULL)
-		dlock_space_remove(entry, holder);
-	(void) dlock_space_insert(shared->oid, hash, &lease, slot, lsn);
+	(void) dlock_space_insert(shared->oid, hash, &lease, grant.slot, lsn);
 	dlock_space_unlock(hash);
 
 	if (stale_slot != DLOCK_SLOT_NONE)
 		dlock_slot_free(&shared->slots, db->area, stale_slot);
-	drop_pin(&home);
-	drop_pin(&stale);
+	drop_pin(&grant.home);
+	drop_pin(&grant.stale);
 	dlock_database_note_deadline(shared, lease.term.deadline);
 
-	dlock_flush_commit(lsn, now);
+	dlock_flush_commit(lsn, grant.now);
 	return lease.token;
 }
 
