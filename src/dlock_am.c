@@ -241,6 +241,18 @@ tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slo
 	dlock_error_store_operation(RelationGetRelationName(rel), "lock rows of");
 }
 
+/*
+ * The end of a rewrite by ALTER TABLE: it has scanned the old table, found
+ * nothing, and is about to put the new, empty one in its place.  The new one
+ * was created by this transaction; nobody else inserts into such a table.
+ */
+static void
+finish_bulk_insert(Relation rel, int options)
+{
+	if (rel->rd_createSubid != InvalidSubTransactionId)
+		dlock_error_store_operation("dlock_store", "rewrite");
+}
+
 /* ---- the relation as a whole ---- */
 
 /*
@@ -366,6 +378,7 @@ static const TableAmRoutine routine = {
 	.tuple_delete = tuple_delete,
 	.tuple_update = tuple_update,
 	.tuple_lock = tuple_lock,
+	.finish_bulk_insert = finish_bulk_insert,
 
 	.relation_set_new_filelocator = relation_set_new_filelocator,
 	.relation_nontransactional_truncate = relation_nontransactional_truncate,

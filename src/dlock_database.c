@@ -10,7 +10,8 @@
  *	  the backend is connected to it.
  *
  *	  The registry lock is an LWLock and is never held together with another
- *	  lock of dlock.
+ *	  lock of dlock.  (Mapping the area of the space, at a backend's first look,
+ *	  takes a lock inside dsa.c.)
  *
  * IDENTIFICATION
  *	  src/dlock_database.c
@@ -176,6 +177,38 @@ dlock_database_forget(Oid oid)
 	dlock_space_purge(oid);
 	dlock_slot_release(&database->slots, area);
 	dsa_free(area, dp);
+}
+
+/*
+ * The database has been dropped: should its oid come back before it is
+ * forgotten, its leases are not those of the new one.  Cannot fail.
+ */
+void
+dlock_database_unload(Oid oid)
+{
+	DLockDatabaseShared *database;
+
+	dlock_database_lock(LW_SHARED);
+	database = dlock_database_find(oid);
+	if (database != NULL)
+		pg_atomic_write_u32(&database->state, DLOCK_DATABASE_UNLOADED);
+	dlock_database_unlock();
+}
+
+/*
+ * Make the next grant reserve tokens, and with that look at their sequence.
+ * Cannot fail, in a backend that has mapped the space.
+ */
+void
+dlock_database_void_tokens(Oid oid)
+{
+	DLockDatabaseShared *database;
+
+	dlock_database_lock(LW_SHARED);
+	database = dlock_database_find(oid);
+	dlock_database_unlock();
+	if (database != NULL)
+		dlock_token_void(&database->tokens);
 }
 
 /* ---- the reaper of a database ---- */

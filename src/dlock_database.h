@@ -75,6 +75,9 @@ extern DLockDatabaseShared *dlock_database_first(void);
 extern DLockDatabaseShared *dlock_database_next(DLockDatabaseShared *database);
 extern void dlock_database_forget(Oid oid);
 
+extern void dlock_database_unload(Oid oid);
+extern void dlock_database_void_tokens(Oid oid);
+
 extern void dlock_database_set_launcher(Latch *latch);
 extern void dlock_database_wake_launcher(void);
 extern void dlock_database_want_reaper(DLockDatabaseShared *database, bool wanted);

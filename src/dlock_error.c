@@ -4,8 +4,8 @@
  *	  One function for each error that a user can meet.
  *
  * NOTES
- *	  Nothing in here may be called while an LWLock or a spinlock is held:
- *	  the text of an error can need the catalogs.
+ *	  Nothing in here may be called while a partition lock or a spinlock is
+ *	  held.
  *
  * IDENTIFICATION
  *	  src/dlock_error.c

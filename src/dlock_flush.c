@@ -115,7 +115,7 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 	uint64		seen = pg_atomic_read_u64(&flush->lsn);
 	uint64		since;
 
-	/* Somebody has already pushed it further, and so set the mark since. */
+	/* Somebody has already pushed it further, and sees to the mark. */
 	if (seen >= lsn)
 		return;
 	while (seen < lsn &&

@@ -47,16 +47,25 @@
 /* How long the launcher sleeps when nothing calls for it. */
 #define LONGEST_NAP				(60 * USECS_PER_SEC)
 
-/* How long after a failed start it tries again: 1 s, then 2 s, up to this. */
+/* How long after a start that was not possible it tries again. */
+#define START_DISTANCE			USECS_PER_SEC
+
+/* How long after a worker has failed it tries again: 1 s, then 2 s, up to this. */
 #define MAX_RETRY_DELAY			(64 * USECS_PER_SEC)
+
+/* How long a worker may look into its database before others do, too. */
+#define PROBE_PATIENCE			USECS_PER_SEC
 
 /* How long a reaper is waited for when it is asked to leave. */
 #define HOLD_TIMEOUT			(5 * USECS_PER_SEC)
 
 /* ---- keeping reapers away ---- */
 
-/* Change the number of those who hold a database's reaper away. */
-static void
+/*
+ * Change the number of those who hold a database's reaper away; false if it is
+ * not in the registry.
+ */
+static bool
 change_holds(Oid database, int by)
 {
 	DLockDatabaseShared *shared;
@@ -70,6 +79,7 @@ change_holds(Oid database, int by)
 			SetLatch(shared->reaper.latch);
 	}
 	dlock_database_unlock();
+	return shared != NULL;
 }
 
 static bool
@@ -86,16 +96,22 @@ has_reaper(Oid database)
 }
 
 /*
- * Ask a database's reaper to leave and to stay away, and wait a few seconds
- * until it has left.  Each call is to be followed by dlock_launcher_unhold(),
- * also after an error.
+ * Ask a database's reaper to stay away; false if none can come, since no lease
+ * was ever used there.  If true, dlock_launcher_unhold() is to follow, also
+ * after an error.
  */
-void
+bool
 dlock_launcher_hold(Oid database)
+{
+	return change_holds(database, 1);
+}
+
+/* Wait a few seconds until a reaper that was asked to stay away has left. */
+void
+dlock_launcher_wait_left(Oid database)
 {
 	DLockTime	end = dlock_clock_now() + HOLD_TIMEOUT;
 
-	change_holds(database, 1);
 	while (has_reaper(database) && dlock_clock_now() < end)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -109,7 +125,7 @@ dlock_launcher_hold(Oid database)
 void
 dlock_launcher_unhold(Oid database)
 {
-	change_holds(database, -1);
+	(void) change_holds(database, -1);
 	dlock_database_wake_launcher();
 }
 
@@ -144,6 +160,7 @@ typedef struct DLockLauncherChild
 	Oid			database;
 	BackgroundWorkerHandle *handle; /* NULL while none was started */
 	bool		probe;			/* look whether the extension is there */
+	DLockTime	started_at;		/* when the worker was started */
 	DLockTime	not_before;		/* when to start the next one */
 } DLockLauncherChild;
 
@@ -200,15 +217,33 @@ probe_all_databases(void)
 	CommitTransactionCommand();
 }
 
-static bool
-database_exists(Oid database)
+/* Whether a worker can be started in a database. */
+typedef enum DLockLauncherAccess
 {
-	bool		exists;
+	DATABASE_GONE,
+	DATABASE_CLOSED,
+	DATABASE_OPEN
+} DLockLauncherAccess;
+
+static DLockLauncherAccess
+check_database(Oid database)
+{
+	DLockLauncherAccess access = DATABASE_GONE;
+	HeapTuple	tuple;
 
 	StartTransactionCommand();
-	exists = SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database));
+	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+
+		/* A limit below -1 marks a database that was dropped halfway. */
+		access = (form->datallowconn && form->datconnlimit >= -1) ?
+			DATABASE_OPEN : DATABASE_CLOSED;
+		ReleaseSysCache(tuple);
+	}
 	CommitTransactionCommand();
-	return exists;
+	return access;
 }
 
 /* Start a worker; false if there is no slot for one. */
@@ -323,7 +358,8 @@ tend_worker(DLockLauncherChild *child, DLockTime now, bool *probing)
 
 	if (GetBackgroundWorkerPid(child->handle, &pid) != BGWH_STOPPED)
 	{
-		*probing |= child->probe && !has_reaper(child->database);
+		*probing |= child->probe && !has_reaper(child->database) &&
+			now - child->started_at < PROBE_PATIENCE;
 		return true;
 	}
 
@@ -333,6 +369,25 @@ tend_worker(DLockLauncherChild *child, DLockTime now, bool *probing)
 	(void) wants_reaper(child->database, &delay);
 	child->not_before = now + delay;
 	return false;
+}
+
+/*
+ * Start a worker for a child that is to have one; returns when to try again,
+ * if it could not be started.
+ */
+static DLockTime
+try_start(DLockLauncherChild *child, DLockTime now)
+{
+	if (now < child->not_before)
+		return child->not_before;
+	if (check_database(child->database) == DATABASE_OPEN && start_worker(child))
+	{
+		child->started_at = now;
+		count_attempt(child->database);
+		return DLOCK_TIME_FOREVER;
+	}
+	child->not_before = now + START_DISTANCE;
+	return child->not_before;
 }
 
 /*
@@ -355,40 +410,31 @@ tend_children(DLockTime now)
 		DLockTime	delay;
 
 		if (child->handle != NULL && tend_worker(child, now, &probing))
+		{
+			if (child->probe)
+				wake = Min(wake, now + PROBE_PATIENCE);
+			continue;
+		}
+
+		if (is_wanted(child->database) || has_reaper(child->database))
+			child->probe = false;
+		if (child->probe && probing)
 			continue;
 
-		if (child->probe && has_reaper(child->database))
-			child->probe = false;
-
-		if (child->probe ? !probing : wants_reaper(child->database, &delay))
+		if (child->probe || wants_reaper(child->database, &delay))
 		{
-			if (!database_exists(child->database))
-			{
-				dlock_database_forget(child->database);
-				child->probe = false;
-			}
-			else if (now >= child->not_before && start_worker(child))
-			{
-				count_attempt(child->database);
-				probing |= child->probe;
+			wake = Min(wake, try_start(child, now));
+			probing |= child->probe && child->handle != NULL;
+			if (child->handle != NULL || check_database(child->database) != DATABASE_GONE)
 				continue;
-			}
-			else
-			{
-				child->not_before = Max(child->not_before, now + USECS_PER_SEC);
-				wake = Min(wake, child->not_before);
-				continue;
-			}
 		}
 
-		/* Nothing to be done there, or somebody else does it. */
-		if (!child->probe)
-		{
-			if (!is_wanted(child->database) && !database_exists(child->database))
-				dlock_database_forget(child->database);
-			children = foreach_delete_current(children, cell);
-			pfree(child);
-		}
+		/* Nothing is to be done there, or somebody else does it. */
+		if (!has_reaper(child->database) &&
+			check_database(child->database) == DATABASE_GONE)
+			dlock_database_forget(child->database);
+		children = foreach_delete_current(children, cell);
+		pfree(child);
 	}
 	return wake;
 }

@@ -15,7 +15,8 @@
 extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
 
 extern void dlock_launcher_register(void);
-extern void dlock_launcher_hold(Oid database);
+extern bool dlock_launcher_hold(Oid database);
+extern void dlock_launcher_wait_left(Oid database);
 extern void dlock_launcher_unhold(Oid database);
 extern void dlock_launcher_extension_changed(void);
 

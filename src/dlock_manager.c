@@ -10,8 +10,11 @@
  *	  the change needs is at hand, it is made at once: first the page and its
  *	  WAL record, then memory.  If something is missing, the lock is given up,
  *	  the missing thing is fetched, and the operation starts over, since the
- *	  world may have changed meanwhile.  So nothing waits for a disk or a
- *	  heavyweight lock, and nothing can throw, while a change is half made.
+ *	  world may have changed meanwhile.  So nothing waits for a heavyweight
+ *	  lock or for a page to be read, and nothing can throw, while a change is
+ *	  half made.  (What a change can wait for is the content lock of a page that
+ *	  is just being written out, and room in the WAL buffers, as any change of
+ *	  any page can.)
  *
  *	  Lock order, which every file of dlock keeps:
  *

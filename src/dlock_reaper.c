@@ -215,6 +215,8 @@ reap(DLockReaper *reaper, DLockTime *wake)
 static void
 retire(DLockDatabaseShared *shared)
 {
+	if (shared == NULL)
+		return;
 	dlock_database_want_reaper(shared, false);
 	StartTransactionCommand();
 	if (!dlock_session_unload_if_dropped(shared))
@@ -272,6 +274,18 @@ is_held_away(DLockDatabaseShared *shared)
 	return held;
 }
 
+/* This database in the registry; NULL if it is not there. */
+static DLockDatabaseShared *
+find_registered(void)
+{
+	DLockDatabaseShared *shared;
+
+	dlock_database_lock(LW_SHARED);
+	shared = dlock_database_find(MyDatabaseId);
+	dlock_database_unlock();
+	return shared;
+}
+
 static bool
 is_extension_here(void)
 {
@@ -298,9 +312,12 @@ dlock_reaper_main(Datum arg)
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
 	wait_event = WaitEventExtensionNew("DLockReaperMain");
 
-	/* A database without the extension is none of our business. */
+	/* A database without the extension needs no reaper, if it ever did. */
 	if (!is_extension_here())
+	{
+		retire(find_registered());
 		proc_exit(0);
+	}
 
 	reaper.shared = dlock_database_attach(MyDatabaseId);
 	reaper.context = AllocSetContextCreate(TopMemoryContext, "dlock reaper",
@@ -331,6 +348,7 @@ dlock_reaper_main(Datum arg)
 		}
 		if (is_held_away(reaper.shared))
 			proc_exit(0);
+		(void) pgstat_report_stat(false);
 		pgstat_report_activity(STATE_IDLE, NULL);
 
 		now = dlock_clock_now();

@@ -231,6 +231,13 @@ load(DLockDatabase *db)
 	dlock_recover_unload(shared);
 
 	incarnation = settle_meta(db);
+
+	/*
+	 * What is left of a block was reserved in the sequence of that extension.
+	 * Its end stays the floor of all blocks to come, and so tokens ascend as
+	 * long as the server runs.
+	 */
+	dlock_token_void(&shared->tokens);
 	dlock_slot_reset(&shared->slots, incarnation);
 	shared->locator = db->rel->rd_locator;
 

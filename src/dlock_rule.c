@@ -102,14 +102,22 @@ dlock_rule_remaining(const DLockTerm *logged, bool same_boot,
 }
 
 /*
- * The last token that is not yet in the epoch after that of "token", or
- * DLOCK_TOKEN_NONE if there is no epoch left.
+ * The number after which tokens continue in a new epoch, on this timeline of
+ * the server: above "token", or DLOCK_TOKEN_NONE if there is no epoch left.
+ *
+ * The first epoch of a timeline comes from the timeline's own number.  So two
+ * servers that have gone different ways from one past, and do not know of each
+ * other's epochs, do not start the same one.
  */
 DLockToken
-dlock_rule_next_epoch(DLockToken token)
+dlock_rule_next_epoch(DLockToken token, uint32 timeline)
 {
 	int64		epoch = (token >> DLOCK_RULE_EPOCH_SHIFT) + 1;
+	int64		of_timeline = (int64) timeline - 1;
 
+	if (of_timeline <= (PG_INT64_MAX >> DLOCK_RULE_TIMELINE_SHIFT))
+		epoch = Max(epoch, of_timeline <<
+					(DLOCK_RULE_TIMELINE_SHIFT - DLOCK_RULE_EPOCH_SHIFT));
 	if (epoch > (PG_INT64_MAX >> DLOCK_RULE_EPOCH_SHIFT))
 		return DLOCK_TOKEN_NONE;
 	return epoch << DLOCK_RULE_EPOCH_SHIFT;

@@ -27,13 +27,15 @@ extern DLockRuleRenewal dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
 extern DLockTime dlock_rule_remaining(const DLockTerm *logged, bool same_boot,
 									  DLockTime now, TimestampTz wall,
 									  DLockTime max_skew);
-extern DLockToken dlock_rule_next_epoch(DLockToken token);
+extern DLockToken dlock_rule_next_epoch(DLockToken token, uint32 timeline);
 
 /*
- * The high bits of a token count epochs; the low ones count grants.  At
- * 100 000 grants a second an epoch lasts 44 years, and running over into the
- * next one breaks nothing.
+ * The low bits of a token count grants, the middle ones epochs, the high ones
+ * timelines of the server.  A timeline has room for 2^47 grants, or 44 years
+ * of 100 000 a second; running over into the next range breaks nothing by
+ * itself.
  */
-#define DLOCK_RULE_EPOCH_SHIFT	47
+#define DLOCK_RULE_EPOCH_SHIFT		39
+#define DLOCK_RULE_TIMELINE_SHIFT	47
 
 #endif							/* DLOCK_RULE_H */

@@ -101,6 +101,14 @@ is_settled(Relation rel)
 		rel->rd_firstRelfilelocatorSubid == InvalidSubTransactionId;
 }
 
+/* Is this relation the store of this database? */
+bool
+dlock_session_is_store(Oid relid)
+{
+	return OidIsValid(relid) &&
+		(OidIsValid(store_oid) || find_store()) && relid == store_oid;
+}
+
 /*
  * Open the store of this database; NULL if the extension is not installed.
  * Throws 55000 if it has another access method.

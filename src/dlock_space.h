@@ -38,9 +38,9 @@ typedef struct DLockSpaceEntry
 
 /*
  * A lease.  Protected by the partition lock of its entry, except owner_prev
- * and owner_next, which the owner's lock protects.  database, hash and the
- * owner never change while it is reachable, so either lock is enough to read
- * them.
+ * and owner_next, which the owner's lock protects.  token, database, hash and
+ * the owner never change while it is reachable, so either lock is enough to
+ * read them.
  */
 typedef struct DLockSpaceLease
 {

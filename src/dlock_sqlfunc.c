@@ -20,7 +20,6 @@
 #include "dlock_guc.h"
 #include "dlock_manager.h"
 #include "dlock_name.h"
-#include "dlock_rule.h"
 #include "dlock_session.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_acquire);
@@ -395,15 +394,17 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
 	DLockManagerEnded ended;
-	int			released = 0;
+	bool		released;
 
 	dlock_session_check_writable("dlock_force_release");
 	open_for_target(&db, &target);
-	while (dlock_manager_release(&db, &target, DLOCK_RIGHT_FORCE, &ended))
+	released = dlock_manager_release(&db, &target, DLOCK_RIGHT_FORCE, &ended);
+	dlock_session_close(&db);
+
+	if (released)
 	{
 		char	   *role = GetUserNameFromId(ended.role, true);
 
-		released++;
 		ereport(LOG,
 				(errmsg("lease on lock \"%.*s\" was released by force",
 						target.name.len, target.name.data),
@@ -412,8 +413,7 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 						   role != NULL ? role : "(dropped)",
 						   (long long) ended.token, user, reason)));
 	}
-	dlock_session_close(&db);
-	PG_RETURN_INT32(released);
+	PG_RETURN_INT32(released ? 1 : 0);
 }
 
 /* dlock_bump_epoch(reason) -> a number below all later tokens */
@@ -430,8 +430,8 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 	dlock_session_close(&db);
 
 	ereport(LOG,
-			(errmsg("fencing tokens were moved to epoch %lld",
-					(long long) (below >> DLOCK_RULE_EPOCH_SHIFT)),
+			(errmsg("fencing tokens were moved to a new epoch, above %lld",
+					(long long) below),
 			 errdetail("Role \"%s\" asked for it. Reason: %s",
 					   GetUserNameFromId(GetUserId(), false), reason)));
 	PG_RETURN_INT64(below);

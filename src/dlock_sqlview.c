@@ -22,6 +22,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
 #include "dlock_clock.h"
@@ -188,6 +189,10 @@ Datum
 dlock_sql_lease_list(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
+													  "dlock lease list row",
+													  ALLOCSET_SMALL_SIZES);
+	MemoryContext old;
 	DLockViewState state;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -205,6 +210,7 @@ dlock_sql_lease_list(PG_FUNCTION_ARGS)
 	else
 		collect_from_memory(&state);
 
+	old = MemoryContextSwitchTo(row_context);
 	for (int i = 0; i < state.count; i++)
 	{
 		const DLockLeaseValue *lease = &state.leases[i];
@@ -224,6 +230,9 @@ dlock_sql_lease_list(PG_FUNCTION_ARGS)
 		nulls[9] = lease->payload.len == 0;
 		values[9] = nulls[9] ? (Datum) 0 : jsonb_of(lease->payload);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		MemoryContextReset(row_context);
 	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(row_context);
 	return (Datum) 0;
 }

@@ -256,6 +256,12 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
 }
 
 /*
+ * What we leave in the sequence's log_cnt, for a mark: setval() puts zero
+ * there.  It is the number of values that nextval() may skip logging.
+ */
+#define OUR_LOG_CNT		1
+
+/*
  * Reserve the next "count" tokens, none of them at or below "floor"; with
  * "jump", in a new epoch.  The caller must flush up to the result before it
  * hands out any token from "first" to "last".
@@ -263,9 +269,9 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
  * The sequence is the authority.  It is changed in place, as nextval() does,
  * but without an xid, so that this commits at once and for good.  The meta page
  * remembers what was written there; both change in one record.  If they
- * disagree, somebody else has set the sequence: it was restored from a dump,
- * whose source may have granted more tokens since, so that calls for a new
- * epoch, too.
+ * disagree, or the sequence does not bear our mark, somebody else has set it:
+ * it was restored from a dump, whose source may have granted more tokens
+ * since, so that calls for a new epoch, too.
  */
 XLogRecPtr
 dlock_store_reserve_tokens(Relation rel, Relation sequence, DLockToken floor,
@@ -294,9 +300,10 @@ dlock_store_reserve_tokens(Relation rel, Relation sequence, DLockToken floor,
 
 	value = data->is_called ? data->last_value : data->last_value - 1;
 	base = Max(Max(value, meta.reserved), Max(floor, 0));
-	if (jump || value != meta.reserved)
+	if (jump || value != meta.reserved ||
+		(meta.reserved != 0 && data->log_cnt != OUR_LOG_CNT))
 	{
-		base = dlock_rule_next_epoch(base);
+		base = dlock_rule_next_epoch(base, GetWALInsertionTimeLine());
 		if (base == DLOCK_TOKEN_NONE)
 			dlock_error_tokens_exhausted();
 	}
@@ -307,7 +314,7 @@ dlock_store_reserve_tokens(Relation rel, Relation sequence, DLockToken floor,
 
 	data->last_value = *last;
 	data->is_called = true;
-	data->log_cnt = 0;
+	data->log_cnt = OUR_LOG_CNT;
 
 	meta.reserved = *last;
 	dlock_page_set_meta(GenericXLogRegisterBuffer(state, meta_buffer, 0), &meta);

@@ -62,6 +62,18 @@ dlock_token_last(DLockTokenShared *tokens)
 }
 
 /*
+ * Drop what is left of the block at hand, so that the next grant reserves one,
+ * and with that looks at the sequence.
+ */
+void
+dlock_token_void(DLockTokenShared *tokens)
+{
+	SpinLockAcquire(&tokens->mutex);
+	tokens->next = tokens->last + 1;
+	SpinLockRelease(&tokens->mutex);
+}
+
+/*
  * Add a block that has been reserved and flushed.
  *
  * Two backends may have reserved at the same time.  A block that continues

@@ -29,6 +29,7 @@ typedef struct DLockTokenShared
 extern void dlock_token_init(DLockTokenShared *tokens);
 extern bool dlock_token_take(DLockTokenShared *tokens, DLockToken *token);
 extern DLockToken dlock_token_last(DLockTokenShared *tokens);
+extern void dlock_token_void(DLockTokenShared *tokens);
 extern void dlock_token_add(DLockTokenShared *tokens, DLockToken first, DLockToken last);
 
 #endif							/* DLOCK_TOKEN_H */

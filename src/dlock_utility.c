@@ -4,11 +4,12 @@
  *	  Hooks into commands of others.
  *
  * NOTES
- *	  Three things are to be noticed: a command that needs a database to
+ *	  Four things are to be noticed: a command that needs a database to
  *	  itself, so that the reaper leaves it for that time; a transaction that
- *	  has created or dropped the extension, so that a reaper comes or goes; and
- *	  the forms of ALTER TABLE that would throw the leases away without asking
- *	  the access method.
+ *	  has created or dropped the extension, so that a reaper comes or goes; the
+ *	  forms of ALTER TABLE that would throw the leases away without asking
+ *	  the access method; and a sequence that is set.  It may be that of the
+ *	  tokens, restored from a dump, so the next grant is made to look at it.
  *
  * IDENTIFICATION
  *	  src/dlock_utility.c
@@ -17,34 +18,46 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_proc.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
+#include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
 
 #include "dlock_am.h"
 #include "dlock_database.h"
 #include "dlock_error.h"
 #include "dlock_launcher.h"
+#include "dlock_session.h"
 #include "dlock_space.h"
 #include "dlock_utility.h"
 
 static ProcessUtility_hook_type next_utility_hook = NULL;
 static object_access_hook_type next_access_hook = NULL;
 
-/* Has this transaction created or dropped the extension, or some extension? */
+/* Has this transaction created or dropped the extension? */
 static bool extension_changed = false;
 
-/* The databases whose reapers this transaction keeps away. */
-static List *held_databases = NIL;
+/* Has this transaction set some sequence, as the restore of a dump does? */
+static bool sequence_set = false;
+
+/* A database whose reaper this transaction keeps away. */
+typedef struct DLockUtilityHold
+{
+	Oid			database;
+	bool		dropping;
+} DLockUtilityHold;
+
+static List *held = NIL;
 
 /* The value of an option of a command; NULL if it is not given. */
 static const char *
@@ -118,46 +131,67 @@ check_alter_table(AlterTableStmt *command)
 	foreach(cell, command->cmds)
 	{
 		const char *change = forbidden_change(lfirst(cell));
-		Oid			oid;
-		Relation	rel;
-		bool		is_store;
 
-		if (change == NULL)
-			continue;
-		oid = RangeVarGetRelid(command->relation, AccessShareLock, true);
-		if (!OidIsValid(oid))
-			return;
-		rel = try_relation_open(oid, NoLock);
-		if (rel == NULL)
-			return;
-		is_store = rel->rd_tableam == dlock_am_routine();
-		relation_close(rel, NoLock);
-		if (is_store)
+		/* No lock: whoever may rename tables at the same time owns this one. */
+		if (change != NULL &&
+			dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
 			dlock_error_store_operation(command->relation->relname, change);
 	}
 }
 
-/* Keep the reaper of a database away until this transaction ends. */
+/*
+ * Keep the reaper of a database away until this transaction ends, or a part
+ * of it is rolled back.
+ */
 static void
-hold_reaper(Oid database)
+hold_reaper(Oid database, bool dropping)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	DLockUtilityHold *hold;
 
-	held_databases = lappend_oid(held_databases, database);
+	/* Now, so that nothing throws between the entry in our list and the hold. */
+	(void) dlock_space_area();
+
+	hold = palloc(sizeof(DLockUtilityHold));
+	hold->database = database;
+	hold->dropping = dropping;
+	held = lappend(held, hold);
 	MemoryContextSwitchTo(old);
-	dlock_launcher_hold(database);
+
+	if (dlock_launcher_hold(database))
+		dlock_launcher_wait_left(database);
+	else
+	{
+		held = list_delete_last(held);
+		pfree(hold);
+	}
 }
 
-/* At the end of the transaction, when others see what it did. */
+/* When others see what was done, or it was undone. */
 static void
-unhold_reapers(void)
+unhold_reapers(bool committed)
 {
 	ListCell   *cell;
 
-	foreach(cell, held_databases)
-		dlock_launcher_unhold(lfirst_oid(cell));
-	list_free(held_databases);
-	held_databases = NIL;
+	foreach(cell, held)
+	{
+		DLockUtilityHold *hold = lfirst(cell);
+
+		if (committed && hold->dropping)
+			dlock_database_unload(hold->database);
+		dlock_launcher_unhold(hold->database);
+	}
+	list_free_deep(held);
+	held = NIL;
+}
+
+/* A sequence may be set in this transaction: see what follows its end. */
+static void
+note_sequence_set(void)
+{
+	/* Now, since it may throw, and a commit must not. */
+	(void) dlock_space_area();
+	sequence_set = true;
 }
 
 static void
@@ -186,21 +220,35 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		check_alter_table((AlterTableStmt *) command);
 
 	if (OidIsValid(database))
-		hold_reaper(database);
+		hold_reaper(database, IsA(command, DropdbStmt));
+	if (IsA(command, AlterSeqStmt))
+		note_sequence_set();
 	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+}
+
+static bool
+is_our_extension(Oid extension)
+{
+	char	   *name = get_extension_name(extension);
+
+	return name != NULL && strcmp(name, "dlock") == 0;
 }
 
 static void
 access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
 {
-	if (access == OAT_DROP && classId == ExtensionRelationId)
+	if (next_access_hook != NULL)
+		next_access_hook(access, classId, objectId, subId, arg);
+
+	if (access == OAT_DROP && classId == ExtensionRelationId &&
+		is_our_extension(objectId))
 	{
-		/* Now, since it may throw, and a commit must not. */
 		(void) dlock_space_area();
 		extension_changed = true;
 	}
-	if (next_access_hook != NULL)
-		next_access_hook(access, classId, objectId, subId, arg);
+	if (access == OAT_FUNCTION_EXECUTE && classId == ProcedureRelationId &&
+		(objectId == F_SETVAL_REGCLASS_INT8 || objectId == F_SETVAL_REGCLASS_INT8_BOOL))
+		note_sequence_set();
 }
 
 /* A store got its storage, most likely since the extension is being created. */
@@ -213,26 +261,41 @@ store_created(void)
 }
 
 static void
+end_transaction(bool committed)
+{
+	if (extension_changed && committed)
+		dlock_launcher_extension_changed();
+	if (sequence_set)
+		dlock_database_void_tokens(MyDatabaseId);
+	extension_changed = sequence_set = false;
+	unhold_reapers(committed);
+}
+
+static void
 xact_callback(XactEvent event, void *arg)
 {
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
-			if (extension_changed)
-				dlock_launcher_extension_changed();
-			extension_changed = false;
-			unhold_reapers();
+			end_transaction(true);
 			break;
 
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			extension_changed = false;
-			unhold_reapers();
+			end_transaction(false);
 			break;
 
 		default:
 			break;
 	}
+}
+
+static void
+subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+				 SubTransactionId parentSubid, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		unhold_reapers(false);
 }
 
 /*
@@ -248,4 +311,5 @@ dlock_utility_install(void)
 	object_access_hook = access_hook;
 	dlock_am_created_hook = store_created;
 	RegisterXactCallback(xact_callback, NULL);
+	RegisterSubXactCallback(subxact_callback, NULL);
 }
