@@ -71,9 +71,20 @@ static uint32 owner_bits = 0;
 #define VISIT_BUCKETS		64
 
 /*
- * What a backend keeps for its next insertion has at least this much room, so
- * that it fits most leases.  Larger memory goes back to the area.
+ * Sizes of entries and leases, smallest first.  They are few, since the area
+ * takes 64 kB at a time for each of its size classes and returns them late;
+ * and they are classes of dsa.c, so as to waste nothing.  A backend keeps one
+ * of the smallest size for its next insertion; it fits most leases.
  */
+static const int entry_sizes[] = {64, 320};
+static const int lease_sizes[] = {128, 384, 768, 1560};
+
+StaticAssertDecl(offsetof(DLockSpaceEntry, name) + DLOCK_NAME_MAX <= 320,
+				 "an entry with the longest name does not fit");
+StaticAssertDecl(offsetof(DLockSpaceLease, data) + DLOCK_OWNER_MAX +
+				 DLOCK_PAYLOAD_MAX <= 1560,
+				 "a lease with the longest owner and payload does not fit");
+
 #define KEEP_NAME_LEN		(64 - offsetof(DLockSpaceEntry, name))
 #define KEEP_DATA_LEN		(128 - offsetof(DLockSpaceLease, data))
 
@@ -259,6 +270,15 @@ give_back_lease(dsa_pointer dp)
 		dsa_free(area, dp);
 }
 
+/* The first size that fits; the last one always does. */
+static int
+choose_size(const int *sizes, int needed)
+{
+	while (*sizes < needed)
+		sizes++;
+	return *sizes;
+}
+
 /* Does the next dlock_space_insert() have memory for so many bytes? */
 bool
 dlock_space_is_prepared(int name_len, int data_len)
@@ -283,14 +303,13 @@ dlock_space_prepare(int name_len, int data_len)
 	}
 	if (!DsaPointerIsValid(kept_entry))
 	{
-		int			capacity = Max(name_len, (int) KEEP_NAME_LEN);
+		int			size = choose_size(entry_sizes,
+									   offsetof(DLockSpaceEntry, name) + name_len);
 
-		kept_entry = dsa_allocate_extended(area,
-										   offsetof(DLockSpaceEntry, name) + capacity,
-										   DSA_ALLOC_NO_OOM);
+		kept_entry = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
 		if (!DsaPointerIsValid(kept_entry))
 			return false;
-		ENTRY_AT(kept_entry)->capacity = capacity;
+		ENTRY_AT(kept_entry)->capacity = size - offsetof(DLockSpaceEntry, name);
 	}
 
 	if (DsaPointerIsValid(kept_lease) && LEASE_AT(kept_lease)->capacity < data_len)
@@ -300,14 +319,13 @@ dlock_space_prepare(int name_len, int data_len)
 	}
 	if (!DsaPointerIsValid(kept_lease))
 	{
-		int			capacity = Max(data_len, (int) KEEP_DATA_LEN);
+		int			size = choose_size(lease_sizes,
+									   offsetof(DLockSpaceLease, data) + data_len);
 
-		kept_lease = dsa_allocate_extended(area,
-										   offsetof(DLockSpaceLease, data) + capacity,
-										   DSA_ALLOC_NO_OOM);
+		kept_lease = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
 		if (!DsaPointerIsValid(kept_lease))
 			return false;
-		LEASE_AT(kept_lease)->capacity = capacity;
+		LEASE_AT(kept_lease)->capacity = size - offsetof(DLockSpaceLease, data);
 	}
 	return true;
 }

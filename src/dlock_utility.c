@@ -6,9 +6,9 @@
  * NOTES
  *	  Four things are to be noticed: a command that needs a database to
  *	  itself, so that the reaper leaves it for that time; a transaction that
- *	  has created or dropped the extension, so that a reaper comes or goes; the
- *	  forms of ALTER TABLE that would throw the leases away without asking
- *	  the access method; and a sequence that is set.  It may be that of the
+ *	  has created or dropped the extension, so that a reaper comes or goes;
+ *	  what would harm the store without asking its access method; and a
+ *	  sequence that is set.  It may be that of the
  *	  tokens, restored from a dump, so the next grant is made to look at it.
  *
  * IDENTIFICATION
@@ -140,6 +140,17 @@ check_alter_table(AlterTableStmt *command)
 }
 
 /*
+ * Refuse an index on the lease store: CREATE INDEX CONCURRENTLY would leave an
+ * invalid one behind when the access method refuses, in the way of VACUUM FULL.
+ */
+static void
+check_create_index(IndexStmt *command)
+{
+	if (dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
+		dlock_error_store_operation(command->relation->relname, "create an index on");
+}
+
+/*
  * Keep the reaper of a database away until this transaction ends, or a part
  * of it is rolled back.
  */
@@ -218,6 +229,8 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	if (IsA(command, AlterTableStmt))
 		check_alter_table((AlterTableStmt *) command);
+	if (IsA(command, IndexStmt))
+		check_create_index((IndexStmt *) command);
 
 	if (OidIsValid(database))
 		hold_reaper(database, IsA(command, DropdbStmt));
