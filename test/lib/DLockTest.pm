@@ -1,0 +1,408 @@
+# What the TAP tests of dlock have in common: servers that preload the library
+# from a staged installation, crashes, the wall clock of a server, and looking
+# at the pages of the lease store.
+
+package DLockTest;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Carp;
+use Config;
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
+
+our @EXPORT = qw(
+  init_node start_node preload_conf path_conf is_staged
+  crash_node child_pids wait_gone
+  wait_for_reaper wait_for_no_reaper worker_pid
+  sqlstate_is error_fields timed_query mono_now wait_until
+  takeover_is_exact remaining_is_exact
+  store_slots fake_clock_env fake_clock_set
+);
+
+# ---------------------------------------------------------------------------
+# Servers
+# ---------------------------------------------------------------------------
+
+# Settings that lead a server to a staged installation; nothing if dlock is
+# installed where the server looks by itself.
+sub path_conf
+{
+	return '' unless defined $ENV{DLOCK_PATH_CONFIG};
+	return slurp_file($ENV{DLOCK_PATH_CONFIG});
+}
+
+# Is the library only to be found with path_conf()?
+sub is_staged
+{
+	return defined $ENV{DLOCK_PATH_CONFIG};
+}
+
+sub preload_conf
+{
+	my ($path) = @_;
+	return ($path // path_conf()) . "shared_preload_libraries = 'dlock'\n";
+}
+
+# Make a cluster that preloads dlock, without starting it.  Options: those of
+# $node->init, and
+#   conf     lines for postgresql.conf
+#   preload  0: do not preload the library
+#   path     settings instead of path_conf()
+#   node     options of PostgreSQL::Test::Cluster->new
+sub init_node
+{
+	my ($name, %params) = @_;
+	my $conf = delete $params{conf} // '';
+	my $preload = delete $params{preload} // 1;
+	my $path = delete $params{path};
+	my $new = delete $params{node} // [];
+	my $node = PostgreSQL::Test::Cluster->new($name, @$new);
+
+	{
+		# It would preload the library, which not every test wants.
+		local %ENV = %ENV;
+		delete $ENV{TEMP_CONFIG};
+		$node->init(%params);
+	}
+	$node->append_conf('postgresql.conf',
+		$preload ? preload_conf($path) : $path // path_conf());
+
+	# Work that the server does by itself must not blur what is measured.
+	$node->append_conf('postgresql.conf', <<"EOC");
+autovacuum = off
+checkpoint_timeout = 1h
+max_wal_size = 4GB
+log_statement = none
+log_min_messages = warning
+$conf
+EOC
+	return $node;
+}
+
+# The same, started, with the extension in database postgres.
+sub start_node
+{
+	my ($name, %params) = @_;
+	my $node = init_node($name, %params);
+
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION dlock');
+	return $node;
+}
+
+# State and parent of a process; nothing if there is no such process.
+sub process_stat
+{
+	my ($pid) = @_;
+
+	open my $fh, '<', "/proc/$pid/stat" or return;
+	my $line = <$fh>;
+	close $fh;
+	return unless defined $line && $line =~ /^\d+ \(.*\) (\S) (\d+) /s;
+	return ($1, $2);
+}
+
+# Process ids of the direct children of a process.
+sub child_pids
+{
+	my ($parent) = @_;
+	my @pids;
+
+	foreach my $pid (map { m{(\d+)$} } glob '/proc/[0-9]*')
+	{
+		my (undef, $of) = process_stat($pid);
+		push @pids, $pid if defined $of && $of == $parent;
+	}
+	return @pids;
+}
+
+# Wait until none of these processes runs any more.
+sub wait_gone
+{
+	my @pids = @_;
+
+	wait_until(
+		sub {
+			!grep { my ($state) = process_stat($_); defined $state && $state ne 'Z' }
+			  @pids;
+		}) or croak 'timed out waiting for processes to end';
+	return;
+}
+
+# Kill the server so that nothing of it runs on.  With "orphans" only the
+# postmaster is killed, and its children go on until they notice.
+sub crash_node
+{
+	my ($node, %params) = @_;
+	my $postmaster = slurp_file($node->data_dir . '/postmaster.pid');
+	my @children;
+
+	$postmaster =~ s/\n.*//s;
+	if ($params{orphans})
+	{
+		@children = child_pids($postmaster);
+		$node->kill9;
+	}
+	else
+	{
+		# A stopped postmaster neither reaps nor replaces its children.
+		kill 'STOP', $postmaster;
+		@children = child_pids($postmaster);
+		kill 'KILL', $postmaster, @children;
+		$node->kill9;
+	}
+	wait_gone($postmaster, @children);
+
+	# The lock files of a killed postmaster name a process id that nobody may
+	# have collected yet, or that is in use again.
+	unlink $node->data_dir . '/postmaster.pid',
+	  $node->host . '/.s.PGSQL.' . $node->port . '.lock';
+	return;
+}
+
+# ---------------------------------------------------------------------------
+# Background workers
+# ---------------------------------------------------------------------------
+
+sub wait_for_reaper
+{
+	my ($node, $dbname) = @_;
+
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'dlock reaper' AND datname = '$dbname'"
+	) or croak "timed out waiting for the reaper of $dbname";
+	return;
+}
+
+sub wait_for_no_reaper
+{
+	my ($node, $dbname) = @_;
+
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'dlock reaper' AND datname = '$dbname'"
+	) or croak "timed out waiting for the reaper of $dbname to leave";
+	return;
+}
+
+# Process id of the launcher, or of the reaper of a database.
+sub worker_pid
+{
+	my ($node, $type, $dbname) = @_;
+	my $of = defined $dbname ? "datname = '$dbname'" : 'datname IS NULL';
+
+	return $node->safe_psql('postgres',
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock $type' AND $of"
+	);
+}
+
+# ---------------------------------------------------------------------------
+# Errors
+# ---------------------------------------------------------------------------
+
+# Run SQL that must fail; returns SQLSTATE, message, detail and hint.
+sub error_fields
+{
+	my ($node, $dbname, $sql) = @_;
+	my ($ret, $stdout, $stderr) = $node->psql($dbname, $sql,
+		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	my %field = (stderr => $stderr);
+
+	($field{sqlstate}, $field{message}) =
+	  $stderr =~ /(?:ERROR|FATAL):  ([0-9A-Z]{5}): (.*)/;
+	($field{detail}) = $stderr =~ /DETAIL:  (.*)/;
+	($field{hint}) = $stderr =~ /HINT:  (.*)/;
+	$field{sqlstate} //= "none, output was '$stdout'";
+	return %field;
+}
+
+sub sqlstate_is
+{
+	my ($node, $dbname, $sql, $sqlstate, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my %error = error_fields($node, $dbname, $sql);
+
+	is($error{sqlstate}, $sqlstate, $test_name)
+	  or diag("$sql\n$error{stderr}");
+	return %error;
+}
+
+# ---------------------------------------------------------------------------
+# Time
+# ---------------------------------------------------------------------------
+
+# The monotonic clock, which no test moves.  The server's leases run on one
+# of the same pace.
+sub mono_now
+{
+	return clock_gettime(CLOCK_MONOTONIC);
+}
+
+# Call until true; false after a timeout (seconds).
+sub wait_until
+{
+	my ($condition, $timeout) = @_;
+	my $end = mono_now() + ($timeout // $PostgreSQL::Test::Utils::timeout_default);
+
+	while (!$condition->())
+	{
+		return 0 if mono_now() > $end;
+		usleep(10_000);
+	}
+	return 1;
+}
+
+# Run a query in a background session; returns its answer and when it was
+# sent and answered.
+sub timed_query
+{
+	my ($session, $sql) = @_;
+	my $sent = mono_now();
+	my $answer = $session->query_safe($sql);
+
+	return ($answer, $sent, mono_now());
+}
+
+# A lease of $ttl seconds was granted (or renewed) somewhere in [$from, $to].
+# Ask for the lock again and again and test that it is refused until the
+# deadline and granted from then on.  The bounds have no slack: a request
+# answered before the earliest deadline possible must have been refused, one
+# sent after the latest must have been granted.  Returns the new token.
+sub takeover_is_exact
+{
+	my ($session, $name, $ttl, $from, $to, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($token, $sent, $answered);
+	my $last_refused = 0;
+	my $end = $to + $ttl + 10;
+
+	while (1)
+	{
+		($token, $sent, $answered) = timed_query($session,
+			"SELECT dlock_acquire('$name', 'taker', '1 h')");
+		last if $token ne '' || $sent > $end;
+		$last_refused = $sent;
+		usleep(2_000);
+	}
+	isnt($token, '', "$test_name: taken over");
+	cmp_ok($answered, '>=', $from + $ttl,
+		"$test_name: not before the deadline");
+	cmp_ok($last_refused, '<=', $to + $ttl,
+		"$test_name: not refused after the deadline");
+	return $token;
+}
+
+# A lease of $ttl seconds was granted (or renewed) somewhere in [$from, $to];
+# test that the view shows what must be left of it now, to $slack seconds.
+sub remaining_is_exact
+{
+	my ($session, $name, $ttl, $from, $to, $test_name, $slack) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($left, $sent, $answered) = timed_query($session,
+		"SELECT extract(epoch FROM remaining) FROM dlock_leases WHERE name = '$name'"
+	);
+
+	$slack //= 0;
+	$left = -1 if $left eq '';
+	cmp_ok($left, '>=', $from + $ttl - $answered - $slack - 0.000002,
+		"$test_name: not shortened");
+	cmp_ok($left, '<=', $to + $ttl - $sent + $slack + 0.000002,
+		"$test_name: not stretched");
+	return;
+}
+
+# Build the library that lies to a server about the clock, and return the
+# environment that makes a server use it, or nothing if it cannot be built.
+# See test/lib/fake_clock.c.
+sub fake_clock_env
+{
+	my ($control) = @_;
+	my $source = __FILE__;
+	my $library = "$PostgreSQL::Test::Utils::tmp_check/fake_clock.$$.so";
+
+	$source =~ s/DLockTest\.pm$/fake_clock.c/;
+	my $cc = $ENV{CC} // 'cc';
+	system("$cc -Wall -shared -fPIC -O1 -o '$library' '$source' -ldl") == 0
+	  or return;
+	my $preload = join ':', grep { defined && $_ ne '' } $library, $ENV{LD_PRELOAD};
+	fake_clock_set($control);
+	return (LD_PRELOAD => $preload, FAKE_CLOCK_FILE => $control);
+}
+
+# What a server with that environment sees from now on: "wall" and "boottime"
+# are added (seconds), "boot_id" replaces the identity of the machine's boot.
+sub fake_clock_set
+{
+	my ($control, %fake) = @_;
+
+	open my $fh, '>', "$control.new" or croak "$control.new: $!";
+	printf $fh "%d %d %s\n", $fake{wall} // 0, $fake{boottime} // 0,
+	  $fake{boot_id} // '-';
+	close $fh or croak "$control.new: $!";
+	rename "$control.new", $control or croak "$control: $!";
+	return;
+}
+
+# ---------------------------------------------------------------------------
+# The lease store
+# ---------------------------------------------------------------------------
+
+# The leases that stand in the relation file, whether expired or not, as a
+# hash from name to a hash of what the slot says.  The layout is that of
+# src/dlock_page.c.  Slots whose page was not written since the database was
+# copied are included.
+sub store_slots
+{
+	my ($node, $dbname) = @_;
+	my @slot_size = (128, 640, 2016);
+	my %found;
+
+	$node->safe_psql($dbname, 'CHECKPOINT');
+	my $path = $node->data_dir . '/'
+	  . $node->safe_psql($dbname,
+		"SELECT pg_relation_filepath('dlock_store')");
+	my $file = slurp_binary($path);
+	for (my $block = 1; $block * 8192 < length $file; $block++)
+	{
+		my $page = substr $file, $block * 8192, 8192;
+		my $lower = unpack 'S', substr $page, 12, 2;
+		my ($magic, $version, $class) = unpack 'L S S', substr $page, 24, 8;
+
+		next if $magic == 0;
+		$magic == 0x444C5331 or croak "block $block is no page of slots";
+		for (my $at = 64; $at + $slot_size[$class] <= 8192; $at += $slot_size[$class])
+		{
+			last if $at >= $lower;
+			my ($token, $ttl) = unpack 'q q', substr $page, $at, 16;
+			next if $token == 0;
+			my ($name_len, $owner_len) = unpack 'C C', substr $page, $at + 54, 2;
+			my $name = substr $page, $at + 60, $name_len;
+			croak "two slots for $name" if exists $found{$name};
+			$found{$name} = {
+				token => $token,
+				ttl => $ttl,
+				owner => substr($page, $at + 60 + $name_len, $owner_len),
+				block => $block,
+				class => $class,
+			};
+		}
+	}
+	return %found;
+}
+
+sub slurp_binary
+{
+	my ($path) = @_;
+
+	open my $fh, '<:raw', $path or croak "$path: $!";
+	local $/;
+	my $content = <$fh>;
+	close $fh;
+	return $content;
+}
+
+1;

@@ -1,0 +1,143 @@
+# shellcheck shell=bash
+# Debian roots with another major version of PostgreSQL, for test/versions.
+#
+# A root is only unpacked, not installed: no maintainer script runs in it, which
+# makes it in seconds.  What those scripts would have left behind and the tests
+# need, finish_root writes.  Roots are kept as archives in a cache.
+
+chroot_cache=${DLOCK_CHROOT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/dlock}
+
+# The Debian release that has a major version.
+chroot_suite() {
+	case $1 in
+	15) echo bookworm ;;
+	17) echo trixie ;;
+	18) echo forky ;;
+	*) die "no Debian release is known for PostgreSQL $1" ;;
+	esac
+}
+
+# Where this machine gets its Debian packages from.
+debian_mirror() {
+	local mirror=
+	# shellcheck source=/dev/null disable=SC2016 # apt-get expands these
+	mirror=$(. /etc/os-release && apt-get indextargets \
+		--format '$(CREATED_BY) $(CODENAME) $(COMPONENT) $(REPO_URI)' |
+		awk -v codename="${VERSION_CODENAME:-}" \
+			'$1 == "Packages" && $2 == codename && $3 == "main" { print $4; exit }')
+	echo "${mirror:-http://deb.debian.org/debian/}"
+}
+
+# The development files are left out here: fetch_headers takes them without
+# their dependencies, which are clang and llvm.
+chroot_packages() {
+	local base=(
+		base-files dash bash coreutils grep sed mawk findutils diffutils tar gzip
+		libc-bin procps util-linux make gcc libc6-dev perl libipc-run-perl
+		libpq-dev "postgresql-$1"
+	)
+	(IFS=, && echo "${base[*]}")
+}
+
+# Unpack the server's development files.  Runs as a hook of mmdebstrap.
+fetch_headers() {
+	local root=$1 version=$2
+	cd "$root/tmp" || return
+	APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-get -q download "postgresql-server-dev-$version"
+	dpkg-deb -x postgresql-server-dev-*.deb "$root"
+	rm postgresql-server-dev-*.deb
+}
+
+finish_root() {
+	local root=$1 version=$2 gcc
+
+	printf '%s\n' root:x:0:0:root:/root:/bin/bash postgres:x:101:101::/tmp:/bin/bash \
+		nobody:x:65534:65534::/nonexistent:/bin/false >"$root/etc/passwd"
+	printf '%s\n' root:x:0: postgres:x:101: nogroup:x:65534: >"$root/etc/group"
+	echo '127.0.0.1 localhost' >"$root/etc/hosts"
+	printf '%s: files\n' passwd group hosts >"$root/etc/nsswitch.conf"
+
+	# The alternatives, which the packages make at configuration.
+	ln -sf mawk "$root/usr/bin/awk"
+	ln -sf dash "$root/usr/bin/sh"
+	gcc=$(cd "$root/usr/bin" && readlink gcc)
+	ln -sf "$gcc" "$root/usr/bin/cc"
+	# pg_config is a wrapper that asks the postgresql-common package.
+	ln -sf "../lib/postgresql/$version/bin/pg_config" "$root/usr/bin/pg_config"
+
+	# Just-in-time compilation is more than half of a root.  Without llvmjit
+	# the server does without it; with llvmjit but not its libraries it fails.
+	rm -rf "$root"/usr/lib/postgresql/*/lib/{bitcode,llvmjit*} \
+		"$root"/usr/lib/*/{libLLVM*,libz3*} \
+		"$root"/usr/share/{doc,man,locale,info} \
+		"$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb \
+		"$root"/var/lib/apt/lists/* "$root"/tmp/*
+	chroot "$root" ldconfig
+}
+
+# The archive of a root, made now unless the cache has it.  Its name carries a
+# checksum of the recipe, so that a change of that does not meet an old root.
+chroot_archive() {
+	local version=$1 recipe archive work
+	recipe=$(declare -f chroot_suite chroot_packages fetch_headers finish_root make_root | cksum)
+	archive=$chroot_cache/postgresql-$version-${recipe%% *}.tar.zst
+	if [ ! -s "$archive" ]; then
+		mkdir -p "$chroot_cache"
+		work=$(mktemp -d "$chroot_cache/making.XXXXXX")
+		make_root "$version" "$work/root" >"$work/log" 2>&1 || {
+			tail -n 20 "$work/log" >&2
+			rm -rf "$work"
+			die "could not make a root with PostgreSQL $version"
+		}
+		tar -C "$work/root" -c . | zstd -q -3 -T0 -o "$work/archive"
+		rm -f "$chroot_cache/postgresql-$version-"*.tar.zst
+		mv "$work/archive" "$archive"
+		rm -rf "$work"
+	fi
+	echo "$archive"
+}
+
+make_root() {
+	local version=$1 root=$2 self=${BASH_SOURCE[0]}
+	# A PATH without local interpreters, for mmdebstrap is a Perl script and
+	# runs the tools of the system.  The mirror's clock may not be ours.
+	PATH=/usr/sbin:/usr/bin:/sbin:/bin mmdebstrap --mode=root --variant=extract \
+		--aptopt='Acquire::Check-Valid-Until "false"' \
+		--aptopt='Acquire::Check-Date "false"' \
+		--include="$(chroot_packages "$version")" \
+		--extract-hook="bash -euc '. \"$self\"; fetch_headers \"\$0\" $version' \"\$1\"" \
+		--extract-hook="bash -euc '. \"$self\"; finish_root \"\$0\" $version' \"\$1\"" \
+		"$(chroot_suite "$version")" "$root" "$(debian_mirror)"
+}
+
+# graft_server VERSION FROM TO: put the server of one root into another, which
+# has another version, to upgrade from.  A newer Debian runs what was built for an
+# older one, given the libraries that it has no more.
+graft_server() {
+	local version=$1 from=$2 to=$3 directory library
+	for directory in lib share include; do
+		mkdir -p "$to/usr/$directory/postgresql"
+		cp -a "$from/usr/$directory/postgresql/$version" "$to/usr/$directory/postgresql/"
+	done
+	rm -rf "$to/usr/lib/postgresql/$version/lib"/{bitcode,llvmjit*}
+	for library in $(chroot "$from" sh -c "ldd /usr/lib/postgresql/$version/bin/*" 2>/dev/null |
+		awk '$2 == "=>" && $3 ~ "^/" { print $3 }' | sort -u); do
+		[ -e "$to$library" ] || cp -L "$from$library" "$to$library"
+	done
+	chroot "$to" ldconfig
+	chroot "$to" "/usr/lib/postgresql/$version/bin/postgres" --version >/dev/null
+}
+
+# run_in_root ROOT COMMAND...: in namespaces of its own, so that processes and
+# mounts go when it ends, or when the shell does that has called this.
+run_in_root() {
+	local root=$1
+	shift
+	# shellcheck disable=SC2016 # for the inner shell to expand
+	setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child sh -euc '
+		mount -t proc proc "$0/proc"
+		mount --rbind /dev "$0/dev"
+		mount -t tmpfs tmpfs "$0/dev/shm"
+		exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+			HOME=/root LANG=C.UTF-8 "$@"' "$root" "$@"
+}

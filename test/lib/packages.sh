@@ -1,0 +1,106 @@
+# shellcheck shell=bash
+# Makes sure that what the scripts need is on the machine.  What is asked for is
+# the thing itself and not the package, so that a server built from source or
+# another distribution will do.  Needs common.sh.
+
+# The pg_config to use: the one PG_CONFIG names, or else the newest server with
+# its development files.  Nothing is printed and false returned if there is none.
+find_pg_config() {
+	local candidate candidates=()
+	if [ -n "${PG_CONFIG:-}" ]; then
+		candidates=("$(command -v "$PG_CONFIG" || echo "$PG_CONFIG")")
+	else
+		mapfile -t candidates < <(
+			printf '%s\n' /usr/lib/postgresql/*/bin/pg_config | sort -rV
+			command -v pg_config
+		)
+	fi
+	for candidate in "${candidates[@]}"; do
+		if pg_config_usable "$candidate"; then
+			echo "$candidate"
+			return
+		fi
+	done
+	return 1
+}
+
+pg_config_usable() {
+	[ -x "$1" ] && [ -x "$("$1" --bindir)/postgres" ] && [ -f "$("$1" --pgxs)" ]
+}
+
+# The major version of the server to install.
+distribution_major() {
+	local major
+	major=$(apt-cache depends postgresql 2>/dev/null |
+		sed -n 's/.*Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -n 1)
+	if [ -z "$major" ]; then
+		# No package lists yet.
+		# shellcheck source=/dev/null
+		case $(. /etc/os-release && echo "${VERSION_CODENAME:-}") in
+		bookworm) major=15 ;;
+		trixie) major=17 ;;
+		*) major=18 ;;
+		esac
+	fi
+	echo "$major"
+}
+
+# missing_packages PURPOSE...: Debian's names of what is not there, a line each.
+missing_packages() {
+	local purpose major
+	for purpose; do
+		case $purpose in
+		build)
+			have make || echo make
+			if ! have cc; then
+				echo gcc
+			fi
+			[ -e /usr/include/stdio.h ] || echo libc6-dev
+			if ! find_pg_config >/dev/null; then
+				[ -z "${PG_CONFIG:-}" ] ||
+					die "PG_CONFIG=$PG_CONFIG names no server with its development files"
+				major=$(distribution_major)
+				echo "postgresql-$major"
+				echo "postgresql-server-dev-$major"
+			fi
+			;;
+		test)
+			have prove || echo perl
+			perl -MIPC::Run -e 1 2>/dev/null || echo libipc-run-perl
+			;;
+		versions)
+			have mmdebstrap || echo mmdebstrap
+			have zstd || echo zstd
+			have clang || echo clang
+			;;
+		checks)
+			have clang || echo clang
+			have shellcheck || echo shellcheck
+			have git || echo git
+			have nm || echo binutils
+			;;
+		esac
+	done
+}
+
+# need_packages PURPOSE...: install what is missing as root, or tell how.
+need_packages() {
+	local missing apt_options=(-y --no-install-recommends)
+	mapfile -t missing < <(missing_packages "$@" | sort -u)
+	[ ${#missing[@]} -gt 0 ] || return 0
+
+	have apt-get || die "needed and not found: ${missing[*]} (Debian's names)"
+	if [ "$(id -u)" != 0 ]; then
+		say "Packages are missing.  Run this as root, and then again what you ran:"
+		say "apt-get update && apt-get install ${apt_options[*]} ${missing[*]}"
+		exit 1
+	fi
+	say "installing ${missing[*]}"
+	DEBIAN_FRONTEND=noninteractive
+	export DEBIAN_FRONTEND
+	apt-get -q update >/dev/null || die "apt-get update failed"
+	apt-get -q "${apt_options[@]}" install "${missing[@]}" >/dev/null ||
+		die "apt-get install failed: ${missing[*]}"
+	mapfile -t missing < <(missing_packages "$@")
+	[ ${#missing[@]} = 0 ] || die "still missing after installation: ${missing[*]}"
+}

@@ -1,0 +1,182 @@
+-- Proves: the store cannot be changed, rewritten or indexed past dlock, and what PostgreSQL may do with any table loses no lease.
+\set home :DBNAME
+SET client_min_messages = warning;
+DROP DATABASE IF EXISTS regress_dlock_ddl;
+CREATE DATABASE regress_dlock_ddl;
+\c regress_dlock_ddl
+SET client_min_messages = warning;
+\pset null '(null)'
+
+-- in a schema of its own, which need not be in the search path
+CREATE SCHEMA "Own schema";
+CREATE EXTENSION dlock SCHEMA "Own schema";
+SELECT "Own schema".dlock_acquire('ddl-own', 'alice', '1 h');
+SELECT name, owner FROM "Own schema".dlock_leases;
+
+-- nor do tables of the same names get in the way
+CREATE TABLE dlock_store (a int);
+CREATE TABLE dlock_token_seq (a int);
+CREATE TEMP TABLE dlock_store (a int);
+SELECT "Own schema".dlock_acquire('ddl-own-2', 'alice', '1 h');
+ALTER SCHEMA "Own schema" RENAME TO "Other schema";
+SELECT "Other schema".dlock_acquire('ddl-own', 'bob', '1 h') AS refused;
+ALTER SCHEMA "Other schema" RENAME TO "Own schema";
+SELECT "Own schema".dlock_release_all('alice');
+DROP TABLE pg_temp.dlock_store;
+DROP TABLE dlock_store, dlock_token_seq;
+
+-- the schema is chosen once
+\set VERBOSITY sqlstate
+ALTER EXTENSION dlock SET SCHEMA public;
+\set VERBOSITY default
+DROP EXTENSION dlock;
+DROP SCHEMA "Own schema";
+CREATE EXTENSION dlock;
+SELECT dlock_acquire('ddl-1', 'alice', '1 h', payload => '{"a": 1}') AS t1, dlock_acquire('ddl-2', repeat('o', 255), '1 h') AS t2 \gset
+
+-- Are the leases as they were, and can they be used?
+CREATE PROCEDURE still_held(t1 bigint, t2 bigint) LANGUAGE plpgsql AS $$
+BEGIN
+	IF NOT (dlock_check('ddl-1', t1) AND dlock_check('ddl-2', t2)) THEN
+		RAISE WARNING 'lost';
+	END IF;
+	IF dlock_acquire('ddl-1', 'mallory', '1 h') IS NOT NULL THEN
+		RAISE WARNING 'granted twice';
+	END IF;
+	IF NOT (dlock_renew('ddl-1', t1, '2 h') AND dlock_renew('ddl-1', 'alice', '1 h')) THEN
+		RAISE WARNING 'not renewed';
+	END IF;
+	IF dlock_acquire('ddl-3', 'alice', '1 h') IS NULL OR NOT dlock_release('ddl-3', 'alice') THEN
+		RAISE WARNING 'not acquired and released';
+	END IF;
+	IF (SELECT array_agg(name ORDER BY name) FROM dlock_leases) <> '{ddl-1,ddl-2}' THEN
+		RAISE WARNING 'others held';
+	END IF;
+END $$;
+CALL still_held(:t1, :t2);
+
+-- DML, and what else the table access method has no answer to
+INSERT INTO dlock_store DEFAULT VALUES;
+TRUNCATE dlock_store;
+ALTER TABLE dlock_store SET ACCESS METHOD heap;
+CREATE INDEX ON dlock_store ((1));
+\set VERBOSITY sqlstate
+COPY dlock_store FROM PROGRAM 'echo';
+MERGE INTO dlock_store USING (VALUES (1)) v ON false WHEN NOT MATCHED THEN INSERT DEFAULT VALUES;
+CREATE INDEX CONCURRENTLY ON dlock_store ((1));
+ALTER TABLE dlock_store SET UNLOGGED;
+ALTER TABLE dlock_store ADD COLUMN a serial;
+ALTER TABLE dlock_store SET UNLOGGED, SET ACCESS METHOD heap;
+TRUNCATE dlock_store RESTART IDENTITY CASCADE;
+DROP TABLE dlock_store;
+DROP SEQUENCE dlock_token_seq;
+DROP ACCESS METHOD dlock_store CASCADE;
+DROP FUNCTION dlock_store_handler(internal) CASCADE;
+\set VERBOSITY default
+CALL still_held(:t1, :t2);
+
+-- nothing is left behind by those attempts
+SELECT count(*) AS indexes FROM pg_index WHERE indrelid = 'dlock_store'::regclass;
+SELECT relpersistence, amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.oid = 'dlock_store'::regclass;
+SELECT count(*) AS columns FROM pg_attribute WHERE attrelid = 'dlock_store'::regclass AND attnum > 0 AND NOT attisdropped;
+
+-- it scans as empty
+SELECT count(*) FROM dlock_store;
+SELECT FROM dlock_store FOR UPDATE;
+SELECT FROM dlock_store TABLESAMPLE SYSTEM (100);
+DELETE FROM dlock_store;
+COPY dlock_store TO stdout;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+SELECT count(*) FROM dlock_store;
+CALL still_held(:t1, :t2);
+
+-- maintenance
+VACUUM dlock_store;
+VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) dlock_store;
+ANALYZE dlock_store;
+VACUUM (FULL, ANALYZE) dlock_store;
+CALL still_held(:t1, :t2);
+VACUUM FULL;
+CALL still_held(:t1, :t2);
+VACUUM;
+ANALYZE;
+REINDEX TABLE dlock_store;
+REINDEX DATABASE regress_dlock_ddl;
+CALL still_held(:t1, :t2);
+SELECT relfrozenxid, relminmxid FROM pg_class WHERE oid = 'dlock_store'::regclass;
+
+-- moved to another tablespace, and back
+SET allow_in_place_tablespaces = on;
+CREATE TABLESPACE regress_dlock_space LOCATION '';
+ALTER TABLE dlock_store SET TABLESPACE regress_dlock_space;
+CALL still_held(:t1, :t2);
+VACUUM FULL dlock_store;
+CALL still_held(:t1, :t2);
+ALTER TABLE dlock_store SET TABLESPACE pg_default;
+CALL still_held(:t1, :t2);
+BEGIN;
+ALTER TABLE dlock_store SET TABLESPACE regress_dlock_space;
+ROLLBACK;
+CALL still_held(:t1, :t2);
+DROP TABLESPACE regress_dlock_space;
+
+-- under another name it is no store; under its own it is again
+ALTER TABLE dlock_store RENAME TO dlock_other;
+\set VERBOSITY sqlstate
+SELECT dlock_acquire('ddl-3', 'alice', '1 h');
+\set VERBOSITY default
+ALTER TABLE dlock_other RENAME TO dlock_store;
+CALL still_held(:t1, :t2);
+
+-- not in the transaction that creates or rewrites the store, since a rollback would take the lease along
+DROP EXTENSION dlock;
+BEGIN;
+CREATE EXTENSION dlock;
+SELECT dlock_acquire('ddl-4', 'alice', '1 h');
+ROLLBACK;
+BEGIN;
+CREATE EXTENSION dlock;
+SAVEPOINT s;
+\set VERBOSITY sqlstate
+SELECT dlock_renew('ddl-4', 'alice');
+ROLLBACK TO s;
+SELECT dlock_release_all('alice');
+ROLLBACK TO s;
+SELECT count(*) FROM dlock_leases;
+ROLLBACK TO s;
+\set VERBOSITY default
+COMMIT;
+SELECT count(*) FROM dlock_leases;
+SELECT dlock_acquire('ddl-4', 'alice', '1 h') AS token \gset
+
+-- a drop that is rolled back
+BEGIN;
+DROP EXTENSION dlock;
+ROLLBACK;
+SELECT dlock_check('ddl-4', :token), dlock_release('ddl-4', :token);
+
+-- dropped and created: nothing of the past
+SELECT dlock_acquire('ddl-5', 'alice', '1 h') > 0 AS granted;
+DROP EXTENSION dlock;
+CREATE EXTENSION dlock;
+SELECT count(*) FROM dlock_leases;
+SELECT dlock_acquire('ddl-5', 'bob', '1 h') > 0 AS granted;
+SELECT name, owner FROM dlock_leases;
+
+-- other tables cannot use the access method to any end
+\set VERBOSITY sqlstate
+CREATE TABLE ddl_t (a int) USING dlock_store;
+INSERT INTO ddl_t VALUES (1);
+CREATE TABLE ddl_u USING dlock_store AS SELECT 1 AS a;
+CREATE MATERIALIZED VIEW ddl_v USING dlock_store AS SELECT 1 AS a;
+CREATE TABLE ddl_w (a int);
+INSERT INTO ddl_w VALUES (1);
+ALTER TABLE ddl_w SET ACCESS METHOD dlock_store;
+\set VERBOSITY default
+SELECT * FROM ddl_w;
+DROP TABLE ddl_w;
+
+\c :home
+DROP DATABASE regress_dlock_ddl;

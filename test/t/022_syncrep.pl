@@ -1,0 +1,169 @@
+# Proves: with a synchronous standby, dlock_acquire answers when the grant is as
+# safe as the session's synchronous_commit asks for, and not before.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $db = 'postgres';
+my $primary = start_node('primary', allows_streaming => 1);
+$primary->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+$standby->start;
+$primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
+$primary->reload;
+my $synchronous =
+  "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
+$primary->poll_query_until($db, $synchronous) or die 'not synchronous';
+
+my $session = $primary->background_psql($db, on_error_stop => 0);
+my $other = $primary->background_psql($db);
+my $pid = $session->query_safe('SELECT pg_backend_pid()');
+
+# Start a statement that will wait, and wait until it does.
+sub start_waiting
+{
+	my ($sql, $label) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$session->query_until(qr/started/, "\\echo started\n$sql;\n\\echo finished\n");
+	ok( wait_until(
+			sub {
+				$other->query_safe(
+					"SELECT wait_event FROM pg_stat_activity WHERE pid = $pid")
+				  eq 'SyncRep';
+			},
+			30),
+		"$label: waits for the standby");
+	return;
+}
+
+# What it answered in the end.
+sub answer
+{
+	my $answer = $session->query_until(qr/finished/, "\n");
+	$answer =~ s/\s*finished\s*//;
+	return $answer;
+}
+
+# Served without delay.
+my ($token, $sent, $answered) = timed_query($session,
+	"SELECT dlock_acquire('quick', 'alice', '1 h')");
+cmp_ok($token, '>', 0, 'granted with a synchronous standby');
+is($standby->safe_psql($db, "SELECT pg_last_wal_receive_lsn() IS NOT NULL"),
+	't', 'which is receiving');
+
+# remote_apply: once answered, the lease can be seen there.
+my $slowest = 0;
+foreach my $i (1 .. 20)
+{
+	(undef, $sent, $answered) = timed_query($session,
+		"SET synchronous_commit = remote_apply; SELECT dlock_acquire('apply-$i', 'alice', '1 h')"
+	);
+	$slowest = $answered - $sent if $answered - $sent > $slowest;
+	is( $standby->safe_psql(
+			$db,
+			"SELECT count(*) FROM dlock_leases WHERE name = 'apply-$i'"),
+		1,
+		"remote_apply: grant $i is visible on the standby");
+}
+cmp_ok($slowest, '<', 5,
+	'remote_apply: answered without waiting for the next status message');
+
+# remote_apply with replay paused: waits, though the standby has it on disk.
+$standby->safe_psql($db, 'SELECT pg_wal_replay_pause()');
+$standby->poll_query_until($db,
+	"SELECT pg_get_wal_replay_pause_state() = 'paused'");
+$session->query_safe('SET synchronous_commit = on');
+cmp_ok(
+	$session->query_safe("SELECT dlock_acquire('paused-on', 'alice', '1 h')"),
+	'>', 0, 'replay paused: granted with synchronous_commit = on');
+$session->query_safe('SET synchronous_commit = remote_apply');
+start_waiting("SELECT dlock_acquire('paused-apply', 'alice', '1 h')",
+	'replay paused, remote_apply');
+$standby->safe_psql($db, 'SELECT pg_wal_replay_resume()');
+cmp_ok(answer(), '>', 0, 'replay resumed: granted');
+
+# Renewed once, so that further renewals lie within what has been logged.
+$other->query_safe("SELECT dlock_acquire('steady', 'bob', '1 h')");
+$other->query_safe("SELECT dlock_renew('steady', 'bob')");
+
+# No standby.
+$standby->stop;
+$session->query_safe('SET synchronous_commit = on');
+start_waiting("SELECT dlock_acquire('waits', 'alice', '1 h')", 'standby down');
+
+# Meanwhile nobody else is held up: not for other locks, nor by this one.
+$other->query_safe('SET synchronous_commit = local');
+cmp_ok($other->query_safe("SELECT dlock_acquire('other', 'bob', '1 h')"),
+	'>', 0, 'standby down: another session, local');
+is($other->query_safe("SELECT dlock_acquire('waits', 'bob', '1 h')"),
+	'', 'standby down: the lease is held already');
+$other->query_safe('SET synchronous_commit = off');
+cmp_ok($other->query_safe("SELECT dlock_acquire('other-2', 'bob', '1 h')"),
+	'>', 0, 'standby down: another session, off');
+is($other->query_safe("SELECT dlock_release('other', 'bob')"),
+	't', 'standby down: a release does not wait');
+$other->query_safe('SET synchronous_commit = on');
+is($other->query_safe("SELECT dlock_renew('steady', 'bob')"),
+	't', 'standby down: a renewal that logs nothing does not wait');
+is( $other->query_safe(
+		"SELECT wait_event FROM pg_stat_activity WHERE pid = $pid"),
+	'SyncRep',
+	'and the first one still waits');
+
+$standby->start;
+cmp_ok(answer(), '>', 0, 'standby back: granted');
+$primary->poll_query_until($db, $synchronous) or die 'not synchronous';
+
+# A renewal that has to be logged waits like a grant.
+$standby->stop;
+start_waiting("SELECT dlock_renew('waits', 'alice', '2 h')", 'a longer ttl');
+$standby->start;
+is(answer(), 't', 'standby back: renewed');
+$primary->poll_query_until($db, $synchronous) or die 'not synchronous';
+
+# A cancel ends the wait with a warning and the answer: the lease is held here.
+$standby->stop;
+start_waiting("SELECT dlock_acquire('cancelled', 'alice', '1 h')",
+	'to be cancelled');
+$other->query_safe("SELECT pg_cancel_backend($pid)");
+$token = answer();
+cmp_ok($token, '>', 0, 'cancelled: answered with the token');
+like($session->{stderr}, qr/WARNING: .*canceling wait for synchronous replication/,
+	'cancelled: warned');
+$session->{stderr} = '';
+is($other->query_safe("SELECT dlock_check('cancelled', $token)"),
+	't', 'cancelled: held');
+
+# A session that is terminated while it waits leaves the lease as it is.
+start_waiting("SELECT dlock_acquire('terminated', 'alice', '1 h')",
+	'to be terminated');
+$other->query_safe("SELECT pg_terminate_backend($pid)");
+ok( wait_until(
+		sub {
+			$other->query_safe(
+				"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") eq '0';
+		},
+		30),
+	'terminated: gone');
+is($other->query_safe("SELECT dlock_acquire('terminated', 'bob', '1 h')"),
+	'', 'terminated: held to its deadline');
+eval { $session->quit };
+
+# Nothing waits in vain: reads and refusals are answered without the standby.
+is($other->query_safe("SELECT dlock_acquire('waits', 'bob', '1 h')"),
+	'', 'standby down: refused at once');
+$other->quit;
+
+$primary->stop('immediate');
+done_testing();

@@ -1,0 +1,136 @@
+# Proves: 200 000 pairs on one lock cost no space, no transaction ids, no more WAL
+# a pair at the end than at the beginning, while a transaction that was opened
+# before them stays open.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_node('main');
+my $db = 'postgres';
+
+$node->safe_psql($db, 'CREATE TABLE t AS SELECT 1 AS a');
+my $open = $node->background_psql($db);
+$open->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$open->query_safe('SELECT count(*) FROM t, dlock_leases');
+$open->query_safe("SELECT dlock_acquire('open', 'report', '1 h')");
+
+my $session = $node->background_psql($db);
+
+sub measure
+{
+	my ($lsn, $size, $xid, $dead) = split /\|/, $session->query_safe(<<'EOC');
+SELECT pg_current_wal_insert_lsn() - '0/0', pg_total_relation_size('dlock_store') + pg_total_relation_size('dlock_token_seq'),
+       pg_snapshot_xmax(pg_current_snapshot()), (SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_all_tables)
+EOC
+	return (lsn => $lsn, size => $size, xid => $xid, dead => $dead);
+}
+
+sub pairs
+{
+	my ($n, $name) = @_;
+	$session->query_safe(<<"EOC");
+DO \$\$
+BEGIN
+	FOR i IN 1 .. $n LOOP
+		IF NOT dlock_release('$name', dlock_acquire('$name', 'worker', '30 s')) THEN
+			RAISE EXCEPTION 'lost';
+		END IF;
+	END LOOP;
+END \$\$
+EOC
+	return;
+}
+
+# The first ones make the pages; after the checkpoint each is logged in full once.
+pairs(1000, 'hot');
+$node->safe_psql($db, 'CHECKPOINT');
+pairs(1000, 'hot');
+
+my $chunk = 20_000;
+my %start = measure();
+my %before = %start;
+my @wal_per_pair;
+foreach my $i (1 .. 10)
+{
+	# Asynchronously, and durably as an application does it.
+	$session->query_safe(
+		'SET synchronous_commit = ' . ($i % 2 ? 'on' : 'off'));
+	pairs($chunk, 'hot');
+	my %now = measure();
+	push @wal_per_pair, ($now{lsn} - $before{lsn}) / $chunk;
+	%before = %now;
+}
+my %end = %before;
+note 'WAL bytes a pair: ' . join ' ', map { sprintf '%.1f', $_ } @wal_per_pair;
+is($end{size}, $start{size}, 'the store does not grow');
+is($end{xid}, $start{xid}, 'no transaction ids');
+is($end{dead}, $start{dead}, 'no dead rows');
+cmp_ok($wal_per_pair[-1], '<=', 1.05 * $wal_per_pair[0],
+	'WAL a pair is no more at the end');
+cmp_ok($wal_per_pair[0], '<=', 400, 'WAL a pair is small');
+
+# A refused request and a renewal inside the bound write nothing at all.
+%before = measure();
+$session->query_safe(<<'EOC');
+DO $$
+BEGIN
+	FOR i IN 1 .. 20000 LOOP
+		PERFORM dlock_acquire('open', 'other', '30 s');
+		PERFORM dlock_renew('open', 'report');
+	END LOOP;
+END $$
+EOC
+my %after = measure();
+cmp_ok($after{lsn} - $before{lsn}, '<=', 1000,
+	'refusals and renewals write nothing, but for one record');
+
+# Many names, one after the other, need no more room than one.
+%before = measure();
+$session->query_safe(<<'EOC');
+DO $$
+BEGIN
+	FOR i IN 1 .. 50000 LOOP
+		PERFORM dlock_release('name-' || i, dlock_acquire('name-' || i, 'worker', '30 s'));
+	END LOOP;
+END $$
+EOC
+%after = measure();
+is($after{size}, $before{size}, 'nor does it grow by many names in turn');
+
+# Held at the same time they do; once released, their room is used again.
+$session->query_safe('SET synchronous_commit = off');
+foreach my $round (1 .. 3)
+{
+	$session->query_safe(
+		"SELECT count(dlock_acquire('round-$round-' || i, 'worker', '1 h')) FROM generate_series(1, 5000) i"
+	);
+	$session->query_safe("SELECT dlock_release_all('worker')");
+	%before = measure() if $round == 1;
+}
+%after = measure();
+is($after{size}, $before{size}, 'room is used again');
+is($after{xid}, $start{xid}, 'still no transaction ids');
+
+# Nothing of this needs VACUUM, not even against wraparound.
+is( $node->safe_psql(
+		$db,
+		"SELECT relfrozenxid, relminmxid FROM pg_class WHERE oid = 'dlock_store'::regclass"
+	),
+	'0|0',
+	'the store takes no part in freezing');
+is($open->query_safe("SELECT dlock_renew('open', 'report')"),
+	't', 'the open transaction still has its lease');
+$open->query_safe('COMMIT');
+$open->quit;
+$session->quit;
+$node->stop;
+
+done_testing();

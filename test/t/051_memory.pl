@@ -1,0 +1,233 @@
+# Proves: a full lock space refuses new locks and keeps the old ones; what is
+# released or expires makes room again, over and over, for leases of any size,
+# of any database; nothing leaks.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_node('main', conf => <<'EOC');
+dlock.max_memory = 1MB
+EOC
+my $db = 'postgres';
+my $session = $node->background_psql($db);
+$session->query_safe('SET synchronous_commit = off');
+my $prepare = <<'EOC';
+-- Acquire until it is refused; returns how many there are then.
+CREATE FUNCTION fill(prefix text, owner text, payload jsonb, ttl interval) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. 100000 LOOP
+		BEGIN
+			PERFORM dlock_acquire(prefix || i, owner, ttl, payload => payload);
+		EXCEPTION WHEN configuration_limit_exceeded THEN
+			RETURN i - 1;
+		END;
+	END LOOP;
+	RETURN -1;
+END $$;
+EOC
+$node->safe_psql($db, $prepare);
+
+my $old = $session->query_safe("SELECT dlock_acquire('old', 'alice', '1 h')");
+my $capacity =
+  $session->query_safe("SELECT fill('short-', 'filler', NULL, '1 h')");
+note "1 MB holds $capacity leases";
+cmp_ok($capacity, '>=', 1024 * 1024 / 256 * 0.9,
+	'a lease takes at most 256 bytes');
+
+# Full: the error, and nothing else.
+my %error = sqlstate_is($node, $db, "SELECT dlock_acquire('more', 'bob', '1 h')",
+	'53400', 'full: refused');
+ok(defined $error{detail} && defined $error{hint}, 'full: says why, and what to do');
+is($session->query_safe("SELECT count(*) FROM dlock_leases"),
+	$capacity + 1, 'full: the old leases are there');
+is($session->query_safe("SELECT dlock_check('old', $old), dlock_renew('old', 'alice', '2 h'), dlock_renew_all('filler') = $capacity"),
+	't|t|t', 'full: and can be renewed');
+is($session->query_safe("SELECT dlock_acquire('old', 'bob', '1 h')"),
+	'', 'full: a held lock is refused as always');
+is( $session->query_safe(
+		"SELECT count(*) FROM dlock_leases WHERE name = 'more'"),
+	0,
+	'full: what was refused is not held');
+
+# Full: another session and another database are refused too, and survive it.
+my $other = $node->background_psql($db, on_error_stop => 0);
+$other->query("SELECT dlock_acquire('more-2', 'bob', '1 h')");
+like($other->{stderr}, qr/lock space is full/, 'full: another session');
+$other->{stderr} = '';
+
+# Room again, for others too, but for one lease that a session has up its sleeve.
+is( $session->query_safe(
+		"SELECT count(dlock_release('short-' || i, 'filler')) FROM generate_series(1, 10) i"
+	),
+	10,
+	'ten released');
+is( $other->query_safe(
+		"SELECT count(dlock_acquire('more-' || i, 'bob', '1 h')) FROM generate_series(1, 9) i"
+	),
+	9,
+	'nine granted, to another session');
+is($session->query_safe("SELECT dlock_release_all('filler')"),
+	$capacity - 10, 'all released');
+is($other->query_safe("SELECT dlock_release_all('bob')"),
+	9, 'those of the other session too');
+cmp_ok(
+	$session->query_safe("SELECT fill('again-', 'filler', NULL, '1 h')"),
+	'>=', $capacity - 70, 'as many again');
+$session->query_safe("SELECT dlock_release('again-1', 'filler')");
+
+# A restart of a full server brings all back.
+$session->query_safe('SET synchronous_commit = on');
+cmp_ok($session->query_safe("SELECT dlock_acquire('again-1', 'filler', '1 h')"),
+	'>', 0, 'the last one durably, and so all');
+$session->quit;
+$other->quit;
+my $held = $node->safe_psql($db, 'SELECT count(*) FROM dlock_leases');
+crash_node($node);
+$node->start;
+is($node->safe_psql($db, 'SELECT count(*) FROM dlock_leases'),
+	$held, 'full: all are held after a crash');
+is($node->safe_psql($db, "SELECT dlock_check('old', $old)"),
+	't', 'the oldest among them');
+
+# With less memory than its leases need, a server starts, refuses, and has
+# forgotten nothing when it gets more.
+$node->safe_psql($db, "SELECT dlock_release_all('filler')");
+$node->append_conf('postgresql.conf', 'dlock.max_memory = 4MB');
+$node->restart;
+my $many = $node->safe_psql($db,
+	"SET synchronous_commit = off; SELECT fill('many-', 'filler', NULL, '1 h')");
+cmp_ok($many, '>', 2 * $capacity, '4 MB hold more');
+$held = $node->safe_psql($db, 'SELECT count(*) FROM dlock_leases');
+$node->append_conf('postgresql.conf', 'dlock.max_memory = 1MB');
+$node->restart;
+sqlstate_is($node, $db, "SELECT dlock_acquire('x')",
+	'53400', 'too little memory to load: refused');
+sqlstate_is($node, $db, "SELECT dlock_acquire('x')",
+	'53400', 'too little memory to load: refused again');
+$node->safe_psql($db, 'CREATE DATABASE small');
+$node->safe_psql('small', 'CREATE EXTENSION dlock');
+is( $node->safe_psql(
+		'small', "SELECT dlock_acquire('x', 'alice', '1 h') > 0"),
+	't',
+	'too little memory to load one database: another one works');
+$node->append_conf('postgresql.conf', 'dlock.max_memory = 8MB');
+$node->restart;
+is($node->safe_psql($db, 'SELECT count(*) FROM dlock_leases'),
+	$held, 'all are there with enough memory');
+$node->safe_psql($db, "SELECT dlock_release_all('filler')");
+$node->append_conf('postgresql.conf', 'dlock.max_memory = 1MB');
+$node->restart;
+
+# Sizes in turn: memory that one size has used serves the next.  What each size
+# keeps for itself is a fixed amount, and does not grow from round to round.
+$session = $node->background_psql($db);
+$session->query_safe('SET synchronous_commit = off');
+my @sizes = (
+	[ q('s'), q('filler'), 'NULL' ],
+	[ q(repeat('n', 100)), q('filler'), 'NULL' ],
+	[ q(repeat('n', 240)), q(repeat('o', 255)), 'NULL' ],
+	[ q('p'), q('filler'), q(to_jsonb(repeat('p', 1000))) ],
+	[ q(repeat('n', 240)), q(repeat('o', 255)), q(to_jsonb(repeat('p', 1000))) ],
+);
+my (@first, @second);
+foreach my $round (1 .. 4)
+{
+	foreach my $i (0 .. $#sizes)
+	{
+		my ($prefix, $owner, $payload) = @{ $sizes[$i] };
+		my $n = $session->query_safe(
+			"SELECT fill($prefix, $owner, $payload, '1 h')");
+
+		$first[$i] //= $n;
+		$second[$i] = $n if $round == 2;
+		cmp_ok(
+			$n, '>=',
+			$round <= 2 ? 0.5 * $first[$i] : 0.98 * $second[$i],
+			"round $round, size $i: $n leases, of $first[$i] at first");
+		is($session->query_safe("SELECT dlock_release_all($owner)"),
+			$n, "round $round, size $i: all released");
+	}
+}
+my $level = $second[0];
+
+# Expired leases make room like released ones, without anybody asking for them.
+$session->query_safe("SELECT fill('expires-', 'filler', NULL, '300 ms')");
+ok( wait_until(
+		sub {
+			my $n = $session->query_safe("SELECT fill('next-', 'next', NULL, '1 h')");
+			$session->query_safe("SELECT dlock_release_all('next')");
+			return $n >= 0.95 * $level;
+		},
+		20),
+	'expired leases make room');
+
+# So do dropped databases and extensions, in a moment: fill the space, drop what
+# fills it, and begin again.
+foreach my $round (1 .. 3)
+{
+	my $n;
+
+	$node->safe_psql($db, 'CREATE DATABASE brief');
+	$node->safe_psql('brief', 'CREATE EXTENSION dlock');
+	$node->safe_psql('brief', $prepare);
+	ok( wait_until(
+			sub {
+				$n = $node->safe_psql('brief',
+					"SET synchronous_commit = off; SELECT dlock_release_all('filler'); SELECT fill('x', 'filler', NULL, '1 h')"
+				);
+				$n =~ s/.*\n//;
+				return $n >= 0.95 * $level;
+			},
+			10),
+		"DROP DATABASE $round: $n leases");
+	$node->safe_psql($db, 'DROP DATABASE brief');
+}
+foreach my $round (1 .. 3)
+{
+	my $n;
+
+	ok( wait_until(
+			sub {
+				$n = $session->query_safe("SELECT fill('x', 'filler', NULL, '1 h')");
+				return 1 if $n >= 0.95 * $level;
+				$session->query_safe("SELECT dlock_release_all('filler')");
+				return 0;
+			},
+			10),
+		"DROP EXTENSION $round: $n leases");
+	$node->safe_psql($db, 'DROP EXTENSION dlock; CREATE EXTENSION dlock');
+}
+$session->quit;
+
+# Many sessions come and go, with leases of every size, without taking memory
+# along: there are never more than four leases.
+$node->restart;
+my $dir = PostgreSQL::Test::Utils::tempdir;
+append_to_file("$dir/session.sql", <<'EOC');
+\set n random(1, 1000000)
+\set name_len random(1, 240)
+\set owner_len random(1, 255)
+\set payload_len random(0, 1000)
+SELECT dlock_acquire(repeat('n', :name_len) || :n, repeat('o', :owner_len), '1 h', payload => to_jsonb(repeat('p', :payload_len)));
+SELECT dlock_release(repeat('n', :name_len) || :n, repeat('o', :owner_len));
+EOC
+$node->command_ok(
+	[
+		'pgbench', '-n', '-C', '-c', '4', '-t', '100', '-f',
+		"$dir/session.sql", $node->connstr($db)
+	],
+	'400 sessions');
+my $n = $node->safe_psql($db,
+	"SET synchronous_commit = off; SELECT fill('last-', 'filler', NULL, '1 h')");
+cmp_ok($n, '>=', 0.5 * $capacity, "room after 400 sessions: $n leases");
+
+$node->stop;
+done_testing();
