@@ -107,6 +107,14 @@ dlock_error_store_full(void)
 }
 
 void
+dlock_error_no_random(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INTERNAL_ERROR),
+			 errmsg("could not generate a random number for the lease store")));
+}
+
+void
 dlock_error_space_full(void)
 {
 	ereport(ERROR,

@@ -24,6 +24,7 @@ pg_noreturn extern void dlock_error_wrong_access_method(const char *relation);
 pg_noreturn extern void dlock_error_store_damaged(uint32 block, const char *detail);
 pg_noreturn extern void dlock_error_store_version(int found, int supported);
 pg_noreturn extern void dlock_error_store_full(void);
+pg_noreturn extern void dlock_error_no_random(void);
 pg_noreturn extern void dlock_error_space_full(void);
 pg_noreturn extern void dlock_error_tokens_exhausted(void);
 pg_noreturn extern void dlock_error_store_operation(const char *relation, const char *operation);

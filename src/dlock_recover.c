@@ -131,9 +131,7 @@ random_incarnation(void)
 	do
 	{
 		if (!pg_strong_random(&incarnation, sizeof(incarnation)))
-			ereport(ERROR,
-					(errcode(ERRCODE_INTERNAL_ERROR),
-					 errmsg("could not generate a random incarnation for the lease store")));
+			dlock_error_no_random();
 	} while (incarnation == 0);
 	return incarnation;
 }

@@ -25,7 +25,8 @@ debian_mirror() {
 		--format '$(CREATED_BY) $(CODENAME) $(COMPONENT) $(REPO_URI)' |
 		awk -v codename="${VERSION_CODENAME:-}" \
 			'$1 == "Packages" && $2 == codename && $3 == "main" { print $4; exit }')
-	echo "${mirror:-http://deb.debian.org/debian/}"
+	[ -n "$mirror" ] || die "apt knows no Debian mirror on this machine"
+	echo "$mirror"
 }
 
 # The development files are left out here: fetch_headers takes them without
@@ -98,7 +99,8 @@ chroot_archive() {
 }
 
 make_root() {
-	local version=$1 root=$2 self=${BASH_SOURCE[0]}
+	local version=$1 root=$2 self=${BASH_SOURCE[0]} mirror
+	mirror=$(debian_mirror) || return
 	# A PATH without local interpreters, for mmdebstrap is a Perl script and
 	# runs the tools of the system.  The mirror's clock may not be ours.
 	PATH=/usr/sbin:/usr/bin:/sbin:/bin mmdebstrap --mode=root --variant=extract \
@@ -107,7 +109,7 @@ make_root() {
 		--include="$(chroot_packages "$version")" \
 		--extract-hook="bash -euc '. \"$self\"; fetch_headers \"\$0\" $version' \"\$1\"" \
 		--extract-hook="bash -euc '. \"$self\"; finish_root \"\$0\" $version' \"\$1\"" \
-		"$(chroot_suite "$version")" "$root" "$(debian_mirror)"
+		"$(chroot_suite "$version")" "$root" "$mirror"
 }
 
 # graft_server VERSION FROM TO: put the server of one root into another, which

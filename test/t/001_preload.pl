@@ -49,7 +49,7 @@ is($ret, 0, 'created without preloading');
 like($stderr, qr/WARNING: .*preload/s, 'and warned about it');
 
 refused_everywhere($node, '', 'not preloaded');
-refused_everywhere($node, "LOAD '\$libdir/dlock';", 'loaded by LOAD');
+refused_everywhere($node, "LOAD 'dlock';", 'loaded by LOAD');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_store'),
 	0, 'the store can be scanned');
 $node->safe_psql('postgres', 'VACUUM FULL');
@@ -57,7 +57,7 @@ $node->command_ok([ 'pg_dump', '-f', '/dev/null', $node->connstr('postgres') ],
 	'dumped');
 
 $node->append_conf('postgresql.conf',
-	"session_preload_libraries = '\$libdir/dlock'");
+	"session_preload_libraries = 'dlock'");
 $node->reload;
 $node->poll_query_until('postgres',
 	"SELECT current_setting('session_preload_libraries') <> ''");

@@ -37,7 +37,7 @@ if (is_staged())
 $standby->append_conf('postgresql.conf', $without);
 $standby->start;
 isnt(
-	$standby->psql($db, q(LOAD '$libdir/dlock')),
+	$standby->psql($db, q(LOAD 'dlock')),
 	0,
 	'the standby cannot find the library') if is_staged();
 
