@@ -17,14 +17,23 @@ chroot_suite() {
 	esac
 }
 
-# Where this machine gets its Debian packages from.
-debian_mirror() {
-	local mirror=
+# The mirror in apt's lists; nothing if there are no lists.
+listed_mirror() {
 	# shellcheck source=/dev/null disable=SC2016 # apt-get expands these
-	mirror=$(. /etc/os-release && apt-get indextargets \
+	. /etc/os-release && apt-get indextargets \
 		--format '$(CREATED_BY) $(CODENAME) $(COMPONENT) $(REPO_URI)' |
 		awk -v codename="${VERSION_CODENAME:-}" \
-			'$1 == "Packages" && $2 == codename && $3 == "main" { print $4; exit }')
+			'$1 == "Packages" && $2 == codename && $3 == "main" { print $4; exit }'
+}
+
+# Where this machine gets its Debian packages from.
+debian_mirror() {
+	local mirror
+	mirror=$(listed_mirror)
+	if [ -z "$mirror" ]; then
+		apt-get -qq update >&2 || die "apt-get update failed"
+		mirror=$(listed_mirror)
+	fi
 	[ -n "$mirror" ] || die "apt knows no Debian mirror on this machine"
 	echo "$mirror"
 }

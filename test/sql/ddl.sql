@@ -103,7 +103,7 @@ CALL still_held(:t1, :t2);
 VACUUM;
 ANALYZE;
 REINDEX TABLE dlock_store;
-REINDEX DATABASE regress_dlock_ddl;
+REINDEX SCHEMA public;
 CALL still_held(:t1, :t2);
 SELECT relfrozenxid, relminmxid FROM pg_class WHERE oid = 'dlock_store'::regclass;
 

@@ -18,7 +18,7 @@ SELECT name, owner, token = :token AS token, mode, role, ttl, payload FROM dlock
 
 -- times: granted between the two readings, expires one ttl later, the rest is left
 SELECT granted_at BETWEEN :'t0' AND :'t1' AS granted_at,
-       expires_at BETWEEN :'t0'::timestamptz + '2 h' AND :'t1'::timestamptz + '2 h' AS expires_at,
+       expires_at BETWEEN :'t0'::timestamptz + '1:59:59' AND :'t1'::timestamptz + '2:00:01' AS expires_at,
        remaining BETWEEN '1:59' AND '2:00' AS remaining,
        abs(extract(epoch FROM expires_at - clock_timestamp() - remaining)) < 1 AS agree
   FROM dlock_leases WHERE name = 'view-1';

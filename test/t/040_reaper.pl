@@ -105,7 +105,7 @@ cmp_ok($seconds, '<', 30, 'without waiting for anybody');
 SELECT count(dlock_acquire('short-' || i, 'alice', '500 ms')) FROM generate_series(1, 2000) i;
 SELECT count(dlock_acquire('shorter-' || i, 'alice', '100 ms')) FROM generate_series(1, 100) i;
 SELECT dlock_acquire('long', 'alice', '1 h');
-SELECT dlock_acquire('renewed', 'alice', '200 ms');
+SELECT dlock_acquire('renewed', 'alice', '1 s');
 SELECT dlock_renew('renewed', 'alice', '1 h');
 EOC
 	my %slots = store_slots($node, 'work');
@@ -180,7 +180,7 @@ EOC
 
 	# Expired leases that nobody has tidied up are not shown or counted.
 	$session->query_safe(
-		"SELECT count(dlock_acquire('dead-' || i, 'carol', '1 ms')) FROM generate_series(1, 100) i"
+		"SELECT count(dlock_acquire('dead-' || i, 'carol', '1 microsecond')) FROM generate_series(1, 100) i; SELECT pg_sleep(0.001)"
 	);
 	is( $session->query_safe(
 			"SELECT count(*) FROM dlock_leases WHERE name LIKE 'dead-%'"),
