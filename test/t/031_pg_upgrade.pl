@@ -35,27 +35,6 @@ sub upgrade
 	my $old = init_node("old_$label", extra => \@like, %old_params);
 	$old->start;
 	$old->safe_psql('postgres', 'CREATE SCHEMA s; CREATE EXTENSION dlock SCHEMA s');
-
-	# pg_upgrade loads the library as the functions name it, but version 18's
-	# LOAD does not look for "$libdir/..." in the path of a staged installation.
-	my $library = $old->safe_psql('postgres',
-		"SELECT DISTINCT probin FROM pg_proc WHERE proname LIKE 'dlock%'");
-  SKIP:
-	{
-		if ($old->psql('postgres', "LOAD '$library'") != 0)
-		{
-			$old->stop;
-			skip "$label: LOAD does not find $library", 1;
-		}
-		upgrade_leases($label, $old, \@like, @mode);
-	}
-	return;
-}
-
-# Fill the old cluster with leases, upgrade it, and look at them.
-sub upgrade_leases
-{
-	my ($label, $old, $like, @mode) = @_;
 	my $session = $old->background_psql('postgres');
 	my ($token, $sent, $answered) = timed_query($session,
 		"SELECT s.dlock_acquire('held', 'alice', '1000 s', payload => '{\"a\": 1}')"
@@ -79,7 +58,7 @@ sub upgrade_leases
 	my $old_bin = $old->config_data('--bindir');
 	$old->stop;
 
-	my $new = init_node("new_$label", extra => $like);
+	my $new = init_node("new_$label", extra => \@like);
 	my $new_bin = $new->config_data('--bindir');
 
 	# pg_upgrade writes where it stands.

@@ -225,9 +225,28 @@ $node->command_ok(
 		"$dir/session.sql", $node->connstr($db)
 	],
 	'400 sessions');
+cmp_ok(
+	$node->safe_psql($db, "SELECT pg_relation_size('dlock_store') / 8192"),
+	'<=', 30, 'nor does the store grow by what a session had reserved');
 my $n = $node->safe_psql($db,
 	"SET synchronous_commit = off; SELECT fill('last-', 'filler', NULL, '1 h')");
 cmp_ok($n, '>=', 0.5 * $capacity, "room after 400 sessions: $n leases");
+$node->safe_psql($db, "SELECT dlock_release_all('filler')");
+
+# Nor does a session take along what it keeps for its next lease.
+append_to_file("$dir/short.sql", <<'EOC');
+\set n random(1, 1000000)
+SELECT dlock_release('short-:n', dlock_acquire('short-:n', 'session', '1 h'));
+EOC
+$node->command_ok(
+	[
+		'pgbench', '-n', '-C', '-c', '4', '-t', '400', '-f',
+		"$dir/short.sql", $node->connstr($db)
+	],
+	'1600 sessions');
+my $left = $node->safe_psql($db,
+	"SET synchronous_commit = off; SELECT fill('last-', 'filler', NULL, '1 h')");
+cmp_ok($left, '>=', 0.97 * $n, "room after 1600 more: $left leases");
 
 $node->stop;
 done_testing();
