@@ -240,13 +240,13 @@ SELECT dlock_release('short-:n', dlock_acquire('short-:n', 'session', '1 h'));
 EOC
 $node->command_ok(
 	[
-		'pgbench', '-n', '-C', '-c', '4', '-t', '400', '-f',
+		'pgbench', '-n', '-C', '-c', '4', '-t', '200', '-f',
 		"$dir/short.sql", $node->connstr($db)
 	],
-	'1600 sessions');
+	'800 sessions');
 my $left = $node->safe_psql($db,
 	"SET synchronous_commit = off; SELECT fill('last-', 'filler', NULL, '1 h')");
-cmp_ok($left, '>=', 0.97 * $n, "room after 1600 more: $left leases");
+cmp_ok($left, '>=', 0.97 * $n, "room after 800 more: $left leases");
 
 $node->stop;
 done_testing();
