@@ -149,7 +149,9 @@ dlock_error_null(const char *what)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-			 errmsg("%s must not be null", what)));
+			 errmsg("%s must not be null", what),
+			 errdetail("The argument given is NULL."),
+			 errhint("Pass a value for it.")));
 }
 
 void
@@ -157,7 +159,9 @@ dlock_error_empty(const char *what)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s must not be empty", what)));
+			 errmsg("%s must not be empty", what),
+			 errdetail("The argument given is blank."),
+			 errhint("Pass at least one character for it.")));
 }
 
 void
