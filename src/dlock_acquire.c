@@ -338,6 +338,7 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	DLockGrantWork *work = &acquire->work;
 	DLockDatabaseShared *shared = work->db->shared;
 	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_wait_me() : -1;
+	TimestampTz wall = dlock_clock_wall();
 	DLockToken	token;
 
 	if (!assign_slots(acquire))
@@ -365,8 +366,8 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		DLockSpaceLease *lease;
 
 		value.token = token;
-		value.granted_at = dlock_clock_wall();
-		value.term = dlock_rule_grant(request->ttl, work->now, value.granted_at);
+		value.granted_at = wall;
+		value.term = dlock_rule_grant(request->ttl, work->now, wall);
 		if (item->slot != DLOCK_SLOT_NONE)
 			granted->lsn = dlock_grant_write(work, item->slot, &value);
 		lease = dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
@@ -379,7 +380,12 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	}
 	use_slots(acquire);
 
-	/* There may be somebody who watches, or who must look at the lock earlier. */
+	/*
+	 * There may be somebody who watches, or who must look at the lock earlier.
+	 * Nothing may fail from here on, since the caller could not tell that he
+	 * has the lease.
+	 */
+	work->only_wake = true;
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];

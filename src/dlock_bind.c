@@ -74,10 +74,18 @@ end_leases(const DLockBindEnd *end)
 	count = kept;
 }
 
+/* Does the session end without its client having said so? */
+static bool
+is_session_lost(void)
+{
+	return proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL;
+}
+
 static void
 end_transaction(void)
 {
-	end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, InvalidSubTransactionId, false});
+	end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, InvalidSubTransactionId,
+			is_session_lost()});
 }
 
 /* A prepared transaction outlives its session; a lease cannot follow it. */
@@ -134,13 +142,11 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	}
 }
 
-/* The session ends: in order only if the client said so. */
 static void
 end_session(int code, Datum arg)
 {
-	end_transaction();
 	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId,
-			pgStatSessionEndCause != DISCONNECT_NORMAL});
+			is_session_lost()});
 }
 
 /*

@@ -66,6 +66,7 @@ void
 dlock_grant_begin(DLockGrantWork *work, DLockDatabase *db)
 {
 	work->db = db;
+	work->only_wake = (db->rel == NULL);
 	work->lsn = InvalidXLogRecPtr;
 	work->npins = work->oldest_pin = 0;
 	work->pin_room = DLOCK_GRANT_PINS;
@@ -428,12 +429,12 @@ dlock_grant_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockGrantPart
 /* Make the lease that is asked for; its page is pinned. */
 static void
 make_lease(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request,
-		   DLockToken token)
+		   DLockToken token, TimestampTz wall)
 {
 	DLockTime	min_hold = request->min_until;
 	DLockTerm	term;
 
-	request->granted_at = dlock_clock_wall();
+	request->granted_at = wall;
 	term = dlock_rule_grant(request->ttl, work->now, request->granted_at);
 	request->token = token;
 	request->deadline = term.deadline;
@@ -478,7 +479,7 @@ grant_request(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *req
 		return false;
 	if (!dlock_grant_tokens(work, 1, &token))
 		return false;
-	make_lease(work, entry, request, token);
+	make_lease(work, entry, request, token, dlock_clock_wall());
 	tell_granted(process, token, request->lsn);
 	return true;
 }
@@ -494,7 +495,7 @@ note_unit(DLockGrantWork *work, int process)
 		if (work->units[i].process == process)
 			return;
 	}
-	if (work->nunits == DLOCK_GRANT_UNITS || work->db->rel == NULL)
+	if (work->nunits == DLOCK_GRANT_UNITS || work->only_wake)
 	{
 		dlock_wait_wake(process);
 		return;
@@ -598,7 +599,7 @@ dlock_grant_hand_off(DLockGrantWork *work, DLockSpaceEntry *entry)
 			crowd.until = Min(crowd.until, dlock_grant_blocks_until(request));
 			continue;
 		}
-		else if (work->db->rel == NULL)
+		else if (work->only_wake)
 			dlock_wait_wake(request->process);
 		else
 			note_again(work, entry->hash);
@@ -618,6 +619,7 @@ grant_unit(DLockGrantWork *work, DLockWaitShared *wait, int process)
 	DLockTime	until;
 	DLockToken	first;
 	DLockToken	token;
+	TimestampTz wall = dlock_clock_wall();
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 	bool		is_path = false;
 
@@ -648,7 +650,7 @@ grant_unit(DLockGrantWork *work, DLockWaitShared *wait, int process)
 	for (request = dlock_space_request_first(wait->first); request != NULL; request = next)
 	{
 		next = dlock_space_request_next(request);
-		make_lease(work, dlock_space_request_entry(request), request, token);
+		make_lease(work, dlock_space_request_entry(request), request, token, wall);
 		lsn = Max(lsn, request->lsn);
 		if (!is_path)
 			token++;

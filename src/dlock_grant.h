@@ -37,6 +37,7 @@ typedef struct DLockGrantPin
 typedef struct DLockGrantWork
 {
 	DLockDatabase *db;			/* without db->rel, pages cannot be changed */
+	bool		only_wake;		/* whoever cannot be served at once is woken */
 	DLockTime	now;			/* read under the partition lock */
 	XLogRecPtr	lsn;			/* end of the last record written */
 
