@@ -55,7 +55,7 @@ typedef struct DLockAcquireItem
 typedef struct DLockAcquire
 {
 	const DLockAcquireRequest *request;
-	DLockGrantWork work;
+	DLockWork work;
 	DLockSpaceSet set;
 	DLockAcquireItem *items;
 	DLockAcquireItem single;
@@ -126,11 +126,11 @@ plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *reques
 	acquire->longest_name = acquire->longest_data = 0;
 	memset(&acquire->set, 0, sizeof(acquire->set));
 	memset(acquire->slots_of_class, 0, sizeof(acquire->slots_of_class));
-	dlock_grant_begin(&acquire->work, db);
+	dlock_work_begin(&acquire->work, db);
 	if (request->count > 1)
 	{
 		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
-		dlock_grant_need_pins(&acquire->work, request->count + DLOCK_GRANT_PINS);
+		dlock_work_need_pins(&acquire->work, request->count + DLOCK_WORK_PINS);
 	}
 	for (int i = 0; i < request->count; i++)
 		plan_item(acquire, i);
@@ -309,7 +309,7 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		return STEP_TOO_MANY_HOLDS;
 	if (own->slot != DLOCK_SLOT_NONE && (renewal.must_log || counts))
 	{
-		if (!dlock_grant_pin(&acquire->work, own->slot))
+		if (!dlock_work_pin(&acquire->work, own->slot))
 			return STEP_MISSING;
 		if (!renewal.must_log)
 			renewal.term.bound_wall = wall + (renewal.term.bound_mono - acquire->work.now);
@@ -335,7 +335,7 @@ static DLockAcquireStep
 grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 {
 	const DLockAcquireRequest *request = acquire->request;
-	DLockGrantWork *work = &acquire->work;
+	DLockWork *work = &acquire->work;
 	DLockDatabaseShared *shared = work->db->shared;
 	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_wait_me() : -1;
 	TimestampTz wall = dlock_clock_wall();
@@ -348,14 +348,14 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		if (acquire->items[i].entry != NULL && !dlock_grant_tidy(work, acquire->items[i].entry))
 			return STEP_MISSING;
 	}
-	dlock_grant_make_room(work, request->count);
+	dlock_work_make_room(work, request->count);
 	for (int i = 0; i < request->count; i++)
 	{
 		if (acquire->items[i].slot != DLOCK_SLOT_NONE &&
-			!dlock_grant_pin(work, acquire->items[i].slot))
+			!dlock_work_pin(work, acquire->items[i].slot))
 			return STEP_MISSING;
 	}
-	if (!dlock_grant_tokens(work, request->path ? 1 : request->count, &token))
+	if (!dlock_work_tokens(work, request->path ? 1 : request->count, &token))
 		return STEP_MISSING;
 
 	*granted = (DLockAcquireGranted) {token, InvalidXLogRecPtr};
@@ -469,7 +469,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 		if (step == STEP_NO_ROOM)
 			reserve(&acquire);
 		else
-			dlock_grant_fetch(&acquire.work);
+			dlock_work_fetch(&acquire.work);
 	}
 	dlock_grant_finish(&acquire.work);
 	if (request->count > 1)

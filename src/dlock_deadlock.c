@@ -260,7 +260,7 @@ find_circle(DLockDeadlockSearch *search)
  * queue, let it lose that; false if there is none.
  */
 static bool
-requeue_unit(DLockDeadlockSearch *search, DLockGrantWork *work)
+requeue_unit(DLockDeadlockSearch *search, DLockWork *work)
 {
 	for (int i = 0; i < search->length; i++)
 	{
@@ -315,7 +315,7 @@ char *
 dlock_deadlock_check(DLockDatabase *db)
 {
 	DLockDeadlockSearch search;
-	DLockGrantWork work;
+	DLockWork work;
 	DLockSpaceSet everything;
 	DLockSpaceLease *mine;
 	char	   *circle = NULL;
@@ -327,7 +327,7 @@ dlock_deadlock_check(DLockDatabase *db)
 	search.path = palloc((dlock_wait_processes() + 1) * sizeof(DLockDeadlockEdge));
 	dlock_space_set_fill(&everything);
 
-	dlock_grant_begin(&work, db);
+	dlock_work_begin(&work, db);
 	dlock_space_lock_set(&everything, LW_EXCLUSIVE);
 	work.now = search.now = dlock_clock_now();
 	mine = first_request(&search, search.me);
