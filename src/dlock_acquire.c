@@ -242,12 +242,13 @@ decide(DLockAcquire *acquire)
 	};
 	DLockTime	now = acquire->work.now;
 	DLockTime	until;
+	bool		blocked_by_self = false;	/* by what it has on an ancestor */
 
 	acquire->own = NULL;
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
-		DLockSpaceLease *own = NULL;
+		DLockSpaceLease *own;
 
 		item->entry = dlock_space_find(acquire->work.db->shared->oid, item->hash, &item->name);
 		if (item->entry == NULL)
@@ -258,9 +259,10 @@ decide(DLockAcquire *acquire)
 			acquire->permits = item->entry->permits;
 			return STEP_OTHER_PERMITS;
 		}
-		if (item->part != DLOCK_PART_INTENT)
-			own = dlock_grant_find_owner(item->entry, &request->owner, now);
-		if (own != NULL)
+		own = dlock_grant_find_owner(item->entry, &request->owner, now);
+		if (own != NULL && item->part == DLOCK_PART_INTENT)
+			blocked_by_self |= !dlock_rule_is_compatible((DLockMode) own->mode, item->mode);
+		if (own != NULL && item->part != DLOCK_PART_INTENT)
 		{
 			asked.held_by_owner = true;
 			asked.held = (DLockMode) own->mode;
@@ -283,7 +285,7 @@ decide(DLockAcquire *acquire)
 		case DLOCK_RULE_REFUSE:
 			return STEP_REFUSED;
 		case DLOCK_RULE_QUEUE:
-			return STEP_QUEUED;
+			return blocked_by_self ? STEP_SELF : STEP_QUEUED;
 		case DLOCK_RULE_SELF:
 			return STEP_SELF;
 		case DLOCK_RULE_WEAKER:
@@ -418,7 +420,9 @@ enqueue(DLockAcquire *acquire)
 
 		lease = dlock_space_enqueue(database, item->hash, &value, item->slot,
 									dlock_wait_me(), DLOCK_SPACE_ASKED, &first);
-		lease->reentry = request->reentry;
+		/* Only the lock that is named can be entered again. */
+		if (item->part != DLOCK_PART_INTENT)
+			lease->reentry = request->reentry;
 	}
 	use_slots(acquire);
 	dlock_wait_enter(DLOCK_SPACE_ASKED, database, &acquire->set, request->count, first,

@@ -189,3 +189,10 @@ dlock_bind_convert(uint32 hash, DLockToken from, DLockToken to)
 			bound[i].token = to;
 	}
 }
+
+/* The session is to be as if it were new: end what is bound to it. */
+void
+dlock_bind_discard(void)
+{
+	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId, false});
+}
