@@ -12,6 +12,7 @@ use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
@@ -194,6 +195,47 @@ foreach my $crash (
 		'expired over a crash: the ancestor is free');
 	leases_are('a two exclusive', 'expired over a crash: all of it is gone');
 	$monitor->query_safe("SELECT dlock_release_all('two')");
+}
+
+# Crashes in the middle of it, at any record: no intent without its path, and no
+# path without its intents.
+{
+	my $whole = <<'EOC';
+SELECT count(*) FROM (SELECT token, max(name) AS path, count(*) AS n FROM dlock_leases GROUP BY token) s
+ WHERE n <> length(path) - length(replace(path, '/', '')) + 1 OR path NOT LIKE '%/leaf%'
+EOC
+	foreach my $round (1 .. 4)
+	{
+		my @sessions = map { DLockSession->new($node, $db) } 1 .. 3;
+		$sessions[$_]->ask(<<"EOC") foreach 0 .. 2;
+SET synchronous_commit = off;
+DO \$\$
+DECLARE
+	path text;
+BEGIN
+	FOR i IN 1 .. 1000000 LOOP
+		path := 'crash/' || i % 7 || '/x/y/z/leaf-$_-' || i % 40;
+		IF dlock_acquire_path(path, 'crash-$_', '1 h') IS NULL THEN
+			PERFORM dlock_release(path, 'crash-$_');
+		END IF;
+	END LOOP;
+END \$\$
+EOC
+		$node->poll_query_until($db, "SELECT count(*) > 200 FROM dlock_leases WHERE name LIKE 'crash/%'")
+		  or die 'paths do not get on';
+		usleep(int rand 100_000);
+		crash_node($node);
+		$node->start;
+		$_->kill_client foreach @sessions, $monitor, $one, $two, $three;
+		connect_all();
+		my $n = $monitor->query_safe('SELECT count(DISTINCT token) FROM dlock_leases');
+		note "round $round: $n paths";
+		is($monitor->query_safe($whole), 0, "crash in between, round $round: none is half there");
+		is($monitor->query_safe("SELECT sum(dlock_release_all('crash-' || i)) FROM generate_series(0, 2) i"), $n, "round $round: released");
+		leases_are('', "round $round: no intent is left");
+		my %slots = store_slots($node, $db);
+		is(scalar(keys %slots), 0, "round $round: nothing is left on disk");
+	}
 }
 
 # Many at once, come and gone: a root that is held alone is held alone, and
