@@ -20,6 +20,7 @@ our @EXPORT = qw(
   crash_node child_pids wait_gone
   wait_for_reaper wait_for_no_reaper worker_pid
   sqlstate_is error_fields timed_query mono_now wait_until
+  flush_wal
   takeover_is_exact remaining_is_exact
   store_slots fake_clock_env fake_clock_set
 );
@@ -162,6 +163,17 @@ sub crash_node
 	# have collected yet, or that is in use again.
 	unlink $node->data_dir . '/postmaster.pid',
 	  $node->host . '/.s.PGSQL.' . $node->port . '.lock';
+	return;
+}
+
+# See to it that all that was done up to now survives a crash.  A release is not
+# flushed by itself.
+sub flush_wal
+{
+	my ($node, $dbname) = @_;
+
+	$node->safe_psql($dbname,
+		"SELECT pg_logical_emit_message(true, 'flush', '')");
 	return;
 }
 

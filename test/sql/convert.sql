@@ -67,7 +67,6 @@ SELECT dlock_acquire('convert-4', 'convert-a', '1 h', min_hold => '1 h') AS toke
 SELECT dlock_release('convert-4', :token);
 SELECT dlock_convert('convert-4', :token, 'NL');
 \set VERBOSITY default
-SELECT dlock_convert('convert-4', :token, 'exclusive');
 SELECT dlock_force_release('convert-4', 'test');
 
 -- an expired holder is in nobody's way

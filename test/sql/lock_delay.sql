@@ -26,7 +26,9 @@ SELECT dlock_acquire('delay-2', 'delay-a', '1 h') AS refused, dlock_acquire('del
 SELECT dlock_check('delay-2', :token) AS "check", dlock_renew('delay-2', :token) AS renew, dlock_renew('delay-2', 'delay-a', '1 h') AS renew_owner,
        dlock_release('delay-2', :token) AS release, dlock_release('delay-2', 'delay-a') AS release_owner,
        dlock_renew_all('delay-a') AS renew_all, dlock_release_all('delay-a') AS release_all;
+\set VERBOSITY sqlstate
 SELECT dlock_convert('delay-2', :token, 'NL');
+\set VERBOSITY default
 SELECT state FROM dlock_leases WHERE name = 'delay-2';
 
 -- a forced release opens and counts it

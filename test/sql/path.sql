@@ -65,7 +65,7 @@ DECLARE
 BEGIN
 	PERFORM dlock_acquire('path-3', 'path-a', '1 h', mode => root);
 	down := CASE WHEN dlock_acquire_path('path-3/x/y', 'path-b', '1 h', mode => leaf) IS NULL THEN '-' ELSE 'yes' END;
-	IF (SELECT count(*) FROM dlock_leases WHERE name LIKE 'path-3%') <> CASE down WHEN 'yes' THEN 4 ELSE 1 END THEN
+	IF (SELECT count(*) FROM dlock_leases WHERE name LIKE 'path-3%') <> (CASE down WHEN 'yes' THEN 4 ELSE 1 END) THEN
 		RETURN 'not all or none';
 	END IF;
 	IF dlock_release_all('path-a') <> 1 OR dlock_release_all('path-b') <> (down = 'yes')::int THEN

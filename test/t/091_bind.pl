@@ -300,6 +300,7 @@ foreach my $what (sort keys %end)
 		4, "$what: free at once");
 	is($node->safe_psql($db, 'SELECT count(*) FROM dlock_waiters'), 0, "$what: nobody waits");
 	$node->safe_psql($db, "SELECT dlock_release_all('next')");
+	flush_wal($node, $db);
 	like($_->answer, qr/^(?:FATAL|LOST|ERROR)/, "$what: the session was cut off") foreach $waiter;
 	$_->kill_client foreach grep { !$_->{lost} } $holder, $monitor;
 	($monitor, $waiter) = map { DLockSession->new($node, $db) } 1 .. 2;

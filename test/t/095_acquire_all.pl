@@ -16,6 +16,7 @@ use Test::More;
 
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
+fsync = on
 dlock.reap_interval = 1h
 deadlock_timeout = 200ms
 EOC

@@ -70,7 +70,7 @@ sub behaves
 		[ 'mode-PR', "mode => 'PR'", 1 ], [ 'mode-PR', "mode => 'CW'", 0 ],
 		[ 'mode-PW', "mode => 'CR'", 1 ], [ 'mode-PW', "mode => 'PR'", 0 ],
 		[ 'mode-EX', "mode => 'NL'", 1 ], [ 'mode-EX', "mode => 'CR'", 0 ],
-		[ 'mode-NL', "mode => 'EX'", 0 ], [ 'permits', 'permits => 5', 0 ],
+		[ 'mode-NL', "mode => 'EX'", 1 ], [ 'permits', 'permits => 5', 0 ],
 		[ 'most', 'permits => 2147483647', 1 ], [ 'counted', '', 0 ],
 		[ 'up', "mode => 'CR'", 0 ], [ 'down', "mode => 'shared'", 1 ],
 		[ 'down', "mode => 'CW'", 0 ], [ 'down-up', "mode => 'CW'", 1 ],
@@ -88,6 +88,7 @@ sub behaves
 		$session->query_safe("SELECT dlock_release('$name', 'tries')");
 	}
 	is($session->query("SELECT dlock_acquire('permits', 'tries', '1 h', permits => 6)"), 'ERROR 22023', "$what: another number of permits");
+	flush_wal($node, $db);
 	like($session->{message}, qr/"permits" has 5 permits, not 6/, "$what: both are named");
 	$session->quit;
 	return;
