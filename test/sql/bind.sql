@@ -237,6 +237,27 @@ SELECT dlock_acquire('bind-other', 'bind-a', '1 h') AS token \gset
 COMMIT;
 SELECT dlock_check('bind-other', :token), dlock_release('bind-other', 'bind-a');
 
+-- one that is not bound stays so when it is entered again in a transaction, and one that is bound stays bound
+SELECT dlock_acquire('bind-again-1', 'bind-a', '1 h') AS token \gset
+BEGIN;
+SELECT dlock_acquire('bind-again-1', 'bind-a', '1 h', reentry => 'return', bind => 'transaction') = :token AS same;
+COMMIT;
+SELECT name, bind, holds FROM dlock_leases WHERE name = 'bind-again-1';
+BEGIN;
+SELECT dlock_acquire('bind-again-1', 'bind-a', '1 h', reentry => 'count', bind => 'transaction') = :token AS same;
+ROLLBACK;
+SELECT dlock_check('bind-again-1', :token), dlock_release_all('bind-a');
+BEGIN;
+SELECT dlock_acquire('bind-again-2', 'bind-a', bind => 'transaction') AS token \gset
+SELECT dlock_acquire('bind-again-2', 'bind-a', '1 h', reentry => 'count') = :token AS same;
+SELECT name, bind, holds, ttl FROM dlock_leases WHERE name = 'bind-again-2';
+SAVEPOINT s;
+SELECT dlock_acquire('bind-again-2', 'bind-a', reentry => 'return', bind => 'transaction') = :token AS same;
+ROLLBACK TO s;
+SELECT dlock_check('bind-again-2', :token);
+COMMIT;
+SELECT dlock_check('bind-again-2', :token);
+
 -- a deferred trigger acquires at the very end
 CREATE TEMP TABLE bind_t (name text);
 CREATE FUNCTION pg_temp.take() RETURNS trigger LANGUAGE plpgsql AS $$

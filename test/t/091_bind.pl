@@ -213,6 +213,15 @@ holder_ends('idle_in_transaction_session_timeout', "SET idle_in_transaction_sess
 	is($same->query("SELECT dlock_acquire('others', 'next', '1 h') > $token"), 't', 'it is free then');
 	is($holder->query("SELECT dlock_check('others', $token)"), 'f', 'and the session knows');
 
+	# Whoever enters it again besides does not become its session.
+	$token = $holder->query_safe("SELECT dlock_acquire('entered', 'holder', bind => 'session')");
+	is($same->query_safe("SELECT dlock_acquire('entered', 'holder', reentry => 'count', bind => 'session')"), $token, 'entered again by another session');
+	is($monitor->query_safe("SELECT pid, holds FROM dlock_leases WHERE name = 'entered'"), $holder->pid . '|2', 'it stays with its own');
+	$same->quit;
+	is($holder->query_safe("SELECT dlock_check('entered', $token)"), 't', 'whose end alone is its end');
+	$holder->query_safe("SELECT dlock_release_all('holder')");
+	$same = DLockSession->new($node, $db, user => 'holder');
+
 	# What the name was given to since is no matter of the session's end.
 	$holder->query_safe("BEGIN; SELECT dlock_acquire('others-2', 'holder', bind => 'transaction')");
 	$same->query_safe("SELECT dlock_release('others-2', 'holder')");
@@ -265,6 +274,28 @@ EOC
 	}
 	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE bind <> 'none'"), 0, 'sessions come and go');
 	kill 'CONT', $reaper;
+}
+
+# A session that lives long does not grow by what it has held.
+{
+	my $holder = DLockSession->new($node, $db);
+	my $memory = 'SELECT sum(total_bytes) FROM pg_backend_memory_contexts';
+	my $work = <<'EOC';
+DO $$
+BEGIN
+	FOR i IN 1 .. 40000 LOOP
+		PERFORM dlock_release('long', dlock_acquire('long', 'holder', bind => 'session'));
+		IF i % 10 = 0 THEN
+			COMMIT;
+		END IF;
+	END LOOP;
+END $$
+EOC
+	$holder->query_safe("$work; $memory");
+	my $before = $holder->query_safe($memory);
+	$holder->query_safe($work);
+	cmp_ok($holder->query_safe($memory) - $before, '<', 300_000, 'leases that are over take no memory');
+	$holder->quit;
 }
 
 # The server's ends.
