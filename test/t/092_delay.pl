@@ -156,6 +156,17 @@ foreach my $closed (
 	$waiter->query_safe("SELECT dlock_release('forced', 'waiter')");
 }
 
+# What has expired is not there any more to be released by force, whether or not
+# anybody has tidied up.
+{
+	my $reaper = worker_pid($node, 'reaper', $db);
+	kill 'STOP', $reaper;
+	$monitor->query_safe("SELECT dlock_acquire('expired', 'holder', '1 ms'), dlock_acquire_path('expired-path/x', 'holder', '1 ms'), pg_sleep(0.01)");
+	is($monitor->query_safe("SELECT dlock_force_release('expired', 'test')"), 0, 'nothing to release by force after expiry');
+	is($monitor->query_safe("SELECT dlock_force_release('expired-path', 'test')"), 0, 'nor through an ancestor');
+	kill 'CONT', $reaper;
+}
+
 # How a session ends that a lease with a lock delay is bound to: unclean ends
 # close the lock for that long from then, orderly ones do not.
 my %unclean = (
