@@ -4,7 +4,7 @@ CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
 \pset null '(null)'
 CREATE TEMP VIEW held AS
-	SELECT name, owner, mode, holds, state, token FROM dlock_leases WHERE name LIKE 'path-%' ORDER BY name COLLATE "C", owner;
+	SELECT name, owner, mode, holds, state, token FROM dlock_leases WHERE name LIKE 'path-%' ORDER BY name COLLATE "C", owner, token;
 
 -- the path and its ancestors, one token
 SELECT dlock_acquire_path('path-1/b/c', 'path-a', '1 h', payload => '[1]') AS token \gset
@@ -172,6 +172,15 @@ SELECT dlock_acquire_path('path-12/a', 'path-a', '1 h') > 0 AS granted;
 SELECT dlock_acquire('path-12', 'path-a', '1 h', permits => 3);
 \set VERBOSITY default
 SELECT dlock_release('path-12/a', 'path-a');
+
+-- an owner's intents are no leases of its own: it may have a lock as well, if that is compatible
+SELECT dlock_acquire_path('path-16/x', 'path-a', '1 h') > 0 AS granted;
+SELECT dlock_acquire('path-16', 'path-a', '1 h') AS refused, dlock_acquire('path-16', 'path-a', '1 h', mode => 'CR', reentry => 'count') > 0 AS granted;
+SELECT dlock_acquire('path-16', 'path-a', '1 h', mode => 'CR') AS refused;
+SELECT name, mode, holds FROM held;
+SELECT dlock_release('path-16', 'path-a'), dlock_release('path-16', 'path-a');
+SELECT name, mode, holds FROM held;
+SELECT dlock_release_all('path-a');
 
 -- as deep and as long as a path may be
 SELECT dlock_acquire_path('path-13' || repeat('/x', 31), 'path-a', '1 h') AS token \gset

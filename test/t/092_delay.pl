@@ -183,14 +183,18 @@ my %ends = (
 	'ROLLBACK' => sub { $_[0]->query_safe('ROLLBACK') },
 	'ROLLBACK TO' => sub { $_[0]->query_safe('ROLLBACK TO s') },
 	'an error' => sub { $_[0]->query('SELECT 1 / 0') });
-foreach my $bind ('session', 'transaction')
+foreach my $bind ('session', 'transaction', 'transaction, without a savepoint')
 {
+	my ($word) = $bind =~ /^(\w+)/;
+	my $begin = $bind =~ /without/ ? 'BEGIN' : 'BEGIN; SAVEPOINT s';
+
 	foreach my $what (sort keys %ends)
 	{
 		next if $bind eq 'session' && !exists $unclean{$what} && !exists $orderly{$what};
+		next if $bind =~ /without/ && $what eq 'ROLLBACK TO';
 		my $test_name = "bound to a $bind: $what";
 		my $holder = DLockSession->new($node, $db);
-		my $token = $holder->query_safe("BEGIN; SAVEPOINT s; SELECT dlock_acquire('bound', 'holder', bind => '$bind', lock_delay => '1 s')");
+		my $token = $holder->query_safe("$begin; SELECT dlock_acquire('bound', 'holder', bind => '$word', lock_delay => '1 s')");
 		$waiter->ask_waiting($monitor, "SELECT dlock_acquire('bound', 'waiter', '1 h', wait => NULL)");
 		my $sent = mono_now();
 		$ends{$what}->($holder);
@@ -327,4 +331,34 @@ $taker->quit;
 $_->quit foreach $monitor, $waiter;
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
+
+# A step of the wall clock while the server is down does not matter.
+SKIP:
+{
+	my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
+	my %fake = fake_clock_env($control);
+	skip 'no C compiler to build test/lib/fake_clock.c with', 1 unless %fake;
+	local %ENV = (%ENV, %fake);
+
+	$node = start_node('clock');
+	foreach my $wall (7200, -7200)
+	{
+		fake_clock_set($control);
+		$node->safe_psql($db, "SELECT dlock_acquire('hold', 'holder', '2 h', min_hold => '1 h'), dlock_acquire('early', 'holder', '2 h', min_hold => '1 h'), dlock_release('early', 'holder'), dlock_acquire('delay', 'holder', '1 ms', lock_delay => '1 h')");
+		flush_wal($node, $db);
+		crash_node($node);
+		fake_clock_set($control, wall => $wall);
+		$node->start;
+		is($node->safe_psql($db, "SELECT dlock_release('hold', 'holder')"), 't', "wall clock $wall s: still held");
+		is( $node->safe_psql($db, "SELECT name, state, remaining BETWEEN '58 min' AND '1 h' FROM dlock_leases ORDER BY name"),
+			"delay|closed|t\nearly|closed|t\nhold|closed|t",
+			"wall clock $wall s: closed as long as without it");
+		$node->safe_psql($db, "SELECT dlock_force_release(name, 'next') FROM unnest('{hold,early,delay}'::text[]) name");
+		flush_wal($node, $db);
+		crash_node($node);
+		fake_clock_set($control);
+		$node->start;
+	}
+	$node->stop;
+}
 done_testing();

@@ -23,7 +23,7 @@ $standby->init_from_backup($primary, 'backup', has_streaming => 1);
 $standby->start;
 
 my $rows = <<'EOC';
-SELECT name, owner, token, mode, permits, holds, state, bind, role, granted_at, ttl, payload FROM dlock_leases ORDER BY name COLLATE "C", owner
+SELECT name, owner, token, mode, permits, holds, state, bind, role, granted_at, ttl, payload FROM dlock_leases ORDER BY name COLLATE "C", owner, token
 EOC
 
 # All kinds, and all ways to get there.
