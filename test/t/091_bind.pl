@@ -18,6 +18,7 @@ use Test::More;
 my $node = start_node('main', conf => <<'EOC');
 restart_after_crash = on
 max_prepared_transactions = 5
+deadlock_timeout = 1h
 dlock.reap_interval = 1h
 EOC
 my $db = 'postgres';
@@ -132,6 +133,9 @@ holder_ends('idle_in_transaction_session_timeout', "SET idle_in_transaction_sess
 	$holder->query_safe('BEGIN; COMMIT; DISCARD PLANS; DISCARD TEMP; RESET ALL');
 	is($holder->query('SELECT 1 / 0'), 'ERROR 22012', 'an error');
 	is(leases("owner = 'holder'"), 's,sa', 'nor do they');
+	$holder->query_safe('DISCARD ALL');
+	is(leases("owner = 'holder'"), '', 'DISCARD ALL does, as a new session would have none');
+	$holder->query_safe("SELECT dlock_acquire('s', 'holder', bind => 'session')");
 	$holder->quit;
 	is(leases("owner = 'holder'"), '', 'a disconnect does');
 }

@@ -17,6 +17,7 @@ use Test::More;
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
 restart_after_crash = on
+deadlock_timeout = 1h
 dlock.reap_interval = 1h
 EOC
 my $db = 'postgres';
@@ -248,8 +249,8 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	$set->('early', $long, "dlock_acquire('early', 'holder', '1 h', min_hold => '$long s')");
 	$set->('back', $long, "dlock_acquire('back', 'holder', '1 h', min_hold => '$long s')");
 	$holder->query_safe("SELECT dlock_release('early', 'holder')");
-	$holder->query_safe("SELECT dlock_acquire('bound', 'holder', bind => 'session', lock_delay => '3 s')");
-	$holder->query_safe("SELECT dlock_acquire('bound-free', 'holder', bind => 'session')");
+	$holder->query_safe("SELECT dlock_acquire('bound', 'holder', '1 h', bind => 'session', lock_delay => '3 s')");
+	$holder->query_safe("SELECT dlock_acquire('bound-free', 'holder', '1 h', bind => 'session')");
 
 	flush_wal($node, $db);
 	my $crashed = mono_now();

@@ -17,7 +17,7 @@ use Time::HiRes qw(usleep);
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
 dlock.reap_interval = 1h
-deadlock_timeout = 200ms
+deadlock_timeout = 1h
 EOC
 my $db = 'postgres';
 my ($monitor, $one, $two, $three);
@@ -131,6 +131,7 @@ connect_all();
 
 # Two that hold paths and want each other's: a deadlock through ancestors.
 {
+	$_->query_safe("SET deadlock_timeout = '200 ms'") foreach $one, $two;
 	$one->query_safe("SELECT dlock_acquire_path('left/x', 'one', '1 h')");
 	$two->query_safe("SELECT dlock_acquire_path('right/x', 'two', '1 h')");
 	$one->ask_waiting($monitor, "SELECT dlock_acquire('right', 'one', '1 h', wait => NULL)");
@@ -141,6 +142,7 @@ connect_all();
 	$monitor->query_safe("SELECT dlock_release_all('" . ($victim == $one ? 'one' : 'two') . "')");
 	like($other->answer, qr/^\d+$/, 'the other one goes on');
 	$monitor->query_safe("SELECT dlock_release_all('one'), dlock_release_all('two')");
+	$_->query_safe('RESET deadlock_timeout') foreach $one, $two;
 	leases_are('', 'nothing is left');
 }
 

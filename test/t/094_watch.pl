@@ -17,6 +17,7 @@ use Test::More;
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
 dlock.reap_interval = 1h
+deadlock_timeout = 1h
 EOC
 my $db = 'postgres';
 my ($monitor, $one, $two, $watcher) = map { DLockSession->new($node, $db) } 1 .. 4;

@@ -18,7 +18,7 @@ use Test::More;
 my $node = start_node('main', conf => <<'EOC');
 fsync = on
 dlock.reap_interval = 1h
-deadlock_timeout = 200ms
+deadlock_timeout = 1h
 EOC
 my $db = 'postgres';
 my ($monitor, $one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 4;
@@ -196,6 +196,7 @@ EOC
 # Two that hold one each and want both: it is no deadlock of their places in the
 # queues, but one of what they hold.
 {
+	$_->query_safe("SET deadlock_timeout = '200 ms'") foreach $one, $two;
 	$one->query_safe("SELECT dlock_acquire('a', 'one', '1 h')");
 	$two->query_safe("SELECT dlock_acquire('b', 'two', '1 h')");
 	$one->ask_waiting($monitor, "SELECT dlock_acquire_all('{c,b}', 'one', '1 h', wait => NULL)");

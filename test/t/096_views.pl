@@ -16,6 +16,7 @@ use Test::More;
 
 my $node = start_node('main', conf => <<'EOC');
 log_min_messages = log
+deadlock_timeout = 1h
 EOC
 my $db = 'postgres';
 $node->safe_psql($db, 'CREATE ROLE waits LOGIN; CREATE ROLE looks LOGIN; CREATE DATABASE other');
