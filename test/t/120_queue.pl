@@ -320,6 +320,50 @@ EOC
 	$ctl->query("SELECT dlock_release('alone', 'bob')");
 }
 
+# The grant and the end of the wait in the same moment: either the call returns the
+# token, or it fails and the next in the queue has the lock.
+{
+	my ($token, $granted, $given_back, $left) = ('', 0, 0, 0);
+
+	foreach my $i (1 .. 150)
+	{
+		my $end = ($i % 10 ? 'pg_cancel_backend' : 'pg_terminate_backend') . "($s[0]{pid})";
+		my $both = $i % 3 == 0 ? [ $end, 'RELEASE' ] : [ 'RELEASE', $end ];
+
+		$token = $ctl->query("SELECT dlock_acquire('race', 'holder', '1 h')") if $token eq '';
+		enqueue($ctl, $s[0], acquire('race', "a$i"));
+		enqueue($ctl, $s[1], acquire('race', "b$i"));
+		(my $sql = 'SELECT ' . join ', ', @$both) =~ s/RELEASE/dlock_release('race', $token)/;
+		$ctl->query($sql);
+		my $answer = $s[0]->answer;
+		if (!$answer->{failed})
+		{
+			$granted++;
+			$ctl->query("SELECT dlock_release('race', $answer->{out})");
+		}
+		elsif (wait_any(2, $s[1]))
+		{
+			$given_back++;
+		}
+		else
+		{
+			# The end came after the call was over, but before its answer was sent.
+			$left++;
+			$ctl->query("SELECT dlock_release('race', 'a$i')");
+		}
+		$token = $s[1]->answer->{out};
+		if ($answer->{gone})
+		{
+			$s[0]->close;
+			($s[0]) = open_session($node, $db, name => 'w1', setup => "SET deadlock_timeout = '10 min'");
+		}
+	}
+	note "$granted granted, $given_back ended and passed on, $left ended too late";
+	cmp_ok($given_back, '>', 20, 'grant and end in one moment: the next one gets it');
+	cmp_ok($left, '<', 8, 'grant and end in one moment: nothing is left behind');
+	$ctl->query("SELECT dlock_release('race', $token)");
+}
+
 # Wait without a limit, or with one that is far away.
 foreach my $wait ('NULL', "'1000 years'", $version >= 17 ? "'infinity'" : ())
 {
