@@ -55,6 +55,46 @@ CREATE FUNCTION @extschema@.dlock_acquire(
 COMMENT ON FUNCTION @extschema@.dlock_acquire(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
     IS 'acquire a lease; returns its fencing token, or NULL if the lock is held';
 
+CREATE FUNCTION @extschema@.dlock_acquire_all(
+    names pg_catalog.text[],
+    owner pg_catalog.text DEFAULT NULL,
+    ttl pg_catalog.interval DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0',
+    mode pg_catalog.text DEFAULT 'exclusive')
+    RETURNS pg_catalog.int8[]
+    AS 'MODULE_PATHNAME', 'dlock_sql_acquire_all'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_acquire_all(pg_catalog.text[], pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text)
+    IS 'acquire leases on all of these locks or on none; returns their tokens in the order of the names, or NULL';
+
+CREATE FUNCTION @extschema@.dlock_acquire_path(
+    path pg_catalog.text,
+    owner pg_catalog.text DEFAULT NULL,
+    ttl pg_catalog.interval DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0',
+    mode pg_catalog.text DEFAULT 'exclusive',
+    reentry pg_catalog.text DEFAULT 'deny',
+    bind pg_catalog.text DEFAULT 'none',
+    lock_delay pg_catalog.interval DEFAULT '0',
+    min_hold pg_catalog.interval DEFAULT '0',
+    payload pg_catalog.jsonb DEFAULT NULL)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_acquire_path'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_acquire_path(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
+    IS 'acquire a lease on a path like a/b/c and intents on its ancestors; returns its fencing token, or NULL if the way is held';
+
+CREATE FUNCTION @extschema@.dlock_convert(
+    name pg_catalog.text,
+    token pg_catalog.int8,
+    mode pg_catalog.text,
+    wait pg_catalog.interval DEFAULT '0')
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_convert'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_convert(pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.interval)
+    IS 'change the mode of the lease with this token; returns its token from now on, another one after an upgrade, or NULL if others are in the way';
+
 CREATE FUNCTION @extschema@.dlock_renew(
     name pg_catalog.text,
     owner pg_catalog.text,
@@ -102,6 +142,22 @@ CREATE FUNCTION @extschema@.dlock_check(
 COMMENT ON FUNCTION @extschema@.dlock_check(pg_catalog.text, pg_catalog.int8)
     IS 'is the lease with this token live now?';
 
+CREATE FUNCTION @extschema@.dlock_watch(
+    name pg_catalog.text,
+    seen pg_catalog.int8,
+    wait pg_catalog.interval DEFAULT NULL,
+    OUT token pg_catalog.int8,
+    OUT owner pg_catalog.text,
+    OUT mode pg_catalog.text,
+    OUT granted_at pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz,
+    OUT payload pg_catalog.jsonb)
+    RETURNS pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_watch'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_watch(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
+    IS 'wait until the holder of a lock is another than the one with the token seen; returns the holder, NULLs if there is none';
+
 CREATE FUNCTION @extschema@.dlock_renew_all(
     owner pg_catalog.text,
     ttl pg_catalog.interval DEFAULT NULL)
@@ -147,6 +203,11 @@ CREATE FUNCTION @extschema@.dlock_lease_list(
     OUT owner pg_catalog.text,
     OUT token pg_catalog.int8,
     OUT mode pg_catalog.text,
+    OUT permits pg_catalog.int4,
+    OUT holds pg_catalog.int4,
+    OUT state pg_catalog.text,
+    OUT bind pg_catalog.text,
+    OUT pid pg_catalog.int4,
     OUT role pg_catalog.regrole,
     OUT granted_at pg_catalog.timestamptz,
     OUT expires_at pg_catalog.timestamptz,
@@ -157,11 +218,37 @@ CREATE FUNCTION @extschema@.dlock_lease_list(
     AS 'MODULE_PATHNAME', 'dlock_sql_lease_list'
     LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1000;
 COMMENT ON FUNCTION @extschema@.dlock_lease_list()
-    IS 'the live leases of this database';
+    IS 'the leases of this database';
 
 CREATE VIEW @extschema@.dlock_leases AS
-    SELECT name, owner, token, mode, role, granted_at, expires_at, remaining, ttl, payload
+    SELECT name, owner, token, mode, permits, holds, state, bind, pid, role,
+           granted_at, expires_at, remaining, ttl, payload
       FROM @extschema@.dlock_lease_list();
 GRANT SELECT ON @extschema@.dlock_leases TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_leases
-    IS 'the live leases of this database; on a standby, as of what it has replayed';
+    IS 'the leases of this database, live, or closed for a while after their end';
+
+CREATE FUNCTION @extschema@.dlock_waiter_list(
+    OUT name pg_catalog.text,
+    OUT owner pg_catalog.text,
+    OUT mode pg_catalog.text,
+    OUT permits pg_catalog.int4,
+    OUT request pg_catalog.text,
+    OUT "position" pg_catalog.int4,
+    OUT since pg_catalog.timestamptz,
+    OUT waited pg_catalog.interval,
+    OUT pid pg_catalog.int4,
+    OUT role pg_catalog.regrole,
+    OUT blocked_by pg_catalog.text[])
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_waiter_list'
+    LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION @extschema@.dlock_waiter_list()
+    IS 'the requests that wait for locks of this database';
+
+CREATE VIEW @extschema@.dlock_waiters AS
+    SELECT name, owner, mode, permits, request, "position", since, waited, pid, role, blocked_by
+      FROM @extschema@.dlock_waiter_list();
+GRANT SELECT ON @extschema@.dlock_waiters TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_waiters
+    IS 'the requests that wait for locks of this database, with their place in the queue and the owners in their way';

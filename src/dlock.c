@@ -12,25 +12,33 @@
  *	  1	dlock_guc.c			settings
  *		dlock_error.c		errors that a user can meet
  *		dlock_clock.c		the only reader of time
- *		dlock_name.c		names, owners, hashes
- *	  2	dlock_rule.c		the rules of leases, pure
+ *	  2	dlock_name.c		names, owners, modes, hashes
+ *		dlock_rule.c		the rules of leases, pure
  *		dlock_page.c		the format of pages, pure
- *	  3	dlock_space.c		leases in shared memory
+ *	  3	dlock_memory.c		shared memory for locks and leases
  *		dlock_store.c		leases on pages; the only writer of WAL
  *		dlock_am.c			the table access method of those pages
  *		dlock_token.c		fencing tokens in shared memory
  *		dlock_flush.c		when WAL becomes durable
- *	  4	dlock_slot.c		which slots of the store are free
- *	  5	dlock_database.c	what is shared about one database
- *	  6	dlock_manager.c		acquire, renew, release, expire, check
+ *	  4	dlock_space.c		locks, leases and queues in shared memory
+ *		dlock_slot.c		which slots of the store are free
+ *	  5	dlock_wait.c		who waits, and how to wake him
+ *		dlock_database.c	what is shared about one database
+ *	  6	dlock_grant.c		grants, ends and hand-offs: what changes who holds
+ *	  7	dlock_acquire.c		acquire, or go into the queue
+ *		dlock_queue.c		this process in the queue
+ *	  8	dlock_manager.c		renew, release, convert, expire, check
+ *		dlock_deadlock.c	owners that wait in a circle
  *		dlock_recover.c		pages to memory, at the first use
- *	  7	dlock_session.c		this backend and its database
- *	  8	dlock_sqlfunc.c		SQL functions that act
- *		dlock_sqlview.c		SQL functions that look
+ *	  9	dlock_session.c		this backend and its database
+ *	 10	dlock_bind.c		leases that end with this session
  *		dlock_reaper.c		the worker that removes expired leases
  *		dlock_launcher.c	the worker that starts reapers
- *	  9	dlock_utility.c		hooks into commands of others
- *	 10	dlock.c				this file, to tie it all together
+ *	 11	dlock_waiting.c		calls that may wait
+ *	 12	dlock_sqlfunc.c		SQL functions that act
+ *		dlock_sqlview.c		SQL functions behind the views
+ *	 13	dlock_utility.c		hooks into commands of others
+ *	 14	dlock.c				this file, to tie it all together
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -52,8 +60,10 @@
 #include "dlock_flush.h"
 #include "dlock_guc.h"
 #include "dlock_launcher.h"
+#include "dlock_memory.h"
 #include "dlock_space.h"
 #include "dlock_utility.h"
+#include "dlock_wait.h"
 
 PG_MODULE_MAGIC_EXT(.name = "dlock", .version = "1.0");
 
@@ -62,8 +72,7 @@ void		_PG_init(void);
 PG_FUNCTION_INFO_V1(dlock_sql_store_handler);
 
 /*
- * The modules that have shared memory.  The space comes first, since the
- * others lie in its area or use its locks.
+ * The modules that have shared memory.
  */
 static const struct
 {
@@ -71,7 +80,9 @@ static const struct
 	void		(*startup) (void);
 }			modules[] =
 {
+	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},
+	{dlock_wait_request, dlock_wait_startup},
 	{dlock_flush_request, dlock_flush_startup},
 	{dlock_database_request, dlock_database_startup},
 };

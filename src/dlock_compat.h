@@ -73,6 +73,11 @@ name(TableScanDesc scan, ReadStream *stream) \
 #define INTERVAL_NOT_FINITE(i)			false
 #endif
 
+/* 17 gave the number of a process a name of its own. */
+#if PG_VERSION_NUM < 170000
+#define MyProcNumber					(MyProc->pgprocno)
+#endif
+
 /* 17 lets extensions name what they wait for. */
 #if PG_VERSION_NUM < 170000
 #define WaitEventExtensionNew(name)		PG_WAIT_EXTENSION

@@ -28,6 +28,7 @@
 #include "dlock_database.h"
 #include "dlock_error.h"
 #include "dlock_flush.h"
+#include "dlock_memory.h"
 #include "dlock_space.h"
 #include "dlock_store.h"
 
@@ -78,7 +79,7 @@ dlock_database_unlock(void)
 static DLockDatabaseShared *
 database_at(dsa_pointer dp)
 {
-	return DsaPointerIsValid(dp) ? dsa_get_address(dlock_space_area(), dp) : NULL;
+	return DsaPointerIsValid(dp) ? dsa_get_address(dlock_memory_area(), dp) : NULL;
 }
 
 /* The first database of the registry, whose lock must be held; or NULL. */
@@ -113,7 +114,7 @@ dlock_database_find(Oid oid)
 DLockDatabaseShared *
 dlock_database_attach(Oid oid)
 {
-	dsa_area   *area = dlock_space_area();
+	dsa_area   *area = dlock_memory_area();
 	DLockDatabaseShared *database;
 	dsa_pointer dp;
 
@@ -155,7 +156,7 @@ dlock_database_attach(Oid oid)
 void
 dlock_database_forget(Oid oid)
 {
-	dsa_area   *area = dlock_space_area();
+	dsa_area   *area = dlock_memory_area();
 	DLockDatabaseShared *database = NULL;
 	dsa_pointer *link;
 	dsa_pointer dp;

@@ -218,16 +218,156 @@ dlock_error_permits(int permits)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("permits must be greater than zero"),
-			 errdetail("The number given is %d.", permits)));
+			 errdetail("The number given is %d.", permits),
+			 errhint("Pass how many may hold the lock at a time.")));
 }
 
 void
-dlock_error_unsupported(const char *parameter, const char *supported)
+dlock_error_permits_and_mode(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("parameters \"mode\" and \"permits\" cannot be used together"),
+			 errdetail("A lock is either held in modes or by a number of permits."),
+			 errhint("Leave one of them out.")));
+}
+
+/* The array of names is not as it has to be. */
+void
+dlock_error_names(const char *problem, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("lock names must %s", problem),
+			 errdetail("%s", detail),
+			 errhint("Pass a one-dimensional array of 1 to %d different names.", DLOCK_NAMES_MAX)));
+}
+
+void
+dlock_error_path(const char *problem, const DLockBytes *path)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("path must %s", problem),
+			 errdetail("The path given is \"%.*s\".", path->len, path->data),
+			 errhint("Write a path as \"a/b/c\", with up to %d parts.", DLOCK_PATH_MAX_PARTS)));
+}
+
+/* The lock is in use as a semaphore of another size, or by modes; or asked so. */
+void
+dlock_error_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
+{
+	if (used == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock \"%.*s\" is used without permits, not with %u", name->len, name->data, asked),
+				 errdetail("Leases on it, or requests that wait for it, have modes."),
+				 errhint("Use another name for the semaphore.")));
+	if (asked == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock \"%.*s\" has %u permits, and is not used by modes", name->len, name->data, used),
+				 errdetail("It is in use as a semaphore."),
+				 errhint("Ask for it with permits => %u, or use another name.", used)));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("lock \"%.*s\" has %u permits, not %u", name->len, name->data, used, asked),
+			 errdetail("The number is set by the first who asks, and kept as long as anybody holds the lock or waits for it."),
+			 errhint("Ask for it with permits => %u, or wait until it is free.", used)));
+}
+
+void
+dlock_error_weaker(const DLockBytes *name, const DLockBytes *owner)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("owner \"%.*s\" holds lock \"%.*s\" in a weaker way than is asked for",
+					owner->len, owner->data, name->len, name->data),
+			 errdetail("A lease that is entered again stays as it is."),
+			 errhint("Use dlock_convert() to change its mode; to hold it as a path, release it first.")));
+}
+
+void
+dlock_error_too_many_holds(const DLockBytes *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("lock \"%.*s\" has been acquired too often by its owner", name->len, name->data)));
+}
+
+void
+dlock_error_not_convertible(const DLockBytes *name, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("lease on lock \"%.*s\" cannot be converted", name->len, name->data),
+			 errdetail("%s", detail),
+			 errhint("Release it and acquire it in the other mode.")));
+}
+
+/* LK002: what a holder relies on is no longer so. */
+void
+dlock_error_lease_lost(const DLockBytes *name, DLockToken token)
+{
+	ereport(ERROR,
+			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '2')),
+			 errmsg("lease on lock \"%.*s\" with token %lld is not held", name->len, name->data,
+					(long long) token),
+			 errdetail("It has expired, has been released, or was never granted."),
+			 errhint("Stop the work that it was to protect, and acquire the lock anew.")));
+}
+
+void
+dlock_error_deadlock(const char *circle)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+			 errmsg("deadlock detected"),
+			 errdetail("%s", circle),
+			 errhint("Acquire locks in the same order everywhere, or all at once with dlock_acquire_all().")));
+}
+
+void
+dlock_error_self_deadlock(const DLockBytes *owner, const char *mode, const DLockBytes *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+			 errmsg("deadlock detected"),
+			 errdetail("Owner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
+					   owner->len, owner->data, mode,
+					   name->len, name->data, owner->len, owner->data),
+			 errhint("Use another owner, or reentry => 'count' or 'return' to enter the lease that it holds.")));
+}
+
+void
+dlock_error_prepare(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("this value of parameter \"%s\" is not supported", parameter),
-			 errhint("Supported is %s.", supported)));
+			 errmsg("cannot prepare a transaction that holds leases bound to it"),
+			 errdetail("A prepared transaction outlives its session, and a bound lease does not."),
+			 errhint("Release them first, or bind them to the session, or to nothing.")));
+}
+
+/* As log_lock_waits has it for the server's own locks. */
+void
+dlock_error_log_waiting(const DLockBytes *name, const char *mode, DLockTime waited,
+						const char *blockers)
+{
+	ereport(LOG,
+			(errmsg("session still waiting for %s on lock \"%.*s\" after %lld.%03d ms",
+					mode, name->len, name->data,
+					(long long) (waited / 1000), (int) (waited % 1000)),
+			 errdetail_log("In the way: %s.", blockers)));
+}
+
+void
+dlock_error_log_acquired(const DLockBytes *name, const char *mode, DLockTime waited)
+{
+	ereport(LOG,
+			(errmsg("session acquired %s on lock \"%.*s\" after %lld.%03d ms",
+					mode, name->len, name->data,
+					(long long) (waited / 1000), (int) (waited % 1000))));
 }
 
 void

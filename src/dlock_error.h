@@ -38,9 +38,25 @@ pg_noreturn extern void dlock_error_ttl_over_limit(int limit_s);
 pg_noreturn extern void dlock_error_token(DLockToken token);
 pg_noreturn extern void dlock_error_word(const char *parameter, const char *word, const char *known);
 pg_noreturn extern void dlock_error_permits(int permits);
-pg_noreturn extern void dlock_error_unsupported(const char *parameter, const char *supported);
+pg_noreturn extern void dlock_error_permits_and_mode(void);
+pg_noreturn extern void dlock_error_names(const char *problem, const char *detail);
+pg_noreturn extern void dlock_error_path(const char *problem, const DLockBytes *path);
+
+/* the state of the lock */
+pg_noreturn extern void dlock_error_other_permits(const DLockBytes *name, uint32 used, uint32 asked);
+pg_noreturn extern void dlock_error_weaker(const DLockBytes *name, const DLockBytes *owner);
+pg_noreturn extern void dlock_error_too_many_holds(const DLockBytes *name);
+pg_noreturn extern void dlock_error_not_convertible(const DLockBytes *name, const char *detail);
+pg_noreturn extern void dlock_error_lease_lost(const DLockBytes *name, DLockToken token);
+pg_noreturn extern void dlock_error_deadlock(const char *circle);
+pg_noreturn extern void dlock_error_self_deadlock(const DLockBytes *owner, const char *mode, const DLockBytes *name);
+pg_noreturn extern void dlock_error_prepare(void);
 
 /* the caller's rights */
 pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);
+
+/* log lines */
+extern void dlock_error_log_waiting(const DLockBytes *name, const char *mode, DLockTime waited, const char *blockers);
+extern void dlock_error_log_acquired(const DLockBytes *name, const char *mode, DLockTime waited);
 
 #endif							/* DLOCK_ERROR_H */

@@ -42,7 +42,7 @@
 #include "dlock_database.h"
 #include "dlock_flush.h"
 #include "dlock_launcher.h"
-#include "dlock_space.h"
+#include "dlock_memory.h"
 
 /* How long the launcher sleeps when nothing calls for it. */
 #define LONGEST_NAP				(60 * USECS_PER_SEC)
@@ -458,7 +458,7 @@ dlock_launcher_main(Datum arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	wait_event = WaitEventExtensionNew("DLockLauncherMain");
 
-	(void) dlock_space_area();
+	(void) dlock_memory_area();
 	before_shmem_exit(launcher_exit, (Datum) 0);
 	dlock_database_set_launcher(MyLatch);
 	dlock_flush_serve(MyLatch);

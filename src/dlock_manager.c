@@ -1,37 +1,26 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_manager.c
- *	  Acquire, renew, release, expire, check: where the parts are joined.
+ *	  Renew, release, convert, expire, check: what is done with leases.
  *
  * NOTES
- *	  Every operation on a lease has the same shape.  Under the partition lock
- *	  of the lock's name it reads the clock, looks, and decides by the rules.
- *	  If the answer is no, that is all.  If something is to change, and all that
- *	  the change needs is at hand, it is made at once: first the page and its
- *	  WAL record, then memory.  If something is missing, the lock is given up,
- *	  the missing thing is fetched, and the operation starts over, since the
- *	  world may have changed meanwhile.  So nothing waits for a heavyweight
- *	  lock or for a page to be read, and nothing can throw, while a change is
- *	  half made.  (What a change can wait for is the content lock of a page that
- *	  is just being written out, and room in the WAL buffers, as any change of
- *	  any page can.)
+ *	  Every operation on a lease has the same shape, as dlock_acquire.c has.
+ *	  Under the partition lock of the lock's name it reads the clock, looks,
+ *	  and decides by the rules; if something is to change it takes one of the
+ *	  steps of dlock_grant.c.  A lease on a path is changed with all its parts,
+ *	  under the partition locks of the path and its ancestors.
  *
  *	  Lock order, which every file of dlock keeps:
  *
  *	  (1) whatever can wait, fail or extend: the relation's lock, the load
  *		  lock, the extension lock, the token sequence, reading a page,
  *		  allocating in the space.  Never under (2) to (5).
- *	  (2) the partition lock of a name (dlock_space.c).
+ *	  (2) the partition locks of names, in ascending order (dlock_space.c).
  *	  (3) the content lock of a buffer (dlock_store.c), or an owner's lock
  *		  (dlock_space.c), or a lock inside the area (dsa.c).
  *	  (4) the mutex of the tokens, or that of a stripe of slots (dlock_slot.c).
  *
  *	  The registry lock (dlock_database.c) is never held together with another.
- *
- *	  The order of records.  A lease that takes the place of an expired one is
- *	  written after that one's slot was erased, and both under the partition
- *	  lock.  So at any point of the WAL there is at most one live lease of a
- *	  name on disk, whichever records a crash cuts off.
  *
  *	  Flushing comes last, with no lock held.  Others see a lease before it is
  *	  durable; what they can conclude from that is a refusal, which promises
@@ -46,203 +35,27 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 #include "utils/acl.h"
 
 #include "dlock_clock.h"
 #include "dlock_error.h"
 #include "dlock_flush.h"
+#include "dlock_grant.h"
 #include "dlock_manager.h"
 #include "dlock_name.h"
-#include "dlock_page.h"
 #include "dlock_rule.h"
-#include "dlock_slot.h"
-#include "dlock_space.h"
-#include "dlock_store.h"
-#include "dlock_token.h"
+#include "dlock_wait.h"
 
-/* The pinned page of a slot that may have to be changed. */
-typedef struct DLockManagerPin
+/* How long a lease that was stopped in memory may stay on disk. */
+#define TIDY_DELAY		USECS_PER_SEC
+
+/* A lease that was found, with the partitions of all its parts locked. */
+typedef struct DLockManagerFound
 {
-	DLockSlot	slot;			/* the one it was pinned for */
-	Buffer		buffer;
-} DLockManagerPin;
-
-#define NO_PIN	((DLockManagerPin) {DLOCK_SLOT_NONE, InvalidBuffer})
-
-static void
-drop_pin(DLockManagerPin *pin)
-{
-	if (BufferIsValid(pin->buffer))
-		dlock_store_unpin(pin->buffer);
-	*pin = NO_PIN;
-}
-
-/*
- * Have the page of a slot pinned, under the partition lock; false if that
- * cannot be done without waiting.
- */
-static bool
-try_pin(DLockDatabase *db, DLockManagerPin *pin, DLockSlot slot)
-{
-	if (pin->slot == slot)
-		return true;
-	drop_pin(pin);
-	pin->buffer = dlock_store_pin_cached(db->rel, slot,
-										 *dlock_slot_hint(&db->shared->slots, db->area, slot));
-	if (!BufferIsValid(pin->buffer))
-		return false;
-	pin->slot = slot;
-	return true;
-}
-
-/* The same without the partition lock, waiting for the page if need be. */
-static void
-wait_pin(DLockDatabase *db, DLockManagerPin *pin, DLockSlot slot)
-{
-	drop_pin(pin);
-	pin->buffer = dlock_store_pin(db->rel, slot);
-	pin->slot = slot;
-	*dlock_slot_hint(&db->shared->slots, db->area, slot) = pin->buffer;
-}
-
-/*
- * The lease that stands in the way of an exclusive one, or that did until it
- * expired; NULL if there is none.
- */
-static DLockSpaceLease *
-first_holder(DLockSpaceEntry *entry)
-{
-	return (entry != NULL) ? dlock_space_holders(entry) : NULL;
-}
-
-/* A grant that can be made: all it needs is at hand. */
-typedef struct DLockManagerGrant
-{
-	DLockTime	now;
-	DLockToken	token;
-	DLockSlot	slot;			/* the new lease's home ... */
-	DLockManagerPin home;		/* ... and its page */
-	DLockSpaceEntry *entry;		/* NULL if the lock has none */
-	DLockSpaceLease *expired;	/* the lease to be replaced, if any ... */
-	DLockManagerPin stale;		/* ... and its page */
-} DLockManagerGrant;
-
-/*
- * Find out whether a lease can be granted and get all that the grant needs.
- *
- * If so, returns true, with the partition of the name locked exclusively.  If
- * the lock is held, returns false, with nothing locked and nothing kept.
- */
-static bool
-prepare_grant(DLockDatabase *db, const DLockManagerRequest *request,
-			  uint32 hash, int slot_class, DLockManagerGrant *grant)
-{
-	DLockDatabaseShared *shared = db->shared;
-	int			name_len = request->name.len;
-	int			data_len = request->owner.len + request->payload.len;
-
-	grant->home = grant->stale = NO_PIN;
-	for (;;)
-	{
-		dlock_space_lock(hash, LW_EXCLUSIVE);
-		grant->now = dlock_clock_now();
-		grant->entry = dlock_space_find(shared->oid, hash, &request->name);
-		grant->expired = first_holder(grant->entry);
-		grant->slot = dlock_slot_reserved(&shared->slots, slot_class);
-
-		if (grant->expired != NULL &&
-			dlock_rule_is_live(grant->expired->deadline, grant->now))
-		{
-			dlock_space_unlock(hash);
-			drop_pin(&grant->home);
-			drop_pin(&grant->stale);
-			return false;
-		}
-
-		if (grant->slot == DLOCK_SLOT_NONE ||
-			!try_pin(db, &grant->home, grant->slot) ||
-			!dlock_space_is_prepared(name_len, data_len))
-		{
-			dlock_space_unlock(hash);
-			if (!dlock_space_prepare(name_len, data_len))
-				dlock_error_space_full();
-			grant->slot = dlock_slot_reserve(&shared->slots, db->area, db->rel,
-											 slot_class);
-			wait_pin(db, &grant->home, grant->slot);
-		}
-		else if (grant->expired != NULL &&
-				 !try_pin(db, &grant->stale, grant->expired->slot))
-		{
-			DLockSlot	stale_slot = grant->expired->slot;
-
-			dlock_space_unlock(hash);
-			wait_pin(db, &grant->stale, stale_slot);
-		}
-		else if (!dlock_token_take(&shared->tokens, &grant->token))
-		{
-			dlock_space_unlock(hash);
-			(void) dlock_database_reserve_tokens(db, false);
-		}
-		else
-			return true;
-	}
-}
-
-/*
- * Acquire an exclusive lease.  Returns its token, or DLOCK_TOKEN_NONE if the
- * lock is held, by whomever.
- *
- * The lease runs from the moment of the grant.  When this returns it is as
- * durable as synchronous_commit asks for.  Throws 53400 if memory is full, and
- * what the server throws when a relation cannot be extended; nothing has
- * changed then.
- */
-DLockToken
-dlock_manager_acquire(DLockDatabase *db, const DLockManagerRequest *request)
-{
-	DLockDatabaseShared *shared = db->shared;
-	uint32		hash = dlock_name_hash(shared->oid, &request->name);
-	int			slot_class = dlock_page_class_for(request->name.len + request->owner.len +
-												  request->payload.len);
-	DLockSlot	stale_slot = DLOCK_SLOT_NONE;
-	DLockManagerGrant grant;
-	DLockLeaseValue lease;
-	XLogRecPtr	lsn;
-
-	if (!prepare_grant(db, request, hash, slot_class, &grant))
-		return DLOCK_TOKEN_NONE;
-
-	lease.token = grant.token;
-	lease.mode = DLOCK_MODE_EXCLUSIVE;
-	lease.role = request->role;
-	lease.granted_at = dlock_clock_wall();
-	lease.boot = dlock_clock_boot();
-	lease.term = dlock_rule_grant(request->ttl, grant.now, lease.granted_at);
-	lease.name = request->name;
-	lease.owner = request->owner;
-	lease.payload = request->payload;
-
-	if (grant.expired != NULL)
-	{
-		stale_slot = grant.expired->slot;
-		(void) dlock_store_erase(grant.stale.buffer, stale_slot);
-		dlock_space_remove(grant.entry, grant.expired);
-	}
-	lsn = dlock_store_write(grant.home.buffer, grant.slot, &lease);
-	dlock_slot_use(slot_class);
-	(void) dlock_space_insert(shared->oid, hash, &lease, grant.slot, lsn);
-	dlock_space_unlock(hash);
-
-	if (stale_slot != DLOCK_SLOT_NONE)
-		dlock_slot_free(&shared->slots, db->area, stale_slot);
-	drop_pin(&grant.home);
-	drop_pin(&grant.stale);
-	dlock_database_note_deadline(shared, lease.term.deadline);
-
-	dlock_flush_commit(lsn, grant.now);
-	return lease.token;
-}
+	DLockSpaceSet set;
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
+} DLockManagerFound;
 
 static DLockManagerTarget
 target_of_ref(const DLockSpaceRef *ref)
@@ -255,11 +68,10 @@ target_of_ref(const DLockSpaceRef *ref)
 
 /*
  * Find the lease that a target names; NULL if there is none.  The partition
- * lock must be held.
+ * lock must be held.  Intents are found by reference only.
  */
 static DLockSpaceLease *
-find_lease(DLockDatabase *db, const DLockManagerTarget *target,
-		   DLockSpaceEntry **entry)
+find_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockSpaceEntry **entry)
 {
 	DLockSpaceLease *lease = NULL;
 	Oid			database = db->shared->oid;
@@ -271,16 +83,58 @@ find_lease(DLockDatabase *db, const DLockManagerTarget *target,
 	}
 
 	*entry = dlock_space_find(database, target->hash, &target->name);
-	for (lease = first_holder(*entry); lease != NULL; lease = dlock_space_next_holder(lease))
+	if (*entry == NULL)
+		return NULL;
+	for (lease = dlock_space_holders(*entry); lease != NULL; lease = dlock_space_next(lease))
 	{
 		DLockBytes	owner = dlock_space_lease_owner(lease);
 
-		if (target->by == DLOCK_BY_NAME ||
-			(target->by == DLOCK_BY_TOKEN && lease->token == target->token) ||
-			(target->by == DLOCK_BY_OWNER && dlock_name_equal(&owner, &target->owner)))
+		if (lease->part == DLOCK_PART_INTENT)
+			continue;
+		if (target->by == DLOCK_BY_TOKEN && lease->token == target->token)
+			return lease;
+		/* An owner may have a lease that is closed beside its live one. */
+		if (target->by == DLOCK_BY_OWNER && dlock_name_equal(&owner, &target->owner) &&
+			dlock_rule_is_live(lease->deadline, dlock_clock_now()))
 			return lease;
 	}
 	return NULL;
+}
+
+/*
+ * Find the lease that a target names, and lock the partitions of all its parts
+ * exclusively; false, and nothing locked, if there is none.  "now" is read
+ * under the locks.
+ */
+static bool
+lock_lease(DLockDatabase *db, const DLockManagerTarget *target,
+		   DLockManagerFound *found, DLockTime *now)
+{
+	memset(&found->set, 0, sizeof(found->set));
+	dlock_space_set_add(&found->set, target->hash);
+	for (;;)
+	{
+		DLockSpaceSet needed = found->set;
+
+		dlock_space_lock_set(&found->set, LW_EXCLUSIVE);
+		*now = dlock_clock_now();
+		found->lease = find_lease(db, target, &found->entry);
+		if (found->lease == NULL)
+		{
+			dlock_space_unlock_set(&found->set);
+			return false;
+		}
+		if (found->lease->part == DLOCK_PART_PATH)
+		{
+			DLockBytes	name = dlock_space_entry_name(found->entry);
+
+			dlock_grant_path_set(db->shared->oid, &name, &needed);
+		}
+		if (memcmp(&needed, &found->set, sizeof(needed)) == 0)
+			return true;
+		dlock_space_unlock_set(&found->set);
+		found->set = needed;
+	}
 }
 
 /*
@@ -298,41 +152,81 @@ check_right(const DLockManagerTarget *target, Oid role, DLockManagerRight right)
 }
 
 /*
- * Find the live lease that a target names, with its partition locked
- * exclusively, its right checked, and "now" read under the lock.
- *
- * NULL, and nothing locked, if there is no such lease, or if it is to be
- * skipped.  "checked" is a role that the current user is known to be a member
- * of; it is kept by the caller over several calls.
+ * The same for a live lease that the current user has the right to.  "checked"
+ * is a role that it is known to be a member of; it is kept by the caller over
+ * several calls.
  */
-static DLockSpaceLease *
+static bool
 lock_live_lease(DLockDatabase *db, const DLockManagerTarget *target,
 				DLockManagerRight right, Oid *checked,
-				DLockSpaceEntry **entry, DLockTime *now)
+				DLockManagerFound *found, DLockTime *now)
 {
 	for (;;)
 	{
-		DLockSpaceLease *lease;
 		Oid			role;
 
-		dlock_space_lock(target->hash, LW_EXCLUSIVE);
-		*now = dlock_clock_now();
-		lease = find_lease(db, target, entry);
-		if (lease == NULL || !dlock_rule_is_live(lease->deadline, *now))
+		if (!lock_lease(db, target, found, now))
+			return false;
+		if (right == DLOCK_RIGHT_FORCE)
+			return true;
+		if (!dlock_rule_is_live(found->lease->deadline, *now))
 		{
-			dlock_space_unlock(target->hash);
-			return NULL;
+			dlock_space_unlock_set(&found->set);
+			return false;
 		}
 
-		role = lease->role;
-		if (right == DLOCK_RIGHT_FORCE || role == GetUserId() || role == *checked)
-			return lease;
-
-		dlock_space_unlock(target->hash);
+		role = found->lease->role;
+		if (role == GetUserId() || role == *checked)
+			return true;
+		dlock_space_unlock_set(&found->set);
 		if (!check_right(target, role, right))
-			return NULL;
+			return false;
 		*checked = role;
 	}
+}
+
+static DLockTerm
+term_of(const DLockSpaceLease *lease)
+{
+	return (DLockTerm) {lease->ttl, lease->deadline, lease->bound_mono, 0};
+}
+
+/* ---- renewal ---- */
+
+/*
+ * Renew a lease that was found; false if its page has to be fetched.
+ */
+static bool
+renew_found(DLockGrantWork *work, DLockManagerFound *found, DLockTime ttl)
+{
+	DLockSpaceLease *lease = found->lease;
+	DLockTerm	term = term_of(lease);
+	DLockRuleRenewal renewal = dlock_rule_renew(&term, ttl, work->now, dlock_clock_wall());
+	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count;
+
+	if (renewal.must_log && lease->slot != DLOCK_SLOT_NONE)
+	{
+		if (!dlock_grant_pin(work, lease->slot))
+			return false;
+		dlock_grant_log_state(work, lease, &renewal.term);
+	}
+
+	count = dlock_grant_parts(found->entry, lease, parts);
+	for (int i = 0; i < count; i++)
+	{
+		parts[i].lease->ttl = renewal.term.ttl;
+		parts[i].lease->deadline = renewal.term.deadline;
+		parts[i].lease->bound_mono = renewal.term.bound_mono;
+	}
+	if (renewal.term.deadline >= term.deadline)
+		return true;
+
+	/* Whoever waits for it has less to wait for now. */
+	dlock_database_note_deadline(work->db->shared, dlock_grant_blocks_until(lease));
+	for (int i = 0; i < count; i++)
+		dlock_grant_hand_off(work, parts[i].entry);
+	return true;
 }
 
 /*
@@ -344,51 +238,27 @@ static bool
 renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 			DLockManagerRight right, XLogRecPtr *lsn)
 {
-	DLockManagerPin pin = NO_PIN;
+	DLockGrantWork work;
+	DLockManagerFound found;
 	Oid			checked = InvalidOid;
-	DLockSpaceEntry *entry;
-	DLockSpaceLease *lease;
-	DLockRuleRenewal renewal;
-	DLockTerm	term;
-	DLockTime	now;
+	bool		renewed;
 
-	for (;;)
+	dlock_grant_begin(&work, db);
+	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
 	{
-		DLockSlot	slot;
-
-		lease = lock_live_lease(db, target, right, &checked, &entry, &now);
-		if (lease == NULL)
+		renewed = renew_found(&work, &found, ttl);
+		if (renewed)
+			*lsn = found.lease->lsn;
+		dlock_space_unlock_set(&found.set);
+		if (renewed)
 		{
-			drop_pin(&pin);
-			return false;
+			dlock_grant_finish(&work);
+			return true;
 		}
-
-		term.ttl = lease->ttl;
-		term.deadline = lease->deadline;
-		term.bound_mono = lease->bound_mono;
-		term.bound_wall = 0;
-		renewal = dlock_rule_renew(&term, ttl, now, dlock_clock_wall());
-		if (!renewal.must_log || try_pin(db, &pin, lease->slot))
-			break;
-
-		slot = lease->slot;
-		dlock_space_unlock(target->hash);
-		wait_pin(db, &pin, slot);
+		dlock_grant_fetch(&work);
 	}
-
-	if (renewal.must_log)
-		lease->lsn = dlock_store_set_term(pin.buffer, lease->slot,
-										  &renewal.term, dlock_clock_boot());
-	lease->ttl = renewal.term.ttl;
-	lease->deadline = renewal.term.deadline;
-	lease->bound_mono = renewal.term.bound_mono;
-	*lsn = lease->lsn;
-	dlock_space_unlock(target->hash);
-
-	drop_pin(&pin);
-	if (renewal.term.deadline < term.deadline)
-		dlock_database_note_deadline(db->shared, renewal.term.deadline);
-	return true;
+	dlock_grant_end(&work);
+	return false;
 }
 
 /*
@@ -441,32 +311,40 @@ dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner, DLockTime tt
 	return renewed;
 }
 
+/* ---- release ---- */
+
 /*
- * End a lease that was found under its partition lock, which is given up;
- * false if its page has to be waited for, in which case nothing has changed
- * and "pin" has it now.
+ * Release a lease that was found once; false if its page has to be fetched.
  */
 static bool
-end_lease(DLockDatabase *db, uint32 hash, DLockSpaceEntry *entry,
-		  DLockSpaceLease *lease, DLockManagerPin *pin, DLockTime now)
+release_found(DLockGrantWork *work, DLockManagerFound *found, bool force)
 {
-	DLockSlot	slot = lease->slot;
-	XLogRecPtr	lsn;
+	DLockSpaceLease *lease = found->lease;
+	DLockTerm	term = term_of(lease);
+	DLockRuleEnd end = force ? DLOCK_RULE_END :
+		dlock_rule_release(lease->holds, lease->min_until, work->now);
 
-	if (!try_pin(db, pin, slot))
-	{
-		dlock_space_unlock(hash);
-		wait_pin(db, pin, slot);
+	if (end == DLOCK_RULE_END)
+		return dlock_grant_end_lease(work, found->entry, lease);
+
+	if (lease->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, lease->slot))
 		return false;
+	if (end == DLOCK_RULE_COUNT_DOWN)
+	{
+		lease->holds--;
+		term.bound_wall = dlock_clock_wall() + (term.bound_mono - work->now);
 	}
+	else
+	{
+		/* An expiry that comes first ends it all the same. */
+		DLockTime	until = Min(lease->min_until, lease->deadline);
 
-	lsn = dlock_store_erase(pin->buffer, slot);
-	dlock_space_remove(entry, lease);
-	dlock_space_unlock(hash);
-
-	dlock_slot_free(&db->shared->slots, db->area, slot);
-	drop_pin(pin);
-	dlock_flush_later(lsn, now);
+		dlock_database_note_deadline(work->db->shared, until);
+		dlock_grant_stop_lease(work, found->entry, lease, until - work->now);
+		term = (DLockTerm) {0, work->now, work->now, dlock_clock_wall()};
+	}
+	if (lease->slot != DLOCK_SLOT_NONE)
+		dlock_grant_log_state(work, lease, &term);
 	return true;
 }
 
@@ -475,42 +353,46 @@ end_lease(DLockDatabase *db, uint32 hash, DLockSpaceEntry *entry,
  *
  * The release is not flushed: whoever acquires the lock next writes its record
  * after this one, and a crash that loses both brings the lease back for a ttl
- * at most.  "ended", unless NULL, is told what was released.  Throws 42501.
+ * at most.  By force, a lease that is closed is found as well, and whatever is
+ * found ends at once.  "ended", unless NULL, is told what was released.  Throws
+ * 42501.
  */
 bool
 dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 					  DLockManagerRight right, DLockManagerEnded *ended)
 {
-	DLockManagerPin pin = NO_PIN;
+	DLockGrantWork work;
+	DLockManagerFound found;
 	Oid			checked = InvalidOid;
-	DLockSpaceEntry *entry;
-	DLockSpaceLease *lease;
-	DLockTime	now;
+	bool		released;
 
-	for (;;)
+	dlock_grant_begin(&work, db);
+	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
 	{
-		lease = lock_live_lease(db, target, right, &checked, &entry, &now);
-		if (lease == NULL)
-		{
-			drop_pin(&pin);
-			return false;
-		}
-
 		if (ended != NULL)
 		{
-			ended->token = lease->token;
-			ended->role = lease->role;
-			ended->owner_len = lease->owner_len;
-			memcpy(ended->owner, lease->data, lease->owner_len);
+			ended->token = found.lease->token;
+			ended->role = found.lease->role;
+			ended->owner_len = found.lease->owner_len;
+			memcpy(ended->owner, found.lease->data, found.lease->owner_len);
 		}
-		if (end_lease(db, target->hash, entry, lease, &pin, now))
+		released = release_found(&work, &found, right == DLOCK_RIGHT_FORCE);
+		dlock_space_unlock_set(&found.set);
+		if (released)
+		{
+			dlock_grant_finish(&work);
+			dlock_flush_later(work.lsn, work.now);
 			return true;
+		}
+		dlock_grant_fetch(&work);
 	}
+	dlock_grant_end(&work);
+	return false;
 }
 
 /*
- * Release all live leases of an owner that the current user may release.
- * Returns how many.
+ * Release all live leases of an owner that the current user may release, all
+ * their holds.  Returns how many.
  */
 int
 dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner)
@@ -524,11 +406,186 @@ dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner)
 		DLockManagerTarget target = target_of_ref(&refs[i]);
 
 		CHECK_FOR_INTERRUPTS();
-		if (dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
-			released++;
+		if (!dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
+			continue;
+		released++;
+		while (dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
+			CHECK_FOR_INTERRUPTS();
 	}
 	pfree(refs);
 	return released;
+}
+
+/* ---- conversion ---- */
+
+/* What prevents a conversion, whatever mode is asked for. */
+typedef enum DLockConvertProblem
+{
+	CONVERT_FINE,
+	CONVERT_PERMIT,
+	CONVERT_PATH,
+	CONVERT_BOUND
+} DLockConvertProblem;
+
+static DLockConvertProblem
+check_convertible(const DLockSpaceLease *lease)
+{
+	if (lease->mode == DLOCK_MODE_PERMIT)
+		return CONVERT_PERMIT;
+	if (lease->part != DLOCK_PART_WHOLE)
+		return CONVERT_PATH;
+	/* The session that it is bound to knows it by its token. */
+	if (lease->bind != DLOCK_BIND_NONE && lease->process != dlock_wait_me())
+		return CONVERT_BOUND;
+	return CONVERT_FINE;
+}
+
+/* This process's request for a conversion of a lease; NULL if there is none. */
+static DLockSpaceLease *
+find_request(DLockSpaceEntry *entry, DLockToken token)
+{
+	DLockSpaceLease *request = dlock_space_queue(entry);
+
+	while (request != NULL && (request->kind != DLOCK_SPACE_CONVERT ||
+							   request->process != dlock_wait_me() ||
+							   request->token != token))
+		request = dlock_space_next(request);
+	return request;
+}
+
+/* The first in the queue who does not wait for a conversion; or NULL. */
+static DLockSpaceLease *
+first_newcomer(DLockSpaceEntry *entry)
+{
+	DLockSpaceLease *request = dlock_space_queue(entry);
+
+	while (request != NULL && request->kind == DLOCK_SPACE_CONVERT)
+		request = dlock_space_next(request);
+	return request;
+}
+
+/* Give a lease another mode, and with an upgrade another token. */
+static bool
+change_mode(DLockGrantWork *work, DLockManagerFound *found, DLockMode mode)
+{
+	DLockSpaceLease *lease = found->lease;
+	DLockToken	token = lease->token;
+
+	if (lease->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, lease->slot))
+		return false;
+	if (dlock_rule_is_upgrade((DLockMode) lease->mode, mode))
+	{
+		if (!dlock_grant_tokens(work, 1, &token))
+			return false;
+		dlock_space_set_token(lease, token);
+	}
+	lease->mode = mode;
+	if (lease->slot != DLOCK_SLOT_NONE)
+		dlock_grant_rewrite(work, found->entry, lease);
+	return true;
+}
+
+/* Put a request for a conversion into the queue; memory is prepared. */
+static void
+enqueue_conversion(DLockDatabase *db, DLockManagerFound *found, DLockMode mode, DLockTime now)
+{
+	DLockLeaseValue value = {
+		.token = found->lease->token,
+		.mode = mode,
+		.role = GetUserId(),
+		.name = dlock_space_entry_name(found->entry),
+		.owner = dlock_space_lease_owner(found->lease)
+	};
+	dsa_pointer place = InvalidDsaPointer;
+
+	(void) dlock_space_enqueue(db->shared->oid, found->entry->hash, &value, DLOCK_SLOT_NONE,
+							   dlock_wait_me(), DLOCK_SPACE_CONVERT, &place);
+	dlock_wait_enter(DLOCK_SPACE_CONVERT, db->shared->oid, &found->set, 1, place,
+					 now, dlock_clock_wall());
+}
+
+/*
+ * Convert a lease that was found, or go into the queue for it; false if
+ * something is missing.
+ */
+static bool
+convert_found(DLockGrantWork *work, DLockManagerFound *found, DLockMode mode, bool may_wait,
+			  DLockAcquireAnswer *answer, DLockAcquireGranted *granted)
+{
+	DLockSpaceLease *lease = found->lease;
+	DLockSpaceLease *request = find_request(found->entry, lease->token);
+	DLockTime	until;
+
+	if (dlock_rule_is_upgrade((DLockMode) lease->mode, mode) &&
+		dlock_grant_is_blocked(found->entry, mode, 0, lease,
+							   (request != NULL) ? request : first_newcomer(found->entry),
+							   work->now, &until))
+	{
+		*answer = may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
+		if (!may_wait || request != NULL)
+			return true;
+		if (!dlock_space_is_prepared(found->entry->name_len, lease->owner_len, 1))
+			return false;
+		enqueue_conversion(work->db, found, mode, work->now);
+		return true;
+	}
+
+	if (!dlock_grant_tidy(work, found->entry) || !change_mode(work, found, mode))
+		return false;
+	if (request != NULL)
+	{
+		dlock_space_remove(found->entry, request);
+		dlock_wait_of(dlock_wait_me())->state = DLOCK_WAIT_IDLE;
+	}
+	dlock_grant_hand_off(work, found->entry);
+	*answer = DLOCK_ANSWER_GRANTED;
+	*granted = (DLockAcquireGranted) {lease->token, lease->lsn};
+	return true;
+}
+
+/*
+ * Convert the live lease with a token to another mode, or go into the queue.
+ *
+ * An upgrade has to be compatible with the other holders and with the
+ * conversions that wait already, and gives the lease a new token; a downgrade
+ * keeps it and never waits.  If this process is in the queue for it, the
+ * request is looked at again.  GRANTED: it is left to the caller to flush.
+ * Throws LK002 if no such lease is live, 55000 if it cannot be converted,
+ * 42501, 53400.
+ */
+DLockAcquireAnswer
+dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
+					  DLockMode mode, bool may_wait, DLockAcquireGranted *granted)
+{
+	DLockAcquireAnswer answer;
+	DLockManagerFound found;
+	DLockGrantWork work;
+	Oid			checked = InvalidOid;
+
+	dlock_grant_begin(&work, db);
+	while (lock_live_lease(db, target, DLOCK_RIGHT_ROLE, &checked, &found, &work.now))
+	{
+		DLockConvertProblem problem = check_convertible(found.lease);
+		bool		done = problem == CONVERT_FINE &&
+			convert_found(&work, &found, mode, may_wait, &answer, granted);
+
+		dlock_space_unlock_set(&found.set);
+		if (problem != CONVERT_FINE)
+			dlock_error_not_convertible(&target->name,
+										problem == CONVERT_PERMIT ? "It is a permit of a semaphore." :
+										problem == CONVERT_PATH ? "It is the lease on a path." :
+										"It is bound to another session.");
+		if (done)
+		{
+			dlock_grant_finish(&work);
+			return answer;
+		}
+		dlock_grant_fetch(&work);
+		if (!dlock_space_prepare(target->name.len, DLOCK_OWNER_MAX, 1))
+			dlock_error_space_full();
+	}
+	dlock_grant_end(&work);
+	dlock_error_lease_lost(&target->name, target->token);
 }
 
 /* Is the lease that a target names live now?  Changes nothing. */
@@ -547,34 +604,105 @@ dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target)
 }
 
 /*
- * Remove a lease if it has expired.  Returns zero when it is gone, else the
- * deadline that it has now.
+ * All who hold a lock, or keep it closed, as references to the leases that
+ * have to be ended to free it; palloc'd, with their number in "count".
+ */
+DLockSpaceRef *
+dlock_manager_holders(DLockDatabase *db, const DLockBytes *name, int *count)
+{
+	Oid			database = db->shared->oid;
+	uint32		hash = dlock_name_hash(database, name);
+	DLockSpaceEntry *entry;
+	DLockSpaceRef *refs = NULL;
+	int			room = 0;
+
+	/* Memory is not to be asked for under the lock, so count first. */
+	do
+	{
+		if (*count > room)
+		{
+			room = *count + 8;
+			refs = palloc(room * sizeof(DLockSpaceRef));
+		}
+		*count = 0;
+		dlock_space_lock(hash, LW_SHARED);
+		entry = dlock_space_find(database, hash, name);
+		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+			 lease != NULL; lease = dlock_space_next(lease), (*count)++)
+		{
+			DLockBytes	path = dlock_space_lease_payload(lease);
+
+			if (*count < room)
+				refs[*count] = (DLockSpaceRef)
+			{
+				(lease->part == DLOCK_PART_INTENT) ? dlock_name_hash(database, &path) : hash,
+					lease->token, lease->deadline
+			};
+		}
+		dlock_space_unlock(hash);
+	} while (*count > room);
+	return refs;
+}
+
+/*
+ * Remove a lease if it is dead.  Returns zero when it is gone, else until when
+ * it keeps others out now.
  */
 DLockTime
 dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockManagerPin pin = NO_PIN;
+	DLockManagerFound found;
+	DLockGrantWork work;
+	DLockTime	until = 0;
 
-	for (;;)
+	dlock_grant_begin(&work, db);
+	while (lock_lease(db, &target, &found, &work.now))
 	{
-		DLockSpaceEntry *entry;
-		DLockSpaceLease *lease;
-		DLockTime	deadline = 0;
-		DLockTime	now;
+		bool		ended = false;
 
-		dlock_space_lock(hash, LW_EXCLUSIVE);
-		now = dlock_clock_now();
-		lease = find_lease(db, &target, &entry);
-		if (lease != NULL && dlock_rule_is_live(lease->deadline, now))
-			deadline = lease->deadline;
-		if (lease == NULL || deadline != 0)
+		until = dlock_grant_blocks_until(found.lease);
+		if (until <= work.now)
 		{
-			dlock_space_unlock(hash);
-			drop_pin(&pin);
-			return deadline;
+			ended = dlock_grant_end_lease(&work, found.entry, found.lease);
+			until = 0;
 		}
-		if (end_lease(db, hash, entry, lease, &pin, now))
-			return 0;
+		dlock_space_unlock_set(&found.set);
+		if (ended || until != 0)
+			break;
+		dlock_grant_fetch(&work);
 	}
+	dlock_grant_finish(&work);
+	dlock_flush_later(work.lsn, work.now);
+	return until;
+}
+
+/*
+ * End a lease now, without changing its page: because its transaction or its
+ * session is over, or nobody ever came to know of it.  If that is "unclean",
+ * the lock stays closed for as long as the lease asked for.
+ *
+ * "db" needs no more than its shared parts.  Cannot fail; to be called at the
+ * end of a transaction, in an error, or at exit.
+ */
+void
+dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token, bool unclean)
+{
+	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
+	DLockManagerFound found;
+	DLockGrantWork work;
+
+	dlock_grant_begin(&work, db);
+	if (!lock_lease(db, &target, &found, &work.now))
+		return;
+	if (dlock_rule_is_live(found.lease->deadline, work.now))
+	{
+		DLockTime	delay = unclean ? found.lease->delay : 0;
+
+		if (found.lease->slot != DLOCK_SLOT_NONE)
+			dlock_database_note_deadline(db->shared, work.now + Max(TIDY_DELAY, delay));
+		dlock_grant_stop_lease(&work, found.entry, found.lease, delay);
+	}
+	dlock_space_unlock_set(&found.set);
+	dlock_grant_finish(&work);
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_manager.h
- *	  Acquire, renew, release, expire, check.
+ *	  Renew, release, convert, expire, check: what is done with leases.
  *
  * IDENTIFICATION
  *	  src/dlock_manager.h
@@ -11,26 +11,17 @@
 #ifndef DLOCK_MANAGER_H
 #define DLOCK_MANAGER_H
 
+#include "dlock_acquire.h"
 #include "dlock_database.h"
+#include "dlock_space.h"
 #include "dlock_types.h"
-
-/* What a caller asks for. */
-typedef struct DLockManagerRequest
-{
-	DLockBytes	name;
-	DLockBytes	owner;
-	DLockBytes	payload;
-	DLockTime	ttl;
-	Oid			role;
-} DLockManagerRequest;
 
 /* How a lease is named. */
 typedef enum DLockManagerBy
 {
 	DLOCK_BY_OWNER,				/* name and owner */
 	DLOCK_BY_TOKEN,				/* name and token */
-	DLOCK_BY_REF,				/* hash of the name, and token */
-	DLOCK_BY_NAME				/* name alone: whoever holds it */
+	DLOCK_BY_REF				/* hash of the name, and token */
 } DLockManagerBy;
 
 typedef struct DLockManagerTarget
@@ -47,7 +38,7 @@ typedef enum DLockManagerRight
 {
 	DLOCK_RIGHT_ROLE,			/* the current user's; throw if it may not */
 	DLOCK_RIGHT_ROLE_SKIP,		/* the current user's; leave it if it may not */
-	DLOCK_RIGHT_FORCE			/* anybody's */
+	DLOCK_RIGHT_FORCE			/* anybody's; and it ends at once, whatever it asked for */
 } DLockManagerRight;
 
 /* What is known of a lease that was ended, for a log line. */
@@ -59,8 +50,10 @@ typedef struct DLockManagerEnded
 	char		owner[DLOCK_OWNER_MAX];
 } DLockManagerEnded;
 
-extern DLockToken dlock_manager_acquire(DLockDatabase *db,
-										const DLockManagerRequest *request);
+extern DLockAcquireAnswer dlock_manager_convert(DLockDatabase *db,
+												const DLockManagerTarget *target,
+												DLockMode mode, bool may_wait,
+												DLockAcquireGranted *granted);
 extern bool dlock_manager_renew(DLockDatabase *db, const DLockManagerTarget *target,
 								DLockTime ttl);
 extern int	dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner,
@@ -68,7 +61,11 @@ extern int	dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner,
 extern bool dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 								  DLockManagerRight right, DLockManagerEnded *ended);
 extern int	dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner);
+extern DLockSpaceRef *dlock_manager_holders(DLockDatabase *db, const DLockBytes *name,
+											int *count);
 extern bool dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target);
 extern DLockTime dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token);
+extern void dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token,
+							   bool unclean);
 
 #endif							/* DLOCK_MANAGER_H */

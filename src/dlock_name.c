@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_name.c
- *	  Names of locks and owners: limits, hashes, the default owner.
+ *	  Names of locks, owners and modes: limits, hashes, the default owner.
  *
  * NOTES
  *	  A name is its bytes: it is kept and compared in full, without regard to
@@ -53,6 +53,35 @@ dlock_name_session(void)
 		len = snprintf(buf, sizeof(buf), "%lx.%x",
 					   (long) MyStartTime, MyProcPid);
 	return (DLockBytes) {buf, len};
+}
+
+/*
+ * The ancestors of a path, outermost first: what stands before each of its
+ * slashes.  Returns how many; "ancestors" has room for DLOCK_PATH_MAX_PARTS,
+ * and there are no more.  They point into the path.
+ */
+int
+dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors)
+{
+	int			count = 0;
+
+	for (int i = 0; i < path->len && count < DLOCK_PATH_MAX_PARTS; i++)
+	{
+		if (path->data[i] == '/')
+			ancestors[count++] = (DLockBytes) {path->data, i};
+	}
+	return count;
+}
+
+/* A mode as it is shown to people. */
+const char *
+dlock_name_of_mode(DLockMode mode)
+{
+	static const char *const names[DLOCK_MODES] = {
+		"NL", "CR", "CW", "shared", "PW", "exclusive", "permit"
+	};
+
+	return names[mode];
 }
 
 /* Hash a name or an owner together with the database that it belongs to. */

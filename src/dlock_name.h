@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_name.h
- *	  Names of locks and owners: limits, hashes, the default owner.
+ *	  Names of locks, owners and modes: limits, hashes, the default owner.
  *
  * IDENTIFICATION
  *	  src/dlock_name.h
@@ -15,6 +15,8 @@
 
 extern DLockBytes dlock_name_of_text(const text *value, const char *what, int limit);
 extern DLockBytes dlock_name_session(void);
+extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);
+extern const char *dlock_name_of_mode(DLockMode mode);
 extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
 
 /* Equality of the full bytes. */

@@ -47,21 +47,30 @@ typedef struct DLockPageSlotsDisk
 typedef struct DLockPageSlotDisk
 {
 	int64		token;			/* zero: the slot is free, the rest is stale */
+	int64		granted_at;
+
+	/* What changes while a lease lives: see dlock_page_set_state(). */
 	int64		ttl;
 	int64		bound_mono;
 	int64		bound_wall;
-	int64		granted_at;
 	uint64		boot;
+	uint32		delay_ms;
+	uint32		holds;
+
+	uint32		min_hold_ms;
+	uint32		permits;
 	Oid			role;
 	uint16		payload_len;
 	uint8		name_len;
 	uint8		owner_len;
 	uint8		mode;
-	uint8		unused[3];
+	uint8		bind;
+	uint8		part;
+	uint8		unused;
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* name, owner, payload */
 } DLockPageSlotDisk;
 
-/* The first slot begins here, so that slots of 128 bytes are aligned. */
+/* The first slot begins here. */
 #define SLOTS_OFFSET	64
 
 StaticAssertDecl(SizeOfPageHeaderData + sizeof(DLockPageSlotsDisk) <= SLOTS_OFFSET,
@@ -73,7 +82,7 @@ StaticAssertDecl(SizeOfPageHeaderData + sizeof(DLockPageSlotsDisk) <= SLOTS_OFFS
  * The smallest class fits a name and an owner of 68 bytes together, the
  * next any name and owner, the last those with the longest payload.
  */
-static const int slot_sizes[DLOCK_PAGE_CLASSES] = {128, 640, 2016};
+static const int slot_sizes[DLOCK_PAGE_CLASSES] = {144, 640, 2016};
 
 StaticAssertDecl(SLOT_DATA_OFFSET + DLOCK_NAME_MAX + DLOCK_OWNER_MAX <= 640,
 				 "name and owner do not fit a slot of the second class");
@@ -82,6 +91,13 @@ StaticAssertDecl(SLOT_DATA_OFFSET + DLOCK_NAME_MAX + DLOCK_OWNER_MAX +
 				 "name, owner and payload do not fit a slot of the last class");
 StaticAssertDecl(SLOTS_OFFSET + 2016 <= BLCKSZ,
 				 "a block is too small for a slot of the last class");
+
+/* Microseconds as milliseconds, rounded up. */
+static uint32
+to_ms(DLockTime span)
+{
+	return (uint32) Min((span + 999) / 1000, (DLockTime) PG_UINT32_MAX);
+}
 
 static DLockPageMetaDisk *
 meta_of(Page page)
@@ -221,6 +237,17 @@ dlock_page_kind(Page page, uint64 incarnation, int *slot_class)
 	return DLOCK_PAGE_SLOTS;
 }
 
+static void
+write_state(DLockPageSlotDisk *slot, const DLockLeaseValue *lease)
+{
+	slot->ttl = lease->term.ttl;
+	slot->bound_mono = lease->term.bound_mono;
+	slot->bound_wall = lease->term.bound_wall;
+	slot->boot = lease->boot;
+	slot->delay_ms = to_ms(lease->delay);
+	slot->holds = lease->holds;
+}
+
 /* Write a lease into a slot of its class, whatever the slot holds. */
 DLockPageChange
 dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
@@ -237,17 +264,18 @@ dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
 		   lease->payload.len <= end - start);
 
 	slot->token = lease->token;
-	slot->ttl = lease->term.ttl;
-	slot->bound_mono = lease->term.bound_mono;
-	slot->bound_wall = lease->term.bound_wall;
 	slot->granted_at = lease->granted_at;
-	slot->boot = lease->boot;
+	write_state(slot, lease);
+	slot->min_hold_ms = to_ms(lease->min_hold);
+	slot->permits = lease->permits;
 	slot->role = lease->role;
 	slot->payload_len = lease->payload.len;
 	slot->name_len = lease->name.len;
 	slot->owner_len = lease->owner.len;
 	slot->mode = lease->mode;
-	memset(slot->unused, 0, sizeof(slot->unused));
+	slot->bind = lease->bind;
+	slot->part = lease->part;
+	slot->unused = 0;
 
 	memcpy(data, lease->name.data, lease->name.len);
 	data += lease->name.len;
@@ -285,7 +313,13 @@ dlock_page_read(Page page, int place, DLockLeaseValue *lease)
 	slot = slot_at(page, place);
 	lease->token = slot->token;
 	lease->mode = (DLockMode) slot->mode;
+	lease->bind = (DLockBind) slot->bind;
+	lease->part = (DLockPart) slot->part;
 	lease->role = slot->role;
+	lease->holds = slot->holds;
+	lease->permits = slot->permits;
+	lease->delay = (DLockTime) slot->delay_ms * 1000;
+	lease->min_hold = (DLockTime) slot->min_hold_ms * 1000;
 	lease->granted_at = slot->granted_at;
 	lease->boot = slot->boot;
 	lease->term.ttl = slot->ttl;
@@ -330,18 +364,17 @@ dlock_page_erase(Page page, int place)
 	return one_range(page, &slot->token, sizeof(slot->token));
 }
 
-/* Overwrite the ttl and the bound of the lease in a slot. */
+/*
+ * Overwrite what changes while a lease lives: its ttl and bound, how long the
+ * lock stays closed after it, and its holds.
+ */
 DLockPageChange
-dlock_page_set_term(Page page, int place, const DLockTerm *term, uint64 boot)
+dlock_page_set_state(Page page, int place, const DLockLeaseValue *lease)
 {
 	DLockPageSlotDisk *slot = slot_at(page, place);
 
-	slot->ttl = term->ttl;
-	slot->bound_mono = term->bound_mono;
-	slot->bound_wall = term->bound_wall;
-	slot->boot = boot;
-
-	/* All four, and what lies between them. */
+	write_state(slot, lease);
 	return one_range(page, &slot->ttl,
-					 offsetof(DLockPageSlotDisk, role) - offsetof(DLockPageSlotDisk, ttl));
+					 offsetof(DLockPageSlotDisk, min_hold_ms) -
+					 offsetof(DLockPageSlotDisk, ttl));
 }

@@ -106,7 +106,7 @@ extern DLockPageChange dlock_page_write(Page page, int place,
 extern bool dlock_page_read(Page page, int place, DLockLeaseValue *lease);
 extern DLockToken dlock_page_token(Page page, int place);
 extern DLockPageChange dlock_page_erase(Page page, int place);
-extern DLockPageChange dlock_page_set_term(Page page, int place,
-										   const DLockTerm *term, uint64 boot);
+extern DLockPageChange dlock_page_set_state(Page page, int place,
+											const DLockLeaseValue *lease);
 
 #endif							/* DLOCK_PAGE_H */

@@ -36,6 +36,7 @@
 #include "utils/memutils.h"
 
 #include "dlock_clock.h"
+#include "dlock_grant.h"
 #include "dlock_guc.h"
 #include "dlock_manager.h"
 #include "dlock_reaper.h"
@@ -82,8 +83,9 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockReaper *reaper = arg;
+	DLockTime	until = dlock_grant_blocks_until(lease);
 
-	if (lease->deadline > reaper->horizon)
+	if (until > reaper->horizon)
 		return;
 	if (reaper->count == reaper->room)
 	{
@@ -91,7 +93,7 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 		reaper->refs = repalloc_huge(reaper->refs, reaper->room * sizeof(DLockSpaceRef));
 	}
 	reaper->refs[reaper->count++] =
-		(DLockSpaceRef) {lease->hash, lease->token, lease->deadline};
+		(DLockSpaceRef) {lease->hash, lease->token, until};
 }
 
 /* Find all leases that end before the next horizon. */

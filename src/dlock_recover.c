@@ -53,6 +53,7 @@
 #include "dlock_flush.h"
 #include "dlock_guc.h"
 #include "dlock_name.h"
+#include "dlock_queue.h"
 #include "dlock_recover.h"
 #include "dlock_rule.h"
 #include "dlock_slot.h"
@@ -85,31 +86,70 @@ dlock_recover_is_loaded(const DLockDatabase *db)
 	return ready && RelFileLocatorEquals(db->shared->locator, db->rel->rd_locator);
 }
 
-/* Put a lease that is found on disk into memory, unless it has ended. */
+/* Put a lease into memory. */
+static void
+hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slot)
+{
+	Oid			database = state->db->shared->oid;
+	uint32		hash = dlock_name_hash(database, &lease->name);
+	DLockTime	min_left = lease->granted_at + lease->min_hold - state->wall;
+	DLockSpaceLease *held;
+
+	if (!dlock_space_prepare(lease->name.len, lease->owner.len + lease->payload.len, 1))
+		dlock_error_space_full();
+	dlock_space_lock(hash, LW_EXCLUSIVE);
+	held = dlock_space_hold(database, hash, lease, slot, -1, InvalidXLogRecPtr);
+	if (lease->min_hold > 0)
+		held->min_until = state->now + Min(min_left, lease->min_hold);
+	dlock_space_unlock(hash);
+}
+
+/* The intents of a lease on a path are not on disk: they follow from it. */
+static void
+hold_intents(DLockRecoverState *state, const DLockLeaseValue *lease)
+{
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_name_ancestors(&lease->name, ancestors);
+	DLockLeaseValue intent = *lease;
+
+	intent.part = DLOCK_PART_INTENT;
+	intent.mode = dlock_rule_intent(lease->mode);
+	intent.payload = lease->name;
+	for (int i = 0; i < count; i++)
+	{
+		intent.name = ancestors[i];
+		hold_lease(state, &intent, DLOCK_SLOT_NONE);
+	}
+}
+
+/*
+ * Put a lease that is found on disk into memory, unless it is dead.
+ *
+ * One that was bound to a session or a transaction has lost it, at this
+ * moment; it is on disk only if the lock is to stay closed now.
+ */
 static DLockStoreVerdict
 load_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 {
 	DLockRecoverState *state = arg;
 	DLockLeaseValue lease = *found;
 	bool		same_boot = lease.boot != 0 && lease.boot == state->boot;
-	DLockTime	remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
-												 state->wall, state->max_skew);
-	Oid			database = state->db->shared->oid;
-	uint32		hash = dlock_name_hash(database, &lease.name);
+	DLockTime	remaining = 0;
 
-	if (remaining == 0)
+	if (lease.bind == DLOCK_BIND_NONE)
+		remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
+										 state->wall, state->max_skew);
+	if (remaining + lease.delay <= 0)
 		return DLOCK_STORE_ERASE;
 
 	/* The record speaks of another boot's clock; what is left is in ours. */
 	lease.term.deadline = state->now + remaining;
-	if (!same_boot)
+	if (!same_boot || lease.bind != DLOCK_BIND_NONE)
 		lease.term.bound_mono = lease.term.deadline;
 
-	if (!dlock_space_prepare(lease.name.len, lease.owner.len + lease.payload.len))
-		dlock_error_space_full();
-	dlock_space_lock(hash, LW_EXCLUSIVE);
-	(void) dlock_space_insert(database, hash, &lease, slot, InvalidXLogRecPtr);
-	dlock_space_unlock(hash);
+	hold_lease(state, &lease, slot);
+	if (lease.part == DLOCK_PART_PATH)
+		hold_intents(state, &lease);
 	return DLOCK_STORE_KEEP;
 }
 
@@ -214,6 +254,7 @@ void
 dlock_recover_unload(DLockDatabaseShared *shared)
 {
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
+	dlock_queue_dismiss(shared->oid);
 	dlock_space_purge(shared->oid);
 }
 

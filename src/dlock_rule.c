@@ -24,6 +24,98 @@
 
 #include "dlock_rule.h"
 
+#define BIT(mode)	DLOCK_RULE_BIT(DLOCK_MODE_##mode)
+
+/*
+ * The modes that each mode cannot be held together with: the compatibility
+ * matrix of the VMS lock manager (HP OpenVMS System Services Reference Manual,
+ * $ENQ).  Permits exclude the modes; among themselves it is their number that
+ * counts.
+ */
+static const uint32 conflicts[DLOCK_MODES] = {
+	[DLOCK_MODE_NL] = BIT(PERMIT),
+	[DLOCK_MODE_CR] = BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_CW] = BIT(PR) | BIT(PW) | BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_PR] = BIT(CW) | BIT(PW) | BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_PW] = BIT(CW) | BIT(PR) | BIT(PW) | BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_EX] = BIT(CR) | BIT(CW) | BIT(PR) | BIT(PW) | BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_PERMIT] = BIT(NL) | BIT(CR) | BIT(CW) | BIT(PR) | BIT(PW) | BIT(EX),
+};
+
+/* The set of modes that a mode cannot be held together with. */
+uint32
+dlock_rule_conflicts(DLockMode mode)
+{
+	return conflicts[mode];
+}
+
+bool
+dlock_rule_is_compatible(DLockMode a, DLockMode b)
+{
+	return (conflicts[a] & DLOCK_RULE_BIT(b)) == 0;
+}
+
+/* Would a lease in mode "to" shut out anything that one in "from" does not? */
+bool
+dlock_rule_is_upgrade(DLockMode from, DLockMode to)
+{
+	return (conflicts[to] & ~conflicts[from]) != 0;
+}
+
+/*
+ * The mode in which the ancestors of a lock are held that is held in "mode".
+ * This is the scheme of Gray et al., "Granularity of Locks in a Shared Data
+ * Base" (1975), where CR, CW, PR, PW and EX are called IS, IX, S, SIX and X.
+ */
+DLockMode
+dlock_rule_intent(DLockMode mode)
+{
+	switch (mode)
+	{
+		case DLOCK_MODE_NL:
+			return DLOCK_MODE_NL;
+		case DLOCK_MODE_CR:
+		case DLOCK_MODE_PR:
+			return DLOCK_MODE_CR;
+		default:
+			return DLOCK_MODE_CW;
+	}
+}
+
+/*
+ * What to answer to an owner who asks for a lock.
+ *
+ * An owner has at most one lease on a lock, so if it has one, it is that lease
+ * or nothing.
+ */
+DLockRuleVerdict
+dlock_rule_decide(const DLockRuleCase *asked)
+{
+	if (asked->held_by_owner)
+	{
+		if (asked->reentry == DLOCK_REENTRY_DENY)
+			return asked->may_wait ? DLOCK_RULE_SELF : DLOCK_RULE_REFUSE;
+		if (dlock_rule_is_upgrade(asked->held, asked->mode))
+			return DLOCK_RULE_WEAKER;
+		return DLOCK_RULE_REENTER;
+	}
+	if (asked->blocked)
+		return asked->may_wait ? DLOCK_RULE_QUEUE : DLOCK_RULE_REFUSE;
+	return DLOCK_RULE_GRANT;
+}
+
+/*
+ * What a release does to a live lease of which the owner has "holds", and
+ * which is to last until "min_until" at least.
+ */
+DLockRuleEnd
+dlock_rule_release(uint32 holds, DLockTime min_until, DLockTime now)
+{
+	if (holds > 1)
+		return DLOCK_RULE_COUNT_DOWN;
+	return (now < min_until) ? DLOCK_RULE_CLOSE : DLOCK_RULE_END;
+}
+
 /*
  * Is a lease with this deadline live?  It is dead the instant its deadline
  * is reached.
@@ -34,17 +126,56 @@ dlock_rule_is_live(DLockTime deadline, DLockTime now)
 	return now < deadline;
 }
 
-/* The term of a lease granted now.  "ttl" is positive. */
+/*
+ * Until when a lease keeps others out: past its deadline, if the lock is to
+ * stay closed after it.
+ */
+DLockTime
+dlock_rule_blocks_until(DLockTime deadline, DLockTime delay)
+{
+	return (deadline > DLOCK_TIME_FOREVER - delay) ? DLOCK_TIME_FOREVER : deadline + delay;
+}
+
+/* The term of a lease granted now. */
 DLockTerm
 dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall)
 {
 	DLockTerm	term;
 
 	term.ttl = ttl;
+	if (ttl == 0)
+	{
+		term.deadline = term.bound_mono = DLOCK_TIME_FOREVER;
+		term.bound_wall = DT_NOEND;
+		return term;
+	}
 	term.deadline = now + ttl;
 	term.bound_mono = now + ttl;
 	term.bound_wall = wall + ttl;
 	return term;
+}
+
+/*
+ * Give a term a new deadline and ttl.  If the bound does not cover them, a new
+ * one is set, and has to be logged.
+ */
+static DLockRuleRenewal
+extend(const DLockTerm *term, DLockTime deadline, DLockTime ttl,
+	   DLockTime now, TimestampTz wall)
+{
+	DLockRuleRenewal renewal = {.term = *term};
+
+	renewal.term.deadline = deadline;
+	renewal.term.ttl = ttl;
+
+	/* Recovery goes by the ttl too: it caps what a lease comes back with. */
+	renewal.must_log = deadline > term->bound_mono || ttl != term->ttl;
+	if (renewal.must_log)
+	{
+		renewal.term.bound_mono = deadline + ttl;
+		renewal.term.bound_wall = wall + (renewal.term.bound_mono - now);
+	}
+	return renewal;
 }
 
 /*
@@ -57,32 +188,28 @@ DLockRuleRenewal
 dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
 				 DLockTime now, TimestampTz wall)
 {
-	DLockRuleRenewal renewal;
-	DLockTerm  *new_term = &renewal.term;
-
-	*new_term = *term;
 	if (ttl > 0)
-	{
-		new_term->ttl = ttl;
-		new_term->deadline = now + ttl;
-	}
-	else
-		new_term->deadline = Max(term->deadline, now + term->ttl);
-
-	/* Recovery goes by the ttl too: it caps what a lease comes back with. */
-	renewal.must_log = new_term->deadline > term->bound_mono ||
-		new_term->ttl != term->ttl;
-	if (renewal.must_log)
-	{
-		new_term->bound_mono = new_term->deadline + new_term->ttl;
-		new_term->bound_wall = wall + (new_term->bound_mono - now);
-	}
-	return renewal;
+		return extend(term, now + ttl, ttl, now, wall);
+	return extend(term, Max(term->deadline, now + term->ttl), term->ttl, now, wall);
 }
 
 /*
- * What is left of a lease that is found on disk, in microseconds; zero when it
- * has ended.
+ * Enter a live lease again, for "ttl" at least; zero for as long as the lease
+ * itself asks for.  Neither its deadline comes nearer nor its ttl shrinks.
+ */
+DLockRuleRenewal
+dlock_rule_reenter(const DLockTerm *term, DLockTime ttl,
+				   DLockTime now, TimestampTz wall)
+{
+	if (ttl == 0)
+		ttl = term->ttl;
+	return extend(term, Max(term->deadline, now + ttl),
+				  (term->ttl == 0) ? 0 : Max(term->ttl, ttl), now, wall);
+}
+
+/*
+ * What is left of a lease that is found on disk, in microseconds; if it has
+ * ended, zero or less, counting from its end.
  *
  * On the boot that granted it the monotonic clock still tells.  Otherwise the
  * wall clocks of then and now are compared, and given "max_skew" in favour of
@@ -98,7 +225,7 @@ dlock_rule_remaining(const DLockTerm *logged, bool same_boot,
 		left = logged->bound_mono - now;
 	else
 		left = logged->bound_wall - wall + max_skew;
-	return Max(0, Min(left, logged->ttl));
+	return Min(left, logged->ttl);
 }
 
 /*

@@ -20,13 +20,58 @@ typedef struct DLockRuleRenewal
 	bool		must_log;		/* the record on disk no longer vouches for it */
 } DLockRuleRenewal;
 
+/* What an owner who asks for a lock meets there. */
+typedef struct DLockRuleCase
+{
+	DLockMode	mode;			/* asked for */
+	DLockReentry reentry;
+	bool		may_wait;
+	bool		held_by_owner;	/* this owner holds the lock ... */
+	DLockMode	held;			/* ... in this mode */
+	bool		blocked;		/* by other holders, or by those who wait in front */
+} DLockRuleCase;
+
+typedef enum DLockRuleVerdict
+{
+	DLOCK_RULE_GRANT,
+	DLOCK_RULE_REENTER,			/* the lease that the owner has */
+	DLOCK_RULE_REFUSE,
+	DLOCK_RULE_QUEUE,
+	DLOCK_RULE_SELF,			/* the owner would wait for itself */
+	DLOCK_RULE_WEAKER			/* what the owner has does not cover it */
+} DLockRuleVerdict;
+
+/* What a release does to a lease. */
+typedef enum DLockRuleEnd
+{
+	DLOCK_RULE_END,
+	DLOCK_RULE_COUNT_DOWN,		/* the owner holds it more than once */
+	DLOCK_RULE_CLOSE			/* over for the owner, not yet for others */
+} DLockRuleEnd;
+
+/* modes */
+extern uint32 dlock_rule_conflicts(DLockMode mode);
+extern bool dlock_rule_is_compatible(DLockMode a, DLockMode b);
+extern bool dlock_rule_is_upgrade(DLockMode from, DLockMode to);
+extern DLockMode dlock_rule_intent(DLockMode mode);
+
+/* decisions */
+extern DLockRuleVerdict dlock_rule_decide(const DLockRuleCase *asked);
+extern DLockRuleEnd dlock_rule_release(uint32 holds, DLockTime min_until, DLockTime now);
+
+/* time */
 extern bool dlock_rule_is_live(DLockTime deadline, DLockTime now);
+extern DLockTime dlock_rule_blocks_until(DLockTime deadline, DLockTime delay);
 extern DLockTerm dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall);
 extern DLockRuleRenewal dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
 										 DLockTime now, TimestampTz wall);
+extern DLockRuleRenewal dlock_rule_reenter(const DLockTerm *term, DLockTime ttl,
+										   DLockTime now, TimestampTz wall);
 extern DLockTime dlock_rule_remaining(const DLockTerm *logged, bool same_boot,
 									  DLockTime now, TimestampTz wall,
 									  DLockTime max_skew);
+
+/* tokens */
 extern DLockToken dlock_rule_next_epoch(DLockToken token, uint32 timeline);
 
 /*
@@ -37,5 +82,8 @@ extern DLockToken dlock_rule_next_epoch(DLockToken token, uint32 timeline);
  */
 #define DLOCK_RULE_EPOCH_SHIFT		39
 #define DLOCK_RULE_TIMELINE_SHIFT	47
+
+/* A mode as an element of a set of modes. */
+#define DLOCK_RULE_BIT(mode)		(UINT32_C(1) << (mode))
 
 #endif							/* DLOCK_RULE_H */

@@ -31,9 +31,9 @@
 
 #include "dlock_am.h"
 #include "dlock_error.h"
+#include "dlock_memory.h"
 #include "dlock_recover.h"
 #include "dlock_session.h"
-#include "dlock_space.h"
 
 /* Remembered from the catalogs; InvalidOid when to be looked up. */
 static Oid	store_oid = InvalidOid;
@@ -162,7 +162,7 @@ dlock_session_check_writable(const char *function)
 bool
 dlock_session_open_if_installed(DLockDatabase *db)
 {
-	if (!dlock_space_is_ready())
+	if (!dlock_memory_is_ready())
 		dlock_error_not_preloaded();
 
 	db->rel = dlock_session_open_store(RowExclusiveLock);
@@ -174,7 +174,7 @@ dlock_session_open_if_installed(DLockDatabase *db)
 	if (my_database == NULL)
 		my_database = dlock_database_attach(MyDatabaseId);
 	db->shared = my_database;
-	db->area = dlock_space_area();
+	db->area = dlock_memory_area();
 	db->sequence = sequence_oid;
 	if (!dlock_recover_is_loaded(db))
 		dlock_recover_load(db);
@@ -216,4 +216,18 @@ dlock_session_close(DLockDatabase *db)
 {
 	table_close(db->rel, RowExclusiveLock);
 	db->rel = NULL;
+}
+
+/*
+ * The database without its store: what can be had of it at any time, once it
+ * has been opened, be it in an error or at exit.  Cannot fail.
+ */
+void
+dlock_session_shared(DLockDatabase *db)
+{
+	Assert(my_database != NULL);
+	db->shared = my_database;
+	db->area = dlock_memory_mapped;
+	db->rel = NULL;
+	db->sequence = InvalidOid;
 }

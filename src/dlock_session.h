@@ -20,5 +20,6 @@ extern bool dlock_session_is_store(Oid relid);
 extern Relation dlock_session_open_store(LOCKMODE lockmode);
 extern bool dlock_session_unload_if_dropped(DLockDatabaseShared *shared);
 extern void dlock_session_close(DLockDatabase *db);
+extern void dlock_session_shared(DLockDatabase *db);
 
 #endif							/* DLOCK_SESSION_H */

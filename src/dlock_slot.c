@@ -30,6 +30,7 @@
 #include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
+#include "utils/memutils.h"
 
 #include "dlock_error.h"
 #include "dlock_slot.h"
@@ -52,13 +53,23 @@ typedef struct DLockSlotPage
 	uint8		stripe;
 } DLockSlotPage;
 
-/* Slots that this backend has for itself, one of each class. */
+/*
+ * Slots that this backend has for itself: one of each class, as a rule, and
+ * as many as a request needs while it is made.
+ */
+typedef struct DLockSlotKept
+{
+	int			count;
+	int			room;
+	DLockSlot  *slots;			/* in TopMemoryContext */
+} DLockSlotKept;
+
 static struct
 {
 	DLockSlotShared *slots;		/* NULL until something was kept */
 	dsa_area   *area;
 	uint32		generation;
-	DLockSlot	of_class[DLOCK_PAGE_CLASSES];
+	DLockSlotKept of_class[DLOCK_PAGE_CLASSES];
 }			kept;
 
 /* The segment of the directory that a block falls into. */
@@ -236,18 +247,28 @@ put_slot(DLockSlotShared *slots, dsa_area *area, DLockSlot slot, uint32 generati
 	SpinLockRelease(&stripe->mutex);
 }
 
+/* Give back all but "left" slots of each class that this backend keeps. */
+static void
+trim_kept(int left)
+{
+	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
+	{
+		DLockSlotKept *of_class = &kept.of_class[slot_class];
+
+		while (of_class->count > left)
+		{
+			of_class->count--;
+			put_slot(kept.slots, kept.area, of_class->slots[of_class->count],
+					 kept.generation);
+		}
+	}
+}
+
 /* Give back at exit what this backend kept. */
 static void
 give_back_kept(int code, Datum arg)
 {
-	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
-	{
-		DLockSlot	slot = kept.of_class[slot_class];
-
-		kept.of_class[slot_class] = DLOCK_SLOT_NONE;
-		if (slot != DLOCK_SLOT_NONE)
-			put_slot(kept.slots, kept.area, slot, kept.generation);
-	}
+	trim_kept(0);
 }
 
 /* Turn to what this backend kept, unless that is void. */
@@ -263,7 +284,8 @@ refresh_kept(DLockSlotShared *slots, dsa_area *area)
 	if (kept.generation != slots->generation)
 	{
 		kept.generation = slots->generation;
-		memset(kept.of_class, 0, sizeof(kept.of_class));
+		for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
+			kept.of_class[slot_class].count = 0;
 	}
 }
 
@@ -348,67 +370,95 @@ take_from_new_page(DLockSlotShared *slots, dsa_area *area, Relation rel,
 	return dlock_slot_make(block, 0);
 }
 
-/* The slot of this class that this backend has for itself, if any. */
+/*
+ * A slot that this backend has for itself, the nth (from zero) of its class;
+ * DLOCK_SLOT_NONE if it has no more than n.
+ */
 DLockSlot
-dlock_slot_reserved(DLockSlotShared *slots, int slot_class)
+dlock_slot_reserved(DLockSlotShared *slots, int slot_class, int n)
 {
-	if (kept.slots != slots || kept.generation != slots->generation)
+	DLockSlotKept *of_class = &kept.of_class[slot_class];
+
+	if (kept.slots != slots || kept.generation != slots->generation ||
+		n >= of_class->count)
 		return DLOCK_SLOT_NONE;
-	return kept.of_class[slot_class];
+	return of_class->slots[of_class->count - 1 - n];
+}
+
+/* Make room to keep so many slots of a class. */
+static void
+make_room(DLockSlotKept *of_class, int count)
+{
+	if (of_class->room >= count)
+		return;
+	if (of_class->slots == NULL)
+		of_class->slots = MemoryContextAlloc(TopMemoryContext, count * sizeof(DLockSlot));
+	else
+		of_class->slots = repalloc(of_class->slots, count * sizeof(DLockSlot));
+	of_class->room = count;
 }
 
 /*
- * Have a free slot of this class.  It is this backend's, to be used
+ * Have "count" free slots of this class.  They are this backend's, to be used
  * (dlock_slot_use) or not, until the database is loaded anew.
  *
  * May wait and throw; no partition lock may be held.
  */
-DLockSlot
+void
 dlock_slot_reserve(DLockSlotShared *slots, dsa_area *area, Relation rel,
-				   int slot_class)
+				   int slot_class, int count)
 {
 	int			stripe = MyProcPid % DLOCK_SLOT_STRIPES;
-	DLockSlot	slot;
+	DLockSlotKept *of_class = &kept.of_class[slot_class];
 
 	refresh_kept(slots, area);
-	if (kept.of_class[slot_class] != DLOCK_SLOT_NONE)
-		return kept.of_class[slot_class];
+	make_room(of_class, count);
+	while (of_class->count < count)
+	{
+		DLockSlot	slot = take_from_stripe(slots, area, slot_class, stripe);
 
-	slot = take_from_stripe(slots, area, slot_class, stripe);
-
-	/*
-	 * A stripe that has no page of its own gets one, as long as the store is
-	 * small; after that it shares the others', so as not to grow for nothing.
-	 */
-	if (slot == DLOCK_SLOT_NONE && slots->nblocks > DLOCK_SLOT_STRIPES)
-		slot = take_from_any(slots, area, slot_class, stripe);
-	if (slot == DLOCK_SLOT_NONE)
-		slot = take_from_new_page(slots, area, rel, slot_class, stripe);
-
-	kept.of_class[slot_class] = slot;
-	return slot;
-}
-
-/* The reserved slot of this class has been used.  Cannot fail. */
-void
-dlock_slot_use(int slot_class)
-{
-	Assert(kept.of_class[slot_class] != DLOCK_SLOT_NONE);
-	kept.of_class[slot_class] = DLOCK_SLOT_NONE;
+		/*
+		 * A stripe that has no page of its own gets one, as long as the store
+		 * is small; after that it shares the others', so as not to grow for
+		 * nothing.
+		 */
+		if (slot == DLOCK_SLOT_NONE && slots->nblocks > DLOCK_SLOT_STRIPES)
+			slot = take_from_any(slots, area, slot_class, stripe);
+		if (slot == DLOCK_SLOT_NONE)
+			slot = take_from_new_page(slots, area, rel, slot_class, stripe);
+		of_class->slots[of_class->count++] = slot;
+	}
 }
 
 /*
- * A slot has been erased on disk: it is free for others.  No partition lock
- * needs to be held.  Cannot fail.
+ * The first reserved slot of this class is the caller's now.  Cannot fail.
+ */
+void
+dlock_slot_use(int slot_class)
+{
+	Assert(kept.of_class[slot_class].count > 0);
+	kept.of_class[slot_class].count--;
+}
+
+/* Give back what was reserved beyond what is worth keeping. */
+void
+dlock_slot_trim(void)
+{
+	trim_kept(1);
+}
+
+/*
+ * A slot is empty, on disk as well: it is free for others.  Cannot fail.
  */
 void
 dlock_slot_free(DLockSlotShared *slots, dsa_area *area, DLockSlot slot)
 {
 	int			slot_class = page_at(slots, area, dlock_slot_block(slot))->slot_class;
+	DLockSlotKept *of_class = &kept.of_class[slot_class];
 
-	if (dlock_slot_reserved(slots, slot_class) == DLOCK_SLOT_NONE &&
-		kept.slots == slots && kept.generation == slots->generation)
-		kept.of_class[slot_class] = slot;
+	if (kept.slots == slots && kept.generation == slots->generation &&
+		of_class->count == 0 && of_class->room > 0)
+		of_class->slots[of_class->count++] = slot;
 	else
 		put_slot(slots, area, slot, slots->generation);
 }

@@ -61,10 +61,11 @@ extern void dlock_slot_add_page(DLockSlotShared *slots, dsa_area *area,
 								BlockNumber block, int slot_class, uint64 taken);
 
 /* slots */
-extern DLockSlot dlock_slot_reserved(DLockSlotShared *slots, int slot_class);
-extern DLockSlot dlock_slot_reserve(DLockSlotShared *slots, dsa_area *area,
-									Relation rel, int slot_class);
+extern DLockSlot dlock_slot_reserved(DLockSlotShared *slots, int slot_class, int n);
+extern void dlock_slot_reserve(DLockSlotShared *slots, dsa_area *area, Relation rel,
+							   int slot_class, int count);
 extern void dlock_slot_use(int slot_class);
+extern void dlock_slot_trim(void);
 extern void dlock_slot_free(DLockSlotShared *slots, dsa_area *area, DLockSlot slot);
 extern Buffer *dlock_slot_hint(DLockSlotShared *slots, dsa_area *area, DLockSlot slot);
 

@@ -5,28 +5,20 @@
  *
  * NOTES
  *	  Locks (DLockSpaceEntry) hang in a hash table, by database and name; the
- *	  leases on a lock hang on it.  A second hash table of the same build finds
- *	  the leases of an owner.  Everything lies in the server's main shared
- *	  memory segment: two bucket arrays of a fixed size, and a DSA area that
- *	  was created in place and never grows.  So memory is bounded by
- *	  dlock.max_memory to the byte, running out of it is an answer and not an
- *	  exception, no operation ever has to resize a table under everybody's
- *	  feet, and nothing depends on the size of /dev/shm.
+ *	  leases on a lock hang on it, and so does the queue of those who wait for
+ *	  it.  A second hash table of the same build finds the leases of an owner.
+ *	  The tables are bucket arrays of a fixed size, so no operation ever has to
+ *	  resize one under everybody's feet; what hangs on them is made of the
+ *	  chunks of dlock_memory.c.
  *
  *	  Lock rules.  The buckets are cut into DLOCK_SPACE_PARTITIONS contiguous
  *	  partitions, each with an LWLock that protects its buckets and all that
- *	  hangs on them.  The owners' buckets are protected by another, smaller
- *	  set of LWLocks, taken after a partition lock or without one, never
- *	  before.  Only one partition lock and one owner lock is ever held at a
- *	  time.  A lease leaves its owner's bucket before its memory is given
- *	  back, so whoever finds a lease there may look at it as long as he holds
- *	  the owner's lock.
- *
- *	  Memory is allocated before the partition lock is taken
- *	  (dlock_space_prepare) and kept by the backend until an insertion uses it,
- *	  so that an insertion cannot fail.  What a removal frees becomes the next
- *	  insertion's memory, if none is kept: a backend that acquires and
- *	  releases in turn does not visit the allocator at all.
+ *	  hangs on them.  Whoever needs several takes them in ascending order, all
+ *	  at once.  The owners' buckets are protected by another, smaller set of
+ *	  LWLocks, one of which is taken after partition locks or without any,
+ *	  never before.  A lease leaves its owner's bucket before its memory is
+ *	  given back, so whoever finds a lease there may look at it as long as he
+ *	  holds the owner's lock.
  *
  * IDENTIFICATION
  *	  src/dlock_space.c
@@ -39,20 +31,15 @@
 #include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
-#include "utils/memutils.h"
 
 #include "dlock_guc.h"
+#include "dlock_memory.h"
 #include "dlock_name.h"
 #include "dlock_space.h"
 
-/*
- * The space itself is laid out as the buckets, the owners' buckets, and the
- * DSA area, each aligned to a cache line.  What is in them is protected as
- * told above; the pointers are set once, in the postmaster.
- */
+/* The buckets; the pointers are set once, in the postmaster. */
 static dsa_pointer *buckets = NULL;
 static dsa_pointer *owner_buckets = NULL;
-static void *area_place = NULL;
 static LWLockPadded *partition_locks = NULL;
 static LWLockPadded *owner_locks = NULL;
 static uint32 bucket_bits = 0;
@@ -70,39 +57,15 @@ static uint32 owner_bits = 0;
 /* How many buckets a walk looks at before it lets others have the lock. */
 #define VISIT_BUCKETS		64
 
-/*
- * Sizes of entries and leases, smallest first.  They are few, since the area
- * takes 64 kB at a time for each of its size classes and returns them late;
- * and they are classes of dsa.c, so as to waste nothing.  A backend keeps one
- * of the smallest size for its next insertion; it fits most leases.
- */
-static const int entry_sizes[] = {64, 320};
-static const int lease_sizes[] = {128, 384, 768, 1560};
-
-StaticAssertDecl(offsetof(DLockSpaceEntry, name) + DLOCK_NAME_MAX <= 320,
+StaticAssertDecl(offsetof(DLockSpaceEntry, name) + DLOCK_NAME_MAX <= DLOCK_MEMORY_MAX_ENTRY,
 				 "an entry with the longest name does not fit");
 StaticAssertDecl(offsetof(DLockSpaceLease, data) + DLOCK_OWNER_MAX +
-				 DLOCK_PAYLOAD_MAX <= 1560,
+				 DLOCK_PAYLOAD_MAX <= DLOCK_MEMORY_MAX_LEASE,
 				 "a lease with the longest owner and payload does not fit");
 
-#define KEEP_NAME_LEN		(64 - offsetof(DLockSpaceEntry, name))
-#define KEEP_DATA_LEN		(128 - offsetof(DLockSpaceLease, data))
-
-/* This backend's mapping of the area. */
-static dsa_area *area = NULL;
-
-/* Memory that this backend keeps for its next insertion. */
-static dsa_pointer kept_entry = InvalidDsaPointer;
-static dsa_pointer kept_lease = InvalidDsaPointer;
-
-#define ENTRY_AT(dp)	((DLockSpaceEntry *) dsa_get_address(area, (dp)))
-#define LEASE_AT(dp)	((DLockSpaceLease *) dsa_get_address(area, (dp)))
-
-static Size
-area_size(void)
-{
-	return (Size) dlock_guc_max_memory_kb * 1024;
-}
+#define AT(dp)			dsa_get_address(dlock_memory_mapped, (dp))
+#define ENTRY_AT(dp)	((DLockSpaceEntry *) AT(dp))
+#define LEASE_AT(dp)	((DLockSpaceLease *) AT(dp))
 
 static Size
 bucket_array_size(uint32 bits)
@@ -110,105 +73,43 @@ bucket_array_size(uint32 bits)
 	return CACHELINEALIGN(sizeof(dsa_pointer) << bits);
 }
 
-static void
-choose_bucket_bits(void)
-{
-	bucket_bits = Max(MIN_BUCKET_BITS,
-					  pg_ceil_log2_64(area_size() / BYTES_PER_BUCKET));
-	owner_bits = bucket_bits - OWNER_BITS_LESS;
-}
-
 /* Ask for the shared memory and the locks of the space. */
 void
 dlock_space_request(void)
 {
-	choose_bucket_bits();
-	RequestAddinShmemSpace(add_size(add_size(bucket_array_size(bucket_bits),
-											 bucket_array_size(owner_bits)),
-									area_size()));
+	Size		memory = (Size) dlock_guc_max_memory_kb * 1024;
+
+	bucket_bits = Max(MIN_BUCKET_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
+	owner_bits = bucket_bits - OWNER_BITS_LESS;
+	RequestAddinShmemSpace(add_size(bucket_array_size(bucket_bits),
+									bucket_array_size(owner_bits)));
 	RequestNamedLWLockTranche("dlock_space", DLOCK_SPACE_PARTITIONS);
 	RequestNamedLWLockTranche("dlock_owner", DLOCK_SPACE_OWNER_LOCKS);
-	RequestNamedLWLockTranche("dlock_memory", 1);
 }
 
 /*
- * Create the space in shared memory, or find it there.  To be called by the
- * shmem_startup_hook with AddinShmemInitLock held.
+ * Create the space in shared memory, or find it there; with AddinShmemInitLock
+ * held.
  */
 void
 dlock_space_startup(void)
 {
-	Size		size = bucket_array_size(bucket_bits) +
-		bucket_array_size(owner_bits) + area_size();
+	Size		size = bucket_array_size(bucket_bits) + bucket_array_size(owner_bits);
 	bool		found;
 	char	   *place = ShmemInitStruct("dlock space", size, &found);
 
 	buckets = (dsa_pointer *) place;
 	owner_buckets = (dsa_pointer *) (place + bucket_array_size(bucket_bits));
-	area_place = place + bucket_array_size(bucket_bits) + bucket_array_size(owner_bits);
 	partition_locks = GetNamedLWLockTranche("dlock_space");
 	owner_locks = GetNamedLWLockTranche("dlock_owner");
 
 	if (!found)
 	{
-		int			tranche = GetNamedLWLockTranche("dlock_memory")->lock.tranche;
-		dsa_area   *created;
-
 		for (uint32 i = 0; i < (1U << bucket_bits); i++)
 			buckets[i] = InvalidDsaPointer;
 		for (uint32 i = 0; i < (1U << owner_bits); i++)
 			owner_buckets[i] = InvalidDsaPointer;
-
-		/*
-		 * The area may hold as much as was laid out and no more: growing would
-		 * take dynamic shared memory, which an operator has not asked for.
-		 */
-		created = dsa_create_in_place(area_place, area_size(), tranche, NULL);
-		dsa_pin(created);
-		dsa_set_size_limit(created, area_size());
-		dsa_detach(created);
 	}
-}
-
-/* Was the space laid out when the server started? */
-bool
-dlock_space_is_ready(void)
-{
-	return area_place != NULL;
-}
-
-/* Give back at exit what this backend kept, and its mapping. */
-static void
-detach_area(int code, Datum arg)
-{
-	if (DsaPointerIsValid(kept_entry))
-		dsa_free(area, kept_entry);
-	if (DsaPointerIsValid(kept_lease))
-		dsa_free(area, kept_lease);
-	kept_entry = kept_lease = InvalidDsaPointer;
-	dsa_detach(area);
-	dsa_release_in_place(area_place);
-	area = NULL;
-}
-
-/*
- * The area that the leases of all databases lie in, for those who keep more in
- * it.  Maps it into this backend at the first call, which may throw; all other
- * functions but those of set-up rely on that having been done.
- */
-dsa_area *
-dlock_space_area(void)
-{
-	if (area == NULL)
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-
-		area = dsa_attach_in_place(area_place, NULL);
-		dsa_pin_mapping(area);
-		MemoryContextSwitchTo(old);
-		on_shmem_exit(detach_area, (Datum) 0);
-	}
-	return area;
 }
 
 static inline uint32
@@ -217,10 +118,16 @@ bucket_of(uint32 hash)
 	return hash & ((1U << bucket_bits) - 1);
 }
 
-static inline LWLock *
-partition_lock(uint32 bucket)
+static inline int
+partition_of(uint32 hash)
 {
-	return &partition_locks[bucket / ((1U << bucket_bits) / DLOCK_SPACE_PARTITIONS)].lock;
+	return bucket_of(hash) / ((1U << bucket_bits) / DLOCK_SPACE_PARTITIONS);
+}
+
+static inline LWLock *
+partition_lock(uint32 hash)
+{
+	return &partition_locks[partition_of(hash)].lock;
 }
 
 static inline uint32
@@ -242,92 +149,105 @@ owner_lock(uint32 owner_bucket)
 void
 dlock_space_lock(uint32 hash, LWLockMode mode)
 {
-	LWLockAcquire(partition_lock(bucket_of(hash)), mode);
+	LWLockAcquire(partition_lock(hash), mode);
 }
 
 void
 dlock_space_unlock(uint32 hash)
 {
-	LWLockRelease(partition_lock(bucket_of(hash)));
+	LWLockRelease(partition_lock(hash));
 }
 
-/* Free memory of the space, or keep it for the next insertion. */
-static void
-give_back_entry(dsa_pointer dp)
+/* Add the partition of a lock's hash to a set. */
+void
+dlock_space_set_add(DLockSpaceSet *set, uint32 hash)
 {
-	if (!DsaPointerIsValid(kept_entry) && ENTRY_AT(dp)->capacity == KEEP_NAME_LEN)
-		kept_entry = dp;
-	else
-		dsa_free(area, dp);
+	int			partition = partition_of(hash);
+
+	set->bits[partition / 64] |= UINT64CONST(1) << (partition % 64);
 }
 
-static void
-give_back_lease(dsa_pointer dp)
+/* Make it the set of all partitions. */
+void
+dlock_space_set_fill(DLockSpaceSet *set)
 {
-	if (!DsaPointerIsValid(kept_lease) && LEASE_AT(dp)->capacity == KEEP_DATA_LEN)
-		kept_lease = dp;
-	else
-		dsa_free(area, dp);
+	memset(set, 0xFF, sizeof(*set));
 }
 
-/* The first size that fits; the last one always does. */
-static int
-choose_size(const int *sizes, int needed)
-{
-	while (*sizes < needed)
-		sizes++;
-	return *sizes;
-}
-
-/* Does the next dlock_space_insert() have memory for so many bytes? */
+/* Is the partition of a lock's hash in the set? */
 bool
-dlock_space_is_prepared(int name_len, int data_len)
+dlock_space_set_has(const DLockSpaceSet *set, uint32 hash)
 {
-	return DsaPointerIsValid(kept_entry) && ENTRY_AT(kept_entry)->capacity >= name_len &&
-		DsaPointerIsValid(kept_lease) && LEASE_AT(kept_lease)->capacity >= data_len;
+	int			partition = partition_of(hash);
+
+	return (set->bits[partition / 64] & (UINT64CONST(1) << (partition % 64))) != 0;
 }
 
 /*
- * See to it that the next dlock_space_insert() has memory: for a name of
- * "name_len" bytes, and an owner and a payload of "data_len" bytes together.
- *
- * False if there is none.  No partition lock may be held.
+ * Take the locks of all partitions of a set.  No other partition lock may be
+ * held.
+ */
+void
+dlock_space_lock_set(const DLockSpaceSet *set, LWLockMode mode)
+{
+	for (int word = 0; word < (int) lengthof(set->bits); word++)
+	{
+		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
+			LWLockAcquire(&partition_locks[word * 64 + pg_rightmost_one_pos64(bits)].lock,
+						  mode);
+	}
+}
+
+void
+dlock_space_unlock_set(const DLockSpaceSet *set)
+{
+	for (int word = 0; word < (int) lengthof(set->bits); word++)
+	{
+		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
+			LWLockRelease(&partition_locks[word * 64 + pg_rightmost_one_pos64(bits)].lock);
+	}
+}
+
+static inline int
+entry_size(int name_len)
+{
+	return offsetof(DLockSpaceEntry, name) + name_len;
+}
+
+static inline int
+lease_size(int data_len)
+{
+	return offsetof(DLockSpaceLease, data) + data_len;
+}
+
+/*
+ * Do the next "count" insertions have memory, each for a name of "name_len"
+ * bytes, and an owner and a payload of "data_len" bytes together?
  */
 bool
-dlock_space_prepare(int name_len, int data_len)
+dlock_space_is_prepared(int name_len, int data_len, int count)
 {
-	if (DsaPointerIsValid(kept_entry) && ENTRY_AT(kept_entry)->capacity < name_len)
-	{
-		dsa_free(area, kept_entry);
-		kept_entry = InvalidDsaPointer;
-	}
-	if (!DsaPointerIsValid(kept_entry))
-	{
-		int			size = choose_size(entry_sizes,
-									   offsetof(DLockSpaceEntry, name) + name_len);
+	return dlock_memory_is_prepared(DLOCK_MEMORY_ENTRY, entry_size(name_len), count) &&
+		dlock_memory_is_prepared(DLOCK_MEMORY_LEASE, lease_size(data_len), count);
+}
 
-		kept_entry = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
-		if (!DsaPointerIsValid(kept_entry))
-			return false;
-		ENTRY_AT(kept_entry)->capacity = size - offsetof(DLockSpaceEntry, name);
-	}
+/*
+ * See to it that they have.  False if memory is full.  No partition lock may
+ * be held.
+ */
+bool
+dlock_space_prepare(int name_len, int data_len, int count)
+{
+	return dlock_memory_prepare(DLOCK_MEMORY_ENTRY, entry_size(name_len), count) &&
+		dlock_memory_prepare(DLOCK_MEMORY_LEASE, lease_size(data_len), count);
+}
 
-	if (DsaPointerIsValid(kept_lease) && LEASE_AT(kept_lease)->capacity < data_len)
-	{
-		dsa_free(area, kept_lease);
-		kept_lease = InvalidDsaPointer;
-	}
-	if (!DsaPointerIsValid(kept_lease))
-	{
-		int			size = choose_size(lease_sizes,
-									   offsetof(DLockSpaceLease, data) + data_len);
-
-		kept_lease = dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
-		if (!DsaPointerIsValid(kept_lease))
-			return false;
-		LEASE_AT(kept_lease)->capacity = size - offsetof(DLockSpaceLease, data);
-	}
-	return true;
+static inline bool
+is_entry_of(const DLockSpaceEntry *entry, Oid database, uint32 hash, const DLockBytes *name)
+{
+	return entry->hash == hash && entry->database == database &&
+		entry->name_len == name->len &&
+		memcmp(entry->name, name->data, name->len) == 0;
 }
 
 /*
@@ -343,9 +263,7 @@ dlock_space_find(Oid database, uint32 hash, const DLockBytes *name)
 	{
 		DLockSpaceEntry *entry = ENTRY_AT(dp);
 
-		if (entry->hash == hash && entry->database == database &&
-			entry->name_len == name->len &&
-			memcmp(entry->name, name->data, name->len) == 0)
+		if (is_entry_of(entry, database, hash, name))
 			return entry;
 		dp = entry->next;
 	}
@@ -370,7 +288,7 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 		{
 			DLockSpaceLease *holder = dlock_space_holders(entry);
 
-			for (; holder != NULL; holder = dlock_space_next_holder(holder))
+			for (; holder != NULL; holder = dlock_space_next(holder))
 			{
 				if (holder->token == token)
 				{
@@ -384,18 +302,75 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 	return NULL;
 }
 
+static DLockSpaceEntry *
+entry_or_null(dsa_pointer dp)
+{
+	return DsaPointerIsValid(dp) ? ENTRY_AT(dp) : NULL;
+}
+
+static DLockSpaceLease *
+lease_or_null(dsa_pointer dp)
+{
+	return DsaPointerIsValid(dp) ? LEASE_AT(dp) : NULL;
+}
+
+/* The first entry of the bucket that a hash falls into.  Lock as for find. */
+DLockSpaceEntry *
+dlock_space_bucket(uint32 hash)
+{
+	return entry_or_null(buckets[bucket_of(hash)]);
+}
+
+/* The next entry of the same bucket; NULL at the end.  Lock as for find. */
+DLockSpaceEntry *
+dlock_space_next_entry(DLockSpaceEntry *entry)
+{
+	return entry_or_null(entry->next);
+}
+
 /* The first lease on a lock; NULL if there is none.  Lock as for find. */
 DLockSpaceLease *
 dlock_space_holders(DLockSpaceEntry *entry)
 {
-	return DsaPointerIsValid(entry->holders) ? LEASE_AT(entry->holders) : NULL;
+	return lease_or_null(entry->holders);
 }
 
-/* The next lease on the same lock; NULL at the end.  Lock as for find. */
+/* The first request in the queue of a lock.  Lock as for find. */
 DLockSpaceLease *
-dlock_space_next_holder(DLockSpaceLease *lease)
+dlock_space_queue(DLockSpaceEntry *entry)
 {
-	return DsaPointerIsValid(lease->next_holder) ? LEASE_AT(lease->next_holder) : NULL;
+	return lease_or_null(entry->queue);
+}
+
+/* The next lease or request of the same lock.  Lock as for find. */
+DLockSpaceLease *
+dlock_space_next(DLockSpaceLease *lease)
+{
+	return lease_or_null(lease->next);
+}
+
+/*
+ * A request that waits, by the place that dlock_space_enqueue() told; its next
+ * part; and the lock that it waits for.  Their partition locks must be held.
+ */
+DLockSpaceLease *
+dlock_space_request_first(dsa_pointer first)
+{
+	return lease_or_null(first);
+}
+
+DLockSpaceLease *
+dlock_space_request_next(DLockSpaceLease *lease)
+{
+	Assert(lease->kind != DLOCK_SPACE_HELD);
+	return lease_or_null(lease->owner_next);
+}
+
+DLockSpaceEntry *
+dlock_space_request_entry(DLockSpaceLease *lease)
+{
+	Assert(lease->kind != DLOCK_SPACE_HELD);
+	return ENTRY_AT(lease->owner_prev);
 }
 
 /* Hang a lease into the bucket of its owner. */
@@ -432,83 +407,215 @@ unlink_owner(DLockSpaceLease *lease)
 	LWLockRelease(owner_lock(bucket));
 }
 
-/*
- * Add a lease to its lock, and the lock itself if it has no entry yet.
- *
- * The partition lock must be held exclusively, and dlock_space_prepare() must
- * have promised the memory since the last insertion.  "slot" is the lease's
- * home on disk, "lsn" the end of the record that put it there.  Cannot fail.
- */
-DLockSpaceLease *
-dlock_space_insert(Oid database, uint32 hash, const DLockLeaseValue *value,
-				   DLockSlot slot, XLogRecPtr lsn)
+/* The entry of a name, which is made if there is none. */
+static dsa_pointer
+find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 {
-	DLockSpaceEntry *entry = dlock_space_find(database, hash, &value->name);
-	dsa_pointer dp = kept_lease;
-	DLockSpaceLease *lease = LEASE_AT(dp);
+	dsa_pointer dp = buckets[bucket_of(hash)];
+	DLockSpaceEntry *entry;
+	int			size;
 
-	Assert(LWLockHeldByMeInMode(partition_lock(bucket_of(hash)), LW_EXCLUSIVE));
-	Assert(lease->capacity >= value->owner.len + value->payload.len);
-
-	if (entry == NULL)
+	for (; DsaPointerIsValid(dp); dp = entry->next)
 	{
-		entry = ENTRY_AT(kept_entry);
-		Assert(entry->capacity >= value->name.len);
-		entry->holders = InvalidDsaPointer;
-		entry->database = database;
-		entry->hash = hash;
-		entry->name_len = value->name.len;
-		memcpy(entry->name, value->name.data, value->name.len);
-		entry->next = buckets[bucket_of(hash)];
-		buckets[bucket_of(hash)] = kept_entry;
-		kept_entry = InvalidDsaPointer;
+		entry = ENTRY_AT(dp);
+		if (is_entry_of(entry, database, hash, name))
+			return dp;
 	}
 
+	dp = dlock_memory_take(DLOCK_MEMORY_ENTRY, &size);
+	entry = ENTRY_AT(dp);
+	Assert(size >= entry_size(name->len));
+	entry->holders = entry->queue = InvalidDsaPointer;
+	entry->database = database;
+	entry->hash = hash;
+	entry->permits = 0;
+	entry->size = size;
+	entry->name_len = name->len;
+	memcpy(entry->name, name->data, name->len);
+	entry->next = buckets[bucket_of(hash)];
+	buckets[bucket_of(hash)] = dp;
+	return dp;
+}
+
+/* Make a lease in memory of a value. */
+static dsa_pointer
+make_lease(const DLockSpaceEntry *entry, const DLockLeaseValue *value,
+		   DLockSlot slot, int process, DLockSpaceKind kind)
+{
+	int			size;
+	dsa_pointer dp = dlock_memory_take(DLOCK_MEMORY_LEASE, &size);
+	DLockSpaceLease *lease = LEASE_AT(dp);
+
+	Assert(size >= lease_size(value->owner.len + value->payload.len));
 	lease->token = value->token;
 	lease->ttl = value->term.ttl;
 	lease->deadline = value->term.deadline;
 	lease->bound_mono = value->term.bound_mono;
+	lease->delay = value->delay;
+	lease->min_until = value->min_hold;
 	lease->granted_at = value->granted_at;
-	lease->lsn = lsn;
-	lease->database = database;
-	lease->hash = hash;
+	lease->lsn = InvalidXLogRecPtr;
+	lease->database = entry->database;
+	lease->hash = entry->hash;
 	lease->slot = slot;
 	lease->role = value->role;
+	lease->process = process;
+	lease->holds = value->holds;
+	lease->size = size;
+	lease->kind = kind;
 	lease->mode = value->mode;
+	lease->bind = value->bind;
+	lease->part = value->part;
+	lease->reentry = DLOCK_REENTRY_DENY;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	memcpy(lease->data, value->owner.data, value->owner.len);
 	if (value->payload.len > 0)
 		memcpy(lease->data + value->owner.len, value->payload.data, value->payload.len);
+	return dp;
+}
 
-	lease->next_holder = entry->holders;
+/* Hang a lease on its lock, as one that is held. */
+static void
+link_holder(DLockSpaceEntry *entry, dsa_pointer dp, DLockSpaceLease *lease)
+{
+	lease->kind = DLOCK_SPACE_HELD;
+	lease->next = entry->holders;
 	entry->holders = dp;
-	kept_lease = InvalidDsaPointer;
-	link_owner(dp, lease);
+
+	/* An intent is found through the lock of its path. */
+	if (lease->part != DLOCK_PART_INTENT)
+		link_owner(dp, lease);
+}
+
+/*
+ * Add a lease to its lock, and the lock itself if it has no entry yet.
+ *
+ * The partition lock must be held exclusively, and dlock_space_prepare() must
+ * have promised the memory.  "slot" is the lease's home on disk, "process" the
+ * number of the process that it is bound to or -1, "lsn" the end of the record
+ * that put it on disk.  min_until is left to the caller.  Cannot fail.
+ */
+DLockSpaceLease *
+dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
+				 DLockSlot slot, int process, XLogRecPtr lsn)
+{
+	dsa_pointer entry_dp = find_or_make_entry(database, hash, &value->name);
+	DLockSpaceEntry *entry = ENTRY_AT(entry_dp);
+	dsa_pointer dp = make_lease(entry, value, slot, process, DLOCK_SPACE_HELD);
+	DLockSpaceLease *lease = LEASE_AT(dp);
+
+	Assert(LWLockHeldByMeInMode(partition_lock(hash), LW_EXCLUSIVE));
+	entry->permits = value->permits;
+	lease->lsn = lsn;
+	lease->min_until = 0;
+	link_holder(entry, dp, lease);
 	return lease;
 }
 
 /*
- * Take a lease off its lock, and the entry away when it was the last; both
- * pointers are invalid afterwards.  The partition lock must be held
- * exclusively.  Cannot fail.
+ * Put a request into the queue of a lock, which gets an entry if it has none.
+ * A conversion goes behind the other conversions, everything else to the end.
+ *
+ * Conditions as for dlock_space_hold(); "process" is the one that waits.
+ * "place" is where the request can be found, and the head of the list of the
+ * requests that it waits for as well: the caller calls for the last of them
+ * first.  Cannot fail.
+ */
+DLockSpaceLease *
+dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
+					DLockSlot slot, int process, DLockSpaceKind kind,
+					dsa_pointer *place)
+{
+	dsa_pointer entry_dp = find_or_make_entry(database, hash, &value->name);
+	DLockSpaceEntry *entry = ENTRY_AT(entry_dp);
+	dsa_pointer dp = make_lease(entry, value, slot, process, kind);
+	DLockSpaceLease *lease = LEASE_AT(dp);
+	dsa_pointer *link = &entry->queue;
+
+	Assert(LWLockHeldByMeInMode(partition_lock(hash), LW_EXCLUSIVE));
+	if (kind == DLOCK_SPACE_ASKED)
+		entry->permits = value->permits;
+	while (DsaPointerIsValid(*link) &&
+		   (kind != DLOCK_SPACE_CONVERT || LEASE_AT(*link)->kind == DLOCK_SPACE_CONVERT))
+		link = &LEASE_AT(*link)->next;
+	lease->next = *link;
+	*link = dp;
+	lease->owner_prev = entry_dp;
+	lease->owner_next = *place;
+	*place = dp;
+	return lease;
+}
+
+/* Take a lease or a request out of a list of its lock. */
+static dsa_pointer
+unlink_from(dsa_pointer *link, DLockSpaceLease *lease)
+{
+	dsa_pointer dp;
+
+	while (LEASE_AT(*link) != lease)
+		link = &LEASE_AT(*link)->next;
+	dp = *link;
+	*link = lease->next;
+	return dp;
+}
+
+/*
+ * Make a request the lease that it asks for; the caller has filled in what
+ * comes with the grant.  Lock as for dlock_space_hold().  Cannot fail.
+ */
+void
+dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	dsa_pointer dp = unlink_from(&entry->queue, lease);
+
+	Assert(lease->kind == DLOCK_SPACE_ASKED);
+	link_holder(entry, dp, lease);
+}
+
+/* Move a request to the end of its queue.  Lock as for dlock_space_hold(). */
+void
+dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	dsa_pointer dp = unlink_from(&entry->queue, lease);
+	dsa_pointer *link = &entry->queue;
+
+	while (DsaPointerIsValid(*link))
+		link = &LEASE_AT(*link)->next;
+	lease->next = InvalidDsaPointer;
+	*link = dp;
+}
+
+/* Give a lease that is held another token.  Lock as for dlock_space_hold(). */
+void
+dlock_space_set_token(DLockSpaceLease *lease, DLockToken token)
+{
+	DLockBytes	owner = dlock_space_lease_owner(lease);
+	LWLock	   *lock = owner_lock(owner_bucket_of(lease->database, &owner));
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	lease->token = token;
+	LWLockRelease(lock);
+}
+
+/*
+ * Take a lease or a request off its lock, and the entry away when nobody is
+ * left; both pointers are invalid afterwards, then.  Lock as for
+ * dlock_space_hold().  Cannot fail.
  */
 void
 dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	dsa_pointer *link = &entry->holders;
-	dsa_pointer dp;
+	bool		held = lease->kind == DLOCK_SPACE_HELD;
+	dsa_pointer dp = unlink_from(held ? &entry->holders : &entry->queue, lease);
+	dsa_pointer *link;
 
-	Assert(LWLockHeldByMeInMode(partition_lock(bucket_of(entry->hash)), LW_EXCLUSIVE));
+	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
+	if (held && lease->part != DLOCK_PART_INTENT)
+		unlink_owner(lease);
+	dlock_memory_give_back(DLOCK_MEMORY_LEASE, dp, lease->size);
 
-	while (LEASE_AT(*link) != lease)
-		link = &LEASE_AT(*link)->next_holder;
-	dp = *link;
-	*link = lease->next_holder;
-	unlink_owner(lease);
-	give_back_lease(dp);
-
-	if (DsaPointerIsValid(entry->holders))
+	if (DsaPointerIsValid(entry->holders) || DsaPointerIsValid(entry->queue))
 		return;
 
 	link = &buckets[bucket_of(entry->hash)];
@@ -516,7 +623,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		link = &ENTRY_AT(*link)->next;
 	dp = *link;
 	*link = entry->next;
-	give_back_entry(dp);
+	dlock_memory_give_back(DLOCK_MEMORY_ENTRY, dp, entry->size);
 }
 
 /*
@@ -548,7 +655,7 @@ dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 
 				if (entry->database == database)
 				{
-					for (; lease != NULL; lease = dlock_space_next_holder(lease))
+					for (; lease != NULL; lease = dlock_space_next(lease))
 						visitor(entry, lease, arg);
 				}
 				dp = entry->next;
@@ -622,7 +729,7 @@ dlock_space_purge(Oid database)
 				int			left = 0;
 
 				for (DLockSpaceLease *lease = dlock_space_holders(entry);
-					 lease != NULL; lease = dlock_space_next_holder(lease))
+					 lease != NULL; lease = dlock_space_next(lease))
 					left++;
 
 				/* The entry goes with its last lease. */

@@ -10,24 +10,34 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
 #include "common/int.h"
 #include "fmgr.h"
+#include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 
+#include "dlock_clock.h"
 #include "dlock_error.h"
 #include "dlock_guc.h"
 #include "dlock_manager.h"
 #include "dlock_name.h"
 #include "dlock_session.h"
+#include "dlock_waiting.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_acquire);
+PG_FUNCTION_INFO_V1(dlock_sql_acquire_all);
+PG_FUNCTION_INFO_V1(dlock_sql_acquire_path);
+PG_FUNCTION_INFO_V1(dlock_sql_convert);
 PG_FUNCTION_INFO_V1(dlock_sql_renew_owner);
 PG_FUNCTION_INFO_V1(dlock_sql_renew_token);
 PG_FUNCTION_INFO_V1(dlock_sql_release_owner);
 PG_FUNCTION_INFO_V1(dlock_sql_release_token);
 PG_FUNCTION_INFO_V1(dlock_sql_check);
+PG_FUNCTION_INFO_V1(dlock_sql_watch);
 PG_FUNCTION_INFO_V1(dlock_sql_renew_all);
 PG_FUNCTION_INFO_V1(dlock_sql_release_all);
 PG_FUNCTION_INFO_V1(dlock_sql_force_release);
@@ -132,77 +142,159 @@ get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 	return ttl;
 }
 
-/* A span that so far can only be zero. */
-static void
-require_no_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
+/*
+ * How long to wait, in microseconds; DLOCK_TIME_FOREVER for null, which means
+ * that there is no limit.
+ */
+static DLockTime
+get_wait(FunctionCallInfo fcinfo, int argno)
 {
-	const Interval *interval;
+	DLockTime	wait;
+
+	if (PG_ARGISNULL(argno))
+		return DLOCK_TIME_FOREVER;
+	wait = interval_to_time(PG_GETARG_INTERVAL_P(argno));
+	if (wait < 0)
+		dlock_error_interval("wait", "not be negative",
+							 "Pass '0' not to wait, and NULL to wait without a limit.");
+	return wait;
+}
+
+/* A span that a lease or its lock lasts for other reasons than its ttl. */
+static DLockTime
+get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
+{
+	DLockTime	span;
 
 	if (PG_ARGISNULL(argno))
 		dlock_error_null(parameter);
-	interval = PG_GETARG_INTERVAL_P(argno);
-	if (interval_to_time(interval) < 0)
+	span = interval_to_time(PG_GETARG_INTERVAL_P(argno));
+	if (span < 0)
 		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
-	if (interval_to_time(interval) > 0)
-		dlock_error_unsupported(parameter, "'0'");
+	if (span > (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC)
+		dlock_error_interval(parameter, "not be longer than \"dlock.max_ttl\"",
+							 "Pass a shorter one.");
+
+	/* It is kept in milliseconds. */
+	return (span + 999) / 1000 * 1000;
 }
 
+/* A word and what it stands for. */
+typedef struct DLockWord
+{
+	const char *word;
+	int			value;
+} DLockWord;
+
 /*
- * A word of a list, whose first is the only one supported so far.  "known" is
- * the list as it is written in a hint.
+ * The value of a word in a list, which ends with a null one.  "known" is the
+ * list as it is written in a hint.
  */
-static void
-require_word(FunctionCallInfo fcinfo, int argno, const char *parameter,
-			 const char *const *words, const char *known)
+static int
+get_word(FunctionCallInfo fcinfo, int argno, const char *parameter,
+		 const DLockWord *words, const char *known)
 {
 	text	   *value;
 	const char *data;
-	int			len;
+	size_t		len;
 
 	if (PG_ARGISNULL(argno))
 		dlock_error_null(parameter);
 	value = PG_GETARG_TEXT_PP(argno);
 	data = VARDATA_ANY(value);
-	len = (int) VARSIZE_ANY_EXHDR(value);
+	len = VARSIZE_ANY_EXHDR(value);
 
-	for (int i = 0; words[i] != NULL; i++)
+	for (; words->word != NULL; words++)
 	{
-		if ((int) strlen(words[i]) != len || memcmp(words[i], data, len) != 0)
-			continue;
-		if (i == 0)
-			return;
-		dlock_error_unsupported(parameter, psprintf("'%s'", words[0]));
+		if (strlen(words->word) == len && memcmp(words->word, data, len) == 0)
+			return words->value;
 	}
 	dlock_error_word(parameter, text_to_cstring(value), known);
 }
 
-static const char *const mode_words[] = {
-	"exclusive", "EX", "shared", "NL", "CR", "CW", "PR", "PW", NULL
-};
-static const char *const reentry_words[] = {"deny", "count", "return", NULL};
-static const char *const bind_words[] = {"none", "session", "transaction", NULL};
-
-/* The parameters of dlock_acquire() that are accepted in their defaults only. */
-static void
-require_defaults(FunctionCallInfo fcinfo)
+static DLockMode
+get_mode(FunctionCallInfo fcinfo, int argno)
 {
-	if (PG_ARGISNULL(3))
-		dlock_error_unsupported("wait", "'0'");
-	require_no_span(fcinfo, 3, "wait");
-	require_word(fcinfo, 4, "mode", mode_words,
-				 "\"exclusive\", \"shared\", \"NL\", \"CR\", \"CW\", \"PR\", \"PW\" and \"EX\"");
-	if (!PG_ARGISNULL(5))
-	{
-		if (PG_GETARG_INT32(5) <= 0)
-			dlock_error_permits(PG_GETARG_INT32(5));
-		dlock_error_unsupported("permits", "NULL");
-	}
-	require_word(fcinfo, 6, "reentry", reentry_words,
-				 "\"deny\", \"count\" and \"return\"");
-	require_word(fcinfo, 7, "bind", bind_words,
-				 "\"none\", \"session\" and \"transaction\"");
-	require_no_span(fcinfo, 8, "lock_delay");
-	require_no_span(fcinfo, 9, "min_hold");
+	static const DLockWord words[] = {
+		{"exclusive", DLOCK_MODE_EX},
+		{"shared", DLOCK_MODE_PR},
+		{"NL", DLOCK_MODE_NL},
+		{"CR", DLOCK_MODE_CR},
+		{"CW", DLOCK_MODE_CW},
+		{"PR", DLOCK_MODE_PR},
+		{"PW", DLOCK_MODE_PW},
+		{"EX", DLOCK_MODE_EX},
+		{NULL}
+	};
+
+	return (DLockMode) get_word(fcinfo, argno, "mode", words,
+								"\"exclusive\", \"shared\", \"NL\", \"CR\", \"CW\", \"PR\", \"PW\" and \"EX\"");
+}
+
+static DLockReentry
+get_reentry(FunctionCallInfo fcinfo, int argno)
+{
+	static const DLockWord words[] = {
+		{"deny", DLOCK_REENTRY_DENY},
+		{"count", DLOCK_REENTRY_COUNT},
+		{"return", DLOCK_REENTRY_RETURN},
+		{NULL}
+	};
+
+	return (DLockReentry) get_word(fcinfo, argno, "reentry", words,
+								   "\"deny\", \"count\" and \"return\"");
+}
+
+static DLockBind
+get_bind(FunctionCallInfo fcinfo, int argno)
+{
+	static const DLockWord words[] = {
+		{"none", DLOCK_BIND_NONE},
+		{"session", DLOCK_BIND_SESSION},
+		{"transaction", DLOCK_BIND_TRANSACTION},
+		{NULL}
+	};
+
+	return (DLockBind) get_word(fcinfo, argno, "bind", words,
+								"\"none\", \"session\" and \"transaction\"");
+}
+
+/* Permits, if any, in place of the mode. */
+static void
+get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
+{
+	request->permits = 0;
+	if (PG_ARGISNULL(argno))
+		return;
+	if (PG_GETARG_INT32(argno) <= 0)
+		dlock_error_permits(PG_GETARG_INT32(argno));
+	if (request->mode != DLOCK_MODE_EX)
+		dlock_error_permits_and_mode();
+	request->mode = DLOCK_MODE_PERMIT;
+	request->permits = PG_GETARG_INT32(argno);
+}
+
+/*
+ * The parameters that dlock_acquire() and dlock_acquire_path() end with, from
+ * "reentry" on, and the ttl, which depends on them.
+ */
+static void
+get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
+{
+	request->reentry = get_reentry(fcinfo, argno);
+	request->bind = get_bind(fcinfo, argno + 1);
+	request->delay = get_span(fcinfo, argno + 2, "lock_delay");
+	request->min_hold = get_span(fcinfo, argno + 3, "min_hold");
+	request->payload = get_payload(fcinfo, argno + 4);
+
+	/* What ends with its session may do without a deadline. */
+	if (request->bind != DLOCK_BIND_NONE && PG_ARGISNULL(2))
+		request->ttl = 0;
+	else
+		request->ttl = get_ttl(fcinfo, 2, true);
+	if (request->ttl > 0 && request->min_hold > (request->ttl + 999) / 1000 * 1000)
+		dlock_error_interval("min_hold", "not be longer than the ttl",
+							 "Ask for a longer ttl; the lease ends earlier if it is released.");
 }
 
 static DLockManagerTarget
@@ -241,22 +333,163 @@ open_for_target(DLockDatabase *db, DLockManagerTarget *target)
 Datum
 dlock_sql_acquire(PG_FUNCTION_ARGS)
 {
-	DLockDatabase db;
-	DLockManagerRequest request;
+	DLockBytes	name = get_name(fcinfo, 0);
+	DLockAcquireRequest request = {.count = 1, .names = &name, .role = GetUserId()};
+	DLockTime	wait;
 	DLockToken	token;
 
-	request.name = get_name(fcinfo, 0);
 	request.owner = get_owner(fcinfo, 1);
-	request.ttl = get_ttl(fcinfo, 2, true);
-	require_defaults(fcinfo);
-	request.payload = get_payload(fcinfo, 10);
-	request.role = GetUserId();
+	wait = get_wait(fcinfo, 3);
+	request.mode = get_mode(fcinfo, 4);
+	get_permits(fcinfo, 5, &request);
+	get_options(fcinfo, 6, &request);
 
 	dlock_session_check_writable("dlock_acquire");
-	dlock_session_open(&db);
-	token = dlock_manager_acquire(&db, &request);
-	dlock_session_close(&db);
+	token = dlock_waiting_acquire(&request, wait);
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
 
+static int
+compare_names(const void *a, const void *b)
+{
+	const DLockBytes *left = a;
+	const DLockBytes *right = b;
+	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
+
+	return (order != 0) ? order : left->len - right->len;
+}
+
+/* The names of an array: different, and not too many. */
+static DLockBytes *
+get_names(FunctionCallInfo fcinfo, int argno, int *count)
+{
+	ArrayType  *array;
+	Datum	   *values;
+	bool	   *nulls;
+	DLockBytes *names;
+	DLockBytes *sorted;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("array of lock names");
+	array = PG_GETARG_ARRAYTYPE_P(argno);
+	if (ARR_NDIM(array) > 1)
+		dlock_error_names("be a one-dimensional array",
+						  psprintf("The array given has %d dimensions.", ARR_NDIM(array)));
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
+	if (*count == 0)
+		dlock_error_names("be at least one", "The array given is empty.");
+	if (*count > DLOCK_NAMES_MAX)
+		dlock_error_names("not be too many",
+						  psprintf("The array given has %d; the limit is %d.",
+								   *count, DLOCK_NAMES_MAX));
+
+	names = palloc(*count * sizeof(DLockBytes));
+	for (int i = 0; i < *count; i++)
+	{
+		if (nulls[i])
+			dlock_error_null("lock name");
+		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), "lock name", DLOCK_NAME_MAX);
+	}
+
+	sorted = palloc(*count * sizeof(DLockBytes));
+	memcpy(sorted, names, *count * sizeof(DLockBytes));
+	qsort(sorted, *count, sizeof(DLockBytes), compare_names);
+	for (int i = 1; i < *count; i++)
+	{
+		if (dlock_name_equal(&sorted[i - 1], &sorted[i]))
+			dlock_error_names("be different",
+							  psprintf("The name \"%.*s\" is given more than once.",
+									   sorted[i].len, sorted[i].data));
+	}
+	return names;
+}
+
+/* dlock_acquire_all(names, owner, ttl, wait, mode) -> tokens or null */
+Datum
+dlock_sql_acquire_all(PG_FUNCTION_ARGS)
+{
+	DLockAcquireRequest request = {.role = GetUserId()};
+	DLockTime	wait;
+	DLockToken	first;
+	Datum	   *tokens;
+
+	request.names = get_names(fcinfo, 0, &request.count);
+	request.owner = get_owner(fcinfo, 1);
+	request.ttl = get_ttl(fcinfo, 2, true);
+	wait = get_wait(fcinfo, 3);
+	request.mode = get_mode(fcinfo, 4);
+
+	dlock_session_check_writable("dlock_acquire_all");
+	first = dlock_waiting_acquire(&request, wait);
+	if (first == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+
+	tokens = palloc(request.count * sizeof(Datum));
+	for (int i = 0; i < request.count; i++)
+		tokens[i] = Int64GetDatum(first + i);
+	PG_RETURN_ARRAYTYPE_P(construct_array(tokens, request.count, INT8OID, sizeof(int64),
+										  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* A path and its ancestors; their number in "count". */
+static DLockBytes *
+get_path(FunctionCallInfo fcinfo, int argno, int *count)
+{
+	DLockBytes *names = palloc((DLOCK_PATH_MAX_PARTS + 1) * sizeof(DLockBytes));
+	DLockBytes *path = &names[0];
+	int			parts = 1;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("path");
+	*path = dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "path", DLOCK_NAME_MAX);
+	for (int i = 0; i < path->len; i++)
+	{
+		if (path->data[i] != '/')
+			continue;
+		parts++;
+		if (i == 0 || i == path->len - 1 || path->data[i - 1] == '/')
+			dlock_error_path("not have empty parts", path);
+	}
+	if (parts > DLOCK_PATH_MAX_PARTS)
+		dlock_error_path(psprintf("not have more than %d parts", DLOCK_PATH_MAX_PARTS), path);
+	*count = 1 + dlock_name_ancestors(path, names + 1);
+	return names;
+}
+
+/* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
+Datum
+dlock_sql_acquire_path(PG_FUNCTION_ARGS)
+{
+	DLockAcquireRequest request = {.path = true, .role = GetUserId()};
+	DLockTime	wait;
+	DLockToken	token;
+
+	request.names = get_path(fcinfo, 0, &request.count);
+	request.owner = get_owner(fcinfo, 1);
+	wait = get_wait(fcinfo, 3);
+	request.mode = get_mode(fcinfo, 4);
+	get_options(fcinfo, 5, &request);
+
+	dlock_session_check_writable("dlock_acquire_path");
+	token = dlock_waiting_acquire(&request, wait);
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/* dlock_convert(name, token, mode, wait) -> token or null */
+Datum
+dlock_sql_convert(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = get_name(fcinfo, 0);
+	DLockToken	token = get_token(fcinfo, 1);
+	DLockMode	mode = get_mode(fcinfo, 2);
+	DLockTime	wait = get_wait(fcinfo, 3);
+
+	dlock_session_check_writable("dlock_convert");
+	token = dlock_waiting_convert(&name, token, mode, wait);
 	if (token == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token);
@@ -385,35 +618,97 @@ get_reason(FunctionCallInfo fcinfo, int argno)
 	return reason;
 }
 
+static void
+log_forced(const DLockBytes *name, const DLockManagerEnded *ended, const char *user,
+		   const char *reason)
+{
+	char	   *role = GetUserNameFromId(ended->role, true);
+
+	ereport(LOG,
+			(errmsg("lease on lock \"%.*s\" was released by force", name->len, name->data),
+			 errdetail("Owner \"%.*s\" of role \"%s\" held it with token %lld; role \"%s\" released it. Reason: %s",
+					   ended->owner_len, ended->owner, role != NULL ? role : "(dropped)",
+					   (long long) ended->token, user, reason)));
+}
+
 /* dlock_force_release(name, reason) -> how many */
 Datum
 dlock_sql_force_release(PG_FUNCTION_ARGS)
 {
-	DLockManagerTarget target = {.by = DLOCK_BY_NAME,.name = get_name(fcinfo, 0)};
+	DLockBytes	name = get_name(fcinfo, 0);
 	char	   *reason = get_reason(fcinfo, 1);
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
-	DLockManagerEnded ended;
-	bool		released;
+	DLockSpaceRef *refs;
+	int			count = 0;
+	int			released = 0;
 
 	dlock_session_check_writable("dlock_force_release");
-	open_for_target(&db, &target);
-	released = dlock_manager_release(&db, &target, DLOCK_RIGHT_FORCE, &ended);
-	dlock_session_close(&db);
-
-	if (released)
+	dlock_session_open(&db);
+	refs = dlock_manager_holders(&db, &name, &count);
+	for (int i = 0; i < count; i++)
 	{
-		char	   *role = GetUserNameFromId(ended.role, true);
+		DLockManagerTarget target = {
+			.by = DLOCK_BY_REF, .hash = refs[i].hash, .token = refs[i].token, .name = name
+		};
+		DLockManagerEnded ended;
 
-		ereport(LOG,
-				(errmsg("lease on lock \"%.*s\" was released by force",
-						target.name.len, target.name.data),
-				 errdetail("Owner \"%.*s\" of role \"%s\" held it with token %lld; role \"%s\" released it. Reason: %s",
-						   ended.owner_len, ended.owner,
-						   role != NULL ? role : "(dropped)",
-						   (long long) ended.token, user, reason)));
+		CHECK_FOR_INTERRUPTS();
+		if (dlock_manager_release(&db, &target, DLOCK_RIGHT_FORCE, &ended))
+		{
+			released++;
+			log_forced(&name, &ended, user, reason);
+		}
 	}
-	PG_RETURN_INT32(released ? 1 : 0);
+	dlock_session_close(&db);
+	PG_RETURN_INT32(released);
+}
+
+/* The bytes of a payload as the jsonb that they are of. */
+static Datum
+jsonb_of(const char *data, int len)
+{
+	struct varlena *value = palloc(VARHDRSZ + len);
+
+	SET_VARSIZE(value, VARHDRSZ + len);
+	memcpy(VARDATA(value), data, len);
+	return PointerGetDatum(value);
+}
+
+/* dlock_watch(name, seen, wait) -> the holder */
+Datum
+dlock_sql_watch(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = get_name(fcinfo, 0);
+	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : get_token(fcinfo, 1);
+	DLockTime	wait = get_wait(fcinfo, 2);
+	DLockWaitingHolder holder;
+	TupleDesc	desc;
+	Datum		values[6] = {0};
+	bool		nulls[6];
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (RecoveryInProgress())
+		dlock_error_standby("dlock_watch");
+
+	dlock_waiting_watch(&name, seen, wait, &holder);
+
+	memset(nulls, holder.token == DLOCK_TOKEN_NONE, sizeof(nulls));
+	if (holder.token != DLOCK_TOKEN_NONE)
+	{
+		values[0] = Int64GetDatum(holder.token);
+		values[1] = PointerGetDatum(cstring_to_text_with_len(holder.owner, holder.owner_len));
+		values[2] = CStringGetTextDatum(dlock_name_of_mode(holder.mode));
+		values[3] = TimestampTzGetDatum(holder.granted_at);
+		nulls[4] = holder.remaining == DLOCK_TIME_FOREVER;
+		if (!nulls[4])
+			values[4] = TimestampTzGetDatum(dlock_clock_wall() + holder.remaining);
+		nulls[5] = holder.payload_len == 0;
+		if (!nulls[5])
+			values[5] = jsonb_of(holder.payload, holder.payload_len);
+	}
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
 /* dlock_bump_epoch(reason) -> a number below all later tokens */

@@ -7,7 +7,8 @@
  *	  On a primary the leases are read from memory, on a standby from the pages
  *	  as far as they have been replayed.  In either case the wall-clock times
  *	  are made when the view is read: expires_at is the wall clock's now plus
- *	  what is left.
+ *	  what is left.  Leases that are bound to a session are not shown on a
+ *	  standby, since they end with the primary's sessions.
  *
  * IDENTIFICATION
  *	  src/dlock_sqlview.c
@@ -18,24 +19,39 @@
 
 #include "access/table.h"
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
 #include "dlock_clock.h"
 #include "dlock_error.h"
+#include "dlock_grant.h"
 #include "dlock_guc.h"
+#include "dlock_name.h"
+#include "dlock_queue.h"
 #include "dlock_rule.h"
 #include "dlock_session.h"
 #include "dlock_space.h"
 #include "dlock_store.h"
+#include "dlock_wait.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
+PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 
-#define LEASE_COLUMNS	10
+#define LEASE_COLUMNS	15
+#define WAITER_COLUMNS	11
+
+/* A lease as it is shown: what it is, and the session that it is bound to. */
+typedef struct DLockViewLease
+{
+	DLockLeaseValue value;
+	int			pid;			/* zero if it is bound to none */
+} DLockViewLease;
 
 /* Copies of the leases that were found, and what they are measured against. */
 typedef struct DLockViewState
@@ -46,7 +62,7 @@ typedef struct DLockViewState
 	uint64		boot;
 	int			count;
 	int			room;
-	DLockLeaseValue *leases;
+	DLockViewLease *leases;
 } DLockViewState;
 
 static DLockBytes
@@ -64,21 +80,22 @@ copy_bytes(DLockBytes bytes)
 
 /* Add a copy of a lease, whose deadline is set. */
 static void
-add_lease(DLockViewState *state, const DLockLeaseValue *lease)
+add_lease(DLockViewState *state, const DLockLeaseValue *lease, int pid)
 {
-	DLockLeaseValue *copy;
+	DLockViewLease *copy;
 
 	if (state->count == state->room)
 	{
 		state->room *= 2;
 		state->leases = repalloc_huge(state->leases,
-									  state->room * sizeof(DLockLeaseValue));
+									  state->room * sizeof(DLockViewLease));
 	}
 	copy = &state->leases[state->count++];
-	*copy = *lease;
-	copy->name = copy_bytes(lease->name);
-	copy->owner = copy_bytes(lease->owner);
-	copy->payload = copy_bytes(lease->payload);
+	copy->pid = pid;
+	copy->value = *lease;
+	copy->value.name = copy_bytes(lease->name);
+	copy->value.owner = copy_bytes(lease->owner);
+	copy->value.payload = copy_bytes(lease->payload);
 }
 
 /* A visitor of the space. */
@@ -88,18 +105,24 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	DLockViewState *state = arg;
 	DLockLeaseValue value = {0};
 
-	if (!dlock_rule_is_live(lease->deadline, state->now))
+	if (dlock_grant_blocks_until(lease) <= state->now)
 		return;
 	value.token = lease->token;
 	value.mode = (DLockMode) lease->mode;
+	value.bind = (DLockBind) lease->bind;
+	value.part = (DLockPart) lease->part;
 	value.role = lease->role;
+	value.holds = lease->holds;
+	value.permits = entry->permits;
 	value.granted_at = lease->granted_at;
 	value.term.ttl = lease->ttl;
 	value.term.deadline = lease->deadline;
+	value.delay = lease->delay;
 	value.name = dlock_space_entry_name(entry);
 	value.owner = dlock_space_lease_owner(lease);
-	value.payload = dlock_space_lease_payload(lease);
-	add_lease(state, &value);
+	if (value.part != DLOCK_PART_INTENT)
+		value.payload = dlock_space_lease_payload(lease);
+	add_lease(state, &value, (lease->process >= 0) ? dlock_wait_pid(lease->process) : 0);
 }
 
 /* A visitor of the store. */
@@ -109,13 +132,17 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 	DLockViewState *state = arg;
 	DLockLeaseValue lease = *found;
 	bool		same_boot = lease.boot != 0 && lease.boot == state->boot;
-	DLockTime	remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
-												 state->wall, state->max_skew);
+	DLockTime	remaining;
 
-	if (remaining > 0)
+	/* A session of the primary's; here it does not count. */
+	if (lease.bind != DLOCK_BIND_NONE)
+		return DLOCK_STORE_KEEP;
+	remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
+									 state->wall, state->max_skew);
+	if (remaining + lease.delay > 0)
 	{
 		lease.term.deadline = state->now + remaining;
-		add_lease(state, &lease);
+		add_lease(state, &lease, 0);
 	}
 	return DLOCK_STORE_KEEP;
 }
@@ -174,17 +201,52 @@ jsonb_of(DLockBytes bytes)
 }
 
 static const char *
-mode_word(DLockMode mode)
+bind_word(DLockBind bind)
 {
-	switch (mode)
-	{
-		case DLOCK_MODE_EXCLUSIVE:
-			return "exclusive";
-	}
-	elog(ERROR, "unrecognized lease mode: %d", (int) mode);
+	static const char *const words[] = {"none", "session", "transaction"};
+
+	return words[bind];
 }
 
-/* dlock_lease_list() -> the live leases of this database */
+/* A row of dlock_leases. */
+static void
+put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLease *shown)
+{
+	const DLockLeaseValue *lease = &shown->value;
+	bool		live = dlock_rule_is_live(lease->term.deadline, state->now);
+	DLockTime	until = live ? lease->term.deadline :
+		dlock_rule_blocks_until(lease->term.deadline, lease->delay);
+	DLockTime	remaining = until - state->now;
+	Datum		values[LEASE_COLUMNS];
+	bool		nulls[LEASE_COLUMNS] = {0};
+
+	values[0] = text_of(lease->name);
+	values[1] = text_of(lease->owner);
+	values[2] = Int64GetDatum(lease->token);
+	values[3] = CStringGetTextDatum(dlock_name_of_mode(lease->mode));
+	nulls[4] = lease->permits == 0;
+	values[4] = Int32GetDatum((int32) lease->permits);
+	values[5] = Int32GetDatum((int32) lease->holds);
+	values[6] = CStringGetTextDatum(live ? "held" : "closed");
+	values[7] = CStringGetTextDatum(bind_word(lease->bind));
+	nulls[8] = shown->pid == 0;
+	values[8] = Int32GetDatum(shown->pid);
+	values[9] = ObjectIdGetDatum(lease->role);
+	values[10] = TimestampTzGetDatum(lease->granted_at);
+	nulls[11] = nulls[12] = until == DLOCK_TIME_FOREVER;
+	if (!nulls[11])
+	{
+		values[11] = TimestampTzGetDatum(state->wall + remaining);
+		values[12] = interval_of(remaining);
+	}
+	nulls[13] = lease->term.ttl == 0;
+	values[13] = interval_of(lease->term.ttl);
+	nulls[14] = lease->payload.len == 0;
+	values[14] = nulls[14] ? (Datum) 0 : jsonb_of(lease->payload);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/* dlock_lease_list() -> the leases of this database */
 Datum
 dlock_sql_lease_list(PG_FUNCTION_ARGS)
 {
@@ -203,7 +265,7 @@ dlock_sql_lease_list(PG_FUNCTION_ARGS)
 	state.boot = dlock_clock_boot();
 	state.count = 0;
 	state.room = 64;
-	state.leases = palloc(state.room * sizeof(DLockLeaseValue));
+	state.leases = palloc(state.room * sizeof(DLockViewLease));
 
 	if (RecoveryInProgress())
 		collect_from_pages(&state);
@@ -213,26 +275,131 @@ dlock_sql_lease_list(PG_FUNCTION_ARGS)
 	old = MemoryContextSwitchTo(row_context);
 	for (int i = 0; i < state.count; i++)
 	{
-		const DLockLeaseValue *lease = &state.leases[i];
-		DLockTime	remaining = lease->term.deadline - state.now;
-		Datum		values[LEASE_COLUMNS];
-		bool		nulls[LEASE_COLUMNS] = {0};
-
-		values[0] = text_of(lease->name);
-		values[1] = text_of(lease->owner);
-		values[2] = Int64GetDatum(lease->token);
-		values[3] = CStringGetTextDatum(mode_word(lease->mode));
-		values[4] = ObjectIdGetDatum(lease->role);
-		values[5] = TimestampTzGetDatum(lease->granted_at);
-		values[6] = TimestampTzGetDatum(state.wall + remaining);
-		values[7] = interval_of(remaining);
-		values[8] = interval_of(lease->term.ttl);
-		nulls[9] = lease->payload.len == 0;
-		values[9] = nulls[9] ? (Datum) 0 : jsonb_of(lease->payload);
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		put_lease(result, &state, &state.leases[i]);
 		MemoryContextReset(row_context);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
+	return (Datum) 0;
+}
+
+/* ---- who waits ---- */
+
+/* A request that waits, copied. */
+typedef struct DLockViewWaiter
+{
+	DLockBytes	name;
+	DLockBytes	owner;
+	DLockMode	mode;
+	uint32		permits;
+	bool		converts;
+	int			position;
+	Oid			role;
+	DLockQueueOwners blocked_by;
+} DLockViewWaiter;
+
+/* Which place in its queue a request has; its partition is locked. */
+static int
+position_of(DLockSpaceLease *request)
+{
+	DLockSpaceLease *ahead = dlock_space_queue(dlock_space_request_entry(request));
+	int			position = 1;
+
+	for (; ahead != request; ahead = dlock_space_next(ahead))
+		position += (ahead->kind != DLOCK_SPACE_WATCH);
+	return position;
+}
+
+/* Copy what a process waits for; NIL if it waits for nothing. */
+static List *
+copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall)
+{
+	List	   *copies = NIL;
+	DLockWaitShared *wait = dlock_wait_of(process);
+	DLockTime	now = dlock_clock_now();
+	DLockSpaceSet set;
+
+	if (!dlock_wait_lock(process, database, LW_SHARED, &set))
+		return NIL;
+	*since = wait->since;
+	*since_wall = wait->since_wall;
+	for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
+		 request != NULL; request = dlock_space_request_next(request))
+	{
+		DLockSpaceEntry *entry = dlock_space_request_entry(request);
+		DLockViewWaiter *copy;
+
+		if (request->kind == DLOCK_SPACE_WATCH)
+			continue;
+		copy = palloc(sizeof(DLockViewWaiter));
+		copy->name = copy_bytes(dlock_space_entry_name(entry));
+		copy->owner = copy_bytes(dlock_space_lease_owner(request));
+		copy->mode = (DLockMode) request->mode;
+		copy->permits = entry->permits;
+		copy->converts = request->kind == DLOCK_SPACE_CONVERT;
+		copy->position = position_of(request);
+		copy->role = request->role;
+		dlock_queue_owners_in_way(request, now, &copy->blocked_by);
+		copies = lappend(copies, copy);
+	}
+	dlock_space_unlock_set(&set);
+	return copies;
+}
+
+static Datum
+owner_array(const DLockQueueOwners *owners)
+{
+	Datum	   *elements = palloc(owners->count * sizeof(Datum));
+
+	for (int i = 0; i < owners->count; i++)
+		elements[i] = text_of((DLockBytes) {owners->owners[i].data, owners->owners[i].len});
+	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false,
+										   TYPALIGN_INT));
+}
+
+/* dlock_waiter_list() -> who waits for locks of this database */
+Datum
+dlock_sql_waiter_list(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DLockDatabase db;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (RecoveryInProgress())
+		return (Datum) 0;
+
+	dlock_session_open(&db);
+	for (int process = 0; process < dlock_wait_processes(); process++)
+	{
+		DLockTime	since;
+		TimestampTz since_wall;
+		List	   *copies = copy_requests(process, db.shared->oid, &since, &since_wall);
+		ListCell   *cell;
+
+		CHECK_FOR_INTERRUPTS();
+		foreach(cell, copies)
+		{
+			DLockViewWaiter *waiter = lfirst(cell);
+			Datum		values[WAITER_COLUMNS];
+			bool		nulls[WAITER_COLUMNS] = {0};
+
+			values[0] = text_of(waiter->name);
+			values[1] = text_of(waiter->owner);
+			values[2] = CStringGetTextDatum(dlock_name_of_mode(waiter->mode));
+			nulls[3] = waiter->permits == 0;
+			values[3] = Int32GetDatum((int32) waiter->permits);
+			values[4] = CStringGetTextDatum(waiter->converts ? "convert" : "acquire");
+			values[5] = Int32GetDatum(waiter->position);
+			values[6] = TimestampTzGetDatum(since_wall);
+			values[7] = interval_of(dlock_clock_now() - since);
+			values[8] = Int32GetDatum(dlock_wait_pid(process));
+			values[9] = ObjectIdGetDatum(waiter->role);
+			values[10] = owner_array(&waiter->blocked_by);
+			tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+			pfree(waiter);
+		}
+		list_free(copies);
+	}
+	dlock_session_close(&db);
 	return (Datum) 0;
 }

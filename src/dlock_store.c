@@ -198,6 +198,9 @@ visit_slots(Page page, BlockNumber block, int slot_class,
 			lease.payload.len > DLOCK_PAYLOAD_MAX ||
 			dlock_page_class_for(len) > slot_class)
 			dlock_error_store_damaged(block, "A slot has lengths that it cannot have.");
+		if ((int) lease.mode >= DLOCK_MODES || (int) lease.bind > DLOCK_BIND_TRANSACTION ||
+			(int) lease.part > DLOCK_PART_PATH)
+			dlock_error_store_damaged(block, "A slot has a mode that it cannot have.");
 
 		if (visitor(&lease, dlock_slot_make(block, place), arg) == DLOCK_STORE_KEEP)
 			taken |= UINT64CONST(1) << place;
@@ -428,9 +431,9 @@ dlock_store_erase(Buffer buffer, DLockSlot slot)
 	return lsn;
 }
 
-/* Overwrite the ttl and the bound of the lease in a slot, likewise. */
+/* Overwrite what changes while a lease lives, likewise. */
 XLogRecPtr
-dlock_store_set_term(Buffer buffer, DLockSlot slot, const DLockTerm *term, uint64 boot)
+dlock_store_set_state(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
 {
 	DLockPageChange change;
 	XLogRecPtr	lsn;
@@ -438,8 +441,7 @@ dlock_store_set_term(Buffer buffer, DLockSlot slot, const DLockTerm *term, uint6
 	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	START_CRIT_SECTION();
-	change = dlock_page_set_term(BufferGetPage(buffer), dlock_slot_place(slot),
-								 term, boot);
+	change = dlock_page_set_state(BufferGetPage(buffer), dlock_slot_place(slot), lease);
 	lsn = log_change(buffer, &change);
 	END_CRIT_SECTION();
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);

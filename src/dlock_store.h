@@ -54,7 +54,7 @@ extern void dlock_store_unpin(Buffer buffer);
 extern XLogRecPtr dlock_store_write(Buffer buffer, DLockSlot slot,
 									const DLockLeaseValue *lease);
 extern XLogRecPtr dlock_store_erase(Buffer buffer, DLockSlot slot);
-extern XLogRecPtr dlock_store_set_term(Buffer buffer, DLockSlot slot,
-									   const DLockTerm *term, uint64 boot);
+extern XLogRecPtr dlock_store_set_state(Buffer buffer, DLockSlot slot,
+										const DLockLeaseValue *lease);
 
 #endif							/* DLOCK_STORE_H */

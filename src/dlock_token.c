@@ -31,18 +31,21 @@ dlock_token_init(DLockTokenShared *tokens)
 }
 
 /*
- * Take the next token; false if none is reserved, in which case the caller
- * gives up all its locks, reserves more, and comes again.
+ * Take the next "count" tokens, which follow each other, and return the first.
+ *
+ * False if so many are not reserved, in which case the caller gives up all its
+ * locks, reserves more, and comes again.  "count" is at most DLOCK_TOKEN_BLOCK.
  */
 bool
-dlock_token_take(DLockTokenShared *tokens, DLockToken *token)
+dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first)
 {
 	bool		taken = false;
 
 	SpinLockAcquire(&tokens->mutex);
-	if (tokens->next <= tokens->last)
+	if (tokens->next <= tokens->last - count + 1)
 	{
-		*token = tokens->next++;
+		*first = tokens->next;
+		tokens->next += count;
 		taken = true;
 	}
 	SpinLockRelease(&tokens->mutex);

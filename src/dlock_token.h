@@ -27,7 +27,7 @@ typedef struct DLockTokenShared
 } DLockTokenShared;
 
 extern void dlock_token_init(DLockTokenShared *tokens);
-extern bool dlock_token_take(DLockTokenShared *tokens, DLockToken *token);
+extern bool dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first);
 extern DLockToken dlock_token_last(DLockTokenShared *tokens);
 extern void dlock_token_void(DLockTokenShared *tokens);
 extern void dlock_token_add(DLockTokenShared *tokens, DLockToken first, DLockToken last);

@@ -25,6 +25,10 @@
 #define DLOCK_OWNER_MAX		255
 #define DLOCK_PAYLOAD_MAX	1024
 
+/* Parts of a path, and names that one request may ask for. */
+#define DLOCK_PATH_MAX_PARTS	32
+#define DLOCK_NAMES_MAX			1000
+
 /* A fencing token.  Positive as a bigint; zero is never a token. */
 typedef int64 DLockToken;
 
@@ -43,12 +47,46 @@ typedef struct DLockBytes
 } DLockBytes;
 
 /*
- * How a lease holds its lock.  The numbers are written to disk.
+ * How a lease holds its lock: the six modes of VMS's distributed lock manager,
+ * weakest first, or one permit of a semaphore.  The numbers are written to
+ * disk, and index the tables of dlock_rule.c.
  */
 typedef enum DLockMode
 {
-	DLOCK_MODE_EXCLUSIVE = 5
+	DLOCK_MODE_NL = 0,			/* null: interest only */
+	DLOCK_MODE_CR = 1,			/* concurrent read; intent to read below */
+	DLOCK_MODE_CW = 2,			/* concurrent write; intent to write below */
+	DLOCK_MODE_PR = 3,			/* protected read: shared */
+	DLOCK_MODE_PW = 4,			/* protected write */
+	DLOCK_MODE_EX = 5,			/* exclusive */
+	DLOCK_MODE_PERMIT = 6
 } DLockMode;
+
+#define DLOCK_MODES				(DLOCK_MODE_PERMIT + 1)
+
+/* What is to happen when the owner already holds the lock. */
+typedef enum DLockReentry
+{
+	DLOCK_REENTRY_DENY,			/* it is held, by whomever */
+	DLOCK_REENTRY_COUNT,		/* one more hold of the same lease */
+	DLOCK_REENTRY_RETURN		/* the same lease again */
+} DLockReentry;
+
+/* What a lease ends with, besides its deadline.  Written to disk. */
+typedef enum DLockBind
+{
+	DLOCK_BIND_NONE = 0,
+	DLOCK_BIND_SESSION = 1,
+	DLOCK_BIND_TRANSACTION = 2
+} DLockBind;
+
+/* What part a lease plays in its request.  Written to disk. */
+typedef enum DLockPart
+{
+	DLOCK_PART_WHOLE = 0,		/* it is all of it */
+	DLOCK_PART_PATH = 1,		/* the lock that a path names ... */
+	DLOCK_PART_INTENT = 2		/* ... and one of that one's ancestors */
+} DLockPart;
 
 /*
  * The home of a lease in the store: a block number and a place on that page,
@@ -62,6 +100,9 @@ typedef uint32 DLockSlot;
  * What a lease promises about its end.  "deadline" is the promise itself;
  * "bound_mono" and "bound_wall" say, on either clock, up to when the record
  * on disk vouches for it.  The bound is never before the deadline.
+ *
+ * A ttl of zero means that there is no deadline: of a lease that is bound to a
+ * session or transaction.
  */
 typedef struct DLockTerm
 {
@@ -71,18 +112,29 @@ typedef struct DLockTerm
 	TimestampTz bound_wall;
 } DLockTerm;
 
-/* A lease as a value, as it stands on disk and as it is handed around. */
+/*
+ * A lease as a value, as it stands on disk and as it is handed around.
+ *
+ * "delay" is for how long the lock stays closed after the deadline.  On disk
+ * it and min_hold are kept in milliseconds.
+ */
 typedef struct DLockLeaseValue
 {
 	DLockToken	token;
 	DLockMode	mode;
+	DLockBind	bind;
+	DLockPart	part;
 	Oid			role;
+	uint32		holds;			/* releases that it takes to end it */
+	uint32		permits;		/* of the semaphore; zero if it is none */
 	TimestampTz granted_at;
 	uint64		boot;			/* the boot that bound_mono belongs to */
 	DLockTerm	term;			/* the deadline is not kept on disk */
+	DLockTime	delay;
+	DLockTime	min_hold;
 	DLockBytes	name;
 	DLockBytes	owner;
-	DLockBytes	payload;		/* the bytes of a jsonb without its header */
+	DLockBytes	payload;		/* bytes of a jsonb without its header; of an intent, its path */
 } DLockLeaseValue;
 
 #endif							/* DLOCK_TYPES_H */

@@ -37,8 +37,8 @@
 #include "dlock_database.h"
 #include "dlock_error.h"
 #include "dlock_launcher.h"
+#include "dlock_memory.h"
 #include "dlock_session.h"
-#include "dlock_space.h"
 #include "dlock_utility.h"
 
 static ProcessUtility_hook_type next_utility_hook = NULL;
@@ -161,7 +161,7 @@ hold_reaper(Oid database, bool dropping)
 	DLockUtilityHold *hold;
 
 	/* Now, so that nothing throws between the entry in our list and the hold. */
-	(void) dlock_space_area();
+	(void) dlock_memory_area();
 
 	hold = palloc(sizeof(DLockUtilityHold));
 	hold->database = database;
@@ -201,7 +201,7 @@ static void
 note_sequence_set(void)
 {
 	/* Now, since it may throw, and a commit must not. */
-	(void) dlock_space_area();
+	(void) dlock_memory_area();
 	sequence_set = true;
 }
 
@@ -256,7 +256,7 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 	if (access == OAT_DROP && classId == ExtensionRelationId &&
 		is_our_extension(objectId))
 	{
-		(void) dlock_space_area();
+		(void) dlock_memory_area();
 		extension_changed = true;
 	}
 	if (access == OAT_FUNCTION_EXECUTE && classId == ProcedureRelationId &&

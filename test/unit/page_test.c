@@ -92,7 +92,13 @@ random_lease(int slot_class)
 	int			left = room[slot_class];
 
 	lease.token = ((DLockToken) next_random(1 << 24) << 38) + next_random(1 << 24) + 1;
-	lease.mode = DLOCK_MODE_EXCLUSIVE;
+	lease.mode = (DLockMode) next_random(DLOCK_MODES);
+	lease.bind = (DLockBind) next_random(DLOCK_BIND_TRANSACTION + 1);
+	lease.part = (DLockPart) next_random(DLOCK_PART_PATH + 1);
+	lease.holds = next_random(1 << 24) * 255 + 1;
+	lease.permits = next_random(1 << 24) * 127;
+	lease.delay = next_random(1 << 24) * INT64CONST(255000);
+	lease.min_hold = next_random(1 << 24) * INT64CONST(255000);
 	lease.role = next_random(1 << 24) * 255;
 	lease.granted_at = (int64) next_random(1 << 24) * next_random(1 << 24);
 	lease.boot = (uint64) next_random(1 << 24) << 40 | next_random(1 << 24);
@@ -120,6 +126,8 @@ static bool
 same_lease(const DLockLeaseValue *a, const DLockLeaseValue *b)
 {
 	return a->token == b->token && a->mode == b->mode && a->role == b->role &&
+		a->bind == b->bind && a->part == b->part && a->holds == b->holds &&
+		a->permits == b->permits && a->delay == b->delay && a->min_hold == b->min_hold &&
 		a->granted_at == b->granted_at && a->boot == b->boot &&
 		a->term.ttl == b->term.ttl && a->term.bound_mono == b->term.bound_mono &&
 		a->term.bound_wall == b->term.bound_wall &&
@@ -193,22 +201,24 @@ test_changes(void)
 
 					slot->lease.term = other.term;
 					slot->lease.boot = other.boot;
-					dlock_page_set_term(page, place, &other.term, other.boot);
+					slot->lease.delay = other.delay;
+					slot->lease.holds = other.holds;
+					dlock_page_set_state(page, place, &other);
 				}
 				check_page(model, slot_class, incarnation);
 			}
 		}
 	}
-	end_test("writes, erasures and new terms, in any order, on pages of all classes");
+	end_test("writes, erasures and new states, in any order, on pages of all classes");
 }
 
 static void
 test_layout(void)
 {
-	static const int sizes[DLOCK_PAGE_CLASSES] = {128, 640, 2016};
+	static const int sizes[DLOCK_PAGE_CLASSES] = {144, 640, 2016};
 
 	current_ok = true;
-	CHECK(dlock_page_slot_count(0) == 63);
+	CHECK(dlock_page_slot_count(0) == 56);
 	CHECK(dlock_page_slot_count(1) == 12);
 	CHECK(dlock_page_slot_count(2) == 4);
 	for (int len = 2; len <= DLOCK_NAME_MAX + DLOCK_OWNER_MAX + DLOCK_PAYLOAD_MAX; len++)
@@ -216,9 +226,9 @@ test_layout(void)
 		int			slot_class = dlock_page_class_for(len);
 
 		CHECK(slot_class >= 0 && slot_class < DLOCK_PAGE_CLASSES);
-		CHECK(60 + len <= sizes[slot_class]);
+		CHECK(76 + len <= sizes[slot_class]);
 		if (slot_class > 0)
-			CHECK(60 + len > sizes[slot_class - 1]);
+			CHECK(76 + len > sizes[slot_class - 1]);
 	}
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
@@ -241,6 +251,28 @@ test_layout(void)
 	}
 	CHECK(dlock_slot_block(dlock_slot_make(DLOCK_SLOT_MAX_BLOCK, 62)) == DLOCK_SLOT_MAX_BLOCK);
 	end_test("a slot is its block and place");
+}
+
+static void
+test_spans(void)
+{
+	DLockLeaseValue lease = random_lease(0);
+	DLockLeaseValue read;
+
+	current_ok = true;
+	dlock_page_init_slots(page, 7, 0);
+	for (DLockTime span = 0; span < 5000; span++)
+	{
+		lease.delay = lease.min_hold = span;
+		dlock_page_write(page, 3, &lease);
+		CHECK(dlock_page_read(page, 3, &read));
+		CHECK(read.delay >= span && read.delay < span + 1000 && read.delay % 1000 == 0);
+		CHECK(read.min_hold == read.delay);
+	}
+	lease.delay = PG_INT64_MAX / 2;
+	dlock_page_write(page, 3, &lease);
+	CHECK(dlock_page_read(page, 3, &read) && read.delay == (DLockTime) PG_UINT32_MAX * 1000);
+	end_test("a delay is kept in milliseconds, rounded up, and does not overflow");
 }
 
 static void
@@ -309,9 +341,10 @@ main(void)
 {
 	for (int i = 0; i < (int) sizeof(bytes); i++)
 		bytes[i] = (char) (i * 7 + i / 256);
-	printf("1..5\n");
+	printf("1..6\n");
 	test_layout();
 	test_changes();
+	test_spans();
 	test_longest();
 	test_kinds();
 	return failures > 0;

@@ -1,0 +1,494 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_acquire.c
+ *	  Acquire locks: one, or several of which all or none are had.
+ *
+ * NOTES
+ *	  The decision and the change are made under the partition locks of all
+ *	  the names, so it makes no difference in which order they are given, and
+ *	  two requests cannot each have half of what the other needs.
+ *
+ *	  A request that has to wait goes into the queues of all its locks at
+ *	  once, and is granted when it is at the turn in all of them.  It holds
+ *	  nothing meanwhile.
+ *
+ *	  A lease that is bound to a session or a transaction need not outlive the
+ *	  server, so it has no place on disk: unless the lock is to stay closed
+ *	  when the session is lost, which a crash must not cut short.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_acquire.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "dlock_acquire.h"
+#include "dlock_clock.h"
+#include "dlock_error.h"
+#include "dlock_grant.h"
+#include "dlock_memory.h"
+#include "dlock_name.h"
+#include "dlock_page.h"
+#include "dlock_rule.h"
+#include "dlock_slot.h"
+#include "dlock_wait.h"
+
+#define NO_CLASS	(-1)
+
+/* One of the locks that are asked for. */
+typedef struct DLockAcquireItem
+{
+	DLockBytes	name;
+	DLockBytes	payload;
+	uint32		hash;
+	DLockMode	mode;
+	DLockPart	part;
+	int			slot_class;		/* of its home on disk; NO_CLASS if it has none */
+	DLockSlot	slot;
+	DLockSpaceEntry *entry;		/* NULL if the lock has none */
+} DLockAcquireItem;
+
+/* An attempt to acquire. */
+typedef struct DLockAcquire
+{
+	const DLockAcquireRequest *request;
+	DLockGrantWork work;
+	DLockSpaceSet set;
+	DLockAcquireItem *items;
+	DLockAcquireItem single;
+	int			longest_name;
+	int			longest_data;
+	int			slots_of_class[DLOCK_PAGE_CLASSES];
+
+	/* What was found that is an error. */
+	DLockSpaceLease *own;
+	uint32		permits;		/* of the lock, instead of those asked for */
+	const DLockBytes *culprit;
+} DLockAcquire;
+
+typedef enum DLockAcquireStep
+{
+	STEP_GRANTED,
+	STEP_REFUSED,
+	STEP_QUEUED,
+	STEP_SELF,
+	STEP_MISSING,				/* fetch what is missing and come again */
+	STEP_NO_ROOM,				/* reserve slots and memory and come again */
+	STEP_OTHER_PERMITS,
+	STEP_WEAKER,				/* the owner's lease does not cover it */
+	STEP_TOO_MANY_HOLDS
+} DLockAcquireStep;
+
+static void
+plan_item(DLockAcquire *acquire, int i)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	DLockAcquireItem *item = &acquire->items[i];
+	Oid			database = acquire->work.db->shared->oid;
+	int			data_len;
+
+	item->name = request->names[i];
+	item->payload = request->payload;
+	item->hash = dlock_name_hash(database, &item->name);
+	item->mode = request->mode;
+	item->part = DLOCK_PART_WHOLE;
+	item->slot_class = NO_CLASS;
+	item->slot = DLOCK_SLOT_NONE;
+	if (request->path && i > 0)
+	{
+		item->mode = dlock_rule_intent(request->mode);
+		item->part = DLOCK_PART_INTENT;
+		item->payload = request->names[0];
+	}
+	else if (request->path && request->count > 1)
+		item->part = DLOCK_PART_PATH;
+
+	data_len = request->owner.len + item->payload.len;
+	if (item->part != DLOCK_PART_INTENT &&
+		(request->bind == DLOCK_BIND_NONE || request->delay > 0))
+	{
+		item->slot_class = dlock_page_class_for(item->name.len + data_len);
+		acquire->slots_of_class[item->slot_class]++;
+	}
+	acquire->longest_name = Max(acquire->longest_name, item->name.len);
+	acquire->longest_data = Max(acquire->longest_data, data_len);
+	dlock_space_set_add(&acquire->set, item->hash);
+}
+
+static void
+plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *request)
+{
+	acquire->request = request;
+	acquire->items = &acquire->single;
+	acquire->longest_name = acquire->longest_data = 0;
+	memset(&acquire->set, 0, sizeof(acquire->set));
+	memset(acquire->slots_of_class, 0, sizeof(acquire->slots_of_class));
+	dlock_grant_begin(&acquire->work, db);
+	if (request->count > 1)
+	{
+		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
+		dlock_grant_need_pins(&acquire->work, request->count + DLOCK_GRANT_PINS);
+	}
+	for (int i = 0; i < request->count; i++)
+		plan_item(acquire, i);
+}
+
+/* Reserve the slots and the memory for all leases, without locks. */
+static void
+reserve(DLockAcquire *acquire)
+{
+	DLockDatabase *db = acquire->work.db;
+
+	if (!dlock_space_prepare(acquire->longest_name, acquire->longest_data,
+							 acquire->request->count))
+		dlock_error_space_full();
+	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
+	{
+		if (acquire->slots_of_class[slot_class] > 0)
+			dlock_slot_reserve(&db->shared->slots, db->area, db->rel, slot_class,
+							   acquire->slots_of_class[slot_class]);
+	}
+}
+
+/* Give every item its slot, of those reserved; false if they are too few. */
+static bool
+assign_slots(DLockAcquire *acquire)
+{
+	DLockSlotShared *slots = &acquire->work.db->shared->slots;
+	int			used[DLOCK_PAGE_CLASSES] = {0};
+
+	if (!dlock_space_is_prepared(acquire->longest_name, acquire->longest_data,
+								 acquire->request->count))
+		return false;
+	for (int i = 0; i < acquire->request->count; i++)
+	{
+		DLockAcquireItem *item = &acquire->items[i];
+
+		if (item->slot_class == NO_CLASS)
+			continue;
+		item->slot = dlock_slot_reserved(slots, item->slot_class, used[item->slot_class]++);
+		if (item->slot == DLOCK_SLOT_NONE)
+			return false;
+	}
+	return true;
+}
+
+/* The slots are in use now. */
+static void
+use_slots(DLockAcquire *acquire)
+{
+	for (int i = 0; i < acquire->request->count; i++)
+	{
+		if (acquire->items[i].slot_class != NO_CLASS)
+			dlock_slot_use(acquire->items[i].slot_class);
+	}
+}
+
+static DLockLeaseValue
+value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	DLockLeaseValue value;
+
+	value.token = DLOCK_TOKEN_NONE;
+	value.mode = item->mode;
+	value.bind = request->bind;
+	value.part = item->part;
+	value.role = request->role;
+	value.holds = 1;
+	value.permits = request->permits;
+	value.granted_at = 0;
+	value.boot = dlock_clock_boot();
+	value.term = (DLockTerm) {.ttl = request->ttl};
+	value.delay = request->delay;
+	value.min_hold = request->min_hold;
+	value.name = item->name;
+	value.owner = request->owner;
+	value.payload = item->payload;
+	return value;
+}
+
+/* Is the lock used with another number of permits than is asked for? */
+static bool
+has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
+{
+	if (entry->permits == permits)
+		return false;
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		if (request->kind != DLOCK_SPACE_WATCH)
+			return true;
+	}
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		if (dlock_grant_blocks_until(lease) > now)
+			return true;
+	}
+	return false;
+}
+
+/* Look at all locks, and decide. */
+static DLockAcquireStep
+decide(DLockAcquire *acquire)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	DLockRuleCase asked = {
+		.mode = request->mode, .reentry = request->reentry, .may_wait = request->may_wait
+	};
+	DLockTime	now = acquire->work.now;
+	DLockTime	until;
+
+	acquire->own = NULL;
+	for (int i = 0; i < request->count; i++)
+	{
+		DLockAcquireItem *item = &acquire->items[i];
+		DLockSpaceLease *own = NULL;
+
+		item->entry = dlock_space_find(acquire->work.db->shared->oid, item->hash, &item->name);
+		if (item->entry == NULL)
+			continue;
+		if (has_other_permits(item->entry, request->permits, now))
+		{
+			acquire->culprit = &item->name;
+			acquire->permits = item->entry->permits;
+			return STEP_OTHER_PERMITS;
+		}
+		if (item->part != DLOCK_PART_INTENT)
+			own = dlock_grant_find_owner(item->entry, &request->owner, now);
+		if (own != NULL)
+		{
+			asked.held_by_owner = true;
+			asked.held = (DLockMode) own->mode;
+			acquire->own = own;
+			acquire->culprit = &item->name;
+			/* A path is not covered by the lock of its name alone. */
+			if (own->part != item->part && request->reentry != DLOCK_REENTRY_DENY)
+				return STEP_WEAKER;
+		}
+		else
+			asked.blocked |= dlock_grant_is_blocked(item->entry, item->mode, request->permits,
+													NULL, NULL, now, &until);
+	}
+
+	switch (dlock_rule_decide(&asked))
+	{
+		case DLOCK_RULE_GRANT:
+		case DLOCK_RULE_REENTER:
+			return STEP_GRANTED;
+		case DLOCK_RULE_REFUSE:
+			return STEP_REFUSED;
+		case DLOCK_RULE_QUEUE:
+			return STEP_QUEUED;
+		case DLOCK_RULE_SELF:
+			return STEP_SELF;
+		case DLOCK_RULE_WEAKER:
+			return STEP_WEAKER;
+	}
+	pg_unreachable();
+}
+
+/* Enter again the lease that the owner has. */
+static DLockAcquireStep
+reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	DLockSpaceLease *own = acquire->own;
+	DLockTerm	term = {own->ttl, own->deadline, own->bound_mono, 0};
+	TimestampTz wall = dlock_clock_wall();
+	DLockRuleRenewal renewal = dlock_rule_reenter(&term, request->ttl, acquire->work.now, wall);
+	bool		counts = request->reentry == DLOCK_REENTRY_COUNT;
+	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count;
+
+	if (counts && own->holds == PG_UINT32_MAX)
+		return STEP_TOO_MANY_HOLDS;
+	if (own->slot != DLOCK_SLOT_NONE && (renewal.must_log || counts))
+	{
+		if (!dlock_grant_pin(&acquire->work, own->slot))
+			return STEP_MISSING;
+		if (!renewal.must_log)
+			renewal.term.bound_wall = wall + (renewal.term.bound_mono - acquire->work.now);
+		own->holds += counts;
+		dlock_grant_log_state(&acquire->work, own, &renewal.term);
+	}
+	else
+		own->holds += counts;
+
+	count = dlock_grant_parts(acquire->items[0].entry, own, parts);
+	for (int i = 0; i < count; i++)
+	{
+		parts[i].lease->ttl = renewal.term.ttl;
+		parts[i].lease->deadline = renewal.term.deadline;
+		parts[i].lease->bound_mono = renewal.term.bound_mono;
+	}
+	*granted = (DLockAcquireGranted) {own->token, own->lsn};
+	return STEP_GRANTED;
+}
+
+/* Make the leases that are asked for, which nothing stands in the way of. */
+static DLockAcquireStep
+grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	DLockGrantWork *work = &acquire->work;
+	DLockDatabaseShared *shared = work->db->shared;
+	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_wait_me() : -1;
+	DLockToken	token;
+
+	if (!assign_slots(acquire))
+		return STEP_NO_ROOM;
+	for (int i = 0; i < request->count; i++)
+	{
+		if (acquire->items[i].entry != NULL && !dlock_grant_tidy(work, acquire->items[i].entry))
+			return STEP_MISSING;
+	}
+	dlock_grant_make_room(work, request->count);
+	for (int i = 0; i < request->count; i++)
+	{
+		if (acquire->items[i].slot != DLOCK_SLOT_NONE &&
+			!dlock_grant_pin(work, acquire->items[i].slot))
+			return STEP_MISSING;
+	}
+	if (!dlock_grant_tokens(work, request->path ? 1 : request->count, &token))
+		return STEP_MISSING;
+
+	*granted = (DLockAcquireGranted) {token, InvalidXLogRecPtr};
+	for (int i = 0; i < request->count; i++)
+	{
+		DLockAcquireItem *item = &acquire->items[i];
+		DLockLeaseValue value = value_of(acquire, item);
+		DLockSpaceLease *lease;
+
+		value.token = token;
+		value.granted_at = dlock_clock_wall();
+		value.term = dlock_rule_grant(request->ttl, work->now, value.granted_at);
+		if (item->slot != DLOCK_SLOT_NONE)
+			granted->lsn = dlock_grant_write(work, item->slot, &value);
+		lease = dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
+								 granted->lsn);
+		if (request->min_hold > 0)
+			lease->min_until = work->now + request->min_hold;
+		dlock_database_note_deadline(shared, dlock_grant_blocks_until(lease));
+		if (!request->path)
+			token++;
+	}
+	use_slots(acquire);
+
+	/* There may be somebody who watches, or who must look at the lock earlier. */
+	for (int i = 0; i < request->count; i++)
+	{
+		DLockAcquireItem *item = &acquire->items[i];
+
+		if (item->entry == NULL)
+			continue;
+		item->entry = dlock_space_find(shared->oid, item->hash, &item->name);
+		dlock_grant_hand_off(work, item->entry);
+	}
+	return STEP_GRANTED;
+}
+
+/* Put the request into the queues. */
+static DLockAcquireStep
+enqueue(DLockAcquire *acquire)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	Oid			database = acquire->work.db->shared->oid;
+	dsa_pointer first = InvalidDsaPointer;
+
+	if (!assign_slots(acquire))
+		return STEP_NO_ROOM;
+
+	/* The last one first: they are told of in the order of the names. */
+	for (int i = request->count - 1; i >= 0; i--)
+	{
+		DLockAcquireItem *item = &acquire->items[i];
+		DLockLeaseValue value = value_of(acquire, item);
+		DLockSpaceLease *lease;
+
+		lease = dlock_space_enqueue(database, item->hash, &value, item->slot,
+									dlock_wait_me(), DLOCK_SPACE_ASKED, &first);
+		lease->reentry = request->reentry;
+	}
+	use_slots(acquire);
+	dlock_wait_enter(DLOCK_SPACE_ASKED, database, &acquire->set, request->count, first,
+					 acquire->work.now, dlock_clock_wall());
+	return STEP_QUEUED;
+}
+
+/* Everything that is done under the partition locks. */
+static DLockAcquireStep
+attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
+{
+	DLockAcquireStep step;
+
+	dlock_space_lock_set(&acquire->set, LW_EXCLUSIVE);
+	acquire->work.now = dlock_clock_now();
+	step = decide(acquire);
+	if (step == STEP_GRANTED)
+		step = (acquire->own != NULL) ? reenter(acquire, granted) : grant(acquire, granted);
+	else if (step == STEP_QUEUED)
+		step = enqueue(acquire);
+	dlock_space_unlock_set(&acquire->set);
+	return step;
+}
+
+/*
+ * Acquire one lock or several, or go into their queues.
+ *
+ * GRANTED: "granted" has the token; the leases run from this moment.  It is
+ * left to the caller to flush.  REFUSED: somebody is in the way, and the
+ * request may not wait.  QUEUED: it waits now, and nothing is held.  SELF: its
+ * own owner is in the way.
+ *
+ * No partition lock may be held.  Throws 53400 if memory is full, 22023 if the
+ * lock is in use with another number of permits, 55000 if the owner's own
+ * lease does not cover what is asked for, and what the server throws when a
+ * relation cannot be extended; nothing has changed then.
+ */
+DLockAcquireAnswer
+dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
+					  DLockAcquireGranted *granted)
+{
+	DLockAcquire acquire;
+	DLockAcquireStep step;
+
+	plan(&acquire, db, request);
+	while ((step = attempt(&acquire, granted)) == STEP_MISSING || step == STEP_NO_ROOM)
+	{
+		if (step == STEP_NO_ROOM)
+			reserve(&acquire);
+		else
+			dlock_grant_fetch(&acquire.work);
+	}
+	dlock_grant_finish(&acquire.work);
+	if (request->count > 1)
+	{
+		dlock_slot_trim();
+		dlock_memory_trim();
+	}
+
+	switch (step)
+	{
+		case STEP_GRANTED:
+			return DLOCK_ANSWER_GRANTED;
+		case STEP_REFUSED:
+			return DLOCK_ANSWER_REFUSED;
+		case STEP_QUEUED:
+			return DLOCK_ANSWER_QUEUED;
+		case STEP_SELF:
+			return DLOCK_ANSWER_SELF;
+		case STEP_OTHER_PERMITS:
+			dlock_error_other_permits(acquire.culprit, acquire.permits, request->permits);
+		case STEP_WEAKER:
+			dlock_error_weaker(acquire.culprit, &request->owner);
+		case STEP_TOO_MANY_HOLDS:
+			dlock_error_too_many_holds(acquire.culprit);
+		default:
+			pg_unreachable();
+	}
+}

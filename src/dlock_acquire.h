@@ -1,0 +1,63 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_acquire.h
+ *	  Acquire locks: one, or several of which all or none are had.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_acquire.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_ACQUIRE_H
+#define DLOCK_ACQUIRE_H
+
+#include "access/xlogdefs.h"
+
+#include "dlock_database.h"
+#include "dlock_types.h"
+
+/*
+ * What a caller asks for: one lock, or several of which he gets all or none.
+ *
+ * With "path", the first name is the path and the others are its ancestors,
+ * on which he gets intents.  There is a token for each lock, in ascending
+ * order, but only one for a whole path.
+ */
+typedef struct DLockAcquireRequest
+{
+	int			count;
+	const DLockBytes *names;
+	bool		path;
+	DLockBytes	owner;
+	DLockBytes	payload;
+	DLockTime	ttl;			/* zero: none */
+	DLockMode	mode;
+	uint32		permits;		/* zero unless the mode is DLOCK_MODE_PERMIT */
+	DLockReentry reentry;
+	DLockBind	bind;
+	DLockTime	delay;
+	DLockTime	min_hold;
+	Oid			role;
+	bool		may_wait;
+} DLockAcquireRequest;
+
+typedef enum DLockAcquireAnswer
+{
+	DLOCK_ANSWER_GRANTED,
+	DLOCK_ANSWER_REFUSED,
+	DLOCK_ANSWER_QUEUED,		/* this process is in the queue now */
+	DLOCK_ANSWER_SELF			/* it would wait for its own owner */
+} DLockAcquireAnswer;
+
+/* The first token, and what to flush before it is told. */
+typedef struct DLockAcquireGranted
+{
+	DLockToken	token;
+	XLogRecPtr	lsn;
+} DLockAcquireGranted;
+
+extern DLockAcquireAnswer dlock_acquire_locks(DLockDatabase *db,
+											  const DLockAcquireRequest *request,
+											  DLockAcquireGranted *granted);
+
+#endif							/* DLOCK_ACQUIRE_H */

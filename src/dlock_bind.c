@@ -1,0 +1,185 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_bind.c
+ *	  Leases that end with this session or its transaction.
+ *
+ * NOTES
+ *	  This backend remembers which leases are bound to it, and ends them from
+ *	  the server's callbacks: at commit, when what the transaction has written
+ *	  can be seen by others; at abort, also of a subtransaction; and at exit,
+ *	  after the transaction has been rolled back.  A callback must not fail and
+ *	  cannot open the store, so all of that happens in memory.
+ *
+ *	  A lease that has ended otherwise is still remembered, until then.  That
+ *	  does no harm: it is looked for by its token.
+ *
+ *	  When the server kills all processes after a crash no callback runs, but
+ *	  then its shared memory goes, too, and bound leases with it.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_bind.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+
+#include "dlock_bind.h"
+#include "dlock_error.h"
+#include "dlock_manager.h"
+#include "dlock_session.h"
+
+typedef struct DLockBound
+{
+	uint32		hash;
+	DLockToken	token;
+	DLockBind	bind;
+	SubTransactionId subid;		/* in which it was acquired */
+} DLockBound;
+
+static DLockBound *bound = NULL;
+static int	count = 0;
+static int	room = 0;
+
+/* Which leases to end, and whether their locks stay closed for a while. */
+typedef struct DLockBindEnd
+{
+	DLockBind	bind;
+	SubTransactionId subid;		/* InvalidSubTransactionId: of any */
+	bool		unclean;
+} DLockBindEnd;
+
+/* End leases, and forget them. */
+static void
+end_leases(const DLockBindEnd *end)
+{
+	int			kept = 0;
+	DLockDatabase db;
+
+	if (count == 0)
+		return;
+	dlock_session_shared(&db);
+	for (int i = 0; i < count; i++)
+	{
+		if (bound[i].bind == end->bind &&
+			(end->subid == InvalidSubTransactionId || end->subid == bound[i].subid))
+			dlock_manager_stop(&db, bound[i].hash, bound[i].token, end->unclean);
+		else
+			bound[kept++] = bound[i];
+	}
+	count = kept;
+}
+
+static void
+end_transaction(void)
+{
+	end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, InvalidSubTransactionId, false});
+}
+
+/* A prepared transaction outlives its session; a lease cannot follow it. */
+static void
+check_prepare(void)
+{
+	DLockDatabase db;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockManagerTarget target = {
+			.by = DLOCK_BY_REF, .hash = bound[i].hash, .token = bound[i].token
+		};
+
+		dlock_session_shared(&db);
+		if (bound[i].bind == DLOCK_BIND_TRANSACTION && dlock_manager_check(&db, &target))
+			dlock_error_prepare();
+	}
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_PREPARE:
+			check_prepare();
+			break;
+
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			end_transaction();
+			break;
+
+		default:
+			break;
+	}
+}
+
+static void
+subxact_callback(SubXactEvent event, SubTransactionId subid,
+				 SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, subid, false});
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		for (int i = 0; i < count; i++)
+		{
+			if (bound[i].subid == subid)
+				bound[i].subid = parent;
+		}
+	}
+}
+
+/* The session ends: in order only if the client said so. */
+static void
+end_session(int code, Datum arg)
+{
+	end_transaction();
+	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId,
+			pgStatSessionEndCause != DISCONNECT_NORMAL});
+}
+
+/*
+ * Have room for another lease, so that it can be added without fail.  The
+ * database must have been opened once before.
+ */
+void
+dlock_bind_prepare(void)
+{
+	if (bound == NULL)
+	{
+		bound = MemoryContextAlloc(TopMemoryContext, 8 * sizeof(DLockBound));
+		room = 8;
+		RegisterXactCallback(xact_callback, NULL);
+		RegisterSubXactCallback(subxact_callback, NULL);
+		on_shmem_exit(end_session, (Datum) 0);
+	}
+	if (count == room)
+	{
+		bound = repalloc(bound, 2 * room * sizeof(DLockBound));
+		room *= 2;
+	}
+}
+
+/* A lease that was just granted is bound to this session or its transaction. */
+void
+dlock_bind_add(uint32 hash, DLockToken token, DLockBind bind)
+{
+	Assert(count < room);
+	bound[count++] = (DLockBound) {hash, token, bind, GetCurrentSubTransactionId()};
+}
+
+/* A lease that may be bound has another token now. */
+void
+dlock_bind_convert(uint32 hash, DLockToken from, DLockToken to)
+{
+	for (int i = 0; i < count; i++)
+	{
+		if (bound[i].hash == hash && bound[i].token == from)
+			bound[i].token = to;
+	}
+}

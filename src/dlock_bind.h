@@ -1,0 +1,20 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_bind.h
+ *	  Leases that end with this session or its transaction.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_bind.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_BIND_H
+#define DLOCK_BIND_H
+
+#include "dlock_types.h"
+
+extern void dlock_bind_prepare(void);
+extern void dlock_bind_add(uint32 hash, DLockToken token, DLockBind bind);
+extern void dlock_bind_convert(uint32 hash, DLockToken from, DLockToken to);
+
+#endif							/* DLOCK_BIND_H */

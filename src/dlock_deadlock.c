@@ -1,0 +1,245 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_deadlock.c
+ *	  Owners that wait for each other in a circle.
+ *
+ * NOTES
+ *	  A process that waits waits for the owners of the leases in its way, and
+ *	  for the processes in front of it in the queue.  An owner who waits, in
+ *	  whichever of its processes, does not go on to release what it holds.  If
+ *	  following these edges from a process leads back to it, nobody in the
+ *	  circle will ever go on: at least not before a lease runs out.
+ *
+ *	  Each process looks for itself, after it has waited for deadlock_timeout
+ *	  and again each time that has passed: an edge can also appear without
+ *	  anybody beginning to wait, when a conversion or another session of an
+ *	  owner gets a lock.  It looks while it has all partitions locked
+ *	  exclusively, as the server's own detector does with its lock table.  So
+ *	  what it sees is one instant, and as it leaves the queue before it gives
+ *	  the locks up, no second process of the circle finds it, too.
+ *
+ *	  A request for several locks holds nothing while it waits.  If a circle
+ *	  is closed only by its place in a queue, it is nobody's mistake and there
+ *	  is a way out: the request goes to the end of all its queues.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_deadlock.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+
+#include "dlock_clock.h"
+#include "dlock_deadlock.h"
+#include "dlock_grant.h"
+#include "dlock_name.h"
+#include "dlock_queue.h"
+#include "dlock_rule.h"
+#include "dlock_wait.h"
+
+/* A process waits, with one of its requests, for somebody. */
+typedef struct DLockDeadlockEdge
+{
+	DLockSpaceLease *request;
+	DLockSpaceLease *blocker;
+} DLockDeadlockEdge;
+
+typedef struct DLockDeadlockSearch
+{
+	Oid			database;
+	DLockTime	now;
+	int			me;
+	DLockBytes	my_owner;
+	bool	   *visited;		/* by process */
+	DLockDeadlockEdge *path;	/* from me to where the search is */
+	int			length;
+	bool		found;
+} DLockDeadlockSearch;
+
+/* A step of the search, as the visitor of blockers gets it. */
+typedef struct DLockDeadlockStep
+{
+	DLockDeadlockSearch *search;
+	DLockSpaceLease *request;
+} DLockDeadlockStep;
+
+static void follow(DLockSpaceLease *blocker, void *arg);
+
+/* What a process waits for with a lock; NULL if it waits for none. */
+static DLockSpaceLease *
+first_request(DLockDeadlockSearch *search, int process)
+{
+	DLockWaitShared *wait = dlock_wait_of(process);
+
+	if (wait->state != DLOCK_WAIT_WAITING || wait->database != search->database ||
+		wait->kind == DLOCK_SPACE_WATCH)
+		return NULL;
+	return dlock_space_request_first(wait->first);
+}
+
+static void
+search_from(DLockDeadlockSearch *search, int process)
+{
+	DLockSpaceLease *request = first_request(search, process);
+
+	search->visited[process] = true;
+	for (; request != NULL && !search->found; request = dlock_space_request_next(request))
+	{
+		DLockDeadlockStep step = {search, request};
+
+		dlock_queue_blockers(request, search->now, follow, &step);
+	}
+}
+
+/* Go on from all processes of an owner that wait. */
+static void
+search_from_owner(DLockDeadlockSearch *search, DLockBytes owner)
+{
+	if (dlock_name_equal(&owner, &search->my_owner))
+		search->found = true;
+	for (int process = 0; process < dlock_wait_processes() && !search->found; process++)
+	{
+		DLockSpaceLease *request = first_request(search, process);
+		DLockBytes	waiter;
+
+		if (request == NULL || search->visited[process])
+			continue;
+		waiter = dlock_space_lease_owner(request);
+		if (dlock_name_equal(&waiter, &owner))
+			search_from(search, process);
+	}
+}
+
+/* Somebody is in the way: go on from there. */
+static void
+follow(DLockSpaceLease *blocker, void *arg)
+{
+	DLockDeadlockStep *step = arg;
+	DLockDeadlockSearch *search = step->search;
+
+	if (search->found)
+		return;
+	search->path[search->length++] = (DLockDeadlockEdge) {step->request, blocker};
+	if (blocker->kind == DLOCK_SPACE_HELD)
+	{
+		/* What is only closed opens by itself. */
+		if (dlock_rule_is_live(blocker->deadline, search->now))
+			search_from_owner(search, dlock_space_lease_owner(blocker));
+	}
+	else if (blocker->process == search->me)
+		search->found = true;
+	else if (!search->visited[blocker->process])
+		search_from(search, blocker->process);
+	if (!search->found)
+		search->length--;
+}
+
+/* Look for a circle through this process. */
+static bool
+find_circle(DLockDeadlockSearch *search)
+{
+	memset(search->visited, 0, dlock_wait_processes() * sizeof(bool));
+	search->length = 0;
+	search->found = false;
+	search_from(search, search->me);
+	return search->found;
+}
+
+/*
+ * If a request for several locks is in the circle only by its place in a
+ * queue, let it lose that; false if there is none.
+ */
+static bool
+requeue_unit(DLockDeadlockSearch *search, DLockGrantWork *work)
+{
+	for (int i = 0; i < search->length; i++)
+	{
+		DLockSpaceLease *blocker = search->path[i].blocker;
+		DLockWaitShared *wait;
+
+		if (blocker->kind != DLOCK_SPACE_ASKED)
+			continue;
+		wait = dlock_wait_of(blocker->process);
+		if (wait->count == 1)
+			continue;
+		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
+			 request != NULL; request = dlock_space_request_next(request))
+			dlock_space_requeue(dlock_space_request_entry(request), request);
+		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
+			 request != NULL; request = dlock_space_request_next(request))
+			dlock_grant_hand_off(work, dlock_space_request_entry(request));
+		return true;
+	}
+	return false;
+}
+
+/* The circle in words, a line for each edge. */
+static char *
+describe_circle(DLockDeadlockSearch *search)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (int i = 0; i < search->length; i++)
+	{
+		DLockSpaceLease *request = search->path[i].request;
+		DLockBytes	name = dlock_space_entry_name(dlock_space_request_entry(request));
+		DLockBytes	waiter = dlock_space_lease_owner(request);
+		DLockBytes	blocker = dlock_space_lease_owner(search->path[i].blocker);
+
+		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
+						 (i > 0) ? "\n" : "", waiter.len, waiter.data,
+						 dlock_name_of_mode((DLockMode) request->mode),
+						 name.len, name.data, blocker.len, blocker.data);
+	}
+	return text.data;
+}
+
+/*
+ * Look for a deadlock that this process is part of.  If there is one, it
+ * leaves the queue, and the result describes the circle; else NULL.
+ *
+ * No partition lock may be held; "db" needs no more than its shared parts.
+ */
+char *
+dlock_deadlock_check(DLockDatabase *db)
+{
+	DLockDeadlockSearch search;
+	DLockGrantWork work;
+	DLockSpaceSet everything;
+	DLockSpaceLease *mine;
+	char	   *circle = NULL;
+
+	search.database = db->shared->oid;
+	search.me = dlock_wait_me();
+	search.visited = palloc(dlock_wait_processes() * sizeof(bool));
+	search.path = palloc((dlock_wait_processes() + 1) * sizeof(DLockDeadlockEdge));
+	dlock_space_set_fill(&everything);
+
+	dlock_grant_begin(&work, db);
+	dlock_space_lock_set(&everything, LW_EXCLUSIVE);
+	work.now = search.now = dlock_clock_now();
+	mine = first_request(&search, search.me);
+	if (mine != NULL)
+	{
+		int			attempts = dlock_wait_processes();
+
+		search.my_owner = dlock_space_lease_owner(mine);
+		while (circle == NULL && dlock_wait_of(search.me)->state == DLOCK_WAIT_WAITING &&
+			   find_circle(&search))
+		{
+			if (attempts-- > 0 && requeue_unit(&search, &work))
+				continue;
+			circle = describe_circle(&search);
+			dlock_queue_remove_mine(&work);
+		}
+	}
+	dlock_space_unlock_set(&everything);
+	dlock_grant_finish(&work);
+	pfree(search.visited);
+	pfree(search.path);
+	return circle;
+}

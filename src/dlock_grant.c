@@ -1,0 +1,806 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_grant.c
+ *	  What changes who holds a lock: grants, ends, and hand-offs.
+ *
+ * NOTES
+ *	  These are the steps that the operations of dlock_manager.c are made of.
+ *	  A step runs under the partition locks of all that it touches.  It either
+ *	  makes its change as a whole, first the page and its WAL record, then
+ *	  memory; or it finds that something is missing, a page that is not pinned
+ *	  or a token that is not reserved, changes nothing, and says so.  Whoever
+ *	  called it then gives up his locks, has the missing thing fetched
+ *	  (dlock_grant_fetch), and starts over, since the world may have changed
+ *	  meanwhile.  So nothing waits for a heavyweight lock or for a page to be
+ *	  read, and nothing can throw, while a change is half made.  (What a change
+ *	  can wait for is the content lock of a page that is just being written
+ *	  out, and room in the WAL buffers, as any change of any page can.)
+ *
+ *	  A lock is handed off by whoever ends a lease on it: under the same
+ *	  partition lock he makes the leases of those in the queue who can have
+ *	  them now, in the order of the queue, and sets their latches.  The request
+ *	  in the queue carries all that the lease needs, so this takes no more
+ *	  than a record.  There is no moment at which the lock is free and a
+ *	  newcomer could have it.
+ *
+ *	  Who may have it: whoever conflicts with no lease on the lock and with
+ *	  nobody in front of him in the queue.  Being compatible with all those in
+ *	  front, he delays none of them.
+ *
+ *	  Three kinds of requests are not simply granted.  One for several locks
+ *	  needs all their partitions, so it is noted and looked at afterwards
+ *	  (dlock_grant_finish).  A conversion changes a lease that its holder is
+ *	  using, so it is left to that process, which is only woken.  And where
+ *	  pages cannot be changed, as at the end of a transaction, requests that
+ *	  need one are left to their processes, too.
+ *
+ *	  A lease keeps others out until its deadline, or longer if the lock is to
+ *	  stay closed for a while after it.  A lease that is over in both respects
+ *	  is dead.  Dead leases stay where they are until somebody wants the lock,
+ *	  or the reaper comes; whoever grants a lease erases the dead ones of the
+ *	  lock first.  So at any point of the WAL the leases of a lock that are
+ *	  live on disk are compatible, whichever records a crash cuts off.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_grant.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+
+#include "dlock_clock.h"
+#include "dlock_grant.h"
+#include "dlock_name.h"
+#include "dlock_rule.h"
+#include "dlock_slot.h"
+#include "dlock_store.h"
+#include "dlock_token.h"
+#include "dlock_wait.h"
+
+/* ---- the work as a whole ---- */
+
+void
+dlock_grant_begin(DLockGrantWork *work, DLockDatabase *db)
+{
+	work->db = db;
+	work->lsn = InvalidXLogRecPtr;
+	work->npins = work->oldest_pin = 0;
+	work->pin_room = DLOCK_GRANT_PINS;
+	work->pins = work->few_pins;
+	work->missing_slot = DLOCK_SLOT_NONE;
+	work->missing_tokens = 0;
+	work->nagain = work->nunits = 0;
+}
+
+/* Give up all pins.  No partition lock needs to be held. */
+void
+dlock_grant_end(DLockGrantWork *work)
+{
+	while (work->npins > 0)
+		dlock_store_unpin(work->pins[--work->npins].buffer);
+	work->oldest_pin = 0;
+}
+
+/* Have room for so many pins at a time.  May throw. */
+void
+dlock_grant_need_pins(DLockGrantWork *work, int count)
+{
+	if (count <= work->pin_room)
+		return;
+	dlock_grant_end(work);
+	work->pins = palloc(count * sizeof(DLockGrantPin));
+	work->pin_room = count;
+}
+
+/*
+ * See to it that none of the next "count" pins makes way for another.  There
+ * must be room for so many.
+ */
+void
+dlock_grant_make_room(DLockGrantWork *work, int count)
+{
+	if (work->npins + count > work->pin_room)
+		dlock_grant_end(work);
+}
+
+static void
+add_pin(DLockGrantWork *work, DLockSlot slot, Buffer buffer)
+{
+	DLockGrantPin *pin;
+
+	if (work->npins < work->pin_room)
+		pin = &work->pins[work->npins++];
+	else
+	{
+		pin = &work->pins[work->oldest_pin];
+		work->oldest_pin = (work->oldest_pin + 1) % work->pin_room;
+		dlock_store_unpin(pin->buffer);
+	}
+	pin->block = dlock_slot_block(slot);
+	pin->buffer = buffer;
+}
+
+static Buffer
+find_pin(DLockGrantWork *work, DLockSlot slot)
+{
+	for (int i = 0; i < work->npins; i++)
+	{
+		if (work->pins[i].block == dlock_slot_block(slot))
+			return work->pins[i].buffer;
+	}
+	return InvalidBuffer;
+}
+
+/*
+ * Fetch what the last step lacked, waiting for it if need be.  No partition
+ * lock may be held.
+ */
+void
+dlock_grant_fetch(DLockGrantWork *work)
+{
+	DLockDatabase *db = work->db;
+	DLockSlot	slot = work->missing_slot;
+
+	if (slot != DLOCK_SLOT_NONE)
+	{
+		Buffer		buffer = dlock_store_pin(db->rel, slot);
+
+		*dlock_slot_hint(&db->shared->slots, db->area, slot) = buffer;
+		add_pin(work, slot, buffer);
+	}
+	if (work->missing_tokens > 0)
+		(void) dlock_database_reserve_tokens(db, false);
+	work->missing_slot = DLOCK_SLOT_NONE;
+	work->missing_tokens = 0;
+}
+
+/* ---- steps ---- */
+
+/* Have the page of a slot pinned. */
+bool
+dlock_grant_pin(DLockGrantWork *work, DLockSlot slot)
+{
+	DLockDatabase *db = work->db;
+	Buffer		buffer;
+
+	if (BufferIsValid(find_pin(work, slot)))
+		return true;
+	if (db->rel == NULL)
+		return false;
+	buffer = dlock_store_pin_cached(db->rel, slot,
+									*dlock_slot_hint(&db->shared->slots, db->area, slot));
+	if (!BufferIsValid(buffer))
+	{
+		work->missing_slot = slot;
+		return false;
+	}
+	add_pin(work, slot, buffer);
+	return true;
+}
+
+/* Take so many tokens, which follow each other. */
+bool
+dlock_grant_tokens(DLockGrantWork *work, int count, DLockToken *first)
+{
+	if (dlock_token_take(&work->db->shared->tokens, count, first))
+		return true;
+	if (work->db->rel != NULL)
+		work->missing_tokens = count;
+	return false;
+}
+
+/* Until when a lease keeps others out. */
+DLockTime
+dlock_grant_blocks_until(const DLockSpaceLease *lease)
+{
+	return dlock_rule_blocks_until(lease->deadline, lease->delay);
+}
+
+/* Take a lease away, from disk and from memory.  Its page is pinned. */
+static void
+erase_lease(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	DLockDatabase *db = work->db;
+	DLockSlot	slot = lease->slot;
+
+	if (slot != DLOCK_SLOT_NONE)
+		work->lsn = dlock_store_erase(find_pin(work, slot), slot);
+	dlock_space_remove(entry, lease);
+	if (slot != DLOCK_SLOT_NONE)
+		dlock_slot_free(&db->shared->slots, db->area, slot);
+}
+
+/*
+ * Erase the dead leases of a lock.  If nobody is left, its entry is gone, too.
+ */
+bool
+dlock_grant_tidy(DLockGrantWork *work, DLockSpaceEntry *entry)
+{
+	DLockSpaceLease *lease = dlock_space_holders(entry);
+
+	while (lease != NULL)
+	{
+		DLockSpaceLease *next = dlock_space_next(lease);
+
+		if (dlock_grant_blocks_until(lease) <= work->now)
+		{
+			if (lease->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, lease->slot))
+				return false;
+			erase_lease(work, entry, lease);
+		}
+		lease = next;
+	}
+	return true;
+}
+
+/* Write a lease into its slot, whose page is pinned. */
+XLogRecPtr
+dlock_grant_write(DLockGrantWork *work, DLockSlot slot, const DLockLeaseValue *lease)
+{
+	work->lsn = dlock_store_write(find_pin(work, slot), slot, lease);
+	return work->lsn;
+}
+
+/* The lease as a value, as recovery shall find it; but for its term. */
+static DLockLeaseValue
+value_of(DLockGrantWork *work, DLockSpaceEntry *entry, const DLockSpaceLease *lease)
+{
+	DLockLeaseValue value;
+
+	value.token = lease->token;
+	value.mode = (DLockMode) lease->mode;
+	value.bind = (DLockBind) lease->bind;
+	value.part = (DLockPart) lease->part;
+	value.role = lease->role;
+	value.holds = lease->holds;
+	value.permits = entry->permits;
+	value.granted_at = lease->granted_at;
+	value.boot = dlock_clock_boot();
+	value.delay = lease->delay;
+	value.name = dlock_space_entry_name(entry);
+	value.owner = dlock_space_lease_owner(lease);
+	value.payload = dlock_space_lease_payload(lease);
+	return value;
+}
+
+/* Write a lease that is held into its slot, whose page is pinned, once more. */
+void
+dlock_grant_rewrite(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	DLockLeaseValue value = value_of(work, entry, lease);
+	TimestampTz wall = dlock_clock_wall();
+
+	value.term.ttl = lease->ttl;
+	value.term.bound_mono = lease->bound_mono;
+	value.term.bound_wall = wall + (lease->bound_mono - work->now);
+	value.min_hold = 0;
+	if (lease->min_until > work->now)
+		value.min_hold = lease->min_until - work->now + Max(0, wall - lease->granted_at);
+	lease->lsn = dlock_grant_write(work, lease->slot, &value);
+}
+
+/*
+ * Log what has changed about a lease, whose page is pinned.  The term is what
+ * recovery shall go by.
+ */
+void
+dlock_grant_log_state(DLockGrantWork *work, DLockSpaceLease *lease, const DLockTerm *term)
+{
+	DLockLeaseValue value;
+
+	value.term = *term;
+	value.boot = dlock_clock_boot();
+	value.delay = lease->delay;
+	value.holds = lease->holds;
+	lease->lsn = work->lsn = dlock_store_set_state(find_pin(work, lease->slot), lease->slot, &value);
+}
+
+/* ---- who is in the way ---- */
+
+/* Those who hold a lock, taken together. */
+typedef struct DLockGrantCrowd
+{
+	uint32		modes;			/* a set */
+	uint32		permits;		/* how many */
+	DLockTime	until;			/* when the first of them ends */
+} DLockGrantCrowd;
+
+static DLockGrantCrowd
+survey(DLockSpaceEntry *entry, const DLockSpaceLease *own, DLockTime now)
+{
+	DLockGrantCrowd crowd = {0, 0, DLOCK_TIME_FOREVER};
+
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		DLockTime	until = dlock_grant_blocks_until(lease);
+
+		if (lease == own || until <= now)
+			continue;
+		crowd.modes |= DLOCK_RULE_BIT(lease->mode);
+		crowd.permits += (lease->mode == DLOCK_MODE_PERMIT);
+		crowd.until = Min(crowd.until, until);
+	}
+	return crowd;
+}
+
+/* Is there anybody in the way: in the crowd, or in front, in these modes? */
+static bool
+is_in_way(const DLockGrantCrowd *crowd, uint32 ahead, DLockMode mode, uint32 permits)
+{
+	if (dlock_rule_conflicts(mode) & (crowd->modes | ahead))
+		return true;
+	return mode == DLOCK_MODE_PERMIT &&
+		(crowd->permits >= permits || (ahead & DLOCK_RULE_BIT(mode)) != 0);
+}
+
+/*
+ * Would a lease in this mode conflict with those who hold the lock, apart from
+ * "own", or with those in the queue that are in front of "before" (NULL: all of
+ * them)?  "until" is when the first of the holders ends.
+ */
+bool
+dlock_grant_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
+					   const DLockSpaceLease *own, const DLockSpaceLease *before,
+					   DLockTime now, DLockTime *until)
+{
+	DLockGrantCrowd crowd = survey(entry, own, now);
+	uint32		ahead = 0;
+
+	for (DLockSpaceLease *request = dlock_space_queue(entry);
+		 request != NULL && request != before; request = dlock_space_next(request))
+	{
+		if (request->kind != DLOCK_SPACE_WATCH)
+			ahead |= DLOCK_RULE_BIT(request->mode);
+	}
+	*until = crowd.until;
+	return is_in_way(&crowd, ahead, mode, permits);
+}
+
+/*
+ * The live lease of an owner on a lock; NULL if it has none.
+ * Intents do not count: an owner may have many.
+ */
+DLockSpaceLease *
+dlock_grant_find_owner(DLockSpaceEntry *entry, const DLockBytes *owner, DLockTime now)
+{
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		DLockBytes	holder = dlock_space_lease_owner(lease);
+
+		if (lease->part != DLOCK_PART_INTENT && dlock_rule_is_live(lease->deadline, now) &&
+			dlock_name_equal(&holder, owner))
+			return lease;
+	}
+	return NULL;
+}
+
+/* ---- paths ---- */
+
+/* Add the partitions of a path and its ancestors to a set. */
+void
+dlock_grant_path_set(Oid database, const DLockBytes *path, DLockSpaceSet *set)
+{
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_name_ancestors(path, ancestors);
+
+	dlock_space_set_add(set, dlock_name_hash(database, path));
+	for (int i = 0; i < count; i++)
+		dlock_space_set_add(set, dlock_name_hash(database, &ancestors[i]));
+}
+
+/*
+ * All parts of a lease: itself, and if it is one on a path, the intents on the
+ * ancestors.  Returns how many; there are at most DLOCK_PATH_MAX_PARTS.  The
+ * partitions of the whole path must be locked.
+ */
+int
+dlock_grant_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockGrantPart *parts)
+{
+	DLockBytes	name = dlock_space_entry_name(entry);
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = 1;
+	int			nancestors = 0;
+
+	parts[0] = (DLockGrantPart) {entry, lease};
+	if (lease->part == DLOCK_PART_PATH)
+		nancestors = dlock_name_ancestors(&name, ancestors);
+	for (int i = 0; i < nancestors; i++)
+	{
+		uint32		hash = dlock_name_hash(lease->database, &ancestors[i]);
+		DLockSpaceEntry *above = dlock_space_find(lease->database, hash, &ancestors[i]);
+		DLockSpaceLease *intent = (above != NULL) ? dlock_space_holders(above) : NULL;
+
+		while (intent != NULL && intent->token != lease->token)
+			intent = dlock_space_next(intent);
+		if (intent != NULL)
+			parts[count++] = (DLockGrantPart) {above, intent};
+	}
+	return count;
+}
+
+/* ---- hand-off ---- */
+
+/* Make the lease that is asked for; its page is pinned. */
+static void
+make_lease(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request,
+		   DLockToken token)
+{
+	DLockTime	min_hold = request->min_until;
+	DLockTerm	term;
+
+	request->granted_at = dlock_clock_wall();
+	term = dlock_rule_grant(request->ttl, work->now, request->granted_at);
+	request->token = token;
+	request->deadline = term.deadline;
+	request->bound_mono = term.bound_mono;
+	request->min_until = (min_hold > 0) ? work->now + min_hold : 0;
+	if (request->bind == DLOCK_BIND_NONE)
+		request->process = -1;
+
+	if (request->slot != DLOCK_SLOT_NONE)
+	{
+		DLockLeaseValue value = value_of(work, entry, request);
+
+		value.term = term;
+		value.min_hold = min_hold;
+		request->lsn = dlock_grant_write(work, request->slot, &value);
+	}
+	dlock_space_promote(entry, request);
+	dlock_database_note_deadline(work->db->shared, dlock_grant_blocks_until(request));
+}
+
+/* Tell a process that it has what it waits for. */
+static void
+tell_granted(int process, DLockToken token, XLogRecPtr lsn)
+{
+	DLockWaitShared *wait = dlock_wait_of(process);
+
+	wait->token = token;
+	wait->lsn = lsn;
+	pg_write_barrier();
+	wait->state = DLOCK_WAIT_GRANTED;
+	dlock_wait_wake(process);
+}
+
+/* Grant a request that can be granted. */
+static bool
+grant_request(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request)
+{
+	int			process = request->process;
+	DLockToken	token;
+
+	if (request->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, request->slot))
+		return false;
+	if (!dlock_grant_tokens(work, 1, &token))
+		return false;
+	make_lease(work, entry, request, token);
+	tell_granted(process, token, request->lsn);
+	return true;
+}
+
+/* Look at a request for several locks when the partitions are unlocked. */
+static void
+note_unit(DLockGrantWork *work, int process)
+{
+	uint32		serial = dlock_wait_of(process)->serial;
+
+	for (int i = 0; i < work->nunits; i++)
+	{
+		if (work->units[i].process == process)
+			return;
+	}
+	if (work->nunits == DLOCK_GRANT_UNITS || work->db->rel == NULL)
+	{
+		dlock_wait_wake(process);
+		return;
+	}
+	work->units[work->nunits].process = process;
+	work->units[work->nunits].serial = serial;
+	work->nunits++;
+}
+
+/* Look at the queue of a lock again when the partitions are unlocked. */
+static void
+note_again(DLockGrantWork *work, uint32 hash)
+{
+	for (int i = 0; i < work->nagain; i++)
+	{
+		if (work->again[i] == hash)
+			return;
+	}
+	Assert(work->nagain < (int) lengthof(work->again));
+	work->again[work->nagain++] = hash;
+}
+
+/* Wake a process that would look at a lock later than the lock changes. */
+static void
+wake_if_late(DLockSpaceLease *request, DLockTime until)
+{
+	if (request->deadline > until)
+	{
+		request->deadline = until;
+		dlock_wait_wake(request->process);
+	}
+}
+
+/* Can a conversion be made, as far as the lock's holders are concerned? */
+static bool
+is_convertible(DLockSpaceEntry *entry, const DLockSpaceLease *request, uint32 ahead,
+			   DLockTime now)
+{
+	DLockSpaceLease *own = dlock_space_holders(entry);
+	DLockGrantCrowd crowd;
+
+	while (own != NULL && own->token != request->token)
+		own = dlock_space_next(own);
+
+	/* Its process is to learn that it has lost the lease. */
+	if (own == NULL || !dlock_rule_is_live(own->deadline, now))
+		return true;
+	crowd = survey(entry, own, now);
+	return !is_in_way(&crowd, ahead, (DLockMode) request->mode, 0);
+}
+
+/*
+ * Give a lock to those in its queue who can have it, and let everybody else
+ * there know what he has to know.  To be called after each change of who holds
+ * it, or of who waits.
+ *
+ * What is lacking is fetched, and the queue looked at again, by
+ * dlock_grant_finish().
+ */
+void
+dlock_grant_hand_off(DLockGrantWork *work, DLockSpaceEntry *entry)
+{
+	DLockSpaceLease *request = dlock_space_queue(entry);
+	DLockSpaceLease *next;
+	DLockGrantCrowd crowd;
+	uint32		ahead = 0;
+
+	if (request == NULL)
+		return;
+	crowd = survey(entry, NULL, work->now);
+	for (; request != NULL; request = next)
+	{
+		DLockMode	mode = (DLockMode) request->mode;
+		DLockBytes	owner = dlock_space_lease_owner(request);
+
+		next = dlock_space_next(request);
+		if (request->kind == DLOCK_SPACE_WATCH)
+		{
+			dlock_wait_wake(request->process);
+			continue;
+		}
+
+		if (request->kind == DLOCK_SPACE_CONVERT)
+		{
+			if (is_convertible(entry, request, ahead, work->now))
+				dlock_wait_wake(request->process);
+			else
+				wake_if_late(request, crowd.until);
+		}
+		else if (request->reentry != DLOCK_REENTRY_DENY &&
+				 dlock_grant_find_owner(entry, &owner, work->now) != NULL)
+			dlock_wait_wake(request->process);
+		else if (is_in_way(&crowd, ahead, mode, entry->permits))
+			wake_if_late(request, crowd.until);
+		else if (dlock_wait_of(request->process)->count > 1)
+			note_unit(work, request->process);
+		else if (grant_request(work, entry, request))
+		{
+			crowd.modes |= DLOCK_RULE_BIT(mode);
+			crowd.permits += (mode == DLOCK_MODE_PERMIT);
+			crowd.until = Min(crowd.until, dlock_grant_blocks_until(request));
+			continue;
+		}
+		else if (work->db->rel == NULL)
+			dlock_wait_wake(request->process);
+		else
+			note_again(work, entry->hash);
+		ahead |= DLOCK_RULE_BIT(mode);
+	}
+}
+
+/*
+ * Grant a request for several locks, all of whose partitions are locked, if
+ * it can be granted; false if something is missing.
+ */
+static bool
+grant_unit(DLockGrantWork *work, DLockWaitShared *wait, int process)
+{
+	DLockSpaceLease *request;
+	DLockSpaceLease *next;
+	DLockTime	until;
+	DLockToken	first;
+	DLockToken	token;
+	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	bool		is_path = false;
+
+	for (request = dlock_space_request_first(wait->first); request != NULL;
+		 request = dlock_space_request_next(request))
+	{
+		DLockSpaceEntry *entry = dlock_space_request_entry(request);
+
+		is_path |= (request->part != DLOCK_PART_WHOLE);
+		if (dlock_grant_is_blocked(entry, (DLockMode) request->mode, entry->permits,
+								   NULL, request, work->now, &until))
+			return true;
+		if (!dlock_grant_tidy(work, entry))
+			return false;
+	}
+
+	dlock_grant_make_room(work, wait->count);
+	for (request = dlock_space_request_first(wait->first); request != NULL;
+		 request = dlock_space_request_next(request))
+	{
+		if (request->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, request->slot))
+			return false;
+	}
+	if (!dlock_grant_tokens(work, is_path ? 1 : wait->count, &first))
+		return false;
+
+	token = first;
+	for (request = dlock_space_request_first(wait->first); request != NULL; request = next)
+	{
+		next = dlock_space_request_next(request);
+		make_lease(work, dlock_space_request_entry(request), request, token);
+		lsn = Max(lsn, request->lsn);
+		if (!is_path)
+			token++;
+	}
+	tell_granted(process, first, lsn);
+	return true;
+}
+
+/* The same for a process, if it still waits for that request; without locks. */
+static void
+serve_unit(DLockGrantWork *work, int process, uint32 serial)
+{
+	DLockWaitShared *wait = dlock_wait_of(process);
+	DLockSpaceSet set;
+	bool		done;
+
+	do
+	{
+		if (!dlock_wait_lock(process, work->db->shared->oid, LW_EXCLUSIVE, &set))
+			return;
+		if (wait->serial != serial)
+		{
+			dlock_space_unlock_set(&set);
+			return;
+		}
+		if (wait->count + DLOCK_GRANT_PINS > work->pin_room)
+		{
+			int			count = wait->count;
+
+			dlock_space_unlock_set(&set);
+			dlock_grant_need_pins(work, count + DLOCK_GRANT_PINS);
+			done = false;
+			continue;
+		}
+		work->now = dlock_clock_now();
+		done = grant_unit(work, wait, process);
+		dlock_space_unlock_set(&set);
+		if (!done)
+			dlock_grant_fetch(work);
+	} while (!done);
+}
+
+/*
+ * Hand off the locks with this hash whose queue is not empty, as far as
+ * possible.
+ */
+void
+dlock_grant_serve(DLockGrantWork *work, uint32 hash)
+{
+	bool		done;
+
+	do
+	{
+		DLockSpaceEntry *entry;
+
+		dlock_space_lock(hash, LW_EXCLUSIVE);
+		work->now = dlock_clock_now();
+		work->nagain = 0;
+		for (entry = dlock_space_bucket(hash); entry != NULL;
+			 entry = dlock_space_next_entry(entry))
+		{
+			if (entry->hash != hash || entry->database != work->db->shared->oid ||
+				dlock_space_queue(entry) == NULL)
+				continue;
+			if (dlock_grant_tidy(work, entry))
+				dlock_grant_hand_off(work, entry);
+			else
+				note_again(work, hash);
+		}
+		done = work->nagain == 0;
+		dlock_space_unlock(hash);
+		if (!done)
+			dlock_grant_fetch(work);
+	} while (!done);
+}
+
+/*
+ * Do what the steps have left, and give up the pins.  No partition lock may be
+ * held.
+ */
+void
+dlock_grant_finish(DLockGrantWork *work)
+{
+	uint32		again[DLOCK_PATH_MAX_PARTS];
+	int			nagain = work->nagain;
+
+	if (nagain > 0)
+	{
+		memcpy(again, work->again, sizeof(again));
+		dlock_grant_fetch(work);
+		for (int i = 0; i < nagain; i++)
+			dlock_grant_serve(work, again[i]);
+		work->nagain = 0;
+	}
+	for (int i = 0; i < work->nunits; i++)
+		serve_unit(work, work->units[i].process, work->units[i].serial);
+	work->nunits = 0;
+	dlock_grant_end(work);
+}
+
+/* ---- the end of leases ---- */
+
+/*
+ * End a lease, with all its parts, and hand its locks off.
+ */
+bool
+dlock_grant_end_lease(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count;
+
+	if (lease->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, lease->slot))
+		return false;
+	count = dlock_grant_parts(entry, lease, parts);
+	for (int i = 0; i < count; i++)
+	{
+		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
+
+		erase_lease(work, parts[i].entry, parts[i].lease);
+		if (waited_for)
+			dlock_grant_hand_off(work, parts[i].entry);
+	}
+	return true;
+}
+
+/*
+ * End a lease now, with all its parts, in memory alone; its locks stay closed
+ * for "delay".  Cannot fail.
+ *
+ * What is on disk is erased later, by the reaper or by whoever comes next.
+ * A crash before that brings back a lease for its ttl at most.
+ */
+void
+dlock_grant_stop_lease(DLockGrantWork *work, DLockSpaceEntry *entry,
+					   DLockSpaceLease *lease, DLockTime delay)
+{
+	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_grant_parts(entry, lease, parts);
+
+	for (int i = 0; i < count; i++)
+	{
+		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
+
+		lease = parts[i].lease;
+		if (lease->slot == DLOCK_SLOT_NONE && delay == 0)
+			dlock_space_remove(parts[i].entry, lease);
+		else
+		{
+			lease->deadline = Min(lease->deadline, work->now);
+			lease->delay = delay;
+		}
+		if (waited_for)
+			dlock_grant_hand_off(work, parts[i].entry);
+	}
+}

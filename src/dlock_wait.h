@@ -1,0 +1,66 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_wait.h
+ *	  Who waits: one place in shared memory for each process.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_wait.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_WAIT_H
+#define DLOCK_WAIT_H
+
+#include "access/xlogdefs.h"
+
+#include "dlock_space.h"
+#include "dlock_types.h"
+
+typedef enum DLockWaitState
+{
+	DLOCK_WAIT_IDLE,			/* it is in no queue */
+	DLOCK_WAIT_WAITING,
+	DLOCK_WAIT_GRANTED,			/* it got what it waited for, and may not know */
+	DLOCK_WAIT_GONE				/* the extension was dropped */
+} DLockWaitState;
+
+/*
+ * What a process waits for.
+ *
+ * While the state is WAITING, all of it is protected by the locks of the
+ * partitions in "set": any of them is enough to read, all of them exclusively
+ * are needed to change.  While it is anything else the process itself is the
+ * only one to change it.
+ */
+typedef struct DLockWaitShared
+{
+	DLockWaitState state;
+	uint32		serial;			/* counts the requests of this process */
+	Oid			database;
+	DLockSpaceKind kind;
+	DLockSpaceSet set;			/* the partitions of its requests */
+	int			count;			/* of requests */
+	dsa_pointer first;			/* the first of them */
+	DLockTime	since;
+	TimestampTz since_wall;
+
+	/* When granted: the token (of the first request), and the last record. */
+	DLockToken	token;
+	XLogRecPtr	lsn;
+} DLockWaitShared;
+
+extern void dlock_wait_request(void);
+extern void dlock_wait_startup(void);
+
+extern int	dlock_wait_me(void);
+extern int	dlock_wait_processes(void);
+extern DLockWaitShared *dlock_wait_of(int process);
+extern void dlock_wait_wake(int process);
+extern int	dlock_wait_pid(int process);
+extern void dlock_wait_enter(DLockSpaceKind kind, Oid database,
+							 const DLockSpaceSet *set, int count,
+							 dsa_pointer first, DLockTime now, TimestampTz wall);
+extern bool dlock_wait_lock(int process, Oid database, LWLockMode mode,
+							DLockSpaceSet *set);
+
+#endif							/* DLOCK_WAIT_H */

@@ -1,0 +1,514 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_waiting.c
+ *	  Calls that may wait: acquire, convert, watch.
+ *
+ * NOTES
+ *	  A process that waits sleeps on its latch.  It is woken when it has been
+ *	  granted what it waits for, and wakes by itself for four things: its time
+ *	  is up; a lease in its way ends, so that it takes the lock over even if
+ *	  nobody else does anything; it is time to look for a deadlock; it is
+ *	  interrupted.  Whatever it is, it then looks at its requests and decides
+ *	  anew.
+ *
+ *	  While it sleeps it has nothing open and holds nothing: neither the store,
+ *	  so that this can be dropped or rewritten, nor anything of the lock.
+ *
+ *	  An error, be it an interrupt, takes the process out of the queue in the
+ *	  clean-up below.  If the grant was faster, nobody will ever be told its
+ *	  token, and the lease is ended there and then.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_waiting.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/timeout.h"
+
+#include "dlock_bind.h"
+#include "dlock_clock.h"
+#include "dlock_compat.h"
+#include "dlock_deadlock.h"
+#include "dlock_error.h"
+#include "dlock_flush.h"
+#include "dlock_manager.h"
+#include "dlock_name.h"
+#include "dlock_queue.h"
+#include "dlock_session.h"
+#include "dlock_space.h"
+#include "dlock_waiting.h"
+
+/* The longest time to sleep, in microseconds. */
+#define LONGEST_NAP		(60 * USECS_PER_SEC)
+
+/* A call that waits. */
+typedef struct DLockWaiting
+{
+	DLockSpaceKind kind;
+	const DLockAcquireRequest *request; /* for several or one; if ASKED */
+	const DLockBytes *name;		/* for messages */
+	DLockMode	mode;
+	DLockTime	deadline;		/* when its time is up */
+	DLockTime	check_at;		/* when to look for a deadlock */
+	DLockTime	began;
+	bool		has_timeout;	/* the server's lock_timeout is armed */
+	bool		was_logged;		/* that it waits for long */
+} DLockWaiting;
+
+/* How a wait ends, unless in an error. */
+typedef enum DLockWaitingEnd
+{
+	WAITING_GRANTED,
+	WAITING_TIMED_OUT,
+	WAITING_RETRY				/* it has left the queue, and is to ask anew */
+} DLockWaitingEnd;
+
+static DLockWaitShared *
+mine(void)
+{
+	return dlock_wait_of(dlock_wait_me());
+}
+
+static void
+begin_waiting(DLockWaiting *waiting, DLockSpaceKind kind, const DLockBytes *name,
+			  DLockMode mode, DLockTime wait)
+{
+	DLockTime	now = dlock_clock_now();
+
+	waiting->kind = kind;
+	waiting->request = NULL;
+	waiting->name = name;
+	waiting->mode = mode;
+	waiting->began = now;
+	waiting->deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
+	waiting->check_at = now + (DLockTime) DeadlockTimeout * 1000;
+	waiting->has_timeout = false;
+	waiting->was_logged = false;
+}
+
+/* ---- leaving in an error ---- */
+
+/* End the leases that were granted to a request whose caller is gone. */
+static void
+give_back(DLockDatabase *db, const DLockAcquireRequest *request, DLockToken token)
+{
+	int			count = request->path ? 1 : request->count;
+
+	for (int i = 0; i < count; i++)
+	{
+		uint32		hash = dlock_name_hash(db->shared->oid, &request->names[i]);
+
+		dlock_manager_stop(db, hash, token + i, false);
+	}
+}
+
+/* The clean-up.  Must not fail. */
+static void
+abandon(int code, Datum arg)
+{
+	DLockWaiting *waiting = (DLockWaiting *) DatumGetPointer(arg);
+	DLockDatabase db;
+
+	/* The abort would do that next; here it must come first. */
+	LWLockReleaseAll();
+	if (waiting->has_timeout)
+		disable_timeout(LOCK_TIMEOUT, false);
+	dlock_session_shared(&db);
+	if (!dlock_queue_leave(&db) && mine()->state == DLOCK_WAIT_GRANTED)
+		give_back(&db, waiting->request, mine()->token);
+	dlock_queue_taken();
+}
+
+/* ---- waiting ---- */
+
+/* Let those be served who can be, as any other operation does. */
+static void
+serve(void)
+{
+	DLockDatabase db;
+
+	dlock_session_open(&db);
+	dlock_queue_serve(&db);
+	dlock_session_close(&db);
+}
+
+/*
+ * The call has waited for deadlock_timeout: is it in a deadlock?  If not, say
+ * that it waits if that is wanted, and see to it that nobody in front of it
+ * has been overlooked.
+ */
+static void
+check_progress(DLockWaiting *waiting, DLockTime now)
+{
+	DLockDatabase db;
+	char	   *circle;
+
+	waiting->check_at = now + (DLockTime) DeadlockTimeout * 1000;
+	if (waiting->kind == DLOCK_SPACE_WATCH)
+		return;
+
+	dlock_session_shared(&db);
+	circle = dlock_deadlock_check(&db);
+	if (circle != NULL)
+		dlock_error_deadlock(circle);
+
+	if (log_lock_waits && !waiting->was_logged &&
+		now - waiting->began >= (DLockTime) DeadlockTimeout * 1000)
+	{
+		waiting->was_logged = true;
+		dlock_error_log_waiting(waiting->name, dlock_name_of_mode(waiting->mode), now - waiting->began,
+								dlock_queue_describe_blockers());
+	}
+	serve();
+}
+
+static uint32
+wait_event(const DLockWaiting *waiting)
+{
+	static uint32 acquire_event = 0;
+	static uint32 watch_event = 0;
+
+	if (acquire_event == 0)
+	{
+		acquire_event = WaitEventExtensionNew("DLockAcquire");
+		watch_event = WaitEventExtensionNew("DLockWatch");
+	}
+	return (waiting->kind == DLOCK_SPACE_WATCH) ? watch_event : acquire_event;
+}
+
+/* Leave the queue to ask anew, unless the grant was faster. */
+static bool
+leave_for_retry(void)
+{
+	DLockDatabase db;
+
+	dlock_session_shared(&db);
+	return dlock_queue_leave(&db);
+}
+
+/*
+ * Look at what this process waits for, and do what that calls for.  True if
+ * that ends the wait; otherwise "until" is when to look again.
+ */
+static bool
+look(DLockWaiting *waiting, DLockTime *until, DLockWaitingEnd *end)
+{
+	switch (dlock_queue_look(until))
+	{
+		case DLOCK_QUEUE_GRANTED:
+			*end = WAITING_GRANTED;
+			return true;
+
+		case DLOCK_QUEUE_GONE:
+			dlock_queue_taken();
+			dlock_error_no_extension();
+
+		case DLOCK_QUEUE_RETRY:
+			*end = WAITING_RETRY;
+
+			/* A conversion keeps its place until it can be made. */
+			if (waiting->kind == DLOCK_SPACE_CONVERT)
+				return true;
+			*until = 0;
+			return leave_for_retry();
+
+		case DLOCK_QUEUE_SERVE:
+			serve();
+			*until = 0;
+			return false;
+
+		case DLOCK_QUEUE_WAIT:
+			break;
+	}
+
+	if (dlock_clock_now() >= waiting->deadline)
+	{
+		*end = WAITING_TIMED_OUT;
+		*until = 0;
+		return leave_for_retry();
+	}
+	return false;
+}
+
+/* Sleep until the wait is over. */
+static DLockWaitingEnd
+sleep_in_queue(DLockWaiting *waiting)
+{
+	DLockWaitingEnd end;
+	DLockTime	until;
+
+	for (;;)
+	{
+		DLockTime	now;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (look(waiting, &until, &end))
+			return end;
+
+		now = dlock_clock_now();
+		if (now >= waiting->check_at)
+		{
+			check_progress(waiting, now);
+			continue;
+		}
+		until = Min(until, Min(waiting->deadline, waiting->check_at));
+		if (until > now)
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+							 dlock_clock_nap_ms(now, until, LONGEST_NAP),
+							 wait_event(waiting));
+	}
+}
+
+/*
+ * Wait, being in the queue; the clean-up is armed.
+ */
+static DLockWaitingEnd
+wait_armed(DLockWaiting *waiting)
+{
+	DLockWaitingEnd end;
+
+	if (LockTimeout > 0)
+	{
+		waiting->has_timeout = true;
+		enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
+	}
+	end = sleep_in_queue(waiting);
+	if (waiting->has_timeout)
+		disable_timeout(LOCK_TIMEOUT, false);
+	waiting->has_timeout = false;
+
+	if (waiting->was_logged && end == WAITING_GRANTED)
+		dlock_error_log_acquired(waiting->name, dlock_name_of_mode(waiting->mode),
+								 dlock_clock_now() - waiting->began);
+	return end;
+}
+
+/*
+ * Wait, being in the queue.  Throws 40P01, 57014 and whatever else interrupts
+ * it; it has left the queue then.
+ */
+static DLockWaitingEnd
+wait_in_queue(DLockWaiting *waiting)
+{
+	DLockWaitingEnd end;
+
+	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
+	{
+		end = wait_armed(waiting);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
+	return end;
+}
+
+/* ---- acquire ---- */
+
+static void
+remember_bound(DLockDatabase *db, const DLockAcquireRequest *request, DLockToken token)
+{
+	if (request->bind != DLOCK_BIND_NONE)
+		dlock_bind_add(dlock_name_hash(db->shared->oid, &request->names[0]), token,
+					   request->bind);
+}
+
+/*
+ * Acquire what is asked for, waiting up to "wait" microseconds for it
+ * (DLOCK_TIME_FOREVER: without a limit).  Returns the first token, or
+ * DLOCK_TOKEN_NONE if the time is up.
+ *
+ * When this returns the grant is as durable as synchronous_commit asks for.
+ * Throws what dlock_acquire_locks() throws, 40P01, and 55000 if the
+ * extension is dropped meanwhile.
+ */
+DLockToken
+dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
+{
+	DLockAcquireRequest asked = *request;
+	DLockWaiting waiting;
+	DLockAcquireGranted granted;
+	DLockAcquireAnswer answer;
+	DLockDatabase db;
+	DLockWaitingEnd end;
+
+	begin_waiting(&waiting, DLOCK_SPACE_ASKED, &asked.names[0], asked.mode, wait);
+	waiting.request = &asked;
+	do
+	{
+		asked.may_wait = wait > 0 && dlock_clock_now() < waiting.deadline;
+		dlock_session_open(&db);
+		if (asked.bind != DLOCK_BIND_NONE)
+			dlock_bind_prepare();
+		answer = dlock_acquire_locks(&db, &asked, &granted);
+		if (answer == DLOCK_ANSWER_GRANTED)
+			remember_bound(&db, &asked, granted.token);
+		dlock_session_close(&db);
+
+		if (answer == DLOCK_ANSWER_REFUSED)
+			return DLOCK_TOKEN_NONE;
+		if (answer == DLOCK_ANSWER_SELF)
+			dlock_error_self_deadlock(&asked.owner, dlock_name_of_mode(asked.mode),
+									  &asked.names[0]);
+		if (answer == DLOCK_ANSWER_GRANTED)
+			break;
+
+		end = wait_in_queue(&waiting);
+		if (end == WAITING_TIMED_OUT)
+			return DLOCK_TOKEN_NONE;
+		if (end == WAITING_GRANTED)
+		{
+			granted = (DLockAcquireGranted) {mine()->token, mine()->lsn};
+			remember_bound(&db, &asked, granted.token);
+			dlock_queue_taken();
+		}
+	} while (end == WAITING_RETRY);
+
+	dlock_flush_commit(granted.lsn, dlock_clock_now());
+	return granted.token;
+}
+
+/* ---- convert ---- */
+
+/* One attempt at a conversion, which may find this process in the queue. */
+static DLockAcquireAnswer
+convert_once(const DLockBytes *name, DLockToken token, DLockMode mode, bool may_wait,
+			 DLockAcquireGranted *granted)
+{
+	DLockManagerTarget target = {.by = DLOCK_BY_TOKEN, .name = *name, .token = token};
+	DLockAcquireAnswer answer;
+	DLockDatabase db;
+
+	dlock_session_open(&db);
+	target.hash = dlock_name_hash(db.shared->oid, name);
+	answer = dlock_manager_convert(&db, &target, mode, may_wait, granted);
+	if (answer == DLOCK_ANSWER_GRANTED)
+		dlock_bind_convert(target.hash, token, granted->token);
+	dlock_session_close(&db);
+	return answer;
+}
+
+/*
+ * Convert the lease with a token to another mode, waiting for that as
+ * dlock_waiting_acquire() does.  Returns the token that it has then, or
+ * DLOCK_TOKEN_NONE if the time is up, and the lease is as it was.
+ */
+DLockToken
+dlock_waiting_convert(const DLockBytes *name, DLockToken token, DLockMode mode,
+					  DLockTime wait)
+{
+	DLockWaiting waiting;
+	DLockAcquireGranted granted;
+	DLockAcquireAnswer answer = convert_once(name, token, mode, wait > 0, &granted);
+
+	if (answer == DLOCK_ANSWER_QUEUED)
+	{
+		begin_waiting(&waiting, DLOCK_SPACE_CONVERT, name, mode, wait);
+
+		/* It waits as a holder, which may have closed a circle. */
+		waiting.check_at = 0;
+		PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&waiting));
+		{
+			do
+			{
+				if (wait_armed(&waiting) == WAITING_TIMED_OUT)
+					answer = DLOCK_ANSWER_REFUSED;
+				else
+					answer = convert_once(name, token, mode, true, &granted);
+			} while (answer == DLOCK_ANSWER_QUEUED);
+		}
+		PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&waiting));
+	}
+	if (answer == DLOCK_ANSWER_REFUSED)
+		return DLOCK_TOKEN_NONE;
+
+	dlock_flush_commit(granted.lsn, dlock_clock_now());
+	return granted.token;
+}
+
+/* ---- watch ---- */
+
+/* Who holds the lock now?  Its partition must be locked. */
+static void
+describe_holder(DLockSpaceLease *leader, DLockTime now, DLockWaitingHolder *holder)
+{
+	holder->token = DLOCK_TOKEN_NONE;
+	if (leader == NULL)
+		return;
+	holder->token = leader->token;
+	holder->mode = (DLockMode) leader->mode;
+	holder->granted_at = leader->granted_at;
+	holder->remaining = (leader->deadline == DLOCK_TIME_FOREVER) ?
+		DLOCK_TIME_FOREVER : leader->deadline - now;
+	holder->owner_len = leader->owner_len;
+	holder->payload_len = leader->payload_len;
+	memcpy(holder->owner, leader->data, leader->owner_len);
+	memcpy(holder->payload, leader->data + leader->owner_len, leader->payload_len);
+}
+
+/* Put a request to watch the lock into its queue; memory is prepared. */
+static void
+enqueue_watch(DLockDatabase *db, const DLockBytes *name, uint32 hash, DLockToken seen)
+{
+	DLockLeaseValue value = {.token = seen, .mode = DLOCK_MODE_NL, .name = *name};
+	dsa_pointer place = InvalidDsaPointer;
+	DLockSpaceSet set = {{0}};
+
+	dlock_space_set_add(&set, hash);
+	(void) dlock_space_enqueue(db->shared->oid, hash, &value, DLOCK_SLOT_NONE,
+							   dlock_wait_me(), DLOCK_SPACE_WATCH, &place);
+	dlock_wait_enter(DLOCK_SPACE_WATCH, db->shared->oid, &set, 1, place,
+					 dlock_clock_now(), dlock_clock_wall());
+}
+
+/*
+ * See who holds the lock; if that is still the one seen and "may_wait", go
+ * into the queue and return true.
+ */
+static bool
+watch_once(const DLockBytes *name, DLockToken seen, bool may_wait, DLockWaitingHolder *holder)
+{
+	DLockDatabase db;
+	uint32		hash;
+	DLockSpaceEntry *entry;
+	DLockTime	now;
+	bool		queued;
+
+	dlock_session_open(&db);
+	hash = dlock_name_hash(db.shared->oid, name);
+	if (may_wait && !dlock_space_prepare(name->len, 0, 1))
+		dlock_error_space_full();
+
+	dlock_space_lock(hash, LW_EXCLUSIVE);
+	now = dlock_clock_now();
+	entry = dlock_space_find(db.shared->oid, hash, name);
+	describe_holder((entry != NULL) ? dlock_queue_leader(entry, now) : NULL, now, holder);
+	queued = may_wait && holder->token == seen;
+	if (queued)
+		enqueue_watch(&db, name, hash, seen);
+	dlock_space_unlock(hash);
+	dlock_session_close(&db);
+	return queued;
+}
+
+/*
+ * Wait until the holder of a lock is another than the one with the token
+ * "seen" (DLOCK_TOKEN_NONE: nobody), but no longer than "wait" microseconds.
+ * In either case "holder" tells who it is then.
+ */
+void
+dlock_waiting_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
+					DLockWaitingHolder *holder)
+{
+	DLockWaiting waiting;
+
+	begin_waiting(&waiting, DLOCK_SPACE_WATCH, name, DLOCK_MODE_NL, wait);
+	while (watch_once(name, seen, dlock_clock_now() < waiting.deadline, holder))
+		(void) wait_in_queue(&waiting);
+}
