@@ -201,15 +201,28 @@ foreach my $n (2, 3, 8)
 	enqueue($ctl, $s[0], want('b', 'x'));
 	enqueue($ctl, $s[1], want('c', 'x', "mode => 'shared'"));
 	$s[2]->send(want('a', 'y'));
-	my $victim = one_victim([ @s[ 0 .. 2 ] ],
-		[ [ 'a', 'exclusive', 'y', 'c' ], [ 'c', 'shared', 'x', 'b' ], [ 'b', 'exclusive', 'x', 'a' ] ], 'through a queue');
-	$ctl->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
-	foreach my $session (grep { $_->{pending} } @s[ 0 .. 2 ])
+
+	# If b is told and leaves, c gets the lock at once, so there may be two answers.
+	my @answers = map { $_->answer } wait_any(20, @s[ 0 .. 2 ]);
+	push @answers, map { $_->answer } wait_any(1, grep { $_->{pending} } @s[ 0 .. 2 ])
+	  unless grep { $_->{failed} } @answers;
+	my @failed = grep { $_->{failed} } @answers;
+	is(join(' ', map { $_->{state} } @failed), '40P01', 'through a queue: one victim');
+	cmp_ok($failed[0]{at} - $s[2]{sent}, '<', $timeout + 1, 'through a queue: in time') if @failed;
+	is( @failed ? join("\n", sort split /\n/, $failed[0]{detail}) : '',
+		join("\n",
+			'Owner "a" waits for exclusive on lock "y" behind owner "c".',
+			'Owner "b" waits for exclusive on lock "x" behind owner "a".',
+			'Owner "c" waits for shared on lock "x" behind owner "b".'),
+		'through a queue: detail');
+	foreach my $round (1 .. 3)
 	{
-		wait_any(5, $session);
-		$ctl->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases") unless $session->ready;
-		$session->answer;
+		my @pending = grep { $_->{pending} } @s[ 0 .. 2 ] or last;
 		$ctl->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+		foreach my $session (wait_any(1, @pending))
+		{
+			is($session->answer->{state}, '', 'through a queue: the others go on');
+		}
 	}
 	clean('through a queue');
 }
@@ -491,7 +504,7 @@ END $$;
 EOC
 	foreach my $wait ('NULL', "'5 ms'", "'0'")
 	{
-		$_->send("SET deadlock_timeout = '20 ms'; SET synchronous_commit = off; SELECT * FROM storm('$_->{name}', 2, $wait)") foreach @s[ 0 .. 7 ];
+		$_->send("SET deadlock_timeout = '20 ms'; SET synchronous_commit = off; SELECT * FROM storm('$_->{name}', 1, $wait)") foreach @s[ 0 .. 7 ];
 		my ($got, $refused) = (0, 0);
 		foreach my $session (@s[ 0 .. 7 ])
 		{
@@ -529,10 +542,10 @@ BEGIN
 	RETURN n;
 END $$;
 EOC
-	$_->send("SELECT climb('$_->{name}', 3)") foreach @s[ 0 .. 3 ];
-	$_->send("SELECT * FROM storm('$_->{name}', 3, NULL)") foreach @s[ 4 .. 7 ];
+	$_->send("SELECT climb('$_->{name}', 2)") foreach @s[ 0 .. 3 ];
+	$_->send("SELECT * FROM storm('$_->{name}', 2, NULL)") foreach @s[ 4 .. 7 ];
 	my @answers = map { $_->answer } @s[ 0 .. 7 ];
-	is(join("\n", map { $_->{err} } @answers), '', 'storm among holders of some: no error');
+	is(join('', map { $_->{err} } @answers), '', 'storm among holders of some: no error');
 	my $rounds = 0;
 	$rounds += $_->{out} || 0 foreach @answers[ 0 .. 3 ];
 	cmp_ok($rounds, '>', 20, 'storm among holders of some: they go on');
@@ -541,14 +554,16 @@ EOC
 }
 
 # Random orders of single locks do meet deadlocks; each is told to one, and all
-# others go on, so that this comes to an end.
+# others go on.
 {
 	$ctl->query(<<'EOC');
-CREATE FUNCTION jumble(who text, n int, OUT done int, OUT deadlocks int) LANGUAGE plpgsql AS $$
+CREATE FUNCTION jumble(who text, seconds float8, OUT done int, OUT deadlocks int) LANGUAGE plpgsql AS $$
+DECLARE
+	until timestamptz := clock_timestamp() + seconds * interval '1 s';
 BEGIN
 	done := 0;
 	deadlocks := 0;
-	WHILE done < n LOOP
+	WHILE clock_timestamp() < until LOOP
 		BEGIN
 			PERFORM dlock_acquire('jumble-' || i, who, '1 h', NULL, mode => CASE WHEN random() < 0.5 THEN 'shared' ELSE 'exclusive' END)
 				FROM (SELECT i FROM generate_series(1, 4) i ORDER BY random() LIMIT 3) s;
@@ -560,18 +575,18 @@ BEGIN
 	END LOOP;
 END $$;
 EOC
-	$_->send("SET deadlock_timeout = '10 ms'; SELECT * FROM jumble('$_->{name}', 60)") foreach @s[ 0 .. 5 ];
+	$_->send("SET deadlock_timeout = '10 ms'; SELECT * FROM jumble('$_->{name}', 1.5)") foreach @s[ 0 .. 5 ];
 	my ($done, $deadlocks) = (0, 0);
 	foreach my $session (@s[ 0 .. 5 ])
 	{
 		my $answer = $session->answer;
 		is($answer->{err}, '', 'jumble: no other error');
 		my ($of_done, $of_deadlocks) = split /\|/, $answer->{out};
+		cmp_ok($of_done, '>', 0, 'jumble: it gets on');
 		$done += $of_done;
 		$deadlocks += $of_deadlocks;
 	}
-	note "jumble: $deadlocks deadlocks";
-	is($done, 360, 'jumble: all come to an end');
+	note "jumble: $done done, $deadlocks deadlocks";
 	cmp_ok($deadlocks, '>', 0, 'jumble: there were deadlocks');
 	clean('jumble');
 }
