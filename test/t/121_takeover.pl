@@ -20,7 +20,9 @@ dlock.reap_interval = 1h
 EOC
 my $db = 'postgres';
 my $ctl = open_session($node, $db, name => 'control');
-my @s = open_sessions($node, $db, 6, name => 'w');
+# Whoever waits looks again after deadlock_timeout, which would hide that it was
+# not told of something.
+my @s = open_sessions($node, $db, 6, name => 'w', setup => "SET deadlock_timeout = '10 min'");
 
 $ctl->query(<<'EOC');
 CREATE TABLE takeover (token bigint, owner text, returned timestamptz, deadline timestamptz);
@@ -126,12 +128,18 @@ sub granted_at
 {
 	my ($session, $ttl, $from, $to, $test_name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $answer = $session->answer;
 
+	# It would wait for minutes.
+	if (!wait_any($ttl + 20, $session))
+	{
+		fail("$test_name: granted");
+		$ctl->query("SELECT pg_cancel_backend($session->{pid})");
+	}
+	my $answer = $session->answer;
 	isnt($answer->{out}, '', "$test_name: granted");
 	cmp_ok($answer->{at}, '>=', $from + $ttl, "$test_name: not before the deadline");
 	cmp_ok($answer->{at}, '<=', $to + $ttl + 0.5, "$test_name: soon after it");
-	return $answer->{out};
+	return $answer->{out} || 0;
 }
 
 # Nearer: one that was to wait for an hour does not.
@@ -240,6 +248,23 @@ foreach my $request (
 	$s[0]->send($request);
 	granted_at($s[0], 0.7, $from, $to, $names[2]);
 	$ctl->query("SELECT dlock_release_all('all')");
+}
+
+# Behind a call for several names: it waits for nobody that holds the lock, and then
+# for the deadline of what the call got.
+foreach my $request (
+	"SELECT dlock_acquire_all('{b1, b2}', 'all', '400 ms', NULL)",
+	"SELECT dlock_acquire_path('b1/b2', 'all', '400 ms', NULL)")
+{
+	my $name = $request =~ /path/ ? 'b1/b2' : 'b2';
+	$ctl->query("SELECT dlock_acquire('b1', 'h', '1 h')");
+	enqueue($ctl, $s[0], $request);
+	enqueue($ctl, $s[1], "SELECT dlock_acquire('$name', 'behind', '1 h', NULL)");
+	my $from = mono_now();
+	$ctl->query("SELECT dlock_release('b1', 'h')");
+	$s[0]->answer;
+	granted_at($s[1], 0.4, $from, mono_now(), "behind a call for $name");
+	$ctl->query("SELECT dlock_release('$name', 'behind')");
 }
 
 # A conversion.
