@@ -24,21 +24,22 @@
  *		dlock_slot.c		which slots of the store are free
  *	  5	dlock_wait.c		who waits, and how to wake him
  *		dlock_database.c	what is shared about one database
- *	  6	dlock_grant.c		grants, ends and hand-offs: what changes who holds
- *	  7	dlock_acquire.c		acquire, or go into the queue
+ *	  6	dlock_work.c		what an operation has at hand, and what it lacks
+ *	  7	dlock_grant.c		grants, ends and hand-offs: what changes who holds
+ *	  8	dlock_acquire.c		acquire, or go into the queue
  *		dlock_queue.c		this process in the queue
- *	  8	dlock_manager.c		renew, release, convert, expire, check
+ *	  9	dlock_manager.c		renew, release, convert, expire, check
  *		dlock_deadlock.c	owners that wait in a circle
  *		dlock_recover.c		pages to memory, at the first use
- *	  9	dlock_session.c		this backend and its database
- *	 10	dlock_bind.c		leases that end with this session
+ *	 10	dlock_session.c		this backend and its database
+ *	 11	dlock_bind.c		leases that end with this session
  *		dlock_reaper.c		the worker that removes expired leases
  *		dlock_launcher.c	the worker that starts reapers
- *	 11	dlock_waiting.c		calls that may wait
- *	 12	dlock_sqlfunc.c		SQL functions that act
+ *	 12	dlock_waiting.c		calls that may wait
+ *	 13	dlock_sqlfunc.c		SQL functions that act
  *		dlock_sqlview.c		SQL functions behind the views
- *	 13	dlock_utility.c		hooks into commands of others
- *	 14	dlock.c				this file, to tie it all together
+ *	 14	dlock_utility.c		hooks into commands of others
+ *	 15	dlock.c				this file, to tie it all together
  *
  * IDENTIFICATION
  *	  src/dlock.c

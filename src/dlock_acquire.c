@@ -55,7 +55,7 @@ typedef struct DLockAcquireItem
 typedef struct DLockAcquire
 {
 	const DLockAcquireRequest *request;
-	DLockGrantWork work;
+	DLockWork work;
 	DLockSpaceSet set;
 	DLockAcquireItem *items;
 	DLockAcquireItem single;
@@ -126,11 +126,11 @@ plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *reques
 	acquire->longest_name = acquire->longest_data = 0;
 	memset(&acquire->set, 0, sizeof(acquire->set));
 	memset(acquire->slots_of_class, 0, sizeof(acquire->slots_of_class));
-	dlock_grant_begin(&acquire->work, db);
+	dlock_work_begin(&acquire->work, db);
 	if (request->count > 1)
 	{
 		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
-		dlock_grant_need_pins(&acquire->work, request->count + DLOCK_GRANT_PINS);
+		dlock_work_need_pins(&acquire->work, request->count + DLOCK_WORK_PINS);
 	}
 	for (int i = 0; i < request->count; i++)
 		plan_item(acquire, i);
@@ -242,12 +242,13 @@ decide(DLockAcquire *acquire)
 	};
 	DLockTime	now = acquire->work.now;
 	DLockTime	until;
+	bool		blocked_by_self = false;	/* by what it has on an ancestor */
 
 	acquire->own = NULL;
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
-		DLockSpaceLease *own = NULL;
+		DLockSpaceLease *own;
 
 		item->entry = dlock_space_find(acquire->work.db->shared->oid, item->hash, &item->name);
 		if (item->entry == NULL)
@@ -258,9 +259,10 @@ decide(DLockAcquire *acquire)
 			acquire->permits = item->entry->permits;
 			return STEP_OTHER_PERMITS;
 		}
-		if (item->part != DLOCK_PART_INTENT)
-			own = dlock_grant_find_owner(item->entry, &request->owner, now);
-		if (own != NULL)
+		own = dlock_grant_find_owner(item->entry, &request->owner, now);
+		if (own != NULL && item->part == DLOCK_PART_INTENT)
+			blocked_by_self |= !dlock_rule_is_compatible((DLockMode) own->mode, item->mode);
+		if (own != NULL && item->part != DLOCK_PART_INTENT)
 		{
 			asked.held_by_owner = true;
 			asked.held = (DLockMode) own->mode;
@@ -283,7 +285,7 @@ decide(DLockAcquire *acquire)
 		case DLOCK_RULE_REFUSE:
 			return STEP_REFUSED;
 		case DLOCK_RULE_QUEUE:
-			return STEP_QUEUED;
+			return blocked_by_self ? STEP_SELF : STEP_QUEUED;
 		case DLOCK_RULE_SELF:
 			return STEP_SELF;
 		case DLOCK_RULE_WEAKER:
@@ -309,7 +311,7 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		return STEP_TOO_MANY_HOLDS;
 	if (own->slot != DLOCK_SLOT_NONE && (renewal.must_log || counts))
 	{
-		if (!dlock_grant_pin(&acquire->work, own->slot))
+		if (!dlock_work_pin(&acquire->work, own->slot))
 			return STEP_MISSING;
 		if (!renewal.must_log)
 			renewal.term.bound_wall = wall + (renewal.term.bound_mono - acquire->work.now);
@@ -335,9 +337,10 @@ static DLockAcquireStep
 grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 {
 	const DLockAcquireRequest *request = acquire->request;
-	DLockGrantWork *work = &acquire->work;
+	DLockWork *work = &acquire->work;
 	DLockDatabaseShared *shared = work->db->shared;
 	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_wait_me() : -1;
+	TimestampTz wall = dlock_clock_wall();
 	DLockToken	token;
 
 	if (!assign_slots(acquire))
@@ -347,14 +350,14 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		if (acquire->items[i].entry != NULL && !dlock_grant_tidy(work, acquire->items[i].entry))
 			return STEP_MISSING;
 	}
-	dlock_grant_make_room(work, request->count);
+	dlock_work_make_room(work, request->count);
 	for (int i = 0; i < request->count; i++)
 	{
 		if (acquire->items[i].slot != DLOCK_SLOT_NONE &&
-			!dlock_grant_pin(work, acquire->items[i].slot))
+			!dlock_work_pin(work, acquire->items[i].slot))
 			return STEP_MISSING;
 	}
-	if (!dlock_grant_tokens(work, request->path ? 1 : request->count, &token))
+	if (!dlock_work_tokens(work, request->path ? 1 : request->count, &token))
 		return STEP_MISSING;
 
 	*granted = (DLockAcquireGranted) {token, InvalidXLogRecPtr};
@@ -365,8 +368,8 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		DLockSpaceLease *lease;
 
 		value.token = token;
-		value.granted_at = dlock_clock_wall();
-		value.term = dlock_rule_grant(request->ttl, work->now, value.granted_at);
+		value.granted_at = wall;
+		value.term = dlock_rule_grant(request->ttl, work->now, wall);
 		if (item->slot != DLOCK_SLOT_NONE)
 			granted->lsn = dlock_grant_write(work, item->slot, &value);
 		lease = dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
@@ -379,7 +382,12 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	}
 	use_slots(acquire);
 
-	/* There may be somebody who watches, or who must look at the lock earlier. */
+	/*
+	 * There may be somebody who watches, or who must look at the lock earlier.
+	 * Nothing may fail from here on, since the caller could not tell that he
+	 * has the lease.
+	 */
+	work->only_wake = true;
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -412,7 +420,9 @@ enqueue(DLockAcquire *acquire)
 
 		lease = dlock_space_enqueue(database, item->hash, &value, item->slot,
 									dlock_wait_me(), DLOCK_SPACE_ASKED, &first);
-		lease->reentry = request->reentry;
+		/* Only the lock that is named can be entered again. */
+		if (item->part != DLOCK_PART_INTENT)
+			lease->reentry = request->reentry;
 	}
 	use_slots(acquire);
 	dlock_wait_enter(DLOCK_SPACE_ASKED, database, &acquire->set, request->count, first,
@@ -463,7 +473,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 		if (step == STEP_NO_ROOM)
 			reserve(&acquire);
 		else
-			dlock_grant_fetch(&acquire.work);
+			dlock_work_fetch(&acquire.work);
 	}
 	dlock_grant_finish(&acquire.work);
 	if (request->count > 1)

@@ -74,10 +74,18 @@ end_leases(const DLockBindEnd *end)
 	count = kept;
 }
 
+/* Does the session end without its client having said so? */
+static bool
+is_session_lost(void)
+{
+	return proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL;
+}
+
 static void
 end_transaction(void)
 {
-	end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, InvalidSubTransactionId, false});
+	end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, InvalidSubTransactionId,
+			is_session_lost()});
 }
 
 /* A prepared transaction outlives its session; a lease cannot follow it. */
@@ -134,13 +142,11 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	}
 }
 
-/* The session ends: in order only if the client said so. */
 static void
 end_session(int code, Datum arg)
 {
-	end_transaction();
 	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId,
-			pgStatSessionEndCause != DISCONNECT_NORMAL});
+			is_session_lost()});
 }
 
 /*
@@ -182,4 +188,11 @@ dlock_bind_convert(uint32 hash, DLockToken from, DLockToken to)
 		if (bound[i].hash == hash && bound[i].token == from)
 			bound[i].token = to;
 	}
+}
+
+/* The session is to be as if it were new: end what is bound to it. */
+void
+dlock_bind_discard(void)
+{
+	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId, false});
 }

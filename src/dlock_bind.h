@@ -16,5 +16,6 @@
 extern void dlock_bind_prepare(void);
 extern void dlock_bind_add(uint32 hash, DLockToken token, DLockBind bind);
 extern void dlock_bind_convert(uint32 hash, DLockToken from, DLockToken to);
+extern void dlock_bind_discard(void);
 
 #endif							/* DLOCK_BIND_H */

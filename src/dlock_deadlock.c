@@ -10,6 +10,12 @@
  *	  following these edges from a process leads back to it, nobody in the
  *	  circle will ever go on: at least not before a lease runs out.
  *
+ *	  A semaphore is different: there, it is enough if one of the holders goes
+ *	  on.  So it is first worked out who is stuck: everybody who waits, less
+ *	  those for whom all in their way can go on, or one of the holders if it is
+ *	  a semaphore; and this again until nobody is left to be taken away.  The
+ *	  circle is looked for among the rest.
+ *
  *	  Each process looks for itself, after it has waited for deadlock_timeout
  *	  and again each time that has passed: an edge can also appear without
  *	  anybody beginning to wait, when a conversion or another session of an
@@ -53,7 +59,8 @@ typedef struct DLockDeadlockSearch
 	DLockTime	now;
 	int			me;
 	DLockBytes	my_owner;
-	bool	   *visited;		/* by process */
+	bool	   *stuck;			/* by process */
+	bool	   *visited;		/* likewise */
 	DLockDeadlockEdge *path;	/* from me to where the search is */
 	int			length;
 	bool		found;
@@ -80,6 +87,90 @@ first_request(DLockDeadlockSearch *search, int process)
 	return dlock_space_request_first(wait->first);
 }
 
+/* Is an owner stuck, in any of its processes? */
+static bool
+is_owner_stuck(DLockDeadlockSearch *search, DLockBytes owner)
+{
+	for (int process = 0; process < dlock_wait_processes(); process++)
+	{
+		DLockBytes	waiter;
+
+		if (!search->stuck[process])
+			continue;
+		waiter = dlock_space_lease_owner(first_request(search, process));
+		if (dlock_name_equal(&waiter, &owner))
+			return true;
+	}
+	return false;
+}
+
+/* What is in the way of a request, and goes on or not. */
+typedef struct DLockDeadlockTally
+{
+	DLockDeadlockSearch *search;
+	int			stuck_holders;
+	int			other_holders;
+	int			stuck_ahead;
+} DLockDeadlockTally;
+
+/* A visitor of blockers. */
+static void
+tally(DLockSpaceLease *blocker, void *arg)
+{
+	DLockDeadlockTally *counts = arg;
+	DLockDeadlockSearch *search = counts->search;
+
+	if (blocker->kind != DLOCK_SPACE_HELD)
+		counts->stuck_ahead += search->stuck[blocker->process];
+	/* What is only closed opens by itself. */
+	else if (dlock_rule_is_live(blocker->deadline, search->now) &&
+			 is_owner_stuck(search, dlock_space_lease_owner(blocker)))
+		counts->stuck_holders++;
+	else
+		counts->other_holders++;
+}
+
+/* Is there no way for a process to go on, given who else is stuck? */
+static bool
+is_stuck(DLockDeadlockSearch *search, int process)
+{
+	for (DLockSpaceLease *request = first_request(search, process); request != NULL;
+		 request = dlock_space_request_next(request))
+	{
+		DLockDeadlockTally counts = {search, 0, 0, 0};
+
+		dlock_queue_blockers(request, search->now, tally, &counts);
+		if (counts.stuck_ahead > 0)
+			return true;
+		if (counts.stuck_holders > 0 &&
+			(request->mode != DLOCK_MODE_PERMIT || counts.other_holders == 0))
+			return true;
+	}
+	return false;
+}
+
+/* Work out who is stuck. */
+static void
+find_stuck(DLockDeadlockSearch *search)
+{
+	bool		changed;
+
+	for (int process = 0; process < dlock_wait_processes(); process++)
+		search->stuck[process] = first_request(search, process) != NULL;
+	do
+	{
+		changed = false;
+		for (int process = 0; process < dlock_wait_processes(); process++)
+		{
+			if (search->stuck[process] && !is_stuck(search, process))
+			{
+				search->stuck[process] = false;
+				changed = true;
+			}
+		}
+	} while (changed);
+}
+
 static void
 search_from(DLockDeadlockSearch *search, int process)
 {
@@ -102,12 +193,11 @@ search_from_owner(DLockDeadlockSearch *search, DLockBytes owner)
 		search->found = true;
 	for (int process = 0; process < dlock_wait_processes() && !search->found; process++)
 	{
-		DLockSpaceLease *request = first_request(search, process);
 		DLockBytes	waiter;
 
-		if (request == NULL || search->visited[process])
+		if (!search->stuck[process] || search->visited[process])
 			continue;
-		waiter = dlock_space_lease_owner(request);
+		waiter = dlock_space_lease_owner(first_request(search, process));
 		if (dlock_name_equal(&waiter, &owner))
 			search_from(search, process);
 	}
@@ -131,15 +221,15 @@ follow(DLockSpaceLease *blocker, void *arg)
 	}
 	else if (blocker->process == search->me)
 		search->found = true;
-	else if (!search->visited[blocker->process])
+	else if (search->stuck[blocker->process] && !search->visited[blocker->process])
 		search_from(search, blocker->process);
 	if (!search->found)
 		search->length--;
 }
 
-/* Look for a circle through this process. */
+/* Look for a circle through this process, among those who are stuck. */
 static bool
-find_circle(DLockDeadlockSearch *search)
+find_circle_of_stuck(DLockDeadlockSearch *search)
 {
 	memset(search->visited, 0, dlock_wait_processes() * sizeof(bool));
 	search->length = 0;
@@ -149,11 +239,28 @@ find_circle(DLockDeadlockSearch *search)
 }
 
 /*
+ * Look for a circle through this process.
+ *
+ * Working out who is stuck is the more expensive part, so it is only done once
+ * there is a circle if everybody who waits is taken to be.
+ */
+static bool
+find_circle(DLockDeadlockSearch *search)
+{
+	for (int process = 0; process < dlock_wait_processes(); process++)
+		search->stuck[process] = first_request(search, process) != NULL;
+	if (!find_circle_of_stuck(search))
+		return false;
+	find_stuck(search);
+	return search->stuck[search->me] && find_circle_of_stuck(search);
+}
+
+/*
  * If a request for several locks is in the circle only by its place in a
  * queue, let it lose that; false if there is none.
  */
 static bool
-requeue_unit(DLockDeadlockSearch *search, DLockGrantWork *work)
+requeue_unit(DLockDeadlockSearch *search, DLockWork *work)
 {
 	for (int i = 0; i < search->length; i++)
 	{
@@ -208,18 +315,19 @@ char *
 dlock_deadlock_check(DLockDatabase *db)
 {
 	DLockDeadlockSearch search;
-	DLockGrantWork work;
+	DLockWork work;
 	DLockSpaceSet everything;
 	DLockSpaceLease *mine;
 	char	   *circle = NULL;
 
 	search.database = db->shared->oid;
 	search.me = dlock_wait_me();
+	search.stuck = palloc(dlock_wait_processes() * sizeof(bool));
 	search.visited = palloc(dlock_wait_processes() * sizeof(bool));
 	search.path = palloc((dlock_wait_processes() + 1) * sizeof(DLockDeadlockEdge));
 	dlock_space_set_fill(&everything);
 
-	dlock_grant_begin(&work, db);
+	dlock_work_begin(&work, db);
 	dlock_space_lock_set(&everything, LW_EXCLUSIVE);
 	work.now = search.now = dlock_clock_now();
 	mine = first_request(&search, search.me);
@@ -239,6 +347,7 @@ dlock_deadlock_check(DLockDatabase *db)
 	}
 	dlock_space_unlock_set(&everything);
 	dlock_grant_finish(&work);
+	pfree(search.stuck);
 	pfree(search.visited);
 	pfree(search.path);
 	return circle;

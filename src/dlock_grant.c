@@ -10,7 +10,7 @@
  *	  memory; or it finds that something is missing, a page that is not pinned
  *	  or a token that is not reserved, changes nothing, and says so.  Whoever
  *	  called it then gives up his locks, has the missing thing fetched
- *	  (dlock_grant_fetch), and starts over, since the world may have changed
+ *	  (dlock_work_fetch), and starts over, since the world may have changed
  *	  meanwhile.  So nothing waits for a heavyweight lock or for a page to be
  *	  read, and nothing can throw, while a change is half made.  (What a change
  *	  can wait for is the content lock of a page that is just being written
@@ -49,7 +49,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/bufmgr.h"
 
 #include "dlock_clock.h"
 #include "dlock_grant.h"
@@ -57,140 +56,9 @@
 #include "dlock_rule.h"
 #include "dlock_slot.h"
 #include "dlock_store.h"
-#include "dlock_token.h"
 #include "dlock_wait.h"
 
-/* ---- the work as a whole ---- */
-
-void
-dlock_grant_begin(DLockGrantWork *work, DLockDatabase *db)
-{
-	work->db = db;
-	work->lsn = InvalidXLogRecPtr;
-	work->npins = work->oldest_pin = 0;
-	work->pin_room = DLOCK_GRANT_PINS;
-	work->pins = work->few_pins;
-	work->missing_slot = DLOCK_SLOT_NONE;
-	work->missing_tokens = 0;
-	work->nagain = work->nunits = 0;
-}
-
-/* Give up all pins.  No partition lock needs to be held. */
-void
-dlock_grant_end(DLockGrantWork *work)
-{
-	while (work->npins > 0)
-		dlock_store_unpin(work->pins[--work->npins].buffer);
-	work->oldest_pin = 0;
-}
-
-/* Have room for so many pins at a time.  May throw. */
-void
-dlock_grant_need_pins(DLockGrantWork *work, int count)
-{
-	if (count <= work->pin_room)
-		return;
-	dlock_grant_end(work);
-	work->pins = palloc(count * sizeof(DLockGrantPin));
-	work->pin_room = count;
-}
-
-/*
- * See to it that none of the next "count" pins makes way for another.  There
- * must be room for so many.
- */
-void
-dlock_grant_make_room(DLockGrantWork *work, int count)
-{
-	if (work->npins + count > work->pin_room)
-		dlock_grant_end(work);
-}
-
-static void
-add_pin(DLockGrantWork *work, DLockSlot slot, Buffer buffer)
-{
-	DLockGrantPin *pin;
-
-	if (work->npins < work->pin_room)
-		pin = &work->pins[work->npins++];
-	else
-	{
-		pin = &work->pins[work->oldest_pin];
-		work->oldest_pin = (work->oldest_pin + 1) % work->pin_room;
-		dlock_store_unpin(pin->buffer);
-	}
-	pin->block = dlock_slot_block(slot);
-	pin->buffer = buffer;
-}
-
-static Buffer
-find_pin(DLockGrantWork *work, DLockSlot slot)
-{
-	for (int i = 0; i < work->npins; i++)
-	{
-		if (work->pins[i].block == dlock_slot_block(slot))
-			return work->pins[i].buffer;
-	}
-	return InvalidBuffer;
-}
-
-/*
- * Fetch what the last step lacked, waiting for it if need be.  No partition
- * lock may be held.
- */
-void
-dlock_grant_fetch(DLockGrantWork *work)
-{
-	DLockDatabase *db = work->db;
-	DLockSlot	slot = work->missing_slot;
-
-	if (slot != DLOCK_SLOT_NONE)
-	{
-		Buffer		buffer = dlock_store_pin(db->rel, slot);
-
-		*dlock_slot_hint(&db->shared->slots, db->area, slot) = buffer;
-		add_pin(work, slot, buffer);
-	}
-	if (work->missing_tokens > 0)
-		(void) dlock_database_reserve_tokens(db, false);
-	work->missing_slot = DLOCK_SLOT_NONE;
-	work->missing_tokens = 0;
-}
-
 /* ---- steps ---- */
-
-/* Have the page of a slot pinned. */
-bool
-dlock_grant_pin(DLockGrantWork *work, DLockSlot slot)
-{
-	DLockDatabase *db = work->db;
-	Buffer		buffer;
-
-	if (BufferIsValid(find_pin(work, slot)))
-		return true;
-	if (db->rel == NULL)
-		return false;
-	buffer = dlock_store_pin_cached(db->rel, slot,
-									*dlock_slot_hint(&db->shared->slots, db->area, slot));
-	if (!BufferIsValid(buffer))
-	{
-		work->missing_slot = slot;
-		return false;
-	}
-	add_pin(work, slot, buffer);
-	return true;
-}
-
-/* Take so many tokens, which follow each other. */
-bool
-dlock_grant_tokens(DLockGrantWork *work, int count, DLockToken *first)
-{
-	if (dlock_token_take(&work->db->shared->tokens, count, first))
-		return true;
-	if (work->db->rel != NULL)
-		work->missing_tokens = count;
-	return false;
-}
 
 /* Until when a lease keeps others out. */
 DLockTime
@@ -201,13 +69,13 @@ dlock_grant_blocks_until(const DLockSpaceLease *lease)
 
 /* Take a lease away, from disk and from memory.  Its page is pinned. */
 static void
-erase_lease(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+erase_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	DLockDatabase *db = work->db;
 	DLockSlot	slot = lease->slot;
 
 	if (slot != DLOCK_SLOT_NONE)
-		work->lsn = dlock_store_erase(find_pin(work, slot), slot);
+		work->lsn = dlock_store_erase(dlock_work_page(work, slot), slot);
 	dlock_space_remove(entry, lease);
 	if (slot != DLOCK_SLOT_NONE)
 		dlock_slot_free(&db->shared->slots, db->area, slot);
@@ -217,7 +85,7 @@ erase_lease(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease
  * Erase the dead leases of a lock.  If nobody is left, its entry is gone, too.
  */
 bool
-dlock_grant_tidy(DLockGrantWork *work, DLockSpaceEntry *entry)
+dlock_grant_tidy(DLockWork *work, DLockSpaceEntry *entry)
 {
 	DLockSpaceLease *lease = dlock_space_holders(entry);
 
@@ -227,7 +95,7 @@ dlock_grant_tidy(DLockGrantWork *work, DLockSpaceEntry *entry)
 
 		if (dlock_grant_blocks_until(lease) <= work->now)
 		{
-			if (lease->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, lease->slot))
+			if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
 				return false;
 			erase_lease(work, entry, lease);
 		}
@@ -238,15 +106,15 @@ dlock_grant_tidy(DLockGrantWork *work, DLockSpaceEntry *entry)
 
 /* Write a lease into its slot, whose page is pinned. */
 XLogRecPtr
-dlock_grant_write(DLockGrantWork *work, DLockSlot slot, const DLockLeaseValue *lease)
+dlock_grant_write(DLockWork *work, DLockSlot slot, const DLockLeaseValue *lease)
 {
-	work->lsn = dlock_store_write(find_pin(work, slot), slot, lease);
+	work->lsn = dlock_store_write(dlock_work_page(work, slot), slot, lease);
 	return work->lsn;
 }
 
 /* The lease as a value, as recovery shall find it; but for its term. */
 static DLockLeaseValue
-value_of(DLockGrantWork *work, DLockSpaceEntry *entry, const DLockSpaceLease *lease)
+value_of(DLockWork *work, DLockSpaceEntry *entry, const DLockSpaceLease *lease)
 {
 	DLockLeaseValue value;
 
@@ -268,7 +136,7 @@ value_of(DLockGrantWork *work, DLockSpaceEntry *entry, const DLockSpaceLease *le
 
 /* Write a lease that is held into its slot, whose page is pinned, once more. */
 void
-dlock_grant_rewrite(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	DLockLeaseValue value = value_of(work, entry, lease);
 	TimestampTz wall = dlock_clock_wall();
@@ -287,7 +155,7 @@ dlock_grant_rewrite(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLeas
  * recovery shall go by.
  */
 void
-dlock_grant_log_state(DLockGrantWork *work, DLockSpaceLease *lease, const DLockTerm *term)
+dlock_grant_log_state(DLockWork *work, DLockSpaceLease *lease, const DLockTerm *term)
 {
 	DLockLeaseValue value;
 
@@ -295,7 +163,7 @@ dlock_grant_log_state(DLockGrantWork *work, DLockSpaceLease *lease, const DLockT
 	value.boot = dlock_clock_boot();
 	value.delay = lease->delay;
 	value.holds = lease->holds;
-	lease->lsn = work->lsn = dlock_store_set_state(find_pin(work, lease->slot), lease->slot, &value);
+	lease->lsn = work->lsn = dlock_store_set_state(dlock_work_page(work, lease->slot), lease->slot, &value);
 }
 
 /* ---- who is in the way ---- */
@@ -427,13 +295,13 @@ dlock_grant_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockGrantPart
 
 /* Make the lease that is asked for; its page is pinned. */
 static void
-make_lease(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request,
-		   DLockToken token)
+make_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request,
+		   DLockToken token, TimestampTz wall)
 {
 	DLockTime	min_hold = request->min_until;
 	DLockTerm	term;
 
-	request->granted_at = dlock_clock_wall();
+	request->granted_at = wall;
 	term = dlock_rule_grant(request->ttl, work->now, request->granted_at);
 	request->token = token;
 	request->deadline = term.deadline;
@@ -469,23 +337,23 @@ tell_granted(int process, DLockToken token, XLogRecPtr lsn)
 
 /* Grant a request that can be granted. */
 static bool
-grant_request(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request)
+grant_request(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request)
 {
 	int			process = request->process;
 	DLockToken	token;
 
-	if (request->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, request->slot))
+	if (request->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, request->slot))
 		return false;
-	if (!dlock_grant_tokens(work, 1, &token))
+	if (!dlock_work_tokens(work, 1, &token))
 		return false;
-	make_lease(work, entry, request, token);
+	make_lease(work, entry, request, token, dlock_clock_wall());
 	tell_granted(process, token, request->lsn);
 	return true;
 }
 
 /* Look at a request for several locks when the partitions are unlocked. */
 static void
-note_unit(DLockGrantWork *work, int process)
+note_unit(DLockWork *work, int process)
 {
 	uint32		serial = dlock_wait_of(process)->serial;
 
@@ -494,7 +362,7 @@ note_unit(DLockGrantWork *work, int process)
 		if (work->units[i].process == process)
 			return;
 	}
-	if (work->nunits == DLOCK_GRANT_UNITS || work->db->rel == NULL)
+	if (work->nunits == DLOCK_WORK_UNITS || work->only_wake)
 	{
 		dlock_wait_wake(process);
 		return;
@@ -506,7 +374,7 @@ note_unit(DLockGrantWork *work, int process)
 
 /* Look at the queue of a lock again when the partitions are unlocked. */
 static void
-note_again(DLockGrantWork *work, uint32 hash)
+note_again(DLockWork *work, uint32 hash)
 {
 	for (int i = 0; i < work->nagain; i++)
 	{
@@ -555,7 +423,7 @@ is_convertible(DLockSpaceEntry *entry, const DLockSpaceLease *request, uint32 ah
  * dlock_grant_finish().
  */
 void
-dlock_grant_hand_off(DLockGrantWork *work, DLockSpaceEntry *entry)
+dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 {
 	DLockSpaceLease *request = dlock_space_queue(entry);
 	DLockSpaceLease *next;
@@ -598,7 +466,7 @@ dlock_grant_hand_off(DLockGrantWork *work, DLockSpaceEntry *entry)
 			crowd.until = Min(crowd.until, dlock_grant_blocks_until(request));
 			continue;
 		}
-		else if (work->db->rel == NULL)
+		else if (work->only_wake)
 			dlock_wait_wake(request->process);
 		else
 			note_again(work, entry->hash);
@@ -611,13 +479,14 @@ dlock_grant_hand_off(DLockGrantWork *work, DLockSpaceEntry *entry)
  * it can be granted; false if something is missing.
  */
 static bool
-grant_unit(DLockGrantWork *work, DLockWaitShared *wait, int process)
+grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 {
 	DLockSpaceLease *request;
 	DLockSpaceLease *next;
 	DLockTime	until;
 	DLockToken	first;
 	DLockToken	token;
+	TimestampTz wall = dlock_clock_wall();
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 	bool		is_path = false;
 
@@ -634,21 +503,21 @@ grant_unit(DLockGrantWork *work, DLockWaitShared *wait, int process)
 			return false;
 	}
 
-	dlock_grant_make_room(work, wait->count);
+	dlock_work_make_room(work, wait->count);
 	for (request = dlock_space_request_first(wait->first); request != NULL;
 		 request = dlock_space_request_next(request))
 	{
-		if (request->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, request->slot))
+		if (request->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, request->slot))
 			return false;
 	}
-	if (!dlock_grant_tokens(work, is_path ? 1 : wait->count, &first))
+	if (!dlock_work_tokens(work, is_path ? 1 : wait->count, &first))
 		return false;
 
 	token = first;
 	for (request = dlock_space_request_first(wait->first); request != NULL; request = next)
 	{
 		next = dlock_space_request_next(request);
-		make_lease(work, dlock_space_request_entry(request), request, token);
+		make_lease(work, dlock_space_request_entry(request), request, token, wall);
 		lsn = Max(lsn, request->lsn);
 		if (!is_path)
 			token++;
@@ -659,7 +528,7 @@ grant_unit(DLockGrantWork *work, DLockWaitShared *wait, int process)
 
 /* The same for a process, if it still waits for that request; without locks. */
 static void
-serve_unit(DLockGrantWork *work, int process, uint32 serial)
+serve_unit(DLockWork *work, int process, uint32 serial)
 {
 	DLockWaitShared *wait = dlock_wait_of(process);
 	DLockSpaceSet set;
@@ -674,12 +543,12 @@ serve_unit(DLockGrantWork *work, int process, uint32 serial)
 			dlock_space_unlock_set(&set);
 			return;
 		}
-		if (wait->count + DLOCK_GRANT_PINS > work->pin_room)
+		if (wait->count + DLOCK_WORK_PINS > work->pin_room)
 		{
 			int			count = wait->count;
 
 			dlock_space_unlock_set(&set);
-			dlock_grant_need_pins(work, count + DLOCK_GRANT_PINS);
+			dlock_work_need_pins(work, count + DLOCK_WORK_PINS);
 			done = false;
 			continue;
 		}
@@ -687,7 +556,7 @@ serve_unit(DLockGrantWork *work, int process, uint32 serial)
 		done = grant_unit(work, wait, process);
 		dlock_space_unlock_set(&set);
 		if (!done)
-			dlock_grant_fetch(work);
+			dlock_work_fetch(work);
 	} while (!done);
 }
 
@@ -696,7 +565,7 @@ serve_unit(DLockGrantWork *work, int process, uint32 serial)
  * possible.
  */
 void
-dlock_grant_serve(DLockGrantWork *work, uint32 hash)
+dlock_grant_serve(DLockWork *work, uint32 hash)
 {
 	bool		done;
 
@@ -721,7 +590,7 @@ dlock_grant_serve(DLockGrantWork *work, uint32 hash)
 		done = work->nagain == 0;
 		dlock_space_unlock(hash);
 		if (!done)
-			dlock_grant_fetch(work);
+			dlock_work_fetch(work);
 	} while (!done);
 }
 
@@ -730,7 +599,7 @@ dlock_grant_serve(DLockGrantWork *work, uint32 hash)
  * held.
  */
 void
-dlock_grant_finish(DLockGrantWork *work)
+dlock_grant_finish(DLockWork *work)
 {
 	uint32		again[DLOCK_PATH_MAX_PARTS];
 	int			nagain = work->nagain;
@@ -738,7 +607,7 @@ dlock_grant_finish(DLockGrantWork *work)
 	if (nagain > 0)
 	{
 		memcpy(again, work->again, sizeof(again));
-		dlock_grant_fetch(work);
+		dlock_work_fetch(work);
 		for (int i = 0; i < nagain; i++)
 			dlock_grant_serve(work, again[i]);
 		work->nagain = 0;
@@ -746,7 +615,7 @@ dlock_grant_finish(DLockGrantWork *work)
 	for (int i = 0; i < work->nunits; i++)
 		serve_unit(work, work->units[i].process, work->units[i].serial);
 	work->nunits = 0;
-	dlock_grant_end(work);
+	dlock_work_end(work);
 }
 
 /* ---- the end of leases ---- */
@@ -755,12 +624,12 @@ dlock_grant_finish(DLockGrantWork *work)
  * End a lease, with all its parts, and hand its locks off.
  */
 bool
-dlock_grant_end_lease(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+dlock_grant_end_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
-	if (lease->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, lease->slot))
+	if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
 		return false;
 	count = dlock_grant_parts(entry, lease, parts);
 	for (int i = 0; i < count; i++)
@@ -782,7 +651,7 @@ dlock_grant_end_lease(DLockGrantWork *work, DLockSpaceEntry *entry, DLockSpaceLe
  * A crash before that brings back a lease for its ttl at most.
  */
 void
-dlock_grant_stop_lease(DLockGrantWork *work, DLockSpaceEntry *entry,
+dlock_grant_stop_lease(DLockWork *work, DLockSpaceEntry *entry,
 					   DLockSpaceLease *lease, DLockTime delay)
 {
 	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];

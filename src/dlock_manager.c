@@ -197,7 +197,7 @@ term_of(const DLockSpaceLease *lease)
  * Renew a lease that was found; false if its page has to be fetched.
  */
 static bool
-renew_found(DLockGrantWork *work, DLockManagerFound *found, DLockTime ttl)
+renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
 {
 	DLockSpaceLease *lease = found->lease;
 	DLockTerm	term = term_of(lease);
@@ -207,7 +207,7 @@ renew_found(DLockGrantWork *work, DLockManagerFound *found, DLockTime ttl)
 
 	if (renewal.must_log && lease->slot != DLOCK_SLOT_NONE)
 	{
-		if (!dlock_grant_pin(work, lease->slot))
+		if (!dlock_work_pin(work, lease->slot))
 			return false;
 		dlock_grant_log_state(work, lease, &renewal.term);
 	}
@@ -238,12 +238,12 @@ static bool
 renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 			DLockManagerRight right, XLogRecPtr *lsn)
 {
-	DLockGrantWork work;
+	DLockWork work;
 	DLockManagerFound found;
 	Oid			checked = InvalidOid;
 	bool		renewed;
 
-	dlock_grant_begin(&work, db);
+	dlock_work_begin(&work, db);
 	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
 	{
 		renewed = renew_found(&work, &found, ttl);
@@ -255,9 +255,9 @@ renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 			dlock_grant_finish(&work);
 			return true;
 		}
-		dlock_grant_fetch(&work);
+		dlock_work_fetch(&work);
 	}
-	dlock_grant_end(&work);
+	dlock_work_end(&work);
 	return false;
 }
 
@@ -317,7 +317,7 @@ dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner, DLockTime tt
  * Release a lease that was found once; false if its page has to be fetched.
  */
 static bool
-release_found(DLockGrantWork *work, DLockManagerFound *found, bool force)
+release_found(DLockWork *work, DLockManagerFound *found, bool force)
 {
 	DLockSpaceLease *lease = found->lease;
 	DLockTerm	term = term_of(lease);
@@ -327,7 +327,7 @@ release_found(DLockGrantWork *work, DLockManagerFound *found, bool force)
 	if (end == DLOCK_RULE_END)
 		return dlock_grant_end_lease(work, found->entry, lease);
 
-	if (lease->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, lease->slot))
+	if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
 		return false;
 	if (end == DLOCK_RULE_COUNT_DOWN)
 	{
@@ -361,12 +361,12 @@ bool
 dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 					  DLockManagerRight right, DLockManagerEnded *ended)
 {
-	DLockGrantWork work;
+	DLockWork work;
 	DLockManagerFound found;
 	Oid			checked = InvalidOid;
 	bool		released;
 
-	dlock_grant_begin(&work, db);
+	dlock_work_begin(&work, db);
 	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
 	{
 		if (ended != NULL)
@@ -384,9 +384,9 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 			dlock_flush_later(work.lsn, work.now);
 			return true;
 		}
-		dlock_grant_fetch(&work);
+		dlock_work_fetch(&work);
 	}
-	dlock_grant_end(&work);
+	dlock_work_end(&work);
 	return false;
 }
 
@@ -466,16 +466,16 @@ first_newcomer(DLockSpaceEntry *entry)
 
 /* Give a lease another mode, and with an upgrade another token. */
 static bool
-change_mode(DLockGrantWork *work, DLockManagerFound *found, DLockMode mode)
+change_mode(DLockWork *work, DLockManagerFound *found, DLockMode mode)
 {
 	DLockSpaceLease *lease = found->lease;
 	DLockToken	token = lease->token;
 
-	if (lease->slot != DLOCK_SLOT_NONE && !dlock_grant_pin(work, lease->slot))
+	if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
 		return false;
 	if (dlock_rule_is_upgrade((DLockMode) lease->mode, mode))
 	{
-		if (!dlock_grant_tokens(work, 1, &token))
+		if (!dlock_work_tokens(work, 1, &token))
 			return false;
 		dlock_space_set_token(lease, token);
 	}
@@ -509,7 +509,7 @@ enqueue_conversion(DLockDatabase *db, DLockManagerFound *found, DLockMode mode, 
  * something is missing.
  */
 static bool
-convert_found(DLockGrantWork *work, DLockManagerFound *found, DLockMode mode, bool may_wait,
+convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool may_wait,
 			  DLockAcquireAnswer *answer, DLockAcquireGranted *granted)
 {
 	DLockSpaceLease *lease = found->lease;
@@ -559,10 +559,10 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 {
 	DLockAcquireAnswer answer;
 	DLockManagerFound found;
-	DLockGrantWork work;
+	DLockWork work;
 	Oid			checked = InvalidOid;
 
-	dlock_grant_begin(&work, db);
+	dlock_work_begin(&work, db);
 	while (lock_live_lease(db, target, DLOCK_RIGHT_ROLE, &checked, &found, &work.now))
 	{
 		DLockConvertProblem problem = check_convertible(found.lease);
@@ -580,11 +580,11 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 			dlock_grant_finish(&work);
 			return answer;
 		}
-		dlock_grant_fetch(&work);
+		dlock_work_fetch(&work);
 		if (!dlock_space_prepare(target->name.len, DLOCK_OWNER_MAX, 1))
 			dlock_error_space_full();
 	}
-	dlock_grant_end(&work);
+	dlock_work_end(&work);
 	dlock_error_lease_lost(&target->name, target->token);
 }
 
@@ -653,10 +653,10 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
 	DLockManagerFound found;
-	DLockGrantWork work;
+	DLockWork work;
 	DLockTime	until = 0;
 
-	dlock_grant_begin(&work, db);
+	dlock_work_begin(&work, db);
 	while (lock_lease(db, &target, &found, &work.now))
 	{
 		bool		ended = false;
@@ -670,7 +670,7 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 		dlock_space_unlock_set(&found.set);
 		if (ended || until != 0)
 			break;
-		dlock_grant_fetch(&work);
+		dlock_work_fetch(&work);
 	}
 	dlock_grant_finish(&work);
 	dlock_flush_later(work.lsn, work.now);
@@ -690,9 +690,9 @@ dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token, bool unclea
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
 	DLockManagerFound found;
-	DLockGrantWork work;
+	DLockWork work;
 
-	dlock_grant_begin(&work, db);
+	dlock_work_begin(&work, db);
 	if (!lock_lease(db, &target, &found, &work.now))
 		return;
 	if (dlock_rule_is_live(found.lease->deadline, work.now))

@@ -256,7 +256,7 @@ dlock_queue_serve(DLockDatabase *db)
 {
 	uint32		hashes[DLOCK_NAMES_MAX];
 	int			count = 0;
-	DLockGrantWork work;
+	DLockWork work;
 	DLockSpaceSet set;
 
 	if (!lock_mine(LW_SHARED, &set))
@@ -266,7 +266,7 @@ dlock_queue_serve(DLockDatabase *db)
 		hashes[count++] = request->hash;
 	dlock_space_unlock_set(&set);
 
-	dlock_grant_begin(&work, db);
+	dlock_work_begin(&work, db);
 	for (int i = 0; i < count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -280,7 +280,7 @@ dlock_queue_serve(DLockDatabase *db)
  * locked exclusively.
  */
 void
-dlock_queue_remove_mine(DLockGrantWork *work)
+dlock_queue_remove_mine(DLockWork *work)
 {
 	DLockDatabase *db = work->db;
 	DLockSpaceLease *request;
@@ -321,12 +321,12 @@ dlock_queue_taken(void)
 bool
 dlock_queue_leave(DLockDatabase *db)
 {
-	DLockGrantWork work;
+	DLockWork work;
 	DLockSpaceSet set;
 
 	if (!lock_mine(LW_EXCLUSIVE, &set))
 		return false;
-	dlock_grant_begin(&work, db);
+	dlock_work_begin(&work, db);
 	work.now = dlock_clock_now();
 	dlock_queue_remove_mine(&work);
 	dlock_space_unlock_set(&set);

@@ -49,7 +49,7 @@ extern void dlock_queue_blockers(DLockSpaceLease *request, DLockTime now,
 								 DLockQueueVisitor visitor, void *arg);
 extern void dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now,
 									  DLockQueueOwners *owners);
-extern void dlock_queue_remove_mine(DLockGrantWork *work);
+extern void dlock_queue_remove_mine(DLockWork *work);
 
 /* without locks */
 extern DLockQueueNews dlock_queue_look(DLockTime *until);

@@ -115,6 +115,7 @@ hold_intents(DLockRecoverState *state, const DLockLeaseValue *lease)
 	intent.part = DLOCK_PART_INTENT;
 	intent.mode = dlock_rule_intent(lease->mode);
 	intent.payload = lease->name;
+	intent.holds = 1;
 	for (int i = 0; i < count; i++)
 	{
 		intent.name = ancestors[i];

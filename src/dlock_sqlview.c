@@ -125,6 +125,24 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	add_lease(state, &value, (lease->process >= 0) ? dlock_wait_pid(lease->process) : 0);
 }
 
+/* The intents of a lease on a path are not on disk: they follow from it. */
+static void
+add_intents(DLockViewState *state, const DLockLeaseValue *lease)
+{
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_name_ancestors(&lease->name, ancestors);
+	DLockLeaseValue intent = *lease;
+
+	intent.mode = dlock_rule_intent(lease->mode);
+	intent.payload.len = 0;
+	intent.holds = 1;
+	for (int i = 0; i < count; i++)
+	{
+		intent.name = ancestors[i];
+		add_lease(state, &intent, 0);
+	}
+}
+
 /* A visitor of the store. */
 static DLockStoreVerdict
 visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
@@ -139,11 +157,12 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 		return DLOCK_STORE_KEEP;
 	remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
 									 state->wall, state->max_skew);
-	if (remaining + lease.delay > 0)
-	{
-		lease.term.deadline = state->now + remaining;
-		add_lease(state, &lease, 0);
-	}
+	if (remaining + lease.delay <= 0)
+		return DLOCK_STORE_KEEP;
+	lease.term.deadline = state->now + remaining;
+	add_lease(state, &lease, 0);
+	if (lease.part == DLOCK_PART_PATH)
+		add_intents(state, &lease);
 	return DLOCK_STORE_KEEP;
 }
 

@@ -4,12 +4,13 @@
  *	  Hooks into commands of others.
  *
  * NOTES
- *	  Four things are to be noticed: a command that needs a database to
+ *	  Five things are to be noticed: a command that needs a database to
  *	  itself, so that the reaper leaves it for that time; a transaction that
  *	  has created or dropped the extension, so that a reaper comes or goes;
- *	  what would harm the store without asking its access method; and a
- *	  sequence that is set.  It may be that of the
- *	  tokens, restored from a dump, so the next grant is made to look at it.
+ *	  what would harm the store without asking its access method; a session
+ *	  that is reset for another client; and a sequence that is set.  That may
+ *	  be the one of the tokens, restored from a dump, so the next grant is made
+ *	  to look at it.
  *
  * IDENTIFICATION
  *	  src/dlock_utility.c
@@ -34,6 +35,7 @@
 #include "utils/memutils.h"
 
 #include "dlock_am.h"
+#include "dlock_bind.h"
 #include "dlock_database.h"
 #include "dlock_error.h"
 #include "dlock_launcher.h"
@@ -237,6 +239,10 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	if (IsA(command, AlterSeqStmt))
 		note_sequence_set();
 	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+
+	/* As for advisory locks: a pooler hands the session on to another client. */
+	if (IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL)
+		dlock_bind_discard();
 }
 
 static bool

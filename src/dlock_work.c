@@ -1,0 +1,156 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_work.c
+ *	  A piece of work on leases: what it has, and what it lacks.
+ *
+ * NOTES
+ *	  Under a partition lock nothing may be waited for.  So a step that finds
+ *	  a page not pinned, or no token at hand, notes that here and fails; the
+ *	  locks are given up, what is missing is fetched, and it is tried again.
+ *
+ *	  Pins are kept from one attempt to the next.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_work.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "storage/bufmgr.h"
+
+#include "dlock_slot.h"
+#include "dlock_store.h"
+#include "dlock_token.h"
+#include "dlock_work.h"
+
+/* Begin a piece of work on the leases of a database. */
+void
+dlock_work_begin(DLockWork *work, DLockDatabase *db)
+{
+	work->db = db;
+	work->only_wake = (db->rel == NULL);
+	work->lsn = InvalidXLogRecPtr;
+	work->npins = work->oldest_pin = 0;
+	work->pin_room = DLOCK_WORK_PINS;
+	work->pins = work->few_pins;
+	work->missing_slot = DLOCK_SLOT_NONE;
+	work->missing_tokens = 0;
+	work->nagain = work->nunits = 0;
+}
+
+/* Give up all pins.  No partition lock needs to be held. */
+void
+dlock_work_end(DLockWork *work)
+{
+	while (work->npins > 0)
+		dlock_store_unpin(work->pins[--work->npins].buffer);
+	work->oldest_pin = 0;
+}
+
+/* Have room for so many pins at a time.  May throw. */
+void
+dlock_work_need_pins(DLockWork *work, int count)
+{
+	if (count <= work->pin_room)
+		return;
+	dlock_work_end(work);
+	work->pins = palloc(count * sizeof(DLockWorkPin));
+	work->pin_room = count;
+}
+
+/*
+ * See to it that none of the next "count" pins makes way for another.  There
+ * must be room for so many.
+ */
+void
+dlock_work_make_room(DLockWork *work, int count)
+{
+	if (work->npins + count > work->pin_room)
+		dlock_work_end(work);
+}
+
+static void
+add_pin(DLockWork *work, DLockSlot slot, Buffer buffer)
+{
+	DLockWorkPin *pin;
+
+	if (work->npins < work->pin_room)
+		pin = &work->pins[work->npins++];
+	else
+	{
+		pin = &work->pins[work->oldest_pin];
+		work->oldest_pin = (work->oldest_pin + 1) % work->pin_room;
+		dlock_store_unpin(pin->buffer);
+	}
+	pin->block = dlock_slot_block(slot);
+	pin->buffer = buffer;
+}
+
+/* The buffer with the page of a slot; InvalidBuffer if it is not pinned. */
+Buffer
+dlock_work_page(DLockWork *work, DLockSlot slot)
+{
+	for (int i = 0; i < work->npins; i++)
+	{
+		if (work->pins[i].block == dlock_slot_block(slot))
+			return work->pins[i].buffer;
+	}
+	return InvalidBuffer;
+}
+
+/*
+ * Fetch what the last step lacked, waiting for it if need be.  No partition
+ * lock may be held.
+ */
+void
+dlock_work_fetch(DLockWork *work)
+{
+	DLockDatabase *db = work->db;
+	DLockSlot	slot = work->missing_slot;
+
+	if (slot != DLOCK_SLOT_NONE)
+	{
+		Buffer		buffer = dlock_store_pin(db->rel, slot);
+
+		*dlock_slot_hint(&db->shared->slots, db->area, slot) = buffer;
+		add_pin(work, slot, buffer);
+	}
+	if (work->missing_tokens > 0)
+		(void) dlock_database_reserve_tokens(db, false);
+	work->missing_slot = DLOCK_SLOT_NONE;
+	work->missing_tokens = 0;
+}
+
+/* Have the page of a slot pinned. */
+bool
+dlock_work_pin(DLockWork *work, DLockSlot slot)
+{
+	DLockDatabase *db = work->db;
+	Buffer		buffer;
+
+	if (BufferIsValid(dlock_work_page(work, slot)))
+		return true;
+	if (db->rel == NULL)
+		return false;
+	buffer = dlock_store_pin_cached(db->rel, slot,
+									*dlock_slot_hint(&db->shared->slots, db->area, slot));
+	if (!BufferIsValid(buffer))
+	{
+		work->missing_slot = slot;
+		return false;
+	}
+	add_pin(work, slot, buffer);
+	return true;
+}
+
+/* Take so many tokens, which follow each other. */
+bool
+dlock_work_tokens(DLockWork *work, int count, DLockToken *first)
+{
+	if (dlock_token_take(&work->db->shared->tokens, count, first))
+		return true;
+	if (work->db->rel != NULL)
+		work->missing_tokens = count;
+	return false;
+}
