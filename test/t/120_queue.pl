@@ -686,6 +686,26 @@ foreach my $way ('release', 'deadline')
 	$ctl->query("SELECT dlock_force_release('$name', 'test')");
 }
 
+# One that converts: it loses its lease at the deadline, and its place with it,
+# whether the conversion could be made or not.
+foreach my $way ('blocked', 'possible')
+{
+	my $name = "convert-$way";
+	my $token = $ctl->query("SELECT dlock_acquire('$name', 'stopped', '1500 ms', mode => 'shared')");
+	$ctl->query("SELECT dlock_acquire('$name', 'reader', '1 h', mode => 'shared')");
+	enqueue($ctl, $s[0], "SELECT dlock_convert('$name', $token, 'exclusive', NULL)");
+	enqueue($ctl, $s[1], acquire($name, 'next', mode => 'shared'));
+	kill 'STOP', $s[0]{pid};
+	$ctl->query("SELECT dlock_release('$name', 'reader')") if $way eq 'possible';
+	my ($ready) = wait_any(20, $s[1]);
+	ok($ready, "conversion, $way: the next gets the lock");
+	kill 'CONT', $s[0]{pid};
+	my $late = $s[0]->answer;
+	is($late->{state}, 'LK002', "conversion, $way: the late one is told that it has lost its lease");
+	$s[1]->answer;
+	$ctl->query("SELECT dlock_force_release('$name', 'test')");
+}
+
 # Not the first, but in the middle: it holds up nobody in front of it.
 {
 	my $token = $ctl->query("SELECT dlock_acquire('middle', 'holder', '1 h')");

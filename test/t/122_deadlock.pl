@@ -273,6 +273,15 @@ foreach my $mode ('exclusive', 'shared', 'NL')
 	hold('a', 'path/x');
 	is($s[0]->fails("SELECT dlock_acquire_path('path/x', 'a', '1 h', NULL)")->{state}, '40P01', 'waiting for oneself, acquire_path');
 	is($ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'path'"), 0, 'waiting for oneself, acquire_path: nothing is held');
+
+	# What it has on the way to another lock is in its way, too.
+	$ctl->query("SELECT dlock_acquire_path('way/x', 'a', '1 h')");
+	$s[0]->send(want('a', 'way'));
+	$ctl->query("SELECT pg_cancel_backend($s[0]{pid})") unless wait_any(5, $s[0]);
+	my $answer = $s[0]->answer;
+	is($answer->{state}, '40P01', 'waiting for oneself, above a path: at once');
+	hold('a', 'above', "mode => 'shared'");
+	is($s[0]->fails("SELECT dlock_acquire_path('above/y', 'a', '1 h', NULL)")->{state}, '40P01', 'waiting for oneself, below a lock');
 	clean('waiting for oneself');
 }
 
