@@ -252,3 +252,32 @@ CREATE VIEW @extschema@.dlock_waiters AS
 GRANT SELECT ON @extschema@.dlock_waiters TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_waiters
     IS 'the requests that wait for locks of this database, with their place in the queue and the owners in their way';
+
+CREATE FUNCTION @extschema@.dlock_stat_row(
+    OUT grants pg_catalog.int8,
+    OUT handoffs pg_catalog.int8,
+    OUT reentries pg_catalog.int8,
+    OUT refusals pg_catalog.int8,
+    OUT timeouts pg_catalog.int8,
+    OUT deadlocks pg_catalog.int8,
+    OUT renewals pg_catalog.int8,
+    OUT conversions pg_catalog.int8,
+    OUT releases pg_catalog.int8,
+    OUT expiries pg_catalog.int8,
+    OUT waits pg_catalog.int8,
+    OUT wait_time pg_catalog.interval,
+    OUT wait_histogram pg_catalog.int8[],
+    OUT reaper_lag pg_catalog.interval)
+    RETURNS pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_stat_row'
+    LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_stat_row()
+    IS 'what has happened in this database since the server started';
+
+CREATE VIEW @extschema@.dlock_stats AS
+    SELECT grants, handoffs, reentries, refusals, timeouts, deadlocks, renewals, conversions,
+           releases, expiries, waits, wait_time, wait_histogram, reaper_lag
+      FROM @extschema@.dlock_stat_row();
+GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_stats
+    IS 'what has happened in this database since the server started; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';

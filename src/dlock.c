@@ -20,6 +20,7 @@
  *		dlock_am.c			the table access method of those pages
  *		dlock_token.c		fencing tokens in shared memory
  *		dlock_flush.c		when WAL becomes durable
+ *		dlock_stat.c		what has happened, counted
  *	  4	dlock_space.c		locks, leases and queues in shared memory
  *		dlock_slot.c		which slots of the store are free
  *	  5	dlock_wait.c		who waits, and how to wake him
@@ -63,6 +64,7 @@
 #include "dlock_launcher.h"
 #include "dlock_memory.h"
 #include "dlock_space.h"
+#include "dlock_stat.h"
 #include "dlock_utility.h"
 #include "dlock_wait.h"
 
@@ -84,6 +86,7 @@ static const struct
 	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},
 	{dlock_wait_request, dlock_wait_startup},
+	{dlock_stat_request, dlock_stat_startup},
 	{dlock_flush_request, dlock_flush_startup},
 	{dlock_database_request, dlock_database_startup},
 };

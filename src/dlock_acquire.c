@@ -34,6 +34,7 @@
 #include "dlock_page.h"
 #include "dlock_rule.h"
 #include "dlock_slot.h"
+#include "dlock_stat.h"
 #include "dlock_wait.h"
 
 #define NO_CLASS	(-1)
@@ -329,6 +330,7 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		parts[i].lease->bound_mono = renewal.term.bound_mono;
 	}
 	*granted = (DLockAcquireGranted) {own->token, own->lsn};
+	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
 	return STEP_GRANTED;
 }
 
@@ -381,6 +383,7 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 			token++;
 	}
 	use_slots(acquire);
+	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
 
 	/*
 	 * There may be somebody who watches, or who must look at the lock earlier.
@@ -487,6 +490,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 		case STEP_GRANTED:
 			return DLOCK_ANSWER_GRANTED;
 		case STEP_REFUSED:
+			dlock_stat_count(DLOCK_STAT_REFUSAL, 1);
 			return DLOCK_ANSWER_REFUSED;
 		case STEP_QUEUED:
 			return DLOCK_ANSWER_QUEUED;

@@ -139,6 +139,7 @@ dlock_database_attach(Oid oid)
 		pg_atomic_init_u64(&database->reaper.wake_at, 0);
 		dlock_slot_init(&database->slots);
 		dlock_token_init(&database->tokens);
+		dlock_stat_init(&database->stats);
 		database->next = registry->first;
 		registry->first = dp;
 		dp = InvalidDsaPointer;

@@ -16,6 +16,7 @@
 #include "storage/lwlock.h"
 
 #include "dlock_slot.h"
+#include "dlock_stat.h"
 #include "dlock_token.h"
 
 /* Whether the leases of a database are in memory. */
@@ -53,6 +54,7 @@ typedef struct DLockDatabaseShared
 	DLockSlotShared slots;
 	DLockTokenShared tokens;
 	DLockReaperShared reaper;
+	DLockStatShared stats;
 } DLockDatabaseShared;
 
 /* A database as one backend uses it during one operation. */

@@ -55,6 +55,7 @@
 #include "dlock_name.h"
 #include "dlock_rule.h"
 #include "dlock_slot.h"
+#include "dlock_stat.h"
 #include "dlock_store.h"
 #include "dlock_wait.h"
 
@@ -95,9 +96,12 @@ dlock_grant_tidy(DLockWork *work, DLockSpaceEntry *entry)
 
 		if (dlock_grant_blocks_until(lease) <= work->now)
 		{
+			bool		expired = !lease->stopped && lease->part != DLOCK_PART_INTENT;
+
 			if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
 				return false;
 			erase_lease(work, entry, lease);
+			dlock_stat_count(DLOCK_STAT_EXPIRY, expired);
 		}
 		lease = next;
 	}
@@ -319,6 +323,8 @@ make_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request,
 		request->lsn = dlock_grant_write(work, request->slot, &value);
 	}
 	dlock_space_promote(entry, request);
+	dlock_stat_count(DLOCK_STAT_GRANT, request->part != DLOCK_PART_INTENT);
+	dlock_stat_count(DLOCK_STAT_HANDOFF, request->part != DLOCK_PART_INTENT);
 	dlock_database_note_deadline(work->db->shared, dlock_grant_blocks_until(request));
 }
 
@@ -668,6 +674,7 @@ dlock_grant_stop_lease(DLockWork *work, DLockSpaceEntry *entry,
 		{
 			lease->deadline = Min(lease->deadline, work->now);
 			lease->delay = delay;
+			lease->stopped = true;
 		}
 		if (waited_for)
 			dlock_grant_hand_off(work, parts[i].entry);

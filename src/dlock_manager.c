@@ -44,6 +44,7 @@
 #include "dlock_manager.h"
 #include "dlock_name.h"
 #include "dlock_rule.h"
+#include "dlock_stat.h"
 #include "dlock_wait.h"
 
 /* How long a lease that was stopped in memory may stay on disk. */
@@ -212,6 +213,7 @@ renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
 		dlock_grant_log_state(work, lease, &renewal.term);
 	}
 
+	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
 	count = dlock_grant_parts(found->entry, lease, parts);
 	for (int i = 0; i < count; i++)
 	{
@@ -325,7 +327,12 @@ release_found(DLockWork *work, DLockManagerFound *found, bool force)
 		dlock_rule_release(lease->holds, lease->min_until, work->now);
 
 	if (end == DLOCK_RULE_END)
-		return dlock_grant_end_lease(work, found->entry, lease);
+	{
+		if (!dlock_grant_end_lease(work, found->entry, lease))
+			return false;
+		dlock_stat_count(DLOCK_STAT_RELEASE, 1);
+		return true;
+	}
 
 	if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
 		return false;
@@ -342,6 +349,7 @@ release_found(DLockWork *work, DLockManagerFound *found, bool force)
 		dlock_database_note_deadline(work->db->shared, until);
 		dlock_grant_stop_lease(work, found->entry, lease, until - work->now);
 		term = (DLockTerm) {0, work->now, work->now, dlock_clock_wall()};
+		dlock_stat_count(DLOCK_STAT_RELEASE, 1);
 	}
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_grant_log_state(work, lease, &term);
@@ -537,6 +545,7 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 		dlock_space_remove(found->entry, request);
 		dlock_wait_of(dlock_wait_me())->state = DLOCK_WAIT_IDLE;
 	}
+	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	dlock_grant_hand_off(work, found->entry);
 	*answer = DLOCK_ANSWER_GRANTED;
 	*granted = (DLockAcquireGranted) {lease->token, lease->lsn};
@@ -660,11 +669,15 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 	while (lock_lease(db, &target, &found, &work.now))
 	{
 		bool		ended = false;
+		bool		expired = !found.lease->stopped && found.lease->part != DLOCK_PART_INTENT;
 
 		until = dlock_grant_blocks_until(found.lease);
 		if (until <= work.now)
 		{
 			ended = dlock_grant_end_lease(&work, found.entry, found.lease);
+			dlock_stat_count(DLOCK_STAT_EXPIRY, ended && expired);
+			if (ended)
+				pg_atomic_write_u64(&db->shared->stats.reaper_lag, work.now - until);
 			until = 0;
 		}
 		dlock_space_unlock_set(&found.set);

@@ -34,6 +34,7 @@
 #include "dlock_memory.h"
 #include "dlock_recover.h"
 #include "dlock_session.h"
+#include "dlock_stat.h"
 
 /* Remembered from the catalogs; InvalidOid when to be looked up. */
 static Oid	store_oid = InvalidOid;
@@ -172,7 +173,10 @@ dlock_session_open_if_installed(DLockDatabase *db)
 		dlock_error_unsettled();
 
 	if (my_database == NULL)
+	{
 		my_database = dlock_database_attach(MyDatabaseId);
+		dlock_stat_attach(&my_database->stats);
+	}
 	db->shared = my_database;
 	db->area = dlock_memory_area();
 	db->sequence = sequence_oid;

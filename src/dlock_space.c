@@ -467,6 +467,7 @@ make_lease(const DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->bind = value->bind;
 	lease->part = value->part;
 	lease->reentry = DLOCK_REENTRY_DENY;
+	lease->stopped = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	memcpy(lease->data, value->owner.data, value->owner.len);

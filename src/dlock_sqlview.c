@@ -17,6 +17,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
@@ -36,15 +37,18 @@
 #include "dlock_queue.h"
 #include "dlock_rule.h"
 #include "dlock_session.h"
+#include "dlock_stat.h"
 #include "dlock_space.h"
 #include "dlock_store.h"
 #include "dlock_wait.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
+PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
 
 #define LEASE_COLUMNS	15
 #define WAITER_COLUMNS	11
+#define STAT_COLUMNS	(DLOCK_STAT_EVENTS + 2)
 
 /* A lease as it is shown: what it is, and the session that it is bound to. */
 typedef struct DLockViewLease
@@ -421,4 +425,40 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 	}
 	dlock_session_close(&db);
 	return (Datum) 0;
+}
+
+/* ---- what has happened ---- */
+
+/* dlock_stat_row() -> the counts of this database since the server started */
+Datum
+dlock_sql_stat_row(PG_FUNCTION_ARGS)
+{
+	DLockDatabase db;
+	DLockStatCounts counts;
+	uint64		lag;
+	Datum		buckets[DLOCK_STAT_BUCKETS];
+	Datum		values[STAT_COLUMNS];
+	bool		nulls[STAT_COLUMNS] = {0};
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (RecoveryInProgress())
+		dlock_error_standby("dlock_stat_row");
+
+	dlock_session_open(&db);
+	counts = dlock_stat_read(&db.shared->stats);
+	lag = pg_atomic_read_u64(&db.shared->stats.reaper_lag);
+	dlock_session_close(&db);
+
+	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
+		values[i] = Int64GetDatum((int64) counts.events[i]);
+	values[DLOCK_STAT_WAIT_TIME] = interval_of((DLockTime) counts.events[DLOCK_STAT_WAIT_TIME]);
+	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
+		buckets[i] = Int64GetDatum((int64) counts.waits[i]);
+	values[DLOCK_STAT_EVENTS] =
+		PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
+										FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	values[DLOCK_STAT_EVENTS + 1] = interval_of((DLockTime) lag);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

@@ -44,6 +44,7 @@
 #include "dlock_queue.h"
 #include "dlock_session.h"
 #include "dlock_space.h"
+#include "dlock_stat.h"
 #include "dlock_waiting.h"
 
 /* The longest time to sleep, in microseconds. */
@@ -110,6 +111,14 @@ give_back(DLockDatabase *db, const DLockAcquireRequest *request, DLockToken toke
 	}
 }
 
+/* The wait is over, one way or another. */
+static void
+count_wait(const DLockWaiting *waiting)
+{
+	if (waiting->kind != DLOCK_SPACE_WATCH)
+		dlock_stat_count_wait(dlock_clock_now() - waiting->began);
+}
+
 /* The clean-up.  Must not fail. */
 static void
 abandon(int code, Datum arg)
@@ -125,6 +134,7 @@ abandon(int code, Datum arg)
 	if (!dlock_queue_leave(&db) && mine()->state == DLOCK_WAIT_GRANTED)
 		give_back(&db, waiting->request, mine()->token);
 	dlock_queue_taken();
+	count_wait(waiting);
 }
 
 /* ---- waiting ---- */
@@ -158,7 +168,10 @@ check_progress(DLockWaiting *waiting, DLockTime now)
 	dlock_session_shared(&db);
 	circle = dlock_deadlock_check(&db);
 	if (circle != NULL)
+	{
+		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
 		dlock_error_deadlock(circle);
+	}
 
 	if (log_lock_waits && !waiting->was_logged &&
 		now - waiting->began >= (DLockTime) DeadlockTimeout * 1000)
@@ -282,6 +295,8 @@ wait_armed(DLockWaiting *waiting)
 		enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
 	}
 	end = sleep_in_queue(waiting);
+	if (end != WAITING_RETRY)
+		count_wait(waiting);
 	if (waiting->has_timeout)
 		disable_timeout(LOCK_TIMEOUT, false);
 	waiting->has_timeout = false;
@@ -354,14 +369,20 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		if (answer == DLOCK_ANSWER_REFUSED)
 			return DLOCK_TOKEN_NONE;
 		if (answer == DLOCK_ANSWER_SELF)
+		{
+			dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
 			dlock_error_self_deadlock(&asked.owner, dlock_name_of_mode(asked.mode),
 									  &asked.names[0]);
+		}
 		if (answer == DLOCK_ANSWER_GRANTED)
 			break;
 
 		end = wait_in_queue(&waiting);
 		if (end == WAITING_TIMED_OUT)
+		{
+			dlock_stat_count(DLOCK_STAT_TIMEOUT, 1);
 			return DLOCK_TOKEN_NONE;
+		}
 		if (end == WAITING_GRANTED)
 		{
 			granted = (DLockAcquireGranted) {mine()->token, mine()->lsn};
@@ -418,7 +439,10 @@ dlock_waiting_convert(const DLockBytes *name, DLockToken token, DLockMode mode,
 			do
 			{
 				if (wait_armed(&waiting) == WAITING_TIMED_OUT)
+				{
+					dlock_stat_count(DLOCK_STAT_TIMEOUT, 1);
 					answer = DLOCK_ANSWER_REFUSED;
+				}
 				else
 					answer = convert_once(name, token, mode, true, &granted);
 			} while (answer == DLOCK_ANSWER_QUEUED);

@@ -1,0 +1,142 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_stat.c
+ *	  What has happened since the server started, counted by database.
+ *
+ * NOTES
+ *	  Every process counts in a place of its own, so that counting costs
+ *	  nothing worth mentioning however many do it.  When it ends, what it has
+ *	  counted is added to the database's past.  Whoever reads adds up the past
+ *	  and the places of the processes that count for this database.
+ *
+ *	  Lock rules.  A place is written by its process alone, without a lock; a
+ *	  counter is read while that goes on, as of one moment or another.  The
+ *	  mutex of a database keeps a process from being counted twice, or not at
+ *	  all, while it ends.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_stat.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+
+#include "dlock_compat.h"
+#include "dlock_stat.h"
+
+/* What one process has counted; "stats" is NULL if it has not begun. */
+typedef struct DLockStatPlace
+{
+	DLockStatShared *volatile stats;
+	DLockStatCounts counts;
+} DLockStatPlace;
+
+static DLockStatPlace *places = NULL;
+
+/* This process's place, once it has one; until then it counts for nobody. */
+static DLockStatCounts nowhere;
+static DLockStatCounts *mine = &nowhere;
+
+void
+dlock_stat_request(void)
+{
+	RequestAddinShmemSpace(mul_size(sizeof(DLockStatPlace), MaxBackends));
+}
+
+/* Create the places; with AddinShmemInitLock held. */
+void
+dlock_stat_startup(void)
+{
+	bool		found;
+	Size		size = mul_size(sizeof(DLockStatPlace), MaxBackends);
+
+	places = ShmemInitStruct("dlock statistics", size, &found);
+	if (!found)
+		memset(places, 0, size);
+}
+
+/* Set up the counts of a database. */
+void
+dlock_stat_init(DLockStatShared *stats)
+{
+	SpinLockInit(&stats->mutex);
+	memset(&stats->past, 0, sizeof(stats->past));
+	pg_atomic_init_u64(&stats->reaper_lag, 0);
+}
+
+static void
+add_counts(DLockStatCounts *sum, const DLockStatCounts *counts)
+{
+	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
+		sum->events[i] += counts->events[i];
+	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
+		sum->waits[i] += counts->waits[i];
+}
+
+/* At exit, what was counted becomes the past of the database. */
+static void
+leave_place(int code, Datum arg)
+{
+	DLockStatPlace *place = (DLockStatPlace *) DatumGetPointer(arg);
+	DLockStatShared *stats = place->stats;
+
+	SpinLockAcquire(&stats->mutex);
+	add_counts(&stats->past, &place->counts);
+	place->stats = NULL;
+	memset(&place->counts, 0, sizeof(place->counts));
+	SpinLockRelease(&stats->mutex);
+	mine = &nowhere;
+}
+
+/* From now on this process counts for this database, to the end of its life. */
+void
+dlock_stat_attach(DLockStatShared *stats)
+{
+	DLockStatPlace *place = &places[MyProcNumber];
+
+	on_shmem_exit(leave_place, PointerGetDatum(place));
+	place->stats = stats;
+	mine = &place->counts;
+}
+
+/* Count an event.  Cannot fail, and takes no lock. */
+void
+dlock_stat_count(DLockStatEvent event, uint64 count)
+{
+	mine->events[event] += count;
+}
+
+/* Count a wait of so many microseconds. */
+void
+dlock_stat_count_wait(DLockTime waited)
+{
+	int			bucket = 0;
+
+	for (DLockTime limit = 1000; bucket < DLOCK_STAT_BUCKETS - 1 && waited > limit; limit *= 10)
+		bucket++;
+	mine->waits[bucket]++;
+	mine->events[DLOCK_STAT_WAIT]++;
+	mine->events[DLOCK_STAT_WAIT_TIME] += waited;
+}
+
+/* All that has been counted for a database. */
+DLockStatCounts
+dlock_stat_read(DLockStatShared *stats)
+{
+	DLockStatCounts sum;
+
+	SpinLockAcquire(&stats->mutex);
+	sum = stats->past;
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		if (places[i].stats == stats)
+			add_counts(&sum, &places[i].counts);
+	}
+	SpinLockRelease(&stats->mutex);
+	return sum;
+}
