@@ -3,8 +3,9 @@
  * rule_test.c
  *	  The rules of leases, over all combinations of what they depend on.
  *
- * What the rules promise is stated here anew, as invariants, and checked for
- * every term that a grant and up to three renewals can lead to, at every time
+ * What the rules promise is stated here anew, as invariants, and checked: for
+ * each mode against each other, in each way of asking; and for every term that
+ * a grant and up to three renewals or re-entries can lead to, at every time
  * around the instants that matter.
  */
 #include "postgres.h"
@@ -104,7 +105,7 @@ check_recovery(const DLockTerm *term, const DLockTerm *logged, DLockTime now)
 
 	CHECK(left >= promised, "same boot: " INT64_FORMAT " left, promised " INT64_FORMAT,
 		  left, promised);
-	CHECK(left <= logged->ttl && left >= 0, "same boot: " INT64_FORMAT " left", left);
+	CHECK(left <= logged->ttl, "same boot: " INT64_FORMAT " left", left);
 
 	for (int s = 0; s < N(skews); s++)
 	{
@@ -113,7 +114,7 @@ check_recovery(const DLockTerm *term, const DLockTerm *logged, DLockTime now)
 			/* The clock of another boot counts from anywhere. */
 			left = dlock_rule_remaining(logged, false, 12345,
 										now + WALL_OFFSET + jumps[j], skews[s]);
-			CHECK(left <= logged->ttl && left >= 0, "other boot: " INT64_FORMAT " left", left);
+			CHECK(left <= logged->ttl, "other boot: " INT64_FORMAT " left", left);
 			if (jumps[j] <= skews[s])
 				CHECK(left >= promised,
 					  "other boot: " INT64_FORMAT " left, promised " INT64_FORMAT, left, promised);
@@ -153,15 +154,26 @@ check_renewals(DLockTerm term, DLockTerm logged, DLockTime now, int depth)
 		if (depth == 0 || !dlock_rule_is_live(term.deadline, when[i]))
 			continue;
 
-		for (int t = -1; t < N(ttls); t++)
+		for (int t = -1; t < N(ttls) * 2 + 1; t++)
 		{
-			DLockTime	ttl = t < 0 ? 0 : ttls[t];
-			DLockRuleRenewal renewal = dlock_rule_renew(&term, ttl, when[i],
-														when[i] + WALL_OFFSET);
+			bool		reenter = t >= N(ttls);
+			int			which = reenter ? t - N(ttls) - 1 : t;
+			DLockTime	ttl = which < 0 ? 0 : ttls[which];
+			DLockRuleRenewal renewal = reenter ?
+				dlock_rule_reenter(&term, ttl, when[i], when[i] + WALL_OFFSET) :
+				dlock_rule_renew(&term, ttl, when[i], when[i] + WALL_OFFSET);
 			DLockTerm	on_disk = renewal.must_log ? renewal.term : logged;
 
 			check_term(&renewal.term, when[i]);
-			if (ttl == 0)
+			if (reenter)
+			{
+				CHECK(renewal.term.deadline ==
+					  Max(term.deadline, when[i] + (ttl == 0 ? term.ttl : ttl)),
+					  "re-entry: not what was asked for, or nearer");
+				CHECK(renewal.term.ttl >= term.ttl && renewal.term.ttl >= ttl,
+					  "re-entry: a shorter ttl");
+			}
+			else if (ttl == 0)
 			{
 				CHECK(renewal.term.deadline >= term.deadline, "shortened unasked");
 				CHECK(renewal.term.deadline >= when[i] + term.ttl, "less than a ttl");
@@ -205,7 +217,7 @@ test_grants_and_renewals(void)
 			check_renewals(term, term, starts[s], 3);
 		}
 	}
-	end_test("grants, renewals, and what a crash makes of them");
+	end_test("grants, renewals, re-entries, and what a crash makes of them");
 }
 
 static void
@@ -222,7 +234,7 @@ test_exact_recovery(void)
 
 			for (int i = 0; i < n; i++)
 				CHECK(dlock_rule_remaining(&term, true, when[i], when[i], 10000000) ==
-					  Max(0, term.deadline - when[i]),
+					  term.deadline - when[i],
 					  "not to the microsecond");
 		}
 	}
@@ -320,11 +332,276 @@ test_epochs(void)
 	end_test("epochs only grow, differ between timelines, and end cleanly");
 }
 
+/*
+ * The compatibility matrix as the OpenVMS manual prints it, rows the mode
+ * asked for, columns the one held; permits go with no mode, and with each
+ * other as far as this matrix is concerned.
+ */
+static const char *const mode_names[] = {"NL", "CR", "CW", "PR", "PW", "EX", "permit"};
+static const char *const matrix[DLOCK_MODES] = {
+	/* NL CR CW PR PW EX permit */
+	"YYYYYY.",					/* NL */
+	"YYYYY..",					/* CR */
+	"YYY....",					/* CW */
+	"YY.Y...",					/* PR */
+	"YY.....",					/* PW */
+	"Y......",					/* EX */
+	"......Y"					/* permit */
+};
+
+#define FOR_MODES(m) for (int m = 0; m < DLOCK_MODES; m++)
+
+static bool
+compatible(int a, int b)
+{
+	return matrix[a][b] == 'Y';
+}
+
+/* Does whoever may not come to "weak" find "strong" in the way, too? */
+static bool
+covers(int strong, int weak)
+{
+	FOR_MODES(other)
+	{
+		if (!compatible(weak, other) && compatible(strong, other))
+			return false;
+	}
+	return true;
+}
+
+static void
+test_compatibility(void)
+{
+	begin_test();
+	CHECK(DLOCK_MODES == 7, "a mode that this test does not know");
+	FOR_MODES(a)
+	{
+		FOR_MODES(b)
+		{
+			CHECK(dlock_rule_is_compatible(a, b) == compatible(a, b),
+				  "%s asked, %s held", mode_names[a], mode_names[b]);
+			CHECK(dlock_rule_is_compatible(a, b) == dlock_rule_is_compatible(b, a),
+				  "%s and %s: not the same both ways", mode_names[a], mode_names[b]);
+			CHECK(((dlock_rule_conflicts(a) >> b) & 1) == !compatible(a, b),
+				  "%s and %s: not in the set", mode_names[a], mode_names[b]);
+			CHECK(DLOCK_RULE_BIT(b) == (uint32) 1 << b, "%s: bit", mode_names[b]);
+		}
+		CHECK(dlock_rule_conflicts(a) >> DLOCK_MODES == 0, "%s: no such modes", mode_names[a]);
+	}
+	end_test("each mode against each other");
+}
+
+static void
+test_upgrades(void)
+{
+	/* Each covers all before it in a row; what is in no row is an upgrade both ways. */
+	static const int rows[][5] = {
+		{DLOCK_MODE_NL, DLOCK_MODE_CR, DLOCK_MODE_CW, DLOCK_MODE_PW, DLOCK_MODE_EX},
+		{DLOCK_MODE_NL, DLOCK_MODE_CR, DLOCK_MODE_PR, DLOCK_MODE_PW, DLOCK_MODE_EX}
+	};
+
+	begin_test();
+	FOR_MODES(from)
+	{
+		FOR_MODES(to)
+		{
+			CHECK(dlock_rule_is_upgrade(from, to) == !covers(from, to),
+				  "%s to %s", mode_names[from], mode_names[to]);
+
+			/* Whoever holds the lock beside "from" may do so beside "to". */
+			if (!dlock_rule_is_upgrade(from, to))
+			{
+				FOR_MODES(other)
+					CHECK(!dlock_rule_is_compatible(from, other) || dlock_rule_is_compatible(to, other),
+						  "%s to %s beside %s", mode_names[from], mode_names[to], mode_names[other]);
+			}
+		}
+		CHECK(!dlock_rule_is_upgrade(from, from), "%s to itself", mode_names[from]);
+	}
+	for (int r = 0; r < N(rows); r++)
+	{
+		for (int strong = 0; strong < 5; strong++)
+		{
+			for (int weak = 0; weak < 5; weak++)
+				CHECK(dlock_rule_is_upgrade(rows[r][weak], rows[r][strong]) == (weak < strong),
+					  "%s to %s", mode_names[rows[r][weak]], mode_names[rows[r][strong]]);
+		}
+	}
+	CHECK(dlock_rule_is_upgrade(DLOCK_MODE_CW, DLOCK_MODE_PR), "CW to PR");
+	CHECK(dlock_rule_is_upgrade(DLOCK_MODE_PR, DLOCK_MODE_CW), "PR to CW");
+	end_test("from each mode to each other: up, or not");
+}
+
+static void
+test_intents(void)
+{
+	static const int intents[] = {
+		[DLOCK_MODE_NL] = DLOCK_MODE_NL,
+		[DLOCK_MODE_CR] = DLOCK_MODE_CR,
+		[DLOCK_MODE_CW] = DLOCK_MODE_CW,
+		[DLOCK_MODE_PR] = DLOCK_MODE_CR,
+		[DLOCK_MODE_PW] = DLOCK_MODE_CW,
+		[DLOCK_MODE_EX] = DLOCK_MODE_CW
+	};
+
+	begin_test();
+	for (int below = 0; below < N(intents); below++)
+	{
+		DLockMode	intent = dlock_rule_intent(below);
+
+		CHECK(intent == intents[below], "of %s: %s", mode_names[below], mode_names[intent]);
+		CHECK(covers(below, intent), "of %s: more than itself", mode_names[below]);
+
+		/* Siblings do not disturb each other, nor do levels of one path. */
+		for (int sibling = 0; sibling < N(intents); sibling++)
+			CHECK(compatible(intent, dlock_rule_intent(sibling)),
+				  "%s and %s below one lock", mode_names[below], mode_names[sibling]);
+		CHECK(dlock_rule_intent(intent) == intent, "of the intent of %s", mode_names[below]);
+
+		/*
+		 * A lock on the ancestor counts for all that is below: what is not
+		 * compatible with it is kept out.  (PW, SIX of the scheme, protects as
+		 * PR does.)
+		 */
+		CHECK(compatible(intent, DLOCK_MODE_EX) == (below == DLOCK_MODE_NL),
+			  "%s below EX", mode_names[below]);
+		CHECK(compatible(intent, DLOCK_MODE_PR) == compatible(below, DLOCK_MODE_PR),
+			  "%s below PR", mode_names[below]);
+		CHECK(compatible(intent, DLOCK_MODE_PW) == compatible(below, DLOCK_MODE_PR),
+			  "%s below PW", mode_names[below]);
+	}
+	end_test("intents for each mode, and what an ancestor keeps out");
+}
+
+static void
+test_decisions(void)
+{
+	static const char *const reentries[] = {"deny", "count", "return"};
+
+	begin_test();
+	FOR_MODES(mode)
+	{
+		FOR_MODES(held)
+		{
+			for (int way = 0; way < 3 * 8; way++)
+			{
+				DLockRuleCase asked = {
+					.mode = mode, .held = held,
+					.reentry = way / 8,
+					.may_wait = way & 1,
+					.held_by_owner = (way & 2) != 0,
+					.blocked = (way & 4) != 0
+				};
+				DLockRuleVerdict verdict = dlock_rule_decide(&asked);
+				DLockRuleVerdict expected;
+
+				if (!asked.held_by_owner && !asked.blocked)
+					expected = DLOCK_RULE_GRANT;
+				else if (!asked.held_by_owner)
+					expected = asked.may_wait ? DLOCK_RULE_QUEUE : DLOCK_RULE_REFUSE;
+				else if (asked.reentry == DLOCK_REENTRY_DENY)
+					expected = asked.may_wait ? DLOCK_RULE_SELF : DLOCK_RULE_REFUSE;
+				else
+					expected = covers(held, mode) ? DLOCK_RULE_REENTER : DLOCK_RULE_WEAKER;
+				CHECK(verdict == expected,
+					  "%s asked, %s %s, %s, %s, %s: %d, expected %d", mode_names[mode],
+					  mode_names[held], asked.held_by_owner ? "held by the owner" : "not held",
+					  reentries[asked.reentry], asked.may_wait ? "waiting" : "at once",
+					  asked.blocked ? "blocked" : "not blocked", verdict, expected);
+			}
+		}
+	}
+	end_test("what to answer: mode, mode held, re-entry, wait, and what is in the way");
+}
+
+static void
+test_releases(void)
+{
+	static const uint32 holds[] = {1, 2, 3, 0x7FFFFFFF, 0xFFFFFFFF};
+	static const DLockTime times[] = {0, 1, 2, 1000, 1001, INT64CONST(4000000000000), PG_INT64_MAX};
+
+	begin_test();
+	for (int h = 0; h < N(holds); h++)
+	{
+		for (int m = 0; m < N(times); m++)
+		{
+			for (int n = 0; n < N(times); n++)
+			{
+				DLockRuleEnd end = dlock_rule_release(holds[h], times[m], times[n]);
+
+				if (holds[h] > 1)
+					CHECK(end == DLOCK_RULE_COUNT_DOWN, "held more than once");
+				else if (times[n] >= times[m])
+					CHECK(end == DLOCK_RULE_END, "held long enough");
+				else
+					CHECK(end == DLOCK_RULE_CLOSE, "not held long enough");
+			}
+		}
+	}
+	for (int d = 0; d < N(times); d++)
+	{
+		for (int t = 0; t < N(times); t++)
+		{
+			DLockTime	until = dlock_rule_blocks_until(times[t], times[d]);
+
+			CHECK(until >= times[t], "opens before the deadline");
+			if (times[t] < PG_INT64_MAX && times[d] < PG_INT64_MAX)
+				CHECK(until == times[t] + times[d], "opens at %lld", LL(until));
+			else if (times[d] > 0 || times[t] == PG_INT64_MAX)
+				CHECK(until == PG_INT64_MAX, "opens at %lld, never", LL(until));
+		}
+	}
+	end_test("releases and ends: how often held, how long, and how long closed");
+}
+
+/* A lease without a deadline stays one, unless a renewal gives it one. */
+static void
+test_no_deadline(void)
+{
+	begin_test();
+	for (int s = 0; s < N(starts); s++)
+	{
+		DLockTerm	term = dlock_rule_grant(0, starts[s], starts[s] + WALL_OFFSET);
+		DLockTime	now = starts[s] + YEARS_68;
+
+		CHECK(term.ttl == 0 && term.deadline == DLOCK_TIME_FOREVER, "granted with a deadline");
+		CHECK(dlock_rule_is_live(term.deadline, now), "ends by itself");
+		CHECK(dlock_rule_blocks_until(term.deadline, YEARS_68) == DLOCK_TIME_FOREVER, "opens by itself");
+		for (int t = -1; t < N(ttls); t++)
+		{
+			DLockTime	ttl = t < 0 ? 0 : ttls[t];
+			DLockRuleRenewal renewal = dlock_rule_renew(&term, ttl, now, now + WALL_OFFSET);
+			DLockRuleRenewal reentry = dlock_rule_reenter(&term, ttl, now, now + WALL_OFFSET);
+
+			CHECK(reentry.term.ttl == 0 && reentry.term.deadline == DLOCK_TIME_FOREVER,
+				  "re-entry brings the deadline nearer");
+			CHECK(!reentry.must_log, "re-entry changes nothing, and is logged");
+			if (ttl == 0)
+				CHECK(renewal.term.ttl == 0 && renewal.term.deadline == DLOCK_TIME_FOREVER &&
+					  !renewal.must_log,
+					  "renewal gives it a deadline unasked");
+			else
+			{
+				CHECK(renewal.term.ttl == ttl && renewal.term.deadline == now + ttl && renewal.must_log,
+					  "renewal does not give it the deadline asked for");
+				check_term(&renewal.term, now);
+			}
+		}
+	}
+	end_test("leases without a deadline");
+}
+
 int
 main(void)
 {
-	printf("1..4\n");
+	printf("1..10\n");
+	test_compatibility();
+	test_upgrades();
+	test_intents();
+	test_decisions();
+	test_releases();
 	test_grants_and_renewals();
+	test_no_deadline();
 	test_exact_recovery();
 	test_heartbeats();
 	test_epochs();

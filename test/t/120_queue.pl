@@ -1,0 +1,778 @@
+# Proves: waiters get a lock in the order they came, one wake-up each; they leave
+# the queue by their own time-out, cancel or end, at any place of it, and by
+# nothing else; writers do not starve; nobody else is held up by those who wait.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockQueue;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $node = start_node('main', conf => "restart_after_crash = on\n");
+my $db = 'postgres';
+my $ctl = open_session($node, $db, name => 'control');
+my $version = $ctl->query("SELECT current_setting('server_version_num')::int / 10000");
+
+$ctl->query(<<'EOC');
+-- Wait for the lock, say so, let go.
+CREATE TABLE taken (name text, owner text, token bigint);
+CREATE FUNCTION take(name text, owner text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	token bigint;
+BEGIN
+	token := dlock_acquire(name, owner, '1 h', NULL);
+	INSERT INTO taken VALUES (name, owner, token);
+	PERFORM dlock_release(name, token);
+	RETURN token;
+END $$;
+EOC
+
+# A call that waits for a lock, for an owner.
+sub acquire
+{
+	my ($name, $owner, %params) = @_;
+	my $wait = $params{wait} ? "'$params{wait}'" : 'NULL';
+	my $ttl = $params{ttl} // '1 h';
+	my $mode = $params{permits} ? "permits => $params{permits}" : "mode => '" . ($params{mode} // 'exclusive') . "'";
+
+	return "SELECT dlock_acquire('$name', '$owner', '$ttl', $wait, $mode)";
+}
+
+# How often a process has slept so far.
+sub sleeps
+{
+	my ($pid) = @_;
+	my ($count) = slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+
+	return $count;
+}
+
+my @s = open_sessions($node, $db, 32, name => 'w', setup => "SET deadlock_timeout = '10 min'");
+my @names = map { $_->{name} } @s;
+
+# ---------------------------------------------------------------------------
+# First come, first served
+# ---------------------------------------------------------------------------
+
+# Served by each other, as fast as they can.
+foreach my $round (1 .. 2)
+{
+	my $token = $ctl->query("SELECT dlock_acquire('fifo', 'holder', '1 h')");
+	my @order = $round == 1 ? @s : reverse @s;
+
+	enqueue($ctl, $_, "SELECT take('fifo', '$_->{name}')") foreach @order;
+	is(queue($ctl, 'fifo'), join(' ', map { $_->{name} } @order), "round $round: queue");
+	is( $ctl->query(
+			"SELECT string_agg(position::text, ' ' ORDER BY position) FROM dlock_waiters WHERE name = 'fifo'"),
+		join(' ', 1 .. 32),
+		"round $round: positions");
+	is( $ctl->query(
+			"SELECT count(*) FROM dlock_waiters WHERE name = 'fifo' AND mode = 'exclusive' AND request = 'acquire'
+			   AND permits IS NULL AND role = current_user::regrole AND waited >= '0' AND waited < '5 min'
+			   AND since <= clock_timestamp() AND array_length(blocked_by, 1) = position AND 'holder' = ANY (blocked_by)"),
+		32,
+		"round $round: what is shown of them");
+	is($ctl->query("SELECT pid FROM dlock_waiters WHERE name = 'fifo' AND position = 32"),
+		$order[31]{pid}, "round $round: the session");
+	$ctl->query("SELECT dlock_release('fifo', $token)");
+	my @tokens = answers_in_order(@order);
+	is("@tokens", join(' ', sort { $a <=> $b } @tokens), "round $round: granted in the order they came");
+	cmp_ok($tokens[0], '>', $token, "round $round: after the holder");
+	is($ctl->query('SELECT count(DISTINCT token) FROM taken'), 32, "round $round: 32 grants");
+	queues_are_empty($ctl, "round $round: nobody waits");
+	is($ctl->query("SELECT count(*) FROM dlock_leases"), 0, "round $round: nobody holds");
+	$ctl->query('TRUNCATE taken');
+}
+
+# One at a time: each release wakes one.  The one that is first then may have to
+# look at the new holder's deadline; the others go on sleeping.
+{
+	my $token = $ctl->query("SELECT dlock_acquire('single', 'holder', '1 h')");
+
+	enqueue($ctl, $_, acquire('single', $_->{name})) foreach @s;
+	usleep(50_000);
+	my %before = map { $_->{name} => sleeps($_->{pid}) } @s[ 12 .. 31 ];
+	my @granted;
+	foreach my $i (0 .. 9)
+	{
+		$ctl->query("SELECT dlock_release('single', $token)");
+		$token = $s[$i]->answer->{out};
+		push @granted, map { $_->{name} } grep { $_->{pending} && $_->ready } @s;
+		queue($ctl, 'single') eq "@names[$i + 1 .. 31]" or push @granted, 'wrong queue';
+	}
+	is("@granted", '', 'each release is one grant');
+	my $woken = 0;
+	$woken += sleeps($_->{pid}) - $before{ $_->{name} } foreach @s[ 12 .. 31 ];
+	cmp_ok($woken, '<=', 2, 'and wakes none of the others');
+
+	# By force, by the owner, by all of an owner's.
+	$ctl->query("SELECT dlock_force_release('single', 'test')");
+	isnt($token = $s[10]->answer->{out}, '', 'handed over by force-release');
+	$ctl->query("SELECT dlock_release('single', 'w11')");
+	isnt($token = $s[11]->answer->{out}, '', 'handed over by a release by the owner');
+	$ctl->query("SELECT dlock_release_all('w12')");
+	isnt($token = $s[12]->answer->{out}, '', "handed over by a release of all the owner's");
+	is(queue($ctl, 'single'), "@names[13 .. 31]", 'the others wait still');
+
+	# Whoever asks without waiting does not get it, not even between two waiters.
+	is($ctl->query("SELECT dlock_acquire('single', 'barger', '1 h')"), '', 'nobody barges in');
+	$_->answer foreach map { kill_wait($_) } @s[ 13 .. 31 ];
+	queues_are_empty($ctl, 'all cancelled');
+	is($ctl->query("SELECT dlock_release('single', $token)"), 't', 'the holder was left alone');
+	is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, 'nothing is held');
+}
+
+# Cancel the call of a session; returns the session.
+sub kill_wait
+{
+	my ($session) = @_;
+
+	$ctl->query("SELECT pg_cancel_backend($session->{pid})");
+	return $session;
+}
+
+# ---------------------------------------------------------------------------
+# Looking at one who waits
+# ---------------------------------------------------------------------------
+
+{
+	my $token = $ctl->query("SELECT dlock_acquire('look', 'holder', '1 h', permits => 2, payload => '1')");
+	$ctl->query("SELECT dlock_acquire('look', 'holder2', '1 h', permits => 2)");
+	enqueue($ctl, $s[0], acquire('look', 'alice', permits => 2));
+	is( $ctl->query("SELECT wait_event_type, wait_event, state FROM pg_stat_activity WHERE pid = $s[0]{pid}"),
+		'Extension|' . ($version >= 17 ? 'DLockAcquire' : 'Extension') . '|active',
+		'wait event');
+	is( $ctl->query(
+			"SELECT owner, mode, permits, request, position, blocked_by @> '{holder, holder2}', array_length(blocked_by, 1) FROM dlock_waiters WHERE name = 'look'"),
+		'alice|permit|2|acquire|1|t|2',
+		'waiter of a semaphore');
+	is( $ctl->query(
+			"SELECT count(*) FROM pg_locks WHERE pid = $s[0]{pid} AND locktype <> 'virtualxid'"),
+		0,
+		'it holds no lock that would be in the way of others');
+	my $first = $ctl->query("SELECT waited FROM dlock_waiters WHERE name = 'look'");
+	cmp_ok($ctl->query("SELECT waited > '$first' AND clock_timestamp() - since >= '$first' FROM dlock_waiters WHERE name = 'look'"),
+		'eq', 't', 'it waits longer and longer');
+	$ctl->query("SELECT dlock_release('look', $token)");
+	isnt($s[0]->answer->{out}, '', 'a permit that became free is handed over');
+	$ctl->query("SELECT dlock_force_release('look', 'test')");
+
+	# Any role may look.
+	$ctl->query('CREATE ROLE looker');
+	is($ctl->query('SET ROLE looker; SELECT count(*) FROM dlock_waiters; RESET ROLE'), 0, 'any role may look');
+}
+
+# ---------------------------------------------------------------------------
+# Ways to leave the queue
+# ---------------------------------------------------------------------------
+
+my %leave = (
+	'time-out' => {
+		wait => '150 ms',
+		state => '',
+	},
+	'statement_timeout' => {
+		before => "SET statement_timeout = '150 ms'",
+		state => '57014',
+		message => qr/statement timeout/,
+		after => 'RESET statement_timeout',
+	},
+	'lock_timeout' => {
+		before => "SET lock_timeout = '150 ms'",
+		state => '55P03',
+		message => qr/lock timeout/,
+		after => 'RESET lock_timeout',
+	},
+	'pg_cancel_backend' => {
+		do => sub { $ctl->query("SELECT pg_cancel_backend($_[0]{pid})") },
+		state => '57014',
+		message => qr/user request/,
+	},
+	'pg_terminate_backend' => {
+		do => sub { $ctl->query("SELECT pg_terminate_backend($_[0]{pid})") },
+		state => '57P01',
+		message => qr/administrator command/,
+		gone => 1,
+	},
+	'end of the client' => {
+		do => sub { kill 'KILL', $_[0]{psql} },
+		gone => 1,
+		state => '',
+	},);
+
+foreach my $way (sort keys %leave)
+{
+	my $leave = $leave{$way};
+	# A backend notices that its client has gone when it is told to look.
+	my $setup = $way eq 'end of the client' ? "SET client_connection_check_interval = '100 ms'" : undef;
+
+	foreach my $place ([ first => 0 ], [ middle => 3 ], [ last => 6 ])
+	{
+		my ($which, $at) = @$place;
+		my $label = "$way of the $which";
+		my @queue = @s[ 0 .. 6 ];
+		my $token = $ctl->query("SELECT dlock_acquire('leave', 'holder', '1 h')");
+		my $leaver = $queue[$at];
+
+		$leaver->query($leave->{before} // $setup // 'SELECT');
+		foreach my $session (@queue)
+		{
+			my $wait = $session == $leaver ? $leave->{wait} : undef;
+			if ($session == $leaver)
+			{
+				# It may have left before it is seen.
+				$session->send(acquire('leave', $session->{name}, wait => $wait));
+				wait_until(sub { queue($ctl, 'leave') =~ /\b$session->{name}\b/ || $session->ready });
+			}
+			else
+			{
+				enqueue($ctl, $session, acquire('leave', $session->{name}));
+			}
+		}
+		my $asked = mono_now();
+		$leave->{do}->($leaver) if $leave->{do};
+		my $answer = $leaver->answer;
+		my $took = $answer->{at} - ($leave->{do} ? $asked : $answer->{sent});
+
+		is($answer->{state}, $leave->{state}, "$label: SQLSTATE") or diag($answer->{err});
+		like($answer->{message}, $leave->{message}, "$label: message") if $leave->{message};
+		is($answer->{out}, '', "$label: no token");
+		cmp_ok($took, '>=', 0.15, "$label: not early") unless $leave->{do};
+		cmp_ok($took, '<', 2, "$label: in time");
+		my @rest = grep { $_ != $leaver } @queue;
+		queue_is($ctl, 'leave', join(' ', map { $_->{name} } @rest), "$label: the others keep their order");
+		is( $ctl->query(
+				"SELECT string_agg(position || ' ' || array_length(blocked_by, 1), ',' ORDER BY position) FROM dlock_waiters WHERE name = 'leave'"),
+			join(',', map { "$_ $_" } 1 .. 6),
+			"$label: and move up");
+		is(join(' ', map { $_->{name} } grep { $_->ready } @rest), '', "$label: none of them was woken");
+		if ($leave->{gone})
+		{
+			$leaver->close;
+			($s[$at]) = open_session($node, $db, name => $leaver->{name}, setup => "SET deadlock_timeout = '10 min'");
+		}
+		elsif ($leave->{after})
+		{
+			$leaver->query($leave->{after});
+		}
+
+		# It goes on down the rest of the queue, and the one that left is nowhere.
+		my @tokens = $token;
+		foreach my $session (@rest)
+		{
+			$ctl->query("SELECT dlock_release('leave', $tokens[-1])");
+			push @tokens, answers_in_order($session);
+		}
+		is("@tokens", join(' ', sort { $a <=> $b } @tokens), "$label: served in their order");
+		is($ctl->query("SELECT dlock_release('leave', $tokens[-1])"), 't', "$label: released");
+		is( $ctl->query(
+				"SELECT (SELECT count(*) FROM dlock_leases WHERE name = 'leave') || ' ' || (SELECT count(*) FROM dlock_waiters WHERE name = 'leave')"),
+			'0 0',
+			"$label: no trace");
+	}
+}
+
+# One that is alone leaves nothing either, and the lock is free for the next.
+{
+	my $token = $ctl->query("SELECT dlock_acquire('alone', 'holder', '1 h')");
+	is($s[0]->query(acquire('alone', 'alice', wait => '20 ms')), '', 'alone: time-out');
+	$ctl->query("SELECT dlock_release('alone', $token)");
+	isnt($token = $ctl->query("SELECT dlock_acquire('alone', 'bob', '1 h')"), '', 'alone: free');
+
+	# In a transaction, which a time-out leaves as it was, and a cancel aborts.
+	$s[0]->query('BEGIN; CREATE TABLE made()');
+	is($s[0]->query(acquire('alone', 'alice', wait => '20 ms')), '', 'alone: time-out in a transaction');
+	$s[0]->query('SAVEPOINT here');
+	enqueue($ctl, $s[0], acquire('alone', 'alice'));
+	is(kill_wait($s[0])->answer->{state}, '57014', 'alone: cancel in a subtransaction');
+	$s[0]->query('ROLLBACK TO here');
+	enqueue($ctl, $s[0], acquire('alone', 'alice'));
+	$ctl->query("SELECT dlock_release('alone', $token)");
+	isnt($token = $s[0]->answer->{out}, '', 'alone: waits again and gets it');
+	$s[0]->query('ROLLBACK');
+	is($ctl->query("SELECT dlock_release('alone', $token)"), 't', 'alone: a rollback does not undo it');
+
+	# Caught in a function, and waiting again.
+	$ctl->query("SELECT dlock_acquire('alone', 'bob', '1 h')");
+	$s[0]->send(<<'EOC');
+DO $$
+BEGIN
+	SET LOCAL lock_timeout = '50 ms';
+	FOR i IN 1 .. 3 LOOP
+		BEGIN
+			PERFORM dlock_acquire('alone', 'alice', '1 h', NULL);
+			RAISE EXCEPTION 'granted';
+		EXCEPTION WHEN lock_not_available THEN
+		END;
+	END LOOP;
+END $$
+EOC
+	my $answer = $s[0]->answer;
+	is($answer->{err}, '', 'alone: errors caught');
+	queues_are_empty($ctl, 'alone: no trace');
+	$ctl->query("SELECT dlock_release('alone', 'bob')");
+}
+
+# The grant and the end of the wait in the same moment: either the call returns the
+# token, or it fails and the next in the queue has the lock.
+{
+	my ($token, $granted, $given_back, $left) = ('', 0, 0, 0);
+
+	foreach my $i (1 .. 150)
+	{
+		my $end = ($i % 10 ? 'pg_cancel_backend' : 'pg_terminate_backend') . "($s[0]{pid})";
+		my $both = $i % 3 == 0 ? [ $end, 'RELEASE' ] : [ 'RELEASE', $end ];
+
+		$token = $ctl->query("SELECT dlock_acquire('race', 'holder', '1 h')") if $token eq '';
+		enqueue($ctl, $s[0], acquire('race', "a$i"));
+		enqueue($ctl, $s[1], acquire('race', "b$i"));
+		(my $sql = 'SELECT ' . join ', ', @$both) =~ s/RELEASE/dlock_release('race', $token)/;
+		$ctl->query($sql);
+		my $answer = $s[0]->answer;
+		if (!$answer->{failed})
+		{
+			$granted++;
+			$ctl->query("SELECT dlock_release('race', $answer->{out})");
+		}
+		elsif (wait_any(2, $s[1]))
+		{
+			$given_back++;
+		}
+		else
+		{
+			# The end came after the call was over, but before its answer was sent.
+			$left++;
+			$ctl->query("SELECT dlock_release('race', 'a$i')");
+		}
+		$token = $s[1]->answer->{out};
+		if ($answer->{gone})
+		{
+			$s[0]->close;
+			($s[0]) = open_session($node, $db, name => 'w1', setup => "SET deadlock_timeout = '10 min'");
+		}
+	}
+	note "$granted granted, $given_back ended and passed on, $left ended too late";
+	cmp_ok($given_back, '>', 20, 'grant and end in one moment: the next one gets it');
+	cmp_ok($left, '<', 8, 'grant and end in one moment: nothing is left behind');
+	$ctl->query("SELECT dlock_release('race', $token)");
+}
+
+# Wait without a limit, or with one that is far away.
+foreach my $wait ('NULL', "'1000 years'", $version >= 17 ? "'infinity'" : ())
+{
+	my $token = $ctl->query("SELECT dlock_acquire('far', 'holder', '1 h')");
+	enqueue($ctl, $s[0], "SELECT dlock_acquire('far', 'alice', '1 h', $wait)");
+	$ctl->query("SELECT dlock_release('far', $token)");
+	isnt($s[0]->answer->{out}, '', "wait $wait");
+	$ctl->query("SELECT dlock_release('far', 'alice')");
+}
+sqlstate_is($node, $db, "SELECT dlock_acquire('far', 'alice', '1 h', '-1 us')", '22023', 'a negative wait');
+
+# The lease runs from the grant, not from the call.
+{
+	my $token = $ctl->query("SELECT dlock_acquire('from', 'holder', '1 h')");
+	enqueue($ctl, $s[0], acquire('from', 'alice', ttl => '800 ms'));
+	$ctl->query("SELECT pg_sleep(1)");
+	my $from = mono_now();
+	$ctl->query("SELECT dlock_release('from', $token)");
+	isnt($s[0]->answer->{out}, '', 'granted after longer than its ttl');
+	takeover_is_exact_here('from', 0.8, $from, mono_now(), 'the lease runs from the grant');
+	$ctl->query("SELECT dlock_release('from', 'taker')");
+}
+
+# As takeover_is_exact(), but for a session of here: a waiter is the one that takes over.
+sub takeover_is_exact_here
+{
+	my ($name, $ttl, $from, $to, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$s[31]->send(acquire($name, 'taker'));
+	my $answer = $s[31]->answer;
+	isnt($answer->{out}, '', "$test_name: taken over");
+	cmp_ok($answer->{at}, '>=', $from + $ttl, "$test_name: not before the deadline");
+	cmp_ok($answer->{at}, '<=', $to + $ttl + 1, "$test_name: soon after it");
+	return;
+}
+
+# ---------------------------------------------------------------------------
+# Readers and writers
+# ---------------------------------------------------------------------------
+
+# One after the other.
+{
+	my $first = $ctl->query("SELECT dlock_acquire('rw', 'r0', '1 h', mode => 'shared')");
+	enqueue($ctl, $s[0], acquire('rw', 'writer'));
+	is($ctl->query("SELECT dlock_acquire('rw', 'r1', '1 h', mode => 'shared')"), '', 'a reader does not pass a waiting writer');
+	enqueue($ctl, $s[$_], acquire('rw', "r$_", mode => 'shared')) foreach 1 .. 5;
+	enqueue($ctl, $s[6], acquire('rw', 'writer2'));
+	enqueue($ctl, $s[7], acquire('rw', 'r7', mode => 'shared'));
+	is($ctl->query("SELECT string_agg(mode, ' ' ORDER BY position) FROM dlock_waiters WHERE name = 'rw'"),
+		'exclusive shared shared shared shared shared exclusive shared', 'modes of the queue');
+	is($ctl->query("SELECT blocked_by FROM dlock_waiters WHERE owner = 'r3'"), '{writer}', 'a reader is blocked by the writer only');
+	is($ctl->query("SELECT blocked_by @> '{r0, writer, r1, r2, r3, r4, r5}' AND array_length(blocked_by, 1) = 7 FROM dlock_waiters WHERE owner = 'writer2'"),
+		't', 'a writer by all that is before it');
+	$ctl->query("SELECT dlock_release('rw', $first)");
+	my ($writer) = answers_in_order($s[0]);
+	nobody_answers('the writer alone', @s[ 1 .. 7 ]);
+	$ctl->query("SELECT dlock_release('rw', $writer)");
+	my @readers = answers_in_order(@s[ 1 .. 5 ]);
+	is("@readers", join(' ', sort { $a <=> $b } @readers), 'then all readers before the next writer, in order');
+	queue_is($ctl, 'rw', 'writer2 r7', 'who wait still');
+	is($ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'rw' AND mode = 'shared'"), 5, 'the readers hold it together');
+
+	# A writer that gives up lets those behind it pass.
+	kill_wait($s[6])->answer;
+	isnt($s[7]->answer->{out}, '', 'the writer gives up: the reader behind it passes');
+	$ctl->query("SELECT dlock_force_release('rw', 'test')");
+}
+
+# Whatever way the one in front leaves.
+foreach my $way (sort keys %leave)
+{
+	my $leave = $leave{$way};
+	my $setup = $way eq 'end of the client' ? "SET client_connection_check_interval = '100 ms'" : undef;
+
+	$ctl->query("SELECT dlock_acquire('pass', 'r0', '1 h', mode => 'CW')");
+	$s[0]->query($leave->{before} // $setup // 'SELECT');
+	$s[0]->send(acquire('pass', 'writer', wait => $leave->{wait}, mode => 'shared'));
+	wait_until(sub { queue($ctl, 'pass') eq 'writer' || $s[0]->ready });
+	foreach my $i (1 .. 3)
+	{
+		$s[$i]->send(acquire('pass', "r$i", mode => 'CW'));
+	}
+	$leave->{do}->($s[0]) if $leave->{do};
+	$s[0]->answer;
+	is(scalar(grep { $_ ne '' } answers_in_order(@s[ 1 .. 3 ])), 3, "$way of the first: all behind it pass");
+	if ($leave->{gone})
+	{
+		$s[0]->close;
+		($s[0]) = open_session($node, $db, name => 'w1', setup => "SET deadlock_timeout = '10 min'");
+	}
+	elsif ($leave->{after})
+	{
+		$s[0]->query($leave->{after});
+	}
+	$ctl->query("SELECT dlock_force_release('pass', 'test')");
+}
+
+# Compatible with everybody: it does not wait, and is granted if asked not to.
+{
+	$ctl->query("SELECT dlock_acquire('compat', 'cw0', '1 h', mode => 'CW')");
+	enqueue($ctl, $s[0], acquire('compat', 'pr', mode => 'PR'));
+	foreach my $mode ('NL', 'CR')
+	{
+		isnt($ctl->query("SELECT dlock_acquire('compat', 'at-once-$mode', '1 h', mode => '$mode')"), '', "$mode is compatible with all and goes ahead");
+	}
+	is($ctl->query("SELECT dlock_acquire('compat', 'no', '1 h', mode => 'CW')"), '', 'CW is not compatible with one that waits');
+	enqueue($ctl, $s[1], acquire('compat', 'cw1', mode => 'CW'));
+	is($ctl->query("SELECT blocked_by FROM dlock_waiters WHERE owner = 'cw1'"), '{pr}', 'it waits for the waiter only');
+	$ctl->query("SELECT dlock_release('compat', 'cw0')");
+	isnt($s[0]->answer->{out}, '', 'the one in front first');
+	is(queue($ctl, 'compat'), 'cw1', 'then it waits for the new holder');
+	is($ctl->query("SELECT blocked_by FROM dlock_waiters WHERE owner = 'cw1'"), '{pr}', 'of the same name');
+	$ctl->query("SELECT dlock_release('compat', 'pr')");
+	isnt($s[1]->answer->{out}, '', 'and gets it');
+	$ctl->query("SELECT dlock_force_release('compat', 'test')");
+}
+
+# Several permits that become free at once go to as many, in order.
+{
+	my @tokens = map { $ctl->query("SELECT dlock_acquire('pool', 'many', '1 h', permits => 3, reentry => 'deny')") } 1;
+	$ctl->query("SELECT dlock_acquire('pool', 'many$_', '1 h', permits => 3)") foreach 2 .. 3;
+	enqueue($ctl, $s[$_], acquire('pool', "p$_", permits => 3)) foreach 0 .. 5;
+	is($ctl->query("SELECT dlock_acquire('pool', 'late', '1 h', permits => 3)"), '', 'no permit is left');
+	$ctl->query("SELECT dlock_force_release('pool', 'test')");
+	@tokens = answers_in_order(@s[ 0 .. 2 ]);
+	is("@tokens", join(' ', sort { $a <=> $b } @tokens), 'three permits for the first three');
+	queue_is($ctl, 'pool', 'p3 p4 p5', 'the others wait');
+	my %error = sqlstate_is($node, $db, acquire('pool', 'x', permits => 5, wait => '0'), '22023', 'another number of permits');
+	is($error{message}, 'lock "pool" has 3 permits, not 5', 'another number of permits: message');
+	sqlstate_is($node, $db, acquire('pool', 'x', wait => '1 s'), '22023', 'a mode, on a semaphore');
+	$ctl->query("SELECT dlock_force_release('pool', 'test')");
+	answers_in_order(@s[ 3 .. 5 ]);
+	$ctl->query("SELECT dlock_force_release('pool', 'test')");
+}
+
+# Who watches a lock is told at once of a holder that had to wait for several.
+foreach my $request (
+	"SELECT dlock_acquire_all('{seen1, seen2}', 'all', '1 h', NULL)",
+	"SELECT dlock_acquire_path('seen1/seen2', 'all', '1 h', NULL)")
+{
+	my $name = $request =~ /path/ ? 'seen1/seen2' : 'seen2';
+	$ctl->query("SELECT dlock_acquire('seen1', 'h', '1 h')");
+	enqueue($ctl, $s[0], $request);
+	$s[1]->send("SELECT token FROM dlock_watch('$name', NULL, '3 s')");
+	ok( wait_until(
+			sub { $ctl->query("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $s[1]{pid}") eq 'Extension' }),
+		"$name: watched");
+	$ctl->query("SELECT dlock_release('seen1', 'h')");
+	my ($token) = (answers_in_order($s[0]))[0] =~ /(\d+)\D*$/;
+	my $answer = $s[1]->answer;
+	is($answer->{out}, $token, "$name: the new holder is seen");
+	cmp_ok($answer->{at} - $answer->{sent}, '<', 2.5, "$name: at once");
+	$ctl->query("SELECT dlock_release_all('all')");
+}
+
+# A stream of readers, so dense that there is always one.
+{
+	$ctl->query(<<'EOC');
+CREATE FUNCTION read_on(owner text, seconds float8) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	until timestamptz := clock_timestamp() + seconds * interval '1 s';
+	n int := 0;
+BEGIN
+	WHILE clock_timestamp() < until LOOP
+		PERFORM dlock_acquire('stream', owner, '1 h', NULL, mode => 'shared');
+		PERFORM pg_sleep(0.005 + random() * 0.005);
+		PERFORM dlock_release('stream', owner);
+		n := n + 1;
+	END LOOP;
+	RETURN n;
+END $$;
+EOC
+	$s[$_]->send("SET synchronous_commit = off; SELECT read_on('r$_', 2)") foreach 0 .. 5;
+	wait_until(sub { $ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'stream'") > 1 });
+	my ($writes, $longest) = (0, 0);
+	foreach my $i (1 .. 20)
+	{
+		$s[6]->send(acquire('stream', 'writer'));
+		my $answer = $s[6]->answer;
+		my $took = $answer->{at} - $answer->{sent};
+		$longest = $took if $took > $longest;
+		$writes++ if $answer->{out} ne '';
+		is($ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'stream'"), 1, "write $i: alone")
+		  if $i == 1;
+		$ctl->query("SELECT dlock_release('stream', 'writer')");
+	}
+	my $reading = grep { !$_->ready } @s[ 0 .. 5 ];
+	is($reading, 6, 'the stream was there all the time');
+	is($writes, 20, 'a stream of readers: the writer gets the lock');
+	note "longest wait of the writer $longest s";
+	cmp_ok($longest, '<', 1, 'and soon');
+	my @reads = answers_in_order(@s[ 0 .. 5 ]);
+	is(scalar(grep { $_ < 20 } @reads), 0, 'the readers go on, too') or diag("@reads");
+	queues_are_empty($ctl, 'the stream is over');
+}
+
+# ---------------------------------------------------------------------------
+# Long waits are logged
+# ---------------------------------------------------------------------------
+
+{
+	my $session = $s[0];
+	my $log_at = -s $node->logfile;
+	my $token = $ctl->query("SELECT dlock_acquire('log', 'holder', '1 h')");
+
+	$s[1]->query("SET log_lock_waits = off; SET deadlock_timeout = '50 ms'");
+	enqueue($ctl, $s[1], acquire('log', 'silent'));
+	$session->query("SET log_lock_waits = on; SET deadlock_timeout = '100 ms'");
+	enqueue($ctl, $session, acquire('log', 'alice', mode => 'shared'));
+	ok(wait_until(sub { slurp_file($node->logfile, $log_at) =~ /still waiting.*\n.*DETAIL.*\n/ }, 20), 'a long wait is logged');
+	my $log = slurp_file($node->logfile, $log_at);
+	my ($ms) = $log =~ /LOG:  session still waiting for shared on lock "log" after (\d+\.\d{3}) ms/;
+	cmp_ok($ms // 0, '>=', 100, 'with lock, mode and time') or diag($log);
+	like($log, qr/DETAIL:  .*holder.*silent/, 'and with whom it waits for');
+	$ctl->query("SELECT dlock_release('log', $token)");
+	answers_in_order($s[1]);
+	$ctl->query("SELECT dlock_release('log', 'silent')");
+	answers_in_order($session);
+	ok(wait_until(sub { slurp_file($node->logfile, $log_at) =~ /session acquired shared on lock "log" after \d+\.\d{3} ms/ }, 20), 'its end is logged')
+	  or diag(slurp_file($node->logfile, $log_at));
+	$log = slurp_file($node->logfile, $log_at);
+	is(scalar(() = $log =~ /still waiting/g), 1, 'once');
+	unlike($log, qr/exclusive on lock "log"/, 'not of a session that does not want it');
+	$ctl->query("SELECT dlock_release('log', 'alice')");
+	$_->query("SET deadlock_timeout = '10 min'; RESET log_lock_waits") foreach @s[ 0, 1 ];
+}
+
+# ---------------------------------------------------------------------------
+# Nobody else is held up
+# ---------------------------------------------------------------------------
+
+{
+	my $token = $ctl->query("SELECT dlock_acquire('others', 'holder', '1 h')");
+	$ctl->query("SELECT dlock_acquire('others-$_', 'holder', '1 h') FROM generate_series(1, 100)") foreach 1 .. 3;
+	enqueue($ctl, $s[$_], acquire('others', "o$_")) foreach 0 .. 2;
+	enqueue($ctl, $s[3], "SELECT dlock_acquire_all('{others, others-all}', 'o3', '1 h', NULL)");
+
+	# Fails after the time-out if it is.
+	$ctl->query("SET lock_timeout = '20 s'; SET statement_timeout = '30 s'");
+	$ctl->query('VACUUM FULL dlock_store');
+	pass('VACUUM FULL dlock_store while sessions wait');
+	queue_is($ctl, 'others', 'o0 o1 o2 o3', 'they go on waiting');
+	is($ctl->query("SELECT dlock_check('others', $token)"), 't', 'the holder holds it');
+	my @tokens = $token;
+	foreach my $i (0 .. 2)
+	{
+		$ctl->query("SELECT dlock_release('others', $tokens[-1])");
+		push @tokens, answers_in_order($s[$i]);
+		$ctl->query('VACUUM FULL dlock_store') if $i == 1;
+	}
+	pass('and get the lock in turn');
+	$ctl->query("SELECT dlock_release('others', $tokens[-1])");
+	like(($s[3]->answer->{out}), qr/^\{\d+,\d+\}$/, 'one that waits for several, too');
+	$ctl->query("SELECT dlock_release_all('o3')");
+	$ctl->query("SELECT dlock_release_all('holder')");
+
+	$ctl->query('CREATE DATABASE dropped');
+	my $there = open_session($node, 'dropped');
+	$there->query("CREATE EXTENSION dlock");
+	$there->query("SELECT dlock_acquire('x', 'holder', '1 h')");
+	my @waiting = open_sessions($node, 'dropped', 3, name => 'd');
+	$there->query("SELECT dlock_acquire('y', 'holder', '1 h', mode => 'shared')");
+	enqueue($there, $waiting[0], acquire('x', 'a'));
+	enqueue($there, $waiting[1], "SELECT dlock_acquire_all('{x, z}', 'b', '1 h', '1 h')");
+	my $shared = $waiting[2]->query("SELECT dlock_acquire('y', 'c', '1 h', mode => 'shared')");
+	enqueue($there, $waiting[2], "SELECT dlock_convert('y', $shared, 'exclusive', NULL)");
+	$there->query("SET lock_timeout = '20 s'; SET statement_timeout = '30 s'");
+	$there->query('DROP EXTENSION dlock');
+	pass('DROP EXTENSION while sessions wait');
+	is($_->answer->{state}, '55000', "$_->{name}: the call fails") foreach @waiting;
+	$there->query('CREATE EXTENSION dlock');
+	$there->query("SELECT dlock_acquire('x', 'holder', '1 h')");
+	enqueue($there, $waiting[0], acquire('x', 'a'));
+	$there->query("SELECT dlock_release('x', 'holder')");
+	isnt($waiting[0]->answer->{out}, '', 'created anew: the same session waits and gets the lock');
+
+	# A drop that is undone.
+	enqueue($there, $waiting[1], acquire('x', 'b'));
+	$there->query("BEGIN; DROP EXTENSION dlock; ROLLBACK");
+	my $undone = $there->query("SELECT dlock_release('x', 'a')");
+	is($undone, 't', 'a drop that is rolled back: the lease is there');
+	my $answer = $waiting[1]->answer;
+	like($answer->{out} . $answer->{state}, qr/^(\d+|55000)$/, 'a drop that is rolled back: a waiter gets the lock, or an error') or diag($answer->{err});
+	note "a drop that is rolled back: '$answer->{out}' '$answer->{state}'";
+	$there->query("DROP EXTENSION dlock");
+	close_sessions($ctl, @waiting, $there);
+	$ctl->query('DROP DATABASE dropped');
+	$ctl->query('RESET lock_timeout; RESET statement_timeout');
+}
+
+# ---------------------------------------------------------------------------
+# The first in the queue stands still
+# ---------------------------------------------------------------------------
+
+# It gets the grant, by a release or at the holder's deadline; the grant expires,
+# and the next gets it.
+foreach my $way ('release', 'deadline')
+{
+	my $name = "still-$way";
+	my $ttl = $way eq 'release' ? '1 h' : '1500 ms';
+	my $token = $ctl->query("SELECT dlock_acquire('$name', 'holder', '$ttl')");
+	enqueue($ctl, $s[0], acquire($name, 'stopped', ttl => '700 ms'));
+	enqueue($ctl, $s[1], acquire($name, 'next', ttl => '1 h'));
+	kill 'STOP', $s[0]{pid};
+	$ctl->query("SELECT dlock_release('$name', $token)") if $way eq 'release';
+	ok( wait_until(
+			sub { $ctl->query("SELECT owner FROM dlock_leases WHERE name = '$name'") eq 'stopped' }, 20),
+		"$way: the stopped one gets the grant");
+	my $answer = $s[1]->answer(20);
+	isnt($answer->{out}, '', "$way: it expires, and the next gets it");
+	kill 'CONT', $s[0]{pid};
+	my $late = $s[0]->answer;
+	is($late->{state}, '', "$way: the late one has no error");
+	cmp_ok($late->{out}, '<', $answer->{out}, "$way: the late one has an older token")
+	  if $late->{out} ne '';
+	is($ctl->query("SELECT dlock_check('$name', $late->{out})"), 'f', "$way: the late one is told that it holds nothing")
+	  if $late->{out} ne '';
+	is($ctl->query("SELECT dlock_check('$name', $answer->{out})"), 't', "$way: the next holds it");
+	$ctl->query("SELECT dlock_force_release('$name', 'test')");
+}
+
+# One that converts: it loses its lease at the deadline, and its place with it,
+# whether the conversion could be made or not.
+foreach my $way ('blocked', 'possible')
+{
+	my $name = "convert-$way";
+	my $token = $ctl->query("SELECT dlock_acquire('$name', 'stopped', '1500 ms', mode => 'shared')");
+	$ctl->query("SELECT dlock_acquire('$name', 'reader', '1 h', mode => 'shared')");
+	enqueue($ctl, $s[0], "SELECT dlock_convert('$name', $token, 'exclusive', NULL)");
+	enqueue($ctl, $s[1], acquire($name, 'next', mode => 'shared'));
+	kill 'STOP', $s[0]{pid};
+	$ctl->query("SELECT dlock_release('$name', 'reader')") if $way eq 'possible';
+	my ($ready) = wait_any(20, $s[1]);
+	ok($ready, "conversion, $way: the next gets the lock");
+	kill 'CONT', $s[0]{pid};
+	my $late = $s[0]->answer;
+	is($late->{state}, 'LK002', "conversion, $way: the late one is told that it has lost its lease");
+	$s[1]->answer;
+	$ctl->query("SELECT dlock_force_release('$name', 'test')");
+}
+
+# Not the first, but in the middle: it holds up nobody in front of it.
+{
+	my $token = $ctl->query("SELECT dlock_acquire('middle', 'holder', '1 h')");
+	enqueue($ctl, $s[$_], acquire('middle', "m$_", ttl => $_ == 1 ? '700 ms' : '1 h')) foreach 0 .. 2;
+	kill 'STOP', $s[1]{pid};
+	$ctl->query("SELECT dlock_release('middle', $token)");
+	isnt($token = $s[0]->answer->{out}, '', 'the one before a stopped one gets it');
+	$ctl->query("SELECT dlock_release('middle', $token)");
+	isnt($token = $s[2]->answer(20)->{out}, '', 'the one behind it, after the ttl');
+	kill 'CONT', $s[1]{pid};
+	$s[1]->answer;
+	$ctl->query("SELECT dlock_release('middle', $token)");
+}
+queues_are_empty($ctl, 'all done');
+is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, 'nothing is held');
+
+# ---------------------------------------------------------------------------
+# The server ends
+# ---------------------------------------------------------------------------
+
+# No waiter is in the way of a shutdown, and none of them holds anything after it.
+my @all = @s;
+foreach my $how ('fast', 'immediate', 'postmaster killed', 'backend killed')
+{
+	my $held = $ctl->query("SELECT dlock_acquire('end', 'holder', '1 h')");
+	my @waiting = @all[ 0 .. 7 ];
+	enqueue($ctl, $_, acquire('end', $_->{name})) foreach @waiting;
+	my @pids = map { $_->{pid} } @waiting;
+	my $start = mono_now();
+
+	if ($how eq 'postmaster killed')
+	{
+		crash_node($node, orphans => 1);
+	}
+	elsif ($how eq 'backend killed')
+	{
+		kill 'KILL', $waiting[3]{pid};
+	}
+	else
+	{
+		$node->stop($how);
+	}
+	wait_gone(@pids);
+	my $took = mono_now() - $start;
+	cmp_ok($took, '<', 4, "$how: the waiters do not hold it up");
+	is(scalar(grep { $_->answer->{gone} } @waiting), 8, "$how: their sessions have ended");
+	$_->close foreach @all, $ctl;
+
+	if ($how eq 'backend killed')
+	{
+		$node->poll_query_until($db, 'SELECT true') or die "server did not come back";
+	}
+	else
+	{
+		$node->start;
+	}
+	$ctl = open_session($node, $db, name => 'control');
+	is($ctl->query("SELECT string_agg(owner, ' ') FROM dlock_leases"), 'holder', "$how: the holder holds it, and nobody else");
+	queues_are_empty($ctl, "$how: nobody waits");
+	@all = open_sessions($node, $db, 8, name => 'w');
+	enqueue($ctl, $all[0], acquire('end', 'after'));
+	$ctl->query("SELECT dlock_release('end', $held)");
+	cmp_ok($all[0]->answer->{out}, '>', $held, "$how: waiting works after it");
+	$ctl->query("SELECT dlock_release('end', 'after')");
+}
+$_->close foreach @all, $ctl;
+
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
+done_testing();
