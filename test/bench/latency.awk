@@ -85,6 +85,10 @@ function print_latencies(    i, name, text) {
 		name = variant[i]
 		text = group[name] ": " label[name]
 		print_latency(name, text)
+		print_latency(name ".dlock", text ", dlock waits")
+		print_latency(name ".notify", text ", release with NOTIFY, acquire")
+		print_latency(name ".notify2", text ", release, NOTIFY, acquire")
+		print_latency(name ".polling", text ", acquire every 10 ms")
 		print_latency(name ".before", text ", acquire before")
 		print_latency(name ".meanwhile", text ", acquire meanwhile")
 		print_latency(name ".reaped", text ", all removed")

@@ -7,12 +7,17 @@
  *	  Of two sessions one holds the lock and the other wants it; then they
  *	  change places.  What differs is how the other gets to know:
  *
- *	  - it waits in dlock_acquire;
- *	  - it listens, is notified, and tries dlock_acquire.  The notification
- *		is sent by the very statement that releases, so that this costs no
- *		round trip of its own;
- *	  - it tries dlock_acquire every 10 ms, and the release comes at a random
- *		moment between two tries.
+ *	  dlock		it waits in dlock_acquire
+ *	  notify	it listens, is notified, and tries dlock_acquire; the
+ *				notification is sent by the very statement that releases, so
+ *				that it costs no round trip of its own
+ *	  notify2	the same, but NOTIFY is a statement of its own, after the
+ *				release
+ *	  polling	it tries dlock_acquire every 10 ms; the release comes at a
+ *				random moment between two tries
+ *
+ *	  They take turns of a few hand-offs each, so that whatever else goes on
+ *	  in the machine meets all of them.
  *
  * IDENTIFICATION
  *	  test/bench/probe/handoff.c
@@ -41,9 +46,6 @@ typedef struct Handoff
 	Session		observer;
 } Handoff;
 
-/* One hand-off; returns when the release was sent. */
-typedef Time (*Way) (Handoff *handoff, Party *holder, Party *next);
-
 static void
 want(Session *session, bool granted)
 {
@@ -61,38 +63,8 @@ open_party(Party *party, const char *owner)
 	session_prepare(&party->session, "release", "SELECT dlock_release('handoff', $1::text)");
 	session_prepare(&party->session, "release_notify",
 					"SELECT dlock_release('handoff', $1::text), pg_notify('handoff', '')");
-}
-
-static void
-hand_over(const Options *options, Way way, const char *setup)
-{
-	static Handoff handoff;
-	Time		end;
-
-	session_open(&handoff.observer);
-	session_prepare(&handoff.observer, "waiters",
-					"SELECT count(*) FROM dlock_waiters WHERE name = 'handoff'");
-	open_party(&handoff.parties[0], "2000000000");
-	open_party(&handoff.parties[1], "2000000001");
-	for (int i = 0; i < 2 && setup != NULL; i++)
-		session_do(&handoff.parties[i].session, setup);
-
-	session_call(&handoff.parties[0].session, "try", 1, handoff.parties[0].owner);
-	want(&handoff.parties[0].session, true);
-	end = now_monotonic() + options->seconds * SEC;
-	for (int i = 0; now_monotonic() < end; i++)
-	{
-		Party	   *holder = &handoff.parties[i % 2];
-		Party	   *next = &handoff.parties[(i + 1) % 2];
-		Time		released = way(&handoff, holder, next);
-
-		want(&next->session, true);
-		/* The first ones of a session are slower. */
-		if (i >= 10)
-			printf("handoff %lld\n", (long long) (next->session.answered_at - released));
-	}
-	for (int i = 0; i < 2; i++)
-		session_call(&handoff.parties[i].session, "release", 1, handoff.parties[i].owner);
+	session_prepare(&party->session, "notify", "NOTIFY handoff");
+	session_do(&party->session, "LISTEN handoff");
 }
 
 static Time
@@ -114,17 +86,12 @@ by_waiting(Handoff *handoff, Party *holder, Party *next)
 	return holder->session.sent_at;
 }
 
-static Time
-by_notify(Handoff *handoff, Party *holder, Party *next)
+/* The session that listens gets the lock when it has been notified. */
+static void
+take_when_notified(Party *holder, Party *next)
 {
 	Session    *both[] = {&next->session, &holder->session};
 
-	session_call(&next->session, "try", 1, next->owner);
-	want(&next->session, false);
-	nap(random_span(LEAST_HOLD, MOST_HOLD));
-	next->session.notified = 0;
-
-	session_send(&holder->session, "release_notify", 1, holder->owner);
 	do
 	{
 		while (next->session.notified == 0)
@@ -134,7 +101,37 @@ by_notify(Handoff *handoff, Party *holder, Party *next)
 		while (next->session.busy || holder->session.busy)
 			sessions_wait(both, 2, FOREVER);
 	} while (next->session.is_null);
+}
+
+static void
+listen_for(Party *next)
+{
+	session_call(&next->session, "try", 1, next->owner);
+	want(&next->session, false);
+	nap(random_span(LEAST_HOLD, MOST_HOLD));
+	next->session.notified = 0;
+}
+
+static Time
+by_notify(Handoff *handoff, Party *holder, Party *next)
+{
+	listen_for(next);
+	session_send(&holder->session, "release_notify", 1, holder->owner);
+	take_when_notified(holder, next);
 	return holder->session.sent_at;
+}
+
+static Time
+by_notify_of_its_own(Handoff *handoff, Party *holder, Party *next)
+{
+	Time		released;
+
+	listen_for(next);
+	session_call(&holder->session, "release", 1, holder->owner);
+	released = holder->session.sent_at;
+	session_send(&holder->session, "notify", 0, NULL);
+	take_when_notified(holder, next);
+	return released;
 }
 
 static Time
@@ -161,20 +158,55 @@ by_polling(Handoff *handoff, Party *holder, Party *next)
 	return holder->session.sent_at;
 }
 
-void
-handoff_by_waiting(const Options *options)
+/* ---- the whole ---- */
+
+static const struct Way
 {
-	hand_over(options, by_waiting, NULL);
-}
+	const char *name;
+	Time		(*hand_over) (Handoff *handoff, Party *holder, Party *next);	/* when was the release sent? */
+	int			turn;			/* hand-offs in a turn */
+}			ways[] = {
+	{"dlock", by_waiting, 10},
+	{"notify", by_notify, 10},
+	{"notify2", by_notify_of_its_own, 10},
+	{"polling", by_polling, 3},
+};
 
 void
-handoff_by_notify(const Options *options)
+handoff(const Options *options)
 {
-	hand_over(options, by_notify, "LISTEN handoff");
-}
+	static Handoff handoff;
+	Party	   *holder = &handoff.parties[0];
+	Party	   *next = &handoff.parties[1];
+	bool		warm = false;
+	Time		end;
 
-void
-handoff_by_polling(const Options *options)
-{
-	hand_over(options, by_polling, NULL);
+	session_open(&handoff.observer);
+	session_prepare(&handoff.observer, "waiters",
+					"SELECT count(*) FROM dlock_waiters WHERE name = 'handoff'");
+	open_party(holder, "2000000000");
+	open_party(next, "2000000001");
+	session_call(&holder->session, "try", 1, holder->owner);
+	want(&holder->session, true);
+
+	for (end = now_monotonic() + options->seconds * SEC; now_monotonic() < end; warm = true)
+	{
+		for (size_t w = 0; w < sizeof(ways) / sizeof(ways[0]); w++)
+		{
+			for (int i = 0; i < ways[w].turn; i++)
+			{
+				Time		released = ways[w].hand_over(&handoff, holder, next);
+				Party	   *before = holder;
+
+				want(&next->session, true);
+				/* The first ones of a session are slower. */
+				if (warm)
+					printf("%s %lld\n", ways[w].name,
+						   (long long) (next->session.answered_at - released));
+				holder = next;
+				next = before;
+			}
+		}
+	}
+	session_call(&holder->session, "release", 1, holder->owner);
 }

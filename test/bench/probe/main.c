@@ -23,9 +23,7 @@ static const struct
 	const char *name;
 	void		(*measure) (const Options *options);
 }			measurements[] = {
-	{"handoff_dlock", handoff_by_waiting},
-	{"handoff_notify", handoff_by_notify},
-	{"handoff_polling", handoff_by_polling},
+	{"handoff", handoff},
 	{"takeover", takeover},
 	{"expiry", expiry},
 };

@@ -79,9 +79,7 @@ extern void session_answer(Session *session);
 extern Time session_number(const Session *session);
 
 /* the measurements */
-extern void handoff_by_waiting(const Options *options);
-extern void handoff_by_notify(const Options *options);
-extern void handoff_by_polling(const Options *options);
+extern void handoff(const Options *options);
 extern void takeover(const Options *options);
 extern void expiry(const Options *options);
 
