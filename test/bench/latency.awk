@@ -89,6 +89,8 @@ function print_latencies(    i, name, text) {
 		print_latency(name ".notify", text ", release with NOTIFY, acquire")
 		print_latency(name ".notify2", text ", release, NOTIFY, acquire")
 		print_latency(name ".polling", text ", acquire every 10 ms")
+		print_latency(name ".table", text ", lease table, release with NOTIFY")
+		print_latency(name ".advisory", text ", advisory lock")
 		print_latency(name ".before", text ", acquire before")
 		print_latency(name ".meanwhile", text ", acquire meanwhile")
 		print_latency(name ".reaped", text ", all removed")

@@ -1,16 +1,17 @@
 # shellcheck shell=bash
 # Which variants to measure.  To be sourced; needs die of common.sh.
 
-# What is measured if nothing else is said: what does not take long.
-usual_groups='durable off single hot all handoff takeover expiry'
+# What is measured if nothing else is said: not what takes long, nor what has
+# neither target nor goal and does not help to read the rest.
+usual='durable dlock_off noop_off advisory_off single hot all handoff takeover expiry'
 
 # select_variants FILE WORDS: the lines of the file that one of the words names,
 # by the name of the variant or of its group, go to the array "variants".  If
-# there are no words: those of the usual groups, or with BENCH_FULL=yes all.
+# there are no words: the usual ones, or with BENCH_FULL=yes all.
 select_variants() {
 	local file=$1 words=$2 word name group rest found
 	variants=()
-	[ -n "$words" ] || [ "${BENCH_FULL:-}" = yes ] || words=$usual_groups
+	[ -n "$words" ] || [ "${BENCH_FULL:-}" = yes ] || words=$usual
 	for word in $words; do
 		awk -v word="$word" '!/^#/ && ($1 == word || $2 == word) { found = 1 } END { exit !found }' "$file" ||
 			die "BENCH_ONLY: there is no variant or group \"$word\"; see $file"

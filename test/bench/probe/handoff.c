@@ -16,6 +16,10 @@
  *	  polling	it tries dlock_acquire every 10 ms; the release comes at a
  *				random moment between two tries
  *
+ *	  table		as "notify", but with a hand-made lease table instead of dlock
+ *	  advisory	for scale, the lock is an advisory lock of the server's, and it
+ *				waits in pg_advisory_lock
+ *
  *	  They take turns of a few hand-offs each, so that whatever else goes on
  *	  in the machine meets all of them.
  *
@@ -64,74 +68,138 @@ open_party(Party *party, const char *owner)
 	session_prepare(&party->session, "release_notify",
 					"SELECT dlock_release('handoff', $1::text), pg_notify('handoff', '')");
 	session_prepare(&party->session, "notify", "NOTIFY handoff");
+	session_prepare(&party->session, "table_try",
+					"INSERT INTO lease_delete AS l (name, owner, token, expires_at)"
+					" VALUES ('handoff', $1::text, nextval('lease_delete_token'),"
+					" clock_timestamp() + interval '30 s')"
+					" ON CONFLICT (name) DO UPDATE SET owner = excluded.owner,"
+					" token = excluded.token, expires_at = excluded.expires_at"
+					" WHERE l.expires_at < clock_timestamp() RETURNING token");
+	session_prepare(&party->session, "table_release_notify",
+					"WITH gone AS (DELETE FROM lease_delete WHERE name = 'handoff' AND owner = $1::text)"
+					" SELECT pg_notify('handoff', '')");
+	session_prepare(&party->session, "advisory_lock", "SELECT pg_advisory_lock(1)");
+	session_prepare(&party->session, "advisory_unlock", "SELECT pg_advisory_unlock(1)");
 	session_do(&party->session, "LISTEN handoff");
+}
+
+/* Hold the lock for a while when somebody waits for it. */
+static void
+let_wait(Handoff *handoff, const char *count)
+{
+	do
+	{
+		nap(MSEC / 10);
+		session_call(&handoff->observer, count, 0, NULL);
+	} while (session_number(&handoff->observer) == 0);
+	nap(random_span(LEAST_HOLD, MOST_HOLD));
+}
+
+/* Wait for the answers to what both of them were sent. */
+static void
+answers(Party *next, Party *holder)
+{
+	Session    *both[] = {&next->session, &holder->session};
+
+	while (next->session.busy || holder->session.busy)
+		sessions_wait(both, 2, FOREVER);
+}
+
+/* The lock changes hands without anybody waiting for it. */
+static void
+change_places(Party *holder, Party *next)
+{
+	session_call(&holder->session, "release", 1, holder->owner);
+	session_call(&next->session, "try", 1, next->owner);
 }
 
 static Time
 by_waiting(Handoff *handoff, Party *holder, Party *next)
 {
-	Session    *both[] = {&next->session, &holder->session};
-
 	session_send(&next->session, "wait", 1, next->owner);
-	do
-	{
-		nap(MSEC / 10);
-		session_call(&handoff->observer, "waiters", 0, NULL);
-	} while (session_number(&handoff->observer) == 0);
-	nap(random_span(LEAST_HOLD, MOST_HOLD));
-
+	let_wait(handoff, "waiters");
 	session_send(&holder->session, "release", 1, holder->owner);
-	while (next->session.busy || holder->session.busy)
-		sessions_wait(both, 2, FOREVER);
-	return holder->session.sent_at;
+	answers(next, holder);
+	return next->session.answered_at - holder->session.sent_at;
 }
 
-/* The session that listens gets the lock when it has been notified. */
-static void
-take_when_notified(Party *holder, Party *next)
+/* The same with an advisory lock, while the holder has the other lock, too. */
+static Time
+by_advisory(Handoff *handoff, Party *holder, Party *next)
+{
+	Time		latency;
+
+	session_call(&holder->session, "advisory_lock", 0, NULL);
+	session_send(&next->session, "advisory_lock", 0, NULL);
+	let_wait(handoff, "advisory_waiters");
+	session_send(&holder->session, "advisory_unlock", 0, NULL);
+	answers(next, holder);
+	latency = next->session.answered_at - holder->session.sent_at;
+
+	session_call(&next->session, "advisory_unlock", 0, NULL);
+	change_places(holder, next);
+	return latency;
+}
+
+/*
+ * One listens, the other releases by the statement "release" and notifies, if
+ * need be by the statement "notify".
+ */
+static Time
+by_notification(Party *holder, Party *next, const char *try, const char *release,
+				const char *notify)
 {
 	Session    *both[] = {&next->session, &holder->session};
+	Time		released;
 
+	session_call(&next->session, try, 1, next->owner);
+	want(&next->session, false);
+	nap(random_span(LEAST_HOLD, MOST_HOLD));
+	next->session.notified = 0;
+
+	session_send(&holder->session, release, 1, holder->owner);
+	released = holder->session.sent_at;
+	if (notify != NULL)
+	{
+		session_answer(&holder->session);
+		session_send(&holder->session, notify, 0, NULL);
+	}
 	do
 	{
 		while (next->session.notified == 0)
 			sessions_wait(both, 2, FOREVER);
 		next->session.notified = 0;
-		session_send(&next->session, "try", 1, next->owner);
-		while (next->session.busy || holder->session.busy)
-			sessions_wait(both, 2, FOREVER);
+		session_send(&next->session, try, 1, next->owner);
+		answers(next, holder);
 	} while (next->session.is_null);
-}
-
-static void
-listen_for(Party *next)
-{
-	session_call(&next->session, "try", 1, next->owner);
-	want(&next->session, false);
-	nap(random_span(LEAST_HOLD, MOST_HOLD));
-	next->session.notified = 0;
+	return next->session.answered_at - released;
 }
 
 static Time
 by_notify(Handoff *handoff, Party *holder, Party *next)
 {
-	listen_for(next);
-	session_send(&holder->session, "release_notify", 1, holder->owner);
-	take_when_notified(holder, next);
-	return holder->session.sent_at;
+	return by_notification(holder, next, "try", "release_notify", NULL);
 }
 
 static Time
 by_notify_of_its_own(Handoff *handoff, Party *holder, Party *next)
 {
-	Time		released;
+	return by_notification(holder, next, "try", "release", "notify");
+}
 
-	listen_for(next);
-	session_call(&holder->session, "release", 1, holder->owner);
-	released = holder->session.sent_at;
-	session_send(&holder->session, "notify", 0, NULL);
-	take_when_notified(holder, next);
-	return released;
+/* The same with a lease table, while the holder has the other lock, too. */
+static Time
+by_table(Handoff *handoff, Party *holder, Party *next)
+{
+	Time		latency;
+
+	session_call(&holder->session, "table_try", 1, holder->owner);
+	want(&holder->session, true);
+	latency = by_notification(holder, next, "table_try", "table_release_notify", NULL);
+
+	session_call(&next->session, "table_release_notify", 1, next->owner);
+	change_places(holder, next);
+	return latency;
 }
 
 static Time
@@ -155,7 +223,7 @@ by_polling(Handoff *handoff, Party *holder, Party *next)
 			sessions_wait(both, 2, again);
 		session_call(&next->session, "try", 1, next->owner);
 	} while (next->session.is_null);
-	return holder->session.sent_at;
+	return next->session.answered_at - holder->session.sent_at;
 }
 
 /* ---- the whole ---- */
@@ -163,13 +231,15 @@ by_polling(Handoff *handoff, Party *holder, Party *next)
 static const struct Way
 {
 	const char *name;
-	Time		(*hand_over) (Handoff *handoff, Party *holder, Party *next);	/* when was the release sent? */
 	int			turn;			/* hand-offs in a turn */
+	Time		(*hand_over) (Handoff *handoff, Party *holder, Party *next);
 }			ways[] = {
-	{"dlock", by_waiting, 10},
-	{"notify", by_notify, 10},
-	{"notify2", by_notify_of_its_own, 10},
-	{"polling", by_polling, 3},
+	{"dlock", 10, by_waiting},
+	{"notify", 10, by_notify},
+	{"notify2", 10, by_notify_of_its_own},
+	{"polling", 3, by_polling},
+	{"table", 10, by_table},
+	{"advisory", 10, by_advisory},
 };
 
 void
@@ -184,6 +254,8 @@ handoff(const Options *options)
 	session_open(&handoff.observer);
 	session_prepare(&handoff.observer, "waiters",
 					"SELECT count(*) FROM dlock_waiters WHERE name = 'handoff'");
+	session_prepare(&handoff.observer, "advisory_waiters",
+					"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
 	open_party(holder, "2000000000");
 	open_party(next, "2000000001");
 	session_call(&holder->session, "try", 1, holder->owner);
@@ -195,14 +267,13 @@ handoff(const Options *options)
 		{
 			for (int i = 0; i < ways[w].turn; i++)
 			{
-				Time		released = ways[w].hand_over(&handoff, holder, next);
+				Time		latency = ways[w].hand_over(&handoff, holder, next);
 				Party	   *before = holder;
 
 				want(&next->session, true);
 				/* The first ones of a session are slower. */
 				if (warm)
-					printf("%s %lld\n", ways[w].name,
-						   (long long) (next->session.answered_at - released));
+					printf("%s %lld\n", ways[w].name, (long long) latency);
 				holder = next;
 				next = before;
 			}
