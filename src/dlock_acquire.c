@@ -183,6 +183,20 @@ assign_slots(DLockAcquire *acquire)
 	return true;
 }
 
+/* Pin the pages of all slots; false if one is missing. */
+static bool
+pin_slots(DLockAcquire *acquire)
+{
+	dlock_work_make_room(&acquire->work, acquire->request->count);
+	for (int i = 0; i < acquire->request->count; i++)
+	{
+		if (acquire->items[i].slot != DLOCK_SLOT_NONE &&
+			!dlock_work_pin(&acquire->work, acquire->items[i].slot))
+			return false;
+	}
+	return true;
+}
+
 /* The slots are in use now. */
 static void
 use_slots(DLockAcquire *acquire)
@@ -249,7 +263,7 @@ decide(DLockAcquire *acquire)
 	};
 	DLockTime	now = acquire->work.now;
 	DLockTime	until;
-	bool		blocked_by_self = false;	/* by what it has on an ancestor */
+	bool		blocked_by_self = false;	/* by what it has on the way elsewhere */
 
 	acquire->own = NULL;
 	for (int i = 0; i < request->count; i++)
@@ -267,14 +281,6 @@ decide(DLockAcquire *acquire)
 			return STEP_OTHER_PERMITS;
 		}
 		own = dlock_holder_of_owner(item->entry, &request->owner, now);
-		if (own != NULL && item->part == DLOCK_PART_INTENT)
-		{
-			if (!dlock_rule_is_compatible((DLockMode) own->mode, item->mode))
-			{
-				blocked_by_self = true;
-				acquire->culprit = &request->names[i];
-			}
-		}
 		if (own != NULL && item->part != DLOCK_PART_INTENT)
 		{
 			asked.held_by_owner = true;
@@ -288,9 +294,15 @@ decide(DLockAcquire *acquire)
 			if (own->part != item->part && request->reentry != DLOCK_REENTRY_DENY)
 				return STEP_WEAKER;
 		}
-		else
-			asked.blocked |= dlock_holder_is_blocked(item->entry, item->mode, request->permits,
-													NULL, NULL, now, &until);
+		else if (dlock_holder_is_blocked(item->entry, item->mode, request->permits,
+										 NULL, NULL, now, &until))
+		{
+			asked.blocked = true;
+			if (!dlock_holder_is_own_way(item->entry, &request->owner, item->mode, now))
+				continue;
+			blocked_by_self = true;
+			acquire->culprit = &request->names[i];
+		}
 	}
 
 	switch (dlock_rule_decide(&asked))
@@ -369,13 +381,8 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		if (acquire->items[i].entry != NULL && !dlock_grant_tidy(work, acquire->items[i].entry))
 			return STEP_MISSING;
 	}
-	dlock_work_make_room(work, request->count);
-	for (int i = 0; i < request->count; i++)
-	{
-		if (acquire->items[i].slot != DLOCK_SLOT_NONE &&
-			!dlock_work_pin(work, acquire->items[i].slot))
-			return STEP_MISSING;
-	}
+	if (!pin_slots(acquire))
+		return STEP_MISSING;
 	if (!dlock_work_tokens(work, request->path ? 1 : request->count, &token))
 		return STEP_MISSING;
 
@@ -430,6 +437,10 @@ enqueue(DLockAcquire *acquire)
 
 	if (!assign_slots(acquire))
 		return STEP_NO_ROOM;
+
+	/* Whoever hands the lock off is to find the page without waiting for it. */
+	if (!pin_slots(acquire))
+		return STEP_MISSING;
 
 	/* The last one first: they are told of in the order of the names. */
 	for (int i = request->count - 1; i >= 0; i--)

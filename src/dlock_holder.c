@@ -97,6 +97,26 @@ dlock_holder_of_owner(DLockSpaceEntry *entry, const DLockBytes *owner, DLockTime
 	return NULL;
 }
 
+/*
+ * Is an owner in its own way, with any live lease that it has on a lock, be it
+ * an intent?
+ */
+bool
+dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockBytes *owner, DLockMode mode,
+						DLockTime now)
+{
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		DLockBytes	holder = dlock_space_lease_owner(lease);
+
+		if (dlock_rule_is_live(lease->deadline, now) && dlock_name_equal(&holder, owner) &&
+			!dlock_rule_is_compatible((DLockMode) lease->mode, mode))
+			return true;
+	}
+	return false;
+}
+
 /* ---- the parts of a path ---- */
 
 /* Add the partitions of a path and its ancestors to a set. */
