@@ -327,6 +327,7 @@ EOC
 
 	foreach my $i (1 .. 150)
 	{
+		last if $left >= 8;
 		my $end = ($i % 10 ? 'pg_cancel_backend' : 'pg_terminate_backend') . "($s[0]{pid})";
 		my $both = $i % 3 == 0 ? [ $end, 'RELEASE' ] : [ 'RELEASE', $end ];
 
@@ -625,7 +626,7 @@ EOC
 	my $there = open_session($node, 'dropped');
 	$there->query("CREATE EXTENSION dlock");
 	$there->query("SELECT dlock_acquire('x', 'holder', '1 h')");
-	my @waiting = open_sessions($node, 'dropped', 3, name => 'd');
+	my @waiting = open_sessions($node, 'dropped', 3, name => 'd', setup => "SET deadlock_timeout = '10 min'");
 	$there->query("SELECT dlock_acquire('y', 'holder', '1 h', mode => 'shared')");
 	enqueue($there, $waiting[0], acquire('x', 'a'));
 	enqueue($there, $waiting[1], "SELECT dlock_acquire_all('{x, z}', 'b', '1 h', '1 h')");

@@ -3,7 +3,7 @@
 # re-entry, conversions, paths, several names at once, deadlines, lock_delay and
 # min_hold; and, of sessions that wait, who is granted what after each step.
 #
-#   DLOCK_MODEL_STEPS   how many (2500, and a quarter as many with waiting)
+#   DLOCK_MODEL_STEPS   how many (3000, and half as many with waiting)
 #   DLOCK_SEED          the steps of another run
 
 use strict;
@@ -20,7 +20,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $steps = $ENV{DLOCK_MODEL_STEPS} // 2500;
+my $steps = $ENV{DLOCK_MODEL_STEPS} // 3000;
 my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
 my %fake = fake_clock_env($control);
 plan skip_all => 'no C compiler to build test/lib/fake_clock.c with' unless %fake;
@@ -422,7 +422,7 @@ sub settle
 	while (my $request = $model->next_served)
 	{
 		my $of = first { ($request_of{ $_->{name} } // 0) == $request } @sessions;
-		my @ready = wait_any(20, $of);
+		my @ready = wait_any(5, $of);
 
 		return wrong("$of->{name} is to be granted now, and is not") unless @ready;
 		my $answer = word_of($of->answer);
@@ -531,10 +531,22 @@ sub ask
 	return;
 }
 
+# In the first half whoever waits is told all that it has to know.  In the second
+# half those who wait look for deadlocks all the time, and at that occasion for what
+# they have not been told.
 $start = mono_now();
-my $waiting_steps = int $steps / 4;
+my $waiting_steps = int $steps / 2;
+$_->query("SET deadlock_timeout = '10 min'") foreach @sessions;
 for (my $i = 0; $i < $waiting_steps && !$failures; $i++)
 {
+	if ($i >= $waiting_steps / 2)
+	{
+		foreach my $of (grep { !$_->{pending} && !$_->{looks} } @sessions)
+		{
+			$of->query("SET deadlock_timeout = '50 ms'");
+			$of->{looks} = 1;
+		}
+	}
 	my $floor = $latest;
 	my @idle = grep { !$_->{pending} } @sessions;
 	my @busy = grep { $_->{pending} } @sessions;
