@@ -24,12 +24,14 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "utils/acl.h"
 
 #include "dlock_acquire.h"
 #include "dlock_clock.h"
 #include "dlock_error.h"
 #include "dlock_grant.h"
 #include "dlock_memory.h"
+#include "dlock_holder.h"
 #include "dlock_name.h"
 #include "dlock_page.h"
 #include "dlock_rule.h"
@@ -68,6 +70,8 @@ typedef struct DLockAcquire
 	DLockSpaceLease *own;
 	uint32		permits;		/* of the lock, instead of those asked for */
 	const DLockBytes *culprit;
+	Oid			role;			/* of the owner's lease ... */
+	Oid			checked;		/* ... and one that may be used like the caller's own */
 } DLockAcquire;
 
 typedef enum DLockAcquireStep
@@ -79,6 +83,7 @@ typedef enum DLockAcquireStep
 	STEP_MISSING,				/* fetch what is missing and come again */
 	STEP_NO_ROOM,				/* reserve slots and memory and come again */
 	STEP_OTHER_PERMITS,
+	STEP_CHECK_RIGHT,			/* the owner's lease is another role's */
 	STEP_WEAKER,				/* the owner's lease does not cover it */
 	STEP_TOO_MANY_HOLDS
 } DLockAcquireStep;
@@ -123,6 +128,7 @@ static void
 plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *request)
 {
 	acquire->request = request;
+	acquire->checked = request->role;
 	acquire->items = &acquire->single;
 	acquire->longest_name = acquire->longest_data = 0;
 	memset(&acquire->set, 0, sizeof(acquire->set));
@@ -227,7 +233,7 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		if (dlock_grant_blocks_until(lease) > now)
+		if (dlock_holder_blocks_until(lease) > now)
 			return true;
 	}
 	return false;
@@ -260,21 +266,30 @@ decide(DLockAcquire *acquire)
 			acquire->permits = item->entry->permits;
 			return STEP_OTHER_PERMITS;
 		}
-		own = dlock_grant_find_owner(item->entry, &request->owner, now);
+		own = dlock_holder_of_owner(item->entry, &request->owner, now);
 		if (own != NULL && item->part == DLOCK_PART_INTENT)
-			blocked_by_self |= !dlock_rule_is_compatible((DLockMode) own->mode, item->mode);
+		{
+			if (!dlock_rule_is_compatible((DLockMode) own->mode, item->mode))
+			{
+				blocked_by_self = true;
+				acquire->culprit = &item->name;
+			}
+		}
 		if (own != NULL && item->part != DLOCK_PART_INTENT)
 		{
 			asked.held_by_owner = true;
 			asked.held = (DLockMode) own->mode;
 			acquire->own = own;
 			acquire->culprit = &item->name;
+			acquire->role = own->role;
+			if (own->role != acquire->checked && request->reentry != DLOCK_REENTRY_DENY)
+				return STEP_CHECK_RIGHT;
 			/* A path is not covered by the lock of its name alone. */
 			if (own->part != item->part && request->reentry != DLOCK_REENTRY_DENY)
 				return STEP_WEAKER;
 		}
 		else
-			asked.blocked |= dlock_grant_is_blocked(item->entry, item->mode, request->permits,
+			asked.blocked |= dlock_holder_is_blocked(item->entry, item->mode, request->permits,
 													NULL, NULL, now, &until);
 	}
 
@@ -305,7 +320,7 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	TimestampTz wall = dlock_clock_wall();
 	DLockRuleRenewal renewal = dlock_rule_reenter(&term, request->ttl, acquire->work.now, wall);
 	bool		counts = request->reentry == DLOCK_REENTRY_COUNT;
-	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
 	if (counts && own->holds == PG_UINT32_MAX)
@@ -322,14 +337,16 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	else
 		own->holds += counts;
 
-	count = dlock_grant_parts(acquire->items[0].entry, own, parts);
+	count = dlock_holder_parts(acquire->items[0].entry, own, parts);
 	for (int i = 0; i < count; i++)
 	{
 		parts[i].lease->ttl = renewal.term.ttl;
 		parts[i].lease->deadline = renewal.term.deadline;
 		parts[i].lease->bound_mono = renewal.term.bound_mono;
 	}
-	*granted = (DLockAcquireGranted) {own->token, own->lsn};
+	*granted = (DLockAcquireGranted) {
+		.token = own->token, .lsn = own->lsn, .entered = true
+	};
 	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
 	return STEP_GRANTED;
 }
@@ -362,7 +379,7 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	if (!dlock_work_tokens(work, request->path ? 1 : request->count, &token))
 		return STEP_MISSING;
 
-	*granted = (DLockAcquireGranted) {token, InvalidXLogRecPtr};
+	*granted = (DLockAcquireGranted) {.token = token};
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -378,7 +395,7 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 								 granted->lsn);
 		if (request->min_hold > 0)
 			lease->min_until = work->now + request->min_hold;
-		dlock_database_note_deadline(shared, dlock_grant_blocks_until(lease));
+		dlock_database_note_deadline(shared, dlock_holder_blocks_until(lease));
 		if (!request->path)
 			token++;
 	}
@@ -419,13 +436,9 @@ enqueue(DLockAcquire *acquire)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
 		DLockLeaseValue value = value_of(acquire, item);
-		DLockSpaceLease *lease;
 
-		lease = dlock_space_enqueue(database, item->hash, &value, item->slot,
+		(void) dlock_space_enqueue(database, item->hash, &value, item->slot,
 									dlock_wait_me(), DLOCK_SPACE_ASKED, &first);
-		/* Only the lock that is named can be entered again. */
-		if (item->part != DLOCK_PART_INTENT)
-			lease->reentry = request->reentry;
 	}
 	use_slots(acquire);
 	dlock_wait_enter(DLOCK_SPACE_ASKED, database, &acquire->set, request->count, first,
@@ -450,6 +463,15 @@ attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	return step;
 }
 
+/* Entering another role's lease again takes the right to renew it. */
+static void
+check_right(DLockAcquire *acquire)
+{
+	if (!has_privs_of_role(acquire->request->role, acquire->role))
+		dlock_error_not_owner(acquire->culprit, acquire->role);
+	acquire->checked = acquire->role;
+}
+
 /*
  * Acquire one lock or several, or go into their queues.
  *
@@ -460,7 +482,8 @@ attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
  *
  * No partition lock may be held.  Throws 53400 if memory is full, 22023 if the
  * lock is in use with another number of permits, 55000 if the owner's own
- * lease does not cover what is asked for, and what the server throws when a
+ * lease does not cover what is asked for, 42501 if it is a role's that the
+ * caller's is not a member of, and what the server throws when a
  * relation cannot be extended; nothing has changed then.
  */
 DLockAcquireAnswer
@@ -471,14 +494,17 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	DLockAcquireStep step;
 
 	plan(&acquire, db, request);
-	while ((step = attempt(&acquire, granted)) == STEP_MISSING || step == STEP_NO_ROOM)
+	do
 	{
+		step = attempt(&acquire, granted);
 		if (step == STEP_NO_ROOM)
 			reserve(&acquire);
-		else
-			dlock_work_fetch(&acquire.work);
-	}
-	dlock_grant_finish(&acquire.work);
+		else if (step == STEP_MISSING)
+			dlock_grant_fetch(&acquire.work);
+		else if (step == STEP_CHECK_RIGHT)
+			check_right(&acquire);
+	} while (step == STEP_NO_ROOM || step == STEP_MISSING || step == STEP_CHECK_RIGHT);
+	dlock_work_end(&acquire.work);
 	if (request->count > 1)
 	{
 		dlock_slot_trim();
@@ -495,6 +521,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 		case STEP_QUEUED:
 			return DLOCK_ANSWER_QUEUED;
 		case STEP_SELF:
+			granted->own = acquire.culprit;
 			return DLOCK_ANSWER_SELF;
 		case STEP_OTHER_PERMITS:
 			dlock_error_other_permits(acquire.culprit, acquire.permits, request->permits);

@@ -49,11 +49,13 @@ typedef enum DLockAcquireAnswer
 	DLOCK_ANSWER_SELF			/* it would wait for its own owner */
 } DLockAcquireAnswer;
 
-/* The first token, and what to flush before it is told. */
+/* What else an answer says. */
 typedef struct DLockAcquireGranted
 {
-	DLockToken	token;
-	XLogRecPtr	lsn;
+	DLockToken	token;			/* the first one */
+	XLogRecPtr	lsn;			/* to be flushed before the token is told */
+	bool		entered;		/* it is a lease that the owner had before */
+	const DLockBytes *own;		/* SELF: the name of the lock that the owner has */
 } DLockAcquireGranted;
 
 extern DLockAcquireAnswer dlock_acquire_locks(DLockDatabase *db,

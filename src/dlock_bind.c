@@ -10,8 +10,9 @@
  *	  after the transaction has been rolled back.  A callback must not fail and
  *	  cannot open the store, so all of that happens in memory.
  *
- *	  A lease that has ended otherwise is still remembered, until then.  That
- *	  does no harm: it is looked for by its token.
+ *	  A lease that has ended otherwise is still remembered, until then or until
+ *	  there are as many of that kind as of the others.  That does no harm: it is
+ *	  looked for by its token.
  *
  *	  When the server kills all processes after a crash no callback runs, but
  *	  then its shared memory goes, too, and bound leases with it.
@@ -45,18 +46,25 @@ static DLockBound *bound = NULL;
 static int	count = 0;
 static int	room = 0;
 
-/* Which leases to end, and whether their locks stay closed for a while. */
+/* Which leases to end. */
 typedef struct DLockBindEnd
 {
 	DLockBind	bind;
 	SubTransactionId subid;		/* InvalidSubTransactionId: of any */
-	bool		unclean;
 } DLockBindEnd;
+
+/* Does the session end without its client having said so? */
+static bool
+is_session_lost(void)
+{
+	return proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL;
+}
 
 /* End leases, and forget them. */
 static void
 end_leases(const DLockBindEnd *end)
 {
+	DLockManagerStop how = is_session_lost() ? DLOCK_STOP_LOST : DLOCK_STOP_OVER;
 	int			kept = 0;
 	DLockDatabase db;
 
@@ -67,25 +75,17 @@ end_leases(const DLockBindEnd *end)
 	{
 		if (bound[i].bind == end->bind &&
 			(end->subid == InvalidSubTransactionId || end->subid == bound[i].subid))
-			dlock_manager_stop(&db, bound[i].hash, bound[i].token, end->unclean);
+			dlock_manager_stop(&db, bound[i].hash, bound[i].token, how);
 		else
 			bound[kept++] = bound[i];
 	}
 	count = kept;
 }
 
-/* Does the session end without its client having said so? */
-static bool
-is_session_lost(void)
-{
-	return proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL;
-}
-
 static void
 end_transaction(void)
 {
-	end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, InvalidSubTransactionId,
-			is_session_lost()});
+	end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, InvalidSubTransactionId});
 }
 
 /* A prepared transaction outlives its session; a lease cannot follow it. */
@@ -131,7 +131,7 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 				 SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, subid, false});
+		end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, subid});
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		for (int i = 0; i < count; i++)
@@ -145,8 +145,27 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 static void
 end_session(int code, Datum arg)
 {
-	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId,
-			is_session_lost()});
+	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId});
+}
+
+/* Forget leases that have ended otherwise. */
+static void
+forget_ended(void)
+{
+	int			kept = 0;
+	DLockDatabase db;
+
+	dlock_session_shared(&db);
+	for (int i = 0; i < count; i++)
+	{
+		DLockManagerTarget target = {
+			.by = DLOCK_BY_REF, .hash = bound[i].hash, .token = bound[i].token
+		};
+
+		if (dlock_manager_check(&db, &target))
+			bound[kept++] = bound[i];
+	}
+	count = kept;
 }
 
 /*
@@ -164,7 +183,10 @@ dlock_bind_prepare(void)
 		RegisterSubXactCallback(subxact_callback, NULL);
 		on_shmem_exit(end_session, (Datum) 0);
 	}
-	if (count == room)
+	if (count < room)
+		return;
+	forget_ended();
+	if (count > room / 2)
 	{
 		bound = repalloc(bound, 2 * room * sizeof(DLockBound));
 		room *= 2;
@@ -194,5 +216,5 @@ dlock_bind_convert(uint32 hash, DLockToken from, DLockToken to)
 void
 dlock_bind_discard(void)
 {
-	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId, false});
+	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId});
 }

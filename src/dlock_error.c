@@ -339,6 +339,15 @@ dlock_error_self_deadlock(const DLockBytes *owner, const char *mode, const DLock
 			 errhint("Use another owner, or reentry => 'count' or 'return' to enter the lease that it holds.")));
 }
 
+/* As the server has it for its own locks. */
+void
+dlock_error_lock_timeout(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("canceling statement due to lock timeout")));
+}
+
 void
 dlock_error_prepare(void)
 {

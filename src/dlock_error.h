@@ -50,6 +50,7 @@ pg_noreturn extern void dlock_error_not_convertible(const DLockBytes *name, cons
 pg_noreturn extern void dlock_error_lease_lost(const DLockBytes *name, DLockToken token);
 pg_noreturn extern void dlock_error_deadlock(const char *circle);
 pg_noreturn extern void dlock_error_self_deadlock(const DLockBytes *owner, const char *mode, const DLockBytes *name);
+pg_noreturn extern void dlock_error_lock_timeout(void);
 pg_noreturn extern void dlock_error_prepare(void);
 
 /* the caller's rights */

@@ -10,7 +10,7 @@
  *	  memory; or it finds that something is missing, a page that is not pinned
  *	  or a token that is not reserved, changes nothing, and says so.  Whoever
  *	  called it then gives up his locks, has the missing thing fetched
- *	  (dlock_work_fetch), and starts over, since the world may have changed
+ *	  (dlock_grant_fetch), and starts over, since the world may have changed
  *	  meanwhile.  So nothing waits for a heavyweight lock or for a page to be
  *	  read, and nothing can throw, while a change is half made.  (What a change
  *	  can wait for is the content lock of a page that is just being written
@@ -52,6 +52,7 @@
 
 #include "dlock_clock.h"
 #include "dlock_grant.h"
+#include "dlock_holder.h"
 #include "dlock_name.h"
 #include "dlock_rule.h"
 #include "dlock_slot.h"
@@ -60,13 +61,6 @@
 #include "dlock_wait.h"
 
 /* ---- steps ---- */
-
-/* Until when a lease keeps others out. */
-DLockTime
-dlock_grant_blocks_until(const DLockSpaceLease *lease)
-{
-	return dlock_rule_blocks_until(lease->deadline, lease->delay);
-}
 
 /* Take a lease away, from disk and from memory.  Its page is pinned. */
 static void
@@ -83,6 +77,20 @@ erase_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 }
 
 /*
+ * An intent is dead.  What stands for it on disk is the record of its path,
+ * which is to be erased first, under the locks of all of the path.
+ */
+static void
+note_path(DLockWork *work, const DLockSpaceLease *intent)
+{
+	DLockBytes	path = dlock_space_lease_payload(intent);
+
+	work->missing_path = intent->token;
+	work->path_len = path.len;
+	memcpy(work->path, path.data, path.len);
+}
+
+/*
  * Erase the dead leases of a lock.  If nobody is left, its entry is gone, too.
  */
 bool
@@ -94,10 +102,15 @@ dlock_grant_tidy(DLockWork *work, DLockSpaceEntry *entry)
 	{
 		DLockSpaceLease *next = dlock_space_next(lease);
 
-		if (dlock_grant_blocks_until(lease) <= work->now)
+		if (dlock_holder_blocks_until(lease) <= work->now)
 		{
-			bool		expired = !lease->stopped && lease->part != DLOCK_PART_INTENT;
+			bool		expired = !lease->stopped;
 
+			if (lease->part == DLOCK_PART_INTENT)
+			{
+				note_path(work, lease);
+				return false;
+			}
 			if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
 				return false;
 			erase_lease(work, entry, lease);
@@ -170,131 +183,6 @@ dlock_grant_log_state(DLockWork *work, DLockSpaceLease *lease, const DLockTerm *
 	lease->lsn = work->lsn = dlock_store_set_state(dlock_work_page(work, lease->slot), lease->slot, &value);
 }
 
-/* ---- who is in the way ---- */
-
-/* Those who hold a lock, taken together. */
-typedef struct DLockGrantCrowd
-{
-	uint32		modes;			/* a set */
-	uint32		permits;		/* how many */
-	DLockTime	until;			/* when the first of them ends */
-} DLockGrantCrowd;
-
-static DLockGrantCrowd
-survey(DLockSpaceEntry *entry, const DLockSpaceLease *own, DLockTime now)
-{
-	DLockGrantCrowd crowd = {0, 0, DLOCK_TIME_FOREVER};
-
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		DLockTime	until = dlock_grant_blocks_until(lease);
-
-		if (lease == own || until <= now)
-			continue;
-		crowd.modes |= DLOCK_RULE_BIT(lease->mode);
-		crowd.permits += (lease->mode == DLOCK_MODE_PERMIT);
-		crowd.until = Min(crowd.until, until);
-	}
-	return crowd;
-}
-
-/* Is there anybody in the way: in the crowd, or in front, in these modes? */
-static bool
-is_in_way(const DLockGrantCrowd *crowd, uint32 ahead, DLockMode mode, uint32 permits)
-{
-	if (dlock_rule_conflicts(mode) & (crowd->modes | ahead))
-		return true;
-	return mode == DLOCK_MODE_PERMIT &&
-		(crowd->permits >= permits || (ahead & DLOCK_RULE_BIT(mode)) != 0);
-}
-
-/*
- * Would a lease in this mode conflict with those who hold the lock, apart from
- * "own", or with those in the queue that are in front of "before" (NULL: all of
- * them)?  "until" is when the first of the holders ends.
- */
-bool
-dlock_grant_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
-					   const DLockSpaceLease *own, const DLockSpaceLease *before,
-					   DLockTime now, DLockTime *until)
-{
-	DLockGrantCrowd crowd = survey(entry, own, now);
-	uint32		ahead = 0;
-
-	for (DLockSpaceLease *request = dlock_space_queue(entry);
-		 request != NULL && request != before; request = dlock_space_next(request))
-	{
-		if (request->kind != DLOCK_SPACE_WATCH)
-			ahead |= DLOCK_RULE_BIT(request->mode);
-	}
-	*until = crowd.until;
-	return is_in_way(&crowd, ahead, mode, permits);
-}
-
-/*
- * The live lease of an owner on a lock; NULL if it has none.
- * Intents do not count: an owner may have many.
- */
-DLockSpaceLease *
-dlock_grant_find_owner(DLockSpaceEntry *entry, const DLockBytes *owner, DLockTime now)
-{
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		DLockBytes	holder = dlock_space_lease_owner(lease);
-
-		if (lease->part != DLOCK_PART_INTENT && dlock_rule_is_live(lease->deadline, now) &&
-			dlock_name_equal(&holder, owner))
-			return lease;
-	}
-	return NULL;
-}
-
-/* ---- paths ---- */
-
-/* Add the partitions of a path and its ancestors to a set. */
-void
-dlock_grant_path_set(Oid database, const DLockBytes *path, DLockSpaceSet *set)
-{
-	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_name_ancestors(path, ancestors);
-
-	dlock_space_set_add(set, dlock_name_hash(database, path));
-	for (int i = 0; i < count; i++)
-		dlock_space_set_add(set, dlock_name_hash(database, &ancestors[i]));
-}
-
-/*
- * All parts of a lease: itself, and if it is one on a path, the intents on the
- * ancestors.  Returns how many; there are at most DLOCK_PATH_MAX_PARTS.  The
- * partitions of the whole path must be locked.
- */
-int
-dlock_grant_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockGrantPart *parts)
-{
-	DLockBytes	name = dlock_space_entry_name(entry);
-	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
-	int			count = 1;
-	int			nancestors = 0;
-
-	parts[0] = (DLockGrantPart) {entry, lease};
-	if (lease->part == DLOCK_PART_PATH)
-		nancestors = dlock_name_ancestors(&name, ancestors);
-	for (int i = 0; i < nancestors; i++)
-	{
-		uint32		hash = dlock_name_hash(lease->database, &ancestors[i]);
-		DLockSpaceEntry *above = dlock_space_find(lease->database, hash, &ancestors[i]);
-		DLockSpaceLease *intent = (above != NULL) ? dlock_space_holders(above) : NULL;
-
-		while (intent != NULL && intent->token != lease->token)
-			intent = dlock_space_next(intent);
-		if (intent != NULL)
-			parts[count++] = (DLockGrantPart) {above, intent};
-	}
-	return count;
-}
-
 /* ---- hand-off ---- */
 
 /* Make the lease that is asked for; its page is pinned. */
@@ -325,7 +213,7 @@ make_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request,
 	dlock_space_promote(entry, request);
 	dlock_stat_count(DLOCK_STAT_GRANT, request->part != DLOCK_PART_INTENT);
 	dlock_stat_count(DLOCK_STAT_HANDOFF, request->part != DLOCK_PART_INTENT);
-	dlock_database_note_deadline(work->db->shared, dlock_grant_blocks_until(request));
+	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(request));
 }
 
 /* Tell a process that it has what it waits for. */
@@ -408,7 +296,7 @@ is_convertible(DLockSpaceEntry *entry, const DLockSpaceLease *request, uint32 ah
 			   DLockTime now)
 {
 	DLockSpaceLease *own = dlock_space_holders(entry);
-	DLockGrantCrowd crowd;
+	DLockHolderCrowd crowd;
 
 	while (own != NULL && own->token != request->token)
 		own = dlock_space_next(own);
@@ -416,8 +304,8 @@ is_convertible(DLockSpaceEntry *entry, const DLockSpaceLease *request, uint32 ah
 	/* Its process is to learn that it has lost the lease. */
 	if (own == NULL || !dlock_rule_is_live(own->deadline, now))
 		return true;
-	crowd = survey(entry, own, now);
-	return !is_in_way(&crowd, ahead, (DLockMode) request->mode, 0);
+	crowd = dlock_holder_survey(entry, own, now);
+	return !dlock_holder_is_in_way(&crowd, ahead, (DLockMode) request->mode, 0);
 }
 
 /*
@@ -433,12 +321,16 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 {
 	DLockSpaceLease *request = dlock_space_queue(entry);
 	DLockSpaceLease *next;
-	DLockGrantCrowd crowd;
+	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
+	bool		tidy;
 
 	if (request == NULL)
 		return;
-	crowd = survey(entry, NULL, work->now);
+
+	/* Where the dead are still on disk, nobody may stand beside them there. */
+	tidy = dlock_grant_tidy(work, entry);
+	crowd = dlock_holder_survey(entry, NULL, work->now);
 	for (; request != NULL; request = next)
 	{
 		DLockMode	mode = (DLockMode) request->mode;
@@ -458,18 +350,19 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 			else
 				wake_if_late(request, crowd.until);
 		}
-		else if (request->reentry != DLOCK_REENTRY_DENY &&
-				 dlock_grant_find_owner(entry, &owner, work->now) != NULL)
+		else if (request->part != DLOCK_PART_INTENT &&
+				 dlock_holder_of_owner(entry, &owner, work->now) != NULL)
 			dlock_wait_wake(request->process);
-		else if (is_in_way(&crowd, ahead, mode, entry->permits))
+		else if (dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits))
 			wake_if_late(request, crowd.until);
 		else if (dlock_wait_of(request->process)->count > 1)
 			note_unit(work, request->process);
-		else if (grant_request(work, entry, request))
+		else if ((tidy || request->slot == DLOCK_SLOT_NONE) &&
+				 grant_request(work, entry, request))
 		{
 			crowd.modes |= DLOCK_RULE_BIT(mode);
 			crowd.permits += (mode == DLOCK_MODE_PERMIT);
-			crowd.until = Min(crowd.until, dlock_grant_blocks_until(request));
+			crowd.until = Min(crowd.until, dlock_holder_blocks_until(request));
 			continue;
 		}
 		else if (work->only_wake)
@@ -477,6 +370,25 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 		else
 			note_again(work, entry->hash);
 		ahead |= DLOCK_RULE_BIT(mode);
+	}
+}
+
+/*
+ * A lease has been granted that leaves no room for anybody else's: let those in
+ * the queue know what they have to know of it.
+ */
+static void
+tell_change(DLockWork *work, DLockSpaceEntry *entry)
+{
+	DLockHolderCrowd crowd = dlock_holder_survey(entry, NULL, work->now);
+
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		if (request->kind == DLOCK_SPACE_WATCH)
+			dlock_wait_wake(request->process);
+		else
+			wake_if_late(request, crowd.until);
 	}
 }
 
@@ -501,8 +413,18 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 	{
 		DLockSpaceEntry *entry = dlock_space_request_entry(request);
 
+		DLockBytes	owner = dlock_space_lease_owner(request);
+
 		is_path |= (request->part != DLOCK_PART_WHOLE);
-		if (dlock_grant_is_blocked(entry, (DLockMode) request->mode, entry->permits,
+
+		/* Its owner has got one of the locks otherwise: it has to ask anew. */
+		if (request->part != DLOCK_PART_INTENT &&
+			dlock_holder_of_owner(entry, &owner, work->now) != NULL)
+		{
+			dlock_wait_wake(process);
+			return true;
+		}
+		if (dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
 								   NULL, request, work->now, &until))
 			return true;
 		if (!dlock_grant_tidy(work, entry))
@@ -522,8 +444,11 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 	token = first;
 	for (request = dlock_space_request_first(wait->first); request != NULL; request = next)
 	{
+		DLockSpaceEntry *entry = dlock_space_request_entry(request);
+
 		next = dlock_space_request_next(request);
-		make_lease(work, dlock_space_request_entry(request), request, token, wall);
+		make_lease(work, entry, request, token, wall);
+		tell_change(work, entry);
 		lsn = Max(lsn, request->lsn);
 		if (!is_path)
 			token++;
@@ -533,8 +458,8 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 }
 
 /* The same for a process, if it still waits for that request; without locks. */
-static void
-serve_unit(DLockWork *work, int process, uint32 serial)
+void
+dlock_grant_serve_unit(DLockWork *work, int process, uint32 serial)
 {
 	DLockWaitShared *wait = dlock_wait_of(process);
 	DLockSpaceSet set;
@@ -562,7 +487,7 @@ serve_unit(DLockWork *work, int process, uint32 serial)
 		done = grant_unit(work, wait, process);
 		dlock_space_unlock_set(&set);
 		if (!done)
-			dlock_work_fetch(work);
+			dlock_grant_fetch(work);
 	} while (!done);
 }
 
@@ -596,7 +521,7 @@ dlock_grant_serve(DLockWork *work, uint32 hash)
 		done = work->nagain == 0;
 		dlock_space_unlock(hash);
 		if (!done)
-			dlock_work_fetch(work);
+			dlock_grant_fetch(work);
 	} while (!done);
 }
 
@@ -613,13 +538,13 @@ dlock_grant_finish(DLockWork *work)
 	if (nagain > 0)
 	{
 		memcpy(again, work->again, sizeof(again));
-		dlock_work_fetch(work);
+		dlock_grant_fetch(work);
 		for (int i = 0; i < nagain; i++)
 			dlock_grant_serve(work, again[i]);
 		work->nagain = 0;
 	}
 	for (int i = 0; i < work->nunits; i++)
-		serve_unit(work, work->units[i].process, work->units[i].serial);
+		dlock_grant_serve_unit(work, work->units[i].process, work->units[i].serial);
 	work->nunits = 0;
 	dlock_work_end(work);
 }
@@ -632,12 +557,12 @@ dlock_grant_finish(DLockWork *work)
 bool
 dlock_grant_end_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
 	if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
 		return false;
-	count = dlock_grant_parts(entry, lease, parts);
+	count = dlock_holder_parts(entry, lease, parts);
 	for (int i = 0; i < count; i++)
 	{
 		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
@@ -660,15 +585,16 @@ void
 dlock_grant_stop_lease(DLockWork *work, DLockSpaceEntry *entry,
 					   DLockSpaceLease *lease, DLockTime delay)
 {
-	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_grant_parts(entry, lease, parts);
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_holder_parts(entry, lease, parts);
+	bool		on_disk = lease->slot != DLOCK_SLOT_NONE;
 
 	for (int i = 0; i < count; i++)
 	{
 		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
 
 		lease = parts[i].lease;
-		if (lease->slot == DLOCK_SLOT_NONE && delay == 0)
+		if (!on_disk && delay == 0)
 			dlock_space_remove(parts[i].entry, lease);
 		else
 		{
@@ -678,5 +604,86 @@ dlock_grant_stop_lease(DLockWork *work, DLockSpaceEntry *entry,
 		}
 		if (waited_for)
 			dlock_grant_hand_off(work, parts[i].entry);
+	}
+}
+
+/* Remove the intents of a path whose own lease is no longer there. */
+static void
+remove_intents(DLockWork *work, const DLockBytes *path, DLockToken token)
+{
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_name_ancestors(path, ancestors);
+	Oid			database = work->db->shared->oid;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockSpaceEntry *entry = dlock_space_find(database,
+												  dlock_name_hash(database, &ancestors[i]),
+												  &ancestors[i]);
+		DLockSpaceLease *intent = (entry != NULL) ? dlock_holder_part(entry, token) : NULL;
+		bool		waited_for;
+
+		if (intent == NULL)
+			continue;
+		waited_for = dlock_space_queue(entry) != NULL;
+		dlock_space_remove(entry, intent);
+		if (waited_for)
+			dlock_grant_hand_off(work, entry);
+	}
+}
+
+/*
+ * End the lease on a path, with all its parts, if it is dead.  No partition
+ * lock may be held.
+ */
+void
+dlock_grant_end_path(DLockWork *work, const DLockBytes *path, DLockToken token)
+{
+	Oid			database = work->db->shared->oid;
+	DLockSpaceSet set = {{0}};
+	bool		only_wake = work->only_wake;
+	bool		done;
+
+	/* This happens in the midst of other work, which notes what it has to do. */
+	work->only_wake = true;
+	dlock_holder_path_set(database, path, &set);
+	do
+	{
+		DLockSpaceEntry *entry;
+		DLockSpaceLease *lease;
+
+		done = true;
+		dlock_space_lock_set(&set, LW_EXCLUSIVE);
+		work->now = dlock_clock_now();
+		entry = dlock_space_find(database, dlock_name_hash(database, path), path);
+		lease = (entry != NULL) ? dlock_holder_part(entry, token) : NULL;
+		if (lease == NULL)
+			remove_intents(work, path, token);
+		else if (dlock_holder_blocks_until(lease) <= work->now)
+			done = dlock_grant_end_lease(work, entry, lease);
+		dlock_space_unlock_set(&set);
+		if (!done)
+			dlock_work_fetch(work);
+	} while (!done);
+	work->only_wake = only_wake;
+}
+
+/*
+ * Get what the last step lacked, waiting for it if need be.  No partition lock
+ * may be held.
+ */
+void
+dlock_grant_fetch(DLockWork *work)
+{
+	dlock_work_fetch(work);
+	if (work->missing_path != DLOCK_TOKEN_NONE)
+	{
+		char		copy[DLOCK_NAME_MAX];
+		DLockBytes	path = {copy, work->path_len};
+		DLockToken	token = work->missing_path;
+
+		memcpy(copy, work->path, work->path_len);
+		work->missing_path = DLOCK_TOKEN_NONE;
+		dlock_grant_end_path(work, &path, token);
 	}
 }

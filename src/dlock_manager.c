@@ -42,6 +42,7 @@
 #include "dlock_flush.h"
 #include "dlock_grant.h"
 #include "dlock_manager.h"
+#include "dlock_holder.h"
 #include "dlock_name.h"
 #include "dlock_rule.h"
 #include "dlock_stat.h"
@@ -129,7 +130,7 @@ lock_lease(DLockDatabase *db, const DLockManagerTarget *target,
 		{
 			DLockBytes	name = dlock_space_entry_name(found->entry);
 
-			dlock_grant_path_set(db->shared->oid, &name, &needed);
+			dlock_holder_path_set(db->shared->oid, &name, &needed);
 		}
 		if (memcmp(&needed, &found->set, sizeof(needed)) == 0)
 			return true;
@@ -166,11 +167,13 @@ lock_live_lease(DLockDatabase *db, const DLockManagerTarget *target,
 	{
 		Oid			role;
 
+		bool		forced = right == DLOCK_RIGHT_FORCE;
+
 		if (!lock_lease(db, target, found, now))
 			return false;
-		if (right == DLOCK_RIGHT_FORCE)
+		if (forced && dlock_holder_blocks_until(found->lease) > *now)
 			return true;
-		if (!dlock_rule_is_live(found->lease->deadline, *now))
+		if (forced || !dlock_rule_is_live(found->lease->deadline, *now))
 		{
 			dlock_space_unlock_set(&found->set);
 			return false;
@@ -203,7 +206,7 @@ renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
 	DLockSpaceLease *lease = found->lease;
 	DLockTerm	term = term_of(lease);
 	DLockRuleRenewal renewal = dlock_rule_renew(&term, ttl, work->now, dlock_clock_wall());
-	DLockGrantPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
 	if (renewal.must_log && lease->slot != DLOCK_SLOT_NONE)
@@ -214,7 +217,7 @@ renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
 	}
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
-	count = dlock_grant_parts(found->entry, lease, parts);
+	count = dlock_holder_parts(found->entry, lease, parts);
 	for (int i = 0; i < count; i++)
 	{
 		parts[i].lease->ttl = renewal.term.ttl;
@@ -225,7 +228,7 @@ renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
 		return true;
 
 	/* Whoever waits for it has less to wait for now. */
-	dlock_database_note_deadline(work->db->shared, dlock_grant_blocks_until(lease));
+	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
 	for (int i = 0; i < count; i++)
 		dlock_grant_hand_off(work, parts[i].entry);
 	return true;
@@ -246,6 +249,7 @@ renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 	bool		renewed;
 
 	dlock_work_begin(&work, db);
+	work.only_wake = true;
 	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
 	{
 		renewed = renew_found(&work, &found, ttl);
@@ -254,10 +258,10 @@ renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 		dlock_space_unlock_set(&found.set);
 		if (renewed)
 		{
-			dlock_grant_finish(&work);
+			dlock_work_end(&work);
 			return true;
 		}
-		dlock_work_fetch(&work);
+		dlock_grant_fetch(&work);
 	}
 	dlock_work_end(&work);
 	return false;
@@ -347,12 +351,16 @@ release_found(DLockWork *work, DLockManagerFound *found, bool force)
 		DLockTime	until = Min(lease->min_until, lease->deadline);
 
 		dlock_database_note_deadline(work->db->shared, until);
-		dlock_grant_stop_lease(work, found->entry, lease, until - work->now);
+		lease->delay = until - work->now;
 		term = (DLockTerm) {0, work->now, work->now, dlock_clock_wall()};
 		dlock_stat_count(DLOCK_STAT_RELEASE, 1);
 	}
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_grant_log_state(work, lease, &term);
+
+	/* Last, since it hands the lock off, for which pages may change places. */
+	if (end == DLOCK_RULE_CLOSE)
+		dlock_grant_stop_lease(work, found->entry, lease, lease->delay);
 	return true;
 }
 
@@ -375,6 +383,7 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 	bool		released;
 
 	dlock_work_begin(&work, db);
+	work.only_wake = true;
 	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
 	{
 		if (ended != NULL)
@@ -388,11 +397,11 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 		dlock_space_unlock_set(&found.set);
 		if (released)
 		{
-			dlock_grant_finish(&work);
+			dlock_work_end(&work);
 			dlock_flush_later(work.lsn, work.now);
 			return true;
 		}
-		dlock_work_fetch(&work);
+		dlock_grant_fetch(&work);
 	}
 	dlock_work_end(&work);
 	return false;
@@ -525,7 +534,7 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 	DLockTime	until;
 
 	if (dlock_rule_is_upgrade((DLockMode) lease->mode, mode) &&
-		dlock_grant_is_blocked(found->entry, mode, 0, lease,
+		dlock_holder_is_blocked(found->entry, mode, 0, lease,
 							   (request != NULL) ? request : first_newcomer(found->entry),
 							   work->now, &until))
 	{
@@ -548,7 +557,7 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	dlock_grant_hand_off(work, found->entry);
 	*answer = DLOCK_ANSWER_GRANTED;
-	*granted = (DLockAcquireGranted) {lease->token, lease->lsn};
+	*granted = (DLockAcquireGranted) {.token = lease->token, .lsn = lease->lsn};
 	return true;
 }
 
@@ -572,6 +581,7 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 	Oid			checked = InvalidOid;
 
 	dlock_work_begin(&work, db);
+	work.only_wake = true;
 	while (lock_live_lease(db, target, DLOCK_RIGHT_ROLE, &checked, &found, &work.now))
 	{
 		DLockConvertProblem problem = check_convertible(found.lease);
@@ -586,10 +596,10 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 										"It is bound to another session.");
 		if (done)
 		{
-			dlock_grant_finish(&work);
+			dlock_work_end(&work);
 			return answer;
 		}
-		dlock_work_fetch(&work);
+		dlock_grant_fetch(&work);
 		if (!dlock_space_prepare(target->name.len, DLOCK_OWNER_MAX, 1))
 			dlock_error_space_full();
 	}
@@ -669,9 +679,22 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 	while (lock_lease(db, &target, &found, &work.now))
 	{
 		bool		ended = false;
-		bool		expired = !found.lease->stopped && found.lease->part != DLOCK_PART_INTENT;
+		bool		expired = !found.lease->stopped;
 
-		until = dlock_grant_blocks_until(found.lease);
+		until = dlock_holder_blocks_until(found.lease);
+		if (until <= work.now && found.lease->part == DLOCK_PART_INTENT)
+		{
+			/* What is left of a path whose own lease is gone, or goes with it. */
+			DLockBytes	path = dlock_space_lease_payload(found.lease);
+			char		copy[DLOCK_NAME_MAX];
+
+			memcpy(copy, path.data, path.len);
+			path.data = copy;
+			dlock_space_unlock_set(&found.set);
+			dlock_grant_end_path(&work, &path, token);
+			until = 0;
+			break;
+		}
 		if (until <= work.now)
 		{
 			ended = dlock_grant_end_lease(&work, found.entry, found.lease);
@@ -683,23 +706,32 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 		dlock_space_unlock_set(&found.set);
 		if (ended || until != 0)
 			break;
-		dlock_work_fetch(&work);
+		dlock_grant_fetch(&work);
 	}
 	dlock_grant_finish(&work);
 	dlock_flush_later(work.lsn, work.now);
 	return until;
 }
 
+/* For how long a lock stays closed when a lease on it is stopped. */
+static DLockTime
+delay_of(const DLockSpaceLease *lease, DLockManagerStop how, DLockTime now)
+{
+	DLockTime	delay = (how == DLOCK_STOP_LOST) ? lease->delay : 0;
+
+	if (how != DLOCK_STOP_UNTOLD && lease->min_until > now)
+		delay = Max(delay, Min(lease->min_until, lease->deadline) - now);
+	return delay;
+}
+
 /*
- * End a lease now, without changing its page: because its transaction or its
- * session is over, or nobody ever came to know of it.  If that is "unclean",
- * the lock stays closed for as long as the lease asked for.
+ * End a lease now, without changing its page.
  *
  * "db" needs no more than its shared parts.  Cannot fail; to be called at the
  * end of a transaction, in an error, or at exit.
  */
 void
-dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token, bool unclean)
+dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token, DLockManagerStop how)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
 	DLockManagerFound found;
@@ -710,12 +742,12 @@ dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token, bool unclea
 		return;
 	if (dlock_rule_is_live(found.lease->deadline, work.now))
 	{
-		DLockTime	delay = unclean ? found.lease->delay : 0;
+		DLockTime	delay = delay_of(found.lease, how, work.now);
 
-		if (found.lease->slot != DLOCK_SLOT_NONE)
+		if (found.lease->slot != DLOCK_SLOT_NONE || delay > 0)
 			dlock_database_note_deadline(db->shared, work.now + Max(TIDY_DELAY, delay));
 		dlock_grant_stop_lease(&work, found.entry, found.lease, delay);
 	}
 	dlock_space_unlock_set(&found.set);
-	dlock_grant_finish(&work);
+	dlock_work_end(&work);
 }

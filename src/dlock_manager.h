@@ -41,6 +41,14 @@ typedef enum DLockManagerRight
 	DLOCK_RIGHT_FORCE			/* anybody's; and it ends at once, whatever it asked for */
 } DLockManagerRight;
 
+/* Why a lease is ended without anybody having released it. */
+typedef enum DLockManagerStop
+{
+	DLOCK_STOP_OVER,			/* what it was bound to has ended in order */
+	DLOCK_STOP_LOST,			/* its session is lost: lock_delay counts */
+	DLOCK_STOP_UNTOLD			/* nobody ever came to know of it */
+} DLockManagerStop;
+
 /* What is known of a lease that was ended, for a log line. */
 typedef struct DLockManagerEnded
 {
@@ -66,6 +74,6 @@ extern DLockSpaceRef *dlock_manager_holders(DLockDatabase *db, const DLockBytes 
 extern bool dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target);
 extern DLockTime dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token);
 extern void dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token,
-							   bool unclean);
+							   DLockManagerStop how);
 
 #endif							/* DLOCK_MANAGER_H */

@@ -96,7 +96,7 @@ StaticAssertDecl(SLOTS_OFFSET + 2016 <= BLCKSZ,
 static uint32
 to_ms(DLockTime span)
 {
-	return (uint32) Min((span + 999) / 1000, (DLockTime) PG_UINT32_MAX);
+	return (uint32) ((Min(span, DLOCK_SPAN_MAX) + 999) / 1000);
 }
 
 static DLockPageMetaDisk *

@@ -28,6 +28,7 @@
 
 #include "dlock_clock.h"
 #include "dlock_grant.h"
+#include "dlock_holder.h"
 #include "dlock_name.h"
 #include "dlock_queue.h"
 #include "dlock_rule.h"
@@ -96,7 +97,7 @@ dlock_queue_blockers(DLockSpaceLease *request, DLockTime now,
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		if (lease != own && dlock_grant_blocks_until(lease) > now &&
+		if (lease != own && dlock_holder_blocks_until(lease) > now &&
 			(conflicts & DLOCK_RULE_BIT(lease->mode)) != 0)
 			visitor(lease, arg);
 	}
@@ -161,11 +162,12 @@ look_at(DLockSpaceLease *request, DLockTime now, DLockTime *until)
 		if (own == NULL)
 			return DLOCK_QUEUE_RETRY;
 	}
-	else if (request->reentry != DLOCK_REENTRY_DENY &&
-			 dlock_grant_find_owner(entry, &owner, now) != NULL)
+	/* Its owner has got the lock otherwise: what that means depends on the call. */
+	else if (request->part != DLOCK_PART_INTENT &&
+			 dlock_holder_of_owner(entry, &owner, now) != NULL)
 		return DLOCK_QUEUE_RETRY;
 
-	blocked = dlock_grant_is_blocked(entry, (DLockMode) request->mode, entry->permits,
+	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
 									 own, request, now, until);
 	if (own != NULL)
 		*until = Min(*until, own->deadline);
@@ -256,11 +258,13 @@ dlock_queue_serve(DLockDatabase *db)
 {
 	uint32		hashes[DLOCK_NAMES_MAX];
 	int			count = 0;
+	uint32		serial;
 	DLockWork work;
 	DLockSpaceSet set;
 
 	if (!lock_mine(LW_SHARED, &set))
 		return;
+	serial = mine()->serial;
 	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
 		 request != NULL; request = dlock_space_request_next(request))
 		hashes[count++] = request->hash;
@@ -272,6 +276,9 @@ dlock_queue_serve(DLockDatabase *db)
 		CHECK_FOR_INTERRUPTS();
 		dlock_grant_serve(&work, hashes[i]);
 	}
+	/* Of all those for several locks that these are for, this process at least. */
+	if (count > 1)
+		dlock_grant_serve_unit(&work, dlock_wait_me(), serial);
 	dlock_grant_finish(&work);
 }
 

@@ -38,6 +38,7 @@
 #include "dlock_clock.h"
 #include "dlock_grant.h"
 #include "dlock_guc.h"
+#include "dlock_holder.h"
 #include "dlock_manager.h"
 #include "dlock_reaper.h"
 #include "dlock_session.h"
@@ -83,7 +84,7 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockReaper *reaper = arg;
-	DLockTime	until = dlock_grant_blocks_until(lease);
+	DLockTime	until = dlock_holder_blocks_until(lease);
 
 	if (until > reaper->horizon)
 		return;

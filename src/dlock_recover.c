@@ -86,13 +86,30 @@ dlock_recover_is_loaded(const DLockDatabase *db)
 	return ready && RelFileLocatorEquals(db->shared->locator, db->rel->rd_locator);
 }
 
+/*
+ * Until when a lease is to be held at least.
+ *
+ * The record has the time of the grant by the wall clock only.  But its bound
+ * is one instant on both clocks, so on the same boot that tells what the
+ * monotonic clock showed then.
+ */
+static DLockTime
+min_until_of(const DLockRecoverState *state, const DLockLeaseValue *lease)
+{
+	DLockTime	left = lease->granted_at + lease->min_hold - state->wall;
+
+	if (lease->boot != 0 && lease->boot == state->boot && lease->bind == DLOCK_BIND_NONE)
+		left = lease->granted_at - (lease->term.bound_wall - lease->term.bound_mono) +
+			lease->min_hold - state->now;
+	return state->now + Min(left, lease->min_hold);
+}
+
 /* Put a lease into memory. */
 static void
 hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slot)
 {
 	Oid			database = state->db->shared->oid;
 	uint32		hash = dlock_name_hash(database, &lease->name);
-	DLockTime	min_left = lease->granted_at + lease->min_hold - state->wall;
 	DLockSpaceLease *held;
 
 	if (!dlock_space_prepare(lease->name.len, lease->owner.len + lease->payload.len, 1))
@@ -100,7 +117,7 @@ hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slo
 	dlock_space_lock(hash, LW_EXCLUSIVE);
 	held = dlock_space_hold(database, hash, lease, slot, -1, InvalidXLogRecPtr);
 	if (lease->min_hold > 0)
-		held->min_until = state->now + Min(min_left, lease->min_hold);
+		held->min_until = min_until_of(state, lease);
 	dlock_space_unlock(hash);
 }
 

@@ -24,6 +24,7 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_extension.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
@@ -191,6 +192,25 @@ dlock_session_open(DLockDatabase *db)
 {
 	if (!dlock_session_open_if_installed(db))
 		dlock_error_no_extension();
+}
+
+/*
+ * The same, but false if the store is locked by somebody, or somebody waits to
+ * lock it.
+ */
+bool
+dlock_session_try_open(DLockDatabase *db)
+{
+	Oid			locked;
+
+	if (!OidIsValid(store_oid) && !find_store())
+		dlock_error_no_extension();
+	locked = store_oid;
+	if (!ConditionalLockRelationOid(locked, RowExclusiveLock))
+		return false;
+	dlock_session_open(db);
+	UnlockRelationOid(locked, RowExclusiveLock);
+	return true;
 }
 
 /*

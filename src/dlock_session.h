@@ -15,6 +15,7 @@
 
 extern void dlock_session_check_writable(const char *function);
 extern void dlock_session_open(DLockDatabase *db);
+extern bool dlock_session_try_open(DLockDatabase *db);
 extern bool dlock_session_open_if_installed(DLockDatabase *db);
 extern bool dlock_session_is_store(Oid relid);
 extern Relation dlock_session_open_store(LOCKMODE lockmode);

@@ -271,7 +271,8 @@ dlock_space_find(Oid database, uint32 hash, const DLockBytes *name)
 }
 
 /*
- * Find the lease with a token, by the hash of its lock; NULL if there is none.
+ * Find the lease with a token, by the hash of its lock, an intent only if there
+ * is no other; NULL if there is none.
  * The partition lock must be held in either mode.
  */
 DLockSpaceEntry *
@@ -279,27 +280,28 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 					   DLockSpaceLease **lease)
 {
 	dsa_pointer dp = buckets[bucket_of(hash)];
+	DLockSpaceEntry *found = NULL;
 
-	while (DsaPointerIsValid(dp))
+	for (; DsaPointerIsValid(dp); dp = ENTRY_AT(dp)->next)
 	{
 		DLockSpaceEntry *entry = ENTRY_AT(dp);
 
-		if (entry->hash == hash && entry->database == database)
+		if (entry->hash != hash || entry->database != database)
+			continue;
+		for (DLockSpaceLease *holder = dlock_space_holders(entry); holder != NULL;
+			 holder = dlock_space_next(holder))
 		{
-			DLockSpaceLease *holder = dlock_space_holders(entry);
+			if (holder->token != token)
+				continue;
+			*lease = holder;
+			found = entry;
 
-			for (; holder != NULL; holder = dlock_space_next(holder))
-			{
-				if (holder->token == token)
-				{
-					*lease = holder;
-					return entry;
-				}
-			}
+			/* A path and its ancestors have one token, and might have one hash. */
+			if (holder->part != DLOCK_PART_INTENT)
+				return entry;
 		}
-		dp = entry->next;
 	}
-	return NULL;
+	return found;
 }
 
 static DLockSpaceEntry *
@@ -466,7 +468,6 @@ make_lease(const DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->mode = value->mode;
 	lease->bind = value->bind;
 	lease->part = value->part;
-	lease->reentry = DLOCK_REENTRY_DENY;
 	lease->stopped = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;

@@ -85,7 +85,6 @@ typedef struct DLockSpaceLease
 	uint8		mode;
 	uint8		bind:2;
 	uint8		part:2;
-	uint8		reentry:2;		/* of a request */
 	uint8		stopped:1;		/* it ended otherwise than by its deadline */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;

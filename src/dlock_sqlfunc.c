@@ -171,6 +171,9 @@ get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 	span = interval_to_time(PG_GETARG_INTERVAL_P(argno));
 	if (span < 0)
 		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
+	if (span > DLOCK_SPAN_MAX)
+		dlock_error_interval(parameter, "not be longer than 2^32 - 1 milliseconds",
+							 "Pass at most 49 days.");
 	if (span > (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC)
 		dlock_error_interval(parameter, "not be longer than \"dlock.max_ttl\"",
 							 "Pass a shorter one.");

@@ -33,6 +33,7 @@
 #include "dlock_error.h"
 #include "dlock_grant.h"
 #include "dlock_guc.h"
+#include "dlock_holder.h"
 #include "dlock_name.h"
 #include "dlock_queue.h"
 #include "dlock_rule.h"
@@ -109,7 +110,7 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	DLockViewState *state = arg;
 	DLockLeaseValue value = {0};
 
-	if (dlock_grant_blocks_until(lease) <= state->now)
+	if (dlock_holder_blocks_until(lease) <= state->now)
 		return;
 	value.token = lease->token;
 	value.mode = (DLockMode) lease->mode;
@@ -252,7 +253,7 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 	values[5] = Int32GetDatum((int32) lease->holds);
 	values[6] = CStringGetTextDatum(live ? "held" : "closed");
 	values[7] = CStringGetTextDatum(bind_word(lease->bind));
-	nulls[8] = shown->pid == 0;
+	nulls[8] = !live || shown->pid == 0;
 	values[8] = Int32GetDatum(shown->pid);
 	values[9] = ObjectIdGetDatum(lease->role);
 	values[10] = TimestampTzGetDatum(lease->granted_at);
@@ -262,7 +263,7 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 		values[11] = TimestampTzGetDatum(state->wall + remaining);
 		values[12] = interval_of(remaining);
 	}
-	nulls[13] = lease->term.ttl == 0;
+	nulls[13] = !live || lease->term.ttl == 0;
 	values[13] = interval_of(lease->term.ttl);
 	nulls[14] = lease->payload.len == 0;
 	values[14] = nulls[14] ? (Datum) 0 : jsonb_of(lease->payload);

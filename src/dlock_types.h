@@ -29,6 +29,9 @@
 #define DLOCK_PATH_MAX_PARTS	32
 #define DLOCK_NAMES_MAX			1000
 
+/* The longest time that a lock stays closed, or must be held: 2^32 - 1 ms. */
+#define DLOCK_SPAN_MAX		(INT64CONST(0xFFFFFFFF) * 1000)
+
 /* A fencing token.  Positive as a bigint; zero is never a token. */
 typedef int64 DLockToken;
 

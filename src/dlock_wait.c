@@ -127,8 +127,17 @@ dlock_wait_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set)
 		pg_read_barrier();
 		*set = dlock_wait_of(process)->set;
 		dlock_space_lock_set(set, mode);
-		if (wait->serial == serial && wait->state == DLOCK_WAIT_WAITING)
-			return true;
+
+		/*
+		 * In this order: if it waits, the serial is that of what it waits for,
+		 * and if that is the one of before, so is the set.
+		 */
+		if (wait->state == DLOCK_WAIT_WAITING)
+		{
+			pg_read_barrier();
+			if (wait->serial == serial)
+				return true;
+		}
 		dlock_space_unlock_set(set);
 	}
 	return false;

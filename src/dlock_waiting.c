@@ -31,7 +31,6 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
-#include "utils/timeout.h"
 
 #include "dlock_bind.h"
 #include "dlock_clock.h"
@@ -50,6 +49,9 @@
 /* The longest time to sleep, in microseconds. */
 #define LONGEST_NAP		(60 * USECS_PER_SEC)
 
+/* How long to leave the store alone if it cannot be had at once. */
+#define RETRY_NAP		(10 * INT64CONST(1000))
+
 /* A call that waits. */
 typedef struct DLockWaiting
 {
@@ -60,7 +62,7 @@ typedef struct DLockWaiting
 	DLockTime	deadline;		/* when its time is up */
 	DLockTime	check_at;		/* when to look for a deadlock */
 	DLockTime	began;
-	bool		has_timeout;	/* the server's lock_timeout is armed */
+	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
 	bool		was_logged;		/* that it waits for long */
 } DLockWaiting;
 
@@ -91,7 +93,8 @@ begin_waiting(DLockWaiting *waiting, DLockSpaceKind kind, const DLockBytes *name
 	waiting->began = now;
 	waiting->deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
 	waiting->check_at = now + (DLockTime) DeadlockTimeout * 1000;
-	waiting->has_timeout = false;
+	waiting->lock_timeout_at = (LockTimeout > 0) ?
+		now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER;
 	waiting->was_logged = false;
 }
 
@@ -107,7 +110,7 @@ give_back(DLockDatabase *db, const DLockAcquireRequest *request, DLockToken toke
 	{
 		uint32		hash = dlock_name_hash(db->shared->oid, &request->names[i]);
 
-		dlock_manager_stop(db, hash, token + i, false);
+		dlock_manager_stop(db, hash, token + i, DLOCK_STOP_UNTOLD);
 	}
 }
 
@@ -128,8 +131,6 @@ abandon(int code, Datum arg)
 
 	/* The abort would do that next; here it must come first. */
 	LWLockReleaseAll();
-	if (waiting->has_timeout)
-		disable_timeout(LOCK_TIMEOUT, false);
 	dlock_session_shared(&db);
 	if (!dlock_queue_leave(&db) && mine()->state == DLOCK_WAIT_GRANTED)
 		give_back(&db, waiting->request, mine()->token);
@@ -139,15 +140,20 @@ abandon(int code, Datum arg)
 
 /* ---- waiting ---- */
 
-/* Let those be served who can be, as any other operation does. */
-static void
+/*
+ * Let those be served who can be, as any other operation does.  False if the
+ * store cannot be had at once: somebody is rewriting it, or wants to.
+ */
+static bool
 serve(void)
 {
 	DLockDatabase db;
 
-	dlock_session_open(&db);
+	if (!dlock_session_try_open(&db))
+		return false;
 	dlock_queue_serve(&db);
 	dlock_session_close(&db);
+	return true;
 }
 
 /*
@@ -180,7 +186,7 @@ check_progress(DLockWaiting *waiting, DLockTime now)
 		dlock_error_log_waiting(waiting->name, dlock_name_of_mode(waiting->mode), now - waiting->began,
 								dlock_queue_describe_blockers());
 	}
-	serve();
+	(void) serve();
 }
 
 static uint32
@@ -234,19 +240,22 @@ look(DLockWaiting *waiting, DLockTime *until, DLockWaitingEnd *end)
 			return leave_for_retry();
 
 		case DLOCK_QUEUE_SERVE:
-			serve();
-			*until = 0;
-			return false;
+			*until = serve() ? 0 : dlock_clock_now() + RETRY_NAP;
+			break;
 
 		case DLOCK_QUEUE_WAIT:
 			break;
 	}
 
-	if (dlock_clock_now() >= waiting->deadline)
+	if (dlock_clock_now() >= Min(waiting->deadline, waiting->lock_timeout_at))
 	{
 		*end = WAITING_TIMED_OUT;
 		*until = 0;
-		return leave_for_retry();
+		if (!leave_for_retry())
+			return false;
+		if (dlock_clock_now() < waiting->deadline)
+			dlock_error_lock_timeout();
+		return true;
 	}
 	return false;
 }
@@ -273,7 +282,8 @@ sleep_in_queue(DLockWaiting *waiting)
 			check_progress(waiting, now);
 			continue;
 		}
-		until = Min(until, Min(waiting->deadline, waiting->check_at));
+		until = Min(until, waiting->deadline);
+		until = Min(until, Min(waiting->lock_timeout_at, waiting->check_at));
 		if (until > now)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 dlock_clock_nap_ms(now, until, LONGEST_NAP),
@@ -289,17 +299,9 @@ wait_armed(DLockWaiting *waiting)
 {
 	DLockWaitingEnd end;
 
-	if (LockTimeout > 0)
-	{
-		waiting->has_timeout = true;
-		enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
-	}
 	end = sleep_in_queue(waiting);
 	if (end != WAITING_RETRY)
 		count_wait(waiting);
-	if (waiting->has_timeout)
-		disable_timeout(LOCK_TIMEOUT, false);
-	waiting->has_timeout = false;
 
 	if (waiting->was_logged && end == WAITING_GRANTED)
 		dlock_error_log_acquired(waiting->name, dlock_name_of_mode(waiting->mode),
@@ -308,7 +310,7 @@ wait_armed(DLockWaiting *waiting)
 }
 
 /*
- * Wait, being in the queue.  Throws 40P01, 57014 and whatever else interrupts
+ * Wait, being in the queue.  Throws 40P01, 55P03, 57014 and whatever else interrupts
  * it; it has left the queue then.
  */
 static DLockWaitingEnd
@@ -362,7 +364,7 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		if (asked.bind != DLOCK_BIND_NONE)
 			dlock_bind_prepare();
 		answer = dlock_acquire_locks(&db, &asked, &granted);
-		if (answer == DLOCK_ANSWER_GRANTED)
+		if (answer == DLOCK_ANSWER_GRANTED && !granted.entered)
 			remember_bound(&db, &asked, granted.token);
 		dlock_session_close(&db);
 
@@ -372,7 +374,7 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		{
 			dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
 			dlock_error_self_deadlock(&asked.owner, dlock_name_of_mode(asked.mode),
-									  &asked.names[0]);
+									  granted.own);
 		}
 		if (answer == DLOCK_ANSWER_GRANTED)
 			break;
@@ -385,7 +387,7 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		}
 		if (end == WAITING_GRANTED)
 		{
-			granted = (DLockAcquireGranted) {mine()->token, mine()->lsn};
+			granted = (DLockAcquireGranted) {.token = mine()->token, .lsn = mine()->lsn};
 			remember_bound(&db, &asked, granted.token);
 			dlock_queue_taken();
 		}

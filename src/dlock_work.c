@@ -36,6 +36,7 @@ dlock_work_begin(DLockWork *work, DLockDatabase *db)
 	work->pins = work->few_pins;
 	work->missing_slot = DLOCK_SLOT_NONE;
 	work->missing_tokens = 0;
+	work->missing_path = DLOCK_TOKEN_NONE;
 	work->nagain = work->nunits = 0;
 }
 

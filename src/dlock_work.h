@@ -47,9 +47,12 @@ typedef struct DLockWork
 	DLockWorkPin *pins;
 	DLockWorkPin few_pins[DLOCK_WORK_PINS];
 
-	/* What the last step lacked: see dlock_work_fetch(). */
+	/* What the last step lacked: see dlock_grant_fetch(). */
 	DLockSlot	missing_slot;
 	int			missing_tokens;
+	DLockToken	missing_path;	/* of a lease on a path that is to be ended ... */
+	int			path_len;
+	char		path[DLOCK_NAME_MAX];	/* ... and which */
 
 	/* Locks whose queue is to be looked at once more. */
 	int			nagain;

@@ -48,3 +48,7 @@ CREATE TABLE lease_update (
 INSERT INTO lease_update
     SELECT (1000000000000 + i)::text, '', 0, '-infinity'
       FROM generate_series(1, :names) i;
+
+-- What is locked by SELECT FOR UPDATE.
+CREATE TABLE hot_row (id integer PRIMARY KEY);
+INSERT INTO hot_row VALUES (1);

@@ -20,6 +20,7 @@ our @EXPORT = qw(
   crash_node child_pids wait_gone
   wait_for_reaper wait_for_no_reaper worker_pid
   sqlstate_is error_fields timed_query mono_now wait_until
+  flush_wal
   takeover_is_exact remaining_is_exact
   store_slots fake_clock_env fake_clock_set
 );
@@ -162,6 +163,17 @@ sub crash_node
 	# have collected yet, or that is in use again.
 	unlink $node->data_dir . '/postmaster.pid',
 	  $node->host . '/.s.PGSQL.' . $node->port . '.lock';
+	return;
+}
+
+# See to it that all that was done up to now survives a crash.  A release is not
+# flushed by itself.
+sub flush_wal
+{
+	my ($node, $dbname) = @_;
+
+	$node->safe_psql($dbname,
+		"SELECT pg_logical_emit_message(true, 'flush', '')");
 	return;
 }
 
@@ -352,13 +364,14 @@ sub fake_clock_set
 # ---------------------------------------------------------------------------
 
 # The leases that stand in the relation file, whether expired or not, as a
-# hash from name to a hash of what the slot says.  The layout is that of
-# src/dlock_page.c.  Slots whose page was not written since the database was
-# copied are included.
+# hash from name to a hash of what the slot says; of several on a name one is
+# returned, with how many there are.  The layout is that of src/dlock_page.c.
+# Slots whose page was not written since the database was copied are included.
 sub store_slots
 {
 	my ($node, $dbname) = @_;
-	my @slot_size = (128, 640, 2016);
+	my @slot_size = (144, 640, 2016);
+	my $exclusive = 5;
 	my %found;
 
 	$node->safe_psql($dbname, 'CHECKPOINT');
@@ -377,17 +390,26 @@ sub store_slots
 		for (my $at = 64; $at + $slot_size[$class] <= 8192; $at += $slot_size[$class])
 		{
 			last if $at >= $lower;
-			my ($token, $ttl) = unpack 'q q', substr $page, $at, 16;
+			my ($token, undef, $ttl) = unpack 'q q q', substr $page, $at, 24;
 			next if $token == 0;
-			my ($name_len, $owner_len) = unpack 'C C', substr $page, $at + 54, 2;
-			my $name = substr $page, $at + 60, $name_len;
-			croak "two slots for $name" if exists $found{$name};
+			my ($name_len, $owner_len, $mode, $bind, $part) =
+			  unpack 'C C C C C', substr $page, $at + 70, 5;
+			my $name = substr $page, $at + 76, $name_len;
+			my $other = $found{$name};
+			croak "two slots for $name"
+			  if defined $other
+			  && ($other->{token} == $token
+				|| $mode == $exclusive && $other->{mode} == $exclusive);
 			$found{$name} = {
 				token => $token,
 				ttl => $ttl,
-				owner => substr($page, $at + 60 + $name_len, $owner_len),
+				owner => substr($page, $at + 76 + $name_len, $owner_len),
+				mode => $mode,
+				bind => $bind,
+				part => $part,
 				block => $block,
 				class => $class,
+				count => 1 + (defined $other ? $other->{count} : 0),
 			};
 		}
 	}

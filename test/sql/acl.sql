@@ -80,6 +80,29 @@ SELECT acl_release('acl-5');
 RESET ROLE;
 DROP FUNCTION acl_acquire(text), acl_release(text);
 
+-- leases of every kind are the role's that acquired them
+SET ROLE regress_dlock_holder;
+SELECT dlock_acquire_path('acl-path/x', 'acl-alice', '1 h') AS path \gset
+SELECT dlock_acquire('acl-shared', 'acl-alice', '1 h', mode => 'shared') AS shared \gset
+SELECT dlock_acquire('acl-permit', 'acl-alice', '1 h', permits => 2, bind => 'session') AS permit \gset
+SELECT cardinality(dlock_acquire_all('{acl-all-1,acl-all-2}', 'acl-alice', '1 h')) AS n;
+SET ROLE regress_dlock_stranger;
+\set VERBOSITY sqlstate
+SELECT dlock_release('acl-path/x', :path);
+SELECT dlock_release('acl-shared', 'acl-alice');
+SELECT dlock_renew('acl-permit', :permit, '1 ms');
+SELECT dlock_convert('acl-shared', :shared, 'NL');
+SELECT dlock_acquire('acl-shared', 'acl-alice', '2 h', mode => 'shared', reentry => 'count');
+SELECT dlock_release('acl-all-1', 'acl-alice');
+\set VERBOSITY default
+SELECT dlock_release_all('acl-alice'), dlock_renew_all('acl-alice', '1 ms');
+SELECT dlock_check('acl-path/x', :path), dlock_check('acl-shared', :shared), dlock_check('acl-permit', :permit);
+SET ROLE regress_dlock_member;
+SELECT dlock_convert('acl-shared', :shared, 'NL') = :shared AS converted, dlock_release('acl-shared', :shared), dlock_release('acl-path/x', 'acl-alice');
+SELECT dlock_release_all('acl-alice');
+SELECT name FROM dlock_leases WHERE name LIKE 'acl-%' ORDER BY name;
+RESET ROLE;
+
 -- force-release and the epoch: nobody but a superuser, until granted
 SELECT dlock_acquire('acl-6', 'acl-alice', '1 h') > 0 AS granted;
 SET ROLE regress_dlock_stranger;

@@ -13,10 +13,13 @@ SELECT dlock_acquire('acquire-1', 'acquire-alice', '1 h') AS refused_too;
 SELECT dlock_acquire('acquire-1', 'acquire-bob', '1 ms', payload => '{"who": "bob"}') AS refused;
 SELECT owner, ttl, payload FROM dlock_leases WHERE name = 'acquire-1';
 
--- calls by position, by name, with all defaults, with all the words that are served
+-- calls by position, by name, with all defaults, with every parameter
 SELECT dlock_acquire('acquire-2') > 0 AS granted;
 SELECT dlock_acquire(ttl => '1 h', owner => 'acquire-alice', name => 'acquire-3') > 0 AS granted;
 SELECT dlock_acquire('acquire-4', 'acquire-alice', '1 h', '0', 'exclusive', NULL, 'deny', 'none', '0', '0', '[1]') > 0 AS granted;
+SELECT dlock_acquire('acquire-4a', 'acquire-alice', '1 h', NULL, 'shared', NULL, 'count', 'session', '1 s', '1 ms', '[2]') > 0 AS granted;
+SELECT dlock_acquire('acquire-4b', 'acquire-alice', '1 h', '1 min', permits => 2, reentry => 'return', bind => 'transaction') > 0 AS granted;
+SELECT name, mode, permits, holds, state, bind, payload FROM dlock_leases WHERE name LIKE 'acquire-4%' ORDER BY name;
 PREPARE acquire(text, text) AS SELECT dlock_acquire($1, $2, '1 h') > 0 AS granted;
 EXECUTE acquire('acquire-5', 'acquire-alice');
 EXECUTE acquire('acquire-5', 'acquire-alice');

@@ -14,7 +14,7 @@ SELECT clock_timestamp() AS t0 \gset
 SELECT dlock_acquire('view-1', 'alice', '2 h', payload => '{"a": 1}') AS token \gset
 SELECT clock_timestamp() AS t1 \gset
 RESET ROLE;
-SELECT name, owner, token = :token AS token, mode, role, ttl, payload FROM dlock_leases WHERE name = 'view-1';
+SELECT name, owner, token = :token AS token, mode, permits, holds, state, bind, pid, role, ttl, payload FROM dlock_leases WHERE name = 'view-1';
 
 -- times: granted between the two readings, expires one ttl later, the rest is left
 SELECT granted_at BETWEEN :'t0' AND :'t1' AS granted_at,
@@ -34,6 +34,18 @@ SELECT dlock_acquire('view-3', 'alice', '1 h') > 0 AS granted;
 SELECT dlock_release('view-3', 'alice');
 SELECT pg_sleep(0.002);
 SELECT name FROM dlock_leases WHERE name LIKE 'view-%' ORDER BY name;
+
+-- one that is bound has a session and may have no deadline; one that is closed shows when it opens
+BEGIN;
+SELECT dlock_acquire('view-bound', 'alice', bind => 'session') > 0 AS granted, dlock_acquire('view-bound-ttl', 'alice', '1 h', bind => 'transaction') > 0 AS granted_too;
+SELECT name, state, bind, pid = pg_backend_pid() AS mine, expires_at IS NULL AS no_end, remaining IS NULL AS no_rest, ttl
+  FROM dlock_leases WHERE name LIKE 'view-bound%' ORDER BY name;
+COMMIT;
+SELECT dlock_release('view-bound', 'alice');
+SELECT dlock_acquire('view-closed', 'alice', '3 h', min_hold => '1 h') > 0 AS granted;
+SELECT dlock_release('view-closed', 'alice');
+SELECT state, expires_at - granted_at BETWEEN '59 min 59 s' AND '60 min 1 s' AS opens, remaining BETWEEN '59 min' AND '1 h' AS an_hour FROM dlock_leases WHERE name = 'view-closed';
+SELECT dlock_force_release('view-closed', 'test');
 
 -- everybody may look, and nobody may change anything through it
 SET ROLE regress_dlock_view;

@@ -1,0 +1,151 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_holder.c
+ *	  Who holds a lock, and who is in the way of whom.
+ *
+ * NOTES
+ *	  These functions look and change nothing.  They want the partitions of
+ *	  all that they look at locked, in either mode.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_holder.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "dlock_holder.h"
+#include "dlock_name.h"
+#include "dlock_rule.h"
+
+/* Until when a lease keeps others out. */
+DLockTime
+dlock_holder_blocks_until(const DLockSpaceLease *lease)
+{
+	return dlock_rule_blocks_until(lease->deadline, lease->delay);
+}
+
+/* Those who hold a lock, without "own". */
+DLockHolderCrowd
+dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own, DLockTime now)
+{
+	DLockHolderCrowd crowd = {0, 0, DLOCK_TIME_FOREVER};
+
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		DLockTime	until = dlock_holder_blocks_until(lease);
+
+		if (lease == own || until <= now)
+			continue;
+		crowd.modes |= DLOCK_RULE_BIT(lease->mode);
+		crowd.permits += (lease->mode == DLOCK_MODE_PERMIT);
+		crowd.until = Min(crowd.until, until);
+	}
+	return crowd;
+}
+
+/* Is there anybody in the way: in the crowd, or in front, in these modes? */
+bool
+dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mode, uint32 permits)
+{
+	if (dlock_rule_conflicts(mode) & (crowd->modes | ahead))
+		return true;
+	return mode == DLOCK_MODE_PERMIT &&
+		(crowd->permits >= permits || (ahead & DLOCK_RULE_BIT(mode)) != 0);
+}
+
+/*
+ * Would a lease in this mode conflict with those who hold the lock, apart from
+ * "own", or with those in the queue that are in front of "before" (NULL: all of
+ * them)?  "until" is when the first of the holders ends.
+ */
+bool
+dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
+					   const DLockSpaceLease *own, const DLockSpaceLease *before,
+					   DLockTime now, DLockTime *until)
+{
+	DLockHolderCrowd crowd = dlock_holder_survey(entry, own, now);
+	uint32		ahead = 0;
+
+	for (DLockSpaceLease *request = dlock_space_queue(entry);
+		 request != NULL && request != before; request = dlock_space_next(request))
+	{
+		if (request->kind != DLOCK_SPACE_WATCH)
+			ahead |= DLOCK_RULE_BIT(request->mode);
+	}
+	*until = crowd.until;
+	return dlock_holder_is_in_way(&crowd, ahead, mode, permits);
+}
+
+/*
+ * The live lease of an owner on a lock; NULL if it has none.
+ * Intents do not count: an owner may have many.
+ */
+DLockSpaceLease *
+dlock_holder_of_owner(DLockSpaceEntry *entry, const DLockBytes *owner, DLockTime now)
+{
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		DLockBytes	holder = dlock_space_lease_owner(lease);
+
+		if (lease->part != DLOCK_PART_INTENT && dlock_rule_is_live(lease->deadline, now) &&
+			dlock_name_equal(&holder, owner))
+			return lease;
+	}
+	return NULL;
+}
+
+/* ---- the parts of a path ---- */
+
+/* Add the partitions of a path and its ancestors to a set. */
+void
+dlock_holder_path_set(Oid database, const DLockBytes *path, DLockSpaceSet *set)
+{
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_name_ancestors(path, ancestors);
+
+	dlock_space_set_add(set, dlock_name_hash(database, path));
+	for (int i = 0; i < count; i++)
+		dlock_space_set_add(set, dlock_name_hash(database, &ancestors[i]));
+}
+
+/* The lease with a token on a lock; NULL if there is none. */
+DLockSpaceLease *
+dlock_holder_part(DLockSpaceEntry *entry, DLockToken token)
+{
+	DLockSpaceLease *lease = dlock_space_holders(entry);
+
+	while (lease != NULL && lease->token != token)
+		lease = dlock_space_next(lease);
+	return lease;
+}
+
+/*
+ * All parts of a lease: itself, and if it is one on a path, the intents on the
+ * ancestors.  Returns how many; there are at most DLOCK_PATH_MAX_PARTS.  The
+ * partitions of the whole path must be locked.
+ */
+int
+dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockHolderPart *parts)
+{
+	DLockBytes	name = dlock_space_entry_name(entry);
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = 1;
+	int			nancestors = 0;
+
+	parts[0] = (DLockHolderPart) {entry, lease};
+	if (lease->part == DLOCK_PART_PATH)
+		nancestors = dlock_name_ancestors(&name, ancestors);
+	for (int i = 0; i < nancestors; i++)
+	{
+		uint32		hash = dlock_name_hash(lease->database, &ancestors[i]);
+		DLockSpaceEntry *above = dlock_space_find(lease->database, hash, &ancestors[i]);
+		DLockSpaceLease *intent = (above != NULL) ? dlock_holder_part(above, lease->token) : NULL;
+
+		if (intent != NULL)
+			parts[count++] = (DLockHolderPart) {above, intent};
+	}
+	return count;
+}

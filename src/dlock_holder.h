@@ -1,0 +1,51 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_holder.h
+ *	  Who holds a lock, and who is in the way of whom.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_holder.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_HOLDER_H
+#define DLOCK_HOLDER_H
+
+#include "dlock_space.h"
+#include "dlock_types.h"
+
+/* Those who hold a lock, taken together. */
+typedef struct DLockHolderCrowd
+{
+	uint32		modes;			/* a set */
+	uint32		permits;		/* how many */
+	DLockTime	until;			/* when the first of them ends */
+} DLockHolderCrowd;
+
+/* A lease and the lock that it is on: one part of a lease on a path. */
+typedef struct DLockHolderPart
+{
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
+} DLockHolderPart;
+
+extern DLockTime dlock_holder_blocks_until(const DLockSpaceLease *lease);
+extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own,
+										 DLockTime now);
+extern bool dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead,
+								   DLockMode mode, uint32 permits);
+extern bool dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode,
+									uint32 permits, const DLockSpaceLease *own,
+									const DLockSpaceLease *before,
+									DLockTime now, DLockTime *until);
+extern DLockSpaceLease *dlock_holder_of_owner(DLockSpaceEntry *entry,
+											  const DLockBytes *owner, DLockTime now);
+
+/* the parts of a path */
+extern void dlock_holder_path_set(Oid database, const DLockBytes *path,
+								  DLockSpaceSet *set);
+extern DLockSpaceLease *dlock_holder_part(DLockSpaceEntry *entry, DLockToken token);
+extern int	dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease,
+							   DLockHolderPart *parts);
+
+#endif							/* DLOCK_HOLDER_H */

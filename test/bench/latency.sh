@@ -1,0 +1,78 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # the variables of measure
+# The groups that measure latencies, by the program in probe/.  To be sourced by
+# measure.
+
+# The reaper that has been stopped, if one has.
+stopped_reaper=
+
+reaper_column() {
+	server_sql main -c "SELECT $1 FROM pg_stat_activity
+	                     WHERE backend_type = 'dlock reaper' AND datname = current_database()"
+}
+
+# Stop the reaper while it sleeps, so that it does not stand still with a lock.
+reaper_stop() {
+	local attempt
+	for ((attempt = 0; attempt < 100; attempt++)); do
+		stopped_reaper=$(reaper_column pid)
+		if [ -n "$stopped_reaper" ]; then
+			kill -STOP "$stopped_reaper"
+			[ "$(reaper_column "state = 'idle' AND wait_event IS NOT NULL")" != t ] || return 0
+			reaper_continue
+		fi
+		sleep 0.1
+	done
+	die "there is no reaper to be stopped"
+}
+
+reaper_continue() {
+	[ -z "$stopped_reaper" ] || kill -CONT "$stopped_reaper"
+	stopped_reaper=
+}
+
+# run_probe SERVER SYNC MEASUREMENT CLIENTS LOG
+run_probe() {
+	PGOPTIONS="-c synchronous_commit=$2" PGHOST=$sockets PGPORT=$(server_port "$1") \
+		PGUSER=bench PGDATABASE=bench "$place/probe/dlock_probe" "$3" -c "$4" \
+		-s "$handoff_seconds" -n "$takeovers" -l "$expiring" -k "$names" >"$5" 2>"$5.err"
+}
+
+# latency_note NAME CLIENTS ROUND LOG: a line of latency.tsv for each kind of
+# sample: the number of them, and the p50 and p99 of them in microseconds.
+latency_note() {
+	local name=$1 count=$2 round=$3 log=$4 kind what
+	awk '{ print $1 }' "$log" | sort -u | while read -r kind; do
+		what=$name
+		[ "$kind" = takeover ] || what=$name.$kind
+		awk -v kind="$kind" '$1 == kind { print $2 }' "$log" | sort -n |
+			awk -v what="$what" -v clients="$count" -v round="$round" '
+				function rank(part) { return int(part * NR + 0.999999) }
+				{ value[NR] = $1 }
+				END {
+					printf "%s\t%s\t%s\t%d\t%d\t%d\n", what, clients, round, NR,
+						value[rank(0.5)], value[rank(0.99)]
+				}' >>"$place/latency.tsv"
+	done
+}
+
+# measure_latency ROUND CLIENTS VARIANT...: a run.
+measure_latency() {
+	local round=$1 count=$2 name=$3 server=$5 sync=$6 measurement=$7
+	local log=$place/log/$name.$count.$round status=0 before
+	before=$(stat -c %s "$place/latency.tsv")
+	[ "$measurement" != takeover_alone ] || reaper_stop
+	run_probe "$server" "$sync" "${measurement%_alone}" "$count" "$log" || status=$?
+	reaper_continue
+	if [ $status != 0 ]; then
+		problem "$name, $count clients, round $round: $(head -n 1 "$log.err")"
+		server_wait "$server" 60 || die "the server \"$server\" does not come back; see its log"
+		server_sql "$server" -c "SELECT dlock_force_release(name, 'left over') FROM dlock_leases" >/dev/null
+		return
+	fi
+	latency_note "$name" "$count" "$round" "$log"
+	tail -c +$((before + 1)) "$place/latency.tsv" | while read -r what _ _ _ p50 p99; do
+		progress "$(printf 'round %s of %s, %2s clients  %-22s p50 %8.3f ms  p99 %8.3f ms' "$round" "$rounds" \
+			"$count" "$what" "${p50}e-3" "${p99}e-3")"
+	done
+}

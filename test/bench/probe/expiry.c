@@ -1,0 +1,325 @@
+/*-------------------------------------------------------------------------
+ *
+ * expiry.c
+ *	  Many leases that expire together: how long until all are removed, and
+ *	  what do others notice?
+ *
+ * NOTES
+ *	  The others are sessions that acquire and release locks of their own, one
+ *	  after the other, from some seconds before the deadline until the removal
+ *	  is done.  What they acquired while it took place is told apart from what
+ *	  they acquired before.
+ *
+ *	  The removal is the work of the database's reaper, and pg_stat_activity
+ *	  says since when this has had nothing to do.  That it has done what it is
+ *	  there for is checked in the end.
+ *
+ * IDENTIFICATION
+ *	  test/bench/probe/expiry.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "probe.h"
+
+/* From the end of the acquiring to the deadline, at least. */
+#define LEAST_REST		(2 * SEC)
+/* For the sessions to be at full speed, at the beginning of that. */
+#define WARM_UP			(SEC / 2)
+/* How often the reaper is looked at, and how often it must have been idle. */
+#define LOOK_INTERVAL	(10 * MSEC)
+#define IDLE_LOOKS		4
+/* When to give up. */
+#define LONGEST			(60 * SEC)
+
+/* An acquire of one of the others. */
+typedef struct Sample
+{
+	Time		sent_at;
+	Time		answered_at;
+} Sample;
+
+typedef struct Expiry
+{
+	const Options *options;
+	Session		filler;			/* acquires the leases that expire */
+	Session    *others;
+	bool	   *holds;			/* which of them have a lock */
+	Session		watcher;		/* looks at the reaper */
+	Sample	   *samples;
+	int			count;
+	int			room;
+	Time		deadline;		/* on the monotonic clock */
+	Time		next_look;
+	int			idle_looks;
+	Time		reaped_at;
+	Time		wall_ahead;		/* of the wall clock to the monotonic one */
+} Expiry;
+
+static void
+open_filler(Expiry *expiry)
+{
+	Session    *filler = &expiry->filler;
+
+	session_open(filler);
+	session_do(filler, "SET synchronous_commit = off");
+	session_prepare(filler, "fill",
+					"SELECT count(dlock_acquire(($1::bigint + i)::text, $1::text,"
+					" to_timestamp($3::float8) - clock_timestamp()))"
+					" FROM generate_series(1, $2::int) i");
+	session_prepare(filler, "empty", "SELECT dlock_release_all($1::text)");
+	session_prepare(filler, "size", "SELECT pg_relation_size('dlock_store')");
+}
+
+/*
+ * Acquire so many leases that end at a moment of the monotonic clock, under
+ * names above a number that is also their owner.
+ */
+static void
+acquire_leases(Expiry *expiry, const char *owner, Time end)
+{
+	Session    *filler = &expiry->filler;
+	char		count[16];
+	char		seconds[32];
+	const char *values[] = {owner, count, seconds};
+
+	snprintf(count, sizeof(count), "%d", expiry->options->leases);
+	snprintf(seconds, sizeof(seconds), "%.6f", (double) (end + expiry->wall_ahead) / SEC);
+	session_call(filler, "fill", 3, values);
+	if (now_monotonic() < end && session_number(filler) != expiry->options->leases)
+		fail("%s of %s leases were acquired", filler->value, count);
+}
+
+static void
+release_leases(Expiry *expiry, const char *owner)
+{
+	session_call(&expiry->filler, "empty", 1, &owner);
+}
+
+/* Acquire the leases that expire, in time. */
+static void
+fill(Expiry *expiry)
+{
+	Time		lead = LEAST_REST + SEC + expiry->options->leases * (Time) 20;
+
+	for (; lead <= LONGEST; lead *= 2)
+	{
+		expiry->deadline = now_monotonic() + lead;
+		acquire_leases(expiry, "7000000000000", expiry->deadline);
+		if (expiry->deadline - now_monotonic() >= LEAST_REST)
+			return;
+		release_leases(expiry, "7000000000000");
+	}
+	fail("cannot acquire %d leases in time", expiry->options->leases);
+}
+
+/*
+ * Are they gone?  Then there is room for as many others, and the store need
+ * not grow for these.
+ */
+static void
+check_removed(Expiry *expiry)
+{
+	Session    *filler = &expiry->filler;
+	Time		before;
+
+	session_call(filler, "size", 0, NULL);
+	before = session_number(filler);
+	acquire_leases(expiry, "8000000000000", now_monotonic() + 10 * LONGEST);
+	session_call(filler, "size", 0, NULL);
+	if (session_number(filler) > before + before / 20)
+		fail("the leases have not been removed: the store grew from %lld to %s bytes",
+			 (long long) before, filler->value);
+	release_leases(expiry, "8000000000000");
+}
+
+static void
+open_others(Expiry *expiry)
+{
+	expiry->others = calloc(expiry->options->clients, sizeof(Session));
+	expiry->holds = calloc(expiry->options->clients, sizeof(bool));
+	for (int i = 0; i < expiry->options->clients; i++)
+	{
+		session_open(&expiry->others[i]);
+		session_prepare(&expiry->others[i], "acquire", "SELECT dlock_acquire($1::text, $2::text)");
+		session_prepare(&expiry->others[i], "release", "SELECT dlock_release($1::text, $2::text)");
+	}
+}
+
+/* ---- the others ---- */
+
+static void
+remember(Expiry *expiry, const Session *session)
+{
+	if (expiry->count == expiry->room)
+	{
+		expiry->room = expiry->room * 2 + 1024;
+		expiry->samples = realloc(expiry->samples, expiry->room * sizeof(Sample));
+		if (expiry->samples == NULL)
+			fail("out of memory");
+	}
+	expiry->samples[expiry->count++] = (Sample) {session->sent_at, session->answered_at};
+}
+
+/* Each has names of its own, so that nobody is refused. */
+static void
+go_on(Expiry *expiry, int number)
+{
+	static char names[MAX_SESSIONS][32];
+	Session    *session = &expiry->others[number];
+	char		owner[16];
+	const char *values[] = {names[number], owner};
+
+	snprintf(owner, sizeof(owner), "%d", 2000000000 + number);
+	if (expiry->holds[number])
+		session_send(session, "release", 2, values);
+	else
+	{
+		snprintf(names[number], sizeof(names[number]), "%lld",
+				 1000000000000 + number * 1000000LL + random_span(1, expiry->options->names));
+		session_send(session, "acquire", 2, values);
+	}
+	expiry->holds[number] = !expiry->holds[number];
+}
+
+static void
+see_answer(Expiry *expiry, int number)
+{
+	Session    *session = &expiry->others[number];
+
+	if (!expiry->holds[number])
+		return;
+	if (session->is_null)
+		fail("an acquire was refused");
+	remember(expiry, session);
+}
+
+/* ---- the reaper ---- */
+
+/* Act on what is known of the reaper, and look again when it is time. */
+static void
+watch(Expiry *expiry, Time now)
+{
+	static bool asked = false;
+	Session    *watcher = &expiry->watcher;
+
+	if (watcher->busy || now < expiry->next_look)
+		return;
+	if (asked)
+	{
+		/* The answer is since when it has been idle, or null if it is not. */
+		if (watcher->is_null)
+			expiry->idle_looks = 0;
+		else if (++expiry->idle_looks == 1)
+			expiry->reaped_at = session_number(watcher) - expiry->wall_ahead;
+	}
+	if (now > expiry->deadline + LONGEST)
+		fail("the leases are not removed in %d s", (int) (LONGEST / SEC));
+	expiry->next_look = now + LOOK_INTERVAL;
+	session_send(watcher, "idle", 0, NULL);
+	asked = true;
+}
+
+static void
+open_watcher(Expiry *expiry)
+{
+	char		sql[512];
+
+	snprintf(sql, sizeof(sql),
+			 "SELECT (extract(epoch FROM state_change) * 1000000)::bigint FROM pg_stat_activity"
+			 " WHERE backend_type = 'dlock reaper' AND datname = current_database()"
+			 " AND state = 'idle' AND wait_event IS NOT NULL"
+			 " AND state_change >= to_timestamp(%.6f)",
+			 (double) (expiry->deadline + expiry->wall_ahead) / SEC);
+	session_open(&expiry->watcher);
+	session_prepare(&expiry->watcher, "idle", sql);
+	expiry->next_look = expiry->deadline;
+}
+
+/* ---- the whole ---- */
+
+static bool
+is_done(const Expiry *expiry)
+{
+	if (expiry->idle_looks < IDLE_LOOKS || expiry->watcher.busy)
+		return false;
+	for (int i = 0; i < expiry->options->clients; i++)
+	{
+		if (expiry->others[i].busy)
+			return false;
+	}
+	return true;
+}
+
+static void
+run(Expiry *expiry)
+{
+	Session    *all[MAX_SESSIONS];
+	int			clients = expiry->options->clients;
+
+	for (int i = 0; i < clients; i++)
+	{
+		all[i] = &expiry->others[i];
+		go_on(expiry, i);
+	}
+	all[clients] = &expiry->watcher;
+	while (!is_done(expiry))
+	{
+		bool		ending = expiry->idle_looks >= IDLE_LOOKS;
+
+		sessions_wait(all, clients + 1,
+					  expiry->watcher.busy || ending ? FOREVER : expiry->next_look);
+		for (int i = 0; i < clients; i++)
+		{
+			if (expiry->others[i].busy)
+				continue;
+			if (expiry->others[i].answered_at > expiry->others[i].sent_at && !ending)
+				see_answer(expiry, i);
+			if (!ending || expiry->holds[i])
+				go_on(expiry, i);
+		}
+		if (!ending)
+			watch(expiry, now_monotonic());
+	}
+}
+
+static void
+tell(const Expiry *expiry, Time began)
+{
+	for (int i = 0; i < expiry->count; i++)
+	{
+		Sample	   *sample = &expiry->samples[i];
+		const char *when;
+
+		if (sample->sent_at >= began && sample->answered_at < expiry->deadline)
+			when = "before";
+		else if (sample->answered_at >= expiry->deadline && sample->sent_at < expiry->reaped_at)
+			when = "meanwhile";
+		else
+			continue;
+		printf("%s %lld\n", when, (long long) (sample->answered_at - sample->sent_at));
+	}
+	printf("reaped %lld\n", (long long) (expiry->reaped_at - expiry->deadline));
+}
+
+void
+expiry(const Options *options)
+{
+	static Expiry expiry;
+	Time		began;
+
+	if (options->clients >= MAX_SESSIONS)
+		fail("too many clients");
+	expiry.options = options;
+	expiry.wall_ahead = now_wall() - now_monotonic();
+	open_others(&expiry);
+	open_filler(&expiry);
+	fill(&expiry);
+	open_watcher(&expiry);
+	began = now_monotonic() + WARM_UP;
+	run(&expiry);
+	check_removed(&expiry);
+	tell(&expiry, began);
+}

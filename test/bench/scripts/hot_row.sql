@@ -1,0 +1,4 @@
+-- the same, a row that is locked until the end of the transaction
+BEGIN;
+SELECT 1 FROM hot_row WHERE id = 1 FOR UPDATE;
+COMMIT;

@@ -1,0 +1,365 @@
+# Proves: after an unclean end a lock stays closed for its lock delay, to the
+# moment, and after an orderly one not at all; a lease that was given back early
+# is handed on when its least time is over, and not before; both over crashes.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockSession;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# Nothing here may depend on looking again after a while.
+my $node = start_node('main', conf => <<'EOC');
+restart_after_crash = on
+deadlock_timeout = 1h
+dlock.reap_interval = 1h
+EOC
+my $db = 'postgres';
+my ($monitor, $waiter, $taker);
+
+# How late an answer may be that nobody but the machine holds up.
+my $slack = 2;
+
+sub connect_all
+{
+	($monitor, $waiter) = map { DLockSession->new($node, $db) } 1 .. 2;
+	$taker = $node->background_psql($db);
+	wait_for_reaper($node, $db);
+	return;
+}
+
+sub state_of
+{
+	my ($name) = @_;
+	return $monitor->query_safe("SELECT state FROM dlock_leases WHERE name = '$name'");
+}
+
+# A session asks, and returns its answer and when it was sent and answered.
+sub timed
+{
+	my ($session, $sql) = @_;
+	my $sent = mono_now();
+	my $answer = $session->query_safe($sql);
+	return ($answer, $sent, mono_now());
+}
+
+# The waiter was made to wait before; it must be granted within these bounds.
+sub granted_between
+{
+	my ($from, $to, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $token = $waiter->answer;
+
+	like($token, qr/^\d+$/, "$test_name: granted");
+	cmp_ok($waiter->{answered_at}, '>=', $from, "$test_name: not before its time");
+	cmp_ok($waiter->{answered_at}, '<=', $to + $slack, "$test_name: then");
+	return $token;
+}
+
+connect_all();
+
+# After expiry: for those who ask again and again, and for one that waits, with
+# the reaper and without.
+foreach my $stopped (0, 1)
+{
+	my $with = $stopped ? 'reaper stopped' : 'reaper running';
+	my $reaper = worker_pid($node, 'reaper', $db);
+	kill 'STOP', $reaper if $stopped;
+	my ($token, $sent, $answered) = timed($monitor,
+		"SELECT dlock_acquire('asked', 'holder', '300 ms', lock_delay => '500 ms')");
+	my $next = takeover_is_exact($taker, 'asked', 0.8, $sent, $answered, "expired, $with");
+	cmp_ok($next, '>', $token, "expired, $with: a larger token");
+
+	($token, $sent, $answered) = timed($monitor,
+		"SELECT dlock_acquire('waited', 'holder', '1 s', lock_delay => '700 ms')");
+	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('waited', 'waiter', '1 h', wait => NULL)");
+	ok(wait_until(sub { state_of('waited') eq 'closed' }, 10), "expired, $with: closed");
+	is($monitor->query_safe("SELECT dlock_check('waited', $token) OR dlock_renew('waited', $token) OR dlock_release('waited', $token)"),
+		'f', "expired, $with: dead for its owner");
+	granted_between($sent + 1.7, $answered + 1.7, "expired, $with: one that waits");
+	kill 'CONT', $reaper if $stopped;
+	$monitor->query_safe("SELECT dlock_force_release(name, 'next') FROM unnest('{asked,waited}'::text[]) name");
+
+	# Given back early, or a path with it.
+	kill 'STOP', $reaper if $stopped;
+	($token, $sent, $answered) = timed($monitor,
+		"SELECT dlock_acquire('held', 'holder', '1 h', min_hold => '1 s')");
+	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('held', 'waiter', '1 h', wait => NULL)");
+	is($monitor->query_safe("SELECT dlock_release('held', $token)"), 't', "released early, $with");
+	is(state_of('held'), 'closed', "released early, $with: closed");
+	is($monitor->query_safe("SELECT dlock_check('held', $token)"), 'f', "released early, $with: dead for its owner");
+	ok(!$waiter->answered, "released early, $with: nobody gets it yet");
+	granted_between($sent + 1, $answered + 1, "released early, $with");
+	$waiter->query_safe("SELECT dlock_release('held', 'waiter')");
+
+	(undef, $sent, $answered) = timed($monitor,
+		"SELECT dlock_acquire_path('held/x', 'holder', '1 h', min_hold => '500 ms')");
+	$monitor->query_safe("SELECT dlock_release('held/x', 'holder')");
+	takeover_is_exact($taker, 'held', 0.5, $sent, $answered, "a path released early, $with");
+	kill 'CONT', $reaper if $stopped;
+	$monitor->query_safe("SELECT dlock_force_release('held', 'next')");
+}
+
+# One that waits for its own closed lease waits for it, and is in no deadlock.
+{
+	my (undef, $sent, $answered) = timed($monitor,
+		"SELECT dlock_acquire('own', 'waiter', '1 h', min_hold => '700 ms')");
+	$monitor->query_safe("SELECT dlock_release('own', 'waiter')");
+	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('own', 'waiter', '1 h', wait => NULL)");
+	granted_between($sent + 0.7, $answered + 0.7, 'its own that is closed');
+	$waiter->query_safe("SELECT dlock_release('own', 'waiter')");
+}
+
+# Given back in time: at once.  Given back early, and expired before the least
+# time is over: then.
+{
+	my ($token, $sent, $answered) = timed($monitor,
+		"SELECT dlock_acquire('late', 'holder', '1 h', min_hold => '200 ms')");
+	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('late', 'waiter', '1 h', wait => NULL)");
+	wait_until(sub { mono_now() > $answered + 0.2 });
+	my $released = mono_now();
+	$monitor->query_safe("SELECT dlock_release('late', $token)");
+	granted_between($released, mono_now(), 'released after its least time');
+	$waiter->query_safe("SELECT dlock_release('late', 'waiter')");
+
+	$monitor->query_safe("SELECT dlock_acquire('late', 'holder', '1 h', min_hold => '1 h')");
+	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('late', 'waiter', '1 h', wait => NULL)");
+	(undef, $sent, $answered) = timed($monitor, "SELECT dlock_renew('late', 'holder', '700 ms')");
+	$monitor->query_safe("SELECT dlock_release('late', 'holder')");
+	granted_between($sent + 0.7, $answered + 0.7, 'its deadline before its least time');
+	$waiter->query_safe("SELECT dlock_release('late', 'waiter')");
+
+	# A least time does not outlive the lease, nor does it delay expiry.
+	(undef, $sent, $answered) = timed($monitor,
+		"SELECT dlock_acquire('late', 'holder', '400 ms', min_hold => '400 ms', lock_delay => '0')");
+	takeover_is_exact($taker, 'late', 0.4, $sent, $answered, 'as long as its ttl');
+	$monitor->query_safe("SELECT dlock_force_release('late', 'next')");
+}
+
+# A forced release opens what is closed, and a waiter gets it.
+foreach my $closed (
+	[ 'expired', "SELECT dlock_acquire('forced', 'holder', '1 ms', lock_delay => '1 h')" ],
+	[ 'released early', "SELECT dlock_release('forced', dlock_acquire('forced', 'holder', '1 h', min_hold => '1 h'))" ])
+{
+	my ($what, $sql) = @$closed;
+	$monitor->query_safe($sql);
+	ok(wait_until(sub { state_of('forced') eq 'closed' }, 10), "$what: closed");
+	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('forced', 'waiter', '1 h', wait => NULL)");
+	my $sent = mono_now();
+	is($monitor->query_safe("SELECT dlock_force_release('forced', 'test')"), 1, "$what: a forced release counts it");
+	granted_between($sent, mono_now(), "$what: a forced release opens it");
+	$waiter->query_safe("SELECT dlock_release('forced', 'waiter')");
+}
+
+# What has expired is not there any more to be released by force, whether or not
+# anybody has tidied up.
+{
+	my $reaper = worker_pid($node, 'reaper', $db);
+	kill 'STOP', $reaper;
+	$monitor->query_safe("SELECT dlock_acquire('expired', 'holder', '1 ms'), dlock_acquire_path('expired-path/x', 'holder', '1 ms'), pg_sleep(0.01)");
+	is($monitor->query_safe("SELECT dlock_force_release('expired', 'test')"), 0, 'nothing to release by force after expiry');
+	is($monitor->query_safe("SELECT dlock_force_release('expired-path', 'test')"), 0, 'nor through an ancestor');
+	kill 'CONT', $reaper;
+}
+
+# How a session ends that a lease with a lock delay is bound to: unclean ends
+# close the lock for that long from then, orderly ones do not.
+my %unclean = (
+	'pg_terminate_backend' => sub { $monitor->query_safe('SELECT pg_terminate_backend(' . $_[0]->pid . ')') },
+	'client killed' => sub { $_[0]->kill_client });
+my %orderly = (
+	'disconnect' => sub { $_[0]->quit; $_[0]->{lost} = 1 },
+	'release' => sub { $_[0]->query_safe("SELECT dlock_release('bound', 'holder')") },
+	'release_all' => sub { $monitor->query_safe("SELECT dlock_release_all('holder')") },
+	'forced release' => sub { $monitor->query_safe("SELECT dlock_force_release('bound', 'test')") });
+my %ends = (
+	%unclean, %orderly,
+	'COMMIT' => sub { $_[0]->query_safe('COMMIT') },
+	'ROLLBACK' => sub { $_[0]->query_safe('ROLLBACK') },
+	'ROLLBACK TO' => sub { $_[0]->query_safe('ROLLBACK TO s') },
+	'an error' => sub { $_[0]->query('SELECT 1 / 0') });
+foreach my $bind ('session', 'transaction', 'transaction, without a savepoint')
+{
+	my ($word) = $bind =~ /^(\w+)/;
+	my $begin = $bind =~ /without/ ? 'BEGIN' : 'BEGIN; SAVEPOINT s';
+
+	foreach my $what (sort keys %ends)
+	{
+		next if $bind eq 'session' && !exists $unclean{$what} && !exists $orderly{$what};
+		next if $bind =~ /without/ && $what eq 'ROLLBACK TO';
+		my $test_name = "bound to a $bind: $what";
+		my $holder = DLockSession->new($node, $db);
+		my $token = $holder->query_safe("$begin; SELECT dlock_acquire('bound', 'holder', bind => '$word', lock_delay => '1 s')");
+		$waiter->ask_waiting($monitor, "SELECT dlock_acquire('bound', 'waiter', '1 h', wait => NULL)");
+		my $sent = mono_now();
+		$ends{$what}->($holder);
+		if (exists $unclean{$what})
+		{
+			$holder->wait_backend_gone;
+			my $gone = mono_now();
+			is(state_of('bound'), 'closed', "$test_name: closed")
+			  or diag('it took ' . ($gone - $sent));
+			is($monitor->query_safe("SELECT dlock_check('bound', $token)"), 'f', "$test_name: dead for its owner");
+			is($monitor->query_safe("SELECT pid FROM dlock_leases WHERE name = 'bound'"), '', "$test_name: has no session");
+			granted_between($sent + 1, $gone + 1, $test_name);
+		}
+		else
+		{
+			my $to = mono_now();
+			granted_between($sent, $to, $test_name);
+			cmp_ok($waiter->{answered_at} - $sent, '<', 1, "$test_name: without a delay");
+		}
+		$waiter->query_safe("SELECT dlock_release('bound', 'waiter')");
+		$holder->quit unless $holder->{lost};
+	}
+}
+
+# The loss of a session is no end of a lease that is not bound to it.
+{
+	my $holder = DLockSession->new($node, $db);
+	my $token = $holder->query_safe("SELECT dlock_acquire('unbound', 'holder', '1 h', lock_delay => '1 h')");
+	$monitor->query_safe('SELECT pg_terminate_backend(' . $holder->pid . ')');
+	$holder->wait_backend_gone;
+	is($monitor->query_safe("SELECT dlock_check('unbound', $token)"), 't', 'not bound: still live');
+	is(state_of('unbound'), 'held', 'not bound: held');
+	is($monitor->query_safe("SELECT dlock_release('unbound', 'holder')"), 't', 'not bound: released');
+	is(state_of('unbound'), '', 'not bound: open');
+}
+
+# Crashes.  Every lease here ends, or opens, at a moment that is known before.
+foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
+{
+	my $holder = DLockSession->new($node, $db);
+	my %at;
+	my $long = 6;
+
+	my $set = sub {
+		my ($name, $seconds, $sql) = @_;
+		my ($token, $sent, $answered) = timed($holder, "SELECT $sql");
+		$at{$name} = [ $token, $seconds, $sent, $answered ];
+	};
+	$set->('closed', $long, "dlock_acquire('closed', 'holder', '10 ms', lock_delay => '" . ($long * 1000 - 10) . " ms')");
+	$set->('closes', $long, "dlock_acquire('closes', 'holder', '1500 ms', lock_delay => '" . ($long * 1000 - 1500) . " ms')");
+	$set->('early', $long, "dlock_acquire('early', 'holder', '1 h', min_hold => '$long s')");
+	$set->('back', $long, "dlock_acquire('back', 'holder', '1 h', min_hold => '$long s')");
+	$holder->query_safe("SELECT dlock_release('early', 'holder')");
+	$holder->query_safe("SELECT dlock_acquire('bound', 'holder', '1 h', bind => 'session', lock_delay => '3 s')");
+	$holder->query_safe("SELECT dlock_acquire('bound-free', 'holder', '1 h', bind => 'session')");
+
+	flush_wal($node, $db);
+	my $crashed = mono_now();
+	if ($crash eq 'kill -9 of a backend')
+	{
+		kill 'KILL', $holder->pid;
+		$holder->wait_backend_gone;
+		$node->poll_query_until($db, 'SELECT true');
+	}
+	else
+	{
+		crash_node($node);
+		$node->start;
+	}
+	my $up = mono_now();
+	$taker->{run}->kill_kill;
+	$_->kill_client foreach $holder, $monitor, $waiter;
+	connect_all();
+	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'bound-free'"), 0,
+		"$crash: bound without a delay: open");
+
+	# From the first use of the database on at the latest.
+	my $used = mono_now();
+	is(state_of('bound'), 'closed', "$crash: bound with a delay: closed");
+	is($monitor->query_safe("SELECT dlock_acquire('bound', 'next', '1 h')"), '', "$crash: bound with a delay: refused");
+	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('bound', 'waiter', '1 h', wait => NULL)");
+	granted_between($crashed + 3, $used + 3, "$crash: bound with a delay");
+
+	is($monitor->query_safe("SELECT string_agg(name || ' ' || state, ',' ORDER BY name) FROM dlock_leases WHERE name IN ('closed', 'closes', 'early', 'back')"),
+		'back held,closed closed,closes closed,early closed', "$crash: as they were")
+	  or diag('it took ' . (mono_now() - $at{closed}[3]));
+	is($monitor->query_safe("SELECT dlock_check('$_', $at{$_}[0])"), 'f', "$crash: $_: dead for its owner")
+	  foreach 'closed', 'closes', 'early';
+	is($monitor->query_safe("SELECT dlock_release('back', $at{back}[0])"), 't', "$crash: released early after it");
+	is(state_of('back'), 'closed', "$crash: closed by that");
+
+	# The times are close together, so each is looked at in between the others.
+	my %last_refused;
+	my %first_granted;
+	while (keys %first_granted < keys %at && mono_now() < $crashed + 60)
+	{
+		foreach my $name (grep { !$first_granted{$_} } keys %at)
+		{
+			my ($token, $sent, $answered) = timed($monitor, "SELECT dlock_acquire('$name', 'next', '1 h')");
+			$last_refused{$name} = $sent if $token eq '';
+			$first_granted{$name} = $answered if $token ne '';
+		}
+	}
+	foreach my $name (sort keys %at)
+	{
+		my (undef, $seconds, $sent, $answered) = @{ $at{$name} };
+		cmp_ok($first_granted{$name} // 0, '>=', $sent + $seconds, "$crash: $name: not before its time");
+
+		# What a lock stays closed for is kept in milliseconds, rounded up.
+		cmp_ok($last_refused{$name} // 0, '<=', $answered + $seconds + 0.001, "$crash: $name: not refused after it");
+		cmp_ok($last_refused{$name} // 0, '>', 0, "$crash: $name: refused before it");
+	}
+	$monitor->query_safe("SELECT dlock_release_all('next'), dlock_release_all('waiter'), dlock_release_all('holder')");
+	flush_wal($node, $db);
+}
+
+# A restart in good order: as after a crash.
+{
+	my $holder = DLockSession->new($node, $db);
+	$holder->query_safe("SELECT dlock_acquire('restart', 'holder', bind => 'session', lock_delay => '4 s'), dlock_acquire('restart-free', 'holder', bind => 'session')");
+	my $stop = mono_now();
+	$node->restart;
+	$taker->{run}->kill_kill;
+	$_->kill_client foreach $holder, $monitor, $waiter;
+	connect_all();
+	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'restart-free'"), 0, 'restart: open');
+	my $used = mono_now();
+	is(state_of('restart'), 'closed', 'restart: closed');
+	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('restart', 'waiter', '1 h', wait => NULL)");
+	granted_between($stop + 4, $used + 4, 'restart');
+}
+
+$taker->quit;
+$_->quit foreach $monitor, $waiter;
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
+
+# A step of the wall clock while the server is down does not matter.
+SKIP:
+{
+	my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
+	my %fake = fake_clock_env($control);
+	skip 'no C compiler to build test/lib/fake_clock.c with', 1 unless %fake;
+	local %ENV = (%ENV, %fake);
+
+	$node = start_node('clock');
+	foreach my $wall (7200, -7200)
+	{
+		fake_clock_set($control);
+		$node->safe_psql($db, "SELECT dlock_acquire('hold', 'holder', '2 h', min_hold => '1 h'), dlock_acquire('early', 'holder', '2 h', min_hold => '1 h'), dlock_release('early', 'holder'), dlock_acquire('delay', 'holder', '1 ms', lock_delay => '1 h')");
+		flush_wal($node, $db);
+		crash_node($node);
+		fake_clock_set($control, wall => $wall);
+		$node->start;
+		is($node->safe_psql($db, "SELECT dlock_release('hold', 'holder')"), 't', "wall clock $wall s: still held");
+		is( $node->safe_psql($db, "SELECT name, state, remaining BETWEEN '58 min' AND '1 h' FROM dlock_leases ORDER BY name"),
+			"delay|closed|t\nearly|closed|t\nhold|closed|t",
+			"wall clock $wall s: closed as long as without it");
+		$node->safe_psql($db, "SELECT dlock_force_release(name, 'next') FROM unnest('{hold,early,delay}'::text[]) name");
+		flush_wal($node, $db);
+		crash_node($node);
+		fake_clock_set($control);
+		$node->start;
+	}
+	$node->stop;
+}
+done_testing();
