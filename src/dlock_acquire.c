@@ -262,7 +262,7 @@ decide(DLockAcquire *acquire)
 			continue;
 		if (has_other_permits(item->entry, request->permits, now))
 		{
-			acquire->culprit = &item->name;
+			acquire->culprit = &request->names[i];
 			acquire->permits = item->entry->permits;
 			return STEP_OTHER_PERMITS;
 		}
@@ -272,7 +272,7 @@ decide(DLockAcquire *acquire)
 			if (!dlock_rule_is_compatible((DLockMode) own->mode, item->mode))
 			{
 				blocked_by_self = true;
-				acquire->culprit = &item->name;
+				acquire->culprit = &request->names[i];
 			}
 		}
 		if (own != NULL && item->part != DLOCK_PART_INTENT)
@@ -280,7 +280,7 @@ decide(DLockAcquire *acquire)
 			asked.held_by_owner = true;
 			asked.held = (DLockMode) own->mode;
 			acquire->own = own;
-			acquire->culprit = &item->name;
+			acquire->culprit = &request->names[i];
 			acquire->role = own->role;
 			if (own->role != acquire->checked && request->reentry != DLOCK_REENTRY_DENY)
 				return STEP_CHECK_RIGHT;

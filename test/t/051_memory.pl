@@ -14,7 +14,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = start_node('main', conf => <<'EOC');
-dlock.max_memory = 1MB
+dlock.max_memory = 2MB
 EOC
 my $db = 'postgres';
 my $session = $node->background_psql($db);
@@ -38,8 +38,8 @@ $node->safe_psql($db, $prepare);
 my $old = $session->query_safe("SELECT dlock_acquire('old', 'alice', '1 h')");
 my $capacity =
   $session->query_safe("SELECT fill('short-', 'filler', NULL, '1 h')");
-note "1 MB holds $capacity leases";
-cmp_ok($capacity, '>=', 1024 * 1024 / 256 * 0.9,
+note "2 MB holds $capacity leases";
+cmp_ok($capacity, '>=', 2 * 1024 * 1024 / 256 * 0.9,
 	'a lease takes at most 256 bytes');
 
 # Full: the error, and nothing else.
@@ -100,13 +100,13 @@ is($node->safe_psql($db, "SELECT dlock_check('old', $old)"),
 # With less memory than its leases need, a server starts, refuses, and has
 # forgotten nothing when it gets more.
 $node->safe_psql($db, "SELECT dlock_release_all('filler')");
-$node->append_conf('postgresql.conf', 'dlock.max_memory = 4MB');
+$node->append_conf('postgresql.conf', 'dlock.max_memory = 8MB');
 $node->restart;
 my $many = $node->safe_psql($db,
 	"SET synchronous_commit = off; SELECT fill('many-', 'filler', NULL, '1 h')");
-cmp_ok($many, '>', 2 * $capacity, '4 MB hold more');
+cmp_ok($many, '>', 2 * $capacity, '8 MB hold more');
 $held = $node->safe_psql($db, 'SELECT count(*) FROM dlock_leases');
-$node->append_conf('postgresql.conf', 'dlock.max_memory = 1MB');
+$node->append_conf('postgresql.conf', 'dlock.max_memory = 2MB');
 $node->restart;
 sqlstate_is($node, $db, "SELECT dlock_acquire('x')",
 	'53400', 'too little memory to load: refused');
@@ -123,7 +123,7 @@ $node->restart;
 is($node->safe_psql($db, 'SELECT count(*) FROM dlock_leases'),
 	$held, 'all are there with enough memory');
 $node->safe_psql($db, "SELECT dlock_release_all('filler')");
-$node->append_conf('postgresql.conf', 'dlock.max_memory = 1MB');
+$node->append_conf('postgresql.conf', 'dlock.max_memory = 2MB');
 $node->restart;
 
 # Sizes in turn: memory that one size has used serves the next.  What each size
