@@ -521,6 +521,22 @@ foreach my $request (
 	$ctl->query("SELECT dlock_release_all('all')");
 }
 
+# Force ends all who hold a lock, one that waits to convert its lease among them.
+{
+	my ($left, $told) = (0, 0);
+	foreach my $i (1 .. 20)
+	{
+		my $token = $ctl->query("SELECT dlock_acquire('force', 'converts', '1 h', mode => 'NL')");
+		$ctl->query("SELECT dlock_acquire('force', 'holder', '1 h')");
+		enqueue($ctl, $s[0], "SELECT dlock_convert('force', $token, 'PW', NULL)");
+		$ctl->query("SELECT dlock_force_release('force', 'test')");
+		$told++ if $s[0]->answer->{state} eq 'LK002';
+		$left += $ctl->query("SELECT dlock_force_release('force', 'test')");
+	}
+	is($told, 20, 'by force: whoever waits to convert has lost its lease');
+	is($left, 0, 'by force: nobody is left');
+}
+
 # A stream of readers, so dense that there is always one.
 {
 	$ctl->query(<<'EOC');
