@@ -490,7 +490,7 @@ sub lease_lines
 		{
 			my $is_intent = $part->{part} eq 'intent';
 			push @lines, join '|', $part->{name}, $lease->{owner}, $lease->{token}, word($part->{mode}),
-			  $lease->{permits} // '', $live ? 'held' : 'closed', $lease->{bind}, $lease->{ttl} // '',
+			  $lease->{permits} // '', $live ? 'held' : 'closed', $lease->{bind}, $live ? $lease->{ttl} // '' : '',
 			  defined $until ? sprintf('%.0f', ($until - $self->{now}) / $unit) : '',
 			  $live && !$is_intent ? $lease->{holds} : '', $is_intent ? '' : $lease->{payload};
 		}

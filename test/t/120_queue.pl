@@ -327,6 +327,7 @@ EOC
 
 	foreach my $i (1 .. 150)
 	{
+		last if $left >= 8;
 		my $end = ($i % 10 ? 'pg_cancel_backend' : 'pg_terminate_backend') . "($s[0]{pid})";
 		my $both = $i % 3 == 0 ? [ $end, 'RELEASE' ] : [ 'RELEASE', $end ];
 
@@ -520,6 +521,22 @@ foreach my $request (
 	$ctl->query("SELECT dlock_release_all('all')");
 }
 
+# Force ends all who hold a lock, one that waits to convert its lease among them.
+{
+	my ($left, $told) = (0, 0);
+	foreach my $i (1 .. 20)
+	{
+		my $token = $ctl->query("SELECT dlock_acquire('force', 'converts', '1 h', mode => 'NL')");
+		$ctl->query("SELECT dlock_acquire('force', 'holder', '1 h')");
+		enqueue($ctl, $s[0], "SELECT dlock_convert('force', $token, 'PW', NULL)");
+		$ctl->query("SELECT dlock_force_release('force', 'test')");
+		$told++ if $s[0]->answer->{state} eq 'LK002';
+		$left += $ctl->query("SELECT dlock_force_release('force', 'test')");
+	}
+	is($told, 20, 'by force: whoever waits to convert has lost its lease');
+	is($left, 0, 'by force: nobody is left');
+}
+
 # A stream of readers, so dense that there is always one.
 {
 	$ctl->query(<<'EOC');
@@ -625,7 +642,7 @@ EOC
 	my $there = open_session($node, 'dropped');
 	$there->query("CREATE EXTENSION dlock");
 	$there->query("SELECT dlock_acquire('x', 'holder', '1 h')");
-	my @waiting = open_sessions($node, 'dropped', 3, name => 'd');
+	my @waiting = open_sessions($node, 'dropped', 3, name => 'd', setup => "SET deadlock_timeout = '10 min'");
 	$there->query("SELECT dlock_acquire('y', 'holder', '1 h', mode => 'shared')");
 	enqueue($there, $waiting[0], acquire('x', 'a'));
 	enqueue($there, $waiting[1], "SELECT dlock_acquire_all('{x, z}', 'b', '1 h', '1 h')");
