@@ -92,6 +92,7 @@ function print_latencies(    i, name, text) {
 		print_latency(name ".table", text ", lease table, release with NOTIFY")
 		print_latency(name ".advisory", text ", advisory lock")
 		print_latency(name ".before", text ", acquire before")
+		print_latency(name ".busy", text ", with a busy processor")
 		print_latency(name ".meanwhile", text ", acquire meanwhile")
 		print_latency(name ".reaped", text ", all removed")
 	}

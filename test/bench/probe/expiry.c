@@ -8,7 +8,9 @@
  *	  The others are sessions that acquire and release locks of their own, one
  *	  after the other, from some seconds before the deadline until the removal
  *	  is done.  What they acquired while it took place is told apart from what
- *	  they acquired before.
+ *	  they acquired before, and from what they acquired, before that, while a
+ *	  process that has nothing to do with dlock kept a processor busy: the
+ *	  removal does that, too, and where processors are few they notice.
  *
  *	  The removal is the work of the database's reaper, and pg_stat_activity
  *	  says since when this has had nothing to do.  That it has done what it is
@@ -21,13 +23,18 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "probe.h"
 
 /* From the end of the acquiring to the deadline, at least. */
-#define LEAST_REST		(2 * SEC)
+#define LEAST_REST		(3 * SEC)
 /* For the sessions to be at full speed, at the beginning of that. */
 #define WARM_UP			(SEC / 2)
+/* In the end of it a processor is kept busy, from and until so long before. */
+#define BUSY_FROM		(SEC + SEC / 4)
+#define BUSY_UNTIL		(SEC / 4)
 /* How often the reaper is looked at, and how often it must have been idle. */
 #define LOOK_INTERVAL	(10 * MSEC)
 #define IDLE_LOOKS		4
@@ -52,6 +59,7 @@ typedef struct Expiry
 	int			count;
 	int			room;
 	Time		deadline;		/* on the monotonic clock */
+	pid_t		busy;			/* the process that keeps a processor busy; or 0 */
 	Time		next_look;
 	int			idle_looks;
 	Time		reaped_at;
@@ -196,6 +204,25 @@ see_answer(Expiry *expiry, int number)
 	remember(expiry, session);
 }
 
+/* ---- a processor that is busy ---- */
+
+static void
+keep_busy(Expiry *expiry)
+{
+	Time		until = expiry->deadline - BUSY_UNTIL;
+
+	fflush(stdout);
+	expiry->busy = fork();
+	if (expiry->busy < 0)
+		fail("cannot start a process");
+	if (expiry->busy == 0)
+	{
+		while (now_monotonic() < until)
+			;
+		_exit(0);
+	}
+}
+
 /* ---- the reaper ---- */
 
 /* Act on what is known of the reaper, and look again when it is time. */
@@ -280,9 +307,12 @@ run(Expiry *expiry)
 			if (!ending || expiry->holds[i])
 				go_on(expiry, i);
 		}
+		if (expiry->busy == 0 && now_monotonic() >= expiry->deadline - BUSY_FROM)
+			keep_busy(expiry);
 		if (!ending)
 			watch(expiry, now_monotonic());
 	}
+	(void) waitpid(expiry->busy, NULL, 0);
 }
 
 static void
@@ -293,8 +323,11 @@ tell(const Expiry *expiry, Time began)
 		Sample	   *sample = &expiry->samples[i];
 		const char *when;
 
-		if (sample->sent_at >= began && sample->answered_at < expiry->deadline)
+		if (sample->sent_at >= began && sample->answered_at < expiry->deadline - BUSY_FROM)
 			when = "before";
+		else if (sample->sent_at >= expiry->deadline - BUSY_FROM &&
+				 sample->answered_at < expiry->deadline - BUSY_UNTIL)
+			when = "busy";
 		else if (sample->answered_at >= expiry->deadline && sample->sent_at < expiry->reaped_at)
 			when = "meanwhile";
 		else

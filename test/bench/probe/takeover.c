@@ -74,6 +74,7 @@ open_all(Session *sessions, Session *observer)
 		session_open(&sessions[i]);
 		session_prepare(&sessions[i], "wait",
 						"SELECT dlock_acquire('takeover', $1::text, $2::interval, NULL)");
+		session_prepare(&sessions[i], "end", "SELECT dlock_force_release('takeover', 'end of the run')");
 	}
 }
 
@@ -110,4 +111,5 @@ takeover(const Options *options)
 		else if (++missed > options->samples)
 			fail("leases expire before anybody waits for them");
 	}
+	session_call(&sessions[0], "end", 0, NULL);
 }
