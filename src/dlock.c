@@ -30,6 +30,7 @@
  *	  7	dlock_grant.c		grants, ends and hand-offs: what changes who holds
  *	  8	dlock_acquire.c		acquire, or go into the queue
  *		dlock_queue.c		this process in the queue
+ *		dlock_force.c		end whatever is held on a lock
  *	  9	dlock_manager.c		renew, release, convert, expire, check
  *		dlock_deadlock.c	owners that wait in a circle
  *		dlock_recover.c		pages to memory, at the first use

@@ -137,7 +137,8 @@ plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *reques
 	if (request->count > 1)
 	{
 		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
-		dlock_work_need_pins(&acquire->work, request->count + DLOCK_WORK_PINS);
+		if (!dlock_work_need_pins(&acquire->work, request->count + DLOCK_WORK_PINS))
+			dlock_error_no_memory();
 	}
 	for (int i = 0; i < request->count; i++)
 		plan_item(acquire, i);
@@ -515,7 +516,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 		else if (step == STEP_CHECK_RIGHT)
 			check_right(&acquire);
 	} while (step == STEP_NO_ROOM || step == STEP_MISSING || step == STEP_CHECK_RIGHT);
-	dlock_work_end(&acquire.work);
+	dlock_grant_finish(&acquire.work);
 	if (request->count > 1)
 	{
 		dlock_slot_trim();

@@ -125,6 +125,14 @@ dlock_error_space_full(void)
 }
 
 void
+dlock_error_no_memory(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OUT_OF_MEMORY),
+			 errmsg("out of memory")));
+}
+
+void
 dlock_error_tokens_exhausted(void)
 {
 	ereport(ERROR,

@@ -26,6 +26,7 @@ pg_noreturn extern void dlock_error_store_version(int found, int supported);
 pg_noreturn extern void dlock_error_store_full(void);
 pg_noreturn extern void dlock_error_no_random(void);
 pg_noreturn extern void dlock_error_space_full(void);
+pg_noreturn extern void dlock_error_no_memory(void);
 pg_noreturn extern void dlock_error_tokens_exhausted(void);
 pg_noreturn extern void dlock_error_store_operation(const char *relation, const char *operation);
 

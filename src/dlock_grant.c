@@ -256,7 +256,7 @@ note_unit(DLockWork *work, int process)
 		if (work->units[i].process == process)
 			return;
 	}
-	if (work->nunits == DLOCK_WORK_UNITS || work->only_wake)
+	if (work->nunits == DLOCK_WORK_UNITS || work->db->rel == NULL)
 	{
 		dlock_wait_wake(process);
 		return;
@@ -295,16 +295,9 @@ static bool
 is_convertible(DLockSpaceEntry *entry, const DLockSpaceLease *request, uint32 ahead,
 			   DLockTime now)
 {
-	DLockSpaceLease *own = dlock_space_holders(entry);
-	DLockHolderCrowd crowd;
+	DLockSpaceLease *own = dlock_holder_part(entry, request->token);
+	DLockHolderCrowd crowd = dlock_holder_survey(entry, own, now);
 
-	while (own != NULL && own->token != request->token)
-		own = dlock_space_next(own);
-
-	/* Its process is to learn that it has lost the lease. */
-	if (own == NULL || !dlock_rule_is_live(own->deadline, now))
-		return true;
-	crowd = dlock_holder_survey(entry, own, now);
 	return !dlock_holder_is_in_way(&crowd, ahead, (DLockMode) request->mode, 0);
 }
 
@@ -337,7 +330,7 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 		DLockBytes	owner = dlock_space_lease_owner(request);
 
 		next = dlock_space_next(request);
-		if (request->kind == DLOCK_SPACE_WATCH)
+		if (!dlock_holder_is_waiting(entry, request, work->now))
 		{
 			dlock_wait_wake(request->process);
 			continue;
@@ -479,12 +472,16 @@ dlock_grant_serve_unit(DLockWork *work, int process, uint32 serial)
 			int			count = wait->count;
 
 			dlock_space_unlock_set(&set);
-			dlock_work_need_pins(work, count + DLOCK_WORK_PINS);
-			done = false;
+			done = !dlock_work_need_pins(work, count + DLOCK_WORK_PINS);
 			continue;
 		}
 		work->now = dlock_clock_now();
 		done = grant_unit(work, wait, process);
+		if (!done && work->only_wake)
+		{
+			dlock_wait_wake(process);
+			done = true;
+		}
 		dlock_space_unlock_set(&set);
 		if (!done)
 			dlock_grant_fetch(work);

@@ -56,6 +56,22 @@ dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mo
 }
 
 /*
+ * Does a request in the queue wait for the lock, so that others are behind it?
+ * Not if it only watches; nor if it is for the conversion of a lease that has
+ * ended since, which its process will notice when it gets to run.
+ */
+bool
+dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
+{
+	DLockSpaceLease *converted;
+
+	if (request->kind != DLOCK_SPACE_CONVERT)
+		return request->kind != DLOCK_SPACE_WATCH;
+	converted = dlock_holder_part(entry, request->token);
+	return converted != NULL && dlock_rule_is_live(converted->deadline, now);
+}
+
+/*
  * Would a lease in this mode conflict with those who hold the lock, apart from
  * "own", or with those in the queue that are in front of "before" (NULL: all of
  * them)?  "until" is when the first of the holders ends.
@@ -71,7 +87,7 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 	for (DLockSpaceLease *request = dlock_space_queue(entry);
 		 request != NULL && request != before; request = dlock_space_next(request))
 	{
-		if (request->kind != DLOCK_SPACE_WATCH)
+		if (dlock_holder_is_waiting(entry, request, now))
 			ahead |= DLOCK_RULE_BIT(request->mode);
 	}
 	*until = crowd.until;

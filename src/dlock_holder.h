@@ -40,6 +40,8 @@ extern bool dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode,
 									DLockTime now, DLockTime *until);
 extern DLockSpaceLease *dlock_holder_of_owner(DLockSpaceEntry *entry,
 											  const DLockBytes *owner, DLockTime now);
+extern bool dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request,
+									DLockTime now);
 extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockBytes *owner,
 									DLockMode mode, DLockTime now);
 

@@ -167,13 +167,9 @@ lock_live_lease(DLockDatabase *db, const DLockManagerTarget *target,
 	{
 		Oid			role;
 
-		bool		forced = right == DLOCK_RIGHT_FORCE;
-
 		if (!lock_lease(db, target, found, now))
 			return false;
-		if (forced && dlock_holder_blocks_until(found->lease) > *now)
-			return true;
-		if (forced || !dlock_rule_is_live(found->lease->deadline, *now))
+		if (!dlock_rule_is_live(found->lease->deadline, *now))
 		{
 			dlock_space_unlock_set(&found->set);
 			return false;
@@ -258,7 +254,7 @@ renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 		dlock_space_unlock_set(&found.set);
 		if (renewed)
 		{
-			dlock_work_end(&work);
+			dlock_grant_finish(&work);
 			return true;
 		}
 		dlock_grant_fetch(&work);
@@ -323,12 +319,11 @@ dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner, DLockTime tt
  * Release a lease that was found once; false if its page has to be fetched.
  */
 static bool
-release_found(DLockWork *work, DLockManagerFound *found, bool force)
+release_found(DLockWork *work, DLockManagerFound *found)
 {
 	DLockSpaceLease *lease = found->lease;
 	DLockTerm	term = term_of(lease);
-	DLockRuleEnd end = force ? DLOCK_RULE_END :
-		dlock_rule_release(lease->holds, lease->min_until, work->now);
+	DLockRuleEnd end = dlock_rule_release(lease->holds, lease->min_until, work->now);
 
 	if (end == DLOCK_RULE_END)
 	{
@@ -369,13 +364,11 @@ release_found(DLockWork *work, DLockManagerFound *found, bool force)
  *
  * The release is not flushed: whoever acquires the lock next writes its record
  * after this one, and a crash that loses both brings the lease back for a ttl
- * at most.  By force, a lease that is closed is found as well, and whatever is
- * found ends at once.  "ended", unless NULL, is told what was released.  Throws
- * 42501.
+ * at most.  Throws 42501.
  */
 bool
 dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
-					  DLockManagerRight right, DLockManagerEnded *ended)
+					  DLockManagerRight right)
 {
 	DLockWork work;
 	DLockManagerFound found;
@@ -386,18 +379,11 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 	work.only_wake = true;
 	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
 	{
-		if (ended != NULL)
-		{
-			ended->token = found.lease->token;
-			ended->role = found.lease->role;
-			ended->owner_len = found.lease->owner_len;
-			memcpy(ended->owner, found.lease->data, found.lease->owner_len);
-		}
-		released = release_found(&work, &found, right == DLOCK_RIGHT_FORCE);
+		released = release_found(&work, &found);
 		dlock_space_unlock_set(&found.set);
 		if (released)
 		{
-			dlock_work_end(&work);
+			dlock_grant_finish(&work);
 			dlock_flush_later(work.lsn, work.now);
 			return true;
 		}
@@ -423,10 +409,10 @@ dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner)
 		DLockManagerTarget target = target_of_ref(&refs[i]);
 
 		CHECK_FOR_INTERRUPTS();
-		if (!dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
+		if (!dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP))
 			continue;
 		released++;
-		while (dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
+		while (dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP))
 			CHECK_FOR_INTERRUPTS();
 	}
 	pfree(refs);
@@ -579,6 +565,7 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 	DLockManagerFound found;
 	DLockWork work;
 	Oid			checked = InvalidOid;
+	int			owner_len;
 
 	dlock_work_begin(&work, db);
 	work.only_wake = true;
@@ -588,6 +575,7 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 		bool		done = problem == CONVERT_FINE &&
 			convert_found(&work, &found, mode, may_wait, &answer, granted);
 
+		owner_len = found.lease->owner_len;
 		dlock_space_unlock_set(&found.set);
 		if (problem != CONVERT_FINE)
 			dlock_error_not_convertible(&target->name,
@@ -596,11 +584,11 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 										"It is bound to another session.");
 		if (done)
 		{
-			dlock_work_end(&work);
+			dlock_grant_finish(&work);
 			return answer;
 		}
 		dlock_grant_fetch(&work);
-		if (!dlock_space_prepare(target->name.len, DLOCK_OWNER_MAX, 1))
+		if (!dlock_space_prepare(target->name.len, owner_len, 1))
 			dlock_error_space_full();
 	}
 	dlock_work_end(&work);
@@ -620,47 +608,6 @@ dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target)
 	live = lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now());
 	dlock_space_unlock(target->hash);
 	return live;
-}
-
-/*
- * All who hold a lock, or keep it closed, as references to the leases that
- * have to be ended to free it; palloc'd, with their number in "count".
- */
-DLockSpaceRef *
-dlock_manager_holders(DLockDatabase *db, const DLockBytes *name, int *count)
-{
-	Oid			database = db->shared->oid;
-	uint32		hash = dlock_name_hash(database, name);
-	DLockSpaceEntry *entry;
-	DLockSpaceRef *refs = NULL;
-	int			room = 0;
-
-	/* Memory is not to be asked for under the lock, so count first. */
-	do
-	{
-		if (*count > room)
-		{
-			room = *count + 8;
-			refs = palloc(room * sizeof(DLockSpaceRef));
-		}
-		*count = 0;
-		dlock_space_lock(hash, LW_SHARED);
-		entry = dlock_space_find(database, hash, name);
-		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
-			 lease != NULL; lease = dlock_space_next(lease), (*count)++)
-		{
-			DLockBytes	path = dlock_space_lease_payload(lease);
-
-			if (*count < room)
-				refs[*count] = (DLockSpaceRef)
-			{
-				(lease->part == DLOCK_PART_INTENT) ? dlock_name_hash(database, &path) : hash,
-					lease->token, lease->deadline
-			};
-		}
-		dlock_space_unlock(hash);
-	} while (*count > room);
-	return refs;
 }
 
 /*

@@ -37,8 +37,7 @@ typedef struct DLockManagerTarget
 typedef enum DLockManagerRight
 {
 	DLOCK_RIGHT_ROLE,			/* the current user's; throw if it may not */
-	DLOCK_RIGHT_ROLE_SKIP,		/* the current user's; leave it if it may not */
-	DLOCK_RIGHT_FORCE			/* anybody's; and it ends at once, whatever it asked for */
+	DLOCK_RIGHT_ROLE_SKIP		/* the current user's; leave it if it may not */
 } DLockManagerRight;
 
 /* Why a lease is ended without anybody having released it. */
@@ -49,15 +48,6 @@ typedef enum DLockManagerStop
 	DLOCK_STOP_UNTOLD			/* nobody ever came to know of it */
 } DLockManagerStop;
 
-/* What is known of a lease that was ended, for a log line. */
-typedef struct DLockManagerEnded
-{
-	DLockToken	token;
-	Oid			role;
-	int			owner_len;
-	char		owner[DLOCK_OWNER_MAX];
-} DLockManagerEnded;
-
 extern DLockAcquireAnswer dlock_manager_convert(DLockDatabase *db,
 												const DLockManagerTarget *target,
 												DLockMode mode, bool may_wait,
@@ -67,10 +57,8 @@ extern bool dlock_manager_renew(DLockDatabase *db, const DLockManagerTarget *tar
 extern int	dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner,
 									DLockTime ttl);
 extern bool dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
-								  DLockManagerRight right, DLockManagerEnded *ended);
+								  DLockManagerRight right);
 extern int	dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner);
-extern DLockSpaceRef *dlock_manager_holders(DLockDatabase *db, const DLockBytes *name,
-											int *count);
 extern bool dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target);
 extern DLockTime dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token);
 extern void dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token,

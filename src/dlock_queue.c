@@ -104,7 +104,7 @@ dlock_queue_blockers(DLockSpaceLease *request, DLockTime now,
 	for (DLockSpaceLease *ahead = dlock_space_queue(entry); ahead != request;
 		 ahead = dlock_space_next(ahead))
 	{
-		if (ahead->kind != DLOCK_SPACE_WATCH &&
+		if (dlock_holder_is_waiting(entry, ahead, now) &&
 			(conflicts & DLOCK_RULE_BIT(ahead->mode)) != 0)
 			visitor(ahead, arg);
 	}

@@ -48,6 +48,9 @@
 #define SWEEP_DISTANCE			(10 * INT64CONST(1000))
 #define SWEEP_DISTANCE_FACTOR	10
 
+/* The most that a sweep is taken to have cost: the machine may have slept. */
+#define SWEEP_COST_MAX			USECS_PER_SEC
+
 /* How many leases are removed before others get at the store's lock. */
 #define REAP_BATCH				1000
 
@@ -125,7 +128,7 @@ sweep(DLockReaper *reaper, DLockTime now)
 	binaryheap_build(reaper->due);
 	MemoryContextSwitchTo(old);
 
-	spent = dlock_clock_now() - now;
+	spent = Min(dlock_clock_now() - now, SWEEP_COST_MAX);
 	reaper->earliest_sweep = now + spent +
 		Max(SWEEP_DISTANCE, spent * SWEEP_DISTANCE_FACTOR);
 }

@@ -22,6 +22,7 @@
 
 #include "dlock_clock.h"
 #include "dlock_error.h"
+#include "dlock_force.h"
 #include "dlock_guc.h"
 #include "dlock_manager.h"
 #include "dlock_name.h"
@@ -537,7 +538,7 @@ release(DLockManagerTarget *target)
 
 	dlock_session_check_writable("dlock_release");
 	open_for_target(&db, target);
-	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE, NULL);
+	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE);
 	dlock_session_close(&db);
 	return released;
 }
@@ -622,7 +623,7 @@ get_reason(FunctionCallInfo fcinfo, int argno)
 }
 
 static void
-log_forced(const DLockBytes *name, const DLockManagerEnded *ended, const char *user,
+log_forced(const DLockBytes *name, const DLockForceEnded *ended, const char *user,
 		   const char *reason)
 {
 	char	   *role = GetUserNameFromId(ended->role, true);
@@ -642,29 +643,18 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	char	   *reason = get_reason(fcinfo, 1);
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
-	DLockSpaceRef *refs;
-	int			count = 0;
-	int			released = 0;
+	DLockForceEnded *ended;
+	int			count;
 
 	dlock_session_check_writable("dlock_force_release");
 	dlock_session_open(&db);
-	refs = dlock_manager_holders(&db, &name, &count);
+	count = dlock_force_end(&db, &name, &ended);
 	for (int i = 0; i < count; i++)
-	{
-		DLockManagerTarget target = {
-			.by = DLOCK_BY_REF, .hash = refs[i].hash, .token = refs[i].token, .name = name
-		};
-		DLockManagerEnded ended;
-
-		CHECK_FOR_INTERRUPTS();
-		if (dlock_manager_release(&db, &target, DLOCK_RIGHT_FORCE, &ended))
-		{
-			released++;
-			log_forced(&name, &ended, user, reason);
-		}
-	}
+		log_forced(&name, &ended[i], user, reason);
+	for (int i = 0; i < count; i++)
+		(void) dlock_manager_expire(&db, ended[i].hash, ended[i].token);
 	dlock_session_close(&db);
-	PG_RETURN_INT32(released);
+	PG_RETURN_INT32(count);
 }
 
 /* The bytes of a payload as the jsonb that they are of. */

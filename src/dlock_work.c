@@ -49,15 +49,21 @@ dlock_work_end(DLockWork *work)
 	work->oldest_pin = 0;
 }
 
-/* Have room for so many pins at a time.  May throw. */
-void
+/* Have room for so many pins at a time; false if there is no memory for that. */
+bool
 dlock_work_need_pins(DLockWork *work, int count)
 {
+	DLockWorkPin *pins;
+
 	if (count <= work->pin_room)
-		return;
+		return true;
+	pins = palloc_extended(count * sizeof(DLockWorkPin), MCXT_ALLOC_NO_OOM);
+	if (pins == NULL)
+		return false;
 	dlock_work_end(work);
-	work->pins = palloc(count * sizeof(DLockWorkPin));
+	work->pins = pins;
 	work->pin_room = count;
+	return true;
 }
 
 /*

@@ -36,7 +36,7 @@ typedef struct DLockWorkPin
 typedef struct DLockWork
 {
 	DLockDatabase *db;			/* without db->rel, pages cannot be changed */
-	bool		only_wake;		/* whoever cannot be served at once is woken */
+	bool		only_wake;		/* nothing is fetched for those who wait */
 	DLockTime	now;			/* read under the partition lock */
 	XLogRecPtr	lsn;			/* end of the last record written */
 
@@ -70,7 +70,7 @@ typedef struct DLockWork
 /* without partition locks */
 extern void dlock_work_begin(DLockWork *work, DLockDatabase *db);
 extern void dlock_work_end(DLockWork *work);
-extern void dlock_work_need_pins(DLockWork *work, int count);
+extern bool dlock_work_need_pins(DLockWork *work, int count);
 extern void dlock_work_fetch(DLockWork *work);
 
 /* under partition locks */

@@ -1,0 +1,146 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_force.c
+ *	  End whatever is held on a lock.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_force.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "dlock_clock.h"
+#include "dlock_force.h"
+#include "dlock_holder.h"
+#include "dlock_name.h"
+#include "dlock_space.h"
+#include "dlock_stat.h"
+
+/* The path that a part of a lease on a path belongs to. */
+static DLockBytes
+path_of(DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	return (lease->part == DLOCK_PART_INTENT) ?
+		dlock_space_lease_payload(lease) : dlock_space_entry_name(entry);
+}
+
+/*
+ * Lock the partitions of all that is held on a lock, with all parts.  Returns
+ * the lock's entry, or NULL if it has none.
+ */
+static DLockSpaceEntry *
+lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockSpaceSet *set)
+{
+	Oid			database = db->shared->oid;
+	uint32		hash = dlock_name_hash(database, name);
+
+	memset(set, 0, sizeof(*set));
+	dlock_space_set_add(set, hash);
+	for (;;)
+	{
+		DLockSpaceSet needed = *set;
+		DLockSpaceEntry *entry;
+
+		dlock_space_lock_set(set, LW_EXCLUSIVE);
+		entry = dlock_space_find(database, hash, name);
+		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+			 lease != NULL; lease = dlock_space_next(lease))
+		{
+			DLockBytes	path = path_of(entry, lease);
+
+			if (lease->part != DLOCK_PART_WHOLE)
+				dlock_holder_path_set(database, &path, &needed);
+		}
+		if (memcmp(&needed, set, sizeof(needed)) == 0)
+			return entry;
+		dlock_space_unlock_set(set);
+		*set = needed;
+	}
+}
+
+/* End a lease in memory, with all its parts, but hand nothing off yet. */
+static void
+end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime now)
+{
+	DLockBytes	path = path_of(entry, lease);
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count;
+
+	if (lease->part == DLOCK_PART_INTENT)
+	{
+		DLockSpaceEntry *below = dlock_space_find(db->shared->oid,
+												  dlock_name_hash(db->shared->oid, &path), &path);
+		DLockSpaceLease *whole = (below != NULL) ? dlock_holder_part(below, lease->token) : NULL;
+
+		if (whole != NULL)
+		{
+			entry = below;
+			lease = whole;
+		}
+	}
+	count = dlock_holder_parts(entry, lease, parts);
+	for (int i = 0; i < count; i++)
+	{
+		parts[i].lease->deadline = Min(parts[i].lease->deadline, now);
+		parts[i].lease->delay = 0;
+		parts[i].lease->stopped = true;
+	}
+}
+
+/*
+ * End all leases on a lock, live or closed, at one moment, whatever they ask
+ * for; a path that goes through it as a whole.  Returns how many, and tells in
+ * "ended" (palloc'd) what they were.
+ *
+ * They are dead then, and are left to be removed as any dead lease
+ * (dlock_manager_expire), which serves those who wait.  So somebody who waits to
+ * convert a lease that is among them does not get away with it.
+ */
+int
+dlock_force_end(DLockDatabase *db, const DLockBytes *name, DLockForceEnded **ended)
+{
+	DLockSpaceEntry *entry;
+	DLockSpaceSet set;
+	DLockTime	now;
+	int			room = 8;
+	int			count;
+
+	/* Memory is not to be asked for under the lock, so count first. */
+	*ended = palloc(room * sizeof(DLockForceEnded));
+	for (;;)
+	{
+		entry = lock_all_of(db, name, &set);
+		now = dlock_clock_now();
+		count = 0;
+		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+			 lease != NULL; lease = dlock_space_next(lease))
+			count += dlock_holder_blocks_until(lease) > now;
+		if (count <= room)
+			break;
+		dlock_space_unlock_set(&set);
+		room = count + 8;
+		*ended = repalloc_huge(*ended, room * sizeof(DLockForceEnded));
+	}
+
+	count = 0;
+	for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+		 lease != NULL; lease = dlock_space_next(lease))
+	{
+		DLockForceEnded *told = &(*ended)[count];
+		DLockBytes	path = path_of(entry, lease);
+
+		if (dlock_holder_blocks_until(lease) <= now)
+			continue;
+		told->hash = dlock_name_hash(db->shared->oid, &path);
+		told->token = lease->token;
+		told->role = lease->role;
+		told->owner_len = lease->owner_len;
+		memcpy(told->owner, lease->data, lease->owner_len);
+		end_by_force(db, entry, lease, now);
+		count++;
+	}
+	dlock_space_unlock_set(&set);
+	dlock_stat_count(DLOCK_STAT_RELEASE, count);
+	return count;
+}

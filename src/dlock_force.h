@@ -1,0 +1,30 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_force.h
+ *	  End whatever is held on a lock.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_force.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_FORCE_H
+#define DLOCK_FORCE_H
+
+#include "dlock_database.h"
+#include "dlock_types.h"
+
+/* What is known of a lease that was ended, for a log line. */
+typedef struct DLockForceEnded
+{
+	uint32		hash;			/* of its name, or of its path's */
+	DLockToken	token;
+	Oid			role;
+	int			owner_len;
+	char		owner[DLOCK_OWNER_MAX];
+} DLockForceEnded;
+
+extern int	dlock_force_end(DLockDatabase *db, const DLockBytes *name,
+							DLockForceEnded **ended);
+
+#endif							/* DLOCK_FORCE_H */
