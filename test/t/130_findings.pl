@@ -65,7 +65,7 @@ sub clean
 	return;
 }
 
-# The answer that is to come at once, or undef; the session waits no more then.
+# The answer that is to come at once.  If it does not the session is ended.
 sub prompt_answer
 {
 	my ($session, $test_name) = @_;
@@ -76,8 +76,7 @@ sub prompt_answer
 	if (!@ready)
 	{
 		$ctl->query("SELECT pg_terminate_backend($session->{pid})");
-		$session->answer;
-		return { out => '', state => 'none', err => '' };
+		return { %{ $session->answer }, out => '', state => 'none' };
 	}
 	return $session->answer;
 }
