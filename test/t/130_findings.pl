@@ -1,0 +1,441 @@
+# Proves: what is rarely met together goes well together.  No two leases that
+# exclude each other are live on disk at any point of the WAL, also where a dead one
+# is; what has been done is told, also if nobody else can be served for lack of
+# tokens or pages; an owner that waits twice holds one lease; time-outs count
+# whatever the store is locked by; spans are as long as they are told to be.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockQueue;
+use DLockTest;
+use List::Util qw(uniq);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# Nothing here may depend on looking again after a while.
+my $node = start_node('main', conf => <<'EOC');
+deadlock_timeout = 1h
+dlock.reap_interval = 1h
+EOC
+my $db = 'postgres';
+my $ctl = open_session($node, $db, name => 'control');
+my @s = open_sessions($node, $db, 18, name => 's');
+
+# How long an answer may take that is to come at once.
+my $at_once = 10;
+
+# Stopped processes would keep the server from being stopped.
+my @stopped;
+
+sub stop_processes
+{
+	push @stopped, @_;
+	kill 'STOP', @_;
+	return;
+}
+
+sub continue_processes
+{
+	kill 'CONT', @stopped;
+	@stopped = ();
+	return;
+}
+
+END
+{
+	my $status = $?;
+	kill 'CONT', @stopped if @stopped;
+	$? = $status;
+}
+
+# What is left when a test is done would disturb the next.
+sub clean
+{
+	my ($test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	queues_are_empty($ctl, "$test_name: nobody waits");
+	$ctl->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, "$test_name: nobody holds");
+	return;
+}
+
+# The answer that is to come at once, or undef; the session waits no more then.
+sub prompt_answer
+{
+	my ($session, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @ready = wait_any($at_once, $session);
+
+	ok(@ready > 0, "$test_name: answered");
+	if (!@ready)
+	{
+		$ctl->query("SELECT pg_terminate_backend($session->{pid})");
+		$session->answer;
+		return { out => '', state => 'none', err => '' };
+	}
+	return $session->answer;
+}
+
+# Wait until a session that was asked sleeps; for where dlock_waiters cannot be read.
+sub wait_for_sleep
+{
+	my ($session) = @_;
+
+	wait_until(
+		sub {
+			$ctl->query("SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $session->{pid}") eq 't';
+		}) or die "$session->{name} does not wait";
+	return;
+}
+
+# Have sessions know the pages that their next leases will be on, of each kind, so
+# that whoever hands a lock off to them can write these pages.
+my @payloads = map { 'x' x $_ } 0, 300, 900;
+
+sub warm
+{
+	my @sessions = @_;
+
+	foreach my $session (@sessions)
+	{
+		$session->send(join ';',
+			map { qq{SELECT dlock_release(name, dlock_acquire(name, 'warm', '1 h', payload => '"$_"')) FROM (SELECT 'warm' || pg_backend_pid()) w (name)} }
+			  @payloads);
+	}
+	answers_in_order(@sessions);
+	return;
+}
+
+# ---------------------------------------------------------------------------
+# An owner that waits more than once
+# ---------------------------------------------------------------------------
+
+# Each case: a lock in the way, and what two sessions of one owner ask for.
+foreach my $case (
+	[ 'exclusive', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL)" } 1 .. 2 ],
+	[ 'shared', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'shared')" } 1 .. 2 ],
+	[ 'NL', 'same', "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'CR')", "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'PR')" ],
+	[ 'permits', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL, permits => 5)" } 1 .. 2 ],
+	[ 'several', 'same', map { "dlock_acquire_all('{same, $_}', 'twin', '1 h', NULL, 'shared')" } 'other', 'another' ],
+	[ 'several and one', 'same', "dlock_acquire_all('{other, same}', 'twin', '1 h', NULL, 'shared')", "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'shared')" ],
+	[ 'a path', 'same', map { "dlock_acquire_path('same/below', 'twin', '1 h', NULL, 'shared')" } 1 .. 2 ])
+{
+	my ($what, $name, @asked) = @$case;
+	my $params = $what eq 'permits' ? ', permits => 5' : '';
+
+	foreach my $reentry ('deny', 'return', 'count')
+	{
+		next if $reentry ne 'deny' && $what =~ /^(?:several|NL)/;
+		my $label = "waiting twice, $what, $reentry";
+		my $n = $params ? 5 : 1;
+		my ($first, $second) = map { $reentry eq 'deny' ? $_ : s/\)$/, reentry => '$reentry')/r } @asked;
+
+		$ctl->query("SELECT dlock_acquire('$name', 'holder$_', '1 h'$params)") foreach 1 .. $n;
+		enqueue($ctl, $s[0], "SELECT $first");
+		enqueue($ctl, $s[1], "SELECT $second");
+		$ctl->query("SELECT dlock_release('$name', 'holder$_')") foreach 1 .. $n;
+
+		# One that asks for several may be served after those that ask for one.
+		my ($granted, $answer) = sort { $a->{state} cmp $b->{state} } map { prompt_answer($s[$_], "$label, $_") } 0, 1;
+		like($granted->{out}, qr/^\{?\d+/, "$label: one gets it") or diag($granted->{err});
+		if ($reentry eq 'deny')
+		{
+			is($answer->{state}, '40P01', "$label: the other is told") or diag("'$answer->{out}' $answer->{err}");
+		}
+		else
+		{
+			is($answer->{out}, $granted->{out}, "$label: the other has the same token");
+		}
+		my $main = $what eq 'a path' ? "$name/below" : $name;
+		is( $ctl->query("SELECT string_agg(holds::text, ',') FROM dlock_leases WHERE name = '$main' AND owner = 'twin'"),
+			$reentry eq 'count' ? 2 : 1,
+			"$label: one lease");
+		clean($label);
+		foreach my $i (0, 1)
+		{
+			($s[$i]) = open_session($node, $db, name => "s$i") if $s[$i]{gone};
+		}
+	}
+}
+
+# ---------------------------------------------------------------------------
+# More than a release can note or have at hand
+# ---------------------------------------------------------------------------
+
+# Behind many calls for several locks, each of which lacks another one.
+{
+	my $units = 9;
+	my $label = 'behind many calls for several';
+
+	$ctl->query("SELECT dlock_acquire('all', 'holder', '1 h')");
+	foreach my $i (1 .. $units)
+	{
+		$ctl->query("SELECT dlock_acquire('lacks$i', 'holder', '1 h')");
+		enqueue($ctl, $s[$i], "SELECT dlock_acquire_all('{all, lacks$i}', 'unit$i', '1 h', NULL, 'shared')");
+	}
+	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{all, mine}', 'last', '1 h', '5 s', 'shared')");
+	$ctl->query("SELECT dlock_release('all', 'holder')");
+	like(prompt_answer($s[0], $label)->{out}, qr/^\{\d+,\d+\}$/, "$label: granted");
+	nobody_answers("$label: they wait on", @s[ 1 .. $units ]);
+	$ctl->query("SELECT dlock_release_all('holder')");
+	answers_in_order(@s[ 1 .. $units ]);
+	$ctl->query("SELECT dlock_release_all('unit$_')") foreach 1 .. $units;
+	clean($label);
+	($s[0]) = open_session($node, $db, name => 's0') if $s[0]{gone};
+}
+
+# The release of a permit that may not be had yet, while as many others are to
+# be handed on as lie on more pages than a release has pinned.
+{
+	my $label = 'a release beside many hand-offs';
+	my $count = @s;
+	my $permits = 'permits => ' . ($count + 1);
+
+	warm(@s);
+	my $token = $ctl->query("SELECT dlock_acquire('crowd', 'early', '1 h', min_hold => '1 h', $permits)");
+	$ctl->query("SELECT count(dlock_acquire('crowd', 'dead' || i, '1 h', $permits)) FROM generate_series(1, $count) i");
+	foreach my $i (0 .. $count - 1)
+	{
+		my $payload = $payloads[ $i % @payloads ];
+		enqueue($ctl, $s[$i], qq{SELECT dlock_acquire('crowd', 'w$i', '1 h', NULL, $permits, payload => '"$payload"')});
+	}
+
+	# Whoever waits would serve itself when the others expire.
+	stop_processes(worker_pid($node, 'reaper', $db), map { $_->{pid} } @s);
+	$ctl->query("SET synchronous_commit = off; SELECT count(dlock_renew('crowd', 'dead' || i, '500 ms')) FROM generate_series(1, $count) i");
+	$ctl->query('RESET synchronous_commit');
+	ok( wait_until(
+			sub { $ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'crowd'") eq '1' }, 20),
+		"$label: the others have expired");
+	is($ctl->query("SELECT dlock_release('crowd', $token)"), 't', "$label: released");
+	continue_processes();
+	my @tokens = answers_in_order(@s);
+	is(scalar(uniq(grep { /^\d+$/ } @tokens)), $count, "$label: all get their permits");
+	is($ctl->query("SELECT state FROM dlock_leases WHERE name = 'crowd' AND owner = 'early'"), 'closed', "$label: closed");
+	is($ctl->query("SELECT dlock_acquire('crowd', 'late', '1 h', $permits)"), '', "$label: and kept from others");
+	clean($label);
+}
+
+# ---------------------------------------------------------------------------
+# No tokens
+# ---------------------------------------------------------------------------
+
+# Take tokens until so many are left of those reserved, and keep others from
+# being reserved.
+sub use_up_tokens
+{
+	my ($left, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $take = "SELECT max(token) FROM (SELECT dlock_acquire('token-' || i, 'taker', bind => 'transaction') AS token FROM generate_series(1, N) i) t";
+
+	# The first one may have to reserve some.
+	my $last = $ctl->query($take =~ s/N/1/r);
+	my $reserved = $ctl->query('SELECT last_value FROM dlock_token_seq');
+	my $more = $reserved - $left - $last;
+	$last = $ctl->query($take =~ s/N/$more/r) if $more > 0;
+	is($last, $reserved - $left, "$test_name: tokens are used up");
+	is($ctl->query('SELECT last_value FROM dlock_token_seq'), $reserved, "$test_name: none are reserved");
+	$s[0]->query('BEGIN; ALTER SEQUENCE dlock_token_seq CACHE 1');
+	return;
+}
+
+# What is asked here, with somebody to be served who takes a token.
+foreach my $case (
+	[ 'an upgrade', 1, 'CW', 'shared', 'shared' ],
+	[ 'a downgrade', 0, 'exclusive', 'shared', 'shared' ],
+	[ 'a release', 0, 'exclusive', undef, 'exclusive' ])
+{
+	my ($what, $left, $mode, $new_mode, $wanted) = @$case;
+	my $label = "no tokens, $what";
+	my $holder = open_session($node, $db, name => 'holder');
+
+	my $token = $holder->query("SELECT dlock_acquire('tokens', 'holder', bind => 'session', mode => '$mode')");
+	enqueue($ctl, $s[1], "SELECT dlock_acquire('tokens', 'waiter', '1 h', NULL, mode => '$wanted')");
+	use_up_tokens($left, $label);
+	$holder->send("SET lock_timeout = '500 ms'; SELECT "
+		  . (defined $new_mode ? "dlock_convert('tokens', $token, '$new_mode')" : "dlock_release('tokens', $token)"));
+	my $answer = prompt_answer($holder, $label);
+	is($answer->{state}, '', "$label: no error") or diag($answer->{err});
+	if (defined $new_mode)
+	{
+		cmp_ok($answer->{out} || 0, $left > 0 ? '>' : '==', $token, "$label: its token");
+		is( $ctl->query("SELECT mode, token FROM dlock_leases WHERE name = 'tokens' AND owner = 'holder'"),
+			"$new_mode|$answer->{out}", "$label: done");
+	}
+	else
+	{
+		is($answer->{out}, 't', "$label: true");
+		is($ctl->query("SELECT dlock_check('tokens', $token)"), 'f', "$label: done");
+	}
+	nobody_answers("$label: nobody is granted what there is no token for", $s[1]);
+	is(queue($ctl, 'tokens'), 'waiter', "$label: the other waits");
+	$s[0]->query('ROLLBACK');
+	cmp_ok(prompt_answer($s[1], "$label: the other")->{out} || 0, '>', $answer->{out} =~ /(\d+)/ ? $1 : $token, "$label: the other is granted then");
+	close_sessions($ctl, $holder);
+	is($ctl->query("SELECT string_agg(owner, ',') FROM dlock_leases"), 'waiter', "$label: what was bound is gone with its session");
+	clean($label);
+}
+
+# ---------------------------------------------------------------------------
+# The store is locked
+# ---------------------------------------------------------------------------
+
+# A lease expires while the store is locked: whoever waits can see it and cannot
+# have it.  Each waits for another lock.
+{
+	my $label = 'the store is locked';
+	my %wait = (
+		wait => [ $s[1], "SELECT dlock_acquire('wait', 'waiter', '1 h', '2500 ms')" ],
+		lock_timeout => [ $s[2], "SET lock_timeout = '2500 ms'; SELECT dlock_acquire('lock_timeout', 'waiter', '1 h', NULL)" ],
+		several => [ $s[3], "SELECT dlock_acquire_all('{several, more}', 'waiter', '1 h', '2500 ms')" ],
+		path => [ $s[4], "SELECT dlock_acquire_path('path/x', 'waiter', '1 h', '2500 ms')" ],
+		patient => [ $s[5], "SELECT dlock_acquire('patient', 'waiter', '1 h', NULL)" ],
+		cancelled => [ $s[6], "SELECT dlock_acquire('cancelled', 'waiter', '1 h', NULL)" ]);
+	my @timed = qw(wait lock_timeout several path);
+
+	stop_processes(worker_pid($node, 'reaper', $db));
+	$ctl->query("SELECT dlock_acquire('$_', 'holder', '1 h')") foreach sort keys %wait;
+	$wait{$_}[0]->send($wait{$_}[1]) foreach sort keys %wait;
+	wait_for_sleep($wait{$_}[0]) foreach sort keys %wait;
+	is($ctl->query("SELECT dlock_renew_all('holder', '1 s')"), scalar keys %wait, "$label: soon to expire");
+	$s[0]->query('BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE');
+	foreach my $what (@timed)
+	{
+		my $answer = prompt_answer($wait{$what}[0], "$label, $what");
+		is($answer->{out} . $answer->{state}, $what eq 'lock_timeout' ? '55P03' : '', "$label, $what: its time is over");
+		cmp_ok($answer->{at} - $answer->{sent}, '>=', 2.5, "$label, $what: not earlier");
+		cmp_ok($answer->{at} - $answer->{sent}, '<', 6, "$label, $what: in time");
+	}
+	$ctl->query("SELECT pg_cancel_backend($wait{cancelled}[0]{pid})");
+	is(prompt_answer($wait{cancelled}[0], "$label, cancelled")->{state}, '57014', "$label, cancelled: told so");
+	ok(!$wait{patient}[0]->ready, "$label: one with time goes on waiting");
+	$s[0]->query('ROLLBACK');
+	like(prompt_answer($wait{patient}[0], "$label, patient")->{out}, qr/^\d+$/, "$label: and is granted then");
+	$ctl->query("SELECT dlock_release('patient', 'waiter')");
+	is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, "$label: the others hold nothing");
+	$s[2]->query('RESET lock_timeout');
+	continue_processes();
+	clean($label);
+}
+
+# ---------------------------------------------------------------------------
+# DISCARD ALL
+# ---------------------------------------------------------------------------
+
+{
+	my $label = 'DISCARD ALL';
+
+	my $token = $s[0]->query("SELECT dlock_acquire('discard', 'holder', bind => 'session', lock_delay => '1 h')");
+	$s[0]->query("SELECT dlock_acquire('unbound', 'holder', '1 h')");
+	enqueue($ctl, $s[1], "SELECT dlock_acquire('discard', 'waiter', '1 h', NULL)");
+	is($s[0]->fails('BEGIN; DISCARD ALL')->{state}, '25001', "$label: not in a transaction");
+	$s[0]->query('ROLLBACK');
+	is($ctl->query("SELECT dlock_check('discard', $token)"), 't', "$label: refused, and nothing is ended");
+	$s[0]->query('DISCARD ALL');
+	like(prompt_answer($s[1], $label)->{out}, qr/^\d+$/, "$label: the waiter gets it, without a delay");
+	is( $ctl->query("SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name) FROM dlock_leases"),
+		'discard waiter, unbound holder', "$label: what is not bound stays");
+	clean($label);
+}
+
+# ---------------------------------------------------------------------------
+# Over a crash
+# ---------------------------------------------------------------------------
+
+# Spans are kept in 32 bits of milliseconds.
+my $longest = 2**32 - 1;
+my $days = "interval '49 days'";
+foreach my $too_long ("'" . ($longest + 1) . " ms'", "'$longest.001 ms'", "'50 days'", "'100 days'")
+{
+	foreach my $call (
+		"dlock_acquire('long', 'holder', '200 days', lock_delay => $too_long)",
+		"dlock_acquire('long', 'holder', '200 days', min_hold => $too_long)",
+		"dlock_acquire('long', 'holder', bind => 'session', lock_delay => $too_long)",
+		"dlock_acquire_path('long/x', 'holder', '200 days', lock_delay => $too_long)",
+		"dlock_acquire_path('long/x', 'holder', '200 days', min_hold => $too_long)")
+	{
+		my %error = sqlstate_is($node, $db, "SET dlock.max_ttl = '200 d'; SELECT $call", '22023', $call);
+		like($error{message} // '', qr/lock_delay|min_hold/, "$call: says which");
+	}
+}
+is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, 'too long: nothing is held');
+$ctl->query("SET dlock.max_ttl = '200 d'");
+$ctl->query("SELECT dlock_acquire('long-delay', 'holder', '1 ms', lock_delay => '$longest ms')");
+$ctl->query("SELECT dlock_release('long-hold', dlock_acquire('long-hold', 'holder', '200 days', min_hold => '$longest ms'))");
+my $long = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM dlock_leases WHERE name LIKE 'long-%' AND remaining > $days AND remaining < $days + interval '1 day'";
+ok( wait_until(sub { $ctl->query($long) eq 'long-delay closed, long-hold closed' }, 20),
+	'the longest: closed for as long');
+
+# Leases that have expired, and that the disk does not know of yet: a renewal has
+# moved the bound beyond the deadline.
+my $ttl = 3;
+my @dead = qw(handoff below/b wait/b onto intent/b unit1 convert);
+my %token;
+
+warm(@s[ 0 .. 3 ]);
+stop_processes(worker_pid($node, 'reaper', $db));
+my $converted;
+{
+	my $hold = sub {
+		my ($owner, $name, $params) = @_;
+		return $ctl->query("SELECT dlock_acquire('$name', '$owner', '1 h'" . ($params // '') . ')');
+	};
+
+	foreach my $name (@dead)
+	{
+		my $function = $name =~ m{/} ? 'dlock_acquire_path' : 'dlock_acquire';
+		my $mode = $name eq 'handoff' || $name eq 'convert' ? 'shared' : 'exclusive';
+		$token{$name} = $ctl->query("SELECT $function('$name', 'dead', '$ttl s', mode => '$mode')");
+	}
+	$hold->('live', 'handoff', ", mode => 'shared'");
+	$hold->('live', 'intent', ", mode => 'CR'");
+	$hold->('live', 'unit2');
+	$converted = $hold->('next', 'convert', ", mode => 'shared'");
+	enqueue($ctl, $s[0], "SELECT dlock_acquire('handoff', 'next', '1 h', NULL)");
+	enqueue($ctl, $s[1], "SELECT dlock_acquire('wait', 'next', '1 h', NULL)");
+	enqueue($ctl, $s[2], "SELECT dlock_acquire('intent', 'next', '1 h', NULL)");
+	enqueue($ctl, $s[3], "SELECT dlock_acquire_all('{unit1, unit2}', 'next', '1 h', NULL)");
+
+	is($ctl->query("SELECT dlock_renew_all('dead')"), scalar @dead, 'renewed');
+	my %slots = store_slots($node, $db);
+	is($slots{handoff}{count}, 2, 'on disk');
+	ok( wait_until(
+			sub {
+				$ctl->query('SELECT bool_or(dlock_check(name, token)) FROM (VALUES '
+					  . join(', ', map { "('$_', $token{$_})" } @dead)
+					  . ') v (name, token)') eq 'f';
+			}, 20), 'expired');
+
+	$ctl->query("SELECT dlock_release('$_', 'live')") foreach qw(handoff intent unit2);
+	isnt($ctl->query("SELECT dlock_acquire('below', 'next', '1 h')"), '', 'acquired above a dead path');
+	isnt($ctl->query("SELECT dlock_acquire_path('onto/b', 'next', '1 h')"), '', 'a path below a dead lease');
+	isnt($ctl->query("SELECT dlock_convert('convert', $converted, 'exclusive')"), '', 'converted beside a dead lease');
+	isnt(prompt_answer($s[$_], "granted, $_")->{out}, '', "granted, $_") foreach 0 .. 3;
+
+	# As it is on disk, whether or not a crash would come in time.
+	%slots = eval { store_slots($node, $db) };
+	is($@, '', 'the store');
+	is( join(', ', map { "$_ $slots{$_}{owner} $slots{$_}{count}" } grep { !/^long/ } sort keys %slots),
+		'below next 1, convert next 1, handoff next 1, intent next 1, onto/b next 1, unit1 next 1, unit2 next 1, wait next 1',
+		'on disk is what is held');
+}
+
+$_->close foreach $ctl, @s;
+crash_node($node);
+@stopped = ();
+$node->start;
+is( $node->safe_psql($db, "SELECT string_agg(name || ' ' || owner || ' ' || mode, ', ' ORDER BY name) FROM dlock_leases WHERE name NOT LIKE 'long-%'"),
+	'below next exclusive, convert next exclusive, handoff next exclusive, intent next exclusive, onto next CW, onto/b next exclusive, unit1 next exclusive, unit2 next exclusive, wait next exclusive',
+	'after a crash: what was held');
+is($node->safe_psql($db, "SELECT dlock_check('$_', $token{$_})"), 'f', "after a crash: $_ is dead") foreach @dead;
+is($node->safe_psql($db, $long), 'long-delay closed, long-hold closed', 'after a crash: closed for as long');
+
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page|signal 11/, 'nothing odd in the log');
+done_testing();
