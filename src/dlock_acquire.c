@@ -242,7 +242,7 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
-		if (request->kind != DLOCK_SPACE_WATCH)
+		if (dlock_holder_is_waiting(entry, request, now))
 			return true;
 	}
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
@@ -343,7 +343,8 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		if (!dlock_work_pin(&acquire->work, own->slot))
 			return STEP_MISSING;
 		if (!renewal.must_log)
-			renewal.term.bound_wall = wall + (renewal.term.bound_mono - acquire->work.now);
+			renewal.term.bound_wall = dlock_rule_bound_wall(renewal.term.bound_mono,
+															acquire->work.now, wall);
 		own->holds += counts;
 		dlock_grant_log_state(&acquire->work, own, &renewal.term);
 	}
@@ -410,11 +411,7 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	use_slots(acquire);
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
 
-	/*
-	 * There may be somebody who watches, or who must look at the lock earlier.
-	 * Nothing may fail from here on, since the caller could not tell that he
-	 * has the lease.
-	 */
+	/* There may be somebody who watches, or who must look at the lock earlier. */
 	work->only_wake = true;
 	for (int i = 0; i < request->count; i++)
 	{
@@ -516,9 +513,12 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 		else if (step == STEP_CHECK_RIGHT)
 			check_right(&acquire);
 	} while (step == STEP_NO_ROOM || step == STEP_MISSING || step == STEP_CHECK_RIGHT);
+	/* What has been done stands: nothing may fail any more. */
+	acquire.work.only_wake = true;
 	dlock_grant_finish(&acquire.work);
 	if (request->count > 1)
 	{
+		pfree(acquire.items);
 		dlock_slot_trim();
 		dlock_memory_trim();
 	}

@@ -17,14 +17,6 @@
 #include "dlock_space.h"
 #include "dlock_stat.h"
 
-/* The path that a part of a lease on a path belongs to. */
-static DLockBytes
-path_of(DLockSpaceEntry *entry, DLockSpaceLease *lease)
-{
-	return (lease->part == DLOCK_PART_INTENT) ?
-		dlock_space_lease_payload(lease) : dlock_space_entry_name(entry);
-}
-
 /*
  * Lock the partitions of all that is held on a lock, with all parts.  Returns
  * the lock's entry, or NULL if it has none.
@@ -47,7 +39,7 @@ lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockSpaceSet *set)
 		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 			 lease != NULL; lease = dlock_space_next(lease))
 		{
-			DLockBytes	path = path_of(entry, lease);
+			DLockBytes	path = dlock_holder_path(entry, lease);
 
 			if (lease->part != DLOCK_PART_WHOLE)
 				dlock_holder_path_set(database, &path, &needed);
@@ -63,7 +55,7 @@ lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockSpaceSet *set)
 static void
 end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime now)
 {
-	DLockBytes	path = path_of(entry, lease);
+	DLockBytes	path = dlock_holder_path(entry, lease);
 	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
@@ -128,7 +120,7 @@ dlock_force_end(DLockDatabase *db, const DLockBytes *name, DLockForceEnded **end
 		 lease != NULL; lease = dlock_space_next(lease))
 	{
 		DLockForceEnded *told = &(*ended)[count];
-		DLockBytes	path = path_of(entry, lease);
+		DLockBytes	path = dlock_holder_path(entry, lease);
 
 		if (dlock_holder_blocks_until(lease) <= now)
 			continue;
@@ -141,6 +133,8 @@ dlock_force_end(DLockDatabase *db, const DLockBytes *name, DLockForceEnded **end
 		count++;
 	}
 	dlock_space_unlock_set(&set);
+	if (count > 0)
+		dlock_database_note_deadline(db->shared, now);
 	dlock_stat_count(DLOCK_STAT_RELEASE, count);
 	return count;
 }

@@ -77,15 +77,15 @@ erase_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 }
 
 /*
- * An intent is dead.  What stands for it on disk is the record of its path,
- * which is to be erased first, under the locks of all of the path.
+ * A part of a lease on a path is dead.  All parts have one record on disk, and
+ * end together, under the locks of all of the path.
  */
 static void
-note_path(DLockWork *work, const DLockSpaceLease *intent)
+note_path(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *part)
 {
-	DLockBytes	path = dlock_space_lease_payload(intent);
+	DLockBytes	path = dlock_holder_path(entry, part);
 
-	work->missing_path = intent->token;
+	work->missing_path = part->token;
 	work->path_len = path.len;
 	memcpy(work->path, path.data, path.len);
 }
@@ -106,9 +106,9 @@ dlock_grant_tidy(DLockWork *work, DLockSpaceEntry *entry)
 		{
 			bool		expired = !lease->stopped;
 
-			if (lease->part == DLOCK_PART_INTENT)
+			if (lease->part != DLOCK_PART_WHOLE)
 			{
-				note_path(work, lease);
+				note_path(work, entry, lease);
 				return false;
 			}
 			if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
@@ -160,7 +160,7 @@ dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *le
 
 	value.term.ttl = lease->ttl;
 	value.term.bound_mono = lease->bound_mono;
-	value.term.bound_wall = wall + (lease->bound_mono - work->now);
+	value.term.bound_wall = dlock_rule_bound_wall(lease->bound_mono, work->now, wall);
 	value.min_hold = 0;
 	if (lease->min_until > work->now)
 		value.min_hold = lease->min_until - work->now + Max(0, wall - lease->granted_at);
@@ -254,7 +254,10 @@ note_unit(DLockWork *work, int process)
 	for (int i = 0; i < work->nunits; i++)
 	{
 		if (work->units[i].process == process)
+		{
+			work->units[i].serial = serial;
 			return;
+		}
 	}
 	if (work->nunits == DLOCK_WORK_UNITS || work->db->rel == NULL)
 	{
@@ -378,7 +381,12 @@ tell_change(DLockWork *work, DLockSpaceEntry *entry)
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
-		if (request->kind == DLOCK_SPACE_WATCH)
+		DLockBytes	owner = dlock_space_lease_owner(request);
+
+		/* Whoever watches, and other processes of the new holder. */
+		if (request->kind == DLOCK_SPACE_WATCH ||
+			(request->kind == DLOCK_SPACE_ASKED && request->part != DLOCK_PART_INTENT &&
+			 dlock_holder_of_owner(entry, &owner, work->now) != NULL))
 			dlock_wait_wake(request->process);
 		else
 			wake_if_late(request, crowd.until);
@@ -543,7 +551,7 @@ dlock_grant_finish(DLockWork *work)
 	for (int i = 0; i < work->nunits; i++)
 		dlock_grant_serve_unit(work, work->units[i].process, work->units[i].serial);
 	work->nunits = 0;
-	dlock_work_end(work);
+	dlock_work_finish(work);
 }
 
 /* ---- the end of leases ---- */
@@ -657,7 +665,12 @@ dlock_grant_end_path(DLockWork *work, const DLockBytes *path, DLockToken token)
 		if (lease == NULL)
 			remove_intents(work, path, token);
 		else if (dlock_holder_blocks_until(lease) <= work->now)
+		{
+			bool		expired = !lease->stopped;
+
 			done = dlock_grant_end_lease(work, entry, lease);
+			dlock_stat_count(DLOCK_STAT_EXPIRY, done && expired);
+		}
 		dlock_space_unlock_set(&set);
 		if (!done)
 			dlock_work_fetch(work);

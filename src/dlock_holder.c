@@ -147,6 +147,14 @@ dlock_holder_path_set(Oid database, const DLockBytes *path, DLockSpaceSet *set)
 		dlock_space_set_add(set, dlock_name_hash(database, &ancestors[i]));
 }
 
+/* The path that a part of a lease on a path belongs to. */
+DLockBytes
+dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part)
+{
+	return (part->part == DLOCK_PART_INTENT) ?
+		dlock_space_lease_payload(part) : dlock_space_entry_name(entry);
+}
+
 /* The lease with a token on a lock; NULL if there is none. */
 DLockSpaceLease *
 dlock_holder_part(DLockSpaceEntry *entry, DLockToken token)

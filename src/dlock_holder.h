@@ -48,6 +48,7 @@ extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockBytes *ow
 /* the parts of a path */
 extern void dlock_holder_path_set(Oid database, const DLockBytes *path,
 								  DLockSpaceSet *set);
+extern DLockBytes dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part);
 extern DLockSpaceLease *dlock_holder_part(DLockSpaceEntry *entry, DLockToken token);
 extern int	dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease,
 							   DLockHolderPart *parts);

@@ -57,6 +57,7 @@ typedef struct DLockManagerFound
 	DLockSpaceSet set;
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
+	bool		lacks_memory;	/* a conversion has to wait, and there is no room */
 } DLockManagerFound;
 
 static DLockManagerTarget
@@ -338,7 +339,7 @@ release_found(DLockWork *work, DLockManagerFound *found)
 	if (end == DLOCK_RULE_COUNT_DOWN)
 	{
 		lease->holds--;
-		term.bound_wall = dlock_clock_wall() + (term.bound_mono - work->now);
+		term.bound_wall = dlock_rule_bound_wall(term.bound_mono, work->now, dlock_clock_wall());
 	}
 	else
 	{
@@ -527,7 +528,9 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 		*answer = may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
 		if (!may_wait || request != NULL)
 			return true;
-		if (!dlock_space_is_prepared(found->entry->name_len, lease->owner_len, 1))
+		found->lacks_memory = !dlock_space_is_prepared(found->entry->name_len,
+													   lease->owner_len, 1);
+		if (found->lacks_memory)
 			return false;
 		enqueue_conversion(work->db, found, mode, work->now);
 		return true;
@@ -572,7 +575,10 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 	while (lock_live_lease(db, target, DLOCK_RIGHT_ROLE, &checked, &found, &work.now))
 	{
 		DLockConvertProblem problem = check_convertible(found.lease);
-		bool		done = problem == CONVERT_FINE &&
+		bool		done;
+
+		found.lacks_memory = false;
+		done = problem == CONVERT_FINE &&
 			convert_found(&work, &found, mode, may_wait, &answer, granted);
 
 		owner_len = found.lease->owner_len;
@@ -588,7 +594,7 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 			return answer;
 		}
 		dlock_grant_fetch(&work);
-		if (!dlock_space_prepare(target->name.len, owner_len, 1))
+		if (found.lacks_memory && !dlock_space_prepare(target->name.len, owner_len, 1))
 			dlock_error_space_full();
 	}
 	dlock_work_end(&work);
@@ -623,6 +629,7 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 	DLockTime	until = 0;
 
 	dlock_work_begin(&work, db);
+	work.only_wake = true;
 	while (lock_lease(db, &target, &found, &work.now))
 	{
 		bool		ended = false;

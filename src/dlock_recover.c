@@ -152,9 +152,11 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 	DLockRecoverState *state = arg;
 	DLockLeaseValue lease = *found;
 	bool		same_boot = lease.boot != 0 && lease.boot == state->boot;
+	bool		was_closed = lease.term.ttl == 0 && lease.term.bound_wall != DT_NOEND;
 	DLockTime	remaining = 0;
 
-	if (lease.bind == DLOCK_BIND_NONE)
+	/* One that was closed already goes on being that, and no longer. */
+	if (lease.bind == DLOCK_BIND_NONE || was_closed)
 		remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
 										 state->wall, state->max_skew);
 	if (remaining + lease.delay <= 0)
@@ -162,7 +164,7 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 
 	/* The record speaks of another boot's clock; what is left is in ours. */
 	lease.term.deadline = state->now + remaining;
-	if (!same_boot || lease.bind != DLOCK_BIND_NONE)
+	if (!same_boot || remaining == 0)
 		lease.term.bound_mono = lease.term.deadline;
 
 	hold_lease(state, &lease, slot);

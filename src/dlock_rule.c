@@ -136,6 +136,13 @@ dlock_rule_blocks_until(DLockTime deadline, DLockTime delay)
 	return (deadline > DLOCK_TIME_FOREVER - delay) ? DLOCK_TIME_FOREVER : deadline + delay;
 }
 
+/* A bound on the monotonic clock, by the wall clock. */
+TimestampTz
+dlock_rule_bound_wall(DLockTime bound, DLockTime now, TimestampTz wall)
+{
+	return (bound == DLOCK_TIME_FOREVER) ? DT_NOEND : wall + (bound - now);
+}
+
 /* The term of a lease granted now. */
 DLockTerm
 dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall)

@@ -63,6 +63,7 @@ typedef struct DLockWaiting
 	DLockTime	check_at;		/* when to look for a deadlock */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
+	bool		has_waited;
 	bool		was_logged;		/* that it waits for long */
 } DLockWaiting;
 
@@ -95,7 +96,7 @@ begin_waiting(DLockWaiting *waiting, DLockSpaceKind kind, const DLockBytes *name
 	waiting->check_at = now + (DLockTime) DeadlockTimeout * 1000;
 	waiting->lock_timeout_at = (LockTimeout > 0) ?
 		now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER;
-	waiting->was_logged = false;
+	waiting->has_waited = waiting->was_logged = false;
 }
 
 /* ---- leaving in an error ---- */
@@ -297,16 +298,8 @@ sleep_in_queue(DLockWaiting *waiting)
 static DLockWaitingEnd
 wait_armed(DLockWaiting *waiting)
 {
-	DLockWaitingEnd end;
-
-	end = sleep_in_queue(waiting);
-	if (end != WAITING_RETRY)
-		count_wait(waiting);
-
-	if (waiting->was_logged && end == WAITING_GRANTED)
-		dlock_error_log_acquired(waiting->name, dlock_name_of_mode(waiting->mode),
-								 dlock_clock_now() - waiting->began);
-	return end;
+	waiting->has_waited = true;
+	return sleep_in_queue(waiting);
 }
 
 /*
@@ -324,6 +317,18 @@ wait_in_queue(DLockWaiting *waiting)
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	return end;
+}
+
+/* The call has its answer: count and log that it has waited, if it has. */
+static void
+end_wait(const DLockWaiting *waiting, bool granted)
+{
+	if (!waiting->has_waited)
+		return;
+	count_wait(waiting);
+	if (granted && waiting->was_logged)
+		dlock_error_log_acquired(waiting->name, dlock_name_of_mode(waiting->mode),
+								 dlock_clock_now() - waiting->began);
 }
 
 /* ---- acquire ---- */
@@ -369,7 +374,10 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		dlock_session_close(&db);
 
 		if (answer == DLOCK_ANSWER_REFUSED)
+		{
+			end_wait(&waiting, false);
 			return DLOCK_TOKEN_NONE;
+		}
 		if (answer == DLOCK_ANSWER_SELF)
 		{
 			dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
@@ -383,6 +391,7 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		if (end == WAITING_TIMED_OUT)
 		{
 			dlock_stat_count(DLOCK_STAT_TIMEOUT, 1);
+			end_wait(&waiting, false);
 			return DLOCK_TOKEN_NONE;
 		}
 		if (end == WAITING_GRANTED)
@@ -393,6 +402,7 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		}
 	} while (end == WAITING_RETRY);
 
+	end_wait(&waiting, true);
 	dlock_flush_commit(granted.lsn, dlock_clock_now());
 	return granted.token;
 }
@@ -450,6 +460,7 @@ dlock_waiting_convert(const DLockBytes *name, DLockToken token, DLockMode mode,
 			} while (answer == DLOCK_ANSWER_QUEUED);
 		}
 		PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&waiting));
+		end_wait(&waiting, answer == DLOCK_ANSWER_GRANTED);
 	}
 	if (answer == DLOCK_ANSWER_REFUSED)
 		return DLOCK_TOKEN_NONE;

@@ -49,6 +49,18 @@ dlock_work_end(DLockWork *work)
 	work->oldest_pin = 0;
 }
 
+/* Give up all pins, and what there was to keep them in. */
+void
+dlock_work_finish(DLockWork *work)
+{
+	dlock_work_end(work);
+	if (work->pins == work->few_pins)
+		return;
+	pfree(work->pins);
+	work->pins = work->few_pins;
+	work->pin_room = DLOCK_WORK_PINS;
+}
+
 /* Have room for so many pins at a time; false if there is no memory for that. */
 bool
 dlock_work_need_pins(DLockWork *work, int count)
@@ -60,7 +72,7 @@ dlock_work_need_pins(DLockWork *work, int count)
 	pins = palloc_extended(count * sizeof(DLockWorkPin), MCXT_ALLOC_NO_OOM);
 	if (pins == NULL)
 		return false;
-	dlock_work_end(work);
+	dlock_work_finish(work);
 	work->pins = pins;
 	work->pin_room = count;
 	return true;

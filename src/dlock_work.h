@@ -70,6 +70,7 @@ typedef struct DLockWork
 /* without partition locks */
 extern void dlock_work_begin(DLockWork *work, DLockDatabase *db);
 extern void dlock_work_end(DLockWork *work);
+extern void dlock_work_finish(DLockWork *work);
 extern bool dlock_work_need_pins(DLockWork *work, int count);
 extern void dlock_work_fetch(DLockWork *work);
 

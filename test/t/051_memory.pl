@@ -118,7 +118,7 @@ is( $node->safe_psql(
 		'small', "SELECT dlock_acquire('x', 'alice', '1 h') > 0"),
 	't',
 	'too little memory to load one database: another one works');
-$node->append_conf('postgresql.conf', 'dlock.max_memory = 8MB');
+$node->append_conf('postgresql.conf', 'dlock.max_memory = 16MB');
 $node->restart;
 is($node->safe_psql($db, 'SELECT count(*) FROM dlock_leases'),
 	$held, 'all are there with enough memory');
