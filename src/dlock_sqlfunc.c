@@ -228,7 +228,7 @@ get_mode(FunctionCallInfo fcinfo, int argno)
 		{"PR", DLOCK_MODE_PR},
 		{"PW", DLOCK_MODE_PW},
 		{"EX", DLOCK_MODE_EX},
-		{NULL}
+		{NULL, 0}
 	};
 
 	return (DLockMode) get_word(fcinfo, argno, "mode", words,
@@ -242,7 +242,7 @@ get_reentry(FunctionCallInfo fcinfo, int argno)
 		{"deny", DLOCK_REENTRY_DENY},
 		{"count", DLOCK_REENTRY_COUNT},
 		{"return", DLOCK_REENTRY_RETURN},
-		{NULL}
+		{NULL, 0}
 	};
 
 	return (DLockReentry) get_word(fcinfo, argno, "reentry", words,
@@ -256,7 +256,7 @@ get_bind(FunctionCallInfo fcinfo, int argno)
 		{"none", DLOCK_BIND_NONE},
 		{"session", DLOCK_BIND_SESSION},
 		{"transaction", DLOCK_BIND_TRANSACTION},
-		{NULL}
+		{NULL, 0}
 	};
 
 	return (DLockBind) get_word(fcinfo, argno, "bind", words,
