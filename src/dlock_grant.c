@@ -30,16 +30,22 @@
  *	  Three kinds of requests are not simply granted.  One for several locks
  *	  needs all their partitions, so it is noted and looked at afterwards
  *	  (dlock_grant_finish).  A conversion changes a lease that its holder is
- *	  using, so it is left to that process, which is only woken.  And where
- *	  pages cannot be changed, as at the end of a transaction, requests that
- *	  need one are left to their processes, too.
+ *	  using, so it is left to that process, which is only woken.  And if what a
+ *	  grant needs is not at hand, the process that waits for it is woken, to
+ *	  fetch it and serve the queue itself (dlock_queue_serve): whoever ends a
+ *	  lease has done his own work by then, which must not fail for somebody
+ *	  else's.  The same where pages cannot be changed, as at the end of a
+ *	  transaction.  Should the process that was woken not get to run, those
+ *	  behind it do the same after deadlock_timeout.
  *
  *	  A lease keeps others out until its deadline, or longer if the lock is to
  *	  stay closed for a while after it.  A lease that is over in both respects
  *	  is dead.  Dead leases stay where they are until somebody wants the lock,
  *	  or the reaper comes; whoever grants a lease erases the dead ones of the
  *	  lock first.  So at any point of the WAL the leases of a lock that are
- *	  live on disk are compatible, whichever records a crash cuts off.
+ *	  live on disk are compatible, whichever records a crash cuts off.  An
+ *	  intent has no record of its own, so what is erased for it is its path's,
+ *	  and all parts of a path go together.
  *
  * IDENTIFICATION
  *	  src/dlock_grant.c
