@@ -157,6 +157,9 @@ sub answer
 	}
 	my ($out, $err) = @{ $self->{text} }{qw(out err)};
 	chomp($out, $err);
+
+	# psql may take note of what comes before the connection is closed only later.
+	$self->{gone} = 1 if $err =~ /FATAL:  [0-9A-Z]{5}: /;
 	my %answer = (
 		out => $out,
 		err => $err,
