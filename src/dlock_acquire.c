@@ -412,7 +412,6 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
 
 	/* There may be somebody who watches, or who must look at the lock earlier. */
-	work->only_wake = true;
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -513,8 +512,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 		else if (step == STEP_CHECK_RIGHT)
 			check_right(&acquire);
 	} while (step == STEP_NO_ROOM || step == STEP_MISSING || step == STEP_CHECK_RIGHT);
-	/* What has been done stands: nothing may fail any more. */
-	acquire.work.only_wake = true;
+
 	dlock_grant_finish(&acquire.work);
 	if (request->count > 1)
 	{

@@ -135,37 +135,14 @@ dlock_grant_write(DLockWork *work, DLockSlot slot, const DLockLeaseValue *lease)
 	return work->lsn;
 }
 
-/* The lease as a value, as recovery shall find it; but for its term. */
-static DLockLeaseValue
-value_of(DLockWork *work, DLockSpaceEntry *entry, const DLockSpaceLease *lease)
-{
-	DLockLeaseValue value;
-
-	value.token = lease->token;
-	value.mode = (DLockMode) lease->mode;
-	value.bind = (DLockBind) lease->bind;
-	value.part = (DLockPart) lease->part;
-	value.role = lease->role;
-	value.holds = lease->holds;
-	value.permits = entry->permits;
-	value.granted_at = lease->granted_at;
-	value.boot = dlock_clock_boot();
-	value.delay = lease->delay;
-	value.name = dlock_space_entry_name(entry);
-	value.owner = dlock_space_lease_owner(lease);
-	value.payload = dlock_space_lease_payload(lease);
-	return value;
-}
-
 /* Write a lease that is held into its slot, whose page is pinned, once more. */
 void
 dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	DLockLeaseValue value = value_of(work, entry, lease);
+	DLockLeaseValue value = dlock_holder_value(entry, lease);
 	TimestampTz wall = dlock_clock_wall();
 
-	value.term.ttl = lease->ttl;
-	value.term.bound_mono = lease->bound_mono;
+	value.boot = dlock_clock_boot();
 	value.term.bound_wall = dlock_rule_bound_wall(lease->bound_mono, work->now, wall);
 	value.min_hold = 0;
 	if (lease->min_until > work->now)
@@ -210,8 +187,9 @@ make_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request,
 
 	if (request->slot != DLOCK_SLOT_NONE)
 	{
-		DLockLeaseValue value = value_of(work, entry, request);
+		DLockLeaseValue value = dlock_holder_value(entry, request);
 
+		value.boot = dlock_clock_boot();
 		value.term = term;
 		value.min_hold = min_hold;
 		request->lsn = dlock_grant_write(work, request->slot, &value);
@@ -275,19 +253,6 @@ note_unit(DLockWork *work, int process)
 	work->nunits++;
 }
 
-/* Look at the queue of a lock again when the partitions are unlocked. */
-static void
-note_again(DLockWork *work, uint32 hash)
-{
-	for (int i = 0; i < work->nagain; i++)
-	{
-		if (work->again[i] == hash)
-			return;
-	}
-	Assert(work->nagain < (int) lengthof(work->again));
-	work->again[work->nagain++] = hash;
-}
-
 /* Wake a process that would look at a lock later than the lock changes. */
 static void
 wake_if_late(DLockSpaceLease *request, DLockTime until)
@@ -315,8 +280,7 @@ is_convertible(DLockSpaceEntry *entry, const DLockSpaceLease *request, uint32 ah
  * there know what he has to know.  To be called after each change of who holds
  * it, or of who waits.
  *
- * What is lacking is fetched, and the queue looked at again, by
- * dlock_grant_finish().
+ * Requests for several locks are noted, for dlock_grant_finish().
  */
 void
 dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
@@ -367,10 +331,10 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 			crowd.until = Min(crowd.until, dlock_holder_blocks_until(request));
 			continue;
 		}
-		else if (work->only_wake)
-			dlock_wait_wake(request->process);
+		else if (work->serving)
+			work->unserved = true;
 		else
-			note_again(work, entry->hash);
+			dlock_wait_wake(request->process);
 		ahead |= DLOCK_RULE_BIT(mode);
 	}
 }
@@ -419,7 +383,6 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 		 request = dlock_space_request_next(request))
 	{
 		DLockSpaceEntry *entry = dlock_space_request_entry(request);
-
 		DLockBytes	owner = dlock_space_lease_owner(request);
 
 		is_path |= (request->part != DLOCK_PART_WHOLE);
@@ -491,7 +454,7 @@ dlock_grant_serve_unit(DLockWork *work, int process, uint32 serial)
 		}
 		work->now = dlock_clock_now();
 		done = grant_unit(work, wait, process);
-		if (!done && work->only_wake)
+		if (!done && !work->serving)
 		{
 			dlock_wait_wake(process);
 			done = true;
@@ -517,7 +480,8 @@ dlock_grant_serve(DLockWork *work, uint32 hash)
 
 		dlock_space_lock(hash, LW_EXCLUSIVE);
 		work->now = dlock_clock_now();
-		work->nagain = 0;
+		work->serving = true;
+		work->unserved = false;
 		for (entry = dlock_space_bucket(hash); entry != NULL;
 			 entry = dlock_space_next_entry(entry))
 		{
@@ -527,9 +491,9 @@ dlock_grant_serve(DLockWork *work, uint32 hash)
 			if (dlock_grant_tidy(work, entry))
 				dlock_grant_hand_off(work, entry);
 			else
-				note_again(work, hash);
+				work->unserved = true;
 		}
-		done = work->nagain == 0;
+		done = !work->unserved;
 		dlock_space_unlock(hash);
 		if (!done)
 			dlock_grant_fetch(work);
@@ -537,23 +501,12 @@ dlock_grant_serve(DLockWork *work, uint32 hash)
 }
 
 /*
- * Do what the steps have left, and give up the pins.  No partition lock may be
- * held.
+ * See to the requests for several locks that have been noted, and give up the
+ * pins.  No partition lock may be held.
  */
 void
 dlock_grant_finish(DLockWork *work)
 {
-	uint32		again[DLOCK_PATH_MAX_PARTS];
-	int			nagain = work->nagain;
-
-	if (nagain > 0)
-	{
-		memcpy(again, work->again, sizeof(again));
-		dlock_grant_fetch(work);
-		for (int i = 0; i < nagain; i++)
-			dlock_grant_serve(work, again[i]);
-		work->nagain = 0;
-	}
 	for (int i = 0; i < work->nunits; i++)
 		dlock_grant_serve_unit(work, work->units[i].process, work->units[i].serial);
 	work->nunits = 0;
@@ -652,11 +605,11 @@ dlock_grant_end_path(DLockWork *work, const DLockBytes *path, DLockToken token)
 {
 	Oid			database = work->db->shared->oid;
 	DLockSpaceSet set = {{0}};
-	bool		only_wake = work->only_wake;
+	bool		serving = work->serving;
 	bool		done;
 
-	/* This happens in the midst of other work, which notes what it has to do. */
-	work->only_wake = true;
+	/* In the midst of other work, and for other locks: their turn comes later. */
+	work->serving = false;
 	dlock_holder_path_set(database, path, &set);
 	do
 	{
@@ -681,7 +634,7 @@ dlock_grant_end_path(DLockWork *work, const DLockBytes *path, DLockToken token)
 		if (!done)
 			dlock_work_fetch(work);
 	} while (!done);
-	work->only_wake = only_wake;
+	work->serving = serving;
 }
 
 /*

@@ -18,6 +18,31 @@
 #include "dlock_name.h"
 #include "dlock_rule.h"
 
+/*
+ * A lease as a value.  What only a record has is left empty: the boot, the bound
+ * on the wall clock, and min_hold.
+ */
+DLockLeaseValue
+dlock_holder_value(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
+{
+	return (DLockLeaseValue)
+	{
+		.token = lease->token,
+		.mode = (DLockMode) lease->mode,
+		.bind = (DLockBind) lease->bind,
+		.part = (DLockPart) lease->part,
+		.role = lease->role,
+		.holds = lease->holds,
+		.permits = entry->permits,
+		.granted_at = lease->granted_at,
+		.term = {lease->ttl, lease->deadline, lease->bound_mono, 0},
+		.delay = lease->delay,
+		.name = dlock_space_entry_name(entry),
+		.owner = dlock_space_lease_owner(lease),
+		.payload = dlock_space_lease_payload(lease)
+	};
+}
+
 /* Until when a lease keeps others out. */
 DLockTime
 dlock_holder_blocks_until(const DLockSpaceLease *lease)

@@ -29,6 +29,8 @@ typedef struct DLockHolderPart
 	DLockSpaceLease *lease;
 } DLockHolderPart;
 
+extern DLockLeaseValue dlock_holder_value(DLockSpaceEntry *entry,
+										  const DLockSpaceLease *lease);
 extern DLockTime dlock_holder_blocks_until(const DLockSpaceLease *lease);
 extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own,
 										 DLockTime now);

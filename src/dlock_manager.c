@@ -41,8 +41,8 @@
 #include "dlock_error.h"
 #include "dlock_flush.h"
 #include "dlock_grant.h"
-#include "dlock_manager.h"
 #include "dlock_holder.h"
+#include "dlock_manager.h"
 #include "dlock_name.h"
 #include "dlock_rule.h"
 #include "dlock_stat.h"
@@ -224,7 +224,7 @@ renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
 	if (renewal.term.deadline >= term.deadline)
 		return true;
 
-	/* Whoever waits for it has less to wait for now. */
+	/* It ends earlier than those who wait for it expect. */
 	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
 	for (int i = 0; i < count; i++)
 		dlock_grant_hand_off(work, parts[i].entry);
@@ -246,7 +246,6 @@ renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 	bool		renewed;
 
 	dlock_work_begin(&work, db);
-	work.only_wake = true;
 	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
 	{
 		renewed = renew_found(&work, &found, ttl);
@@ -377,7 +376,6 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 	bool		released;
 
 	dlock_work_begin(&work, db);
-	work.only_wake = true;
 	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
 	{
 		released = release_found(&work, &found);
@@ -571,7 +569,6 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 	int			owner_len;
 
 	dlock_work_begin(&work, db);
-	work.only_wake = true;
 	while (lock_live_lease(db, target, DLOCK_RIGHT_ROLE, &checked, &found, &work.now))
 	{
 		DLockConvertProblem problem = check_convertible(found.lease);
@@ -629,7 +626,6 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 	DLockTime	until = 0;
 
 	dlock_work_begin(&work, db);
-	work.only_wake = true;
 	while (lock_lease(db, &target, &found, &work.now))
 	{
 		bool		ended = false;

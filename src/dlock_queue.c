@@ -51,11 +51,8 @@ lock_mine(LWLockMode mode, DLockSpaceSet *set)
 static DLockSpaceLease *
 find_converted(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
-	DLockSpaceLease *lease = dlock_space_holders(entry);
+	DLockSpaceLease *lease = dlock_holder_part(entry, request->token);
 
-	while (lease != NULL && (lease->token != request->token ||
-							 lease->part == DLOCK_PART_INTENT))
-		lease = dlock_space_next(lease);
 	if (lease != NULL && !dlock_rule_is_live(lease->deadline, now))
 		return NULL;
 	return lease;

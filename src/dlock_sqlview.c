@@ -108,25 +108,12 @@ static void
 visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockViewState *state = arg;
-	DLockLeaseValue value = {0};
+	DLockLeaseValue value = dlock_holder_value(entry, lease);
 
 	if (dlock_holder_blocks_until(lease) <= state->now)
 		return;
-	value.token = lease->token;
-	value.mode = (DLockMode) lease->mode;
-	value.bind = (DLockBind) lease->bind;
-	value.part = (DLockPart) lease->part;
-	value.role = lease->role;
-	value.holds = lease->holds;
-	value.permits = entry->permits;
-	value.granted_at = lease->granted_at;
-	value.term.ttl = lease->ttl;
-	value.term.deadline = lease->deadline;
-	value.delay = lease->delay;
-	value.name = dlock_space_entry_name(entry);
-	value.owner = dlock_space_lease_owner(lease);
-	if (value.part != DLOCK_PART_INTENT)
-		value.payload = dlock_space_lease_payload(lease);
+	if (value.part == DLOCK_PART_INTENT)
+		value.payload.len = 0;
 	add_lease(state, &value, (lease->process >= 0) ? dlock_wait_pid(lease->process) : 0);
 }
 

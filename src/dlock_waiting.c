@@ -94,7 +94,7 @@ begin_waiting(DLockWaiting *waiting, DLockSpaceKind kind, const DLockBytes *name
 	waiting->began = now;
 	waiting->deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
 	waiting->check_at = now + (DLockTime) DeadlockTimeout * 1000;
-	waiting->lock_timeout_at = (LockTimeout > 0) ?
+	waiting->lock_timeout_at = (LockTimeout > 0 && kind != DLOCK_SPACE_WATCH) ?
 		now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER;
 	waiting->has_waited = waiting->was_logged = false;
 }
@@ -303,8 +303,8 @@ wait_armed(DLockWaiting *waiting)
 }
 
 /*
- * Wait, being in the queue.  Throws 40P01, 55P03, 57014 and whatever else interrupts
- * it; it has left the queue then.
+ * Wait, being in the queue.  Throws 40P01, 55P03, 57014 and whatever else
+ * interrupts it; it has left the queue then.
  */
 static DLockWaitingEnd
 wait_in_queue(DLockWaiting *waiting)

@@ -36,7 +36,8 @@ typedef struct DLockWorkPin
 typedef struct DLockWork
 {
 	DLockDatabase *db;			/* without db->rel, pages cannot be changed */
-	bool		only_wake;		/* nothing is fetched for those who wait */
+	bool		serving;		/* what those who wait lack is fetched for them */
+	bool		unserved;		/* some of them have not got what they can have */
 	DLockTime	now;			/* read under the partition lock */
 	XLogRecPtr	lsn;			/* end of the last record written */
 
@@ -53,10 +54,6 @@ typedef struct DLockWork
 	DLockToken	missing_path;	/* of a lease on a path that is to be ended ... */
 	int			path_len;
 	char		path[DLOCK_NAME_MAX];	/* ... and which */
-
-	/* Locks whose queue is to be looked at once more. */
-	int			nagain;
-	uint32		again[DLOCK_PATH_MAX_PARTS];
 
 	/* Processes that wait for several locks, one of which came free. */
 	int			nunits;
