@@ -12,13 +12,11 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "common/int.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/jsonb.h"
 
 #include "dlock_clock.h"
 #include "dlock_error.h"
@@ -27,6 +25,7 @@
 #include "dlock_manager.h"
 #include "dlock_name.h"
 #include "dlock_session.h"
+#include "dlock_sqlarg.h"
 #include "dlock_waiting.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_acquire);
@@ -45,143 +44,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_force_release);
 PG_FUNCTION_INFO_V1(dlock_sql_bump_epoch);
 
 /* ---- arguments ---- */
-
-static DLockBytes
-get_name(FunctionCallInfo fcinfo, int argno)
-{
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("lock name");
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lock name", DLOCK_NAME_MAX);
-}
-
-/* No owner means this session. */
-static DLockBytes
-get_owner(FunctionCallInfo fcinfo, int argno)
-{
-	if (PG_ARGISNULL(argno))
-		return dlock_name_session();
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lease owner", DLOCK_OWNER_MAX);
-}
-
-static DLockToken
-get_token(FunctionCallInfo fcinfo, int argno)
-{
-	DLockToken	token;
-
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("fencing token");
-	token = PG_GETARG_INT64(argno);
-	if (token <= 0)
-		dlock_error_token(token);
-	return token;
-}
-
-/* The bytes of a payload; none if it is null. */
-static DLockBytes
-get_payload(FunctionCallInfo fcinfo, int argno)
-{
-	Jsonb	   *payload;
-	DLockBytes	bytes = {NULL, 0};
-
-	if (PG_ARGISNULL(argno))
-		return bytes;
-	payload = PG_GETARG_JSONB_P(argno);
-	bytes.data = VARDATA(payload);
-	bytes.len = VARSIZE(payload) - VARHDRSZ;
-	if (bytes.len > DLOCK_PAYLOAD_MAX)
-		dlock_error_too_long("payload", bytes.len, DLOCK_PAYLOAD_MAX);
-	return bytes;
-}
-
-/*
- * An interval in microseconds, a day being 24 hours and a month 30 days.  What
- * is too long for that comes back as the longest there is.
- */
-static DLockTime
-interval_to_time(const Interval *interval)
-{
-	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
-	int64		result;
-
-	if (INTERVAL_NOT_FINITE(interval) ||
-		pg_mul_s64_overflow(days, USECS_PER_DAY, &result) ||
-		pg_add_s64_overflow(result, interval->time, &result))
-		return (days < 0) ? PG_INT64_MIN : PG_INT64_MAX;
-	return result;
-}
-
-/*
- * A ttl in microseconds.  For null, the default if "acquiring", else zero,
- * which stands for the lease's own.
- */
-static DLockTime
-get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
-{
-	DLockTime	limit = (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC;
-	DLockTime	ttl;
-
-	if (PG_ARGISNULL(argno))
-	{
-		if (!acquiring)
-			return 0;
-		ttl = (DLockTime) dlock_guc_default_ttl_ms * 1000;
-	}
-	else
-	{
-		const Interval *interval = PG_GETARG_INTERVAL_P(argno);
-
-		if (INTERVAL_NOT_FINITE(interval))
-			dlock_error_interval("ttl", "be finite",
-								 "Ask for a finite ttl and renew the lease while it is needed.");
-		ttl = interval_to_time(interval);
-		if (ttl <= 0)
-			dlock_error_interval("ttl", "be greater than zero",
-								 "To end a lease, use dlock_release().");
-	}
-	if (ttl > limit)
-		dlock_error_ttl_over_limit(dlock_guc_max_ttl_s);
-	return ttl;
-}
-
-/*
- * How long to wait, in microseconds; DLOCK_TIME_FOREVER for null, which means
- * that there is no limit.
- */
-static DLockTime
-get_wait(FunctionCallInfo fcinfo, int argno)
-{
-	DLockTime	wait;
-
-	if (PG_ARGISNULL(argno))
-		return DLOCK_TIME_FOREVER;
-	wait = interval_to_time(PG_GETARG_INTERVAL_P(argno));
-	if (wait < 0)
-		dlock_error_interval("wait", "not be negative",
-							 "Pass '0' not to wait, and NULL to wait without a limit.");
-	return wait;
-}
-
-/* A span that a lease or its lock lasts for other reasons than its ttl. */
-static DLockTime
-get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
-{
-	DLockTime	span;
-
-	if (PG_ARGISNULL(argno))
-		dlock_error_null(parameter);
-	span = interval_to_time(PG_GETARG_INTERVAL_P(argno));
-	if (span < 0)
-		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
-	if (span > (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC)
-		dlock_error_interval(parameter, "not be longer than \"dlock.max_ttl\"",
-							 "Pass a shorter one.");
-	if (span > DLOCK_SPAN_MAX)
-		dlock_error_interval(parameter, "not be longer than 2^32 - 1 milliseconds",
-							 "Pass at most 49 days.");
-
-	/* It is kept in milliseconds. */
-	return (span + 999) / 1000 * 1000;
-}
 
 /* A word and what it stands for. */
 typedef struct DLockWord
@@ -287,15 +149,15 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 {
 	request->reentry = get_reentry(fcinfo, argno);
 	request->bind = get_bind(fcinfo, argno + 1);
-	request->delay = get_span(fcinfo, argno + 2, "lock_delay");
-	request->min_hold = get_span(fcinfo, argno + 3, "min_hold");
-	request->payload = get_payload(fcinfo, argno + 4);
+	request->delay = dlock_sqlarg_span(fcinfo, argno + 2, "lock_delay");
+	request->min_hold = dlock_sqlarg_span(fcinfo, argno + 3, "min_hold");
+	request->payload = dlock_sqlarg_payload(fcinfo, argno + 4);
 
 	/* What ends with its session may do without a deadline. */
 	if (request->bind != DLOCK_BIND_NONE && PG_ARGISNULL(2))
 		request->ttl = 0;
 	else
-		request->ttl = get_ttl(fcinfo, 2, true);
+		request->ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
 	if (request->ttl > 0 && request->min_hold > (request->ttl + 999) / 1000 * 1000)
 		dlock_error_interval("min_hold", "not be longer than the ttl",
 							 "Ask for a longer ttl; the lease ends earlier if it is released.");
@@ -307,8 +169,8 @@ target_by_owner(FunctionCallInfo fcinfo)
 	return (DLockManagerTarget)
 	{
 		.by = DLOCK_BY_OWNER,
-		.name = get_name(fcinfo, 0),
-		.owner = get_owner(fcinfo, 1)
+		.name = dlock_sqlarg_name(fcinfo, 0, "lock name"),
+		.owner = dlock_sqlarg_owner(fcinfo, 1)
 	};
 }
 
@@ -318,8 +180,8 @@ target_by_token(FunctionCallInfo fcinfo)
 	return (DLockManagerTarget)
 	{
 		.by = DLOCK_BY_TOKEN,
-		.name = get_name(fcinfo, 0),
-		.token = get_token(fcinfo, 1)
+		.name = dlock_sqlarg_name(fcinfo, 0, "lock name"),
+		.token = dlock_sqlarg_token(fcinfo, 1)
 	};
 }
 
@@ -337,13 +199,13 @@ open_for_target(DLockDatabase *db, DLockManagerTarget *target)
 Datum
 dlock_sql_acquire(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = get_name(fcinfo, 0);
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0, "lock name");
 	DLockAcquireRequest request = {.count = 1, .names = &name, .role = GetUserId()};
 	DLockTime	wait;
 	DLockToken	token;
 
-	request.owner = get_owner(fcinfo, 1);
-	wait = get_wait(fcinfo, 3);
+	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_permits(fcinfo, 5, &request);
 	get_options(fcinfo, 6, &request);
@@ -420,9 +282,9 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 	Datum	   *tokens;
 
 	request.names = get_names(fcinfo, 0, &request.count);
-	request.owner = get_owner(fcinfo, 1);
-	request.ttl = get_ttl(fcinfo, 2, true);
-	wait = get_wait(fcinfo, 3);
+	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	request.ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
+	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 
 	dlock_session_check_writable("dlock_acquire_all");
@@ -471,8 +333,8 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 	DLockToken	token;
 
 	request.names = get_path(fcinfo, 0, &request.count);
-	request.owner = get_owner(fcinfo, 1);
-	wait = get_wait(fcinfo, 3);
+	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_options(fcinfo, 5, &request);
 
@@ -487,10 +349,10 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_convert(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = get_name(fcinfo, 0);
-	DLockToken	token = get_token(fcinfo, 1);
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0, "lock name");
+	DLockToken	token = dlock_sqlarg_token(fcinfo, 1);
 	DLockMode	mode = get_mode(fcinfo, 2);
-	DLockTime	wait = get_wait(fcinfo, 3);
+	DLockTime	wait = dlock_sqlarg_wait(fcinfo, 3);
 
 	dlock_session_check_writable("dlock_convert");
 	token = dlock_waiting_convert(&name, token, mode, wait);
@@ -518,7 +380,7 @@ dlock_sql_renew_owner(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_owner(fcinfo);
 
-	PG_RETURN_BOOL(renew(&target, get_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew(&target, dlock_sqlarg_ttl(fcinfo, 2, false)));
 }
 
 /* dlock_renew(name, token, ttl) -> boolean */
@@ -527,7 +389,7 @@ dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_token(fcinfo);
 
-	PG_RETURN_BOOL(renew(&target, get_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew(&target, dlock_sqlarg_ttl(fcinfo, 2, false)));
 }
 
 static bool
@@ -581,8 +443,8 @@ dlock_sql_check(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_renew_all(PG_FUNCTION_ARGS)
 {
-	DLockBytes	owner = get_owner(fcinfo, 0);
-	DLockTime	ttl = get_ttl(fcinfo, 1, false);
+	DLockBytes	owner = dlock_sqlarg_owner(fcinfo, 0);
+	DLockTime	ttl = dlock_sqlarg_ttl(fcinfo, 1, false);
 	DLockDatabase db;
 	int			renewed;
 
@@ -597,7 +459,7 @@ dlock_sql_renew_all(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_release_all(PG_FUNCTION_ARGS)
 {
-	DLockBytes	owner = get_owner(fcinfo, 0);
+	DLockBytes	owner = dlock_sqlarg_owner(fcinfo, 0);
 	DLockDatabase db;
 	int			released;
 
@@ -606,20 +468,6 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 	released = dlock_manager_release_all(&db, &owner);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(released);
-}
-
-/* The reason that a privileged function asks for. */
-static char *
-get_reason(FunctionCallInfo fcinfo, int argno)
-{
-	char	   *reason;
-
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("reason");
-	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
-	if (reason[strspn(reason, " \t\r\n")] == '\0')
-		dlock_error_empty("reason");
-	return reason;
 }
 
 static void
@@ -639,8 +487,8 @@ log_forced(const DLockBytes *name, const DLockForceEnded *ended, const char *use
 Datum
 dlock_sql_force_release(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = get_name(fcinfo, 0);
-	char	   *reason = get_reason(fcinfo, 1);
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0, "lock name");
+	char	   *reason = dlock_sqlarg_reason(fcinfo, 1);
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
 	DLockForceEnded *ended;
@@ -672,9 +520,9 @@ jsonb_of(const char *data, int len)
 Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = get_name(fcinfo, 0);
-	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : get_token(fcinfo, 1);
-	DLockTime	wait = get_wait(fcinfo, 2);
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0, "lock name");
+	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_sqlarg_token(fcinfo, 1);
+	DLockTime	wait = dlock_sqlarg_wait(fcinfo, 2);
 	DLockWaitingHolder holder;
 	TupleDesc	desc;
 	Datum		values[6] = {0};
@@ -708,7 +556,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 {
-	char	   *reason = get_reason(fcinfo, 0);
+	char	   *reason = dlock_sqlarg_reason(fcinfo, 0);
 	DLockDatabase db;
 	DLockToken	below;
 

@@ -1,0 +1,177 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_sqlarg.c
+ *	  Arguments of SQL functions, as the values that the rest speaks of.
+ *
+ * NOTES
+ *	  Each takes the call and the number of the argument, and throws 22004 or
+ *	  22023, or another error that says so, for one that is out of its range.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_sqlarg.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/int.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+
+#include "dlock_compat.h"
+#include "dlock_error.h"
+#include "dlock_guc.h"
+#include "dlock_name.h"
+#include "dlock_sqlarg.h"
+
+/* A name; "what" is of what, for errors. */
+DLockBytes
+dlock_sqlarg_name(FunctionCallInfo fcinfo, int argno, const char *what)
+{
+	if (PG_ARGISNULL(argno))
+		dlock_error_null(what);
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what, DLOCK_NAME_MAX);
+}
+
+/* No owner means this session. */
+DLockBytes
+dlock_sqlarg_owner(FunctionCallInfo fcinfo, int argno)
+{
+	if (PG_ARGISNULL(argno))
+		return dlock_name_session();
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lease owner", DLOCK_OWNER_MAX);
+}
+
+DLockToken
+dlock_sqlarg_token(FunctionCallInfo fcinfo, int argno)
+{
+	DLockToken	token;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("fencing token");
+	token = PG_GETARG_INT64(argno);
+	if (token <= 0)
+		dlock_error_token(token);
+	return token;
+}
+
+/* The bytes of a payload; none if it is null. */
+DLockBytes
+dlock_sqlarg_payload(FunctionCallInfo fcinfo, int argno)
+{
+	Jsonb	   *payload;
+	DLockBytes	bytes = {NULL, 0};
+
+	if (PG_ARGISNULL(argno))
+		return bytes;
+	payload = PG_GETARG_JSONB_P(argno);
+	bytes.data = VARDATA(payload);
+	bytes.len = VARSIZE(payload) - VARHDRSZ;
+	if (bytes.len > DLOCK_PAYLOAD_MAX)
+		dlock_error_too_long("payload", bytes.len, DLOCK_PAYLOAD_MAX);
+	return bytes;
+}
+
+/*
+ * An interval in microseconds, a day being 24 hours and a month 30 days.  What
+ * is too long for that comes back as the longest there is.
+ */
+static DLockTime
+interval_to_time(const Interval *interval)
+{
+	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
+	int64		result;
+
+	if (INTERVAL_NOT_FINITE(interval) ||
+		pg_mul_s64_overflow(days, USECS_PER_DAY, &result) ||
+		pg_add_s64_overflow(result, interval->time, &result))
+		return (days < 0) ? PG_INT64_MIN : PG_INT64_MAX;
+	return result;
+}
+
+/*
+ * A ttl in microseconds.  For null, the default if "acquiring", else zero,
+ * which stands for the lease's own.
+ */
+DLockTime
+dlock_sqlarg_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
+{
+	DLockTime	limit = (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC;
+	DLockTime	ttl;
+
+	if (PG_ARGISNULL(argno))
+	{
+		if (!acquiring)
+			return 0;
+		ttl = (DLockTime) dlock_guc_default_ttl_ms * 1000;
+	}
+	else
+	{
+		const Interval *interval = PG_GETARG_INTERVAL_P(argno);
+
+		if (INTERVAL_NOT_FINITE(interval))
+			dlock_error_interval("ttl", "be finite",
+								 "Ask for a finite ttl and renew the lease while it is needed.");
+		ttl = interval_to_time(interval);
+		if (ttl <= 0)
+			dlock_error_interval("ttl", "be greater than zero",
+								 "To end a lease, use dlock_release().");
+	}
+	if (ttl > limit)
+		dlock_error_ttl_over_limit(dlock_guc_max_ttl_s);
+	return ttl;
+}
+
+/*
+ * How long to wait, in microseconds; DLOCK_TIME_FOREVER for null, which means
+ * that there is no limit.
+ */
+DLockTime
+dlock_sqlarg_wait(FunctionCallInfo fcinfo, int argno)
+{
+	DLockTime	wait;
+
+	if (PG_ARGISNULL(argno))
+		return DLOCK_TIME_FOREVER;
+	wait = interval_to_time(PG_GETARG_INTERVAL_P(argno));
+	if (wait < 0)
+		dlock_error_interval("wait", "not be negative",
+							 "Pass '0' not to wait, and NULL to wait without a limit.");
+	return wait;
+}
+
+/* A span that a lease or its lock lasts for other reasons than its ttl. */
+DLockTime
+dlock_sqlarg_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
+{
+	DLockTime	span;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null(parameter);
+	span = interval_to_time(PG_GETARG_INTERVAL_P(argno));
+	if (span < 0)
+		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
+	if (span > (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC)
+		dlock_error_interval(parameter, "not be longer than \"dlock.max_ttl\"",
+							 "Pass a shorter one.");
+	if (span > DLOCK_SPAN_MAX)
+		dlock_error_interval(parameter, "not be longer than 2^32 - 1 milliseconds",
+							 "Pass at most 49 days.");
+
+	/* It is kept in milliseconds. */
+	return (span + 999) / 1000 * 1000;
+}
+
+/* The reason that a privileged function asks for. */
+char *
+dlock_sqlarg_reason(FunctionCallInfo fcinfo, int argno)
+{
+	char	   *reason;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("reason");
+	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
+	if (reason[strspn(reason, " \t\r\n")] == '\0')
+		dlock_error_empty("reason");
+	return reason;
+}
