@@ -143,6 +143,28 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 		is(mark($control, $r), 12, "$level: the highest is the mark");
 	}
 
+	# Who has passed already raises the mark at once, though another one has asked
+	# before, which then finds a newer mark than when it asked.
+	fresh(10);
+	$a->query("$begin; " . fence(10));
+	$b->query($begin);
+	waits_for($control, $b, fence(11), [$a], "$level: one wants to raise the mark");
+	outcome_is($a, fence(12), '', "$level: who is inside raises it further");
+	$a->query('COMMIT');
+	came_to_is($b, 'LK001', "$level: so the one comes too late");
+	$b->query('ROLLBACK');
+	is(mark($control, $r), 12, "$level: and has not lowered the mark");
+
+	# The same, but with the token that the other one has, too: they share the fence.
+	fresh(10);
+	$a->query("$begin; " . fence(10));
+	$b->query($begin);
+	waits_for($control, $b, fence(11), [$a], "$level: one wants to raise the mark");
+	outcome_is($a, fence(11) . '; COMMIT', '', "$level: who is inside raises it to the same");
+	came_to_is($b, '', "$level: the one passes");
+	outcome_is($c, fence(11), '', "$level: and keeps no other with that token out");
+	$b->query('COMMIT');
+
 	# Savepoints: what is rolled back opens the fence, what is released does not.
 	fresh(10);
 	$a->query("$begin; SAVEPOINT s; " . fence(10));
