@@ -237,6 +237,23 @@ waits_for($control, $b, fence(11), [$a], 'a pass through a cursor that was close
 $a->query('COMMIT');
 came_to_is($b, '', 'ends with the transaction');
 
+# One that is kept beyond the transaction passes at the commit, and is looked at.
+fresh(10);
+outcome_is($a, "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT dlock_fence('$r', 12); COMMIT", '', 'a cursor with hold passes');
+is(mark($control, $r), 12, 'as the mark shows');
+fresh(0);
+my $held = $control->query("SELECT dlock_acquire('$r', 'a', '1 h')");
+outcome_is($a, "BEGIN; DECLARE d CURSOR WITH HOLD FOR SELECT dlock_fence('$r', $held, true), dlock_release('$r', $held); COMMIT",
+	'LK002', 'a live pass at the commit is looked at after that');
+outcome_is($a, 'CLOSE c; SELECT 1', 1, 'the session goes on');
+
+# A transaction that is chained to one that has passed has not.
+fresh(10);
+$a->query('BEGIN; ' . fence(10) . '; COMMIT AND CHAIN');
+outcome_is($b, fence(11), '', 'a chained transaction keeps nobody out');
+outcome_is($a, fence(10), 'LK001', 'nor does it pass by what was before');
+$a->query('ROLLBACK');
+
 # Reading under a fence.
 fresh(10);
 $a->query('BEGIN READ ONLY; ' . fence(10));

@@ -110,6 +110,12 @@ outcome_is($a, 'EXECUTE two(1)', '', 'another resource by another setting');
 $a->query('COMMIT');
 outcome_is($a, 'EXECUTE one(1)', 'LK003', 'nothing is left of it after the transaction');
 
+# A function may bring the setting, for itself alone.
+$control->query(
+	"CREATE FUNCTION write_with() RETURNS void LANGUAGE plpgsql SET dlock.tokens = 'ledger=32' AS 'BEGIN UPDATE ledger SET body = body + 1; END'");
+outcome_is($a, 'SELECT write_with()', '', 'a function with the setting');
+outcome_is($a, 'EXECUTE one(1)', 'LK003', 'which ends with the function');
+
 # A pass ends with each transaction of a procedure, be it by COMMIT or ROLLBACK.
 $control->query(<<'EOC');
 CREATE PROCEDURE write_twice(how text) LANGUAGE plpgsql AS $$
