@@ -274,6 +274,14 @@ is($a->query('BEGIN; ' . $every =~ s/, 1\)/, 3)/r), 100000, '100000 resources in
 my $bytes = $a->query($memory);
 cmp_ok($bytes, '<', 100000 * 600, "take $bytes bytes");
 waits_for($control, $b, "SELECT dlock_fence('every-99999', 4)", [$a], 'and all of them are fenced');
+# Blocks cost what they pass themselves, not what was passed before.
+my ($alone, $after) = (1e9, 1e9);
+foreach (1 .. 3)
+{
+	$alone = min($alone, $control->query('SELECT many_blocks(4000, 1)'));
+	$after = min($after, $a->query('SELECT many_blocks(4000, 1)'));
+}
+cmp_ok($after, '<', 5 * $alone, "savepoints after them: $after s, alone $alone s");
 $a->query('COMMIT');
 came_to_is($b, '', 'until the end');
 is($a->query($memory), 0, 'whose memory is given back');
