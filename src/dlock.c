@@ -36,13 +36,18 @@
  *		dlock_recover.c		pages to memory, at the first use
  *	 10	dlock_session.c		this backend and its database
  *	 11	dlock_bind.c		leases that end with this session
- *		dlock_reaper.c		the worker that removes expired leases
+ *		dlock_tasksql.c		SQL on the tables of tasks
  *		dlock_launcher.c	the worker that starts reapers
  *	 12	dlock_waiting.c		calls that may wait
- *	 13	dlock_sqlfunc.c		SQL functions that act
+ *		dlock_taskqueue.c	queues of tasks and their transitions
+ *		dlock_tasksweep.c	captures of tasks that have timed out
+ *	 13	dlock_task.c		tasks: put, set, capture, finish
+ *		dlock_reaper.c		the worker that removes expired leases
+ *	 14	dlock_sqlfunc.c		SQL functions that act
  *		dlock_sqlview.c		SQL functions behind the views
- *	 14	dlock_utility.c		hooks into commands of others
- *	 15	dlock.c				this file, to tie it all together
+ *	 15	dlock_sqltask.c		SQL functions on tasks
+ *		dlock_utility.c		hooks into commands of others
+ *	 16	dlock.c				this file, to tie it all together
  *
  * IDENTIFICATION
  *	  src/dlock.c

@@ -27,6 +27,7 @@
 #include "dlock_manager.h"
 #include "dlock_name.h"
 #include "dlock_session.h"
+#include "dlock_sqlfunc.h"
 #include "dlock_waiting.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_acquire);
@@ -55,16 +56,16 @@ get_name(FunctionCallInfo fcinfo, int argno)
 }
 
 /* No owner means this session. */
-static DLockBytes
-get_owner(FunctionCallInfo fcinfo, int argno)
+DLockBytes
+dlock_sqlfunc_get_owner(FunctionCallInfo fcinfo, int argno)
 {
 	if (PG_ARGISNULL(argno))
 		return dlock_name_session();
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lease owner", DLOCK_OWNER_MAX);
 }
 
-static DLockToken
-get_token(FunctionCallInfo fcinfo, int argno)
+DLockToken
+dlock_sqlfunc_get_token(FunctionCallInfo fcinfo, int argno)
 {
 	DLockToken	token;
 
@@ -114,8 +115,8 @@ interval_to_time(const Interval *interval)
  * A ttl in microseconds.  For null, the default if "acquiring", else zero,
  * which stands for the lease's own.
  */
-static DLockTime
-get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
+DLockTime
+dlock_sqlfunc_get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 {
 	DLockTime	limit = (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC;
 	DLockTime	ttl;
@@ -295,7 +296,7 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 	if (request->bind != DLOCK_BIND_NONE && PG_ARGISNULL(2))
 		request->ttl = 0;
 	else
-		request->ttl = get_ttl(fcinfo, 2, true);
+		request->ttl = dlock_sqlfunc_get_ttl(fcinfo, 2, true);
 	if (request->ttl > 0 && request->min_hold > (request->ttl + 999) / 1000 * 1000)
 		dlock_error_interval("min_hold", "not be longer than the ttl",
 							 "Ask for a longer ttl; the lease ends earlier if it is released.");
@@ -308,7 +309,7 @@ target_by_owner(FunctionCallInfo fcinfo)
 	{
 		.by = DLOCK_BY_OWNER,
 		.name = get_name(fcinfo, 0),
-		.owner = get_owner(fcinfo, 1)
+		.owner = dlock_sqlfunc_get_owner(fcinfo, 1)
 	};
 }
 
@@ -319,7 +320,7 @@ target_by_token(FunctionCallInfo fcinfo)
 	{
 		.by = DLOCK_BY_TOKEN,
 		.name = get_name(fcinfo, 0),
-		.token = get_token(fcinfo, 1)
+		.token = dlock_sqlfunc_get_token(fcinfo, 1)
 	};
 }
 
@@ -342,7 +343,7 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 	DLockTime	wait;
 	DLockToken	token;
 
-	request.owner = get_owner(fcinfo, 1);
+	request.owner = dlock_sqlfunc_get_owner(fcinfo, 1);
 	wait = get_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_permits(fcinfo, 5, &request);
@@ -420,8 +421,8 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 	Datum	   *tokens;
 
 	request.names = get_names(fcinfo, 0, &request.count);
-	request.owner = get_owner(fcinfo, 1);
-	request.ttl = get_ttl(fcinfo, 2, true);
+	request.owner = dlock_sqlfunc_get_owner(fcinfo, 1);
+	request.ttl = dlock_sqlfunc_get_ttl(fcinfo, 2, true);
 	wait = get_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 
@@ -471,7 +472,7 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 	DLockToken	token;
 
 	request.names = get_path(fcinfo, 0, &request.count);
-	request.owner = get_owner(fcinfo, 1);
+	request.owner = dlock_sqlfunc_get_owner(fcinfo, 1);
 	wait = get_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_options(fcinfo, 5, &request);
@@ -488,7 +489,7 @@ Datum
 dlock_sql_convert(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = get_name(fcinfo, 0);
-	DLockToken	token = get_token(fcinfo, 1);
+	DLockToken	token = dlock_sqlfunc_get_token(fcinfo, 1);
 	DLockMode	mode = get_mode(fcinfo, 2);
 	DLockTime	wait = get_wait(fcinfo, 3);
 
@@ -518,7 +519,7 @@ dlock_sql_renew_owner(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_owner(fcinfo);
 
-	PG_RETURN_BOOL(renew(&target, get_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew(&target, dlock_sqlfunc_get_ttl(fcinfo, 2, false)));
 }
 
 /* dlock_renew(name, token, ttl) -> boolean */
@@ -527,7 +528,7 @@ dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_token(fcinfo);
 
-	PG_RETURN_BOOL(renew(&target, get_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew(&target, dlock_sqlfunc_get_ttl(fcinfo, 2, false)));
 }
 
 static bool
@@ -581,8 +582,8 @@ dlock_sql_check(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_renew_all(PG_FUNCTION_ARGS)
 {
-	DLockBytes	owner = get_owner(fcinfo, 0);
-	DLockTime	ttl = get_ttl(fcinfo, 1, false);
+	DLockBytes	owner = dlock_sqlfunc_get_owner(fcinfo, 0);
+	DLockTime	ttl = dlock_sqlfunc_get_ttl(fcinfo, 1, false);
 	DLockDatabase db;
 	int			renewed;
 
@@ -597,7 +598,7 @@ dlock_sql_renew_all(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_release_all(PG_FUNCTION_ARGS)
 {
-	DLockBytes	owner = get_owner(fcinfo, 0);
+	DLockBytes	owner = dlock_sqlfunc_get_owner(fcinfo, 0);
 	DLockDatabase db;
 	int			released;
 
@@ -673,7 +674,7 @@ Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = get_name(fcinfo, 0);
-	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : get_token(fcinfo, 1);
+	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_sqlfunc_get_token(fcinfo, 1);
 	DLockTime	wait = get_wait(fcinfo, 2);
 	DLockWaitingHolder holder;
 	TupleDesc	desc;
