@@ -128,8 +128,8 @@ sub start_capturer
 sub ask
 {
 	my ($sql) = @_;
-	my ($ret, $out) = $node->psql($db, $sql);
-	return $ret == 0 ? $out : undef;
+	my ($ret, $out) = eval { $node->psql($db, $sql) };
+	return defined $ret && $ret == 0 ? $out : undef;
 }
 
 my %died = (client => 0, backend => 0, server => 0);
