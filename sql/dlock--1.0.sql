@@ -471,12 +471,13 @@ COMMENT ON FUNCTION @extschema@.dlock_task_fail(pg_catalog.text, pg_catalog.text
 CREATE FUNCTION @extschema@.dlock_task_release(
     queue pg_catalog.text,
     key pg_catalog.text,
-    token pg_catalog.int8)
+    token pg_catalog.int8,
+    state pg_catalog.text DEFAULT NULL)
     RETURNS pg_catalog.text
     AS 'MODULE_PATHNAME', 'dlock_sql_task_release'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8)
-    IS 'give a captured task back, without counting an attempt; returns the state that it is in then';
+COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+    IS 'give a captured task back, without counting an attempt, or hand it on to another state; returns the state that it is in then';
 
 CREATE FUNCTION @extschema@.dlock_task_purge(
     queue pg_catalog.text,

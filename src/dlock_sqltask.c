@@ -270,13 +270,14 @@ dlock_sql_task_fail(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(dlock_task_fail(&target, &error, &state)));
 }
 
-/* dlock_task_release(queue, key, token) -> the state after */
+/* dlock_task_release(queue, key, token, state) -> the state after */
 Datum
 dlock_sql_task_release(PG_FUNCTION_ARGS)
 {
 	DLockTaskTarget target = get_target(fcinfo, "dlock_task_release");
+	DLockBytes	state = get_state_or_none(fcinfo, 3);
 
-	PG_RETURN_TEXT_P(cstring_to_text(dlock_task_release(&target)));
+	PG_RETURN_TEXT_P(cstring_to_text(dlock_task_release(&target, &state)));
 }
 
 /* dlock_task_purge(queue, older_than, count) -> how many */

@@ -364,24 +364,34 @@ dlock_task_fail(const DLockTaskTarget *target, const DLockBytes *error, const DL
 }
 
 /*
- * End a capture as if it had not been; returns the state that the task is in
- * then, the one that it was captured from.
+ * End a capture and hand the task on, to "state"; or without bytes hand it back
+ * to the state that it was captured from, as if the capture had not been.
+ * Returns the state that it is in then.
  */
 char *
-dlock_task_release(const DLockTaskTarget *target)
+dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state)
 {
 	MemoryContext context = CurrentMemoryContext;
 	DLockBytes	no_error = {NULL, 0};
 	DLockTaskSql sql;
 	DLockTaskQueue queue;
 	DLockTaskRow row;
+	int			attempts;
 	char	   *after;
 
 	open_target(&sql, target, &queue, &row);
 	check_held(target, &row);
-	check_task_transition(&queue, &row, &row.from);
-	after = copy_out(context, &row.from);
-	move_task(&queue, &row, &row.from, Max(0, row.attempts - 1), false, false, &no_error);
+	if (state->len == 0)
+		state = &row.from;
+	dlock_taskqueue_check_state(&queue, state);
+	if (dlock_name_equal(state, &queue.done))
+		dlock_error_done_state(state, "A capture is released there only by dlock_task_finish().");
+	check_task_transition(&queue, &row, state);
+
+	/* What comes next is tried anew. */
+	attempts = dlock_name_equal(state, &row.from) ? Max(0, row.attempts - 1) : 0;
+	after = copy_out(context, state);
+	move_task(&queue, &row, state, attempts, false, false, &no_error);
 	dlock_tasksql_close(&sql);
 	return after;
 }

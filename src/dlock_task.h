@@ -65,7 +65,7 @@ extern bool dlock_task_extend(const DLockTaskTarget *target, DLockTime ttl);
 extern bool dlock_task_finish(const DLockTaskTarget *target, const DLockBytes *state);
 extern char *dlock_task_fail(const DLockTaskTarget *target, const DLockBytes *error,
 							 const DLockBytes *state);
-extern char *dlock_task_release(const DLockTaskTarget *target);
+extern char *dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state);
 extern uint64 dlock_task_purge(const DLockBytes *queue, Datum age, int count);
 
 #endif							/* DLOCK_TASK_H */

@@ -60,6 +60,17 @@ SELECT state, attempts, length(error), octet_length(error) <= 1024 AS cut FROM d
 SELECT dlock_task_set('task-1', 'b', 'ready');
 SELECT state, attempts, error FROM dlock_tasks WHERE queue = 'task-1' AND key = 'b';
 
+-- released to another state, it is tried anew there
+SELECT dlock_task_create_queue('task-5', '{a -> b, b -> a, b -> c, c -> done}', initial => 'a', max_attempts => 3);
+SELECT dlock_task_put('task-5', 'x');
+SELECT dlock_task_fail('task-5', key, token) FROM dlock_task_capture('task-5', state => 'b');
+SELECT token AS t FROM dlock_task_capture('task-5', state => 'b') \gset
+SELECT dlock_task_release('task-5', 'x', :t, 'done');
+SELECT dlock_task_release('task-5', 'x', :t, 'nowhere');
+SELECT dlock_task_release('task-5', 'x', :t, 'c');
+SELECT state, attempts, owner, finished_at FROM dlock_tasks WHERE queue = 'task-5';
+SELECT dlock_task_drop_queue('task-5');
+
 -- a capture that was rolled back has not been, and its token is not used again
 BEGIN;
 SELECT token AS t1 FROM dlock_task_capture('task-1') \gset

@@ -136,7 +136,7 @@ my %died = (client => 0, backend => 0, server => 0);
 my @running = map { start_capturer() } 1 .. $capturers;
 my $end = mono_now() + 30 + $tasks / 200;
 my $last_crash = mono_now();
-my $crash_every = $tasks > 20_000 ? 15 : 3;
+my $crash_every = $tasks > 20_000 ? 5 : 3;
 my $left = $tasks;
 END { kill 'KILL', @running if @running }
 
