@@ -333,3 +333,210 @@ CREATE VIEW @extschema@.dlock_stats AS
 GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_stats
     IS 'what has happened in this database since the server started; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
+
+----------------------------------------------------------------------------
+-- Tasks
+----------------------------------------------------------------------------
+
+-- Only the functions below get at these tables.
+CREATE TABLE @extschema@.dlock_task_queue (
+    queue_id pg_catalog.int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue pg_catalog.text COLLATE pg_catalog."C" NOT NULL UNIQUE,
+    role pg_catalog.regrole NOT NULL,
+    initial pg_catalog.text NOT NULL,
+    done pg_catalog.text NOT NULL,
+    parked pg_catalog.text NOT NULL,
+    max_attempts pg_catalog.int4,
+    transitions pg_catalog.text[]);
+REVOKE ALL ON TABLE @extschema@.dlock_task_queue FROM PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_task_queue
+    IS 'task queues, their owners and the transitions that they allow';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_queue', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_queue_queue_id_seq', '');
+
+-- The row of a task holds its capture: it is captured while "due" is not null.
+-- deadline and due are on a clock that does not step.  No index has the
+-- deadline, so extending a capture changes no index.
+CREATE TABLE @extschema@.dlock_task (
+    queue_id pg_catalog.int4 NOT NULL,
+    attempts pg_catalog.int4 NOT NULL DEFAULT 0,
+    id pg_catalog.int8 GENERATED ALWAYS AS IDENTITY,
+    token pg_catalog.int8,
+    due pg_catalog.timestamptz,
+    deadline pg_catalog.timestamptz,
+    created_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    changed_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    finished_at pg_catalog.timestamptz,
+    ttl pg_catalog.interval,
+    priority pg_catalog.int4 NOT NULL,
+    key pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+    state pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+    owner pg_catalog.text,
+    from_state pg_catalog.text,
+    timeout_state pg_catalog.text,
+    error pg_catalog.text,
+    payload pg_catalog.jsonb,
+    PRIMARY KEY (queue_id, key))
+    WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+          autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
+REVOKE ALL ON TABLE @extschema@.dlock_task FROM PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_task
+    IS 'tasks with their states and captures; read them through dlock_tasks';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_id_seq', '');
+
+-- What can be captured, in the order in which it is.
+CREATE INDEX dlock_task_ready ON @extschema@.dlock_task (queue_id, state, priority, id)
+    WHERE due IS NULL AND finished_at IS NULL;
+COMMENT ON INDEX @extschema@.dlock_task_ready
+    IS 'tasks that can be captured';
+
+CREATE INDEX dlock_task_due ON @extschema@.dlock_task (queue_id, due)
+    WHERE due IS NOT NULL;
+COMMENT ON INDEX @extschema@.dlock_task_due
+    IS 'tasks that are captured, by when to look at them';
+
+CREATE INDEX dlock_task_finished ON @extschema@.dlock_task (queue_id, finished_at)
+    WHERE finished_at IS NOT NULL;
+COMMENT ON INDEX @extschema@.dlock_task_finished
+    IS 'tasks that are finished, for dlock_task_purge()';
+
+CREATE FUNCTION @extschema@.dlock_task_wall_time(
+    deadline pg_catalog.timestamptz)
+    RETURNS pg_catalog.timestamptz
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_wall_time'
+    LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_wall_time(pg_catalog.timestamptz)
+    IS 'when the wall clock, as it goes now, will show the end of a capture';
+
+CREATE VIEW @extschema@.dlock_tasks WITH (security_barrier) AS
+    SELECT q.queue, t.key, t.state, t.priority, t.attempts, t.token,
+           CASE WHEN t.due IS NOT NULL THEN t.owner END AS owner,
+           CASE WHEN t.due IS NOT NULL THEN @extschema@.dlock_task_wall_time(t.deadline) END AS expires_at,
+           t.created_at, t.changed_at, t.finished_at, t.error, t.payload
+      FROM @extschema@.dlock_task_queue q
+      JOIN @extschema@.dlock_task t USING (queue_id)
+     WHERE pg_catalog.pg_has_role(q.role, 'USAGE');
+GRANT SELECT ON @extschema@.dlock_tasks TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_tasks
+    IS 'the tasks of the queues that the current role may use';
+
+CREATE FUNCTION @extschema@.dlock_task_create_queue(
+    queue pg_catalog.text,
+    transitions pg_catalog.text[] DEFAULT NULL,
+    initial pg_catalog.text DEFAULT 'ready',
+    done pg_catalog.text DEFAULT 'done',
+    parked pg_catalog.text DEFAULT 'parked',
+    max_attempts pg_catalog.int4 DEFAULT NULL)
+    RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_create_queue'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_create_queue(pg_catalog.text, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4)
+    IS 'create a task queue that belongs to the current role; transitions are texts like ''from -> to''';
+
+CREATE FUNCTION @extschema@.dlock_task_drop_queue(
+    queue pg_catalog.text)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_drop_queue'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_drop_queue(pg_catalog.text)
+    IS 'drop a task queue with all its tasks; returns how many these were';
+
+CREATE FUNCTION @extschema@.dlock_task_put(
+    queue pg_catalog.text,
+    key pg_catalog.text,
+    payload pg_catalog.jsonb DEFAULT NULL,
+    priority pg_catalog.int4 DEFAULT 0,
+    state pg_catalog.text DEFAULT NULL)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_put'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text)
+    IS 'put a task into a queue; false, and nothing changes, if its key is there already';
+
+CREATE FUNCTION @extschema@.dlock_task_set(
+    queue pg_catalog.text,
+    key pg_catalog.text,
+    state pg_catalog.text,
+    token pg_catalog.int8 DEFAULT NULL)
+    RETURNS pg_catalog.text
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_set'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_set(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int8)
+    IS 'set the state of a task; returns the one before';
+
+CREATE FUNCTION @extschema@.dlock_task_capture(
+    queue pg_catalog.text,
+    count pg_catalog.int4 DEFAULT 1,
+    states pg_catalog.text[] DEFAULT NULL,
+    state pg_catalog.text DEFAULT 'working',
+    owner pg_catalog.text DEFAULT NULL,
+    ttl pg_catalog.interval DEFAULT NULL,
+    on_timeout pg_catalog.text DEFAULT NULL,
+    OUT key pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT payload pg_catalog.jsonb,
+    OUT priority pg_catalog.int4,
+    OUT attempts pg_catalog.int4,
+    OUT from_state pg_catalog.text,
+    OUT expires_at pg_catalog.timestamptz)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_capture'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text)
+    IS 'capture up to so many tasks in these states for a ttl, each with a fencing token';
+
+CREATE FUNCTION @extschema@.dlock_task_extend(
+    queue pg_catalog.text,
+    key pg_catalog.text,
+    token pg_catalog.int8,
+    ttl pg_catalog.interval DEFAULT NULL)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_extend'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_extend(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
+    IS 'extend the capture of a task; false if it is no longer held';
+
+CREATE FUNCTION @extschema@.dlock_task_finish(
+    queue pg_catalog.text,
+    key pg_catalog.text,
+    token pg_catalog.int8,
+    state pg_catalog.text DEFAULT NULL)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_finish'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+    IS 'finish a captured task; false if this token has finished it before';
+
+CREATE FUNCTION @extschema@.dlock_task_fail(
+    queue pg_catalog.text,
+    key pg_catalog.text,
+    token pg_catalog.int8,
+    error pg_catalog.text DEFAULT NULL,
+    state pg_catalog.text DEFAULT NULL)
+    RETURNS pg_catalog.text
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_fail'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_fail(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.text)
+    IS 'give a captured task up; returns the state that it is in then, that of parked tasks if its attempts are used up';
+
+CREATE FUNCTION @extschema@.dlock_task_release(
+    queue pg_catalog.text,
+    key pg_catalog.text,
+    token pg_catalog.int8,
+    state pg_catalog.text DEFAULT NULL)
+    RETURNS pg_catalog.text
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_release'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+    IS 'give a captured task back, without counting an attempt, or hand it on to another state; returns the state that it is in then';
+
+CREATE FUNCTION @extschema@.dlock_task_purge(
+    queue pg_catalog.text,
+    older_than pg_catalog.interval,
+    count pg_catalog.int4 DEFAULT 10000)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_purge'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4)
+    IS 'remove up to so many tasks that were finished so long ago; returns how many';

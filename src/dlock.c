@@ -37,15 +37,20 @@
  *		dlock_recover.c		pages to memory, at the first use
  *	 10	dlock_session.c		this backend and its database
  *	 11	dlock_bind.c		leases that end with this session
- *		dlock_reaper.c		the worker that removes expired leases
  *		dlock_launcher.c	the worker that starts reapers
  *		dlock_mark.c		the highest token that a resource has seen
+ *		dlock_tasksql.c		SQL on the tables of tasks
  *	 12	dlock_waiting.c		calls that may wait
  *		dlock_fence.c		tokens enforced: what a transaction may write to
+ *		dlock_taskqueue.c	queues of tasks and their transitions
+ *		dlock_tasksweep.c	captures of tasks that have timed out
  *	 13	dlock_guard.c		the trigger that refuses writes
+ *		dlock_reaper.c		the worker that removes expired leases
  *		dlock_sqlarg.c		arguments of SQL functions
+ *		dlock_task.c		tasks: put, set, capture, finish
  *	 14	dlock_sqlfunc.c		SQL functions that act on leases
  *		dlock_sqlfence.c	SQL functions that enforce tokens
+ *		dlock_sqltask.c		SQL functions on tasks
  *		dlock_sqlview.c		SQL functions behind the views
  *	 15	dlock_utility.c		hooks into commands of others
  *	 16	dlock.c				this file, to tie it all together

@@ -12,6 +12,12 @@
  *	  between.  The boot id tells whether it was.  A time namespace of its own
  *	  (time_namespaces(7)) shifts the clock, so its offsets are part of that id.
  *
+ *	  What stands in a table has to mean something on other machines, too, and
+ *	  so is told in wall-clock time; but not in one that steps.  The steady clock
+ *	  shows what the wall clock showed when the library was loaded, and goes on
+ *	  from there as the monotonic clock does.  The processes of a preloaded
+ *	  server inherit it from the first, also those that it starts after a crash.
+ *
  * IDENTIFICATION
  *	  src/dlock_clock.c
  *
@@ -37,6 +43,9 @@
 /* Set when the library is loaded, so inherited by all if it is preloaded. */
 static uint64 boot_id = 0;
 
+/* What the steady clock is ahead of the monotonic one; likewise. */
+static DLockTime steady_offset = 0;
+
 /*
  * Fold the content of a small file of /proc into a hash; false if it cannot
  * be read.
@@ -59,8 +68,8 @@ hash_file(const char *path, uint64 *hash)
 }
 
 /*
- * Learn which boot of which machine this is.  To be called once, when the
- * library is loaded.
+ * Learn which boot of which machine this is, and set the steady clock.  To be
+ * called once, when the library is loaded.
  *
  * Without a boot id the answer is zero, which equals no boot, not even
  * itself: recovery then always goes by the wall clock.
@@ -70,6 +79,7 @@ dlock_clock_init(void)
 {
 	uint64		hash = 0;
 
+	steady_offset = dlock_clock_wall() - dlock_clock_now();
 	if (!hash_file("/proc/sys/kernel/random/boot_id", &hash))
 		return;
 	(void) hash_file("/proc/self/timens_offsets", &hash);
@@ -91,6 +101,20 @@ TimestampTz
 dlock_clock_wall(void)
 {
 	return GetCurrentTimestamp();
+}
+
+/* Wall-clock time as it would be had the wall clock not been set since. */
+TimestampTz
+dlock_clock_steady(void)
+{
+	return dlock_clock_now() + steady_offset;
+}
+
+/* What that is ahead of dlock_clock_now(). */
+DLockTime
+dlock_clock_steady_offset(void)
+{
+	return steady_offset;
 }
 
 /* The boot that dlock_clock_now() counts in; zero if unknown. */

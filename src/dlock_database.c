@@ -137,6 +137,7 @@ dlock_database_attach(Oid oid)
 		database->oid = oid;
 		pg_atomic_init_u32(&database->state, DLOCK_DATABASE_UNLOADED);
 		pg_atomic_init_u64(&database->reaper.wake_at, 0);
+		pg_atomic_init_u64(&database->reaper.task_at, 0);
 		dlock_slot_init(&database->slots);
 		dlock_token_init(&database->tokens);
 		dlock_stat_init(&database->stats);
@@ -250,6 +251,30 @@ dlock_database_want_reaper(DLockDatabaseShared *database, bool wanted)
 		dlock_database_wake_launcher();
 }
 
+/* Lower a time that the reaper has published; false if it is not later. */
+static bool
+lower_time(pg_atomic_uint64 *published, DLockTime time)
+{
+	uint64		seen = pg_atomic_read_u64(published);
+
+	while ((uint64) time < seen)
+	{
+		if (pg_atomic_compare_exchange_u64(published, &seen, (uint64) time))
+			return true;
+	}
+	return false;
+}
+
+static void
+wake_reaper(DLockDatabaseShared *database)
+{
+	/* A latch is never unmapped; a stale one does no harm. */
+	Latch	   *latch = *(Latch *volatile *) &database->reaper.latch;
+
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
 /*
  * Tell the reaper that a lease has this deadline, so that it looks no later
  * than that.  May be called under a partition lock.
@@ -257,21 +282,27 @@ dlock_database_want_reaper(DLockDatabaseShared *database, bool wanted)
 void
 dlock_database_note_deadline(DLockDatabaseShared *database, DLockTime deadline)
 {
-	uint64		wake_at = pg_atomic_read_u64(&database->reaper.wake_at);
+	if (lower_time(&database->reaper.wake_at, deadline))
+		wake_reaper(database);
+}
 
-	while ((uint64) deadline < wake_at)
-	{
-		if (pg_atomic_compare_exchange_u64(&database->reaper.wake_at, &wake_at,
-										   (uint64) deadline))
-		{
-			/* A latch is never unmapped; a stale one does no harm. */
-			Latch	   *latch = *(Latch *volatile *) &database->reaper.latch;
+/* The same for the capture of a task.  Cannot fail. */
+void
+dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline)
+{
+	if (lower_time(&database->reaper.task_at, deadline))
+		wake_reaper(database);
+}
 
-			if (latch != NULL)
-				SetLatch(latch);
-			break;
-		}
-	}
+/*
+ * For the reaper: look at captures of tasks no later than this.  Returns when it
+ * has to, which is earlier if somebody has asked for that.
+ */
+DLockTime
+dlock_database_plan_task(DLockDatabaseShared *database, DLockTime next)
+{
+	(void) lower_time(&database->reaper.task_at, next);
+	return (DLockTime) pg_atomic_read_u64(&database->reaper.task_at);
 }
 
 /* ---- tokens ---- */

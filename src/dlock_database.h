@@ -42,6 +42,9 @@ typedef struct DLockReaperShared
 
 	/* When the reaper means to look again; whoever has less lowers it. */
 	pg_atomic_uint64 wake_at;
+
+	/* When it means to look at captures of tasks; likewise. */
+	pg_atomic_uint64 task_at;
 } DLockReaperShared;
 
 /* One database.  Lives as long as the server, or until the database is dropped. */
@@ -85,6 +88,8 @@ extern void dlock_database_wake_launcher(void);
 extern void dlock_database_want_reaper(DLockDatabaseShared *database, bool wanted);
 extern void dlock_database_note_deadline(DLockDatabaseShared *database,
 										 DLockTime deadline);
+extern void dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline);
+extern DLockTime dlock_database_plan_task(DLockDatabaseShared *database, DLockTime next);
 
 extern DLockToken dlock_database_reserve_tokens(DLockDatabase *db, bool jump);
 

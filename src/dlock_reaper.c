@@ -16,6 +16,9 @@
  *	  Sweeps keep a distance in proportion to what they cost, so that they take
  *	  a tenth of the worker's time at the most.
  *
+ *	  It also ends captures of tasks that have timed out, at times of their own
+ *	  (dlock_tasksweep.c).
+ *
  * IDENTIFICATION
  *	  src/dlock_reaper.c
  *
@@ -33,6 +36,7 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "dlock_clock.h"
@@ -43,6 +47,7 @@
 #include "dlock_reaper.h"
 #include "dlock_session.h"
 #include "dlock_space.h"
+#include "dlock_tasksweep.h"
 
 /* Least distance of two sweeps, and its proportion to what the last one took. */
 #define SWEEP_DISTANCE			(10 * INT64CONST(1000))
@@ -307,6 +312,27 @@ is_extension_here(void)
 	return rel != NULL;
 }
 
+/*
+ * What a database sets for its sessions is not meant for this one, which writes
+ * rows of tasks.  No wait for disk or standbys: what a crash undoes of its work
+ * is done again.
+ */
+static void
+override_settings(void)
+{
+	static const char *const settings[][2] = {
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"synchronous_commit", "off"},
+		{"statement_timeout", "0"},
+		{"lock_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"}
+	};
+
+	for (size_t i = 0; i < lengthof(settings); i++)
+		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+}
+
 /* The reaper of the database whose oid is the argument. */
 void
 dlock_reaper_main(Datum arg)
@@ -318,6 +344,7 @@ dlock_reaper_main(Datum arg)
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
+	override_settings();
 	wait_event = WaitEventExtensionNew("DLockReaperMain");
 
 	/* A database without the extension needs no reaper, if it ever did. */
@@ -333,6 +360,7 @@ dlock_reaper_main(Datum arg)
 	dlock_database_want_reaper(reaper.shared, true);
 	if (!sign_on(reaper.shared))
 		proc_exit(0);
+	dlock_tasksweep_begin(reaper.shared);
 
 	for (;;)
 	{
@@ -356,6 +384,7 @@ dlock_reaper_main(Datum arg)
 		}
 		if (is_held_away(reaper.shared))
 			proc_exit(0);
+		wake = Min(wake, dlock_tasksweep_all(reaper.shared));
 		(void) pgstat_report_stat(false);
 		pgstat_report_activity(STATE_IDLE, NULL);
 

@@ -1,0 +1,580 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_task.c
+ *	  Task queues as state machines, with captures under a lease.
+ *
+ * NOTES
+ *	  A task is a row.  Its capture is not a lease in memory, but a part of that
+ *	  row: the token, the owner, the deadline.  So the state and the capture are
+ *	  committed or rolled back as one, and a standby or a dump has both.  Of the
+ *	  leases only the authority for tokens is used.
+ *
+ *	  A capture is live if its token is the one in the row, the row is captured
+ *	  ("due" is not null), and the deadline is to come.  Every change locks the
+ *	  row first, and reads the clock after that, as it may have waited.
+ *
+ *	  The token is taken after the row is locked.  So of two captures of one
+ *	  task the later has the larger, as of two leases of one lock.  A rollback
+ *	  skips tokens, and that is all.
+ *
+ *	  Nobody changes what a state is by looking at it: what a reader sees is what
+ *	  the table holds, also of a capture that has timed out and that nobody has
+ *	  moved yet (dlock_tasksweep.c).
+ *
+ *	  Locks: first a lock on the name of the queue, shared by all who use it and
+ *	  exclusive for those who create or drop it, then rows of tasks.  A capture
+ *	  skips rows that are locked, so it waits for nobody.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_task.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "storage/itemptr.h"
+#include "utils/array.h"
+
+#include "dlock_clock.h"
+#include "dlock_error.h"
+#include "dlock_name.h"
+#include "dlock_task.h"
+#include "dlock_taskqueue.h"
+#include "dlock_tasksql.h"
+#include "dlock_tasksweep.h"
+#include "dlock_token.h"
+
+/* A task that is locked. */
+typedef struct DLockTaskRow
+{
+	DLockBytes	key;
+	ItemPointerData tid;
+	DLockBytes	state;
+	int			attempts;
+	DLockToken	token;
+	bool		captured;
+	TimestampTz deadline;
+	DLockTime	ttl;
+	char	   *owner;
+	DLockBytes	from;
+	DLockBytes	on_timeout;
+	bool		finished;
+} DLockTaskRow;
+
+static Datum
+interval_of(DLockTime span)
+{
+	Interval   *interval = palloc0(sizeof(Interval));
+
+	interval->time = span;
+	return IntervalPGetDatum(interval);
+}
+
+/* ---- one task ---- */
+
+static void
+check_task_transition(const DLockTaskQueue *queue, const DLockTaskRow *row, const DLockBytes *to)
+{
+	if (!dlock_name_equal(&row->state, to))
+		dlock_taskqueue_check_transition(queue, &row->state, to,
+						 psprintf("Task \"%.*s\" is in the first of these states.",
+								  row->key.len, row->key.data));
+}
+
+/*
+ * Put a task into a queue, in its initial state if "state" has no bytes; false
+ * if it is there already, and then nothing about it changes.
+ */
+bool
+dlock_task_put(const DLockBytes *name, const DLockBytes *key, const DLockBytes *state,
+			   int priority, Datum payload, bool no_payload)
+{
+	DLockTaskSql sql;
+	DLockTaskQueue queue;
+	Datum		values[6];
+	char		nulls[] = "      ";
+	bool		is_new;
+
+	dlock_taskqueue_open(&sql, "dlock_task_put", name, AccessShareLock, &queue);
+	if (state->len == 0)
+		state = &queue.initial;
+	else
+		dlock_taskqueue_check_state(&queue, state);
+	values[0] = Int32GetDatum(queue.id);
+	values[1] = dlock_tasksql_text(key);
+	values[2] = dlock_tasksql_text(state);
+	values[3] = Int32GetDatum(priority);
+	values[4] = payload;
+	if (no_payload)
+		nulls[4] = 'n';
+	values[5] = BoolGetDatum(dlock_name_equal(state, &queue.done));
+	is_new = dlock_tasksql_run(DLOCK_TASK_PUT, values, nulls, 0) > 0;
+	dlock_tasksql_close(&sql);
+	return is_new;
+}
+
+/* Is the capture of this task over, though its row does not say so? */
+static bool
+is_timed_out(const DLockTaskRow *row)
+{
+	return row->captured && row->deadline <= dlock_clock_steady();
+}
+
+/* Find a task and lock it. */
+static void
+lock_task(const DLockTaskQueue *queue, const DLockBytes *key, DLockTaskRow *row)
+{
+	Datum		values[] = {Int32GetDatum(queue->id), dlock_tasksql_text(key)};
+	Datum		value;
+	bool		isnull;
+
+	if (dlock_tasksql_run(DLOCK_TASK_LOCK, values, NULL, 0) == 0)
+		dlock_error_no_task(&queue->name, key);
+	memset(row, 0, sizeof(*row));
+	row->key = *key;
+	row->tid = *(ItemPointer) DatumGetPointer(dlock_tasksql_value(0, 1, &isnull));
+	row->state = dlock_tasksql_bytes(dlock_tasksql_cstring(0, 2));
+	row->attempts = DatumGetInt32(dlock_tasksql_value(0, 3, &isnull));
+	value = dlock_tasksql_value(0, 4, &isnull);
+	row->token = isnull ? DLOCK_TOKEN_NONE : DatumGetInt64(value);
+	row->captured = DatumGetBool(dlock_tasksql_value(0, 5, &isnull));
+	value = dlock_tasksql_value(0, 6, &isnull);
+	row->deadline = isnull ? 0 : DatumGetTimestampTz(value);
+	value = dlock_tasksql_value(0, 7, &isnull);
+	row->ttl = isnull ? 0 : DatumGetIntervalP(value)->time;
+	row->owner = dlock_tasksql_cstring(0, 8);
+	row->from = dlock_tasksql_bytes(dlock_tasksql_cstring(0, 9));
+	row->on_timeout = dlock_tasksql_bytes(dlock_tasksql_cstring(0, 10));
+	row->finished = DatumGetBool(dlock_tasksql_value(0, 11, &isnull));
+}
+
+/* Does this token stand for a live capture of the task? */
+static bool
+is_held(const DLockTaskRow *row, DLockToken token)
+{
+	return row->captured && row->token == token && !is_timed_out(row);
+}
+
+/* Throw LK002 unless the target's token stands for a live capture. */
+static void
+check_held(const DLockTaskTarget *target, const DLockTaskRow *row)
+{
+	const char *detail;
+
+	if (is_held(row, target->token))
+		return;
+	if (row->token < target->token)
+		detail = "The task was not captured with this token, or that was rolled back.";
+	else if (row->token > target->token)
+		detail = psprintf("The task has been captured again since, with token %lld.",
+						  (long long) row->token);
+	else if (row->captured)
+		detail = "It has timed out.";
+	else
+		detail = psprintf("It has ended; the task is in state \"%.*s\".",
+						  row->state.len, row->state.data);
+	dlock_error_task_lost(&target->queue, &target->key, target->token, detail);
+}
+
+/* Write the state that a locked task goes to, and what that ends. */
+static void
+move_task(const DLockTaskQueue *queue, const DLockTaskRow *row, const DLockBytes *state,
+		  int attempts, bool captured, bool finished, const DLockBytes *error)
+{
+	Datum		values[] = {
+		PointerGetDatum(&row->tid),
+		dlock_tasksql_text(state),
+		Int32GetDatum(attempts),
+		BoolGetDatum(captured && !finished),
+		BoolGetDatum(finished),
+		(error->len > 0) ? dlock_tasksql_text(error) : (Datum) 0
+	};
+
+	if (dlock_tasksql_run(DLOCK_TASK_MOVE, values, (error->len > 0) ? NULL : "     n", 0) != 1)
+		elog(ERROR, "task \"%.*s\" of queue \"%.*s\" was locked but not moved",
+			 row->key.len, row->key.data, queue->name.len, queue->name.data);
+}
+
+/* Open the queue of a target and lock the task. */
+static void
+open_target(DLockTaskSql *sql, const DLockTaskTarget *target, DLockTaskQueue *queue,
+			DLockTaskRow *row)
+{
+	dlock_taskqueue_open(sql, target->function, &target->queue, AccessShareLock, queue);
+	lock_task(queue, &target->key, row);
+}
+
+/* A copy that outlives the tables being open. */
+static char *
+copy_out(MemoryContext context, const DLockBytes *bytes)
+{
+	return MemoryContextStrdup(context, pnstrdup(bytes->data, bytes->len));
+}
+
+/*
+ * Set the state of a task; returns the one before.  With a token, in a capture
+ * that goes on, unless the state is the one of finished tasks.
+ */
+char *
+dlock_task_set(const DLockTaskTarget *target, const DLockBytes *state)
+{
+	MemoryContext context = CurrentMemoryContext;
+	DLockBytes	no_error = {NULL, 0};
+	DLockTaskSql sql;
+	DLockTaskQueue queue;
+	DLockTaskRow row;
+	bool		finished;
+	bool		anew;
+	char	   *before;
+
+	open_target(&sql, target, &queue, &row);
+	if (target->token != DLOCK_TOKEN_NONE)
+		check_held(target, &row);
+	else if (is_timed_out(&row))
+	{
+		DLockBytes	error = dlock_tasksql_bytes("timed out");
+
+		move_task(&queue, &row, &row.on_timeout, row.attempts, false, false, &error);
+		lock_task(&queue, &target->key, &row);
+	}
+	else if (row.captured)
+		dlock_error_task_captured(&queue.name, &row.key, row.owner);
+
+	dlock_taskqueue_check_state(&queue, state);
+	check_task_transition(&queue, &row, state);
+	finished = dlock_name_equal(state, &queue.done);
+	if (row.captured && !finished && !dlock_name_equal(&row.on_timeout, &queue.parked) &&
+		!dlock_name_equal(&row.on_timeout, state))
+		dlock_taskqueue_check_transition(&queue, state, &row.on_timeout,
+						 "There the task would go when its capture times out.");
+
+	/* Who takes a task up again that was given up, or was done, means it to be tried. */
+	anew = !row.captured && !dlock_name_equal(&row.state, state) &&
+		(row.finished || dlock_name_equal(&row.state, &queue.parked));
+	before = copy_out(context, &row.state);
+	move_task(&queue, &row, state, anew ? 0 : row.attempts, row.captured, finished, &no_error);
+	dlock_tasksql_close(&sql);
+	return before;
+}
+
+/* Extend a capture, by its own ttl if "ttl" is zero; false if it is not held. */
+bool
+dlock_task_extend(const DLockTaskTarget *target, DLockTime ttl)
+{
+	DLockTaskSql sql;
+	DLockTaskQueue queue;
+	DLockTaskRow row;
+	bool		held;
+
+	open_target(&sql, target, &queue, &row);
+	held = is_held(&row, target->token);
+	if (held)
+	{
+		TimestampTz deadline;
+		Datum		values[3];
+
+		/* It is made shorter only by those who say so. */
+		deadline = dlock_clock_steady() + ((ttl > 0) ? ttl : row.ttl);
+		if (ttl == 0)
+			deadline = Max(deadline, row.deadline);
+		values[0] = PointerGetDatum(&row.tid);
+		values[1] = TimestampTzGetDatum(deadline);
+		values[2] = interval_of((ttl > 0) ? ttl : row.ttl);
+		if (dlock_tasksql_run(DLOCK_TASK_EXTEND, values, NULL, 0) != 1)
+			elog(ERROR, "task \"%.*s\" was locked but not extended", row.key.len, row.key.data);
+		dlock_tasksweep_note(sql.db.shared, deadline);
+	}
+	dlock_tasksql_close(&sql);
+	return held;
+}
+
+/*
+ * Finish a task, in the queue's state for that if "state" has no bytes; false
+ * if this token has done so before.
+ */
+bool
+dlock_task_finish(const DLockTaskTarget *target, const DLockBytes *state)
+{
+	DLockBytes	no_error = {NULL, 0};
+	DLockTaskSql sql;
+	DLockTaskQueue queue;
+	DLockTaskRow row;
+	bool		again;
+
+	open_target(&sql, target, &queue, &row);
+	if (state->len == 0)
+		state = &queue.done;
+	again = row.finished && row.token == target->token && dlock_name_equal(&row.state, state);
+	if (!again)
+	{
+		check_held(target, &row);
+		dlock_taskqueue_check_state(&queue, state);
+		check_task_transition(&queue, &row, state);
+		move_task(&queue, &row, state, row.attempts, false, true, &no_error);
+	}
+	dlock_tasksql_close(&sql);
+	return !again;
+}
+
+/* Cut a message off where it is too long, but not within a character. */
+static DLockBytes
+clip(const DLockBytes *message)
+{
+	return (DLockBytes)
+	{
+		message->data, pg_mbcliplen(message->data, message->len, DLOCK_TASK_ERROR_MAX)
+	};
+}
+
+/*
+ * End a capture without success; returns the state that the task is in then:
+ * "state", or without bytes the one that it was captured from, or the one of
+ * parked tasks if all attempts are used up.
+ */
+char *
+dlock_task_fail(const DLockTaskTarget *target, const DLockBytes *error, const DLockBytes *state)
+{
+	MemoryContext context = CurrentMemoryContext;
+	DLockBytes	message = clip(error);
+	DLockTaskSql sql;
+	DLockTaskQueue queue;
+	DLockTaskRow row;
+	char	   *after;
+
+	open_target(&sql, target, &queue, &row);
+	check_held(target, &row);
+	if (queue.max_attempts > 0 && row.attempts >= queue.max_attempts)
+		state = &queue.parked;
+	else
+	{
+		if (state->len == 0)
+			state = &row.from;
+		dlock_taskqueue_check_state(&queue, state);
+		if (dlock_name_equal(state, &queue.done))
+			dlock_error_done_state(state, "A capture that fails must not end there.");
+		check_task_transition(&queue, &row, state);
+	}
+	after = copy_out(context, state);
+	move_task(&queue, &row, state, row.attempts, false, false, &message);
+	dlock_tasksql_close(&sql);
+	return after;
+}
+
+/*
+ * End a capture and hand the task on, to "state"; or without bytes hand it back
+ * to the state that it was captured from, as if the capture had not been.
+ * Returns the state that it is in then.
+ */
+char *
+dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state)
+{
+	MemoryContext context = CurrentMemoryContext;
+	DLockBytes	no_error = {NULL, 0};
+	DLockTaskSql sql;
+	DLockTaskQueue queue;
+	DLockTaskRow row;
+	int			attempts;
+	char	   *after;
+
+	open_target(&sql, target, &queue, &row);
+	check_held(target, &row);
+	if (state->len == 0)
+		state = &row.from;
+	dlock_taskqueue_check_state(&queue, state);
+	if (dlock_name_equal(state, &queue.done))
+		dlock_error_done_state(state, "A capture is released there only by dlock_task_finish().");
+	check_task_transition(&queue, &row, state);
+
+	/* What comes next is tried anew. */
+	attempts = dlock_name_equal(state, &row.from) ? Max(0, row.attempts - 1) : 0;
+	after = copy_out(context, state);
+	move_task(&queue, &row, state, attempts, false, false, &no_error);
+	dlock_tasksql_close(&sql);
+	return after;
+}
+
+/* ---- captures ---- */
+
+/* Take tokens for locked tasks, all above the largest that one of them has seen. */
+static DLockToken
+take_tokens(DLockTaskSql *sql, const DLockBytes *queue, int count, DLockToken seen)
+{
+	DLockTokenShared *tokens = &sql->db.shared->tokens;
+	bool		jumped = false;
+	DLockToken	first;
+
+	for (;;)
+	{
+		if (!dlock_token_take(tokens, count, &first))
+			(void) dlock_database_reserve_tokens(&sql->db, false);
+		else if (first > seen)
+			return first;
+		else if (jumped)
+			dlock_error_task_token(queue, seen);
+		else
+		{
+			(void) dlock_database_reserve_tokens(&sql->db, true);
+			jumped = true;
+		}
+	}
+}
+
+/* The state that a capture from a state ends in, if it times out. */
+static const DLockBytes *
+timeout_state(const DLockTaskCaptureRequest *request, const DLockBytes *from)
+{
+	return (request->on_timeout.len > 0) ? &request->on_timeout : from;
+}
+
+/* Throw unless the queue allows what a capture from this state can lead to. */
+static void
+check_capture(const DLockTaskQueue *queue, const DLockTaskCaptureRequest *request,
+			  const DLockBytes *from)
+{
+	const DLockBytes *back = timeout_state(request, from);
+
+	dlock_taskqueue_check_state(queue, from);
+	dlock_taskqueue_check_state(queue, &request->state);
+	dlock_taskqueue_check_state(queue, back);
+	if (dlock_name_equal(&request->state, &queue->done))
+		dlock_error_done_state(&request->state, "A capture cannot begin there.");
+	if (dlock_name_equal(back, &queue->done))
+		dlock_error_done_state(back, "A capture cannot time out to there.");
+	dlock_taskqueue_check_transition(queue, from, &request->state, "So the capture would move tasks.");
+	if (!dlock_name_equal(&request->state, back))
+		dlock_taskqueue_check_transition(queue, &request->state, back,
+						 "So tasks would be moved when their capture times out.");
+}
+
+/* Write the capture of tasks that are picked and locked. */
+static void
+write_captures(const DLockTaskQueue *queue, const DLockTaskCaptureRequest *request,
+			   const DLockBytes *from, Datum *tids, DLockToken first, int count,
+			   TimestampTz deadline)
+{
+	Datum	   *tokens = palloc(count * sizeof(Datum));
+	char		nulls[] = "          ";
+	Datum		values[10];
+
+	for (int i = 0; i < count; i++)
+		tokens[i] = Int64GetDatum(first + i);
+	values[0] = PointerGetDatum(construct_array(tids, count, TIDOID, sizeof(ItemPointerData),
+												false, TYPALIGN_SHORT));
+	values[1] = PointerGetDatum(construct_array(tokens, count, INT8OID, sizeof(int64),
+												FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	values[2] = dlock_tasksql_text(&request->state);
+	values[3] = dlock_tasksql_text(&request->owner);
+	values[4] = TimestampTzGetDatum(deadline);
+	values[5] = interval_of(request->ttl);
+	values[6] = dlock_tasksql_text(from);
+	values[7] = dlock_tasksql_text(timeout_state(request, from));
+	values[8] = Int32GetDatum(queue->max_attempts);
+	if (queue->max_attempts == 0)
+		nulls[8] = 'n';
+	values[9] = dlock_tasksql_text(&queue->parked);
+	if (dlock_tasksql_run(DLOCK_TASK_CAPTURE, values, nulls, 0) != (uint64) count)
+		elog(ERROR, "tasks of queue \"%.*s\" were locked but not captured",
+			 queue->name.len, queue->name.data);
+}
+
+/* Capture up to "count" tasks in one state; returns how many. */
+static int
+capture_from(DLockTaskSql *sql, const DLockTaskQueue *queue,
+			 const DLockTaskCaptureRequest *request, const DLockBytes *from, int count,
+			 DLockTaskReceiver receive, void *arg)
+{
+	Datum		values[] = {Int32GetDatum(queue->id), dlock_tasksql_text(from)};
+	int			found = (int) dlock_tasksql_run(DLOCK_TASK_PICK, values, NULL, count);
+	DLockTaskCaptured *tasks;
+	Datum	   *tids;
+	DLockToken	seen = DLOCK_TOKEN_NONE;
+	DLockToken	first;
+	DLockTime	now;
+	TimestampTz expires_at;
+
+	if (found == 0)
+		return 0;
+	tasks = palloc0(found * sizeof(DLockTaskCaptured));
+	tids = palloc(found * sizeof(Datum));
+	for (int i = 0; i < found; i++)
+	{
+		bool		isnull;
+		Datum		token;
+
+		tids[i] = dlock_tasksql_value(i, 1, &isnull);
+		tasks[i].key = dlock_tasksql_value(i, 2, &isnull);
+		token = dlock_tasksql_value(i, 3, &isnull);
+		if (!isnull)
+			seen = Max(seen, DatumGetInt64(token));
+		tasks[i].payload = dlock_tasksql_value(i, 4, &tasks[i].no_payload);
+		tasks[i].priority = DatumGetInt32(dlock_tasksql_value(i, 5, &isnull));
+		tasks[i].attempts = DatumGetInt32(dlock_tasksql_value(i, 6, &isnull)) + 1;
+		tasks[i].from = *from;
+	}
+
+	first = take_tokens(sql, &queue->name, found, seen);
+	now = dlock_clock_now();
+	write_captures(queue, request, from, tids, first, found,
+				   now + dlock_clock_steady_offset() + request->ttl);
+	dlock_tasksweep_note(sql->db.shared, now + dlock_clock_steady_offset() + request->ttl);
+	expires_at = dlock_clock_wall() + (now + request->ttl - dlock_clock_now());
+	for (int i = 0; i < found; i++)
+	{
+		tasks[i].token = first + i;
+		tasks[i].expires_at = expires_at;
+		receive(&tasks[i], arg);
+	}
+	return found;
+}
+
+/*
+ * Capture tasks: of each of the states in turn, by priority and age, until there
+ * are enough.  Hands each of them to "receive"; returns how many.
+ */
+int
+dlock_task_capture(const DLockTaskCaptureRequest *request, DLockTaskReceiver receive, void *arg)
+{
+	DLockTaskSql sql;
+	DLockTaskQueue queue;
+	const DLockBytes *states = request->states;
+	int			nstates = request->nstates;
+	int			captured = 0;
+
+	dlock_taskqueue_open(&sql, "dlock_task_capture", &request->queue, AccessShareLock, &queue);
+	if (nstates == 0)
+	{
+		states = &queue.initial;
+		nstates = 1;
+	}
+	for (int i = 0; i < nstates; i++)
+		check_capture(&queue, request, &states[i]);
+
+	/* Those that have timed out may be the next. */
+	dlock_tasksweep_queue(queue.id);
+	for (int i = 0; i < nstates && captured < request->count; i++)
+		captured += capture_from(&sql, &queue, request, &states[i],
+								 request->count - captured, receive, arg);
+	dlock_tasksql_close(&sql);
+	return captured;
+}
+
+/* Remove up to "count" tasks that were finished so long ago; returns how many. */
+uint64
+dlock_task_purge(const DLockBytes *name, Datum age, int count)
+{
+	DLockTaskSql sql;
+	DLockTaskQueue queue;
+	Datum		values[3];
+	uint64		purged;
+
+	dlock_taskqueue_open(&sql, "dlock_task_purge", name, AccessShareLock, &queue);
+	values[0] = Int32GetDatum(queue.id);
+	values[1] = age;
+	values[2] = Int32GetDatum(count);
+	purged = dlock_tasksql_run(DLOCK_TASK_PURGE, values, NULL, 0);
+	dlock_tasksql_close(&sql);
+	return purged;
+}

@@ -1,0 +1,369 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_tasksql.c
+ *	  SQL on the tables of tasks.
+ *
+ * NOTES
+ *	  Tasks are rows of ordinary tables, and SPI is how they are worked on, as
+ *	  it is in the triggers of foreign keys.  Between open and close this
+ *	  backend acts as the owner of the extension, finds nothing but in
+ *	  pg_catalog and where a statement says so, and plans in one way only: by
+ *	  the indexes that are there for it.  With statistics from when the table
+ *	  was empty the planner would rather read or sort it as a whole.
+ *
+ *	  Under REPEATABLE READ and SERIALIZABLE the statements see what is
+ *	  committed now, not what was when the transaction began.  Else a queue in
+ *	  use would refuse nearly everything there: almost any row that can be
+ *	  captured has changed since.
+ *
+ *	  Statements are prepared once in a session.  Their texts name the schema
+ *	  of the extension, so they are made anew should it be renamed.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_tasksql.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
+
+#include "dlock_error.h"
+#include "dlock_session.h"
+#include "dlock_tasksql.h"
+
+/* How many captures one statement of a sweep moves. */
+#define SWEEP_BATCH		"1000"
+
+/*
+ * What a sweep does to the rows that "due" selects: a capture that has expired
+ * ends, and one that was extended gets to its turn at its new deadline.
+ */
+#define SWEEP(due) \
+	"UPDATE @.dlock_task" \
+	"   SET state = CASE WHEN deadline <= $1 THEN timeout_state ELSE state END," \
+	"       error = CASE WHEN deadline <= $1 THEN 'timed out' ELSE error END," \
+	"       changed_at = CASE WHEN deadline <= $1 THEN clock_timestamp() ELSE changed_at END," \
+	"       due = CASE WHEN deadline <= $1 THEN NULL ELSE deadline END" \
+	" WHERE ctid = ANY (ARRAY(" due "))"
+
+/*
+ * The statements.  "@." stands for the schema.
+ */
+static const struct
+{
+	const char *text;
+	int			count;
+	Oid			types[DLOCK_TASK_PARAMS];
+}			statements[DLOCK_TASK_PLANS] =
+{
+	/* queue */
+	[DLOCK_TASK_FIND_QUEUE] = {
+		"SELECT queue_id, role::oid, initial, done, parked, max_attempts, transitions"
+		"  FROM @.dlock_task_queue WHERE queue = $1",
+		1, {TEXTOID}
+	},
+	/* queue, role, initial, done, parked, max_attempts, transitions */
+	[DLOCK_TASK_CREATE_QUEUE] = {
+		"INSERT INTO @.dlock_task_queue"
+		"       (queue, role, initial, done, parked, max_attempts, transitions)"
+		"VALUES ($1, $2::regrole, $3, $4, $5, $6, $7)",
+		7, {TEXTOID, OIDOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTARRAYOID}
+	},
+	/* queue_id */
+	[DLOCK_TASK_DROP_TASKS] = {
+		"DELETE FROM @.dlock_task WHERE queue_id = $1",
+		1, {INT4OID}
+	},
+	/* queue_id */
+	[DLOCK_TASK_DROP_QUEUE] = {
+		"DELETE FROM @.dlock_task_queue WHERE queue_id = $1",
+		1, {INT4OID}
+	},
+	/* queue_id, key, state, priority, payload, finished */
+	[DLOCK_TASK_PUT] = {
+		"INSERT INTO @.dlock_task (queue_id, key, state, priority, payload, finished_at)"
+		"VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN clock_timestamp() END)"
+		"    ON CONFLICT (queue_id, key) DO NOTHING",
+		6, {INT4OID, TEXTOID, TEXTOID, INT4OID, JSONBOID, BOOLOID}
+	},
+	/* queue_id, key */
+	[DLOCK_TASK_LOCK] = {
+		"SELECT ctid, state, attempts, token, due IS NOT NULL, deadline, ttl,"
+		"       owner, from_state, timeout_state, finished_at IS NOT NULL"
+		"  FROM @.dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE",
+		2, {INT4OID, TEXTOID}
+	},
+	/* ctid, state, attempts, stays captured, finished, error */
+	[DLOCK_TASK_MOVE] = {
+		"UPDATE @.dlock_task"
+		"   SET state = $2, attempts = $3, due = CASE WHEN $4 THEN due END,"
+		"       finished_at = CASE WHEN $5 THEN clock_timestamp() END,"
+		"       error = $6, changed_at = clock_timestamp()"
+		" WHERE ctid = $1",
+		6, {TIDOID, TEXTOID, INT4OID, BOOLOID, BOOLOID, TEXTOID}
+	},
+	/* ctid, deadline, ttl; "due" stays unless it would be too late */
+	[DLOCK_TASK_EXTEND] = {
+		"UPDATE @.dlock_task"
+		"   SET deadline = $2, ttl = $3, due = least(due, $2)"
+		" WHERE ctid = $1",
+		3, {TIDOID, TIMESTAMPTZOID, INTERVALOID}
+	},
+	/* queue_id, state; the caller limits it further */
+	[DLOCK_TASK_PICK] = {
+		"SELECT ctid, key, token, payload, priority, attempts"
+		"  FROM @.dlock_task"
+		" WHERE queue_id = $1 AND state = $2 AND due IS NULL AND finished_at IS NULL"
+		" ORDER BY priority, id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED",
+		2, {INT4OID, TEXTOID}
+	},
+	/* ctids, tokens, state, owner, deadline, ttl, from, on timeout, max_attempts, parked */
+	[DLOCK_TASK_CAPTURE] = {
+		"UPDATE @.dlock_task t"
+		"   SET state = $3, attempts = t.attempts + 1, token = u.token, owner = $4,"
+		"       due = $5, deadline = $5, ttl = $6, from_state = $7,"
+		"       timeout_state = CASE WHEN t.attempts + 1 >= $9 THEN $10 ELSE $8 END,"
+		"       changed_at = clock_timestamp()"
+		"  FROM unnest($1, $2) AS u(place, token)"
+		" WHERE t.ctid = u.place",
+		10, {TIDARRAYOID, INT8ARRAYOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, INTERVALOID,
+		TEXTOID, TEXTOID, INT4OID, TEXTOID}
+	},
+	/* queue_id, age, count */
+	[DLOCK_TASK_PURGE] = {
+		"DELETE FROM @.dlock_task WHERE ctid = ANY (ARRAY("
+		"    SELECT ctid FROM @.dlock_task"
+		"     WHERE queue_id = $1 AND finished_at < clock_timestamp() - $2"
+		"     ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED))",
+		3, {INT4OID, INTERVALOID, INT4OID}
+	},
+	/* now, queue_id */
+	[DLOCK_TASK_SWEEP_QUEUE] = {
+		SWEEP("SELECT ctid FROM @.dlock_task WHERE queue_id = $2 AND due <= $1"
+			  " ORDER BY due LIMIT " SWEEP_BATCH " FOR NO KEY UPDATE SKIP LOCKED"),
+		2, {TIMESTAMPTZOID, INT4OID}
+	},
+	/* now */
+	[DLOCK_TASK_SWEEP_ALL] = {
+		SWEEP("SELECT d.ctid FROM @.dlock_task_queue q CROSS JOIN LATERAL"
+			  " (SELECT t.ctid FROM @.dlock_task t WHERE t.queue_id = q.queue_id AND t.due <= $1"
+			  " ORDER BY t.due LIMIT " SWEEP_BATCH " FOR NO KEY UPDATE SKIP LOCKED) d"
+			  " LIMIT " SWEEP_BATCH),
+		1, {TIMESTAMPTZOID}
+	},
+	/* now; a capture never has more left than its ttl */
+	[DLOCK_TASK_CLAMP] = {
+		"UPDATE @.dlock_task SET deadline = $1 + ttl, due = $1 + ttl"
+		" WHERE ctid = ANY (ARRAY("
+		"    SELECT ctid FROM @.dlock_task WHERE due IS NOT NULL AND deadline > $1 + ttl"
+		"       FOR NO KEY UPDATE SKIP LOCKED))",
+		1, {TIMESTAMPTZOID}
+	},
+	[DLOCK_TASK_NEXT_DUE] = {
+		"SELECT min(d.due) FROM @.dlock_task_queue q CROSS JOIN LATERAL"
+		" (SELECT t.due FROM @.dlock_task t WHERE t.queue_id = q.queue_id AND t.due IS NOT NULL"
+		"   ORDER BY t.due LIMIT 1) d",
+		0, {InvalidOid}
+	},
+};
+
+/* The statements as prepared, and the schema that they name. */
+static SPIPlanPtr plans[DLOCK_TASK_PLANS];
+static char schema[NAMEDATALEN] = "";
+
+/* Settings that hold while our statements are planned and run. */
+static const struct
+{
+	const char *name;
+	const char *value;
+}			settings[] =
+{
+	{"search_path", "pg_catalog, pg_temp"},
+	{"enable_seqscan", "off"},
+	{"enable_bitmapscan", "off"},
+	{"enable_sort", "off"},
+	{"jit", "off"},
+};
+
+/* Statements that name another schema are of no use. */
+static void
+forget_other_schema(Oid namespace)
+{
+	char	   *name = get_namespace_name(namespace);
+
+	if (name == NULL)
+		dlock_error_no_extension();
+	if (strcmp(name, schema) == 0)
+		return;
+	for (int i = 0; i < DLOCK_TASK_PLANS; i++)
+	{
+		if (plans[i] != NULL)
+			SPI_freeplan(plans[i]);
+		plans[i] = NULL;
+	}
+	strlcpy(schema, name, sizeof(schema));
+}
+
+/* Become the owner of the extension. */
+static void
+enter(DLockTaskSql *sql)
+{
+	forget_other_schema(RelationGetNamespace(sql->db.rel));
+	GetUserIdAndSecContext(&sql->caller, &sql->caller_context);
+	SetUserIdAndSecContext(sql->db.rel->rd_rel->relowner,
+						   sql->caller_context | SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_NOFORCE_RLS);
+	sql->nest_level = NewGUCNestLevel();
+	for (size_t i = 0; i < lengthof(settings); i++)
+		(void) set_config_option(settings[i].name, settings[i].value, PGC_USERSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+}
+
+/*
+ * Open the tables for one call; "function" is its name, for messages.  Throws
+ * what dlock_session_open() does, and 25006.  An error undoes the rest.
+ */
+void
+dlock_tasksql_open(DLockTaskSql *sql, const char *function)
+{
+	dlock_session_check_writable(function);
+	dlock_session_open(&sql->db);
+	enter(sql);
+}
+
+/* A table of the extension's schema; InvalidOid if there is none. */
+static Oid
+find_table(DLockTaskSql *sql, const char *name)
+{
+	return get_relname_relid(name, RelationGetNamespace(sql->db.rel));
+}
+
+/*
+ * The same for a worker, which must not be held up: false if the extension is
+ * not there, or somebody locks its tables, or waits to.
+ */
+bool
+dlock_tasksql_try_open(DLockTaskSql *sql)
+{
+	static const char *const tables[] = {"dlock_task_queue", "dlock_task"};
+
+	if (!dlock_session_open_if_installed(&sql->db))
+		return false;
+	for (size_t i = 0; i < lengthof(tables); i++)
+	{
+		Oid			table = find_table(sql, tables[i]);
+
+		if (!OidIsValid(table) || !ConditionalLockRelationOid(table, RowExclusiveLock))
+		{
+			dlock_session_close(&sql->db);
+			return false;
+		}
+	}
+	enter(sql);
+	return true;
+}
+
+/* Go back to what was before.  Results of statements are gone then. */
+void
+dlock_tasksql_close(DLockTaskSql *sql)
+{
+	if (SPI_finish() != SPI_OK_FINISH)
+		elog(ERROR, "could not disconnect from SPI");
+	AtEOXact_GUC(false, sql->nest_level);
+	SetUserIdAndSecContext(sql->caller, sql->caller_context);
+	dlock_session_close(&sql->db);
+}
+
+static void
+prepare(DLockTaskPlan plan)
+{
+	const char *quoted = quote_identifier(schema);
+	Oid			types[DLOCK_TASK_PARAMS];
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (const char *c = statements[plan].text; *c != '\0'; c++)
+	{
+		if (c[0] == '@' && c[1] == '.')
+			appendStringInfoString(&text, quoted);
+		else
+			appendStringInfoChar(&text, *c);
+	}
+	memcpy(types, statements[plan].types, sizeof(types));
+	plans[plan] = SPI_prepare_cursor(text.data, statements[plan].count, types,
+									 CURSOR_OPT_GENERIC_PLAN);
+	if (plans[plan] == NULL)
+		elog(ERROR, "could not prepare statement %d on tasks: %s", (int) plan,
+			 SPI_result_code_string(SPI_result));
+	SPI_keepplan(plans[plan]);
+}
+
+/*
+ * Run a statement; returns the number of rows.  It ends after "limit" rows, if
+ * that is not zero.  "nulls" is as SPI has it, and may be NULL.
+ */
+uint64
+dlock_tasksql_run(DLockTaskPlan plan, Datum *values, const char *nulls, long limit)
+{
+	Snapshot	snapshot = IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot;
+	int			result;
+
+	if (plans[plan] == NULL)
+		prepare(plan);
+	result = SPI_execute_snapshot(plans[plan], values, nulls, snapshot, InvalidSnapshot,
+								  false, true, limit);
+	if (result < 0)
+		elog(ERROR, "could not run statement %d on tasks: %s", (int) plan,
+			 SPI_result_code_string(result));
+	return SPI_processed;
+}
+
+/* A value that the last statement returned; rows from 0, columns from 1. */
+Datum
+dlock_tasksql_value(uint64 row, int column, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, isnull);
+}
+
+/* The same of a text, or NULL. */
+char *
+dlock_tasksql_cstring(uint64 row, int column)
+{
+	bool		isnull;
+	Datum		value = dlock_tasksql_value(row, column, &isnull);
+
+	return isnull ? NULL : TextDatumGetCString(value);
+}
+
+/* Bytes as a text for a statement. */
+Datum
+dlock_tasksql_text(const DLockBytes *bytes)
+{
+	return PointerGetDatum(cstring_to_text_with_len(bytes->data, bytes->len));
+}
+
+/* A string as bytes; of NULL there are none. */
+DLockBytes
+dlock_tasksql_bytes(char *value)
+{
+	return (DLockBytes) {value, (value != NULL) ? (int) strlen(value) : 0};
+}
+
+/* What stands for task queues among the classes of objects that can be locked. */
+Oid
+dlock_tasksql_lock_class(DLockTaskSql *sql)
+{
+	return find_table(sql, "dlock_task_queue");
+}

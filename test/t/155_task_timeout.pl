@@ -1,0 +1,258 @@
+# Proves: a capture ends at its deadline whoever looks or does not, and is moved
+# soon after, by the reaper or by the next capture; steps of the wall clock, locked
+# tables and triggers that fail harm neither that nor the leases.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockSession;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
+my %fake = fake_clock_env($control);
+my $node = init_node('main', conf => "dlock.reap_interval = 1h\n");
+{
+	local %ENV = (%ENV, %fake);
+	$node->start;
+}
+my $db = 'postgres';
+$node->safe_psql($db, 'CREATE EXTENSION dlock');
+wait_for_reaper($node, $db);
+my $worker = DLockSession->new($node, $db);
+my $other = DLockSession->new($node, $db);
+my $number = 0;
+
+# A queue with one task, captured for so long; returns queue and token.
+sub captured
+{
+	my ($ttl, %params) = @_;
+	my $queue = 'q' . ++$number;
+	my $on_timeout = $params{on_timeout} // 'ready';
+
+	$worker->query("SELECT dlock_task_create_queue('$queue')");
+	$worker->query("SELECT dlock_task_put('$queue', 'k')");
+	my $token = $worker->query(
+		"SELECT token FROM dlock_task_capture('$queue', ttl => '$ttl', on_timeout => '$on_timeout')");
+	return ($queue, $token);
+}
+
+sub state_of
+{
+	my ($queue) = @_;
+	return $other->query("SELECT state FROM dlock_tasks WHERE queue = '$queue'");
+}
+
+sub becomes
+{
+	my ($queue, $state, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(wait_until(sub { state_of($queue) eq $state }), $name);
+	return;
+}
+
+# The reaper does it, though it would not look by itself for an hour.
+{
+	my $from = mono_now();
+	my ($queue, $token) = captured('300 ms', on_timeout => 'lost');
+	becomes($queue, 'lost', 'the reaper moves a capture that has timed out');
+	cmp_ok(mono_now() - $from, '>=', 0.3, 'not before its deadline');
+	is($other->query("SELECT attempts, owner IS NULL, expires_at IS NULL, error FROM dlock_tasks WHERE queue = '$queue'"),
+		'1|t|t|timed out', 'and it is nobody\'s');
+	is($worker->query("SELECT dlock_task_finish('$queue', 'k', $token)"), 'ERROR LK002', 'its capturer learns of it');
+}
+
+# One that is extended again and again outlives its first deadline.
+{
+	my ($queue, $token) = captured('500 ms');
+	my $end = mono_now() + 1.5;
+	my $kept = 1;
+	while (mono_now() < $end)
+	{
+		$kept &&= $worker->query("SELECT dlock_task_extend('$queue', 'k', $token)") eq 't';
+		usleep(50_000);
+	}
+  SKIP:
+	{
+		skip 'this machine was too slow to extend in time', 2 unless $kept;
+		is(state_of($queue), 'working', 'a capture that is extended goes on');
+		is($worker->query("SELECT dlock_task_finish('$queue', 'k', $token)"), 't', 'and can be finished');
+	}
+}
+{
+	my ($queue, $token) = captured('1 h');
+	$worker->query("SELECT dlock_task_extend('$queue', 'k', $token, '100 ms')");
+	becomes($queue, 'ready', 'one that is made shorter ends then');
+}
+
+# Captures that are committed late are not forgotten.
+{
+	my ($queue) = captured('1 h');
+	$worker->query("SELECT dlock_task_put('$queue', 'late')");
+	$worker->query('BEGIN');
+	$worker->query("SELECT token FROM dlock_task_capture('$queue', ttl => '100 ms')");
+	usleep(300_000);
+	is($other->query("SELECT state FROM dlock_tasks WHERE key = 'late'"), 'ready', 'an open capture is not seen');
+	$worker->query('COMMIT');
+	ok(wait_until(sub { $other->query("SELECT state || coalesce(error, '') FROM dlock_tasks WHERE key = 'late'") eq 'readytimed out' }),
+		'committed after its deadline, it is moved');
+}
+
+# Who is finishing while the deadline passes has the row; his end decides.
+foreach my $end ('COMMIT', 'ROLLBACK')
+{
+	my ($queue, $token) = captured('500 ms');
+	$worker->query('BEGIN');
+	my $finished = $worker->query("SELECT dlock_task_finish('$queue', 'k', $token)");
+  SKIP:
+	{
+		skip 'this machine was too slow to finish in time', 3 unless $finished eq 't';
+		usleep(700_000);
+		is(state_of($queue), 'working', "$end: nobody moves it meanwhile");
+		is($other->query("SELECT count(*) FROM dlock_task_capture('$queue')"), 0, "$end: nor captures it");
+		$worker->query($end);
+		$end eq 'COMMIT' ? is(state_of($queue), 'done', "$end: it is finished")
+		  : becomes($queue, 'ready', "$end: it has timed out");
+	}
+	$worker->query('ROLLBACK') if $finished ne 't';
+}
+
+# Without a reaper: every function judges by the clock, what is read is what is
+# stored, and the next capture moves it.
+{
+	my $reaper = worker_pid($node, 'reaper', $db);
+	kill 'STOP', $reaper;
+	my ($queue, $token) = captured('50 ms');
+	usleep(100_000);
+	is(state_of($queue), 'working', 'no reaper: the state is the one stored');
+	is($worker->query("SELECT dlock_task_extend('$queue', 'k', $token)"), 'f', 'no reaper: not extended');
+	is($worker->query("SELECT dlock_task_finish('$queue', 'k', $token)"), 'ERROR LK002', 'no reaper: not finished');
+	is($worker->query("SELECT dlock_task_set('$queue', 'k', 'x', $token)"), 'ERROR LK002', 'no reaper: not set');
+	is($worker->query("SELECT dlock_task_fail('$queue', 'k', $token)"), 'ERROR LK002', 'no reaper: not failed');
+	is($worker->query("SELECT dlock_task_release('$queue', 'k', $token)"), 'ERROR LK002', 'no reaper: not released');
+	my $second = $other->query("SELECT token FROM dlock_task_capture('$queue')");
+	cmp_ok($second, '>', $token, 'no reaper: captured again, with a larger token');
+	is($worker->query("SELECT dlock_task_finish('$queue', 'k', $token)"), 'ERROR LK002', 'no reaper: the first cannot finish it');
+	is($other->query("SELECT dlock_task_finish('$queue', 'k', $second)"), 't', 'no reaper: the second can');
+	kill 'CONT', $reaper;
+}
+
+# The wall clock is set while the server runs.
+SKIP:
+{
+	skip 'no compiler for the clock', 6 unless %fake;
+	my ($queue, $token) = captured('1 h');
+	foreach my $step (86_400, -86_400)
+	{
+		fake_clock_set($control, wall => $step);
+		my ($short) = captured('100 ms', on_timeout => 'lost');
+		becomes($short, 'lost', "wall clock set by $step s: a capture of now ends when it should");
+		is($worker->query("SELECT dlock_task_extend('$queue', 'k', $token)"), 't', "wall clock set by $step s: another goes on");
+		is($other->query("SELECT expires_at BETWEEN clock_timestamp() + '59 min' AND clock_timestamp() + '61 min' FROM dlock_tasks WHERE queue = '$queue'"),
+			't', "wall clock set by $step s: the view shows it by the clock as it is");
+	}
+	fake_clock_set($control);
+}
+
+# Set back while the server is down: no more than a ttl is added.  Set forward: it
+# ends early, which is safe.
+SKIP:
+{
+	skip 'no compiler for the clock', 3 unless %fake;
+	my ($queue, $token) = captured('20 min');
+	$_->quit foreach $worker, $other;
+	$node->stop;
+	fake_clock_set($control, wall => -86_400);
+	{
+		local %ENV = (%ENV, %fake);
+		$node->start;
+	}
+	$worker = DLockSession->new($node, $db);
+	$other = DLockSession->new($node, $db);
+	ok( wait_until(
+			sub {
+				$other->query("SELECT expires_at < clock_timestamp() + '21 min' FROM dlock_tasks WHERE queue = '$queue'") eq 't';
+			}),
+		'restarted with the clock set back: at most a ttl is left');
+	is($worker->query("SELECT dlock_task_extend('$queue', 'k', $token)"), 't', 'and it is held');
+	$_->quit foreach $worker, $other;
+	$node->stop;
+	fake_clock_set($control, wall => 0);
+	{
+		local %ENV = (%ENV, %fake);
+		$node->start;
+	}
+	$worker = DLockSession->new($node, $db);
+	$other = DLockSession->new($node, $db);
+	becomes($queue, 'ready', 'restarted with the clock set forward: it has ended');
+}
+
+# A trigger that fails: the reaper says so, goes on with the leases, and moves the
+# tasks once it can.
+{
+	my ($queue) = captured('200 ms');
+	$node->safe_psql($db, <<'EOC');
+CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trigger in the way'; END $$;
+CREATE TRIGGER fail BEFORE UPDATE ON dlock_task FOR EACH ROW EXECUTE FUNCTION fail();
+EOC
+	ok(wait_until(sub { slurp_file($node->logfile) =~ /ERROR:  trigger in the way/ }), 'a trigger that fails: it is logged');
+	my $reaper = worker_pid($node, 'reaper', $db);
+	$other->query("SELECT dlock_acquire('lease', 'a', '200 ms')");
+	ok( wait_until(
+			sub { my %slots = store_slots($node, $db); !exists $slots{lease} }),
+		'a trigger that fails: leases are reaped');
+	is(worker_pid($node, 'reaper', $db), $reaper, 'a trigger that fails: by the same worker');
+	$node->safe_psql($db, 'DROP TRIGGER fail ON dlock_task');
+	$node->safe_psql($db, "ALTER SYSTEM SET dlock.reap_interval = '100 ms'");
+	$node->reload;
+	captured('1 ms');
+	becomes($queue, 'ready', 'a trigger that fails no more: moved');
+}
+
+# A table that is locked.
+{
+	my ($queue) = captured('300 ms');
+	$worker->query('BEGIN');
+	$worker->query('LOCK TABLE dlock_task IN ACCESS EXCLUSIVE MODE');
+	usleep(500_000);
+	$other->query("SELECT dlock_acquire('lease', 'a', '200 ms')");
+	ok( wait_until(
+			sub { my %slots = store_slots($node, $db); !exists $slots{lease} }),
+		'a locked table: leases are reaped');
+	$worker->query('COMMIT');
+	becomes($queue, 'ready', 'a table that is no more locked: moved');
+}
+
+# What a database sets for its sessions.
+{
+	$node->safe_psql($db, "ALTER DATABASE $db SET default_transaction_isolation = 'serializable'");
+	$node->safe_psql($db, "ALTER DATABASE $db SET default_transaction_read_only = on");
+	my $pid = worker_pid($node, 'reaper', $db);
+	$node->safe_psql($db, "SELECT pg_terminate_backend($pid)");
+	wait_gone($pid);
+	wait_for_reaper($node, $db);
+	my ($queue) = captured('200 ms', on_timeout => 'lost');
+	becomes($queue, 'lost', 'the reaper writes where sessions are read-only');
+	$worker->query("SET default_transaction_read_only = off");
+	$node->safe_psql($db, "SET default_transaction_read_only = off; ALTER DATABASE $db RESET ALL");
+}
+
+# Nothing of this is in the way of a drop.
+{
+	captured('300 ms') foreach 1 .. 3;
+	$_->quit foreach $worker, $other;
+	$node->safe_psql($db, 'DROP EXTENSION dlock');
+	pass('the extension is dropped while captures are pending');
+	$node->safe_psql($db, 'CREATE EXTENSION dlock');
+	is($node->safe_psql($db, "SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')"), '|t', 'and created again');
+}
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|was terminated by signal/, 'nothing odd in the log');
+
+done_testing();
