@@ -15,6 +15,7 @@
  *	  2	dlock_name.c		names, owners, modes, hashes
  *		dlock_rule.c		the rules of leases, pure
  *		dlock_page.c		the format of pages, pure
+ *		dlock_quota.c		who is due how many partitions of a group, pure
  *	  3	dlock_memory.c		shared memory for locks and leases
  *		dlock_store.c		leases on pages; the only writer of WAL
  *		dlock_am.c			the table access method of those pages
@@ -35,11 +36,15 @@
  *		dlock_deadlock.c	owners that wait in a circle
  *		dlock_recover.c		pages to memory, at the first use
  *	 10	dlock_session.c		this backend and its database
+ *		dlock_once.c		who comes first in a time slot
+ *		dlock_group.c		partitions that are spread over members
  *	 11	dlock_bind.c		leases that end with this session
  *		dlock_reaper.c		the worker that removes expired leases
  *		dlock_launcher.c	the worker that starts reapers
  *	 12	dlock_waiting.c		calls that may wait
+ *		dlock_sqlarg.c		arguments of SQL functions
  *	 13	dlock_sqlfunc.c		SQL functions that act
+ *		dlock_sqlpattern.c	SQL functions of time slots and groups
  *		dlock_sqlview.c		SQL functions behind the views
  *	 14	dlock_utility.c		hooks into commands of others
  *	 15	dlock.c				this file, to tie it all together

@@ -27,6 +27,7 @@
 #include "dlock_manager.h"
 #include "dlock_name.h"
 #include "dlock_session.h"
+#include "dlock_sqlarg.h"
 #include "dlock_waiting.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_acquire);
@@ -46,103 +47,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_bump_epoch);
 
 /* ---- arguments ---- */
 
-static DLockBytes
-get_name(FunctionCallInfo fcinfo, int argno)
-{
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("lock name");
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lock name", DLOCK_NAME_MAX);
-}
-
-/* No owner means this session. */
-static DLockBytes
-get_owner(FunctionCallInfo fcinfo, int argno)
-{
-	if (PG_ARGISNULL(argno))
-		return dlock_name_session();
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lease owner", DLOCK_OWNER_MAX);
-}
-
-static DLockToken
-get_token(FunctionCallInfo fcinfo, int argno)
-{
-	DLockToken	token;
-
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("fencing token");
-	token = PG_GETARG_INT64(argno);
-	if (token <= 0)
-		dlock_error_token(token);
-	return token;
-}
-
-/* The bytes of a payload; none if it is null. */
-static DLockBytes
-get_payload(FunctionCallInfo fcinfo, int argno)
-{
-	Jsonb	   *payload;
-	DLockBytes	bytes = {NULL, 0};
-
-	if (PG_ARGISNULL(argno))
-		return bytes;
-	payload = PG_GETARG_JSONB_P(argno);
-	bytes.data = VARDATA(payload);
-	bytes.len = VARSIZE(payload) - VARHDRSZ;
-	if (bytes.len > DLOCK_PAYLOAD_MAX)
-		dlock_error_too_long("payload", bytes.len, DLOCK_PAYLOAD_MAX);
-	return bytes;
-}
-
-/*
- * An interval in microseconds, a day being 24 hours and a month 30 days.  What
- * is too long for that comes back as the longest there is.
- */
-static DLockTime
-interval_to_time(const Interval *interval)
-{
-	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
-	int64		result;
-
-	if (INTERVAL_NOT_FINITE(interval) ||
-		pg_mul_s64_overflow(days, USECS_PER_DAY, &result) ||
-		pg_add_s64_overflow(result, interval->time, &result))
-		return (days < 0) ? PG_INT64_MIN : PG_INT64_MAX;
-	return result;
-}
-
-/*
- * A ttl in microseconds.  For null, the default if "acquiring", else zero,
- * which stands for the lease's own.
- */
-static DLockTime
-get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
-{
-	DLockTime	limit = (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC;
-	DLockTime	ttl;
-
-	if (PG_ARGISNULL(argno))
-	{
-		if (!acquiring)
-			return 0;
-		ttl = (DLockTime) dlock_guc_default_ttl_ms * 1000;
-	}
-	else
-	{
-		const Interval *interval = PG_GETARG_INTERVAL_P(argno);
-
-		if (INTERVAL_NOT_FINITE(interval))
-			dlock_error_interval("ttl", "be finite",
-								 "Ask for a finite ttl and renew the lease while it is needed.");
-		ttl = interval_to_time(interval);
-		if (ttl <= 0)
-			dlock_error_interval("ttl", "be greater than zero",
-								 "To end a lease, use dlock_release().");
-	}
-	if (ttl > limit)
-		dlock_error_ttl_over_limit(dlock_guc_max_ttl_s);
-	return ttl;
-}
-
 /*
  * How long to wait, in microseconds; DLOCK_TIME_FOREVER for null, which means
  * that there is no limit.
@@ -154,7 +58,7 @@ get_wait(FunctionCallInfo fcinfo, int argno)
 
 	if (PG_ARGISNULL(argno))
 		return DLOCK_TIME_FOREVER;
-	wait = interval_to_time(PG_GETARG_INTERVAL_P(argno));
+	wait = dlock_sqlarg_span(PG_GETARG_INTERVAL_P(argno));
 	if (wait < 0)
 		dlock_error_interval("wait", "not be negative",
 							 "Pass '0' not to wait, and NULL to wait without a limit.");
@@ -169,7 +73,7 @@ get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 
 	if (PG_ARGISNULL(argno))
 		dlock_error_null(parameter);
-	span = interval_to_time(PG_GETARG_INTERVAL_P(argno));
+	span = dlock_sqlarg_span(PG_GETARG_INTERVAL_P(argno));
 	if (span < 0)
 		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
 	if (span > (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC)
@@ -289,13 +193,13 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 	request->bind = get_bind(fcinfo, argno + 1);
 	request->delay = get_span(fcinfo, argno + 2, "lock_delay");
 	request->min_hold = get_span(fcinfo, argno + 3, "min_hold");
-	request->payload = get_payload(fcinfo, argno + 4);
+	request->payload = dlock_sqlarg_payload(fcinfo, argno + 4);
 
 	/* What ends with its session may do without a deadline. */
 	if (request->bind != DLOCK_BIND_NONE && PG_ARGISNULL(2))
 		request->ttl = 0;
 	else
-		request->ttl = get_ttl(fcinfo, 2, true);
+		request->ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
 	if (request->ttl > 0 && request->min_hold > (request->ttl + 999) / 1000 * 1000)
 		dlock_error_interval("min_hold", "not be longer than the ttl",
 							 "Ask for a longer ttl; the lease ends earlier if it is released.");
@@ -307,8 +211,8 @@ target_by_owner(FunctionCallInfo fcinfo)
 	return (DLockManagerTarget)
 	{
 		.by = DLOCK_BY_OWNER,
-		.name = get_name(fcinfo, 0),
-		.owner = get_owner(fcinfo, 1)
+		.name = dlock_sqlarg_name(fcinfo, 0),
+		.owner = dlock_sqlarg_owner(fcinfo, 1)
 	};
 }
 
@@ -318,8 +222,8 @@ target_by_token(FunctionCallInfo fcinfo)
 	return (DLockManagerTarget)
 	{
 		.by = DLOCK_BY_TOKEN,
-		.name = get_name(fcinfo, 0),
-		.token = get_token(fcinfo, 1)
+		.name = dlock_sqlarg_name(fcinfo, 0),
+		.token = dlock_sqlarg_token(fcinfo, 1)
 	};
 }
 
@@ -337,12 +241,12 @@ open_for_target(DLockDatabase *db, DLockManagerTarget *target)
 Datum
 dlock_sql_acquire(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = get_name(fcinfo, 0);
+	DLockBytes	name = dlock_sqlarg_own_name(fcinfo, 0);
 	DLockAcquireRequest request = {.count = 1, .names = &name, .role = GetUserId()};
 	DLockTime	wait;
 	DLockToken	token;
 
-	request.owner = get_owner(fcinfo, 1);
+	request.owner = dlock_sqlarg_owner(fcinfo, 1);
 	wait = get_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_permits(fcinfo, 5, &request);
@@ -395,6 +299,7 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 		if (nulls[i])
 			dlock_error_null("lock name");
 		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), "lock name", DLOCK_NAME_MAX);
+		dlock_sqlarg_check_own(&names[i]);
 	}
 
 	sorted = palloc(*count * sizeof(DLockBytes));
@@ -420,8 +325,8 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 	Datum	   *tokens;
 
 	request.names = get_names(fcinfo, 0, &request.count);
-	request.owner = get_owner(fcinfo, 1);
-	request.ttl = get_ttl(fcinfo, 2, true);
+	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	request.ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
 	wait = get_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 
@@ -448,6 +353,7 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 	if (PG_ARGISNULL(argno))
 		dlock_error_null("path");
 	*path = dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "path", DLOCK_NAME_MAX);
+	dlock_sqlarg_check_own(path);
 	for (int i = 0; i < path->len; i++)
 	{
 		if (path->data[i] != '/')
@@ -471,7 +377,7 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 	DLockToken	token;
 
 	request.names = get_path(fcinfo, 0, &request.count);
-	request.owner = get_owner(fcinfo, 1);
+	request.owner = dlock_sqlarg_owner(fcinfo, 1);
 	wait = get_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_options(fcinfo, 5, &request);
@@ -487,8 +393,8 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_convert(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = get_name(fcinfo, 0);
-	DLockToken	token = get_token(fcinfo, 1);
+	DLockBytes	name = dlock_sqlarg_own_name(fcinfo, 0);
+	DLockToken	token = dlock_sqlarg_token(fcinfo, 1);
 	DLockMode	mode = get_mode(fcinfo, 2);
 	DLockTime	wait = get_wait(fcinfo, 3);
 
@@ -518,7 +424,7 @@ dlock_sql_renew_owner(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_owner(fcinfo);
 
-	PG_RETURN_BOOL(renew(&target, get_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew(&target, dlock_sqlarg_ttl(fcinfo, 2, false)));
 }
 
 /* dlock_renew(name, token, ttl) -> boolean */
@@ -527,7 +433,7 @@ dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_token(fcinfo);
 
-	PG_RETURN_BOOL(renew(&target, get_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew(&target, dlock_sqlarg_ttl(fcinfo, 2, false)));
 }
 
 static bool
@@ -581,8 +487,8 @@ dlock_sql_check(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_renew_all(PG_FUNCTION_ARGS)
 {
-	DLockBytes	owner = get_owner(fcinfo, 0);
-	DLockTime	ttl = get_ttl(fcinfo, 1, false);
+	DLockBytes	owner = dlock_sqlarg_owner(fcinfo, 0);
+	DLockTime	ttl = dlock_sqlarg_ttl(fcinfo, 1, false);
 	DLockDatabase db;
 	int			renewed;
 
@@ -597,7 +503,7 @@ dlock_sql_renew_all(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_release_all(PG_FUNCTION_ARGS)
 {
-	DLockBytes	owner = get_owner(fcinfo, 0);
+	DLockBytes	owner = dlock_sqlarg_owner(fcinfo, 0);
 	DLockDatabase db;
 	int			released;
 
@@ -639,7 +545,7 @@ log_forced(const DLockBytes *name, const DLockForceEnded *ended, const char *use
 Datum
 dlock_sql_force_release(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = get_name(fcinfo, 0);
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0);
 	char	   *reason = get_reason(fcinfo, 1);
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
@@ -657,23 +563,12 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(count);
 }
 
-/* The bytes of a payload as the jsonb that they are of. */
-static Datum
-jsonb_of(const char *data, int len)
-{
-	struct varlena *value = palloc(VARHDRSZ + len);
-
-	SET_VARSIZE(value, VARHDRSZ + len);
-	memcpy(VARDATA(value), data, len);
-	return PointerGetDatum(value);
-}
-
 /* dlock_watch(name, seen, wait) -> the holder */
 Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = get_name(fcinfo, 0);
-	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : get_token(fcinfo, 1);
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0);
+	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_sqlarg_token(fcinfo, 1);
 	DLockTime	wait = get_wait(fcinfo, 2);
 	DLockWaitingHolder holder;
 	TupleDesc	desc;
@@ -699,7 +594,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 			values[4] = TimestampTzGetDatum(dlock_clock_wall() + holder.remaining);
 		nulls[5] = holder.payload_len == 0;
 		if (!nulls[5])
-			values[5] = jsonb_of(holder.payload, holder.payload_len);
+			values[5] = dlock_sqlarg_jsonb(holder.payload, holder.payload_len);
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
