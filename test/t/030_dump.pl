@@ -38,7 +38,8 @@ is(join("\n", $plain =~ /^(.*dlock_(?:store|token_seq|leases).*;)$/gm),
 	  . $node->safe_psql('source', 'SELECT last_value FROM s.dlock_token_seq')
 	  . ", true);",
 	'and sets its sequence, and no more');
-unlike($plain, qr/^(COPY|INSERT|CREATE TABLE)/m, 'the dump has no rows');
+unlike($plain, qr/^(INSERT|CREATE TABLE)/m, 'the dump creates no tables');
+unlike($plain, qr/^COPY .*\n(?!\\\.$)/m, 'the dump has no rows');
 
 # The source goes on granting after the dump.
 $node->safe_psql('source', "SET search_path = s; $pairs $pairs");
