@@ -200,6 +200,9 @@ $one->query_safe('ROLLBACK; SELECT 1');
 # Who watches sees the next winner.
 {
 	my $token = wins($one, "'watch', '1 h'", 'watched');
+
+	# It must not find out by looking again.
+	$two->query_safe("SET deadlock_timeout = '1 h'");
 	$two->ask_waiting($one, "SELECT token FROM dlock_watch('dlock:once/watch', $token)");
 	set_clock(wall => $clock{wall} + $hour);
 	my $next = wins($one, "'watch', '1 h'", 'the next slot');

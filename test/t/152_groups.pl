@@ -102,8 +102,11 @@ sub owners
 	$one->query_safe("SELECT dlock_group_leave('g', $light), dlock_group_leave('g', $heavy)");
 }
 
-# A member that does not beat loses all at its ttl, and nothing before.
+# A member that does not beat loses all at its ttl, and nothing before, with nobody to
+# tidy up.
 {
+	my $reaper = worker_pid($node, 'reaper', $db);
+	kill 'STOP', $reaper;
 	my $a = join_group($one, 'g', 'a', '2 s');
 	my $b = join_group($two, 'g', 'b', '1 h');
 	my $sent = mono_now();
@@ -121,6 +124,7 @@ sub owners
 		'the other one runs all');
 	cmp_ok(mono_now(), '>=', $sent + 2, 'not before the ttl');
 	is(beat($one, 'g', $a), 'ERROR LK002', 'the dead one is told');
+	kill 'CONT', $reaper;
 	$two->query_safe("SELECT dlock_group_leave('g', $b)");
 }
 
