@@ -508,20 +508,20 @@ CREATE FUNCTION @extschema@.dlock_group_beat(
     group_name pg_catalog.text,
     partitions pg_catalog.text[],
     membership pg_catalog.int8,
-    yielded pg_catalog.text[],
+    yielded pg_catalog.int8[],
     OUT partition pg_catalog.text,
     OUT token pg_catalog.int8,
     OUT action pg_catalog.text)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_group_beat'
     LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION @extschema@.dlock_group_beat(pg_catalog.text, pg_catalog.text[], pg_catalog.int8, pg_catalog.text[])
+COMMENT ON FUNCTION @extschema@.dlock_group_beat(pg_catalog.text, pg_catalog.text[], pg_catalog.int8, pg_catalog.int8[])
     IS 'what dlock_group_heartbeat() does, with what the table says';
 
 CREATE FUNCTION @extschema@.dlock_group_heartbeat(
     group_name pg_catalog.text,
     membership pg_catalog.int8,
-    yielded pg_catalog.text[] DEFAULT NULL,
+    yielded pg_catalog.int8[] DEFAULT NULL,
     OUT partition pg_catalog.text,
     OUT token pg_catalog.int8,
     OUT action pg_catalog.text)
@@ -534,18 +534,18 @@ BEGIN
                group_name, (SELECT g.partitions FROM @extschema@.dlock_groups g WHERE g.name = group_name),
                membership, yielded) b;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_group_heartbeat(pg_catalog.text, pg_catalog.int8, pg_catalog.text[])
+COMMENT ON FUNCTION @extschema@.dlock_group_heartbeat(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
     IS 'remain in a group; returns the partitions to run, with their tokens, and those to stop and yield';
 
 CREATE FUNCTION @extschema@.dlock_group_yield(
     group_name pg_catalog.text,
     membership pg_catalog.int8,
-    partitions pg_catalog.text[])
+    yielded pg_catalog.int8[])
     RETURNS pg_catalog.int4
     AS 'MODULE_PATHNAME', 'dlock_sql_group_yield'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_group_yield(pg_catalog.text, pg_catalog.int8, pg_catalog.text[])
-    IS 'give up partitions that the member has stopped working on; returns how many';
+COMMENT ON FUNCTION @extschema@.dlock_group_yield(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
+    IS 'give up partitions that the member has stopped working on, by their tokens; returns how many';
 
 CREATE FUNCTION @extschema@.dlock_group_leave(
     group_name pg_catalog.text,

@@ -321,21 +321,46 @@ require_member(DLockGroup *group, DLockToken token)
 	return me;
 }
 
-/* Release those of these partitions that a member has; returns how many. */
 static int
-release_partitions(DLockDatabase *db, DLockGroup *group, const DLockGroupMember *member,
-				   const DLockBytes *names, int count)
+compare_tokens(const void *a, const void *b)
 {
+	DLockToken	left = *(const DLockToken *) a;
+	DLockToken	right = *(const DLockToken *) b;
+
+	return (left > right) - (left < right);
+}
+
+/*
+ * Release those leases of a member that have one of these tokens; returns how
+ * many.  It is by token, so a call that comes late does no harm.
+ */
+static int
+release_partitions(DLockDatabase *db, const DLockGroupMember *member,
+				   const DLockToken *tokens, int token_count)
+{
+	DLockToken *sorted = palloc((token_count + 1) * sizeof(DLockToken));
+	int			count;
+	DLockSpaceRef *refs;
 	int			released = 0;
 
+	if (token_count == 0)
+		return 0;
+	memcpy(sorted, tokens, token_count * sizeof(DLockToken));
+	qsort(sorted, token_count, sizeof(DLockToken), compare_tokens);
+
+	refs = dlock_space_owned(db->shared->oid, &member->lock_name, &count);
 	for (int i = 0; i < count; i++)
 	{
-		DLockManagerTarget target = {.by = DLOCK_BY_OWNER, .owner = member->lock_name};
+		DLockManagerTarget target = {
+			.by = DLOCK_BY_REF, .hash = refs[i].hash, .name = member->lock_name,
+			.token = refs[i].token
+		};
 
-		target.name = make_name(PARTITION_PREFIX, &group->name, &names[i]);
-		target.hash = dlock_name_hash(db->shared->oid, &target.name);
-		released += dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE);
+		if (bsearch(&refs[i].token, sorted, token_count, sizeof(DLockToken), compare_tokens) != NULL)
+			released += dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE);
 	}
+	pfree(refs);
+	pfree(sorted);
 	return released;
 }
 
@@ -399,7 +424,7 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 
 /* Youngest lease first. */
 static int
-compare_tokens(const void *a, const void *b)
+compare_ages(const void *a, const void *b)
 {
 	DLockToken	left = (*(DLockGroupPartition *const *) a)->token;
 	DLockToken	right = (*(DLockGroupPartition *const *) b)->token;
@@ -426,7 +451,7 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 		if (group->partitions[i].member == me)
 			mine[count++] = &group->partitions[i];
 	}
-	qsort(mine, count, sizeof(*mine), compare_tokens);
+	qsort(mine, count, sizeof(*mine), compare_ages);
 
 	refs = palloc((count + 1) * sizeof(DLockSpaceRef));
 	for (int i = 0; i < count; i++)
@@ -514,7 +539,7 @@ take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRec
 
 /*
  * The heartbeat of the member with this token: release what it says it has
- * stopped working on, renew what it has, and take what it is due.  The
+ * stopped working on, by the tokens of these leases, renew what it has, and take what it is due.  The
  * partitions' actions say what it is to do.
  *
  * When this returns, the leases are as durable as synchronous_commit asks for.
@@ -522,7 +547,7 @@ take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRec
  */
 void
 dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
-				 const DLockBytes *yielded, int yielded_count)
+				 const DLockToken *yielded, int yielded_count)
 {
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 	DLockSpaceRef ref;
@@ -536,7 +561,7 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 	if (dlock_manager_renew_refs(db, &ref, 1, 0, &lsn) == 0)
 		dlock_error_membership_lost(&group->name, token);
 
-	(void) release_partitions(db, group, &group->members[me], yielded, yielded_count);
+	(void) release_partitions(db, &group->members[me], yielded, yielded_count);
 	look_at_partitions(db, group);
 	set_quotas(group, me);
 	short_of = group->members[me].quota - keep_partitions(db, group, me, &lsn);
@@ -548,15 +573,16 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 }
 
 /*
- * Release partitions that the member with this token has stopped working on.
- * Returns how many of them it had.  Throws LK002, 42501.
+ * Release partitions that the member with this token has stopped working on,
+ * given by the tokens of their leases.  Returns how many of them it had.  Throws
+ * LK002, 42501.
  */
 int
 dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
-				  const DLockBytes *yielded, int yielded_count)
+				  const DLockToken *yielded, int yielded_count)
 {
 	look_at_members(db, group);
-	return release_partitions(db, group, &group->members[require_member(group, token)],
+	return release_partitions(db, &group->members[require_member(group, token)],
 							  yielded, yielded_count);
 }
 

@@ -71,9 +71,9 @@ typedef struct DLockGroup
 extern DLockToken dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 								   DLockTime ttl, const DLockBytes *payload);
 extern void dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
-							 const DLockBytes *yielded, int yielded_count);
+							 const DLockToken *yielded, int yielded_count);
 extern int	dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
-							  const DLockBytes *yielded, int yielded_count);
+							  const DLockToken *yielded, int yielded_count);
 extern bool dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token);
 extern void dlock_group_look(DLockDatabase *db, DLockGroup *group);
 

@@ -186,6 +186,31 @@ dlock_sql_group_check(PG_FUNCTION_ARGS)
 
 /* ---- groups: members ---- */
 
+/* The tokens of partitions in an array; none if it is NULL. */
+static DLockToken *
+get_tokens(FunctionCallInfo fcinfo, int argno, int *count)
+{
+	ArrayType  *array;
+	Datum	   *values;
+	bool	   *nulls;
+	DLockToken *tokens;
+
+	*count = 0;
+	if (PG_ARGISNULL(argno))
+		return NULL;
+	array = PG_GETARG_ARRAYTYPE_P(argno);
+	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE,
+					  &values, &nulls, count);
+	tokens = palloc((*count + 1) * sizeof(DLockToken));
+	for (int i = 0; i < *count; i++)
+	{
+		if (nulls[i])
+			dlock_error_null("fencing token");
+		tokens[i] = DatumGetInt64(values[i]);
+	}
+	return tokens;
+}
+
 /* dlock_group_enter(group, partitions, member, ttl, weight, membership) -> token */
 Datum
 dlock_sql_group_enter(PG_FUNCTION_ARGS)
@@ -228,7 +253,7 @@ dlock_sql_group_beat(PG_FUNCTION_ARGS)
 	DLockGroup	group = get_group(fcinfo, 0);
 	DLockToken	token = dlock_sqlarg_token(fcinfo, 2);
 	int			yielded_count;
-	DLockBytes *yielded = get_partition_names(fcinfo, 3, &yielded_count);
+	DLockToken *yielded = get_tokens(fcinfo, 3, &yielded_count);
 	DLockDatabase db;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -253,22 +278,22 @@ dlock_sql_group_beat(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* dlock_group_yield(group, token, partitions) -> how many */
+/* dlock_group_yield(group, token, yielded) -> how many */
 Datum
 dlock_sql_group_yield(PG_FUNCTION_ARGS)
 {
 	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
 	DLockToken	token = dlock_sqlarg_token(fcinfo, 1);
 	int			count;
-	DLockBytes *names = get_partition_names(fcinfo, 2, &count);
+	DLockToken *yielded = get_tokens(fcinfo, 2, &count);
 	DLockDatabase db;
 	int			released;
 
-	if (names == NULL)
-		dlock_error_null("array of partition names");
+	if (yielded == NULL)
+		dlock_error_null("array of fencing tokens");
 	dlock_session_check_writable("dlock_group_yield");
 	dlock_session_open(&db);
-	released = dlock_group_yield(&db, &group, token, names, count);
+	released = dlock_group_yield(&db, &group, token, yielded, count);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(released);
 }

@@ -99,7 +99,7 @@ SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', NULL) $$
 SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 0) $$);
 SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1) $$);
 SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('other', 1) $$);
-SELECT pg_temp.raised($$ SELECT dlock_group_yield('pattern', 1, '{a}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_yield('pattern', 1, '{1}') $$);
 SELECT pg_temp.raised($$ SELECT dlock_group_yield('pattern', 1, NULL) $$);
 SELECT dlock_group_leave('pattern', 1);
 SELECT dlock_group_leave('other', 1);
@@ -108,12 +108,16 @@ SELECT count(*) FROM dlock_leases WHERE name LIKE 'dlock:%';
 -- a member
 SELECT dlock_group_join('pattern', 'a/b', '1 h', 1000, '{"host": "10.0.0.1"}') AS token \gset
 SELECT partition, token > :token AS above, action FROM dlock_group_heartbeat('pattern', :token);
-SELECT partition, action FROM dlock_group_heartbeat('pattern', :token, '{us/1}');
+SELECT partition, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[0, 1, :token]);
+SELECT token AS us FROM dlock_group_partitions WHERE partition = 'us/1' \gset
+SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
+SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
 SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1, '{NULL}') $$);
 SELECT group_name, member, token = :token AS token, weight, owned, due, ttl, payload FROM dlock_group_members;
 SELECT group_name, partition, member, token > :token AS above, since < expires_at AS times FROM dlock_group_partitions;
 SELECT regexp_replace(name, '^dlock:', '') AS name, owner FROM dlock_leases ORDER BY name;
-SELECT dlock_group_yield('pattern', :token, '{eu/1}');
+SELECT dlock_group_yield('pattern', :token, ARRAY(SELECT token FROM dlock_group_partitions WHERE partition = 'eu/1'));
+SELECT dlock_group_yield('pattern', :token, ARRAY[:us, :token]), dlock_group_yield('pattern', :token, '{}');
 SELECT partition, member, token, since, expires_at FROM dlock_group_partitions ORDER BY partition LIMIT 1;
 BEGIN READ ONLY;
 SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', 'x') $$);
@@ -122,7 +126,7 @@ BEGIN READ ONLY;
 SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1) $$);
 ROLLBACK;
 BEGIN READ ONLY;
-SELECT pg_temp.raised($$ SELECT dlock_group_yield('pattern', 1, '{us/1}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_yield('pattern', 1, '{1}') $$);
 ROLLBACK;
 BEGIN READ ONLY;
 SELECT pg_temp.raised($$ SELECT dlock_group_leave('pattern', 1) $$);

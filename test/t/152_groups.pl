@@ -27,13 +27,21 @@ sub join_group
 	return $session->query_safe("SELECT dlock_group_join('$group', '$member', '$ttl'" . ($rest // '') . ')');
 }
 
-# What a heartbeat says: "run 0 1 2, yield 3", or an error.
+# The tokens of the leases on partitions, whoever has them.
+sub tokens
+{
+	my ($group, @partitions) = @_;
+	return '{' . $one->query_safe("SELECT string_agg(token::text, ',') FROM dlock_leases WHERE name IN ('-'" . join('', map { ", 'dlock:partition/$group/$_'" } @partitions) . ')') . '}';
+}
+
+# What a heartbeat says: "run 0 1 2, yield 3", or an error.  Partitions that are
+# yielded are given by name here.
 sub beat
 {
 	my ($session, $group, $token, @yielded) = @_;
-	my $yielded = join ',', @yielded;
+	my $yielded = tokens($group, @yielded);
 	return $session->query(
-		"SELECT concat('run ', string_agg(partition, ' ' ORDER BY partition) FILTER (WHERE action = 'run'), ', yield ', string_agg(partition, ' ' ORDER BY partition) FILTER (WHERE action = 'yield')) FROM dlock_group_heartbeat('$group', $token, '{$yielded}')");
+		"SELECT concat('run ', string_agg(partition, ' ' ORDER BY partition) FILTER (WHERE action = 'run'), ', yield ', string_agg(partition, ' ' ORDER BY partition) FILTER (WHERE action = 'yield')) FROM dlock_group_heartbeat('$group', $token, '$yielded')");
 }
 
 sub owners
@@ -57,10 +65,10 @@ sub owners
 	is(beat($one, 'g', $a, '3'), 'run 0 1, yield 2', 'confirmed with the heartbeat: one');
 	is(owners('g'), '0a 1a 2a 3-', 'that one is free');
 	is(beat($two, 'g', $b), 'run 3, yield ', 'and is taken');
-	is($one->query_safe("SELECT dlock_group_yield('g', $a, '{2}')"), 1, 'confirmed by a call: the other');
-	is($one->query_safe("SELECT dlock_group_yield('g', $a, '{2,3,nothing}')"), 0, 'what it does not have, it does not yield');
+	is($one->query_safe("SELECT dlock_group_yield('g', $a, '" . tokens('g', 2) . "')"), 1, 'confirmed by a call: the other');
+	is($one->query_safe("SELECT dlock_group_yield('g', $a, '" . tokens('g', 2, 3) . "')"), 0, 'what it does not have, it does not yield');
 	is(beat($two, 'g', $b), 'run 2 3, yield ', 'taken');
-	is(beat($one, 'g', $a, '2', '3', 'nothing'), 'run 0 1, yield ', 'confirmed twice: nothing happens');
+	is(beat($one, 'g', $a, 2, 3), 'run 0 1, yield ', 'nor those of others');
 	is(owners('g'), '0a 1a 2b 3b', 'two each');
 	is($one->query_safe("SELECT string_agg(concat_ws(' ', member, token, weight, owned, due, role, ttl), ', ' ORDER BY member) FROM dlock_group_members"),
 		"a $a 1 2 2 postgres 01:00:00, b $b 1 2 2 postgres 01:00:00", 'the members');
@@ -68,7 +76,7 @@ sub owners
 	is(owners('g'), '0a 1a 2- 3-', 'its partitions are free');
 	is(beat($two, 'g', $b), 'ERROR LK002', 'it is told that it is no member');
 	like($two->{message}, qr/membership in group "g" with token $b is not held/, 'in these words');
-	is($two->query("SELECT dlock_group_yield('g', $b, '{2}')"), 'ERROR LK002', 'nor can it yield');
+	is($two->query("SELECT dlock_group_yield('g', $b, '{1}')"), 'ERROR LK002', 'nor can it yield');
 	is($one->query_safe("SELECT dlock_group_leave('g', $b)"), 'f', 'nor leave');
 	is(beat($one, 'g', $a), 'run 0 1 2 3, yield ', 'the first one runs all again');
 
@@ -79,6 +87,20 @@ sub owners
 	$two->query_safe("SELECT dlock_group_leave('g', $b)");
 	is(beat($one, 'g', $a), 'run 0 1 2 3, yield ', 'no longer');
 	is($one->query_safe("SELECT token FROM dlock_group_partitions WHERE partition = '3'"), $token, 'the token is the same');
+}
+
+# A confirmation that comes late, of a lease that is over, ends none that came after.
+{
+	my $a = $one->query_safe("SELECT token FROM dlock_group_members WHERE member = 'a'");
+	my $b = join_group($two, 'g', 'b', '1 h');
+	my $late = tokens('g', 0 .. 3);
+	beat($one, 'g', $a);
+	is(beat($one, 'g', $a, 0 .. 3), 'run 0 1, yield ', 'late: given up more than it had to');
+	beat($two, 'g', $b);
+	$one->query_safe("SELECT dlock_group_leave('g', $b)");
+	is(beat($one, 'g', $a), 'run 0 1 2 3, yield ', 'late: all are back');
+	is($two->query_safe("SELECT dlock_group_yield('g', $a, '$late')"), 0, 'late: the confirmation of before');
+	is(owners('g'), '0a 1a 2a 3a', 'late: nothing happens');
 }
 
 # The same name again is a new run of the same member.
@@ -155,7 +177,7 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 	is($other->query("SELECT dlock_group_drop('g')"), 'ERROR 42501', 'nor drop it');
 	is($other->query("SELECT dlock_group_alter('g', 5)"), 'ERROR 42501', 'nor alter it');
 	is(beat($other, 'g', $a), 'ERROR 42501', 'nobody beats for others');
-	is($other->query("SELECT dlock_group_yield('g', $a, '{1}')"), 'ERROR 42501', 'nor yields');
+	is($other->query("SELECT dlock_group_yield('g', $a, '" . tokens('g', 1) . "')"), 'ERROR 42501', 'nor yields');
 	is($other->query("SELECT dlock_group_leave('g', $a)"), 'ERROR 42501', 'nor leaves');
 	is($other->query("SELECT dlock_group_join('g', 'a')"), 'ERROR 42501', 'nor joins in their name');
 	is(beat($app, 'g', $a), 'run 0 1 2 3, yield ', 'all of which changes nothing');
@@ -189,7 +211,7 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 	is(beat($one, 'g', $a), 'run 0 1 2 3 4 5, yield ', 'more partitions');
 	$one->query_safe("SELECT dlock_group_alter('g', names => '{1,5,eu}')");
 	is(beat($one, 'g', $a), 'run 1 5 eu, yield ', 'others');
-	is($one->query_safe("SELECT dlock_group_yield('g', $a, '{0}')"), 1, 'one that is no longer in the group can be yielded');
+	is($one->query_safe("SELECT dlock_group_yield('g', $a, '" . tokens('g', 0) . "')"), 1, 'one that is no longer in the group can be yielded');
 	is($one->query_safe("SELECT dlock_group_drop('g')"), 't', 'dropped');
 	is(beat($one, 'g', $a), 'ERROR 42704', 'a heartbeat says so');
 	is($one->query_safe("SELECT dlock_group_drop('g')"), 'f', 'once');
@@ -263,12 +285,12 @@ CREATE TABLE part (id text PRIMARY KEY, token bigint);
 INSERT INTO part SELECT i, 0 FROM generate_series(0, $partitions - 1) i;
 CREATE TABLE work (id bigint GENERATED ALWAYS AS IDENTITY, part text, token bigint, member text);
 CREATE TABLE refused (part text, token bigint, member text);
-CREATE FUNCTION beat(me text, membership bigint, yielded text[]) RETURNS text[] LANGUAGE plpgsql AS \$\$
-DECLARE p record; yield text[] := '{}';
+CREATE FUNCTION beat(me text, membership bigint, yielded bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS \$\$
+DECLARE p record; yield bigint[] := '{}';
 BEGIN
 	FOR p IN SELECT * FROM dlock_group_heartbeat('p', membership, yielded) ORDER BY partition LOOP
 		IF p.action = 'yield' THEN
-			yield := yield || p.partition;
+			yield := yield || p.token;
 		ELSE
 			UPDATE part SET token = p.token WHERE id = p.partition AND part.token <= p.token;
 			IF FOUND THEN

@@ -122,7 +122,7 @@ sub beat
 		else
 		{
 			delete $member->{runs}{$partition};
-			push @{ $member->{stopped} }, $partition;
+			push @{ $member->{stopped} }, $token;
 		}
 	}
 	foreach my $partition (keys %{ $member->{runs} })

@@ -32,11 +32,11 @@ CREATE TABLE beat (n int, member text, ms float8, run int, yield int);
 
 -- A heartbeat of each member; what it is to give up it gives up at once.
 CREATE PROCEDURE round(nr int) LANGUAGE plpgsql AS \$\$
-DECLARE m member; began timestamptz; ended timestamptz; lost text[]; n int;
+DECLARE m member; began timestamptz; ended timestamptz; lost bigint[]; n int;
 BEGIN
 	FOR m IN SELECT * FROM member ORDER BY md5(name || nr) LOOP
 		began := clock_timestamp();
-		SELECT count(*), array_agg(partition) FILTER (WHERE action = 'yield')
+		SELECT count(*), array_agg(token) FILTER (WHERE action = 'yield')
 		  FROM dlock_group_heartbeat('g', m.token) INTO n, lost;
 		ended := clock_timestamp();
 		PERFORM dlock_group_yield('g', m.token, coalesce(lost, '{}'));
