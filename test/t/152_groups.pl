@@ -219,6 +219,28 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 	is($one->query_safe("SELECT count(*) FROM dlock_leases"), 0, 'nothing is left');
 }
 
+# All at one moment: each gets what it is due with its first heartbeat.
+{
+	my @sessions = map { DLockSession->new($node, $db) } 1 .. 8;
+	my $uneven = 0;
+
+	$one->query_safe("SELECT dlock_group_create('at-once', 83)");
+	foreach my $round (1 .. 10)
+	{
+		my @tokens = map { join_group($sessions[$_], 'at-once', "m$_", '1 h') } 0 .. $#sessions;
+		$two->query_safe('SELECT pg_advisory_lock(1)');
+		$sessions[$_]->ask("SELECT pg_advisory_lock_shared(1), pg_advisory_unlock_shared(1); SELECT count(*) FROM dlock_group_heartbeat('at-once', $tokens[$_])") foreach 0 .. $#sessions;
+		wait_until(sub { $one->query_safe("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == @sessions }) or die 'they do not wait';
+		$two->query_safe('SELECT pg_advisory_unlock(1)');
+		$_->answer foreach @sessions;
+		$uneven++ if $one->query_safe("SELECT min(owned), max(owned), sum(owned) FROM dlock_group_members WHERE group_name = 'at-once'") ne '10|11|83';
+		$one->query_safe("SELECT dlock_group_leave('at-once', $_)") foreach @tokens;
+	}
+	is($uneven, 0, 'at one moment: even after one heartbeat of each');
+	$_->quit foreach @sessions;
+	$one->query_safe("SELECT dlock_group_drop('at-once')");
+}
+
 # A crash of the server: all have what they had.
 {
 	$one->query_safe("SELECT dlock_group_create('c', 10)");
