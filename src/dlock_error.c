@@ -428,6 +428,17 @@ dlock_error_prepare(void)
 			 errhint("Release them first, or bind them to the session, or to nothing.")));
 }
 
+/* "reason" is the message of the error that was met. */
+void
+dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reason)
+{
+	ereport(WARNING,
+			(errcode(code),
+			 errmsg("could not acquire partitions of group \"%.*s\": %s", group->len, group->data, reason),
+			 errdetail("The member keeps those that it has."),
+			 errhint("The next heartbeat tries again.")));
+}
+
 /* As log_lock_waits has it for the server's own locks. */
 void
 dlock_error_log_waiting(const DLockBytes *name, const char *mode, DLockTime waited,

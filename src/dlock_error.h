@@ -63,6 +63,9 @@ pg_noreturn extern void dlock_error_prepare(void);
 /* the caller's rights */
 pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);
 
+/* warnings */
+extern void dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reason);
+
 /* log lines */
 extern void dlock_error_log_waiting(const DLockBytes *name, const char *mode, DLockTime waited, const char *blockers);
 extern void dlock_error_log_acquired(const DLockBytes *name, const char *mode, DLockTime waited);

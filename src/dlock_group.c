@@ -36,6 +36,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -44,6 +45,7 @@
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/numeric.h"
+#include "utils/resowner.h"
 
 #include "dlock_clock.h"
 #include "dlock_error.h"
@@ -538,12 +540,48 @@ take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRec
 }
 
 /*
+ * The same; if there is no room for more leases, that is a warning.  The member
+ * has to learn what it has all the same, since that was renewed.
+ */
+static void
+try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr *lsn)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		take_partitions(db, group, me, count, lsn);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+
+	if (error == NULL)
+		return;
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES)
+		ReThrowError(error);
+	dlock_error_warn_partitions(&group->name, error->sqlerrcode, error->message);
+}
+
+/*
  * The heartbeat of the member with this token: release what it says it has
  * stopped working on, by the tokens of these leases, renew what it has, and take what it is due.  The
  * partitions' actions say what it is to do.
  *
  * When this returns, the leases are as durable as synchronous_commit asks for.
- * Throws LK002 if the membership is lost, 42501 if it is another role's, 53400.
+ * Throws LK002 if the membership is lost, 42501 if it is another role's.
  */
 void
 dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
@@ -566,7 +604,7 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 	set_quotas(group, me);
 	short_of = group->members[me].quota - keep_partitions(db, group, me, &lsn);
 	if (short_of > 0)
-		take_partitions(db, group, me, short_of, &lsn);
+		try_to_take(db, group, me, short_of, &lsn);
 	unlock_group(db, group);
 
 	dlock_flush_commit(lsn, dlock_clock_now());

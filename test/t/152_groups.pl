@@ -282,6 +282,35 @@ EOC
 		"2|t|t|t|t|(,,,,)\n2\n3|t", 'in another schema');
 }
 
+# No memory for more: what a member has it keeps, and is told of.
+{
+	my $small = start_node('small', conf => 'dlock.max_memory = 1MB');
+	my $session = DLockSession->new($small, $db);
+	$session->query_safe("SELECT dlock_group_create('g', 4)");
+	my $a = join_group($session, 'g', 'a', '1 h');
+	is(beat($session, 'g', $a), 'run 0 1 2 3, yield ', 'memory: there is enough');
+	$session->query_safe(<<'EOC');
+DO $$
+BEGIN
+	FOR i IN 1 .. 100000 LOOP
+		PERFORM dlock_acquire('fill-' || i, 'filler', '1 h');
+	END LOOP;
+EXCEPTION WHEN configuration_limit_exceeded THEN
+	NULL;
+END $$;
+EOC
+	$session->query_safe("SELECT dlock_group_alter('g', 2000)");
+	is($session->query_safe("SELECT count(*) FROM dlock_group_heartbeat('g', $a) WHERE action = 'run'"), 4, 'memory: full, and it keeps what it has');
+	like($session->{stderr}, qr/WARNING:  53400: could not acquire partitions of group "g"/, 'memory: it is warned');
+	is($session->query_safe("BEGIN; SELECT count(*) FROM dlock_group_heartbeat('g', $a); COMMIT"), 4, 'memory: in a transaction, which goes on');
+	$session->query_safe("SELECT dlock_release_all('filler')");
+	is($session->query_safe("SELECT count(*) FROM dlock_group_heartbeat('g', $a) WHERE action = 'run'"), 2000, 'memory: there is some, and it takes them');
+	is($session->query_safe("SELECT dlock_group_leave('g', $a), (SELECT count(*) FROM dlock_leases)"), 't|0', 'memory: nothing is left');
+	$session->quit;
+	$small->stop;
+	unlike(slurp_file($small->logfile), qr/PANIC|TRAP:|leak/, 'memory: nothing odd in the log');
+}
+
 # Processes, all at once, some of them killed.  What they do says the tokens that
 # they do it with.
 my $partitions = 24;
