@@ -53,7 +53,7 @@ my $count = 97;
 #   until   when it stops by itself
 my %member;
 my $born = 0;
-my %highest;    # of each partition, the largest token with which it was run
+my %highest;    # of each partition, the largest token with which it was run, and by whom
 my @problems;
 
 sub problem
@@ -85,10 +85,11 @@ sub runs
 		problem("$name runs $partition, which $other does, too")
 		  if $other ne $name && exists $member{$other}{runs}{$partition};
 	}
-	my $had = $member{$name}{runs}{$partition};
-	problem("$name runs $partition with token $token, after $highest{$partition}")
-	  if (!defined $had || $had != $token) && $token <= ($highest{$partition} // 0);
-	$highest{$partition} = $token;
+	# A partition that left the group and came back can still be the same lease.
+	my ($highest, $by) = @{ $highest{$partition} // [ 0, '' ] };
+	problem("$name runs $partition with token $token, after $by with $highest")
+	  if $token < $highest || $token == $highest && $by ne $name;
+	$highest{$partition} = [ $token, $name ];
 	$member{$name}{runs}{$partition} = $token;
 	return;
 }
