@@ -1,7 +1,7 @@
-# The dlock extension.
+# The dlock extension and the dlock command.
 #
-#   make                 build the library
-#   make install         install it into the server that PG_CONFIG names
+#   make                 build the library and the command
+#   make install         install them into the directories of the server that PG_CONFIG names
 #   make installcheck    test the installed library on private servers
 #   make test            everything a newcomer needs: packages, build, all tests; installs nothing
 #   make demo            a private throw-away server with the story of a lease
@@ -59,6 +59,15 @@ force:
 
 # The data of the demo's server goes, so the server has to go first.
 clean: stop-demo
+
+# The command has a Makefile of its own, for it is linked with libpq and nothing else.
+all: all-cli
+install: install-cli
+uninstall: uninstall-cli
+clean: clean-cli
+all-cli install-cli uninstall-cli clean-cli:
+	$(MAKE) -C src/cli PG_CONFIG='$(PG_CONFIG)' DESTDIR='$(DESTDIR)' CC='$(CC)' COPT='$(COPT)' $(@:-cli=)
+.PHONY: all-cli install-cli uninstall-cli clean-cli
 endif
 
 # PG_CONFIG of the command line reaches them in the environment.

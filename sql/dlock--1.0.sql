@@ -195,6 +195,57 @@ COMMENT ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text)
     IS 'move fencing tokens to the next epoch, after a rollback that the server cannot notice; returns a number below all later tokens';
 
 ----------------------------------------------------------------------------
+-- Fencing
+----------------------------------------------------------------------------
+
+-- The highest token that each fenced resource has seen.  Written by
+-- dlock_fence() and dlock_guard() alone, whatever role calls them.
+CREATE TABLE @extschema@.dlock_fence_mark (
+    resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    token pg_catalog.int8 NOT NULL CHECK (token OPERATOR(pg_catalog.>) 0),
+    raised_at pg_catalog.timestamptz NOT NULL,
+    raised_by pg_catalog.name NOT NULL);
+REVOKE ALL ON TABLE @extschema@.dlock_fence_mark FROM PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_fence_mark
+    IS 'the highest fencing token that each resource has seen; read it through dlock_fences';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_fence_mark', '');
+
+CREATE VIEW @extschema@.dlock_fences AS
+    SELECT resource, token, raised_at, raised_by
+      FROM @extschema@.dlock_fence_mark;
+GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_fences
+    IS 'the highest fencing token that each resource has seen, and who raised it to that';
+
+CREATE FUNCTION @extschema@.dlock_fence(
+    resource pg_catalog.text,
+    token pg_catalog.int8,
+    live pg_catalog.bool DEFAULT false)
+    RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_fence'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8, pg_catalog.bool)
+    IS 'refuse a token below the highest that the resource has seen, and keep higher ones out until this transaction ends';
+
+CREATE FUNCTION @extschema@.dlock_guard()
+    RETURNS pg_catalog.trigger
+    AS 'MODULE_PATHNAME', 'dlock_sql_guard'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_guard()
+    IS 'BEFORE trigger that refuses writes without a good fencing token';
+
+CREATE FUNCTION @extschema@.dlock_fence_reset(
+    resource pg_catalog.text,
+    token pg_catalog.int8,
+    reason pg_catalog.text)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_fence_reset'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_fence_reset(pg_catalog.text, pg_catalog.int8, pg_catalog.text) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_fence_reset(pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+    IS 'set the mark of a resource, be it lower, or remove it (NULL), for a reason that goes to the server log; for the owner of the extension only';
+
+----------------------------------------------------------------------------
 -- Looking
 ----------------------------------------------------------------------------
 
@@ -264,6 +315,7 @@ CREATE FUNCTION @extschema@.dlock_stat_row(
     OUT conversions pg_catalog.int8,
     OUT releases pg_catalog.int8,
     OUT expiries pg_catalog.int8,
+    OUT fence_rejections pg_catalog.int8,
     OUT waits pg_catalog.int8,
     OUT wait_time pg_catalog.interval,
     OUT wait_histogram pg_catalog.int8[],
@@ -276,7 +328,7 @@ COMMENT ON FUNCTION @extschema@.dlock_stat_row()
 
 CREATE VIEW @extschema@.dlock_stats AS
     SELECT grants, handoffs, reentries, refusals, timeouts, deadlocks, renewals, conversions,
-           releases, expiries, waits, wait_time, wait_histogram, reaper_lag
+           releases, expiries, fence_rejections, waits, wait_time, wait_histogram, reaper_lag
       FROM @extschema@.dlock_stat_row();
 GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_stats

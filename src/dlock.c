@@ -9,10 +9,11 @@
  *
  *	  0	dlock_compat.h		differences between PostgreSQL versions
  *		dlock_types.h		the values that all speak of
- *	  1	dlock_guc.c			settings
- *		dlock_error.c		errors that a user can meet
+ *	  1	dlock_error.c		errors that a user can meet
  *		dlock_clock.c		the only reader of time
- *	  2	dlock_name.c		names, owners, modes, hashes
+ *		dlock_present.c		tokens in the setting dlock.tokens
+ *	  2	dlock_guc.c			settings
+ *		dlock_name.c		names, owners, modes, hashes
  *		dlock_rule.c		the rules of leases, pure
  *		dlock_page.c		the format of pages, pure
  *		dlock_quota.c		who is due how many partitions of a group, pure
@@ -41,13 +42,17 @@
  *	 11	dlock_bind.c		leases that end with this session
  *		dlock_reaper.c		the worker that removes expired leases
  *		dlock_launcher.c	the worker that starts reapers
+ *		dlock_mark.c		the highest token that a resource has seen
  *	 12	dlock_waiting.c		calls that may wait
+ *		dlock_fence.c		tokens enforced: what a transaction may write to
+ *	 13	dlock_guard.c		the trigger that refuses writes
  *		dlock_sqlarg.c		arguments of SQL functions
- *	 13	dlock_sqlfunc.c		SQL functions that act
+ *	 14	dlock_sqlfunc.c		SQL functions that act on leases
+ *		dlock_sqlfence.c	SQL functions that enforce tokens
  *		dlock_sqlpattern.c	SQL functions of time slots and groups
  *		dlock_sqlview.c		SQL functions behind the views
- *	 14	dlock_utility.c		hooks into commands of others
- *	 15	dlock.c				this file, to tie it all together
+ *	 15	dlock_utility.c		hooks into commands of others
+ *	 16	dlock.c				this file, to tie it all together
  *
  * IDENTIFICATION
  *	  src/dlock.c

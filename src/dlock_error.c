@@ -376,6 +376,151 @@ dlock_error_lease_lost(const DLockBytes *name, DLockToken token)
 			 errhint("Stop the work that it was to protect, and acquire the lock anew.")));
 }
 
+/* LK001: somebody with a higher token has taken over. */
+void
+dlock_error_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
+{
+	ereport(ERROR,
+			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '1')),
+			 errmsg("fencing token %lld for resource \"%.*s\" is stale", (long long) token,
+					resource->len, resource->data),
+			 errdetail("It has been fenced with token %lld since.", (long long) mark),
+			 errhint("Stop the work: the lease that the token came with has ended. Acquire the lock anew.")));
+}
+
+/* LK001 for a row that is its own mark. */
+void
+dlock_error_stale_row(const char *table, const char *column, DLockToken token, DLockToken mark)
+{
+	ereport(ERROR,
+			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '1')),
+			 errmsg("fencing token %lld is stale for a row of table \"%s\"", (long long) token, table),
+			 errdetail("Column \"%s\" of the row holds %lld.", column, (long long) mark),
+			 errhint("Stop the work: the lease that the token came with has ended. Acquire the lock anew.")));
+}
+
+/* LK003: the table is guarded, and there is no token for the resource. */
+void
+dlock_error_no_token(const char *table, const DLockBytes *resource)
+{
+	ereport(ERROR,
+			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '3')),
+			 errmsg("no fencing token presented for resource \"%.*s\"", resource->len, resource->data),
+			 errdetail("Table \"%s\" takes writes only from the holder of a lease.", table),
+			 errhint("Acquire the lock, and call dlock_fence() with its token in this transaction, or name both in \"dlock.tokens\".")));
+}
+
+/* LK003 for a row that is its own mark, or starts as one. */
+void
+dlock_error_no_row_token(const char *table, const char *column, bool ambiguous)
+{
+	if (ambiguous)
+		ereport(ERROR,
+				(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '3')),
+				 errmsg("more than one fencing token is presented for a row of table \"%s\"", table),
+				 errdetail("The row is fenced by its column \"%s\", which names no resource.", column),
+				 errhint("Set the column to the token, or name it for \"*\" in \"dlock.tokens\".")));
+	ereport(ERROR,
+			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '3')),
+			 errmsg("no fencing token presented for a row of table \"%s\"", table),
+			 errdetail("The row is fenced by its column \"%s\".", column),
+			 errhint("Set the column to the token of the lease in the same statement, or, for a DELETE, name it for \"*\" in \"dlock.tokens\".")));
+}
+
+/* The row does not tell what it belongs to. */
+void
+dlock_error_no_resource(const char *table, const char *column)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("column \"%s\" of a row of table \"%s\" must not be null", column, table),
+			 errdetail("It names the resource that the row is guarded by."),
+			 errhint("Declare the column NOT NULL.")));
+}
+
+void
+dlock_error_read_only_fence(const DLockBytes *resource)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+			 errmsg("cannot raise the mark of resource \"%.*s\" in a read-only transaction",
+					resource->len, resource->data),
+			 errdetail("The token is higher than all that it has been fenced with."),
+			 errhint("Call dlock_fence() in a transaction that is READ WRITE.")));
+}
+
+void
+dlock_error_prepare_live(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot prepare a transaction that has passed a fence as a live holder"),
+			 errdetail("Whether the lease is live can be seen only by the session that commits."),
+			 errhint("Pass the fence by its high-water mark, without \"live\".")));
+}
+
+void
+dlock_error_not_extension_owner(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("must be owner of extension \"dlock\" to reset a mark"),
+			 errdetail("A mark that is lowered lets holders write that have been fenced off."),
+			 errhint("A new lease has a token above the mark, and needs no reset.")));
+}
+
+void
+dlock_error_no_primary_key(const char *relation)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("table \"%s\" has no primary key", relation),
+			 errdetail("It holds the marks of fenced resources, which are looked up by it."),
+			 errhint("Add the primary key on column \"resource\" again.")));
+}
+
+void
+dlock_error_log_reset(const DLockBytes *resource, DLockToken from, DLockToken to,
+					  const char *reason)
+{
+	ereport(LOG,
+			(errmsg("mark of resource \"%.*s\" was reset from %lld to %lld", resource->len,
+					resource->data, (long long) from, (long long) to),
+			 errdetail("Role \"%s\" asked for it. Reason: %s",
+					   GetUserNameFromId(GetUserId(), false), reason)));
+}
+
+/* A trigger on dlock_guard() is not as it has to be. */
+void
+dlock_error_guard(const char *trigger, const char *problem, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+			 errmsg("trigger \"%s\" %s", trigger, problem),
+			 errdetail("It executes dlock_guard()."),
+			 errhint("%s", hint)));
+}
+
+void
+dlock_error_guard_column(const char *trigger, const char *column, const char *table)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg("column \"%s\" of relation \"%s\" does not exist", column, table),
+			 errdetail("Trigger \"%s\" names it to dlock_guard().", trigger),
+			 errhint("Name a column of the table, or create the trigger anew if the column was renamed.")));
+}
+
+void
+dlock_error_not_trigger(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+			 errmsg("dlock_guard() must be called as a trigger"),
+			 errdetail("It guards a table against writes without a fencing token."),
+			 errhint("Use it in CREATE TRIGGER ... BEFORE ... EXECUTE FUNCTION dlock_guard('resource').")));
+}
+
 void
 dlock_error_membership_lost(const DLockBytes *group, DLockToken token)
 {

@@ -60,7 +60,21 @@ pg_noreturn extern void dlock_error_self_deadlock(const DLockBytes *owner, const
 pg_noreturn extern void dlock_error_lock_timeout(void);
 pg_noreturn extern void dlock_error_prepare(void);
 
+/* fencing */
+pg_noreturn extern void dlock_error_stale(const DLockBytes *resource, DLockToken token, DLockToken mark);
+pg_noreturn extern void dlock_error_stale_row(const char *table, const char *column, DLockToken token, DLockToken mark);
+pg_noreturn extern void dlock_error_no_token(const char *table, const DLockBytes *resource);
+pg_noreturn extern void dlock_error_no_row_token(const char *table, const char *column, bool ambiguous);
+pg_noreturn extern void dlock_error_no_resource(const char *table, const char *column);
+pg_noreturn extern void dlock_error_read_only_fence(const DLockBytes *resource);
+pg_noreturn extern void dlock_error_prepare_live(void);
+pg_noreturn extern void dlock_error_no_primary_key(const char *relation);
+pg_noreturn extern void dlock_error_guard(const char *trigger, const char *problem, const char *hint);
+pg_noreturn extern void dlock_error_guard_column(const char *trigger, const char *column, const char *table);
+pg_noreturn extern void dlock_error_not_trigger(void);
+
 /* the caller's rights */
+pg_noreturn extern void dlock_error_not_extension_owner(void);
 pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);
 
 /* warnings */
@@ -69,5 +83,7 @@ extern void dlock_error_warn_partitions(const DLockBytes *group, int code, const
 /* log lines */
 extern void dlock_error_log_waiting(const DLockBytes *name, const char *mode, DLockTime waited, const char *blockers);
 extern void dlock_error_log_acquired(const DLockBytes *name, const char *mode, DLockTime waited);
+
+extern void dlock_error_log_reset(const DLockBytes *resource, DLockToken from, DLockToken to, const char *reason);
 
 #endif							/* DLOCK_ERROR_H */

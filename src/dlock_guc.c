@@ -17,14 +17,45 @@
 #include <limits.h>
 
 #include "utils/guc.h"
+#include "utils/memutils.h"
 
 #include "dlock_guc.h"
+#include "dlock_present.h"
 
 int			dlock_guc_default_ttl_ms = 30 * 1000;
 int			dlock_guc_max_ttl_s = 24 * 60 * 60;
 int			dlock_guc_max_memory_kb = 64 * 1024;
 int			dlock_guc_reap_interval_ms = 10 * 1000;
 int			dlock_guc_max_clock_skew_ms = 10 * 1000;
+
+/* Kept by dlock_present.c. */
+static char *tokens = NULL;
+
+static bool
+check_tokens(char **newval, void **extra, GucSource source)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "dlock tokens check",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	DLockPresentPair *pairs;
+	const char *problem;
+	bool		valid = dlock_present_parse(*newval, &pairs, &problem) >= 0;
+
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	if (!valid)
+	{
+		GUC_check_errdetail("%s", problem);
+		GUC_check_errhint("Write it as \"name=token, ...\", a name with other characters than letters, digits and -_./: in double quotes.");
+	}
+	return valid;
+}
+
+static void
+assign_tokens(const char *newval, void *extra)
+{
+	dlock_present_assign(newval);
+}
 
 /*
  * Define the settings.  To be called while shared_preload_libraries is being
@@ -72,6 +103,14 @@ dlock_guc_define(void)
 							10 * 1000, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
+
+	DefineCustomStringVariable("dlock.tokens",
+							   "Fencing tokens that are presented to dlock_guard(), as \"name=token, ...\".",
+							   "The name * stands for all others.",
+							   &tokens,
+							   "",
+							   PGC_USERSET, 0,
+							   check_tokens, assign_tokens, NULL);
 
 	MarkGUCPrefixReserved("dlock");
 }

@@ -96,7 +96,8 @@ look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 	{
 		TimestampTz wall = dlock_clock_wall();
 
-		if (dlock_holder_blocks_until(lease) > work->now &&
+		/* What was ended by force is to be won again. */
+		if (!lease->stopped && dlock_holder_blocks_until(lease) > work->now &&
 			dlock_rule_slot(wall, every) <= dlock_rule_slot(lease->granted_at, every))
 			step = ONCE_LOST;
 		else if (!succeed(work, entry, lease, wall, every, memory))

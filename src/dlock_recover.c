@@ -60,12 +60,6 @@
 #include "dlock_space.h"
 #include "dlock_store.h"
 
-/*
- * The load lock is of the class of advisory locks, under a number that the
- * SQL functions for advisory locks (1 and 2) do not use.
- */
-#define LOAD_LOCK_CLASS		25708
-
 /* A load, with the clocks as read once for all its leases. */
 typedef struct DLockRecoverState
 {
@@ -245,7 +239,7 @@ load_lock_tag(DLockDatabaseShared *shared)
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_ADVISORY(tag, shared->oid, 0, 0, LOAD_LOCK_CLASS);
+	SET_LOCKTAG_ADVISORY(tag, shared->oid, 0, 0, DLOCK_LOCK_CLASS_LOAD);
 	return tag;
 }
 

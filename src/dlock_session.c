@@ -25,12 +25,14 @@
 #include "catalog/pg_extension.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 
 #include "dlock_am.h"
+#include "dlock_compat.h"
 #include "dlock_error.h"
 #include "dlock_memory.h"
 #include "dlock_recover.h"
@@ -40,57 +42,68 @@
 /* Remembered from the catalogs; InvalidOid when to be looked up. */
 static Oid	store_oid = InvalidOid;
 static Oid	sequence_oid = InvalidOid;
+static Oid	marks_oid = InvalidOid;
 
 /* The shared state of this backend's database. */
 static DLockDatabaseShared *my_database = NULL;
 
-/* The store or everything has changed in the catalogs. */
+/* One of the relations or everything has changed in the catalogs. */
 static void
-forget_store(Datum arg, Oid relid)
+forget_relations(Datum arg, Oid relid)
 {
-	if (relid == InvalidOid || relid == store_oid || relid == sequence_oid)
-		store_oid = sequence_oid = InvalidOid;
+	if (relid == InvalidOid || relid == store_oid || relid == sequence_oid || relid == marks_oid)
+		store_oid = sequence_oid = marks_oid = InvalidOid;
 }
 
-/* The schema that the extension is in; InvalidOid if it is not installed. */
+/*
+ * The extension, and the schema that it is in; InvalidOid if it is not
+ * installed.
+ */
 static Oid
-find_schema(void)
+find_extension(Oid *schema)
 {
 	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
 	SysScanDesc scan;
 	ScanKeyData key;
 	HeapTuple	tuple;
-	Oid			schema = InvalidOid;
+	Oid			extension = InvalidOid;
 
 	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
 				CStringGetDatum("dlock"));
 	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
 	tuple = systable_getnext(scan);
+	*schema = InvalidOid;
 	if (HeapTupleIsValid(tuple))
-		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
+	{
+		extension = ((Form_pg_extension) GETSTRUCT(tuple))->oid;
+		*schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
+	}
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
-	return schema;
+	return extension;
 }
 
-/* Look the store up in the catalogs; false if there is none. */
+/*
+ * Look the relations up in the catalogs; false if the extension is not there.
+ * Leases can do without the marks.
+ */
 static bool
-find_store(void)
+find_relations(void)
 {
 	static bool registered = false;
 	Oid			schema;
 
 	if (!registered)
 	{
-		CacheRegisterRelcacheCallback(forget_store, (Datum) 0);
+		CacheRegisterRelcacheCallback(forget_relations, (Datum) 0);
 		registered = true;
 	}
 
-	schema = find_schema();
-	if (!OidIsValid(schema))
+	if (!OidIsValid(find_extension(&schema)))
 		return false;
 	sequence_oid = get_relname_relid("dlock_token_seq", schema);
 	store_oid = get_relname_relid("dlock_store", schema);
+	marks_oid = get_relname_relid("dlock_fence_mark", schema);
 	return OidIsValid(store_oid) && OidIsValid(sequence_oid);
 }
 
@@ -108,7 +121,33 @@ bool
 dlock_session_is_store(Oid relid)
 {
 	return OidIsValid(relid) &&
-		(OidIsValid(store_oid) || find_store()) && relid == store_oid;
+		(OidIsValid(store_oid) || find_relations()) && relid == store_oid;
+}
+
+/* Open one of the relations; NULL if the extension is not installed. */
+static Relation
+open_relation(Oid *remembered, LOCKMODE lockmode)
+{
+	Relation	rel;
+
+	/* A remembered oid can be that of an extension that was dropped since. */
+	for (;;)
+	{
+		if (!OidIsValid(*remembered) && (!find_relations() || !OidIsValid(*remembered)))
+			return NULL;
+		rel = try_table_open(*remembered, lockmode);
+		if (rel != NULL)
+			break;
+		store_oid = sequence_oid = marks_oid = InvalidOid;
+	}
+
+	/* Opening it can have thrown the memory of the oids away. */
+	if (!OidIsValid(*remembered) && !find_relations())
+	{
+		table_close(rel, lockmode);
+		return NULL;
+	}
+	return rel;
 }
 
 /*
@@ -118,29 +157,44 @@ dlock_session_is_store(Oid relid)
 Relation
 dlock_session_open_store(LOCKMODE lockmode)
 {
-	Relation	rel;
+	Relation	rel = open_relation(&store_oid, lockmode);
 
-	/* A remembered oid can be that of an extension that was dropped since. */
-	for (;;)
-	{
-		if (!OidIsValid(store_oid) && !find_store())
-			return NULL;
-		rel = try_table_open(store_oid, lockmode);
-		if (rel != NULL)
-			break;
-		store_oid = sequence_oid = InvalidOid;
-	}
-
-	/* Opening it can have thrown the memory of the oids away. */
-	if (!OidIsValid(store_oid) && !find_store())
-	{
-		table_close(rel, lockmode);
-		return NULL;
-	}
-
-	if (rel->rd_tableam != dlock_am_routine())
+	if (rel != NULL && rel->rd_tableam != dlock_am_routine())
 		dlock_error_wrong_access_method(RelationGetRelationName(rel));
 	return rel;
+}
+
+/* Open the marks of fenced resources; throws 55000 if they are not there. */
+Relation
+dlock_session_open_marks(LOCKMODE lockmode)
+{
+	Relation	rel = open_relation(&marks_oid, lockmode);
+
+	if (rel == NULL)
+		dlock_error_no_extension();
+	return rel;
+}
+
+/* The schema of the extension; InvalidOid if it is not installed. */
+Oid
+dlock_session_schema(void)
+{
+	Oid			schema;
+
+	(void) find_extension(&schema);
+	return schema;
+}
+
+/* May the current user do what only the owner of the extension may? */
+bool
+dlock_session_is_owner(void)
+{
+	Oid			schema;
+	Oid			extension = find_extension(&schema);
+
+	if (!OidIsValid(extension))
+		dlock_error_no_extension();
+	return object_ownercheck(ExtensionRelationId, extension, GetUserId());
 }
 
 /*
@@ -154,6 +208,21 @@ dlock_session_check_writable(const char *function)
 		dlock_error_standby(function);
 	if (XactReadOnly)
 		dlock_error_read_only(function);
+}
+
+/*
+ * Find the shared state of this database, leases loaded or not, and count in it
+ * from now on.  Throws 55000 if dlock is not preloaded.
+ */
+void
+dlock_session_attach(void)
+{
+	if (my_database != NULL)
+		return;
+	if (!dlock_memory_is_ready())
+		dlock_error_not_preloaded();
+	my_database = dlock_database_attach(MyDatabaseId);
+	dlock_stat_attach(&my_database->stats);
 }
 
 /*
@@ -173,11 +242,7 @@ dlock_session_open_if_installed(DLockDatabase *db)
 	if (!is_settled(db->rel))
 		dlock_error_unsettled();
 
-	if (my_database == NULL)
-	{
-		my_database = dlock_database_attach(MyDatabaseId);
-		dlock_stat_attach(&my_database->stats);
-	}
+	dlock_session_attach();
 	db->shared = my_database;
 	db->area = dlock_memory_area();
 	db->sequence = sequence_oid;
@@ -203,7 +268,7 @@ dlock_session_try_open(DLockDatabase *db)
 {
 	Oid			locked;
 
-	if (!OidIsValid(store_oid) && !find_store())
+	if (!OidIsValid(store_oid) && !find_relations())
 		dlock_error_no_extension();
 	locked = store_oid;
 	if (!ConditionalLockRelationOid(locked, RowExclusiveLock))
@@ -224,7 +289,7 @@ dlock_session_unload_if_dropped(DLockDatabaseShared *shared)
 
 	/* With the lock, nobody can load the leases of an extension newly created. */
 	dlock_recover_lock(shared);
-	store_oid = sequence_oid = InvalidOid;
+	store_oid = sequence_oid = marks_oid = InvalidOid;
 	rel = dlock_session_open_store(AccessShareLock);
 	if (rel == NULL)
 		dlock_recover_unload(shared);

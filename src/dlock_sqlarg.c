@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_sqlarg.c
- *	  Arguments of SQL functions: taken, checked, converted.
+ *	  Arguments of SQL functions, as the values that the rest speaks of.
  *
  * NOTES
- *	  Each throws 22004 for a NULL that it does not take, and 22023 for what is
- *	  out of range.
+ *	  Each takes the call and the number of the argument, and throws 22004 or
+ *	  22023, or another error that says so, for one that is out of its range.
  *
  * IDENTIFICATION
  *	  src/dlock_sqlarg.c
@@ -15,23 +15,22 @@
 #include "postgres.h"
 
 #include "common/int.h"
-#include "fmgr.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
-#include "utils/timestamp.h"
 
+#include "dlock_compat.h"
 #include "dlock_error.h"
 #include "dlock_guc.h"
 #include "dlock_name.h"
 #include "dlock_sqlarg.h"
 
-/* The name of a lock. */
+/* A name; "what" is of what, for errors. */
 DLockBytes
-dlock_sqlarg_name(FunctionCallInfo fcinfo, int argno)
+dlock_sqlarg_name(FunctionCallInfo fcinfo, int argno, const char *what)
 {
 	if (PG_ARGISNULL(argno))
-		dlock_error_null("lock name");
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lock name", DLOCK_NAME_MAX);
+		dlock_error_null(what);
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what, DLOCK_NAME_MAX);
 }
 
 /* Throw 42939 if a name is one of dlock's own. */
@@ -46,7 +45,7 @@ dlock_sqlarg_check_own(const DLockBytes *name)
 DLockBytes
 dlock_sqlarg_own_name(FunctionCallInfo fcinfo, int argno)
 {
-	DLockBytes	name = dlock_sqlarg_name(fcinfo, argno);
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, argno, "lock name");
 
 	dlock_sqlarg_check_own(&name);
 	return name;
@@ -61,7 +60,6 @@ dlock_sqlarg_owner(FunctionCallInfo fcinfo, int argno)
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lease owner", DLOCK_OWNER_MAX);
 }
 
-/* A fencing token. */
 DLockToken
 dlock_sqlarg_token(FunctionCallInfo fcinfo, int argno)
 {
@@ -97,7 +95,7 @@ dlock_sqlarg_payload(FunctionCallInfo fcinfo, int argno)
  * is too long for that comes back as the longest there is.
  */
 DLockTime
-dlock_sqlarg_span(const Interval *interval)
+dlock_sqlarg_interval(const Interval *interval)
 {
 	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
 	int64		result;
@@ -132,7 +130,7 @@ dlock_sqlarg_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 		if (INTERVAL_NOT_FINITE(interval))
 			dlock_error_interval("ttl", "be finite",
 								 "Ask for a finite ttl and renew the lease while it is needed.");
-		ttl = dlock_sqlarg_span(interval);
+		ttl = dlock_sqlarg_interval(interval);
 		if (ttl <= 0)
 			dlock_error_interval("ttl", "be greater than zero",
 								 "To end a lease, use dlock_release().");
@@ -142,13 +140,56 @@ dlock_sqlarg_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 	return ttl;
 }
 
-/* The bytes of a payload as the jsonb that they are of. */
-Datum
-dlock_sqlarg_jsonb(const char *data, int len)
+/*
+ * How long to wait, in microseconds; DLOCK_TIME_FOREVER for null, which means
+ * that there is no limit.
+ */
+DLockTime
+dlock_sqlarg_wait(FunctionCallInfo fcinfo, int argno)
 {
-	struct varlena *value = palloc(VARHDRSZ + len);
+	DLockTime	wait;
 
-	SET_VARSIZE(value, VARHDRSZ + len);
-	memcpy(VARDATA(value), data, len);
-	return PointerGetDatum(value);
+	if (PG_ARGISNULL(argno))
+		return DLOCK_TIME_FOREVER;
+	wait = dlock_sqlarg_interval(PG_GETARG_INTERVAL_P(argno));
+	if (wait < 0)
+		dlock_error_interval("wait", "not be negative",
+							 "Pass '0' not to wait, and NULL to wait without a limit.");
+	return wait;
+}
+
+/* A span that a lease or its lock lasts for other reasons than its ttl. */
+DLockTime
+dlock_sqlarg_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
+{
+	DLockTime	span;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null(parameter);
+	span = dlock_sqlarg_interval(PG_GETARG_INTERVAL_P(argno));
+	if (span < 0)
+		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
+	if (span > (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC)
+		dlock_error_interval(parameter, "not be longer than \"dlock.max_ttl\"",
+							 "Pass a shorter one.");
+	if (span > DLOCK_SPAN_MAX)
+		dlock_error_interval(parameter, "not be longer than 2^32 - 1 milliseconds",
+							 "Pass at most 49 days.");
+
+	/* It is kept in milliseconds. */
+	return (span + 999) / 1000 * 1000;
+}
+
+/* The reason that a privileged function asks for. */
+char *
+dlock_sqlarg_reason(FunctionCallInfo fcinfo, int argno)
+{
+	char	   *reason;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("reason");
+	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
+	if (reason[strspn(reason, " \t\r\n")] == '\0')
+		dlock_error_empty("reason");
+	return reason;
 }

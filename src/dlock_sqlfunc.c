@@ -12,13 +12,11 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "common/int.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/jsonb.h"
 
 #include "dlock_clock.h"
 #include "dlock_error.h"
@@ -46,46 +44,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_force_release);
 PG_FUNCTION_INFO_V1(dlock_sql_bump_epoch);
 
 /* ---- arguments ---- */
-
-/*
- * How long to wait, in microseconds; DLOCK_TIME_FOREVER for null, which means
- * that there is no limit.
- */
-static DLockTime
-get_wait(FunctionCallInfo fcinfo, int argno)
-{
-	DLockTime	wait;
-
-	if (PG_ARGISNULL(argno))
-		return DLOCK_TIME_FOREVER;
-	wait = dlock_sqlarg_span(PG_GETARG_INTERVAL_P(argno));
-	if (wait < 0)
-		dlock_error_interval("wait", "not be negative",
-							 "Pass '0' not to wait, and NULL to wait without a limit.");
-	return wait;
-}
-
-/* A span that a lease or its lock lasts for other reasons than its ttl. */
-static DLockTime
-get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
-{
-	DLockTime	span;
-
-	if (PG_ARGISNULL(argno))
-		dlock_error_null(parameter);
-	span = dlock_sqlarg_span(PG_GETARG_INTERVAL_P(argno));
-	if (span < 0)
-		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
-	if (span > (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC)
-		dlock_error_interval(parameter, "not be longer than \"dlock.max_ttl\"",
-							 "Pass a shorter one.");
-	if (span > DLOCK_SPAN_MAX)
-		dlock_error_interval(parameter, "not be longer than 2^32 - 1 milliseconds",
-							 "Pass at most 49 days.");
-
-	/* It is kept in milliseconds. */
-	return (span + 999) / 1000 * 1000;
-}
 
 /* A word and what it stands for. */
 typedef struct DLockWord
@@ -191,8 +149,8 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 {
 	request->reentry = get_reentry(fcinfo, argno);
 	request->bind = get_bind(fcinfo, argno + 1);
-	request->delay = get_span(fcinfo, argno + 2, "lock_delay");
-	request->min_hold = get_span(fcinfo, argno + 3, "min_hold");
+	request->delay = dlock_sqlarg_span(fcinfo, argno + 2, "lock_delay");
+	request->min_hold = dlock_sqlarg_span(fcinfo, argno + 3, "min_hold");
 	request->payload = dlock_sqlarg_payload(fcinfo, argno + 4);
 
 	/* What ends with its session may do without a deadline. */
@@ -211,7 +169,7 @@ target_by_owner(FunctionCallInfo fcinfo)
 	return (DLockManagerTarget)
 	{
 		.by = DLOCK_BY_OWNER,
-		.name = dlock_sqlarg_name(fcinfo, 0),
+		.name = dlock_sqlarg_name(fcinfo, 0, "lock name"),
 		.owner = dlock_sqlarg_owner(fcinfo, 1)
 	};
 }
@@ -222,7 +180,7 @@ target_by_token(FunctionCallInfo fcinfo)
 	return (DLockManagerTarget)
 	{
 		.by = DLOCK_BY_TOKEN,
-		.name = dlock_sqlarg_name(fcinfo, 0),
+		.name = dlock_sqlarg_name(fcinfo, 0, "lock name"),
 		.token = dlock_sqlarg_token(fcinfo, 1)
 	};
 }
@@ -247,7 +205,7 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 	DLockToken	token;
 
 	request.owner = dlock_sqlarg_owner(fcinfo, 1);
-	wait = get_wait(fcinfo, 3);
+	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_permits(fcinfo, 5, &request);
 	get_options(fcinfo, 6, &request);
@@ -327,7 +285,7 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 	request.names = get_names(fcinfo, 0, &request.count);
 	request.owner = dlock_sqlarg_owner(fcinfo, 1);
 	request.ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
-	wait = get_wait(fcinfo, 3);
+	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 
 	dlock_session_check_writable("dlock_acquire_all");
@@ -378,7 +336,7 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 
 	request.names = get_path(fcinfo, 0, &request.count);
 	request.owner = dlock_sqlarg_owner(fcinfo, 1);
-	wait = get_wait(fcinfo, 3);
+	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_options(fcinfo, 5, &request);
 
@@ -396,7 +354,7 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 	DLockBytes	name = dlock_sqlarg_own_name(fcinfo, 0);
 	DLockToken	token = dlock_sqlarg_token(fcinfo, 1);
 	DLockMode	mode = get_mode(fcinfo, 2);
-	DLockTime	wait = get_wait(fcinfo, 3);
+	DLockTime	wait = dlock_sqlarg_wait(fcinfo, 3);
 
 	dlock_session_check_writable("dlock_convert");
 	token = dlock_waiting_convert(&name, token, mode, wait);
@@ -445,6 +403,11 @@ release(DLockManagerTarget *target)
 	dlock_session_check_writable("dlock_release");
 	open_for_target(&db, target);
 	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE);
+
+	/* Whoever has nothing to release has nothing left to do under the lock. */
+	target->closed = true;
+	while (!released && dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE))
+		CHECK_FOR_INTERRUPTS();
 	dlock_session_close(&db);
 	return released;
 }
@@ -514,39 +477,37 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(released);
 }
 
-/* The reason that a privileged function asks for. */
-static char *
-get_reason(FunctionCallInfo fcinfo, int argno)
-{
-	char	   *reason;
-
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("reason");
-	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
-	if (reason[strspn(reason, " \t\r\n")] == '\0')
-		dlock_error_empty("reason");
-	return reason;
-}
-
 static void
 log_forced(const DLockBytes *name, const DLockForceEnded *ended, const char *user,
 		   const char *reason)
 {
 	char	   *role = GetUserNameFromId(ended->role, true);
 
-	ereport(LOG,
-			(errmsg("lease on lock \"%.*s\" was released by force", name->len, name->data),
-			 errdetail("Owner \"%.*s\" of role \"%s\" held it with token %lld; role \"%s\" released it. Reason: %s",
-					   ended->owner_len, ended->owner, role != NULL ? role : "(dropped)",
-					   (long long) ended->token, user, reason)));
+	if (role == NULL)
+		role = "(dropped)";
+	if (ended->was_closed)
+		ereport(LOG,
+				(errmsg("lock \"%.*s\" was opened by force", name->len, name->data),
+				 errdetail("Owner \"%.*s\" of role \"%s\" had held it with token %lld; role \"%s\" opened it. Reason: %s",
+						   ended->owner_len, ended->owner, role,
+						   (long long) ended->token, user, reason)));
+	else
+		ereport(LOG,
+				(errmsg("lease on lock \"%.*s\" was released by force", name->len, name->data),
+				 errdetail("Owner \"%.*s\" of role \"%s\" held it with token %lld; role \"%s\" released it. Reason: %s",
+						   ended->owner_len, ended->owner, role,
+						   (long long) ended->token, user, reason),
+				 ended->closed_for == 0 ? 0 :
+				 errhint("The lock stays closed for %lld ms, its lock delay; releasing it by force once more opens it.",
+						 (long long) ended->closed_for / 1000)));
 }
 
 /* dlock_force_release(name, reason) -> how many */
 Datum
 dlock_sql_force_release(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0);
-	char	   *reason = get_reason(fcinfo, 1);
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0, "lock name");
+	char	   *reason = dlock_sqlarg_reason(fcinfo, 1);
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
 	DLockForceEnded *ended;
@@ -558,18 +519,29 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 		log_forced(&name, &ended[i], user, reason);
 	for (int i = 0; i < count; i++)
-		(void) dlock_manager_expire(&db, ended[i].hash, ended[i].token);
+		dlock_manager_forced(&db, ended[i].hash, ended[i].token);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(count);
+}
+
+/* The bytes of a payload as the jsonb that they are of. */
+static Datum
+jsonb_of(const char *data, int len)
+{
+	struct varlena *value = palloc(VARHDRSZ + len);
+
+	SET_VARSIZE(value, VARHDRSZ + len);
+	memcpy(VARDATA(value), data, len);
+	return PointerGetDatum(value);
 }
 
 /* dlock_watch(name, seen, wait) -> the holder */
 Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0);
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0, "lock name");
 	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_sqlarg_token(fcinfo, 1);
-	DLockTime	wait = get_wait(fcinfo, 2);
+	DLockTime	wait = dlock_sqlarg_wait(fcinfo, 2);
 	DLockWaitingHolder holder;
 	TupleDesc	desc;
 	Datum		values[6] = {0};
@@ -594,7 +566,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 			values[4] = TimestampTzGetDatum(dlock_clock_wall() + holder.remaining);
 		nulls[5] = holder.payload_len == 0;
 		if (!nulls[5])
-			values[5] = dlock_sqlarg_jsonb(holder.payload, holder.payload_len);
+			values[5] = jsonb_of(holder.payload, holder.payload_len);
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
@@ -603,7 +575,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 {
-	char	   *reason = get_reason(fcinfo, 0);
+	char	   *reason = dlock_sqlarg_reason(fcinfo, 0);
 	DLockDatabase db;
 	DLockToken	below;
 

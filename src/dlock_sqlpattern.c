@@ -72,7 +72,7 @@ dlock_sql_once(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(1))
 		dlock_error_null("length of the time slots");
-	every = dlock_sqlarg_span(PG_GETARG_INTERVAL_P(1));
+	every = dlock_sqlarg_interval(PG_GETARG_INTERVAL_P(1));
 	if (every <= 0)
 		dlock_error_interval("length of the time slots", "be greater than zero",
 							 "Pass how often it may happen, such as '1 day'.");
@@ -350,10 +350,11 @@ interval_of(DLockTime span)
 static bool
 payload_of(const DLockGroupMember *member, Datum *payload)
 {
-	Jsonb	   *membership = DatumGetJsonbP(dlock_sqlarg_jsonb(member->payload.data,
-															   member->payload.len));
+	Jsonb	   *membership = palloc(VARHDRSZ + member->payload.len);
 	JsonbValue	value;
 
+	SET_VARSIZE(membership, VARHDRSZ + member->payload.len);
+	memcpy(VARDATA(membership), member->payload.data, member->payload.len);
 	if (getKeyJsonValueFromContainer(&membership->root, "payload", strlen("payload"), &value) == NULL)
 		return false;
 	*payload = JsonbPGetDatum(JsonbValueToJsonb(&value));

@@ -28,6 +28,7 @@ typedef enum DLockStatEvent
 	DLOCK_STAT_CONVERSION,
 	DLOCK_STAT_RELEASE,			/* leases ended by a release */
 	DLOCK_STAT_EXPIRY,			/* leases ended by their deadline, once removed */
+	DLOCK_STAT_FENCE_REJECTION,	/* tokens refused, missing, or of lost leases */
 	DLOCK_STAT_WAIT,			/* waits that are over, for whatever reason */
 	DLOCK_STAT_WAIT_TIME		/* their microseconds */
 } DLockStatEvent;

@@ -35,6 +35,14 @@
 /* The longest time that a lock stays closed, or must be held: 2^32 - 1 ms. */
 #define DLOCK_SPAN_MAX		(INT64CONST(0xFFFFFFFF) * 1000)
 
+/*
+ * Heavyweight locks of the server's, of the class of advisory locks, under
+ * numbers that the SQL functions for advisory locks (1 and 2) do not use: for
+ * loading a database's leases, and for the fence of a resource.
+ */
+#define DLOCK_LOCK_CLASS_LOAD	25708
+#define DLOCK_LOCK_CLASS_FENCE	25709
+
 /* A fencing token.  Positive as a bigint; zero is never a token. */
 typedef int64 DLockToken;
 

@@ -4,13 +4,14 @@
  *	  Hooks into commands of others.
  *
  * NOTES
- *	  Five things are to be noticed: a command that needs a database to
+ *	  Six things are to be noticed: a command that needs a database to
  *	  itself, so that the reaper leaves it for that time; a transaction that
  *	  has created or dropped the extension, so that a reaper comes or goes;
- *	  what would harm the store without asking its access method; a session
- *	  that is reset for another client; and a sequence that is set.  That may
- *	  be the one of the tokens, restored from a dump, so the next grant is made
- *	  to look at it.
+ *	  what would harm the store without asking its access method; a trigger
+ *	  that is created on dlock_guard() and could not work; a session that is
+ *	  reset for another client; and a sequence that is set.  That may be the one
+ *	  of the tokens, restored from a dump, so the next grant is made to look at
+ *	  it.
  *
  * IDENTIFICATION
  *	  src/dlock_utility.c
@@ -25,6 +26,7 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_trigger.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
@@ -38,6 +40,7 @@
 #include "dlock_bind.h"
 #include "dlock_database.h"
 #include "dlock_error.h"
+#include "dlock_guard.h"
 #include "dlock_launcher.h"
 #include "dlock_memory.h"
 #include "dlock_session.h"
@@ -265,6 +268,9 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		(void) dlock_memory_area();
 		extension_changed = true;
 	}
+	if (access == OAT_POST_CREATE && classId == TriggerRelationId &&
+		!((ObjectAccessPostCreate *) arg)->is_internal)
+		dlock_guard_check_trigger(objectId);
 	if (access == OAT_FUNCTION_EXECUTE && classId == ProcedureRelationId &&
 		(objectId == F_SETVAL_REGCLASS_INT8 || objectId == F_SETVAL_REGCLASS_INT8_BOOL))
 		note_sequence_set();

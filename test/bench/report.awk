@@ -74,7 +74,7 @@ function verdict(list, count, ratio,    limit) {
 }
 
 function print_rates(    i, j, r, n, line, last) {
-	print "A second: pairs; in the group \"single\" statements, in \"hot\" hand-offs, in \"all\" locks: medians of the rounds"
+	print "A second: pairs; in the group \"single\" statements, in \"hot\" hand-offs, in \"all\" locks, in \"bulk\" rows: medians of the rounds"
 	print ""
 	line = sprintf("%-54s", "group: variant                  clients:")
 	for (j = 1; j <= n_clients; j++)

@@ -62,6 +62,9 @@ missing_packages() {
 				major=$(distribution_major)
 				echo "postgresql-$major"
 				echo "postgresql-server-dev-$major"
+			elif [ ! -e "$("$(find_pg_config)" --includedir)/libpq-fe.h" ]; then
+				# The command is linked with libpq.
+				echo libpq-dev
 			fi
 			;;
 		test)

@@ -34,6 +34,8 @@ BEGIN READ ONLY;
 SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '1 h') $$);
 ROLLBACK;
 SELECT dlock_force_release('dlock:once/' || repeat('x', 240), 'test');
+SELECT dlock_once(repeat('x', 240), '100 years') > 0 AS won, dlock_once(repeat('x', 240), '100 years') AS again;
+SELECT dlock_force_release('dlock:once/' || repeat('x', 240), 'test') + dlock_force_release('dlock:once/' || repeat('x', 240), 'test');
 
 -- names that are reserved
 SELECT pg_temp.raised($$ SELECT dlock_acquire('dlock:') $$);
@@ -115,7 +117,7 @@ SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('patte
 SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1, '{NULL}') $$);
 SELECT group_name, member, token = :token AS token, weight, owned, due, ttl, payload FROM dlock_group_members;
 SELECT group_name, partition, member, token > :token AS above, since < expires_at AS times FROM dlock_group_partitions;
-SELECT regexp_replace(name, '^dlock:', '') AS name, owner FROM dlock_leases ORDER BY name;
+SELECT regexp_replace(name, '^dlock:', '') AS name, owner FROM dlock_leases WHERE name LIKE 'dlock:%/pattern%' ORDER BY name;
 SELECT dlock_group_yield('pattern', :token, ARRAY(SELECT token FROM dlock_group_partitions WHERE partition = 'eu/1'));
 SELECT dlock_group_yield('pattern', :token, ARRAY[:us, :token]), dlock_group_yield('pattern', :token, '{}');
 SELECT partition, member, token, since, expires_at FROM dlock_group_partitions ORDER BY partition LIMIT 1;

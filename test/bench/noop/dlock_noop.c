@@ -16,12 +16,14 @@
  */
 #include "postgres.h"
 
+#include "commands/trigger.h"
 #include "fmgr.h"
 
 PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(dlock_noop_token);
 PG_FUNCTION_INFO_V1(dlock_noop_true);
+PG_FUNCTION_INFO_V1(dlock_noop_trigger);
 
 Datum
 dlock_noop_token(PG_FUNCTION_ARGS)
@@ -33,4 +35,11 @@ Datum
 dlock_noop_true(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(true);
+}
+
+/* A row trigger BEFORE UPDATE that leaves the row as it is. */
+Datum
+dlock_noop_trigger(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_POINTER(((TriggerData *) fcinfo->context)->tg_newtuple);
 }

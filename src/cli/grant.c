@@ -1,0 +1,292 @@
+/*-------------------------------------------------------------------------
+ *
+ * grant.c
+ *	  Acquiring a lease, and giving it back.
+ *
+ * NOTES
+ *	  A connection may break between the grant and its answer.  Then the same
+ *	  is asked again, with reentry => 'return': if the server has granted it,
+ *	  it answers with the token of that lease.
+ *
+ *	  A long wait is made of slices, since a statement that runs for hours holds
+ *	  back vacuum for as long.  From one slice to the next the place in the queue
+ *	  is given up.
+ *
+ * IDENTIFICATION
+ *	  src/cli/grant.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <string.h>
+
+#include "clock.h"
+#include "duration.h"
+#include "grant.h"
+#include "loop.h"
+#include "output.h"
+#include "signals.h"
+
+#define SLICE			(300 * CLI_SECOND)
+
+/* How long to try to undo what may have been granted, before leaving. */
+#define UNDO_WITHIN		(3 * CLI_SECOND)
+
+/* From one attempt to the next while the backend of a lost connection is in the way. */
+#define RETRY_NAP		(200 * CLI_MS)
+
+#define ACQUIRE_TAIL \
+	" owner => $2, ttl => $3, wait => $4, mode => $5, reentry => $6," \
+	" lock_delay => $7, min_hold => $8, payload => $9"
+
+static const char acquire_sql[] =
+"SELECT @dlock_acquire(name => $1," ACQUIRE_TAIL ", permits => $10)";
+static const char acquire_path_sql[] =
+"SELECT @dlock_acquire_path(path => $1," ACQUIRE_TAIL ")";
+static const char release_sql[] = "SELECT @dlock_release($1, $2)";
+
+/* A request under way. */
+typedef struct GrantTry
+{
+	Conn	   *conn;
+	const GrantRequest *request;
+	Grant	   *grant;
+	CliTime		end;			/* when the time is up */
+	bool		was_up;			/* there was a connection once */
+	bool		in_doubt;		/* something may have been granted unheard */
+} GrantTry;
+
+static void
+send_acquire(GrantTry *try, CliTime slice)
+{
+	const GrantRequest *request = try->request;
+	const Options *options = request->options;
+	const char *mode = (options->mode != NULL) ? options->mode : "exclusive";
+	const char *reentry = (request->is_unique || try->in_doubt) ? "return" : "deny";
+	char		ttl[DURATION_SIZE];
+	char		wait[DURATION_SIZE];
+	char		lock_delay[DURATION_SIZE];
+	char		min_hold[DURATION_SIZE];
+
+	const ConnParam params[] = {
+		CONN_TEXT(request->name),
+		CONN_TEXT(request->owner),
+		CONN_INTERVAL(duration_sql(request->ttl, ttl)),
+		CONN_INTERVAL(duration_sql(slice, wait)),
+		CONN_TEXT(mode),
+		CONN_TEXT(reentry),
+		CONN_INTERVAL(duration_sql(request->lock_delay, lock_delay)),
+		CONN_INTERVAL(duration_sql(CLI_MAX(options->min_hold, 0), min_hold)),
+		CONN_JSONB(options->payload),
+		CONN_INT(options->permits)
+	};
+
+	try->grant->sent = clock_now();
+	if (options->path)
+		conn_send(try->conn, slice + GRANT_WITHIN, acquire_path_sql, 9, params);
+	else
+		conn_send(try->conn, slice + GRANT_WITHIN, acquire_sql, 10, params);
+}
+
+/*
+ * A signal has come: give up the place in the queue, and what may have been
+ * granted at that moment.
+ */
+static GrantVerdict
+undo(GrantTry *try, int signo)
+{
+	Conn	   *conn = try->conn;
+	CliTime		end = clock_now() + UNDO_WITHIN;
+	bool		was_held;
+
+	try->grant->signal = signo;
+	conn_cancel(conn);
+	while (conn->state == CONN_BUSY && clock_now() < end)
+	{
+		LoopEvent	event = loop_wait(conn, end);
+
+		if (event.conn == CONN_ANSWERED && conn->answer != NULL && conn_value(conn, 0) != NULL)
+		{
+			char	   *token = try->grant->token;
+
+			strncpy(token, conn_value(conn, 0), sizeof(try->grant->token) - 1);
+			if (!grant_release(conn, try->request->name, token, &was_held))
+				output_warning("the lease on \"%s\" could not be given back, and ends by itself",
+							   try->request->name);
+		}
+	}
+	return GRANT_SIGNALLED;
+}
+
+/* There is no connection.  Is it worth while to wait for one? */
+static bool
+may_come_back(const GrantTry *try)
+{
+	switch (try->conn->error.trouble)
+	{
+		case CONN_STARTING:
+			return true;
+		case CONN_UNREACHABLE:
+			return try->was_up;
+		default:
+			return false;
+	}
+}
+
+/* Wait for a connection; GRANT_OURS if there is one. */
+static GrantVerdict
+connect_for(GrantTry *try)
+{
+	Conn	   *conn = try->conn;
+
+	while (conn->state != CONN_IDLE)
+	{
+		LoopEvent	event = loop_wait(conn, CLI_FOREVER);
+
+		if (signals_is_fatal(event.signal))
+			return undo(try, event.signal);
+		if (event.conn == CONN_FAILED)
+		{
+			if (!may_come_back(try) || clock_now() >= try->end)
+				return GRANT_FAILED;
+			output_info("%s; trying again", conn->error.message);
+		}
+	}
+	try->was_up = true;
+	return GRANT_OURS;
+}
+
+/* What a request that is not granted came to; GRANT_OURS to ask again. */
+static GrantVerdict
+look_at_error(GrantTry *try)
+{
+	switch (try->conn->error.trouble)
+	{
+		case CONN_INTERRUPTED:
+			/* A timeout of the server's, which is shorter than ours. */
+			return (clock_now() < try->end) ? GRANT_OURS : GRANT_REFUSED;
+		case CONN_DEADLOCK:
+			/* It waits for the lease that was granted to the lost connection. */
+			if (!try->in_doubt)
+				return GRANT_FAILED;
+			(void) clock_poll(NULL, 0, clock_now() + RETRY_NAP);
+			return GRANT_OURS;
+		default:
+			return GRANT_FAILED;
+	}
+}
+
+/* Ask once, and wait for the answer; GRANT_OURS with no token: ask again. */
+static GrantVerdict
+ask_once(GrantTry *try)
+{
+	Conn	   *conn = try->conn;
+	CliTime		left = CLI_MAX(try->end - clock_now(), 0);
+
+	send_acquire(try, CLI_MIN(left, SLICE));
+	for (;;)
+	{
+		LoopEvent	event = loop_wait(conn, CLI_FOREVER);
+
+		if (signals_is_fatal(event.signal))
+			return undo(try, event.signal);
+		if (event.conn == CONN_FAILED)
+		{
+			output_info("%s; connecting again", conn->error.message);
+			try->in_doubt = true;
+			return GRANT_OURS;
+		}
+		if (event.conn != CONN_ANSWERED)
+			continue;
+		if (conn->answer == NULL)
+			return look_at_error(try);
+		if (conn_value(conn, 0) != NULL)
+		{
+			strncpy(try->grant->token, conn_value(conn, 0), sizeof(try->grant->token) - 1);
+			return GRANT_OURS;
+		}
+		return (clock_now() < try->end) ? GRANT_OURS : GRANT_REFUSED;
+	}
+}
+
+/*
+ * Acquire a lease, waiting for it as long as the options say.  A connection
+ * that is lost meanwhile is made anew, but there has to be one at first.
+ */
+GrantVerdict
+grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
+{
+	GrantTry	try = {
+		.conn = conn,
+		.request = request,
+		.grant = grant,
+		.end = clock_add(clock_now(), request->options->wait)
+	};
+	GrantVerdict verdict;
+
+	memset(grant, 0, sizeof(*grant));
+	do
+	{
+		verdict = connect_for(&try);
+		if (verdict == GRANT_OURS)
+			verdict = ask_once(&try);
+	} while (verdict == GRANT_OURS && grant->token[0] == '\0');
+
+	if (verdict == GRANT_OURS)
+		output_info("acquired \"%s\" with token %s", request->name, grant->token);
+	return verdict;
+}
+
+/*
+ * Give a lease back, over an idle connection.  False if that is not known to
+ * have been done; see the connection's error.
+ */
+bool
+grant_release(Conn *conn, const char *name, const char *token, bool *was_held)
+{
+	const ConnParam params[] = {CONN_TEXT(name), CONN_BIGINT(token)};
+
+	/* A cancel that was late for another statement may hit this one. */
+	for (int attempt = 0; attempt < 3; attempt++)
+	{
+		if (conn_ask(conn, UNDO_WITHIN, release_sql, 2, params) != NULL)
+		{
+			*was_held = conn_is_true(conn, 0);
+			return true;
+		}
+		if (conn->state != CONN_IDLE || conn->error.trouble != CONN_INTERRUPTED)
+			break;
+	}
+	return false;
+}
+
+/* Who is in the way? */
+static void
+tell_holder(Conn *conn, const char *name)
+{
+	const ConnParam params[] = {CONN_TEXT(name), CONN_INTERVAL("0")};
+
+	if (conn->state == CONN_IDLE &&
+		conn_ask(conn, GRANT_WITHIN, "SELECT owner, token FROM @dlock_watch($1, NULL, $2)", 2, params) != NULL &&
+		conn_value(conn, 0) != NULL)
+		output_detail("It is held by \"%s\" with token %s.", conn_value(conn, 0), conn_value(conn, 1));
+}
+
+/* Say why there is no lease.  Returns an exit code. */
+int
+grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant, GrantVerdict verdict)
+{
+	switch (verdict)
+	{
+		case GRANT_OURS:
+			return CLI_EXIT_OK;
+		case GRANT_REFUSED:
+			output_refusal("lock \"%s\" was not acquired", request->name);
+			tell_holder(conn, request->name);
+			return request->options->refused_exit;
+		case GRANT_SIGNALLED:
+			return signals_die(grant->signal);
+		case GRANT_FAILED:
+			break;
+	}
+	return conn_report(conn);
+}

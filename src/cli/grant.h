@@ -1,0 +1,54 @@
+/*-------------------------------------------------------------------------
+ *
+ * grant.h
+ *	  Acquiring a lease, and giving it back.
+ *
+ * IDENTIFICATION
+ *	  src/cli/grant.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef GRANT_H
+#define GRANT_H
+
+#include "conn.h"
+#include "options.h"
+
+/* A ttl, if none is given. */
+#define GRANT_TTL		(30 * CLI_SECOND)
+
+/* How long a request may take that does not wait for anybody. */
+#define GRANT_WITHIN	(10 * CLI_SECOND)
+
+/* Which lease, and what it is asked for with. */
+typedef struct GrantRequest
+{
+	const char *name;
+	const char *owner;
+	bool		is_unique;		/* nobody else uses this owner */
+	CliTime		ttl;
+	CliTime		lock_delay;
+	const Options *options;
+} GrantRequest;
+
+typedef enum GrantVerdict
+{
+	GRANT_OURS,
+	GRANT_REFUSED,
+	GRANT_SIGNALLED,			/* see "signal" */
+	GRANT_FAILED				/* see the connection's error */
+} GrantVerdict;
+
+typedef struct Grant
+{
+	char		token[24];
+	CliTime		sent;			/* before the request that was answered */
+	int			signal;
+} Grant;
+
+extern GrantVerdict grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant);
+extern bool grant_release(Conn *conn, const char *name, const char *token, bool *was_held);
+extern int	grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant,
+						  GrantVerdict verdict);
+
+#endif							/* GRANT_H */

@@ -1,0 +1,54 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease.h
+ *	  The deadline of a lease as its holder keeps it: pure arithmetic.
+ *
+ * IDENTIFICATION
+ *	  src/cli/lease.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LEASE_H
+#define LEASE_H
+
+#include "cli.h"
+
+/* The shortest ttl under which a command can be run. */
+#define LEASE_SHORTEST		CLI_SECOND
+
+/* What is settled before the lease is had. */
+typedef struct LeasePlan
+{
+	CliTime		ttl;
+	CliTime		kill_after;		/* from TERM to KILL */
+	CliTime		margin;			/* from KILL to the deadline */
+	CliTime		renew_every;
+} LeasePlan;
+
+/* The instants that follow from the last answer; in this order. */
+typedef struct Lease
+{
+	LeasePlan	plan;
+	CliTime		renew_at;
+	CliTime		term_at;		/* the command has to be told to end */
+	CliTime		kill_at;		/* it has to be killed */
+	CliTime		guard_at;		/* the guardian kills it */
+	CliTime		deadline;		/* others may have the lock */
+} Lease;
+
+typedef enum LeaseDue
+{
+	LEASE_FINE,
+	LEASE_RENEW,
+	LEASE_TERM,
+	LEASE_KILL
+} LeaseDue;
+
+extern bool lease_plan(LeasePlan *plan, CliTime ttl, CliTime kill_after, bool may_shorten,
+					   bool at_once);
+extern CliTime lease_least_ttl(CliTime kill_after);
+extern void lease_extend(Lease *lease, CliTime sent);
+extern LeaseDue lease_due(const Lease *lease, CliTime now);
+extern bool lease_is_fresh(const Lease *lease, CliTime now);
+
+#endif							/* LEASE_H */

@@ -1,0 +1,136 @@
+/*-------------------------------------------------------------------------
+ *
+ * main.c
+ *	  The dlock command: lease locks for shells and scripts.
+ *
+ * NOTES
+ *	  The command speaks to the server in SQL, through libpq, and knows nothing
+ *	  of the extension's inside.  The map of the files, lowest layer first; each
+ *	  includes only lower ones:
+ *
+ *	  0	cli.h			exit codes, spans of time
+ *	  1	text.c			strings that grow
+ *		clock.c			the clock of deadlines
+ *		duration.c		spans as people write them
+ *		lease.c			the deadline of a lease, pure
+ *		signals.c		signals as events
+ *	  2	tokens.c		the setting dlock.tokens, pure
+ *		process.c		owners, random numbers, descriptors
+ *		output.c		messages, tables, JSON
+ *	  3	options.c		options and help
+ *		rows.c			answers as tables or JSON
+ *		connparams.c	what is added to the user's connection parameters
+ *		connerror.c		what an error means
+ *	  4	conn.c			the connection, which may come and go
+ *		guardian.c		the process that ends the command if we cannot
+ *		terminal.c		whose the terminal is
+ *	  5	loop.c			waiting for all of these
+ *		child.c			the command that is run
+ *	  6	grant.c			acquire and give back
+ *		target.c		a lease by its token or owner
+ *		observe.c		watching who holds a lock
+ *	  7	hold.c			run a command and keep its lease
+ *	  8	cmd_*.c			one for each command
+ *	  9	main.c			this file: the table of commands
+ *
+ * IDENTIFICATION
+ *	  src/cli/main.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+#include "output.h"
+
+static const Command *const commands[] =
+{
+	&cmd_run, &cmd_acquire, &cmd_renew, &cmd_release, &cmd_status, &cmd_wait, &cmd_watch,
+	&cmd_elect, &cmd_force_release, &cmd_top, &cmd_bench
+};
+
+static void
+print_help(void)
+{
+	printf("dlock holds lease locks in a PostgreSQL server.\n\n"
+		   "Usage: dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
+	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
+		printf("  %-14s %s\n", commands[i]->name, commands[i]->summary);
+	printf("\n\"dlock COMMAND --help\" tells more about each.  The server is found as by psql: with\n"
+		   "-d CONNINFO, or the variables PGHOST, PGPORT, PGDATABASE, PGUSER and so on.\n\n"
+		   "Exit codes, but for those of the command that is run (128+N if signal N ended it):\n"
+		   "  0    done\n"
+		   "  64   wrong usage, or a value that the server does not accept\n"
+		   "  69   the server cannot be reached, or lacks what is needed\n"
+		   "  70   an error of the server that was not expected\n"
+		   "  71   an error of this machine\n"
+		   "  75   the lock was not acquired (-E CODE: another code)\n"
+		   "  76   the lease is lost, or could not be kept\n"
+		   "  77   no permission\n"
+		   "  126  the command cannot be executed\n"
+		   "  127  the command was not found\n");
+}
+
+static const Command *
+find_command(const char *name)
+{
+	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
+	{
+		if (strcmp(name, commands[i]->name) == 0)
+			return commands[i];
+	}
+	return NULL;
+}
+
+/* dlock help [COMMAND], or what is an option of no command. */
+static int
+run_help(const char *name)
+{
+	const Command *command = (name != NULL) ? find_command(name) : NULL;
+
+	if (name != NULL && command == NULL)
+	{
+		output_error("there is no command \"%s\"", name);
+		return options_usage(NULL);
+	}
+	if (command != NULL)
+		options_help(command);
+	else
+		print_help();
+	return output_finish();
+}
+
+int
+main(int argc, char **argv)
+{
+	const Command *command;
+	Options		options;
+	int			first;
+
+	if (argc < 2)
+	{
+		output_error("no command is given");
+		return options_usage(NULL);
+	}
+	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+	{
+		printf("dlock %s\n", DLOCK_VERSION);
+		return output_finish();
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		return run_help(NULL);
+	if (strcmp(argv[1], "help") == 0)
+		return run_help((argc > 2) ? argv[2] : NULL);
+
+	command = find_command(argv[1]);
+	if (command == NULL)
+	{
+		output_error("there is no command \"%s\"", argv[1]);
+		return options_usage(NULL);
+	}
+	first = options_parse(command, argc - 1, argv + 1, &options);
+	if (first < 0)
+		return -1 - first;
+	return command->run(&options, argc - 1 - first, argv + 1 + first);
+}

@@ -1,0 +1,380 @@
+/*-------------------------------------------------------------------------
+ *
+ * options.c
+ *	  The options of all commands, and the help that is made of them.
+ *
+ * NOTES
+ *	  One table says of each option which commands take it, how it is written
+ *	  and what it means, so the parser and the help cannot differ.  A letter may
+ *	  stand in it twice, for different commands.
+ *
+ * IDENTIFICATION
+ *	  src/cli/options.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "duration.h"
+#include "options.h"
+#include "output.h"
+
+/* Those that acquire a lease, and those that run a command under it. */
+#define ACQUIRERS	(CMD_RUN | CMD_ACQUIRE | CMD_ELECT)
+#define RUNNERS		(CMD_RUN | CMD_ELECT)
+
+typedef enum OptionId
+{
+	OPT_CONNINFO = 1, OPT_JSON, OPT_QUIET, OPT_VERBOSE, OPT_HELP,
+	OPT_NONBLOCK, OPT_WAIT, OPT_SHARED, OPT_EXCLUSIVE, OPT_MODE, OPT_PERMITS, OPT_TTL, OPT_OWNER,
+	OPT_LOCK_DELAY, OPT_MIN_HOLD, OPT_PAYLOAD, OPT_PATH, OPT_EXIT,
+	OPT_SHELL, OPT_KILL_AFTER, OPT_SIGNAL, OPT_ON_LOST, OPT_NO_TOKENS,
+	OPT_REASON, OPT_ONCE, OPT_OBSERVE, OPT_BATCH, OPT_COUNT, OPT_INTERVAL, OPT_SECONDS, OPT_CLIENTS
+} OptionId;
+
+static const struct
+{
+	OptionId	id;
+	unsigned	commands;
+	char		letter;			/* or zero */
+	const char *name;
+	const char *argument;		/* NULL: takes none */
+	const char *help;
+}			table[] =
+{
+	{OPT_NONBLOCK, CMD_RUN | CMD_ACQUIRE, 'n', "nonblock", NULL, "do not wait for the lock"},
+	{OPT_WAIT, ACQUIRERS | CMD_WAIT, 'w', "wait", "SPAN", "wait no longer than this; without it, wait as long as it takes"},
+	{OPT_EXCLUSIVE, CMD_RUN | CMD_ACQUIRE, 'x', "exclusive", NULL, "an exclusive lock (the default)"},
+	{OPT_SHARED, CMD_RUN | CMD_ACQUIRE, 's', "shared", NULL, "a shared lock"},
+	{OPT_MODE, CMD_RUN | CMD_ACQUIRE, 0, "mode", "MODE", "exclusive, shared, NL, CR, CW, PR, PW or EX"},
+	{OPT_PERMITS, CMD_RUN | CMD_ACQUIRE, 0, "permits", "N", "one permit of a semaphore with N"},
+	{OPT_PATH, CMD_RUN | CMD_ACQUIRE, 0, "path", NULL, "NAME is a place in a hierarchy, such as a/b/c"},
+	{OPT_TTL, ACQUIRERS | CMD_RENEW, 0, "ttl", "SPAN", "time to live of the lease (30s)"},
+	{OPT_OWNER, ACQUIRERS | CMD_RENEW | CMD_RELEASE, 0, "owner", "TEXT", "owner of the lease"},
+	{OPT_LOCK_DELAY, ACQUIRERS, 0, "lock-delay", "SPAN", "keep the lock closed for so long if the lease expires or is\nended by force"},
+	{OPT_MIN_HOLD, CMD_RUN | CMD_ACQUIRE, 0, "min-hold", "SPAN", "keep the lock for so long even if it is released before"},
+	{OPT_PAYLOAD, ACQUIRERS, 0, "payload", "JSON", "kept with the lease, for others to see"},
+	{OPT_EXIT, CMD_RUN | CMD_ACQUIRE | CMD_WAIT, 'E', "conflict-exit-code", "CODE", "exit code if the lock is not to be had, instead of 75"},
+	{OPT_SHELL, RUNNERS, 'c', "command", "STRING", "run this by sh -c, instead of COMMAND"},
+	{OPT_KILL_AFTER, RUNNERS, 0, "kill-after", "SPAN", "from the first signal to KILL, when the command has to end (5s)"},
+	{OPT_SIGNAL, RUNNERS, 0, "signal", "NAME", "the first signal (TERM)"},
+	{OPT_ON_LOST, RUNNERS, 0, "on-lost", "ACTION", "kill the command when the lease is lost (the default), or warn"},
+	{OPT_NO_TOKENS, RUNNERS, 0, "no-tokens", NULL, "leave PGOPTIONS of the command alone"},
+	{OPT_ONCE, CMD_ELECT, 0, "once", NULL, "end when the command has ended, or its lease"},
+	{OPT_OBSERVE, CMD_ELECT, 0, "observe", NULL, "print each new leader, and do not campaign"},
+	{OPT_REASON, CMD_FORCE, 0, "reason", "TEXT", "why; it is written to the server's log"},
+	{OPT_BATCH, CMD_TOP, 'b', "batch", NULL, "print plain lines"},
+	{OPT_COUNT, CMD_TOP | CMD_WATCH, 'n', "count", "N", "end after so many"},
+	{OPT_INTERVAL, CMD_TOP, 'i', "interval", "SPAN", "from one look to the next"},
+	{OPT_SECONDS, CMD_BENCH, 0, "seconds", "SPAN", "how long each measurement takes"},
+	{OPT_CLIENTS, CMD_BENCH, 0, "clients", "N", "the most clients at a time"},
+	{OPT_CONNINFO, CMD_ALL, 'd', "dbname", "CONNINFO", "database, connection string or URI; PG* variables otherwise"},
+	{OPT_JSON, CMD_ALL, 0, "json", NULL, "print JSON, an object a line"},
+	{OPT_QUIET, CMD_ALL, 'q', "quiet", NULL, "say only what the exit code does not"},
+	{OPT_VERBOSE, CMD_ALL, 'v', "verbose", NULL, "say more"},
+	{OPT_HELP, CMD_ALL, 'h', "help", NULL, "this help"},
+};
+
+/* For what has no letter, getopt_long() answers with the id and this. */
+#define NO_LETTER	256
+
+static const struct
+{
+	const char *name;
+	int			number;
+}			signals[] =
+{
+	{"HUP", SIGHUP}, {"INT", SIGINT}, {"QUIT", SIGQUIT}, {"KILL", SIGKILL}, {"USR1", SIGUSR1},
+	{"USR2", SIGUSR2}, {"ALRM", SIGALRM}, {"TERM", SIGTERM}, {"CONT", SIGCONT}, {"WINCH", SIGWINCH},
+};
+
+/* Where to look after a mistake.  Returns an exit code. */
+int
+options_usage(const char *command)
+{
+	if (command != NULL)
+		output_hint("Try \"dlock %s --help\".", command);
+	else
+		output_hint("Try \"dlock --help\".");
+	return CLI_EXIT_USAGE;
+}
+
+static bool
+parse_int(const char *text, int least, int most, int *number)
+{
+	char	   *end;
+	long		value;
+
+	errno = 0;
+	value = strtol(text, &end, 10);
+	if (errno != 0 || end == text || *end != '\0' || value < least || value > most)
+		return false;
+	*number = (int) value;
+	return true;
+}
+
+static bool
+parse_signal(const char *text, int *number)
+{
+	if (strncasecmp(text, "SIG", 3) == 0)
+		text += 3;
+	for (size_t i = 0; i < CLI_LENGTH(signals); i++)
+	{
+		if (strcasecmp(text, signals[i].name) == 0)
+		{
+			*number = signals[i].number;
+			return true;
+		}
+	}
+	return parse_int(text, 1, 64, number);
+}
+
+/* A span that must not be zero. */
+static bool
+parse_some(const char *text, CliTime *span)
+{
+	return duration_parse(text, span) && *span > 0;
+}
+
+static bool
+parse_on_lost(const char *text, OptionsOnLost *action)
+{
+	*action = (strcmp(text, "warn") == 0) ? ON_LOST_WARN : ON_LOST_KILL;
+	return strcmp(text, "warn") == 0 || strcmp(text, "kill") == 0;
+}
+
+/* Take an option; false if its argument is not understood. */
+static bool
+take(Options *options, OptionId id, const char *argument)
+{
+	switch (id)
+	{
+		case OPT_CONNINFO:
+			options->conninfo = argument;
+			return true;
+		case OPT_JSON:
+			return options->json = true;
+		case OPT_QUIET:
+			return options->quiet = true;
+		case OPT_VERBOSE:
+			return options->verbose = true;
+		case OPT_NONBLOCK:
+			options->wait = 0;
+			return true;
+		case OPT_WAIT:
+			return duration_parse(argument, &options->wait);
+		case OPT_SHARED:
+			options->mode = "shared";
+			return true;
+		case OPT_EXCLUSIVE:
+			options->mode = "exclusive";
+			return true;
+		case OPT_MODE:
+			options->mode = argument;
+			return true;
+		case OPT_PERMITS:
+			options->permits = argument;
+			return parse_int(argument, 1, INT32_MAX, &(int) {0});
+		case OPT_TTL:
+			return parse_some(argument, &options->ttl);
+		case OPT_OWNER:
+			options->owner = argument;
+			return *argument != '\0';
+		case OPT_LOCK_DELAY:
+			return duration_parse(argument, &options->lock_delay);
+		case OPT_MIN_HOLD:
+			return duration_parse(argument, &options->min_hold);
+		case OPT_PAYLOAD:
+			options->payload = argument;
+			return true;
+		case OPT_PATH:
+			return options->path = true;
+		case OPT_EXIT:
+			return parse_int(argument, 0, 255, &options->refused_exit);
+		case OPT_SHELL:
+			options->shell = argument;
+			return true;
+		case OPT_KILL_AFTER:
+			return duration_parse(argument, &options->kill_after);
+		case OPT_SIGNAL:
+			return parse_signal(argument, &options->signal);
+		case OPT_ON_LOST:
+			return parse_on_lost(argument, &options->on_lost);
+		case OPT_NO_TOKENS:
+			return options->no_tokens = true;
+		case OPT_REASON:
+			options->reason = argument;
+			return *argument != '\0';
+		case OPT_ONCE:
+			return options->once = true;
+		case OPT_OBSERVE:
+			return options->observe = true;
+		case OPT_BATCH:
+			return options->batch = true;
+		case OPT_COUNT:
+			return parse_int(argument, 1, INT32_MAX, &options->count);
+		case OPT_INTERVAL:
+			return parse_some(argument, &options->interval);
+		case OPT_SECONDS:
+			return parse_some(argument, &options->seconds);
+		case OPT_CLIENTS:
+			return parse_int(argument, 1, 10000, &options->clients);
+		case OPT_HELP:
+			break;
+	}
+	return false;
+}
+
+/* What getopt_long() wants to know about a command's options. */
+static void
+describe(const Command *command, char *letters, struct option *longs)
+{
+	/* An option behind NAME belongs to the command that is to be run. */
+	*letters++ = (command->most < 0) ? '+' : ':';
+	if (command->most < 0)
+		*letters++ = ':';
+	for (size_t i = 0; i < CLI_LENGTH(table); i++)
+	{
+		if ((table[i].commands & command->bit) == 0)
+			continue;
+		*longs++ = (struct option) {
+			.name = table[i].name,
+			.has_arg = (table[i].argument != NULL) ? required_argument : no_argument,
+			.val = (table[i].letter != 0) ? table[i].letter : NO_LETTER + (int) table[i].id
+		};
+		if (table[i].letter == 0)
+			continue;
+		*letters++ = table[i].letter;
+		if (table[i].argument != NULL)
+			*letters++ = ':';
+	}
+	*letters = '\0';
+	*longs = (struct option) {.name = NULL};
+}
+
+/* Which row of the table getopt_long() has found; negative if none. */
+static int
+find_row(const Command *command, int found)
+{
+	for (size_t i = 0; i < CLI_LENGTH(table); i++)
+	{
+		if ((table[i].commands & command->bit) != 0 &&
+			found == ((table[i].letter != 0) ? table[i].letter : NO_LETTER + (int) table[i].id))
+			return (int) i;
+	}
+	return -1;
+}
+
+/* The option that getopt_long() could not make anything of. */
+static int
+complain(const Command *command, int found, char **argv)
+{
+	if (found == ':')
+		output_error("option \"%s\" needs an argument", argv[optind - 1]);
+	else if (optopt > 0 && optopt < NO_LETTER)
+		output_error("\"dlock %s\" has no option \"-%c\"", command->name, optopt);
+	else
+		output_error("\"dlock %s\" has no option \"%s\", or it is ambiguous or takes no argument",
+					 command->name, argv[optind - 1]);
+	return options_usage(command->name);
+}
+
+static bool
+check_together(const Command *command, const Options *options, int arguments)
+{
+	if (arguments < command->least && !(options->observe && arguments >= 1))
+		output_error("too few arguments");
+	else if (command->most >= 0 && arguments > command->most)
+		output_error("too many arguments");
+	else if (options->permits != NULL && options->mode != NULL)
+		output_error("a permit of a semaphore has no mode");
+	else if (options->permits != NULL && options->path)
+		output_error("a path cannot be a semaphore");
+	else
+		return true;
+	return false;
+}
+
+/*
+ * Parse the options of a command, whose name is argv[0].  Returns the index of
+ * the first argument; or, negative, -1 - an exit code, if there is nothing more
+ * to do.
+ */
+int
+options_parse(const Command *command, int argc, char **argv, Options *options)
+{
+	char		letters[2 * CLI_LENGTH(table) + 4];
+	struct option longs[CLI_LENGTH(table) + 1];
+	int			found;
+
+	*options = (Options) {
+		.wait = CLI_FOREVER, .ttl = -1, .lock_delay = -1, .min_hold = -1,
+		.kill_after = -1, .signal = SIGTERM, .refused_exit = CLI_EXIT_REFUSED,
+		.count = -1, .interval = -1, .seconds = -1, .clients = -1
+	};
+	describe(command, letters, longs);
+	opterr = 0;
+	while ((found = getopt_long(argc, argv, letters, longs, NULL)) != -1)
+	{
+		int			row = find_row(command, found);
+
+		if (row < 0)
+			return -1 - complain(command, found, argv);
+		if (table[row].id == OPT_HELP)
+		{
+			options_help(command);
+			return -1 - output_finish();
+		}
+		if (!take(options, table[row].id, optarg))
+		{
+			output_error("option \"--%s\" does not take \"%s\"", table[row].name, optarg);
+			if (strcmp(table[row].argument, "SPAN") == 0)
+				output_hint("A span is a number with a unit: 500ms, 1.5s, 5m, 2h or 1d; without one it means seconds.");
+			return -1 - options_usage(command->name);
+		}
+	}
+	output_init(options->quiet ? OUTPUT_QUIET : options->verbose ? OUTPUT_VERBOSE : OUTPUT_NORMAL,
+				options->json);
+	if (!check_together(command, options, argc - optind))
+		return -1 - options_usage(command->name);
+	return optind;
+}
+
+static void
+print_option(char letter, const char *name, const char *argument, const char *help)
+{
+	char		left[64];
+
+	snprintf(left, sizeof(left), "--%s%s%s", name, (argument != NULL) ? " " : "",
+			 (argument != NULL) ? argument : "");
+	if (letter != 0)
+		printf("  -%c, %-26s", letter, left);
+	else
+		printf("      %-26s", left);
+	for (; *help != '\0'; help++)
+	{
+		putchar(*help);
+		if (*help == '\n')
+			printf("%32s", "");
+	}
+	putchar('\n');
+}
+
+/* Print the help of one command. */
+void
+options_help(const Command *command)
+{
+	printf("Usage: dlock %s [OPTION]...%s%s\n\n%s\nOptions:\n", command->name,
+		   (*command->arguments != '\0') ? " " : "", command->arguments, command->text);
+	for (size_t i = 0; i < CLI_LENGTH(table); i++)
+	{
+		if ((table[i].commands & command->bit) != 0)
+			print_option(table[i].letter, table[i].name, table[i].argument, table[i].help);
+	}
+}

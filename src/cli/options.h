@@ -1,0 +1,92 @@
+/*-------------------------------------------------------------------------
+ *
+ * options.h
+ *	  The options of all commands, and the help that is made of them.
+ *
+ * IDENTIFICATION
+ *	  src/cli/options.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OPTIONS_H
+#define OPTIONS_H
+
+#include "cli.h"
+
+/* Commands as a set, to say which ones take an option. */
+#define CMD_RUN			0x0001
+#define CMD_ACQUIRE		0x0002
+#define CMD_RENEW		0x0004
+#define CMD_RELEASE		0x0008
+#define CMD_STATUS		0x0010
+#define CMD_WAIT		0x0020
+#define CMD_FORCE		0x0040
+#define CMD_ELECT		0x0080
+#define CMD_WATCH		0x0100
+#define CMD_TOP			0x0200
+#define CMD_BENCH		0x0400
+#define CMD_ALL			0x0FFF
+
+/* What to do with the running command when the lease is lost. */
+typedef enum OptionsOnLost
+{
+	ON_LOST_KILL,
+	ON_LOST_WARN
+} OptionsOnLost;
+
+/* What was asked for.  Spans are negative, and texts NULL, if not given. */
+typedef struct Options
+{
+	/* all commands */
+	const char *conninfo;
+	bool		json;
+	bool		quiet;
+	bool		verbose;
+
+	/* the lease to acquire */
+	CliTime		wait;			/* CLI_FOREVER: no limit */
+	const char *mode;
+	const char *permits;
+	CliTime		ttl;
+	const char *owner;
+	CliTime		lock_delay;
+	CliTime		min_hold;
+	const char *payload;
+	bool		path;
+	int			refused_exit;
+
+	/* the command to run */
+	const char *shell;
+	CliTime		kill_after;
+	int			signal;
+	OptionsOnLost on_lost;
+	bool		no_tokens;
+
+	/* others */
+	const char *reason;
+	bool		once;
+	bool		observe;
+	bool		batch;
+	int			count;			/* negative: no limit */
+	CliTime		interval;
+	CliTime		seconds;
+	int			clients;
+} Options;
+
+typedef struct Command
+{
+	const char *name;
+	unsigned	bit;
+	const char *arguments;		/* synopsis of what follows the options */
+	const char *summary;		/* for the list of commands */
+	const char *text;			/* for the help of this one, whole lines */
+	int			least;			/* arguments that it takes */
+	int			most;			/* negative: any number, and options end at the first */
+	int			(*run) (const Options *options, int argc, char **argv);
+} Command;
+
+extern int	options_parse(const Command *command, int argc, char **argv, Options *options);
+extern void options_help(const Command *command);
+extern int	options_usage(const char *command);
+
+#endif							/* OPTIONS_H */

@@ -1,0 +1,391 @@
+/*-------------------------------------------------------------------------
+ *
+ * output.c
+ *	  What the command says: messages, tables, JSON.
+ *
+ * NOTES
+ *	  Names, owners and messages come from others, so nothing of them reaches
+ *	  a terminal that could move its cursor or turn its writing round: such
+ *	  characters are written as escapes.  All text is UTF-8, whatever the
+ *	  locale: a lock must not have another name when cron asks for it.
+ *
+ *	  Results go to stdout, all else to stderr.  With --json both are objects, a
+ *	  line each.
+ *
+ * IDENTIFICATION
+ *	  src/cli/output.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libpq-fe.h"
+
+#include "output.h"
+
+static OutputLevel level = OUTPUT_NORMAL;
+static bool json = false;
+static bool was_said = true;	/* the message that a detail or hint belongs to */
+
+void
+output_init(OutputLevel new_level, bool as_json)
+{
+	level = new_level;
+	json = as_json;
+}
+
+bool
+output_is_json(void)
+{
+	return json;
+}
+
+/* ---- text ---- */
+
+static int
+utf8(void)
+{
+	static int	encoding = -1;
+
+	if (encoding < 0)
+		encoding = pg_char_to_encoding("UTF8");
+	return encoding;
+}
+
+/* The code point of a well-formed character of so many bytes. */
+static unsigned
+code_point(const char *text, int length)
+{
+	unsigned	code = (unsigned char) text[0];
+
+	if (length > 1)
+		code &= 0xFFu >> (length + 1);
+	for (int i = 1; i < length; i++)
+		code = code << 6 | ((unsigned char) text[i] & 0x3F);
+	return code;
+}
+
+/* Bytes of the character at the start of a text; zero if it is not well formed. */
+static int
+char_length(const char *text)
+{
+	int			length = PQmblen(text, utf8());
+
+	if ((unsigned char) text[0] >= 0x80 && length == 1)
+		return 0;
+	for (int i = 1; i < length; i++)
+	{
+		if (((unsigned char) text[i] & 0xC0) != 0x80)
+			return 0;
+	}
+	return length;
+}
+
+/* Does a character change how others are shown?  Marks of direction do. */
+static bool
+is_hostile(unsigned code)
+{
+	return code == 0x061C || code == 0x200E || code == 0x200F || code == 0x2028 || code == 0x2029 ||
+		(code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0xFEFF;
+}
+
+/*
+ * The character at the start of a text as it may be shown: "shown" has room for
+ * 12 bytes.  Returns how many bytes of the text that is, and in "width" how many
+ * columns it takes.
+ */
+static int
+show_char(const char *text, char *shown, int *width)
+{
+	int			length = char_length(text);
+	unsigned	code;
+
+	if (length == 0)
+	{
+		*width = sprintf(shown, "\\x%02x", (unsigned char) text[0]);
+		return 1;
+	}
+	code = code_point(text, length);
+	*width = PQdsplen(text, utf8());
+	if (*width < 0 || is_hostile(code))
+		*width = sprintf(shown, (code < 0x100) ? "\\x%02x" : "\\u%04x", code);
+	else
+	{
+		memcpy(shown, text, (size_t) length);
+		shown[length] = '\0';
+	}
+	return length;
+}
+
+/* How many columns a text takes on a terminal, as output_append_safe() writes it. */
+int
+output_width(const char *text)
+{
+	char		shown[12];
+	int			total = 0;
+
+	while (*text != '\0')
+	{
+		int			width;
+
+		text += show_char(text, shown, &width);
+		total += width;
+	}
+	return total;
+}
+
+/*
+ * Append a text such that it does no harm to a terminal, cut off at "width"
+ * columns (negative: not at all).  What is cut off is told by a "~".
+ */
+void
+output_append_safe(Text *to, const char *text, int width)
+{
+	bool		cut = width >= 0 && output_width(text) > width;
+	int			room = cut ? width - 1 : 0;
+
+	while (*text != '\0')
+	{
+		char		shown[12];
+		int			columns;
+
+		text += show_char(text, shown, &columns);
+		if (cut && columns > room)
+			break;
+		room -= columns;
+		text_add(to, shown);
+	}
+	if (cut && width > 0)
+		text_add_char(to, '~');
+}
+
+/* ---- JSON ---- */
+
+static void
+append_json_string(Text *to, const char *text)
+{
+	text_add_char(to, '"');
+	while (*text != '\0')
+	{
+		int			length = char_length(text);
+
+		if (length == 0)
+		{
+			text_add(to, "\\ufffd");
+			length = 1;
+		}
+		else if (*text == '"' || *text == '\\')
+			text_addf(to, "\\%c", *text);
+		else if ((unsigned char) *text < 0x20 || *text == 0x7F)
+			text_addf(to, "\\u%04x", (unsigned char) *text);
+		else
+			text_add_bytes(to, text, (size_t) length);
+		text += length;
+	}
+	text_add_char(to, '"');
+}
+
+/* Begin an object, on a line of its own. */
+void
+output_json_begin(Text *to)
+{
+	text_add_char(to, '{');
+}
+
+static void
+append_key(Text *to, const char *key)
+{
+	if (to->len > 0 && to->data[to->len - 1] != '{')
+		text_add_char(to, ',');
+	append_json_string(to, key);
+	text_add_char(to, ':');
+}
+
+/* A member that is a string; NULL becomes null. */
+void
+output_json_text(Text *to, const char *key, const char *value)
+{
+	append_key(to, key);
+	if (value == NULL)
+		text_add(to, "null");
+	else
+		append_json_string(to, value);
+}
+
+/* A member whose value is JSON already: a number, a word, what a jsonb prints. */
+void
+output_json_raw(Text *to, const char *key, const char *value)
+{
+	append_key(to, key);
+	text_add(to, (value != NULL) ? value : "null");
+}
+
+void
+output_json_end(Text *to)
+{
+	text_add(to, "}\n");
+}
+
+/* ---- messages ---- */
+
+static void
+say(const char *kind, const char *format, va_list args)
+{
+	Text		text;
+	Text		line;
+
+	text_init(&text);
+	text_init(&line);
+	text_addv(&text, format, args);
+	if (json)
+	{
+		output_json_begin(&line);
+		output_json_text(&line, kind, text.data);
+		output_json_end(&line);
+	}
+	else
+	{
+		text_addf(&line, "dlock: %s: ", kind);
+		output_append_safe(&line, text.data, -1);
+		text_add_char(&line, '\n');
+	}
+	/* At once, so that lines of several processes do not mix. */
+	fputs(line.data, stderr);
+	text_free(&line);
+	text_free(&text);
+}
+
+#define SAY(kind, least) \
+	do { \
+		va_list		args; \
+		\
+		was_said = level >= (least); \
+		if (!was_said) \
+			return; \
+		va_start(args, format); \
+		say(kind, format, args); \
+		va_end(args); \
+	} while (0)
+
+/* What keeps the command from doing what it was asked to. */
+void
+output_error(const char *format,...)
+{
+	SAY("error", OUTPUT_QUIET);
+}
+
+/* The same, where the exit status tells it as well. */
+void
+output_refusal(const char *format,...)
+{
+	SAY("error", OUTPUT_NORMAL);
+}
+
+void
+output_warning(const char *format,...)
+{
+	SAY("warning", OUTPUT_NORMAL);
+}
+
+void
+output_info(const char *format,...)
+{
+	SAY("info", OUTPUT_VERBOSE);
+}
+
+/* More about the last message, if that was said. */
+static void
+say_more(const char *kind, const char *format, va_list args)
+{
+	if (was_said)
+		say(kind, format, args);
+}
+
+void
+output_detail(const char *format,...)
+{
+	va_list		args;
+
+	va_start(args, format);
+	say_more("detail", format, args);
+	va_end(args);
+}
+
+/* What to do about it. */
+void
+output_hint(const char *format,...)
+{
+	va_list		args;
+
+	va_start(args, format);
+	say_more("hint", format, args);
+	va_end(args);
+}
+
+/* ---- tables ---- */
+
+static void
+append_cell(Text *line, const OutputColumn *column, const char *text, int width, bool last)
+{
+	int			pad = width - output_width(text);
+
+	if (column->right)
+		text_addf(line, "%*s", pad, "");
+	output_append_safe(line, text, -1);
+	if (!column->right && !last)
+		text_addf(line, "%*s", pad, "");
+	if (!last)
+		text_add(line, "  ");
+}
+
+/*
+ * Print rows under titles, aligned.  "cells" are the rows one after the other;
+ * NULL is shown as "-".
+ */
+void
+output_table(FILE *out, const OutputColumn *columns, int ncolumns,
+			 const char *const *cells, int nrows)
+{
+	Text		line;
+
+	text_init(&line);
+	for (int row = -1; row < nrows; row++)
+	{
+		for (int i = 0; i < ncolumns; i++)
+		{
+			const char *text = (row < 0) ? columns[i].title : cells[row * ncolumns + i];
+			int			width = output_width(columns[i].title);
+
+			for (int other = 0; other < nrows; other++)
+			{
+				const char *cell = cells[other * ncolumns + i];
+
+				width = CLI_MAX(width, (cell != NULL) ? output_width(cell) : 1);
+			}
+			append_cell(&line, &columns[i], (text != NULL) ? text : "-", width, i == ncolumns - 1);
+		}
+		text_add_char(&line, '\n');
+	}
+	fputs(line.data, out);
+	text_free(&line);
+}
+
+/* Print to stdout what is to be seen at once.  Returns an exit code. */
+int
+output_print(const char *text)
+{
+	fputs(text, stdout);
+	return output_finish();
+}
+
+/* Has all that was printed to stdout got there?  Returns an exit code. */
+int
+output_finish(void)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return CLI_EXIT_OK;
+	output_error("could not write to standard output: %s", strerror(errno));
+	return CLI_EXIT_SYSTEM;
+}

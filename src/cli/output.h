@@ -1,0 +1,60 @@
+/*-------------------------------------------------------------------------
+ *
+ * output.h
+ *	  What the command says: messages, tables, JSON.
+ *
+ * IDENTIFICATION
+ *	  src/cli/output.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTPUT_H
+#define OUTPUT_H
+
+#include <stdio.h>
+
+#include "cli.h"
+#include "text.h"
+
+/* How much is said on stderr. */
+typedef enum OutputLevel
+{
+	OUTPUT_QUIET,				/* only what went wrong and has no exit code of its own */
+	OUTPUT_NORMAL,
+	OUTPUT_VERBOSE
+} OutputLevel;
+
+extern void output_init(OutputLevel level, bool json);
+extern bool output_is_json(void);
+
+/* messages, on stderr */
+extern void output_error(const char *format,...) CLI_PRINTF(1, 2);
+extern void output_refusal(const char *format,...) CLI_PRINTF(1, 2);
+extern void output_warning(const char *format,...) CLI_PRINTF(1, 2);
+extern void output_info(const char *format,...) CLI_PRINTF(1, 2);
+extern void output_detail(const char *format,...) CLI_PRINTF(1, 2);
+extern void output_hint(const char *format,...) CLI_PRINTF(1, 2);
+
+/* text */
+extern int	output_width(const char *text);
+extern void output_append_safe(Text *to, const char *text, int width);
+
+/* JSON, an object a line */
+extern void output_json_begin(Text *to);
+extern void output_json_text(Text *to, const char *key, const char *value);
+extern void output_json_raw(Text *to, const char *key, const char *value);
+extern void output_json_end(Text *to);
+
+/* tables */
+typedef struct OutputColumn
+{
+	const char *title;
+	bool		right;			/* aligned to the right */
+} OutputColumn;
+
+extern void output_table(FILE *out, const OutputColumn *columns, int ncolumns,
+						 const char *const *cells, int nrows);
+extern int	output_print(const char *text);
+extern int	output_finish(void);
+
+#endif							/* OUTPUT_H */

@@ -1,0 +1,89 @@
+/*-------------------------------------------------------------------------
+ *
+ * rows.c
+ *	  Answers of the server as tables, or as JSON.
+ *
+ * IDENTIFICATION
+ *	  src/cli/rows.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "output.h"
+#include "rows.h"
+#include "text.h"
+
+static const char *
+cell(const PGresult *result, int row, int column)
+{
+	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
+}
+
+static void
+print_json(const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+{
+	for (int row = 0; row < PQntuples(result); row++)
+	{
+		Text		line;
+
+		text_init(&line);
+		output_json_begin(&line);
+		if (kind != NULL)
+			output_json_text(&line, "kind", kind);
+		for (int i = 0; i < ncolumns; i++)
+		{
+			const char *value = cell(result, row, i);
+
+			if (columns[i].raw)
+				output_json_raw(&line, columns[i].key, value);
+			else
+				output_json_text(&line, columns[i].key, value);
+		}
+		output_json_end(&line);
+		fputs(line.data, stdout);
+		text_free(&line);
+	}
+}
+
+static void
+print_table(const PGresult *result, const RowsColumn *columns, int ncolumns)
+{
+	int			nrows = PQntuples(result);
+	OutputColumn *shown = text_alloc((size_t) ncolumns * sizeof(*shown));
+	const char **cells = text_alloc((size_t) (nrows * ncolumns + 1) * sizeof(*cells));
+	int			nshown = 0;
+
+	for (int i = 0; i < ncolumns; i++)
+	{
+		if (columns[i].title != NULL)
+			shown[nshown++] = (OutputColumn) {columns[i].title, columns[i].raw};
+	}
+	for (int row = 0; row < nrows; row++)
+	{
+		int			at = 0;
+
+		for (int i = 0; i < ncolumns; i++)
+		{
+			if (columns[i].title != NULL)
+				cells[row * nshown + at++] = cell(result, row, i);
+		}
+	}
+	output_table(stdout, shown, nshown, cells, nrows);
+	free(cells);
+	free(shown);
+}
+
+/*
+ * Print an answer to stdout: as a table, or with --json as an object a row, which
+ * begins with its kind (NULL: none).  Numbers are aligned to the right.
+ */
+void
+rows_print(const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+{
+	if (output_is_json())
+		print_json(result, kind, columns, ncolumns);
+	else if (PQntuples(result) > 0)
+		print_table(result, columns, ncolumns);
+}

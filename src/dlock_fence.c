@@ -1,0 +1,428 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_fence.c
+ *	  Tokens enforced: what this transaction may write to.
+ *
+ * NOTES
+ *	  A transaction passes the fence of a resource with a token.  What is kept:
+ *
+ *	  1. No transaction passes with a token below the highest with which one
+ *		 has passed and committed: that is the resource's mark (dlock_mark.c).
+ *	  2. Once a transaction has passed, none passes with a higher token until it
+ *		 has ended.  So of two transactions that passed with different tokens,
+ *		 the one with the lower token has ended before the other one's write.
+ *
+ *	  The second is a heavyweight lock of a class of its own for each resource,
+ *	  held to the end of the transaction: in share mode by all that pass with
+ *	  the token that is the mark, in exclusive mode by whoever raises it.  The
+ *	  mark is raised in the transaction itself.  If that commits, the mark is
+ *	  seen by all who get the lock after it, since the server gives up locks only
+ *	  after the commit is visible; if it rolls back, so does the mark.  As the
+ *	  locks are the server's, it finds deadlocks among them and with all others,
+ *	  carries them over PREPARE TRANSACTION, and gives them up at a rollback to a
+ *	  savepoint.
+ *
+ *	  The lock's key is a hash of the resource.  Two resources of one hash share
+ *	  the lock, which costs time and nothing else.
+ *
+ *	  The mark is read under the lock and the lock is held on, so one check is
+ *	  enough for a transaction: this backend remembers its passes, by savepoint,
+ *	  as a rollback to one takes locks and marks back.
+ *
+ *	  A pass can be live: the token must then belong to a lease that is live, at
+ *	  each statement that asks, and just before the commit.  A process can be
+ *	  paused between that look and the commit.  A successor still has to pass the
+ *	  fence, where it waits for this transaction, so the order is kept even then.
+ *
+ *	  All passes of a transaction are on one stack, newest first.  Those of a
+ *	  savepoint are on top of those made before it.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_fence.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "dlock_error.h"
+#include "dlock_fence.h"
+#include "dlock_manager.h"
+#include "dlock_mark.h"
+#include "dlock_name.h"
+#include "dlock_present.h"
+#include "dlock_session.h"
+#include "dlock_stat.h"
+
+/* One pass of this transaction. */
+typedef struct DLockFencePass
+{
+	struct DLockFencePass *next;	/* on the stack */
+	struct DLockFencePass *before;	/* of the same resource */
+	struct DLockFenceResource *resource;
+	SubTransactionId subid;
+	DLockToken	token;
+	bool		live;
+} DLockFencePass;
+
+/* A resource that this transaction has passed. */
+typedef struct DLockFenceResource
+{
+	char		name[DLOCK_NAME_MAX + 1];	/* hash key, must be first */
+	DLockFencePass *last;		/* NULL if rolled back */
+} DLockFenceResource;
+
+/* All of these are of the transaction, and empty outside one. */
+static MemoryContext context = NULL;
+static HTAB *resources = NULL;
+static DLockFencePass *stack = NULL;
+static DLockToken row_token = DLOCK_TOKEN_NONE;
+
+/* Changes whenever the passes do. */
+static uint64 generation = 1;
+
+/* ---- what this transaction has passed ---- */
+
+static void
+forget_all(void)
+{
+	context = NULL;				/* goes with the transaction's memory */
+	resources = NULL;
+	stack = NULL;
+	row_token = DLOCK_TOKEN_NONE;
+	generation++;
+}
+
+static bool
+is_live(const DLockBytes *resource, DLockToken token)
+{
+	DLockManagerTarget target = {.by = DLOCK_BY_TOKEN, .name = *resource, .token = token};
+	DLockDatabase db;
+	bool		live;
+
+	dlock_session_open(&db);
+	target.hash = dlock_name_hash(db.shared->oid, resource);
+	live = dlock_manager_check(&db, &target);
+	dlock_session_close(&db);
+	return live;
+}
+
+static void
+check_live(const DLockBytes *resource, DLockToken token)
+{
+	if (is_live(resource, token))
+		return;
+	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_error_lease_lost(resource, token);
+}
+
+/* Before the commit: is what was live still so? */
+static void
+check_commit(void)
+{
+	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
+	{
+		DLockBytes	name = {pass->resource->name, strlen(pass->resource->name)};
+
+		if (pass->live)
+			check_live(&name, pass->token);
+	}
+}
+
+/* A prepared transaction can be committed at any time, with nobody to look. */
+static void
+check_prepare(void)
+{
+	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
+	{
+		if (pass->live)
+			dlock_error_prepare_live();
+	}
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			check_commit();
+			break;
+
+		case XACT_EVENT_PRE_PREPARE:
+			check_prepare();
+			break;
+
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			forget_all();
+			break;
+
+		default:
+			break;
+	}
+}
+
+static void
+subxact_callback(SubXactEvent event, SubTransactionId subid,
+				 SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		while (stack != NULL && stack->subid == subid)
+		{
+			DLockFencePass *pass = stack;
+
+			pass->resource->last = pass->before;
+			stack = pass->next;
+			pfree(pass);
+			generation++;
+		}
+	}
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		for (DLockFencePass *pass = stack; pass != NULL && pass->subid == subid; pass = pass->next)
+			pass->subid = parent;
+	}
+}
+
+/* Be ready to remember passes. */
+static void
+prepare_memory(void)
+{
+	static bool registered = false;
+	HASHCTL		control = {.keysize = DLOCK_NAME_MAX + 1, .entrysize = sizeof(DLockFenceResource)};
+
+	if (!registered)
+	{
+		RegisterXactCallback(xact_callback, NULL);
+		RegisterSubXactCallback(subxact_callback, NULL);
+		registered = true;
+	}
+	if (resources != NULL)
+		return;
+	if (context == NULL)
+		context = AllocSetContextCreate(TopTransactionContext, "dlock fences",
+										ALLOCSET_DEFAULT_SIZES);
+	control.hcxt = context;
+	resources = hash_create("dlock fences", 16, &control,
+							HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+}
+
+static DLockFenceResource *
+find_resource(const DLockBytes *name, HASHACTION action)
+{
+	DLockFenceResource *resource;
+	char		key[DLOCK_NAME_MAX + 1];
+	bool		found;
+
+	memcpy(key, name->data, name->len);
+	key[name->len] = '\0';
+	resource = hash_search(resources, key, action, &found);
+	if (resource != NULL && !found)
+		resource->last = NULL;
+	return resource;
+}
+
+/* Remember a pass; all that can fail is done before anything changes. */
+static void
+remember(DLockFenceResource *resource, DLockToken token, bool live)
+{
+	DLockFencePass *pass = MemoryContextAlloc(context, sizeof(DLockFencePass));
+
+	pass->next = stack;
+	pass->before = resource->last;
+	pass->resource = resource;
+	pass->subid = GetCurrentSubTransactionId();
+	pass->token = token;
+	pass->live = live;
+	resource->last = pass;
+	stack = pass;
+	generation++;
+}
+
+/* ---- the lock and the mark ---- */
+
+static void
+make_tag(LOCKTAG *tag, const DLockBytes *resource)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) resource->data,
+										   resource->len, 0);
+
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
+						 DLOCK_LOCK_CLASS_FENCE);
+}
+
+static void
+refuse_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
+{
+	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_error_stale(resource, token, mark);
+}
+
+/*
+ * Get a resource's lock for a token, and raise the mark if it is below.
+ *
+ * The share lock is given up before the exclusive one is asked for, or two that
+ * raise the mark would wait for each other.
+ */
+static void
+take(const DLockBytes *resource, DLockToken token)
+{
+	LOCKTAG		tag;
+	DLockToken	mark;
+
+	make_tag(&tag, resource);
+	(void) LockAcquire(&tag, ShareLock, false, false);
+	mark = dlock_mark_read(resource);
+	if (mark < token)
+	{
+		(void) LockRelease(&tag, ShareLock, false);
+		if (XactReadOnly)
+			dlock_error_read_only_fence(resource);
+		(void) LockAcquire(&tag, ExclusiveLock, false, false);
+		mark = dlock_mark_read(resource);
+		if (mark < token)
+		{
+			dlock_mark_write(resource, token);
+			return;
+		}
+		if (mark == token)
+		{
+			/* Somebody with the same token has raised it: share the lock. */
+			(void) LockAcquire(&tag, ShareLock, false, false);
+			(void) LockRelease(&tag, ExclusiveLock, false);
+		}
+	}
+	if (mark > token)
+		refuse_stale(resource, token, mark);
+}
+
+/*
+ * Pass the fence of a resource with a token, above zero, for the rest of this
+ * transaction; with "live", as the holder of a lease on the lock of that name.
+ *
+ * Waits for transactions that have passed with a lower token, and for one that
+ * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the
+ * lease is not live, 25006 on a standby or if the mark would have to be raised
+ * in a read-only transaction, 55000 if the extension is not ready.
+ */
+void
+dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool live)
+{
+	DLockFenceResource *passed;
+	DLockFencePass *last;
+
+	if (RecoveryInProgress())
+		dlock_error_standby("dlock_fence");
+	dlock_session_attach();
+	prepare_memory();
+	passed = find_resource(resource, HASH_ENTER);
+	last = passed->last;
+
+	if (last != NULL && token < last->token)
+		refuse_stale(resource, token, last->token);
+	if (last == NULL || token > last->token)
+		take(resource, token);
+	if (live)
+		check_live(resource, token);
+	if (last == NULL || token > last->token || (live && !last->live))
+		remember(passed, token, live);
+}
+
+/* The token with which this transaction has passed; DLOCK_TOKEN_NONE if not. */
+DLockToken
+dlock_fence_passed(const DLockBytes *resource)
+{
+	DLockFenceResource *passed;
+
+	if (stack == NULL)
+		return DLOCK_TOKEN_NONE;
+	passed = find_resource(resource, HASH_FIND);
+	return (passed != NULL && passed->last != NULL) ? passed->last->token : DLOCK_TOKEN_NONE;
+}
+
+/*
+ * A number that changes whenever what this transaction has passed changes, so
+ * that a pass need not be looked up again as long as it does not.
+ */
+uint64
+dlock_fence_generation(void)
+{
+	return generation;
+}
+
+/* ---- tokens of no resource in particular ---- */
+
+/* This transaction has presented a token in a row that is its own mark. */
+void
+dlock_fence_note_row(DLockToken token)
+{
+	prepare_memory();
+	if (token != row_token)
+		generation++;
+	row_token = token;
+}
+
+/*
+ * The token that this transaction presents where no resource is named: the one
+ * for "*" in the setting; else the only one that it has passed with or that the
+ * setting presents; else the last one in a row.  DLOCK_TOKEN_NONE if there is
+ * none, or if there are several, in which case "ambiguous" is set.
+ */
+DLockToken
+dlock_fence_presented(bool *ambiguous)
+{
+	const DLockPresentPair *pairs;
+	int			count = dlock_present_list(&pairs);
+	DLockToken	only = DLOCK_TOKEN_NONE;
+
+	*ambiguous = false;
+	for (int i = 0; i < count; i++)
+	{
+		if (pairs[i].any)
+			return pairs[i].token;
+		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pairs[i].token);
+		only = pairs[i].token;
+	}
+	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
+	{
+		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pass->token);
+		only = pass->token;
+	}
+	if (*ambiguous)
+		return DLOCK_TOKEN_NONE;
+	return (only != DLOCK_TOKEN_NONE) ? only : row_token;
+}
+
+/*
+ * Set the mark of a resource to a token, be it lower, or with DLOCK_TOKEN_NONE
+ * remove it, once no transaction is left that has passed.  Returns what it was.
+ * Throws 42501 unless the current user owns the extension.
+ */
+DLockToken
+dlock_fence_reset(const DLockBytes *resource, DLockToken token)
+{
+	LOCKTAG		tag;
+	DLockToken	mark;
+
+	dlock_session_attach();
+	if (!dlock_session_is_owner())
+		dlock_error_not_extension_owner();
+	make_tag(&tag, resource);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	mark = dlock_mark_read(resource);
+	if (token != DLOCK_TOKEN_NONE)
+		dlock_mark_write(resource, token);
+	else
+		dlock_mark_remove(resource);
+	return mark;
+}

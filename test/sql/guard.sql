@@ -1,0 +1,238 @@
+-- Proves: a guarded table takes writes only with a good token, from wherever it may come, for statements, rows, and rows
+-- that are their own marks; a trigger that cannot work is refused when it is created.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS dlock;
+RESET client_min_messages;
+SELECT fence_rejections AS before FROM dlock_stats \gset
+
+-- a whole table, by statement
+CREATE TABLE guard_a (id int PRIMARY KEY, body text);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON guard_a
+	EXECUTE FUNCTION dlock_guard('guard-a');
+INSERT INTO guard_a VALUES (1, 'a');
+BEGIN;
+SELECT dlock_fence('guard-a', 10);
+INSERT INTO guard_a VALUES (1, 'a'), (2, 'b');
+COMMIT;
+UPDATE guard_a SET body = 'x';
+DELETE FROM guard_a;
+TRUNCATE guard_a;
+-- even one that would change nothing
+DELETE FROM guard_a WHERE false;
+-- the setting
+SET dlock.tokens = 'other=1, guard-a=11';
+UPDATE guard_a SET body = 'c' WHERE id = 1;
+SELECT token FROM dlock_fences WHERE resource = 'guard-a';
+SET dlock.tokens = 'guard-a=10';
+UPDATE guard_a SET body = 'stale';
+SET dlock.tokens = '*=12';
+UPDATE guard_a SET body = 'd' WHERE id = 1;
+-- a transaction that has passed does not ask the setting
+BEGIN;
+SELECT dlock_fence('guard-a', 13);
+UPDATE guard_a SET body = 'e' WHERE id = 1;
+COMMIT;
+UPDATE guard_a SET body = 'stale';
+-- its own, before that of *
+SET dlock.tokens = '*=1, "guard-a" = 14';
+DELETE FROM guard_a WHERE id = 2;
+BEGIN;
+TRUNCATE guard_a;
+ROLLBACK;
+-- for a transaction
+RESET dlock.tokens;
+BEGIN;
+SET LOCAL dlock.tokens = 'guard-a=14';
+UPDATE guard_a SET body = 'f';
+COMMIT;
+UPDATE guard_a SET body = 'g';
+-- nothing is left of a savepoint's pass
+BEGIN;
+SAVEPOINT a;
+SELECT dlock_fence('guard-a', 15);
+UPDATE guard_a SET body = 'h';
+ROLLBACK TO a;
+UPDATE guard_a SET body = 'i';
+ROLLBACK;
+SELECT * FROM guard_a;
+
+-- a resource for each tenant, by row; a column may bring the token, and gets it
+CREATE TABLE guard_b (tenant int, id int, body text, token bigint);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_b
+	FOR EACH ROW EXECUTE FUNCTION dlock_guard('tenant/', 'resource_column=tenant', 'token_column=token');
+INSERT INTO guard_b VALUES (1, 1, 'a', 20), (2, 1, 'b', 21), (1, 2, 'c', 20);
+INSERT INTO guard_b VALUES (1, 3, 'd', 19);
+INSERT INTO guard_b VALUES (1, 3, 'd', 0);
+INSERT INTO guard_b VALUES (1, 3, 'd');
+INSERT INTO guard_b VALUES (NULL, 3, 'd', 20);
+SELECT resource, token FROM dlock_fences WHERE resource LIKE 'tenant/%' ORDER BY resource;
+-- what the row holds is not presented by an update that does not set it
+UPDATE guard_b SET body = 'x' WHERE tenant = 1;
+UPDATE guard_b SET body = 'x', token = 20 WHERE tenant = 1;
+UPDATE guard_b SET body = 'y', token = 22 WHERE tenant = 1 AND id = 2;
+UPDATE guard_b SET body = 'z', token = 21 WHERE tenant = 1;
+SET dlock.tokens = 'tenant/1=23, tenant/2=21';
+UPDATE guard_b SET body = 'w';
+SELECT * FROM guard_b ORDER BY tenant, id;
+-- from one tenant to another, with a token for each
+UPDATE guard_b SET tenant = 3 WHERE tenant = 2;
+UPDATE guard_b SET tenant = 3, token = 30 WHERE tenant = 2;
+UPDATE guard_b SET tenant = 2, token = 21 WHERE tenant = 3;
+SET dlock.tokens = 'tenant/1=23, tenant/2=21, tenant/3=30';
+UPDATE guard_b SET tenant = 2 WHERE tenant = 3;
+SELECT * FROM guard_b ORDER BY tenant, id;
+DELETE FROM guard_b WHERE tenant = 1 AND id = 2;
+RESET dlock.tokens;
+DELETE FROM guard_b WHERE tenant = 1;
+COPY guard_b FROM stdin;
+1	4	copied	23
+2	4	copied	20
+\.
+COPY guard_b FROM stdin;
+1	4	copied	23
+2	4	copied	21
+\.
+INSERT INTO guard_b VALUES (2, 4, 'merged', 24) ON CONFLICT DO NOTHING;
+SELECT * FROM guard_b ORDER BY tenant, id, body;
+
+-- rows that are their own marks
+CREATE TABLE guard_c (id int PRIMARY KEY, body text, token bigint);
+INSERT INTO guard_c VALUES (0, 'from before');
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_c
+	FOR EACH ROW EXECUTE FUNCTION dlock_guard('token_column=token');
+INSERT INTO guard_c VALUES (1, 'a', 10), (2, 'b', 20);
+INSERT INTO guard_c VALUES (3, 'c');
+UPDATE guard_c SET body = 'x';
+UPDATE guard_c SET body = 'x', token = 10 WHERE id IN (0, 1);
+UPDATE guard_c SET body = 'y', token = 11 WHERE id = 1;
+UPDATE guard_c SET body = 'z', token = 10 WHERE id = 1;
+INSERT INTO guard_c VALUES (1, 'a', 10) ON CONFLICT (id) DO UPDATE SET body = excluded.body, token = excluded.token;
+INSERT INTO guard_c VALUES (1, 'a', 12) ON CONFLICT (id) DO UPDATE SET body = excluded.body, token = excluded.token;
+UPDATE guard_c SET token = NULL;
+MERGE INTO guard_c c USING (VALUES (1, 11), (4, 30)) v (id, token) ON c.id = v.id
+	WHEN MATCHED THEN UPDATE SET token = v.token WHEN NOT MATCHED THEN INSERT VALUES (v.id, 'merged', v.token);
+MERGE INTO guard_c c USING (VALUES (1, 13), (4, 30)) v (id, token) ON c.id = v.id
+	WHEN MATCHED THEN UPDATE SET token = v.token WHEN NOT MATCHED THEN INSERT VALUES (v.id, 'merged', v.token);
+SELECT * FROM guard_c ORDER BY id;
+-- a deletion brings no column
+DELETE FROM guard_c WHERE id = 4;
+SET dlock.tokens = 'what=29';
+DELETE FROM guard_c WHERE id = 4;
+SET dlock.tokens = 'what=30';
+DELETE FROM guard_c WHERE id = 4;
+UPDATE guard_c SET body = 'by setting' WHERE id = 0;
+SET dlock.tokens = 'what=30, ever=31';
+DELETE FROM guard_c WHERE id = 2;
+SET dlock.tokens = 'what=30, ever=31, *=20';
+DELETE FROM guard_c WHERE id = 2;
+RESET dlock.tokens;
+BEGIN;
+SELECT dlock_fence('guard-c', 32);
+DELETE FROM guard_c WHERE id = 0;
+ROLLBACK;
+BEGIN;
+UPDATE guard_c SET token = 33 WHERE id = 0;
+DELETE FROM guard_c WHERE id = 1;
+COMMIT;
+SELECT * FROM guard_c ORDER BY id;
+
+-- partitions: by the column's name, and over a move
+CREATE TABLE guard_d (part int, id int, token bigint) PARTITION BY LIST (part);
+CREATE TABLE guard_d1 PARTITION OF guard_d FOR VALUES IN (1);
+CREATE TABLE guard_d2 (token bigint, gone int, id int, part int);
+ALTER TABLE guard_d2 DROP COLUMN gone;
+ALTER TABLE guard_d ATTACH PARTITION guard_d2 FOR VALUES IN (2);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_d
+	FOR EACH ROW EXECUTE FUNCTION dlock_guard('token_column=token');
+INSERT INTO guard_d VALUES (1, 1, 10), (2, 2, 20);
+UPDATE guard_d SET part = 2, token = 11 WHERE id = 1;
+UPDATE guard_d SET part = 1, token = 19 WHERE id = 2;
+UPDATE guard_d SET token = 20;
+SELECT tableoid::regclass, part, id, token FROM guard_d ORDER BY id;
+
+-- live: the lease must be, too
+CREATE TABLE guard_e (body text);
+CREATE TRIGGER guard BEFORE INSERT ON guard_e FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource=guard=e', 'mode=live');
+SELECT dlock_acquire('guard=e', 'a', '1 h') AS token \gset
+SELECT format('"guard=e"=%s', :token) AS setting \gset
+SET dlock.tokens = :'setting';
+INSERT INTO guard_e VALUES ('a');
+\set VERBOSITY sqlstate
+BEGIN;
+INSERT INTO guard_e VALUES ('b');
+SELECT dlock_release('guard=e', 'a');
+INSERT INTO guard_e VALUES ('c');
+ROLLBACK;
+SELECT dlock_acquire('guard=e', 'a', '1 h') AS token \gset
+SELECT format('"guard=e"=%s', :token) AS setting \gset
+SET dlock.tokens = :'setting';
+BEGIN;
+INSERT INTO guard_e VALUES ('b');
+SELECT dlock_release('guard=e', 'a');
+COMMIT;
+\set VERBOSITY default
+RESET dlock.tokens;
+SELECT * FROM guard_e;
+
+-- a role that may write the table, and no more, is guarded
+CREATE ROLE guard_user;
+GRANT SELECT, INSERT, UPDATE ON guard_a TO guard_user;
+SET ROLE guard_user;
+UPDATE guard_a SET body = 'x';
+SET dlock.tokens = 'guard-a=40';
+UPDATE guard_a SET body = 'by user';
+SET dlock.tokens = 'guard-a=39';
+UPDATE guard_a SET body = 'by user';
+RESET dlock.tokens;
+RESET ROLE;
+SELECT token, raised_by FROM dlock_fences WHERE resource = 'guard-a';
+
+SELECT fence_rejections - :before AS refused FROM dlock_stats;
+
+-- triggers that cannot work
+CREATE TRIGGER bad AFTER INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
+CREATE CONSTRAINT TRIGGER bad AFTER INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard();
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('mode=live');
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'mode=alive');
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'y');
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'resource_column=');
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'tokn_column=id');
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'token_column=gone');
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'token_column=id');
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=gone');
+CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH STATEMENT EXECUTE FUNCTION dlock_guard('resource_column=id');
+CREATE TRIGGER bad BEFORE INSERT ON guard_c EXECUTE FUNCTION dlock_guard('token_column=token');
+CREATE TRIGGER bad BEFORE INSERT ON guard_c FOR EACH ROW EXECUTE FUNCTION dlock_guard('token_column=token', 'mode=live');
+SELECT tgname FROM pg_trigger WHERE tgname = 'bad';
+SELECT dlock_guard();
+CREATE VIEW guard_v AS SELECT * FROM guard_a;
+CREATE TRIGGER bad INSTEAD OF INSERT ON guard_v FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
+
+-- one that has come to
+ALTER TABLE guard_c RENAME COLUMN token TO fence;
+UPDATE guard_c SET fence = 100;
+
+-- bad settings
+SET dlock.tokens = 'x';
+SET dlock.tokens = 'x=';
+SET dlock.tokens = 'x=0';
+SET dlock.tokens = 'x=-1';
+SET dlock.tokens = 'x=1,';
+SET dlock.tokens = 'x=1 y=2';
+SET dlock.tokens = '=1';
+SET dlock.tokens = '"x=1';
+SET dlock.tokens = '""=1';
+SET dlock.tokens = 'x=1, x=2';
+SET dlock.tokens = 'x=9223372036854775808';
+SET dlock.tokens = 'x=1a';
+SELECT set_config('dlock.tokens', repeat('x', 256) || '=1', false);
+SET dlock.tokens = ' x = 9223372036854775807 , "a ""b"", c"=2,*=3, "*"=4 ';
+SHOW dlock.tokens;
+RESET dlock.tokens;
+
+DROP VIEW guard_v;
+DROP TABLE guard_a, guard_b, guard_c, guard_d, guard_e;
+DROP ROLE guard_user;
+SELECT dlock_release('guard=e', 'a');
+SELECT count(dlock_fence_reset(resource, NULL, 'test')) FROM dlock_fences WHERE resource ~ '^(guard|tenant)';
