@@ -540,3 +540,325 @@ CREATE FUNCTION @extschema@.dlock_task_purge(
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4)
     IS 'remove up to so many tasks that were finished so long ago; returns how many';
+-- Patterns: time slots, election, groups
+----------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.dlock_once(
+    name pg_catalog.text,
+    every pg_catalog.interval)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_once'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_once(pg_catalog.text, pg_catalog.interval)
+    IS 'a fencing token for the first caller in each time slot, NULL for all others';
+
+-- Another payload is another term: whoever has read the old one has to learn
+-- that it no longer holds.
+CREATE FUNCTION @extschema@.dlock_campaign(
+    election pg_catalog.text,
+    candidate pg_catalog.text,
+    ttl pg_catalog.interval DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0',
+    payload pg_catalog.jsonb DEFAULT NULL)
+    RETURNS pg_catalog.int8
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    AS $$
+BEGIN
+    IF candidate IS NULL THEN
+        RAISE EXCEPTION 'candidate must not be null'
+            USING ERRCODE = 'null_value_not_allowed',
+                  DETAIL = 'The argument given is NULL.',
+                  HINT = 'Pass a name that is no other process''s.';
+    END IF;
+    IF payload IS NOT NULL AND EXISTS (
+        SELECT FROM @extschema@.dlock_watch(election, NULL, '0') w
+         WHERE w.owner = candidate AND w.payload IS DISTINCT FROM dlock_campaign.payload)
+    THEN
+        PERFORM @extschema@.dlock_release(election, candidate);
+    END IF;
+    RETURN @extschema@.dlock_acquire(election, candidate, ttl, wait,
+                                     reentry => 'return', payload => payload);
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_campaign(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
+    IS 'become or remain the leader; returns the fencing token of the term, or NULL if somebody else leads';
+
+CREATE FUNCTION @extschema@.dlock_resign(
+    election pg_catalog.text,
+    candidate pg_catalog.text)
+    RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    AS $$
+BEGIN
+    IF candidate IS NULL THEN
+        RAISE EXCEPTION 'candidate must not be null'
+            USING ERRCODE = 'null_value_not_allowed',
+                  DETAIL = 'The argument given is NULL.',
+                  HINT = 'Pass the name that it campaigned with.';
+    END IF;
+    RETURN @extschema@.dlock_release(election, candidate);
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_resign(pg_catalog.text, pg_catalog.text)
+    IS 'end the term of a leader; false if it does not lead';
+
+CREATE FUNCTION @extschema@.dlock_leader(
+    election pg_catalog.text,
+    OUT leader pg_catalog.text,
+    OUT since pg_catalog.timestamptz,
+    OUT token pg_catalog.int8,
+    OUT payload pg_catalog.jsonb,
+    OUT expires_at pg_catalog.timestamptz)
+    RETURNS pg_catalog.record
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    AS $$
+BEGIN
+    IF pg_catalog.pg_is_in_recovery() THEN
+        SELECT l.owner, l.granted_at, l.token, l.payload, l.expires_at
+          INTO leader, since, token, payload, expires_at
+          FROM @extschema@.dlock_lease_list() l
+         WHERE l.name = election AND l.state = 'held'
+         ORDER BY l.token DESC
+         LIMIT 1;
+    ELSE
+        SELECT w.owner, w.granted_at, w.token, w.payload, w.expires_at
+          INTO leader, since, token, payload, expires_at
+          FROM @extschema@.dlock_watch(election, NULL, '0') w;
+    END IF;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_leader(pg_catalog.text)
+    IS 'who leads, since when, with which token and payload; NULLs if nobody does';
+
+-- What groups there are.  Who is in them, and who has what, is leases.
+CREATE TABLE @extschema@.dlock_groups (
+    name pg_catalog.text PRIMARY KEY,
+    partitions pg_catalog.text[] NOT NULL
+);
+GRANT SELECT ON @extschema@.dlock_groups TO PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_groups
+    IS 'groups and the names of their partitions';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_groups', '');
+
+CREATE FUNCTION @extschema@.dlock_group_check(
+    group_name pg_catalog.text,
+    partitions pg_catalog.text[])
+    RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_check'
+    LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_check(pg_catalog.text, pg_catalog.text[])
+    IS 'raise an error unless a group can have this name and these partitions';
+
+-- The partitions that "count" or "names" ask for, of which one is given.
+CREATE FUNCTION @extschema@.dlock_group_names(
+    group_name pg_catalog.text,
+    count pg_catalog.int4,
+    names pg_catalog.text[])
+    RETURNS pg_catalog.text[]
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+BEGIN
+    IF (count IS NULL) = (names IS NULL) THEN
+        RAISE EXCEPTION 'either count or names of the partitions must be given'
+            USING ERRCODE = 'invalid_parameter_value',
+                  DETAIL = 'Both are given, or neither.',
+                  HINT = 'Partitions that are counted are named 0, 1, 2 and so on.';
+    END IF;
+    IF count NOT BETWEEN 1 AND 10000 THEN
+        RAISE EXCEPTION 'count of partitions must be from 1 to 10000'
+            USING ERRCODE = 'invalid_parameter_value',
+                  DETAIL = pg_catalog.format('The count given is %s.', count),
+                  HINT = 'Partitions are to be several times as many as members, not as many as keys.';
+    END IF;
+    IF count IS NOT NULL THEN
+        names := ARRAY(SELECT i::pg_catalog.text FROM pg_catalog.generate_series(0, count - 1) i ORDER BY i);
+    END IF;
+    PERFORM @extschema@.dlock_group_check(group_name, names);
+    RETURN names;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_names(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
+    IS 'the names of partitions that are given by their count or by their names';
+
+CREATE FUNCTION @extschema@.dlock_group_create(
+    group_name pg_catalog.text,
+    count pg_catalog.int4 DEFAULT NULL,
+    names pg_catalog.text[] DEFAULT NULL)
+    RETURNS pg_catalog.int4
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    AS $$
+BEGIN
+    names := @extschema@.dlock_group_names(group_name, count, names);
+    INSERT INTO @extschema@.dlock_groups (name, partitions) VALUES (group_name, names);
+    RETURN pg_catalog.cardinality(names);
+EXCEPTION WHEN unique_violation THEN
+    RAISE EXCEPTION 'group "%" already exists', group_name
+        USING ERRCODE = 'duplicate_object',
+              DETAIL = 'There is a row of this name in the table dlock_groups.',
+              HINT = 'To give it other partitions, use dlock_group_alter().';
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_create(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
+    IS 'create a group of so many partitions, or of those named; returns their number';
+
+CREATE FUNCTION @extschema@.dlock_group_alter(
+    group_name pg_catalog.text,
+    count pg_catalog.int4 DEFAULT NULL,
+    names pg_catalog.text[] DEFAULT NULL)
+    RETURNS pg_catalog.int4
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    AS $$
+BEGIN
+    names := @extschema@.dlock_group_names(group_name, count, names);
+    UPDATE @extschema@.dlock_groups g SET partitions = names WHERE g.name = group_name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'group "%" does not exist', group_name
+            USING ERRCODE = 'undefined_object',
+                  DETAIL = 'There is no such row in the table dlock_groups.',
+                  HINT = 'Create it with dlock_group_create().';
+    END IF;
+    RETURN pg_catalog.cardinality(names);
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_alter(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
+    IS 'give a group other partitions; returns their number';
+
+CREATE FUNCTION @extschema@.dlock_group_drop(
+    group_name pg_catalog.text)
+    RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    AS $$
+BEGIN
+    DELETE FROM @extschema@.dlock_groups g WHERE g.name = group_name;
+    RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_drop(pg_catalog.text)
+    IS 'drop a group; false if there is none of this name';
+
+CREATE FUNCTION @extschema@.dlock_group_enter(
+    group_name pg_catalog.text,
+    partitions pg_catalog.text[],
+    member pg_catalog.text,
+    ttl pg_catalog.interval,
+    weight pg_catalog.int4,
+    membership pg_catalog.jsonb)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_enter'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_enter(pg_catalog.text, pg_catalog.text[], pg_catalog.text, pg_catalog.interval, pg_catalog.int4, pg_catalog.jsonb)
+    IS 'what dlock_group_join() does, with what the table says';
+
+CREATE FUNCTION @extschema@.dlock_group_join(
+    group_name pg_catalog.text,
+    member pg_catalog.text,
+    ttl pg_catalog.interval DEFAULT NULL,
+    weight pg_catalog.int4 DEFAULT 1,
+    payload pg_catalog.jsonb DEFAULT NULL)
+    RETURNS pg_catalog.int8
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    AS $$
+BEGIN
+    RETURN @extschema@.dlock_group_enter(
+        group_name, (SELECT g.partitions FROM @extschema@.dlock_groups g WHERE g.name = group_name),
+        member, ttl, weight,
+        CASE WHEN payload IS NULL THEN pg_catalog.jsonb_build_object('weight', weight)
+             ELSE pg_catalog.jsonb_build_object('weight', weight, 'payload', payload) END);
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_join(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.int4, pg_catalog.jsonb)
+    IS 'join a group; returns the token of the membership';
+
+CREATE FUNCTION @extschema@.dlock_group_beat(
+    group_name pg_catalog.text,
+    partitions pg_catalog.text[],
+    membership pg_catalog.int8,
+    yielded pg_catalog.int8[],
+    OUT partition pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT action pg_catalog.text)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_beat'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION @extschema@.dlock_group_beat(pg_catalog.text, pg_catalog.text[], pg_catalog.int8, pg_catalog.int8[])
+    IS 'what dlock_group_heartbeat() does, with what the table says';
+
+CREATE FUNCTION @extschema@.dlock_group_heartbeat(
+    group_name pg_catalog.text,
+    membership pg_catalog.int8,
+    yielded pg_catalog.int8[] DEFAULT NULL,
+    OUT partition pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT action pg_catalog.text)
+    RETURNS SETOF pg_catalog.record
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 100
+    AS $$
+BEGIN
+    RETURN QUERY SELECT b.partition, b.token, b.action
+      FROM @extschema@.dlock_group_beat(
+               group_name, (SELECT g.partitions FROM @extschema@.dlock_groups g WHERE g.name = group_name),
+               membership, yielded) b;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_heartbeat(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
+    IS 'remain in a group; returns the partitions to run, with their tokens, and those to stop and yield';
+
+CREATE FUNCTION @extschema@.dlock_group_yield(
+    group_name pg_catalog.text,
+    membership pg_catalog.int8,
+    yielded pg_catalog.int8[])
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_yield'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_yield(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
+    IS 'give up partitions that the member has stopped working on, by their tokens; returns how many';
+
+CREATE FUNCTION @extschema@.dlock_group_leave(
+    group_name pg_catalog.text,
+    membership pg_catalog.int8)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_leave'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_leave(pg_catalog.text, pg_catalog.int8)
+    IS 'leave a group and give up all of its partitions; false if it is no member';
+
+CREATE FUNCTION @extschema@.dlock_group_member_list(
+    group_name pg_catalog.text,
+    partitions pg_catalog.text[],
+    OUT member pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT weight pg_catalog.int4,
+    OUT owned pg_catalog.int4,
+    OUT due pg_catalog.int4,
+    OUT role pg_catalog.regrole,
+    OUT joined_at pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz,
+    OUT ttl pg_catalog.interval,
+    OUT payload pg_catalog.jsonb)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_member_list'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+COMMENT ON FUNCTION @extschema@.dlock_group_member_list(pg_catalog.text, pg_catalog.text[])
+    IS 'the members of a group';
+
+CREATE VIEW @extschema@.dlock_group_members AS
+    SELECT g.name AS group_name, m.member, m.token, m.weight, m.owned, m.due, m.role,
+           m.joined_at, m.expires_at, m.ttl, m.payload
+      FROM @extschema@.dlock_groups g
+           CROSS JOIN LATERAL @extschema@.dlock_group_member_list(g.name, g.partitions) m;
+GRANT SELECT ON @extschema@.dlock_group_members TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_group_members
+    IS 'the members of all groups, with the number of partitions that they have and are due';
+
+CREATE FUNCTION @extschema@.dlock_group_partition_list(
+    group_name pg_catalog.text,
+    partitions pg_catalog.text[],
+    OUT partition pg_catalog.text,
+    OUT member pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT since pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_partition_list'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION @extschema@.dlock_group_partition_list(pg_catalog.text, pg_catalog.text[])
+    IS 'the partitions of a group and who runs them';
+
+CREATE VIEW @extschema@.dlock_group_partitions AS
+    SELECT g.name AS group_name, p.partition, p.member, p.token, p.since, p.expires_at
+      FROM @extschema@.dlock_groups g
+           CROSS JOIN LATERAL @extschema@.dlock_group_partition_list(g.name, g.partitions) p;
+GRANT SELECT ON @extschema@.dlock_group_partitions TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_group_partitions
+    IS 'the partitions of all groups and who runs them';

@@ -16,6 +16,7 @@
  *		dlock_name.c		names, owners, modes, hashes
  *		dlock_rule.c		the rules of leases, pure
  *		dlock_page.c		the format of pages, pure
+ *		dlock_quota.c		who is due how many partitions of a group, pure
  *	  3	dlock_memory.c		shared memory for locks and leases
  *		dlock_store.c		leases on pages; the only writer of WAL
  *		dlock_am.c			the table access method of those pages
@@ -36,6 +37,8 @@
  *		dlock_deadlock.c	owners that wait in a circle
  *		dlock_recover.c		pages to memory, at the first use
  *	 10	dlock_session.c		this backend and its database
+ *		dlock_once.c		who comes first in a time slot
+ *		dlock_group.c		partitions that are spread over members
  *	 11	dlock_bind.c		leases that end with this session
  *		dlock_launcher.c	the worker that starts reapers
  *		dlock_mark.c		the highest token that a resource has seen
@@ -51,6 +54,7 @@
  *	 14	dlock_sqlfunc.c		SQL functions that act on leases
  *		dlock_sqlfence.c	SQL functions that enforce tokens
  *		dlock_sqltask.c		SQL functions on tasks
+ *		dlock_sqlpattern.c	SQL functions of time slots and groups
  *		dlock_sqlview.c		SQL functions behind the views
  *	 15	dlock_utility.c		hooks into commands of others
  *	 16	dlock.c				this file, to tie it all together

@@ -252,6 +252,57 @@ dlock_error_names(const char *problem, const char *detail)
 }
 
 void
+dlock_error_partitions(const char *problem, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("partition names must %s", problem),
+			 errdetail("%s", detail),
+			 errhint("Pass a one-dimensional array of 1 to 10000 different names.")));
+}
+
+void
+dlock_error_reserved_name(const DLockBytes *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_RESERVED_NAME),
+			 errmsg("lock name \"%.*s\" is reserved", name->len, name->data),
+			 errdetail("Names that begin with \"%s\" are those of time slots and groups.",
+					   DLOCK_NAME_RESERVED),
+			 errhint("Use another name, or dlock_once() and the functions of groups.")));
+}
+
+void
+dlock_error_no_group(const DLockBytes *group)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("group \"%.*s\" does not exist", group->len, group->data),
+			 errdetail("There is no such row in the table dlock_groups."),
+			 errhint("Create it with dlock_group_create().")));
+}
+
+void
+dlock_error_group_name(const DLockBytes *group)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("group name must not have slashes"),
+			 errdetail("The name given is \"%.*s\".", group->len, group->data),
+			 errhint("Use another character.")));
+}
+
+void
+dlock_error_weight(int weight, int limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("weight must be from 1 to %d", limit),
+			 errdetail("The weight given is %d.", weight),
+			 errhint("A member is given partitions in proportion to its weight.")));
+}
+
+void
 dlock_error_path(const char *problem, const DLockBytes *path)
 {
 	ereport(ERROR,
@@ -481,6 +532,17 @@ dlock_error_not_trigger(void)
 }
 
 void
+dlock_error_membership_lost(const DLockBytes *group, DLockToken token)
+{
+	ereport(ERROR,
+			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '2')),
+			 errmsg("membership in group \"%.*s\" with token %lld is not held", group->len, group->data,
+					(long long) token),
+			 errdetail("It has expired, has been left or taken over, or was never granted."),
+			 errhint("Stop the work on all partitions, and join the group anew.")));
+}
+
+void
 dlock_error_deadlock(const char *circle)
 {
 	ereport(ERROR,
@@ -519,6 +581,17 @@ dlock_error_prepare(void)
 			 errmsg("cannot prepare a transaction that holds leases bound to it"),
 			 errdetail("A prepared transaction outlives its session, and a bound lease does not."),
 			 errhint("Release them first, or bind them to the session, or to nothing.")));
+}
+
+/* "reason" is the message of the error that was met. */
+void
+dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reason)
+{
+	ereport(WARNING,
+			(errcode(code),
+			 errmsg("could not acquire partitions of group \"%.*s\": %s", group->len, group->data, reason),
+			 errdetail("The member keeps those that it has."),
+			 errhint("The next heartbeat tries again.")));
 }
 
 /* As log_lock_waits has it for the server's own locks. */

@@ -41,6 +41,11 @@ pg_noreturn extern void dlock_error_word(const char *parameter, const char *word
 pg_noreturn extern void dlock_error_permits(int permits);
 pg_noreturn extern void dlock_error_permits_and_mode(void);
 pg_noreturn extern void dlock_error_names(const char *problem, const char *detail);
+pg_noreturn extern void dlock_error_reserved_name(const DLockBytes *name);
+pg_noreturn extern void dlock_error_no_group(const DLockBytes *group);
+pg_noreturn extern void dlock_error_group_name(const DLockBytes *group);
+pg_noreturn extern void dlock_error_weight(int weight, int limit);
+pg_noreturn extern void dlock_error_partitions(const char *problem, const char *detail);
 pg_noreturn extern void dlock_error_path(const char *problem, const DLockBytes *path);
 
 /* the state of the lock */
@@ -49,6 +54,7 @@ pg_noreturn extern void dlock_error_weaker(const DLockBytes *name, const DLockBy
 pg_noreturn extern void dlock_error_too_many_holds(const DLockBytes *name);
 pg_noreturn extern void dlock_error_not_convertible(const DLockBytes *name, const char *detail);
 pg_noreturn extern void dlock_error_lease_lost(const DLockBytes *name, DLockToken token);
+pg_noreturn extern void dlock_error_membership_lost(const DLockBytes *group, DLockToken token);
 pg_noreturn extern void dlock_error_deadlock(const char *circle);
 pg_noreturn extern void dlock_error_self_deadlock(const DLockBytes *owner, const char *mode, const DLockBytes *name);
 pg_noreturn extern void dlock_error_lock_timeout(void);
@@ -86,6 +92,8 @@ pg_noreturn extern void dlock_error_task_captured(const DLockBytes *queue, const
 pg_noreturn extern void dlock_error_task_lost(const DLockBytes *queue, const DLockBytes *key, DLockToken token, const char *detail);
 pg_noreturn extern void dlock_error_task_token(const DLockBytes *queue, DLockToken token);
 pg_noreturn extern void dlock_error_number(const char *what, long long value, const char *problem, const char *hint);
+/* warnings */
+extern void dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reason);
 
 /* log lines */
 extern void dlock_error_log_waiting(const DLockBytes *name, const char *mode, DLockTime waited, const char *blockers);

@@ -297,6 +297,35 @@ dlock_manager_renew(DLockDatabase *db, const DLockManagerTarget *target,
 }
 
 /*
+ * Renew those of these leases that are live and that the current user may
+ * renew.  Returns how many; the others' tokens become DLOCK_TOKEN_NONE.  "lsn"
+ * is advanced to what vouches for the new deadlines, which is left to the
+ * caller to flush.
+ */
+int
+dlock_manager_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
+						 DLockTime ttl, XLogRecPtr *lsn)
+{
+	int			renewed = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockManagerTarget target = target_of_ref(&refs[i]);
+		XLogRecPtr	of_this;
+
+		CHECK_FOR_INTERRUPTS();
+		if (renew_lease(db, &target, ttl, DLOCK_RIGHT_ROLE_SKIP, &of_this))
+		{
+			renewed++;
+			*lsn = Max(*lsn, of_this);
+		}
+		else
+			refs[i].token = DLOCK_TOKEN_NONE;
+	}
+	return renewed;
+}
+
+/*
  * Renew all live leases of an owner that the current user may renew, and flush
  * once.  Returns how many.
  */
@@ -304,24 +333,11 @@ int
 dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner, DLockTime ttl)
 {
 	int			count;
-	int			renewed = 0;
 	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, owner, &count);
 	XLogRecPtr	last = InvalidXLogRecPtr;
+	int			renewed = dlock_manager_renew_refs(db, refs, count, ttl, &last);
 
-	for (int i = 0; i < count; i++)
-	{
-		DLockManagerTarget target = target_of_ref(&refs[i]);
-		XLogRecPtr	lsn;
-
-		CHECK_FOR_INTERRUPTS();
-		if (renew_lease(db, &target, ttl, DLOCK_RIGHT_ROLE_SKIP, &lsn))
-		{
-			renewed++;
-			last = Max(last, lsn);
-		}
-	}
 	pfree(refs);
-
 	dlock_flush_commit(last, dlock_clock_now());
 	return renewed;
 }

@@ -55,6 +55,8 @@ extern DLockAcquireAnswer dlock_manager_convert(DLockDatabase *db,
 												DLockAcquireGranted *granted);
 extern bool dlock_manager_renew(DLockDatabase *db, const DLockManagerTarget *target,
 								DLockTime ttl);
+extern int	dlock_manager_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
+									 DLockTime ttl, XLogRecPtr *lsn);
 extern int	dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner,
 									DLockTime ttl);
 extern bool dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,

@@ -235,6 +235,29 @@ dlock_rule_remaining(const DLockTerm *logged, bool same_boot,
 	return Min(left, logged->ttl);
 }
 
+/* What the wall clock's zero is after that of 1970, in microseconds. */
+#define UNIX_OFFSET		((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
+
+/*
+ * The number of the time slot that a moment falls into.  Slots are "every" long,
+ * and one of them begins with 1970, UTC.  "every" is above zero and far below
+ * the range of times.
+ */
+int64
+dlock_rule_slot(TimestampTz wall, DLockTime every)
+{
+	int64		since = wall + UNIX_OFFSET;
+
+	return since / every - (since % every < 0);
+}
+
+/* When that slot ends: the first moment of the next one. */
+TimestampTz
+dlock_rule_slot_end(TimestampTz wall, DLockTime every)
+{
+	return (dlock_rule_slot(wall, every) + 1) * every - UNIX_OFFSET;
+}
+
 /*
  * The number after which tokens continue in a new epoch, on this timeline of
  * the server: above "token", or DLOCK_TOKEN_NONE if there is no epoch left.

@@ -72,6 +72,10 @@ extern DLockTime dlock_rule_remaining(const DLockTerm *logged, bool same_boot,
 									  DLockTime now, TimestampTz wall,
 									  DLockTime max_skew);
 
+/* time slots */
+extern int64 dlock_rule_slot(TimestampTz wall, DLockTime every);
+extern TimestampTz dlock_rule_slot_end(TimestampTz wall, DLockTime every);
+
 /* tokens */
 extern DLockToken dlock_rule_next_epoch(DLockToken token, uint32 timeline);
 

@@ -33,6 +33,24 @@ dlock_sqlarg_name(FunctionCallInfo fcinfo, int argno, const char *what)
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what, DLOCK_NAME_MAX);
 }
 
+/* Throw 42939 if a name is one of dlock's own. */
+void
+dlock_sqlarg_check_own(const DLockBytes *name)
+{
+	if (dlock_name_is_reserved(name))
+		dlock_error_reserved_name(name);
+}
+
+/* The name of a lock that users may acquire. */
+DLockBytes
+dlock_sqlarg_own_name(FunctionCallInfo fcinfo, int argno)
+{
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, argno, "lock name");
+
+	dlock_sqlarg_check_own(&name);
+	return name;
+}
+
 /* No owner means this session. */
 DLockBytes
 dlock_sqlarg_owner(FunctionCallInfo fcinfo, int argno)
@@ -76,8 +94,8 @@ dlock_sqlarg_payload(FunctionCallInfo fcinfo, int argno)
  * An interval in microseconds, a day being 24 hours and a month 30 days.  What
  * is too long for that comes back as the longest there is.
  */
-static DLockTime
-interval_to_time(const Interval *interval)
+DLockTime
+dlock_sqlarg_interval(const Interval *interval)
 {
 	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
 	int64		result;
@@ -112,7 +130,7 @@ dlock_sqlarg_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 		if (INTERVAL_NOT_FINITE(interval))
 			dlock_error_interval("ttl", "be finite",
 								 "Ask for a finite ttl and renew the lease while it is needed.");
-		ttl = interval_to_time(interval);
+		ttl = dlock_sqlarg_interval(interval);
 		if (ttl <= 0)
 			dlock_error_interval("ttl", "be greater than zero",
 								 "To end a lease, use dlock_release().");
@@ -133,7 +151,7 @@ dlock_sqlarg_wait(FunctionCallInfo fcinfo, int argno)
 
 	if (PG_ARGISNULL(argno))
 		return DLOCK_TIME_FOREVER;
-	wait = interval_to_time(PG_GETARG_INTERVAL_P(argno));
+	wait = dlock_sqlarg_interval(PG_GETARG_INTERVAL_P(argno));
 	if (wait < 0)
 		dlock_error_interval("wait", "not be negative",
 							 "Pass '0' not to wait, and NULL to wait without a limit.");
@@ -148,7 +166,7 @@ dlock_sqlarg_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 
 	if (PG_ARGISNULL(argno))
 		dlock_error_null(parameter);
-	span = interval_to_time(PG_GETARG_INTERVAL_P(argno));
+	span = dlock_sqlarg_interval(PG_GETARG_INTERVAL_P(argno));
 	if (span < 0)
 		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
 	if (span > (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC)

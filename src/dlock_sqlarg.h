@@ -16,9 +16,12 @@
 #include "dlock_types.h"
 
 extern DLockBytes dlock_sqlarg_name(FunctionCallInfo fcinfo, int argno, const char *what);
+extern DLockBytes dlock_sqlarg_own_name(FunctionCallInfo fcinfo, int argno);
+extern void dlock_sqlarg_check_own(const DLockBytes *name);
 extern DLockBytes dlock_sqlarg_owner(FunctionCallInfo fcinfo, int argno);
 extern DLockToken dlock_sqlarg_token(FunctionCallInfo fcinfo, int argno);
 extern DLockBytes dlock_sqlarg_payload(FunctionCallInfo fcinfo, int argno);
+extern DLockTime dlock_sqlarg_interval(const Interval *interval);
 extern DLockTime dlock_sqlarg_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring);
 extern DLockTime dlock_sqlarg_wait(FunctionCallInfo fcinfo, int argno);
 extern DLockTime dlock_sqlarg_span(FunctionCallInfo fcinfo, int argno, const char *parameter);

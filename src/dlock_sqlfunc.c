@@ -199,7 +199,7 @@ open_for_target(DLockDatabase *db, DLockManagerTarget *target)
 Datum
 dlock_sql_acquire(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0, "lock name");
+	DLockBytes	name = dlock_sqlarg_own_name(fcinfo, 0);
 	DLockAcquireRequest request = {.count = 1, .names = &name, .role = GetUserId()};
 	DLockTime	wait;
 	DLockToken	token;
@@ -257,6 +257,7 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 		if (nulls[i])
 			dlock_error_null("lock name");
 		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), "lock name", DLOCK_NAME_MAX);
+		dlock_sqlarg_check_own(&names[i]);
 	}
 
 	sorted = palloc(*count * sizeof(DLockBytes));
@@ -310,6 +311,7 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 	if (PG_ARGISNULL(argno))
 		dlock_error_null("path");
 	*path = dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "path", DLOCK_NAME_MAX);
+	dlock_sqlarg_check_own(path);
 	for (int i = 0; i < path->len; i++)
 	{
 		if (path->data[i] != '/')
@@ -349,7 +351,7 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_convert(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0, "lock name");
+	DLockBytes	name = dlock_sqlarg_own_name(fcinfo, 0);
 	DLockToken	token = dlock_sqlarg_token(fcinfo, 1);
 	DLockMode	mode = get_mode(fcinfo, 2);
 	DLockTime	wait = dlock_sqlarg_wait(fcinfo, 3);

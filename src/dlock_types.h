@@ -25,6 +25,9 @@
 #define DLOCK_OWNER_MAX		255
 #define DLOCK_PAYLOAD_MAX	1024
 
+/* Names of locks that begin so are not for users, but for the patterns. */
+#define DLOCK_NAME_RESERVED	"dlock:"
+
 /* Parts of a path, and names that one request may ask for. */
 #define DLOCK_PATH_MAX_PARTS	32
 #define DLOCK_NAMES_MAX			1000

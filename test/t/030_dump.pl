@@ -1,4 +1,4 @@
-# Proves: a dump holds no leases, only the extension, its sequence, marks and tasks; wherever
+# Proves: a dump holds no leases, only the extension, its sequence, marks, groups and tasks; wherever
 # and whenever it is restored, tokens are above all that were granted before.
 
 use strict;
@@ -39,9 +39,9 @@ is(join("\n", $plain =~ /^(.*dlock_(?:store|token_seq|leases).*;)$/gm),
 	  . ", true);",
 	'and sets its sequence, and no more');
 unlike($plain, qr/^(INSERT|CREATE TABLE)/m, 'the dump makes no tables');
-is(join(' ', sort $plain =~ /^COPY (\S+) .*;\n\\\.$/gm), 's.dlock_fence_mark s.dlock_task s.dlock_task_queue',
-	'and has no rows where there are no marks and tasks');
-is(scalar(() = $plain =~ /^COPY /gm), 3, 'nor any of other tables');
+is(join(' ', sort $plain =~ /^COPY (\S+) .*;\n\\\.$/gm), 's.dlock_fence_mark s.dlock_groups s.dlock_task s.dlock_task_queue',
+	'and has no rows where there are no marks, groups and tasks');
+is(scalar(() = $plain =~ /^COPY /gm), 4, 'nor any of other tables');
 
 # The source goes on granting after the dump.
 $node->safe_psql('source', "SET search_path = s; $pairs $pairs");

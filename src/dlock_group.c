@@ -1,0 +1,643 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_group.c
+ *	  Partitions that are spread over the members of a group.
+ *
+ * NOTES
+ *	  All that is known about who is in a group, and who has what, is leases.
+ *	  A membership is a lease on a lock that is named after group and member; its
+ *	  owner is the group, so the members of a group are found as the leases of
+ *	  an owner.  A partition is a lock, and who runs it has the lease on it.
+ *	  So a partition has never two owners, and a member that does not beat
+ *	  loses its membership and its partitions at its ttl, without anybody's
+ *	  doing.
+ *
+ *	  There is nobody in charge.  Each member, when it beats, looks at who is
+ *	  there and who has what, and calculates what each is due (dlock_quota.c).
+ *	  If it has less than that it takes free partitions; if it has more it is
+ *	  told which to give up.  Those stay its own until it says that it has
+ *	  stopped working on them.  Only then are they free, and taken by members
+ *	  that have less than they are due, when these beat.  The quotas add up to
+ *	  all partitions, so as long as one is free somebody has too few.
+ *
+ *	  Members of a group look and act one after the other, under a heavyweight
+ *	  lock of the group.  It is given up before anything is flushed, and so
+ *	  before the caller's transaction ends.  It serves to spread the partitions
+ *	  evenly and nothing else: that a partition has one owner is due to its
+ *	  lease.
+ *
+ *	  Lock order: the group's lock comes after the store has been opened and is
+ *	  of the first kind that dlock_manager.c tells of.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_group.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/numeric.h"
+#include "utils/resowner.h"
+
+#include "dlock_clock.h"
+#include "dlock_error.h"
+#include "dlock_flush.h"
+#include "dlock_group.h"
+#include "dlock_holder.h"
+#include "dlock_manager.h"
+#include "dlock_name.h"
+#include "dlock_quota.h"
+#include "dlock_rule.h"
+
+/* Tells the lock of a group from advisory locks, which have 1 or 2 there. */
+#define GROUP_LOCK_CLASS	25717
+
+#define MEMBERS_PREFIX		DLOCK_NAME_RESERVED "members/"
+#define MEMBER_PREFIX		DLOCK_NAME_RESERVED "member/"
+#define PARTITION_PREFIX	DLOCK_NAME_RESERVED "partition/"
+
+StaticAssertDecl(sizeof(PARTITION_PREFIX) + 2 * DLOCK_GROUP_NAME_MAX <= DLOCK_NAME_MAX,
+				 "the longest name of a partition's lock does not fit");
+
+/* ---- names and locks ---- */
+
+/* A name of dlock's own: prefix, group, and, unless NULL, what is in it. */
+static DLockBytes
+make_name(const char *prefix, const DLockBytes *group, const DLockBytes *in)
+{
+	int			prefix_len = strlen(prefix);
+	int			len = prefix_len + group->len + (in != NULL ? 1 + in->len : 0);
+	char	   *data = palloc(len);
+
+	memcpy(data, prefix, prefix_len);
+	memcpy(data + prefix_len, group->data, group->len);
+	if (in != NULL)
+	{
+		data[prefix_len + group->len] = '/';
+		memcpy(data + prefix_len + group->len + 1, in->data, in->len);
+	}
+	return (DLockBytes) {data, len};
+}
+
+static LOCKTAG
+group_lock_tag(DLockDatabase *db, const DLockGroup *group)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, db->shared->oid,
+						 hash_bytes((const unsigned char *) group->name.data, group->name.len),
+						 0, GROUP_LOCK_CLASS);
+	return tag;
+}
+
+/* Take the lock of a group, waiting for it; freed by an abort. */
+static void
+lock_group(DLockDatabase *db, const DLockGroup *group)
+{
+	LOCKTAG		tag = group_lock_tag(db, group);
+
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+static void
+unlock_group(DLockDatabase *db, const DLockGroup *group)
+{
+	LOCKTAG		tag = group_lock_tag(db, group);
+
+	LockRelease(&tag, ExclusiveLock, false);
+}
+
+/* ---- looking ---- */
+
+static DLockBytes
+copy_bytes(DLockBytes bytes)
+{
+	char	   *copy = palloc(Max(bytes.len, 1));
+
+	if (bytes.len > 0)
+		memcpy(copy, bytes.data, bytes.len);
+	return (DLockBytes) {copy, bytes.len};
+}
+
+/* The weight that a membership's payload tells of. */
+static int
+weight_of(const DLockBytes *payload)
+{
+	Jsonb	   *value = palloc(VARHDRSZ + payload->len);
+	JsonbValue	weight;
+
+	SET_VARSIZE(value, VARHDRSZ + payload->len);
+	memcpy(VARDATA(value), payload->data, payload->len);
+	if (getKeyJsonValueFromContainer(&value->root, "weight", strlen("weight"), &weight) == NULL ||
+		weight.type != jbvNumeric)
+		elog(ERROR, "the payload of a membership has no weight");
+	return DatumGetInt32(DirectFunctionCall1(numeric_int4, NumericGetDatum(weight.val.numeric)));
+}
+
+static int
+compare_members(const void *a, const void *b)
+{
+	const DLockBytes *left = &((const DLockGroupMember *) a)->name;
+	const DLockBytes *right = &((const DLockGroupMember *) b)->name;
+	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
+
+	return (order != 0) ? order : left->len - right->len;
+}
+
+/* Copy the membership that a reference leads to, if it is live. */
+static bool
+copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref,
+			DLockGroupMember *member)
+{
+	int			before = strlen(MEMBER_PREFIX) + group->name.len + 1;
+	DLockSpaceLease *lease;
+	DLockSpaceEntry *entry;
+	bool		live;
+
+	dlock_space_lock(ref->hash, LW_SHARED);
+	entry = dlock_space_find_token(db->shared->oid, ref->hash, ref->token, &lease);
+	live = entry != NULL && dlock_rule_is_live(lease->deadline, group->now);
+	if (live)
+	{
+		member->lock_name = copy_bytes(dlock_space_entry_name(entry));
+		member->hash = ref->hash;
+		member->token = lease->token;
+		member->role = lease->role;
+		member->payload = copy_bytes(dlock_space_lease_payload(lease));
+		member->ttl = lease->ttl;
+		member->deadline = lease->deadline;
+		member->joined_at = lease->granted_at;
+	}
+	dlock_space_unlock(ref->hash);
+	if (!live)
+		return false;
+
+	member->name = (DLockBytes) {member->lock_name.data + before, member->lock_name.len - before};
+	member->weight = weight_of(&member->payload);
+	return true;
+}
+
+/* Who is in the group now? */
+static void
+look_at_members(DLockDatabase *db, DLockGroup *group)
+{
+	DLockBytes	owner = make_name(MEMBERS_PREFIX, &group->name, NULL);
+	int			count;
+	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, &owner, &count);
+
+	group->now = dlock_clock_now();
+	group->member_count = 0;
+	group->members = palloc(Max(count, 1) * sizeof(DLockGroupMember));
+	for (int i = 0; i < count; i++)
+	{
+		if (copy_member(db, group, &refs[i], &group->members[group->member_count]))
+			group->member_count++;
+	}
+	qsort(group->members, group->member_count, sizeof(DLockGroupMember), compare_members);
+	pfree(refs);
+}
+
+/* The index of the member whose membership has this token, or -1. */
+static int
+find_member(const DLockGroup *group, DLockToken token)
+{
+	for (int i = 0; i < group->member_count; i++)
+	{
+		if (group->members[i].token == token)
+			return i;
+	}
+	return -1;
+}
+
+/* The index of the member that owns leases under this name, or -1. */
+static int
+find_owner(const DLockGroup *group, const DLockBytes *owner)
+{
+	int			before = strlen(MEMBER_PREFIX) + group->name.len + 1;
+	DLockGroupMember key = {.name = {owner->data + before, owner->len - before}};
+	DLockGroupMember *found;
+
+	if (owner->len <= before)
+		return -1;
+	found = bsearch(&key, group->members, group->member_count, sizeof(DLockGroupMember),
+					compare_members);
+	return (found != NULL) ? (int) (found - group->members) : -1;
+}
+
+/* Who has each partition now? */
+static void
+look_at_partitions(DLockDatabase *db, DLockGroup *group)
+{
+	for (int i = 0; i < group->partition_count; i++)
+	{
+		DLockGroupPartition *partition = &group->partitions[i];
+		DLockSpaceEntry *entry;
+		DLockSpaceLease *lease;
+
+		partition->lock_name = make_name(PARTITION_PREFIX, &group->name, &partition->name);
+		partition->hash = dlock_name_hash(db->shared->oid, &partition->lock_name);
+		partition->token = DLOCK_TOKEN_NONE;
+		partition->member = -1;
+		partition->action = DLOCK_GROUP_NONE;
+
+		dlock_space_lock(partition->hash, LW_SHARED);
+		entry = dlock_space_find(db->shared->oid, partition->hash, &partition->lock_name);
+		lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+		if (lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now()))
+		{
+			DLockBytes	owner = dlock_space_lease_owner(lease);
+
+			partition->token = lease->token;
+			partition->member = find_owner(group, &owner);
+			partition->deadline = lease->deadline;
+			partition->since = lease->granted_at;
+		}
+		dlock_space_unlock(partition->hash);
+	}
+}
+
+/*
+ * What does each member have, and what is it due?  "me" is the index of the one
+ * that asks, or -1.
+ */
+static void
+set_quotas(DLockGroup *group, int me)
+{
+	DLockQuotaMember *members = palloc0((group->member_count + 1) * sizeof(DLockQuotaMember));
+
+	for (int i = 0; i < group->member_count; i++)
+	{
+		members[i].weight = group->members[i].weight;
+		members[i].asks = (i == me);
+	}
+	for (int i = 0; i < group->partition_count; i++)
+	{
+		if (group->partitions[i].member >= 0)
+			members[group->partitions[i].member].owned++;
+	}
+	if (group->member_count > 0)
+		dlock_quota_compute(members, group->member_count, group->partition_count);
+	for (int i = 0; i < group->member_count; i++)
+	{
+		group->members[i].owned = members[i].owned;
+		group->members[i].quota = members[i].quota;
+	}
+	pfree(members);
+}
+
+/*
+ * Look at who is in a group, and who has each of its partitions.  It is no
+ * snapshot.
+ */
+void
+dlock_group_look(DLockDatabase *db, DLockGroup *group)
+{
+	look_at_members(db, group);
+	look_at_partitions(db, group);
+	set_quotas(group, -1);
+}
+
+/* ---- acting ---- */
+
+/*
+ * The index of the member with this token.  Throws LK002 if there is none, 42501
+ * if it is another role's.
+ */
+static int
+require_member(DLockGroup *group, DLockToken token)
+{
+	int			me = find_member(group, token);
+
+	if (me < 0)
+		dlock_error_membership_lost(&group->name, token);
+	if (!has_privs_of_role(GetUserId(), group->members[me].role))
+		dlock_error_not_owner(&group->members[me].lock_name, group->members[me].role);
+	return me;
+}
+
+static int
+compare_tokens(const void *a, const void *b)
+{
+	DLockToken	left = *(const DLockToken *) a;
+	DLockToken	right = *(const DLockToken *) b;
+
+	return (left > right) - (left < right);
+}
+
+/*
+ * Release those leases of a member that have one of these tokens; returns how
+ * many.  It is by token, so a call that comes late does no harm.
+ */
+static int
+release_partitions(DLockDatabase *db, const DLockGroupMember *member,
+				   const DLockToken *tokens, int token_count)
+{
+	DLockToken *sorted = palloc((token_count + 1) * sizeof(DLockToken));
+	int			count;
+	DLockSpaceRef *refs;
+	int			released = 0;
+
+	if (token_count == 0)
+		return 0;
+	memcpy(sorted, tokens, token_count * sizeof(DLockToken));
+	qsort(sorted, token_count, sizeof(DLockToken), compare_tokens);
+
+	refs = dlock_space_owned(db->shared->oid, &member->lock_name, &count);
+	for (int i = 0; i < count; i++)
+	{
+		DLockManagerTarget target = {
+			.by = DLOCK_BY_REF, .hash = refs[i].hash, .name = member->lock_name,
+			.token = refs[i].token
+		};
+
+		if (bsearch(&refs[i].token, sorted, token_count, sizeof(DLockToken), compare_tokens) != NULL)
+			released += dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE);
+	}
+	pfree(refs);
+	pfree(sorted);
+	return released;
+}
+
+/* End a membership and all that the member has. */
+static void
+remove_member(DLockDatabase *db, const DLockGroupMember *member)
+{
+	DLockManagerTarget target = {
+		.by = DLOCK_BY_TOKEN, .name = member->lock_name, .hash = member->hash,
+		.token = member->token
+	};
+
+	/* First what can be refused. */
+	(void) dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE);
+	(void) dlock_manager_release_all(db, &member->lock_name);
+}
+
+/*
+ * Join a group, for "ttl" microseconds from now.  The payload is a jsonb without
+ * its header that has a weight.  Returns the token of the membership.
+ *
+ * A member of this name that is there already is taken for an earlier run of
+ * the same: its membership and its leases end.  Throws 42501 if it is another
+ * role's, 53400.
+ */
+DLockToken
+dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
+				 DLockTime ttl, const DLockBytes *payload)
+{
+	DLockBytes	name = make_name(MEMBER_PREFIX, &group->name, member);
+	DLockAcquireRequest request = {
+		.count = 1,
+		.names = &name,
+		.owner = make_name(MEMBERS_PREFIX, &group->name, NULL),
+		.payload = *payload,
+		.ttl = ttl,
+		.mode = DLOCK_MODE_EX,
+		.reentry = DLOCK_REENTRY_DENY,
+		.bind = DLOCK_BIND_NONE,
+		.role = GetUserId()
+	};
+	DLockAcquireGranted granted;
+
+	lock_group(db, group);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		look_at_members(db, group);
+		for (int i = 0; i < group->member_count; i++)
+		{
+			if (dlock_name_equal(&group->members[i].lock_name, &name))
+				remove_member(db, &group->members[i]);
+		}
+		(void) dlock_manager_release_all(db, &name);
+	} while (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED);
+	unlock_group(db, group);
+
+	dlock_flush_commit(granted.lsn, dlock_clock_now());
+	return granted.token;
+}
+
+/* Youngest lease first. */
+static int
+compare_ages(const void *a, const void *b)
+{
+	DLockToken	left = (*(DLockGroupPartition *const *) a)->token;
+	DLockToken	right = (*(DLockGroupPartition *const *) b)->token;
+
+	return (left < right) - (left > right);
+}
+
+/*
+ * Renew what a member has, and say what it is to do with it: give up the
+ * youngest ones of what is above its quota, run the others.  Returns how many
+ * partitions it has.
+ */
+static int
+keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
+{
+	int			quota = group->members[me].quota;
+	DLockGroupPartition **mine = palloc((group->partition_count + 1) * sizeof(*mine));
+	DLockSpaceRef *refs;
+	int			count = 0;
+	int			kept = 0;
+
+	for (int i = 0; i < group->partition_count; i++)
+	{
+		if (group->partitions[i].member == me)
+			mine[count++] = &group->partitions[i];
+	}
+	qsort(mine, count, sizeof(*mine), compare_ages);
+
+	refs = palloc((count + 1) * sizeof(DLockSpaceRef));
+	for (int i = 0; i < count; i++)
+		refs[i] = (DLockSpaceRef) {mine[i]->hash, mine[i]->token, 0};
+	(void) dlock_manager_renew_refs(db, refs, count, 0, lsn);
+	for (int i = 0; i < count; i++)
+	{
+		/* It has been lost since it was looked at. */
+		if (refs[i].token == DLOCK_TOKEN_NONE)
+			continue;
+		mine[i]->action = (i < count - quota) ? DLOCK_GROUP_YIELD : DLOCK_GROUP_RUN;
+		kept++;
+	}
+	return kept;
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+	const DLockBytes *left = &(*(DLockGroupPartition *const *) a)->name;
+	const DLockBytes *right = &(*(DLockGroupPartition *const *) b)->name;
+	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
+
+	return (order != 0) ? order : left->len - right->len;
+}
+
+/* Acquire these partitions for a member: all, or none if somebody interferes. */
+static void
+acquire_partitions(DLockDatabase *db, const DLockGroupMember *member,
+				   DLockGroupPartition **wanted, int count, XLogRecPtr *lsn)
+{
+	DLockBytes *names = palloc(count * sizeof(DLockBytes));
+	DLockAcquireRequest request = {
+		.count = count,
+		.names = names,
+		.owner = member->lock_name,
+		.ttl = member->ttl,
+		.mode = DLOCK_MODE_EX,
+		.reentry = DLOCK_REENTRY_DENY,
+		.bind = DLOCK_BIND_NONE,
+		.role = member->role
+	};
+	DLockAcquireGranted granted;
+
+	for (int i = 0; i < count; i++)
+		names[i] = wanted[i]->lock_name;
+	if (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED)
+		return;
+	for (int i = 0; i < count; i++)
+	{
+		wanted[i]->token = granted.token + i;
+		wanted[i]->action = DLOCK_GROUP_RUN;
+	}
+	*lsn = Max(*lsn, granted.lsn);
+}
+
+/* Take up to "count" partitions that are free. */
+static void
+take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr *lsn)
+{
+	DLockGroupPartition **wanted = palloc(count * sizeof(*wanted));
+	int			found = 0;
+
+	for (int i = 0; i < group->partition_count && found < count; i++)
+	{
+		if (group->partitions[i].token == DLOCK_TOKEN_NONE)
+			wanted[found++] = &group->partitions[i];
+	}
+
+	/* Whoever writes the table by hand may have named one twice. */
+	qsort(wanted, found, sizeof(*wanted), compare_names);
+	for (int i = 1; i < found; i++)
+	{
+		if (compare_names(&wanted[i - 1], &wanted[i]) == 0)
+			dlock_error_partitions("be different",
+								   psprintf("Group \"%.*s\" has more than one of the name \"%.*s\".",
+											group->name.len, group->name.data,
+											wanted[i]->name.len, wanted[i]->name.data));
+	}
+
+	for (int i = 0; i < found; i += DLOCK_NAMES_MAX)
+		acquire_partitions(db, &group->members[me], wanted + i,
+						   Min(found - i, DLOCK_NAMES_MAX), lsn);
+}
+
+/*
+ * The same; if there is no room for more leases, that is a warning.  The member
+ * has to learn what it has all the same, since that was renewed.
+ */
+static void
+try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr *lsn)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		take_partitions(db, group, me, count, lsn);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+
+	if (error == NULL)
+		return;
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES)
+		ReThrowError(error);
+	dlock_error_warn_partitions(&group->name, error->sqlerrcode, error->message);
+}
+
+/*
+ * The heartbeat of the member with this token: release what it says it has
+ * stopped working on, by the tokens of these leases, renew what it has, and take what it is due.  The
+ * partitions' actions say what it is to do.
+ *
+ * When this returns, the leases are as durable as synchronous_commit asks for.
+ * Throws LK002 if the membership is lost, 42501 if it is another role's.
+ */
+void
+dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
+				 const DLockToken *yielded, int yielded_count)
+{
+	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	DLockSpaceRef ref;
+	int			me;
+	int			short_of;
+
+	lock_group(db, group);
+	look_at_members(db, group);
+	me = require_member(group, token);
+	ref = (DLockSpaceRef) {group->members[me].hash, token, 0};
+	if (dlock_manager_renew_refs(db, &ref, 1, 0, &lsn) == 0)
+		dlock_error_membership_lost(&group->name, token);
+
+	(void) release_partitions(db, &group->members[me], yielded, yielded_count);
+	look_at_partitions(db, group);
+	set_quotas(group, me);
+	short_of = group->members[me].quota - keep_partitions(db, group, me, &lsn);
+	if (short_of > 0)
+		try_to_take(db, group, me, short_of, &lsn);
+	unlock_group(db, group);
+
+	dlock_flush_commit(lsn, dlock_clock_now());
+}
+
+/*
+ * Release partitions that the member with this token has stopped working on,
+ * given by the tokens of their leases.  Returns how many of them it had.  Throws
+ * LK002, 42501.
+ */
+int
+dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
+				  const DLockToken *yielded, int yielded_count)
+{
+	look_at_members(db, group);
+	return release_partitions(db, &group->members[require_member(group, token)],
+							  yielded, yielded_count);
+}
+
+/*
+ * End the membership with this token, and release all that the member has; false
+ * if there is none.  Throws 42501.
+ */
+bool
+dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token)
+{
+	int			me;
+
+	lock_group(db, group);
+	look_at_members(db, group);
+	me = find_member(group, token);
+	if (me >= 0)
+		remove_member(db, &group->members[me]);
+	unlock_group(db, group);
+	return me >= 0;
+}

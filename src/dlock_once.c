@@ -1,0 +1,171 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_once.c
+ *	  Who comes first in a time slot.
+ *
+ * NOTES
+ *	  Time is cut into slots of one length, numbered from 1970 on.  The first
+ *	  call in a slot wins, and numbers of slots that were won only grow.
+ *
+ *	  The record of the last win is a lease on a lock of its own.  What counts
+ *	  is when it was granted, on the wall clock: a call wins if now is in a
+ *	  later slot than that moment was.  It is the moment that is kept, and not
+ *	  the number of the slot, so that the length may change from one call to
+ *	  the next.  The lease ends with its slot.  After that the lock stays
+ *	  closed for a while, which is how long the win is remembered: as long as
+ *	  it is, a wall clock that is set back opens no slot again.  It is not
+ *	  remembered for ever, so a clock that was years ahead by mistake does not
+ *	  keep the lock closed for years; how long, the monotonic clock says.
+ *
+ *	  The next winner gets the same lease, rewritten in place with a new token,
+ *	  as a conversion would be: one record, no moment without one, and nothing
+ *	  to be allocated or cleaned up.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_once.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "dlock_acquire.h"
+#include "dlock_clock.h"
+#include "dlock_flush.h"
+#include "dlock_grant.h"
+#include "dlock_holder.h"
+#include "dlock_name.h"
+#include "dlock_once.h"
+#include "dlock_rule.h"
+#include "dlock_stat.h"
+
+typedef enum DLockOnceStep
+{
+	ONCE_NEW,					/* there is no record */
+	ONCE_WON,
+	ONCE_LOST,
+	ONCE_MISSING				/* something has to be fetched */
+} DLockOnceStep;
+
+/* Make the lease of the last winner the caller's. */
+static bool
+succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
+		TimestampTz wall, DLockTime every, DLockTime memory)
+{
+	DLockTime	ttl = dlock_rule_slot_end(wall, every) - wall;
+	DLockTerm	term = dlock_rule_grant(ttl, work->now, wall);
+	DLockToken	token;
+
+	if (!dlock_work_pin(work, lease->slot) || !dlock_work_tokens(work, 1, &token))
+		return false;
+
+	dlock_space_set_token(lease, token);
+	lease->ttl = term.ttl;
+	lease->deadline = term.deadline;
+	lease->bound_mono = term.bound_mono;
+	lease->granted_at = wall;
+	lease->delay = memory;
+	lease->min_until = 0;
+	lease->holds = 1;
+	lease->role = GetUserId();
+	lease->stopped = false;
+	dlock_grant_rewrite(work, entry, lease);
+	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
+	dlock_stat_count(DLOCK_STAT_GRANT, 1);
+
+	/* Nobody can wait for it, but somebody may watch. */
+	dlock_grant_hand_off(work, entry);
+	return true;
+}
+
+/* Look at the record of the last win, under its partition lock. */
+static DLockOnceStep
+look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
+	 DLockTime memory, DLockAcquireGranted *granted)
+{
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
+	DLockOnceStep step = ONCE_NEW;
+
+	dlock_space_lock(hash, LW_EXCLUSIVE);
+	work->now = dlock_clock_now();
+	entry = dlock_space_find(work->db->shared->oid, hash, name);
+	lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+	if (lease != NULL)
+	{
+		TimestampTz wall = dlock_clock_wall();
+
+		/* What was ended by force is to be won again. */
+		if (!lease->stopped && dlock_holder_blocks_until(lease) > work->now &&
+			dlock_rule_slot(wall, every) <= dlock_rule_slot(lease->granted_at, every))
+			step = ONCE_LOST;
+		else if (!succeed(work, entry, lease, wall, every, memory))
+			step = ONCE_MISSING;
+		else
+		{
+			step = ONCE_WON;
+			*granted = (DLockAcquireGranted) {.token = lease->token, .lsn = lease->lsn};
+		}
+	}
+	dlock_space_unlock(hash);
+	return step;
+}
+
+/* Make the first record; false if somebody else was faster. */
+static bool
+begin(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memory,
+	  DLockAcquireGranted *granted)
+{
+	TimestampTz wall = dlock_clock_wall();
+	DLockAcquireRequest request = {
+		.count = 1,
+		.names = name,
+		.owner = *name,
+		.ttl = dlock_rule_slot_end(wall, every) - wall,
+		.mode = DLOCK_MODE_EX,
+		.reentry = DLOCK_REENTRY_DENY,
+		.bind = DLOCK_BIND_NONE,
+		.delay = memory,
+		.role = GetUserId()
+	};
+
+	return dlock_acquire_locks(db, &request, granted) == DLOCK_ANSWER_GRANTED;
+}
+
+/*
+ * Win the slot of "every" microseconds that the wall clock is in, if nobody has
+ * won it or a later one.  Returns the token, or DLOCK_TOKEN_NONE.
+ *
+ * "name" is that of the lock; the win is remembered for "memory" microseconds
+ * after its slot, in whole milliseconds.  When this returns a token, the win is
+ * as durable as synchronous_commit asks for.  Throws 53400.
+ */
+DLockToken
+dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memory)
+{
+	uint32		hash = dlock_name_hash(db->shared->oid, name);
+	DLockAcquireGranted granted;
+	DLockOnceStep step;
+	DLockWork	work;
+
+	dlock_work_begin(&work, db);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		step = look(&work, hash, name, every, memory, &granted);
+		if (step == ONCE_MISSING)
+			dlock_grant_fetch(&work);
+		else if (step != ONCE_NEW || begin(db, name, every, memory, &granted))
+			break;
+	}
+	dlock_grant_finish(&work);
+
+	if (step == ONCE_LOST)
+	{
+		dlock_stat_count(DLOCK_STAT_REFUSAL, 1);
+		return DLOCK_TOKEN_NONE;
+	}
+	dlock_flush_commit(granted.lsn, dlock_clock_now());
+	return granted.token;
+}

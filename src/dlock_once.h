@@ -1,0 +1,26 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_once.h
+ *	  Who comes first in a time slot.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_once.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_ONCE_H
+#define DLOCK_ONCE_H
+
+#include "dlock_database.h"
+#include "dlock_types.h"
+
+/* The longest slot: a hundred years. */
+#define DLOCK_ONCE_EVERY_MAX	(INT64CONST(36500) * USECS_PER_DAY)
+
+#define DLOCK_ONCE_PREFIX		DLOCK_NAME_RESERVED "once/"
+#define DLOCK_ONCE_NAME_MAX		240
+
+extern DLockToken dlock_once_win(DLockDatabase *db, const DLockBytes *name,
+								 DLockTime every, DLockTime memory);
+
+#endif							/* DLOCK_ONCE_H */

@@ -1,0 +1,421 @@
+/*-------------------------------------------------------------------------
+ *
+ * dlock_sqlpattern.c
+ *	  The SQL functions of time slots and groups: arguments in, results out.
+ *
+ * NOTES
+ *	  The partitions of a group stand in the table dlock_groups, from where the
+ *	  SQL functions that users call pass them in here; NULL says that there is
+ *	  no such group.
+ *
+ * IDENTIFICATION
+ *	  src/dlock_sqlpattern.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+
+#include "dlock_clock.h"
+#include "dlock_error.h"
+#include "dlock_group.h"
+#include "dlock_guc.h"
+#include "dlock_name.h"
+#include "dlock_once.h"
+#include "dlock_quota.h"
+#include "dlock_session.h"
+#include "dlock_sqlarg.h"
+
+PG_FUNCTION_INFO_V1(dlock_sql_once);
+PG_FUNCTION_INFO_V1(dlock_sql_group_check);
+PG_FUNCTION_INFO_V1(dlock_sql_group_enter);
+PG_FUNCTION_INFO_V1(dlock_sql_group_beat);
+PG_FUNCTION_INFO_V1(dlock_sql_group_yield);
+PG_FUNCTION_INFO_V1(dlock_sql_group_leave);
+PG_FUNCTION_INFO_V1(dlock_sql_group_member_list);
+PG_FUNCTION_INFO_V1(dlock_sql_group_partition_list);
+
+#define BEAT_COLUMNS		3
+#define MEMBER_COLUMNS		10
+#define PARTITION_COLUMNS	5
+
+/* Partitions that a group may have. */
+#define PARTITIONS_MAX		10000
+
+/* ---- time slots ---- */
+
+/* dlock_once(name, every) -> token or null */
+Datum
+dlock_sql_once(PG_FUNCTION_ARGS)
+{
+	char		buffer[sizeof(DLOCK_ONCE_PREFIX) + DLOCK_ONCE_NAME_MAX];
+	DLockBytes	given;
+	DLockBytes	name;
+	DLockTime	every;
+	DLockTime	memory;
+	DLockDatabase db;
+	DLockToken	token;
+
+	if (PG_ARGISNULL(0))
+		dlock_error_null("name");
+	given = dlock_name_of_text(PG_GETARG_TEXT_PP(0), "name", DLOCK_ONCE_NAME_MAX);
+	name.len = snprintf(buffer, sizeof(buffer), "%s%.*s", DLOCK_ONCE_PREFIX, given.len, given.data);
+	name.data = buffer;
+
+	if (PG_ARGISNULL(1))
+		dlock_error_null("length of the time slots");
+	every = dlock_sqlarg_interval(PG_GETARG_INTERVAL_P(1));
+	if (every <= 0)
+		dlock_error_interval("length of the time slots", "be greater than zero",
+							 "Pass how often it may happen, such as '1 day'.");
+	if (every > DLOCK_ONCE_EVERY_MAX)
+		dlock_error_interval("length of the time slots", "not be longer than 100 years",
+							 "Pass a shorter one.");
+
+	dlock_session_check_writable("dlock_once");
+	memory = Min((DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC, DLOCK_SPAN_MAX);
+	dlock_session_open(&db);
+	token = dlock_once_win(&db, &name, every, memory);
+	dlock_session_close(&db);
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/* ---- groups: arguments ---- */
+
+static DLockBytes
+get_group_name(FunctionCallInfo fcinfo, int argno)
+{
+	DLockBytes	name;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("group name");
+	name = dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "group name", DLOCK_GROUP_NAME_MAX);
+	if (memchr(name.data, '/', name.len) != NULL)
+		dlock_error_group_name(&name);
+	return name;
+}
+
+/* The names of partitions in an array, in their order; none if it is NULL. */
+static DLockBytes *
+get_partition_names(FunctionCallInfo fcinfo, int argno, int *count)
+{
+	ArrayType  *array;
+	Datum	   *values;
+	bool	   *nulls;
+	DLockBytes *names;
+
+	*count = 0;
+	if (PG_ARGISNULL(argno))
+		return NULL;
+	array = PG_GETARG_ARRAYTYPE_P(argno);
+	if (ARR_NDIM(array) > 1)
+		dlock_error_partitions("be a one-dimensional array",
+							   psprintf("The array given has %d dimensions.", ARR_NDIM(array)));
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
+	if (*count > PARTITIONS_MAX)
+		dlock_error_partitions("not be too many",
+							   psprintf("The array given has %d; the limit is %d.",
+										*count, PARTITIONS_MAX));
+	names = palloc((*count + 1) * sizeof(DLockBytes));
+	for (int i = 0; i < *count; i++)
+	{
+		if (nulls[i])
+			dlock_error_null("partition name");
+		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), "partition name",
+									  DLOCK_GROUP_NAME_MAX);
+	}
+	return names;
+}
+
+/* A group, by its name and partitions, which follow each other.  Throws 42704. */
+static DLockGroup
+get_group(FunctionCallInfo fcinfo, int argno)
+{
+	DLockGroup	group = {.name = get_group_name(fcinfo, argno)};
+	DLockBytes *names = get_partition_names(fcinfo, argno + 1, &group.partition_count);
+
+	if (names == NULL)
+		dlock_error_no_group(&group.name);
+	group.partitions = palloc0((group.partition_count + 1) * sizeof(DLockGroupPartition));
+	for (int i = 0; i < group.partition_count; i++)
+		group.partitions[i].name = names[i];
+	return group;
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+	const DLockBytes *left = a;
+	const DLockBytes *right = b;
+	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
+
+	return (order != 0) ? order : left->len - right->len;
+}
+
+/* dlock_group_check(name, partitions): throw unless a group may be so. */
+Datum
+dlock_sql_group_check(PG_FUNCTION_ARGS)
+{
+	int			count;
+	DLockBytes *names;
+
+	(void) get_group_name(fcinfo, 0);
+	names = get_partition_names(fcinfo, 1, &count);
+	if (count == 0)
+		dlock_error_partitions("be at least one", "A group needs partitions.");
+	qsort(names, count, sizeof(DLockBytes), compare_names);
+	for (int i = 1; i < count; i++)
+	{
+		if (dlock_name_equal(&names[i - 1], &names[i]))
+			dlock_error_partitions("be different",
+								   psprintf("The name \"%.*s\" is given more than once.",
+											names[i].len, names[i].data));
+	}
+	PG_RETURN_VOID();
+}
+
+/* ---- groups: members ---- */
+
+/* The tokens of partitions in an array; none if it is NULL. */
+static DLockToken *
+get_tokens(FunctionCallInfo fcinfo, int argno, int *count)
+{
+	ArrayType  *array;
+	Datum	   *values;
+	bool	   *nulls;
+	DLockToken *tokens;
+
+	*count = 0;
+	if (PG_ARGISNULL(argno))
+		return NULL;
+	array = PG_GETARG_ARRAYTYPE_P(argno);
+	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE,
+					  &values, &nulls, count);
+	tokens = palloc((*count + 1) * sizeof(DLockToken));
+	for (int i = 0; i < *count; i++)
+	{
+		if (nulls[i])
+			dlock_error_null("fencing token");
+		tokens[i] = DatumGetInt64(values[i]);
+	}
+	return tokens;
+}
+
+/* dlock_group_enter(group, partitions, member, ttl, weight, membership) -> token */
+Datum
+dlock_sql_group_enter(PG_FUNCTION_ARGS)
+{
+	DLockGroup	group = get_group(fcinfo, 0);
+	DLockBytes	member;
+	DLockTime	ttl;
+	DLockBytes	payload;
+	DLockDatabase db;
+	DLockToken	token;
+
+	if (PG_ARGISNULL(2))
+		dlock_error_null("member name");
+	member = dlock_name_of_text(PG_GETARG_TEXT_PP(2), "member name", DLOCK_GROUP_NAME_MAX);
+	ttl = dlock_sqlarg_ttl(fcinfo, 3, true);
+	if (PG_ARGISNULL(4))
+		dlock_error_null("weight");
+	if (PG_GETARG_INT32(4) < 1 || PG_GETARG_INT32(4) > DLOCK_QUOTA_WEIGHT_MAX)
+		dlock_error_weight(PG_GETARG_INT32(4), DLOCK_QUOTA_WEIGHT_MAX);
+	payload = dlock_sqlarg_payload(fcinfo, 5);
+
+	dlock_session_check_writable("dlock_group_join");
+	dlock_session_open(&db);
+	token = dlock_group_join(&db, &group, &member, ttl, &payload);
+	dlock_session_close(&db);
+	PG_RETURN_INT64(token);
+}
+
+static Datum
+text_of(DLockBytes bytes)
+{
+	return PointerGetDatum(cstring_to_text_with_len(bytes.data, bytes.len));
+}
+
+/* dlock_group_beat(group, partitions, token, yielded) -> what to run and to yield */
+Datum
+dlock_sql_group_beat(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DLockGroup	group = get_group(fcinfo, 0);
+	DLockToken	token = dlock_sqlarg_token(fcinfo, 2);
+	int			yielded_count;
+	DLockToken *yielded = get_tokens(fcinfo, 3, &yielded_count);
+	DLockDatabase db;
+
+	InitMaterializedSRF(fcinfo, 0);
+	dlock_session_check_writable("dlock_group_heartbeat");
+	dlock_session_open(&db);
+	dlock_group_beat(&db, &group, token, yielded, yielded_count);
+	dlock_session_close(&db);
+
+	for (int i = 0; i < group.partition_count; i++)
+	{
+		DLockGroupPartition *partition = &group.partitions[i];
+		Datum		values[BEAT_COLUMNS];
+		bool		nulls[BEAT_COLUMNS] = {0};
+
+		if (partition->action == DLOCK_GROUP_NONE)
+			continue;
+		values[0] = text_of(partition->name);
+		values[1] = Int64GetDatum(partition->token);
+		values[2] = CStringGetTextDatum(partition->action == DLOCK_GROUP_RUN ? "run" : "yield");
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* dlock_group_yield(group, token, yielded) -> how many */
+Datum
+dlock_sql_group_yield(PG_FUNCTION_ARGS)
+{
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
+	DLockToken	token = dlock_sqlarg_token(fcinfo, 1);
+	int			count;
+	DLockToken *yielded = get_tokens(fcinfo, 2, &count);
+	DLockDatabase db;
+	int			released;
+
+	if (yielded == NULL)
+		dlock_error_null("array of fencing tokens");
+	dlock_session_check_writable("dlock_group_yield");
+	dlock_session_open(&db);
+	released = dlock_group_yield(&db, &group, token, yielded, count);
+	dlock_session_close(&db);
+	PG_RETURN_INT32(released);
+}
+
+/* dlock_group_leave(group, token) -> boolean */
+Datum
+dlock_sql_group_leave(PG_FUNCTION_ARGS)
+{
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
+	DLockToken	token = dlock_sqlarg_token(fcinfo, 1);
+	DLockDatabase db;
+	bool		left;
+
+	dlock_session_check_writable("dlock_group_leave");
+	dlock_session_open(&db);
+	left = dlock_group_leave(&db, &group, token);
+	dlock_session_close(&db);
+	PG_RETURN_BOOL(left);
+}
+
+/* ---- groups: looking ---- */
+
+static DLockGroup
+look_at_group(FunctionCallInfo fcinfo, const char *function)
+{
+	DLockGroup	group = get_group(fcinfo, 0);
+	DLockDatabase db;
+
+	if (RecoveryInProgress())
+		dlock_error_standby(function);
+	dlock_session_open(&db);
+	dlock_group_look(&db, &group);
+	dlock_session_close(&db);
+	return group;
+}
+
+/* By the wall clock as it is now. */
+static Datum
+expiry_of(const DLockGroup *group, DLockTime deadline)
+{
+	return TimestampTzGetDatum(dlock_clock_wall() + (deadline - group->now));
+}
+
+static Datum
+interval_of(DLockTime span)
+{
+	Interval   *interval = palloc0(sizeof(Interval));
+
+	interval->time = span;
+	return IntervalPGetDatum(interval);
+}
+
+/* What the member has handed in as its payload; false if nothing. */
+static bool
+payload_of(const DLockGroupMember *member, Datum *payload)
+{
+	Jsonb	   *membership = palloc(VARHDRSZ + member->payload.len);
+	JsonbValue	value;
+
+	SET_VARSIZE(membership, VARHDRSZ + member->payload.len);
+	memcpy(VARDATA(membership), member->payload.data, member->payload.len);
+	if (getKeyJsonValueFromContainer(&membership->root, "payload", strlen("payload"), &value) == NULL)
+		return false;
+	*payload = JsonbPGetDatum(JsonbValueToJsonb(&value));
+	return true;
+}
+
+/* dlock_group_member_list(group, partitions) -> its members */
+Datum
+dlock_sql_group_member_list(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DLockGroup	group = look_at_group(fcinfo, "dlock_group_member_list");
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < group.member_count; i++)
+	{
+		DLockGroupMember *member = &group.members[i];
+		Datum		values[MEMBER_COLUMNS] = {0};
+		bool		nulls[MEMBER_COLUMNS] = {0};
+
+		values[0] = text_of(member->name);
+		values[1] = Int64GetDatum(member->token);
+		values[2] = Int32GetDatum(member->weight);
+		values[3] = Int32GetDatum(member->owned);
+		values[4] = Int32GetDatum(member->quota);
+		values[5] = ObjectIdGetDatum(member->role);
+		values[6] = TimestampTzGetDatum(member->joined_at);
+		values[7] = expiry_of(&group, member->deadline);
+		values[8] = interval_of(member->ttl);
+		nulls[9] = !payload_of(member, &values[9]);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* dlock_group_partition_list(group, partitions) -> who runs them */
+Datum
+dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DLockGroup	group = look_at_group(fcinfo, "dlock_group_partition_list");
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < group.partition_count; i++)
+	{
+		DLockGroupPartition *partition = &group.partitions[i];
+		Datum		values[PARTITION_COLUMNS] = {0};
+		bool		nulls[PARTITION_COLUMNS] = {0};
+
+		values[0] = text_of(partition->name);
+		nulls[1] = partition->member < 0;
+		if (!nulls[1])
+			values[1] = text_of(group.members[partition->member].name);
+		nulls[2] = nulls[3] = nulls[4] = partition->token == DLOCK_TOKEN_NONE;
+		if (!nulls[2])
+		{
+			values[2] = Int64GetDatum(partition->token);
+			values[3] = TimestampTzGetDatum(partition->since);
+			values[4] = expiry_of(&group, partition->deadline);
+		}
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,147 @@
+-- Proves: time slots, elections and groups say what is wrong with what they are given, and change nothing then; reserved names are for them alone.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS dlock;
+RESET client_min_messages;
+\pset null '(null)'
+-- Run a query and say what it raised.
+CREATE FUNCTION pg_temp.raised(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	message text;
+	detail text;
+	hint text;
+BEGIN
+	EXECUTE query;
+	RETURN 'NO ERROR';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+	RETURN sqlstate || ': ' || message || CASE WHEN detail <> '' THEN E'\n  ' || detail ELSE '' END ||
+		CASE WHEN hint <> '' THEN E'\n  ' || hint ELSE '' END || CASE WHEN detail || hint = '' THEN E'\n  NO DETAIL, NO HINT' ELSE '' END;
+END $$;
+\pset format unaligned
+\pset tuples_only on
+
+-- time slots
+SELECT pg_temp.raised($$ SELECT dlock_once(NULL, '1 h') $$);
+SELECT pg_temp.raised($$ SELECT dlock_once('', '1 h') $$);
+SELECT pg_temp.raised($$ SELECT dlock_once(repeat('x', 241), '1 h') $$);
+SELECT pg_temp.raised($$ SELECT dlock_once('pattern', NULL) $$);
+SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '0') $$);
+SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '-1 s') $$);
+SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '37000 days') $$);
+SELECT dlock_once(repeat('x', 240), '100 years') > 0 AS won, dlock_once(repeat('x', 240), '100 years') AS again;
+SELECT length(name) AS length, name = owner AS is_owner, mode, state, bind FROM dlock_leases WHERE name LIKE 'dlock:once/%';
+BEGIN READ ONLY;
+SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '1 h') $$);
+ROLLBACK;
+SELECT dlock_force_release('dlock:once/' || repeat('x', 240), 'test');
+SELECT dlock_once(repeat('x', 240), '100 years') > 0 AS won, dlock_once(repeat('x', 240), '100 years') AS again;
+SELECT dlock_force_release('dlock:once/' || repeat('x', 240), 'test') + dlock_force_release('dlock:once/' || repeat('x', 240), 'test');
+
+-- names that are reserved
+SELECT pg_temp.raised($$ SELECT dlock_acquire('dlock:') $$);
+SELECT pg_temp.raised($$ SELECT dlock_acquire('dlock:x') $$);
+SELECT pg_temp.raised($$ SELECT dlock_acquire_all('{x,dlock:x}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_acquire_path('dlock:x/y') $$);
+SELECT pg_temp.raised($$ SELECT dlock_convert('dlock:x', 1, 'shared') $$);
+SELECT dlock_acquire(name, 'a') > 0 FROM (VALUES ('dlock'), ('dlock.x'), ('DLOCK:x'), (' dlock:x')) v (name);
+SELECT dlock_release_all('a');
+SELECT dlock_check('dlock:x', 1), dlock_release('dlock:x', 1), dlock_renew('dlock:x', 1), dlock_force_release('dlock:x', 'test');
+SELECT token FROM dlock_watch('dlock:x', NULL, '0');
+
+-- elections
+SELECT pg_temp.raised($$ SELECT dlock_campaign(NULL, 'a') $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('pattern', NULL) $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('', 'a') $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('pattern', '') $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('pattern', 'a', '0') $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('pattern', 'a', wait => '-1 s') $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('dlock:pattern', 'a') $$);
+SELECT pg_temp.raised($$ SELECT dlock_resign('pattern', NULL) $$);
+SELECT pg_temp.raised($$ SELECT dlock_resign(NULL, 'a') $$);
+SELECT pg_temp.raised($$ SELECT dlock_leader(NULL) $$);
+SELECT * FROM dlock_leader('pattern');
+SELECT dlock_resign('pattern', 'a');
+
+-- groups
+SELECT pg_temp.raised($$ SELECT dlock_group_create(NULL, 1) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('', 1) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create(repeat('x', 101), 1) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern/x', 1) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', 1, '{a}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', 0) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', 10001) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', names => '{}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', names => '{a,NULL}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', names => '{a,""}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', names => '{a,b,a}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', names => '{{a,b},{c,d}}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', names => ARRAY[repeat('x', 101)]) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', names => (SELECT array_agg(i::text) FROM generate_series(1, 10001) i)) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_alter('pattern', 1) $$);
+SELECT dlock_group_drop('pattern');
+SELECT dlock_group_drop(NULL);
+SELECT * FROM dlock_groups;
+
+SELECT dlock_group_create('pattern', names => '{eu/1,us/1}');
+SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', 1) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_alter('pattern', 0) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join(NULL, 'a') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('other', 'a') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', NULL) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', '') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', repeat('x', 101)) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', 'a', '0') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', 'a', '2 d') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', 'a', weight => 0) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', 'a', weight => 1001) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', 'a', weight => NULL) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', 'a', payload => to_jsonb(repeat('x', 1024))) $$);
+SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', NULL) $$);
+SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 0) $$);
+SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1) $$);
+SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('other', 1) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_yield('pattern', 1, '{1}') $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_yield('pattern', 1, NULL) $$);
+SELECT dlock_group_leave('pattern', 1);
+SELECT dlock_group_leave('other', 1);
+SELECT count(*) FROM dlock_leases WHERE name LIKE 'dlock:%';
+
+-- a member
+SELECT dlock_group_join('pattern', 'a/b', '1 h', 1000, '{"host": "10.0.0.1"}') AS token \gset
+SELECT partition, token > :token AS above, action FROM dlock_group_heartbeat('pattern', :token);
+SELECT partition, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[0, 1, :token]);
+SELECT token AS us FROM dlock_group_partitions WHERE partition = 'us/1' \gset
+SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
+SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
+SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1, '{NULL}') $$);
+SELECT group_name, member, token = :token AS token, weight, owned, due, ttl, payload FROM dlock_group_members;
+SELECT group_name, partition, member, token > :token AS above, since < expires_at AS times FROM dlock_group_partitions;
+SELECT regexp_replace(name, '^dlock:', '') AS name, owner FROM dlock_leases WHERE name LIKE 'dlock:%/pattern%' ORDER BY name;
+SELECT dlock_group_yield('pattern', :token, ARRAY(SELECT token FROM dlock_group_partitions WHERE partition = 'eu/1'));
+SELECT dlock_group_yield('pattern', :token, ARRAY[:us, :token]), dlock_group_yield('pattern', :token, '{}');
+SELECT partition, member, token, since, expires_at FROM dlock_group_partitions ORDER BY partition LIMIT 1;
+BEGIN READ ONLY;
+SELECT pg_temp.raised($$ SELECT dlock_group_join('pattern', 'x') $$);
+ROLLBACK;
+BEGIN READ ONLY;
+SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1) $$);
+ROLLBACK;
+BEGIN READ ONLY;
+SELECT pg_temp.raised($$ SELECT dlock_group_yield('pattern', 1, '{1}') $$);
+ROLLBACK;
+BEGIN READ ONLY;
+SELECT pg_temp.raised($$ SELECT dlock_group_leave('pattern', 1) $$);
+ROLLBACK;
+BEGIN READ ONLY;
+SELECT member, owned FROM dlock_group_members;
+ROLLBACK;
+SELECT dlock_group_leave('pattern', :token), dlock_group_leave('pattern', :token);
+
+-- twice in the table
+UPDATE dlock_groups SET partitions = '{a,b,a}';
+SELECT dlock_group_join('pattern', 'a') AS token \gset
+SELECT pg_temp.raised(format($$ SELECT * FROM dlock_group_heartbeat('pattern', %s) $$, :token));
+SELECT dlock_group_leave('pattern', :token);
+SELECT dlock_group_drop('pattern');
+SELECT count(*) FROM dlock_leases WHERE name LIKE 'dlock:%';

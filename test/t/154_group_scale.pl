@@ -1,0 +1,118 @@
+# Proves: a group of 1000 partitions and 50 members converges within two heartbeats of
+# each, and a heartbeat takes up to 10 ms there, however many other leases there are.
+#
+#   DLOCK_OTHER_LEASES=1000000   how many others; by default 100000
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $others = $ENV{DLOCK_OTHER_LEASES} // 100_000;
+my $node = start_node('main', conf => <<"EOC");
+fsync = on
+dlock.max_memory = ${\ int($others / 1000 * 300 + 65536) }kB
+EOC
+my $db = 'postgres';
+my $session = $node->background_psql($db);
+$session->query_safe(<<"EOC");
+SET synchronous_commit = off;
+SELECT count(dlock_acquire_all(ARRAY(SELECT 'other-' || b * 1000 + i FROM generate_series(0, 999) i), 'owner-' || b % 100, '1 day'))
+  FROM generate_series(1, $others / 1000) b;
+SET synchronous_commit = on;
+SELECT dlock_group_create('g', 1000);
+CREATE TABLE member (name text PRIMARY KEY, token bigint);
+CREATE TABLE beat (n int, member text, ms float8, run int, yield int);
+
+-- A heartbeat of each member; what it is to give up it gives up at once.
+CREATE PROCEDURE round(nr int) LANGUAGE plpgsql AS \$\$
+DECLARE m member; began timestamptz; ended timestamptz; lost bigint[]; n int;
+BEGIN
+	FOR m IN SELECT * FROM member ORDER BY md5(name || nr) LOOP
+		began := clock_timestamp();
+		SELECT count(*), array_agg(token) FILTER (WHERE action = 'yield')
+		  FROM dlock_group_heartbeat('g', m.token) INTO n, lost;
+		ended := clock_timestamp();
+		PERFORM dlock_group_yield('g', m.token, coalesce(lost, '{}'));
+		INSERT INTO beat VALUES (nr, m.name, extract(epoch FROM ended - began) * 1000, n, coalesce(cardinality(lost), 0));
+		COMMIT;
+	END LOOP;
+END \$\$;
+EOC
+
+# The heartbeats of a round, and that all is even after it.
+sub spread
+{
+	return $session->query_safe('SELECT min(owned), max(owned), sum(owned), count(*) FROM dlock_group_members');
+}
+
+sub median
+{
+	my ($round) = @_;
+	return $session->query_safe(
+		"SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY ms) FROM beat WHERE n = $round");
+}
+
+sub describe
+{
+	my ($round, $what) = @_;
+	note "$what: "
+	  . $session->query_safe(
+		"SELECT format('%s heartbeats, ms: median %s, p99 %s, max %s', count(*), round(percentile_cont(0.5) WITHIN GROUP (ORDER BY ms)::numeric, 2), round(percentile_cont(0.99) WITHIN GROUP (ORDER BY ms)::numeric, 2), round(max(ms)::numeric, 2)) FROM beat WHERE n = $round"
+	  );
+	return;
+}
+
+is($session->query_safe('SELECT count(*) FROM dlock_leases'), int($others / 1000) * 1000, 'other leases');
+
+# All join, and take what they are due.
+$session->query_safe("INSERT INTO member SELECT 'm' || i, dlock_group_join('g', 'm' || i, '10 min') FROM generate_series(1, 50) i");
+$session->query_safe('CALL round(1)');
+is(spread(), '20|20|1000|50', '50 join: even after one heartbeat of each');
+describe(1, 'takes 20');
+cmp_ok(median(1), '<=', 10, '50 join: up to 10 ms a heartbeat');
+
+# Nothing to do.
+$session->query_safe('CALL round(2); CALL round(3)');
+is(spread(), '20|20|1000|50', 'nothing moves by itself');
+is($session->query_safe('SELECT sum(yield) FROM beat WHERE n IN (2, 3)'), 0, 'nobody is told to yield');
+describe(3, 'keeps 20');
+cmp_ok(median(3), '<=', 10, 'nothing to do: up to 10 ms a heartbeat');
+
+# Half of them leave.
+$session->query_safe("SELECT dlock_group_leave('g', token) FROM member WHERE name ~ '[02468]\$'; DELETE FROM member WHERE name ~ '[02468]\$'");
+$session->query_safe('CALL round(4)');
+is(spread(), '40|40|1000|25', '25 leave: even after one heartbeat of each');
+describe(4, 'takes 20 more');
+cmp_ok(median(4), '<=', 10, '25 leave: up to 10 ms a heartbeat');
+
+# They come back: those who have are told, those who come take.
+$session->query_safe("INSERT INTO member SELECT 'm' || i, dlock_group_join('g', 'm' || i, '10 min') FROM generate_series(2, 50, 2) i");
+$session->query_safe('CALL round(5); CALL round(6)');
+is(spread(), '20|20|1000|50', '25 join: even after two heartbeats of each');
+is($session->query_safe('SELECT sum(yield) FROM beat WHERE n IN (5, 6)'), 500, '25 join: no more moves than has to');
+describe($_, 'gives up or takes 20') foreach 5, 6;
+cmp_ok(median($_), '<=', 10, '25 join: up to 10 ms a heartbeat') foreach 5, 6;
+
+# One member with all of it.
+$session->query_safe("SELECT dlock_group_leave('g', token) FROM member WHERE name <> 'm1'; DELETE FROM member WHERE name <> 'm1'");
+$session->query_safe('CALL round(7); CALL round(8)');
+is(spread(), '1000|1000|1000|1', 'one has all');
+describe(7, 'takes 980');
+describe(8, 'keeps 1000');
+
+# The views look only at the group, too.
+{
+	my (undef, $sent, $answered) = timed_query($session, 'SELECT count(*) FROM dlock_group_partitions');
+	note sprintf 'view: %.1f ms', ($answered - $sent) * 1000;
+}
+$session->quit;
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
+done_testing();

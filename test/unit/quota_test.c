@@ -1,0 +1,217 @@
+/* link: src/dlock_quota.o */
+/*
+ * quota_test.c
+ *	  Who is due how many partitions, for all small groups there are.
+ *
+ * For every combination of up to four members, their weights, and who has how
+ * many of up to seven partitions: the quotas add up, round the shares up or
+ * down, and let as little move as any such quotas could, which is found by
+ * trying all; and if each member in turn does what its quota says, all are
+ * content after two turns, without having moved more than that.
+ */
+#include "postgres.h"
+
+#include <stdio.h>
+
+#include "dlock_quota.h"
+
+/* The server's own is in a library that this is not linked with. */
+#undef printf
+
+/*
+ * Called by objects built with assertions.  Its other arguments depend on the
+ * version of PostgreSQL, hence the detour around its declaration.
+ */
+extern void fail_assertion(const char *condition) __asm__("ExceptionalCondition");
+
+void
+fail_assertion(const char *condition)
+{
+	printf("Bail out! %s\n", condition);
+	exit(1);
+}
+
+#define MAX_MEMBERS		4
+#define MAX_PARTITIONS	7
+
+static long checks = 0;
+static bool ok = true;
+
+static int	count;
+static int	partitions;
+static int	weights[MAX_MEMBERS];
+static int	owned[MAX_MEMBERS];
+
+static void
+check(bool condition, const char *what)
+{
+	checks++;
+	if (condition || !ok)
+		return;
+	ok = false;
+	printf("# %s: %d partitions;", what, partitions);
+	for (int i = 0; i < count; i++)
+		printf(" weight %d has %d;", weights[i], owned[i]);
+	printf("\n");
+}
+
+static void
+ask(const int *has, int who, int *quotas)
+{
+	DLockQuotaMember members[MAX_MEMBERS] = {{0}};
+
+	for (int i = 0; i < count; i++)
+	{
+		members[i].weight = weights[i];
+		members[i].owned = has[i];
+		members[i].asks = (i == who);
+	}
+	dlock_quota_compute(members, count, partitions);
+	for (int i = 0; i < count; i++)
+		quotas[i] = members[i].quota;
+}
+
+static int
+total_weight(void)
+{
+	int			total = 0;
+
+	for (int i = 0; i < count; i++)
+		total += weights[i];
+	return total;
+}
+
+static int
+surplus(const int *has, const int *quotas)
+{
+	int			sum = 0;
+
+	for (int i = 0; i < count; i++)
+		sum += Max(0, has[i] - quotas[i]);
+	return sum;
+}
+
+/* Less than what must move with any quotas that round shares up or down? */
+static int
+least_surplus(void)
+{
+	int			least = partitions + 1;
+
+	for (int set = 0; set < (1 << count); set++)
+	{
+		int			quotas[MAX_MEMBERS];
+		int			sum = 0;
+		bool		fair = true;
+
+		for (int i = 0; i < count; i++)
+		{
+			int			up = (set >> i) & 1;
+
+			quotas[i] = partitions * weights[i] / total_weight() + up;
+			sum += quotas[i];
+			if (up && partitions * weights[i] % total_weight() == 0)
+				fair = false;
+		}
+		if (fair && sum == partitions)
+			least = Min(least, surplus(owned, quotas));
+	}
+	return least;
+}
+
+static void
+check_quotas(int who)
+{
+	int			quotas[MAX_MEMBERS];
+	int			sum = 0;
+
+	ask(owned, who, quotas);
+	for (int i = 0; i < count; i++)
+	{
+		int			share = partitions * weights[i];
+
+		sum += quotas[i];
+		check(abs(quotas[i] * total_weight() - share) < total_weight(), "a quota is off the share by one");
+	}
+	check(sum == partitions, "the quotas do not add up");
+	check(surplus(owned, quotas) == least_surplus(), "more moves than has to");
+}
+
+/* Each in turn gives up what it has too many of, or takes what is free. */
+static void
+check_turns(int first)
+{
+	int			has[MAX_MEMBERS];
+	int			quotas[MAX_MEMBERS];
+	int			free = partitions;
+	int			moved = 0;
+
+	for (int i = 0; i < count; i++)
+		free -= has[i] = owned[i];
+	for (int turn = 0; turn < 2 * count; turn++)
+	{
+		int			who = (first + turn) % count;
+		int			change;
+
+		ask(has, who, quotas);
+		change = Min(quotas[who] - has[who], free);
+		moved += Max(0, -change);
+		has[who] += change;
+		free -= change;
+	}
+	check(free == 0, "one is free after two turns");
+	check(moved == least_surplus(), "more moves in two turns than has to");
+	for (int who = 0; who < count; who++)
+	{
+		ask(has, who, quotas);
+		for (int i = 0; i < count; i++)
+			check(has[i] == quotas[i], "somebody is not content after two turns");
+	}
+}
+
+/* All ways to own, for the members from "from" on. */
+static void
+over_owned(int from, int left)
+{
+	if (from < count)
+	{
+		for (owned[from] = 0; owned[from] <= left; owned[from]++)
+			over_owned(from + 1, left - owned[from]);
+		return;
+	}
+	for (int who = -1; who < count; who++)
+		check_quotas(who);
+	for (int first = 0; first < count; first++)
+		check_turns(first);
+}
+
+static void
+over_weights(int from)
+{
+	static const int some[] = {1, 2, 3, 5};
+
+	if (from == count)
+	{
+		for (partitions = 1; partitions <= MAX_PARTITIONS; partitions++)
+			over_owned(0, partitions);
+		return;
+	}
+	for (int i = 0; i < (int) lengthof(some); i++)
+	{
+		weights[from] = some[i];
+		over_weights(from + 1);
+	}
+}
+
+int
+main(void)
+{
+	printf("1..%d\n", MAX_MEMBERS);
+	for (count = 1; count <= MAX_MEMBERS; count++)
+	{
+		ok = true;
+		checks = 0;
+		over_weights(0);
+		printf("%s %d - groups of %d (%ld checks)\n", ok ? "ok" : "not ok", count, count, checks);
+	}
+	return !ok;
+}
