@@ -67,6 +67,8 @@ ROLLBACK;
 
 \set VERBOSITY sqlstate
 -- live: the token has to be that of the holder, now and at commit
+SELECT dlock_acquire('fence-3', 'a', '1 h') AS before \gset
+SELECT dlock_release('fence-3', 'a');
 SELECT dlock_acquire('fence-3', 'a', '1 h') AS token \gset
 SELECT dlock_fence('fence-3', :token, live => true);
 BEGIN;
@@ -75,7 +77,7 @@ SELECT dlock_release('fence-3', 'a');
 COMMIT;
 SELECT dlock_fence('fence-3', :token, true);
 SELECT dlock_fence('fence-3', :token);
-SELECT dlock_fence('fence-3', 1);
+SELECT dlock_fence('fence-3', :before);
 
 -- a lease that ends with the transaction is live at its commit
 BEGIN;
