@@ -470,13 +470,23 @@ dlock_error_not_extension_owner(void)
 }
 
 void
-dlock_error_no_primary_key(const char *relation)
+dlock_error_unlogged_marks(const char *relation)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot change the persistence of table \"%s\"", relation),
+			 errdetail("A crash would lose the marks, and old tokens would pass again."),
+			 errhint("Leave it as it is; nothing is written to it while marks stand.")));
+}
+
+void
+dlock_error_marks_altered(const char *relation)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("table \"%s\" has no primary key", relation),
-			 errdetail("It holds the marks of fenced resources, which are looked up by it."),
-			 errhint("Add the primary key on column \"resource\" again.")));
+			 errmsg("table \"%s\" has been altered in a way that keeps marks from being written", relation),
+			 errdetail("It must have its own columns and its primary key, no other column that is NOT NULL or generated, and no index with an expression, a predicate, or deferrable uniqueness."),
+			 errhint("Undo what was altered.")));
 }
 
 void
@@ -484,7 +494,7 @@ dlock_error_log_reset(const DLockBytes *resource, DLockToken from, DLockToken to
 					  const char *reason)
 {
 	ereport(LOG,
-			(errmsg("mark of resource \"%.*s\" was reset from %lld to %lld", resource->len,
+			(errmsg("transaction resets the mark of resource \"%.*s\" from %lld to %lld", resource->len,
 					resource->data, (long long) from, (long long) to),
 			 errdetail("Role \"%s\" asked for it. Reason: %s",
 					   GetUserNameFromId(GetUserId(), false), reason)));

@@ -68,7 +68,8 @@ pg_noreturn extern void dlock_error_no_row_token(const char *table, const char *
 pg_noreturn extern void dlock_error_no_resource(const char *table, const char *column);
 pg_noreturn extern void dlock_error_read_only_fence(const DLockBytes *resource);
 pg_noreturn extern void dlock_error_prepare_live(void);
-pg_noreturn extern void dlock_error_no_primary_key(const char *relation);
+pg_noreturn extern void dlock_error_unlogged_marks(const char *relation);
+pg_noreturn extern void dlock_error_marks_altered(const char *relation);
 pg_noreturn extern void dlock_error_guard(const char *trigger, const char *problem, const char *hint);
 pg_noreturn extern void dlock_error_guard_column(const char *trigger, const char *column, const char *table);
 pg_noreturn extern void dlock_error_not_trigger(void);

@@ -33,9 +33,14 @@
  *	  each statement that asks, and just before the commit.  A process can be
  *	  paused between that look and the commit.  A successor still has to pass the
  *	  fence, where it waits for this transaction, so the order is kept even then.
+ *	  The look is a callback, and of these the server calls the one that was
+ *	  registered last first.  Others may act on the outside, as a foreign data
+ *	  wrapper does that commits elsewhere, so ours is registered anew when a
+ *	  transaction first passes live.
  *
  *	  All passes of a transaction are on one stack, newest first.  Those of a
- *	  savepoint are on top of those made before it.
+ *	  savepoint are on top of those made before it.  A token that was presented in
+ *	  a row which is its own mark is among them, as a pass of no resource.
  *
  * IDENTIFICATION
  *	  src/dlock_fence.c
@@ -66,7 +71,7 @@ typedef struct DLockFencePass
 {
 	struct DLockFencePass *next;	/* on the stack */
 	struct DLockFencePass *before;	/* of the same resource */
-	struct DLockFenceResource *resource;
+	struct DLockFenceResource *resource;	/* NULL: a row's token */
 	SubTransactionId subid;
 	DLockToken	token;
 	bool		live;
@@ -83,7 +88,8 @@ typedef struct DLockFenceResource
 static MemoryContext context = NULL;
 static HTAB *resources = NULL;
 static DLockFencePass *stack = NULL;
-static DLockToken row_token = DLOCK_TOKEN_NONE;
+static DLockFencePass *last_row = NULL;
+static bool live = false;		/* has any pass been live? */
 
 /* Changes whenever the passes do. */
 static uint64 generation = 1;
@@ -96,43 +102,52 @@ forget_all(void)
 	context = NULL;				/* goes with the transaction's memory */
 	resources = NULL;
 	stack = NULL;
-	row_token = DLOCK_TOKEN_NONE;
+	last_row = NULL;
+	live = false;
 	generation++;
 }
 
-static bool
-is_live(const DLockBytes *resource, DLockToken token)
-{
-	DLockManagerTarget target = {.by = DLOCK_BY_TOKEN, .name = *resource, .token = token};
-	DLockDatabase db;
-	bool		live;
-
-	dlock_session_open(&db);
-	target.hash = dlock_name_hash(db.shared->oid, resource);
-	live = dlock_manager_check(&db, &target);
-	dlock_session_close(&db);
-	return live;
-}
-
+/* Throw LK002 unless a token is that of a live lease. */
 static void
 check_live(const DLockBytes *resource, DLockToken token)
 {
-	if (is_live(resource, token))
+	DLockManagerTarget target = {.by = DLOCK_BY_TOKEN, .name = *resource, .token = token};
+	DLockDatabase db;
+	bool		held;
+
+	dlock_session_open(&db);
+	target.hash = dlock_name_hash(db.shared->oid, resource);
+	held = dlock_manager_check(&db, &target);
+	dlock_session_close(&db);
+	if (held)
 		return;
 	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
 	dlock_error_lease_lost(resource, token);
+}
+
+/* The live pass of a resource that counts: the one with the highest token. */
+static DLockFencePass *
+last_live(const DLockFenceResource *resource)
+{
+	DLockFencePass *pass = resource->last;
+
+	while (pass != NULL && !pass->live)
+		pass = pass->before;
+	return pass;
 }
 
 /* Before the commit: is what was live still so? */
 static void
 check_commit(void)
 {
-	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
+	for (DLockFencePass *pass = stack; live && pass != NULL; pass = pass->next)
 	{
-		DLockBytes	name = {pass->resource->name, strlen(pass->resource->name)};
+		if (pass->live && pass == last_live(pass->resource))
+		{
+			DLockBytes	name = {pass->resource->name, strlen(pass->resource->name)};
 
-		if (pass->live)
 			check_live(&name, pass->token);
+		}
 	}
 }
 
@@ -181,7 +196,10 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 		{
 			DLockFencePass *pass = stack;
 
-			pass->resource->last = pass->before;
+			if (pass->resource != NULL)
+				pass->resource->last = pass->before;
+			else
+				last_row = pass->before;
 			stack = pass->next;
 			pfree(pass);
 			generation++;
@@ -234,17 +252,24 @@ find_resource(const DLockBytes *name, HASHACTION action)
 
 /* Remember a pass; all that can fail is done before anything changes. */
 static void
-remember(DLockFenceResource *resource, DLockToken token, bool live)
+remember(DLockFenceResource *resource, DLockToken token, bool is_live)
 {
+	DLockFencePass **last = (resource != NULL) ? &resource->last : &last_row;
 	DLockFencePass *pass = MemoryContextAlloc(context, sizeof(DLockFencePass));
 
+	if (is_live && !live)
+	{
+		UnregisterXactCallback(xact_callback, NULL);
+		RegisterXactCallback(xact_callback, NULL);
+		live = true;
+	}
 	pass->next = stack;
-	pass->before = resource->last;
+	pass->before = *last;
 	pass->resource = resource;
 	pass->subid = GetCurrentSubTransactionId();
 	pass->token = token;
-	pass->live = live;
-	resource->last = pass;
+	pass->live = is_live;
+	*last = pass;
 	stack = pass;
 	generation++;
 }
@@ -308,7 +333,7 @@ take(const DLockBytes *resource, DLockToken token)
 
 /*
  * Pass the fence of a resource with a token, above zero, for the rest of this
- * transaction; with "live", as the holder of a lease on the lock of that name.
+ * transaction; "as_live", as the holder of a lease on the lock of that name.
  *
  * Waits for transactions that have passed with a lower token, and for one that
  * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the
@@ -316,7 +341,7 @@ take(const DLockBytes *resource, DLockToken token)
  * in a read-only transaction, 55000 if the extension is not ready.
  */
 void
-dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool live)
+dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live)
 {
 	DLockFenceResource *passed;
 	DLockFencePass *last;
@@ -332,10 +357,10 @@ dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool live)
 		refuse_stale(resource, token, last->token);
 	if (last == NULL || token > last->token)
 		take(resource, token);
-	if (live)
+	if (as_live)
 		check_live(resource, token);
-	if (last == NULL || token > last->token || (live && !last->live))
-		remember(passed, token, live);
+	if (last == NULL || token > last->token || (as_live && !last->live))
+		remember(passed, token, as_live);
 }
 
 /* The token with which this transaction has passed; DLOCK_TOKEN_NONE if not. */
@@ -362,21 +387,26 @@ dlock_fence_generation(void)
 
 /* ---- tokens of no resource in particular ---- */
 
-/* This transaction has presented a token in a row that is its own mark. */
+/* This transaction has written a token into a row that is its own mark. */
 void
 dlock_fence_note_row(DLockToken token)
 {
+	/* A statement may write many rows. */
+	if (last_row != NULL && last_row->subid == GetCurrentSubTransactionId())
+	{
+		last_row->token = token;
+		return;
+	}
 	prepare_memory();
-	if (token != row_token)
-		generation++;
-	row_token = token;
+	remember(NULL, token, false);
 }
 
 /*
- * The token that this transaction presents where no resource is named: the one
- * for "*" in the setting; else the only one that it has passed with or that the
- * setting presents; else the last one in a row.  DLOCK_TOKEN_NONE if there is
- * none, or if there are several, in which case "ambiguous" is set.
+ * The token that this transaction presents where no resource is named: the last
+ * one that it has written into a row; else the one for "*" in the setting; else
+ * the only one that it has passed with or that the setting presents.
+ * DLOCK_TOKEN_NONE if there is none, or if there are several, in which case
+ * "ambiguous" is set.
  */
 DLockToken
 dlock_fence_presented(bool *ambiguous)
@@ -386,6 +416,8 @@ dlock_fence_presented(bool *ambiguous)
 	DLockToken	only = DLOCK_TOKEN_NONE;
 
 	*ambiguous = false;
+	if (last_row != NULL)
+		return last_row->token;
 	for (int i = 0; i < count; i++)
 	{
 		if (pairs[i].any)
@@ -395,18 +427,19 @@ dlock_fence_presented(bool *ambiguous)
 	}
 	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
 	{
+		/* A later pass of the same resource takes the place of an earlier one. */
+		if (pass->resource->last != pass || pass->token == DLOCK_TOKEN_NONE)
+			continue;
 		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pass->token);
 		only = pass->token;
 	}
-	if (*ambiguous)
-		return DLOCK_TOKEN_NONE;
-	return (only != DLOCK_TOKEN_NONE) ? only : row_token;
+	return *ambiguous ? DLOCK_TOKEN_NONE : only;
 }
 
 /*
  * Set the mark of a resource to a token, be it lower, or with DLOCK_TOKEN_NONE
- * remove it, once no transaction is left that has passed.  Returns what it was.
- * Throws 42501 unless the current user owns the extension.
+ * remove it, once no other transaction is left that has passed.  Returns what it
+ * was.  Throws 42501 unless the current user owns the extension.
  */
 DLockToken
 dlock_fence_reset(const DLockBytes *resource, DLockToken token)
@@ -424,5 +457,9 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 		dlock_mark_write(resource, token);
 	else
 		dlock_mark_remove(resource);
+
+	/* If this transaction has passed, it has to do so again. */
+	if (dlock_fence_passed(resource) != DLOCK_TOKEN_NONE)
+		remember(find_resource(resource, HASH_FIND), DLOCK_TOKEN_NONE, false);
 	return mark;
 }

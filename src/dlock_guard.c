@@ -149,6 +149,30 @@ find_column(const DLockGuard *guard, Relation rel, const char *column)
 	dlock_error_guard_column(guard->trigger, column, guard->table);
 }
 
+/*
+ * Is the text of a value of this type the same whatever the settings are?  If
+ * not, a session could choose under which name it passes.
+ */
+static bool
+is_name_type(Oid type)
+{
+	switch (getBaseType(type))
+	{
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+		case NAMEOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case OIDOID:
+		case UUIDOID:
+			return true;
+		default:
+			return false;
+	}
+}
+
 /* Check that a trigger is of a kind and has arguments that make sense. */
 static void
 check_guard(DLockGuard *guard, Relation rel, int16 type)
@@ -168,15 +192,28 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 		dlock_error_guard(guard->trigger, "cannot be live without a resource",
 						  "Name the lock, whose lease has to be live, by 'resource=...' or 'resource_column=...'.");
 
+	if (!has_resource && rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+		dlock_error_guard(guard->trigger, "must name a resource for a foreign table",
+						  "Rows of a foreign table are not locked here, so they cannot be their own marks.");
+
 	guard->resource_attr = find_column(guard, rel, guard->resource_column);
 	guard->token_attr = find_column(guard, rel, guard->token_column);
+	if (guard->resource_attr != InvalidAttrNumber)
+	{
+		Form_pg_attribute attr = TupleDescAttr(RelationGetDescr(rel), guard->resource_attr - 1);
+
+		if (!is_name_type(attr->atttypid) || attr->attgenerated != '\0')
+			dlock_error_guard(guard->trigger,
+							  psprintf("cannot take names from column \"%s\"", guard->resource_column),
+							  "Name a column of a character type, an integer, or uuid, whose text is the same in each session, and which is not generated.");
+	}
 	if (guard->token_attr != InvalidAttrNumber)
 	{
 		Form_pg_attribute attr = TupleDescAttr(RelationGetDescr(rel), guard->token_attr - 1);
 
 		if (attr->atttypid != INT8OID || attr->attgenerated != '\0')
 			dlock_error_guard(guard->trigger,
-							  psprintf("needs a column of type bigint, which \"%s\" is not", guard->token_column),
+							  psprintf("needs an ordinary column of type bigint, which \"%s\" is not", guard->token_column),
 							  "Fencing tokens are of type bigint, and a generated column cannot be set.");
 	}
 }
@@ -338,21 +375,25 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 	return token;
 }
 
-/* The name of the resource that a row belongs to, put into "buf". */
-static DLockBytes
-resource_of(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf)
+/*
+ * The name of the resource that a row belongs to, put into "buf"; false if it
+ * names none.
+ */
+static bool
+find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf, DLockBytes *name)
 {
 	bool		isnull;
 	Datum		value;
 	char	   *suffix;
 	int			len;
 
+	*name = guard->prefix;
 	if (guard->resource_attr == InvalidAttrNumber)
-		return guard->prefix;
+		return true;
 
 	value = heap_getattr(row, guard->resource_attr, RelationGetDescr(data->tg_relation), &isnull);
 	if (isnull)
-		dlock_error_no_resource(guard->table, guard->resource_column);
+		return false;
 	suffix = OutputFunctionCall(&guard->output, value);
 	len = guard->prefix.len + strlen(suffix);
 	if (len == 0)
@@ -362,7 +403,8 @@ resource_of(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf)
 	memcpy(buf, guard->prefix.data, guard->prefix.len);
 	memcpy(buf + guard->prefix.len, suffix, len - guard->prefix.len);
 	pfree(suffix);
-	return (DLockBytes) {buf, len};
+	*name = (DLockBytes) {buf, len};
+	return true;
 }
 
 /* Guard a row that belongs to a resource. */
@@ -374,16 +416,15 @@ guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple ne
 	DLockBytes	old_name;
 	DLockBytes	new_name;
 
-	if (old != NULL)
-		old_name = resource_of(guard, data, old, old_buf);
+	/* A row from before the trigger may name none, and has to be mended. */
+	bool		had_name = old != NULL && find_resource(guard, data, old, old_buf, &old_name);
+
+	if (new != NULL && !find_resource(guard, data, new, new_buf, &new_name))
+		dlock_error_no_resource(guard->table, guard->resource_column);
+	if (had_name && (new == NULL || !dlock_name_equal(&old_name, &new_name)))
+		(void) pass(guard, &old_name, DLOCK_TOKEN_NONE);
 	if (new == NULL)
-	{
-		(void) pass(guard, &old_name, DLOCK_TOKEN_NONE);
 		return old;
-	}
-	new_name = resource_of(guard, data, new, new_buf);
-	if (old != NULL && !dlock_name_equal(&old_name, &new_name))
-		(void) pass(guard, &old_name, DLOCK_TOKEN_NONE);
 	return stamp(guard, data, new,
 				 pass(guard, &new_name, token_of_column(guard, data, new)));
 }
@@ -392,12 +433,11 @@ guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple ne
 static HeapTuple
 guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 {
-	DLockToken	token = token_of_column(guard, data, new);
+	DLockToken	written = token_of_column(guard, data, new);
+	DLockToken	token = written;
 	bool		ambiguous = false;
 
-	if (token != DLOCK_TOKEN_NONE)
-		dlock_fence_note_row(token);
-	else
+	if (token == DLOCK_TOKEN_NONE)
 		token = dlock_fence_presented(&ambiguous);
 	if (token == DLOCK_TOKEN_NONE)
 	{
@@ -418,6 +458,8 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 			dlock_error_stale_row(guard->table, guard->token_column, token, mark);
 		}
 	}
+	if (written != DLOCK_TOKEN_NONE)
+		dlock_fence_note_row(written);
 	return (new != NULL) ? stamp(guard, data, new, token) : old;
 }
 

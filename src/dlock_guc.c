@@ -28,7 +28,7 @@ int			dlock_guc_max_memory_kb = 64 * 1024;
 int			dlock_guc_reap_interval_ms = 10 * 1000;
 int			dlock_guc_max_clock_skew_ms = 10 * 1000;
 
-/* Kept by dlock_present.c. */
+/* Looked at by dlock_present.c, which is told of every change. */
 static char *tokens = NULL;
 
 static bool
@@ -46,7 +46,7 @@ check_tokens(char **newval, void **extra, GucSource source)
 	if (!valid)
 	{
 		GUC_check_errdetail("%s", problem);
-		GUC_check_errhint("Write it as \"name=token, ...\", a name with other characters than letters, digits and -_./: in double quotes.");
+		GUC_check_errhint("Write it as \"name=token, ...\", a name with a space, a comma, a quote or an equals sign in double quotes.");
 	}
 	return valid;
 }

@@ -8,7 +8,9 @@
  *	  and goes with the transaction that raises it, is dumped, and is
  *	  replicated.  They are read and written here without a query, as a catalog
  *	  is: whatever the isolation level, what counts is the newest mark that is
- *	  committed, and no privileges on the table are asked for.
+ *	  committed, and no privileges on the table are asked for.  Constraints and
+ *	  triggers do not count either.  A table that was given columns which must not
+ *	  be null, or indexes such as no catalog has, is refused.
  *
  *	  The snapshot is "self", which sees what is committed at the moment that it
  *	  looks at a row, and what this transaction has done.  It is not repeatable,
@@ -32,6 +34,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -54,18 +57,90 @@ enum
 	COLUMNS = COLUMN_RAISED_BY
 };
 
-static SysScanDesc
-begin_scan(Relation rel, const DLockBytes *resource)
+/* The marks, and that of one resource among them. */
+typedef struct DLockMark
+{
+	Relation	rel;
+	SysScanDesc scan;
+	HeapTuple	tuple;			/* NULL if there is none */
+} DLockMark;
+
+/* Is a column that somebody has added one that may be left alone? */
+static bool
+is_harmless_column(Form_pg_attribute attr)
+{
+	return attr->attisdropped || (!attr->attnotnull && attr->attgenerated == '\0');
+}
+
+static bool
+is_plain_index(Oid oid)
+{
+	Relation	index = index_open(oid, AccessShareLock);
+	bool		plain = index->rd_index->indimmediate && !index->rd_index->indisexclusion &&
+		RelationGetIndexExpressions(index) == NIL && RelationGetIndexPredicate(index) == NIL;
+
+	index_close(index, AccessShareLock);
+	return plain;
+}
+
+/* Is the table what the functions in here can deal with? */
+static bool
+is_usable(Relation rel, bool writing)
+{
+	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
+	TupleDesc	desc = RelationGetDescr(rel);
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *cell;
+
+	/* The list of indexes is where the primary key gets known. */
+	if (!OidIsValid(rel->rd_pkindex) || desc->natts < COLUMNS)
+		return false;
+	for (int i = 0; i < COLUMNS; i++)
+	{
+		if (TupleDescAttr(desc, i)->attisdropped || TupleDescAttr(desc, i)->atttypid != types[i])
+			return false;
+	}
+	if (writing)
+	{
+		for (int i = COLUMNS; i < desc->natts; i++)
+		{
+			if (!is_harmless_column(TupleDescAttr(desc, i)))
+				return false;
+		}
+		foreach(cell, indexes)
+		{
+			if (!is_plain_index(lfirst_oid(cell)))
+				return false;
+		}
+	}
+	list_free(indexes);
+	return true;
+}
+
+static void
+open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
 {
 	ScanKeyData key;
 
-	/* Finds out the primary key, too. */
-	list_free(RelationGetIndexList(rel));
-	if (!OidIsValid(rel->rd_pkindex))
-		dlock_error_no_primary_key(RelationGetRelationName(rel));
+	mark->rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
+	if (!is_usable(mark->rel, writing))
+		dlock_error_marks_altered(RelationGetRelationName(mark->rel));
 	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
 				PointerGetDatum(cstring_to_text_with_len(resource->data, resource->len)));
-	return systable_beginscan(rel, rel->rd_pkindex, true, SnapshotSelf, 1, &key);
+	mark->scan = systable_beginscan(mark->rel, mark->rel->rd_pkindex, true, SnapshotSelf, 1, &key);
+	mark->tuple = systable_getnext(mark->scan);
+}
+
+/* What was written stays locked to the end of the transaction. */
+static void
+close_mark(DLockMark *mark, bool writing)
+{
+	systable_endscan(mark->scan);
+	table_close(mark->rel, writing ? NoLock : AccessShareLock);
+
+	/* The same statement may raise it once more. */
+	if (writing)
+		CommandCounterIncrement();
 }
 
 /*
@@ -75,16 +150,15 @@ begin_scan(Relation rel, const DLockBytes *resource)
 DLockToken
 dlock_mark_read(const DLockBytes *resource)
 {
-	Relation	rel = dlock_session_open_marks(AccessShareLock);
-	SysScanDesc scan = begin_scan(rel, resource);
-	HeapTuple	tuple = systable_getnext(scan);
+	DLockMark	mark;
 	DLockToken	token = DLOCK_TOKEN_NONE;
 	bool		isnull;
 
-	if (HeapTupleIsValid(tuple))
-		token = DatumGetInt64(heap_getattr(tuple, COLUMN_TOKEN, RelationGetDescr(rel), &isnull));
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
+	open_mark(&mark, resource, false);
+	if (HeapTupleIsValid(mark.tuple))
+		token = DatumGetInt64(heap_getattr(mark.tuple, COLUMN_TOKEN, RelationGetDescr(mark.rel),
+										   &isnull));
+	close_mark(&mark, false);
 	return token;
 }
 
@@ -92,13 +166,20 @@ dlock_mark_read(const DLockBytes *resource)
 void
 dlock_mark_write(const DLockBytes *resource, DLockToken token)
 {
-	Relation	rel = dlock_session_open_marks(RowExclusiveLock);
-	SysScanDesc scan = begin_scan(rel, resource);
-	HeapTuple	old = systable_getnext(scan);
-	Datum		values[COLUMNS];
-	bool		nulls[COLUMNS] = {false};
-	HeapTuple	new;
+	DLockMark	mark;
+	TupleDesc	desc;
+	Datum	   *values;
+	bool	   *nulls;
+	HeapTuple	tuple;
 	NameData	role;
+
+	open_mark(&mark, resource, true);
+	desc = RelationGetDescr(mark.rel);
+	values = palloc0(desc->natts * sizeof(Datum));
+	nulls = palloc(desc->natts * sizeof(bool));
+	memset(nulls, true, desc->natts * sizeof(bool));
+	if (HeapTupleIsValid(mark.tuple))
+		heap_deform_tuple(mark.tuple, desc, values, nulls);
 
 	namestrcpy(&role, GetUserNameFromId(GetUserId(), false));
 	values[COLUMN_RESOURCE - 1] =
@@ -106,31 +187,27 @@ dlock_mark_write(const DLockBytes *resource, DLockToken token)
 	values[COLUMN_TOKEN - 1] = Int64GetDatum(token);
 	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());
 	values[COLUMN_RAISED_BY - 1] = NameGetDatum(&role);
+	memset(nulls, false, COLUMNS * sizeof(bool));
 
-	new = heap_form_tuple(RelationGetDescr(rel), values, nulls);
-	if (HeapTupleIsValid(old))
-		CatalogTupleUpdate(rel, &old->t_self, new);
+	tuple = heap_form_tuple(desc, values, nulls);
+	if (HeapTupleIsValid(mark.tuple))
+		CatalogTupleUpdate(mark.rel, &mark.tuple->t_self, tuple);
 	else
-		CatalogTupleInsert(rel, new);
-	heap_freetuple(new);
-	systable_endscan(scan);
-	table_close(rel, NoLock);
-
-	/* The same statement may raise it once more. */
-	CommandCounterIncrement();
+		CatalogTupleInsert(mark.rel, tuple);
+	close_mark(&mark, true);
+	heap_freetuple(tuple);
+	pfree(values);
+	pfree(nulls);
 }
 
 /* Remove the mark of a resource.  The fence lock must be held exclusively. */
 void
 dlock_mark_remove(const DLockBytes *resource)
 {
-	Relation	rel = dlock_session_open_marks(RowExclusiveLock);
-	SysScanDesc scan = begin_scan(rel, resource);
-	HeapTuple	tuple = systable_getnext(scan);
+	DLockMark	mark;
 
-	if (HeapTupleIsValid(tuple))
-		CatalogTupleDelete(rel, &tuple->t_self);
-	systable_endscan(scan);
-	table_close(rel, NoLock);
-	CommandCounterIncrement();
+	open_mark(&mark, resource, true);
+	if (HeapTupleIsValid(mark.tuple))
+		CatalogTupleDelete(mark.rel, &mark.tuple->t_self);
+	close_mark(&mark, true);
 }

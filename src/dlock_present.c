@@ -48,6 +48,15 @@ skip_space(const char *p)
 	return p;
 }
 
+/* Counts, but does not keep, what is too long. */
+static void
+add_byte(char *name, int *len, char byte)
+{
+	if (*len < DLOCK_NAME_MAX)
+		name[*len] = byte;
+	(*len)++;
+}
+
 /*
  * Parse a name, and return what follows it; NULL if it is not well formed.
  * Its bytes are a copy.
@@ -56,14 +65,14 @@ static const char *
 parse_name(const char *p, DLockPresentPair *pair, const char **problem)
 {
 	bool		quoted = (*p == '"');
-	char	   *copy = palloc(strlen(p) + 1);
+	char	   *copy = palloc(DLOCK_NAME_MAX);
 	int			len = 0;
 
 	if (quoted)
 	{
 		for (p++; *p != '\0' && (p[0] != '"' || p[1] == '"'); p++)
 		{
-			copy[len++] = *p;
+			add_byte(copy, &len, *p);
 			if (*p == '"')
 				p++;
 		}
@@ -76,7 +85,7 @@ parse_name(const char *p, DLockPresentPair *pair, const char **problem)
 	else
 	{
 		while (*p != '\0' && strchr(",=\"", *p) == NULL && !is_space(*p))
-			copy[len++] = *p++;
+			add_byte(copy, &len, *p++);
 	}
 
 	if (len == 0)
@@ -129,7 +138,7 @@ dlock_present_parse(const char *value, DLockPresentPair **list, const char **pro
 	int			found = 0;
 
 	*problem = NULL;
-	for (const char *c = value; *c != '\0'; c++)
+	for (const char *c = value; *c != '\0' && room < DLOCK_NAMES_MAX; c++)
 		room += (*c == ',');
 	*list = palloc(room * sizeof(DLockPresentPair));
 	if (*p == '\0')
@@ -137,8 +146,14 @@ dlock_present_parse(const char *value, DLockPresentPair **list, const char **pro
 
 	for (;;)
 	{
-		DLockPresentPair *pair = &(*list)[found++];
+		DLockPresentPair *pair;
 
+		if (found == DLOCK_NAMES_MAX)
+		{
+			*problem = "There are more than a thousand names.";
+			return -1;
+		}
+		pair = &(*list)[found++];
 		p = parse_name(skip_space(p), pair, problem);
 		if (p == NULL)
 			return -1;

@@ -92,6 +92,9 @@ find_relations(void)
 {
 	static bool registered = false;
 	Oid			schema;
+	Oid			store;
+	Oid			sequence;
+	Oid			marks;
 
 	if (!registered)
 	{
@@ -101,9 +104,14 @@ find_relations(void)
 
 	if (!OidIsValid(find_extension(&schema)))
 		return false;
-	sequence_oid = get_relname_relid("dlock_token_seq", schema);
-	store_oid = get_relname_relid("dlock_store", schema);
-	marks_oid = get_relname_relid("dlock_fence_mark", schema);
+	sequence = get_relname_relid("dlock_token_seq", schema);
+	store = get_relname_relid("dlock_store", schema);
+	marks = get_relname_relid("dlock_fence_mark", schema);
+
+	/* Each look-up can have thrown the memory of the others away. */
+	sequence_oid = sequence;
+	store_oid = store;
+	marks_oid = marks;
 	return OidIsValid(store_oid) && OidIsValid(sequence_oid);
 }
 
@@ -114,6 +122,14 @@ is_settled(Relation rel)
 	return rel->rd_createSubid == InvalidSubTransactionId &&
 		rel->rd_newRelfilelocatorSubid == InvalidSubTransactionId &&
 		rel->rd_firstRelfilelocatorSubid == InvalidSubTransactionId;
+}
+
+/* Is this relation the table of marks of this database? */
+bool
+dlock_session_is_marks(Oid relid)
+{
+	return OidIsValid(relid) &&
+		(OidIsValid(marks_oid) || find_relations()) && relid == marks_oid;
 }
 
 /* Is this relation the store of this database? */

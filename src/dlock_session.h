@@ -18,6 +18,7 @@ extern void dlock_session_open(DLockDatabase *db);
 extern bool dlock_session_try_open(DLockDatabase *db);
 extern bool dlock_session_open_if_installed(DLockDatabase *db);
 extern bool dlock_session_is_store(Oid relid);
+extern bool dlock_session_is_marks(Oid relid);
 extern Relation dlock_session_open_store(LOCKMODE lockmode);
 extern Relation dlock_session_open_marks(LOCKMODE lockmode);
 extern Oid	dlock_session_schema(void);

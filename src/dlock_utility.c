@@ -135,12 +135,19 @@ check_alter_table(AlterTableStmt *command)
 
 	foreach(cell, command->cmds)
 	{
-		const char *change = forbidden_change(lfirst(cell));
+		AlterTableCmd *alteration = lfirst(cell);
+		const char *change = forbidden_change(alteration);
+		Oid			relid;
+
+		if (change == NULL)
+			continue;
 
 		/* No lock: whoever may rename tables at the same time owns this one. */
-		if (change != NULL &&
-			dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
+		relid = RangeVarGetRelid(command->relation, NoLock, true);
+		if (dlock_session_is_store(relid))
 			dlock_error_store_operation(command->relation->relname, change);
+		if (alteration->subtype == AT_SetUnLogged && dlock_session_is_marks(relid))
+			dlock_error_unlogged_marks(command->relation->relname);
 	}
 }
 

@@ -81,6 +81,13 @@ SELECT dlock_fence('fence-3', 1);
 BEGIN;
 SELECT dlock_fence('fence-4', dlock_acquire('fence-4', bind => 'transaction'), live => true);
 COMMIT;
+-- a lease that is converted has another token, and the old one is past
+SELECT dlock_acquire('fence-4', 'a', '1 h', mode => 'shared') AS token \gset
+BEGIN;
+SELECT dlock_fence('fence-4', :token, true);
+SELECT dlock_fence('fence-4', dlock_convert('fence-4', :token, 'exclusive'), true);
+COMMIT;
+SELECT dlock_release('fence-4', 'a');
 -- what a savepoint has taken back need not be live
 SELECT dlock_acquire('fence-4', 'a', '1 h') AS token \gset
 BEGIN;
@@ -112,6 +119,43 @@ SELECT dlock_fence('fence-1', 6);
 SELECT dlock_fence_reset('fence-1', NULL, 'test');
 SELECT dlock_fence_reset('fence-1', NULL, 'test');
 SELECT count(*) FROM dlock_fences WHERE resource = 'fence-1';
+-- who has passed, and sets the mark back, has to pass again
+BEGIN;
+SELECT dlock_fence('fence-1', 10);
+SELECT dlock_fence_reset('fence-1', 5, 'test');
+SELECT dlock_fence('fence-1', 7);
+SELECT dlock_fence('fence-1', 6);
+ROLLBACK;
+
+-- a table of marks that was altered: harmless, refused, and not possible
+BEGIN;
+ALTER TABLE dlock_fence_mark ADD COLUMN a text, ADD COLUMN b int, ADD COLUMN c int;
+ALTER TABLE dlock_fence_mark DROP COLUMN c;
+CREATE INDEX ON dlock_fence_mark (token);
+SELECT dlock_fence('fence-1', 10);
+UPDATE dlock_fence_mark SET a = 'kept' WHERE resource = 'fence-1';
+SELECT dlock_fence('fence-1', 11);
+SELECT resource, token, a, b FROM dlock_fence_mark WHERE resource = 'fence-1';
+SAVEPOINT a;
+CREATE INDEX ON dlock_fence_mark (lower(resource));
+SELECT dlock_fence('fence-1', 11);
+SELECT dlock_fence('fence-1', 12);
+ROLLBACK TO a;
+CREATE INDEX ON dlock_fence_mark (token) WHERE token > 5;
+SELECT dlock_fence('fence-1', 12);
+ROLLBACK TO a;
+ALTER TABLE dlock_fence_mark ADD CONSTRAINT u UNIQUE (token) DEFERRABLE;
+SELECT dlock_fence('fence-1', 12);
+ROLLBACK TO a;
+ALTER TABLE dlock_fence_mark ADD COLUMN d int NOT NULL DEFAULT 1;
+SELECT dlock_fence('fence-1', 12);
+ROLLBACK TO a;
+ALTER TABLE dlock_fence_mark DROP CONSTRAINT dlock_fence_mark_pkey;
+SELECT dlock_fence('fence-1', 12);
+ROLLBACK TO a;
+SELECT dlock_fence('fence-1', 12);
+ROLLBACK;
+ALTER TABLE dlock_fence_mark SET UNLOGGED;
 
 CREATE ROLE fence_user;
 CREATE ROLE fence_granted;

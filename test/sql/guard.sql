@@ -81,6 +81,14 @@ UPDATE guard_b SET tenant = 2, token = 21 WHERE tenant = 3;
 SET dlock.tokens = 'tenant/1=23, tenant/2=21, tenant/3=30';
 UPDATE guard_b SET tenant = 2 WHERE tenant = 3;
 SELECT * FROM guard_b ORDER BY tenant, id;
+-- a row that names none, from before the guard
+ALTER TABLE guard_b DISABLE TRIGGER guard;
+INSERT INTO guard_b VALUES (NULL, 8, 'nobody''s', 1), (NULL, 9, 'nobody''s', 1);
+ALTER TABLE guard_b ENABLE TRIGGER guard;
+UPDATE guard_b SET body = 'still nobody''s' WHERE id = 8;
+UPDATE guard_b SET tenant = 4 WHERE id = 8;
+UPDATE guard_b SET tenant = 1 WHERE id = 8;
+DELETE FROM guard_b WHERE id IN (8, 9);
 DELETE FROM guard_b WHERE tenant = 1 AND id = 2;
 RESET dlock.tokens;
 DELETE FROM guard_b WHERE tenant = 1;
@@ -136,6 +144,33 @@ DELETE FROM guard_c WHERE id = 1;
 COMMIT;
 SELECT * FROM guard_c ORDER BY id;
 
+-- the last one written counts; nothing is left of what was rolled back, or refused
+TRUNCATE guard_c;
+INSERT INTO guard_c VALUES (1, 'a', 10), (2, 'b', 20), (3, 'c', 30);
+BEGIN;
+UPDATE guard_c SET token = 15 WHERE id = 1;
+SAVEPOINT a;
+UPDATE guard_c SET token = 500 WHERE id = 2;
+DELETE FROM guard_c WHERE id = 3;
+ROLLBACK TO a;
+DELETE FROM guard_c WHERE id = 2;
+ROLLBACK TO a;
+UPDATE guard_c SET token = 29 WHERE id = 3;
+ROLLBACK TO a;
+UPDATE guard_c SET body = 'x' WHERE id = 2;
+ROLLBACK TO a;
+DELETE FROM guard_c WHERE id = 1;
+COMMIT;
+-- what a later pass of the same resource has taken the place of is not presented
+BEGIN;
+SELECT dlock_fence('guard-c', 35);
+SELECT dlock_fence('guard-c', 36);
+DELETE FROM guard_c WHERE id = 2;
+SELECT dlock_fence('guard-c-2', 37);
+DELETE FROM guard_c WHERE id = 3;
+ROLLBACK;
+SELECT * FROM guard_c ORDER BY id;
+
 -- partitions: by the column's name, and over a move
 CREATE TABLE guard_d (part int, id int, token bigint) PARTITION BY LIST (part);
 CREATE TABLE guard_d1 PARTITION OF guard_d FOR VALUES IN (1);
@@ -147,6 +182,9 @@ CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_d
 INSERT INTO guard_d VALUES (1, 1, 10), (2, 2, 20);
 UPDATE guard_d SET part = 2, token = 11 WHERE id = 1;
 UPDATE guard_d SET part = 1, token = 19 WHERE id = 2;
+SET dlock.tokens = 'other=5, *=6';
+UPDATE guard_d SET part = 1, token = 12 WHERE id = 1;
+RESET dlock.tokens;
 UPDATE guard_d SET token = 20;
 SELECT tableoid::regclass, part, id, token FROM guard_d ORDER BY id;
 
@@ -204,6 +242,10 @@ CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_
 CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH STATEMENT EXECUTE FUNCTION dlock_guard('resource_column=id');
 CREATE TRIGGER bad BEFORE INSERT ON guard_c EXECUTE FUNCTION dlock_guard('token_column=token');
 CREATE TRIGGER bad BEFORE INSERT ON guard_c FOR EACH ROW EXECUTE FUNCTION dlock_guard('token_column=token', 'mode=live');
+CREATE TABLE guard_f (day date, id int, twice int GENERATED ALWAYS AS (id * 2) STORED, stamp bigint GENERATED ALWAYS AS (id::bigint) STORED);
+CREATE TRIGGER bad BEFORE INSERT ON guard_f FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=day');
+CREATE TRIGGER bad BEFORE INSERT ON guard_f FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=twice');
+CREATE TRIGGER bad BEFORE INSERT ON guard_f FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'token_column=stamp');
 SELECT tgname FROM pg_trigger WHERE tgname = 'bad';
 SELECT dlock_guard();
 CREATE VIEW guard_v AS SELECT * FROM guard_a;
@@ -227,12 +269,16 @@ SET dlock.tokens = 'x=1, x=2';
 SET dlock.tokens = 'x=9223372036854775808';
 SET dlock.tokens = 'x=1a';
 SELECT set_config('dlock.tokens', repeat('x', 256) || '=1', false);
+\set VERBOSITY sqlstate
+SELECT set_config('dlock.tokens', string_agg(i || '=1', ','), false) FROM generate_series(1, 1001) i;
+SELECT length(set_config('dlock.tokens', string_agg(i || '=1', ','), false)) FROM generate_series(1, 1000) i;
+\set VERBOSITY default
 SET dlock.tokens = ' x = 9223372036854775807 , "a ""b"", c"=2,*=3, "*"=4 ';
 SHOW dlock.tokens;
 RESET dlock.tokens;
 
 DROP VIEW guard_v;
-DROP TABLE guard_a, guard_b, guard_c, guard_d, guard_e;
+DROP TABLE guard_a, guard_b, guard_c, guard_d, guard_e, guard_f;
 DROP ROLE guard_user;
 SELECT dlock_release('guard=e', 'a');
 SELECT count(dlock_fence_reset(resource, NULL, 'test')) FROM dlock_fences WHERE resource ~ '^(guard|tenant)';
