@@ -190,7 +190,8 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 
 	fresh(10);
 	$a->query("$begin; SAVEPOINT s; SAVEPOINT t; " . fence(11) . '; RELEASE t; ROLLBACK TO s');
-	outcome_is($b, fence(10), '', "$level: a pass goes with the savepoint around it");
+	outcome_is($b, fence(12), '', "$level: a pass goes with the savepoint around it");
+	outcome_is($a, fence(11), 'LK001', "$level: and is not remembered");
 	$a->query('ROLLBACK');
 
 	# Writes follow.  The fence gives no newer snapshot, and the server says so.
