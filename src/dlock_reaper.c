@@ -128,7 +128,9 @@ sweep(DLockReaper *reaper, DLockTime now)
 	binaryheap_build(reaper->due);
 	MemoryContextSwitchTo(old);
 
-	spent = Min(dlock_clock_now() - now, SWEEP_COST_MAX);
+	/* Min() reads its arguments twice, and the machine may sleep in between. */
+	spent = dlock_clock_now() - now;
+	spent = Min(spent, SWEEP_COST_MAX);
 	reaper->earliest_sweep = now + spent +
 		Max(SWEEP_DISTANCE, spent * SWEEP_DISTANCE_FACTOR);
 }

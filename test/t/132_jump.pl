@@ -1,0 +1,53 @@
+# Proves: at whatever moment of its work the clock jumps under the reaper, as when
+# the machine has slept, it goes on removing what has expired.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockSession;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
+my %fake = fake_clock_env($control);
+plan skip_all => 'no C compiler to build test/lib/fake_clock.c with' unless %fake;
+
+# The reaper sweeps each time that it wakes.
+my $node = init_node('main', conf => "dlock.reap_interval = 10ms\n");
+my $db = 'postgres';
+{
+	local %ENV = (%ENV, %fake);
+	$node->start;
+}
+$node->safe_psql($db, 'CREATE EXTENSION dlock');
+wait_for_reaper($node, $db);
+my $reaper = worker_pid($node, 'reaper', $db);
+my $session = DLockSession->new($node, $db);
+my $jump = 1000;
+my $boottime = 0;
+my $expiries = $session->query_safe('SELECT expiries FROM dlock_stats');
+
+# It reads the clock a few times whenever it wakes.  Which of them finds the new
+# BOOTTIME first is chance if it was at work just then: so it is done over, and with
+# more readings than one round has.  Nobody but the reaper counts an expiry here;
+# when it stands still, that is for longer than the jump.
+foreach my $readings ((0 .. 9) x 3)
+{
+	$session->query_safe("SELECT dlock_acquire('name-$boottime', 'holder', '500 s')");
+	$boottime += $jump;
+	fake_clock_set($control, boottime => $boottime, late => [ $reaper, $readings, $jump ]);
+	$expiries++;
+	ok( wait_until(
+			sub { $session->query_safe('SELECT expiries FROM dlock_stats') == $expiries }, 30),
+		"a jump after $readings readings: removed") or last;
+}
+
+is(worker_pid($node, 'reaper', $db), $reaper, 'by one reaper');
+$session->quit;
+$node->stop;
+done_testing();
