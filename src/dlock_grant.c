@@ -363,6 +363,40 @@ tell_change(DLockWork *work, DLockSpaceEntry *entry)
 	}
 }
 
+/* Is there a dead lease on a lock? */
+static bool
+has_dead(DLockSpaceEntry *entry, DLockTime now)
+{
+	DLockSpaceLease *lease = dlock_space_holders(entry);
+
+	while (lease != NULL && dlock_holder_blocks_until(lease) > now)
+		lease = dlock_space_next(lease);
+	return lease != NULL;
+}
+
+/*
+ * Before the dead on the locks of a request for several are erased for its sake:
+ * others may be at the turn for one of them, and nobody will find a lease there
+ * any more whose end would be the occasion to serve them.
+ */
+static void
+serve_beside(DLockWork *work, DLockWaitShared *wait)
+{
+	bool		serving = work->serving;
+
+	/* Who cannot be served is woken, and nothing is fetched for him. */
+	work->serving = false;
+	for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
+		 request != NULL; request = dlock_space_request_next(request))
+	{
+		DLockSpaceEntry *entry = dlock_space_request_entry(request);
+
+		if (has_dead(entry, work->now))
+			dlock_grant_hand_off(work, entry);
+	}
+	work->serving = serving;
+}
+
 /*
  * Grant a request for several locks, all of whose partitions are locked, if
  * it can be granted; false if something is missing.
@@ -379,6 +413,7 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 	bool		is_path = false;
 
+	serve_beside(work, wait);
 	for (request = dlock_space_request_first(wait->first); request != NULL;
 		 request = dlock_space_request_next(request))
 	{

@@ -1,5 +1,6 @@
 # Proves: at whatever moment of its work the clock jumps under the reaper, as when
-# the machine has slept, it goes on removing what has expired.
+# the machine has slept, it goes on removing what has expired; and where several
+# leases have expired at once it serves all who waited for them.
 
 use strict;
 use warnings FATAL => 'all';
@@ -48,6 +49,24 @@ foreach my $readings ((0 .. 9) x 3)
 }
 
 is(worker_pid($node, 'reaper', $db), $reaper, 'by one reaper');
+
+# The end of "first" lets the reaper grant what is wanted of both locks, for which
+# it erases what is dead on "second", too.  Whoever was in front there has not been
+# forgotten over that, and has the lease by the time that the other one has.
+{
+	my ($single, $several) = map { DLockSession->new($node, $db) } 1 .. 2;
+
+	$session->query_safe("SELECT dlock_acquire('first', 'holder', '500 s'), dlock_acquire('second', 'holder', '600 s')");
+	$single->ask_waiting($session, "SELECT dlock_acquire('second', 'single', '1 h', NULL, 'PW')");
+	$several->ask_waiting($session, "SELECT dlock_acquire_all('{first,second}', 'several', '1 h', NULL, 'CR')");
+	$boottime += $jump;
+	fake_clock_set($control, boottime => $boottime);
+	like($several->answer, qr/^\{\d+,\d+\}$/, 'several: granted');
+	is( $session->query_safe("SELECT string_agg(owner, ' ' ORDER BY token) FROM dlock_leases WHERE name = 'second'"),
+		'single several',
+		'and whoever was in front, before');
+	$_->kill_client foreach $single, $several;
+}
 $session->quit;
 $node->stop;
 done_testing();
