@@ -423,7 +423,10 @@ tend_children(DLockTime now)
 
 		if (child->probe || wants_reaper(child->database, &delay))
 		{
-			wake = Min(wake, try_start(child, now));
+			/* Min() evaluates its arguments twice. */
+			DLockTime	again = try_start(child, now);
+
+			wake = Min(wake, again);
 			probing |= child->probe && child->handle != NULL;
 			if (child->handle != NULL || check_database(child->database) != DATABASE_GONE)
 				continue;
@@ -467,6 +470,7 @@ dlock_launcher_main(Datum arg)
 	for (;;)
 	{
 		DLockTime	wake;
+		DLockTime	pending;
 		DLockTime	now;
 
 		ResetLatch(MyLatch);
@@ -479,7 +483,8 @@ dlock_launcher_main(Datum arg)
 
 		now = dlock_clock_now();
 		wake = tend_children(now);
-		wake = Min(wake, dlock_flush_pending(now));
+		pending = dlock_flush_pending(now);
+		wake = Min(wake, pending);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 dlock_clock_nap_ms(dlock_clock_now(), wake, LONGEST_NAP),
 						 wait_event);

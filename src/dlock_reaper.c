@@ -366,6 +366,7 @@ dlock_reaper_main(Datum arg)
 	{
 		DLockTime	now;
 		DLockTime	wake;
+		DLockTime	tasks;
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
@@ -384,7 +385,8 @@ dlock_reaper_main(Datum arg)
 		}
 		if (is_held_away(reaper.shared))
 			proc_exit(0);
-		wake = Min(wake, dlock_tasksweep_all(reaper.shared));
+		tasks = dlock_tasksweep_all(reaper.shared);
+		wake = Min(wake, tasks);
 		(void) pgstat_report_stat(false);
 		pgstat_report_activity(STATE_IDLE, NULL);
 
