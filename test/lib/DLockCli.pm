@@ -60,6 +60,9 @@ sub start
 	{
 		%ENV = (%ENV, %{ $params{env} // {} });
 		POSIX::setpgid(0, 0);
+
+		# Shells and test harnesses have some ignored.
+		$SIG{$_} = 'DEFAULT' foreach qw(INT QUIT HUP PIPE TERM);
 		($params{in} // '') eq 'inherit' or open STDIN, '<', "$base.in" or POSIX::_exit(200);
 		open STDERR, '>', "$base.err" or POSIX::_exit(200);
 		if (defined $params{out})

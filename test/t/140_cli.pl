@@ -175,7 +175,7 @@ cli_is([qw(force-release --json none --reason r)], { out => qq({"name":"none","r
 foreach my $ignored (0, 1)
 {
 	pipe my $reader, my $writer or die;
-	my $run = DLockCli->start({ out => $writer, before => sub { $SIG{PIPE} = $ignored ? 'IGNORE' : 'DEFAULT' } }, 'watch', "pipe$ignored");
+	my $run = DLockCli->start({ out => $writer, before => sub { $SIG{PIPE} = 'IGNORE' if $ignored } }, 'watch', "pipe$ignored");
 	close $writer;
 	is(scalar <$reader> =~ /free/, 1, 'broken pipe: read once');
 	close $reader;

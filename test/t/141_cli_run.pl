@@ -35,7 +35,7 @@ sub told_pid
 	my ($file) = @_;
 	my $pid;
 
-	wait_until(sub { -s $file && ($pid) = slurp_file($file) =~ /^(\d+)\n/ }) or die "no pid in $file";
+	wait_until(sub { ($pid) = slurp_file($file) =~ /^(\d+)\n/ if -s $file; defined $pid }) or die "no pid in $file";
 	unlink $file;
 	return $pid;
 }
@@ -54,7 +54,7 @@ cli_is([qw(run a true)], {}, 'true');
 cli_is([ qw(run a -- sh -c), 'exit 5' ], { code => 5 }, "the command's exit code");
 cli_is([ 'run', '-c', 'exit 6', 'a' ], { code => 6 }, 'a shell');
 cli_is([ qw(run a -c), 'exit 7' ], { code => 7 }, 'a shell, as flock has it');
-cli_is([ qw(run a sh -c), 'echo "$0" "$@"', '-n', '-c', '--', 'x  y' ], { out => "-n -c -- x  y\n" }, 'arguments are left alone');
+cli_is([ qw(run a sh -c), 'printf "%s\n" "$0 $*"', '-n', '-c', '--', 'x  y' ], { out => "-n -c -- x  y\n" }, 'arguments are left alone');
 cli_is([ { in => "one\ntwo\n" }, qw(run a cat) ], { out => "one\ntwo\n" }, 'standard input');
 cli_is([ qw(run a sh -c), 'echo out; echo err >&2' ], { out => "out\n", err => qr/^err$/ }, 'standard output and error');
 cli_is([ qw(run a sh -c), 'kill -USR1 $$' ], { code => 138 }, 'ended by a signal');
@@ -121,7 +121,7 @@ is(held('a'), 0, 'nothing is left');
 foreach my $signal (qw(INT HUP QUIT USR1 USR2 WINCH))
 {
 	my $run = DLockCli->start(qw(run sig sh -c),
-		"sh -c 'trap \"echo below; exit\" $signal; echo up; while :; do sleep 0.05; done' & trap 'echo above' $signal; wait; wait; exit 3");
+		"trap 'echo above' $signal; sh -c 'trap \"echo below; exit\" $signal; echo up; while :; do sleep 0.05; done'; exit 3");
 	$run->wait_out(qr/up/);
 	$run->signal($signal);
 	$run->finish;
@@ -244,7 +244,7 @@ foreach my $guardian (0, 1)
 		kill 'STOP', @guardians;
 	}
 	$run->signal('STOP');
-	my $next = DLockCli->start(qw(run frozen sh -c), "kill -0 $pid && echo both; true");
+	my $next = DLockCli->start(qw(run frozen sh -c), "grep '^State:[[:blank:]]*[^ZX[:blank:]]' /proc/$pid/status; true");
 	if ($guardian)
 	{
 		is($next->finish->{out}, '', 'stopped: the command is gone when the next begins');
