@@ -31,6 +31,9 @@ sub use_server
 	my ($node, $dbname) = @_;
 
 	@ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, $dbname // 'postgres');
+
+	# What the command calls itself is to be seen.
+	delete $ENV{PGAPPNAME};
 	return;
 }
 
