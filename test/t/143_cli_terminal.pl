@@ -56,7 +56,13 @@ sub type
 	look();
 	$screen = '';
 	syswrite $pty, $keys;
-	ok(wait_until(sub { look() =~ $pattern }), $test_name) or diag($screen);
+	if (!ok(wait_until(sub { look() =~ $pattern }), $test_name))
+	{
+		# All that follows would be waited for in vain.
+		diag($screen);
+		kill 'KILL', $shell;
+		die 'the terminal is not as it should be';
+	}
 	return;
 }
 
