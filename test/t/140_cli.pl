@@ -69,7 +69,7 @@ cli_is([qw(help fly)], { code => 64, err => qr/no command "fly"/ }, 'help of not
 # Whom it cannot reach, and who may not.
 cli_is([ 'status', '-d', 'host=' . PostgreSQL::Test::Utils::tempdir() ],
 	{ code => 69, err => qr/^dlock: error: .*No such file/ }, 'no server');
-cli_is([ 'status', '-d', 'nowhere' ], { code => 69, err => qr/"nowhere" does not exist/ }, 'no database');
+cli_is([ 'status', '-d', 'nowhere' ], { code => 69, err => qr/^dlock: error: connection to server .* failed: FATAL: +database "nowhere" does not exist\n\z/ }, 'no database');
 cli_is([ 'status', '-d', 'bare' ], { code => 69, err => qr/does not have the extension.*CREATE EXTENSION dlock/s }, 'no extension');
 cli_is([ 'status', '-d', 'user=nobody_here' ], { code => 77, err => qr/"nobody_here" does not exist/ }, 'no such role');
 cli_is([ 'status', '-d', "postgresql:///$db?user=nobody_here" ], { code => 77, err => qr/nobody_here/ }, 'a URI');
