@@ -131,8 +131,12 @@ foreach my $what ('a restart', 'a terminated backend')
 }
 
 # The answer to a request is lost, for its backend is stopped before it can send it
-# and killed then: the lease is the one that was granted.
+# and killed then: the lease is the one that was granted.  Now and then the release
+# leaves the grant to the stopped backend, and then there was no answer to lose.
+my $lost = 0;
+foreach my $attempt (1 .. 20)
 {
+	last if $lost;
 	sql("SELECT dlock_acquire('wait', 'holder', '1 h')");
 	my $run = DLockCli->start(qw(run wait sh -c), 'echo "token $DLOCK_TOKEN"');
 	run_waits($node, 'wait');
@@ -140,13 +144,14 @@ foreach my $what ('a restart', 'a terminated backend')
 	kill 'STOP', $backend;
 	sql("SELECT dlock_release('wait', 'holder')");
 	my $token = sql("SELECT token FROM dlock_leases WHERE name = 'wait'");
-	like($token, qr/^\d+$/, 'lost answer: granted');
+	$lost = $token ne '';
 	sql("SELECT pg_terminate_backend($backend)");
 	kill 'CONT', $backend;
 	is($run->finish->{code}, 0, 'lost answer: gets it');
-	cmp_ok(($run->{out} =~ /(\d+)/)[0], '>=', $token, 'lost answer: the same lease, or a later one');
+	cmp_ok(($run->{out} =~ /(\d+)/)[0], '>=', $token || 1, 'lost answer: the same lease, or a later one');
 	is(sql('SELECT count(*) FROM dlock_leases'), 0, 'lost answer: nothing is left');
 }
+ok($lost, 'lost answer: it was');
 
 # A standby is promoted, and the primary is gone.
 {
