@@ -263,8 +263,8 @@ screen_goto(Text *line, int column)
 }
 
 /*
- * Show lines from the top of the screen on, and nothing else.  False if a signal
- * came first, which is to be looked at before trying again.
+ * Show as many lines as the screen has.  False if a signal came first, which is
+ * to be looked at before trying again.
  */
 bool
 screen_show(const Text *lines, int count)
@@ -275,7 +275,6 @@ screen_show(const Text *lines, int count)
 	text_init(&frame);
 	for (int i = 0; i < count; i++)
 		text_addf(&frame, SCREEN_PLAIN "\033[%d;1H\033[K%s", i + 1, lines[i].data);
-	text_addf(&frame, SCREEN_PLAIN "\033[%d;1H\033[J", count + 1);
 	done = write_until(frame.data, frame.len, CLI_FOREVER);
 	text_free(&frame);
 	return done;

@@ -283,27 +283,15 @@ total(const TopLook *look, int column)
 }
 
 static void
-add_total_span(Text *line, const TopLook *look, int column)
-{
-	const char *value = top_look_value(look, TOP_TOTALS, 0, column);
-
-	if (value == NULL)
-		text_add_char(line, '-');
-	else
-		add_span(line, value);
-}
-
-static void
 add_rate(Text *line, const TopLook *look, const char *name, TopRate rate)
 {
-	text_addf(line, "%s ", name);
+	text_addf(line, "  %s ", name);
 	if (!look->has_rates)
 		text_add(line, "     -");
 	else if (look->rates[rate] < 100)
 		text_addf(line, "%6.1f", look->rates[rate]);
 	else
 		text_addf(line, "%6.0f", look->rates[rate]);
-	text_add(line, "  ");
 }
 
 /* The lines above the tables; returns how many. */
@@ -311,23 +299,31 @@ static int
 describe_totals(const TopLook *look, Text *lines)
 {
 	const char *standby = top_look_value(look, TOP_TOTALS, 0, TOP_STANDBY);
+	const char *longest = top_look_value(look, TOP_TOTALS, 0, TOP_LONGEST_WAIT);
 
-	text_addf(&lines[0], "%s leases, %s of them closed; %s waiting, longest for ",
-			  total(look, TOP_NLEASES), total(look, TOP_NCLOSED), total(look, TOP_NWAITERS));
-	add_total_span(&lines[0], look, TOP_LONGEST_WAIT);
+	text_addf(&lines[0], "%s lease%s", total(look, TOP_NLEASES),
+			  (strcmp(total(look, TOP_NLEASES), "1") == 0) ? "" : "s");
+	if (strcmp(total(look, TOP_NCLOSED), "0") != 0)
+		text_addf(&lines[0], ", %s of them closed", total(look, TOP_NCLOSED));
+	text_addf(&lines[0], "; %s waiting", total(look, TOP_NWAITERS));
+	if (longest != NULL)
+	{
+		text_add(&lines[0], ", the longest for ");
+		add_span(&lines[0], longest);
+	}
 	if (standby != NULL && *standby == 't')
 		text_add(&lines[0], "; a standby");
 
-	text_add(&lines[1], "a second: ");
+	text_add(&lines[1], "a second:");
 	add_rate(&lines[1], look, "grants", TOP_GRANTS);
 	add_rate(&lines[1], look, "releases", TOP_RELEASES);
 	add_rate(&lines[1], look, "renewals", TOP_RENEWALS);
 	add_rate(&lines[1], look, "refusals", TOP_REFUSALS);
-	text_add(&lines[2], "          ");
+	text_add(&lines[2], "         ");
 	add_rate(&lines[2], look, "handed", TOP_HANDOFFS);
 	add_rate(&lines[2], look, "expiries", TOP_EXPIRIES);
 	add_rate(&lines[2], look, "timeouts", TOP_TIMEOUTS);
-	text_add(&lines[2], "mean wait ");
+	text_add(&lines[2], "  mean wait ");
 	if (look->has_rates && look->rates[TOP_WAITS] > 0)
 		text_addf(&lines[2], "%.1f ms", look->rates[TOP_WAIT_TIME] * 1000);
 	else
