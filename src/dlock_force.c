@@ -51,7 +51,11 @@ lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockSpaceSet *set)
 	}
 }
 
-/* End a lease in memory, with all its parts, but hand nothing off yet. */
+/*
+ * End a lease in memory, with all its parts, but hand nothing off yet.  For how
+ * long it keeps the lock closed from then on is left as it is if it was live, for
+ * its holder may take a while to notice; what is closed already is opened.
+ */
 static void
 end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime now)
 {
@@ -74,20 +78,22 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 	count = dlock_holder_parts(entry, lease, parts);
 	for (int i = 0; i < count; i++)
 	{
+		if (parts[i].lease->deadline <= now)
+			parts[i].lease->delay = 0;
 		parts[i].lease->deadline = Min(parts[i].lease->deadline, now);
-		parts[i].lease->delay = 0;
 		parts[i].lease->stopped = true;
 	}
 }
 
 /*
- * End all leases on a lock, live or closed, at one moment, whatever they ask
- * for; a path that goes through it as a whole.  Returns how many, and tells in
- * "ended" (palloc'd) what they were.
+ * End all leases on a lock at one moment; a path that goes through it as a
+ * whole.  A live one with a lock delay closes the lock, as by any unclean end;
+ * one that has the lock closed does so no longer.  Returns how many, and tells
+ * in "ended" (palloc'd) what they were.
  *
- * They are dead then, and are left to be removed as any dead lease
- * (dlock_manager_expire), which serves those who wait.  So somebody who waits to
- * convert a lease that is among them does not get away with it.
+ * They are over then, and are left to be seen to (dlock_manager_forced), which
+ * serves those who wait.  So somebody who waits to convert a lease that is among
+ * them does not get away with it.
  */
 int
 dlock_force_end(DLockDatabase *db, const DLockBytes *name, DLockForceEnded **ended)
@@ -97,6 +103,7 @@ dlock_force_end(DLockDatabase *db, const DLockBytes *name, DLockForceEnded **end
 	DLockTime	now;
 	int			room = 8;
 	int			count;
+	int			released = 0;
 
 	/* Memory is not to be asked for under the lock, so count first. */
 	*ended = palloc(room * sizeof(DLockForceEnded));
@@ -127,14 +134,17 @@ dlock_force_end(DLockDatabase *db, const DLockBytes *name, DLockForceEnded **end
 		told->hash = dlock_name_hash(db->shared->oid, &path);
 		told->token = lease->token;
 		told->role = lease->role;
+		told->was_closed = lease->deadline <= now;
+		told->closed_for = told->was_closed ? 0 : lease->delay;
 		told->owner_len = lease->owner_len;
 		memcpy(told->owner, lease->data, lease->owner_len);
+		released += !lease->stopped;
 		end_by_force(db, entry, lease, now);
 		count++;
 	}
 	dlock_space_unlock_set(&set);
 	if (count > 0)
 		dlock_database_note_deadline(db->shared, now);
-	dlock_stat_count(DLOCK_STAT_RELEASE, count);
+	dlock_stat_count(DLOCK_STAT_RELEASE, released);
 	return count;
 }

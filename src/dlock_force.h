@@ -20,6 +20,8 @@ typedef struct DLockForceEnded
 	uint32		hash;			/* of its name, or of its path's */
 	DLockToken	token;
 	Oid			role;
+	DLockTime	closed_for;		/* the lock is closed now, for so long */
+	bool		was_closed;		/* it was, and is open now */
 	int			owner_len;
 	char		owner[DLOCK_OWNER_MAX];
 } DLockForceEnded;

@@ -70,6 +70,18 @@ target_of_ref(const DLockSpaceRef *ref)
 }
 
 /*
+ * Is a lease live; or, if the target wants that, over, and its lock closed by
+ * its lock delay?
+ */
+static bool
+is_wanted(const DLockManagerTarget *target, const DLockSpaceLease *lease, DLockTime now)
+{
+	if (dlock_rule_is_live(lease->deadline, now))
+		return !target->closed;
+	return target->closed && now >= lease->min_until && dlock_holder_blocks_until(lease) > now;
+}
+
+/*
  * Find the lease that a target names; NULL if there is none.  The partition
  * lock must be held.  Intents are found by reference only.
  */
@@ -98,7 +110,7 @@ find_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockSpaceEntry 
 			return lease;
 		/* An owner may have a lease that is closed beside its live one. */
 		if (target->by == DLOCK_BY_OWNER && dlock_name_equal(&owner, &target->owner) &&
-			dlock_rule_is_live(lease->deadline, dlock_clock_now()))
+			is_wanted(target, lease, dlock_clock_now()))
 			return lease;
 	}
 	return NULL;
@@ -155,14 +167,15 @@ check_right(const DLockManagerTarget *target, Oid role, DLockManagerRight right)
 }
 
 /*
- * The same for a live lease that the current user has the right to.  "checked"
+ * The same for a lease that is as the target wants it, live or closed, and that
+ * the current user has the right to.  "checked"
  * is a role that it is known to be a member of; it is kept by the caller over
  * several calls.
  */
 static bool
-lock_live_lease(DLockDatabase *db, const DLockManagerTarget *target,
-				DLockManagerRight right, Oid *checked,
-				DLockManagerFound *found, DLockTime *now)
+lock_wanted_lease(DLockDatabase *db, const DLockManagerTarget *target,
+				  DLockManagerRight right, Oid *checked,
+				  DLockManagerFound *found, DLockTime *now)
 {
 	for (;;)
 	{
@@ -170,7 +183,7 @@ lock_live_lease(DLockDatabase *db, const DLockManagerTarget *target,
 
 		if (!lock_lease(db, target, found, now))
 			return false;
-		if (!dlock_rule_is_live(found->lease->deadline, *now))
+		if (!is_wanted(target, found->lease, *now))
 		{
 			dlock_space_unlock_set(&found->set);
 			return false;
@@ -246,7 +259,7 @@ renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 	bool		renewed;
 
 	dlock_work_begin(&work, db);
-	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
+	while (lock_wanted_lease(db, target, right, &checked, &found, &work.now))
 	{
 		renewed = renew_found(&work, &found, ttl);
 		if (renewed)
@@ -360,7 +373,23 @@ release_found(DLockWork *work, DLockManagerFound *found)
 }
 
 /*
- * Release the live lease that a target names; false if there is none.
+ * Open a lock that a lease keeps closed, for its owner says that it is done;
+ * false if a page has to be fetched.
+ */
+static bool
+open_found(DLockWork *work, DLockManagerFound *found)
+{
+	bool		expired = !found->lease->stopped;
+
+	if (!dlock_grant_end_lease(work, found->entry, found->lease))
+		return false;
+	dlock_stat_count(DLOCK_STAT_EXPIRY, expired);
+	return true;
+}
+
+/*
+ * Release the lease that a target names, or open the lock that it keeps closed;
+ * false if there is none.
  *
  * The release is not flushed: whoever acquires the lock next writes its record
  * after this one, and a crash that loses both brings the lease back for a ttl
@@ -376,9 +405,9 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 	bool		released;
 
 	dlock_work_begin(&work, db);
-	while (lock_live_lease(db, target, right, &checked, &found, &work.now))
+	while (lock_wanted_lease(db, target, right, &checked, &found, &work.now))
 	{
-		released = release_found(&work, &found);
+		released = target->closed ? open_found(&work, &found) : release_found(&work, &found);
 		dlock_space_unlock_set(&found.set);
 		if (released)
 		{
@@ -569,7 +598,7 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 	int			owner_len;
 
 	dlock_work_begin(&work, db);
-	while (lock_live_lease(db, target, DLOCK_RIGHT_ROLE, &checked, &found, &work.now))
+	while (lock_wanted_lease(db, target, DLOCK_RIGHT_ROLE, &checked, &found, &work.now))
 	{
 		DLockConvertProblem problem = check_convertible(found.lease);
 		bool		done;
@@ -611,6 +640,56 @@ dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target)
 	live = lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now());
 	dlock_space_unlock(target->hash);
 	return live;
+}
+
+/* The end of a lease by force is logged, and told to those in the queue. */
+static bool
+tell_forced(DLockWork *work, DLockManagerFound *found)
+{
+	DLockSpaceLease *lease = found->lease;
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockTerm	term = {0, lease->deadline, lease->deadline, 0};
+	int			count;
+
+	if (lease->slot != DLOCK_SLOT_NONE)
+	{
+		if (!dlock_work_pin(work, lease->slot))
+			return false;
+		term.bound_wall = dlock_rule_bound_wall(lease->deadline, work->now, dlock_clock_wall());
+		dlock_grant_log_state(work, lease, &term);
+	}
+	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
+	count = dlock_holder_parts(found->entry, lease, parts);
+	for (int i = 0; i < count; i++)
+		dlock_grant_hand_off(work, parts[i].entry);
+	return true;
+}
+
+/*
+ * See to what is left of a lease that was ended by force: either it is removed,
+ * or it keeps its lock closed for a while, and that survives a crash.
+ */
+void
+dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token)
+{
+	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
+	DLockManagerFound found;
+	DLockWork work;
+
+	if (dlock_manager_expire(db, hash, token) == 0)
+		return;
+	dlock_work_begin(&work, db);
+	while (lock_lease(db, &target, &found, &work.now))
+	{
+		bool		done = tell_forced(&work, &found);
+
+		dlock_space_unlock_set(&found.set);
+		if (done)
+			break;
+		dlock_grant_fetch(&work);
+	}
+	dlock_grant_finish(&work);
+	dlock_flush_later(work.lsn, work.now);
 }
 
 /*

@@ -31,6 +31,7 @@ typedef struct DLockManagerTarget
 	DLockBytes	name;
 	DLockBytes	owner;
 	DLockToken	token;
+	bool		closed;			/* not a live one: one whose lock delay is not over */
 } DLockManagerTarget;
 
 /* On whose account a lease is renewed or released. */
@@ -60,6 +61,7 @@ extern bool dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *t
 								  DLockManagerRight right);
 extern int	dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner);
 extern bool dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target);
+extern void dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token);
 extern DLockTime dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token);
 extern void dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token,
 							   DLockManagerStop how);

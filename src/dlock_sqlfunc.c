@@ -539,6 +539,11 @@ release(DLockManagerTarget *target)
 	dlock_session_check_writable("dlock_release");
 	open_for_target(&db, target);
 	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE);
+
+	/* Whoever has nothing to release has nothing left to do under the lock. */
+	target->closed = true;
+	while (!released && dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE))
+		CHECK_FOR_INTERRUPTS();
 	dlock_session_close(&db);
 	return released;
 }
@@ -628,11 +633,23 @@ log_forced(const DLockBytes *name, const DLockForceEnded *ended, const char *use
 {
 	char	   *role = GetUserNameFromId(ended->role, true);
 
-	ereport(LOG,
-			(errmsg("lease on lock \"%.*s\" was released by force", name->len, name->data),
-			 errdetail("Owner \"%.*s\" of role \"%s\" held it with token %lld; role \"%s\" released it. Reason: %s",
-					   ended->owner_len, ended->owner, role != NULL ? role : "(dropped)",
-					   (long long) ended->token, user, reason)));
+	if (role == NULL)
+		role = "(dropped)";
+	if (ended->was_closed)
+		ereport(LOG,
+				(errmsg("lock \"%.*s\" was opened by force", name->len, name->data),
+				 errdetail("Owner \"%.*s\" of role \"%s\" had held it with token %lld; role \"%s\" opened it. Reason: %s",
+						   ended->owner_len, ended->owner, role,
+						   (long long) ended->token, user, reason)));
+	else
+		ereport(LOG,
+				(errmsg("lease on lock \"%.*s\" was released by force", name->len, name->data),
+				 errdetail("Owner \"%.*s\" of role \"%s\" held it with token %lld; role \"%s\" released it. Reason: %s",
+						   ended->owner_len, ended->owner, role,
+						   (long long) ended->token, user, reason),
+				 ended->closed_for == 0 ? 0 :
+				 errhint("The lock stays closed for %lld ms, its lock delay; releasing it by force once more opens it.",
+						 (long long) ended->closed_for / 1000)));
 }
 
 /* dlock_force_release(name, reason) -> how many */
@@ -652,7 +669,7 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 		log_forced(&name, &ended[i], user, reason);
 	for (int i = 0; i < count; i++)
-		(void) dlock_manager_expire(&db, ended[i].hash, ended[i].token);
+		dlock_manager_forced(&db, ended[i].hash, ended[i].token);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(count);
 }

@@ -8,15 +8,85 @@
  *
  *-------------------------------------------------------------------------
  */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "clock.h"
 #include "commands.h"
+#include "hold.h"
+#include "loop.h"
+#include "observe.h"
 #include "output.h"
+#include "process.h"
+#include "signals.h"
+
+/* A command that fails at once must not be started over and over without a pause. */
+#define PAUSE	CLI_SECOND
+
+/* Zero, or the signal that asked for an end meanwhile. */
+static int
+pause_between(Conn *conn)
+{
+	CliTime		until = clock_now() + PAUSE;
+
+	while (clock_now() < until)
+	{
+		LoopEvent	event = loop_wait(conn, until);
+
+		if (signals_is_fatal(event.signal))
+			return event.signal;
+	}
+	return 0;
+}
+
+static int
+campaign(Conn *conn, const GrantRequest *request, const HoldCommand *command)
+{
+	for (;;)
+	{
+		Grant		grant;
+		GrantVerdict verdict = hold_acquire(conn, request, &grant, command);
+		HoldEnd		end;
+		int			signo;
+
+		if (verdict != GRANT_OURS)
+			return grant_explain(conn, request, &grant, verdict);
+		end = hold_run(conn, request, &grant, command);
+		if (end.interrupted)
+			return signals_die(SIGINT);
+		if (request->options->once || end.signal != 0 ||
+			end.code == CLI_EXIT_NOT_FOUND || end.code == CLI_EXIT_NOT_EXECUTABLE)
+			return end.code;
+
+		output_info("the command has ended with exit code %d; campaigning again", end.code);
+		signo = pause_between(conn);
+		if (signo != 0)
+			return signals_die(signo);
+	}
+}
 
 static int
 run(const Options *options, int argc, char **argv)
 {
-	(void) options, (void) argc, (void) argv;
-	output_error("this command is not there yet");
-	return CLI_EXIT_SYSTEM;
+	GrantRequest request = {.name = argv[0], .is_unique = true, .options = options};
+	HoldCommand command;
+	Conn		conn;
+	char	   *owner;
+	int			code;
+
+	if (options->observe)
+		return observe_print(options, argv[0], "leader", "nobody");
+	code = hold_prepare(&command, &request, cmd_elect.name, argc, argv);
+	if (code != CLI_EXIT_OK)
+		return code;
+
+	request.owner = owner = process_owner(options->owner);
+	signals_catch();
+	conn_init(&conn, options->conninfo);
+	code = campaign(&conn, &request, &command);
+	conn_close(&conn);
+	free(owner);
+	return code;
 }
 
 const Command cmd_elect = {
@@ -24,8 +94,13 @@ const Command cmd_elect = {
 	.bit = CMD_ELECT,
 	.arguments = "NAME [--] COMMAND [ARGUMENT]...",
 	.summary = "run a command while being the leader",
-	.text = "",
-	.least = 2,
+	.text =
+	"Campaigns for being the leader NAME, which is whoever holds the lock of that name, and\n"
+	"runs COMMAND while it is.  When the command has ended, or the lease was lost and the\n"
+	"command was stopped, it campaigns again.  A signal to end is passed on to the\n"
+	"command, and is the end of it.\n\n"
+	"dlock elect --observe NAME prints who leads, and each change.\n",
+	.least = 1,
 	.most = -1,
 	.run = run
 };

@@ -9,14 +9,13 @@
  *-------------------------------------------------------------------------
  */
 #include "commands.h"
-#include "output.h"
+#include "observe.h"
 
 static int
 run(const Options *options, int argc, char **argv)
 {
-	(void) options, (void) argc, (void) argv;
-	output_error("this command is not there yet");
-	return CLI_EXIT_SYSTEM;
+	(void) argc;
+	return observe_print(options, argv[0], "held", "free");
 }
 
 const Command cmd_watch = {
@@ -24,7 +23,10 @@ const Command cmd_watch = {
 	.bit = CMD_WATCH,
 	.arguments = "NAME",
 	.summary = "print each change of the holder of a lock",
-	.text = "",
+	.text =
+	"Prints who holds lock NAME, and a line more each time that this changes: the time,\n"
+	"the token, the owner and the payload, or \"free\".  Of several holders it is the one\n"
+	"that came last.\n",
 	.least = 1,
 	.most = 1,
 	.run = run

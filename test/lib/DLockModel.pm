@@ -368,8 +368,19 @@ sub stop
 sub release
 {
 	my ($self, $name, %by) = @_;
-	my $lease = $self->find($name, %by) or return 0;
+	my $lease = $self->find($name, %by);
 
+	if (!defined $lease)
+	{
+		# What is in its lock delay is opened, for its owner is done.
+		$_->{opens} = $self->{now} foreach grep {
+			$_->{name} eq $name && !$self->is_live($_) && !defined $_->{opens}
+			  && (!defined $_->{min_until} || $self->{now} >= $_->{min_until})
+			  && (!defined $by{owner} || $_->{owner} eq $by{owner})
+			  && (!defined $by{token} || $_->{token} == $by{token})
+		} $self->leases;
+		return 0;
+	}
 	if ($lease->{holds} > 1)
 	{
 		$lease->{holds}--;
@@ -395,7 +406,18 @@ sub force_release
 	my ($self, $name) = @_;
 	my @ended = uniq map { $_->[0] } $self->holders($name);
 
-	$_->{opens} = $self->{now} foreach @ended;
+	foreach my $lease (@ended)
+	{
+		# A live one closes the lock for its delay, as if it had expired.
+		if ($self->is_live($lease) && $lease->{delay} > 0)
+		{
+			$lease->{deadline} = $self->{now};
+		}
+		else
+		{
+			$lease->{opens} = $self->{now};
+		}
+	}
 	return scalar @ended;
 }
 

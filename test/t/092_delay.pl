@@ -80,7 +80,7 @@ foreach my $stopped (0, 1)
 		"SELECT dlock_acquire('waited', 'holder', '1 s', lock_delay => '700 ms')");
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('waited', 'waiter', '1 h', wait => NULL)");
 	ok(wait_until(sub { state_of('waited') eq 'closed' }, 10), "expired, $with: closed");
-	is($monitor->query_safe("SELECT dlock_check('waited', $token) OR dlock_renew('waited', $token) OR dlock_release('waited', $token)"),
+	is($monitor->query_safe("SELECT dlock_check('waited', $token) OR dlock_renew('waited', $token)"),
 		'f', "expired, $with: dead for its owner");
 	granted_between($sent + 1.7, $answered + 1.7, "expired, $with: one that waits");
 	kill 'CONT', $reaper if $stopped;
@@ -157,6 +157,41 @@ foreach my $closed (
 	$waiter->query_safe("SELECT dlock_release('forced', 'waiter')");
 }
 
+# A forced release of a live lease closes its lock, and that is told at once to
+# those who watch.  Whoever waits gets it when the delay is over, or when the owner
+# says that it is done.
+foreach my $opened ('by itself', 'by its owner', 'by its token', 'by force again')
+{
+	my ($token, $sent, $answered) = timed($monitor, "SELECT dlock_acquire('closes', 'holder', '1 h', lock_delay => '" . ($opened eq 'by itself' ? 1 : 3600) . " s')");
+	my $watcher = DLockSession->new($node, $db);
+
+	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('closes', 'waiter', '1 h', wait => NULL)");
+	$watcher->ask_waiting($monitor, "SELECT token FROM dlock_watch('closes', $token)");
+	(my $count, $sent, $answered) = timed($monitor, "SELECT dlock_force_release('closes', 'test')");
+	is($count, 1, "forced, opened $opened: counted");
+	is($watcher->answer, '', "forced, opened $opened: nobody holds it");
+	cmp_ok($watcher->{answered_at}, '<', $answered + $slack, "forced, opened $opened: told at once");
+	my $from = mono_now();
+	if ($opened eq 'by itself')
+	{
+		granted_between($sent + 1, $answered + 1, "forced, opened $opened");
+	}
+	else
+	{
+		is(state_of('closes'), 'closed', "forced, opened $opened: closed");
+		ok(!$waiter->answered, "forced, opened $opened: not handed on");
+		is( $monitor->query_safe(
+				$opened eq 'by its owner' ? "SELECT dlock_release('closes', 'holder')"
+				: $opened eq 'by its token' ? "SELECT dlock_release('closes', $token)"
+				: "SELECT dlock_force_release('closes', 'test')"),
+			$opened eq 'by force again' ? 1 : 'f',
+			"forced, opened $opened: nothing was held");
+		granted_between($from, mono_now(), "forced, opened $opened");
+	}
+	$waiter->query_safe("SELECT dlock_release('closes', 'waiter')");
+	$watcher->quit;
+}
+
 # What has expired is not there any more to be released by force, whether or not
 # anybody has tidied up.
 {
@@ -177,7 +212,7 @@ my %orderly = (
 	'disconnect' => sub { $_[0]->quit; $_[0]->{lost} = 1 },
 	'release' => sub { $_[0]->query_safe("SELECT dlock_release('bound', 'holder')") },
 	'release_all' => sub { $monitor->query_safe("SELECT dlock_release_all('holder')") },
-	'forced release' => sub { $monitor->query_safe("SELECT dlock_force_release('bound', 'test')") });
+	'forced release, twice' => sub { $monitor->query_safe("SELECT dlock_force_release('bound', 'test')") for 1 .. 2 });
 my %ends = (
 	%unclean, %orderly,
 	'COMMIT' => sub { $_[0]->query_safe('COMMIT') },
@@ -247,6 +282,8 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	$set->('closed', $long, "dlock_acquire('closed', 'holder', '10 ms', lock_delay => '" . ($long * 1000 - 10) . " ms')");
 	$set->('closes', $long, "dlock_acquire('closes', 'holder', '1500 ms', lock_delay => '" . ($long * 1000 - 1500) . " ms')");
 	$set->('early', $long, "dlock_acquire('early', 'holder', '1 h', min_hold => '$long s')");
+	$set->('forced', $long, "dlock_acquire('forced', 'holder', '1 h', lock_delay => '$long s')");
+	@{ $at{forced} }[ 2, 3 ] = (timed($monitor, "SELECT dlock_force_release('forced', 'test')"))[ 1, 2 ];
 	$set->('back', $long, "dlock_acquire('back', 'holder', '1 h', min_hold => '$long s')");
 	$holder->query_safe("SELECT dlock_release('early', 'holder')");
 	$holder->query_safe("SELECT dlock_acquire('bound', 'holder', '1 h', bind => 'session', lock_delay => '3 s')");
@@ -279,11 +316,11 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('bound', 'waiter', '1 h', wait => NULL)");
 	granted_between($crashed + 3, $used + 3, "$crash: bound with a delay");
 
-	is($monitor->query_safe("SELECT string_agg(name || ' ' || state, ',' ORDER BY name) FROM dlock_leases WHERE name IN ('closed', 'closes', 'early', 'back')"),
-		'back held,closed closed,closes closed,early closed', "$crash: as they were")
+	is($monitor->query_safe("SELECT string_agg(name || ' ' || state, ',' ORDER BY name) FROM dlock_leases WHERE name IN ('closed', 'closes', 'early', 'back', 'forced')"),
+		'back held,closed closed,closes closed,early closed,forced closed', "$crash: as they were")
 	  or diag('it took ' . (mono_now() - $at{closed}[3]));
 	is($monitor->query_safe("SELECT dlock_check('$_', $at{$_}[0])"), 'f', "$crash: $_: dead for its owner")
-	  foreach 'closed', 'closes', 'early';
+	  foreach 'closed', 'closes', 'early', 'forced';
 	is($monitor->query_safe("SELECT dlock_release('back', $at{back}[0])"), 't', "$crash: released early after it");
 	is(state_of('back'), 'closed', "$crash: closed by that");
 
