@@ -30,9 +30,13 @@
 #define UTC(t) \
 	"pg_catalog.to_char(pg_catalog.timezone('UTC', " t "), 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
 
-/* A standby has leases to show, but it counts nothing. */
+/*
+ * A standby has leases to show, but it counts nothing, and refuses to be asked.
+ * The setting is stable, unlike pg_is_in_recovery(), so that the condition is
+ * looked at before the view is.
+ */
 static const char totals_sql[] =
-"SELECT " UTC("pg_catalog.clock_timestamp()") ", pg_catalog.pg_is_in_recovery(),"
+"SELECT " UTC("pg_catalog.clock_timestamp()") ", pg_catalog.current_setting('in_hot_standby')::pg_catalog.bool,"
 " l.leases, l.closed, w.waiters, " SECONDS("w.longest") ", " SECONDS("s.reaper_lag") ","
 " s.grants, s.handoffs, s.releases, s.renewals, s.refusals, s.expiries, s.timeouts, s.deadlocks,"
 " s.conversions, s.waits, " SECONDS("s.wait_time")
@@ -41,7 +45,8 @@ static const char totals_sql[] =
 "  FROM @dlock_leases) l"
 " CROSS JOIN (SELECT pg_catalog.count(*) AS waiters, pg_catalog.max(waited) AS longest"
 "  FROM @dlock_waiters) w"
-" LEFT JOIN LATERAL (SELECT * FROM @dlock_stats WHERE NOT pg_catalog.pg_is_in_recovery()) s ON true";
+" LEFT JOIN LATERAL (SELECT * FROM @dlock_stats"
+"  WHERE NOT pg_catalog.current_setting('in_hot_standby')::pg_catalog.bool) s ON true";
 
 #define LEASES_BY(order) \
 	"SELECT l.name, l.owner, l.mode, l.permits, l.state, l.token, " SECONDS("l.remaining") "," \

@@ -65,7 +65,7 @@ my ($option_section) = $source =~ /^\.Sh OPTIONS\n(.*?)^\.Sh ENVIRONMENT/ms;
 my %described;
 while ($option_section =~ /^\.It (Fl .*)$/mg)
 {
-	my $item = $1 =~ s/Fl -?(\S)/($& =~ m{Fl -}) ? "--$1" : "-$1"/ger;
+	my $item = $1 =~ s/Fl (-?)(?=\S)/-$1/gr;
 	$item =~ s/ ,/,/g;
 	$item =~ s/Ar //;
 	$described{$item} = 1;
