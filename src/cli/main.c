@@ -13,10 +13,12 @@
  *		clock.c			the clock of deadlines
  *		duration.c		spans as people write them
  *		lease.c			the deadline of a lease, pure
+ *		bench_histogram.c	latencies, pure
  *		signals.c		signals as events
  *	  2	tokens.c		the setting dlock.tokens, pure
  *		process.c		owners, random numbers, descriptors
  *		output.c		messages, tables, JSON
+ *		screen.c		the terminal as a screen
  *	  3	options.c		options and help
  *		rows.c			answers as tables or JSON
  *		connparams.c	what is added to the user's connection parameters
