@@ -26,8 +26,12 @@
  *	  4	conn.c			the connection, which may come and go
  *		guardian.c		the process that ends the command if we cannot
  *		terminal.c		whose the terminal is
+ *		top_look.c		what dlock top knows of the server
+ *		bench_client.c	a process that measures
  *	  5	loop.c			waiting for all of these
  *		child.c			the command that is run
+ *		top_draw.c		what dlock top shows
+ *		bench_team.c	processes that measure together
  *	  6	grant.c			acquire and give back
  *		target.c		a lease by its token or owner
  *		observe.c		watching who holds a lock
