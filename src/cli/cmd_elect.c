@@ -8,7 +8,6 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <signal.h>
 #include <stdlib.h>
 
 #include "clock.h"
@@ -53,7 +52,7 @@ campaign(Conn *conn, const GrantRequest *request, const HoldCommand *command)
 			return grant_explain(conn, request, &grant, verdict);
 		end = hold_run(conn, request, &grant, command);
 		if (end.interrupted)
-			return signals_die(SIGINT);
+			return signals_interrupt();
 		if (request->options->once || end.signal != 0 ||
 			end.code == CLI_EXIT_NOT_FOUND || end.code == CLI_EXIT_NOT_EXECUTABLE)
 			return end.code;

@@ -8,7 +8,6 @@
  *
  *-------------------------------------------------------------------------
  */
-#include <signal.h>
 #include <stdlib.h>
 
 #include "commands.h"
@@ -31,7 +30,7 @@ run_prepared(const GrantRequest *request, const HoldCommand *command)
 	else
 		end.code = grant_explain(&conn, request, &grant, verdict);
 	conn_close(&conn);
-	return (end.interrupted && !end.lost) ? signals_die(SIGINT) : end.code;
+	return (end.interrupted && !end.lost) ? signals_interrupt() : end.code;
 }
 
 static int

@@ -173,6 +173,7 @@ static void
 end_look(Top *top)
 {
 	CliTime		now = clock_now();
+	int			code;
 
 	top->next = CLI_MAX(top->look.began + top->interval, now + (now - top->look.began));
 	top->looks++;
@@ -185,8 +186,9 @@ end_look(Top *top)
 			top_look_print_json(&top->look);
 		else
 			top_draw_plain(&top->look, stdout);
-		if (output_finish() != CLI_EXIT_OK)
-			end(top, CLI_EXIT_SYSTEM);
+		code = output_finish();
+		if (code != CLI_EXIT_OK)
+			end(top, code);
 	}
 	if (top->options->count > 0 && top->looks >= top->options->count)
 		end(top, CLI_EXIT_OK);

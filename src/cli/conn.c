@@ -239,7 +239,6 @@ begin_attempt(Conn *conn)
 	}
 	PQsetErrorVerbosity(conn->pg, PQERRORS_VERBOSE);
 	PQsetNoticeReceiver(conn->pg, ignore_notice, NULL);
-	PQsetnonblocking(conn->pg, 1);
 	return CONN_NOTHING;
 }
 

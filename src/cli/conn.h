@@ -17,29 +17,7 @@
 #include "libpq-fe.h"
 
 #include "cli.h"
-
-/* What an error means for whoever asked. */
-typedef enum ConnTrouble
-{
-	CONN_FINE,
-	CONN_UNREACHABLE,			/* it may be there again in a moment */
-	CONN_STARTING,				/* the same, and the server says so itself */
-	CONN_UNAVAILABLE,			/* what was asked for is not there */
-	CONN_FORBIDDEN,
-	CONN_INVALID,				/* the request is wrong */
-	CONN_INTERRUPTED,			/* cancelled, or a timeout of the server's */
-	CONN_DEADLOCK,
-	CONN_LOST,					/* the lease is not held */
-	CONN_UNEXPECTED
-} ConnTrouble;
-
-typedef struct ConnError
-{
-	ConnTrouble trouble;
-	char	   *message;
-	char	   *detail;
-	char	   *hint;
-} ConnError;
+#include "connerror.h"
 
 typedef enum ConnState
 {

@@ -11,7 +11,32 @@
 #ifndef CONNERROR_H
 #define CONNERROR_H
 
-#include "conn.h"
+#include "libpq-fe.h"
+
+#include "cli.h"
+
+/* What an error means for whoever asked. */
+typedef enum ConnTrouble
+{
+	CONN_FINE,
+	CONN_UNREACHABLE,			/* it may be there again in a moment */
+	CONN_STARTING,				/* the same, and the server says so itself */
+	CONN_UNAVAILABLE,			/* what was asked for is not there */
+	CONN_FORBIDDEN,
+	CONN_INVALID,				/* the request is wrong */
+	CONN_INTERRUPTED,			/* cancelled, or a timeout of the server's */
+	CONN_DEADLOCK,
+	CONN_LOST,					/* the lease is not held */
+	CONN_UNEXPECTED
+} ConnTrouble;
+
+typedef struct ConnError
+{
+	ConnTrouble trouble;
+	char	   *message;
+	char	   *detail;
+	char	   *hint;
+} ConnError;
 
 extern void connerror_clear(ConnError *error);
 extern bool connerror_of_result(ConnError *error, const PGresult *result);

@@ -18,14 +18,15 @@
  *	  2	tokens.c		the setting dlock.tokens, pure
  *		process.c		owners, random numbers, descriptors
  *		output.c		messages, tables, JSON
+ *		terminal.c		whose the terminal is
  *		screen.c		the terminal as a screen
  *	  3	options.c		options and help
+ *		childenv.c		the environment of the command that is run
  *		rows.c			answers as tables or JSON
  *		connparams.c	what is added to the user's connection parameters
  *		connerror.c		what an error means
  *	  4	conn.c			the connection, which may come and go
  *		guardian.c		the process that ends the command if we cannot
- *		terminal.c		whose the terminal is
  *		top_look.c		what dlock top knows of the server
  *		bench_client.c	a process that measures
  *	  5	loop.c			waiting for all of these

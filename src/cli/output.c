@@ -18,6 +18,7 @@
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -380,12 +381,17 @@ output_print(const char *text)
 	return output_finish();
 }
 
-/* Has all that was printed to stdout got there?  Returns an exit code. */
+/*
+ * Has all that was printed to stdout got there?  Returns an exit code.  A reader
+ * who has gone is no reason for a message; usually SIGPIPE has ended us by then.
+ */
 int
 output_finish(void)
 {
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return CLI_EXIT_OK;
+	if (errno == EPIPE)
+		return CLI_EXIT_SIGNAL + SIGPIPE;
 	output_error("could not write to standard output: %s", strerror(errno));
 	return CLI_EXIT_SYSTEM;
 }

@@ -101,8 +101,8 @@ signals_is_fatal(int signo)
 }
 
 /*
- * End as a signal asked for: by SIGINT itself, so that a shell script that
- * called this process ends too; otherwise with an exit code, which is returned.
+ * End as a signal asked for: by SIGINT itself, so that a shell that waits for
+ * this process can tell; otherwise with an exit code, which is returned.
  */
 int
 signals_die(int signo)
@@ -113,4 +113,17 @@ signals_die(int signo)
 		raise(SIGINT);
 	}
 	return CLI_EXIT_SIGNAL + signo;
+}
+
+/*
+ * The terminal's user has interrupted the command that we have lent the terminal
+ * to.  Without us, all of our process group would have got the signal, such as
+ * the script that has called us.  Ends this process, or returns an exit code.
+ */
+int
+signals_interrupt(void)
+{
+	signals_reset();
+	kill(0, SIGINT);
+	return CLI_EXIT_SIGNAL + SIGINT;
 }

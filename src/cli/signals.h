@@ -19,5 +19,6 @@ extern int	signals_fd(void);
 extern int	signals_next(void);
 extern bool signals_is_fatal(int signo);
 extern int	signals_die(int signo);
+extern int	signals_interrupt(void);
 
 #endif							/* SIGNALS_H */

@@ -79,6 +79,7 @@ missing_packages() {
 		checks)
 			have clang || echo clang
 			have shellcheck || echo shellcheck
+			have valgrind || echo valgrind
 			have git || echo git
 			have nm || echo binutils
 			;;

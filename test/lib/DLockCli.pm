@@ -1,0 +1,204 @@
+# Running the dlock command: cli() runs it to its end, DLockCli->start() leaves it
+# running.  Standard output and error go to files, so nothing waits for a reader.
+
+package DLockCli;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Carp;
+use DLockTest qw(mono_now wait_until);
+use Exporter 'import';
+use POSIX ();
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(cli cli_is cli_program use_server run_waits);
+
+my $number = 0;
+
+# The program under test.
+sub cli_program
+{
+	return $ENV{DLOCK_CLI} if defined $ENV{DLOCK_CLI};
+	chomp(my $bindir = `$ENV{PG_CONFIG} --bindir`);
+	return "$bindir/dlock";
+}
+
+# Have all commands from now on connect to this server.
+sub use_server
+{
+	my ($node, $dbname) = @_;
+
+	@ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, $dbname // 'postgres');
+
+	# What the command calls itself is to be seen.
+	delete $ENV{PGAPPNAME};
+	return;
+}
+
+# Start the command with these arguments.  The first may be a hash of options:
+#   in       text for its standard input, or "inherit"
+#   out      where its standard output goes, instead of a file: a handle
+#   env      variables to set
+#   program  what to start instead; then the arguments are that program's
+#   before   code to be run in the new process
+sub start
+{
+	my ($class, @args) = @_;
+	my %params = ref $args[0] ? %{ shift @args } : ();
+	my $base = PostgreSQL::Test::Utils::tempdir_short() . '/cli.' . ++$number;
+	my $self = bless { out_file => "$base.out", err_file => "$base.err" }, $class;
+
+	note "dlock @args";
+	if (($params{in} // '') ne 'inherit')
+	{
+		open my $in, '>', "$base.in" or croak "$base.in: $!";
+		print $in $params{in} // '';
+		close $in;
+	}
+	$self->{started} = mono_now();
+	my $pid = fork // croak "fork: $!";
+	if ($pid == 0)
+	{
+		%ENV = (%ENV, %{ $params{env} // {} });
+		POSIX::setpgid(0, 0);
+
+		# Shells and test harnesses have some ignored.
+		$SIG{$_} = 'DEFAULT' foreach qw(INT QUIT HUP PIPE TERM);
+		($params{in} // '') eq 'inherit' or open STDIN, '<', "$base.in" or POSIX::_exit(200);
+		open STDERR, '>', "$base.err" or POSIX::_exit(200);
+		if (defined $params{out})
+		{
+			open STDOUT, '>&', $params{out} or POSIX::_exit(200);
+		}
+		else
+		{
+			open STDOUT, '>', "$base.out" or POSIX::_exit(200);
+		}
+		$params{before}->() if $params{before};
+		{ no warnings; exec { $params{program} // cli_program() } $params{program} // 'dlock', @args };
+		POSIX::_exit(201);
+	}
+	$self->{pid} = $pid;
+	return $self;
+}
+
+# Has it ended?
+sub ended
+{
+	my ($self) = @_;
+
+	return 1 if defined $self->{status};
+	return 0 if waitpid($self->{pid}, POSIX::WNOHANG()) != $self->{pid};
+	$self->{status} = $?;
+	$self->{ended} = mono_now();
+	return 1;
+}
+
+# Wait for its end.  Afterwards there are the fields code (exit code), signal, out
+# and err.
+sub finish
+{
+	my ($self) = @_;
+
+	if (!wait_until(sub { $self->ended }))
+	{
+		kill 'KILL', $self->{pid};
+		waitpid $self->{pid}, 0;
+		croak 'the command does not end: ' . $self->err;
+	}
+	$self->{code} = $self->{status} >> 8;
+	$self->{signal} = $self->{status} & 127;
+	$self->{out} = -e $self->{out_file} ? slurp_file($self->{out_file}) : '';
+	$self->{err} = slurp_file($self->{err_file});
+	return $self;
+}
+
+# What it has printed up to now.
+sub out
+{
+	my ($self) = @_;
+	return -e $self->{out_file} ? slurp_file($self->{out_file}) : '';
+}
+
+sub err
+{
+	my ($self) = @_;
+	return slurp_file($self->{err_file});
+}
+
+# Wait until it has printed something like that.
+sub wait_out
+{
+	my ($self, $pattern) = @_;
+
+	wait_until(sub { $self->out =~ $pattern })
+	  or croak "it does not print $pattern: " . $self->out . $self->err;
+	return $self->out =~ $pattern;
+}
+
+sub wait_err
+{
+	my ($self, $pattern) = @_;
+
+	wait_until(sub { $self->err =~ $pattern })
+	  or croak "it does not say $pattern: " . $self->err;
+	return;
+}
+
+sub signal
+{
+	my ($self, $signal) = @_;
+
+	kill $signal, $self->{pid};
+	return;
+}
+
+# Run the command to its end.
+sub cli
+{
+	return DLockCli->start(@_)->finish;
+}
+
+# Run the command and test its exit code, and what it prints if that is given.
+# "err" is what stderr has to be like; it must be empty otherwise.
+sub cli_is
+{
+	my ($args, $expected, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $run = cli(@$args);
+
+	is($run->{signal} ? "signal $run->{signal}" : $run->{code}, $expected->{code} // 0, "$test_name: exit code")
+	  or diag($run->{err});
+	if (ref $expected->{out})
+	{
+		like($run->{out}, $expected->{out}, "$test_name: output");
+	}
+	elsif (defined $expected->{out})
+	{
+		is($run->{out}, $expected->{out}, "$test_name: output");
+	}
+	if (ref $expected->{err})
+	{
+		like($run->{err}, $expected->{err}, "$test_name: message");
+	}
+	else
+	{
+		is($run->{err}, $expected->{err} // '', "$test_name: message");
+	}
+	return $run;
+}
+
+# Wait until somebody waits for a lock.
+sub run_waits
+{
+	my ($node, $name, $count) = @_;
+
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = " . ($count // 1) . " FROM dlock_waiters WHERE name = '$name'")
+	  or croak "nobody waits for $name";
+	return;
+}
+
+1;
