@@ -13,11 +13,13 @@
  *		clock.c			the clock of deadlines
  *		duration.c		spans as people write them
  *		lease.c			the deadline of a lease, pure
+ *		bench_histogram.c	latencies, pure
  *		signals.c		signals as events
  *	  2	tokens.c		the setting dlock.tokens, pure
  *		process.c		owners, random numbers, descriptors
  *		output.c		messages, tables, JSON
  *		terminal.c		whose the terminal is
+ *		screen.c		the terminal as a screen
  *	  3	options.c		options and help
  *		childenv.c		the environment of the command that is run
  *		rows.c			answers as tables or JSON
@@ -25,8 +27,12 @@
  *		connerror.c		what an error means
  *	  4	conn.c			the connection, which may come and go
  *		guardian.c		the process that ends the command if we cannot
+ *		top_look.c		what dlock top knows of the server
+ *		bench_client.c	a process that measures
  *	  5	loop.c			waiting for all of these
  *		child.c			the command that is run
+ *		top_draw.c		what dlock top shows
+ *		bench_team.c	processes that measure together
  *	  6	grant.c			acquire and give back
  *		target.c		a lease by its token or owner
  *		observe.c		watching who holds a lock

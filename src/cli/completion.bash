@@ -1,0 +1,93 @@
+# shellcheck shell=bash
+# Completion of the dlock command for bash.
+#
+# Commands and options are those that "dlock --help" and "dlock COMMAND --help"
+# tell, names of locks those that the server knows, if it answers within a second.
+
+# _dlock_options COMMAND: its options, a line each: the name, and the argument if
+# it takes one.
+_dlock_options() {
+	"${COMP_WORDS[0]}" "$1" --help 2>/dev/null | sed -n '/^Options:/,$ {
+		s/^  -\(.\), --\([a-z-]*\) \([A-Z][A-Z]*\) .*/-\1 \3\n--\2 \3/p; t
+		s/^  -\(.\), --\([a-z-]*\) .*/-\1\n--\2/p; t
+		s/^      --\([a-z-]*\) \([A-Z][A-Z]*\) .*/--\1 \2/p; t
+		s/^      --\([a-z-]*\) .*/--\1/p
+	}'
+}
+
+# Names of locks that are held.  Those with characters that JSON or the shell
+# would have to quote are left out.
+_dlock_names() {
+	timeout 1 "${COMP_WORDS[0]}" status --quiet --json "${_dlock_conninfo[@]}" 2>/dev/null </dev/null |
+		sed -n 's/^{"kind":"lease","name":"\([A-Za-z0-9_.:/@%+,-]*\)",.*/\1/p' | sort -u
+}
+
+# What an option's argument may be: _dlock_argument OPTION
+_dlock_argument() {
+	case $1 in
+	--mode) echo 'exclusive shared NL CR CW PR PW EX' ;;
+	--signal) echo 'TERM INT HUP QUIT KILL USR1 USR2' ;;
+	--on-lost) echo 'kill warn' ;;
+	esac
+}
+
+_dlock() {
+	local cur prev command options option word i place=0 pending=
+	local _dlock_conninfo=()
+	COMPREPLY=()
+	cur=${COMP_WORDS[COMP_CWORD]}
+	command=${COMP_WORDS[1]}
+
+	if [ "$COMP_CWORD" = 1 ] || { [ "$command" = help ] && [ "$COMP_CWORD" = 2 ]; }; then
+		word=$("${COMP_WORDS[0]}" --help 2>/dev/null |
+			sed -n '/^Commands:/,/^$/ s/^  \([a-z-]*\) .*/\1/p')
+		[ "$COMP_CWORD" != 1 ] || word+=' help --help --version'
+		mapfile -t COMPREPLY < <(compgen -W "$word" -- "$cur")
+		return
+	fi
+	options=$(_dlock_options "$command")
+	[ -n "$options" ] || return
+
+	# Where are we: "place" arguments that are no options come before this word,
+	# and "pending" is the option that it is the argument of.
+	for ((i = 2; i < COMP_CWORD; i++)); do
+		word=${COMP_WORDS[i]}
+		if [ -n "$pending" ]; then
+			# Bash makes a word of the sign in --option=argument.
+			[ "$word" != = ] || continue
+			[[ $pending != -d && $pending != --dbname ]] || _dlock_conninfo=(-d "$word")
+			pending=
+		elif [[ $word == -?* && $word != -- && $place = 0 ]]; then
+			while read -r option prev; do
+				[ "$option" != "$word" ] || [ -z "$prev" ] || pending=$word
+			done <<<"$options"
+		elif [ "$word" != -- ]; then
+			place=$((place + 1))
+			# From here on it is another command's.
+			if [ "$place" = 2 ] && [[ $command == run || $command == elect ]]; then
+				break
+			fi
+		fi
+	done
+
+	if [ -n "$pending" ]; then
+		[ "$cur" != = ] || cur=
+		mapfile -t COMPREPLY < <(compgen -W "$(_dlock_argument "$pending")" -- "$cur")
+	elif [[ $cur == -* && $place = 0 ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$(cut -d ' ' -f 1 <<<"$options")" -- "$cur")
+	elif [ "$place" = 0 ] && [[ $command != top && $command != bench ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$(_dlock_names)" -- "$cur")
+		# A colon divides words, too.
+		if declare -F __ltrim_colon_completions >/dev/null; then
+			__ltrim_colon_completions "$cur"
+		fi
+	elif [[ $command == run || $command == elect ]]; then
+		if [ "$place" = 1 ]; then
+			mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+		else
+			mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		fi
+	fi
+}
+
+complete -F _dlock dlock
