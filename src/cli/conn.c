@@ -49,7 +49,7 @@
 
 static const char find_extension[] =
 "SELECT pg_catalog.quote_ident(n.nspname) || '.',"
-" EXISTS (SELECT FROM pg_catalog.pg_settings s WHERE s.name OPERATOR(pg_catalog.=) 'dlock.tokens')"
+" pg_catalog.current_setting('dlock.tokens', true) IS NOT NULL"
 " FROM pg_catalog.pg_extension e"
 " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace"
 " WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'";
