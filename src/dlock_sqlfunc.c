@@ -204,7 +204,7 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 	DLockTime	wait;
 	DLockToken	token;
 
-	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	request.owner = dlock_sqlarg_own_owner(fcinfo, 1);
 	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_permits(fcinfo, 5, &request);
@@ -283,7 +283,7 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 	Datum	   *tokens;
 
 	request.names = get_names(fcinfo, 0, &request.count);
-	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	request.owner = dlock_sqlarg_own_owner(fcinfo, 1);
 	request.ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
 	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
@@ -335,7 +335,7 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 	DLockToken	token;
 
 	request.names = get_path(fcinfo, 0, &request.count);
-	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	request.owner = dlock_sqlarg_own_owner(fcinfo, 1);
 	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_options(fcinfo, 5, &request);
