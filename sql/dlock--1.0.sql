@@ -636,24 +636,26 @@ END $$;
 COMMENT ON FUNCTION @extschema@.dlock_leader(pg_catalog.text)
     IS 'who leads, since when, with which token and payload; NULLs if nobody does';
 
+CREATE FUNCTION @extschema@.dlock_group_check(
+    group_name pg_catalog.text,
+    partitions pg_catalog.text[])
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_check'
+    LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_check(pg_catalog.text, pg_catalog.text[])
+    IS 'true, or an error unless a group can have this name and these partitions';
+
 -- What groups there are.  Who is in them, and who has what, is leases.
+-- One row that is not as it has to be would make the views of all groups fail.
 CREATE TABLE @extschema@.dlock_groups (
     name pg_catalog.text PRIMARY KEY,
-    partitions pg_catalog.text[] NOT NULL
+    partitions pg_catalog.text[] NOT NULL,
+    CHECK (@extschema@.dlock_group_check(name, partitions))
 );
 GRANT SELECT ON @extschema@.dlock_groups TO PUBLIC;
 COMMENT ON TABLE @extschema@.dlock_groups
     IS 'groups and the names of their partitions';
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_groups', '');
-
-CREATE FUNCTION @extschema@.dlock_group_check(
-    group_name pg_catalog.text,
-    partitions pg_catalog.text[])
-    RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_check'
-    LANGUAGE C IMMUTABLE PARALLEL SAFE;
-COMMENT ON FUNCTION @extschema@.dlock_group_check(pg_catalog.text, pg_catalog.text[])
-    IS 'raise an error unless a group can have this name and these partitions';
 
 -- The partitions that "count" or "names" ask for, of which one is given.
 CREATE FUNCTION @extschema@.dlock_group_names(

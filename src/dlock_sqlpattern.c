@@ -182,7 +182,7 @@ dlock_sql_group_check(PG_FUNCTION_ARGS)
 								   psprintf("The name \"%.*s\" is given more than once.",
 											names[i].len, names[i].data));
 	}
-	PG_RETURN_VOID();
+	PG_RETURN_BOOL(true);
 }
 
 /* ---- groups: members ---- */

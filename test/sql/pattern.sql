@@ -177,10 +177,15 @@ DROP OPERATOR pattern_evil.= (text, text);
 DROP FUNCTION pattern_evil.equal;
 DROP SCHEMA pattern_evil;
 
--- twice in the table
-UPDATE dlock_groups SET partitions = '{a,b,a}';
+-- the table holds nothing else, whoever writes it
+SELECT pg_temp.raised($$ UPDATE dlock_groups SET partitions = '{a,b,a}' $$);
+SELECT pg_temp.raised($$ UPDATE dlock_groups SET partitions = '{a,NULL}' $$);
+SELECT pg_temp.raised($$ UPDATE dlock_groups SET partitions = '{}' $$);
+SELECT pg_temp.raised($$ INSERT INTO dlock_groups VALUES ('pattern/x', '{a}') $$);
+
+-- twice, past the table
 SELECT dlock_group_join('pattern', 'a') AS token \gset
-SELECT pg_temp.raised(format($$ SELECT * FROM dlock_group_heartbeat('pattern', %s) $$, :token));
+SELECT pg_temp.raised(format($$ SELECT * FROM dlock_group_beat('pattern', '{a,b,a}', %s, NULL) $$, :token));
 SELECT dlock_group_leave('pattern', :token);
 SELECT dlock_group_drop('pattern');
 SELECT count(*) FROM dlock_leases WHERE name LIKE 'dlock:%';
