@@ -220,11 +220,7 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 static int
 compare_names(const void *a, const void *b)
 {
-	const DLockBytes *left = a;
-	const DLockBytes *right = b;
-	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
-
-	return (order != 0) ? order : left->len - right->len;
+	return dlock_name_compare(a, b);
 }
 
 /* The names of an array: different, and not too many. */

@@ -156,14 +156,10 @@ get_group(FunctionCallInfo fcinfo, int argno)
 static int
 compare_names(const void *a, const void *b)
 {
-	const DLockBytes *left = a;
-	const DLockBytes *right = b;
-	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
-
-	return (order != 0) ? order : left->len - right->len;
+	return dlock_name_compare(a, b);
 }
 
-/* dlock_group_check(name, partitions): throw unless a group may be so. */
+/* dlock_group_check(name, partitions) -> true; throws unless a group may be so. */
 Datum
 dlock_sql_group_check(PG_FUNCTION_ARGS)
 {
