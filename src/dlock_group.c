@@ -446,7 +446,8 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 	DLockGroupPartition **mine = palloc((group->partition_count + 1) * sizeof(*mine));
 	DLockSpaceRef *refs;
 	int			count = 0;
-	int			kept = 0;
+	int			kept;
+	int			surplus;
 
 	for (int i = 0; i < group->partition_count; i++)
 	{
@@ -458,14 +459,16 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 	refs = palloc((count + 1) * sizeof(DLockSpaceRef));
 	for (int i = 0; i < count; i++)
 		refs[i] = (DLockSpaceRef) {mine[i]->hash, mine[i]->token, 0};
-	(void) dlock_manager_renew_refs(db, refs, count, 0, lsn);
+
+	/* With the member's ttl: they are not to outlive it by a longer one of their own. */
+	kept = dlock_manager_renew_refs(db, refs, count, group->members[me].ttl, lsn);
+	surplus = kept - quota;
 	for (int i = 0; i < count; i++)
 	{
 		/* It has been lost since it was looked at. */
 		if (refs[i].token == DLOCK_TOKEN_NONE)
 			continue;
-		mine[i]->action = (i < count - quota) ? DLOCK_GROUP_YIELD : DLOCK_GROUP_RUN;
-		kept++;
+		mine[i]->action = (surplus-- > 0) ? DLOCK_GROUP_YIELD : DLOCK_GROUP_RUN;
 	}
 	return kept;
 }

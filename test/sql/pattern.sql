@@ -132,6 +132,9 @@ SELECT token AS us FROM dlock_group_partitions WHERE partition = 'us/1' \gset
 SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
 SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
 SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1, '{NULL}') $$);
+SELECT bool_and(dlock_renew('dlock:partition/pattern/' || partition, token, '1 day')) FROM dlock_group_partitions;
+SELECT partition, action FROM dlock_group_heartbeat('pattern', :token);
+SELECT DISTINCT ttl, expires_at < now() + interval '2 h' AS ends_with_membership FROM dlock_leases WHERE name LIKE 'dlock:%/pattern/%';
 SELECT group_name, member, token = :token AS token, weight, owned, due, ttl, payload FROM dlock_group_members;
 SELECT group_name, partition, member, token > :token AS above, since < expires_at AS times FROM dlock_group_partitions;
 SELECT regexp_replace(name, '^dlock:', '') AS name, owner FROM dlock_leases WHERE name LIKE 'dlock:%/pattern%' ORDER BY name;
