@@ -562,7 +562,10 @@ CREATE FUNCTION @extschema@.dlock_campaign(
     payload pg_catalog.jsonb DEFAULT NULL)
     RETURNS pg_catalog.int8
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
+DECLARE
+    term pg_catalog.int8;
 BEGIN
     IF candidate IS NULL THEN
         RAISE EXCEPTION 'candidate must not be null'
@@ -570,14 +573,18 @@ BEGIN
                   DETAIL = 'The argument given is NULL.',
                   HINT = 'Pass a name that is no other process''s.';
     END IF;
-    IF payload IS NOT NULL AND EXISTS (
+    -- First of all, so that an argument that is refused ends no term.
+    term := @extschema@.dlock_acquire(election, candidate, ttl, wait,
+                                      reentry => 'return', payload => payload);
+    IF term IS NOT NULL AND payload IS NOT NULL AND EXISTS (
         SELECT FROM @extschema@.dlock_watch(election, NULL, '0') w
-         WHERE w.owner = candidate AND w.payload IS DISTINCT FROM dlock_campaign.payload)
+         WHERE w.token = term AND w.payload IS DISTINCT FROM dlock_campaign.payload)
     THEN
-        PERFORM @extschema@.dlock_release(election, candidate);
+        PERFORM @extschema@.dlock_release(election, term);
+        term := @extschema@.dlock_acquire(election, candidate, ttl, wait,
+                                          reentry => 'return', payload => payload);
     END IF;
-    RETURN @extschema@.dlock_acquire(election, candidate, ttl, wait,
-                                     reentry => 'return', payload => payload);
+    RETURN term;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_campaign(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
     IS 'become or remain the leader; returns the fencing token of the term, or NULL if somebody else leads';
@@ -587,6 +594,7 @@ CREATE FUNCTION @extschema@.dlock_resign(
     candidate pg_catalog.text)
     RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
     IF candidate IS NULL THEN
@@ -609,6 +617,7 @@ CREATE FUNCTION @extschema@.dlock_leader(
     OUT expires_at pg_catalog.timestamptz)
     RETURNS pg_catalog.record
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
     IF pg_catalog.pg_is_in_recovery() THEN
@@ -627,24 +636,26 @@ END $$;
 COMMENT ON FUNCTION @extschema@.dlock_leader(pg_catalog.text)
     IS 'who leads, since when, with which token and payload; NULLs if nobody does';
 
+CREATE FUNCTION @extschema@.dlock_group_check(
+    group_name pg_catalog.text,
+    partitions pg_catalog.text[])
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_check'
+    LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_check(pg_catalog.text, pg_catalog.text[])
+    IS 'true, or an error unless a group can have this name and these partitions';
+
 -- What groups there are.  Who is in them, and who has what, is leases.
+-- One row that is not as it has to be would make the views of all groups fail.
 CREATE TABLE @extschema@.dlock_groups (
     name pg_catalog.text PRIMARY KEY,
-    partitions pg_catalog.text[] NOT NULL
+    partitions pg_catalog.text[] NOT NULL,
+    CHECK (@extschema@.dlock_group_check(name, partitions))
 );
 GRANT SELECT ON @extschema@.dlock_groups TO PUBLIC;
 COMMENT ON TABLE @extschema@.dlock_groups
     IS 'groups and the names of their partitions';
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_groups', '');
-
-CREATE FUNCTION @extschema@.dlock_group_check(
-    group_name pg_catalog.text,
-    partitions pg_catalog.text[])
-    RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_check'
-    LANGUAGE C IMMUTABLE PARALLEL SAFE;
-COMMENT ON FUNCTION @extschema@.dlock_group_check(pg_catalog.text, pg_catalog.text[])
-    IS 'raise an error unless a group can have this name and these partitions';
 
 -- The partitions that "count" or "names" ask for, of which one is given.
 CREATE FUNCTION @extschema@.dlock_group_names(
@@ -653,6 +664,7 @@ CREATE FUNCTION @extschema@.dlock_group_names(
     names pg_catalog.text[])
     RETURNS pg_catalog.text[]
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
     IF (count IS NULL) = (names IS NULL) THEN
@@ -682,6 +694,7 @@ CREATE FUNCTION @extschema@.dlock_group_create(
     names pg_catalog.text[] DEFAULT NULL)
     RETURNS pg_catalog.int4
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
     names := @extschema@.dlock_group_names(group_name, count, names);
@@ -702,6 +715,7 @@ CREATE FUNCTION @extschema@.dlock_group_alter(
     names pg_catalog.text[] DEFAULT NULL)
     RETURNS pg_catalog.int4
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
     names := @extschema@.dlock_group_names(group_name, count, names);
@@ -721,6 +735,7 @@ CREATE FUNCTION @extschema@.dlock_group_drop(
     group_name pg_catalog.text)
     RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
     DELETE FROM @extschema@.dlock_groups g WHERE g.name = group_name;
@@ -735,7 +750,7 @@ CREATE FUNCTION @extschema@.dlock_group_enter(
     member pg_catalog.text,
     ttl pg_catalog.interval,
     weight pg_catalog.int4,
-    membership pg_catalog.jsonb)
+    payload pg_catalog.jsonb)
     RETURNS pg_catalog.int8
     AS 'MODULE_PATHNAME', 'dlock_sql_group_enter'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -750,13 +765,12 @@ CREATE FUNCTION @extschema@.dlock_group_join(
     payload pg_catalog.jsonb DEFAULT NULL)
     RETURNS pg_catalog.int8
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
     RETURN @extschema@.dlock_group_enter(
         group_name, (SELECT g.partitions FROM @extschema@.dlock_groups g WHERE g.name = group_name),
-        member, ttl, weight,
-        CASE WHEN payload IS NULL THEN pg_catalog.jsonb_build_object('weight', weight)
-             ELSE pg_catalog.jsonb_build_object('weight', weight, 'payload', payload) END);
+        member, ttl, weight, payload);
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_group_join(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.int4, pg_catalog.jsonb)
     IS 'join a group; returns the token of the membership';
@@ -784,6 +798,7 @@ CREATE FUNCTION @extschema@.dlock_group_heartbeat(
     OUT action pg_catalog.text)
     RETURNS SETOF pg_catalog.record
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 100
+    SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
     RETURN QUERY SELECT b.partition, b.token, b.action

@@ -262,11 +262,11 @@ dlock_error_partitions(const char *problem, const char *detail)
 }
 
 void
-dlock_error_reserved_name(const DLockBytes *name)
+dlock_error_reserved_name(const char *what, const DLockBytes *name)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_RESERVED_NAME),
-			 errmsg("lock name \"%.*s\" is reserved", name->len, name->data),
+			 errmsg("%s \"%.*s\" is reserved", what, name->len, name->data),
 			 errdetail("Names that begin with \"%s\" are those of time slots and groups.",
 					   DLOCK_NAME_RESERVED),
 			 errhint("Use another name, or dlock_once() and the functions of groups.")));

@@ -41,7 +41,7 @@ pg_noreturn extern void dlock_error_word(const char *parameter, const char *word
 pg_noreturn extern void dlock_error_permits(int permits);
 pg_noreturn extern void dlock_error_permits_and_mode(void);
 pg_noreturn extern void dlock_error_names(const char *problem, const char *detail);
-pg_noreturn extern void dlock_error_reserved_name(const DLockBytes *name);
+pg_noreturn extern void dlock_error_reserved_name(const char *what, const DLockBytes *name);
 pg_noreturn extern void dlock_error_no_group(const DLockBytes *group);
 pg_noreturn extern void dlock_error_group_name(const DLockBytes *group);
 pg_noreturn extern void dlock_error_weight(int weight, int limit);

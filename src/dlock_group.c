@@ -117,14 +117,12 @@ unlock_group(DLockDatabase *db, const DLockGroup *group)
 
 /* ---- looking ---- */
 
+/* Copy bytes to where there is room for them. */
 static DLockBytes
-copy_bytes(DLockBytes bytes)
+put_bytes(DLockBytes bytes, char *place)
 {
-	char	   *copy = palloc(Max(bytes.len, 1));
-
-	if (bytes.len > 0)
-		memcpy(copy, bytes.data, bytes.len);
-	return (DLockBytes) {copy, bytes.len};
+	memcpy(place, bytes.data, bytes.len);
+	return (DLockBytes) {place, bytes.len};
 }
 
 /* The weight that a membership's payload tells of. */
@@ -145,11 +143,8 @@ weight_of(const DLockBytes *payload)
 static int
 compare_members(const void *a, const void *b)
 {
-	const DLockBytes *left = &((const DLockGroupMember *) a)->name;
-	const DLockBytes *right = &((const DLockGroupMember *) b)->name;
-	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
-
-	return (order != 0) ? order : left->len - right->len;
+	return dlock_name_compare(&((const DLockGroupMember *) a)->name,
+							  &((const DLockGroupMember *) b)->name);
 }
 
 /* Copy the membership that a reference leads to, if it is live. */
@@ -158,20 +153,23 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 			DLockGroupMember *member)
 {
 	int			before = strlen(MEMBER_PREFIX) + group->name.len + 1;
+	char		name[DLOCK_NAME_MAX];
+	char		payload[DLOCK_PAYLOAD_MAX];
 	DLockSpaceLease *lease;
 	DLockSpaceEntry *entry;
 	bool		live;
 
+	/* Memory is not to be asked for under the lock. */
 	dlock_space_lock(ref->hash, LW_SHARED);
 	entry = dlock_space_find_token(db->shared->oid, ref->hash, ref->token, &lease);
 	live = entry != NULL && dlock_rule_is_live(lease->deadline, group->now);
 	if (live)
 	{
-		member->lock_name = copy_bytes(dlock_space_entry_name(entry));
+		member->lock_name = put_bytes(dlock_space_entry_name(entry), name);
 		member->hash = ref->hash;
 		member->token = lease->token;
 		member->role = lease->role;
-		member->payload = copy_bytes(dlock_space_lease_payload(lease));
+		member->payload = put_bytes(dlock_space_lease_payload(lease), payload);
 		member->ttl = lease->ttl;
 		member->deadline = lease->deadline;
 		member->joined_at = lease->granted_at;
@@ -180,6 +178,8 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 	if (!live)
 		return false;
 
+	member->lock_name = put_bytes(member->lock_name, palloc(member->lock_name.len));
+	member->payload = put_bytes(member->payload, palloc(member->payload.len));
 	member->name = (DLockBytes) {member->lock_name.data + before, member->lock_name.len - before};
 	member->weight = weight_of(&member->payload);
 	return true;
@@ -446,7 +446,8 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 	DLockGroupPartition **mine = palloc((group->partition_count + 1) * sizeof(*mine));
 	DLockSpaceRef *refs;
 	int			count = 0;
-	int			kept = 0;
+	int			kept;
+	int			surplus;
 
 	for (int i = 0; i < group->partition_count; i++)
 	{
@@ -458,14 +459,16 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 	refs = palloc((count + 1) * sizeof(DLockSpaceRef));
 	for (int i = 0; i < count; i++)
 		refs[i] = (DLockSpaceRef) {mine[i]->hash, mine[i]->token, 0};
-	(void) dlock_manager_renew_refs(db, refs, count, 0, lsn);
+
+	/* With the member's ttl: they are not to outlive it by a longer one of their own. */
+	kept = dlock_manager_renew_refs(db, refs, count, group->members[me].ttl, lsn);
+	surplus = kept - quota;
 	for (int i = 0; i < count; i++)
 	{
 		/* It has been lost since it was looked at. */
 		if (refs[i].token == DLOCK_TOKEN_NONE)
 			continue;
-		mine[i]->action = (i < count - quota) ? DLOCK_GROUP_YIELD : DLOCK_GROUP_RUN;
-		kept++;
+		mine[i]->action = (surplus-- > 0) ? DLOCK_GROUP_YIELD : DLOCK_GROUP_RUN;
 	}
 	return kept;
 }
@@ -473,11 +476,8 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 static int
 compare_names(const void *a, const void *b)
 {
-	const DLockBytes *left = &(*(DLockGroupPartition *const *) a)->name;
-	const DLockBytes *right = &(*(DLockGroupPartition *const *) b)->name;
-	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
-
-	return (order != 0) ? order : left->len - right->len;
+	return dlock_name_compare(&(*(DLockGroupPartition *const *) a)->name,
+							  &(*(DLockGroupPartition *const *) b)->name);
 }
 
 /* Acquire these partitions for a member: all, or none if somebody interferes. */
@@ -523,7 +523,7 @@ take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRec
 			wanted[found++] = &group->partitions[i];
 	}
 
-	/* Whoever writes the table by hand may have named one twice. */
+	/* Whoever does not go by the table may have named one twice. */
 	qsort(wanted, found, sizeof(*wanted), compare_names);
 	for (int i = 1; i < found; i++)
 	{
@@ -577,8 +577,8 @@ try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr 
 
 /*
  * The heartbeat of the member with this token: release what it says it has
- * stopped working on, by the tokens of these leases, renew what it has, and take what it is due.  The
- * partitions' actions say what it is to do.
+ * stopped working on, by the tokens of these leases, renew what it has, and take
+ * what it is due.  The partitions' actions say what it is to do.
  *
  * When this returns, the leases are as durable as synchronous_commit asks for.
  * Throws LK002 if the membership is lost, 42501 if it is another role's.

@@ -84,6 +84,15 @@ dlock_name_of_mode(DLockMode mode)
 	return names[mode];
 }
 
+/* The order of names, by their bytes: below, equal to, or above zero. */
+int
+dlock_name_compare(const DLockBytes *a, const DLockBytes *b)
+{
+	int			order = memcmp(a->data, b->data, Min(a->len, b->len));
+
+	return (order != 0) ? order : a->len - b->len;
+}
+
 /* Hash a name or an owner together with the database that it belongs to. */
 uint32
 dlock_name_hash(Oid database, const DLockBytes *bytes)

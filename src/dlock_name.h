@@ -17,6 +17,7 @@ extern DLockBytes dlock_name_of_text(const text *value, const char *what, int li
 extern DLockBytes dlock_name_session(void);
 extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);
 extern const char *dlock_name_of_mode(DLockMode mode);
+extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
 extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
 
 /* Is this a name that users may look at but not acquire? */

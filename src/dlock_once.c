@@ -11,11 +11,13 @@
  *	  is when it was granted, on the wall clock: a call wins if now is in a
  *	  later slot than that moment was.  It is the moment that is kept, and not
  *	  the number of the slot, so that the length may change from one call to
- *	  the next.  The lease ends with its slot.  After that the lock stays
- *	  closed for a while, which is how long the win is remembered: as long as
- *	  it is, a wall clock that is set back opens no slot again.  It is not
- *	  remembered for ever, so a clock that was years ahead by mistake does not
- *	  keep the lock closed for years; how long, the monotonic clock says.
+ *	  the next.  The lease ends with its slot; a shorter slot that is won
+ *	  meanwhile does not bring that nearer, or the longer one could be won
+ *	  again.  After that the lock stays closed for a while, which is how long the
+ *	  win is remembered: as long as it is, a wall clock that is set back opens no
+ *	  slot again.  It is not remembered for ever, so a clock that was years ahead
+ *	  by mistake does not keep the lock closed for years; how long, the monotonic
+ *	  clock says.
  *
  *	  The next winner gets the same lease, rewritten in place with a new token,
  *	  as a conversion would be: one record, no moment without one, and nothing
@@ -48,14 +50,33 @@ typedef enum DLockOnceStep
 	ONCE_MISSING				/* something has to be fetched */
 } DLockOnceStep;
 
+/*
+ * Was the last win taken back by force?  After a restart that shows only in that
+ * no time was left to it.
+ */
+static bool
+was_taken_back(const DLockSpaceLease *lease)
+{
+	return lease->stopped || lease->ttl == 0;
+}
+
 /* Make the lease of the last winner the caller's. */
 static bool
 succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 		TimestampTz wall, DLockTime every, DLockTime memory)
 {
 	DLockTime	ttl = dlock_rule_slot_end(wall, every) - wall;
-	DLockTerm	term = dlock_rule_grant(ttl, work->now, wall);
+	DLockTime	until = work->now;
+	DLockTerm	term;
 	DLockToken	token;
+
+	/* What it says of longer slots has to be remembered as long as before. */
+	if (!was_taken_back(lease))
+	{
+		ttl = Max(ttl, lease->deadline - work->now);
+		until = dlock_holder_blocks_until(lease);
+	}
+	term = dlock_rule_grant(ttl, work->now, wall);
 
 	if (!dlock_work_pin(work, lease->slot) || !dlock_work_tokens(work, 1, &token))
 		return false;
@@ -65,7 +86,7 @@ succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	lease->deadline = term.deadline;
 	lease->bound_mono = term.bound_mono;
 	lease->granted_at = wall;
-	lease->delay = memory;
+	lease->delay = Max(memory, until - term.deadline);
 	lease->min_until = 0;
 	lease->holds = 1;
 	lease->role = GetUserId();
@@ -79,7 +100,10 @@ succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	return true;
 }
 
-/* Look at the record of the last win, under its partition lock. */
+/*
+ * Look at the record of the last win, under its partition lock.  One that is
+ * granted already is the caller's own, and is made to last for its slot.
+ */
 static DLockOnceStep
 look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 	 DLockTime memory, DLockAcquireGranted *granted)
@@ -97,7 +121,8 @@ look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 		TimestampTz wall = dlock_clock_wall();
 
 		/* What was ended by force is to be won again. */
-		if (!lease->stopped && dlock_holder_blocks_until(lease) > work->now &&
+		if (lease->token != granted->token &&
+			!was_taken_back(lease) && dlock_holder_blocks_until(lease) > work->now &&
 			dlock_rule_slot(wall, every) <= dlock_rule_slot(lease->granted_at, every))
 			step = ONCE_LOST;
 		else if (!succeed(work, entry, lease, wall, every, memory))
@@ -112,7 +137,12 @@ look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 	return step;
 }
 
-/* Make the first record; false if somebody else was faster. */
+/*
+ * Make the first record; false if the lock has to be looked at again: somebody
+ * else was faster, or the slot was over meanwhile.  In that case there may be a
+ * record, with this token, that lasts no longer than to the end of the slot
+ * before it, and so would be forgotten too early.
+ */
 static bool
 begin(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memory,
 	  DLockAcquireGranted *granted)
@@ -130,7 +160,8 @@ begin(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memo
 		.role = GetUserId()
 	};
 
-	return dlock_acquire_locks(db, &request, granted) == DLOCK_ANSWER_GRANTED;
+	return dlock_acquire_locks(db, &request, granted) == DLOCK_ANSWER_GRANTED &&
+		dlock_rule_slot(dlock_clock_wall(), every) == dlock_rule_slot(wall, every);
 }
 
 /*
@@ -145,7 +176,7 @@ DLockToken
 dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memory)
 {
 	uint32		hash = dlock_name_hash(db->shared->oid, name);
-	DLockAcquireGranted granted;
+	DLockAcquireGranted granted = {.token = DLOCK_TOKEN_NONE};
 	DLockOnceStep step;
 	DLockWork	work;
 
@@ -161,7 +192,8 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 	}
 	dlock_grant_finish(&work);
 
-	if (step == ONCE_LOST)
+	/* Else it has lost the slot that has begun meanwhile, and won the one before. */
+	if (granted.token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_REFUSAL, 1);
 		return DLOCK_TOKEN_NONE;

@@ -38,7 +38,7 @@ void
 dlock_sqlarg_check_own(const DLockBytes *name)
 {
 	if (dlock_name_is_reserved(name))
-		dlock_error_reserved_name(name);
+		dlock_error_reserved_name("lock name", name);
 }
 
 /* The name of a lock that users may acquire. */
@@ -58,6 +58,20 @@ dlock_sqlarg_owner(FunctionCallInfo fcinfo, int argno)
 	if (PG_ARGISNULL(argno))
 		return dlock_name_session();
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lease owner", DLOCK_OWNER_MAX);
+}
+
+/*
+ * The owner of a lease that a user acquires.  Who is in a group, and has what, is
+ * told by the owners of leases, so those are the groups' own.
+ */
+DLockBytes
+dlock_sqlarg_own_owner(FunctionCallInfo fcinfo, int argno)
+{
+	DLockBytes	owner = dlock_sqlarg_owner(fcinfo, argno);
+
+	if (dlock_name_is_reserved(&owner))
+		dlock_error_reserved_name("lease owner", &owner);
+	return owner;
 }
 
 DLockToken

@@ -19,6 +19,7 @@ extern DLockBytes dlock_sqlarg_name(FunctionCallInfo fcinfo, int argno, const ch
 extern DLockBytes dlock_sqlarg_own_name(FunctionCallInfo fcinfo, int argno);
 extern void dlock_sqlarg_check_own(const DLockBytes *name);
 extern DLockBytes dlock_sqlarg_owner(FunctionCallInfo fcinfo, int argno);
+extern DLockBytes dlock_sqlarg_own_owner(FunctionCallInfo fcinfo, int argno);
 extern DLockToken dlock_sqlarg_token(FunctionCallInfo fcinfo, int argno);
 extern DLockBytes dlock_sqlarg_payload(FunctionCallInfo fcinfo, int argno);
 extern DLockTime dlock_sqlarg_interval(const Interval *interval);

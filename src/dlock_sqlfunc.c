@@ -204,7 +204,7 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 	DLockTime	wait;
 	DLockToken	token;
 
-	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	request.owner = dlock_sqlarg_own_owner(fcinfo, 1);
 	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_permits(fcinfo, 5, &request);
@@ -220,11 +220,7 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 static int
 compare_names(const void *a, const void *b)
 {
-	const DLockBytes *left = a;
-	const DLockBytes *right = b;
-	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
-
-	return (order != 0) ? order : left->len - right->len;
+	return dlock_name_compare(a, b);
 }
 
 /* The names of an array: different, and not too many. */
@@ -283,7 +279,7 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 	Datum	   *tokens;
 
 	request.names = get_names(fcinfo, 0, &request.count);
-	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	request.owner = dlock_sqlarg_own_owner(fcinfo, 1);
 	request.ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
 	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
@@ -335,7 +331,7 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 	DLockToken	token;
 
 	request.names = get_path(fcinfo, 0, &request.count);
-	request.owner = dlock_sqlarg_owner(fcinfo, 1);
+	request.owner = dlock_sqlarg_own_owner(fcinfo, 1);
 	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_options(fcinfo, 5, &request);

@@ -23,6 +23,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
+#include "utils/numeric.h"
 
 #include "dlock_clock.h"
 #include "dlock_error.h"
@@ -155,14 +156,10 @@ get_group(FunctionCallInfo fcinfo, int argno)
 static int
 compare_names(const void *a, const void *b)
 {
-	const DLockBytes *left = a;
-	const DLockBytes *right = b;
-	int			order = memcmp(left->data, right->data, Min(left->len, right->len));
-
-	return (order != 0) ? order : left->len - right->len;
+	return dlock_name_compare(a, b);
 }
 
-/* dlock_group_check(name, partitions): throw unless a group may be so. */
+/* dlock_group_check(name, partitions) -> true; throws unless a group may be so. */
 Datum
 dlock_sql_group_check(PG_FUNCTION_ARGS)
 {
@@ -181,7 +178,7 @@ dlock_sql_group_check(PG_FUNCTION_ARGS)
 								   psprintf("The name \"%.*s\" is given more than once.",
 											names[i].len, names[i].data));
 	}
-	PG_RETURN_VOID();
+	PG_RETURN_BOOL(true);
 }
 
 /* ---- groups: members ---- */
@@ -211,7 +208,41 @@ get_tokens(FunctionCallInfo fcinfo, int argno, int *count)
 	return tokens;
 }
 
-/* dlock_group_enter(group, partitions, member, ttl, weight, membership) -> token */
+/* What is kept with a membership: its weight and, if there is one, the member's payload. */
+static DLockBytes
+make_membership(int weight, const DLockBytes *given)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	key = {.type = jbvString};
+	JsonbValue	value = {.type = jbvNumeric};
+	Jsonb	   *membership;
+	DLockBytes	bytes;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	key.val.string.val = "weight";
+	key.val.string.len = strlen("weight");
+	pushJsonbValue(&state, WJB_KEY, &key);
+	value.val.numeric = int64_to_numeric(weight);
+	pushJsonbValue(&state, WJB_VALUE, &value);
+	if (given->len > 0)
+	{
+		key.val.string.val = "payload";
+		key.val.string.len = strlen("payload");
+		pushJsonbValue(&state, WJB_KEY, &key);
+		value.type = jbvBinary;
+		value.val.binary.data = (JsonbContainer *) given->data;
+		value.val.binary.len = given->len;
+		pushJsonbValue(&state, WJB_VALUE, &value);
+	}
+	membership = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+
+	bytes = (DLockBytes) {VARDATA(membership), VARSIZE(membership) - VARHDRSZ};
+	if (bytes.len > DLOCK_PAYLOAD_MAX)
+		dlock_error_too_long("payload", bytes.len, DLOCK_PAYLOAD_MAX);
+	return bytes;
+}
+
+/* dlock_group_enter(group, partitions, member, ttl, weight, payload) -> token */
 Datum
 dlock_sql_group_enter(PG_FUNCTION_ARGS)
 {
@@ -231,6 +262,7 @@ dlock_sql_group_enter(PG_FUNCTION_ARGS)
 	if (PG_GETARG_INT32(4) < 1 || PG_GETARG_INT32(4) > DLOCK_QUOTA_WEIGHT_MAX)
 		dlock_error_weight(PG_GETARG_INT32(4), DLOCK_QUOTA_WEIGHT_MAX);
 	payload = dlock_sqlarg_payload(fcinfo, 5);
+	payload = make_membership(PG_GETARG_INT32(4), &payload);
 
 	dlock_session_check_writable("dlock_group_join");
 	dlock_session_open(&db);

@@ -43,6 +43,11 @@ SELECT pg_temp.raised($$ SELECT dlock_acquire('dlock:x') $$);
 SELECT pg_temp.raised($$ SELECT dlock_acquire_all('{x,dlock:x}') $$);
 SELECT pg_temp.raised($$ SELECT dlock_acquire_path('dlock:x/y') $$);
 SELECT pg_temp.raised($$ SELECT dlock_convert('dlock:x', 1, 'shared') $$);
+SELECT pg_temp.raised($$ SELECT dlock_acquire('x', 'dlock:members/pattern') $$);
+SELECT pg_temp.raised($$ SELECT dlock_acquire_all('{x,y}', 'dlock:x') $$);
+SELECT pg_temp.raised($$ SELECT dlock_acquire_path('x/y', 'dlock:member/pattern/a') $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('x', 'dlock:x') $$);
+SELECT dlock_renew('x', 'dlock:x'), dlock_release('x', 'dlock:x'), dlock_release_all('dlock:x');
 SELECT dlock_acquire(name, 'a') > 0 FROM (VALUES ('dlock'), ('dlock.x'), ('DLOCK:x'), (' dlock:x')) v (name);
 SELECT dlock_release_all('a');
 SELECT dlock_check('dlock:x', 1), dlock_release('dlock:x', 1), dlock_renew('dlock:x', 1), dlock_force_release('dlock:x', 'test');
@@ -60,6 +65,18 @@ SELECT pg_temp.raised($$ SELECT dlock_resign('pattern', NULL) $$);
 SELECT pg_temp.raised($$ SELECT dlock_resign(NULL, 'a') $$);
 SELECT pg_temp.raised($$ SELECT dlock_leader(NULL) $$);
 SELECT * FROM dlock_leader('pattern');
+SELECT dlock_resign('pattern', 'a');
+
+-- an error ends no term, another payload does
+SELECT dlock_campaign('pattern', 'a', '1 h', payload => '1') AS term \gset
+SELECT pg_temp.raised($$ SELECT dlock_campaign('pattern', 'a', '0', payload => '2') $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('pattern', 'a', '2 d', payload => '2') $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('pattern', 'a', wait => '-1 s', payload => '2') $$);
+SELECT pg_temp.raised($$ SELECT dlock_campaign('pattern', 'a', payload => to_jsonb(repeat('x', 2000))) $$);
+SELECT token = :term AS same_term, payload FROM dlock_leader('pattern');
+SELECT dlock_campaign('pattern', 'a', '1 h') = :term AS same_term, dlock_campaign('pattern', 'a', '1 h', payload => '1') = :term AS same_term;
+SELECT dlock_campaign('pattern', 'a', '1 h', payload => '2') > :term AS next_term;
+SELECT token > :term AS next_term, payload FROM dlock_leader('pattern');
 SELECT dlock_resign('pattern', 'a');
 
 -- groups
@@ -115,6 +132,9 @@ SELECT token AS us FROM dlock_group_partitions WHERE partition = 'us/1' \gset
 SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
 SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
 SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1, '{NULL}') $$);
+SELECT bool_and(dlock_renew('dlock:partition/pattern/' || partition, token, '1 day')) FROM dlock_group_partitions;
+SELECT partition, action FROM dlock_group_heartbeat('pattern', :token);
+SELECT DISTINCT ttl, expires_at < now() + interval '2 h' AS ends_with_membership FROM dlock_leases WHERE name LIKE 'dlock:%/pattern/%';
 SELECT group_name, member, token = :token AS token, weight, owned, due, ttl, payload FROM dlock_group_members;
 SELECT group_name, partition, member, token > :token AS above, since < expires_at AS times FROM dlock_group_partitions;
 SELECT regexp_replace(name, '^dlock:', '') AS name, owner FROM dlock_leases WHERE name LIKE 'dlock:%/pattern%' ORDER BY name;
@@ -138,10 +158,37 @@ SELECT member, owned FROM dlock_group_members;
 ROLLBACK;
 SELECT dlock_group_leave('pattern', :token), dlock_group_leave('pattern', :token);
 
--- twice in the table
-UPDATE dlock_groups SET partitions = '{a,b,a}';
+-- whatever is handed to the function behind it, the weight is that which was asked for
+SELECT pg_temp.raised($$ SELECT dlock_group_enter('pattern', '{a,b}', 'm', '1 h', 0, NULL) $$);
+SELECT dlock_group_enter('pattern', '{a,b}', 'null', '1 h', 1, NULL) > 0, dlock_group_enter('pattern', '{a,b}', 'zero', '1 h', 2, '{"weight": 0}') > 0,
+	dlock_group_enter('pattern', '{a,b}', 'scalar', '1 h', 3, '"weight"') > 0, dlock_group_enter('pattern', '{a,b}', 'empty', '1 h', 4, 'null') > 0,
+	dlock_group_enter('pattern', '{a,b}', 'array', '1 h', 5, '[["weight"], {"a": 1.5}]') > 0;
+SELECT member, weight, payload FROM dlock_group_members ORDER BY weight;
+SELECT bool_and(dlock_group_leave('pattern', token)) FROM dlock_group_members;
+
+-- operators that somebody else has put in the way are not used
+CREATE SCHEMA pattern_evil;
+CREATE FUNCTION pattern_evil.equal(a text, b text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'called as %', current_user; END $$;
+CREATE OPERATOR pattern_evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = pattern_evil.equal);
+SET search_path = pattern_evil, pg_catalog, public;
+SELECT dlock_group_alter('pattern', 1), dlock_group_drop('none'), dlock_campaign('pattern', 'a', payload => '1') IS NULL, dlock_resign('pattern', 'a');
 SELECT dlock_group_join('pattern', 'a') AS token \gset
-SELECT pg_temp.raised(format($$ SELECT * FROM dlock_group_heartbeat('pattern', %s) $$, :token));
+SELECT partition FROM dlock_group_heartbeat('pattern', :token);
+SELECT dlock_group_leave('pattern', :token);
+RESET search_path;
+DROP OPERATOR pattern_evil.= (text, text);
+DROP FUNCTION pattern_evil.equal;
+DROP SCHEMA pattern_evil;
+
+-- the table holds nothing else, whoever writes it
+SELECT pg_temp.raised($$ UPDATE dlock_groups SET partitions = '{a,b,a}' $$);
+SELECT pg_temp.raised($$ UPDATE dlock_groups SET partitions = '{a,NULL}' $$);
+SELECT pg_temp.raised($$ UPDATE dlock_groups SET partitions = '{}' $$);
+SELECT pg_temp.raised($$ INSERT INTO dlock_groups VALUES ('pattern/x', '{a}') $$);
+
+-- twice, past the table
+SELECT dlock_group_join('pattern', 'a') AS token \gset
+SELECT pg_temp.raised(format($$ SELECT * FROM dlock_group_beat('pattern', '{a,b,a}', %s, NULL) $$, :token));
 SELECT dlock_group_leave('pattern', :token);
 SELECT dlock_group_drop('pattern');
 SELECT count(*) FROM dlock_leases WHERE name LIKE 'dlock:%';

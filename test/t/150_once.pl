@@ -145,6 +145,42 @@ wins($one, "'week', '7 days'", 'a week, which is longer than dlock.max_ttl');
 set_clock(wall => $noon + 32 * $hour + 7 * $day);
 wins($one, "'week', '7 days'", 'the next week');
 
+# A shorter slot does not make the longer one be forgotten.
+wins($one, "'both', '100 years'", 'a hundred years');
+set_clock(wall => $clock{wall} + $hour);
+wins($one, "'both', '1 h'", 'an hour of these');
+set_clock(boottime => $clock{boottime} + 27 * $hour);
+loses($one, "'both', '100 years'", 'the hour and dlock.max_ttl are over, the hundred years are not');
+crash($node);
+$_->kill_client foreach $one, $two;
+($one, $two) = map { DLockSession->new($node, $db, options => '-c statement_timeout=60s') } 1 .. 2;
+loses($one, "'both', '100 years'", 'nor after a crash');
+wins($one, "'forced', '1 day'", 'to be taken back');
+is($one->query_safe("SELECT dlock_force_release('dlock:once/forced', 'run it again')"), 1, 'an operator takes it');
+{
+	my $lsn = $one->query_safe('SELECT pg_current_wal_insert_lsn()');
+	ok($node->poll_query_until($db, "SELECT pg_current_wal_flush_lsn() >= '$lsn'"), 'that is on disk');
+}
+crash($node);
+$_->kill_client foreach $one, $two;
+($one, $two) = map { DLockSession->new($node, $db, options => '-c statement_timeout=60s') } 1 .. 2;
+wins($one, "'forced', '1 day'", 'so it can be won again after a crash');
+loses($one, "'forced', '1 day'", 'and once');
+
+# The first win of a name lasts for the slot that it fell into, also if a slot ends
+# at that moment: of as short ones as these, one ends in some calls of many.
+{
+	my $left = 'extract(epoch FROM expires_at - interval \'1 day\') * 1000000';
+	my $end = '(floor(extract(epoch FROM granted_at) * 1000000 / 500) + 1) * 500';
+
+	$one->query_safe("SELECT count(dlock_once('edge-' || i, '500 us')) FROM generate_series(1, 4000) i");
+	# Several looks, since one reads the two clocks one after the other.
+	my @forgotten = sort { $a <=> $b } map { $one->query_safe(
+			"SELECT count(*) FROM dlock_leases WHERE name LIKE 'dlock:once/edge-%' AND $left < $end - 250") } 1 .. 5;
+	is($forgotten[0], 0, 'none is forgotten before its slot');
+	$one->query_safe("SELECT count(dlock_force_release(name, 'test')) FROM dlock_leases WHERE name LIKE 'dlock:once/edge-%'");
+}
+
 # Transactions: a rollback opens nothing, an open one holds nobody up.
 foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 {
