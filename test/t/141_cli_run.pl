@@ -227,8 +227,13 @@ foreach my $guardian (0, 1)
 {
 	my $run = DLockCli->start(qw(run --ttl 3 --kill-after 0.5 frozen sh -c), "trap '' TERM; echo \$\$ >$dir/pid; while :; do sleep 0.05; done");
 	my $pid = told_pid("$dir/pid");
-	my @guardians = grep { my $comm = eval { slurp_file("/proc/$_/comm") } // ''; $comm =~ /guardian/ } child_pids($run->{pid});
-	is(scalar @guardians, 1, 'there is a guardian');
+	my @guardians;
+	ok( wait_until(
+			sub {
+				@guardians = grep { (eval { slurp_file("/proc/$_/comm") } // '') =~ /guardian/ } child_pids($run->{pid});
+				@guardians == 1;
+			}),
+		'there is a guardian');
 	if (!$guardian)
 	{
 		# Without it, until dlock goes on.

@@ -74,7 +74,7 @@ type("stty -echo\n", $prompt, 'no echo');
 type("PS1='inner> ' \$DL run tty sh -i\n", qr/inner> \z/, 'an interactive shell under it');
 type("test -t 0 && test -t 1 && read x && echo got \$x\n", qr/\z/, 'it reads');
 type("a line\n", qr/got a line\r\n.*inner> \z/s, 'it has the terminal');
-type("sleep 600\n", qr/\z/, 'a job of its own');
+type("sh -c 'echo up; exec sleep 600'\n", qr/up/, 'a job of its own');
 type("\cC", qr/inner> \z/s, '^C ends the job and not the shell');
 type("exit 7\n", $prompt, 'it ends');
 type("echo code \$?\n", qr/code 7/, 'its exit code, and the shell has the terminal back');
