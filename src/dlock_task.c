@@ -21,8 +21,8 @@
  *	  the table holds, also of a capture that has timed out and that nobody has
  *	  moved yet (dlock_tasksweep.c).
  *
- *	  Locks: first a lock on the name of the queue, shared by all who use it and
- *	  exclusive for those who create or drop it, then rows of tasks.  A capture
+ *	  Locks: first a lock on the queue, shared by all who use it and exclusive for
+ *	  those who drop it, then rows of tasks.  A capture
  *	  skips rows that are locked, so it waits for nobody.
  *
  * IDENTIFICATION

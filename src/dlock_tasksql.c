@@ -76,7 +76,8 @@ static const struct
 	[DLOCK_TASK_CREATE_QUEUE] = {
 		"INSERT INTO @.dlock_task_queue"
 		"       (queue, role, initial, done, parked, max_attempts, transitions)"
-		"VALUES ($1, $2::regrole, $3, $4, $5, $6, $7)",
+		"VALUES ($1, $2::regrole, $3, $4, $5, $6, $7)"
+		"    ON CONFLICT (queue) DO NOTHING",
 		7, {TEXTOID, OIDOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTARRAYOID}
 	},
 	/* queue_id */
