@@ -52,6 +52,7 @@
 	"UPDATE @.dlock_task" \
 	"   SET state = CASE WHEN deadline <= $1 THEN timeout_state ELSE state END," \
 	"       error = CASE WHEN deadline <= $1 THEN 'timed out' ELSE error END," \
+	"       owner = CASE WHEN deadline <= $1 THEN NULL ELSE owner END," \
 	"       changed_at = CASE WHEN deadline <= $1 THEN clock_timestamp() ELSE changed_at END," \
 	"       due = CASE WHEN deadline <= $1 THEN NULL ELSE deadline END" \
 	" WHERE ctid = ANY (ARRAY(" due "))"
@@ -104,14 +105,15 @@ static const struct
 		"  FROM @.dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE",
 		2, {INT4OID, TEXTOID}
 	},
-	/* ctid, state, attempts, stays captured, finished, error */
+	/* ctid, state, attempts, stays captured, finished, error, keep the owner */
 	[DLOCK_TASK_MOVE] = {
 		"UPDATE @.dlock_task"
 		"   SET state = $2, attempts = $3, due = CASE WHEN $4 THEN due END,"
 		"       finished_at = CASE WHEN $5 THEN clock_timestamp() END,"
-		"       error = $6, changed_at = clock_timestamp()"
+		"       error = $6, owner = CASE WHEN $7 THEN owner END,"
+		"       changed_at = clock_timestamp()"
 		" WHERE ctid = $1",
-		6, {TIDOID, TEXTOID, INT4OID, BOOLOID, BOOLOID, TEXTOID}
+		7, {TIDOID, TEXTOID, INT4OID, BOOLOID, BOOLOID, TEXTOID, BOOLOID}
 	},
 	/* ctid, deadline, ttl; "due" stays unless it would be too late */
 	[DLOCK_TASK_EXTEND] = {
