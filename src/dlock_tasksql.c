@@ -41,8 +41,7 @@
 #include "dlock_session.h"
 #include "dlock_tasksql.h"
 
-/* How many captures one statement of a sweep moves. */
-#define SWEEP_BATCH		"1000"
+#define SWEEP_BATCH		CppAsString2(DLOCK_TASK_BATCH)
 
 /*
  * What a sweep does to the rows that "due" selects: a capture that has expired
@@ -164,12 +163,16 @@ static const struct
 			  " LIMIT " SWEEP_BATCH),
 		1, {TIMESTAMPTZOID}
 	},
-	/* now; a capture never has more left than its ttl */
+	/*
+	 * now; a capture never has more left than its ttl.  Captures go on while this
+	 * runs, and theirs may end a little later than what is "now" here.
+	 */
 	[DLOCK_TASK_CLAMP] = {
 		"UPDATE @.dlock_task SET deadline = $1 + ttl, due = $1 + ttl"
 		" WHERE ctid = ANY (ARRAY("
-		"    SELECT ctid FROM @.dlock_task WHERE due IS NOT NULL AND deadline > $1 + ttl"
-		"       FOR NO KEY UPDATE SKIP LOCKED))",
+		"    SELECT ctid FROM @.dlock_task"
+		"     WHERE due IS NOT NULL AND deadline > $1 + ttl + interval '10 s'"
+		"     LIMIT " SWEEP_BATCH " FOR NO KEY UPDATE SKIP LOCKED))",
 		1, {TIMESTAMPTZOID}
 	},
 	[DLOCK_TASK_NEXT_DUE] = {
@@ -195,6 +198,9 @@ static const struct
 	{"enable_seqscan", "off"},
 	{"enable_bitmapscan", "off"},
 	{"enable_sort", "off"},
+	{"enable_indexscan", "on"},
+	{"enable_tidscan", "on"},
+	{"enable_nestloop", "on"},
 	{"jit", "off"},
 };
 

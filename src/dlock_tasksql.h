@@ -35,6 +35,9 @@ typedef enum DLockTaskPlan
 
 #define DLOCK_TASK_PLANS	(DLOCK_TASK_NEXT_DUE + 1)
 
+/* How many rows one statement of a sweep changes at most. */
+#define DLOCK_TASK_BATCH	1000
+
 /* Most parameters that a statement has. */
 #define DLOCK_TASK_PARAMS	12
 
