@@ -13,7 +13,7 @@
 
 #include "dlock_database.h"
 
-/* The statements; their parameters are told beside their texts. */
+/* The statements, grouped as their texts are; their parameters are told there. */
 typedef enum DLockTaskPlan
 {
 	DLOCK_TASK_FIND_QUEUE,
