@@ -715,6 +715,16 @@ dlock_error_done_state(const DLockBytes *state, const char *detail)
 			 errhint("Use another state.")));
 }
 
+void
+dlock_error_unfinished_state(const DLockBytes *state)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("state \"%.*s\" cannot be that of a finished task", state->len, state->data),
+			 errdetail("It is the initial state of the queue, or the one of parked tasks."),
+			 errhint("Use another state, or hand the task on with dlock_task_release().")));
+}
+
 /* "allowed" is a list of the states that there is a way to; it may be empty. */
 void
 dlock_error_transition(const DLockBytes *queue, const DLockBytes *from, const DLockBytes *to,

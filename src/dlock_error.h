@@ -87,6 +87,7 @@ pg_noreturn extern void dlock_error_transition_form(const char *transition, cons
 pg_noreturn extern void dlock_error_state_form(const DLockBytes *state);
 pg_noreturn extern void dlock_error_unknown_state(const DLockBytes *queue, const DLockBytes *state);
 pg_noreturn extern void dlock_error_done_state(const DLockBytes *state, const char *detail);
+pg_noreturn extern void dlock_error_unfinished_state(const DLockBytes *state);
 pg_noreturn extern void dlock_error_transition(const DLockBytes *queue, const DLockBytes *from, const DLockBytes *to, const char *detail, const char *allowed);
 pg_noreturn extern void dlock_error_task_captured(const DLockBytes *queue, const DLockBytes *key, const char *owner);
 pg_noreturn extern void dlock_error_task_lost(const DLockBytes *queue, const DLockBytes *key, DLockToken token, const char *detail);

@@ -288,6 +288,8 @@ dlock_sql_task_purge(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(1))
 		dlock_error_null("older_than");
+	if (dlock_sqlarg_interval(PG_GETARG_INTERVAL_P(1)) < 0)
+		dlock_error_interval("older_than", "not be negative", "Pass '0' for all that are finished.");
 	PG_RETURN_INT64((int64) dlock_task_purge(&queue, PG_GETARG_DATUM(1),
 											 get_number(fcinfo, 2, "number of tasks",
 														DLOCK_TASK_PURGE_MAX)));
@@ -299,5 +301,7 @@ dlock_sql_task_wall_time(PG_FUNCTION_ARGS)
 {
 	TimestampTz deadline = PG_GETARG_TIMESTAMPTZ(0);
 
+	if (TIMESTAMP_NOT_FINITE(deadline))
+		PG_RETURN_TIMESTAMPTZ(deadline);
 	PG_RETURN_TIMESTAMPTZ(deadline + (dlock_clock_wall() - dlock_clock_steady()));
 }

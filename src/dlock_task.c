@@ -21,8 +21,8 @@
  *	  the table holds, also of a capture that has timed out and that nobody has
  *	  moved yet (dlock_tasksweep.c).
  *
- *	  Locks: first a lock on the name of the queue, shared by all who use it and
- *	  exclusive for those who create or drop it, then rows of tasks.  A capture
+ *	  Locks: first a lock on the queue, shared by all who use it and exclusive for
+ *	  those who drop it, then rows of tasks.  A capture
  *	  skips rows that are locked, so it waits for nobody.
  *
  * IDENTIFICATION
@@ -179,7 +179,10 @@ check_held(const DLockTaskTarget *target, const DLockTaskRow *row)
 	dlock_error_task_lost(&target->queue, &target->key, target->token, detail);
 }
 
-/* Write the state that a locked task goes to, and what that ends. */
+/*
+ * Write the state that a locked task goes to, and what that ends.  The owner
+ * stays with a capture that goes on, or that has finished the task.
+ */
 static void
 move_task(const DLockTaskQueue *queue, const DLockTaskRow *row, const DLockBytes *state,
 		  int attempts, bool captured, bool finished, const DLockBytes *error)
@@ -190,10 +193,11 @@ move_task(const DLockTaskQueue *queue, const DLockTaskRow *row, const DLockBytes
 		Int32GetDatum(attempts),
 		BoolGetDatum(captured && !finished),
 		BoolGetDatum(finished),
-		(error->len > 0) ? dlock_tasksql_text(error) : (Datum) 0
+		(error->len > 0) ? dlock_tasksql_text(error) : (Datum) 0,
+		BoolGetDatum(row->captured && (captured || finished))
 	};
 
-	if (dlock_tasksql_run(DLOCK_TASK_MOVE, values, (error->len > 0) ? NULL : "     n", 0) != 1)
+	if (dlock_tasksql_run(DLOCK_TASK_MOVE, values, (error->len > 0) ? NULL : "     n ", 0) != 1)
 		elog(ERROR, "task \"%.*s\" of queue \"%.*s\" was locked but not moved",
 			 row->key.len, row->key.data, queue->name.len, queue->name.data);
 }
@@ -252,8 +256,11 @@ dlock_task_set(const DLockTaskTarget *target, const DLockBytes *state)
 						 "There the task would go when its capture times out.");
 
 	/* Who takes a task up again that was given up, or was done, means it to be tried. */
-	anew = !row.captured && !dlock_name_equal(&row.state, state) &&
-		(row.finished || dlock_name_equal(&row.state, &queue.parked));
+	if (row.finished)
+		anew = !finished;
+	else
+		anew = !row.captured && !dlock_name_equal(&row.state, state) &&
+			dlock_name_equal(&row.state, &queue.parked);
 	before = copy_out(context, &row.state);
 	move_task(&queue, &row, state, anew ? 0 : row.attempts, row.captured, finished, &no_error);
 	dlock_tasksql_close(&sql);
@@ -307,11 +314,16 @@ dlock_task_finish(const DLockTaskTarget *target, const DLockBytes *state)
 	open_target(&sql, target, &queue, &row);
 	if (state->len == 0)
 		state = &queue.done;
-	again = row.finished && row.token == target->token && dlock_name_equal(&row.state, state);
+
+	/* Without an owner somebody else has finished it, after this capture was lost. */
+	again = row.finished && row.owner != NULL && row.token == target->token &&
+		dlock_name_equal(&row.state, state);
 	if (!again)
 	{
 		check_held(target, &row);
 		dlock_taskqueue_check_state(&queue, state);
+		if (dlock_name_equal(state, &queue.initial) || dlock_name_equal(state, &queue.parked))
+			dlock_error_unfinished_state(state);
 		check_task_transition(&queue, &row, state);
 		move_task(&queue, &row, state, row.attempts, false, true, &no_error);
 	}

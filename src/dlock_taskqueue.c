@@ -5,9 +5,10 @@
  *
  * NOTES
  *	  The rows of queues have no foreign keys from those of tasks, which would
- *	  lock one row for each task that is put.  A lock on the name of the queue
- *	  serves instead, shared by all who use it and exclusive for those who create
- *	  or drop it.
+ *	  lock one row for each task that is put.  A lock on the number of the queue
+ *	  serves instead, shared by all who use it and exclusive for those who drop
+ *	  it.  Nobody gets, or waits for, that of a queue that he may not use: a role
+ *	  without rights must not be able to hold others up.
  *
  *	  Declared transitions are kept as texts like "from -> to", with one blank on
  *	  each side.  Moving a task to the state for parked ones, when its attempts
@@ -21,9 +22,9 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "lib/stringinfo.h"
-#include "storage/lmgr.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -128,8 +129,8 @@ dlock_taskqueue_check_state(const DLockTaskQueue *queue, const DLockBytes *state
 
 /* Throw 23514 unless a task may go from one state to the other. */
 void
-dlock_taskqueue_check_transition(const DLockTaskQueue *queue, const DLockBytes *from, const DLockBytes *to,
-				 const char *detail)
+dlock_taskqueue_check_transition(const DLockTaskQueue *queue, const DLockBytes *from,
+								 const DLockBytes *to, const char *detail)
 {
 	StringInfoData allowed;
 
@@ -154,12 +155,14 @@ dlock_taskqueue_check_transition(const DLockTaskQueue *queue, const DLockBytes *
 
 /* ---- queues ---- */
 
-static void
-lock_queue(DLockTaskSql *sql, const DLockBytes *name, LOCKMODE mode)
+/* Lock a queue up to the end of the transaction; true if it was locked already. */
+static bool
+lock_queue(DLockTaskSql *sql, int32 id, LOCKMODE mode)
 {
-	/* Two names of one hash share a lock, which does no harm. */
-	LockDatabaseObject(dlock_tasksql_lock_class(sql),
-					   hash_bytes((const unsigned char *) name->data, name->len), 0, mode);
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, dlock_tasksql_lock_class(sql), (Oid) id, 0);
+	return LockAcquire(&tag, mode, false, false) != LOCKACQUIRE_OK;
 }
 
 static bool
@@ -187,19 +190,36 @@ read_queue(const DLockBytes *name, DLockTaskQueue *queue, Oid *role)
 	return true;
 }
 
-/* Open the tables and find a queue that the caller may use. */
-void
-dlock_taskqueue_open(DLockTaskSql *sql, const char *function, const DLockBytes *name, LOCKMODE mode,
-		   DLockTaskQueue *queue)
+/* Read a queue; throws unless it is there and the caller may use it. */
+static void
+check_queue(DLockTaskSql *sql, const DLockBytes *name, DLockTaskQueue *queue)
 {
 	Oid			role;
 
-	dlock_tasksql_open(sql, function);
-	lock_queue(sql, name, mode);
 	if (!read_queue(name, queue, &role))
 		dlock_error_no_queue(name);
 	if (!has_privs_of_role(sql->caller, role))
 		dlock_error_queue_role(name, role);
+}
+
+/* Open the tables, find a queue that the caller may use, and lock it. */
+void
+dlock_taskqueue_open(DLockTaskSql *sql, const char *function, const DLockBytes *name,
+					 LOCKMODE mode, DLockTaskQueue *queue)
+{
+	int32		locked;
+	bool		again;
+
+	dlock_tasksql_open(sql, function);
+	check_queue(sql, name, queue);
+	do
+	{
+		/* It may have been dropped since it was read, and created anew. */
+		locked = queue->id;
+		again = !lock_queue(sql, locked, mode);
+		if (again)
+			check_queue(sql, name, queue);
+	} while (again && queue->id != locked);
 }
 
 /* Bring declared transitions into the form in which they are kept. */
@@ -234,8 +254,6 @@ void
 dlock_taskqueue_create(DLockTaskDefinition *definition)
 {
 	DLockTaskSql sql;
-	DLockTaskQueue existing;
-	Oid			role;
 	Datum		values[7];
 	char		nulls[] = "       ";
 
@@ -245,9 +263,6 @@ dlock_taskqueue_create(DLockTaskDefinition *definition)
 							   "The initial state and the one of parked tasks must be others.");
 
 	dlock_tasksql_open(&sql, "dlock_task_create_queue");
-	lock_queue(&sql, &definition->queue, AccessExclusiveLock);
-	if (read_queue(&definition->queue, &existing, &role))
-		dlock_error_queue_exists(&definition->queue);
 	values[0] = dlock_tasksql_text(&definition->queue);
 	values[1] = ObjectIdGetDatum(sql.caller);
 	values[2] = dlock_tasksql_text(&definition->initial);
@@ -260,7 +275,8 @@ dlock_taskqueue_create(DLockTaskDefinition *definition)
 		values[6] = normal_transitions(definition);
 	else
 		nulls[6] = 'n';
-	(void) dlock_tasksql_run(DLOCK_TASK_CREATE_QUEUE, values, nulls, 0);
+	if (dlock_tasksql_run(DLOCK_TASK_CREATE_QUEUE, values, nulls, 0) == 0)
+		dlock_error_queue_exists(&definition->queue);
 	dlock_tasksql_close(&sql);
 }
 

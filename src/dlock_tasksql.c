@@ -41,8 +41,7 @@
 #include "dlock_session.h"
 #include "dlock_tasksql.h"
 
-/* How many captures one statement of a sweep moves. */
-#define SWEEP_BATCH		"1000"
+#define SWEEP_BATCH		CppAsString2(DLOCK_TASK_BATCH)
 
 /*
  * What a sweep does to the rows that "due" selects: a capture that has expired
@@ -52,19 +51,21 @@
 	"UPDATE @.dlock_task" \
 	"   SET state = CASE WHEN deadline <= $1 THEN timeout_state ELSE state END," \
 	"       error = CASE WHEN deadline <= $1 THEN 'timed out' ELSE error END," \
+	"       owner = CASE WHEN deadline <= $1 THEN NULL ELSE owner END," \
 	"       changed_at = CASE WHEN deadline <= $1 THEN clock_timestamp() ELSE changed_at END," \
 	"       due = CASE WHEN deadline <= $1 THEN NULL ELSE deadline END" \
 	" WHERE ctid = ANY (ARRAY(" due "))"
 
-/*
- * The statements.  "@." stands for the schema.
- */
-static const struct
+/* A statement and its parameters.  "@." in its text stands for the schema. */
+typedef struct DLockTaskStatement
 {
 	const char *text;
 	int			count;
 	Oid			types[DLOCK_TASK_PARAMS];
-}			statements[DLOCK_TASK_PLANS] =
+} DLockTaskStatement;
+
+/* Those on queues. */
+static const DLockTaskStatement queue_statements[] =
 {
 	/* queue */
 	[DLOCK_TASK_FIND_QUEUE] = {
@@ -76,7 +77,8 @@ static const struct
 	[DLOCK_TASK_CREATE_QUEUE] = {
 		"INSERT INTO @.dlock_task_queue"
 		"       (queue, role, initial, done, parked, max_attempts, transitions)"
-		"VALUES ($1, $2::regrole, $3, $4, $5, $6, $7)",
+		"VALUES ($1, $2::regrole, $3, $4, $5, $6, $7)"
+		"    ON CONFLICT (queue) DO NOTHING",
 		7, {TEXTOID, OIDOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTARRAYOID}
 	},
 	/* queue_id */
@@ -89,38 +91,44 @@ static const struct
 		"DELETE FROM @.dlock_task_queue WHERE queue_id = $1",
 		1, {INT4OID}
 	},
+};
+
+/* Those on tasks, which come after them. */
+static const DLockTaskStatement task_statements[] =
+{
 	/* queue_id, key, state, priority, payload, finished */
-	[DLOCK_TASK_PUT] = {
+	[DLOCK_TASK_PUT - DLOCK_TASK_PUT] = {
 		"INSERT INTO @.dlock_task (queue_id, key, state, priority, payload, finished_at)"
 		"VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN clock_timestamp() END)"
 		"    ON CONFLICT (queue_id, key) DO NOTHING",
 		6, {INT4OID, TEXTOID, TEXTOID, INT4OID, JSONBOID, BOOLOID}
 	},
 	/* queue_id, key */
-	[DLOCK_TASK_LOCK] = {
+	[DLOCK_TASK_LOCK - DLOCK_TASK_PUT] = {
 		"SELECT ctid, state, attempts, token, due IS NOT NULL, deadline, ttl,"
 		"       owner, from_state, timeout_state, finished_at IS NOT NULL"
 		"  FROM @.dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE",
 		2, {INT4OID, TEXTOID}
 	},
-	/* ctid, state, attempts, stays captured, finished, error */
-	[DLOCK_TASK_MOVE] = {
+	/* ctid, state, attempts, stays captured, finished, error, keep the owner */
+	[DLOCK_TASK_MOVE - DLOCK_TASK_PUT] = {
 		"UPDATE @.dlock_task"
 		"   SET state = $2, attempts = $3, due = CASE WHEN $4 THEN due END,"
 		"       finished_at = CASE WHEN $5 THEN clock_timestamp() END,"
-		"       error = $6, changed_at = clock_timestamp()"
+		"       error = $6, owner = CASE WHEN $7 THEN owner END,"
+		"       changed_at = clock_timestamp()"
 		" WHERE ctid = $1",
-		6, {TIDOID, TEXTOID, INT4OID, BOOLOID, BOOLOID, TEXTOID}
+		7, {TIDOID, TEXTOID, INT4OID, BOOLOID, BOOLOID, TEXTOID, BOOLOID}
 	},
 	/* ctid, deadline, ttl; "due" stays unless it would be too late */
-	[DLOCK_TASK_EXTEND] = {
+	[DLOCK_TASK_EXTEND - DLOCK_TASK_PUT] = {
 		"UPDATE @.dlock_task"
 		"   SET deadline = $2, ttl = $3, due = least(due, $2)"
 		" WHERE ctid = $1",
 		3, {TIDOID, TIMESTAMPTZOID, INTERVALOID}
 	},
 	/* queue_id, state; the caller limits it further */
-	[DLOCK_TASK_PICK] = {
+	[DLOCK_TASK_PICK - DLOCK_TASK_PUT] = {
 		"SELECT ctid, key, token, payload, priority, attempts"
 		"  FROM @.dlock_task"
 		" WHERE queue_id = $1 AND state = $2 AND due IS NULL AND finished_at IS NULL"
@@ -128,7 +136,7 @@ static const struct
 		2, {INT4OID, TEXTOID}
 	},
 	/* ctids, tokens, state, owner, deadline, ttl, from, on timeout, max_attempts, parked */
-	[DLOCK_TASK_CAPTURE] = {
+	[DLOCK_TASK_CAPTURE - DLOCK_TASK_PUT] = {
 		"UPDATE @.dlock_task t"
 		"   SET state = $3, attempts = t.attempts + 1, token = u.token, owner = $4,"
 		"       due = $5, deadline = $5, ttl = $6, from_state = $7,"
@@ -140,42 +148,56 @@ static const struct
 		TEXTOID, TEXTOID, INT4OID, TEXTOID}
 	},
 	/* queue_id, age, count */
-	[DLOCK_TASK_PURGE] = {
+	[DLOCK_TASK_PURGE - DLOCK_TASK_PUT] = {
 		"DELETE FROM @.dlock_task WHERE ctid = ANY (ARRAY("
 		"    SELECT ctid FROM @.dlock_task"
 		"     WHERE queue_id = $1 AND finished_at < clock_timestamp() - $2"
 		"     ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED))",
 		3, {INT4OID, INTERVALOID, INT4OID}
 	},
+};
+
+/* Those of sweeps, the last. */
+static const DLockTaskStatement sweep_statements[] =
+{
 	/* now, queue_id */
-	[DLOCK_TASK_SWEEP_QUEUE] = {
+	[DLOCK_TASK_SWEEP_QUEUE - DLOCK_TASK_SWEEP_QUEUE] = {
 		SWEEP("SELECT ctid FROM @.dlock_task WHERE queue_id = $2 AND due <= $1"
 			  " ORDER BY due LIMIT " SWEEP_BATCH " FOR NO KEY UPDATE SKIP LOCKED"),
 		2, {TIMESTAMPTZOID, INT4OID}
 	},
 	/* now */
-	[DLOCK_TASK_SWEEP_ALL] = {
+	[DLOCK_TASK_SWEEP_ALL - DLOCK_TASK_SWEEP_QUEUE] = {
 		SWEEP("SELECT d.ctid FROM @.dlock_task_queue q CROSS JOIN LATERAL"
 			  " (SELECT t.ctid FROM @.dlock_task t WHERE t.queue_id = q.queue_id AND t.due <= $1"
 			  " ORDER BY t.due LIMIT " SWEEP_BATCH " FOR NO KEY UPDATE SKIP LOCKED) d"
 			  " LIMIT " SWEEP_BATCH),
 		1, {TIMESTAMPTZOID}
 	},
-	/* now; a capture never has more left than its ttl */
-	[DLOCK_TASK_CLAMP] = {
+	/*
+	 * now; a capture never has more left than its ttl.  Captures go on while this
+	 * runs, and theirs may end a little later than what is "now" here.
+	 */
+	[DLOCK_TASK_CLAMP - DLOCK_TASK_SWEEP_QUEUE] = {
 		"UPDATE @.dlock_task SET deadline = $1 + ttl, due = $1 + ttl"
 		" WHERE ctid = ANY (ARRAY("
-		"    SELECT ctid FROM @.dlock_task WHERE due IS NOT NULL AND deadline > $1 + ttl"
-		"       FOR NO KEY UPDATE SKIP LOCKED))",
+		"    SELECT ctid FROM @.dlock_task"
+		"     WHERE due IS NOT NULL AND deadline > $1 + ttl + interval '10 s'"
+		"     LIMIT " SWEEP_BATCH " FOR NO KEY UPDATE SKIP LOCKED))",
 		1, {TIMESTAMPTZOID}
 	},
-	[DLOCK_TASK_NEXT_DUE] = {
+	[DLOCK_TASK_NEXT_DUE - DLOCK_TASK_SWEEP_QUEUE] = {
 		"SELECT min(d.due) FROM @.dlock_task_queue q CROSS JOIN LATERAL"
 		" (SELECT t.due FROM @.dlock_task t WHERE t.queue_id = q.queue_id AND t.due IS NOT NULL"
 		"   ORDER BY t.due LIMIT 1) d",
 		0, {InvalidOid}
 	},
 };
+
+StaticAssertDecl(lengthof(queue_statements) == DLOCK_TASK_PUT &&
+				 lengthof(task_statements) == DLOCK_TASK_SWEEP_QUEUE - DLOCK_TASK_PUT &&
+				 lengthof(sweep_statements) == DLOCK_TASK_PLANS - DLOCK_TASK_SWEEP_QUEUE,
+				 "statements and plans differ");
 
 /* The statements as prepared, and the schema that they name. */
 static SPIPlanPtr plans[DLOCK_TASK_PLANS];
@@ -192,6 +214,9 @@ static const struct
 	{"enable_seqscan", "off"},
 	{"enable_bitmapscan", "off"},
 	{"enable_sort", "off"},
+	{"enable_indexscan", "on"},
+	{"enable_tidscan", "on"},
+	{"enable_nestloop", "on"},
 	{"jit", "off"},
 };
 
@@ -286,23 +311,34 @@ dlock_tasksql_close(DLockTaskSql *sql)
 	dlock_session_close(&sql->db);
 }
 
+static const DLockTaskStatement *
+statement_of(DLockTaskPlan plan)
+{
+	if (plan < DLOCK_TASK_PUT)
+		return &queue_statements[plan];
+	if (plan < DLOCK_TASK_SWEEP_QUEUE)
+		return &task_statements[plan - DLOCK_TASK_PUT];
+	return &sweep_statements[plan - DLOCK_TASK_SWEEP_QUEUE];
+}
+
 static void
 prepare(DLockTaskPlan plan)
 {
+	const DLockTaskStatement *statement = statement_of(plan);
 	const char *quoted = quote_identifier(schema);
 	Oid			types[DLOCK_TASK_PARAMS];
 	StringInfoData text;
 
 	initStringInfo(&text);
-	for (const char *c = statements[plan].text; *c != '\0'; c++)
+	for (const char *c = statement->text; *c != '\0'; c++)
 	{
 		if (c[0] == '@' && c[1] == '.')
 			appendStringInfoString(&text, quoted);
 		else
 			appendStringInfoChar(&text, *c);
 	}
-	memcpy(types, statements[plan].types, sizeof(types));
-	plans[plan] = SPI_prepare_cursor(text.data, statements[plan].count, types,
+	memcpy(types, statement->types, sizeof(types));
+	plans[plan] = SPI_prepare_cursor(text.data, statement->count, types,
 									 CURSOR_OPT_GENERIC_PLAN);
 	if (plans[plan] == NULL)
 		elog(ERROR, "could not prepare statement %d on tasks: %s", (int) plan,

@@ -13,7 +13,7 @@
 
 #include "dlock_database.h"
 
-/* The statements; their parameters are told beside their texts. */
+/* The statements, grouped as their texts are; their parameters are told there. */
 typedef enum DLockTaskPlan
 {
 	DLOCK_TASK_FIND_QUEUE,
@@ -34,6 +34,9 @@ typedef enum DLockTaskPlan
 } DLockTaskPlan;
 
 #define DLOCK_TASK_PLANS	(DLOCK_TASK_NEXT_DUE + 1)
+
+/* How many rows one statement of a sweep changes at most. */
+#define DLOCK_TASK_BATCH	1000
 
 /* Most parameters that a statement has. */
 #define DLOCK_TASK_PARAMS	12

@@ -41,12 +41,25 @@
 /* When to come again if a table is locked. */
 #define LOCKED_NAP			USECS_PER_SEC
 
+/*
+ * How often to look for deadlines that are too far off: those from before a start
+ * with another clock, but also what was locked then or prepared, or is restored.
+ */
+#define CLAMP_INTERVAL		(60 * USECS_PER_SEC)
+
+/* Least distance of two sweeps in proportion to what the last one took, up to so much. */
+#define SWEEP_DISTANCE_FACTOR	10
+#define SWEEP_COST_MAX		USECS_PER_SEC
+
 /* The earliest deadline of this transaction's captures; the database. */
 static DLockTime noted = DLOCK_TIME_FOREVER;
 static DLockDatabaseShared *noted_database = NULL;
 
-/* Has this worker looked for deadlines that its clock makes too long? */
-static bool clamped = false;
+/* When this worker looks for deadlines that its clock makes too long. */
+static DLockTime clamp_at = 0;
+
+/* It does not sweep before. */
+static DLockTime earliest = 0;
 
 static void
 at_end_of_transaction(XactEvent event, void *arg)
@@ -93,6 +106,37 @@ dlock_tasksweep_queue(int32 queue_id)
 	(void) dlock_tasksql_run(DLOCK_TASK_SWEEP_QUEUE, values, NULL, 0);
 }
 
+/* Cut off what is too long; returns when to do so again. */
+static DLockTime
+clamp(DLockTime now)
+{
+	Datum		steady = TimestampTzGetDatum(dlock_clock_steady());
+	uint64		clamped = dlock_tasksql_run(DLOCK_TASK_CLAMP, &steady, NULL, 0);
+
+	return (clamped == DLOCK_TASK_BATCH) ? now : now + CLAMP_INTERVAL;
+}
+
+/* Move what has timed out; returns when there is more to do, as far as is known. */
+static DLockTime
+move_due(DLockTime now)
+{
+	Datum		steady = TimestampTzGetDatum(dlock_clock_steady());
+	DLockTime	next;
+	Datum		due;
+	bool		none;
+
+	if (dlock_tasksql_run(DLOCK_TASK_SWEEP_ALL, &steady, NULL, 0) == DLOCK_TASK_BATCH)
+		return now;
+	(void) dlock_tasksql_run(DLOCK_TASK_NEXT_DUE, NULL, NULL, 0);
+	due = dlock_tasksql_value(0, 1, &none);
+	if (none)
+		return DLOCK_TIME_FOREVER;
+	next = DatumGetTimestampTz(due) - dlock_clock_steady_offset();
+
+	/* What is due and was not moved is locked by somebody. */
+	return (next > now) ? next : now + LOCKED_NAP;
+}
+
 /*
  * Sweep once over all queues, in a transaction of its own; returns when to come
  * again at the latest.
@@ -101,37 +145,29 @@ static DLockTime
 sweep(DLockTime now)
 {
 	DLockTime	next = now + (DLockTime) dlock_guc_reap_interval_ms * 1000;
+	DLockTime	next_clamp = clamp_at;
 	DLockTaskSql sql;
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (dlock_tasksql_try_open(&sql))
 	{
-		Datum		steady = TimestampTzGetDatum(dlock_clock_steady());
-		bool		none;
-		Datum		due;
+		DLockTime	next_due;
 
-		if (!clamped)
-			(void) dlock_tasksql_run(DLOCK_TASK_CLAMP, &steady, NULL, 0);
-		clamped = true;
-		if (dlock_tasksql_run(DLOCK_TASK_SWEEP_ALL, &steady, NULL, 0) > 0)
-			next = now;
-		else if (dlock_tasksql_run(DLOCK_TASK_NEXT_DUE, NULL, NULL, 0) == 1)
-		{
-			due = dlock_tasksql_value(0, 1, &none);
-			if (!none)
-				next = Min(next, DatumGetTimestampTz(due) - dlock_clock_steady_offset());
-
-			/* What is due and was not moved is locked by somebody. */
-			if (next <= now)
-				next = now + LOCKED_NAP;
-		}
+		if (now >= clamp_at)
+			next_clamp = clamp(now);
+		next_due = move_due(now);
+		next = Min(next, next_due);
+		next = Min(next, next_clamp);
 		dlock_tasksql_close(&sql);
 	}
 	else
 		next = now + LOCKED_NAP;
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+
+	/* Not before: an error undoes it. */
+	clamp_at = next_clamp;
 	return next;
 }
 
@@ -148,9 +184,12 @@ dlock_tasksweep_all(DLockDatabaseShared *database)
 	MemoryContext context = CurrentMemoryContext;
 	DLockTime	now = dlock_clock_now();
 	volatile DLockTime next = now + (DLockTime) dlock_guc_reap_interval_ms * 1000;
+	DLockTime	planned = (DLockTime) pg_atomic_read_u64(task_at);
+	DLockTime	spent;
 
-	if ((DLockTime) pg_atomic_read_u64(task_at) > now)
-		return (DLockTime) pg_atomic_read_u64(task_at);
+	planned = Max(planned, earliest);
+	if (planned > now)
+		return planned;
 
 	/* Captures that commit from now on lower it again. */
 	pg_atomic_exchange_u64(task_at, (uint64) next);
@@ -168,13 +207,20 @@ dlock_tasksweep_all(DLockDatabaseShared *database)
 		RESUME_INTERRUPTS();
 	}
 	PG_END_TRY();
-	return dlock_database_plan_task(database, next);
+
+	/* With many queues a sweep is dear, and each capture may end at another time. */
+	spent = dlock_clock_now() - now;
+	spent = Min(spent, SWEEP_COST_MAX);
+	earliest = (next > now) ? now + spent * (1 + SWEEP_DISTANCE_FACTOR) : now;
+	planned = dlock_database_plan_task(database, next);
+	return Max(planned, earliest);
 }
 
 /* A reaper begins: it looks at once. */
 void
 dlock_tasksweep_begin(DLockDatabaseShared *database)
 {
-	clamped = false;
+	clamp_at = 0;
+	earliest = 0;
 	pg_atomic_exchange_u64(&database->reaper.task_at, 0);
 }

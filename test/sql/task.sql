@@ -106,6 +106,38 @@ SELECT attempts, from_state FROM dlock_task_capture('task-1', ttl => '1 microsec
 COMMIT;
 SELECT state, attempts, owner, error FROM dlock_tasks WHERE queue = 'task-1' AND key = 'b';
 
+-- who has lost a capture is not told that he finished, if others did (in one
+-- transaction, so that the reaper has no part in it)
+SELECT dlock_task_create_queue('task-6', max_attempts => 3), dlock_task_put('task-6', 'x');
+BEGIN;
+SELECT token AS t FROM dlock_task_capture('task-6', ttl => '1 microsecond') \gset
+SELECT dlock_task_set('task-6', 'x', 'done');
+SAVEPOINT s;
+\set VERBOSITY sqlstate
+SELECT dlock_task_finish('task-6', 'x', :t);
+\set VERBOSITY default
+ROLLBACK TO s;
+SELECT dlock_task_set('task-6', 'x', 'ready');
+SELECT token AS t FROM dlock_task_capture('task-6', ttl => '1 microsecond') \gset
+-- the sweep of the next capture ends the one before
+SELECT attempts, token > :t AS later FROM dlock_task_capture('task-6', ttl => '1 h');
+ROLLBACK;
+-- what was set by the capture itself it has finished
+SELECT token AS t FROM dlock_task_capture('task-6', ttl => '1 h') \gset
+SELECT dlock_task_set('task-6', 'x', 'done', :t);
+SELECT dlock_task_finish('task-6', 'x', :t);
+
+-- where tasks begin, or are parked, none is finished
+SELECT dlock_task_put('task-6', 'y');
+SELECT token AS t FROM dlock_task_capture('task-6', ttl => '1 h') \gset
+SELECT dlock_task_finish('task-6', 'y', :t, 'ready');
+SELECT dlock_task_finish('task-6', 'y', :t, 'parked');
+-- in any other state it can be, and has new attempts when it is taken up there
+SELECT dlock_task_finish('task-6', 'y', :t, 'cancelled');
+SELECT dlock_task_set('task-6', 'y', 'cancelled');
+SELECT state, attempts, finished_at FROM dlock_tasks WHERE queue = 'task-6' AND key = 'y';
+SELECT dlock_task_drop_queue('task-6');
+
 -- a new start for what was finished
 SELECT dlock_task_set('task-1', 'a', 'ready');
 SELECT state, attempts, finished_at FROM dlock_tasks WHERE queue = 'task-1' AND key = 'a';

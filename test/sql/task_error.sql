@@ -59,7 +59,7 @@ SELECT pg_temp.raised(format('SELECT %s(%s)', function, arguments)) FROM unnest(
 SELECT pg_temp.raised(format('SELECT %s', call)) FROM unnest(ARRAY[
 	format($$dlock_task_extend('task-error', 'a', %s, '-1 s')$$, :token), format($$dlock_task_finish('task-error', 'a', %s, 'nowhere')$$, :token),
 	format($$dlock_task_fail('task-error', 'a', %s, state => 'nowhere')$$, :token), format($$dlock_task_fail('task-error', 'a', %s, state => 'done')$$, :token),
-	$$dlock_task_finish('task-error', 'b', 1)$$, $$dlock_task_purge('task-error', NULL)$$, $$dlock_task_purge('task-error', '1 s', 0)$$]) WITH ORDINALITY AS u(call, n) ORDER BY n;
+	$$dlock_task_finish('task-error', 'b', 1)$$, $$dlock_task_purge('task-error', NULL)$$, $$dlock_task_purge('task-error', '1 s', 0)$$, $$dlock_task_purge('task-error', '-1 s')$$]) WITH ORDINALITY AS u(call, n) ORDER BY n;
 
 -- not where nothing may be written
 BEGIN TRANSACTION READ ONLY;
@@ -67,6 +67,9 @@ SELECT pg_temp.raised('SELECT dlock_task_put(''task-error'', ''c'')');
 SELECT pg_temp.raised('SELECT * FROM dlock_task_capture(''task-error'')');
 SELECT count(*) FROM dlock_tasks WHERE queue = 'task-error';
 COMMIT;
+
+-- what has no end is shown so
+SELECT dlock_task_wall_time('infinity'), dlock_task_wall_time('-infinity');
 
 -- all as it was
 (TABLE before EXCEPT TABLE tasks) UNION ALL (TABLE tasks EXCEPT TABLE before);

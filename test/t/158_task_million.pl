@@ -86,6 +86,15 @@ foreach my $round ('statistics of an empty table', 'statistics of now')
 	$node->safe_psql($db, 'VACUUM ANALYZE dlock_task');
 }
 
+# Settings that a role may have for other work do not change this.
+{
+	my ($plan, $rows) = scans(
+		"SET enable_indexscan = off; SET enable_tidscan = off; SET enable_nestloop = off; SELECT * FROM dlock_task_capture('q', 10)");
+	is($plan, 'Index Scan using dlock_task_due, Index Scan using dlock_task_queue_queue_key, Index Scan using dlock_task_ready, Tid Scan',
+		'settings of the session: capture');
+	cmp_ok($rows, '<=', 10, 'settings of the session: it reads what it captures');
+}
+
 # Heartbeats: no index grows, and the table no more than by a page for each of them.
 my $sizes = "SELECT pg_relation_size('dlock_task_pkey') + pg_relation_size('dlock_task_due') + pg_relation_size('dlock_task_ready')";
 $node->safe_psql($db, "SELECT count(*) FROM dlock_task_capture('r', 100, owner => 'r', ttl => '1 h')");
