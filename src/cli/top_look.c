@@ -32,8 +32,8 @@
 
 /*
  * A standby has leases to show, but it counts nothing, and refuses to be asked.
- * The setting is stable, unlike pg_is_in_recovery(), so that the condition is
- * looked at before the view is.
+ * Only CASE keeps the view from being looked at there, whatever the plan; OFFSET
+ * keeps the planner from copying it, once for each column.
  */
 static const char totals_sql[] =
 "SELECT " UTC("pg_catalog.clock_timestamp()") ", pg_catalog.current_setting('in_hot_standby')::pg_catalog.bool,"
@@ -45,8 +45,9 @@ static const char totals_sql[] =
 "  FROM @dlock_leases) l"
 " CROSS JOIN (SELECT pg_catalog.count(*) AS waiters, pg_catalog.max(waited) AS longest"
 "  FROM @dlock_waiters) w"
-" LEFT JOIN LATERAL (SELECT * FROM @dlock_stats"
-"  WHERE NOT pg_catalog.current_setting('in_hot_standby')::pg_catalog.bool) s ON true";
+" CROSS JOIN (SELECT (r.counts).* FROM (SELECT CASE"
+"  WHEN pg_catalog.current_setting('in_hot_standby')::pg_catalog.bool THEN NULL"
+"  ELSE (SELECT c FROM @dlock_stats c) END AS counts OFFSET 0) r) s";
 
 #define LEASES_BY(order) \
 	"SELECT l.name, l.owner, l.mode, l.permits, l.state, l.token, " SECONDS("l.remaining") "," \
