@@ -172,6 +172,7 @@ hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCo
 	Lease		lease = {.plan = command->plan};
 	GrantVerdict verdict;
 
+	memset(grant, 0, sizeof(*grant));
 	do
 	{
 		verdict = grant_acquire(conn, request, grant);

