@@ -56,6 +56,21 @@ process_owner(const char *prefix)
 }
 
 /*
+ * See to it that the first three descriptors are in use, so that no socket becomes
+ * what messages are written to.  Who uses one that was closed gets an error
+ * still, and a command that we execute finds it closed.
+ */
+void
+process_fill_standard(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+	{
+		if (fcntl(fd, F_GETFD) < 0)
+			(void) !open("/dev/null", ((fd == STDIN_FILENO) ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+	}
+}
+
+/*
  * Close all descriptors but one (negative: all), so that nobody who waits for the
  * end of a pipe waits for this process.  The first three lead nowhere from then on.
  */

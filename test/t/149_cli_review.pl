@@ -59,4 +59,14 @@ sub is_gone
 	is($run->finish->{code}, 143, 'grant and signal: exit code');
 	is(leases(), '', 'grant and signal: given back');
 }
+# With standard descriptors closed, messages get nowhere else.
+{
+	my $run = cli({ before => sub { POSIX::close(1); POSIX::close(2) } }, qw(run -v closed sleep 0.3));
+	is($run->{code}, 0, 'closed output: exit code');
+	$run = cli({ before => sub { POSIX::close($_) foreach 0 .. 2 } }, qw(run -v closed sleep 0.3));
+	is($run->{code}, 0, 'all closed: exit code');
+	cli_is([ { before => sub { POSIX::close(1) } }, qw(acquire closed) ], { code => 71, err => qr/Bad file descriptor/ }, 'acquire with closed output');
+	is(leases(), '', 'acquire with closed output: given back');
+}
+
 done_testing();
