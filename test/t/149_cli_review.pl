@@ -69,4 +69,24 @@ sub is_gone
 	is(leases(), '', 'acquire with closed output: given back');
 }
 
+# A reader of messages who has gone does not end the command.
+{
+	my $wrapper = 'dlock=$1; shift; exec 2> >(exit 0); wait $!; exec "$dlock" "$@"';
+	my $run = DLockCli->start({ program => 'bash' }, '-c', $wrapper, 'sh', cli_program(),
+		qw(run -v deaf sh -c), 'trap "" USR1; sleep 0.3; sh -c \'kill -PIPE $$\' || echo pipe $?');
+	is($run->finish->{code}, 0, 'no reader of messages: exit code');
+	like($run->{out}, qr/pipe 141/, 'no reader of messages: the command has the signal as it was');
+	$run = DLockCli->start({ program => 'bash' }, '-c', 'exec > >(exit 0); wait $!; exec "$@"', 'sh', cli_program(), qw(acquire deaf));
+	is($run->finish->{code}, 141, 'no reader of the token: exit code');
+	is(leases(), '', 'no reader of the token: given back');
+}
+
+# Blocked signals stay so for the command only.
+{
+	my $block = sub { POSIX::sigprocmask(POSIX::SIG_BLOCK(), POSIX::SigSet->new(POSIX::SIGCHLD(), POSIX::SIGTERM())) };
+	my $run = cli({ before => $block }, qw(run blocked sh -c), 'grep SigBlk /proc/self/status');
+	is($run->{code}, 0, 'blocked signals: the end of the command is noticed');
+	like($run->{out}, qr/SigBlk:\s+0*14000$/, 'blocked signals: the command has them blocked');
+}
+
 done_testing();
