@@ -40,7 +40,7 @@
 /* From the first signal to KILL, if nothing is said. */
 #define KILL_AFTER		(5 * CLI_SECOND)
 
-/* How much longer than that the lock stays closed. */
+/* How much longer than that the lock stays closed, and that KILL is waited for. */
 #define DELAY_MARGIN	(2 * CLI_SECOND)
 
 /* A command that ends this soon need not wait for a watch to be cancelled. */
@@ -195,6 +195,7 @@ static void
 kill_child(Hold *hold)
 {
 	child_signal(&hold->child, SIGKILL);
+	hold->kill_at = clock_now();
 	hold->stopping = hold->killed = true;
 }
 
@@ -208,6 +209,27 @@ stop_child(Hold *hold)
 	hold->kill_at = clock_now() + hold->lease.plan.kill_after;
 	child_signal(&hold->child, hold->options->signal);
 	child_signal(&hold->child, SIGCONT);
+}
+
+/*
+ * If a signal was the end of the command, what it has started may still be at
+ * work, or at cleaning up.  The lock is not for others before that is over.
+ */
+static void
+end_rest(Hold *hold)
+{
+	if (!hold->child.ended || hold->stopping ||
+		(hold->child.signal == 0 && hold->signal == 0) || !child_group_lives(&hold->child))
+		return;
+	hold->stopping = true;
+	hold->kill_at = clock_now() + hold->lease.plan.kill_after;
+
+	/* A signal that was not meant for the command alone has reached the rest, too. */
+	if (hold->signal == 0 && !hold->child.had_terminal)
+	{
+		child_signal(&hold->child, hold->options->signal);
+		child_signal(&hold->child, SIGCONT);
+	}
 }
 
 /* The server says that the lease is not ours; its answer tells whose it is. */
@@ -451,8 +473,15 @@ is_over(const Hold *hold)
 	if (!hold->child.ended)
 		return false;
 
-	/* What has been started in the background may go on, but not without the lease. */
-	return !hold->stopping || !child_group_lives(&hold->child);
+	/*
+	 * What was started in the background may go on after an end that the command
+	 * chose itself, but not after another one.
+	 */
+	if (!hold->stopping || !child_group_lives(&hold->child))
+		return true;
+
+	/* Who is not gone by now is dead and waits for a parent, or is not ours to kill. */
+	return hold->killed && clock_now() >= hold->kill_at + DELAY_MARGIN;
 }
 
 /* When something is to be done though nothing happens. */
@@ -506,6 +535,7 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 		take_event(&hold, event.conn);
 		take_signal(&hold, event.signal);
 		keep_time(&hold);
+		end_rest(&hold);
 	}
 	if (end.code == CLI_EXIT_OK)
 	{

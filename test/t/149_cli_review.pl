@@ -89,4 +89,67 @@ sub is_gone
 	like($run->{out}, qr/SigBlk:\s+0*14000$/, 'blocked signals: the command has them blocked');
 }
 
+# After a signal the lock is not for others before all of the command's group is gone.
+{
+	my $run = DLockCli->start(qw(run rest sh -c), "(trap '' TERM; sleep 1; echo old >>$dir/rest) & echo up; wait; echo");
+	$run->wait_out(qr/up/);
+	my $next = DLockCli->start(qw(run rest sh -c), "echo new >>$dir/rest");
+	run_waits($node, 'rest');
+	$run->signal('TERM');
+	is($run->finish->{code}, 143, 'rest after a signal: exit code');
+	is($next->finish->{code}, 0, 'rest after a signal: the next one');
+	is(slurp_file("$dir/rest"), "old\nnew\n", 'rest after a signal: has ended before');
+
+	$run = DLockCli->start(qw(run rest sh -c), 'echo $$; sleep 1000 & echo $!; wait; echo');
+	$run->wait_out(qr/\d+\n\d+\n/);
+	my ($leader, $rest) = $run->out =~ /(\d+)/g;
+	kill 'KILL', $leader;
+	is($run->finish->{code}, 137, 'rest of a killed command: exit code');
+	is_gone($rest, 'rest of a killed command: gone');
+}
+
+# Who is left to us is dead when it is, though nobody else buries it.  As the first
+# process of a container a subreaper is such a parent.
+SKIP:
+{
+	skip 'no way to become a subreaper', 1 unless $^O eq 'linux' && (POSIX::uname())[4] eq 'x86_64';
+	my $subreaper = sub { syscall(157, 36, 1, 0, 0, 0) };
+	my $run = DLockCli->start({ before => $subreaper },
+		qw(run --ttl 6 --kill-after 1 orphans sh -c), '(sleep 1000 & exit) & wait; echo up; exec sleep 1000');
+	$run->wait_out(qr/up/);
+	sql("SELECT dlock_force_release('orphans', 'test')");
+	is($run->finish->{code}, 76, 'orphans: does not wait for the dead');
+}
+
+# The guardian of a process, and whether it is stopped.
+sub guardian_of
+{
+	my ($pid) = @_;
+
+	foreach my $file (glob '/proc/[0-9]*/stat')
+	{
+		open my $stat, '<', $file or next;
+		return ($1, $2) if (readline($stat) // '') =~ /^(\d+) \(dlock-guardian\) (\w) $pid / && $2 ne 'Z';
+	}
+	return;
+}
+
+# A guardian that is killed or stopped does not leave the command alone.
+SKIP:
+{
+	skip 'no /proc', 2 unless -e '/proc/self/stat';
+	foreach my $signal ('KILL', 'STOP')
+	{
+		my $run = DLockCli->start(qw(run --ttl 600 guard sh -c), 'sleep 1000 & echo $!; wait; echo');
+		my ($rest) = $run->wait_out(qr/(\d+)\n/) ? $run->out =~ /(\d+)/ : ();
+		my ($guardian) = guardian_of($run->{pid});
+		kill $signal, $guardian;
+		wait_until(sub { my ($new, $state) = guardian_of($run->{pid}); defined $new && ($signal eq 'STOP' ? $state ne 'T' : $new != $guardian) });
+		$run->signal('KILL');
+		$run->finish;
+		is_gone($rest, "guardian got $signal, then the keeper was killed: the command is gone");
+		sql("SELECT dlock_force_release('guard', 'test') FROM generate_series(1, 2)");
+	}
+}
+
 done_testing();
