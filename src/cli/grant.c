@@ -250,7 +250,7 @@ ask_once(GrantTry *try)
 
 /*
  * Acquire a lease, waiting for it as long as the options say.  A connection
- * that is lost meanwhile is made anew, but there has to be one at first.  "grant"
+ * that is lost meanwhile is made anew, but there has to have been one.  "grant"
  * is all zero, or what has been granted to the same owner before.
  */
 GrantVerdict
@@ -261,6 +261,7 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 		.request = request,
 		.grant = grant,
 		.end = clock_add(clock_now(), request->options->wait),
+		.was_up = conn->schema != NULL,
 		.in_doubt = grant->token[0] != '\0'
 	};
 	GrantVerdict verdict;

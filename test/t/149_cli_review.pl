@@ -152,4 +152,16 @@ SKIP:
 	}
 }
 
+# A server that is away for longer than the lease is no reason to give up an election.
+{
+	my $run = DLockCli->start(qw(elect -v --ttl 2 --kill-after 0.1 --lock-delay 0 election sh -c), 'echo leads; exec sleep 1000');
+	$run->wait_out(qr/leads/);
+	$node->stop('immediate');
+	$run->wait_err(qr/campaigning again.*; trying again\n/s);
+	$node->start;
+	$run->wait_out(qr/leads\nleads/);
+	$run->signal('TERM');
+	is($run->finish->{code}, 143, 'election and a long outage: leads again');
+}
+
 done_testing();
