@@ -37,8 +37,9 @@
 #include "process.h"
 #include "text.h"
 
-/* How long an attempt may take, and each step after it. */
+/* How long an attempt may take, and each step after it, at most and in a hurry. */
 #define CONNECT_WITHIN	(10 * CLI_SECOND)
+#define CONNECT_LEAST	(500 * CLI_MS)
 
 /* From one attempt to the next, at first and at most. */
 #define RETRY_FIRST		(50 * CLI_MS)
@@ -125,6 +126,19 @@ fail(Conn *conn)
 	return CONN_FAILED;
 }
 
+/*
+ * How long an attempt, or a step of it, may take.  Who is in a hurry has more of
+ * them, so that another host gets its turn, and each has more time than the one
+ * before, should the network be slow.
+ */
+static CliTime
+patience(const Conn *conn)
+{
+	if (conn->patience == 0)
+		return CONNECT_WITHIN;
+	return CLI_MIN(CLI_MAX(conn->patience, CONNECT_LEAST) << CLI_MIN(conn->timeouts, 10), CONNECT_WITHIN);
+}
+
 /* ---- sending ---- */
 
 /* The statement with each "@" replaced by the extension's schema. */
@@ -182,7 +196,7 @@ send_setup(Conn *conn, ConnState state, const char *sql)
 	(void) PQsendQuery(conn->pg, sql);
 	flush(conn);
 	conn->state = state;
-	conn->at = clock_now() + CONNECT_WITHIN;
+	conn->at = clock_now() + patience(conn);
 }
 
 /*
@@ -231,7 +245,7 @@ begin_attempt(Conn *conn)
 	conn->pg = connparams_start(conn->conninfo, conn->timeouts);
 	conn->state = CONN_CONNECTING;
 	conn->wants = PGRES_POLLING_WRITING;
-	conn->at = clock_now() + CONNECT_WITHIN;
+	conn->at = clock_now() + patience(conn);
 	if (conn->pg == NULL || PQstatus(conn->pg) == CONNECTION_BAD)
 	{
 		connerror_of_connection(&conn->error, conn->pg);

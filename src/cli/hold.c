@@ -50,6 +50,9 @@
 #define RETRY_NAP		(500 * CLI_MS)
 #define GROUP_NAP		(20 * CLI_MS)
 
+/* Attempts to connect, at first, in a ttl. */
+#define ATTEMPTS		10
+
 /* How long an answer may take, and the release at the end. */
 #define SLOWEST			(5 * CLI_SECOND)
 #define RELEASE_WITHIN	(3 * CLI_SECOND)
@@ -164,23 +167,30 @@ hold_prepare(HoldCommand *command, GrantRequest *request, const char *of, int ar
 /*
  * Acquire the lease, with enough of it left to begin.  A grant that is answered
  * long after it was asked for is asked for again: it is ours, and its time
- * begins anew; unless it was lost meanwhile.
+ * begins anew; unless it was lost meanwhile.  If that takes long as well, so does
+ * every answer, and it will do.
  */
 GrantVerdict
 hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCommand *command)
 {
 	Lease		lease = {.plan = command->plan};
+	bool		again = false;
 	GrantVerdict verdict;
 
 	memset(grant, 0, sizeof(*grant));
-	do
+	for (;;)
 	{
+		CliTime		now;
+
 		verdict = grant_acquire(conn, request, grant);
 		if (verdict != GRANT_OURS)
 			return verdict;
 		lease_extend(&lease, grant->sent);
-	} while (!lease_is_fresh(&lease, clock_now()));
-	return verdict;
+		now = clock_now();
+		if (lease_is_fresh(&lease, now) || (again && lease_due(&lease, now) < LEASE_TERM))
+			return verdict;
+		again = true;
+	}
 }
 
 /* ---- stopping the command ---- */
@@ -518,6 +528,7 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 	HoldEnd		end = {0};
 	char	  **environment;
 
+	conn->patience = command->plan.ttl / ATTEMPTS;
 	lease_extend(&hold.lease, grant->sent);
 	snprintf(hold.seen, sizeof(hold.seen), "%s", grant->token);
 	environment = childenv_make(request->name, grant->token, request->owner,
@@ -544,6 +555,7 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 	}
 
 	release(&hold);
+	conn->patience = 0;
 	end.lost = hold.lost || hold.not_kept;
 	end.signal = hold.signal;
 	end.interrupted = hold.child.signal == SIGINT && hold.child.had_terminal;

@@ -10,6 +10,8 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockCli;
 use DLockTest;
+use IO::Select;
+use IO::Socket::UNIX;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -84,7 +86,7 @@ sub is_gone
 # Blocked signals stay so for the command only.
 {
 	my $block = sub { POSIX::sigprocmask(POSIX::SIG_BLOCK(), POSIX::SigSet->new(POSIX::SIGCHLD(), POSIX::SIGTERM())) };
-	my $run = cli({ before => $block }, qw(run blocked sh -c), 'grep SigBlk /proc/self/status');
+	my $run = cli({ before => $block }, qw(run blocked grep SigBlk /proc/self/status));
 	is($run->{code}, 0, 'blocked signals: the end of the command is noticed');
 	like($run->{out}, qr/SigBlk:\s+0*14000$/, 'blocked signals: the command has them blocked');
 }
@@ -162,6 +164,70 @@ SKIP:
 	$run->wait_out(qr/leads\nleads/);
 	$run->signal('TERM');
 	is($run->finish->{code}, 143, 'election and a long outage: leads again');
+}
+
+# Something between the command and the server that passes on what it gets a while
+# later.  Returns the directory of its socket, and the process group that it is.
+sub start_proxy
+{
+	my ($delay) = @_;
+	my $proxy = PostgreSQL::Test::Utils::tempdir_short();
+	my $socket = '.s.PGSQL.' . $node->port;
+	my $server = IO::Socket::UNIX->new(Local => "$proxy/$socket", Listen => 10) or die "$proxy: $!";
+	my $pid = fork // die "fork: $!";
+
+	if ($pid == 0)
+	{
+		POSIX::setpgid(0, 0);
+		$SIG{CHLD} = 'IGNORE';
+		while (1)
+		{
+			my $client = $server->accept or next;
+			next if fork;
+			my $backend = IO::Socket::UNIX->new(Peer => $node->host . "/$socket") or POSIX::_exit(1);
+			my $select = IO::Select->new($client, $backend);
+			while (1)
+			{
+				foreach my $from ($select->can_read)
+				{
+					sysread($from, my $data, 65536) or POSIX::_exit(0);
+					select undef, undef, undef, $delay;
+					syswrite($from == $client ? $backend : $client, $data) or POSIX::_exit(0);
+				}
+			}
+		}
+	}
+	POSIX::setpgid($pid, $pid);
+	return ($proxy, $pid);
+}
+
+sub end_proxy
+{
+	my ($pid) = @_;
+
+	kill 'KILL', -$pid;
+	waitpid $pid, 0;
+	return;
+}
+
+# Answers that always take long are no reason not to begin.
+{
+	my ($proxy, $pid) = start_proxy(0.3);
+	cli_is([ 'run', '-d', "host=$proxy", qw(--ttl 30 -s slow true) ], {}, 'a slow network');
+	end_proxy($pid);
+}
+
+# Another host gets its turn in time if one freezes.
+{
+	my ($proxy, $pid) = start_proxy(0);
+	my $hosts = "host=$proxy," . $node->host . ' port=' . join(',', ($node->port) x 2);
+	my $run = DLockCli->start('run', '-d', $hosts, qw(--ttl 12 frozen sh -c), "echo up; while [ ! -e $dir/go ]; do sleep 0.1; done");
+	$run->wait_out(qr/up/);
+	kill 'STOP', -$pid;
+	$run->wait_err(qr/is renewed again|stopping the command/);
+	append_to_file("$dir/go", '');
+	is($run->finish->{code}, 0, 'a frozen host: ridden out');
+	end_proxy($pid);
 }
 
 done_testing();
