@@ -56,11 +56,20 @@ static const char find_extension[] =
 " WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'";
 
 /*
+ * Requests have limits of their own, and a connection may have to be idle, so the
+ * timeouts that somebody has set for a role or a database would do nothing but harm.
+ *
  * A process that dies while its backend waits in a queue would be granted a
- * lease that nobody uses.  With this the backend notices within seconds.  Not
- * every platform has it.
+ * lease that nobody uses.  With client_connection_check_interval the backend notices
+ * within seconds.  Not every platform has it, so it comes last.
  */
-static const char set_check_interval[] = "SET client_connection_check_interval = '2s'";
+static const char set_up[] =
+"BEGIN;"
+" SELECT pg_catalog.set_config(s.name, '0', false) FROM pg_catalog.pg_settings s"
+" WHERE s.name OPERATOR(pg_catalog.=) ANY"
+" ('{statement_timeout,lock_timeout,idle_session_timeout,transaction_timeout}');"
+" COMMIT;"
+" SET client_connection_check_interval = '2s'";
 
 void
 conn_init(Conn *conn, const char *conninfo)
@@ -288,7 +297,7 @@ end_asking(Conn *conn)
 	free(conn->schema);
 	conn->schema = text_copy(conn_value(conn, 0));
 	conn->takes_tokens = conn_is_true(conn, 1);
-	send_setup(conn, CONN_SETTING, set_check_interval);
+	send_setup(conn, CONN_SETTING, set_up);
 	return CONN_NOTHING;
 }
 

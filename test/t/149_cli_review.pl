@@ -230,4 +230,18 @@ sub end_proxy
 	end_proxy($pid);
 }
 
+# Timeouts of the role are for others.
+{
+	sql("CREATE ROLE hasty LOGIN SUPERUSER");
+	sql("ALTER ROLE hasty SET $_") foreach "statement_timeout = '500ms'", "idle_session_timeout = '200ms'", "lock_timeout = '200ms'";
+	cli_is([ { env => { PGUSER => 'hasty' } }, qw(run -s hasty sleep 1.5) ], {}, 'timeouts of the role: keeping a lease');
+	sql("SELECT dlock_acquire('hasty', 'holder', '1 h')");
+	my $run = DLockCli->start({ env => { PGUSER => 'hasty' } }, qw(run hasty true));
+	run_waits($node, 'hasty');
+	ok(wait_until(sub { sql("SELECT waited > interval '1 s' FROM dlock_waiters WHERE name = 'hasty'") eq 't' }),
+		'timeouts of the role: keeps its place in the queue');
+	sql("SELECT dlock_release('hasty', 'holder')");
+	is($run->finish->{code}, 0, 'timeouts of the role: exit code');
+}
+
 done_testing();
