@@ -49,7 +49,18 @@ process_owner(const char *prefix)
 	uint32_t	number = (uint32_t) process_random();
 
 	if (prefix != NULL)
-		return text_print("%.*s/%08" PRIx32, LONGEST_PREFIX, prefix, number);
+	{
+		size_t		length = strlen(prefix);
+
+		/* Not within a character. */
+		if (length > LONGEST_PREFIX)
+		{
+			length = LONGEST_PREFIX;
+			while (length > 0 && ((unsigned char) prefix[length] & 0xC0) == 0x80)
+				length--;
+		}
+		return text_print("%.*s/%08" PRIx32, (int) length, prefix, number);
+	}
 	if (gethostname(host, sizeof(host)) == 0)
 		host[sizeof(host) - 1] = '\0';
 	return text_print("%s/%ld/%08" PRIx32, host, (long) getpid(), number);

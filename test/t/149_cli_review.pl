@@ -244,4 +244,14 @@ sub end_proxy
 	is($run->finish->{code}, 0, 'timeouts of the role: exit code');
 }
 
+# What is not UTF-8 does not get into JSON, and what is does not get cut into pieces.
+foreach my $bytes ("\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\xff")
+{
+	my $run = cli('release', '--json', 'bytes', $bytes);
+	is($run->{code}, 64, sprintf('bytes %vx: exit code', $bytes));
+	ok(utf8::decode(my $copy = $run->{err}), sprintf('bytes %vx: told in UTF-8', $bytes));
+	like($run->{err}, qr/\\ufffd/, sprintf('bytes %vx: replaced', $bytes));
+}
+cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], {}, 'long owner');
+
 done_testing();
