@@ -139,14 +139,20 @@ sub guardian_of
 # A guardian that is killed or stopped does not leave the command alone.
 SKIP:
 {
-	skip 'no /proc', 2 unless -e '/proc/self/stat';
+	skip 'no /proc', 4 unless -e '/proc/self/stat';
 	foreach my $signal ('KILL', 'STOP')
 	{
 		my $run = DLockCli->start(qw(run --ttl 600 guard sh -c), 'sleep 1000 & echo $!; wait; echo');
 		my ($rest) = $run->wait_out(qr/(\d+)\n/) ? $run->out =~ /(\d+)/ : ();
 		my ($guardian) = guardian_of($run->{pid});
+
+		# The keeper must not be faster than we can look.
+		$run->signal('STOP');
 		kill $signal, $guardian;
-		wait_until(sub { my ($new, $state) = guardian_of($run->{pid}); defined $new && ($signal eq 'STOP' ? $state ne 'T' : $new != $guardian) });
+		wait_until(sub { my ($old, $state) = guardian_of($run->{pid}); !defined $old || $state eq 'T' });
+		$run->signal('CONT');
+		ok(wait_until(sub { my ($new, $state) = guardian_of($run->{pid}); defined $new && $state ne 'T' }),
+			"guardian got $signal: there is one again");
 		$run->signal('KILL');
 		$run->finish;
 		is_gone($rest, "guardian got $signal, then the keeper was killed: the command is gone");
