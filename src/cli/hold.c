@@ -447,8 +447,11 @@ settle(Hold *hold)
 	{
 		LoopEvent	event = loop_wait(conn, end);
 
-		/* Whoever has no patience left does not get the message either. */
-		if (signals_is_fatal(event.signal))
+		/*
+		 * Signals often come twice, as from timeout(1), so one is no reason to
+		 * leave the lease behind while the server is there; but it is not waited for.
+		 */
+		if (signals_is_fatal(event.signal) && conn->state != CONN_BUSY && conn->state != CONN_IDLE)
 			return false;
 	}
 	return conn->state == CONN_IDLE;

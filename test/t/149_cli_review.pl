@@ -260,4 +260,20 @@ foreach my $bytes ("\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "
 }
 cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], {}, 'long owner');
 
+# A second signal does not keep the lease from being released.
+{
+	my @left = grep {
+		my $run = DLockCli->start(qw(run twice sh -c), 'echo up; exec sleep 1000');
+		$run->wait_out(qr/up/);
+
+		# When it watches, the watch has to be cancelled first.
+		$node->poll_query_until($db, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'dlock' AND query LIKE '%watch%' AND state = 'active'");
+		$run->signal('TERM');
+		$run->signal('TERM') while !$run->ended && kill 0, $run->{pid};
+		$run->finish;
+		leases() ne '' && sql("SELECT dlock_force_release('twice', 'test') FROM generate_series(1, 2)");
+	} 1 .. 3;
+	is(@left, 0, 'signalled over and over: released');
+}
+
 done_testing();
