@@ -52,6 +52,7 @@ typedef struct GrantTry
 	Grant	   *grant;
 	CliTime		end;			/* when the time is up */
 	bool		was_up;			/* there was a connection once */
+	bool		was_answered;	/* it was not always a standby */
 	bool		in_doubt;		/* something may have been granted unheard */
 } GrantTry;
 
@@ -168,6 +169,7 @@ may_come_back(const GrantTry *try)
 		case CONN_STARTING:
 			return true;
 		case CONN_UNREACHABLE:
+		case CONN_READ_ONLY:
 			return try->was_up;
 		default:
 			return false;
@@ -233,12 +235,16 @@ ask_once(GrantTry *try)
 			return undo(try, event);
 		if (event.conn == CONN_FAILED)
 		{
+			/* One that has become a standby may be replaced; one that was, is not. */
+			if (conn->error.trouble == CONN_READ_ONLY && !try->in_doubt && !try->was_answered)
+				return GRANT_FAILED;
 			output_info("%s; connecting again", conn->error.message);
 			try->in_doubt = true;
 			return GRANT_OURS;
 		}
 		if (event.conn != CONN_ANSWERED)
 			continue;
+		try->was_answered = true;
 		if (conn->answer == NULL)
 			return look_at_error(try);
 		take_grant(try);
@@ -262,6 +268,7 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 		.grant = grant,
 		.end = clock_add(clock_now(), request->options->wait),
 		.was_up = conn->schema != NULL,
+		.was_answered = conn->schema != NULL,
 		.in_doubt = grant->token[0] != '\0'
 	};
 	GrantVerdict verdict;

@@ -276,4 +276,11 @@ cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], {}, 'long own
 	is(@left, 0, 'signalled over and over: released');
 }
 
+# Who can only read is not asked for ever.
+{
+	sql("CREATE ROLE reader LOGIN SUPERUSER");
+	sql("ALTER ROLE reader SET default_transaction_read_only = on");
+	cli_is([ { env => { PGUSER => 'reader' } }, qw(run reading true) ], { code => 69, err => qr/read-only transaction/ }, 'a server that only reads');
+}
+
 done_testing();
