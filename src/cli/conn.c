@@ -232,6 +232,7 @@ conn_cancel(Conn *conn)
 	cancel = PQgetCancel(conn->pg);
 	if (cancel != NULL)
 		(void) PQcancel(cancel, error, sizeof(error));
+	PQfreeCancel(cancel);
 	_exit(0);
 }
 
