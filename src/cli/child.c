@@ -182,6 +182,7 @@ child_look(Child *child)
 {
 	int			status;
 
+	guardian_look(&child->guardian);
 	if (child->ended)
 		return CHILD_ENDED;
 	if (waitpid(child->pid, &status, WNOHANG | WUNTRACED) != child->pid)
@@ -203,10 +204,16 @@ child_signal(Child *child, int signo)
 	kill(-child->pid, signo);
 }
 
-/* Is there still anybody in its group? */
+/*
+ * Is there still anybody in its group?  To be called after its end.  Those who
+ * have been left to us, as to the first process of a container, are dead only
+ * when we have looked at them.
+ */
 bool
 child_group_lives(const Child *child)
 {
+	while (waitpid(-child->pid, NULL, WNOHANG) > 0)
+		;
 	return kill(-child->pid, 0) == 0 || errno == EPERM;
 }
 

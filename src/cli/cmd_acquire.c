@@ -70,7 +70,7 @@ run(const Options *options, int argc, char **argv)
 		.options = options
 	};
 	GrantVerdict verdict;
-	Grant		grant;
+	Grant		grant = {0};
 	Conn		conn;
 	int			code;
 

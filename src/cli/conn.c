@@ -37,8 +37,9 @@
 #include "process.h"
 #include "text.h"
 
-/* How long an attempt may take, and each step after it. */
+/* How long an attempt may take, and each step after it, at most and in a hurry. */
 #define CONNECT_WITHIN	(10 * CLI_SECOND)
+#define CONNECT_LEAST	(500 * CLI_MS)
 
 /* From one attempt to the next, at first and at most. */
 #define RETRY_FIRST		(50 * CLI_MS)
@@ -55,11 +56,20 @@ static const char find_extension[] =
 " WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'";
 
 /*
+ * Requests have limits of their own, and a connection may have to be idle, so the
+ * timeouts that somebody has set for a role or a database would do nothing but harm.
+ *
  * A process that dies while its backend waits in a queue would be granted a
- * lease that nobody uses.  With this the backend notices within seconds.  Not
- * every platform has it.
+ * lease that nobody uses.  With client_connection_check_interval the backend notices
+ * within seconds.  Not every platform has it, so it comes last.
  */
-static const char set_check_interval[] = "SET client_connection_check_interval = '2s'";
+static const char set_up[] =
+"BEGIN;"
+" SELECT pg_catalog.set_config(s.name, '0', false) FROM pg_catalog.pg_settings s"
+" WHERE s.name OPERATOR(pg_catalog.=) ANY"
+" ('{statement_timeout,lock_timeout,idle_session_timeout,transaction_timeout}');"
+" COMMIT;"
+" SET client_connection_check_interval = '2s'";
 
 void
 conn_init(Conn *conn, const char *conninfo)
@@ -125,6 +135,19 @@ fail(Conn *conn)
 	return CONN_FAILED;
 }
 
+/*
+ * How long an attempt, or a step of it, may take.  Who is in a hurry has more of
+ * them, so that another host gets its turn, and each has more time than the one
+ * before, should the network be slow.
+ */
+static CliTime
+patience(const Conn *conn)
+{
+	if (conn->patience == 0)
+		return CONNECT_WITHIN;
+	return CLI_MIN(CLI_MAX(conn->patience, CONNECT_LEAST) << CLI_MIN(conn->timeouts, 10), CONNECT_WITHIN);
+}
+
 /* ---- sending ---- */
 
 /* The statement with each "@" replaced by the extension's schema. */
@@ -182,7 +205,7 @@ send_setup(Conn *conn, ConnState state, const char *sql)
 	(void) PQsendQuery(conn->pg, sql);
 	flush(conn);
 	conn->state = state;
-	conn->at = clock_now() + CONNECT_WITHIN;
+	conn->at = clock_now() + patience(conn);
 }
 
 /*
@@ -209,6 +232,7 @@ conn_cancel(Conn *conn)
 	cancel = PQgetCancel(conn->pg);
 	if (cancel != NULL)
 		(void) PQcancel(cancel, error, sizeof(error));
+	PQfreeCancel(cancel);
 	_exit(0);
 }
 
@@ -231,7 +255,7 @@ begin_attempt(Conn *conn)
 	conn->pg = connparams_start(conn->conninfo, conn->timeouts);
 	conn->state = CONN_CONNECTING;
 	conn->wants = PGRES_POLLING_WRITING;
-	conn->at = clock_now() + CONNECT_WITHIN;
+	conn->at = clock_now() + patience(conn);
 	if (conn->pg == NULL || PQstatus(conn->pg) == CONNECTION_BAD)
 	{
 		connerror_of_connection(&conn->error, conn->pg);
@@ -274,7 +298,7 @@ end_asking(Conn *conn)
 	free(conn->schema);
 	conn->schema = text_copy(conn_value(conn, 0));
 	conn->takes_tokens = conn_is_true(conn, 1);
-	send_setup(conn, CONN_SETTING, set_check_interval);
+	send_setup(conn, CONN_SETTING, set_up);
 	return CONN_NOTHING;
 }
 

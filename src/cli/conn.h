@@ -45,6 +45,7 @@ typedef struct Conn
 	CliTime		at;				/* DOWN: when to try; otherwise: when to give up */
 	int			failures;		/* attempts in a row */
 	int			timeouts;		/* that came to nothing within their time */
+	CliTime		patience;		/* how long the first one may take; zero: long */
 	PostgresPollingStatusType wants;
 	bool		flushing;
 	char	   *schema;			/* of the extension, quoted, with a point */

@@ -32,7 +32,7 @@ static const struct
 	{"57P03", CONN_STARTING},
 	{"08", CONN_UNREACHABLE},
 	{"57P", CONN_UNREACHABLE},	/* shut down, crashed, idle for too long */
-	{"25006", CONN_UNREACHABLE},	/* a standby */
+	{"25006", CONN_READ_ONLY},	/* a standby, or default_transaction_read_only */
 	{"53300", CONN_UNREACHABLE},	/* too many connections */
 	{"53", CONN_UNAVAILABLE},	/* the lock space or a disk is full */
 	{"3D000", CONN_UNAVAILABLE},
@@ -200,6 +200,7 @@ connerror_exit_code(const ConnError *error)
 		case CONN_FINE:
 			return CLI_EXIT_OK;
 		case CONN_UNREACHABLE:
+		case CONN_READ_ONLY:
 		case CONN_STARTING:
 		case CONN_UNAVAILABLE:
 			return CLI_EXIT_UNREACHABLE;

@@ -20,6 +20,7 @@ typedef enum ConnTrouble
 {
 	CONN_FINE,
 	CONN_UNREACHABLE,			/* it may be there again in a moment */
+	CONN_READ_ONLY,				/* the same, if it was not so before */
 	CONN_STARTING,				/* the same, and the server says so itself */
 	CONN_UNAVAILABLE,			/* what was asked for is not there */
 	CONN_FORBIDDEN,

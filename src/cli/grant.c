@@ -52,6 +52,7 @@ typedef struct GrantTry
 	Grant	   *grant;
 	CliTime		end;			/* when the time is up */
 	bool		was_up;			/* there was a connection once */
+	bool		was_answered;	/* it was not always a standby */
 	bool		in_doubt;		/* something may have been granted unheard */
 } GrantTry;
 
@@ -87,33 +88,75 @@ send_acquire(GrantTry *try, CliTime slice)
 		conn_send(try->conn, slice + GRANT_WITHIN, acquire_sql, 10, params);
 }
 
+/* Release a lease that is named by its token or owner; false if that was not done. */
+static bool
+release(Conn *conn, const char *name, ConnParam whose)
+{
+	const ConnParam params[] = {CONN_TEXT(name), whose};
+
+	/* A cancel that was late for another statement may hit this one. */
+	for (int attempt = 0; attempt < 3; attempt++)
+	{
+		if (conn_ask(conn, UNDO_WITHIN, release_sql, 2, params) != NULL)
+			return true;
+		if (conn->state != CONN_IDLE || conn->error.trouble != CONN_INTERRUPTED)
+			break;
+	}
+	return false;
+}
+
+/* What was answered, if that is a grant. */
+static void
+take_grant(GrantTry *try)
+{
+	const char *token = (try->conn->answer != NULL) ? conn_value(try->conn, 0) : NULL;
+
+	if (token != NULL)
+		strncpy(try->grant->token, token, sizeof(try->grant->token) - 1);
+}
+
+/*
+ * Give back what has been granted, or may have been: without its token, what the
+ * owner holds, if that is nobody else's name.
+ */
+static void
+give_back(GrantTry *try, CliTime end)
+{
+	Conn	   *conn = try->conn;
+	const GrantRequest *request = try->request;
+	bool		by_owner = try->in_doubt && request->is_unique;
+	const char *token = try->grant->token;
+
+	if (*token == '\0' && !by_owner)
+		return;
+	if (loop_connect(conn, end) != 0 || conn->state != CONN_IDLE ||
+		!release(conn, request->name, by_owner ? CONN_TEXT(request->owner) : CONN_BIGINT(token)))
+		output_warning("the lease on \"%s\" could not be given back, and ends by itself", request->name);
+}
+
 /*
  * A signal has come: give up the place in the queue, and what may have been
- * granted at that moment.
+ * granted at that moment.  The answer may even have come together with the signal.
  */
 static GrantVerdict
-undo(GrantTry *try, int signo)
+undo(GrantTry *try, LoopEvent event)
 {
 	Conn	   *conn = try->conn;
 	CliTime		end = clock_now() + UNDO_WITHIN;
-	bool		was_held;
 
-	try->grant->signal = signo;
+	try->grant->signal = event.signal;
 	conn_cancel(conn);
-	while (conn->state == CONN_BUSY && clock_now() < end)
+	for (;;)
 	{
-		LoopEvent	event = loop_wait(conn, end);
-
-		if (event.conn == CONN_ANSWERED && conn->answer != NULL && conn_value(conn, 0) != NULL)
-		{
-			char	   *token = try->grant->token;
-
-			strncpy(token, conn_value(conn, 0), sizeof(try->grant->token) - 1);
-			if (!grant_release(conn, try->request->name, token, &was_held))
-				output_warning("the lease on \"%s\" could not be given back, and ends by itself",
-							   try->request->name);
-		}
+		if (event.conn == CONN_ANSWERED)
+			take_grant(try);
+		if (event.conn == CONN_FAILED && conn->schema != NULL)
+			try->in_doubt = true;
+		if (conn->state != CONN_BUSY || clock_now() >= end)
+			break;
+		event = loop_wait(conn, end);
 	}
+	give_back(try, end);
 	return GRANT_SIGNALLED;
 }
 
@@ -126,6 +169,7 @@ may_come_back(const GrantTry *try)
 		case CONN_STARTING:
 			return true;
 		case CONN_UNREACHABLE:
+		case CONN_READ_ONLY:
 			return try->was_up;
 		default:
 			return false;
@@ -143,7 +187,7 @@ connect_for(GrantTry *try)
 		LoopEvent	event = loop_wait(conn, CLI_FOREVER);
 
 		if (signals_is_fatal(event.signal))
-			return undo(try, event.signal);
+			return undo(try, event);
 		if (event.conn == CONN_FAILED)
 		{
 			if (!may_come_back(try) || clock_now() >= try->end)
@@ -188,29 +232,32 @@ ask_once(GrantTry *try)
 		LoopEvent	event = loop_wait(conn, CLI_FOREVER);
 
 		if (signals_is_fatal(event.signal))
-			return undo(try, event.signal);
+			return undo(try, event);
 		if (event.conn == CONN_FAILED)
 		{
+			/* One that has become a standby may be replaced; one that was, is not. */
+			if (conn->error.trouble == CONN_READ_ONLY && !try->in_doubt && !try->was_answered)
+				return GRANT_FAILED;
 			output_info("%s; connecting again", conn->error.message);
 			try->in_doubt = true;
 			return GRANT_OURS;
 		}
 		if (event.conn != CONN_ANSWERED)
 			continue;
+		try->was_answered = true;
 		if (conn->answer == NULL)
 			return look_at_error(try);
-		if (conn_value(conn, 0) != NULL)
-		{
-			strncpy(try->grant->token, conn_value(conn, 0), sizeof(try->grant->token) - 1);
+		take_grant(try);
+		if (try->grant->token[0] != '\0')
 			return GRANT_OURS;
-		}
 		return (clock_now() < try->end) ? GRANT_OURS : GRANT_REFUSED;
 	}
 }
 
 /*
  * Acquire a lease, waiting for it as long as the options say.  A connection
- * that is lost meanwhile is made anew, but there has to be one at first.
+ * that is lost meanwhile is made anew, but there has to have been one.  "grant"
+ * is all zero, or what has been granted to the same owner before.
  */
 GrantVerdict
 grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
@@ -219,7 +266,10 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 		.conn = conn,
 		.request = request,
 		.grant = grant,
-		.end = clock_add(clock_now(), request->options->wait)
+		.end = clock_add(clock_now(), request->options->wait),
+		.was_up = conn->schema != NULL,
+		.was_answered = conn->schema != NULL,
+		.in_doubt = grant->token[0] != '\0'
 	};
 	GrantVerdict verdict;
 
@@ -243,20 +293,10 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 bool
 grant_release(Conn *conn, const char *name, const char *token, bool *was_held)
 {
-	const ConnParam params[] = {CONN_TEXT(name), CONN_BIGINT(token)};
+	bool		done = release(conn, name, CONN_BIGINT(token));
 
-	/* A cancel that was late for another statement may hit this one. */
-	for (int attempt = 0; attempt < 3; attempt++)
-	{
-		if (conn_ask(conn, UNDO_WITHIN, release_sql, 2, params) != NULL)
-		{
-			*was_held = conn_is_true(conn, 0);
-			return true;
-		}
-		if (conn->state != CONN_IDLE || conn->error.trouble != CONN_INTERRUPTED)
-			break;
-	}
-	return false;
+	*was_held = done && conn_is_true(conn, 0);
+	return done;
 }
 
 /* Who is in the way? */

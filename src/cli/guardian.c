@@ -13,8 +13,8 @@
  *
  *	  It lives in a session of its own, so that what is done to our process
  *	  group, or to the terminal's, does not concern it; ignores what signals it
- *	  can; and keeps nothing open.  If it is killed all the same, that shows the
- *	  next time that something is told to it, and there will be another one.
+ *	  can; and keeps nothing open.  If it is killed all the same, there will be
+ *	  another one; if it is stopped, it is continued.
  *
  * IDENTIFICATION
  *	  src/cli/guardian.c
@@ -134,23 +134,52 @@ reap(Guardian *guardian)
 	guardian->pid = 0;
 }
 
+/* Somebody has killed it: have another one. */
+static void
+replace(Guardian *guardian)
+{
+	pid_t		group = guardian->group;
+	CliTime		kill_at = guardian->kill_at;
+
+	if (!guardian_start(guardian))
+		return;
+	guardian->group = group;
+	guardian->kill_at = kill_at;
+	(void) send_order(guardian);
+}
+
 /* The process group that must not live longer than until then. */
 void
 guardian_tell(Guardian *guardian, pid_t group, CliTime kill_at)
 {
 	guardian->group = group;
 	guardian->kill_at = kill_at;
-	if (guardian->pid == 0 || send_order(guardian) || errno == EAGAIN)
-		return;
-
-	/* Somebody has killed it. */
-	reap(guardian);
-	if (guardian_start(guardian))
+	if (guardian->pid == 0)
+		replace(guardian);
+	else if (!send_order(guardian) && errno != EAGAIN)
 	{
-		guardian->group = group;
-		guardian->kill_at = kill_at;
-		(void) send_order(guardian);
+		reap(guardian);
+		replace(guardian);
 	}
+}
+
+/* Is it well?  To be called when there was a SIGCHLD. */
+void
+guardian_look(Guardian *guardian)
+{
+	int			status;
+
+	if (guardian->pid == 0 ||
+		waitpid(guardian->pid, &status, WNOHANG | WUNTRACED) != guardian->pid)
+		return;
+	if (WIFSTOPPED(status))
+	{
+		kill(guardian->pid, SIGCONT);
+		return;
+	}
+	close(guardian->fd);
+	guardian->pid = 0;
+	replace(guardian);
 }
 
 /* It is not needed any more. */
@@ -159,11 +188,8 @@ guardian_dismiss(Guardian *guardian)
 {
 	if (guardian->pid == 0)
 		return;
-	guardian->group = 0;
-	guardian->kill_at = CLI_FOREVER;
 
 	/* It may be stopped, and is not waited for. */
-	if (send_order(guardian))
-		kill(guardian->pid, SIGKILL);
+	kill(guardian->pid, SIGKILL);
 	reap(guardian);
 }

@@ -25,6 +25,7 @@ typedef struct Guardian
 
 extern bool guardian_start(Guardian *guardian);
 extern void guardian_tell(Guardian *guardian, pid_t group, CliTime kill_at);
+extern void guardian_look(Guardian *guardian);
 extern void guardian_dismiss(Guardian *guardian);
 
 #endif							/* GUARDIAN_H */

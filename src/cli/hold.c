@@ -40,7 +40,7 @@
 /* From the first signal to KILL, if nothing is said. */
 #define KILL_AFTER		(5 * CLI_SECOND)
 
-/* How much longer than that the lock stays closed. */
+/* How much longer than that the lock stays closed, and that KILL is waited for. */
 #define DELAY_MARGIN	(2 * CLI_SECOND)
 
 /* A command that ends this soon need not wait for a watch to be cancelled. */
@@ -49,6 +49,9 @@
 /* From one attempt at something to the next. */
 #define RETRY_NAP		(500 * CLI_MS)
 #define GROUP_NAP		(20 * CLI_MS)
+
+/* Attempts to connect, at first, in a ttl. */
+#define ATTEMPTS		10
 
 /* How long an answer may take, and the release at the end. */
 #define SLOWEST			(5 * CLI_SECOND)
@@ -164,22 +167,30 @@ hold_prepare(HoldCommand *command, GrantRequest *request, const char *of, int ar
 /*
  * Acquire the lease, with enough of it left to begin.  A grant that is answered
  * long after it was asked for is asked for again: it is ours, and its time
- * begins anew; unless it was lost meanwhile.
+ * begins anew; unless it was lost meanwhile.  If that takes long as well, so does
+ * every answer, and it will do.
  */
 GrantVerdict
 hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCommand *command)
 {
 	Lease		lease = {.plan = command->plan};
+	bool		again = false;
 	GrantVerdict verdict;
 
-	do
+	memset(grant, 0, sizeof(*grant));
+	for (;;)
 	{
+		CliTime		now;
+
 		verdict = grant_acquire(conn, request, grant);
 		if (verdict != GRANT_OURS)
 			return verdict;
 		lease_extend(&lease, grant->sent);
-	} while (!lease_is_fresh(&lease, clock_now()));
-	return verdict;
+		now = clock_now();
+		if (lease_is_fresh(&lease, now) || (again && lease_due(&lease, now) < LEASE_TERM))
+			return verdict;
+		again = true;
+	}
 }
 
 /* ---- stopping the command ---- */
@@ -194,6 +205,7 @@ static void
 kill_child(Hold *hold)
 {
 	child_signal(&hold->child, SIGKILL);
+	hold->kill_at = clock_now();
 	hold->stopping = hold->killed = true;
 }
 
@@ -207,6 +219,27 @@ stop_child(Hold *hold)
 	hold->kill_at = clock_now() + hold->lease.plan.kill_after;
 	child_signal(&hold->child, hold->options->signal);
 	child_signal(&hold->child, SIGCONT);
+}
+
+/*
+ * If a signal was the end of the command, what it has started may still be at
+ * work, or at cleaning up.  The lock is not for others before that is over.
+ */
+static void
+end_rest(Hold *hold)
+{
+	if (!hold->child.ended || hold->stopping ||
+		(hold->child.signal == 0 && hold->signal == 0) || !child_group_lives(&hold->child))
+		return;
+	hold->stopping = true;
+	hold->kill_at = clock_now() + hold->lease.plan.kill_after;
+
+	/* A signal that was not meant for the command alone has reached the rest, too. */
+	if (hold->signal == 0 && !hold->child.had_terminal)
+	{
+		child_signal(&hold->child, hold->options->signal);
+		child_signal(&hold->child, SIGCONT);
+	}
 }
 
 /* The server says that the lease is not ours; its answer tells whose it is. */
@@ -414,8 +447,11 @@ settle(Hold *hold)
 	{
 		LoopEvent	event = loop_wait(conn, end);
 
-		/* Whoever has no patience left does not get the message either. */
-		if (signals_is_fatal(event.signal))
+		/*
+		 * Signals often come twice, as from timeout(1), so one is no reason to
+		 * leave the lease behind while the server is there; but it is not waited for.
+		 */
+		if (signals_is_fatal(event.signal) && conn->state != CONN_BUSY && conn->state != CONN_IDLE)
 			return false;
 	}
 	return conn->state == CONN_IDLE;
@@ -450,8 +486,15 @@ is_over(const Hold *hold)
 	if (!hold->child.ended)
 		return false;
 
-	/* What has been started in the background may go on, but not without the lease. */
-	return !hold->stopping || !child_group_lives(&hold->child);
+	/*
+	 * What was started in the background may go on after an end that the command
+	 * chose itself, but not after another one.
+	 */
+	if (!hold->stopping || !child_group_lives(&hold->child))
+		return true;
+
+	/* Who is not gone by now is dead and waits for a parent, or is not ours to kill. */
+	return hold->killed && clock_now() >= hold->kill_at + DELAY_MARGIN;
 }
 
 /* When something is to be done though nothing happens. */
@@ -488,6 +531,7 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 	HoldEnd		end = {0};
 	char	  **environment;
 
+	conn->patience = command->plan.ttl / ATTEMPTS;
 	lease_extend(&hold.lease, grant->sent);
 	snprintf(hold.seen, sizeof(hold.seen), "%s", grant->token);
 	environment = childenv_make(request->name, grant->token, request->owner,
@@ -505,6 +549,7 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 		take_event(&hold, event.conn);
 		take_signal(&hold, event.signal);
 		keep_time(&hold);
+		end_rest(&hold);
 	}
 	if (end.code == CLI_EXIT_OK)
 	{
@@ -513,6 +558,7 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 	}
 
 	release(&hold);
+	conn->patience = 0;
 	end.lost = hold.lost || hold.not_kept;
 	end.signal = hold.signal;
 	end.interrupted = hold.child.signal == SIGINT && hold.child.had_terminal;

@@ -50,6 +50,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "process.h"
 
 static const Command *const commands[] =
 {
@@ -115,6 +116,7 @@ main(int argc, char **argv)
 	Options		options;
 	int			first;
 
+	process_fill_standard();
 	if (argc < 2)
 	{
 		output_error("no command is given");

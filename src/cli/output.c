@@ -68,20 +68,29 @@ code_point(const char *text, int length)
 	return code;
 }
 
-/* Bytes of the character at the start of a text; zero if it is not well formed. */
+/*
+ * Bytes of the character at the start of a text; zero if it is not well formed.
+ * Arguments may be anything, and readers of JSON are strict: no longer form than
+ * needed, no surrogates, nothing beyond the last code point.
+ */
 static int
 char_length(const char *text)
 {
+	static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
 	int			length = PQmblen(text, utf8());
+	unsigned	code;
 
-	if ((unsigned char) text[0] >= 0x80 && length == 1)
+	if ((unsigned char) text[0] < 0x80)
+		return 1;
+	if (length < 2 || length > 4)
 		return 0;
 	for (int i = 1; i < length; i++)
 	{
 		if (((unsigned char) text[i] & 0xC0) != 0x80)
 			return 0;
 	}
-	return length;
+	code = code_point(text, length);
+	return (code < least[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) ? 0 : length;
 }
 
 /* Does a character change how others are shown?  Marks of direction do. */

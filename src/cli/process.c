@@ -49,10 +49,36 @@ process_owner(const char *prefix)
 	uint32_t	number = (uint32_t) process_random();
 
 	if (prefix != NULL)
-		return text_print("%.*s/%08" PRIx32, LONGEST_PREFIX, prefix, number);
+	{
+		size_t		length = strlen(prefix);
+
+		/* Not within a character. */
+		if (length > LONGEST_PREFIX)
+		{
+			length = LONGEST_PREFIX;
+			while (length > 0 && ((unsigned char) prefix[length] & 0xC0) == 0x80)
+				length--;
+		}
+		return text_print("%.*s/%08" PRIx32, (int) length, prefix, number);
+	}
 	if (gethostname(host, sizeof(host)) == 0)
 		host[sizeof(host) - 1] = '\0';
 	return text_print("%s/%ld/%08" PRIx32, host, (long) getpid(), number);
+}
+
+/*
+ * See to it that the first three descriptors are in use, so that no socket becomes
+ * what messages are written to.  Who uses one that was closed gets an error
+ * still, and a command that we execute finds it closed.
+ */
+void
+process_fill_standard(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+	{
+		if (fcntl(fd, F_GETFD) < 0)
+			(void) !open("/dev/null", ((fd == STDIN_FILENO) ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+	}
 }
 
 /*

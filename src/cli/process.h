@@ -15,6 +15,7 @@
 
 extern uint64_t process_random(void);
 extern char *process_owner(const char *prefix);
+extern void process_fill_standard(void);
 extern void process_detach(int keep);
 
 #endif							/* PROCESS_H */

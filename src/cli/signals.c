@@ -6,7 +6,12 @@
  * NOTES
  *	  A handler writes the signal's number to a pipe, which event loops read.
  *	  A signal that was ignored when this process began, as nohup and shells
- *	  without job control arrange for, stays ignored.
+ *	  without job control arrange for, stays ignored.  One that was blocked does not
+ *	  stay blocked: without it, the end of a command would not be noticed.
+ *
+ *	  A message that nobody can read, or that has to wait for the terminal, must
+ *	  not end or stop the process that keeps a lease, so the signals that come of
+ *	  it are ignored.  The command that is run finds all of this as it was.
  *
  * IDENTIFICATION
  *	  src/cli/signals.c
@@ -26,6 +31,11 @@ static const int caught[] =
 	SIGCHLD, SIGCONT, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH
 };
 
+/* Ignored, if they have their default action. */
+static const int unwanted[] = {SIGPIPE, SIGTTOU};
+
+static bool ignoring[CLI_LENGTH(unwanted)];
+static sigset_t inherited;		/* signals that were blocked */
 static int	ends[2] = {-1, -1};
 
 static void
@@ -40,18 +50,38 @@ handle(int signo)
 	errno = saved;
 }
 
+/* Ignore what a message to the wrong place would bring about. */
+static void
+ignore_unwanted(void)
+{
+	for (size_t i = 0; i < CLI_LENGTH(unwanted); i++)
+	{
+		struct sigaction old;
+
+		if (sigaction(unwanted[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+			ignoring[i] = signal(unwanted[i], SIG_IGN) != SIG_ERR;
+	}
+}
+
 /* From now on signals are events.  May be called again. */
 void
 signals_catch(void)
 {
 	struct sigaction action;
+	sigset_t	set;
 
-	if (ends[0] < 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-		return;
+	if (ends[0] < 0)
+	{
+		if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+			return;
+		sigprocmask(SIG_SETMASK, NULL, &inherited);
+	}
+	ignore_unwanted();
 	memset(&action, 0, sizeof(action));
 	action.sa_handler = handle;
 	action.sa_flags = SA_RESTART;
 	sigfillset(&action.sa_mask);
+	sigemptyset(&set);
 	for (size_t i = 0; i < CLI_LENGTH(caught); i++)
 	{
 		struct sigaction old;
@@ -59,19 +89,29 @@ signals_catch(void)
 		if (sigaction(caught[i], NULL, &old) == 0 &&
 			(old.sa_handler != SIG_IGN || caught[i] == SIGCHLD))
 			sigaction(caught[i], &action, NULL);
+		sigaddset(&set, caught[i]);
 	}
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Signals do again what they do by default, unless they are ignored. */
+/* Signals do again what they did when this process began. */
 void
 signals_reset(void)
 {
+	if (ends[0] >= 0)
+		sigprocmask(SIG_SETMASK, &inherited, NULL);
 	for (size_t i = 0; i < CLI_LENGTH(caught); i++)
 	{
 		struct sigaction old;
 
 		if (sigaction(caught[i], NULL, &old) == 0 && old.sa_handler == handle)
 			signal(caught[i], SIG_DFL);
+	}
+	for (size_t i = 0; i < CLI_LENGTH(unwanted); i++)
+	{
+		if (ignoring[i])
+			signal(unwanted[i], SIG_DFL);
+		ignoring[i] = false;
 	}
 }
 

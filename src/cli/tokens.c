@@ -25,13 +25,20 @@
 
 #define PREFIX		"-c dlock.tokens="
 
+/* Need a name with this character no quotes? */
+static bool
+is_mark(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		(c != '\0' && strchr("_-./:", c) != NULL);
+}
+
 static bool
 is_plain(const char *name)
 {
 	for (const char *p = name; *p != '\0'; p++)
 	{
-		if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
-			  (*p >= '0' && *p <= '9') || strchr("_-./:", *p) != NULL))
+		if (!is_mark(*p))
 			return false;
 	}
 	return *name != '\0';
@@ -70,8 +77,38 @@ end_of_pair(const char *pair)
 }
 
 /*
+ * Is this a pair that the server understands?  The list may come from anybody, and
+ * one that it does not understand would keep every session from beginning.
+ */
+static bool
+is_pair(const char *pair, const char *end)
+{
+	const char *p = pair;
+	size_t		digits;
+
+	if (*p == '"')
+	{
+		for (p++; p < end && (*p != '"' || p[1] == '"'); p++)
+			p += (*p == '"');
+		if (p == pair + 1 || p++ >= end)
+			return false;
+	}
+	else
+	{
+		while (p < end && is_mark(*p))
+			p++;
+		if (p == pair)
+			return false;
+	}
+	if (p >= end || *p++ != '=')
+		return false;
+	digits = strspn(p, "0123456789");
+	return digits > 0 && digits < 20 && p + digits == end;
+}
+
+/*
  * The list "outer" (may be NULL) with a pair added.  What it says of the same
- * name goes.  To be freed by the caller.
+ * name goes, and what is no pair.  To be freed by the caller.
  */
 char *
 tokens_extend(const char *outer, const char *name, const char *token)
@@ -88,7 +125,7 @@ tokens_extend(const char *outer, const char *name, const char *token)
 	{
 		const char *end = end_of_pair(pair);
 
-		if (end > pair && strncmp(pair, own.data, own.len) != 0)
+		if (is_pair(pair, end) && strncmp(pair, own.data, own.len) != 0)
 		{
 			text_add_bytes(&list, pair, (size_t) (end - pair));
 			text_add_char(&list, ',');
