@@ -49,7 +49,7 @@ sub scans
 
 	foreach my $line (split /\n/, $log)
 	{
-		next unless $line =~ /(?:->  |^)((?:Index|Bitmap|Seq|Tid)[\w ]*?(?: using \w+)?(?: on dlock_task\w*)?(?: \w+)?)  \(cost.*rows=(\d+) loops/
+		next unless $line =~ /(?:->  |^)((?:Index|Bitmap|Seq|Tid)[\w ]*?(?: using \w+)?(?: on dlock_task\w*)?(?: \w+)?)  \(cost.*rows=(\d+)(?:\.\d+)? loops/
 		  || $line =~ /(?:->  |^)(Sort|Hash Join|Merge Join)()  \(cost/;
 		my ($what, $rows) = ($1, $2);
 		$what =~ s/ on .*//;
