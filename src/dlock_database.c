@@ -32,10 +32,19 @@
 #include "dlock_space.h"
 #include "dlock_store.h"
 
+/* How many databases can be held that are not in the registry. */
+#define HELD_MAX	32
+
 typedef struct DLockRegistryShared
 {
 	dsa_pointer first;			/* protected by the registry lock */
 	Latch	   *launcher;		/* likewise */
+
+	/*
+	 * Databases that are not in the registry, and whose reaper somebody keeps
+	 * away; one that is being looked into may yet enter it.  Likewise.
+	 */
+	Oid			held[HELD_MAX];
 } DLockRegistryShared;
 
 static DLockRegistryShared *registry = NULL;
@@ -60,6 +69,7 @@ dlock_database_startup(void)
 	{
 		registry->first = InvalidDsaPointer;
 		registry->launcher = NULL;
+		memset(registry->held, 0, sizeof(registry->held));
 	}
 }
 
@@ -108,6 +118,40 @@ dlock_database_find(Oid oid)
 }
 
 /*
+ * Note that the reaper of a database is to be kept away which is not in the
+ * registry; false if no room is left.  The registry lock must be held
+ * exclusively.  If the database enters the registry, it is held there.
+ */
+bool
+dlock_database_hold_unknown(Oid oid)
+{
+	for (int i = 0; i < HELD_MAX; i++)
+	{
+		if (registry->held[i] == InvalidOid)
+		{
+			registry->held[i] = oid;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Take one such note back; false if there is none. */
+bool
+dlock_database_unhold_unknown(Oid oid)
+{
+	for (int i = 0; i < HELD_MAX; i++)
+	{
+		if (registry->held[i] == oid)
+		{
+			registry->held[i] = InvalidOid;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
  * Find a database in the registry, or add it.  The registry lock must not be
  * held.  Throws 53400 if memory is full.
  */
@@ -141,6 +185,8 @@ dlock_database_attach(Oid oid)
 		dlock_slot_init(&database->slots);
 		dlock_token_init(&database->tokens);
 		dlock_stat_init(&database->stats);
+		while (dlock_database_unhold_unknown(oid))
+			database->reaper.holds++;
 		database->next = registry->first;
 		registry->first = dp;
 		dp = InvalidDsaPointer;

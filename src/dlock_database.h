@@ -78,6 +78,8 @@ extern DLockDatabaseShared *dlock_database_find(Oid oid);
 extern DLockDatabaseShared *dlock_database_attach(Oid oid);
 extern DLockDatabaseShared *dlock_database_first(void);
 extern DLockDatabaseShared *dlock_database_next(DLockDatabaseShared *database);
+extern bool dlock_database_hold_unknown(Oid oid);
+extern bool dlock_database_unhold_unknown(Oid oid);
 extern void dlock_database_forget(Oid oid);
 
 extern void dlock_database_unload(Oid oid);

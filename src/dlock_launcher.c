@@ -62,13 +62,14 @@
 /* ---- keeping reapers away ---- */
 
 /*
- * Change the number of those who hold a database's reaper away; false if it is
- * not in the registry.
+ * Change the number of those who hold a database's reaper away, by one; false
+ * if it is not in the registry and cannot be noted otherwise.
  */
 static bool
 change_holds(Oid database, int by)
 {
 	DLockDatabaseShared *shared;
+	bool		changed = true;
 
 	dlock_database_lock(LW_EXCLUSIVE);
 	shared = dlock_database_find(database);
@@ -78,8 +79,11 @@ change_holds(Oid database, int by)
 		if (shared->reaper.latch != NULL)
 			SetLatch(shared->reaper.latch);
 	}
+	else
+		changed = (by > 0) ? dlock_database_hold_unknown(database) :
+			dlock_database_unhold_unknown(database);
 	dlock_database_unlock();
-	return shared != NULL;
+	return changed;
 }
 
 static bool
@@ -96,9 +100,9 @@ has_reaper(Oid database)
 }
 
 /*
- * Ask a database's reaper to stay away; false if none can come, since no lease
- * was ever used there.  If true, dlock_launcher_unhold() is to follow, also
- * after an error.
+ * Ask a database's reaper to stay away, also one that is only about to look
+ * whether the database has leases; false if that cannot be noted.  If true,
+ * dlock_launcher_unhold() is to follow, also after an error.
  */
 bool
 dlock_launcher_hold(Oid database)
