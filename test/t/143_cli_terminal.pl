@@ -80,10 +80,11 @@ type("exit 7\n", $prompt, 'it ends');
 type("echo code \$?\n", qr/code 7/, 'its exit code, and the shell has the terminal back');
 
 # ^C ends the command, and a script that has called dlock.
-type("\$DL run tty sh -c 'echo up; sleep 600'\n", qr/up/, 'a command');
+# (A shell that is about to start another process can lose a ^C, hence exec.)
+type("\$DL run tty sh -c 'echo up; exec sleep 600'\n", qr/up/, 'a command');
 type("\cC", $prompt, '^C ends it');
 type("echo code \$?\n", qr/code 130/, '^C: exit code');
-type("sh -c '\$DL run tty sh -c \"echo up; sleep 600\"; echo not reached'; echo over\n", qr/up/, 'a script');
+type("sh -c '\$DL run tty sh -c \"echo up; exec sleep 600\"; echo not reached'; echo over\n", qr/up/, 'a script');
 type("\cC", qr/\n?.*shell> \z/, '^C ends the script');
 unlike($screen, qr/not reached/, 'and no line of it is run after that');
 
