@@ -7,12 +7,13 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_node('main');
+my $node = start_node('main', conf => 'max_prepared_transactions = 2');
 $node->safe_psql('postgres', 'CREATE DATABASE original');
 $node->safe_psql('original', 'CREATE EXTENSION dlock');
 my $token = $node->safe_psql('original',
@@ -83,6 +84,27 @@ foreach my $strategy ('wal_log', 'file_copy')
 		is($node->safe_psql('original', "SELECT dlock_check('held', $token)"),
 			't', "$label: the original, once the copies are gone");
 	}
+}
+
+# After a start, a worker that is about to look into the template for leases when
+# that is to be copied does not stay there.  It is held up by a prepared transaction,
+# which somebody else who is connected to the template ends in time.
+{
+	$node->safe_psql('original', "BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'gate'");
+	$node->restart;
+	ok( $node->poll_query_until('postgres',
+			"SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = 'original' AND backend_type = 'dlock reaper' AND wait_event_type = 'Lock'"),
+		'a worker is about to look into the original');
+	my ($opener, $copier) = map { DLockSession->new($node, $_) } 'original', 'postgres';
+
+	$copier->ask('CREATE DATABASE gated TEMPLATE original');
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'CREATE DATABASE gated%' AND state = 'active'");
+	$opener->query_safe("ROLLBACK PREPARED 'gate'");
+	$opener->quit;
+	is($copier->answer, '', 'it does not stay there while the original is copied');
+	$copier->quit;
+	wait_for_reaper($node, 'original');
 }
 
 # A template whose leases have been loaded, used, and then copied unloaded.
