@@ -15,7 +15,6 @@ use Fcntl;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 my $node = start_node('main', conf => 'max_connections = 150');
 my $db = 'postgres';
@@ -201,7 +200,10 @@ foreach my $mode ([qw(-s)], [qw(--permits 2)], [qw(--mode PW)])
 	my $run = DLockCli->start('run', @$mode, 'several', 'sh', '-c', 'echo up; exec sleep 600');
 	$run->wait_out(qr/up/);
 	$session->query_safe("SELECT dlock_acquire('several', 'another', '1 h', " . ($mode->[0] eq '-s' ? "mode => 'shared')" : $mode->[0] eq '--mode' ? "mode => 'CR')" : 'permits => 2)'));
-	usleep(300_000);
+
+	# It asks at least once a second, and so has seen both by then.
+	my $asked = $session->query_safe('SELECT renewals FROM dlock_stats');
+	wait_until(sub { $session->query_safe('SELECT renewals FROM dlock_stats') >= $asked + 2 });
 	ok(!$run->ended, "@$mode: another holder is no loss");
 	cli(qw(force-release several --reason test));
 	is($run->finish->{code}, 76, "@$mode: a loss is noticed");
