@@ -540,6 +540,8 @@ CREATE FUNCTION @extschema@.dlock_task_purge(
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4)
     IS 'remove up to so many tasks that were finished so long ago; returns how many';
+
+----------------------------------------------------------------------------
 -- Patterns: time slots, election, groups
 ----------------------------------------------------------------------------
 

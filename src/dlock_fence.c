@@ -162,19 +162,24 @@ check_prepare(void)
 	}
 }
 
+/*
+ * The look before the end.  Should registering it anew fail, nothing was passed
+ * live; the memory of passes is thrown away by the other callback all the same.
+ */
+static void
+check_callback(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT)
+		check_commit();
+	else if (event == XACT_EVENT_PRE_PREPARE)
+		check_prepare();
+}
+
 static void
 xact_callback(XactEvent event, void *arg)
 {
 	switch (event)
 	{
-		case XACT_EVENT_PRE_COMMIT:
-			check_commit();
-			break;
-
-		case XACT_EVENT_PRE_PREPARE:
-			check_prepare();
-			break;
-
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
@@ -259,8 +264,8 @@ remember(DLockFenceResource *resource, DLockToken token, bool is_live)
 
 	if (is_live && !live)
 	{
-		UnregisterXactCallback(xact_callback, NULL);
-		RegisterXactCallback(xact_callback, NULL);
+		UnregisterXactCallback(check_callback, NULL);
+		RegisterXactCallback(check_callback, NULL);
 		live = true;
 	}
 	pass->next = stack;

@@ -56,9 +56,7 @@
 #include "dlock_name.h"
 #include "dlock_quota.h"
 #include "dlock_rule.h"
-
-/* Tells the lock of a group from advisory locks, which have 1 or 2 there. */
-#define GROUP_LOCK_CLASS	25717
+#include "dlock_value.h"
 
 #define MEMBERS_PREFIX		DLOCK_NAME_RESERVED "members/"
 #define MEMBER_PREFIX		DLOCK_NAME_RESERVED "member/"
@@ -94,7 +92,7 @@ group_lock_tag(DLockDatabase *db, const DLockGroup *group)
 
 	SET_LOCKTAG_ADVISORY(tag, db->shared->oid,
 						 hash_bytes((const unsigned char *) group->name.data, group->name.len),
-						 0, GROUP_LOCK_CLASS);
+						 0, DLOCK_LOCK_CLASS_GROUP);
 	return tag;
 }
 
@@ -129,11 +127,9 @@ put_bytes(DLockBytes bytes, char *place)
 static int
 weight_of(const DLockBytes *payload)
 {
-	Jsonb	   *value = palloc(VARHDRSZ + payload->len);
+	Jsonb	   *value = DatumGetJsonbP(dlock_value_jsonb(*payload));
 	JsonbValue	weight;
 
-	SET_VARSIZE(value, VARHDRSZ + payload->len);
-	memcpy(VARDATA(value), payload->data, payload->len);
 	if (getKeyJsonValueFromContainer(&value->root, "weight", strlen("weight"), &weight) == NULL ||
 		weight.type != jbvNumeric)
 		elog(ERROR, "the payload of a membership has no weight");

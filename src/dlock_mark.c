@@ -46,6 +46,7 @@
 #include "dlock_error.h"
 #include "dlock_mark.h"
 #include "dlock_session.h"
+#include "dlock_value.h"
 
 /* The columns of the table. */
 enum
@@ -89,10 +90,12 @@ is_usable(Relation rel, bool writing)
 {
 	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
 	TupleDesc	desc = RelationGetDescr(rel);
-	List	   *indexes = RelationGetIndexList(rel);
+	List	   *indexes = NIL;
 	ListCell   *cell;
 
-	/* The list of indexes is where the primary key gets known. */
+	/* Making the list of indexes is where the primary key gets known. */
+	if (writing || !rel->rd_indexvalid)
+		indexes = RelationGetIndexList(rel);
 	if (!OidIsValid(rel->rd_pkindex) || desc->natts < COLUMNS)
 		return false;
 	for (int i = 0; i < COLUMNS; i++)
@@ -126,7 +129,7 @@ open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
 	if (!is_usable(mark->rel, writing))
 		dlock_error_marks_altered(RelationGetRelationName(mark->rel));
 	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
-				PointerGetDatum(cstring_to_text_with_len(resource->data, resource->len)));
+				dlock_value_text(*resource));
 	mark->scan = systable_beginscan(mark->rel, mark->rel->rd_pkindex, true, SnapshotSelf, 1, &key);
 	mark->tuple = systable_getnext(mark->scan);
 }
@@ -183,7 +186,7 @@ dlock_mark_write(const DLockBytes *resource, DLockToken token)
 
 	namestrcpy(&role, GetUserNameFromId(GetUserId(), false));
 	values[COLUMN_RESOURCE - 1] =
-		PointerGetDatum(cstring_to_text_with_len(resource->data, resource->len));
+		dlock_value_text(*resource);
 	values[COLUMN_TOKEN - 1] = Int64GetDatum(token);
 	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());
 	values[COLUMN_RAISED_BY - 1] = NameGetDatum(&role);

@@ -26,6 +26,7 @@
 #include "dlock_name.h"
 #include "dlock_session.h"
 #include "dlock_sqlarg.h"
+#include "dlock_value.h"
 #include "dlock_waiting.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_acquire);
@@ -520,17 +521,6 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(count);
 }
 
-/* The bytes of a payload as the jsonb that they are of. */
-static Datum
-jsonb_of(const char *data, int len)
-{
-	struct varlena *value = palloc(VARHDRSZ + len);
-
-	SET_VARSIZE(value, VARHDRSZ + len);
-	memcpy(VARDATA(value), data, len);
-	return PointerGetDatum(value);
-}
-
 /* dlock_watch(name, seen, wait) -> the holder */
 Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
@@ -554,7 +544,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	if (holder.token != DLOCK_TOKEN_NONE)
 	{
 		values[0] = Int64GetDatum(holder.token);
-		values[1] = PointerGetDatum(cstring_to_text_with_len(holder.owner, holder.owner_len));
+		values[1] = dlock_value_text((DLockBytes) {holder.owner, holder.owner_len});
 		values[2] = CStringGetTextDatum(dlock_name_of_mode(holder.mode));
 		values[3] = TimestampTzGetDatum(holder.granted_at);
 		nulls[4] = holder.remaining == DLOCK_TIME_FOREVER;
@@ -562,7 +552,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 			values[4] = TimestampTzGetDatum(dlock_clock_wall() + holder.remaining);
 		nulls[5] = holder.payload_len == 0;
 		if (!nulls[5])
-			values[5] = jsonb_of(holder.payload, holder.payload_len);
+			values[5] = dlock_value_jsonb((DLockBytes) {holder.payload, holder.payload_len});
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

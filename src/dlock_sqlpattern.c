@@ -34,6 +34,7 @@
 #include "dlock_quota.h"
 #include "dlock_session.h"
 #include "dlock_sqlarg.h"
+#include "dlock_value.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_once);
 PG_FUNCTION_INFO_V1(dlock_sql_group_check);
@@ -271,12 +272,6 @@ dlock_sql_group_enter(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(token);
 }
 
-static Datum
-text_of(DLockBytes bytes)
-{
-	return PointerGetDatum(cstring_to_text_with_len(bytes.data, bytes.len));
-}
-
 /* dlock_group_beat(group, partitions, token, yielded) -> what to run and to yield */
 Datum
 dlock_sql_group_beat(PG_FUNCTION_ARGS)
@@ -302,7 +297,7 @@ dlock_sql_group_beat(PG_FUNCTION_ARGS)
 
 		if (partition->action == DLOCK_GROUP_NONE)
 			continue;
-		values[0] = text_of(partition->name);
+		values[0] = dlock_value_text(partition->name);
 		values[1] = Int64GetDatum(partition->token);
 		values[2] = CStringGetTextDatum(partition->action == DLOCK_GROUP_RUN ? "run" : "yield");
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
@@ -369,24 +364,13 @@ expiry_of(const DLockGroup *group, DLockTime deadline)
 	return TimestampTzGetDatum(dlock_clock_wall() + (deadline - group->now));
 }
 
-static Datum
-interval_of(DLockTime span)
-{
-	Interval   *interval = palloc0(sizeof(Interval));
-
-	interval->time = span;
-	return IntervalPGetDatum(interval);
-}
-
 /* What the member has handed in as its payload; false if nothing. */
 static bool
 payload_of(const DLockGroupMember *member, Datum *payload)
 {
-	Jsonb	   *membership = palloc(VARHDRSZ + member->payload.len);
+	Jsonb	   *membership = DatumGetJsonbP(dlock_value_jsonb(member->payload));
 	JsonbValue	value;
 
-	SET_VARSIZE(membership, VARHDRSZ + member->payload.len);
-	memcpy(VARDATA(membership), member->payload.data, member->payload.len);
 	if (getKeyJsonValueFromContainer(&membership->root, "payload", strlen("payload"), &value) == NULL)
 		return false;
 	*payload = JsonbPGetDatum(JsonbValueToJsonb(&value));
@@ -407,7 +391,7 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 		Datum		values[MEMBER_COLUMNS] = {0};
 		bool		nulls[MEMBER_COLUMNS] = {0};
 
-		values[0] = text_of(member->name);
+		values[0] = dlock_value_text(member->name);
 		values[1] = Int64GetDatum(member->token);
 		values[2] = Int32GetDatum(member->weight);
 		values[3] = Int32GetDatum(member->owned);
@@ -415,7 +399,7 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 		values[5] = ObjectIdGetDatum(member->role);
 		values[6] = TimestampTzGetDatum(member->joined_at);
 		values[7] = expiry_of(&group, member->deadline);
-		values[8] = interval_of(member->ttl);
+		values[8] = dlock_value_interval(member->ttl);
 		nulls[9] = !payload_of(member, &values[9]);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
@@ -436,10 +420,10 @@ dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 		Datum		values[PARTITION_COLUMNS] = {0};
 		bool		nulls[PARTITION_COLUMNS] = {0};
 
-		values[0] = text_of(partition->name);
+		values[0] = dlock_value_text(partition->name);
 		nulls[1] = partition->member < 0;
 		if (!nulls[1])
-			values[1] = text_of(group.members[partition->member].name);
+			values[1] = dlock_value_text(group.members[partition->member].name);
 		nulls[2] = nulls[3] = nulls[4] = partition->token == DLOCK_TOKEN_NONE;
 		if (!nulls[2])
 		{

@@ -42,6 +42,7 @@
 #include "dlock_space.h"
 #include "dlock_store.h"
 #include "dlock_wait.h"
+#include "dlock_value.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
@@ -186,31 +187,6 @@ collect_from_memory(DLockViewState *state)
 	dlock_session_close(&db);
 }
 
-static Datum
-interval_of(DLockTime span)
-{
-	Interval   *interval = palloc0(sizeof(Interval));
-
-	interval->time = span;
-	return IntervalPGetDatum(interval);
-}
-
-static Datum
-text_of(DLockBytes bytes)
-{
-	return PointerGetDatum(cstring_to_text_with_len(bytes.data, bytes.len));
-}
-
-static Datum
-jsonb_of(DLockBytes bytes)
-{
-	struct varlena *value = palloc(VARHDRSZ + bytes.len);
-
-	SET_VARSIZE(value, VARHDRSZ + bytes.len);
-	memcpy(VARDATA(value), bytes.data, bytes.len);
-	return PointerGetDatum(value);
-}
-
 static const char *
 bind_word(DLockBind bind)
 {
@@ -231,8 +207,8 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 	Datum		values[LEASE_COLUMNS];
 	bool		nulls[LEASE_COLUMNS] = {0};
 
-	values[0] = text_of(lease->name);
-	values[1] = text_of(lease->owner);
+	values[0] = dlock_value_text(lease->name);
+	values[1] = dlock_value_text(lease->owner);
 	values[2] = Int64GetDatum(lease->token);
 	values[3] = CStringGetTextDatum(dlock_name_of_mode(lease->mode));
 	nulls[4] = lease->permits == 0;
@@ -248,12 +224,12 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 	if (!nulls[11])
 	{
 		values[11] = TimestampTzGetDatum(state->wall + remaining);
-		values[12] = interval_of(remaining);
+		values[12] = dlock_value_interval(remaining);
 	}
 	nulls[13] = !live || lease->term.ttl == 0;
-	values[13] = interval_of(lease->term.ttl);
+	values[13] = dlock_value_interval(lease->term.ttl);
 	nulls[14] = lease->payload.len == 0;
-	values[14] = nulls[14] ? (Datum) 0 : jsonb_of(lease->payload);
+	values[14] = nulls[14] ? (Datum) 0 : dlock_value_jsonb(lease->payload);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
@@ -363,7 +339,7 @@ owner_array(const DLockQueueOwners *owners)
 	Datum	   *elements = palloc(owners->count * sizeof(Datum));
 
 	for (int i = 0; i < owners->count; i++)
-		elements[i] = text_of((DLockBytes) {owners->owners[i].data, owners->owners[i].len});
+		elements[i] = dlock_value_text((DLockBytes) {owners->owners[i].data, owners->owners[i].len});
 	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false,
 										   TYPALIGN_INT));
 }
@@ -394,15 +370,15 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 			Datum		values[WAITER_COLUMNS];
 			bool		nulls[WAITER_COLUMNS] = {0};
 
-			values[0] = text_of(waiter->name);
-			values[1] = text_of(waiter->owner);
+			values[0] = dlock_value_text(waiter->name);
+			values[1] = dlock_value_text(waiter->owner);
 			values[2] = CStringGetTextDatum(dlock_name_of_mode(waiter->mode));
 			nulls[3] = waiter->permits == 0;
 			values[3] = Int32GetDatum((int32) waiter->permits);
 			values[4] = CStringGetTextDatum(waiter->converts ? "convert" : "acquire");
 			values[5] = Int32GetDatum(waiter->position);
 			values[6] = TimestampTzGetDatum(since_wall);
-			values[7] = interval_of(dlock_clock_now() - since);
+			values[7] = dlock_value_interval(dlock_clock_now() - since);
 			values[8] = Int32GetDatum(dlock_wait_pid(process));
 			values[9] = ObjectIdGetDatum(waiter->role);
 			values[10] = owner_array(&waiter->blocked_by);
@@ -441,12 +417,12 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
 		values[i] = Int64GetDatum((int64) counts.events[i]);
-	values[DLOCK_STAT_WAIT_TIME] = interval_of((DLockTime) counts.events[DLOCK_STAT_WAIT_TIME]);
+	values[DLOCK_STAT_WAIT_TIME] = dlock_value_interval((DLockTime) counts.events[DLOCK_STAT_WAIT_TIME]);
 	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
 		buckets[i] = Int64GetDatum((int64) counts.waits[i]);
 	values[DLOCK_STAT_EVENTS] =
 		PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
 										FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-	values[DLOCK_STAT_EVENTS + 1] = interval_of((DLockTime) lag);
+	values[DLOCK_STAT_EVENTS + 1] = dlock_value_interval((DLockTime) lag);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

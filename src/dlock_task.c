@@ -46,6 +46,7 @@
 #include "dlock_tasksql.h"
 #include "dlock_tasksweep.h"
 #include "dlock_token.h"
+#include "dlock_value.h"
 
 /* A task that is locked. */
 typedef struct DLockTaskRow
@@ -63,15 +64,6 @@ typedef struct DLockTaskRow
 	DLockBytes	on_timeout;
 	bool		finished;
 } DLockTaskRow;
-
-static Datum
-interval_of(DLockTime span)
-{
-	Interval   *interval = palloc0(sizeof(Interval));
-
-	interval->time = span;
-	return IntervalPGetDatum(interval);
-}
 
 /* ---- one task ---- */
 
@@ -104,8 +96,8 @@ dlock_task_put(const DLockBytes *name, const DLockBytes *key, const DLockBytes *
 	else
 		dlock_taskqueue_check_state(&queue, state);
 	values[0] = Int32GetDatum(queue.id);
-	values[1] = dlock_tasksql_text(key);
-	values[2] = dlock_tasksql_text(state);
+	values[1] = dlock_value_text(*key);
+	values[2] = dlock_value_text(*state);
 	values[3] = Int32GetDatum(priority);
 	values[4] = payload;
 	if (no_payload)
@@ -127,7 +119,7 @@ is_timed_out(const DLockTaskRow *row)
 static void
 lock_task(const DLockTaskQueue *queue, const DLockBytes *key, DLockTaskRow *row)
 {
-	Datum		values[] = {Int32GetDatum(queue->id), dlock_tasksql_text(key)};
+	Datum		values[] = {Int32GetDatum(queue->id), dlock_value_text(*key)};
 	Datum		value;
 	bool		isnull;
 
@@ -189,11 +181,11 @@ move_task(const DLockTaskQueue *queue, const DLockTaskRow *row, const DLockBytes
 {
 	Datum		values[] = {
 		PointerGetDatum(&row->tid),
-		dlock_tasksql_text(state),
+		dlock_value_text(*state),
 		Int32GetDatum(attempts),
 		BoolGetDatum(captured && !finished),
 		BoolGetDatum(finished),
-		(error->len > 0) ? dlock_tasksql_text(error) : (Datum) 0,
+		(error->len > 0) ? dlock_value_text(*error) : (Datum) 0,
 		BoolGetDatum(row->captured && (captured || finished))
 	};
 
@@ -289,7 +281,7 @@ dlock_task_extend(const DLockTaskTarget *target, DLockTime ttl)
 			deadline = Max(deadline, row.deadline);
 		values[0] = PointerGetDatum(&row.tid);
 		values[1] = TimestampTzGetDatum(deadline);
-		values[2] = interval_of((ttl > 0) ? ttl : row.ttl);
+		values[2] = dlock_value_interval((ttl > 0) ? ttl : row.ttl);
 		if (dlock_tasksql_run(DLOCK_TASK_EXTEND, values, NULL, 0) != 1)
 			elog(ERROR, "task \"%.*s\" was locked but not extended", row.key.len, row.key.data);
 		dlock_tasksweep_note(sql.db.shared, deadline);
@@ -477,16 +469,16 @@ write_captures(const DLockTaskQueue *queue, const DLockTaskCaptureRequest *reque
 												false, TYPALIGN_SHORT));
 	values[1] = PointerGetDatum(construct_array(tokens, count, INT8OID, sizeof(int64),
 												FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-	values[2] = dlock_tasksql_text(&request->state);
-	values[3] = dlock_tasksql_text(&request->owner);
+	values[2] = dlock_value_text(request->state);
+	values[3] = dlock_value_text(request->owner);
 	values[4] = TimestampTzGetDatum(deadline);
-	values[5] = interval_of(request->ttl);
-	values[6] = dlock_tasksql_text(from);
-	values[7] = dlock_tasksql_text(timeout_state(request, from));
+	values[5] = dlock_value_interval(request->ttl);
+	values[6] = dlock_value_text(*from);
+	values[7] = dlock_value_text(*timeout_state(request, from));
 	values[8] = Int32GetDatum(queue->max_attempts);
 	if (queue->max_attempts == 0)
 		nulls[8] = 'n';
-	values[9] = dlock_tasksql_text(&queue->parked);
+	values[9] = dlock_value_text(queue->parked);
 	if (dlock_tasksql_run(DLOCK_TASK_CAPTURE, values, nulls, 0) != (uint64) count)
 		elog(ERROR, "tasks of queue \"%.*s\" were locked but not captured",
 			 queue->name.len, queue->name.data);
@@ -498,7 +490,7 @@ capture_from(DLockTaskSql *sql, const DLockTaskQueue *queue,
 			 const DLockTaskCaptureRequest *request, const DLockBytes *from, int count,
 			 DLockTaskReceiver receive, void *arg)
 {
-	Datum		values[] = {Int32GetDatum(queue->id), dlock_tasksql_text(from)};
+	Datum		values[] = {Int32GetDatum(queue->id), dlock_value_text(*from)};
 	int			found = (int) dlock_tasksql_run(DLOCK_TASK_PICK, values, NULL, count);
 	DLockTaskCaptured *tasks;
 	Datum	   *tids;

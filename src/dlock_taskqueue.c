@@ -32,6 +32,7 @@
 #include "dlock_error.h"
 #include "dlock_name.h"
 #include "dlock_taskqueue.h"
+#include "dlock_value.h"
 
 /* What stands between the states of a transition. */
 static const char arrow[] = "->";
@@ -168,7 +169,7 @@ lock_queue(DLockTaskSql *sql, int32 id, LOCKMODE mode)
 static bool
 read_queue(const DLockBytes *name, DLockTaskQueue *queue, Oid *role)
 {
-	Datum		key = dlock_tasksql_text(name);
+	Datum		key = dlock_value_text(*name);
 	Datum		value;
 	bool		isnull;
 
@@ -263,11 +264,11 @@ dlock_taskqueue_create(DLockTaskDefinition *definition)
 							   "The initial state and the one of parked tasks must be others.");
 
 	dlock_tasksql_open(&sql, "dlock_task_create_queue");
-	values[0] = dlock_tasksql_text(&definition->queue);
+	values[0] = dlock_value_text(definition->queue);
 	values[1] = ObjectIdGetDatum(sql.caller);
-	values[2] = dlock_tasksql_text(&definition->initial);
-	values[3] = dlock_tasksql_text(&definition->done);
-	values[4] = dlock_tasksql_text(&definition->parked);
+	values[2] = dlock_value_text(definition->initial);
+	values[3] = dlock_value_text(definition->done);
+	values[4] = dlock_value_text(definition->parked);
 	values[5] = Int32GetDatum(definition->max_attempts);
 	if (definition->max_attempts == 0)
 		nulls[5] = 'n';

@@ -383,13 +383,6 @@ dlock_tasksql_cstring(uint64 row, int column)
 	return isnull ? NULL : TextDatumGetCString(value);
 }
 
-/* Bytes as a text for a statement. */
-Datum
-dlock_tasksql_text(const DLockBytes *bytes)
-{
-	return PointerGetDatum(cstring_to_text_with_len(bytes->data, bytes->len));
-}
-
 /* A string as bytes; of NULL there are none. */
 DLockBytes
 dlock_tasksql_bytes(char *value)

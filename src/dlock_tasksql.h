@@ -56,7 +56,6 @@ extern void dlock_tasksql_close(DLockTaskSql *sql);
 extern uint64 dlock_tasksql_run(DLockTaskPlan plan, Datum *values, const char *nulls, long limit);
 extern Datum dlock_tasksql_value(uint64 row, int column, bool *isnull);
 extern char *dlock_tasksql_cstring(uint64 row, int column);
-extern Datum dlock_tasksql_text(const DLockBytes *bytes);
 extern DLockBytes dlock_tasksql_bytes(char *value);
 extern Oid	dlock_tasksql_lock_class(DLockTaskSql *sql);
 

@@ -38,10 +38,11 @@
 /*
  * Heavyweight locks of the server's, of the class of advisory locks, under
  * numbers that the SQL functions for advisory locks (1 and 2) do not use: for
- * loading a database's leases, and for the fence of a resource.
+ * loading a database's leases, for the fence of a resource, and for a group.
  */
 #define DLOCK_LOCK_CLASS_LOAD	25708
 #define DLOCK_LOCK_CLASS_FENCE	25709
+#define DLOCK_LOCK_CLASS_GROUP	25710
 
 /* A fencing token.  Positive as a bigint; zero is never a token. */
 typedef int64 DLockToken;
