@@ -26,6 +26,11 @@
 #error "dlock supports PostgreSQL 15 to 18"
 #endif
 
+/* 16 took what variable-length values are made of out of postgres.h. */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
 /* 16 renamed relfilenodes to relfile locators and numbers. */
 #if PG_VERSION_NUM < 160000
 typedef RelFileNode RelFileLocator;

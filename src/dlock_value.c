@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "dlock_compat.h"
 #include "dlock_value.h"
 
 /* A span of microseconds as an interval without days and months. */
