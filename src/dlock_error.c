@@ -325,12 +325,14 @@ dlock_error_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
 	if (asked == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("lock \"%.*s\" has %u permits, and is not used by modes", name->len, name->data, used),
+				 errmsg("lock \"%.*s\" has %u permit%s, and is not used by modes", name->len, name->data, used,
+						(used == 1) ? "" : "s"),
 				 errdetail("It is in use as a semaphore."),
 				 errhint("Ask for it with permits => %u, or use another name.", used)));
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("lock \"%.*s\" has %u permits, not %u", name->len, name->data, used, asked),
+			 errmsg("lock \"%.*s\" has %u permit%s, not %u", name->len, name->data, used,
+					(used == 1) ? "" : "s", asked),
 			 errdetail("The number is set by the first who asks, and kept as long as anybody holds the lock or waits for it."),
 			 errhint("Ask for it with permits => %u, or wait until it is free.", used)));
 }
@@ -385,7 +387,7 @@ dlock_error_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
 			 errmsg("fencing token %lld for resource \"%.*s\" is stale", (long long) token,
 					resource->len, resource->data),
 			 errdetail("It has been fenced with token %lld since.", (long long) mark),
-			 errhint("Stop the work: the lease that the token came with has ended. Acquire the lock anew.")));
+			 errhint("Stop the work: the lease that the token came with has ended. Acquire the lock anew. If new tokens are refused, too, the mark has been raised by mistake: see dlock_fence_reset().")));
 }
 
 /* LK001 for a row that is its own mark. */
@@ -407,7 +409,7 @@ dlock_error_no_token(const char *table, const DLockBytes *resource)
 			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '3')),
 			 errmsg("no fencing token presented for resource \"%.*s\"", resource->len, resource->data),
 			 errdetail("Table \"%s\" takes writes only from the holder of a lease.", table),
-			 errhint("Acquire the lock, and call dlock_fence() with its token in this transaction, or name both in \"dlock.tokens\".")));
+			 errhint("Acquire the lock, and call dlock_fence() with its token in this transaction, name both in \"dlock.tokens\", or set the column that the guard takes tokens from, if it has one.")));
 }
 
 /* LK003 for a row that is its own mark, or starts as one. */

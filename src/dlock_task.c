@@ -450,7 +450,7 @@ check_capture(const DLockTaskQueue *queue, const DLockTaskCaptureRequest *reques
 	dlock_taskqueue_check_transition(queue, from, &request->state, "So the capture would move tasks.");
 	if (!dlock_name_equal(&request->state, back))
 		dlock_taskqueue_check_transition(queue, &request->state, back,
-						 "So tasks would be moved when their capture times out.");
+						 "So tasks would be moved when their capture times out, unless on_timeout names another state.");
 }
 
 /* Write the capture of tasks that are picked and locked. */

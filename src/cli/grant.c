@@ -305,10 +305,13 @@ tell_holder(Conn *conn, const char *name)
 {
 	const ConnParam params[] = {CONN_TEXT(name), CONN_INTERVAL("0")};
 
-	if (conn->state == CONN_IDLE &&
-		conn_ask(conn, GRANT_WITHIN, "SELECT owner, token FROM @dlock_watch($1, NULL, $2)", 2, params) != NULL &&
-		conn_value(conn, 0) != NULL)
+	if (conn->state != CONN_IDLE ||
+		conn_ask(conn, GRANT_WITHIN, "SELECT owner, token FROM @dlock_watch($1, NULL, $2)", 2, params) == NULL)
+		return;
+	if (conn_value(conn, 0) != NULL)
 		output_detail("It is held by \"%s\" with token %s.", conn_value(conn, 0), conn_value(conn, 1));
+	else
+		output_detail("Nobody holds it: it is closed for a while after its last lease, or has just been released.");
 }
 
 /* Say why there is no lease.  Returns an exit code. */

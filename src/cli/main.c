@@ -136,6 +136,8 @@ main(int argc, char **argv)
 	if (command == NULL)
 	{
 		output_error("there is no command \"%s\"", argv[1]);
+		if (argv[1][0] == '-')
+			output_hint("Options come after the command.");
 		return options_usage(NULL);
 	}
 	first = options_parse(command, argc - 1, argv + 1, &options);

@@ -55,7 +55,7 @@ static const struct
 	{OPT_MODE, CMD_RUN | CMD_ACQUIRE, 0, "mode", "MODE", "exclusive, shared, NL, CR, CW, PR, PW or EX"},
 	{OPT_PERMITS, CMD_RUN | CMD_ACQUIRE, 0, "permits", "N", "one permit of a semaphore with N"},
 	{OPT_PATH, CMD_RUN | CMD_ACQUIRE, 0, "path", NULL, "NAME is a place in a hierarchy, such as a/b/c"},
-	{OPT_TTL, ACQUIRERS | CMD_RENEW, 0, "ttl", "SPAN", "time to live of the lease (30s)"},
+	{OPT_TTL, ACQUIRERS | CMD_RENEW, 0, "ttl", "SPAN", "time to live of the lease (30s; of renew: the one that it has)"},
 	{OPT_OWNER, ACQUIRERS | CMD_RENEW | CMD_RELEASE, 0, "owner", "TEXT", "owner of the lease"},
 	{OPT_LOCK_DELAY, ACQUIRERS, 0, "lock-delay", "SPAN", "keep the lock closed for so long if the lease expires or is\nended by force"},
 	{OPT_MIN_HOLD, CMD_RUN | CMD_ACQUIRE, 0, "min-hold", "SPAN", "keep the lock for so long even if it is released before"},
