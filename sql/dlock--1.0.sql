@@ -354,9 +354,9 @@ COMMENT ON TABLE @extschema@.dlock_task_queue
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_queue', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_queue_queue_id_seq', '');
 
--- The row of a task holds its capture: it is captured while "due" is not null.
--- deadline and due are on a clock that does not step.  No index has the
--- deadline, so extending a capture changes no index.
+-- The row of a task holds its capture: it is captured while "due" is not null, or
+-- if it has no owner, put off.  deadline and due are on a clock that does not step.
+-- No index has the deadline, so extending a capture changes no index.
 CREATE TABLE @extschema@.dlock_task (
     queue_id pg_catalog.int4 NOT NULL,
     attempts pg_catalog.int4 NOT NULL DEFAULT 0,
@@ -394,7 +394,7 @@ COMMENT ON INDEX @extschema@.dlock_task_ready
 CREATE INDEX dlock_task_due ON @extschema@.dlock_task (queue_id, due)
     WHERE due IS NOT NULL;
 COMMENT ON INDEX @extschema@.dlock_task_due
-    IS 'tasks that are captured, by when to look at them';
+    IS 'tasks that are captured or put off, by when to look at them';
 
 CREATE INDEX dlock_task_finished ON @extschema@.dlock_task (queue_id, finished_at)
     WHERE finished_at IS NOT NULL;
@@ -407,12 +407,13 @@ CREATE FUNCTION @extschema@.dlock_task_wall_time(
     AS 'MODULE_PATHNAME', 'dlock_sql_task_wall_time'
     LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_wall_time(pg_catalog.timestamptz)
-    IS 'when the wall clock, as it goes now, will show the end of a capture';
+    IS 'when the wall clock, as it goes now, will show the end of a capture or a delay';
 
 CREATE VIEW @extschema@.dlock_tasks WITH (security_barrier) AS
     SELECT q.queue, t.key, t.state, t.priority, t.attempts, t.token,
            CASE WHEN t.due IS NOT NULL THEN t.owner END AS owner,
-           CASE WHEN t.due IS NOT NULL THEN @extschema@.dlock_task_wall_time(t.deadline) END AS expires_at,
+           CASE WHEN t.due IS NOT NULL AND t.owner IS NOT NULL THEN @extschema@.dlock_task_wall_time(t.deadline) END AS expires_at,
+           CASE WHEN t.due IS NOT NULL AND t.owner IS NULL THEN @extschema@.dlock_task_wall_time(t.deadline) END AS ready_at,
            t.created_at, t.changed_at, t.finished_at, t.error, t.payload
       FROM @extschema@.dlock_task_queue q
       JOIN @extschema@.dlock_task t USING (queue_id)
@@ -447,12 +448,13 @@ CREATE FUNCTION @extschema@.dlock_task_put(
     key pg_catalog.text,
     payload pg_catalog.jsonb DEFAULT NULL,
     priority pg_catalog.int4 DEFAULT 0,
-    state pg_catalog.text DEFAULT NULL)
+    state pg_catalog.text DEFAULT NULL,
+    delay pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.bool
     AS 'MODULE_PATHNAME', 'dlock_sql_task_put'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text)
-    IS 'put a task into a queue; false, and nothing changes, if its key is there already';
+COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
+    IS 'put a task into a queue, to be captured after the delay; false, and nothing changes, if its key is there already';
 
 CREATE FUNCTION @extschema@.dlock_task_set(
     queue pg_catalog.text,
@@ -513,22 +515,24 @@ CREATE FUNCTION @extschema@.dlock_task_fail(
     key pg_catalog.text,
     token pg_catalog.int8,
     error pg_catalog.text DEFAULT NULL,
-    state pg_catalog.text DEFAULT NULL)
+    state pg_catalog.text DEFAULT NULL,
+    delay pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.text
     AS 'MODULE_PATHNAME', 'dlock_sql_task_fail'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_fail(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.text)
+COMMENT ON FUNCTION @extschema@.dlock_task_fail(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.text, pg_catalog.interval)
     IS 'give a captured task up; returns the state that it is in then, that of parked tasks if its attempts are used up';
 
 CREATE FUNCTION @extschema@.dlock_task_release(
     queue pg_catalog.text,
     key pg_catalog.text,
     token pg_catalog.int8,
-    state pg_catalog.text DEFAULT NULL)
+    state pg_catalog.text DEFAULT NULL,
+    delay pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.text
     AS 'MODULE_PATHNAME', 'dlock_sql_task_release'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.interval)
     IS 'give a captured task back, without counting an attempt, or hand it on to another state; returns the state that it is in then';
 
 CREATE FUNCTION @extschema@.dlock_task_purge(

@@ -10,6 +10,7 @@
  *	  0	dlock_compat.h		differences between PostgreSQL versions
  *		dlock_types.h		the values that all speak of
  *	  1	dlock_error.c		errors that a user can meet
+ *		dlock_taskerror.c	and those of task queues
  *		dlock_clock.c		the only reader of time
  *		dlock_present.c		tokens in the setting dlock.tokens
  *		dlock_value.c		our values as values of SQL

@@ -211,6 +211,18 @@ dlock_error_token(DLockToken token)
 			 errhint("Pass the token that dlock_acquire() returned; NULL means that it acquired nothing.")));
 }
 
+/* The owner given has no lease, but is the token of one. */
+void
+dlock_error_token_as_owner(const DLockBytes *name, const DLockBytes *owner)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("owner \"%.*s\" holds no lease on lock \"%.*s\"",
+					owner->len, owner->data, name->len, name->data),
+			 errdetail("It is a fencing token, passed as text."),
+			 errhint("Cast it to bigint, as in $2::bigint.")));
+}
+
 void
 dlock_error_word(const char *parameter, const char *word, const char *known)
 {
@@ -325,14 +337,16 @@ dlock_error_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
 	if (asked == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("lock \"%.*s\" has %u permit%s, and is not used by modes", name->len, name->data, used,
-						(used == 1) ? "" : "s"),
+				 errmsg_plural("lock \"%.*s\" has %u permit, and is not used by modes",
+							   "lock \"%.*s\" has %u permits, and is not used by modes",
+							   used, name->len, name->data, used),
 				 errdetail("It is in use as a semaphore."),
 				 errhint("Ask for it with permits => %u, or use another name.", used)));
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("lock \"%.*s\" has %u permit%s, not %u", name->len, name->data, used,
-					(used == 1) ? "" : "s", asked),
+			 errmsg_plural("lock \"%.*s\" has %u permit, not %u",
+						   "lock \"%.*s\" has %u permits, not %u",
+						   used, name->len, name->data, used, asked),
 			 errdetail("The number is set by the first who asks, and kept as long as anybody holds the lock or waits for it."),
 			 errhint("Ask for it with permits => %u, or wait until it is free.", used)));
 }
@@ -633,147 +647,6 @@ dlock_error_not_owner(const DLockBytes *name, Oid role)
 			 errmsg("permission denied for the lease on lock \"%.*s\"", name->len, name->data),
 			 errdetail("It was acquired by role \"%s\".", rolename),
 			 errhint("Only that role and its members can renew or release it; dlock_force_release() needs a grant of its own.")));
-}
-
-void
-dlock_error_no_queue(const DLockBytes *queue)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("task queue \"%.*s\" does not exist", queue->len, queue->data),
-			 errhint("Create it with dlock_task_create_queue().")));
-}
-
-void
-dlock_error_queue_exists(const DLockBytes *queue)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DUPLICATE_OBJECT),
-			 errmsg("task queue \"%.*s\" already exists", queue->len, queue->data),
-			 errhint("Use another name, or drop it with dlock_task_drop_queue().")));
-}
-
-void
-dlock_error_queue_role(const DLockBytes *queue, Oid role)
-{
-	char	   *rolename = GetUserNameFromId(role, true);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied for task queue \"%.*s\"", queue->len, queue->data),
-			 rolename != NULL ? errdetail("It was created by role \"%s\".", rolename) :
-			 errdetail("The role that created it no longer exists."),
-			 errhint("Only that role, its members and superusers can use it.")));
-}
-
-void
-dlock_error_no_task(const DLockBytes *queue, const DLockBytes *key)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_OBJECT),
-			 errmsg("task \"%.*s\" does not exist in queue \"%.*s\"",
-					key->len, key->data, queue->len, queue->data),
-			 errhint("Put it there with dlock_task_put().")));
-}
-
-void
-dlock_error_transition_form(const char *transition, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid transition \"%s\"", transition),
-			 errdetail("%s", detail),
-			 errhint("Write a transition as \"from -> to\".")));
-}
-
-void
-dlock_error_state_form(const DLockBytes *state)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid state \"%.*s\"", state->len, state->data),
-			 errdetail("It begins or ends with a blank, or has \"->\" in it."),
-			 errhint("Use a word.")));
-}
-
-void
-dlock_error_unknown_state(const DLockBytes *queue, const DLockBytes *state)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("state \"%.*s\" is not declared for task queue \"%.*s\"",
-					state->len, state->data, queue->len, queue->data),
-			 errdetail("The queue has declared transitions, and none of them leads there or starts there."),
-			 errhint("Use one of the states that are declared.")));
-}
-
-void
-dlock_error_done_state(const DLockBytes *state, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("state \"%.*s\" is the one of finished tasks", state->len, state->data),
-			 errdetail("%s", detail),
-			 errhint("Use another state.")));
-}
-
-void
-dlock_error_unfinished_state(const DLockBytes *state)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("state \"%.*s\" cannot be that of a finished task", state->len, state->data),
-			 errdetail("It is the initial state of the queue, or the one of parked tasks."),
-			 errhint("Use another state, or hand the task on with dlock_task_release().")));
-}
-
-/* "allowed" is a list of the states that there is a way to; it may be empty. */
-void
-dlock_error_transition(const DLockBytes *queue, const DLockBytes *from, const DLockBytes *to,
-					   const char *detail, const char *allowed)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_CHECK_VIOLATION),
-			 errmsg("task queue \"%.*s\" does not allow the transition from state \"%.*s\" to \"%.*s\"",
-					queue->len, queue->data, from->len, from->data, to->len, to->data),
-			 errdetail("%s", detail),
-			 allowed[0] != '\0' ? errhint("From \"%.*s\" it allows: %s.", from->len, from->data, allowed) :
-			 errhint("From \"%.*s\" it allows none.", from->len, from->data)));
-}
-
-void
-dlock_error_task_captured(const DLockBytes *queue, const DLockBytes *key, const char *owner)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_IN_USE),
-			 errmsg("task \"%.*s\" of queue \"%.*s\" is captured",
-					key->len, key->data, queue->len, queue->data),
-			 errdetail("Owner \"%s\" holds it under a lease.", owner),
-			 errhint("Pass the token of the capture, or wait until it ends.")));
-}
-
-/* LK002, as of a lease. */
-void
-dlock_error_task_lost(const DLockBytes *queue, const DLockBytes *key, DLockToken token,
-					  const char *detail)
-{
-	ereport(ERROR,
-			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '2')),
-			 errmsg("capture of task \"%.*s\" of queue \"%.*s\" with token %lld is not held",
-					key->len, key->data, queue->len, queue->data, (long long) token),
-			 errdetail("%s", detail),
-			 errhint("Stop the work on this task, and undo what was not committed.")));
-}
-
-void
-dlock_error_task_token(const DLockBytes *queue, DLockToken token)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("a task of queue \"%.*s\" has seen token %lld, which is above those of this database",
-					queue->len, queue->data, (long long) token),
-			 errdetail("Its row was copied from another database."),
-			 errhint("Call dlock_bump_epoch() until it returns more than that.")));
 }
 
 void

@@ -37,6 +37,7 @@ pg_noreturn extern void dlock_error_too_long(const char *what, int len, int limi
 pg_noreturn extern void dlock_error_interval(const char *what, const char *problem, const char *hint);
 pg_noreturn extern void dlock_error_ttl_over_limit(int limit_s);
 pg_noreturn extern void dlock_error_token(DLockToken token);
+pg_noreturn extern void dlock_error_token_as_owner(const DLockBytes *name, const DLockBytes *owner);
 pg_noreturn extern void dlock_error_word(const char *parameter, const char *word, const char *known);
 pg_noreturn extern void dlock_error_permits(int permits);
 pg_noreturn extern void dlock_error_permits_and_mode(void);
@@ -79,19 +80,6 @@ pg_noreturn extern void dlock_error_not_extension_owner(void);
 pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);
 
 /* tasks */
-pg_noreturn extern void dlock_error_no_queue(const DLockBytes *queue);
-pg_noreturn extern void dlock_error_queue_exists(const DLockBytes *queue);
-pg_noreturn extern void dlock_error_queue_role(const DLockBytes *queue, Oid role);
-pg_noreturn extern void dlock_error_no_task(const DLockBytes *queue, const DLockBytes *key);
-pg_noreturn extern void dlock_error_transition_form(const char *transition, const char *detail);
-pg_noreturn extern void dlock_error_state_form(const DLockBytes *state);
-pg_noreturn extern void dlock_error_unknown_state(const DLockBytes *queue, const DLockBytes *state);
-pg_noreturn extern void dlock_error_done_state(const DLockBytes *state, const char *detail);
-pg_noreturn extern void dlock_error_unfinished_state(const DLockBytes *state);
-pg_noreturn extern void dlock_error_transition(const DLockBytes *queue, const DLockBytes *from, const DLockBytes *to, const char *detail, const char *allowed);
-pg_noreturn extern void dlock_error_task_captured(const DLockBytes *queue, const DLockBytes *key, const char *owner);
-pg_noreturn extern void dlock_error_task_lost(const DLockBytes *queue, const DLockBytes *key, DLockToken token, const char *detail);
-pg_noreturn extern void dlock_error_task_token(const DLockBytes *queue, DLockToken token);
 pg_noreturn extern void dlock_error_number(const char *what, long long value, const char *problem, const char *hint);
 /* warnings */
 extern void dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reason);

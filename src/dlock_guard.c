@@ -298,7 +298,7 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 /*
  * The token that a statement sets the column of a row to; DLOCK_TOKEN_NONE if
  * it does not.  An update that does not name the column presents nothing, though
- * the row has a token in it.
+ * the row has a token in it; nor does a row that is inserted with null or zero.
  */
 static DLockToken
 token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
@@ -316,6 +316,10 @@ token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
 	token = DatumGetInt64(heap_getattr(new, guard->token_attr,
 									   RelationGetDescr(data->tg_relation), &isnull));
 	if (isnull)
+		return DLOCK_TOKEN_NONE;
+
+	/* A new row has zero by default, if its column must not be null. */
+	if (token == 0 && TRIGGER_FIRED_BY_INSERT(data->tg_event))
 		return DLOCK_TOKEN_NONE;
 	if (token <= DLOCK_TOKEN_NONE)
 		dlock_error_token(token);

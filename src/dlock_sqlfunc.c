@@ -194,6 +194,26 @@ open_for_target(DLockDatabase *db, DLockManagerTarget *target)
 	target->hash = dlock_name_hash(db->shared->oid, &target->name);
 }
 
+/*
+ * The owner holds nothing.  Some drivers send a token as text; it is then taken
+ * for an owner, and an answer that the lease is lost would be wrong.
+ */
+static void
+refuse_token_as_owner(DLockDatabase *db, const DLockManagerTarget *target)
+{
+	DLockManagerTarget named = *target;
+	char	   *owner = pnstrdup(target->owner.data, target->owner.len);
+	char	   *end;
+
+	errno = 0;
+	named.by = DLOCK_BY_TOKEN;
+	named.token = strtoll(owner, &end, 10);
+	if (errno == 0 && *end == '\0' && named.token > DLOCK_TOKEN_NONE &&
+		dlock_manager_check(db, &named))
+		dlock_error_token_as_owner(&target->name, &target->owner);
+	pfree(owner);
+}
+
 /* ---- functions ---- */
 
 /* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
@@ -369,6 +389,8 @@ renew(DLockManagerTarget *target, DLockTime ttl)
 	dlock_session_check_writable("dlock_renew");
 	open_for_target(&db, target);
 	renewed = dlock_manager_renew(&db, target, ttl);
+	if (!renewed && target->by == DLOCK_BY_OWNER)
+		refuse_token_as_owner(&db, target);
 	dlock_session_close(&db);
 	return renewed;
 }
@@ -400,6 +422,8 @@ release(DLockManagerTarget *target)
 	dlock_session_check_writable("dlock_release");
 	open_for_target(&db, target);
 	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE);
+	if (!released && target->by == DLOCK_BY_OWNER)
+		refuse_token_as_owner(&db, target);
 
 	/* Whoever has nothing to release has nothing left to do under the lock. */
 	target->closed = true;

@@ -111,6 +111,22 @@ get_target(FunctionCallInfo fcinfo, const char *function)
 	};
 }
 
+/* How long a task is put off; null is not at all. */
+static DLockTime
+get_delay(FunctionCallInfo fcinfo, int argno)
+{
+	DLockTime	delay;
+
+	if (PG_ARGISNULL(argno))
+		return 0;
+	delay = dlock_sqlarg_interval(PG_GETARG_INTERVAL_P(argno));
+	if (delay < 0)
+		dlock_error_interval("delay", "not be negative", "Pass '0' for none.");
+	if (delay > DLOCK_TASK_DELAY_MAX)
+		dlock_error_interval("delay", "not be longer than 36500 days", "Pass a shorter one.");
+	return delay;
+}
+
 /* The states to capture from. */
 static void
 get_states(FunctionCallInfo fcinfo, int argno, DLockTaskCaptureRequest *request)
@@ -166,19 +182,24 @@ dlock_sql_task_drop_queue(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64((int64) dlock_taskqueue_drop(&queue));
 }
 
-/* dlock_task_put(queue, key, payload, priority, state) -> is it new? */
+/* dlock_task_put(queue, key, payload, priority, state, delay) -> is it new? */
 Datum
 dlock_sql_task_put(PG_FUNCTION_ARGS)
 {
-	DLockBytes	queue = get_queue(fcinfo);
-	DLockBytes	key = get_key(fcinfo);
-	DLockBytes	state = get_state_or_none(fcinfo, 4);
+	DLockTaskNew task = {
+		.queue = get_queue(fcinfo),
+		.key = get_key(fcinfo),
+		.no_payload = PG_ARGISNULL(2)
+	};
 
+	if (!task.no_payload)
+		task.payload = PG_GETARG_DATUM(2);
 	if (PG_ARGISNULL(3))
 		dlock_error_null("priority");
-	PG_RETURN_BOOL(dlock_task_put(&queue, &key, &state, PG_GETARG_INT32(3),
-								  PG_ARGISNULL(2) ? (Datum) 0 : PG_GETARG_DATUM(2),
-								  PG_ARGISNULL(2)));
+	task.priority = PG_GETARG_INT32(3);
+	task.state = get_state_or_none(fcinfo, 4);
+	task.delay = get_delay(fcinfo, 5);
+	PG_RETURN_BOOL(dlock_task_put(&task));
 }
 
 /* dlock_task_set(queue, key, state, token) -> the state before */
@@ -253,7 +274,7 @@ dlock_sql_task_finish(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(dlock_task_finish(&target, &state));
 }
 
-/* dlock_task_fail(queue, key, token, error, state) -> the state after */
+/* dlock_task_fail(queue, key, token, error, state, delay) -> the state after */
 Datum
 dlock_sql_task_fail(PG_FUNCTION_ARGS)
 {
@@ -267,17 +288,19 @@ dlock_sql_task_fail(PG_FUNCTION_ARGS)
 
 		error = (DLockBytes) {VARDATA_ANY(value), (int) VARSIZE_ANY_EXHDR(value)};
 	}
-	PG_RETURN_TEXT_P(cstring_to_text(dlock_task_fail(&target, &error, &state)));
+	PG_RETURN_TEXT_P(cstring_to_text(dlock_task_fail(&target, &error, &state,
+											   get_delay(fcinfo, 5))));
 }
 
-/* dlock_task_release(queue, key, token, state) -> the state after */
+/* dlock_task_release(queue, key, token, state, delay) -> the state after */
 Datum
 dlock_sql_task_release(PG_FUNCTION_ARGS)
 {
 	DLockTaskTarget target = get_target(fcinfo, "dlock_task_release");
 	DLockBytes	state = get_state_or_none(fcinfo, 3);
 
-	PG_RETURN_TEXT_P(cstring_to_text(dlock_task_release(&target, &state)));
+	PG_RETURN_TEXT_P(cstring_to_text(dlock_task_release(&target, &state,
+												  get_delay(fcinfo, 4))));
 }
 
 /* dlock_task_purge(queue, older_than, count) -> how many */

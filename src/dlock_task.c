@@ -39,10 +39,10 @@
 #include "utils/array.h"
 
 #include "dlock_clock.h"
-#include "dlock_error.h"
 #include "dlock_name.h"
 #include "dlock_task.h"
 #include "dlock_taskqueue.h"
+#include "dlock_taskerror.h"
 #include "dlock_tasksql.h"
 #include "dlock_tasksweep.h"
 #include "dlock_token.h"
@@ -65,6 +65,17 @@ typedef struct DLockTaskRow
 	bool		finished;
 } DLockTaskRow;
 
+/* What becomes of it. */
+typedef struct DLockTaskMove
+{
+	const DLockBytes *state;
+	int			attempts;
+	bool		captured;
+	bool		finished;
+	DLockBytes	error;
+	DLockTime	delay;			/* until it can be captured */
+} DLockTaskMove;
+
 /* ---- one task ---- */
 
 static void
@@ -77,33 +88,44 @@ check_task_transition(const DLockTaskQueue *queue, const DLockTaskRow *row, cons
 }
 
 /*
- * Put a task into a queue, in its initial state if "state" has no bytes; false
- * if it is there already, and then nothing about it changes.
+ * Put a task into a queue, in its initial state if none is given; false if it is
+ * there already, and then nothing about it changes.
  */
 bool
-dlock_task_put(const DLockBytes *name, const DLockBytes *key, const DLockBytes *state,
-			   int priority, Datum payload, bool no_payload)
+dlock_task_put(const DLockTaskNew *task)
 {
+	const DLockBytes *state = &task->state;
+	TimestampTz deadline = dlock_clock_steady() + task->delay;
 	DLockTaskSql sql;
 	DLockTaskQueue queue;
-	Datum		values[6];
-	char		nulls[] = "      ";
+	Datum		values[8];
+	char		nulls[] = "        ";
+	bool		finished;
 	bool		is_new;
 
-	dlock_taskqueue_open(&sql, "dlock_task_put", name, AccessShareLock, &queue);
+	dlock_taskqueue_open(&sql, "dlock_task_put", &task->queue, AccessShareLock, &queue);
 	if (state->len == 0)
 		state = &queue.initial;
 	else
 		dlock_taskqueue_check_state(&queue, state);
+	finished = dlock_name_equal(state, &queue.done);
+	if (finished && task->delay > 0)
+		dlock_taskerror_done_state(state, "A task that is finished cannot be put off.");
 	values[0] = Int32GetDatum(queue.id);
-	values[1] = dlock_value_text(*key);
+	values[1] = dlock_value_text(task->key);
 	values[2] = dlock_value_text(*state);
-	values[3] = Int32GetDatum(priority);
-	values[4] = payload;
-	if (no_payload)
+	values[3] = Int32GetDatum(task->priority);
+	values[4] = task->payload;
+	if (task->no_payload)
 		nulls[4] = 'n';
-	values[5] = BoolGetDatum(dlock_name_equal(state, &queue.done));
+	values[5] = BoolGetDatum(finished);
+	values[6] = TimestampTzGetDatum(deadline);
+	values[7] = dlock_value_interval(task->delay);
+	if (task->delay == 0)
+		nulls[6] = nulls[7] = 'n';
 	is_new = dlock_tasksql_run(DLOCK_TASK_PUT, values, nulls, 0) > 0;
+	if (is_new && task->delay > 0)
+		dlock_tasksweep_note(sql.db.shared, deadline);
 	dlock_tasksql_close(&sql);
 	return is_new;
 }
@@ -124,7 +146,7 @@ lock_task(const DLockTaskQueue *queue, const DLockBytes *key, DLockTaskRow *row)
 	bool		isnull;
 
 	if (dlock_tasksql_run(DLOCK_TASK_LOCK, values, NULL, 0) == 0)
-		dlock_error_no_task(&queue->name, key);
+		dlock_taskerror_no_task(&queue->name, key);
 	memset(row, 0, sizeof(*row));
 	row->key = *key;
 	row->tid = *(ItemPointer) DatumGetPointer(dlock_tasksql_value(0, 1, &isnull));
@@ -168,7 +190,7 @@ check_held(const DLockTaskTarget *target, const DLockTaskRow *row)
 	else
 		detail = psprintf("It has ended; the task is in state \"%.*s\".",
 						  row->state.len, row->state.data);
-	dlock_error_task_lost(&target->queue, &target->key, target->token, detail);
+	dlock_taskerror_lost(&target->queue, &target->key, target->token, detail);
 }
 
 /*
@@ -176,22 +198,30 @@ check_held(const DLockTaskTarget *target, const DLockTaskRow *row)
  * stays with a capture that goes on, or that has finished the task.
  */
 static void
-move_task(const DLockTaskQueue *queue, const DLockTaskRow *row, const DLockBytes *state,
-		  int attempts, bool captured, bool finished, const DLockBytes *error)
+move_task(DLockTaskSql *sql, const DLockTaskRow *row, const DLockTaskMove *move)
 {
+	TimestampTz deadline = dlock_clock_steady() + move->delay;
 	Datum		values[] = {
 		PointerGetDatum(&row->tid),
-		dlock_value_text(*state),
-		Int32GetDatum(attempts),
-		BoolGetDatum(captured && !finished),
-		BoolGetDatum(finished),
-		(error->len > 0) ? dlock_value_text(*error) : (Datum) 0,
-		BoolGetDatum(row->captured && (captured || finished))
+		dlock_value_text(*move->state),
+		Int32GetDatum(move->attempts),
+		BoolGetDatum(move->captured && !move->finished),
+		BoolGetDatum(move->finished),
+		(move->error.len > 0) ? dlock_value_text(move->error) : (Datum) 0,
+		BoolGetDatum(row->captured && (move->captured || move->finished)),
+		TimestampTzGetDatum(deadline),
+		dlock_value_interval(move->delay)
 	};
+	char		nulls[] = "         ";
 
-	if (dlock_tasksql_run(DLOCK_TASK_MOVE, values, (error->len > 0) ? NULL : "     n ", 0) != 1)
-		elog(ERROR, "task \"%.*s\" of queue \"%.*s\" was locked but not moved",
-			 row->key.len, row->key.data, queue->name.len, queue->name.data);
+	if (move->error.len == 0)
+		nulls[5] = 'n';
+	if (move->delay == 0)
+		nulls[7] = nulls[8] = 'n';
+	if (dlock_tasksql_run(DLOCK_TASK_MOVE, values, nulls, 0) != 1)
+		elog(ERROR, "task \"%.*s\" was locked but not moved", row->key.len, row->key.data);
+	if (move->delay > 0)
+		dlock_tasksweep_note(sql->db.shared, deadline);
 }
 
 /* Open the queue of a target and lock the task. */
@@ -218,7 +248,6 @@ char *
 dlock_task_set(const DLockTaskTarget *target, const DLockBytes *state)
 {
 	MemoryContext context = CurrentMemoryContext;
-	DLockBytes	no_error = {NULL, 0};
 	DLockTaskSql sql;
 	DLockTaskQueue queue;
 	DLockTaskRow row;
@@ -231,13 +260,17 @@ dlock_task_set(const DLockTaskTarget *target, const DLockBytes *state)
 		check_held(target, &row);
 	else if (is_timed_out(&row))
 	{
-		DLockBytes	error = dlock_tasksql_bytes("timed out");
+		DLockTaskMove move = {
+			.state = &row.on_timeout,
+			.attempts = row.attempts,
+			.error = dlock_tasksql_bytes("timed out")
+		};
 
-		move_task(&queue, &row, &row.on_timeout, row.attempts, false, false, &error);
+		move_task(&sql, &row, &move);
 		lock_task(&queue, &target->key, &row);
 	}
 	else if (row.captured)
-		dlock_error_task_captured(&queue.name, &row.key, row.owner);
+		dlock_taskerror_captured(&queue.name, &row.key, row.owner);
 
 	dlock_taskqueue_check_state(&queue, state);
 	check_task_transition(&queue, &row, state);
@@ -254,7 +287,12 @@ dlock_task_set(const DLockTaskTarget *target, const DLockBytes *state)
 		anew = !row.captured && !dlock_name_equal(&row.state, state) &&
 			dlock_name_equal(&row.state, &queue.parked);
 	before = copy_out(context, &row.state);
-	move_task(&queue, &row, state, anew ? 0 : row.attempts, row.captured, finished, &no_error);
+	move_task(&sql, &row, &(DLockTaskMove) {
+		.state = state,
+		.attempts = anew ? 0 : row.attempts,
+		.captured = row.captured,
+		.finished = finished
+	});
 	dlock_tasksql_close(&sql);
 	return before;
 }
@@ -297,7 +335,6 @@ dlock_task_extend(const DLockTaskTarget *target, DLockTime ttl)
 bool
 dlock_task_finish(const DLockTaskTarget *target, const DLockBytes *state)
 {
-	DLockBytes	no_error = {NULL, 0};
 	DLockTaskSql sql;
 	DLockTaskQueue queue;
 	DLockTaskRow row;
@@ -315,9 +352,13 @@ dlock_task_finish(const DLockTaskTarget *target, const DLockBytes *state)
 		check_held(target, &row);
 		dlock_taskqueue_check_state(&queue, state);
 		if (dlock_name_equal(state, &queue.initial) || dlock_name_equal(state, &queue.parked))
-			dlock_error_unfinished_state(state);
+			dlock_taskerror_unfinished_state(state);
 		check_task_transition(&queue, &row, state);
-		move_task(&queue, &row, state, row.attempts, false, true, &no_error);
+		move_task(&sql, &row, &(DLockTaskMove) {
+			.state = state,
+			.attempts = row.attempts,
+			.finished = true
+		});
 	}
 	dlock_tasksql_close(&sql);
 	return !again;
@@ -336,13 +377,14 @@ clip(const DLockBytes *message)
 /*
  * End a capture without success; returns the state that the task is in then:
  * "state", or without bytes the one that it was captured from, or the one of
- * parked tasks if all attempts are used up.
+ * parked tasks if all attempts are used up.  Unless it is that one, the task
+ * cannot be captured before "delay" is over.
  */
 char *
-dlock_task_fail(const DLockTaskTarget *target, const DLockBytes *error, const DLockBytes *state)
+dlock_task_fail(const DLockTaskTarget *target, const DLockBytes *error, const DLockBytes *state,
+				DLockTime delay)
 {
 	MemoryContext context = CurrentMemoryContext;
-	DLockBytes	message = clip(error);
 	DLockTaskSql sql;
 	DLockTaskQueue queue;
 	DLockTaskRow row;
@@ -351,18 +393,26 @@ dlock_task_fail(const DLockTaskTarget *target, const DLockBytes *error, const DL
 	open_target(&sql, target, &queue, &row);
 	check_held(target, &row);
 	if (queue.max_attempts > 0 && row.attempts >= queue.max_attempts)
+	{
 		state = &queue.parked;
+		delay = 0;
+	}
 	else
 	{
 		if (state->len == 0)
 			state = &row.from;
 		dlock_taskqueue_check_state(&queue, state);
 		if (dlock_name_equal(state, &queue.done))
-			dlock_error_done_state(state, "A capture that fails must not end there.");
+			dlock_taskerror_done_state(state, "A capture that fails must not end there.");
 		check_task_transition(&queue, &row, state);
 	}
 	after = copy_out(context, state);
-	move_task(&queue, &row, state, row.attempts, false, false, &message);
+	move_task(&sql, &row, &(DLockTaskMove) {
+		.state = state,
+		.attempts = row.attempts,
+		.error = clip(error),
+		.delay = delay
+	});
 	dlock_tasksql_close(&sql);
 	return after;
 }
@@ -370,13 +420,13 @@ dlock_task_fail(const DLockTaskTarget *target, const DLockBytes *error, const DL
 /*
  * End a capture and hand the task on, to "state"; or without bytes hand it back
  * to the state that it was captured from, as if the capture had not been.
- * Returns the state that it is in then.
+ * It cannot be captured before "delay" is over.  Returns the state that it is in
+ * then.
  */
 char *
-dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state)
+dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state, DLockTime delay)
 {
 	MemoryContext context = CurrentMemoryContext;
-	DLockBytes	no_error = {NULL, 0};
 	DLockTaskSql sql;
 	DLockTaskQueue queue;
 	DLockTaskRow row;
@@ -389,13 +439,17 @@ dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state)
 		state = &row.from;
 	dlock_taskqueue_check_state(&queue, state);
 	if (dlock_name_equal(state, &queue.done))
-		dlock_error_done_state(state, "A capture is released there only by dlock_task_finish().");
+		dlock_taskerror_done_state(state, "A capture is released there only by dlock_task_finish().");
 	check_task_transition(&queue, &row, state);
 
 	/* What comes next is tried anew. */
 	attempts = dlock_name_equal(state, &row.from) ? Max(0, row.attempts - 1) : 0;
 	after = copy_out(context, state);
-	move_task(&queue, &row, state, attempts, false, false, &no_error);
+	move_task(&sql, &row, &(DLockTaskMove) {
+		.state = state,
+		.attempts = attempts,
+		.delay = delay
+	});
 	dlock_tasksql_close(&sql);
 	return after;
 }
@@ -417,7 +471,7 @@ take_tokens(DLockTaskSql *sql, const DLockBytes *queue, int count, DLockToken se
 		else if (first > seen)
 			return first;
 		else if (jumped)
-			dlock_error_task_token(queue, seen);
+			dlock_taskerror_token(queue, seen);
 		else
 		{
 			(void) dlock_database_reserve_tokens(&sql->db, true);
@@ -444,9 +498,9 @@ check_capture(const DLockTaskQueue *queue, const DLockTaskCaptureRequest *reques
 	dlock_taskqueue_check_state(queue, &request->state);
 	dlock_taskqueue_check_state(queue, back);
 	if (dlock_name_equal(&request->state, &queue->done))
-		dlock_error_done_state(&request->state, "A capture cannot begin there.");
+		dlock_taskerror_done_state(&request->state, "A capture cannot begin there.");
 	if (dlock_name_equal(back, &queue->done))
-		dlock_error_done_state(back, "A capture cannot time out to there.");
+		dlock_taskerror_done_state(back, "A capture cannot time out to there.");
 	dlock_taskqueue_check_transition(queue, from, &request->state, "So the capture would move tasks.");
 	if (!dlock_name_equal(&request->state, back))
 		dlock_taskqueue_check_transition(queue, &request->state, back,

@@ -18,8 +18,20 @@
 #define DLOCK_TASK_STATES_MAX	16	/* that one call captures from */
 #define DLOCK_TASK_COUNT_MAX	1000	/* tasks that one call captures */
 #define DLOCK_TASK_PURGE_MAX	1000000
+#define DLOCK_TASK_DELAY_MAX	(36500 * USECS_PER_DAY)
 
-/* A state left out is one without bytes. */
+/* A task to put.  A state left out is one without bytes. */
+typedef struct DLockTaskNew
+{
+	DLockBytes	queue;
+	DLockBytes	key;
+	DLockBytes	state;
+	int			priority;
+	Datum		payload;
+	bool		no_payload;
+	DLockTime	delay;			/* until it can be captured */
+} DLockTaskNew;
+
 typedef struct DLockTaskCaptureRequest
 {
 	DLockBytes	queue;
@@ -56,16 +68,16 @@ typedef struct DLockTaskCaptured
 
 typedef void (*DLockTaskReceiver) (const DLockTaskCaptured *task, void *arg);
 
-extern bool dlock_task_put(const DLockBytes *queue, const DLockBytes *key, const DLockBytes *state,
-						   int priority, Datum payload, bool no_payload);
+extern bool dlock_task_put(const DLockTaskNew *task);
 extern char *dlock_task_set(const DLockTaskTarget *target, const DLockBytes *state);
 extern int	dlock_task_capture(const DLockTaskCaptureRequest *request, DLockTaskReceiver receive,
 							   void *arg);
 extern bool dlock_task_extend(const DLockTaskTarget *target, DLockTime ttl);
 extern bool dlock_task_finish(const DLockTaskTarget *target, const DLockBytes *state);
 extern char *dlock_task_fail(const DLockTaskTarget *target, const DLockBytes *error,
-							 const DLockBytes *state);
-extern char *dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state);
+							 const DLockBytes *state, DLockTime delay);
+extern char *dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state,
+								DLockTime delay);
 extern uint64 dlock_task_purge(const DLockBytes *queue, Datum age, int count);
 
 #endif							/* DLOCK_TASK_H */

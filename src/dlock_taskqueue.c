@@ -30,6 +30,7 @@
 #include "utils/builtins.h"
 
 #include "dlock_error.h"
+#include "dlock_taskerror.h"
 #include "dlock_name.h"
 #include "dlock_taskqueue.h"
 #include "dlock_value.h"
@@ -70,7 +71,7 @@ void
 dlock_taskqueue_check_word(const DLockBytes *state)
 {
 	if (trim(*state).len != state->len || find_arrow(state) >= 0)
-		dlock_error_state_form(state);
+		dlock_taskerror_state_form(state);
 }
 
 /* Split a transition as it is kept. */
@@ -95,14 +96,14 @@ normal_transition(Datum transition)
 	int			at = find_arrow(&whole);
 
 	if (at < 0)
-		dlock_error_transition_form(written, "There is no \"->\" in it.");
+		dlock_taskerror_transition_form(written, "There is no \"->\" in it.");
 	split_transition(transition, &sides[0], &sides[1]);
 	for (int i = 0; i < 2; i++)
 	{
 		if (sides[i].len == 0)
-			dlock_error_transition_form(written, "A state is missing.");
+			dlock_taskerror_transition_form(written, "A state is missing.");
 		if (find_arrow(&sides[i]) >= 0)
-			dlock_error_transition_form(written, "There is more than one \"->\" in it.");
+			dlock_taskerror_transition_form(written, "There is more than one \"->\" in it.");
 		if (sides[i].len > DLOCK_TASK_STATE_MAX)
 			dlock_error_too_long("task state", sides[i].len, DLOCK_TASK_STATE_MAX);
 	}
@@ -125,7 +126,7 @@ dlock_taskqueue_check_state(const DLockTaskQueue *queue, const DLockBytes *state
 		if (dlock_name_equal(state, &from) || dlock_name_equal(state, &to))
 			return;
 	}
-	dlock_error_unknown_state(&queue->name, state);
+	dlock_taskerror_unknown_state(&queue->name, state);
 }
 
 /* Throw 23514 unless a task may go from one state to the other. */
@@ -151,7 +152,7 @@ dlock_taskqueue_check_transition(const DLockTaskQueue *queue, const DLockBytes *
 		appendStringInfo(&allowed, "%s\"%.*s\"", (allowed.len > 0) ? ", " : "",
 						 right.len, right.data);
 	}
-	dlock_error_transition(&queue->name, from, to, detail, allowed.data);
+	dlock_taskerror_transition(&queue->name, from, to, detail, allowed.data);
 }
 
 /* ---- queues ---- */
@@ -198,9 +199,9 @@ check_queue(DLockTaskSql *sql, const DLockBytes *name, DLockTaskQueue *queue)
 	Oid			role;
 
 	if (!read_queue(name, queue, &role))
-		dlock_error_no_queue(name);
+		dlock_taskerror_no_queue(name);
 	if (!has_privs_of_role(sql->caller, role))
-		dlock_error_queue_role(name, role);
+		dlock_taskerror_queue_role(name, role);
 }
 
 /* Open the tables, find a queue that the caller may use, and lock it. */
@@ -260,7 +261,7 @@ dlock_taskqueue_create(DLockTaskDefinition *definition)
 
 	if (dlock_name_equal(&definition->initial, &definition->done) ||
 		dlock_name_equal(&definition->parked, &definition->done))
-		dlock_error_done_state(&definition->done,
+		dlock_taskerror_done_state(&definition->done,
 							   "The initial state and the one of parked tasks must be others.");
 
 	dlock_tasksql_open(&sql, "dlock_task_create_queue");
@@ -277,7 +278,7 @@ dlock_taskqueue_create(DLockTaskDefinition *definition)
 	else
 		nulls[6] = 'n';
 	if (dlock_tasksql_run(DLOCK_TASK_CREATE_QUEUE, values, nulls, 0) == 0)
-		dlock_error_queue_exists(&definition->queue);
+		dlock_taskerror_queue_exists(&definition->queue);
 	dlock_tasksql_close(&sql);
 }
 

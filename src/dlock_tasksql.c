@@ -45,12 +45,13 @@
 
 /*
  * What a sweep does to the rows that "due" selects: a capture that has expired
- * ends, and one that was extended gets to its turn at its new deadline.
+ * ends, one that was extended gets to its turn at its new deadline, and a task
+ * that was put off can be captured.
  */
 #define SWEEP(due) \
 	"UPDATE @.dlock_task" \
 	"   SET state = CASE WHEN deadline <= $1 THEN timeout_state ELSE state END," \
-	"       error = CASE WHEN deadline <= $1 THEN 'timed out' ELSE error END," \
+	"       error = CASE WHEN deadline <= $1 AND owner IS NOT NULL THEN 'timed out' ELSE error END," \
 	"       owner = CASE WHEN deadline <= $1 THEN NULL ELSE owner END," \
 	"       changed_at = CASE WHEN deadline <= $1 THEN clock_timestamp() ELSE changed_at END," \
 	"       due = CASE WHEN deadline <= $1 THEN NULL ELSE deadline END" \
@@ -96,29 +97,34 @@ static const DLockTaskStatement queue_statements[] =
 /* Those on tasks, which come after them. */
 static const DLockTaskStatement task_statements[] =
 {
-	/* queue_id, key, state, priority, payload, finished */
+	/* queue_id, key, state, priority, payload, finished, not before, delay */
 	[DLOCK_TASK_PUT - DLOCK_TASK_PUT] = {
-		"INSERT INTO @.dlock_task (queue_id, key, state, priority, payload, finished_at)"
-		"VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN clock_timestamp() END)"
+		"INSERT INTO @.dlock_task (queue_id, key, state, priority, payload, finished_at,"
+		"       due, deadline, ttl, timeout_state)"
+		"VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN clock_timestamp() END,"
+		"       $7, $7, $8, CASE WHEN $7 IS NOT NULL THEN $3 END)"
 		"    ON CONFLICT (queue_id, key) DO NOTHING",
-		6, {INT4OID, TEXTOID, TEXTOID, INT4OID, JSONBOID, BOOLOID}
+		8, {INT4OID, TEXTOID, TEXTOID, INT4OID, JSONBOID, BOOLOID, TIMESTAMPTZOID, INTERVALOID}
 	},
 	/* queue_id, key */
 	[DLOCK_TASK_LOCK - DLOCK_TASK_PUT] = {
-		"SELECT ctid, state, attempts, token, due IS NOT NULL, deadline, ttl,"
+		"SELECT ctid, state, attempts, token, due IS NOT NULL AND owner IS NOT NULL, deadline, ttl,"
 		"       owner, from_state, timeout_state, finished_at IS NOT NULL"
 		"  FROM @.dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE",
 		2, {INT4OID, TEXTOID}
 	},
-	/* ctid, state, attempts, stays captured, finished, error, keep the owner */
+	/* ctid, state, attempts, stays captured, finished, error, keep the owner, not before, delay */
 	[DLOCK_TASK_MOVE - DLOCK_TASK_PUT] = {
 		"UPDATE @.dlock_task"
-		"   SET state = $2, attempts = $3, due = CASE WHEN $4 THEN due END,"
+		"   SET state = $2, attempts = $3, due = CASE WHEN $4 THEN due ELSE $8 END,"
+		"       deadline = coalesce($8, deadline), ttl = coalesce($9, ttl),"
+		"       timeout_state = CASE WHEN $8 IS NULL THEN timeout_state ELSE $2 END,"
 		"       finished_at = CASE WHEN $5 THEN clock_timestamp() END,"
 		"       error = $6, owner = CASE WHEN $7 THEN owner END,"
 		"       changed_at = clock_timestamp()"
 		" WHERE ctid = $1",
-		7, {TIDOID, TEXTOID, INT4OID, BOOLOID, BOOLOID, TEXTOID, BOOLOID}
+		9, {TIDOID, TEXTOID, INT4OID, BOOLOID, BOOLOID, TEXTOID, BOOLOID, TIMESTAMPTZOID,
+		INTERVALOID}
 	},
 	/* ctid, deadline, ttl; "due" stays unless it would be too late */
 	[DLOCK_TASK_EXTEND - DLOCK_TASK_PUT] = {
@@ -175,7 +181,7 @@ static const DLockTaskStatement sweep_statements[] =
 		1, {TIMESTAMPTZOID}
 	},
 	/*
-	 * now; a capture never has more left than its ttl.  Captures go on while this
+	 * now; nothing has more left than its ttl, or delay.  Captures go on while this
 	 * runs, and theirs may end a little later than what is "now" here.
 	 */
 	[DLOCK_TASK_CLAMP - DLOCK_TASK_SWEEP_QUEUE] = {

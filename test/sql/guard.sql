@@ -227,6 +227,21 @@ SELECT token, raised_by FROM dlock_fences WHERE resource = 'guard-a';
 
 SELECT fence_rejections - :before AS refused FROM dlock_stats;
 
+-- a column that must not be null: in a new row zero is not a token, and is stamped
+CREATE TABLE guard_g (id int PRIMARY KEY, token bigint NOT NULL DEFAULT 0);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE ON guard_g FOR EACH ROW EXECUTE FUNCTION dlock_guard('guard-g', 'token_column=token');
+\set VERBOSITY sqlstate
+INSERT INTO guard_g VALUES (1);
+\set VERBOSITY default
+SET dlock.tokens = 'guard-g=7';
+INSERT INTO guard_g (id) VALUES (1);
+INSERT INTO guard_g VALUES (2, 0), (3, 7);
+INSERT INTO guard_g VALUES (1) ON CONFLICT (id) DO UPDATE SET id = 4;
+UPDATE guard_g SET token = 0;
+INSERT INTO guard_g VALUES (5, -1);
+RESET dlock.tokens;
+SELECT * FROM guard_g ORDER BY id;
+
 -- triggers that cannot work
 CREATE TRIGGER bad AFTER INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
 CREATE CONSTRAINT TRIGGER bad AFTER INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
@@ -278,7 +293,7 @@ SHOW dlock.tokens;
 RESET dlock.tokens;
 
 DROP VIEW guard_v;
-DROP TABLE guard_a, guard_b, guard_c, guard_d, guard_e, guard_f;
+DROP TABLE guard_a, guard_b, guard_c, guard_d, guard_e, guard_f, guard_g;
 DROP ROLE guard_user;
 SELECT dlock_release('guard=e', 'a');
 SELECT count(dlock_fence_reset(resource, NULL, 'test')) FROM dlock_fences WHERE resource ~ '^(guard|tenant)';

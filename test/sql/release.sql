@@ -82,3 +82,26 @@ END $$;
 
 SELECT dlock_release('release-2', 'alice'), dlock_release('release-3', 'bob'), dlock_release('release-4', 'alice'),
        dlock_release('release-6', 'bob');
+
+-- a token that is sent as text is not taken for an owner in silence
+SELECT dlock_acquire('release-text', 'alice', '1 h') AS token \gset
+SELECT token IS NOT NULL AS held FROM dlock_leases WHERE name = 'release-text';
+DO $$
+DECLARE
+	call text;
+	token text := (SELECT token FROM dlock_leases WHERE name = 'release-text');
+	detail text;
+BEGIN
+	FOREACH call IN ARRAY ARRAY['SELECT dlock_renew(''release-text'', %L)', 'SELECT dlock_renew(''release-text'', %L, ''1 h'')', 'SELECT dlock_release(''release-text'', %L)'] LOOP
+		BEGIN
+			EXECUTE format(call, token);
+			RAISE NOTICE 'no error';
+		EXCEPTION WHEN invalid_parameter_value THEN
+			GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+			RAISE NOTICE '%', detail;
+		END;
+	END LOOP;
+END $$;
+SELECT dlock_renew('release-text', '1'), dlock_release('release-text', '1x'), dlock_release('release-text', '99999999999999999999');
+SELECT dlock_release('release-text', 'alice');
+SELECT dlock_renew('release-text', :'token'), dlock_release('release-text', :'token');
