@@ -54,7 +54,7 @@ dlock_error_read_only(const char *function)
 	ereport(ERROR,
 			(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 			 errmsg("cannot execute %s() in a read-only transaction", function),
-			 errdetail("It changes leases, which are durable."),
+			 errdetail("It changes leases or tasks, which are durable."),
 			 errhint("Call it in a transaction that is READ WRITE.")));
 }
 
@@ -160,6 +160,17 @@ dlock_error_null(const char *what)
 			 errmsg("%s must not be null", what),
 			 errdetail("The argument given is NULL."),
 			 errhint("Pass a value for it.")));
+}
+
+/* The same of a token, which other functions return null instead of. */
+void
+dlock_error_null_token(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			 errmsg("fencing token must not be null"),
+			 errdetail("The argument given is NULL."),
+			 errhint("Look at what the call returned that should have given the token: NULL means that nothing was acquired.")));
 }
 
 void

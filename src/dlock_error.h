@@ -32,6 +32,7 @@ pg_noreturn extern void dlock_error_store_operation(const char *relation, const 
 
 /* the caller's arguments */
 pg_noreturn extern void dlock_error_null(const char *what);
+pg_noreturn extern void dlock_error_null_token(void);
 pg_noreturn extern void dlock_error_empty(const char *what);
 pg_noreturn extern void dlock_error_too_long(const char *what, int len, int limit);
 pg_noreturn extern void dlock_error_interval(const char *what, const char *problem, const char *hint);

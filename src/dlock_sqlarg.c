@@ -80,7 +80,7 @@ dlock_sqlarg_token(FunctionCallInfo fcinfo, int argno)
 	DLockToken	token;
 
 	if (PG_ARGISNULL(argno))
-		dlock_error_null("fencing token");
+		dlock_error_null_token();
 	token = PG_GETARG_INT64(argno);
 	if (token <= 0)
 		dlock_error_token(token);

@@ -79,7 +79,7 @@ dlock_sql_once(PG_FUNCTION_ARGS)
 		dlock_error_interval("length of the time slots", "be greater than zero",
 							 "Pass how often it may happen, such as '1 day'.");
 	if (every > DLOCK_ONCE_EVERY_MAX)
-		dlock_error_interval("length of the time slots", "not be longer than 100 years",
+		dlock_error_interval("length of the time slots", "not be longer than 36500 days",
 							 "Pass a shorter one.");
 
 	dlock_session_check_writable("dlock_once");
