@@ -8,6 +8,10 @@
  *	  uses libpq and does not prepare statements.  It ends when its time is over
  *	  or it is told to; no statement waits for long, so it notices.
  *
+ *	  What is set is set for the session, since nothing but the statement is to be
+ *	  measured.  Behind a pooler in transaction mode that would stay there, and
+ *	  might be set in another session than the one that is measured.
+ *
  *	  For hand-offs two clients take turns.  A hand-off counts if whoever got
  *	  the lock had asked for it before the other began to release it: then it is
  *	  the time from there to the answer.
@@ -48,6 +52,11 @@ static const char acquire_sql[] = ACQUIRE("0");
 static const char wait_sql[] = ACQUIRE("500 ms");
 static const char release_sql[] = "SELECT @dlock_release($1, owner => $2)";
 static const char renew_sql[] = "SELECT @dlock_renew($1, owner => $2)";
+
+static const char settings_sql[] =
+"SELECT pg_catalog.set_config('synchronous_commit', $1, false),"
+" pg_catalog.set_config('statement_timeout', '0', false),"
+" pg_catalog.set_config('lock_timeout', '0', false)";
 
 typedef struct Me
 {
@@ -215,13 +224,12 @@ measure(Me *me)
 static bool
 prepare(Me *me)
 {
+	const ConnParam params[] = {CONN_TEXT(me->team->durable ? "on" : "off")};
+
 	conn_init(&me->conn, me->team->conninfo);
-	if (!conn_open(&me->conn) ||
-		conn_ask(&me->conn, WITHIN,
-				 me->team->durable ? "SET synchronous_commit = on" : "SET synchronous_commit = off",
-				 0, NULL) == NULL)
-		return fail(me);
-	return true;
+	me->conn.plain = true;
+	return (conn_open(&me->conn) && conn_ask(&me->conn, WITHIN, settings_sql, 1, params) != NULL) ||
+		fail(me);
 }
 
 /*

@@ -101,6 +101,8 @@ await_exec(Child *child, ChildPipes *pipes, const char *name)
 	code = (error == ENOENT || error == ENOTDIR) ?
 		CLI_EXIT_NOT_FOUND : CLI_EXIT_NOT_EXECUTABLE;
 	output_error("could not execute \"%s\": %s", name, strerror(error));
+	if (name[0] == '-')
+		output_hint("Options come before NAME.");
 	while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	child->ended = true;

@@ -412,7 +412,8 @@ const Command cmd_bench = {
 	"that do nothing, as a base to compare with; pairs of acquire and release; renewals;\n"
 	"requests that are refused; and hand-offs, from a release to the answer of who waits.\n"
 	"Durable is with synchronous_commit on, async with it off.  Latencies are those of this\n"
-	"machine's network, too.  The locks have names of their own and are released at the end.\n",
+	"machine's network, too.  The locks have names of their own and are released at the end.\n"
+	"Clients set what they need for their sessions, so this is not for poolers.\n",
 	.least = 0,
 	.most = 0,
 	.run = run

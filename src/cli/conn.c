@@ -17,6 +17,16 @@
  *
  *	  The name resolver blocks, which libpq does not offer a way around.
  *
+ *	  A pooler may hand the session to somebody else after each transaction, so
+ *	  nothing is left behind in it.  What a request needs to have set goes before
+ *	  it, in libpq's pipeline mode: both are sent at once, with one Sync behind
+ *	  them, and so are one transaction, with which the settings end.  An error of
+ *	  the first keeps the server from the second, so whatever went wrong there is
+ *	  one error, and nothing has been done.  The server looks at its timeouts
+ *	  anew when it begins the second one.
+ *
+ *	  One timeout is of use only between transactions, so see "set_up".
+ *
  * IDENTIFICATION
  *	  src/cli/conn.c
  *
@@ -56,20 +66,45 @@ static const char find_extension[] =
 " WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'";
 
 /*
- * Requests have limits of their own, and a connection may have to be idle, so the
- * timeouts that somebody has set for a role or a database would do nothing but harm.
+ * Requests have limits of their own, so the timeouts that somebody has set for a
+ * role or a database would do nothing but harm.
  *
  * A process that dies while its backend waits in a queue would be granted a
  * lease that nobody uses.  With client_connection_check_interval the backend notices
- * within seconds.  Not every platform has it, so it comes last.
+ * within seconds.
+ */
+#define LOCALLY(name, value)	"pg_catalog.set_config('" name "', '" value "', true)"
+
+static const char no_timeouts[] =
+"SELECT " LOCALLY("statement_timeout", "0") ", " LOCALLY("lock_timeout", "0");
+static const char no_transaction_timeout[] = ", " LOCALLY("transaction_timeout", "0");
+static const char check_client[] = ", " LOCALLY("client_connection_check_interval", "2s");
+
+#define HAS_TRANSACTION_TIMEOUT		170000
+
+/*
+ * What is set once for a connection, and what is tried out.
+ *
+ * Between requests a connection may have to be idle for longer than an
+ * idle_session_timeout allows, and that cannot be turned off for a transaction.
+ * To be cut off again and again, and to connect again each time, would cost more
+ * than it is worth, and every time something could go wrong.  So it is turned
+ * off for the session; but only if the session is ours.  A pooler that hands
+ * sessions from one client to the next has to tell each of them another key to
+ * cancel with, or they could cancel what others do.  So if the process that
+ * libpq has been told is the one that answers, there is none in between.  If
+ * there is one, an idle session is its own business, and it gets another.
+ *
+ * Not every platform has client_connection_check_interval.  An error at the end
+ * tells that; and what was tried has ended with its transaction.
  */
 static const char set_up[] =
 "BEGIN;"
-" SELECT pg_catalog.set_config(s.name, '0', false) FROM pg_catalog.pg_settings s"
-" WHERE s.name OPERATOR(pg_catalog.=) ANY"
-" ('{statement_timeout,lock_timeout,idle_session_timeout,transaction_timeout}');"
+" SELECT pg_catalog.set_config('idle_session_timeout', '0', false)"
+" WHERE pg_catalog.current_setting('idle_session_timeout') OPERATOR(pg_catalog.<>) '0'"
+" AND pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %d;"
 " COMMIT;"
-" SET client_connection_check_interval = '2s'";
+" SELECT " LOCALLY("client_connection_check_interval", "2s");
 
 void
 conn_init(Conn *conn, const char *conninfo)
@@ -124,6 +159,8 @@ conn_close(Conn *conn)
 	conn->pg = NULL;
 	free(conn->schema);
 	conn->schema = NULL;
+	free(conn->settings);
+	conn->settings = NULL;
 	connerror_clear(&conn->error);
 	conn->state = CONN_DOWN;
 }
@@ -174,6 +211,21 @@ flush(Conn *conn)
 	conn->flushing = PQflush(conn->pg) > 0;
 }
 
+/* Send a statement; in a pipeline, after what is to be set for it. */
+static void
+send_with_settings(Conn *conn, const char *sql, int count, const Oid *types, const char *const *values)
+{
+	bool		in_pipeline = PQpipelineStatus(conn->pg) != PQ_PIPELINE_OFF;
+
+	if (in_pipeline &&
+		!PQsendQueryParams(conn->pg, conn->settings, 0, NULL, NULL, NULL, NULL, 0))
+		return;
+
+	/* Without a Sync there is no answer, so half of it is not taken for one. */
+	if (PQsendQueryParams(conn->pg, sql, count, types, values, NULL, NULL, 0) && in_pipeline)
+		(void) PQpipelineSync(conn->pg);
+}
+
 /*
  * Send a statement, in which "@" stands before the names of the extension's
  * objects, over an idle connection.  CONN_ANSWERED or CONN_FAILED will follow:
@@ -192,7 +244,7 @@ conn_send(Conn *conn, CliTime within, const char *sql, int count, const ConnPara
 		values[i] = params[i].value;
 	}
 	clear_answer(conn);
-	(void) PQsendQueryParams(conn->pg, qualified, count, types, values, NULL, NULL, 0);
+	send_with_settings(conn, qualified, count, types, values);
 	flush(conn);
 	conn->state = CONN_BUSY;
 	conn->at = clock_add(clock_now(), within);
@@ -288,6 +340,8 @@ continue_attempt(Conn *conn)
 static ConnEvent
 end_asking(Conn *conn)
 {
+	char	   *sql;
+
 	if (conn->answer == NULL)
 		return fail(conn);
 	if (PQntuples(conn->answer) == 0)
@@ -298,8 +352,32 @@ end_asking(Conn *conn)
 	free(conn->schema);
 	conn->schema = text_copy(conn_value(conn, 0));
 	conn->takes_tokens = conn_is_true(conn, 1);
-	send_setup(conn, CONN_SETTING, set_up);
+	sql = text_print(set_up, PQbackendPID(conn->pg));
+	send_setup(conn, CONN_SETTING, sql);
+	free(sql);
 	return CONN_NOTHING;
+}
+
+/* The connection is ready for requests: see what goes before each. */
+static ConnEvent
+end_setting(Conn *conn)
+{
+	Text		settings;
+
+	text_init(&settings);
+	text_add(&settings, no_timeouts);
+	if (PQserverVersion(conn->pg) >= HAS_TRANSACTION_TIMEOUT)
+		text_add(&settings, no_transaction_timeout);
+	if (conn->answer != NULL)
+		text_add(&settings, check_client);
+	free(conn->settings);
+	conn->settings = settings.data;
+
+	clear_answer(conn);
+	if (!conn->plain)
+		(void) PQenterPipelineMode(conn->pg);
+	conn->failures = conn->timeouts = 0;
+	return CONN_UP;
 }
 
 /* A request has been answered, in full. */
@@ -314,11 +392,7 @@ end_request(Conn *conn)
 	if (was == CONN_ASKING)
 		return end_asking(conn);
 	if (was == CONN_SETTING)
-	{
-		clear_answer(conn);
-		conn->failures = conn->timeouts = 0;
-		return CONN_UP;
-	}
+		return end_setting(conn);
 
 	/* It goes down, or is a standby now: another one may be there, or will be. */
 	if (conn->answer == NULL && conn->error.trouble <= CONN_STARTING)
@@ -326,30 +400,63 @@ end_request(Conn *conn)
 	return CONN_ANSWERED;
 }
 
+/* Has the server said what is wrong?  What comes after that tells less. */
+static bool
+is_error(const PGresult *result)
+{
+	return result != NULL && PQresultErrorField(result, PG_DIAG_SQLSTATE) != NULL;
+}
+
+/*
+ * Take what can be read without waiting.  The answer is what was said last: of
+ * several statements the last one's result, or an error.  True if that was all.
+ */
+static bool
+take_results(Conn *conn)
+{
+	bool		in_pipeline = PQpipelineStatus(conn->pg) != PQ_PIPELINE_OFF;
+	bool		was_end = false;
+
+	while (!PQisBusy(conn->pg))
+	{
+		PGresult   *result = PQgetResult(conn->pg);
+		ExecStatusType status = PQresultStatus(result);
+
+		if (result == NULL)
+		{
+			/* In a pipeline that is the end of one statement; twice: of what there is. */
+			if (!in_pipeline || was_end)
+				return !in_pipeline;
+			was_end = true;
+			continue;
+		}
+		was_end = false;
+		if (status == PGRES_PIPELINE_ABORTED || status == PGRES_PIPELINE_SYNC || is_error(conn->answer))
+			PQclear(result);
+		else
+		{
+			PQclear(conn->answer);
+			conn->answer = result;
+		}
+		if (status == PGRES_PIPELINE_SYNC)
+			return true;
+	}
+	return false;
+}
+
 /* There is something to read, or to write. */
 static ConnEvent
 exchange(Conn *conn)
 {
 	bool		alive;
+	bool		ended;
 
 	if (conn->flushing)
 		flush(conn);
 	alive = PQconsumeInput(conn->pg) != 0;
-	while (!PQisBusy(conn->pg))
-	{
-		PGresult   *result = PQgetResult(conn->pg);
-
-		if (result == NULL)
-		{
-			if (alive && PQstatus(conn->pg) == CONNECTION_OK)
-				return (conn->state == CONN_IDLE) ? CONN_NOTHING : end_request(conn);
-			break;
-		}
-		PQclear(conn->answer);
-		conn->answer = result;
-	}
+	ended = take_results(conn);
 	if (alive && PQstatus(conn->pg) == CONNECTION_OK)
-		return CONN_NOTHING;
+		return (ended && conn->state != CONN_IDLE) ? end_request(conn) : CONN_NOTHING;
 
 	/* The server's last words say more than that it is gone. */
 	if (conn->answer == NULL || !connerror_of_result(&conn->error, conn->answer) ||

@@ -24,7 +24,7 @@ typedef enum ConnState
 	CONN_DOWN,					/* the next attempt comes at "at" */
 	CONN_CONNECTING,
 	CONN_ASKING,				/* connected, and looking for the extension */
-	CONN_SETTING,
+	CONN_SETTING,				/* the session up */
 	CONN_IDLE,
 	CONN_BUSY					/* with a request */
 } ConnState;
@@ -50,6 +50,8 @@ typedef struct Conn
 	bool		flushing;
 	char	   *schema;			/* of the extension, quoted, with a point */
 	bool		takes_tokens;	/* the server knows the setting dlock.tokens */
+	char	   *settings;		/* what is set for each request */
+	bool		plain;			/* nothing is: requests are sent alone */
 	PGresult   *answer;
 	ConnError	error;
 	pid_t		canceller;		/* zero: none */

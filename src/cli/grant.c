@@ -152,7 +152,8 @@ undo(GrantTry *try, LoopEvent event)
 			take_grant(try);
 		if (event.conn == CONN_FAILED && conn->schema != NULL)
 			try->in_doubt = true;
-		if (conn->state != CONN_BUSY || clock_now() >= end)
+		/* The canceller is waited for, too: a pooler may not like it to vanish. */
+		if ((conn->state != CONN_BUSY && conn->canceller == 0) || clock_now() >= end)
 			break;
 		event = loop_wait(conn, end);
 	}

@@ -57,10 +57,8 @@ ignore_signals(void)
 }
 
 static void CLI_NORETURN
-stand_by(int fd)
+stand_by(int fd, GuardianOrder order)
 {
-	GuardianOrder order = {0, CLI_FOREVER};
-
 	for (;;)
 	{
 		struct pollfd pollfd = {.fd = fd, .events = POLLIN};
@@ -82,13 +80,18 @@ stand_by(int fd)
 	_exit(0);
 }
 
-/* Start one.  It has nobody to kill yet.  False, and errno, if that fails. */
-bool
-guardian_start(Guardian *guardian)
+/*
+ * Start one that has this order from the beginning: should we be killed before we
+ * can send one, it knows what to do.  False, and errno, if that fails.
+ */
+static bool
+start(Guardian *guardian, GuardianOrder order)
 {
 	int			ends[2];
 
 	memset(guardian, 0, sizeof(*guardian));
+	guardian->group = order.group;
+	guardian->kill_at = order.kill_at;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
 		return false;
 	guardian->pid = fork();
@@ -102,7 +105,7 @@ guardian_start(Guardian *guardian)
 #ifdef __linux__
 		prctl(PR_SET_NAME, "dlock-guardian");
 #endif
-		stand_by(ends[1]);
+		stand_by(ends[1], order);
 	}
 	close(ends[1]);
 	guardian->fd = ends[0];
@@ -111,6 +114,13 @@ guardian_start(Guardian *guardian)
 	guardian->pid = 0;
 	close(ends[0]);
 	return false;
+}
+
+/* Start one.  It has nobody to kill yet.  False, and errno, if that fails. */
+bool
+guardian_start(Guardian *guardian)
+{
+	return start(guardian, (GuardianOrder) {0, CLI_FOREVER});
 }
 
 static bool
@@ -138,14 +148,7 @@ reap(Guardian *guardian)
 static void
 replace(Guardian *guardian)
 {
-	pid_t		group = guardian->group;
-	CliTime		kill_at = guardian->kill_at;
-
-	if (!guardian_start(guardian))
-		return;
-	guardian->group = group;
-	guardian->kill_at = kill_at;
-	(void) send_order(guardian);
+	(void) start(guardian, (GuardianOrder) {guardian->group, guardian->kill_at});
 }
 
 /* The process group that must not live longer than until then. */

@@ -155,8 +155,12 @@ hold_prepare(HoldCommand *command, GrantRequest *request, const char *of, int ar
 	{
 		output_error("a ttl of %s leaves no time to stop the command before the lease ends",
 					 duration_print(request->ttl, a));
-		output_hint("With --kill-after %s, use --ttl %s or more.", duration_print(given ? kill_after : 0, a),
-					duration_print(lease_least_ttl(given ? kill_after : 0), b));
+		if (given)
+			output_hint("With --kill-after %s, use --ttl %s or more.", duration_print(kill_after, a),
+						duration_print(lease_least_ttl(kill_after), b));
+		else
+			output_hint("Without --kill-after, use --ttl %s or more.",
+						duration_print(lease_least_ttl(0), b));
 		return options_usage(of);
 	}
 	request->lock_delay = (options->lock_delay >= 0) ? options->lock_delay :

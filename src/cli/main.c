@@ -91,6 +91,12 @@ find_command(const char *name)
 	return NULL;
 }
 
+static bool
+is_help(const char *argument)
+{
+	return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+}
+
 /* dlock help [COMMAND], or what is an option of no command. */
 static int
 run_help(const char *name)
@@ -127,10 +133,10 @@ main(int argc, char **argv)
 		printf("dlock %s\n", DLOCK_VERSION);
 		return output_finish();
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+	if (is_help(argv[1]))
 		return run_help(NULL);
 	if (strcmp(argv[1], "help") == 0)
-		return run_help((argc > 2) ? argv[2] : NULL);
+		return run_help((argc > 2 && !is_help(argv[2])) ? argv[2] : NULL);
 
 	command = find_command(argv[1]);
 	if (command == NULL)

@@ -51,8 +51,10 @@ cli_is([qw(force-release a)], { code => 64, err => $usage }, 'no reason');
 cli_is([qw(run a)], { code => 64, err => $usage }, 'nothing to run');
 cli_is([ 'run', '-c', 'true', 'a', 'true' ], { code => 64, err => $usage }, 'two things to run');
 cli_is([qw(run --ttl 10 --kill-after 6 a true)], { code => 64, err => qr/use --ttl 13s or more/ }, 'no time to kill');
-cli_is([qw(run --ttl 0.5 a true)], { code => 64, err => qr/use --ttl/ }, 'no time at all');
+cli_is([qw(run --ttl 500ms a true)], { code => 64, err => qr/a ttl of 500ms .*hint: Without --kill-after, use --ttl 1s or more\./s }, 'no time at all');
+cli_is([qw(run --ttl 500ms --kill-after 300ms a true)], { code => 64, err => qr/hint: With --kill-after 300ms, use --ttl 1s or more\./ }, 'no time for that');
 cli_is([ 'acquire', '' ], { code => 64, err => qr/lock name must not be empty.*detail:.*hint:/s }, 'the server does not take it');
+cli_is([qw(acquire dlock:a)], { code => 64, err => qr/dlock:/ }, 'a name that is reserved');
 cli_is([qw(acquire --payload {a a)], { code => 64, err => qr/json/ }, 'no JSON');
 
 # Help.
@@ -64,6 +66,7 @@ foreach my $command ($help->{out} =~ /^  ([a-z-]+) +[a-z]/mg)
 	is(cli('help', $command)->{out}, $of->{out}, "help of $command, asked otherwise");
 	unlike($of->{out}, qr/^.{101}/m, "help of $command: lines are not too long");
 }
+is(cli('help', $_)->{out}, $help->{out}, "help $_") foreach '--help', '-h';
 cli_is([qw(help fly)], { code => 64, err => qr/no command "fly"/ }, 'help of nothing');
 
 # Whom it cannot reach, and who may not.

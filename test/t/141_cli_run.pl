@@ -59,6 +59,7 @@ cli_is([ qw(run a sh -c), 'echo out; echo err >&2' ], { out => "out\n", err => q
 cli_is([ qw(run a sh -c), 'kill -USR1 $$' ], { code => 138 }, 'ended by a signal');
 cli_is([ 'run', 'a', "$dir/nothing" ], { code => 127, err => qr/could not execute.*No such file/ }, 'not found');
 cli_is([ 'run', 'a', $dir ], { code => 126, err => qr/could not execute/ }, 'not executable');
+cli_is([ { env => { PATH => '/usr/bin:/bin' } }, qw(run a -n job) ], { code => 127, err => qr/could not execute "-n".*\ndlock: hint: Options come before NAME\.\n\z/ }, 'an option behind the name');
 is(held('a'), 0, 'nothing is left');
 
 # The environment, also in a run inside another.
