@@ -48,7 +48,7 @@ BEGIN
 	END LOOP;
 END $$;
 
--- By how many ms a process that slept and waits for nobody comes late.
+-- How many ms after the end of its sleep a process that waits for nobody has a lock.
 CREATE FUNCTION lateness(n int) RETURNS SETOF float8 LANGUAGE plpgsql AS $$
 DECLARE
 	at timestamptz;
@@ -56,7 +56,9 @@ BEGIN
 	FOR i IN 1 .. n LOOP
 		at := clock_timestamp();
 		PERFORM pg_sleep(0.03);
+		PERFORM dlock_acquire('machine', 'm-' || i, '1 h');
 		RETURN NEXT 1000 * extract(epoch FROM clock_timestamp() - at) - 30;
+		PERFORM dlock_release('machine', 'm-' || i);
 	END LOOP;
 END $$;
 EOC
@@ -93,7 +95,7 @@ END
 # 100 leases that end by themselves, one after the other, while at least one
 # session waits.  Returns the delays from the deadline of a lease to the moment
 # that the next holder has its token, in ms.  Meanwhile another session, which has
-# nothing to do with them, shows how late the machine is.
+# nothing to do with them, adds to @machine how late that is without waiting.
 my @machine;
 
 sub measure
@@ -105,7 +107,7 @@ sub measure
 	$s[ $_ - 1 ]->send("SELECT take_turns('turns', 's$_', $each, '30 ms')") foreach 1 .. $sessions;
 	$s[5]->send('SELECT lateness(100)');
 	answers_in_order(@s[ 0 .. $sessions - 1 ]);
-	@machine = split /\n/, (answers_in_order($s[5]))[0];
+	push @machine, split /\n/, (answers_in_order($s[5]))[0];
 
 	# A session that has nobody beside it any more does not wait at the end.
 	return split /\n/, $ctl->query(<<'EOC');
@@ -121,17 +123,18 @@ foreach my $case ([ 'one waits', 2, 1 ], [ 'several wait', 5, 1 ], [ 'reaper at 
 
 	stop_workers() if $without;
 	my (@delays, $p50, $p99, $limit);
-	my $tries = 0;
+	my $tries = 5;
+	@machine = ();
 	do
 	{
 		@delays = measure($sessions);
 		($p50, $p99) = map { percentile($_, @delays) } 50, 99;
 
-		# 5 ms, unless the machine is so busy that any process is late.
+		# 5 ms, unless the machine is so busy that anybody is late.
 		$limit = max(5, 2 * percentile(99, @machine));
 		diag sprintf '%s: %d takeovers, p50 %.3f ms, p99 %.3f ms, longest %.3f ms, p99 of the machine %.3f ms%s', $label, scalar @delays, $p50, $p99,
-		  percentile(100, @delays), percentile(99, @machine), $p99 > $limit && $tries < 2 ? '; measured again, in case the machine is busy' : '';
-	} while ($p99 > $limit && $tries++ < 2);
+		  percentile(100, @delays), percentile(99, @machine), $p99 > $limit && $tries > 1 ? '; measured again, in case the machine is busy' : '';
+	} while ($p99 > $limit && --$tries);
 	cmp_ok(scalar @delays, '>=', 95, "$label: takeovers");
 	cmp_ok($p99, '<=', $limit, "$label: p99 of the delay");
 
