@@ -265,6 +265,7 @@ EOC
 
 # A thousand at once, when nobody tidies up; and sessions that come and go.
 {
+	wait_for_reaper($node, $db);
 	my $reaper = worker_pid($node, 'reaper', $db);
 	stop_asleep($node, $reaper);
 	my $holder = DLockSession->new($node, $db);
