@@ -82,7 +82,10 @@ sub one_victim
 	told_in_time($answer->{at} - $closed, $test_name);
 	my @expected = map { qq{Owner "$_->[0]" waits for $_->[1] on lock "$_->[2]" behind owner "$_->[3]".} } @$edges;
 	is(join("\n", sort split /\n/, $answer->{detail} // ''), join("\n", sort @expected), "$test_name: detail");
-	nobody_answers("$test_name: one victim only", grep { $_->{pending} } @$waiters);
+	my @others = grep { $_->{pending} } @$waiters;
+	nobody_answers("$test_name: one victim only", @others);
+	is($ctl->query('SELECT count(DISTINCT pid) FROM dlock_waiters WHERE pid IN (' . join(', ', 0, map { $_->{pid} } @others) . ')'),
+		scalar @others, "$test_name: the others wait on");
 	my ($victim) = grep { $waiters->[$_] == $told[0] } 0 .. $#$waiters;
 	return $victim;
 }
