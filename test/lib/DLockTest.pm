@@ -18,7 +18,7 @@ use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 our @EXPORT = qw(
   init_node start_node preload_conf path_conf is_staged
   crash_node child_pids wait_gone
-  wait_for_reaper wait_for_no_reaper worker_pid
+  wait_for_reaper wait_for_no_reaper worker_pid stop_asleep
   sqlstate_is error_fields timed_query mono_now wait_until
   flush_wal
   takeover_is_exact remaining_is_exact
@@ -210,6 +210,34 @@ sub worker_pid
 	return $node->safe_psql('postgres',
 		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock $type' AND $of"
 	);
+}
+
+# Stop background workers in their sleep.  One that is stopped at work may hold
+# what everybody else would wait for until it goes on.
+sub stop_asleep
+{
+	my ($node, @pids) = @_;
+
+	foreach my $pid (@pids)
+	{
+		my $asleep = sub {
+			$node->safe_psql('postgres',
+				"SELECT wait_event_type FROM pg_stat_activity WHERE pid = $pid")
+			  eq 'Extension';
+		};
+
+		wait_until(
+			sub {
+				return 0 unless $asleep->();
+				kill 'STOP', $pid or croak "process $pid: $!";
+				wait_until(sub { ((process_stat($pid))[0] // '') eq 'T' })
+				  or croak "process $pid does not stop";
+				return 1 if $asleep->();
+				kill 'CONT', $pid;
+				return 0;
+			}) or croak "process $pid does not sleep";
+	}
+	return;
 }
 
 # ---------------------------------------------------------------------------

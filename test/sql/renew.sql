@@ -61,10 +61,10 @@ SELECT pg_sleep(0.002);
 SELECT dlock_renew('renew-3', 'bob');
 
 -- renewals keep a lease that would have ended before
-SELECT dlock_acquire('renew-4', 'alice', '500 ms') AS token \gset
+SELECT dlock_acquire('renew-4', 'alice', '1 s') AS token \gset
 DO $$
 DECLARE
-	until timestamptz := clock_timestamp() + '700 ms';
+	until timestamptz := clock_timestamp() + '1300 ms';
 BEGIN
 	SET LOCAL synchronous_commit = off;
 	WHILE clock_timestamp() < until LOOP
@@ -72,6 +72,7 @@ BEGIN
 			RAISE EXCEPTION 'lost';
 		END IF;
 	END LOOP;
+	PERFORM dlock_renew('renew-4', 'alice', '1 h');
 END $$;
 SELECT dlock_check('renew-4', :token);
 

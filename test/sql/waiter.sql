@@ -15,7 +15,7 @@ SELECT dlock_acquire('waiter-1', 'waiter-b', '1 h', wait => '10 ms') AS refused;
 SELECT dlock_acquire_all('{waiter-2,waiter-1,waiter-3}', 'waiter-b', '1 h', wait => '10 ms') AS refused;
 SELECT dlock_acquire_path('waiter-1/x', 'waiter-b', '1 h', wait => '10 ms') AS refused;
 SELECT owner FROM dlock_watch('waiter-1', (SELECT token FROM dlock_leases WHERE name = 'waiter-1'), '10 ms');
-SET statement_timeout = '20 ms';
+SET statement_timeout = '300 ms';
 SELECT dlock_acquire('waiter-1', 'waiter-b', '1 h', wait => NULL);
 RESET statement_timeout;
 SET lock_timeout = '20 ms';

@@ -90,7 +90,7 @@ SELECT * FROM dlock_watch(repeat('x', 256), NULL, '0');
 SELECT * FROM dlock_watch('watch-1', NULL, '-1 ms');
 
 -- a statement's own time runs out first
-SET statement_timeout = '50 ms';
+SET statement_timeout = '300 ms';
 SELECT * FROM dlock_watch('watch-1', NULL);
 RESET statement_timeout;
 SELECT count(*) FROM dlock_leases WHERE name LIKE 'watch-%';

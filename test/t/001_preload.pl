@@ -60,7 +60,8 @@ $node->append_conf('postgresql.conf',
 	"session_preload_libraries = 'dlock'");
 $node->reload;
 $node->poll_query_until('postgres',
-	"SELECT current_setting('session_preload_libraries') <> ''");
+	"SELECT current_setting('session_preload_libraries') <> ''")
+  or die 'not reloaded';
 refused_everywhere($node, '', 'preloaded by sessions only');
 $node->append_conf('postgresql.conf', "session_preload_libraries = ''");
 

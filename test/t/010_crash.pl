@@ -142,8 +142,9 @@ sub crash_round
 			delete $expected{$name} if !$durable;
 		}
 
-		# The request that got no answer.
-		delete $expected{ $client->{statements}[$n][1] };
+		# The request that got no answer, unless all have been answered.
+		delete $expected{ $client->{statements}[$n][1] }
+		  if $n < @{ $client->{statements} };
 	}
 	note "$label: $acknowledged grants acknowledged, "
 	  . scalar(keys %expected) . " must be held";

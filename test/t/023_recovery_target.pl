@@ -50,10 +50,11 @@ EOC
 	$restored->start;
 	$restored->poll_query_until($db, 'SELECT NOT pg_is_in_recovery()')
 	  or die 'not recovered';
+	$restored->poll_query_until($db,
+		'SELECT timeline_id > 1 FROM pg_control_checkpoint()')
+	  or die 'no new timeline';
 	is($restored->safe_psql($db, 'SELECT timeline_id FROM pg_control_checkpoint()'),
-		1 + $n, "recovery $n: timeline")
-	  if $restored->poll_query_until($db,
-		'SELECT timeline_id > 1 FROM pg_control_checkpoint()');
+		1 + $n, "recovery $n: timeline");
 	is( $restored->safe_psql($db, 'SELECT name, token FROM dlock_leases'),
 		"held|$held",
 		"recovery $n: the leases of that point");

@@ -97,12 +97,21 @@ foreach my $strategy ('wal_log', 'file_copy')
 		'a worker is about to look into the original');
 	my ($opener, $copier) = map { DLockSession->new($node, $_) } 'original', 'postgres';
 
+	# That it is being copied is seen by the opener itself, and nothing else is to be
+	# done then: whoever copies waits a few seconds for those who are connected.
+	$opener->ask(<<'EOC');
+DO $$
+BEGIN
+	WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'CREATE DATABASE gated%' AND state = 'active') LOOP
+		PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
+	END LOOP;
+END $$;
+ROLLBACK PREPARED 'gate';
+\q
+EOC
 	$copier->ask('CREATE DATABASE gated TEMPLATE original');
-	$node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'CREATE DATABASE gated%' AND state = 'active'");
-	$opener->query_safe("ROLLBACK PREPARED 'gate'");
-	$opener->quit;
 	is($copier->answer, '', 'it does not stay there while the original is copied');
+	$opener->wait_backend_gone;
 	$copier->quit;
 	wait_for_reaper($node, 'original');
 }

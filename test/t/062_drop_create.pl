@@ -48,7 +48,7 @@ like($session->query_until(qr/finished/, "\n"),
 
 # Such a wait can be cancelled.
 $ddl->query_safe('BEGIN; DROP EXTENSION dlock');
-$session->query("SET statement_timeout = 100; SELECT dlock_acquire('other', 'alice', '1 h')");
+$session->query("SET statement_timeout = 300; SELECT dlock_acquire('other', 'alice', '1 h')");
 like($session->{stderr}, qr/canceling statement due to statement timeout/,
 	'the wait can be cancelled');
 $session->{stderr} = '';
@@ -107,7 +107,7 @@ is($node->safe_psql($db, 'SELECT name, token FROM dlock_leases'),
 {
 	my $dir = PostgreSQL::Test::Utils::tempdir;
 	open my $fh, '>', "$dir/load.sql" or die;
-	print $fh "SELECT dlock_release('load-' || $_ % 7, dlock_acquire('load-' || $_ % 7, 'alice', '1 s'));\n"
+	print $fh "SELECT dlock_release('load-' || $_ % 7, dlock_acquire('load-' || $_ % 7, 'alice', '10 min'));\n"
 	  foreach 1 .. 20_000;
 	close $fh;
 	my @load = map {

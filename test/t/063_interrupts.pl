@@ -74,23 +74,25 @@ foreach my $session (1 .. 3)
 }
 
 # Sessions that are cancelled or terminated by another one at any moment.
+foreach my $session (10 .. 12)
+{
+	open my $fh, '>', "$dir/victim$session.sql" or die;
+	print $fh "SELECT work($session, 100000);\n" foreach 1 .. 50;
+	close $fh;
+}
 my $killer = $node->background_psql($db);
 my ($cancelled, $terminated) = (0, 0);
 my $end = mono_now() + 6;
 my @victims;
-while (mono_now() < $end)
+while (mono_now() < $end || ($cancelled <= 20 || $terminated <= 3) && mono_now() < $end + 60)
 {
 	if (@victims < 3)
 	{
 		my $session = 10 + @victims;
 		my ($out, $err) = ("$dir/out$session", "$dir/err$session");
-		my $script = "$dir/victim.sql";
-		open my $fh, '>', $script or die;
-		print $fh "SELECT work($session, 100000);\n" foreach 1 .. 50;
-		close $fh;
 		push @victims,
 		  IPC::Run::start(
-			[ 'psql', '-XAtq', '-d', $node->connstr($db), '-f', $script ],
+			[ 'psql', '-XAtq', '-d', $node->connstr($db), '-f', "$dir/victim$session.sql" ],
 			'>', $out, '2>', $err);
 	}
 	usleep(int rand 20_000);
@@ -110,6 +112,10 @@ cmp_ok($cancelled, '>', 20, 'sessions were cancelled');
 cmp_ok($terminated, '>', 3, 'sessions were terminated');
 eval { $_->kill_kill } foreach @victims;
 eval { $_->finish } foreach @running;
+
+# Those whose clients were killed would work on until they have something to say.
+$killer->query_safe(
+	"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query ~ '^SELECT work' AND pid <> pg_backend_pid()");
 ok( wait_until(
 		sub {
 			$killer->query_safe(

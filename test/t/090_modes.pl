@@ -206,7 +206,7 @@ foreach my $end (
 	[ 'expired', undef ])
 {
 	my ($what, $sql) = @$end;
-	my $ttl = defined $sql ? '1 h' : '500 ms';
+	my $ttl = defined $sql ? '1 h' : '2 s';
 	my $token = $one->query_safe("SELECT dlock_acquire('lost', 'one', '$ttl', mode => 'shared')");
 	$one->ask_waiting($monitor, "SELECT dlock_convert('lost', $token, 'exclusive', NULL)");
 	is($three->query_safe($sql), $sql =~ /_all/ ? 1 : 't', "$what while waiting") if defined $sql;
@@ -225,7 +225,7 @@ foreach my $end (
 # It is renewed while its conversion waits; the conversion runs out of time, is
 # cancelled: the lease is as it was.
 {
-	my $token = $one->query_safe("SELECT dlock_acquire('kept', 'one', '1 s', mode => 'shared')");
+	my $token = $one->query_safe("SELECT dlock_acquire('kept', 'one', '1 min', mode => 'shared')");
 	$two->query_safe(acquire('kept', 'two', "mode => 'shared'"));
 	$one->ask_waiting($monitor, "SELECT dlock_convert('kept', $token, 'exclusive', NULL)");
 	is($three->query_safe("SELECT dlock_renew('kept', 'one', '1 h')"), 't', 'renewed while waiting');
@@ -233,7 +233,7 @@ foreach my $end (
 	is($one->answer, 'ERROR 57014', 'cancelled while waiting');
 	is($one->query_safe("SELECT dlock_convert('kept', $token, 'exclusive', '50 ms')"),
 		'', 'time is over');
-	is($one->query("SET statement_timeout = '50 ms'; SELECT dlock_convert('kept', $token, 'exclusive', NULL)"),
+	is($one->query("SET statement_timeout = '300 ms'; SELECT dlock_convert('kept', $token, 'exclusive', NULL)"),
 		'ERROR 57014', 'time of the statement is over');
 	$one->query_safe('RESET statement_timeout');
 	is($one->query("SET lock_timeout = '50 ms'; SELECT dlock_convert('kept', $token, 'exclusive', NULL)"),

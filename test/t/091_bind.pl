@@ -56,7 +56,9 @@ sub holder_ends
 	my $sent = mono_now();
 	$end->($holder, $name);
 	cmp_ok($waiter->answer, '>', $token, "$what: the waiter gets it");
-	cmp_ok($waiter->{answered_at} - $sent, '<', 5, "$what: at once");
+
+	# Who is not woken looks again after a minute.
+	cmp_ok($waiter->{answered_at} - $sent, '<', 30, "$what: at once");
 	is($monitor->query_safe("SELECT dlock_check('$name', $token)"), 'f', "$what: the old token is dead");
 	is($waiter->query_safe("SELECT dlock_release('$name', 'waiter')"), 't', "$what: released");
 	$holder->quit unless $holder->{lost};
@@ -89,7 +91,7 @@ holder_ends('pg_terminate_backend', $session, \&terminate);
 holder_ends('pg_terminate_backend in a transaction', "BEGIN; $session", \&terminate);
 holder_ends('client killed', $session, sub { $_[0]->kill_client });
 holder_ends('client killed in a transaction', "BEGIN; $session", sub { $_[0]->kill_client });
-holder_ends('idle_session_timeout', "SET idle_session_timeout = '2 s'; $session", sub { });
+holder_ends('idle_session_timeout', $session, run("SET idle_session_timeout = '200 ms'"));
 holder_ends('its release', $session, sub { $_[0]->query_safe("SELECT dlock_release('$_[1]', 'holder')") });
 holder_ends('release_all by another session', $session, sub { $monitor->query_safe("SELECT dlock_release_all('holder')") });
 holder_ends('a forced release', $session, sub { $monitor->query_safe("SELECT dlock_force_release('$_[1]', 'test')") });
@@ -118,7 +120,7 @@ holder_ends('disconnect in its transaction', "BEGIN; $transaction", sub { $_[0]-
 holder_ends('pg_terminate_backend in its transaction', "BEGIN; $transaction", \&terminate);
 holder_ends('pg_terminate_backend in its savepoint', "BEGIN; SAVEPOINT s; $transaction; RELEASE s; SAVEPOINT t", \&terminate);
 holder_ends('client killed in its transaction', "BEGIN; $transaction", sub { $_[0]->kill_client });
-holder_ends('idle_in_transaction_session_timeout', "SET idle_in_transaction_session_timeout = '2 s'; BEGIN; $transaction", sub { });
+holder_ends('idle_in_transaction_session_timeout', "BEGIN; $transaction", run("SET idle_in_transaction_session_timeout = '200 ms'"));
 
 # What is not an end.
 {
@@ -263,8 +265,9 @@ EOC
 
 # A thousand at once, when nobody tidies up; and sessions that come and go.
 {
+	wait_for_reaper($node, $db);
 	my $reaper = worker_pid($node, 'reaper', $db);
-	kill 'STOP', $reaper;
+	stop_asleep($node, $reaper);
 	my $holder = DLockSession->new($node, $db);
 	$holder->query_safe("SELECT count(dlock_acquire('many-' || i, 'holder', bind => 'session')) FROM generate_series(1, 1000) i; BEGIN; SELECT count(dlock_acquire('more-' || i, 'holder', bind => 'transaction')) FROM generate_series(1, 1000) i");
 	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE bind <> 'none'"), 2000, 'two thousand leases');
@@ -276,7 +279,10 @@ EOC
 	{
 		$node->safe_psql($db, "SELECT count(dlock_acquire('many-' || i, 'holder', bind => 'session')) FROM generate_series(1, 10) i");
 	}
-	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE bind <> 'none'"), 0, 'sessions come and go');
+
+	# The last one may be on its way out still.
+	ok(wait_until(sub { $monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE bind <> 'none'") eq '0' }),
+		'sessions come and go');
 	kill 'CONT', $reaper;
 }
 

@@ -23,8 +23,9 @@ EOC
 my $db = 'postgres';
 my ($monitor, $waiter, $taker);
 
-# How late an answer may be that nobody but the machine holds up.
-my $slack = 2;
+# How late an answer may be that nobody but the machine holds up.  Who is not woken
+# looks again after a minute.
+my $slack = 30;
 
 sub connect_all
 {
@@ -70,32 +71,30 @@ foreach my $stopped (0, 1)
 {
 	my $with = $stopped ? 'reaper stopped' : 'reaper running';
 	my $reaper = worker_pid($node, 'reaper', $db);
-	kill 'STOP', $reaper if $stopped;
+	stop_asleep($node, $reaper) if $stopped;
 	my ($token, $sent, $answered) = timed($monitor,
 		"SELECT dlock_acquire('asked', 'holder', '300 ms', lock_delay => '500 ms')");
 	my $next = takeover_is_exact($taker, 'asked', 0.8, $sent, $answered, "expired, $with");
 	cmp_ok($next, '>', $token, "expired, $with: a larger token");
 
 	($token, $sent, $answered) = timed($monitor,
-		"SELECT dlock_acquire('waited', 'holder', '1 s', lock_delay => '700 ms')");
+		"SELECT dlock_acquire('waited', 'holder', '1 s', lock_delay => '2 s')");
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('waited', 'waiter', '1 h', wait => NULL)");
-	ok(wait_until(sub { state_of('waited') eq 'closed' }, 10), "expired, $with: closed");
+	ok(wait_until(sub { state_of('waited') eq 'closed' }), "expired, $with: closed");
 	is($monitor->query_safe("SELECT dlock_check('waited', $token) OR dlock_renew('waited', $token)"),
 		'f', "expired, $with: dead for its owner");
-	granted_between($sent + 1.7, $answered + 1.7, "expired, $with: one that waits");
-	kill 'CONT', $reaper if $stopped;
+	granted_between($sent + 3, $answered + 3, "expired, $with: one that waits");
 	$monitor->query_safe("SELECT dlock_force_release(name, 'next') FROM unnest('{asked,waited}'::text[]) name");
 
 	# Given back early, or a path with it.
-	kill 'STOP', $reaper if $stopped;
 	($token, $sent, $answered) = timed($monitor,
-		"SELECT dlock_acquire('held', 'holder', '1 h', min_hold => '1 s')");
+		"SELECT dlock_acquire('held', 'holder', '1 h', min_hold => '2 s')");
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('held', 'waiter', '1 h', wait => NULL)");
 	is($monitor->query_safe("SELECT dlock_release('held', $token)"), 't', "released early, $with");
 	is(state_of('held'), 'closed', "released early, $with: closed");
 	is($monitor->query_safe("SELECT dlock_check('held', $token)"), 'f', "released early, $with: dead for its owner");
 	ok(!$waiter->answered, "released early, $with: nobody gets it yet");
-	granted_between($sent + 1, $answered + 1, "released early, $with");
+	granted_between($sent + 2, $answered + 2, "released early, $with");
 	$waiter->query_safe("SELECT dlock_release('held', 'waiter')");
 
 	(undef, $sent, $answered) = timed($monitor,
@@ -109,10 +108,10 @@ foreach my $stopped (0, 1)
 # One that waits for its own closed lease waits for it, and is in no deadlock.
 {
 	my (undef, $sent, $answered) = timed($monitor,
-		"SELECT dlock_acquire('own', 'waiter', '1 h', min_hold => '700 ms')");
+		"SELECT dlock_acquire('own', 'waiter', '1 h', min_hold => '2 s')");
 	$monitor->query_safe("SELECT dlock_release('own', 'waiter')");
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('own', 'waiter', '1 h', wait => NULL)");
-	granted_between($sent + 0.7, $answered + 0.7, 'its own that is closed');
+	granted_between($sent + 2, $answered + 2, 'its own that is closed');
 	$waiter->query_safe("SELECT dlock_release('own', 'waiter')");
 }
 
@@ -149,7 +148,7 @@ foreach my $closed (
 {
 	my ($what, $sql) = @$closed;
 	$monitor->query_safe($sql);
-	ok(wait_until(sub { state_of('forced') eq 'closed' }, 10), "$what: closed");
+	ok(wait_until(sub { state_of('forced') eq 'closed' }), "$what: closed");
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('forced', 'waiter', '1 h', wait => NULL)");
 	my $sent = mono_now();
 	is($monitor->query_safe("SELECT dlock_force_release('forced', 'test')"), 1, "$what: a forced release counts it");
@@ -162,7 +161,7 @@ foreach my $closed (
 # says that it is done.
 foreach my $opened ('by itself', 'by its owner', 'by its token', 'by force again')
 {
-	my ($token, $sent, $answered) = timed($monitor, "SELECT dlock_acquire('closes', 'holder', '1 h', lock_delay => '" . ($opened eq 'by itself' ? 1 : 3600) . " s')");
+	my ($token, $sent, $answered) = timed($monitor, "SELECT dlock_acquire('closes', 'holder', '1 h', lock_delay => '" . ($opened eq 'by itself' ? 3 : 3600) . " s')");
 	my $watcher = DLockSession->new($node, $db);
 
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('closes', 'waiter', '1 h', wait => NULL)");
@@ -174,7 +173,7 @@ foreach my $opened ('by itself', 'by its owner', 'by its token', 'by force again
 	my $from = mono_now();
 	if ($opened eq 'by itself')
 	{
-		granted_between($sent + 1, $answered + 1, "forced, opened $opened");
+		granted_between($sent + 3, $answered + 3, "forced, opened $opened");
 	}
 	else
 	{
@@ -196,7 +195,7 @@ foreach my $opened ('by itself', 'by its owner', 'by its token', 'by force again
 # anybody has tidied up.
 {
 	my $reaper = worker_pid($node, 'reaper', $db);
-	kill 'STOP', $reaper;
+	stop_asleep($node, $reaper);
 	$monitor->query_safe("SELECT dlock_acquire('expired', 'holder', '1 ms'), dlock_acquire_path('expired-path/x', 'holder', '1 ms'), pg_sleep(0.01)");
 	is($monitor->query_safe("SELECT dlock_force_release('expired', 'test')"), 0, 'nothing to release by force after expiry');
 	is($monitor->query_safe("SELECT dlock_force_release('expired-path', 'test')"), 0, 'nor through an ancestor');
@@ -229,8 +228,9 @@ foreach my $bind ('session', 'transaction', 'transaction, without a savepoint')
 		next if $bind eq 'session' && !exists $unclean{$what} && !exists $orderly{$what};
 		next if $bind =~ /without/ && $what eq 'ROLLBACK TO';
 		my $test_name = "bound to a $bind: $what";
+		my $delay = exists $unclean{$what} ? '2 s' : '1 h';
 		my $holder = DLockSession->new($node, $db);
-		my $token = $holder->query_safe("$begin; SELECT dlock_acquire('bound', 'holder', bind => '$word', lock_delay => '1 s')");
+		my $token = $holder->query_safe("$begin; SELECT dlock_acquire('bound', 'holder', bind => '$word', lock_delay => '$delay')");
 		$waiter->ask_waiting($monitor, "SELECT dlock_acquire('bound', 'waiter', '1 h', wait => NULL)");
 		my $sent = mono_now();
 		$ends{$what}->($holder);
@@ -242,13 +242,11 @@ foreach my $bind ('session', 'transaction', 'transaction, without a savepoint')
 			  or diag('it took ' . ($gone - $sent));
 			is($monitor->query_safe("SELECT dlock_check('bound', $token)"), 'f', "$test_name: dead for its owner");
 			is($monitor->query_safe("SELECT pid FROM dlock_leases WHERE name = 'bound'"), '', "$test_name: has no session");
-			granted_between($sent + 1, $gone + 1, $test_name);
+			granted_between($sent + 2, $gone + 2, $test_name);
 		}
 		else
 		{
-			my $to = mono_now();
-			granted_between($sent, $to, $test_name);
-			cmp_ok($waiter->{answered_at} - $sent, '<', 1, "$test_name: without a delay");
+			granted_between($sent, mono_now(), "$test_name, without a delay");
 		}
 		$waiter->query_safe("SELECT dlock_release('bound', 'waiter')");
 		$holder->quit unless $holder->{lost};
@@ -272,7 +270,7 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 {
 	my $holder = DLockSession->new($node, $db);
 	my %at;
-	my $long = 6;
+	my $long = 12;
 
 	my $set = sub {
 		my ($name, $seconds, $sql) = @_;
@@ -286,7 +284,7 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	@{ $at{forced} }[ 2, 3 ] = (timed($monitor, "SELECT dlock_force_release('forced', 'test')"))[ 1, 2 ];
 	$set->('back', $long, "dlock_acquire('back', 'holder', '1 h', min_hold => '$long s')");
 	$holder->query_safe("SELECT dlock_release('early', 'holder')");
-	$holder->query_safe("SELECT dlock_acquire('bound', 'holder', '1 h', bind => 'session', lock_delay => '3 s')");
+	$holder->query_safe("SELECT dlock_acquire('bound', 'holder', '1 h', bind => 'session', lock_delay => '6 s')");
 	$holder->query_safe("SELECT dlock_acquire('bound-free', 'holder', '1 h', bind => 'session')");
 
 	flush_wal($node, $db);
@@ -314,8 +312,8 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	is(state_of('bound'), 'closed', "$crash: bound with a delay: closed");
 	is($monitor->query_safe("SELECT dlock_acquire('bound', 'next', '1 h')"), '', "$crash: bound with a delay: refused");
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('bound', 'waiter', '1 h', wait => NULL)");
-	granted_between($crashed + 3, $used + 3, "$crash: bound with a delay");
 
+	wait_until(sub { mono_now() > $at{closes}[3] + 1.5 });
 	is($monitor->query_safe("SELECT string_agg(name || ' ' || state, ',' ORDER BY name) FROM dlock_leases WHERE name IN ('closed', 'closes', 'early', 'back', 'forced')"),
 		'back held,closed closed,closes closed,early closed,forced closed', "$crash: as they were")
 	  or diag('it took ' . (mono_now() - $at{closed}[3]));
@@ -327,14 +325,17 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	# The times are close together, so each is looked at in between the others.
 	my %last_refused;
 	my %first_granted;
+	my $ask = sub {
+		my ($name) = @_;
+		my ($token, $sent, $answered) = timed($monitor, "SELECT dlock_acquire('$name', 'next', '1 h')");
+		$last_refused{$name} = $sent if $token eq '';
+		$first_granted{$name} = $answered if $token ne '';
+	};
+	$ask->($_) foreach sort keys %at;
+	granted_between($crashed + 6, $used + 6, "$crash: bound with a delay");
 	while (keys %first_granted < keys %at && mono_now() < $crashed + 60)
 	{
-		foreach my $name (grep { !$first_granted{$_} } keys %at)
-		{
-			my ($token, $sent, $answered) = timed($monitor, "SELECT dlock_acquire('$name', 'next', '1 h')");
-			$last_refused{$name} = $sent if $token eq '';
-			$first_granted{$name} = $answered if $token ne '';
-		}
+		$ask->($_) foreach grep { !$first_granted{$_} } keys %at;
 	}
 	foreach my $name (sort keys %at)
 	{
@@ -352,7 +353,7 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 # A restart in good order: as after a crash.
 {
 	my $holder = DLockSession->new($node, $db);
-	$holder->query_safe("SELECT dlock_acquire('restart', 'holder', bind => 'session', lock_delay => '4 s'), dlock_acquire('restart-free', 'holder', bind => 'session')");
+	$holder->query_safe("SELECT dlock_acquire('restart', 'holder', bind => 'session', lock_delay => '6 s'), dlock_acquire('restart-free', 'holder', bind => 'session')");
 	my $stop = mono_now();
 	$node->restart;
 	$taker->{run}->kill_kill;
@@ -362,7 +363,7 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	my $used = mono_now();
 	is(state_of('restart'), 'closed', 'restart: closed');
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('restart', 'waiter', '1 h', wait => NULL)");
-	granted_between($stop + 4, $used + 4, 'restart');
+	granted_between($stop + 6, $used + 6, 'restart');
 }
 
 $taker->quit;

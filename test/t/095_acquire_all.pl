@@ -101,15 +101,16 @@ foreach my $held ('a', 'b', 'c')
 
 # A missing one expires, with nobody to tidy up.
 {
+	wait_for_reaper($node, $db);
 	my $reaper = worker_pid($node, 'reaper', $db);
-	kill 'STOP', $reaper;
+	stop_asleep($node, $reaper);
 	my $sent = mono_now();
-	$one->query_safe("SELECT dlock_acquire('a', 'one', '1 s'), dlock_acquire('c', 'one', '700 ms')");
+	$one->query_safe("SELECT dlock_acquire('a', 'one', '2 s'), dlock_acquire('c', 'one', '1500 ms')");
 	my $answered = mono_now();
 	$two->ask_waiting($monitor, "SELECT dlock_acquire_all('{a,b,c}', 'two', '1 h', wait => NULL)");
 	like($two->answer, qr/^\{\d+,\d+,\d+\}$/, 'expired: granted');
-	cmp_ok($two->{answered_at}, '>=', $sent + 1, 'expired: not before the last deadline');
-	cmp_ok($two->{answered_at}, '<=', $answered + 3, 'expired: then');
+	cmp_ok($two->{answered_at}, '>=', $sent + 2, 'expired: not before the last deadline');
+	cmp_ok($two->{answered_at}, '<=', $answered + 32, 'expired: then');
 	kill 'CONT', $reaper;
 	$two->query_safe("SELECT dlock_release_all('two')");
 }
@@ -201,7 +202,7 @@ EOC
 	$two->query_safe("SELECT dlock_acquire('b', 'two', '1 h')");
 	$one->ask_waiting($monitor, "SELECT dlock_acquire_all('{c,b}', 'one', '1 h', wait => NULL)");
 	$two->ask("SELECT dlock_acquire_all('{a,d}', 'two', '1 h', wait => NULL)");
-	ok(wait_until(sub { $one->answered || $two->answered }, 10), 'a deadlock is found');
+	ok(wait_until(sub { $one->answered || $two->answered }, 30), 'a deadlock is found');
 	my ($victim, $other, $owner) = $one->answered ? ($one, $two, 'one') : ($two, $one, 'two');
 	is($victim->answer, 'ERROR 40P01', 'a deadlock of what they hold');
 	$monitor->query_safe("SELECT dlock_release_all('$owner')");

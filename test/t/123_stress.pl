@@ -183,7 +183,8 @@ sub begin
 	}
 	if (rand() < 0.15)
 	{
-		$sql = "SET statement_timeout = " . int(1 + rand 60) . ";\n$sql;\nRESET statement_timeout";
+		# Setting it back is limited by it, too.
+		$sql = "SET statement_timeout = " . int(1 + rand 60) . ";\n$sql" . ";\nRESET statement_timeout" x 3;
 	}
 	$client->{latest} = $latest;
 	ask($client, 'acquire', $sql);
@@ -254,14 +255,16 @@ sub go_on
 	}
 	elsif ($step eq 'acquire' && $failed)
 	{
-		# What its end came too late for would be left.
+		# What its end came too late for would be left.  It is not if only what comes
+		# after the call has failed.
+		$client->{told} = $answer->{out} ne '';
 		wrong("acquire: $answer->{err}") if $answer->{state} ne '57014';
 		ask($client, 'tidy', "SELECT dlock_release_all('$client->{owner}')");
 	}
 	elsif ($step eq 'tidy')
 	{
 		$failed ? ask($client, 'tidy', "SELECT dlock_release_all('$client->{owner}')") : end($client);
-		$count{left}++ if !$failed && $answer->{out} ne '0';
+		$count{left}++ if !$failed && $answer->{out} ne '0' && !$client->{told};
 	}
 	elsif ($step eq 'acquire')
 	{

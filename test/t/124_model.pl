@@ -445,7 +445,7 @@ sub settle
 	{
 		my $of = first { ($request_of{ $_->{name} } // 0) == $request } @sessions;
 		wake($of) if only_clock_tells($request);
-		my @ready = wait_any(5, $of);
+		my @ready = wait_any(30, $of);
 
 		return wrong("$of->{name} is to be granted now, and is not") unless @ready;
 		my $answer = word_of($of->answer);

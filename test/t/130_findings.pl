@@ -32,10 +32,15 @@ my $at_once = 10;
 # Stopped processes would keep the server from being stopped.
 my @stopped;
 
+# Stop the reaper, and these processes too.
 sub stop_processes
 {
-	push @stopped, @_;
-	kill 'STOP', @_;
+	wait_for_reaper($node, $db);
+	my @workers = worker_pid($node, 'reaper', $db);
+
+	push @stopped, @workers, @_;
+	stop_asleep($node, @workers);
+	kill 'STOP', @_ if @_;
 	return;
 }
 
@@ -182,6 +187,7 @@ foreach my $case (
 	$ctl->query("SELECT dlock_release('all', 'holder')");
 	like(prompt_answer($s[0], $label)->{out}, qr/^\{\d+,\d+\}$/, "$label: granted");
 	nobody_answers("$label: they wait on", @s[ 1 .. $units ]);
+	is($ctl->query('SELECT count(DISTINCT owner) FROM dlock_waiters'), $units, "$label: all of them");
 	$ctl->query("SELECT dlock_release_all('holder')");
 	answers_in_order(@s[ 1 .. $units ]);
 	$ctl->query("SELECT dlock_release_all('unit$_')") foreach 1 .. $units;
@@ -206,7 +212,7 @@ foreach my $case (
 	}
 
 	# Whoever waits would serve itself when the others expire.
-	stop_processes(worker_pid($node, 'reaper', $db), map { $_->{pid} } @s);
+	stop_processes(map { $_->{pid} } @s);
 	$ctl->query("SET synchronous_commit = off; SELECT count(dlock_renew('crowd', 'dead' || i, '500 ms')) FROM generate_series(1, $count) i");
 	$ctl->query('RESET synchronous_commit');
 	ok( wait_until(
@@ -290,26 +296,26 @@ foreach my $case (
 {
 	my $label = 'the store is locked';
 	my %wait = (
-		wait => [ $s[1], "SELECT dlock_acquire('wait', 'waiter', '1 h', '2500 ms')" ],
-		lock_timeout => [ $s[2], "SET lock_timeout = '2500 ms'; SELECT dlock_acquire('lock_timeout', 'waiter', '1 h', NULL)" ],
-		several => [ $s[3], "SELECT dlock_acquire_all('{several, more}', 'waiter', '1 h', '2500 ms')" ],
-		path => [ $s[4], "SELECT dlock_acquire_path('path/x', 'waiter', '1 h', '2500 ms')" ],
+		wait => [ $s[1], "SELECT dlock_acquire('wait', 'waiter', '1 h', '4 s')" ],
+		lock_timeout => [ $s[2], "SET lock_timeout = '4 s'; SELECT dlock_acquire('lock_timeout', 'waiter', '1 h', NULL)" ],
+		several => [ $s[3], "SELECT dlock_acquire_all('{several, more}', 'waiter', '1 h', '4 s')" ],
+		path => [ $s[4], "SELECT dlock_acquire_path('path/x', 'waiter', '1 h', '4 s')" ],
 		patient => [ $s[5], "SELECT dlock_acquire('patient', 'waiter', '1 h', NULL)" ],
 		cancelled => [ $s[6], "SELECT dlock_acquire('cancelled', 'waiter', '1 h', NULL)" ]);
 	my @timed = qw(wait lock_timeout several path);
 
-	stop_processes(worker_pid($node, 'reaper', $db));
+	stop_processes();
 	$ctl->query("SELECT dlock_acquire('$_', 'holder', '1 h')") foreach sort keys %wait;
 	$wait{$_}[0]->send($wait{$_}[1]) foreach sort keys %wait;
 	wait_for_sleep($wait{$_}[0]) foreach sort keys %wait;
-	is($ctl->query("SELECT dlock_renew_all('holder', '1 s')"), scalar keys %wait, "$label: soon to expire");
+	is($ctl->query("SELECT dlock_renew_all('holder', '2 s')"), scalar keys %wait, "$label: soon to expire");
 	$s[0]->query('BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE');
 	foreach my $what (@timed)
 	{
 		my $answer = prompt_answer($wait{$what}[0], "$label, $what");
 		is($answer->{out} . $answer->{state}, $what eq 'lock_timeout' ? '55P03' : '', "$label, $what: its time is over");
-		cmp_ok($answer->{at} - $answer->{sent}, '>=', 2.5, "$label, $what: not earlier");
-		cmp_ok($answer->{at} - $answer->{sent}, '<', 6, "$label, $what: in time");
+		cmp_ok($answer->{at} - $answer->{sent}, '>=', 4, "$label, $what: not earlier");
+		cmp_ok($answer->{at} - $answer->{sent}, '<', 15, "$label, $what: in time");
 	}
 	$ctl->query("SELECT pg_cancel_backend($wait{cancelled}[0]{pid})");
 	is(prompt_answer($wait{cancelled}[0], "$label, cancelled")->{state}, '57014', "$label, cancelled: told so");
@@ -373,12 +379,12 @@ ok( wait_until(sub { $ctl->query($long) eq 'long-delay closed, long-hold closed'
 
 # Leases that have expired, and that the disk does not know of yet: a renewal has
 # moved the bound beyond the deadline.
-my $ttl = 3;
+my $ttl = 5;
 my @dead = qw(handoff below/b wait/b onto intent/b unit1 convert);
 my %token;
 
 warm(@s[ 0 .. 3 ]);
-stop_processes(worker_pid($node, 'reaper', $db));
+stop_processes();
 my $converted;
 {
 	my $hold = sub {
