@@ -110,8 +110,8 @@ sub finish
 	}
 	$self->{code} = $self->{status} >> 8;
 	$self->{signal} = $self->{status} & 127;
-	$self->{out} = -e $self->{out_file} ? slurp_file($self->{out_file}) : '';
-	$self->{err} = slurp_file($self->{err_file});
+	$self->{out} = $self->out;
+	$self->{err} = $self->err;
 	return $self;
 }
 
@@ -125,7 +125,7 @@ sub out
 sub err
 {
 	my ($self) = @_;
-	return slurp_file($self->{err_file});
+	return -e $self->{err_file} ? slurp_file($self->{err_file}) : '';
 }
 
 # Wait until it has printed something like that.

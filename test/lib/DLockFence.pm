@@ -79,9 +79,17 @@ sub waits_for
 	$session->send($sql);
 	wait_blocked($control, $session)
 	  or return fail("$test_name: it waits, but has answered " . $session->{text}{err});
-	my $found = $control->query(
-		"SELECT wait_event, ARRAY(SELECT DISTINCT unnest(pg_blocking_pids(pid)) ORDER BY 1) FROM pg_stat_activity WHERE pid = $session->{pid}"
-	);
+	my $found;
+
+	# It is in the lock's queue a moment before it sleeps, and does not sleep while it
+	# looks for a deadlock.
+	wait_until(
+		sub {
+			$found = $control->query(
+				"SELECT CASE WHEN wait_event_type = 'Lock' THEN wait_event END, ARRAY(SELECT DISTINCT unnest(pg_blocking_pids(pid)) ORDER BY 1) FROM pg_stat_activity WHERE pid = $session->{pid}"
+			);
+			return $found !~ /^\|/ || $session->ready;
+		});
 	my $pids = join ',', sort { $a <=> $b } map { ref $_ ? $_->{pid} : $_ } @$others;
 	return is($found, "advisory|{$pids}", $test_name);
 }

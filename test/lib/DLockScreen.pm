@@ -116,6 +116,16 @@ sub read_output
 	return;
 }
 
+# How many frames the program has begun to draw since the output was this long; all
+# before the last one of them are complete.
+sub frames
+{
+	my ($self, $from) = @_;
+
+	$self->read_output;
+	return scalar(() = substr($self->{raw}, $from) =~ /\e\[1;1H/g);
+}
+
 sub mind
 {
 	my ($self, $what) = @_;

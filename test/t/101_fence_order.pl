@@ -327,14 +327,16 @@ unlike(slurp_file($node->logfile), qr/deadlock detected.*(?:\n.*)*dlock_fence\('
 # Waits that end before the fence opens leave nothing behind.
 foreach my $case (
 	[ 'lock_timeout', '55P03', "SET LOCAL lock_timeout = '50ms'" ],
-	[ 'statement_timeout', '57014', "SET LOCAL statement_timeout = '50ms'" ],
+	[ 'statement_timeout', '57014', "SET LOCAL statement_timeout = '200ms'" ],
 	[ 'a cancel', '57014', 'SELECT 1' ])
 {
 	my ($what, $state, $setup) = @$case;
 
 	fresh(10);
 	$a->query('BEGIN; ' . fence(10));
-	$b->query("BEGIN; $setup; SAVEPOINT s");
+
+	# It also holds for all that follows, up to the statement that goes back.
+	$b->query("BEGIN; SAVEPOINT s; $setup");
 	$b->send(fence(11));
 	if ($what eq 'a cancel')
 	{
@@ -342,7 +344,7 @@ foreach my $case (
 		$control->query("SELECT pg_cancel_backend($b->{pid})");
 	}
 	came_to_is($b, $state, "$what ends the wait");
-	$b->query('ROLLBACK TO s; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0');
+	$b->query('ROLLBACK TO s');
 	waits_for($control, $b, fence(11), [$a], "$what: it has not passed");
 	outcome_is($a, fence(10), '', "$what: who has passed goes on");
 	$a->query('COMMIT');
@@ -433,6 +435,9 @@ outcome_is($a, 'ROLLBACK TO s; COMMIT', 'LK002', 'and so does the commit');
 fresh(10);
 $a->query('BEGIN; ' . fence(11));
 kill 'KILL', $a->{pid};
+
+# The server may answer until it has noticed, which is when it ends the others.
+wait_gone($control->{pid});
 $_->close foreach $a, $b, $c, $control;
 wait_until(sub { ($node->psql($db, 'SELECT 1'))[0] == 0 })
   or die 'the server does not come up';

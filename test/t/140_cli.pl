@@ -109,16 +109,16 @@ is_deeply([ sort keys %{ $got[0] } ], [qw(name owner token ttl)], 'JSON of acqui
 is($got[0]{name}, "\"\e\x{e4}", 'JSON of acquire: name');
 is($got[0]{ttl}, 90, 'JSON of acquire: ttl');
 like($got[0]{owner}, qr{^.+/\d+/[0-9a-f]{8}$}, 'an owner of its own');
-my $shared = cli_is([qw(acquire -s s)], { out => qr/^\d+$/ }, 'shared')->{out};
-cli_is([qw(acquire -n -s s)], { out => qr/^\d+$/ }, 'shared, again');
+my $shared = cli_is([qw(acquire --ttl 1h -s s)], { out => qr/^\d+$/ }, 'shared')->{out};
+cli_is([qw(acquire --ttl 1h -n -s s)], { out => qr/^\d+$/ }, 'shared, again');
 cli_is([qw(acquire -n -x s)], { code => 75, err => qr/not acquired/ }, 'exclusive is not');
 cli_is([qw(acquire -n --mode CR s)], { out => qr/^\d+$/ }, 'another mode');
 cli_is([qw(acquire -n --mode XX s)], { code => 64, err => qr/mode/ }, 'no mode');
-cli_is([qw(acquire -n --permits 2 p)], { out => qr/^\d+$/ }, "permit $_") for 1 .. 2;
+cli_is([qw(acquire --ttl 1h -n --permits 2 p)], { out => qr/^\d+$/ }, "permit $_") for 1 .. 2;
 cli_is([qw(acquire -n --permits 2 p)], { code => 75, err => qr/not acquired/ }, 'permit 3');
 cli_is([qw(acquire -n --permits 3 p)], { code => 64, err => qr/permits/ }, 'other permits');
-cli_is([qw(acquire -n --path tree/a)], { out => qr/^\d+$/ }, 'a path');
-cli_is([qw(acquire -n --path tree/b)], { out => qr/^\d+$/ }, 'its sibling');
+cli_is([qw(acquire --ttl 1h -n --path tree/a)], { out => qr/^\d+$/ }, 'a path');
+cli_is([qw(acquire --ttl 1h -n --path tree/b)], { out => qr/^\d+$/ }, 'its sibling');
 cli_is([qw(acquire -n tree)], { code => 75, err => qr/not acquired/ }, 'its parent');
 cli_is([qw(acquire --ttl 2h --min-hold 1h --lock-delay 2h --payload), '{"x": [1]}', 'm'], { out => qr/^\d+$/ }, 'the rest');
 is($session->query_safe("SELECT dlock_release('m', token), payload FROM dlock_leases WHERE name = 'm'"), 't|{"x": [1]}', 'the rest: payload');
@@ -129,7 +129,7 @@ $session->query_safe('SELECT dlock_force_release(name, \'next\') FROM dlock_leas
 is(cli('status')->{out}, '', 'status: nothing');
 my $one = cli(qw(acquire --owner first --ttl 1h), "odd \e[31m\x{c3}\x{a4}\n")->{out};
 my $two = cli(qw(acquire --owner second-one --ttl 1h b --payload), '{"k": 1}')->{out};
-my $waiter = DLockCli->start(qw(acquire --owner third b));
+my $waiter = DLockCli->start(qw(acquire --ttl 1h --owner third b));
 ok(wait_until(sub { $session->query_safe('SELECT count(*) FROM dlock_waiters') == 1 }), 'somebody waits');
 my $status = cli_is(['status'], { out => qr/^NAME +OWNER +MODE +TOKEN +STATE +LEFT +PAYLOAD\n/ }, 'status')->{out};
 unlike($status, qr/\e/, 'status: nothing for the terminal');
@@ -163,7 +163,9 @@ $_->wait_out(qr/second-one/) foreach $watch, $watch_json;
 cli_is([qw(force-release b --reason), 'it hangs'], { out => "1\n" }, 'force-release');
 like(slurp_file($node->logfile), qr/it hangs/, 'force-release: its reason');
 like($waiter->finish->{out}, qr/^\d+$/, 'who waited has got it');
-$watch->wait_out(qr/third/);
+
+# A holder who is gone before they look is not seen.
+$_->wait_out(qr/third/) foreach $watch, $watch_json;
 cli_is([qw(release --owner third b)], {}, 'released');
 is($waits->finish->{code}, 0, 'who waited for nobody is told');
 is($watch_json->finish->{code}, 0, 'watch: as many lines as asked for');
@@ -182,7 +184,7 @@ foreach my $ignored (0, 1)
 	close $writer;
 	is(scalar <$reader> =~ /free/, 1, 'broken pipe: read once');
 	close $reader;
-	$session->query_safe("SELECT dlock_acquire('pipe$ignored', 'x')");
+	$session->query_safe("SELECT dlock_acquire('pipe$ignored', 'x', '1 h')");
 	$run->finish;
 	is($ignored ? $run->{code} - 128 : $run->{signal}, 13, 'broken pipe: ends as others do');
 	is($run->{err}, '', 'broken pipe: nothing to say');

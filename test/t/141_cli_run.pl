@@ -48,6 +48,21 @@ sub runs
 	return $stat =~ /^\d+ \(.*\) ([^ ])/s && $1 !~ /[ZX]/;
 }
 
+# The guardian of a run, or several.  It is there as soon as the command is, but may
+# not have got as far as closing what is dlock's, and then giving itself a name.
+sub guardians_of
+{
+	my ($run) = @_;
+	my @guardians;
+
+	wait_until(
+		sub {
+			@guardians = grep { (eval { slurp_file("/proc/$_/comm") } // '') =~ /guardian/ } child_pids($run->{pid});
+			return scalar @guardians;
+		});
+	return @guardians;
+}
+
 # What it gets and gives.
 cli_is([qw(run a true)], {}, 'true');
 cli_is([ qw(run a -- sh -c), 'exit 5' ], { code => 5 }, "the command's exit code");
@@ -159,7 +174,7 @@ foreach my $how ('at once', 'slowly', 'never by itself')
 	my %trap = ('at once' => '', 'slowly' => 'trap "sleep 0.6; exit 0" TERM;', 'never by itself' => 'trap "" TERM;');
 	my $body = "$trap{$how} echo \$\$ >$dir/pid; while :; do sleep 0.02; echo first >>$file; done";
 	unlink $file;
-	my $first = DLockCli->start(qw(run --kill-after 1 --ttl 20 lost sh -c), "sh -c '$body' & wait; wait");
+	my $first = DLockCli->start(qw(run --kill-after 1 --ttl 600 --lock-delay 10m lost sh -c), "sh -c '$body' & wait; wait");
 	my $pid = told_pid("$dir/pid");
 	my $second = DLockCli->start(qw(run lost sh -c), "echo second >>$file; sleep 0.2");
 	run_waits($node, 'lost');
@@ -170,7 +185,7 @@ foreach my $how ('at once', 'slowly', 'never by itself')
 	is($first->{code}, 76, "taken away, ends $how: exit code");
 	ok(!runs($pid), "taken away, ends $how: gone");
 	like($first->{err}, qr/the lease on "lost" is lost; stopping the command\n.*released by force/, "taken away, ends $how: told");
-	cmp_ok($gone - $forced, '<', 6, "taken away, ends $how: soon");
+	cmp_ok($gone - $forced, '<', 20, "taken away, ends $how: soon, and not with the next renewal");
 	is($second->finish->{code}, 0, "taken away, ends $how: the next one");
 
 	# The lock was opened when the command was gone, and not by the end of its delay.
@@ -185,6 +200,17 @@ foreach my $how ('at once', 'slowly', 'never by itself')
 	append_to_file("$dir/go", '');
 	is($run->finish->{code}, 76, 'only a warning: but the lease was lost');
 	cli(qw(force-release lost --reason again));
+}
+{
+	# By itself the lock opens when the command has been killed at the latest, and some more.
+	my $run = DLockCli->start(qw(run --ttl 600 --kill-after 100 --on-lost warn delayed sh -c), 'echo up; exec sleep 600');
+	$run->wait_out(qr/up/);
+	my (undef, $from, $to) = timed_query($session, "SELECT dlock_force_release('delayed', 'test')");
+	is($session->query_safe("SELECT state FROM dlock_leases WHERE name = 'delayed'"), 'closed', 'lock delay: closed');
+	remaining_is_exact($session, 'delayed', 102, $from, $to, 'lock delay');
+	$run->signal('TERM');
+	is($run->finish->{code}, 76, 'lock delay: the end');
+	is(held('delayed'), 0, 'lock delay: open when the command is gone');
 }
 {
 	# By its token, so that somebody else has it before anything is noticed.
@@ -204,7 +230,7 @@ foreach my $mode ([qw(-s)], [qw(--permits 2)], [qw(--mode PW)])
 
 	# It asks at least once a second, and so has seen both by then.
 	my $asked = $session->query_safe('SELECT renewals FROM dlock_stats');
-	wait_until(sub { $session->query_safe('SELECT renewals FROM dlock_stats') >= $asked + 2 });
+	ok(wait_until(sub { $session->query_safe('SELECT renewals FROM dlock_stats') >= $asked + 2 }), "@$mode: it asks");
 	ok(!$run->ended, "@$mode: another holder is no loss");
 	cli(qw(force-release several --reason test));
 	is($run->finish->{code}, 76, "@$mode: a loss is noticed");
@@ -230,10 +256,7 @@ foreach my $guardian (0, 1)
 {
 	my $run = DLockCli->start(qw(run --ttl 3 --kill-after 0.5 frozen sh -c), "trap '' TERM; echo \$\$ >$dir/pid; while :; do sleep 0.05; done");
 	my $pid = told_pid("$dir/pid");
-	my @guardians;
-
-	# It may not have got as far as giving itself a name.
-	wait_until(sub { @guardians = grep { my $comm = eval { slurp_file("/proc/$_/comm") } // ''; $comm =~ /guardian/ } child_pids($run->{pid}) });
+	my @guardians = guardians_of($run);
 	is(scalar @guardians, 1, 'there is a guardian');
 
 	# Without it, until dlock goes on, which would continue it.
@@ -257,13 +280,13 @@ foreach my $guardian (0, 1)
 	like($run->{err}, qr/could not be renewed in time|was lost/, 'stopped: told');
 }
 
-# A guardian that somebody kills is replaced when the next renewal tells it something.
+# A guardian that somebody kills is replaced, and not only with the next renewal.
 {
-	my $run = DLockCli->start(qw(run --ttl 3 guard sh -c), "echo \$\$ >$dir/pid; exec sleep 600");
+	my $run = DLockCli->start(qw(run --ttl 600 guard sh -c), "echo \$\$ >$dir/pid; exec sleep 600");
 	my $pid = told_pid("$dir/pid");
-	my ($first) = grep { $_ != $pid } child_pids($run->{pid});
+	my ($first) = guardians_of($run);
 	kill 'KILL', $first;
-	ok(wait_until(sub { grep { $_ != $pid && $_ != $first && runs($_) && slurp_file("/proc/$_/comm") =~ /guardian/ } child_pids($run->{pid}) }, 20), 'a guardian is replaced');
+	ok(wait_until(sub { grep { $_ != $first && runs($_) } guardians_of($run) }), 'a guardian is replaced');
 	$run->signal('KILL');
 	ok(wait_until(sub { !runs($pid) }, 20), 'and the command is killed as ever');
 	$run->finish;
@@ -275,7 +298,7 @@ foreach my $guardian (0, 1)
 	my $run = DLockCli->start({ out => $writer, before => sub { fcntl $reader, Fcntl::F_SETFD(), 0 } },
 		qw(run pipe sh -c), "echo \$\$ >$dir/pid; exec sleep 600");
 	my $pid = told_pid("$dir/pid");
-	my ($guardian) = grep { $_ != $pid } child_pids($run->{pid});
+	my ($guardian) = guardians_of($run);
 	my @open = map { readlink($_) =~ s/\[.*//r } glob "/proc/$guardian/fd/*";
 	is(join(' ', sort grep { !/^anon_inode/ } @open), '/dev/null /dev/null /dev/null socket:', 'the guardian has nothing open');
 	close $writer;

@@ -16,6 +16,7 @@ use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $node = init_node('main');
 $node->start;
@@ -93,7 +94,7 @@ sub is_gone
 
 # After a signal the lock is not for others before all of the command's group is gone.
 {
-	my $run = DLockCli->start(qw(run rest sh -c), "(trap '' TERM; sleep 1; echo old >>$dir/rest) & echo up; wait; echo");
+	my $run = DLockCli->start(qw(run rest sh -c), "(trap '' TERM; echo up; sleep 1; echo old >>$dir/rest) & wait; echo");
 	$run->wait_out(qr/up/);
 	my $next = DLockCli->start(qw(run rest sh -c), "echo new >>$dir/rest");
 	run_waits($node, 'rest');
@@ -111,13 +112,14 @@ sub is_gone
 }
 
 # Who is left to us is dead when it is, though nobody else buries it.  As the first
-# process of a container a subreaper is such a parent.
+# process of a container a subreaper is such a parent.  Who waits for the dead does so
+# for as long as for the living, which is longer than this test waits.
 SKIP:
 {
 	skip 'no way to become a subreaper', 1 unless $^O eq 'linux' && (POSIX::uname())[4] eq 'x86_64';
 	my $subreaper = sub { syscall(157, 36, 1, 0, 0, 0) };
 	my $run = DLockCli->start({ before => $subreaper },
-		qw(run --ttl 6 --kill-after 1 orphans sh -c), '(sleep 1000 & exit) & wait; echo up; exec sleep 1000');
+		qw(run --ttl 600 --kill-after 200 orphans sh -c), '(sleep 1000 & exit) & wait; echo up; exec sleep 1000');
 	$run->wait_out(qr/up/);
 	sql("SELECT dlock_force_release('orphans', 'test')");
 	is($run->finish->{code}, 76, 'orphans: does not wait for the dead');
@@ -144,7 +146,10 @@ SKIP:
 	{
 		my $run = DLockCli->start(qw(run --ttl 600 guard sh -c), 'sleep 1000 & echo $!; wait; echo');
 		my ($rest) = $run->wait_out(qr/(\d+)\n/) ? $run->out =~ /(\d+)/ : ();
-		my ($guardian) = guardian_of($run->{pid});
+		my $guardian;
+
+		# It gives itself its name when it has run for the first time.
+		wait_until(sub { ($guardian) = guardian_of($run->{pid}); defined $guardian }) or die 'there is no guardian';
 
 		# The keeper must not be faster than we can look.
 		$run->signal('STOP');
@@ -227,7 +232,7 @@ sub end_proxy
 {
 	my ($proxy, $pid) = start_proxy(0);
 	my $hosts = "host=$proxy," . $node->host . ' port=' . join(',', ($node->port) x 2);
-	my $run = DLockCli->start('run', '-d', $hosts, qw(--ttl 12 frozen sh -c), "echo up; while [ ! -e $dir/go ]; do sleep 0.1; done");
+	my $run = DLockCli->start('run', '-d', $hosts, qw(--ttl 18 --kill-after 3 frozen sh -c), "echo up; while [ ! -e $dir/go ]; do sleep 0.1; done");
 	$run->wait_out(qr/up/);
 	kill 'STOP', -$pid;
 	$run->wait_err(qr/is renewed again|stopping the command/);
@@ -236,15 +241,16 @@ sub end_proxy
 	end_proxy($pid);
 }
 
-# Timeouts of the role are for others.
+# Timeouts of the role are for others.  They hold while it connects, too; then it
+# asks every second, and is idle in between.
 {
 	sql("CREATE ROLE hasty LOGIN SUPERUSER");
-	sql("ALTER ROLE hasty SET $_") foreach "statement_timeout = '500ms'", "idle_session_timeout = '200ms'", "lock_timeout = '200ms'";
-	cli_is([ { env => { PGUSER => 'hasty' } }, qw(run -s hasty sleep 1.5) ], {}, 'timeouts of the role: keeping a lease');
+	sql("ALTER ROLE hasty SET $_") foreach "statement_timeout = '2s'", "idle_session_timeout = '900ms'", "lock_timeout = '2s'";
+	cli_is([ { env => { PGUSER => 'hasty' } }, qw(run -s hasty sleep 3) ], {}, 'timeouts of the role: keeping a lease');
 	sql("SELECT dlock_acquire('hasty', 'holder', '1 h')");
 	my $run = DLockCli->start({ env => { PGUSER => 'hasty' } }, qw(run hasty true));
 	run_waits($node, 'hasty');
-	ok(wait_until(sub { sql("SELECT waited > interval '1 s' FROM dlock_waiters WHERE name = 'hasty'") eq 't' }),
+	ok(wait_until(sub { sql("SELECT waited > interval '3 s' FROM dlock_waiters WHERE name = 'hasty'") eq 't' }),
 		'timeouts of the role: keeps its place in the queue');
 	sql("SELECT dlock_release('hasty', 'holder')");
 	is($run->finish->{code}, 0, 'timeouts of the role: exit code');
@@ -269,7 +275,13 @@ cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], {}, 'long own
 		# When it watches, the watch has to be cancelled first.
 		$node->poll_query_until($db, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'dlock' AND query LIKE '%watch%' AND state = 'active'");
 		$run->signal('TERM');
-		$run->signal('TERM') while !$run->ended && kill 0, $run->{pid};
+
+		# Others have to get a turn, too.
+		while (!$run->ended)
+		{
+			$run->signal('TERM');
+			usleep(300);
+		}
 		$run->finish;
 		leases() ne '' && sql("SELECT dlock_force_release('twice', 'test') FROM generate_series(1, 2)");
 	} 1 .. 3;

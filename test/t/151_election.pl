@@ -32,7 +32,7 @@ my $two = DLockSession->new($node, $db);
 # carries the token.
 my $script = <<'EOC';
 while :; do
-	token=$(psql -XAtq -c "SELECT dlock_campaign('boss', '$0', ttl => '2 s', wait => '1 s', payload => '{\"host\": \"$0\"}')")
+	token=$(psql -XAtq -c "SELECT dlock_campaign('boss', '$0', ttl => '6 s', wait => '1 s', payload => '{\"host\": \"$0\"}')")
 	[ -z "$token" ] || psql -XAtq -c "
 		WITH fence AS (UPDATE state SET token = $token WHERE token <= $token RETURNING token)
 		INSERT INTO work (leader, token) SELECT '$0', token FROM fence"
@@ -74,16 +74,17 @@ END { my $status = $?; kill_process($_) foreach keys %process; $? = $status }
 sub leader { return $node->safe_psql($db, "SELECT leader FROM dlock_leader('boss')") }
 sub token { return $node->safe_psql($db, "SELECT token FROM dlock_leader('boss')") }
 
-# Wait until somebody leads with a token above this one, and works.
+# Wait until somebody leads with a token above this one, and does work that is not
+# among what was there before.
 sub works_above
 {
-	my ($token, $test_name) = @_;
+	my ($token, $test_name, $before) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $found;
 
 	ok( wait_until(
 			sub {
-				$found = $node->safe_psql($db, "SELECT leader FROM work WHERE token > $token ORDER BY id DESC LIMIT 1");
+				$found = $node->safe_psql($db, "SELECT leader FROM work WHERE token > $token AND id > " . ($before // 0) . " ORDER BY id DESC LIMIT 1");
 				return $found ne '';
 			}),
 		$test_name);
@@ -178,7 +179,7 @@ $token = token();
 crash_node($node);
 $node->start;
 $_->kill_client foreach $one, $two;
-($leader) = works_above($token - 1, 'crash: somebody works');
+works_above($token - 1, 'crash: somebody works', $node->safe_psql($db, 'SELECT max(id) FROM work'));
 my $count = $node->safe_psql($db, 'SELECT count(*) FROM work');
 ok(wait_until(sub { $node->safe_psql($db, 'SELECT count(*) FROM work') > $count + 5 }), 'crash: and goes on');
 cmp_ok(token(), '>=', $token, 'crash: tokens do not go back');

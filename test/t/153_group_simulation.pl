@@ -27,7 +27,8 @@ srand($seed);
 note "seed $seed";
 
 my $events = 200;
-my $ttl = 1000;
+my $ttl = 50_000;
+my $slack = 50;    # real time passes, too
 my $db = 'postgres';
 my $time = 0;    # of the server's monotonic clock, added by us
 my $node = init_node('main', conf => "dlock.reap_interval = 100ms\n");
@@ -221,9 +222,9 @@ sub event
 		$member{$_}{tired} = 1 foreach @dying;
 		passes($ttl / 2);
 		beat($_, 1) foreach shuffle awake();
-		passes($ttl / 2 - 1);
+		passes($ttl / 2 - $slack);
 		beat($_, 1) foreach shuffle awake();
-		passes(2);
+		passes($slack + 1);
 		return 'die';
 	}
 	if ($dice < 0.90)

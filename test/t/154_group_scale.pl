@@ -1,5 +1,6 @@
 # Proves: a group of 1000 partitions and 50 members converges within two heartbeats of
-# each, and a heartbeat takes up to 10 ms there, however many other leases there are.
+# each, and a heartbeat takes up to 10 ms there, however many other leases there are;
+# or longer if it is the disk that does.
 #
 #   DLOCK_OTHER_LEASES=1000000   how many others; by default 100000
 
@@ -10,6 +11,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockTest;
+use List::Util qw(max);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -28,19 +30,24 @@ SELECT count(dlock_acquire_all(ARRAY(SELECT 'other-' || b * 1000 + i FROM genera
 SET synchronous_commit = on;
 SELECT dlock_group_create('g', 1000);
 CREATE TABLE member (name text PRIMARY KEY, token bigint);
-CREATE TABLE beat (n int, member text, ms float8, run int, yield int);
+CREATE TABLE beat (n int, member text, ms float8, run int, yield int, flush_ms float8);
 
--- A heartbeat of each member; what it is to give up it gives up at once.
+-- A heartbeat of each member; what it is to give up it gives up at once.  Before each,
+-- what it takes to get something to disk.
 CREATE PROCEDURE round(nr int) LANGUAGE plpgsql AS \$\$
-DECLARE m member; began timestamptz; ended timestamptz; lost bigint[]; n int;
+DECLARE m member; began timestamptz; ended timestamptz; lost bigint[]; n int; flush_ms float8;
 BEGIN
 	FOR m IN SELECT * FROM member ORDER BY md5(name || nr) LOOP
+		began := clock_timestamp();
+		PERFORM pg_logical_emit_message(true, 'flush', '');
+		COMMIT;
+		flush_ms := extract(epoch FROM clock_timestamp() - began) * 1000;
 		began := clock_timestamp();
 		SELECT count(*), array_agg(token) FILTER (WHERE action = 'yield')
 		  FROM dlock_group_heartbeat('g', m.token) INTO n, lost;
 		ended := clock_timestamp();
 		PERFORM dlock_group_yield('g', m.token, coalesce(lost, '{}'));
-		INSERT INTO beat VALUES (nr, m.name, extract(epoch FROM ended - began) * 1000, n, coalesce(cardinality(lost), 0));
+		INSERT INTO beat VALUES (nr, m.name, extract(epoch FROM ended - began) * 1000, n, coalesce(cardinality(lost), 0), flush_ms);
 		COMMIT;
 	END LOOP;
 END \$\$;
@@ -59,12 +66,21 @@ sub median
 		"SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY ms) FROM beat WHERE n = $round");
 }
 
+# The most that the median may be if the heartbeats wait for the disk, as those do that
+# take something: 10 ms, but on a slow disk what that takes twice, and 5 ms.
+sub limit
+{
+	my ($round) = @_;
+	return max 10, 5 + 2 * $session->query_safe(
+		"SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY flush_ms) FROM beat WHERE n = $round");
+}
+
 sub describe
 {
 	my ($round, $what) = @_;
 	note "$what: "
 	  . $session->query_safe(
-		"SELECT format('%s heartbeats, ms: median %s, p99 %s, max %s', count(*), round(percentile_cont(0.5) WITHIN GROUP (ORDER BY ms)::numeric, 2), round(percentile_cont(0.99) WITHIN GROUP (ORDER BY ms)::numeric, 2), round(max(ms)::numeric, 2)) FROM beat WHERE n = $round"
+		"SELECT format('%s heartbeats, ms: median %s, p99 %s, max %s; to disk: median %s', count(*), round(percentile_cont(0.5) WITHIN GROUP (ORDER BY ms)::numeric, 2), round(percentile_cont(0.99) WITHIN GROUP (ORDER BY ms)::numeric, 2), round(max(ms)::numeric, 2), round(percentile_cont(0.5) WITHIN GROUP (ORDER BY flush_ms)::numeric, 2)) FROM beat WHERE n = $round"
 	  );
 	return;
 }
@@ -76,7 +92,7 @@ $session->query_safe("INSERT INTO member SELECT 'm' || i, dlock_group_join('g', 
 $session->query_safe('CALL round(1)');
 is(spread(), '20|20|1000|50', '50 join: even after one heartbeat of each');
 describe(1, 'takes 20');
-cmp_ok(median(1), '<=', 10, '50 join: up to 10 ms a heartbeat');
+cmp_ok(median(1), '<=', limit(1), '50 join: up to 10 ms a heartbeat');
 
 # Nothing to do.
 $session->query_safe('CALL round(2); CALL round(3)');
@@ -90,7 +106,7 @@ $session->query_safe("SELECT dlock_group_leave('g', token) FROM member WHERE nam
 $session->query_safe('CALL round(4)');
 is(spread(), '40|40|1000|25', '25 leave: even after one heartbeat of each');
 describe(4, 'takes 20 more');
-cmp_ok(median(4), '<=', 10, '25 leave: up to 10 ms a heartbeat');
+cmp_ok(median(4), '<=', limit(4), '25 leave: up to 10 ms a heartbeat');
 
 # They come back: those who have are told, those who come take.
 $session->query_safe("INSERT INTO member SELECT 'm' || i, dlock_group_join('g', 'm' || i, '10 min') FROM generate_series(2, 50, 2) i");
@@ -98,7 +114,7 @@ $session->query_safe('CALL round(5); CALL round(6)');
 is(spread(), '20|20|1000|50', '25 join: even after two heartbeats of each');
 is($session->query_safe('SELECT sum(yield) FROM beat WHERE n IN (5, 6)'), 500, '25 join: no more moves than has to');
 describe($_, 'gives up or takes 20') foreach 5, 6;
-cmp_ok(median($_), '<=', 10, '25 join: up to 10 ms a heartbeat') foreach 5, 6;
+cmp_ok(median($_), '<=', limit($_), '25 join: up to 10 ms a heartbeat') foreach 5, 6;
 
 # One member with all of it.
 $session->query_safe("SELECT dlock_group_leave('g', token) FROM member WHERE name <> 'm1'; DELETE FROM member WHERE name <> 'm1'");

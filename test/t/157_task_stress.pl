@@ -96,7 +96,11 @@ BEGIN
 		PERFORM pg_sleep(0.05);
 		RETURN;
 	END IF;
-	IF dice < 0.01 THEN
+	IF dice < 0.005 THEN
+		-- this row is locked then, so nobody else can end its capture meanwhile
+		PERFORM dlock_task_extend('q', keys[1], tokens[1]);
+		PERFORM pg_sleep(2.5);
+	ELSIF dice < 0.01 THEN
 		PERFORM pg_sleep(1.2);
 	END IF;
 	FOR i IN 1 .. cardinality(keys) LOOP
@@ -134,7 +138,8 @@ sub ask
 
 my %died = (client => 0, backend => 0, server => 0);
 my @running = map { start_capturer() } 1 .. $capturers;
-my $end = mono_now() + 30 + $tasks / 200;
+my $patience = 180;    # without a task that is done
+my $end = mono_now() + $patience;
 my $last_crash = mono_now();
 my $crash_every = $tasks > 20_000 ? 5 : 3;
 my $left = $tasks;
@@ -149,14 +154,16 @@ while ($left > 0 && mono_now() < $end)
 	{
 		$capturer = start_capturer() if waitpid($capturer, WNOHANG) != 0;
 	}
-	if (mono_now() - $last_crash > $crash_every)
+	if (mono_now() - $last_crash > $crash_every || !$died{server} && $left < $tasks * 2 / 3)
 	{
 		my $pid = ask("SELECT pid FROM pg_stat_activity WHERE application_name = 'capturer' LIMIT 1");
 		if (defined $pid && $pid ne '' && kill 'KILL', $pid)
 		{
 			$died{server}++;
-			$last_crash = mono_now();
 			wait_until(sub { defined ask('SELECT 1') }) or die 'the server does not come back';
+
+			# However long that took, there is time to work until the next one.
+			$last_crash = mono_now();
 		}
 	}
 	elsif (rand() < 0.5)
@@ -169,6 +176,7 @@ while ($left > 0 && mono_now() < $end)
 		$died{backend} += $done // 0;
 	}
 	my $now = ask("SELECT count(*) FROM dlock_task WHERE finished_at IS NULL");
+	$end = mono_now() + $patience if defined $now && $now < $left;
 	$left = $now if defined $now;
 }
 foreach my $capturer (@running)

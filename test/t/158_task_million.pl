@@ -19,6 +19,7 @@ my $tasks = $ENV{DLOCK_TASKS} // 100_000;
 my $node = start_node('main', conf => <<'EOC');
 shared_buffers = 256MB
 synchronous_commit = off
+dlock.default_ttl = 1d
 session_preload_libraries = 'auto_explain'
 auto_explain.log_nested_statements = on
 EOC
