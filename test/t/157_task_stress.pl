@@ -41,14 +41,16 @@ $node->safe_psql($db, <<'EOC');
 -- What each task has brought about, in the transaction that has finished it.
 CREATE TABLE effect (key text, token bigint);
 
--- All that ever happens to captures.
+-- All that ever happens to captures, and the ends of delays.
 CREATE TABLE history (seq bigserial, at timestamptz, key text, kind text, was_captured bool, was_token bigint, token bigint, deadline timestamptz);
 CREATE FUNCTION remember() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF new.token IS DISTINCT FROM old.token THEN
 		INSERT INTO public.history (at, key, kind, was_captured, was_token, token, deadline)
 		VALUES (clock_timestamp(), new.key, 'capture', old.due IS NOT NULL, old.token, new.token, old.deadline);
-	ELSIF old.due IS NOT NULL AND new.due IS NULL THEN
+	ELSIF old.due IS NOT NULL AND old.owner IS NULL AND new.due IS NULL THEN
+		INSERT INTO public.history (at, key, kind, deadline) VALUES (clock_timestamp(), new.key, 'ready', old.deadline);
+	ELSIF old.due IS NOT NULL AND (new.due IS NULL OR new.owner IS NULL) THEN
 		INSERT INTO public.history (at, key, kind, was_captured, was_token, token, deadline)
 		VALUES (clock_timestamp(), new.key, CASE WHEN new.error = 'timed out' THEN 'timeout' ELSE 'end' END, true, old.token, new.token, old.deadline);
 	END IF;
@@ -62,9 +64,9 @@ DECLARE
 	dice float8 := random();
 BEGIN
 	IF dice < 0.02 THEN
-		PERFORM dlock_task_fail('q', k, t, 'no luck');
+		PERFORM dlock_task_fail('q', k, t, 'no luck', delay => CASE WHEN dice < 0.01 THEN interval '300 ms' END);
 	ELSIF dice < 0.03 THEN
-		PERFORM dlock_task_release('q', k, t);
+		PERFORM dlock_task_release('q', k, t, delay => CASE WHEN dice < 0.025 THEN interval '200 ms' END);
 	ELSIF dice < 0.035 THEN
 		RETURN false;
 	ELSE
@@ -202,15 +204,17 @@ is_sql("SELECT count(*) FROM dlock_task t WHERE NOT EXISTS (SELECT FROM effect e
 is_sql('SELECT count(*) - count(DISTINCT key) FROM effect', 0, 'and what a lost capture did was undone');
 is_sql("SELECT count(*) FROM history WHERE kind = 'capture' AND was_captured", 0, 'none is captured while it is captured');
 is_sql("SELECT count(*) FROM history WHERE kind = 'timeout' AND at < deadline", 0, 'no capture is ended before its deadline');
-is_sql("SELECT count(*) FROM history WHERE kind = 'end' AND at > deadline + '1 s'", 0, 'nor by its owner long after it');
+is_sql("SELECT count(*) FROM history WHERE kind = 'ready' AND at < deadline", 0, 'nor a delay');
+is_sql("SELECT count(*) FROM history WHERE kind = 'end' AND at > deadline + '1 s'", 0, 'no capture is ended by its owner long after it');
 is_sql("SELECT count(*) FROM history WHERE kind = 'capture' AND token <= was_token", 0, 'tokens of a task ascend');
 is_sql("SELECT count(*) - count(DISTINCT token) FROM history WHERE kind = 'capture'", 0, 'no token is given twice');
 is_sql(
-	"SELECT count(*) FROM (SELECT kind, lag(kind) OVER (PARTITION BY key ORDER BY seq) AS before FROM history) h WHERE (kind = 'capture') = coalesce(before = 'capture', false)",
+	"SELECT count(*) FROM (SELECT kind, lag(kind) OVER (PARTITION BY key ORDER BY seq) AS before FROM history WHERE kind <> 'ready') h WHERE (kind = 'capture') = coalesce(before = 'capture', false)",
 	0, 'between two captures one ends');
 
 # Otherwise nothing was tested.
 cmp_ok($node->safe_psql($db, "SELECT count(*) FROM history WHERE kind = 'timeout'"), '>', 0, 'captures have timed out');
+cmp_ok($node->safe_psql($db, "SELECT count(*) FROM history WHERE kind = 'ready'"), '>', 0, 'delays have ended');
 cmp_ok($died{client}, '>', 0, 'clients were killed');
 cmp_ok($died{backend}, '>', 0, 'backends were terminated');
 cmp_ok($died{server}, '>', 0, 'the server crashed');
