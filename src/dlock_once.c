@@ -111,15 +111,17 @@ look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
 	DLockOnceStep step = ONCE_NEW;
+	TimestampTz wall;
 
 	dlock_space_lock(hash, LW_EXCLUSIVE);
+
+	/* In this order: held up in between, the lease ends late and not before its slot. */
+	wall = dlock_clock_wall();
 	work->now = dlock_clock_now();
 	entry = dlock_space_find(work->db->shared->oid, hash, name);
 	lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 	if (lease != NULL)
 	{
-		TimestampTz wall = dlock_clock_wall();
-
 		/* What was ended by force is to be won again. */
 		if (lease->token != granted->token &&
 			!was_taken_back(lease) && dlock_holder_blocks_until(lease) > work->now &&
