@@ -117,6 +117,21 @@ dlock_database_find(Oid oid)
 	return database;
 }
 
+/* Put one entry of those that are held in the place of another; false if there is none. */
+static bool
+replace_held(Oid from, Oid to)
+{
+	for (int i = 0; i < HELD_MAX; i++)
+	{
+		if (registry->held[i] == from)
+		{
+			registry->held[i] = to;
+			return true;
+		}
+	}
+	return false;
+}
+
 /*
  * Note that the reaper of a database is to be kept away which is not in the
  * registry; false if no room is left.  The registry lock must be held
@@ -125,30 +140,14 @@ dlock_database_find(Oid oid)
 bool
 dlock_database_hold_unknown(Oid oid)
 {
-	for (int i = 0; i < HELD_MAX; i++)
-	{
-		if (registry->held[i] == InvalidOid)
-		{
-			registry->held[i] = oid;
-			return true;
-		}
-	}
-	return false;
+	return replace_held(InvalidOid, oid);
 }
 
-/* Take one such note back; false if there is none. */
+/* Take one such note back, likewise; false if there is none. */
 bool
 dlock_database_unhold_unknown(Oid oid)
 {
-	for (int i = 0; i < HELD_MAX; i++)
-	{
-		if (registry->held[i] == oid)
-		{
-			registry->held[i] = InvalidOid;
-			return true;
-		}
-	}
-	return false;
+	return replace_held(oid, InvalidOid);
 }
 
 /*

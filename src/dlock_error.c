@@ -194,6 +194,16 @@ dlock_error_too_long(const char *what, int len, int limit)
 }
 
 void
+dlock_error_number(const char *what, long long value, const char *problem, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("%s must %s", what, problem),
+			 errdetail("The number given is %lld.", value),
+			 errhint("%s", hint)));
+}
+
+void
 dlock_error_interval(const char *what, const char *problem, const char *hint)
 {
 	ereport(ERROR,
@@ -658,14 +668,4 @@ dlock_error_not_owner(const DLockBytes *name, Oid role)
 			 errmsg("permission denied for the lease on lock \"%.*s\"", name->len, name->data),
 			 errdetail("It was acquired by role \"%s\".", rolename),
 			 errhint("Only that role and its members can renew or release it; dlock_force_release() needs a grant of its own.")));
-}
-
-void
-dlock_error_number(const char *what, long long value, const char *problem, const char *hint)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s must %s", what, problem),
-			 errdetail("The number given is %lld.", value),
-			 errhint("%s", hint)));
 }

@@ -35,6 +35,7 @@ pg_noreturn extern void dlock_error_null(const char *what);
 pg_noreturn extern void dlock_error_null_token(void);
 pg_noreturn extern void dlock_error_empty(const char *what);
 pg_noreturn extern void dlock_error_too_long(const char *what, int len, int limit);
+pg_noreturn extern void dlock_error_number(const char *what, long long value, const char *problem, const char *hint);
 pg_noreturn extern void dlock_error_interval(const char *what, const char *problem, const char *hint);
 pg_noreturn extern void dlock_error_ttl_over_limit(int limit_s);
 pg_noreturn extern void dlock_error_token(DLockToken token);
@@ -80,8 +81,6 @@ pg_noreturn extern void dlock_error_not_trigger(void);
 pg_noreturn extern void dlock_error_not_extension_owner(void);
 pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);
 
-/* tasks */
-pg_noreturn extern void dlock_error_number(const char *what, long long value, const char *problem, const char *hint);
 /* warnings */
 extern void dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reason);
 

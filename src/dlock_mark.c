@@ -185,8 +185,7 @@ dlock_mark_write(const DLockBytes *resource, DLockToken token)
 		heap_deform_tuple(mark.tuple, desc, values, nulls);
 
 	namestrcpy(&role, GetUserNameFromId(GetUserId(), false));
-	values[COLUMN_RESOURCE - 1] =
-		dlock_value_text(*resource);
+	values[COLUMN_RESOURCE - 1] = dlock_value_text(*resource);
 	values[COLUMN_TOKEN - 1] = Int64GetDatum(token);
 	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());
 	values[COLUMN_RAISED_BY - 1] = NameGetDatum(&role);

@@ -289,7 +289,7 @@ dlock_sql_task_fail(PG_FUNCTION_ARGS)
 		error = (DLockBytes) {VARDATA_ANY(value), (int) VARSIZE_ANY_EXHDR(value)};
 	}
 	PG_RETURN_TEXT_P(cstring_to_text(dlock_task_fail(&target, &error, &state,
-											   get_delay(fcinfo, 5))));
+													 get_delay(fcinfo, 5))));
 }
 
 /* dlock_task_release(queue, key, token, state, delay) -> the state after */
@@ -300,7 +300,7 @@ dlock_sql_task_release(PG_FUNCTION_ARGS)
 	DLockBytes	state = get_state_or_none(fcinfo, 3);
 
 	PG_RETURN_TEXT_P(cstring_to_text(dlock_task_release(&target, &state,
-												  get_delay(fcinfo, 4))));
+														get_delay(fcinfo, 4))));
 }
 
 /* dlock_task_purge(queue, older_than, count) -> how many */

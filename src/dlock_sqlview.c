@@ -41,8 +41,8 @@
 #include "dlock_stat.h"
 #include "dlock_space.h"
 #include "dlock_store.h"
-#include "dlock_wait.h"
 #include "dlock_value.h"
+#include "dlock_wait.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);

@@ -110,7 +110,7 @@ dlock_taskerror_unfinished_state(const DLockBytes *state)
 /* "allowed" is a list of the states that there is a way to; it may be empty. */
 void
 dlock_taskerror_transition(const DLockBytes *queue, const DLockBytes *from, const DLockBytes *to,
-					   const char *detail, const char *allowed)
+						   const char *detail, const char *allowed)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_CHECK_VIOLATION),
@@ -135,7 +135,7 @@ dlock_taskerror_captured(const DLockBytes *queue, const DLockBytes *key, const c
 /* LK002, as of a lease. */
 void
 dlock_taskerror_lost(const DLockBytes *queue, const DLockBytes *key, DLockToken token,
-					  const char *detail)
+					 const char *detail)
 {
 	ereport(ERROR,
 			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '2')),

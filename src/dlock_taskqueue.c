@@ -30,8 +30,8 @@
 #include "utils/builtins.h"
 
 #include "dlock_error.h"
-#include "dlock_taskerror.h"
 #include "dlock_name.h"
+#include "dlock_taskerror.h"
 #include "dlock_taskqueue.h"
 #include "dlock_value.h"
 
@@ -262,7 +262,7 @@ dlock_taskqueue_create(DLockTaskDefinition *definition)
 	if (dlock_name_equal(&definition->initial, &definition->done) ||
 		dlock_name_equal(&definition->parked, &definition->done))
 		dlock_taskerror_done_state(&definition->done,
-							   "The initial state and the one of parked tasks must be others.");
+								   "The initial state and the one of parked tasks must be others.");
 
 	dlock_tasksql_open(&sql, "dlock_task_create_queue");
 	values[0] = dlock_value_text(definition->queue);
