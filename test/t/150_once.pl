@@ -181,6 +181,23 @@ loses($one, "'forced', '1 day'", 'and once');
 	$one->query_safe("SELECT count(dlock_force_release(name, 'test')) FROM dlock_leases WHERE name LIKE 'dlock:once/edge-%'");
 }
 
+# Who is held up for 100 s between any two looks at the clocks, and wins, has the
+# lease up to the end of the slot at least.
+wins($one, "'held up', '1 h'", 'one to succeed');
+foreach my $readings (1 .. 6)
+{
+	set_clock(
+		wall => $clock{wall} + $hour + 100,
+		boottime => ($clock{boottime} // 0) + $hour + 100,
+		late => [ $one->pid, $readings, 100, 100 ]);
+	wins($one, "'held up', '1 h'", "held up after reading $readings");
+	is( $two->query_safe(
+			"SELECT extract(epoch FROM expires_at) - (floor(extract(epoch FROM granted_at) / 3600) + 1) * 3600 BETWEEN -1 AND 101 FROM dlock_leases WHERE name = 'dlock:once/held up'"),
+		't',
+		"held up after reading $readings: the lease lasts for its slot");
+}
+set_clock(late => undef);
+
 # Transactions: a rollback opens nothing, an open one holds nobody up.
 foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 {

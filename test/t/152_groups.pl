@@ -128,11 +128,7 @@ sub owners
 # tidy up.
 {
 	my $reaper = worker_pid($node, 'reaper', $db);
-
-	# Asleep, it has no lock of the server's in its hands.
-	$node->poll_query_until($db, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $reaper")
-	  or die 'the reaper does not sleep';
-	kill 'STOP', $reaper;
+	stop_asleep($node, $reaper);
 	my $a = join_group($one, 'g', 'a', '2 s');
 	my $b = join_group($two, 'g', 'b', '1 h');
 	my $sent = mono_now();

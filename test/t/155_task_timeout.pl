@@ -142,11 +142,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 # stored, and the next capture moves it.
 {
 	my $reaper = worker_pid($node, 'reaper', $db);
-
-	# Asleep, it has no lock of the server's in its hands.
-	$node->poll_query_until($db, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $reaper")
-	  or die 'the reaper does not sleep';
-	kill 'STOP', $reaper;
+	stop_asleep($node, $reaper);
 	my ($queue, $token) = captured('50 ms');
 	usleep(100_000);
 	is(state_of($queue), 'working', 'no reaper: the state is the one stored');
