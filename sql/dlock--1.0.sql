@@ -97,40 +97,40 @@ COMMENT ON FUNCTION @extschema@.dlock_convert(pg_catalog.text, pg_catalog.int8, 
 
 CREATE FUNCTION @extschema@.dlock_renew(
     name pg_catalog.text,
-    owner pg_catalog.text,
+    owner pg_catalog.text DEFAULT NULL,
     ttl pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_renew_owner'
+    AS 'MODULE_PATHNAME', 'dlock_sql_renew'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_renew(pg_catalog.text, pg_catalog.text, pg_catalog.interval)
     IS 'extend the lease that this owner holds; false if it holds none';
 
-CREATE FUNCTION @extschema@.dlock_renew(
+CREATE FUNCTION @extschema@.dlock_renew_token(
     name pg_catalog.text,
     token pg_catalog.int8,
     ttl pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.bool
     AS 'MODULE_PATHNAME', 'dlock_sql_renew_token'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_renew(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
+COMMENT ON FUNCTION @extschema@.dlock_renew_token(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
     IS 'extend the lease with this token; false if it is no longer held';
 
 CREATE FUNCTION @extschema@.dlock_release(
     name pg_catalog.text,
-    owner pg_catalog.text)
+    owner pg_catalog.text DEFAULT NULL)
     RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_release_owner'
+    AS 'MODULE_PATHNAME', 'dlock_sql_release'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_release(pg_catalog.text, pg_catalog.text)
     IS 'release the lease that this owner holds; false if it holds none';
 
-CREATE FUNCTION @extschema@.dlock_release(
+CREATE FUNCTION @extschema@.dlock_release_token(
     name pg_catalog.text,
     token pg_catalog.int8)
     RETURNS pg_catalog.bool
     AS 'MODULE_PATHNAME', 'dlock_sql_release_token'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_release(pg_catalog.text, pg_catalog.int8)
+COMMENT ON FUNCTION @extschema@.dlock_release_token(pg_catalog.text, pg_catalog.int8)
     IS 'release the lease with this token; false if it is no longer held';
 
 CREATE FUNCTION @extschema@.dlock_check(
@@ -159,7 +159,7 @@ COMMENT ON FUNCTION @extschema@.dlock_watch(pg_catalog.text, pg_catalog.int8, pg
     IS 'wait until the holder of a lock is another than the one with the token seen; returns the holder, NULLs if there is none';
 
 CREATE FUNCTION @extschema@.dlock_renew_all(
-    owner pg_catalog.text,
+    owner pg_catalog.text DEFAULT NULL,
     ttl pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.int4
     AS 'MODULE_PATHNAME', 'dlock_sql_renew_all'
@@ -168,7 +168,7 @@ COMMENT ON FUNCTION @extschema@.dlock_renew_all(pg_catalog.text, pg_catalog.inte
     IS 'extend every lease of an owner; returns how many';
 
 CREATE FUNCTION @extschema@.dlock_release_all(
-    owner pg_catalog.text)
+    owner pg_catalog.text DEFAULT NULL)
     RETURNS pg_catalog.int4
     AS 'MODULE_PATHNAME', 'dlock_sql_release_all'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -586,7 +586,7 @@ BEGIN
         SELECT FROM @extschema@.dlock_watch(election, NULL, '0') w
          WHERE w.token = term AND w.payload IS DISTINCT FROM dlock_campaign.payload)
     THEN
-        PERFORM @extschema@.dlock_release(election, term);
+        PERFORM @extschema@.dlock_release_token(election, term);
         term := @extschema@.dlock_acquire(election, candidate, ttl, wait,
                                           reentry => 'return', payload => payload);
     END IF;

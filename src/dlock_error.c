@@ -232,18 +232,6 @@ dlock_error_token(DLockToken token)
 			 errhint("Pass the token that dlock_acquire() returned; NULL means that it acquired nothing.")));
 }
 
-/* The owner given has no lease, but is the token of one. */
-void
-dlock_error_token_as_owner(const DLockBytes *name, const DLockBytes *owner)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("owner \"%.*s\" holds no lease on lock \"%.*s\"",
-					owner->len, owner->data, name->len, name->data),
-			 errdetail("It is a fencing token, passed as text."),
-			 errhint("Cast it to bigint, as in $2::bigint.")));
-}
-
 void
 dlock_error_word(const char *parameter, const char *word, const char *known)
 {

@@ -39,7 +39,6 @@ pg_noreturn extern void dlock_error_number(const char *what, long long value, co
 pg_noreturn extern void dlock_error_interval(const char *what, const char *problem, const char *hint);
 pg_noreturn extern void dlock_error_ttl_over_limit(int limit_s);
 pg_noreturn extern void dlock_error_token(DLockToken token);
-pg_noreturn extern void dlock_error_token_as_owner(const DLockBytes *name, const DLockBytes *owner);
 pg_noreturn extern void dlock_error_word(const char *parameter, const char *word, const char *known);
 pg_noreturn extern void dlock_error_permits(int permits);
 pg_noreturn extern void dlock_error_permits_and_mode(void);

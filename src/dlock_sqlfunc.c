@@ -33,9 +33,9 @@ PG_FUNCTION_INFO_V1(dlock_sql_acquire);
 PG_FUNCTION_INFO_V1(dlock_sql_acquire_all);
 PG_FUNCTION_INFO_V1(dlock_sql_acquire_path);
 PG_FUNCTION_INFO_V1(dlock_sql_convert);
-PG_FUNCTION_INFO_V1(dlock_sql_renew_owner);
+PG_FUNCTION_INFO_V1(dlock_sql_renew);
 PG_FUNCTION_INFO_V1(dlock_sql_renew_token);
-PG_FUNCTION_INFO_V1(dlock_sql_release_owner);
+PG_FUNCTION_INFO_V1(dlock_sql_release);
 PG_FUNCTION_INFO_V1(dlock_sql_release_token);
 PG_FUNCTION_INFO_V1(dlock_sql_check);
 PG_FUNCTION_INFO_V1(dlock_sql_watch);
@@ -192,26 +192,6 @@ open_for_target(DLockDatabase *db, DLockManagerTarget *target)
 {
 	dlock_session_open(db);
 	target->hash = dlock_name_hash(db->shared->oid, &target->name);
-}
-
-/*
- * The owner holds nothing.  Some drivers send a token as text; it is then taken
- * for an owner, and an answer that the lease is lost would be wrong.
- */
-static void
-refuse_token_as_owner(DLockDatabase *db, const DLockManagerTarget *target)
-{
-	DLockManagerTarget named = *target;
-	char	   *owner = pnstrdup(target->owner.data, target->owner.len);
-	char	   *end;
-
-	errno = 0;
-	named.by = DLOCK_BY_TOKEN;
-	named.token = strtoll(owner, &end, 10);
-	if (errno == 0 && *end == '\0' && named.token > DLOCK_TOKEN_NONE &&
-		dlock_manager_check(db, &named))
-		dlock_error_token_as_owner(&target->name, &target->owner);
-	pfree(owner);
 }
 
 /* ---- functions ---- */
@@ -381,49 +361,45 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 }
 
 static bool
-renew(DLockManagerTarget *target, DLockTime ttl)
+renew(const char *function, DLockManagerTarget *target, DLockTime ttl)
 {
 	DLockDatabase db;
 	bool		renewed;
 
-	dlock_session_check_writable("dlock_renew");
+	dlock_session_check_writable(function);
 	open_for_target(&db, target);
 	renewed = dlock_manager_renew(&db, target, ttl);
-	if (!renewed && target->by == DLOCK_BY_OWNER)
-		refuse_token_as_owner(&db, target);
 	dlock_session_close(&db);
 	return renewed;
 }
 
 /* dlock_renew(name, owner, ttl) -> boolean */
 Datum
-dlock_sql_renew_owner(PG_FUNCTION_ARGS)
+dlock_sql_renew(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_owner(fcinfo);
 
-	PG_RETURN_BOOL(renew(&target, dlock_sqlarg_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew("dlock_renew", &target, dlock_sqlarg_ttl(fcinfo, 2, false)));
 }
 
-/* dlock_renew(name, token, ttl) -> boolean */
+/* dlock_renew_token(name, token, ttl) -> boolean */
 Datum
 dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_token(fcinfo);
 
-	PG_RETURN_BOOL(renew(&target, dlock_sqlarg_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew("dlock_renew_token", &target, dlock_sqlarg_ttl(fcinfo, 2, false)));
 }
 
 static bool
-release(DLockManagerTarget *target)
+release(const char *function, DLockManagerTarget *target)
 {
 	DLockDatabase db;
 	bool		released;
 
-	dlock_session_check_writable("dlock_release");
+	dlock_session_check_writable(function);
 	open_for_target(&db, target);
 	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE);
-	if (!released && target->by == DLOCK_BY_OWNER)
-		refuse_token_as_owner(&db, target);
 
 	/* Whoever has nothing to release has nothing left to do under the lock. */
 	target->closed = true;
@@ -435,20 +411,20 @@ release(DLockManagerTarget *target)
 
 /* dlock_release(name, owner) -> boolean */
 Datum
-dlock_sql_release_owner(PG_FUNCTION_ARGS)
+dlock_sql_release(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_owner(fcinfo);
 
-	PG_RETURN_BOOL(release(&target));
+	PG_RETURN_BOOL(release("dlock_release", &target));
 }
 
-/* dlock_release(name, token) -> boolean */
+/* dlock_release_token(name, token) -> boolean */
 Datum
 dlock_sql_release_token(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_token(fcinfo);
 
-	PG_RETURN_BOOL(release(&target));
+	PG_RETURN_BOOL(release("dlock_release_token", &target));
 }
 
 /* dlock_check(name, token) -> boolean */

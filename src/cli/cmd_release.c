@@ -15,7 +15,7 @@ static int
 run(const Options *options, int argc, char **argv)
 {
 	static const TargetSql sql = {
-		.by_token = "SELECT @dlock_release($1, $2)",
+		.by_token = "SELECT @dlock_release_token($1, $2)",
 		.by_owner = "SELECT @dlock_release($1, $2)",
 		.takes_ttl = false,
 		.done = "released"

@@ -15,7 +15,7 @@ static int
 run(const Options *options, int argc, char **argv)
 {
 	static const TargetSql sql = {
-		.by_token = "SELECT @dlock_renew($1, $2, $3)",
+		.by_token = "SELECT @dlock_renew_token($1, $2, $3)",
 		.by_owner = "SELECT @dlock_renew($1, $2, $3)",
 		.takes_ttl = true,
 		.done = "renewed"

@@ -43,6 +43,7 @@ static const char acquire_sql[] =
 static const char acquire_path_sql[] =
 "SELECT @dlock_acquire_path(path => $1," ACQUIRE_TAIL ")";
 static const char release_sql[] = "SELECT @dlock_release($1, $2)";
+static const char release_token_sql[] = "SELECT @dlock_release_token($1, $2)";
 
 /* A request under way. */
 typedef struct GrantTry
@@ -88,16 +89,16 @@ send_acquire(GrantTry *try, CliTime slice)
 		conn_send(try->conn, slice + GRANT_WITHIN, acquire_sql, 10, params);
 }
 
-/* Release a lease that is named by its token or owner; false if that was not done. */
+/* Release a lease by its token or owner, as "sql" says; false if that was not done. */
 static bool
-release(Conn *conn, const char *name, ConnParam whose)
+release(Conn *conn, const char *sql, const char *name, ConnParam whose)
 {
 	const ConnParam params[] = {CONN_TEXT(name), whose};
 
 	/* A cancel that was late for another statement may hit this one. */
 	for (int attempt = 0; attempt < 3; attempt++)
 	{
-		if (conn_ask(conn, UNDO_WITHIN, release_sql, 2, params) != NULL)
+		if (conn_ask(conn, UNDO_WITHIN, sql, 2, params) != NULL)
 			return true;
 		if (conn->state != CONN_IDLE || conn->error.trouble != CONN_INTERRUPTED)
 			break;
@@ -130,7 +131,8 @@ give_back(GrantTry *try, CliTime end)
 	if (*token == '\0' && !by_owner)
 		return;
 	if (loop_connect(conn, end) != 0 || conn->state != CONN_IDLE ||
-		!release(conn, request->name, by_owner ? CONN_TEXT(request->owner) : CONN_BIGINT(token)))
+		!release(conn, by_owner ? release_sql : release_token_sql, request->name,
+				 by_owner ? CONN_TEXT(request->owner) : CONN_BIGINT(token)))
 		output_warning("the lease on \"%s\" could not be given back, and ends by itself", request->name);
 }
 
@@ -294,7 +296,7 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 bool
 grant_release(Conn *conn, const char *name, const char *token, bool *was_held)
 {
-	bool		done = release(conn, name, CONN_BIGINT(token));
+	bool		done = release(conn, release_token_sql, name, CONN_BIGINT(token));
 
 	*was_held = done && conn_is_true(conn, 0);
 	return done;

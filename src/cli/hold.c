@@ -58,7 +58,7 @@
 #define RELEASE_WITHIN	(3 * CLI_SECOND)
 
 static const char renew_sql[] =
-"SELECT @dlock_renew($1, $2), w.token, w.owner FROM @dlock_watch($1, NULL, $3) w";
+"SELECT @dlock_renew_token($1, $2), w.token, w.owner FROM @dlock_watch($1, NULL, $3) w";
 static const char watch_sql[] =
 "SELECT w.token FROM @dlock_watch($1, $2, $3) w";
 

@@ -19,12 +19,12 @@ CREATE FUNCTION noop_acquire(
     AS :'module', 'dlock_noop_token'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-CREATE FUNCTION noop_renew(name text, owner text, ttl interval DEFAULT NULL)
+CREATE FUNCTION noop_renew(name text, owner text DEFAULT NULL, ttl interval DEFAULT NULL)
     RETURNS boolean
     AS :'module', 'dlock_noop_true'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-CREATE FUNCTION noop_release(name text, owner text)
+CREATE FUNCTION noop_release(name text, owner text DEFAULT NULL)
     RETURNS boolean
     AS :'module', 'dlock_noop_true'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;

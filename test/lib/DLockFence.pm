@@ -130,7 +130,7 @@ sub pass_deadline
 {
 	my ($control, $name, $token) = @_;
 
-	$control->query("SELECT dlock_renew('$name', $token, '1 ms')") eq 't'
+	$control->query("SELECT dlock_renew_token('$name', $token, '1 ms')") eq 't'
 	  or croak "$name was not held with $token";
 	wait_until(sub { $control->query("SELECT dlock_check('$name', $token)") eq 'f' })
 	  or croak "the lease on $name does not end";

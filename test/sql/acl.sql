@@ -18,8 +18,8 @@ SELECT dlock_acquire('acl-1', 'acl-alice', '1 h') AS refused;
 SELECT dlock_renew('acl-1', 'acl-alice');
 SELECT dlock_release('acl-1', 'acl-alice');
 \set VERBOSITY sqlstate
-SELECT dlock_renew('acl-1', :token, '1 ms');
-SELECT dlock_release('acl-1', :token);
+SELECT dlock_renew_token('acl-1', :token, '1 ms');
+SELECT dlock_release_token('acl-1', :token);
 \set VERBOSITY default
 SELECT dlock_check('acl-1', :token);
 
@@ -35,23 +35,23 @@ SET ROLE regress_dlock_holder;
 SELECT dlock_acquire('acl-3', 'acl-alice', '1 ms') AS old \gset
 SELECT pg_sleep(0.002);
 SET ROLE regress_dlock_stranger;
-SELECT dlock_renew('acl-3', 'acl-alice') AS renewed, dlock_release('acl-3', :old) AS released;
+SELECT dlock_renew('acl-3', 'acl-alice') AS renewed, dlock_release_token('acl-3', :old) AS released;
 SELECT dlock_acquire('acl-3', 'acl-alice', '1 h') > :old AS granted;
 SET ROLE regress_dlock_holder;
 \set VERBOSITY sqlstate
 SELECT dlock_release('acl-3', 'acl-alice');
 \set VERBOSITY default
-SELECT dlock_release('acl-3', :old) AS old_token;
+SELECT dlock_release_token('acl-3', :old) AS old_token;
 SET ROLE regress_dlock_stranger;
 SELECT dlock_release('acl-3', 'acl-alice');
 
 -- a member may, and so may a superuser
 SET ROLE regress_dlock_member;
-SELECT dlock_renew('acl-1', 'acl-alice'), dlock_renew('acl-1', :token), dlock_renew_all('acl-alice');
+SELECT dlock_renew('acl-1', 'acl-alice'), dlock_renew_token('acl-1', :token), dlock_renew_all('acl-alice');
 RESET ROLE;
-SELECT dlock_renew('acl-1', 'acl-alice'), dlock_renew('acl-1', :token), dlock_renew_all('acl-alice');
+SELECT dlock_renew('acl-1', 'acl-alice'), dlock_renew_token('acl-1', :token), dlock_renew_all('acl-alice');
 SET ROLE regress_dlock_member;
-SELECT dlock_release('acl-1', :token);
+SELECT dlock_release_token('acl-1', :token);
 
 -- not the other way round: a member's lease is not its group's
 SELECT dlock_acquire('acl-4', 'acl-alice', '1 h') > 0 AS granted;
@@ -88,9 +88,9 @@ SELECT dlock_acquire('acl-permit', 'acl-alice', '1 h', permits => 2, bind => 'se
 SELECT cardinality(dlock_acquire_all('{acl-all-1,acl-all-2}', 'acl-alice', '1 h')) AS n;
 SET ROLE regress_dlock_stranger;
 \set VERBOSITY sqlstate
-SELECT dlock_release('acl-path/x', :path);
+SELECT dlock_release_token('acl-path/x', :path);
 SELECT dlock_release('acl-shared', 'acl-alice');
-SELECT dlock_renew('acl-permit', :permit, '1 ms');
+SELECT dlock_renew_token('acl-permit', :permit, '1 ms');
 SELECT dlock_convert('acl-shared', :shared, 'NL');
 SELECT dlock_acquire('acl-shared', 'acl-alice', '2 h', mode => 'shared', reentry => 'count');
 SELECT dlock_release('acl-all-1', 'acl-alice');
@@ -98,7 +98,7 @@ SELECT dlock_release('acl-all-1', 'acl-alice');
 SELECT dlock_release_all('acl-alice'), dlock_renew_all('acl-alice', '1 ms');
 SELECT dlock_check('acl-path/x', :path), dlock_check('acl-shared', :shared), dlock_check('acl-permit', :permit);
 SET ROLE regress_dlock_member;
-SELECT dlock_convert('acl-shared', :shared, 'NL') = :shared AS converted, dlock_release('acl-shared', :shared), dlock_release('acl-path/x', 'acl-alice');
+SELECT dlock_convert('acl-shared', :shared, 'NL') = :shared AS converted, dlock_release_token('acl-shared', :shared), dlock_release('acl-path/x', 'acl-alice');
 SELECT dlock_release_all('acl-alice');
 SELECT name FROM dlock_leases WHERE name LIKE 'acl-%' ORDER BY name;
 RESET ROLE;

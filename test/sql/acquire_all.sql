@@ -18,7 +18,7 @@ SELECT dlock_acquire_all('{all-x,all-b,all-y,all-c}', 'all-2', '1 h', wait => '2
 SELECT name, owner FROM dlock_leases WHERE name LIKE 'all-%' ORDER BY name;
 
 -- each is a lease like others: released, renewed, converted by itself
-SELECT dlock_release('all-c', (:'tokens'::bigint[])[1]), dlock_renew('all-a', (:'tokens'::bigint[])[2], '2 h'),
+SELECT dlock_release_token('all-c', (:'tokens'::bigint[])[1]), dlock_renew_token('all-a', (:'tokens'::bigint[])[2], '2 h'),
        dlock_convert('all-b', (:'tokens'::bigint[])[3], 'shared') = (:'tokens'::bigint[])[3] AS converted;
 SELECT name, mode, ttl FROM dlock_leases WHERE name LIKE 'all-%' ORDER BY name;
 SELECT cardinality(dlock_acquire_all('{all-c,all-b}', 'all-2', '1 h', mode => 'shared')) AS n;

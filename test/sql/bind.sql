@@ -14,7 +14,7 @@ SELECT * FROM held;
 SELECT dlock_check('bind-1', :token), dlock_acquire('bind-1', 'bind-b', '1 h') IS NULL AS refused;
 COMMIT;
 SELECT * FROM held;
-SELECT dlock_check('bind-1', :token), dlock_release('bind-1', :token), dlock_renew('bind-1', 'bind-a');
+SELECT dlock_check('bind-1', :token), dlock_release_token('bind-1', :token), dlock_renew('bind-1', 'bind-a');
 BEGIN;
 SELECT dlock_acquire('bind-1', 'bind-b', bind => 'transaction') > :token AS granted;
 ROLLBACK;
@@ -172,7 +172,7 @@ SELECT dlock_check('bind-session', :token), dlock_acquire('bind-session', 'bind-
 COMMIT;
 SELECT 1 / 0;
 SELECT name, bind FROM held;
-SELECT dlock_release('bind-session', :token), dlock_check('bind-session', :token);
+SELECT dlock_release_token('bind-session', :token), dlock_check('bind-session', :token);
 SELECT name FROM held;
 
 -- modes, permits, paths, conversions and re-entry are the same as without
@@ -205,7 +205,7 @@ SELECT dlock_release_all('bind-b');
 -- renewals: without a ttl there is nothing to extend; with one it gets a deadline
 BEGIN;
 SELECT dlock_acquire('bind-renew', 'bind-a', bind => 'transaction') AS token \gset
-SELECT dlock_renew('bind-renew', 'bind-a'), dlock_renew('bind-renew', :token), dlock_renew_all('bind-a');
+SELECT dlock_renew('bind-renew', 'bind-a'), dlock_renew_token('bind-renew', :token), dlock_renew_all('bind-a');
 SELECT ttl, remaining, expires_at FROM held;
 SELECT dlock_renew('bind-renew', 'bind-a', '2 h');
 SELECT ttl, remaining BETWEEN '1:59' AND '2:00' AS two_hours, expires_at - clock_timestamp() BETWEEN '1:59' AND '2:00' AS expires FROM held;

@@ -43,7 +43,7 @@ BEGIN
 	IF dlock_acquire('ddl-1', 'mallory', '1 h') IS NOT NULL THEN
 		RAISE WARNING 'granted twice';
 	END IF;
-	IF NOT (dlock_renew('ddl-1', t1, '2 h') AND dlock_renew('ddl-1', 'alice', '1 h')) THEN
+	IF NOT (dlock_renew_token('ddl-1', t1, '2 h') AND dlock_renew('ddl-1', 'alice', '1 h')) THEN
 		RAISE WARNING 'not renewed';
 	END IF;
 	IF dlock_acquire('ddl-3', 'alice', '1 h') IS NULL OR NOT dlock_release('ddl-3', 'alice') THEN
@@ -155,7 +155,7 @@ SELECT dlock_acquire('ddl-4', 'alice', '1 h') AS token \gset
 BEGIN;
 DROP EXTENSION dlock;
 ROLLBACK;
-SELECT dlock_check('ddl-4', :token), dlock_release('ddl-4', :token);
+SELECT dlock_check('ddl-4', :token), dlock_release_token('ddl-4', :token);
 
 -- dropped and created: nothing of the past
 SELECT dlock_acquire('ddl-5', 'alice', '1 h') > 0 AS granted;

@@ -19,8 +19,8 @@ SELECT name, owner, token = :token AS token, mode, holds, state, bind, ttl, payl
   FROM dlock_leases WHERE name = 'delay-2';
 SELECT dlock_acquire('delay-2', 'delay-b', '1 h') AS refused, dlock_acquire('delay-2', 'delay-b', '1 h', mode => 'CR') AS refused_too;
 SELECT dlock_acquire('delay-2', 'delay-a', '1 h') AS refused, dlock_acquire('delay-2', 'delay-a', '1 h', reentry => 'return') AS refused_too;
-SELECT dlock_check('delay-2', :token) AS "check", dlock_renew('delay-2', :token) AS renew, dlock_renew('delay-2', 'delay-a', '1 h') AS renew_owner,
-       dlock_release('delay-2', 'delay-b') AS release_other, dlock_release('delay-2', :token + 1) AS release_other_token,
+SELECT dlock_check('delay-2', :token) AS "check", dlock_renew_token('delay-2', :token) AS renew, dlock_renew('delay-2', 'delay-a', '1 h') AS renew_owner,
+       dlock_release('delay-2', 'delay-b') AS release_other, dlock_release_token('delay-2', :token + 1) AS release_other_token,
        dlock_renew_all('delay-a') AS renew_all, dlock_release_all('delay-a') AS release_all;
 \set VERBOSITY sqlstate
 SELECT dlock_convert('delay-2', :token, 'NL');
@@ -36,7 +36,7 @@ SELECT dlock_release('delay-2', 'delay-b');
 -- so does the owner, who says that it is done, though it held nothing any more
 SELECT dlock_acquire('delay-2', 'delay-a', '1 ms', lock_delay => '1 h') AS token \gset
 SELECT pg_sleep(0.002);
-SELECT dlock_release('delay-2', :token), dlock_release('delay-2', :token);
+SELECT dlock_release_token('delay-2', :token), dlock_release_token('delay-2', :token);
 SELECT dlock_acquire('delay-2', 'delay-a', '1 ms', lock_delay => '1 h') > :token AS granted;
 SELECT pg_sleep(0.002);
 SELECT dlock_release('delay-2', 'delay-a');
@@ -47,7 +47,7 @@ SELECT dlock_acquire('delay-2', 'delay-a', '1 ms', lock_delay => '1 h') AS token
 SELECT pg_sleep(0.002);
 SET ROLE regress_dlock_other;
 \set VERBOSITY sqlstate
-SELECT dlock_release('delay-2', :token);
+SELECT dlock_release_token('delay-2', :token);
 SELECT dlock_release('delay-2', 'delay-a');
 \set VERBOSITY default
 RESET ROLE;
@@ -59,7 +59,7 @@ SELECT dlock_release('delay-2', 'delay-a');
 SELECT dlock_acquire('delay-11', 'delay-a', '1 h', lock_delay => '30 min') AS token \gset
 SELECT dlock_force_release('delay-11', 'test');
 SELECT state, remaining BETWEEN '29 min' AND '30 min' AS half_an_hour, dlock_check(name, :token) FROM dlock_leases WHERE name = 'delay-11';
-SELECT dlock_acquire('delay-11', 'delay-b', '1 h') AS refused, dlock_renew('delay-11', :token) AS renewed;
+SELECT dlock_acquire('delay-11', 'delay-b', '1 h') AS refused, dlock_renew_token('delay-11', :token) AS renewed;
 SELECT dlock_force_release('delay-11', 'test');
 SELECT dlock_force_release('delay-11', 'test');
 SELECT dlock_acquire('delay-11', 'delay-a', '1 h', lock_delay => '30 min') > :token AS granted;
@@ -112,7 +112,7 @@ SELECT dlock_force_release('delay-4', 'test');
 -- one whose mode was converted blocks as it is then
 SELECT dlock_acquire('delay-5', 'delay-a', '1 h', lock_delay => '1 h') AS token \gset
 SELECT dlock_convert('delay-5', :token, 'shared') = :token AS same;
-SELECT dlock_renew('delay-5', :token, '1 ms');
+SELECT dlock_renew_token('delay-5', :token, '1 ms');
 SELECT pg_sleep(0.002);
 SELECT dlock_acquire('delay-5', 'delay-b', '1 h', mode => 'shared') > 0 AS granted, dlock_acquire('delay-5', 'delay-c', '1 h') AS refused;
 SELECT dlock_force_release('delay-5', 'test');

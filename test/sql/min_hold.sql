@@ -7,13 +7,13 @@ RESET client_min_messages;
 -- released early: true, and closed for the rest of the time
 SELECT dlock_acquire('hold-1', 'hold-a', '2 h', min_hold => '1 h', payload => '[1]') AS token \gset
 SELECT state, remaining BETWEEN '1:59' AND '2:00' AS two_hours FROM dlock_leases WHERE name = 'hold-1';
-SELECT dlock_check('hold-1', :token) AS live, dlock_renew('hold-1', :token) AS renewed;
-SELECT dlock_release('hold-1', :token) AS released;
+SELECT dlock_check('hold-1', :token) AS live, dlock_renew_token('hold-1', :token) AS renewed;
+SELECT dlock_release_token('hold-1', :token) AS released;
 SELECT name, owner, token = :token AS token, mode, holds, state, bind, payload, remaining BETWEEN '59 min' AND '1 h' AS an_hour,
        abs(extract(epoch FROM expires_at - granted_at) - 3600) < 1 AS from_grant
   FROM dlock_leases WHERE name = 'hold-1';
-SELECT dlock_check('hold-1', :token) AS "check", dlock_renew('hold-1', :token) AS renew, dlock_renew('hold-1', 'hold-a', '1 h') AS renew_owner,
-       dlock_release('hold-1', :token) AS release, dlock_release('hold-1', 'hold-a') AS release_owner,
+SELECT dlock_check('hold-1', :token) AS "check", dlock_renew_token('hold-1', :token) AS renew, dlock_renew('hold-1', 'hold-a', '1 h') AS renew_owner,
+       dlock_release_token('hold-1', :token) AS release, dlock_release('hold-1', 'hold-a') AS release_owner,
        dlock_renew_all('hold-a') AS renew_all, dlock_release_all('hold-a') AS release_all;
 SELECT dlock_acquire('hold-1', 'hold-b', '1 h') AS refused, dlock_acquire('hold-1', 'hold-a', '1 h') AS refused_too;
 
@@ -79,7 +79,7 @@ SELECT dlock_force_release('hold-7', 'test');
 
 -- a path
 SELECT dlock_acquire_path('hold-8/a', 'hold-a', '1 h', min_hold => '1 h') AS token \gset
-SELECT dlock_release('hold-8/a', :token);
+SELECT dlock_release_token('hold-8/a', :token);
 SELECT name, mode, state, token = :token AS token FROM dlock_leases WHERE name LIKE 'hold-8%' ORDER BY name COLLATE "C";
 SELECT dlock_acquire('hold-8', 'hold-b', '1 h') AS refused, dlock_acquire_path('hold-8/b', 'hold-b', '1 h') > 0 AS sibling;
 SELECT dlock_force_release('hold-8/a', 'test'), dlock_release('hold-8/b', 'hold-b');

@@ -134,7 +134,7 @@ SELECT dlock_check('mode-own', :a) AS a, dlock_check('mode-own', :b) AS b, dlock
        dlock_renew('mode-own', 'mode-b', '2 h') AS renewed;
 SELECT owner, ttl FROM dlock_leases WHERE name = 'mode-own';
 SELECT dlock_acquire('mode-own', 'mode-c', '1 h') AS refused;
-SELECT dlock_release('mode-own', :a) AS expired, dlock_release('mode-own', :b) AS released;
+SELECT dlock_release_token('mode-own', :a) AS expired, dlock_release_token('mode-own', :b) AS released;
 SELECT dlock_acquire('mode-own', 'mode-c', '1 h') > :b AS granted;
 SELECT dlock_release('mode-own', 'mode-c');
 

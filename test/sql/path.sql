@@ -13,9 +13,9 @@ SELECT payload FROM dlock_leases WHERE name = 'path-1/b/c';
 
 -- by the path's name it is checked and renewed, by an ancestor's it is not
 SELECT dlock_check('path-1/b/c', :token) AS path, dlock_check('path-1/b', :token) AS parent, dlock_check('path-1', :token) AS root;
-SELECT dlock_renew('path-1/b/c', :token, '2 h') AS path, dlock_renew('path-1/b', :token, '3 h') AS parent, dlock_renew('path-1', 'path-a', '3 h') AS root;
+SELECT dlock_renew_token('path-1/b/c', :token, '2 h') AS path, dlock_renew_token('path-1/b', :token, '3 h') AS parent, dlock_renew('path-1', 'path-a', '3 h') AS root;
 SELECT name, ttl FROM dlock_leases WHERE name LIKE 'path-%' ORDER BY name COLLATE "C";
-SELECT dlock_release('path-1/b', :token) AS parent, dlock_release('path-1', :token) AS root, dlock_release('path-1', 'path-a') AS root_by_owner;
+SELECT dlock_release_token('path-1/b', :token) AS parent, dlock_release_token('path-1', :token) AS root, dlock_release('path-1', 'path-a') AS root_by_owner;
 \set VERBOSITY sqlstate
 SELECT dlock_convert('path-1', :token, 'NL');
 SELECT dlock_convert('path-1/b/c', :token, 'NL');
@@ -40,7 +40,7 @@ SELECT dlock_acquire('path-1', 'path-d', '1 h', mode => 'CR') > 0 AS granted;
 SELECT dlock_release('path-1', 'path-d');
 
 -- the release frees all of it, and of it only
-SELECT dlock_release('path-1/b/c', :token), dlock_release('path-1/b/c', :token);
+SELECT dlock_release_token('path-1/b/c', :token), dlock_release_token('path-1/b/c', :token);
 SELECT name, owner, mode FROM held;
 SELECT dlock_release('path-1/b/e', 'path-a'), dlock_release('path-1/b/d', 'path-b');
 SELECT name, owner, mode FROM held;
@@ -108,9 +108,9 @@ SELECT dlock_acquire_path('path-6/x', 'path-a', '1 h', reentry => 'return') = :t
 SELECT dlock_acquire_path('path-6/x', 'path-a', '1 h', reentry => 'deny') AS refused;
 SELECT name, holds FROM held WHERE name = 'path-6/x';
 SELECT min(remaining) > '1:59' AS extended, count(*) FROM dlock_leases WHERE name LIKE 'path-6%';
-SELECT dlock_release('path-6/x', :token);
+SELECT dlock_release_token('path-6/x', :token);
 SELECT name FROM held;
-SELECT dlock_release('path-6/x', :token);
+SELECT dlock_release_token('path-6/x', :token);
 SELECT name FROM held;
 
 -- a forced release of an ancestor ends all that go through it, and counts each once
@@ -118,7 +118,7 @@ SELECT dlock_acquire_path('path-7/a/b', 'path-a', '1 h') AS token \gset
 SELECT dlock_acquire_path('path-7/a/c', 'path-b', '1 h') > 0 AS granted, dlock_acquire_path('path-7/d', 'path-c', '1 h') > 0 AS granted_too;
 SELECT dlock_force_release('path-7/a', 'test');
 SELECT name, owner FROM held;
-SELECT dlock_check('path-7/a/b', :token), dlock_release('path-7/a/b', :token);
+SELECT dlock_check('path-7/a/b', :token), dlock_release_token('path-7/a/b', :token);
 SELECT dlock_acquire_path('path-7/a/b', 'path-e', '1 h') > :token AS granted;
 SELECT dlock_force_release('path-7', 'test');
 SELECT name FROM held;
@@ -185,7 +185,7 @@ SELECT dlock_release_all('path-a');
 -- as deep and as long as a path may be
 SELECT dlock_acquire_path('path-13' || repeat('/x', 31), 'path-a', '1 h') AS token \gset
 SELECT count(*), count(*) FILTER (WHERE mode = 'CW') AS intents, count(DISTINCT token) AS tokens, max(length(name)) FROM dlock_leases WHERE name LIKE 'path-13%';
-SELECT dlock_release('path-13' || repeat('/x', 31), :token);
+SELECT dlock_release_token('path-13' || repeat('/x', 31), :token);
 SELECT dlock_acquire_path('path-14' || repeat('/' || repeat('y', 7), 31), 'path-a', '1 h') > 0 AS granted;
 SELECT dlock_acquire_path('path-14/' || repeat('z', 247), repeat('o', 255), '1 h', payload => to_jsonb(repeat('p', 1000))) > 0 AS granted;
 SELECT count(*), max(length(name)), sum(length(owner)) FROM dlock_leases WHERE name LIKE 'path-14%';

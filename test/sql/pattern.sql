@@ -50,7 +50,7 @@ SELECT pg_temp.raised($$ SELECT dlock_campaign('x', 'dlock:x') $$);
 SELECT dlock_renew('x', 'dlock:x'), dlock_release('x', 'dlock:x'), dlock_release_all('dlock:x');
 SELECT dlock_acquire(name, 'a') > 0 FROM (VALUES ('dlock'), ('dlock.x'), ('DLOCK:x'), (' dlock:x')) v (name);
 SELECT dlock_release_all('a');
-SELECT dlock_check('dlock:x', 1), dlock_release('dlock:x', 1), dlock_renew('dlock:x', 1), dlock_force_release('dlock:x', 'test');
+SELECT dlock_check('dlock:x', 1), dlock_release_token('dlock:x', 1), dlock_renew_token('dlock:x', 1), dlock_force_release('dlock:x', 'test');
 SELECT token FROM dlock_watch('dlock:x', NULL, '0');
 
 -- elections
@@ -132,7 +132,7 @@ SELECT token AS us FROM dlock_group_partitions WHERE partition = 'us/1' \gset
 SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
 SELECT partition, token > :us AS later, action FROM dlock_group_heartbeat('pattern', :token, ARRAY[:us]);
 SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1, '{NULL}') $$);
-SELECT bool_and(dlock_renew('dlock:partition/pattern/' || partition, token, '1 day')) FROM dlock_group_partitions;
+SELECT bool_and(dlock_renew_token('dlock:partition/pattern/' || partition, token, '1 day')) FROM dlock_group_partitions;
 SELECT partition, action FROM dlock_group_heartbeat('pattern', :token);
 SELECT DISTINCT ttl, expires_at < now() + interval '2 h' AS ends_with_membership FROM dlock_leases WHERE name LIKE 'dlock:%/pattern/%';
 SELECT group_name, member, token = :token AS token, weight, owned, due, ttl, payload FROM dlock_group_members;

@@ -19,9 +19,9 @@ SELECT dlock_acquire('permit-1', 'permit-4', '1 h', permits => 3) > :permit_grea
 SELECT dlock_acquire('permit-1', 'permit-5', '1 h', permits => 3) AS refused;
 
 -- renewed and released one by one, by owner and by token
-SELECT dlock_renew('permit-1', 'permit-2', '2 h'), dlock_renew('permit-1', :permit_least, '3 h');
+SELECT dlock_renew('permit-1', 'permit-2', '2 h'), dlock_renew_token('permit-1', :permit_least, '3 h');
 SELECT owner, ttl FROM dlock_leases WHERE name = 'permit-1' ORDER BY owner;
-SELECT dlock_release('permit-1', :permit_least) AS released, dlock_check('permit-1', :permit_least) AS live,
+SELECT dlock_release_token('permit-1', :permit_least) AS released, dlock_check('permit-1', :permit_least) AS live,
        dlock_release('permit-1', 'permit-1') AS again;
 SELECT owner FROM dlock_leases WHERE name = 'permit-1' ORDER BY owner;
 

@@ -38,7 +38,7 @@ SELECT dlock_acquire('reentry-3', 'reentry-b', '1 h', reentry => 'count') AS ref
 SELECT owner, holds FROM dlock_leases WHERE name = 'reentry-3';
 SELECT dlock_renew('reentry-3', 'reentry-a'), dlock_check('reentry-3', :token);
 SELECT dlock_release('reentry-3', 'reentry-a') AS released, dlock_check('reentry-3', :token) AS live;
-SELECT dlock_release('reentry-3', :token) AS released, dlock_check('reentry-3', :token) AS live;
+SELECT dlock_release_token('reentry-3', :token) AS released, dlock_check('reentry-3', :token) AS live;
 SELECT owner, holds FROM dlock_leases WHERE name = 'reentry-3';
 SELECT dlock_acquire('reentry-3', 'reentry-b', '1 h') AS refused;
 SELECT dlock_release('reentry-3', 'reentry-a') AS released, dlock_check('reentry-3', :token) AS live;
@@ -90,7 +90,7 @@ SELECT dlock_renew('reentry-6', 'reentry-a', '1 ms');
 SELECT pg_sleep(0.002);
 SELECT dlock_acquire('reentry-6', 'reentry-a', '1 h', reentry => 'count') AS new \gset
 SELECT :new > :old AS larger, holds FROM dlock_leases WHERE name = 'reentry-6';
-SELECT dlock_renew('reentry-6', :new, '1 ms');
+SELECT dlock_renew_token('reentry-6', :new, '1 ms');
 SELECT pg_sleep(0.002);
 SELECT dlock_acquire('reentry-6', 'reentry-a', '1 h', reentry => 'return') > :new AS larger;
 SELECT dlock_release('reentry-6', 'reentry-a');
@@ -161,6 +161,6 @@ SELECT dlock_acquire('reentry-11', 'reentry-a', '2 h', reentry => 'return');
 \set VERBOSITY default
 RESET ROLE;
 SELECT owner, holds, ttl FROM dlock_leases WHERE name = 'reentry-11';
-SELECT dlock_release('reentry-11', :token);
+SELECT dlock_release_token('reentry-11', :token);
 DROP ROLE regress_dlock_reentry;
 SELECT count(*) FROM dlock_leases WHERE name LIKE 'reentry-%';

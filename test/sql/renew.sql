@@ -6,9 +6,9 @@ RESET client_min_messages;
 
 -- by owner, by token; a name nobody holds; a stranger; a token that is not the lease's
 SELECT dlock_acquire('renew-1', 'alice', '1 h') AS token \gset
-SELECT dlock_renew('renew-1', 'alice') AS by_owner, dlock_renew('renew-1', :token) AS by_token;
-SELECT dlock_renew('renew-nobody', 'alice') AS by_owner, dlock_renew('renew-nobody', :token) AS by_token;
-SELECT dlock_renew('renew-1', 'bob') AS by_owner, dlock_renew('renew-1', :token + 1) AS by_token;
+SELECT dlock_renew('renew-1', 'alice') AS by_owner, dlock_renew_token('renew-1', :token) AS by_token;
+SELECT dlock_renew('renew-nobody', 'alice') AS by_owner, dlock_renew_token('renew-nobody', :token) AS by_token;
+SELECT dlock_renew('renew-1', 'bob') AS by_owner, dlock_renew_token('renew-1', :token + 1) AS by_token;
 
 -- the token stays
 SELECT token = :token AS same FROM dlock_leases WHERE name = 'renew-1';
@@ -28,9 +28,9 @@ SELECT dlock_renew('renew-1', 'alice');
 SELECT ttl, remaining BETWEEN '1:59' AND '2:00' AS about_two_hours FROM dlock_leases WHERE name = 'renew-1';
 
 -- ... or shorter, since it was asked for
-SELECT dlock_renew('renew-1', :token, '10 min');
+SELECT dlock_renew_token('renew-1', :token, '10 min');
 SELECT ttl, remaining BETWEEN '0:09' AND '0:10' AS about_ten_minutes FROM dlock_leases WHERE name = 'renew-1';
-SELECT dlock_renew('renew-1', :token);
+SELECT dlock_renew_token('renew-1', :token);
 SELECT ttl, remaining BETWEEN '0:09' AND '0:10' AS about_ten_minutes FROM dlock_leases WHERE name = 'renew-1';
 
 -- dlock.default_ttl is for grants only
@@ -47,13 +47,13 @@ SELECT owner, payload FROM dlock_leases WHERE name = 'renew-2';
 -- an expired lease is not revived, and stays free
 SELECT dlock_acquire('renew-3', 'alice', '1 ms') AS token \gset
 SELECT pg_sleep(0.002);
-SELECT dlock_renew('renew-3', 'alice') AS by_owner, dlock_renew('renew-3', :token, '1 h') AS by_token;
+SELECT dlock_renew('renew-3', 'alice') AS by_owner, dlock_renew_token('renew-3', :token, '1 h') AS by_token;
 SELECT count(*) FROM dlock_leases WHERE name = 'renew-3';
 
 -- the successor is not renewed by the predecessor's token, or under its owner
 SELECT dlock_acquire('renew-3', 'bob', '1 h') AS next \gset
-SELECT dlock_renew('renew-3', 'alice') AS by_owner, dlock_renew('renew-3', :token) AS by_token,
-       dlock_renew('renew-3', :next) AS by_next;
+SELECT dlock_renew('renew-3', 'alice') AS by_owner, dlock_renew_token('renew-3', :token) AS by_token,
+       dlock_renew_token('renew-3', :next) AS by_next;
 
 -- a shortened lease ends when it says
 SELECT dlock_renew('renew-3', 'bob', '1 ms');

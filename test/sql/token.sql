@@ -56,7 +56,7 @@ BEGIN
 			RAISE WARNING 'token % after %', token, last;
 		END IF;
 		last := token;
-		PERFORM dlock_release('token-c', token);
+		PERFORM dlock_release_token('token-c', token);
 	END LOOP;
 	INSERT INTO highest VALUES (2, last);
 END $$;
@@ -66,20 +66,20 @@ CALL grant_some(3);
 SELECT setval('dlock_token_seq', 1, false) > 0 AS set;
 CALL grant_some(10);
 SELECT setval('dlock_token_seq', 5) > 0 AS set;
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('token-d', dlock_acquire('token-d', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('token-d', dlock_acquire('token-d', 'alice', '1 h')); END LOOP; END $$;
 CALL grant_some(11);
 SELECT setval('dlock_token_seq', (SELECT max(token) + 1000000 FROM highest)) > 0 AS set;
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('token-d', dlock_acquire('token-d', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('token-d', dlock_acquire('token-d', 'alice', '1 h')); END LOOP; END $$;
 CALL grant_some(12);
 ALTER SEQUENCE dlock_token_seq RESTART;
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('token-d', dlock_acquire('token-d', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('token-d', dlock_acquire('token-d', 'alice', '1 h')); END LOOP; END $$;
 CALL grant_some(13);
 BEGIN;
 ALTER SEQUENCE dlock_token_seq RESTART WITH 1;
 ROLLBACK;
 CALL grant_some(14);
 SELECT count(nextval('dlock_token_seq')) FROM generate_series(1, 10);
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('token-d', dlock_acquire('token-d', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('token-d', dlock_acquire('token-d', 'alice', '1 h')); END LOOP; END $$;
 CALL grant_some(15);
 
 -- an operator moves on to the next epoch; every later token is above its answer
@@ -94,7 +94,7 @@ CALL grant_some(21);
 SELECT last_value AS before FROM dlock_token_seq \gset
 SELECT setval('dlock_token_seq', 9223372036854775807) > 0 AS set;
 \set SHOW_CONTEXT never
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('token-e', dlock_acquire('token-e', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('token-e', dlock_acquire('token-e', 'alice', '1 h')); END LOOP; END $$;
 \set SHOW_CONTEXT errors
 SELECT dlock_acquire('token-e', 'alice', '1 h');
 SELECT count(*) FROM dlock_leases WHERE name = 'token-e';

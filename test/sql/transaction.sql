@@ -48,11 +48,11 @@ ROLLBACK TO s;
 SELECT * FROM mine;
 SELECT dlock_check('transaction-inside', :token);
 SAVEPOINT t;
-SELECT dlock_renew('transaction-inside', :token, '5 h');
+SELECT dlock_renew_token('transaction-inside', :token, '5 h');
 RELEASE t;
 COMMIT;
 SELECT * FROM mine;
-SELECT dlock_release('transaction-inside', :token);
+SELECT dlock_release_token('transaction-inside', :token);
 
 -- an exception block in plpgsql
 DO $$
@@ -126,9 +126,9 @@ DROP FUNCTION take();
 -- no lock of the store's table is kept to the end of the transaction, and no transaction id is taken
 BEGIN;
 SELECT dlock_acquire('transaction-locks', 'alice', '1 h') AS token \gset
-SELECT dlock_renew('transaction-locks', :token, '2 h'), dlock_check('transaction-locks', :token);
+SELECT dlock_renew_token('transaction-locks', :token, '2 h'), dlock_check('transaction-locks', :token);
 SELECT count(*) > 0 AS seen FROM dlock_leases;
-SELECT dlock_release('transaction-locks', :token);
+SELECT dlock_release_token('transaction-locks', :token);
 SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN ('dlock_store'::regclass, 'dlock_token_seq'::regclass);
 SELECT pg_current_xact_id_if_assigned() IS NULL AS none;
 COMMIT;

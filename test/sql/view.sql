@@ -77,7 +77,7 @@ SELECT count(dlock_acquire('view-many-' || repeat('n', i % 240) || i, repeat('o'
   FROM generate_series(1, 1000) i;
 SELECT count(*), count(DISTINCT name), sum(length(name)), sum(length(owner)), sum(length(payload #>> '{}'))
   FROM dlock_leases WHERE name LIKE 'view-many-%';
-SELECT count(dlock_release(name, token)) FROM dlock_leases WHERE name LIKE 'view-many-%';
+SELECT count(dlock_release_token(name, token)) FROM dlock_leases WHERE name LIKE 'view-many-%';
 SELECT count(*) FROM dlock_leases WHERE name LIKE 'view-many-%';
 
 -- another database has its own leases
@@ -97,4 +97,4 @@ DROP DATABASE regress_dlock_view;
 -- the role of a lease may go; what is left of it is a number
 DROP ROLE regress_dlock_view;
 SELECT name, role::text ~ '^\d+$' AS is_number FROM dlock_leases WHERE name = 'view-1';
-SELECT dlock_release('view-1', :token);
+SELECT dlock_release_token('view-1', :token);

@@ -18,9 +18,9 @@ my $hint =
 my @calls = (
 	q(dlock_acquire('a')),
 	q(dlock_renew('a', 'alice')),
-	q(dlock_renew('a', 1)),
+	q(dlock_renew_token('a', 1)),
 	q(dlock_release('a', 'alice')),
-	q(dlock_release('a', 1)),
+	q(dlock_release_token('a', 1)),
 	q(dlock_check('a', 1)),
 	q(dlock_renew_all('alice')),
 	q(dlock_release_all('alice')),

@@ -209,7 +209,7 @@ EOC
 		't', 'held after a crash');
 	$node->safe_psql($db, "ROLLBACK PREPARED 'p'");
 	is( $node->safe_psql(
-			$db, "SELECT dlock_release('prepared', $prepared)"),
+			$db, "SELECT dlock_release_token('prepared', $prepared)"),
 		't',
 		'held after ROLLBACK PREPARED');
 }

@@ -60,8 +60,8 @@ ok( wait_until(
 # Nothing else.
 foreach my $call (
 	q(dlock_acquire('a')), q(dlock_acquire('held', 'bob')),
-	q(dlock_renew('held', 'alice')), qq(dlock_renew('held', $first)),
-	q(dlock_release('held', 'alice')), qq(dlock_release('held', $first)),
+	q(dlock_renew('held', 'alice')), qq(dlock_renew_token('held', $first)),
+	q(dlock_release('held', 'alice')), qq(dlock_release_token('held', $first)),
 	q(dlock_renew_all('alice')), q(dlock_release_all('alice')),
 	q(dlock_force_release('held', 'reason')), q(dlock_bump_epoch('reason')),
 	qq(dlock_check('held', $first)))
@@ -95,7 +95,7 @@ my $pairs = <<'EOC';
 DO $$
 BEGIN
 	FOR i IN 1 .. 20000 LOOP
-		PERFORM dlock_release('pairs', dlock_acquire('pairs', 'alice', '1 h'));
+		PERFORM dlock_release_token('pairs', dlock_acquire('pairs', 'alice', '1 h'));
 	END LOOP;
 END $$;
 EOC
@@ -122,9 +122,9 @@ wait_for_reaper($standby, $db);
 $session->query_safe($pairs) for 1 .. 3;
 my $late = $session->query_safe("SELECT dlock_acquire('late', 'alice', '1 h')");
 cmp_ok($promoted, '>', $late, 'and above all that the old primary gives later');
-is($standby_session->query_safe("SELECT dlock_renew('held', $first)"),
+is($standby_session->query_safe("SELECT dlock_renew_token('held', $first)"),
 	't', 'promoted: renewed');
-is($standby_session->query_safe("SELECT dlock_release('held', $first)"),
+is($standby_session->query_safe("SELECT dlock_release_token('held', $first)"),
 	't', 'promoted: released');
 $standby_session->quit;
 $session->quit;

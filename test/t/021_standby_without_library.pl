@@ -52,7 +52,7 @@ SELECT dlock_acquire('expired', 'alice', '1 ms');
 SELECT dlock_acquire('forced', 'alice', '1 h');
 SELECT dlock_force_release('forced', 'test');
 SELECT dlock_bump_epoch('test');
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
 EOC
 $primary->safe_psql($db, 'VACUUM FULL dlock_store');
 my $token = $primary->safe_psql($db, "SELECT dlock_acquire('held', 'alice', '1 h')");
@@ -89,7 +89,7 @@ is( $standby->safe_psql(
 	),
 	$expected,
 	'held by the promoted server, once it has the library');
-is($standby->safe_psql($db, "SELECT dlock_release('held', $token)"),
+is($standby->safe_psql($db, "SELECT dlock_release_token('held', $token)"),
 	't', 'released there');
 cmp_ok(
 	$standby->safe_psql($db, "SELECT dlock_acquire('held', 'bob', '1 h')"),

@@ -19,9 +19,9 @@ $node->backup('backup');
 my $held = $node->safe_psql($db, "SELECT dlock_acquire('held', 'alice', '1 h')");
 my $point = $node->safe_psql($db, "SELECT pg_create_restore_point('here')");
 my $after = $node->safe_psql($db, "SELECT dlock_acquire('after', 'alice', '1 h')");
-$node->safe_psql($db, "SELECT dlock_release('held', $held)");
+$node->safe_psql($db, "SELECT dlock_release_token('held', $held)");
 $node->safe_psql($db, <<'EOC');
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
 EOC
 my $last = $node->safe_psql($db, "SELECT dlock_acquire('last', 'alice', '1 h')");
 my $segment = $node->safe_psql($db,
@@ -64,7 +64,7 @@ EOC
 		"recovery $n: tokens above all that were granted before");
 
 	$restored->safe_psql($db, <<'EOC');
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
 EOC
 	$last = $restored->safe_psql($db, "SELECT dlock_acquire('last', 'bob', '1 h')");
 	$restored->poll_query_until($db,

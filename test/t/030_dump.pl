@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $pairs = <<'EOC';
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
 EOC
 my $dir = PostgreSQL::Test::Utils::tempdir;
 my $node = start_node('main');

@@ -98,7 +98,7 @@ sub upgrade
 	cmp_ok(
 		$session->query_safe("SELECT s.dlock_acquire('new', 'bob', '1 h')"),
 		'>', $last, "$label: new tokens are larger");
-	is($session->query_safe("SELECT s.dlock_release('held', $token)"),
+	is($session->query_safe("SELECT s.dlock_release_token('held', $token)"),
 		't', "$label: released by its token");
 	$session->quit;
 	is($new->safe_psql('other', "SELECT dlock_check('held', $other)"),

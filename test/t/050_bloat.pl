@@ -49,7 +49,7 @@ sub pairs
 DO \$\$
 BEGIN
 	FOR i IN 1 .. $n LOOP
-		IF NOT dlock_release('$name', dlock_acquire('$name', 'worker', '30 s')) THEN
+		IF NOT dlock_release_token('$name', dlock_acquire('$name', 'worker', '30 s')) THEN
 			RAISE EXCEPTION 'lost';
 		END IF;
 	END LOOP;
@@ -107,7 +107,7 @@ $session->query_safe(<<'EOC');
 DO $$
 BEGIN
 	FOR i IN 1 .. 50000 LOOP
-		PERFORM dlock_release('name-' || i, dlock_acquire('name-' || i, 'worker', '30 s'));
+		PERFORM dlock_release_token('name-' || i, dlock_acquire('name-' || i, 'worker', '30 s'));
 	END LOOP;
 END $$
 EOC

@@ -237,7 +237,7 @@ $node->safe_psql($db, "SELECT dlock_release_all('filler')");
 # Nor does a session take along what it keeps for its next lease.
 append_to_file("$dir/short.sql", <<'EOC');
 \set n random(1, 1000000)
-SELECT dlock_release('short-:n', dlock_acquire('short-:n', 'session', '1 h'));
+SELECT dlock_release_token('short-:n', dlock_acquire('short-:n', 'session', '1 h'));
 EOC
 $node->command_ok(
 	[

@@ -22,12 +22,12 @@ my $work = <<'EOC';
 SELECT count(dlock_acquire('many-' || repeat('x', i % 200) || i, repeat('o', 1 + i % 255), '1 h',
                            payload => CASE WHEN i % 2 = 0 THEN to_jsonb(repeat('p', i % 1000)) END)) FROM generate_series(1, 1000) i;
 SELECT count(dlock_renew(name, owner, '2 h')) FROM dlock_leases;
-SELECT count(dlock_release(name, token)) FROM dlock_leases WHERE token % 3 = 0;
+SELECT count(dlock_release_token(name, token)) FROM dlock_leases WHERE token % 3 = 0;
 SELECT dlock_acquire('forced', 'alice', '1 h');
 SELECT dlock_force_release('forced', 'test');
 SELECT count(dlock_acquire('short-' || i, 'alice', '1 ms')) FROM generate_series(1, 200) i;
 SELECT count(dlock_acquire('short-' || i, 'bob', '1 ms')) FROM generate_series(1, 200) i;
-DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
+DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
 SELECT dlock_bump_epoch('test');
 SELECT dlock_acquire('last', 'alice', '1 h');
 EOC

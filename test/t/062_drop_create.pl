@@ -107,7 +107,7 @@ is($node->safe_psql($db, 'SELECT name, token FROM dlock_leases'),
 {
 	my $dir = PostgreSQL::Test::Utils::tempdir;
 	open my $fh, '>', "$dir/load.sql" or die;
-	print $fh "SELECT dlock_release('load-' || $_ % 7, dlock_acquire('load-' || $_ % 7, 'alice', '10 min'));\n"
+	print $fh "SELECT dlock_release_token('load-' || $_ % 7, dlock_acquire('load-' || $_ % 7, 'alice', '10 min'));\n"
 	  foreach 1 .. 20_000;
 	close $fh;
 	my @load = map {

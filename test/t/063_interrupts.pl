@@ -36,7 +36,7 @@ BEGIN
 		ELSE
 			PERFORM dlock_release(name, 'session-' || session);
 		END IF;
-		PERFORM dlock_release(dlock_leases.name, token) FROM dlock_leases WHERE i % 100 = 0 AND owner = 'session-' || session;
+		PERFORM dlock_release_token(dlock_leases.name, token) FROM dlock_leases WHERE i % 100 = 0 AND owner = 'session-' || session;
 		IF i % 250 = 0 THEN
 			PERFORM dlock_release_all('session-' || session);
 		END IF;

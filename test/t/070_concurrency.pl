@@ -59,7 +59,7 @@ SELECT value AS value FROM counter WHERE name = 'counter-:n' \\gset
 UPDATE counter SET value = :value + 1 WHERE name = 'counter-:n';
 INSERT INTO grants (name, token) VALUES ('counter-:n', :token);
 $commit
-SELECT dlock_release('counter-:n', :token) AS released \\gset
+SELECT dlock_release_token('counter-:n', :token) AS released \\gset
 \\endif
 EOC
 	my ($increments, $grants) = split /\|/,
@@ -89,14 +89,14 @@ SELECT coalesce(dlock_acquire('end-:n', 'client ' || :client_id, :ms * interval 
 INSERT INTO grants (name, token, asked, granted, ttl) VALUES ('end-:n', :token, ':asked', clock_timestamp(), :ms * interval '1 ms');
 \if :way > 4
 SELECT clock_timestamp() AS before \gset
-SELECT dlock_renew('end-:n', :token)::int AS renewed \gset
+SELECT dlock_renew_token('end-:n', :token)::int AS renewed \gset
 \if :renewed
 UPDATE grants SET renewed_from = ':before' WHERE token = :token;
 \endif
 \endif
 \if :way % 2
 SELECT clock_timestamp() AS before \gset
-SELECT dlock_release('end-:n', :token)::int AS released \gset
+SELECT dlock_release_token('end-:n', :token)::int AS released \gset
 UPDATE grants SET released_from = ':before', released = :released::boolean WHERE token = :token;
 \endif
 \endif
@@ -148,7 +148,7 @@ BEGIN
 			RAISE EXCEPTION 'token % after %', token, seen;
 		END IF;
 		PERFORM setval('store', token);
-		IF NOT dlock_release('hammer', token) THEN
+		IF NOT dlock_release_token('hammer', token) THEN
 			RAISE EXCEPTION 'lost token %', token;
 		END IF;
 		grants := grants + 1;

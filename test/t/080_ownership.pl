@@ -64,11 +64,11 @@ $token = as('holder', "SELECT dlock_acquire('held', 'alice', '1 h')");
 crash_node($node);
 $node->start;
 sqlstate_is($node, $db,
-	"SET ROLE stranger; SELECT dlock_release('held', $token)",
+	"SET ROLE stranger; SELECT dlock_release_token('held', $token)",
 	'42501', 'a stranger, after a crash');
 is(as('stranger', "SELECT dlock_release_all('alice') + dlock_renew_all('alice')"),
 	0, 'all of an owner, by a stranger, after a crash');
-is(as('holder', "SELECT dlock_renew('held', $token)"),
+is(as('holder', "SELECT dlock_renew_token('held', $token)"),
 	't', 'the holder, after a crash');
 
 # Nor does a new name for the role; membership counts as it is at the call.

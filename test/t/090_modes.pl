@@ -90,7 +90,7 @@ foreach my $held (@modes)
 			else
 			{
 				$session->ask_waiting($monitor, $sql);
-				is($one->query_safe("SELECT dlock_release('$name', $token)"),
+				is($one->query_safe("SELECT dlock_release_token('$name', $token)"),
 					't', "$what: released");
 				cmp_ok($session->answer, '>', $token, "$what: after that");
 			}
@@ -140,7 +140,7 @@ foreach my $down (@modes[ 0 .. 4 ])
 	$three->ask_waiting($monitor, acquire('order', 'three', "wait => NULL, mode => 'EX'"));
 	$two->ask_waiting($monitor, "SELECT dlock_convert('order', $second, 'PW', NULL)");
 	queue_is('order', 'two convert PW, three acquire exclusive', 'a conversion is first in the queue');
-	is($one->query_safe("SELECT dlock_release('order', $first)"), 't', 'order: released');
+	is($one->query_safe("SELECT dlock_release_token('order', $first)"), 't', 'order: released');
 	my $converted = $two->answer;
 	cmp_ok($converted, '>', $second, 'order: the conversion is granted');
 	ok(!$three->answered, 'order: the other one waits on');
@@ -149,7 +149,7 @@ foreach my $down (@modes[ 0 .. 4 ])
 	# The only holder converts at once, whoever waits.
 	my $again = $two->query("SELECT dlock_convert('order', $converted, 'exclusive')");
 	cmp_ok($again, '>', $converted, 'waiters are in no way of a conversion');
-	$two->query_safe("SELECT dlock_release('order', $again)");
+	$two->query_safe("SELECT dlock_release_token('order', $again)");
 	cmp_ok($three->answer, '>', $again, 'order: the last one');
 	$three->query_safe("SELECT dlock_release('order', 'three')");
 }
@@ -162,10 +162,10 @@ foreach my $down (@modes[ 0 .. 4 ])
 	$two->ask_waiting($monitor, "SELECT dlock_convert('conversions', $second, 'CW', NULL)");
 	$three->ask_waiting($monitor, "SELECT dlock_convert('conversions', $third, 'PR', NULL)");
 	queue_is('conversions', 'two convert CW, three convert shared', 'conversions in their order');
-	$one->query_safe("SELECT dlock_release('conversions', $first)");
+	$one->query_safe("SELECT dlock_release_token('conversions', $first)");
 	$second = $two->answer;
 	ok(!$three->answered, 'conversions: the second waits for the first');
-	$two->query_safe("SELECT dlock_release('conversions', $second)");
+	$two->query_safe("SELECT dlock_release_token('conversions', $second)");
 	cmp_ok($three->answer, '>', $second, 'conversions: then the second');
 	$three->query_safe("SELECT dlock_release('conversions', 'three')");
 }
@@ -190,7 +190,7 @@ foreach my $down (@modes[ 0 .. 4 ])
 	is($two->query_safe("SELECT dlock_convert('readers', $second, 'exclusive')"),
 		'', 'conversion deadlock: one that does not wait is refused only');
 	ok(!$one->answered, 'conversion deadlock: the first waits on');
-	$two->query_safe("SELECT dlock_release('readers', $second)");
+	$two->query_safe("SELECT dlock_release_token('readers', $second)");
 	cmp_ok($one->answer, '>', $second, 'conversion deadlock: and gets it');
 	is($one->query_safe("SELECT dlock_check('readers', $first)"),
 		'f', 'its old token is dead');
@@ -323,7 +323,7 @@ foreach my $end (
 	is($three->query(acquire('again', 'one', 'wait => NULL')),
 		'ERROR 40P01', 'denied: waiting for oneself');
 	is($three->query_safe(acquire('again', 'one', "wait => '0'")), '', 'denied without a wait');
-	is($one->query_safe("SELECT dlock_release('again', $token)"), 't', 'first release');
+	is($one->query_safe("SELECT dlock_release_token('again', $token)"), 't', 'first release');
 	ok(!$two->answered, 'is not the last');
 	is($three->query_safe("SELECT dlock_release('again', 'one')"), 't', 'second release, from the other session');
 	cmp_ok($two->answer, '>', $token, 'hands it on');

@@ -207,15 +207,15 @@ holder_ends('idle_in_transaction_session_timeout', "BEGIN; $transaction", run("S
 	my $same = DLockSession->new($node, $db, user => 'holder');
 	my $stranger = DLockSession->new($node, $db, user => 'stranger');
 	my $token = $holder->query_safe("SELECT dlock_acquire('others', 'holder', bind => 'session')");
-	is($stranger->query("SELECT dlock_release('others', $token)"), 'ERROR 42501', 'a stranger may not release it');
-	is($stranger->query("SELECT dlock_renew('others', $token)"), 'ERROR 42501', 'nor renew it');
-	is($same->query("SELECT dlock_renew('others', $token)"), 't', 'the same role may renew it');
+	is($stranger->query("SELECT dlock_release_token('others', $token)"), 'ERROR 42501', 'a stranger may not release it');
+	is($stranger->query("SELECT dlock_renew_token('others', $token)"), 'ERROR 42501', 'nor renew it');
+	is($same->query("SELECT dlock_renew_token('others', $token)"), 't', 'the same role may renew it');
 	is($same->query("SELECT dlock_convert('others', $token, 'shared')"), 'ERROR 55000', 'another session may not convert it');
 	is($monitor->query("SELECT dlock_convert('others', $token, 'shared')"), 'ERROR 55000', 'not even a superuser');
 	is($monitor->query_safe("SELECT mode, pid FROM dlock_leases WHERE name = 'others'"), 'exclusive|' . $holder->pid, 'it is as it was');
 	is($holder->query("SELECT dlock_convert('others', $token, 'shared')"), $token, 'its own may');
 	$token = $holder->query("SELECT dlock_convert('others', $token, 'exclusive')");
-	is($same->query("SELECT dlock_release('others', $token)"), 't', 'the same role may release it');
+	is($same->query("SELECT dlock_release_token('others', $token)"), 't', 'the same role may release it');
 	is($same->query("SELECT dlock_acquire('others', 'next', '1 h') > $token"), 't', 'it is free then');
 	is($holder->query("SELECT dlock_check('others', $token)"), 'f', 'and the session knows');
 
@@ -294,7 +294,7 @@ EOC
 DO $$
 BEGIN
 	FOR i IN 1 .. 40000 LOOP
-		PERFORM dlock_release('long', dlock_acquire('long', 'holder', bind => 'session'));
+		PERFORM dlock_release_token('long', dlock_acquire('long', 'holder', bind => 'session'));
 		IF i % 10 = 0 THEN
 			COMMIT;
 		END IF;

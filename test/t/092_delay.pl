@@ -81,7 +81,7 @@ foreach my $stopped (0, 1)
 		"SELECT dlock_acquire('waited', 'holder', '1 s', lock_delay => '2 s')");
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('waited', 'waiter', '1 h', wait => NULL)");
 	ok(wait_until(sub { state_of('waited') eq 'closed' }), "expired, $with: closed");
-	is($monitor->query_safe("SELECT dlock_check('waited', $token) OR dlock_renew('waited', $token)"),
+	is($monitor->query_safe("SELECT dlock_check('waited', $token) OR dlock_renew_token('waited', $token)"),
 		'f', "expired, $with: dead for its owner");
 	granted_between($sent + 3, $answered + 3, "expired, $with: one that waits");
 	$monitor->query_safe("SELECT dlock_force_release(name, 'next') FROM unnest('{asked,waited}'::text[]) name");
@@ -90,7 +90,7 @@ foreach my $stopped (0, 1)
 	($token, $sent, $answered) = timed($monitor,
 		"SELECT dlock_acquire('held', 'holder', '1 h', min_hold => '2 s')");
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('held', 'waiter', '1 h', wait => NULL)");
-	is($monitor->query_safe("SELECT dlock_release('held', $token)"), 't', "released early, $with");
+	is($monitor->query_safe("SELECT dlock_release_token('held', $token)"), 't', "released early, $with");
 	is(state_of('held'), 'closed', "released early, $with: closed");
 	is($monitor->query_safe("SELECT dlock_check('held', $token)"), 'f', "released early, $with: dead for its owner");
 	ok(!$waiter->answered, "released early, $with: nobody gets it yet");
@@ -123,7 +123,7 @@ foreach my $stopped (0, 1)
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('late', 'waiter', '1 h', wait => NULL)");
 	wait_until(sub { mono_now() > $answered + 0.2 });
 	my $released = mono_now();
-	$monitor->query_safe("SELECT dlock_release('late', $token)");
+	$monitor->query_safe("SELECT dlock_release_token('late', $token)");
 	granted_between($released, mono_now(), 'released after its least time');
 	$waiter->query_safe("SELECT dlock_release('late', 'waiter')");
 
@@ -144,7 +144,7 @@ foreach my $stopped (0, 1)
 # A forced release opens what is closed, and a waiter gets it.
 foreach my $closed (
 	[ 'expired', "SELECT dlock_acquire('forced', 'holder', '1 ms', lock_delay => '1 h')" ],
-	[ 'released early', "SELECT dlock_release('forced', dlock_acquire('forced', 'holder', '1 h', min_hold => '1 h'))" ])
+	[ 'released early', "SELECT dlock_release_token('forced', dlock_acquire('forced', 'holder', '1 h', min_hold => '1 h'))" ])
 {
 	my ($what, $sql) = @$closed;
 	$monitor->query_safe($sql);
@@ -181,7 +181,7 @@ foreach my $opened ('by itself', 'by its owner', 'by its token', 'by force again
 		ok(!$waiter->answered, "forced, opened $opened: not handed on");
 		is( $monitor->query_safe(
 				$opened eq 'by its owner' ? "SELECT dlock_release('closes', 'holder')"
-				: $opened eq 'by its token' ? "SELECT dlock_release('closes', $token)"
+				: $opened eq 'by its token' ? "SELECT dlock_release_token('closes', $token)"
 				: "SELECT dlock_force_release('closes', 'test')"),
 			$opened eq 'by force again' ? 1 : 'f',
 			"forced, opened $opened: nothing was held");
@@ -319,7 +319,7 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	  or diag('it took ' . (mono_now() - $at{closed}[3]));
 	is($monitor->query_safe("SELECT dlock_check('$_', $at{$_}[0])"), 'f', "$crash: $_: dead for its owner")
 	  foreach 'closed', 'closes', 'early', 'forced';
-	is($monitor->query_safe("SELECT dlock_release('back', $at{back}[0])"), 't', "$crash: released early after it");
+	is($monitor->query_safe("SELECT dlock_release_token('back', $at{back}[0])"), 't', "$crash: released early after it");
 	is(state_of('back'), 'closed', "$crash: closed by that");
 
 	# The times are close together, so each is looked at in between the others.

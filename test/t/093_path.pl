@@ -46,12 +46,12 @@ connect_all();
 	$two->ask_waiting($monitor, "SELECT dlock_acquire('a', 'two', '1 h', wait => NULL)");
 	$three->ask_waiting($monitor, "SELECT dlock_acquire_path('a/b/d', 'three', '1 h', wait => NULL)");
 	leases_are('a one CW, a/b one CW, a/b/c one exclusive', 'one that waits has no intents');
-	is($one->query_safe("SELECT dlock_release('a/b/c', $first)"), 't', 'released');
+	is($one->query_safe("SELECT dlock_release_token('a/b/c', $first)"), 't', 'released');
 	my $second = $two->answer;
 	cmp_ok($second, '>', $first, 'the ancestor is granted');
 	ok(!$three->answered, 'what is below waits for it');
 	leases_are('a two exclusive', 'the ancestor alone');
-	$two->query_safe("SELECT dlock_release('a', $second)");
+	$two->query_safe("SELECT dlock_release_token('a', $second)");
 	my $third = $three->answer;
 	cmp_ok($third, '>', $second, 'then what is below');
 	leases_are('a three CW, a/b three CW, a/b/d three exclusive', 'with its intents');
@@ -105,7 +105,7 @@ connect_all();
 	my $forced = $monitor->query_safe("SELECT dlock_force_release('a/b', 'test')");
 	is($forced, 1, 'one path through the ancestor is ended');
 	cmp_ok($three->answer, '>', $second, 'and its successor has it');
-	is($one->query_safe("SELECT dlock_check('a/b/c', $first), dlock_renew('a/b/c', 'one'), dlock_release('a/b/c', $first)"),
+	is($one->query_safe("SELECT dlock_check('a/b/c', $first), dlock_renew('a/b/c', 'one'), dlock_release_token('a/b/c', $first)"),
 		'f|f|f', 'its holder has lost it');
 	is($two->query_safe("SELECT dlock_check('a/d', $second)"), 't', 'the other path stays');
 	leases_are('a three CW, a two CW, a/b three CW, a/b/c three exclusive, a/d two exclusive', 'no intent of it is left');
@@ -179,7 +179,7 @@ foreach my $crash (
 	is($two->query_safe("SELECT dlock_check('a/b/c', $token), dlock_check('a', $token), dlock_acquire('a', 'thief', '1 h') IS NULL, dlock_acquire('a/b', 'thief', '1 h', mode => 'shared') IS NULL, dlock_acquire_path('a/b/c', 'thief', '1 h') IS NULL"),
 		't|f|t|t|t', "$what: and blocks as before");
 	cmp_ok($two->query("SELECT dlock_acquire_path('a/b/f', 'sibling', '1 h')"), '>', $token, "$what: siblings do not mind");
-	is($one->query_safe("SELECT dlock_release('a/b/c', $token), dlock_release('$deep', 'one'), dlock_release('$wide', repeat('o', 255))"), 't|t|t', "$what: released");
+	is($one->query_safe("SELECT dlock_release_token('a/b/c', $token), dlock_release('$deep', 'one'), dlock_release('$wide', repeat('o', 255))"), 't|t|t', "$what: released");
 	is($monitor->query_safe("SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name COLLATE \"C\", owner) FROM dlock_leases"),
 		'a one, a sibling, a two, a/b one, a/b sibling, a/b two, a/b/d one, a/b/e two, a/b/f sibling, last two', "$what: that frees the whole of each");
 	is($monitor->query_safe("SELECT dlock_force_release('a', 'test'), dlock_force_release('last', 'test')"), '3|1', "$what: forced");
@@ -263,7 +263,7 @@ BEGIN
 		IF (SELECT count(*) FROM dlock_leases l WHERE l.owner = who AND l.token = token) <> 3 THEN
 			RAISE EXCEPTION 'a path is half there';
 		END IF;
-		IF NOT dlock_release(path, token) THEN
+		IF NOT dlock_release_token(path, token) THEN
 			RAISE EXCEPTION 'a path was lost';
 		END IF;
 		n := n + 1;
@@ -282,7 +282,7 @@ BEGIN
 		IF (SELECT count(*) FROM dlock_leases l WHERE l.name LIKE 'root%') <> 1 THEN
 			RAISE EXCEPTION 'not alone';
 		END IF;
-		IF NOT dlock_release('root', token) THEN
+		IF NOT dlock_release_token('root', token) THEN
 			RAISE EXCEPTION 'the root was lost';
 		END IF;
 		n := n + 1;

@@ -141,7 +141,7 @@ sub stopped_between
 	reset_session($a);
 	outcome_is($b, $b->{transaction}, '', "$label: its successor goes on");
 	is(body($case), 'abb', "$label: what is written");
-	$control->query("SELECT dlock_release('$case->{resource}', $b->{token})");
+	$control->query("SELECT dlock_release_token('$case->{resource}', $b->{token})");
 	close_sessions($control, $a, $b);
 	return;
 }
@@ -187,7 +187,7 @@ sub stopped_within
 		came_to_is($b, '', "$label: then the successor writes");
 		is(body($case), 'b', "$label: what is written");
 	}
-	$control->query("SELECT dlock_release('$case->{resource}', $b->{token})");
+	$control->query("SELECT dlock_release_token('$case->{resource}', $b->{token})");
 	close_sessions($control, $a, $b);
 	return;
 }

@@ -244,7 +244,7 @@ outcome_is($a, "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT dlock_fence('$r', 1
 is(mark($control, $r), 12, 'as the mark shows');
 fresh(0);
 my $held = $control->query("SELECT dlock_acquire('$r', 'a', '1 h')");
-outcome_is($a, "BEGIN; DECLARE d CURSOR WITH HOLD FOR SELECT dlock_fence('$r', $held, true), dlock_release('$r', $held); COMMIT",
+outcome_is($a, "BEGIN; DECLARE d CURSOR WITH HOLD FOR SELECT dlock_fence('$r', $held, true), dlock_release_token('$r', $held); COMMIT",
 	'LK002', 'a live pass at the commit is looked at after that');
 outcome_is($a, 'CLOSE c; SELECT 1', 1, 'the session goes on');
 

@@ -62,7 +62,7 @@ sub round
 	  . "SELECT :token > 0 AS granted \\gset\n\\if :granted\n";
 
 	$sql .= transaction($resource) for 1 .. 1 + int rand 3;
-	$sql .= "SELECT dlock_release('$resource', :token);\n" if rand() < 0.3;
+	$sql .= "SELECT dlock_release_token('$resource', :token);\n" if rand() < 0.3;
 	return "$sql\\endif\n";
 }
 

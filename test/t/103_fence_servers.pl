@@ -61,7 +61,7 @@ EOC
 	# Stopped past the lease; both its processes, and then the data's alone.
 	stop_process($_->{psql}) foreach $a, $la;
 	$a->send($write->($token, 'late'));
-	$la->send("SELECT dlock_renew('ledger', $token)");
+	$la->send("SELECT dlock_renew_token('ledger', $token)");
 	pass_deadline($locks, 'ledger', $token);
 	my $next = $lb->query("SELECT dlock_acquire('ledger', 'b', '1 h')");
 	outcome_is($b, $write->($next, 'b'), '', "$label: the successor writes");

@@ -24,7 +24,7 @@ my $pairs = <<'EOC';
 DO $$
 BEGIN
 	FOR i IN 1 .. 20000 LOOP
-		PERFORM dlock_release('pairs', dlock_acquire('pairs', 'pair', '1 h'));
+		PERFORM dlock_release_token('pairs', dlock_acquire('pairs', 'pair', '1 h'));
 	END LOOP;
 END $$
 EOC
@@ -94,7 +94,7 @@ foreach my $how ('paused', 'cut')
 
 	# The old primary goes on: blocks of tokens, holders, passes.
 	$old->query($pairs) for 1 .. 2;
-	$old->query("SELECT dlock_release('ledger', $early)");
+	$old->query("SELECT dlock_release_token('ledger', $early)");
 	my $lost = $old->query("SELECT dlock_acquire('ledger', 'lost', '1 h')");
 	outcome_is($old, write_sql($lost, 'l'), '', "$how: the last holder writes on the old primary");
 	if ($how eq 'paused')
@@ -122,7 +122,7 @@ foreach my $how ('paused', 'cut')
 
 	# The old primary does not know, and goes on.
 	$old->query($pairs) for 1 .. 2;
-	$old->query("SELECT dlock_release('ledger', $lost)");
+	$old->query("SELECT dlock_release_token('ledger', $lost)");
 	my $late = $old->query("SELECT dlock_acquire('ledger', 'late', '1 h')");
 	cmp_ok($first, '>', $late, "$how: and above all that the old primary hands out later");
 	outcome_is($old, write_sql($late, 'x'), '', "$how: with which it is written there");

@@ -29,7 +29,7 @@ DECLARE
 BEGIN
 	token := dlock_acquire(name, owner, '1 h', NULL);
 	INSERT INTO taken VALUES (name, owner, token);
-	PERFORM dlock_release(name, token);
+	PERFORM dlock_release_token(name, token);
 	RETURN token;
 END $$;
 EOC
@@ -85,7 +85,7 @@ foreach my $round (1 .. 2)
 		"round $round: what is shown of them");
 	is($ctl->query("SELECT pid FROM dlock_waiters WHERE name = 'fifo' AND position = 32"),
 		$order[31]{pid}, "round $round: the session");
-	$ctl->query("SELECT dlock_release('fifo', $token)");
+	$ctl->query("SELECT dlock_release_token('fifo', $token)");
 	my @tokens = answers_in_order(@order);
 	is("@tokens", join(' ', sort { $a <=> $b } @tokens), "round $round: granted in the order they came");
 	cmp_ok($tokens[0], '>', $token, "round $round: after the holder");
@@ -111,7 +111,7 @@ foreach my $round (1 .. 2)
 	my @granted;
 	foreach my $i (0 .. 9)
 	{
-		$ctl->query("SELECT dlock_release('single', $token)");
+		$ctl->query("SELECT dlock_release_token('single', $token)");
 		$token = $s[$i]->answer->{out};
 		push @granted, map { $_->{name} } grep { $_->{pending} && $_->ready } @s;
 		queue($ctl, 'single') eq "@names[$i + 1 .. 31]" or push @granted, 'wrong queue';
@@ -134,7 +134,7 @@ foreach my $round (1 .. 2)
 	is($ctl->query("SELECT dlock_acquire('single', 'barger', '1 h')"), '', 'nobody barges in');
 	$_->answer foreach map { kill_wait($_) } @s[ 13 .. 31 ];
 	queues_are_empty($ctl, 'all cancelled');
-	is($ctl->query("SELECT dlock_release('single', $token)"), 't', 'the holder was left alone');
+	is($ctl->query("SELECT dlock_release_token('single', $token)"), 't', 'the holder was left alone');
 	is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, 'nothing is held');
 }
 
@@ -172,7 +172,7 @@ sub kill_wait
 	my $first = $ctl->query("SELECT waited FROM dlock_waiters WHERE name = 'look'");
 	cmp_ok($ctl->query("SELECT waited > '$first' AND clock_timestamp() - since >= '$first' FROM dlock_waiters WHERE name = 'look'"),
 		'eq', 't', 'it waits longer and longer');
-	$ctl->query("SELECT dlock_release('look', $token)");
+	$ctl->query("SELECT dlock_release_token('look', $token)");
 	isnt($s[0]->answer->{out}, '', 'a permit that became free is handed over');
 	$ctl->query("SELECT dlock_force_release('look', 'test')");
 
@@ -280,11 +280,11 @@ foreach my $way (sort keys %leave)
 		my @tokens = $token;
 		foreach my $session (@rest)
 		{
-			$ctl->query("SELECT dlock_release('leave', $tokens[-1])");
+			$ctl->query("SELECT dlock_release_token('leave', $tokens[-1])");
 			push @tokens, answers_in_order($session);
 		}
 		is("@tokens", join(' ', sort { $a <=> $b } @tokens), "$label: served in their order");
-		is($ctl->query("SELECT dlock_release('leave', $tokens[-1])"), 't', "$label: released");
+		is($ctl->query("SELECT dlock_release_token('leave', $tokens[-1])"), 't', "$label: released");
 		is( $ctl->query(
 				"SELECT (SELECT count(*) FROM dlock_leases WHERE name = 'leave') || ' ' || (SELECT count(*) FROM dlock_waiters WHERE name = 'leave')"),
 			'0 0',
@@ -296,7 +296,7 @@ foreach my $way (sort keys %leave)
 {
 	my $token = $ctl->query("SELECT dlock_acquire('alone', 'holder', '1 h')");
 	is($s[0]->query(acquire('alone', 'alice', wait => '20 ms')), '', 'alone: time-out');
-	$ctl->query("SELECT dlock_release('alone', $token)");
+	$ctl->query("SELECT dlock_release_token('alone', $token)");
 	isnt($token = $ctl->query("SELECT dlock_acquire('alone', 'bob', '1 h')"), '', 'alone: free');
 
 	# In a transaction, which a time-out leaves as it was, and a cancel aborts.
@@ -307,10 +307,10 @@ foreach my $way (sort keys %leave)
 	is(kill_wait($s[0])->answer->{state}, '57014', 'alone: cancel in a subtransaction');
 	$s[0]->query('ROLLBACK TO here');
 	enqueue($ctl, $s[0], acquire('alone', 'alice'));
-	$ctl->query("SELECT dlock_release('alone', $token)");
+	$ctl->query("SELECT dlock_release_token('alone', $token)");
 	isnt($token = $s[0]->answer->{out}, '', 'alone: waits again and gets it');
 	$s[0]->query('ROLLBACK');
-	is($ctl->query("SELECT dlock_release('alone', $token)"), 't', 'alone: a rollback does not undo it');
+	is($ctl->query("SELECT dlock_release_token('alone', $token)"), 't', 'alone: a rollback does not undo it');
 
 	# Caught in a function, and waiting again.
 	$ctl->query("SELECT dlock_acquire('alone', 'bob', '1 h')");
@@ -347,13 +347,13 @@ EOC
 		$token = $ctl->query("SELECT dlock_acquire('race', 'holder', '1 h')") if $token eq '';
 		enqueue($ctl, $s[0], acquire('race', "a$i"));
 		enqueue($ctl, $s[1], acquire('race', "b$i"));
-		(my $sql = 'SELECT ' . join ', ', @$both) =~ s/RELEASE/dlock_release('race', $token)/;
+		(my $sql = 'SELECT ' . join ', ', @$both) =~ s/RELEASE/dlock_release_token('race', $token)/;
 		$ctl->query($sql);
 		my $answer = $s[0]->answer;
 		if (!$answer->{failed})
 		{
 			$granted++;
-			$ctl->query("SELECT dlock_release('race', $answer->{out})");
+			$ctl->query("SELECT dlock_release_token('race', $answer->{out})");
 		}
 		elsif (wait_any(2, $s[1]))
 		{
@@ -375,7 +375,7 @@ EOC
 	note "$granted granted, $given_back ended and passed on, $left ended too late";
 	cmp_ok($given_back, '>', 20, 'grant and end in one moment: the next one gets it');
 	cmp_ok($left, '<', 8, 'grant and end in one moment: nothing is left behind');
-	$ctl->query("SELECT dlock_release('race', $token)");
+	$ctl->query("SELECT dlock_release_token('race', $token)");
 }
 
 # Wait without a limit, or with one that is far away.
@@ -383,7 +383,7 @@ foreach my $wait ('NULL', "'1000 years'", $version >= 17 ? "'infinity'" : ())
 {
 	my $token = $ctl->query("SELECT dlock_acquire('far', 'holder', '1 h')");
 	enqueue($ctl, $s[0], "SELECT dlock_acquire('far', 'alice', '1 h', $wait)");
-	$ctl->query("SELECT dlock_release('far', $token)");
+	$ctl->query("SELECT dlock_release_token('far', $token)");
 	isnt($s[0]->answer->{out}, '', "wait $wait");
 	$ctl->query("SELECT dlock_release('far', 'alice')");
 }
@@ -395,7 +395,7 @@ sqlstate_is($node, $db, "SELECT dlock_acquire('far', 'alice', '1 h', '-1 us')", 
 	enqueue($ctl, $s[0], acquire('from', 'alice', ttl => '800 ms'));
 	$ctl->query("SELECT pg_sleep(1)");
 	my $from = mono_now();
-	$ctl->query("SELECT dlock_release('from', $token)");
+	$ctl->query("SELECT dlock_release_token('from', $token)");
 	isnt($s[0]->answer->{out}, '', 'granted after longer than its ttl');
 	takeover_is_exact_here('from', 0.8, $from, mono_now(), 'the lease runs from the grant');
 	$ctl->query("SELECT dlock_release('from', 'taker')");
@@ -432,11 +432,11 @@ sub takeover_is_exact_here
 	is($ctl->query("SELECT blocked_by FROM dlock_waiters WHERE owner = 'r3'"), '{writer}', 'a reader is blocked by the writer only');
 	is($ctl->query("SELECT blocked_by @> '{r0, writer, r1, r2, r3, r4, r5}' AND array_length(blocked_by, 1) = 7 FROM dlock_waiters WHERE owner = 'writer2'"),
 		't', 'a writer by all that is before it');
-	$ctl->query("SELECT dlock_release('rw', $first)");
+	$ctl->query("SELECT dlock_release_token('rw', $first)");
 	my ($writer) = answers_in_order($s[0]);
 	nobody_answers('the writer alone', @s[ 1 .. 7 ]);
 	is(queue($ctl, 'rw'), 'r1 r2 r3 r4 r5 writer2 r7', 'the others wait');
-	$ctl->query("SELECT dlock_release('rw', $writer)");
+	$ctl->query("SELECT dlock_release_token('rw', $writer)");
 	my @readers = answers_in_order(@s[ 1 .. 5 ]);
 	is("@readers", join(' ', sort { $a <=> $b } @readers), 'then all readers before the next writer, in order');
 	queue_is($ctl, 'rw', 'writer2 r7', 'who wait still');
@@ -615,7 +615,7 @@ EOC
 	my ($ms) = $log =~ /LOG:  session still waiting for shared on lock "log" after (\d+\.\d{3}) ms/;
 	cmp_ok($ms // 0, '>=', 100, 'with lock, mode and time') or diag($log);
 	like($log, qr/DETAIL:  .*holder.*silent/, 'and with whom it waits for');
-	$ctl->query("SELECT dlock_release('log', $token)");
+	$ctl->query("SELECT dlock_release_token('log', $token)");
 	answers_in_order($s[1]);
 	$ctl->query("SELECT dlock_release('log', 'silent')");
 	answers_in_order($session);
@@ -647,12 +647,12 @@ EOC
 	my @tokens = $token;
 	foreach my $i (0 .. 2)
 	{
-		$ctl->query("SELECT dlock_release('others', $tokens[-1])");
+		$ctl->query("SELECT dlock_release_token('others', $tokens[-1])");
 		push @tokens, answers_in_order($s[$i]);
 		$ctl->query('VACUUM FULL dlock_store') if $i == 1;
 	}
 	pass('and get the lock in turn');
-	$ctl->query("SELECT dlock_release('others', $tokens[-1])");
+	$ctl->query("SELECT dlock_release_token('others', $tokens[-1])");
 	like(($s[3]->answer->{out}), qr/^\{\d+,\d+\}$/, 'one that waits for several, too');
 	$ctl->query("SELECT dlock_release_all('o3')");
 	$ctl->query("SELECT dlock_release_all('holder')");
@@ -705,7 +705,7 @@ foreach my $way ('release', 'deadline')
 	enqueue($ctl, $s[0], acquire($name, 'stopped', ttl => '2 s'));
 	enqueue($ctl, $s[1], acquire($name, 'next', ttl => '1 h'));
 	kill 'STOP', $s[0]{pid};
-	$ctl->query("SELECT dlock_release('$name', $token)") if $way eq 'release';
+	$ctl->query("SELECT dlock_release_token('$name', $token)") if $way eq 'release';
 	ok( wait_until(
 			sub { $ctl->query("SELECT owner FROM dlock_leases WHERE name = '$name'") eq 'stopped' }, 20),
 		"$way: the stopped one gets the grant");
@@ -747,13 +747,13 @@ foreach my $way ('blocked', 'possible')
 	my $token = $ctl->query("SELECT dlock_acquire('middle', 'holder', '1 h')");
 	enqueue($ctl, $s[$_], acquire('middle', "m$_", ttl => $_ == 1 ? '700 ms' : '1 h')) foreach 0 .. 2;
 	kill 'STOP', $s[1]{pid};
-	$ctl->query("SELECT dlock_release('middle', $token)");
+	$ctl->query("SELECT dlock_release_token('middle', $token)");
 	isnt($token = $s[0]->answer->{out}, '', 'the one before a stopped one gets it');
-	$ctl->query("SELECT dlock_release('middle', $token)");
+	$ctl->query("SELECT dlock_release_token('middle', $token)");
 	isnt($token = $s[2]->answer(20)->{out}, '', 'the one behind it, after the ttl');
 	kill 'CONT', $s[1]{pid};
 	$s[1]->answer;
-	$ctl->query("SELECT dlock_release('middle', $token)");
+	$ctl->query("SELECT dlock_release_token('middle', $token)");
 }
 queues_are_empty($ctl, 'all done');
 is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, 'nothing is held');
@@ -805,7 +805,7 @@ foreach my $how ('fast', 'immediate', 'postmaster killed', 'backend killed')
 	queues_are_empty($ctl, "$how: nobody waits");
 	@all = open_sessions($node, $db, 8, name => 'w');
 	enqueue($ctl, $all[0], acquire('end', 'after'));
-	$ctl->query("SELECT dlock_release('end', $held)");
+	$ctl->query("SELECT dlock_release_token('end', $held)");
 	cmp_ok($all[0]->answer->{out}, '>', $held, "$how: waiting works after it");
 	$ctl->query("SELECT dlock_release('end', 'after')");
 }

@@ -192,8 +192,8 @@ foreach my $how ('by owner', 'by token', 'all of the owner', 'count', 'return')
 	}
 	else
 	{
-		my $by = $how eq 'by owner' ? "'holder'" : $token;
-		is($ctl->query("SELECT dlock_renew('move', $by, '300 ms')"), 't', "nearer, $how");
+		my $renew = $how eq 'by owner' ? "dlock_renew('move', 'holder'" : "dlock_renew_token('move', $token";
+		is($ctl->query("SELECT $renew, '300 ms')"), 't', "nearer, $how");
 	}
 	granted_at($s[0], 0.3, $from, mono_now(), "nearer, $how");
 	is(queue($ctl, 'move'), 'bob', "nearer, $how: one grant");

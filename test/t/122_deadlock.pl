@@ -115,7 +115,7 @@ foreach my $n (2, 3, 8)
 		# What the victim held it holds still; when it lets go, the one before it
 		# in the ring gets it, and so on.
 		is($ctl->query("SELECT dlock_check('l$victim', $token[$victim])"), 't', "$label: the victim holds what it held");
-		$ctl->query("SELECT dlock_release('l$victim', $token[$victim])");
+		$ctl->query("SELECT dlock_release_token('l$victim', $token[$victim])");
 		for (my $i = ($victim + $n - 1) % $n; $i != $victim; $i = ($i + $n - 1) % $n)
 		{
 			my $answer = $s[$i]->answer;
@@ -316,7 +316,7 @@ foreach my $modes ([ 'shared', 'exclusive' ], [ 'PR', 'PW' ], [ 'CW', 'EX' ], [ 
 	like($answer->{detail}, qr/^Owner "a" waits for \w+ on lock "both" behind owner "b"\.$/m, "$label: detail, back");
 	is($ctl->query("SELECT dlock_check('both', $b)"), 't', "$label: and holds what it held");
 	nobody_answers("$label: the first waits on", $s[0]);
-	$ctl->query("SELECT dlock_release('both', $b)");
+	$ctl->query("SELECT dlock_release_token('both', $b)");
 	cmp_ok($s[0]->answer->{out}, '>', $b, "$label: and gets it");
 	clean($label);
 }
@@ -327,7 +327,7 @@ foreach my $modes ([ 'shared', 'exclusive' ], [ 'PR', 'PW' ], [ 'CW', 'EX' ], [ 
 	enqueue($ctl, $s[2], want('c', 'one'));
 	enqueue($ctl, $s[0], "SELECT dlock_convert('one', $a, 'exclusive', NULL)");
 	is(queue($ctl, 'one'), 'a c', 'a conversion is ahead of those that waited before');
-	$ctl->query("SELECT dlock_release('one', $b)");
+	$ctl->query("SELECT dlock_release_token('one', $b)");
 	isnt($s[0]->answer->{out}, '', 'and gets the lock first');
 	$ctl->query("SELECT dlock_release_all('a')");
 	isnt($s[2]->answer->{out}, '', 'then the other');
@@ -526,7 +526,7 @@ BEGIN
 		IF random() < 0.5 THEN
 			PERFORM dlock_release_all(who);
 		ELSE
-			PERFORM dlock_release(n, t) FROM unnest(names, tokens) u(n, t);
+			PERFORM dlock_release_token(n, t) FROM unnest(names, tokens) u(n, t);
 		END IF;
 	END LOOP;
 END $$;

@@ -233,7 +233,7 @@ sub release
 	my $way = int rand 3;
 	my $sql =
 	    $way == 0 ? "SELECT dlock_release_all('$client->{owner}') = " . @names
-	  : $way == 1 ? 'SELECT ' . join ' AND ', map { "dlock_release('$names[$_]', $tokens[$_])" } 0 .. $#names
+	  : $way == 1 ? 'SELECT ' . join ' AND ', map { "dlock_release_token('$names[$_]', $tokens[$_])" } 0 .. $#names
 	  : 'SELECT ' . join ' AND ', map { "dlock_release('$_', '$client->{owner}')" } @names;
 
 	ask($client, 'release', $sql);

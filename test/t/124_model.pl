@@ -265,8 +265,8 @@ sub pick_by
 		$name = $name =~ m{^(.*)/} && chance(0.5) ? $1 : pick(@names);
 	}
 	return chance(0.5)
-	  ? ($name, "'$name', '$lease->{owner}'", owner => $lease->{owner})
-	  : ($name, "'$name', $lease->{token}", token => $lease->{token});
+	  ? ($name, "('$name', '$lease->{owner}'", owner => $lease->{owner})
+	  : ($name, "_token('$name', $lease->{token}", token => $lease->{token});
 }
 
 # ---------------------------------------------------------------------------
@@ -333,7 +333,7 @@ sub step
 	{
 		my ($name, $text, %by) = pick_by(pick_lease());
 
-		$sql = "SELECT dlock_release($text)";
+		$sql = "SELECT dlock_release$text)";
 		$expected = $model->release($name, %by) ? 't' : 'f';
 	}
 	elsif ($what eq 'renew')
@@ -341,7 +341,7 @@ sub step
 		my ($name, $text, %by) = pick_by(pick_lease());
 		my $ttl = chance(0.5) ? pick_ttl() : undef;
 
-		$sql = "SELECT dlock_renew($text" . (defined $ttl ? ", '$ttl s'" : '') . ')';
+		$sql = "SELECT dlock_renew$text" . (defined $ttl ? ", '$ttl s'" : '') . ')';
 		$expected = $model->renew($name, $ttl, %by) ? 't' : 'f';
 	}
 	elsif ($what eq 'check')

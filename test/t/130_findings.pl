@@ -109,7 +109,7 @@ sub warm
 	foreach my $session (@sessions)
 	{
 		$session->send(join ';',
-			map { qq{SELECT dlock_release(name, dlock_acquire(name, 'warm', '1 h', payload => '"$_"')) FROM (SELECT 'warm' || pg_backend_pid()) w (name)} }
+			map { qq{SELECT dlock_release_token(name, dlock_acquire(name, 'warm', '1 h', payload => '"$_"')) FROM (SELECT 'warm' || pg_backend_pid()) w (name)} }
 			  @payloads);
 	}
 	answers_in_order(@sessions);
@@ -218,7 +218,7 @@ foreach my $case (
 	ok( wait_until(
 			sub { $ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'crowd'") eq '1' }, 20),
 		"$label: the others have expired");
-	is($ctl->query("SELECT dlock_release('crowd', $token)"), 't', "$label: released");
+	is($ctl->query("SELECT dlock_release_token('crowd', $token)"), 't', "$label: released");
 	continue_processes();
 	my @tokens = answers_in_order(@s);
 	is(scalar(uniq(grep { /^\d+$/ } @tokens)), $count, "$label: all get their permits");
@@ -264,7 +264,7 @@ foreach my $case (
 	enqueue($ctl, $s[1], "SELECT dlock_acquire('tokens', 'waiter', '1 h', NULL, mode => '$wanted')");
 	use_up_tokens($left, $label);
 	$holder->send("SET lock_timeout = '500 ms'; SELECT "
-		  . (defined $new_mode ? "dlock_convert('tokens', $token, '$new_mode')" : "dlock_release('tokens', $token)"));
+		  . (defined $new_mode ? "dlock_convert('tokens', $token, '$new_mode')" : "dlock_release_token('tokens', $token)"));
 	my $answer = prompt_answer($holder, $label);
 	is($answer->{state}, '', "$label: no error") or diag($answer->{err});
 	if (defined $new_mode)
@@ -372,7 +372,7 @@ foreach my $too_long ("'" . ($longest + 1) . " ms'", "'$longest.001 ms'", "'50 d
 is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, 'too long: nothing is held');
 $ctl->query("SET dlock.max_ttl = '200 d'");
 $ctl->query("SELECT dlock_acquire('long-delay', 'holder', '1 ms', lock_delay => '$longest ms')");
-$ctl->query("SELECT dlock_release('long-hold', dlock_acquire('long-hold', 'holder', '200 days', min_hold => '$longest ms'))");
+$ctl->query("SELECT dlock_release_token('long-hold', dlock_acquire('long-hold', 'holder', '200 days', min_hold => '$longest ms'))");
 my $long = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM dlock_leases WHERE name LIKE 'long-%' AND remaining > $days AND remaining < $days + interval '1 day'";
 ok( wait_until(sub { $ctl->query($long) eq 'long-delay closed, long-hold closed' }, 20),
 	'the longest: closed for as long');

@@ -121,7 +121,7 @@ cli_is([qw(acquire --ttl 1h -n --path tree/a)], { out => qr/^\d+$/ }, 'a path');
 cli_is([qw(acquire --ttl 1h -n --path tree/b)], { out => qr/^\d+$/ }, 'its sibling');
 cli_is([qw(acquire -n tree)], { code => 75, err => qr/not acquired/ }, 'its parent');
 cli_is([qw(acquire --ttl 2h --min-hold 1h --lock-delay 2h --payload), '{"x": [1]}', 'm'], { out => qr/^\d+$/ }, 'the rest');
-is($session->query_safe("SELECT dlock_release('m', token), payload FROM dlock_leases WHERE name = 'm'"), 't|{"x": [1]}', 'the rest: payload');
+is($session->query_safe("SELECT dlock_release_token('m', token), payload FROM dlock_leases WHERE name = 'm'"), 't|{"x": [1]}', 'the rest: payload');
 is($session->query_safe("SELECT state FROM dlock_leases WHERE name = 'm'"), 'closed', 'the rest: least time');
 
 # Status, for people and for programs.
@@ -198,7 +198,7 @@ foreach my $ignored (0, 1)
 $session->query("SELECT dlock_acquire('fill-' || i || repeat('x', 200), repeat('o', 200), '1 h', payload => to_jsonb(repeat('p', 900))) FROM generate_series(1, 10000) i");
 cli_is([ qw(acquire --payload), '"' . 'p' x 900 . '"', 'n' x 200 ], { code => 69, err => qr/detail|hint/ }, 'lock space full');
 $session->query_safe("SELECT dlock_release_all(repeat('o', 200))");
-$session->query_safe(q{CREATE FUNCTION dlock_check(text) RETURNS text LANGUAGE sql AS 'SELECT 1'; ALTER FUNCTION dlock_renew(text, bigint, interval) RENAME TO dlock_gone; CREATE FUNCTION dlock_renew(text, bigint, interval) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''odd''; END'});
+$session->query_safe(q{CREATE FUNCTION dlock_check(text) RETURNS text LANGUAGE sql AS 'SELECT 1'; ALTER FUNCTION dlock_renew_token(text, bigint, interval) RENAME TO dlock_gone; CREATE FUNCTION dlock_renew_token(text, bigint, interval) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''odd''; END'});
 cli_is([qw(renew x 1)], { code => 70, err => qr/error: odd/ }, 'an error that nobody expects');
 $session->quit;
 $node->stop;

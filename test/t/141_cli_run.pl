@@ -216,7 +216,7 @@ foreach my $how ('at once', 'slowly', 'never by itself')
 	# By its token, so that somebody else has it before anything is noticed.
 	my $run = DLockCli->start(qw(run --lock-delay 0 lost sh -c), 'echo "token $DLOCK_TOKEN"; exec sleep 600');
 	my ($token) = $run->wait_out(qr/token (\d+)/) ? $run->out =~ /(\d+)/ : ();
-	my $next = $session->query_safe("SELECT dlock_release('lost', $token); SELECT dlock_acquire('lost', 'thief', '1 h')");
+	my $next = $session->query_safe("SELECT dlock_release_token('lost', $token); SELECT dlock_acquire('lost', 'thief', '1 h')");
 	is($run->finish->{code}, 76, 'stolen: exit code');
 	like($run->{err}, qr/held by "thief" now, with token|by somebody who knows its token/, 'stolen: told by whom');
 	is($session->query_safe("SELECT owner FROM dlock_leases WHERE name = 'lost'"), 'thief', 'stolen: the thief keeps it');
