@@ -109,16 +109,26 @@ take_words(HoldCommand *command, const Options *options, const char *of, int arg
 	const char *shell = options->shell;
 	int			first = 1;
 
-	/* As flock(1) has it: -c behind the name. */
-	if (shell == NULL && argc == 3 &&
+	/* As flock(1) has it: -c behind the name, and one argument. */
+	if (shell == NULL && argc > 1 &&
 		(strcmp(argv[1], "-c") == 0 || strcmp(argv[1], "--command") == 0))
 	{
+		if (argc != 3)
+		{
+			output_error("option \"%s\" needs one argument, the command", argv[1]);
+			return options_usage(of);
+		}
 		shell = argv[2];
 		first = argc;
 	}
 	else if (argc > 1 && strcmp(argv[1], "--") == 0)
 		first = 2;
 
+	if (shell != NULL && *shell == '\0')
+	{
+		output_error("the command of -c is empty");
+		return options_usage(of);
+	}
 	if ((shell != NULL) == (first < argc))
 	{
 		output_error((shell != NULL) ? "there is a command besides that of -c" : "no command is given");

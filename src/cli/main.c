@@ -97,6 +97,18 @@ is_help(const char *argument)
 	return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
+/* Without a command to say which options there are, is --json among them? */
+static bool
+asks_for_json(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+	{
+		if (strcmp(argv[i], "--json") == 0)
+			return true;
+	}
+	return false;
+}
+
 /* dlock help [COMMAND], or what is an option of no command. */
 static int
 run_help(const char *name)
@@ -123,6 +135,7 @@ main(int argc, char **argv)
 	int			first;
 
 	process_fill_standard();
+	output_init(OUTPUT_NORMAL, asks_for_json(argc, argv));
 	if (argc < 2)
 	{
 		output_error("no command is given");

@@ -302,6 +302,35 @@ check_together(const Command *command, const Options *options, int arguments)
 }
 
 /*
+ * See how messages are to be printed.  That is done first, and whatever else is
+ * wrong, so that messages about the other options obey it.
+ */
+static void
+init_output(const Command *command, int argc, char **argv, const char *letters,
+			const struct option *longs)
+{
+	OutputLevel level = OUTPUT_NORMAL;
+	bool		json = false;
+	int			found;
+
+	while ((found = getopt_long(argc, argv, letters, longs, NULL)) != -1)
+	{
+		int			row = find_row(command, found);
+		OptionId	id = (row < 0) ? OPT_HELP : table[row].id;
+
+		json |= id == OPT_JSON;
+		if (id == OPT_QUIET)
+			level = OUTPUT_QUIET;
+		else if (id == OPT_VERBOSE && level != OUTPUT_QUIET)
+			level = OUTPUT_VERBOSE;
+	}
+	output_init(level, json);
+
+	/* From the beginning, and with what getopt_long() remembers forgotten. */
+	optind = 0;
+}
+
+/*
  * Parse the options of a command, whose name is argv[0].  Returns the index of
  * the first argument; or, negative, -1 - an exit code, if there is nothing more
  * to do.
@@ -320,6 +349,7 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 	};
 	describe(command, letters, longs);
 	opterr = 0;
+	init_output(command, argc, argv, letters, longs);
 	while ((found = getopt_long(argc, argv, letters, longs, NULL)) != -1)
 	{
 		int			row = find_row(command, found);
@@ -339,8 +369,6 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 			return -1 - options_usage(command->name);
 		}
 	}
-	output_init(options->quiet ? OUTPUT_QUIET : options->verbose ? OUTPUT_VERBOSE : OUTPUT_NORMAL,
-				options->json);
 	if (!check_together(command, options, argc - optind))
 		return -1 - options_usage(command->name);
 	return optind;

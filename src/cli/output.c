@@ -358,7 +358,17 @@ void
 output_table(FILE *out, const OutputColumn *columns, int ncolumns,
 			 const char *const *cells, int nrows)
 {
+	int		   *widths = text_alloc((size_t) ncolumns * sizeof(*widths));
 	Text		line;
+
+	for (int i = 0; i < ncolumns; i++)
+		widths[i] = output_width(columns[i].title);
+	for (int at = 0; at < nrows * ncolumns; at++)
+	{
+		int			width = (cells[at] != NULL) ? output_width(cells[at]) : 1;
+
+		widths[at % ncolumns] = CLI_MAX(widths[at % ncolumns], width);
+	}
 
 	text_init(&line);
 	for (int row = -1; row < nrows; row++)
@@ -366,18 +376,12 @@ output_table(FILE *out, const OutputColumn *columns, int ncolumns,
 		for (int i = 0; i < ncolumns; i++)
 		{
 			const char *text = (row < 0) ? columns[i].title : cells[row * ncolumns + i];
-			int			width = output_width(columns[i].title);
 
-			for (int other = 0; other < nrows; other++)
-			{
-				const char *cell = cells[other * ncolumns + i];
-
-				width = CLI_MAX(width, (cell != NULL) ? output_width(cell) : 1);
-			}
-			append_cell(&line, &columns[i], (text != NULL) ? text : "-", width, i == ncolumns - 1);
+			append_cell(&line, &columns[i], (text != NULL) ? text : "-", widths[i], i == ncolumns - 1);
 		}
 		text_add_char(&line, '\n');
 	}
+	free(widths);
 	fputs(line.data, out);
 	text_free(&line);
 }

@@ -53,6 +53,21 @@ cli_is([ 'run', '-c', 'true', 'a', 'true' ], { code => 64, err => $usage }, 'two
 cli_is([qw(run --ttl 10 --kill-after 6 a true)], { code => 64, err => qr/use --ttl 13s or more/ }, 'no time to kill');
 cli_is([qw(run --ttl 500ms a true)], { code => 64, err => qr/a ttl of 500ms .*hint: Without --kill-after, use --ttl 1s or more\./s }, 'no time at all');
 cli_is([qw(run --ttl 500ms --kill-after 300ms a true)], { code => 64, err => qr/hint: With --kill-after 300ms, use --ttl 1s or more\./ }, 'no time for that');
+cli_is($_, { code => 64, out => '', err => qr/^dlock: error: option "(?:-c|--command)" needs one argument.*\n.*--help/ }, "@$_: what to run?")
+  foreach [qw(run a -c)], [qw(run a --command)], [qw(run a -c true true)], [qw(elect a -c)];
+cli_is($_, { code => 64, out => '', err => qr/^dlock: error: the command of -c is empty\n/ }, 'nothing for the shell to run')
+  foreach [ qw(run a -c), '' ], [ 'run', '-c', '', 'a' ];
+{
+	my @mistakes = ([qw(acquire --fly x)], ['acquire'], [qw(acquire --ttl 5y a)], [qw(acquire -n a --ttl)],
+		[qw(release a first)], [qw(run a)], [qw(run a -c)], [qw(run --ttl 1 --kill-after 1m a true)], ['fly'], [qw(help fly)], []);
+	foreach my $mistake (@mistakes)
+	{
+		my ($command, @rest) = @$mistake;
+		my $run = cli_is([ $command // (), '--json', @rest ], { code => 64, out => '', err => qr/./ }, "@$mistake: with --json");
+		my @objects = map { eval { $json->decode($_) } // { text => $_ } } split /\n/, $run->{err};
+		is(join(' ', map { keys %$_ } @objects) =~ /^error(?: hint)+$/, 1, "@$mistake: with --json the message is JSON") or diag($run->{err});
+	}
+}
 cli_is([ 'acquire', '' ], { code => 64, err => qr/lock name must not be empty.*detail:.*hint:/s }, 'the server does not take it');
 cli_is([qw(acquire dlock:a)], { code => 64, err => qr/dlock:/ }, 'a name that is reserved');
 cli_is([qw(acquire --payload {a a)], { code => 64, err => qr/json/ }, 'no JSON');

@@ -265,6 +265,40 @@ EOC
 	sql('CREATE EXTENSION dlock');
 }
 
+# ---- many leases ----
+
+# The processor time of a command, in seconds, and the lines that it prints.
+sub effort
+{
+	my @args = @_;
+	my $out;
+	my (undef, undef, $user, $system) = times;
+
+	IPC::Run::run([ $dlock, @args ], '<', \undef, '>', \$out);
+	is($?, 0, "@args: exit code");
+	my (undef, undef, $user_after, $system_after) = times;
+	return ($user_after - $user + $system_after - $system, scalar(() = $out =~ /\n/g));
+}
+
+{
+	my %first;
+	foreach my $leases (1000, 4000)
+	{
+		sql("SELECT count(dlock_acquire('many-' || i, 'owner-' || i, '1 h', reentry => 'return')) FROM generate_series(1, $leases) i");
+		foreach my $command ([qw(status)], [qw(top --batch -n 1)])
+		{
+			my ($seconds, $lines) = effort(@$command);
+			cmp_ok($lines, '>', $leases, "@$command: $leases leases are shown");
+			cmp_ok($seconds, '<', 4, "@$command: $leases leases take a moment");
+
+			# Clocks of processes tick a hundred times a second.
+			$first{$command->[0]} //= $seconds;
+			cmp_ok($seconds, '<=', 8 * ($first{$command->[0]} + 0.02), "@$command: four times the leases, a few times the effort");
+		}
+	}
+	sql("SELECT count(dlock_release(name, token)) FROM dlock_leases WHERE name LIKE 'many-%'");
+}
+
 # ---- a standby ----
 
 sql("SELECT dlock_acquire('on primary', 'x', '1 h')");
