@@ -5,11 +5,11 @@
  *
  * NOTES
  *	  A process that waits sleeps on its latch.  It is woken when it has been
- *	  granted what it waits for, and wakes by itself for four things: its time
+ *	  granted what it waits for, and wakes by itself for five things: its time
  *	  is up; a lease in its way ends, so that it takes the lock over even if
  *	  nobody else does anything; it is time to look for a deadlock; it is
- *	  interrupted.  Whatever it is, it then looks at its requests and decides
- *	  anew.
+ *	  interrupted; its client has closed the connection.  Whatever it is, it
+ *	  then looks at its requests and decides anew.
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
  *	  so that this can be dropped or rewritten, nor anything of the lock.
@@ -45,6 +45,16 @@
 #include "dlock_space.h"
 #include "dlock_stat.h"
 #include "dlock_waiting.h"
+
+/*
+ * For FeBeWaitSet and the positions in it.  Of struct Port nothing is used, so
+ * its parts that take headers of other libraries can be left out.
+ */
+#undef ENABLE_GSS
+#undef ENABLE_SSPI
+#undef USE_OPENSSL
+#undef USE_SSL
+#include "libpq/libpq.h"
 
 /* The longest time to sleep, in microseconds. */
 #define LONGEST_NAP		(60 * USECS_PER_SEC)
@@ -261,6 +271,37 @@ look(DLockWaiting *waiting, DLockTime *until, DLockWaitingEnd *end)
 	return false;
 }
 
+/*
+ * Sleep on the latch, at most so many milliseconds, or until the client has
+ * closed its connection, which the next look at interrupts then finds.
+ *
+ * The server's own set of events is used as pq_check_connection() does: each
+ * of its users sets the events of the socket first, so they need no restoring.
+ */
+static void
+nap(long timeout, uint32 event)
+{
+	WaitEvent	events[FeBeWaitSetNEvents];
+	int			count;
+
+	if (MyProcPort == NULL || !WaitEventSetCanReportClosed())
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 timeout, event);
+		return;
+	}
+
+	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_CLOSED, NULL);
+	count = WaitEventSetWait(FeBeWaitSet, timeout, events, lengthof(events), event);
+	for (int i = 0; i < count; i++)
+	{
+		if (events[i].events & WL_POSTMASTER_DEATH)
+			proc_exit(1);
+		if (events[i].events & WL_SOCKET_CLOSED)
+			ClientConnectionLost = InterruptPending = true;
+	}
+}
+
 /* Sleep until the wait is over. */
 static DLockWaitingEnd
 sleep_in_queue(DLockWaiting *waiting)
@@ -286,9 +327,7 @@ sleep_in_queue(DLockWaiting *waiting)
 		until = Min(until, waiting->deadline);
 		until = Min(until, Min(waiting->lock_timeout_at, waiting->check_at));
 		if (until > now)
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 dlock_clock_nap_ms(now, until, LONGEST_NAP),
-							 wait_event(waiting));
+			nap(dlock_clock_nap_ms(now, until, LONGEST_NAP), wait_event(waiting));
 	}
 }
 

@@ -190,6 +190,11 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 	$monitor->query_safe('SELECT pg_terminate_backend(' . $brief->pid . ')');
 	like($brief->answer, qr/^(?:FATAL 57P01|LOST)$/, 'pg_terminate_backend');
 
+	my $killed = DLockSession->new($node, $db);
+	$killed->ask_waiting($monitor, "SELECT dlock_watch('stop', NULL, NULL)");
+	$killed->kill_client;
+	ok(eval { $killed->wait_backend_gone; 1 }, 'a client that dies takes its watch along');
+
 	# None of them is woken later, or in the way.
 	$one->query_safe("SELECT dlock_acquire('w', 'one', '1 h'), dlock_release('w', 'one')");
 	is($watcher->query_safe('SELECT 1'), 1, 'the session goes on');

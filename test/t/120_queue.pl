@@ -223,8 +223,6 @@ my %leave = (
 foreach my $way (sort keys %leave)
 {
 	my $leave = $leave{$way};
-	# A backend notices that its client has gone when it is told to look.
-	my $setup = $way eq 'end of the client' ? "SET client_connection_check_interval = '100 ms'" : undef;
 
 	foreach my $place ([ first => 0 ], [ middle => 3 ], [ last => 6 ])
 	{
@@ -234,7 +232,7 @@ foreach my $way (sort keys %leave)
 		my $token = $ctl->query("SELECT dlock_acquire('leave', 'holder', '1 h')");
 		my $leaver = $queue[$at];
 
-		$leaver->query($leave->{before} // $setup // 'SELECT');
+		$leaver->query($leave->{before} // 'SELECT');
 		foreach my $session (@queue)
 		{
 			my $wait = $session == $leaver ? $leave->{wait} : undef;
@@ -452,10 +450,9 @@ sub takeover_is_exact_here
 foreach my $way (sort keys %leave)
 {
 	my $leave = $leave{$way};
-	my $setup = $way eq 'end of the client' ? "SET client_connection_check_interval = '100 ms'" : undef;
 
 	$ctl->query("SELECT dlock_acquire('pass', 'r0', '1 h', mode => 'CW')");
-	$s[0]->query($leave->{before} // $setup // 'SELECT');
+	$s[0]->query($leave->{before} // 'SELECT');
 	$s[0]->send(acquire('pass', 'writer', wait => $leave->{wait}, mode => 'shared'));
 	wait_until(sub { queue($ctl, 'pass') eq 'writer' || $s[0]->ready });
 	foreach my $i (1 .. 3)
