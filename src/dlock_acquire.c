@@ -24,7 +24,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "utils/acl.h"
 
 #include "dlock_acquire.h"
 #include "dlock_clock.h"
@@ -70,8 +69,6 @@ typedef struct DLockAcquire
 	DLockSpaceLease *own;
 	uint32		permits;		/* of the lock, instead of those asked for */
 	const DLockBytes *culprit;
-	Oid			role;			/* of the owner's lease ... */
-	Oid			checked;		/* ... and one that may be used like the caller's own */
 } DLockAcquire;
 
 typedef enum DLockAcquireStep
@@ -83,7 +80,6 @@ typedef enum DLockAcquireStep
 	STEP_MISSING,				/* fetch what is missing and come again */
 	STEP_NO_ROOM,				/* reserve slots and memory and come again */
 	STEP_OTHER_PERMITS,
-	STEP_CHECK_RIGHT,			/* the owner's lease is another role's */
 	STEP_WEAKER,				/* the owner's lease does not cover it */
 	STEP_TOO_MANY_HOLDS
 } DLockAcquireStep;
@@ -128,7 +124,6 @@ static void
 plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *request)
 {
 	acquire->request = request;
-	acquire->checked = request->role;
 	acquire->items = &acquire->single;
 	acquire->longest_name = acquire->longest_data = 0;
 	memset(&acquire->set, 0, sizeof(acquire->set));
@@ -259,6 +254,7 @@ static DLockAcquireStep
 decide(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
+	DLockOwner	owner = {request->role, request->owner};
 	DLockRuleCase asked = {
 		.mode = request->mode, .reentry = request->reentry, .may_wait = request->may_wait
 	};
@@ -281,16 +277,13 @@ decide(DLockAcquire *acquire)
 			acquire->permits = item->entry->permits;
 			return STEP_OTHER_PERMITS;
 		}
-		own = dlock_holder_of_owner(item->entry, &request->owner, now);
+		own = dlock_holder_of_owner(item->entry, &owner, now);
 		if (own != NULL && item->part != DLOCK_PART_INTENT)
 		{
 			asked.held_by_owner = true;
 			asked.held = (DLockMode) own->mode;
 			acquire->own = own;
 			acquire->culprit = &request->names[i];
-			acquire->role = own->role;
-			if (own->role != acquire->checked && request->reentry != DLOCK_REENTRY_DENY)
-				return STEP_CHECK_RIGHT;
 			/* A path is not covered by the lock of its name alone. */
 			if (own->part != item->part && request->reentry != DLOCK_REENTRY_DENY)
 				return STEP_WEAKER;
@@ -299,7 +292,7 @@ decide(DLockAcquire *acquire)
 										 NULL, NULL, now, &until))
 		{
 			asked.blocked = true;
-			if (!dlock_holder_is_own_way(item->entry, &request->owner, item->mode, now))
+			if (!dlock_holder_is_own_way(item->entry, &owner, item->mode, now))
 				continue;
 			blocked_by_self = true;
 			acquire->culprit = &request->names[i];
@@ -471,15 +464,6 @@ attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	return step;
 }
 
-/* Entering another role's lease again takes the right to renew it. */
-static void
-check_right(DLockAcquire *acquire)
-{
-	if (!has_privs_of_role(acquire->request->role, acquire->role))
-		dlock_error_not_owner(acquire->culprit, acquire->role);
-	acquire->checked = acquire->role;
-}
-
 /*
  * Acquire one lock or several, or go into their queues.
  *
@@ -490,8 +474,7 @@ check_right(DLockAcquire *acquire)
  *
  * No partition lock may be held.  Throws 53400 if memory is full, 22023 if the
  * lock is in use with another number of permits, 55000 if the owner's own
- * lease does not cover what is asked for, 42501 if it is a role's that the
- * caller's is not a member of, and what the server throws when a
+ * lease does not cover what is asked for, and what the server throws when a
  * relation cannot be extended; nothing has changed then.
  */
 DLockAcquireAnswer
@@ -509,9 +492,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 			reserve(&acquire);
 		else if (step == STEP_MISSING)
 			dlock_grant_fetch(&acquire.work);
-		else if (step == STEP_CHECK_RIGHT)
-			check_right(&acquire);
-	} while (step == STEP_NO_ROOM || step == STEP_MISSING || step == STEP_CHECK_RIGHT);
+	} while (step == STEP_NO_ROOM || step == STEP_MISSING);
 
 	dlock_grant_finish(&acquire.work);
 	if (request->count > 1)

@@ -5,8 +5,10 @@
  *
  * NOTES
  *	  A process that waits waits for the owners of the leases in its way, and
- *	  for the processes in front of it in the queue.  An owner who waits, in
- *	  whichever of its processes, does not go on to release what it holds.  If
+ *	  for the processes in front of it in the queue.  An owner that waits, in
+ *	  whichever of its processes, does not go on to release what it holds; nor
+ *	  does a process that waits end what is bound to it, for whatever role it
+ *	  acquired that.  If
  *	  following these edges from a process leads back to it, nobody in the
  *	  circle will ever go on: at least not before a lease runs out.
  *
@@ -58,7 +60,7 @@ typedef struct DLockDeadlockSearch
 	Oid			database;
 	DLockTime	now;
 	int			me;
-	DLockBytes	my_owner;
+	DLockOwner	my_owner;
 	bool	   *stuck;			/* by process */
 	bool	   *visited;		/* likewise */
 	DLockDeadlockEdge *path;	/* from me to where the search is */
@@ -87,18 +89,25 @@ first_request(DLockDeadlockSearch *search, int process)
 	return dlock_space_request_first(wait->first);
 }
 
-/* Is an owner stuck, in any of its processes? */
+/*
+ * Is a holder stuck: the process that the lease is bound to, or any process of
+ * its owner?
+ */
 static bool
-is_owner_stuck(DLockDeadlockSearch *search, DLockBytes owner)
+is_holder_stuck(DLockDeadlockSearch *search, const DLockSpaceLease *holder)
 {
+	DLockOwner	owner = dlock_space_lease_owner(holder);
+
+	if (holder->process >= 0 && search->stuck[holder->process])
+		return true;
 	for (int process = 0; process < dlock_wait_processes(); process++)
 	{
-		DLockBytes	waiter;
+		DLockOwner	waiter;
 
 		if (!search->stuck[process])
 			continue;
 		waiter = dlock_space_lease_owner(first_request(search, process));
-		if (dlock_name_equal(&waiter, &owner))
+		if (dlock_name_is_owner(&waiter, &owner))
 			return true;
 	}
 	return false;
@@ -124,7 +133,7 @@ tally(DLockSpaceLease *blocker, void *arg)
 		counts->stuck_ahead += search->stuck[blocker->process];
 	/* What is only closed opens by itself. */
 	else if (dlock_rule_is_live(blocker->deadline, search->now) &&
-			 is_owner_stuck(search, dlock_space_lease_owner(blocker)))
+			 is_holder_stuck(search, blocker))
 		counts->stuck_holders++;
 	else
 		counts->other_holders++;
@@ -185,20 +194,22 @@ search_from(DLockDeadlockSearch *search, int process)
 	}
 }
 
-/* Go on from all processes of an owner that wait. */
+/* Go on from all processes that a holder waits in. */
 static void
-search_from_owner(DLockDeadlockSearch *search, DLockBytes owner)
+search_from_holder(DLockDeadlockSearch *search, const DLockSpaceLease *holder)
 {
-	if (dlock_name_equal(&owner, &search->my_owner))
+	DLockOwner	owner = dlock_space_lease_owner(holder);
+
+	if (holder->process == search->me || dlock_name_is_owner(&owner, &search->my_owner))
 		search->found = true;
 	for (int process = 0; process < dlock_wait_processes() && !search->found; process++)
 	{
-		DLockBytes	waiter;
+		DLockOwner	waiter;
 
 		if (!search->stuck[process] || search->visited[process])
 			continue;
 		waiter = dlock_space_lease_owner(first_request(search, process));
-		if (dlock_name_equal(&waiter, &owner))
+		if (holder->process == process || dlock_name_is_owner(&waiter, &owner))
 			search_from(search, process);
 	}
 }
@@ -217,7 +228,7 @@ follow(DLockSpaceLease *blocker, void *arg)
 	{
 		/* What is only closed opens by itself. */
 		if (dlock_rule_is_live(blocker->deadline, search->now))
-			search_from_owner(search, dlock_space_lease_owner(blocker));
+			search_from_holder(search, blocker);
 	}
 	else if (blocker->process == search->me)
 		search->found = true;
@@ -294,8 +305,8 @@ describe_circle(DLockDeadlockSearch *search)
 	{
 		DLockSpaceLease *request = search->path[i].request;
 		DLockBytes	name = dlock_space_entry_name(dlock_space_request_entry(request));
-		DLockBytes	waiter = dlock_space_lease_owner(request);
-		DLockBytes	blocker = dlock_space_lease_owner(search->path[i].blocker);
+		DLockBytes	waiter = dlock_space_lease_owner(request).name;
+		DLockBytes	blocker = dlock_space_lease_owner(search->path[i].blocker).name;
 
 		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
 						 (i > 0) ? "\n" : "", waiter.len, waiter.data,

@@ -300,7 +300,7 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 	for (; request != NULL; request = next)
 	{
 		DLockMode	mode = (DLockMode) request->mode;
-		DLockBytes	owner = dlock_space_lease_owner(request);
+		DLockOwner	owner = dlock_space_lease_owner(request);
 
 		next = dlock_space_next(request);
 		if (!dlock_holder_is_waiting(entry, request, work->now))
@@ -351,7 +351,7 @@ tell_change(DLockWork *work, DLockSpaceEntry *entry)
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
-		DLockBytes	owner = dlock_space_lease_owner(request);
+		DLockOwner	owner = dlock_space_lease_owner(request);
 
 		/* Whoever watches, and other processes of the new holder. */
 		if (request->kind == DLOCK_SPACE_WATCH ||
@@ -418,7 +418,7 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 		 request = dlock_space_request_next(request))
 	{
 		DLockSpaceEntry *entry = dlock_space_request_entry(request);
-		DLockBytes	owner = dlock_space_lease_owner(request);
+		DLockOwner	owner = dlock_space_lease_owner(request);
 
 		is_path |= (request->part != DLOCK_PART_WHOLE);
 

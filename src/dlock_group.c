@@ -213,19 +213,19 @@ find_member(const DLockGroup *group, DLockToken token)
 	return -1;
 }
 
-/* The index of the member that owns leases under this name, or -1. */
+/* The index of the member that is this owner of leases, or -1. */
 static int
-find_owner(const DLockGroup *group, const DLockBytes *owner)
+find_owner(const DLockGroup *group, const DLockOwner *owner)
 {
 	int			before = strlen(MEMBER_PREFIX) + group->name.len + 1;
-	DLockGroupMember key = {.name = {owner->data + before, owner->len - before}};
+	DLockGroupMember key = {.name = {owner->name.data + before, owner->name.len - before}};
 	DLockGroupMember *found;
 
-	if (owner->len <= before)
+	if (owner->name.len <= before)
 		return -1;
 	found = bsearch(&key, group->members, group->member_count, sizeof(DLockGroupMember),
 					compare_members);
-	return (found != NULL) ? (int) (found - group->members) : -1;
+	return (found != NULL && found->role == owner->role) ? (int) (found - group->members) : -1;
 }
 
 /* Who has each partition now? */
@@ -249,7 +249,7 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 		lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 		if (lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now()))
 		{
-			DLockBytes	owner = dlock_space_lease_owner(lease);
+			DLockOwner	owner = dlock_space_lease_owner(lease);
 
 			partition->token = lease->token;
 			partition->member = find_owner(group, &owner);
@@ -454,7 +454,7 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 
 	refs = palloc((count + 1) * sizeof(DLockSpaceRef));
 	for (int i = 0; i < count; i++)
-		refs[i] = (DLockSpaceRef) {mine[i]->hash, mine[i]->token, 0};
+		refs[i] = (DLockSpaceRef) {.hash = mine[i]->hash, .token = mine[i]->token};
 
 	/* With the member's ttl: they are not to outlive it by a longer one of their own. */
 	kept = dlock_manager_renew_refs(db, refs, count, group->members[me].ttl, lsn);
@@ -591,7 +591,7 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 	lock_group(db, group);
 	look_at_members(db, group);
 	me = require_member(group, token);
-	ref = (DLockSpaceRef) {group->members[me].hash, token, 0};
+	ref = (DLockSpaceRef) {.hash = group->members[me].hash, .token = token};
 	if (dlock_manager_renew_refs(db, &ref, 1, 0, &lsn) == 0)
 		dlock_error_membership_lost(&group->name, token);
 

@@ -38,7 +38,7 @@ dlock_holder_value(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
 		.term = {lease->ttl, lease->deadline, lease->bound_mono, 0},
 		.delay = lease->delay,
 		.name = dlock_space_entry_name(entry),
-		.owner = dlock_space_lease_owner(lease),
+		.owner = dlock_space_lease_owner(lease).name,
 		.payload = dlock_space_lease_payload(lease)
 	};
 }
@@ -124,15 +124,15 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
  * Intents do not count: an owner may have many.
  */
 DLockSpaceLease *
-dlock_holder_of_owner(DLockSpaceEntry *entry, const DLockBytes *owner, DLockTime now)
+dlock_holder_of_owner(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
 {
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		DLockBytes	holder = dlock_space_lease_owner(lease);
+		DLockOwner	holder = dlock_space_lease_owner(lease);
 
 		if (lease->part != DLOCK_PART_INTENT && dlock_rule_is_live(lease->deadline, now) &&
-			dlock_name_equal(&holder, owner))
+			dlock_name_is_owner(&holder, owner))
 			return lease;
 	}
 	return NULL;
@@ -143,15 +143,15 @@ dlock_holder_of_owner(DLockSpaceEntry *entry, const DLockBytes *owner, DLockTime
  * an intent?
  */
 bool
-dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockBytes *owner, DLockMode mode,
+dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner, DLockMode mode,
 						DLockTime now)
 {
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		DLockBytes	holder = dlock_space_lease_owner(lease);
+		DLockOwner	holder = dlock_space_lease_owner(lease);
 
-		if (dlock_rule_is_live(lease->deadline, now) && dlock_name_equal(&holder, owner) &&
+		if (dlock_rule_is_live(lease->deadline, now) && dlock_name_is_owner(&holder, owner) &&
 			!dlock_rule_is_compatible((DLockMode) lease->mode, mode))
 			return true;
 	}

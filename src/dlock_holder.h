@@ -41,10 +41,10 @@ extern bool dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode,
 									const DLockSpaceLease *before,
 									DLockTime now, DLockTime *until);
 extern DLockSpaceLease *dlock_holder_of_owner(DLockSpaceEntry *entry,
-											  const DLockBytes *owner, DLockTime now);
+											  const DLockOwner *owner, DLockTime now);
 extern bool dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request,
 									DLockTime now);
-extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockBytes *owner,
+extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner,
 									DLockMode mode, DLockTime now);
 
 /* the parts of a path */

@@ -58,6 +58,10 @@ typedef struct DLockManagerFound
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
 	bool		lacks_memory;	/* a conversion has to wait, and there is no room */
+
+	/* What the catalogs say of the current user; asked without locks. */
+	Oid			member_of;		/* another role whose leases it may use */
+	List	   *strangers;		/* roles whose leases it may not use */
 } DLockManagerFound;
 
 static DLockManagerTarget
@@ -82,11 +86,39 @@ is_wanted(const DLockManagerTarget *target, const DLockSpaceLease *lease, DLockT
 }
 
 /*
+ * Find the lease that an owner's name stands for: that of the current user, else
+ * the first that is not a stranger's.  An owner may have leases that are closed
+ * beside its live one.
+ */
+static DLockSpaceLease *
+find_by_owner(DLockSpaceEntry *entry, const DLockManagerTarget *target, const List *strangers)
+{
+	DLockTime	now = dlock_clock_now();
+	DLockSpaceLease *other = NULL;
+
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		DLockOwner	owner = dlock_space_lease_owner(lease);
+
+		if (lease->part == DLOCK_PART_INTENT || !is_wanted(target, lease, now) ||
+			!dlock_name_equal(&owner.name, &target->owner))
+			continue;
+		if (owner.role == GetUserId())
+			return lease;
+		if (other == NULL && !list_member_oid(strangers, owner.role))
+			other = lease;
+	}
+	return other;
+}
+
+/*
  * Find the lease that a target names; NULL if there is none.  The partition
  * lock must be held.  Intents are found by reference only.
  */
 static DLockSpaceLease *
-find_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockSpaceEntry **entry)
+find_lease(DLockDatabase *db, const DLockManagerTarget *target, const List *strangers,
+		   DLockSpaceEntry **entry)
 {
 	DLockSpaceLease *lease = NULL;
 	Oid			database = db->shared->oid;
@@ -100,20 +132,12 @@ find_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockSpaceEntry 
 	*entry = dlock_space_find(database, target->hash, &target->name);
 	if (*entry == NULL)
 		return NULL;
-	for (lease = dlock_space_holders(*entry); lease != NULL; lease = dlock_space_next(lease))
-	{
-		DLockBytes	owner = dlock_space_lease_owner(lease);
-
-		if (lease->part == DLOCK_PART_INTENT)
-			continue;
-		if (target->by == DLOCK_BY_TOKEN && lease->token == target->token)
-			return lease;
-		/* An owner may have a lease that is closed beside its live one. */
-		if (target->by == DLOCK_BY_OWNER && dlock_name_equal(&owner, &target->owner) &&
-			is_wanted(target, lease, dlock_clock_now()))
-			return lease;
-	}
-	return NULL;
+	if (target->by == DLOCK_BY_OWNER)
+		return find_by_owner(*entry, target, strangers);
+	lease = dlock_space_holders(*entry);
+	while (lease != NULL && (lease->part == DLOCK_PART_INTENT || lease->token != target->token))
+		lease = dlock_space_next(lease);
+	return lease;
 }
 
 /*
@@ -133,7 +157,7 @@ lock_lease(DLockDatabase *db, const DLockManagerTarget *target,
 
 		dlock_space_lock_set(&found->set, LW_EXCLUSIVE);
 		*now = dlock_clock_now();
-		found->lease = find_lease(db, target, &found->entry);
+		found->lease = find_lease(db, target, found->strangers, &found->entry);
 		if (found->lease == NULL)
 		{
 			dlock_space_unlock_set(&found->set);
@@ -153,29 +177,16 @@ lock_lease(DLockDatabase *db, const DLockManagerTarget *target,
 }
 
 /*
- * May the current user renew or release leases of this role?  Looks into the
- * catalogs; no partition lock may be held.
- */
-static bool
-check_right(const DLockManagerTarget *target, Oid role, DLockManagerRight right)
-{
-	if (has_privs_of_role(GetUserId(), role))
-		return true;
-	if (right == DLOCK_RIGHT_ROLE)
-		dlock_error_not_owner(&target->name, role);
-	return false;
-}
-
-/*
  * The same for a lease that is as the target wants it, live or closed, and that
- * the current user has the right to.  "checked"
- * is a role that it is known to be a member of; it is kept by the caller over
- * several calls.
+ * the current user may use: its own, or that of a role that it is a member of.
+ *
+ * A name of an owner stands for no lease of a stranger, so the answer is false
+ * then, as if that lease were not there.  A token or a reference names one
+ * lease; "right" says what happens if that is a stranger's.
  */
 static bool
 lock_wanted_lease(DLockDatabase *db, const DLockManagerTarget *target,
-				  DLockManagerRight right, Oid *checked,
-				  DLockManagerFound *found, DLockTime *now)
+				  DLockManagerRight right, DLockManagerFound *found, DLockTime *now)
 {
 	for (;;)
 	{
@@ -190,12 +201,19 @@ lock_wanted_lease(DLockDatabase *db, const DLockManagerTarget *target,
 		}
 
 		role = found->lease->role;
-		if (role == GetUserId() || role == *checked)
+		if (role == GetUserId() || role == found->member_of)
 			return true;
+
+		/* The catalogs are not to be read under a partition lock. */
 		dlock_space_unlock_set(&found->set);
-		if (!check_right(target, role, right))
+		if (has_privs_of_role(GetUserId(), role))
+			found->member_of = role;
+		else if (target->by == DLOCK_BY_OWNER)
+			found->strangers = lappend_oid(found->strangers, role);
+		else if (right == DLOCK_RIGHT_ROLE)
+			dlock_error_not_owner(&target->name, role);
+		else
 			return false;
-		*checked = role;
 	}
 }
 
@@ -254,12 +272,11 @@ renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 			DLockManagerRight right, XLogRecPtr *lsn)
 {
 	DLockWork work;
-	DLockManagerFound found;
-	Oid			checked = InvalidOid;
+	DLockManagerFound found = {.member_of = InvalidOid};
 	bool		renewed;
 
 	dlock_work_begin(&work, db);
-	while (lock_wanted_lease(db, target, right, &checked, &found, &work.now))
+	while (lock_wanted_lease(db, target, right, &found, &work.now))
 	{
 		renewed = renew_found(&work, &found, ttl);
 		if (renewed)
@@ -325,18 +342,40 @@ dlock_manager_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
 	return renewed;
 }
 
+/* Put the current user's own leases in front; returns how many these are. */
+static int
+own_first(DLockSpaceRef *refs, int count)
+{
+	int			own = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockSpaceRef ref = refs[i];
+
+		if (ref.role != GetUserId())
+			continue;
+		refs[i] = refs[own];
+		refs[own++] = ref;
+	}
+	return own;
+}
+
 /*
- * Renew all live leases of an owner that the current user may renew, and flush
- * once.  Returns how many.
+ * Renew all live leases that the name of an owner stands for: those of the
+ * current user; if it has none, those of the roles that it is a member of.
+ * Flushes once.  Returns how many.
  */
 int
-dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner, DLockTime ttl)
+dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime ttl)
 {
 	int			count;
-	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, owner, &count);
+	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, owner_name, &count);
+	int			own = own_first(refs, count);
 	XLogRecPtr	last = InvalidXLogRecPtr;
-	int			renewed = dlock_manager_renew_refs(db, refs, count, ttl, &last);
+	int			renewed = dlock_manager_renew_refs(db, refs, own, ttl, &last);
 
+	if (renewed == 0)
+		renewed = dlock_manager_renew_refs(db, refs + own, count - own, ttl, &last);
 	pfree(refs);
 	dlock_flush_commit(last, dlock_clock_now());
 	return renewed;
@@ -416,12 +455,11 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 					  DLockManagerRight right)
 {
 	DLockWork work;
-	DLockManagerFound found;
-	Oid			checked = InvalidOid;
+	DLockManagerFound found = {.member_of = InvalidOid};
 	bool		released;
 
 	dlock_work_begin(&work, db);
-	while (lock_wanted_lease(db, target, right, &checked, &found, &work.now))
+	while (lock_wanted_lease(db, target, right, &found, &work.now))
 	{
 		released = target->closed ? open_found(&work, &found) : release_found(&work, &found);
 		dlock_space_unlock_set(&found.set);
@@ -437,16 +475,11 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 	return false;
 }
 
-/*
- * Release all live leases of an owner that the current user may release, all
- * their holds.  Returns how many.
- */
-int
-dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner)
+/* Release those of these leases that are live, all their holds; how many? */
+static int
+release_refs(DLockDatabase *db, const DLockSpaceRef *refs, int count)
 {
-	int			count;
 	int			released = 0;
-	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, owner, &count);
 
 	for (int i = 0; i < count; i++)
 	{
@@ -459,6 +492,23 @@ dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner)
 		while (dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP))
 			CHECK_FOR_INTERRUPTS();
 	}
+	return released;
+}
+
+/*
+ * Release all live leases that the name of an owner stands for, as
+ * dlock_manager_renew_all() finds them.  Returns how many.
+ */
+int
+dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner_name)
+{
+	int			count;
+	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, owner_name, &count);
+	int			own = own_first(refs, count);
+	int			released = release_refs(db, refs, own);
+
+	if (released == 0)
+		released = release_refs(db, refs + own, count - own);
 	pfree(refs);
 	return released;
 }
@@ -524,7 +574,7 @@ change_mode(DLockWork *work, DLockManagerFound *found, DLockMode mode)
 	{
 		if (!dlock_work_tokens(work, 1, &token))
 			return false;
-		dlock_space_set_token(lease, token);
+		dlock_space_succeed(lease, lease->role, token);
 	}
 	lease->mode = mode;
 	if (lease->slot != DLOCK_SLOT_NONE)
@@ -539,9 +589,9 @@ enqueue_conversion(DLockDatabase *db, DLockManagerFound *found, DLockMode mode, 
 	DLockLeaseValue value = {
 		.token = found->lease->token,
 		.mode = mode,
-		.role = GetUserId(),
+		.role = found->lease->role,
 		.name = dlock_space_entry_name(found->entry),
-		.owner = dlock_space_lease_owner(found->lease)
+		.owner = dlock_space_lease_owner(found->lease).name
 	};
 	dsa_pointer place = InvalidDsaPointer;
 
@@ -608,13 +658,12 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 					  DLockMode mode, bool may_wait, DLockAcquireGranted *granted)
 {
 	DLockAcquireAnswer answer;
-	DLockManagerFound found;
+	DLockManagerFound found = {.member_of = InvalidOid};
 	DLockWork work;
-	Oid			checked = InvalidOid;
 	int			owner_len;
 
 	dlock_work_begin(&work, db);
-	while (lock_wanted_lease(db, target, DLOCK_RIGHT_ROLE, &checked, &found, &work.now))
+	while (lock_wanted_lease(db, target, DLOCK_RIGHT_ROLE, &found, &work.now))
 	{
 		DLockConvertProblem problem = check_convertible(found.lease);
 		bool		done;
@@ -652,7 +701,7 @@ dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target)
 	bool		live;
 
 	dlock_space_lock(target->hash, LW_SHARED);
-	lease = find_lease(db, target, &entry);
+	lease = find_lease(db, target, NIL, &entry);
 	live = lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now());
 	dlock_space_unlock(target->hash);
 	return live;
@@ -689,7 +738,7 @@ void
 dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockManagerFound found;
+	DLockManagerFound found = {.member_of = InvalidOid};
 	DLockWork work;
 
 	if (dlock_manager_expire(db, hash, token) == 0)
@@ -716,7 +765,7 @@ DLockTime
 dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockManagerFound found;
+	DLockManagerFound found = {.member_of = InvalidOid};
 	DLockWork work;
 	DLockTime	until = 0;
 
@@ -779,7 +828,7 @@ void
 dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token, DLockManagerStop how)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockManagerFound found;
+	DLockManagerFound found = {.member_of = InvalidOid};
 	DLockWork work;
 
 	dlock_work_begin(&work, db);

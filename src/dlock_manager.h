@@ -57,11 +57,11 @@ extern bool dlock_manager_renew(DLockDatabase *db, const DLockManagerTarget *tar
 								DLockTime ttl);
 extern int	dlock_manager_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
 									 DLockTime ttl, XLogRecPtr *lsn);
-extern int	dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner,
+extern int	dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
 									DLockTime ttl);
 extern bool dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 								  DLockManagerRight right);
-extern int	dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner);
+extern int	dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner_name);
 extern bool dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target);
 extern void dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token);
 extern DLockTime dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token);

@@ -35,4 +35,11 @@ dlock_name_equal(const DLockBytes *a, const DLockBytes *b)
 	return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
 }
 
+/* Are these one owner? */
+static inline bool
+dlock_name_is_owner(const DLockOwner *a, const DLockOwner *b)
+{
+	return a->role == b->role && dlock_name_equal(&a->name, &b->name);
+}
+
 #endif							/* DLOCK_NAME_H */

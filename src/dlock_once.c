@@ -81,7 +81,7 @@ succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	if (!dlock_work_pin(work, lease->slot) || !dlock_work_tokens(work, 1, &token))
 		return false;
 
-	dlock_space_set_token(lease, token);
+	dlock_space_succeed(lease, GetUserId(), token);
 	lease->ttl = term.ttl;
 	lease->deadline = term.deadline;
 	lease->bound_mono = term.bound_mono;
@@ -89,7 +89,6 @@ succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	lease->delay = Max(memory, until - term.deadline);
 	lease->min_until = 0;
 	lease->holds = 1;
-	lease->role = GetUserId();
 	lease->stopped = false;
 	dlock_grant_rewrite(work, entry, lease);
 	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));

@@ -112,18 +112,22 @@ static void
 add_owner(DLockSpaceLease *blocker, void *arg)
 {
 	DLockQueueOwners *owners = arg;
+	DLockOwner	owner = dlock_space_lease_owner(blocker);
 
 	for (int i = 0; i < owners->count; i++)
 	{
-		if (owners->owners[i].len == blocker->owner_len &&
-			memcmp(owners->owners[i].data, blocker->data, blocker->owner_len) == 0)
+		DLockOwner	named = {owners->owners[i].role,
+			{owners->owners[i].data, owners->owners[i].len}};
+
+		if (dlock_name_is_owner(&named, &owner))
 			return;
 	}
 	owners->more = owners->count == DLOCK_QUEUE_OWNERS;
 	if (owners->more)
 		return;
-	owners->owners[owners->count].len = blocker->owner_len;
-	memcpy(owners->owners[owners->count].data, blocker->data, blocker->owner_len);
+	owners->owners[owners->count].role = owner.role;
+	owners->owners[owners->count].len = owner.name.len;
+	memcpy(owners->owners[owners->count].data, owner.name.data, owner.name.len);
 	owners->count++;
 }
 
@@ -141,7 +145,7 @@ static DLockQueueNews
 look_at(DLockSpaceLease *request, DLockTime now, DLockTime *until)
 {
 	DLockSpaceEntry *entry = dlock_space_request_entry(request);
-	DLockBytes	owner = dlock_space_lease_owner(request);
+	DLockOwner	owner = dlock_space_lease_owner(request);
 	DLockSpaceLease *own = NULL;
 	bool		blocked;
 

@@ -35,6 +35,7 @@ typedef struct DLockQueueOwners
 	bool		more;			/* than are named */
 	struct
 	{
+		Oid			role;
 		int			len;
 		char		data[DLOCK_OWNER_MAX];
 	}			owners[DLOCK_QUEUE_OWNERS];

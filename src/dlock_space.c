@@ -6,7 +6,9 @@
  * NOTES
  *	  Locks (DLockSpaceEntry) hang in a hash table, by database and name; the
  *	  leases on a lock hang on it, and so does the queue of those who wait for
- *	  it.  A second hash table of the same build finds the leases of an owner.
+ *	  it.  A second hash table of the same build finds leases by the name of the
+ *	  owner.  The role is no part of that key, since who asks for the leases of a
+ *	  name may be a member of several roles.
  *	  The tables are bucket arrays of a fixed size, so no operation ever has to
  *	  resize one under everybody's feet; what hangs on them is made of the
  *	  chunks of dlock_memory.c.
@@ -131,9 +133,9 @@ partition_lock(uint32 hash)
 }
 
 static inline uint32
-owner_bucket_of(Oid database, const DLockBytes *owner)
+owner_bucket_of(Oid database, const DLockBytes *owner_name)
 {
-	return dlock_name_hash(database, owner) & ((1U << owner_bits) - 1);
+	return dlock_name_hash(database, owner_name) & ((1U << owner_bits) - 1);
 }
 
 static inline LWLock *
@@ -379,8 +381,8 @@ dlock_space_request_entry(DLockSpaceLease *lease)
 static void
 link_owner(dsa_pointer dp, DLockSpaceLease *lease)
 {
-	DLockBytes	owner = dlock_space_lease_owner(lease);
-	uint32		bucket = owner_bucket_of(lease->database, &owner);
+	DLockOwner	owner = dlock_space_lease_owner(lease);
+	uint32		bucket = owner_bucket_of(lease->database, &owner.name);
 	dsa_pointer head;
 
 	LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
@@ -396,8 +398,8 @@ link_owner(dsa_pointer dp, DLockSpaceLease *lease)
 static void
 unlink_owner(DLockSpaceLease *lease)
 {
-	DLockBytes	owner = dlock_space_lease_owner(lease);
-	uint32		bucket = owner_bucket_of(lease->database, &owner);
+	DLockOwner	owner = dlock_space_lease_owner(lease);
+	uint32		bucket = owner_bucket_of(lease->database, &owner.name);
 
 	LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
 	if (DsaPointerIsValid(lease->owner_prev))
@@ -588,14 +590,18 @@ dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	*link = dp;
 }
 
-/* Give a lease that is held another token.  Lock as for dlock_space_hold(). */
+/*
+ * Give a lease that is held another token, and with it to a role.  Lock as for
+ * dlock_space_hold().
+ */
 void
-dlock_space_set_token(DLockSpaceLease *lease, DLockToken token)
+dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 {
-	DLockBytes	owner = dlock_space_lease_owner(lease);
-	LWLock	   *lock = owner_lock(owner_bucket_of(lease->database, &owner));
+	DLockOwner	owner = dlock_space_lease_owner(lease);
+	LWLock	   *lock = owner_lock(owner_bucket_of(lease->database, &owner.name));
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
+	lease->role = role;
 	lease->token = token;
 	LWLockRelease(lock);
 }
@@ -669,13 +675,14 @@ dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 }
 
 /*
- * The leases of an owner, expired ones too, in no order; palloc'd, with their
- * number in "count".  No partition lock may be held.
+ * The leases of the owners of a name, whatever their role, expired ones too, in
+ * no order; palloc'd, with their number in "count".  No partition lock may be
+ * held.
  */
 DLockSpaceRef *
-dlock_space_owned(Oid database, const DLockBytes *owner, int *count)
+dlock_space_owned(Oid database, const DLockBytes *owner_name, int *count)
 {
-	uint32		bucket = owner_bucket_of(database, owner);
+	uint32		bucket = owner_bucket_of(database, owner_name);
 	int			room = 64;
 	DLockSpaceRef *refs = palloc(room * sizeof(DLockSpaceRef));
 	dsa_pointer dp;
@@ -685,10 +692,10 @@ dlock_space_owned(Oid database, const DLockBytes *owner, int *count)
 	for (dp = owner_buckets[bucket]; DsaPointerIsValid(dp);)
 	{
 		DLockSpaceLease *lease = LEASE_AT(dp);
-		DLockBytes	lease_owner = dlock_space_lease_owner(lease);
+		DLockOwner	owner = dlock_space_lease_owner(lease);
 
 		dp = lease->owner_next;
-		if (lease->database != database || !dlock_name_equal(&lease_owner, owner))
+		if (lease->database != database || !dlock_name_equal(&owner.name, owner_name))
 			continue;
 		if (*count == room)
 		{
@@ -697,7 +704,7 @@ dlock_space_owned(Oid database, const DLockBytes *owner, int *count)
 		}
 
 		/* The partition lock, not ours, protects the deadline: leave it out. */
-		refs[(*count)++] = (DLockSpaceRef) {lease->hash, lease->token, 0};
+		refs[(*count)++] = (DLockSpaceRef) {lease->hash, lease->role, lease->token, 0};
 	}
 	LWLockRelease(owner_lock(bucket));
 	return refs;

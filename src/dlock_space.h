@@ -52,9 +52,9 @@ typedef enum DLockSpaceKind
  * the lease will need, so a grant only has to move it.
  *
  * Protected by the partition lock of its entry, except owner_prev and
- * owner_next of a lease that is held, which the owner's lock protects.  The
- * token changes under both; database, hash and the owner never change while it
- * is reachable, so either lock is enough to read these.
+ * owner_next of a lease that is held, which the owner's lock protects.  Token
+ * and role change under both; database, hash and the owner's name never change
+ * while it is reachable.  So either lock is enough to read these.
  */
 typedef struct DLockSpaceLease
 {
@@ -95,10 +95,10 @@ dlock_space_entry_name(const DLockSpaceEntry *entry)
 	return (DLockBytes) {entry->name, entry->name_len};
 }
 
-static inline DLockBytes
+static inline DLockOwner
 dlock_space_lease_owner(const DLockSpaceLease *lease)
 {
-	return (DLockBytes) {lease->data, lease->owner_len};
+	return (DLockOwner) {lease->role, {lease->data, lease->owner_len}};
 }
 
 static inline DLockBytes
@@ -117,6 +117,7 @@ typedef struct DLockSpaceSet
 typedef struct DLockSpaceRef
 {
 	uint32		hash;
+	Oid			role;
 	DLockToken	token;
 	DLockTime	deadline;
 } DLockSpaceRef;
@@ -167,12 +168,12 @@ extern DLockSpaceLease *dlock_space_enqueue(Oid database, uint32 hash,
 											DLockSpaceKind kind, dsa_pointer *place);
 extern void dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease);
-extern void dlock_space_set_token(DLockSpaceLease *lease, DLockToken token);
+extern void dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token);
 extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 
 /* walks */
 extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
-extern DLockSpaceRef *dlock_space_owned(Oid database, const DLockBytes *owner,
+extern DLockSpaceRef *dlock_space_owned(Oid database, const DLockBytes *owner_name,
 										int *count);
 extern void dlock_space_purge(Oid database);
 

@@ -320,7 +320,7 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 			continue;
 		copy = palloc(sizeof(DLockViewWaiter));
 		copy->name = copy_bytes(dlock_space_entry_name(entry));
-		copy->owner = copy_bytes(dlock_space_lease_owner(request));
+		copy->owner = copy_bytes(dlock_space_lease_owner(request).name);
 		copy->mode = (DLockMode) request->mode;
 		copy->permits = entry->permits;
 		copy->converts = request->kind == DLOCK_SPACE_CONVERT;

@@ -62,6 +62,16 @@ typedef struct DLockBytes
 } DLockBytes;
 
 /*
+ * An owner of leases.  The name alone says nothing: owners of one name that
+ * act for different roles are different owners.
+ */
+typedef struct DLockOwner
+{
+	Oid			role;
+	DLockBytes	name;
+} DLockOwner;
+
+/*
  * How a lease holds its lock: the six modes of VMS's distributed lock manager,
  * weakest first, or one permit of a semaphore.  The numbers are written to
  * disk, and index the tables of dlock_rule.c.

@@ -92,7 +92,7 @@ SELECT dlock_release_token('acl-path/x', :path);
 SELECT dlock_release('acl-shared', 'acl-alice');
 SELECT dlock_renew_token('acl-permit', :permit, '1 ms');
 SELECT dlock_convert('acl-shared', :shared, 'NL');
-SELECT dlock_acquire('acl-shared', 'acl-alice', '2 h', mode => 'shared', reentry => 'count');
+SELECT dlock_acquire('acl-shared', 'acl-alice', '2 h', mode => 'shared', reentry => 'count') <> :shared AS its_own;
 SELECT dlock_release('acl-all-1', 'acl-alice');
 \set VERBOSITY default
 SELECT dlock_release_all('acl-alice'), dlock_renew_all('acl-alice', '1 ms');
