@@ -12,6 +12,7 @@
  *	  1	dlock_error.c		errors that a user can meet
  *		dlock_taskerror.c	and those of task queues
  *		dlock_clock.c		the only reader of time
+ *		dlock_merge.c		which columns a running MERGE sets
  *		dlock_present.c		tokens in the setting dlock.tokens
  *		dlock_value.c		our values as values of SQL
  *	  2	dlock_guc.c			settings

@@ -452,6 +452,17 @@ dlock_error_no_row_token(const char *table, const char *column, bool ambiguous)
 			 errhint("Set the column to the token of the lease in the same statement, or, for a DELETE, name it for \"*\" in \"dlock.tokens\".")));
 }
 
+/* LK003 in a MERGE that may leave the column as it is. */
+void
+dlock_error_no_merge_token(const char *table, const char *column)
+{
+	ereport(ERROR,
+			(errcode(MAKE_SQLSTATE('L', 'K', '0', '0', '3')),
+			 errmsg("no fencing token presented for a row of table \"%s\"", table),
+			 errdetail("Some UPDATE actions of this MERGE set column \"%s\" and some do not, so the token that a row already holds presents nothing.", column),
+			 errhint("Set the column in all UPDATE actions, or present the token by dlock_fence() or \"dlock.tokens\".")));
+}
+
 /* The row does not tell what it belongs to. */
 void
 dlock_error_no_resource(const char *table, const char *column)

@@ -67,6 +67,7 @@ pg_noreturn extern void dlock_error_stale(const DLockBytes *resource, DLockToken
 pg_noreturn extern void dlock_error_stale_row(const char *table, const char *column, DLockToken token, DLockToken mark);
 pg_noreturn extern void dlock_error_no_token(const char *table, const DLockBytes *resource);
 pg_noreturn extern void dlock_error_no_row_token(const char *table, const char *column, bool ambiguous);
+pg_noreturn extern void dlock_error_no_merge_token(const char *table, const char *column);
 pg_noreturn extern void dlock_error_no_resource(const char *table, const char *column);
 pg_noreturn extern void dlock_error_read_only_fence(const DLockBytes *resource);
 pg_noreturn extern void dlock_error_prepare_live(void);

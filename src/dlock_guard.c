@@ -22,6 +22,12 @@
  *	  server has locked and fetched its newest version before it calls a trigger,
  *	  so this needs no lock and no table of marks.
  *
+ *	  The server tells a trigger which columns a statement sets, and for a MERGE
+ *	  that is what any of its actions sets.  So in a MERGE of which one UPDATE
+ *	  action sets the token column and another does not, a row's column presents
+ *	  its token only if it changes: an action that does not set it leaves it as it
+ *	  is (dlock_merge.c).
+ *
  *	  What has been looked up is kept for the rest of the statement, so that a
  *	  row that is like the one before costs some comparisons.
  *
@@ -48,6 +54,7 @@
 #include "dlock_error.h"
 #include "dlock_fence.h"
 #include "dlock_guard.h"
+#include "dlock_merge.h"
 #include "dlock_name.h"
 #include "dlock_present.h"
 #include "dlock_session.h"
@@ -64,6 +71,7 @@ typedef struct DLockGuard
 	AttrNumber	resource_attr;	/* zero if there is no such column */
 	AttrNumber	token_attr;
 	bool		live;
+	bool		uneven;			/* see dlock_merge_sets_unevenly() */
 
 	FmgrInfo	output;			/* of the resource column's type */
 	char		resource[DLOCK_NAME_MAX + 1];	/* the one looked at last ... */
@@ -179,6 +187,10 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 {
 	bool		has_resource = guard->prefix.len > 0 || guard->resource_column != NULL;
 
+	/* Statements on a view fire the triggers of its tables, not its own. */
+	if (rel->rd_rel->relkind == RELKIND_VIEW)
+		dlock_error_guard(guard->trigger, "cannot guard a view",
+						  "Guard the tables that the view writes to.");
 	if (!TRIGGER_FOR_BEFORE(type))
 		dlock_error_guard(guard->trigger, "must be a BEFORE trigger",
 						  "Write CREATE TRIGGER ... BEFORE INSERT OR UPDATE OR DELETE ON ....");
@@ -276,6 +288,8 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 	guard->table = pstrdup(RelationGetRelationName(data->tg_relation));
 	parse_arguments(guard, data->tg_trigger->tgnargs, data->tg_trigger->tgargs);
 	check_guard(guard, data->tg_relation, data->tg_trigger->tgtype);
+	guard->uneven = guard->token_attr != InvalidAttrNumber &&
+		dlock_merge_sets_unevenly(RelationGetRelid(data->tg_relation), guard->token_attr);
 	if (guard->resource_attr != InvalidAttrNumber)
 	{
 		Oid			function;
@@ -294,6 +308,17 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 }
 
 /* ---- tokens ---- */
+
+/* Has the row before the update this token? */
+static bool
+has_token(const DLockGuard *guard, TriggerData *data, DLockToken token)
+{
+	bool		isnull;
+	Datum		held = heap_getattr(data->tg_trigtuple, guard->token_attr,
+									RelationGetDescr(data->tg_relation), &isnull);
+
+	return !isnull && DatumGetInt64(held) == token;
+}
 
 /*
  * The token that a statement sets the column of a row to; DLOCK_TOKEN_NONE if
@@ -316,6 +341,8 @@ token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
 	token = DatumGetInt64(heap_getattr(new, guard->token_attr,
 									   RelationGetDescr(data->tg_relation), &isnull));
 	if (isnull)
+		return DLOCK_TOKEN_NONE;
+	if (guard->uneven && TRIGGER_FIRED_BY_UPDATE(data->tg_event) && has_token(guard, data, token))
 		return DLOCK_TOKEN_NONE;
 
 	/* A new row has zero by default, if its column must not be null. */
@@ -368,6 +395,8 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+		if (guard->uneven)
+			dlock_error_no_merge_token(guard->table, guard->token_column);
 		dlock_error_no_token(guard->table, resource);
 	}
 	dlock_fence_pass(resource, token, guard->live);
@@ -446,6 +475,8 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+		if (guard->uneven && !ambiguous)
+			dlock_error_no_merge_token(guard->table, guard->token_column);
 		dlock_error_no_row_token(guard->table, guard->token_column, ambiguous);
 	}
 

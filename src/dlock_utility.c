@@ -43,6 +43,7 @@
 #include "dlock_guard.h"
 #include "dlock_launcher.h"
 #include "dlock_memory.h"
+#include "dlock_merge.h"
 #include "dlock_session.h"
 #include "dlock_utility.h"
 
@@ -342,6 +343,7 @@ dlock_utility_install(void)
 	next_access_hook = object_access_hook;
 	object_access_hook = access_hook;
 	dlock_am_created_hook = store_created;
+	dlock_merge_install();
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
 }

@@ -261,10 +261,11 @@ CREATE TABLE guard_f (day date, id int, twice int GENERATED ALWAYS AS (id * 2) S
 CREATE TRIGGER bad BEFORE INSERT ON guard_f FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=day');
 CREATE TRIGGER bad BEFORE INSERT ON guard_f FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=twice');
 CREATE TRIGGER bad BEFORE INSERT ON guard_f FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'token_column=stamp');
-SELECT tgname FROM pg_trigger WHERE tgname = 'bad';
-SELECT dlock_guard();
 CREATE VIEW guard_v AS SELECT * FROM guard_a;
 CREATE TRIGGER bad INSTEAD OF INSERT ON guard_v FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
+CREATE TRIGGER bad BEFORE INSERT OR UPDATE OR DELETE ON guard_v EXECUTE FUNCTION dlock_guard('x');
+SELECT tgname FROM pg_trigger WHERE tgname = 'bad';
+SELECT dlock_guard();
 
 -- one that has come to
 ALTER TABLE guard_c RENAME COLUMN token TO fence;
