@@ -619,6 +619,16 @@ dlock_error_prepare(void)
 			 errhint("Release them first, or bind them to the session, or to nothing.")));
 }
 
+/* "open" lists the writes, "hint" is what closes them. */
+void
+dlock_error_warn_guard(const char *trigger, const char *table, const char *open, const char *hint)
+{
+	ereport(WARNING,
+			(errmsg("guard \"%s\" leaves writes to table \"%s\" open", trigger, table),
+			 errdetail("No guard fires for: %s.", open),
+			 errhint("%s", hint)));
+}
+
 /* "reason" is the message of the error that was met. */
 void
 dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reason)

@@ -82,6 +82,7 @@ pg_noreturn extern void dlock_error_not_extension_owner(void);
 pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);
 
 /* warnings */
+extern void dlock_error_warn_guard(const char *trigger, const char *table, const char *open, const char *hint);
 extern void dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reason);
 
 /* log lines */

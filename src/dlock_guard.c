@@ -43,6 +43,7 @@
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
@@ -230,9 +231,163 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 	}
 }
 
+/* ---- what it leaves open ---- */
+
+#define ROW_EVENTS	(TRIGGER_TYPE_INSERT | TRIGGER_TYPE_UPDATE | TRIGGER_TYPE_DELETE)
+#define ALL_EVENTS	(ROW_EVENTS | TRIGGER_TYPE_TRUNCATE)
+
+/* The events for which all writes to a table fire some guard. */
+typedef struct DLockGuardCover
+{
+	int16		rows;			/* one FOR EACH ROW */
+	int16		statements;		/* one FOR EACH STATEMENT */
+} DLockGuardCover;
+
+static bool
+has_condition(HeapTuple trigger, Relation triggers)
+{
+	return !heap_attisnull(trigger, Anum_pg_trigger_tgqual, RelationGetDescr(triggers));
+}
+
+static bool
+has_columns(HeapTuple trigger)
+{
+	return ((Form_pg_trigger) GETSTRUCT(trigger))->tgattr.dim1 > 0;
+}
+
+/* What the guards of one table cover, the new one included. */
+static DLockGuardCover
+find_cover(Relation triggers, Oid relid, Oid function)
+{
+	DLockGuardCover cover = {0, 0};
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	scan = systable_beginscan(triggers, TriggerRelidNameIndexId, true, SnapshotSelf, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
+		int16		events = form->tgtype & ALL_EVENTS;
+
+		if (form->tgfoid != function || has_condition(tuple, triggers) ||
+			(form->tgenabled != TRIGGER_FIRES_ON_ORIGIN && form->tgenabled != TRIGGER_FIRES_ALWAYS))
+			continue;
+		if (has_columns(tuple))
+			events &= ~TRIGGER_TYPE_UPDATE;
+		if (TRIGGER_FOR_ROW(form->tgtype))
+			cover.rows |= events;
+		else
+			cover.statements |= events;
+	}
+	systable_endscan(scan);
+	return cover;
+}
+
+/* Add what is open, and what to do about it. */
+static void
+add_open(StringInfo open, StringInfo hint, const char *what, const char *remedy)
+{
+	appendStringInfo(open, "%s%s", open->len > 0 ? "; " : "", what);
+	if (strstr(hint->data, remedy) == NULL)
+		appendStringInfo(hint, "%s%s", hint->len > 0 ? " " : "", remedy);
+}
+
 /*
- * At CREATE TRIGGER, refuse what would be refused at each write.  Nothing but
- * triggers on dlock_guard() is looked at.
+ * Add the writes to partitions or child tables that no guard sees.  A row
+ * trigger is copied to partitions, if after this; nothing else is passed on.
+ */
+static void
+add_children(StringInfo open, StringInfo hint, Relation triggers, Relation rel, Oid function,
+			 const DLockGuardCover *cover, int16 wanted)
+{
+	bool		partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
+	int16		passed_on = partitioned ? cover->rows : 0;
+	const char *first = NULL;
+	int			bare = 0;
+	List	   *children;
+	ListCell   *cell;
+
+	wanted &= (cover->rows | cover->statements) & ~passed_on;
+	if (wanted == 0 || !(rel->rd_rel->relhassubclass || partitioned))
+		return;
+
+	/* Without locks: a child that is being dropped does no harm here. */
+	children = find_all_inheritors(RelationGetRelid(rel), NoLock, NULL);
+	foreach(cell, children)
+	{
+		DLockGuardCover own = find_cover(triggers, lfirst_oid(cell), function);
+
+		if (lfirst_oid(cell) == RelationGetRelid(rel) ||
+			(wanted & ~(own.rows | own.statements)) == 0)
+			continue;
+		if (bare++ == 0)
+			first = get_rel_name(lfirst_oid(cell));
+	}
+	if (bare == 0 && !(partitioned && list_length(children) == 1))
+		return;
+	add_open(open, hint,
+			 !partitioned ? psprintf("rows of child tables, such as \"%s\"", first ? first : "") :
+			 first != NULL ? psprintf("statements that name a partition, such as \"%s\"", first) :
+			 "statements that name a partition",
+			 !partitioned ? "Create a guard on each child table." :
+			 (wanted & ROW_EVENTS) != 0 ? "Guard the partitioned table FOR EACH ROW, or each partition." :
+			 "Create a guard on each partition.");
+}
+
+/*
+ * Warn of writes that a guard, together with those that the table has already,
+ * does not see.  One for TRUNCATE alone goes with a guard of rows, which comes
+ * before or after it, and is judged by TRUNCATE only.
+ */
+static void
+warn_open(Relation triggers, HeapTuple trigger, Relation rel)
+{
+	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(trigger);
+	int16		events = form->tgtype & ALL_EVENTS;
+	int16		wanted = (events == TRIGGER_TYPE_TRUNCATE) ? events : ALL_EVENTS;
+	DLockGuardCover cover = find_cover(triggers, form->tgrelid, form->tgfoid);
+	int16		missing = wanted & ~(cover.rows | cover.statements);
+	StringInfoData open;
+	StringInfoData hint;
+
+	initStringInfo(&open);
+	initStringInfo(&hint);
+	if ((missing & ~events & TRIGGER_TYPE_INSERT) != 0)
+		add_open(&open, &hint, "INSERT", "Guard INSERT, UPDATE and DELETE.");
+	if ((missing & ~events & TRIGGER_TYPE_UPDATE) != 0)
+		add_open(&open, &hint, "UPDATE", "Guard INSERT, UPDATE and DELETE.");
+	if ((missing & ~events & TRIGGER_TYPE_DELETE) != 0)
+		add_open(&open, &hint, "DELETE", "Guard INSERT, UPDATE and DELETE.");
+	if ((missing & events) != 0 && has_condition(trigger, triggers))
+		add_open(&open, &hint, "what the WHEN condition leaves out", "Guard without WHEN.");
+	if ((missing & events & TRIGGER_TYPE_UPDATE) != 0 && has_columns(trigger))
+		add_open(&open, &hint, "an UPDATE of other columns", "Guard UPDATE without OF.");
+	add_children(&open, &hint, triggers, rel, form->tgfoid, &cover, wanted);
+	if ((missing & ~events & TRIGGER_TYPE_TRUNCATE) != 0)
+		add_open(&open, &hint, "TRUNCATE", "Create a guard BEFORE TRUNCATE, or revoke TRUNCATE.");
+	if (open.len > 0)
+		dlock_error_warn_guard(NameStr(form->tgname), RelationGetRelationName(rel), open.data, hint.data);
+	pfree(open.data);
+	pfree(hint.data);
+}
+
+/* Does a trigger execute dlock_guard()? */
+static bool
+is_guard(Form_pg_trigger form)
+{
+	char	   *function = get_func_name(form->tgfoid);
+
+	return function != NULL && strcmp(function, "dlock_guard") == 0 &&
+		get_func_namespace(form->tgfoid) == dlock_session_schema();
+}
+
+/*
+ * At CREATE TRIGGER, refuse what would be refused at each write, and warn of
+ * writes that stay open.  Nothing but triggers on dlock_guard() is looked at,
+ * and of these no copies for partitions.
  */
 void
 dlock_guard_check_trigger(Oid trigger)
@@ -247,31 +402,27 @@ dlock_guard_check_trigger(Oid trigger)
 				ObjectIdGetDatum(trigger));
 	scan = systable_beginscan(triggers, TriggerOidIndexId, true, SnapshotSelf, 1, &key);
 	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
+	if (HeapTupleIsValid(tuple) && is_guard((Form_pg_trigger) GETSTRUCT(tuple)))
 	{
 		Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
-		char	   *function = get_func_name(form->tgfoid);
+		Relation	rel = table_open(form->tgrelid, NoLock);
+		DLockGuard	guard = {.trigger = NameStr(form->tgname), .table = RelationGetRelationName(rel)};
+		char	  **arguments = palloc((form->tgnargs + 1) * sizeof(char *));
+		bool		isnull;
+		char	   *next = VARDATA_ANY(DatumGetByteaPP(heap_getattr(tuple, Anum_pg_trigger_tgargs,
+																	RelationGetDescr(triggers), &isnull)));
 
-		if (function != NULL && strcmp(function, "dlock_guard") == 0 &&
-			get_func_namespace(form->tgfoid) == dlock_session_schema())
+		/* Each ends with a zero. */
+		for (int i = 0; i < form->tgnargs; i++)
 		{
-			Relation	rel = table_open(form->tgrelid, NoLock);
-			DLockGuard	guard = {.trigger = NameStr(form->tgname), .table = RelationGetRelationName(rel)};
-			char	  **arguments = palloc((form->tgnargs + 1) * sizeof(char *));
-			bool		isnull;
-			char	   *next = VARDATA_ANY(DatumGetByteaPP(heap_getattr(tuple, Anum_pg_trigger_tgargs,
-																		RelationGetDescr(triggers), &isnull)));
-
-			/* Each ends with a zero. */
-			for (int i = 0; i < form->tgnargs; i++)
-			{
-				arguments[i] = next;
-				next += strlen(next) + 1;
-			}
-			parse_arguments(&guard, form->tgnargs, arguments);
-			check_guard(&guard, rel, form->tgtype);
-			table_close(rel, NoLock);
+			arguments[i] = next;
+			next += strlen(next) + 1;
 		}
+		parse_arguments(&guard, form->tgnargs, arguments);
+		check_guard(&guard, rel, form->tgtype);
+		if (!OidIsValid(form->tgparentid))
+			warn_open(triggers, tuple, rel);
+		table_close(rel, NoLock);
 	}
 	systable_endscan(scan);
 	table_close(triggers, AccessShareLock);
