@@ -470,8 +470,8 @@ COMMENT ON FUNCTION @extschema@.dlock_task_set(pg_catalog.text, pg_catalog.text,
 CREATE FUNCTION @extschema@.dlock_task_capture(
     queue pg_catalog.text,
     count pg_catalog.int4 DEFAULT 1,
-    states pg_catalog.text[] DEFAULT NULL,
-    state pg_catalog.text DEFAULT 'working',
+    from_states pg_catalog.text[] DEFAULT NULL,
+    to_state pg_catalog.text DEFAULT 'working',
     owner pg_catalog.text DEFAULT NULL,
     ttl pg_catalog.interval DEFAULT NULL,
     on_timeout pg_catalog.text DEFAULT NULL,
@@ -486,7 +486,7 @@ CREATE FUNCTION @extschema@.dlock_task_capture(
     AS 'MODULE_PATHNAME', 'dlock_sql_task_capture'
     LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
 COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text)
-    IS 'capture up to so many tasks in these states for a ttl, each with a fencing token';
+    IS 'capture up to so many tasks in one of from_states for a ttl, each with a fencing token, and move them to to_state';
 
 CREATE FUNCTION @extschema@.dlock_task_extend(
     queue pg_catalog.text,

@@ -238,7 +238,7 @@ put_captured(const DLockTaskCaptured *task, void *arg)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
-/* dlock_task_capture(queue, count, states, state, owner, ttl, on_timeout) -> tasks */
+/* dlock_task_capture(queue, count, from_states, to_state, owner, ttl, on_timeout) -> tasks */
 Datum
 dlock_sql_task_capture(PG_FUNCTION_ARGS)
 {

@@ -63,8 +63,8 @@ SELECT state, attempts, error FROM dlock_tasks WHERE queue = 'task-1' AND key = 
 -- released to another state, it is tried anew there
 SELECT dlock_task_create_queue('task-5', '{a -> b, b -> a, b -> c, c -> done}', initial => 'a', max_attempts => 3);
 SELECT dlock_task_put('task-5', 'x');
-SELECT dlock_task_fail('task-5', key, token) FROM dlock_task_capture('task-5', state => 'b');
-SELECT token AS t FROM dlock_task_capture('task-5', state => 'b') \gset
+SELECT dlock_task_fail('task-5', key, token) FROM dlock_task_capture('task-5', to_state => 'b');
+SELECT token AS t FROM dlock_task_capture('task-5', to_state => 'b') \gset
 SELECT dlock_task_release('task-5', 'x', :t, 'done');
 SELECT dlock_task_release('task-5', 'x', :t, 'nowhere');
 SELECT dlock_task_release('task-5', 'x', :t, 'c');
@@ -157,8 +157,8 @@ SELECT key, token AS ty FROM dlock_task_capture('task-3') \gset
 SELECT dlock_task_finish('task-3', 'y', :ty);
 SELECT dlock_task_set('task-3', 'y', 'sending', :ty);
 SELECT dlock_task_finish('task-3', 'y', :ty);
-SELECT * FROM dlock_task_capture('task-3', states => '{cancelled}');
-SELECT * FROM dlock_task_capture('task-3', state => 'sending');
+SELECT * FROM dlock_task_capture('task-3', from_states => '{cancelled}');
+SELECT * FROM dlock_task_capture('task-3', to_state => 'sending');
 SELECT * FROM dlock_task_capture('task-3', on_timeout => 'cancelled');
 -- the way to the parked ones needs none
 SELECT dlock_task_fail('task-3', key, token) FROM dlock_task_capture('task-3', on_timeout => 'sending');

@@ -48,9 +48,9 @@ SELECT pg_temp.raised(format('SELECT dlock_task_set(%s)', arguments)) FROM unnes
 
 -- capture
 SELECT pg_temp.raised(format('SELECT * FROM dlock_task_capture(%s)', arguments)) FROM unnest(ARRAY[
-	$$NULL$$, $$'no-such'$$, $$'task-error', NULL$$, $$'task-error', 0$$, $$'task-error', 1001$$, $$'task-error', states => '{}'$$,
-	$$'task-error', states => '{NULL}'$$, $$'task-error', states => '{{ready}}'$$, $$'task-error', states => array_fill('ready'::text, '{17}')$$,
-	$$'task-error', states => '{nowhere}'$$, $$'task-error', state => NULL$$, $$'task-error', state => 'nowhere'$$, $$'task-error', state => 'done'$$,
+	$$NULL$$, $$'no-such'$$, $$'task-error', NULL$$, $$'task-error', 0$$, $$'task-error', 1001$$, $$'task-error', from_states => '{}'$$,
+	$$'task-error', from_states => '{NULL}'$$, $$'task-error', from_states => '{{ready}}'$$, $$'task-error', from_states => array_fill('ready'::text, '{17}')$$,
+	$$'task-error', from_states => '{nowhere}'$$, $$'task-error', to_state => NULL$$, $$'task-error', to_state => 'nowhere'$$, $$'task-error', to_state => 'done'$$,
 	$$'task-error', owner => ''$$, $$'task-error', ttl => '0'$$, $$'task-error', ttl => '1 year'$$, $$'task-error', on_timeout => 'done'$$, $$'task-error', on_timeout => 'nowhere'$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
 
 -- what needs a capture
