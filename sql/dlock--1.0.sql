@@ -138,7 +138,7 @@ CREATE FUNCTION @extschema@.dlock_check(
     token pg_catalog.int8)
     RETURNS pg_catalog.bool
     AS 'MODULE_PATHNAME', 'dlock_sql_check'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.dlock_check(pg_catalog.text, pg_catalog.int8)
     IS 'is the lease with this token live now?';
 
@@ -154,7 +154,7 @@ CREATE FUNCTION @extschema@.dlock_watch(
     OUT payload pg_catalog.jsonb)
     RETURNS pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_watch'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.dlock_watch(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
     IS 'wait until the holder of a lock is another than the one with the token seen; returns the holder, NULLs if there is none';
 
@@ -267,7 +267,7 @@ CREATE FUNCTION @extschema@.dlock_lease_list(
     OUT payload pg_catalog.jsonb)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_lease_list'
-    LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 1000;
+    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
 COMMENT ON FUNCTION @extschema@.dlock_lease_list()
     IS 'the leases of this database';
 
@@ -293,7 +293,7 @@ CREATE FUNCTION @extschema@.dlock_waiter_list(
     OUT blocked_by pg_catalog.text[])
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_waiter_list'
-    LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE ROWS 100;
+    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION @extschema@.dlock_waiter_list()
     IS 'the requests that wait for locks of this database';
 
@@ -320,9 +320,9 @@ CREATE FUNCTION @extschema@.dlock_stat_row(
     OUT wait_time pg_catalog.interval,
     OUT wait_histogram pg_catalog.int8[],
     OUT reaper_lag pg_catalog.interval)
-    RETURNS pg_catalog.record
+    RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_stat_row'
-    LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION @extschema@.dlock_stat_row()
     IS 'what has happened in this database since the server started';
 
@@ -622,7 +622,7 @@ CREATE FUNCTION @extschema@.dlock_leader(
     OUT payload pg_catalog.jsonb,
     OUT expires_at pg_catalog.timestamptz)
     RETURNS pg_catalog.record
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED
     SET search_path = pg_catalog, pg_temp
     AS $$
 BEGIN
@@ -849,7 +849,7 @@ CREATE FUNCTION @extschema@.dlock_group_member_list(
     OUT payload pg_catalog.jsonb)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_group_member_list'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
 COMMENT ON FUNCTION @extschema@.dlock_group_member_list(pg_catalog.text, pg_catalog.text[])
     IS 'the members of a group';
 
@@ -872,7 +872,7 @@ CREATE FUNCTION @extschema@.dlock_group_partition_list(
     OUT expires_at pg_catalog.timestamptz)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_group_partition_list'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION @extschema@.dlock_group_partition_list(pg_catalog.text, pg_catalog.text[])
     IS 'the partitions of a group and who runs them';
 

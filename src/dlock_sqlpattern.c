@@ -343,14 +343,16 @@ dlock_sql_group_leave(PG_FUNCTION_ARGS)
 
 /* ---- groups: looking ---- */
 
+/* The members and partitions of a group; none of either on a standby. */
 static DLockGroup
-look_at_group(FunctionCallInfo fcinfo, const char *function)
+look_at_group(FunctionCallInfo fcinfo)
 {
-	DLockGroup	group = get_group(fcinfo, 0);
+	DLockGroup	group = {.partition_count = 0};
 	DLockDatabase db;
 
 	if (RecoveryInProgress())
-		dlock_error_standby(function);
+		return group;
+	group = get_group(fcinfo, 0);
 	dlock_session_open(&db);
 	dlock_group_look(&db, &group);
 	dlock_session_close(&db);
@@ -382,7 +384,7 @@ Datum
 dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	DLockGroup	group = look_at_group(fcinfo, "dlock_group_member_list");
+	DLockGroup	group = look_at_group(fcinfo);
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < group.member_count; i++)
@@ -411,7 +413,7 @@ Datum
 dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	DLockGroup	group = look_at_group(fcinfo, "dlock_group_partition_list");
+	DLockGroup	group = look_at_group(fcinfo);
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < group.partition_count; i++)

@@ -17,7 +17,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
@@ -393,22 +392,21 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 
 /* ---- what has happened ---- */
 
-/* dlock_stat_row() -> the counts of this database since the server started */
+/* dlock_stat_row() -> the counts of this database since the server started; no row on a standby */
 Datum
 dlock_sql_stat_row(PG_FUNCTION_ARGS)
 {
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockDatabase db;
 	DLockStatCounts counts;
 	uint64		lag;
 	Datum		buckets[DLOCK_STAT_BUCKETS];
 	Datum		values[STAT_COLUMNS];
 	bool		nulls[STAT_COLUMNS] = {0};
-	TupleDesc	desc;
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
+	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
-		dlock_error_standby("dlock_stat_row");
+		return (Datum) 0;
 
 	dlock_session_open(&db);
 	counts = dlock_stat_read(&db.shared->stats);
@@ -424,5 +422,6 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 		PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
 										FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 	values[DLOCK_STAT_EVENTS + 1] = dlock_value_interval((DLockTime) lag);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	return (Datum) 0;
 }

@@ -98,3 +98,26 @@ DROP DATABASE regress_dlock_view;
 DROP ROLE regress_dlock_view;
 SELECT name, role::text ~ '^\d+$' AS is_number FROM dlock_leases WHERE name = 'view-1';
 SELECT dlock_release_token('view-1', :token);
+
+-- what only looks does not keep a query from being parallel
+SELECT proname FROM pg_proc WHERE proname LIKE 'dlock%' AND proparallel = 'r' ORDER BY proname COLLATE "C";
+CREATE TEMP TABLE view_plan (line text);
+CREATE TABLE view_job AS SELECT 'view-job-' || i AS name FROM generate_series(1, 1000) i;
+SELECT dlock_acquire('view-job-500', 'alice', '1 h') AS token \gset
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+SET enable_nestloop = off;
+DO $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXPLAIN SELECT j.name FROM view_job j JOIN dlock_leases l USING (name) LOOP
+		INSERT INTO view_plan VALUES (line);
+	END LOOP;
+END $$;
+SELECT count(*) FROM view_plan WHERE line LIKE '%Gather%';
+SELECT j.name, l.token = :token AS token, dlock_check(l.name, l.token) FROM view_job j JOIN dlock_leases l USING (name);
+RESET ALL;
+DROP TABLE view_job;
+SELECT dlock_release_token('view-job-500', :token);

@@ -255,9 +255,22 @@ EOC
 			"all leases are loaded after a load cut off at $timeout ms");
 	}
 	my $held = $node->safe_psql($db,
-		"SELECT count(*) FROM dlock_leases WHERE owner = 'alice'");
+		"SELECT count(*) FROM dlock_leases WHERE owner = 'alice' AND role = current_user::regrole");
 	is($node->safe_psql($db, "SELECT dlock_release_all('alice')"),
 		$held, 'all released');
+}
+
+# The first use of all, which loads, may be in the midst of a parallel query.
+{
+	my $token = $node->safe_psql($db,
+		"CREATE TABLE t AS SELECT i FROM generate_series(1, 10000) i; SELECT dlock_acquire('parallel', 'alice', '1 h')");
+	crash_node($node);
+	$node->start;
+	is($node->safe_psql($db, <<"EOC"), "10000|t\nt", 'loaded by the leader of a parallel query');
+SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+SELECT count(*), bool_and(dlock_check('parallel', $token)) FROM t;
+SELECT dlock_release_token('parallel', $token);
+EOC
 }
 
 $node->stop;

@@ -74,6 +74,17 @@ foreach my $call (
 is($standby->safe_psql($db, $rows), $primary->safe_psql($db, $rows),
 	'nothing changed');
 
+# The other views are empty there; they are no error for a monitor that asks all servers.
+$primary->safe_psql($db, "SELECT dlock_group_create('group', 2), dlock_group_join('group', 'member', '1 h')");
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+foreach my $view (qw(dlock_stats dlock_waiters dlock_group_members dlock_group_partitions))
+{
+	my ($code, $rows_there, $error) = $standby->psql($db, "SELECT count(*) FROM $view");
+	is("$rows_there$error", '0', "on a standby: no row in $view");
+}
+cmp_ok($primary->safe_psql($db, 'SELECT count(*) FROM dlock_stats s, dlock_group_partitions p'), '==', 2,
+	'on the primary there are some');
+
 # A copy of the database shows nothing there either.
 $primary->safe_psql($db, 'CREATE DATABASE original');
 $primary->safe_psql('original',
