@@ -223,6 +223,16 @@ dlock_error_ttl_over_limit(int limit_s)
 }
 
 void
+dlock_error_slots_over_limit(int limit_s)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("length of the time slots is longer than \"dlock.max_ttl\""),
+			 errdetail("The limit is %d seconds.", limit_s),
+			 errhint("Pass a shorter one, or have a superuser raise \"dlock.max_ttl\".")));
+}
+
+void
 dlock_error_token(DLockToken token)
 {
 	ereport(ERROR,

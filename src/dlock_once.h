@@ -14,9 +14,6 @@
 #include "dlock_database.h"
 #include "dlock_types.h"
 
-/* The longest slot: a hundred years. */
-#define DLOCK_ONCE_EVERY_MAX	(INT64CONST(36500) * USECS_PER_DAY)
-
 #define DLOCK_ONCE_PREFIX		DLOCK_NAME_RESERVED "once/"
 #define DLOCK_ONCE_NAME_MAX		240
 

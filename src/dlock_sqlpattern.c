@@ -61,8 +61,8 @@ dlock_sql_once(PG_FUNCTION_ARGS)
 	char		buffer[sizeof(DLOCK_ONCE_PREFIX) + DLOCK_ONCE_NAME_MAX];
 	DLockBytes	given;
 	DLockBytes	name;
+	DLockTime	limit = (DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC;
 	DLockTime	every;
-	DLockTime	memory;
 	DLockDatabase db;
 	DLockToken	token;
 
@@ -78,14 +78,12 @@ dlock_sql_once(PG_FUNCTION_ARGS)
 	if (every <= 0)
 		dlock_error_interval("length of the time slots", "be greater than zero",
 							 "Pass how often it may happen, such as '1 day'.");
-	if (every > DLOCK_ONCE_EVERY_MAX)
-		dlock_error_interval("length of the time slots", "not be longer than 36500 days",
-							 "Pass a shorter one.");
+	if (every > limit)
+		dlock_error_slots_over_limit(dlock_guc_max_ttl_s);
 
 	dlock_session_check_writable("dlock_once");
-	memory = Min((DLockTime) dlock_guc_max_ttl_s * USECS_PER_SEC, DLOCK_SPAN_MAX);
 	dlock_session_open(&db);
-	token = dlock_once_win(&db, &name, every, memory);
+	token = dlock_once_win(&db, &name, every, Min(limit, DLOCK_SPAN_MAX));
 	dlock_session_close(&db);
 	if (token == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();

@@ -27,14 +27,18 @@ SELECT pg_temp.raised($$ SELECT dlock_once(repeat('x', 241), '1 h') $$);
 SELECT pg_temp.raised($$ SELECT dlock_once('pattern', NULL) $$);
 SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '0') $$);
 SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '-1 s') $$);
-SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '37000 days') $$);
-SELECT dlock_once(repeat('x', 240), '100 years') > 0 AS won, dlock_once(repeat('x', 240), '100 years') AS again;
-SELECT length(name) AS length, name = owner AS is_owner, mode, state, bind FROM dlock_leases WHERE name LIKE 'dlock:once/%';
+SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '1 day 1 us') $$);
+SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '100 years') $$);
+SET dlock.max_ttl = '7 d';
+SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '8 days') $$);
+SELECT dlock_once(repeat('x', 240), '7 days') > 0 AS won, dlock_once(repeat('x', 240), '7 days') AS again;
+RESET dlock.max_ttl;
+SELECT length(name) AS length, name = owner AS is_owner, mode, state, bind, remaining <= '7 days' AS within_max_ttl FROM dlock_leases WHERE name LIKE 'dlock:once/%';
 BEGIN READ ONLY;
 SELECT pg_temp.raised($$ SELECT dlock_once('pattern', '1 h') $$);
 ROLLBACK;
 SELECT dlock_force_release('dlock:once/' || repeat('x', 240), 'test');
-SELECT dlock_once(repeat('x', 240), '100 years') > 0 AS won, dlock_once(repeat('x', 240), '100 years') AS again;
+SELECT dlock_once(repeat('x', 240), '1 day') > 0 AS won, dlock_once(repeat('x', 240), '1 day') AS again;
 SELECT dlock_force_release('dlock:once/' || repeat('x', 240), 'test') + dlock_force_release('dlock:once/' || repeat('x', 240), 'test');
 
 -- names that are reserved

@@ -134,27 +134,34 @@ loses($one, "'years', '1 h'", 'and once');
 # The length changes: what counts is when it was won.
 wins($one, "'length', '1 h'", 'an hour');
 loses($one, "'length', '1 day'", 'the same day');
-loses($one, "'length', '100 years'", 'the same hundred years');
 set_clock(wall => $noon + 9 * $hour);
 loses($one, "'length', '1 day'", 'still the same day');
 wins($one, "'length', '1 h'", 'another hour');
 set_clock(wall => $noon + 32 * $hour);
 wins($one, "'length', '1 day'", 'another day');
 loses($one, "'length', '1 h'", 'the same hour');
-wins($one, "'week', '7 days'", 'a week, which is longer than dlock.max_ttl');
-set_clock(wall => $noon + 32 * $hour + 7 * $day);
+is($one->query("SELECT dlock_once('week', '7 days')"), 'ERROR 22023', 'a week, which is longer than dlock.max_ttl');
+
+# From here on it is the first day of a week: of seven days, counted from 1970.
+set_clock(wall => $clock{wall} + (-int((time + $clock{wall}) / $day) % 7) * $day);
+$one->query_safe("SET dlock.max_ttl = '7 d'");
+wins($one, "'week', '7 days'", 'a week');
+set_clock(wall => $clock{wall} + 7 * $day);
 wins($one, "'week', '7 days'", 'the next week');
 
 # A shorter slot does not make the longer one be forgotten.
-wins($one, "'both', '100 years'", 'a hundred years');
+wins($one, "'both', '7 days'", 'seven days');
 set_clock(wall => $clock{wall} + $hour);
+$one->query_safe('RESET dlock.max_ttl');
 wins($one, "'both', '1 h'", 'an hour of these');
 set_clock(boottime => $clock{boottime} + 27 * $hour);
-loses($one, "'both', '100 years'", 'the hour and dlock.max_ttl are over, the hundred years are not');
+$one->query_safe("SET dlock.max_ttl = '7 d'");
+loses($one, "'both', '7 days'", 'the hour and dlock.max_ttl are over, the seven days are not');
 crash($node);
 $_->kill_client foreach $one, $two;
 ($one, $two) = map { DLockSession->new($node, $db, options => '-c statement_timeout=60s') } 1 .. 2;
-loses($one, "'both', '100 years'", 'nor after a crash');
+$one->query_safe("SET dlock.max_ttl = '7 d'");
+loses($one, "'both', '7 days'", 'nor after a crash');
 wins($one, "'forced', '1 day'", 'to be taken back');
 is($one->query_safe("SELECT dlock_force_release('dlock:once/forced', 'run it again')"), 1, 'an operator takes it');
 {
@@ -266,7 +273,7 @@ $one->query_safe('ROLLBACK; SELECT 1');
 {
 	my @sessions = map { DLockSession->new($node, $db) } 1 .. 16;
 	$_->ask(<<'EOC') foreach @sessions;
-SELECT sum((dlock_once('many-' || i, '100 years') IS NOT NULL)::int) FROM generate_series(1, 500) i
+SELECT sum((dlock_once('many-' || i, '1 day') IS NOT NULL)::int) FROM generate_series(1, 500) i
 EOC
 	my $sum = 0;
 	$sum += $_->answer foreach @sessions;
