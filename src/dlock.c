@@ -8,6 +8,7 @@
  *	  files, lowest layer first; each includes only lower ones:
  *
  *	  0	dlock_compat.h		differences between PostgreSQL versions
+ *		dlock_exit.c		callbacks for the exit of a process
  *		dlock_types.h		the values that all speak of
  *	  1	dlock_error.c		errors that a user can meet
  *		dlock_taskerror.c	and those of task queues

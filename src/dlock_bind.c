@@ -26,11 +26,11 @@
 
 #include "access/xact.h"
 #include "pgstat.h"
-#include "storage/ipc.h"
 #include "utils/memutils.h"
 
 #include "dlock_bind.h"
 #include "dlock_error.h"
+#include "dlock_exit.h"
 #include "dlock_manager.h"
 #include "dlock_session.h"
 
@@ -181,7 +181,7 @@ dlock_bind_prepare(void)
 		room = 8;
 		RegisterXactCallback(xact_callback, NULL);
 		RegisterSubXactCallback(subxact_callback, NULL);
-		on_shmem_exit(end_session, (Datum) 0);
+		dlock_exit_on_shmem(end_session, (Datum) 0);
 	}
 	if (count < room)
 		return;

@@ -26,11 +26,11 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 #include "utils/memutils.h"
 
+#include "dlock_exit.h"
 #include "dlock_guc.h"
 #include "dlock_memory.h"
 
@@ -148,7 +148,7 @@ dlock_memory_area(void)
 		dlock_memory_mapped = dsa_attach_in_place(area_place, NULL);
 		dsa_pin_mapping(dlock_memory_mapped);
 		MemoryContextSwitchTo(old);
-		on_shmem_exit(detach_area, (Datum) 0);
+		dlock_exit_on_shmem(detach_area, (Datum) 0);
 	}
 	return dlock_memory_mapped;
 }

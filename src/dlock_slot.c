@@ -28,11 +28,11 @@
 
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
-#include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 
 #include "dlock_error.h"
+#include "dlock_exit.h"
 #include "dlock_slot.h"
 #include "dlock_store.h"
 
@@ -279,7 +279,7 @@ refresh_kept(DLockSlotShared *slots, dsa_area *area)
 	{
 		kept.slots = slots;
 		kept.area = area;
-		on_shmem_exit(give_back_kept, (Datum) 0);
+		dlock_exit_on_shmem(give_back_kept, (Datum) 0);
 	}
 	if (kept.generation != slots->generation)
 	{

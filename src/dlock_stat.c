@@ -22,11 +22,11 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
 #include "dlock_compat.h"
+#include "dlock_exit.h"
 #include "dlock_stat.h"
 
 /* What one process has counted; "stats" is NULL if it has not begun. */
@@ -99,7 +99,7 @@ dlock_stat_attach(DLockStatShared *stats)
 {
 	DLockStatPlace *place = &places[MyProcNumber];
 
-	on_shmem_exit(leave_place, PointerGetDatum(place));
+	dlock_exit_on_shmem(leave_place, PointerGetDatum(place));
 	place->stats = stats;
 	mine = &place->counts;
 }
