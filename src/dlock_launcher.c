@@ -32,14 +32,13 @@
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
-#include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
 #include "dlock_clock.h"
 #include "dlock_database.h"
+#include "dlock_exit.h"
 #include "dlock_flush.h"
 #include "dlock_launcher.h"
 #include "dlock_memory.h"
@@ -453,25 +452,73 @@ launcher_exit(int code, Datum arg)
 	dlock_database_set_launcher(NULL);
 }
 
-/* The launcher. */
+/* ---- how workers end ---- */
+
+/*
+ * SIGTERM: end, be it in the middle of something.  That is interrupted as a
+ * statement that is cancelled; the server's own handler (die) would do the same
+ * with a FATAL error, at each shutdown.
+ */
+static void
+handle_terminate(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	ShutdownRequestPending = true;
+	QueryCancelPending = true;
+	InterruptPending = true;
+	SetLatch(MyLatch);
+	errno = save_errno;
+}
+
+/* Has this worker been asked to end? */
+bool
+dlock_launcher_is_ending(void)
+{
+	return ShutdownRequestPending;
+}
+
+/*
+ * Do a worker's work, with its signal handlers.  Returns when "work" does, or
+ * when it was interrupted since the worker is to end; then the process may be in
+ * the middle of a transaction, and has to exit.
+ */
 void
-dlock_launcher_main(Datum arg)
+dlock_launcher_run_worker(void (*work) (Datum arg), Datum arg)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, handle_terminate);
+	BackgroundWorkerUnblockSignals();
+	PG_TRY();
+	{
+		work(arg);
+	}
+	PG_CATCH();
+	{
+		if (!dlock_launcher_is_ending() || geterrcode() != ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+}
+
+/* ---- the launcher ---- */
+
+static void
+work(Datum arg)
 {
 	uint32		wait_event;
 
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	wait_event = WaitEventExtensionNew("DLockLauncherMain");
 
 	(void) dlock_memory_area();
-	before_shmem_exit(launcher_exit, (Datum) 0);
+	dlock_exit_before_shmem(launcher_exit, (Datum) 0);
 	dlock_database_set_launcher(MyLatch);
 	dlock_flush_serve(MyLatch);
 	probe_all_databases();
 
-	for (;;)
+	while (!dlock_launcher_is_ending())
 	{
 		DLockTime	wake;
 		DLockTime	pending;
@@ -493,6 +540,16 @@ dlock_launcher_main(Datum arg)
 						 dlock_clock_nap_ms(dlock_clock_now(), wake, LONGEST_NAP),
 						 wait_event);
 	}
+}
+
+/* The launcher. */
+void
+dlock_launcher_main(Datum arg)
+{
+	dlock_launcher_run_worker(work, arg);
+
+	/* So that the postmaster starts another one if this one alone is to end. */
+	proc_exit(1);
 }
 
 /*

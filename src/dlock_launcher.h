@@ -20,4 +20,8 @@ extern void dlock_launcher_wait_left(Oid database);
 extern void dlock_launcher_unhold(Oid database);
 extern void dlock_launcher_extension_changed(void);
 
+/* for both kinds of workers */
+extern void dlock_launcher_run_worker(void (*work) (Datum arg), Datum arg);
+extern bool dlock_launcher_is_ending(void);
+
 #endif							/* DLOCK_LAUNCHER_H */

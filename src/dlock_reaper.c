@@ -33,16 +33,16 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
-#include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "dlock_clock.h"
+#include "dlock_exit.h"
 #include "dlock_grant.h"
 #include "dlock_guc.h"
 #include "dlock_holder.h"
+#include "dlock_launcher.h"
 #include "dlock_manager.h"
 #include "dlock_reaper.h"
 #include "dlock_session.h"
@@ -267,7 +267,7 @@ sign_on(DLockDatabaseShared *shared)
 	dlock_database_unlock();
 	if (welcome)
 	{
-		before_shmem_exit(sign_off, PointerGetDatum(shared));
+		dlock_exit_before_shmem(sign_off, PointerGetDatum(shared));
 		/* It may be waiting with the next database until this one is settled. */
 		dlock_database_wake_launcher();
 	}
@@ -333,16 +333,13 @@ override_settings(void)
 		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 }
 
-/* The reaper of the database whose oid is the argument. */
-void
-dlock_reaper_main(Datum arg)
+/* Work until there is nothing to do, or this worker is asked to end. */
+static void
+work(Datum arg)
 {
 	uint32		wait_event;
 	DLockReaper reaper = {0};
 
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
 	override_settings();
 	wait_event = WaitEventExtensionNew("DLockReaperMain");
@@ -351,7 +348,7 @@ dlock_reaper_main(Datum arg)
 	if (!is_extension_here())
 	{
 		retire(find_registered());
-		proc_exit(0);
+		return;
 	}
 
 	reaper.shared = dlock_database_attach(MyDatabaseId);
@@ -359,10 +356,10 @@ dlock_reaper_main(Datum arg)
 										   ALLOCSET_DEFAULT_SIZES);
 	dlock_database_want_reaper(reaper.shared, true);
 	if (!sign_on(reaper.shared))
-		proc_exit(0);
+		return;
 	dlock_tasksweep_begin(reaper.shared);
 
-	for (;;)
+	while (!dlock_launcher_is_ending())
 	{
 		DLockTime	now;
 		DLockTime	wake;
@@ -381,10 +378,10 @@ dlock_reaper_main(Datum arg)
 		if (!reap(&reaper, &wake))
 		{
 			retire(reaper.shared);
-			proc_exit(0);
+			return;
 		}
 		if (is_held_away(reaper.shared))
-			proc_exit(0);
+			return;
 		tasks = dlock_tasksweep_all(reaper.shared);
 		wake = Min(wake, tasks);
 		(void) pgstat_report_stat(false);
@@ -395,4 +392,12 @@ dlock_reaper_main(Datum arg)
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 							 dlock_clock_nap_ms(now, wake, LONGEST_NAP), wait_event);
 	}
+}
+
+/* The reaper of the database whose oid is the argument. */
+void
+dlock_reaper_main(Datum arg)
+{
+	dlock_launcher_run_worker(work, arg);
+	proc_exit(0);
 }

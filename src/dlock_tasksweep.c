@@ -35,6 +35,7 @@
 
 #include "dlock_clock.h"
 #include "dlock_guc.h"
+#include "dlock_launcher.h"
 #include "dlock_tasksql.h"
 #include "dlock_tasksweep.h"
 
@@ -199,6 +200,8 @@ dlock_tasksweep_all(DLockDatabaseShared *database)
 	}
 	PG_CATCH();
 	{
+		if (dlock_launcher_is_ending())
+			PG_RE_THROW();
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
 		AbortCurrentTransaction();
