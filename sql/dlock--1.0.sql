@@ -210,12 +210,30 @@ COMMENT ON TABLE @extschema@.dlock_fence_mark
     IS 'the highest fencing token that each resource has seen; read it through dlock_fences';
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_fence_mark', '');
 
+-- What is declared about resources, by name or, with a * at the end, by what
+-- names begin with.  Written by dlock_fence_declare() alone.
+CREATE TABLE @extschema@.dlock_fence_declared (
+    resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    role pg_catalog.regrole,
+    is_foreign pg_catalog.bool NOT NULL);
+REVOKE ALL ON TABLE @extschema@.dlock_fence_declared FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.dlock_fence_declared TO PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_fence_declared
+    IS 'which role a fenced resource belongs to, and whether its tokens come from another database; written by dlock_fence_declare()';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_fence_declared', '');
+
 CREATE VIEW @extschema@.dlock_fences AS
-    SELECT resource, token, raised_at, raised_by
-      FROM @extschema@.dlock_fence_mark;
+    SELECT m.resource, m.token, m.raised_at, m.raised_by,
+           EXISTS (SELECT
+                     FROM @extschema@.dlock_fence_declared d
+                    WHERE d.is_foreign
+                      AND (d.resource OPERATOR(pg_catalog.=) m.resource
+                           OR (pg_catalog."right"(d.resource, 1) OPERATOR(pg_catalog.=) '*'
+                               AND pg_catalog.starts_with(m.resource, pg_catalog."left"(d.resource, -1))))) AS is_foreign
+      FROM @extschema@.dlock_fence_mark m;
 GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_fences
-    IS 'the highest fencing token that each resource has seen, and who raised it to that';
+    IS 'the highest fencing token that each resource has seen, who raised it to that, and whether such tokens come from another database';
 
 CREATE FUNCTION @extschema@.dlock_fence(
     resource pg_catalog.text,
@@ -224,6 +242,7 @@ CREATE FUNCTION @extschema@.dlock_fence(
     RETURNS pg_catalog.void
     AS 'MODULE_PATHNAME', 'dlock_sql_fence'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8, pg_catalog.bool) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8, pg_catalog.bool)
     IS 'refuse a token below the highest that the resource has seen, and keep higher ones out until this transaction ends';
 
@@ -231,8 +250,20 @@ CREATE FUNCTION @extschema@.dlock_guard()
     RETURNS pg_catalog.trigger
     AS 'MODULE_PATHNAME', 'dlock_sql_guard'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_guard() FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_guard()
     IS 'BEFORE trigger that refuses writes without a good fencing token';
+
+CREATE FUNCTION @extschema@.dlock_fence_declare(
+    resource pg_catalog.text,
+    role pg_catalog.text DEFAULT NULL,
+    is_foreign pg_catalog.bool DEFAULT false)
+    RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_fence_declare'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_fence_declare(pg_catalog.text, pg_catalog.text, pg_catalog.bool) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_fence_declare(pg_catalog.text, pg_catalog.text, pg_catalog.bool)
+    IS 'declare which role a fenced resource belongs to, and whether its tokens come from another database; neither takes the declaration back';
 
 CREATE FUNCTION @extschema@.dlock_fence_reset(
     resource pg_catalog.text,

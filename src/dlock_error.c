@@ -484,6 +484,14 @@ dlock_error_no_resource(const char *table, const char *column)
 			 errhint("Declare the column NOT NULL.")));
 }
 
+/* The hint of an error that has ended a wait at a fence. */
+char *
+dlock_error_blocked_hint(const DLockBytes *resource, const char *blockers)
+{
+	return psprintf("In the way at the fence of resource \"%.*s\": %s. That role, a member of pg_signal_backend, or a superuser can end a process by pg_terminate_backend().",
+					resource->len, resource->data, blockers);
+}
+
 void
 dlock_error_read_only_fence(const DLockBytes *resource)
 {
@@ -513,6 +521,21 @@ dlock_error_not_extension_owner(void)
 			 errmsg("must be owner of extension \"dlock\" to reset a mark"),
 			 errdetail("A mark that is lowered lets holders write that have been fenced off."),
 			 errhint("A new lease has a token above the mark, and needs no reset.")));
+}
+
+/* "resource" may be what names begin with. */
+void
+dlock_error_not_resource_role(const DLockBytes *resource, const char *declared, Oid role)
+{
+	char	   *rolename = GetUserNameFromId(role, true);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for fenced resource \"%.*s\"", resource->len, resource->data),
+			 (rolename != NULL) ?
+			 errdetail("\"%s\" is declared to belong to role \"%s\".", declared, rolename) :
+			 errdetail("\"%s\" is declared to belong to a role that no longer exists.", declared),
+			 errhint("Use a member of the role, or declare the resource anew with dlock_fence_declare().")));
 }
 
 void

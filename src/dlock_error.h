@@ -70,6 +70,7 @@ pg_noreturn extern void dlock_error_no_token(const char *table, const DLockBytes
 pg_noreturn extern void dlock_error_no_row_token(const char *table, const char *column, bool ambiguous);
 pg_noreturn extern void dlock_error_no_merge_token(const char *table, const char *column);
 pg_noreturn extern void dlock_error_no_resource(const char *table, const char *column);
+extern char *dlock_error_blocked_hint(const DLockBytes *resource, const char *blockers);
 pg_noreturn extern void dlock_error_read_only_fence(const DLockBytes *resource);
 pg_noreturn extern void dlock_error_prepare_live(void);
 pg_noreturn extern void dlock_error_unlogged_marks(const char *relation);
@@ -80,6 +81,7 @@ pg_noreturn extern void dlock_error_not_trigger(void);
 
 /* the caller's rights */
 pg_noreturn extern void dlock_error_not_extension_owner(void);
+pg_noreturn extern void dlock_error_not_resource_role(const DLockBytes *resource, const char *declared, Oid role);
 pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);
 
 /* warnings */

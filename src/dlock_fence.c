@@ -25,6 +25,9 @@
  *	  The lock's key is a hash of the resource.  Two resources of one hash share
  *	  the lock, which costs time and nothing else.
  *
+ *	  A transaction that has passed and does not end keeps all higher tokens
+ *	  out, so an error that ends a wait for the lock names it.
+ *
  *	  The mark is read under the lock and the lock is held on, so one check is
  *	  enough for a transaction: this backend remembers its passes, by savepoint,
  *	  as a rollback to one takes locks and marks back.
@@ -54,9 +57,12 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "dlock_compat.h"
 #include "dlock_error.h"
 #include "dlock_fence.h"
 #include "dlock_manager.h"
@@ -291,6 +297,79 @@ make_tag(LOCKTAG *tag, const DLockBytes *resource)
 						 DLOCK_LOCK_CLASS_FENCE);
 }
 
+/* The transactions that have passed the fence, as a list for people. */
+static char *
+list_holders(const LOCKTAG *tag)
+{
+	LockData   *locks = GetLockStatusData();
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		LockInstanceData *lock = &locks->locks[i];
+		PGPROC	   *proc;
+		char	   *role;
+
+		if (memcmp(&lock->locktag, tag, sizeof(LOCKTAG)) != 0 || lock->holdMask == 0 ||
+			lock->pid == MyProcPid)
+			continue;
+		proc = BackendPidGetProc(lock->pid);
+		role = (proc != NULL) ? GetUserNameFromId(proc->roleId, true) : NULL;
+		if (list.len > 0)
+			appendStringInfoString(&list, ", ");
+		if (lock->pid == 0)
+			appendStringInfoString(&list, "a prepared transaction");
+		else if (role != NULL)
+			appendStringInfo(&list, "process %d of role \"%s\"", lock->pid, role);
+		else
+			appendStringInfo(&list, "process %d", lock->pid);
+	}
+	return list.data;
+}
+
+/* Throw the error that has ended the wait for a resource's lock, with a hint. */
+pg_noreturn static void
+rethrow_blocked(const LOCKTAG *tag, const DLockBytes *resource, MemoryContext caller)
+{
+	ErrorData  *error;
+	char	   *holders;
+
+	MemoryContextSwitchTo(caller);
+	error = CopyErrorData();
+	FlushErrorState();
+
+	/* Leave the lock's queue before catalogs, and so other locks, are used. */
+	LockErrorCleanup();
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
+		error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+	{
+		holders = list_holders(tag);
+		if (*holders != '\0')
+			error->hint = dlock_error_blocked_hint(resource, holders);
+	}
+	ReThrowError(error);
+}
+
+/* Get a resource's lock; an error that ends a wait tells who was in the way. */
+static void
+acquire(const LOCKTAG *tag, LOCKMODE mode, const DLockBytes *resource)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	if (LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL)
+		return;
+	PG_TRY();
+	{
+		(void) LockAcquire(tag, mode, false, false);
+	}
+	PG_CATCH();
+	{
+		rethrow_blocked(tag, resource, caller);
+	}
+	PG_END_TRY();
+}
+
 static void
 refuse_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
 {
@@ -311,14 +390,14 @@ take(const DLockBytes *resource, DLockToken token)
 	DLockToken	mark;
 
 	make_tag(&tag, resource);
-	(void) LockAcquire(&tag, ShareLock, false, false);
+	acquire(&tag, ShareLock, resource);
 	mark = dlock_mark_read(resource);
 	if (mark < token)
 	{
 		(void) LockRelease(&tag, ShareLock, false);
 		if (XactReadOnly)
 			dlock_error_read_only_fence(resource);
-		(void) LockAcquire(&tag, ExclusiveLock, false, false);
+		acquire(&tag, ExclusiveLock, resource);
 		mark = dlock_mark_read(resource);
 		if (mark < token)
 		{
@@ -334,6 +413,23 @@ take(const DLockBytes *resource, DLockToken token)
 	}
 	if (mark > token)
 		refuse_stale(resource, token, mark);
+}
+
+/*
+ * Throw 42501 unless the current user may pass the fence of a resource, or with
+ * "is_prefix", of all whose names begin so.
+ *
+ * A guard does not ask: it was created by a role that may, and privileges on
+ * the table say whom it lets.
+ */
+void
+dlock_fence_check_right(const DLockBytes *resource, bool is_prefix)
+{
+	DLockMarkDeclared declared;
+
+	dlock_mark_find_declared(resource, is_prefix, &declared);
+	if (OidIsValid(declared.denied))
+		dlock_error_not_resource_role(resource, declared.by, declared.denied);
 }
 
 /*
@@ -456,7 +552,7 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 	if (!dlock_session_is_owner())
 		dlock_error_not_extension_owner();
 	make_tag(&tag, resource);
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	acquire(&tag, ExclusiveLock, resource);
 	mark = dlock_mark_read(resource);
 	if (token != DLOCK_TOKEN_NONE)
 		dlock_mark_write(resource, token);

@@ -385,8 +385,9 @@ is_guard(Form_pg_trigger form)
 }
 
 /*
- * At CREATE TRIGGER, refuse what would be refused at each write, and warn of
- * writes that stay open.  Nothing but triggers on dlock_guard() is looked at,
+ * At CREATE TRIGGER, refuse what would be refused at each write, refuse to
+ * let writers pass the fence of a resource that the creator may not pass, and
+ * warn of writes that stay open.  Nothing but triggers on dlock_guard() is looked at,
  * and of these no copies for partitions.
  */
 void
@@ -421,7 +422,11 @@ dlock_guard_check_trigger(Oid trigger)
 		parse_arguments(&guard, form->tgnargs, arguments);
 		check_guard(&guard, rel, form->tgtype);
 		if (!OidIsValid(form->tgparentid))
+		{
+			if (guard.prefix.len > 0 || guard.resource_column != NULL)
+				dlock_fence_check_right(&guard.prefix, guard.resource_column != NULL);
 			warn_open(triggers, tuple, rel);
+		}
 		table_close(rel, NoLock);
 	}
 	systable_endscan(scan);

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_mark.c
- *	  The highest token that each fenced resource has seen.
+ *	  The highest token that each fenced resource has seen, and what is declared
+ *	  about resources.
  *
  * NOTES
  *	  The marks are rows of an ordinary table, so a mark that is raised comes
@@ -22,6 +23,10 @@
  *
  *	  See dlock_fence.c, which takes these locks.
  *
+ *	  What is declared is in a second table, by name or, with a * at the end, by
+ *	  what names begin with.  It is read as a whole, with the newest snapshot,
+ *	  since a few rows are expected: administrators write them.
+ *
  * IDENTIFICATION
  *	  src/dlock_mark.c
  *
@@ -36,6 +41,7 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -84,11 +90,10 @@ is_plain_index(Oid oid)
 	return plain;
 }
 
-/* Is the table what the functions in here can deal with? */
+/* Is a table what the functions in here can deal with? */
 static bool
-is_usable(Relation rel, bool writing)
+is_usable(Relation rel, const Oid *types, int columns, bool writing)
 {
-	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
 	TupleDesc	desc = RelationGetDescr(rel);
 	List	   *indexes = NIL;
 	ListCell   *cell;
@@ -96,16 +101,16 @@ is_usable(Relation rel, bool writing)
 	/* Making the list of indexes is where the primary key gets known. */
 	if (writing || !rel->rd_indexvalid)
 		indexes = RelationGetIndexList(rel);
-	if (!OidIsValid(rel->rd_pkindex) || desc->natts < COLUMNS)
+	if (!OidIsValid(rel->rd_pkindex) || desc->natts < columns)
 		return false;
-	for (int i = 0; i < COLUMNS; i++)
+	for (int i = 0; i < columns; i++)
 	{
 		if (TupleDescAttr(desc, i)->attisdropped || TupleDescAttr(desc, i)->atttypid != types[i])
 			return false;
 	}
 	if (writing)
 	{
-		for (int i = COLUMNS; i < desc->natts; i++)
+		for (int i = columns; i < desc->natts; i++)
 		{
 			if (!is_harmless_column(TupleDescAttr(desc, i)))
 				return false;
@@ -123,10 +128,11 @@ is_usable(Relation rel, bool writing)
 static void
 open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
 {
+	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
 	ScanKeyData key;
 
 	mark->rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
-	if (!is_usable(mark->rel, writing))
+	if (!is_usable(mark->rel, types, COLUMNS, writing))
 		dlock_error_marks_altered(RelationGetRelationName(mark->rel));
 	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
 				dlock_value_text(*resource));
@@ -212,4 +218,117 @@ dlock_mark_remove(const DLockBytes *resource)
 	if (HeapTupleIsValid(mark.tuple))
 		CatalogTupleDelete(mark.rel, &mark.tuple->t_self);
 	close_mark(&mark, true);
+}
+
+/* ---- what is declared ---- */
+
+/* The columns of the table. */
+enum
+{
+	DECLARED_RESOURCE = 1,
+	DECLARED_ROLE,
+	DECLARED_FOREIGN,
+	DECLARED_COLUMNS = DECLARED_FOREIGN
+};
+
+static Relation
+open_declared(LOCKMODE lockmode, bool writing)
+{
+	static const Oid types[DECLARED_COLUMNS] = {TEXTOID, REGROLEOID, BOOLOID};
+	Relation	rel = dlock_session_open_declared(lockmode);
+
+	if (!is_usable(rel, types, DECLARED_COLUMNS, writing))
+		dlock_error_marks_altered(RelationGetRelationName(rel));
+	return rel;
+}
+
+static bool
+begins_with(const DLockBytes *name, const DLockBytes *start)
+{
+	return name->len >= start->len && memcmp(name->data, start->data, start->len) == 0;
+}
+
+/* Is this declared about the resource, or "is_prefix", about one that begins so? */
+static bool
+matches(const DLockBytes *resource, bool is_prefix, DLockBytes declared)
+{
+	if (declared.len > 0 && declared.data[declared.len - 1] == '*')
+	{
+		declared.len--;
+		if (begins_with(resource, &declared))
+			return true;
+	}
+	else if (declared.len == resource->len && begins_with(resource, &declared))
+		return true;
+	return is_prefix && begins_with(&declared, resource);
+}
+
+/*
+ * What all that is declared about a resource comes to for the current user.
+ * With "is_prefix", about all resources whose names begin so.
+ */
+void
+dlock_mark_find_declared(const DLockBytes *resource, bool is_prefix, DLockMarkDeclared *declared)
+{
+	Relation	rel = open_declared(AccessShareLock, false);
+	TupleDesc	desc = RelationGetDescr(rel);
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		isnull;
+
+	memset(declared, 0, sizeof(DLockMarkDeclared));
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		text	   *name = DatumGetTextPP(heap_getattr(tuple, DECLARED_RESOURCE, desc, &isnull));
+		DLockBytes	bytes = {VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name)};
+		Oid			role;
+
+		if (!matches(resource, is_prefix, bytes))
+			continue;
+		declared->is_foreign |= DatumGetBool(heap_getattr(tuple, DECLARED_FOREIGN, desc, &isnull));
+		role = DatumGetObjectId(heap_getattr(tuple, DECLARED_ROLE, desc, &isnull));
+		if (!isnull && !has_privs_of_role(GetUserId(), role))
+		{
+			declared->denied = role;
+			strlcpy(declared->by, text_to_cstring(name), sizeof(declared->by));
+		}
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+}
+
+/*
+ * Declare something about a resource, in place of what was declared before;
+ * nothing, if it has no role and is not foreign.
+ */
+void
+dlock_mark_declare(const DLockBytes *resource, Oid role, bool is_foreign)
+{
+	/* One at a time; those that read go on. */
+	Relation	rel = open_declared(ShareRowExclusiveLock, true);
+	TupleDesc	desc = RelationGetDescr(rel);
+	Datum	   *values = palloc0(desc->natts * sizeof(Datum));
+	bool	   *nulls = palloc(desc->natts * sizeof(bool));
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	memset(nulls, true, desc->natts * sizeof(bool));
+	values[DECLARED_RESOURCE - 1] = dlock_value_text(*resource);
+	values[DECLARED_ROLE - 1] = ObjectIdGetDatum(role);
+	values[DECLARED_FOREIGN - 1] = BoolGetDatum(is_foreign);
+	nulls[DECLARED_RESOURCE - 1] = nulls[DECLARED_FOREIGN - 1] = false;
+	nulls[DECLARED_ROLE - 1] = !OidIsValid(role);
+
+	ScanKeyInit(&key, DECLARED_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
+				values[DECLARED_RESOURCE - 1]);
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		CatalogTupleDelete(rel, &tuple->t_self);
+	systable_endscan(scan);
+	if (OidIsValid(role) || is_foreign)
+		CatalogTupleInsert(rel, heap_form_tuple(desc, values, nulls));
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
 }

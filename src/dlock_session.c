@@ -43,6 +43,7 @@
 static Oid	store_oid = InvalidOid;
 static Oid	sequence_oid = InvalidOid;
 static Oid	marks_oid = InvalidOid;
+static Oid	declared_oid = InvalidOid;
 
 /* The shared state of this backend's database. */
 static DLockDatabaseShared *my_database = NULL;
@@ -51,8 +52,9 @@ static DLockDatabaseShared *my_database = NULL;
 static void
 forget_relations(Datum arg, Oid relid)
 {
-	if (relid == InvalidOid || relid == store_oid || relid == sequence_oid || relid == marks_oid)
-		store_oid = sequence_oid = marks_oid = InvalidOid;
+	if (relid == InvalidOid || relid == store_oid || relid == sequence_oid || relid == marks_oid ||
+		relid == declared_oid)
+		store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
 }
 
 /*
@@ -95,6 +97,7 @@ find_relations(void)
 	Oid			store;
 	Oid			sequence;
 	Oid			marks;
+	Oid			declared;
 
 	if (!registered)
 	{
@@ -107,11 +110,13 @@ find_relations(void)
 	sequence = get_relname_relid("dlock_token_seq", schema);
 	store = get_relname_relid("dlock_store", schema);
 	marks = get_relname_relid("dlock_fence_mark", schema);
+	declared = get_relname_relid("dlock_fence_declared", schema);
 
 	/* Each look-up can have thrown the memory of the others away. */
 	sequence_oid = sequence;
 	store_oid = store;
 	marks_oid = marks;
+	declared_oid = declared;
 	return OidIsValid(store_oid) && OidIsValid(sequence_oid);
 }
 
@@ -154,7 +159,7 @@ open_relation(Oid *remembered, LOCKMODE lockmode)
 		rel = try_table_open(*remembered, lockmode);
 		if (rel != NULL)
 			break;
-		store_oid = sequence_oid = marks_oid = InvalidOid;
+		store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
 	}
 
 	/* Opening it can have thrown the memory of the oids away. */
@@ -185,6 +190,17 @@ Relation
 dlock_session_open_marks(LOCKMODE lockmode)
 {
 	Relation	rel = open_relation(&marks_oid, lockmode);
+
+	if (rel == NULL)
+		dlock_error_no_extension();
+	return rel;
+}
+
+/* Open what is declared about resources; throws 55000 if it is not there. */
+Relation
+dlock_session_open_declared(LOCKMODE lockmode)
+{
+	Relation	rel = open_relation(&declared_oid, lockmode);
 
 	if (rel == NULL)
 		dlock_error_no_extension();
@@ -305,7 +321,7 @@ dlock_session_unload_if_dropped(DLockDatabaseShared *shared)
 
 	/* With the lock, nobody can load the leases of an extension newly created. */
 	dlock_recover_lock(shared);
-	store_oid = sequence_oid = marks_oid = InvalidOid;
+	store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
 	rel = dlock_session_open_store(AccessShareLock);
 	if (rel == NULL)
 		dlock_recover_unload(shared);

@@ -21,6 +21,7 @@ extern bool dlock_session_is_store(Oid relid);
 extern bool dlock_session_is_marks(Oid relid);
 extern Relation dlock_session_open_store(LOCKMODE lockmode);
 extern Relation dlock_session_open_marks(LOCKMODE lockmode);
+extern Relation dlock_session_open_declared(LOCKMODE lockmode);
 extern Oid	dlock_session_schema(void);
 extern bool dlock_session_is_owner(void);
 extern void dlock_session_attach(void);

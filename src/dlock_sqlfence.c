@@ -11,14 +11,18 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
 
 #include "dlock_error.h"
 #include "dlock_fence.h"
 #include "dlock_guard.h"
+#include "dlock_mark.h"
 #include "dlock_session.h"
 #include "dlock_sqlarg.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_fence);
+PG_FUNCTION_INFO_V1(dlock_sql_fence_declare);
 PG_FUNCTION_INFO_V1(dlock_sql_fence_reset);
 PG_FUNCTION_INFO_V1(dlock_sql_guard);
 
@@ -31,7 +35,24 @@ dlock_sql_fence(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(2))
 		dlock_error_null("parameter \"live\"");
+	dlock_fence_check_right(&resource, false);
 	dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2));
+	PG_RETURN_VOID();
+}
+
+/* dlock_fence_declare(resource, role, is_foreign) -> void */
+Datum
+dlock_sql_fence_declare(PG_FUNCTION_ARGS)
+{
+	DLockBytes	resource = dlock_sqlarg_name(fcinfo, 0, "resource");
+	Oid			role = InvalidOid;
+
+	if (PG_ARGISNULL(2))
+		dlock_error_null("parameter \"is_foreign\"");
+	if (!PG_ARGISNULL(1))
+		role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
+	dlock_session_check_writable("dlock_fence_declare");
+	dlock_mark_declare(&resource, role, PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
 }
 

@@ -164,6 +164,10 @@ CREATE ROLE fence_granted;
 GRANT EXECUTE ON FUNCTION dlock_fence_reset TO fence_granted;
 SET ROLE fence_user;
 SELECT dlock_fence('fence-2', 30);
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION dlock_fence TO fence_user;
+SET ROLE fence_user;
+SELECT dlock_fence('fence-2', 30);
 SELECT dlock_fence_reset('fence-2', 5, 'test');
 UPDATE dlock_fence_mark SET token = 1;
 UPDATE dlock_fences SET token = 1;
@@ -172,6 +176,7 @@ SET ROLE fence_granted;
 SELECT dlock_fence_reset('fence-2', 5, 'test');
 RESET ROLE;
 REVOKE ALL ON FUNCTION dlock_fence_reset FROM fence_granted;
+REVOKE ALL ON FUNCTION dlock_fence FROM fence_user;
 DROP ROLE fence_user, fence_granted;
 
 -- by itself
