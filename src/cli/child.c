@@ -110,11 +110,13 @@ await_exec(Child *child, ChildPipes *pipes, const char *name)
 }
 
 /*
- * Execute a command that is not to live longer than until "kill_at".  Returns zero
+ * Execute a command that is not to live longer than until "kill_at", for which the
+ * guardian sees, or until the fuse goes off (guardian.c).  Returns zero
  * when it runs; otherwise the exit code that tells why not, after a message.
  */
 int
-child_start(Child *child, char *const *argv, char *const *environment, CliTime kill_at)
+child_start(Child *child, char *const *argv, char *const *environment,
+			CliTime kill_at, CliTime fuse_at)
 {
 	ChildPipes	pipes = {{-1, -1}, {-1, -1}};
 	pid_t		parent = getpid();
@@ -143,7 +145,7 @@ child_start(Child *child, char *const *argv, char *const *environment, CliTime k
 		setpgid(child->pid, child->pid);
 		if (terminal >= 0)
 			terminal_give(terminal, child->pid);
-		guardian_tell(&child->guardian, child->pid, kill_at);
+		guardian_tell(&child->guardian, child->pid, kill_at, fuse_at);
 		(void) !write(pipes.go[1], "", 1);
 		code = await_exec(child, &pipes, argv[0]);
 	}
@@ -227,6 +229,9 @@ void
 child_suspend(Child *child)
 {
 	(void) terminal_take_back(&child->terminal, child->pid);
+
+	/* This is a stop that the user knows of, and looks for the job after it. */
+	guardian_tell(&child->guardian, child->pid, child->guardian.kill_at, CLI_FOREVER);
 
 	/* In a group that no shell looks after this does nothing. */
 	kill(0, SIGTSTP);

@@ -32,7 +32,8 @@ typedef struct Child
 	bool		had_terminal;	/* it was given to it at least once */
 } Child;
 
-extern int	child_start(Child *child, char *const *argv, char *const *environment, CliTime kill_at);
+extern int	child_start(Child *child, char *const *argv, char *const *environment,
+						CliTime kill_at, CliTime fuse_at);
 extern ChildState child_look(Child *child);
 extern void child_signal(Child *child, int signo);
 extern bool child_group_lives(const Child *child);

@@ -20,6 +20,9 @@
 #include "signals.h"
 #include "text.h"
 
+/* A ttl, if none is given. */
+#define ACQUIRE_TTL		(30 * CLI_SECOND)
+
 static int
 print_grant(const GrantRequest *request, const Grant *grant)
 {
@@ -65,7 +68,7 @@ run(const Options *options, int argc, char **argv)
 		.name = argv[0],
 		.owner = owner,
 		.is_unique = options->owner == NULL,
-		.ttl = (options->ttl > 0) ? options->ttl : GRANT_TTL,
+		.ttl = (options->ttl > 0) ? options->ttl : ACQUIRE_TTL,
 		.lock_delay = CLI_MAX(options->lock_delay, 0),
 		.options = options
 	};

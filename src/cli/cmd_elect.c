@@ -75,12 +75,12 @@ run(const Options *options, int argc, char **argv)
 
 	if (options->observe)
 		return observe_print(options, argv[0], "leader", "nobody");
+	signals_catch();
 	code = hold_prepare(&command, &request, cmd_elect.name, argc, argv);
 	if (code != CLI_EXIT_OK)
 		return code;
 
 	request.owner = owner = process_owner(options->owner);
-	signals_catch();
 	conn_init(&conn, options->conninfo);
 	code = campaign(&conn, &request, &command);
 	conn_close(&conn);

@@ -39,14 +39,15 @@ run(const Options *options, int argc, char **argv)
 	GrantRequest request = {.name = argv[0], .is_unique = true, .options = options};
 	HoldCommand command;
 	char	   *owner;
-	int			code = hold_prepare(&command, &request, cmd_run.name, argc, argv);
+	int			code;
 
+	signals_catch();
+	code = hold_prepare(&command, &request, cmd_run.name, argc, argv);
 	if (code != CLI_EXIT_OK)
 		return code;
 
 	/* Two runs must never be one owner, even if they are given the same name. */
 	request.owner = owner = process_owner(options->owner);
-	signals_catch();
 	code = run_prepared(&request, &command);
 	free(owner);
 	return code;

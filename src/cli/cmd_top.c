@@ -230,6 +230,7 @@ happen(Top *top, ConnEvent event)
 			top->next = clock_now();
 			break;
 		case CONN_FAILED:
+		case CONN_LATE:
 			fail(top);
 			break;
 		case CONN_ANSWERED:

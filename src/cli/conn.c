@@ -11,6 +11,11 @@
  *	  little later than the one before.  What was being asked is forgotten then:
  *	  whether the server has done it is not known.
  *
+ *	  A statement that takes too long is cancelled before its connection is given
+ *	  up.  The server would go on with it otherwise: what waits for a synchronous
+ *	  standby does not look whether its client is still there.  If the cancel gets
+ *	  through, that is CONN_LATE, and the connection is idle again.
+ *
  *	  libpq tries several hosts in turn when they refuse, but in this mode it
  *	  stays with one that does not answer at all.  So after an attempt that ran
  *	  out of time the next one begins with another host (connparams.c).
@@ -51,6 +56,9 @@
 #define CONNECT_WITHIN	(10 * CLI_SECOND)
 #define CONNECT_LEAST	(500 * CLI_MS)
 
+/* How long the end of a statement that is cancelled may take. */
+#define CANCEL_WITHIN	(2 * CLI_SECOND)
+
 /* From one attempt to the next, at first and at most. */
 #define RETRY_FIRST		(50 * CLI_MS)
 #define RETRY_LONGEST	(2 * CLI_SECOND)
@@ -71,12 +79,14 @@ static const char find_extension[] =
  *
  * A process that dies while its backend waits in a queue would be granted a
  * lease that nobody uses.  With client_connection_check_interval the backend notices
- * within seconds.
+ * within seconds, and with keepalives that the machine of the process is gone.
  */
 #define LOCALLY(name, value)	"pg_catalog.set_config('" name "', '" value "', true)"
 
 static const char no_timeouts[] =
-"SELECT " LOCALLY("statement_timeout", "0") ", " LOCALLY("lock_timeout", "0");
+"SELECT " LOCALLY("statement_timeout", "0") ", " LOCALLY("lock_timeout", "0") ","
+" " LOCALLY("tcp_keepalives_idle", "10") ", " LOCALLY("tcp_keepalives_interval", "5") ","
+" " LOCALLY("tcp_keepalives_count", "3");
 static const char no_transaction_timeout[] = ", " LOCALLY("transaction_timeout", "0");
 static const char check_client[] = ", " LOCALLY("client_connection_check_interval", "2s");
 
@@ -228,8 +238,8 @@ send_with_settings(Conn *conn, const char *sql, int count, const Oid *types, con
 
 /*
  * Send a statement, in which "@" stands before the names of the extension's
- * objects, over an idle connection.  CONN_ANSWERED or CONN_FAILED will follow:
- * the latter, too, if there is no answer within that time.
+ * objects, over an idle connection.  CONN_ANSWERED or CONN_FAILED will follow, or,
+ * if there is no answer within that time, CONN_LATE or CONN_FAILED.
  */
 void
 conn_send(Conn *conn, CliTime within, const char *sql, int count, const ConnParam *params)
@@ -247,6 +257,7 @@ conn_send(Conn *conn, CliTime within, const char *sql, int count, const ConnPara
 	send_with_settings(conn, qualified, count, types, values);
 	flush(conn);
 	conn->state = CONN_BUSY;
+	conn->is_late = false;
 	conn->at = clock_add(clock_now(), within);
 	free(qualified);
 }
@@ -376,7 +387,6 @@ end_setting(Conn *conn)
 	clear_answer(conn);
 	if (!conn->plain)
 		(void) PQenterPipelineMode(conn->pg);
-	conn->failures = conn->timeouts = 0;
 	return CONN_UP;
 }
 
@@ -393,10 +403,18 @@ end_request(Conn *conn)
 		return end_asking(conn);
 	if (was == CONN_SETTING)
 		return end_setting(conn);
+	if (conn->is_late)
+	{
+		/* Another host may be faster. */
+		conn->timeouts++;
+		connerror_late(&conn->error);
+		return CONN_LATE;
+	}
 
 	/* It goes down, or is a standby now: another one may be there, or will be. */
 	if (conn->answer == NULL && conn->error.trouble <= CONN_STARTING)
 		return fail(conn);
+	conn->failures = conn->timeouts = 0;
 	return CONN_ANSWERED;
 }
 
@@ -480,6 +498,13 @@ conn_step(Conn *conn, short revents)
 		return (now >= conn->at) ? begin_attempt(conn) : CONN_NOTHING;
 	if (revents != 0)
 		return (conn->state == CONN_CONNECTING) ? continue_attempt(conn) : exchange(conn);
+	if (conn->state == CONN_BUSY && !conn->is_late && now >= conn->at)
+	{
+		conn_cancel(conn);
+		conn->is_late = true;
+		conn->at = now + CANCEL_WITHIN;
+		return CONN_NOTHING;
+	}
 	if (conn->state != CONN_IDLE && now >= conn->at)
 	{
 		conn->timeouts += (conn->state != CONN_BUSY);
@@ -512,6 +537,13 @@ CliTime
 conn_wake(const Conn *conn)
 {
 	return (conn->state == CONN_IDLE) ? CLI_FOREVER : conn->at;
+}
+
+/* Whatever the connection is busy with has to be over by then. */
+void
+conn_hurry(Conn *conn, CliTime until)
+{
+	conn->at = CLI_MIN(conn->at, until);
 }
 
 /* ---- waiting ---- */
@@ -558,7 +590,9 @@ PGresult *
 conn_ask(Conn *conn, CliTime within, const char *sql, int count, const ConnParam *params)
 {
 	conn_send(conn, within, sql, count, params);
-	return (wait_for_event(conn) == CONN_ANSWERED) ? conn->answer : NULL;
+	if (wait_for_event(conn) != CONN_ANSWERED)
+		clear_answer(conn);
+	return conn->answer;
 }
 
 /* ---- answers ---- */

@@ -34,7 +34,8 @@ typedef enum ConnEvent
 	CONN_NOTHING,
 	CONN_UP,					/* it is idle now */
 	CONN_FAILED,				/* an attempt, or the connection; see "error" */
-	CONN_ANSWERED				/* see "answer", which is NULL after an error */
+	CONN_ANSWERED,				/* see "answer", which is NULL after an error */
+	CONN_LATE					/* cancelled, for it took too long; see both */
 } ConnEvent;
 
 typedef struct Conn
@@ -52,6 +53,7 @@ typedef struct Conn
 	bool		takes_tokens;	/* the server knows the setting dlock.tokens */
 	char	   *settings;		/* what is set for each request */
 	bool		plain;			/* nothing is: requests are sent alone */
+	bool		is_late;		/* BUSY: the request has been cancelled */
 	PGresult   *answer;
 	ConnError	error;
 	pid_t		canceller;		/* zero: none */
@@ -83,6 +85,7 @@ extern void conn_drop(Conn *conn);
 extern void conn_send(Conn *conn, CliTime within, const char *sql,
 					  int count, const ConnParam *params);
 extern void conn_cancel(Conn *conn);
+extern void conn_hurry(Conn *conn, CliTime until);
 
 /* for those that do nothing else meanwhile */
 extern bool conn_open(Conn *conn);

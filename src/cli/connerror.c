@@ -193,6 +193,14 @@ connerror_timeout(ConnError *error)
 	set(error, CONN_UNREACHABLE, "the server does not answer", NULL, NULL);
 }
 
+/* The server is there, and has not done what it was asked to. */
+void
+connerror_late(ConnError *error)
+{
+	set(error, CONN_UNREACHABLE, "the server did not finish the request in time", NULL,
+		"If it has synchronous standbys, see whether they are connected.");
+}
+
 int
 connerror_exit_code(const ConnError *error)
 {

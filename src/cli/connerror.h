@@ -44,6 +44,7 @@ extern bool connerror_of_result(ConnError *error, const PGresult *result);
 extern void connerror_of_connection(ConnError *error, const PGconn *pg);
 extern void connerror_no_extension(ConnError *error, const char *database);
 extern void connerror_timeout(ConnError *error);
+extern void connerror_late(ConnError *error);
 extern int	connerror_exit_code(const ConnError *error);
 
 #endif							/* CONNERROR_H */

@@ -8,6 +8,9 @@
  *	  says otherwise.  Of one host whatever it is: its leases can be looked at
  *	  on a standby, too.
  *
+ *	  A request may wait for hours, so a server whose machine has gone without a
+ *	  word has to be noticed by keepalives, and sooner than by default.
+ *
  *	  Hosts that come from a service file are not seen here, so with those
  *	  target_session_attrs has to be said there, and an attempt that ran out of
  *	  time begins with the same one again.
@@ -83,8 +86,8 @@ find(PQconninfoOption *options, const char *keyword, const char *variable)
 PGconn *
 connparams_start(const char *conninfo, int rotate)
 {
-	const char *keywords[NLISTS + 6];
-	const char *values[NLISTS + 6];
+	const char *keywords[NLISTS + 9];
+	const char *values[NLISTS + 9];
 	char	   *rotated[NLISTS];
 	PQconninfoOption *given = NULL;
 	PGconn	   *pg;
@@ -101,6 +104,12 @@ connparams_start(const char *conninfo, int rotate)
 		keywords[n] = "target_session_attrs";
 		values[n++] = "read-write";
 	}
+	keywords[n] = "keepalives_idle";
+	values[n++] = "10";
+	keywords[n] = "keepalives_interval";
+	values[n++] = "5";
+	keywords[n] = "keepalives_count";
+	values[n++] = "3";
 	keywords[n] = "fallback_application_name";
 	values[n++] = "dlock";
 	if (conninfo != NULL)

@@ -8,9 +8,9 @@
  *	  is asked again, with reentry => 'return': if the server has granted it,
  *	  it answers with the token of that lease.
  *
- *	  A long wait is made of slices, since a statement that runs for hours holds
- *	  back vacuum for as long.  From one slice to the next the place in the queue
- *	  is given up.
+ *	  A wait is one statement, however long it is, so it keeps its place in the
+ *	  queue.  It comes after one that does not wait: that has to be answered soon,
+ *	  so a server that confirms nothing is told from a lock that is held.
  *
  * IDENTIFICATION
  *	  src/cli/grant.c
@@ -25,8 +25,6 @@
 #include "loop.h"
 #include "output.h"
 #include "signals.h"
-
-#define SLICE			(300 * CLI_SECOND)
 
 /* How long to try to undo what may have been granted, before leaving. */
 #define UNDO_WITHIN		(3 * CLI_SECOND)
@@ -57,8 +55,9 @@ typedef struct GrantTry
 	bool		in_doubt;		/* something may have been granted unheard */
 } GrantTry;
 
+/* Ask for the lease, and wait so long for the lock; CLI_FOREVER: no limit. */
 static void
-send_acquire(GrantTry *try, CliTime slice)
+send_acquire(GrantTry *try, CliTime span)
 {
 	const GrantRequest *request = try->request;
 	const Options *options = request->options;
@@ -73,7 +72,7 @@ send_acquire(GrantTry *try, CliTime slice)
 		CONN_TEXT(request->name),
 		CONN_TEXT(request->owner),
 		CONN_INTERVAL(duration_sql(request->ttl, ttl)),
-		CONN_INTERVAL(duration_sql(slice, wait)),
+		CONN_INTERVAL((span < CLI_FOREVER) ? duration_sql(span, wait) : NULL),
 		CONN_TEXT(mode),
 		CONN_TEXT(reentry),
 		CONN_INTERVAL(duration_sql(request->lock_delay, lock_delay)),
@@ -84,9 +83,9 @@ send_acquire(GrantTry *try, CliTime slice)
 
 	try->grant->sent = clock_now();
 	if (options->path)
-		conn_send(try->conn, slice + GRANT_WITHIN, acquire_path_sql, 9, params);
+		conn_send(try->conn, clock_add(span, GRANT_WITHIN), acquire_path_sql, 9, params);
 	else
-		conn_send(try->conn, slice + GRANT_WITHIN, acquire_sql, 10, params);
+		conn_send(try->conn, clock_add(span, GRANT_WITHIN), acquire_sql, 10, params);
 }
 
 /* Release a lease by its token or owner, as "sql" says; false if that was not done. */
@@ -112,7 +111,7 @@ take_grant(GrantTry *try)
 {
 	const char *token = (try->conn->answer != NULL) ? conn_value(try->conn, 0) : NULL;
 
-	if (token != NULL)
+	if (token != NULL && try->grant->token[0] == '\0')
 		strncpy(try->grant->token, token, sizeof(try->grant->token) - 1);
 }
 
@@ -150,7 +149,7 @@ undo(GrantTry *try, LoopEvent event)
 	conn_cancel(conn);
 	for (;;)
 	{
-		if (event.conn == CONN_ANSWERED)
+		if (event.conn == CONN_ANSWERED || event.conn == CONN_LATE)
 			take_grant(try);
 		if (event.conn == CONN_FAILED && conn->schema != NULL)
 			try->in_doubt = true;
@@ -159,8 +158,30 @@ undo(GrantTry *try, LoopEvent event)
 			break;
 		event = loop_wait(conn, end);
 	}
-	give_back(try, end);
+	if (conn->state == CONN_BUSY)
+	{
+		try->in_doubt = true;
+		conn_drop(conn);
+	}
+	give_back(try, clock_now() + UNDO_WITHIN);
 	return GRANT_SIGNALLED;
+}
+
+/*
+ * The server has not done in time what it was asked to.  It may have granted the
+ * lease, and wait for a standby that is to have it, too: that is no grant.
+ */
+static GrantVerdict
+give_up(GrantTry *try, ConnEvent event)
+{
+	if (event == CONN_LATE)
+		take_grant(try);
+	else
+		try->in_doubt = true;
+	give_back(try, clock_now() + UNDO_WITHIN);
+	if (event == CONN_LATE)
+		connerror_late(&try->conn->error);
+	return GRANT_FAILED;
 }
 
 /* There is no connection.  Is it worth while to wait for one? */
@@ -227,15 +248,18 @@ static GrantVerdict
 ask_once(GrantTry *try)
 {
 	Conn	   *conn = try->conn;
-	CliTime		left = CLI_MAX(try->end - clock_now(), 0);
+	CliTime		left = (try->end < CLI_FOREVER) ? CLI_MAX(try->end - clock_now(), 0) : CLI_FOREVER;
 
-	send_acquire(try, CLI_MIN(left, SLICE));
+	send_acquire(try, try->was_answered ? left : 0);
 	for (;;)
 	{
 		LoopEvent	event = loop_wait(conn, CLI_FOREVER);
 
 		if (signals_is_fatal(event.signal))
 			return undo(try, event);
+		if (event.conn == CONN_LATE ||
+			(event.conn == CONN_FAILED && clock_now() >= clock_add(try->end, GRANT_WITHIN)))
+			return give_up(try, event.conn);
 		if (event.conn == CONN_FAILED)
 		{
 			/* One that has become a standby may be replaced; one that was, is not. */
@@ -287,6 +311,29 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 	if (verdict == GRANT_OURS)
 		output_info("acquired \"%s\" with token %s", request->name, grant->token);
 	return verdict;
+}
+
+/*
+ * Renew what was granted, over an idle connection.  GRANT_REFUSED: it is lost, or
+ * whether it is held is not known.
+ */
+GrantVerdict
+grant_renew(Conn *conn, const GrantRequest *request, Grant *grant)
+{
+	const ConnParam params[] = {CONN_TEXT(request->name), CONN_BIGINT(grant->token)};
+	GrantTry	try = {.conn = conn, .request = request, .grant = grant};
+	LoopEvent	event;
+
+	grant->sent = clock_now();
+	conn_send(conn, GRANT_WITHIN, GRANT_RENEW_SQL, 2, params);
+	do
+	{
+		event = loop_wait(conn, CLI_FOREVER);
+		if (signals_is_fatal(event.signal))
+			return undo(&try, event);
+	} while (event.conn == CONN_NOTHING);
+	return (event.conn == CONN_ANSWERED && conn->answer != NULL && conn_is_true(conn, 0)) ?
+		GRANT_OURS : GRANT_REFUSED;
 }
 
 /*

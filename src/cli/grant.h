@@ -14,8 +14,8 @@
 #include "conn.h"
 #include "options.h"
 
-/* A ttl, if none is given. */
-#define GRANT_TTL		(30 * CLI_SECOND)
+/* Renew a lease by its name and token. */
+#define GRANT_RENEW_SQL	"SELECT @dlock_renew_token($1, $2)"
 
 /* How long a request may take that does not wait for anybody. */
 #define GRANT_WITHIN	(10 * CLI_SECOND)
@@ -47,6 +47,7 @@ typedef struct Grant
 } Grant;
 
 extern GrantVerdict grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant);
+extern GrantVerdict grant_renew(Conn *conn, const GrantRequest *request, Grant *grant);
 extern bool grant_release(Conn *conn, const char *name, const char *token, bool *was_held);
 extern int	grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant,
 						  GrantVerdict verdict);

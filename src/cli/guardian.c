@@ -16,6 +16,13 @@
  *	  can; and keeps nothing open.  If it is killed all the same, there will be
  *	  another one; if it is stopped, it is continued.
  *
+ *	  Both may be stopped.  So we have a fuse: a timer of the kernel that sends KILL
+ *	  to this process, which ends a stopped process, too.  It is set for a moment
+ *	  after the guardian's time.  Our death makes the kernel kill the command, and
+ *	  continue the guardian, which kills the rest of the group.  If only we are
+ *	  stopped, the guardian does its work and then continues us, so that we can put
+ *	  the fuse out and end with an exit code.
+ *
  * IDENTIFICATION
  *	  src/cli/guardian.c
  *
@@ -27,6 +34,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef __linux__
@@ -42,7 +50,38 @@ typedef struct GuardianOrder
 {
 	pid_t		group;			/* zero: nobody is to be killed any more */
 	CliTime		kill_at;
+	bool		has_fuse;		/* continue us then, to put it out */
 } GuardianOrder;
+
+/* The kernel ends this process at that time; CLI_FOREVER: it does not. */
+static void
+set_fuse(CliTime at)
+{
+#ifdef __linux__
+	static timer_t timer;
+	static bool is_there = false;
+	struct sigevent event;
+	struct itimerspec when;
+
+	if (!is_there)
+	{
+		memset(&event, 0, sizeof(event));
+		event.sigev_notify = SIGEV_SIGNAL;
+		event.sigev_signo = SIGKILL;
+		is_there = timer_create(CLOCK_BOOTTIME, &event, &timer) == 0;
+	}
+	memset(&when, 0, sizeof(when));
+	if (at < CLI_FOREVER)
+	{
+		when.it_value.tv_sec = (time_t) (at / CLI_SECOND);
+		when.it_value.tv_nsec = (long) (at % CLI_SECOND) * 1000;
+	}
+	if (is_there)
+		(void) timer_settime(timer, TIMER_ABSTIME, &when, NULL);
+#else
+	(void) at;
+#endif
+}
 
 static void
 ignore_signals(void)
@@ -57,15 +96,18 @@ ignore_signals(void)
 }
 
 static void CLI_NORETURN
-stand_by(int fd, GuardianOrder order)
+stand_by(int fd, pid_t parent, GuardianOrder order)
 {
+	bool		is_time = false;
+
 	for (;;)
 	{
 		struct pollfd pollfd = {.fd = fd, .events = POLLIN};
 		GuardianOrder next;
 		ssize_t		got;
 
-		if (clock_now() >= order.kill_at)
+		is_time = clock_now() >= order.kill_at;
+		if (is_time)
 			break;
 		if (clock_poll(&pollfd, 1, order.kill_at) <= 0 || pollfd.revents == 0)
 			continue;
@@ -77,6 +119,8 @@ stand_by(int fd, GuardianOrder order)
 	}
 	if (order.group > 0)
 		kill(-order.group, SIGKILL);
+	if (is_time && order.has_fuse && getppid() == parent)
+		kill(parent, SIGCONT);
 	_exit(0);
 }
 
@@ -87,11 +131,13 @@ stand_by(int fd, GuardianOrder order)
 static bool
 start(Guardian *guardian, GuardianOrder order)
 {
+	pid_t		parent = getpid();
 	int			ends[2];
 
 	memset(guardian, 0, sizeof(*guardian));
 	guardian->group = order.group;
 	guardian->kill_at = order.kill_at;
+	guardian->has_fuse = order.has_fuse;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
 		return false;
 	guardian->pid = fork();
@@ -104,8 +150,9 @@ start(Guardian *guardian, GuardianOrder order)
 			_exit(1);
 #ifdef __linux__
 		prctl(PR_SET_NAME, "dlock-guardian");
+		prctl(PR_SET_PDEATHSIG, SIGCONT);
 #endif
-		stand_by(ends[1], order);
+		stand_by(ends[1], parent, order);
 	}
 	close(ends[1]);
 	guardian->fd = ends[0];
@@ -120,7 +167,7 @@ start(Guardian *guardian, GuardianOrder order)
 bool
 guardian_start(Guardian *guardian)
 {
-	return start(guardian, (GuardianOrder) {0, CLI_FOREVER});
+	return start(guardian, (GuardianOrder) {0, CLI_FOREVER, false});
 }
 
 static bool
@@ -131,6 +178,7 @@ send_order(const Guardian *guardian)
 	memset(&order, 0, sizeof(order));
 	order.group = guardian->group;
 	order.kill_at = guardian->kill_at;
+	order.has_fuse = guardian->has_fuse;
 	return send(guardian->fd, &order, sizeof(order), MSG_NOSIGNAL | MSG_DONTWAIT) ==
 		(ssize_t) sizeof(order);
 }
@@ -148,15 +196,20 @@ reap(Guardian *guardian)
 static void
 replace(Guardian *guardian)
 {
-	(void) start(guardian, (GuardianOrder) {guardian->group, guardian->kill_at});
+	(void) start(guardian, (GuardianOrder) {guardian->group, guardian->kill_at, guardian->has_fuse});
 }
 
-/* The process group that must not live longer than until then. */
+/*
+ * The process group that must not live longer than until then, and when the fuse
+ * goes off, which is later; CLI_FOREVER: it does not.
+ */
 void
-guardian_tell(Guardian *guardian, pid_t group, CliTime kill_at)
+guardian_tell(Guardian *guardian, pid_t group, CliTime kill_at, CliTime fuse_at)
 {
+	set_fuse(fuse_at);
 	guardian->group = group;
 	guardian->kill_at = kill_at;
+	guardian->has_fuse = fuse_at < CLI_FOREVER;
 	if (guardian->pid == 0)
 		replace(guardian);
 	else if (!send_order(guardian) && errno != EAGAIN)
@@ -185,10 +238,18 @@ guardian_look(Guardian *guardian)
 	replace(guardian);
 }
 
+/* All that could be done has been done by this process: put the fuse out. */
+void
+guardian_defuse(void)
+{
+	set_fuse(CLI_FOREVER);
+}
+
 /* It is not needed any more. */
 void
 guardian_dismiss(Guardian *guardian)
 {
+	guardian_defuse();
 	if (guardian->pid == 0)
 		return;
 

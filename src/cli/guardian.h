@@ -21,10 +21,12 @@ typedef struct Guardian
 	int			fd;				/* what it is told by */
 	pid_t		group;			/* what it has been told last */
 	CliTime		kill_at;
+	bool		has_fuse;
 } Guardian;
 
 extern bool guardian_start(Guardian *guardian);
-extern void guardian_tell(Guardian *guardian, pid_t group, CliTime kill_at);
+extern void guardian_tell(Guardian *guardian, pid_t group, CliTime kill_at, CliTime fuse_at);
+extern void guardian_defuse(void);
 extern void guardian_look(Guardian *guardian);
 extern void guardian_dismiss(Guardian *guardian);
 

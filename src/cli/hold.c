@@ -4,10 +4,10 @@
  *	  Run a command, and keep the lease that it runs under.
  *
  * NOTES
- *	  Between renewals the connection waits in dlock_watch, so a lease that is
- *	  taken away is noticed at once.  Where several can hold the lock that does
- *	  not tell of ours, and renewals come more often instead.  Whatever a watch
- *	  says, it is a renewal that decides whether the lease is ours.
+ *	  A renewal every second keeps the lease, and tells within a second that it
+ *	  was taken away.  The connection is idle in between, so the end of the command
+ *	  has nothing to cancel, and a pooler can lend the server's session to others.
+ *	  Most renewals write nothing.
  *
  *	  There are two ways to lose it, and they are told apart.  If the server says
  *	  that it is not ours any more, the command is stopped there and then; what
@@ -24,8 +24,9 @@
  *
  *-------------------------------------------------------------------------
  */
+#include <ctype.h>
 #include <signal.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "child.h"
@@ -36,15 +37,17 @@
 #include "loop.h"
 #include "output.h"
 #include "signals.h"
+#include "text.h"
 
-/* From the first signal to KILL, if nothing is said. */
+/*
+ * If nothing is said: the time to live, and from the first signal to KILL.  With
+ * these the command outlasts a failover as Patroni does it by default, in 30 s.
+ */
+#define HOLD_TTL		(60 * CLI_SECOND)
 #define KILL_AFTER		(5 * CLI_SECOND)
 
 /* How much longer than that the lock stays closed, and that KILL is waited for. */
 #define DELAY_MARGIN	(2 * CLI_SECOND)
-
-/* A command that ends this soon need not wait for a watch to be cancelled. */
-#define WATCH_AFTER		(100 * CLI_MS)
 
 /* From one attempt at something to the next. */
 #define RETRY_NAP		(500 * CLI_MS)
@@ -57,16 +60,8 @@
 #define SLOWEST			(5 * CLI_SECOND)
 #define RELEASE_WITHIN	(3 * CLI_SECOND)
 
-static const char renew_sql[] =
-"SELECT @dlock_renew_token($1, $2), w.token, w.owner FROM @dlock_watch($1, NULL, $3) w";
-static const char watch_sql[] =
-"SELECT w.token FROM @dlock_watch($1, $2, $3) w";
-
-typedef enum HoldAsked
-{
-	ASKED_RENEW,
-	ASKED_WATCH
-} HoldAsked;
+/* Of that, what a renewal under way has left. */
+#define HURRY_WITHIN	CLI_SECOND
 
 typedef struct Hold
 {
@@ -74,18 +69,13 @@ typedef struct Hold
 	const GrantRequest *request;
 	const Options *options;
 	const char *token;
-	bool		watchable;
 	Lease		lease;
 	Child		child;
-
-	HoldAsked	asked;			/* what the connection is busy with */
-	CliTime		sent;
-	CliTime		watch_at;
-	char		seen[24];		/* token of the holder that is watched */
+	CliTime		sent;			/* the renewal that the connection is busy with */
+	char	   *trouble;		/* why there was no renewal since the last; NULL: none failed */
 
 	bool		lost;			/* the server says so */
 	bool		not_kept;		/* the command had to end before the lease does */
-	bool		cut_off;		/* it has been said that the server is not there */
 	bool		stopping;
 	bool		killed;
 	CliTime		kill_at;
@@ -93,15 +83,6 @@ typedef struct Hold
 } Hold;
 
 /* ---- before ---- */
-
-/* A lock that only one can hold, so that a watch tells of our lease. */
-static bool
-is_watchable(const Options *options)
-{
-	return options->permits == NULL &&
-		(options->mode == NULL || strcmp(options->mode, "exclusive") == 0 ||
-		 strcmp(options->mode, "EX") == 0);
-}
 
 static int
 take_words(HoldCommand *command, const Options *options, const char *of, int argc, char **argv)
@@ -146,6 +127,26 @@ take_words(HoldCommand *command, const Options *options, const char *of, int arg
 	return CLI_EXIT_OK;
 }
 
+/* Complain about a ttl that is too short for what was asked for besides. */
+static int
+complain(const char *of, const Options *options, CliTime ttl, CliTime kill_after)
+{
+	char		a[DURATION_SIZE];
+	char		b[DURATION_SIZE];
+	Text		given;
+
+	text_init(&given);
+	if (options->kill_after >= 0)
+		text_addf(&given, " --kill-after %s", duration_print(options->kill_after, a));
+	if (options->outage >= 0)
+		text_addf(&given, " --outage %s", duration_print(options->outage, a));
+	output_error("a ttl of %s leaves no time to stop the command before the lease ends", duration_print(ttl, a));
+	output_hint("%s%s, use --ttl %s or more.", (given.len > 0) ? "With" : "Without --kill-after", given.data,
+				duration_print(lease_least_ttl((given.len > 0) ? kill_after : 0, options->outage), b));
+	text_free(&given);
+	return options_usage(of);
+}
+
 /*
  * See what is to be run from the arguments of command "of", and how the lease is
  * to be kept; complete the request for it.  Returns an exit code, after a message
@@ -155,34 +156,29 @@ int
 hold_prepare(HoldCommand *command, GrantRequest *request, const char *of, int argc, char **argv)
 {
 	const Options *options = request->options;
-	bool		given = options->kill_after >= 0;
-	CliTime		kill_after = given ? options->kill_after : KILL_AFTER;
-	char		a[DURATION_SIZE];
-	char		b[DURATION_SIZE];
+	bool		may_shorten = options->kill_after < 0 && options->outage < 0;
+	CliTime		kill_after = (options->kill_after >= 0) ? options->kill_after : KILL_AFTER;
+	LeasePlan  *plan = &command->plan;
+	char		spans[4][DURATION_SIZE];
 
-	request->ttl = (options->ttl > 0) ? options->ttl : GRANT_TTL;
-	if (!lease_plan(&command->plan, request->ttl, kill_after, !given, !is_watchable(options)))
-	{
-		output_error("a ttl of %s leaves no time to stop the command before the lease ends",
-					 duration_print(request->ttl, a));
-		if (given)
-			output_hint("With --kill-after %s, use --ttl %s or more.", duration_print(kill_after, a),
-						duration_print(lease_least_ttl(kill_after), b));
-		else
-			output_hint("Without --kill-after, use --ttl %s or more.",
-						duration_print(lease_least_ttl(0), b));
-		return options_usage(of);
-	}
+	if (options->ttl > 0)
+		request->ttl = options->ttl;
+	else
+		request->ttl = (options->outage >= 0) ? lease_least_ttl(kill_after, options->outage) : HOLD_TTL;
+	if (!lease_plan(plan, request->ttl, kill_after, may_shorten) || lease_outage(plan) < options->outage)
+		return complain(of, options, request->ttl, kill_after);
 	request->lock_delay = (options->lock_delay >= 0) ? options->lock_delay :
-		command->plan.kill_after + DELAY_MARGIN;
+		plan->kill_after + DELAY_MARGIN;
+	output_info("outage budget: %s (ttl %s, renewed every %s, kill-after %s)",
+				duration_print(lease_outage(plan), spans[0]), duration_print(plan->ttl, spans[1]),
+				duration_print(plan->renew_every, spans[2]), duration_print(plan->kill_after, spans[3]));
 	return take_words(command, options, of, argc, argv);
 }
 
 /*
- * Acquire the lease, with enough of it left to begin.  A grant that is answered
- * long after it was asked for is asked for again: it is ours, and its time
- * begins anew; unless it was lost meanwhile.  If that takes long as well, so does
- * every answer, and it will do.
+ * Acquire the lease, with enough of it left to begin.  What was granted long after
+ * it was asked for is renewed first.  If the answer to that takes long as well, so
+ * does every answer, and it will do.
  */
 GrantVerdict
 hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCommand *command)
@@ -192,33 +188,36 @@ hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCo
 	GrantVerdict verdict;
 
 	memset(grant, 0, sizeof(*grant));
-	for (;;)
+	verdict = grant_acquire(conn, request, grant);
+	while (verdict == GRANT_OURS)
 	{
-		CliTime		now;
+		CliTime		now = clock_now();
 
-		verdict = grant_acquire(conn, request, grant);
-		if (verdict != GRANT_OURS)
-			return verdict;
 		lease_extend(&lease, grant->sent);
-		now = clock_now();
 		if (lease_is_fresh(&lease, now) || (again && lease_due(&lease, now) < LEASE_TERM))
-			return verdict;
+			break;
 		again = true;
+		verdict = grant_renew(conn, request, grant);
+		if (verdict == GRANT_REFUSED)
+			verdict = grant_acquire(conn, request, grant);
 	}
+	return verdict;
 }
 
 /* ---- stopping the command ---- */
 
+/* When the command is to end though this process does nothing about it. */
 static CliTime
-guard_at(const Hold *hold)
+unless_warned(const Hold *hold, CliTime at)
 {
-	return (hold->options->on_lost == ON_LOST_WARN) ? CLI_FOREVER : hold->lease.guard_at;
+	return (hold->options->on_lost == ON_LOST_WARN) ? CLI_FOREVER : at;
 }
 
 static void
 kill_child(Hold *hold)
 {
 	child_signal(&hold->child, SIGKILL);
+	guardian_defuse();
 	hold->kill_at = clock_now();
 	hold->stopping = hold->killed = true;
 }
@@ -256,25 +255,37 @@ end_rest(Hold *hold)
 	}
 }
 
-/* The server says that the lease is not ours; its answer tells whose it is. */
+/* The server says that the lease is not ours. */
 static void
-tell_lost(Hold *hold, const char *token, const char *owner)
+tell_lost(Hold *hold)
 {
 	const char *what = (hold->options->on_lost == ON_LOST_WARN) ? "the command goes on without it" :
 		"stopping the command";
 
 	hold->lost = true;
+	stop_child(hold);
 	output_warning("the lease on \"%s\" is lost; %s", hold->request->name, what);
-	if (token != NULL && strcmp(token, hold->token) != 0 && hold->watchable)
-		output_detail("The lock is held by \"%s\" now, with token %s.", owner, token);
-	else if (clock_now() < hold->lease.deadline)
+	if (clock_now() < hold->lease.deadline)
 		output_detail("It was released by force, or by somebody who knows its token.");
 	else
 		output_detail("It has expired.");
-	stop_child(hold);
 }
 
-/* The lease ends soon, and the server could not be asked to renew it. */
+/* A renewal has failed, or the connection.  One warning is enough until it is over. */
+static void
+note_trouble(Hold *hold, const char *what)
+{
+	char	   *trouble = text_print("%s: %s", what, hold->conn->error.message);
+
+	if (hold->trouble == NULL && !hold->lost)
+		output_warning("%s; trying again", trouble);
+	else
+		output_info("%s; trying again", trouble);
+	free(hold->trouble);
+	hold->trouble = trouble;
+}
+
+/* The lease ends soon, and it could not be renewed. */
 static void
 tell_not_kept(Hold *hold)
 {
@@ -283,10 +294,10 @@ tell_not_kept(Hold *hold)
 
 	hold->not_kept = true;
 	output_warning("the lease on \"%s\" could not be renewed in time; %s", hold->request->name, what);
-	if (hold->conn->state == CONN_IDLE || hold->conn->error.message == NULL)
+	if (hold->trouble == NULL)
 		output_detail("This process was stopped, or did not get to run.");
 	else
-		output_detail("The server could not be reached: %s", hold->conn->error.message);
+		output_detail("%c%s", toupper((unsigned char) hold->trouble[0]), hold->trouble + 1);
 }
 
 /* Do what the clock says is due for the command. */
@@ -296,7 +307,7 @@ keep_time(Hold *hold)
 	CliTime		now = clock_now();
 	LeaseDue	due = lease_due(&hold->lease, now);
 
-	if (hold->stopping && !hold->killed && (now >= hold->kill_at || (!hold->lost && due == LEASE_KILL)))
+	if (hold->stopping && !hold->killed && (now >= hold->kill_at || due == LEASE_KILL))
 		kill_child(hold);
 	if (hold->lost || hold->not_kept || due < LEASE_TERM || hold->stopping)
 		return;
@@ -309,84 +320,41 @@ keep_time(Hold *hold)
 
 /* ---- asking the server ---- */
 
-static void
-send_renew(Hold *hold)
-{
-	const ConnParam params[] = {
-		CONN_TEXT(hold->request->name), CONN_BIGINT(hold->token), CONN_INTERVAL("0")
-	};
-
-	hold->asked = ASKED_RENEW;
-	hold->sent = clock_now();
-	conn_send(hold->conn, CLI_MIN(SLOWEST, hold->lease.plan.ttl / 6), renew_sql, 3, params);
-}
-
-static void
-send_watch(Hold *hold, CliTime within)
-{
-	char		wait[DURATION_SIZE];
-	const ConnParam params[] = {
-		CONN_TEXT(hold->request->name), CONN_BIGINT(hold->seen),
-		CONN_INTERVAL(duration_sql(within, wait))
-	};
-
-	hold->asked = ASKED_WATCH;
-	conn_send(hold->conn, within + CLI_MIN(SLOWEST, hold->lease.plan.ttl / 6), watch_sql, 3, params);
-}
-
-/* If the connection has nothing to do, give it something. */
+/* If the connection is idle and a renewal is due, ask for it. */
 static void
 ask(Hold *hold)
 {
+	const ConnParam params[] = {CONN_TEXT(hold->request->name), CONN_BIGINT(hold->token)};
 	CliTime		now = clock_now();
 
-	if (hold->conn->state != CONN_IDLE || hold->lost)
+	if (hold->conn->state != CONN_IDLE || hold->lost || now < hold->lease.renew_at)
 		return;
-	if (now >= hold->lease.renew_at)
-		send_renew(hold);
-	else if (hold->watchable && now >= hold->watch_at)
-		send_watch(hold, hold->lease.renew_at - now);
+	hold->sent = now;
+	conn_send(hold->conn, CLI_MIN(SLOWEST, hold->lease.plan.ttl / 6), GRANT_RENEW_SQL, 2, params);
 }
 
 static void
 take_renewal(Hold *hold)
 {
-	if (hold->conn->answer == NULL)
+	if (hold->conn->answer == NULL && hold->conn->error.trouble != CONN_LOST)
 	{
-		output_warning("the lease on \"%s\" was not renewed: %s", hold->request->name,
-					   hold->conn->error.message);
+		note_trouble(hold, "the server did not renew the lease");
 		hold->lease.renew_at = clock_now() + RETRY_NAP;
 		return;
 	}
-	if (!conn_is_true(hold->conn, 0))
+	if (hold->conn->answer == NULL || !conn_is_true(hold->conn, 0))
 	{
-		tell_lost(hold, conn_value(hold->conn, 1), conn_value(hold->conn, 2));
+		tell_lost(hold);
 		return;
 	}
 	lease_extend(&hold->lease, hold->sent);
-	guardian_tell(&hold->child.guardian, hold->child.pid, guard_at(hold));
-	if (hold->cut_off)
+	if (!hold->killed)
+		guardian_tell(&hold->child.guardian, hold->child.pid, unless_warned(hold, hold->lease.guard_at),
+					  unless_warned(hold, hold->lease.fuse_at));
+	if (hold->trouble != NULL)
 		output_warning("the lease on \"%s\" is renewed again", hold->request->name);
-	hold->cut_off = false;
-}
-
-static void
-take_watch(Hold *hold)
-{
-	const char *token;
-
-	if (hold->conn->answer == NULL)
-	{
-		hold->watch_at = clock_now() + RETRY_NAP;
-		return;
-	}
-	token = conn_value(hold->conn, 0);
-	if (token != NULL && strcmp(token, hold->seen) == 0)
-		return;
-
-	/* See whether ours is still among them. */
-	hold->lease.renew_at = clock_now();
-	snprintf(hold->seen, sizeof(hold->seen), "%s", (token != NULL) ? token : hold->token);
+	free(hold->trouble);
+	hold->trouble = NULL;
 }
 
 static void
@@ -400,16 +368,15 @@ take_event(Hold *hold, ConnEvent event)
 			/* What happened meanwhile is not known. */
 			hold->lease.renew_at = clock_now();
 			break;
+		case CONN_LATE:
+			note_trouble(hold, "the server did not renew the lease");
+			conn_drop(hold->conn);
+			break;
 		case CONN_FAILED:
-			if (!hold->cut_off && !hold->lost)
-				output_warning("the server cannot be reached, trying again: %s", hold->conn->error.message);
-			hold->cut_off = true;
+			note_trouble(hold, "the server cannot be reached");
 			break;
 		case CONN_ANSWERED:
-			if (hold->asked == ASKED_RENEW)
-				take_renewal(hold);
-			else
-				take_watch(hold);
+			take_renewal(hold);
 			break;
 	}
 }
@@ -450,13 +417,12 @@ take_signal(Hold *hold, int signo)
 
 /* Get the connection idle, however that goes; false if that takes too long. */
 static bool
-settle(Hold *hold)
+settle(Hold *hold, CliTime end)
 {
 	Conn	   *conn = hold->conn;
-	CliTime		end = clock_now() + RELEASE_WITHIN;
 
-	if (conn->state == CONN_BUSY && hold->asked == ASKED_WATCH)
-		conn_cancel(conn);
+	if (conn->state == CONN_BUSY)
+		conn_hurry(conn, clock_now() + HURRY_WITHIN);
 	while ((conn->state != CONN_IDLE || conn->canceller != 0) && clock_now() < end)
 	{
 		LoopEvent	event = loop_wait(conn, end);
@@ -475,15 +441,22 @@ static void
 release(Hold *hold)
 {
 	const char *name = hold->request->name;
+	CliTime		end = clock_now() + RELEASE_WITHIN;
 	bool		was_held;
 
-	if (settle(hold) && grant_release(hold->conn, name, hold->token, &was_held))
+	/* A connection that breaks is made anew: a server may just be taking over. */
+	while (settle(hold, end))
 	{
-		if (was_held || hold->lost || hold->not_kept)
+		if (grant_release(hold->conn, name, hold->token, &was_held))
+		{
+			if (was_held || hold->lost || hold->not_kept)
+				return;
+			hold->lost = true;
+			output_warning("the lease on \"%s\" was lost before the command had ended", name);
 			return;
-		hold->lost = true;
-		output_warning("the lease on \"%s\" was lost before the command had ended", name);
-		return;
+		}
+		if (hold->conn->state == CONN_IDLE)
+			break;
 	}
 	if (hold->lost || hold->not_kept)
 		return;
@@ -518,14 +491,14 @@ next_time(const Hold *hold)
 	CliTime		next = CLI_FOREVER;
 
 	if (hold->conn->state == CONN_IDLE && !hold->lost)
-		next = hold->watchable ? CLI_MIN(hold->lease.renew_at, hold->watch_at) : hold->lease.renew_at;
+		next = hold->lease.renew_at;
 	if (hold->child.ended)
 		return CLI_MIN(next, clock_now() + GROUP_NAP);
 	if (hold->stopping && !hold->killed)
 		next = CLI_MIN(next, hold->kill_at);
 	if (!hold->lost && !hold->not_kept)
 		next = CLI_MIN(next, hold->lease.term_at);
-	else if (!hold->lost && !hold->killed && hold->options->on_lost == ON_LOST_KILL)
+	else if (!hold->killed && hold->options->on_lost == ON_LOST_KILL)
 		next = CLI_MIN(next, hold->lease.kill_at);
 	return next;
 }
@@ -538,20 +511,18 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 {
 	Hold		hold = {
 		.conn = conn, .request = request, .options = request->options, .token = grant->token,
-		.watchable = is_watchable(request->options),
-		.lease.plan = command->plan,
-		.watch_at = clock_now() + WATCH_AFTER
+		.lease.plan = command->plan
 	};
 	HoldEnd		end = {0};
 	char	  **environment;
 
 	conn->patience = command->plan.ttl / ATTEMPTS;
 	lease_extend(&hold.lease, grant->sent);
-	snprintf(hold.seen, sizeof(hold.seen), "%s", grant->token);
 	environment = childenv_make(request->name, grant->token, request->owner,
 								hold.lease.deadline - clock_now(),
 								conn->takes_tokens && !request->options->no_tokens);
-	end.code = child_start(&hold.child, command->argv, environment, guard_at(&hold));
+	end.code = child_start(&hold.child, command->argv, environment,
+						   unless_warned(&hold, hold.lease.guard_at), unless_warned(&hold, hold.lease.fuse_at));
 	childenv_free(environment);
 
 	while (end.code == CLI_EXIT_OK && !is_over(&hold))
@@ -572,6 +543,7 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 	}
 
 	release(&hold);
+	free(hold.trouble);
 	conn->patience = 0;
 	end.lost = hold.lost || hold.not_kept;
 	end.signal = hold.signal;

@@ -11,8 +11,8 @@
  *	  two clocks go at the same pace.  The margin is for what their paces
  *	  differ by, and for the time that killing takes.
  *
- *		sent         renew_at              term_at      kill_at guard_at deadline
- *		 |---- ttl/3 ----|--------------------|- kill_after -|-----|-----|
+ *		sent         renew_at              term_at      kill_at guard_at, fuse_at, deadline
+ *		 |- renew_every -|- outage budget ----|- kill_after -|-----|-----|
  *												             |- margin --|
  *
  * IDENTIFICATION
@@ -22,48 +22,55 @@
  */
 #include "lease.h"
 
-#define SHORTEST_MARGIN		(50 * CLI_MS)
+#define SHORTEST_MARGIN		(100 * CLI_MS)
 #define LONGEST_MARGIN		CLI_SECOND
 
-/* How often to renew, if that is also how a loss is learned of. */
-#define ASK_EVERY			CLI_SECOND
+/* How often to renew, at least: that is also how a loss is learned of. */
+#define RENEW_EVERY			CLI_SECOND
 
 static CliTime
 margin_of(CliTime ttl)
 {
-	return CLI_MIN(CLI_MAX(ttl / 50, SHORTEST_MARGIN), LONGEST_MARGIN);
+	return CLI_MIN(CLI_MAX(ttl / 20, SHORTEST_MARGIN), LONGEST_MARGIN);
 }
 
 /*
  * Make a plan; false if the ttl is too short, for any command or for this
  * kill_after.  With "may_shorten" kill_after is cut to what there is room for.
- * With "at_once" renewals come more often, since nothing else tells of a loss.
  *
- * Half of the ttl is left to renewing: to the third of it that passes before
- * the first attempt, and to further ones.
+ * Half of the ttl is left to renewing: to what passes before the first attempt, and
+ * to further ones.
  */
 bool
-lease_plan(LeasePlan *plan, CliTime ttl, CliTime kill_after, bool may_shorten, bool at_once)
+lease_plan(LeasePlan *plan, CliTime ttl, CliTime kill_after, bool may_shorten)
 {
 	if (ttl < LEASE_SHORTEST)
 		return false;
 	plan->ttl = ttl;
 	plan->margin = margin_of(ttl);
-	plan->renew_every = ttl / 3;
-	if (at_once)
-		plan->renew_every = CLI_MIN(plan->renew_every, ASK_EVERY);
+	plan->renew_every = CLI_MIN(ttl / 3, RENEW_EVERY);
 	plan->kill_after = may_shorten ? CLI_MIN(kill_after, ttl / 3) : kill_after;
 	return plan->kill_after <= ttl / 2 - plan->margin;
 }
 
-/* A ttl that has room for this kill_after, in whole seconds. */
+/*
+ * The outage budget: how long the server may be away, from just before a renewal is
+ * due, before the command has to be told to end.
+ */
 CliTime
-lease_least_ttl(CliTime kill_after)
+lease_outage(const LeasePlan *plan)
+{
+	return plan->ttl - plan->renew_every - plan->kill_after - plan->margin;
+}
+
+/* A ttl that has room for this kill_after and this outage, in whole seconds. */
+CliTime
+lease_least_ttl(CliTime kill_after, CliTime outage)
 {
 	LeasePlan	plan;
-	CliTime		ttl = CLI_SECOND * (2 * kill_after / CLI_SECOND + 1);
+	CliTime		ttl = CLI_SECOND * ((kill_after + CLI_MAX(kill_after, outage)) / CLI_SECOND + 1);
 
-	while (!lease_plan(&plan, ttl, kill_after, false, false))
+	while (!lease_plan(&plan, ttl, kill_after, false) || lease_outage(&plan) < outage)
 		ttl += CLI_SECOND;
 	return ttl;
 }
@@ -75,7 +82,8 @@ lease_extend(Lease *lease, CliTime sent)
 	const LeasePlan *plan = &lease->plan;
 
 	lease->deadline = sent + plan->ttl;
-	lease->guard_at = lease->deadline - plan->margin / 2;
+	lease->guard_at = lease->deadline - plan->margin * 3 / 4;
+	lease->fuse_at = lease->deadline - plan->margin / 8;
 	lease->kill_at = lease->deadline - plan->margin;
 	lease->term_at = lease->kill_at - plan->kill_after;
 	lease->renew_at = sent + plan->renew_every;

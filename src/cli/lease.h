@@ -21,7 +21,7 @@ typedef struct LeasePlan
 {
 	CliTime		ttl;
 	CliTime		kill_after;		/* from TERM to KILL */
-	CliTime		margin;			/* from KILL to the deadline */
+	CliTime		margin;			/* from KILL to the deadline: lease_extend() */
 	CliTime		renew_every;
 } LeasePlan;
 
@@ -33,6 +33,7 @@ typedef struct Lease
 	CliTime		term_at;		/* the command has to be told to end */
 	CliTime		kill_at;		/* it has to be killed */
 	CliTime		guard_at;		/* the guardian kills it */
+	CliTime		fuse_at;		/* the kernel does, for both may be stopped */
 	CliTime		deadline;		/* others may have the lock */
 } Lease;
 
@@ -44,9 +45,9 @@ typedef enum LeaseDue
 	LEASE_KILL
 } LeaseDue;
 
-extern bool lease_plan(LeasePlan *plan, CliTime ttl, CliTime kill_after, bool may_shorten,
-					   bool at_once);
-extern CliTime lease_least_ttl(CliTime kill_after);
+extern bool lease_plan(LeasePlan *plan, CliTime ttl, CliTime kill_after, bool may_shorten);
+extern CliTime lease_outage(const LeasePlan *plan);
+extern CliTime lease_least_ttl(CliTime kill_after, CliTime outage);
 extern void lease_extend(Lease *lease, CliTime sent);
 extern LeaseDue lease_due(const Lease *lease, CliTime now);
 extern bool lease_is_fresh(const Lease *lease, CliTime now);

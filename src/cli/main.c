@@ -70,7 +70,7 @@ print_help(void)
 		   "Exit codes, but for those of the command that is run (128+N if signal N ended it):\n"
 		   "  0    done\n"
 		   "  64   wrong usage, or a value that the server does not accept\n"
-		   "  69   the server cannot be reached, or lacks what is needed\n"
+		   "  69   the server cannot be reached, does not finish in time, or lacks what is needed\n"
 		   "  70   an error of the server that was not expected\n"
 		   "  71   an error of this machine\n"
 		   "  75   the lock was not acquired (-E CODE: another code)\n"

@@ -99,7 +99,7 @@ observe(Conn *conn, const char *name, CliTime until, ObserveTell tell, void *arg
 			break;
 		send_watch(conn, name, seen, first ? 0 : CLI_MIN(left, SLICE));
 		event = wait_for_event(conn, CLI_FOREVER);
-		if (event == CONN_FAILED)
+		if (event == CONN_FAILED || event == CONN_LATE)
 		{
 			output_warning("the server cannot be reached, trying again: %s", conn->error.message);
 			continue;

@@ -34,7 +34,7 @@ typedef enum OptionId
 	OPT_CONNINFO = 1, OPT_JSON, OPT_QUIET, OPT_VERBOSE, OPT_HELP,
 	OPT_NONBLOCK, OPT_WAIT, OPT_SHARED, OPT_EXCLUSIVE, OPT_MODE, OPT_PERMITS, OPT_TTL, OPT_OWNER,
 	OPT_LOCK_DELAY, OPT_MIN_HOLD, OPT_PAYLOAD, OPT_PATH, OPT_EXIT,
-	OPT_SHELL, OPT_KILL_AFTER, OPT_SIGNAL, OPT_ON_LOST, OPT_NO_TOKENS,
+	OPT_SHELL, OPT_KILL_AFTER, OPT_OUTAGE, OPT_SIGNAL, OPT_ON_LOST, OPT_NO_TOKENS,
 	OPT_REASON, OPT_ONCE, OPT_OBSERVE, OPT_BATCH, OPT_COUNT, OPT_INTERVAL, OPT_SECONDS, OPT_CLIENTS
 } OptionId;
 
@@ -55,7 +55,7 @@ static const struct
 	{OPT_MODE, CMD_RUN | CMD_ACQUIRE, 0, "mode", "MODE", "exclusive, shared, NL, CR, CW, PR, PW or EX"},
 	{OPT_PERMITS, CMD_RUN | CMD_ACQUIRE, 0, "permits", "N", "one permit of a semaphore with N"},
 	{OPT_PATH, CMD_RUN | CMD_ACQUIRE, 0, "path", NULL, "NAME is a place in a hierarchy, such as a/b/c"},
-	{OPT_TTL, ACQUIRERS | CMD_RENEW, 0, "ttl", "SPAN", "time to live of the lease (30s; of renew: the one that it has)"},
+	{OPT_TTL, ACQUIRERS | CMD_RENEW, 0, "ttl", "SPAN", "time to live of the lease (60s; of acquire 30s; of renew the\none that it has)"},
 	{OPT_OWNER, ACQUIRERS | CMD_RENEW | CMD_RELEASE, 0, "owner", "TEXT", "owner of the lease"},
 	{OPT_LOCK_DELAY, ACQUIRERS, 0, "lock-delay", "SPAN", "keep the lock closed for so long if the lease expires or is\nended by force"},
 	{OPT_MIN_HOLD, CMD_RUN | CMD_ACQUIRE, 0, "min-hold", "SPAN", "keep the lock for so long even if it is released before"},
@@ -63,6 +63,7 @@ static const struct
 	{OPT_EXIT, CMD_RUN | CMD_ACQUIRE | CMD_WAIT, 'E', "conflict-exit-code", "CODE", "exit code if the lock is not to be had, instead of 75"},
 	{OPT_SHELL, RUNNERS, 'c', "command", "STRING", "run this by sh -c, instead of COMMAND"},
 	{OPT_KILL_AFTER, RUNNERS, 0, "kill-after", "SPAN", "from the first signal to KILL, when the command has to end (5s)"},
+	{OPT_OUTAGE, RUNNERS, 0, "outage", "SPAN", "the command has to outlast an outage of the server this long;\nwithout --ttl, this chooses it (53s with the default ttl)"},
 	{OPT_SIGNAL, RUNNERS, 0, "signal", "NAME", "the first signal (TERM)"},
 	{OPT_ON_LOST, RUNNERS, 0, "on-lost", "ACTION", "kill the command when the lease is lost (the default), or warn"},
 	{OPT_NO_TOKENS, RUNNERS, 0, "no-tokens", NULL, "leave PGOPTIONS of the command alone"},
@@ -202,6 +203,8 @@ take(Options *options, OptionId id, const char *argument)
 			return true;
 		case OPT_KILL_AFTER:
 			return duration_parse(argument, &options->kill_after);
+		case OPT_OUTAGE:
+			return duration_parse(argument, &options->outage);
 		case OPT_SIGNAL:
 			return parse_signal(argument, &options->signal);
 		case OPT_ON_LOST:
@@ -344,7 +347,7 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 
 	*options = (Options) {
 		.wait = CLI_FOREVER, .ttl = -1, .lock_delay = -1, .min_hold = -1,
-		.kill_after = -1, .signal = SIGTERM, .refused_exit = CLI_EXIT_REFUSED,
+		.kill_after = -1, .outage = -1, .signal = SIGTERM, .refused_exit = CLI_EXIT_REFUSED,
 		.count = -1, .interval = -1, .seconds = -1, .clients = -1
 	};
 	describe(command, letters, longs);

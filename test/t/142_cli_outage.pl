@@ -54,6 +54,20 @@ sub backends
 	return split /\n/, sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'dlock'");
 }
 
+# The backend of a command that holds a lease, between two renewals.
+sub idle_backend
+{
+	my $pid;
+
+	wait_until(
+		sub {
+			($pid) = sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'dlock' AND state = 'idle'"
+				  . " AND clock_timestamp() - state_change BETWEEN '10 ms' AND '500 ms'") =~ /(\d+)/;
+			return defined $pid;
+		}) or die 'nobody is idle';
+	return $pid;
+}
+
 # The backend of the command, once it sleeps in a statement like this: so that it can
 # be stopped with no lock of the server's in its hands.
 sub sleeping_backend
@@ -76,10 +90,8 @@ my %cut = (
 	'a terminated backend' => sub { sql("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'dlock'") });
 foreach my $what (sort keys %cut)
 {
-	my $run = start_run(qw(--ttl 30 ride));
+	my $run = start_run(qw(ride));
 
-	# When it watches, and a renewal is not due for a while.
-	$node->poll_query_until($db, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'dlock' AND query LIKE '%watch%' AND state = 'active'");
 	$cut{$what}->();
 	$run->wait_err(qr/is renewed again/);
 	my ($token) = $run->out =~ /(\d+)/;
@@ -92,7 +104,7 @@ foreach my $what (sort keys %cut)
 # A connection that does not answer, though it is open.
 {
 	my $run = start_run(qw(--ttl 12 --kill-after 0.5 ride));
-	my $backend = sleeping_backend('watch');
+	my $backend = idle_backend();
 	kill 'STOP', $backend;
 	$run->wait_err(qr/does not answer/);
 	$run->wait_err(qr/is renewed again/);
@@ -114,10 +126,63 @@ foreach my $way ('ends when asked to', 'has to be killed')
 	ok(wait_until(sub { !kill 0, $pid }), "away for long, $way: stopped");
 	cmp_ok((stat "$dir/runs")[9] - $stopped, '<', 6, "away for long, $way: before the lease can have ended");
 	is($run->finish->{code}, 76, "away for long, $way: exit code");
-	like($run->{err}, qr/could not be renewed in time; stopping the command\n.*server could not be reached/, "away for long, $way: told");
+	like($run->{err}, qr/could not be renewed in time; stopping the command\n.*detail: The server cannot be reached: /, "away for long, $way: told");
 	unlike($run->{err}, qr/lost/, "away for long, $way: not called a loss");
 	$node->start;
 	sql("SELECT dlock_force_release('gone', 'next') FROM generate_series(1, 2)");
+}
+
+# A server that answers with an error for longer than the lease: it is named.
+{
+	sql('ALTER FUNCTION dlock_renew_token(text, bigint, interval) RENAME TO dlock_hidden');
+	sql(q{CREATE FUNCTION dlock_renew_token(text, bigint, interval = NULL) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''out of order''; END'});
+	my $run = cli(qw(run --ttl 3 odd sleep 600));
+	is($run->{code}, 76, 'renewals that fail: exit code');
+	like($run->{err}, qr/could not be renewed in time; stopping the command\n.*detail: The server did not renew the lease: out of order\n/, 'renewals that fail: told why');
+	is(scalar(() = $run->{err} =~ /warning: the server did not renew/g), 1, 'renewals that fail: told once');
+	sql('DROP FUNCTION dlock_renew_token(text, bigint, interval)');
+	sql('ALTER FUNCTION dlock_hidden(text, bigint, interval) RENAME TO dlock_renew_token');
+}
+
+# How long an outage may take is said, and can be chosen.
+foreach my $case (
+	[ [], '53s', '60s' ],
+	[ [qw(--outage 2m)], '12\ds', '\d+s' ],
+	[ [qw(--outage 40 --kill-after 20)], '40(?:\.\d+)?s', '62s' ],
+	[ [qw(--ttl 30 --kill-after 10)], '18s', '30s' ],
+	[ [qw(--ttl 30 --kill-after 10 --outage 18)], '18s', '30s' ])
+{
+	my ($options, $budget, $ttl) = @$case;
+	cli_is([ qw(run -v), @$options, qw(budget true) ], { err => qr/^dlock: info: outage budget: $budget \(ttl $ttl, renewed every 1s, / }, "outage budget: @$options");
+}
+cli_is([qw(run --ttl 30 --kill-after 10 --outage 19 budget true)], { code => 64, err => qr/error: a ttl of 30s leaves no time.*hint: With --kill-after 10s --outage 19s, use --ttl 31s or more\./s }, 'outage budget: does not fit');
+cli_is([qw(run --ttl 30 --outage 30 budget true)], { code => 64, err => qr/hint: With --outage 30s, use --ttl 37s or more\./ }, 'outage budget: does not fit, either');
+
+# What a server logs of runs that end as they should: no error.
+{
+	my $before = -s $node->logfile;
+	cli_is([qw(run quiet sleep 1.3)], {}, 'a run of a while');
+	my $run = start_run('quiet');
+	$run->signal('TERM');
+	is($run->finish->{code}, 143, 'a run that is ended');
+	$run = start_run('quiet');
+	sql("SELECT dlock_force_release('quiet', 'test')");
+	is($run->finish->{code}, 76, 'a run that loses its lease');
+	my $log = substr slurp_file($node->logfile), $before;
+	unlike($log, qr/ERROR|FATAL/, 'the server logs no error');
+}
+
+# A wait is one statement without a limit, so that nothing gives up the place in the queue.
+{
+	sql("SELECT dlock_acquire('wait', 'holder', '1 h')");
+	my $before = -s $node->logfile;
+	my $run = DLockCli->start({ env => { PGOPTIONS => '-c log_statement=all' } }, qw(run wait true));
+	run_waits($node, 'wait');
+	my $log = substr slurp_file($node->logfile), $before;
+	my @waits = $log =~ /dlock_acquire\(name => .*\n.*parameters: .*\$4 = ([^,]+),/g;
+	is("@waits", "'00:00:00' NULL", 'asks once without waiting, and then waits') or diag($log);
+	sql("SELECT dlock_release('wait', 'holder')");
+	is($run->finish->{code}, 0, 'and gets the lock');
 }
 
 # Not there when the command has ended: its own exit code counts.
@@ -169,6 +234,28 @@ foreach my $attempt (1 .. 20)
 	is(sql('SELECT count(*) FROM dlock_leases'), 0, 'lost answer: nothing is left');
 }
 ok($lost, 'lost answer: it was');
+
+# A standby takes the primary's place, and is promoted a while later.
+{
+	$node->backup('early');
+	my $standby = PostgreSQL::Test::Cluster->new('heir');
+	$standby->init_from_backup($node, 'early', has_streaming => 1);
+	$standby->start;
+	my $run = start_run(qw(-v --ttl 60 heir));
+	$node->wait_for_catchup($standby);
+	$standby->stop;
+	$node->stop('immediate');
+	$standby->append_conf('postgresql.conf', 'port = ' . $node->port);
+	$standby->start;
+	$run->wait_err(qr/the server cannot be reached: cannot execute .* during recovery/);
+	$standby->promote;
+	$run->wait_err(qr/is renewed again/);
+	is(end_run($run)->{code}, 3, 'a node that is promoted late: ridden out');
+	is(sql('SELECT count(*) FROM dlock_leases'), 0, 'a node that is promoted late: released');
+	$standby->stop;
+	$node->start;
+	sql("SELECT dlock_force_release('heir', 'next') FROM generate_series(1, 2)");
+}
 
 # A standby is promoted, and the primary is gone.
 {

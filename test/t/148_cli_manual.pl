@@ -116,7 +116,9 @@ SKIP:
 	{
 		IPC::Run::run([ 'groff', '-ww', '-mandoc', '-Tutf8', $page ], '<', \undef, '>', \$out, '2>', \$err);
 		is($err, '', 'groff finds no fault with it');
-		like($out, qr/force-release/, 'groff prints it');
+
+		# Bold letters may be printed twice.
+		like($out =~ s/.\x08//gr, qr/force-release/, 'groff prints it');
 	}
 	else
 	{

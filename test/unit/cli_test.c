@@ -98,11 +98,11 @@ test_lease(void)
 	{
 		for (CliTime kill_after = 0; kill_after <= ttl * 2; kill_after = kill_after * 3 / 2 + 100 * CLI_MS)
 		{
-			for (int flags = 0; flags < 4; flags++)
+			for (int flags = 0; flags < 2; flags++)
 			{
 				Lease		lease;
 				CliTime		sent = 12345678;
-				bool		may = lease_plan(&lease.plan, ttl, kill_after, flags & 1, flags & 2);
+				bool		may = lease_plan(&lease.plan, ttl, kill_after, flags & 1);
 
 				CHECK(may || ttl < LEASE_SHORTEST || !(flags & 1), "ttl %lld", (long long) ttl);
 				CHECK(may || ttl < LEASE_SHORTEST || kill_after > ttl / 3, "ttl %lld, kill after %lld",
@@ -116,7 +116,9 @@ test_lease(void)
 				CHECK(sent < lease.renew_at && lease.renew_at < lease.term_at, "renewed in time");
 				CHECK(lease.term_at - lease.renew_at >= ttl / 8, "time for a second attempt");
 				CHECK(lease.term_at <= lease.kill_at && lease.kill_at < lease.guard_at &&
-					  lease.guard_at < lease.deadline, "order");
+					  lease.guard_at < lease.fuse_at && lease.fuse_at < lease.deadline, "order");
+				CHECK(lease.term_at - lease.renew_at == lease_outage(&lease.plan), "outage budget");
+				CHECK(lease.renew_at - sent <= CLI_SECOND, "a loss is learned of soon");
 				CHECK(lease.kill_at - lease.term_at == lease.plan.kill_after, "kill after");
 				CHECK(lease_due(&lease, lease.renew_at - 1) == LEASE_FINE, "fine");
 				CHECK(lease_due(&lease, lease.renew_at) == LEASE_RENEW, "renew");
@@ -134,9 +136,14 @@ test_lease(void)
 
 	for (CliTime kill_after = 0; kill_after < 1000 * CLI_SECOND; kill_after = kill_after * 2 + 300 * CLI_MS)
 	{
-		LeasePlan	plan;
+		for (CliTime outage = -1; outage < INT64_C(36525) * 86400 * CLI_SECOND; outage = outage * 3 + CLI_SECOND)
+		{
+			LeasePlan	plan;
 
-		CHECK(lease_plan(&plan, lease_least_ttl(kill_after), kill_after, false, false), "as told");
+			CHECK(lease_plan(&plan, lease_least_ttl(kill_after, outage), kill_after, false), "as told");
+			CHECK(lease_outage(&plan) >= outage, "as long as asked for");
+			CHECK(outage < kill_after || lease_outage(&plan) < outage + 2 * CLI_SECOND + kill_after, "and not for ever");
+		}
 	}
 	end_test("the ttl that is recommended will do");
 }
