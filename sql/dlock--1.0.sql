@@ -673,126 +673,44 @@ END $$;
 COMMENT ON FUNCTION @extschema@.dlock_leader(pg_catalog.text)
     IS 'who leads, since when, with which token and payload; NULLs if nobody does';
 
-CREATE FUNCTION @extschema@.dlock_group_check(
-    group_name pg_catalog.text,
-    partitions pg_catalog.text[])
-    RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_check'
-    LANGUAGE C IMMUTABLE PARALLEL SAFE;
-COMMENT ON FUNCTION @extschema@.dlock_group_check(pg_catalog.text, pg_catalog.text[])
-    IS 'true, or an error unless a group can have this name and these partitions';
-
--- What groups there are.  Who is in them, and who has what, is leases.
--- One row that is not as it has to be would make the views of all groups fail.
+-- What groups there are.  Who is in them, and who has what, is leases.  Only the
+-- functions below write it.
 CREATE TABLE @extschema@.dlock_groups (
-    name pg_catalog.text PRIMARY KEY,
-    partitions pg_catalog.text[] NOT NULL,
-    CHECK (@extschema@.dlock_group_check(name, partitions))
-);
+    name pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    role pg_catalog.regrole NOT NULL,
+    partitions pg_catalog.text[] NOT NULL);
 GRANT SELECT ON @extschema@.dlock_groups TO PUBLIC;
 COMMENT ON TABLE @extschema@.dlock_groups
-    IS 'groups and the names of their partitions';
+    IS 'groups, their owners and the names of their partitions';
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_groups', '');
-
--- The partitions that "count" or "names" ask for, of which one is given.
-CREATE FUNCTION @extschema@.dlock_group_names(
-    group_name pg_catalog.text,
-    count pg_catalog.int4,
-    names pg_catalog.text[])
-    RETURNS pg_catalog.text[]
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-    SET search_path = pg_catalog, pg_temp
-    AS $$
-BEGIN
-    IF (count IS NULL) = (names IS NULL) THEN
-        RAISE EXCEPTION 'either count or names of the partitions must be given'
-            USING ERRCODE = 'invalid_parameter_value',
-                  DETAIL = 'Both are given, or neither.',
-                  HINT = 'Partitions that are counted are named 0, 1, 2 and so on.';
-    END IF;
-    IF count NOT BETWEEN 1 AND 10000 THEN
-        RAISE EXCEPTION 'count of partitions must be from 1 to 10000'
-            USING ERRCODE = 'invalid_parameter_value',
-                  DETAIL = pg_catalog.format('The count given is %s.', count),
-                  HINT = 'Partitions are to be several times as many as members, not as many as keys.';
-    END IF;
-    IF count IS NOT NULL THEN
-        names := ARRAY(SELECT i::pg_catalog.text FROM pg_catalog.generate_series(0, count - 1) i ORDER BY i);
-    END IF;
-    PERFORM @extschema@.dlock_group_check(group_name, names);
-    RETURN names;
-END $$;
-COMMENT ON FUNCTION @extschema@.dlock_group_names(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
-    IS 'the names of partitions that are given by their count or by their names';
 
 CREATE FUNCTION @extschema@.dlock_group_create(
     group_name pg_catalog.text,
     count pg_catalog.int4 DEFAULT NULL,
     names pg_catalog.text[] DEFAULT NULL)
     RETURNS pg_catalog.int4
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-    SET search_path = pg_catalog, pg_temp
-    AS $$
-BEGIN
-    names := @extschema@.dlock_group_names(group_name, count, names);
-    INSERT INTO @extschema@.dlock_groups (name, partitions) VALUES (group_name, names);
-    RETURN pg_catalog.cardinality(names);
-EXCEPTION WHEN unique_violation THEN
-    RAISE EXCEPTION 'group "%" already exists', group_name
-        USING ERRCODE = 'duplicate_object',
-              DETAIL = 'There is a row of this name in the table dlock_groups.',
-              HINT = 'To give it other partitions, use dlock_group_alter().';
-END $$;
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_create'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_group_create(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
-    IS 'create a group of so many partitions, or of those named; returns their number';
+    IS 'create a group of so many partitions, or of those named, that belongs to the current role; returns their number';
 
 CREATE FUNCTION @extschema@.dlock_group_alter(
     group_name pg_catalog.text,
     count pg_catalog.int4 DEFAULT NULL,
     names pg_catalog.text[] DEFAULT NULL)
     RETURNS pg_catalog.int4
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-    SET search_path = pg_catalog, pg_temp
-    AS $$
-BEGIN
-    names := @extschema@.dlock_group_names(group_name, count, names);
-    UPDATE @extschema@.dlock_groups g SET partitions = names WHERE g.name = group_name;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'group "%" does not exist', group_name
-            USING ERRCODE = 'undefined_object',
-                  DETAIL = 'There is no such row in the table dlock_groups.',
-                  HINT = 'Create it with dlock_group_create().';
-    END IF;
-    RETURN pg_catalog.cardinality(names);
-END $$;
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_alter'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_group_alter(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
     IS 'give a group other partitions; returns their number';
 
 CREATE FUNCTION @extschema@.dlock_group_drop(
     group_name pg_catalog.text)
     RETURNS pg_catalog.bool
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-    SET search_path = pg_catalog, pg_temp
-    AS $$
-BEGIN
-    DELETE FROM @extschema@.dlock_groups g WHERE g.name = group_name;
-    RETURN FOUND;
-END $$;
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_drop'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_group_drop(pg_catalog.text)
     IS 'drop a group; false if there is none of this name';
-
-CREATE FUNCTION @extschema@.dlock_group_enter(
-    group_name pg_catalog.text,
-    partitions pg_catalog.text[],
-    member pg_catalog.text,
-    ttl pg_catalog.interval,
-    weight pg_catalog.int4,
-    payload pg_catalog.jsonb)
-    RETURNS pg_catalog.int8
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_enter'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_group_enter(pg_catalog.text, pg_catalog.text[], pg_catalog.text, pg_catalog.interval, pg_catalog.int4, pg_catalog.jsonb)
-    IS 'what dlock_group_join() does, with what the table says';
 
 CREATE FUNCTION @extschema@.dlock_group_join(
     group_name pg_catalog.text,
@@ -801,30 +719,10 @@ CREATE FUNCTION @extschema@.dlock_group_join(
     weight pg_catalog.int4 DEFAULT 1,
     payload pg_catalog.jsonb DEFAULT NULL)
     RETURNS pg_catalog.int8
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-    SET search_path = pg_catalog, pg_temp
-    AS $$
-BEGIN
-    RETURN @extschema@.dlock_group_enter(
-        group_name, (SELECT g.partitions FROM @extschema@.dlock_groups g WHERE g.name = group_name),
-        member, ttl, weight, payload);
-END $$;
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_join'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_group_join(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.int4, pg_catalog.jsonb)
     IS 'join a group; returns the token of the membership';
-
-CREATE FUNCTION @extschema@.dlock_group_beat(
-    group_name pg_catalog.text,
-    partitions pg_catalog.text[],
-    membership pg_catalog.int8,
-    yielded pg_catalog.int8[],
-    OUT partition pg_catalog.text,
-    OUT token pg_catalog.int8,
-    OUT action pg_catalog.text)
-    RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_beat'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION @extschema@.dlock_group_beat(pg_catalog.text, pg_catalog.text[], pg_catalog.int8, pg_catalog.int8[])
-    IS 'what dlock_group_heartbeat() does, with what the table says';
 
 CREATE FUNCTION @extschema@.dlock_group_heartbeat(
     group_name pg_catalog.text,
@@ -834,15 +732,8 @@ CREATE FUNCTION @extschema@.dlock_group_heartbeat(
     OUT token pg_catalog.int8,
     OUT action pg_catalog.text)
     RETURNS SETOF pg_catalog.record
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 100
-    SET search_path = pg_catalog, pg_temp
-    AS $$
-BEGIN
-    RETURN QUERY SELECT b.partition, b.token, b.action
-      FROM @extschema@.dlock_group_beat(
-               group_name, (SELECT g.partitions FROM @extschema@.dlock_groups g WHERE g.name = group_name),
-               membership, yielded) b;
-END $$;
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_heartbeat'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
 COMMENT ON FUNCTION @extschema@.dlock_group_heartbeat(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
     IS 'remain in a group; returns the partitions to run, with their tokens, and those to stop and yield';
 
@@ -867,7 +758,6 @@ COMMENT ON FUNCTION @extschema@.dlock_group_leave(pg_catalog.text, pg_catalog.in
 
 CREATE FUNCTION @extschema@.dlock_group_member_list(
     group_name pg_catalog.text,
-    partitions pg_catalog.text[],
     OUT member pg_catalog.text,
     OUT token pg_catalog.int8,
     OUT weight pg_catalog.int4,
@@ -881,21 +771,20 @@ CREATE FUNCTION @extschema@.dlock_group_member_list(
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_group_member_list'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
-COMMENT ON FUNCTION @extschema@.dlock_group_member_list(pg_catalog.text, pg_catalog.text[])
+COMMENT ON FUNCTION @extschema@.dlock_group_member_list(pg_catalog.text)
     IS 'the members of a group';
 
 CREATE VIEW @extschema@.dlock_group_members AS
     SELECT g.name AS group_name, m.member, m.token, m.weight, m.owned, m.due, m.role,
            m.joined_at, m.expires_at, m.ttl, m.payload
       FROM @extschema@.dlock_groups g
-           CROSS JOIN LATERAL @extschema@.dlock_group_member_list(g.name, g.partitions) m;
+           CROSS JOIN LATERAL @extschema@.dlock_group_member_list(g.name) m;
 GRANT SELECT ON @extschema@.dlock_group_members TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_group_members
     IS 'the members of all groups, with the number of partitions that they have and are due';
 
 CREATE FUNCTION @extschema@.dlock_group_partition_list(
     group_name pg_catalog.text,
-    partitions pg_catalog.text[],
     OUT partition pg_catalog.text,
     OUT member pg_catalog.text,
     OUT token pg_catalog.int8,
@@ -904,13 +793,13 @@ CREATE FUNCTION @extschema@.dlock_group_partition_list(
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_group_partition_list'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION @extschema@.dlock_group_partition_list(pg_catalog.text, pg_catalog.text[])
+COMMENT ON FUNCTION @extschema@.dlock_group_partition_list(pg_catalog.text)
     IS 'the partitions of a group and who runs them';
 
 CREATE VIEW @extschema@.dlock_group_partitions AS
     SELECT g.name AS group_name, p.partition, p.member, p.token, p.since, p.expires_at
       FROM @extschema@.dlock_groups g
-           CROSS JOIN LATERAL @extschema@.dlock_group_partition_list(g.name, g.partitions) p;
+           CROSS JOIN LATERAL @extschema@.dlock_group_partition_list(g.name) p;
 GRANT SELECT ON @extschema@.dlock_group_partitions TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_group_partitions
     IS 'the partitions of all groups and who runs them';

@@ -46,9 +46,10 @@
  *	 11	dlock_bind.c		leases that end with this session
  *		dlock_launcher.c	the worker that starts reapers
  *		dlock_mark.c		the highest token that a resource has seen
- *		dlock_tasksql.c		SQL on the tables of tasks
+ *		dlock_tasksql.c		SQL on the tables of tasks and groups
  *	 12	dlock_waiting.c		calls that may wait
  *		dlock_fence.c		tokens enforced: what a transaction may write to
+ *		dlock_groupdef.c	what groups there are, and whose
  *		dlock_taskqueue.c	queues of tasks and their transitions
  *		dlock_tasksweep.c	captures of tasks that have timed out
  *	 13	dlock_guard.c		the trigger that refuses writes

@@ -314,6 +314,49 @@ dlock_error_no_group(const DLockBytes *group)
 }
 
 void
+dlock_error_group_exists(const DLockBytes *group)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DUPLICATE_OBJECT),
+			 errmsg("group \"%.*s\" already exists", group->len, group->data),
+			 errdetail("There is a row of this name in the table dlock_groups."),
+			 errhint("To give it other partitions, use dlock_group_alter().")));
+}
+
+void
+dlock_error_group_role(const DLockBytes *group, Oid role)
+{
+	char	   *rolename = GetUserNameFromId(role, true);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for group \"%.*s\"", group->len, group->data),
+			 rolename != NULL ? errdetail("It was created by role \"%s\".", rolename) :
+			 errdetail("The role that created it no longer exists."),
+			 errhint("Only that role, its members and superusers can use it.")));
+}
+
+void
+dlock_error_group_full(const DLockBytes *group, int limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("group \"%.*s\" has too many members", group->len, group->data),
+			 errdetail("The limit is %d.", limit),
+			 errhint("Let members leave, or wait until memberships of dead ones expire.")));
+}
+
+void
+dlock_error_count_or_names(bool both)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("either count or names of the partitions must be given"),
+			 both ? errdetail("Both are given.") : errdetail("Neither is given."),
+			 errhint("Partitions that are counted are named 0, 1, 2 and so on.")));
+}
+
+void
 dlock_error_group_name(const DLockBytes *group)
 {
 	ereport(ERROR,

@@ -24,7 +24,11 @@
  *	  lock of the group.  It is given up before anything is flushed, and so
  *	  before the caller's transaction ends.  It serves to spread the partitions
  *	  evenly and nothing else: that a partition has one owner is due to its
- *	  lease.
+ *	  lease.  Only roles that may use the group, or are in it, get that lock or
+ *	  wait for it, and what is done under it is bounded by the limits of
+ *	  dlock_group.h.
+ *
+ *	  What groups there are, and who may use them: dlock_groupdef.c.
  *
  *	  Lock order: the group's lock comes after the store has been opened and is
  *	  of the first kind that dlock_manager.c tells of.
@@ -405,13 +409,19 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 	lock_group(db, group);
 	do
 	{
+		int			others = 0;
+
 		CHECK_FOR_INTERRUPTS();
 		look_at_members(db, group);
 		for (int i = 0; i < group->member_count; i++)
 		{
 			if (dlock_name_equal(&group->members[i].lock_name, &name))
 				remove_member(db, &group->members[i]);
+			else
+				others++;
 		}
+		if (others >= DLOCK_GROUP_MEMBERS_MAX)
+			dlock_error_group_full(&group->name, DLOCK_GROUP_MEMBERS_MAX);
 		(void) dlock_manager_release_all(db, &name);
 	} while (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED);
 	unlock_group(db, group);
@@ -519,7 +529,7 @@ take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRec
 			wanted[found++] = &group->partitions[i];
 	}
 
-	/* Whoever does not go by the table may have named one twice. */
+	/* A row that was written by hand may have one twice. */
 	qsort(wanted, found, sizeof(*wanted), compare_names);
 	for (int i = 1; i < found; i++)
 	{
@@ -628,6 +638,12 @@ bool
 dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token)
 {
 	int			me;
+
+	/* First without the lock: who is not in the group must not hold others up. */
+	look_at_members(db, group);
+	if (find_member(group, token) < 0)
+		return false;
+	(void) require_member(group, token);
 
 	lock_group(db, group);
 	look_at_members(db, group);

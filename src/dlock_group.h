@@ -17,6 +17,13 @@
 /* Limits of names of groups, members and partitions, in bytes. */
 #define DLOCK_GROUP_NAME_MAX	100
 
+/*
+ * Partitions and members that a group may have, and tokens that a member may hand
+ * in at a time: all of them are looked at under the lock of the group.
+ */
+#define DLOCK_GROUP_PARTITIONS_MAX	10000
+#define DLOCK_GROUP_MEMBERS_MAX		10000
+
 /* A live member. */
 typedef struct DLockGroupMember
 {
@@ -55,8 +62,8 @@ typedef struct DLockGroupPartition
 } DLockGroupPartition;
 
 /*
- * A group: its name and the names of its partitions are the caller's to set,
- * the rest is what was found.
+ * A group: its name is the caller's to set.  The names of its partitions are
+ * what the table says (dlock_groupdef.c), the rest is what was found.
  */
 typedef struct DLockGroup
 {

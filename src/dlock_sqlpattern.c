@@ -3,11 +3,6 @@
  * dlock_sqlpattern.c
  *	  The SQL functions of time slots and groups: arguments in, results out.
  *
- * NOTES
- *	  The partitions of a group stand in the table dlock_groups, from where the
- *	  SQL functions that users call pass them in here; NULL says that there is
- *	  no such group.
- *
  * IDENTIFICATION
  *	  src/dlock_sqlpattern.c
  *
@@ -28,6 +23,7 @@
 #include "dlock_clock.h"
 #include "dlock_error.h"
 #include "dlock_group.h"
+#include "dlock_groupdef.h"
 #include "dlock_guc.h"
 #include "dlock_name.h"
 #include "dlock_once.h"
@@ -37,9 +33,11 @@
 #include "dlock_value.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_once);
-PG_FUNCTION_INFO_V1(dlock_sql_group_check);
-PG_FUNCTION_INFO_V1(dlock_sql_group_enter);
-PG_FUNCTION_INFO_V1(dlock_sql_group_beat);
+PG_FUNCTION_INFO_V1(dlock_sql_group_create);
+PG_FUNCTION_INFO_V1(dlock_sql_group_alter);
+PG_FUNCTION_INFO_V1(dlock_sql_group_drop);
+PG_FUNCTION_INFO_V1(dlock_sql_group_join);
+PG_FUNCTION_INFO_V1(dlock_sql_group_heartbeat);
 PG_FUNCTION_INFO_V1(dlock_sql_group_yield);
 PG_FUNCTION_INFO_V1(dlock_sql_group_leave);
 PG_FUNCTION_INFO_V1(dlock_sql_group_member_list);
@@ -48,9 +46,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_group_partition_list);
 #define BEAT_COLUMNS		3
 #define MEMBER_COLUMNS		10
 #define PARTITION_COLUMNS	5
-
-/* Partitions that a group may have. */
-#define PARTITIONS_MAX		10000
 
 /* ---- time slots ---- */
 
@@ -105,79 +100,55 @@ get_group_name(FunctionCallInfo fcinfo, int argno)
 	return name;
 }
 
-/* The names of partitions in an array, in their order; none if it is NULL. */
-static DLockBytes *
-get_partition_names(FunctionCallInfo fcinfo, int argno, int *count)
-{
-	ArrayType  *array;
-	Datum	   *values;
-	bool	   *nulls;
-	DLockBytes *names;
-
-	*count = 0;
-	if (PG_ARGISNULL(argno))
-		return NULL;
-	array = PG_GETARG_ARRAYTYPE_P(argno);
-	if (ARR_NDIM(array) > 1)
-		dlock_error_partitions("be a one-dimensional array",
-							   psprintf("The array given has %d dimensions.", ARR_NDIM(array)));
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
-	if (*count > PARTITIONS_MAX)
-		dlock_error_partitions("not be too many",
-							   psprintf("The array given has %d; the limit is %d.",
-										*count, PARTITIONS_MAX));
-	names = palloc((*count + 1) * sizeof(DLockBytes));
-	for (int i = 0; i < *count; i++)
-	{
-		if (nulls[i])
-			dlock_error_null("partition name");
-		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), "partition name",
-									  DLOCK_GROUP_NAME_MAX);
-	}
-	return names;
-}
-
-/* A group, by its name and partitions, which follow each other.  Throws 42704. */
-static DLockGroup
-get_group(FunctionCallInfo fcinfo, int argno)
-{
-	DLockGroup	group = {.name = get_group_name(fcinfo, argno)};
-	DLockBytes *names = get_partition_names(fcinfo, argno + 1, &group.partition_count);
-
-	if (names == NULL)
-		dlock_error_no_group(&group.name);
-	group.partitions = palloc0((group.partition_count + 1) * sizeof(DLockGroupPartition));
-	for (int i = 0; i < group.partition_count; i++)
-		group.partitions[i].name = names[i];
-	return group;
-}
-
-static int
-compare_names(const void *a, const void *b)
-{
-	return dlock_name_compare(a, b);
-}
-
-/* dlock_group_check(name, partitions) -> true; throws unless a group may be so. */
-Datum
-dlock_sql_group_check(PG_FUNCTION_ARGS)
+/* The names of the partitions that "count" or "names" ask for, of which one is given. */
+static ArrayType *
+get_partitions(FunctionCallInfo fcinfo)
 {
 	int			count;
-	DLockBytes *names;
 
-	(void) get_group_name(fcinfo, 0);
-	names = get_partition_names(fcinfo, 1, &count);
-	if (count == 0)
-		dlock_error_partitions("be at least one", "A group needs partitions.");
-	qsort(names, count, sizeof(DLockBytes), compare_names);
-	for (int i = 1; i < count; i++)
-	{
-		if (dlock_name_equal(&names[i - 1], &names[i]))
-			dlock_error_partitions("be different",
-								   psprintf("The name \"%.*s\" is given more than once.",
-											names[i].len, names[i].data));
-	}
-	PG_RETURN_BOOL(true);
+	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
+		dlock_error_count_or_names(!PG_ARGISNULL(1));
+	if (!PG_ARGISNULL(2))
+		return PG_GETARG_ARRAYTYPE_P(2);
+	count = PG_GETARG_INT32(1);
+	if (count < 1 || count > DLOCK_GROUP_PARTITIONS_MAX)
+		dlock_error_number("count of partitions", count,
+						   psprintf("be from 1 to %d", DLOCK_GROUP_PARTITIONS_MAX),
+						   "Have several times as many partitions as members, not as many as keys.");
+	return dlock_groupdef_number_names(count);
+}
+
+/* ---- groups: definitions ---- */
+
+/* dlock_group_create(group, count, names) -> how many partitions */
+Datum
+dlock_sql_group_create(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = get_group_name(fcinfo, 0);
+	ArrayType  *partitions = get_partitions(fcinfo);
+
+	dlock_groupdef_create(&name, partitions);
+	PG_RETURN_INT32(ARR_DIMS(partitions)[0]);
+}
+
+/* dlock_group_alter(group, count, names) -> how many partitions */
+Datum
+dlock_sql_group_alter(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = get_group_name(fcinfo, 0);
+	ArrayType  *partitions = get_partitions(fcinfo);
+
+	dlock_groupdef_alter(&name, partitions);
+	PG_RETURN_INT32(ARR_DIMS(partitions)[0]);
+}
+
+/* dlock_group_drop(group) -> was there one? */
+Datum
+dlock_sql_group_drop(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = get_group_name(fcinfo, 0);
+
+	PG_RETURN_BOOL(dlock_groupdef_drop(&name));
 }
 
 /* ---- groups: members ---- */
@@ -197,6 +168,9 @@ get_tokens(FunctionCallInfo fcinfo, int argno, int *count)
 	array = PG_GETARG_ARRAYTYPE_P(argno);
 	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE,
 					  &values, &nulls, count);
+	if (*count > DLOCK_GROUP_PARTITIONS_MAX)
+		dlock_error_number("number of fencing tokens", *count, "not be so large",
+						   psprintf("Pass at most %d.", DLOCK_GROUP_PARTITIONS_MAX));
 	tokens = palloc((*count + 1) * sizeof(DLockToken));
 	for (int i = 0; i < *count; i++)
 	{
@@ -241,48 +215,48 @@ make_membership(int weight, const DLockBytes *given)
 	return bytes;
 }
 
-/* dlock_group_enter(group, partitions, member, ttl, weight, payload) -> token */
+/* dlock_group_join(group, member, ttl, weight, payload) -> token */
 Datum
-dlock_sql_group_enter(PG_FUNCTION_ARGS)
+dlock_sql_group_join(PG_FUNCTION_ARGS)
 {
-	DLockGroup	group = get_group(fcinfo, 0);
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
 	DLockBytes	member;
 	DLockTime	ttl;
 	DLockBytes	payload;
 	DLockDatabase db;
 	DLockToken	token;
 
-	if (PG_ARGISNULL(2))
+	if (PG_ARGISNULL(1))
 		dlock_error_null("member name");
-	member = dlock_name_of_text(PG_GETARG_TEXT_PP(2), "member name", DLOCK_GROUP_NAME_MAX);
-	ttl = dlock_sqlarg_ttl(fcinfo, 3, true);
-	if (PG_ARGISNULL(4))
+	member = dlock_name_of_text(PG_GETARG_TEXT_PP(1), "member name", DLOCK_GROUP_NAME_MAX);
+	ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
+	if (PG_ARGISNULL(3))
 		dlock_error_null("weight");
-	if (PG_GETARG_INT32(4) < 1 || PG_GETARG_INT32(4) > DLOCK_QUOTA_WEIGHT_MAX)
-		dlock_error_weight(PG_GETARG_INT32(4), DLOCK_QUOTA_WEIGHT_MAX);
-	payload = dlock_sqlarg_payload(fcinfo, 5);
-	payload = make_membership(PG_GETARG_INT32(4), &payload);
+	if (PG_GETARG_INT32(3) < 1 || PG_GETARG_INT32(3) > DLOCK_QUOTA_WEIGHT_MAX)
+		dlock_error_weight(PG_GETARG_INT32(3), DLOCK_QUOTA_WEIGHT_MAX);
+	payload = dlock_sqlarg_payload(fcinfo, 4);
+	payload = make_membership(PG_GETARG_INT32(3), &payload);
 
-	dlock_session_check_writable("dlock_group_join");
+	dlock_groupdef_use(&group, "dlock_group_join");
 	dlock_session_open(&db);
 	token = dlock_group_join(&db, &group, &member, ttl, &payload);
 	dlock_session_close(&db);
 	PG_RETURN_INT64(token);
 }
 
-/* dlock_group_beat(group, partitions, token, yielded) -> what to run and to yield */
+/* dlock_group_heartbeat(group, token, yielded) -> what to run and to yield */
 Datum
-dlock_sql_group_beat(PG_FUNCTION_ARGS)
+dlock_sql_group_heartbeat(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	DLockGroup	group = get_group(fcinfo, 0);
-	DLockToken	token = dlock_sqlarg_token(fcinfo, 2);
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
+	DLockToken	token = dlock_sqlarg_token(fcinfo, 1);
 	int			yielded_count;
-	DLockToken *yielded = get_tokens(fcinfo, 3, &yielded_count);
+	DLockToken *yielded = get_tokens(fcinfo, 2, &yielded_count);
 	DLockDatabase db;
 
 	InitMaterializedSRF(fcinfo, 0);
-	dlock_session_check_writable("dlock_group_heartbeat");
+	dlock_groupdef_use(&group, "dlock_group_heartbeat");
 	dlock_session_open(&db);
 	dlock_group_beat(&db, &group, token, yielded, yielded_count);
 	dlock_session_close(&db);
@@ -341,16 +315,15 @@ dlock_sql_group_leave(PG_FUNCTION_ARGS)
 
 /* ---- groups: looking ---- */
 
-/* The members and partitions of a group; none of either on a standby. */
+/* The members and partitions of a group; none if there is no such group, or on a standby. */
 static DLockGroup
 look_at_group(FunctionCallInfo fcinfo)
 {
-	DLockGroup	group = {.partition_count = 0};
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
 	DLockDatabase db;
 
-	if (RecoveryInProgress())
+	if (RecoveryInProgress() || !dlock_groupdef_find(&group))
 		return group;
-	group = get_group(fcinfo, 0);
 	dlock_session_open(&db);
 	dlock_group_look(&db, &group);
 	dlock_session_close(&db);
@@ -377,7 +350,7 @@ payload_of(const DLockGroupMember *member, Datum *payload)
 	return true;
 }
 
-/* dlock_group_member_list(group, partitions) -> its members */
+/* dlock_group_member_list(group) -> its members */
 Datum
 dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 {
@@ -406,7 +379,7 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* dlock_group_partition_list(group, partitions) -> who runs them */
+/* dlock_group_partition_list(group) -> who runs them */
 Datum
 dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 {

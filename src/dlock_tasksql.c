@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_tasksql.c
- *	  SQL on the tables of tasks.
+ *	  SQL on the tables of tasks and of groups.
  *
  * NOTES
- *	  Tasks are rows of ordinary tables, and SPI is how they are worked on, as
- *	  it is in the triggers of foreign keys.  Between open and close this
+ *	  Tasks, their queues, and groups are rows of ordinary tables, and SPI is how
+ *	  they are worked on, as it is in the triggers of foreign keys.  Between open and close this
  *	  backend acts as the owner of the extension, finds nothing but in
  *	  pg_catalog and where a statement says so, and plans in one way only: by
  *	  the indexes that are there for it.  With statistics from when the table
@@ -65,9 +65,30 @@ typedef struct DLockTaskStatement
 	Oid			types[DLOCK_TASK_PARAMS];
 } DLockTaskStatement;
 
-/* Those on queues. */
+/* Those on queues and groups. */
 static const DLockTaskStatement queue_statements[] =
 {
+	/* group */
+	[DLOCK_TASK_FIND_GROUP] = {
+		"SELECT role::oid, partitions FROM @.dlock_groups WHERE name = $1",
+		1, {TEXTOID}
+	},
+	/* group, role, partitions */
+	[DLOCK_TASK_CREATE_GROUP] = {
+		"INSERT INTO @.dlock_groups (name, role, partitions) VALUES ($1, $2::regrole, $3)"
+		"    ON CONFLICT (name) DO NOTHING",
+		3, {TEXTOID, OIDOID, TEXTARRAYOID}
+	},
+	/* group, role, partitions; nothing if it has another role meanwhile */
+	[DLOCK_TASK_ALTER_GROUP] = {
+		"UPDATE @.dlock_groups SET partitions = $3 WHERE name = $1 AND role = $2::regrole",
+		3, {TEXTOID, OIDOID, TEXTARRAYOID}
+	},
+	/* group, role; likewise */
+	[DLOCK_TASK_DROP_GROUP] = {
+		"DELETE FROM @.dlock_groups WHERE name = $1 AND role = $2::regrole",
+		2, {TEXTOID, OIDOID}
+	},
 	/* queue */
 	[DLOCK_TASK_FIND_QUEUE] = {
 		"SELECT queue_id, role::oid, initial, done, parked, max_attempts, transitions"
@@ -263,13 +284,15 @@ enter(DLockTaskSql *sql)
 }
 
 /*
- * Open the tables for one call; "function" is its name, for messages.  Throws
- * what dlock_session_open() does, and 25006.  An error undoes the rest.
+ * Open the tables for one call; "function" is its name, for messages, or NULL
+ * if it only looks.  Throws what dlock_session_open() does, and 25006.  An
+ * error undoes the rest.
  */
 void
 dlock_tasksql_open(DLockTaskSql *sql, const char *function)
 {
-	dlock_session_check_writable(function);
+	if (function != NULL)
+		dlock_session_check_writable(function);
 	dlock_session_open(&sql->db);
 	enter(sql);
 }

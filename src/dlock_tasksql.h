@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_tasksql.h
- *	  SQL on the tables of tasks.
+ *	  SQL on the tables of tasks and of groups.
  *
  * IDENTIFICATION
  *	  src/dlock_tasksql.h
@@ -16,6 +16,10 @@
 /* The statements, grouped as their texts are; their parameters are told there. */
 typedef enum DLockTaskPlan
 {
+	DLOCK_TASK_FIND_GROUP,
+	DLOCK_TASK_CREATE_GROUP,
+	DLOCK_TASK_ALTER_GROUP,
+	DLOCK_TASK_DROP_GROUP,
 	DLOCK_TASK_FIND_QUEUE,
 	DLOCK_TASK_CREATE_QUEUE,
 	DLOCK_TASK_DROP_TASKS,

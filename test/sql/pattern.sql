@@ -101,7 +101,7 @@ SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', names => ARRAY[rep
 SELECT pg_temp.raised($$ SELECT dlock_group_create('pattern', names => (SELECT array_agg(i::text) FROM generate_series(1, 10001) i)) $$);
 SELECT pg_temp.raised($$ SELECT dlock_group_alter('pattern', 1) $$);
 SELECT dlock_group_drop('pattern');
-SELECT dlock_group_drop(NULL);
+SELECT pg_temp.raised($$ SELECT dlock_group_drop(NULL) $$);
 SELECT * FROM dlock_groups;
 
 SELECT dlock_group_create('pattern', names => '{eu/1,us/1}');
@@ -162,13 +162,24 @@ SELECT member, owned FROM dlock_group_members;
 ROLLBACK;
 SELECT dlock_group_leave('pattern', :token), dlock_group_leave('pattern', :token);
 
--- whatever is handed to the function behind it, the weight is that which was asked for
-SELECT pg_temp.raised($$ SELECT dlock_group_enter('pattern', '{a,b}', 'm', '1 h', 0, NULL) $$);
-SELECT dlock_group_enter('pattern', '{a,b}', 'null', '1 h', 1, NULL) > 0, dlock_group_enter('pattern', '{a,b}', 'zero', '1 h', 2, '{"weight": 0}') > 0,
-	dlock_group_enter('pattern', '{a,b}', 'scalar', '1 h', 3, '"weight"') > 0, dlock_group_enter('pattern', '{a,b}', 'empty', '1 h', 4, 'null') > 0,
-	dlock_group_enter('pattern', '{a,b}', 'array', '1 h', 5, '[["weight"], {"a": 1.5}]') > 0;
+-- whatever the payload is, the weight is that which was asked for
+SELECT dlock_group_join('pattern', 'null', '1 h') > 0, dlock_group_join('pattern', 'zero', '1 h', 2, '{"weight": 0}') > 0,
+	dlock_group_join('pattern', 'scalar', '1 h', 3, '"weight"') > 0, dlock_group_join('pattern', 'empty', '1 h', 4, 'null') > 0,
+	dlock_group_join('pattern', 'array', '1 h', 5, '[["weight"], {"a": 1.5}]') > 0;
 SELECT member, weight, payload FROM dlock_group_members ORDER BY weight;
 SELECT bool_and(dlock_group_leave('pattern', token)) FROM dlock_group_members;
+
+-- the partitions are what the table says, in any transaction and cursor
+SELECT pg_temp.raised($$ SELECT * FROM dlock_group_heartbeat('pattern', 1, array_fill(1::bigint, '{10001}')) $$);
+BEGIN;
+DECLARE c CURSOR FOR SELECT partition FROM dlock_group_partitions;
+FETCH 1 FROM c;
+SELECT dlock_group_alter('pattern', names => '{only}');
+FETCH 1 FROM c;
+SELECT partition FROM dlock_group_partitions;
+ROLLBACK;
+SELECT partition FROM dlock_group_partitions ORDER BY partition;
+SELECT count(*) FROM dlock_group_member_list('none') UNION ALL SELECT count(*) FROM dlock_group_partition_list('none');
 
 -- operators that somebody else has put in the way are not used
 CREATE SCHEMA pattern_evil;
@@ -184,15 +195,14 @@ DROP OPERATOR pattern_evil.= (text, text);
 DROP FUNCTION pattern_evil.equal;
 DROP SCHEMA pattern_evil;
 
--- the table holds nothing else, whoever writes it
-SELECT pg_temp.raised($$ UPDATE dlock_groups SET partitions = '{a,b,a}' $$);
-SELECT pg_temp.raised($$ UPDATE dlock_groups SET partitions = '{a,NULL}' $$);
-SELECT pg_temp.raised($$ UPDATE dlock_groups SET partitions = '{}' $$);
-SELECT pg_temp.raised($$ INSERT INTO dlock_groups VALUES ('pattern/x', '{a}') $$);
-
--- twice, past the table
+-- a row that was written by hand, and not as it has to be
 SELECT dlock_group_join('pattern', 'a') AS token \gset
-SELECT pg_temp.raised(format($$ SELECT * FROM dlock_group_beat('pattern', '{a,b,a}', %s, NULL) $$, :token));
+UPDATE dlock_groups SET partitions = '{a,b,a}';
+SELECT pg_temp.raised(format($$ SELECT * FROM dlock_group_heartbeat('pattern', %s) $$, :token));
+UPDATE dlock_groups SET partitions = '{a,NULL}';
+SELECT pg_temp.raised(format($$ SELECT * FROM dlock_group_heartbeat('pattern', %s) $$, :token));
+UPDATE dlock_groups SET partitions = '{}';
+SELECT pg_temp.raised($$ SELECT * FROM dlock_group_partitions $$);
 SELECT dlock_group_leave('pattern', :token);
 SELECT dlock_group_drop('pattern');
 SELECT count(*) FROM dlock_leases WHERE name LIKE 'dlock:%';

@@ -18,7 +18,7 @@ use Test::More;
 
 my $node = start_node('main', conf => "fsync = on\nmax_connections = 60\n");
 my $db = 'postgres';
-$node->safe_psql($db, 'CREATE ROLE app LOGIN; CREATE ROLE other LOGIN');
+$node->safe_psql($db, 'CREATE ROLE app LOGIN; CREATE ROLE other LOGIN; CREATE ROLE worker LOGIN IN ROLE app');
 my ($one, $two) = map { DLockSession->new($node, $db) } 1 .. 2;
 
 sub join_group
@@ -171,24 +171,37 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 {
 	my $app = DLockSession->new($node, $db, user => 'app');
 	my $other = DLockSession->new($node, $db, user => 'other');
-	my $a = join_group($app, 'g', 'a', '1 h');
-	is(beat($app, 'g', $a), 'run 0 1 2 3, yield ', 'anybody may join a group');
-	is($other->query("SELECT dlock_group_create('mine', 4)"), 'ERROR 42501', 'not everybody may create one');
-	is($other->query("SELECT dlock_group_drop('g')"), 'ERROR 42501', 'nor drop it');
-	is($other->query("SELECT dlock_group_alter('g', 5)"), 'ERROR 42501', 'nor alter it');
-	is(beat($other, 'g', $a), 'ERROR 42501', 'nobody beats for others');
-	is($other->query("SELECT dlock_group_yield('g', $a, '" . tokens('g', 1) . "')"), 'ERROR 42501', 'nor yields');
-	is($other->query("SELECT dlock_group_leave('g', $a)"), 'ERROR 42501', 'nor leaves');
-	is($other->query("SELECT dlock_group_join('g', 'a')"), 'ERROR 42501', 'nor joins in their name');
-	is(beat($app, 'g', $a), 'run 0 1 2 3, yield ', 'all of which changes nothing');
-	is($other->query_safe("SELECT member, owned, role FROM dlock_group_members"), 'a|4|app', 'anybody may look');
-	is(beat($one, 'g', $a), 'run 0 1 2 3, yield ', 'a superuser may beat for it');
-	$one->query_safe("SELECT dlock_group_leave('g', $a)");
-	my $b = join_group($one, 'g', 'b', '1 h');
-	$one->query_safe('GRANT INSERT, UPDATE, DELETE ON dlock_groups TO other');
-	is($other->query_safe("SELECT dlock_group_create('mine', 4)"), 4, 'who is granted to may create');
-	is($other->query_safe("SELECT dlock_group_drop('mine')"), 't', 'and drop');
-	$one->query_safe("SELECT dlock_group_leave('g', $b)");
+	my $worker = DLockSession->new($node, $db, user => 'worker');
+	is($app->query_safe("SELECT dlock_group_create('own', 4)"), 4, 'anybody may create a group');
+	is($one->query_safe("SELECT role FROM dlock_groups WHERE name = 'own'"), 'app', 'it belongs to that role');
+	is($other->query("SELECT dlock_group_$_"), 'ERROR 42501', "strangers may not: $_")
+	  foreach "join('own', 'x')", "alter('own', 5)", "drop('own')";
+	is($other->query("SELECT dlock_group_create('own', 5)"), 'ERROR 42710', 'nor create it once more');
+	my $a = join_group($app, 'own', 'a', '1 h');
+	my $w = join_group($worker, 'own', 'w', '1 h');
+	is(beat($worker, 'own', $w), 'run 0 1, yield ', 'members of the role may join');
+	is(beat($app, 'own', $a), 'run 2 3, yield ', 'and the role itself');
+	is(beat($app, 'own', $w), 'ERROR 42501', 'but it does not beat for its members');
+	is(beat($other, 'own', $a), 'ERROR 42501', 'nobody beats for others');
+	is($other->query("SELECT dlock_group_yield('own', $a, '" . tokens('own', 2) . "')"), 'ERROR 42501', 'nor yields');
+	is($other->query("SELECT dlock_group_leave('own', $a)"), 'ERROR 42501', 'nor leaves');
+	is($worker->query_safe("SELECT dlock_group_alter('own', 6)"), 6, 'a member of the role may alter it');
+	is(beat($app, 'own', $a), 'run 2 3 4, yield ', 'nothing of which a refused call has changed');
+	is($other->query_safe("SELECT string_agg(concat_ws(' ', member, owned, role), ', ' ORDER BY member) FROM dlock_group_members"), 'a 3 app, w 2 worker', 'anybody may look');
+	is(beat($one, 'own', $a), 'run 2 3 4, yield ', 'a superuser may beat for it');
+
+	# Whoever is no longer a member of the role can only give back.
+	$one->query_safe('REVOKE app FROM worker');
+	is(beat($worker, 'own', $w), 'ERROR 42501', 'expelled: no heartbeat');
+	is($worker->query_safe("SELECT dlock_group_leave('own', $w)"), 't', 'expelled: may leave');
+	is($worker->query("SELECT dlock_group_join('own', 'w')"), 'ERROR 42501', 'expelled: may not come back');
+
+	# The table is not for those who use the functions.
+	is($app->query("$_"), 'ERROR 42501', "not by hand: $_")
+	  foreach "UPDATE dlock_groups SET role = 'other'", "DELETE FROM dlock_groups", "INSERT INTO dlock_groups VALUES ('x', 'app', '{a}')";
+	is($other->query("SELECT dlock_group_drop('own')"), 'ERROR 42501', 'strangers may not drop it');
+	is($app->query_safe("SELECT dlock_group_leave('own', $a), dlock_group_drop('own')"), 't|t', 'its role may');
+	$worker->quit;
 	$_->quit foreach $app, $other;
 }
 
@@ -265,6 +278,7 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 	$node->safe_psql($db, 'CREATE DATABASE restored');
 	$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'), '-f', $file ], 'restored');
 	is($node->safe_psql('restored', 'SELECT name, cardinality(partitions) FROM dlock_groups'), 'c|10', 'the group is there');
+	is($node->safe_psql('restored', "SELECT role = current_user::regrole FROM dlock_groups"), 't', 'and belongs to its role');
 	is($node->safe_psql('restored', 'SELECT count(*) FROM dlock_group_members'), 0, 'its members are not');
 }
 
@@ -274,7 +288,7 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 	$node->safe_psql('elsewhere', 'CREATE SCHEMA s; CREATE EXTENSION dlock SCHEMA s');
 	is( $node->safe_psql('elsewhere', <<'EOC'),
 SET search_path = pg_catalog;
-SELECT s.dlock_group_create('g', 2), s.dlock_once('o', '100 years') > 0, s.dlock_campaign('e', 'a', payload => '{}') > 0,
+SELECT s.dlock_group_create('g', 2), s.dlock_once('o', '1 day') > 0, s.dlock_campaign('e', 'a', payload => '{}') > 0,
        s.dlock_campaign('e', 'a', payload => '[]') > 0, s.dlock_resign('e', 'a'), s.dlock_leader('e');
 SELECT count(*) FROM s.dlock_group_heartbeat('g', s.dlock_group_join('g', 'a'));
 SELECT s.dlock_group_alter('g', 3), s.dlock_group_drop('g');
