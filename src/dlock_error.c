@@ -222,6 +222,18 @@ dlock_error_ttl_over_limit(int limit_s)
 			 errhint("Ask for a shorter ttl and renew the lease while it is needed.")));
 }
 
+/* No ttl was passed, and the one that stands in for it is not allowed. */
+void
+dlock_error_default_ttl(int default_ms, int limit_s)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("\"dlock.default_ttl\" is longer than \"dlock.max_ttl\""),
+			 errdetail("No ttl was passed, the default is %d.%03d seconds, and the limit is %d seconds.",
+					   default_ms / 1000, default_ms % 1000, limit_s),
+			 errhint("Pass a ttl, or set \"dlock.default_ttl\" to no more than the limit.")));
+}
+
 void
 dlock_error_slots_over_limit(int limit_s)
 {

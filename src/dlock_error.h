@@ -38,6 +38,7 @@ pg_noreturn extern void dlock_error_too_long(const char *what, int len, int limi
 pg_noreturn extern void dlock_error_number(const char *what, long long value, const char *problem, const char *hint);
 pg_noreturn extern void dlock_error_interval(const char *what, const char *problem, const char *hint);
 pg_noreturn extern void dlock_error_ttl_over_limit(int limit_s);
+pg_noreturn extern void dlock_error_default_ttl(int default_ms, int limit_s);
 pg_noreturn extern void dlock_error_slots_over_limit(int limit_s);
 pg_noreturn extern void dlock_error_token(DLockToken token);
 pg_noreturn extern void dlock_error_word(const char *parameter, const char *word, const char *known);

@@ -136,6 +136,8 @@ dlock_sqlarg_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 		if (!acquiring)
 			return 0;
 		ttl = (DLockTime) dlock_guc_default_ttl_ms * 1000;
+		if (ttl > limit)
+			dlock_error_default_ttl(dlock_guc_default_ttl_ms, dlock_guc_max_ttl_s);
 	}
 	else
 	{
