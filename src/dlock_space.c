@@ -473,7 +473,10 @@ make_lease(const DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->stopped = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
-	memcpy(lease->data, value->owner.data, value->owner.len);
+
+	/* A request to watch has no owner. */
+	if (value->owner.len > 0)
+		memcpy(lease->data, value->owner.data, value->owner.len);
 	if (value->payload.len > 0)
 		memcpy(lease->data + value->owner.len, value->payload.data, value->payload.len);
 	return dp;
