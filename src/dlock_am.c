@@ -11,8 +11,11 @@
  *	  What moves the relation as a whole (VACUUM FULL, SET TABLESPACE) copies
  *	  the blocks as they are, since a lease knows its block and place.
  *
- *	  It holds no transaction ids, so its relfrozenxid is invalid and VACUUM
- *	  has nothing to do.
+ *	  It holds no transaction ids, so VACUUM has nothing to do but to say so: it
+ *	  sets relfrozenxid and relminmxid to the next ids, whatever transactions are
+ *	  open.  The server would let these be invalid, and never vacuum the relation.
+ *	  But age() of an invalid one is the largest number there is, which people's
+ *	  alerts take for the wraparound.
  *
  * IDENTIFICATION
  *	  src/dlock_am.c
@@ -25,6 +28,7 @@
 #include "access/transam.h"
 #include "catalog/pg_class.h"
 #include "catalog/storage.h"
+#include "commands/vacuum.h"
 #include "executor/tuptable.h"
 #include "storage/bufmgr.h"
 #include "storage/smgr.h"
@@ -273,8 +277,8 @@ relation_set_new_filelocator(Relation rel, const RelFileLocator *newrlocator,
 	if (!RelFileLocatorEquals(*newrlocator, rel->rd_locator))
 		dlock_error_store_operation(RelationGetRelationName(rel), "truncate");
 
-	*freezeXid = InvalidTransactionId;
-	*minmulti = InvalidMultiXactId;
+	*freezeXid = ReadNextTransactionId();
+	*minmulti = ReadNextMultiXactId();
 	srel = RelationCreateStorage(*newrlocator, persistence, true);
 	smgrclose(srel);
 
@@ -314,8 +318,8 @@ relation_copy_for_cluster(Relation OldTable, Relation NewTable, Relation OldInde
 	FlushRelationBuffers(OldTable);
 	RelationCopyStorage(RelationGetSmgr(OldTable), RelationGetSmgr(NewTable),
 						MAIN_FORKNUM, NewTable->rd_rel->relpersistence);
-	*xid_cutoff = InvalidTransactionId;
-	*multi_cutoff = InvalidMultiXactId;
+	*xid_cutoff = ReadNextTransactionId();
+	*multi_cutoff = ReadNextMultiXactId();
 	*num_tuples = 0;
 	*tups_vacuumed = 0;
 	*tups_recently_dead = 0;
@@ -325,6 +329,13 @@ static void
 relation_vacuum(Relation rel, struct VacuumParams *params,
 				BufferAccessStrategy bstrategy)
 {
+	Form_pg_class form = rel->rd_rel;
+	bool		ignored;
+
+	vac_update_relstats(rel, form->relpages, form->reltuples, form->relallvisible,
+						form->relallfrozen, form->relhasindex,
+						ReadNextTransactionId(), ReadNextMultiXactId(),
+						&ignored, &ignored, false);
 }
 
 static bool

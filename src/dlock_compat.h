@@ -109,6 +109,12 @@ name(TableScanDesc scan, ReadStream *stream) \
 #define pg_noreturn						pg_attribute_noreturn()
 #endif
 
+/* 18 counts the pages that are frozen. */
+#if PG_VERSION_NUM < 180000
+#define vac_update_relstats(rel, pages, tuples, visible, frozen, ...) \
+	vac_update_relstats(rel, pages, tuples, visible, __VA_ARGS__)
+#endif
+
 /* 18 lets a module state its name and version. */
 #ifndef PG_MODULE_MAGIC_EXT
 #define PG_MODULE_MAGIC_EXT(...)		PG_MODULE_MAGIC

@@ -105,7 +105,7 @@ ANALYZE;
 REINDEX TABLE dlock_store;
 REINDEX SCHEMA public;
 CALL still_held(:t1, :t2);
-SELECT relfrozenxid, relminmxid FROM pg_class WHERE oid = 'dlock_store'::regclass;
+SELECT age(relfrozenxid) < 1000000 AS young, mxid_age(relminmxid) < 1000000 AS multi_young FROM pg_class WHERE oid = 'dlock_store'::regclass;
 
 -- moved to another tablespace, and back
 SET allow_in_place_tablespaces = on;

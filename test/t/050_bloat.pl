@@ -128,18 +128,47 @@ foreach my $round (1 .. 3)
 is($after{size}, $before{size}, 'room is used again');
 is($after{xid}, $start{xid}, 'still no transaction ids');
 
-# Nothing of this needs VACUUM, not even against wraparound.
-is( $node->safe_psql(
-		$db,
-		"SELECT relfrozenxid, relminmxid FROM pg_class WHERE oid = 'dlock_store'::regclass"
-	),
-	'0|0',
-	'the store takes no part in freezing');
+# Nothing of this needs VACUUM.  But those who watch for the wraparound look at the
+# age of every table, and VACUUM is what they do about it.
+sub age
+{
+	return $node->safe_psql($db,
+		"SELECT greatest(age(relfrozenxid), mxid_age(relminmxid)) FROM pg_class WHERE oid = 'dlock_store'::regclass");
+}
+
+sub grow_older
+{
+	my ($years) = @_;
+
+	$node->safe_psql($db,
+		"SET synchronous_commit = off; DO \$\$ BEGIN FOR i IN 1 .. $years LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END \$\$");
+	return;
+}
+cmp_ok(age(), '<', 1_000_000, 'the store is not older than the database');
+foreach my $vacuum ('VACUUM', 'VACUUM FULL', 'VACUUM (FREEZE)')
+{
+	grow_older(1000);
+	cmp_ok(age(), '>=', 1000, "$vacuum: the store has grown older");
+	$node->safe_psql($db, "$vacuum dlock_store");
+	cmp_ok(age(), '<', 500, "$vacuum: and is young, in spite of the open transaction");
+}
+is($node->safe_psql($db, "SELECT count(*) FROM pg_class WHERE relkind IN ('r', 'm', 't') AND age(relfrozenxid) > 1000000"),
+	0, 'no table of the extension is about to wrap around');
 is($open->query_safe("SELECT dlock_renew('open', 'report')"),
 	't', 'the open transaction still has its lease');
 $open->query_safe('COMMIT');
 $open->quit;
 $session->quit;
+
+# Autovacuum does it by itself, and so lets the database grow younger.
+$node->append_conf('postgresql.conf',
+	"autovacuum = on\nautovacuum_naptime = 1s\nautovacuum_freeze_max_age = 100000\n");
+$node->restart;
+grow_older(120_000);
+ok( $node->poll_query_until($db,
+		"SELECT age(datfrozenxid) < 100000 FROM pg_database WHERE datname = current_database()"),
+	'autovacuum against wraparound is through with the database');
+cmp_ok(age(), '<', 100_000, 'and with the store');
 $node->stop;
 
 done_testing();
