@@ -151,7 +151,7 @@ reserve(DLockAcquire *acquire)
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
 		if (acquire->slots_of_class[slot_class] > 0)
-			dlock_slot_reserve(&db->shared->slots, db->area, db->rel, slot_class,
+			dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
 							   acquire->slots_of_class[slot_class]);
 	}
 }
@@ -499,8 +499,8 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	{
 		pfree(acquire.items);
 		dlock_slot_trim();
-		dlock_memory_trim();
 	}
+	dlock_memory_trim();
 
 	switch (step)
 	{

@@ -4,14 +4,15 @@
  *	  What is shared about one database, and how to find it.
  *
  * NOTES
- *	  The registry is a list, in the area of the lock space, of the databases
- *	  in which leases have been used since the server started.  A backend looks
+ *	  The registry is a list of the databases in which leases have been used
+ *	  since the server started.  It has room for DLOCK_DATABASE_MAX of them, in
+ *	  the main shared memory segment, which is at the same address in every
+ *	  process.  A backend looks
  *	  its own up once and keeps the pointer: nobody can drop the database while
  *	  the backend is connected to it.
  *
  *	  The registry lock is an LWLock and is never held together with another
- *	  lock of dlock.  (Mapping the area of the space, at a backend's first look,
- *	  takes a lock inside dsa.c.)
+ *	  lock of dlock.
  *
  * IDENTIFICATION
  *	  src/dlock_database.c
@@ -28,7 +29,6 @@
 #include "dlock_database.h"
 #include "dlock_error.h"
 #include "dlock_flush.h"
-#include "dlock_memory.h"
 #include "dlock_space.h"
 #include "dlock_store.h"
 
@@ -37,7 +37,9 @@
 
 typedef struct DLockRegistryShared
 {
-	dsa_pointer first;			/* protected by the registry lock */
+	DLockDatabaseShared *first; /* protected by the registry lock */
+	DLockDatabaseShared *free;	/* likewise: places of databases that were dropped */
+	int			used;			/* likewise: places that were ever used */
 	Latch	   *launcher;		/* likewise */
 
 	/*
@@ -45,6 +47,8 @@ typedef struct DLockRegistryShared
 	 * away; one that is being looked into may yet enter it.  Likewise.
 	 */
 	Oid			held[HELD_MAX];
+
+	DLockDatabaseShared places[DLOCK_DATABASE_MAX];
 } DLockRegistryShared;
 
 static DLockRegistryShared *registry = NULL;
@@ -67,7 +71,8 @@ dlock_database_startup(void)
 	registry_lock = &GetNamedLWLockTranche("dlock_registry")->lock;
 	if (!found)
 	{
-		registry->first = InvalidDsaPointer;
+		registry->first = registry->free = NULL;
+		registry->used = 0;
 		registry->launcher = NULL;
 		memset(registry->held, 0, sizeof(registry->held));
 	}
@@ -86,24 +91,18 @@ dlock_database_unlock(void)
 	LWLockRelease(registry_lock);
 }
 
-static DLockDatabaseShared *
-database_at(dsa_pointer dp)
-{
-	return DsaPointerIsValid(dp) ? dsa_get_address(dlock_memory_area(), dp) : NULL;
-}
-
 /* The first database of the registry, whose lock must be held; or NULL. */
 DLockDatabaseShared *
 dlock_database_first(void)
 {
-	return database_at(registry->first);
+	return registry->first;
 }
 
 /* The next one, likewise. */
 DLockDatabaseShared *
 dlock_database_next(DLockDatabaseShared *database)
 {
-	return database_at(database->next);
+	return database->next;
 }
 
 /* Find a database in the registry, whose lock must be held; or NULL. */
@@ -150,16 +149,42 @@ dlock_database_unhold_unknown(Oid oid)
 	return replace_held(oid, InvalidOid);
 }
 
+/* Add a database to the registry, whose lock is held; NULL if it is full. */
+static DLockDatabaseShared *
+add_database(Oid oid)
+{
+	DLockDatabaseShared *database = registry->free;
+
+	if (database != NULL)
+		registry->free = database->next;
+	else if (registry->used < DLOCK_DATABASE_MAX)
+		database = &registry->places[registry->used++];
+	else
+		return NULL;
+
+	memset(database, 0, sizeof(DLockDatabaseShared));
+	database->oid = oid;
+	pg_atomic_init_u32(&database->state, DLOCK_DATABASE_UNLOADED);
+	pg_atomic_init_u64(&database->reaper.wake_at, 0);
+	pg_atomic_init_u64(&database->reaper.task_at, 0);
+	dlock_slot_init(&database->slots);
+	dlock_token_init(&database->tokens);
+	dlock_stat_init(&database->stats);
+	while (dlock_database_unhold_unknown(oid))
+		database->reaper.holds++;
+	database->next = registry->first;
+	registry->first = database;
+	return database;
+}
+
 /*
  * Find a database in the registry, or add it.  The registry lock must not be
- * held.  Throws 53400 if memory is full.
+ * held.  Throws 53400 if the registry is full.
  */
 DLockDatabaseShared *
 dlock_database_attach(Oid oid)
 {
-	dsa_area   *area = dlock_memory_area();
 	DLockDatabaseShared *database;
-	dsa_pointer dp;
 
 	dlock_database_lock(LW_SHARED);
 	database = dlock_database_find(oid);
@@ -167,32 +192,13 @@ dlock_database_attach(Oid oid)
 	if (database != NULL)
 		return database;
 
-	dp = dsa_allocate_extended(area, sizeof(DLockDatabaseShared),
-							   DSA_ALLOC_NO_OOM | DSA_ALLOC_ZERO);
-	if (!DsaPointerIsValid(dp))
-		dlock_error_space_full();
-
 	dlock_database_lock(LW_EXCLUSIVE);
 	database = dlock_database_find(oid);
 	if (database == NULL)
-	{
-		database = database_at(dp);
-		database->oid = oid;
-		pg_atomic_init_u32(&database->state, DLOCK_DATABASE_UNLOADED);
-		pg_atomic_init_u64(&database->reaper.wake_at, 0);
-		pg_atomic_init_u64(&database->reaper.task_at, 0);
-		dlock_slot_init(&database->slots);
-		dlock_token_init(&database->tokens);
-		dlock_stat_init(&database->stats);
-		while (dlock_database_unhold_unknown(oid))
-			database->reaper.holds++;
-		database->next = registry->first;
-		registry->first = dp;
-		dp = InvalidDsaPointer;
-	}
+		database = add_database(oid);
 	dlock_database_unlock();
-	if (DsaPointerIsValid(dp))
-		dsa_free(area, dp);
+	if (database == NULL)
+		dlock_error_many_databases(DLOCK_DATABASE_MAX);
 	return database;
 }
 
@@ -203,28 +209,26 @@ dlock_database_attach(Oid oid)
 void
 dlock_database_forget(Oid oid)
 {
-	dsa_area   *area = dlock_memory_area();
-	DLockDatabaseShared *database = NULL;
-	dsa_pointer *link;
-	dsa_pointer dp;
+	DLockDatabaseShared **link = &registry->first;
+	DLockDatabaseShared *database;
 
 	dlock_database_lock(LW_EXCLUSIVE);
-	for (link = &registry->first; DsaPointerIsValid(*link); link = &database->next)
-	{
-		database = database_at(*link);
-		if (database->oid == oid)
-			break;
-	}
-	dp = *link;
-	if (DsaPointerIsValid(dp))
+	while (*link != NULL && (*link)->oid != oid)
+		link = &(*link)->next;
+	database = *link;
+	if (database != NULL)
 		*link = database->next;
 	dlock_database_unlock();
 
-	if (!DsaPointerIsValid(dp))
+	if (database == NULL)
 		return;
 	dlock_space_purge(oid);
-	dlock_slot_release(&database->slots, area);
-	dsa_free(area, dp);
+	dlock_slot_release(&database->slots);
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	database->next = registry->free;
+	registry->free = database;
+	dlock_database_unlock();
 }
 
 /*
@@ -245,7 +249,7 @@ dlock_database_unload(Oid oid)
 
 /*
  * Make the next grant reserve tokens, and with that look at their sequence.
- * Cannot fail, in a backend that has mapped the space.
+ * Cannot fail.
  */
 void
 dlock_database_void_tokens(Oid oid)

@@ -19,6 +19,9 @@
 #include "dlock_stat.h"
 #include "dlock_token.h"
 
+/* Databases of one server in which leases can be used. */
+#define DLOCK_DATABASE_MAX	1024
+
 /* Whether the leases of a database are in memory. */
 typedef enum DLockDatabaseState
 {
@@ -50,7 +53,7 @@ typedef struct DLockReaperShared
 /* One database.  Lives as long as the server, or until the database is dropped. */
 typedef struct DLockDatabaseShared
 {
-	dsa_pointer next;			/* protected by the registry lock */
+	struct DLockDatabaseShared *next;	/* protected by the registry lock */
 	Oid			oid;			/* constant */
 	pg_atomic_uint32 state;		/* changed under the load lock */
 	RelFileLocator locator;		/* of the store; likewise */
@@ -64,7 +67,6 @@ typedef struct DLockDatabaseShared
 typedef struct DLockDatabase
 {
 	DLockDatabaseShared *shared;
-	dsa_area   *area;
 	Relation	rel;			/* the store, locked */
 	Oid			sequence;		/* of the tokens */
 } DLockDatabase;

@@ -96,18 +96,15 @@ first_request(DLockDeadlockSearch *search, int process)
 static bool
 is_holder_stuck(DLockDeadlockSearch *search, const DLockSpaceLease *holder)
 {
-	DLockOwner	owner = dlock_space_lease_owner(holder);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(holder, buffer);
 
 	if (holder->process >= 0 && search->stuck[holder->process])
 		return true;
 	for (int process = 0; process < dlock_wait_processes(); process++)
 	{
-		DLockOwner	waiter;
-
-		if (!search->stuck[process])
-			continue;
-		waiter = dlock_space_lease_owner(first_request(search, process));
-		if (dlock_name_is_owner(&waiter, &owner))
+		if (search->stuck[process] &&
+			dlock_space_is_owned(first_request(search, process), &owner))
 			return true;
 	}
 	return false;
@@ -198,18 +195,17 @@ search_from(DLockDeadlockSearch *search, int process)
 static void
 search_from_holder(DLockDeadlockSearch *search, const DLockSpaceLease *holder)
 {
-	DLockOwner	owner = dlock_space_lease_owner(holder);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(holder, buffer);
 
 	if (holder->process == search->me || dlock_name_is_owner(&owner, &search->my_owner))
 		search->found = true;
 	for (int process = 0; process < dlock_wait_processes() && !search->found; process++)
 	{
-		DLockOwner	waiter;
-
 		if (!search->stuck[process] || search->visited[process])
 			continue;
-		waiter = dlock_space_lease_owner(first_request(search, process));
-		if (holder->process == process || dlock_name_is_owner(&waiter, &owner))
+		if (holder->process == process ||
+			dlock_space_is_owned(first_request(search, process), &owner))
 			search_from(search, process);
 	}
 }
@@ -304,9 +300,10 @@ describe_circle(DLockDeadlockSearch *search)
 	for (int i = 0; i < search->length; i++)
 	{
 		DLockSpaceLease *request = search->path[i].request;
-		DLockBytes	name = dlock_space_entry_name(dlock_space_request_entry(request));
-		DLockBytes	waiter = dlock_space_lease_owner(request).name;
-		DLockBytes	blocker = dlock_space_lease_owner(search->path[i].blocker).name;
+		char		buffers[3][Max(DLOCK_NAME_MAX, DLOCK_OWNER_MAX)];
+		DLockBytes	name = dlock_space_entry_name(dlock_space_request_entry(request), buffers[0]);
+		DLockBytes	waiter = dlock_space_lease_owner(request, buffers[1]).name;
+		DLockBytes	blocker = dlock_space_lease_owner(search->path[i].blocker, buffers[2]).name;
 
 		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
 						 (i > 0) ? "\n" : "", waiter.len, waiter.data,
@@ -329,6 +326,7 @@ dlock_deadlock_check(DLockDatabase *db)
 	DLockWork work;
 	DLockSpaceSet everything;
 	DLockSpaceLease *mine;
+	char		buffer[DLOCK_OWNER_MAX];
 	char	   *circle = NULL;
 
 	search.database = db->shared->oid;
@@ -346,7 +344,7 @@ dlock_deadlock_check(DLockDatabase *db)
 	{
 		int			attempts = dlock_wait_processes();
 
-		search.my_owner = dlock_space_lease_owner(mine);
+		search.my_owner = dlock_space_lease_owner(mine, buffer);
 		while (circle == NULL && dlock_wait_of(search.me)->state == DLOCK_WAIT_WAITING &&
 			   find_circle(&search))
 		{

@@ -16,6 +16,7 @@
 
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/guc.h"
 
 #include "dlock_error.h"
 
@@ -114,6 +115,9 @@ dlock_error_no_random(void)
 			 errmsg("could not generate a random number for the lease store")));
 }
 
+#define SPACE_HINT \
+	"Count the rows of dlock_leases by role, in each database, to see which roles use it; release leases, limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\" and restart the server."
+
 void
 dlock_error_space_full(void)
 {
@@ -121,7 +125,42 @@ dlock_error_space_full(void)
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("lock space is full"),
 			 errdetail("The leases of all databases together have used up \"dlock.max_memory\"."),
-			 errhint("Release leases, or increase \"dlock.max_memory\" and restart the server.")));
+			 errhint(SPACE_HINT)));
+}
+
+void
+dlock_error_many_databases(int limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("leases are used in too many databases"),
+			 errdetail("A server has room for %d databases that use leases.", limit),
+			 errhint("Drop the extension dlock where it is not needed, and restart the server.")));
+}
+
+/*
+ * Memory for leases runs short.  Goes to the log alone: it concerns the
+ * operator, and not the role whose call happens to find that out.
+ */
+void
+dlock_error_warn_memory(int percent, uint64 used, uint64 limit)
+{
+	int			before = client_min_messages;
+
+	client_min_messages = ERROR;
+	PG_TRY();
+	{
+		ereport(WARNING,
+				(errmsg("lock space is more than %d%% full", percent),
+				 errdetail("The leases of all databases together use " UINT64_FORMAT " of " UINT64_FORMAT " bytes.",
+						   used, limit),
+				 errhint(SPACE_HINT)));
+	}
+	PG_FINALLY();
+	{
+		client_min_messages = before;
+	}
+	PG_END_TRY();
 }
 
 void

@@ -39,7 +39,8 @@ lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockSpaceSet *set)
 		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 			 lease != NULL; lease = dlock_space_next(lease))
 		{
-			DLockBytes	path = dlock_holder_path(entry, lease);
+		char		buffer[DLOCK_NAME_MAX];
+		DLockBytes	path = dlock_holder_path(entry, lease, buffer);
 
 			if (lease->part != DLOCK_PART_WHOLE)
 				dlock_holder_path_set(database, &path, &needed);
@@ -59,7 +60,8 @@ lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockSpaceSet *set)
 static void
 end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime now)
 {
-	DLockBytes	path = dlock_holder_path(entry, lease);
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	path = dlock_holder_path(entry, lease, buffer);
 	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
@@ -127,7 +129,8 @@ dlock_force_end(DLockDatabase *db, const DLockBytes *name, DLockForceEnded **end
 		 lease != NULL; lease = dlock_space_next(lease))
 	{
 		DLockForceEnded *told = &(*ended)[count];
-		DLockBytes	path = dlock_holder_path(entry, lease);
+		char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	path = dlock_holder_path(entry, lease, buffer);
 
 		if (dlock_holder_blocks_until(lease) <= now)
 			continue;
@@ -137,7 +140,7 @@ dlock_force_end(DLockDatabase *db, const DLockBytes *name, DLockForceEnded **end
 		told->was_closed = lease->deadline <= now;
 		told->closed_for = told->was_closed ? 0 : lease->delay;
 		told->owner_len = lease->owner_len;
-		memcpy(told->owner, lease->data, lease->owner_len);
+		dlock_space_copy_text(lease, 0, lease->owner_len, told->owner);
 		released += !lease->stopped;
 		end_by_force(db, entry, lease, now);
 		count++;

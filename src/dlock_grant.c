@@ -79,7 +79,7 @@ erase_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		work->lsn = dlock_store_erase(dlock_work_page(work, slot), slot);
 	dlock_space_remove(entry, lease);
 	if (slot != DLOCK_SLOT_NONE)
-		dlock_slot_free(&db->shared->slots, db->area, slot);
+		dlock_slot_free(&db->shared->slots, slot);
 }
 
 /*
@@ -89,7 +89,8 @@ erase_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 static void
 note_path(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *part)
 {
-	DLockBytes	path = dlock_holder_path(entry, part);
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	path = dlock_holder_path(entry, part, buffer);
 
 	work->missing_path = part->token;
 	work->path_len = path.len;
@@ -139,7 +140,8 @@ dlock_grant_write(DLockWork *work, DLockSlot slot, const DLockLeaseValue *lease)
 void
 dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	DLockLeaseValue value = dlock_holder_value(entry, lease);
+	DLockHolderTexts texts;
+	DLockLeaseValue value = dlock_holder_value(entry, lease, &texts);
 	TimestampTz wall = dlock_clock_wall();
 
 	value.boot = dlock_clock_boot();
@@ -187,7 +189,8 @@ make_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request,
 
 	if (request->slot != DLOCK_SLOT_NONE)
 	{
-		DLockLeaseValue value = dlock_holder_value(entry, request);
+		DLockHolderTexts texts;
+		DLockLeaseValue value = dlock_holder_value(entry, request, &texts);
 
 		value.boot = dlock_clock_boot();
 		value.term = term;
@@ -300,7 +303,8 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 	for (; request != NULL; request = next)
 	{
 		DLockMode	mode = (DLockMode) request->mode;
-		DLockOwner	owner = dlock_space_lease_owner(request);
+		char		buffer[DLOCK_OWNER_MAX];
+		DLockOwner	owner = dlock_space_lease_owner(request, buffer);
 
 		next = dlock_space_next(request);
 		if (!dlock_holder_is_waiting(entry, request, work->now))
@@ -351,7 +355,8 @@ tell_change(DLockWork *work, DLockSpaceEntry *entry)
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
-		DLockOwner	owner = dlock_space_lease_owner(request);
+		char		buffer[DLOCK_OWNER_MAX];
+		DLockOwner	owner = dlock_space_lease_owner(request, buffer);
 
 		/* Whoever watches, and other processes of the new holder. */
 		if (request->kind == DLOCK_SPACE_WATCH ||
@@ -418,7 +423,8 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 		 request = dlock_space_request_next(request))
 	{
 		DLockSpaceEntry *entry = dlock_space_request_entry(request);
-		DLockOwner	owner = dlock_space_lease_owner(request);
+		char		buffer[DLOCK_OWNER_MAX];
+		DLockOwner	owner = dlock_space_lease_owner(request, buffer);
 
 		is_path |= (request->part != DLOCK_PART_WHOLE);
 

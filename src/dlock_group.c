@@ -123,7 +123,7 @@ unlock_group(DLockDatabase *db, const DLockGroup *group)
 static DLockBytes
 put_bytes(DLockBytes bytes, char *place)
 {
-	memcpy(place, bytes.data, bytes.len);
+	memmove(place, bytes.data, bytes.len);
 	return (DLockBytes) {place, bytes.len};
 }
 
@@ -165,11 +165,11 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 	live = entry != NULL && dlock_rule_is_live(lease->deadline, group->now);
 	if (live)
 	{
-		member->lock_name = put_bytes(dlock_space_entry_name(entry), name);
+		member->lock_name = put_bytes(dlock_space_entry_name(entry, name), name);
 		member->hash = ref->hash;
 		member->token = lease->token;
 		member->role = lease->role;
-		member->payload = put_bytes(dlock_space_lease_payload(lease), payload);
+		member->payload = put_bytes(dlock_space_lease_payload(lease, payload), payload);
 		member->ttl = lease->ttl;
 		member->deadline = lease->deadline;
 		member->joined_at = lease->granted_at;
@@ -253,7 +253,8 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 		lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 		if (lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now()))
 		{
-			DLockOwner	owner = dlock_space_lease_owner(lease);
+			char		buffer[DLOCK_OWNER_MAX];
+			DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
 
 			partition->token = lease->token;
 			partition->member = find_owner(group, &owner);

@@ -84,7 +84,7 @@ dlock_guc_define(void)
 							"Shared memory for the leases of all databases.",
 							"A lease with a short name and owner takes less than 256 bytes.",
 							&dlock_guc_max_memory_kb,
-							64 * 1024, 1024, INT_MAX,
+							64 * 1024, 1024, DLOCK_GUC_MAX_MEMORY_KB,
 							PGC_POSTMASTER, GUC_UNIT_KB,
 							NULL, NULL, NULL);
 

@@ -20,10 +20,11 @@
 
 /*
  * A lease as a value.  What only a record has is left empty: the boot, the bound
- * on the wall clock, and min_hold.
+ * on the wall clock, and min_hold.  Long texts are put together in "texts".
  */
 DLockLeaseValue
-dlock_holder_value(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
+dlock_holder_value(DLockSpaceEntry *entry, const DLockSpaceLease *lease,
+				   DLockHolderTexts *texts)
 {
 	return (DLockLeaseValue)
 	{
@@ -37,9 +38,9 @@ dlock_holder_value(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
 		.granted_at = lease->granted_at,
 		.term = {lease->ttl, lease->deadline, lease->bound_mono, 0},
 		.delay = lease->delay,
-		.name = dlock_space_entry_name(entry),
-		.owner = dlock_space_lease_owner(lease).name,
-		.payload = dlock_space_lease_payload(lease)
+		.name = dlock_space_entry_name(entry, texts->name),
+		.owner = dlock_space_lease_owner(lease, texts->owner).name,
+		.payload = dlock_space_lease_payload(lease, texts->payload)
 	};
 }
 
@@ -129,10 +130,8 @@ dlock_holder_of_owner(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		DLockOwner	holder = dlock_space_lease_owner(lease);
-
 		if (lease->part != DLOCK_PART_INTENT && dlock_rule_is_live(lease->deadline, now) &&
-			dlock_name_is_owner(&holder, owner))
+			dlock_space_is_owned(lease, owner))
 			return lease;
 	}
 	return NULL;
@@ -149,9 +148,7 @@ dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner, DLockMo
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		DLockOwner	holder = dlock_space_lease_owner(lease);
-
-		if (dlock_rule_is_live(lease->deadline, now) && dlock_name_is_owner(&holder, owner) &&
+		if (dlock_rule_is_live(lease->deadline, now) && dlock_space_is_owned(lease, owner) &&
 			!dlock_rule_is_compatible((DLockMode) lease->mode, mode))
 			return true;
 	}
@@ -172,12 +169,13 @@ dlock_holder_path_set(Oid database, const DLockBytes *path, DLockSpaceSet *set)
 		dlock_space_set_add(set, dlock_name_hash(database, &ancestors[i]));
 }
 
-/* The path that a part of a lease on a path belongs to. */
+/* The path that a part of a lease on a path belongs to; put together in "buffer" if long. */
 DLockBytes
-dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part)
+dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part, char buffer[DLOCK_NAME_MAX])
 {
 	return (part->part == DLOCK_PART_INTENT) ?
-		dlock_space_lease_payload(part) : dlock_space_entry_name(entry);
+		dlock_space_lease_text(part, part->owner_len, part->payload_len, buffer) :
+		dlock_space_entry_name(entry, buffer);
 }
 
 /* The lease with a token on a lock; NULL if there is none. */
@@ -199,7 +197,8 @@ dlock_holder_part(DLockSpaceEntry *entry, DLockToken token)
 int
 dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockHolderPart *parts)
 {
-	DLockBytes	name = dlock_space_entry_name(entry);
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	name = dlock_space_entry_name(entry, buffer);
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
 	int			count = 1;
 	int			nancestors = 0;

@@ -22,6 +22,14 @@ typedef struct DLockHolderCrowd
 	DLockTime	until;			/* when the first of them ends */
 } DLockHolderCrowd;
 
+/* Room for the texts of a lease that are not in one piece. */
+typedef struct DLockHolderTexts
+{
+	char		name[DLOCK_NAME_MAX];
+	char		owner[DLOCK_OWNER_MAX];
+	char		payload[DLOCK_PAYLOAD_MAX];
+} DLockHolderTexts;
+
 /* A lease and the lock that it is on: one part of a lease on a path. */
 typedef struct DLockHolderPart
 {
@@ -30,7 +38,8 @@ typedef struct DLockHolderPart
 } DLockHolderPart;
 
 extern DLockLeaseValue dlock_holder_value(DLockSpaceEntry *entry,
-										  const DLockSpaceLease *lease);
+										  const DLockSpaceLease *lease,
+										  DLockHolderTexts *texts);
 extern DLockTime dlock_holder_blocks_until(const DLockSpaceLease *lease);
 extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own,
 										 DLockTime now);
@@ -50,7 +59,8 @@ extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *ow
 /* the parts of a path */
 extern void dlock_holder_path_set(Oid database, const DLockBytes *path,
 								  DLockSpaceSet *set);
-extern DLockBytes dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part);
+extern DLockBytes dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part,
+									char buffer[DLOCK_NAME_MAX]);
 extern DLockSpaceLease *dlock_holder_part(DLockSpaceEntry *entry, DLockToken token);
 extern int	dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease,
 							   DLockHolderPart *parts);

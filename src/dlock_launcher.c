@@ -42,7 +42,6 @@
 #include "dlock_exit.h"
 #include "dlock_flush.h"
 #include "dlock_launcher.h"
-#include "dlock_memory.h"
 
 /* How long the launcher sleeps when nothing calls for it. */
 #define LONGEST_NAP				(60 * USECS_PER_SEC)
@@ -513,7 +512,6 @@ work(Datum arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	wait_event = WaitEventExtensionNew("DLockLauncherMain");
 
-	(void) dlock_memory_area();
 	dlock_exit_before_shmem(launcher_exit, (Datum) 0);
 	dlock_database_set_launcher(MyLatch);
 	dlock_flush_serve(MyLatch);

@@ -17,8 +17,9 @@
  *		  allocating in the space.  Never under (2) to (5).
  *	  (2) the partition locks of names, in ascending order (dlock_space.c).
  *	  (3) the content lock of a buffer (dlock_store.c), or an owner's lock
- *		  (dlock_space.c), or a lock inside the area (dsa.c).
- *	  (4) the mutex of the tokens, or that of a stripe of slots (dlock_slot.c).
+ *		  (dlock_space.c).
+ *	  (4) the mutex of the tokens, that of a stripe of slots (dlock_slot.c), or
+ *		  that of a list of free memory (dlock_memory.c).
  *
  *	  The registry lock (dlock_database.c) is never held together with another.
  *
@@ -99,14 +100,12 @@ find_by_owner(DLockSpaceEntry *entry, const DLockManagerTarget *target, const Li
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		DLockOwner	owner = dlock_space_lease_owner(lease);
-
 		if (lease->part == DLOCK_PART_INTENT || !is_wanted(target, lease, now) ||
-			!dlock_name_equal(&owner.name, &target->owner))
+			!dlock_space_is_owner_name(lease, &target->owner))
 			continue;
-		if (owner.role == GetUserId())
+		if (lease->role == GetUserId())
 			return lease;
-		if (other == NULL && !list_member_oid(strangers, owner.role))
+		if (other == NULL && !list_member_oid(strangers, lease->role))
 			other = lease;
 	}
 	return other;
@@ -165,7 +164,8 @@ lock_lease(DLockDatabase *db, const DLockManagerTarget *target,
 		}
 		if (found->lease->part == DLOCK_PART_PATH)
 		{
-			DLockBytes	name = dlock_space_entry_name(found->entry);
+			char		buffer[DLOCK_NAME_MAX];
+			DLockBytes	name = dlock_space_entry_name(found->entry, buffer);
 
 			dlock_holder_path_set(db->shared->oid, &name, &needed);
 		}
@@ -586,12 +586,13 @@ change_mode(DLockWork *work, DLockManagerFound *found, DLockMode mode)
 static void
 enqueue_conversion(DLockDatabase *db, DLockManagerFound *found, DLockMode mode, DLockTime now)
 {
+	DLockHolderTexts texts;
 	DLockLeaseValue value = {
 		.token = found->lease->token,
 		.mode = mode,
 		.role = found->lease->role,
-		.name = dlock_space_entry_name(found->entry),
-		.owner = dlock_space_lease_owner(found->lease).name
+		.name = dlock_space_entry_name(found->entry, texts.name),
+		.owner = dlock_space_lease_owner(found->lease, texts.owner).name
 	};
 	dsa_pointer place = InvalidDsaPointer;
 
@@ -682,6 +683,7 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 		if (done)
 		{
 			dlock_grant_finish(&work);
+			dlock_memory_trim();
 			return answer;
 		}
 		dlock_grant_fetch(&work);
@@ -779,10 +781,11 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 		if (until <= work.now && found.lease->part == DLOCK_PART_INTENT)
 		{
 			/* What is left of a path whose own lease is gone, or goes with it. */
-			DLockBytes	path = dlock_space_lease_payload(found.lease);
 			char		copy[DLOCK_NAME_MAX];
+			DLockBytes	path = dlock_holder_path(found.entry, found.lease, copy);
 
-			memcpy(copy, path.data, path.len);
+			if (path.data != copy)
+				memcpy(copy, path.data, path.len);
 			path.data = copy;
 			dlock_space_unlock_set(&found.set);
 			dlock_grant_end_path(&work, &path, token);

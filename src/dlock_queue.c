@@ -112,7 +112,8 @@ static void
 add_owner(DLockSpaceLease *blocker, void *arg)
 {
 	DLockQueueOwners *owners = arg;
-	DLockOwner	owner = dlock_space_lease_owner(blocker);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(blocker, buffer);
 
 	for (int i = 0; i < owners->count; i++)
 	{
@@ -145,7 +146,8 @@ static DLockQueueNews
 look_at(DLockSpaceLease *request, DLockTime now, DLockTime *until)
 {
 	DLockSpaceEntry *entry = dlock_space_request_entry(request);
-	DLockOwner	owner = dlock_space_lease_owner(request);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
 	DLockSpaceLease *own = NULL;
 	bool		blocked;
 
@@ -306,7 +308,7 @@ dlock_queue_remove_mine(DLockWork *work)
 			dlock_space_next(dlock_space_queue(entry)) == NULL;
 		dlock_space_remove(entry, request);
 		if (slot != DLOCK_SLOT_NONE)
-			dlock_slot_free(&db->shared->slots, db->area, slot);
+			dlock_slot_free(&db->shared->slots, slot);
 		if (!is_last && kind != DLOCK_SPACE_WATCH)
 			dlock_grant_hand_off(work, entry);
 	}

@@ -173,8 +173,7 @@ load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 {
 	DLockRecoverState *state = arg;
 
-	dlock_slot_add_page(&state->db->shared->slots, state->db->area,
-						block, slot_class, taken);
+	dlock_slot_add_page(&state->db->shared->slots, block, slot_class, taken);
 }
 
 static uint64
@@ -311,6 +310,7 @@ load(DLockDatabase *db)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	dlock_memory_trim();
 
 	pg_write_barrier();
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_READY);

@@ -276,7 +276,6 @@ dlock_session_open_if_installed(DLockDatabase *db)
 
 	dlock_session_attach();
 	db->shared = my_database;
-	db->area = dlock_memory_area();
 	db->sequence = sequence_oid;
 	if (!dlock_recover_is_loaded(db))
 		dlock_recover_load(db);
@@ -348,7 +347,6 @@ dlock_session_shared(DLockDatabase *db)
 {
 	Assert(my_database != NULL);
 	db->shared = my_database;
-	db->area = dlock_memory_mapped;
 	db->rel = NULL;
 	db->sequence = InvalidOid;
 }

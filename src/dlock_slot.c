@@ -33,6 +33,7 @@
 
 #include "dlock_error.h"
 #include "dlock_exit.h"
+#include "dlock_memory.h"
 #include "dlock_slot.h"
 #include "dlock_store.h"
 
@@ -54,6 +55,19 @@ typedef struct DLockSlotPage
 } DLockSlotPage;
 
 /*
+ * The directory is a tree of cells of the memory that leases are made of, of
+ * one height, so that it grows by a cell whatever else has been there.  A leaf
+ * has so many pages, and a node above it so many cells.
+ */
+#define LEAF_PAGES		((BlockNumber) (DLOCK_MEMORY_CELL / sizeof(DLockSlotPage)))
+#define NODE_CELLS		((uint32) (DLOCK_MEMORY_CELL / sizeof(uint32)))
+#define BRANCH_LEAVES	(NODE_CELLS * NODE_CELLS * NODE_CELLS)
+#define TREE_HEIGHT		3
+
+StaticAssertDecl((uint64) DLOCK_SLOT_BRANCHES * BRANCH_LEAVES * LEAF_PAGES > DLOCK_SLOT_MAX_BLOCK,
+				 "the directory covers all blocks that a slot can lie on");
+
+/*
  * Slots that this backend has for itself: one of each class, as a rule, and
  * as many as a request needs while it is made.
  */
@@ -67,27 +81,45 @@ typedef struct DLockSlotKept
 static struct
 {
 	DLockSlotShared *slots;		/* NULL until something was kept */
-	dsa_area   *area;
 	uint32		generation;
 	DLockSlotKept of_class[DLOCK_PAGE_CLASSES];
 }			kept;
 
-/* The segment of the directory that a block falls into. */
-static inline int
-segment_of(BlockNumber block)
+static inline void *
+cell_at(uint32 cell)
 {
-	return pg_leftmost_one_pos32(block / DLOCK_SLOT_FIRST_SEGMENT + 1);
+	return dlock_memory_at((dsa_pointer) cell * DLOCK_MEMORY_CELL);
 }
 
 /* The element of the directory for a block that it covers. */
 static DLockSlotPage *
-page_at(DLockSlotShared *slots, dsa_area *area, BlockNumber block)
+page_at(DLockSlotShared *slots, BlockNumber block)
 {
-	int			segment = segment_of(block);
-	BlockNumber start = DLOCK_SLOT_FIRST_SEGMENT * ((1U << segment) - 1);
-	DLockSlotPage *pages = dsa_get_address(area, slots->segments[segment]);
+	uint32		leaf = block / LEAF_PAGES;
+	uint32		cell = slots->branches[leaf / BRANCH_LEAVES];
 
-	return &pages[block - start];
+	cell = ((uint32 *) cell_at(cell))[leaf / (NODE_CELLS * NODE_CELLS) % NODE_CELLS];
+	cell = ((uint32 *) cell_at(cell))[leaf / NODE_CELLS % NODE_CELLS];
+	cell = ((uint32 *) cell_at(cell))[leaf % NODE_CELLS];
+	return (DLockSlotPage *) cell_at(cell) + block % LEAF_PAGES;
+}
+
+/* The cell that a link of the tree leads to, which is made if there is none. */
+static void *
+follow_link(uint32 *link)
+{
+	if (*link == 0)
+	{
+		dsa_pointer dp;
+
+		if (!dlock_memory_prepare(1))
+			dlock_error_space_full();
+		dp = dlock_memory_take();
+		memset(dlock_memory_at(dp), 0, DLOCK_MEMORY_CELL);
+		pg_write_barrier();
+		*link = dp / DLOCK_MEMORY_CELL;
+	}
+	return cell_at(*link);
 }
 
 /*
@@ -95,23 +127,18 @@ page_at(DLockSlotShared *slots, dsa_area *area, BlockNumber block)
  * that.  The extension lock must be held, or the database be loading.
  */
 static void
-cover_block(DLockSlotShared *slots, dsa_area *area, BlockNumber block)
+cover_block(DLockSlotShared *slots, BlockNumber block)
 {
+	uint32		leaf = block / LEAF_PAGES;
+	uint32	   *node;
+
 	if (block > DLOCK_SLOT_MAX_BLOCK)
 		dlock_error_store_full();
 
-	for (int i = 0; i <= segment_of(block); i++)
-	{
-		Size		size = sizeof(DLockSlotPage) * ((Size) DLOCK_SLOT_FIRST_SEGMENT << i);
-
-		if (DsaPointerIsValid(slots->segments[i]))
-			continue;
-		slots->segments[i] =
-			dsa_allocate_extended(area, size,
-								  DSA_ALLOC_HUGE | DSA_ALLOC_NO_OOM | DSA_ALLOC_ZERO);
-		if (!DsaPointerIsValid(slots->segments[i]))
-			dlock_error_space_full();
-	}
+	node = follow_link(&slots->branches[leaf / BRANCH_LEAVES]);
+	node = follow_link(&node[leaf / (NODE_CELLS * NODE_CELLS) % NODE_CELLS]);
+	node = follow_link(&node[leaf / NODE_CELLS % NODE_CELLS]);
+	(void) follow_link(&node[leaf % NODE_CELLS]);
 }
 
 /* Set up the directory of a store that has not been loaded yet. */
@@ -155,15 +182,25 @@ dlock_slot_reset(DLockSlotShared *slots, uint64 incarnation)
 	}
 }
 
+/* Free a cell of the tree, and all below it, "height" levels. */
+static void
+free_tree(uint32 cell, int height)
+{
+	uint32	   *node = cell_at(cell);
+
+	if (cell == 0)
+		return;
+	for (int i = 0; i < NODE_CELLS && height > 0; i++)
+		free_tree(node[i], height - 1);
+	dlock_memory_give_back((dsa_pointer) cell * DLOCK_MEMORY_CELL);
+}
+
 /* Free the memory of a directory whose database is gone. */
 void
-dlock_slot_release(DLockSlotShared *slots, dsa_area *area)
+dlock_slot_release(DLockSlotShared *slots)
 {
-	for (int i = 0; i < DLOCK_SLOT_SEGMENTS; i++)
-	{
-		if (DsaPointerIsValid(slots->segments[i]))
-			dsa_free(area, slots->segments[i]);
-	}
+	for (int i = 0; i < DLOCK_SLOT_BRANCHES; i++)
+		free_tree(slots->branches[i], TREE_HEIGHT);
 }
 
 /* Put a page with free slots at the head of its list. */
@@ -194,14 +231,14 @@ all_places(int slot_class)
  * loading.  Throws 53400 if memory is full.
  */
 void
-dlock_slot_add_page(DLockSlotShared *slots, dsa_area *area,
+dlock_slot_add_page(DLockSlotShared *slots,
 					BlockNumber block, int slot_class, uint64 taken)
 {
 	DLockSlotPage *page;
 
 	Assert(block == slots->nblocks);
-	cover_block(slots, area, block);
-	page = page_at(slots, area, block);
+	cover_block(slots, block);
+	page = page_at(slots, block);
 	page->free = 0;
 	page->hint = InvalidBuffer;
 	if (slot_class < 0)
@@ -226,10 +263,10 @@ dlock_slot_add_page(DLockSlotShared *slots, dsa_area *area,
  * this generation.
  */
 static void
-put_slot(DLockSlotShared *slots, dsa_area *area, DLockSlot slot, uint32 generation)
+put_slot(DLockSlotShared *slots, DLockSlot slot, uint32 generation)
 {
 	BlockNumber block = dlock_slot_block(slot);
-	DLockSlotPage *page = page_at(slots, area, block);
+	DLockSlotPage *page = page_at(slots, block);
 	uint64		bit = UINT64CONST(1) << dlock_slot_place(slot);
 	DLockSlotStripe *stripe = &slots->stripes[page->slot_class][page->stripe];
 
@@ -258,7 +295,7 @@ trim_kept(int left)
 		while (of_class->count > left)
 		{
 			of_class->count--;
-			put_slot(kept.slots, kept.area, of_class->slots[of_class->count],
+			put_slot(kept.slots, of_class->slots[of_class->count],
 					 kept.generation);
 		}
 	}
@@ -273,12 +310,11 @@ give_back_kept(int code, Datum arg)
 
 /* Turn to what this backend kept, unless that is void. */
 static void
-refresh_kept(DLockSlotShared *slots, dsa_area *area)
+refresh_kept(DLockSlotShared *slots)
 {
 	if (kept.slots == NULL)
 	{
 		kept.slots = slots;
-		kept.area = area;
 		dlock_exit_on_shmem(give_back_kept, (Datum) 0);
 	}
 	if (kept.generation != slots->generation)
@@ -291,7 +327,7 @@ refresh_kept(DLockSlotShared *slots, dsa_area *area)
 
 /* Take a slot from a stripe; DLOCK_SLOT_NONE if it has none. */
 static DLockSlot
-take_from_stripe(DLockSlotShared *slots, dsa_area *area, int slot_class, int stripe_no)
+take_from_stripe(DLockSlotShared *slots, int slot_class, int stripe_no)
 {
 	DLockSlotStripe *stripe = &slots->stripes[slot_class][stripe_no];
 	DLockSlot	slot = DLOCK_SLOT_NONE;
@@ -303,7 +339,7 @@ take_from_stripe(DLockSlotShared *slots, dsa_area *area, int slot_class, int str
 	SpinLockAcquire(&stripe->mutex);
 	if (stripe->head != NO_BLOCK)
 	{
-		DLockSlotPage *page = page_at(slots, area, stripe->head);
+		DLockSlotPage *page = page_at(slots, stripe->head);
 		int			place = pg_rightmost_one_pos64(page->free);
 
 		slot = dlock_slot_make(stripe->head, place);
@@ -317,11 +353,11 @@ take_from_stripe(DLockSlotShared *slots, dsa_area *area, int slot_class, int str
 
 /* Take a slot from this backend's stripe or, failing that, from any other. */
 static DLockSlot
-take_from_any(DLockSlotShared *slots, dsa_area *area, int slot_class, int own_stripe)
+take_from_any(DLockSlotShared *slots, int slot_class, int own_stripe)
 {
 	for (int i = 0; i < DLOCK_SLOT_STRIPES; i++)
 	{
-		DLockSlot	slot = take_from_stripe(slots, area, slot_class,
+		DLockSlot	slot = take_from_stripe(slots, slot_class,
 											(own_stripe + i) % DLOCK_SLOT_STRIPES);
 
 		if (slot != DLOCK_SLOT_NONE)
@@ -335,7 +371,7 @@ take_from_any(DLockSlotShared *slots, dsa_area *area, int slot_class, int own_st
  * May wait, extend the relation, and throw; what was done by then stands.
  */
 static DLockSlot
-take_from_new_page(DLockSlotShared *slots, dsa_area *area, Relation rel,
+take_from_new_page(DLockSlotShared *slots, Relation rel,
 				   int slot_class, int stripe)
 {
 	DLockSlot	slot;
@@ -345,7 +381,7 @@ take_from_new_page(DLockSlotShared *slots, dsa_area *area, Relation rel,
 	LockRelationForExtension(rel, ExclusiveLock);
 
 	/* Whoever had the lock before may have made room for us, too. */
-	slot = take_from_stripe(slots, area, slot_class, stripe);
+	slot = take_from_stripe(slots, slot_class, stripe);
 	if (slot != DLOCK_SLOT_NONE)
 	{
 		UnlockRelationForExtension(rel, ExclusiveLock);
@@ -353,10 +389,10 @@ take_from_new_page(DLockSlotShared *slots, dsa_area *area, Relation rel,
 	}
 
 	block = (slots->blank != NO_BLOCK) ? slots->blank : slots->nblocks;
-	cover_block(slots, area, block);
+	cover_block(slots, block);
 	dlock_store_init_page(rel, block, slots->incarnation, slot_class);
 
-	page = page_at(slots, area, block);
+	page = page_at(slots, block);
 	if (block == slots->blank)
 		slots->blank = page->next;
 	else
@@ -405,17 +441,17 @@ make_room(DLockSlotKept *of_class, int count)
  * May wait and throw; no partition lock may be held.
  */
 void
-dlock_slot_reserve(DLockSlotShared *slots, dsa_area *area, Relation rel,
+dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
 				   int slot_class, int count)
 {
 	int			stripe = MyProcPid % DLOCK_SLOT_STRIPES;
 	DLockSlotKept *of_class = &kept.of_class[slot_class];
 
-	refresh_kept(slots, area);
+	refresh_kept(slots);
 	make_room(of_class, count);
 	while (of_class->count < count)
 	{
-		DLockSlot	slot = take_from_stripe(slots, area, slot_class, stripe);
+		DLockSlot	slot = take_from_stripe(slots, slot_class, stripe);
 
 		/*
 		 * A stripe that has no page of its own gets one, as long as the store
@@ -423,9 +459,9 @@ dlock_slot_reserve(DLockSlotShared *slots, dsa_area *area, Relation rel,
 		 * nothing.
 		 */
 		if (slot == DLOCK_SLOT_NONE && slots->nblocks > DLOCK_SLOT_STRIPES)
-			slot = take_from_any(slots, area, slot_class, stripe);
+			slot = take_from_any(slots, slot_class, stripe);
 		if (slot == DLOCK_SLOT_NONE)
-			slot = take_from_new_page(slots, area, rel, slot_class, stripe);
+			slot = take_from_new_page(slots, rel, slot_class, stripe);
 		of_class->slots[of_class->count++] = slot;
 	}
 }
@@ -451,23 +487,23 @@ dlock_slot_trim(void)
  * A slot is empty, on disk as well: it is free for others.  Cannot fail.
  */
 void
-dlock_slot_free(DLockSlotShared *slots, dsa_area *area, DLockSlot slot)
+dlock_slot_free(DLockSlotShared *slots, DLockSlot slot)
 {
-	int			slot_class = page_at(slots, area, dlock_slot_block(slot))->slot_class;
+	int			slot_class = page_at(slots, dlock_slot_block(slot))->slot_class;
 	DLockSlotKept *of_class = &kept.of_class[slot_class];
 
 	if (kept.slots == slots && kept.generation == slots->generation &&
 		of_class->count == 0 && of_class->room > 0)
 		of_class->slots[of_class->count++] = slot;
 	else
-		put_slot(slots, area, slot, slots->generation);
+		put_slot(slots, slot, slots->generation);
 }
 
 /*
  * Where to remember the buffer that the page of a slot is in.
  */
 Buffer *
-dlock_slot_hint(DLockSlotShared *slots, dsa_area *area, DLockSlot slot)
+dlock_slot_hint(DLockSlotShared *slots, DLockSlot slot)
 {
-	return &page_at(slots, area, dlock_slot_block(slot))->hint;
+	return &page_at(slots, dlock_slot_block(slot))->hint;
 }

@@ -13,7 +13,6 @@
 
 #include "storage/buf.h"
 #include "storage/spin.h"
-#include "utils/dsa.h"
 
 #include "dlock_compat.h"
 #include "dlock_page.h"
@@ -22,9 +21,8 @@
 /* Backends spread over so many groups of pages, to keep out of each other's way. */
 #define DLOCK_SLOT_STRIPES			16
 
-/* The directory of pages grows in segments, each twice as large as the last. */
-#define DLOCK_SLOT_FIRST_SEGMENT	64
-#define DLOCK_SLOT_SEGMENTS			21
+/* Branches of the directory of pages, which is a tree: see dlock_slot.c. */
+#define DLOCK_SLOT_BRANCHES			40
 
 /* Pages of one class that have free slots, for the backends of one stripe. */
 typedef struct DLockSlotStripe
@@ -47,8 +45,11 @@ typedef struct DLockSlotShared
 	BlockNumber nblocks;		/* blocks that the directory covers */
 	BlockNumber blank;			/* first page of no class, by next */
 
-	/* An element is set once, under the extension lock, and stays. */
-	dsa_pointer segments[DLOCK_SLOT_SEGMENTS];
+	/*
+	 * Cells, or zero.  Each is set once, under the extension lock or while the
+	 * database is being loaded, and stays.
+	 */
+	uint32		branches[DLOCK_SLOT_BRANCHES];
 
 	DLockSlotStripe stripes[DLOCK_PAGE_CLASSES][DLOCK_SLOT_STRIPES];
 } DLockSlotShared;
@@ -56,17 +57,17 @@ typedef struct DLockSlotShared
 /* the directory as a whole */
 extern void dlock_slot_init(DLockSlotShared *slots);
 extern void dlock_slot_reset(DLockSlotShared *slots, uint64 incarnation);
-extern void dlock_slot_release(DLockSlotShared *slots, dsa_area *area);
-extern void dlock_slot_add_page(DLockSlotShared *slots, dsa_area *area,
+extern void dlock_slot_release(DLockSlotShared *slots);
+extern void dlock_slot_add_page(DLockSlotShared *slots,
 								BlockNumber block, int slot_class, uint64 taken);
 
 /* slots */
 extern DLockSlot dlock_slot_reserved(DLockSlotShared *slots, int slot_class, int n);
-extern void dlock_slot_reserve(DLockSlotShared *slots, dsa_area *area, Relation rel,
+extern void dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
 							   int slot_class, int count);
 extern void dlock_slot_use(int slot_class);
 extern void dlock_slot_trim(void);
-extern void dlock_slot_free(DLockSlotShared *slots, dsa_area *area, DLockSlot slot);
-extern Buffer *dlock_slot_hint(DLockSlotShared *slots, dsa_area *area, DLockSlot slot);
+extern void dlock_slot_free(DLockSlotShared *slots, DLockSlot slot);
+extern Buffer *dlock_slot_hint(DLockSlotShared *slots, DLockSlot slot);
 
 #endif							/* DLOCK_SLOT_H */

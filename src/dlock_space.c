@@ -11,7 +11,11 @@
  *	  name may be a member of several roles.
  *	  The tables are bucket arrays of a fixed size, so no operation ever has to
  *	  resize one under everybody's feet; what hangs on them is made of the
- *	  chunks of dlock_memory.c.
+ *	  cells of dlock_memory.c.
+ *
+ *	  The cell of an entry lodges a lease or request, too, the first that comes
+ *	  when it lodges none.  So a lock with one lease takes one cell, which is
+ *	  the common case, and each further lease or request takes one.
  *
  *	  Lock rules.  The buckets are cut into DLOCK_SPACE_PARTITIONS contiguous
  *	  partitions, each with an LWLock that protects its buckets and all that
@@ -35,7 +39,6 @@
 #include "storage/shmem.h"
 
 #include "dlock_guc.h"
-#include "dlock_memory.h"
 #include "dlock_name.h"
 #include "dlock_space.h"
 
@@ -59,15 +62,11 @@ static uint32 owner_bits = 0;
 /* How many buckets a walk looks at before it lets others have the lock. */
 #define VISIT_BUCKETS		64
 
-StaticAssertDecl(offsetof(DLockSpaceEntry, name) + DLOCK_NAME_MAX <= DLOCK_MEMORY_MAX_ENTRY,
-				 "an entry with the longest name does not fit");
-StaticAssertDecl(offsetof(DLockSpaceLease, data) + DLOCK_OWNER_MAX +
-				 DLOCK_PAYLOAD_MAX <= DLOCK_MEMORY_MAX_LEASE,
-				 "a lease with the longest owner and payload does not fit");
+StaticAssertDecl(DLOCK_SPACE_TEXT_ROOM >= 2 * DLOCK_SPACE_OWNER_ROOM,
+				 "a lock with one lease and short texts does not fit into a cell");
 
-#define AT(dp)			dsa_get_address(dlock_memory_mapped, (dp))
-#define ENTRY_AT(dp)	((DLockSpaceEntry *) AT(dp))
-#define LEASE_AT(dp)	((DLockSpaceLease *) AT(dp))
+#define ENTRY_AT(dp)	((DLockSpaceEntry *) dlock_memory_at(dp))
+#define LEASE_AT(dp)	((DLockSpaceLease *) dlock_memory_at(dp))
 
 static Size
 bucket_array_size(uint32 bits)
@@ -82,6 +81,7 @@ dlock_space_request(void)
 	Size		memory = (Size) dlock_guc_max_memory_kb * 1024;
 
 	bucket_bits = Max(MIN_BUCKET_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
+	Assert(bucket_bits < 32);
 	owner_bits = bucket_bits - OWNER_BITS_LESS;
 	RequestAddinShmemSpace(add_size(bucket_array_size(bucket_bits),
 									bucket_array_size(owner_bits)));
@@ -210,27 +210,30 @@ dlock_space_unlock_set(const DLockSpaceSet *set)
 	}
 }
 
+/* How much room for its texts has a lease that lies in the cell of an entry? */
 static inline int
-entry_size(int name_len)
+room_beside(int name_len)
 {
-	return offsetof(DLockSpaceEntry, name) + name_len;
-}
-
-static inline int
-lease_size(int data_len)
-{
-	return offsetof(DLockSpaceLease, data) + data_len;
+	return DLOCK_SPACE_TEXT_ROOM - Min(name_len, DLOCK_SPACE_NAME_ROOM);
 }
 
 /*
- * Do the next "count" insertions have memory, each for a name of "name_len"
- * bytes, and an owner and a payload of "data_len" bytes together?
+ * The most cells that "count" insertions take, each for a name of "name_len"
+ * bytes, and an owner and a payload of "data_len" bytes together: a cell for
+ * the entry or for the lease, and what the texts need more.
  */
+static inline int
+cells_for(int name_len, int data_len, int count)
+{
+	return count * (1 + dlock_memory_text_cells(name_len, DLOCK_SPACE_NAME_ROOM) +
+					dlock_memory_text_cells(data_len, room_beside(name_len)));
+}
+
+/* Do the next "count" insertions have memory?  Lengths as for cells_for(). */
 bool
 dlock_space_is_prepared(int name_len, int data_len, int count)
 {
-	return dlock_memory_is_prepared(DLOCK_MEMORY_ENTRY, entry_size(name_len), count) &&
-		dlock_memory_is_prepared(DLOCK_MEMORY_LEASE, lease_size(data_len), count);
+	return dlock_memory_is_prepared(cells_for(name_len, data_len, count));
 }
 
 /*
@@ -240,8 +243,7 @@ dlock_space_is_prepared(int name_len, int data_len, int count)
 bool
 dlock_space_prepare(int name_len, int data_len, int count)
 {
-	return dlock_memory_prepare(DLOCK_MEMORY_ENTRY, entry_size(name_len), count) &&
-		dlock_memory_prepare(DLOCK_MEMORY_LEASE, lease_size(data_len), count);
+	return dlock_memory_prepare(cells_for(name_len, data_len, count));
 }
 
 static inline bool
@@ -249,7 +251,8 @@ is_entry_of(const DLockSpaceEntry *entry, Oid database, uint32 hash, const DLock
 {
 	return entry->hash == hash && entry->database == database &&
 		entry->name_len == name->len &&
-		memcmp(entry->name, name->data, name->len) == 0;
+		dlock_memory_text_begins(dlock_space_name_place(entry), DLOCK_SPACE_NAME_ROOM,
+								 name->len, name);
 }
 
 /*
@@ -381,7 +384,8 @@ dlock_space_request_entry(DLockSpaceLease *lease)
 static void
 link_owner(dsa_pointer dp, DLockSpaceLease *lease)
 {
-	DLockOwner	owner = dlock_space_lease_owner(lease);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
 	uint32		bucket = owner_bucket_of(lease->database, &owner.name);
 	dsa_pointer head;
 
@@ -398,7 +402,8 @@ link_owner(dsa_pointer dp, DLockSpaceLease *lease)
 static void
 unlink_owner(DLockSpaceLease *lease)
 {
-	DLockOwner	owner = dlock_space_lease_owner(lease);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
 	uint32		bucket = owner_bucket_of(lease->database, &owner.name);
 
 	LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
@@ -417,7 +422,6 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 {
 	dsa_pointer dp = buckets[bucket_of(hash)];
 	DLockSpaceEntry *entry;
-	int			size;
 
 	for (; DsaPointerIsValid(dp); dp = entry->next)
 	{
@@ -426,31 +430,43 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 			return dp;
 	}
 
-	dp = dlock_memory_take(DLOCK_MEMORY_ENTRY, &size);
+	dp = dlock_memory_take();
 	entry = ENTRY_AT(dp);
-	Assert(size >= entry_size(name->len));
 	entry->holders = entry->queue = InvalidDsaPointer;
 	entry->database = database;
 	entry->hash = hash;
 	entry->permits = 0;
-	entry->size = size;
+	entry->lodges = false;
 	entry->name_len = name->len;
-	memcpy(entry->name, name->data, name->len);
+	dlock_memory_text_put(unconstify(char *, dlock_space_name_place(entry)),
+						  DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = buckets[bucket_of(hash)];
 	buckets[bucket_of(hash)] = dp;
 	return dp;
 }
 
-/* Make a lease in memory of a value. */
+/* Make a lease in memory of a value, in the entry's own cell if that is free. */
 static dsa_pointer
-make_lease(const DLockSpaceEntry *entry, const DLockLeaseValue *value,
+make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 		   DLockSlot slot, int process, DLockSpaceKind kind)
 {
-	int			size;
-	dsa_pointer dp = dlock_memory_take(DLOCK_MEMORY_LEASE, &size);
-	DLockSpaceLease *lease = LEASE_AT(dp);
+	DLockBytes	texts[] = {value->owner, value->payload};
+	dsa_pointer dp;
+	DLockSpaceLease *lease;
 
-	Assert(size >= lease_size(value->owner.len + value->payload.len));
+	if (entry->lodges)
+	{
+		dp = dlock_memory_take();
+		lease = LEASE_AT(dp);
+		lease->room = DLOCK_MEMORY_CELL - offsetof(DLockSpaceLease, data);
+	}
+	else
+	{
+		dp = dlock_memory_pointer(entry) + DLOCK_SPACE_LODGING;
+		lease = LEASE_AT(dp);
+		lease->room = room_beside(entry->name_len);
+		entry->lodges = true;
+	}
 	lease->token = value->token;
 	lease->ttl = value->term.ttl;
 	lease->deadline = value->term.deadline;
@@ -465,7 +481,6 @@ make_lease(const DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->role = value->role;
 	lease->process = process;
 	lease->holds = value->holds;
-	lease->size = size;
 	lease->kind = kind;
 	lease->mode = value->mode;
 	lease->bind = value->bind;
@@ -473,13 +488,19 @@ make_lease(const DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->stopped = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
-
-	/* A request to watch has no owner. */
-	if (value->owner.len > 0)
-		memcpy(lease->data, value->owner.data, value->owner.len);
-	if (value->payload.len > 0)
-		memcpy(lease->data + value->owner.len, value->payload.data, value->payload.len);
+	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
 	return dp;
+}
+
+/* Free the memory of a lease that hangs on nothing any more. */
+static void
+free_lease(DLockSpaceEntry *entry, dsa_pointer dp, DLockSpaceLease *lease)
+{
+	dlock_memory_text_free(lease->data, lease->room, lease->owner_len + lease->payload_len);
+	if (dp == dlock_memory_pointer(entry) + DLOCK_SPACE_LODGING)
+		entry->lodges = false;
+	else
+		dlock_memory_give_back(dp);
 }
 
 /* Hang a lease on its lock, as one that is held. */
@@ -600,7 +621,8 @@ dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 void
 dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 {
-	DLockOwner	owner = dlock_space_lease_owner(lease);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
 	LWLock	   *lock = owner_lock(owner_bucket_of(lease->database, &owner.name));
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
@@ -624,7 +646,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
 	if (held && lease->part != DLOCK_PART_INTENT)
 		unlink_owner(lease);
-	dlock_memory_give_back(DLOCK_MEMORY_LEASE, dp, lease->size);
+	free_lease(entry, dp, lease);
 
 	if (DsaPointerIsValid(entry->holders) || DsaPointerIsValid(entry->queue))
 		return;
@@ -634,7 +656,8 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		link = &ENTRY_AT(*link)->next;
 	dp = *link;
 	*link = entry->next;
-	dlock_memory_give_back(DLOCK_MEMORY_ENTRY, dp, entry->size);
+	dlock_memory_text_free(dlock_space_name_place(entry), DLOCK_SPACE_NAME_ROOM, entry->name_len);
+	dlock_memory_give_back(dp);
 }
 
 /*
@@ -695,10 +718,9 @@ dlock_space_owned(Oid database, const DLockBytes *owner_name, int *count)
 	for (dp = owner_buckets[bucket]; DsaPointerIsValid(dp);)
 	{
 		DLockSpaceLease *lease = LEASE_AT(dp);
-		DLockOwner	owner = dlock_space_lease_owner(lease);
 
 		dp = lease->owner_next;
-		if (lease->database != database || !dlock_name_equal(&owner.name, owner_name))
+		if (lease->database != database || !dlock_space_is_owner_name(lease, owner_name))
 			continue;
 		if (*count == room)
 		{

@@ -13,8 +13,8 @@
 
 #include "access/xlogdefs.h"
 #include "storage/lwlock.h"
-#include "utils/dsa.h"
 
+#include "dlock_memory.h"
 #include "dlock_types.h"
 
 #define DLOCK_SPACE_PARTITIONS		128
@@ -24,6 +24,9 @@
  * A lock: a name, who holds it, and who waits for it.  It exists as long as
  * anybody does.  Protected by the lock of the partition that "hash" falls
  * into; database, hash and name never change while it is reachable.
+ *
+ * It is a cell of dlock_memory.c, in which there is room for one lease and, at
+ * its end, for the name.
  */
 typedef struct DLockSpaceEntry
 {
@@ -33,9 +36,8 @@ typedef struct DLockSpaceEntry
 	Oid			database;
 	uint32		hash;
 	uint32		permits;		/* of the semaphore; zero if it is none */
-	uint16		size;			/* of the chunk */
 	uint8		name_len;
-	char		name[FLEXIBLE_ARRAY_MEMBER];
+	bool		lodges;			/* a lease or request lies in its cell */
 } DLockSpaceEntry;
 
 /* What a lease in memory is. */
@@ -78,9 +80,9 @@ typedef struct DLockSpaceLease
 	Oid			role;
 	int			process;		/* that waits, or that it is bound to; or -1 */
 	uint32		holds;
-	uint16		size;			/* of the chunk */
 	uint16		payload_len;
 	uint8		owner_len;
+	uint8		room;			/* of data; what does not fit goes on in cells */
 	uint8		kind;			/* a DLockSpaceKind */
 	uint8		mode;
 	uint8		bind:2;
@@ -89,22 +91,82 @@ typedef struct DLockSpaceLease
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
 
-static inline DLockBytes
-dlock_space_entry_name(const DLockSpaceEntry *entry)
+/* Where in the cell of an entry a lease lies, and the room left for texts. */
+#define DLOCK_SPACE_LODGING		MAXALIGN(sizeof(DLockSpaceEntry))
+#define DLOCK_SPACE_TEXT_ROOM	((int) (DLOCK_MEMORY_CELL - DLOCK_SPACE_LODGING - \
+										offsetof(DLockSpaceLease, data)))
+
+/* The longest part of a name that stands there; the least that is left to an owner. */
+#define DLOCK_SPACE_NAME_ROOM	(DLOCK_SPACE_TEXT_ROOM - DLOCK_SPACE_OWNER_ROOM)
+#define DLOCK_SPACE_OWNER_ROOM	16
+
+/* Where the name of an entry stands, as far as it stands there. */
+static inline const char *
+dlock_space_name_place(const DLockSpaceEntry *entry)
 {
-	return (DLockBytes) {entry->name, entry->name_len};
+	return (const char *) entry + DLOCK_MEMORY_CELL -
+		Min(entry->name_len, DLOCK_SPACE_NAME_ROOM);
 }
 
+/* The name of a lock; a long one is put together in "buffer". */
+static inline DLockBytes
+dlock_space_entry_name(const DLockSpaceEntry *entry, char buffer[DLOCK_NAME_MAX])
+{
+	if (entry->name_len <= DLOCK_SPACE_NAME_ROOM)
+		return (DLockBytes) {dlock_space_name_place(entry), entry->name_len};
+	dlock_memory_text_get(dlock_space_name_place(entry), DLOCK_SPACE_NAME_ROOM,
+						  entry->name_len, 0, entry->name_len, buffer);
+	return (DLockBytes) {buffer, entry->name_len};
+}
+
+/* A part of the texts of a lease; put together in "buffer" if it is not in one piece. */
+static inline DLockBytes
+dlock_space_lease_text(const DLockSpaceLease *lease, int from, int len, char *buffer)
+{
+	int			total = lease->owner_len + lease->payload_len;
+
+	if (from + len <= dlock_memory_text_here(lease->room, total))
+		return (DLockBytes) {lease->data + from, len};
+	dlock_memory_text_get(lease->data, lease->room, total, from, len, buffer);
+	return (DLockBytes) {buffer, len};
+}
+
+/* Copy a part of the texts of a lease. */
+static inline void
+dlock_space_copy_text(const DLockSpaceLease *lease, int from, int len, char *into)
+{
+	dlock_memory_text_get(lease->data, lease->room, lease->owner_len + lease->payload_len,
+						  from, len, into);
+}
+
+/* The owner of a lease or of a request; a long one is put together in "buffer". */
 static inline DLockOwner
-dlock_space_lease_owner(const DLockSpaceLease *lease)
+dlock_space_lease_owner(const DLockSpaceLease *lease, char buffer[DLOCK_OWNER_MAX])
 {
-	return (DLockOwner) {lease->role, {lease->data, lease->owner_len}};
+	return (DLockOwner) {lease->role, dlock_space_lease_text(lease, 0, lease->owner_len, buffer)};
 }
 
+/* Its payload, likewise. */
 static inline DLockBytes
-dlock_space_lease_payload(const DLockSpaceLease *lease)
+dlock_space_lease_payload(const DLockSpaceLease *lease, char buffer[DLOCK_PAYLOAD_MAX])
 {
-	return (DLockBytes) {lease->data + lease->owner_len, lease->payload_len};
+	return dlock_space_lease_text(lease, lease->owner_len, lease->payload_len, buffer);
+}
+
+/* Is this the name of its owner, whatever the role? */
+static inline bool
+dlock_space_is_owner_name(const DLockSpaceLease *lease, const DLockBytes *name)
+{
+	return lease->owner_len == name->len &&
+		dlock_memory_text_begins(lease->data, lease->room,
+								 lease->owner_len + lease->payload_len, name);
+}
+
+/* Is it this owner's? */
+static inline bool
+dlock_space_is_owned(const DLockSpaceLease *lease, const DLockOwner *owner)
+{
+	return lease->role == owner->role && dlock_space_is_owner_name(lease, &owner->name);
 }
 
 /* A set of partitions. */

@@ -108,7 +108,8 @@ static void
 visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockViewState *state = arg;
-	DLockLeaseValue value = dlock_holder_value(entry, lease);
+	DLockHolderTexts texts;
+	DLockLeaseValue value = dlock_holder_value(entry, lease, &texts);
 
 	if (dlock_holder_blocks_until(lease) <= state->now)
 		return;
@@ -314,12 +315,13 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 	{
 		DLockSpaceEntry *entry = dlock_space_request_entry(request);
 		DLockViewWaiter *copy;
+		DLockHolderTexts texts;
 
 		if (request->kind == DLOCK_SPACE_WATCH)
 			continue;
 		copy = palloc(sizeof(DLockViewWaiter));
-		copy->name = copy_bytes(dlock_space_entry_name(entry));
-		copy->owner = copy_bytes(dlock_space_lease_owner(request).name);
+		copy->name = copy_bytes(dlock_space_entry_name(entry, texts.name));
+		copy->owner = copy_bytes(dlock_space_lease_owner(request, texts.owner).name);
 		copy->mode = (DLockMode) request->mode;
 		copy->permits = entry->permits;
 		copy->converts = request->kind == DLOCK_SPACE_CONVERT;

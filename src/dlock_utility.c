@@ -42,7 +42,6 @@
 #include "dlock_error.h"
 #include "dlock_guard.h"
 #include "dlock_launcher.h"
-#include "dlock_memory.h"
 #include "dlock_merge.h"
 #include "dlock_session.h"
 #include "dlock_utility.h"
@@ -173,9 +172,6 @@ hold_reaper(Oid database, bool dropping)
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 	DLockUtilityHold *hold;
 
-	/* Now, so that nothing throws between the entry in our list and the hold. */
-	(void) dlock_memory_area();
-
 	hold = palloc(sizeof(DLockUtilityHold));
 	hold->database = database;
 	hold->dropping = dropping;
@@ -213,8 +209,6 @@ unhold_reapers(bool committed)
 static void
 note_sequence_set(void)
 {
-	/* Now, since it may throw, and a commit must not. */
-	(void) dlock_memory_area();
 	sequence_set = true;
 }
 
@@ -272,10 +266,7 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 
 	if (access == OAT_DROP && classId == ExtensionRelationId &&
 		is_our_extension(objectId))
-	{
-		(void) dlock_memory_area();
 		extension_changed = true;
-	}
 	if (access == OAT_POST_CREATE && classId == TriggerRelationId &&
 		!((ObjectAccessPostCreate *) arg)->is_internal)
 		dlock_guard_check_trigger(objectId);

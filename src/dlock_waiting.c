@@ -524,8 +524,8 @@ describe_holder(DLockSpaceLease *leader, DLockTime now, DLockWaitingHolder *hold
 		DLOCK_TIME_FOREVER : leader->deadline - now;
 	holder->owner_len = leader->owner_len;
 	holder->payload_len = leader->payload_len;
-	memcpy(holder->owner, leader->data, leader->owner_len);
-	memcpy(holder->payload, leader->data + leader->owner_len, leader->payload_len);
+	dlock_space_copy_text(leader, 0, leader->owner_len, holder->owner);
+	dlock_space_copy_text(leader, leader->owner_len, leader->payload_len, holder->payload);
 }
 
 /* Put a request to watch the lock into its queue; memory is prepared. */

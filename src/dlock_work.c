@@ -132,7 +132,7 @@ dlock_work_fetch(DLockWork *work)
 	{
 		Buffer		buffer = dlock_store_pin(db->rel, slot);
 
-		*dlock_slot_hint(&db->shared->slots, db->area, slot) = buffer;
+		*dlock_slot_hint(&db->shared->slots, slot) = buffer;
 		add_pin(work, slot, buffer);
 	}
 	if (work->missing_tokens > 0)
@@ -153,7 +153,7 @@ dlock_work_pin(DLockWork *work, DLockSlot slot)
 	if (db->rel == NULL)
 		return false;
 	buffer = dlock_store_pin_cached(db->rel, slot,
-									*dlock_slot_hint(&db->shared->slots, db->area, slot));
+									*dlock_slot_hint(&db->shared->slots, slot));
 	if (!BufferIsValid(buffer))
 	{
 		work->missing_slot = slot;

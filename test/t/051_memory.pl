@@ -127,8 +127,7 @@ $node->safe_psql($db, "SELECT dlock_release_all('filler')");
 $node->append_conf('postgresql.conf', 'dlock.max_memory = 2MB');
 $node->restart;
 
-# Sizes in turn: memory that one size has used serves the next.  What each size
-# keeps for itself is a fixed amount, and does not grow from round to round.
+# Sizes in turn: memory that one size has used serves the next, all of it.
 $session = $node->background_psql($db);
 $session->query_safe('SET synchronous_commit = off');
 my @sizes = (
@@ -138,8 +137,8 @@ my @sizes = (
 	[ q('p'), q('filler'), q(to_jsonb(repeat('p', 1000))) ],
 	[ q(repeat('n', 240)), q(repeat('o', 255)), q(to_jsonb(repeat('p', 1000))) ],
 );
-my (@first, @second);
-foreach my $round (1 .. 4)
+my @first;
+foreach my $round (1 .. 3)
 {
 	foreach my $i (0 .. $#sizes)
 	{
@@ -148,16 +147,65 @@ foreach my $round (1 .. 4)
 			"SELECT fill($prefix, $owner, $payload, '1 h')");
 
 		$first[$i] //= $n;
-		$second[$i] = $n if $round == 2;
-		cmp_ok(
-			$n, '>=',
-			$round <= 2 ? 0.5 * $first[$i] : 0.98 * $second[$i],
+		cmp_ok($n, '>=', 0.99 * $first[$i],
 			"round $round, size $i: $n leases, of $first[$i] at first");
 		is($session->query_safe("SELECT dlock_release_all($owner)"),
 			$n, "round $round, size $i: all released");
 	}
 }
-my $level = $second[0];
+my $level = $first[0];
+
+# A few large leases that live on, spread over all of the memory, keep no more
+# than their own share of it from small ones; and the other way round.
+foreach my $case ([ 3, 0 ], [ 0, 3 ], [ 4, 1 ])
+{
+	my ($before, $after) = @$case;
+	my ($prefix, $owner, $payload) = @{ $sizes[$before] };
+	my $n = $session->query_safe("SELECT fill($prefix, $owner, $payload, '1 h')");
+	my $left = $session->query_safe(
+		"SELECT count(dlock_release($prefix || i, $owner)) FROM generate_series(1, $n) i WHERE i % 25 <> 0");
+	my $kept = $n - $left;
+
+	($prefix, $owner, $payload) = @{ $sizes[$after] };
+	my $more = $session->query_safe(
+		"SELECT fill('after-' || $prefix, 'after', $payload, '1 h')");
+	cmp_ok($more, '>=', 0.94 * $first[$after],
+		"size $after after size $before: beside $kept that live on, $more leases, of $first[$after] at first");
+	is($session->query_safe("SELECT count(*) FROM dlock_leases WHERE owner <> 'after' AND name <> 'old'"),
+		$kept, "size $after after size $before: those that live on are there");
+	$session->query_safe(
+		"SELECT count(dlock_force_release(name, 'test')) FROM dlock_leases WHERE name <> 'old'");
+}
+
+# The operator is warned when it gets full, once each time.
+my $warnings = sub {
+	my ($offset) = @_;
+	my $log = slurp_file($node->logfile, $offset);
+
+	return join ' ', scalar(() = $log =~ /WARNING:  lock space is more than 80% full/g),
+	  scalar(() = $log =~ /WARNING:  lock space is more than 95% full/g);
+};
+my $ninety = int(0.9 * $first[0]);
+my $acquire = sub {
+	my ($from, $to) = @_;
+	$session->query_safe(
+		"SELECT count(dlock_acquire('s' || i, 'filler', '1 h')) FROM generate_series($from, $to) i");
+};
+foreach my $round (1, 2)
+{
+	my $offset = -s $node->logfile;
+
+	$acquire->(1, int(0.75 * $first[0]));
+	is($warnings->($offset), '0 0', "round $round: no warning below 80 %");
+	$acquire->(int(0.75 * $first[0]) + 1, $ninety);
+	is($warnings->($offset), '1 0', "round $round: a warning at 80 %");
+	$session->query_safe("SELECT count(dlock_release('s' || i, 'filler')) FROM generate_series(1, $ninety) i WHERE i % 8 = 0");
+	$acquire->(1, $ninety);
+	is($warnings->($offset), '1 0', "round $round: no other when use has fallen a little");
+	$session->query_safe("SELECT fill('more', 'filler', NULL, '1 h')");
+	is($warnings->($offset), '1 1', "round $round: another at 95 %");
+	$session->query_safe("SELECT dlock_release_all('filler')");
+}
 
 # Expired leases make room like released ones, without anybody asking for them.
 $session->query_safe("SELECT fill('expires-', 'filler', NULL, '300 ms')");
