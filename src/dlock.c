@@ -41,28 +41,29 @@
  *		dlock_deadlock.c	owners that wait in a circle
  *		dlock_recover.c		pages to memory, at the first use
  *	 10	dlock_session.c		this backend and its database
- *		dlock_once.c		who comes first in a time slot
- *		dlock_group.c		partitions that are spread over members
  *	 11	dlock_bind.c		leases that end with this session
  *		dlock_launcher.c	the worker that starts reapers
  *		dlock_mark.c		the highest token that a resource has seen
  *		dlock_tasksql.c		SQL on the tables of tasks and groups
- *	 12	dlock_waiting.c		calls that may wait
+ *	 12	dlock_answer.c		a call that is not answered leaves nothing behind
  *		dlock_fence.c		tokens enforced: what a transaction may write to
- *		dlock_groupdef.c	what groups there are, and whose
  *		dlock_taskqueue.c	queues of tasks and their transitions
  *		dlock_tasksweep.c	captures of tasks that have timed out
- *	 13	dlock_guard.c		the trigger that refuses writes
+ *	 13	dlock_waiting.c		calls that may wait
+ *		dlock_once.c		who comes first in a time slot
+ *		dlock_group.c		partitions that are spread over members
+ *		dlock_guard.c		the trigger that refuses writes
  *		dlock_reaper.c		the worker that removes expired leases
  *		dlock_sqlarg.c		arguments of SQL functions
  *		dlock_task.c		tasks: put, set, capture, finish
- *	 14	dlock_sqlfunc.c		SQL functions that act on leases
+ *	 14	dlock_groupdef.c	what groups there are, and whose
+ *	 15	dlock_sqlfunc.c		SQL functions that act on leases
  *		dlock_sqlfence.c	SQL functions that enforce tokens
  *		dlock_sqltask.c		SQL functions on tasks
  *		dlock_sqlpattern.c	SQL functions of time slots and groups
  *		dlock_sqlview.c		SQL functions behind the views
- *	 15	dlock_utility.c		hooks into commands of others
- *	 16	dlock.c				this file, to tie it all together
+ *	 16	dlock_utility.c		hooks into commands of others
+ *	 17	dlock.c				this file, to tie it all together
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -78,6 +79,7 @@
 #include "storage/lwlock.h"
 
 #include "dlock_am.h"
+#include "dlock_answer.h"
 #include "dlock_clock.h"
 #include "dlock_compat.h"
 #include "dlock_database.h"
@@ -158,6 +160,7 @@ _PG_init(void)
 	}
 
 	dlock_guc_define();
+	dlock_answer_install();
 	dlock_utility_install();
 	dlock_launcher_register();
 

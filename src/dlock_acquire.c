@@ -468,7 +468,8 @@ attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
  * Acquire one lock or several, or go into their queues.
  *
  * GRANTED: "granted" has the token; the leases run from this moment.  It is
- * left to the caller to flush.  REFUSED: somebody is in the way, and the
+ * left to the caller to list them (dlock_answer.c) and to flush; nothing throws
+ * after they were made.  REFUSED: somebody is in the way, and the
  * request may not wait.  QUEUED: it waits now, and nothing is held.  SELF: its
  * own owner is in the way.
  *

@@ -55,6 +55,7 @@ typedef struct DLockAcquireGranted
 	DLockToken	token;			/* the first one */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
 	bool		entered;		/* it is a lease that the owner had before */
+	DLockMode	before;			/* of a conversion: the mode that the lease had */
 	const DLockBytes *own;		/* SELF: the name of the lock that the owner has */
 } DLockAcquireGranted;
 

@@ -18,6 +18,7 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
+#include "replication/walsender_private.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
@@ -92,6 +93,15 @@ name(TableScanDesc scan, ReadStream *stream) \
 /* 17 lets extensions name what they wait for. */
 #if PG_VERSION_NUM < 170000
 #define WaitEventExtensionNew(name)		PG_WAIT_EXTENSION
+#endif
+
+/* Minor releases of 2025 turned the flag into one of several; to be read without a lock. */
+#ifdef SYNC_STANDBY_DEFINED
+#define DLOCK_SYNC_STANDBYS_DEFINED() \
+	((((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0)
+#else
+#define DLOCK_SYNC_STANDBYS_DEFINED() \
+	(((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_defined)
 #endif
 
 /* 18 dropped an argument of ExecutorRun_hook. */

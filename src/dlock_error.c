@@ -727,6 +727,17 @@ dlock_error_self_deadlock(const DLockBytes *owner, const char *mode, const DLock
 			 errhint("Use another owner, or reentry => 'count' or 'return' to enter the lease that it holds.")));
 }
 
+/* The wait for a synchronous standby was cancelled. */
+void
+dlock_error_not_confirmed(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_QUERY_CANCELED),
+			 errmsg("canceled before a synchronous standby confirmed the change"),
+			 errdetail("What this call was granted is taken back. A renewal, a downgrade or a lease entered again stands on this server and may be missing on a standby."),
+			 errhint("Call the function again.")));
+}
+
 /* As the server has it for its own locks. */
 void
 dlock_error_lock_timeout(void)

@@ -67,6 +67,7 @@ pg_noreturn extern void dlock_error_lease_lost(const DLockBytes *name, DLockToke
 pg_noreturn extern void dlock_error_membership_lost(const DLockBytes *group, DLockToken token);
 pg_noreturn extern void dlock_error_deadlock(const char *circle);
 pg_noreturn extern void dlock_error_self_deadlock(const DLockBytes *owner, const char *mode, const DLockBytes *name);
+pg_noreturn extern void dlock_error_not_confirmed(void);
 pg_noreturn extern void dlock_error_lock_timeout(void);
 pg_noreturn extern void dlock_error_prepare(void);
 

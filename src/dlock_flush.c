@@ -35,9 +35,13 @@
 #include "port/atomics.h"
 #include "postmaster/walwriter.h"
 #include "replication/syncrep.h"
+#include "replication/walsender.h"
 #include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "storage/shmem.h"
 
+#include "dlock_compat.h"
+#include "dlock_error.h"
 #include "dlock_flush.h"
 
 typedef struct DLockFlushShared
@@ -83,16 +87,37 @@ dlock_flush_now(XLogRecPtr lsn)
 	XLogFlush(lsn);
 }
 
+/* Have the standbys that are waited for confirmed a record, if there are any? */
+static bool
+is_confirmed(XLogRecPtr lsn)
+{
+	int			mode = (synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE) ? SYNC_REP_WAIT_WRITE :
+		(synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_APPLY) ? SYNC_REP_WAIT_APPLY :
+		SYNC_REP_WAIT_FLUSH;
+	bool		confirmed;
+
+	if (!SyncRepRequested() || !DLOCK_SYNC_STANDBYS_DEFINED())
+		return true;
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	confirmed = lsn <= WalSndCtl->lsn[mode] || !DLOCK_SYNC_STANDBYS_DEFINED();
+	LWLockRelease(SyncRepLock);
+	return confirmed;
+}
+
 /*
  * Make a record as durable as the session's synchronous_commit asks for: as a
  * commit would, with the same waits for synchronous standbys.
  *
- * A cancel during such a wait ends it with the server's own warning: the grant
- * stands here, as a commit would.  No LWLock may be held.
+ * An interrupt is served at the end: a call whose grant was listed
+ * (dlock_answer.c) is undone by it.  If one ends the wait for a standby, the
+ * server only warns, since a commit stands; here that is an error, too.  Throws
+ * 57014.  No LWLock may be held.
  */
 void
 dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
 {
+	bool		confirmed = true;
+
 	if (XLogRecPtrIsInvalid(lsn))
 		return;
 	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
@@ -104,8 +129,14 @@ dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
 	HOLD_INTERRUPTS();
 	XLogFlush(lsn);
 	if (synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
+	{
 		SyncRepWaitForLSN(lsn, true);
+		confirmed = is_confirmed(lsn);
+	}
 	RESUME_INTERRUPTS();
+	CHECK_FOR_INTERRUPTS();
+	if (!confirmed)
+		dlock_error_not_confirmed();
 }
 
 /* Let a record become durable soon.  Cannot fail. */

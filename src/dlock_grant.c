@@ -150,6 +150,22 @@ dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *le
 	if (lease->min_until > work->now)
 		value.min_hold = lease->min_until - work->now + Max(0, wall - lease->granted_at);
 	lease->lsn = dlock_grant_write(work, lease->slot, &value);
+	lease->unwritten = false;
+}
+
+/*
+ * Have a lease that was changed in memory alone written; false if its page has
+ * to be fetched.
+ */
+bool
+dlock_grant_write_back(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	if (!lease->unwritten)
+		return true;
+	if (!dlock_work_pin(work, lease->slot))
+		return false;
+	dlock_grant_rewrite(work, entry, lease);
+	return true;
 }
 
 /*

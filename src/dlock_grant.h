@@ -26,6 +26,8 @@ extern void dlock_grant_log_state(DLockWork *work, DLockSpaceLease *lease,
 								  const DLockTerm *term);
 extern void dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry,
 								DLockSpaceLease *lease);
+extern bool dlock_grant_write_back(DLockWork *work, DLockSpaceEntry *entry,
+								   DLockSpaceLease *lease);
 extern void dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry);
 extern bool dlock_grant_end_lease(DLockWork *work, DLockSpaceEntry *entry,
 								  DLockSpaceLease *lease);

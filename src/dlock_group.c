@@ -51,6 +51,7 @@
 #include "utils/numeric.h"
 #include "utils/resowner.h"
 
+#include "dlock_answer.h"
 #include "dlock_clock.h"
 #include "dlock_error.h"
 #include "dlock_flush.h"
@@ -424,7 +425,9 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 		if (others >= DLOCK_GROUP_MEMBERS_MAX)
 			dlock_error_group_full(&group->name, DLOCK_GROUP_MEMBERS_MAX);
 		(void) dlock_manager_release_all(db, &name);
+		dlock_answer_prepare(1);
 	} while (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED);
+	dlock_answer_granted(db, &request, &granted);
 	unlock_group(db, group);
 
 	dlock_flush_commit(granted.lsn, dlock_clock_now());
@@ -507,8 +510,10 @@ acquire_partitions(DLockDatabase *db, const DLockGroupMember *member,
 
 	for (int i = 0; i < count; i++)
 		names[i] = wanted[i]->lock_name;
+	dlock_answer_prepare(count);
 	if (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED)
 		return;
+	dlock_answer_granted(db, &request, &granted);
 	for (int i = 0; i < count; i++)
 	{
 		wanted[i]->token = granted.token + i;

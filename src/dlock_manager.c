@@ -612,6 +612,7 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 {
 	DLockSpaceLease *lease = found->lease;
 	DLockSpaceLease *request = find_request(found->entry, lease->token);
+	DLockMode	before = (DLockMode) lease->mode;
 	DLockTime	until;
 
 	if (dlock_rule_is_upgrade((DLockMode) lease->mode, mode) &&
@@ -640,7 +641,9 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	dlock_grant_hand_off(work, found->entry);
 	*answer = DLOCK_ANSWER_GRANTED;
-	*granted = (DLockAcquireGranted) {.token = lease->token, .lsn = lease->lsn};
+	*granted = (DLockAcquireGranted) {
+		.token = lease->token, .lsn = lease->lsn, .before = before
+	};
 	return true;
 }
 
@@ -650,7 +653,8 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
  * An upgrade has to be compatible with the other holders and with the
  * conversions that wait already, and gives the lease a new token; a downgrade
  * keeps it and never waits.  If this process is in the queue for it, the
- * request is looked at again.  GRANTED: it is left to the caller to flush.
+ * request is looked at again.  GRANTED: it is left to the caller to list the
+ * change (dlock_answer.c) and to flush it; nothing throws after it was made.
  * Throws LK002 if no such lease is live, 55000 if it cannot be converted,
  * 42501, 53400.
  */
@@ -760,8 +764,8 @@ dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 }
 
 /*
- * Remove a lease if it is dead.  Returns zero when it is gone, else until when
- * it keeps others out now.
+ * Remove a lease if it is dead, or write it if only memory has it as it is.
+ * Returns zero when it is gone, else until when it keeps others out now.
  */
 DLockTime
 dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
@@ -800,6 +804,8 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 				pg_atomic_write_u64(&db->shared->stats.reaper_lag, work.now - until);
 			until = 0;
 		}
+		else if (!dlock_grant_write_back(&work, found.entry, found.lease))
+			until = 0;
 		dlock_space_unlock_set(&found.set);
 		if (ended || until != 0)
 			break;

@@ -33,6 +33,7 @@
 #include "miscadmin.h"
 
 #include "dlock_acquire.h"
+#include "dlock_answer.h"
 #include "dlock_clock.h"
 #include "dlock_flush.h"
 #include "dlock_grant.h"
@@ -60,10 +61,27 @@ was_taken_back(const DLockSpaceLease *lease)
 	return lease->stopped || lease->ttl == 0;
 }
 
+/* The record of the last win, to be put back should the next not be answered. */
+static DLockAnswerSlot
+record_of(const DLockSpaceLease *lease)
+{
+	return (DLockAnswerSlot)
+	{
+		.token = lease->token,
+		.term = {lease->ttl, lease->deadline, lease->bound_mono, 0},
+		.delay = lease->delay,
+		.min_until = lease->min_until,
+		.granted_at = lease->granted_at,
+		.role = lease->role,
+		.holds = lease->holds,
+		.stopped = lease->stopped
+	};
+}
+
 /* Make the lease of the last winner the caller's. */
 static bool
 succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
-		TimestampTz wall, DLockTime every, DLockTime memory)
+		TimestampTz wall, DLockTime every, DLockTime memory, DLockAnswerSlot *before)
 {
 	DLockTime	ttl = dlock_rule_slot_end(wall, every) - wall;
 	DLockTime	until = work->now;
@@ -81,6 +99,7 @@ succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	if (!dlock_work_pin(work, lease->slot) || !dlock_work_tokens(work, 1, &token))
 		return false;
 
+	*before = record_of(lease);
 	dlock_space_succeed(lease, GetUserId(), token);
 	lease->ttl = term.ttl;
 	lease->deadline = term.deadline;
@@ -105,7 +124,7 @@ succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
  */
 static DLockOnceStep
 look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
-	 DLockTime memory, DLockAcquireGranted *granted)
+	 DLockTime memory, DLockAcquireGranted *granted, DLockAnswerSlot *before)
 {
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
@@ -126,11 +145,12 @@ look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 			!was_taken_back(lease) && dlock_holder_blocks_until(lease) > work->now &&
 			dlock_rule_slot(wall, every) <= dlock_rule_slot(lease->granted_at, every))
 			step = ONCE_LOST;
-		else if (!succeed(work, entry, lease, wall, every, memory))
+		else if (!succeed(work, entry, lease, wall, every, memory, before))
 			step = ONCE_MISSING;
 		else
 		{
 			step = ONCE_WON;
+			dlock_answer_won(hash, lease->token, before);
 			*granted = (DLockAcquireGranted) {.token = lease->token, .lsn = lease->lsn};
 		}
 	}
@@ -161,8 +181,10 @@ begin(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memo
 		.role = GetUserId()
 	};
 
-	return dlock_acquire_locks(db, &request, granted) == DLOCK_ANSWER_GRANTED &&
-		dlock_rule_slot(dlock_clock_wall(), every) == dlock_rule_slot(wall, every);
+	if (dlock_acquire_locks(db, &request, granted) != DLOCK_ANSWER_GRANTED)
+		return false;
+	dlock_answer_granted(db, &request, granted);
+	return dlock_rule_slot(dlock_clock_wall(), every) == dlock_rule_slot(wall, every);
 }
 
 /*
@@ -178,6 +200,7 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 {
 	uint32		hash = dlock_name_hash(db->shared->oid, name);
 	DLockAcquireGranted granted = {.token = DLOCK_TOKEN_NONE};
+	DLockAnswerSlot *before = dlock_answer_prepare_slot();
 	DLockOnceStep step;
 	DLockWork	work;
 
@@ -185,7 +208,8 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		step = look(&work, hash, name, every, memory, &granted);
+		dlock_answer_prepare(2);
+		step = look(&work, hash, name, every, memory, &granted, before);
 		if (step == ONCE_MISSING)
 			dlock_grant_fetch(&work);
 		else if (step != ONCE_NEW || begin(db, name, every, memory, &granted))

@@ -92,7 +92,7 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockReaper *reaper = arg;
-	DLockTime	until = dlock_holder_blocks_until(lease);
+	DLockTime	until = lease->unwritten ? 0 : dlock_holder_blocks_until(lease);
 
 	if (until > reaper->horizon)
 		return;

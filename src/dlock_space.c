@@ -486,6 +486,7 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->bind = value->bind;
 	lease->part = value->part;
 	lease->stopped = false;
+	lease->unwritten = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));

@@ -88,6 +88,7 @@ typedef struct DLockSpaceLease
 	uint8		bind:2;
 	uint8		part:2;
 	uint8		stopped:1;		/* it ended otherwise than by its deadline */
+	uint8		unwritten:1;	/* its page says something older or undone */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
 

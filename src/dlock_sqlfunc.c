@@ -18,6 +18,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 
+#include "dlock_answer.h"
 #include "dlock_clock.h"
 #include "dlock_error.h"
 #include "dlock_force.h"
@@ -196,9 +197,8 @@ open_for_target(DLockDatabase *db, DLockManagerTarget *target)
 
 /* ---- functions ---- */
 
-/* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
-Datum
-dlock_sql_acquire(PG_FUNCTION_ARGS)
+static Datum
+acquire(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_sqlarg_own_name(fcinfo, 0);
 	DLockAcquireRequest request = {.count = 1, .names = &name, .role = GetUserId()};
@@ -216,6 +216,13 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 	if (token == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token);
+}
+
+/* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
+Datum
+dlock_sql_acquire(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(acquire, fcinfo);
 }
 
 static int
@@ -270,9 +277,8 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 	return names;
 }
 
-/* dlock_acquire_all(names, owner, ttl, wait, mode) -> tokens or null */
-Datum
-dlock_sql_acquire_all(PG_FUNCTION_ARGS)
+static Datum
+acquire_all(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.role = GetUserId()};
 	DLockTime	wait;
@@ -295,6 +301,13 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 		tokens[i] = Int64GetDatum(first + i);
 	PG_RETURN_ARRAYTYPE_P(construct_array(tokens, request.count, INT8OID, sizeof(int64),
 										  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* dlock_acquire_all(names, owner, ttl, wait, mode) -> tokens or null */
+Datum
+dlock_sql_acquire_all(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(acquire_all, fcinfo);
 }
 
 /* A path and its ancestors; their number in "count". */
@@ -323,9 +336,8 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 	return names;
 }
 
-/* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
-Datum
-dlock_sql_acquire_path(PG_FUNCTION_ARGS)
+static Datum
+acquire_path(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.path = true, .role = GetUserId()};
 	DLockTime	wait;
@@ -344,9 +356,15 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(token);
 }
 
-/* dlock_convert(name, token, mode, wait) -> token or null */
+/* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
 Datum
-dlock_sql_convert(PG_FUNCTION_ARGS)
+dlock_sql_acquire_path(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(acquire_path, fcinfo);
+}
+
+static Datum
+convert(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_sqlarg_own_name(fcinfo, 0);
 	DLockToken	token = dlock_sqlarg_token(fcinfo, 1);
@@ -358,6 +376,13 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 	if (token == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token);
+}
+
+/* dlock_convert(name, token, mode, wait) -> token or null */
+Datum
+dlock_sql_convert(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(convert, fcinfo);
 }
 
 static bool

@@ -20,6 +20,7 @@
 #include "utils/jsonb.h"
 #include "utils/numeric.h"
 
+#include "dlock_answer.h"
 #include "dlock_clock.h"
 #include "dlock_error.h"
 #include "dlock_group.h"
@@ -49,9 +50,8 @@ PG_FUNCTION_INFO_V1(dlock_sql_group_partition_list);
 
 /* ---- time slots ---- */
 
-/* dlock_once(name, every) -> token or null */
-Datum
-dlock_sql_once(PG_FUNCTION_ARGS)
+static Datum
+once(PG_FUNCTION_ARGS)
 {
 	char		buffer[sizeof(DLOCK_ONCE_PREFIX) + DLOCK_ONCE_NAME_MAX];
 	DLockBytes	given;
@@ -83,6 +83,13 @@ dlock_sql_once(PG_FUNCTION_ARGS)
 	if (token == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(token);
+}
+
+/* dlock_once(name, every) -> token or null */
+Datum
+dlock_sql_once(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(once, fcinfo);
 }
 
 /* ---- groups: arguments ---- */
@@ -215,9 +222,8 @@ make_membership(int weight, const DLockBytes *given)
 	return bytes;
 }
 
-/* dlock_group_join(group, member, ttl, weight, payload) -> token */
-Datum
-dlock_sql_group_join(PG_FUNCTION_ARGS)
+static Datum
+group_join(PG_FUNCTION_ARGS)
 {
 	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
 	DLockBytes	member;
@@ -244,9 +250,15 @@ dlock_sql_group_join(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(token);
 }
 
-/* dlock_group_heartbeat(group, token, yielded) -> what to run and to yield */
+/* dlock_group_join(group, member, ttl, weight, payload) -> token */
 Datum
-dlock_sql_group_heartbeat(PG_FUNCTION_ARGS)
+dlock_sql_group_join(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(group_join, fcinfo);
+}
+
+static Datum
+group_heartbeat(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
@@ -275,6 +287,13 @@ dlock_sql_group_heartbeat(PG_FUNCTION_ARGS)
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 	return (Datum) 0;
+}
+
+/* dlock_group_heartbeat(group, token, yielded) -> what to run and to yield */
+Datum
+dlock_sql_group_heartbeat(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(group_heartbeat, fcinfo);
 }
 
 /* dlock_group_yield(group, token, yielded) -> how many */

@@ -15,8 +15,8 @@
  *	  so that this can be dropped or rewritten, nor anything of the lock.
  *
  *	  An error, be it an interrupt, takes the process out of the queue in the
- *	  clean-up below.  If the grant was faster, nobody will ever be told its
- *	  token, and the lease is ended there and then.
+ *	  clean-up below.  If the grant was faster, it is undone like any other that
+ *	  is not answered (dlock_answer.c).
  *
  * IDENTIFICATION
  *	  src/dlock_waiting.c
@@ -32,6 +32,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 
+#include "dlock_answer.h"
 #include "dlock_bind.h"
 #include "dlock_clock.h"
 #include "dlock_compat.h"
@@ -111,20 +112,6 @@ begin_waiting(DLockWaiting *waiting, DLockSpaceKind kind, const DLockBytes *name
 
 /* ---- leaving in an error ---- */
 
-/* End the leases that were granted to a request whose caller is gone. */
-static void
-give_back(DLockDatabase *db, const DLockAcquireRequest *request, DLockToken token)
-{
-	int			count = request->path ? 1 : request->count;
-
-	for (int i = 0; i < count; i++)
-	{
-		uint32		hash = dlock_name_hash(db->shared->oid, &request->names[i]);
-
-		dlock_manager_stop(db, hash, token + i, DLOCK_STOP_UNTOLD);
-	}
-}
-
 /* The wait is over, one way or another. */
 static void
 count_wait(const DLockWaiting *waiting)
@@ -133,7 +120,7 @@ count_wait(const DLockWaiting *waiting)
 		dlock_stat_count_wait(dlock_clock_now() - waiting->began);
 }
 
-/* The clean-up.  Must not fail. */
+/* The clean-up.  Must not fail.  What was granted is undone next. */
 static void
 abandon(int code, Datum arg)
 {
@@ -144,7 +131,8 @@ abandon(int code, Datum arg)
 	LWLockReleaseAll();
 	dlock_session_shared(&db);
 	if (!dlock_queue_leave(&db) && mine()->state == DLOCK_WAIT_GRANTED)
-		give_back(&db, waiting->request, mine()->token);
+		dlock_answer_granted(&db, waiting->request,
+							 &(DLockAcquireGranted) {.token = mine()->token});
 	dlock_queue_taken();
 	count_wait(waiting);
 }
@@ -372,11 +360,14 @@ end_wait(const DLockWaiting *waiting, bool granted)
 
 /* ---- acquire ---- */
 
+/* The request has been granted. */
 static void
-remember_bound(DLockDatabase *db, const DLockAcquireRequest *request, DLockToken token)
+remember(DLockDatabase *db, const DLockAcquireRequest *request,
+		 const DLockAcquireGranted *granted)
 {
-	if (request->bind != DLOCK_BIND_NONE)
-		dlock_bind_add(dlock_name_hash(db->shared->oid, &request->names[0]), token,
+	dlock_answer_granted(db, request, granted);
+	if (request->bind != DLOCK_BIND_NONE && !granted->entered)
+		dlock_bind_add(dlock_name_hash(db->shared->oid, &request->names[0]), granted->token,
 					   request->bind);
 }
 
@@ -405,11 +396,12 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 	{
 		asked.may_wait = wait > 0 && dlock_clock_now() < waiting.deadline;
 		dlock_session_open(&db);
+		dlock_answer_prepare(asked.count);
 		if (asked.bind != DLOCK_BIND_NONE)
 			dlock_bind_prepare();
 		answer = dlock_acquire_locks(&db, &asked, &granted);
-		if (answer == DLOCK_ANSWER_GRANTED && !granted.entered)
-			remember_bound(&db, &asked, granted.token);
+		if (answer == DLOCK_ANSWER_GRANTED)
+			remember(&db, &asked, &granted);
 		dlock_session_close(&db);
 
 		if (answer == DLOCK_ANSWER_REFUSED)
@@ -436,7 +428,7 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		if (end == WAITING_GRANTED)
 		{
 			granted = (DLockAcquireGranted) {.token = mine()->token, .lsn = mine()->lsn};
-			remember_bound(&db, &asked, granted.token);
+			remember(&db, &asked, &granted);
 			dlock_queue_taken();
 		}
 	} while (end == WAITING_RETRY);
@@ -458,10 +450,14 @@ convert_once(const DLockBytes *name, DLockToken token, DLockMode mode, bool may_
 	DLockDatabase db;
 
 	dlock_session_open(&db);
+	dlock_answer_prepare(1);
 	target.hash = dlock_name_hash(db.shared->oid, name);
 	answer = dlock_manager_convert(&db, &target, mode, may_wait, granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
+	{
+		dlock_answer_converted(target.hash, token, granted->before, granted->token, mode);
 		dlock_bind_convert(target.hash, token, granted->token);
+	}
 	dlock_session_close(&db);
 	return answer;
 }

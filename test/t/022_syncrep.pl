@@ -1,5 +1,6 @@
 # Proves: with a synchronous standby, dlock_acquire answers when the grant is as
-# safe as the session's synchronous_commit asks for, and not before.
+# safe as the session's synchronous_commit asks for, and not before; a wait that is
+# cut off is no success.
 
 use strict;
 use warnings FATAL => 'all';
@@ -135,20 +136,47 @@ $standby->start;
 is(answer(), 't', 'standby back: renewed');
 $primary->poll_query_until($db, $synchronous) or die 'not synchronous';
 
-# A cancel ends the wait with a warning and the answer: the lease is held here.
-$standby->stop;
-start_waiting("SELECT dlock_acquire('cancelled', 'alice', '1 h')",
-	'to be cancelled');
-$other->query_safe("SELECT pg_cancel_backend($pid)");
-$token = answer();
-cmp_ok($token, '>', 0, 'cancelled: answered with the token');
-like($session->{stderr}, qr/WARNING: .*canceling wait for synchronous replication/,
-	'cancelled: warned');
-$session->{stderr} = '';
-is($other->query_safe("SELECT dlock_check('cancelled', $token)"),
-	't', 'cancelled: held');
+# A wait that is cancelled is answered with an error, whatever the server says to a
+# commit: a grant is taken back, an upgrade, too.
+sub cancel
+{
+	$other->query_safe("SELECT pg_cancel_backend($pid)");
+	my $answer = answer();
+	my $error = $session->{stderr};
+	$session->{stderr} = '';
+	return ($answer, $error);
+}
 
-# A session that is terminated while it waits leaves the lease as it is.
+my $shared = $session->query_safe("SELECT dlock_acquire('upgraded', 'alice', '1 h', mode => 'shared')");
+$standby->stop;
+$session->query_safe('\\set VERBOSITY verbose');
+foreach my $case (
+	[ 'granted', "dlock_acquire('cancelled', 'alice', '1 h')" ],
+	[ 'several granted', "dlock_acquire_all(ARRAY['cancelled', 'other-3'], 'alice', '1 h')" ],
+	[ 'won', "dlock_once('cancelled', '1 day')" ],
+	[ 'converted', "dlock_convert('upgraded', $shared, 'exclusive')" ],
+	[ 'renewed', "dlock_renew('waits', 'alice', '4 h')" ])
+{
+	my ($what, $sql) = @$case;
+
+	start_waiting("SELECT $sql", "$what, to be cancelled");
+	my ($answer, $error) = cancel();
+	is($answer, '', "$what, cancelled: no answer");
+	like($error, qr/ERROR:  57014: canceled before a synchronous standby confirmed the change\n/, "$what, cancelled: an error");
+	like($error, qr/DETAIL:  What this call was granted is taken back\. A renewal/, "$what, cancelled: and what it means");
+}
+is( $other->query_safe(
+		"SELECT string_agg(name || ' ' || token || ' ' || mode, ', ') FROM dlock_leases WHERE name IN ('cancelled', 'upgraded', 'other-3')"),
+	"upgraded $shared shared",
+	'cancelled: nothing was granted');
+is($other->query_safe("SELECT remaining > '3 h' FROM dlock_leases WHERE name = 'waits'"),
+	't', 'cancelled: the renewal stands');
+$other->query_safe('SET synchronous_commit = local');
+isnt($other->query_safe("SELECT dlock_acquire('cancelled', 'bob', '1 h')"), '', 'cancelled: another can have the lock');
+isnt($other->query_safe("SELECT dlock_once('cancelled', '1 day')"), '', 'cancelled: and the time slot');
+$other->query_safe('SET synchronous_commit = on');
+
+# The same if it is terminated.
 start_waiting("SELECT dlock_acquire('terminated', 'alice', '1 h')",
 	'to be terminated');
 $other->query_safe("SELECT pg_terminate_backend($pid)");
@@ -159,8 +187,8 @@ ok( wait_until(
 		},
 		30),
 	'terminated: gone');
-is($other->query_safe("SELECT dlock_acquire('terminated', 'bob', '1 h')"),
-	'', 'terminated: held to its deadline');
+is($other->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'terminated'"),
+	0, 'terminated: nothing is held');
 eval { $session->quit };
 
 # Nothing waits in vain: reads and refusals are answered without the standby.
