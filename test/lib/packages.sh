@@ -3,6 +3,12 @@
 # the thing itself and not the package, so that a server built from source or
 # another distribution will do.  Needs common.sh.
 
+# Every pg_config that is here, the newest of the distribution's first.
+list_pg_configs() {
+	printf '%s\n' /usr/lib/postgresql/*/bin/pg_config | sort -rV
+	command -v pg_config || true
+}
+
 # The pg_config to use: the one PG_CONFIG names, or else the newest server with
 # its development files.  Nothing is printed and false returned if there is none.
 find_pg_config() {
@@ -10,10 +16,7 @@ find_pg_config() {
 	if [ -n "${PG_CONFIG:-}" ]; then
 		candidates=("$(command -v "$PG_CONFIG" || echo "$PG_CONFIG")")
 	else
-		mapfile -t candidates < <(
-			printf '%s\n' /usr/lib/postgresql/*/bin/pg_config | sort -rV
-			command -v pg_config
-		)
+		mapfile -t candidates < <(list_pg_configs)
 	fi
 	for candidate in "${candidates[@]}"; do
 		if pg_config_usable "$candidate"; then
@@ -24,8 +27,34 @@ find_pg_config() {
 	return 1
 }
 
+# server_major PG_CONFIG
+server_major() {
+	"$1" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/'
+}
+
+has_server() {
+	[ -x "$1" ] && [ -x "$("$1" --bindir)/postgres" ]
+}
+
+# Debian has pg_config and pgxs.mk in the package of the client, so only the headers
+# tell that the development files are there.
 pg_config_usable() {
-	[ -x "$1" ] && [ -x "$("$1" --bindir)/postgres" ] && [ -f "$("$1" --pgxs)" ]
+	has_server "$1" && [ -f "$("$1" --pgxs)" ] &&
+		[ -f "$("$1" --includedir-server)/postgres.h" ]
+}
+
+# The major version of the newest server here that dlock supports; nothing if
+# there is none.
+installed_major() {
+	local candidate major
+	while read -r candidate; do
+		has_server "$candidate" || continue
+		major=$(server_major "$candidate")
+		if [ "$major" -ge 15 ] && [ "$major" -le 18 ]; then
+			echo "$major"
+			return
+		fi
+	done < <(list_pg_configs)
 }
 
 # The major version of the server to install.
@@ -59,8 +88,11 @@ missing_packages() {
 			if ! find_pg_config >/dev/null; then
 				[ -z "${PG_CONFIG:-}" ] ||
 					die "PG_CONFIG=$PG_CONFIG names no server with its development files"
-				major=$(distribution_major)
-				echo "postgresql-$major"
+				major=$(installed_major)
+				if [ -z "$major" ]; then
+					major=$(distribution_major)
+					echo "postgresql-$major"
+				fi
 				echo "postgresql-server-dev-$major"
 			elif [ ! -e "$("$(find_pg_config)" --includedir)/libpq-fe.h" ]; then
 				# The command is linked with libpq.
