@@ -186,13 +186,14 @@ COMMENT ON FUNCTION @extschema@.dlock_force_release(pg_catalog.text, pg_catalog.
     IS 'end whatever lease is held on a name, for a reason that goes to the server log; returns how many';
 
 CREATE FUNCTION @extschema@.dlock_bump_epoch(
-    reason pg_catalog.text)
+    reason pg_catalog.text,
+    above pg_catalog.int8 DEFAULT NULL)
     RETURNS pg_catalog.int8
     AS 'MODULE_PATHNAME', 'dlock_sql_bump_epoch'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text)
-    IS 'move fencing tokens to the next epoch, after a rollback that the server cannot notice; returns a number below all later tokens';
+REVOKE ALL ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text, pg_catalog.int8) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text, pg_catalog.int8)
+    IS 'move fencing tokens on, above those of another server that is known to be ahead; returns a number below all later tokens';
 
 ----------------------------------------------------------------------------
 -- Fencing

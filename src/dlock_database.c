@@ -23,12 +23,15 @@
 
 #include "access/relation.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
+#include "dlock_clock.h"
 #include "dlock_database.h"
 #include "dlock_error.h"
 #include "dlock_flush.h"
+#include "dlock_rule.h"
 #include "dlock_space.h"
 #include "dlock_store.h"
 
@@ -247,22 +250,6 @@ dlock_database_unload(Oid oid)
 	dlock_database_unlock();
 }
 
-/*
- * Make the next grant reserve tokens, and with that look at their sequence.
- * Cannot fail.
- */
-void
-dlock_database_void_tokens(Oid oid)
-{
-	DLockDatabaseShared *database;
-
-	dlock_database_lock(LW_SHARED);
-	database = dlock_database_find(oid);
-	dlock_database_unlock();
-	if (database != NULL)
-		dlock_token_void(&database->tokens);
-}
-
 /* ---- the reaper of a database ---- */
 
 /*
@@ -357,24 +344,89 @@ dlock_database_plan_task(DLockDatabaseShared *database, DLockTime next)
 /* ---- tokens ---- */
 
 /*
- * Reserve a block of tokens and make it available; with "jump", in a new
- * epoch.  Returns a number that is below all of them and, with "jump", not
- * below any that was granted before.  Waits for disk; no partition lock may be
- * held.
+ * Reserve a block of tokens, unless none is needed; returns the number below
+ * its first, or DLOCK_TOKEN_NONE.  With "try", also where no token is left.
+ * What is left unflushed is that of the pending block.
  */
-DLockToken
-dlock_database_reserve_tokens(DLockDatabase *db, bool jump)
+static DLockToken
+reserve_block(DLockDatabase *db, DLockTokenPurpose purpose, DLockToken above, bool try)
 {
 	DLockTokenShared *tokens = &db->shared->tokens;
-	Relation	sequence = relation_open(db->sequence, RowExclusiveLock);
-	DLockToken	first;
-	DLockToken	last;
+	Relation	sequence = relation_open(db->sequence, NoLock);
+	TimestampTz wall = dlock_clock_wall();
+	Buffer		buffer;
+	DLockToken	value = dlock_store_lock_sequence(sequence, &buffer);
+	DLockToken	base = DLOCK_TOKEN_NONE;
+
+	if (dlock_token_plan(tokens, purpose, wall, value, above, &base))
+	{
+		if (base < DLOCK_TOKEN_MAX)
+			dlock_token_publish(tokens, base,
+								dlock_store_set_sequence(sequence, buffer, base + DLOCK_TOKEN_BLOCK));
+		else if (try)
+			base = DLOCK_TOKEN_NONE;
+		else if (dlock_rule_token_clock(wall) > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
+			dlock_error_token_clock();
+		else
+			dlock_error_tokens_exhausted();
+	}
+	dlock_store_unlock_sequence(buffer);
+	relation_close(sequence, NoLock);
+	return base;
+}
+
+/*
+ * Get tokens: when dlock_token_take() has not given any.
+ *
+ * If there are some, so that this is ahead of need, it waits for nothing and
+ * flushes nothing.  Otherwise it returns when a block is durable, for which it
+ * may wait, also for somebody who has locked the sequence; the caller tries
+ * again, and may find it used up by others.  No partition lock may be held.
+ * Throws 2200H if no token is left.
+ */
+void
+dlock_database_fetch_tokens(DLockDatabase *db, int count)
+{
+	DLockTokenShared *tokens = &db->shared->tokens;
+	bool		ahead = dlock_token_suffice(tokens, count);
 	XLogRecPtr	lsn;
 
-	lsn = dlock_store_reserve_tokens(db->rel, sequence, dlock_token_last(tokens),
-									 DLOCK_TOKEN_BLOCK, jump, &first, &last);
-	relation_close(sequence, RowExclusiveLock);
-	dlock_flush_now(lsn);
-	dlock_token_add(tokens, first, last);
-	return first - 1;
+	if (!dlock_token_is_pending(tokens, &lsn))
+	{
+		if (!ahead)
+			LockRelationOid(db->sequence, RowExclusiveLock);
+		else if (!ConditionalLockRelationOid(db->sequence, RowExclusiveLock))
+			return;
+		(void) reserve_block(db, DLOCK_TOKEN_REFILL, DLOCK_TOKEN_NONE, ahead);
+		UnlockRelationOid(db->sequence, RowExclusiveLock);
+		if (!dlock_token_is_pending(tokens, &lsn))
+			return;
+	}
+	if (ahead)
+		dlock_flush_later(lsn, dlock_clock_now());
+	else
+		dlock_flush_now(lsn);
+}
+
+/*
+ * Have tokens begin anew, not below "above".  Returns a number that is below all
+ * that are granted from now on, and not below any that was granted here before.
+ * Waits as above; throws 2200H if no token would be left.
+ */
+DLockToken
+dlock_database_move_tokens(DLockDatabase *db, DLockToken above)
+{
+	DLockTokenShared *tokens = &db->shared->tokens;
+	DLockToken	base;
+	XLogRecPtr	lsn;
+
+	LockRelationOid(db->sequence, RowExclusiveLock);
+	base = reserve_block(db, DLOCK_TOKEN_MOVE, above, false);
+	UnlockRelationOid(db->sequence, RowExclusiveLock);
+
+	/* It is pending, unless others are quick, or moved on to yet a later one. */
+	if (dlock_token_is_pending(tokens, &lsn))
+		dlock_flush_now(lsn);
+	dlock_token_void(tokens, base);
+	return base;
 }

@@ -85,7 +85,6 @@ extern bool dlock_database_unhold_unknown(Oid oid);
 extern void dlock_database_forget(Oid oid);
 
 extern void dlock_database_unload(Oid oid);
-extern void dlock_database_void_tokens(Oid oid);
 
 extern void dlock_database_set_launcher(Latch *latch);
 extern void dlock_database_wake_launcher(void);
@@ -95,6 +94,7 @@ extern void dlock_database_note_deadline(DLockDatabaseShared *database,
 extern void dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline);
 extern DLockTime dlock_database_plan_task(DLockDatabaseShared *database, DLockTime next);
 
-extern DLockToken dlock_database_reserve_tokens(DLockDatabase *db, bool jump);
+extern void dlock_database_fetch_tokens(DLockDatabase *db, int count);
+extern DLockToken dlock_database_move_tokens(DLockDatabase *db, DLockToken above);
 
 #endif							/* DLOCK_DATABASE_H */

@@ -177,8 +177,18 @@ dlock_error_tokens_exhausted(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 			 errmsg("fencing tokens are exhausted"),
-			 errdetail("The sequence \"dlock_token_seq\" has reached the largest bigint."),
+			 errdetail("The sequence \"dlock_token_seq\" is near 2^53, the end of the tokens."),
 			 errhint("Set the sequence back to the value it had before it was set so high by hand.")));
+}
+
+void
+dlock_error_token_clock(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+			 errmsg("no fencing tokens are left at the time that this server's clock shows"),
+			 errdetail("Tokens are taken from the clock, and end in the year 2094."),
+			 errhint("Set the clock of the server right, and try again.")));
 }
 
 void

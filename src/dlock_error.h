@@ -30,6 +30,7 @@ pg_noreturn extern void dlock_error_many_databases(int limit);
 extern void dlock_error_warn_memory(int percent, uint64 used, uint64 limit);
 pg_noreturn extern void dlock_error_no_memory(void);
 pg_noreturn extern void dlock_error_tokens_exhausted(void);
+pg_noreturn extern void dlock_error_token_clock(void);
 pg_noreturn extern void dlock_error_store_operation(const char *relation, const char *operation);
 
 /* the caller's arguments */

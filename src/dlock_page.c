@@ -29,11 +29,8 @@ typedef struct DLockPageMetaDisk
 	uint32		magic;
 	uint16		version;
 	uint16		unused;
-	Oid			database;
-	TimeLineID	timeline;
-	uint64		system_identifier;
 	uint64		incarnation;
-	int64		reserved;
+	Oid			database;
 } DLockPageMetaDisk;
 
 typedef struct DLockPageSlotsDisk
@@ -131,26 +128,16 @@ slot_at(Page page, int place)
 void
 dlock_page_init_meta(Page page, const DLockPageMeta *meta)
 {
+	DLockPageMetaDisk *disk = meta_of(page);
+
 	PageInit(page, BLCKSZ, 0);
 	((PageHeader) page)->pd_lower =
 		MAXALIGN(SizeOfPageHeaderData) + sizeof(DLockPageMetaDisk);
-	dlock_page_set_meta(page, meta);
-}
-
-/* Overwrite what the meta page says. */
-void
-dlock_page_set_meta(Page page, const DLockPageMeta *meta)
-{
-	DLockPageMetaDisk *disk = meta_of(page);
-
 	disk->magic = META_MAGIC;
 	disk->version = DLOCK_PAGE_VERSION;
 	disk->unused = 0;
 	disk->database = meta->database;
-	disk->timeline = meta->timeline;
-	disk->system_identifier = meta->system_identifier;
 	disk->incarnation = meta->incarnation;
-	disk->reserved = meta->reserved;
 }
 
 /* Is this a meta page, of whatever version? */
@@ -172,10 +159,7 @@ dlock_page_get_meta(Page page, DLockPageMeta *meta)
 	if (disk->version == DLOCK_PAGE_VERSION)
 	{
 		meta->database = disk->database;
-		meta->timeline = disk->timeline;
-		meta->system_identifier = disk->system_identifier;
 		meta->incarnation = disk->incarnation;
-		meta->reserved = disk->reserved;
 	}
 	return disk->version;
 }

@@ -32,10 +32,7 @@
 typedef struct DLockPageMeta
 {
 	Oid			database;
-	TimeLineID	timeline;
-	uint64		system_identifier;
 	uint64		incarnation;
-	DLockToken	reserved;		/* value last written to the token sequence */
 } DLockPageMeta;
 
 /* What is found when looking at a page. */
@@ -90,7 +87,6 @@ dlock_slot_place(DLockSlot slot)
 
 /* the meta page */
 extern void dlock_page_init_meta(Page page, const DLockPageMeta *meta);
-extern void dlock_page_set_meta(Page page, const DLockPageMeta *meta);
 extern bool dlock_page_is_meta(Page page);
 extern int	dlock_page_get_meta(Page page, DLockPageMeta *meta);
 

@@ -8,22 +8,18 @@
  *	  has started or been promoted, whoever that user is.  It is not a special
  *	  case after a crash: the pages are always what a crash would leave.
  *
- *	  The meta page says whose pages these are.  Four things can be found.
+ *	  The meta page says whose pages these are.  Three things can be found.
  *
  *	  - No meta page: the extension is new.  The store begins a random
  *		incarnation.
  *	  - Another database's oid: this database was copied from a template.  The
  *		leases are those of the other one, so the store begins a new
  *		incarnation, and with that all its pages are blank.
- *	  - Another system identifier or timeline: the leases are ours, but there is
- *		or was another server with the same past (the old primary, the backup's
- *		source, the old cluster of pg_upgrade), which may have granted tokens
- *		that are not in our sequence.  Tokens continue in the next epoch, above
- *		all that the other one ever gives.
- *	  - All as it was: the leases are ours and so is the sequence.
+ *	  - This database's oid: the leases are ours.
  *
- *	  In each case the changes are made such that a crash between two of them
- *	  leads to the same case again: first the sequence, then the meta page.
+ *	  Whether tokens were granted elsewhere that our sequence does not know of
+ *	  cannot be told from what is on disk, and is not asked: after each load
+ *	  tokens begin anew, by the clock (src/README, "Tokens").
  *
  *	  A store that has a new relfilenumber but the incarnation that is in
  *	  memory was rewritten as it was (VACUUM FULL, SET TABLESPACE); memory stays
@@ -195,28 +191,12 @@ random_incarnation(void)
 static uint64
 settle_meta(DLockDatabase *db)
 {
-	uint64		system_identifier = GetSystemIdentifier();
-	TimeLineID	timeline = GetWALInsertionTimeLine();
 	DLockPageMeta meta;
 
-	if (!dlock_store_read_meta(db->rel, &meta))
-	{
-		meta.incarnation = random_incarnation();
-		meta.reserved = 0;
-	}
-	else if (meta.database != db->shared->oid)
-		meta.incarnation = random_incarnation();
-	else if (meta.system_identifier != system_identifier || meta.timeline != timeline)
-	{
-		(void) dlock_database_reserve_tokens(db, true);
-		(void) dlock_store_read_meta(db->rel, &meta);
-	}
-	else
+	if (dlock_store_read_meta(db->rel, &meta) && meta.database == db->shared->oid)
 		return meta.incarnation;
-
 	meta.database = db->shared->oid;
-	meta.system_identifier = system_identifier;
-	meta.timeline = timeline;
+	meta.incarnation = random_incarnation();
 	dlock_flush_now(dlock_store_write_meta(db->rel, &meta));
 	return meta.incarnation;
 }
@@ -284,12 +264,8 @@ load(DLockDatabase *db)
 
 	incarnation = settle_meta(db);
 
-	/*
-	 * What is left of a block was reserved in the sequence of that extension.
-	 * Its end stays the floor of all blocks to come, and so tokens ascend as
-	 * long as the server runs.
-	 */
-	dlock_token_void(&shared->tokens);
+	/* Tokens begin anew with the first grant, which may be much later. */
+	dlock_token_reset(&shared->tokens);
 	dlock_slot_reset(&shared->slots, incarnation);
 	shared->locator = db->rel->rd_locator;
 

@@ -258,24 +258,51 @@ dlock_rule_slot_end(TimestampTz wall, DLockTime every)
 	return (dlock_rule_slot(wall, every) + 1) * every - UNIX_OFFSET;
 }
 
+/* 2026-01-01, UTC, where the clock of the tokens begins. */
+#define TOKEN_CLOCK_START	(INT64CONST(9497) * USECS_PER_DAY)
+
 /*
- * The number after which tokens continue in a new epoch, on this timeline of
- * the server: above "token", or DLOCK_TOKEN_NONE if there is no epoch left.
- *
- * The first epoch of a timeline comes from the timeline's own number.  So two
- * servers that have gone different ways from one past, and do not know of each
- * other's epochs, do not start the same one.
+ * What the clock of the tokens shows at a moment of the wall clock: 2^22 for
+ * each second since its start, zero before, DLOCK_TOKEN_MAX from 2^31 seconds on.
  */
 DLockToken
-dlock_rule_next_epoch(DLockToken token, uint32 timeline)
+dlock_rule_token_clock(TimestampTz wall)
 {
-	int64		epoch = (token >> DLOCK_RULE_EPOCH_SHIFT) + 1;
-	int64		of_timeline = (int64) timeline - 1;
+	int64		seconds;
+	int64		rest;
 
-	if (of_timeline <= (PG_INT64_MAX >> DLOCK_RULE_TIMELINE_SHIFT))
-		epoch = Max(epoch, of_timeline <<
-					(DLOCK_RULE_TIMELINE_SHIFT - DLOCK_RULE_EPOCH_SHIFT));
-	if (epoch > (PG_INT64_MAX >> DLOCK_RULE_EPOCH_SHIFT))
-		return DLOCK_TOKEN_NONE;
-	return epoch << DLOCK_RULE_EPOCH_SHIFT;
+	if (wall < TOKEN_CLOCK_START)
+		return 0;
+	seconds = (wall - TOKEN_CLOCK_START) / USECS_PER_SEC;
+	rest = (wall - TOKEN_CLOCK_START) % USECS_PER_SEC;
+	if (seconds > (DLOCK_TOKEN_MAX >> DLOCK_RULE_TOKEN_CLOCK_SHIFT))
+		return DLOCK_TOKEN_MAX;
+	return (seconds << DLOCK_RULE_TOKEN_CLOCK_SHIFT) +
+		(rest << DLOCK_RULE_TOKEN_CLOCK_SHIFT) / USECS_PER_SEC;
+}
+
+/*
+ * The number above which tokens begin, or begin anew, at a moment of the wall
+ * clock: what the clock of the tokens shows, and not below "reserved", the last
+ * that this server has reserved in its memory (zero: none).
+ *
+ * "value" is that of the sequence.  If it is not our own, since it was found at
+ * the start or somebody has set it, and the clock is behind it, then the clock
+ * does not tell what else was handed out where the value comes from, and
+ * tokens begin well above.  At most DLOCK_TOKEN_MAX.
+ *
+ * This is a hybrid logical clock (Kulkarni et al., "Logical Physical Clocks",
+ * 2014): a count that follows physical time where it can.  See src/README for
+ * why tokens ascend by it, and for the two constants.
+ */
+DLockToken
+dlock_rule_token_base(TimestampTz wall, DLockToken reserved, DLockToken value)
+{
+	DLockToken	base = Max(dlock_rule_token_clock(wall), reserved);
+
+	if (value <= base)
+		return base;
+	if (value > DLOCK_TOKEN_MAX - DLOCK_RULE_TOKEN_STEP)
+		return DLOCK_TOKEN_MAX;
+	return value + DLOCK_RULE_TOKEN_STEP;
 }

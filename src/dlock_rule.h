@@ -77,16 +77,15 @@ extern int64 dlock_rule_slot(TimestampTz wall, DLockTime every);
 extern TimestampTz dlock_rule_slot_end(TimestampTz wall, DLockTime every);
 
 /* tokens */
-extern DLockToken dlock_rule_next_epoch(DLockToken token, uint32 timeline);
+extern DLockToken dlock_rule_token_clock(TimestampTz wall);
+extern DLockToken dlock_rule_token_base(TimestampTz wall, DLockToken reserved,
+										DLockToken value);
 
-/*
- * The low bits of a token count grants, the middle ones epochs, the high ones
- * timelines of the server.  A timeline has room for 2^47 grants, or 44 years
- * of 100 000 a second; running over into the next range breaks nothing by
- * itself.
- */
-#define DLOCK_RULE_EPOCH_SHIFT		39
-#define DLOCK_RULE_TIMELINE_SHIFT	47
+/* The clock of the tokens counts 2^22 a second: more grants than a server makes. */
+#define DLOCK_RULE_TOKEN_CLOCK_SHIFT	22
+
+/* How far above a number that the clock is behind tokens begin: 256 s of it. */
+#define DLOCK_RULE_TOKEN_STEP	(INT64CONST(1) << 30)
 
 /* A mode as an element of a set of modes. */
 #define DLOCK_RULE_BIT(mode)		(UINT32_C(1) << (mode))

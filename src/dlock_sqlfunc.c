@@ -582,21 +582,26 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
-/* dlock_bump_epoch(reason) -> a number below all later tokens */
+/* dlock_bump_epoch(reason, above) -> a number below all later tokens */
 Datum
 dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 {
 	char	   *reason = dlock_sqlarg_reason(fcinfo, 0);
+	DLockToken	above = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(1);
 	DLockDatabase db;
 	DLockToken	below;
 
 	dlock_session_check_writable("dlock_bump_epoch");
+	if (above < 0)
+		dlock_error_number("above", above, "not be negative", "Pass the largest token that you know of.");
+	if (above > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
+		dlock_error_number("above", above, "leave room for tokens", "Tokens end at 2^53.");
 	dlock_session_open(&db);
-	below = dlock_database_reserve_tokens(&db, true);
+	below = dlock_database_move_tokens(&db, above);
 	dlock_session_close(&db);
 
 	ereport(LOG,
-			(errmsg("fencing tokens were moved to a new epoch, above %lld",
+			(errmsg("fencing tokens were moved on, above %lld",
 					(long long) below),
 			 errdetail("Role \"%s\" asked for it. Reason: %s",
 					   GetUserNameFromId(GetUserId(), false), reason)));

@@ -36,7 +36,6 @@
 #include "storage/lmgr.h"
 
 #include "dlock_error.h"
-#include "dlock_rule.h"
 #include "dlock_store.h"
 
 /* Finish a record and return its end, without leaving it to the commit. */
@@ -258,74 +257,54 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
 	FreeAccessStrategy(strategy);
 }
 
-/*
- * What we leave in the sequence's log_cnt, for a mark: setval() puts zero
- * there.  It is the number of values that nextval() may skip logging.
- */
-#define OUR_LOG_CNT		1
+/* The one tuple of a sequence, on its page. */
+static Form_pg_sequence_data
+sequence_data(Page page)
+{
+	HeapTupleHeader tuple = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
+
+	return (Form_pg_sequence_data) ((char *) tuple + tuple->t_hoff);
+}
 
 /*
- * Reserve the next "count" tokens, none of them at or below "floor"; with
- * "jump", in a new epoch.  The caller must flush up to the result before it
- * hands out any token from "first" to "last".
+ * Lock the page of the sequence of tokens, and return its value: the last that
+ * was reserved, or that somebody has set.
+ */
+DLockToken
+dlock_store_lock_sequence(Relation sequence, Buffer *buffer)
+{
+	Form_pg_sequence_data data;
+
+	*buffer = ReadBuffer(sequence, 0);
+	LockBuffer(*buffer, BUFFER_LOCK_EXCLUSIVE);
+	data = sequence_data(BufferGetPage(*buffer));
+	return data->is_called ? data->last_value : data->last_value - 1;
+}
+
+/*
+ * Set the value of the sequence, whose page stays locked; returns the end of the
+ * record.
  *
- * The sequence is the authority.  It is changed in place, as nextval() does,
- * but without an xid, so that this commits at once and for good.  The meta page
- * remembers what was written there; both change in one record.  If they
- * disagree, or the sequence does not bear our mark, somebody else has set it:
- * it was restored from a dump, whose source may have granted more tokens
- * since, so that calls for a new epoch, too.
+ * It is changed in place, as nextval() does, but without an xid, so that this
+ * commits at once and for good: a reservation must neither wait for nor be
+ * undone by the transaction that happens to make it.
  */
 XLogRecPtr
-dlock_store_reserve_tokens(Relation rel, Relation sequence, DLockToken floor,
-						   int count, bool jump,
-						   DLockToken *first, DLockToken *last)
+dlock_store_set_sequence(Relation sequence, Buffer buffer, DLockToken value)
 {
-	Buffer		meta_buffer = ReadBuffer(rel, DLOCK_PAGE_META_BLOCK);
-	Buffer		sequence_buffer = ReadBuffer(sequence, 0);
-	GenericXLogState *state;
-	Page		page;
-	HeapTupleHeader tuple;
-	Form_pg_sequence_data data;
-	DLockPageMeta meta;
-	DLockToken	value;
-	DLockToken	base;
-	XLogRecPtr	lsn;
+	GenericXLogState *state = GenericXLogStart(sequence);
+	Form_pg_sequence_data data = sequence_data(GenericXLogRegisterBuffer(state, buffer, 0));
 
-	LockBuffer(sequence_buffer, BUFFER_LOCK_EXCLUSIVE);
-	LockBuffer(meta_buffer, BUFFER_LOCK_EXCLUSIVE);
-
-	state = GenericXLogStart(rel);
-	page = GenericXLogRegisterBuffer(state, sequence_buffer, 0);
-	tuple = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
-	data = (Form_pg_sequence_data) ((char *) tuple + tuple->t_hoff);
-	(void) dlock_page_get_meta(BufferGetPage(meta_buffer), &meta);
-
-	value = data->is_called ? data->last_value : data->last_value - 1;
-	base = Max(Max(value, meta.reserved), Max(floor, 0));
-	if (jump || value != meta.reserved ||
-		(meta.reserved != 0 && data->log_cnt != OUR_LOG_CNT))
-	{
-		base = dlock_rule_next_epoch(base, GetWALInsertionTimeLine());
-		if (base == DLOCK_TOKEN_NONE)
-			dlock_error_tokens_exhausted();
-	}
-	if (base > PG_INT64_MAX - count)
-		dlock_error_tokens_exhausted();
-	*first = base + 1;
-	*last = base + count;
-
-	data->last_value = *last;
+	data->last_value = value;
 	data->is_called = true;
-	data->log_cnt = OUR_LOG_CNT;
+	data->log_cnt = 0;
+	return finish_record(state);
+}
 
-	meta.reserved = *last;
-	dlock_page_set_meta(GenericXLogRegisterBuffer(state, meta_buffer, 0), &meta);
-	lsn = finish_record(state);
-
-	UnlockReleaseBuffer(meta_buffer);
-	UnlockReleaseBuffer(sequence_buffer);
-	return lsn;
+void
+dlock_store_unlock_sequence(Buffer buffer)
+{
+	UnlockReleaseBuffer(buffer);
 }
 
 /*

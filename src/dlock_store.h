@@ -42,10 +42,9 @@ extern void dlock_store_init_page(Relation rel, BlockNumber block,
 								  uint64 incarnation, int slot_class);
 
 /* tokens */
-extern XLogRecPtr dlock_store_reserve_tokens(Relation rel, Relation sequence,
-											 DLockToken floor, int count,
-											 bool jump,
-											 DLockToken *first, DLockToken *last);
+extern DLockToken dlock_store_lock_sequence(Relation sequence, Buffer *buffer);
+extern XLogRecPtr dlock_store_set_sequence(Relation sequence, Buffer buffer, DLockToken value);
+extern void dlock_store_unlock_sequence(Buffer buffer);
 
 /* slots */
 extern Buffer dlock_store_pin_cached(Relation rel, DLockSlot slot, Buffer hint);

@@ -40,6 +40,7 @@
 
 #include "dlock_clock.h"
 #include "dlock_name.h"
+#include "dlock_rule.h"
 #include "dlock_task.h"
 #include "dlock_taskqueue.h"
 #include "dlock_taskerror.h"
@@ -460,23 +461,20 @@ dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state, DLock
 static DLockToken
 take_tokens(DLockTaskSql *sql, const DLockBytes *queue, int count, DLockToken seen)
 {
-	DLockTokenShared *tokens = &sql->db.shared->tokens;
-	bool		jumped = false;
 	DLockToken	first;
 
 	for (;;)
 	{
-		if (!dlock_token_take(tokens, count, &first))
-			(void) dlock_database_reserve_tokens(&sql->db, false);
+		if (!dlock_token_take(&sql->db.shared->tokens, count, true, &first))
+			dlock_database_fetch_tokens(&sql->db, count);
 		else if (first > seen)
 			return first;
-		else if (jumped)
-			dlock_taskerror_token(queue, seen);
+
+		/* A copied row.  Its database may have begun later than ours, by its clock. */
+		else if (seen < dlock_rule_token_clock(dlock_clock_wall()))
+			(void) dlock_database_move_tokens(&sql->db, DLOCK_TOKEN_NONE);
 		else
-		{
-			(void) dlock_database_reserve_tokens(&sql->db, true);
-			jumped = true;
-		}
+			dlock_taskerror_token(queue, seen);
 	}
 }
 

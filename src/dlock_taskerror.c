@@ -153,5 +153,5 @@ dlock_taskerror_token(const DLockBytes *queue, DLockToken token)
 			 errmsg("a task of queue \"%.*s\" has seen token %lld, which is above those of this database",
 					queue->len, queue->data, (long long) token),
 			 errdetail("Its row was copied from another database."),
-			 errhint("Call dlock_bump_epoch() until it returns more than that.")));
+			 errhint("Call dlock_bump_epoch() with that number as \"above\".")));
 }

@@ -44,10 +44,14 @@
 #define DLOCK_LOCK_CLASS_FENCE	25709
 #define DLOCK_LOCK_CLASS_GROUP	25710
 
-/* A fencing token.  Positive as a bigint; zero is never a token. */
+/*
+ * A fencing token; zero is never one.  The largest is that up to which a double,
+ * and so JavaScript and jq, keep integers exact.
+ */
 typedef int64 DLockToken;
 
 #define DLOCK_TOKEN_NONE	((DLockToken) 0)
+#define DLOCK_TOKEN_MAX		((INT64CONST(1) << 53) - 1)
 
 /* Microseconds of the monotonic clock, or a span of it. */
 typedef int64 DLockTime;

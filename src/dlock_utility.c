@@ -4,14 +4,12 @@
  *	  Hooks into commands of others.
  *
  * NOTES
- *	  Six things are to be noticed: a command that needs a database to
+ *	  Five things are to be noticed: a command that needs a database to
  *	  itself, so that the reaper leaves it for that time; a transaction that
  *	  has created or dropped the extension, so that a reaper comes or goes;
  *	  what would harm the store without asking its access method; a trigger
- *	  that is created on dlock_guard() and could not work; a session that is
- *	  reset for another client; and a sequence that is set.  That may be the one
- *	  of the tokens, restored from a dump, so the next grant is made to look at
- *	  it.
+ *	  that is created on dlock_guard() and could not work; and a session that is
+ *	  reset for another client.
  *
  * IDENTIFICATION
  *	  src/dlock_utility.c
@@ -25,7 +23,6 @@
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_extension.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
@@ -33,7 +30,6 @@
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
-#include "utils/fmgroids.h"
 #include "utils/memutils.h"
 
 #include "dlock_am.h"
@@ -51,9 +47,6 @@ static object_access_hook_type next_access_hook = NULL;
 
 /* Has this transaction created or dropped the extension? */
 static bool extension_changed = false;
-
-/* Has this transaction set some sequence, as the restore of a dump does? */
-static bool sequence_set = false;
 
 /* A database whose reaper this transaction keeps away. */
 typedef struct DLockUtilityHold
@@ -205,13 +198,6 @@ unhold_reapers(bool committed)
 	held = NIL;
 }
 
-/* A sequence may be set in this transaction: see what follows its end. */
-static void
-note_sequence_set(void)
-{
-	sequence_set = true;
-}
-
 static void
 call_next(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		  ProcessUtilityContext context, ParamListInfo params,
@@ -241,8 +227,6 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	if (OidIsValid(database))
 		hold_reaper(database, IsA(command, DropdbStmt));
-	if (IsA(command, AlterSeqStmt))
-		note_sequence_set();
 	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
 	/* As for advisory locks: a pooler hands the session on to another client. */
@@ -270,9 +254,6 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 	if (access == OAT_POST_CREATE && classId == TriggerRelationId &&
 		!((ObjectAccessPostCreate *) arg)->is_internal)
 		dlock_guard_check_trigger(objectId);
-	if (access == OAT_FUNCTION_EXECUTE && classId == ProcedureRelationId &&
-		(objectId == F_SETVAL_REGCLASS_INT8 || objectId == F_SETVAL_REGCLASS_INT8_BOOL))
-		note_sequence_set();
 }
 
 /* A store got its storage, most likely since the extension is being created. */
@@ -289,9 +270,7 @@ end_transaction(bool committed)
 {
 	if (extension_changed && committed)
 		dlock_launcher_extension_changed();
-	if (sequence_set)
-		dlock_database_void_tokens(MyDatabaseId);
-	extension_changed = sequence_set = false;
+	extension_changed = false;
 	unhold_reapers(committed);
 }
 

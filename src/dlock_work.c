@@ -136,7 +136,7 @@ dlock_work_fetch(DLockWork *work)
 		add_pin(work, slot, buffer);
 	}
 	if (work->missing_tokens > 0)
-		(void) dlock_database_reserve_tokens(db, false);
+		dlock_database_fetch_tokens(db, work->missing_tokens);
 	work->missing_slot = DLOCK_SLOT_NONE;
 	work->missing_tokens = 0;
 }
@@ -167,9 +167,11 @@ dlock_work_pin(DLockWork *work, DLockSlot slot)
 bool
 dlock_work_tokens(DLockWork *work, int count, DLockToken *first)
 {
-	if (dlock_token_take(&work->db->shared->tokens, count, first))
+	bool		may_fetch = work->db->rel != NULL;
+
+	if (dlock_token_take(&work->db->shared->tokens, count, may_fetch, first))
 		return true;
-	if (work->db->rel != NULL)
+	if (may_fetch)
 		work->missing_tokens = count;
 	return false;
 }

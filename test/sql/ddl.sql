@@ -10,14 +10,14 @@ SET client_min_messages = warning;
 -- in a schema of its own, which need not be in the search path
 CREATE SCHEMA "Own schema";
 CREATE EXTENSION dlock SCHEMA "Own schema";
-SELECT "Own schema".dlock_acquire('ddl-own', 'alice', '1 h');
+SELECT "Own schema".dlock_acquire('ddl-own', 'alice', '1 h') > 0 AS granted;
 SELECT name, owner FROM "Own schema".dlock_leases;
 
 -- nor do tables of the same names get in the way
 CREATE TABLE dlock_store (a int);
 CREATE TABLE dlock_token_seq (a int);
 CREATE TEMP TABLE dlock_store (a int);
-SELECT "Own schema".dlock_acquire('ddl-own-2', 'alice', '1 h');
+SELECT "Own schema".dlock_acquire('ddl-own-2', 'alice', '1 h') > 0 AS granted;
 ALTER SCHEMA "Own schema" RENAME TO "Other schema";
 SELECT "Other schema".dlock_acquire('ddl-own', 'bob', '1 h') AS refused;
 ALTER SCHEMA "Other schema" RENAME TO "Own schema";

@@ -176,7 +176,7 @@ is( $node->safe_psql(
 my $meddled = 0;
 foreach my $meddling (
 	"SELECT setval('dlock_token_seq', 1, false)",
-	"SELECT setval('dlock_token_seq', (SELECT last_value - 8192 FROM dlock_token_seq))",
+	"SELECT setval('dlock_token_seq', (SELECT last_value - 65536 FROM dlock_token_seq))",
 	"SELECT nextval('dlock_token_seq')",
 	"ALTER SEQUENCE dlock_token_seq RESTART",
 	"SELECT dlock_bump_epoch('test')")

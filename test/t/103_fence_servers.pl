@@ -118,7 +118,7 @@ EOC
 	$look->close;
 }
 
-# A lock on a server that is set up anew may start with lower tokens.  The guard
+# A lock on a server whose clock is behind has lower tokens.  The guard
 # fails closed, until the owner of the extension resets the mark.
 my $new_node = start_node('new');
 my $token = $new_node->safe_psql($db, "SELECT dlock_acquire('ledger', 'c', '1 h')");

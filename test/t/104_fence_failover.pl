@@ -23,7 +23,7 @@ my $db = 'postgres';
 my $pairs = <<'EOC';
 DO $$
 BEGIN
-	FOR i IN 1 .. 20000 LOOP
+	FOR i IN 1 .. 40000 LOOP
 		PERFORM dlock_release_token('pairs', dlock_acquire('pairs', 'pair', '1 h'));
 	END LOOP;
 END $$

@@ -266,70 +266,138 @@ test_heartbeats(void)
 	end_test("heartbeats, however many, cost one record a ttl");
 }
 
+/* 2026-01-01 and 2000-01-01, UTC, as seconds since 1970. */
+#define TOKEN_START ((INT64CONST(1767225600) - INT64CONST(946684800)) * 1000000)
+#define TOKEN_END	((INT64CONST(1) << 53) - 1)
+
 static void
-test_epochs(void)
+test_token_clock(void)
 {
-	const DLockToken step = INT64CONST(1) << DLOCK_RULE_EPOCH_SHIFT;
-	const DLockToken range = INT64CONST(1) << DLOCK_RULE_TIMELINE_SHIFT;
-	static const uint32 timelines[] = {1, 2, 3, 100, 65535, 65536, 65537, 0x7FFFFFFF, 0xFFFFFFFF};
+	static const TimestampTz never[] = {PG_INT64_MIN, -1, 0, TOKEN_START - 1};
+	static const TimestampTz too_late[] = {
+		TOKEN_START + (INT64CONST(1) << 31) * 1000000,
+		TOKEN_START + YEARS_68 * 2, PG_INT64_MAX - 1, PG_INT64_MAX
+	};
 
 	begin_test();
+	for (int i = 0; i < N(never); i++)
+		CHECK(dlock_rule_token_clock(never[i]) == 0, "before it starts: %lld", LL(never[i]));
+	for (int i = 0; i < N(too_late); i++)
+		CHECK(dlock_rule_token_clock(too_late[i]) == TOKEN_END, "after its end: %lld", LL(too_late[i]));
+	CHECK(dlock_rule_token_clock(too_late[0] - 1) < TOKEN_END, "at its end");
+	CHECK(dlock_rule_token_clock(TOKEN_START + 1000000) == 1 << 22, "its pace");
+	CHECK(dlock_rule_token_clock(TOKEN_START + 86400 * INT64CONST(1000000)) == INT64CONST(86400) << 22,
+		  "its pace in a day");
 
-	/* From any token on any timeline: up, to a boundary, or cleanly nowhere. */
-	for (int t = 0; t < N(timelines); t++)
+	/* Against the same in wider numbers; it never goes back, nor stands for 1 us. */
+	for (int shift = 0; shift < 51; shift++)
 	{
-		for (int shift = 0; shift < 63; shift++)
+		for (int around = -3; around <= 3; around++)
 		{
-			for (int64 around = -1; around <= 1; around++)
-			{
-				DLockToken	token = Max(0, (INT64CONST(1) << shift) + around);
-				DLockToken	next = dlock_rule_next_epoch(token, timelines[t]);
+			int64		us = (INT64CONST(1) << shift) + around;
+			DLockToken	clock;
 
-				CHECK(next > token, "from %lld on timeline %u to %lld",
-					  LL(token), timelines[t], LL(next));
-				CHECK(next % step == 0, "not a boundary");
+			if (us < 0)
+				continue;
+			clock = dlock_rule_token_clock(TOKEN_START + us);
+			CHECK(clock == (int64) (((__int128) us << 22) / 1000000), "%lld us", LL(us));
+			CHECK(dlock_rule_token_clock(TOKEN_START + us + 1) > clock, "%lld us", LL(us));
+		}
+	}
+	end_test("the clock of the tokens: its start, pace and end");
+}
+
+static void
+test_token_base(void)
+{
+	const int64 step = INT64CONST(1) << 30;
+
+	begin_test();
+	for (int v = -1; v < 63; v++)
+	{
+		for (int around = -1; around <= 1; around++)
+		{
+			DLockToken	value = (v < 0) ? PG_INT64_MIN + 1 + around : (INT64CONST(1) << v) + around;
+
+			for (int r = -1; r < 53; r++)
+			{
+				DLockToken	reserved = (r < 0) ? 0 : (INT64CONST(1) << r) - 1;
+
+				for (int w = -1; w < 63; w++)
+				{
+					TimestampTz wall = (w < 0) ? PG_INT64_MIN : (INT64CONST(1) << w);
+					DLockToken	clock = dlock_rule_token_clock(wall);
+					DLockToken	base = dlock_rule_token_base(wall, reserved, value);
+
+					CHECK(base >= 0 && base <= TOKEN_END, "out of range: %lld", LL(base));
+					CHECK(base >= clock && base >= reserved, "below what is known");
+					CHECK(base == TOKEN_END || base >= value, "below the value");
+					if (value <= Max(reserved, clock))
+						CHECK(base == clock || base == reserved, "ahead of the clock: %lld", LL(base));
+					else
+						CHECK(base == TOKEN_END || base - value >= step, "too near to %lld", LL(value));
+				}
 			}
 		}
-		CHECK(dlock_rule_next_epoch(PG_INT64_MAX, timelines[t]) == DLOCK_TOKEN_NONE,
-			  "from the last token");
-		CHECK(dlock_rule_next_epoch(PG_INT64_MAX - step + 1, timelines[t]) == DLOCK_TOKEN_NONE,
-			  "from the last epoch");
-		CHECK(dlock_rule_next_epoch(PG_INT64_MAX - step, timelines[t]) != DLOCK_TOKEN_NONE,
-			  "from the last epoch but one");
 	}
+	CHECK(dlock_rule_token_base(0, 0, TOKEN_END) == TOKEN_END, "from the last");
+	CHECK(dlock_rule_token_base(0, 0, PG_INT64_MAX) == TOKEN_END, "from beyond the last");
+	CHECK(dlock_rule_token_base(0, 5, 5) == 5, "from our own");
+	CHECK(dlock_rule_token_base(0, 5, 6) == 6 + step, "from another's");
+	CHECK(dlock_rule_token_base(PG_INT64_MAX, 0, 0) == TOKEN_END, "at the end of time");
+	end_test("tokens begin at the clock, or well above what it is behind, and end cleanly");
+}
 
-	/*
-	 * Two futures of one past: whatever the one grants, for 2^47 grants less
-	 * its epochs, is below what the other grants that has the later timeline.
-	 */
-	for (uint32 older = 1; older < 300; older++)
+/*
+ * Servers take turns, each from a past that it may have forgotten: of all that was
+ * handed out before, a new turn knows any part.  As long as the clock does not
+ * go back, and no server makes 2^22 grants a second, it begins above all of it,
+ * however short the turns.  What two blocks are worth goes by between turns.
+ */
+static void
+test_token_histories(void)
+{
+	const int64 second = 1000000;
+	uint64		random = 42;
+
+#define RANDOM(n) ((int64) ((random = random * UINT64CONST(6364136223846793005) + \
+							 UINT64CONST(1442695040888963407)) >> 33) % (n))
+
+	begin_test();
+	for (int history = 0; history < 2000; history++)
 	{
-		for (uint32 newer = older + 1; newer < older + 5; newer++)
+		TimestampTz wall = TOKEN_START + RANDOM(1000000000) * second;
+		DLockToken	highest = dlock_rule_token_clock(wall);
+		int64		behind = 0;
+
+		for (int turn = 0; turn < 100; turn++)
 		{
-			DLockToken	past = (older - 1) * range / 2 + 12345;
-			DLockToken	of_older = dlock_rule_next_epoch(past, older);
-			DLockToken	of_newer = dlock_rule_next_epoch(past, newer);
+			int64		uptime = 31250 + RANDOM(turn % 2 ? second : 100000 * second);
+			int64		rate = RANDOM(turn % 3 ? 100 : 4000000);
+			DLockToken	known = RANDOM(3) ? highest / (1 + RANDOM(4)) : highest * RANDOM(2);
+			DLockToken	base = dlock_rule_token_base(wall, 0, known);
 
-			CHECK(of_newer - of_older >= range - step,
-				  "timelines %u and %u begin at %lld and %lld",
-				  older, newer, LL(of_older), LL(of_newer));
+			CHECK(base >= highest, "turn %d begins at %lld after %lld", turn, LL(base), LL(highest));
+			highest = base + uptime * rate / second;
+			wall += uptime;
+			CHECK(highest <= dlock_rule_token_clock(wall), "turn %d is ahead of the clock", turn);
 		}
-	}
 
-	/* Epochs on one timeline, until it has used up its range, and beyond. */
-	for (int t = 0; t < 3; t++)
-	{
-		DLockToken	token = 0;
-
-		for (int i = 0; i < 1000; i++)
+		/* A clock that goes back: from what is known, and by a step each. */
+		for (int turn = 0; turn < 50; turn++)
 		{
-			DLockToken	next = dlock_rule_next_epoch(token, timelines[t]);
+			DLockToken	base = dlock_rule_token_base(wall - second * 1000, 0, highest);
 
-			CHECK(next > token, "goes back");
-			token = next + 12345;
+			CHECK(base > highest, "turn %d with a clock that is behind", turn);
+			highest = base + 131072;
+			behind++;
 		}
+		CHECK(highest <= dlock_rule_token_clock(wall) + behind * ((INT64CONST(1) << 30) + 131072),
+			  "too far ahead");
+		wall += behind * 257 * second;
+		CHECK(dlock_rule_token_base(wall, 0, 0) > highest, "and not caught up with");
 	}
-	end_test("epochs only grow, differ between timelines, and end cleanly");
+	end_test("servers that know nothing of each other begin above each other");
 }
 
 /*
@@ -630,7 +698,7 @@ test_slots(void)
 int
 main(void)
 {
-	printf("1..11\n");
+	printf("1..13\n");
 	test_compatibility();
 	test_upgrades();
 	test_intents();
@@ -640,7 +708,9 @@ main(void)
 	test_no_deadline();
 	test_exact_recovery();
 	test_heartbeats();
-	test_epochs();
+	test_token_clock();
+	test_token_base();
+	test_token_histories();
 	test_slots();
 	return failures > 0;
 }
