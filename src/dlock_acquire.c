@@ -145,14 +145,14 @@ reserve(DLockAcquire *acquire)
 {
 	DLockDatabase *db = acquire->work.db;
 
-	if (!dlock_space_prepare(acquire->longest_name, acquire->longest_data,
-							 acquire->request->count))
-		dlock_error_space_full();
+	while (!dlock_space_prepare(acquire->longest_name, acquire->longest_data,
+								acquire->request->count))
+		dlock_grant_find_room(db);
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
-		if (acquire->slots_of_class[slot_class] > 0)
-			dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
-							   acquire->slots_of_class[slot_class]);
+		while (!dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
+								   acquire->slots_of_class[slot_class]))
+			dlock_grant_find_room(db);
 	}
 }
 

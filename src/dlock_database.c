@@ -322,6 +322,23 @@ dlock_database_note_deadline(DLockDatabaseShared *database, DLockTime deadline)
 		wake_reaper(database);
 }
 
+/* Wake the reapers of all databases in which something is due, and the launcher. */
+void
+dlock_database_wake_reapers(void)
+{
+	DLockTime	now = dlock_clock_now();
+
+	dlock_database_lock(LW_SHARED);
+	for (DLockDatabaseShared *database = dlock_database_first(); database != NULL;
+		 database = dlock_database_next(database))
+	{
+		if ((DLockTime) pg_atomic_read_u64(&database->reaper.wake_at) <= now)
+			wake_reaper(database);
+	}
+	dlock_database_unlock();
+	dlock_database_wake_launcher();
+}
+
 /* The same for the capture of a task.  Cannot fail. */
 void
 dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline)

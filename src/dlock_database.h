@@ -91,6 +91,7 @@ extern void dlock_database_wake_launcher(void);
 extern void dlock_database_want_reaper(DLockDatabaseShared *database, bool wanted);
 extern void dlock_database_note_deadline(DLockDatabaseShared *database,
 										 DLockTime deadline);
+extern void dlock_database_wake_reapers(void);
 extern void dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline);
 extern DLockTime dlock_database_plan_task(DLockDatabaseShared *database, DLockTime next);
 

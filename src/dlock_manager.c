@@ -691,8 +691,8 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 			return answer;
 		}
 		dlock_grant_fetch(&work);
-		if (found.lacks_memory && !dlock_space_prepare(target->name.len, owner_len, 1))
-			dlock_error_space_full();
+		while (found.lacks_memory && !dlock_space_prepare(target->name.len, owner_len, 1))
+			dlock_grant_find_room(db);
 	}
 	dlock_work_end(&work);
 	dlock_error_lease_lost(&target->name, target->token);

@@ -94,6 +94,17 @@ min_until_of(const DLockRecoverState *state, const DLockLeaseValue *lease)
 	return state->now + Min(left, lease->min_hold);
 }
 
+/*
+ * Memory is full.  This database has no dead leases in memory; those of others
+ * only their reapers can erase.
+ */
+pg_noreturn static void
+no_room(void)
+{
+	dlock_database_wake_reapers();
+	dlock_error_space_full();
+}
+
 /* Put a lease into memory. */
 static void
 hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slot)
@@ -103,7 +114,7 @@ hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slo
 	DLockSpaceLease *held;
 
 	if (!dlock_space_prepare(lease->name.len, lease->owner.len + lease->payload.len, 1))
-		dlock_error_space_full();
+		no_room();
 	dlock_space_lock(hash, LW_EXCLUSIVE);
 	held = dlock_space_hold(database, hash, lease, slot, -1, InvalidXLogRecPtr);
 	if (lease->min_hold > 0)
@@ -169,7 +180,8 @@ load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 {
 	DLockRecoverState *state = arg;
 
-	dlock_slot_add_page(&state->db->shared->slots, block, slot_class, taken);
+	if (!dlock_slot_add_page(&state->db->shared->slots, block, slot_class, taken))
+		no_room();
 }
 
 static uint64

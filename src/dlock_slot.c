@@ -104,8 +104,8 @@ page_at(DLockSlotShared *slots, BlockNumber block)
 	return (DLockSlotPage *) cell_at(cell) + block % LEAF_PAGES;
 }
 
-/* The cell that a link of the tree leads to, which is made if there is none. */
-static void *
+/* The cell that a link of the tree leads to, which is made if there is none; NULL if memory is full. */
+static uint32 *
 follow_link(uint32 *link)
 {
 	if (*link == 0)
@@ -113,7 +113,7 @@ follow_link(uint32 *link)
 		dsa_pointer dp;
 
 		if (!dlock_memory_prepare(1))
-			dlock_error_space_full();
+			return NULL;
 		dp = dlock_memory_take();
 		memset(dlock_memory_at(dp), 0, DLOCK_MEMORY_CELL);
 		pg_write_barrier();
@@ -123,10 +123,10 @@ follow_link(uint32 *link)
 }
 
 /*
- * Make the directory cover a block; throws 53400 if there is no memory for
- * that.  The extension lock must be held, or the database be loading.
+ * Make the directory cover a block; false if memory is full.  The extension
+ * lock must be held, or the database be loading.
  */
-static void
+static bool
 cover_block(DLockSlotShared *slots, BlockNumber block)
 {
 	uint32		leaf = block / LEAF_PAGES;
@@ -136,9 +136,11 @@ cover_block(DLockSlotShared *slots, BlockNumber block)
 		dlock_error_store_full();
 
 	node = follow_link(&slots->branches[leaf / BRANCH_LEAVES]);
-	node = follow_link(&node[leaf / (NODE_CELLS * NODE_CELLS) % NODE_CELLS]);
-	node = follow_link(&node[leaf / NODE_CELLS % NODE_CELLS]);
-	(void) follow_link(&node[leaf % NODE_CELLS]);
+	if (node != NULL)
+		node = follow_link(&node[leaf / (NODE_CELLS * NODE_CELLS) % NODE_CELLS]);
+	if (node != NULL)
+		node = follow_link(&node[leaf / NODE_CELLS % NODE_CELLS]);
+	return node != NULL && follow_link(&node[leaf % NODE_CELLS]) != NULL;
 }
 
 /* Set up the directory of a store that has not been loaded yet. */
@@ -228,16 +230,17 @@ all_places(int slot_class)
  *
  * "slot_class" is negative for a page that is to be initialised before it is
  * used.  "taken" has a bit for each place with a lease.  The database must be
- * loading.  Throws 53400 if memory is full.
+ * loading.  False if memory is full.
  */
-void
+bool
 dlock_slot_add_page(DLockSlotShared *slots,
 					BlockNumber block, int slot_class, uint64 taken)
 {
 	DLockSlotPage *page;
 
 	Assert(block == slots->nblocks);
-	cover_block(slots, block);
+	if (!cover_block(slots, block))
+		return false;
 	page = page_at(slots, block);
 	page->free = 0;
 	page->hint = InvalidBuffer;
@@ -256,6 +259,7 @@ dlock_slot_add_page(DLockSlotShared *slots,
 			push_page(slots, page, block, free);
 	}
 	slots->nblocks = block + 1;
+	return true;
 }
 
 /*
@@ -367,7 +371,8 @@ take_from_any(DLockSlotShared *slots, int slot_class, int own_stripe)
 }
 
 /*
- * Find or make a page of this class for a stripe, and take its first slot.
+ * Find or make a page of this class for a stripe, and take its first slot;
+ * DLOCK_SLOT_NONE if memory is full.
  * May wait, extend the relation, and throw; what was done by then stands.
  */
 static DLockSlot
@@ -389,7 +394,11 @@ take_from_new_page(DLockSlotShared *slots, Relation rel,
 	}
 
 	block = (slots->blank != NO_BLOCK) ? slots->blank : slots->nblocks;
-	cover_block(slots, block);
+	if (!cover_block(slots, block))
+	{
+		UnlockRelationForExtension(rel, ExclusiveLock);
+		return DLOCK_SLOT_NONE;
+	}
 	dlock_store_init_page(rel, block, slots->incarnation, slot_class);
 
 	page = page_at(slots, block);
@@ -436,11 +445,12 @@ make_room(DLockSlotKept *of_class, int count)
 
 /*
  * Have "count" free slots of this class.  They are this backend's, to be used
- * (dlock_slot_use) or not, until the database is loaded anew.
+ * (dlock_slot_use) or not, until the database is loaded anew.  False if memory
+ * is full.
  *
  * May wait and throw; no partition lock may be held.
  */
-void
+bool
 dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
 				   int slot_class, int count)
 {
@@ -462,8 +472,11 @@ dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
 			slot = take_from_any(slots, slot_class, stripe);
 		if (slot == DLOCK_SLOT_NONE)
 			slot = take_from_new_page(slots, rel, slot_class, stripe);
+		if (slot == DLOCK_SLOT_NONE)
+			return false;
 		of_class->slots[of_class->count++] = slot;
 	}
+	return true;
 }
 
 /*

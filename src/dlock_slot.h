@@ -58,12 +58,12 @@ typedef struct DLockSlotShared
 extern void dlock_slot_init(DLockSlotShared *slots);
 extern void dlock_slot_reset(DLockSlotShared *slots, uint64 incarnation);
 extern void dlock_slot_release(DLockSlotShared *slots);
-extern void dlock_slot_add_page(DLockSlotShared *slots,
+extern bool dlock_slot_add_page(DLockSlotShared *slots,
 								BlockNumber block, int slot_class, uint64 taken);
 
 /* slots */
 extern DLockSlot dlock_slot_reserved(DLockSlotShared *slots, int slot_class, int n);
-extern void dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
+extern bool dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
 							   int slot_class, int count);
 extern void dlock_slot_use(int slot_class);
 extern void dlock_slot_trim(void);

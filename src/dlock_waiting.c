@@ -554,8 +554,8 @@ watch_once(const DLockBytes *name, DLockToken seen, bool may_wait, DLockWaitingH
 
 	dlock_session_open(&db);
 	hash = dlock_name_hash(db.shared->oid, name);
-	if (may_wait && !dlock_space_prepare(name->len, 0, 1))
-		dlock_error_space_full();
+	while (may_wait && !dlock_space_prepare(name->len, 0, 1))
+		dlock_grant_find_room(&db);
 
 	dlock_space_lock(hash, LW_EXCLUSIVE);
 	now = dlock_clock_now();

@@ -207,6 +207,38 @@ foreach my $round (1, 2)
 	$session->query_safe("SELECT dlock_release_all('filler')");
 }
 
+# Full of dead leases, and no reaper there: a call that finds no memory erases
+# them.  The database of that call pays for its own dead leases only.
+my $reaper;
+ok( wait_until(
+		sub {
+			$session->query_safe("SELECT dlock_acquire('tick', 'alice', '10 ms')");
+			$reaper = $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock reaper' AND datname = '$db'");
+			return $reaper =~ /^\d+$/;
+		},
+		30),
+	'there is a reaper');
+kill 'STOP', $reaper;
+my $dead = $session->query_safe("SELECT fill('dead-', 'dead', NULL, '2 s')");
+cmp_ok($dead, '>', 0.8 * $first[0], "$dead leases with a short ttl");
+ok( wait_until(
+		sub {
+			$session->query_safe("SELECT count(*) FROM dlock_leases WHERE name <> 'old'") == 0;
+		},
+		30),
+	'all of them are dead');
+my $expired = $session->query_safe('SELECT expiries FROM dlock_stats');
+cmp_ok($session->query_safe("SELECT dlock_acquire('after-dead', 'alice', '1 h')"),
+	'>', 0, 'dead leases, no reaper: a lock is acquired');
+$session->query_safe("SELECT dlock_release('after-dead', 'alice')");
+cmp_ok($session->query_safe('SELECT expiries FROM dlock_stats') - $expired,
+	'<=', 2000, 'dead leases, no reaper: that erased no more than some of them');
+cmp_ok($session->query_safe("SELECT fill('next-', 'next', NULL, '1 h')"),
+	'>=', 0.95 * $first[0], 'dead leases, no reaper: all of the memory serves again');
+$session->query_safe("SELECT dlock_release_all('next')");
+kill 'CONT', $reaper;
+
 # Expired leases make room like released ones, without anybody asking for them.
 $session->query_safe("SELECT fill('expires-', 'filler', NULL, '300 ms')");
 ok( wait_until(
