@@ -378,20 +378,27 @@ dlock_answer_call(PGFunction body, FunctionCallInfo fcinfo)
 }
 
 static void
+run_next(DLOCK_RUN_PARAMETERS)
+{
+	if (next_run_hook != NULL)
+		next_run_hook(DLOCK_RUN_ARGUMENTS);
+	else
+		standard_ExecutorRun(DLOCK_RUN_ARGUMENTS);
+}
+
+static void
 run_hook(DLOCK_RUN_PARAMETERS)
 {
-	ExecutorRun_hook_type run = (next_run_hook != NULL) ? next_run_hook : standard_ExecutorRun;
-
 	if (running)
 	{
-		run(DLOCK_RUN_ARGUMENTS);
+		run_next(DLOCK_RUN_ARGUMENTS);
 		return;
 	}
 
 	running = true;
 	PG_TRY();
 	{
-		run(DLOCK_RUN_ARGUMENTS);
+		run_next(DLOCK_RUN_ARGUMENTS);
 	}
 	PG_CATCH();
 	{
