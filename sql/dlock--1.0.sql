@@ -60,11 +60,16 @@ CREATE FUNCTION @extschema@.dlock_acquire_all(
     owner pg_catalog.text DEFAULT NULL,
     ttl pg_catalog.interval DEFAULT NULL,
     wait pg_catalog.interval DEFAULT '0',
-    mode pg_catalog.text DEFAULT 'exclusive')
+    mode pg_catalog.text DEFAULT 'exclusive',
+    reentry pg_catalog.text DEFAULT 'deny',
+    bind pg_catalog.text DEFAULT 'none',
+    lock_delay pg_catalog.interval DEFAULT '0',
+    min_hold pg_catalog.interval DEFAULT '0',
+    payload pg_catalog.jsonb DEFAULT NULL)
     RETURNS pg_catalog.int8[]
     AS 'MODULE_PATHNAME', 'dlock_sql_acquire_all'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_acquire_all(pg_catalog.text[], pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text)
+COMMENT ON FUNCTION @extschema@.dlock_acquire_all(pg_catalog.text[], pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
     IS 'acquire leases on all of these locks or on none; returns their tokens in the order of the names, or NULL';
 
 CREATE FUNCTION @extschema@.dlock_acquire_path(
@@ -590,8 +595,6 @@ CREATE FUNCTION @extschema@.dlock_once(
 COMMENT ON FUNCTION @extschema@.dlock_once(pg_catalog.text, pg_catalog.interval)
     IS 'a fencing token for the first caller in each time slot, NULL for all others';
 
--- Another payload is another term: whoever has read the old one has to learn
--- that it no longer holds.
 CREATE FUNCTION @extschema@.dlock_campaign(
     election pg_catalog.text,
     candidate pg_catalog.text,
@@ -599,31 +602,8 @@ CREATE FUNCTION @extschema@.dlock_campaign(
     wait pg_catalog.interval DEFAULT '0',
     payload pg_catalog.jsonb DEFAULT NULL)
     RETURNS pg_catalog.int8
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-    SET search_path = pg_catalog, pg_temp
-    AS $$
-DECLARE
-    term pg_catalog.int8;
-BEGIN
-    IF candidate IS NULL THEN
-        RAISE EXCEPTION 'candidate must not be null'
-            USING ERRCODE = 'null_value_not_allowed',
-                  DETAIL = 'The argument given is NULL.',
-                  HINT = 'Pass a name that is no other process''s.';
-    END IF;
-    -- First of all, so that an argument that is refused ends no term.
-    term := @extschema@.dlock_acquire(election, candidate, ttl, wait,
-                                      reentry => 'return', payload => payload);
-    IF term IS NOT NULL AND payload IS NOT NULL AND EXISTS (
-        SELECT FROM @extschema@.dlock_watch(election, NULL, '0') w
-         WHERE w.token = term AND w.payload IS DISTINCT FROM dlock_campaign.payload)
-    THEN
-        PERFORM @extschema@.dlock_release_token(election, term);
-        term := @extschema@.dlock_acquire(election, candidate, ttl, wait,
-                                          reentry => 'return', payload => payload);
-    END IF;
-    RETURN term;
-END $$;
+    AS 'MODULE_PATHNAME', 'dlock_sql_campaign'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_campaign(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
     IS 'become or remain the leader; returns the fencing token of the term, or NULL if somebody else leads';
 
@@ -631,18 +611,8 @@ CREATE FUNCTION @extschema@.dlock_resign(
     election pg_catalog.text,
     candidate pg_catalog.text)
     RETURNS pg_catalog.bool
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-    SET search_path = pg_catalog, pg_temp
-    AS $$
-BEGIN
-    IF candidate IS NULL THEN
-        RAISE EXCEPTION 'candidate must not be null'
-            USING ERRCODE = 'null_value_not_allowed',
-                  DETAIL = 'The argument given is NULL.',
-                  HINT = 'Pass the name that it campaigned with.';
-    END IF;
-    RETURN @extschema@.dlock_release(election, candidate);
-END $$;
+    AS 'MODULE_PATHNAME', 'dlock_sql_resign'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_resign(pg_catalog.text, pg_catalog.text)
     IS 'end the term of a leader; false if it does not lead';
 

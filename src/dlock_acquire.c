@@ -51,6 +51,11 @@ typedef struct DLockAcquireItem
 	int			slot_class;		/* of its home on disk; NO_CLASS if it has none */
 	DLockSlot	slot;
 	DLockSpaceEntry *entry;		/* NULL if the lock has none */
+
+	/* The lease that the owner has, or NULL, and what entering it again makes of it. */
+	DLockSpaceLease *own;
+	DLockRuleRenewal renewal;
+	bool		other_payload;
 } DLockAcquireItem;
 
 /* An attempt to acquire. */
@@ -66,7 +71,7 @@ typedef struct DLockAcquire
 	int			slots_of_class[DLOCK_PAGE_CLASSES];
 
 	/* What was found that is an error. */
-	DLockSpaceLease *own;
+	int			owned;			/* locks that the owner has a lease on */
 	uint32		permits;		/* of the lock, instead of those asked for */
 	const DLockBytes *culprit;
 } DLockAcquire;
@@ -262,12 +267,13 @@ decide(DLockAcquire *acquire)
 	DLockTime	until;
 	bool		blocked_by_self = false;	/* by what it has on the way elsewhere */
 
-	acquire->own = NULL;
+	acquire->owned = 0;
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
 		DLockSpaceLease *own;
 
+		item->own = NULL;
 		item->entry = dlock_space_find(acquire->work.db->shared->oid, item->hash, &item->name);
 		if (item->entry == NULL)
 			continue;
@@ -280,10 +286,14 @@ decide(DLockAcquire *acquire)
 		own = dlock_holder_of_owner(item->entry, &owner, now);
 		if (own != NULL && item->part != DLOCK_PART_INTENT)
 		{
+			if (!asked.held_by_owner || dlock_rule_is_upgrade((DLockMode) own->mode, request->mode))
+			{
+				asked.held = (DLockMode) own->mode;
+				acquire->culprit = &request->names[i];
+			}
 			asked.held_by_owner = true;
-			asked.held = (DLockMode) own->mode;
-			acquire->own = own;
-			acquire->culprit = &request->names[i];
+			item->own = own;
+			acquire->owned++;
 			/* A path is not covered by the lock of its name alone. */
 			if (own->part != item->part && request->reentry != DLOCK_REENTRY_DENY)
 				return STEP_WEAKER;
@@ -298,6 +308,10 @@ decide(DLockAcquire *acquire)
 			acquire->culprit = &request->names[i];
 		}
 	}
+
+	/* All are entered again, or none is. */
+	if (!request->path && acquire->owned < request->count)
+		asked.reentry = DLOCK_REENTRY_DENY;
 
 	switch (dlock_rule_decide(&asked))
 	{
@@ -316,45 +330,108 @@ decide(DLockAcquire *acquire)
 	pg_unreachable();
 }
 
-/* Enter again the lease that the owner has. */
+/* Have at hand what it takes to enter a lease again; anything but GRANTED: it is not. */
+static DLockAcquireStep
+prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	DLockSpaceLease *own = item->own;
+	DLockTerm	term = {own->ttl, own->deadline, own->bound_mono, 0};
+	char		buffer[DLOCK_PAYLOAD_MAX];
+	DLockBytes	payload = dlock_space_lease_payload(own, buffer);
+	bool		counts = request->reentry == DLOCK_REENTRY_COUNT;
+
+	item->renewal = dlock_rule_reenter(&term, request->ttl, acquire->work.now, wall);
+	if (!item->renewal.must_log)
+		item->renewal.term.bound_wall = dlock_rule_bound_wall(item->renewal.term.bound_mono,
+															  acquire->work.now, wall);
+	item->other_payload = request->set_payload && !dlock_name_equal(&payload, &request->payload);
+	if (counts && own->holds == PG_UINT32_MAX)
+	{
+		acquire->culprit = &item->name;
+		return STEP_TOO_MANY_HOLDS;
+	}
+	if (item->other_payload && !assign_slots(acquire))
+		return STEP_NO_ROOM;
+	if (own->slot == DLOCK_SLOT_NONE)
+		return STEP_GRANTED;
+	if ((item->renewal.must_log || counts || item->other_payload) &&
+		!dlock_work_pin(&acquire->work, own->slot))
+		return STEP_MISSING;
+	if (item->other_payload && !dlock_work_pin(&acquire->work, item->slot))
+		return STEP_MISSING;
+	return STEP_GRANTED;
+}
+
+/* Give the lease that is entered again, with its new term, the payload asked for. */
+static void
+replace_payload(DLockAcquire *acquire, DLockAcquireItem *item)
+{
+	const DLockBytes *payload = &acquire->request->payload;
+	DLockSpaceLease *own = item->own;
+	DLockSlot	slot = own->slot;
+	int			slot_class = dlock_page_class_for(item->name.len + own->owner_len + own->payload_len);
+
+	if (slot != DLOCK_SLOT_NONE && slot_class != item->slot_class)
+	{
+		slot = item->slot;
+		dlock_slot_use(item->slot_class);
+	}
+	item->own = dlock_grant_replace(&acquire->work, item->entry, own, payload, slot);
+}
+
+/* Enter a lease again; all that it takes is at hand. */
+static void
+enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
+{
+	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
+	DLockTerm  *term = &item->renewal.term;
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_holder_parts(item->entry, item->own, parts);
+
+	item->own->holds += counts;
+	if (item->own->slot != DLOCK_SLOT_NONE && !item->other_payload &&
+		(item->renewal.must_log || counts))
+		dlock_grant_log_state(&acquire->work, item->own, term);
+	for (int i = 0; i < count; i++)
+	{
+		parts[i].lease->ttl = term->ttl;
+		parts[i].lease->deadline = term->deadline;
+		parts[i].lease->bound_mono = term->bound_mono;
+	}
+	if (item->other_payload)
+		replace_payload(acquire, item);
+	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
+}
+
+/* Enter again the leases that the owner has: one, a path, or all that are asked for. */
 static DLockAcquireStep
 reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 {
 	const DLockAcquireRequest *request = acquire->request;
-	DLockSpaceLease *own = acquire->own;
-	DLockTerm	term = {own->ttl, own->deadline, own->bound_mono, 0};
+	int			count = request->path ? 1 : request->count;
 	TimestampTz wall = dlock_clock_wall();
-	DLockRuleRenewal renewal = dlock_rule_reenter(&term, request->ttl, acquire->work.now, wall);
-	bool		counts = request->reentry == DLOCK_REENTRY_COUNT;
-	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
-	int			count;
 
-	if (counts && own->holds == PG_UINT32_MAX)
-		return STEP_TOO_MANY_HOLDS;
-	if (own->slot != DLOCK_SLOT_NONE && (renewal.must_log || counts))
-	{
-		if (!dlock_work_pin(&acquire->work, own->slot))
-			return STEP_MISSING;
-		if (!renewal.must_log)
-			renewal.term.bound_wall = dlock_rule_bound_wall(renewal.term.bound_mono,
-															acquire->work.now, wall);
-		own->holds += counts;
-		dlock_grant_log_state(&acquire->work, own, &renewal.term);
-	}
-	else
-		own->holds += counts;
-
-	count = dlock_holder_parts(acquire->items[0].entry, own, parts);
+	if (count > 1)
+		dlock_work_make_room(&acquire->work, count);
 	for (int i = 0; i < count; i++)
 	{
-		parts[i].lease->ttl = renewal.term.ttl;
-		parts[i].lease->deadline = renewal.term.deadline;
-		parts[i].lease->bound_mono = renewal.term.bound_mono;
+		DLockAcquireStep step = prepare_reentry(acquire, &acquire->items[i], wall);
+
+		if (step != STEP_GRANTED)
+			return step;
 	}
-	*granted = (DLockAcquireGranted) {
-		.token = own->token, .lsn = own->lsn, .entered = true
-	};
-	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
+
+	*granted = (DLockAcquireGranted) {.token = acquire->items[0].own->token, .entered = true};
+	for (int i = 0; i < count; i++)
+	{
+		DLockAcquireItem *item = &acquire->items[i];
+
+		enter_again(acquire, item);
+		granted->lsn = Max(granted->lsn, item->own->lsn);
+		if (request->tokens != NULL)
+			request->tokens[i] = item->own->token;
+	}
 	return STEP_GRANTED;
 }
 
@@ -457,7 +534,7 @@ attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	acquire->work.now = dlock_clock_now();
 	step = decide(acquire);
 	if (step == STEP_GRANTED)
-		step = (acquire->own != NULL) ? reenter(acquire, granted) : grant(acquire, granted);
+		step = (acquire->owned > 0) ? reenter(acquire, granted) : grant(acquire, granted);
 	else if (step == STEP_QUEUED)
 		step = enqueue(acquire);
 	dlock_space_unlock_set(&acquire->set);

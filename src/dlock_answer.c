@@ -316,7 +316,8 @@ void
 dlock_answer_granted(DLockDatabase *db, const DLockAcquireRequest *request,
 					 const DLockAcquireGranted *granted)
 {
-	int			leases = (request->path || granted->entered) ? 1 : request->count;
+	int			leases = request->path ? 1 : request->count;
+	bool		apart = granted->entered && request->tokens != NULL;
 
 	if (granted->entered && request->reentry != DLOCK_REENTRY_COUNT)
 		return;
@@ -324,7 +325,7 @@ dlock_answer_granted(DLockDatabase *db, const DLockAcquireRequest *request,
 		list(&(DLockAnswerItem) {
 			.kind = granted->entered ? ANSWER_HOLD : ANSWER_GRANT,
 			.hash = dlock_name_hash(db->shared->oid, &request->names[i]),
-			.token = granted->token + i
+			.token = apart ? request->tokens[i] : granted->token + i
 		});
 }
 

@@ -169,11 +169,11 @@ forget_ended(void)
 }
 
 /*
- * Have room for another lease, so that it can be added without fail.  The
+ * Have room for so many more leases, so that they can be added without fail.  The
  * database must have been opened once before.
  */
 void
-dlock_bind_prepare(void)
+dlock_bind_prepare(int more)
 {
 	if (bound == NULL)
 	{
@@ -183,13 +183,15 @@ dlock_bind_prepare(void)
 		RegisterSubXactCallback(subxact_callback, NULL);
 		dlock_exit_on_shmem(end_session, (Datum) 0);
 	}
-	if (count < room)
+	if (count + more <= room)
 		return;
 	forget_ended();
-	if (count > room / 2)
+	if (count + more > room / 2)
 	{
-		bound = repalloc(bound, 2 * room * sizeof(DLockBound));
-		room *= 2;
+		int			wanted = 2 * Max(room, count + more);
+
+		bound = repalloc(bound, wanted * sizeof(DLockBound));
+		room = wanted;
 	}
 }
 

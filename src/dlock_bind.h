@@ -13,7 +13,7 @@
 
 #include "dlock_types.h"
 
-extern void dlock_bind_prepare(void);
+extern void dlock_bind_prepare(int more);
 extern void dlock_bind_add(uint32 hash, DLockToken token, DLockBind bind);
 extern void dlock_bind_convert(uint32 hash, DLockToken from, DLockToken to);
 extern void dlock_bind_discard(void);

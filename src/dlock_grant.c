@@ -138,12 +138,12 @@ dlock_grant_write(DLockWork *work, DLockSlot slot, const DLockLeaseValue *lease)
 	return work->lsn;
 }
 
-/* Write a lease that is held into its slot, whose page is pinned, once more. */
-void
-dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+/* A lease that is held, as it is to be on disk. */
+static DLockLeaseValue
+value_on_disk(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
+			  DLockHolderTexts *texts)
 {
-	DLockHolderTexts texts;
-	DLockLeaseValue value = dlock_holder_value(entry, lease, &texts);
+	DLockLeaseValue value = dlock_holder_value(entry, lease, texts);
 	TimestampTz wall = dlock_clock_wall();
 
 	value.boot = dlock_clock_boot();
@@ -151,6 +151,16 @@ dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *le
 	value.min_hold = 0;
 	if (lease->min_until > work->now)
 		value.min_hold = lease->min_until - work->now + Max(0, wall - lease->granted_at);
+	return value;
+}
+
+/* Write a lease that is held into its slot, whose page is pinned, once more. */
+void
+dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	DLockHolderTexts texts;
+	DLockLeaseValue value = value_on_disk(work, entry, lease, &texts);
+
 	lease->lsn = dlock_grant_write(work, lease->slot, &value);
 	lease->unwritten = false;
 }
@@ -168,6 +178,40 @@ dlock_grant_write_back(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease 
 		return false;
 	dlock_grant_rewrite(work, entry, lease);
 	return true;
+}
+
+/*
+ * Give a lease another payload, in "slot", which is the one that it has or a free
+ * one of another class.  The pages of both are pinned, and there is memory for a
+ * lease.  Returns the lease, which is at another place; the old one is gone.
+ */
+DLockSpaceLease *
+dlock_grant_replace(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
+					const DLockBytes *payload, DLockSlot slot)
+{
+	DLockSlot	old = lease->slot;
+	DLockHolderTexts texts;
+	DLockLeaseValue value = dlock_holder_value(entry, lease, &texts);
+	DLockSpaceLease *changed;
+
+	value.payload = *payload;
+	changed = dlock_space_hold(entry->database, entry->hash, &value, slot, lease->process,
+							   lease->lsn);
+	changed->min_until = lease->min_until;
+	dlock_space_remove(entry, lease);
+
+	if (slot == DLOCK_SLOT_NONE)
+		return changed;
+	if (slot == old)
+	{
+		dlock_grant_rewrite(work, entry, changed);
+		return changed;
+	}
+	value = value_on_disk(work, entry, changed, &texts);
+	changed->lsn = work->lsn = dlock_store_move(dlock_work_page(work, old), old,
+												dlock_work_page(work, slot), slot, &value);
+	dlock_slot_free(&work->db->shared->slots, old);
+	return changed;
 }
 
 /*

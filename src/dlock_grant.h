@@ -28,6 +28,9 @@ extern void dlock_grant_rewrite(DLockWork *work, DLockSpaceEntry *entry,
 								DLockSpaceLease *lease);
 extern bool dlock_grant_write_back(DLockWork *work, DLockSpaceEntry *entry,
 								   DLockSpaceLease *lease);
+extern DLockSpaceLease *dlock_grant_replace(DLockWork *work, DLockSpaceEntry *entry,
+											DLockSpaceLease *lease,
+											const DLockBytes *payload, DLockSlot slot);
 extern void dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry);
 extern bool dlock_grant_end_lease(DLockWork *work, DLockSpaceEntry *entry,
 								  DLockSpaceLease *lease);

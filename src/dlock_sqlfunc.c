@@ -43,6 +43,8 @@ PG_FUNCTION_INFO_V1(dlock_sql_watch);
 PG_FUNCTION_INFO_V1(dlock_sql_renew_all);
 PG_FUNCTION_INFO_V1(dlock_sql_release_all);
 PG_FUNCTION_INFO_V1(dlock_sql_force_release);
+PG_FUNCTION_INFO_V1(dlock_sql_campaign);
+PG_FUNCTION_INFO_V1(dlock_sql_resign);
 PG_FUNCTION_INFO_V1(dlock_sql_bump_epoch);
 
 /* ---- arguments ---- */
@@ -143,8 +145,8 @@ get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 }
 
 /*
- * The parameters that dlock_acquire() and dlock_acquire_path() end with, from
- * "reentry" on, and the ttl, which depends on them.
+ * The parameters that the functions which acquire locks end with, from "reentry"
+ * on, and the ttl, which depends on them.
  */
 static void
 get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
@@ -287,9 +289,10 @@ acquire_all(PG_FUNCTION_ARGS)
 
 	request.names = get_names(fcinfo, 0, &request.count);
 	request.owner = dlock_sqlarg_own_owner(fcinfo, 1);
-	request.ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
 	wait = dlock_sqlarg_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
+	get_options(fcinfo, 5, &request);
+	request.tokens = palloc0(request.count * sizeof(DLockToken));
 
 	dlock_session_check_writable("dlock_acquire_all");
 	first = dlock_waiting_acquire(&request, wait);
@@ -298,12 +301,12 @@ acquire_all(PG_FUNCTION_ARGS)
 
 	tokens = palloc(request.count * sizeof(Datum));
 	for (int i = 0; i < request.count; i++)
-		tokens[i] = Int64GetDatum(first + i);
+		tokens[i] = Int64GetDatum((request.tokens[0] != DLOCK_TOKEN_NONE) ? request.tokens[i] : first + i);
 	PG_RETURN_ARRAYTYPE_P(construct_array(tokens, request.count, INT8OID, sizeof(int64),
 										  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/* dlock_acquire_all(names, owner, ttl, wait, mode) -> tokens or null */
+/* dlock_acquire_all(names, owner, ttl, wait, mode, ...) -> tokens or null */
 Datum
 dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 {
@@ -580,6 +583,54 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 			values[5] = dlock_value_jsonb((DLockBytes) {holder.payload, holder.payload_len});
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+static Datum
+campaign(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = dlock_sqlarg_own_name(fcinfo, 0);
+	DLockAcquireRequest request = {
+		.count = 1,
+		.names = &name,
+		.mode = DLOCK_MODE_EX,
+		.reentry = DLOCK_REENTRY_RETURN,
+		.bind = DLOCK_BIND_NONE,
+		.role = GetUserId(),
+		.set_payload = !PG_ARGISNULL(4)
+	};
+	DLockTime	wait;
+	DLockToken	token;
+
+	if (PG_ARGISNULL(1))
+		dlock_error_null("candidate");
+	request.owner = dlock_sqlarg_own_owner(fcinfo, 1);
+	request.ttl = dlock_sqlarg_ttl(fcinfo, 2, true);
+	wait = dlock_sqlarg_wait(fcinfo, 3);
+	request.payload = dlock_sqlarg_payload(fcinfo, 4);
+
+	dlock_session_check_writable("dlock_campaign");
+	token = dlock_waiting_acquire(&request, wait);
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/* dlock_campaign(election, candidate, ttl, wait, payload) -> token or null */
+Datum
+dlock_sql_campaign(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(campaign, fcinfo);
+}
+
+/* dlock_resign(election, candidate) -> boolean */
+Datum
+dlock_sql_resign(PG_FUNCTION_ARGS)
+{
+	DLockManagerTarget target = target_by_owner(fcinfo);
+
+	if (PG_ARGISNULL(1))
+		dlock_error_null("candidate");
+	PG_RETURN_BOOL(release("dlock_resign", &target));
 }
 
 /* dlock_bump_epoch(reason, above) -> a number below all later tokens */

@@ -338,8 +338,8 @@ dlock_store_unpin(Buffer buffer)
 }
 
 /*
- * Log the change that was just made to a page, within the same critical
- * section; returns the end of the record.
+ * Log the changes that were just made to pages, in one record and within the
+ * same critical section; returns the end of the record.
  *
  * GenericXLogFinish() finds out what has changed by copying the page and
  * comparing the copy byte by byte.  We know what has changed, so this builds
@@ -348,26 +348,38 @@ dlock_store_unpin(Buffer buffer)
  * not changed since 9.6, and wal_consistency_checking = generic verifies it.
  */
 static XLogRecPtr
-log_change(Buffer buffer, DLockPageChange *change)
+log_changes(const Buffer *buffers, DLockPageChange *changes, int count)
 {
-	Page		page = BufferGetPage(buffer);
 	XLogRecPtr	saved = XactLastRecEnd;
 	XLogRecPtr	lsn;
 
-	MarkBufferDirty(buffer);
 	XLogBeginInsert();
-	XLogRegisterBuffer(0, buffer, REGBUF_STANDARD);
-	for (int i = 0; i < change->count; i++)
+	for (int block = 0; block < count; block++)
 	{
-		DLockPageRange *range = &change->ranges[i];
+		Page		page = BufferGetPage(buffers[block]);
 
-		XLogRegisterBufData(0, (char *) range, sizeof(DLockPageRange));
-		XLogRegisterBufData(0, page + range->offset, range->length);
+		MarkBufferDirty(buffers[block]);
+		XLogRegisterBuffer(block, buffers[block], REGBUF_STANDARD);
+		for (int i = 0; i < changes[block].count; i++)
+		{
+			DLockPageRange *range = &changes[block].ranges[i];
+
+			XLogRegisterBufData(block, (char *) range, sizeof(DLockPageRange));
+			XLogRegisterBufData(block, page + range->offset, range->length);
+		}
 	}
 	lsn = XLogInsert(RM_GENERIC_ID, 0);
-	PageSetLSN(page, lsn);
+	for (int block = 0; block < count; block++)
+		PageSetLSN(BufferGetPage(buffers[block]), lsn);
 	XactLastRecEnd = saved;
 	return lsn;
+}
+
+/* The same for one page. */
+static XLogRecPtr
+log_change(Buffer buffer, DLockPageChange *change)
+{
+	return log_changes(&buffer, change, 1);
 }
 
 StaticAssertDecl(sizeof(DLockPageRange) == 2 * sizeof(OffsetNumber),
@@ -407,6 +419,36 @@ dlock_store_erase(Buffer buffer, DLockSlot slot)
 	lsn = log_change(buffer, &change);
 	END_CRIT_SECTION();
 	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return lsn;
+}
+
+/*
+ * Write a lease into a slot, and erase it in the one that it had, likewise: in
+ * one record, so that at any point of the WAL there is one of the two.  The slots
+ * are on different pages.
+ */
+XLogRecPtr
+dlock_store_move(Buffer from, DLockSlot old, Buffer to, DLockSlot slot,
+				 const DLockLeaseValue *lease)
+{
+	Buffer		buffers[] = {from, to};
+	DLockPageChange changes[lengthof(buffers)];
+	XLogRecPtr	lsn;
+
+	Assert(from != to);
+	Assert(BufferGetBlockNumber(from) == dlock_slot_block(old));
+	Assert(BufferGetBlockNumber(to) == dlock_slot_block(slot));
+
+	/* Two leases may change places the other way round at the same time. */
+	LockBuffer(Min(from, to), BUFFER_LOCK_EXCLUSIVE);
+	LockBuffer(Max(from, to), BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	changes[0] = dlock_page_erase(BufferGetPage(from), dlock_slot_place(old));
+	changes[1] = dlock_page_write(BufferGetPage(to), dlock_slot_place(slot), lease);
+	lsn = log_changes(buffers, changes, lengthof(buffers));
+	END_CRIT_SECTION();
+	LockBuffer(from, BUFFER_LOCK_UNLOCK);
+	LockBuffer(to, BUFFER_LOCK_UNLOCK);
 	return lsn;
 }
 

@@ -365,9 +365,13 @@ static void
 remember(DLockDatabase *db, const DLockAcquireRequest *request,
 		 const DLockAcquireGranted *granted)
 {
+	int			count = request->path ? 1 : request->count;
+
 	dlock_answer_granted(db, request, granted);
-	if (request->bind != DLOCK_BIND_NONE && !granted->entered)
-		dlock_bind_add(dlock_name_hash(db->shared->oid, &request->names[0]), granted->token,
+	if (request->bind == DLOCK_BIND_NONE || granted->entered)
+		return;
+	for (int i = 0; i < count; i++)
+		dlock_bind_add(dlock_name_hash(db->shared->oid, &request->names[i]), granted->token + i,
 					   request->bind);
 }
 
@@ -398,7 +402,7 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		dlock_session_open(&db);
 		dlock_answer_prepare(asked.count);
 		if (asked.bind != DLOCK_BIND_NONE)
-			dlock_bind_prepare();
+			dlock_bind_prepare(asked.path ? 1 : asked.count);
 		answer = dlock_acquire_locks(&db, &asked, &granted);
 		if (answer == DLOCK_ANSWER_GRANTED)
 			remember(&db, &asked, &granted);

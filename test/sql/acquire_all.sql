@@ -67,6 +67,53 @@ SELECT cardinality(dlock_acquire_all('{all-a,all-b}', 'all-1', '1 ms')) AS n;
 SELECT pg_sleep(0.002);
 SELECT cardinality(dlock_acquire_all('{all-b,all-a}', 'all-2', '1 h')) AS n;
 
+-- what dlock_acquire takes
+SELECT cardinality(dlock_acquire_all('{all-e,all-f}', 'all-1', '1 h', lock_delay => '1 h', min_hold => '1 min', payload => '{"a": 1}')) AS n;
+SELECT name, payload FROM dlock_leases WHERE name LIKE 'all-%' ORDER BY name;
+SELECT dlock_release_all('all-1');
+SELECT name, state, remaining BETWEEN '50 s' AND '1 min' AS least FROM dlock_leases WHERE name LIKE 'all-%' ORDER BY name;
+SELECT dlock_force_release('all-e', 'test'), dlock_force_release('all-f', 'test'), dlock_release_all('all-2');
+BEGIN;
+SELECT cardinality(dlock_acquire_all(array_agg('all-' || i), 'all-1', bind => 'transaction')) AS n FROM generate_series(1, 100) i;
+SELECT count(*), bool_and(pid = pg_backend_pid()) AS mine FROM dlock_leases WHERE name LIKE 'all-%' AND bind = 'transaction';
+SAVEPOINT s;
+SELECT cardinality(dlock_acquire_all('{all-e,all-f,all-g}', 'all-1', bind => 'transaction')) AS n;
+ROLLBACK TO s;
+SELECT count(*) FROM dlock_leases WHERE name LIKE 'all-%';
+COMMIT;
+SELECT count(*) FROM dlock_leases WHERE name LIKE 'all-%';
+SELECT cardinality(dlock_acquire_all('{all-e,all-f}', 'all-1', bind => 'session')) AS n;
+DISCARD ALL;
+\pset null '(null)'
+SELECT count(*) FROM dlock_leases WHERE name LIKE 'all-%';
+
+-- again, after the answer was lost: the same tokens, or, if not all are held, as if held by anyone
+SELECT dlock_acquire_all('{all-c,all-a,all-b}', 'all-1', '1 h', reentry => 'return') AS tokens \gset
+SELECT dlock_acquire_all('{all-b,all-c,all-a}', 'all-1', '2 h', reentry => 'return') =
+       ARRAY[(:'tokens'::bigint[])[3], (:'tokens'::bigint[])[1], (:'tokens'::bigint[])[2]] AS same;
+SELECT dlock_acquire_all('{all-a,all-c}', 'all-1', '1 h', mode => 'shared', reentry => 'return') =
+       ARRAY[(:'tokens'::bigint[])[2], (:'tokens'::bigint[])[1]] AS same;
+SELECT name, ttl, holds FROM dlock_leases WHERE name LIKE 'all-%' ORDER BY name;
+SELECT dlock_acquire_all('{all-a,all-d,all-b}', 'all-1', '1 h', reentry => 'return') AS refused;
+SELECT dlock_acquire_all('{all-a,all-b,all-c}', 'all-1', '1 h', reentry => 'deny') AS refused;
+SELECT dlock_acquire_all('{all-a,all-b,all-c}', 'all-2', '1 h', reentry => 'return') AS refused;
+\set VERBOSITY sqlstate
+SELECT dlock_acquire_all('{all-d,all-b}', 'all-1', '1 h', reentry => 'return', wait => '1 h');
+\set VERBOSITY default
+SELECT dlock_acquire_all('{all-a,all-b}', 'all-1', '1 h', reentry => 'count') = (:'tokens'::bigint[])[2:3] AS same;
+SELECT name, holds FROM dlock_leases WHERE name LIKE 'all-%' ORDER BY name;
+SELECT dlock_release('all-a', 'all-1'), dlock_release('all-a', 'all-1'), dlock_release('all-a', 'all-1');
+SELECT dlock_convert('all-c', (:'tokens'::bigint[])[1], 'shared') = (:'tokens'::bigint[])[1] AS converted;
+SELECT dlock_acquire_all('{all-b,all-c}', 'all-1', '1 h', reentry => 'return');
+SELECT dlock_acquire_all('{all-b,all-c}', 'all-1', '1 h', reentry => 'never');
+SELECT dlock_acquire_all('{all-b,all-c}', 'all-1', '1 h', bind => 'none', lock_delay => '2 days');
+SELECT dlock_release_all('all-1');
+CREATE TEMP TABLE all_tokens AS
+SELECT dlock_acquire_all(array_agg('all-many-' || i), 'all-1', '1 h', reentry => 'return') AS tokens FROM generate_series(1, 1000) i;
+SELECT cardinality(tokens) AS n, tokens = dlock_acquire_all((SELECT array_agg('all-many-' || i) FROM generate_series(1, 1000) i), 'all-1', '2 h', reentry => 'return') AS same FROM all_tokens;
+SELECT count(*) FROM dlock_leases WHERE name LIKE 'all-many-%' AND ttl = '2 h';
+SELECT dlock_release_all('all-1');
+
 -- not undone
 BEGIN;
 SELECT cardinality(dlock_acquire_all('{all-c,all-d}', 'all-2', '1 h')) AS n;
