@@ -624,14 +624,16 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 
 /*
  * Release partitions that the member with this token has stopped working on,
- * given by the tokens of their leases.  Returns how many of them it had.  Throws
- * LK002, 42501.
+ * given by the tokens of their leases.  Returns how many of them it had: none if
+ * the membership is lost.  Throws 42501.
  */
 int
 dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
 				  const DLockToken *yielded, int yielded_count)
 {
 	look_at_members(db, group);
+	if (find_member(group, token) < 0)
+		return 0;
 	return release_partitions(db, &group->members[require_member(group, token)],
 							  yielded, yielded_count);
 }

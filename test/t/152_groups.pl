@@ -76,7 +76,7 @@ sub owners
 	is(owners('g'), '0a 1a 2- 3-', 'its partitions are free');
 	is(beat($two, 'g', $b), 'ERROR LK002', 'it is told that it is no member');
 	like($two->{message}, qr/membership in group "g" with token $b is not held/, 'in these words');
-	is($two->query("SELECT dlock_group_yield('g', $b, '{1}')"), 'ERROR LK002', 'nor can it yield');
+	is($two->query("SELECT dlock_group_yield('g', $b, '{1}')"), 0, 'nor has it anything to yield');
 	is($one->query_safe("SELECT dlock_group_leave('g', $b)"), 'f', 'nor leave');
 	is(beat($one, 'g', $a), 'run 0 1 2 3, yield ', 'the first one runs all again');
 
