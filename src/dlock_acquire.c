@@ -223,7 +223,7 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 	value.holds = 1;
 	value.permits = request->permits;
 	value.granted_at = 0;
-	value.boot = dlock_clock_boot();
+	value.origin = dlock_clock_origin();
 	value.term = (DLockTerm) {.ttl = request->ttl};
 	value.delay = request->delay;
 	value.min_hold = request->min_hold;

@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
 #include "common/hashfn.h"
 #include "utils/timestamp.h"
 
@@ -41,7 +42,7 @@
 #endif
 
 /* Set when the library is loaded, so inherited by all if it is preloaded. */
-static uint64 boot_id = 0;
+static uint32 boot_id = 0;
 
 /* What the steady clock is ahead of the monotonic one; likewise. */
 static DLockTime steady_offset = 0;
@@ -83,7 +84,9 @@ dlock_clock_init(void)
 	if (!hash_file("/proc/sys/kernel/random/boot_id", &hash))
 		return;
 	(void) hash_file("/proc/self/timens_offsets", &hash);
-	boot_id = (hash != 0) ? hash : 1;
+	boot_id = (uint32) (hash ^ (hash >> 32));
+	if (boot_id == 0)
+		boot_id = 1;
 }
 
 /* Microseconds on the monotonic clock. */
@@ -117,11 +120,17 @@ dlock_clock_steady_offset(void)
 	return steady_offset;
 }
 
-/* The boot that dlock_clock_now() counts in; zero if unknown. */
+/*
+ * What tells where a record was written: in the upper half the boot that
+ * dlock_clock_now() counts in, in the lower half the server's timeline, which
+ * is zero on a standby.  Zero if the boot is not known.
+ */
 uint64
-dlock_clock_boot(void)
+dlock_clock_origin(void)
 {
-	return boot_id;
+	if (boot_id == 0)
+		return 0;
+	return ((uint64) boot_id << 32) | (RecoveryInProgress() ? 0 : GetWALInsertionTimeLine());
 }
 
 /*

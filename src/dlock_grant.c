@@ -146,7 +146,7 @@ value_on_disk(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	DLockLeaseValue value = dlock_holder_value(entry, lease, texts);
 	TimestampTz wall = dlock_clock_wall();
 
-	value.boot = dlock_clock_boot();
+	value.origin = dlock_clock_origin();
 	value.term.bound_wall = dlock_rule_bound_wall(lease->bound_mono, work->now, wall);
 	value.min_hold = 0;
 	if (lease->min_until > work->now)
@@ -224,7 +224,7 @@ dlock_grant_log_state(DLockWork *work, DLockSpaceLease *lease, const DLockTerm *
 	DLockLeaseValue value;
 
 	value.term = *term;
-	value.boot = dlock_clock_boot();
+	value.origin = dlock_clock_origin();
 	value.delay = lease->delay;
 	value.holds = lease->holds;
 	lease->lsn = work->lsn = dlock_store_set_state(dlock_work_page(work, lease->slot), lease->slot, &value);
@@ -254,7 +254,7 @@ make_lease(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *request,
 		DLockHolderTexts texts;
 		DLockLeaseValue value = dlock_holder_value(entry, request, &texts);
 
-		value.boot = dlock_clock_boot();
+		value.origin = dlock_clock_origin();
 		value.term = term;
 		value.min_hold = min_hold;
 		request->lsn = dlock_grant_write(work, request->slot, &value);

@@ -98,7 +98,7 @@ dlock_guc_define(void)
 
 	DefineCustomIntVariable("dlock.max_clock_skew",
 							"How far wall clocks may disagree when leases are loaded on another boot or machine.",
-							"A lease loaded so is kept longer by this, but never by more than its ttl.",
+							"A lease loaded so is kept longer by this, but never for more than two ttl.",
 							&dlock_guc_max_clock_skew_ms,
 							10 * 1000, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS,

@@ -50,7 +50,7 @@ typedef struct DLockPageSlotDisk
 	int64		ttl;
 	int64		bound_mono;
 	int64		bound_wall;
-	uint64		boot;
+	uint64		origin;
 	uint32		delay_ms;
 	uint32		holds;
 
@@ -227,7 +227,7 @@ write_state(DLockPageSlotDisk *slot, const DLockLeaseValue *lease)
 	slot->ttl = lease->term.ttl;
 	slot->bound_mono = lease->term.bound_mono;
 	slot->bound_wall = lease->term.bound_wall;
-	slot->boot = lease->boot;
+	slot->origin = lease->origin;
 	slot->delay_ms = to_ms(lease->delay);
 	slot->holds = lease->holds;
 }
@@ -305,7 +305,7 @@ dlock_page_read(Page page, int place, DLockLeaseValue *lease)
 	lease->delay = (DLockTime) slot->delay_ms * 1000;
 	lease->min_hold = (DLockTime) slot->min_hold_ms * 1000;
 	lease->granted_at = slot->granted_at;
-	lease->boot = slot->boot;
+	lease->origin = slot->origin;
 	lease->term.ttl = slot->ttl;
 	lease->term.deadline = 0;
 	lease->term.bound_mono = slot->bound_mono;

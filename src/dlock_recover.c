@@ -63,7 +63,7 @@ typedef struct DLockRecoverState
 	DLockTime	now;
 	TimestampTz wall;
 	DLockTime	max_skew;
-	uint64		boot;
+	uint64		origin;
 } DLockRecoverState;
 
 /* Are the leases in memory, and are they those of the relation at hand? */
@@ -88,7 +88,8 @@ min_until_of(const DLockRecoverState *state, const DLockLeaseValue *lease)
 {
 	DLockTime	left = lease->granted_at + lease->min_hold - state->wall;
 
-	if (lease->boot != 0 && lease->boot == state->boot && lease->bind == DLOCK_BIND_NONE)
+	if (dlock_rule_origin(lease->origin, state->origin) != DLOCK_RULE_ELSEWHERE &&
+		lease->bind == DLOCK_BIND_NONE)
 		left = lease->granted_at - (lease->term.bound_wall - lease->term.bound_mono) +
 			lease->min_hold - state->now;
 	return state->now + Min(left, lease->min_hold);
@@ -152,21 +153,28 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 {
 	DLockRecoverState *state = arg;
 	DLockLeaseValue lease = *found;
-	bool		same_boot = lease.boot != 0 && lease.boot == state->boot;
+	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, state->origin);
 	bool		was_closed = lease.term.ttl == 0 && lease.term.bound_wall != DT_NOEND;
 	DLockTime	remaining = 0;
 
 	/* One that was closed already goes on being that, and no longer. */
 	if (lease.bind == DLOCK_BIND_NONE || was_closed)
-		remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
+		remaining = dlock_rule_remaining(&lease.term, origin, state->now,
 										 state->wall, state->max_skew);
 	if (remaining + lease.delay <= 0)
 		return DLOCK_STORE_ERASE;
 
-	/* The record speaks of another boot's clock; what is left is in ours. */
+	/*
+	 * The record speaks of another boot's clock; what is left is in ours.  The
+	 * skew that was added is not in the record, and so not in the bound: the first
+	 * renewal logs a new one, as it must for a server that is promoted next.
+	 */
 	lease.term.deadline = state->now + remaining;
-	if (!same_boot || remaining == 0)
+	if (remaining == 0)
 		lease.term.bound_mono = lease.term.deadline;
+	else if (origin == DLOCK_RULE_ELSEWHERE)
+		lease.term.bound_mono = state->now +
+			dlock_rule_remaining(&found->term, origin, state->now, state->wall, 0);
 
 	hold_lease(state, &lease, slot);
 	if (lease.part == DLOCK_PART_PATH)
@@ -282,7 +290,7 @@ load(DLockDatabase *db)
 	shared->locator = db->rel->rd_locator;
 
 	state.db = db;
-	state.boot = dlock_clock_boot();
+	state.origin = dlock_clock_origin();
 	state.now = dlock_clock_now();
 	state.wall = dlock_clock_wall();
 	state.max_skew = (DLockTime) dlock_guc_max_clock_skew_ms * 1000;

@@ -12,8 +12,12 @@
  *	  stays inside the bound needs no record.  One that goes past it logs a
  *	  new bound one ttl ahead of the new deadline, so a holder that renews in
  *	  time costs one record a ttl however often it does so; the price is that a
- *	  lease may come back from a crash with up to one ttl more than was
- *	  promised, never with less.
+ *	  lease may come back with up to one ttl more than was promised, never with
+ *	  less.
+ *
+ *	  A bound is never further than two ttl from its record.  The deadline is at
+ *	  most one ttl away when it is granted or renewed, and at most two when it is
+ *	  loaded; and what lies beyond one ttl is not added to.
  *
  * IDENTIFICATION
  *	  src/dlock_rule.c
@@ -179,7 +183,7 @@ extend(const DLockTerm *term, DLockTime deadline, DLockTime ttl,
 	renewal.must_log = deadline > term->bound_mono || ttl != term->ttl;
 	if (renewal.must_log)
 	{
-		renewal.term.bound_mono = deadline + ttl;
+		renewal.term.bound_mono = Max(deadline, Min(deadline, now + ttl) + ttl);
 		renewal.term.bound_wall = wall + (renewal.term.bound_mono - now);
 	}
 	return renewal;
@@ -214,25 +218,39 @@ dlock_rule_reenter(const DLockTerm *term, DLockTime ttl,
 				  (term->ttl == 0) ? 0 : Max(term->ttl, ttl), now, wall);
 }
 
+/* Where a record comes from, as seen from "here" (dlock_clock_origin). */
+DLockRuleOrigin
+dlock_rule_origin(uint64 record, uint64 here)
+{
+	if ((record >> 32) == 0 || (record >> 32) != (here >> 32))
+		return DLOCK_RULE_ELSEWHERE;
+	return (record == here) ? DLOCK_RULE_SAME_SERVER : DLOCK_RULE_SAME_BOOT;
+}
+
 /*
  * What is left of a lease that is found on disk, in microseconds; if it has
  * ended, zero or less, counting from its end.
  *
- * On the boot that granted it the monotonic clock still tells.  Otherwise the
+ * On the boot that logged it the monotonic clock still tells.  Otherwise the
  * wall clocks of then and now are compared, and given "max_skew" in favour of
- * the holder.  In either case no lease comes back with more than its ttl.
+ * the holder.
+ *
+ * The server that logged it is not running when it loads, so nobody has been
+ * promised more than the ttl from now.  Any other server may be cut off and
+ * still renew, without a record, up to the bound; so the lease lasts until then.
+ * That is never more than two ttl from now, whatever a wall clock says.
  */
 DLockTime
-dlock_rule_remaining(const DLockTerm *logged, bool same_boot,
+dlock_rule_remaining(const DLockTerm *logged, DLockRuleOrigin origin,
 					 DLockTime now, TimestampTz wall, DLockTime max_skew)
 {
 	DLockTime	left;
 
-	if (same_boot)
-		left = logged->bound_mono - now;
-	else
+	if (origin == DLOCK_RULE_ELSEWHERE)
 		left = logged->bound_wall - wall + max_skew;
-	return Min(left, logged->ttl);
+	else
+		left = logged->bound_mono - now;
+	return Min(left, (origin == DLOCK_RULE_SAME_SERVER) ? logged->ttl : 2 * logged->ttl);
 }
 
 /* What the wall clock's zero is after that of 1970, in microseconds. */

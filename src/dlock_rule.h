@@ -49,6 +49,14 @@ typedef enum DLockRuleEnd
 	DLOCK_RULE_CLOSE			/* over for the owner, not yet for others */
 } DLockRuleEnd;
 
+/* Where the record of a lease was written. */
+typedef enum DLockRuleOrigin
+{
+	DLOCK_RULE_SAME_SERVER,		/* here, in an earlier run on this boot and timeline */
+	DLOCK_RULE_SAME_BOOT,		/* on this machine, whose clock has gone on since */
+	DLOCK_RULE_ELSEWHERE		/* on another machine, before a boot, or unknown */
+} DLockRuleOrigin;
+
 /* modes */
 extern uint32 dlock_rule_conflicts(DLockMode mode);
 extern bool dlock_rule_is_compatible(DLockMode a, DLockMode b);
@@ -68,7 +76,8 @@ extern DLockRuleRenewal dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
 										 DLockTime now, TimestampTz wall);
 extern DLockRuleRenewal dlock_rule_reenter(const DLockTerm *term, DLockTime ttl,
 										   DLockTime now, TimestampTz wall);
-extern DLockTime dlock_rule_remaining(const DLockTerm *logged, bool same_boot,
+extern DLockRuleOrigin dlock_rule_origin(uint64 record, uint64 here);
+extern DLockTime dlock_rule_remaining(const DLockTerm *logged, DLockRuleOrigin origin,
 									  DLockTime now, TimestampTz wall,
 									  DLockTime max_skew);
 

@@ -64,7 +64,7 @@ typedef struct DLockViewState
 	DLockTime	now;
 	TimestampTz wall;
 	DLockTime	max_skew;
-	uint64		boot;
+	uint64		origin;
 	int			count;
 	int			room;
 	DLockViewLease *leases;
@@ -142,13 +142,13 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 {
 	DLockViewState *state = arg;
 	DLockLeaseValue lease = *found;
-	bool		same_boot = lease.boot != 0 && lease.boot == state->boot;
+	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, state->origin);
 	DLockTime	remaining;
 
 	/* A session of the primary's; here it does not count. */
 	if (lease.bind != DLOCK_BIND_NONE)
 		return DLOCK_STORE_KEEP;
-	remaining = dlock_rule_remaining(&lease.term, same_boot, state->now,
+	remaining = dlock_rule_remaining(&lease.term, origin, state->now,
 									 state->wall, state->max_skew);
 	if (remaining + lease.delay <= 0)
 		return DLOCK_STORE_KEEP;
@@ -249,7 +249,7 @@ dlock_sql_lease_list(PG_FUNCTION_ARGS)
 	state.now = dlock_clock_now();
 	state.wall = dlock_clock_wall();
 	state.max_skew = (DLockTime) dlock_guc_max_clock_skew_ms * 1000;
-	state.boot = dlock_clock_boot();
+	state.origin = dlock_clock_origin();
 	state.count = 0;
 	state.room = 64;
 	state.leases = palloc(state.room * sizeof(DLockViewLease));

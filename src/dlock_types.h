@@ -157,7 +157,7 @@ typedef struct DLockLeaseValue
 	uint32		holds;			/* releases that it takes to end it */
 	uint32		permits;		/* of the semaphore; zero if it is none */
 	TimestampTz granted_at;
-	uint64		boot;			/* the boot that bound_mono belongs to */
+	uint64		origin;			/* where the bound was logged: see dlock_clock_origin() */
 	DLockTerm	term;			/* the deadline is not kept on disk */
 	DLockTime	delay;
 	DLockTime	min_hold;

@@ -134,11 +134,11 @@ my $now = mono_now();
 cmp_ok($left, '>=', $sent + 100 - $now - 0.1, 'booted: not shortened');
 cmp_ok($left, '>', $sent + 100 - $now + 1,
 	'booted: stretched by the clock skew') if $now - $sent > 1.5;
-cmp_ok($left, '<=', 100, 'booted: no more than its ttl');
+cmp_ok($left, "<=", 110, "booted: no more than its bound and the skew");
 $left = $session->query_safe(
 	"SELECT extract(epoch FROM remaining) FROM dlock_leases WHERE name = 'boot-short'"
 );
-cmp_ok($left || 0, '<=', 5, 'booted: a short one has no more than its ttl');
+cmp_ok($left || 0, "<=", 10, "booted: a short one has no more than two ttl");
 cmp_ok($left || 0, '>', 0, 'booted: a short one is held')
   if mono_now() - $down < 4;
 
@@ -155,7 +155,7 @@ cmp_ok(
 	$session->query_safe("SELECT dlock_acquire('boot', 'bob', '1 h')"),
 	'>', $token, 'booted 115 s later: granted to another');
 
-# The wall clock of the new boot is behind: the whole ttl, no more.
+# The wall clock of the new boot is behind: two ttl, no more.
 (undef, $sent, $answered) = timed_query($session,
 	"SELECT dlock_acquire('behind', 'alice', '5 s')");
 $down = mono_now();
@@ -165,7 +165,7 @@ $left = $session->query_safe(
 );
 cmp_ok($left || 0, '>', 0, 'booted an hour back: held')
   if mono_now() - $down < 4;
-cmp_ok($left || 0, '<=', 5, 'booted an hour back: no more than its ttl');
+cmp_ok($left || 0, "<=", 10, "booted an hour back: no more than two ttl");
 ok( wait_until(
 		sub {
 			$session->query_safe("SELECT dlock_acquire('behind', 'bob', '1 h')")

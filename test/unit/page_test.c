@@ -101,7 +101,7 @@ random_lease(int slot_class)
 	lease.min_hold = next_random(1 << 24) * INT64CONST(255000);
 	lease.role = next_random(1 << 24) * 255;
 	lease.granted_at = (int64) next_random(1 << 24) * next_random(1 << 24);
-	lease.boot = (uint64) next_random(1 << 24) << 40 | next_random(1 << 24);
+	lease.origin = (uint64) next_random(1 << 24) << 40 | next_random(1 << 24);
 	lease.term.ttl = (int64) next_random(1 << 24) * 128 + 1;
 	lease.term.bound_mono = (int64) next_random(1 << 24) * next_random(1 << 24);
 	lease.term.bound_wall = -(int64) next_random(1 << 24) * next_random(1 << 24);
@@ -128,7 +128,7 @@ same_lease(const DLockLeaseValue *a, const DLockLeaseValue *b)
 	return a->token == b->token && a->mode == b->mode && a->role == b->role &&
 		a->bind == b->bind && a->part == b->part && a->holds == b->holds &&
 		a->permits == b->permits && a->delay == b->delay && a->min_hold == b->min_hold &&
-		a->granted_at == b->granted_at && a->boot == b->boot &&
+		a->granted_at == b->granted_at && a->origin == b->origin &&
 		a->term.ttl == b->term.ttl && a->term.bound_mono == b->term.bound_mono &&
 		a->term.bound_wall == b->term.bound_wall &&
 		same_bytes(&a->name, &b->name) && same_bytes(&a->owner, &b->owner) &&
@@ -200,7 +200,7 @@ test_changes(void)
 					DLockLeaseValue other = random_lease(slot_class);
 
 					slot->lease.term = other.term;
-					slot->lease.boot = other.boot;
+					slot->lease.origin = other.origin;
 					slot->lease.delay = other.delay;
 					slot->lease.holds = other.holds;
 					dlock_page_set_state(page, place, &other);

@@ -101,23 +101,28 @@ check_recovery(const DLockTerm *term, const DLockTerm *logged, DLockTime now)
 	static const DLockTime skews[] = {0, 1, 10000000, INT64CONST(2147483647) * 1000};
 	static const DLockTime jumps[] = {-INT64CONST(3600000000), -1, 0, 1, INT64CONST(3600000000)};
 	DLockTime	promised = term->deadline - now;
-	DLockTime	left = dlock_rule_remaining(logged, true, now, 0, 0);
+	DLockTime	left = dlock_rule_remaining(logged, DLOCK_RULE_SAME_SERVER, now, 0, 0);
 
-	CHECK(left >= promised, "same boot: " INT64_FORMAT " left, promised " INT64_FORMAT,
+	CHECK(left >= promised, "same server: " INT64_FORMAT " left, promised " INT64_FORMAT,
 		  left, promised);
-	CHECK(left <= logged->ttl, "same boot: " INT64_FORMAT " left", left);
+	CHECK(left <= logged->ttl, "same server: " INT64_FORMAT " left", left);
+
+	/* Another one may have been promised, without a record, all up to the bound. */
+	left = dlock_rule_remaining(logged, DLOCK_RULE_SAME_BOOT, now, 0, 0);
+	CHECK(now + left >= logged->bound_mono, "same boot: before the bound");
+	CHECK(left <= 2 * logged->ttl, "same boot: " INT64_FORMAT " left", left);
 
 	for (int s = 0; s < N(skews); s++)
 	{
 		for (int j = 0; j < N(jumps); j++)
 		{
 			/* The clock of another boot counts from anywhere. */
-			left = dlock_rule_remaining(logged, false, 12345,
+			left = dlock_rule_remaining(logged, DLOCK_RULE_ELSEWHERE, 12345,
 										now + WALL_OFFSET + jumps[j], skews[s]);
-			CHECK(left <= logged->ttl, "other boot: " INT64_FORMAT " left", left);
+			CHECK(left <= 2 * logged->ttl, "elsewhere: " INT64_FORMAT " left", left);
 			if (jumps[j] <= skews[s])
-				CHECK(left >= promised,
-					  "other boot: " INT64_FORMAT " left, promised " INT64_FORMAT, left, promised);
+				CHECK(now + left >= logged->bound_mono,
+					  "elsewhere: " INT64_FORMAT " left, promised " INT64_FORMAT, left, promised);
 		}
 	}
 }
@@ -233,7 +238,7 @@ test_exact_recovery(void)
 			int			n = instants(&term, starts[s], when);
 
 			for (int i = 0; i < n; i++)
-				CHECK(dlock_rule_remaining(&term, true, when[i], when[i], 10000000) ==
+				CHECK(dlock_rule_remaining(&term, DLOCK_RULE_SAME_SERVER, when[i], when[i], 10000000) ==
 					  term.deadline - when[i],
 					  "not to the microsecond");
 		}

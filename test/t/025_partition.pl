@@ -1,0 +1,84 @@
+# Proves: with synchronous replication no two owners hold a lock at a time, as far as
+# they were told: the standby is promoted while the primary is only cut off, and goes
+# on to renew what it need not write.  Also when the promoted server crashes.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockFence;
+use DLockQueue;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $db = 'postgres';
+my $ttl = 4;
+
+foreach my $case ('promoted', 'promoted, crashed')
+{
+	my $n = $case eq 'promoted' ? 1 : 2;
+	my $primary = start_node("primary$n", allows_streaming => 1);
+	$primary->backup('backup');
+	my $standby = PostgreSQL::Test::Cluster->new("standby$n");
+	$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+	$standby->start;
+	$primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
+	$primary->reload;
+	$primary->poll_query_until($db,
+		"SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'")
+	  or die 'not synchronous';
+
+	# The second renewal is inside the bound of the first, and writes nothing.
+	my $old = open_session($primary, $db, name => 'old');
+	$old->query("SELECT dlock_acquire('name', 'alice', '$ttl s')");
+	usleep(100_000);
+	is($old->query("SELECT dlock_renew('name', 'alice')"), 't', "$case: renewed, with a record");
+	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+	$standby->append_conf('postgresql.conf', "primary_conninfo = ''");
+	$standby->reload;
+	$primary->poll_query_until($db, 'SELECT count(*) = 0 FROM pg_stat_replication')
+	  or die 'the standby stays connected';
+	$standby->promote;
+	$old->query("SET statement_timeout = '500 ms'");
+	my $last = mono_now();
+	is($old->query("SELECT dlock_renew('name', 'alice')"), 't', "$case: the primary that is cut off renews");
+
+	my $new = open_session($standby, $db, name => 'new');
+	is($new->query("SELECT dlock_acquire('name', 'bob', '1 h')"), '', "$case: held on the promoted");
+	if ($n == 2)
+	{
+		crash_node($standby);
+		$standby->start;
+		$new = open_session($standby, $db, name => 'new');
+	}
+
+	# Until it has to write, which is not confirmed.
+	my ($token, $answered, $renewals, $lost) = ('', 0, 0, 0);
+	my $end = mono_now() + 60;
+	while ($token eq '' && mono_now() < $end)
+	{
+		my $sent = mono_now();
+		my $answer = $lost ? '' : outcome($old, "SELECT dlock_renew('name', 'alice')");
+
+		($last, $renewals) = ($sent, $renewals + 1) if $answer eq 't';
+		$lost = $answer ne 't';
+		$token = $new->query("SELECT dlock_acquire('name', 'bob', '1 h')");
+		$answered = mono_now();
+		usleep(50_000);
+	}
+	cmp_ok($renewals, '>', 1, "$case: the old primary renews without writing");
+	isnt($token, '', "$case: the lock is granted in the end");
+	cmp_ok($answered, '>=', $last + $ttl, "$case: after the last deadline that was acknowledged");
+	$new->close;
+	$old->query('SET statement_timeout = 0');
+	$old->close;
+	$standby->stop;
+	crash_node($primary);
+}
+
+done_testing();
