@@ -12,7 +12,9 @@
  *	  then looks at its requests and decides anew.
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
- *	  so that this can be dropped or rewritten, nor anything of the lock.
+ *	  so that this can be dropped or rewritten, nor anything of the lock.  If the
+ *	  statement is nothing but this call, it does not hold its snapshot either, so a
+ *	  wait of days does not keep vacuum from removing rows.
  *
  *	  An error, be it an interrupt, takes the process out of the queue in the
  *	  clean-up below.  If the grant was faster, it is undone like any other that
@@ -26,11 +28,20 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "executor/execdesc.h"
 #include "miscadmin.h"
+#include "nodes/execnodes.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "tcop/pquery.h"
+#include "utils/builtins.h"
+#include "utils/portal.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 #include "dlock_answer.h"
 #include "dlock_bind.h"
@@ -135,6 +146,84 @@ abandon(int code, Datum arg)
 							 &(DLockAcquireGranted) {.token = mine()->token});
 	dlock_queue_taken();
 	count_wait(waiting);
+}
+
+/* ---- the snapshot ---- */
+
+/* Is this a function of ours, which needs no snapshot when it goes on? */
+static bool
+is_own_function(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	bool		is_own = false;
+	bool		is_null;
+	Datum		symbol;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	symbol = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &is_null);
+	if (!is_null && ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
+		is_own = strncmp(TextDatumGetCString(symbol), "dlock_sql_", 10) == 0;
+	ReleaseSysCache(tuple);
+	return is_own;
+}
+
+/*
+ * Is this plan SELECT of one call of ours, with constants and parameters as its
+ * arguments?  Then nothing is evaluated by the statement's snapshot any more.
+ */
+static bool
+is_mere_call(const PlannedStmt *statement)
+{
+	Plan	   *plan = statement->planTree;
+	FuncExpr   *call;
+	ListCell   *cell;
+
+	if (statement->commandType != CMD_SELECT || statement->subplans != NIL || !IsA(plan, Result) ||
+		plan->lefttree != NULL || plan->initPlan != NIL || list_length(plan->targetlist) != 1)
+		return false;
+	call = (FuncExpr *) linitial_node(TargetEntry, plan->targetlist)->expr;
+	if (!IsA(call, FuncExpr))
+		return false;
+	foreach(cell, call->args)
+	{
+		if (!IsA(lfirst(cell), Const) && !IsA(lfirst(cell), Param))
+			return false;
+	}
+	return is_own_function(call->funcid);
+}
+
+/*
+ * Give up the statement's snapshot if it is not needed.  Returns the query to take
+ * another for after the wait, or NULL.  Should an error come first, the query is not
+ * looked at again.
+ */
+static QueryDesc *
+release_snapshot(void)
+{
+	QueryDesc  *query = (ActivePortal != NULL) ? ActivePortal->queryDesc : NULL;
+
+	/* Is the snapshot in use that of the portal, and not one of a function in between? */
+	if (query == NULL || query->estate == NULL || query->snapshot != query->estate->es_snapshot ||
+		!ActiveSnapshotSet() || GetActiveSnapshot() != query->snapshot || !is_mere_call(query->plannedstmt))
+		return NULL;
+
+	PopActiveSnapshot();
+	UnregisterSnapshot(query->estate->es_snapshot);
+	UnregisterSnapshot(query->snapshot);
+	query->estate->es_snapshot = query->snapshot = InvalidSnapshot;
+	return query;
+}
+
+/* The wait is over: let the query have a snapshot again. */
+static void
+take_snapshot(QueryDesc *query)
+{
+	if (query == NULL)
+		return;
+	query->snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	query->estate->es_snapshot = RegisterSnapshot(query->snapshot);
+	PushActiveSnapshot(query->snapshot);
 }
 
 /* ---- waiting ---- */
@@ -314,6 +403,7 @@ sleep_in_queue(DLockWaiting *waiting)
 		}
 		until = Min(until, waiting->deadline);
 		until = Min(until, Min(waiting->lock_timeout_at, waiting->check_at));
+		InvalidateCatalogSnapshotConditionally();
 		if (until > now)
 			nap(dlock_clock_nap_ms(now, until, LONGEST_NAP), wait_event(waiting));
 	}
@@ -325,8 +415,13 @@ sleep_in_queue(DLockWaiting *waiting)
 static DLockWaitingEnd
 wait_armed(DLockWaiting *waiting)
 {
+	QueryDesc  *query = release_snapshot();
+	DLockWaitingEnd end;
+
 	waiting->has_waited = true;
-	return sleep_in_queue(waiting);
+	end = sleep_in_queue(waiting);
+	take_snapshot(query);
+	return end;
 }
 
 /*
