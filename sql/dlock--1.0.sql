@@ -356,7 +356,10 @@ CREATE FUNCTION @extschema@.dlock_stat_row(
     OUT waits pg_catalog.int8,
     OUT wait_time pg_catalog.interval,
     OUT wait_histogram pg_catalog.int8[],
-    OUT reaper_lag pg_catalog.interval)
+    OUT reaper_lag pg_catalog.interval,
+    OUT leases pg_catalog.int8,
+    OUT memory_used pg_catalog.int8,
+    OUT memory_limit pg_catalog.int8)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_stat_row'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
@@ -365,11 +368,12 @@ COMMENT ON FUNCTION @extschema@.dlock_stat_row()
 
 CREATE VIEW @extschema@.dlock_stats AS
     SELECT grants, handoffs, reentries, refusals, timeouts, deadlocks, renewals, conversions,
-           releases, expiries, fence_rejections, waits, wait_time, wait_histogram, reaper_lag
+           releases, expiries, fence_rejections, waits, wait_time, wait_histogram, reaper_lag,
+           leases, memory_used, memory_limit
       FROM @extschema@.dlock_stat_row();
 GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_stats
-    IS 'what has happened in this database since the server started; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
+    IS 'what has happened in this database since the server started, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
 
 ----------------------------------------------------------------------------
 -- Tasks

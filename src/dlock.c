@@ -27,6 +27,7 @@
  *		dlock_token.c		fencing tokens in shared memory
  *		dlock_flush.c		when WAL becomes durable
  *		dlock_stat.c		what has happened, counted
+ *		dlock_limit.c		how many leases a role has, where that is limited
  *	  4	dlock_space.c		locks, leases and queues in shared memory
  *		dlock_slot.c		which slots of the store are free
  *	  5	dlock_holder.c		who holds a lock, and who is in the way
@@ -34,36 +35,37 @@
  *		dlock_database.c	what is shared about one database
  *	  6	dlock_work.c		what an operation has at hand, and what it lacks
  *	  7	dlock_grant.c		grants, ends and hand-offs: what changes who holds
- *	  8	dlock_acquire.c		acquire, or go into the queue
- *		dlock_queue.c		this process in the queue
+ *	  8	dlock_queue.c		this process in the queue
  *		dlock_force.c		end whatever is held on a lock
- *	  9	dlock_manager.c		renew, release, convert, expire, check
+ *		dlock_room.c		what to do when memory or a limit leaves no room
+ *	  9	dlock_acquire.c		acquire, or go into the queue
+ *	 10	dlock_manager.c		renew, release, convert, expire, check
  *		dlock_deadlock.c	owners that wait in a circle
  *		dlock_recover.c		pages to memory, at the first use
- *	 10	dlock_session.c		this backend and its database
- *	 11	dlock_bind.c		leases that end with this session
+ *	 11	dlock_session.c		this backend and its database
+ *	 12	dlock_bind.c		leases that end with this session
  *		dlock_launcher.c	the worker that starts reapers
  *		dlock_mark.c		the highest token that a resource has seen
  *		dlock_tasksql.c		SQL on the tables of tasks and groups
- *	 12	dlock_answer.c		a call that is not answered leaves nothing behind
+ *	 13	dlock_answer.c		a call that is not answered leaves nothing behind
  *		dlock_fence.c		tokens enforced: what a transaction may write to
  *		dlock_taskqueue.c	queues of tasks and their transitions
  *		dlock_tasksweep.c	captures of tasks that have timed out
- *	 13	dlock_waiting.c		calls that may wait
+ *	 14	dlock_waiting.c		calls that may wait
  *		dlock_once.c		who comes first in a time slot
  *		dlock_group.c		partitions that are spread over members
  *		dlock_guard.c		the trigger that refuses writes
  *		dlock_reaper.c		the worker that removes expired leases
  *		dlock_sqlarg.c		arguments of SQL functions
  *		dlock_task.c		tasks: put, set, capture, finish
- *	 14	dlock_groupdef.c	what groups there are, and whose
- *	 15	dlock_sqlfunc.c		SQL functions that act on leases
+ *	 15	dlock_groupdef.c	what groups there are, and whose
+ *	 16	dlock_sqlfunc.c		SQL functions that act on leases
  *		dlock_sqlfence.c	SQL functions that enforce tokens
  *		dlock_sqltask.c		SQL functions on tasks
  *		dlock_sqlpattern.c	SQL functions of time slots and groups
  *		dlock_sqlview.c		SQL functions behind the views
- *	 16	dlock_utility.c		hooks into commands of others
- *	 17	dlock.c				this file, to tie it all together
+ *	 17	dlock_utility.c		hooks into commands of others
+ *	 18	dlock.c				this file, to tie it all together
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -86,6 +88,7 @@
 #include "dlock_flush.h"
 #include "dlock_guc.h"
 #include "dlock_launcher.h"
+#include "dlock_limit.h"
 #include "dlock_memory.h"
 #include "dlock_space.h"
 #include "dlock_stat.h"
@@ -111,6 +114,7 @@ static const struct
 	{dlock_space_request, dlock_space_startup},
 	{dlock_wait_request, dlock_wait_startup},
 	{dlock_stat_request, dlock_stat_startup},
+	{dlock_limit_request, dlock_limit_startup},
 	{dlock_flush_request, dlock_flush_startup},
 	{dlock_database_request, dlock_database_startup},
 };

@@ -29,10 +29,12 @@
 #include "dlock_clock.h"
 #include "dlock_error.h"
 #include "dlock_grant.h"
-#include "dlock_memory.h"
+#include "dlock_guc.h"
 #include "dlock_holder.h"
+#include "dlock_memory.h"
 #include "dlock_name.h"
 #include "dlock_page.h"
+#include "dlock_room.h"
 #include "dlock_rule.h"
 #include "dlock_slot.h"
 #include "dlock_stat.h"
@@ -69,6 +71,7 @@ typedef struct DLockAcquire
 	int			longest_name;
 	int			longest_data;
 	int			slots_of_class[DLOCK_PAGE_CLASSES];
+	DLockLimitCounter counter;	/* of the role's leases; zero if these are not limited */
 
 	/* What was found that is an error. */
 	int			owned;			/* locks that the owner has a lease on */
@@ -84,6 +87,7 @@ typedef enum DLockAcquireStep
 	STEP_SELF,
 	STEP_MISSING,				/* fetch what is missing and come again */
 	STEP_NO_ROOM,				/* reserve slots and memory and come again */
+	STEP_LIMITED,				/* the role has as many leases as it may */
 	STEP_OTHER_PERMITS,
 	STEP_WEAKER,				/* the owner's lease does not cover it */
 	STEP_TOO_MANY_HOLDS
@@ -129,6 +133,7 @@ static void
 plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *request)
 {
 	acquire->request = request;
+	acquire->counter = dlock_room_counter(db, request->role);
 	acquire->items = &acquire->single;
 	acquire->longest_name = acquire->longest_data = 0;
 	memset(&acquire->set, 0, sizeof(acquire->set));
@@ -152,12 +157,12 @@ reserve(DLockAcquire *acquire)
 
 	while (!dlock_space_prepare(acquire->longest_name, acquire->longest_data,
 								acquire->request->count))
-		dlock_grant_find_room(db);
+		dlock_room_find(db);
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
 		while (!dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
 								   acquire->slots_of_class[slot_class]))
-			dlock_grant_find_room(db);
+			dlock_room_find(db);
 	}
 }
 
@@ -435,6 +440,14 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	return STEP_GRANTED;
 }
 
+/* Count the leases for their role, if these are limited; false if they are too many. */
+static bool
+charge(DLockAcquire *acquire)
+{
+	return acquire->counter == 0 ||
+		dlock_limit_charge(acquire->counter, acquire->request->count, dlock_guc_max_leases);
+}
+
 /* Make the leases that are asked for, which nothing stands in the way of. */
 static DLockAcquireStep
 grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
@@ -457,6 +470,8 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		return STEP_MISSING;
 	if (!dlock_work_tokens(work, request->path ? 1 : request->count, &token))
 		return STEP_MISSING;
+	if (!charge(acquire))
+		return STEP_LIMITED;
 
 	*granted = (DLockAcquireGranted) {.token = token};
 	for (int i = 0; i < request->count; i++)
@@ -509,6 +524,9 @@ enqueue(DLockAcquire *acquire)
 	if (!pin_slots(acquire))
 		return STEP_MISSING;
 
+	if (!charge(acquire))
+		return STEP_LIMITED;
+
 	/* The last one first: they are told of in the order of the names. */
 	for (int i = request->count - 1; i >= 0; i--)
 	{
@@ -550,7 +568,8 @@ attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
  * request may not wait.  QUEUED: it waits now, and nothing is held.  SELF: its
  * own owner is in the way.
  *
- * No partition lock may be held.  Throws 53400 if memory is full, 22023 if the
+ * No partition lock may be held.  Throws 53400 if memory is full or the role is
+ * at its limit, 22023 if the
  * lock is in use with another number of permits, 55000 if the owner's own
  * lease does not cover what is asked for, and what the server throws when a
  * relation cannot be extended; nothing has changed then.
@@ -570,7 +589,9 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 			reserve(&acquire);
 		else if (step == STEP_MISSING)
 			dlock_grant_fetch(&acquire.work);
-	} while (step == STEP_NO_ROOM || step == STEP_MISSING);
+		else if (step == STEP_LIMITED)
+			dlock_room_under_limit(db, request->role, acquire.counter);
+	} while (step == STEP_NO_ROOM || step == STEP_MISSING || step == STEP_LIMITED);
 
 	dlock_grant_finish(&acquire.work);
 	if (request->count > 1)

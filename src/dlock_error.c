@@ -129,6 +129,27 @@ dlock_error_space_full(void)
 }
 
 void
+dlock_error_role_limit(Oid role, int limit, uint32 count)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many leases for role \"%s\"", GetUserNameFromId(role, false)),
+			 errdetail("The role holds %u leases in this database, waiting requests included, and \"dlock.max_leases\" is %d.",
+					   count, limit),
+			 errhint("Release leases, or have a superuser raise \"dlock.max_leases\" for the role.")));
+}
+
+void
+dlock_error_many_limits(int limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many roles with limited leases"),
+			 errdetail("A server can count the leases of %d roles, each in one database, from its start on.", limit),
+			 errhint("Set \"dlock.max_leases\" for fewer roles, and restart the server.")));
+}
+
+void
 dlock_error_many_databases(int limit)
 {
 	ereport(ERROR,

@@ -57,8 +57,6 @@
 #include "miscadmin.h"
 
 #include "dlock_clock.h"
-#include "dlock_error.h"
-#include "dlock_flush.h"
 #include "dlock_grant.h"
 #include "dlock_holder.h"
 #include "dlock_name.h"
@@ -758,102 +756,4 @@ dlock_grant_fetch(DLockWork *work)
 		work->missing_path = DLOCK_TOKEN_NONE;
 		dlock_grant_end_path(work, &path, token);
 	}
-}
-
-/* ---- dead leases of a whole database ---- */
-
-/* How many locks with dead leases one walk finds. */
-#define DEAD_LOCKS	1000
-
-typedef struct DLockGrantDead
-{
-	DLockTime	now;
-	int			count;
-	uint32		hashes[DEAD_LOCKS];
-} DLockGrantDead;
-
-/* A visitor of the space: note the lock of a dead lease. */
-static void
-note_dead(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
-{
-	DLockGrantDead *dead = arg;
-
-	if (dlock_holder_blocks_until(lease) > dead->now || dead->count == DEAD_LOCKS ||
-		(dead->count > 0 && dead->hashes[dead->count - 1] == entry->hash))
-		return;
-	dead->hashes[dead->count++] = entry->hash;
-}
-
-/* Erase the dead leases on the locks with this hash, and hand these off. */
-static void
-erase_dead_on(DLockWork *work, uint32 hash)
-{
-	bool		done;
-
-	do
-	{
-		DLockSpaceEntry *next;
-
-		done = true;
-		dlock_space_lock(hash, LW_EXCLUSIVE);
-		work->now = dlock_clock_now();
-		for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = next)
-		{
-			bool		waited_for = dlock_space_queue(entry) != NULL;
-
-			/* With its last lease the entry goes, too. */
-			next = dlock_space_next_entry(entry);
-			if (entry->hash != hash || entry->database != work->db->shared->oid)
-				continue;
-			if (!dlock_grant_tidy(work, entry))
-				done = false;
-			else if (waited_for)
-				dlock_grant_hand_off(work, entry);
-		}
-		dlock_space_unlock(hash);
-		if (!done)
-			dlock_grant_fetch(work);
-	} while (!done);
-}
-
-/*
- * Erase dead leases of a database, as the reaper does; of up to DEAD_LOCKS
- * locks.  False if there were none.  No partition lock may be held.
- */
-bool
-dlock_grant_erase_dead(DLockDatabase *db)
-{
-	DLockGrantDead *dead = palloc(sizeof(DLockGrantDead));
-	bool		found;
-	DLockWork	work;
-
-	dead->now = dlock_clock_now();
-	dead->count = 0;
-	dlock_space_visit(db->shared->oid, note_dead, dead);
-	found = dead->count > 0;
-
-	dlock_work_begin(&work, db);
-	for (int i = 0; i < dead->count; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		erase_dead_on(&work, dead->hashes[i]);
-	}
-	dlock_grant_finish(&work);
-	dlock_flush_later(work.lsn, dlock_clock_now());
-	pfree(dead);
-	return found;
-}
-
-/*
- * Memory is full: make room by erasing dead leases of this database.  Throws
- * 53400 if there are none; those of other databases only their reapers can
- * erase, and these are woken.  No partition lock may be held.
- */
-void
-dlock_grant_find_room(DLockDatabase *db)
-{
-	if (dlock_grant_erase_dead(db))
-		return;
-	dlock_database_wake_reapers();
-	dlock_error_space_full();
 }

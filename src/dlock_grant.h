@@ -41,8 +41,6 @@ extern void dlock_grant_stop_lease(DLockWork *work, DLockSpaceEntry *entry,
 extern void dlock_grant_fetch(DLockWork *work);
 extern void dlock_grant_serve(DLockWork *work, uint32 hash);
 extern void dlock_grant_serve_unit(DLockWork *work, int process, uint32 serial);
-extern void dlock_grant_find_room(DLockDatabase *db);
-extern bool dlock_grant_erase_dead(DLockDatabase *db);
 extern void dlock_grant_end_path(DLockWork *work, const DLockBytes *path, DLockToken token);
 
 #endif							/* DLOCK_GRANT_H */

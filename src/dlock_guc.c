@@ -25,6 +25,7 @@
 int			dlock_guc_default_ttl_ms = 30 * 1000;
 int			dlock_guc_max_ttl_s = 24 * 60 * 60;
 int			dlock_guc_max_memory_kb = 64 * 1024;
+int			dlock_guc_max_leases = -1;
 int			dlock_guc_reap_interval_ms = 10 * 1000;
 int			dlock_guc_max_clock_skew_ms = 10 * 1000;
 
@@ -86,6 +87,14 @@ dlock_guc_define(void)
 							&dlock_guc_max_memory_kb,
 							64 * 1024, 1024, DLOCK_GUC_MAX_MEMORY_KB,
 							PGC_POSTMASTER, GUC_UNIT_KB,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.max_leases",
+							"Most leases of a role in a database, waiting requests included.",
+							"-1 means no limit.",
+							&dlock_guc_max_leases,
+							-1, -1, INT_MAX,
+							PGC_SUSET, 0,
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("dlock.reap_interval",

@@ -45,6 +45,7 @@
 #include "dlock_holder.h"
 #include "dlock_manager.h"
 #include "dlock_name.h"
+#include "dlock_room.h"
 #include "dlock_rule.h"
 #include "dlock_stat.h"
 #include "dlock_wait.h"
@@ -692,7 +693,7 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 		}
 		dlock_grant_fetch(&work);
 		while (found.lacks_memory && !dlock_space_prepare(target->name.len, owner_len, 1))
-			dlock_grant_find_room(db);
+			dlock_room_find(db);
 	}
 	dlock_work_end(&work);
 	dlock_error_lease_lost(&target->name, target->token);

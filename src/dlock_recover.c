@@ -281,6 +281,7 @@ load(DLockDatabase *db)
 
 	/* What an earlier load left, or an extension that was dropped since. */
 	dlock_recover_unload(shared);
+	dlock_stat_forget_leases(&shared->stats);
 
 	incarnation = settle_meta(db);
 

@@ -41,6 +41,7 @@
 #include "dlock_guc.h"
 #include "dlock_name.h"
 #include "dlock_space.h"
+#include "dlock_stat.h"
 
 /* The buckets; the pointers are set once, in the postmaster. */
 static dsa_pointer *buckets = NULL;
@@ -59,8 +60,8 @@ static uint32 owner_bits = 0;
 /* There are fewer owners than leases. */
 #define OWNER_BITS_LESS		2
 
-/* How many buckets a walk looks at before it lets others have the lock. */
-#define VISIT_BUCKETS		64
+/* How many buckets a walk looks at before it lets others have the lock; a power of 2. */
+#define VISIT_BUCKETS		32
 
 StaticAssertDecl(DLOCK_SPACE_TEXT_ROOM >= 2 * DLOCK_SPACE_OWNER_ROOM,
 				 "a lock with one lease and short texts does not fit into a cell");
@@ -482,6 +483,8 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->process = process;
 	lease->holds = value->holds;
 	lease->kind = kind;
+	lease->counter = (kind == DLOCK_SPACE_HELD || kind == DLOCK_SPACE_ASKED) ?
+		dlock_limit_enter(entry->database, value->role) : 0;
 	lease->mode = value->mode;
 	lease->bind = value->bind;
 	lease->part = value->part;
@@ -497,6 +500,7 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 static void
 free_lease(DLockSpaceEntry *entry, dsa_pointer dp, DLockSpaceLease *lease)
 {
+	dlock_limit_leave(lease->counter);
 	dlock_memory_text_free(lease->data, lease->room, lease->owner_len + lease->payload_len);
 	if (dp == dlock_memory_pointer(entry) + DLOCK_SPACE_LODGING)
 		entry->lodges = false;
@@ -511,6 +515,9 @@ link_holder(DLockSpaceEntry *entry, dsa_pointer dp, DLockSpaceLease *lease)
 	lease->kind = DLOCK_SPACE_HELD;
 	lease->next = entry->holders;
 	entry->holders = dp;
+
+	if (entry->database == MyDatabaseId)
+		dlock_stat_count_lease(1);
 
 	/* An intent is found through the lock of its path. */
 	if (lease->part != DLOCK_PART_INTENT)
@@ -627,6 +634,8 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 	LWLock	   *lock = owner_lock(owner_bucket_of(lease->database, &owner.name));
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
+	dlock_limit_leave(lease->counter);
+	lease->counter = dlock_limit_enter(lease->database, role);
 	lease->role = role;
 	lease->token = token;
 	LWLockRelease(lock);
@@ -647,6 +656,8 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
 	if (held && lease->part != DLOCK_PART_INTENT)
 		unlink_owner(lease);
+	if (held && entry->database == MyDatabaseId)
+		dlock_stat_count_lease(-1);
 	free_lease(entry, dp, lease);
 
 	if (DsaPointerIsValid(entry->holders) || DsaPointerIsValid(entry->queue))
@@ -734,6 +745,46 @@ dlock_space_owned(Oid database, const DLockBytes *owner_name, int *count)
 	}
 	LWLockRelease(owner_lock(bucket));
 	return refs;
+}
+
+/* Count a lease or a request, unless it is counted or not of this role. */
+static void
+count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, Oid role)
+{
+	if (lease->role == role && lease->counter == 0 &&
+		(lease->kind == DLOCK_SPACE_HELD || lease->kind == DLOCK_SPACE_ASKED))
+		lease->counter = dlock_limit_enter(entry->database, role);
+}
+
+/*
+ * Count all leases and requests of a role that are not counted yet.  It has a
+ * counter.  No partition lock may be held.
+ */
+void
+dlock_space_count(Oid database, Oid role)
+{
+	for (uint32 bucket = 0; bucket < (1U << bucket_bits); bucket++)
+	{
+		if (bucket % VISIT_BUCKETS == 0)
+		{
+			CHECK_FOR_INTERRUPTS();
+			dlock_space_lock(bucket, LW_EXCLUSIVE);
+		}
+		for (DLockSpaceEntry *entry = dlock_space_bucket(bucket); entry != NULL;
+			 entry = dlock_space_next_entry(entry))
+		{
+			if (entry->database != database)
+				continue;
+			for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+				 lease = dlock_space_next(lease))
+				count_lease(entry, lease, role);
+			for (DLockSpaceLease *lease = dlock_space_queue(entry); lease != NULL;
+				 lease = dlock_space_next(lease))
+				count_lease(entry, lease, role);
+		}
+		if (bucket % VISIT_BUCKETS == VISIT_BUCKETS - 1)
+			dlock_space_unlock(bucket);
+	}
 }
 
 /*

@@ -14,6 +14,7 @@
 #include "access/xlogdefs.h"
 #include "storage/lwlock.h"
 
+#include "dlock_limit.h"
 #include "dlock_memory.h"
 #include "dlock_types.h"
 
@@ -80,6 +81,7 @@ typedef struct DLockSpaceLease
 	Oid			role;
 	int			process;		/* that waits, or that it is bound to; or -1 */
 	uint32		holds;
+	DLockLimitCounter counter;	/* that it is counted by; or zero */
 	uint16		payload_len;
 	uint8		owner_len;
 	uint8		room;			/* of data; what does not fit goes on in cells */
@@ -236,6 +238,7 @@ extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 
 /* walks */
 extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_count(Oid database, Oid role);
 extern DLockSpaceRef *dlock_space_owned(Oid database, const DLockBytes *owner_name,
 										int *count);
 extern void dlock_space_purge(Oid database);

@@ -49,7 +49,7 @@ PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
 
 #define LEASE_COLUMNS	15
 #define WAITER_COLUMNS	11
-#define STAT_COLUMNS	(DLOCK_STAT_EVENTS + 2)
+#define STAT_COLUMNS	(DLOCK_STAT_EVENTS + 5)
 
 /* A lease as it is shown: what it is, and the session that it is bound to. */
 typedef struct DLockViewLease
@@ -424,6 +424,9 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 		PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
 										FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 	values[DLOCK_STAT_EVENTS + 1] = dlock_value_interval((DLockTime) lag);
+	values[DLOCK_STAT_EVENTS + 2] = Int64GetDatum(counts.leases);
+	values[DLOCK_STAT_EVENTS + 3] = Int64GetDatum((int64) dlock_memory_used());
+	values[DLOCK_STAT_EVENTS + 4] = Int64GetDatum((int64) dlock_memory_limit());
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	return (Datum) 0;
 }

@@ -76,6 +76,7 @@ add_counts(DLockStatCounts *sum, const DLockStatCounts *counts)
 		sum->events[i] += counts->events[i];
 	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
 		sum->waits[i] += counts->waits[i];
+	sum->leases += counts->leases;
 }
 
 /* At exit, what was counted becomes the past of the database. */
@@ -122,6 +123,23 @@ dlock_stat_count_wait(DLockTime waited)
 	mine->waits[bucket]++;
 	mine->events[DLOCK_STAT_WAIT]++;
 	mine->events[DLOCK_STAT_WAIT_TIME] += waited;
+}
+
+/*
+ * A lease of this process's database came into memory (1), or went (-1).  Only
+ * the sum over all processes says something.
+ */
+void
+dlock_stat_count_lease(int count)
+{
+	mine->leases += count;
+}
+
+/* There are no leases in memory, and nobody makes any. */
+void
+dlock_stat_forget_leases(DLockStatShared *stats)
+{
+	mine->leases -= dlock_stat_read(stats).leases;
 }
 
 /* All that has been counted for a database. */

@@ -42,6 +42,7 @@ typedef struct DLockStatCounts
 {
 	uint64		events[DLOCK_STAT_EVENTS];
 	uint64		waits[DLOCK_STAT_BUCKETS];
+	int64		leases;			/* in memory: those that came less those that went */
 } DLockStatCounts;
 
 /* Of one database: what processes have counted that have ended since. */
@@ -58,6 +59,8 @@ extern void dlock_stat_init(DLockStatShared *stats);
 extern void dlock_stat_attach(DLockStatShared *stats);
 extern void dlock_stat_count(DLockStatEvent event, uint64 count);
 extern void dlock_stat_count_wait(DLockTime waited);
+extern void dlock_stat_count_lease(int count);
+extern void dlock_stat_forget_leases(DLockStatShared *stats);
 extern DLockStatCounts dlock_stat_read(DLockStatShared *stats);
 
 #endif							/* DLOCK_STAT_H */

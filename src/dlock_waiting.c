@@ -53,6 +53,7 @@
 #include "dlock_manager.h"
 #include "dlock_name.h"
 #include "dlock_queue.h"
+#include "dlock_room.h"
 #include "dlock_session.h"
 #include "dlock_space.h"
 #include "dlock_stat.h"
@@ -654,7 +655,7 @@ watch_once(const DLockBytes *name, DLockToken seen, bool may_wait, DLockWaitingH
 	dlock_session_open(&db);
 	hash = dlock_name_hash(db.shared->oid, name);
 	while (may_wait && !dlock_space_prepare(name->len, 0, 1))
-		dlock_grant_find_room(&db);
+		dlock_room_find(&db);
 
 	dlock_space_lock(hash, LW_EXCLUSIVE);
 	now = dlock_clock_now();

@@ -29,6 +29,14 @@ SELECT a.expiries > b.expiries AS expired, a.waits - b.waits AS waits,
        (SELECT sum(n) FROM unnest(a.wait_histogram) n) = a.waits AS histogram_is_of_them
   FROM dlock_stats a, before b;
 
+-- the leases in memory, and what they take of it
+SELECT leases AS l, memory_used AS m FROM dlock_stats \gset
+SELECT count(dlock_acquire('stat-' || i, 'stat-a', '1 h')) FROM generate_series(1, 100) i;
+SELECT leases - :l AS leases, memory_used - :m BETWEEN 95 * 232 AND 100 * 232 AS memory, memory_limit > memory_used AS limited
+  FROM dlock_stats;
+SELECT dlock_release_all('stat-a');
+SELECT leases - :l AS leases FROM dlock_stats;
+
 -- what a session has counted stays when it is gone
 SELECT grants FROM dlock_stats \gset
 \c -

@@ -213,13 +213,12 @@ my $reaper;
 ok( wait_until(
 		sub {
 			$session->query_safe("SELECT dlock_acquire('tick', 'alice', '10 ms')");
-			$reaper = $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock reaper' AND datname = '$db'");
+			$reaper = worker_pid($node, 'reaper', $db);
 			return $reaper =~ /^\d+$/;
 		},
 		30),
 	'there is a reaper');
-kill 'STOP', $reaper;
+stop_asleep($node, $reaper);
 my $dead = $session->query_safe("SELECT fill('dead-', 'dead', NULL, '2 s')");
 cmp_ok($dead, '>', 0.8 * $first[0], "$dead leases with a short ttl");
 ok( wait_until(
