@@ -282,13 +282,15 @@ decide(DLockAcquire *acquire)
 		item->entry = dlock_space_find(acquire->work.db->shared->oid, item->hash, &item->name);
 		if (item->entry == NULL)
 			continue;
+		if (now >= item->entry->earliest)
+			dlock_space_refresh(item->entry);
 		if (has_other_permits(item->entry, request->permits, now))
 		{
 			acquire->culprit = &request->names[i];
 			acquire->permits = item->entry->permits;
 			return STEP_OTHER_PERMITS;
 		}
-		own = dlock_holder_of_owner(item->entry, &owner, now);
+		own = dlock_space_find_owned(item->entry, &owner, now);
 		if (own != NULL && item->part != DLOCK_PART_INTENT)
 		{
 			if (!asked.held_by_owner || dlock_rule_is_upgrade((DLockMode) own->mode, request->mode))
@@ -307,7 +309,8 @@ decide(DLockAcquire *acquire)
 										 NULL, NULL, now, &until))
 		{
 			asked.blocked = true;
-			if (!dlock_holder_is_own_way(item->entry, &owner, item->mode, now))
+			if (!request->may_wait ||
+				!dlock_holder_is_own_way(item->entry, &owner, item->mode, now))
 				continue;
 			blocked_by_self = true;
 			acquire->culprit = &request->names[i];
@@ -495,6 +498,7 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	}
 	use_slots(acquire);
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
+	dlock_wait_owner_gained(shared->oid, dlock_wait_owner_hash(&(DLockOwner) {request->role, request->owner}));
 
 	/* There may be somebody who watches, or who must look at the lock earlier. */
 	for (int i = 0; i < request->count; i++)
@@ -515,7 +519,7 @@ enqueue(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
 	Oid			database = acquire->work.db->shared->oid;
-	dsa_pointer first = InvalidDsaPointer;
+	DLockMemoryRef first = DLOCK_MEMORY_NONE;
 
 	if (!assign_slots(acquire))
 		return STEP_NO_ROOM;
@@ -537,7 +541,9 @@ enqueue(DLockAcquire *acquire)
 									dlock_wait_me(), DLOCK_SPACE_ASKED, &first);
 	}
 	use_slots(acquire);
-	dlock_wait_enter(DLOCK_SPACE_ASKED, database, &acquire->set, request->count, first,
+	dlock_wait_enter(DLOCK_SPACE_ASKED, database,
+					 dlock_wait_owner_hash(&(DLockOwner) {request->role, request->owner}),
+					 &acquire->set, request->count, first,
 					 acquire->work.now, dlock_clock_wall());
 	return STEP_QUEUED;
 }

@@ -129,7 +129,7 @@ restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockAnswerItem *i
 			crowd = dlock_holder_survey(entry, lease, now);
 			if (dlock_holder_is_in_way(&crowd, 0, (DLockMode) item->before, 0))
 				return false;
-			lease->mode = item->before;
+			dlock_space_set_mode(lease, (DLockMode) item->before);
 			return true;
 
 		case ANSWER_SLOT:
@@ -138,6 +138,7 @@ restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockAnswerItem *i
 			lease->deadline = item->slot->term.deadline;
 			lease->bound_mono = item->slot->term.bound_mono;
 			lease->delay = item->slot->delay;
+			dlock_space_note_end(lease);
 			lease->min_until = item->slot->min_until;
 			lease->granted_at = item->slot->granted_at;
 			lease->holds = item->slot->holds;

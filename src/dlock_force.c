@@ -69,7 +69,7 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 	{
 		DLockSpaceEntry *below = dlock_space_find(db->shared->oid,
 												  dlock_name_hash(db->shared->oid, &path), &path);
-		DLockSpaceLease *whole = (below != NULL) ? dlock_holder_part(below, lease->token) : NULL;
+		DLockSpaceLease *whole = (below != NULL) ? dlock_space_find_part(below, lease->token) : NULL;
 
 		if (whole != NULL)
 		{
@@ -83,6 +83,7 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 		if (parts[i].lease->deadline <= now)
 			parts[i].lease->delay = 0;
 		parts[i].lease->deadline = Min(parts[i].lease->deadline, now);
+		dlock_space_note_end(parts[i].lease);
 		parts[i].lease->stopped = true;
 	}
 }

@@ -104,11 +104,14 @@ bool
 dlock_grant_tidy(DLockWork *work, DLockSpaceEntry *entry)
 {
 	DLockSpaceLease *lease = dlock_space_holders(entry);
+	DLockSpaceLease *next;
+	bool		is_last = false;
 
-	while (lease != NULL)
+	if (work->now < entry->earliest)
+		return true;
+	for (; lease != NULL; lease = next)
 	{
-		DLockSpaceLease *next = dlock_space_next(lease);
-
+		next = dlock_space_next(lease);
 		if (dlock_holder_blocks_until(lease) <= work->now)
 		{
 			bool		expired = !lease->stopped;
@@ -120,11 +123,13 @@ dlock_grant_tidy(DLockWork *work, DLockSpaceEntry *entry)
 			}
 			if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
 				return false;
+			is_last = entry->nholders == 1 && dlock_space_queue(entry) == NULL;
 			erase_lease(work, entry, lease);
 			dlock_stat_count(DLOCK_STAT_EXPIRY, expired);
 		}
-		lease = next;
 	}
+	if (!is_last)
+		dlock_space_refresh(entry);
 	return true;
 }
 
@@ -268,12 +273,13 @@ static void
 tell_granted(int process, DLockToken token, XLogRecPtr lsn)
 {
 	DLockWaitShared *wait = dlock_wait_of(process);
+	uint32		owner = wait->owner;
 
 	wait->token = token;
 	wait->lsn = lsn;
-	pg_write_barrier();
-	wait->state = DLOCK_WAIT_GRANTED;
+	dlock_wait_leave(process, DLOCK_WAIT_GRANTED);
 	dlock_wait_wake(process);
+	dlock_wait_owner_gained(wait->database, owner);
 }
 
 /* Grant a request that can be granted. */
@@ -332,16 +338,33 @@ static bool
 is_convertible(DLockSpaceEntry *entry, const DLockSpaceLease *request, uint32 ahead,
 			   DLockTime now)
 {
-	DLockSpaceLease *own = dlock_holder_part(entry, request->token);
+	DLockSpaceLease *own = dlock_space_find_part(entry, request->token);
 	DLockHolderCrowd crowd = dlock_holder_survey(entry, own, now);
 
 	return !dlock_holder_is_in_way(&crowd, ahead, (DLockMode) request->mode, 0);
 }
 
+/* Is none of the requests that follow in a queue to be granted now? */
+static bool
+is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
+{
+	for (int mode = 0; mode < DLOCK_MODES; mode++)
+	{
+		if ((entry->asked_modes & DLOCK_RULE_BIT(mode)) &&
+			!dlock_holder_is_in_way(crowd, ahead, (DLockMode) mode, entry->permits))
+			return false;
+	}
+	return true;
+}
+
 /*
- * Give a lock to those in its queue who can have it, and let everybody else
- * there know what he has to know.  To be called after each change of who holds
- * it, or of who waits.
+ * Grant the requests in the queue of a lock that can be granted, and wake the
+ * processes that have something else to do now.  To be called after each change
+ * of who holds the lock, or of who waits.
+ *
+ * Only the first request that stays in the queue has a timer for the end of the
+ * leases in its way.  It ends as soon as everything behind conflicts, so what
+ * it costs does not depend on how many wait.
  *
  * Requests for several locks are noted, for dlock_grant_finish().
  */
@@ -352,6 +375,7 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 	DLockSpaceLease *next;
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
+	bool		is_first = true;
 	bool		tidy;
 
 	if (request == NULL)
@@ -379,19 +403,25 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 				dlock_wait_wake(request->process);
 			else
 				wake_if_late(request, crowd.until);
+			ahead |= DLOCK_RULE_BIT(mode);
+			continue;
+		}
+
+		if (dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits))
+		{
+			if (is_first)
+				wake_if_late(request, crowd.until);
 		}
 		else if (request->part != DLOCK_PART_INTENT &&
-				 dlock_holder_of_owner(entry, &owner, work->now) != NULL)
+				 dlock_space_find_owned(entry, &owner, work->now) != NULL)
 			dlock_wait_wake(request->process);
-		else if (dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits))
-			wake_if_late(request, crowd.until);
 		else if (dlock_wait_of(request->process)->count > 1)
 			note_unit(work, request->process);
 		else if ((tidy || request->slot == DLOCK_SLOT_NONE) &&
 				 grant_request(work, entry, request))
 		{
 			crowd.modes |= DLOCK_RULE_BIT(mode);
-			crowd.permits += (mode == DLOCK_MODE_PERMIT);
+			crowd.permits++;
 			crowd.until = Min(crowd.until, dlock_holder_blocks_until(request));
 			continue;
 		}
@@ -399,32 +429,32 @@ dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry)
 			work->unserved = true;
 		else
 			dlock_wait_wake(request->process);
+
+		is_first = false;
 		ahead |= DLOCK_RULE_BIT(mode);
+		if (is_closed(entry, &crowd, ahead))
+			break;
 	}
 }
 
 /*
- * A lease has been granted that leaves no room for anybody else's: let those in
- * the queue know what they have to know of it.
+ * A lease has been granted that leaves no room for another: wake the processes
+ * that watch, or that have to look at the lock earlier than they mean to.
  */
 static void
 tell_change(DLockWork *work, DLockSpaceEntry *entry)
 {
-	DLockHolderCrowd crowd = dlock_holder_survey(entry, NULL, work->now);
+	DLockTime	until = dlock_holder_survey(entry, NULL, work->now).until;
 
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
-		char		buffer[DLOCK_OWNER_MAX];
-		DLockOwner	owner = dlock_space_lease_owner(request, buffer);
-
-		/* Whoever watches, and other processes of the new holder. */
-		if (request->kind == DLOCK_SPACE_WATCH ||
-			(request->kind == DLOCK_SPACE_ASKED && request->part != DLOCK_PART_INTENT &&
-			 dlock_holder_of_owner(entry, &owner, work->now) != NULL))
+		if (request->kind == DLOCK_SPACE_WATCH)
 			dlock_wait_wake(request->process);
 		else
-			wake_if_late(request, crowd.until);
+			wake_if_late(request, until);
+		if (request->kind == DLOCK_SPACE_ASKED)
+			break;
 	}
 }
 
@@ -434,6 +464,8 @@ has_dead(DLockSpaceEntry *entry, DLockTime now)
 {
 	DLockSpaceLease *lease = dlock_space_holders(entry);
 
+	if (now < entry->earliest)
+		return false;
 	while (lease != NULL && dlock_holder_blocks_until(lease) > now)
 		lease = dlock_space_next(lease);
 	return lease != NULL;
@@ -454,7 +486,7 @@ serve_beside(DLockWork *work, DLockWaitShared *wait)
 	for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
-		DLockSpaceEntry *entry = dlock_space_request_entry(request);
+		DLockSpaceEntry *entry = dlock_space_entry_of(request);
 
 		if (has_dead(entry, work->now))
 			dlock_grant_hand_off(work, entry);
@@ -482,7 +514,7 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 	for (request = dlock_space_request_first(wait->first); request != NULL;
 		 request = dlock_space_request_next(request))
 	{
-		DLockSpaceEntry *entry = dlock_space_request_entry(request);
+		DLockSpaceEntry *entry = dlock_space_entry_of(request);
 		char		buffer[DLOCK_OWNER_MAX];
 		DLockOwner	owner = dlock_space_lease_owner(request, buffer);
 
@@ -490,7 +522,7 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 
 		/* Its owner has got one of the locks otherwise: it has to ask anew. */
 		if (request->part != DLOCK_PART_INTENT &&
-			dlock_holder_of_owner(entry, &owner, work->now) != NULL)
+			dlock_space_find_owned(entry, &owner, work->now) != NULL)
 		{
 			dlock_wait_wake(process);
 			return true;
@@ -515,7 +547,7 @@ grant_unit(DLockWork *work, DLockWaitShared *wait, int process)
 	token = first;
 	for (request = dlock_space_request_first(wait->first); request != NULL; request = next)
 	{
-		DLockSpaceEntry *entry = dlock_space_request_entry(request);
+		DLockSpaceEntry *entry = dlock_space_entry_of(request);
 
 		next = dlock_space_request_next(request);
 		make_lease(work, entry, request, token, wall);
@@ -666,6 +698,7 @@ dlock_grant_stop_lease(DLockWork *work, DLockSpaceEntry *entry,
 			lease->deadline = Min(lease->deadline, work->now);
 			lease->delay = delay;
 			lease->stopped = true;
+			dlock_space_note_end(lease);
 		}
 		if (waited_for)
 			dlock_grant_hand_off(work, parts[i].entry);
@@ -685,7 +718,7 @@ remove_intents(DLockWork *work, const DLockBytes *path, DLockToken token)
 		DLockSpaceEntry *entry = dlock_space_find(database,
 												  dlock_name_hash(database, &ancestors[i]),
 												  &ancestors[i]);
-		DLockSpaceLease *intent = (entry != NULL) ? dlock_holder_part(entry, token) : NULL;
+		DLockSpaceLease *intent = (entry != NULL) ? dlock_space_find_part(entry, token) : NULL;
 		bool		waited_for;
 
 		if (intent == NULL)
@@ -721,7 +754,7 @@ dlock_grant_end_path(DLockWork *work, const DLockBytes *path, DLockToken token)
 		dlock_space_lock_set(&set, LW_EXCLUSIVE);
 		work->now = dlock_clock_now();
 		entry = dlock_space_find(database, dlock_name_hash(database, path), path);
-		lease = (entry != NULL) ? dlock_holder_part(entry, token) : NULL;
+		lease = (entry != NULL) ? dlock_space_find_part(entry, token) : NULL;
 		if (lease == NULL)
 			remove_intents(work, path, token);
 		else if (dlock_holder_blocks_until(lease) <= work->now)

@@ -11,8 +11,8 @@
 #ifndef DLOCK_GUC_H
 #define DLOCK_GUC_H
 
-/* The space has bucket arrays of up to 2^30 elements, one for each 256 bytes. */
-#define DLOCK_GUC_MAX_MEMORY_KB		(256 * 1024 * 1024)
+/* What references of 32 bits to units of 8 bytes reach (dlock_memory.h). */
+#define DLOCK_GUC_MAX_MEMORY_KB		(32 * 1024 * 1024 - 1)
 
 extern int	dlock_guc_default_ttl_ms;
 extern int	dlock_guc_max_ttl_s;

@@ -51,11 +51,19 @@ dlock_holder_blocks_until(const DLockSpaceLease *lease)
 	return dlock_rule_blocks_until(lease->deadline, lease->delay);
 }
 
-/* Those who hold a lock, without "own". */
+/*
+ * The leases that block others on a lock, taken together, without "own".
+ *
+ * As long as none of them is dead the lock itself says what they come to; then
+ * "until" may be earlier than the end of the first of them.
+ */
 DLockHolderCrowd
 dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own, DLockTime now)
 {
 	DLockHolderCrowd crowd = {0, 0, DLOCK_TIME_FOREVER};
+
+	if (own == NULL && now < entry->earliest)
+		return (DLockHolderCrowd) {entry->held_modes, entry->nholders, entry->earliest};
 
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
@@ -75,10 +83,9 @@ dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own, DLockTim
 bool
 dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mode, uint32 permits)
 {
-	if (dlock_rule_conflicts(mode) & (crowd->modes | ahead))
-		return true;
-	return mode == DLOCK_MODE_PERMIT &&
-		(crowd->permits >= permits || (ahead & DLOCK_RULE_BIT(mode)) != 0);
+	return (dlock_rule_conflicts(mode) & crowd->modes) != 0 ||
+		dlock_rule_waits_behind(mode, ahead) ||
+		(mode == DLOCK_MODE_PERMIT && crowd->permits >= permits);
 }
 
 /*
@@ -93,7 +100,7 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
 
 	if (request->kind != DLOCK_SPACE_CONVERT)
 		return request->kind != DLOCK_SPACE_WATCH;
-	converted = dlock_holder_part(entry, request->token);
+	converted = dlock_space_find_part(entry, request->token);
 	return converted != NULL && dlock_rule_is_live(converted->deadline, now);
 }
 
@@ -108,33 +115,22 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 					   DLockTime now, DLockTime *until)
 {
 	DLockHolderCrowd crowd = dlock_holder_survey(entry, own, now);
-	uint32		ahead = 0;
 
+	*until = crowd.until;
+	if (dlock_holder_is_in_way(&crowd, 0, mode, permits))
+		return true;
 	for (DLockSpaceLease *request = dlock_space_queue(entry);
 		 request != NULL && request != before; request = dlock_space_next(request))
 	{
-		if (dlock_holder_is_waiting(entry, request, now))
-			ahead |= DLOCK_RULE_BIT(request->mode);
+		/* From here on nothing but requests for leases follows. */
+		if (request->kind == DLOCK_SPACE_ASKED &&
+			!dlock_rule_waits_behind(mode, entry->asked_modes))
+			break;
+		if (dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(request->mode)) &&
+			dlock_holder_is_waiting(entry, request, now))
+			return true;
 	}
-	*until = crowd.until;
-	return dlock_holder_is_in_way(&crowd, ahead, mode, permits);
-}
-
-/*
- * The live lease of an owner on a lock; NULL if it has none.
- * Intents do not count: an owner may have many.
- */
-DLockSpaceLease *
-dlock_holder_of_owner(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
-{
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		if (lease->part != DLOCK_PART_INTENT && dlock_rule_is_live(lease->deadline, now) &&
-			dlock_space_is_owned(lease, owner))
-			return lease;
-	}
-	return NULL;
+	return false;
 }
 
 /*
@@ -178,17 +174,6 @@ dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part, char buffer[DLO
 		dlock_space_entry_name(entry, buffer);
 }
 
-/* The lease with a token on a lock; NULL if there is none. */
-DLockSpaceLease *
-dlock_holder_part(DLockSpaceEntry *entry, DLockToken token)
-{
-	DLockSpaceLease *lease = dlock_space_holders(entry);
-
-	while (lease != NULL && lease->token != token)
-		lease = dlock_space_next(lease);
-	return lease;
-}
-
 /*
  * All parts of a lease: itself, and if it is one on a path, the intents on the
  * ancestors.  Returns how many; there are at most DLOCK_PATH_MAX_PARTS.  The
@@ -208,9 +193,9 @@ dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockHolderPa
 		nancestors = dlock_name_ancestors(&name, ancestors);
 	for (int i = 0; i < nancestors; i++)
 	{
-		uint32		hash = dlock_name_hash(lease->database, &ancestors[i]);
-		DLockSpaceEntry *above = dlock_space_find(lease->database, hash, &ancestors[i]);
-		DLockSpaceLease *intent = (above != NULL) ? dlock_holder_part(above, lease->token) : NULL;
+		uint32		hash = dlock_name_hash(entry->database, &ancestors[i]);
+		DLockSpaceEntry *above = dlock_space_find(entry->database, hash, &ancestors[i]);
+		DLockSpaceLease *intent = (above != NULL) ? dlock_space_find_part(above, lease->token) : NULL;
 
 		if (intent != NULL)
 			parts[count++] = (DLockHolderPart) {above, intent};

@@ -49,8 +49,6 @@ extern bool dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode,
 									uint32 permits, const DLockSpaceLease *own,
 									const DLockSpaceLease *before,
 									DLockTime now, DLockTime *until);
-extern DLockSpaceLease *dlock_holder_of_owner(DLockSpaceEntry *entry,
-											  const DLockOwner *owner, DLockTime now);
 extern bool dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request,
 									DLockTime now);
 extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner,
@@ -61,7 +59,6 @@ extern void dlock_holder_path_set(Oid database, const DLockBytes *path,
 								  DLockSpaceSet *set);
 extern DLockBytes dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part,
 									char buffer[DLOCK_NAME_MAX]);
-extern DLockSpaceLease *dlock_holder_part(DLockSpaceEntry *entry, DLockToken token);
 extern int	dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease,
 							   DLockHolderPart *parts);
 

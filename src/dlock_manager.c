@@ -95,9 +95,12 @@ is_wanted(const DLockManagerTarget *target, const DLockSpaceLease *lease, DLockT
 static DLockSpaceLease *
 find_by_owner(DLockSpaceEntry *entry, const DLockManagerTarget *target, const List *strangers)
 {
+	DLockOwner	own = {GetUserId(), target->owner};
 	DLockTime	now = dlock_clock_now();
-	DLockSpaceLease *other = NULL;
+	DLockSpaceLease *other = target->closed ? NULL : dlock_space_find_owned(entry, &own, now);
 
+	if (other != NULL)
+		return other;
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
@@ -134,10 +137,8 @@ find_lease(DLockDatabase *db, const DLockManagerTarget *target, const List *stra
 		return NULL;
 	if (target->by == DLOCK_BY_OWNER)
 		return find_by_owner(*entry, target, strangers);
-	lease = dlock_space_holders(*entry);
-	while (lease != NULL && (lease->part == DLOCK_PART_INTENT || lease->token != target->token))
-		lease = dlock_space_next(lease);
-	return lease;
+	lease = dlock_space_find_part(*entry, target->token);
+	return (lease != NULL && lease->part != DLOCK_PART_INTENT) ? lease : NULL;
 }
 
 /*
@@ -252,6 +253,7 @@ renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
 		parts[i].lease->ttl = renewal.term.ttl;
 		parts[i].lease->deadline = renewal.term.deadline;
 		parts[i].lease->bound_mono = renewal.term.bound_mono;
+		dlock_space_note_end(parts[i].lease);
 	}
 	if (renewal.term.deadline >= term.deadline)
 		return true;
@@ -577,7 +579,7 @@ change_mode(DLockWork *work, DLockManagerFound *found, DLockMode mode)
 			return false;
 		dlock_space_succeed(lease, lease->role, token);
 	}
-	lease->mode = mode;
+	dlock_space_set_mode(lease, mode);
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_grant_rewrite(work, found->entry, lease);
 	return true;
@@ -595,11 +597,12 @@ enqueue_conversion(DLockDatabase *db, DLockManagerFound *found, DLockMode mode, 
 		.name = dlock_space_entry_name(found->entry, texts.name),
 		.owner = dlock_space_lease_owner(found->lease, texts.owner).name
 	};
-	dsa_pointer place = InvalidDsaPointer;
+	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
 	(void) dlock_space_enqueue(db->shared->oid, found->entry->hash, &value, DLOCK_SLOT_NONE,
 							   dlock_wait_me(), DLOCK_SPACE_CONVERT, &place);
-	dlock_wait_enter(DLOCK_SPACE_CONVERT, db->shared->oid, &found->set, 1, place,
+	dlock_wait_enter(DLOCK_SPACE_CONVERT, db->shared->oid,
+					 dlock_wait_owner_hash(&(DLockOwner) {value.role, value.owner}), &found->set, 1, place,
 					 now, dlock_clock_wall());
 }
 
@@ -614,6 +617,8 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 	DLockSpaceLease *lease = found->lease;
 	DLockSpaceLease *request = find_request(found->entry, lease->token);
 	DLockMode	before = (DLockMode) lease->mode;
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner;
 	DLockTime	until;
 
 	if (dlock_rule_is_upgrade((DLockMode) lease->mode, mode) &&
@@ -637,9 +642,11 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 	if (request != NULL)
 	{
 		dlock_space_remove(found->entry, request);
-		dlock_wait_of(dlock_wait_me())->state = DLOCK_WAIT_IDLE;
+		dlock_wait_leave(dlock_wait_me(), DLOCK_WAIT_IDLE);
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
+	owner = dlock_space_lease_owner(lease, buffer);
+	dlock_wait_owner_gained(work->db->shared->oid, dlock_wait_owner_hash(&owner));
 	dlock_grant_hand_off(work, found->entry);
 	*answer = DLOCK_ANSWER_GRANTED;
 	*granted = (DLockAcquireGranted) {

@@ -49,6 +49,9 @@
 #include "dlock_guc.h"
 #include "dlock_memory.h"
 
+StaticAssertDecl(DLOCK_MEMORY_CELL % DLOCK_MEMORY_UNIT == 0,
+				 "a cell is no multiple of the unit of references");
+
 /* Backends spread over so many lists of free cells. */
 #define STRIPES			16
 
@@ -380,20 +383,20 @@ dlock_memory_prepare(int count)
 }
 
 /* Take a cell that was prepared.  Cannot fail. */
-dsa_pointer
+DLockMemoryRef
 dlock_memory_take(void)
 {
 	Assert(kept.count > 0);
-	return (dsa_pointer) kept.cells[--kept.count] * DLOCK_MEMORY_CELL;
+	return dlock_memory_cell(kept.cells[--kept.count]);
 }
 
 /* Free a cell, or keep it for the next change.  Cannot fail. */
 void
-dlock_memory_give_back(dsa_pointer dp)
+dlock_memory_give_back(DLockMemoryRef ref)
 {
-	uint32		cell = dp / DLOCK_MEMORY_CELL;
+	uint32		cell = dlock_memory_number(ref);
 
-	Assert(dp % DLOCK_MEMORY_CELL == 0 && cell > 0 && cell < memory->limit);
+	Assert(ref == dlock_memory_cell(cell) && cell > 0 && cell < memory->limit);
 	if (kept.count < KEPT_CELLS && kept.cells != NULL)
 		kept.cells[kept.count++] = cell;
 	else
@@ -475,7 +478,7 @@ dlock_memory_text_put(char *place, int room, const DLockBytes *parts, int count)
 
 			if (left == 0)
 			{
-				uint32		cell = dlock_memory_take() / DLOCK_MEMORY_CELL;
+				uint32		cell = dlock_memory_number(dlock_memory_take());
 
 				memcpy(link, &cell, sizeof(cell));
 				link = (char *) &piece_at(cell)->next;
@@ -551,7 +554,7 @@ dlock_memory_text_free(const char *place, int room, int total)
 	{
 		uint32		next = piece_at(cell)->next;
 
-		dlock_memory_give_back((dsa_pointer) cell * DLOCK_MEMORY_CELL);
+		dlock_memory_give_back(dlock_memory_cell(cell));
 		cell = next;
 	}
 }

@@ -11,28 +11,49 @@
 #ifndef DLOCK_MEMORY_H
 #define DLOCK_MEMORY_H
 
-#include "utils/dsa.h"
-
 #include "dlock_types.h"
 
 /* The size of a cell; there is no other. */
 #define DLOCK_MEMORY_CELL		232
 
-/* Where the cells lie; a dsa_pointer is an offset from here.  Zero is no cell. */
+/*
+ * What lies in the cells, as its distance from the first of them in units of 8
+ * bytes.  Zero is nothing.
+ */
+typedef uint32 DLockMemoryRef;
+
+#define DLOCK_MEMORY_NONE		((DLockMemoryRef) 0)
+#define DLOCK_MEMORY_UNIT		8
+
+/* Where the cells lie; set once, in the postmaster. */
 extern char *dlock_memory_cells;
 
-/* The shared memory that a pointer leads to. */
+/* The shared memory that a reference leads to. */
 static inline void *
-dlock_memory_at(dsa_pointer dp)
+dlock_memory_at(DLockMemoryRef ref)
 {
-	return dlock_memory_cells + dp;
+	return dlock_memory_cells + (Size) ref * DLOCK_MEMORY_UNIT;
 }
 
-/* The pointer that leads to a place in the shared memory. */
-static inline dsa_pointer
-dlock_memory_pointer(const void *place)
+/* The reference that leads to a place in the shared memory. */
+static inline DLockMemoryRef
+dlock_memory_ref(const void *place)
 {
-	return (const char *) place - dlock_memory_cells;
+	return (DLockMemoryRef) (((const char *) place - dlock_memory_cells) / DLOCK_MEMORY_UNIT);
+}
+
+/* The reference to a cell, by its number. */
+static inline DLockMemoryRef
+dlock_memory_cell(uint32 cell)
+{
+	return cell * (DLOCK_MEMORY_CELL / DLOCK_MEMORY_UNIT);
+}
+
+/* The number of the cell that a reference leads to. */
+static inline uint32
+dlock_memory_number(DLockMemoryRef ref)
+{
+	return ref / (DLOCK_MEMORY_CELL / DLOCK_MEMORY_UNIT);
 }
 
 /* set-up */
@@ -43,8 +64,8 @@ extern bool dlock_memory_is_ready(void);
 /* cells */
 extern bool dlock_memory_is_prepared(int count);
 extern bool dlock_memory_prepare(int count);
-extern dsa_pointer dlock_memory_take(void);
-extern void dlock_memory_give_back(dsa_pointer dp);
+extern DLockMemoryRef dlock_memory_take(void);
+extern void dlock_memory_give_back(DLockMemoryRef ref);
 extern void dlock_memory_trim(void);
 extern uint64 dlock_memory_used(void);
 extern uint64 dlock_memory_limit(void);

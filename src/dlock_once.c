@@ -106,6 +106,7 @@ succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	lease->bound_mono = term.bound_mono;
 	lease->granted_at = wall;
 	lease->delay = Max(memory, until - term.deadline);
+	dlock_space_note_end(lease);
 	lease->min_until = 0;
 	lease->holds = 1;
 	lease->stopped = false;

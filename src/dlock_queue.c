@@ -51,7 +51,7 @@ lock_mine(LWLockMode mode, DLockSpaceSet *set)
 static DLockSpaceLease *
 find_converted(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
-	DLockSpaceLease *lease = dlock_holder_part(entry, request->token);
+	DLockSpaceLease *lease = dlock_space_find_part(entry, request->token);
 
 	if (lease != NULL && !dlock_rule_is_live(lease->deadline, now))
 		return NULL;
@@ -85,7 +85,7 @@ void
 dlock_queue_blockers(DLockSpaceLease *request, DLockTime now,
 					 DLockQueueVisitor visitor, void *arg)
 {
-	DLockSpaceEntry *entry = dlock_space_request_entry(request);
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	uint32		conflicts = dlock_rule_conflicts((DLockMode) request->mode) |
 		((request->mode == DLOCK_MODE_PERMIT) ? DLOCK_RULE_BIT(DLOCK_MODE_PERMIT) : 0);
 	DLockSpaceLease *own = (request->kind == DLOCK_SPACE_CONVERT) ?
@@ -143,9 +143,9 @@ dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now, DLockQueueOwn
 
 /* Look at one request, whose partition is locked. */
 static DLockQueueNews
-look_at(DLockSpaceLease *request, DLockTime now, DLockTime *until)
+look_at(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until)
 {
-	DLockSpaceEntry *entry = dlock_space_request_entry(request);
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
 	DLockSpaceLease *own = NULL;
@@ -167,14 +167,17 @@ look_at(DLockSpaceLease *request, DLockTime now, DLockTime *until)
 	}
 	/* Its owner has got the lock otherwise: what that means depends on the call. */
 	else if (request->part != DLOCK_PART_INTENT &&
-			 dlock_holder_of_owner(entry, &owner, now) != NULL)
+			 dlock_space_find_owned(entry, &owner, now) != NULL)
 		return DLOCK_QUEUE_RETRY;
 
 	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
 									 own, request, now, until);
 	if (own != NULL)
 		*until = Min(*until, own->deadline);
-	request->deadline = *until;
+	/* The one in front wakes in time, and hands off to this one, too. */
+	else if (blocked && !dlock_space_is_first(request))
+		*until = DLOCK_TIME_FOREVER;
+	request->deadline = Min(*until, anyway);
 	if (blocked)
 		return DLOCK_QUEUE_WAIT;
 	return (request->kind == DLOCK_SPACE_CONVERT) ? DLOCK_QUEUE_RETRY : DLOCK_QUEUE_SERVE;
@@ -184,10 +187,12 @@ look_at(DLockSpaceLease *request, DLockTime now, DLockTime *until)
  * See what has become of what this process waits for.
  *
  * If it goes on waiting, "until" is when to look again at the latest, since a
- * lease in the way ends then.  No lock may be held.
+ * lease in the way ends then.  "anyway" is when the process will look in any
+ * case, so that it need not be woken for what happens later.  No lock may be
+ * held.
  */
 DLockQueueNews
-dlock_queue_look(DLockTime *until)
+dlock_queue_look(DLockTime anyway, DLockTime *until)
 {
 	DLockSpaceSet set;
 	DLockTime	now;
@@ -205,7 +210,7 @@ dlock_queue_look(DLockTime *until)
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		DLockTime	ends;
-		DLockQueueNews found = look_at(request, now, &ends);
+		DLockQueueNews found = look_at(request, now, anyway, &ends);
 
 		if (found == DLOCK_QUEUE_RETRY)
 		{
@@ -270,7 +275,7 @@ dlock_queue_serve(DLockDatabase *db)
 	serial = mine()->serial;
 	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
 		 request != NULL; request = dlock_space_request_next(request))
-		hashes[count++] = request->hash;
+		hashes[count++] = dlock_space_entry_of(request)->hash;
 	dlock_space_unlock_set(&set);
 
 	dlock_work_begin(&work, db);
@@ -298,7 +303,7 @@ dlock_queue_remove_mine(DLockWork *work)
 
 	for (request = dlock_space_request_first(mine()->first); request != NULL; request = next)
 	{
-		DLockSpaceEntry *entry = dlock_space_request_entry(request);
+		DLockSpaceEntry *entry = dlock_space_entry_of(request);
 		DLockSpaceKind kind = (DLockSpaceKind) request->kind;
 		DLockSlot	slot = request->slot;
 		bool		is_last;
@@ -312,7 +317,7 @@ dlock_queue_remove_mine(DLockWork *work)
 		if (!is_last && kind != DLOCK_SPACE_WATCH)
 			dlock_grant_hand_off(work, entry);
 	}
-	mine()->state = DLOCK_WAIT_IDLE;
+	dlock_wait_leave(dlock_wait_me(), DLOCK_WAIT_IDLE);
 }
 
 /* What this process got has been noticed. */
@@ -363,9 +368,9 @@ dlock_queue_dismiss(Oid database)
 		for (request = dlock_space_request_first(wait->first); request != NULL; request = next)
 		{
 			next = dlock_space_request_next(request);
-			dlock_space_remove(dlock_space_request_entry(request), request);
+			dlock_space_remove(dlock_space_entry_of(request), request);
 		}
-		wait->state = DLOCK_WAIT_GONE;
+		dlock_wait_leave(process, DLOCK_WAIT_GONE);
 		dlock_wait_wake(process);
 		dlock_space_unlock_set(&set);
 	}

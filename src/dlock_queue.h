@@ -53,7 +53,7 @@ extern void dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now,
 extern void dlock_queue_remove_mine(DLockWork *work);
 
 /* without locks */
-extern DLockQueueNews dlock_queue_look(DLockTime *until);
+extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);
 extern void dlock_queue_serve(DLockDatabase *db);
 extern bool dlock_queue_leave(DLockDatabase *db);
 extern void dlock_queue_taken(void);

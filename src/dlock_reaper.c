@@ -102,7 +102,7 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 		reaper->refs = repalloc_huge(reaper->refs, reaper->room * sizeof(DLockSpaceRef));
 	}
 	reaper->refs[reaper->count++] =
-		(DLockSpaceRef) {lease->hash, lease->role, lease->token, until};
+		(DLockSpaceRef) {entry->hash, lease->role, lease->token, until};
 }
 
 /* Find all leases that end before the next horizon. */

@@ -53,6 +53,17 @@ dlock_rule_conflicts(DLockMode mode)
 	return conflicts[mode];
 }
 
+/*
+ * Does a request in this mode wait behind requests in any of these modes (a
+ * set)?  Requests for permits do not overtake each other, though leases may
+ * stand beside each other.
+ */
+bool
+dlock_rule_waits_behind(DLockMode mode, uint32 ahead)
+{
+	return ((conflicts[mode] | ((mode == DLOCK_MODE_PERMIT) ? BIT(PERMIT) : 0)) & ahead) != 0;
+}
+
 bool
 dlock_rule_is_compatible(DLockMode a, DLockMode b)
 {

@@ -59,6 +59,7 @@ typedef enum DLockRuleOrigin
 
 /* modes */
 extern uint32 dlock_rule_conflicts(DLockMode mode);
+extern bool dlock_rule_waits_behind(DLockMode mode, uint32 ahead);
 extern bool dlock_rule_is_compatible(DLockMode a, DLockMode b);
 extern bool dlock_rule_is_upgrade(DLockMode from, DLockMode to);
 extern DLockMode dlock_rule_intent(DLockMode mode);

@@ -88,7 +88,7 @@ static struct
 static inline void *
 cell_at(uint32 cell)
 {
-	return dlock_memory_at((dsa_pointer) cell * DLOCK_MEMORY_CELL);
+	return dlock_memory_at(dlock_memory_cell(cell));
 }
 
 /* The element of the directory for a block that it covers. */
@@ -110,14 +110,14 @@ follow_link(uint32 *link)
 {
 	if (*link == 0)
 	{
-		dsa_pointer dp;
+		DLockMemoryRef ref;
 
 		if (!dlock_memory_prepare(1))
 			return NULL;
-		dp = dlock_memory_take();
-		memset(dlock_memory_at(dp), 0, DLOCK_MEMORY_CELL);
+		ref = dlock_memory_take();
+		memset(dlock_memory_at(ref), 0, DLOCK_MEMORY_CELL);
 		pg_write_barrier();
-		*link = dp / DLOCK_MEMORY_CELL;
+		*link = dlock_memory_number(ref);
 	}
 	return cell_at(*link);
 }
@@ -194,7 +194,7 @@ free_tree(uint32 cell, int height)
 		return;
 	for (int i = 0; i < NODE_CELLS && height > 0; i++)
 		free_tree(node[i], height - 1);
-	dlock_memory_give_back((dsa_pointer) cell * DLOCK_MEMORY_CELL);
+	dlock_memory_give_back(dlock_memory_cell(cell));
 }
 
 /* Free the memory of a directory whose database is gone. */

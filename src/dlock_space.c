@@ -13,10 +13,6 @@
  *	  resize one under everybody's feet; what hangs on them is made of the
  *	  cells of dlock_memory.c.
  *
- *	  The cell of an entry lodges a lease or request, too, the first that comes
- *	  when it lodges none.  So a lock with one lease takes one cell, which is
- *	  the common case, and each further lease or request takes one.
- *
  *	  Lock rules.  The buckets are cut into DLOCK_SPACE_PARTITIONS contiguous
  *	  partitions, each with an LWLock that protects its buckets and all that
  *	  hangs on them.  Whoever needs several takes them in ascending order, all
@@ -33,6 +29,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/ipc.h"
@@ -40,12 +37,14 @@
 
 #include "dlock_guc.h"
 #include "dlock_name.h"
+#include "dlock_rule.h"
 #include "dlock_space.h"
 #include "dlock_stat.h"
 
 /* The buckets; the pointers are set once, in the postmaster. */
-static dsa_pointer *buckets = NULL;
-static dsa_pointer *owner_buckets = NULL;
+static DLockMemoryRef *buckets = NULL;
+static DLockMemoryRef *token_buckets = NULL;
+static DLockMemoryRef *owner_buckets = NULL;
 static LWLockPadded *partition_locks = NULL;
 static LWLockPadded *owner_locks = NULL;
 static uint32 bucket_bits = 0;
@@ -57,6 +56,9 @@ static uint32 owner_bits = 0;
 /* A bucket for each so many bytes of dlock.max_memory. */
 #define BYTES_PER_BUCKET	256
 
+/* So many holders of a lock are looked through before the index of owners is asked. */
+#define FEW_HOLDERS			8
+
 /* There are fewer owners than leases. */
 #define OWNER_BITS_LESS		2
 
@@ -66,13 +68,21 @@ static uint32 owner_bits = 0;
 StaticAssertDecl(DLOCK_SPACE_TEXT_ROOM >= 2 * DLOCK_SPACE_OWNER_ROOM,
 				 "a lock with one lease and short texts does not fit into a cell");
 
-#define ENTRY_AT(dp)	((DLockSpaceEntry *) dlock_memory_at(dp))
-#define LEASE_AT(dp)	((DLockSpaceLease *) dlock_memory_at(dp))
+#define NONE			DLOCK_MEMORY_NONE
+#define ENTRY_AT(ref)	((DLockSpaceEntry *) dlock_memory_at(ref))
+#define LEASE_AT(ref)	((DLockSpaceLease *) dlock_memory_at(ref))
+
+/*
+ * The modes that leases may have beside those in another mode.  Of the others,
+ * live leases on a lock have one and the same (see the matrix in dlock_rule.c).
+ */
+#define WEAK_MODES \
+	(DLOCK_RULE_BIT(DLOCK_MODE_NL) | DLOCK_RULE_BIT(DLOCK_MODE_CR))
 
 static Size
 bucket_array_size(uint32 bits)
 {
-	return CACHELINEALIGN(sizeof(dsa_pointer) << bits);
+	return CACHELINEALIGN(sizeof(DLockMemoryRef) << bits);
 }
 
 /* Ask for the shared memory and the locks of the space. */
@@ -82,9 +92,8 @@ dlock_space_request(void)
 	Size		memory = (Size) dlock_guc_max_memory_kb * 1024;
 
 	bucket_bits = Max(MIN_BUCKET_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
-	Assert(bucket_bits < 32);
 	owner_bits = bucket_bits - OWNER_BITS_LESS;
-	RequestAddinShmemSpace(add_size(bucket_array_size(bucket_bits),
+	RequestAddinShmemSpace(add_size(2 * bucket_array_size(bucket_bits),
 									bucket_array_size(owner_bits)));
 	RequestNamedLWLockTranche("dlock_space", DLOCK_SPACE_PARTITIONS);
 	RequestNamedLWLockTranche("dlock_owner", DLOCK_SPACE_OWNER_LOCKS);
@@ -97,28 +106,37 @@ dlock_space_request(void)
 void
 dlock_space_startup(void)
 {
-	Size		size = bucket_array_size(bucket_bits) + bucket_array_size(owner_bits);
+	Size		size = 2 * bucket_array_size(bucket_bits) + bucket_array_size(owner_bits);
 	bool		found;
 	char	   *place = ShmemInitStruct("dlock space", size, &found);
 
-	buckets = (dsa_pointer *) place;
-	owner_buckets = (dsa_pointer *) (place + bucket_array_size(bucket_bits));
+	buckets = (DLockMemoryRef *) place;
+	token_buckets = (DLockMemoryRef *) (place + bucket_array_size(bucket_bits));
+	owner_buckets = (DLockMemoryRef *) (place + 2 * bucket_array_size(bucket_bits));
 	partition_locks = GetNamedLWLockTranche("dlock_space");
 	owner_locks = GetNamedLWLockTranche("dlock_owner");
 
 	if (!found)
-	{
-		for (uint32 i = 0; i < (1U << bucket_bits); i++)
-			buckets[i] = InvalidDsaPointer;
-		for (uint32 i = 0; i < (1U << owner_bits); i++)
-			owner_buckets[i] = InvalidDsaPointer;
-	}
+		memset(place, 0, size);
 }
 
 static inline uint32
 bucket_of(uint32 hash)
 {
 	return hash & ((1U << bucket_bits) - 1);
+}
+
+/*
+ * The bucket of a token, on a lock with this hash.  It lies in the partition of
+ * the lock, whose lock so protects it.
+ */
+static inline uint32
+token_bucket_of(uint32 hash, DLockToken token)
+{
+	uint32		per_partition = (1U << bucket_bits) / DLOCK_SPACE_PARTITIONS;
+
+	return bucket_of(hash) / per_partition * per_partition +
+		murmurhash32((uint32) token) % per_partition;
 }
 
 static inline int
@@ -170,11 +188,24 @@ dlock_space_set_add(DLockSpaceSet *set, uint32 hash)
 	set->bits[partition / 64] |= UINT64CONST(1) << (partition % 64);
 }
 
-/* Make it the set of all partitions. */
+/* Add the partitions of another set to a set. */
 void
-dlock_space_set_fill(DLockSpaceSet *set)
+dlock_space_set_join(DLockSpaceSet *set, const DLockSpaceSet *other)
 {
-	memset(set, 0xFF, sizeof(*set));
+	for (int word = 0; word < (int) lengthof(set->bits); word++)
+		set->bits[word] |= other->bits[word];
+}
+
+/* Are all partitions of another set in a set? */
+bool
+dlock_space_set_contains(const DLockSpaceSet *set, const DLockSpaceSet *other)
+{
+	for (int word = 0; word < (int) lengthof(set->bits); word++)
+	{
+		if (other->bits[word] & ~set->bits[word])
+			return false;
+	}
+	return true;
 }
 
 /* Is the partition of a lock's hash in the set? */
@@ -263,15 +294,10 @@ is_entry_of(const DLockSpaceEntry *entry, Oid database, uint32 hash, const DLock
 DLockSpaceEntry *
 dlock_space_find(Oid database, uint32 hash, const DLockBytes *name)
 {
-	dsa_pointer dp = buckets[bucket_of(hash)];
-
-	while (DsaPointerIsValid(dp))
+	for (DLockMemoryRef ref = buckets[bucket_of(hash)]; ref != NONE; ref = ENTRY_AT(ref)->next)
 	{
-		DLockSpaceEntry *entry = ENTRY_AT(dp);
-
-		if (is_entry_of(entry, database, hash, name))
-			return entry;
-		dp = entry->next;
+		if (is_entry_of(ENTRY_AT(ref), database, hash, name))
+			return ENTRY_AT(ref);
 	}
 	return NULL;
 }
@@ -285,41 +311,97 @@ DLockSpaceEntry *
 dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 					   DLockSpaceLease **lease)
 {
-	dsa_pointer dp = buckets[bucket_of(hash)];
+	DLockMemoryRef ref = token_buckets[token_bucket_of(hash, token)];
 	DLockSpaceEntry *found = NULL;
 
-	for (; DsaPointerIsValid(dp); dp = ENTRY_AT(dp)->next)
+	for (; ref != NONE; ref = LEASE_AT(ref)->token_next)
 	{
-		DLockSpaceEntry *entry = ENTRY_AT(dp);
+		DLockSpaceLease *holder = LEASE_AT(ref);
+		DLockSpaceEntry *entry = dlock_space_entry_of(holder);
 
-		if (entry->hash != hash || entry->database != database)
+		if (holder->token != token || entry->hash != hash || entry->database != database)
 			continue;
-		for (DLockSpaceLease *holder = dlock_space_holders(entry); holder != NULL;
-			 holder = dlock_space_next(holder))
-		{
-			if (holder->token != token)
-				continue;
-			*lease = holder;
-			found = entry;
+		*lease = holder;
+		found = entry;
 
-			/* A path and its ancestors have one token, and might have one hash. */
-			if (holder->part != DLOCK_PART_INTENT)
-				return entry;
-		}
+		/* A path and its ancestors have one token, and might have one hash. */
+		if (holder->part != DLOCK_PART_INTENT)
+			break;
 	}
 	return found;
 }
 
-static DLockSpaceEntry *
-entry_or_null(dsa_pointer dp)
+/*
+ * The lease with a token on a lock; NULL if there is none.  Lock as for find.
+ */
+DLockSpaceLease *
+dlock_space_find_part(const DLockSpaceEntry *entry, DLockToken token)
 {
-	return DsaPointerIsValid(dp) ? ENTRY_AT(dp) : NULL;
+	DLockMemoryRef ref = token_buckets[token_bucket_of(entry->hash, token)];
+
+	while (ref != NONE && (LEASE_AT(ref)->token != token ||
+						   LEASE_AT(ref)->entry != dlock_memory_ref(entry)))
+		ref = LEASE_AT(ref)->token_next;
+	return (ref != NONE) ? LEASE_AT(ref) : NULL;
+}
+
+static bool
+is_live_of(const DLockSpaceLease *lease, const DLockSpaceEntry *entry,
+		   const DLockOwner *owner, DLockTime now)
+{
+	return lease->entry == dlock_memory_ref(entry) && lease->part != DLOCK_PART_INTENT &&
+		dlock_rule_is_live(lease->deadline, now) && dlock_space_is_owned(lease, owner);
+}
+
+/*
+ * The live lease of an owner on a lock; NULL if it has none.  Intents do not
+ * count: an owner may have many.  Lock as for find.
+ *
+ * Goes along the leases on the lock and those of the owner side by side: the
+ * shorter list decides how long it takes.
+ */
+DLockSpaceLease *
+dlock_space_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
+{
+	uint32		bucket = owner_bucket_of(entry->database, &owner->name);
+	DLockMemoryRef held = entry->holders;
+	DLockMemoryRef owned = NONE;
+	DLockSpaceLease *found = NULL;
+
+	/* Most locks have few holders; no need for another lock. */
+	for (int i = 0; i < FEW_HOLDERS && held != NONE; i++)
+	{
+		if (is_live_of(LEASE_AT(held), entry, owner, now))
+			return LEASE_AT(held);
+		held = LEASE_AT(held)->next;
+	}
+	if (held == NONE)
+		return NULL;
+
+	LWLockAcquire(owner_lock(bucket), LW_SHARED);
+	for (owned = owner_buckets[bucket]; held != NONE && owned != NONE && found == NULL;)
+	{
+		if (is_live_of(LEASE_AT(held), entry, owner, now))
+			found = LEASE_AT(held);
+		else if (is_live_of(LEASE_AT(owned), entry, owner, now))
+			found = LEASE_AT(owned);
+		held = LEASE_AT(held)->next;
+		owned = LEASE_AT(owned)->owner_next;
+	}
+	LWLockRelease(owner_lock(bucket));
+	return found;
+}
+
+static DLockSpaceEntry *
+entry_or_null(DLockMemoryRef ref)
+{
+	return (ref != NONE) ? ENTRY_AT(ref) : NULL;
 }
 
 static DLockSpaceLease *
-lease_or_null(dsa_pointer dp)
+lease_or_null(DLockMemoryRef ref)
 {
-	return DsaPointerIsValid(dp) ? LEASE_AT(dp) : NULL;
+	return (ref != NONE) ? LEASE_AT(ref) : NULL;
 }
 
 /* The first entry of the bucket that a hash falls into.  Lock as for find. */
@@ -358,11 +440,22 @@ dlock_space_next(DLockSpaceLease *lease)
 }
 
 /*
- * A request that waits, by the place that dlock_space_enqueue() told; its next
- * part; and the lock that it waits for.  Their partition locks must be held.
+ * Is a request for a lease the first one in its queue, conversions and requests
+ * that only watch aside?  Lock as for find.
+ */
+bool
+dlock_space_is_first(const DLockSpaceLease *request)
+{
+	return dlock_space_entry_of(request)->queue == dlock_memory_ref(request) ||
+		LEASE_AT(request->prev)->kind != DLOCK_SPACE_ASKED;
+}
+
+/*
+ * A request that waits, by the place that dlock_space_enqueue() told; and its
+ * next part.  Their partition locks must be held.
  */
 DLockSpaceLease *
-dlock_space_request_first(dsa_pointer first)
+dlock_space_request_first(DLockMemoryRef first)
 {
 	return lease_or_null(first);
 }
@@ -374,29 +467,62 @@ dlock_space_request_next(DLockSpaceLease *lease)
 	return lease_or_null(lease->owner_next);
 }
 
-DLockSpaceEntry *
-dlock_space_request_entry(DLockSpaceLease *lease)
+/* ---- lists: the last one is found in the first one's "prev" ---- */
+
+/* Link a lease into a list in front of another; DLOCK_MEMORY_NONE: at the end. */
+static void
+link_before(DLockMemoryRef *first, DLockSpaceLease *lease, DLockMemoryRef before)
 {
-	Assert(lease->kind != DLOCK_SPACE_HELD);
-	return ENTRY_AT(lease->owner_prev);
+	DLockMemoryRef ref = dlock_memory_ref(lease);
+	DLockMemoryRef head = *first;
+
+	lease->next = before;
+	if (head == NONE)
+		lease->prev = ref;
+	else
+	{
+		DLockMemoryRef follower = (before != NONE) ? before : head;
+
+		lease->prev = LEASE_AT(follower)->prev;
+		LEASE_AT(follower)->prev = ref;
+	}
+	if (before == head)
+		*first = ref;
+	else
+		LEASE_AT(lease->prev)->next = ref;
 }
+
+static void
+unlink_from(DLockMemoryRef *first, DLockSpaceLease *lease)
+{
+	DLockMemoryRef ref = dlock_memory_ref(lease);
+
+	if (*first == ref)
+		*first = lease->next;
+	else
+		LEASE_AT(lease->prev)->next = lease->next;
+	if (lease->next != NONE)
+		LEASE_AT(lease->next)->prev = lease->prev;
+	else if (*first != NONE)
+		LEASE_AT(*first)->prev = lease->prev;
+}
+
+/* ---- what hangs on a lock ---- */
 
 /* Hang a lease into the bucket of its owner. */
 static void
-link_owner(dsa_pointer dp, DLockSpaceLease *lease)
+link_owner(DLockSpaceLease *lease)
 {
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-	uint32		bucket = owner_bucket_of(lease->database, &owner.name);
-	dsa_pointer head;
+	uint32		bucket = owner_bucket_of(dlock_space_entry_of(lease)->database, &owner.name);
 
 	LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
-	head = owner_buckets[bucket];
-	lease->owner_prev = InvalidDsaPointer;
-	lease->owner_next = head;
-	if (DsaPointerIsValid(head))
-		LEASE_AT(head)->owner_prev = dp;
-	owner_buckets[bucket] = dp;
+	lease->owner_prev = NONE;
+	lease->owner_next = owner_buckets[bucket];
+	owner_buckets[bucket] = dlock_memory_ref(lease);
+	if (lease->owner_next != NONE)
+		LEASE_AT(lease->owner_next)->owner_prev = owner_buckets[bucket];
 	LWLockRelease(owner_lock(bucket));
 }
 
@@ -405,35 +531,115 @@ unlink_owner(DLockSpaceLease *lease)
 {
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-	uint32		bucket = owner_bucket_of(lease->database, &owner.name);
+	uint32		bucket = owner_bucket_of(dlock_space_entry_of(lease)->database, &owner.name);
 
 	LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
-	if (DsaPointerIsValid(lease->owner_prev))
+	if (lease->owner_prev != NONE)
 		LEASE_AT(lease->owner_prev)->owner_next = lease->owner_next;
 	else
 		owner_buckets[bucket] = lease->owner_next;
-	if (DsaPointerIsValid(lease->owner_next))
+	if (lease->owner_next != NONE)
 		LEASE_AT(lease->owner_next)->owner_prev = lease->owner_prev;
 	LWLockRelease(owner_lock(bucket));
 }
 
+/* Hang a lease that is held into the bucket of its token. */
+static void
+link_token(DLockSpaceLease *lease)
+{
+	DLockMemoryRef *bucket =
+		&token_buckets[token_bucket_of(dlock_space_entry_of(lease)->hash, lease->token)];
+
+	lease->token_next = *bucket;
+	*bucket = dlock_memory_ref(lease);
+}
+
+static void
+unlink_token(DLockSpaceLease *lease)
+{
+	DLockMemoryRef *link =
+		&token_buckets[token_bucket_of(dlock_space_entry_of(lease)->hash, lease->token)];
+
+	while (LEASE_AT(*link) != lease)
+		link = &LEASE_AT(*link)->token_next;
+	*link = lease->token_next;
+}
+
+/*
+ * When a lease stops blocking has changed: see to it that "earliest" is not
+ * after that.  Lock as for dlock_space_hold().
+ */
+void
+dlock_space_note_end(const DLockSpaceLease *lease)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+	DLockTime	until = dlock_rule_blocks_until(lease->deadline, lease->delay);
+
+	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
+	entry->earliest = Min(entry->earliest, until);
+}
+
+/*
+ * Make exact what an entry says of the leases on its lock.  Lock as for
+ * dlock_space_hold().
+ */
+void
+dlock_space_refresh(DLockSpaceEntry *entry)
+{
+	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
+	entry->earliest = DLOCK_TIME_FOREVER;
+	entry->held_modes = 0;
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		entry->held_modes |= DLOCK_RULE_BIT(lease->mode);
+		dlock_space_note_end(lease);
+	}
+}
+
+/* A lock has one lease more in a mode. */
+static void
+add_mode(DLockSpaceEntry *entry, DLockMode mode)
+{
+	entry->held_modes |= DLOCK_RULE_BIT(mode);
+	entry->nstrong += (DLOCK_RULE_BIT(mode) & WEAK_MODES) == 0;
+}
+
+/*
+ * A lock has one lease less in a mode, and "nholders" says so already.  A walk
+ * is needed only if there are null leases, or dead ones beside live ones.
+ */
+static void
+drop_mode(DLockSpaceEntry *entry, DLockMode mode)
+{
+	uint32		kin = WEAK_MODES;
+	uint32		left;
+
+	if ((DLOCK_RULE_BIT(mode) & WEAK_MODES) == 0)
+	{
+		kin = ~kin;
+		entry->nstrong--;
+	}
+	left = (kin == WEAK_MODES) ? entry->nholders - entry->nstrong : entry->nstrong;
+	if (left == 0)
+		entry->held_modes &= ~kin;
+	else if ((entry->held_modes & kin) != DLOCK_RULE_BIT(mode))
+		dlock_space_refresh(entry);
+}
+
 /* The entry of a name, which is made if there is none. */
-static dsa_pointer
+static DLockSpaceEntry *
 find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 {
-	dsa_pointer dp = buckets[bucket_of(hash)];
-	DLockSpaceEntry *entry;
+	DLockSpaceEntry *entry = dlock_space_find(database, hash, name);
 
-	for (; DsaPointerIsValid(dp); dp = entry->next)
-	{
-		entry = ENTRY_AT(dp);
-		if (is_entry_of(entry, database, hash, name))
-			return dp;
-	}
-
-	dp = dlock_memory_take();
-	entry = ENTRY_AT(dp);
-	entry->holders = entry->queue = InvalidDsaPointer;
+	if (entry != NULL)
+		return entry;
+	entry = ENTRY_AT(dlock_memory_take());
+	entry->holders = entry->queue = NONE;
+	entry->earliest = DLOCK_TIME_FOREVER;
+	entry->nholders = entry->nstrong = 0;
+	entry->held_modes = entry->asked_modes = 0;
 	entry->database = database;
 	entry->hash = hash;
 	entry->permits = 0;
@@ -442,29 +648,33 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	dlock_memory_text_put(unconstify(char *, dlock_space_name_place(entry)),
 						  DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = buckets[bucket_of(hash)];
-	buckets[bucket_of(hash)] = dp;
-	return dp;
+	buckets[bucket_of(hash)] = dlock_memory_ref(entry);
+	return entry;
+}
+
+/* Where in the cell of an entry a lease lies. */
+static DLockSpaceLease *
+lodging_of(DLockSpaceEntry *entry)
+{
+	return (DLockSpaceLease *) ((char *) entry + DLOCK_SPACE_LODGING);
 }
 
 /* Make a lease in memory of a value, in the entry's own cell if that is free. */
-static dsa_pointer
+static DLockSpaceLease *
 make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 		   DLockSlot slot, int process, DLockSpaceKind kind)
 {
 	DLockBytes	texts[] = {value->owner, value->payload};
-	dsa_pointer dp;
 	DLockSpaceLease *lease;
 
 	if (entry->lodges)
 	{
-		dp = dlock_memory_take();
-		lease = LEASE_AT(dp);
+		lease = LEASE_AT(dlock_memory_take());
 		lease->room = DLOCK_MEMORY_CELL - offsetof(DLockSpaceLease, data);
 	}
 	else
 	{
-		dp = dlock_memory_pointer(entry) + DLOCK_SPACE_LODGING;
-		lease = LEASE_AT(dp);
+		lease = lodging_of(entry);
 		lease->room = room_beside(entry->name_len);
 		entry->lodges = true;
 	}
@@ -476,8 +686,7 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->min_until = value->min_hold;
 	lease->granted_at = value->granted_at;
 	lease->lsn = InvalidXLogRecPtr;
-	lease->database = entry->database;
-	lease->hash = entry->hash;
+	lease->entry = dlock_memory_ref(entry);
 	lease->slot = slot;
 	lease->role = value->role;
 	lease->process = process;
@@ -493,35 +702,38 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
-	return dp;
+	return lease;
 }
 
 /* Free the memory of a lease that hangs on nothing any more. */
 static void
-free_lease(DLockSpaceEntry *entry, dsa_pointer dp, DLockSpaceLease *lease)
+free_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	dlock_limit_leave(lease->counter);
 	dlock_memory_text_free(lease->data, lease->room, lease->owner_len + lease->payload_len);
-	if (dp == dlock_memory_pointer(entry) + DLOCK_SPACE_LODGING)
+	if (lease == lodging_of(entry))
 		entry->lodges = false;
 	else
-		dlock_memory_give_back(dp);
+		dlock_memory_give_back(dlock_memory_ref(lease));
 }
 
 /* Hang a lease on its lock, as one that is held. */
 static void
-link_holder(DLockSpaceEntry *entry, dsa_pointer dp, DLockSpaceLease *lease)
+link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	lease->kind = DLOCK_SPACE_HELD;
-	lease->next = entry->holders;
-	entry->holders = dp;
+	link_before(&entry->holders, lease, entry->holders);
+	entry->nholders++;
+	add_mode(entry, (DLockMode) lease->mode);
+	dlock_space_note_end(lease);
+	link_token(lease);
 
 	if (entry->database == MyDatabaseId)
 		dlock_stat_count_lease(1);
 
 	/* An intent is found through the lock of its path. */
 	if (lease->part != DLOCK_PART_INTENT)
-		link_owner(dp, lease);
+		link_owner(lease);
 }
 
 /*
@@ -536,22 +748,34 @@ DLockSpaceLease *
 dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
 				 DLockSlot slot, int process, XLogRecPtr lsn)
 {
-	dsa_pointer entry_dp = find_or_make_entry(database, hash, &value->name);
-	DLockSpaceEntry *entry = ENTRY_AT(entry_dp);
-	dsa_pointer dp = make_lease(entry, value, slot, process, DLOCK_SPACE_HELD);
-	DLockSpaceLease *lease = LEASE_AT(dp);
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
 
 	Assert(LWLockHeldByMeInMode(partition_lock(hash), LW_EXCLUSIVE));
+	entry = find_or_make_entry(database, hash, &value->name);
+	lease = make_lease(entry, value, slot, process, DLOCK_SPACE_HELD);
 	entry->permits = value->permits;
 	lease->lsn = lsn;
 	lease->min_until = 0;
-	link_holder(entry, dp, lease);
+	link_holder(entry, lease);
 	return lease;
+}
+
+/* The first request of a queue that comes after all those of these kinds. */
+static DLockMemoryRef
+first_after(const DLockSpaceEntry *entry, uint32 kinds)
+{
+	DLockMemoryRef ref = entry->queue;
+
+	while (ref != NONE && (kinds & (UINT32_C(1) << LEASE_AT(ref)->kind)) != 0)
+		ref = LEASE_AT(ref)->next;
+	return ref;
 }
 
 /*
  * Put a request into the queue of a lock, which gets an entry if it has none.
- * A conversion goes behind the other conversions, everything else to the end.
+ * Conversions come first, then requests that only watch, then all others: so
+ * whoever serves the queue need not go through all of it.
  *
  * Conditions as for dlock_space_hold(); "process" is the one that waits.
  * "place" is where the request can be found, and the head of the list of the
@@ -561,39 +785,38 @@ dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
 DLockSpaceLease *
 dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 					DLockSlot slot, int process, DLockSpaceKind kind,
-					dsa_pointer *place)
+					DLockMemoryRef *place)
 {
-	dsa_pointer entry_dp = find_or_make_entry(database, hash, &value->name);
-	DLockSpaceEntry *entry = ENTRY_AT(entry_dp);
-	dsa_pointer dp = make_lease(entry, value, slot, process, kind);
-	DLockSpaceLease *lease = LEASE_AT(dp);
-	dsa_pointer *link = &entry->queue;
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
+	DLockMemoryRef before = NONE;
 
 	Assert(LWLockHeldByMeInMode(partition_lock(hash), LW_EXCLUSIVE));
+	entry = find_or_make_entry(database, hash, &value->name);
+	lease = make_lease(entry, value, slot, process, kind);
 	if (kind == DLOCK_SPACE_ASKED)
+	{
 		entry->permits = value->permits;
-	while (DsaPointerIsValid(*link) &&
-		   (kind != DLOCK_SPACE_CONVERT || LEASE_AT(*link)->kind == DLOCK_SPACE_CONVERT))
-		link = &LEASE_AT(*link)->next;
-	lease->next = *link;
-	*link = dp;
-	lease->owner_prev = entry_dp;
+		entry->asked_modes |= DLOCK_RULE_BIT(value->mode);
+	}
+	else if (kind == DLOCK_SPACE_CONVERT)
+		before = first_after(entry, UINT32_C(1) << DLOCK_SPACE_CONVERT);
+	else
+		before = first_after(entry, (UINT32_C(1) << DLOCK_SPACE_CONVERT) |
+							 (UINT32_C(1) << DLOCK_SPACE_WATCH));
+	link_before(&entry->queue, lease, before);
 	lease->owner_next = *place;
-	*place = dp;
+	*place = dlock_memory_ref(lease);
 	return lease;
 }
 
-/* Take a lease or a request out of a list of its lock. */
-static dsa_pointer
-unlink_from(dsa_pointer *link, DLockSpaceLease *lease)
+/* Take a request out of its queue. */
+static void
+unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	dsa_pointer dp;
-
-	while (LEASE_AT(*link) != lease)
-		link = &LEASE_AT(*link)->next;
-	dp = *link;
-	*link = lease->next;
-	return dp;
+	unlink_from(&entry->queue, lease);
+	if (entry->queue == NONE)
+		entry->asked_modes = 0;
 }
 
 /*
@@ -603,23 +826,19 @@ unlink_from(dsa_pointer *link, DLockSpaceLease *lease)
 void
 dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	dsa_pointer dp = unlink_from(&entry->queue, lease);
-
+	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
 	Assert(lease->kind == DLOCK_SPACE_ASKED);
-	link_holder(entry, dp, lease);
+	unlink_request(entry, lease);
+	link_holder(entry, lease);
 }
 
 /* Move a request to the end of its queue.  Lock as for dlock_space_hold(). */
 void
 dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	dsa_pointer dp = unlink_from(&entry->queue, lease);
-	dsa_pointer *link = &entry->queue;
-
-	while (DsaPointerIsValid(*link))
-		link = &LEASE_AT(*link)->next;
-	lease->next = InvalidDsaPointer;
-	*link = dp;
+	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
+	unlink_from(&entry->queue, lease);
+	link_before(&entry->queue, lease, NONE);
 }
 
 /*
@@ -631,14 +850,31 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 {
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-	LWLock	   *lock = owner_lock(owner_bucket_of(lease->database, &owner.name));
+	LWLock	   *lock = owner_lock(owner_bucket_of(dlock_space_entry_of(lease)->database,
+												  &owner.name));
 
 	LWLockAcquire(lock, LW_EXCLUSIVE);
+	unlink_token(lease);
 	dlock_limit_leave(lease->counter);
-	lease->counter = dlock_limit_enter(lease->database, role);
+	lease->counter = dlock_limit_enter(dlock_space_entry_of(lease)->database, role);
 	lease->role = role;
 	lease->token = token;
+	link_token(lease);
 	LWLockRelease(lock);
+}
+
+/* Give a lease that is held another mode.  Lock as for dlock_space_hold(). */
+void
+dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+	DLockMode	old = (DLockMode) lease->mode;
+
+	lease->mode = mode;
+	entry->nholders++;
+	add_mode(entry, mode);
+	entry->nholders--;
+	drop_mode(entry, old);
 }
 
 /*
@@ -649,27 +885,35 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 void
 dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	bool		held = lease->kind == DLOCK_SPACE_HELD;
-	dsa_pointer dp = unlink_from(held ? &entry->holders : &entry->queue, lease);
-	dsa_pointer *link;
+	DLockMemoryRef *link;
 
 	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
-	if (held && lease->part != DLOCK_PART_INTENT)
-		unlink_owner(lease);
-	if (held && entry->database == MyDatabaseId)
-		dlock_stat_count_lease(-1);
-	free_lease(entry, dp, lease);
+	if (lease->kind == DLOCK_SPACE_HELD)
+	{
+		if (lease->part != DLOCK_PART_INTENT)
+			unlink_owner(lease);
+		if (entry->database == MyDatabaseId)
+			dlock_stat_count_lease(-1);
+		unlink_token(lease);
+		unlink_from(&entry->holders, lease);
+		entry->nholders--;
+		drop_mode(entry, (DLockMode) lease->mode);
+		if (entry->nholders == 0)
+			entry->earliest = DLOCK_TIME_FOREVER;
+	}
+	else
+		unlink_request(entry, lease);
+	free_lease(entry, lease);
 
-	if (DsaPointerIsValid(entry->holders) || DsaPointerIsValid(entry->queue))
+	if (entry->holders != NONE || entry->queue != NONE)
 		return;
 
 	link = &buckets[bucket_of(entry->hash)];
 	while (ENTRY_AT(*link) != entry)
 		link = &ENTRY_AT(*link)->next;
-	dp = *link;
 	*link = entry->next;
 	dlock_memory_text_free(dlock_space_name_place(entry), DLOCK_SPACE_NAME_ROOM, entry->name_len);
-	dlock_memory_give_back(dp);
+	dlock_memory_give_back(dlock_memory_ref(entry));
 }
 
 /*
@@ -692,19 +936,14 @@ dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 		LWLockAcquire(lock, LW_SHARED);
 		for (uint32 bucket = start; bucket < end; bucket++)
 		{
-			dsa_pointer dp = buckets[bucket];
-
-			while (DsaPointerIsValid(dp))
+			for (DLockSpaceEntry *entry = entry_or_null(buckets[bucket]); entry != NULL;
+				 entry = dlock_space_next_entry(entry))
 			{
-				DLockSpaceEntry *entry = ENTRY_AT(dp);
-				DLockSpaceLease *lease = dlock_space_holders(entry);
-
-				if (entry->database == database)
-				{
-					for (; lease != NULL; lease = dlock_space_next(lease))
-						visitor(entry, lease, arg);
-				}
-				dp = entry->next;
+				if (entry->database != database)
+					continue;
+				for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+					 lease = dlock_space_next(lease))
+					visitor(entry, lease, arg);
 			}
 		}
 		LWLockRelease(lock);
@@ -723,16 +962,15 @@ dlock_space_owned(Oid database, const DLockBytes *owner_name, int *count)
 	uint32		bucket = owner_bucket_of(database, owner_name);
 	int			room = 64;
 	DLockSpaceRef *refs = palloc(room * sizeof(DLockSpaceRef));
-	dsa_pointer dp;
 
 	*count = 0;
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (dp = owner_buckets[bucket]; DsaPointerIsValid(dp);)
+	for (DLockSpaceLease *lease = lease_or_null(owner_buckets[bucket]); lease != NULL;
+		 lease = lease_or_null(lease->owner_next))
 	{
-		DLockSpaceLease *lease = LEASE_AT(dp);
+		DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 
-		dp = lease->owner_next;
-		if (lease->database != database || !dlock_space_is_owner_name(lease, owner_name))
+		if (entry->database != database || !dlock_space_is_owner_name(lease, owner_name))
 			continue;
 		if (*count == room)
 		{
@@ -741,7 +979,7 @@ dlock_space_owned(Oid database, const DLockBytes *owner_name, int *count)
 		}
 
 		/* The partition lock, not ours, protects the deadline: leave it out. */
-		refs[(*count)++] = (DLockSpaceRef) {lease->hash, lease->role, lease->token, 0};
+		refs[(*count)++] = (DLockSpaceRef) {entry->hash, lease->role, lease->token, 0};
 	}
 	LWLockRelease(owner_lock(bucket));
 	return refs;
@@ -788,6 +1026,30 @@ dlock_space_count(Oid database, Oid role)
 }
 
 /*
+ * Does an owner hold a live lease?  No partition lock may be held.
+ *
+ * The deadlines are read without the partition locks that protect them, so the
+ * answer may be that of a moment ago.
+ */
+bool
+dlock_space_owner_is_live(Oid database, const DLockOwner *owner, DLockTime now)
+{
+	uint32		bucket = owner_bucket_of(database, &owner->name);
+	bool		live = false;
+
+	LWLockAcquire(owner_lock(bucket), LW_SHARED);
+	for (DLockSpaceLease *lease = lease_or_null(owner_buckets[bucket]); lease != NULL && !live;
+		 lease = lease_or_null(lease->owner_next))
+	{
+		live = dlock_space_entry_of(lease)->database == database &&
+			dlock_space_is_owned(lease, owner) &&
+			*(volatile DLockTime *) &lease->deadline > now;
+	}
+	LWLockRelease(owner_lock(bucket));
+	return live;
+}
+
+/*
  * Forget every lease of a database.  Nobody else may be using that database's
  * leases meanwhile.
  */
@@ -797,32 +1059,23 @@ dlock_space_purge(Oid database)
 	for (uint32 bucket = 0; bucket < (1U << bucket_bits); bucket++)
 	{
 		LWLock	   *lock = partition_lock(bucket);
-		dsa_pointer dp;
+		DLockSpaceEntry *entry;
+		DLockSpaceEntry *next;
 
 		/* Most buckets of most servers are empty; a glance needs no lock. */
-		if (!DsaPointerIsValid(*(volatile dsa_pointer *) &buckets[bucket]))
+		if (*(volatile DLockMemoryRef *) &buckets[bucket] == NONE)
 			continue;
 
 		LWLockAcquire(lock, LW_EXCLUSIVE);
-		dp = buckets[bucket];
-		while (DsaPointerIsValid(dp))
+		for (entry = entry_or_null(buckets[bucket]); entry != NULL; entry = next)
 		{
-			DLockSpaceEntry *entry = ENTRY_AT(dp);
-			dsa_pointer next = entry->next;
+			uint32		left = entry->nholders;
 
-			if (entry->database == database)
-			{
-				int			left = 0;
+			next = dlock_space_next_entry(entry);
 
-				for (DLockSpaceLease *lease = dlock_space_holders(entry);
-					 lease != NULL; lease = dlock_space_next(lease))
-					left++;
-
-				/* The entry goes with its last lease. */
-				while (left-- > 0)
-					dlock_space_remove(entry, dlock_space_holders(entry));
-			}
-			dp = next;
+			/* The entry goes with its last lease. */
+			while (entry->database == database && left-- > 0)
+				dlock_space_remove(entry, dlock_space_holders(entry));
 		}
 		LWLockRelease(lock);
 	}

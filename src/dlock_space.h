@@ -26,17 +26,26 @@
  * anybody does.  Protected by the lock of the partition that "hash" falls
  * into; database, hash and name never change while it is reachable.
  *
+ * held_modes and nholders say what the leases on the lock come to without a
+ * walk over them.  They count leases that are dead and not yet erased, too, but
+ * before "earliest" there is none.
+ *
  * It is a cell of dlock_memory.c, in which there is room for one lease and, at
  * its end, for the name.
  */
 typedef struct DLockSpaceEntry
 {
-	dsa_pointer next;			/* next entry of the bucket */
-	dsa_pointer holders;		/* first lease that is held, by next */
-	dsa_pointer queue;			/* first request that waits, by next */
+	DLockTime	earliest;		/* no lease on the lock stops blocking before this */
+	DLockMemoryRef next;		/* next entry of the bucket */
+	DLockMemoryRef holders;		/* first lease that is held, the latest */
+	DLockMemoryRef queue;		/* first request that waits */
 	Oid			database;
 	uint32		hash;
 	uint32		permits;		/* of the semaphore; zero if it is none */
+	uint32		nholders;
+	uint32		nstrong;		/* of these, in another mode than NL and CR */
+	uint8		held_modes;		/* a set; exactly those of the leases */
+	uint8		asked_modes;	/* a set; at least those of the queue */
 	uint8		name_len;
 	bool		lodges;			/* a lease or request lies in its cell */
 } DLockSpaceEntry;
@@ -56,16 +65,11 @@ typedef enum DLockSpaceKind
  *
  * Protected by the partition lock of its entry, except owner_prev and
  * owner_next of a lease that is held, which the owner's lock protects.  Token
- * and role change under both; database, hash and the owner's name never change
+ * and role change under both; the entry and the owner's name never change
  * while it is reachable.  So either lock is enough to read these.
  */
 typedef struct DLockSpaceLease
 {
-	dsa_pointer next;			/* next holder, or next in the queue */
-	dsa_pointer owner_prev;		/* previous lease in the owner's bucket; of a
-								 * request: the entry */
-	dsa_pointer owner_next;		/* next lease in the owner's bucket; of a
-								 * request: its next lease */
 	DLockToken	token;			/* of a conversion: that of the lease held */
 	DLockTime	ttl;
 	DLockTime	deadline;		/* of a request: when its process will look */
@@ -75,8 +79,12 @@ typedef struct DLockSpaceLease
 								 * request: a span */
 	TimestampTz granted_at;
 	XLogRecPtr	lsn;			/* end of the last record about this lease */
-	Oid			database;
-	uint32		hash;			/* that of the entry */
+	DLockMemoryRef entry;		/* its lock */
+	DLockMemoryRef next;		/* in the list of holders, or in the queue */
+	DLockMemoryRef prev;		/* likewise; of the first one, the last */
+	DLockMemoryRef token_next;	/* in the bucket of its token, if it is held */
+	DLockMemoryRef owner_prev;	/* in the bucket of its owner, if it is held */
+	DLockMemoryRef owner_next;	/* likewise; of a request: its next part */
 	DLockSlot	slot;			/* none if it does not outlive the server */
 	Oid			role;
 	int			process;		/* that waits, or that it is bound to; or -1 */
@@ -93,6 +101,13 @@ typedef struct DLockSpaceLease
 	uint8		unwritten:1;	/* its page says something older or undone */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
+
+/* The lock that a lease is on, or that a request waits for. */
+static inline DLockSpaceEntry *
+dlock_space_entry_of(const DLockSpaceLease *lease)
+{
+	return dlock_memory_at(lease->entry);
+}
 
 /* Where in the cell of an entry a lease lies, and the room left for texts. */
 #define DLOCK_SPACE_LODGING		MAXALIGN(sizeof(DLockSpaceEntry))
@@ -198,7 +213,8 @@ extern void dlock_space_startup(void);
 extern void dlock_space_lock(uint32 hash, LWLockMode mode);
 extern void dlock_space_unlock(uint32 hash);
 extern void dlock_space_set_add(DLockSpaceSet *set, uint32 hash);
-extern void dlock_space_set_fill(DLockSpaceSet *set);
+extern void dlock_space_set_join(DLockSpaceSet *set, const DLockSpaceSet *other);
+extern bool dlock_space_set_contains(const DLockSpaceSet *set, const DLockSpaceSet *other);
 extern bool dlock_space_set_has(const DLockSpaceSet *set, uint32 hash);
 extern void dlock_space_lock_set(const DLockSpaceSet *set, LWLockMode mode);
 extern void dlock_space_unlock_set(const DLockSpaceSet *set);
@@ -218,9 +234,12 @@ extern DLockSpaceEntry *dlock_space_next_entry(DLockSpaceEntry *entry);
 extern DLockSpaceLease *dlock_space_holders(DLockSpaceEntry *entry);
 extern DLockSpaceLease *dlock_space_queue(DLockSpaceEntry *entry);
 extern DLockSpaceLease *dlock_space_next(DLockSpaceLease *lease);
-extern DLockSpaceLease *dlock_space_request_first(dsa_pointer first);
+extern bool dlock_space_is_first(const DLockSpaceLease *request);
+extern DLockSpaceLease *dlock_space_request_first(DLockMemoryRef first);
 extern DLockSpaceLease *dlock_space_request_next(DLockSpaceLease *lease);
-extern DLockSpaceEntry *dlock_space_request_entry(DLockSpaceLease *lease);
+extern DLockSpaceLease *dlock_space_find_part(const DLockSpaceEntry *entry, DLockToken token);
+extern DLockSpaceLease *dlock_space_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
+											   DLockTime now);
 
 /* changes */
 extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,
@@ -230,17 +249,22 @@ extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,
 extern DLockSpaceLease *dlock_space_enqueue(Oid database, uint32 hash,
 											const DLockLeaseValue *value,
 											DLockSlot slot, int process,
-											DLockSpaceKind kind, dsa_pointer *place);
+											DLockSpaceKind kind, DLockMemoryRef *place);
 extern void dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token);
 extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
+
+extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);
+extern void dlock_space_note_end(const DLockSpaceLease *lease);
+extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
 extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_count(Oid database, Oid role);
 extern DLockSpaceRef *dlock_space_owned(Oid database, const DLockBytes *owner_name,
 										int *count);
+extern bool dlock_space_owner_is_live(Oid database, const DLockOwner *owner, DLockTime now);
 extern void dlock_space_purge(Oid database);
 
 #endif							/* DLOCK_SPACE_H */

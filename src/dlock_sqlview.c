@@ -289,7 +289,7 @@ typedef struct DLockViewWaiter
 static int
 position_of(DLockSpaceLease *request)
 {
-	DLockSpaceLease *ahead = dlock_space_queue(dlock_space_request_entry(request));
+	DLockSpaceLease *ahead = dlock_space_queue(dlock_space_entry_of(request));
 	int			position = 1;
 
 	for (; ahead != request; ahead = dlock_space_next(ahead))
@@ -313,7 +313,7 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 	for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
-		DLockSpaceEntry *entry = dlock_space_request_entry(request);
+		DLockSpaceEntry *entry = dlock_space_entry_of(request);
 		DLockViewWaiter *copy;
 		DLockHolderTexts texts;
 

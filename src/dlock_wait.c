@@ -21,20 +21,38 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "port/atomics.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
 #include "dlock_compat.h"
+#include "dlock_name.h"
 #include "dlock_wait.h"
 
+/* How many counters tell whether an owner waits; a power of two. */
+#define OWNER_COUNTERS	16384
+
+/*
+ * How many backends wait for an owner with a hash that falls on this counter.
+ * So a grant finds out in O(1) that its owner does not wait by another backend.
+ */
+static pg_atomic_uint32 *owners_waiting = NULL;
+
 static DLockWaitShared *places = NULL;
+
+static Size
+counters_size(void)
+{
+	return OWNER_COUNTERS * sizeof(pg_atomic_uint32);
+}
 
 void
 dlock_wait_request(void)
 {
-	RequestAddinShmemSpace(mul_size(sizeof(DLockWaitShared), MaxBackends));
+	RequestAddinShmemSpace(add_size(counters_size(),
+									mul_size(sizeof(DLockWaitShared), MaxBackends)));
 }
 
 /* Create the places; with AddinShmemInitLock held. */
@@ -47,6 +65,12 @@ dlock_wait_startup(void)
 	places = ShmemInitStruct("dlock waits", size, &found);
 	if (!found)
 		memset(places, 0, size);
+	owners_waiting = ShmemInitStruct("dlock owners that wait", counters_size(), &found);
+	if (!found)
+	{
+		for (int i = 0; i < OWNER_COUNTERS; i++)
+			pg_atomic_init_u32(&owners_waiting[i], 0);
+	}
 }
 
 /* The number of this process. */
@@ -84,19 +108,38 @@ dlock_wait_pid(int process)
 	return GetPGProcByNumber(process)->pid;
 }
 
+/* The hash by which an owner that waits is found; never zero. */
+uint32
+dlock_wait_owner_hash(const DLockOwner *owner)
+{
+	return Max(1, dlock_name_hash(owner->role, &owner->name));
+}
+
+static pg_atomic_uint32 *
+counter_of(uint32 owner)
+{
+	return &owners_waiting[owner & (OWNER_COUNTERS - 1)];
+}
+
 /*
  * This process begins to wait for "count" requests, the first of which is at
- * "first".  The partitions of the set must be locked exclusively.
+ * "first"; "owner" is the hash of their owner, zero if it only watches.  The
+ * partitions of the set must be locked exclusively.
  */
 void
-dlock_wait_enter(DLockSpaceKind kind, Oid database, const DLockSpaceSet *set,
-				 int count, dsa_pointer first, DLockTime now, TimestampTz wall)
+dlock_wait_enter(DLockSpaceKind kind, Oid database, uint32 owner,
+				 const DLockSpaceSet *set, int count, DLockMemoryRef first,
+				 DLockTime now, TimestampTz wall)
 {
 	DLockWaitShared *mine = dlock_wait_of(dlock_wait_me());
 
 	Assert(mine->state == DLOCK_WAIT_IDLE);
+	mine->look_again = false;
 	mine->database = database;
+	mine->owner = owner;
 	mine->kind = kind;
+	if (owner != 0)
+		(void) pg_atomic_fetch_add_u32(counter_of(owner), 1);
 	mine->set = *set;
 	mine->count = count;
 	mine->first = first;
@@ -141,4 +184,54 @@ dlock_wait_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set)
 		dlock_space_unlock_set(set);
 	}
 	return false;
+}
+
+/*
+ * A process that waits does so no longer; "state" is what it is from now on.
+ * The partitions of all its requests must be locked exclusively.  Cannot fail.
+ */
+void
+dlock_wait_leave(int process, DLockWaitState state)
+{
+	DLockWaitShared *wait = dlock_wait_of(process);
+
+	Assert(wait->state == DLOCK_WAIT_WAITING);
+	if (wait->owner != 0)
+		(void) pg_atomic_fetch_sub_u32(counter_of(wait->owner), 1);
+	pg_write_barrier();
+	wait->state = state;
+}
+
+/*
+ * Does a process wait for a lock of this database, and not only watch?  Without
+ * the partitions of its requests locked this is only a hint.
+ */
+bool
+dlock_wait_is_for_lock(int process, Oid database)
+{
+	volatile DLockWaitShared *wait = dlock_wait_of(process);
+
+	return wait->state == DLOCK_WAIT_WAITING && wait->database == database &&
+		wait->kind != DLOCK_SPACE_WATCH;
+}
+
+/*
+ * An owner got a lock, or a stronger mode: backends by which it waits may be in
+ * a deadlock now, and look.  May be called under partition locks.  Cannot fail.
+ */
+void
+dlock_wait_owner_gained(Oid database, uint32 owner)
+{
+	/* Who begins to wait after this looks anyway, and finds the lease. */
+	pg_memory_barrier();
+	if (pg_atomic_read_u32(counter_of(owner)) == 0)
+		return;
+	for (int process = 0; process < MaxBackends; process++)
+	{
+		if (dlock_wait_is_for_lock(process, database) && places[process].owner == owner)
+		{
+			places[process].look_again = true;
+			dlock_wait_wake(process);
+		}
+	}
 }

@@ -36,11 +36,14 @@ typedef struct DLockWaitShared
 {
 	DLockWaitState state;
 	uint32		serial;			/* counts the requests of this process */
+	bool		look_again;		/* for a deadlock; set by anyone, cleared by the process */
+	bool		has_bound;		/* leases were bound to it at some time */
 	Oid			database;
+	uint32		owner;			/* hash of the owner that waits; zero if it watches */
 	DLockSpaceKind kind;
 	DLockSpaceSet set;			/* the partitions of its requests */
 	int			count;			/* of requests */
-	dsa_pointer first;			/* the first of them */
+	DLockMemoryRef first;			/* the first of them */
 	DLockTime	since;
 	TimestampTz since_wall;
 
@@ -57,9 +60,13 @@ extern int	dlock_wait_processes(void);
 extern DLockWaitShared *dlock_wait_of(int process);
 extern void dlock_wait_wake(int process);
 extern int	dlock_wait_pid(int process);
-extern void dlock_wait_enter(DLockSpaceKind kind, Oid database,
+extern uint32 dlock_wait_owner_hash(const DLockOwner *owner);
+extern void dlock_wait_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 							 const DLockSpaceSet *set, int count,
-							 dsa_pointer first, DLockTime now, TimestampTz wall);
+							 DLockMemoryRef first, DLockTime now, TimestampTz wall);
+extern void dlock_wait_leave(int process, DLockWaitState state);
+extern bool dlock_wait_is_for_lock(int process, Oid database);
+extern void dlock_wait_owner_gained(Oid database, uint32 owner);
 extern bool dlock_wait_lock(int process, Oid database, LWLockMode mode,
 							DLockSpaceSet *set);
 

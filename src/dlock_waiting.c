@@ -72,6 +72,9 @@
 /* The longest time to sleep, in microseconds. */
 #define LONGEST_NAP		(60 * USECS_PER_SEC)
 
+/* The longest time between two looks for a deadlock, in terms of deadlock_timeout. */
+#define CHECK_RARELY	8
+
 /* How long to leave the store alone if it cannot be had at once. */
 #define RETRY_NAP		(10 * INT64CONST(1000))
 
@@ -84,6 +87,7 @@ typedef struct DLockWaiting
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
 	DLockTime	check_at;		/* when to look for a deadlock */
+	DLockTime	check_every;	/* how long after that again */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
 	bool		has_waited;
@@ -116,7 +120,8 @@ begin_waiting(DLockWaiting *waiting, DLockSpaceKind kind, const DLockBytes *name
 	waiting->mode = mode;
 	waiting->began = now;
 	waiting->deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
-	waiting->check_at = now + (DLockTime) DeadlockTimeout * 1000;
+	waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
+	waiting->check_at = now + waiting->check_every;
 	waiting->lock_timeout_at = (LockTimeout > 0 && kind != DLOCK_SPACE_WATCH) ?
 		now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER;
 	waiting->has_waited = waiting->was_logged = false;
@@ -256,7 +261,9 @@ check_progress(DLockWaiting *waiting, DLockTime now)
 	DLockDatabase db;
 	char	   *circle;
 
-	waiting->check_at = now + (DLockTime) DeadlockTimeout * 1000;
+	waiting->check_at = now + waiting->check_every;
+	waiting->check_every = Min(2 * waiting->check_every,
+							   CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
 	if (waiting->kind == DLOCK_SPACE_WATCH)
 		return;
 
@@ -309,7 +316,7 @@ leave_for_retry(void)
 static bool
 look(DLockWaiting *waiting, DLockTime *until, DLockWaitingEnd *end)
 {
-	switch (dlock_queue_look(until))
+	switch (dlock_queue_look(waiting->check_at, until))
 	{
 		case DLOCK_QUEUE_GRANTED:
 			*end = WAITING_GRANTED;
@@ -397,6 +404,12 @@ sleep_in_queue(DLockWaiting *waiting)
 			return end;
 
 		now = dlock_clock_now();
+		if (mine()->look_again)
+		{
+			mine()->look_again = false;
+			waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
+			waiting->check_at = Min(waiting->check_at, now + waiting->check_every);
+		}
 		if (now >= waiting->check_at)
 		{
 			check_progress(waiting, now);
@@ -498,7 +511,10 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 		dlock_session_open(&db);
 		dlock_answer_prepare(asked.count);
 		if (asked.bind != DLOCK_BIND_NONE)
+		{
 			dlock_bind_prepare(asked.path ? 1 : asked.count);
+			mine()->has_bound = true;
+		}
 		answer = dlock_acquire_locks(&db, &asked, &granted);
 		if (answer == DLOCK_ANSWER_GRANTED)
 			remember(&db, &asked, &granted);
@@ -629,13 +645,13 @@ static void
 enqueue_watch(DLockDatabase *db, const DLockBytes *name, uint32 hash, DLockToken seen)
 {
 	DLockLeaseValue value = {.token = seen, .mode = DLOCK_MODE_NL, .name = *name};
-	dsa_pointer place = InvalidDsaPointer;
+	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 	DLockSpaceSet set = {{0}};
 
 	dlock_space_set_add(&set, hash);
 	(void) dlock_space_enqueue(db->shared->oid, hash, &value, DLOCK_SLOT_NONE,
 							   dlock_wait_me(), DLOCK_SPACE_WATCH, &place);
-	dlock_wait_enter(DLOCK_SPACE_WATCH, db->shared->oid, &set, 1, place,
+	dlock_wait_enter(DLOCK_SPACE_WATCH, db->shared->oid, 0, &set, 1, place,
 					 dlock_clock_now(), dlock_clock_wall());
 }
 
