@@ -211,6 +211,7 @@ CREATE TABLE @extschema@.dlock_fence_mark (
     token pg_catalog.int8 NOT NULL CHECK (token OPERATOR(pg_catalog.>) 0),
     raised_at pg_catalog.timestamptz NOT NULL,
     raised_by pg_catalog.name NOT NULL);
+CREATE INDEX dlock_fence_mark_raised_by ON @extschema@.dlock_fence_mark (raised_by);
 REVOKE ALL ON TABLE @extschema@.dlock_fence_mark FROM PUBLIC;
 COMMENT ON TABLE @extschema@.dlock_fence_mark
     IS 'the highest fencing token that each resource has seen; read it through dlock_fences';

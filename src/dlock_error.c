@@ -140,6 +140,17 @@ dlock_error_role_limit(Oid role, int limit, uint32 count)
 }
 
 void
+dlock_error_many_marks(const char *role, int limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many fenced resources for role \"%s\"", role),
+			 errdetail("The role raised the marks of %d resources of dlock_fences, and \"dlock.max_marks\" allows no more.",
+					   limit),
+			 errhint("Remove marks with dlock_fence_reset(), or have a superuser raise \"dlock.max_marks\" for the role.")));
+}
+
+void
 dlock_error_many_limits(int limit)
 {
 	ereport(ERROR,

@@ -27,6 +27,7 @@ pg_noreturn extern void dlock_error_store_full(void);
 pg_noreturn extern void dlock_error_no_random(void);
 pg_noreturn extern void dlock_error_space_full(void);
 pg_noreturn extern void dlock_error_role_limit(Oid role, int limit, uint32 count);
+pg_noreturn extern void dlock_error_many_marks(const char *role, int limit);
 pg_noreturn extern void dlock_error_many_limits(int limit);
 pg_noreturn extern void dlock_error_many_databases(int limit);
 extern void dlock_error_warn_memory(int percent, uint64 used, uint64 limit);

@@ -26,6 +26,7 @@ int			dlock_guc_default_ttl_ms = 30 * 1000;
 int			dlock_guc_max_ttl_s = 24 * 60 * 60;
 int			dlock_guc_max_memory_kb = 64 * 1024;
 int			dlock_guc_max_leases = -1;
+int			dlock_guc_max_marks = -1;
 int			dlock_guc_reap_interval_ms = 10 * 1000;
 int			dlock_guc_max_clock_skew_ms = 10 * 1000;
 
@@ -93,6 +94,14 @@ dlock_guc_define(void)
 							"Most leases of a role in a database, waiting requests included.",
 							"-1 means no limit.",
 							&dlock_guc_max_leases,
+							-1, -1, INT_MAX,
+							PGC_SUSET, 0,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.max_marks",
+							"Most resources whose fence a role has passed last with a higher token.",
+							"-1 means no limit.",
+							&dlock_guc_max_marks,
 							-1, -1, INT_MAX,
 							PGC_SUSET, 0,
 							NULL, NULL, NULL);

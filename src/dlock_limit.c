@@ -36,11 +36,11 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
 #include "dlock_error.h"
+#include "dlock_exit.h"
 #include "dlock_limit.h"
 
 /* The leases of a role in a database. */
@@ -72,6 +72,7 @@ static struct
 
 /* Leases that a counter has been charged with, and that are still to be made. */
 static uint32 charged = 0;
+static DLockLimitCounter charged_to = 0;
 
 void
 dlock_limit_request(void)
@@ -136,6 +137,15 @@ find_counter(Oid database, Oid role)
 	return place;
 }
 
+/* An error kept leases from being made that a counter was charged with. */
+static void
+take_back(int code, Datum arg)
+{
+	if (charged > 0)
+		pg_atomic_fetch_sub_u32(&limits->roles[charged_to].count, charged);
+	charged = 0;
+}
+
 /*
  * The counter of a role in a database, which gets one if it has none.  Throws
  * 53400 if there are no more.
@@ -146,8 +156,12 @@ find_counter(Oid database, Oid role)
 DLockLimitCounter
 dlock_limit_track(Oid database, Oid role)
 {
+	static bool armed = false;
 	DLockLimitCounter counter = find_counter(database, role);
 
+	if (!armed)
+		dlock_exit_on_shmem(take_back, (Datum) 0);
+	armed = true;
 	if (counter != 0)
 		return counter;
 
@@ -187,9 +201,12 @@ bool
 dlock_limit_charge(DLockLimitCounter counter, uint32 leases, uint32 limit)
 {
 	pg_atomic_uint32 *count = &limits->roles[counter].count;
-	uint32		before = pg_atomic_read_u32(count);
+	uint32		before;
 
-	Assert(charged == 0);
+	/* Running out of memory is the one error that is possible in between. */
+	take_back(0, (Datum) 0);
+	charged_to = counter;
+	before = pg_atomic_read_u32(count);
 	do
 	{
 		if (leases > limit || before > limit - leases)

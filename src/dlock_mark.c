@@ -50,6 +50,7 @@
 
 #include "dlock_clock.h"
 #include "dlock_error.h"
+#include "dlock_guc.h"
 #include "dlock_mark.h"
 #include "dlock_session.h"
 #include "dlock_value.h"
@@ -63,6 +64,9 @@ enum
 	COLUMN_RAISED_BY,
 	COLUMNS = COLUMN_RAISED_BY
 };
+
+/* How long the number of a role's marks is taken to be what was counted. */
+#define COUNT_HOLDS		USECS_PER_SEC
 
 /* The marks, and that of one resource among them. */
 typedef struct DLockMark
@@ -171,7 +175,74 @@ dlock_mark_read(const DLockBytes *resource)
 	return token;
 }
 
-/* Set the mark of a resource.  The fence lock must be held exclusively. */
+/* The index of a table whose first column this is; InvalidOid if it has none. */
+static Oid
+find_index(Relation rel, AttrNumber column)
+{
+	Oid			found = InvalidOid;
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		if (index->rd_index->indkey.values[0] == column && index->rd_index->indisvalid)
+			found = lfirst_oid(cell);
+		index_close(index, AccessShareLock);
+	}
+	list_free(indexes);
+	return found;
+}
+
+/* How many marks has a role raised to what they are?  Counts no further than "most". */
+static int
+count_marks(Relation rel, Name role, int most)
+{
+	Oid			index = find_index(rel, COLUMN_RAISED_BY);
+	SysScanDesc scan;
+	ScanKeyData key;
+	int			count = 0;
+
+	ScanKeyInit(&key, COLUMN_RAISED_BY, BTEqualStrategyNumber, F_NAMEEQ, NameGetDatum(role));
+	scan = systable_beginscan(rel, index, OidIsValid(index), SnapshotSelf, 1, &key);
+	while (count < most && HeapTupleIsValid(systable_getnext(scan)))
+		count++;
+	systable_endscan(scan);
+	return count;
+}
+
+/*
+ * A role is to have one mark more.  Throws 53400 if it has as many as it may.
+ *
+ * What was counted is taken to hold for a while, so that a new mark costs no
+ * count of all the others.
+ */
+static void
+check_limit(Relation rel, Name role)
+{
+	static Oid	counted_for = InvalidOid;
+	static int	count = 0;
+	static DLockTime until = 0;
+	DLockTime	now = dlock_clock_now();
+
+	if (dlock_guc_max_marks < 0)
+		return;
+	if (counted_for != GetUserId() || now >= until || count >= dlock_guc_max_marks)
+	{
+		count = count_marks(rel, role, dlock_guc_max_marks);
+		counted_for = GetUserId();
+		until = now + COUNT_HOLDS;
+	}
+	if (count >= dlock_guc_max_marks)
+		dlock_error_many_marks(NameStr(*role), dlock_guc_max_marks);
+	count++;
+}
+
+/*
+ * Set the mark of a resource.  The fence lock must be held exclusively.  Throws
+ * 53400 if it is a new one, and the current role has as many as it may.
+ */
 void
 dlock_mark_write(const DLockBytes *resource, DLockToken token)
 {
@@ -191,6 +262,8 @@ dlock_mark_write(const DLockBytes *resource, DLockToken token)
 		heap_deform_tuple(mark.tuple, desc, values, nulls);
 
 	namestrcpy(&role, GetUserNameFromId(GetUserId(), false));
+	if (!HeapTupleIsValid(mark.tuple))
+		check_limit(mark.rel, &role);
 	values[COLUMN_RESOURCE - 1] = dlock_value_text(*resource);
 	values[COLUMN_TOKEN - 1] = Int64GetDatum(token);
 	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());

@@ -204,6 +204,24 @@ refused($tenant, "SELECT dlock_acquire('t-8', 'alice', '1 h')", 'the eleventh is
 $tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
 $full->('after a crash');
 
+# Marks of a role.
+$admin->query_safe('GRANT EXECUTE ON FUNCTION dlock_fence(text, bigint, boolean) TO tenant, other; ALTER ROLE tenant SET dlock.max_marks = 5');
+$tenant->quit;
+$tenant = DLockSession->new($node, $db, user => 'tenant');
+$other = DLockSession->new($node, $db, user => 'other');
+is($tenant->query_safe("SELECT count(dlock_fence('r-' || i, i)) FROM generate_series(1, 5) i"), 5,
+	'five marks');
+refused($tenant, "SELECT dlock_fence('r-6', 1)", 'the sixth is refused');
+like($tenant->{message} . $tenant->{detail}, qr/role "tenant".*marks of 5 resources.*"dlock.max_marks"/s,
+	'the error names role, number and limit');
+is($tenant->query("SELECT dlock_fence('r-5', 6)"), '', 'a mark that it has can be raised');
+is($other->query_safe("SELECT count(dlock_fence('o-' || i, i)) FROM generate_series(1, 20) i"), 20,
+	'another role has no limit');
+$other->query_safe("SELECT dlock_fence('r-1', 7)");
+is($tenant->query("SELECT dlock_fence('r-6', 1)"), '', 'a mark that another role raised is that one\'s');
+refused($tenant, "SELECT dlock_fence('r-7', 1)", 'five again');
+$other->quit;
+
 # Many sessions at a time never exceed it, and at the end the count is right.
 my $dir = PostgreSQL::Test::Utils::tempdir;
 append_to_file("$dir/limit.sql", <<'EOC');
