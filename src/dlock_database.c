@@ -35,21 +35,18 @@
 #include "dlock_space.h"
 #include "dlock_store.h"
 
-/* How many databases can be held that are not in the registry. */
-#define HELD_MAX	32
-
 typedef struct DLockRegistryShared
 {
 	DLockDatabaseShared *first; /* protected by the registry lock */
 	DLockDatabaseShared *free;	/* likewise: places of databases that were dropped */
 	int			used;			/* likewise: places that were ever used */
-	Latch	   *launcher;		/* likewise */
+	Latch	   *launcher;		/* set under it, read without */
 
-	/*
-	 * Databases that are not in the registry, and whose reaper somebody keeps
-	 * away; one that is being looked into may yet enter it.  Likewise.
-	 */
-	Oid			held[HELD_MAX];
+	/* When the launcher looks at the registry; a backend with less lowers it. */
+	pg_atomic_uint64 look_at;
+
+	/* Set by the launcher while a database waits for another's reaper to leave. */
+	pg_atomic_uint32 crowded;
 
 	DLockDatabaseShared places[DLOCK_DATABASE_MAX];
 } DLockRegistryShared;
@@ -77,7 +74,8 @@ dlock_database_startup(void)
 		registry->first = registry->free = NULL;
 		registry->used = 0;
 		registry->launcher = NULL;
-		memset(registry->held, 0, sizeof(registry->held));
+		pg_atomic_init_u64(&registry->look_at, (uint64) DLOCK_TIME_FOREVER);
+		pg_atomic_init_u32(&registry->crowded, 0);
 	}
 }
 
@@ -119,39 +117,6 @@ dlock_database_find(Oid oid)
 	return database;
 }
 
-/* Put one entry of those that are held in the place of another; false if there is none. */
-static bool
-replace_held(Oid from, Oid to)
-{
-	for (int i = 0; i < HELD_MAX; i++)
-	{
-		if (registry->held[i] == from)
-		{
-			registry->held[i] = to;
-			return true;
-		}
-	}
-	return false;
-}
-
-/*
- * Note that the reaper of a database is to be kept away which is not in the
- * registry; false if no room is left.  The registry lock must be held
- * exclusively.  If the database enters the registry, it is held there.
- */
-bool
-dlock_database_hold_unknown(Oid oid)
-{
-	return replace_held(InvalidOid, oid);
-}
-
-/* Take one such note back, likewise; false if there is none. */
-bool
-dlock_database_unhold_unknown(Oid oid)
-{
-	return replace_held(oid, InvalidOid);
-}
-
 /* Add a database to the registry, whose lock is held; NULL if it is full. */
 static DLockDatabaseShared *
 add_database(Oid oid)
@@ -168,13 +133,11 @@ add_database(Oid oid)
 	memset(database, 0, sizeof(DLockDatabaseShared));
 	database->oid = oid;
 	pg_atomic_init_u32(&database->state, DLOCK_DATABASE_UNLOADED);
-	pg_atomic_init_u64(&database->reaper.wake_at, 0);
-	pg_atomic_init_u64(&database->reaper.task_at, 0);
+	pg_atomic_init_u64(&database->reaper.wake_at, (uint64) DLOCK_TIME_FOREVER);
+	pg_atomic_init_u64(&database->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
 	dlock_slot_init(&database->slots);
 	dlock_token_init(&database->tokens);
 	dlock_stat_init(&database->stats);
-	while (dlock_database_unhold_unknown(oid))
-		database->reaper.holds++;
 	database->next = registry->first;
 	registry->first = database;
 	return database;
@@ -235,59 +198,29 @@ dlock_database_forget(Oid oid)
 }
 
 /*
- * The database has been dropped: should its oid come back before it is
- * forgotten, its leases are not those of the new one.  Cannot fail.
+ * The database has been dropped: have the launcher forget it.  Should its oid
+ * come back before that, its leases are not those of the new one.  Cannot fail,
+ * in a backend that has mapped the space.
  */
 void
-dlock_database_unload(Oid oid)
+dlock_database_dropped(Oid oid)
 {
 	DLockDatabaseShared *database;
 
-	dlock_database_lock(LW_SHARED);
+	dlock_database_lock(LW_EXCLUSIVE);
 	database = dlock_database_find(oid);
 	if (database != NULL)
+	{
+		database->dropped = true;
 		pg_atomic_write_u32(&database->state, DLOCK_DATABASE_UNLOADED);
+	}
 	dlock_database_unlock();
+	dlock_database_wake_launcher();
 }
 
-/* ---- the reaper of a database ---- */
+/* ---- the launcher, and the reaper of a database ---- */
 
-/*
- * Name the latch of the launcher, which starts reapers; NULL when it ends.
- */
-void
-dlock_database_set_launcher(Latch *latch)
-{
-	dlock_database_lock(LW_EXCLUSIVE);
-	registry->launcher = latch;
-	dlock_database_unlock();
-}
-
-/* Wake the launcher, if there is one. */
-void
-dlock_database_wake_launcher(void)
-{
-	dlock_database_lock(LW_SHARED);
-	if (registry->launcher != NULL)
-		SetLatch(registry->launcher);
-	dlock_database_unlock();
-}
-
-/* Say whether a database needs a reaper. */
-void
-dlock_database_want_reaper(DLockDatabaseShared *database, bool wanted)
-{
-	bool		changed;
-
-	dlock_database_lock(LW_EXCLUSIVE);
-	changed = database->reaper.wanted != wanted;
-	database->reaper.wanted = wanted;
-	dlock_database_unlock();
-	if (changed)
-		dlock_database_wake_launcher();
-}
-
-/* Lower a time that the reaper has published; false if it is not later. */
+/* Lower a published time; false if it is not later. */
 static bool
 lower_time(pg_atomic_uint64 *published, DLockTime time)
 {
@@ -301,28 +234,86 @@ lower_time(pg_atomic_uint64 *published, DLockTime time)
 	return false;
 }
 
-static void
-wake_reaper(DLockDatabaseShared *database)
+/*
+ * Name the latch of the launcher, which starts reapers; NULL when it ends.
+ */
+void
+dlock_database_set_launcher(Latch *latch)
+{
+	dlock_database_lock(LW_EXCLUSIVE);
+	registry->launcher = latch;
+	dlock_database_unlock();
+}
+
+/* Wake the launcher, if there is one.  Cannot fail. */
+void
+dlock_database_wake_launcher(void)
 {
 	/* A latch is never unmapped; a stale one does no harm. */
-	Latch	   *latch = *(Latch *volatile *) &database->reaper.latch;
+	Latch	   *latch = *(Latch *volatile *) &registry->launcher;
 
 	if (latch != NULL)
 		SetLatch(latch);
 }
 
 /*
- * Tell the reaper that a lease has this deadline, so that it looks no later
- * than that.  May be called under a partition lock.
+ * For the launcher: from here on a backend that lowers any time of a database
+ * without a reaper wakes it, until it has told by dlock_database_plan_look()
+ * when it looks again.
+ */
+void
+dlock_database_begin_look(void)
+{
+	(void) pg_atomic_exchange_u64(&registry->look_at, (uint64) DLOCK_TIME_FOREVER);
+}
+
+void
+dlock_database_plan_look(DLockTime next)
+{
+	(void) lower_time(&registry->look_at, next);
+}
+
+/* Say whether a database waits for the reaper of another to leave. */
+void
+dlock_database_set_crowded(bool crowded)
+{
+	pg_atomic_write_u32(&registry->crowded, crowded);
+}
+
+bool
+dlock_database_is_crowded(void)
+{
+	return pg_atomic_read_u32(&registry->crowded) != 0;
+}
+
+/* A time of the database was lowered: wake the process that has to know. */
+static void
+wake_worker(DLockDatabaseShared *database, DLockTime time)
+{
+	Latch	   *latch = *(Latch *volatile *) &database->reaper.latch;
+
+	/*
+	 * A reaper that is about to leave may not see the time.  But it makes the
+	 * launcher look after that.
+	 */
+	if (latch != NULL)
+		SetLatch(latch);
+	else if (lower_time(&registry->look_at, time))
+		dlock_database_wake_launcher();
+}
+
+/*
+ * A lease has this deadline: have it seen to no later than that.  May be called
+ * under a partition lock.
  */
 void
 dlock_database_note_deadline(DLockDatabaseShared *database, DLockTime deadline)
 {
 	if (lower_time(&database->reaper.wake_at, deadline))
-		wake_reaper(database);
+		wake_worker(database, deadline);
 }
 
-/* Wake the reapers of all databases in which something is due, and the launcher. */
+/* Wake the reapers of all databases in which something is due. */
 void
 dlock_database_wake_reapers(void)
 {
@@ -333,10 +324,9 @@ dlock_database_wake_reapers(void)
 		 database = dlock_database_next(database))
 	{
 		if ((DLockTime) pg_atomic_read_u64(&database->reaper.wake_at) <= now)
-			wake_reaper(database);
+			wake_worker(database, now);
 	}
 	dlock_database_unlock();
-	dlock_database_wake_launcher();
 }
 
 /* The same for the capture of a task.  Cannot fail. */
@@ -344,18 +334,7 @@ void
 dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline)
 {
 	if (lower_time(&database->reaper.task_at, deadline))
-		wake_reaper(database);
-}
-
-/*
- * For the reaper: look at captures of tasks no later than this.  Returns when it
- * has to, which is earlier if somebody has asked for that.
- */
-DLockTime
-dlock_database_plan_task(DLockDatabaseShared *database, DLockTime next)
-{
-	(void) lower_time(&database->reaper.task_at, next);
-	return (DLockTime) pg_atomic_read_u64(&database->reaper.task_at);
+		wake_worker(database, deadline);
 }
 
 /* ---- tokens ---- */

@@ -32,21 +32,21 @@ typedef enum DLockDatabaseState
 /* The database's reaper, as others see it. */
 typedef struct DLockReaperShared
 {
-	/*
-	 * Protected by the registry lock.  The reaper sets pid and latch when it
-	 * starts and clears them when it ends; anybody may ask for one (wanted) or
-	 * keep it away (holds, a count).
-	 */
-	int			pid;
+	/* Protected by the registry lock; latch is also read without. */
+	int			pid;			/* of the reaper; zero if there is none */
 	Latch	   *latch;
-	bool		wanted;
-	int			holds;
 	int			attempts;		/* starts since one has worked */
+	DLockTime	left_at;		/* when the last one left */
+	DLockTime	not_before;		/* the launcher starts none earlier */
+	DLockTime	due_since;		/* since when one is needed; zero if none is */
 
-	/* When the reaper means to look again; whoever has less lowers it. */
+	/*
+	 * No lease in memory ends earlier, except those that the reaper has in its
+	 * heap.  A backend that grants one with an earlier end lowers it.
+	 */
 	pg_atomic_uint64 wake_at;
 
-	/* When it means to look at captures of tasks; likewise. */
+	/* No capture of a task ends earlier, as far as is known; likewise. */
 	pg_atomic_uint64 task_at;
 } DLockReaperShared;
 
@@ -55,6 +55,7 @@ typedef struct DLockDatabaseShared
 {
 	struct DLockDatabaseShared *next;	/* protected by the registry lock */
 	Oid			oid;			/* constant */
+	bool		dropped;		/* protected by the registry lock */
 	pg_atomic_uint32 state;		/* changed under the load lock */
 	RelFileLocator locator;		/* of the store; likewise */
 	DLockSlotShared slots;
@@ -80,20 +81,20 @@ extern DLockDatabaseShared *dlock_database_find(Oid oid);
 extern DLockDatabaseShared *dlock_database_attach(Oid oid);
 extern DLockDatabaseShared *dlock_database_first(void);
 extern DLockDatabaseShared *dlock_database_next(DLockDatabaseShared *database);
-extern bool dlock_database_hold_unknown(Oid oid);
-extern bool dlock_database_unhold_unknown(Oid oid);
 extern void dlock_database_forget(Oid oid);
 
-extern void dlock_database_unload(Oid oid);
+extern void dlock_database_dropped(Oid oid);
 
 extern void dlock_database_set_launcher(Latch *latch);
 extern void dlock_database_wake_launcher(void);
-extern void dlock_database_want_reaper(DLockDatabaseShared *database, bool wanted);
+extern void dlock_database_begin_look(void);
+extern void dlock_database_plan_look(DLockTime next);
+extern void dlock_database_set_crowded(bool crowded);
+extern bool dlock_database_is_crowded(void);
 extern void dlock_database_note_deadline(DLockDatabaseShared *database,
 										 DLockTime deadline);
 extern void dlock_database_wake_reapers(void);
 extern void dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline);
-extern DLockTime dlock_database_plan_task(DLockDatabaseShared *database, DLockTime next);
 
 extern void dlock_database_fetch_tokens(DLockDatabase *db, int count);
 extern DLockToken dlock_database_move_tokens(DLockDatabase *db, DLockToken above);

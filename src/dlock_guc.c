@@ -28,6 +28,7 @@ int			dlock_guc_max_memory_kb = 64 * 1024;
 int			dlock_guc_max_leases = -1;
 int			dlock_guc_max_marks = -1;
 int			dlock_guc_reap_interval_ms = 10 * 1000;
+int			dlock_guc_max_reapers = 3;
 int			dlock_guc_max_clock_skew_ms = 10 * 1000;
 
 /* Looked at by dlock_present.c, which is told of every change. */
@@ -108,10 +109,18 @@ dlock_guc_define(void)
 
 	DefineCustomIntVariable("dlock.reap_interval",
 							"Longest nap of a worker that removes expired leases.",
-							"A lease ends at its deadline whatever this says.",
+							"After six of these without work, or after a minute, it leaves.  A lease ends at its deadline whatever this says.",
 							&dlock_guc_reap_interval_ms,
 							10 * 1000, 10, 60 * 60 * 1000,
 							PGC_SIGHUP, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("dlock.max_reapers",
+							"How many workers remove expired leases at the same time.",
+							"A lease ends at its deadline even if there is none.",
+							&dlock_guc_max_reapers,
+							3, 0, 1024,
+							PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("dlock.max_clock_skew",

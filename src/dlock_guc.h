@@ -20,6 +20,7 @@ extern int	dlock_guc_max_memory_kb;
 extern int	dlock_guc_max_leases;	/* negative: no limit */
 extern int	dlock_guc_max_marks;	/* likewise */
 extern int	dlock_guc_reap_interval_ms;
+extern int	dlock_guc_max_reapers;
 extern int	dlock_guc_max_clock_skew_ms;
 
 extern void dlock_guc_define(void);

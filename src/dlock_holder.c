@@ -51,6 +51,13 @@ dlock_holder_blocks_until(const DLockSpaceLease *lease)
 	return dlock_rule_blocks_until(lease->deadline, lease->delay);
 }
 
+/* When a reaper has something to do about a lease: end it, or write it. */
+DLockTime
+dlock_holder_due_at(const DLockSpaceLease *lease)
+{
+	return lease->unwritten ? 0 : dlock_holder_blocks_until(lease);
+}
+
 /*
  * The leases that block others on a lock, taken together, without "own".
  *

@@ -41,6 +41,7 @@ extern DLockLeaseValue dlock_holder_value(DLockSpaceEntry *entry,
 										  const DLockSpaceLease *lease,
 										  DLockHolderTexts *texts);
 extern DLockTime dlock_holder_blocks_until(const DLockSpaceLease *lease);
+extern DLockTime dlock_holder_due_at(const DLockSpaceLease *lease);
 extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own,
 										 DLockTime now);
 extern bool dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead,

@@ -1,20 +1,30 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_launcher.c
- *	  The background worker that starts the reapers, and who keeps them away.
+ *	  The background worker that starts the reapers.
  *
  * NOTES
- *	  The launcher is connected to no database.  It starts when recovery ends,
- *	  has one worker after another look into each database, and from then on
- *	  keeps a reaper in those that want one: where the extension is.  It also
- *	  flushes what others have left unflushed (dlock_flush.c).
+ *	  The launcher is connected to no database.  It starts a reaper in a
+ *	  database when something is due there, no more than dlock.max_reapers at a
+ *	  time, and never in the last free worker slot.  It also flushes what others
+ *	  have left unflushed (dlock_flush.c).
  *
- *	  A session of a reaper in a database would be in the way of DROP DATABASE
- *	  and its like.  So whoever is about to do that holds the reaper away
- *	  until the end of his transaction.
+ *	  What is due shows in the registry.  Each database publishes the time
+ *	  before which no lease ends (wake_at) and no capture of a task (task_at).
+ *	  The launcher sleeps until the earliest of these.  A backend that lowers
+ *	  one below that wakes it.  When wake_at has passed the launcher walks over
+ *	  the leases, of all such databases at once: most have been released or
+ *	  renewed by then, and it only publishes the next time.  If a lease is dead,
+ *	  or if task_at has passed, the database is due.  The launcher serves
+ *	  databases in the order in which they became due, or were last left by a
+ *	  reaper.
  *
- *	  What others want to be done stands in the registry; the launcher's latch
- *	  is set after that.  So it goes by what it finds there whenever it wakes.
+ *	  After a start nothing is loaded and nothing published.  So the launcher
+ *	  begins with a reaper for each database that allows connections.  Where the
+ *	  extension is, that loads the leases, does what is due and publishes.
+ *
+ *	  A reaper that is idle leaves while others wait (dlock_reaper.c).  One that
+ *	  leaves wakes the launcher.
  *
  * IDENTIFICATION
  *	  src/dlock_launcher.c
@@ -22,6 +32,8 @@
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <signal.h>
 
 #include "access/heapam.h"
 #include "access/htup_details.h"
@@ -33,7 +45,9 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
+#include "storage/proc.h"
 #include "utils/guc.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
@@ -41,81 +55,72 @@
 #include "dlock_database.h"
 #include "dlock_exit.h"
 #include "dlock_flush.h"
+#include "dlock_guc.h"
+#include "dlock_holder.h"
 #include "dlock_launcher.h"
+#include "dlock_space.h"
 
 /* How long the launcher sleeps when nothing calls for it. */
 #define LONGEST_NAP				(60 * USECS_PER_SEC)
 
-/* How long after a start that was not possible it tries again. */
-#define START_DISTANCE			USECS_PER_SEC
+/* Least distance of two walks over the leases, and its proportion to their cost. */
+#define WALK_DISTANCE			(50 * INT64CONST(1000))
+#define WALK_DISTANCE_FACTOR	10
 
-/* How long after a worker has failed it tries again: 1 s, then 2 s, up to this. */
+/* The most that a walk is taken to have cost: the machine may have slept. */
+#define WALK_COST_MAX			USECS_PER_SEC
+
+/* When to try again if no worker slot is free, or a database is closed. */
+#define NO_SLOT_DELAY			USECS_PER_SEC
+#define CLOSED_DELAY			(10 * USECS_PER_SEC)
+
+/* How long after a reaper has failed it tries again: 1 s, then 2 s, up to this. */
 #define MAX_RETRY_DELAY			(64 * USECS_PER_SEC)
 
-/* How long a worker may look into its database before others do, too. */
-#define PROBE_PATIENCE			USECS_PER_SEC
-
-/* How long a reaper is waited for when it is asked to leave. */
-#define HOLD_TIMEOUT			(5 * USECS_PER_SEC)
-
-/* ---- keeping reapers away ---- */
-
 /*
- * Change the number of those who hold a database's reaper away, by one; false
- * if it is not in the registry and cannot be noted otherwise.
+ * How many worker slots have to be free to take one; and one more for so long after
+ * a start, while other workers of the server may be starting, too.
  */
+#define FREE_SLOTS_NEEDED		2
+#define SETTLING_TIME			USECS_PER_SEC
+
+/* How long DROP DATABASE waits for a reaper, before the server does. */
+#define DISMISS_TIMEOUT			(2 * USECS_PER_SEC)
+
+/* ---- for others ---- */
+
+/* Wake a database's reaper so that it looks around; false if there is none. */
 static bool
-change_holds(Oid database, int by)
+nudge_reaper(Oid database)
 {
 	DLockDatabaseShared *shared;
-	bool		changed = true;
-
-	dlock_database_lock(LW_EXCLUSIVE);
-	shared = dlock_database_find(database);
-	if (shared != NULL)
-	{
-		shared->reaper.holds += by;
-		if (shared->reaper.latch != NULL)
-			SetLatch(shared->reaper.latch);
-	}
-	else
-		changed = (by > 0) ? dlock_database_hold_unknown(database) :
-			dlock_database_unhold_unknown(database);
-	dlock_database_unlock();
-	return changed;
-}
-
-static bool
-has_reaper(Oid database)
-{
-	DLockDatabaseShared *shared;
-	bool		has;
+	bool		found;
 
 	dlock_database_lock(LW_SHARED);
 	shared = dlock_database_find(database);
-	has = shared != NULL && shared->reaper.pid != 0;
+	found = shared != NULL && shared->reaper.pid != 0;
+	if (found)
+	{
+		SetLatch(shared->reaper.latch);
+
+		/* One that was stopped could not leave, and not be terminated either. */
+		(void) kill(shared->reaper.pid, SIGCONT);
+	}
 	dlock_database_unlock();
-	return has;
+	return found;
 }
 
 /*
- * Ask a database's reaper to stay away, also one that is only about to look
- * whether the database has leases; false if that cannot be noted.  If true,
- * dlock_launcher_unhold() is to follow, also after an error.
+ * This transaction has the privilege to drop a database, and has locked it: wait
+ * until its reaper, which sees that, has left.  The server itself waits longer,
+ * but WITH (FORCE) it does not, and asks for privileges on the reaper.
  */
-bool
-dlock_launcher_hold(Oid database)
-{
-	return change_holds(database, 1);
-}
-
-/* Wait a few seconds until a reaper that was asked to stay away has left. */
 void
-dlock_launcher_wait_left(Oid database)
+dlock_launcher_dismiss_reaper(Oid database)
 {
-	DLockTime	end = dlock_clock_now() + HOLD_TIMEOUT;
+	DLockTime	end = dlock_clock_now() + DISMISS_TIMEOUT;
 
-	while (has_reaper(database) && dlock_clock_now() < end)
+	while (nudge_reaper(database) && dlock_clock_now() < end)
 	{
 		CHECK_FOR_INTERRUPTS();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
@@ -124,17 +129,9 @@ dlock_launcher_wait_left(Oid database)
 	}
 }
 
-/* Let the reaper come back, if the database is still there. */
-void
-dlock_launcher_unhold(Oid database)
-{
-	(void) change_holds(database, -1);
-	dlock_database_wake_launcher();
-}
-
 /*
  * The extension was created or dropped in this backend's database by a
- * transaction that has committed: have that looked at.  Cannot fail.
+ * transaction that has committed: have a reaper look at that.  Cannot fail.
  */
 void
 dlock_launcher_extension_changed(void)
@@ -146,61 +143,62 @@ dlock_launcher_extension_changed(void)
 	if (shared != NULL)
 	{
 		shared->reaper.attempts = 0;
-		if (shared->reaper.latch != NULL)
-			SetLatch(shared->reaper.latch);
-		else
-			shared->reaper.wanted = true;
+		shared->reaper.not_before = 0;
 	}
 	dlock_database_unlock();
-	dlock_database_wake_launcher();
+	if (shared != NULL)
+		dlock_database_note_task(shared, 0);
 }
 
-/* ---- the worker ---- */
+/* ---- databases ---- */
 
-/* A database that the launcher has, or wants to have, a worker in. */
-typedef struct DLockLauncherChild
+/* A reaper that the launcher has started and not seen end. */
+typedef struct DLockLauncherWorker
 {
 	Oid			database;
-	BackgroundWorkerHandle *handle; /* NULL while none was started */
-	bool		probe;			/* look whether the extension is there */
-	DLockTime	started_at;		/* when the worker was started */
-	DLockTime	not_before;		/* when to start the next one */
-} DLockLauncherChild;
+	BackgroundWorkerHandle *handle;
+	pid_t		pid;			/* zero if it has not been seen to run */
+} DLockLauncherWorker;
 
-static List *children = NIL;
-static bool slots_exhausted = false;
+static List *workers = NIL;
 
-static DLockLauncherChild *
-find_child(Oid database)
+/* Databases that no reaper has looked at since the start, and when that was. */
+static List *unknown = NIL;
+static DLockTime started_at = 0;
+
+/* A database that needs a reaper. */
+typedef struct DLockLauncherDue
+{
+	Oid			database;
+	DLockTime	since;
+} DLockLauncherDue;
+
+/* A database whose leases are looked at. */
+typedef struct DLockLauncherWalk
+{
+	Oid			database;		/* the key of the table */
+	DLockDatabaseShared *shared;
+	DLockTime	first;			/* the first end of a lease */
+} DLockLauncherWalk;
+
+static bool
+has_worker(Oid database)
 {
 	ListCell   *cell;
 
-	foreach(cell, children)
+	foreach(cell, workers)
 	{
-		DLockLauncherChild *child = lfirst(cell);
-
-		if (child->database == database)
-			return child;
+		if (((DLockLauncherWorker *) lfirst(cell))->database == database)
+			return true;
 	}
-	return NULL;
+	return false;
 }
 
-static DLockLauncherChild *
-add_child(Oid database)
-{
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	DLockLauncherChild *child = palloc0(sizeof(DLockLauncherChild));
-
-	child->database = database;
-	children = lappend(children, child);
-	MemoryContextSwitchTo(old);
-	return child;
-}
-
-/* All databases that can be connected to are to be looked into. */
+/* All databases that can be connected to are to be looked at. */
 static void
-probe_all_databases(void)
+find_databases(void)
 {
+	MemoryContext old;
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -212,12 +210,15 @@ probe_all_databases(void)
 	{
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
 
+		old = MemoryContextSwitchTo(TopMemoryContext);
 		if (form->datallowconn)
-			add_child(form->oid)->probe = true;
+			unknown = lappend_oid(unknown, form->oid);
+		MemoryContextSwitchTo(old);
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
+	started_at = dlock_clock_now();
 }
 
 /* Whether a worker can be started in a database. */
@@ -231,6 +232,7 @@ typedef enum DLockLauncherAccess
 static DLockLauncherAccess
 check_database(Oid database)
 {
+	MemoryContext old = CurrentMemoryContext;
 	DLockLauncherAccess access = DATABASE_GONE;
 	HeapTuple	tuple;
 
@@ -246,16 +248,255 @@ check_database(Oid database)
 		ReleaseSysCache(tuple);
 	}
 	CommitTransactionCommand();
+	MemoryContextSwitchTo(old);
 	return access;
 }
 
-/* Start a worker; false if there is no slot for one. */
-static bool
-start_worker(DLockLauncherChild *child)
+/* Forget the databases that have been dropped. */
+static void
+forget_dropped(void)
 {
-	BackgroundWorker worker;
+	List	   *dropped = NIL;
+	ListCell   *cell;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	for (DLockDatabaseShared *shared = dlock_database_first();
+		 shared != NULL; shared = dlock_database_next(shared))
+	{
+		if (shared->dropped)
+			dropped = lappend_oid(dropped, shared->oid);
+		shared->dropped = false;
+	}
+	dlock_database_unlock();
+
+	foreach(cell, dropped)
+	{
+		if (check_database(lfirst_oid(cell)) == DATABASE_GONE)
+			dlock_database_forget(lfirst_oid(cell));
+	}
+}
+
+/* ---- what is due ---- */
+
+/* A reaper is needed for what was due at that time. */
+static void
+mark_due(DLockReaperShared *reaper, DLockTime time)
+{
+	reaper->due_since = Max(1, Max(time, reaper->left_at));
+}
+
+/*
+ * Find the databases that have become due.  Those whose leases have to be looked
+ * at for that are entered into the table.  Returns when the next time comes of
+ * one that has no reaper.
+ */
+static DLockTime
+read_registry(HTAB *walks, DLockTime now)
+{
+	DLockTime	next = DLOCK_TIME_FOREVER;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	for (DLockDatabaseShared *shared = dlock_database_first();
+		 shared != NULL; shared = dlock_database_next(shared))
+	{
+		DLockReaperShared *reaper = &shared->reaper;
+		DLockTime	wake_at = (DLockTime) pg_atomic_read_u64(&reaper->wake_at);
+		DLockTime	task_at = (DLockTime) pg_atomic_read_u64(&reaper->task_at);
+		DLockTime	first = Min(wake_at, task_at);
+		bool		loaded = pg_atomic_read_u32(&shared->state) == DLOCK_DATABASE_READY;
+
+		if (reaper->pid != 0 || reaper->due_since != 0)
+			continue;
+		if (first > now)
+			next = Min(next, first);
+		else if (task_at <= now || !loaded)
+			mark_due(reaper, first);
+		else
+		{
+			DLockLauncherWalk *walk = hash_search(walks, &shared->oid, HASH_ENTER, NULL);
+
+			walk->shared = shared;
+			walk->first = DLOCK_TIME_FOREVER;
+		}
+	}
+	dlock_database_unlock();
+	return next;
+}
+
+static void
+visit_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
+{
+	DLockLauncherWalk *walk = hash_search(arg, &entry->database, HASH_FIND, NULL);
+	DLockTime	due = dlock_holder_due_at(lease);
+
+	if (walk != NULL)
+		walk->first = Min(walk->first, due);
+}
+
+/*
+ * Look at the leases of the databases in the table; returns when the first ends
+ * of those that have none which is dead.
+ */
+static DLockTime
+walk_leases(HTAB *walks, DLockTime now)
+{
+	DLockTime	next = DLOCK_TIME_FOREVER;
+	HASH_SEQ_STATUS scan;
+	DLockLauncherWalk *walk;
+
+	/* A backend that grants a lease from here on says so if the walk misses it. */
+	hash_seq_init(&scan, walks);
+	while ((walk = hash_seq_search(&scan)) != NULL)
+		(void) pg_atomic_exchange_u64(&walk->shared->reaper.wake_at,
+									  (uint64) DLOCK_TIME_FOREVER);
+	dlock_space_visit(InvalidOid, visit_lease, walks);
+
+	hash_seq_init(&scan, walks);
+	while ((walk = hash_seq_search(&scan)) != NULL)
+	{
+		dlock_database_note_deadline(walk->shared, walk->first);
+		if (walk->first > now)
+		{
+			next = Min(next, walk->first);
+			continue;
+		}
+		dlock_database_lock(LW_EXCLUSIVE);
+		mark_due(&walk->shared->reaper, walk->first);
+		dlock_database_unlock();
+	}
+	return next;
+}
+
+/* Find out what is due; returns when to do so again. */
+static DLockTime
+look(DLockTime now)
+{
+	static DLockTime earliest_walk = 0;
+	HASHCTL		control = {
+		.keysize = sizeof(Oid),
+		.entrysize = sizeof(DLockLauncherWalk),
+		.hcxt = CurrentMemoryContext
+	};
+	HTAB	   *walks = hash_create("dlock launcher walks", 16, &control,
+									HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	DLockTime	next = read_registry(walks, now);
+
+	if (hash_get_num_entries(walks) > 0 && now < earliest_walk)
+		next = Min(next, earliest_walk);
+	else if (hash_get_num_entries(walks) > 0)
+	{
+		DLockTime	first = walk_leases(walks, now);
+		DLockTime	spent = dlock_clock_now() - now;
+
+		next = Min(next, first);
+		spent = Min(spent, WALK_COST_MAX);
+		earliest_walk = now + spent + Max(WALK_DISTANCE, spent * WALK_DISTANCE_FACTOR);
+	}
+	hash_destroy(walks);
+	return next;
+}
+
+/* ---- workers ---- */
+
+/* How long to wait after a number of starts of which none has worked. */
+static DLockTime
+retry_delay(int attempts)
+{
+	return (attempts == 0) ? 0 :
+		Min(MAX_RETRY_DELAY, USECS_PER_SEC << Min(attempts - 1, 10));
+}
+
+/* Let no reaper start in a database for some time. */
+static void
+put_off(Oid database, DLockTime until)
+{
+	DLockDatabaseShared *shared;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	shared = dlock_database_find(database);
+	if (shared != NULL)
+		shared->reaper.not_before = Max(until, shared->reaper.not_before);
+	dlock_database_unlock();
+}
+
+/* See which workers have ended. */
+static void
+tend_workers(DLockTime now)
+{
+	ListCell   *cell;
+
+	foreach(cell, workers)
+	{
+		DLockLauncherWorker *worker = lfirst(cell);
+		DLockDatabaseShared *shared;
+		BgwHandleStatus status;
+		DLockTime	delay = 0;
+		pid_t		pid;
+
+		status = GetBackgroundWorkerPid(worker->handle, &pid);
+		if (status == BGWH_STARTED)
+			worker->pid = pid;
+		if (status != BGWH_STOPPED)
+			continue;
+
+		dlock_database_lock(LW_SHARED);
+		shared = dlock_database_find(worker->database);
+		if (shared != NULL)
+			delay = retry_delay(shared->reaper.attempts);
+		dlock_database_unlock();
+		if (delay > 0)
+			put_off(worker->database, now + delay);
+		workers = foreach_delete_current(workers, cell);
+		pfree(worker->handle);
+		pfree(worker);
+	}
+}
+
+static bool
+is_worker(pid_t pid)
+{
+	ListCell   *cell;
+
+	foreach(cell, workers)
+	{
+		if (((DLockLauncherWorker *) lfirst(cell))->pid == pid)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Is there a worker slot to spare?
+ *
+ * The server does not tell how many slots are free.  We know of our own workers;
+ * for the others this goes by the PGPROCs that are set aside for workers: one
+ * that is in use has a latch that somebody owns.  A worker that waits to be
+ * started, or has just ended, has none, so this can be wrong for a moment.
+ */
+static bool
+can_spare_slot(DLockTime now)
+{
+	int			slots = max_worker_processes - list_length(workers);
+
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+
+		if (proc->procgloballist == &ProcGlobal->bgworkerFreeProcs &&
+			proc->procLatch.owner_pid != 0 && !is_worker(proc->procLatch.owner_pid))
+			slots--;
+	}
+	return slots >= FREE_SLOTS_NEEDED + (now < started_at + SETTLING_TIME);
+}
+
+/* Start a reaper; false if there is no slot for it. */
+static bool
+start_reaper(Oid database)
+{
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	bool		started;
+	DLockLauncherWorker *started = palloc0(sizeof(DLockLauncherWorker));
+	BackgroundWorker worker;
+	bool		registered;
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
@@ -263,56 +504,19 @@ start_worker(DLockLauncherChild *child)
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	strlcpy(worker.bgw_library_name, "dlock", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, "dlock_reaper_main", sizeof(worker.bgw_function_name));
-	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock reaper for database %u", child->database);
+	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock reaper for database %u", database);
 	strlcpy(worker.bgw_type, "dlock reaper", sizeof(worker.bgw_type));
-	worker.bgw_main_arg = ObjectIdGetDatum(child->database);
+	worker.bgw_main_arg = ObjectIdGetDatum(database);
 	worker.bgw_notify_pid = MyProcPid;
-	started = RegisterDynamicBackgroundWorker(&worker, &child->handle);
+
+	started->database = database;
+	registered = RegisterDynamicBackgroundWorker(&worker, &started->handle);
+	if (registered)
+		workers = lappend(workers, started);
+	else
+		pfree(started);
 	MemoryContextSwitchTo(old);
-
-	if (!started && !slots_exhausted)
-		ereport(LOG,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("no background worker slot is free for a dlock reaper"),
-				 errdetail("Expired leases of some databases are not removed until they are acquired again."),
-				 errhint("Increase \"max_worker_processes\".")));
-	slots_exhausted = !started;
-	return started;
-}
-
-/*
- * Does the database want a reaper and have none?  "delay" is how long to wait
- * before the next attempt, since earlier ones have failed.
- */
-static bool
-wants_reaper(Oid database, DLockTime *delay)
-{
-	DLockDatabaseShared *shared;
-	bool		wants;
-
-	*delay = 0;
-	dlock_database_lock(LW_SHARED);
-	shared = dlock_database_find(database);
-	wants = shared != NULL && shared->reaper.wanted &&
-		shared->reaper.pid == 0 && shared->reaper.holds == 0;
-	if (wants && shared->reaper.attempts > 0)
-		*delay = Min(MAX_RETRY_DELAY,
-					 USECS_PER_SEC << Min(shared->reaper.attempts - 1, 10));
-	dlock_database_unlock();
-	return wants;
-}
-
-static bool
-is_wanted(Oid database)
-{
-	DLockDatabaseShared *shared;
-	bool		wanted;
-
-	dlock_database_lock(LW_SHARED);
-	shared = dlock_database_find(database);
-	wanted = shared != NULL && shared->reaper.wanted;
-	dlock_database_unlock();
-	return wanted;
+	return registered;
 }
 
 static void
@@ -327,129 +531,129 @@ count_attempt(Oid database)
 	dlock_database_unlock();
 }
 
-/* The databases of the registry that have no reaper are to be seen to. */
-static void
-adopt_registered(void)
+static int
+compare_due(const ListCell *a, const ListCell *b)
 {
-	List	   *oids = NIL;
+	DLockTime	left = ((DLockLauncherDue *) lfirst(a))->since;
+	DLockTime	right = ((DLockLauncherDue *) lfirst(b))->since;
+
+	return (left > right) - (left < right);
+}
+
+static List *
+add_due(List *due, Oid database, DLockTime since)
+{
+	DLockLauncherDue *one = palloc(sizeof(DLockLauncherDue));
+
+	one->database = database;
+	one->since = since;
+	return lappend(due, one);
+}
+
+/*
+ * The databases that need a reaper, first come first served.  "running" is the
+ * number of those that have one, "wake" when to look at those that have to wait
+ * after a failure.
+ */
+static List *
+list_due(DLockTime now, int *running, DLockTime *wake)
+{
+	List	   *due = NIL;
 	ListCell   *cell;
 
+	*running = list_length(workers);
+	*wake = DLOCK_TIME_FOREVER;
 	dlock_database_lock(LW_SHARED);
 	for (DLockDatabaseShared *shared = dlock_database_first();
 		 shared != NULL; shared = dlock_database_next(shared))
 	{
-		if (shared->reaper.pid == 0 && find_child(shared->oid) == NULL)
-			oids = lappend_oid(oids, shared->oid);
+		DLockReaperShared *reaper = &shared->reaper;
+
+		if (has_worker(shared->oid))
+			continue;
+		if (reaper->pid != 0)
+			(*running)++;		/* started before this launcher was */
+		else if (reaper->due_since != 0 && reaper->not_before > now)
+			*wake = Min(*wake, reaper->not_before);
+		else if (reaper->due_since != 0)
+			due = add_due(due, shared->oid, reaper->due_since);
 	}
 	dlock_database_unlock();
 
-	foreach(cell, oids)
-		(void) add_child(lfirst_oid(cell));
-	list_free(oids);
-}
-
-/*
- * See to a child that has a worker; false if that has ended.
- *
- * "probing" is set if it is still looking into its database.
- */
-static bool
-tend_worker(DLockLauncherChild *child, DLockTime now, bool *probing)
-{
-	DLockTime	delay;
-	pid_t		pid;
-
-	if (GetBackgroundWorkerPid(child->handle, &pid) != BGWH_STOPPED)
+	foreach(cell, unknown)
 	{
-		*probing |= child->probe && !has_reaper(child->database) &&
-			now - child->started_at < PROBE_PATIENCE;
-		return true;
+		if (!has_worker(lfirst_oid(cell)))
+			due = add_due(due, lfirst_oid(cell), started_at);
 	}
+	list_sort(due, compare_due);
+	return due;
+}
 
-	pfree(child->handle);
-	child->handle = NULL;
-	child->probe = false;
-	(void) wants_reaper(child->database, &delay);
-	child->not_before = now + delay;
-	return false;
+/* Say once that a reaper is missing; and again after there was none. */
+static void
+report_slots(bool missing)
+{
+	static bool reported = false;
+
+	if (missing && !reported)
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("no background worker slot can be spared for a dlock reaper"),
+				 errdetail("Expired leases of some databases are not removed until they are acquired again."),
+				 errhint("Increase \"max_worker_processes\".")));
+	reported = missing;
 }
 
 /*
- * Start a worker for a child that is to have one; returns when to try again,
- * if it could not be started.
+ * Start reapers where they are needed, as long as there is room; returns when to
+ * try again, if nothing tells.
  */
 static DLockTime
-try_start(DLockLauncherChild *child, DLockTime now)
+start_reapers(DLockTime now)
 {
-	if (now < child->not_before)
-		return child->not_before;
-	if (check_database(child->database) == DATABASE_OPEN && start_worker(child))
-	{
-		child->started_at = now;
-		count_attempt(child->database);
-		return DLOCK_TIME_FOREVER;
-	}
-	child->not_before = now + START_DISTANCE;
-	return child->not_before;
-}
-
-/*
- * See to all children; returns when to do so again.
- *
- * Databases are probed one after the other, so as not to take all of the
- * server's worker slots at its start.
- */
-static DLockTime
-tend_children(DLockTime now)
-{
-	DLockTime	wake = DLOCK_TIME_FOREVER;
-	bool		probing = false;
+	int			running;
+	DLockTime	wake;
+	List	   *due;
+	bool		crowded = false;
+	bool		no_slot = false;
 	ListCell   *cell;
 
-	adopt_registered();
-	foreach(cell, children)
+	tend_workers(now);
+	due = list_due(now, &running, &wake);
+	foreach(cell, due)
 	{
-		DLockLauncherChild *child = lfirst(cell);
-		DLockTime	delay;
+		Oid			database = ((DLockLauncherDue *) lfirst(cell))->database;
 
-		if (child->handle != NULL && tend_worker(child, now, &probing))
+		if (running >= dlock_guc_max_reapers)
 		{
-			if (child->probe)
-				wake = Min(wake, now + PROBE_PATIENCE);
+			crowded = true;
+			break;
+		}
+		if (check_database(database) != DATABASE_OPEN)
+		{
+			unknown = list_delete_oid(unknown, database);
+			put_off(database, now + CLOSED_DELAY);
+			wake = Min(wake, now + CLOSED_DELAY);
 			continue;
 		}
-
-		if (is_wanted(child->database) || has_reaper(child->database))
-			child->probe = false;
-		if (child->probe && probing)
-			continue;
-
-		if (child->probe || wants_reaper(child->database, &delay))
+		if (!can_spare_slot(now) || !start_reaper(database))
 		{
-			/* Min() evaluates its arguments twice. */
-			DLockTime	again = try_start(child, now);
-
-			wake = Min(wake, again);
-			probing |= child->probe && child->handle != NULL;
-			if (child->handle != NULL || check_database(child->database) != DATABASE_GONE)
-				continue;
+			no_slot = crowded = true;
+			wake = Min(wake, now + NO_SLOT_DELAY);
+			break;
 		}
-
-		/* Nothing is to be done there, or somebody else does it. */
-		if (!has_reaper(child->database) &&
-			check_database(child->database) == DATABASE_GONE)
-			dlock_database_forget(child->database);
-		children = foreach_delete_current(children, cell);
-		pfree(child);
+		unknown = list_delete_oid(unknown, database);
+		count_attempt(database);
+		running++;
 	}
-	return wake;
-}
 
-static void
-launcher_exit(int code, Datum arg)
-{
-	dlock_flush_serve(NULL);
-	dlock_database_set_launcher(NULL);
+	/* As long as one is at work, or the server has just started, it may be next. */
+	if (running > 0 || due == NIL)
+		report_slots(false);
+	else if (no_slot && now >= started_at + SETTLING_TIME)
+		report_slots(true);
+	dlock_database_set_crowded(crowded || running > dlock_guc_max_reapers);
+	return wake;
 }
 
 /* ---- how workers end ---- */
@@ -505,8 +709,16 @@ dlock_launcher_run_worker(void (*work) (Datum arg), Datum arg)
 /* ---- the launcher ---- */
 
 static void
+launcher_exit(int code, Datum arg)
+{
+	dlock_flush_serve(NULL);
+	dlock_database_set_launcher(NULL);
+}
+
+static void
 work(Datum arg)
 {
+	MemoryContext loop_context;
 	uint32		wait_event;
 
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
@@ -515,10 +727,14 @@ work(Datum arg)
 	dlock_exit_before_shmem(launcher_exit, (Datum) 0);
 	dlock_database_set_launcher(MyLatch);
 	dlock_flush_serve(MyLatch);
-	probe_all_databases();
+	find_databases();
+	loop_context = AllocSetContextCreate(TopMemoryContext, "dlock launcher",
+										 ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(loop_context);
 
 	while (!dlock_launcher_is_ending())
 	{
+		DLockTime	next;
 		DLockTime	wake;
 		DLockTime	pending;
 		DLockTime	now;
@@ -531,9 +747,15 @@ work(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 
+		MemoryContextReset(loop_context);
 		now = dlock_clock_now();
-		wake = tend_children(now);
 		pending = dlock_flush_pending(now);
+		dlock_database_begin_look();
+		forget_dropped();
+		next = look(now);
+		wake = start_reapers(now);
+		wake = Min(wake, next);
+		dlock_database_plan_look(wake);
 		wake = Min(wake, pending);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 dlock_clock_nap_ms(dlock_clock_now(), wake, LONGEST_NAP),

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * dlock_launcher.h
- *	  The background worker that starts the reapers, and who keeps them away.
+ *	  The background worker that starts the reapers.
  *
  * IDENTIFICATION
  *	  src/dlock_launcher.h
@@ -15,9 +15,7 @@
 extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
 
 extern void dlock_launcher_register(void);
-extern bool dlock_launcher_hold(Oid database);
-extern void dlock_launcher_wait_left(Oid database);
-extern void dlock_launcher_unhold(Oid database);
+extern void dlock_launcher_dismiss_reaper(Oid database);
 extern void dlock_launcher_extension_changed(void);
 
 /* for both kinds of workers */

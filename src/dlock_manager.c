@@ -754,8 +754,9 @@ dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
 	DLockManagerFound found = {.member_of = InvalidOid};
 	DLockWork work;
+	bool		removed;
 
-	if (dlock_manager_expire(db, hash, token) == 0)
+	if (dlock_manager_expire(db, hash, token, &removed) == 0)
 		return;
 	dlock_work_begin(&work, db);
 	while (lock_lease(db, &target, &found, &work.now))
@@ -774,15 +775,17 @@ dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 /*
  * Remove a lease if it is dead, or write it if only memory has it as it is.
  * Returns zero when it is gone, else until when it keeps others out now.
+ * "removed" says whether this call removed it.
  */
 DLockTime
-dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
+dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token, bool *removed)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
 	DLockManagerFound found = {.member_of = InvalidOid};
 	DLockWork work;
 	DLockTime	until = 0;
 
+	*removed = false;
 	dlock_work_begin(&work, db);
 	while (lock_lease(db, &target, &found, &work.now))
 	{
@@ -802,6 +805,7 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 			dlock_space_unlock_set(&found.set);
 			dlock_grant_end_path(&work, &path, token);
 			until = 0;
+			*removed = true;
 			break;
 		}
 		if (until <= work.now)
@@ -815,6 +819,7 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 		else if (!dlock_grant_write_back(&work, found.entry, found.lease))
 			until = 0;
 		dlock_space_unlock_set(&found.set);
+		*removed = ended;
 		if (ended || until != 0)
 			break;
 		dlock_grant_fetch(&work);

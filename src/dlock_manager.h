@@ -64,7 +64,8 @@ extern bool dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *t
 extern int	dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner_name);
 extern bool dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target);
 extern void dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token);
-extern DLockTime dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token);
+extern DLockTime dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token,
+									  bool *removed);
 extern void dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token,
 							   DLockManagerStop how);
 

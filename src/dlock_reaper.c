@@ -19,6 +19,14 @@
  *	  It also ends captures of tasks that have timed out, at times of their own
  *	  (dlock_tasksweep.c).
  *
+ *	  The launcher starts a reaper when something is due in a database, and no
+ *	  more than dlock.max_reapers.  A reaper leaves when it has had no work for
+ *	  a while; earlier if another database waits for a reaper, or if a command
+ *	  needs this database for itself.  The latter shows by the lock that such a
+ *	  command holds on the database while it waits, five seconds, for others to
+ *	  leave (CountOtherDBBackends).  A reaper that leaves makes the launcher look
+ *	  at its database, and so need not tell what it knows of the time to come.
+ *
  * IDENTIFICATION
  *	  src/dlock_reaper.c
  *
@@ -26,14 +34,15 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
 #include "access/xact.h"
+#include "catalog/pg_database.h"
 #include "lib/binaryheap.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
@@ -59,8 +68,31 @@
 /* How many leases are removed before others get at the store's lock. */
 #define REAP_BATCH				1000
 
-/* How long a worker sleeps when nothing calls for it. */
-#define LONGEST_NAP				(60 * USECS_PER_SEC)
+/*
+ * A reaper leaves after so long without work: a multiple of dlock.reap_interval,
+ * up to a minute.
+ */
+#define IDLE_INTERVALS			6
+#define IDLE_MAX				(60 * USECS_PER_SEC)
+
+/* One that has found no work stays nevertheless if something is due so soon. */
+#define SOON					USECS_PER_SEC
+
+/* While other databases wait, one that has work leaves after so long. */
+#define TURN					USECS_PER_SEC
+
+/* How often to look whether a command needs the database. */
+#define LOOK_INTERVAL			(250 * INT64CONST(1000))
+
+/*
+ * It does if it holds its lock for so long: one that is refused does not.  For how
+ * long it then has the database to itself.
+ */
+#define CLAIM_LEAST				(100 * INT64CONST(1000))
+#define CLAIM_ABSENCE			(5 * USECS_PER_SEC)
+
+/* How long the others wait with a database whose store is locked. */
+#define LOCKED_NAP				USECS_PER_SEC
 
 /* What a reaper knows of the time to come. */
 typedef struct DLockReaper
@@ -74,7 +106,20 @@ typedef struct DLockReaper
 	DLockTime	horizon;		/* up to here all deadlines are in the heap */
 	DLockTime	earliest_sweep;
 	DLockTime	planned;		/* when to wake, as published */
+	DLockTime	started;
+	DLockTime	last_work;		/* zero if there was none */
+	VirtualTransactionId claimant;	/* has the database locked, if valid */
+	DLockTime	claimed_at;		/* since when, as far as is known */
+	bool		claimed;		/* for long enough */
 } DLockReaper;
+
+/* What came of an attempt to do what is due. */
+typedef enum DLockReaperResult
+{
+	REAPED,
+	STORE_LOCKED,
+	EXTENSION_GONE
+} DLockReaperResult;
 
 static int
 compare_deadlines(Datum a, Datum b, void *arg)
@@ -92,7 +137,7 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockReaper *reaper = arg;
-	DLockTime	until = lease->unwritten ? 0 : dlock_holder_blocks_until(lease);
+	DLockTime	until = dlock_holder_due_at(lease);
 
 	if (until > reaper->horizon)
 		return;
@@ -161,12 +206,16 @@ remove_expired(DLockReaper *reaper, DLockDatabase *db)
 	{
 		DLockSpaceRef *ref = (DLockSpaceRef *) DatumGetPointer(binaryheap_first(reaper->due));
 
+		bool		removed;
+
 		CHECK_FOR_INTERRUPTS();
 		if (ref->deadline > dlock_clock_now())
 			break;
 
 		/* It may have been released, or renewed. */
-		ref->deadline = dlock_manager_expire(db, ref->hash, ref->token);
+		ref->deadline = dlock_manager_expire(db, ref->hash, ref->token, &removed);
+		if (removed)
+			reaper->last_work = dlock_clock_now();
 		if (ref->deadline == 0 || ref->deadline > reaper->horizon)
 			(void) binaryheap_remove_first(reaper->due);
 		else
@@ -194,97 +243,115 @@ publish_plan(DLockReaper *reaper)
 	return Min(reaper->planned, Max((DLockTime) seen, reaper->earliest_sweep));
 }
 
-/*
- * Do what is due; false if the extension is no longer here.  "wake" is when to
- * come again.
- */
-static bool
+/* Do what is due.  "wake" is when to come again. */
+static DLockReaperResult
 reap(DLockReaper *reaper, DLockTime *wake)
 {
+	DLockReaperResult result = REAPED;
 	DLockDatabase db;
 	DLockTime	now;
 	DLockTime	asked;
-	bool		installed;
 
 	StartTransactionCommand();
-	installed = dlock_session_open_if_installed(&db);
-	if (installed)
+	*wake = dlock_clock_now() + LOCKED_NAP;
+	switch (dlock_session_try_open(&db))
 	{
-		now = dlock_clock_now();
-		asked = (DLockTime) pg_atomic_read_u64(&reaper->shared->reaper.wake_at);
-		if ((now >= reaper->horizon || (asked < reaper->planned && now >= asked)) &&
-			now >= reaper->earliest_sweep)
-			sweep(reaper, now);
-		if (reaper->due != NULL)
-			remove_expired(reaper, &db);
-		*wake = publish_plan(reaper);
-		dlock_session_close(&db);
+		case DLOCK_SESSION_OPENED:
+			now = dlock_clock_now();
+			asked = (DLockTime) pg_atomic_read_u64(&reaper->shared->reaper.wake_at);
+			if ((now >= reaper->horizon || (asked < reaper->planned && now >= asked)) &&
+				now >= reaper->earliest_sweep)
+				sweep(reaper, now);
+			if (reaper->due != NULL)
+				remove_expired(reaper, &db);
+			*wake = publish_plan(reaper);
+			dlock_session_close(&db);
+			break;
+
+		case DLOCK_SESSION_LOCKED:
+			result = STORE_LOCKED;
+			break;
+
+		case DLOCK_SESSION_ABSENT:
+			result = EXTENSION_GONE;
+			break;
 	}
 	CommitTransactionCommand();
-	return installed;
+	return result;
 }
 
-/* The extension is no longer here: forget its leases, unless it came back. */
+/*
+ * The extension is not here: nothing is due, and the leases of one that was
+ * dropped are forgotten; unless it has come back.
+ */
 static void
 retire(DLockDatabaseShared *shared)
 {
 	if (shared == NULL)
 		return;
-	dlock_database_want_reaper(shared, false);
+	pg_atomic_exchange_u64(&shared->reaper.wake_at, (uint64) DLOCK_TIME_FOREVER);
+	pg_atomic_exchange_u64(&shared->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
 	StartTransactionCommand();
 	if (!dlock_session_unload_if_dropped(shared))
-		dlock_database_want_reaper(shared, true);
+		dlock_database_note_deadline(shared, 0);
 	CommitTransactionCommand();
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	shared->reaper.attempts = 0;
+	shared->reaper.due_since = 0;
+	dlock_database_unlock();
 }
 
 /* Take this worker out of the registry. */
 static void
 sign_off(int code, Datum arg)
 {
-	DLockDatabaseShared *shared = (DLockDatabaseShared *) DatumGetPointer(arg);
+	DLockReaper *reaper = (DLockReaper *) DatumGetPointer(arg);
+	DLockReaperShared *shared = &reaper->shared->reaper;
 
-	pg_atomic_write_u64(&shared->reaper.wake_at, 0);
+	dlock_tasksweep_end(reaper->shared);
 	dlock_database_lock(LW_EXCLUSIVE);
-	shared->reaper.pid = 0;
-	shared->reaper.latch = NULL;
+	shared->pid = 0;
+	shared->latch = NULL;
+	shared->left_at = dlock_clock_now();
+	if (reaper->claimed)
+		shared->not_before = shared->left_at + CLAIM_ABSENCE;
 	dlock_database_unlock();
+
+	/* What it had in its heap is unknown to others. */
+	if (reaper->planned != DLOCK_TIME_FOREVER)
+		(void) pg_atomic_exchange_u64(&shared->wake_at, 0);
 	dlock_database_wake_launcher();
 }
 
-/* Enter this worker into the registry; false if it is not welcome. */
+/* Enter this worker into the registry; false if there is another one. */
 static bool
-sign_on(DLockDatabaseShared *shared)
+sign_on(DLockReaper *reaper)
 {
+	DLockReaperShared *shared = &reaper->shared->reaper;
 	bool		welcome;
 
 	dlock_database_lock(LW_EXCLUSIVE);
-	welcome = shared->reaper.pid == 0 && shared->reaper.holds == 0;
+	welcome = shared->pid == 0;
 	if (welcome)
 	{
-		shared->reaper.pid = MyProcPid;
-		shared->reaper.latch = MyLatch;
+		shared->pid = MyProcPid;
+		shared->latch = MyLatch;
+		shared->due_since = 0;
 	}
 	dlock_database_unlock();
 	if (welcome)
-	{
-		dlock_exit_before_shmem(sign_off, PointerGetDatum(shared));
-		/* It may be waiting with the next database until this one is settled. */
-		dlock_database_wake_launcher();
-	}
+		dlock_exit_before_shmem(sign_off, PointerGetDatum(reaper));
 	return welcome;
 }
 
-/* This worker works.  Is it to go away nevertheless? */
-static bool
-is_held_away(DLockDatabaseShared *shared)
+/* This worker works. */
+static void
+note_success(DLockDatabaseShared *shared)
 {
-	bool		held;
-
 	dlock_database_lock(LW_EXCLUSIVE);
 	shared->reaper.attempts = 0;
-	held = shared->reaper.holds > 0;
 	dlock_database_unlock();
-	return held;
 }
 
 /* This database in the registry; NULL if it is not there. */
@@ -302,14 +369,78 @@ find_registered(void)
 static bool
 is_extension_here(void)
 {
-	Relation	rel;
+	Oid			schema;
 
 	StartTransactionCommand();
-	rel = dlock_session_open_store(AccessShareLock);
-	if (rel != NULL)
-		table_close(rel, AccessShareLock);
+	schema = dlock_session_schema();
 	CommitTransactionCommand();
-	return rel != NULL;
+	return OidIsValid(schema);
+}
+
+/*
+ * Does a command need this database for itself?  It holds a lock on it that keeps
+ * new sessions out.
+ */
+static bool
+is_database_claimed(DLockReaper *reaper, DLockTime now)
+{
+	VirtualTransactionId *holders;
+	LOCKTAG		tag;
+	int			count;
+	bool		same = false;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	holders = GetLockConflicts(&tag, RowExclusiveLock, &count);
+	for (int i = 0; i < count; i++)
+		same |= VirtualTransactionIdEquals(holders[i], reaper->claimant);
+	if (!same)
+	{
+		if (count > 0)
+			reaper->claimant = holders[0];
+		else
+			SetInvalidVirtualTransactionId(reaper->claimant);
+		reaper->claimed_at = now;
+	}
+	pfree(holders);
+	reaper->claimed = same && now - reaper->claimed_at >= CLAIM_LEAST;
+	return reaper->claimed;
+}
+
+/* Is this reaper to leave?  "next" is when it has more to do. */
+static bool
+must_leave(DLockReaper *reaper, DLockTime next, DLockTime now)
+{
+	DLockTime	idle = (DLockTime) dlock_guc_reap_interval_ms * 1000 * IDLE_INTERVALS;
+
+	if (is_database_claimed(reaper, now) || dlock_guc_max_reapers == 0)
+		return true;
+	if (dlock_database_is_crowded() &&
+		(next > now + SOON || now - reaper->started >= TURN))
+		return true;
+	if (reaper->last_work == 0 && next > now + SOON)
+		return true;
+	return next > now && now - Max(reaper->last_work, reaper->started) >= Min(idle, IDLE_MAX);
+}
+
+/* Sleep until "next", or until woken; false if this reaper is to leave. */
+static bool
+nap(DLockReaper *reaper, DLockTime next, uint32 wait_event)
+{
+	for (;;)
+	{
+		DLockTime	now = dlock_clock_now();
+		DLockTime	longest = LOOK_INTERVAL;
+
+		if (must_leave(reaper, next, now))
+			return false;
+		if (next <= now)
+			return true;
+		if (VirtualTransactionIdIsValid(reaper->claimant))
+			longest = CLAIM_LEAST;
+		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					  dlock_clock_nap_ms(now, next, longest), wait_event) & WL_LATCH_SET)
+			return true;
+	}
 }
 
 /*
@@ -337,12 +468,16 @@ override_settings(void)
 static void
 work(Datum arg)
 {
+	static DLockReaper reaper;	/* outlives this function, for the exit */
 	uint32		wait_event;
-	DLockReaper reaper = {0};
 
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
 	override_settings();
 	wait_event = WaitEventExtensionNew("DLockReaperMain");
+
+	/* The launcher may not have learned yet that none is wanted. */
+	if (dlock_guc_max_reapers == 0)
+		return;
 
 	/* A database without the extension needs no reaper, if it ever did. */
 	if (!is_extension_here())
@@ -354,16 +489,17 @@ work(Datum arg)
 	reaper.shared = dlock_database_attach(MyDatabaseId);
 	reaper.context = AllocSetContextCreate(TopMemoryContext, "dlock reaper",
 										   ALLOCSET_DEFAULT_SIZES);
-	dlock_database_want_reaper(reaper.shared, true);
-	if (!sign_on(reaper.shared))
+	reaper.started = dlock_clock_now();
+	SetInvalidVirtualTransactionId(reaper.claimant);
+	if (!sign_on(&reaper))
 		return;
-	dlock_tasksweep_begin(reaper.shared);
 
 	while (!dlock_launcher_is_ending())
 	{
-		DLockTime	now;
-		DLockTime	wake;
+		DLockReaperResult result;
+		DLockTime	next;
 		DLockTime	tasks;
+		bool		moved = false;
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
@@ -375,22 +511,23 @@ work(Datum arg)
 		}
 
 		pgstat_report_activity(STATE_RUNNING, "removing expired leases");
-		if (!reap(&reaper, &wake))
+		result = reap(&reaper, &next);
+		if (result == EXTENSION_GONE)
 		{
+			reaper.planned = DLOCK_TIME_FOREVER;
 			retire(reaper.shared);
 			return;
 		}
-		if (is_held_away(reaper.shared))
-			return;
-		tasks = dlock_tasksweep_all(reaper.shared);
-		wake = Min(wake, tasks);
+		tasks = dlock_tasksweep_all(reaper.shared, &moved);
+		next = Min(next, tasks);
+		if (moved)
+			reaper.last_work = dlock_clock_now();
+		if (result == REAPED)
+			note_success(reaper.shared);
 		(void) pgstat_report_stat(false);
 		pgstat_report_activity(STATE_IDLE, NULL);
-
-		now = dlock_clock_now();
-		if (wake > now)
-			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 dlock_clock_nap_ms(now, wake, LONGEST_NAP), wait_event);
+		if (!nap(&reaper, next, wait_event))
+			return;
 	}
 }
 

@@ -312,8 +312,8 @@ load(DLockDatabase *db)
 	pg_write_barrier();
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_READY);
 
-	dlock_database_want_reaper(shared, true);
 	dlock_database_note_deadline(shared, 0);
+	dlock_database_note_task(shared, 0);
 }
 
 /*

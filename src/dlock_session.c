@@ -291,22 +291,23 @@ dlock_session_open(DLockDatabase *db)
 }
 
 /*
- * The same, but false if the store is locked by somebody, or somebody waits to
- * lock it.
+ * The same without a wait for the store, which can be locked by somebody, or
+ * about to be.
  */
-bool
+DLockSessionTry
 dlock_session_try_open(DLockDatabase *db)
 {
 	Oid			locked;
+	bool		installed;
 
 	if (!OidIsValid(store_oid) && !find_relations())
-		dlock_error_no_extension();
+		return DLOCK_SESSION_ABSENT;
 	locked = store_oid;
 	if (!ConditionalLockRelationOid(locked, RowExclusiveLock))
-		return false;
-	dlock_session_open(db);
+		return DLOCK_SESSION_LOCKED;
+	installed = dlock_session_open_if_installed(db);
 	UnlockRelationOid(locked, RowExclusiveLock);
-	return true;
+	return installed ? DLOCK_SESSION_OPENED : DLOCK_SESSION_ABSENT;
 }
 
 /*

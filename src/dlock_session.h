@@ -13,9 +13,17 @@
 
 #include "dlock_database.h"
 
+/* What came of an attempt to open the store. */
+typedef enum DLockSessionTry
+{
+	DLOCK_SESSION_OPENED,
+	DLOCK_SESSION_LOCKED,		/* by somebody else */
+	DLOCK_SESSION_ABSENT		/* the extension is not installed */
+} DLockSessionTry;
+
 extern void dlock_session_check_writable(const char *function);
 extern void dlock_session_open(DLockDatabase *db);
-extern bool dlock_session_try_open(DLockDatabase *db);
+extern DLockSessionTry dlock_session_try_open(DLockDatabase *db);
 extern bool dlock_session_open_if_installed(DLockDatabase *db);
 extern bool dlock_session_is_store(Oid relid);
 extern bool dlock_session_is_marks(Oid relid);

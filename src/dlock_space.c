@@ -917,7 +917,8 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 }
 
 /*
- * Call "visitor" for every lease of a database, expired ones too.
+ * Call "visitor" for every lease of a database, or of all (InvalidOid), expired
+ * ones too.
  *
  * The visitor runs under the partition lock in shared mode and must neither
  * change anything nor wait; it may allocate local memory.  The lock is given up
@@ -939,7 +940,7 @@ dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 			for (DLockSpaceEntry *entry = entry_or_null(buckets[bucket]); entry != NULL;
 				 entry = dlock_space_next_entry(entry))
 			{
-				if (entry->database != database)
+				if (OidIsValid(database) && entry->database != database)
 					continue;
 				for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 					 lease = dlock_space_next(lease))

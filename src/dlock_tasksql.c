@@ -214,9 +214,9 @@ static const DLockTaskStatement sweep_statements[] =
 		1, {TIMESTAMPTZOID}
 	},
 	[DLOCK_TASK_NEXT_DUE - DLOCK_TASK_SWEEP_QUEUE] = {
-		"SELECT min(d.due) FROM @.dlock_task_queue q CROSS JOIN LATERAL"
+		"SELECT min(d.due), count(*) > 0 FROM @.dlock_task_queue q LEFT JOIN LATERAL"
 		" (SELECT t.due FROM @.dlock_task t WHERE t.queue_id = q.queue_id AND t.due IS NOT NULL"
-		"   ORDER BY t.due LIMIT 1) d",
+		"   ORDER BY t.due LIMIT 1) d ON true",
 		0, {InvalidOid}
 	},
 };
@@ -313,7 +313,7 @@ dlock_tasksql_try_open(DLockTaskSql *sql)
 {
 	static const char *const tables[] = {"dlock_task_queue", "dlock_task"};
 
-	if (!dlock_session_open_if_installed(&sql->db))
+	if (dlock_session_try_open(&sql->db) != DLOCK_SESSION_OPENED)
 		return false;
 	for (size_t i = 0; i < lengthof(tables); i++)
 	{

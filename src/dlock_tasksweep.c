@@ -16,9 +16,16 @@
  *	  the deadline is not.  So a heartbeat costs no entry in an index, and a
  *	  sweep moves "due" up to the deadline once a ttl.
  *
- *	  The reaper publishes when it will look next (task_at).  A capture lowers
+ *	  A sweep publishes when the next capture ends (task_at).  A capture lowers
  *	  that if it ends earlier, but not before it is committed, as a sweep in
- *	  between would not see it and would plan without it.
+ *	  between would not see it and would plan without it.  This must hold for a
+ *	  time without a reaper: the launcher starts one at task_at.  While there is a
+ *	  reaper, it also looks at times of its own, at least once in
+ *	  dlock.reap_interval.
+ *
+ *	  Nothing tells of captures that were prepared or that a restore of a dump
+ *	  has written.  If a database has queues, a reaper looks for them once in
+ *	  UNTOLD_INTERVAL.
  *
  * IDENTIFICATION
  *	  src/dlock_tasksweep.c
@@ -39,8 +46,12 @@
 #include "dlock_tasksql.h"
 #include "dlock_tasksweep.h"
 
-/* When to come again if a table is locked. */
+/* When to come again if a table is locked: a reaper that stays, and the next one. */
 #define LOCKED_NAP			USECS_PER_SEC
+#define LOCKED_ABSENCE		(10 * USECS_PER_SEC)
+
+/* How often to look for captures that nobody has told of, if there are queues. */
+#define UNTOLD_INTERVAL		(10 * 60 * USECS_PER_SEC)
 
 /*
  * How often to look for deadlines that are too far off: those from before a start
@@ -59,8 +70,21 @@ static DLockDatabaseShared *noted_database = NULL;
 /* When this worker looks for deadlines that its clock makes too long. */
 static DLockTime clamp_at = 0;
 
-/* It does not sweep before. */
+/* It does not sweep before, and looks at this time whatever is published. */
 static DLockTime earliest = 0;
+static DLockTime look_at = 0;
+
+/* A sweep has begun and has not published its result. */
+static bool sweeping = false;
+
+/* What a sweep found. */
+typedef struct DLockTaskSweepPlan
+{
+	DLockTime	due;			/* when the next capture ends, as far as is known */
+	DLockTime	look_at;		/* when a reaper that stays looks again */
+	DLockTime	clamp_at;		/* when it clamps again */
+	bool		moved;			/* it changed something */
+} DLockTaskSweepPlan;
 
 static void
 at_end_of_transaction(XactEvent event, void *arg)
@@ -117,86 +141,102 @@ clamp(DLockTime now)
 	return (clamped == DLOCK_TASK_BATCH) ? now : now + CLAMP_INTERVAL;
 }
 
-/* Move what has timed out; returns when there is more to do, as far as is known. */
-static DLockTime
-move_due(DLockTime now)
+/* Move what has timed out, and plan when there is more to do. */
+static void
+move_due(DLockTime now, DLockTaskSweepPlan *plan)
 {
 	Datum		steady = TimestampTzGetDatum(dlock_clock_steady());
-	DLockTime	next;
+	uint64		moved = dlock_tasksql_run(DLOCK_TASK_SWEEP_ALL, &steady, NULL, 0);
 	Datum		due;
 	bool		none;
+	bool		has_queues;
 
-	if (dlock_tasksql_run(DLOCK_TASK_SWEEP_ALL, &steady, NULL, 0) == DLOCK_TASK_BATCH)
-		return now;
+	plan->moved = moved > 0;
+	if (moved == DLOCK_TASK_BATCH)
+	{
+		plan->due = now;
+		return;
+	}
 	(void) dlock_tasksql_run(DLOCK_TASK_NEXT_DUE, NULL, NULL, 0);
+	has_queues = DatumGetBool(dlock_tasksql_value(0, 2, &none));
+	plan->due = has_queues ? now + UNTOLD_INTERVAL : DLOCK_TIME_FOREVER;
 	due = dlock_tasksql_value(0, 1, &none);
-	if (none)
-		return DLOCK_TIME_FOREVER;
-	next = DatumGetTimestampTz(due) - dlock_clock_steady_offset();
+	if (!none)
+	{
+		DLockTime	next = DatumGetTimestampTz(due) - dlock_clock_steady_offset();
+
+		plan->due = Min(plan->due, next);
+	}
 
 	/* What is due and was not moved is locked by somebody. */
-	return (next > now) ? next : now + LOCKED_NAP;
+	if (plan->due <= now)
+	{
+		plan->due = now + LOCKED_ABSENCE;
+		plan->look_at = now + LOCKED_NAP;
+	}
 }
 
-/*
- * Sweep once over all queues, in a transaction of its own; returns when to come
- * again at the latest.
- */
-static DLockTime
-sweep(DLockTime now)
+/* Sweep once over all queues, in a transaction of its own. */
+static void
+sweep(DLockTime now, DLockTaskSweepPlan *plan)
 {
-	DLockTime	next = now + (DLockTime) dlock_guc_reap_interval_ms * 1000;
-	DLockTime	next_clamp = clamp_at;
 	DLockTaskSql sql;
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	if (dlock_tasksql_try_open(&sql))
 	{
-		DLockTime	next_due;
-
-		if (now >= clamp_at)
-			next_clamp = clamp(now);
-		next_due = move_due(now);
-		next = Min(next, next_due);
-		next = Min(next, next_clamp);
+		if (now >= plan->clamp_at)
+			plan->clamp_at = clamp(now);
+		move_due(now, plan);
+		plan->look_at = Min(plan->look_at, plan->clamp_at);
 		dlock_tasksql_close(&sql);
 	}
 	else
-		next = now + LOCKED_NAP;
+	{
+		plan->due = now + LOCKED_ABSENCE;
+		plan->look_at = now + LOCKED_NAP;
+	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+}
 
-	/* Not before: an error undoes it. */
-	clamp_at = next_clamp;
-	return next;
+/* When a reaper has to look at captures of tasks. */
+static DLockTime
+next_look(DLockDatabaseShared *database)
+{
+	DLockTime	told = (DLockTime) pg_atomic_read_u64(&database->reaper.task_at);
+	DLockTime	next = Min(told, look_at);
+
+	return Max(next, earliest);
 }
 
 /*
  * What a reaper does about tasks, if it is time; returns when to come again.
+ * "moved" is set if it has changed anything.
  *
  * A failure, which can come from triggers on the table as well as from a full
  * disk, goes to the log, and nothing else of the worker suffers from it.
  */
 DLockTime
-dlock_tasksweep_all(DLockDatabaseShared *database)
+dlock_tasksweep_all(DLockDatabaseShared *database, bool *moved)
 {
-	pg_atomic_uint64 *task_at = &database->reaper.task_at;
 	MemoryContext context = CurrentMemoryContext;
 	DLockTime	now = dlock_clock_now();
-	volatile DLockTime next = now + (DLockTime) dlock_guc_reap_interval_ms * 1000;
-	DLockTime	planned = (DLockTime) pg_atomic_read_u64(task_at);
+	DLockTime	interval = (DLockTime) dlock_guc_reap_interval_ms * 1000;
+	DLockTaskSweepPlan plan = {now, now + interval, clamp_at, false};
+	DLockTaskSweepPlan failed = {now + interval, now + interval, clamp_at, false};
 	DLockTime	spent;
 
-	planned = Max(planned, earliest);
-	if (planned > now)
-		return planned;
+	if (next_look(database) > now)
+		return next_look(database);
 
 	/* Captures that commit from now on lower it again. */
-	pg_atomic_exchange_u64(task_at, (uint64) next);
+	sweeping = true;
+	pg_atomic_exchange_u64(&database->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
 	PG_TRY();
 	{
-		next = sweep(now);
+		sweep(now, &plan);
 	}
 	PG_CATCH();
 	{
@@ -208,22 +248,26 @@ dlock_tasksweep_all(DLockDatabaseShared *database)
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		RESUME_INTERRUPTS();
+		plan = failed;
 	}
 	PG_END_TRY();
 
 	/* With many queues a sweep is dear, and each capture may end at another time. */
 	spent = dlock_clock_now() - now;
 	spent = Min(spent, SWEEP_COST_MAX);
-	earliest = (next > now) ? now + spent * (1 + SWEEP_DISTANCE_FACTOR) : now;
-	planned = dlock_database_plan_task(database, next);
-	return Max(planned, earliest);
+	earliest = (plan.due > now) ? now + spent * (1 + SWEEP_DISTANCE_FACTOR) : now;
+	look_at = plan.look_at;
+	clamp_at = plan.clamp_at;
+	*moved |= plan.moved;
+	dlock_database_note_task(database, plan.due);
+	sweeping = false;
+	return next_look(database);
 }
 
-/* A reaper begins: it looks at once. */
+/* A reaper leaves: what it has not finished is for the next one. */
 void
-dlock_tasksweep_begin(DLockDatabaseShared *database)
+dlock_tasksweep_end(DLockDatabaseShared *database)
 {
-	clamp_at = 0;
-	earliest = 0;
-	pg_atomic_exchange_u64(&database->reaper.task_at, 0);
+	if (sweeping)
+		dlock_database_note_task(database, 0);
 }

@@ -15,7 +15,7 @@
 
 extern void dlock_tasksweep_note(DLockDatabaseShared *database, TimestampTz deadline);
 extern void dlock_tasksweep_queue(int32 queue_id);
-extern DLockTime dlock_tasksweep_all(DLockDatabaseShared *database);
-extern void dlock_tasksweep_begin(DLockDatabaseShared *database);
+extern DLockTime dlock_tasksweep_all(DLockDatabaseShared *database, bool *moved);
+extern void dlock_tasksweep_end(DLockDatabaseShared *database);
 
 #endif							/* DLOCK_TASKSWEEP_H */

@@ -4,9 +4,10 @@
  *	  Hooks into commands of others.
  *
  * NOTES
- *	  Five things are to be noticed: a command that needs a database to
- *	  itself, so that the reaper leaves it for that time; a transaction that
- *	  has created or dropped the extension, so that a reaper comes or goes;
+ *	  Five things are to be noticed: a database that is about to be dropped, so
+ *	  that its reaper leaves it and its leases are forgotten; a transaction that
+ *	  has created or dropped the extension, so that nobody waits for its locks
+ *	  and a reaper looks at it;
  *	  what would harm the store without asking its access method; a trigger
  *	  that is created on dlock_guard() and could not work; and a session that is
  *	  reset for another client.
@@ -22,15 +23,13 @@
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_trigger.h"
-#include "commands/dbcommands.h"
-#include "commands/defrem.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
-#include "utils/memutils.h"
 
 #include "dlock_am.h"
 #include "dlock_bind.h"
@@ -39,6 +38,7 @@
 #include "dlock_guard.h"
 #include "dlock_launcher.h"
 #include "dlock_merge.h"
+#include "dlock_queue.h"
 #include "dlock_session.h"
 #include "dlock_utility.h"
 
@@ -48,62 +48,11 @@ static object_access_hook_type next_access_hook = NULL;
 /* Has this transaction created or dropped the extension? */
 static bool extension_changed = false;
 
-/* A database whose reaper this transaction keeps away. */
-typedef struct DLockUtilityHold
-{
-	Oid			database;
-	bool		dropping;
-} DLockUtilityHold;
+/* The extension, if this transaction drops it; InvalidOid if not. */
+static Oid	extension_dropped = InvalidOid;
 
-static List *held = NIL;
-
-/* The value of an option of a command; NULL if it is not given. */
-static const char *
-find_option(List *options, const char *name)
-{
-	ListCell   *cell;
-
-	foreach(cell, options)
-	{
-		DefElem    *option = lfirst(cell);
-
-		if (strcmp(option->defname, name) == 0 && option->arg != NULL)
-			return defGetString(option);
-	}
-	return NULL;
-}
-
-/* The database that a command needs for itself; NULL if none. */
-static const char *
-database_needed(Node *command)
-{
-	switch (nodeTag(command))
-	{
-		case T_DropdbStmt:
-			return ((DropdbStmt *) command)->dbname;
-
-		case T_CreatedbStmt:
-			{
-				const char *template = find_option(((CreatedbStmt *) command)->options,
-												   "template");
-
-				return (template != NULL) ? template : "template1";
-			}
-
-		case T_RenameStmt:
-			if (((RenameStmt *) command)->renameType == OBJECT_DATABASE)
-				return ((RenameStmt *) command)->subname;
-			return NULL;
-
-		case T_AlterDatabaseStmt:
-			if (find_option(((AlterDatabaseStmt *) command)->options, "tablespace") != NULL)
-				return ((AlterDatabaseStmt *) command)->dbname;
-			return NULL;
-
-		default:
-			return NULL;
-	}
-}
+/* The database that this transaction drops; InvalidOid if none. */
+static Oid	database_dropped = InvalidOid;
 
 /* What a subcommand of ALTER TABLE must not do to the store; NULL if harmless. */
 static const char *
@@ -155,49 +104,6 @@ check_create_index(IndexStmt *command)
 		dlock_error_store_operation(command->relation->relname, "create an index on");
 }
 
-/*
- * Keep the reaper of a database away until this transaction ends, or a part
- * of it is rolled back.
- */
-static void
-hold_reaper(Oid database, bool dropping)
-{
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	DLockUtilityHold *hold;
-
-	hold = palloc(sizeof(DLockUtilityHold));
-	hold->database = database;
-	hold->dropping = dropping;
-	held = lappend(held, hold);
-	MemoryContextSwitchTo(old);
-
-	if (dlock_launcher_hold(database))
-		dlock_launcher_wait_left(database);
-	else
-	{
-		held = list_delete_last(held);
-		pfree(hold);
-	}
-}
-
-/* When others see what was done, or it was undone. */
-static void
-unhold_reapers(bool committed)
-{
-	ListCell   *cell;
-
-	foreach(cell, held)
-	{
-		DLockUtilityHold *hold = lfirst(cell);
-
-		if (committed && hold->dropping)
-			dlock_database_unload(hold->database);
-		dlock_launcher_unhold(hold->database);
-	}
-	list_free_deep(held);
-	held = NIL;
-}
-
 static void
 call_next(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		  ProcessUtilityContext context, ParamListInfo params,
@@ -217,16 +123,12 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *command = pstmt->utilityStmt;
-	const char *name = database_needed(command);
-	Oid			database = (name != NULL) ? get_database_oid(name, true) : InvalidOid;
 
 	if (IsA(command, AlterTableStmt))
 		check_alter_table((AlterTableStmt *) command);
 	if (IsA(command, IndexStmt))
 		check_create_index((IndexStmt *) command);
 
-	if (OidIsValid(database))
-		hold_reaper(database, IsA(command, DropdbStmt));
 	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
 	/* As for advisory locks: a pooler hands the session on to another client. */
@@ -250,7 +152,17 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 
 	if (access == OAT_DROP && classId == ExtensionRelationId &&
 		is_our_extension(objectId))
+	{
 		extension_changed = true;
+		extension_dropped = objectId;
+	}
+
+	/* The server has locked the database and checked the privilege to drop it. */
+	if (access == OAT_DROP && classId == DatabaseRelationId)
+	{
+		dlock_launcher_dismiss_reaper(objectId);
+		database_dropped = objectId;
+	}
 	if (access == OAT_POST_CREATE && classId == TriggerRelationId &&
 		!((ObjectAccessPostCreate *) arg)->is_internal)
 		dlock_guard_check_trigger(objectId);
@@ -268,10 +180,14 @@ store_created(void)
 static void
 end_transaction(bool committed)
 {
+	if (OidIsValid(extension_dropped) && committed)
+		dlock_queue_dismiss(MyDatabaseId);
 	if (extension_changed && committed)
 		dlock_launcher_extension_changed();
+	if (OidIsValid(database_dropped) && committed)
+		dlock_database_dropped(database_dropped);
 	extension_changed = false;
-	unhold_reapers(committed);
+	extension_dropped = database_dropped = InvalidOid;
 }
 
 static void
@@ -279,6 +195,12 @@ xact_callback(XactEvent event, void *arg)
 {
 	switch (event)
 	{
+		case XACT_EVENT_PRE_COMMIT:
+			/* It is there still if that was rolled back to a savepoint. */
+			if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
+				extension_dropped = InvalidOid;
+			break;
+
 		case XACT_EVENT_COMMIT:
 			end_transaction(true);
 			break;
@@ -291,14 +213,6 @@ xact_callback(XactEvent event, void *arg)
 		default:
 			break;
 	}
-}
-
-static void
-subxact_callback(SubXactEvent event, SubTransactionId mySubid,
-				 SubTransactionId parentSubid, void *arg)
-{
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-		unhold_reapers(false);
 }
 
 /*
@@ -315,5 +229,4 @@ dlock_utility_install(void)
 	dlock_am_created_hook = store_created;
 	dlock_merge_install();
 	RegisterXactCallback(xact_callback, NULL);
-	RegisterSubXactCallback(subxact_callback, NULL);
 }

@@ -243,8 +243,15 @@ serve(void)
 {
 	DLockDatabase db;
 
-	if (!dlock_session_try_open(&db))
-		return false;
+	switch (dlock_session_try_open(&db))
+	{
+		case DLOCK_SESSION_OPENED:
+			break;
+		case DLOCK_SESSION_LOCKED:
+			return false;
+		case DLOCK_SESSION_ABSENT:
+			dlock_error_no_extension();
+	}
 	dlock_queue_serve(&db);
 	dlock_session_close(&db);
 	return true;

@@ -18,11 +18,11 @@ use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 our @EXPORT = qw(
   init_node start_node preload_conf path_conf is_staged
   crash_node child_pids wait_gone
-  wait_for_reaper wait_for_no_reaper worker_pid stop_asleep
+  wait_for_reaper wait_for_no_reaper pause_reapers resume_reapers worker_pid stop_asleep
   sqlstate_is error_fields timed_query mono_now wait_until
   flush_wal
   takeover_is_exact remaining_is_exact
-  store_slots fake_clock_env fake_clock_set
+  store_slots slots_of_file fake_clock_env fake_clock_set
 );
 
 # ---------------------------------------------------------------------------
@@ -181,6 +181,7 @@ sub flush_wal
 # Background workers
 # ---------------------------------------------------------------------------
 
+# Something must be due in the database, or become due.
 sub wait_for_reaper
 {
 	my ($node, $dbname) = @_;
@@ -198,6 +199,29 @@ sub wait_for_no_reaper
 	$node->poll_query_until('postgres',
 		"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'dlock reaper' AND datname = '$dbname'"
 	) or croak "timed out waiting for the reaper of $dbname to leave";
+	return;
+}
+
+# Do without reapers, in all databases, from now on.
+sub pause_reapers
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET dlock.max_reapers = 0');
+	$node->reload;
+	$node->poll_query_until('postgres',
+		"SELECT current_setting('dlock.max_reapers') = '0' AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'dlock reaper')"
+	) or croak 'timed out waiting for the reapers to leave';
+	return;
+}
+
+# And have them again.
+sub resume_reapers
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET dlock.max_reapers');
+	$node->reload;
 	return;
 }
 
@@ -401,14 +425,20 @@ sub fake_clock_set
 sub store_slots
 {
 	my ($node, $dbname) = @_;
+
+	$node->safe_psql($dbname, 'CHECKPOINT');
+	return slots_of_file($node->data_dir . '/'
+	  . $node->safe_psql($dbname,
+		"SELECT pg_relation_filepath('dlock_store')"));
+}
+
+# The same for a file, which is read as it is.
+sub slots_of_file
+{
+	my ($path) = @_;
 	my @slot_size = (144, 640, 2016);
 	my $exclusive = 5;
 	my %found;
-
-	$node->safe_psql($dbname, 'CHECKPOINT');
-	my $path = $node->data_dir . '/'
-	  . $node->safe_psql($dbname,
-		"SELECT pg_relation_filepath('dlock_store')");
 	my $file = slurp_binary($path);
 	for (my $block = 1; $block * 8192 < length $file; $block++)
 	{

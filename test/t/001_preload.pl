@@ -78,7 +78,6 @@ $node->append_conf('postgresql.conf', preload_conf());
 $node->restart;
 my $token = $node->safe_psql('postgres', "SELECT dlock_acquire('a', 'alice', '1 h')");
 cmp_ok($token, '>', 0, 'granted once preloaded');
-wait_for_reaper($node, 'postgres');
 like(worker_pid($node, 'launcher'), qr/^\d+$/, 'the launcher is there');
 
 # No warning now.

@@ -127,6 +127,7 @@ remaining_is_exact($standby_session, 'held', 1000, $sent, $answered,
 my $promoted = $standby_session->query_safe(
 	"SELECT dlock_acquire('lost', 'bob', '1 h')");
 cmp_ok($promoted, '>', $lost, 'tokens of the promoted are above all before');
+$standby_session->query_safe("SELECT dlock_acquire('brief', 'bob', '1 ms')");
 wait_for_reaper($standby, $db);
 
 # The old primary does not know, and goes on for a long time.

@@ -75,7 +75,6 @@ foreach my $restore (
 		$target->safe_psql($name,
 			"SELECT s.dlock_acquire('held-2', 'bob', '1 h')"),
 		'>', $token, "$label: and they go on");
-	wait_for_reaper($target, $name);
 }
 is($node->safe_psql('source', "SELECT s.dlock_check('held', $held)"),
 	't', 'the source still holds its leases');

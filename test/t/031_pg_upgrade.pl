@@ -106,7 +106,6 @@ sub upgrade
 	cmp_ok(
 		$new->safe_psql('other', "SELECT dlock_acquire('new', 'bob', '1 h')"),
 		'>', $other, "$label: tokens of the other database");
-	wait_for_reaper($new, $_) foreach 'postgres', 'other';
 	$new->safe_psql('postgres', 'VACUUM FULL');
 	$new->stop;
 	return;

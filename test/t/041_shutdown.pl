@@ -37,7 +37,16 @@ sub stops_quietly
 	cmp_ok(mono_now() - $began, '<', $at_once, "$what: at once");
 	is(workers_said($offset), '', "$what: nothing in the log");
 	$node->start;
-	wait_for_reaper($node, $db);
+	return;
+}
+
+# Something to do for a reaper, which then stays for a minute.
+sub call_reaper
+{
+	my ($dbname) = @_;
+
+	$node->safe_psql($dbname, "SELECT dlock_acquire('due', 'w', '1 ms')");
+	wait_for_reaper($node, $dbname);
 	return;
 }
 
@@ -54,17 +63,28 @@ sub reaper_waits
 
 $node->safe_psql($db, 'CREATE DATABASE other');
 $node->safe_psql('other', 'CREATE EXTENSION dlock');
-wait_for_reaper($node, $_) foreach $db, 'other';
+call_reaper($_) foreach $db, 'other';
 stops_quietly('idle');
 
 # While it waits for a lock of the server's.
+$node->safe_psql($db, <<'EOC');
+CREATE TABLE gate ();
+CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF (SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()) = 'dlock reaper' THEN
+		LOCK TABLE public.gate;
+	END IF;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER dawdle BEFORE UPDATE ON dlock_task FOR EACH ROW EXECUTE FUNCTION dawdle();
+SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k');
+EOC
 my $locker;
 sub make_wait
 {
 	$locker = $node->background_psql($db);
-	$locker->query_safe('BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE');
-	# Now there is something to do for the reaper.
-	$locker->query_safe("SELECT dlock_acquire('due', 'w', '1 ms')");
+	$locker->query_safe('BEGIN; LOCK TABLE gate');
+	$node->safe_psql($db, "SELECT count(*) FROM dlock_task_capture('q', ttl => '1 ms')");
 	reaper_waits('relation');
 	return;
 }
@@ -73,29 +93,29 @@ stops_quietly('waiting for a lock');
 eval { $locker->quit };
 
 # Terminated there, by hand.
+ok(wait_until(sub { $node->safe_psql($db, 'SELECT state FROM dlock_task') eq 'ready' }), 'after a start: the task is moved');
 make_wait();
 my $pid = worker_pid($node, 'reaper', $db);
 my $offset = -s $node->logfile;
 $node->safe_psql('other', "SELECT pg_terminate_backend($pid)");
 wait_gone($pid);
 pass('terminated while it waits: gone');
+reaper_waits('relation');
+isnt(worker_pid($node, 'reaper', $db), $pid, 'terminated while it waits: another one comes');
 $locker->query_safe('ROLLBACK');
 $locker->quit;
-wait_for_reaper($node, $db);
-pass('terminated while it waits: another one comes');
+ok(wait_until(sub { $node->safe_psql($db, 'SELECT state FROM dlock_task') eq 'ready' }), 'terminated while it waits: the task is moved');
 is(workers_said($offset), '', 'terminated while it waits: nothing in the log');
 
 # While it runs SQL.
 $node->safe_psql($db, <<'EOC');
-CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF (SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()) = 'dlock reaper' THEN
 		PERFORM pg_sleep(600);
 	END IF;
 	RETURN NEW;
 END $$;
-CREATE TRIGGER dawdle BEFORE UPDATE ON dlock_task FOR EACH ROW EXECUTE FUNCTION dawdle();
-SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k');
 SELECT count(*) FROM dlock_task_capture('q', ttl => '1 ms');
 EOC
 reaper_waits('PgSleep');
@@ -114,8 +134,9 @@ $offset = -s $node->logfile;
 $pid = worker_pid($node, 'reaper', $db);
 $node->safe_psql($db, "SELECT pg_cancel_backend($pid)");
 ok(wait_until(sub { workers_said($offset) =~ /ERROR: .*cancel/ }, 60), 'cancelled: the log says so');
-is(worker_pid($node, 'reaper', $db), $pid, 'cancelled: the worker goes on');
 $node->safe_psql($db, 'DROP TRIGGER dawdle ON dlock_task');
+call_reaper($db);
+pass('cancelled: leases are seen to');
 
 $node->stop;
 done_testing();

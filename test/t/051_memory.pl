@@ -209,16 +209,7 @@ foreach my $round (1, 2)
 
 # Full of dead leases, and no reaper there: a call that finds no memory erases
 # them.  The database of that call pays for its own dead leases only.
-my $reaper;
-ok( wait_until(
-		sub {
-			$session->query_safe("SELECT dlock_acquire('tick', 'alice', '10 ms')");
-			$reaper = worker_pid($node, 'reaper', $db);
-			return $reaper =~ /^\d+$/;
-		},
-		30),
-	'there is a reaper');
-stop_asleep($node, $reaper);
+pause_reapers($node);
 my $dead = $session->query_safe("SELECT fill('dead-', 'dead', NULL, '2 s')");
 cmp_ok($dead, '>', 0.8 * $first[0], "$dead leases with a short ttl");
 ok( wait_until(
@@ -236,7 +227,7 @@ cmp_ok($session->query_safe('SELECT expiries FROM dlock_stats') - $expired,
 cmp_ok($session->query_safe("SELECT fill('next-', 'next', NULL, '1 h')"),
 	'>=', 0.95 * $first[0], 'dead leases, no reaper: all of the memory serves again');
 $session->query_safe("SELECT dlock_release_all('next')");
-kill 'CONT', $reaper;
+resume_reapers($node);
 
 # Expired leases make room like released ones, without anybody asking for them.
 $session->query_safe("SELECT fill('expires-', 'filler', NULL, '300 ms')");

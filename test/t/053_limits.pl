@@ -156,15 +156,7 @@ ok( wait_until(
 		sub { $tenant->query("SELECT dlock_acquire('t-7', 'alice', '1 h') > 0") eq 't' }, 30),
 	'expired leases do not count');
 $tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
-wait_until(
-	sub {
-		$tenant->query("SELECT dlock_acquire('brief-1', 'alice', '100 ms')");
-		my $pid = worker_pid($node, 'reaper', $db);
-		return 0 unless $pid =~ /^\d+$/;
-		stop_asleep($node, $pid);
-		return 1;
-	},
-	30) or die 'no reaper';
+pause_reapers($node);
 ok( wait_until(
 		sub {
 			$tenant->query("SELECT count(dlock_acquire('brief-' || i, 'alice', '200 ms')) FROM generate_series(1, 2) i") eq '2';
@@ -178,7 +170,7 @@ ok( wait_until(
 		30),
 	'no reaper: expired leases do not count');
 is(held(), 10, 'ten are held again');
-kill 'CONT', worker_pid($node, 'reaper', $db);
+resume_reapers($node);
 
 # The role that a lease would be of is what counts.
 is($admin->query_safe("SELECT dlock_acquire('admin', 'root', '1 h') > 0"), 't', 'no limit for others');

@@ -78,6 +78,7 @@ foreach my $strategy ('wal_log', 'file_copy')
 			'1001|1', "$label: the copy's own leases are there in the end");
 		is($node->safe_psql($of_copy, 'SELECT name FROM dlock_leases'),
 			'x', "$label: those of its copy");
+		$node->safe_psql($copy, "SELECT dlock_acquire('brief', 'bob', '1 ms')");
 		wait_for_reaper($node, $copy);
 		$node->safe_psql('postgres', "DROP DATABASE $of_copy");
 		$node->safe_psql('postgres', "DROP DATABASE $copy");
@@ -86,19 +87,17 @@ foreach my $strategy ('wal_log', 'file_copy')
 	}
 }
 
-# After a start, a worker that is about to look into the template for leases when
-# that is to be copied does not stay there.  It is held up by a prepared transaction,
-# which somebody else who is connected to the template ends in time.
+# After a start, a reaper that cannot look at the template since that is locked leaves
+# when it is to be copied.  The lock is that of a prepared transaction, which somebody
+# else who is connected to the template ends in time.
 {
 	$node->safe_psql('original', "BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'gate'");
 	$node->restart;
-	ok( $node->poll_query_until('postgres',
-			"SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = 'original' AND backend_type = 'dlock reaper' AND wait_event_type = 'Lock'"),
-		'a worker is about to look into the original');
+	wait_for_reaper($node, 'original');
 	my ($opener, $copier) = map { DLockSession->new($node, $_) } 'original', 'postgres';
 
-	# That it is being copied is seen by the opener itself, and nothing else is to be
-	# done then: whoever copies waits a few seconds for those who are connected.
+	# That it is being copied is seen by the opener itself.  The server waits a few
+	# seconds for those who are connected.
 	$opener->ask(<<'EOC');
 DO $$
 BEGIN
@@ -113,7 +112,6 @@ EOC
 	is($copier->answer, '', 'it does not stay there while the original is copied');
 	$opener->wait_backend_gone;
 	$copier->quit;
-	wait_for_reaper($node, 'original');
 }
 
 # A template whose leases have been loaded, used, and then copied unloaded.

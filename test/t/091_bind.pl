@@ -265,9 +265,7 @@ EOC
 
 # A thousand at once, when nobody tidies up; and sessions that come and go.
 {
-	wait_for_reaper($node, $db);
-	my $reaper = worker_pid($node, 'reaper', $db);
-	stop_asleep($node, $reaper);
+	pause_reapers($node);
 	my $holder = DLockSession->new($node, $db);
 	$holder->query_safe("SELECT count(dlock_acquire('many-' || i, 'holder', bind => 'session')) FROM generate_series(1, 1000) i; BEGIN; SELECT count(dlock_acquire('more-' || i, 'holder', bind => 'transaction')) FROM generate_series(1, 1000) i");
 	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE bind <> 'none'"), 2000, 'two thousand leases');
@@ -283,7 +281,7 @@ EOC
 	# The last one may be on its way out still.
 	ok(wait_until(sub { $monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE bind <> 'none'") eq '0' }),
 		'sessions come and go');
-	kill 'CONT', $reaper;
+	resume_reapers($node);
 }
 
 # A session that lives long does not grow by what it has held.
@@ -345,7 +343,6 @@ foreach my $what (sort keys %end)
 	like($_->answer, qr/^(?:FATAL|LOST|ERROR)/, "$what: the session was cut off") foreach $waiter;
 	$_->kill_client foreach grep { !$_->{lost} } $holder, $monitor;
 	($monitor, $waiter) = map { DLockSession->new($node, $db) } 1 .. 2;
-	wait_for_reaper($node, $db);
 }
 
 $_->quit foreach $monitor, $waiter;

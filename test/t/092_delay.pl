@@ -31,7 +31,6 @@ sub connect_all
 {
 	($monitor, $waiter) = map { DLockSession->new($node, $db) } 1 .. 2;
 	$taker = $node->background_psql($db);
-	wait_for_reaper($node, $db);
 	return;
 }
 
@@ -69,9 +68,8 @@ connect_all();
 # the reaper and without.
 foreach my $stopped (0, 1)
 {
-	my $with = $stopped ? 'reaper stopped' : 'reaper running';
-	my $reaper = worker_pid($node, 'reaper', $db);
-	stop_asleep($node, $reaper) if $stopped;
+	my $with = $stopped ? 'no reaper' : 'with a reaper';
+	pause_reapers($node) if $stopped;
 	my ($token, $sent, $answered) = timed($monitor,
 		"SELECT dlock_acquire('asked', 'holder', '300 ms', lock_delay => '500 ms')");
 	my $next = takeover_is_exact($taker, 'asked', 0.8, $sent, $answered, "expired, $with");
@@ -101,7 +99,7 @@ foreach my $stopped (0, 1)
 		"SELECT dlock_acquire_path('held/x', 'holder', '1 h', min_hold => '500 ms')");
 	$monitor->query_safe("SELECT dlock_release('held/x', 'holder')");
 	takeover_is_exact($taker, 'held', 0.5, $sent, $answered, "a path released early, $with");
-	kill 'CONT', $reaper if $stopped;
+	resume_reapers($node) if $stopped;
 	$monitor->query_safe("SELECT dlock_force_release('held', 'next')");
 }
 
@@ -194,12 +192,11 @@ foreach my $opened ('by itself', 'by its owner', 'by its token', 'by force again
 # What has expired is not there any more to be released by force, whether or not
 # anybody has tidied up.
 {
-	my $reaper = worker_pid($node, 'reaper', $db);
-	stop_asleep($node, $reaper);
+	pause_reapers($node);
 	$monitor->query_safe("SELECT dlock_acquire('expired', 'holder', '1 ms'), dlock_acquire_path('expired-path/x', 'holder', '1 ms'), pg_sleep(0.01)");
 	is($monitor->query_safe("SELECT dlock_force_release('expired', 'test')"), 0, 'nothing to release by force after expiry');
 	is($monitor->query_safe("SELECT dlock_force_release('expired-path', 'test')"), 0, 'nor through an ancestor');
-	kill 'CONT', $reaper;
+	resume_reapers($node);
 }
 
 # How a session ends that a lease with a lock delay is bound to: unclean ends

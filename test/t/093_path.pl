@@ -115,9 +115,7 @@ connect_all();
 
 # Paths that expire, with nobody to tidy up, hand on what they kept.
 {
-	wait_for_reaper($node, $db);
-	my $reaper = worker_pid($node, 'reaper', $db);
-	stop_asleep($node, $reaper);
+	pause_reapers($node);
 	my $sent = mono_now();
 	my $token = $one->query_safe("SELECT dlock_acquire_path('a/b/c', 'one', '2 s')");
 	my $answered = mono_now();
@@ -126,7 +124,7 @@ connect_all();
 	cmp_ok($two->{answered_at}, '>=', $sent + 2, 'expired: not before its time');
 	cmp_ok($two->{answered_at}, '<=', $answered + 32, 'expired: then');
 	leases_are('a two exclusive', 'expired: all of it is gone');
-	kill 'CONT', $reaper;
+	resume_reapers($node);
 	$monitor->query_safe("SELECT dlock_release_all('two')");
 }
 
@@ -184,7 +182,6 @@ foreach my $crash (
 		'a one, a sibling, a two, a/b one, a/b sibling, a/b two, a/b/d one, a/b/e two, a/b/f sibling, last two', "$what: that frees the whole of each");
 	is($monitor->query_safe("SELECT dlock_force_release('a', 'test'), dlock_force_release('last', 'test')"), '3|1', "$what: forced");
 	is($monitor->query_safe($rows), '', "$what: nothing is left");
-	wait_for_reaper($node, $db);
 	flush_wal($node, $db);
 }
 

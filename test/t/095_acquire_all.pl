@@ -101,9 +101,7 @@ foreach my $held ('a', 'b', 'c')
 
 # A missing one expires, with nobody to tidy up.
 {
-	wait_for_reaper($node, $db);
-	my $reaper = worker_pid($node, 'reaper', $db);
-	stop_asleep($node, $reaper);
+	pause_reapers($node);
 	my $sent = mono_now();
 	$one->query_safe("SELECT dlock_acquire('a', 'one', '2 s'), dlock_acquire('c', 'one', '1500 ms')");
 	my $answered = mono_now();
@@ -111,7 +109,7 @@ foreach my $held ('a', 'b', 'c')
 	like($two->answer, qr/^\{\d+,\d+,\d+\}$/, 'expired: granted');
 	cmp_ok($two->{answered_at}, '>=', $sent + 2, 'expired: not before the last deadline');
 	cmp_ok($two->{answered_at}, '<=', $answered + 32, 'expired: then');
-	kill 'CONT', $reaper;
+	resume_reapers($node);
 	$two->query_safe("SELECT dlock_release_all('two')");
 }
 

@@ -62,20 +62,21 @@ BEGIN
 	END LOOP;
 END $$;
 EOC
-wait_for_reaper($node, $db);
-my @workers = (worker_pid($node, 'reaper', $db), worker_pid($node, 'launcher'));
+my $launcher = worker_pid($node, 'launcher');
 my $stopped = 0;
 
 sub stop_workers
 {
 	$stopped = 1;
-	stop_asleep($node, @workers);
+	pause_reapers($node);
+	stop_asleep($node, $launcher);
 	return;
 }
 
 sub continue_workers
 {
-	kill 'CONT', @workers;
+	kill 'CONT', $launcher;
+	resume_reapers($node);
 	$stopped = 0;
 	return;
 }
@@ -84,7 +85,7 @@ sub continue_workers
 END
 {
 	my $status = $?;
-	kill 'CONT', @workers if $stopped;
+	kill 'CONT', $launcher if $stopped;
 	$? = $status;
 }
 

@@ -41,7 +41,6 @@ my $db = 'postgres';
 	$node->start;
 }
 $node->safe_psql($db, 'CREATE EXTENSION dlock');
-wait_for_reaper($node, $db);
 
 my $boottime = 0;
 my ($model, $session, @history, %seen);

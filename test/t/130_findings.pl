@@ -32,22 +32,20 @@ my $at_once = 10;
 # Stopped processes would keep the server from being stopped.
 my @stopped;
 
-# Stop the reaper, and these processes too.
+# Do without reapers, and stop these processes.
 sub stop_processes
 {
-	wait_for_reaper($node, $db);
-	my @workers = worker_pid($node, 'reaper', $db);
-
-	push @stopped, @workers, @_;
-	stop_asleep($node, @workers);
+	pause_reapers($node);
+	push @stopped, @_;
 	kill 'STOP', @_ if @_;
 	return;
 }
 
 sub continue_processes
 {
-	kill 'CONT', @stopped;
+	kill 'CONT', @stopped if @stopped;
 	@stopped = ();
+	resume_reapers($node);
 	return;
 }
 

@@ -127,8 +127,7 @@ sub owners
 # A member that does not beat loses all at its ttl, and nothing before, with nobody to
 # tidy up.
 {
-	my $reaper = worker_pid($node, 'reaper', $db);
-	stop_asleep($node, $reaper);
+	pause_reapers($node);
 	my $a = join_group($one, 'g', 'a', '2 s');
 	my $b = join_group($two, 'g', 'b', '1 h');
 	my $sent = mono_now();
@@ -146,7 +145,7 @@ sub owners
 		'the other one runs all');
 	cmp_ok(mono_now(), '>=', $sent + 2, 'not before the ttl');
 	is(beat($one, 'g', $a), 'ERROR LK002', 'the dead one is told');
-	kill 'CONT', $reaper;
+	resume_reapers($node);
 	$two->query_safe("SELECT dlock_group_leave('g', $b)");
 }
 

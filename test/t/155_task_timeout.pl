@@ -24,7 +24,6 @@ my $node = init_node('main', conf => "dlock.reap_interval = 1h\n");
 }
 my $db = 'postgres';
 $node->safe_psql($db, 'CREATE EXTENSION dlock');
-wait_for_reaper($node, $db);
 my $worker = DLockSession->new($node, $db);
 my $other = DLockSession->new($node, $db);
 my $number = 0;
@@ -141,8 +140,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 # Without a reaper: every function judges by the clock, what is read is what is
 # stored, and the next capture moves it.
 {
-	my $reaper = worker_pid($node, 'reaper', $db);
-	stop_asleep($node, $reaper);
+	pause_reapers($node);
 	my ($queue, $token) = captured('50 ms');
 	usleep(100_000);
 	is(state_of($queue), 'working', 'no reaper: the state is the one stored');
@@ -155,7 +153,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 	cmp_ok($second, '>', $token, 'no reaper: captured again, with a larger token');
 	is($worker->query("SELECT dlock_task_finish('$queue', 'k', $token)"), 'ERROR LK002', 'no reaper: the first cannot finish it');
 	is($other->query("SELECT dlock_task_finish('$queue', 'k', $second)"), 't', 'no reaper: the second can');
-	kill 'CONT', $reaper;
+	resume_reapers($node);
 }
 
 # The wall clock is set while the server runs.
@@ -235,12 +233,10 @@ CREATE TRIGGER fail BEFORE UPDATE ON dlock_task FOR EACH ROW
 EOC
 	my ($queue) = captured('200 ms');
 	ok(wait_until(sub { slurp_file($node->logfile) =~ /ERROR:  trigger in the way/ }), 'a trigger that fails: it is logged');
-	my $reaper = worker_pid($node, 'reaper', $db);
 	$other->query("SELECT dlock_acquire('lease', 'a', '200 ms')");
 	ok( wait_until(
 			sub { my %slots = store_slots($node, $db); !exists $slots{lease} }),
 		'a trigger that fails: leases are reaped');
-	is(worker_pid($node, 'reaper', $db), $reaper, 'a trigger that fails: by the same worker');
 	$node->safe_psql($db, 'DROP TRIGGER fail ON dlock_task');
 	$node->safe_psql($db, "ALTER SYSTEM SET dlock.reap_interval = '100 ms'");
 	$node->reload;
@@ -266,10 +262,8 @@ EOC
 {
 	$node->safe_psql($db, "ALTER DATABASE $db SET default_transaction_isolation = 'serializable'");
 	$node->safe_psql($db, "ALTER DATABASE $db SET default_transaction_read_only = on");
-	my $pid = worker_pid($node, 'reaper', $db);
-	$node->safe_psql($db, "SELECT pg_terminate_backend($pid)");
-	wait_gone($pid);
-	wait_for_reaper($node, $db);
+	pause_reapers($node);
+	resume_reapers($node);
 	my ($queue) = captured('200 ms', on_timeout => 'lost');
 	becomes($queue, 'lost', 'the reaper writes where sessions are read-only');
 	$worker->query("SET default_transaction_read_only = off");

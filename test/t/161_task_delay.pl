@@ -17,7 +17,6 @@ use Time::HiRes qw(usleep);
 
 my $node = start_node('main', conf => "dlock.reap_interval = 1h\n");
 my $db = 'postgres';
-wait_for_reaper($node, $db);
 my ($worker, $other) = map { DLockSession->new($node, $db) } 1 .. 2;
 $worker->query_safe("SELECT dlock_task_create_queue('q')");
 
@@ -62,14 +61,13 @@ is($worker->query("SELECT dlock_task_put('q', 'never', state => 'away')"), 't', 
 
 # Without a reaper the capture does it.
 {
-	my $reaper = worker_pid($node, 'reaper', $db);
-	stop_asleep($node, $reaper);
+	pause_reapers($node);
 	$worker->query_safe("SELECT dlock_task_put('q', 'own', delay => '300 ms'), dlock_task_put('q', 'hour', delay => '1 h')");
 	my $until = mono_now() + 0.3;
 	usleep(20_000) while mono_now() < $until;
 	is(state_of('own'), 'ready later', 'no reaper: it is shown as it is stored');
 	is(captured(), 'own', 'no reaper: the capture takes it, and not the other');
-	kill 'CONT', $reaper;
+	resume_reapers($node);
 }
 
 # Delays outlive a crash, and go on: begun anew, the long one would end later by
