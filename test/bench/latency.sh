@@ -3,32 +3,26 @@
 # The groups that measure latencies, by the program in probe/.  To be sourced by
 # measure.
 
-# The reaper that has been stopped, if one has.
-stopped_reaper=
+# Do there have to be no reapers at the moment?
+reapers_paused=no
 
-reaper_column() {
-	server_sql main -c "SELECT $1 FROM pg_stat_activity
-	                     WHERE backend_type = 'dlock reaper' AND datname = current_database()"
-}
-
-# Stop the reaper while it sleeps, so that it does not stand still with a lock.
-reaper_stop() {
+# Do without reapers, and wait until those that are there have left.
+reapers_pause() {
 	local attempt
+	reapers_paused=yes
+	server_sql main -c "ALTER SYSTEM SET dlock.max_reapers = 0" -c "SELECT pg_reload_conf()" >/dev/null
 	for ((attempt = 0; attempt < 100; attempt++)); do
-		stopped_reaper=$(reaper_column pid)
-		if [ -n "$stopped_reaper" ]; then
-			kill -STOP "$stopped_reaper"
-			[ "$(reaper_column "state = 'idle' AND wait_event IS NOT NULL")" != t ] || return 0
-			reaper_continue
-		fi
 		sleep 0.1
+		[ "$(server_sql main -c "SELECT current_setting('dlock.max_reapers') = '0' AND NOT EXISTS (
+		                         SELECT FROM pg_stat_activity WHERE backend_type = 'dlock reaper')")" != t ] || return 0
 	done
-	die "there is no reaper to be stopped"
+	die "the reapers do not leave"
 }
 
-reaper_continue() {
-	[ -z "$stopped_reaper" ] || kill -CONT "$stopped_reaper"
-	stopped_reaper=
+reapers_resume() {
+	[ "$reapers_paused" = yes ] || return 0
+	reapers_paused=no
+	server_sql main -c "ALTER SYSTEM RESET dlock.max_reapers" -c "SELECT pg_reload_conf()" >/dev/null
 }
 
 # run_probe SERVER SYNC MEASUREMENT CLIENTS LOG
@@ -61,9 +55,9 @@ measure_latency() {
 	local round=$1 count=$2 name=$3 server=$5 sync=$6 measurement=$7
 	local log=$place/log/$name.$count.$round status=0 before
 	before=$(stat -c %s "$place/latency.tsv")
-	[ "$measurement" != takeover_alone ] || reaper_stop
+	[ "$measurement" != takeover_alone ] || reapers_pause
 	run_probe "$server" "$sync" "${measurement%_alone}" "$count" "$log" || status=$?
-	reaper_continue
+	reapers_resume
 	if [ $status != 0 ]; then
 		problem "$name, $count clients, round $round: $(head -n 1 "$log.err")"
 		server_wait "$server" 60 || die "the server \"$server\" does not come back; see its log"
