@@ -88,6 +88,7 @@ typedef enum DLockAcquireStep
 	STEP_MISSING,				/* fetch what is missing and come again */
 	STEP_NO_ROOM,				/* reserve slots and memory and come again */
 	STEP_LIMITED,				/* the role has as many leases as it may */
+	STEP_CROWDED,				/* the lock has as many holders as it may */
 	STEP_OTHER_PERMITS,
 	STEP_WEAKER,				/* the owner's lease does not cover it */
 	STEP_TOO_MANY_HOLDS
@@ -466,8 +467,25 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		return STEP_NO_ROOM;
 	for (int i = 0; i < request->count; i++)
 	{
-		if (acquire->items[i].entry != NULL && !dlock_grant_tidy(work, acquire->items[i].entry))
+		DLockAcquireItem *item = &acquire->items[i];
+		bool		crowded;
+
+		if (item->entry == NULL)
+			continue;
+		crowded = item->entry->nstrong >= DLOCK_HOLDERS_MAX;
+		if (!dlock_grant_tidy(work, item->entry))
 			return STEP_MISSING;
+
+		/* Of a crowd, the dead have gone now; with the last one, the entry has, too. */
+		if (!crowded)
+			continue;
+		item->entry = dlock_space_find(shared->oid, item->hash, &item->name);
+		if (item->entry != NULL && item->entry->nstrong >= DLOCK_HOLDERS_MAX &&
+			item->part == DLOCK_PART_WHOLE && item->mode > DLOCK_MODE_CR)
+		{
+			acquire->culprit = &item->name;
+			return STEP_CROWDED;
+		}
 	}
 	if (!pin_slots(acquire))
 		return STEP_MISSING;
@@ -619,6 +637,8 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 		case STEP_SELF:
 			granted->own = acquire.culprit;
 			return DLOCK_ANSWER_SELF;
+		case STEP_CROWDED:
+			dlock_error_too_many_holders(acquire.culprit, DLOCK_HOLDERS_MAX);
 		case STEP_OTHER_PERMITS:
 			dlock_error_other_permits(acquire.culprit, acquire.permits, request->permits);
 		case STEP_WEAKER:

@@ -526,6 +526,16 @@ dlock_error_too_many_holds(const DLockBytes *name)
 }
 
 void
+dlock_error_too_many_holders(const DLockBytes *name, int limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("lock \"%.*s\" has too many holders", name->len, name->data),
+			 errdetail("A lock may have %d holders.", limit),
+			 errhint("Spread the holders over several locks.")));
+}
+
+void
 dlock_error_not_convertible(const DLockBytes *name, const char *detail)
 {
 	ereport(ERROR,

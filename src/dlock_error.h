@@ -65,6 +65,7 @@ pg_noreturn extern void dlock_error_path(const char *problem, const DLockBytes *
 /* the state of the lock */
 pg_noreturn extern void dlock_error_other_permits(const DLockBytes *name, uint32 used, uint32 asked);
 pg_noreturn extern void dlock_error_weaker(const DLockBytes *name, const DLockBytes *owner);
+pg_noreturn extern void dlock_error_too_many_holders(const DLockBytes *name, int limit);
 pg_noreturn extern void dlock_error_too_many_holds(const DLockBytes *name);
 pg_noreturn extern void dlock_error_not_convertible(const DLockBytes *name, const char *detail);
 pg_noreturn extern void dlock_error_lease_lost(const DLockBytes *name, DLockToken token);

@@ -32,6 +32,12 @@
 #define DLOCK_PATH_MAX_PARTS	32
 #define DLOCK_NAMES_MAX			1000
 
+/*
+ * Leases on one lock, those of the weakest modes (NL and CR) aside.  What a lock
+ * costs others hardly grows with them, but what has to look at each does.
+ */
+#define DLOCK_HOLDERS_MAX		100000
+
 /* The longest time that a lock stays closed, or must be held: 2^32 - 1 ms. */
 #define DLOCK_SPAN_MAX		(INT64CONST(0xFFFFFFFF) * 1000)
 

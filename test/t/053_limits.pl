@@ -196,6 +196,27 @@ refused($tenant, "SELECT dlock_acquire('t-8', 'alice', '1 h')", 'the eleventh is
 $tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
 $full->('after a crash');
 
+# Holders of one lock.
+my $crowd = DLockSession->new($node, $db, user => 'other');
+is( $crowd->query_safe(
+		"SET synchronous_commit = off; SELECT count(dlock_acquire('crowd', i::text, '1 h', mode => 'shared')) FROM generate_series(1, 100000) i"),
+	100000,
+	'a lock with 100000 holders');
+like($crowd->query("SELECT dlock_acquire('crowd', 'one more', mode => 'shared')"),
+	qr/^ERROR 54000/, 'one more is refused');
+like($crowd->{message} . $crowd->{detail}, qr/"crowd".*100000/s, 'the error names lock and limit');
+is($crowd->query("SELECT dlock_acquire('crowd', 'weak', '1 h', mode => 'CR') > 0"),
+	't', 'a weak mode is not');
+is($crowd->query("SELECT dlock_acquire('crowd', '1', mode => 'shared', reentry => 'count') > 0 FROM (SELECT dlock_release('crowd', '2')) r"),
+	't', 'a holder may enter again');
+is($crowd->query("SELECT dlock_acquire('crowd', 'brief', '1 ms', mode => 'shared') > 0"),
+	't', 'a release makes room');
+ok( wait_until(
+		sub { $crowd->query("SELECT dlock_acquire('crowd', 'after brief', '1 h', mode => 'shared') > 0") eq 't' }, 30),
+	'so does an expiry');
+$admin->query_safe("SELECT dlock_force_release('crowd', 'test')");
+$crowd->quit;
+
 # Marks of a role.
 $admin->query_safe('GRANT EXECUTE ON FUNCTION dlock_fence(text, bigint, boolean) TO tenant, other; ALTER ROLE tenant SET dlock.max_marks = 5');
 $tenant->quit;
