@@ -108,7 +108,7 @@ no_room(void)
 
 /* Put a lease into memory. */
 static void
-hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slot)
+hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slot, XLogRecPtr lsn)
 {
 	Oid			database = state->db->shared->oid;
 	uint32		hash = dlock_name_hash(database, &lease->name);
@@ -117,7 +117,7 @@ hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slo
 	if (!dlock_space_prepare(lease->name.len, lease->owner.len + lease->payload.len, 1))
 		no_room();
 	dlock_space_lock(hash, LW_EXCLUSIVE);
-	held = dlock_space_hold(database, hash, lease, slot, -1, InvalidXLogRecPtr);
+	held = dlock_space_hold(database, hash, lease, slot, -1, lsn);
 	if (lease->min_hold > 0)
 		held->min_until = min_until_of(state, lease);
 	dlock_space_unlock(hash);
@@ -125,7 +125,7 @@ hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slo
 
 /* The intents of a lease on a path are not on disk: they follow from it. */
 static void
-hold_intents(DLockRecoverState *state, const DLockLeaseValue *lease)
+hold_intents(DLockRecoverState *state, const DLockLeaseValue *lease, XLogRecPtr lsn)
 {
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
 	int			count = dlock_name_ancestors(&lease->name, ancestors);
@@ -138,7 +138,7 @@ hold_intents(DLockRecoverState *state, const DLockLeaseValue *lease)
 	for (int i = 0; i < count; i++)
 	{
 		intent.name = ancestors[i];
-		hold_lease(state, &intent, DLOCK_SLOT_NONE);
+		hold_lease(state, &intent, DLOCK_SLOT_NONE, lsn);
 	}
 }
 
@@ -147,9 +147,13 @@ hold_intents(DLockRecoverState *state, const DLockLeaseValue *lease)
  *
  * One that was bound to a session or a transaction has lost it, at this
  * moment; it is on disk only if the lock is to stay closed now.
+ *
+ * "lsn" is that of its page: a record is on this disk, but need not be on that
+ * of a standby yet, since the server may have ended while the grant waited for
+ * it.  Whatever is answered about the lease waits for that first.
  */
 static DLockStoreVerdict
-load_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
+load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
 	DLockRecoverState *state = arg;
 	DLockLeaseValue lease = *found;
@@ -176,9 +180,9 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
 		lease.term.bound_mono = state->now +
 			dlock_rule_remaining(&found->term, origin, state->now, state->wall, 0);
 
-	hold_lease(state, &lease, slot);
+	hold_lease(state, &lease, slot, lsn);
 	if (lease.part == DLOCK_PART_PATH)
-		hold_intents(state, &lease);
+		hold_intents(state, &lease, lsn);
 	return DLOCK_STORE_KEEP;
 }
 

@@ -138,7 +138,7 @@ add_intents(DLockViewState *state, const DLockLeaseValue *lease)
 
 /* A visitor of the store. */
 static DLockStoreVerdict
-visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, void *arg)
+visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
 	DLockViewState *state = arg;
 	DLockLeaseValue lease = *found;

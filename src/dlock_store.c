@@ -201,7 +201,7 @@ visit_slots(Page page, BlockNumber block, int slot_class,
 			(int) lease.part > DLOCK_PART_PATH)
 			dlock_error_store_damaged(block, "A slot has a mode that it cannot have.");
 
-		if (visitor(&lease, dlock_slot_make(block, place), arg) == DLOCK_STORE_KEEP)
+		if (visitor(&lease, dlock_slot_make(block, place), PageGetLSN(page), arg) == DLOCK_STORE_KEEP)
 			taken |= UINT64CONST(1) << place;
 		else
 			*erase |= UINT64CONST(1) << place;

@@ -25,8 +25,10 @@ typedef enum DLockStoreVerdict
 	DLOCK_STORE_ERASE
 } DLockStoreVerdict;
 
+/* "lsn" is the end of the last record of the lease's page. */
 typedef DLockStoreVerdict (*DLockStoreLeaseVisitor) (const DLockLeaseValue *lease,
-													 DLockSlot slot, void *arg);
+													 DLockSlot slot, XLogRecPtr lsn,
+													 void *arg);
 
 /* "slot_class" is negative for a page that was never initialised. */
 typedef void (*DLockStorePageVisitor) (BlockNumber block, int slot_class,

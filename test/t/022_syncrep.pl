@@ -196,5 +196,33 @@ is($other->query_safe("SELECT dlock_acquire('waits', 'bob', '1 h')"),
 	'', 'standby down: refused at once');
 $other->quit;
 
+# The server ends while a grant waits for the standby, which never gets it.  It is
+# loaded after the start, and nothing is said about it before a standby has it, though
+# neither of these calls has anything to write.
+sub connect_anew
+{
+	$session = $primary->background_psql($db, on_error_stop => 0);
+	$other = $primary->background_psql($db);
+	$pid = $session->query_safe('SELECT pg_backend_pid()');
+	return;
+}
+
+connect_anew();
+start_waiting("SELECT dlock_acquire('loaded', 'alice', '1 h')", 'before a crash');
+$primary->stop('immediate');
+eval { $_->quit } foreach $session, $other;
+$primary->start;
+connect_anew();
+is($other->query_safe("SELECT owner FROM dlock_leases WHERE name = 'loaded'"), 'alice', 'after a crash: loaded');
+start_waiting("SELECT dlock_acquire('loaded', 'alice', '10 min', reentry => 'return')", 'after a crash: entered again');
+cancel();
+start_waiting("SELECT dlock_renew('waits', 'alice')", 'after a crash: renewed within a bound that was not confirmed');
+cancel();
+$other->query_safe('SET synchronous_commit = local');
+is($other->query_safe("SELECT dlock_renew('steady', 'bob')"), 't', 'after a crash: renewed without waiting');
+$standby->start;
+is($session->query_safe("SELECT dlock_renew('loaded', 'alice')"), 't', 'standby back: renewed');
+$_->quit foreach $session, $other;
+
 $primary->stop('immediate');
 done_testing();
