@@ -27,9 +27,11 @@ reapers_resume() {
 
 # run_probe SERVER SYNC MEASUREMENT CLIENTS LOG
 run_probe() {
+	local duration=$handoff_seconds
+	[ "$3" != contenders ] || duration=$crowd_seconds
 	PGOPTIONS="-c synchronous_commit=$2" PGHOST=$sockets PGPORT=$(server_port "$1") \
 		PGUSER=bench PGDATABASE=bench "$place/probe/dlock_probe" "$3" -c "$4" \
-		-s "$handoff_seconds" -n "$takeovers" -l "$expiring" -k "$names" >"$5" 2>"$5.err"
+		-s "$duration" -n "$takeovers" -l "$expiring" -k "$names" >"$5" 2>"$5.err"
 }
 
 # latency_note NAME CLIENTS ROUND LOG: a line of latency.tsv for each kind of

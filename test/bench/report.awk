@@ -34,6 +34,7 @@ FILENAME ~ /\/ratios$/ {
 
 {
 	rate[$1, $2, $3] = $4
+	columns[group[$1] == "crowd" ? "" : $2] = 1
 	measured[$1] = 1
 }
 
@@ -70,30 +71,59 @@ function verdict(list, count, ratio,    limit) {
 	limit = wanted(list, count)
 	if (limit == "")
 		return "-"
+	if (sub(/^<=/, "", limit))
+		return "<= " limit (ratio <= limit + 0 ? " met" : " missed")
 	return ">= " limit (ratio >= limit + 0 ? " met" : " missed")
 }
 
-function print_rates(    i, j, r, n, line, last) {
+# Put the values of the rounds in order, divided by those of another variant if
+# one is named, perhaps with an @ and another number of clients; how many are there?
+function collect(what, count, of,    r, part, other) {
+	n_values = 0
+	if (split(of, part, "@") == 2)
+		other = part[2]
+	else
+		other = count
+	for (r = 1; r <= rounds; r++) {
+		if (!((what, count, r) in rate))
+			continue
+		if (of == "" || of == "-")
+			value[++n_values] = rate[what, count, r]
+		else if (rate[part[1], other, r] > 0)
+			value[++n_values] = rate[what, count, r] / rate[part[1], other, r]
+	}
+	sort(n_values)
+	return n_values
+}
+
+function print_rates(    i, j, line) {
 	print "A second: pairs; in the group \"single\" statements, in \"hot\" hand-offs, in \"all\" locks, in \"bulk\" rows: medians of the rounds"
 	print ""
 	line = sprintf("%-54s", "group: variant                  clients:")
 	for (j = 1; j <= n_clients; j++)
-		line = line sprintf("%9d", client[j])
+		if (client[j] in columns)
+			line = line sprintf("%9d", client[j])
 	print line
 	for (i = 1; i <= n_variants; i++) {
-		if (!(variant[i] in measured))
+		if (!(variant[i] in measured) || group[variant[i]] == "crowd")
 			continue
 		line = sprintf("%-54s", group[variant[i]] ": " label[variant[i]])
-		for (j = 1; j <= n_clients; j++) {
-			n = 0
-			for (r = 1; r <= rounds; r++)
-				if ((variant[i], client[j], r) in rate)
-					value[++n] = rate[variant[i], client[j], r]
-			sort(n)
-			line = line (n ? sprintf("%9.0f", median(n)) : "        -")
-		}
+		for (j = 1; j <= n_clients; j++)
+			if (client[j] in columns)
+				line = line (collect(variant[i], client[j], "") ? sprintf("%9.0f", median(n_values)) : "        -")
 		print line
 	}
+}
+
+function print_crowds(    i, j) {
+	print ""
+	print "Beside a crowd: pairs, hand-offs or calls a second, or processes: medians of the rounds"
+	print ""
+	printf "%-54s%9s%9s\n", "variant", "crowd", ""
+	for (i = 1; i <= n_variants; i++)
+		for (j = 1; j <= n_clients; j++)
+			if (group[variant[i]] == "crowd" && collect(variant[i], client[j], ""))
+				printf "%-54s%9d%9.0f\n", label[variant[i]], client[j], median(n_values)
 }
 
 function print_ratio_head() {
@@ -103,25 +133,26 @@ function print_ratio_head() {
 	printf "%-40s %7s %6s  %-12s  %-14s  %s\n", "ratio", "clients", "median", "low-high", "target", "goal"
 }
 
-function print_ratios(    i, j, r, n, headed) {
+function print_ratios(    i, j, headed) {
 	for (i = 1; i <= n_ratios; i++)
 		for (j = 1; j <= n_clients; j++) {
-			n = 0
-			for (r = 1; r <= rounds; r++)
-				if ((above[i], client[j], r) in rate && rate[below[i], client[j], r] > 0)
-					value[++n] = rate[above[i], client[j], r] / rate[below[i], client[j], r]
-			if (n == 0)
+			if (below[i] == above[i] "@" client[j] || !collect(above[i], client[j], below[i]))
 				continue
 			if (!headed++)
 				print_ratio_head()
-			sort(n)
 			printf "%-40s %7d %6.2f  %5.2f-%-5.2f   %-14s  %s\n",
-				above[i] " / " below[i], client[j], median(n), value[1], value[n],
-				verdict(target[i], client[j], median(n)), verdict(goal[i], client[j], median(n))
+				above[i] (below[i] == "-" ? "" : " / " below[i]), client[j], median(n_values),
+				value[1], value[n_values],
+				verdict(target[i], client[j], median(n_values)), verdict(goal[i], client[j], median(n_values))
 		}
 }
 
 END {
-	print_rates()
+	for (i in columns)
+		shown[i == "" ? "crowds" : "rates"] = 1
+	if ("rates" in shown)
+		print_rates()
+	if ("crowds" in shown)
+		print_crowds()
 	print_ratios()
 }

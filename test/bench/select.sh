@@ -3,7 +3,7 @@
 
 # What is measured if nothing else is said: not what takes long, nor what has
 # neither target nor goal and does not help to read the rest.
-usual='durable dlock_off noop_off advisory_off single hot all guard bulk handoff takeover expiry'
+usual='durable dlock_off noop_off advisory_off single hot all guard bulk handoff takeover expiry crowd'
 
 # select_variants FILE WORDS: the lines of the file that one of the words names,
 # by the name of the variant or of its group, go to the array "variants".  If
@@ -63,5 +63,5 @@ selected_need_dlock() {
 
 # Does one need the program in probe/?
 selected_need_probe() {
-	selected_in handoff takeover expiry
+	selected_in handoff takeover expiry crowd
 }

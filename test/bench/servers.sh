@@ -8,6 +8,21 @@ server_port() {
 	main) echo 61001 ;;
 	held) echo 61002 ;;
 	million) echo 61003 ;;
+	crowd) echo 61004 ;;
+	old_main) echo 61005 ;;
+	old_crowd) echo 61006 ;;
+	esac
+}
+
+server_names() {
+	echo main held million crowd old_main old_crowd
+}
+
+# The programs of a server.
+server_bindir() {
+	case $1 in
+	old_*) echo "$old_bindir" ;;
+	*) echo "$bindir" ;;
 	esac
 }
 
@@ -19,7 +34,7 @@ server_exists() {
 server_make() {
 	local name=$1
 	shift
-	"$bindir/initdb" -D "$place/data/$name" -U bench -A trust -E UTF8 --locale=C \
+	"$(server_bindir "$name")/initdb" -D "$place/data/$name" -U bench -A trust -E UTF8 --locale=C \
 		--no-instructions >"$place/log/initdb.$name"
 	{
 		echo "listen_addresses = ''"
@@ -35,20 +50,20 @@ server_make() {
 server_start() {
 	local name=$1
 	shift
-	"$bindir/pg_ctl" -D "$place/data/$name" status >/dev/null ||
-		"$bindir/pg_ctl" -D "$place/data/$name" -l "$place/log/$name" -s -w -t 600 -o "$*" start >&2 || {
+	"$(server_bindir "$name")/pg_ctl" -D "$place/data/$name" status >/dev/null ||
+		"$(server_bindir "$name")/pg_ctl" -D "$place/data/$name" -l "$place/log/$name" -s -w -t 600 -o "$*" start >&2 || {
 		tail -n 5 "$place/log/$name" >&2
 		die "the server \"$name\" does not start"
 	}
 }
 
 server_stop() {
-	"$bindir/pg_ctl" -D "$place/data/$1" -s -w -m fast stop >&2
+	"$(server_bindir "$1")/pg_ctl" -D "$place/data/$1" -s -w -m fast stop >&2
 }
 
 servers_stop() {
 	local name
-	for name in main held million; do
+	for name in $(server_names); do
 		! server_exists "$name" || server_stop "$name" 2>/dev/null || true
 	done
 }
@@ -80,7 +95,7 @@ server_sql() {
 
 servers_checkpoint() {
 	local name
-	for name in main held million; do
+	for name in $(server_names); do
 		! server_exists "$name" || server_sql "$name" -c CHECKPOINT
 	done
 }

@@ -2,7 +2,7 @@
  *
  * main.c
  *	  dlock_probe MEASUREMENT [-s SECONDS] [-n SAMPLES] [-l LEASES]
- *	  [-c CLIENTS] [-k NAMES]
+ *	  [-c CLIENTS] [-k NAMES] [-- COMMAND...]
  *
  * NOTES
  *	  It connects as the environment of libpq says.
@@ -26,6 +26,13 @@ static const struct
 	{"handoff", handoff},
 	{"takeover", takeover},
 	{"expiry", expiry},
+	{"waiters", crowd_waiters},
+	{"holders", crowd_holders},
+	{"sharers", crowd_sharers},
+	{"siblings", crowd_siblings},
+	{"leases", crowd_leases},
+	{"contenders", crowd_contenders},
+	{"crowd_expiry", crowd_expiry},
 };
 
 static int
@@ -71,6 +78,7 @@ main(int argc, char **argv)
 				return 1;
 		}
 	}
+	options.command = argv + optind;
 	for (size_t i = 0; i < sizeof(measurements) / sizeof(measurements[0]); i++)
 	{
 		if (strcmp(argv[1], measurements[i].name) == 0)

@@ -9,6 +9,7 @@
  *	  handoff.c		from a release to the next holder's answer
  *	  takeover.c	from a deadline to the next holder's answer
  *	  expiry.c		many leases that expire together
+ *	  crowd.c		many sessions that want one lock, many leases on one
  *
  *	  A process drives all the sessions of a measurement and sleeps until one
  *	  of them has something for it, so that the moments it notes are on one
@@ -37,7 +38,7 @@ typedef int64_t Time;
 #define SEC			((Time) 1000000)
 #define FOREVER		INT64_MAX
 
-#define MAX_SESSIONS	256
+#define MAX_SESSIONS	2048
 
 typedef struct Session
 {
@@ -58,6 +59,7 @@ typedef struct Options
 	int			leases;
 	int			clients;
 	int			names;
+	char	  **command;		/* what to run beside a crowd */
 } Options;
 
 /* session.c */
@@ -68,12 +70,14 @@ extern Time now_wall(void);
 extern void nap(Time span);
 extern Time random_span(Time from, Time to);
 extern void session_open(Session *session);
+extern void sessions_open(Session *sessions, int count, const char *conninfo);
 extern void session_do(Session *session, const char *sql);
 extern void session_prepare(Session *session, const char *name, const char *sql);
 extern void session_send(Session *session, const char *name, int count,
 						 const char *const *values);
 extern void session_call(Session *session, const char *name, int count,
 						 const char *const *values);
+extern void session_take_in(Session *session);
 extern void sessions_wait(Session *const *sessions, int count, Time until);
 extern void session_answer(Session *session);
 extern Time session_number(const Session *session);
@@ -82,5 +86,12 @@ extern Time session_number(const Session *session);
 extern void handoff(const Options *options);
 extern void takeover(const Options *options);
 extern void expiry(const Options *options);
+extern void crowd_waiters(const Options *options);
+extern void crowd_holders(const Options *options);
+extern void crowd_sharers(const Options *options);
+extern void crowd_siblings(const Options *options);
+extern void crowd_leases(const Options *options);
+extern void crowd_contenders(const Options *options);
+extern void crowd_expiry(const Options *options);
 
 #endif							/* PROBE_H */

@@ -21,6 +21,9 @@
 /* No answer takes as long as this, in a benchmark that works. */
 #define PATIENCE	(60 * SEC)
 
+/* How many sessions connect at a time. */
+#define AT_ONCE		64
+
 /* End the program with a message. */
 void
 fail(const char *format,...)
@@ -90,6 +93,51 @@ session_open(Session *session)
 		give_up(session);
 }
 
+/* Open many at a time; the options are those of libpq. */
+void
+sessions_open(Session *sessions, int count, const char *conninfo)
+{
+	for (int first = 0; first < count; first += AT_ONCE)
+	{
+		int			last = first + AT_ONCE < count ? first + AT_ONCE : count;
+		PostgresPollingStatusType state[AT_ONCE];
+		int			pending;
+
+		for (int i = first; i < last; i++)
+		{
+			memset(&sessions[i], 0, sizeof(sessions[i]));
+			sessions[i].conn = PQconnectStart(conninfo);
+			state[i - first] = PGRES_POLLING_WRITING;
+		}
+		do
+		{
+			struct pollfd fds[AT_ONCE];
+
+			pending = 0;
+			for (int i = first; i < last; i++)
+			{
+				bool		done = state[i - first] == PGRES_POLLING_OK;
+
+				fds[i - first] = (struct pollfd) {
+					.fd = done ? -1 : PQsocket(sessions[i].conn),
+					.events = state[i - first] == PGRES_POLLING_READING ? POLLIN : POLLOUT
+				};
+				pending += !done;
+			}
+			if (pending > 0 && poll(fds, last - first, (int) (PATIENCE / MSEC)) <= 0)
+				fail("cannot connect");
+			for (int i = first; i < last; i++)
+			{
+				if (state[i - first] == PGRES_POLLING_OK || fds[i - first].revents == 0)
+					continue;
+				state[i - first] = PQconnectPoll(sessions[i].conn);
+				if (state[i - first] == PGRES_POLLING_FAILED)
+					give_up(&sessions[i]);
+			}
+		} while (pending > 0);
+	}
+}
+
 /* A statement whose answer does not matter. */
 void
 session_do(Session *session, const char *sql)
@@ -133,8 +181,8 @@ keep(Session *session, const PGresult *result)
 }
 
 /* Take in what the server has sent; a whole answer ends the statement. */
-static void
-take_in(Session *session)
+void
+session_take_in(Session *session)
 {
 	PGnotify   *notification;
 
@@ -181,7 +229,7 @@ sessions_wait(Session *const *sessions, int count, Time until)
 	for (int i = 0; i < count && ready > 0; i++)
 	{
 		if (fds[i].revents != 0)
-			take_in(sessions[i]);
+			session_take_in(sessions[i]);
 	}
 }
 
