@@ -1,0 +1,133 @@
+# Proves: those who wait for one lock cost nobody else anything, and one end of a
+# lease wakes no herd.  A backend whose owner holds nothing does not look for
+# deadlocks; one that has waited for long still learns of a deadlock in time when
+# the ring is closed behind its back.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockQueue;
+use DLockTest;
+use IPC::Run ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $db = 'postgres';
+my $crowd = 200;
+my $node = start_node('main',
+	conf => "max_connections = " . ($crowd + 30) . "\nsynchronous_commit = off\n");
+my $ctl = open_session($node, $db, name => 'control');
+my $script = $node->basedir . '/crowd.sql';
+append_to_file($script, "SELECT dlock_acquire('hot', 'w' || :client_id, '1 h', NULL);\n");
+
+# A crowd of pgbench's clients, each of which runs the statement once.
+sub start_crowd
+{
+	my ($deadlock_timeout) = @_;
+	local $ENV{PGOPTIONS} = "-c deadlock_timeout=$deadlock_timeout";
+	my $waiters = IPC::Run::start(
+		[ $node->installed_command('pgbench'), '-n', '-h', $node->host, '-p', $node->port,
+			'-c', $crowd, '-j', 2, '-t', 1, '-f', $script, $db ],
+		'>', \my $out, '2>', \my $err);
+	wait_until(
+		sub { $ctl->query("SELECT count(*) FROM dlock_waiters WHERE name = 'hot'") == $crowd },
+		120)
+	  or die "the crowd does not come: $err";
+	return $waiters;
+}
+
+sub end_crowd
+{
+	my ($waiters) = @_;
+
+	$ctl->query("SELECT pg_terminate_backend(pid) FROM dlock_waiters WHERE name = 'hot'");
+	$waiters->kill_kill;
+	wait_until(sub { $ctl->query("SELECT count(*) FROM dlock_waiters WHERE name = 'hot'") == 0 }, 60);
+	$ctl->query("SELECT dlock_force_release('hot', 'test')");
+	queues_are_empty($ctl, 'the crowd is gone');
+	return;
+}
+
+# How many pairs of locks of other names one session acquires and releases a second.
+sub others
+{
+	my $rounds = 0;
+	my $begin = mono_now();
+
+	while (mono_now() - $begin < 2)
+	{
+		$ctl->query("SELECT count(dlock_acquire('other-' || i)), count(dlock_release('other-' || i))"
+			  . ' FROM generate_series(1, 200) i');
+		$rounds++;
+	}
+	return 200 * $rounds / (mono_now() - $begin);
+}
+
+# How often a process has gone to sleep.
+sub sleeps
+{
+	my ($pid) = @_;
+	my ($count) = slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+	return $count;
+}
+
+# Beside a crowd that waits.  What it would cost if each looked for deadlocks each
+# 100 ms is more than all there is.
+{
+	my $alone = others();
+	$ctl->query("SELECT dlock_acquire('hot', 'holder', '1 h')");
+	my $waiters = start_crowd('100ms');
+	my $beside = others();
+	note sprintf('pairs a second: %.0f alone, %.0f beside the crowd', $alone, $beside);
+	cmp_ok($beside, '>', 0.3 * $alone, 'a crowd that waits does not slow the others');
+	end_crowd($waiters);
+}
+
+# An expiry wakes the first, which arms the next; nobody else.
+{
+	$ctl->query("SELECT dlock_acquire('hot', 'holder', '1 h')");
+	my $waiters = start_crowd('1h');
+	my @pids = split /\n/, $ctl->query("SELECT pid FROM dlock_waiters WHERE name = 'hot'");
+	is(scalar @pids, $crowd, 'all wait');
+	my %before = map { $_ => sleeps($_) } @pids;
+	$ctl->query("SELECT dlock_renew('hot', 'holder', '200 ms')");
+	ok( wait_until(
+			sub { $ctl->query("SELECT owner FROM dlock_leases WHERE name = 'hot'") =~ /^w/ }, 30),
+		'one of the crowd gets the lock');
+	usleep(300_000);
+	my @woken = grep { -e "/proc/$_/status" && sleeps($_) != $before{$_} } @pids;
+	cmp_ok(scalar @woken, '<=', 3, 'an expiry wakes no herd');
+	end_crowd($waiters);
+}
+
+# A ring that is closed by a conversion, while the two that wait have waited for so
+# long that they look rarely.
+{
+	my ($a1, $a2, $b1, $b2, $c) = open_sessions($node, $db, 5, name => 's');
+
+	$_->query("SET deadlock_timeout = '1 s'") foreach $a1, $b2;
+	$b1->query("SELECT dlock_acquire('one', 'b', '1 h')");
+	$c->query("SELECT dlock_acquire('two', 'c', '1 h', mode => 'shared')");
+	my $token = $a2->query("SELECT dlock_acquire('two', 'a', '1 h', mode => 'NL')");
+	enqueue($ctl, $a1, "SELECT dlock_acquire('one', 'a', '1 h', NULL)");
+	enqueue($ctl, $b2, "SELECT dlock_acquire('two', 'b', '1 h', NULL)");
+
+	# After 1, 3 and 7 s they look again after 15 s.
+	usleep(7_500_000);
+	isnt($a2->query("SELECT dlock_convert('two', $token, 'CR')"), '', 'the conversion is granted');
+	my $closed = mono_now();
+	$c->query("SELECT dlock_release('two', 'c')");
+	my ($told) = wait_any(30, $a1, $b2);
+	is($told->answer->{state}, '40P01', 'the ring is found');
+	cmp_ok(mono_now() - $closed, '<', 6, 'at once, though they looked rarely');
+	close_sessions($a1, $a2, $b1, $b2, $c);
+}
+
+$ctl->close;
+$node->stop;
+done_testing();
