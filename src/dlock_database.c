@@ -404,6 +404,17 @@ dlock_database_fetch_tokens(DLockDatabase *db, int count)
 		dlock_flush_now(lsn);
 }
 
+/* Take one token.  Waits and throws as above. */
+DLockToken
+dlock_database_take_token(DLockDatabase *db)
+{
+	DLockToken	token;
+
+	while (!dlock_token_take(&db->shared->tokens, 1, false, &token))
+		dlock_database_fetch_tokens(db, 1);
+	return token;
+}
+
 /*
  * Have tokens begin anew, not below "above".  Returns a number that is below all
  * that are granted from now on, and not below any that was granted here before.

@@ -580,6 +580,29 @@ dlock_error_stale_row(const char *table, const char *column, DLockToken token, D
 			 errhint("Stop the work: the lease that the token came with has ended. Acquire the lock anew.")));
 }
 
+/* It would shut all real ones out. */
+void
+dlock_error_unknown_token(const DLockBytes *resource, DLockToken token, DLockToken last)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("fencing token %lld for resource \"%.*s\" has never been handed out", (long long) token,
+					resource->len, resource->data),
+			 errdetail("The tokens of this database have come to %lld.", (long long) last),
+			 errhint("Present the token of a lease of this database. If the lock is in another database, declare that with dlock_fence_declare(resource, is_foreign => true).")));
+}
+
+/* The same for a row that is its own mark. */
+void
+dlock_error_unknown_row_token(const char *table, DLockToken token, DLockToken last)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("fencing token %lld for a row of table \"%s\" has never been handed out", (long long) token, table),
+			 errdetail("The tokens of this database have come to %lld.", (long long) last),
+			 errhint("Present the token of a lease of this database. If the locks are in another database, create the guard with 'tokens=foreign'.")));
+}
+
 /* LK003: the table is guarded, and there is no token for the resource. */
 void
 dlock_error_no_token(const char *table, const DLockBytes *resource)

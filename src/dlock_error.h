@@ -79,6 +79,8 @@ pg_noreturn extern void dlock_error_prepare(void);
 /* fencing */
 pg_noreturn extern void dlock_error_stale(const DLockBytes *resource, DLockToken token, DLockToken mark);
 pg_noreturn extern void dlock_error_stale_row(const char *table, const char *column, DLockToken token, DLockToken mark);
+pg_noreturn extern void dlock_error_unknown_token(const DLockBytes *resource, DLockToken token, DLockToken last);
+pg_noreturn extern void dlock_error_unknown_row_token(const char *table, DLockToken token, DLockToken last);
 pg_noreturn extern void dlock_error_no_token(const char *table, const DLockBytes *resource);
 pg_noreturn extern void dlock_error_no_row_token(const char *table, const char *column, bool ambiguous);
 pg_noreturn extern void dlock_error_no_merge_token(const char *table, const char *column);

@@ -22,6 +22,10 @@
  *	  carries them over PREPARE TRANSACTION, and gives them up at a rollback to a
  *	  savepoint.
  *
+ *	  A mark is raised only by a token that this database has handed out, or none
+ *	  that it ever will could pass again.  Those of a resource that is declared
+ *	  to be foreign come from elsewhere, and are believed.
+ *
  *	  The lock's key is a hash of the resource.  Two resources of one hash share
  *	  the lock, which costs time and nothing else.
  *
@@ -378,6 +382,47 @@ refuse_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
 }
 
 /*
+ * Is a token one that this database has never handed out, being above all that
+ * it has?  If so, returns the largest that it has, else DLOCK_TOKEN_NONE.
+ * Tokens of a resource that is declared foreign are not looked at; "resource" is
+ * empty for a row that is its own mark.
+ *
+ * Most tokens are not above what this backend has seen handed out before.  An
+ * unknown one is compared with a token that is taken for that purpose: tokens
+ * from before the server started are below it by construction (see README).
+ */
+DLockToken
+dlock_fence_find_unknown(const DLockBytes *resource, DLockToken token)
+{
+	static DLockToken issued = DLOCK_TOKEN_NONE;
+	DLockMarkDeclared declared;
+	DLockDatabase db;
+
+	if (token <= issued)
+		return DLOCK_TOKEN_NONE;
+	dlock_mark_find_declared(resource, false, &declared);
+	if (declared.is_foreign)
+		return DLOCK_TOKEN_NONE;
+	dlock_session_open(&db);
+	issued = dlock_token_issued(&db.shared->tokens);
+	if (token > issued)
+		issued = dlock_database_take_token(&db);
+	dlock_session_close(&db);
+	return (token > issued) ? issued : DLOCK_TOKEN_NONE;
+}
+
+static void
+check_known(const DLockBytes *resource, DLockToken token)
+{
+	DLockToken	last = dlock_fence_find_unknown(resource, token);
+
+	if (last == DLOCK_TOKEN_NONE)
+		return;
+	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_error_unknown_token(resource, token, last);
+}
+
+/*
  * Get a resource's lock for a token, and raise the mark if it is below.
  *
  * The share lock is given up before the exclusive one is asked for, or two that
@@ -397,6 +442,7 @@ take(const DLockBytes *resource, DLockToken token)
 		(void) LockRelease(&tag, ShareLock, false);
 		if (XactReadOnly)
 			dlock_error_read_only_fence(resource);
+		check_known(resource, token);
 		acquire(&tag, ExclusiveLock, resource);
 		mark = dlock_mark_read(resource);
 		if (mark < token)
@@ -438,7 +484,7 @@ dlock_fence_check_right(const DLockBytes *resource, bool is_prefix)
  *
  * Waits for transactions that have passed with a lower token, and for one that
  * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the
- * lease is not live, 25006 on a standby or if the mark would have to be raised
+ * lease is not live, 22023 if the token is unknown, 25006 on a standby or if the mark would have to be raised
  * in a read-only transaction, 55000 if the extension is not ready.
  */
 void

@@ -14,6 +14,7 @@
 #include "dlock_types.h"
 
 extern void dlock_fence_check_right(const DLockBytes *resource, bool is_prefix);
+extern DLockToken dlock_fence_find_unknown(const DLockBytes *resource, DLockToken token);
 extern void dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live);
 extern DLockToken dlock_fence_passed(const DLockBytes *resource);
 extern uint64 dlock_fence_generation(void);

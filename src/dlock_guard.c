@@ -10,6 +10,7 @@
  *		'resource_column=COLUMN'	... or the column that names it, after NAME
  *		'token_column=COLUMN'		the column that may carry the token
  *		'mode=live'					the token's lease must be live; default 'fence'
+ *		'tokens=foreign'			tokens of another database; default 'own'
  *
  *	  With a resource, a write passes its fence (dlock_fence.c).  The token is
  *	  what the statement sets the token column to; else the one with which the
@@ -72,6 +73,7 @@ typedef struct DLockGuard
 	AttrNumber	resource_attr;	/* zero if there is no such column */
 	AttrNumber	token_attr;
 	bool		live;
+	bool		foreign;
 	bool		uneven;			/* see dlock_merge_sets_unevenly() */
 
 	FmgrInfo	output;			/* of the resource column's type */
@@ -110,6 +112,7 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 {
 	const char *resource = NULL;
 	const char *mode = NULL;
+	const char *tokens = NULL;
 
 	for (int i = 0; i < count; i++)
 	{
@@ -123,10 +126,12 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 			set_once(guard, &guard->token_column, value);
 		else if ((value = option_value(arguments[i], "mode")) != NULL)
 			set_once(guard, &mode, value);
+		else if ((value = option_value(arguments[i], "tokens")) != NULL)
+			set_once(guard, &tokens, value);
 		else if (strchr(arguments[i], '=') != NULL)
 			dlock_error_guard(guard->trigger,
 							  psprintf("has the unknown option \"%s\"", arguments[i]),
-							  "Options are resource, resource_column, token_column and mode. A resource with \"=\" in its name is written 'resource=...'.");
+							  "Options are resource, resource_column, token_column, mode and tokens. A resource with \"=\" in its name is written 'resource=...'.");
 		else
 			set_once(guard, &resource, arguments[i]);
 	}
@@ -140,6 +145,10 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 		dlock_error_guard(guard->trigger, psprintf("has the unknown mode \"%s\"", mode),
 						  "Modes are \"fence\" and \"live\".");
 	guard->live = mode != NULL && strcmp(mode, "live") == 0;
+	if (tokens != NULL && strcmp(tokens, "own") != 0 && strcmp(tokens, "foreign") != 0)
+		dlock_error_guard(guard->trigger, psprintf("has the unknown kind of tokens \"%s\"", tokens),
+						  "Kinds are \"own\" and \"foreign\".");
+	guard->foreign = tokens != NULL && strcmp(tokens, "foreign") == 0;
 }
 
 static AttrNumber
@@ -205,6 +214,9 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 		dlock_error_guard(guard->trigger, "cannot be live without a resource",
 						  "Name the lock, whose lease has to be live, by 'resource=...' or 'resource_column=...'.");
 
+	if (guard->foreign && has_resource)
+		dlock_error_guard(guard->trigger, "cannot say where the tokens of a resource come from",
+						  "Declare the resource with dlock_fence_declare(resource, is_foreign => true).");
 	if (!has_resource && rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
 		dlock_error_guard(guard->trigger, "must name a resource for a foreign table",
 						  "Rows of a foreign table are not locked here, so they cannot be their own marks.");
@@ -618,12 +630,26 @@ guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple ne
 				 pass(guard, &new_name, token_of_column(guard, data, new)));
 }
 
+/* Throw 22023 for a token with which a row would shut all real ones out. */
+static void
+check_known(const DLockGuard *guard, DLockToken token)
+{
+	DLockBytes	none = {"", 0};
+	DLockToken	last = dlock_fence_find_unknown(&none, token);
+
+	if (last == DLOCK_TOKEN_NONE)
+		return;
+	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_error_unknown_row_token(guard->table, token, last);
+}
+
 /* Guard a row that is its own mark. */
 static HeapTuple
 guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 {
 	DLockToken	written = token_of_column(guard, data, new);
 	DLockToken	token = written;
+	DLockToken	mark = DLOCK_TOKEN_NONE;
 	bool		ambiguous = false;
 
 	if (token == DLOCK_TOKEN_NONE)
@@ -639,16 +665,19 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 	if (old != NULL)
 	{
 		bool		isnull;
-		DLockToken	mark = DatumGetInt64(heap_getattr(old, guard->token_attr,
-													  RelationGetDescr(data->tg_relation), &isnull));
+		Datum		held = heap_getattr(old, guard->token_attr,
+										RelationGetDescr(data->tg_relation), &isnull);
 
 		/* Rows from before the trigger have none. */
-		if (!isnull && token < mark)
+		mark = isnull ? DLOCK_TOKEN_NONE : DatumGetInt64(held);
+		if (token < mark)
 		{
 			dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
 			dlock_error_stale_row(guard->table, guard->token_column, token, mark);
 		}
 	}
+	if (token > mark && !guard->foreign)
+		check_known(guard, token);
 	if (written != DLOCK_TOKEN_NONE)
 		dlock_fence_note_row(written);
 	return (new != NULL) ? stamp(guard, data, new, token) : old;

@@ -237,3 +237,18 @@ dlock_token_last(DLockTokenShared *tokens)
 	SpinLockRelease(&tokens->mutex);
 	return reserved;
 }
+
+/*
+ * No token above this one has been handed out here since the server started;
+ * those of before may be above it until the first is taken.
+ */
+DLockToken
+dlock_token_issued(DLockTokenShared *tokens)
+{
+	DLockToken	next;
+
+	SpinLockAcquire(&tokens->mutex);
+	next = tokens->next;
+	SpinLockRelease(&tokens->mutex);
+	return next - 1;
+}

@@ -57,6 +57,7 @@ extern bool dlock_token_plan(DLockTokenShared *tokens, DLockTokenPurpose purpose
 							 DLockToken *base);
 extern void dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn);
 extern void dlock_token_void(DLockTokenShared *tokens, DLockToken below);
+extern DLockToken dlock_token_issued(DLockTokenShared *tokens);
 extern DLockToken dlock_token_last(DLockTokenShared *tokens);
 
 #endif							/* DLOCK_TOKEN_H */

@@ -33,6 +33,7 @@ foreach my $where (
 	# Tokens of the data's own database must not be mistaken for these: the
 	# database has granted none.
 	$look->query(<<'EOC');
+SELECT dlock_fence_declare('*');
 DROP TABLE IF EXISTS ledger, device;
 CREATE TABLE ledger (body text);
 INSERT INTO ledger VALUES ('');
@@ -45,6 +46,12 @@ CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON device
 SELECT dlock_fence_reset(resource, NULL, 'test') FROM dlock_fences;
 EOC
 	is($look->query('SELECT count(*) FROM dlock_fences'), 0, "$label: no marks to begin with");
+	outcome_is($look, "SELECT dlock_fence('ledger', 9007199254740991)", '22023', "$label: tokens of elsewhere are not known");
+	outcome_is($look, "INSERT INTO device VALUES ('', 9007199254740991)", '22023', "$label: nor in a row");
+	$look->query("SELECT dlock_fence_declare('*', is_foreign => true)");
+	outcome_is($look, "BEGIN; SELECT dlock_fence('ledger', 9007199254740991); INSERT INTO device VALUES ('', 9007199254740991)", '',
+		"$label: but where that is declared");
+	$look->query('ROLLBACK');
 
 	# A worker holds two connections.
 	my ($a, $b) = open_sessions($data_node, $db, 2, name => 'worker');

@@ -39,6 +39,7 @@ $node->safe_psql('postgres', 'CREATE DATABASE source');
 $node->safe_psql('source',
 	"$schema_sql $tables_sql CREATE TABLE dlock_fence_mark (resource text PRIMARY KEY, token bigint)");
 my $token = $node->safe_psql('source', "SELECT hidden.dlock_acquire('ledger', 'a', '1 h') + 10");
+$node->safe_psql('source', "SELECT hidden.dlock_acquire('more-' || i, 'more') FROM generate_series(1, 30) i; SELECT hidden.dlock_release_all('more')");
 
 # The setting and the statements, with a token.
 sub writes
@@ -80,7 +81,7 @@ is($node->safe_psql('source', 'SELECT count(*) FROM hidden.dlock_fences'), 2, 'm
 
 $node->command_ok([ 'pg_dump', '-Fc', '-f', "$dir/custom", $node->connstr('source') ], 'pg_dump');
 $node->command_ok([ 'pg_dump', '--clean', '-f', "$dir/plain.sql", $node->connstr('source') ], 'pg_dump, plain');
-my $fresh = start_node('fresh');
+my $fresh = start_node('fresh', conf => "max_worker_processes = 16\n");
 foreach my $restore ([ $fresh, 'a fresh cluster' ], [ $node, 'another database' ])
 {
 	my ($target, $label) = @$restore;
