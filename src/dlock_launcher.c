@@ -624,6 +624,9 @@ start_reapers(DLockTime now)
 	{
 		Oid			database = ((DLockLauncherDue *) lfirst(cell))->database;
 
+		/* It may be unknown and due. */
+		if (has_worker(database))
+			continue;
 		if (running >= dlock_guc_max_reapers)
 		{
 			crowded = true;

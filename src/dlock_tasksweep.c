@@ -23,9 +23,9 @@
  *	  reaper, it also looks at times of its own, at least once in
  *	  dlock.reap_interval.
  *
- *	  Nothing tells of captures that were prepared or that a restore of a dump
- *	  has written.  If a database has queues, a reaper looks for them once in
- *	  UNTOLD_INTERVAL.
+ *	  Nothing tells of captures that were prepared and are committed after their
+ *	  end, or that a restore of a dump has written.  If a database has queues, a
+ *	  reaper looks for them once in UNTOLD_INTERVAL.
  *
  * IDENTIFICATION
  *	  src/dlock_tasksweep.c
@@ -92,11 +92,11 @@ at_end_of_transaction(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PREPARE:
 			if (noted != DLOCK_TIME_FOREVER)
 				dlock_database_note_task(noted_database, noted);
 			/* FALLTHROUGH */
 		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PREPARE:
 			noted = DLOCK_TIME_FOREVER;
 			break;
 		default:

@@ -17,7 +17,7 @@ use Time::HiRes qw(usleep);
 
 my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
 my %fake = fake_clock_env($control);
-my $node = init_node('main', conf => "dlock.reap_interval = 1h\n");
+my $node = init_node('main', conf => "dlock.reap_interval = 1h\nmax_prepared_transactions = 2\n");
 {
 	local %ENV = (%ENV, %fake);
 	$node->start;
@@ -116,6 +116,18 @@ sub becomes
 	$worker->query('COMMIT');
 	ok(wait_until(sub { $other->query("SELECT state || coalesce(error, '') FROM dlock_tasks WHERE key = 'late'") eq 'readytimed out' }),
 		'committed after its deadline, it is moved');
+}
+
+# So are those that are prepared.
+{
+	my ($queue) = captured('1 h');
+	$worker->query("SELECT dlock_task_put('$queue', 'prepared')");
+	$worker->query('BEGIN');
+	$worker->query("SELECT token FROM dlock_task_capture('$queue', ttl => '2 s')");
+	$worker->query("PREPARE TRANSACTION 'captured'");
+	$worker->query("COMMIT PREPARED 'captured'");
+	ok(wait_until(sub { $other->query("SELECT state || coalesce(error, '') FROM dlock_tasks WHERE key = 'prepared'") eq 'readytimed out' }),
+		'a capture that was prepared is moved');
 }
 
 # Who is finishing while the deadline passes has the row; his end decides.
