@@ -406,16 +406,19 @@ retry_delay(int attempts)
 		Min(MAX_RETRY_DELAY, USECS_PER_SEC << Min(attempts - 1, 10));
 }
 
-/* Let no reaper start in a database for some time. */
+/* Note a number of starts of a reaper, and when the next may be. */
 static void
-put_off(Oid database, DLockTime until)
+note_attempt(Oid database, int starts, DLockTime not_before)
 {
 	DLockDatabaseShared *shared;
 
 	dlock_database_lock(LW_EXCLUSIVE);
 	shared = dlock_database_find(database);
 	if (shared != NULL)
-		shared->reaper.not_before = Max(until, shared->reaper.not_before);
+	{
+		shared->reaper.attempts += starts;
+		shared->reaper.not_before = Max(shared->reaper.not_before, not_before);
+	}
 	dlock_database_unlock();
 }
 
@@ -444,8 +447,7 @@ tend_workers(DLockTime now)
 		if (shared != NULL)
 			delay = retry_delay(shared->reaper.attempts);
 		dlock_database_unlock();
-		if (delay > 0)
-			put_off(worker->database, now + delay);
+		note_attempt(worker->database, 0, now + delay);
 		workers = foreach_delete_current(workers, cell);
 		pfree(worker->handle);
 		pfree(worker);
@@ -517,18 +519,6 @@ start_reaper(Oid database)
 		pfree(started);
 	MemoryContextSwitchTo(old);
 	return registered;
-}
-
-static void
-count_attempt(Oid database)
-{
-	DLockDatabaseShared *shared;
-
-	dlock_database_lock(LW_EXCLUSIVE);
-	shared = dlock_database_find(database);
-	if (shared != NULL)
-		shared->reaper.attempts++;
-	dlock_database_unlock();
 }
 
 static int
@@ -635,7 +625,7 @@ start_reapers(DLockTime now)
 		if (check_database(database) != DATABASE_OPEN)
 		{
 			unknown = list_delete_oid(unknown, database);
-			put_off(database, now + CLOSED_DELAY);
+			note_attempt(database, 0, now + CLOSED_DELAY);
 			wake = Min(wake, now + CLOSED_DELAY);
 			continue;
 		}
@@ -646,7 +636,7 @@ start_reapers(DLockTime now)
 			break;
 		}
 		unknown = list_delete_oid(unknown, database);
-		count_attempt(database);
+		note_attempt(database, 1, 0);
 		running++;
 	}
 
