@@ -126,8 +126,8 @@ dlock_room_find(DLockDatabase *db)
 }
 
 /*
- * How long a backend takes it that there are no dead leases, once it has found
- * none at a limit: a role at its limit may ask again and again.
+ * Once a backend has found no dead leases at a limit, it does not look again for
+ * so long: a role at its limit may ask again and again.
  */
 #define LOOK_DISTANCE	(100 * INT64CONST(1000))
 
