@@ -397,8 +397,9 @@ SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_queue', '');
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_queue_queue_id_seq', '');
 
 -- The row of a task holds its capture: it is captured while "due" is not null, or
--- if it has no owner, put off.  deadline and due are on a clock that does not step.
--- No index has the deadline, so extending a capture changes no index.
+-- if it has no owner, put off.  That ends at "deadline" by the wall clock when it was
+-- written, at "ends" by the clock of the boot then: dlock_task_until() tells which
+-- counts.  No index has these, so extending a capture changes no index.
 CREATE TABLE @extschema@.dlock_task (
     queue_id pg_catalog.int4 NOT NULL,
     attempts pg_catalog.int4 NOT NULL DEFAULT 0,
@@ -410,6 +411,8 @@ CREATE TABLE @extschema@.dlock_task (
     changed_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     finished_at pg_catalog.timestamptz,
     ttl pg_catalog.interval,
+    ends pg_catalog.interval,
+    boot pg_catalog.int4,
     priority pg_catalog.int4 NOT NULL,
     key pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
     state pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
@@ -443,6 +446,16 @@ CREATE INDEX dlock_task_finished ON @extschema@.dlock_task (queue_id, finished_a
 COMMENT ON INDEX @extschema@.dlock_task_finished
     IS 'tasks that are finished, for dlock_task_purge()';
 
+CREATE FUNCTION @extschema@.dlock_task_until(
+    deadline pg_catalog.timestamptz,
+    boot pg_catalog.int4,
+    ends pg_catalog.interval)
+    RETURNS pg_catalog.timestamptz
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_until'
+    LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_until(pg_catalog.timestamptz, pg_catalog.int4, pg_catalog.interval)
+    IS 'when a capture or a delay ends, by the clock of this server that does not step';
+
 CREATE FUNCTION @extschema@.dlock_task_wall_time(
     deadline pg_catalog.timestamptz)
     RETURNS pg_catalog.timestamptz
@@ -454,8 +467,8 @@ COMMENT ON FUNCTION @extschema@.dlock_task_wall_time(pg_catalog.timestamptz)
 CREATE VIEW @extschema@.dlock_tasks WITH (security_barrier) AS
     SELECT q.queue, t.key, t.state, t.priority, t.attempts, t.token,
            CASE WHEN t.due IS NOT NULL THEN t.owner END AS owner,
-           CASE WHEN t.due IS NOT NULL AND t.owner IS NOT NULL THEN @extschema@.dlock_task_wall_time(t.deadline) END AS expires_at,
-           CASE WHEN t.due IS NOT NULL AND t.owner IS NULL THEN @extschema@.dlock_task_wall_time(t.deadline) END AS ready_at,
+           CASE WHEN t.due IS NOT NULL AND t.owner IS NOT NULL THEN @extschema@.dlock_task_wall_time(@extschema@.dlock_task_until(t.deadline, t.boot, t.ends)) END AS expires_at,
+           CASE WHEN t.due IS NOT NULL AND t.owner IS NULL THEN @extschema@.dlock_task_wall_time(@extschema@.dlock_task_until(t.deadline, t.boot, t.ends)) END AS ready_at,
            t.created_at, t.changed_at, t.finished_at, t.error, t.payload
       FROM @extschema@.dlock_task_queue q
       JOIN @extschema@.dlock_task t USING (queue_id)

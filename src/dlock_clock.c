@@ -12,11 +12,11 @@
  *	  between.  The boot id tells whether it was.  A time namespace of its own
  *	  (time_namespaces(7)) shifts the clock, so its offsets are part of that id.
  *
- *	  What stands in a table has to mean something on other machines, too, and
- *	  so is told in wall-clock time; but not in one that steps.  The steady clock
- *	  shows what the wall clock showed when the library was loaded, and goes on
- *	  from there as the monotonic clock does.  The processes of a preloaded
- *	  server inherit it from the first, also those that it starts after a crash.
+ *	  What SQL compares has to be a timestamp, but not one of a clock that steps.
+ *	  The steady clock shows what the wall clock showed when the library was loaded,
+ *	  and goes on from there as the monotonic clock does.  The processes of a
+ *	  preloaded server inherit it from the first, also those that it starts after a
+ *	  crash.  It means nothing to another server, nor to the next run of this one.
  *
  * IDENTIFICATION
  *	  src/dlock_clock.c
@@ -118,6 +118,13 @@ DLockTime
 dlock_clock_steady_offset(void)
 {
 	return steady_offset;
+}
+
+/* The boot that dlock_clock_now() counts in; zero if it is not known. */
+uint32
+dlock_clock_boot(void)
+{
+	return boot_id;
 }
 
 /*

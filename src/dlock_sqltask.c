@@ -35,6 +35,7 @@ PG_FUNCTION_INFO_V1(dlock_sql_task_finish);
 PG_FUNCTION_INFO_V1(dlock_sql_task_fail);
 PG_FUNCTION_INFO_V1(dlock_sql_task_release);
 PG_FUNCTION_INFO_V1(dlock_sql_task_purge);
+PG_FUNCTION_INFO_V1(dlock_sql_task_until);
 PG_FUNCTION_INFO_V1(dlock_sql_task_wall_time);
 
 #define CAPTURE_COLUMNS		7
@@ -316,6 +317,14 @@ dlock_sql_task_purge(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64((int64) dlock_task_purge(&queue, PG_GETARG_DATUM(1),
 											 get_number(fcinfo, 2, "number of tasks",
 														DLOCK_TASK_PURGE_MAX)));
+}
+
+/* dlock_task_until(deadline, boot, ends) -> when that is, by the clock that does not step */
+Datum
+dlock_sql_task_until(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TIMESTAMPTZ(dlock_task_until(PG_GETARG_TIMESTAMPTZ(0), (uint32) PG_GETARG_INT32(1),
+										   PG_GETARG_INTERVAL_P(2)->time));
 }
 
 /* dlock_task_wall_time(deadline) -> when the wall clock, as it goes now, will show it */

@@ -39,6 +39,7 @@
 #include "utils/array.h"
 
 #include "dlock_clock.h"
+#include "dlock_guc.h"
 #include "dlock_name.h"
 #include "dlock_rule.h"
 #include "dlock_task.h"
@@ -58,7 +59,7 @@ typedef struct DLockTaskRow
 	int			attempts;
 	DLockToken	token;
 	bool		captured;
-	TimestampTz deadline;
+	TimestampTz until;			/* on the steady clock */
 	DLockTime	ttl;
 	char	   *owner;
 	DLockBytes	from;
@@ -96,11 +97,11 @@ bool
 dlock_task_put(const DLockTaskNew *task)
 {
 	const DLockBytes *state = &task->state;
-	TimestampTz deadline = dlock_clock_steady() + task->delay;
 	DLockTaskSql sql;
 	DLockTaskQueue queue;
-	Datum		values[8];
-	char		nulls[] = "        ";
+	Datum		values[11];
+	char		nulls[] = "           ";
+	DLockTime	ends;
 	bool		finished;
 	bool		is_new;
 
@@ -120,22 +121,38 @@ dlock_task_put(const DLockTaskNew *task)
 	if (task->no_payload)
 		nulls[4] = 'n';
 	values[5] = BoolGetDatum(finished);
-	values[6] = TimestampTzGetDatum(deadline);
-	values[7] = dlock_value_interval(task->delay);
+	values[6] = dlock_value_interval(task->delay);
+	ends = dlock_tasksql_end(task->delay, values + 7);
 	if (task->delay == 0)
-		nulls[6] = nulls[7] = 'n';
+		memset(nulls + 6, 'n', 5);
 	is_new = dlock_tasksql_run(DLOCK_TASK_PUT, values, nulls, 0) > 0;
 	if (is_new && task->delay > 0)
-		dlock_tasksweep_note(sql.db.shared, deadline);
+		dlock_tasksweep_note(sql.db.shared, ends);
 	dlock_tasksql_close(&sql);
 	return is_new;
+}
+
+/*
+ * When a capture or a delay ends, by our steady clock.
+ *
+ * On the boot that wrote it the monotonic clock still tells, also on a standby and
+ * after a restart.  Otherwise the wall clocks are compared as they are now, and given
+ * dlock.max_clock_skew in favour of the capturer.
+ */
+TimestampTz
+dlock_task_until(TimestampTz deadline, uint32 boot, DLockTime ends)
+{
+	if (boot != 0 && boot == dlock_clock_boot())
+		return ends + dlock_clock_steady_offset();
+	return deadline + (DLockTime) dlock_guc_max_clock_skew_ms * 1000 +
+		(dlock_clock_steady() - dlock_clock_wall());
 }
 
 /* Is the capture of this task over, though its row does not say so? */
 static bool
 is_timed_out(const DLockTaskRow *row)
 {
-	return row->captured && row->deadline <= dlock_clock_steady();
+	return row->captured && row->until <= dlock_clock_steady();
 }
 
 /* Find a task and lock it. */
@@ -157,7 +174,7 @@ lock_task(const DLockTaskQueue *queue, const DLockBytes *key, DLockTaskRow *row)
 	row->token = isnull ? DLOCK_TOKEN_NONE : DatumGetInt64(value);
 	row->captured = DatumGetBool(dlock_tasksql_value(0, 5, &isnull));
 	value = dlock_tasksql_value(0, 6, &isnull);
-	row->deadline = isnull ? 0 : DatumGetTimestampTz(value);
+	row->until = isnull ? 0 : DatumGetTimestampTz(value);
 	value = dlock_tasksql_value(0, 7, &isnull);
 	row->ttl = isnull ? 0 : DatumGetIntervalP(value)->time;
 	row->owner = dlock_tasksql_cstring(0, 8);
@@ -201,8 +218,8 @@ check_held(const DLockTaskTarget *target, const DLockTaskRow *row)
 static void
 move_task(DLockTaskSql *sql, const DLockTaskRow *row, const DLockTaskMove *move)
 {
-	TimestampTz deadline = dlock_clock_steady() + move->delay;
-	Datum		values[] = {
+	DLockTime	ends;
+	Datum		values[12] = {
 		PointerGetDatum(&row->tid),
 		dlock_value_text(*move->state),
 		Int32GetDatum(move->attempts),
@@ -210,19 +227,19 @@ move_task(DLockTaskSql *sql, const DLockTaskRow *row, const DLockTaskMove *move)
 		BoolGetDatum(move->finished),
 		(move->error.len > 0) ? dlock_value_text(move->error) : (Datum) 0,
 		BoolGetDatum(row->captured && (move->captured || move->finished)),
-		TimestampTzGetDatum(deadline),
 		dlock_value_interval(move->delay)
 	};
-	char		nulls[] = "         ";
+	char		nulls[] = "            ";
 
+	ends = dlock_tasksql_end(move->delay, values + 8);
 	if (move->error.len == 0)
 		nulls[5] = 'n';
 	if (move->delay == 0)
-		nulls[7] = nulls[8] = 'n';
+		memset(nulls + 7, 'n', 5);
 	if (dlock_tasksql_run(DLOCK_TASK_MOVE, values, nulls, 0) != 1)
 		elog(ERROR, "task \"%.*s\" was locked but not moved", row->key.len, row->key.data);
 	if (move->delay > 0)
-		dlock_tasksweep_note(sql->db.shared, deadline);
+		dlock_tasksweep_note(sql->db.shared, ends);
 }
 
 /* Open the queue of a target and lock the task. */
@@ -311,19 +328,21 @@ dlock_task_extend(const DLockTaskTarget *target, DLockTime ttl)
 	held = is_held(&row, target->token);
 	if (held)
 	{
-		TimestampTz deadline;
-		Datum		values[3];
+		Datum		values[6];
+		DLockTime	ends;
 
-		/* It is made shorter only by those who say so. */
-		deadline = dlock_clock_steady() + ((ttl > 0) ? ttl : row.ttl);
+		/*
+		 * It is never further away than its ttl, so without another one this does
+		 * not bring it nearer.
+		 */
 		if (ttl == 0)
-			deadline = Max(deadline, row.deadline);
+			ttl = row.ttl;
 		values[0] = PointerGetDatum(&row.tid);
-		values[1] = TimestampTzGetDatum(deadline);
-		values[2] = dlock_value_interval((ttl > 0) ? ttl : row.ttl);
+		values[1] = dlock_value_interval(ttl);
+		ends = dlock_tasksql_end(ttl, values + 2);
 		if (dlock_tasksql_run(DLOCK_TASK_EXTEND, values, NULL, 0) != 1)
 			elog(ERROR, "task \"%.*s\" was locked but not extended", row.key.len, row.key.data);
-		dlock_tasksweep_note(sql.db.shared, deadline);
+		dlock_tasksweep_note(sql.db.shared, ends);
 	}
 	dlock_tasksql_close(&sql);
 	return held;
@@ -505,15 +524,15 @@ check_capture(const DLockTaskQueue *queue, const DLockTaskCaptureRequest *reques
 						 "So tasks would be moved when their capture times out, unless on_timeout names another state.");
 }
 
-/* Write the capture of tasks that are picked and locked. */
-static void
+/* Write the capture of tasks that are picked and locked; returns when it ends. */
+static DLockTime
 write_captures(const DLockTaskQueue *queue, const DLockTaskCaptureRequest *request,
-			   const DLockBytes *from, Datum *tids, DLockToken first, int count,
-			   TimestampTz deadline)
+			   const DLockBytes *from, Datum *tids, DLockToken first, int count)
 {
 	Datum	   *tokens = palloc(count * sizeof(Datum));
-	char		nulls[] = "          ";
-	Datum		values[10];
+	char		nulls[] = "             ";
+	Datum		values[13];
+	DLockTime	ends;
 
 	for (int i = 0; i < count; i++)
 		tokens[i] = Int64GetDatum(first + i);
@@ -523,17 +542,18 @@ write_captures(const DLockTaskQueue *queue, const DLockTaskCaptureRequest *reque
 												FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 	values[2] = dlock_value_text(request->state);
 	values[3] = dlock_value_text(request->owner);
-	values[4] = TimestampTzGetDatum(deadline);
-	values[5] = dlock_value_interval(request->ttl);
-	values[6] = dlock_value_text(*from);
-	values[7] = dlock_value_text(*timeout_state(request, from));
-	values[8] = Int32GetDatum(queue->max_attempts);
+	values[4] = dlock_value_text(*from);
+	values[5] = dlock_value_text(*timeout_state(request, from));
+	values[6] = Int32GetDatum(queue->max_attempts);
 	if (queue->max_attempts == 0)
-		nulls[8] = 'n';
-	values[9] = dlock_value_text(queue->parked);
+		nulls[6] = 'n';
+	values[7] = dlock_value_text(queue->parked);
+	values[8] = dlock_value_interval(request->ttl);
+	ends = dlock_tasksql_end(request->ttl, values + 9);
 	if (dlock_tasksql_run(DLOCK_TASK_CAPTURE, values, nulls, 0) != (uint64) count)
 		elog(ERROR, "tasks of queue \"%.*s\" were locked but not captured",
 			 queue->name.len, queue->name.data);
+	return ends;
 }
 
 /* Capture up to "count" tasks in one state; returns how many. */
@@ -548,7 +568,7 @@ capture_from(DLockTaskSql *sql, const DLockTaskQueue *queue,
 	Datum	   *tids;
 	DLockToken	seen = DLOCK_TOKEN_NONE;
 	DLockToken	first;
-	DLockTime	now;
+	DLockTime	ends;
 	TimestampTz expires_at;
 
 	if (found == 0)
@@ -572,11 +592,9 @@ capture_from(DLockTaskSql *sql, const DLockTaskQueue *queue,
 	}
 
 	first = take_tokens(sql, &queue->name, found, seen);
-	now = dlock_clock_now();
-	write_captures(queue, request, from, tids, first, found,
-				   now + dlock_clock_steady_offset() + request->ttl);
-	dlock_tasksweep_note(sql->db.shared, now + dlock_clock_steady_offset() + request->ttl);
-	expires_at = dlock_clock_wall() + (now + request->ttl - dlock_clock_now());
+	ends = write_captures(queue, request, from, tids, first, found);
+	dlock_tasksweep_note(sql->db.shared, ends);
+	expires_at = dlock_clock_wall() + (ends - dlock_clock_now());
 	for (int i = 0; i < found; i++)
 	{
 		tasks[i].token = first + i;

@@ -78,6 +78,7 @@ extern char *dlock_task_fail(const DLockTaskTarget *target, const DLockBytes *er
 							 const DLockBytes *state, DLockTime delay);
 extern char *dlock_task_release(const DLockTaskTarget *target, const DLockBytes *state,
 								DLockTime delay);
+extern TimestampTz dlock_task_until(TimestampTz deadline, uint32 boot, DLockTime ends);
 extern uint64 dlock_task_purge(const DLockBytes *queue, Datum age, int count);
 
 #endif							/* DLOCK_TASK_H */

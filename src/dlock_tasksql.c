@@ -37,25 +37,33 @@
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
+#include "dlock_clock.h"
 #include "dlock_error.h"
 #include "dlock_session.h"
 #include "dlock_tasksql.h"
+#include "dlock_value.h"
 
 #define SWEEP_BATCH		CppAsString2(DLOCK_TASK_BATCH)
 
+/* When a capture or a delay ends (dlock_task_until). */
+#define UNTIL	"@.dlock_task_until(deadline, boot, ends)"
+
 /*
  * What a sweep does to the rows that "due" selects: a capture that has expired
- * ends, one that was extended gets to its turn at its new deadline, and a task
- * that was put off can be captured.
+ * ends, one that was extended, or comes from another clock, gets to its turn at
+ * its end by ours, and a task that was put off can be captured.
  */
 #define SWEEP(due) \
 	"UPDATE @.dlock_task" \
-	"   SET state = CASE WHEN deadline <= $1 THEN timeout_state ELSE state END," \
-	"       error = CASE WHEN deadline <= $1 AND owner IS NOT NULL THEN 'timed out' ELSE error END," \
-	"       owner = CASE WHEN deadline <= $1 THEN NULL ELSE owner END," \
-	"       changed_at = CASE WHEN deadline <= $1 THEN clock_timestamp() ELSE changed_at END," \
-	"       due = CASE WHEN deadline <= $1 THEN NULL ELSE deadline END" \
+	"   SET state = CASE WHEN " UNTIL " <= $1 THEN timeout_state ELSE state END," \
+	"       error = CASE WHEN " UNTIL " <= $1 AND owner IS NOT NULL THEN 'timed out' ELSE error END," \
+	"       owner = CASE WHEN " UNTIL " <= $1 THEN NULL ELSE owner END," \
+	"       changed_at = CASE WHEN " UNTIL " <= $1 THEN clock_timestamp() ELSE changed_at END," \
+	"       due = CASE WHEN " UNTIL " <= $1 THEN NULL ELSE " UNTIL " END" \
 	" WHERE ctid = ANY (ARRAY(" due "))"
+
+/* The parameters of an end (dlock_tasksql_end). */
+#define END_TYPES	TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, INTERVALOID
 
 /* A statement and its parameters.  "@." in its text stands for the schema. */
 typedef struct DLockTaskStatement
@@ -118,41 +126,41 @@ static const DLockTaskStatement queue_statements[] =
 /* Those on tasks, which come after them. */
 static const DLockTaskStatement task_statements[] =
 {
-	/* queue_id, key, state, priority, payload, finished, not before, delay */
+	/* queue_id, key, state, priority, payload, finished, delay; end */
 	[DLOCK_TASK_PUT - DLOCK_TASK_PUT] = {
 		"INSERT INTO @.dlock_task (queue_id, key, state, priority, payload, finished_at,"
-		"       due, deadline, ttl, timeout_state)"
+		"       ttl, timeout_state, due, deadline, boot, ends)"
 		"VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN clock_timestamp() END,"
-		"       $7, $7, $8, CASE WHEN $7 IS NOT NULL THEN $3 END)"
+		"       $7, CASE WHEN $7 IS NOT NULL THEN $3 END, $8, $9, $10, $11)"
 		"    ON CONFLICT (queue_id, key) DO NOTHING",
-		8, {INT4OID, TEXTOID, TEXTOID, INT4OID, JSONBOID, BOOLOID, TIMESTAMPTZOID, INTERVALOID}
+		11, {INT4OID, TEXTOID, TEXTOID, INT4OID, JSONBOID, BOOLOID, INTERVALOID, END_TYPES}
 	},
 	/* queue_id, key */
 	[DLOCK_TASK_LOCK - DLOCK_TASK_PUT] = {
-		"SELECT ctid, state, attempts, token, due IS NOT NULL AND owner IS NOT NULL, deadline, ttl,"
+		"SELECT ctid, state, attempts, token, due IS NOT NULL AND owner IS NOT NULL, " UNTIL ", ttl,"
 		"       owner, from_state, timeout_state, finished_at IS NOT NULL"
 		"  FROM @.dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE",
 		2, {INT4OID, TEXTOID}
 	},
-	/* ctid, state, attempts, stays captured, finished, error, keep the owner, not before, delay */
+	/* ctid, state, attempts, stays captured, finished, error, keep the owner, delay; end */
 	[DLOCK_TASK_MOVE - DLOCK_TASK_PUT] = {
 		"UPDATE @.dlock_task"
-		"   SET state = $2, attempts = $3, due = CASE WHEN $4 THEN due ELSE $8 END,"
-		"       deadline = coalesce($8, deadline), ttl = coalesce($9, ttl),"
+		"   SET state = $2, attempts = $3, due = CASE WHEN $4 THEN due ELSE $9 END,"
+		"       deadline = coalesce($10, deadline), boot = coalesce($11, boot),"
+		"       ends = coalesce($12, ends), ttl = coalesce($8, ttl),"
 		"       timeout_state = CASE WHEN $8 IS NULL THEN timeout_state ELSE $2 END,"
 		"       finished_at = CASE WHEN $5 THEN clock_timestamp() END,"
 		"       error = $6, owner = CASE WHEN $7 THEN owner END,"
 		"       changed_at = clock_timestamp()"
 		" WHERE ctid = $1",
-		9, {TIDOID, TEXTOID, INT4OID, BOOLOID, BOOLOID, TEXTOID, BOOLOID, TIMESTAMPTZOID,
-		INTERVALOID}
+		12, {TIDOID, TEXTOID, INT4OID, BOOLOID, BOOLOID, TEXTOID, BOOLOID, INTERVALOID, END_TYPES}
 	},
-	/* ctid, deadline, ttl; "due" stays unless it would be too late */
+	/* ctid, ttl; end.  "due" stays unless it would be too late. */
 	[DLOCK_TASK_EXTEND - DLOCK_TASK_PUT] = {
 		"UPDATE @.dlock_task"
-		"   SET deadline = $2, ttl = $3, due = least(due, $2)"
+		"   SET ttl = $2, due = least(due, $3), deadline = $4, boot = $5, ends = $6"
 		" WHERE ctid = $1",
-		3, {TIDOID, TIMESTAMPTZOID, INTERVALOID}
+		6, {TIDOID, INTERVALOID, END_TYPES}
 	},
 	/* queue_id, state; the caller limits it further */
 	[DLOCK_TASK_PICK - DLOCK_TASK_PUT] = {
@@ -162,17 +170,17 @@ static const DLockTaskStatement task_statements[] =
 		" ORDER BY priority, id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED",
 		2, {INT4OID, TEXTOID}
 	},
-	/* ctids, tokens, state, owner, deadline, ttl, from, on timeout, max_attempts, parked */
+	/* ctids, tokens, state, owner, from, on timeout, max_attempts, parked, ttl; end */
 	[DLOCK_TASK_CAPTURE - DLOCK_TASK_PUT] = {
 		"UPDATE @.dlock_task t"
 		"   SET state = $3, attempts = t.attempts + 1, token = u.token, owner = $4,"
-		"       due = $5, deadline = $5, ttl = $6, from_state = $7,"
-		"       timeout_state = CASE WHEN t.attempts + 1 >= $9 THEN $10 ELSE $8 END,"
+		"       ttl = $9, due = $10, deadline = $11, boot = $12, ends = $13, from_state = $5,"
+		"       timeout_state = CASE WHEN t.attempts + 1 >= $7 THEN $8 ELSE $6 END,"
 		"       changed_at = clock_timestamp()"
 		"  FROM unnest($1, $2) AS u(place, token)"
 		" WHERE t.ctid = u.place",
-		10, {TIDARRAYOID, INT8ARRAYOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, INTERVALOID,
-		TEXTOID, TEXTOID, INT4OID, TEXTOID}
+		13, {TIDARRAYOID, INT8ARRAYOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID,
+		INTERVALOID, END_TYPES}
 	},
 	/* queue_id, age, count */
 	[DLOCK_TASK_PURGE - DLOCK_TASK_PUT] = {
@@ -202,16 +210,21 @@ static const DLockTaskStatement sweep_statements[] =
 		1, {TIMESTAMPTZOID}
 	},
 	/*
-	 * now; nothing has more left than its ttl, or delay.  Captures go on while this
-	 * runs, and theirs may end a little later than what is "now" here.
+	 * now, as an end is.  Nothing has more left than its ttl, or delay, or is looked at
+	 * later than at its end.  Captures go on while this runs, and theirs may end a
+	 * little later than what is "now" here.
 	 */
 	[DLOCK_TASK_CLAMP - DLOCK_TASK_SWEEP_QUEUE] = {
-		"UPDATE @.dlock_task SET deadline = $1 + ttl, due = $1 + ttl"
+		"UPDATE @.dlock_task SET due = least(" UNTIL ", $1 + ttl),"
+		"       deadline = CASE WHEN " UNTIL " > $1 + ttl THEN $2 + ttl ELSE deadline END,"
+		"       boot = CASE WHEN " UNTIL " > $1 + ttl THEN $3 ELSE boot END,"
+		"       ends = CASE WHEN " UNTIL " > $1 + ttl THEN $4 + ttl ELSE ends END"
 		" WHERE ctid = ANY (ARRAY("
 		"    SELECT ctid FROM @.dlock_task"
-		"     WHERE due IS NOT NULL AND deadline > $1 + ttl + interval '10 s'"
+		"     WHERE due IS NOT NULL"
+		"       AND (due > " UNTIL " + interval '1 s' OR " UNTIL " > $1 + ttl + interval '10 s')"
 		"     LIMIT " SWEEP_BATCH " FOR NO KEY UPDATE SKIP LOCKED))",
-		1, {TIMESTAMPTZOID}
+		4, {END_TYPES}
 	},
 	[DLOCK_TASK_NEXT_DUE - DLOCK_TASK_SWEEP_QUEUE] = {
 		"SELECT min(d.due), count(*) > 0 FROM @.dlock_task_queue q LEFT JOIN LATERAL"
@@ -410,6 +423,23 @@ dlock_tasksql_cstring(uint64 row, int column)
 	Datum		value = dlock_tasksql_value(row, column, &isnull);
 
 	return isnull ? NULL : TextDatumGetCString(value);
+}
+
+/*
+ * What is to end "span" from now, as parameters of a statement: when to look at it,
+ * the end by the wall clock, the boot, the end by the clock of that.  Returns the
+ * last.
+ */
+DLockTime
+dlock_tasksql_end(DLockTime span, Datum *values)
+{
+	DLockTime	ends = dlock_clock_now() + span;
+
+	values[0] = TimestampTzGetDatum(ends + dlock_clock_steady_offset());
+	values[1] = TimestampTzGetDatum(dlock_clock_wall() + span);
+	values[2] = Int32GetDatum((int32) dlock_clock_boot());
+	values[3] = dlock_value_interval(ends);
+	return ends;
 }
 
 /* A string as bytes; of NULL there are none. */

@@ -43,7 +43,7 @@ typedef enum DLockTaskPlan
 #define DLOCK_TASK_BATCH	1000
 
 /* Most parameters that a statement has. */
-#define DLOCK_TASK_PARAMS	12
+#define DLOCK_TASK_PARAMS	13
 
 /* Between open and close: the database, and what to go back to. */
 typedef struct DLockTaskSql
@@ -61,6 +61,7 @@ extern uint64 dlock_tasksql_run(DLockTaskPlan plan, Datum *values, const char *n
 extern Datum dlock_tasksql_value(uint64 row, int column, bool *isnull);
 extern char *dlock_tasksql_cstring(uint64 row, int column);
 extern DLockBytes dlock_tasksql_bytes(char *value);
+extern DLockTime dlock_tasksql_end(DLockTime span, Datum *values);
 extern Oid	dlock_tasksql_lock_class(DLockTaskSql *sql);
 
 #endif							/* DLOCK_TASKSQL_H */

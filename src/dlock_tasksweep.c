@@ -14,7 +14,8 @@
  *	  The column "due" says when a capture is to be looked at.  It may be before
  *	  the deadline, since an extension does not change it: it is indexed, and
  *	  the deadline is not.  So a heartbeat costs no entry in an index, and a
- *	  sweep moves "due" up to the deadline once a ttl.
+ *	  sweep moves "due" up to the deadline once a ttl.  For the same reason it may be
+ *	  by the clock of another server: it is moved to the end by ours.
  *
  *	  A sweep publishes when the next capture ends (task_at).  A capture lowers
  *	  that if it ends earlier, but not before it is committed, as a sweep in
@@ -54,8 +55,8 @@
 #define UNTOLD_INTERVAL		(10 * 60 * USECS_PER_SEC)
 
 /*
- * How often to look for deadlines that are too far off: those from before a start
- * with another clock, but also what was locked then or prepared, or is restored.
+ * How often to look for ends that are too far off, or looked at too late: those from
+ * before a start with another clock, but also what was locked then or prepared, or is restored.
  */
 #define CLAMP_INTERVAL		(60 * USECS_PER_SEC)
 
@@ -106,7 +107,7 @@ at_end_of_transaction(XactEvent event, void *arg)
 
 /* Once this transaction has committed, a capture ends at this time. */
 void
-dlock_tasksweep_note(DLockDatabaseShared *database, TimestampTz deadline)
+dlock_tasksweep_note(DLockDatabaseShared *database, DLockTime ends)
 {
 	static bool registered = false;
 
@@ -116,7 +117,7 @@ dlock_tasksweep_note(DLockDatabaseShared *database, TimestampTz deadline)
 		registered = true;
 	}
 	noted_database = database;
-	noted = Min(noted, deadline - dlock_clock_steady_offset());
+	noted = Min(noted, ends);
 }
 
 /* Write what has timed out in one queue; the tables are open. */
@@ -135,9 +136,11 @@ dlock_tasksweep_queue(int32 queue_id)
 static DLockTime
 clamp(DLockTime now)
 {
-	Datum		steady = TimestampTzGetDatum(dlock_clock_steady());
-	uint64		clamped = dlock_tasksql_run(DLOCK_TASK_CLAMP, &steady, NULL, 0);
+	Datum		values[4];
+	uint64		clamped;
 
+	(void) dlock_tasksql_end(0, values);
+	clamped = dlock_tasksql_run(DLOCK_TASK_CLAMP, values, NULL, 0);
 	return (clamped == DLOCK_TASK_BATCH) ? now : now + CLAMP_INTERVAL;
 }
 

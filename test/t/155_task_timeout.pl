@@ -185,37 +185,46 @@ SKIP:
 	fake_clock_set($control);
 }
 
-# Set back while the server is down: no more than a ttl is added.  Set forward: it
-# ends early, which is safe.
+# Set back or forward while the server is down: it does not matter on this boot.  On
+# another the wall clock counts, with dlock.max_clock_skew in favour of the capturer:
+# set back, no more than a ttl is added; set forward, it ends early, which is safe.
 SKIP:
 {
-	skip 'no compiler for the clock', 3 unless %fake;
+	skip 'no compiler for the clock', 9 unless %fake;
 	my ($queue, $token) = captured('20 min');
-	$_->quit foreach $worker, $other;
-	$node->stop;
-	fake_clock_set($control, wall => -86_400);
-	{
+	my $left = "SELECT round(extract(epoch FROM expires_at - clock_timestamp()) / 60) FROM dlock_tasks WHERE queue = '$queue'";
+	my $restart = sub {
+		my (%clock) = @_;
+
+		$_->quit foreach $worker, $other;
+		$node->stop;
+		fake_clock_set($control, %clock);
 		local %ENV = (%ENV, %fake);
 		$node->start;
-	}
-	$worker = DLockSession->new($node, $db);
-	$other = DLockSession->new($node, $db);
-	ok( wait_until(
-			sub {
-				$other->query("SELECT expires_at < clock_timestamp() + '21 min' FROM dlock_tasks WHERE queue = '$queue'") eq 't';
-			}),
-		'restarted with the clock set back: at most a ttl is left');
+		$worker = DLockSession->new($node, $db);
+		$other = DLockSession->new($node, $db);
+	};
+	$restart->(wall => -86_400);
+	is($other->query($left), 20, 'restarted with the clock set back: what was left is left');
+	$restart->();
+	is($other->query($left), 20, 'restarted with the clock set forward: likewise');
 	is($worker->query("SELECT dlock_task_extend('$queue', 'k', $token)"), 't', 'and it is held');
-	$_->quit foreach $worker, $other;
-	$node->stop;
-	fake_clock_set($control, wall => 0);
-	{
-		local %ENV = (%ENV, %fake);
-		$node->start;
-	}
-	$worker = DLockSession->new($node, $db);
-	$other = DLockSession->new($node, $db);
-	becomes($queue, 'ready', 'restarted with the clock set forward: it has ended');
+	$restart->(boot_id => 'second');
+	is( $other->query("SELECT round(extract(epoch FROM expires_at - clock_timestamp() - interval '20 min')) BETWEEN 0 AND 10 FROM dlock_tasks WHERE queue = '$queue'"),
+		't', 'another boot: the skew is added');
+	$restart->(boot_id => 'third', wall => -86_400);
+	ok(wait_until(sub { $other->query($left) <= 20 }), 'another boot, the clock set back: at most a ttl is left');
+	is($worker->query("SELECT dlock_task_extend('$queue', 'k', $token)"), 't', 'and it is held');
+	$restart->(boot_id => 'fourth');
+	becomes($queue, 'ready', 'another boot, the clock set forward: it has ended');
+
+	# 57 s later, but set back by 50 s: what the row says of when to look is too late.
+	($queue) = captured('1 min');
+	my $from = mono_now();
+	$restart->(boot_id => 'fourth', boottime => 57, wall => 7);
+	becomes($queue, 'ready', 'restarted with the clock set back by less than the ttl: it ends');
+	cmp_ok(mono_now() - $from, '<', 40, 'when it should');
+	$restart->();
 }
 
 # A deadline that is too far off gets there also while the reaper works: with a
@@ -224,7 +233,7 @@ SKIP:
 {
 	skip 'no compiler for the clock', 1 unless %fake;
 	my ($queue) = captured('20 min');
-	$node->safe_psql($db, "UPDATE dlock_task SET deadline = deadline + '1 day', due = due + '1 day' WHERE ttl = '20 min'");
+	$node->safe_psql($db, "UPDATE dlock_task SET deadline = deadline + '1 day', boot = 1, due = due + '1 day' WHERE ttl = '20 min'");
 	fake_clock_set($control, boottime => 90);
 	captured('1 ms');
 	ok( wait_until(

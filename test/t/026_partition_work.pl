@@ -1,0 +1,125 @@
+# Proves: with synchronous replication and a standby that is promoted while the
+# primary is only cut off, work is never done twice at a time: not by the commands of
+# dlock run, nor by members of a group, nor on a captured task.  The promoted server is
+# another machine, to its clocks, which are ahead by less than dlock.max_clock_skew.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockCli;
+use DLockFence;
+use DLockQueue;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
+my %fake = fake_clock_env($control) or plan skip_all => 'no compiler for the clock';
+my $db = 'postgres';
+my $ttl = 6;
+my $dir = PostgreSQL::Test::Utils::tempdir;
+
+my $primary = start_node('primary', allows_streaming => 1);
+$primary->safe_psql($db, "SELECT dlock_group_create('g', names => ARRAY['p']); SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+$primary->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+fake_clock_set($control, wall => 5, boot_id => 'another-machine');
+{
+	local %ENV = (%ENV, %fake);
+	$standby->start;
+}
+$primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
+$primary->reload;
+$primary->poll_query_until($db,
+	"SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'")
+  or die 'not synchronous';
+
+# Commands that note when they run, on a clock that both have.
+my $work = <<'EOC';
+use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC usleep);
+$| = 1;
+$SIG{TERM} = sub { printf "stop %.3f\n", clock_gettime(CLOCK_MONOTONIC); exit };
+printf "start %.3f\n", clock_gettime(CLOCK_MONOTONIC);
+usleep(20_000) while !-e $ARGV[0];
+EOC
+append_to_file("$dir/work.pl", $work);
+
+sub start_work
+{
+	my ($node, @options) = @_;
+
+	use_server($node, $db);
+	return DLockCli->start('run', '--ttl', $ttl, @options, 'work', $^X, "$dir/work.pl", "$dir/go");
+}
+
+# The first renewal of each is logged, with a bound two ttl away.
+my $old_run = start_work($primary);
+$old_run->wait_out(qr/start/);
+my $old = open_session($primary, $db, name => 'old');
+my $member = $old->query("SELECT dlock_group_join('g', 'alice', '$ttl s')");
+my $token = $old->query("SELECT token FROM dlock_task_capture('q', ttl => '$ttl s')");
+my $beat = "SELECT string_agg(partition, ',') FROM dlock_group_heartbeat('g', $member) WHERE action = 'run'";
+is($old->query($beat), 'p', 'the member has the partition');
+my $logged = "SELECT granted_at + interval '$ttl s' + interval '500 ms' < expires_at FROM dlock_leases WHERE name = 'work'";
+ok(wait_until(sub { $old->query($logged) eq 't' }), 'dlock run has renewed');
+is($old->query($beat), 'p', 'the member has renewed');
+is($old->query("SELECT dlock_task_extend('q', 'k', $token)"), 't', 'the capture is extended');
+my %last = (task => $old->{sent});
+
+# The cut.
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+$standby->append_conf('postgresql.conf', "primary_conninfo = ''");
+$standby->reload;
+$primary->poll_query_until($db, 'SELECT count(*) = 0 FROM pg_stat_replication')
+  or die 'the standby stays connected';
+$standby->promote;
+$old->query("SET statement_timeout = '300 ms'");
+
+my $new_run = start_work($standby, '-w', 60);
+my $new = open_session($standby, $db, name => 'new');
+my $new_member = $new->query("SELECT dlock_group_join('g', 'bob', '1 h')");
+my $new_beat = "SELECT string_agg(partition, ',') FROM dlock_group_heartbeat('g', $new_member) WHERE action = 'run'";
+my (%taken, $lost);
+my $beats = 0;
+my $end = mono_now() + 60;
+while (keys %taken < 2 && mono_now() < $end)
+{
+	if (!$lost)
+	{
+		my $answer = $old->fails($beat);
+
+		$lost = $answer->{failed};
+		($last{group}, $beats) = ($answer->{sent}, $beats + 1) if $answer->{out} eq 'p';
+	}
+	$taken{task} //= mono_now() if $new->query("SELECT count(*) FROM dlock_task_capture('q')") > 0;
+	$taken{group} //= mono_now() if $new->query($new_beat) eq 'p';
+	usleep(50_000);
+}
+cmp_ok($beats, '>', 1, 'group: the old primary goes on to answer');
+cmp_ok($taken{group} // 0, '>=', $last{group} + $ttl, 'group: the partition is taken after the last acknowledged deadline');
+cmp_ok($taken{task} // 0, '>=', $last{task} + $ttl, 'task: captured after the last acknowledged deadline');
+
+$old_run->wait_out(qr/stop/);
+$new_run->wait_out(qr/start/);
+append_to_file("$dir/go", '');
+my ($started) = $old_run->out =~ /start (\S+)/;
+my ($stopped) = $old_run->out =~ /stop (\S+)/;
+my ($next) = $new_run->out =~ /start (\S+)/;
+cmp_ok($stopped - $started, '>', $ttl, 'run: the old command ran on after the cut');
+cmp_ok($next, '>', $stopped, 'run: the new command starts when the old one has stopped');
+is($old_run->finish->{code}, 76, 'run: the old one has lost its lease');
+is($new_run->finish->{code}, 0, 'run: the new one ends');
+
+$new->close;
+$old->query('SET statement_timeout = 0');
+$old->close;
+$standby->stop;
+crash_node($primary);
+
+done_testing();
