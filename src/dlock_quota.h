@@ -22,7 +22,7 @@ typedef struct DLockQuotaMember
 	int			quota;			/* result: partitions that it is due */
 
 	/* for the calculation */
-	int64		remainder;
+	uint64		order;			/* place among those that may get one more */
 } DLockQuotaMember;
 
 extern void dlock_quota_compute(DLockQuotaMember *members, int count, int partitions);

@@ -1,17 +1,24 @@
 /* link: src/dlock_quota.o */
 /*
  * quota_test.c
- *	  Who is due how many partitions, for all small groups there are.
+ *	  Who is due how many partitions, for all small groups there are and for random
+ *	  large ones.
  *
  * For every combination of up to four members, their weights, and who has how
  * many of up to seven partitions: the quotas add up, round the shares up or
  * down, and let as little move as any such quotas could, which is found by
  * trying all; and if each member in turn does what its quota says, all are
  * content after two turns, without having moved more than that.
+ *
+ * Random groups of up to 300 members: the quotas are those of a calculation that
+ * picks one member after the other, as the rule is told in dlock_quota.c.  The
+ * largest group that there can be is calculated within the time that 1000 looks at
+ * each member take: picking one after the other takes 10 000.
  */
 #include "postgres.h"
 
 #include <stdio.h>
+#include <time.h>
 
 #include "dlock_quota.h"
 
@@ -202,16 +209,176 @@ over_weights(int from)
 	}
 }
 
+/* ---- large groups ---- */
+
+#define MANY_MEMBERS	10000
+
+static DLockQuotaMember many[MANY_MEMBERS];
+static int	picked[MANY_MEMBERS];
+static int64 remainders[MANY_MEMBERS];
+
+static uint32 seed = 1;
+
+/* A number from 0 to limit - 1; the same ones in each run. */
+static int
+some(int limit)
+{
+	seed = seed * 1664525 + 1013904223;
+	return (int) ((seed >> 8) % (uint32) limit);
+}
+
+/* Is "a" to be given one more before "b", which stands behind it? */
+static bool
+comes_first(int a, int b)
+{
+	bool		a_has = many[a].owned > picked[a];
+	bool		b_has = many[b].owned > picked[b];
+
+	if (a_has != b_has)
+		return a_has;
+	if (remainders[a] != remainders[b])
+		return remainders[a] > remainders[b];
+	return a_has || !many[b].asks;
+}
+
+/* The quotas by picking one after the other. */
+static void
+pick_quotas(int members, int of)
+{
+	int64		sum = 0;
+	int			left = of;
+
+	for (int i = 0; i < members; i++)
+		sum += many[i].weight;
+	for (int i = 0; i < members; i++)
+	{
+		picked[i] = (int) ((int64) of * many[i].weight / sum);
+		remainders[i] = (int64) of * many[i].weight % sum;
+		left -= picked[i];
+	}
+	for (; left > 0; left--)
+	{
+		int			next = -1;
+
+		for (int i = 0; i < members; i++)
+		{
+			if (remainders[i] > 0 && (next < 0 || !comes_first(next, i)))
+				next = i;
+		}
+		picked[next]++;
+		remainders[next] = 0;
+	}
+}
+
+static void
+set_many(int members, int of, int heaviest)
+{
+	int			asks = some(2 * members);
+	int			most = 1 + 2 * of / members;
+
+	for (int i = 0; i < members; i++)
+		many[i] = (DLockQuotaMember) {
+			.weight = 1 + some(heaviest), .owned = some(most + 1), .asks = (i == asks)
+		};
+}
+
+static bool
+check_random(void)
+{
+	static const int heaviest[] = {1, 2, 7, DLOCK_QUOTA_WEIGHT_MAX};
+
+	for (int round = 0; round < 20000; round++)
+	{
+		int			members = 1 + some(round % 100 == 0 ? 300 : 30);
+		int			of = 1 + some(round % 3 == 0 ? 10000 : 2 * members);
+
+		set_many(members, of, heaviest[round % lengthof(heaviest)]);
+		pick_quotas(members, of);
+		dlock_quota_compute(many, members, of);
+		for (int i = 0; i < members; i++)
+		{
+			if (many[i].quota == picked[i])
+				continue;
+			printf("# round %d: %d members, %d partitions: %d is due %d, not %d\n",
+				   round, members, of, i, many[i].quota, picked[i]);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* What 1000 looks at each member take; the answer is of no interest. */
+static int
+look_often(void)
+{
+	volatile int sum = 0;
+
+	for (int round = 0; round < 1000; round++)
+	{
+		for (int i = 0; i < MANY_MEMBERS; i++)
+			sum += many[i].owned > round;
+	}
+	return sum;
+}
+
+/* The least processor time of some calls, in clock ticks. */
+static clock_t
+least_time(bool compute)
+{
+	clock_t		least = 0;
+
+	for (int i = 0; i < 5; i++)
+	{
+		clock_t		began = clock();
+		clock_t		took;
+
+		if (compute)
+			dlock_quota_compute(many, MANY_MEMBERS, MANY_MEMBERS - 1);
+		else
+			(void) look_often();
+		took = clock() - began;
+		least = (i == 0) ? took : Min(least, took);
+	}
+	return least;
+}
+
+static bool
+check_largest(void)
+{
+	clock_t		took;
+	clock_t		limit;
+
+	set_many(MANY_MEMBERS, MANY_MEMBERS - 1, 1);
+	took = least_time(true);
+	limit = least_time(false);
+	printf("# the largest group: %.2f ms, limit %.2f ms\n",
+		   took * 1000.0 / CLOCKS_PER_SEC, limit * 1000.0 / CLOCKS_PER_SEC);
+	return took < limit;
+}
+
+static void
+report(int number, bool passed, const char *what)
+{
+	printf("%s %d - %s\n", passed ? "ok" : "not ok", number, what);
+	ok = ok && passed;
+}
+
 int
 main(void)
 {
-	printf("1..%d\n", MAX_MEMBERS);
+	bool		all = true;
+
+	printf("1..%d\n", MAX_MEMBERS + 2);
 	for (count = 1; count <= MAX_MEMBERS; count++)
 	{
 		ok = true;
 		checks = 0;
 		over_weights(0);
 		printf("%s %d - groups of %d (%ld checks)\n", ok ? "ok" : "not ok", count, count, checks);
+		all = all && ok;
 	}
+	ok = all;
+	report(MAX_MEMBERS + 1, check_random(), "random groups: as picked one after the other");
+	report(MAX_MEMBERS + 2, check_largest(), "the largest group: no square of its members");
 	return !ok;
 }
