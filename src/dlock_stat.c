@@ -11,8 +11,9 @@
  *
  *	  Lock rules.  A place is written by its process alone, without a lock; a
  *	  counter is read while that goes on, as of one moment or another.  The
- *	  mutex of a database keeps a process from being counted twice, or not at
- *	  all, while it ends.
+ *	  LWLock dlock_stat keeps a process from being counted twice, or not at
+ *	  all, while it ends: readers share it, a process that ends has it alone.
+ *	  No other lock is asked for under it.
  *
  * IDENTIFICATION
  *	  src/dlock_stat.c
@@ -22,6 +23,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
@@ -37,6 +39,7 @@ typedef struct DLockStatPlace
 } DLockStatPlace;
 
 static DLockStatPlace *places = NULL;
+static LWLock *places_lock = NULL;
 
 /* This process's place, once it has one; until then it counts for nobody. */
 static DLockStatCounts nowhere;
@@ -46,6 +49,7 @@ void
 dlock_stat_request(void)
 {
 	RequestAddinShmemSpace(mul_size(sizeof(DLockStatPlace), MaxBackends));
+	RequestNamedLWLockTranche("dlock_stat", 1);
 }
 
 /* Create the places; with AddinShmemInitLock held. */
@@ -56,6 +60,7 @@ dlock_stat_startup(void)
 	Size		size = mul_size(sizeof(DLockStatPlace), MaxBackends);
 
 	places = ShmemInitStruct("dlock statistics", size, &found);
+	places_lock = &GetNamedLWLockTranche("dlock_stat")->lock;
 	if (!found)
 		memset(places, 0, size);
 }
@@ -64,7 +69,6 @@ dlock_stat_startup(void)
 void
 dlock_stat_init(DLockStatShared *stats)
 {
-	SpinLockInit(&stats->mutex);
 	memset(&stats->past, 0, sizeof(stats->past));
 	pg_atomic_init_u64(&stats->reaper_lag, 0);
 }
@@ -86,11 +90,11 @@ leave_place(int code, Datum arg)
 	DLockStatPlace *place = (DLockStatPlace *) DatumGetPointer(arg);
 	DLockStatShared *stats = place->stats;
 
-	SpinLockAcquire(&stats->mutex);
+	LWLockAcquire(places_lock, LW_EXCLUSIVE);
 	add_counts(&stats->past, &place->counts);
 	place->stats = NULL;
 	memset(&place->counts, 0, sizeof(place->counts));
-	SpinLockRelease(&stats->mutex);
+	LWLockRelease(places_lock);
 	mine = &nowhere;
 }
 
@@ -148,13 +152,13 @@ dlock_stat_read(DLockStatShared *stats)
 {
 	DLockStatCounts sum;
 
-	SpinLockAcquire(&stats->mutex);
+	LWLockAcquire(places_lock, LW_SHARED);
 	sum = stats->past;
 	for (int i = 0; i < MaxBackends; i++)
 	{
 		if (places[i].stats == stats)
 			add_counts(&sum, &places[i].counts);
 	}
-	SpinLockRelease(&stats->mutex);
+	LWLockRelease(places_lock);
 	return sum;
 }

@@ -12,7 +12,6 @@
 #define DLOCK_STAT_H
 
 #include "port/atomics.h"
-#include "storage/spin.h"
 
 #include "dlock_types.h"
 
@@ -48,8 +47,7 @@ typedef struct DLockStatCounts
 /* Of one database: what processes have counted that have ended since. */
 typedef struct DLockStatShared
 {
-	slock_t		mutex;
-	DLockStatCounts past;		/* protected by mutex */
+	DLockStatCounts past;		/* protected by the lock dlock_stat */
 	pg_atomic_uint64 reaper_lag;	/* of the last lease it removed, microseconds */
 } DLockStatShared;
 
