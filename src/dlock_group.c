@@ -26,7 +26,8 @@
  *	  evenly and nothing else: that a partition has one owner is due to its
  *	  lease.  Only roles that may use the group, or are in it, get that lock or
  *	  wait for it, and what is done under it is bounded by the limits of
- *	  dlock_group.h.
+ *	  dlock_group.h.  A heartbeat looks at each member and each partition once, with
+ *	  a partition lock for each, and can be cancelled between any two.
  *
  *	  What groups there are, and who may use them: dlock_groupdef.c.
  *
@@ -43,6 +44,7 @@
 #include "access/xact.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/acl.h"
@@ -142,13 +144,15 @@ weight_of(const DLockBytes *payload)
 }
 
 static int
-compare_members(const void *a, const void *b)
+compare_refs(const void *a, const void *b)
 {
-	return dlock_name_compare(&((const DLockGroupMember *) a)->name,
-							  &((const DLockGroupMember *) b)->name);
+	DLockToken	left = ((const DLockSpaceRef *) a)->token;
+	DLockToken	right = ((const DLockSpaceRef *) b)->token;
+
+	return (left > right) - (left < right);
 }
 
-/* Copy the membership that a reference leads to, if it is live. */
+/* Copy the membership that a reference leads to, all but its weight, if it is live. */
 static bool
 copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref,
 			DLockGroupMember *member)
@@ -156,6 +160,7 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 	int			before = strlen(MEMBER_PREFIX) + group->name.len + 1;
 	char		name[DLOCK_NAME_MAX];
 	char		payload[DLOCK_PAYLOAD_MAX];
+	char	   *data;
 	DLockSpaceLease *lease;
 	DLockSpaceEntry *entry;
 	bool		live;
@@ -179,31 +184,64 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 	if (!live)
 		return false;
 
-	member->lock_name = put_bytes(member->lock_name, palloc(member->lock_name.len));
-	member->payload = put_bytes(member->payload, palloc(member->payload.len));
-	member->name = (DLockBytes) {member->lock_name.data + before, member->lock_name.len - before};
-	member->weight = weight_of(&member->payload);
+	data = palloc(member->lock_name.len + member->payload.len);
+	member->lock_name = put_bytes(member->lock_name, data);
+	member->payload = put_bytes(member->payload, data + member->lock_name.len);
+	member->name = (DLockBytes) {data + before, member->lock_name.len - before};
 	return true;
+}
+
+/* The memberships of a group, dead ones too, and when that was. */
+static DLockSpaceRef *
+find_memberships(DLockDatabase *db, DLockGroup *group, int *count)
+{
+	DLockBytes	owner = make_name(MEMBERS_PREFIX, &group->name, NULL);
+	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, &owner, count);
+
+	group->now = dlock_clock_now();
+	return refs;
 }
 
 /* Who is in the group now? */
 static void
 look_at_members(DLockDatabase *db, DLockGroup *group)
 {
-	DLockBytes	owner = make_name(MEMBERS_PREFIX, &group->name, NULL);
 	int			count;
-	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, &owner, &count);
+	DLockSpaceRef *refs = find_memberships(db, group, &count);
+	DLockGroupMember *last = NULL;
 
-	group->now = dlock_clock_now();
+	qsort(refs, count, sizeof(DLockSpaceRef), compare_refs);
 	group->member_count = 0;
 	group->members = palloc(Max(count, 1) * sizeof(DLockGroupMember));
 	for (int i = 0; i < count; i++)
 	{
-		if (copy_member(db, group, &refs[i], &group->members[group->member_count]))
-			group->member_count++;
+		DLockGroupMember *member = &group->members[group->member_count];
+
+		CHECK_FOR_INTERRUPTS();
+		if (!copy_member(db, group, &refs[i], member))
+			continue;
+
+		/* Most payloads are like the one before. */
+		member->weight = (last != NULL && dlock_name_equal(&last->payload, &member->payload)) ?
+			last->weight : weight_of(&member->payload);
+		last = member;
+		group->member_count++;
 	}
-	qsort(group->members, group->member_count, sizeof(DLockGroupMember), compare_members);
 	pfree(refs);
+}
+
+/* The membership with this token alone; false if there is none. */
+static bool
+look_at_member(DLockDatabase *db, DLockGroup *group, DLockToken token, DLockGroupMember *member)
+{
+	int			count;
+	DLockSpaceRef *refs = find_memberships(db, group, &count);
+	bool		found = false;
+
+	for (int i = 0; i < count && !found; i++)
+		found = refs[i].token == token && copy_member(db, group, &refs[i], member);
+	pfree(refs);
+	return found;
 }
 
 /* The index of the member whose membership has this token, or -1. */
@@ -218,31 +256,64 @@ find_member(const DLockGroup *group, DLockToken token)
 	return -1;
 }
 
+/* Members by the hash of their locks' names: each as its index, or -1. */
+typedef struct Roster
+{
+	uint32		mask;
+	int		   *places;
+} Roster;
+
+static Roster
+make_roster(const DLockGroup *group)
+{
+	uint32		size = pg_nextpower2_32(2 * group->member_count + 1);
+	Roster		roster = {.mask = size - 1, .places = palloc(size * sizeof(int))};
+
+	memset(roster.places, -1, size * sizeof(int));
+	for (int i = 0; i < group->member_count; i++)
+	{
+		uint32		place = group->members[i].hash & roster.mask;
+
+		while (roster.places[place] >= 0)
+			place = (place + 1) & roster.mask;
+		roster.places[place] = i;
+	}
+	return roster;
+}
+
 /* The index of the member that is this owner of leases, or -1. */
 static int
-find_owner(const DLockGroup *group, const DLockOwner *owner)
+find_owner(DLockDatabase *db, const DLockGroup *group, const Roster *roster,
+		   const DLockOwner *owner)
 {
-	int			before = strlen(MEMBER_PREFIX) + group->name.len + 1;
-	DLockGroupMember key = {.name = {owner->name.data + before, owner->name.len - before}};
-	DLockGroupMember *found;
+	uint32		hash = dlock_name_hash(db->shared->oid, &owner->name);
+	uint32		place = hash & roster->mask;
 
-	if (owner->name.len <= before)
-		return -1;
-	found = bsearch(&key, group->members, group->member_count, sizeof(DLockGroupMember),
-					compare_members);
-	return (found != NULL && found->role == owner->role) ? (int) (found - group->members) : -1;
+	for (; roster->places[place] >= 0; place = (place + 1) & roster->mask)
+	{
+		const DLockGroupMember *member = &group->members[roster->places[place]];
+
+		if (member->hash == hash && dlock_name_equal(&member->lock_name, &owner->name))
+			return (member->role == owner->role) ? roster->places[place] : -1;
+	}
+	return -1;
 }
 
 /* Who has each partition now? */
 static void
 look_at_partitions(DLockDatabase *db, DLockGroup *group)
 {
+	Roster		roster = make_roster(group);
+
 	for (int i = 0; i < group->partition_count; i++)
 	{
 		DLockGroupPartition *partition = &group->partitions[i];
+		char		buffer[DLOCK_OWNER_MAX];
+		DLockOwner	owner;
 		DLockSpaceEntry *entry;
 		DLockSpaceLease *lease;
 
+		CHECK_FOR_INTERRUPTS();
 		partition->lock_name = make_name(PARTITION_PREFIX, &group->name, &partition->name);
 		partition->hash = dlock_name_hash(db->shared->oid, &partition->lock_name);
 		partition->token = DLOCK_TOKEN_NONE;
@@ -254,16 +325,17 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 		lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 		if (lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now()))
 		{
-			char		buffer[DLOCK_OWNER_MAX];
-			DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-
+			owner = dlock_space_lease_owner(lease, buffer);
+			owner.name = put_bytes(owner.name, buffer);
 			partition->token = lease->token;
-			partition->member = find_owner(group, &owner);
 			partition->deadline = lease->deadline;
 			partition->since = lease->granted_at;
 		}
 		dlock_space_unlock(partition->hash);
+		if (partition->token != DLOCK_TOKEN_NONE)
+			partition->member = find_owner(db, group, &roster, &owner);
 	}
+	pfree(roster.places);
 }
 
 /*
@@ -309,20 +381,12 @@ dlock_group_look(DLockDatabase *db, DLockGroup *group)
 
 /* ---- acting ---- */
 
-/*
- * The index of the member with this token.  Throws LK002 if there is none, 42501
- * if it is another role's.
- */
-static int
-require_member(DLockGroup *group, DLockToken token)
+/* Throw 42501 if a membership is another role's. */
+static void
+check_role(const DLockGroupMember *member)
 {
-	int			me = find_member(group, token);
-
-	if (me < 0)
-		dlock_error_membership_lost(&group->name, token);
-	if (!has_privs_of_role(GetUserId(), group->members[me].role))
-		dlock_error_not_owner(&group->members[me].lock_name, group->members[me].role);
-	return me;
+	if (!has_privs_of_role(GetUserId(), member->role))
+		dlock_error_not_owner(&member->lock_name, member->role);
 }
 
 static int
@@ -360,6 +424,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 			.token = refs[i].token
 		};
 
+		CHECK_FOR_INTERRUPTS();
 		if (bsearch(&refs[i].token, sorted, token_count, sizeof(DLockToken), compare_tokens) != NULL)
 			released += dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE);
 	}
@@ -380,6 +445,39 @@ remove_member(DLockDatabase *db, const DLockGroupMember *member)
 	/* First what can be refused. */
 	(void) dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE);
 	(void) dlock_manager_release_all(db, &member->lock_name);
+}
+
+/*
+ * End the membership of this name, if there is one, for another.  Throws 42501 if it
+ * is another role's, 54000 if the group has as many other members as it may have.
+ */
+static void
+make_way(DLockDatabase *db, DLockGroup *group, const DLockBytes *name)
+{
+	uint32		hash = dlock_name_hash(db->shared->oid, name);
+	int			count;
+	DLockSpaceRef *refs = find_memberships(db, group, &count);
+	bool		may_be_full = count >= DLOCK_GROUP_MEMBERS_MAX;
+	int			others = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockGroupMember member;
+
+		if (!may_be_full && refs[i].hash != hash)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		if (!copy_member(db, group, &refs[i], &member))
+			continue;
+		if (dlock_name_equal(&member.lock_name, name))
+			remove_member(db, &member);
+		else
+			others++;
+	}
+	pfree(refs);
+	if (others >= DLOCK_GROUP_MEMBERS_MAX)
+		dlock_error_group_full(&group->name, DLOCK_GROUP_MEMBERS_MAX);
+	(void) dlock_manager_release_all(db, name);
 }
 
 /*
@@ -411,20 +509,8 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 	lock_group(db, group);
 	do
 	{
-		int			others = 0;
-
 		CHECK_FOR_INTERRUPTS();
-		look_at_members(db, group);
-		for (int i = 0; i < group->member_count; i++)
-		{
-			if (dlock_name_equal(&group->members[i].lock_name, &name))
-				remove_member(db, &group->members[i]);
-			else
-				others++;
-		}
-		if (others >= DLOCK_GROUP_MEMBERS_MAX)
-			dlock_error_group_full(&group->name, DLOCK_GROUP_MEMBERS_MAX);
-		(void) dlock_manager_release_all(db, &name);
+		make_way(db, group, &name);
 		dlock_answer_prepare(1);
 	} while (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED);
 	dlock_answer_granted(db, &request, &granted);
@@ -606,7 +692,10 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 
 	lock_group(db, group);
 	look_at_members(db, group);
-	me = require_member(group, token);
+	me = find_member(group, token);
+	if (me < 0)
+		dlock_error_membership_lost(&group->name, token);
+	check_role(&group->members[me]);
 	ref = (DLockSpaceRef) {.hash = group->members[me].hash, .token = token};
 	if (dlock_manager_renew_refs(db, &ref, 1, 0, &lsn) == 0)
 		dlock_error_membership_lost(&group->name, token);
@@ -631,11 +720,12 @@ int
 dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
 				  const DLockToken *yielded, int yielded_count)
 {
-	look_at_members(db, group);
-	if (find_member(group, token) < 0)
+	DLockGroupMember member;
+
+	if (!look_at_member(db, group, token, &member))
 		return 0;
-	return release_partitions(db, &group->members[require_member(group, token)],
-							  yielded, yielded_count);
+	check_role(&member);
+	return release_partitions(db, &member, yielded, yielded_count);
 }
 
 /*
@@ -645,19 +735,18 @@ dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
 bool
 dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token)
 {
-	int			me;
+	DLockGroupMember member;
+	bool		found;
 
 	/* First without the lock: who is not in the group must not hold others up. */
-	look_at_members(db, group);
-	if (find_member(group, token) < 0)
+	if (!look_at_member(db, group, token, &member))
 		return false;
-	(void) require_member(group, token);
+	check_role(&member);
 
 	lock_group(db, group);
-	look_at_members(db, group);
-	me = find_member(group, token);
-	if (me >= 0)
-		remove_member(db, &group->members[me]);
+	found = look_at_member(db, group, token, &member);
+	if (found)
+		remove_member(db, &member);
 	unlock_group(db, group);
-	return me >= 0;
+	return found;
 }

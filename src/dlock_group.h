@@ -71,7 +71,7 @@ typedef struct DLockGroup
 	int			partition_count;
 	DLockGroupPartition *partitions;
 	int			member_count;
-	DLockGroupMember *members;	/* in the order of their names */
+	DLockGroupMember *members;	/* in the order of their tokens */
 	DLockTime	now;			/* when they were live */
 } DLockGroup;
 
