@@ -1,6 +1,7 @@
 # Proves: a group of 1000 partitions and 50 members converges within two heartbeats of
 # each, and a heartbeat takes up to 10 ms there, however many other leases there are;
-# or longer if it is the disk that does.
+# or longer if it is the disk that does.  In the largest group there can be, it takes up
+# to 10 ms of processor time, and can be cancelled, which leaves nothing behind.
 #
 #   DLOCK_OTHER_LEASES=1000000   how many others; by default 100000
 
@@ -10,8 +11,9 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
-use List::Util qw(max);
+use List::Util qw(max min);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -129,6 +131,76 @@ describe(8, 'keeps 1000');
 	note sprintf 'view: %.1f ms', ($answered - $sent) * 1000;
 }
 $session->quit;
+
+# The largest group, with one partition less, so that all have a remainder of the same
+# size; a hundred members of weight 1000 have most of it.  A member that beats takes up
+# to one.
+{
+	my ($members, $partitions) = (10_000, 9_999);
+	my $one = DLockSession->new($node, $db);
+
+	# Processor time of the backend, in ms.
+	my $used = sub {
+		return $one->query_safe("SELECT split_part(pg_read_file('/proc/self/schedstat', 0, 60), ' ', 1)::float8 / 1e6");
+	};
+	# The answer to a heartbeat and the processor time that it took.
+	my $beat = sub {
+		my ($token) = @_;
+		my $before = $used->();
+		my $answer = $one->query("SELECT count(*) FROM dlock_group_heartbeat('big', $token)");
+		return ($answer, $used->() - $before);
+	};
+	my $least = sub { my ($token) = @_; return min map { ($beat->($token))[1] } 1 .. 10 };
+	my $state = sub {
+		return $one->query_safe("SELECT count(*), sum(owned) FROM dlock_group_members WHERE group_name = 'big'");
+	};
+
+	$one->query_safe(<<"EOC");
+SET synchronous_commit = off;
+SELECT dlock_group_create('big', 1);
+SELECT count(dlock_group_join('big', 'm' || i, '1 day')) FROM generate_series(1, $members) i;
+SELECT dlock_group_alter('big', $partitions);
+EOC
+	my $token = $one->query_safe("SELECT token FROM dlock_group_members WHERE group_name = 'big' AND member = 'm7'");
+	my $even = $least->($token);
+	note sprintf 'a member of %d x %d, equal weights: %.2f ms', $members, $partitions, $even;
+	cmp_ok($even, '<=', 10, 'the largest group: up to 10 ms');
+
+	$one->query_safe("DO \$\$ BEGIN FOR i IN 101 .. 200 LOOP PERFORM FROM dlock_group_heartbeat('big', dlock_group_join('big', 'm' || i, '1 day', 1000)); END LOOP; END \$\$");
+	my $uneven = $least->($token);
+	my ($count, $owned) = split /\|/, $state->();
+	note sprintf 'and some that are heavy have most of %d: %.2f ms', $owned, $uneven;
+	is($count, $members, 'the largest group: all are there');
+	cmp_ok($owned, '>', 9000, 'the largest group: most is run');
+	cmp_ok($uneven, '<=', 10, 'the largest group: up to 10 ms, most of it run');
+
+	# Cancelled, wherever that hits it; its lock is gone before the transaction ends.
+	my $two = DLockSession->new($node, $db);
+	my $before = $state->();
+	my $other = $two->query_safe("SELECT token FROM dlock_group_members WHERE group_name = 'big' AND member = 'm8'");
+	my %answers;
+	$one->query_safe(<<'EOC');
+CREATE FUNCTION beat_until_cancelled(token bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	LOOP
+		PERFORM FROM dlock_group_heartbeat('big', token);
+	END LOOP;
+EXCEPTION WHEN query_canceled THEN
+	PERFORM set_config('statement_timeout', '0', true);
+	RETURN (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory');
+END $$;
+EOC
+	foreach my $timeout (21 .. 40)
+	{
+		$answers{ $one->query("SET LOCAL statement_timeout = $timeout \\; SELECT beat_until_cancelled($token)") }++;
+	}
+	is(join(', ', map { "$_: $answers{$_}" } sort keys %answers), '0: 20', 'cancelled: no lock is left');
+	is($state->(), $before, 'cancelled: all have what they had');
+	$one->query_safe("BEGIN \\; SET LOCAL statement_timeout = 50 \\; SELECT beat_until_cancelled($token)");
+	like($two->query("SELECT count(*) FROM dlock_group_heartbeat('big', $other)"), qr/^[01]$/, 'cancelled: another member beats before the transaction ends');
+	$one->query_safe('ROLLBACK');
+	$_->quit foreach $one, $two;
+}
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
 done_testing();
