@@ -11,7 +11,7 @@ crowd_sizes() {
 	other_waiters) echo 0 600 ;;
 	other_holders | sharers | siblings) echo 0 10000 ;;
 	leases) echo 100000 ;;
-	contenders) echo 8 512 1000 ;;
+	contenders | advisory) echo 8 512 1000 ;;
 	crowd_expiry) echo 1000 ;;
 	esac
 }
@@ -90,7 +90,7 @@ measure_crowd() {
 # measure_crowds ROUND: every kind with every size.
 measure_crowds() {
 	local round=$1 kind size variant group script row
-	for kind in waiters other_waiters other_holders sharers siblings leases contenders crowd_expiry; do
+	for kind in waiters other_waiters other_holders sharers siblings leases contenders advisory crowd_expiry; do
 		row=()
 		for variant in "${variants[@]}"; do
 			read -r _ group _ _ script _ <<<"$variant"

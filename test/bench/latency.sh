@@ -28,7 +28,7 @@ reapers_resume() {
 # run_probe SERVER SYNC MEASUREMENT CLIENTS LOG
 run_probe() {
 	local duration=$handoff_seconds
-	[ "$3" != contenders ] || duration=$crowd_seconds
+	case $3 in contenders | advisory) duration=$crowd_seconds ;; esac
 	PGOPTIONS="-c synchronous_commit=$2" PGHOST=$sockets PGPORT=$(server_port "$1") \
 		PGUSER=bench PGDATABASE=bench "$place/probe/dlock_probe" "$3" -c "$4" \
 		-s "$duration" -n "$takeovers" -l "$expiring" -k "$names" >"$5" 2>"$5.err"

@@ -16,6 +16,8 @@
  *	  contenders	hand-offs a second of one lock that so many sessions want.
  *					An epoll set, so that what the client does for a hand-off
  *					does not grow with the crowd.
+ *	  advisory		the same with an advisory lock of the server's: what the machine
+ *					takes for so many processes
  *	  expiry		how many of so many sessions that wait run when the lease
  *					that all wait for expires and the first of them gets the
  *					lock: their processes' context switches tell
@@ -39,7 +41,11 @@
 /* For all sessions of a crowd to come or to go. */
 #define PATIENCE		(60 * SEC)
 #define LOOK_INTERVAL	(100 * MSEC)
-#define WARM_UP			SEC
+
+/* Hand-offs count once each session has had some turns, in this time. */
+#define WARM_TURNS		3
+#define LEAST_WARM_UP	SEC
+#define MOST_WARM_UP	(5 * SEC)
 
 /* The context switches are counted from and until so long around the deadline. */
 #define QUIET_BEFORE	(500 * MSEC)
@@ -76,8 +82,11 @@ open_keeper(void)
 					" $1::float8 * interval '1 us')");
 }
 
+#define WAIT	"SELECT dlock_acquire('crowd', $1::text, wait => NULL)"
+#define RELEASE	"SELECT dlock_release('crowd', $1::text)"
+
 static void
-open_members(int count)
+open_members(int count, const char *wait, const char *release)
 {
 	if (count > MAX_SESSIONS)
 		fail("too many sessions");
@@ -86,10 +95,17 @@ open_members(int count)
 	for (int i = 0; i < size; i++)
 	{
 		snprintf(owners[i], OWNER_LENGTH, "%d", 2000000000 + i);
-		session_prepare(&members[i], "wait",
-						"SELECT dlock_acquire('crowd', $1::text, wait => NULL)");
-		session_prepare(&members[i], "release", "SELECT dlock_release('crowd', $1::text)");
+		session_prepare(&members[i], "wait", wait);
+		session_prepare(&members[i], "release", release);
 	}
+}
+
+/* The sessions do not wake up to look for deadlocks. */
+static void
+turn_off_deadlock_checks(void)
+{
+	for (int i = 0; i < size; i++)
+		session_do(&members[i], "SET deadlock_timeout = '1h'");
 }
 
 static void
@@ -183,7 +199,7 @@ check_still_waiting(void)
 static void
 run_beside_waiters(int count, char **command)
 {
-	open_members(count);
+	open_members(count, WAIT, RELEASE);
 	let_wait();
 	if (!wait_for_count("asleep", size, now_monotonic() + PATIENCE))
 		fail("the sessions do not wait");
@@ -257,19 +273,23 @@ crowd_leases(const Options *options)
 
 /* ---- hand-offs ---- */
 
-void
-crowd_contenders(const Options *options)
+static void
+hand_over(const Options *options, const char *wait, const char *release, bool has_token)
 {
 	static bool wants[MAX_SESSIONS];
 	int			set = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event events[64];
-	Time		from,
-				now;
+	Time		began;
+	Time		from = FOREVER;
+	Time		now;
 	Time		last_token = 0;
+	int			turns = 0;
 	int			count = 0;
 
 	open_keeper();
-	open_members(options->clients);
+	open_members(options->clients, wait, release);
+	if (!has_token)
+		turn_off_deadlock_checks();
 	for (int i = 0; i < size; i++)
 	{
 		struct epoll_event event = {.events = EPOLLIN,.data.u32 = i};
@@ -279,11 +299,14 @@ crowd_contenders(const Options *options)
 		wants[i] = true;
 	}
 	let_wait();
-	from = now_monotonic() + WARM_UP;
-	while ((now = now_monotonic()) < from + options->seconds * SEC)
+	began = now_monotonic();
+	while ((now = now_monotonic()) - from < options->seconds * SEC)
 	{
 		int			ready = epoll_wait(set, events, 64, 100);
 
+		if (from == FOREVER &&
+			now >= began + (turns < WARM_TURNS * size ? MOST_WARM_UP : LEAST_WARM_UP))
+			from = now;
 		for (int e = 0; e < ready; e++)
 		{
 			int			i = events[e].data.u32;
@@ -293,9 +316,10 @@ crowd_contenders(const Options *options)
 				continue;
 			if (wants[i])
 			{
-				if (session_number(&members[i]) <= last_token)
+				if (has_token && session_number(&members[i]) <= last_token)
 					fail("a token that is not above the one before");
 				last_token = session_number(&members[i]);
+				turns++;
 				count += now >= from;
 			}
 			wants[i] = !wants[i];
@@ -304,6 +328,19 @@ crowd_contenders(const Options *options)
 	}
 	printf("rate %.1f\n", (double) count * SEC / (now - from));
 	end_members();
+}
+
+void
+crowd_contenders(const Options *options)
+{
+	hand_over(options, WAIT, RELEASE, true);
+}
+
+void
+crowd_advisory(const Options *options)
+{
+	hand_over(options, "SELECT pg_advisory_lock(1), $1::text",
+			  "SELECT pg_advisory_unlock(1), $1::text", false);
 }
 
 /* ---- an expiry ---- */
@@ -363,7 +400,12 @@ let_wait_quietly(Time ttl, Time *deadline, long *counts)
 	let_wait();
 	if (!wait_for_count("asleep", size, *deadline - QUIET_BEFORE))
 		return false;
-	(void) count_woken(counts);
+	while (count_woken(counts) != 0)
+	{
+		if (now_monotonic() > *deadline - QUIET_BEFORE)
+			return false;
+		nap(LOOK_INTERVAL);
+	}
 	nap_until(*deadline - QUIET_BEFORE);
 	return count_woken(counts) == 0 && now_monotonic() < *deadline;
 }
@@ -381,10 +423,8 @@ crowd_expiry(const Options *options)
 	{
 		if (ttl > PATIENCE)
 			fail("the sessions do not wait quietly");
-		open_members(options->clients);
-		/* They are not to wake up for anything else. */
-		for (int i = 0; i < size; i++)
-			session_do(&members[i], "SET deadlock_timeout = '1h'");
+		open_members(options->clients, WAIT, RELEASE);
+		turn_off_deadlock_checks();
 		if (let_wait_quietly(ttl, &deadline, counts))
 			break;
 		end_members();

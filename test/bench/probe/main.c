@@ -32,6 +32,7 @@ static const struct
 	{"siblings", crowd_siblings},
 	{"leases", crowd_leases},
 	{"contenders", crowd_contenders},
+	{"advisory", crowd_advisory},
 	{"crowd_expiry", crowd_expiry},
 };
 

@@ -92,6 +92,7 @@ extern void crowd_sharers(const Options *options);
 extern void crowd_siblings(const Options *options);
 extern void crowd_leases(const Options *options);
 extern void crowd_contenders(const Options *options);
+extern void crowd_advisory(const Options *options);
 extern void crowd_expiry(const Options *options);
 
 #endif							/* PROBE_H */
