@@ -55,7 +55,7 @@ sub start_work
 	my ($node, @options) = @_;
 
 	use_server($node, $db);
-	return DLockCli->start('run', '--ttl', $ttl, @options, 'work', $^X, "$dir/work.pl", "$dir/go");
+	return DLockCli->start('run', '--ttl', $ttl, '--kill-after', '300ms', '--lock-delay', '0s', @options, 'work', $^X, "$dir/work.pl", "$dir/go");
 }
 
 # The first renewal of each is logged, with a bound two ttl away.
