@@ -516,7 +516,8 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	}
 	use_slots(acquire);
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
-	dlock_wait_owner_gained(shared->oid, dlock_wait_owner_hash(&(DLockOwner) {request->role, request->owner}));
+	if (dlock_wait_is_any())
+		dlock_wait_owner_gained(shared->oid, dlock_wait_owner_hash(&(DLockOwner) {request->role, request->owner}));
 
 	/* There may be somebody who watches, or who must look at the lock earlier. */
 	for (int i = 0; i < request->count; i++)

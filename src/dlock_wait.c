@@ -31,7 +31,7 @@
 #include "dlock_name.h"
 #include "dlock_wait.h"
 
-/* How many counters tell whether an owner waits; a power of two. */
+/* How many counters tell whether an owner waits; a power of two, and one for all. */
 #define OWNER_COUNTERS	16384
 
 /*
@@ -45,7 +45,7 @@ static DLockWaitShared *places = NULL;
 static Size
 counters_size(void)
 {
-	return OWNER_COUNTERS * sizeof(pg_atomic_uint32);
+	return (OWNER_COUNTERS + 1) * sizeof(pg_atomic_uint32);
 }
 
 void
@@ -68,7 +68,7 @@ dlock_wait_startup(void)
 	owners_waiting = ShmemInitStruct("dlock owners that wait", counters_size(), &found);
 	if (!found)
 	{
-		for (int i = 0; i < OWNER_COUNTERS; i++)
+		for (int i = 0; i <= OWNER_COUNTERS; i++)
 			pg_atomic_init_u32(&owners_waiting[i], 0);
 	}
 }
@@ -121,6 +121,14 @@ counter_of(uint32 owner)
 	return &owners_waiting[owner & (OWNER_COUNTERS - 1)];
 }
 
+/* One more backend waits for an owner, or one less. */
+static void
+count_owner(uint32 owner, int by)
+{
+	(void) pg_atomic_fetch_add_u32(counter_of(owner), by);
+	(void) pg_atomic_fetch_add_u32(&owners_waiting[OWNER_COUNTERS], by);
+}
+
 /*
  * This process begins to wait for "count" requests, the first of which is at
  * "first"; "owner" is the hash of their owner, zero if it only watches.  The
@@ -139,7 +147,7 @@ dlock_wait_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->owner = owner;
 	mine->kind = kind;
 	if (owner != 0)
-		(void) pg_atomic_fetch_add_u32(counter_of(owner), 1);
+		count_owner(owner, 1);
 	mine->set = *set;
 	mine->count = count;
 	mine->first = first;
@@ -197,7 +205,7 @@ dlock_wait_leave(int process, DLockWaitState state)
 
 	Assert(wait->state == DLOCK_WAIT_WAITING);
 	if (wait->owner != 0)
-		(void) pg_atomic_fetch_sub_u32(counter_of(wait->owner), 1);
+		count_owner(wait->owner, -1);
 	pg_write_barrier();
 	wait->state = state;
 }
@@ -215,6 +223,13 @@ dlock_wait_is_for_lock(int process, Oid database)
 		wait->kind != DLOCK_SPACE_WATCH;
 }
 
+/* Does any backend wait for a lock? */
+bool
+dlock_wait_is_any(void)
+{
+	return pg_atomic_read_u32(&owners_waiting[OWNER_COUNTERS]) != 0;
+}
+
 /*
  * An owner got a lock, or a stronger mode: backends by which it waits may be in
  * a deadlock now, and look.  May be called under partition locks.  Cannot fail.
@@ -222,8 +237,10 @@ dlock_wait_is_for_lock(int process, Oid database)
 void
 dlock_wait_owner_gained(Oid database, uint32 owner)
 {
-	/* Who begins to wait after this looks anyway, and finds the lease. */
-	pg_memory_barrier();
+	/*
+	 * A backend that is just beginning to wait may be missed.  It looks by
+	 * itself, after deadlock_timeout, and finds the lease then.
+	 */
 	if (pg_atomic_read_u32(counter_of(owner)) == 0)
 		return;
 	for (int process = 0; process < MaxBackends; process++)

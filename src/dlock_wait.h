@@ -66,6 +66,7 @@ extern void dlock_wait_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 							 DLockMemoryRef first, DLockTime now, TimestampTz wall);
 extern void dlock_wait_leave(int process, DLockWaitState state);
 extern bool dlock_wait_is_for_lock(int process, Oid database);
+extern bool dlock_wait_is_any(void);
 extern void dlock_wait_owner_gained(Oid database, uint32 owner);
 extern bool dlock_wait_lock(int process, Oid database, LWLockMode mode,
 							DLockSpaceSet *set);
