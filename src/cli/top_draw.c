@@ -52,7 +52,7 @@ static const Column lease_columns[] = {
 	{"LEFT", LEASE_LEFT, AS_SPAN, true, false, 6, 0},
 	{"WAIT", LEASE_WAITERS, AS_IS, true, false, 4, 40},
 	{"HELD", LEASE_HELD, AS_SPAN, true, false, 6, 100},
-	{"TOKEN", LEASE_TOKEN, AS_IS, true, false, 5, 70},
+	{"TOKEN", LEASE_TOKEN, AS_IS, true, false, 15, 80},
 	{"ROLE", LEASE_ROLE, AS_IS, false, true, 8, 110}
 };
 static const Column waiter_columns[] = {
