@@ -5,9 +5,10 @@
  *
  * NOTES
  *	  One loop waits for the connection, the keyboard, signals and the time of
- *	  the next look.  A connection that is lost is made anew by itself, and the
- *	  screen keeps what was seen last; only a refusal that will not pass, such
- *	  as of a password, ends the command.
+ *	  the next look.  A connection that is lost is made anew by itself, a look
+ *	  that was cancelled, or met a deadlock with a change of the extension, is
+ *	  repeated, and the screen keeps what was seen last; only a refusal that
+ *	  will not pass, such as of a password, ends the command.
  *
  * IDENTIFICATION
  *	  src/cli/cmd_top.c
@@ -194,14 +195,22 @@ end_look(Top *top)
 		end(top, CLI_EXIT_OK);
 }
 
+/* May the next look succeed, after this trouble? */
+static bool
+may_pass(ConnTrouble trouble)
+{
+	return trouble == CONN_UNREACHABLE || trouble == CONN_STARTING ||
+		trouble == CONN_INTERRUPTED || trouble == CONN_DEADLOCK;
+}
+
 /* The connection, or a statement, has failed. */
 static void
 fail(Top *top)
 {
-	ConnTrouble trouble = top->conn.error.trouble;
+	bool		is_connected = top->conn.state == CONN_IDLE;
 
 	top_look_forget(&top->look);
-	if (trouble != CONN_UNREACHABLE && trouble != CONN_STARTING && trouble != CONN_INTERRUPTED)
+	if (!may_pass(top->conn.error.trouble))
 	{
 		screen_end();
 		end(top, conn_report(&top->conn));
@@ -210,11 +219,10 @@ fail(Top *top)
 	if (top->batch && top->trouble == NULL)
 	{
 		output_warning("%s", top->conn.error.message);
-		output_detail("The connection is being made anew.");
+		output_detail("%s", is_connected ? "The look is repeated." : "The connection is being made anew.");
 	}
-	set_trouble(top, text_print("Old, for there is no connection: %s", top->conn.error.message));
-
-	/* After a mere statement the connection is there still. */
+	set_trouble(top, text_print("Old, for %s: %s", is_connected ? "the last look failed" : "there is no connection",
+								top->conn.error.message));
 	top->next = clock_now() + top->interval;
 }
 

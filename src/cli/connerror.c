@@ -37,6 +37,7 @@ static const struct
 	{"53", CONN_UNAVAILABLE},	/* the lock space or a disk is full */
 	{"3D000", CONN_UNAVAILABLE},
 	{"42883", CONN_UNAVAILABLE},	/* an extension of another version */
+	{"42P01", CONN_UNAVAILABLE},	/* dropped meanwhile */
 	{"55000", CONN_UNAVAILABLE},	/* not preloaded, dropped meanwhile */
 	{"28", CONN_FORBIDDEN},
 	{"42501", CONN_FORBIDDEN},
@@ -201,6 +202,10 @@ connerror_late(ConnError *error)
 		"If it has synchronous standbys, see whether they are connected.");
 }
 
+/*
+ * An exit code.  That a lock was not acquired is not known here: only a command
+ * that wanted one may say so.
+ */
 int
 connerror_exit_code(const ConnError *error)
 {
@@ -217,11 +222,10 @@ connerror_exit_code(const ConnError *error)
 			return CLI_EXIT_PERMISSION;
 		case CONN_INVALID:
 			return CLI_EXIT_USAGE;
-		case CONN_INTERRUPTED:
-		case CONN_DEADLOCK:
-			return CLI_EXIT_REFUSED;
 		case CONN_LOST:
 			return CLI_EXIT_LOST;
+		case CONN_INTERRUPTED:
+		case CONN_DEADLOCK:
 		case CONN_UNEXPECTED:
 			break;
 	}

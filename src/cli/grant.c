@@ -368,6 +368,8 @@ tell_holder(Conn *conn, const char *name)
 int
 grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant, GrantVerdict verdict)
 {
+	int			code;
+
 	switch (verdict)
 	{
 		case GRANT_OURS:
@@ -381,5 +383,8 @@ grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant, Grant
 		case GRANT_FAILED:
 			break;
 	}
-	return conn_report(conn);
+	code = conn_report(conn);
+
+	/* The server ends a wait in a deadlock; no lock was acquired. */
+	return (conn->error.trouble == CONN_DEADLOCK) ? request->options->refused_exit : code;
 }

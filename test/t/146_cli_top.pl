@@ -108,6 +108,44 @@ is_deeply($rows[4]{blocked_by}, ['first'], 'JSON: who is in the way');
 ($code, $out, $err) = top('-b', '-d', 'host=/nowhere');
 is($code, 69, 'no server');
 
+# Start a command whose query waits for the lock on a view, which a session has.
+sub start_blocked
+{
+	my ($blocker, $view, @args) = @_;
+	my %run;
+
+	$blocker->query_safe("SET deadlock_timeout = '5min'");
+	$blocker->query_safe('BEGIN');
+	$blocker->query_safe("LOCK TABLE $view IN ACCESS EXCLUSIVE MODE");
+	{
+		local $ENV{PGOPTIONS} = '-c deadlock_timeout=3s';
+		$run{h} = IPC::Run::start([ $dlock, @args ], '<', \undef, '>', \$run{out}, '2>', \$run{err});
+	}
+	wait_until(sub { $run{pid} = sql("SELECT pid FROM pg_locks WHERE relation = '$view'::regclass AND NOT granted") })
+	  or die "nothing waits for $view";
+	return \%run;
+}
+
+# A deadlock with a change of the extension, in which the server chooses the look.
+{
+	my $blocker = DLockSession->new($node, 'postgres');
+	my $run = start_blocked($blocker, 'dlock_waiters', qw(top -b -n 1 -i 10ms));
+
+	$blocker->query_safe('LOCK TABLE dlock_leases IN ACCESS EXCLUSIVE MODE');
+	$blocker->query_safe('ROLLBACK');
+	$run->{h}->finish;
+	is($run->{h}->result(0), 0, 'deadlock: the look is repeated');
+	like($run->{err}, qr/^dlock: warning: deadlock detected\ndlock: detail: The look is repeated\.$/m, 'deadlock: told');
+	like($run->{out}, qr/^4 leases, /m, 'deadlock: leases are shown');
+
+	# A command that wants no lock does not say that it was not acquired.
+	$run = start_blocked($blocker, 'dlock_leases', 'status');
+	sql("SELECT pg_cancel_backend($run->{pid})");
+	$run->{h}->finish;
+	is($run->{h}->result(0), 70, 'status is cancelled');
+	$blocker->query_safe('ROLLBACK');
+}
+
 # ---- on a screen ----
 
 SKIP:
