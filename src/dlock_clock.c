@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "common/hashfn.h"
 #include "utils/timestamp.h"
@@ -104,6 +105,13 @@ TimestampTz
 dlock_clock_wall(void)
 {
 	return GetCurrentTimestamp();
+}
+
+/* When the statement of the client began, which tells it from others. */
+TimestampTz
+dlock_clock_statement(void)
+{
+	return GetCurrentStatementStartTimestamp();
 }
 
 /* Wall-clock time as it would be had the wall clock not been set since. */

@@ -16,6 +16,7 @@
 extern void dlock_clock_init(void);
 extern DLockTime dlock_clock_now(void);
 extern TimestampTz dlock_clock_wall(void);
+extern TimestampTz dlock_clock_statement(void);
 extern TimestampTz dlock_clock_steady(void);
 extern DLockTime dlock_clock_steady_offset(void);
 extern uint32 dlock_clock_boot(void);

@@ -46,6 +46,9 @@
  *	  queue before it gives up the locks, so no other backend of the circle
  *	  finds it, too.
  *
+ *	  A partition that another backend keeps locked, as one does that is
+ *	  stopped, is left out for now, and the search is made again.
+ *
  *	  A request for several locks holds nothing while it waits.  If a circle
  *	  is closed only by its place in a queue, there is a way out: the request
  *	  goes to the end of all its queues.
@@ -141,6 +144,7 @@ typedef struct DLockDeadlockSearch
 	int			me;
 	DLockTime	now;
 	const DLockSpaceSet *locked;	/* exclusively; NULL in the first copy */
+	DLockSpaceSet skipped;		/* partitions left out of it */
 	int			ncandidates;
 	DLockDeadlockCandidate *candidates;
 	int		   *waiter_of;		/* by process: index of the waiter, or NONE */
@@ -433,7 +437,7 @@ visit(DLockDeadlockSearch *search, int process)
 	else
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!dlock_wait_lock(process, search->database, LW_SHARED, &set))
+		if (!dlock_wait_lock(process, search->database, LW_SHARED, &set, &search->skipped))
 			return;
 		if (dlock_wait_of(process)->kind != DLOCK_SPACE_WATCH)
 			copy_waiter(search, process, &set);
@@ -778,8 +782,9 @@ resolve(DLockDeadlockSearch *search, DLockDatabase *db, MemoryContext context)
 	char	   *text = NULL;
 	int			attempts = dlock_wait_processes();
 
+	if (!dlock_space_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
+		return NULL;
 	dlock_work_begin(&work, db);
-	dlock_space_lock_set(&set, LW_EXCLUSIVE);
 	work.now = dlock_clock_now();
 	while (text == NULL && copy_all(search, &set) && find_circle(search, &circle))
 	{
@@ -803,7 +808,7 @@ holds_something(DLockDeadlockSearch *search)
 	DLockSpaceSet set;
 	DLockOwner owner;
 
-	if (!dlock_wait_lock(search->me, search->database, LW_SHARED, &set))
+	if (!dlock_wait_lock(search->me, search->database, LW_SHARED, &set, NULL))
 		return false;
 	owner = copy_owner(dlock_space_request_first(dlock_wait_of(search->me)->first));
 	dlock_space_unlock_set(&set);
@@ -831,6 +836,8 @@ dlock_deadlock_check(DLockDatabase *db)
 	MemoryContextSwitchTo(context);
 	if (holds_something(&search) && copy_all(&search, NULL) && find_circle(&search, &circle))
 		text = resolve(&search, db, old);
+	if (dlock_space_set_count(&search.skipped) > 0)
+		dlock_wait_of(search.me)->look_again = true;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return text;

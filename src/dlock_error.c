@@ -853,6 +853,30 @@ dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reaso
 			 errhint("The next heartbeat tries again.")));
 }
 
+#define STOPPED_HINT "Look for a server process that is stopped (state T in ps); SIGCONT makes it go on."
+
+/* A part of the memory of leases stays locked, and the leases of this lock are in it. */
+void
+dlock_error_left_out(const DLockBytes *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("leases on lock \"%.*s\" cannot be read", name->len, name->data),
+			 errdetail("A server process keeps their part of memory locked for more than 100 ms."),
+			 errhint(STOPPED_HINT)));
+}
+
+/* The same of a view, which has left such parts out. */
+void
+dlock_error_warn_left_out(int count, int total)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("%d of %d parts of the memory of leases were left out", count, total),
+			 errdetail("A server process keeps them locked for more than 100 ms."),
+			 errhint(STOPPED_HINT)));
+}
+
 /* As log_lock_waits has it for the server's own locks. */
 void
 dlock_error_log_waiting(const DLockBytes *name, const char *mode, DLockTime waited,

@@ -104,6 +104,8 @@ extern void dlock_error_warn_guard(const char *trigger, const char *table, const
 extern void dlock_error_warn_partitions(const DLockBytes *group, int code, const char *reason);
 
 /* log lines */
+pg_noreturn extern void dlock_error_left_out(const DLockBytes *name);
+extern void dlock_error_warn_left_out(int count, int total);
 extern void dlock_error_log_waiting(const DLockBytes *name, const char *mode, DLockTime waited, const char *blockers);
 extern void dlock_error_log_acquired(const DLockBytes *name, const char *mode, DLockTime waited);
 

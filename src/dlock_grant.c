@@ -570,8 +570,13 @@ dlock_grant_serve_unit(DLockWork *work, int process, uint32 serial)
 
 	do
 	{
-		if (!dlock_wait_lock(process, work->db->shared->oid, LW_EXCLUSIVE, &set))
+		/* What this process itself waits for it needs; others can do it themselves. */
+		if (!dlock_wait_lock(process, work->db->shared->oid, LW_EXCLUSIVE, &set,
+							 (process == dlock_wait_me()) ? NULL : &work->skipped))
+		{
+			dlock_wait_wake(process);
 			return;
+		}
 		if (wait->serial != serial)
 		{
 			dlock_space_unlock_set(&set);

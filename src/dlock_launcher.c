@@ -67,6 +67,9 @@
 #define WALK_DISTANCE			(50 * INT64CONST(1000))
 #define WALK_DISTANCE_FACTOR	10
 
+/* When to look again after partitions were left out of a walk. */
+#define LEFT_OUT_DELAY			USECS_PER_SEC
+
 /* The most that a walk is taken to have cost: the machine may have slept. */
 #define WALK_COST_MAX			USECS_PER_SEC
 
@@ -343,17 +346,20 @@ walk_leases(HTAB *walks, DLockTime now)
 	DLockTime	next = DLOCK_TIME_FOREVER;
 	HASH_SEQ_STATUS scan;
 	DLockLauncherWalk *walk;
+	DLockSpaceSet left_out;
 
 	/* A backend that grants a lease from here on says so if the walk misses it. */
 	hash_seq_init(&scan, walks);
 	while ((walk = hash_seq_search(&scan)) != NULL)
 		(void) pg_atomic_exchange_u64(&walk->shared->reaper.wake_at,
 									  (uint64) DLOCK_TIME_FOREVER);
-	dlock_space_visit(InvalidOid, visit_lease, walks);
+	left_out = dlock_space_visit(InvalidOid, visit_lease, walks);
 
 	hash_seq_init(&scan, walks);
 	while ((walk = hash_seq_search(&scan)) != NULL)
 	{
+		if (dlock_space_set_count(&left_out) > 0)
+			walk->first = Min(walk->first, now + LEFT_OUT_DELAY);
 		dlock_database_note_deadline(walk->shared, walk->first);
 		if (walk->first > now)
 		{

@@ -15,7 +15,7 @@
  *	  (1) whatever can wait, fail or extend: the relation's lock, the load
  *		  lock, the extension lock, the token sequence, reading a page,
  *		  allocating in the space.  Never under (2) to (5).
- *	  (2) the partition locks of names, in ascending order (dlock_space.c).
+ *	  (2) the partition locks of names, all at once (dlock_space_lock_set).
  *	  (3) the content lock of a buffer (dlock_store.c), or an owner's lock
  *		  (dlock_space.c).
  *	  (4) the mutex of the tokens, that of a stripe of slots (dlock_slot.c), or
@@ -53,6 +53,9 @@
 /* How long a lease that was stopped in memory may stay on disk. */
 #define TIDY_DELAY		USECS_PER_SEC
 
+/* When to come back to a lease whose partition is locked for long. */
+#define SKIPPED_DELAY	USECS_PER_SEC
+
 /* A lease that was found, with the partitions of all its parts locked. */
 typedef struct DLockManagerFound
 {
@@ -60,6 +63,10 @@ typedef struct DLockManagerFound
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
 	bool		lacks_memory;	/* a conversion has to wait, and there is no room */
+
+	/* If given, partitions may be left out, see dlock_space_try_lock_set(). */
+	DLockSpaceSet *skipped;
+	bool		is_skipped;		/* that happened, so it is not known if there is a lease */
 
 	/* What the catalogs say of the current user; asked without locks. */
 	Oid			member_of;		/* another role whose leases it may use */
@@ -143,8 +150,8 @@ find_lease(DLockDatabase *db, const DLockManagerTarget *target, const List *stra
 
 /*
  * Find the lease that a target names, and lock the partitions of all its parts
- * exclusively; false, and nothing locked, if there is none.  "now" is read
- * under the locks.
+ * exclusively; false, and nothing locked, if there is none, or if partitions
+ * are left out.  "now" is read under the locks.
  */
 static bool
 lock_lease(DLockDatabase *db, const DLockManagerTarget *target,
@@ -156,7 +163,13 @@ lock_lease(DLockDatabase *db, const DLockManagerTarget *target,
 	{
 		DLockSpaceSet needed = found->set;
 
-		dlock_space_lock_set(&found->set, LW_EXCLUSIVE);
+		if (found->skipped == NULL)
+			dlock_space_lock_set(&found->set, LW_EXCLUSIVE);
+		else if (!dlock_space_try_lock_set(&found->set, LW_EXCLUSIVE, found->skipped))
+		{
+			found->is_skipped = true;
+			return false;
+		}
 		*now = dlock_clock_now();
 		found->lease = find_lease(db, target, found->strangers, &found->entry);
 		if (found->lease == NULL)
@@ -756,7 +769,7 @@ dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 	DLockWork work;
 	bool		removed;
 
-	if (dlock_manager_expire(db, hash, token, &removed) == 0)
+	if (dlock_manager_expire(db, hash, token, NULL, &removed) == 0)
 		return;
 	dlock_work_begin(&work, db);
 	while (lock_lease(db, &target, &found, &work.now))
@@ -776,12 +789,16 @@ dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token)
  * Remove a lease if it is dead, or write it if only memory has it as it is.
  * Returns zero when it is gone, else until when it keeps others out now.
  * "removed" says whether this call removed it.
+ *
+ * If "skipped" is given, it does not wait for partitions that are locked for
+ * long, see dlock_space_try_lock_set(), but returns when to come back.
  */
 DLockTime
-dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token, bool *removed)
+dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockSpaceSet *skipped,
+					 bool *removed)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockManagerFound found = {.member_of = InvalidOid};
+	DLockManagerFound found = {.member_of = InvalidOid, .skipped = skipped};
 	DLockWork work;
 	DLockTime	until = 0;
 
@@ -824,6 +841,8 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token, bool *rem
 			break;
 		dlock_grant_fetch(&work);
 	}
+	if (found.is_skipped)
+		until = dlock_clock_now() + SKIPPED_DELAY;
 	dlock_grant_finish(&work);
 	dlock_flush_later(work.lsn, work.now);
 	return until;

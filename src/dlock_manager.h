@@ -65,7 +65,7 @@ extern int	dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner_
 extern bool dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target);
 extern void dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token);
 extern DLockTime dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token,
-									  bool *removed);
+									  DLockSpaceSet *skipped, bool *removed);
 extern void dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token,
 							   DLockManagerStop how);
 

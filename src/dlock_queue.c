@@ -44,7 +44,7 @@ mine(void)
 static bool
 lock_mine(LWLockMode mode, DLockSpaceSet *set)
 {
-	return dlock_wait_lock(dlock_wait_me(), mine()->database, mode, set);
+	return dlock_wait_lock(dlock_wait_me(), mine()->database, mode, set, NULL);
 }
 
 /* The lease that a conversion is to change; NULL if it is lost. */
@@ -363,7 +363,7 @@ dlock_queue_dismiss(Oid database)
 		DLockSpaceLease *request;
 		DLockSpaceLease *next;
 
-		if (!dlock_wait_lock(process, database, LW_EXCLUSIVE, &set))
+		if (!dlock_wait_lock(process, database, LW_EXCLUSIVE, &set, NULL))
 			continue;
 		for (request = dlock_space_request_first(wait->first); request != NULL; request = next)
 		{

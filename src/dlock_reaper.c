@@ -150,12 +150,16 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 		(DLockSpaceRef) {entry->hash, lease->role, lease->token, until};
 }
 
-/* Find all leases that end before the next horizon. */
+/*
+ * Find all leases that end before the next horizon.  If partitions had to be left
+ * out, the next sweep comes as soon as it may.
+ */
 static void
 sweep(DLockReaper *reaper, DLockTime now)
 {
 	MemoryContext old;
 	DLockTime	spent;
+	DLockSpaceSet left_out;
 
 	reaper->horizon = now + (DLockTime) dlock_guc_reap_interval_ms * 1000;
 
@@ -170,7 +174,9 @@ sweep(DLockReaper *reaper, DLockTime now)
 	reaper->count = 0;
 	reaper->room = 64;
 	reaper->refs = palloc(reaper->room * sizeof(DLockSpaceRef));
-	dlock_space_visit(reaper->shared->oid, collect_due, reaper);
+	left_out = dlock_space_visit(reaper->shared->oid, collect_due, reaper);
+	if (dlock_space_set_count(&left_out) > 0)
+		reaper->horizon = now;
 
 	reaper->due = binaryheap_allocate(Max(1, reaper->count), compare_deadlines, NULL);
 	for (int i = 0; i < reaper->count; i++)
@@ -202,6 +208,8 @@ next_event(DLockReaper *reaper)
 static void
 remove_expired(DLockReaper *reaper, DLockDatabase *db)
 {
+	DLockSpaceSet skipped = {{0}};
+
 	for (int i = 0; i < REAP_BATCH && !binaryheap_empty(reaper->due); i++)
 	{
 		DLockSpaceRef *ref = (DLockSpaceRef *) DatumGetPointer(binaryheap_first(reaper->due));
@@ -213,7 +221,7 @@ remove_expired(DLockReaper *reaper, DLockDatabase *db)
 			break;
 
 		/* It may have been released, or renewed. */
-		ref->deadline = dlock_manager_expire(db, ref->hash, ref->token, &removed);
+		ref->deadline = dlock_manager_expire(db, ref->hash, ref->token, &skipped, &removed);
 		if (removed)
 			reaper->last_work = dlock_clock_now();
 		if (ref->deadline == 0 || ref->deadline > reaper->horizon)

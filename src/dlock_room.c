@@ -96,7 +96,7 @@ erase_dead(DLockDatabase *db)
 
 	dead->now = dlock_clock_now();
 	dead->count = 0;
-	dlock_space_visit(db->shared->oid, note_dead, dead);
+	(void) dlock_space_visit(db->shared->oid, note_dead, dead);
 	found = dead->count > 0;
 
 	dlock_work_begin(&work, db);
@@ -143,11 +143,9 @@ dlock_room_counter(DLockDatabase *db, Oid role)
 	if (dlock_guc_max_leases < 0)
 		return 0;
 	counter = dlock_limit_track(db->shared->oid, role);
-	if (!dlock_limit_is_complete(counter))
-	{
-		dlock_space_count(db->shared->oid, role);
+	/* What is not counted now, for its partition is locked, is with the next request. */
+	if (!dlock_limit_is_complete(counter) && dlock_space_count(db->shared->oid, role))
 		dlock_limit_set_complete(counter);
-	}
 	return counter;
 }
 

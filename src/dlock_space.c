@@ -15,12 +15,18 @@
  *
  *	  Lock rules.  The buckets are cut into DLOCK_SPACE_PARTITIONS contiguous
  *	  partitions, each with an LWLock that protects its buckets and all that
- *	  hangs on them.  Whoever needs several takes them in ascending order, all
- *	  at once.  The owners' buckets are protected by another, smaller set of
+ *	  hangs on them.  A backend that needs several takes them all at once
+ *	  (dlock_space_lock_set), and waits for one with none of the others held.
+ *	  The owners' buckets are protected by another, smaller set of
  *	  LWLocks, one of which is taken after partition locks or without any,
  *	  never before.  A lease leaves its owner's bucket before its memory is
  *	  given back, so whoever finds a lease there may look at it as long as he
  *	  holds the owner's lock.
+ *
+ *	  A backend that is stopped under a partition lock makes those wait that
+ *	  need this partition, and no others: what wants to see partitions that it
+ *	  can do without, such as a view, a reaper or a search for deadlocks, leaves
+ *	  them out after DLOCK_SPACE_PATIENCE.
  *
  * IDENTIFICATION
  *	  src/dlock_space.c
@@ -35,6 +41,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
+#include "dlock_clock.h"
 #include "dlock_guc.h"
 #include "dlock_name.h"
 #include "dlock_rule.h"
@@ -64,6 +71,12 @@ static uint32 owner_bits = 0;
 
 /* How many buckets a walk looks at before it lets others have the lock; a power of 2. */
 #define VISIT_BUCKETS		32
+
+/* How often dlock_space_lock_set() begins again before it insists. */
+#define LOCK_SET_ATTEMPTS	10
+
+/* How long to sleep between two looks at a lock that is not free, in microseconds. */
+#define PATIENCE_STEP		100
 
 StaticAssertDecl(DLOCK_SPACE_TEXT_ROOM >= 2 * DLOCK_SPACE_OWNER_ROOM,
 				 "a lock with one lease and short texts does not fit into a cell");
@@ -217,19 +230,116 @@ dlock_space_set_has(const DLockSpaceSet *set, uint32 hash)
 	return (set->bits[partition / 64] & (UINT64CONST(1) << (partition % 64))) != 0;
 }
 
+/* Do two sets have a partition in common? */
+static bool
+sets_meet(const DLockSpaceSet *a, const DLockSpaceSet *b)
+{
+	for (int word = 0; word < (int) lengthof(a->bits); word++)
+	{
+		if (a->bits[word] & b->bits[word])
+			return true;
+	}
+	return false;
+}
+
+/* How many partitions are in the set? */
+int
+dlock_space_set_count(const DLockSpaceSet *set)
+{
+	int			count = 0;
+
+	for (int word = 0; word < (int) lengthof(set->bits); word++)
+		count += pg_popcount64(set->bits[word]);
+	return count;
+}
+
+#define NO_PARTITION	(-1)
+
+/*
+ * Take the locks of all partitions of a set, of which this backend holds that of
+ * "held" already, without waiting.  Returns NO_PARTITION, or else, with none of
+ * them held, a partition whose lock is not free.
+ */
+static int
+take_set(const DLockSpaceSet *set, LWLockMode mode, int held)
+{
+	DLockSpaceSet taken = {{0}};
+
+	if (held != NO_PARTITION)
+		taken.bits[held / 64] |= UINT64CONST(1) << (held % 64);
+	for (int word = 0; word < (int) lengthof(set->bits); word++)
+	{
+		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
+		{
+			int			partition = word * 64 + pg_rightmost_one_pos64(bits);
+
+			if (partition == held)
+				continue;
+			if (!LWLockConditionalAcquire(&partition_locks[partition].lock, mode))
+			{
+				dlock_space_unlock_set(&taken);
+				return partition;
+			}
+			taken.bits[word] |= bits & -bits;
+		}
+	}
+	return NO_PARTITION;
+}
+
 /*
  * Take the locks of all partitions of a set.  No other partition lock may be
  * held.
+ *
+ * Wait for a lock with no other lock held, so that a backend that is stopped
+ * under one lock keeps only those waiting that need this one.  With many
+ * partitions on a busy server that might never come to an end, so finally take
+ * them in ascending order, holding those before.  Both can go on side by side
+ * without a deadlock: a backend that waits with locks held waits for a higher one.
  */
 void
 dlock_space_lock_set(const DLockSpaceSet *set, LWLockMode mode)
 {
+	int			held = NO_PARTITION;
+
+	for (int attempt = 0; attempt < LOCK_SET_ATTEMPTS; attempt++)
+	{
+		held = take_set(set, mode, held);
+		if (held == NO_PARTITION)
+			return;
+		LWLockAcquire(&partition_locks[held].lock, mode);
+	}
+	LWLockRelease(&partition_locks[held].lock);
 	for (int word = 0; word < (int) lengthof(set->bits); word++)
 	{
 		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
 			LWLockAcquire(&partition_locks[word * 64 + pg_rightmost_one_pos64(bits)].lock,
 						  mode);
 	}
+}
+
+/*
+ * The same, unless a lock is not free for DLOCK_SPACE_PATIENCE, as it happens if
+ * a backend is stopped under it: then add that partition to "skipped", and
+ * return false.  Do not even wait if one of them is in "skipped" already.
+ */
+bool
+dlock_space_try_lock_set(const DLockSpaceSet *set, LWLockMode mode, DLockSpaceSet *skipped)
+{
+	DLockTime	give_up = dlock_clock_now() + DLOCK_SPACE_PATIENCE;
+	int			busy;
+
+	if (sets_meet(set, skipped))
+		return false;
+	while ((busy = take_set(set, mode, NO_PARTITION)) != NO_PARTITION)
+	{
+		if (dlock_clock_now() >= give_up)
+		{
+			skipped->bits[busy / 64] |= UINT64CONST(1) << (busy % 64);
+			return false;
+		}
+		pg_usleep(PATIENCE_STEP);
+	}
+	return true;
 }
 
 void
@@ -917,39 +1027,94 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 }
 
 /*
- * Call "visitor" for every lease of a database, or of all (InvalidOid), expired
- * ones too.
+ * Call "look" for every entry of a database, or of all (InvalidOid), under its
+ * partition lock in "mode".
+ * The lock is given up between groups of buckets, so the walk as a whole is no
+ * snapshot.
  *
- * The visitor runs under the partition lock in shared mode and must neither
- * change anything nor wait; it may allocate local memory.  The lock is given up
- * between groups of buckets, so the walk as a whole is no snapshot.
+ * Partitions whose locks are not free are put off.  When for DLOCK_SPACE_PATIENCE
+ * none of those that are left can be locked, leave them out; returns their set.
  */
-void
-dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
+static DLockSpaceSet
+walk(Oid database, LWLockMode mode, void (*look) (DLockSpaceEntry *entry, void *arg), void *arg)
 {
-	for (uint32 start = 0; start < (1U << bucket_bits);)
-	{
-		uint32		per_partition = (1U << bucket_bits) / DLOCK_SPACE_PARTITIONS;
-		uint32		end = start + Min(VISIT_BUCKETS, per_partition);
-		LWLock	   *lock = partition_lock(start);
+	uint32		per_partition = (1U << bucket_bits) / DLOCK_SPACE_PARTITIONS;
+	uint32		next[DLOCK_SPACE_PARTITIONS];	/* bucket to look at */
+	DLockTime	give_up = 0;
+	bool		progress = true;
 
-		CHECK_FOR_INTERRUPTS();
-		LWLockAcquire(lock, LW_SHARED);
-		for (uint32 bucket = start; bucket < end; bucket++)
+	for (uint32 partition = 0; partition < DLOCK_SPACE_PARTITIONS; partition++)
+		next[partition] = partition * per_partition;
+	for (;;)
+	{
+		DLockSpaceSet left = {{0}};
+
+		for (uint32 partition = 0; partition < DLOCK_SPACE_PARTITIONS; partition++)
 		{
-			for (DLockSpaceEntry *entry = entry_or_null(buckets[bucket]); entry != NULL;
-				 entry = dlock_space_next_entry(entry))
+			LWLock	   *lock = &partition_locks[partition].lock;
+
+			while (next[partition] < (partition + 1) * per_partition)
 			{
-				if (OidIsValid(database) && entry->database != database)
-					continue;
-				for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-					 lease = dlock_space_next(lease))
-					visitor(entry, lease, arg);
+				CHECK_FOR_INTERRUPTS();
+				if (!LWLockConditionalAcquire(lock, mode))
+				{
+					left.bits[partition / 64] |= UINT64CONST(1) << (partition % 64);
+					break;
+				}
+				for (int i = 0; i < Min(VISIT_BUCKETS, per_partition); i++)
+				{
+					for (DLockSpaceEntry *entry = entry_or_null(buckets[next[partition]]);
+						 entry != NULL; entry = dlock_space_next_entry(entry))
+					{
+						if (!OidIsValid(database) || entry->database == database)
+							look(entry, arg);
+					}
+					next[partition]++;
+				}
+				LWLockRelease(lock);
+				progress = true;
 			}
 		}
-		LWLockRelease(lock);
-		start = end;
+		if (dlock_space_set_count(&left) == 0)
+			return left;
+		if (progress)
+			give_up = dlock_clock_now() + DLOCK_SPACE_PATIENCE;
+		else if (dlock_clock_now() >= give_up)
+			return left;
+		progress = false;
+		pg_usleep(PATIENCE_STEP);
 	}
+}
+
+typedef struct VisitState
+{
+	DLockSpaceVisitor visitor;
+	void	   *arg;
+} VisitState;
+
+static void
+visit_entry(DLockSpaceEntry *entry, void *arg)
+{
+	VisitState *state = arg;
+
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+		state->visitor(entry, lease, state->arg);
+}
+
+/*
+ * Call "visitor" for every lease of a database, or of all (InvalidOid), expired
+ * ones too; returns the partitions that were left out, see walk().
+ *
+ * The visitor runs under the partition lock in shared mode and must neither
+ * change anything nor wait; it may allocate local memory.
+ */
+DLockSpaceSet
+dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
+{
+	VisitState	state = {visitor, arg};
+
+	return walk(database, LW_SHARED, visit_entry, &state);
 }
 
 /*
@@ -995,35 +1160,30 @@ count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, Oid role)
 		lease->counter = dlock_limit_enter(entry->database, role);
 }
 
+static void
+count_entry(DLockSpaceEntry *entry, void *arg)
+{
+	Oid			role = *(Oid *) arg;
+
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+		count_lease(entry, lease, role);
+	for (DLockSpaceLease *lease = dlock_space_queue(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+		count_lease(entry, lease, role);
+}
+
 /*
- * Count all leases and requests of a role that are not counted yet.  It has a
- * counter.  No partition lock may be held.
+ * Count all leases and requests of a role that are not counted yet; false if
+ * partitions were left out, see walk().  The role has a counter.  No partition
+ * lock may be held.
  */
-void
+bool
 dlock_space_count(Oid database, Oid role)
 {
-	for (uint32 bucket = 0; bucket < (1U << bucket_bits); bucket++)
-	{
-		if (bucket % VISIT_BUCKETS == 0)
-		{
-			CHECK_FOR_INTERRUPTS();
-			dlock_space_lock(bucket, LW_EXCLUSIVE);
-		}
-		for (DLockSpaceEntry *entry = dlock_space_bucket(bucket); entry != NULL;
-			 entry = dlock_space_next_entry(entry))
-		{
-			if (entry->database != database)
-				continue;
-			for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-				 lease = dlock_space_next(lease))
-				count_lease(entry, lease, role);
-			for (DLockSpaceLease *lease = dlock_space_queue(entry); lease != NULL;
-				 lease = dlock_space_next(lease))
-				count_lease(entry, lease, role);
-		}
-		if (bucket % VISIT_BUCKETS == VISIT_BUCKETS - 1)
-			dlock_space_unlock(bucket);
-	}
+	DLockSpaceSet left = walk(database, LW_EXCLUSIVE, count_entry, &role);
+
+	return dlock_space_set_count(&left) == 0;
 }
 
 /*

@@ -21,6 +21,9 @@
 #define DLOCK_SPACE_PARTITIONS		128
 #define DLOCK_SPACE_OWNER_LOCKS		32
 
+/* How long a partition is waited for that can be left out. */
+#define DLOCK_SPACE_PATIENCE		(100 * INT64CONST(1000))
+
 /*
  * A lock: a name, who holds it, and who waits for it.  It exists as long as
  * anybody does.  Protected by the lock of the partition that "hash" falls
@@ -216,7 +219,10 @@ extern void dlock_space_set_add(DLockSpaceSet *set, uint32 hash);
 extern void dlock_space_set_join(DLockSpaceSet *set, const DLockSpaceSet *other);
 extern bool dlock_space_set_contains(const DLockSpaceSet *set, const DLockSpaceSet *other);
 extern bool dlock_space_set_has(const DLockSpaceSet *set, uint32 hash);
+extern int	dlock_space_set_count(const DLockSpaceSet *set);
 extern void dlock_space_lock_set(const DLockSpaceSet *set, LWLockMode mode);
+extern bool dlock_space_try_lock_set(const DLockSpaceSet *set, LWLockMode mode,
+									 DLockSpaceSet *skipped);
 extern void dlock_space_unlock_set(const DLockSpaceSet *set);
 
 /* memory */
@@ -260,8 +266,8 @@ extern void dlock_space_note_end(const DLockSpaceLease *lease);
 extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
-extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
-extern void dlock_space_count(Oid database, Oid role);
+extern DLockSpaceSet dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
+extern bool dlock_space_count(Oid database, Oid role);
 extern DLockSpaceRef *dlock_space_owned(Oid database, const DLockBytes *owner_name,
 										int *count);
 extern bool dlock_space_owner_is_live(Oid database, const DLockOwner *owner, DLockTime now);

@@ -10,6 +10,9 @@
  *	  what is left.  Leases that are bound to a session are not shown on a
  *	  standby, since they end with the primary's sessions.
  *
+ *	  A view does not wait for long: parts of memory that stay locked are left
+ *	  out, with a warning.
+ *
  * IDENTIFICATION
  *	  src/dlock_sqlview.c
  *
@@ -39,11 +42,13 @@
 #include "dlock_session.h"
 #include "dlock_stat.h"
 #include "dlock_space.h"
+#include "dlock_sqlarg.h"
 #include "dlock_store.h"
 #include "dlock_value.h"
 #include "dlock_wait.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
+PG_FUNCTION_INFO_V1(dlock_sql_lease);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
 
@@ -61,6 +66,7 @@ typedef struct DLockViewLease
 /* Copies of the leases that were found, and what they are measured against. */
 typedef struct DLockViewState
 {
+	const DLockBytes *name;		/* only of this lock; NULL for all */
 	DLockTime	now;
 	TimestampTz wall;
 	DLockTime	max_skew;
@@ -83,12 +89,14 @@ copy_bytes(DLockBytes bytes)
 	return bytes;
 }
 
-/* Add a copy of a lease, whose deadline is set. */
+/* Add a copy of a lease, whose deadline is set, if it is wanted. */
 static void
 add_lease(DLockViewState *state, const DLockLeaseValue *lease, int pid)
 {
 	DLockViewLease *copy;
 
+	if (state->name != NULL && dlock_name_compare(state->name, &lease->name) != 0)
+		return;
 	if (state->count == state->room)
 	{
 		state->room *= 2;
@@ -174,6 +182,38 @@ collect_from_pages(DLockViewState *state)
 	table_close(rel, AccessShareLock);
 }
 
+/* Say that partitions were left out, once a statement. */
+static void
+warn_left_out(const DLockSpaceSet *left_out)
+{
+	static TimestampTz warned_in = 0;
+	int			count = dlock_space_set_count(left_out);
+
+	if (count == 0 || warned_in == dlock_clock_statement())
+		return;
+	warned_in = dlock_clock_statement();
+	dlock_error_warn_left_out(count, DLOCK_SPACE_PARTITIONS);
+}
+
+/* The leases on the lock that is wanted; throws 55P03 if it stays locked. */
+static void
+collect_lock(DLockViewState *state, Oid database)
+{
+	uint32		hash = dlock_name_hash(database, state->name);
+	DLockSpaceSet set = {{0}};
+	DLockSpaceSet skipped = {{0}};
+	DLockSpaceEntry *entry;
+
+	dlock_space_set_add(&set, hash);
+	if (!dlock_space_try_lock_set(&set, LW_SHARED, &skipped))
+		dlock_error_left_out(state->name);
+	entry = dlock_space_find(database, hash, state->name);
+	for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+		 lease != NULL; lease = dlock_space_next(lease))
+		visit_memory(entry, lease, state);
+	dlock_space_unlock_set(&set);
+}
+
 static void
 collect_from_memory(DLockViewState *state)
 {
@@ -183,7 +223,14 @@ collect_from_memory(DLockViewState *state)
 	/* Loading takes time, and what it loads counts from its own now. */
 	state->now = dlock_clock_now();
 	state->wall = dlock_clock_wall();
-	dlock_space_visit(db.shared->oid, visit_memory, state);
+	if (state->name != NULL)
+		collect_lock(state, db.shared->oid);
+	else
+	{
+		DLockSpaceSet left_out = dlock_space_visit(db.shared->oid, visit_memory, state);
+
+		warn_left_out(&left_out);
+	}
 	dlock_session_close(&db);
 }
 
@@ -233,9 +280,9 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
-/* dlock_lease_list() -> the leases of this database */
-Datum
-dlock_sql_lease_list(PG_FUNCTION_ARGS)
+/* The rows of dlock_leases, of one lock or, with NULL, of all. */
+static void
+list_leases(FunctionCallInfo fcinfo, const DLockBytes *name)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
@@ -246,6 +293,7 @@ dlock_sql_lease_list(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 
+	state.name = name;
 	state.now = dlock_clock_now();
 	state.wall = dlock_clock_wall();
 	state.max_skew = (DLockTime) dlock_guc_max_clock_skew_ms * 1000;
@@ -267,6 +315,23 @@ dlock_sql_lease_list(PG_FUNCTION_ARGS)
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
+}
+
+/* dlock_lease_list() -> the leases of this database */
+Datum
+dlock_sql_lease_list(PG_FUNCTION_ARGS)
+{
+	list_leases(fcinfo, NULL);
+	return (Datum) 0;
+}
+
+/* dlock_lease(name) -> the leases on a lock */
+Datum
+dlock_sql_lease(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = dlock_sqlarg_name(fcinfo, 0, "lock name");
+
+	list_leases(fcinfo, &name);
 	return (Datum) 0;
 }
 
@@ -297,16 +362,17 @@ position_of(DLockSpaceLease *request)
 	return position;
 }
 
-/* Copy what a process waits for; NIL if it waits for nothing. */
+/* Copy what a process waits for; NIL if it waits for nothing, or is left out. */
 static List *
-copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall)
+copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall,
+			  DLockSpaceSet *skipped)
 {
 	List	   *copies = NIL;
 	DLockWaitShared *wait = dlock_wait_of(process);
 	DLockTime	now = dlock_clock_now();
 	DLockSpaceSet set;
 
-	if (!dlock_wait_lock(process, database, LW_SHARED, &set))
+	if (!dlock_wait_lock(process, database, LW_SHARED, &set, skipped))
 		return NIL;
 	*since = wait->since;
 	*since_wall = wait->since_wall;
@@ -351,6 +417,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockDatabase db;
+	DLockSpaceSet skipped = {{0}};
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
@@ -361,7 +428,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 	{
 		DLockTime	since;
 		TimestampTz since_wall;
-		List	   *copies = copy_requests(process, db.shared->oid, &since, &since_wall);
+		List	   *copies = copy_requests(process, db.shared->oid, &since, &since_wall, &skipped);
 		ListCell   *cell;
 
 		CHECK_FOR_INTERRUPTS();
@@ -388,6 +455,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		}
 		list_free(copies);
 	}
+	warn_left_out(&skipped);
 	dlock_session_close(&db);
 	return (Datum) 0;
 }

@@ -164,10 +164,12 @@ dlock_wait_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 /*
  * Lock the partitions of what a process waits for; they are told in "set".
  * False, and nothing locked, if it does not wait, or does so in another
- * database.
+ * database; or if they are left out, see dlock_space_try_lock_set(), which
+ * happens only if "skipped" is given.
  */
 bool
-dlock_wait_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set)
+dlock_wait_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set,
+				DLockSpaceSet *skipped)
 {
 	volatile DLockWaitShared *wait = dlock_wait_of(process);
 	uint32		serial;
@@ -177,7 +179,10 @@ dlock_wait_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set)
 		serial = wait->serial;
 		pg_read_barrier();
 		*set = dlock_wait_of(process)->set;
-		dlock_space_lock_set(set, mode);
+		if (skipped == NULL)
+			dlock_space_lock_set(set, mode);
+		else if (!dlock_space_try_lock_set(set, mode, skipped))
+			return false;
 
 		/*
 		 * In this order: if it waits, the serial is that of what it waits for,

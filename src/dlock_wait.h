@@ -69,6 +69,6 @@ extern bool dlock_wait_is_for_lock(int process, Oid database);
 extern bool dlock_wait_is_any(void);
 extern void dlock_wait_owner_gained(Oid database, uint32 owner);
 extern bool dlock_wait_lock(int process, Oid database, LWLockMode mode,
-							DLockSpaceSet *set);
+							DLockSpaceSet *set, DLockSpaceSet *skipped);
 
 #endif							/* DLOCK_WAIT_H */

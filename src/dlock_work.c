@@ -38,6 +38,7 @@ dlock_work_begin(DLockWork *work, DLockDatabase *db)
 	work->missing_tokens = 0;
 	work->missing_path = DLOCK_TOKEN_NONE;
 	work->nunits = 0;
+	memset(&work->skipped, 0, sizeof(work->skipped));
 }
 
 /* Give up all pins.  No partition lock needs to be held. */

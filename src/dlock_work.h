@@ -15,6 +15,7 @@
 #include "storage/buf.h"
 
 #include "dlock_database.h"
+#include "dlock_space.h"
 #include "dlock_types.h"
 
 /* Pages that single operations may need pinned at a time. */
@@ -56,6 +57,7 @@ typedef struct DLockWork
 	char		path[DLOCK_NAME_MAX];	/* ... and which */
 
 	/* Processes that wait for several locks, one of which came free. */
+	DLockSpaceSet skipped;		/* partitions that these may be in; see dlock_grant_finish() */
 	int			nunits;
 	struct
 	{
