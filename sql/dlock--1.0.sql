@@ -309,6 +309,28 @@ CREATE FUNCTION @extschema@.dlock_lease_list(
 COMMENT ON FUNCTION @extschema@.dlock_lease_list()
     IS 'the leases of this database';
 
+CREATE FUNCTION @extschema@.dlock_lease(
+    INOUT name pg_catalog.text,
+    OUT owner pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT mode pg_catalog.text,
+    OUT permits pg_catalog.int4,
+    OUT holds pg_catalog.int4,
+    OUT state pg_catalog.text,
+    OUT bind pg_catalog.text,
+    OUT pid pg_catalog.int4,
+    OUT role pg_catalog.regrole,
+    OUT granted_at pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz,
+    OUT remaining pg_catalog.interval,
+    OUT ttl pg_catalog.interval,
+    OUT payload pg_catalog.jsonb)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_lease'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
+COMMENT ON FUNCTION @extschema@.dlock_lease(pg_catalog.text)
+    IS 'the leases on a lock, as dlock_leases shows them';
+
 CREATE VIEW @extschema@.dlock_leases AS
     SELECT name, owner, token, mode, permits, holds, state, bind, pid, role,
            granted_at, expires_at, remaining, ttl, payload
@@ -649,8 +671,8 @@ BEGIN
     IF pg_catalog.pg_is_in_recovery() THEN
         SELECT l.owner, l.granted_at, l.token, l.payload, l.expires_at
           INTO leader, since, token, payload, expires_at
-          FROM @extschema@.dlock_lease_list() l
-         WHERE l.name = election AND l.state = 'held'
+          FROM @extschema@.dlock_lease(election) l
+         WHERE l.state = 'held'
          ORDER BY l.token DESC
          LIMIT 1;
     ELSE

@@ -30,11 +30,12 @@ static const RowsColumn lease_columns[] = {
 	{"role", NULL, false}, {"granted_at", NULL, false}, {"expires_at", NULL, false},
 	{"ttl", NULL, true}, {"payload", "PAYLOAD", true}
 };
-static const char lease_sql[] =
-"SELECT name, owner, mode, token, state, " SECONDS("remaining") ","
-" permits, holds, bind, pid, role, " UTC("granted_at") ", " UTC("expires_at") ", " SECONDS("ttl") ", payload"
-" FROM @dlock_leases WHERE $1 IS NULL OR name OPERATOR(pg_catalog.=) $1"
-" ORDER BY name COLLATE \"C\", token";
+#define LEASES(from) \
+	"SELECT name, owner, mode, token, state, " SECONDS("remaining") "," \
+	" permits, holds, bind, pid, role, " UTC("granted_at") ", " UTC("expires_at") ", " SECONDS("ttl") ", payload" \
+	" FROM " from " ORDER BY name COLLATE \"C\", token"
+static const char leases_sql[] = LEASES("@dlock_leases");
+static const char lease_sql[] = LEASES("@dlock_lease($1)");
 
 static const RowsColumn waiter_columns[] = {
 	{"name", "NAME", false}, {"position", "POSITION", true}, {"owner", "WAITING", false},
@@ -54,10 +55,11 @@ run(const Options *options, int argc, char **argv)
 	const ConnParam params[] = {CONN_TEXT((argc > 0) ? argv[0] : NULL)};
 	int			code = CLI_EXIT_OK;
 	int			found = 0;
+	const char *sql = (argc > 0) ? lease_sql : leases_sql;
 	Conn		conn;
 
 	conn_init(&conn, options->conninfo);
-	if (conn_open(&conn) && conn_ask(&conn, WITHIN, lease_sql, 1, params) != NULL)
+	if (conn_open(&conn) && conn_ask(&conn, WITHIN, sql, (argc > 0) ? 1 : 0, params) != NULL)
 	{
 		found = PQntuples(conn.answer);
 		rows_print(conn.answer, "lease", lease_columns, (int) CLI_LENGTH(lease_columns));

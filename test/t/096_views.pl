@@ -1,6 +1,7 @@
 # Proves: dlock_waiters shows who waits for what, since when, in which place and
 # behind whom, and nobody else; waits have events of their own; slow ones are
-# logged as log_lock_waits says.
+# logged as log_lock_waits says.  dlock_lease costs the same however many leases
+# there are.
 
 use strict;
 use warnings FATAL => 'all';
@@ -155,6 +156,27 @@ sub rows
 	$monitor->query_safe("SELECT dlock_release('slow', 'reader')");
 	like($session[1]->answer, qr/^\d+$/, 'granted');
 	unlike(slurp_file($node->logfile, $offset), qr/session (?:still waiting|acquired)/, 'a short wait is not logged');
+}
+
+# What dlock_lease() costs does not depend on how many leases there are.
+{
+	my $cost = sub {
+		my $least;
+		foreach my $round (1 .. 5)
+		{
+			my (undef, $sent, $answered) = timed_query($monitor,
+				"SELECT count(l.*) FROM generate_series(1, 2000) i, LATERAL dlock_lease('cost-' || i % 100 || left(random()::text, 0)) l");
+			my $time = $answered - $sent;
+			$least = $time if !defined $least || $time < $least;
+		}
+		return $least;
+	};
+	$monitor->query_safe("SELECT count(dlock_acquire('cost-' || i, 'cost', '1 h')) FROM generate_series(0, 99) i");
+	my $few = $cost->();
+	$monitor->query_safe("SELECT count(dlock_acquire('cost-' || i, 'cost', '1 h')) FROM generate_series(100, 99999) i");
+	my $many = $cost->();
+	cmp_ok($many, '<', 2 * $few, "dlock_lease() among 100000 leases as among 100 (2000 calls in $few s)");
+	is($monitor->query_safe("SELECT name, owner, state FROM dlock_lease('cost-99999')"), 'cost-99999|cost|held', 'it is there');
 }
 
 $_->quit foreach $monitor, @session, $waits, $looks;
