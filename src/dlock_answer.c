@@ -26,7 +26,7 @@
  *	  How a change is undone:
  *
  *	  a grant		it ends (dlock_manager_stop)
- *	  one more hold	there is one less
+ *	  one more hold	there is one less, unless the run has released it itself
  *	  an upgrade	the lease gets its old token and its old mode back.  It has
  *					been held without a break in a mode that covers the old one,
  *					so nothing that conflicts with the old mode can have been
@@ -340,6 +340,28 @@ dlock_answer_converted(uint32 hash, DLockToken from, DLockMode before,
 			.kind = ANSWER_UPGRADE, .hash = hash, .token = to, .from = from,
 			.before = before, .after = after
 		});
+}
+
+/*
+ * A lease has been released once and goes on: the last time that it was entered
+ * again is undone already, if that is listed.
+ */
+void
+dlock_answer_counted_down(uint32 hash, DLockToken token)
+{
+	for (Size i = count; i-- > 0;)
+	{
+		if (items[i].hash != hash || items[i].token != token)
+			continue;
+		if (items[i].kind == ANSWER_UPGRADE)
+			token = items[i].from;
+		if (items[i].kind != ANSWER_HOLD)
+			continue;
+		memmove(&items[i], &items[i + 1], (count - i - 1) * sizeof(DLockAnswerItem));
+		count--;
+		returned -= i < returned;
+		return;
+	}
 }
 
 /* A time slot has been won whose record was that before. */

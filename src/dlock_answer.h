@@ -42,6 +42,7 @@ extern void dlock_answer_granted(DLockDatabase *db, const DLockAcquireRequest *r
 								 const DLockAcquireGranted *granted);
 extern void dlock_answer_converted(uint32 hash, DLockToken from, DLockMode before,
 								   DLockToken to, DLockMode after);
+extern void dlock_answer_counted_down(uint32 hash, DLockToken token);
 extern void dlock_answer_won(uint32 hash, DLockToken token, const DLockAnswerSlot *before);
 
 #endif							/* DLOCK_ANSWER_H */

@@ -426,7 +426,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 
 		CHECK_FOR_INTERRUPTS();
 		if (bsearch(&refs[i].token, sorted, token_count, sizeof(DLockToken), compare_tokens) != NULL)
-			released += dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE);
+			released += dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
 	}
 	pfree(refs);
 	pfree(sorted);
@@ -443,7 +443,7 @@ remove_member(DLockDatabase *db, const DLockGroupMember *member)
 	};
 
 	/* First what can be refused. */
-	(void) dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE);
+	(void) dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
 	(void) dlock_manager_release_all(db, &member->lock_name);
 }
 

@@ -465,10 +465,13 @@ open_found(DLockWork *work, DLockManagerFound *found)
  * The release is not flushed: whoever acquires the lock next writes its record
  * after this one, and a crash that loses both brings the lease back for a ttl
  * at most.  Throws 42501.
+ *
+ * "counted", if not NULL, is the token of a lease that goes on with one hold less;
+ * else DLOCK_TOKEN_NONE.
  */
 bool
 dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
-					  DLockManagerRight right)
+					  DLockManagerRight right, DLockToken *counted)
 {
 	DLockWork work;
 	DLockManagerFound found = {.member_of = InvalidOid};
@@ -477,10 +480,14 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 	dlock_work_begin(&work, db);
 	while (lock_wanted_lease(db, target, right, &found, &work.now))
 	{
+		DLockToken	before = (found.lease->holds > 1) ? found.lease->token : DLOCK_TOKEN_NONE;
+
 		released = target->closed ? open_found(&work, &found) : release_found(&work, &found);
 		dlock_space_unlock_set(&found.set);
 		if (released)
 		{
+			if (counted != NULL)
+				*counted = before;
 			dlock_grant_finish(&work);
 			dlock_flush_later(work.lsn, work.now);
 			return true;
@@ -502,10 +509,10 @@ release_refs(DLockDatabase *db, const DLockSpaceRef *refs, int count)
 		DLockManagerTarget target = target_of_ref(&refs[i]);
 
 		CHECK_FOR_INTERRUPTS();
-		if (!dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP))
+		if (!dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
 			continue;
 		released++;
-		while (dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP))
+		while (dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
 			CHECK_FOR_INTERRUPTS();
 	}
 	return released;

@@ -60,7 +60,7 @@ extern int	dlock_manager_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int 
 extern int	dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
 									DLockTime ttl);
 extern bool dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
-								  DLockManagerRight right);
+								  DLockManagerRight right, DLockToken *counted);
 extern int	dlock_manager_release_all(DLockDatabase *db, const DLockBytes *owner_name);
 extern bool dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target);
 extern void dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token);

@@ -423,15 +423,18 @@ static bool
 release(const char *function, DLockManagerTarget *target)
 {
 	DLockDatabase db;
+	DLockToken	counted = DLOCK_TOKEN_NONE;
 	bool		released;
 
 	dlock_session_check_writable(function);
 	open_for_target(&db, target);
-	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE);
+	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE, &counted);
+	if (counted != DLOCK_TOKEN_NONE)
+		dlock_answer_counted_down(target->hash, counted);
 
 	/* Whoever has nothing to release has nothing left to do under the lock. */
 	target->closed = true;
-	while (!released && dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE))
+	while (!released && dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE, NULL))
 		CHECK_FOR_INTERRUPTS();
 	dlock_session_close(&db);
 	return released;

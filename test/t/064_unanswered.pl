@@ -296,6 +296,33 @@ is($monitor->query_safe("SELECT holds FROM dlock_leases WHERE name = 'twice' AND
 is($caller->query_safe("SELECT dlock_release('twice', 'me')"), 't', 'released once');
 is_free('entered again', 'twice');
 
+# What was entered again and released in the statement is held as before it: the
+# release has taken back one hold, and the cancel takes back no other.
+$caller->query_safe(<<'EOC');
+CREATE FUNCTION enter(name text, entries int, releases int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM dlock_acquire(name, 'me', '10 min', reentry => 'count') FROM generate_series(1, entries);
+	PERFORM dlock_release(name, 'me') FROM generate_series(1, releases);
+	PERFORM pg_sleep(600);
+END $$;
+EOC
+foreach my $case ([ 1, 1, 1 ], [ 3, 2, 2 ], [ 2, 1, 2 ])
+{
+	my ($entries, $releases, $left) = @$case;
+
+	$caller->query_safe("SELECT dlock_acquire('again', 'me', '10 min', reentry => 'count') FROM generate_series(1, 2)")
+	  if $left == 2;
+	$caller->query_safe("SELECT dlock_acquire('again', 'me', '10 min')") if $left == 1;
+	$caller->query_safe("SET statement_timeout = '300 ms'");
+	is($caller->query("SELECT enter('again', $entries, $releases)"),
+		'ERROR 57014', "entered $entries times, released $releases times: cut off");
+	$caller->query_safe('RESET statement_timeout');
+	is($monitor->query_safe("SELECT holds FROM dlock_leases WHERE name = 'again'"),
+		$left, "entered $entries times, released $releases times: held as before");
+	$caller->query_safe("SELECT dlock_release_all('me')");
+}
+is_free('entered again and released', 'again');
+
 # Granted and converted in one statement.
 $caller->query_safe("SET statement_timeout = '300 ms'");
 is( $caller->query("SELECT dlock_convert('both', dlock_acquire('both', 'me', '10 min', mode => 'CR'), 'EX'), pg_sleep(600)"),
