@@ -429,10 +429,9 @@ visit(DLockDeadlockSearch *search, int process)
 
 	if (search->locked != NULL)
 	{
-		if (!dlock_wait_is_for_lock(process, search->database) ||
-			!dlock_space_set_contains(search->locked, &dlock_wait_of(process)->set))
-			return;
-		copy_waiter(search, process, &dlock_wait_of(process)->set);
+		if (dlock_wait_is_within(process, search->database, search->locked, &set) &&
+			dlock_wait_of(process)->kind != DLOCK_SPACE_WATCH)
+			copy_waiter(search, process, &set);
 	}
 	else
 	{

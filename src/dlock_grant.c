@@ -36,7 +36,8 @@
  *	  lease has done his own work by then, which must not fail for somebody
  *	  else's.  The same where pages cannot be changed, as at the end of a
  *	  transaction.  Should the process that was woken not get to run, those
- *	  behind it do the same after deadlock_timeout.
+ *	  behind it do the same at their next look, at most eight times
+ *	  deadlock_timeout later.
  *
  *	  A lease keeps others out until its deadline, or longer if the lock is to
  *	  stay closed for a while after it.  A lease that is over in both respects
@@ -273,13 +274,15 @@ static void
 tell_granted(int process, DLockToken token, XLogRecPtr lsn)
 {
 	DLockWaitShared *wait = dlock_wait_of(process);
+	Oid			database = wait->database;
 	uint32		owner = wait->owner;
 
+	/* The place is the process's own again with this. */
 	wait->token = token;
 	wait->lsn = lsn;
 	dlock_wait_leave(process, DLOCK_WAIT_GRANTED);
 	dlock_wait_wake(process);
-	dlock_wait_owner_gained(wait->database, owner);
+	dlock_wait_owner_gained(database, owner);
 }
 
 /* Grant a request that can be granted. */
@@ -308,6 +311,9 @@ note_unit(DLockWork *work, int process)
 	{
 		if (work->units[i].process == process)
 		{
+			/* It asks anew, and its turn in dlock_grant_finish() may be over. */
+			if (work->units[i].serial != serial)
+				dlock_wait_wake(process);
 			work->units[i].serial = serial;
 			return;
 		}
@@ -588,6 +594,8 @@ dlock_grant_serve_unit(DLockWork *work, int process, uint32 serial)
 
 			dlock_space_unlock_set(&set);
 			done = !dlock_work_need_pins(work, count + DLOCK_WORK_PINS);
+			if (done)
+				dlock_wait_wake(process);
 			continue;
 		}
 		work->now = dlock_clock_now();

@@ -68,6 +68,8 @@ extern void dlock_wait_leave(int process, DLockWaitState state);
 extern bool dlock_wait_is_for_lock(int process, Oid database);
 extern bool dlock_wait_is_any(void);
 extern void dlock_wait_owner_gained(Oid database, uint32 owner);
+extern bool dlock_wait_is_within(int process, Oid database, const DLockSpaceSet *locked,
+								 DLockSpaceSet *set);
 extern bool dlock_wait_lock(int process, Oid database, LWLockMode mode,
 							DLockSpaceSet *set, DLockSpaceSet *skipped);
 
