@@ -179,7 +179,7 @@ cli_is([qw(run --ttl 30 --outage 30 budget true)], { code => 64, err => qr/hint:
 	my $run = DLockCli->start({ env => { PGOPTIONS => '-c log_statement=all' } }, qw(run wait true));
 	run_waits($node, 'wait');
 	my $log = substr slurp_file($node->logfile), $before;
-	my @waits = $log =~ /dlock_acquire\(name => .*\n.*parameters: .*\$4 = ([^,]+),/g;
+	my @waits = $log =~ /dlock_acquire\(name => .*\n.*[Pp]arameters: .*\$4 = ([^,]+),/g;
 	is("@waits", "'00:00:00' NULL", 'asks once without waiting, and then waits') or diag($log);
 	sql("SELECT dlock_release('wait', 'holder')");
 	is($run->finish->{code}, 0, 'and gets the lock');
