@@ -31,7 +31,7 @@
  *	  4	dlock_space.c		locks, leases and queues in shared memory
  *		dlock_slot.c		which slots of the store are free
  *	  5	dlock_holder.c		who holds a lock, and who is in the way
- *		dlock_wait.c		who waits, and how to wake him
+ *		dlock_wait.c		who waits, and how to wake it
  *		dlock_database.c	what is shared about one database
  *	  6	dlock_work.c		what an operation has at hand, and what it lacks
  *	  7	dlock_grant.c		grants, ends and hand-offs: what changes who holds

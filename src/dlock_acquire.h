@@ -17,10 +17,10 @@
 #include "dlock_types.h"
 
 /*
- * What a caller asks for: one lock, or several of which he gets all or none.
+ * What a caller asks for: one lock, or several of which it gets all or none.
  *
  * With "path", the first name is the path and the others are its ancestors,
- * on which he gets intents.  There is a token for each lock, in ascending
+ * on which it gets intents.  There is a token for each lock, in ascending
  * order, but only one for a whole path.
  */
 typedef struct DLockAcquireRequest

@@ -8,33 +8,33 @@
  *	  A step runs under the partition locks of all that it touches.  It either
  *	  makes its change as a whole, first the page and its WAL record, then
  *	  memory; or it finds that something is missing, a page that is not pinned
- *	  or a token that is not reserved, changes nothing, and says so.  Whoever
- *	  called it then gives up his locks, has the missing thing fetched
+ *	  or a token that is not reserved, changes nothing, and says so.  The
+ *	  caller then gives up its locks, has the missing thing fetched
  *	  (dlock_grant_fetch), and starts over, since the world may have changed
  *	  meanwhile.  So nothing waits for a heavyweight lock or for a page to be
  *	  read, and nothing can throw, while a change is half made.  (What a change
  *	  can wait for is the content lock of a page that is just being written
  *	  out, and room in the WAL buffers, as any change of any page can.)
  *
- *	  A lock is handed off by whoever ends a lease on it: under the same
- *	  partition lock he makes the leases of those in the queue who can have
- *	  them now, in the order of the queue, and sets their latches.  The request
+ *	  A lock is handed off by the process that ends a lease on it: under the same
+ *	  partition lock it makes the leases for the requests that can be granted
+ *	  now, in the order of the queue, and sets their latches.  The request
  *	  in the queue carries all that the lease needs, so this takes no more
  *	  than a record.  There is no moment at which the lock is free and a
  *	  newcomer could have it.
  *
- *	  Who may have it: whoever conflicts with no lease on the lock and with
- *	  nobody in front of him in the queue.  Being compatible with all those in
- *	  front, he delays none of them.
+ *	  A request can be granted if it conflicts with no lease on the lock and with
+ *	  no request in front of it in the queue.  Being compatible with all in
+ *	  front, it delays none of them.
  *
  *	  Three kinds of requests are not simply granted.  One for several locks
  *	  needs all their partitions, so it is noted and looked at afterwards
  *	  (dlock_grant_finish).  A conversion changes a lease that its holder is
  *	  using, so it is left to that process, which is only woken.  And if what a
  *	  grant needs is not at hand, the process that waits for it is woken, to
- *	  fetch it and serve the queue itself (dlock_queue_serve): whoever ends a
- *	  lease has done his own work by then, which must not fail for somebody
- *	  else's.  The same where pages cannot be changed, as at the end of a
+ *	  fetch it and serve the queue itself (dlock_queue_serve): a process
+ *	  that ends a lease has done its own work by then, which must not fail for
+ *	  another's.  The same where pages cannot be changed, as at the end of a
  *	  transaction.  Should the process that was woken not get to run, those
  *	  behind it do the same at their next look, at most eight times
  *	  deadlock_timeout later.
@@ -487,7 +487,7 @@ serve_beside(DLockWork *work, DLockWaitShared *wait)
 {
 	bool		serving = work->serving;
 
-	/* Who cannot be served is woken, and nothing is fetched for him. */
+	/* A request that cannot be served is woken, and nothing is fetched for it. */
 	work->serving = false;
 	for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
 		 request != NULL; request = dlock_space_request_next(request))

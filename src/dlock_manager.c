@@ -21,7 +21,8 @@
  *	  (4) the mutex of the tokens, that of a stripe of slots (dlock_slot.c), or
  *		  that of a list of free memory (dlock_memory.c).
  *
- *	  The registry lock (dlock_database.c) is never held together with another.
+ *	  Never held together with another: the registry lock (dlock_database.c),
+ *	  the lock of the limits (dlock_limit.c), that of the counts (dlock_stat.c).
  *
  *	  Flushing comes last, with no lock held.  Others see a lease before it is
  *	  durable; what they can conclude from that is a refusal, which promises

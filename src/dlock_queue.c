@@ -13,8 +13,8 @@
  *	  There is one way out of the queue for every reason.  It is a race with
  *	  the hand-off, which the partition locks decide: either the request is
  *	  still in the queue, and is taken out of it, or it has been granted.  Then
- *	  whoever leaves because his time is up takes what he got; whoever leaves
- *	  in an error gives it back.
+ *	  a process that leaves because its time is up takes what it got; one that
+ *	  leaves in an error gives it back.
  *
  * IDENTIFICATION
  *	  src/dlock_queue.c

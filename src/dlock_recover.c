@@ -28,8 +28,8 @@
  *	  The load lock is a heavyweight one, so that a long load can be waited
  *	  for and cancelled as any lock wait.  Whoever uses the leases holds
  *	  a lock on the relation and has seen the database loaded with that
- *	  relation's relfilenumber; that can change only in the hands of somebody
- *	  who had the relation to himself.  So nobody uses the leases while they
+ *	  relation's relfilenumber; that can change only by a process that
+ *	  has the relation to itself.  So nobody uses the leases while they
  *	  are being loaded.
  *
  * IDENTIFICATION

@@ -20,8 +20,8 @@
  *	  The owners' buckets are protected by another, smaller set of
  *	  LWLocks, one of which is taken after partition locks or without any,
  *	  never before.  A lease leaves its owner's bucket before its memory is
- *	  given back, so whoever finds a lease there may look at it as long as he
- *	  holds the owner's lock.
+ *	  given back, so a process that finds a lease there may look at it as long
+ *	  as it holds the owner's lock.
  *
  *	  A backend that is stopped under a partition lock makes those wait that
  *	  need this partition, and no others: what wants to see partitions that it

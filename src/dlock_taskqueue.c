@@ -7,7 +7,7 @@
  *	  The rows of queues have no foreign keys from those of tasks, which would
  *	  lock one row for each task that is put.  A lock on the number of the queue
  *	  serves instead, shared by all who use it and exclusive for those who drop
- *	  it.  Nobody gets, or waits for, that of a queue that he may not use: a role
+ *	  it.  No role gets, or waits for, that of a queue that it may not use: a role
  *	  without rights must not be able to hold others up.
  *
  *	  Declared transitions are kept as texts like "from -> to", with one blank on

@@ -9,7 +9,7 @@
  *	  capture; what is left to do, writing it, falls to whoever comes first: the
  *	  database's reaper, or a call that is about to capture from this queue.
  *	  Rows that are locked are left alone.  Their capturer may be finishing, and
- *	  his commit or rollback decides.
+ *	  its commit or rollback decides.
  *
  *	  The column "due" says when a capture is to be looked at.  It may be before
  *	  the deadline, since an extension does not change it: it is indexed, and

@@ -175,7 +175,7 @@ look_at_stop(Child *child, int signo)
 		child_signal(child, SIGCONT);
 		return CHILD_RUNS;
 	}
-	/* Whoever has stopped it otherwise knows what he does. */
+	/* Any other stop is the business of its sender. */
 	return (child->terminal.fd >= 0 && (signo == SIGTSTP || signo == SIGTTIN || signo == SIGTTOU)) ?
 		CHILD_STOPPED : CHILD_RUNS;
 }
