@@ -17,11 +17,11 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 my $db = 'postgres';
-my $ttl = 4;
 
 foreach my $case ('promoted', 'promoted, crashed')
 {
 	my $n = $case eq 'promoted' ? 1 : 2;
+	my $ttl = 4 * $n;			# the old primary is to renew after the crash, too
 	my $primary = start_node("primary$n", allows_streaming => 1);
 	$primary->backup('backup');
 	my $standby = PostgreSQL::Test::Cluster->new("standby$n");
