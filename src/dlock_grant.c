@@ -227,6 +227,17 @@ dlock_grant_log_state(DLockWork *work, DLockSpaceLease *lease, const DLockTerm *
 {
 	DLockLeaseValue value;
 
+	/* The page has a token or a mode that was undone: write all of it. */
+	if (lease->unwritten)
+	{
+		DLockHolderTexts texts;
+
+		value = value_on_disk(work, dlock_space_entry_of(lease), lease, &texts);
+		value.term = *term;
+		lease->lsn = dlock_grant_write(work, lease->slot, &value);
+		lease->unwritten = false;
+		return;
+	}
 	value.term = *term;
 	value.origin = dlock_clock_origin();
 	value.delay = lease->delay;

@@ -251,6 +251,23 @@ foreach my $way (sort(keys %cut), 'timed out')
 	ok($done, "upgrade $way: hit");
 }
 
+# Without a reaper a renewal writes what was undone, with all that it logs.
+{
+	my $token = $caller->query_safe("SELECT dlock_acquire('undone', 'me', '1 h', mode => 'shared')");
+
+	pause_reapers($node);
+	ok(timed_out("SELECT dlock_convert('undone', $token, 'exclusive')", 1), 'renewed after an undone upgrade: hit');
+	is($next->query_safe("SELECT dlock_renew_token('undone', $token, '2 h')"),
+		't', 'renewed after an undone upgrade: it is');
+	crash_node($node);
+	$node->start;
+	$_ = DLockSession->new($node, $db) foreach $monitor, $next, $holder, $caller;
+	is($monitor->query_safe("SELECT token || ' ' || mode FROM dlock_leases WHERE name = 'undone'"),
+		"$token shared", 'renewed after an undone upgrade: and after a crash');
+	resume_reapers($node);
+	$monitor->query_safe("SELECT dlock_release_all('me')");
+}
+
 # A bound lease goes on being bound.
 {
 	my $bound = DLockSession->new($node, $db);
