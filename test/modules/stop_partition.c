@@ -20,6 +20,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
+#include "utils/builtins.h"
 
 PG_MODULE_MAGIC;
 
@@ -33,9 +34,9 @@ PG_FUNCTION_INFO_V1(stop_in_partition);
 Datum
 partition_of(PG_FUNCTION_ARGS)
 {
-	text	   *name = PG_GETARG_TEXT_PP(0);
-	uint32		hash = (uint32) hash_bytes_extended((const unsigned char *) VARDATA_ANY(name),
-													VARSIZE_ANY_EXHDR(name), MyDatabaseId);
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	uint32		hash = (uint32) hash_bytes_extended((const unsigned char *) name, strlen(name),
+													MyDatabaseId);
 
 	PG_RETURN_INT32((hash & ((1U << BUCKET_BITS) - 1)) >> (BUCKET_BITS - PARTITION_BITS));
 }
