@@ -330,7 +330,7 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	};
 	$ask->($_) foreach sort keys %at;
 	granted_between($crashed + 6, $used + 6, "$crash: bound with a delay");
-	while (keys %first_granted < keys %at && mono_now() < $crashed + 60)
+	while (keys %first_granted < keys %at && mono_now() < $crashed + 300)
 	{
 		$ask->($_) foreach grep { !$first_granted{$_} } keys %at;
 	}
