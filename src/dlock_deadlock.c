@@ -46,8 +46,8 @@
  *	  queue before it gives up the locks, so no other backend of the circle
  *	  finds it, too.
  *
- *	  A partition that another backend keeps locked, as one does that is
- *	  stopped, is left out for now, and the search is made again.
+ *	  A partition that another backend keeps locked, because it was stopped in
+ *	  there, is not copied.  The search is then repeated until it can be.
  *
  *	  A request for several locks holds nothing while it waits.  If a circle
  *	  is closed only by its place in a queue, there is a way out: the request
