@@ -12,7 +12,10 @@ EXTENSION = dlock
 DATA := $(sort $(wildcard sql/dlock--*.sql))
 
 MODULE_big = dlock
-OBJS := $(patsubst %.c,%.o,$(sort $(wildcard src/*.c)))
+# The rooms of the library; src/README has the map.
+rooms := base store space lock session fence worker pattern sql
+sources := $(sort $(wildcard src/*.c) $(wildcard $(rooms:%=src/%/*.c)))
+OBJS := $(sources:.c=.o)
 PG_CPPFLAGS = -I$(srcdir)/src
 
 REGRESS := $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
@@ -47,7 +50,7 @@ include $(PGXS)
 
 # Servers are rarely configured with --enable-depend.
 objects := $(OBJS) $(OBJS:.o=.bc)
-$(objects): $(sort $(wildcard src/*.h)) src/.built_for
+$(objects): $(sort $(wildcard src/*.h $(rooms:%=src/%/*.h))) src/.built_for
 
 # Changes with the server and the options, so that objects compiled for others
 # are not linked.

@@ -420,7 +420,7 @@ sub fake_clock_set
 
 # The leases that stand in the relation file, whether expired or not, as a
 # hash from name to a hash of what the slot says; of several on a name one is
-# returned, with how many there are.  The layout is that of src/dlock_page.c.
+# returned, with how many there are.  The layout is that of src/store/page.c.
 # Slots whose page was not written since the database was copied are included.
 sub store_slots
 {

@@ -1,4 +1,4 @@
-/* link: src/dlock_page.o */
+/* link: src/store/page.o */
 /*
  * page_test.c
  *	  The format of the lease store's pages: what is written is read back, in
@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "dlock_page.h"
+#include "store/page.h"
 
 /* The server's own is in a library that this is not linked with. */
 #undef printf

@@ -1,4 +1,4 @@
-/* link: src/dlock_quota.o */
+/* link: src/pattern/quota.o */
 /*
  * quota_test.c
  *	  Who is due how many partitions, for all small groups there are and for random
@@ -11,7 +11,7 @@
  * content after two turns, without having moved more than that.
  *
  * Random groups of up to 300 members: the quotas are those of a calculation that
- * picks one member after the other, as the rule is told in dlock_quota.c.  The
+ * picks one member after the other, as the rule is told in pattern/quota.c.  The
  * largest group that there can be is calculated within the time that 1000 looks at
  * each member take: picking one after the other takes 10 000.
  */
@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "dlock_quota.h"
+#include "pattern/quota.h"
 
 /* The server's own is in a library that this is not linked with. */
 #undef printf

@@ -1,4 +1,4 @@
-/* link: src/dlock_rule.o */
+/* link: src/base/rule.o */
 /*
  * rule_test.c
  *	  The rules of leases, over all combinations of what they depend on.
@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "dlock_rule.h"
+#include "base/rule.h"
 
 /* The server's own is in a library that this is not linked with. */
 #undef printf

@@ -1,0 +1,166 @@
+/*-------------------------------------------------------------------------
+ *
+ * clock.c
+ *	  The only reader of time.
+ *
+ * NOTES
+ *	  Deadlines run on CLOCK_BOOTTIME where there is one: like
+ *	  CLOCK_MONOTONIC it never steps, and it goes on counting while the
+ *	  machine is suspended, as the clocks of everybody who waits for the lease
+ *	  to end do.  Its values can be compared between processes, and between one
+ *	  run of the server and the next, as long as the machine was not booted in
+ *	  between.  The boot id tells whether it was.  A time namespace of its own
+ *	  (time_namespaces(7)) shifts the clock, so its offsets are part of that id.
+ *
+ *	  What SQL compares has to be a timestamp, but not one of a clock that steps.
+ *	  The steady clock shows what the wall clock showed when the library was loaded,
+ *	  and goes on from there as the monotonic clock does.  The processes of a
+ *	  preloaded server inherit it from the first, also those that it starts after a
+ *	  crash.  It means nothing to another server, nor to the next run of this one.
+ *
+ * IDENTIFICATION
+ *	  src/base/clock.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "common/hashfn.h"
+#include "utils/timestamp.h"
+
+#include "base/clock.h"
+
+#ifdef CLOCK_BOOTTIME
+#define LEASE_CLOCK		CLOCK_BOOTTIME
+#else
+#define LEASE_CLOCK		CLOCK_MONOTONIC
+#endif
+
+/* Set when the library is loaded, so inherited by all if it is preloaded. */
+static uint32 boot_id = 0;
+
+/* What the steady clock is ahead of the monotonic one; likewise. */
+static DLockTime steady_offset = 0;
+
+/*
+ * Fold the content of a small file of /proc into a hash; false if it cannot
+ * be read.
+ */
+static bool
+hash_file(const char *path, uint64 *hash)
+{
+	char		buf[256];
+	ssize_t		len;
+	int			fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	len = read(fd, buf, sizeof(buf));
+	close(fd);
+	if (len <= 0)
+		return false;
+	*hash = hash_bytes_extended((unsigned char *) buf, (int) len, *hash);
+	return true;
+}
+
+/*
+ * Learn which boot of which machine this is, and set the steady clock.  To be
+ * called once, when the library is loaded.
+ *
+ * Without a boot id the answer is zero, which equals no boot, not even
+ * itself: recovery then always goes by the wall clock.
+ */
+void
+dlock_clock_init(void)
+{
+	uint64		hash = 0;
+
+	steady_offset = dlock_clock_wall() - dlock_clock_now();
+	if (!hash_file("/proc/sys/kernel/random/boot_id", &hash))
+		return;
+	(void) hash_file("/proc/self/timens_offsets", &hash);
+	boot_id = (uint32) (hash ^ (hash >> 32));
+	if (boot_id == 0)
+		boot_id = 1;
+}
+
+/* Microseconds on the monotonic clock. */
+DLockTime
+dlock_clock_now(void)
+{
+	struct timespec ts;
+
+	(void) clock_gettime(LEASE_CLOCK, &ts);
+	return (DLockTime) ts.tv_sec * USECS_PER_SEC + ts.tv_nsec / 1000;
+}
+
+/* Wall-clock time, never that of the transaction's start. */
+TimestampTz
+dlock_clock_wall(void)
+{
+	return GetCurrentTimestamp();
+}
+
+/* When the statement of the client began, which tells it from others. */
+TimestampTz
+dlock_clock_statement(void)
+{
+	return GetCurrentStatementStartTimestamp();
+}
+
+/* Wall-clock time as it would be had the wall clock not been set since. */
+TimestampTz
+dlock_clock_steady(void)
+{
+	return dlock_clock_now() + steady_offset;
+}
+
+/* What that is ahead of dlock_clock_now(). */
+DLockTime
+dlock_clock_steady_offset(void)
+{
+	return steady_offset;
+}
+
+/* The boot that dlock_clock_now() counts in; zero if it is not known. */
+uint32
+dlock_clock_boot(void)
+{
+	return boot_id;
+}
+
+/*
+ * What tells where a record was written: in the upper half the boot that
+ * dlock_clock_now() counts in, in the lower half the server's timeline, which
+ * is zero on a standby.  Zero if the boot is not known.
+ */
+uint64
+dlock_clock_origin(void)
+{
+	if (boot_id == 0)
+		return 0;
+	return ((uint64) boot_id << 32) | (RecoveryInProgress() ? 0 : GetWALInsertionTimeLine());
+}
+
+/*
+ * Milliseconds to sleep from "now" until "until", at least one and at most
+ * "at_most" (a span in microseconds, below 24 days).  Rounds up, so that the
+ * sleeper does not wake just before its time.
+ */
+long
+dlock_clock_nap_ms(DLockTime now, DLockTime until, DLockTime at_most)
+{
+	DLockTime	span = at_most;
+
+	if (until <= now)
+		span = 1;
+	else if (until - now < span)
+		span = until - now;
+	return Max(1L, (long) ((span + 999) / 1000));
+}

@@ -1,0 +1,133 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  Differences between PostgreSQL versions, and nothing else.
+ *
+ * NOTES
+ *	  This is the only file that looks at PG_VERSION_NUM.  The rest is written
+ *	  against the newest names; where an older server calls a thing otherwise,
+ *	  the new name is defined here.
+ *
+ * IDENTIFICATION
+ *	  src/base/compat.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_COMPAT_H
+#define DLOCK_COMPAT_H
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "replication/walsender_private.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "dlock supports PostgreSQL 15 to 18"
+#endif
+
+/* 16 took what variable-length values are made of out of postgres.h. */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
+/* 16 renamed relfilenodes to relfile locators and numbers. */
+#if PG_VERSION_NUM < 160000
+typedef RelFileNode RelFileLocator;
+typedef Oid RelFileNumber;
+
+#define InvalidRelFileNumber			InvalidOid
+#define rd_locator						rd_node
+#define relNumber						relNode
+#define spcOid							spcNode
+#define rd_newRelfilelocatorSubid		rd_newRelfilenodeSubid
+#define rd_firstRelfilelocatorSubid		rd_firstRelfilenodeSubid
+#define relation_set_new_filelocator	relation_set_new_filenode
+#define RelFileLocatorEquals(a, b)		RelFileNodeEquals(a, b)
+#endif
+
+/* 16 has one function for all kinds of objects; extensions are what is asked for. */
+#if PG_VERSION_NUM < 160000
+#define object_ownercheck(classid, objectid, roleid) \
+	pg_extension_ownercheck(objectid, roleid)
+#endif
+
+/* 16 made the answer of tuple_update an enum. */
+#if PG_VERSION_NUM < 160000
+typedef bool DLockUpdateIndexes;
+#else
+typedef TU_UpdateIndexes DLockUpdateIndexes;
+#endif
+
+/*
+ * 17 hands ANALYZE its blocks by a read stream.  Defines "name" as a
+ * scan_analyze_next_block callback of a table that has no rows.
+ */
+#if PG_VERSION_NUM < 170000
+#define DLOCK_DEFINE_ANALYZE_NO_BLOCK(name) \
+static bool \
+name(TableScanDesc scan, BlockNumber blockno, BufferAccessStrategy bstrategy) \
+{ \
+	return false; \
+}
+#else
+#define DLOCK_DEFINE_ANALYZE_NO_BLOCK(name) \
+static bool \
+name(TableScanDesc scan, ReadStream *stream) \
+{ \
+	return false; \
+}
+#endif
+
+/* 17 added infinite intervals. */
+#ifndef INTERVAL_NOT_FINITE
+#define INTERVAL_NOT_FINITE(i)			false
+#endif
+
+/* 17 gave the number of a process a name of its own. */
+#if PG_VERSION_NUM < 170000
+#define MyProcNumber					(MyProc->pgprocno)
+#endif
+
+/* 17 lets extensions name what they wait for. */
+#if PG_VERSION_NUM < 170000
+#define WaitEventExtensionNew(name)		PG_WAIT_EXTENSION
+#endif
+
+/* Minor releases of 2025 turned the flag into one of several; to be read without a lock. */
+#ifdef SYNC_STANDBY_DEFINED
+#define DLOCK_SYNC_STANDBYS_DEFINED() \
+	((((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0)
+#else
+#define DLOCK_SYNC_STANDBYS_DEFINED() \
+	(((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_defined)
+#endif
+
+/* 18 dropped an argument of ExecutorRun_hook. */
+#if PG_VERSION_NUM < 180000
+#define DLOCK_RUN_PARAMETERS \
+	QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once
+#define DLOCK_RUN_ARGUMENTS				query, direction, count, execute_once
+#else
+#define DLOCK_RUN_PARAMETERS			QueryDesc *query, ScanDirection direction, uint64 count
+#define DLOCK_RUN_ARGUMENTS				query, direction, count
+#endif
+
+/* 18 turned the attribute into a prefix. */
+#ifndef pg_noreturn
+#define pg_noreturn						pg_attribute_noreturn()
+#endif
+
+/* 18 counts the pages that are frozen. */
+#if PG_VERSION_NUM < 180000
+#define vac_update_relstats(rel, pages, tuples, visible, frozen, ...) \
+	vac_update_relstats(rel, pages, tuples, visible, __VA_ARGS__)
+#endif
+
+/* 18 lets a module state its name and version. */
+#ifndef PG_MODULE_MAGIC_EXT
+#define PG_MODULE_MAGIC_EXT(...)		PG_MODULE_MAGIC
+#endif
+
+#endif							/* DLOCK_COMPAT_H */

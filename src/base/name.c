@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * name.c
+ *	  Names of locks, owners and modes: limits, hashes, the default owner.
+ *
+ * NOTES
+ *	  A name is its bytes: it is kept and compared in full, without regard to
+ *	  collation or case, and a hash of it only ever finds the place to look.
+ *
+ * IDENTIFICATION
+ *	  src/base/name.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "base/error.h"
+#include "base/name.h"
+
+/*
+ * The bytes of a detoasted text, which must outlive the result.
+ *
+ * "what" names the value in an error, "limit" is the most bytes allowed.
+ * Throws 22023 when there are none or too many.
+ */
+DLockBytes
+dlock_name_of_text(const text *value, const char *what, int limit)
+{
+	DLockBytes	bytes = {VARDATA_ANY(value), (int) VARSIZE_ANY_EXHDR(value)};
+
+	if (bytes.len == 0)
+		dlock_error_empty(what);
+	if (bytes.len > limit)
+		dlock_error_too_long(what, bytes.len, limit);
+	return bytes;
+}
+
+/*
+ * The owner that a caller has who names none: this session, written as %c in
+ * log_line_prefix writes it.  The bytes live as long as the backend.
+ */
+DLockBytes
+dlock_name_session(void)
+{
+	static char buf[64];
+	static int	len = 0;
+
+	if (len == 0)
+		len = snprintf(buf, sizeof(buf), "%lx.%x",
+					   (long) MyStartTime, MyProcPid);
+	return (DLockBytes) {buf, len};
+}
+
+/*
+ * The ancestors of a path, outermost first: what stands before each of its
+ * slashes.  Returns how many; "ancestors" has room for DLOCK_PATH_MAX_PARTS,
+ * and there are no more.  They point into the path.
+ */
+int
+dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors)
+{
+	int			count = 0;
+
+	for (int i = 0; i < path->len && count < DLOCK_PATH_MAX_PARTS; i++)
+	{
+		if (path->data[i] == '/')
+			ancestors[count++] = (DLockBytes) {path->data, i};
+	}
+	return count;
+}
+
+/* A mode as it is shown to people. */
+const char *
+dlock_name_of_mode(DLockMode mode)
+{
+	static const char *const names[DLOCK_MODES] = {
+		"NL", "CR", "CW", "shared", "PW", "exclusive", "permit"
+	};
+
+	return names[mode];
+}
+
+/* The order of names, by their bytes: below, equal to, or above zero. */
+int
+dlock_name_compare(const DLockBytes *a, const DLockBytes *b)
+{
+	int			order = memcmp(a->data, b->data, Min(a->len, b->len));
+
+	return (order != 0) ? order : a->len - b->len;
+}
+
+/* Hash a name or an owner together with the database that it belongs to. */
+uint32
+dlock_name_hash(Oid database, const DLockBytes *bytes)
+{
+	return (uint32) hash_bytes_extended((const unsigned char *) bytes->data,
+										bytes->len, database);
+}

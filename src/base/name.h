@@ -1,0 +1,45 @@
+/*-------------------------------------------------------------------------
+ *
+ * name.h
+ *	  Names of locks, owners and modes: limits, hashes, the default owner.
+ *
+ * IDENTIFICATION
+ *	  src/base/name.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_NAME_H
+#define DLOCK_NAME_H
+
+#include "base/types.h"
+
+extern DLockBytes dlock_name_of_text(const text *value, const char *what, int limit);
+extern DLockBytes dlock_name_session(void);
+extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);
+extern const char *dlock_name_of_mode(DLockMode mode);
+extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
+extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
+
+/* Is this a name that users may look at but not acquire? */
+static inline bool
+dlock_name_is_reserved(const DLockBytes *name)
+{
+	return name->len >= (int) strlen(DLOCK_NAME_RESERVED) &&
+		memcmp(name->data, DLOCK_NAME_RESERVED, strlen(DLOCK_NAME_RESERVED)) == 0;
+}
+
+/* Equality of the full bytes. */
+static inline bool
+dlock_name_equal(const DLockBytes *a, const DLockBytes *b)
+{
+	return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
+}
+
+/* Are these one owner? */
+static inline bool
+dlock_name_is_owner(const DLockOwner *a, const DLockOwner *b)
+{
+	return a->role == b->role && dlock_name_equal(&a->name, &b->name);
+}
+
+#endif							/* DLOCK_NAME_H */

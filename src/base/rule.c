@@ -1,0 +1,337 @@
+/*-------------------------------------------------------------------------
+ *
+ * rule.c
+ *	  The rules of leases, as pure functions on values.
+ *
+ * NOTES
+ *	  Nothing in here takes a lock, allocates, reads a clock or throws, so each
+ *	  rule can be tested over all its cases without a server.
+ *
+ *	  The bound that is logged with a lease is what recovery goes by, so it
+ *	  must never be before the deadline that was promised.  A renewal that
+ *	  stays inside the bound needs no record.  One that goes past it logs a
+ *	  new bound one ttl ahead of the new deadline, so a holder that renews in
+ *	  time costs one record a ttl however often it does so; the price is that a
+ *	  lease may come back with up to one ttl more than was promised, never with
+ *	  less.
+ *
+ *	  A bound is never further than two ttl from its record.  The deadline is at
+ *	  most one ttl away when it is granted or renewed, and at most two when it is
+ *	  loaded; and what lies beyond one ttl is not added to.
+ *
+ * IDENTIFICATION
+ *	  src/base/rule.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "base/rule.h"
+
+#define BIT(mode)	DLOCK_RULE_BIT(DLOCK_MODE_##mode)
+
+/*
+ * The modes that each mode cannot be held together with: the compatibility
+ * matrix of the VMS lock manager (HP OpenVMS System Services Reference Manual,
+ * $ENQ).  Permits exclude the modes; among themselves it is their number that
+ * counts.
+ */
+static const uint32 conflicts[DLOCK_MODES] = {
+	[DLOCK_MODE_NL] = BIT(PERMIT),
+	[DLOCK_MODE_CR] = BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_CW] = BIT(PR) | BIT(PW) | BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_PR] = BIT(CW) | BIT(PW) | BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_PW] = BIT(CW) | BIT(PR) | BIT(PW) | BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_EX] = BIT(CR) | BIT(CW) | BIT(PR) | BIT(PW) | BIT(EX) | BIT(PERMIT),
+	[DLOCK_MODE_PERMIT] = BIT(NL) | BIT(CR) | BIT(CW) | BIT(PR) | BIT(PW) | BIT(EX),
+};
+
+/* The set of modes that a mode cannot be held together with. */
+uint32
+dlock_rule_conflicts(DLockMode mode)
+{
+	return conflicts[mode];
+}
+
+/*
+ * Does a request in this mode wait behind requests in any of these modes (a
+ * set)?  Requests for permits do not overtake each other, though leases may
+ * stand beside each other.
+ */
+bool
+dlock_rule_waits_behind(DLockMode mode, uint32 ahead)
+{
+	return ((conflicts[mode] | ((mode == DLOCK_MODE_PERMIT) ? BIT(PERMIT) : 0)) & ahead) != 0;
+}
+
+bool
+dlock_rule_is_compatible(DLockMode a, DLockMode b)
+{
+	return (conflicts[a] & DLOCK_RULE_BIT(b)) == 0;
+}
+
+/* Would a lease in mode "to" shut out anything that one in "from" does not? */
+bool
+dlock_rule_is_upgrade(DLockMode from, DLockMode to)
+{
+	return (conflicts[to] & ~conflicts[from]) != 0;
+}
+
+/*
+ * The mode in which the ancestors of a lock are held that is held in "mode".
+ * This is the scheme of Gray et al., "Granularity of Locks in a Shared Data
+ * Base" (1975), where CR, CW, PR, PW and EX are called IS, IX, S, SIX and X.
+ */
+DLockMode
+dlock_rule_intent(DLockMode mode)
+{
+	switch (mode)
+	{
+		case DLOCK_MODE_NL:
+			return DLOCK_MODE_NL;
+		case DLOCK_MODE_CR:
+		case DLOCK_MODE_PR:
+			return DLOCK_MODE_CR;
+		default:
+			return DLOCK_MODE_CW;
+	}
+}
+
+/*
+ * What to answer to an owner who asks for a lock.
+ *
+ * An owner has at most one lease on a lock, so if it has one, it is that lease
+ * or nothing.
+ */
+DLockRuleVerdict
+dlock_rule_decide(const DLockRuleCase *asked)
+{
+	if (asked->held_by_owner)
+	{
+		if (asked->reentry == DLOCK_REENTRY_DENY)
+			return asked->may_wait ? DLOCK_RULE_SELF : DLOCK_RULE_REFUSE;
+		if (dlock_rule_is_upgrade(asked->held, asked->mode))
+			return DLOCK_RULE_WEAKER;
+		return DLOCK_RULE_REENTER;
+	}
+	if (asked->blocked)
+		return asked->may_wait ? DLOCK_RULE_QUEUE : DLOCK_RULE_REFUSE;
+	return DLOCK_RULE_GRANT;
+}
+
+/*
+ * What a release does to a live lease of which the owner has "holds", and
+ * which is to last until "min_until" at least.
+ */
+DLockRuleEnd
+dlock_rule_release(uint32 holds, DLockTime min_until, DLockTime now)
+{
+	if (holds > 1)
+		return DLOCK_RULE_COUNT_DOWN;
+	return (now < min_until) ? DLOCK_RULE_CLOSE : DLOCK_RULE_END;
+}
+
+/*
+ * Is a lease with this deadline live?  It is dead the instant its deadline
+ * is reached.
+ */
+bool
+dlock_rule_is_live(DLockTime deadline, DLockTime now)
+{
+	return now < deadline;
+}
+
+/*
+ * Until when a lease keeps others out: past its deadline, if the lock is to
+ * stay closed after it.
+ */
+DLockTime
+dlock_rule_blocks_until(DLockTime deadline, DLockTime delay)
+{
+	return (deadline > DLOCK_TIME_FOREVER - delay) ? DLOCK_TIME_FOREVER : deadline + delay;
+}
+
+/* A bound on the monotonic clock, by the wall clock. */
+TimestampTz
+dlock_rule_bound_wall(DLockTime bound, DLockTime now, TimestampTz wall)
+{
+	return (bound == DLOCK_TIME_FOREVER) ? DT_NOEND : wall + (bound - now);
+}
+
+/* The term of a lease granted now. */
+DLockTerm
+dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall)
+{
+	DLockTerm	term;
+
+	term.ttl = ttl;
+	if (ttl == 0)
+	{
+		term.deadline = term.bound_mono = DLOCK_TIME_FOREVER;
+		term.bound_wall = DT_NOEND;
+		return term;
+	}
+	term.deadline = now + ttl;
+	term.bound_mono = now + ttl;
+	term.bound_wall = wall + ttl;
+	return term;
+}
+
+/*
+ * Give a term a new deadline and ttl.  If the bound does not cover them, a new
+ * one is set, and has to be logged.
+ */
+static DLockRuleRenewal
+extend(const DLockTerm *term, DLockTime deadline, DLockTime ttl,
+	   DLockTime now, TimestampTz wall)
+{
+	DLockRuleRenewal renewal = {.term = *term};
+
+	renewal.term.deadline = deadline;
+	renewal.term.ttl = ttl;
+
+	/* Recovery goes by the ttl too: it caps what a lease comes back with. */
+	renewal.must_log = deadline > term->bound_mono || ttl != term->ttl;
+	if (renewal.must_log)
+	{
+		renewal.term.bound_mono = Max(deadline, Min(deadline, now + ttl) + ttl);
+		renewal.term.bound_wall = wall + (renewal.term.bound_mono - now);
+	}
+	return renewal;
+}
+
+/*
+ * Renew a live lease.
+ *
+ * "ttl" zero keeps the ttl of the lease and never brings its deadline nearer;
+ * a positive one becomes the ttl of the lease, whether longer or shorter.
+ */
+DLockRuleRenewal
+dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
+				 DLockTime now, TimestampTz wall)
+{
+	if (ttl > 0)
+		return extend(term, now + ttl, ttl, now, wall);
+	return extend(term, Max(term->deadline, now + term->ttl), term->ttl, now, wall);
+}
+
+/*
+ * Enter a live lease again, for "ttl" at least; zero for as long as the lease
+ * itself asks for.  Neither its deadline comes nearer nor its ttl shrinks.
+ */
+DLockRuleRenewal
+dlock_rule_reenter(const DLockTerm *term, DLockTime ttl,
+				   DLockTime now, TimestampTz wall)
+{
+	if (ttl == 0)
+		ttl = term->ttl;
+	return extend(term, Max(term->deadline, now + ttl),
+				  (term->ttl == 0) ? 0 : Max(term->ttl, ttl), now, wall);
+}
+
+/* Where a record comes from, as seen from "here" (dlock_clock_origin). */
+DLockRuleOrigin
+dlock_rule_origin(uint64 record, uint64 here)
+{
+	if ((record >> 32) == 0 || (record >> 32) != (here >> 32))
+		return DLOCK_RULE_ELSEWHERE;
+	return (record == here) ? DLOCK_RULE_SAME_SERVER : DLOCK_RULE_SAME_BOOT;
+}
+
+/*
+ * What is left of a lease that is found on disk, in microseconds; if it has
+ * ended, zero or less, counting from its end.
+ *
+ * On the boot that logged it the monotonic clock still tells.  Otherwise the
+ * wall clocks of then and now are compared, and given "max_skew" in favour of
+ * the holder.
+ *
+ * The server that logged it is not running when it loads, so nobody has been
+ * promised more than the ttl from now.  Any other server may be cut off and
+ * still renew, without a record, up to the bound; so the lease lasts until then.
+ * That is never more than two ttl from now, whatever a wall clock says.
+ */
+DLockTime
+dlock_rule_remaining(const DLockTerm *logged, DLockRuleOrigin origin,
+					 DLockTime now, TimestampTz wall, DLockTime max_skew)
+{
+	DLockTime	left;
+
+	if (origin == DLOCK_RULE_ELSEWHERE)
+		left = logged->bound_wall - wall + max_skew;
+	else
+		left = logged->bound_mono - now;
+	return Min(left, (origin == DLOCK_RULE_SAME_SERVER) ? logged->ttl : 2 * logged->ttl);
+}
+
+/* What the wall clock's zero is after that of 1970, in microseconds. */
+#define UNIX_OFFSET		((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
+
+/*
+ * The number of the time slot that a moment falls into.  Slots are "every" long,
+ * and one of them begins with 1970, UTC.  "every" is above zero and far below
+ * the range of times.
+ */
+int64
+dlock_rule_slot(TimestampTz wall, DLockTime every)
+{
+	int64		since = wall + UNIX_OFFSET;
+
+	return since / every - (since % every < 0);
+}
+
+/* When that slot ends: the first moment of the next one. */
+TimestampTz
+dlock_rule_slot_end(TimestampTz wall, DLockTime every)
+{
+	return (dlock_rule_slot(wall, every) + 1) * every - UNIX_OFFSET;
+}
+
+/* 2026-01-01, UTC, where the clock of the tokens begins. */
+#define TOKEN_CLOCK_START	(INT64CONST(9497) * USECS_PER_DAY)
+
+/*
+ * What the clock of the tokens shows at a moment of the wall clock: 2^22 for
+ * each second since its start, zero before, DLOCK_TOKEN_MAX from 2^31 seconds on.
+ */
+DLockToken
+dlock_rule_token_clock(TimestampTz wall)
+{
+	int64		seconds;
+	int64		rest;
+
+	if (wall < TOKEN_CLOCK_START)
+		return 0;
+	seconds = (wall - TOKEN_CLOCK_START) / USECS_PER_SEC;
+	rest = (wall - TOKEN_CLOCK_START) % USECS_PER_SEC;
+	if (seconds > (DLOCK_TOKEN_MAX >> DLOCK_RULE_TOKEN_CLOCK_SHIFT))
+		return DLOCK_TOKEN_MAX;
+	return (seconds << DLOCK_RULE_TOKEN_CLOCK_SHIFT) +
+		(rest << DLOCK_RULE_TOKEN_CLOCK_SHIFT) / USECS_PER_SEC;
+}
+
+/*
+ * The number above which tokens begin, or begin anew, at a moment of the wall
+ * clock: what the clock of the tokens shows, and not below "reserved", the last
+ * that this server has reserved in its memory (zero: none).
+ *
+ * "value" is that of the sequence.  If it is not our own, since it was found at
+ * the start or somebody has set it, and the clock is behind it, then the clock
+ * does not tell what else was handed out where the value comes from, and
+ * tokens begin well above.  At most DLOCK_TOKEN_MAX.
+ *
+ * This is a hybrid logical clock (Kulkarni et al., "Logical Physical Clocks",
+ * 2014): a count that follows physical time where it can.  See src/README for
+ * why tokens ascend by it, and for the two constants.
+ */
+DLockToken
+dlock_rule_token_base(TimestampTz wall, DLockToken reserved, DLockToken value)
+{
+	DLockToken	base = Max(dlock_rule_token_clock(wall), reserved);
+
+	if (value <= base)
+		return base;
+	if (value > DLOCK_TOKEN_MAX - DLOCK_RULE_TOKEN_STEP)
+		return DLOCK_TOKEN_MAX;
+	return value + DLOCK_RULE_TOKEN_STEP;
+}

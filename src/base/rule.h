@@ -1,0 +1,103 @@
+/*-------------------------------------------------------------------------
+ *
+ * rule.h
+ *	  The rules of leases, as pure functions on values.
+ *
+ * IDENTIFICATION
+ *	  src/base/rule.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_RULE_H
+#define DLOCK_RULE_H
+
+#include "base/types.h"
+
+/* What a renewal does to a term. */
+typedef struct DLockRuleRenewal
+{
+	DLockTerm	term;			/* the term from now on */
+	bool		must_log;		/* the record on disk no longer vouches for it */
+} DLockRuleRenewal;
+
+/* What an owner who asks for a lock meets there. */
+typedef struct DLockRuleCase
+{
+	DLockMode	mode;			/* asked for */
+	DLockReentry reentry;
+	bool		may_wait;
+	bool		held_by_owner;	/* this owner holds the lock ... */
+	DLockMode	held;			/* ... in this mode */
+	bool		blocked;		/* by other holders, or by those who wait in front */
+} DLockRuleCase;
+
+typedef enum DLockRuleVerdict
+{
+	DLOCK_RULE_GRANT,
+	DLOCK_RULE_REENTER,			/* the lease that the owner has */
+	DLOCK_RULE_REFUSE,
+	DLOCK_RULE_QUEUE,
+	DLOCK_RULE_SELF,			/* the owner would wait for itself */
+	DLOCK_RULE_WEAKER			/* what the owner has does not cover it */
+} DLockRuleVerdict;
+
+/* What a release does to a lease. */
+typedef enum DLockRuleEnd
+{
+	DLOCK_RULE_END,
+	DLOCK_RULE_COUNT_DOWN,		/* the owner holds it more than once */
+	DLOCK_RULE_CLOSE			/* over for the owner, not yet for others */
+} DLockRuleEnd;
+
+/* Where the record of a lease was written. */
+typedef enum DLockRuleOrigin
+{
+	DLOCK_RULE_SAME_SERVER,		/* here, in an earlier run on this boot and timeline */
+	DLOCK_RULE_SAME_BOOT,		/* on this machine, whose clock has gone on since */
+	DLOCK_RULE_ELSEWHERE		/* on another machine, before a boot, or unknown */
+} DLockRuleOrigin;
+
+/* modes */
+extern uint32 dlock_rule_conflicts(DLockMode mode);
+extern bool dlock_rule_waits_behind(DLockMode mode, uint32 ahead);
+extern bool dlock_rule_is_compatible(DLockMode a, DLockMode b);
+extern bool dlock_rule_is_upgrade(DLockMode from, DLockMode to);
+extern DLockMode dlock_rule_intent(DLockMode mode);
+
+/* decisions */
+extern DLockRuleVerdict dlock_rule_decide(const DLockRuleCase *asked);
+extern DLockRuleEnd dlock_rule_release(uint32 holds, DLockTime min_until, DLockTime now);
+
+/* time */
+extern bool dlock_rule_is_live(DLockTime deadline, DLockTime now);
+extern DLockTime dlock_rule_blocks_until(DLockTime deadline, DLockTime delay);
+extern TimestampTz dlock_rule_bound_wall(DLockTime bound, DLockTime now, TimestampTz wall);
+extern DLockTerm dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall);
+extern DLockRuleRenewal dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
+										 DLockTime now, TimestampTz wall);
+extern DLockRuleRenewal dlock_rule_reenter(const DLockTerm *term, DLockTime ttl,
+										   DLockTime now, TimestampTz wall);
+extern DLockRuleOrigin dlock_rule_origin(uint64 record, uint64 here);
+extern DLockTime dlock_rule_remaining(const DLockTerm *logged, DLockRuleOrigin origin,
+									  DLockTime now, TimestampTz wall,
+									  DLockTime max_skew);
+
+/* time slots */
+extern int64 dlock_rule_slot(TimestampTz wall, DLockTime every);
+extern TimestampTz dlock_rule_slot_end(TimestampTz wall, DLockTime every);
+
+/* tokens */
+extern DLockToken dlock_rule_token_clock(TimestampTz wall);
+extern DLockToken dlock_rule_token_base(TimestampTz wall, DLockToken reserved,
+										DLockToken value);
+
+/* The clock of the tokens counts 2^22 a second: more grants than a server makes. */
+#define DLOCK_RULE_TOKEN_CLOCK_SHIFT	22
+
+/* How far above a number that the clock is behind tokens begin: 256 s of it. */
+#define DLOCK_RULE_TOKEN_STEP	(INT64CONST(1) << 30)
+
+/* A mode as an element of a set of modes. */
+#define DLOCK_RULE_BIT(mode)		(UINT32_C(1) << (mode))
+
+#endif							/* DLOCK_RULE_H */

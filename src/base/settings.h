@@ -1,0 +1,28 @@
+/*-------------------------------------------------------------------------
+ *
+ * settings.h
+ *	  The settings of dlock.
+ *
+ * IDENTIFICATION
+ *	  src/base/settings.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_SETTINGS_H
+#define DLOCK_SETTINGS_H
+
+/* What references of 32 bits to units of 8 bytes reach (space/memory.h). */
+#define DLOCK_SETTINGS_MAX_MEMORY_KB		(32 * 1024 * 1024 - 1)
+
+extern int	dlock_settings_default_ttl_ms;
+extern int	dlock_settings_max_ttl_s;
+extern int	dlock_settings_max_memory_kb;
+extern int	dlock_settings_max_leases;	/* negative: no limit */
+extern int	dlock_settings_max_marks;	/* likewise */
+extern int	dlock_settings_reap_interval_ms;
+extern int	dlock_settings_max_reapers;
+extern int	dlock_settings_max_clock_skew_ms;
+
+extern void dlock_settings_define(void);
+
+#endif							/* DLOCK_SETTINGS_H */

@@ -1,0 +1,175 @@
+/*-------------------------------------------------------------------------
+ *
+ * types.h
+ *	  The values that all modules speak of; no functions, no shared state.
+ *
+ * NOTES
+ *	  Times are of two kinds and are never mixed.  A DLockTime counts the
+ *	  microseconds of the machine's monotonic clock (see base/clock.c); it
+ *	  decides.  A TimestampTz is wall-clock time; it is shown to people, and it
+ *	  stands in for the monotonic clock where a lease outlives the boot of the
+ *	  machine that granted it.
+ *
+ * IDENTIFICATION
+ *	  src/base/types.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_TYPES_H
+#define DLOCK_TYPES_H
+
+#include "datatype/timestamp.h"
+
+/* Limits of what a caller may hand in, in bytes. */
+#define DLOCK_NAME_MAX		255
+#define DLOCK_OWNER_MAX		255
+#define DLOCK_PAYLOAD_MAX	1024
+
+/* Names of locks that begin so are not for users, but for the patterns. */
+#define DLOCK_NAME_RESERVED	"dlock:"
+
+/* Parts of a path, and names that one request may ask for. */
+#define DLOCK_PATH_MAX_PARTS	32
+#define DLOCK_NAMES_MAX			1000
+
+/*
+ * Leases on one lock, those of the weakest modes (NL and CR) aside.  What a lock
+ * costs others hardly grows with them, but what has to look at each does.
+ */
+#define DLOCK_HOLDERS_MAX		100000
+
+/* The longest time that a lock stays closed, or must be held: 2^32 - 1 ms. */
+#define DLOCK_SPAN_MAX		(INT64CONST(0xFFFFFFFF) * 1000)
+
+/*
+ * Heavyweight locks of the server's, of the class of advisory locks, under
+ * numbers that the SQL functions for advisory locks (1 and 2) do not use: for
+ * loading a database's leases, for the fence of a resource, and for a group.
+ */
+#define DLOCK_LOCK_CLASS_LOAD	25708
+#define DLOCK_LOCK_CLASS_FENCE	25709
+#define DLOCK_LOCK_CLASS_GROUP	25710
+
+/*
+ * A fencing token; zero is never one.  The largest is that up to which a double,
+ * and so JavaScript and jq, keep integers exact.
+ */
+typedef int64 DLockToken;
+
+#define DLOCK_TOKEN_NONE	((DLockToken) 0)
+#define DLOCK_TOKEN_MAX		((INT64CONST(1) << 53) - 1)
+
+/* Microseconds of the monotonic clock, or a span of it. */
+typedef int64 DLockTime;
+
+#define DLOCK_TIME_FOREVER	PG_INT64_MAX
+
+/* Bytes that belong to somebody else: a name, an owner, a payload. */
+typedef struct DLockBytes
+{
+	const char *data;
+	int			len;
+} DLockBytes;
+
+/*
+ * An owner of leases.  The name alone says nothing: owners of one name that
+ * act for different roles are different owners.
+ */
+typedef struct DLockOwner
+{
+	Oid			role;
+	DLockBytes	name;
+} DLockOwner;
+
+/*
+ * How a lease holds its lock: the six modes of VMS's distributed lock manager,
+ * weakest first, or one permit of a semaphore.  The numbers are written to
+ * disk, and index the tables of base/rule.c.
+ */
+typedef enum DLockMode
+{
+	DLOCK_MODE_NL = 0,			/* null: interest only */
+	DLOCK_MODE_CR = 1,			/* concurrent read; intent to read below */
+	DLOCK_MODE_CW = 2,			/* concurrent write; intent to write below */
+	DLOCK_MODE_PR = 3,			/* protected read: shared */
+	DLOCK_MODE_PW = 4,			/* protected write */
+	DLOCK_MODE_EX = 5,			/* exclusive */
+	DLOCK_MODE_PERMIT = 6
+} DLockMode;
+
+#define DLOCK_MODES				(DLOCK_MODE_PERMIT + 1)
+
+/* What is to happen when the owner already holds the lock. */
+typedef enum DLockReentry
+{
+	DLOCK_REENTRY_DENY,			/* it is held, by whomever */
+	DLOCK_REENTRY_COUNT,		/* one more hold of the same lease */
+	DLOCK_REENTRY_RETURN		/* the same lease again */
+} DLockReentry;
+
+/* What a lease ends with, besides its deadline.  Written to disk. */
+typedef enum DLockBind
+{
+	DLOCK_BIND_NONE = 0,
+	DLOCK_BIND_SESSION = 1,
+	DLOCK_BIND_TRANSACTION = 2
+} DLockBind;
+
+/* What part a lease plays in its request.  Written to disk. */
+typedef enum DLockPart
+{
+	DLOCK_PART_WHOLE = 0,		/* it is all of it */
+	DLOCK_PART_PATH = 1,		/* the lock that a path names ... */
+	DLOCK_PART_INTENT = 2		/* ... and one of that one's ancestors */
+} DLockPart;
+
+/*
+ * The home of a lease in the store: a block number and a place on that page,
+ * packed (store/page.h).  Block zero holds no slots, so zero is no slot.
+ */
+typedef uint32 DLockSlot;
+
+#define DLOCK_SLOT_NONE		((DLockSlot) 0)
+
+/*
+ * What a lease promises about its end.  "deadline" is the promise itself;
+ * "bound_mono" and "bound_wall" say, on either clock, up to when the record
+ * on disk vouches for it.  The bound is never before the deadline.
+ *
+ * A ttl of zero means that there is no deadline: of a lease that is bound to a
+ * session or transaction.
+ */
+typedef struct DLockTerm
+{
+	DLockTime	ttl;
+	DLockTime	deadline;
+	DLockTime	bound_mono;
+	TimestampTz bound_wall;
+} DLockTerm;
+
+/*
+ * A lease as a value, as it stands on disk and as it is handed around.
+ *
+ * "delay" is for how long the lock stays closed after the deadline.  On disk
+ * it and min_hold are kept in milliseconds.
+ */
+typedef struct DLockLeaseValue
+{
+	DLockToken	token;
+	DLockMode	mode;
+	DLockBind	bind;
+	DLockPart	part;
+	Oid			role;
+	uint32		holds;			/* releases that it takes to end it */
+	uint32		permits;		/* of the semaphore; zero if it is none */
+	TimestampTz granted_at;
+	uint64		origin;			/* where the bound was logged: see dlock_clock_origin() */
+	DLockTerm	term;			/* the deadline is not kept on disk */
+	DLockTime	delay;
+	DLockTime	min_hold;
+	DLockBytes	name;
+	DLockBytes	owner;
+	DLockBytes	payload;		/* bytes of a jsonb without its header; of an intent, its path */
+} DLockLeaseValue;
+
+#endif							/* DLOCK_TYPES_H */

@@ -1,0 +1,612 @@
+/*-------------------------------------------------------------------------
+ *
+ * fence.c
+ *	  Tokens enforced: what this transaction may write to.
+ *
+ * NOTES
+ *	  A transaction passes the fence of a resource with a token.  What is kept:
+ *
+ *	  1. No transaction passes with a token below the highest with which one
+ *		 has passed and committed: that is the resource's mark (fence/mark.c).
+ *	  2. Once a transaction has passed, none passes with a higher token until it
+ *		 has ended.  So of two transactions that passed with different tokens,
+ *		 the one with the lower token has ended before the other one's write.
+ *
+ *	  The second is a heavyweight lock of a class of its own for each resource,
+ *	  held to the end of the transaction: in share mode by all that pass with
+ *	  the token that is the mark, in exclusive mode by whoever raises it.  The
+ *	  mark is raised in the transaction itself.  If that commits, the mark is
+ *	  seen by all who get the lock after it, since the server gives up locks only
+ *	  after the commit is visible; if it rolls back, so does the mark.  As the
+ *	  locks are the server's, it finds deadlocks among them and with all others,
+ *	  carries them over PREPARE TRANSACTION, and gives them up at a rollback to a
+ *	  savepoint.
+ *
+ *	  A mark is raised only by a token that this database has handed out, or none
+ *	  that it ever will could pass again.  Those of a resource that is declared
+ *	  to be foreign come from elsewhere, and are believed.
+ *
+ *	  The lock's key is a hash of the resource.  Two resources of one hash share
+ *	  the lock, which costs time and nothing else.
+ *
+ *	  A transaction that has passed and does not end keeps all higher tokens
+ *	  out, so an error that ends a wait for the lock names it.
+ *
+ *	  The mark is read under the lock and the lock is held on, so one check is
+ *	  enough for a transaction: this backend remembers its passes, by savepoint,
+ *	  as a rollback to one takes locks and marks back.
+ *
+ *	  A pass can be live: the token must then belong to a lease that is live, at
+ *	  each statement that asks, and just before the commit.  A process can be
+ *	  paused between that look and the commit.  A successor still has to pass the
+ *	  fence, where it waits for this transaction, so the order is kept even then.
+ *	  The look is a callback, and of these the server calls the one that was
+ *	  registered last first.  Others may act on the outside, as a foreign data
+ *	  wrapper does that commits elsewhere, so ours is registered anew when a
+ *	  transaction first passes live.
+ *
+ *	  All passes of a transaction are on one stack, newest first.  Those of a
+ *	  savepoint are on top of those made before it.  A token that was presented in
+ *	  a row which is its own mark is among them, as a pass of no resource.
+ *
+ * IDENTIFICATION
+ *	  src/fence/fence.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+#include "base/compat.h"
+#include "base/error.h"
+#include "base/name.h"
+#include "base/stat.h"
+#include "fence/fence.h"
+#include "fence/mark.h"
+#include "fence/tokens.h"
+#include "lock/manager.h"
+#include "session/session.h"
+
+/* One pass of this transaction. */
+typedef struct DLockFencePass
+{
+	struct DLockFencePass *next;	/* on the stack */
+	struct DLockFencePass *before;	/* of the same resource */
+	struct DLockFenceResource *resource;	/* NULL: a row's token */
+	SubTransactionId subid;
+	DLockToken	token;
+	bool		live;
+} DLockFencePass;
+
+/* A resource that this transaction has passed. */
+typedef struct DLockFenceResource
+{
+	char		name[DLOCK_NAME_MAX + 1];	/* hash key, must be first */
+	DLockFencePass *last;		/* NULL if rolled back */
+} DLockFenceResource;
+
+/* All of these are of the transaction, and empty outside one. */
+static MemoryContext context = NULL;
+static HTAB *resources = NULL;
+static DLockFencePass *stack = NULL;
+static DLockFencePass *last_row = NULL;
+static bool live = false;		/* has any pass been live? */
+
+/* Changes whenever the passes do. */
+static uint64 generation = 1;
+
+/* ---- what this transaction has passed ---- */
+
+static void
+forget_all(void)
+{
+	context = NULL;				/* goes with the transaction's memory */
+	resources = NULL;
+	stack = NULL;
+	last_row = NULL;
+	live = false;
+	generation++;
+}
+
+/* Throw LK002 unless a token is that of a live lease. */
+static void
+check_live(const DLockBytes *resource, DLockToken token)
+{
+	DLockManagerTarget target = {.by = DLOCK_BY_TOKEN, .name = *resource, .token = token};
+	DLockDatabase db;
+	bool		held;
+
+	dlock_session_open(&db);
+	target.hash = dlock_name_hash(db.shared->oid, resource);
+	held = dlock_manager_check(&db, &target);
+	dlock_session_close(&db);
+	if (held)
+		return;
+	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_error_lease_lost(resource, token);
+}
+
+/* The live pass of a resource that counts: the one with the highest token. */
+static DLockFencePass *
+last_live(const DLockFenceResource *resource)
+{
+	DLockFencePass *pass = resource->last;
+
+	while (pass != NULL && !pass->live)
+		pass = pass->before;
+	return pass;
+}
+
+/* Before the commit: is what was live still so? */
+static void
+check_commit(void)
+{
+	for (DLockFencePass *pass = stack; live && pass != NULL; pass = pass->next)
+	{
+		if (pass->live && pass == last_live(pass->resource))
+		{
+			DLockBytes	name = {pass->resource->name, strlen(pass->resource->name)};
+
+			check_live(&name, pass->token);
+		}
+	}
+}
+
+/* A prepared transaction can be committed at any time, with nobody to look. */
+static void
+check_prepare(void)
+{
+	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
+	{
+		if (pass->live)
+			dlock_error_prepare_live();
+	}
+}
+
+/*
+ * The look before the end.  Should registering it anew fail, nothing was passed
+ * live; the memory of passes is thrown away by the other callback all the same.
+ */
+static void
+check_callback(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT)
+		check_commit();
+	else if (event == XACT_EVENT_PRE_PREPARE)
+		check_prepare();
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			forget_all();
+			break;
+
+		default:
+			break;
+	}
+}
+
+static void
+subxact_callback(SubXactEvent event, SubTransactionId subid,
+				 SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		while (stack != NULL && stack->subid == subid)
+		{
+			DLockFencePass *pass = stack;
+
+			if (pass->resource != NULL)
+				pass->resource->last = pass->before;
+			else
+				last_row = pass->before;
+			stack = pass->next;
+			pfree(pass);
+			generation++;
+		}
+	}
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		for (DLockFencePass *pass = stack; pass != NULL && pass->subid == subid; pass = pass->next)
+			pass->subid = parent;
+	}
+}
+
+/* Be ready to remember passes. */
+static void
+prepare_memory(void)
+{
+	static bool registered = false;
+	HASHCTL		control = {.keysize = DLOCK_NAME_MAX + 1, .entrysize = sizeof(DLockFenceResource)};
+
+	if (!registered)
+	{
+		RegisterXactCallback(xact_callback, NULL);
+		RegisterSubXactCallback(subxact_callback, NULL);
+		registered = true;
+	}
+	if (resources != NULL)
+		return;
+	if (context == NULL)
+		context = AllocSetContextCreate(TopTransactionContext, "dlock fences",
+										ALLOCSET_DEFAULT_SIZES);
+	control.hcxt = context;
+	resources = hash_create("dlock fences", 16, &control,
+							HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+}
+
+static DLockFenceResource *
+find_resource(const DLockBytes *name, HASHACTION action)
+{
+	DLockFenceResource *resource;
+	char		key[DLOCK_NAME_MAX + 1];
+	bool		found;
+
+	memcpy(key, name->data, name->len);
+	key[name->len] = '\0';
+	resource = hash_search(resources, key, action, &found);
+	if (resource != NULL && !found)
+		resource->last = NULL;
+	return resource;
+}
+
+/* Remember a pass; all that can fail is done before anything changes. */
+static void
+remember(DLockFenceResource *resource, DLockToken token, bool is_live)
+{
+	DLockFencePass **last = (resource != NULL) ? &resource->last : &last_row;
+	DLockFencePass *pass = MemoryContextAlloc(context, sizeof(DLockFencePass));
+
+	if (is_live && !live)
+	{
+		UnregisterXactCallback(check_callback, NULL);
+		RegisterXactCallback(check_callback, NULL);
+		live = true;
+	}
+	pass->next = stack;
+	pass->before = *last;
+	pass->resource = resource;
+	pass->subid = GetCurrentSubTransactionId();
+	pass->token = token;
+	pass->live = is_live;
+	*last = pass;
+	stack = pass;
+	generation++;
+}
+
+/* ---- the lock and the mark ---- */
+
+static void
+make_tag(LOCKTAG *tag, const DLockBytes *resource)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) resource->data,
+										   resource->len, 0);
+
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
+						 DLOCK_LOCK_CLASS_FENCE);
+}
+
+/* The transactions that have passed the fence, as a list for people. */
+static char *
+list_holders(const LOCKTAG *tag)
+{
+	LockData   *locks = GetLockStatusData();
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		LockInstanceData *lock = &locks->locks[i];
+		PGPROC	   *proc;
+		char	   *role;
+
+		if (memcmp(&lock->locktag, tag, sizeof(LOCKTAG)) != 0 || lock->holdMask == 0 ||
+			lock->pid == MyProcPid)
+			continue;
+		proc = BackendPidGetProc(lock->pid);
+		role = (proc != NULL) ? GetUserNameFromId(proc->roleId, true) : NULL;
+		if (list.len > 0)
+			appendStringInfoString(&list, ", ");
+		if (lock->pid == 0)
+			appendStringInfoString(&list, "a prepared transaction");
+		else if (role != NULL)
+			appendStringInfo(&list, "process %d of role \"%s\"", lock->pid, role);
+		else
+			appendStringInfo(&list, "process %d", lock->pid);
+	}
+	return list.data;
+}
+
+/* Throw the error that has ended the wait for a resource's lock, with a hint. */
+pg_noreturn static void
+rethrow_blocked(const LOCKTAG *tag, const DLockBytes *resource, MemoryContext caller)
+{
+	ErrorData  *error;
+	char	   *holders;
+
+	MemoryContextSwitchTo(caller);
+	error = CopyErrorData();
+	FlushErrorState();
+
+	/* Leave the lock's queue before catalogs, and so other locks, are used. */
+	LockErrorCleanup();
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
+		error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+	{
+		holders = list_holders(tag);
+		if (*holders != '\0')
+			error->hint = dlock_error_blocked_hint(resource, holders);
+	}
+	ReThrowError(error);
+}
+
+/* Get a resource's lock; an error that ends a wait tells who was in the way. */
+static void
+acquire(const LOCKTAG *tag, LOCKMODE mode, const DLockBytes *resource)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	if (LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL)
+		return;
+	PG_TRY();
+	{
+		(void) LockAcquire(tag, mode, false, false);
+	}
+	PG_CATCH();
+	{
+		rethrow_blocked(tag, resource, caller);
+	}
+	PG_END_TRY();
+}
+
+static void
+refuse_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
+{
+	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_error_stale(resource, token, mark);
+}
+
+/*
+ * Is a token one that this database has never handed out, being above all that
+ * it has?  If so, returns the largest that it has, else DLOCK_TOKEN_NONE.
+ * Tokens of a resource that is declared foreign are not looked at; "resource" is
+ * empty for a row that is its own mark.
+ *
+ * Most tokens are not above what this backend has seen handed out before.  An
+ * unknown one is compared with a token that is taken for that purpose: tokens
+ * from before the server started are below it by construction (see README).
+ */
+DLockToken
+dlock_fence_find_unknown(const DLockBytes *resource, DLockToken token)
+{
+	static DLockToken issued = DLOCK_TOKEN_NONE;
+	DLockMarkDeclared declared;
+	DLockDatabase db;
+
+	if (token <= issued)
+		return DLOCK_TOKEN_NONE;
+	dlock_mark_find_declared(resource, false, &declared);
+	if (declared.is_foreign)
+		return DLOCK_TOKEN_NONE;
+	dlock_session_open(&db);
+	issued = dlock_token_issued(&db.shared->tokens);
+	if (token > issued)
+		issued = dlock_database_take_token(&db);
+	dlock_session_close(&db);
+	return (token > issued) ? issued : DLOCK_TOKEN_NONE;
+}
+
+static void
+check_known(const DLockBytes *resource, DLockToken token)
+{
+	DLockToken	last = dlock_fence_find_unknown(resource, token);
+
+	if (last == DLOCK_TOKEN_NONE)
+		return;
+	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_error_unknown_token(resource, token, last);
+}
+
+/*
+ * Get a resource's lock for a token, and raise the mark if it is below.
+ *
+ * The share lock is given up before the exclusive one is asked for, or two that
+ * raise the mark would wait for each other.
+ */
+static void
+take(const DLockBytes *resource, DLockToken token)
+{
+	LOCKTAG		tag;
+	DLockToken	mark;
+
+	make_tag(&tag, resource);
+	acquire(&tag, ShareLock, resource);
+	mark = dlock_mark_read(resource);
+	if (mark < token)
+	{
+		(void) LockRelease(&tag, ShareLock, false);
+		if (XactReadOnly)
+			dlock_error_read_only_fence(resource);
+		check_known(resource, token);
+		acquire(&tag, ExclusiveLock, resource);
+		mark = dlock_mark_read(resource);
+		if (mark < token)
+		{
+			dlock_mark_write(resource, token);
+			return;
+		}
+		if (mark == token)
+		{
+			/* Somebody with the same token has raised it: share the lock. */
+			(void) LockAcquire(&tag, ShareLock, false, false);
+			(void) LockRelease(&tag, ExclusiveLock, false);
+		}
+	}
+	if (mark > token)
+		refuse_stale(resource, token, mark);
+}
+
+/*
+ * Throw 42501 unless the current user may pass the fence of a resource, or with
+ * "is_prefix", of all whose names begin so.
+ *
+ * A guard does not ask: it was created by a role that may, and privileges on
+ * the table say whom it lets.
+ */
+void
+dlock_fence_check_right(const DLockBytes *resource, bool is_prefix)
+{
+	DLockMarkDeclared declared;
+
+	dlock_mark_find_declared(resource, is_prefix, &declared);
+	if (OidIsValid(declared.denied))
+		dlock_error_not_resource_role(resource, declared.by, declared.denied);
+}
+
+/*
+ * Pass the fence of a resource with a token, above zero, for the rest of this
+ * transaction; "as_live", as the holder of a lease on the lock of that name.
+ *
+ * Waits for transactions that have passed with a lower token, and for one that
+ * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the
+ * lease is not live, 22023 if the token is unknown, 25006 on a standby or if the mark would have to be raised
+ * in a read-only transaction, 55000 if the extension is not ready.
+ */
+void
+dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live)
+{
+	DLockFenceResource *passed;
+	DLockFencePass *last;
+
+	if (RecoveryInProgress())
+		dlock_error_standby("dlock_fence");
+	dlock_session_attach();
+	prepare_memory();
+	passed = find_resource(resource, HASH_ENTER);
+	last = passed->last;
+
+	if (last != NULL && token < last->token)
+		refuse_stale(resource, token, last->token);
+	if (last == NULL || token > last->token)
+		take(resource, token);
+	if (as_live)
+		check_live(resource, token);
+	if (last == NULL || token > last->token || (as_live && !last->live))
+		remember(passed, token, as_live);
+}
+
+/* The token with which this transaction has passed; DLOCK_TOKEN_NONE if not. */
+DLockToken
+dlock_fence_passed(const DLockBytes *resource)
+{
+	DLockFenceResource *passed;
+
+	if (stack == NULL)
+		return DLOCK_TOKEN_NONE;
+	passed = find_resource(resource, HASH_FIND);
+	return (passed != NULL && passed->last != NULL) ? passed->last->token : DLOCK_TOKEN_NONE;
+}
+
+/*
+ * A number that changes whenever what this transaction has passed changes, so
+ * that a pass need not be looked up again as long as it does not.
+ */
+uint64
+dlock_fence_generation(void)
+{
+	return generation;
+}
+
+/* ---- tokens of no resource in particular ---- */
+
+/* This transaction has written a token into a row that is its own mark. */
+void
+dlock_fence_note_row(DLockToken token)
+{
+	/* A statement may write many rows. */
+	if (last_row != NULL && last_row->subid == GetCurrentSubTransactionId())
+	{
+		last_row->token = token;
+		return;
+	}
+	prepare_memory();
+	remember(NULL, token, false);
+}
+
+/*
+ * The token that this transaction presents where no resource is named: the last
+ * one that it has written into a row; else the one for "*" in the setting; else
+ * the only one that it has passed with or that the setting presents.
+ * DLOCK_TOKEN_NONE if there is none, or if there are several, in which case
+ * "ambiguous" is set.
+ */
+DLockToken
+dlock_fence_presented(bool *ambiguous)
+{
+	const DLockTokensPair *pairs;
+	int			count = dlock_tokens_list(&pairs);
+	DLockToken	only = DLOCK_TOKEN_NONE;
+
+	*ambiguous = false;
+	if (last_row != NULL)
+		return last_row->token;
+	for (int i = 0; i < count; i++)
+	{
+		if (pairs[i].any)
+			return pairs[i].token;
+		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pairs[i].token);
+		only = pairs[i].token;
+	}
+	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
+	{
+		/* A later pass of the same resource takes the place of an earlier one. */
+		if (pass->resource->last != pass || pass->token == DLOCK_TOKEN_NONE)
+			continue;
+		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pass->token);
+		only = pass->token;
+	}
+	return *ambiguous ? DLOCK_TOKEN_NONE : only;
+}
+
+/*
+ * Set the mark of a resource to a token, be it lower, or with DLOCK_TOKEN_NONE
+ * remove it, once no other transaction is left that has passed.  Returns what it
+ * was.  Throws 42501 unless the current user owns the extension.
+ */
+DLockToken
+dlock_fence_reset(const DLockBytes *resource, DLockToken token)
+{
+	LOCKTAG		tag;
+	DLockToken	mark;
+
+	dlock_session_attach();
+	if (!dlock_session_is_owner())
+		dlock_error_not_extension_owner();
+	make_tag(&tag, resource);
+	acquire(&tag, ExclusiveLock, resource);
+	mark = dlock_mark_read(resource);
+	if (token != DLOCK_TOKEN_NONE)
+		dlock_mark_write(resource, token);
+	else
+		dlock_mark_remove(resource);
+
+	/* If this transaction has passed, it has to do so again. */
+	if (dlock_fence_passed(resource) != DLOCK_TOKEN_NONE)
+		remember(find_resource(resource, HASH_FIND), DLOCK_TOKEN_NONE, false);
+	return mark;
+}

@@ -1,0 +1,25 @@
+/*-------------------------------------------------------------------------
+ *
+ * fence.h
+ *	  Tokens enforced: what this transaction may write to.
+ *
+ * IDENTIFICATION
+ *	  src/fence/fence.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_FENCE_H
+#define DLOCK_FENCE_H
+
+#include "base/types.h"
+
+extern void dlock_fence_check_right(const DLockBytes *resource, bool is_prefix);
+extern DLockToken dlock_fence_find_unknown(const DLockBytes *resource, DLockToken token);
+extern void dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live);
+extern DLockToken dlock_fence_passed(const DLockBytes *resource);
+extern uint64 dlock_fence_generation(void);
+extern void dlock_fence_note_row(DLockToken token);
+extern DLockToken dlock_fence_presented(bool *ambiguous);
+extern DLockToken dlock_fence_reset(const DLockBytes *resource, DLockToken token);
+
+#endif							/* DLOCK_FENCE_H */

@@ -1,0 +1,718 @@
+/*-------------------------------------------------------------------------
+ *
+ * guard.c
+ *	  The trigger that refuses writes without a good token.
+ *
+ * NOTES
+ *	  A trigger is told by its arguments what guards its table:
+ *
+ *		'NAME', 'resource=NAME'		the resource
+ *		'resource_column=COLUMN'	... or the column that names it, after NAME
+ *		'token_column=COLUMN'		the column that may carry the token
+ *		'mode=live'					the token's lease must be live; default 'fence'
+ *		'tokens=foreign'			tokens of another database; default 'own'
+ *
+ *	  With a resource, a write passes its fence (fence/fence.c).  The token is
+ *	  what the statement sets the token column to; else the one with which the
+ *	  transaction has passed before; else the one in dlock.tokens.  A column that
+ *	  did not bring the token is set to it.  An update that moves a row from one
+ *	  resource to another passes both fences, the old one without the column.
+ *
+ *	  With a token column alone, the row is its own mark: a token below the one
+ *	  in the row is refused.  No two transactions write a row at a time, and the
+ *	  server has locked and fetched its newest version before it calls a trigger,
+ *	  so this needs no lock and no table of marks.
+ *
+ *	  The server tells a trigger which columns a statement sets, and for a MERGE
+ *	  that is what any of its actions sets.  So in a MERGE of which one UPDATE
+ *	  action sets the token column and another does not, a row's column presents
+ *	  its token only if it changes: an action that does not set it leaves it as it
+ *	  is (fence/merge.c).
+ *
+ *	  What has been looked up is kept for the rest of the statement, so that a
+ *	  row that is like the one before costs some comparisons.
+ *
+ * IDENTIFICATION
+ *	  src/fence/guard.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_trigger.h"
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "base/error.h"
+#include "base/name.h"
+#include "base/stat.h"
+#include "fence/fence.h"
+#include "fence/guard.h"
+#include "fence/merge.h"
+#include "fence/tokens.h"
+#include "session/session.h"
+
+/* A trigger, as it was created, and what is remembered during a statement. */
+typedef struct DLockGuard
+{
+	const char *trigger;
+	const char *table;
+	DLockBytes	prefix;			/* the resource, or what its name begins with */
+	const char *resource_column;
+	const char *token_column;
+	AttrNumber	resource_attr;	/* zero if there is no such column */
+	AttrNumber	token_attr;
+	bool		live;
+	bool		foreign;
+	bool		uneven;			/* see dlock_merge_sets_unevenly() */
+
+	FmgrInfo	output;			/* of the resource column's type */
+	char		resource[DLOCK_NAME_MAX + 1];	/* the one looked at last ... */
+	int			resource_len;
+	DLockToken	token;			/* ... and with what it was passed */
+	uint64		generation;		/* when that was; zero if never */
+} DLockGuard;
+
+/* ---- what a trigger was created with ---- */
+
+/* If an argument is "option=...", what follows; else NULL. */
+static const char *
+option_value(const char *argument, const char *option)
+{
+	size_t		len = strlen(option);
+
+	return (strncmp(argument, option, len) == 0 && argument[len] == '=') ?
+		argument + len + 1 : NULL;
+}
+
+static void
+set_once(const DLockGuard *guard, const char **option, const char *value)
+{
+	if (*option != NULL)
+		dlock_error_guard(guard->trigger, "has an option twice", "Write each option once.");
+	if (*value == '\0')
+		dlock_error_guard(guard->trigger, "has an option without a value",
+						  "Write an option as 'name=value'.");
+	*option = value;
+}
+
+/* Understand the arguments, which have to live as long as the result. */
+static void
+parse_arguments(DLockGuard *guard, int count, char *const *arguments)
+{
+	const char *resource = NULL;
+	const char *mode = NULL;
+	const char *tokens = NULL;
+
+	for (int i = 0; i < count; i++)
+	{
+		const char *value;
+
+		if ((value = option_value(arguments[i], "resource")) != NULL)
+			set_once(guard, &resource, value);
+		else if ((value = option_value(arguments[i], "resource_column")) != NULL)
+			set_once(guard, &guard->resource_column, value);
+		else if ((value = option_value(arguments[i], "token_column")) != NULL)
+			set_once(guard, &guard->token_column, value);
+		else if ((value = option_value(arguments[i], "mode")) != NULL)
+			set_once(guard, &mode, value);
+		else if ((value = option_value(arguments[i], "tokens")) != NULL)
+			set_once(guard, &tokens, value);
+		else if (strchr(arguments[i], '=') != NULL)
+			dlock_error_guard(guard->trigger,
+							  psprintf("has the unknown option \"%s\"", arguments[i]),
+							  "Options are resource, resource_column, token_column, mode and tokens. A resource with \"=\" in its name is written 'resource=...'.");
+		else
+			set_once(guard, &resource, arguments[i]);
+	}
+
+	if (resource == NULL)
+		resource = "";
+	guard->prefix = (DLockBytes) {resource, strlen(resource)};
+	if (guard->prefix.len > DLOCK_NAME_MAX)
+		dlock_error_too_long("resource", guard->prefix.len, DLOCK_NAME_MAX);
+	if (mode != NULL && strcmp(mode, "fence") != 0 && strcmp(mode, "live") != 0)
+		dlock_error_guard(guard->trigger, psprintf("has the unknown mode \"%s\"", mode),
+						  "Modes are \"fence\" and \"live\".");
+	guard->live = mode != NULL && strcmp(mode, "live") == 0;
+	if (tokens != NULL && strcmp(tokens, "own") != 0 && strcmp(tokens, "foreign") != 0)
+		dlock_error_guard(guard->trigger, psprintf("has the unknown kind of tokens \"%s\"", tokens),
+						  "Kinds are \"own\" and \"foreign\".");
+	guard->foreign = tokens != NULL && strcmp(tokens, "foreign") == 0;
+}
+
+static AttrNumber
+find_column(const DLockGuard *guard, Relation rel, const char *column)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+
+	if (column == NULL)
+		return InvalidAttrNumber;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (!TupleDescAttr(desc, i)->attisdropped &&
+			namestrcmp(&TupleDescAttr(desc, i)->attname, column) == 0)
+			return i + 1;
+	}
+	dlock_error_guard_column(guard->trigger, column, guard->table);
+}
+
+/*
+ * Is the text of a value of this type the same whatever the settings are?  If
+ * not, a session could choose under which name it passes.
+ */
+static bool
+is_name_type(Oid type)
+{
+	switch (getBaseType(type))
+	{
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+		case NAMEOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case OIDOID:
+		case UUIDOID:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Check that a trigger is of a kind and has arguments that make sense. */
+static void
+check_guard(DLockGuard *guard, Relation rel, int16 type)
+{
+	bool		has_resource = guard->prefix.len > 0 || guard->resource_column != NULL;
+
+	/* Statements on a view fire the triggers of its tables, not its own. */
+	if (rel->rd_rel->relkind == RELKIND_VIEW)
+		dlock_error_guard(guard->trigger, "cannot guard a view",
+						  "Guard the tables that the view writes to.");
+	if (!TRIGGER_FOR_BEFORE(type))
+		dlock_error_guard(guard->trigger, "must be a BEFORE trigger",
+						  "Write CREATE TRIGGER ... BEFORE INSERT OR UPDATE OR DELETE ON ....");
+	if (!has_resource && guard->token_column == NULL)
+		dlock_error_guard(guard->trigger, "names no resource",
+						  "Write dlock_guard('resource'), 'resource_column=...', or, for rows that are their own marks, 'token_column=...'.");
+	if (!TRIGGER_FOR_ROW(type) && (guard->resource_column != NULL || guard->token_column != NULL))
+		dlock_error_guard(guard->trigger, "names a column, and must be FOR EACH ROW",
+						  "Write FOR EACH ROW, or guard the whole table by one resource.");
+	if (guard->live && !has_resource)
+		dlock_error_guard(guard->trigger, "cannot be live without a resource",
+						  "Name the lock, whose lease has to be live, by 'resource=...' or 'resource_column=...'.");
+
+	if (guard->foreign && has_resource)
+		dlock_error_guard(guard->trigger, "cannot say where the tokens of a resource come from",
+						  "Declare the resource with dlock_fence_declare(resource, is_foreign => true).");
+	if (!has_resource && rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
+		dlock_error_guard(guard->trigger, "must name a resource for a foreign table",
+						  "Rows of a foreign table are not locked here, so they cannot be their own marks.");
+
+	guard->resource_attr = find_column(guard, rel, guard->resource_column);
+	guard->token_attr = find_column(guard, rel, guard->token_column);
+	if (guard->resource_attr != InvalidAttrNumber)
+	{
+		Form_pg_attribute attr = TupleDescAttr(RelationGetDescr(rel), guard->resource_attr - 1);
+
+		if (!is_name_type(attr->atttypid) || attr->attgenerated != '\0')
+			dlock_error_guard(guard->trigger,
+							  psprintf("cannot take names from column \"%s\"", guard->resource_column),
+							  "Name a column of a character type, an integer, or uuid, whose text is the same in each session, and which is not generated.");
+	}
+	if (guard->token_attr != InvalidAttrNumber)
+	{
+		Form_pg_attribute attr = TupleDescAttr(RelationGetDescr(rel), guard->token_attr - 1);
+
+		if (attr->atttypid != INT8OID || attr->attgenerated != '\0')
+			dlock_error_guard(guard->trigger,
+							  psprintf("needs an ordinary column of type bigint, which \"%s\" is not", guard->token_column),
+							  "Fencing tokens are of type bigint, and a generated column cannot be set.");
+	}
+}
+
+/* ---- what it leaves open ---- */
+
+#define ROW_EVENTS	(TRIGGER_TYPE_INSERT | TRIGGER_TYPE_UPDATE | TRIGGER_TYPE_DELETE)
+#define ALL_EVENTS	(ROW_EVENTS | TRIGGER_TYPE_TRUNCATE)
+
+/* The events for which all writes to a table fire some guard. */
+typedef struct DLockGuardCover
+{
+	int16		rows;			/* one FOR EACH ROW */
+	int16		statements;		/* one FOR EACH STATEMENT */
+} DLockGuardCover;
+
+static bool
+has_condition(HeapTuple trigger, Relation triggers)
+{
+	return !heap_attisnull(trigger, Anum_pg_trigger_tgqual, RelationGetDescr(triggers));
+}
+
+static bool
+has_columns(HeapTuple trigger)
+{
+	return ((Form_pg_trigger) GETSTRUCT(trigger))->tgattr.dim1 > 0;
+}
+
+/* What the guards of one table cover, the new one included. */
+static DLockGuardCover
+find_cover(Relation triggers, Oid relid, Oid function)
+{
+	DLockGuardCover cover = {0, 0};
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	scan = systable_beginscan(triggers, TriggerRelidNameIndexId, true, SnapshotSelf, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
+		int16		events = form->tgtype & ALL_EVENTS;
+
+		if (form->tgfoid != function || has_condition(tuple, triggers) ||
+			(form->tgenabled != TRIGGER_FIRES_ON_ORIGIN && form->tgenabled != TRIGGER_FIRES_ALWAYS))
+			continue;
+		if (has_columns(tuple))
+			events &= ~TRIGGER_TYPE_UPDATE;
+		if (TRIGGER_FOR_ROW(form->tgtype))
+			cover.rows |= events;
+		else
+			cover.statements |= events;
+	}
+	systable_endscan(scan);
+	return cover;
+}
+
+/* Add what is open, and what to do about it. */
+static void
+add_open(StringInfo open, StringInfo hint, const char *what, const char *remedy)
+{
+	appendStringInfo(open, "%s%s", open->len > 0 ? "; " : "", what);
+	if (strstr(hint->data, remedy) == NULL)
+		appendStringInfo(hint, "%s%s", hint->len > 0 ? " " : "", remedy);
+}
+
+/*
+ * Add the writes to partitions or child tables that no guard sees.  A row
+ * trigger is copied to partitions, if after this; nothing else is passed on.
+ */
+static void
+add_children(StringInfo open, StringInfo hint, Relation triggers, Relation rel, Oid function,
+			 const DLockGuardCover *cover, int16 wanted)
+{
+	bool		partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
+	int16		passed_on = partitioned ? cover->rows : 0;
+	const char *first = NULL;
+	int			bare = 0;
+	List	   *children;
+	ListCell   *cell;
+
+	wanted &= (cover->rows | cover->statements) & ~passed_on;
+	if (wanted == 0 || !(rel->rd_rel->relhassubclass || partitioned))
+		return;
+
+	/* Without locks: a child that is being dropped does no harm here. */
+	children = find_all_inheritors(RelationGetRelid(rel), NoLock, NULL);
+	foreach(cell, children)
+	{
+		DLockGuardCover own = find_cover(triggers, lfirst_oid(cell), function);
+
+		if (lfirst_oid(cell) == RelationGetRelid(rel) ||
+			(wanted & ~(own.rows | own.statements)) == 0)
+			continue;
+		if (bare++ == 0)
+			first = get_rel_name(lfirst_oid(cell));
+	}
+	if (bare == 0 && !(partitioned && list_length(children) == 1))
+		return;
+	add_open(open, hint,
+			 !partitioned ? psprintf("rows of child tables, such as \"%s\"", first ? first : "") :
+			 first != NULL ? psprintf("statements that name a partition, such as \"%s\"", first) :
+			 "statements that name a partition",
+			 !partitioned ? "Create a guard on each child table." :
+			 (wanted & ROW_EVENTS) != 0 ? "Guard the partitioned table FOR EACH ROW, or each partition." :
+			 "Create a guard on each partition.");
+}
+
+/*
+ * Warn of writes that a guard, together with those that the table has already,
+ * does not see.  One for TRUNCATE alone goes with a guard of rows, which comes
+ * before or after it, and is judged by TRUNCATE only.
+ */
+static void
+warn_open(Relation triggers, HeapTuple trigger, Relation rel)
+{
+	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(trigger);
+	int16		events = form->tgtype & ALL_EVENTS;
+	int16		wanted = (events == TRIGGER_TYPE_TRUNCATE) ? events : ALL_EVENTS;
+	DLockGuardCover cover = find_cover(triggers, form->tgrelid, form->tgfoid);
+	int16		missing = wanted & ~(cover.rows | cover.statements);
+	StringInfoData open;
+	StringInfoData hint;
+
+	initStringInfo(&open);
+	initStringInfo(&hint);
+	if ((missing & ~events & TRIGGER_TYPE_INSERT) != 0)
+		add_open(&open, &hint, "INSERT", "Guard INSERT, UPDATE and DELETE.");
+	if ((missing & ~events & TRIGGER_TYPE_UPDATE) != 0)
+		add_open(&open, &hint, "UPDATE", "Guard INSERT, UPDATE and DELETE.");
+	if ((missing & ~events & TRIGGER_TYPE_DELETE) != 0)
+		add_open(&open, &hint, "DELETE", "Guard INSERT, UPDATE and DELETE.");
+	if ((missing & events) != 0 && has_condition(trigger, triggers))
+		add_open(&open, &hint, "what the WHEN condition leaves out", "Guard without WHEN.");
+	if ((missing & events & TRIGGER_TYPE_UPDATE) != 0 && has_columns(trigger))
+		add_open(&open, &hint, "an UPDATE of other columns", "Guard UPDATE without OF.");
+	add_children(&open, &hint, triggers, rel, form->tgfoid, &cover, wanted);
+	if ((missing & ~events & TRIGGER_TYPE_TRUNCATE) != 0)
+		add_open(&open, &hint, "TRUNCATE", "Create a guard BEFORE TRUNCATE, or revoke TRUNCATE.");
+	if (open.len > 0)
+		dlock_error_warn_guard(NameStr(form->tgname), RelationGetRelationName(rel), open.data, hint.data);
+	pfree(open.data);
+	pfree(hint.data);
+}
+
+/* Does a trigger execute dlock_guard()? */
+static bool
+is_guard(Form_pg_trigger form)
+{
+	char	   *function = get_func_name(form->tgfoid);
+
+	return function != NULL && strcmp(function, "dlock_guard") == 0 &&
+		get_func_namespace(form->tgfoid) == dlock_session_schema();
+}
+
+/*
+ * At CREATE TRIGGER, refuse what would be refused at each write, refuse to
+ * let writers pass the fence of a resource that the creator may not pass, and
+ * warn of writes that stay open.  Nothing but triggers on dlock_guard() is looked at,
+ * and of these no copies for partitions.
+ */
+void
+dlock_guard_check_trigger(Oid trigger)
+{
+	Relation	triggers = table_open(TriggerRelationId, AccessShareLock);
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	/* This command has made it, so its snapshot cannot see it yet. */
+	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(trigger));
+	scan = systable_beginscan(triggers, TriggerOidIndexId, true, SnapshotSelf, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple) && is_guard((Form_pg_trigger) GETSTRUCT(tuple)))
+	{
+		Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
+		Relation	rel = table_open(form->tgrelid, NoLock);
+		DLockGuard	guard = {.trigger = NameStr(form->tgname), .table = RelationGetRelationName(rel)};
+		char	  **arguments = palloc((form->tgnargs + 1) * sizeof(char *));
+		bool		isnull;
+		char	   *next = VARDATA_ANY(DatumGetByteaPP(heap_getattr(tuple, Anum_pg_trigger_tgargs,
+																	RelationGetDescr(triggers), &isnull)));
+
+		/* Each ends with a zero. */
+		for (int i = 0; i < form->tgnargs; i++)
+		{
+			arguments[i] = next;
+			next += strlen(next) + 1;
+		}
+		parse_arguments(&guard, form->tgnargs, arguments);
+		check_guard(&guard, rel, form->tgtype);
+		if (!OidIsValid(form->tgparentid))
+		{
+			if (guard.prefix.len > 0 || guard.resource_column != NULL)
+				dlock_fence_check_right(&guard.prefix, guard.resource_column != NULL);
+			warn_open(triggers, tuple, rel);
+		}
+		table_close(rel, NoLock);
+	}
+	systable_endscan(scan);
+	table_close(triggers, AccessShareLock);
+}
+
+/* Make ready what a trigger needs during a statement. */
+static DLockGuard *
+set_up(TriggerData *data, FmgrInfo *flinfo)
+{
+	MemoryContext old = MemoryContextSwitchTo(flinfo->fn_mcxt);
+	DLockGuard *guard = palloc0(sizeof(DLockGuard));
+
+	guard->trigger = data->tg_trigger->tgname;
+	guard->table = pstrdup(RelationGetRelationName(data->tg_relation));
+	parse_arguments(guard, data->tg_trigger->tgnargs, data->tg_trigger->tgargs);
+	check_guard(guard, data->tg_relation, data->tg_trigger->tgtype);
+	guard->uneven = guard->token_attr != InvalidAttrNumber &&
+		dlock_merge_sets_unevenly(RelationGetRelid(data->tg_relation), guard->token_attr);
+	if (guard->resource_attr != InvalidAttrNumber)
+	{
+		Oid			function;
+		bool		isvarlena;
+
+		getTypeOutputInfo(TupleDescAttr(RelationGetDescr(data->tg_relation),
+										guard->resource_attr - 1)->atttypid,
+						  &function, &isvarlena);
+		fmgr_info(function, &guard->output);
+	}
+	MemoryContextSwitchTo(old);
+
+	dlock_session_attach();
+	flinfo->fn_extra = guard;
+	return guard;
+}
+
+/* ---- tokens ---- */
+
+/* Has the row before the update this token? */
+static bool
+has_token(const DLockGuard *guard, TriggerData *data, DLockToken token)
+{
+	bool		isnull;
+	Datum		held = heap_getattr(data->tg_trigtuple, guard->token_attr,
+									RelationGetDescr(data->tg_relation), &isnull);
+
+	return !isnull && DatumGetInt64(held) == token;
+}
+
+/*
+ * The token that a statement sets the column of a row to; DLOCK_TOKEN_NONE if
+ * it does not.  An update that does not name the column presents nothing, though
+ * the row has a token in it; nor does a row that is inserted with null or zero.
+ */
+static DLockToken
+token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
+{
+	bool		isnull;
+	DLockToken	token;
+
+	if (guard->token_attr == InvalidAttrNumber || new == NULL)
+		return DLOCK_TOKEN_NONE;
+	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event) &&
+		!bms_is_member(guard->token_attr - FirstLowInvalidHeapAttributeNumber,
+					   data->tg_updatedcols))
+		return DLOCK_TOKEN_NONE;
+
+	token = DatumGetInt64(heap_getattr(new, guard->token_attr,
+									   RelationGetDescr(data->tg_relation), &isnull));
+	if (isnull)
+		return DLOCK_TOKEN_NONE;
+	if (guard->uneven && TRIGGER_FIRED_BY_UPDATE(data->tg_event) && has_token(guard, data, token))
+		return DLOCK_TOKEN_NONE;
+
+	/* A new row has zero by default, if its column must not be null. */
+	if (token == 0 && TRIGGER_FIRED_BY_INSERT(data->tg_event))
+		return DLOCK_TOKEN_NONE;
+	if (token <= DLOCK_TOKEN_NONE)
+		dlock_error_token(token);
+	return token;
+}
+
+/* The row with the token in its column. */
+static HeapTuple
+stamp(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToken token)
+{
+	TupleDesc	desc = RelationGetDescr(data->tg_relation);
+	int			attr = guard->token_attr;
+	Datum		value = Int64GetDatum(token);
+	bool		isnull;
+	Datum		held;
+
+	if (attr == InvalidAttrNumber)
+		return row;
+	held = heap_getattr(row, attr, desc, &isnull);
+	if (!isnull && DatumGetInt64(held) == token)
+		return row;
+	isnull = false;
+	return heap_modify_tuple_by_cols(row, desc, 1, &attr, &value, &isnull);
+}
+
+/* ---- resources ---- */
+
+/*
+ * Pass the fence of a resource: with the token given, or if there is none, with
+ * what the transaction or the setting presents.  Returns the token.
+ */
+static DLockToken
+pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
+{
+	/* As in the row before? */
+	if (guard->generation == dlock_fence_generation() &&
+		(token == DLOCK_TOKEN_NONE || token == guard->token) &&
+		guard->resource_len == resource->len &&
+		memcmp(guard->resource, resource->data, resource->len) == 0)
+		return guard->token;
+
+	if (token == DLOCK_TOKEN_NONE)
+		token = dlock_fence_passed(resource);
+	if (token == DLOCK_TOKEN_NONE)
+		token = dlock_tokens_find(resource);
+	if (token == DLOCK_TOKEN_NONE)
+	{
+		dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+		if (guard->uneven)
+			dlock_error_no_merge_token(guard->table, guard->token_column);
+		dlock_error_no_token(guard->table, resource);
+	}
+	dlock_fence_pass(resource, token, guard->live);
+
+	memcpy(guard->resource, resource->data, resource->len);
+	guard->resource_len = resource->len;
+	guard->token = token;
+	guard->generation = dlock_fence_generation();
+	return token;
+}
+
+/*
+ * The name of the resource that a row belongs to, put into "buf"; false if it
+ * names none.
+ */
+static bool
+find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf, DLockBytes *name)
+{
+	bool		isnull;
+	Datum		value;
+	char	   *suffix;
+	int			len;
+
+	*name = guard->prefix;
+	if (guard->resource_attr == InvalidAttrNumber)
+		return true;
+
+	value = heap_getattr(row, guard->resource_attr, RelationGetDescr(data->tg_relation), &isnull);
+	if (isnull)
+		return false;
+	suffix = OutputFunctionCall(&guard->output, value);
+	len = guard->prefix.len + strlen(suffix);
+	if (len == 0)
+		dlock_error_empty("resource");
+	if (len > DLOCK_NAME_MAX)
+		dlock_error_too_long("resource", len, DLOCK_NAME_MAX);
+	memcpy(buf, guard->prefix.data, guard->prefix.len);
+	memcpy(buf + guard->prefix.len, suffix, len - guard->prefix.len);
+	pfree(suffix);
+	*name = (DLockBytes) {buf, len};
+	return true;
+}
+
+/* Guard a row that belongs to a resource. */
+static HeapTuple
+guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
+{
+	char		old_buf[DLOCK_NAME_MAX];
+	char		new_buf[DLOCK_NAME_MAX];
+	DLockBytes	old_name;
+	DLockBytes	new_name;
+
+	/* A row from before the trigger may name none, and has to be mended. */
+	bool		had_name = old != NULL && find_resource(guard, data, old, old_buf, &old_name);
+
+	if (new != NULL && !find_resource(guard, data, new, new_buf, &new_name))
+		dlock_error_no_resource(guard->table, guard->resource_column);
+	if (had_name && (new == NULL || !dlock_name_equal(&old_name, &new_name)))
+		(void) pass(guard, &old_name, DLOCK_TOKEN_NONE);
+	if (new == NULL)
+		return old;
+	return stamp(guard, data, new,
+				 pass(guard, &new_name, token_of_column(guard, data, new)));
+}
+
+/* Throw 22023 for a token with which a row would shut all real ones out. */
+static void
+check_known(const DLockGuard *guard, DLockToken token)
+{
+	DLockBytes	none = {"", 0};
+	DLockToken	last = dlock_fence_find_unknown(&none, token);
+
+	if (last == DLOCK_TOKEN_NONE)
+		return;
+	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_error_unknown_row_token(guard->table, token, last);
+}
+
+/* Guard a row that is its own mark. */
+static HeapTuple
+guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
+{
+	DLockToken	written = token_of_column(guard, data, new);
+	DLockToken	token = written;
+	DLockToken	mark = DLOCK_TOKEN_NONE;
+	bool		ambiguous = false;
+
+	if (token == DLOCK_TOKEN_NONE)
+		token = dlock_fence_presented(&ambiguous);
+	if (token == DLOCK_TOKEN_NONE)
+	{
+		dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+		if (guard->uneven && !ambiguous)
+			dlock_error_no_merge_token(guard->table, guard->token_column);
+		dlock_error_no_row_token(guard->table, guard->token_column, ambiguous);
+	}
+
+	if (old != NULL)
+	{
+		bool		isnull;
+		Datum		held = heap_getattr(old, guard->token_attr,
+										RelationGetDescr(data->tg_relation), &isnull);
+
+		/* Rows from before the trigger have none. */
+		mark = isnull ? DLOCK_TOKEN_NONE : DatumGetInt64(held);
+		if (token < mark)
+		{
+			dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+			dlock_error_stale_row(guard->table, guard->token_column, token, mark);
+		}
+	}
+	if (token > mark && !guard->foreign)
+		check_known(guard, token);
+	if (written != DLOCK_TOKEN_NONE)
+		dlock_fence_note_row(written);
+	return (new != NULL) ? stamp(guard, data, new, token) : old;
+}
+
+/*
+ * The trigger: let a statement or a row pass, or throw.
+ *
+ * Returns the row as it is to be written; NULL for a statement.  Throws LK001,
+ * LK002, LK003, what dlock_fence_pass() throws, and 22004 for a row that names
+ * no resource.
+ */
+HeapTuple
+dlock_guard_fire(TriggerData *data, FmgrInfo *flinfo)
+{
+	DLockGuard *guard = flinfo->fn_extra;
+	HeapTuple	old = NULL;
+	HeapTuple	new = NULL;
+
+	if (guard == NULL)
+		guard = set_up(data, flinfo);
+	if (!TRIGGER_FIRED_FOR_ROW(data->tg_event))
+	{
+		(void) pass(guard, &guard->prefix, DLOCK_TOKEN_NONE);
+		return NULL;
+	}
+
+	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
+		new = data->tg_trigtuple;
+	else
+		old = data->tg_trigtuple;
+	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
+		new = data->tg_newtuple;
+
+	if (guard->prefix.len > 0 || guard->resource_attr != InvalidAttrNumber)
+		return guard_resource(guard, data, old, new);
+	return guard_row(guard, data, old, new);
+}

@@ -1,0 +1,407 @@
+/*-------------------------------------------------------------------------
+ *
+ * mark.c
+ *	  The highest token that each fenced resource has seen, and what is declared
+ *	  about resources.
+ *
+ * NOTES
+ *	  The marks are rows of an ordinary table, so a mark that is raised comes
+ *	  and goes with the transaction that raises it, is dumped, and is
+ *	  replicated.  They are read and written here without a query, as a catalog
+ *	  is: whatever the isolation level, what counts is the newest mark that is
+ *	  committed, and no privileges on the table are asked for.  Constraints and
+ *	  triggers do not count either.  A table that was given columns which must not
+ *	  be null, or indexes such as no catalog has, is refused.
+ *
+ *	  The snapshot is "self", which sees what is committed at the moment that it
+ *	  looks at a row, and what this transaction has done.  It is not repeatable,
+ *	  and could see both or none of two versions of a row if the row changed
+ *	  meanwhile.  It does not, since of a resource's mark
+ *
+ *		a reader holds the resource's fence lock in share mode at least,
+ *		a writer in exclusive mode, to the end of its transaction.
+ *
+ *	  See fence/fence.c, which takes these locks.
+ *
+ *	  What is declared is in a second table, by name or, with a * at the end, by
+ *	  what names begin with.  It is read as a whole, with the newest snapshot,
+ *	  since a few rows are expected: administrators write them.
+ *
+ * IDENTIFICATION
+ *	  src/fence/mark.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/snapmgr.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/settings.h"
+#include "base/value.h"
+#include "fence/mark.h"
+#include "session/session.h"
+
+/* The columns of the table. */
+enum
+{
+	COLUMN_RESOURCE = 1,
+	COLUMN_TOKEN,
+	COLUMN_RAISED_AT,
+	COLUMN_RAISED_BY,
+	COLUMNS = COLUMN_RAISED_BY
+};
+
+/* How long the number of a role's marks is taken to be what was counted. */
+#define COUNT_HOLDS		USECS_PER_SEC
+
+/* The marks, and that of one resource among them. */
+typedef struct DLockMark
+{
+	Relation	rel;
+	SysScanDesc scan;
+	HeapTuple	tuple;			/* NULL if there is none */
+} DLockMark;
+
+/* Is a column that somebody has added one that may be left alone? */
+static bool
+is_harmless_column(Form_pg_attribute attr)
+{
+	return attr->attisdropped || (!attr->attnotnull && attr->attgenerated == '\0');
+}
+
+static bool
+is_plain_index(Oid oid)
+{
+	Relation	index = index_open(oid, AccessShareLock);
+	bool		plain = index->rd_index->indimmediate && !index->rd_index->indisexclusion &&
+		RelationGetIndexExpressions(index) == NIL && RelationGetIndexPredicate(index) == NIL;
+
+	index_close(index, AccessShareLock);
+	return plain;
+}
+
+/* Is a table what the functions in here can deal with? */
+static bool
+is_usable(Relation rel, const Oid *types, int columns, bool writing)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	List	   *indexes = NIL;
+	ListCell   *cell;
+
+	/* Making the list of indexes is where the primary key gets known. */
+	if (writing || !rel->rd_indexvalid)
+		indexes = RelationGetIndexList(rel);
+	if (!OidIsValid(rel->rd_pkindex) || desc->natts < columns)
+		return false;
+	for (int i = 0; i < columns; i++)
+	{
+		if (TupleDescAttr(desc, i)->attisdropped || TupleDescAttr(desc, i)->atttypid != types[i])
+			return false;
+	}
+	if (writing)
+	{
+		for (int i = columns; i < desc->natts; i++)
+		{
+			if (!is_harmless_column(TupleDescAttr(desc, i)))
+				return false;
+		}
+		foreach(cell, indexes)
+		{
+			if (!is_plain_index(lfirst_oid(cell)))
+				return false;
+		}
+	}
+	list_free(indexes);
+	return true;
+}
+
+static void
+open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
+{
+	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
+	ScanKeyData key;
+
+	mark->rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
+	if (!is_usable(mark->rel, types, COLUMNS, writing))
+		dlock_error_marks_altered(RelationGetRelationName(mark->rel));
+	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
+				dlock_value_text(*resource));
+	mark->scan = systable_beginscan(mark->rel, mark->rel->rd_pkindex, true, SnapshotSelf, 1, &key);
+	mark->tuple = systable_getnext(mark->scan);
+}
+
+/* What was written stays locked to the end of the transaction. */
+static void
+close_mark(DLockMark *mark, bool writing)
+{
+	systable_endscan(mark->scan);
+	table_close(mark->rel, writing ? NoLock : AccessShareLock);
+
+	/* The same statement may raise it once more. */
+	if (writing)
+		CommandCounterIncrement();
+}
+
+/*
+ * The mark of a resource; DLOCK_TOKEN_NONE if it has none.  The fence lock must
+ * be held.
+ */
+DLockToken
+dlock_mark_read(const DLockBytes *resource)
+{
+	DLockMark	mark;
+	DLockToken	token = DLOCK_TOKEN_NONE;
+	bool		isnull;
+
+	open_mark(&mark, resource, false);
+	if (HeapTupleIsValid(mark.tuple))
+		token = DatumGetInt64(heap_getattr(mark.tuple, COLUMN_TOKEN, RelationGetDescr(mark.rel),
+										   &isnull));
+	close_mark(&mark, false);
+	return token;
+}
+
+/* The index of a table whose first column this is; InvalidOid if it has none. */
+static Oid
+find_index(Relation rel, AttrNumber column)
+{
+	Oid			found = InvalidOid;
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *cell;
+
+	foreach(cell, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		if (index->rd_index->indkey.values[0] == column && index->rd_index->indisvalid)
+			found = lfirst_oid(cell);
+		index_close(index, AccessShareLock);
+	}
+	list_free(indexes);
+	return found;
+}
+
+/* How many marks has a role raised to what they are?  Counts no further than "most". */
+static int
+count_marks(Relation rel, Name role, int most)
+{
+	Oid			index = find_index(rel, COLUMN_RAISED_BY);
+	SysScanDesc scan;
+	ScanKeyData key;
+	int			count = 0;
+
+	ScanKeyInit(&key, COLUMN_RAISED_BY, BTEqualStrategyNumber, F_NAMEEQ, NameGetDatum(role));
+	scan = systable_beginscan(rel, index, OidIsValid(index), SnapshotSelf, 1, &key);
+	while (count < most && HeapTupleIsValid(systable_getnext(scan)))
+		count++;
+	systable_endscan(scan);
+	return count;
+}
+
+/*
+ * A role is to have one mark more.  Throws 53400 if it has as many as it may.
+ *
+ * What was counted is taken to hold for a while, so that a new mark costs no
+ * count of all the others.
+ */
+static void
+check_limit(Relation rel, Name role)
+{
+	static Oid	counted_for = InvalidOid;
+	static int	count = 0;
+	static DLockTime until = 0;
+	DLockTime	now = dlock_clock_now();
+
+	if (dlock_settings_max_marks < 0)
+		return;
+	if (counted_for != GetUserId() || now >= until || count >= dlock_settings_max_marks)
+	{
+		count = count_marks(rel, role, dlock_settings_max_marks);
+		counted_for = GetUserId();
+		until = now + COUNT_HOLDS;
+	}
+	if (count >= dlock_settings_max_marks)
+		dlock_error_many_marks(NameStr(*role), dlock_settings_max_marks);
+	count++;
+}
+
+/*
+ * Set the mark of a resource.  The fence lock must be held exclusively.  Throws
+ * 53400 if it is a new one, and the current role has as many as it may.
+ */
+void
+dlock_mark_write(const DLockBytes *resource, DLockToken token)
+{
+	DLockMark	mark;
+	TupleDesc	desc;
+	Datum	   *values;
+	bool	   *nulls;
+	HeapTuple	tuple;
+	NameData	role;
+
+	open_mark(&mark, resource, true);
+	desc = RelationGetDescr(mark.rel);
+	values = palloc0(desc->natts * sizeof(Datum));
+	nulls = palloc(desc->natts * sizeof(bool));
+	memset(nulls, true, desc->natts * sizeof(bool));
+	if (HeapTupleIsValid(mark.tuple))
+		heap_deform_tuple(mark.tuple, desc, values, nulls);
+
+	namestrcpy(&role, GetUserNameFromId(GetUserId(), false));
+	if (!HeapTupleIsValid(mark.tuple))
+		check_limit(mark.rel, &role);
+	values[COLUMN_RESOURCE - 1] = dlock_value_text(*resource);
+	values[COLUMN_TOKEN - 1] = Int64GetDatum(token);
+	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());
+	values[COLUMN_RAISED_BY - 1] = NameGetDatum(&role);
+	memset(nulls, false, COLUMNS * sizeof(bool));
+
+	tuple = heap_form_tuple(desc, values, nulls);
+	if (HeapTupleIsValid(mark.tuple))
+		CatalogTupleUpdate(mark.rel, &mark.tuple->t_self, tuple);
+	else
+		CatalogTupleInsert(mark.rel, tuple);
+	close_mark(&mark, true);
+	heap_freetuple(tuple);
+	pfree(values);
+	pfree(nulls);
+}
+
+/* Remove the mark of a resource.  The fence lock must be held exclusively. */
+void
+dlock_mark_remove(const DLockBytes *resource)
+{
+	DLockMark	mark;
+
+	open_mark(&mark, resource, true);
+	if (HeapTupleIsValid(mark.tuple))
+		CatalogTupleDelete(mark.rel, &mark.tuple->t_self);
+	close_mark(&mark, true);
+}
+
+/* ---- what is declared ---- */
+
+/* The columns of the table. */
+enum
+{
+	DECLARED_RESOURCE = 1,
+	DECLARED_ROLE,
+	DECLARED_FOREIGN,
+	DECLARED_COLUMNS = DECLARED_FOREIGN
+};
+
+static Relation
+open_declared(LOCKMODE lockmode, bool writing)
+{
+	static const Oid types[DECLARED_COLUMNS] = {TEXTOID, REGROLEOID, BOOLOID};
+	Relation	rel = dlock_session_open_declared(lockmode);
+
+	if (!is_usable(rel, types, DECLARED_COLUMNS, writing))
+		dlock_error_marks_altered(RelationGetRelationName(rel));
+	return rel;
+}
+
+static bool
+begins_with(const DLockBytes *name, const DLockBytes *start)
+{
+	return name->len >= start->len && memcmp(name->data, start->data, start->len) == 0;
+}
+
+/* Is this declared about the resource, or "is_prefix", about one that begins so? */
+static bool
+matches(const DLockBytes *resource, bool is_prefix, DLockBytes declared)
+{
+	if (declared.len > 0 && declared.data[declared.len - 1] == '*')
+	{
+		declared.len--;
+		if (begins_with(resource, &declared))
+			return true;
+	}
+	else if (declared.len == resource->len && begins_with(resource, &declared))
+		return true;
+	return is_prefix && begins_with(&declared, resource);
+}
+
+/*
+ * What all that is declared about a resource comes to for the current user.
+ * With "is_prefix", about all resources whose names begin so.
+ */
+void
+dlock_mark_find_declared(const DLockBytes *resource, bool is_prefix, DLockMarkDeclared *declared)
+{
+	Relation	rel = open_declared(AccessShareLock, false);
+	TupleDesc	desc = RelationGetDescr(rel);
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		isnull;
+
+	memset(declared, 0, sizeof(DLockMarkDeclared));
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		text	   *name = DatumGetTextPP(heap_getattr(tuple, DECLARED_RESOURCE, desc, &isnull));
+		DLockBytes	bytes = {VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name)};
+		Oid			role;
+
+		if (!matches(resource, is_prefix, bytes))
+			continue;
+		declared->is_foreign |= DatumGetBool(heap_getattr(tuple, DECLARED_FOREIGN, desc, &isnull));
+		role = DatumGetObjectId(heap_getattr(tuple, DECLARED_ROLE, desc, &isnull));
+		if (!isnull && !has_privs_of_role(GetUserId(), role))
+		{
+			declared->denied = role;
+			strlcpy(declared->by, text_to_cstring(name), sizeof(declared->by));
+		}
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+}
+
+/*
+ * Declare something about a resource, in place of what was declared before;
+ * nothing, if it has no role and is not foreign.
+ */
+void
+dlock_mark_declare(const DLockBytes *resource, Oid role, bool is_foreign)
+{
+	/* One at a time; those that read go on. */
+	Relation	rel = open_declared(ShareRowExclusiveLock, true);
+	TupleDesc	desc = RelationGetDescr(rel);
+	Datum	   *values = palloc0(desc->natts * sizeof(Datum));
+	bool	   *nulls = palloc(desc->natts * sizeof(bool));
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+
+	memset(nulls, true, desc->natts * sizeof(bool));
+	values[DECLARED_RESOURCE - 1] = dlock_value_text(*resource);
+	values[DECLARED_ROLE - 1] = ObjectIdGetDatum(role);
+	values[DECLARED_FOREIGN - 1] = BoolGetDatum(is_foreign);
+	nulls[DECLARED_RESOURCE - 1] = nulls[DECLARED_FOREIGN - 1] = false;
+	nulls[DECLARED_ROLE - 1] = !OidIsValid(role);
+
+	ScanKeyInit(&key, DECLARED_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
+				values[DECLARED_RESOURCE - 1]);
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		CatalogTupleDelete(rel, &tuple->t_self);
+	systable_endscan(scan);
+	if (OidIsValid(role) || is_foreign)
+		CatalogTupleInsert(rel, heap_form_tuple(desc, values, nulls));
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+}

@@ -1,0 +1,30 @@
+/*-------------------------------------------------------------------------
+ *
+ * mark.h
+ *	  The highest token that each fenced resource has seen.
+ *
+ * IDENTIFICATION
+ *	  src/fence/mark.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_MARK_H
+#define DLOCK_MARK_H
+
+#include "base/types.h"
+
+/* What is declared about a resource. */
+typedef struct DLockMarkDeclared
+{
+	bool		is_foreign;		/* fenced by another database's tokens */
+	Oid			denied;			/* a role that it belongs to, and not the current user */
+	char		by[DLOCK_NAME_MAX + 1]; /* the declaration that says so */
+} DLockMarkDeclared;
+
+extern void dlock_mark_find_declared(const DLockBytes *resource, bool is_prefix, DLockMarkDeclared *declared);
+extern void dlock_mark_declare(const DLockBytes *resource, Oid role, bool is_foreign);
+extern DLockToken dlock_mark_read(const DLockBytes *resource);
+extern void dlock_mark_write(const DLockBytes *resource, DLockToken token);
+extern void dlock_mark_remove(const DLockBytes *resource);
+
+#endif							/* DLOCK_MARK_H */

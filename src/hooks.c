@@ -1,0 +1,232 @@
+/*-------------------------------------------------------------------------
+ *
+ * hooks.c
+ *	  Hooks into commands of others.
+ *
+ * NOTES
+ *	  Five things are to be noticed: a database that is about to be dropped, so
+ *	  that its reaper leaves it and its leases are forgotten; a transaction that
+ *	  has created or dropped the extension, so that nobody waits for its locks
+ *	  and a reaper looks at it;
+ *	  what would harm the store without asking its access method; a trigger
+ *	  that is created on dlock_guard() and could not work; and a session that is
+ *	  reset for another client.
+ *
+ * IDENTIFICATION
+ *	  src/hooks.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_trigger.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+
+#include "base/error.h"
+#include "fence/guard.h"
+#include "fence/merge.h"
+#include "hooks.h"
+#include "lock/queue.h"
+#include "session/bind.h"
+#include "session/session.h"
+#include "space/database.h"
+#include "store/am.h"
+#include "worker/launcher.h"
+
+static ProcessUtility_hook_type next_utility_hook = NULL;
+static object_access_hook_type next_access_hook = NULL;
+
+/* Has this transaction created or dropped the extension? */
+static bool extension_changed = false;
+
+/* The extension, if this transaction drops it; InvalidOid if not. */
+static Oid	extension_dropped = InvalidOid;
+
+/* The database that this transaction drops; InvalidOid if none. */
+static Oid	database_dropped = InvalidOid;
+
+/* What a subcommand of ALTER TABLE must not do to the store; NULL if harmless. */
+static const char *
+forbidden_change(AlterTableCmd *command)
+{
+	switch (command->subtype)
+	{
+		case AT_SetAccessMethod:
+			return "change the access method of";
+		case AT_SetUnLogged:
+			return "change the persistence of";
+		default:
+			return NULL;
+	}
+}
+
+/* Refuse what would throw the leases away. */
+static void
+check_alter_table(AlterTableStmt *command)
+{
+	ListCell   *cell;
+
+	foreach(cell, command->cmds)
+	{
+		AlterTableCmd *alteration = lfirst(cell);
+		const char *change = forbidden_change(alteration);
+		Oid			relid;
+
+		if (change == NULL)
+			continue;
+
+		/* No lock: whoever may rename tables at the same time owns this one. */
+		relid = RangeVarGetRelid(command->relation, NoLock, true);
+		if (dlock_session_is_store(relid))
+			dlock_error_store_operation(command->relation->relname, change);
+		if (alteration->subtype == AT_SetUnLogged && dlock_session_is_marks(relid))
+			dlock_error_unlogged_marks(command->relation->relname);
+	}
+}
+
+/*
+ * Refuse an index on the lease store: CREATE INDEX CONCURRENTLY would leave an
+ * invalid one behind when the access method refuses, in the way of VACUUM FULL.
+ */
+static void
+check_create_index(IndexStmt *command)
+{
+	if (dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
+		dlock_error_store_operation(command->relation->relname, "create an index on");
+}
+
+static void
+call_next(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+		  ProcessUtilityContext context, ParamListInfo params,
+		  QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	if (next_utility_hook != NULL)
+		next_utility_hook(pstmt, queryString, readOnlyTree, context, params,
+						  queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+								queryEnv, dest, qc);
+}
+
+static void
+utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+			 ProcessUtilityContext context, ParamListInfo params,
+			 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	Node	   *command = pstmt->utilityStmt;
+
+	if (IsA(command, AlterTableStmt))
+		check_alter_table((AlterTableStmt *) command);
+	if (IsA(command, IndexStmt))
+		check_create_index((IndexStmt *) command);
+
+	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+
+	/* As for advisory locks: a pooler hands the session on to another client. */
+	if (IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL)
+		dlock_bind_discard();
+}
+
+static bool
+is_our_extension(Oid extension)
+{
+	char	   *name = get_extension_name(extension);
+
+	return name != NULL && strcmp(name, "dlock") == 0;
+}
+
+static void
+access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
+{
+	if (next_access_hook != NULL)
+		next_access_hook(access, classId, objectId, subId, arg);
+
+	if (access == OAT_DROP && classId == ExtensionRelationId &&
+		is_our_extension(objectId))
+	{
+		extension_changed = true;
+		extension_dropped = objectId;
+	}
+
+	/* The server has locked the database and checked the privilege to drop it. */
+	if (access == OAT_DROP && classId == DatabaseRelationId)
+	{
+		dlock_launcher_dismiss_reaper(objectId);
+		database_dropped = objectId;
+	}
+	if (access == OAT_POST_CREATE && classId == TriggerRelationId &&
+		!((ObjectAccessPostCreate *) arg)->is_internal)
+		dlock_guard_check_trigger(objectId);
+}
+
+/* A store got its storage, most likely since the extension is being created. */
+static void
+store_created(void)
+{
+	/* Now, since the registry may be full and a commit must not fail. */
+	(void) dlock_database_attach(MyDatabaseId);
+	extension_changed = true;
+}
+
+static void
+end_transaction(bool committed)
+{
+	if (OidIsValid(extension_dropped) && committed)
+		dlock_queue_dismiss(MyDatabaseId);
+	if (extension_changed && committed)
+		dlock_launcher_extension_changed();
+	if (OidIsValid(database_dropped) && committed)
+		dlock_database_dropped(database_dropped);
+	extension_changed = false;
+	extension_dropped = database_dropped = InvalidOid;
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			/* It is there still if that was rolled back to a savepoint. */
+			if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
+				extension_dropped = InvalidOid;
+			break;
+
+		case XACT_EVENT_COMMIT:
+			end_transaction(true);
+			break;
+
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			end_transaction(false);
+			break;
+
+		default:
+			break;
+	}
+}
+
+/*
+ * Install the hooks.  To be called while shared_preload_libraries is being
+ * processed.
+ */
+void
+dlock_hooks_install(void)
+{
+	next_utility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = utility_hook;
+	next_access_hook = object_access_hook;
+	object_access_hook = access_hook;
+	dlock_am_created_hook = store_created;
+	dlock_merge_install();
+	RegisterXactCallback(xact_callback, NULL);
+}

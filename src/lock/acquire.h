@@ -1,0 +1,68 @@
+/*-------------------------------------------------------------------------
+ *
+ * acquire.h
+ *	  Acquire locks: one, or several of which all or none are had.
+ *
+ * IDENTIFICATION
+ *	  src/lock/acquire.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_ACQUIRE_H
+#define DLOCK_ACQUIRE_H
+
+#include "access/xlogdefs.h"
+
+#include "base/types.h"
+#include "space/database.h"
+
+/*
+ * What a caller asks for: one lock, or several of which it gets all or none.
+ *
+ * With "path", the first name is the path and the others are its ancestors,
+ * on which it gets intents.  There is a token for each lock, in ascending
+ * order, but only one for a whole path.
+ */
+typedef struct DLockAcquireRequest
+{
+	int			count;
+	const DLockBytes *names;
+	bool		path;
+	DLockBytes	owner;
+	DLockBytes	payload;
+	DLockTime	ttl;			/* zero: none */
+	DLockMode	mode;
+	uint32		permits;		/* zero unless the mode is DLOCK_MODE_PERMIT */
+	DLockReentry reentry;
+	DLockBind	bind;
+	DLockTime	delay;
+	DLockTime	min_hold;
+	Oid			role;
+	bool		may_wait;
+	bool		set_payload;	/* also of the one lease that is entered again */
+	DLockToken *tokens;			/* where to put those of leases entered again, unless NULL */
+} DLockAcquireRequest;
+
+typedef enum DLockAcquireAnswer
+{
+	DLOCK_ANSWER_GRANTED,
+	DLOCK_ANSWER_REFUSED,
+	DLOCK_ANSWER_QUEUED,		/* this process is in the queue now */
+	DLOCK_ANSWER_SELF			/* it would wait for its own owner */
+} DLockAcquireAnswer;
+
+/* What else an answer says. */
+typedef struct DLockAcquireGranted
+{
+	DLockToken	token;			/* the first one */
+	XLogRecPtr	lsn;			/* to be flushed before the token is told */
+	bool		entered;		/* these are leases that the owner had before */
+	DLockMode	before;			/* of a conversion: the mode that the lease had */
+	const DLockBytes *own;		/* SELF: the name of the lock that the owner has */
+} DLockAcquireGranted;
+
+extern DLockAcquireAnswer dlock_acquire_locks(DLockDatabase *db,
+											  const DLockAcquireRequest *request,
+											  DLockAcquireGranted *granted);
+
+#endif							/* DLOCK_ACQUIRE_H */

@@ -1,0 +1,843 @@
+/*-------------------------------------------------------------------------
+ *
+ * deadlock.c
+ *	  Owners that wait for each other in a circle.
+ *
+ * NOTES
+ *	  A backend that waits waits for the owners of the leases in its way, and
+ *	  for the backends in front of it in the queue.  An owner that waits, in
+ *	  any of its backends, does not go on to release what it holds; nor does a
+ *	  backend that waits end what is bound to it, for whichever role it acquired
+ *	  that.  If these edges lead from a backend back to it, the circle lasts
+ *	  until a lease runs out.
+ *
+ *	  A semaphore is different: one holder that goes on is enough.  So the
+ *	  search first works out which backends are stuck: all that wait, less
+ *	  those whose blockers can all go on (or one of the holders, of a
+ *	  semaphore), and this again until no backend is taken away.  The circle is
+ *	  looked for among the stuck ones.
+ *
+ *	  Which backends look.  Every circle has an edge to a live lease, and so to
+ *	  its owner or the backend that it is bound to: edges from a request to one in front of it cannot close a
+ *	  circle by themselves, since requests for several locks stand in the same
+ *	  order in all queues that they share.  The backend that comes next on the
+ *	  circle waits for that owner, or has the lease bound to it, and looks.  So
+ *	  a backend whose owner holds nothing, and to which nothing was ever bound,
+ *	  never looks.
+ *
+ *	  When they look.  The last edge of a circle appears either when a backend
+ *	  begins to wait, or when an owner that waits already gets a lock or a
+ *	  stronger mode by another backend.  In the first case the edge that leads
+ *	  to the new request is one to its owner's lease, for nobody can stand
+ *	  behind a request that is not there yet; so this backend looks, after
+ *	  deadlock_timeout.  In the second case the one that makes the grant tells
+ *	  the owner's waiting backends to look again (dlock_wait_owner_gained).
+ *	  In between nothing can make a circle, and a backend looks ever more
+ *	  rarely.
+ *
+ *	  How they look.  First a copy of all that can be reached from this
+ *	  backend is made, with the partitions of one waiting backend locked in
+ *	  shared mode at a time.  The copy is no snapshot, but the edges of a
+ *	  deadlock do not go away, so a copy that is made after the last of them
+ *	  appeared has them all.  The search runs on the copy without locks.  If it
+ *	  finds a circle, the partitions of all stuck backends are locked
+ *	  exclusively, the copy is made anew from these partitions alone, and the
+ *	  search is repeated: what it finds then is true.  This backend leaves the
+ *	  queue before it gives up the locks, so no other backend of the circle
+ *	  finds it, too.
+ *
+ *	  A partition that another backend keeps locked, because it was stopped in
+ *	  there, is not copied.  The search is then repeated until it can be.
+ *
+ *	  A request for several locks holds nothing while it waits.  If a circle
+ *	  is closed only by its place in a queue, there is a way out: the request
+ *	  goes to the end of all its queues.
+ *
+ * IDENTIFICATION
+ *	  src/lock/deadlock.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "base/clock.h"
+#include "base/name.h"
+#include "base/rule.h"
+#include "lock/deadlock.h"
+#include "lock/grant.h"
+#include "lock/queue.h"
+#include "space/holder.h"
+#include "space/wait.h"
+
+#define NONE	(-1)
+
+/* A request in the queue of a lock, copied. */
+typedef struct DLockDeadlockItem
+{
+	int			process;
+	DLockMode	mode;
+	DLockToken	converted;		/* of a conversion: the token of its lease */
+} DLockDeadlockItem;
+
+/* A live lease whose owner may be waiting, copied. */
+typedef struct DLockDeadlockHolder
+{
+	DLockOwner owner;
+	uint32		hash;			/* of the owner */
+	int			process;		/* that it is bound to; or NONE */
+	DLockMode	mode;
+	DLockToken	token;
+} DLockDeadlockHolder;
+
+/* A lock that a backend of interest waits for, copied. */
+typedef struct DLockDeadlockLock
+{
+	uint32		hash;
+	DLockBytes	name;
+	int			nitems;
+	DLockDeadlockItem *items;	/* in the order of the queue */
+	int			nholders;
+	DLockDeadlockHolder *holders;
+	bool		has_free_holder;	/* a permit whose holder goes on */
+	uint32		reached;		/* modes whose blockers among the holders were visited */
+	int			reached_items[DLOCK_MODES]; /* and how far those in the queue */
+} DLockDeadlockLock;
+
+/* A place in a queue. */
+typedef struct DLockDeadlockPlace
+{
+	int			lock;			/* index of the lock, and of the item there */
+	int			item;
+} DLockDeadlockPlace;
+
+/* A backend that waits, and that this one waits for at some remove. */
+typedef struct DLockDeadlockWaiter
+{
+	int			process;
+	DLockSpaceSet set;
+	DLockOwner owner;
+	int			nplaces;
+	DLockDeadlockPlace *places;
+	bool		stuck;
+	bool		blocked;		/* by stuck ones, in the pass at hand */
+
+	/* How the search got here: from which waiter, at which of its places. */
+	bool		found;
+	int			from;
+	DLockDeadlockPlace at;
+} DLockDeadlockWaiter;
+
+/* A backend that waits in this database; all of them, by the hash of the owner. */
+typedef struct DLockDeadlockCandidate
+{
+	uint32		hash;
+	int			process;
+} DLockDeadlockCandidate;
+
+typedef struct DLockDeadlockSearch
+{
+	Oid			database;
+	int			me;
+	DLockTime	now;
+	const DLockSpaceSet *locked;	/* exclusively; NULL in the first copy */
+	DLockSpaceSet skipped;		/* partitions left out of it */
+	int			ncandidates;
+	DLockDeadlockCandidate *candidates;
+	int		   *waiter_of;		/* by process: index of the waiter, or NONE */
+	int			nwaiters;
+	DLockDeadlockWaiter *waiters;	/* the first is me */
+	int			nlocks;
+	int			lock_room;
+	DLockDeadlockLock *locks;
+	int			npending;
+	int		   *pending;		/* processes to be visited */
+	bool	   *is_pending;		/* by process: visited, or to be */
+} DLockDeadlockSearch;
+
+/* A circle: its waiters in order, me first, and what each waits behind. */
+typedef struct DLockDeadlockEdge
+{
+	DLockOwner waiter;
+	DLockOwner blocker;
+	int			process;		/* of the request in front; NONE if it is a lease */
+	DLockMode	mode;
+	DLockBytes	lock;
+} DLockDeadlockEdge;
+
+typedef struct DLockDeadlockCircle
+{
+	int			length;
+	DLockDeadlockEdge *edges;
+} DLockDeadlockCircle;
+
+static DLockBytes
+copy_bytes(DLockBytes bytes)
+{
+	char	   *data = palloc(bytes.len + 1);
+
+	memcpy(data, bytes.data, bytes.len);
+	return (DLockBytes) {data, bytes.len};
+}
+
+static DLockOwner
+copy_owner(const DLockSpaceLease *lease)
+{
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
+
+	return (DLockOwner) {owner.role, copy_bytes(owner.name)};
+}
+
+/* Does a request wait for a lease, or behind a request, in another mode? */
+static bool
+waits_behind(DLockMode mode, DLockMode other)
+{
+	return dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(other));
+}
+
+/* ---- the copy ---- */
+
+static int
+compare_candidates(const void *a, const void *b)
+{
+	uint32		left = ((const DLockDeadlockCandidate *) a)->hash;
+	uint32		right = ((const DLockDeadlockCandidate *) b)->hash;
+
+	return (left > right) - (left < right);
+}
+
+/* The first candidate with this hash; NONE if there is none. */
+static int
+find_candidate(const DLockDeadlockSearch *search, uint32 hash)
+{
+	int			low = 0;
+	int			high = search->ncandidates;
+
+	while (low < high)
+	{
+		int			middle = (low + high) / 2;
+
+		if (search->candidates[middle].hash < hash)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return (low < search->ncandidates && search->candidates[low].hash == hash) ? low : NONE;
+}
+
+/* Does a candidate with this index have this hash? */
+static bool
+is_candidate(const DLockDeadlockSearch *search, int i, uint32 hash)
+{
+	return i != NONE && i < search->ncandidates && search->candidates[i].hash == hash;
+}
+
+/*
+ * Begin a copy.  Whatever was copied before is forgotten; "locked" says which
+ * partitions the caller has locked exclusively, NULL if none.
+ */
+static void
+begin_copy(DLockDeadlockSearch *search, const DLockSpaceSet *locked)
+{
+	int			processes = dlock_wait_processes();
+
+	MemoryContextReset(CurrentMemoryContext);
+	search->locked = locked;
+	search->now = dlock_clock_now();
+	search->candidates = palloc(processes * sizeof(DLockDeadlockCandidate));
+	search->waiter_of = palloc(processes * sizeof(int));
+	search->waiters = palloc(processes * sizeof(DLockDeadlockWaiter));
+	search->pending = palloc(processes * sizeof(int));
+	search->is_pending = palloc0(processes * sizeof(bool));
+	search->locks = palloc(sizeof(DLockDeadlockLock));
+	search->lock_room = 1;
+	search->ncandidates = search->nwaiters = search->nlocks = search->npending = 0;
+
+	for (int process = 0; process < processes; process++)
+	{
+		const DLockWaitShared *wait = dlock_wait_of(process);
+
+		search->waiter_of[process] = NONE;
+		if (dlock_wait_is_for_lock(process, search->database))
+			search->candidates[search->ncandidates++] =
+				(DLockDeadlockCandidate) {wait->owner, process};
+	}
+	qsort(search->candidates, search->ncandidates, sizeof(DLockDeadlockCandidate),
+		  compare_candidates);
+}
+
+/* A process is to be visited, unless it was, or will be. */
+static void
+reach(DLockDeadlockSearch *search, int process)
+{
+	if (search->is_pending[process])
+		return;
+	search->is_pending[process] = true;
+	search->pending[search->npending++] = process;
+}
+
+/* Copy the queue of a lock, and those of its holders that may be waiting. */
+static void
+fill_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock, DLockSpaceEntry *entry)
+{
+	int			item_room = 8;
+	int			holder_room = 8;
+
+	lock->items = palloc(item_room * sizeof(DLockDeadlockItem));
+	lock->holders = palloc(holder_room * sizeof(DLockDeadlockHolder));
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		if (!dlock_holder_is_waiting(entry, request, search->now))
+			continue;
+		if (lock->nitems == item_room)
+		{
+			item_room *= 2;
+			lock->items = repalloc(lock->items, item_room * sizeof(DLockDeadlockItem));
+		}
+		lock->items[lock->nitems++] = (DLockDeadlockItem) {
+			.process = request->process,
+			.mode = (DLockMode) request->mode,
+			.converted = (request->kind == DLOCK_SPACE_CONVERT) ? request->token : DLOCK_TOKEN_NONE
+		};
+	}
+
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		char		buffer[DLOCK_OWNER_MAX];
+		DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
+		uint32		hash = dlock_wait_owner_hash(&owner);
+
+		if (dlock_holder_blocks_until(lease) <= search->now)
+			continue;
+		/* What is only closed opens by itself. */
+		if (!dlock_rule_is_live(lease->deadline, search->now) ||
+			(find_candidate(search, hash) == NONE &&
+			 (lease->process == NONE ||
+			  !dlock_wait_is_for_lock(lease->process, search->database))))
+		{
+			lock->has_free_holder |= (lease->mode == DLOCK_MODE_PERMIT);
+			continue;
+		}
+		if (lock->nholders == holder_room)
+		{
+			holder_room *= 2;
+			lock->holders = repalloc(lock->holders, holder_room * sizeof(DLockDeadlockHolder));
+		}
+		lock->holders[lock->nholders++] = (DLockDeadlockHolder) {
+			copy_owner(lease), hash, lease->process, (DLockMode) lease->mode, lease->token
+		};
+	}
+}
+
+/* The copy of a lock, which is made if there is none. */
+static int
+copy_lock(DLockDeadlockSearch *search, DLockSpaceEntry *entry)
+{
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	name = dlock_space_entry_name(entry, buffer);
+	DLockDeadlockLock *lock;
+
+	for (int i = 0; i < search->nlocks; i++)
+	{
+		if (search->locks[i].hash == entry->hash &&
+			dlock_name_equal(&search->locks[i].name, &name))
+			return i;
+	}
+	if (search->nlocks == search->lock_room)
+	{
+		search->lock_room *= 2;
+		search->locks = repalloc(search->locks, search->lock_room * sizeof(DLockDeadlockLock));
+	}
+	lock = &search->locks[search->nlocks];
+	memset(lock, 0, sizeof(*lock));
+	lock->hash = entry->hash;
+	lock->name = copy_bytes(name);
+	fill_lock(search, lock, entry);
+	return search->nlocks++;
+}
+
+/* Copy what a process waits for; its partitions are locked. */
+static void
+copy_waiter(DLockDeadlockSearch *search, int process, const DLockSpaceSet *set)
+{
+	DLockWaitShared *wait = dlock_wait_of(process);
+	DLockSpaceLease *request = dlock_space_request_first(wait->first);
+	DLockDeadlockWaiter *waiter = &search->waiters[search->nwaiters];
+
+	memset(waiter, 0, sizeof(*waiter));
+	waiter->process = process;
+	waiter->set = *set;
+	waiter->owner = copy_owner(request);
+	waiter->stuck = true;
+	waiter->places = palloc(wait->count * sizeof(DLockDeadlockPlace));
+	for (; request != NULL; request = dlock_space_request_next(request))
+	{
+		int			index = copy_lock(search, dlock_space_entry_of(request));
+		DLockDeadlockLock *lock = &search->locks[index];
+		int			item = 0;
+
+		/* It is not there if it came after the lock was copied. */
+		while (item < lock->nitems && lock->items[item].process != process)
+			item++;
+		if (item < lock->nitems)
+			waiter->places[waiter->nplaces++] = (DLockDeadlockPlace) {index, item};
+	}
+	search->waiter_of[process] = search->nwaiters++;
+}
+
+/* Reach all that may be in the way of a request. */
+static void
+reach_blockers(DLockDeadlockSearch *search, const DLockDeadlockPlace *place)
+{
+	DLockDeadlockLock *lock = &search->locks[place->lock];
+	DLockMode	mode = lock->items[place->item].mode;
+	int		   *done = &lock->reached_items[mode];
+
+	for (; *done < place->item; (*done)++)
+	{
+		if (waits_behind(mode, lock->items[*done].mode))
+			reach(search, lock->items[*done].process);
+	}
+	if (lock->reached & DLOCK_RULE_BIT(mode))
+		return;
+	lock->reached |= DLOCK_RULE_BIT(mode);
+	for (int i = 0; i < lock->nholders; i++)
+	{
+		uint32		hash = lock->holders[i].hash;
+
+		if (!waits_behind(mode, lock->holders[i].mode))
+			continue;
+		if (lock->holders[i].process != NONE)
+			reach(search, lock->holders[i].process);
+		for (int c = find_candidate(search, hash); is_candidate(search, c, hash); c++)
+			reach(search, search->candidates[c].process);
+	}
+}
+
+/* Copy what a process waits for, with its partitions locked for that. */
+static void
+visit(DLockDeadlockSearch *search, int process)
+{
+	DLockSpaceSet set;
+	int			before = search->nwaiters;
+
+	if (search->locked != NULL)
+	{
+		if (dlock_wait_is_within(process, search->database, search->locked, &set) &&
+			dlock_wait_of(process)->kind != DLOCK_SPACE_WATCH)
+			copy_waiter(search, process, &set);
+	}
+	else
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!dlock_wait_lock(process, search->database, LW_SHARED, &set, &search->skipped))
+			return;
+		if (dlock_wait_of(process)->kind != DLOCK_SPACE_WATCH)
+			copy_waiter(search, process, &set);
+		dlock_space_unlock_set(&set);
+	}
+	if (search->nwaiters == before)
+		return;
+	for (int i = 0; i < search->waiters[before].nplaces; i++)
+		reach_blockers(search, &search->waiters[before].places[i]);
+}
+
+/*
+ * Copy all that can be reached from this backend; false if it does not wait.
+ */
+static bool
+copy_all(DLockDeadlockSearch *search, const DLockSpaceSet *locked)
+{
+	begin_copy(search, locked);
+	reach(search, search->me);
+	for (int i = 0; i < search->npending; i++)
+		visit(search, search->pending[i]);
+	return search->waiter_of[search->me] == 0;
+}
+
+/* ---- who is stuck ---- */
+
+/* The waiter of a request in a queue; NULL if it was not reached or goes on. */
+static DLockDeadlockWaiter *
+stuck_waiter(DLockDeadlockSearch *search, int process)
+{
+	int			index = search->waiter_of[process];
+
+	return (index != NONE && search->waiters[index].stuck) ? &search->waiters[index] : NULL;
+}
+
+/* Where next_of_holder() begins. */
+#define FIRST	(-2)
+
+/*
+ * The next stuck waiter that a lease waits for to be released: the backend that
+ * the lease is bound to, or one by which its owner waits; NULL if there is no
+ * more.  "*at" is FIRST at the first call.
+ */
+static DLockDeadlockWaiter *
+next_of_holder(DLockDeadlockSearch *search, const DLockDeadlockHolder *holder, int *at)
+{
+	DLockDeadlockWaiter *waiter;
+
+	if (*at == FIRST)
+	{
+		*at = find_candidate(search, holder->hash);
+		waiter = (holder->process != NONE) ? stuck_waiter(search, holder->process) : NULL;
+		if (waiter != NULL)
+			return waiter;
+	}
+	while (is_candidate(search, *at, holder->hash))
+	{
+		waiter = stuck_waiter(search, search->candidates[(*at)++].process);
+		if (waiter != NULL && dlock_name_is_owner(&waiter->owner, &holder->owner))
+			return waiter;
+	}
+	return NULL;
+}
+
+static bool
+is_holder_stuck(DLockDeadlockSearch *search, const DLockDeadlockHolder *holder)
+{
+	int			at = FIRST;
+
+	return next_of_holder(search, holder, &at) != NULL;
+}
+
+/*
+ * Go through the queue of a lock: which requests are blocked by stuck ones?  A
+ * request for this lock alone that is not is free to go on, so it frees
+ * those behind it in the same pass.
+ */
+static bool
+pass_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock)
+{
+	uint32		ahead = 0;
+	uint32		held = 0;
+	DLockToken	only[DLOCK_MODES] = {0};	/* the stuck holder in a mode, if it is one */
+	bool		has_free_holder = lock->has_free_holder;
+	bool		changed = false;
+
+	for (int i = 0; i < lock->nholders; i++)
+	{
+		DLockMode	mode = lock->holders[i].mode;
+
+		if (!is_holder_stuck(search, &lock->holders[i]))
+		{
+			has_free_holder |= (mode == DLOCK_MODE_PERMIT);
+			continue;
+		}
+		only[mode] = (held & DLOCK_RULE_BIT(mode)) ? DLOCK_TOKEN_NONE : lock->holders[i].token;
+		held |= DLOCK_RULE_BIT(mode);
+	}
+	if (has_free_holder)
+		held &= ~DLOCK_RULE_BIT(DLOCK_MODE_PERMIT);
+
+	for (int i = 0; i < lock->nitems; i++)
+	{
+		DLockDeadlockItem *item = &lock->items[i];
+		DLockDeadlockWaiter *waiter = stuck_waiter(search, item->process);
+		uint32		others = held;
+
+		if (waiter == NULL)
+			continue;
+		/* A conversion does not wait for the lease that it converts. */
+		for (int mode = 0; mode < DLOCK_MODES; mode++)
+		{
+			if (item->converted != DLOCK_TOKEN_NONE && only[mode] == item->converted)
+				others &= ~DLOCK_RULE_BIT(mode);
+		}
+		if (dlock_rule_waits_behind(item->mode, others | ahead))
+			waiter->blocked = true;
+		else if (waiter->nplaces == 1)
+		{
+			waiter->stuck = false;
+			changed = true;
+			continue;
+		}
+		ahead |= DLOCK_RULE_BIT(item->mode);
+	}
+	return changed;
+}
+
+/* Work out which of the waiters are stuck. */
+static void
+find_stuck(DLockDeadlockSearch *search)
+{
+	bool		changed;
+
+	do
+	{
+		changed = false;
+		for (int i = 0; i < search->nwaiters; i++)
+			search->waiters[i].blocked = false;
+		for (int i = 0; i < search->nlocks; i++)
+			changed |= pass_lock(search, &search->locks[i]);
+		for (int i = 0; i < search->nwaiters; i++)
+		{
+			if (search->waiters[i].stuck && !search->waiters[i].blocked)
+			{
+				search->waiters[i].stuck = false;
+				changed = true;
+			}
+		}
+	} while (changed);
+}
+
+/* ---- the circle ---- */
+
+/* The search gets from one waiter, at one of its places, to another. */
+static void
+step(DLockDeadlockSearch *search, int from, const DLockDeadlockPlace *at,
+	 DLockDeadlockWaiter *to, int *queue, int *count)
+{
+	if (to->found)
+		return;
+	to->found = true;
+	to->from = from;
+	to->at = *at;
+	queue[(*count)++] = (int) (to - search->waiters);
+}
+
+/* Step to all that are in the way of a waiter at a place. */
+static void
+step_to_blockers(DLockDeadlockSearch *search, int from, const DLockDeadlockPlace *at,
+				 int *queue, int *count)
+{
+	DLockDeadlockLock *lock = &search->locks[at->lock];
+	DLockDeadlockItem *item = &lock->items[at->item];
+
+	for (int i = 0; i < lock->nholders; i++)
+	{
+		DLockDeadlockHolder *holder = &lock->holders[i];
+		int			next = FIRST;
+		DLockDeadlockWaiter *waiter;
+
+		if (!waits_behind(item->mode, holder->mode) || holder->token == item->converted)
+			continue;
+		while ((waiter = next_of_holder(search, holder, &next)) != NULL)
+			step(search, from, at, waiter, queue, count);
+
+		/* Another backend of my owner may hold it: that closes the circle. */
+		if (dlock_name_is_owner(&holder->owner, &search->waiters[0].owner))
+			step(search, from, at, &search->waiters[0], queue, count);
+	}
+	for (int i = 0; i < at->item; i++)
+	{
+		DLockDeadlockWaiter *waiter = stuck_waiter(search, lock->items[i].process);
+
+		if (waiter != NULL && waits_behind(item->mode, lock->items[i].mode))
+			step(search, from, at, waiter, queue, count);
+	}
+}
+
+/* What the request at a place waits behind, if that leads to this waiter. */
+static DLockDeadlockEdge
+edge_to(DLockDeadlockSearch *search, const DLockDeadlockWaiter *from,
+		const DLockDeadlockPlace *at, const DLockDeadlockWaiter *to)
+{
+	DLockDeadlockLock *lock = &search->locks[at->lock];
+	DLockDeadlockItem *item = &lock->items[at->item];
+	DLockDeadlockEdge edge = {from->owner, to->owner, to->process, item->mode, lock->name};
+
+	for (int i = 0; i < lock->nholders; i++)
+	{
+		DLockDeadlockHolder *holder = &lock->holders[i];
+
+		if (waits_behind(item->mode, holder->mode) && holder->token != item->converted &&
+			(holder->process == to->process ||
+			 dlock_name_is_owner(&holder->owner, &to->owner)))
+		{
+			edge.process = NONE;
+			edge.blocker = holder->owner;
+		}
+	}
+	return edge;
+}
+
+/*
+ * Look for a shortest circle through this backend, breadth first; false if
+ * there is none.
+ */
+static bool
+find_circle(DLockDeadlockSearch *search, DLockDeadlockCircle *circle)
+{
+	DLockDeadlockWaiter *mine = &search->waiters[0];
+	int		   *queue = palloc((search->nwaiters + 1) * sizeof(int));
+	int			count = 0;
+	int			length;
+	int			to;
+
+	find_stuck(search);
+	if (!mine->stuck)
+		return false;
+
+	queue[count++] = 0;
+	for (int i = 0; i < count && !mine->found; i++)
+	{
+		DLockDeadlockWaiter *waiter = &search->waiters[queue[i]];
+
+		for (int p = 0; p < waiter->nplaces; p++)
+			step_to_blockers(search, queue[i], &waiter->places[p], queue, &count);
+	}
+	if (!mine->found)
+		return false;
+
+	circle->length = 1;
+	for (to = mine->from; to != 0; to = search->waiters[to].from)
+		circle->length++;
+	circle->edges = palloc(circle->length * sizeof(DLockDeadlockEdge));
+	length = circle->length;
+	to = 0;
+	do
+	{
+		DLockDeadlockWaiter *waiter = &search->waiters[to];
+
+		circle->edges[--length] = edge_to(search, &search->waiters[waiter->from],
+										  &waiter->at, waiter);
+		to = waiter->from;
+	} while (to != 0);
+	return true;
+}
+
+/*
+ * If a request for several locks is in the circle only by its place in a
+ * queue, move it to the end of its queues; false if there is none.
+ */
+static bool
+requeue_unit(const DLockDeadlockCircle *circle, DLockWork *work)
+{
+	for (int i = 0; i < circle->length; i++)
+	{
+		DLockWaitShared *wait;
+
+		if (circle->edges[i].process == NONE)
+			continue;
+		wait = dlock_wait_of(circle->edges[i].process);
+		if (wait->count == 1 || wait->kind == DLOCK_SPACE_CONVERT)
+			continue;
+		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
+			 request != NULL; request = dlock_space_request_next(request))
+			dlock_space_requeue(dlock_space_entry_of(request), request);
+		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
+			 request != NULL; request = dlock_space_request_next(request))
+			dlock_grant_hand_off(work, dlock_space_entry_of(request));
+		return true;
+	}
+	return false;
+}
+
+/* The circle in words, a line for each edge. */
+static char *
+describe_circle(const DLockDeadlockCircle *circle, MemoryContext context)
+{
+	StringInfoData text;
+	MemoryContext old = MemoryContextSwitchTo(context);
+
+	initStringInfo(&text);
+	for (int i = 0; i < circle->length; i++)
+	{
+		DLockDeadlockEdge *edge = &circle->edges[i];
+
+		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
+						 (i > 0) ? "\n" : "", edge->waiter.name.len, edge->waiter.name.data,
+						 dlock_name_of_mode(edge->mode), edge->lock.len, edge->lock.data,
+						 edge->blocker.name.len, edge->blocker.name.data);
+	}
+	MemoryContextSwitchTo(old);
+	return text.data;
+}
+
+/* The partitions of all stuck waiters. */
+static DLockSpaceSet
+stuck_set(const DLockDeadlockSearch *search)
+{
+	DLockSpaceSet set = {{0}};
+
+	for (int i = 0; i < search->nwaiters; i++)
+	{
+		if (search->waiters[i].stuck)
+			dlock_space_set_join(&set, &search->waiters[i].set);
+	}
+	return set;
+}
+
+/*
+ * A circle was found in a copy.  Look again with the partitions of all stuck
+ * waiters locked; if it is still there, leave the queue.  Returns its
+ * description in "context", NULL if there is none.
+ */
+static char *
+resolve(DLockDeadlockSearch *search, DLockDatabase *db, MemoryContext context)
+{
+	DLockSpaceSet set = stuck_set(search);
+	DLockDeadlockCircle circle;
+	DLockWork	work;
+	char	   *text = NULL;
+	int			attempts = dlock_wait_processes();
+
+	if (!dlock_space_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
+		return NULL;
+	dlock_work_begin(&work, db);
+	work.now = dlock_clock_now();
+	while (text == NULL && copy_all(search, &set) && find_circle(search, &circle))
+	{
+		if (attempts-- > 0 && requeue_unit(&circle, &work))
+			continue;
+		text = describe_circle(&circle, context);
+		dlock_queue_remove_mine(&work);
+	}
+	dlock_space_unlock_set(&set);
+	dlock_grant_finish(&work);
+	return text;
+}
+
+/*
+ * Does the owner for which this backend waits hold a live lease, or has this
+ * backend had one that was bound to it?
+ */
+static bool
+holds_something(DLockDeadlockSearch *search)
+{
+	DLockSpaceSet set;
+	DLockOwner owner;
+
+	if (!dlock_wait_lock(search->me, search->database, LW_SHARED, &set, NULL))
+		return false;
+	owner = copy_owner(dlock_space_request_first(dlock_wait_of(search->me)->first));
+	dlock_space_unlock_set(&set);
+	return dlock_wait_of(search->me)->has_bound ||
+		dlock_space_owner_is_live(search->database, &owner, dlock_clock_now());
+}
+
+/*
+ * Look for a deadlock that this backend is part of.  If there is one, the
+ * backend leaves the queue, and the result describes the circle; else NULL.
+ *
+ * No partition lock may be held; "db" needs no more than its shared parts.
+ * Reacts to interrupts.
+ */
+char *
+dlock_deadlock_check(DLockDatabase *db)
+{
+	DLockDeadlockSearch search = {.database = db->shared->oid, .me = dlock_wait_me()};
+	DLockDeadlockCircle circle;
+	MemoryContext old = CurrentMemoryContext;
+	MemoryContext context;
+	char	   *text = NULL;
+
+	context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	if (holds_something(&search) && copy_all(&search, NULL) && find_circle(&search, &circle))
+		text = resolve(&search, db, old);
+	if (dlock_space_set_count(&search.skipped) > 0)
+		dlock_wait_of(search.me)->look_again = true;
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	return text;
+}

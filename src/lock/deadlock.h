@@ -1,0 +1,18 @@
+/*-------------------------------------------------------------------------
+ *
+ * deadlock.h
+ *	  Owners that wait for each other in a circle.
+ *
+ * IDENTIFICATION
+ *	  src/lock/deadlock.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_DEADLOCK_H
+#define DLOCK_DEADLOCK_H
+
+#include "space/database.h"
+
+extern char *dlock_deadlock_check(DLockDatabase *db);
+
+#endif							/* DLOCK_DEADLOCK_H */

@@ -1,0 +1,752 @@
+/*-------------------------------------------------------------------------
+ *
+ * group.c
+ *	  Partitions that are spread over the members of a group.
+ *
+ * NOTES
+ *	  All that is known about who is in a group, and who has what, is leases.
+ *	  A membership is a lease on a lock that is named after group and member; its
+ *	  owner is the group, so the members of a group are found as the leases of
+ *	  an owner.  A partition is a lock, and who runs it has the lease on it.
+ *	  So a partition has never two owners, and a member that does not beat
+ *	  loses its membership and its partitions at its ttl, without anybody's
+ *	  doing.
+ *
+ *	  There is nobody in charge.  Each member, when it beats, looks at who is
+ *	  there and who has what, and calculates what each is due (pattern/quota.c).
+ *	  If it has less than that it takes free partitions; if it has more it is
+ *	  told which to give up.  Those stay its own until it says that it has
+ *	  stopped working on them.  Only then are they free, and taken by members
+ *	  that have less than they are due, when these beat.  The quotas add up to
+ *	  all partitions, so as long as one is free somebody has too few.
+ *
+ *	  Members of a group look and act one after the other, under a heavyweight
+ *	  lock of the group.  It is given up before anything is flushed, and so
+ *	  before the caller's transaction ends.  It serves to spread the partitions
+ *	  evenly and nothing else: that a partition has one owner is due to its
+ *	  lease.  Only roles that may use the group, or are in it, get that lock or
+ *	  wait for it, and what is done under it is bounded by the limits of
+ *	  pattern/group.h.  A heartbeat looks at each member and each partition once, with
+ *	  a partition lock for each, and can be cancelled between any two.
+ *
+ *	  What groups there are, and who may use them: pattern/groupdef.c.
+ *
+ *	  Lock order: the group's lock comes after the store has been opened and is
+ *	  of the first kind that lock/manager.c tells of.
+ *
+ * IDENTIFICATION
+ *	  src/pattern/group.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/numeric.h"
+#include "utils/resowner.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/name.h"
+#include "base/rule.h"
+#include "base/value.h"
+#include "lock/manager.h"
+#include "pattern/group.h"
+#include "pattern/quota.h"
+#include "session/answer.h"
+#include "space/holder.h"
+#include "store/flush.h"
+
+#define MEMBERS_PREFIX		DLOCK_NAME_RESERVED "members/"
+#define MEMBER_PREFIX		DLOCK_NAME_RESERVED "member/"
+#define PARTITION_PREFIX	DLOCK_NAME_RESERVED "partition/"
+
+StaticAssertDecl(sizeof(PARTITION_PREFIX) + 2 * DLOCK_GROUP_NAME_MAX <= DLOCK_NAME_MAX,
+				 "the longest name of a partition's lock does not fit");
+
+/* ---- names and locks ---- */
+
+/* A name of dlock's own: prefix, group, and, unless NULL, what is in it. */
+static DLockBytes
+make_name(const char *prefix, const DLockBytes *group, const DLockBytes *in)
+{
+	int			prefix_len = strlen(prefix);
+	int			len = prefix_len + group->len + (in != NULL ? 1 + in->len : 0);
+	char	   *data = palloc(len);
+
+	memcpy(data, prefix, prefix_len);
+	memcpy(data + prefix_len, group->data, group->len);
+	if (in != NULL)
+	{
+		data[prefix_len + group->len] = '/';
+		memcpy(data + prefix_len + group->len + 1, in->data, in->len);
+	}
+	return (DLockBytes) {data, len};
+}
+
+static LOCKTAG
+group_lock_tag(DLockDatabase *db, const DLockGroup *group)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, db->shared->oid,
+						 hash_bytes((const unsigned char *) group->name.data, group->name.len),
+						 0, DLOCK_LOCK_CLASS_GROUP);
+	return tag;
+}
+
+/* Take the lock of a group, waiting for it; freed by an abort. */
+static void
+lock_group(DLockDatabase *db, const DLockGroup *group)
+{
+	LOCKTAG		tag = group_lock_tag(db, group);
+
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+static void
+unlock_group(DLockDatabase *db, const DLockGroup *group)
+{
+	LOCKTAG		tag = group_lock_tag(db, group);
+
+	LockRelease(&tag, ExclusiveLock, false);
+}
+
+/* ---- looking ---- */
+
+/* Copy bytes to where there is room for them. */
+static DLockBytes
+put_bytes(DLockBytes bytes, char *place)
+{
+	memmove(place, bytes.data, bytes.len);
+	return (DLockBytes) {place, bytes.len};
+}
+
+/* The weight that a membership's payload tells of. */
+static int
+weight_of(const DLockBytes *payload)
+{
+	Jsonb	   *value = DatumGetJsonbP(dlock_value_jsonb(*payload));
+	JsonbValue	weight;
+
+	if (getKeyJsonValueFromContainer(&value->root, "weight", strlen("weight"), &weight) == NULL ||
+		weight.type != jbvNumeric)
+		elog(ERROR, "the payload of a membership has no weight");
+	return DatumGetInt32(DirectFunctionCall1(numeric_int4, NumericGetDatum(weight.val.numeric)));
+}
+
+static int
+compare_refs(const void *a, const void *b)
+{
+	DLockToken	left = ((const DLockSpaceRef *) a)->token;
+	DLockToken	right = ((const DLockSpaceRef *) b)->token;
+
+	return (left > right) - (left < right);
+}
+
+/* Copy the membership that a reference leads to, all but its weight, if it is live. */
+static bool
+copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref,
+			DLockGroupMember *member)
+{
+	int			before = strlen(MEMBER_PREFIX) + group->name.len + 1;
+	char		name[DLOCK_NAME_MAX];
+	char		payload[DLOCK_PAYLOAD_MAX];
+	char	   *data;
+	DLockSpaceLease *lease;
+	DLockSpaceEntry *entry;
+	bool		live;
+
+	/* Memory is not to be asked for under the lock. */
+	dlock_space_lock(ref->hash, LW_SHARED);
+	entry = dlock_space_find_token(db->shared->oid, ref->hash, ref->token, &lease);
+	live = entry != NULL && dlock_rule_is_live(lease->deadline, group->now);
+	if (live)
+	{
+		member->lock_name = put_bytes(dlock_space_entry_name(entry, name), name);
+		member->hash = ref->hash;
+		member->token = lease->token;
+		member->role = lease->role;
+		member->payload = put_bytes(dlock_space_lease_payload(lease, payload), payload);
+		member->ttl = lease->ttl;
+		member->deadline = lease->deadline;
+		member->joined_at = lease->granted_at;
+	}
+	dlock_space_unlock(ref->hash);
+	if (!live)
+		return false;
+
+	data = palloc(member->lock_name.len + member->payload.len);
+	member->lock_name = put_bytes(member->lock_name, data);
+	member->payload = put_bytes(member->payload, data + member->lock_name.len);
+	member->name = (DLockBytes) {data + before, member->lock_name.len - before};
+	return true;
+}
+
+/* The memberships of a group, dead ones too, and when that was. */
+static DLockSpaceRef *
+find_memberships(DLockDatabase *db, DLockGroup *group, int *count)
+{
+	DLockBytes	owner = make_name(MEMBERS_PREFIX, &group->name, NULL);
+	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, &owner, count);
+
+	group->now = dlock_clock_now();
+	return refs;
+}
+
+/* Who is in the group now? */
+static void
+look_at_members(DLockDatabase *db, DLockGroup *group)
+{
+	int			count;
+	DLockSpaceRef *refs = find_memberships(db, group, &count);
+	DLockGroupMember *last = NULL;
+
+	qsort(refs, count, sizeof(DLockSpaceRef), compare_refs);
+	group->member_count = 0;
+	group->members = palloc(Max(count, 1) * sizeof(DLockGroupMember));
+	for (int i = 0; i < count; i++)
+	{
+		DLockGroupMember *member = &group->members[group->member_count];
+
+		CHECK_FOR_INTERRUPTS();
+		if (!copy_member(db, group, &refs[i], member))
+			continue;
+
+		/* Most payloads are like the one before. */
+		member->weight = (last != NULL && dlock_name_equal(&last->payload, &member->payload)) ?
+			last->weight : weight_of(&member->payload);
+		last = member;
+		group->member_count++;
+	}
+	pfree(refs);
+}
+
+/* The membership with this token alone; false if there is none. */
+static bool
+look_at_member(DLockDatabase *db, DLockGroup *group, DLockToken token, DLockGroupMember *member)
+{
+	int			count;
+	DLockSpaceRef *refs = find_memberships(db, group, &count);
+	bool		found = false;
+
+	for (int i = 0; i < count && !found; i++)
+		found = refs[i].token == token && copy_member(db, group, &refs[i], member);
+	pfree(refs);
+	return found;
+}
+
+/* The index of the member whose membership has this token, or -1. */
+static int
+find_member(const DLockGroup *group, DLockToken token)
+{
+	for (int i = 0; i < group->member_count; i++)
+	{
+		if (group->members[i].token == token)
+			return i;
+	}
+	return -1;
+}
+
+/* Members by the hash of their locks' names: each as its index, or -1. */
+typedef struct Roster
+{
+	uint32		mask;
+	int		   *places;
+} Roster;
+
+static Roster
+make_roster(const DLockGroup *group)
+{
+	uint32		size = pg_nextpower2_32(2 * group->member_count + 1);
+	Roster		roster = {.mask = size - 1, .places = palloc(size * sizeof(int))};
+
+	memset(roster.places, -1, size * sizeof(int));
+	for (int i = 0; i < group->member_count; i++)
+	{
+		uint32		place = group->members[i].hash & roster.mask;
+
+		while (roster.places[place] >= 0)
+			place = (place + 1) & roster.mask;
+		roster.places[place] = i;
+	}
+	return roster;
+}
+
+/* The index of the member that is this owner of leases, or -1. */
+static int
+find_owner(DLockDatabase *db, const DLockGroup *group, const Roster *roster,
+		   const DLockOwner *owner)
+{
+	uint32		hash = dlock_name_hash(db->shared->oid, &owner->name);
+	uint32		place = hash & roster->mask;
+
+	for (; roster->places[place] >= 0; place = (place + 1) & roster->mask)
+	{
+		const DLockGroupMember *member = &group->members[roster->places[place]];
+
+		if (member->hash == hash && dlock_name_equal(&member->lock_name, &owner->name))
+			return (member->role == owner->role) ? roster->places[place] : -1;
+	}
+	return -1;
+}
+
+/* Who has each partition now? */
+static void
+look_at_partitions(DLockDatabase *db, DLockGroup *group)
+{
+	Roster		roster = make_roster(group);
+
+	for (int i = 0; i < group->partition_count; i++)
+	{
+		DLockGroupPartition *partition = &group->partitions[i];
+		char		buffer[DLOCK_OWNER_MAX];
+		DLockOwner	owner;
+		DLockSpaceEntry *entry;
+		DLockSpaceLease *lease;
+
+		CHECK_FOR_INTERRUPTS();
+		partition->lock_name = make_name(PARTITION_PREFIX, &group->name, &partition->name);
+		partition->hash = dlock_name_hash(db->shared->oid, &partition->lock_name);
+		partition->token = DLOCK_TOKEN_NONE;
+		partition->member = -1;
+		partition->action = DLOCK_GROUP_NONE;
+
+		dlock_space_lock(partition->hash, LW_SHARED);
+		entry = dlock_space_find(db->shared->oid, partition->hash, &partition->lock_name);
+		lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+		if (lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now()))
+		{
+			owner = dlock_space_lease_owner(lease, buffer);
+			owner.name = put_bytes(owner.name, buffer);
+			partition->token = lease->token;
+			partition->deadline = lease->deadline;
+			partition->since = lease->granted_at;
+		}
+		dlock_space_unlock(partition->hash);
+		if (partition->token != DLOCK_TOKEN_NONE)
+			partition->member = find_owner(db, group, &roster, &owner);
+	}
+	pfree(roster.places);
+}
+
+/*
+ * What does each member have, and what is it due?  "me" is the index of the one
+ * that asks, or -1.
+ */
+static void
+set_quotas(DLockGroup *group, int me)
+{
+	DLockQuotaMember *members = palloc0((group->member_count + 1) * sizeof(DLockQuotaMember));
+
+	for (int i = 0; i < group->member_count; i++)
+	{
+		members[i].weight = group->members[i].weight;
+		members[i].asks = (i == me);
+	}
+	for (int i = 0; i < group->partition_count; i++)
+	{
+		if (group->partitions[i].member >= 0)
+			members[group->partitions[i].member].owned++;
+	}
+	if (group->member_count > 0)
+		dlock_quota_compute(members, group->member_count, group->partition_count);
+	for (int i = 0; i < group->member_count; i++)
+	{
+		group->members[i].owned = members[i].owned;
+		group->members[i].quota = members[i].quota;
+	}
+	pfree(members);
+}
+
+/*
+ * Look at who is in a group, and who has each of its partitions.  It is no
+ * snapshot.
+ */
+void
+dlock_group_look(DLockDatabase *db, DLockGroup *group)
+{
+	look_at_members(db, group);
+	look_at_partitions(db, group);
+	set_quotas(group, -1);
+}
+
+/* ---- acting ---- */
+
+/* Throw 42501 if a membership is another role's. */
+static void
+check_role(const DLockGroupMember *member)
+{
+	if (!has_privs_of_role(GetUserId(), member->role))
+		dlock_error_not_owner(&member->lock_name, member->role);
+}
+
+static int
+compare_tokens(const void *a, const void *b)
+{
+	DLockToken	left = *(const DLockToken *) a;
+	DLockToken	right = *(const DLockToken *) b;
+
+	return (left > right) - (left < right);
+}
+
+/*
+ * Release those leases of a member that have one of these tokens; returns how
+ * many.  It is by token, so a call that comes late does no harm.
+ */
+static int
+release_partitions(DLockDatabase *db, const DLockGroupMember *member,
+				   const DLockToken *tokens, int token_count)
+{
+	DLockToken *sorted = palloc((token_count + 1) * sizeof(DLockToken));
+	int			count;
+	DLockSpaceRef *refs;
+	int			released = 0;
+
+	if (token_count == 0)
+		return 0;
+	memcpy(sorted, tokens, token_count * sizeof(DLockToken));
+	qsort(sorted, token_count, sizeof(DLockToken), compare_tokens);
+
+	refs = dlock_space_owned(db->shared->oid, &member->lock_name, &count);
+	for (int i = 0; i < count; i++)
+	{
+		DLockManagerTarget target = {
+			.by = DLOCK_BY_REF, .hash = refs[i].hash, .name = member->lock_name,
+			.token = refs[i].token
+		};
+
+		CHECK_FOR_INTERRUPTS();
+		if (bsearch(&refs[i].token, sorted, token_count, sizeof(DLockToken), compare_tokens) != NULL)
+			released += dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
+	}
+	pfree(refs);
+	pfree(sorted);
+	return released;
+}
+
+/* End a membership and all that the member has. */
+static void
+remove_member(DLockDatabase *db, const DLockGroupMember *member)
+{
+	DLockManagerTarget target = {
+		.by = DLOCK_BY_TOKEN, .name = member->lock_name, .hash = member->hash,
+		.token = member->token
+	};
+
+	/* First what can be refused. */
+	(void) dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
+	(void) dlock_manager_release_all(db, &member->lock_name);
+}
+
+/*
+ * End the membership of this name, if there is one, for another.  Throws 42501 if it
+ * is another role's, 54000 if the group has as many other members as it may have.
+ */
+static void
+make_way(DLockDatabase *db, DLockGroup *group, const DLockBytes *name)
+{
+	uint32		hash = dlock_name_hash(db->shared->oid, name);
+	int			count;
+	DLockSpaceRef *refs = find_memberships(db, group, &count);
+	bool		may_be_full = count >= DLOCK_GROUP_MEMBERS_MAX;
+	int			others = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockGroupMember member;
+
+		if (!may_be_full && refs[i].hash != hash)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		if (!copy_member(db, group, &refs[i], &member))
+			continue;
+		if (dlock_name_equal(&member.lock_name, name))
+			remove_member(db, &member);
+		else
+			others++;
+	}
+	pfree(refs);
+	if (others >= DLOCK_GROUP_MEMBERS_MAX)
+		dlock_error_group_full(&group->name, DLOCK_GROUP_MEMBERS_MAX);
+	(void) dlock_manager_release_all(db, name);
+}
+
+/*
+ * Join a group, for "ttl" microseconds from now.  The payload is a jsonb without
+ * its header that has a weight.  Returns the token of the membership.
+ *
+ * A member of this name that is there already is taken for an earlier run of
+ * the same: its membership and its leases end.  Throws 42501 if it is another
+ * role's, 53400.
+ */
+DLockToken
+dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
+				 DLockTime ttl, const DLockBytes *payload)
+{
+	DLockBytes	name = make_name(MEMBER_PREFIX, &group->name, member);
+	DLockAcquireRequest request = {
+		.count = 1,
+		.names = &name,
+		.owner = make_name(MEMBERS_PREFIX, &group->name, NULL),
+		.payload = *payload,
+		.ttl = ttl,
+		.mode = DLOCK_MODE_EX,
+		.reentry = DLOCK_REENTRY_DENY,
+		.bind = DLOCK_BIND_NONE,
+		.role = GetUserId()
+	};
+	DLockAcquireGranted granted;
+
+	lock_group(db, group);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		make_way(db, group, &name);
+		dlock_answer_prepare(1);
+	} while (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED);
+	dlock_answer_granted(db, &request, &granted);
+	unlock_group(db, group);
+
+	dlock_flush_commit(granted.lsn, dlock_clock_now());
+	return granted.token;
+}
+
+/* Youngest lease first. */
+static int
+compare_ages(const void *a, const void *b)
+{
+	DLockToken	left = (*(DLockGroupPartition *const *) a)->token;
+	DLockToken	right = (*(DLockGroupPartition *const *) b)->token;
+
+	return (left < right) - (left > right);
+}
+
+/*
+ * Renew what a member has, and say what it is to do with it: give up the
+ * youngest ones of what is above its quota, run the others.  Returns how many
+ * partitions it has.
+ */
+static int
+keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
+{
+	int			quota = group->members[me].quota;
+	DLockGroupPartition **mine = palloc((group->partition_count + 1) * sizeof(*mine));
+	DLockSpaceRef *refs;
+	int			count = 0;
+	int			kept;
+	int			surplus;
+
+	for (int i = 0; i < group->partition_count; i++)
+	{
+		if (group->partitions[i].member == me)
+			mine[count++] = &group->partitions[i];
+	}
+	qsort(mine, count, sizeof(*mine), compare_ages);
+
+	refs = palloc((count + 1) * sizeof(DLockSpaceRef));
+	for (int i = 0; i < count; i++)
+		refs[i] = (DLockSpaceRef) {.hash = mine[i]->hash, .token = mine[i]->token};
+
+	/* With the member's ttl: they are not to outlive it by a longer one of their own. */
+	kept = dlock_manager_renew_refs(db, refs, count, group->members[me].ttl, lsn);
+	surplus = kept - quota;
+	for (int i = 0; i < count; i++)
+	{
+		/* It has been lost since it was looked at. */
+		if (refs[i].token == DLOCK_TOKEN_NONE)
+			continue;
+		mine[i]->action = (surplus-- > 0) ? DLOCK_GROUP_YIELD : DLOCK_GROUP_RUN;
+	}
+	return kept;
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+	return dlock_name_compare(&(*(DLockGroupPartition *const *) a)->name,
+							  &(*(DLockGroupPartition *const *) b)->name);
+}
+
+/* Acquire these partitions for a member: all, or none if somebody interferes. */
+static void
+acquire_partitions(DLockDatabase *db, const DLockGroupMember *member,
+				   DLockGroupPartition **wanted, int count, XLogRecPtr *lsn)
+{
+	DLockBytes *names = palloc(count * sizeof(DLockBytes));
+	DLockAcquireRequest request = {
+		.count = count,
+		.names = names,
+		.owner = member->lock_name,
+		.ttl = member->ttl,
+		.mode = DLOCK_MODE_EX,
+		.reentry = DLOCK_REENTRY_DENY,
+		.bind = DLOCK_BIND_NONE,
+		.role = member->role
+	};
+	DLockAcquireGranted granted;
+
+	for (int i = 0; i < count; i++)
+		names[i] = wanted[i]->lock_name;
+	dlock_answer_prepare(count);
+	if (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED)
+		return;
+	dlock_answer_granted(db, &request, &granted);
+	for (int i = 0; i < count; i++)
+	{
+		wanted[i]->token = granted.token + i;
+		wanted[i]->action = DLOCK_GROUP_RUN;
+	}
+	*lsn = Max(*lsn, granted.lsn);
+}
+
+/* Take up to "count" partitions that are free. */
+static void
+take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr *lsn)
+{
+	DLockGroupPartition **wanted = palloc(count * sizeof(*wanted));
+	int			found = 0;
+
+	for (int i = 0; i < group->partition_count && found < count; i++)
+	{
+		if (group->partitions[i].token == DLOCK_TOKEN_NONE)
+			wanted[found++] = &group->partitions[i];
+	}
+
+	/* A row that was written by hand may have one twice. */
+	qsort(wanted, found, sizeof(*wanted), compare_names);
+	for (int i = 1; i < found; i++)
+	{
+		if (compare_names(&wanted[i - 1], &wanted[i]) == 0)
+			dlock_error_partitions("be different",
+								   psprintf("Group \"%.*s\" has more than one of the name \"%.*s\".",
+											group->name.len, group->name.data,
+											wanted[i]->name.len, wanted[i]->name.data));
+	}
+
+	for (int i = 0; i < found; i += DLOCK_NAMES_MAX)
+		acquire_partitions(db, &group->members[me], wanted + i,
+						   Min(found - i, DLOCK_NAMES_MAX), lsn);
+}
+
+/*
+ * The same; if there is no room for more leases, that is a warning.  The member
+ * has to learn what it has all the same, since that was renewed.
+ */
+static void
+try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr *lsn)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		take_partitions(db, group, me, count, lsn);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+
+	if (error == NULL)
+		return;
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES)
+		ReThrowError(error);
+	dlock_error_warn_partitions(&group->name, error->sqlerrcode, error->message);
+}
+
+/*
+ * The heartbeat of the member with this token: release what it says it has
+ * stopped working on, by the tokens of these leases, renew what it has, and take
+ * what it is due.  The partitions' actions say what it is to do.
+ *
+ * When this returns, the leases are as durable as synchronous_commit asks for.
+ * Throws LK002 if the membership is lost, 42501 if it is another role's.
+ */
+void
+dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
+				 const DLockToken *yielded, int yielded_count)
+{
+	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	DLockSpaceRef ref;
+	int			me;
+	int			short_of;
+
+	lock_group(db, group);
+	look_at_members(db, group);
+	me = find_member(group, token);
+	if (me < 0)
+		dlock_error_membership_lost(&group->name, token);
+	check_role(&group->members[me]);
+	ref = (DLockSpaceRef) {.hash = group->members[me].hash, .token = token};
+	if (dlock_manager_renew_refs(db, &ref, 1, 0, &lsn) == 0)
+		dlock_error_membership_lost(&group->name, token);
+
+	(void) release_partitions(db, &group->members[me], yielded, yielded_count);
+	look_at_partitions(db, group);
+	set_quotas(group, me);
+	short_of = group->members[me].quota - keep_partitions(db, group, me, &lsn);
+	if (short_of > 0)
+		try_to_take(db, group, me, short_of, &lsn);
+	unlock_group(db, group);
+
+	dlock_flush_commit(lsn, dlock_clock_now());
+}
+
+/*
+ * Release partitions that the member with this token has stopped working on,
+ * given by the tokens of their leases.  Returns how many of them it had: none if
+ * the membership is lost.  Throws 42501.
+ */
+int
+dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
+				  const DLockToken *yielded, int yielded_count)
+{
+	DLockGroupMember member;
+
+	if (!look_at_member(db, group, token, &member))
+		return 0;
+	check_role(&member);
+	return release_partitions(db, &member, yielded, yielded_count);
+}
+
+/*
+ * End the membership with this token, and release all that the member has; false
+ * if there is none.  Throws 42501.
+ */
+bool
+dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token)
+{
+	DLockGroupMember member;
+	bool		found;
+
+	/* First without the lock: who is not in the group must not hold others up. */
+	if (!look_at_member(db, group, token, &member))
+		return false;
+	check_role(&member);
+
+	lock_group(db, group);
+	found = look_at_member(db, group, token, &member);
+	if (found)
+		remove_member(db, &member);
+	unlock_group(db, group);
+	return found;
+}

@@ -1,0 +1,87 @@
+/*-------------------------------------------------------------------------
+ *
+ * group.h
+ *	  Partitions that are spread over the members of a group.
+ *
+ * IDENTIFICATION
+ *	  src/pattern/group.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_GROUP_H
+#define DLOCK_GROUP_H
+
+#include "base/types.h"
+#include "space/database.h"
+
+/* Limits of names of groups, members and partitions, in bytes. */
+#define DLOCK_GROUP_NAME_MAX	100
+
+/*
+ * Partitions and members that a group may have, and tokens that a member may hand
+ * in at a time: all of them are looked at under the lock of the group.
+ */
+#define DLOCK_GROUP_PARTITIONS_MAX	10000
+#define DLOCK_GROUP_MEMBERS_MAX		10000
+
+/* A live member. */
+typedef struct DLockGroupMember
+{
+	DLockBytes	lock_name;		/* of its membership, owner of its partitions */
+	DLockBytes	name;			/* the part that is the member's name */
+	uint32		hash;			/* of lock_name */
+	DLockToken	token;
+	Oid			role;
+	int			weight;
+	DLockBytes	payload;		/* a jsonb without its header: weight and payload */
+	DLockTime	ttl;
+	DLockTime	deadline;
+	TimestampTz joined_at;
+	int			owned;			/* partitions that it has ... */
+	int			quota;			/* ... and is due */
+} DLockGroupMember;
+
+typedef enum DLockGroupAction
+{
+	DLOCK_GROUP_NONE,			/* it is not this member's */
+	DLOCK_GROUP_RUN,
+	DLOCK_GROUP_YIELD			/* to be given up */
+} DLockGroupAction;
+
+/* A partition. */
+typedef struct DLockGroupPartition
+{
+	DLockBytes	name;
+	DLockBytes	lock_name;
+	uint32		hash;			/* of lock_name */
+	DLockToken	token;			/* of its lease; DLOCK_TOKEN_NONE if it is free */
+	int			member;			/* index of its owner, or -1 */
+	DLockTime	deadline;
+	TimestampTz since;
+	DLockGroupAction action;	/* of the member that beats */
+} DLockGroupPartition;
+
+/*
+ * A group: its name is the caller's to set.  The names of its partitions are
+ * what the table says (pattern/groupdef.c), the rest is what was found.
+ */
+typedef struct DLockGroup
+{
+	DLockBytes	name;
+	int			partition_count;
+	DLockGroupPartition *partitions;
+	int			member_count;
+	DLockGroupMember *members;	/* in the order of their tokens */
+	DLockTime	now;			/* when they were live */
+} DLockGroup;
+
+extern DLockToken dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
+								   DLockTime ttl, const DLockBytes *payload);
+extern void dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
+							 const DLockToken *yielded, int yielded_count);
+extern int	dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
+							  const DLockToken *yielded, int yielded_count);
+extern bool dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token);
+extern void dlock_group_look(DLockDatabase *db, DLockGroup *group);
+
+#endif							/* DLOCK_GROUP_H */

@@ -1,0 +1,446 @@
+/*-------------------------------------------------------------------------
+ *
+ * answer.c
+ *	  A call that is not answered leaves nothing behind.
+ *
+ * NOTES
+ *	  A grant is made before it is flushed, and flushed before it is answered.
+ *	  A call that is cancelled or terminated in between would leave a lease
+ *	  that nobody knows.  So this backend lists what it was granted until the
+ *	  answer cannot be lost any more, and undoes it if the answer is lost:
+ *
+ *	  - A function ends in an error, whatever it is, before it returns: what
+ *		this function listed is undone, as if it had never been granted.
+ *	  - The outermost run of the executor is cancelled (57014), or the session
+ *		ends within it: what all functions of that run listed is undone.  What
+ *		a function has returned may be known to its caller, so such a lease
+ *		ends as that of a lost session does, and its lock delay counts.
+ *
+ *	  When the outermost run has ended, its rows are with the server's protocol
+ *	  layer, and a cancel that comes later meets no statement.  A function that
+ *	  is called outside of any run (by the function call protocol, or in a
+ *	  simple expression of PL/pgSQL) has answered when it returns.  Any other
+ *	  error undoes nothing but what the failing function itself was granted:
+ *	  leases are not transactional.
+ *
+ *	  How a change is undone:
+ *
+ *	  a grant		it ends (dlock_manager_stop)
+ *	  one more hold	there is one less, unless the run has released it itself
+ *	  an upgrade	the lease gets its old token and its old mode back.  It has
+ *					been held without a break in a mode that covers the old one,
+ *					so nothing that conflicts with the old mode can have been
+ *					granted meanwhile.  Where the modes do not cover each other
+ *					(CW and PR), something can; the lease ends, then.
+ *	  a time slot	the record of wins is as before; what it says of longer slots
+ *					is not forgotten, so none of them can be won twice
+ *
+ *	  A renewal and a downgrade are not undone: their owner has the same token
+ *	  as before.
+ *
+ *	  To undo cannot fail: it changes memory, under the partition lock of the
+ *	  name, and pages are left to the reaper, which is woken.  A crash before
+ *	  the reaper has written costs at most a ttl: an unknown lease comes back,
+ *	  an upgraded lease with its new token, a time slot as won.
+ *
+ *	  What is undone is found by its token, so it does no harm to undo what has
+ *	  ended otherwise.  Later changes are undone before earlier ones, since one
+ *	  lease may have been granted and converted in one run.
+ *
+ * IDENTIFICATION
+ *	  src/session/answer.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/exit.h"
+#include "base/name.h"
+#include "base/rule.h"
+#include "lock/grant.h"
+#include "lock/manager.h"
+#include "session/answer.h"
+#include "session/bind.h"
+#include "session/session.h"
+#include "space/holder.h"
+
+typedef enum DLockAnswerKind
+{
+	ANSWER_GRANT,
+	ANSWER_HOLD,				/* the owner's own lease was entered once more */
+	ANSWER_UPGRADE,
+	ANSWER_SLOT
+} DLockAnswerKind;
+
+/* A change that has not been answered. */
+typedef struct DLockAnswerItem
+{
+	uint32		hash;			/* of the lock's name */
+	uint8		kind;			/* a DLockAnswerKind */
+	uint8		before;			/* UPGRADE: the modes */
+	uint8		after;
+	DLockToken	token;			/* that the lease has now */
+	DLockToken	from;			/* UPGRADE: that it had */
+	const DLockAnswerSlot *slot;	/* SLOT: what the record was */
+} DLockAnswerItem;
+
+/* Room that is kept from one statement to the next. */
+#define ROOM_KEPT		64
+
+static MemoryContext context = NULL;	/* of the slots */
+static DLockAnswerItem *items = NULL;
+static Size count = 0;
+static Size returned = 0;		/* the first so many are of functions that have returned */
+static Size room = 0;
+static bool has_slots = false;
+static bool running = false;	/* in the outermost run of the executor */
+
+static ExecutorRun_hook_type next_run_hook = NULL;
+
+/* ---- undoing; cannot fail ---- */
+
+/* Change a lease back; returns false if that must end it. */
+static bool
+restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockAnswerItem *item, DLockTime now)
+{
+	DLockHolderCrowd crowd;
+
+	switch ((DLockAnswerKind) item->kind)
+	{
+		case ANSWER_GRANT:
+			break;
+
+		case ANSWER_HOLD:
+			return --lease->holds > 0;
+
+		case ANSWER_UPGRADE:
+			dlock_space_succeed(lease, lease->role, item->from);
+			dlock_bind_convert(item->hash, item->token, item->from);
+
+			/* It may have been converted to a weaker mode since. */
+			if (lease->mode != item->after)
+				return true;
+			crowd = dlock_holder_survey(entry, lease, now);
+			if (dlock_holder_is_in_way(&crowd, 0, (DLockMode) item->before, 0))
+				return false;
+			dlock_space_set_mode(lease, (DLockMode) item->before);
+			return true;
+
+		case ANSWER_SLOT:
+			dlock_space_succeed(lease, item->slot->role, item->slot->token);
+			lease->ttl = item->slot->term.ttl;
+			lease->deadline = item->slot->term.deadline;
+			lease->bound_mono = item->slot->term.bound_mono;
+			lease->delay = item->slot->delay;
+			dlock_space_note_end(lease);
+			lease->min_until = item->slot->min_until;
+			lease->granted_at = item->slot->granted_at;
+			lease->holds = item->slot->holds;
+			lease->stopped = item->slot->stopped;
+			return true;
+	}
+	return false;
+}
+
+/* Undo a change; "known" if its function has returned. */
+static void
+undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
+{
+	DLockManagerStop how = known ? DLOCK_STOP_LOST : DLOCK_STOP_UNTOLD;
+	DLockToken	ends = (item->kind == ANSWER_GRANT) ? item->token : DLOCK_TOKEN_NONE;
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
+	DLockWork	work;
+
+	if (ends == DLOCK_TOKEN_NONE)
+	{
+		dlock_work_begin(&work, db);
+		dlock_space_lock(item->hash, LW_EXCLUSIVE);
+		work.now = dlock_clock_now();
+		entry = dlock_space_find_token(db->shared->oid, item->hash, item->token, &lease);
+
+		/* What was ended by force stays ended. */
+		if (entry != NULL && !lease->stopped &&
+			(item->kind == ANSWER_SLOT || dlock_rule_is_live(lease->deadline, work.now)))
+		{
+			if (!restore(entry, lease, item, work.now))
+			{
+				ends = lease->token;
+				how = (item->kind == ANSWER_UPGRADE) ? DLOCK_STOP_LOST : how;
+			}
+			if (lease->slot != DLOCK_SLOT_NONE)
+			{
+				lease->unwritten = true;
+				dlock_database_note_deadline(db->shared, work.now);
+			}
+			dlock_grant_hand_off(&work, entry);
+		}
+		dlock_space_unlock(item->hash);
+		dlock_grant_finish(&work);
+	}
+	if (ends != DLOCK_TOKEN_NONE)
+		dlock_manager_stop(db, item->hash, ends, how);
+}
+
+/* Undo all but the first "kept" changes, the last one first. */
+static void
+undo_from(Size kept)
+{
+	DLockDatabase db;
+
+	if (count == kept)
+		return;
+
+	/* The abort would do that next; here it must come first. */
+	LWLockReleaseAll();
+	dlock_session_shared(&db);
+	while (count > kept)
+	{
+		count--;
+		undo(&db, &items[count], count < returned);
+	}
+	returned = Min(returned, count);
+}
+
+/* The answer cannot be lost any more: there is nothing to undo. */
+static void
+forget(void)
+{
+	if (count == 0 && !has_slots)
+		return;
+	count = returned = 0;
+	has_slots = false;
+	MemoryContextReset(context);
+	if (room > ROOM_KEPT)
+	{
+		pfree(items);
+		items = NULL;
+		room = 0;
+	}
+}
+
+/* The session ends, most likely while nothing is listed. */
+static void
+end_session(int code, Datum arg)
+{
+	undo_from(0);
+}
+
+/* ---- listing ---- */
+
+/*
+ * A run that acquires without end, and releases, must not fill the memory: forget
+ * grants that have ended.  One that was converted since has another token, and
+ * is kept with what converted it.
+ */
+static void
+forget_ended(void)
+{
+	Size		kept = 0;
+	Size		kept_returned = 0;
+	uint8		converted[8192] = {0};	/* hashes of which that may be so */
+	DLockDatabase db;
+
+	dlock_session_shared(&db);
+	for (Size i = 0; i < count; i++)
+	{
+		if (items[i].kind != ANSWER_GRANT)
+			converted[items[i].hash % lengthof(converted)] = 1;
+	}
+	for (Size i = 0; i < count; i++)
+	{
+		DLockManagerTarget target = {
+			.by = DLOCK_BY_REF, .hash = items[i].hash, .token = items[i].token
+		};
+
+		if (!converted[items[i].hash % lengthof(converted)] && !dlock_manager_check(&db, &target))
+			continue;
+		kept_returned += i < returned;
+		items[kept++] = items[i];
+	}
+	count = kept;
+	returned = kept_returned;
+}
+
+/*
+ * Have room to list so many changes without fail.  The database must have been
+ * opened once before.
+ */
+void
+dlock_answer_prepare(int more)
+{
+	if (context == NULL)
+	{
+		context = AllocSetContextCreate(TopMemoryContext, "dlock answers",
+										ALLOCSET_SMALL_SIZES);
+		dlock_exit_before_shmem(end_session, (Datum) 0);
+	}
+	if (count + more <= room)
+		return;
+	if (count > ROOM_KEPT)
+		forget_ended();
+	if (count + more > room / 2)
+	{
+		Size		wanted = Max(ROOM_KEPT, 2 * (count + more));
+
+		items = (items == NULL) ?
+			MemoryContextAllocHuge(TopMemoryContext, wanted * sizeof(DLockAnswerItem)) :
+			repalloc_huge(items, wanted * sizeof(DLockAnswerItem));
+		room = wanted;
+	}
+}
+
+/* The same for a time slot, and a place for what its record was. */
+DLockAnswerSlot *
+dlock_answer_prepare_slot(void)
+{
+	dlock_answer_prepare(2);
+	has_slots = true;
+	return MemoryContextAlloc(context, sizeof(DLockAnswerSlot));
+}
+
+static void
+list(const DLockAnswerItem *item)
+{
+	Assert(count < room);
+	items[count++] = *item;
+}
+
+/* What is asked for has been granted, or entered once more. */
+void
+dlock_answer_granted(DLockDatabase *db, const DLockAcquireRequest *request,
+					 const DLockAcquireGranted *granted)
+{
+	int			leases = request->path ? 1 : request->count;
+	bool		apart = granted->entered && request->tokens != NULL;
+
+	if (granted->entered && request->reentry != DLOCK_REENTRY_COUNT)
+		return;
+	for (int i = 0; i < leases; i++)
+		list(&(DLockAnswerItem) {
+			.kind = granted->entered ? ANSWER_HOLD : ANSWER_GRANT,
+			.hash = dlock_name_hash(db->shared->oid, &request->names[i]),
+			.token = apart ? request->tokens[i] : granted->token + i
+		});
+}
+
+/* A lease has been converted; with an upgrade it has got another token. */
+void
+dlock_answer_converted(uint32 hash, DLockToken from, DLockMode before,
+					   DLockToken to, DLockMode after)
+{
+	if (from != to)
+		list(&(DLockAnswerItem) {
+			.kind = ANSWER_UPGRADE, .hash = hash, .token = to, .from = from,
+			.before = before, .after = after
+		});
+}
+
+/*
+ * A lease has been released once and goes on: the last time that it was entered
+ * again is undone already, if that is listed.
+ */
+void
+dlock_answer_counted_down(uint32 hash, DLockToken token)
+{
+	for (Size i = count; i-- > 0;)
+	{
+		if (items[i].hash != hash || items[i].token != token)
+			continue;
+		if (items[i].kind == ANSWER_UPGRADE)
+			token = items[i].from;
+		if (items[i].kind != ANSWER_HOLD)
+			continue;
+		memmove(&items[i], &items[i + 1], (count - i - 1) * sizeof(DLockAnswerItem));
+		count--;
+		returned -= i < returned;
+		return;
+	}
+}
+
+/* A time slot has been won whose record was that before. */
+void
+dlock_answer_won(uint32 hash, DLockToken token, const DLockAnswerSlot *before)
+{
+	list(&(DLockAnswerItem) {
+		.kind = ANSWER_SLOT, .hash = hash, .token = token, .slot = before
+	});
+}
+
+/* ---- calls and runs ---- */
+
+/*
+ * Call a function that may list changes: if it fails, they are undone.
+ */
+Datum
+dlock_answer_call(PGFunction body, FunctionCallInfo fcinfo)
+{
+	Datum		result;
+
+	PG_TRY();
+	{
+		result = body(fcinfo);
+	}
+	PG_CATCH();
+	{
+		undo_from(returned);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	if (running)
+		returned = count;
+	else
+		forget();
+	return result;
+}
+
+static void
+run_next(DLOCK_RUN_PARAMETERS)
+{
+	if (next_run_hook != NULL)
+		next_run_hook(DLOCK_RUN_ARGUMENTS);
+	else
+		standard_ExecutorRun(DLOCK_RUN_ARGUMENTS);
+}
+
+static void
+run_hook(DLOCK_RUN_PARAMETERS)
+{
+	if (running)
+	{
+		run_next(DLOCK_RUN_ARGUMENTS);
+		return;
+	}
+
+	running = true;
+	PG_TRY();
+	{
+		run_next(DLOCK_RUN_ARGUMENTS);
+	}
+	PG_CATCH();
+	{
+		running = false;
+		if (geterrcode() == ERRCODE_QUERY_CANCELED)
+			undo_from(0);
+		forget();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	running = false;
+	forget();
+}
+
+/* To be called while shared_preload_libraries is being processed. */
+void
+dlock_answer_install(void)
+{
+	next_run_hook = ExecutorRun_hook;
+	ExecutorRun_hook = run_hook;
+}

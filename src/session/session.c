@@ -1,0 +1,353 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *	  This backend and the database that it is connected to.
+ *
+ * NOTES
+ *	  Every operation opens the database first and closes it at its end, not
+ *	  at the end of the transaction.  In between it holds a RowExclusiveLock on
+ *	  the store, which keeps DROP EXTENSION, VACUUM FULL and the like out, and
+ *	  is taken by the fast path.  The oid of the store is remembered until the
+ *	  server says that it may have changed.
+ *
+ * IDENTIFICATION
+ *	  src/session/session.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_extension.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+
+#include "base/compat.h"
+#include "base/error.h"
+#include "base/stat.h"
+#include "session/recover.h"
+#include "session/session.h"
+#include "space/memory.h"
+#include "store/am.h"
+
+/* Remembered from the catalogs; InvalidOid when to be looked up. */
+static Oid	store_oid = InvalidOid;
+static Oid	sequence_oid = InvalidOid;
+static Oid	marks_oid = InvalidOid;
+static Oid	declared_oid = InvalidOid;
+
+/* The shared state of this backend's database. */
+static DLockDatabaseShared *my_database = NULL;
+
+/* One of the relations or everything has changed in the catalogs. */
+static void
+forget_relations(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == store_oid || relid == sequence_oid || relid == marks_oid ||
+		relid == declared_oid)
+		store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
+}
+
+/*
+ * The extension, and the schema that it is in; InvalidOid if it is not
+ * installed.
+ */
+static Oid
+find_extension(Oid *schema)
+{
+	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+	Oid			extension = InvalidOid;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum("dlock"));
+	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	*schema = InvalidOid;
+	if (HeapTupleIsValid(tuple))
+	{
+		extension = ((Form_pg_extension) GETSTRUCT(tuple))->oid;
+		*schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return extension;
+}
+
+/*
+ * Look the relations up in the catalogs; false if the extension is not there.
+ * Leases can do without the marks.
+ */
+static bool
+find_relations(void)
+{
+	static bool registered = false;
+	Oid			schema;
+	Oid			store;
+	Oid			sequence;
+	Oid			marks;
+	Oid			declared;
+
+	if (!registered)
+	{
+		CacheRegisterRelcacheCallback(forget_relations, (Datum) 0);
+		registered = true;
+	}
+
+	if (!OidIsValid(find_extension(&schema)))
+		return false;
+	sequence = get_relname_relid("dlock_token_seq", schema);
+	store = get_relname_relid("dlock_store", schema);
+	marks = get_relname_relid("dlock_fence_mark", schema);
+	declared = get_relname_relid("dlock_fence_declared", schema);
+
+	/* Each look-up can have thrown the memory of the others away. */
+	sequence_oid = sequence;
+	store_oid = store;
+	marks_oid = marks;
+	declared_oid = declared;
+	return OidIsValid(store_oid) && OidIsValid(sequence_oid);
+}
+
+/* Is the storage of the relation that of a committed transaction? */
+static bool
+is_settled(Relation rel)
+{
+	return rel->rd_createSubid == InvalidSubTransactionId &&
+		rel->rd_newRelfilelocatorSubid == InvalidSubTransactionId &&
+		rel->rd_firstRelfilelocatorSubid == InvalidSubTransactionId;
+}
+
+/* Is this relation the table of marks of this database? */
+bool
+dlock_session_is_marks(Oid relid)
+{
+	return OidIsValid(relid) &&
+		(OidIsValid(marks_oid) || find_relations()) && relid == marks_oid;
+}
+
+/* Is this relation the store of this database? */
+bool
+dlock_session_is_store(Oid relid)
+{
+	return OidIsValid(relid) &&
+		(OidIsValid(store_oid) || find_relations()) && relid == store_oid;
+}
+
+/* Open one of the relations; NULL if the extension is not installed. */
+static Relation
+open_relation(Oid *remembered, LOCKMODE lockmode)
+{
+	Relation	rel;
+
+	/* A remembered oid can be that of an extension that was dropped since. */
+	for (;;)
+	{
+		if (!OidIsValid(*remembered) && (!find_relations() || !OidIsValid(*remembered)))
+			return NULL;
+		rel = try_table_open(*remembered, lockmode);
+		if (rel != NULL)
+			break;
+		store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
+	}
+
+	/* Opening it can have thrown the memory of the oids away. */
+	if (!OidIsValid(*remembered) && !find_relations())
+	{
+		table_close(rel, lockmode);
+		return NULL;
+	}
+	return rel;
+}
+
+/*
+ * Open the store of this database; NULL if the extension is not installed.
+ * Throws 55000 if it has another access method.
+ */
+Relation
+dlock_session_open_store(LOCKMODE lockmode)
+{
+	Relation	rel = open_relation(&store_oid, lockmode);
+
+	if (rel != NULL && rel->rd_tableam != dlock_am_routine())
+		dlock_error_wrong_access_method(RelationGetRelationName(rel));
+	return rel;
+}
+
+/* Open the marks of fenced resources; throws 55000 if they are not there. */
+Relation
+dlock_session_open_marks(LOCKMODE lockmode)
+{
+	Relation	rel = open_relation(&marks_oid, lockmode);
+
+	if (rel == NULL)
+		dlock_error_no_extension();
+	return rel;
+}
+
+/* Open what is declared about resources; throws 55000 if it is not there. */
+Relation
+dlock_session_open_declared(LOCKMODE lockmode)
+{
+	Relation	rel = open_relation(&declared_oid, lockmode);
+
+	if (rel == NULL)
+		dlock_error_no_extension();
+	return rel;
+}
+
+/* The schema of the extension; InvalidOid if it is not installed. */
+Oid
+dlock_session_schema(void)
+{
+	Oid			schema;
+
+	(void) find_extension(&schema);
+	return schema;
+}
+
+/* May the current user do what only the owner of the extension may? */
+bool
+dlock_session_is_owner(void)
+{
+	Oid			schema;
+	Oid			extension = find_extension(&schema);
+
+	if (!OidIsValid(extension))
+		dlock_error_no_extension();
+	return object_ownercheck(ExtensionRelationId, extension, GetUserId());
+}
+
+/*
+ * Throw 25006 unless leases may be changed here and now.  "function" is the
+ * SQL function's name, for the message.
+ */
+void
+dlock_session_check_writable(const char *function)
+{
+	if (RecoveryInProgress())
+		dlock_error_standby(function);
+	if (XactReadOnly)
+		dlock_error_read_only(function);
+}
+
+/*
+ * Find the shared state of this database, leases loaded or not, and count in it
+ * from now on.  Throws 55000 if dlock is not preloaded.
+ */
+void
+dlock_session_attach(void)
+{
+	if (my_database != NULL)
+		return;
+	if (!dlock_memory_is_ready())
+		dlock_error_not_preloaded();
+	my_database = dlock_database_attach(MyDatabaseId);
+	dlock_stat_attach(&my_database->stats);
+}
+
+/*
+ * Open the leases of this database for one operation, loading them if need
+ * be; false if the extension is not installed.  The server must not be in
+ * recovery.  Throws 55000 in all states that an operator has to mend.
+ */
+bool
+dlock_session_open_if_installed(DLockDatabase *db)
+{
+	if (!dlock_memory_is_ready())
+		dlock_error_not_preloaded();
+
+	db->rel = dlock_session_open_store(RowExclusiveLock);
+	if (db->rel == NULL)
+		return false;
+	if (!is_settled(db->rel))
+		dlock_error_unsettled();
+
+	dlock_session_attach();
+	db->shared = my_database;
+	db->sequence = sequence_oid;
+	if (!dlock_recover_is_loaded(db))
+		dlock_recover_load(db);
+	return true;
+}
+
+/* The same; throws 55000 if the extension is not installed. */
+void
+dlock_session_open(DLockDatabase *db)
+{
+	if (!dlock_session_open_if_installed(db))
+		dlock_error_no_extension();
+}
+
+/*
+ * The same without a wait for the store, which can be locked by somebody, or
+ * about to be.
+ */
+DLockSessionTry
+dlock_session_try_open(DLockDatabase *db)
+{
+	Oid			locked;
+	bool		installed;
+
+	if (!OidIsValid(store_oid) && !find_relations())
+		return DLOCK_SESSION_ABSENT;
+	locked = store_oid;
+	if (!ConditionalLockRelationOid(locked, RowExclusiveLock))
+		return DLOCK_SESSION_LOCKED;
+	installed = dlock_session_open_if_installed(db);
+	UnlockRelationOid(locked, RowExclusiveLock);
+	return installed ? DLOCK_SESSION_OPENED : DLOCK_SESSION_ABSENT;
+}
+
+/*
+ * Forget the leases of this database if the extension is no longer installed;
+ * false if it is.
+ */
+bool
+dlock_session_unload_if_dropped(DLockDatabaseShared *shared)
+{
+	Relation	rel;
+
+	/* With the lock, nobody can load the leases of an extension newly created. */
+	dlock_recover_lock(shared);
+	store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
+	rel = dlock_session_open_store(AccessShareLock);
+	if (rel == NULL)
+		dlock_recover_unload(shared);
+	else
+		table_close(rel, AccessShareLock);
+	dlock_recover_unlock(shared);
+	return rel == NULL;
+}
+
+/* Close what was opened, at the end of the operation. */
+void
+dlock_session_close(DLockDatabase *db)
+{
+	table_close(db->rel, RowExclusiveLock);
+	db->rel = NULL;
+}
+
+/*
+ * The database without its store: what can be had of it at any time, once it
+ * has been opened, be it in an error or at exit.  Cannot fail.
+ */
+void
+dlock_session_shared(DLockDatabase *db)
+{
+	Assert(my_database != NULL);
+	db->shared = my_database;
+	db->rel = NULL;
+	db->sequence = InvalidOid;
+}

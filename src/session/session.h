@@ -1,0 +1,40 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.h
+ *	  This backend and the database that it is connected to.
+ *
+ * IDENTIFICATION
+ *	  src/session/session.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_SESSION_H
+#define DLOCK_SESSION_H
+
+#include "space/database.h"
+
+/* What came of an attempt to open the store. */
+typedef enum DLockSessionTry
+{
+	DLOCK_SESSION_OPENED,
+	DLOCK_SESSION_LOCKED,		/* by somebody else */
+	DLOCK_SESSION_ABSENT		/* the extension is not installed */
+} DLockSessionTry;
+
+extern void dlock_session_check_writable(const char *function);
+extern void dlock_session_open(DLockDatabase *db);
+extern DLockSessionTry dlock_session_try_open(DLockDatabase *db);
+extern bool dlock_session_open_if_installed(DLockDatabase *db);
+extern bool dlock_session_is_store(Oid relid);
+extern bool dlock_session_is_marks(Oid relid);
+extern Relation dlock_session_open_store(LOCKMODE lockmode);
+extern Relation dlock_session_open_marks(LOCKMODE lockmode);
+extern Relation dlock_session_open_declared(LOCKMODE lockmode);
+extern Oid	dlock_session_schema(void);
+extern bool dlock_session_is_owner(void);
+extern void dlock_session_attach(void);
+extern bool dlock_session_unload_if_dropped(DLockDatabaseShared *shared);
+extern void dlock_session_close(DLockDatabase *db);
+extern void dlock_session_shared(DLockDatabase *db);
+
+#endif							/* DLOCK_SESSION_H */

@@ -1,0 +1,36 @@
+/*-------------------------------------------------------------------------
+ *
+ * waiting.h
+ *	  Calls that may wait: acquire, convert, watch.
+ *
+ * IDENTIFICATION
+ *	  src/session/waiting.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_WAITING_H
+#define DLOCK_WAITING_H
+
+#include "base/types.h"
+#include "lock/acquire.h"
+
+/* Who holds a lock, for an observer. */
+typedef struct DLockWaitingHolder
+{
+	DLockToken	token;			/* DLOCK_TOKEN_NONE: nobody, and no more is told */
+	DLockMode	mode;
+	TimestampTz granted_at;
+	DLockTime	remaining;		/* DLOCK_TIME_FOREVER if it has no deadline */
+	int			owner_len;
+	int			payload_len;
+	char		owner[DLOCK_OWNER_MAX];
+	char		payload[DLOCK_PAYLOAD_MAX];
+} DLockWaitingHolder;
+
+extern DLockToken dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait);
+extern DLockToken dlock_waiting_convert(const DLockBytes *name, DLockToken token,
+										DLockMode mode, DLockTime wait);
+extern void dlock_waiting_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
+								DLockWaitingHolder *holder);
+
+#endif							/* DLOCK_WAITING_H */

@@ -1,0 +1,439 @@
+/*-------------------------------------------------------------------------
+ *
+ * database.c
+ *	  What is shared about one database, and how to find it.
+ *
+ * NOTES
+ *	  The registry is a list of the databases in which leases have been used
+ *	  since the server started.  It has room for DLOCK_DATABASE_MAX of them, in
+ *	  the main shared memory segment, which is at the same address in every
+ *	  process.  A backend looks
+ *	  its own up once and keeps the pointer: nobody can drop the database while
+ *	  the backend is connected to it.
+ *
+ *	  The registry lock is an LWLock and is never held together with another
+ *	  lock of dlock.
+ *
+ * IDENTIFICATION
+ *	  src/space/database.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/relation.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/rule.h"
+#include "space/database.h"
+#include "space/space.h"
+#include "store/flush.h"
+#include "store/store.h"
+
+typedef struct DLockRegistryShared
+{
+	DLockDatabaseShared *first; /* protected by the registry lock */
+	DLockDatabaseShared *free;	/* likewise: places of databases that were dropped */
+	int			used;			/* likewise: places that were ever used */
+	Latch	   *launcher;		/* set under it, read without */
+
+	/* When the launcher looks at the registry; a backend with less lowers it. */
+	pg_atomic_uint64 look_at;
+
+	/* Set by the launcher while a database waits for another's reaper to leave. */
+	pg_atomic_uint32 crowded;
+
+	DLockDatabaseShared places[DLOCK_DATABASE_MAX];
+} DLockRegistryShared;
+
+static DLockRegistryShared *registry = NULL;
+static LWLock *registry_lock = NULL;
+
+void
+dlock_database_request(void)
+{
+	RequestAddinShmemSpace(sizeof(DLockRegistryShared));
+	RequestNamedLWLockTranche("dlock_registry", 1);
+}
+
+/* Create the registry; with AddinShmemInitLock held. */
+void
+dlock_database_startup(void)
+{
+	bool		found;
+
+	registry = ShmemInitStruct("dlock registry", sizeof(DLockRegistryShared), &found);
+	registry_lock = &GetNamedLWLockTranche("dlock_registry")->lock;
+	if (!found)
+	{
+		registry->first = registry->free = NULL;
+		registry->used = 0;
+		registry->launcher = NULL;
+		pg_atomic_init_u64(&registry->look_at, (uint64) DLOCK_TIME_FOREVER);
+		pg_atomic_init_u32(&registry->crowded, 0);
+	}
+}
+
+/* Take the registry lock. */
+void
+dlock_database_lock(LWLockMode mode)
+{
+	LWLockAcquire(registry_lock, mode);
+}
+
+void
+dlock_database_unlock(void)
+{
+	LWLockRelease(registry_lock);
+}
+
+/* The first database of the registry, whose lock must be held; or NULL. */
+DLockDatabaseShared *
+dlock_database_first(void)
+{
+	return registry->first;
+}
+
+/* The next one, likewise. */
+DLockDatabaseShared *
+dlock_database_next(DLockDatabaseShared *database)
+{
+	return database->next;
+}
+
+/* Find a database in the registry, whose lock must be held; or NULL. */
+DLockDatabaseShared *
+dlock_database_find(Oid oid)
+{
+	DLockDatabaseShared *database = dlock_database_first();
+
+	while (database != NULL && database->oid != oid)
+		database = dlock_database_next(database);
+	return database;
+}
+
+/* Add a database to the registry, whose lock is held; NULL if it is full. */
+static DLockDatabaseShared *
+add_database(Oid oid)
+{
+	DLockDatabaseShared *database = registry->free;
+
+	if (database != NULL)
+		registry->free = database->next;
+	else if (registry->used < DLOCK_DATABASE_MAX)
+		database = &registry->places[registry->used++];
+	else
+		return NULL;
+
+	memset(database, 0, sizeof(DLockDatabaseShared));
+	database->oid = oid;
+	pg_atomic_init_u32(&database->state, DLOCK_DATABASE_UNLOADED);
+	pg_atomic_init_u64(&database->reaper.wake_at, (uint64) DLOCK_TIME_FOREVER);
+	pg_atomic_init_u64(&database->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
+	dlock_slot_init(&database->slots);
+	dlock_token_init(&database->tokens);
+	dlock_stat_init(&database->stats);
+	database->next = registry->first;
+	registry->first = database;
+	return database;
+}
+
+/*
+ * Find a database in the registry, or add it.  The registry lock must not be
+ * held.  Throws 53400 if the registry is full.
+ */
+DLockDatabaseShared *
+dlock_database_attach(Oid oid)
+{
+	DLockDatabaseShared *database;
+
+	dlock_database_lock(LW_SHARED);
+	database = dlock_database_find(oid);
+	dlock_database_unlock();
+	if (database != NULL)
+		return database;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	database = dlock_database_find(oid);
+	if (database == NULL)
+		database = add_database(oid);
+	dlock_database_unlock();
+	if (database == NULL)
+		dlock_error_many_databases(DLOCK_DATABASE_MAX);
+	return database;
+}
+
+/*
+ * Take a database that has been dropped out of the registry, with all its
+ * leases.  The registry lock must not be held.
+ */
+void
+dlock_database_forget(Oid oid)
+{
+	DLockDatabaseShared **link = &registry->first;
+	DLockDatabaseShared *database;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	while (*link != NULL && (*link)->oid != oid)
+		link = &(*link)->next;
+	database = *link;
+	if (database != NULL)
+		*link = database->next;
+	dlock_database_unlock();
+
+	if (database == NULL)
+		return;
+	dlock_space_purge(oid);
+	dlock_slot_release(&database->slots);
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	database->next = registry->free;
+	registry->free = database;
+	dlock_database_unlock();
+}
+
+/*
+ * The database has been dropped: have the launcher forget it.  Should its oid
+ * come back before that, its leases are not those of the new one.  Cannot fail,
+ * in a backend that has mapped the space.
+ */
+void
+dlock_database_dropped(Oid oid)
+{
+	DLockDatabaseShared *database;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	database = dlock_database_find(oid);
+	if (database != NULL)
+	{
+		database->dropped = true;
+		pg_atomic_write_u32(&database->state, DLOCK_DATABASE_UNLOADED);
+	}
+	dlock_database_unlock();
+	dlock_database_wake_launcher();
+}
+
+/* ---- the launcher, and the reaper of a database ---- */
+
+/* Lower a published time; false if it is not later. */
+static bool
+lower_time(pg_atomic_uint64 *published, DLockTime time)
+{
+	uint64		seen = pg_atomic_read_u64(published);
+
+	while ((uint64) time < seen)
+	{
+		if (pg_atomic_compare_exchange_u64(published, &seen, (uint64) time))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Name the latch of the launcher, which starts reapers; NULL when it ends.
+ */
+void
+dlock_database_set_launcher(Latch *latch)
+{
+	dlock_database_lock(LW_EXCLUSIVE);
+	registry->launcher = latch;
+	dlock_database_unlock();
+}
+
+/* Wake the launcher, if there is one.  Cannot fail. */
+void
+dlock_database_wake_launcher(void)
+{
+	/* A latch is never unmapped; a stale one does no harm. */
+	Latch	   *latch = *(Latch *volatile *) &registry->launcher;
+
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+/*
+ * For the launcher: from here on a backend that lowers any time of a database
+ * without a reaper wakes it, until it has told by dlock_database_plan_look()
+ * when it looks again.
+ */
+void
+dlock_database_begin_look(void)
+{
+	(void) pg_atomic_exchange_u64(&registry->look_at, (uint64) DLOCK_TIME_FOREVER);
+}
+
+void
+dlock_database_plan_look(DLockTime next)
+{
+	(void) lower_time(&registry->look_at, next);
+}
+
+/* Say whether a database waits for the reaper of another to leave. */
+void
+dlock_database_set_crowded(bool crowded)
+{
+	pg_atomic_write_u32(&registry->crowded, crowded);
+}
+
+bool
+dlock_database_is_crowded(void)
+{
+	return pg_atomic_read_u32(&registry->crowded) != 0;
+}
+
+/* A time of the database was lowered: wake the process that has to know. */
+static void
+wake_worker(DLockDatabaseShared *database, DLockTime time)
+{
+	Latch	   *latch = *(Latch *volatile *) &database->reaper.latch;
+
+	/*
+	 * A reaper that is about to leave may not see the time.  But it makes the
+	 * launcher look after that.
+	 */
+	if (latch != NULL)
+		SetLatch(latch);
+	else if (lower_time(&registry->look_at, time))
+		dlock_database_wake_launcher();
+}
+
+/*
+ * A lease has this deadline: have it seen to no later than that.  May be called
+ * under a partition lock.
+ */
+void
+dlock_database_note_deadline(DLockDatabaseShared *database, DLockTime deadline)
+{
+	if (lower_time(&database->reaper.wake_at, deadline))
+		wake_worker(database, deadline);
+}
+
+/* Wake the reapers of all databases in which something is due. */
+void
+dlock_database_wake_reapers(void)
+{
+	DLockTime	now = dlock_clock_now();
+
+	dlock_database_lock(LW_SHARED);
+	for (DLockDatabaseShared *database = dlock_database_first(); database != NULL;
+		 database = dlock_database_next(database))
+	{
+		if ((DLockTime) pg_atomic_read_u64(&database->reaper.wake_at) <= now)
+			wake_worker(database, now);
+	}
+	dlock_database_unlock();
+}
+
+/* The same for the capture of a task.  Cannot fail. */
+void
+dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline)
+{
+	if (lower_time(&database->reaper.task_at, deadline))
+		wake_worker(database, deadline);
+}
+
+/* ---- tokens ---- */
+
+/*
+ * Reserve a block of tokens, unless none is needed; returns the number below
+ * its first, or DLOCK_TOKEN_NONE.  With "try", also where no token is left.
+ * What is left unflushed is that of the pending block.
+ */
+static DLockToken
+reserve_block(DLockDatabase *db, DLockTokenPurpose purpose, DLockToken above, bool try)
+{
+	DLockTokenShared *tokens = &db->shared->tokens;
+	Relation	sequence = relation_open(db->sequence, NoLock);
+	TimestampTz wall = dlock_clock_wall();
+	Buffer		buffer;
+	DLockToken	value = dlock_store_lock_sequence(sequence, &buffer);
+	DLockToken	base = DLOCK_TOKEN_NONE;
+
+	if (dlock_token_plan(tokens, purpose, wall, value, above, &base))
+	{
+		if (base < DLOCK_TOKEN_MAX)
+			dlock_token_publish(tokens, base,
+								dlock_store_set_sequence(sequence, buffer, base + DLOCK_TOKEN_BLOCK));
+		else if (try)
+			base = DLOCK_TOKEN_NONE;
+		else if (dlock_rule_token_clock(wall) > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
+			dlock_error_token_clock();
+		else
+			dlock_error_tokens_exhausted();
+	}
+	dlock_store_unlock_sequence(buffer);
+	relation_close(sequence, NoLock);
+	return base;
+}
+
+/*
+ * Get tokens: when dlock_token_take() has not given any.
+ *
+ * If there are some, so that this is ahead of need, it waits for nothing and
+ * flushes nothing.  Otherwise it returns when a block is durable, for which it
+ * may wait, also for somebody who has locked the sequence; the caller tries
+ * again, and may find it used up by others.  No partition lock may be held.
+ * Throws 2200H if no token is left.
+ */
+void
+dlock_database_fetch_tokens(DLockDatabase *db, int count)
+{
+	DLockTokenShared *tokens = &db->shared->tokens;
+	bool		ahead = dlock_token_suffice(tokens, count);
+	XLogRecPtr	lsn;
+
+	if (!dlock_token_is_pending(tokens, &lsn))
+	{
+		if (!ahead)
+			LockRelationOid(db->sequence, RowExclusiveLock);
+		else if (!ConditionalLockRelationOid(db->sequence, RowExclusiveLock))
+			return;
+		(void) reserve_block(db, DLOCK_TOKEN_REFILL, DLOCK_TOKEN_NONE, ahead);
+		UnlockRelationOid(db->sequence, RowExclusiveLock);
+		if (!dlock_token_is_pending(tokens, &lsn))
+			return;
+	}
+	if (ahead)
+		dlock_flush_later(lsn, dlock_clock_now());
+	else
+		dlock_flush_now(lsn);
+}
+
+/* Take one token.  Waits and throws as above. */
+DLockToken
+dlock_database_take_token(DLockDatabase *db)
+{
+	DLockToken	token;
+
+	while (!dlock_token_take(&db->shared->tokens, 1, false, &token))
+		dlock_database_fetch_tokens(db, 1);
+	return token;
+}
+
+/*
+ * Have tokens begin anew, not below "above".  Returns a number that is below all
+ * that are granted from now on, and not below any that was granted here before.
+ * Waits as above; throws 2200H if no token would be left.
+ */
+DLockToken
+dlock_database_move_tokens(DLockDatabase *db, DLockToken above)
+{
+	DLockTokenShared *tokens = &db->shared->tokens;
+	DLockToken	base;
+	XLogRecPtr	lsn;
+
+	LockRelationOid(db->sequence, RowExclusiveLock);
+	base = reserve_block(db, DLOCK_TOKEN_MOVE, above, false);
+	UnlockRelationOid(db->sequence, RowExclusiveLock);
+
+	/* It is pending, unless others are quick, or moved on to yet a later one. */
+	if (dlock_token_is_pending(tokens, &lsn))
+		dlock_flush_now(lsn);
+	dlock_token_void(tokens, base);
+	return base;
+}

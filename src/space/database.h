@@ -1,0 +1,103 @@
+/*-------------------------------------------------------------------------
+ *
+ * database.h
+ *	  What is shared about one database, and how to find it.
+ *
+ * IDENTIFICATION
+ *	  src/space/database.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_DATABASE_H
+#define DLOCK_DATABASE_H
+
+#include "port/atomics.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+
+#include "base/stat.h"
+#include "space/slot.h"
+#include "store/token.h"
+
+/* Databases of one server in which leases can be used. */
+#define DLOCK_DATABASE_MAX	1024
+
+/* Whether the leases of a database are in memory. */
+typedef enum DLockDatabaseState
+{
+	DLOCK_DATABASE_UNLOADED,	/* none is, or the load was broken off */
+	DLOCK_DATABASE_READY
+} DLockDatabaseState;
+
+/* The database's reaper, as others see it. */
+typedef struct DLockReaperShared
+{
+	/* Protected by the registry lock; latch is also read without. */
+	int			pid;			/* of the reaper; zero if there is none */
+	Latch	   *latch;
+	int			attempts;		/* starts since one has worked */
+	DLockTime	left_at;		/* when the last one left */
+	DLockTime	not_before;		/* the launcher starts none earlier */
+	DLockTime	due_since;		/* since when one is needed; zero if none is */
+
+	/*
+	 * No lease in memory ends earlier, except those that the reaper has in its
+	 * heap.  A backend that grants one with an earlier end lowers it.
+	 */
+	pg_atomic_uint64 wake_at;
+
+	/* No capture of a task ends earlier, as far as is known; likewise. */
+	pg_atomic_uint64 task_at;
+} DLockReaperShared;
+
+/* One database.  Lives as long as the server, or until the database is dropped. */
+typedef struct DLockDatabaseShared
+{
+	struct DLockDatabaseShared *next;	/* protected by the registry lock */
+	Oid			oid;			/* constant */
+	bool		dropped;		/* protected by the registry lock */
+	pg_atomic_uint32 state;		/* changed under the load lock */
+	RelFileLocator locator;		/* of the store; likewise */
+	DLockSlotShared slots;
+	DLockTokenShared tokens;
+	DLockReaperShared reaper;
+	DLockStatShared stats;
+} DLockDatabaseShared;
+
+/* A database as one backend uses it during one operation. */
+typedef struct DLockDatabase
+{
+	DLockDatabaseShared *shared;
+	Relation	rel;			/* the store, locked */
+	Oid			sequence;		/* of the tokens */
+} DLockDatabase;
+
+extern void dlock_database_request(void);
+extern void dlock_database_startup(void);
+
+extern void dlock_database_lock(LWLockMode mode);
+extern void dlock_database_unlock(void);
+extern DLockDatabaseShared *dlock_database_find(Oid oid);
+extern DLockDatabaseShared *dlock_database_attach(Oid oid);
+extern DLockDatabaseShared *dlock_database_first(void);
+extern DLockDatabaseShared *dlock_database_next(DLockDatabaseShared *database);
+extern void dlock_database_forget(Oid oid);
+
+extern void dlock_database_dropped(Oid oid);
+
+extern void dlock_database_set_launcher(Latch *latch);
+extern void dlock_database_wake_launcher(void);
+extern void dlock_database_begin_look(void);
+extern void dlock_database_plan_look(DLockTime next);
+extern void dlock_database_set_crowded(bool crowded);
+extern bool dlock_database_is_crowded(void);
+extern void dlock_database_note_deadline(DLockDatabaseShared *database,
+										 DLockTime deadline);
+extern void dlock_database_wake_reapers(void);
+extern void dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline);
+
+extern void dlock_database_fetch_tokens(DLockDatabase *db, int count);
+extern DLockToken dlock_database_take_token(DLockDatabase *db);
+extern DLockToken dlock_database_move_tokens(DLockDatabase *db, DLockToken above);
+
+#endif							/* DLOCK_DATABASE_H */

@@ -1,0 +1,560 @@
+/*-------------------------------------------------------------------------
+ *
+ * memory.c
+ *	  The shared memory that locks and leases are made of.
+ *
+ * NOTES
+ *	  It is an array of dlock.max_memory bytes in the server's main shared
+ *	  memory segment, cut into cells of one size.  A cell is a lock with its
+ *	  first lease, a further lease, a piece of a text that was too long for
+ *	  either, or a piece of the directory of slots.  No request needs two cells
+ *	  side by side.  So whatever is free serves any request, whatever was there
+ *	  before, and memory is full only when there are too few cells.  A cell that
+ *	  a backend keeps for its next lease is the one exception: at most
+ *	  KEPT_CELLS for each backend.
+ *
+ *	  Free cells hang in lists, one for each stripe of backends.  A backend
+ *	  takes cells from its own stripe, then cells that were never used, then
+ *	  those of the other stripes, and gives them back to its own.
+ *
+ *	  A cell is allocated before the partition lock of its lock is taken
+ *	  (dlock_memory_prepare), and is this backend's until it takes it
+ *	  (dlock_memory_take), so that a change under the lock cannot fail.  What is
+ *	  given back becomes the next change's cell, if few are kept: a backend that
+ *	  acquires and releases in turn does not visit the lists at all.
+ *
+ *	  A text stands in a place of its owner's.  If it is longer than that, the
+ *	  last four bytes of the place are the number of the cell with the next
+ *	  piece, which has the number of the cell after it.
+ *
+ *	  Lock rules.  A stripe's list is protected by the stripe's mutex, and
+ *	  nothing else is locked while it is held.  A text is protected as what it
+ *	  belongs to.  All other state is this backend's, or atomic.
+ *
+ * IDENTIFICATION
+ *	  src/space/memory.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+#include "utils/memutils.h"
+
+#include "base/error.h"
+#include "base/exit.h"
+#include "base/settings.h"
+#include "space/memory.h"
+
+StaticAssertDecl(DLOCK_MEMORY_CELL % DLOCK_MEMORY_UNIT == 0,
+				 "a cell is no multiple of the unit of references");
+
+/* Backends spread over so many lists of free cells. */
+#define STRIPES			16
+
+/* A backend keeps up to so many cells for its next leases. */
+#define KEPT_CELLS		1
+
+/* Cells that change places while a mutex is held, or at one go. */
+#define BATCH			8
+
+/* At these percentages the operator is warned, ... */
+#define WARN_FIRST		80
+#define WARN_SECOND		95
+
+/* ... and again only once use has been so many below them. */
+#define WARN_DISTANCE	5
+
+/* Free cells of one stripe. */
+typedef struct DLockMemoryStripe
+{
+	slock_t		mutex;
+	uint32		head;			/* first free cell, or zero; protected by mutex */
+	uint32		count;			/* of them; likewise, and read without it */
+	char		pad[PG_CACHE_LINE_SIZE - sizeof(slock_t) - 2 * sizeof(uint32) - 3];
+} DLockMemoryStripe;
+
+typedef struct DLockMemoryShared
+{
+	pg_atomic_uint32 fresh;		/* first cell that was never used */
+	pg_atomic_uint32 warned;	/* percentage of the last warning; or zero */
+	uint32		limit;			/* cells there are, plus one; constant */
+	char		pad[PG_CACHE_LINE_SIZE - 3 * sizeof(uint32)];
+	DLockMemoryStripe stripes[STRIPES];
+} DLockMemoryShared;
+
+/* A free cell, or one with a piece of a text. */
+typedef struct DLockMemoryPiece
+{
+	uint32		next;			/* number of the next one, or zero */
+	char		data[DLOCK_MEMORY_CELL - sizeof(uint32)];
+} DLockMemoryPiece;
+
+/* Set once, in the postmaster. */
+static DLockMemoryShared *memory = NULL;
+char	   *dlock_memory_cells = NULL;
+
+/* Cells that this backend has for itself. */
+static struct
+{
+	int			count;
+	int			room;
+	uint32	   *cells;			/* in TopMemoryContext */
+}			kept;
+
+/* Cells taken from the lists since use was last looked at. */
+static int	unwatched = 0;
+
+/* How many cells go by before it is looked at again. */
+#define WATCH_DISTANCE	16
+
+StaticAssertDecl(DLOCK_MEMORY_CELL % MAXIMUM_ALIGNOF == 0, "cells are aligned");
+
+static uint32
+cell_count(void)
+{
+	return (Size) dlock_settings_max_memory_kb * 1024 / DLOCK_MEMORY_CELL;
+}
+
+/* There is no cell zero, but a place for it. */
+static Size
+cells_size(void)
+{
+	return ((Size) cell_count() + 1) * DLOCK_MEMORY_CELL;
+}
+
+static inline DLockMemoryPiece *
+piece_at(uint32 cell)
+{
+	return (DLockMemoryPiece *) (dlock_memory_cells + (Size) cell * DLOCK_MEMORY_CELL);
+}
+
+/* Ask for the shared memory. */
+void
+dlock_memory_request(void)
+{
+	RequestAddinShmemSpace(add_size(sizeof(DLockMemoryShared), cells_size()));
+}
+
+/*
+ * Create the lists and the cells in shared memory, or find them there; with
+ * AddinShmemInitLock held.
+ */
+void
+dlock_memory_startup(void)
+{
+	bool		found;
+
+	dlock_memory_cells = ShmemInitStruct("dlock memory", cells_size(), &found);
+	memory = ShmemInitStruct("dlock memory lists", sizeof(DLockMemoryShared), &found);
+	if (!found)
+	{
+		pg_atomic_init_u32(&memory->fresh, 1);
+		pg_atomic_init_u32(&memory->warned, 0);
+		memory->limit = cell_count() + 1;
+		for (int i = 0; i < STRIPES; i++)
+		{
+			SpinLockInit(&memory->stripes[i].mutex);
+			memory->stripes[i].head = memory->stripes[i].count = 0;
+		}
+	}
+}
+
+/* Was the memory laid out when the server started? */
+bool
+dlock_memory_is_ready(void)
+{
+	return memory != NULL;
+}
+
+/* The bytes that there are. */
+uint64
+dlock_memory_limit(void)
+{
+	return (uint64) (memory->limit - 1) * DLOCK_MEMORY_CELL;
+}
+
+/* The bytes in use, as of one moment or another. */
+uint64
+dlock_memory_used(void)
+{
+	int64		cells = (int64) pg_atomic_read_u32(&memory->fresh) - 1;
+
+	for (int i = 0; i < STRIPES; i++)
+		cells -= *(volatile uint32 *) &memory->stripes[i].count;
+	return (uint64) Max(cells, 0) * DLOCK_MEMORY_CELL;
+}
+
+/* ---- free cells ---- */
+
+static inline int
+own_stripe(void)
+{
+	return MyProcPid % STRIPES;
+}
+
+/* Put cells, up to BATCH, into a stripe's list. */
+static void
+put_cells(DLockMemoryStripe *stripe, const uint32 *cells, int count)
+{
+	SpinLockAcquire(&stripe->mutex);
+	for (int i = 0; i < count; i++)
+	{
+		piece_at(cells[i])->next = stripe->head;
+		stripe->head = cells[i];
+	}
+	stripe->count += count;
+	SpinLockRelease(&stripe->mutex);
+}
+
+/* Take cells, up to BATCH, out of a stripe's list; returns how many. */
+static int
+take_cells(DLockMemoryStripe *stripe, uint32 *cells, int wanted)
+{
+	int			count = 0;
+
+	/* A glance without the mutex can only miss what was just put there. */
+	if (*(volatile uint32 *) &stripe->count == 0)
+		return 0;
+
+	wanted = Min(wanted, BATCH);
+	SpinLockAcquire(&stripe->mutex);
+	while (count < wanted && stripe->head != 0)
+	{
+		cells[count++] = stripe->head;
+		stripe->head = piece_at(stripe->head)->next;
+	}
+	stripe->count -= count;
+	SpinLockRelease(&stripe->mutex);
+	return count;
+}
+
+/*
+ * Take cells that were never used, some more than wanted; what is too much
+ * goes to the own stripe.  Returns how many of those wanted.
+ */
+static int
+take_fresh_cells(uint32 *cells, int wanted)
+{
+	uint32		first = pg_atomic_read_u32(&memory->fresh);
+	uint32		count;
+	uint32		more[BATCH];
+	int			nmore = 0;
+
+	do
+	{
+		count = Min((uint32) Max(wanted, BATCH), memory->limit - first);
+		if (count == 0)
+			return 0;
+	} while (!pg_atomic_compare_exchange_u32(&memory->fresh, &first, first + count));
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		if (i < (uint32) wanted)
+			cells[i] = first + i;
+		else
+			more[nmore++] = first + i;
+	}
+	if (nmore > 0)
+		put_cells(&memory->stripes[own_stripe()], more, nmore);
+	return count - nmore;
+}
+
+/* Take cells from wherever there are some; zero if memory is full. */
+static int
+take_any_cells(uint32 *cells, int wanted)
+{
+	int			count = take_cells(&memory->stripes[own_stripe()], cells, wanted);
+
+	if (count == 0)
+		count = take_fresh_cells(cells, wanted);
+	for (int i = 1; i < STRIPES && count == 0; i++)
+		count = take_cells(&memory->stripes[(own_stripe() + i) % STRIPES], cells, wanted);
+	return count;
+}
+
+/* Free all but "left" of the cells that this backend keeps. */
+static void
+trim_kept(int left)
+{
+	while (kept.count > left)
+	{
+		int			count = Min(kept.count - left, BATCH);
+
+		kept.count -= count;
+		put_cells(&memory->stripes[own_stripe()], &kept.cells[kept.count], count);
+	}
+}
+
+/* Give back at exit what this backend kept. */
+static void
+give_back_kept(int code, Datum arg)
+{
+	trim_kept(0);
+	kept.cells = NULL;
+}
+
+/* Make room to keep so many cells.  May throw. */
+static void
+make_room(int count)
+{
+	count = Max(count, KEPT_CELLS);
+	if (kept.cells == NULL)
+	{
+		kept.cells = MemoryContextAlloc(TopMemoryContext, count * sizeof(uint32));
+		dlock_exit_on_shmem(give_back_kept, (Datum) 0);
+	}
+	else
+		kept.cells = repalloc(kept.cells, count * sizeof(uint32));
+	kept.room = count;
+}
+
+/*
+ * Warn the operator if memory runs short, once for each of two percentages, and
+ * again only after use has been clearly below it.
+ */
+static void
+watch_use(void)
+{
+	uint64		limit = dlock_memory_limit();
+	uint32		before = pg_atomic_read_u32(&memory->warned);
+	uint32		now = 0;
+	uint64		used;
+	int			percent;
+
+	/* As long as so many were never used, nothing else can be the case. */
+	if (pg_atomic_read_u32(&memory->fresh) < memory->limit / 100 * WARN_FIRST)
+		return;
+	used = dlock_memory_used();
+	percent = (int) (used * 100 / limit);
+
+	if (percent >= WARN_SECOND)
+		now = WARN_SECOND;
+	else if (percent >= WARN_SECOND - WARN_DISTANCE)
+		now = Max(before, WARN_FIRST);
+	else if (percent >= WARN_FIRST)
+		now = WARN_FIRST;
+	else if (percent >= WARN_FIRST - WARN_DISTANCE)
+		now = Min(before, WARN_FIRST);
+	if (now != before && pg_atomic_compare_exchange_u32(&memory->warned, &before, now) &&
+		now > before)
+		dlock_error_warn_memory(now, used, limit);
+}
+
+/* Does this backend have so many cells? */
+bool
+dlock_memory_is_prepared(int count)
+{
+	return kept.count >= count;
+}
+
+/*
+ * See to it that this backend has so many cells.  False if memory is full.
+ *
+ * No partition lock may be held, since this may warn the operator, and throw
+ * when the backend's own memory is used up.
+ */
+bool
+dlock_memory_prepare(int count)
+{
+	if (kept.room < count || kept.cells == NULL)
+		make_room(count);
+	while (kept.count < count)
+	{
+		int			taken = take_any_cells(&kept.cells[kept.count], count - kept.count);
+
+		if (taken == 0)
+		{
+			trim_kept(0);
+			return false;
+		}
+		kept.count += taken;
+		unwatched += taken;
+	}
+	if (unwatched >= WATCH_DISTANCE)
+	{
+		unwatched = 0;
+		watch_use();
+	}
+	return true;
+}
+
+/* Take a cell that was prepared.  Cannot fail. */
+DLockMemoryRef
+dlock_memory_take(void)
+{
+	Assert(kept.count > 0);
+	return dlock_memory_cell(kept.cells[--kept.count]);
+}
+
+/* Free a cell, or keep it for the next change.  Cannot fail. */
+void
+dlock_memory_give_back(DLockMemoryRef ref)
+{
+	uint32		cell = dlock_memory_number(ref);
+
+	Assert(ref == dlock_memory_cell(cell) && cell > 0 && cell < memory->limit);
+	if (kept.count < KEPT_CELLS && kept.cells != NULL)
+		kept.cells[kept.count++] = cell;
+	else
+		put_cells(&memory->stripes[own_stripe()], &cell, 1);
+}
+
+/* Free what was prepared beyond what is worth keeping. */
+void
+dlock_memory_trim(void)
+{
+	trim_kept(KEPT_CELLS);
+}
+
+/* ---- texts ---- */
+
+/* A piece of a text, and where it goes on. */
+typedef struct DLockMemoryWalk
+{
+	char	   *data;
+	int			len;
+	uint32		next;
+} DLockMemoryWalk;
+
+static DLockMemoryWalk
+first_piece(const char *place, int room, int total)
+{
+	DLockMemoryWalk walk = {unconstify(char *, place), dlock_memory_text_here(room, total), 0};
+
+	/* The place of a text is not aligned. */
+	if (total > room)
+		memcpy(&walk.next, place + walk.len, sizeof(walk.next));
+	return walk;
+}
+
+static DLockMemoryWalk
+next_piece(const DLockMemoryWalk *walk)
+{
+	DLockMemoryPiece *piece = piece_at(walk->next);
+
+	return (DLockMemoryWalk) {piece->data, sizeof(piece->data), piece->next};
+}
+
+/* How many cells does a text take, besides its place, which has "room" bytes? */
+int
+dlock_memory_text_cells(int len, int room)
+{
+	int			size = sizeof(((DLockMemoryPiece *) NULL)->data);
+
+	return (len - dlock_memory_text_here(room, len) + size - 1) / size;
+}
+
+/*
+ * Write the parts of a text one behind the other into its place, and what does
+ * not fit there into cells, which must be prepared.  Cannot fail.
+ */
+void
+dlock_memory_text_put(char *place, int room, const DLockBytes *parts, int count)
+{
+	int			total = 0;
+	char	   *to = place;
+	int			left;
+	char	   *link = NULL;
+	uint32		end = 0;
+
+	for (int i = 0; i < count; i++)
+		total += parts[i].len;
+	left = dlock_memory_text_here(room, total);
+	if (total > room)
+		link = place + left;
+
+	for (int i = 0; i < count; i++)
+	{
+		const char *from = parts[i].data;
+		int			len = parts[i].len;
+
+		while (len > 0)
+		{
+			int			fits = Min(len, left);
+
+			if (left == 0)
+			{
+				uint32		cell = dlock_memory_number(dlock_memory_take());
+
+				memcpy(link, &cell, sizeof(cell));
+				link = (char *) &piece_at(cell)->next;
+				to = piece_at(cell)->data;
+				left = sizeof(piece_at(cell)->data);
+				continue;
+			}
+			memcpy(to, from, fits);
+			to += fits;
+			from += fits;
+			len -= fits;
+			left -= fits;
+		}
+	}
+	if (link != NULL)
+		memcpy(link, &end, sizeof(end));
+}
+
+/* Copy "len" bytes of a text of "total" bytes, beginning at "from". */
+void
+dlock_memory_text_get(const char *place, int room, int total, int from, int len, char *into)
+{
+	DLockMemoryWalk walk = first_piece(place, room, total);
+
+	Assert(from + len <= total);
+	while (len > 0)
+	{
+		int			here = Min(walk.len - from, len);
+
+		if (here > 0)
+		{
+			memcpy(into, walk.data + from, here);
+			into += here;
+			len -= here;
+			from = 0;
+		}
+		else
+			from -= walk.len;
+		if (len > 0)
+			walk = next_piece(&walk);
+	}
+}
+
+/* Does a text of "total" bytes, no fewer than these, begin with these? */
+bool
+dlock_memory_text_begins(const char *place, int room, int total, const DLockBytes *bytes)
+{
+	DLockMemoryWalk walk = first_piece(place, room, total);
+	const char *data = bytes->data;
+	int			len = bytes->len;
+
+	for (;;)
+	{
+		int			here = Min(walk.len, len);
+
+		if (memcmp(walk.data, data, here) != 0)
+			return false;
+		data += here;
+		len -= here;
+		if (len == 0)
+			return true;
+		walk = next_piece(&walk);
+	}
+}
+
+/* Free the cells that a text has besides its place.  Cannot fail. */
+void
+dlock_memory_text_free(const char *place, int room, int total)
+{
+	uint32		cell = first_piece(place, room, total).next;
+
+	while (cell != 0)
+	{
+		uint32		next = piece_at(cell)->next;
+
+		dlock_memory_give_back(dlock_memory_cell(cell));
+		cell = next;
+	}
+}

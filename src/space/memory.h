@@ -1,0 +1,89 @@
+/*-------------------------------------------------------------------------
+ *
+ * memory.h
+ *	  The shared memory that locks and leases are made of.
+ *
+ * IDENTIFICATION
+ *	  src/space/memory.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_MEMORY_H
+#define DLOCK_MEMORY_H
+
+#include "base/types.h"
+
+/* The size of a cell; there is no other. */
+#define DLOCK_MEMORY_CELL		232
+
+/*
+ * What lies in the cells, as its distance from the first of them in units of 8
+ * bytes.  Zero is nothing.
+ */
+typedef uint32 DLockMemoryRef;
+
+#define DLOCK_MEMORY_NONE		((DLockMemoryRef) 0)
+#define DLOCK_MEMORY_UNIT		8
+
+/* Where the cells lie; set once, in the postmaster. */
+extern char *dlock_memory_cells;
+
+/* The shared memory that a reference leads to. */
+static inline void *
+dlock_memory_at(DLockMemoryRef ref)
+{
+	return dlock_memory_cells + (Size) ref * DLOCK_MEMORY_UNIT;
+}
+
+/* The reference that leads to a place in the shared memory. */
+static inline DLockMemoryRef
+dlock_memory_ref(const void *place)
+{
+	return (DLockMemoryRef) (((const char *) place - dlock_memory_cells) / DLOCK_MEMORY_UNIT);
+}
+
+/* The reference to a cell, by its number. */
+static inline DLockMemoryRef
+dlock_memory_cell(uint32 cell)
+{
+	return cell * (DLOCK_MEMORY_CELL / DLOCK_MEMORY_UNIT);
+}
+
+/* The number of the cell that a reference leads to. */
+static inline uint32
+dlock_memory_number(DLockMemoryRef ref)
+{
+	return ref / (DLOCK_MEMORY_CELL / DLOCK_MEMORY_UNIT);
+}
+
+/* set-up */
+extern void dlock_memory_request(void);
+extern void dlock_memory_startup(void);
+extern bool dlock_memory_is_ready(void);
+
+/* cells */
+extern bool dlock_memory_is_prepared(int count);
+extern bool dlock_memory_prepare(int count);
+extern DLockMemoryRef dlock_memory_take(void);
+extern void dlock_memory_give_back(DLockMemoryRef ref);
+extern void dlock_memory_trim(void);
+extern uint64 dlock_memory_used(void);
+extern uint64 dlock_memory_limit(void);
+
+/* texts that may go on in further cells */
+extern int	dlock_memory_text_cells(int len, int room);
+extern void dlock_memory_text_put(char *place, int room, const DLockBytes *parts, int count);
+extern void dlock_memory_text_get(const char *place, int room, int total,
+								  int from, int len, char *into);
+extern bool dlock_memory_text_begins(const char *place, int room, int total,
+									 const DLockBytes *bytes);
+extern void dlock_memory_text_free(const char *place, int room, int total);
+
+/* How much of a text of "total" bytes stands in its place itself. */
+static inline int
+dlock_memory_text_here(int room, int total)
+{
+	return (total <= room) ? total : room - (int) sizeof(uint32);
+}
+
+#endif							/* DLOCK_MEMORY_H */

@@ -1,0 +1,211 @@
+/*-------------------------------------------------------------------------
+ *
+ * argument.c
+ *	  Arguments of SQL functions, as the values that the rest speaks of.
+ *
+ * NOTES
+ *	  Each takes the call and the number of the argument, and throws 22004 or
+ *	  22023, or another error that says so, for one that is out of its range.
+ *
+ * IDENTIFICATION
+ *	  src/sql/argument.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/int.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+
+#include "base/compat.h"
+#include "base/error.h"
+#include "base/name.h"
+#include "base/settings.h"
+#include "sql/argument.h"
+
+/* A name; "what" is of what, for errors. */
+DLockBytes
+dlock_argument_name(FunctionCallInfo fcinfo, int argno, const char *what)
+{
+	if (PG_ARGISNULL(argno))
+		dlock_error_null(what);
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what, DLOCK_NAME_MAX);
+}
+
+/* Throw 42939 if a name is one of dlock's own. */
+void
+dlock_argument_check_own(const DLockBytes *name)
+{
+	if (dlock_name_is_reserved(name))
+		dlock_error_reserved_name("lock name", name);
+}
+
+/* The name of a lock that users may acquire. */
+DLockBytes
+dlock_argument_own_name(FunctionCallInfo fcinfo, int argno)
+{
+	DLockBytes	name = dlock_argument_name(fcinfo, argno, "lock name");
+
+	dlock_argument_check_own(&name);
+	return name;
+}
+
+/* No owner means this session. */
+DLockBytes
+dlock_argument_owner(FunctionCallInfo fcinfo, int argno)
+{
+	if (PG_ARGISNULL(argno))
+		return dlock_name_session();
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lease owner", DLOCK_OWNER_MAX);
+}
+
+/*
+ * The owner of a lease that a user acquires.  Who is in a group, and has what, is
+ * told by the owners of leases, so those are the groups' own.
+ */
+DLockBytes
+dlock_argument_own_owner(FunctionCallInfo fcinfo, int argno)
+{
+	DLockBytes	owner = dlock_argument_owner(fcinfo, argno);
+
+	if (dlock_name_is_reserved(&owner))
+		dlock_error_reserved_name("lease owner", &owner);
+	return owner;
+}
+
+DLockToken
+dlock_argument_token(FunctionCallInfo fcinfo, int argno)
+{
+	DLockToken	token;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null_token();
+	token = PG_GETARG_INT64(argno);
+	if (token <= 0)
+		dlock_error_token(token);
+	return token;
+}
+
+/* The bytes of a payload; none if it is null. */
+DLockBytes
+dlock_argument_payload(FunctionCallInfo fcinfo, int argno)
+{
+	Jsonb	   *payload;
+	DLockBytes	bytes = {NULL, 0};
+
+	if (PG_ARGISNULL(argno))
+		return bytes;
+	payload = PG_GETARG_JSONB_P(argno);
+	bytes.data = VARDATA(payload);
+	bytes.len = VARSIZE(payload) - VARHDRSZ;
+	if (bytes.len > DLOCK_PAYLOAD_MAX)
+		dlock_error_too_long("payload", bytes.len, DLOCK_PAYLOAD_MAX);
+	return bytes;
+}
+
+/*
+ * An interval in microseconds, a day being 24 hours and a month 30 days.  What
+ * is too long for that comes back as the longest there is.
+ */
+DLockTime
+dlock_argument_interval(const Interval *interval)
+{
+	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
+	int64		result;
+
+	if (INTERVAL_NOT_FINITE(interval) ||
+		pg_mul_s64_overflow(days, USECS_PER_DAY, &result) ||
+		pg_add_s64_overflow(result, interval->time, &result))
+		return (days < 0) ? PG_INT64_MIN : PG_INT64_MAX;
+	return result;
+}
+
+/*
+ * A ttl in microseconds.  For null, the default if "acquiring", else zero,
+ * which stands for the lease's own.
+ */
+DLockTime
+dlock_argument_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
+{
+	DLockTime	limit = (DLockTime) dlock_settings_max_ttl_s * USECS_PER_SEC;
+	DLockTime	ttl;
+
+	if (PG_ARGISNULL(argno))
+	{
+		if (!acquiring)
+			return 0;
+		ttl = (DLockTime) dlock_settings_default_ttl_ms * 1000;
+		if (ttl > limit)
+			dlock_error_default_ttl(dlock_settings_default_ttl_ms, dlock_settings_max_ttl_s);
+	}
+	else
+	{
+		const Interval *interval = PG_GETARG_INTERVAL_P(argno);
+
+		if (INTERVAL_NOT_FINITE(interval))
+			dlock_error_interval("ttl", "be finite",
+								 "Ask for a finite ttl and renew the lease while it is needed.");
+		ttl = dlock_argument_interval(interval);
+		if (ttl <= 0)
+			dlock_error_interval("ttl", "be greater than zero",
+								 "To end a lease, use dlock_release().");
+	}
+	if (ttl > limit)
+		dlock_error_ttl_over_limit(dlock_settings_max_ttl_s);
+	return ttl;
+}
+
+/*
+ * How long to wait, in microseconds; DLOCK_TIME_FOREVER for null, which means
+ * that there is no limit.
+ */
+DLockTime
+dlock_argument_wait(FunctionCallInfo fcinfo, int argno)
+{
+	DLockTime	wait;
+
+	if (PG_ARGISNULL(argno))
+		return DLOCK_TIME_FOREVER;
+	wait = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
+	if (wait < 0)
+		dlock_error_interval("wait", "not be negative",
+							 "Pass '0' not to wait, and NULL to wait without a limit.");
+	return wait;
+}
+
+/* A span that a lease or its lock lasts for other reasons than its ttl. */
+DLockTime
+dlock_argument_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
+{
+	DLockTime	span;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null(parameter);
+	span = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
+	if (span < 0)
+		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
+	if (span > (DLockTime) dlock_settings_max_ttl_s * USECS_PER_SEC)
+		dlock_error_interval(parameter, "not be longer than \"dlock.max_ttl\"",
+							 "Pass a shorter one.");
+	if (span > DLOCK_SPAN_MAX)
+		dlock_error_interval(parameter, "not be longer than 2^32 - 1 milliseconds",
+							 "Pass at most 49 days.");
+
+	/* It is kept in milliseconds. */
+	return (span + 999) / 1000 * 1000;
+}
+
+/* The reason that a privileged function asks for. */
+char *
+dlock_argument_reason(FunctionCallInfo fcinfo, int argno)
+{
+	char	   *reason;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("reason");
+	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
+	if (reason[strspn(reason, " \t\r\n")] == '\0')
+		dlock_error_empty("reason");
+	return reason;
+}

@@ -1,0 +1,663 @@
+/*-------------------------------------------------------------------------
+ *
+ * lock.c
+ *	  The SQL functions that act on leases: arguments in, results out.
+ *
+ * IDENTIFICATION
+ *	  src/sql/lock.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/name.h"
+#include "base/settings.h"
+#include "base/value.h"
+#include "lock/force.h"
+#include "lock/manager.h"
+#include "session/answer.h"
+#include "session/session.h"
+#include "session/waiting.h"
+#include "sql/argument.h"
+
+PG_FUNCTION_INFO_V1(dlock_sql_acquire);
+PG_FUNCTION_INFO_V1(dlock_sql_acquire_all);
+PG_FUNCTION_INFO_V1(dlock_sql_acquire_path);
+PG_FUNCTION_INFO_V1(dlock_sql_convert);
+PG_FUNCTION_INFO_V1(dlock_sql_renew);
+PG_FUNCTION_INFO_V1(dlock_sql_renew_token);
+PG_FUNCTION_INFO_V1(dlock_sql_release);
+PG_FUNCTION_INFO_V1(dlock_sql_release_token);
+PG_FUNCTION_INFO_V1(dlock_sql_check);
+PG_FUNCTION_INFO_V1(dlock_sql_watch);
+PG_FUNCTION_INFO_V1(dlock_sql_renew_all);
+PG_FUNCTION_INFO_V1(dlock_sql_release_all);
+PG_FUNCTION_INFO_V1(dlock_sql_force_release);
+PG_FUNCTION_INFO_V1(dlock_sql_campaign);
+PG_FUNCTION_INFO_V1(dlock_sql_resign);
+PG_FUNCTION_INFO_V1(dlock_sql_bump_epoch);
+
+/* ---- arguments ---- */
+
+/* A word and what it stands for. */
+typedef struct DLockWord
+{
+	const char *word;
+	int			value;
+} DLockWord;
+
+/*
+ * The value of a word in a list, which ends with a null one.  "known" is the
+ * list as it is written in a hint.
+ */
+static int
+get_word(FunctionCallInfo fcinfo, int argno, const char *parameter,
+		 const DLockWord *words, const char *known)
+{
+	text	   *value;
+	const char *data;
+	size_t		len;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null(parameter);
+	value = PG_GETARG_TEXT_PP(argno);
+	data = VARDATA_ANY(value);
+	len = VARSIZE_ANY_EXHDR(value);
+
+	for (; words->word != NULL; words++)
+	{
+		if (strlen(words->word) == len && memcmp(words->word, data, len) == 0)
+			return words->value;
+	}
+	dlock_error_word(parameter, text_to_cstring(value), known);
+}
+
+static DLockMode
+get_mode(FunctionCallInfo fcinfo, int argno)
+{
+	static const DLockWord words[] = {
+		{"exclusive", DLOCK_MODE_EX},
+		{"shared", DLOCK_MODE_PR},
+		{"NL", DLOCK_MODE_NL},
+		{"CR", DLOCK_MODE_CR},
+		{"CW", DLOCK_MODE_CW},
+		{"PR", DLOCK_MODE_PR},
+		{"PW", DLOCK_MODE_PW},
+		{"EX", DLOCK_MODE_EX},
+		{NULL, 0}
+	};
+
+	return (DLockMode) get_word(fcinfo, argno, "mode", words,
+								"\"exclusive\", \"shared\", \"NL\", \"CR\", \"CW\", \"PR\", \"PW\" and \"EX\"");
+}
+
+static DLockReentry
+get_reentry(FunctionCallInfo fcinfo, int argno)
+{
+	static const DLockWord words[] = {
+		{"deny", DLOCK_REENTRY_DENY},
+		{"count", DLOCK_REENTRY_COUNT},
+		{"return", DLOCK_REENTRY_RETURN},
+		{NULL, 0}
+	};
+
+	return (DLockReentry) get_word(fcinfo, argno, "reentry", words,
+								   "\"deny\", \"count\" and \"return\"");
+}
+
+static DLockBind
+get_bind(FunctionCallInfo fcinfo, int argno)
+{
+	static const DLockWord words[] = {
+		{"none", DLOCK_BIND_NONE},
+		{"session", DLOCK_BIND_SESSION},
+		{"transaction", DLOCK_BIND_TRANSACTION},
+		{NULL, 0}
+	};
+
+	return (DLockBind) get_word(fcinfo, argno, "bind", words,
+								"\"none\", \"session\" and \"transaction\"");
+}
+
+/* Permits, if any, in place of the mode. */
+static void
+get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
+{
+	request->permits = 0;
+	if (PG_ARGISNULL(argno))
+		return;
+	if (PG_GETARG_INT32(argno) <= 0)
+		dlock_error_permits(PG_GETARG_INT32(argno));
+	if (request->mode != DLOCK_MODE_EX)
+		dlock_error_permits_and_mode();
+	request->mode = DLOCK_MODE_PERMIT;
+	request->permits = PG_GETARG_INT32(argno);
+}
+
+/*
+ * The parameters that the functions which acquire locks end with, from "reentry"
+ * on, and the ttl, which depends on them.
+ */
+static void
+get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
+{
+	request->reentry = get_reentry(fcinfo, argno);
+	request->bind = get_bind(fcinfo, argno + 1);
+	request->delay = dlock_argument_span(fcinfo, argno + 2, "lock_delay");
+	request->min_hold = dlock_argument_span(fcinfo, argno + 3, "min_hold");
+	request->payload = dlock_argument_payload(fcinfo, argno + 4);
+
+	/* What ends with its session may do without a deadline. */
+	if (request->bind != DLOCK_BIND_NONE && PG_ARGISNULL(2))
+		request->ttl = 0;
+	else
+		request->ttl = dlock_argument_ttl(fcinfo, 2, true);
+	if (request->ttl > 0 && request->min_hold > (request->ttl + 999) / 1000 * 1000)
+		dlock_error_interval("min_hold", "not be longer than the ttl",
+							 "Ask for a longer ttl; the lease ends earlier if it is released.");
+}
+
+static DLockManagerTarget
+target_by_owner(FunctionCallInfo fcinfo)
+{
+	return (DLockManagerTarget)
+	{
+		.by = DLOCK_BY_OWNER,
+		.name = dlock_argument_name(fcinfo, 0, "lock name"),
+		.owner = dlock_argument_owner(fcinfo, 1)
+	};
+}
+
+static DLockManagerTarget
+target_by_token(FunctionCallInfo fcinfo)
+{
+	return (DLockManagerTarget)
+	{
+		.by = DLOCK_BY_TOKEN,
+		.name = dlock_argument_name(fcinfo, 0, "lock name"),
+		.token = dlock_argument_token(fcinfo, 1)
+	};
+}
+
+/* Open the database for an operation on a target, and complete the latter. */
+static void
+open_for_target(DLockDatabase *db, DLockManagerTarget *target)
+{
+	dlock_session_open(db);
+	target->hash = dlock_name_hash(db->shared->oid, &target->name);
+}
+
+/* ---- functions ---- */
+
+static Datum
+acquire(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = dlock_argument_own_name(fcinfo, 0);
+	DLockAcquireRequest request = {.count = 1, .names = &name, .role = GetUserId()};
+	DLockTime	wait;
+	DLockToken	token;
+
+	request.owner = dlock_argument_own_owner(fcinfo, 1);
+	wait = dlock_argument_wait(fcinfo, 3);
+	request.mode = get_mode(fcinfo, 4);
+	get_permits(fcinfo, 5, &request);
+	get_options(fcinfo, 6, &request);
+
+	dlock_session_check_writable("dlock_acquire");
+	token = dlock_waiting_acquire(&request, wait);
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
+Datum
+dlock_sql_acquire(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(acquire, fcinfo);
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+	return dlock_name_compare(a, b);
+}
+
+/* The names of an array: different, and not too many. */
+static DLockBytes *
+get_names(FunctionCallInfo fcinfo, int argno, int *count)
+{
+	ArrayType  *array;
+	Datum	   *values;
+	bool	   *nulls;
+	DLockBytes *names;
+	DLockBytes *sorted;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("array of lock names");
+	array = PG_GETARG_ARRAYTYPE_P(argno);
+	if (ARR_NDIM(array) > 1)
+		dlock_error_names("be a one-dimensional array",
+						  psprintf("The array given has %d dimensions.", ARR_NDIM(array)));
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
+	if (*count == 0)
+		dlock_error_names("be at least one", "The array given is empty.");
+	if (*count > DLOCK_NAMES_MAX)
+		dlock_error_names("not be too many",
+						  psprintf("The array given has %d; the limit is %d.",
+								   *count, DLOCK_NAMES_MAX));
+
+	names = palloc(*count * sizeof(DLockBytes));
+	for (int i = 0; i < *count; i++)
+	{
+		if (nulls[i])
+			dlock_error_null("lock name");
+		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), "lock name", DLOCK_NAME_MAX);
+		dlock_argument_check_own(&names[i]);
+	}
+
+	sorted = palloc(*count * sizeof(DLockBytes));
+	memcpy(sorted, names, *count * sizeof(DLockBytes));
+	qsort(sorted, *count, sizeof(DLockBytes), compare_names);
+	for (int i = 1; i < *count; i++)
+	{
+		if (dlock_name_equal(&sorted[i - 1], &sorted[i]))
+			dlock_error_names("be different",
+							  psprintf("The name \"%.*s\" is given more than once.",
+									   sorted[i].len, sorted[i].data));
+	}
+	return names;
+}
+
+static Datum
+acquire_all(PG_FUNCTION_ARGS)
+{
+	DLockAcquireRequest request = {.role = GetUserId()};
+	DLockTime	wait;
+	DLockToken	first;
+	Datum	   *tokens;
+
+	request.names = get_names(fcinfo, 0, &request.count);
+	request.owner = dlock_argument_own_owner(fcinfo, 1);
+	wait = dlock_argument_wait(fcinfo, 3);
+	request.mode = get_mode(fcinfo, 4);
+	get_options(fcinfo, 5, &request);
+	request.tokens = palloc0(request.count * sizeof(DLockToken));
+
+	dlock_session_check_writable("dlock_acquire_all");
+	first = dlock_waiting_acquire(&request, wait);
+	if (first == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+
+	tokens = palloc(request.count * sizeof(Datum));
+	for (int i = 0; i < request.count; i++)
+		tokens[i] = Int64GetDatum((request.tokens[0] != DLOCK_TOKEN_NONE) ? request.tokens[i] : first + i);
+	PG_RETURN_ARRAYTYPE_P(construct_array(tokens, request.count, INT8OID, sizeof(int64),
+										  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* dlock_acquire_all(names, owner, ttl, wait, mode, ...) -> tokens or null */
+Datum
+dlock_sql_acquire_all(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(acquire_all, fcinfo);
+}
+
+/* A path and its ancestors; their number in "count". */
+static DLockBytes *
+get_path(FunctionCallInfo fcinfo, int argno, int *count)
+{
+	DLockBytes *names = palloc((DLOCK_PATH_MAX_PARTS + 1) * sizeof(DLockBytes));
+	DLockBytes *path = &names[0];
+	int			parts = 1;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("path");
+	*path = dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "path", DLOCK_NAME_MAX);
+	dlock_argument_check_own(path);
+	for (int i = 0; i < path->len; i++)
+	{
+		if (path->data[i] != '/')
+			continue;
+		parts++;
+		if (i == 0 || i == path->len - 1 || path->data[i - 1] == '/')
+			dlock_error_path("not have empty parts", path);
+	}
+	if (parts > DLOCK_PATH_MAX_PARTS)
+		dlock_error_path(psprintf("not have more than %d parts", DLOCK_PATH_MAX_PARTS), path);
+	*count = 1 + dlock_name_ancestors(path, names + 1);
+	return names;
+}
+
+static Datum
+acquire_path(PG_FUNCTION_ARGS)
+{
+	DLockAcquireRequest request = {.path = true, .role = GetUserId()};
+	DLockTime	wait;
+	DLockToken	token;
+
+	request.names = get_path(fcinfo, 0, &request.count);
+	request.owner = dlock_argument_own_owner(fcinfo, 1);
+	wait = dlock_argument_wait(fcinfo, 3);
+	request.mode = get_mode(fcinfo, 4);
+	get_options(fcinfo, 5, &request);
+
+	dlock_session_check_writable("dlock_acquire_path");
+	token = dlock_waiting_acquire(&request, wait);
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
+Datum
+dlock_sql_acquire_path(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(acquire_path, fcinfo);
+}
+
+static Datum
+convert(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = dlock_argument_own_name(fcinfo, 0);
+	DLockToken	token = dlock_argument_token(fcinfo, 1);
+	DLockMode	mode = get_mode(fcinfo, 2);
+	DLockTime	wait = dlock_argument_wait(fcinfo, 3);
+
+	dlock_session_check_writable("dlock_convert");
+	token = dlock_waiting_convert(&name, token, mode, wait);
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/* dlock_convert(name, token, mode, wait) -> token or null */
+Datum
+dlock_sql_convert(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(convert, fcinfo);
+}
+
+static bool
+renew(const char *function, DLockManagerTarget *target, DLockTime ttl)
+{
+	DLockDatabase db;
+	bool		renewed;
+
+	dlock_session_check_writable(function);
+	open_for_target(&db, target);
+	renewed = dlock_manager_renew(&db, target, ttl);
+	dlock_session_close(&db);
+	return renewed;
+}
+
+/* dlock_renew(name, owner, ttl) -> boolean */
+Datum
+dlock_sql_renew(PG_FUNCTION_ARGS)
+{
+	DLockManagerTarget target = target_by_owner(fcinfo);
+
+	PG_RETURN_BOOL(renew("dlock_renew", &target, dlock_argument_ttl(fcinfo, 2, false)));
+}
+
+/* dlock_renew_token(name, token, ttl) -> boolean */
+Datum
+dlock_sql_renew_token(PG_FUNCTION_ARGS)
+{
+	DLockManagerTarget target = target_by_token(fcinfo);
+
+	PG_RETURN_BOOL(renew("dlock_renew_token", &target, dlock_argument_ttl(fcinfo, 2, false)));
+}
+
+static bool
+release(const char *function, DLockManagerTarget *target)
+{
+	DLockDatabase db;
+	DLockToken	counted = DLOCK_TOKEN_NONE;
+	bool		released;
+
+	dlock_session_check_writable(function);
+	open_for_target(&db, target);
+	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE, &counted);
+	if (counted != DLOCK_TOKEN_NONE)
+		dlock_answer_counted_down(target->hash, counted);
+
+	/* Whoever has nothing to release has nothing left to do under the lock. */
+	target->closed = true;
+	while (!released && dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE, NULL))
+		CHECK_FOR_INTERRUPTS();
+	dlock_session_close(&db);
+	return released;
+}
+
+/* dlock_release(name, owner) -> boolean */
+Datum
+dlock_sql_release(PG_FUNCTION_ARGS)
+{
+	DLockManagerTarget target = target_by_owner(fcinfo);
+
+	PG_RETURN_BOOL(release("dlock_release", &target));
+}
+
+/* dlock_release_token(name, token) -> boolean */
+Datum
+dlock_sql_release_token(PG_FUNCTION_ARGS)
+{
+	DLockManagerTarget target = target_by_token(fcinfo);
+
+	PG_RETURN_BOOL(release("dlock_release_token", &target));
+}
+
+/* dlock_check(name, token) -> boolean */
+Datum
+dlock_sql_check(PG_FUNCTION_ARGS)
+{
+	DLockManagerTarget target = target_by_token(fcinfo);
+	DLockDatabase db;
+	bool		live;
+
+	if (RecoveryInProgress())
+		dlock_error_standby("dlock_check");
+	open_for_target(&db, &target);
+	live = dlock_manager_check(&db, &target);
+	dlock_session_close(&db);
+	PG_RETURN_BOOL(live);
+}
+
+/* dlock_renew_all(owner, ttl) -> how many */
+Datum
+dlock_sql_renew_all(PG_FUNCTION_ARGS)
+{
+	DLockBytes	owner = dlock_argument_owner(fcinfo, 0);
+	DLockTime	ttl = dlock_argument_ttl(fcinfo, 1, false);
+	DLockDatabase db;
+	int			renewed;
+
+	dlock_session_check_writable("dlock_renew_all");
+	dlock_session_open(&db);
+	renewed = dlock_manager_renew_all(&db, &owner, ttl);
+	dlock_session_close(&db);
+	PG_RETURN_INT32(renewed);
+}
+
+/* dlock_release_all(owner) -> how many */
+Datum
+dlock_sql_release_all(PG_FUNCTION_ARGS)
+{
+	DLockBytes	owner = dlock_argument_owner(fcinfo, 0);
+	DLockDatabase db;
+	int			released;
+
+	dlock_session_check_writable("dlock_release_all");
+	dlock_session_open(&db);
+	released = dlock_manager_release_all(&db, &owner);
+	dlock_session_close(&db);
+	PG_RETURN_INT32(released);
+}
+
+static void
+log_forced(const DLockBytes *name, const DLockForceEnded *ended, const char *user,
+		   const char *reason)
+{
+	char	   *role = GetUserNameFromId(ended->role, true);
+
+	if (role == NULL)
+		role = "(dropped)";
+	if (ended->was_closed)
+		ereport(LOG,
+				(errmsg("lock \"%.*s\" was opened by force", name->len, name->data),
+				 errdetail("Owner \"%.*s\" of role \"%s\" had held it with token %lld; role \"%s\" opened it. Reason: %s",
+						   ended->owner_len, ended->owner, role,
+						   (long long) ended->token, user, reason)));
+	else
+		ereport(LOG,
+				(errmsg("lease on lock \"%.*s\" was released by force", name->len, name->data),
+				 errdetail("Owner \"%.*s\" of role \"%s\" held it with token %lld; role \"%s\" released it. Reason: %s",
+						   ended->owner_len, ended->owner, role,
+						   (long long) ended->token, user, reason),
+				 ended->closed_for == 0 ? 0 :
+				 errhint("The lock stays closed for %lld ms, its lock delay; releasing it by force once more opens it.",
+						 (long long) ended->closed_for / 1000)));
+}
+
+/* dlock_force_release(name, reason) -> how many */
+Datum
+dlock_sql_force_release(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = dlock_argument_name(fcinfo, 0, "lock name");
+	char	   *reason = dlock_argument_reason(fcinfo, 1);
+	char	   *user = GetUserNameFromId(GetUserId(), false);
+	DLockDatabase db;
+	DLockForceEnded *ended;
+	int			count;
+
+	dlock_session_check_writable("dlock_force_release");
+	dlock_session_open(&db);
+	count = dlock_force_end(&db, &name, &ended);
+	for (int i = 0; i < count; i++)
+		log_forced(&name, &ended[i], user, reason);
+	for (int i = 0; i < count; i++)
+		dlock_manager_forced(&db, ended[i].hash, ended[i].token);
+	dlock_session_close(&db);
+	PG_RETURN_INT32(count);
+}
+
+/* dlock_watch(name, seen, wait) -> the holder */
+Datum
+dlock_sql_watch(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = dlock_argument_name(fcinfo, 0, "lock name");
+	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_argument_token(fcinfo, 1);
+	DLockTime	wait = dlock_argument_wait(fcinfo, 2);
+	DLockWaitingHolder holder;
+	TupleDesc	desc;
+	Datum		values[6] = {0};
+	bool		nulls[6];
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	if (RecoveryInProgress())
+		dlock_error_standby("dlock_watch");
+
+	dlock_waiting_watch(&name, seen, wait, &holder);
+
+	memset(nulls, holder.token == DLOCK_TOKEN_NONE, sizeof(nulls));
+	if (holder.token != DLOCK_TOKEN_NONE)
+	{
+		values[0] = Int64GetDatum(holder.token);
+		values[1] = dlock_value_text((DLockBytes) {holder.owner, holder.owner_len});
+		values[2] = CStringGetTextDatum(dlock_name_of_mode(holder.mode));
+		values[3] = TimestampTzGetDatum(holder.granted_at);
+		nulls[4] = holder.remaining == DLOCK_TIME_FOREVER;
+		if (!nulls[4])
+			values[4] = TimestampTzGetDatum(dlock_clock_wall() + holder.remaining);
+		nulls[5] = holder.payload_len == 0;
+		if (!nulls[5])
+			values[5] = dlock_value_jsonb((DLockBytes) {holder.payload, holder.payload_len});
+	}
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+static Datum
+campaign(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = dlock_argument_own_name(fcinfo, 0);
+	DLockAcquireRequest request = {
+		.count = 1,
+		.names = &name,
+		.mode = DLOCK_MODE_EX,
+		.reentry = DLOCK_REENTRY_RETURN,
+		.bind = DLOCK_BIND_NONE,
+		.role = GetUserId(),
+		.set_payload = !PG_ARGISNULL(4)
+	};
+	DLockTime	wait;
+	DLockToken	token;
+
+	if (PG_ARGISNULL(1))
+		dlock_error_null("candidate");
+	request.owner = dlock_argument_own_owner(fcinfo, 1);
+	request.ttl = dlock_argument_ttl(fcinfo, 2, true);
+	wait = dlock_argument_wait(fcinfo, 3);
+	request.payload = dlock_argument_payload(fcinfo, 4);
+
+	dlock_session_check_writable("dlock_campaign");
+	token = dlock_waiting_acquire(&request, wait);
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/* dlock_campaign(election, candidate, ttl, wait, payload) -> token or null */
+Datum
+dlock_sql_campaign(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(campaign, fcinfo);
+}
+
+/* dlock_resign(election, candidate) -> boolean */
+Datum
+dlock_sql_resign(PG_FUNCTION_ARGS)
+{
+	DLockManagerTarget target = target_by_owner(fcinfo);
+
+	if (PG_ARGISNULL(1))
+		dlock_error_null("candidate");
+	PG_RETURN_BOOL(release("dlock_resign", &target));
+}
+
+/* dlock_bump_epoch(reason, above) -> a number below all later tokens */
+Datum
+dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
+{
+	char	   *reason = dlock_argument_reason(fcinfo, 0);
+	DLockToken	above = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(1);
+	DLockDatabase db;
+	DLockToken	below;
+
+	dlock_session_check_writable("dlock_bump_epoch");
+	if (above < 0)
+		dlock_error_number("above", above, "not be negative", "Pass the largest token that you know of.");
+	if (above > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
+		dlock_error_number("above", above, "leave room for tokens", "Tokens end at 2^53.");
+	dlock_session_open(&db);
+	below = dlock_database_move_tokens(&db, above);
+	dlock_session_close(&db);
+
+	ereport(LOG,
+			(errmsg("fencing tokens were moved on, above %lld",
+					(long long) below),
+			 errdetail("Role \"%s\" asked for it. Reason: %s",
+					   GetUserNameFromId(GetUserId(), false), reason)));
+	PG_RETURN_INT64(below);
+}

@@ -1,0 +1,429 @@
+/*-------------------------------------------------------------------------
+ *
+ * pattern.c
+ *	  The SQL functions of time slots and groups: arguments in, results out.
+ *
+ * IDENTIFICATION
+ *	  src/sql/pattern.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/numeric.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/name.h"
+#include "base/settings.h"
+#include "base/value.h"
+#include "pattern/group.h"
+#include "pattern/groupdef.h"
+#include "pattern/once.h"
+#include "pattern/quota.h"
+#include "session/answer.h"
+#include "session/session.h"
+#include "sql/argument.h"
+
+PG_FUNCTION_INFO_V1(dlock_sql_once);
+PG_FUNCTION_INFO_V1(dlock_sql_group_create);
+PG_FUNCTION_INFO_V1(dlock_sql_group_alter);
+PG_FUNCTION_INFO_V1(dlock_sql_group_drop);
+PG_FUNCTION_INFO_V1(dlock_sql_group_join);
+PG_FUNCTION_INFO_V1(dlock_sql_group_heartbeat);
+PG_FUNCTION_INFO_V1(dlock_sql_group_yield);
+PG_FUNCTION_INFO_V1(dlock_sql_group_leave);
+PG_FUNCTION_INFO_V1(dlock_sql_group_member_list);
+PG_FUNCTION_INFO_V1(dlock_sql_group_partition_list);
+
+#define BEAT_COLUMNS		3
+#define MEMBER_COLUMNS		10
+#define PARTITION_COLUMNS	5
+
+/* ---- time slots ---- */
+
+static Datum
+once(PG_FUNCTION_ARGS)
+{
+	char		buffer[sizeof(DLOCK_ONCE_PREFIX) + DLOCK_ONCE_NAME_MAX];
+	DLockBytes	given;
+	DLockBytes	name;
+	DLockTime	limit = (DLockTime) dlock_settings_max_ttl_s * USECS_PER_SEC;
+	DLockTime	every;
+	DLockDatabase db;
+	DLockToken	token;
+
+	if (PG_ARGISNULL(0))
+		dlock_error_null("name");
+	given = dlock_name_of_text(PG_GETARG_TEXT_PP(0), "name", DLOCK_ONCE_NAME_MAX);
+	name.len = snprintf(buffer, sizeof(buffer), "%s%.*s", DLOCK_ONCE_PREFIX, given.len, given.data);
+	name.data = buffer;
+
+	if (PG_ARGISNULL(1))
+		dlock_error_null("length of the time slots");
+	every = dlock_argument_interval(PG_GETARG_INTERVAL_P(1));
+	if (every <= 0)
+		dlock_error_interval("length of the time slots", "be greater than zero",
+							 "Pass how often it may happen, such as '1 day'.");
+	if (every > limit)
+		dlock_error_slots_over_limit(dlock_settings_max_ttl_s);
+
+	dlock_session_check_writable("dlock_once");
+	dlock_session_open(&db);
+	token = dlock_once_win(&db, &name, every, Min(limit, DLOCK_SPAN_MAX));
+	dlock_session_close(&db);
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+/* dlock_once(name, every) -> token or null */
+Datum
+dlock_sql_once(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(once, fcinfo);
+}
+
+/* ---- groups: arguments ---- */
+
+static DLockBytes
+get_group_name(FunctionCallInfo fcinfo, int argno)
+{
+	DLockBytes	name;
+
+	if (PG_ARGISNULL(argno))
+		dlock_error_null("group name");
+	name = dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "group name", DLOCK_GROUP_NAME_MAX);
+	if (memchr(name.data, '/', name.len) != NULL)
+		dlock_error_group_name(&name);
+	return name;
+}
+
+/* The names of the partitions that "count" or "names" ask for, of which one is given. */
+static ArrayType *
+get_partitions(FunctionCallInfo fcinfo)
+{
+	int			count;
+
+	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
+		dlock_error_count_or_names(!PG_ARGISNULL(1));
+	if (!PG_ARGISNULL(2))
+		return PG_GETARG_ARRAYTYPE_P(2);
+	count = PG_GETARG_INT32(1);
+	if (count < 1 || count > DLOCK_GROUP_PARTITIONS_MAX)
+		dlock_error_number("count of partitions", count,
+						   psprintf("be from 1 to %d", DLOCK_GROUP_PARTITIONS_MAX),
+						   "Have several times as many partitions as members, not as many as keys.");
+	return dlock_groupdef_number_names(count);
+}
+
+/* ---- groups: definitions ---- */
+
+/* dlock_group_create(group, count, names) -> how many partitions */
+Datum
+dlock_sql_group_create(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = get_group_name(fcinfo, 0);
+	ArrayType  *partitions = get_partitions(fcinfo);
+
+	dlock_groupdef_create(&name, partitions);
+	PG_RETURN_INT32(ARR_DIMS(partitions)[0]);
+}
+
+/* dlock_group_alter(group, count, names) -> how many partitions */
+Datum
+dlock_sql_group_alter(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = get_group_name(fcinfo, 0);
+	ArrayType  *partitions = get_partitions(fcinfo);
+
+	dlock_groupdef_alter(&name, partitions);
+	PG_RETURN_INT32(ARR_DIMS(partitions)[0]);
+}
+
+/* dlock_group_drop(group) -> was there one? */
+Datum
+dlock_sql_group_drop(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = get_group_name(fcinfo, 0);
+
+	PG_RETURN_BOOL(dlock_groupdef_drop(&name));
+}
+
+/* ---- groups: members ---- */
+
+/* The tokens of partitions in an array; none if it is NULL. */
+static DLockToken *
+get_tokens(FunctionCallInfo fcinfo, int argno, int *count)
+{
+	ArrayType  *array;
+	Datum	   *values;
+	bool	   *nulls;
+	DLockToken *tokens;
+
+	*count = 0;
+	if (PG_ARGISNULL(argno))
+		return NULL;
+	array = PG_GETARG_ARRAYTYPE_P(argno);
+	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE,
+					  &values, &nulls, count);
+	if (*count > DLOCK_GROUP_PARTITIONS_MAX)
+		dlock_error_number("number of fencing tokens", *count, "not be so large",
+						   psprintf("Pass at most %d.", DLOCK_GROUP_PARTITIONS_MAX));
+	tokens = palloc((*count + 1) * sizeof(DLockToken));
+	for (int i = 0; i < *count; i++)
+	{
+		if (nulls[i])
+			dlock_error_null("fencing token");
+		tokens[i] = DatumGetInt64(values[i]);
+	}
+	return tokens;
+}
+
+/* What is kept with a membership: its weight and, if there is one, the member's payload. */
+static DLockBytes
+make_membership(int weight, const DLockBytes *given)
+{
+	JsonbParseState *state = NULL;
+	JsonbValue	key = {.type = jbvString};
+	JsonbValue	value = {.type = jbvNumeric};
+	Jsonb	   *membership;
+	DLockBytes	bytes;
+
+	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	key.val.string.val = "weight";
+	key.val.string.len = strlen("weight");
+	pushJsonbValue(&state, WJB_KEY, &key);
+	value.val.numeric = int64_to_numeric(weight);
+	pushJsonbValue(&state, WJB_VALUE, &value);
+	if (given->len > 0)
+	{
+		key.val.string.val = "payload";
+		key.val.string.len = strlen("payload");
+		pushJsonbValue(&state, WJB_KEY, &key);
+		value.type = jbvBinary;
+		value.val.binary.data = (JsonbContainer *) given->data;
+		value.val.binary.len = given->len;
+		pushJsonbValue(&state, WJB_VALUE, &value);
+	}
+	membership = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
+
+	bytes = (DLockBytes) {VARDATA(membership), VARSIZE(membership) - VARHDRSZ};
+	if (bytes.len > DLOCK_PAYLOAD_MAX)
+		dlock_error_too_long("payload", bytes.len, DLOCK_PAYLOAD_MAX);
+	return bytes;
+}
+
+static Datum
+group_join(PG_FUNCTION_ARGS)
+{
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
+	DLockBytes	member;
+	DLockTime	ttl;
+	DLockBytes	payload;
+	DLockDatabase db;
+	DLockToken	token;
+
+	if (PG_ARGISNULL(1))
+		dlock_error_null("member name");
+	member = dlock_name_of_text(PG_GETARG_TEXT_PP(1), "member name", DLOCK_GROUP_NAME_MAX);
+	ttl = dlock_argument_ttl(fcinfo, 2, true);
+	if (PG_ARGISNULL(3))
+		dlock_error_null("weight");
+	if (PG_GETARG_INT32(3) < 1 || PG_GETARG_INT32(3) > DLOCK_QUOTA_WEIGHT_MAX)
+		dlock_error_weight(PG_GETARG_INT32(3), DLOCK_QUOTA_WEIGHT_MAX);
+	payload = dlock_argument_payload(fcinfo, 4);
+	payload = make_membership(PG_GETARG_INT32(3), &payload);
+
+	dlock_groupdef_use(&group, "dlock_group_join");
+	dlock_session_open(&db);
+	token = dlock_group_join(&db, &group, &member, ttl, &payload);
+	dlock_session_close(&db);
+	PG_RETURN_INT64(token);
+}
+
+/* dlock_group_join(group, member, ttl, weight, payload) -> token */
+Datum
+dlock_sql_group_join(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(group_join, fcinfo);
+}
+
+static Datum
+group_heartbeat(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
+	DLockToken	token = dlock_argument_token(fcinfo, 1);
+	int			yielded_count;
+	DLockToken *yielded = get_tokens(fcinfo, 2, &yielded_count);
+	DLockDatabase db;
+
+	InitMaterializedSRF(fcinfo, 0);
+	dlock_groupdef_use(&group, "dlock_group_heartbeat");
+	dlock_session_open(&db);
+	dlock_group_beat(&db, &group, token, yielded, yielded_count);
+	dlock_session_close(&db);
+
+	for (int i = 0; i < group.partition_count; i++)
+	{
+		DLockGroupPartition *partition = &group.partitions[i];
+		Datum		values[BEAT_COLUMNS];
+		bool		nulls[BEAT_COLUMNS] = {0};
+
+		if (partition->action == DLOCK_GROUP_NONE)
+			continue;
+		values[0] = dlock_value_text(partition->name);
+		values[1] = Int64GetDatum(partition->token);
+		values[2] = CStringGetTextDatum(partition->action == DLOCK_GROUP_RUN ? "run" : "yield");
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* dlock_group_heartbeat(group, token, yielded) -> what to run and to yield */
+Datum
+dlock_sql_group_heartbeat(PG_FUNCTION_ARGS)
+{
+	return dlock_answer_call(group_heartbeat, fcinfo);
+}
+
+/* dlock_group_yield(group, token, yielded) -> how many */
+Datum
+dlock_sql_group_yield(PG_FUNCTION_ARGS)
+{
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
+	DLockToken	token = dlock_argument_token(fcinfo, 1);
+	int			count;
+	DLockToken *yielded = get_tokens(fcinfo, 2, &count);
+	DLockDatabase db;
+	int			released;
+
+	if (yielded == NULL)
+		dlock_error_null("array of fencing tokens");
+	dlock_session_check_writable("dlock_group_yield");
+	dlock_session_open(&db);
+	released = dlock_group_yield(&db, &group, token, yielded, count);
+	dlock_session_close(&db);
+	PG_RETURN_INT32(released);
+}
+
+/* dlock_group_leave(group, token) -> boolean */
+Datum
+dlock_sql_group_leave(PG_FUNCTION_ARGS)
+{
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
+	DLockToken	token = dlock_argument_token(fcinfo, 1);
+	DLockDatabase db;
+	bool		left;
+
+	dlock_session_check_writable("dlock_group_leave");
+	dlock_session_open(&db);
+	left = dlock_group_leave(&db, &group, token);
+	dlock_session_close(&db);
+	PG_RETURN_BOOL(left);
+}
+
+/* ---- groups: looking ---- */
+
+/* The members and partitions of a group; none if there is no such group, or on a standby. */
+static DLockGroup
+look_at_group(FunctionCallInfo fcinfo)
+{
+	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
+	DLockDatabase db;
+
+	if (RecoveryInProgress() || !dlock_groupdef_find(&group))
+		return group;
+	dlock_session_open(&db);
+	dlock_group_look(&db, &group);
+	dlock_session_close(&db);
+	return group;
+}
+
+/* By the wall clock as it is now. */
+static Datum
+expiry_of(const DLockGroup *group, DLockTime deadline)
+{
+	return TimestampTzGetDatum(dlock_clock_wall() + (deadline - group->now));
+}
+
+/* What the member has handed in as its payload; false if nothing. */
+static bool
+payload_of(const DLockGroupMember *member, Datum *payload)
+{
+	Jsonb	   *membership = DatumGetJsonbP(dlock_value_jsonb(member->payload));
+	JsonbValue	value;
+
+	if (getKeyJsonValueFromContainer(&membership->root, "payload", strlen("payload"), &value) == NULL)
+		return false;
+	*payload = JsonbPGetDatum(JsonbValueToJsonb(&value));
+	return true;
+}
+
+/* dlock_group_member_list(group) -> its members */
+Datum
+dlock_sql_group_member_list(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DLockGroup	group = look_at_group(fcinfo);
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < group.member_count; i++)
+	{
+		DLockGroupMember *member = &group.members[i];
+		Datum		values[MEMBER_COLUMNS] = {0};
+		bool		nulls[MEMBER_COLUMNS] = {0};
+
+		values[0] = dlock_value_text(member->name);
+		values[1] = Int64GetDatum(member->token);
+		values[2] = Int32GetDatum(member->weight);
+		values[3] = Int32GetDatum(member->owned);
+		values[4] = Int32GetDatum(member->quota);
+		values[5] = ObjectIdGetDatum(member->role);
+		values[6] = TimestampTzGetDatum(member->joined_at);
+		values[7] = expiry_of(&group, member->deadline);
+		values[8] = dlock_value_interval(member->ttl);
+		nulls[9] = !payload_of(member, &values[9]);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* dlock_group_partition_list(group) -> who runs them */
+Datum
+dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DLockGroup	group = look_at_group(fcinfo);
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < group.partition_count; i++)
+	{
+		DLockGroupPartition *partition = &group.partitions[i];
+		Datum		values[PARTITION_COLUMNS] = {0};
+		bool		nulls[PARTITION_COLUMNS] = {0};
+
+		values[0] = dlock_value_text(partition->name);
+		nulls[1] = partition->member < 0;
+		if (!nulls[1])
+			values[1] = dlock_value_text(group.members[partition->member].name);
+		nulls[2] = nulls[3] = nulls[4] = partition->token == DLOCK_TOKEN_NONE;
+		if (!nulls[2])
+		{
+			values[2] = Int64GetDatum(partition->token);
+			values[3] = TimestampTzGetDatum(partition->since);
+			values[4] = expiry_of(&group, partition->deadline);
+		}
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,500 @@
+/*-------------------------------------------------------------------------
+ *
+ * view.c
+ *	  The SQL functions behind the views.
+ *
+ * NOTES
+ *	  On a primary the leases are read from memory, on a standby from the pages
+ *	  as far as they have been replayed.  In either case the wall-clock times
+ *	  are made when the view is read: expires_at is the wall clock's now plus
+ *	  what is left.  Leases that are bound to a session are not shown on a
+ *	  standby, since they end with the primary's sessions.
+ *
+ *	  A view does not wait for long: parts of memory that stay locked are left
+ *	  out, with a warning.
+ *
+ * IDENTIFICATION
+ *	  src/sql/view.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/tuplestore.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/name.h"
+#include "base/rule.h"
+#include "base/settings.h"
+#include "base/stat.h"
+#include "base/value.h"
+#include "lock/grant.h"
+#include "lock/queue.h"
+#include "session/session.h"
+#include "space/holder.h"
+#include "space/space.h"
+#include "space/wait.h"
+#include "sql/argument.h"
+#include "store/store.h"
+
+PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
+PG_FUNCTION_INFO_V1(dlock_sql_lease);
+PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
+PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
+
+#define LEASE_COLUMNS	15
+#define WAITER_COLUMNS	11
+#define STAT_COLUMNS	(DLOCK_STAT_EVENTS + 5)
+
+/* A lease as it is shown: what it is, and the session that it is bound to. */
+typedef struct DLockViewLease
+{
+	DLockLeaseValue value;
+	int			pid;			/* zero if it is bound to none */
+} DLockViewLease;
+
+/* Copies of the leases that were found, and what they are measured against. */
+typedef struct DLockViewState
+{
+	const DLockBytes *name;		/* only of this lock; NULL for all */
+	DLockTime	now;
+	TimestampTz wall;
+	DLockTime	max_skew;
+	uint64		origin;
+	int			count;
+	int			room;
+	DLockViewLease *leases;
+} DLockViewState;
+
+static DLockBytes
+copy_bytes(DLockBytes bytes)
+{
+	if (bytes.len > 0)
+	{
+		char	   *copy = palloc(bytes.len);
+
+		memcpy(copy, bytes.data, bytes.len);
+		bytes.data = copy;
+	}
+	return bytes;
+}
+
+/* Add a copy of a lease, whose deadline is set, if it is wanted. */
+static void
+add_lease(DLockViewState *state, const DLockLeaseValue *lease, int pid)
+{
+	DLockViewLease *copy;
+
+	if (state->name != NULL && dlock_name_compare(state->name, &lease->name) != 0)
+		return;
+	if (state->count == state->room)
+	{
+		state->room *= 2;
+		state->leases = repalloc_huge(state->leases,
+									  state->room * sizeof(DLockViewLease));
+	}
+	copy = &state->leases[state->count++];
+	copy->pid = pid;
+	copy->value = *lease;
+	copy->value.name = copy_bytes(lease->name);
+	copy->value.owner = copy_bytes(lease->owner);
+	copy->value.payload = copy_bytes(lease->payload);
+}
+
+/* A visitor of the space. */
+static void
+visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
+{
+	DLockViewState *state = arg;
+	DLockHolderTexts texts;
+	DLockLeaseValue value = dlock_holder_value(entry, lease, &texts);
+
+	if (dlock_holder_blocks_until(lease) <= state->now)
+		return;
+	if (value.part == DLOCK_PART_INTENT)
+		value.payload.len = 0;
+	add_lease(state, &value, (lease->process >= 0) ? dlock_wait_pid(lease->process) : 0);
+}
+
+/* The intents of a lease on a path are not on disk: they follow from it. */
+static void
+add_intents(DLockViewState *state, const DLockLeaseValue *lease)
+{
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_name_ancestors(&lease->name, ancestors);
+	DLockLeaseValue intent = *lease;
+
+	intent.mode = dlock_rule_intent(lease->mode);
+	intent.payload.len = 0;
+	intent.holds = 1;
+	for (int i = 0; i < count; i++)
+	{
+		intent.name = ancestors[i];
+		add_lease(state, &intent, 0);
+	}
+}
+
+/* A visitor of the store. */
+static DLockStoreVerdict
+visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
+{
+	DLockViewState *state = arg;
+	DLockLeaseValue lease = *found;
+	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, state->origin);
+	DLockTime	remaining;
+
+	/* A session of the primary's; here it does not count. */
+	if (lease.bind != DLOCK_BIND_NONE)
+		return DLOCK_STORE_KEEP;
+	remaining = dlock_rule_remaining(&lease.term, origin, state->now,
+									 state->wall, state->max_skew);
+	if (remaining + lease.delay <= 0)
+		return DLOCK_STORE_KEEP;
+	lease.term.deadline = state->now + remaining;
+	add_lease(state, &lease, 0);
+	if (lease.part == DLOCK_PART_PATH)
+		add_intents(state, &lease);
+	return DLOCK_STORE_KEEP;
+}
+
+static void
+collect_from_pages(DLockViewState *state)
+{
+	Relation	rel = dlock_session_open_store(AccessShareLock);
+	DLockPageMeta meta;
+
+	if (rel == NULL)
+		dlock_error_no_extension();
+
+	/* A copied database has leases only once it has a meta page of its own. */
+	if (dlock_store_read_meta(rel, &meta) && meta.database == MyDatabaseId)
+		dlock_store_visit(rel, meta.incarnation, visit_page_lease, NULL, state);
+	table_close(rel, AccessShareLock);
+}
+
+/* Say that partitions were left out, once a statement. */
+static void
+warn_left_out(const DLockSpaceSet *left_out)
+{
+	static TimestampTz warned_in = 0;
+	int			count = dlock_space_set_count(left_out);
+
+	if (count == 0 || warned_in == dlock_clock_statement())
+		return;
+	warned_in = dlock_clock_statement();
+	dlock_error_warn_left_out(count, DLOCK_SPACE_PARTITIONS);
+}
+
+/* The leases on the lock that is wanted; throws 55P03 if it stays locked. */
+static void
+collect_lock(DLockViewState *state, Oid database)
+{
+	uint32		hash = dlock_name_hash(database, state->name);
+	DLockSpaceSet set = {{0}};
+	DLockSpaceSet skipped = {{0}};
+	DLockSpaceEntry *entry;
+
+	dlock_space_set_add(&set, hash);
+	if (!dlock_space_try_lock_set(&set, LW_SHARED, &skipped))
+		dlock_error_left_out(state->name);
+	entry = dlock_space_find(database, hash, state->name);
+	for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+		 lease != NULL; lease = dlock_space_next(lease))
+		visit_memory(entry, lease, state);
+	dlock_space_unlock_set(&set);
+}
+
+static void
+collect_from_memory(DLockViewState *state)
+{
+	DLockDatabase db;
+
+	dlock_session_open(&db);
+	/* Loading takes time, and what it loads counts from its own now. */
+	state->now = dlock_clock_now();
+	state->wall = dlock_clock_wall();
+	if (state->name != NULL)
+		collect_lock(state, db.shared->oid);
+	else
+	{
+		DLockSpaceSet left_out = dlock_space_visit(db.shared->oid, visit_memory, state);
+
+		warn_left_out(&left_out);
+	}
+	dlock_session_close(&db);
+}
+
+static const char *
+bind_word(DLockBind bind)
+{
+	static const char *const words[] = {"none", "session", "transaction"};
+
+	return words[bind];
+}
+
+/* A row of dlock_leases. */
+static void
+put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLease *shown)
+{
+	const DLockLeaseValue *lease = &shown->value;
+	bool		live = dlock_rule_is_live(lease->term.deadline, state->now);
+	DLockTime	until = live ? lease->term.deadline :
+		dlock_rule_blocks_until(lease->term.deadline, lease->delay);
+	DLockTime	remaining = until - state->now;
+	Datum		values[LEASE_COLUMNS];
+	bool		nulls[LEASE_COLUMNS] = {0};
+
+	values[0] = dlock_value_text(lease->name);
+	values[1] = dlock_value_text(lease->owner);
+	values[2] = Int64GetDatum(lease->token);
+	values[3] = CStringGetTextDatum(dlock_name_of_mode(lease->mode));
+	nulls[4] = lease->permits == 0;
+	values[4] = Int32GetDatum((int32) lease->permits);
+	values[5] = Int32GetDatum((int32) lease->holds);
+	values[6] = CStringGetTextDatum(live ? "held" : "closed");
+	values[7] = CStringGetTextDatum(bind_word(lease->bind));
+	nulls[8] = !live || shown->pid == 0;
+	values[8] = Int32GetDatum(shown->pid);
+	values[9] = ObjectIdGetDatum(lease->role);
+	values[10] = TimestampTzGetDatum(lease->granted_at);
+	nulls[11] = nulls[12] = until == DLOCK_TIME_FOREVER;
+	if (!nulls[11])
+	{
+		values[11] = TimestampTzGetDatum(state->wall + remaining);
+		values[12] = dlock_value_interval(remaining);
+	}
+	nulls[13] = !live || lease->term.ttl == 0;
+	values[13] = dlock_value_interval(lease->term.ttl);
+	nulls[14] = lease->payload.len == 0;
+	values[14] = nulls[14] ? (Datum) 0 : dlock_value_jsonb(lease->payload);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/* The rows of dlock_leases, of one lock or, with NULL, of all. */
+static void
+list_leases(FunctionCallInfo fcinfo, const DLockBytes *name)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
+													  "dlock lease list row",
+													  ALLOCSET_SMALL_SIZES);
+	MemoryContext old;
+	DLockViewState state;
+
+	InitMaterializedSRF(fcinfo, 0);
+
+	state.name = name;
+	state.now = dlock_clock_now();
+	state.wall = dlock_clock_wall();
+	state.max_skew = (DLockTime) dlock_settings_max_clock_skew_ms * 1000;
+	state.origin = dlock_clock_origin();
+	state.count = 0;
+	state.room = 64;
+	state.leases = palloc(state.room * sizeof(DLockViewLease));
+
+	if (RecoveryInProgress())
+		collect_from_pages(&state);
+	else
+		collect_from_memory(&state);
+
+	old = MemoryContextSwitchTo(row_context);
+	for (int i = 0; i < state.count; i++)
+	{
+		put_lease(result, &state, &state.leases[i]);
+		MemoryContextReset(row_context);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(row_context);
+}
+
+/* dlock_lease_list() -> the leases of this database */
+Datum
+dlock_sql_lease_list(PG_FUNCTION_ARGS)
+{
+	list_leases(fcinfo, NULL);
+	return (Datum) 0;
+}
+
+/* dlock_lease(name) -> the leases on a lock */
+Datum
+dlock_sql_lease(PG_FUNCTION_ARGS)
+{
+	DLockBytes	name = dlock_argument_name(fcinfo, 0, "lock name");
+
+	list_leases(fcinfo, &name);
+	return (Datum) 0;
+}
+
+/* ---- who waits ---- */
+
+/* A request that waits, copied. */
+typedef struct DLockViewWaiter
+{
+	DLockBytes	name;
+	DLockBytes	owner;
+	DLockMode	mode;
+	uint32		permits;
+	bool		converts;
+	int			position;
+	Oid			role;
+	DLockQueueOwners blocked_by;
+} DLockViewWaiter;
+
+/* Which place in its queue a request has; its partition is locked. */
+static int
+position_of(DLockSpaceLease *request)
+{
+	DLockSpaceLease *ahead = dlock_space_queue(dlock_space_entry_of(request));
+	int			position = 1;
+
+	for (; ahead != request; ahead = dlock_space_next(ahead))
+		position += (ahead->kind != DLOCK_SPACE_WATCH);
+	return position;
+}
+
+/* Copy what a process waits for; NIL if it waits for nothing, or is left out. */
+static List *
+copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall,
+			  DLockSpaceSet *skipped)
+{
+	List	   *copies = NIL;
+	DLockWaitShared *wait = dlock_wait_of(process);
+	DLockTime	now = dlock_clock_now();
+	DLockSpaceSet set;
+
+	if (!dlock_wait_lock(process, database, LW_SHARED, &set, skipped))
+		return NIL;
+	*since = wait->since;
+	*since_wall = wait->since_wall;
+	for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
+		 request != NULL; request = dlock_space_request_next(request))
+	{
+		DLockSpaceEntry *entry = dlock_space_entry_of(request);
+		DLockViewWaiter *copy;
+		DLockHolderTexts texts;
+
+		if (request->kind == DLOCK_SPACE_WATCH)
+			continue;
+		copy = palloc(sizeof(DLockViewWaiter));
+		copy->name = copy_bytes(dlock_space_entry_name(entry, texts.name));
+		copy->owner = copy_bytes(dlock_space_lease_owner(request, texts.owner).name);
+		copy->mode = (DLockMode) request->mode;
+		copy->permits = entry->permits;
+		copy->converts = request->kind == DLOCK_SPACE_CONVERT;
+		copy->position = position_of(request);
+		copy->role = request->role;
+		dlock_queue_owners_in_way(request, now, &copy->blocked_by);
+		copies = lappend(copies, copy);
+	}
+	dlock_space_unlock_set(&set);
+	return copies;
+}
+
+static Datum
+owner_array(const DLockQueueOwners *owners)
+{
+	Datum	   *elements = palloc(owners->count * sizeof(Datum));
+
+	for (int i = 0; i < owners->count; i++)
+		elements[i] = dlock_value_text((DLockBytes) {owners->owners[i].data, owners->owners[i].len});
+	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false,
+										   TYPALIGN_INT));
+}
+
+/* dlock_waiter_list() -> who waits for locks of this database */
+Datum
+dlock_sql_waiter_list(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DLockDatabase db;
+	DLockSpaceSet skipped = {{0}};
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (RecoveryInProgress())
+		return (Datum) 0;
+
+	dlock_session_open(&db);
+	for (int process = 0; process < dlock_wait_processes(); process++)
+	{
+		DLockTime	since;
+		TimestampTz since_wall;
+		List	   *copies = copy_requests(process, db.shared->oid, &since, &since_wall, &skipped);
+		ListCell   *cell;
+
+		CHECK_FOR_INTERRUPTS();
+		foreach(cell, copies)
+		{
+			DLockViewWaiter *waiter = lfirst(cell);
+			Datum		values[WAITER_COLUMNS];
+			bool		nulls[WAITER_COLUMNS] = {0};
+
+			values[0] = dlock_value_text(waiter->name);
+			values[1] = dlock_value_text(waiter->owner);
+			values[2] = CStringGetTextDatum(dlock_name_of_mode(waiter->mode));
+			nulls[3] = waiter->permits == 0;
+			values[3] = Int32GetDatum((int32) waiter->permits);
+			values[4] = CStringGetTextDatum(waiter->converts ? "convert" : "acquire");
+			values[5] = Int32GetDatum(waiter->position);
+			values[6] = TimestampTzGetDatum(since_wall);
+			values[7] = dlock_value_interval(dlock_clock_now() - since);
+			values[8] = Int32GetDatum(dlock_wait_pid(process));
+			values[9] = ObjectIdGetDatum(waiter->role);
+			values[10] = owner_array(&waiter->blocked_by);
+			tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+			pfree(waiter);
+		}
+		list_free(copies);
+	}
+	warn_left_out(&skipped);
+	dlock_session_close(&db);
+	return (Datum) 0;
+}
+
+/* ---- what has happened ---- */
+
+/* dlock_stat_row() -> the counts of this database since the server started; no row on a standby */
+Datum
+dlock_sql_stat_row(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	DLockDatabase db;
+	DLockStatCounts counts;
+	uint64		lag;
+	Datum		buckets[DLOCK_STAT_BUCKETS];
+	Datum		values[STAT_COLUMNS];
+	bool		nulls[STAT_COLUMNS] = {0};
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (RecoveryInProgress())
+		return (Datum) 0;
+
+	dlock_session_open(&db);
+	counts = dlock_stat_read(&db.shared->stats);
+	lag = pg_atomic_read_u64(&db.shared->stats.reaper_lag);
+	dlock_session_close(&db);
+
+	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
+		values[i] = Int64GetDatum((int64) counts.events[i]);
+	values[DLOCK_STAT_WAIT_TIME] = dlock_value_interval((DLockTime) counts.events[DLOCK_STAT_WAIT_TIME]);
+	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
+		buckets[i] = Int64GetDatum((int64) counts.waits[i]);
+	values[DLOCK_STAT_EVENTS] =
+		PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
+										FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	values[DLOCK_STAT_EVENTS + 1] = dlock_value_interval((DLockTime) lag);
+	values[DLOCK_STAT_EVENTS + 2] = Int64GetDatum(counts.leases);
+	values[DLOCK_STAT_EVENTS + 3] = Int64GetDatum((int64) dlock_memory_used());
+	values[DLOCK_STAT_EVENTS + 4] = Int64GetDatum((int64) dlock_memory_limit());
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	return (Datum) 0;
+}

@@ -1,0 +1,198 @@
+/*-------------------------------------------------------------------------
+ *
+ * flush.c
+ *	  When the store's WAL records become durable.
+ *
+ * NOTES
+ *	  A grant is flushed before it is answered, if the session's
+ *	  synchronous_commit asks for that.  What need not be flushed at once (a
+ *	  release, or a grant under synchronous_commit = off) is flushed about
+ *	  wal_writer_delay later.
+ *
+ *	  The server's own way to get the latter, XLogSetAsyncXactLSN(), wakes the
+ *	  WAL writer for almost every record when it is called for every record,
+ *	  which costs more than everything else a lease does.  Here the first
+ *	  backend that leaves a record unflushed sets a mark and wakes the launcher
+ *	  (worker/reaper.c); the others see the mark and only push the LSN forward.
+ *	  The launcher flushes up to that LSN after a nap.  Should it be missing
+ *	  or stopped, a backend that finds the mark too old calls
+ *	  XLogSetAsyncXactLSN() after all.
+ *
+ *	  All state is in atomics.  A backend pushes the LSN before it looks at the
+ *	  mark, the launcher clears the mark before it reads the LSN, so no record
+ *	  is left out.
+ *
+ * IDENTIFICATION
+ *	  src/store/flush.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "postmaster/walwriter.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+
+#include "base/compat.h"
+#include "base/error.h"
+#include "store/flush.h"
+
+typedef struct DLockFlushShared
+{
+	pg_atomic_uint64 lsn;		/* end of the last record left unflushed */
+	pg_atomic_uint64 since;		/* the mark: when the first was left; or 0 */
+	Latch	   *volatile server;	/* the launcher's latch; set by itself */
+} DLockFlushShared;
+
+/* A mark this many times older than wal_writer_delay has been overlooked. */
+#define OVERLOOKED_FACTOR	4
+
+static DLockFlushShared *flush = NULL;
+
+void
+dlock_flush_request(void)
+{
+	RequestAddinShmemSpace(sizeof(DLockFlushShared));
+}
+
+/* Create the shared state; with AddinShmemInitLock held. */
+void
+dlock_flush_startup(void)
+{
+	bool		found;
+
+	flush = ShmemInitStruct("dlock flush", sizeof(DLockFlushShared), &found);
+	if (!found)
+	{
+		pg_atomic_init_u64(&flush->lsn, 0);
+		pg_atomic_init_u64(&flush->since, 0);
+		flush->server = NULL;
+	}
+}
+
+/*
+ * Make a record durable on this server's disk, whatever the settings.  No
+ * LWLock may be held.
+ */
+void
+dlock_flush_now(XLogRecPtr lsn)
+{
+	XLogFlush(lsn);
+}
+
+/* Have the standbys that are waited for confirmed a record, if there are any? */
+static bool
+is_confirmed(XLogRecPtr lsn)
+{
+	int			mode = (synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE) ? SYNC_REP_WAIT_WRITE :
+		(synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_APPLY) ? SYNC_REP_WAIT_APPLY :
+		SYNC_REP_WAIT_FLUSH;
+	bool		confirmed;
+
+	if (!SyncRepRequested() || !DLOCK_SYNC_STANDBYS_DEFINED())
+		return true;
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	confirmed = lsn <= WalSndCtl->lsn[mode] || !DLOCK_SYNC_STANDBYS_DEFINED();
+	LWLockRelease(SyncRepLock);
+	return confirmed;
+}
+
+/*
+ * Make a record as durable as the session's synchronous_commit asks for: as a
+ * commit would, with the same waits for synchronous standbys.
+ *
+ * An interrupt is served at the end: a call whose grant was listed
+ * (session/answer.c) is undone by it.  If one ends the wait for a standby, the
+ * server only warns, since a commit stands; here that is an error, too.  Throws
+ * 57014.  No LWLock may be held.
+ */
+void
+dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
+{
+	bool		confirmed = true;
+
+	if (XLogRecPtrIsInvalid(lsn))
+		return;
+	if (synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
+	{
+		dlock_flush_later(lsn, now);
+		return;
+	}
+
+	HOLD_INTERRUPTS();
+	XLogFlush(lsn);
+	if (synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
+	{
+		SyncRepWaitForLSN(lsn, true);
+		confirmed = is_confirmed(lsn);
+	}
+	RESUME_INTERRUPTS();
+	CHECK_FOR_INTERRUPTS();
+	if (!confirmed)
+		dlock_error_not_confirmed();
+}
+
+/* Let a record become durable soon.  Cannot fail. */
+void
+dlock_flush_later(XLogRecPtr lsn, DLockTime now)
+{
+	uint64		seen = pg_atomic_read_u64(&flush->lsn);
+	uint64		since;
+
+	/* Somebody has already pushed it further, and sees to the mark. */
+	if (seen >= lsn)
+		return;
+	while (seen < lsn &&
+		   !pg_atomic_compare_exchange_u64(&flush->lsn, &seen, lsn))
+		;
+
+	since = pg_atomic_read_u64(&flush->since);
+	if (since == 0)
+	{
+		Latch	   *server = flush->server;
+
+		if (pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now) &&
+			server != NULL)
+			SetLatch(server);
+	}
+	else if (now - (DLockTime) since >
+			 (DLockTime) WalWriterDelay * 1000 * OVERLOOKED_FACTOR &&
+			 pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now))
+		XLogSetAsyncXactLSN(lsn);
+}
+
+/*
+ * Name the latch of the process that calls dlock_flush_pending(); NULL when it
+ * ends.
+ */
+void
+dlock_flush_serve(Latch *latch)
+{
+	flush->server = latch;
+}
+
+/*
+ * Flush what has waited for wal_writer_delay.  Returns when to be called
+ * again, DLOCK_TIME_FOREVER if the latch will tell.
+ */
+DLockTime
+dlock_flush_pending(DLockTime now)
+{
+	DLockTime	since = (DLockTime) pg_atomic_read_u64(&flush->since);
+	DLockTime	due = since + (DLockTime) WalWriterDelay * 1000;
+
+	if (since == 0)
+		return DLOCK_TIME_FOREVER;
+	if (now < due)
+		return due;
+	(void) pg_atomic_exchange_u64(&flush->since, 0);
+	XLogFlush(pg_atomic_read_u64(&flush->lsn));
+	return DLOCK_TIME_FOREVER;
+}

@@ -1,0 +1,29 @@
+/*-------------------------------------------------------------------------
+ *
+ * flush.h
+ *	  When the store's WAL records become durable.
+ *
+ * IDENTIFICATION
+ *	  src/store/flush.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_FLUSH_H
+#define DLOCK_FLUSH_H
+
+#include "access/xlogdefs.h"
+#include "storage/latch.h"
+
+#include "base/types.h"
+
+extern void dlock_flush_request(void);
+extern void dlock_flush_startup(void);
+
+extern void dlock_flush_now(XLogRecPtr lsn);
+extern void dlock_flush_commit(XLogRecPtr lsn, DLockTime now);
+extern void dlock_flush_later(XLogRecPtr lsn, DLockTime now);
+
+extern void dlock_flush_serve(Latch *latch);
+extern DLockTime dlock_flush_pending(DLockTime now);
+
+#endif							/* DLOCK_FLUSH_H */

@@ -1,0 +1,364 @@
+/*-------------------------------------------------------------------------
+ *
+ * page.c
+ *	  The format of the lease store's pages.
+ *
+ * NOTES
+ *	  Functions of a Page and nothing else: whoever calls them holds the
+ *	  buffer, its lock, and the WAL record to be.
+ *
+ *	  The standard page header is kept, since checksums, page verification,
+ *	  and the WAL's full-page images look at it.  pd_lower is the end of the
+ *	  last slot ever written on the page, so that what was never used is the
+ *	  hole of a standard page and stays out of full-page images.
+ *
+ * IDENTIFICATION
+ *	  src/store/page.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "store/page.h"
+
+#define META_MAGIC		0x444C4D31	/* "DLM1" */
+#define SLOTS_MAGIC		0x444C5331	/* "DLS1" */
+
+typedef struct DLockPageMetaDisk
+{
+	uint32		magic;
+	uint16		version;
+	uint16		unused;
+	uint64		incarnation;
+	Oid			database;
+} DLockPageMetaDisk;
+
+typedef struct DLockPageSlotsDisk
+{
+	uint32		magic;
+	uint16		version;
+	uint16		slot_class;
+	uint64		incarnation;
+} DLockPageSlotsDisk;
+
+typedef struct DLockPageSlotDisk
+{
+	int64		token;			/* zero: the slot is free, the rest is stale */
+	int64		granted_at;
+
+	/* What changes while a lease lives: see dlock_page_set_state(). */
+	int64		ttl;
+	int64		bound_mono;
+	int64		bound_wall;
+	uint64		origin;
+	uint32		delay_ms;
+	uint32		holds;
+
+	uint32		min_hold_ms;
+	uint32		permits;
+	Oid			role;
+	uint16		payload_len;
+	uint8		name_len;
+	uint8		owner_len;
+	uint8		mode;
+	uint8		bind;
+	uint8		part;
+	uint8		unused;
+	char		data[FLEXIBLE_ARRAY_MEMBER];	/* name, owner, payload */
+} DLockPageSlotDisk;
+
+/* The first slot begins here. */
+#define SLOTS_OFFSET	64
+
+StaticAssertDecl(SizeOfPageHeaderData + sizeof(DLockPageSlotsDisk) <= SLOTS_OFFSET,
+				 "slots overlap the page's header");
+
+#define SLOT_DATA_OFFSET	offsetof(DLockPageSlotDisk, data)
+
+/*
+ * The smallest class fits a name and an owner of 68 bytes together, the
+ * next any name and owner, the last those with the longest payload.
+ */
+static const int slot_sizes[DLOCK_PAGE_CLASSES] = {144, 640, 2016};
+
+StaticAssertDecl(SLOT_DATA_OFFSET + DLOCK_NAME_MAX + DLOCK_OWNER_MAX <= 640,
+				 "name and owner do not fit a slot of the second class");
+StaticAssertDecl(SLOT_DATA_OFFSET + DLOCK_NAME_MAX + DLOCK_OWNER_MAX +
+				 DLOCK_PAYLOAD_MAX <= 2016,
+				 "name, owner and payload do not fit a slot of the last class");
+StaticAssertDecl(SLOTS_OFFSET + 2016 <= BLCKSZ,
+				 "a block is too small for a slot of the last class");
+
+/* Microseconds as milliseconds, rounded up. */
+static uint32
+to_ms(DLockTime span)
+{
+	return (uint32) ((Min(span, DLOCK_SPAN_MAX) + 999) / 1000);
+}
+
+static DLockPageMetaDisk *
+meta_of(Page page)
+{
+	return (DLockPageMetaDisk *) PageGetContents(page);
+}
+
+static DLockPageSlotsDisk *
+slots_of(Page page)
+{
+	return (DLockPageSlotsDisk *) PageGetContents(page);
+}
+
+static int
+slot_offset(Page page, int place)
+{
+	int			slot_class = slots_of(page)->slot_class;
+
+	Assert(slot_class < DLOCK_PAGE_CLASSES);
+	Assert(place >= 0 && place < dlock_page_slot_count(slot_class));
+	return SLOTS_OFFSET + place * slot_sizes[slot_class];
+}
+
+static DLockPageSlotDisk *
+slot_at(Page page, int place)
+{
+	return (DLockPageSlotDisk *) ((char *) page + slot_offset(page, place));
+}
+
+/* Make a page, whatever it holds, the meta page. */
+void
+dlock_page_init_meta(Page page, const DLockPageMeta *meta)
+{
+	DLockPageMetaDisk *disk = meta_of(page);
+
+	PageInit(page, BLCKSZ, 0);
+	((PageHeader) page)->pd_lower =
+		MAXALIGN(SizeOfPageHeaderData) + sizeof(DLockPageMetaDisk);
+	disk->magic = META_MAGIC;
+	disk->version = DLOCK_PAGE_VERSION;
+	disk->unused = 0;
+	disk->database = meta->database;
+	disk->incarnation = meta->incarnation;
+}
+
+/* Is this a meta page, of whatever version? */
+bool
+dlock_page_is_meta(Page page)
+{
+	return !PageIsNew(page) && meta_of(page)->magic == META_MAGIC;
+}
+
+/*
+ * Read the meta page; returns its format version.  "meta" is set only if that
+ * is DLOCK_PAGE_VERSION.
+ */
+int
+dlock_page_get_meta(Page page, DLockPageMeta *meta)
+{
+	DLockPageMetaDisk *disk = meta_of(page);
+
+	if (disk->version == DLOCK_PAGE_VERSION)
+	{
+		meta->database = disk->database;
+		meta->incarnation = disk->incarnation;
+	}
+	return disk->version;
+}
+
+/* The class of slots for a lease with so many bytes of texts and payload. */
+int
+dlock_page_class_for(int data_len)
+{
+	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES - 1; slot_class++)
+	{
+		if ((int) SLOT_DATA_OFFSET + data_len <= slot_sizes[slot_class])
+			return slot_class;
+	}
+	Assert((int) SLOT_DATA_OFFSET + data_len <= slot_sizes[DLOCK_PAGE_CLASSES - 1]);
+	return DLOCK_PAGE_CLASSES - 1;
+}
+
+/* How many slots a page of this class has. */
+int
+dlock_page_slot_count(int slot_class)
+{
+	return Min(DLOCK_PAGE_MAX_SLOTS,
+			   (BLCKSZ - SLOTS_OFFSET) / slot_sizes[slot_class]);
+}
+
+/* Make a page, whatever it holds, one of free slots. */
+void
+dlock_page_init_slots(Page page, uint64 incarnation, int slot_class)
+{
+	DLockPageSlotsDisk *disk;
+
+	PageInit(page, BLCKSZ, 0);
+	((PageHeader) page)->pd_lower = SLOTS_OFFSET;
+	disk = slots_of(page);
+	disk->magic = SLOTS_MAGIC;
+	disk->version = DLOCK_PAGE_VERSION;
+	disk->slot_class = slot_class;
+	disk->incarnation = incarnation;
+}
+
+/*
+ * What is this page, in a store of this incarnation?  Sets "slot_class" if it
+ * is one of slots.
+ */
+DLockPageKind
+dlock_page_kind(Page page, uint64 incarnation, int *slot_class)
+{
+	DLockPageSlotsDisk *disk = slots_of(page);
+
+	if (PageIsNew(page))
+		return DLOCK_PAGE_UNUSED;
+	if (disk->magic != SLOTS_MAGIC || disk->version != DLOCK_PAGE_VERSION ||
+		disk->slot_class >= DLOCK_PAGE_CLASSES ||
+		((PageHeader) page)->pd_lower < SLOTS_OFFSET)
+		return DLOCK_PAGE_DAMAGED;
+	if (disk->incarnation != incarnation)
+		return DLOCK_PAGE_UNUSED;
+	*slot_class = disk->slot_class;
+	return DLOCK_PAGE_SLOTS;
+}
+
+static void
+write_state(DLockPageSlotDisk *slot, const DLockLeaseValue *lease)
+{
+	slot->ttl = lease->term.ttl;
+	slot->bound_mono = lease->term.bound_mono;
+	slot->bound_wall = lease->term.bound_wall;
+	slot->origin = lease->origin;
+	slot->delay_ms = to_ms(lease->delay);
+	slot->holds = lease->holds;
+}
+
+/* Write a lease into a slot of its class, whatever the slot holds. */
+DLockPageChange
+dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
+{
+	PageHeader	header = (PageHeader) page;
+	DLockPageSlotDisk *slot = slot_at(page, place);
+	int			start = slot_offset(page, place);
+	int			end = start + slot_sizes[slots_of(page)->slot_class];
+	char	   *data = slot->data;
+	DLockPageChange change;
+
+	Assert(lease->token != DLOCK_TOKEN_NONE);
+	Assert((int) SLOT_DATA_OFFSET + lease->name.len + lease->owner.len +
+		   lease->payload.len <= end - start);
+
+	slot->token = lease->token;
+	slot->granted_at = lease->granted_at;
+	write_state(slot, lease);
+	slot->min_hold_ms = to_ms(lease->min_hold);
+	slot->permits = lease->permits;
+	slot->role = lease->role;
+	slot->payload_len = lease->payload.len;
+	slot->name_len = lease->name.len;
+	slot->owner_len = lease->owner.len;
+	slot->mode = lease->mode;
+	slot->bind = lease->bind;
+	slot->part = lease->part;
+	slot->unused = 0;
+
+	memcpy(data, lease->name.data, lease->name.len);
+	data += lease->name.len;
+	memcpy(data, lease->owner.data, lease->owner.len);
+	data += lease->owner.len;
+	if (lease->payload.len > 0)
+		memcpy(data, lease->payload.data, lease->payload.len);
+	data += lease->payload.len;
+
+	change.count = 1;
+	change.ranges[0] = (DLockPageRange) {start, data - (char *) slot};
+
+	/* What lies between the old pd_lower and this slot has always been zero. */
+	if (header->pd_lower < end)
+	{
+		header->pd_lower = end;
+		change.ranges[change.count++] =
+			(DLockPageRange) {offsetof(PageHeaderData, pd_lower), sizeof(LocationIndex)};
+	}
+	return change;
+}
+
+/*
+ * Read the lease in a slot; false if the slot is free.  The texts and the
+ * payload of the result point into the page.
+ */
+bool
+dlock_page_read(Page page, int place, DLockLeaseValue *lease)
+{
+	DLockPageSlotDisk *slot;
+
+	if (dlock_page_token(page, place) == DLOCK_TOKEN_NONE)
+		return false;
+
+	slot = slot_at(page, place);
+	lease->token = slot->token;
+	lease->mode = (DLockMode) slot->mode;
+	lease->bind = (DLockBind) slot->bind;
+	lease->part = (DLockPart) slot->part;
+	lease->role = slot->role;
+	lease->holds = slot->holds;
+	lease->permits = slot->permits;
+	lease->delay = (DLockTime) slot->delay_ms * 1000;
+	lease->min_hold = (DLockTime) slot->min_hold_ms * 1000;
+	lease->granted_at = slot->granted_at;
+	lease->origin = slot->origin;
+	lease->term.ttl = slot->ttl;
+	lease->term.deadline = 0;
+	lease->term.bound_mono = slot->bound_mono;
+	lease->term.bound_wall = slot->bound_wall;
+	lease->name = (DLockBytes) {slot->data, slot->name_len};
+	lease->owner = (DLockBytes) {slot->data + slot->name_len, slot->owner_len};
+	lease->payload = (DLockBytes) {slot->data + slot->name_len + slot->owner_len,
+		slot->payload_len};
+	return true;
+}
+
+/* The token in a slot; DLOCK_TOKEN_NONE if the slot is free. */
+DLockToken
+dlock_page_token(Page page, int place)
+{
+	/* Beyond pd_lower nothing was ever written. */
+	if (slot_offset(page, place) >= ((PageHeader) page)->pd_lower)
+		return DLOCK_TOKEN_NONE;
+	return slot_at(page, place)->token;
+}
+
+static DLockPageChange
+one_range(Page page, const void *start, Size length)
+{
+	DLockPageChange change = {
+		.count = 1,
+		.ranges = {{(const char *) start - (const char *) page, length}}
+	};
+
+	return change;
+}
+
+/* Free a slot.  The rest of it stays, to keep the WAL record short. */
+DLockPageChange
+dlock_page_erase(Page page, int place)
+{
+	DLockPageSlotDisk *slot = slot_at(page, place);
+
+	slot->token = DLOCK_TOKEN_NONE;
+	return one_range(page, &slot->token, sizeof(slot->token));
+}
+
+/*
+ * Overwrite what changes while a lease lives: its ttl and bound, how long the
+ * lock stays closed after it, and its holds.
+ */
+DLockPageChange
+dlock_page_set_state(Page page, int place, const DLockLeaseValue *lease)
+{
+	DLockPageSlotDisk *slot = slot_at(page, place);
+
+	write_state(slot, lease);
+	return one_range(page, &slot->ttl,
+					 offsetof(DLockPageSlotDisk, min_hold_ms) -
+					 offsetof(DLockPageSlotDisk, ttl));
+}

@@ -1,0 +1,470 @@
+/*-------------------------------------------------------------------------
+ *
+ * store.c
+ *	  The durable home of the leases: slots on pages, written in place.
+ *
+ * NOTES
+ *	  The only file that changes pages or writes WAL.  Records are generic
+ *	  ones (generic_xlog.c), so recovery and standbys replay them without this
+ *	  library.  A lease is written to its slot when it is granted and the slot
+ *	  is freed when the lease ends; there are no versions, no transaction ids,
+ *	  and nothing to vacuum.
+ *
+ *	  Lock rules.  The functions under "slots" take a buffer's content lock and
+ *	  nothing else, do not wait for a page to be read, and may be called under
+ *	  a partition lock, except dlock_store_pin().  All others may wait.
+ *
+ *	  The end of a record is not left in XactLastRecEnd: at the end of a
+ *	  transaction without an xid the server would pass it on to the WAL writer
+ *	  and wake that for each record.  store/flush.c sees to the flushing.
+ *
+ * IDENTIFICATION
+ *	  src/store/store.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/generic_xlog.h"
+#include "access/htup_details.h"
+#include "access/xlog.h"
+#include "access/xloginsert.h"
+#include "commands/sequence.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+
+#include "base/error.h"
+#include "store/store.h"
+
+/* Finish a record and return its end, without leaving it to the commit. */
+static XLogRecPtr
+finish_record(GenericXLogState *state)
+{
+	XLogRecPtr	saved = XactLastRecEnd;
+	XLogRecPtr	lsn = GenericXLogFinish(state);
+
+	XactLastRecEnd = saved;
+	return lsn;
+}
+
+/*
+ * Read the meta page; false if the store has none yet.  Throws if it is of
+ * another version or no meta page.
+ */
+bool
+dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
+{
+	Buffer		buffer;
+	bool		is_new;
+	bool		is_meta;
+	int			version = 0;
+
+	if (RelationGetNumberOfBlocks(rel) == 0)
+		return false;
+
+	buffer = ReadBuffer(rel, DLOCK_PAGE_META_BLOCK);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	is_new = PageIsNew(BufferGetPage(buffer));
+	is_meta = dlock_page_is_meta(BufferGetPage(buffer));
+	if (is_meta)
+		version = dlock_page_get_meta(BufferGetPage(buffer), meta);
+	UnlockReleaseBuffer(buffer);
+
+	/* A crash can leave the page extended but not initialised. */
+	if (is_new)
+		return false;
+	if (!is_meta)
+		dlock_error_store_damaged(DLOCK_PAGE_META_BLOCK, "It is not a meta page.");
+	if (version != DLOCK_PAGE_VERSION)
+		dlock_error_store_version(version, DLOCK_PAGE_VERSION);
+	return true;
+}
+
+/*
+ * Write the meta page, making the store's first block if need be; returns the
+ * end of the record.  The database must be loading.
+ */
+XLogRecPtr
+dlock_store_write_meta(Relation rel, const DLockPageMeta *meta)
+{
+	GenericXLogState *state;
+	Buffer		buffer;
+	XLogRecPtr	lsn;
+
+	LockRelationForExtension(rel, ExclusiveLock);
+	if (RelationGetNumberOfBlocks(rel) == 0)
+		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, NULL);
+	else
+	{
+		buffer = ReadBuffer(rel, DLOCK_PAGE_META_BLOCK);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	}
+	UnlockRelationForExtension(rel, ExclusiveLock);
+
+	Assert(BufferGetBlockNumber(buffer) == DLOCK_PAGE_META_BLOCK);
+	state = GenericXLogStart(rel);
+	dlock_page_init_meta(GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE),
+						 meta);
+	lsn = finish_record(state);
+	UnlockReleaseBuffer(buffer);
+	return lsn;
+}
+
+/*
+ * Initialise a page as one of free slots, extending the relation if it ends
+ * before that block.  The relation's extension lock must be held.
+ */
+void
+dlock_store_init_page(Relation rel, BlockNumber block, uint64 incarnation,
+					  int slot_class)
+{
+	GenericXLogState *state;
+	Buffer		buffer;
+
+	/* An earlier attempt may have extended the relation and then failed. */
+	if (block < RelationGetNumberOfBlocks(rel))
+	{
+		buffer = ReadBuffer(rel, block);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	}
+	else
+		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, NULL);
+
+	if (BufferGetBlockNumber(buffer) != block)
+		elog(ERROR, "unexpected end of the lease store: block %u instead of %u",
+			 BufferGetBlockNumber(buffer), block);
+	state = GenericXLogStart(rel);
+	dlock_page_init_slots(GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE),
+						  incarnation, slot_class);
+	(void) finish_record(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+/* Free the given places of a page on disk. */
+static void
+erase_places(Relation rel, BlockNumber block, uint64 places)
+{
+	Buffer		buffer = ReadBuffer(rel, block);
+	GenericXLogState *state;
+	Page		page;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	state = GenericXLogStart(rel);
+	page = GenericXLogRegisterBuffer(state, buffer, 0);
+	for (; places != 0; places &= places - 1)
+		(void) dlock_page_erase(page, pg_rightmost_one_pos64(places));
+	(void) finish_record(state);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Copy a block into "copy", so that it can be looked at without a lock.
+ */
+static void
+copy_block(Relation rel, BlockNumber block, BufferAccessStrategy strategy, char *copy)
+{
+	Buffer		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, block,
+											RBM_NORMAL, strategy);
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Show all leases of a page to the visitor; returns the places that are taken,
+ * and in "erase" those that are not to be.
+ */
+static uint64
+visit_slots(Page page, BlockNumber block, int slot_class,
+			DLockStoreLeaseVisitor visitor, void *arg, uint64 *erase)
+{
+	uint64		taken = 0;
+
+	*erase = 0;
+	for (int place = 0; place < dlock_page_slot_count(slot_class); place++)
+	{
+		DLockLeaseValue lease;
+		int			len;
+
+		if (!dlock_page_read(page, place, &lease))
+			continue;
+
+		len = lease.name.len + lease.owner.len + lease.payload.len;
+		if (lease.name.len == 0 || lease.owner.len == 0 ||
+			lease.payload.len > DLOCK_PAYLOAD_MAX ||
+			dlock_page_class_for(len) > slot_class)
+			dlock_error_store_damaged(block, "A slot has lengths that it cannot have.");
+		if ((int) lease.mode >= DLOCK_MODES || (int) lease.bind > DLOCK_BIND_TRANSACTION ||
+			(int) lease.part > DLOCK_PART_PATH)
+			dlock_error_store_damaged(block, "A slot has a mode that it cannot have.");
+
+		if (visitor(&lease, dlock_slot_make(block, place), PageGetLSN(page), arg) == DLOCK_STORE_KEEP)
+			taken |= UINT64CONST(1) << place;
+		else
+			*erase |= UINT64CONST(1) << place;
+	}
+	return taken;
+}
+
+/*
+ * Look at all pages: show their leases to "visit_lease", and then the page
+ * itself to "visit_page", with the places that have been kept.
+ *
+ * Leases that the visitor says are erased on disk.  Without "visit_page"
+ * nothing is changed, whatever the visitor says: for a standby.  Visitors
+ * may throw.  Throws XX001 if a page is damaged.
+ */
+void
+dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit_lease,
+				  DLockStorePageVisitor visit_page, void *arg)
+{
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	PGAlignedBlock copy;
+
+	for (BlockNumber block = 1; block < nblocks; block++)
+	{
+		int			slot_class = -1;
+		uint64		taken = 0;
+		uint64		erase = 0;
+
+		CHECK_FOR_INTERRUPTS();
+		copy_block(rel, block, strategy, copy.data);
+		switch (dlock_page_kind((Page) copy.data, incarnation, &slot_class))
+		{
+			case DLOCK_PAGE_UNUSED:
+				break;
+
+			case DLOCK_PAGE_SLOTS:
+				taken = visit_slots((Page) copy.data, block, slot_class,
+									visit_lease, arg, &erase);
+				break;
+
+			case DLOCK_PAGE_DAMAGED:
+				dlock_error_store_damaged(block, "It is not a page of slots.");
+		}
+
+		if (visit_page != NULL)
+		{
+			if (erase != 0)
+				erase_places(rel, block, erase);
+			visit_page(block, slot_class, taken, arg);
+		}
+	}
+	FreeAccessStrategy(strategy);
+}
+
+/* The one tuple of a sequence, on its page. */
+static Form_pg_sequence_data
+sequence_data(Page page)
+{
+	HeapTupleHeader tuple = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, FirstOffsetNumber));
+
+	return (Form_pg_sequence_data) ((char *) tuple + tuple->t_hoff);
+}
+
+/*
+ * Lock the page of the sequence of tokens, and return its value: the last that
+ * was reserved, or that somebody has set.
+ */
+DLockToken
+dlock_store_lock_sequence(Relation sequence, Buffer *buffer)
+{
+	Form_pg_sequence_data data;
+
+	*buffer = ReadBuffer(sequence, 0);
+	LockBuffer(*buffer, BUFFER_LOCK_EXCLUSIVE);
+	data = sequence_data(BufferGetPage(*buffer));
+	return data->is_called ? data->last_value : data->last_value - 1;
+}
+
+/*
+ * Set the value of the sequence, whose page stays locked; returns the end of the
+ * record.
+ *
+ * It is changed in place, as nextval() does, but without an xid, so that this
+ * commits at once and for good: a reservation must neither wait for nor be
+ * undone by the transaction that happens to make it.
+ */
+XLogRecPtr
+dlock_store_set_sequence(Relation sequence, Buffer buffer, DLockToken value)
+{
+	GenericXLogState *state = GenericXLogStart(sequence);
+	Form_pg_sequence_data data = sequence_data(GenericXLogRegisterBuffer(state, buffer, 0));
+
+	data->last_value = value;
+	data->is_called = true;
+	data->log_cnt = 0;
+	return finish_record(state);
+}
+
+void
+dlock_store_unlock_sequence(Buffer buffer)
+{
+	UnlockReleaseBuffer(buffer);
+}
+
+/*
+ * Pin the page of a slot if it is in the buffer that "hint" names;
+ * InvalidBuffer otherwise.  Does not wait; may be called under a partition lock.
+ */
+Buffer
+dlock_store_pin_cached(Relation rel, DLockSlot slot, Buffer hint)
+{
+	if (BufferIsValid(hint) &&
+		ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, dlock_slot_block(slot), hint))
+		return hint;
+	return InvalidBuffer;
+}
+
+/*
+ * Pin the page of a slot.  Reads it if need be, so it may wait and throw; no
+ * partition lock may be held.
+ */
+Buffer
+dlock_store_pin(Relation rel, DLockSlot slot)
+{
+	return ReadBuffer(rel, dlock_slot_block(slot));
+}
+
+/* Drop a pin. */
+void
+dlock_store_unpin(Buffer buffer)
+{
+	ReleaseBuffer(buffer);
+}
+
+/*
+ * Log the changes that were just made to pages, in one record and within the
+ * same critical section; returns the end of the record.
+ *
+ * GenericXLogFinish() finds out what has changed by copying the page and
+ * comparing the copy byte by byte.  We know what has changed, so this builds
+ * the same record directly, at a sixth of the cost: for each range its offset,
+ * its length, and the bytes (generic_xlog.c, applyPageRedo).  That layout has
+ * not changed since 9.6, and wal_consistency_checking = generic verifies it.
+ */
+static XLogRecPtr
+log_changes(const Buffer *buffers, DLockPageChange *changes, int count)
+{
+	XLogRecPtr	saved = XactLastRecEnd;
+	XLogRecPtr	lsn;
+
+	XLogBeginInsert();
+	for (int block = 0; block < count; block++)
+	{
+		Page		page = BufferGetPage(buffers[block]);
+
+		MarkBufferDirty(buffers[block]);
+		XLogRegisterBuffer(block, buffers[block], REGBUF_STANDARD);
+		for (int i = 0; i < changes[block].count; i++)
+		{
+			DLockPageRange *range = &changes[block].ranges[i];
+
+			XLogRegisterBufData(block, (char *) range, sizeof(DLockPageRange));
+			XLogRegisterBufData(block, page + range->offset, range->length);
+		}
+	}
+	lsn = XLogInsert(RM_GENERIC_ID, 0);
+	for (int block = 0; block < count; block++)
+		PageSetLSN(BufferGetPage(buffers[block]), lsn);
+	XactLastRecEnd = saved;
+	return lsn;
+}
+
+/* The same for one page. */
+static XLogRecPtr
+log_change(Buffer buffer, DLockPageChange *change)
+{
+	return log_changes(&buffer, change, 1);
+}
+
+StaticAssertDecl(sizeof(DLockPageRange) == 2 * sizeof(OffsetNumber),
+				 "a range is not laid out as generic_xlog.c reads it");
+
+/*
+ * Write a lease into its slot, on the pinned page; returns the end of the
+ * record.
+ */
+XLogRecPtr
+dlock_store_write(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
+{
+	DLockPageChange change;
+	XLogRecPtr	lsn;
+
+	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	change = dlock_page_write(BufferGetPage(buffer), dlock_slot_place(slot), lease);
+	lsn = log_change(buffer, &change);
+	END_CRIT_SECTION();
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return lsn;
+}
+
+/* Erase the lease in a slot, likewise. */
+XLogRecPtr
+dlock_store_erase(Buffer buffer, DLockSlot slot)
+{
+	DLockPageChange change;
+	XLogRecPtr	lsn;
+
+	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	change = dlock_page_erase(BufferGetPage(buffer), dlock_slot_place(slot));
+	lsn = log_change(buffer, &change);
+	END_CRIT_SECTION();
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return lsn;
+}
+
+/*
+ * Write a lease into a slot, and erase it in the one that it had, likewise: in
+ * one record, so that at any point of the WAL there is one of the two.  The slots
+ * are on different pages.
+ */
+XLogRecPtr
+dlock_store_move(Buffer from, DLockSlot old, Buffer to, DLockSlot slot,
+				 const DLockLeaseValue *lease)
+{
+	Buffer		buffers[] = {from, to};
+	DLockPageChange changes[lengthof(buffers)];
+	XLogRecPtr	lsn;
+
+	Assert(from != to);
+	Assert(BufferGetBlockNumber(from) == dlock_slot_block(old));
+	Assert(BufferGetBlockNumber(to) == dlock_slot_block(slot));
+
+	/* Two leases may change places the other way round at the same time. */
+	LockBuffer(Min(from, to), BUFFER_LOCK_EXCLUSIVE);
+	LockBuffer(Max(from, to), BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	changes[0] = dlock_page_erase(BufferGetPage(from), dlock_slot_place(old));
+	changes[1] = dlock_page_write(BufferGetPage(to), dlock_slot_place(slot), lease);
+	lsn = log_changes(buffers, changes, lengthof(buffers));
+	END_CRIT_SECTION();
+	LockBuffer(from, BUFFER_LOCK_UNLOCK);
+	LockBuffer(to, BUFFER_LOCK_UNLOCK);
+	return lsn;
+}
+
+/* Overwrite what changes while a lease lives, likewise. */
+XLogRecPtr
+dlock_store_set_state(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
+{
+	DLockPageChange change;
+	XLogRecPtr	lsn;
+
+	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+	change = dlock_page_set_state(BufferGetPage(buffer), dlock_slot_place(slot), lease);
+	lsn = log_change(buffer, &change);
+	END_CRIT_SECTION();
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return lsn;
+}

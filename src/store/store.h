@@ -1,0 +1,63 @@
+/*-------------------------------------------------------------------------
+ *
+ * store.h
+ *	  The durable home of the leases: slots on pages, written in place.
+ *
+ * IDENTIFICATION
+ *	  src/store/store.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_STORE_H
+#define DLOCK_STORE_H
+
+#include "access/xlogdefs.h"
+#include "storage/buf.h"
+
+#include "base/compat.h"
+#include "base/types.h"
+#include "store/page.h"
+
+/* What is to become of a lease that was found on a page. */
+typedef enum DLockStoreVerdict
+{
+	DLOCK_STORE_KEEP,
+	DLOCK_STORE_ERASE
+} DLockStoreVerdict;
+
+/* "lsn" is the end of the last record of the lease's page. */
+typedef DLockStoreVerdict (*DLockStoreLeaseVisitor) (const DLockLeaseValue *lease,
+													 DLockSlot slot, XLogRecPtr lsn,
+													 void *arg);
+
+/* "slot_class" is negative for a page that was never initialised. */
+typedef void (*DLockStorePageVisitor) (BlockNumber block, int slot_class,
+									   uint64 taken, void *arg);
+
+/* the store as a whole */
+extern bool dlock_store_read_meta(Relation rel, DLockPageMeta *meta);
+extern XLogRecPtr dlock_store_write_meta(Relation rel, const DLockPageMeta *meta);
+extern void dlock_store_visit(Relation rel, uint64 incarnation,
+							  DLockStoreLeaseVisitor visit_lease,
+							  DLockStorePageVisitor visit_page, void *arg);
+extern void dlock_store_init_page(Relation rel, BlockNumber block,
+								  uint64 incarnation, int slot_class);
+
+/* tokens */
+extern DLockToken dlock_store_lock_sequence(Relation sequence, Buffer *buffer);
+extern XLogRecPtr dlock_store_set_sequence(Relation sequence, Buffer buffer, DLockToken value);
+extern void dlock_store_unlock_sequence(Buffer buffer);
+
+/* slots */
+extern Buffer dlock_store_pin_cached(Relation rel, DLockSlot slot, Buffer hint);
+extern Buffer dlock_store_pin(Relation rel, DLockSlot slot);
+extern void dlock_store_unpin(Buffer buffer);
+extern XLogRecPtr dlock_store_write(Buffer buffer, DLockSlot slot,
+									const DLockLeaseValue *lease);
+extern XLogRecPtr dlock_store_erase(Buffer buffer, DLockSlot slot);
+extern XLogRecPtr dlock_store_move(Buffer from, DLockSlot old, Buffer to, DLockSlot slot,
+								   const DLockLeaseValue *lease);
+extern XLogRecPtr dlock_store_set_state(Buffer buffer, DLockSlot slot,
+										const DLockLeaseValue *lease);
+
+#endif							/* DLOCK_STORE_H */

@@ -1,0 +1,63 @@
+/*-------------------------------------------------------------------------
+ *
+ * token.h
+ *	  Fencing tokens: handing them out from shared memory.
+ *
+ * IDENTIFICATION
+ *	  src/store/token.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_TOKEN_H
+#define DLOCK_TOKEN_H
+
+#include "access/xlogdefs.h"
+#include "storage/spin.h"
+
+#include "base/types.h"
+
+/*
+ * How many tokens are reserved at a time, and when the next block is: when no
+ * more than half of the last one are left.
+ */
+#define DLOCK_TOKEN_BLOCK	65536
+#define DLOCK_TOKEN_AHEAD	(DLOCK_TOKEN_BLOCK / 2)
+
+/* The tokens of a database.  All fields are protected by the mutex. */
+typedef struct DLockTokenShared
+{
+	slock_t		mutex;
+	DLockToken	next;			/* the next one to be handed out ... */
+	DLockToken	last;			/* ... unless it is above this */
+	DLockToken	ask;			/* beyond this a taker is sent to reserve more */
+
+	/* The last block reserved, which is pending while "reserved" is above "last". */
+	DLockToken	reserved_from;
+	DLockToken	reserved;
+	XLogRecPtr	reserved_lsn;	/* it is durable when this is flushed */
+	bool		based;			/* reserved since the last reset */
+} DLockTokenShared;
+
+/* What a reservation is for. */
+typedef enum DLockTokenPurpose
+{
+	DLOCK_TOKEN_REFILL,			/* unless there is enough or a block is pending */
+	DLOCK_TOKEN_MOVE			/* tokens are to begin anew */
+} DLockTokenPurpose;
+
+extern void dlock_token_init(DLockTokenShared *tokens);
+extern void dlock_token_reset(DLockTokenShared *tokens);
+
+extern bool dlock_token_take(DLockTokenShared *tokens, int count, bool may_ask,
+							 DLockToken *first);
+extern bool dlock_token_suffice(DLockTokenShared *tokens, int count);
+extern bool dlock_token_is_pending(DLockTokenShared *tokens, XLogRecPtr *lsn);
+extern bool dlock_token_plan(DLockTokenShared *tokens, DLockTokenPurpose purpose,
+							 TimestampTz wall, DLockToken value, DLockToken above,
+							 DLockToken *base);
+extern void dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn);
+extern void dlock_token_void(DLockTokenShared *tokens, DLockToken below);
+extern DLockToken dlock_token_issued(DLockTokenShared *tokens);
+extern DLockToken dlock_token_last(DLockTokenShared *tokens);
+
+#endif							/* DLOCK_TOKEN_H */

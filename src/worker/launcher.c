@@ -1,0 +1,797 @@
+/*-------------------------------------------------------------------------
+ *
+ * launcher.c
+ *	  The background worker that starts the reapers.
+ *
+ * NOTES
+ *	  The launcher is connected to no database.  It starts a reaper in a
+ *	  database when something is due there, no more than dlock.max_reapers at a
+ *	  time, and never in the last free worker slot.  It also flushes what others
+ *	  have left unflushed (store/flush.c).
+ *
+ *	  What is due shows in the registry.  Each database publishes the time
+ *	  before which no lease ends (wake_at) and no capture of a task (task_at).
+ *	  The launcher sleeps until the earliest of these.  A backend that lowers
+ *	  one below that wakes it.  When wake_at has passed the launcher walks over
+ *	  the leases, of all such databases at once: most have been released or
+ *	  renewed by then, and it only publishes the next time.  If a lease is dead,
+ *	  or if task_at has passed, the database is due.  The launcher serves
+ *	  databases in the order in which they became due, or were last left by a
+ *	  reaper.
+ *
+ *	  After a start nothing is loaded and nothing published.  So the launcher
+ *	  begins with a reaper for each database that allows connections.  Where the
+ *	  extension is, that loads the leases, does what is due and publishes.
+ *
+ *	  A reaper that is idle leaves while others wait (worker/reaper.c).  One that
+ *	  leaves wakes the launcher.
+ *
+ * IDENTIFICATION
+ *	  src/worker/launcher.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/settings.h"
+#include "space/database.h"
+#include "space/holder.h"
+#include "space/space.h"
+#include "store/flush.h"
+#include "worker/launcher.h"
+
+/* How long the launcher sleeps when nothing calls for it. */
+#define LONGEST_NAP				(60 * USECS_PER_SEC)
+
+/* Least distance of two walks over the leases, and its proportion to their cost. */
+#define WALK_DISTANCE			(50 * INT64CONST(1000))
+#define WALK_DISTANCE_FACTOR	10
+
+/* When to look again after partitions were left out of a walk. */
+#define LEFT_OUT_DELAY			USECS_PER_SEC
+
+/* The most that a walk is taken to have cost: the machine may have slept. */
+#define WALK_COST_MAX			USECS_PER_SEC
+
+/* When to try again if no worker slot is free, or a database is closed. */
+#define NO_SLOT_DELAY			USECS_PER_SEC
+#define CLOSED_DELAY			(10 * USECS_PER_SEC)
+
+/* How long after a reaper has failed it tries again: 1 s, then 2 s, up to this. */
+#define MAX_RETRY_DELAY			(64 * USECS_PER_SEC)
+
+/*
+ * How many worker slots have to be free to take one; and one more for so long after
+ * a start, while other workers of the server may be starting, too.
+ */
+#define FREE_SLOTS_NEEDED		2
+#define SETTLING_TIME			USECS_PER_SEC
+
+/* How long DROP DATABASE waits for a reaper, before the server does. */
+#define DISMISS_TIMEOUT			(2 * USECS_PER_SEC)
+
+/* ---- for others ---- */
+
+/* Wake a database's reaper so that it looks around; false if there is none. */
+static bool
+nudge_reaper(Oid database)
+{
+	DLockDatabaseShared *shared;
+	bool		found;
+
+	dlock_database_lock(LW_SHARED);
+	shared = dlock_database_find(database);
+	found = shared != NULL && shared->reaper.pid != 0;
+	if (found)
+	{
+		SetLatch(shared->reaper.latch);
+
+		/* One that was stopped could not leave, and not be terminated either. */
+		(void) kill(shared->reaper.pid, SIGCONT);
+	}
+	dlock_database_unlock();
+	return found;
+}
+
+/*
+ * This transaction has the privilege to drop a database, and has locked it: wait
+ * until its reaper, which sees that, has left.  The server itself waits longer,
+ * but WITH (FORCE) it does not, and asks for privileges on the reaper.
+ */
+void
+dlock_launcher_dismiss_reaper(Oid database)
+{
+	DLockTime	end = dlock_clock_now() + DISMISS_TIMEOUT;
+
+	while (nudge_reaper(database) && dlock_clock_now() < end)
+	{
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 10, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+}
+
+/*
+ * The extension was created or dropped in this backend's database by a
+ * transaction that has committed: have a reaper look at that.  Cannot fail.
+ */
+void
+dlock_launcher_extension_changed(void)
+{
+	DLockDatabaseShared *shared;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	shared = dlock_database_find(MyDatabaseId);
+	if (shared != NULL)
+	{
+		shared->reaper.attempts = 0;
+		shared->reaper.not_before = 0;
+	}
+	dlock_database_unlock();
+	if (shared != NULL)
+		dlock_database_note_task(shared, 0);
+}
+
+/* ---- databases ---- */
+
+/* A reaper that the launcher has started and not seen end. */
+typedef struct DLockLauncherWorker
+{
+	Oid			database;
+	BackgroundWorkerHandle *handle;
+	pid_t		pid;			/* zero if it has not been seen to run */
+} DLockLauncherWorker;
+
+static List *workers = NIL;
+
+/* Databases that no reaper has looked at since the start, and when that was. */
+static List *unknown = NIL;
+static DLockTime started_at = 0;
+
+/* A database that needs a reaper. */
+typedef struct DLockLauncherDue
+{
+	Oid			database;
+	DLockTime	since;
+} DLockLauncherDue;
+
+/* A database whose leases are looked at. */
+typedef struct DLockLauncherWalk
+{
+	Oid			database;		/* the key of the table */
+	DLockDatabaseShared *shared;
+	DLockTime	first;			/* the first end of a lease */
+} DLockLauncherWalk;
+
+static bool
+has_worker(Oid database)
+{
+	ListCell   *cell;
+
+	foreach(cell, workers)
+	{
+		if (((DLockLauncherWorker *) lfirst(cell))->database == database)
+			return true;
+	}
+	return false;
+}
+
+/* All databases that can be connected to are to be looked at. */
+static void
+find_databases(void)
+{
+	MemoryContext old;
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+
+		old = MemoryContextSwitchTo(TopMemoryContext);
+		if (form->datallowconn)
+			unknown = lappend_oid(unknown, form->oid);
+		MemoryContextSwitchTo(old);
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	started_at = dlock_clock_now();
+}
+
+/* Whether a worker can be started in a database. */
+typedef enum DLockLauncherAccess
+{
+	DATABASE_GONE,
+	DATABASE_CLOSED,
+	DATABASE_OPEN
+} DLockLauncherAccess;
+
+static DLockLauncherAccess
+check_database(Oid database)
+{
+	MemoryContext old = CurrentMemoryContext;
+	DLockLauncherAccess access = DATABASE_GONE;
+	HeapTuple	tuple;
+
+	StartTransactionCommand();
+	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+
+		/* A limit below -1 marks a database that was dropped halfway. */
+		access = (form->datallowconn && form->datconnlimit >= -1) ?
+			DATABASE_OPEN : DATABASE_CLOSED;
+		ReleaseSysCache(tuple);
+	}
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(old);
+	return access;
+}
+
+/* Forget the databases that have been dropped. */
+static void
+forget_dropped(void)
+{
+	List	   *dropped = NIL;
+	ListCell   *cell;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	for (DLockDatabaseShared *shared = dlock_database_first();
+		 shared != NULL; shared = dlock_database_next(shared))
+	{
+		if (shared->dropped)
+			dropped = lappend_oid(dropped, shared->oid);
+		shared->dropped = false;
+	}
+	dlock_database_unlock();
+
+	foreach(cell, dropped)
+	{
+		if (check_database(lfirst_oid(cell)) == DATABASE_GONE)
+			dlock_database_forget(lfirst_oid(cell));
+	}
+}
+
+/* ---- what is due ---- */
+
+/* A reaper is needed for what was due at that time. */
+static void
+mark_due(DLockReaperShared *reaper, DLockTime time)
+{
+	reaper->due_since = Max(1, Max(time, reaper->left_at));
+}
+
+/*
+ * Find the databases that have become due.  Those whose leases have to be looked
+ * at for that are entered into the table.  Returns when the next time comes of
+ * one that has no reaper.
+ */
+static DLockTime
+read_registry(HTAB *walks, DLockTime now)
+{
+	DLockTime	next = DLOCK_TIME_FOREVER;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	for (DLockDatabaseShared *shared = dlock_database_first();
+		 shared != NULL; shared = dlock_database_next(shared))
+	{
+		DLockReaperShared *reaper = &shared->reaper;
+		DLockTime	wake_at = (DLockTime) pg_atomic_read_u64(&reaper->wake_at);
+		DLockTime	task_at = (DLockTime) pg_atomic_read_u64(&reaper->task_at);
+		DLockTime	first = Min(wake_at, task_at);
+		bool		loaded = pg_atomic_read_u32(&shared->state) == DLOCK_DATABASE_READY;
+
+		if (reaper->pid != 0 || reaper->due_since != 0)
+			continue;
+		if (first > now)
+			next = Min(next, first);
+		else if (task_at <= now || !loaded)
+			mark_due(reaper, first);
+		else
+		{
+			DLockLauncherWalk *walk = hash_search(walks, &shared->oid, HASH_ENTER, NULL);
+
+			walk->shared = shared;
+			walk->first = DLOCK_TIME_FOREVER;
+		}
+	}
+	dlock_database_unlock();
+	return next;
+}
+
+static void
+visit_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
+{
+	DLockLauncherWalk *walk = hash_search(arg, &entry->database, HASH_FIND, NULL);
+	DLockTime	due = dlock_holder_due_at(lease);
+
+	if (walk != NULL)
+		walk->first = Min(walk->first, due);
+}
+
+/*
+ * Look at the leases of the databases in the table; returns when the first ends
+ * of those that have none which is dead.
+ */
+static DLockTime
+walk_leases(HTAB *walks, DLockTime now)
+{
+	DLockTime	next = DLOCK_TIME_FOREVER;
+	HASH_SEQ_STATUS scan;
+	DLockLauncherWalk *walk;
+	DLockSpaceSet left_out;
+
+	/* A backend that grants a lease from here on says so if the walk misses it. */
+	hash_seq_init(&scan, walks);
+	while ((walk = hash_seq_search(&scan)) != NULL)
+		(void) pg_atomic_exchange_u64(&walk->shared->reaper.wake_at,
+									  (uint64) DLOCK_TIME_FOREVER);
+	left_out = dlock_space_visit(InvalidOid, visit_lease, walks);
+
+	hash_seq_init(&scan, walks);
+	while ((walk = hash_seq_search(&scan)) != NULL)
+	{
+		if (dlock_space_set_count(&left_out) > 0)
+			walk->first = Min(walk->first, now + LEFT_OUT_DELAY);
+		dlock_database_note_deadline(walk->shared, walk->first);
+		if (walk->first > now)
+		{
+			next = Min(next, walk->first);
+			continue;
+		}
+		dlock_database_lock(LW_EXCLUSIVE);
+		mark_due(&walk->shared->reaper, walk->first);
+		dlock_database_unlock();
+	}
+	return next;
+}
+
+/* Find out what is due; returns when to do so again. */
+static DLockTime
+look(DLockTime now)
+{
+	static DLockTime earliest_walk = 0;
+	HASHCTL		control = {
+		.keysize = sizeof(Oid),
+		.entrysize = sizeof(DLockLauncherWalk),
+		.hcxt = CurrentMemoryContext
+	};
+	HTAB	   *walks = hash_create("dlock launcher walks", 16, &control,
+									HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	DLockTime	next = read_registry(walks, now);
+
+	if (hash_get_num_entries(walks) > 0 && now < earliest_walk)
+		next = Min(next, earliest_walk);
+	else if (hash_get_num_entries(walks) > 0)
+	{
+		DLockTime	first = walk_leases(walks, now);
+		DLockTime	spent = dlock_clock_now() - now;
+
+		next = Min(next, first);
+		spent = Min(spent, WALK_COST_MAX);
+		earliest_walk = now + spent + Max(WALK_DISTANCE, spent * WALK_DISTANCE_FACTOR);
+	}
+	hash_destroy(walks);
+	return next;
+}
+
+/* ---- workers ---- */
+
+/* How long to wait after a number of starts of which none has worked. */
+static DLockTime
+retry_delay(int attempts)
+{
+	return (attempts == 0) ? 0 :
+		Min(MAX_RETRY_DELAY, USECS_PER_SEC << Min(attempts - 1, 10));
+}
+
+/* Note a number of starts of a reaper, and when the next may be. */
+static void
+note_attempt(Oid database, int starts, DLockTime not_before)
+{
+	DLockDatabaseShared *shared;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	shared = dlock_database_find(database);
+	if (shared != NULL)
+	{
+		shared->reaper.attempts += starts;
+		shared->reaper.not_before = Max(shared->reaper.not_before, not_before);
+	}
+	dlock_database_unlock();
+}
+
+/* See which workers have ended. */
+static void
+tend_workers(DLockTime now)
+{
+	ListCell   *cell;
+
+	foreach(cell, workers)
+	{
+		DLockLauncherWorker *worker = lfirst(cell);
+		DLockDatabaseShared *shared;
+		BgwHandleStatus status;
+		DLockTime	delay = 0;
+		pid_t		pid;
+
+		status = GetBackgroundWorkerPid(worker->handle, &pid);
+		if (status == BGWH_STARTED)
+			worker->pid = pid;
+		if (status != BGWH_STOPPED)
+			continue;
+
+		dlock_database_lock(LW_SHARED);
+		shared = dlock_database_find(worker->database);
+		if (shared != NULL)
+			delay = retry_delay(shared->reaper.attempts);
+		dlock_database_unlock();
+		note_attempt(worker->database, 0, now + delay);
+		workers = foreach_delete_current(workers, cell);
+		pfree(worker->handle);
+		pfree(worker);
+	}
+}
+
+static bool
+is_worker(pid_t pid)
+{
+	ListCell   *cell;
+
+	foreach(cell, workers)
+	{
+		if (((DLockLauncherWorker *) lfirst(cell))->pid == pid)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Is there a worker slot to spare?
+ *
+ * The server does not tell how many slots are free.  We know of our own workers;
+ * for the others this goes by the PGPROCs that are set aside for workers: one
+ * that is in use has a latch that somebody owns.  A worker that waits to be
+ * started, or has just ended, has none, so this can be wrong for a moment.
+ */
+static bool
+can_spare_slot(DLockTime now)
+{
+	int			slots = max_worker_processes - list_length(workers);
+
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+
+		if (proc->procgloballist == &ProcGlobal->bgworkerFreeProcs &&
+			proc->procLatch.owner_pid != 0 && !is_worker(proc->procLatch.owner_pid))
+			slots--;
+	}
+	return slots >= FREE_SLOTS_NEEDED + (now < started_at + SETTLING_TIME);
+}
+
+/* Start a reaper; false if there is no slot for it. */
+static bool
+start_reaper(Oid database)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	DLockLauncherWorker *started = palloc0(sizeof(DLockLauncherWorker));
+	BackgroundWorker worker;
+	bool		registered;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	strlcpy(worker.bgw_library_name, "dlock", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "dlock_reaper_main", sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock reaper for database %u", database);
+	strlcpy(worker.bgw_type, "dlock reaper", sizeof(worker.bgw_type));
+	worker.bgw_main_arg = ObjectIdGetDatum(database);
+	worker.bgw_notify_pid = MyProcPid;
+
+	started->database = database;
+	registered = RegisterDynamicBackgroundWorker(&worker, &started->handle);
+	if (registered)
+		workers = lappend(workers, started);
+	else
+		pfree(started);
+	MemoryContextSwitchTo(old);
+	return registered;
+}
+
+static int
+compare_due(const ListCell *a, const ListCell *b)
+{
+	DLockTime	left = ((DLockLauncherDue *) lfirst(a))->since;
+	DLockTime	right = ((DLockLauncherDue *) lfirst(b))->since;
+
+	return (left > right) - (left < right);
+}
+
+static List *
+add_due(List *due, Oid database, DLockTime since)
+{
+	DLockLauncherDue *one = palloc(sizeof(DLockLauncherDue));
+
+	one->database = database;
+	one->since = since;
+	return lappend(due, one);
+}
+
+/*
+ * The databases that need a reaper, first come first served.  "running" is the
+ * number of those that have one, "wake" when to look at those that have to wait
+ * after a failure.
+ */
+static List *
+list_due(DLockTime now, int *running, DLockTime *wake)
+{
+	List	   *due = NIL;
+	ListCell   *cell;
+
+	*running = list_length(workers);
+	*wake = DLOCK_TIME_FOREVER;
+	dlock_database_lock(LW_SHARED);
+	for (DLockDatabaseShared *shared = dlock_database_first();
+		 shared != NULL; shared = dlock_database_next(shared))
+	{
+		DLockReaperShared *reaper = &shared->reaper;
+
+		if (has_worker(shared->oid))
+			continue;
+		if (reaper->pid != 0)
+			(*running)++;		/* started before this launcher was */
+		else if (reaper->due_since != 0 && reaper->not_before > now)
+			*wake = Min(*wake, reaper->not_before);
+		else if (reaper->due_since != 0)
+			due = add_due(due, shared->oid, reaper->due_since);
+	}
+	dlock_database_unlock();
+
+	foreach(cell, unknown)
+	{
+		if (!has_worker(lfirst_oid(cell)))
+			due = add_due(due, lfirst_oid(cell), started_at);
+	}
+	list_sort(due, compare_due);
+	return due;
+}
+
+/* Say once that a reaper is missing; and again after there was none. */
+static void
+report_slots(bool missing)
+{
+	static bool reported = false;
+
+	if (missing && !reported)
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("no background worker slot can be spared for a dlock reaper"),
+				 errdetail("Expired leases of some databases are not removed until they are acquired again."),
+				 errhint("Increase \"max_worker_processes\".")));
+	reported = missing;
+}
+
+/*
+ * Start reapers where they are needed, as long as there is room; returns when to
+ * try again, if nothing tells.
+ */
+static DLockTime
+start_reapers(DLockTime now)
+{
+	int			running;
+	DLockTime	wake;
+	List	   *due;
+	bool		crowded = false;
+	bool		no_slot = false;
+	ListCell   *cell;
+
+	tend_workers(now);
+	due = list_due(now, &running, &wake);
+	foreach(cell, due)
+	{
+		Oid			database = ((DLockLauncherDue *) lfirst(cell))->database;
+
+		/* It may be unknown and due. */
+		if (has_worker(database))
+			continue;
+		if (running >= dlock_settings_max_reapers)
+		{
+			crowded = true;
+			break;
+		}
+		if (check_database(database) != DATABASE_OPEN)
+		{
+			unknown = list_delete_oid(unknown, database);
+			note_attempt(database, 0, now + CLOSED_DELAY);
+			wake = Min(wake, now + CLOSED_DELAY);
+			continue;
+		}
+		if (!can_spare_slot(now) || !start_reaper(database))
+		{
+			no_slot = crowded = true;
+			wake = Min(wake, now + NO_SLOT_DELAY);
+			break;
+		}
+		unknown = list_delete_oid(unknown, database);
+		note_attempt(database, 1, 0);
+		running++;
+	}
+
+	/* As long as one is at work, or the server has just started, it may be next. */
+	if (running > 0 || due == NIL)
+		report_slots(false);
+	else if (no_slot && now >= started_at + SETTLING_TIME)
+		report_slots(true);
+	dlock_database_set_crowded(crowded || running > dlock_settings_max_reapers);
+	return wake;
+}
+
+/* ---- how workers end ---- */
+
+/*
+ * SIGTERM: end, be it in the middle of something.  That is interrupted as a
+ * statement that is cancelled; the server's own handler (die) would do the same
+ * with a FATAL error, at each shutdown.
+ */
+static void
+handle_terminate(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	ShutdownRequestPending = true;
+	QueryCancelPending = true;
+	InterruptPending = true;
+	SetLatch(MyLatch);
+	errno = save_errno;
+}
+
+/* Has this worker been asked to end? */
+bool
+dlock_launcher_is_ending(void)
+{
+	return ShutdownRequestPending;
+}
+
+/*
+ * Do a worker's work, with its signal handlers.  Returns when "work" does, or
+ * when it was interrupted since the worker is to end; then the process may be in
+ * the middle of a transaction, and has to exit.
+ */
+void
+dlock_launcher_run_worker(void (*work) (Datum arg), Datum arg)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, handle_terminate);
+	BackgroundWorkerUnblockSignals();
+	PG_TRY();
+	{
+		work(arg);
+	}
+	PG_CATCH();
+	{
+		if (!dlock_launcher_is_ending() || geterrcode() != ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+}
+
+/* ---- the launcher ---- */
+
+static void
+launcher_exit(int code, Datum arg)
+{
+	dlock_flush_serve(NULL);
+	dlock_database_set_launcher(NULL);
+}
+
+static void
+work(Datum arg)
+{
+	MemoryContext loop_context;
+	uint32		wait_event;
+
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	wait_event = WaitEventExtensionNew("DLockLauncherMain");
+
+	dlock_exit_before_shmem(launcher_exit, (Datum) 0);
+	dlock_database_set_launcher(MyLatch);
+	dlock_flush_serve(MyLatch);
+	find_databases();
+	loop_context = AllocSetContextCreate(TopMemoryContext, "dlock launcher",
+										 ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(loop_context);
+
+	while (!dlock_launcher_is_ending())
+	{
+		DLockTime	next;
+		DLockTime	wake;
+		DLockTime	pending;
+		DLockTime	now;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+
+		MemoryContextReset(loop_context);
+		now = dlock_clock_now();
+		pending = dlock_flush_pending(now);
+		dlock_database_begin_look();
+		forget_dropped();
+		next = look(now);
+		wake = start_reapers(now);
+		wake = Min(wake, next);
+		dlock_database_plan_look(wake);
+		wake = Min(wake, pending);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 dlock_clock_nap_ms(dlock_clock_now(), wake, LONGEST_NAP),
+						 wait_event);
+	}
+}
+
+/* The launcher. */
+void
+dlock_launcher_main(Datum arg)
+{
+	dlock_launcher_run_worker(work, arg);
+
+	/* So that the postmaster starts another one if this one alone is to end. */
+	proc_exit(1);
+}
+
+/*
+ * Have the postmaster start the launcher.  To be called while
+ * shared_preload_libraries is being processed.
+ */
+void
+dlock_launcher_register(void)
+{
+	BackgroundWorker worker;
+
+	/* pg_upgrade wants the old and the new cluster to itself. */
+	if (IsBinaryUpgrade)
+		return;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = 1;
+	strlcpy(worker.bgw_library_name, "dlock", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "dlock_launcher_main", sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_name, "dlock launcher", sizeof(worker.bgw_name));
+	strlcpy(worker.bgw_type, "dlock launcher", sizeof(worker.bgw_type));
+	RegisterBackgroundWorker(&worker);
+}

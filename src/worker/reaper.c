@@ -1,0 +1,548 @@
+/*-------------------------------------------------------------------------
+ *
+ * reaper.c
+ *	  The background worker that removes a database's expired leases.
+ *
+ * NOTES
+ *	  Nothing but tidiness depends on a reaper.  A lease is dead at its
+ *	  deadline whether or not it has been removed.
+ *
+ *	  A reaper sweeps over the leases of its database and puts those that end
+ *	  within dlock.reap_interval into a heap of its own.  It then sleeps until
+ *	  the first deadline, removes what has expired, and sweeps again when the
+ *	  interval is over.  It publishes when it means to wake (wake_at); a backend
+ *	  that grants a lease with an earlier deadline lowers that and wakes it, and
+ *	  it then sweeps at that time.  Most such leases have been released by then.
+ *	  Sweeps keep a distance in proportion to what they cost, so that they take
+ *	  a tenth of the worker's time at the most.
+ *
+ *	  It also ends captures of tasks that have timed out, at times of their own
+ *	  (worker/tasksweep.c).
+ *
+ *	  The launcher starts a reaper when something is due in a database, and no
+ *	  more than dlock.max_reapers.  A reaper leaves when it has had no work for
+ *	  a while; earlier if another database waits for a reaper, or if a command
+ *	  needs this database for itself.  The latter shows by the lock that such a
+ *	  command holds on the database while it waits, five seconds, for others to
+ *	  leave (CountOtherDBBackends).  A reaper that leaves makes the launcher look
+ *	  at its database, and so need not tell what it knows of the time to come.
+ *
+ * IDENTIFICATION
+ *	  src/worker/reaper.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "lib/binaryheap.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/settings.h"
+#include "lock/grant.h"
+#include "lock/manager.h"
+#include "session/session.h"
+#include "space/holder.h"
+#include "space/space.h"
+#include "worker/launcher.h"
+#include "worker/reaper.h"
+#include "worker/tasksweep.h"
+
+/* Least distance of two sweeps, and its proportion to what the last one took. */
+#define SWEEP_DISTANCE			(10 * INT64CONST(1000))
+#define SWEEP_DISTANCE_FACTOR	10
+
+/* The most that a sweep is taken to have cost: the machine may have slept. */
+#define SWEEP_COST_MAX			USECS_PER_SEC
+
+/* How many leases are removed before others get at the store's lock. */
+#define REAP_BATCH				1000
+
+/*
+ * A reaper leaves after so long without work: a multiple of dlock.reap_interval,
+ * up to a minute.
+ */
+#define IDLE_INTERVALS			6
+#define IDLE_MAX				(60 * USECS_PER_SEC)
+
+/* One that has found no work stays nevertheless if something is due so soon. */
+#define SOON					USECS_PER_SEC
+
+/* While other databases wait, one that has work leaves after so long. */
+#define TURN					USECS_PER_SEC
+
+/* How often to look whether a command needs the database. */
+#define LOOK_INTERVAL			(250 * INT64CONST(1000))
+
+/*
+ * It does if it holds its lock for so long: one that is refused does not.  For how
+ * long it then has the database to itself.
+ */
+#define CLAIM_LEAST				(100 * INT64CONST(1000))
+#define CLAIM_ABSENCE			(5 * USECS_PER_SEC)
+
+/* How long the others wait with a database whose store is locked. */
+#define LOCKED_NAP				USECS_PER_SEC
+
+/* What a reaper knows of the time to come. */
+typedef struct DLockReaper
+{
+	DLockDatabaseShared *shared;
+	MemoryContext context;		/* of refs and due */
+	DLockSpaceRef *refs;		/* leases found by the last sweep */
+	int			count;
+	int			room;
+	binaryheap *due;			/* of those, by deadline; elements point to refs */
+	DLockTime	horizon;		/* up to here all deadlines are in the heap */
+	DLockTime	earliest_sweep;
+	DLockTime	planned;		/* when to wake, as published */
+	DLockTime	started;
+	DLockTime	last_work;		/* zero if there was none */
+	VirtualTransactionId claimant;	/* has the database locked, if valid */
+	DLockTime	claimed_at;		/* since when, as far as is known */
+	bool		claimed;		/* for long enough */
+} DLockReaper;
+
+/* What came of an attempt to do what is due. */
+typedef enum DLockReaperResult
+{
+	REAPED,
+	STORE_LOCKED,
+	EXTENSION_GONE
+} DLockReaperResult;
+
+static int
+compare_deadlines(Datum a, Datum b, void *arg)
+{
+	DLockTime	left = ((DLockSpaceRef *) DatumGetPointer(a))->deadline;
+	DLockTime	right = ((DLockSpaceRef *) DatumGetPointer(b))->deadline;
+
+	/* The server's heap has the largest on top. */
+	if (left < right)
+		return 1;
+	return (left > right) ? -1 : 0;
+}
+
+static void
+collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
+{
+	DLockReaper *reaper = arg;
+	DLockTime	until = dlock_holder_due_at(lease);
+
+	if (until > reaper->horizon)
+		return;
+	if (reaper->count == reaper->room)
+	{
+		reaper->room *= 2;
+		reaper->refs = repalloc_huge(reaper->refs, reaper->room * sizeof(DLockSpaceRef));
+	}
+	reaper->refs[reaper->count++] =
+		(DLockSpaceRef) {entry->hash, lease->role, lease->token, until};
+}
+
+/*
+ * Find all leases that end before the next horizon.  If partitions had to be left
+ * out, the next sweep comes as soon as it may.
+ */
+static void
+sweep(DLockReaper *reaper, DLockTime now)
+{
+	MemoryContext old;
+	DLockTime	spent;
+	DLockSpaceSet left_out;
+
+	reaper->horizon = now + (DLockTime) dlock_settings_reap_interval_ms * 1000;
+
+	/*
+	 * From here on whoever grants a lease that ends before the horizon says so,
+	 * whether or not the walk meets it.
+	 */
+	pg_atomic_exchange_u64(&reaper->shared->reaper.wake_at, (uint64) reaper->horizon);
+
+	MemoryContextReset(reaper->context);
+	old = MemoryContextSwitchTo(reaper->context);
+	reaper->count = 0;
+	reaper->room = 64;
+	reaper->refs = palloc(reaper->room * sizeof(DLockSpaceRef));
+	left_out = dlock_space_visit(reaper->shared->oid, collect_due, reaper);
+	if (dlock_space_set_count(&left_out) > 0)
+		reaper->horizon = now;
+
+	reaper->due = binaryheap_allocate(Max(1, reaper->count), compare_deadlines, NULL);
+	for (int i = 0; i < reaper->count; i++)
+		binaryheap_add_unordered(reaper->due, PointerGetDatum(&reaper->refs[i]));
+	binaryheap_build(reaper->due);
+	MemoryContextSwitchTo(old);
+
+	/* Min() reads its arguments twice, and the machine may sleep in between. */
+	spent = dlock_clock_now() - now;
+	spent = Min(spent, SWEEP_COST_MAX);
+	reaper->earliest_sweep = now + spent +
+		Max(SWEEP_DISTANCE, spent * SWEEP_DISTANCE_FACTOR);
+}
+
+/* When the next lease that is known of ends, or the next sweep is due. */
+static DLockTime
+next_event(DLockReaper *reaper)
+{
+	DLockTime	next_sweep = Max(reaper->horizon, reaper->earliest_sweep);
+	DLockSpaceRef *first;
+
+	if (reaper->due == NULL || binaryheap_empty(reaper->due))
+		return next_sweep;
+	first = (DLockSpaceRef *) DatumGetPointer(binaryheap_first(reaper->due));
+	return Min(first->deadline, next_sweep);
+}
+
+/* Remove a batch of the leases whose deadline has passed. */
+static void
+remove_expired(DLockReaper *reaper, DLockDatabase *db)
+{
+	DLockSpaceSet skipped = {{0}};
+
+	for (int i = 0; i < REAP_BATCH && !binaryheap_empty(reaper->due); i++)
+	{
+		DLockSpaceRef *ref = (DLockSpaceRef *) DatumGetPointer(binaryheap_first(reaper->due));
+
+		bool		removed;
+
+		CHECK_FOR_INTERRUPTS();
+		if (ref->deadline > dlock_clock_now())
+			break;
+
+		/* It may have been released, or renewed. */
+		ref->deadline = dlock_manager_expire(db, ref->hash, ref->token, &skipped, &removed);
+		if (removed)
+			reaper->last_work = dlock_clock_now();
+		if (ref->deadline == 0 || ref->deadline > reaper->horizon)
+			(void) binaryheap_remove_first(reaper->due);
+		else
+			binaryheap_replace_first(reaper->due, PointerGetDatum(ref));
+	}
+}
+
+/*
+ * Publish when this reaper means to wake; returns when it has to.
+ */
+static DLockTime
+publish_plan(DLockReaper *reaper)
+{
+	pg_atomic_uint64 *wake_at = &reaper->shared->reaper.wake_at;
+	uint64		seen = pg_atomic_read_u64(wake_at);
+
+	reaper->planned = next_event(reaper);
+	while (seen > (uint64) reaper->planned)
+	{
+		if (pg_atomic_compare_exchange_u64(wake_at, &seen, (uint64) reaper->planned))
+			return reaper->planned;
+	}
+
+	/* Somebody has an earlier deadline: sweep then, or as soon as allowed. */
+	return Min(reaper->planned, Max((DLockTime) seen, reaper->earliest_sweep));
+}
+
+/* Do what is due.  "wake" is when to come again. */
+static DLockReaperResult
+reap(DLockReaper *reaper, DLockTime *wake)
+{
+	DLockReaperResult result = REAPED;
+	DLockDatabase db;
+	DLockTime	now;
+	DLockTime	asked;
+
+	StartTransactionCommand();
+	*wake = dlock_clock_now() + LOCKED_NAP;
+	switch (dlock_session_try_open(&db))
+	{
+		case DLOCK_SESSION_OPENED:
+			now = dlock_clock_now();
+			asked = (DLockTime) pg_atomic_read_u64(&reaper->shared->reaper.wake_at);
+			if ((now >= reaper->horizon || (asked < reaper->planned && now >= asked)) &&
+				now >= reaper->earliest_sweep)
+				sweep(reaper, now);
+			if (reaper->due != NULL)
+				remove_expired(reaper, &db);
+			*wake = publish_plan(reaper);
+			dlock_session_close(&db);
+			break;
+
+		case DLOCK_SESSION_LOCKED:
+			result = STORE_LOCKED;
+			break;
+
+		case DLOCK_SESSION_ABSENT:
+			result = EXTENSION_GONE;
+			break;
+	}
+	CommitTransactionCommand();
+	return result;
+}
+
+/*
+ * The extension is not here: nothing is due, and the leases of one that was
+ * dropped are forgotten; unless it has come back.
+ */
+static void
+retire(DLockDatabaseShared *shared)
+{
+	if (shared == NULL)
+		return;
+	pg_atomic_exchange_u64(&shared->reaper.wake_at, (uint64) DLOCK_TIME_FOREVER);
+	pg_atomic_exchange_u64(&shared->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
+	StartTransactionCommand();
+	if (!dlock_session_unload_if_dropped(shared))
+		dlock_database_note_deadline(shared, 0);
+	CommitTransactionCommand();
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	shared->reaper.attempts = 0;
+	shared->reaper.due_since = 0;
+	dlock_database_unlock();
+}
+
+/* Take this worker out of the registry. */
+static void
+sign_off(int code, Datum arg)
+{
+	DLockReaper *reaper = (DLockReaper *) DatumGetPointer(arg);
+	DLockReaperShared *shared = &reaper->shared->reaper;
+
+	dlock_tasksweep_end(reaper->shared);
+	dlock_database_lock(LW_EXCLUSIVE);
+	shared->pid = 0;
+	shared->latch = NULL;
+	shared->left_at = dlock_clock_now();
+	if (reaper->claimed)
+		shared->not_before = shared->left_at + CLAIM_ABSENCE;
+	dlock_database_unlock();
+
+	/* What it had in its heap is unknown to others. */
+	if (reaper->planned != DLOCK_TIME_FOREVER)
+		(void) pg_atomic_exchange_u64(&shared->wake_at, 0);
+	dlock_database_wake_launcher();
+}
+
+/* Enter this worker into the registry; false if there is another one. */
+static bool
+sign_on(DLockReaper *reaper)
+{
+	DLockReaperShared *shared = &reaper->shared->reaper;
+	bool		welcome;
+
+	dlock_database_lock(LW_EXCLUSIVE);
+	welcome = shared->pid == 0;
+	if (welcome)
+	{
+		shared->pid = MyProcPid;
+		shared->latch = MyLatch;
+		shared->due_since = 0;
+	}
+	dlock_database_unlock();
+	if (welcome)
+		dlock_exit_before_shmem(sign_off, PointerGetDatum(reaper));
+	return welcome;
+}
+
+/* This worker works. */
+static void
+note_success(DLockDatabaseShared *shared)
+{
+	dlock_database_lock(LW_EXCLUSIVE);
+	shared->reaper.attempts = 0;
+	dlock_database_unlock();
+}
+
+/* This database in the registry; NULL if it is not there. */
+static DLockDatabaseShared *
+find_registered(void)
+{
+	DLockDatabaseShared *shared;
+
+	dlock_database_lock(LW_SHARED);
+	shared = dlock_database_find(MyDatabaseId);
+	dlock_database_unlock();
+	return shared;
+}
+
+static bool
+is_extension_here(void)
+{
+	Oid			schema;
+
+	StartTransactionCommand();
+	schema = dlock_session_schema();
+	CommitTransactionCommand();
+	return OidIsValid(schema);
+}
+
+/*
+ * Does a command need this database for itself?  It holds a lock on it that keeps
+ * new sessions out.
+ */
+static bool
+is_database_claimed(DLockReaper *reaper, DLockTime now)
+{
+	VirtualTransactionId *holders;
+	LOCKTAG		tag;
+	int			count;
+	bool		same = false;
+
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	holders = GetLockConflicts(&tag, RowExclusiveLock, &count);
+	for (int i = 0; i < count; i++)
+		same |= VirtualTransactionIdEquals(holders[i], reaper->claimant);
+	if (!same)
+	{
+		if (count > 0)
+			reaper->claimant = holders[0];
+		else
+			SetInvalidVirtualTransactionId(reaper->claimant);
+		reaper->claimed_at = now;
+	}
+	pfree(holders);
+	reaper->claimed = same && now - reaper->claimed_at >= CLAIM_LEAST;
+	return reaper->claimed;
+}
+
+/* Is this reaper to leave?  "next" is when it has more to do. */
+static bool
+must_leave(DLockReaper *reaper, DLockTime next, DLockTime now)
+{
+	DLockTime	idle = (DLockTime) dlock_settings_reap_interval_ms * 1000 * IDLE_INTERVALS;
+
+	if (is_database_claimed(reaper, now) || dlock_settings_max_reapers == 0)
+		return true;
+	if (dlock_database_is_crowded() &&
+		(next > now + SOON || now - reaper->started >= TURN))
+		return true;
+	if (reaper->last_work == 0 && next > now + SOON)
+		return true;
+	return next > now && now - Max(reaper->last_work, reaper->started) >= Min(idle, IDLE_MAX);
+}
+
+/* Sleep until "next", or until woken; false if this reaper is to leave. */
+static bool
+nap(DLockReaper *reaper, DLockTime next, uint32 wait_event)
+{
+	for (;;)
+	{
+		DLockTime	now = dlock_clock_now();
+		DLockTime	longest = LOOK_INTERVAL;
+
+		if (must_leave(reaper, next, now))
+			return false;
+		if (next <= now)
+			return true;
+		if (VirtualTransactionIdIsValid(reaper->claimant))
+			longest = CLAIM_LEAST;
+		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					  dlock_clock_nap_ms(now, next, longest), wait_event) & WL_LATCH_SET)
+			return true;
+	}
+}
+
+/*
+ * What a database sets for its sessions is not meant for this one, which writes
+ * rows of tasks.  No wait for disk or standbys: what a crash undoes of its work
+ * is done again.
+ */
+static void
+override_settings(void)
+{
+	static const char *const settings[][2] = {
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"synchronous_commit", "off"},
+		{"statement_timeout", "0"},
+		{"lock_timeout", "0"},
+		{"idle_in_transaction_session_timeout", "0"}
+	};
+
+	for (size_t i = 0; i < lengthof(settings); i++)
+		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/* Work until there is nothing to do, or this worker is asked to end. */
+static void
+work(Datum arg)
+{
+	static DLockReaper reaper;	/* outlives this function, for the exit */
+	uint32		wait_event;
+
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
+	override_settings();
+	wait_event = WaitEventExtensionNew("DLockReaperMain");
+
+	/* The launcher may not have learned yet that none is wanted. */
+	if (dlock_settings_max_reapers == 0)
+		return;
+
+	/* A database without the extension needs no reaper, if it ever did. */
+	if (!is_extension_here())
+	{
+		retire(find_registered());
+		return;
+	}
+
+	reaper.shared = dlock_database_attach(MyDatabaseId);
+	reaper.context = AllocSetContextCreate(TopMemoryContext, "dlock reaper",
+										   ALLOCSET_DEFAULT_SIZES);
+	reaper.started = dlock_clock_now();
+	SetInvalidVirtualTransactionId(reaper.claimant);
+	if (!sign_on(&reaper))
+		return;
+
+	while (!dlock_launcher_is_ending())
+	{
+		DLockReaperResult result;
+		DLockTime	next;
+		DLockTime	tasks;
+		bool		moved = false;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+			reaper.horizon = 0;
+		}
+
+		pgstat_report_activity(STATE_RUNNING, "removing expired leases");
+		result = reap(&reaper, &next);
+		if (result == EXTENSION_GONE)
+		{
+			reaper.planned = DLOCK_TIME_FOREVER;
+			retire(reaper.shared);
+			return;
+		}
+		tasks = dlock_tasksweep_all(reaper.shared, &moved);
+		next = Min(next, tasks);
+		if (moved)
+			reaper.last_work = dlock_clock_now();
+		if (result == REAPED)
+			note_success(reaper.shared);
+		(void) pgstat_report_stat(false);
+		pgstat_report_activity(STATE_IDLE, NULL);
+		if (!nap(&reaper, next, wait_event))
+			return;
+	}
+}
+
+/* The reaper of the database whose oid is the argument. */
+void
+dlock_reaper_main(Datum arg)
+{
+	dlock_launcher_run_worker(work, arg);
+	proc_exit(0);
+}
