@@ -18,11 +18,13 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
+#include "utils/guc.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/stat.h"
+#include "fence/tokens.h"
 #include "hooks.h"
 #include "session/answer.h"
 #include "space/database.h"
@@ -103,6 +105,8 @@ _PG_init(void)
 	}
 
 	dlock_settings_define();
+	dlock_tokens_define();
+	MarkGUCPrefixReserved("dlock");
 	dlock_answer_install();
 	dlock_hooks_install();
 	dlock_launcher_register();

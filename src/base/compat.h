@@ -47,6 +47,12 @@ typedef Oid RelFileNumber;
 #define RelFileLocatorEquals(a, b)		RelFileNodeEquals(a, b)
 #endif
 
+/* 16 exports the allocation of what a setting keeps. */
+#if PG_VERSION_NUM < 160000
+#define guc_malloc(elevel, size)	malloc(size)
+#define guc_free(pointer)			free(pointer)
+#endif
+
 /* 16 has one function for all kinds of objects; extensions are what is asked for. */
 #if PG_VERSION_NUM < 160000
 #define object_ownercheck(classid, objectid, roleid) \

@@ -17,10 +17,8 @@
 #include <limits.h>
 
 #include "utils/guc.h"
-#include "utils/memutils.h"
 
 #include "base/settings.h"
-#include "fence/tokens.h"
 
 int			dlock_settings_default_ttl_ms = 30 * 1000;
 int			dlock_settings_max_ttl_s = 24 * 60 * 60;
@@ -31,38 +29,10 @@ int			dlock_settings_reap_interval_ms = 10 * 1000;
 int			dlock_settings_max_reapers = 3;
 int			dlock_settings_max_clock_skew_ms = 10 * 1000;
 
-/* Looked at by fence/tokens.c, which is told of every change. */
-static char *tokens = NULL;
-
-static bool
-check_tokens(char **newval, void **extra, GucSource source)
-{
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "dlock tokens check",
-												  ALLOCSET_SMALL_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	DLockTokensPair *pairs;
-	const char *problem;
-	bool		valid = dlock_tokens_parse(*newval, &pairs, &problem) >= 0;
-
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-	if (!valid)
-	{
-		GUC_check_errdetail("%s", problem);
-		GUC_check_errhint("Write it as \"name=token, ...\", a name with a space, a comma, a quote or an equals sign in double quotes.");
-	}
-	return valid;
-}
-
-static void
-assign_tokens(const char *newval, void *extra)
-{
-	dlock_tokens_assign(newval);
-}
-
 /*
  * Define the settings.  To be called while shared_preload_libraries is being
- * processed, since a PGC_POSTMASTER setting cannot be defined later.
+ * processed, since a PGC_POSTMASTER setting cannot be defined later.  The prefix
+ * is not reserved here, since dlock.tokens is defined elsewhere.
  */
 void
 dlock_settings_define(void)
@@ -130,14 +100,4 @@ dlock_settings_define(void)
 							10 * 1000, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
-
-	DefineCustomStringVariable("dlock.tokens",
-							   "Fencing tokens that are presented to dlock_guard(), as \"name=token, ...\".",
-							   "The name * stands for all others.",
-							   &tokens,
-							   "",
-							   PGC_USERSET, 0,
-							   check_tokens, assign_tokens, NULL);
-
-	MarkGUCPrefixReserved("dlock");
 }

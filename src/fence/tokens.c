@@ -13,8 +13,8 @@
  *	  sign.  The name * without quotes stands for all that the list does not
  *	  name.
  *
- *	  The setting is parsed twice: when it is set, to refuse a bad one, and when
- *	  it is first looked at after that, to be kept.
+ *	  The check hook parses the setting; what it has found stays with the setting
+ *	  as its "extra".
  *
  * IDENTIFICATION
  *	  src/fence/tokens.c
@@ -23,16 +23,20 @@
  */
 #include "postgres.h"
 
-#include "utils/memutils.h"
+#include "utils/guc.h"
 
+#include "base/compat.h"
 #include "fence/tokens.h"
 
-/* The setting, and what is in it. */
-static const char *setting = NULL;
-static bool parsed = false;
-static MemoryContext context = NULL;
-static DLockTokensPair *pairs = NULL;
-static int	count = 0;
+/* What is in the setting.  The bytes of the names follow the pairs. */
+typedef struct TokensList
+{
+	int			count;
+	DLockTokensPair pairs[FLEXIBLE_ARRAY_MEMBER];
+} TokensList;
+
+static char *setting = NULL;
+static TokensList *list = NULL;
 
 static bool
 is_space(char c)
@@ -50,29 +54,28 @@ skip_space(const char *p)
 
 /* Counts, but does not keep, what is too long. */
 static void
-add_byte(char *name, int *len, char byte)
+add_byte(DLockBytes *name, char *text, char byte)
 {
-	if (*len < DLOCK_NAME_MAX)
-		name[*len] = byte;
-	(*len)++;
+	if (name->len < DLOCK_NAME_MAX)
+		text[name->len] = byte;
+	name->len++;
 }
 
 /*
  * Parse a name, and return what follows it; NULL if it is not well formed.
- * Its bytes are a copy.
+ * Its bytes are copied to "text".
  */
 static const char *
-parse_name(const char *p, DLockTokensPair *pair, const char **problem)
+parse_name(const char *p, DLockTokensPair *pair, char *text, const char **problem)
 {
 	bool		quoted = (*p == '"');
-	char	   *copy = palloc(DLOCK_NAME_MAX);
-	int			len = 0;
 
+	pair->name = (DLockBytes) {text, 0};
 	if (quoted)
 	{
 		for (p++; *p != '\0' && (p[0] != '"' || p[1] == '"'); p++)
 		{
-			add_byte(copy, &len, *p);
+			add_byte(&pair->name, text, *p);
 			if (*p == '"')
 				p++;
 		}
@@ -85,15 +88,14 @@ parse_name(const char *p, DLockTokensPair *pair, const char **problem)
 	else
 	{
 		while (*p != '\0' && strchr(",=\"", *p) == NULL && !is_space(*p))
-			add_byte(copy, &len, *p++);
+			add_byte(&pair->name, text, *p++);
 	}
 
-	if (len == 0)
+	if (pair->name.len == 0)
 		*problem = "A name is missing.";
-	else if (len > DLOCK_NAME_MAX)
+	else if (pair->name.len > DLOCK_NAME_MAX)
 		*problem = "A name is too long.";
-	pair->name = (DLockBytes) {copy, len};
-	pair->any = !quoted && len == 1 && copy[0] == '*';
+	pair->any = !quoted && pair->name.len == 1 && text[0] == '*';
 	return (*problem == NULL) ? p : NULL;
 }
 
@@ -126,84 +128,87 @@ is_same_name(const DLockTokensPair *a, const DLockTokensPair *b)
 		memcmp(a->name.data, b->name.data, a->name.len) == 0;
 }
 
-/*
- * Parse a list.  Returns how many pairs there are and sets "list", palloc'd in
- * the current context; or returns -1 and sets "problem", a sentence.
- */
-int
-dlock_tokens_parse(const char *value, DLockTokensPair **list, const char **problem)
+/* Parse a list.  Returns NULL, or what is wrong with it, as a sentence. */
+static const char *
+parse_list(const char *value, TokensList *found, char *text)
 {
+	const char *problem = NULL;
 	const char *p = skip_space(value);
-	int			room = 1;
-	int			found = 0;
 
-	*problem = NULL;
-	for (const char *c = value; *c != '\0' && room < DLOCK_NAMES_MAX; c++)
-		room += (*c == ',');
-	*list = palloc(room * sizeof(DLockTokensPair));
-	if (*p == '\0')
-		return 0;
-
-	for (;;)
+	found->count = 0;
+	while (*p != '\0' || found->count > 0)
 	{
-		DLockTokensPair *pair;
+		DLockTokensPair *pair = &found->pairs[found->count];
 
-		if (found == DLOCK_NAMES_MAX)
-		{
-			*problem = "There are more than a thousand names.";
-			return -1;
-		}
-		pair = &(*list)[found++];
-		p = parse_name(skip_space(p), pair, problem);
+		if (found->count == DLOCK_NAMES_MAX)
+			return "There are more than a thousand names.";
+		p = parse_name(skip_space(p), pair, text, &problem);
 		if (p == NULL)
-			return -1;
+			return problem;
+		text += pair->name.len;
 		p = skip_space(p);
-		p = parse_token((*p == '=') ? skip_space(p + 1) : "", &pair->token, problem);
+		p = parse_token((*p == '=') ? skip_space(p + 1) : "", &pair->token, &problem);
 		if (p == NULL)
-			return -1;
+			return problem;
 
-		for (int i = 0; i < found - 1; i++)
+		for (int i = 0; i < found->count; i++)
 		{
-			if (is_same_name(&(*list)[i], pair))
-				*problem = "A name is given more than once.";
+			if (is_same_name(&found->pairs[i], pair))
+				return "A name is given more than once.";
 		}
+		found->count++;
 		p = skip_space(p);
-		if (*p != '\0' && *p != ',')
-			*problem = "A token is not followed by a comma or the end.";
-		if (*problem != NULL)
-			return -1;
-		if (*p++ == '\0')
-			return found;
+		if (*p == '\0')
+			break;
+		if (*p++ != ',')
+			return "A token is not followed by a comma or the end.";
 	}
+	return NULL;
 }
 
-/* The setting has this value from now on, which has been checked. */
-void
-dlock_tokens_assign(const char *value)
+static bool
+check_setting(char **newval, void **extra, GucSource source)
 {
-	setting = value;
-	parsed = false;
+	const char *value = *newval;
+	int			room = 1;
+	TokensList *found;
+	const char *problem;
+
+	for (const char *c = value; *c != '\0' && room < DLOCK_NAMES_MAX; c++)
+		room += (*c == ',');
+	found = guc_malloc(LOG, offsetof(TokensList, pairs) + room * sizeof(DLockTokensPair) +
+					   strlen(value));
+	if (found == NULL)
+		return false;
+	problem = parse_list(value, found, (char *) &found->pairs[room]);
+	if (problem != NULL)
+	{
+		guc_free(found);
+		GUC_check_errdetail("%s", problem);
+		GUC_check_errhint("Write it as \"name=token, ...\", a name with a space, a comma, a quote or an equals sign in double quotes.");
+		return false;
+	}
+	*extra = found;
+	return true;
 }
 
 static void
-parse_setting(void)
+assign_setting(const char *newval, void *extra)
 {
-	const char *problem;
-	MemoryContext old;
+	list = extra;
+}
 
-	if (parsed)
-		return;
-	if (context == NULL)
-		context = AllocSetContextCreate(TopMemoryContext, "dlock tokens presented",
-										ALLOCSET_SMALL_SIZES);
-	count = 0;
-	MemoryContextReset(context);
-	old = MemoryContextSwitchTo(context);
-	count = dlock_tokens_parse((setting != NULL) ? setting : "", &pairs, &problem);
-	MemoryContextSwitchTo(old);
-	if (count < 0)
-		elog(ERROR, "setting \"dlock.tokens\" is not well formed");
-	parsed = true;
+/* Define the setting; see dlock_settings_define(). */
+void
+dlock_tokens_define(void)
+{
+	DefineCustomStringVariable("dlock.tokens",
+							   "Fencing tokens that are presented to dlock_guard(), as \"name=token, ...\".",
+							   "The name * stands for all others.",
+							   &setting,
+							   "",
+							   PGC_USERSET, 0,
+							   check_setting, assign_setting, NULL);
 }
 
 /* The token presented for a name; DLOCK_TOKEN_NONE if there is none. */
@@ -212,23 +217,23 @@ dlock_tokens_find(const DLockBytes *name)
 {
 	DLockToken	token = DLOCK_TOKEN_NONE;
 
-	parse_setting();
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < list->count; i++)
 	{
-		if (pairs[i].any)
-			token = pairs[i].token;
-		else if (pairs[i].name.len == name->len &&
-				 memcmp(pairs[i].name.data, name->data, name->len) == 0)
-			return pairs[i].token;
+		const DLockTokensPair *pair = &list->pairs[i];
+
+		if (pair->any)
+			token = pair->token;
+		else if (pair->name.len == name->len &&
+				 memcmp(pair->name.data, name->data, name->len) == 0)
+			return pair->token;
 	}
 	return token;
 }
 
 /* All that is presented.  Returns how many pairs there are. */
 int
-dlock_tokens_list(const DLockTokensPair **list)
+dlock_tokens_list(const DLockTokensPair **pairs)
 {
-	parse_setting();
-	*list = pairs;
-	return count;
+	*pairs = list->pairs;
+	return list->count;
 }

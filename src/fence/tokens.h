@@ -17,13 +17,11 @@
 typedef struct DLockTokensPair
 {
 	DLockBytes	name;
-	bool		any;			/* "*": whatever the list does not name */
+	bool		any;			/* "*": any name that is not in the list */
 	DLockToken	token;
 } DLockTokensPair;
 
-extern int	dlock_tokens_parse(const char *value, DLockTokensPair **pairs,
-								const char **problem);
-extern void dlock_tokens_assign(const char *value);
+extern void dlock_tokens_define(void);
 extern DLockToken dlock_tokens_find(const DLockBytes *name);
 extern int	dlock_tokens_list(const DLockTokensPair **pairs);
 
