@@ -36,7 +36,10 @@
 #include "store/flush.h"
 #include "worker/launcher.h"
 
-PG_MODULE_MAGIC_EXT(.name = "dlock", .version = "1.0");
+PG_MODULE_MAGIC_EXT(
+					.name = "dlock",
+					.version = "1.0"
+);
 
 void		_PG_init(void);
 
@@ -45,11 +48,13 @@ PG_FUNCTION_INFO_V1(dlock_sql_store_handler);
 /*
  * The modules that have shared memory.
  */
-static const struct
+typedef struct DLockModule
 {
 	void		(*request) (void);
 	void		(*startup) (void);
-}			modules[] =
+} DLockModule;
+
+static const DLockModule modules[] =
 {
 	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},

@@ -157,7 +157,7 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		extension_dropped = objectId;
 	}
 
-	/* The server has locked the database and checked the privilege to drop it. */
+	/* The server has locked the database and checked the privilege. */
 	if (access == OAT_DROP && classId == DatabaseRelationId)
 	{
 		dlock_launcher_dismiss_reaper(objectId);

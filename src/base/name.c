@@ -52,7 +52,7 @@ dlock_name_session(void)
 	if (len == 0)
 		len = snprintf(buf, sizeof(buf), "%lx.%x",
 					   (long) MyStartTime, MyProcPid);
-	return (DLockBytes) {buf, len};
+	return dlock_bytes(buf, len);
 }
 
 /*
@@ -68,7 +68,7 @@ dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors)
 	for (int i = 0; i < path->len && count < DLOCK_PATH_MAX_PARTS; i++)
 	{
 		if (path->data[i] == '/')
-			ancestors[count++] = (DLockBytes) {path->data, i};
+			ancestors[count++] = dlock_bytes(path->data, i);
 	}
 	return count;
 }

@@ -28,7 +28,7 @@ typedef struct DLockRuleCase
 	bool		may_wait;
 	bool		held_by_owner;	/* this owner holds the lock ... */
 	DLockMode	held;			/* ... in this mode */
-	bool		blocked;		/* by other holders, or by those who wait in front */
+	bool		blocked;		/* by other holders or earlier requests */
 } DLockRuleCase;
 
 typedef enum DLockRuleVerdict
@@ -52,9 +52,9 @@ typedef enum DLockRuleEnd
 /* Where the record of a lease was written. */
 typedef enum DLockRuleOrigin
 {
-	DLOCK_RULE_SAME_SERVER,		/* here, in an earlier run on this boot and timeline */
-	DLOCK_RULE_SAME_BOOT,		/* on this machine, whose clock has gone on since */
-	DLOCK_RULE_ELSEWHERE		/* on another machine, before a boot, or unknown */
+	DLOCK_RULE_SAME_SERVER,		/* here, on this boot and timeline */
+	DLOCK_RULE_SAME_BOOT,		/* on this machine, not booted since */
+	DLOCK_RULE_ELSEWHERE		/* elsewhere, before a boot, or unknown */
 } DLockRuleOrigin;
 
 /* modes */

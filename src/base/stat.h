@@ -26,8 +26,8 @@ typedef enum DLockStatEvent
 	DLOCK_STAT_RENEWAL,
 	DLOCK_STAT_CONVERSION,
 	DLOCK_STAT_RELEASE,			/* leases ended by a release */
-	DLOCK_STAT_EXPIRY,			/* leases ended by their deadline, once removed */
-	DLOCK_STAT_FENCE_REJECTION,	/* tokens refused, missing, or of lost leases */
+	DLOCK_STAT_EXPIRY,			/* expired leases, counted when removed */
+	DLOCK_STAT_FENCE_REJECTION, /* tokens refused, missing or lost */
 	DLOCK_STAT_WAIT,			/* waits that are over, for whatever reason */
 	DLOCK_STAT_WAIT_TIME		/* their microseconds */
 } DLockStatEvent;
@@ -41,14 +41,14 @@ typedef struct DLockStatCounts
 {
 	uint64		events[DLOCK_STAT_EVENTS];
 	uint64		waits[DLOCK_STAT_BUCKETS];
-	int64		leases;			/* in memory: those that came less those that went */
+	int64		leases;			/* in memory: those added less those removed */
 } DLockStatCounts;
 
 /* Of one database: what processes have counted that have ended since. */
 typedef struct DLockStatShared
 {
 	DLockStatCounts past;		/* protected by the lock dlock_stat */
-	pg_atomic_uint64 reaper_lag;	/* of the last lease it removed, microseconds */
+	pg_atomic_uint64 reaper_lag;	/* of the last removal, microseconds */
 } DLockStatShared;
 
 extern void dlock_stat_request(void);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * types.h
- *	  The values that all modules speak of; no functions, no shared state.
+ *	  The values that all modules speak of; no shared state.
  *
  * NOTES
  *	  Times are of two kinds and are never mixed.  A DLockTime counts the
@@ -70,6 +70,14 @@ typedef struct DLockBytes
 	const char *data;
 	int			len;
 } DLockBytes;
+
+static inline DLockBytes
+dlock_bytes(const char *data, int len)
+{
+	DLockBytes	bytes = {data, len};
+
+	return bytes;
+}
 
 /*
  * An owner of leases.  The name alone says nothing: owners of one name that
@@ -163,13 +171,13 @@ typedef struct DLockLeaseValue
 	uint32		holds;			/* releases that it takes to end it */
 	uint32		permits;		/* of the semaphore; zero if it is none */
 	TimestampTz granted_at;
-	uint64		origin;			/* where the bound was logged: see dlock_clock_origin() */
+	uint64		origin;			/* where the bound was logged */
 	DLockTerm	term;			/* the deadline is not kept on disk */
 	DLockTime	delay;
 	DLockTime	min_hold;
 	DLockBytes	name;
 	DLockBytes	owner;
-	DLockBytes	payload;		/* bytes of a jsonb without its header; of an intent, its path */
+	DLockBytes	payload;		/* a jsonb without header; an intent's path */
 } DLockLeaseValue;
 
 #endif							/* DLOCK_TYPES_H */

@@ -121,7 +121,11 @@ forget_all(void)
 static void
 check_live(const DLockBytes *resource, DLockToken token)
 {
-	DLockManagerTarget target = {.by = DLOCK_BY_TOKEN, .name = *resource, .token = token};
+	DLockManagerTarget target = {
+		.by = DLOCK_BY_TOKEN,
+		.name = *resource,
+		.token = token
+	};
 	DLockDatabase db;
 	bool		held;
 
@@ -232,7 +236,10 @@ static void
 prepare_memory(void)
 {
 	static bool registered = false;
-	HASHCTL		control = {.keysize = DLOCK_NAME_MAX + 1, .entrysize = sizeof(DLockFenceResource)};
+	HASHCTL		control = {
+		.keysize = DLOCK_NAME_MAX + 1,
+		.entrysize = sizeof(DLockFenceResource)
+	};
 
 	if (!registered)
 	{
@@ -574,7 +581,7 @@ dlock_fence_presented(bool *ambiguous)
 	}
 	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
 	{
-		/* A later pass of the same resource takes the place of an earlier one. */
+		/* Only the latest pass of a resource counts. */
 		if (pass->resource->last != pass || pass->token == DLOCK_TOKEN_NONE)
 			continue;
 		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pass->token);

@@ -138,7 +138,7 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 
 	if (resource == NULL)
 		resource = "";
-	guard->prefix = (DLockBytes) {resource, strlen(resource)};
+	guard->prefix = dlock_bytes(resource, strlen(resource));
 	if (guard->prefix.len > DLOCK_NAME_MAX)
 		dlock_error_too_long("resource", guard->prefix.len, DLOCK_NAME_MAX);
 	if (mode != NULL && strcmp(mode, "fence") != 0 && strcmp(mode, "live") != 0)
@@ -419,7 +419,10 @@ dlock_guard_check_trigger(Oid trigger)
 	{
 		Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
 		Relation	rel = table_open(form->tgrelid, NoLock);
-		DLockGuard	guard = {.trigger = NameStr(form->tgname), .table = RelationGetRelationName(rel)};
+		DLockGuard	guard = {
+			.trigger = NameStr(form->tgname),
+			.table = RelationGetRelationName(rel)
+		};
 		char	  **arguments = palloc((form->tgnargs + 1) * sizeof(char *));
 		bool		isnull;
 		char	   *next = VARDATA_ANY(DatumGetByteaPP(heap_getattr(tuple, Anum_pg_trigger_tgargs,
@@ -604,7 +607,7 @@ find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf, DL
 	memcpy(buf, guard->prefix.data, guard->prefix.len);
 	memcpy(buf + guard->prefix.len, suffix, len - guard->prefix.len);
 	pfree(suffix);
-	*name = (DLockBytes) {buf, len};
+	*name = dlock_bytes(buf, len);
 	return true;
 }
 

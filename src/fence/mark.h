@@ -17,7 +17,7 @@
 typedef struct DLockMarkDeclared
 {
 	bool		is_foreign;		/* fenced by another database's tokens */
-	Oid			denied;			/* a role that it belongs to, and not the current user */
+	Oid			denied;			/* its role, if the current user is no member */
 	char		by[DLOCK_NAME_MAX + 1]; /* the declaration that says so */
 } DLockMarkDeclared;
 

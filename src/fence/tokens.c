@@ -54,28 +54,28 @@ skip_space(const char *p)
 
 /* Counts, but does not keep, what is too long. */
 static void
-add_byte(DLockBytes *name, char *text, char byte)
+add_byte(DLockBytes *name, char *buf, char byte)
 {
 	if (name->len < DLOCK_NAME_MAX)
-		text[name->len] = byte;
+		buf[name->len] = byte;
 	name->len++;
 }
 
 /*
  * Parse a name, and return what follows it; NULL if it is not well formed.
- * Its bytes are copied to "text".
+ * Its bytes are copied to "buf".
  */
 static const char *
-parse_name(const char *p, DLockTokensPair *pair, char *text, const char **problem)
+parse_name(const char *p, DLockTokensPair *pair, char *buf, const char **problem)
 {
 	bool		quoted = (*p == '"');
 
-	pair->name = (DLockBytes) {text, 0};
+	pair->name = dlock_bytes(buf, 0);
 	if (quoted)
 	{
 		for (p++; *p != '\0' && (p[0] != '"' || p[1] == '"'); p++)
 		{
-			add_byte(&pair->name, text, *p);
+			add_byte(&pair->name, buf, *p);
 			if (*p == '"')
 				p++;
 		}
@@ -88,14 +88,14 @@ parse_name(const char *p, DLockTokensPair *pair, char *text, const char **proble
 	else
 	{
 		while (*p != '\0' && strchr(",=\"", *p) == NULL && !is_space(*p))
-			add_byte(&pair->name, text, *p++);
+			add_byte(&pair->name, buf, *p++);
 	}
 
 	if (pair->name.len == 0)
 		*problem = "A name is missing.";
 	else if (pair->name.len > DLOCK_NAME_MAX)
 		*problem = "A name is too long.";
-	pair->any = !quoted && pair->name.len == 1 && text[0] == '*';
+	pair->any = !quoted && pair->name.len == 1 && buf[0] == '*';
 	return (*problem == NULL) ? p : NULL;
 }
 
@@ -130,7 +130,7 @@ is_same_name(const DLockTokensPair *a, const DLockTokensPair *b)
 
 /* Parse a list.  Returns NULL, or what is wrong with it, as a sentence. */
 static const char *
-parse_list(const char *value, TokensList *found, char *text)
+parse_list(const char *value, TokensList *found, char *buf)
 {
 	const char *problem = NULL;
 	const char *p = skip_space(value);
@@ -142,10 +142,10 @@ parse_list(const char *value, TokensList *found, char *text)
 
 		if (found->count == DLOCK_NAMES_MAX)
 			return "There are more than a thousand names.";
-		p = parse_name(skip_space(p), pair, text, &problem);
+		p = parse_name(skip_space(p), pair, buf, &problem);
 		if (p == NULL)
 			return problem;
-		text += pair->name.len;
+		buf += pair->name.len;
 		p = skip_space(p);
 		p = parse_token((*p == '=') ? skip_space(p + 1) : "", &pair->token, &problem);
 		if (p == NULL)

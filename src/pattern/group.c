@@ -89,7 +89,7 @@ make_name(const char *prefix, const DLockBytes *group, const DLockBytes *in)
 		data[prefix_len + group->len] = '/';
 		memcpy(data + prefix_len + group->len + 1, in->data, in->len);
 	}
-	return (DLockBytes) {data, len};
+	return dlock_bytes(data, len);
 }
 
 static LOCKTAG
@@ -127,7 +127,7 @@ static DLockBytes
 put_bytes(DLockBytes bytes, char *place)
 {
 	memmove(place, bytes.data, bytes.len);
-	return (DLockBytes) {place, bytes.len};
+	return dlock_bytes(place, bytes.len);
 }
 
 /* The weight that a membership's payload tells of. */
@@ -187,7 +187,7 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 	data = palloc(member->lock_name.len + member->payload.len);
 	member->lock_name = put_bytes(member->lock_name, data);
 	member->payload = put_bytes(member->payload, data + member->lock_name.len);
-	member->name = (DLockBytes) {data + before, member->lock_name.len - before};
+	member->name = dlock_bytes(data + before, member->lock_name.len - before);
 	return true;
 }
 
@@ -267,7 +267,7 @@ static Roster
 make_roster(const DLockGroup *group)
 {
 	uint32		size = pg_nextpower2_32(2 * group->member_count + 1);
-	Roster		roster = {.mask = size - 1, .places = palloc(size * sizeof(int))};
+	Roster		roster = {size - 1, palloc(size * sizeof(int))};
 
 	memset(roster.places, -1, size * sizeof(int));
 	for (int i = 0; i < group->member_count; i++)
@@ -420,7 +420,9 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 	for (int i = 0; i < count; i++)
 	{
 		DLockManagerTarget target = {
-			.by = DLOCK_BY_REF, .hash = refs[i].hash, .name = member->lock_name,
+			.by = DLOCK_BY_REF,
+			.hash = refs[i].hash,
+			.name = member->lock_name,
 			.token = refs[i].token
 		};
 
@@ -438,7 +440,9 @@ static void
 remove_member(DLockDatabase *db, const DLockGroupMember *member)
 {
 	DLockManagerTarget target = {
-		.by = DLOCK_BY_TOKEN, .name = member->lock_name, .hash = member->hash,
+		.by = DLOCK_BY_TOKEN,
+		.hash = member->hash,
+		.name = member->lock_name,
 		.token = member->token
 	};
 
@@ -552,11 +556,14 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 	}
 	qsort(mine, count, sizeof(*mine), compare_ages);
 
-	refs = palloc((count + 1) * sizeof(DLockSpaceRef));
+	refs = palloc0((count + 1) * sizeof(DLockSpaceRef));
 	for (int i = 0; i < count; i++)
-		refs[i] = (DLockSpaceRef) {.hash = mine[i]->hash, .token = mine[i]->token};
+	{
+		refs[i].hash = mine[i]->hash;
+		refs[i].token = mine[i]->token;
+	}
 
-	/* With the member's ttl: they are not to outlive it by a longer one of their own. */
+	/* With the member's ttl, so that they do not outlive the member. */
 	kept = dlock_manager_renew_refs(db, refs, count, group->members[me].ttl, lsn);
 	surplus = kept - quota;
 	for (int i = 0; i < count; i++)
@@ -686,7 +693,7 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 				 const DLockToken *yielded, int yielded_count)
 {
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
-	DLockSpaceRef ref;
+	DLockSpaceRef ref = {.token = token};
 	int			me;
 	int			short_of;
 
@@ -696,7 +703,7 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 	if (me < 0)
 		dlock_error_membership_lost(&group->name, token);
 	check_role(&group->members[me]);
-	ref = (DLockSpaceRef) {.hash = group->members[me].hash, .token = token};
+	ref.hash = group->members[me].hash;
 	if (dlock_manager_renew_refs(db, &ref, 1, 0, &lsn) == 0)
 		dlock_error_membership_lost(&group->name, token);
 
@@ -738,7 +745,7 @@ dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token)
 	DLockGroupMember member;
 	bool		found;
 
-	/* First without the lock: who is not in the group must not hold others up. */
+	/* First without the lock: a caller outside the group must not block it. */
 	if (!look_at_member(db, group, token, &member))
 		return false;
 	check_role(&member);

@@ -33,7 +33,7 @@ typedef struct DLockGroupMember
 	DLockToken	token;
 	Oid			role;
 	int			weight;
-	DLockBytes	payload;		/* a jsonb without its header: weight and payload */
+	DLockBytes	payload;		/* weight and payload, a jsonb without header */
 	DLockTime	ttl;
 	DLockTime	deadline;
 	TimestampTz joined_at;
@@ -54,7 +54,7 @@ typedef struct DLockGroupPartition
 	DLockBytes	name;
 	DLockBytes	lock_name;
 	uint32		hash;			/* of lock_name */
-	DLockToken	token;			/* of its lease; DLOCK_TOKEN_NONE if it is free */
+	DLockToken	token;			/* of its lease; DLOCK_TOKEN_NONE: free */
 	int			member;			/* index of its owner, or -1 */
 	DLockTime	deadline;
 	TimestampTz since;

@@ -65,8 +65,7 @@ was_taken_back(const DLockSpaceLease *lease)
 static DLockAnswerSlot
 record_of(const DLockSpaceLease *lease)
 {
-	return (DLockAnswerSlot)
-	{
+	DLockAnswerSlot record = {
 		.token = lease->token,
 		.term = {lease->ttl, lease->deadline, lease->bound_mono, 0},
 		.delay = lease->delay,
@@ -76,6 +75,8 @@ record_of(const DLockSpaceLease *lease)
 		.holds = lease->holds,
 		.stopped = lease->stopped
 	};
+
+	return record;
 }
 
 /* Make the lease of the last winner the caller's. */
@@ -134,7 +135,7 @@ look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 
 	dlock_space_lock(hash, LW_EXCLUSIVE);
 
-	/* In this order: held up in between, the lease ends late and not before its slot. */
+	/* In this order, so that a delay between ends the lease late, not early. */
 	wall = dlock_clock_wall();
 	work->now = dlock_clock_now();
 	entry = dlock_space_find(work->db->shared->oid, hash, name);
@@ -152,7 +153,8 @@ look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 		{
 			step = ONCE_WON;
 			dlock_answer_won(hash, lease->token, before);
-			*granted = (DLockAcquireGranted) {.token = lease->token, .lsn = lease->lsn};
+			granted->token = lease->token;
+			granted->lsn = lease->lsn;
 		}
 	}
 	dlock_space_unlock(hash);
@@ -218,7 +220,7 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 	}
 	dlock_grant_finish(&work);
 
-	/* Else it has lost the slot that has begun meanwhile, and won the one before. */
+	/* Either the slot is lost, or it was over before it was won. */
 	if (granted.token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_REFUSAL, 1);

@@ -90,7 +90,7 @@ dlock_quota_compute(DLockQuotaMember *members, int count, int partitions)
 		members[i].quota = (int) (share / weights);
 		left -= members[i].quota;
 
-		/* None is due two more, and none one more whose share is a whole number. */
+		/* Nobody gets two more; a member with a whole share gets none. */
 		members[i].order = NO_MORE;
 		if (share % weights == 0)
 			continue;
@@ -101,7 +101,7 @@ dlock_quota_compute(DLockQuotaMember *members, int count, int partitions)
 	if (left == 0)
 		return;
 
-	/* There are fewer left than remainders.  Find the place of the last that gets one. */
+	/* Fewer are left than remainders: find the last member to get one. */
 	while (low < high)
 	{
 		uint64		middle = low + (high - low) / 2;

@@ -46,13 +46,6 @@ static DLockBound *bound = NULL;
 static int	count = 0;
 static int	room = 0;
 
-/* Which leases to end. */
-typedef struct DLockBindEnd
-{
-	DLockBind	bind;
-	SubTransactionId subid;		/* InvalidSubTransactionId: of any */
-} DLockBindEnd;
-
 /* Does the session end without its client having said so? */
 static bool
 is_session_lost(void)
@@ -60,9 +53,12 @@ is_session_lost(void)
 	return proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL;
 }
 
-/* End leases, and forget them. */
+/*
+ * End the leases that are bound so and were acquired in the subtransaction (if
+ * that is not InvalidSubTransactionId), and forget them.
+ */
 static void
-end_leases(const DLockBindEnd *end)
+end_leases(DLockBind bind, SubTransactionId subid)
 {
 	DLockManagerStop how = is_session_lost() ? DLOCK_STOP_LOST : DLOCK_STOP_OVER;
 	int			kept = 0;
@@ -73,8 +69,8 @@ end_leases(const DLockBindEnd *end)
 	dlock_session_shared(&db);
 	for (int i = 0; i < count; i++)
 	{
-		if (bound[i].bind == end->bind &&
-			(end->subid == InvalidSubTransactionId || end->subid == bound[i].subid))
+		if (bound[i].bind == bind &&
+			(subid == InvalidSubTransactionId || subid == bound[i].subid))
 			dlock_manager_stop(&db, bound[i].hash, bound[i].token, how);
 		else
 			bound[kept++] = bound[i];
@@ -85,7 +81,7 @@ end_leases(const DLockBindEnd *end)
 static void
 end_transaction(void)
 {
-	end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, InvalidSubTransactionId});
+	end_leases(DLOCK_BIND_TRANSACTION, InvalidSubTransactionId);
 }
 
 /* A prepared transaction outlives its session; a lease cannot follow it. */
@@ -97,7 +93,9 @@ check_prepare(void)
 	for (int i = 0; i < count; i++)
 	{
 		DLockManagerTarget target = {
-			.by = DLOCK_BY_REF, .hash = bound[i].hash, .token = bound[i].token
+			.by = DLOCK_BY_REF,
+			.hash = bound[i].hash,
+			.token = bound[i].token
 		};
 
 		dlock_session_shared(&db);
@@ -131,7 +129,7 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 				 SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		end_leases(&(DLockBindEnd) {DLOCK_BIND_TRANSACTION, subid});
+		end_leases(DLOCK_BIND_TRANSACTION, subid);
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		for (int i = 0; i < count; i++)
@@ -145,7 +143,7 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 static void
 end_session(int code, Datum arg)
 {
-	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId});
+	end_leases(DLOCK_BIND_SESSION, InvalidSubTransactionId);
 }
 
 /* Forget leases that have ended otherwise. */
@@ -159,7 +157,9 @@ forget_ended(void)
 	for (int i = 0; i < count; i++)
 	{
 		DLockManagerTarget target = {
-			.by = DLOCK_BY_REF, .hash = bound[i].hash, .token = bound[i].token
+			.by = DLOCK_BY_REF,
+			.hash = bound[i].hash,
+			.token = bound[i].token
 		};
 
 		if (dlock_manager_check(&db, &target))
@@ -199,8 +199,10 @@ dlock_bind_prepare(int more)
 void
 dlock_bind_add(uint32 hash, DLockToken token, DLockBind bind)
 {
+	DLockBound	new = {hash, token, bind, GetCurrentSubTransactionId()};
+
 	Assert(count < room);
-	bound[count++] = (DLockBound) {hash, token, bind, GetCurrentSubTransactionId()};
+	bound[count++] = new;
 }
 
 /* A lease that may be bound has another token now. */
@@ -218,5 +220,5 @@ dlock_bind_convert(uint32 hash, DLockToken from, DLockToken to)
 void
 dlock_bind_discard(void)
 {
-	end_leases(&(DLockBindEnd) {DLOCK_BIND_SESSION, InvalidSubTransactionId});
+	end_leases(DLOCK_BIND_SESSION, InvalidSubTransactionId);
 }

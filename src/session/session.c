@@ -319,7 +319,7 @@ dlock_session_unload_if_dropped(DLockDatabaseShared *shared)
 {
 	Relation	rel;
 
-	/* With the lock, nobody can load the leases of an extension newly created. */
+	/* The lock keeps others from loading the leases of a new extension. */
 	dlock_recover_lock(shared);
 	store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
 	rel = dlock_session_open_store(AccessShareLock);

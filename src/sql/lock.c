@@ -170,23 +170,25 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 static DLockManagerTarget
 target_by_owner(FunctionCallInfo fcinfo)
 {
-	return (DLockManagerTarget)
-	{
+	DLockManagerTarget target = {
 		.by = DLOCK_BY_OWNER,
 		.name = dlock_argument_name(fcinfo, 0, "lock name"),
 		.owner = dlock_argument_owner(fcinfo, 1)
 	};
+
+	return target;
 }
 
 static DLockManagerTarget
 target_by_token(FunctionCallInfo fcinfo)
 {
-	return (DLockManagerTarget)
-	{
+	DLockManagerTarget target = {
 		.by = DLOCK_BY_TOKEN,
 		.name = dlock_argument_name(fcinfo, 0, "lock name"),
 		.token = dlock_argument_token(fcinfo, 1)
 	};
+
+	return target;
 }
 
 /* Open the database for an operation on a target, and complete the latter. */
@@ -203,7 +205,11 @@ static Datum
 acquire(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_argument_own_name(fcinfo, 0);
-	DLockAcquireRequest request = {.count = 1, .names = &name, .role = GetUserId()};
+	DLockAcquireRequest request = {
+		.count = 1,
+		.names = &name,
+		.role = GetUserId()
+	};
 	DLockTime	wait;
 	DLockToken	token;
 
@@ -342,7 +348,10 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 static Datum
 acquire_path(PG_FUNCTION_ARGS)
 {
-	DLockAcquireRequest request = {.path = true, .role = GetUserId()};
+	DLockAcquireRequest request = {
+		.path = true,
+		.role = GetUserId()
+	};
 	DLockTime	wait;
 	DLockToken	token;
 
@@ -575,7 +584,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	if (holder.token != DLOCK_TOKEN_NONE)
 	{
 		values[0] = Int64GetDatum(holder.token);
-		values[1] = dlock_value_text((DLockBytes) {holder.owner, holder.owner_len});
+		values[1] = dlock_value_text(dlock_bytes(holder.owner, holder.owner_len));
 		values[2] = CStringGetTextDatum(dlock_name_of_mode(holder.mode));
 		values[3] = TimestampTzGetDatum(holder.granted_at);
 		nulls[4] = holder.remaining == DLOCK_TIME_FOREVER;
@@ -583,7 +592,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 			values[4] = TimestampTzGetDatum(dlock_clock_wall() + holder.remaining);
 		nulls[5] = holder.payload_len == 0;
 		if (!nulls[5])
-			values[5] = dlock_value_jsonb((DLockBytes) {holder.payload, holder.payload_len});
+			values[5] = dlock_value_jsonb(dlock_bytes(holder.payload, holder.payload_len));
 	}
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }

@@ -216,7 +216,7 @@ make_membership(int weight, const DLockBytes *given)
 	}
 	membership = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 
-	bytes = (DLockBytes) {VARDATA(membership), VARSIZE(membership) - VARHDRSZ};
+	bytes = dlock_bytes(VARDATA(membership), VARSIZE(membership) - VARHDRSZ);
 	if (bytes.len > DLOCK_PAYLOAD_MAX)
 		dlock_error_too_long("payload", bytes.len, DLOCK_PAYLOAD_MAX);
 	return bytes;

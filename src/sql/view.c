@@ -406,7 +406,7 @@ owner_array(const DLockQueueOwners *owners)
 	Datum	   *elements = palloc(owners->count * sizeof(Datum));
 
 	for (int i = 0; i < owners->count; i++)
-		elements[i] = dlock_value_text((DLockBytes) {owners->owners[i].data, owners->owners[i].len});
+		elements[i] = dlock_value_text(dlock_bytes(owners->owners[i].data, owners->owners[i].len));
 	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false,
 										   TYPALIGN_INT));
 }

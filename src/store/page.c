@@ -270,14 +270,16 @@ dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
 	data += lease->payload.len;
 
 	change.count = 1;
-	change.ranges[0] = (DLockPageRange) {start, data - (char *) slot};
+	change.ranges[0].offset = start;
+	change.ranges[0].length = data - (char *) slot;
 
 	/* What lies between the old pd_lower and this slot has always been zero. */
 	if (header->pd_lower < end)
 	{
 		header->pd_lower = end;
-		change.ranges[change.count++] =
-			(DLockPageRange) {offsetof(PageHeaderData, pd_lower), sizeof(LocationIndex)};
+		change.ranges[1].offset = offsetof(PageHeaderData, pd_lower);
+		change.ranges[1].length = sizeof(LocationIndex);
+		change.count = 2;
 	}
 	return change;
 }
@@ -310,10 +312,10 @@ dlock_page_read(Page page, int place, DLockLeaseValue *lease)
 	lease->term.deadline = 0;
 	lease->term.bound_mono = slot->bound_mono;
 	lease->term.bound_wall = slot->bound_wall;
-	lease->name = (DLockBytes) {slot->data, slot->name_len};
-	lease->owner = (DLockBytes) {slot->data + slot->name_len, slot->owner_len};
-	lease->payload = (DLockBytes) {slot->data + slot->name_len + slot->owner_len,
-		slot->payload_len};
+	lease->name = dlock_bytes(slot->data, slot->name_len);
+	lease->owner = dlock_bytes(slot->data + slot->name_len, slot->owner_len);
+	lease->payload = dlock_bytes(slot->data + slot->name_len + slot->owner_len,
+								 slot->payload_len);
 	return true;
 }
 

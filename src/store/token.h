@@ -31,7 +31,7 @@ typedef struct DLockTokenShared
 	DLockToken	last;			/* ... unless it is above this */
 	DLockToken	ask;			/* beyond this a taker is sent to reserve more */
 
-	/* The last block reserved, which is pending while "reserved" is above "last". */
+	/* The last block reserved; pending while "reserved" is above "last". */
 	DLockToken	reserved_from;
 	DLockToken	reserved;
 	XLogRecPtr	reserved_lsn;	/* it is durable when this is flushed */
@@ -41,7 +41,7 @@ typedef struct DLockTokenShared
 /* What a reservation is for. */
 typedef enum DLockTokenPurpose
 {
-	DLOCK_TOKEN_REFILL,			/* unless there is enough or a block is pending */
+	DLOCK_TOKEN_REFILL,			/* unless enough are left, or pending */
 	DLOCK_TOKEN_MOVE			/* tokens are to begin anew */
 } DLockTokenPurpose;
 

@@ -348,7 +348,7 @@ walk_leases(HTAB *walks, DLockTime now)
 	DLockLauncherWalk *walk;
 	DLockSpaceSet left_out;
 
-	/* A backend that grants a lease from here on says so if the walk misses it. */
+	/* From here on a backend that grants a lease tells of it. */
 	hash_seq_init(&scan, walks);
 	while ((walk = hash_seq_search(&scan)) != NULL)
 		(void) pg_atomic_exchange_u64(&walk->shared->reaper.wake_at,
@@ -646,7 +646,7 @@ start_reapers(DLockTime now)
 		running++;
 	}
 
-	/* As long as one is at work, or the server has just started, it may be next. */
+	/* A slot may still come free while reapers run or the server starts. */
 	if (running > 0 || due == NIL)
 		report_slots(false);
 	else if (no_slot && now >= started_at + SETTLING_TIME)

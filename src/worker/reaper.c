@@ -102,7 +102,7 @@ typedef struct DLockReaper
 	DLockSpaceRef *refs;		/* leases found by the last sweep */
 	int			count;
 	int			room;
-	binaryheap *due;			/* of those, by deadline; elements point to refs */
+	binaryheap *due;			/* of those, by deadline; points to refs */
 	DLockTime	horizon;		/* up to here all deadlines are in the heap */
 	DLockTime	earliest_sweep;
 	DLockTime	planned;		/* when to wake, as published */
@@ -138,6 +138,7 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockReaper *reaper = arg;
 	DLockTime	until = dlock_holder_due_at(lease);
+	DLockSpaceRef ref = {entry->hash, lease->role, lease->token, until};
 
 	if (until > reaper->horizon)
 		return;
@@ -146,8 +147,7 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 		reaper->room *= 2;
 		reaper->refs = repalloc_huge(reaper->refs, reaper->room * sizeof(DLockSpaceRef));
 	}
-	reaper->refs[reaper->count++] =
-		(DLockSpaceRef) {entry->hash, lease->role, lease->token, until};
+	reaper->refs[reaper->count++] = ref;
 }
 
 /*
@@ -164,8 +164,8 @@ sweep(DLockReaper *reaper, DLockTime now)
 	reaper->horizon = now + (DLockTime) dlock_settings_reap_interval_ms * 1000;
 
 	/*
-	 * From here on whoever grants a lease that ends before the horizon says so,
-	 * whether or not the walk meets it.
+	 * From here on each grant of a lease that ends before the horizon tells
+	 * of itself, whether or not the walk meets it.
 	 */
 	pg_atomic_exchange_u64(&reaper->shared->reaper.wake_at, (uint64) reaper->horizon);
 
