@@ -89,7 +89,10 @@ check_alter_table(AlterTableStmt *command)
 		if (dlock_session_is_store(relid))
 			dlock_error_store_operation(command->relation->relname, change);
 		if (alteration->subtype == AT_SetUnLogged && dlock_session_is_marks(relid))
-			dlock_error_unlogged_marks(command->relation->relname);
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot change the persistence of table \"%s\"", command->relation->relname),
+					 errdetail("A crash would lose the marks, and old tokens would pass again.")));
 	}
 }
 

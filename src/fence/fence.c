@@ -172,7 +172,11 @@ check_prepare(void)
 	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
 	{
 		if (pass->live)
-			dlock_error_prepare_live();
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot prepare a transaction that has passed a fence as a live holder"),
+					 errdetail("Only the session that commits can see whether the lease is live."),
+					 errhint("Pass the fence without \"live\".")));
 	}
 }
 
@@ -357,7 +361,8 @@ rethrow_blocked(const LOCKTAG *tag, const DLockBytes *resource, MemoryContext ca
 	{
 		holders = list_holders(tag);
 		if (*holders != '\0')
-			error->hint = dlock_error_blocked_hint(resource, holders);
+			error->hint = psprintf("In the way at the fence of resource \"%.*s\": %s. That role, a member of pg_signal_backend, or a superuser can end a process by pg_terminate_backend().",
+								   resource->len, resource->data, holders);
 	}
 	ReThrowError(error);
 }
@@ -385,7 +390,12 @@ static void
 refuse_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
 {
 	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
-	dlock_error_stale(resource, token, mark);
+	ereport(ERROR,
+			(errcode(ERRCODE_DLOCK_STALE_TOKEN),
+			 errmsg("fencing token %lld for resource \"%.*s\" is stale",
+					(long long) token, resource->len, resource->data),
+			 errdetail("The resource has been fenced with token %lld since.", (long long) mark),
+			 errhint("Stop the work, and acquire the lock again.")));
 }
 
 /*
@@ -426,7 +436,12 @@ check_known(const DLockBytes *resource, DLockToken token)
 	if (last == DLOCK_TOKEN_NONE)
 		return;
 	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
-	dlock_error_unknown_token(resource, token, last);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("fencing token %lld for resource \"%.*s\" has never been granted",
+					(long long) token, resource->len, resource->data),
+			 errdetail("The latest token of this database is %lld.", (long long) last),
+			 errhint("If the lock is in another database, call dlock_fence_declare(resource, is_foreign => true).")));
 }
 
 /*
@@ -448,7 +463,12 @@ take(const DLockBytes *resource, DLockToken token)
 	{
 		(void) LockRelease(&tag, ShareLock, false);
 		if (XactReadOnly)
-			dlock_error_read_only_fence(resource);
+			ereport(ERROR,
+					(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+					 errmsg("cannot raise the mark of resource \"%.*s\" in a read-only transaction",
+							resource->len, resource->data),
+					 errdetail("The token is higher than the mark of the resource."),
+					 errhint("Call dlock_fence() in a READ WRITE transaction.")));
 		check_known(resource, token);
 		acquire(&tag, ExclusiveLock, resource);
 		mark = dlock_mark_read(resource);
@@ -482,7 +502,18 @@ dlock_fence_check_right(const DLockBytes *resource, bool is_prefix)
 
 	dlock_mark_find_declared(resource, is_prefix, &declared);
 	if (OidIsValid(declared.denied))
-		dlock_error_not_resource_role(resource, declared.by, declared.denied);
+	{
+		char	   *role = GetUserNameFromId(declared.denied, true);
+
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for fenced resource \"%.*s\"",
+						resource->len, resource->data),
+				 (role != NULL) ?
+				 errdetail("\"%s\" is declared to belong to role \"%s\".", declared.by, role) :
+				 errdetail("\"%s\" is declared to belong to a role that no longer exists.", declared.by),
+				 errhint("Use a member of the role, or declare the resource anew with dlock_fence_declare().")));
+	}
 }
 
 /*
@@ -603,7 +634,11 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 
 	dlock_session_attach();
 	if (!dlock_session_is_owner())
-		dlock_error_not_extension_owner();
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("must be owner of extension \"dlock\" to reset a mark"),
+				 errdetail("A lower mark lets holders write that have been fenced off."),
+				 errhint("Acquire a new lease: its token is above the mark.")));
 	make_tag(&tag, resource);
 	acquire(&tag, ExclusiveLock, resource);
 	mark = dlock_mark_read(resource);

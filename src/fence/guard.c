@@ -95,14 +95,25 @@ option_value(const char *argument, const char *option)
 		argument + len + 1 : NULL;
 }
 
+/* The trigger cannot guard: "detail" says why, "hint" what to write. */
+pg_noreturn static void
+refuse_guard(const DLockGuard *guard, const char *detail, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+			 errmsg("trigger \"%s\" cannot guard table \"%s\"", guard->trigger, guard->table),
+			 errdetail("%s", detail),
+			 errhint("%s", hint)));
+}
+
 static void
 set_once(const DLockGuard *guard, const char **option, const char *value)
 {
 	if (*option != NULL)
-		dlock_error_guard(guard->trigger, "has an option twice", "Write each option once.");
+		refuse_guard(guard, "It has an option twice.", "Write each option once.");
 	if (*value == '\0')
-		dlock_error_guard(guard->trigger, "has an option without a value",
-						  "Write an option as 'name=value'.");
+		refuse_guard(guard, "It has an option without a value.",
+					 "Write an option as 'name=value'.");
 	*option = value;
 }
 
@@ -129,9 +140,8 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 		else if ((value = option_value(arguments[i], "tokens")) != NULL)
 			set_once(guard, &tokens, value);
 		else if (strchr(arguments[i], '=') != NULL)
-			dlock_error_guard(guard->trigger,
-							  psprintf("has the unknown option \"%s\"", arguments[i]),
-							  "Options are resource, resource_column, token_column, mode and tokens. A resource with \"=\" in its name is written 'resource=...'.");
+			refuse_guard(guard, psprintf("It has the unknown option \"%s\".", arguments[i]),
+						 "Options are resource, resource_column, token_column, mode and tokens. Write a resource with \"=\" in its name as 'resource=...'.");
 		else
 			set_once(guard, &resource, arguments[i]);
 	}
@@ -142,12 +152,12 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 	if (guard->prefix.len > DLOCK_NAME_MAX)
 		dlock_error_too_long("resource", guard->prefix.len, DLOCK_NAME_MAX);
 	if (mode != NULL && strcmp(mode, "fence") != 0 && strcmp(mode, "live") != 0)
-		dlock_error_guard(guard->trigger, psprintf("has the unknown mode \"%s\"", mode),
-						  "Modes are \"fence\" and \"live\".");
+		refuse_guard(guard, psprintf("It has the unknown mode \"%s\".", mode),
+					 "Modes are \"fence\" and \"live\".");
 	guard->live = mode != NULL && strcmp(mode, "live") == 0;
 	if (tokens != NULL && strcmp(tokens, "own") != 0 && strcmp(tokens, "foreign") != 0)
-		dlock_error_guard(guard->trigger, psprintf("has the unknown kind of tokens \"%s\"", tokens),
-						  "Kinds are \"own\" and \"foreign\".");
+		refuse_guard(guard, psprintf("It has the unknown kind of tokens \"%s\".", tokens),
+					 "Kinds are \"own\" and \"foreign\".");
 	guard->foreign = tokens != NULL && strcmp(tokens, "foreign") == 0;
 }
 
@@ -164,7 +174,11 @@ find_column(const DLockGuard *guard, Relation rel, const char *column)
 			namestrcmp(&TupleDescAttr(desc, i)->attname, column) == 0)
 			return i + 1;
 	}
-	dlock_error_guard_column(guard->trigger, column, guard->table);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_COLUMN),
+			 errmsg("column \"%s\" of relation \"%s\" does not exist", column, guard->table),
+			 errdetail("Guard \"%s\" names it.", guard->trigger),
+			 errhint("Name a column of the table; if the column was renamed, create the trigger again.")));
 }
 
 /*
@@ -199,27 +213,27 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 
 	/* Statements on a view fire the triggers of its tables, not its own. */
 	if (rel->rd_rel->relkind == RELKIND_VIEW)
-		dlock_error_guard(guard->trigger, "cannot guard a view",
-						  "Guard the tables that the view writes to.");
+		refuse_guard(guard, "Statements on a view do not fire guards of the view.",
+					 "Guard the tables that the view writes to.");
 	if (!TRIGGER_FOR_BEFORE(type))
-		dlock_error_guard(guard->trigger, "must be a BEFORE trigger",
-						  "Write CREATE TRIGGER ... BEFORE INSERT OR UPDATE OR DELETE ON ....");
+		refuse_guard(guard, "It is not a BEFORE trigger.",
+					 "Write CREATE TRIGGER ... BEFORE INSERT OR UPDATE OR DELETE ON ....");
 	if (!has_resource && guard->token_column == NULL)
-		dlock_error_guard(guard->trigger, "names no resource",
-						  "Write dlock_guard('resource'), 'resource_column=...', or, for rows that are their own marks, 'token_column=...'.");
+		refuse_guard(guard, "It names no resource.",
+					 "Write dlock_guard('resource'), 'resource_column=...', or, for rows that are their own marks, 'token_column=...'.");
 	if (!TRIGGER_FOR_ROW(type) && (guard->resource_column != NULL || guard->token_column != NULL))
-		dlock_error_guard(guard->trigger, "names a column, and must be FOR EACH ROW",
-						  "Write FOR EACH ROW, or guard the whole table by one resource.");
+		refuse_guard(guard, "It names a column, but is not FOR EACH ROW.",
+					 "Write FOR EACH ROW, or guard the whole table by one resource.");
 	if (guard->live && !has_resource)
-		dlock_error_guard(guard->trigger, "cannot be live without a resource",
-						  "Name the lock, whose lease has to be live, by 'resource=...' or 'resource_column=...'.");
+		refuse_guard(guard, "It has the mode \"live\", but names no resource.",
+					 "Name the lock of the lease by 'resource=...' or 'resource_column=...'.");
 
 	if (guard->foreign && has_resource)
-		dlock_error_guard(guard->trigger, "cannot say where the tokens of a resource come from",
-						  "Declare the resource with dlock_fence_declare(resource, is_foreign => true).");
+		refuse_guard(guard, "The option \"tokens\" is for rows that are their own marks.",
+					 "Declare the resource with dlock_fence_declare(resource, is_foreign => true).");
 	if (!has_resource && rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
-		dlock_error_guard(guard->trigger, "must name a resource for a foreign table",
-						  "Rows of a foreign table are not locked here, so they cannot be their own marks.");
+		refuse_guard(guard, "Rows of a foreign table are not locked here, and cannot be their own marks.",
+					 "Name a resource.");
 
 	guard->resource_attr = find_column(guard, rel, guard->resource_column);
 	guard->token_attr = find_column(guard, rel, guard->token_column);
@@ -228,18 +242,16 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 		Form_pg_attribute attr = TupleDescAttr(RelationGetDescr(rel), guard->resource_attr - 1);
 
 		if (!is_name_type(attr->atttypid) || attr->attgenerated != '\0')
-			dlock_error_guard(guard->trigger,
-							  psprintf("cannot take names from column \"%s\"", guard->resource_column),
-							  "Name a column of a character type, an integer, or uuid, whose text is the same in each session, and which is not generated.");
+			refuse_guard(guard, psprintf("Column \"%s\" is generated, or its text depends on settings.", guard->resource_column),
+						 "Name an ordinary column of a character, integer or uuid type.");
 	}
 	if (guard->token_attr != InvalidAttrNumber)
 	{
 		Form_pg_attribute attr = TupleDescAttr(RelationGetDescr(rel), guard->token_attr - 1);
 
 		if (attr->atttypid != INT8OID || attr->attgenerated != '\0')
-			dlock_error_guard(guard->trigger,
-							  psprintf("needs an ordinary column of type bigint, which \"%s\" is not", guard->token_column),
-							  "Fencing tokens are of type bigint, and a generated column cannot be set.");
+			refuse_guard(guard, psprintf("Column \"%s\" is generated, or not of type bigint.", guard->token_column),
+						 "Name an ordinary column of type bigint.");
 	}
 }
 
@@ -381,7 +393,11 @@ warn_open(Relation triggers, HeapTuple trigger, Relation rel)
 	if ((missing & ~events & TRIGGER_TYPE_TRUNCATE) != 0)
 		add_open(&open, &hint, "TRUNCATE", "Create a guard BEFORE TRUNCATE, or revoke TRUNCATE.");
 	if (open.len > 0)
-		dlock_error_warn_guard(NameStr(form->tgname), RelationGetRelationName(rel), open.data, hint.data);
+		ereport(WARNING,
+				(errmsg("guard \"%s\" leaves writes to table \"%s\" open",
+						NameStr(form->tgname), RelationGetRelationName(rel)),
+				 errdetail("No guard fires for: %s.", open.data),
+				 errhint("%s", hint.data)));
 	pfree(open.data);
 	pfree(hint.data);
 }
@@ -543,6 +559,18 @@ stamp(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToken toke
 	return heap_modify_tuple_by_cols(row, desc, 1, &attr, &value, &isnull);
 }
 
+/* Some actions of a MERGE set the token, and some do not. */
+pg_noreturn static void
+refuse_merge(const DLockGuard *guard)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DLOCK_NO_TOKEN),
+			 errmsg("no fencing token presented for a row of table \"%s\"", guard->table),
+			 errdetail("Some UPDATE actions of this MERGE set column \"%s\" and some do not, so the token that a row already holds presents nothing.",
+					   guard->token_column),
+			 errhint("Set the column in all UPDATE actions, or present the token by dlock_fence() or \"dlock.tokens\".")));
+}
+
 /* ---- resources ---- */
 
 /*
@@ -567,8 +595,13 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
 		if (guard->uneven)
-			dlock_error_no_merge_token(guard->table, guard->token_column);
-		dlock_error_no_token(guard->table, resource);
+			refuse_merge(guard);
+		ereport(ERROR,
+				(errcode(ERRCODE_DLOCK_NO_TOKEN),
+				 errmsg("no fencing token presented for resource \"%.*s\"",
+						resource->len, resource->data),
+				 errdetail("Table \"%s\" takes writes only from the holder of a lease.", guard->table),
+				 errhint("Acquire the lock, and call dlock_fence() with its token in this transaction or set \"dlock.tokens\".")));
 	}
 	dlock_fence_pass(resource, token, guard->live);
 
@@ -624,7 +657,12 @@ guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple ne
 	bool		had_name = old != NULL && find_resource(guard, data, old, old_buf, &old_name);
 
 	if (new != NULL && !find_resource(guard, data, new, new_buf, &new_name))
-		dlock_error_no_resource(guard->table, guard->resource_column);
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("column \"%s\" of a row of table \"%s\" must not be null",
+						guard->resource_column, guard->table),
+				 errdetail("It names the resource that guards the row."),
+				 errhint("Declare the column NOT NULL.")));
 	if (had_name && (new == NULL || !dlock_name_equal(&old_name, &new_name)))
 		(void) pass(guard, &old_name, DLOCK_TOKEN_NONE);
 	if (new == NULL)
@@ -643,7 +681,12 @@ check_known(const DLockGuard *guard, DLockToken token)
 	if (last == DLOCK_TOKEN_NONE)
 		return;
 	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
-	dlock_error_unknown_row_token(guard->table, token, last);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("fencing token %lld for a row of table \"%s\" has never been granted",
+					(long long) token, guard->table),
+			 errdetail("The latest token of this database is %lld.", (long long) last),
+			 errhint("If the locks are in another database, create the guard with 'tokens=foreign'.")));
 }
 
 /* Guard a row that is its own mark. */
@@ -660,9 +703,21 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
-		if (guard->uneven && !ambiguous)
-			dlock_error_no_merge_token(guard->table, guard->token_column);
-		dlock_error_no_row_token(guard->table, guard->token_column, ambiguous);
+		if (ambiguous)
+			ereport(ERROR,
+					(errcode(ERRCODE_DLOCK_NO_TOKEN),
+					 errmsg("more than one fencing token is presented for a row of table \"%s\"",
+							guard->table),
+					 errdetail("The row is fenced by its column \"%s\", which names no resource.",
+							   guard->token_column),
+					 errhint("Set the column to the token, or name it for \"*\" in \"dlock.tokens\".")));
+		if (guard->uneven)
+			refuse_merge(guard);
+		ereport(ERROR,
+				(errcode(ERRCODE_DLOCK_NO_TOKEN),
+				 errmsg("no fencing token presented for a row of table \"%s\"", guard->table),
+				 errdetail("The row is fenced by its column \"%s\".", guard->token_column),
+				 errhint("Set the column to the token of the lease, or, for a DELETE, name the token for \"*\" in \"dlock.tokens\".")));
 	}
 
 	if (old != NULL)
@@ -676,7 +731,13 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 		if (token < mark)
 		{
 			dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
-			dlock_error_stale_row(guard->table, guard->token_column, token, mark);
+			ereport(ERROR,
+					(errcode(ERRCODE_DLOCK_STALE_TOKEN),
+					 errmsg("fencing token %lld is stale for a row of table \"%s\"",
+							(long long) token, guard->table),
+					 errdetail("Column \"%s\" of the row holds %lld.",
+							   guard->token_column, (long long) mark),
+					 errhint("Stop the work, and acquire the lock again.")));
 		}
 	}
 	if (token > mark && !guard->foreign)

@@ -94,7 +94,6 @@ is_plain_index(Oid oid)
 	return plain;
 }
 
-/* Is a table what the functions in here can deal with? */
 static bool
 is_usable(Relation rel, const Oid *types, int columns, bool writing)
 {
@@ -129,6 +128,19 @@ is_usable(Relation rel, const Oid *types, int columns, bool writing)
 	return true;
 }
 
+/* Throw 55000 if the functions in here cannot use a table as it is. */
+static void
+check_usable(Relation rel, const Oid *types, int columns, bool writing)
+{
+	if (!is_usable(rel, types, columns, writing))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" has been altered, so marks cannot be written",
+						RelationGetRelationName(rel)),
+				 errdetail("It must have its own columns and its primary key, no other column that is NOT NULL or generated, and no index with an expression, a predicate, or deferrable uniqueness."),
+				 errhint("Undo the ALTER TABLE.")));
+}
+
 static void
 open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
 {
@@ -136,8 +148,7 @@ open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
 	ScanKeyData key;
 
 	mark->rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
-	if (!is_usable(mark->rel, types, COLUMNS, writing))
-		dlock_error_marks_altered(RelationGetRelationName(mark->rel));
+	check_usable(mark->rel, types, COLUMNS, writing);
 	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
 				dlock_value_text(*resource));
 	mark->scan = systable_beginscan(mark->rel, mark->rel->rd_pkindex, true, SnapshotSelf, 1, &key);
@@ -235,7 +246,12 @@ check_limit(Relation rel, Name role)
 		until = now + COUNT_HOLDS;
 	}
 	if (count >= dlock_settings_max_marks)
-		dlock_error_many_marks(NameStr(*role), dlock_settings_max_marks);
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many fenced resources for role \"%s\"", NameStr(*role)),
+				 errdetail("The role has raised the marks of %d resources, the limit that \"dlock.max_marks\" sets.",
+						   dlock_settings_max_marks),
+				 errhint("Remove marks with dlock_fence_reset(), or raise \"dlock.max_marks\" for the role.")));
 	count++;
 }
 
@@ -310,8 +326,7 @@ open_declared(LOCKMODE lockmode, bool writing)
 	static const Oid types[DECLARED_COLUMNS] = {TEXTOID, REGROLEOID, BOOLOID};
 	Relation	rel = dlock_session_open_declared(lockmode);
 
-	if (!is_usable(rel, types, DECLARED_COLUMNS, writing))
-		dlock_error_marks_altered(RelationGetRelationName(rel));
+	check_usable(rel, types, DECLARED_COLUMNS, writing);
 	return rel;
 }
 

@@ -381,6 +381,17 @@ dlock_group_look(DLockDatabase *db, DLockGroup *group)
 
 /* ---- acting ---- */
 
+pg_noreturn static void
+report_lost(const DLockGroup *group, DLockToken token)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DLOCK_LEASE_LOST),
+			 errmsg("membership in group \"%.*s\" with token %lld is not held",
+					group->name.len, group->name.data, (long long) token),
+			 errdetail("It has expired, has been left or taken over, or was never granted."),
+			 errhint("Stop the work on all partitions, and join the group again.")));
+}
+
 /* Throw 42501 if a membership is another role's. */
 static void
 check_role(const DLockGroupMember *member)
@@ -480,7 +491,11 @@ make_way(DLockDatabase *db, DLockGroup *group, const DLockBytes *name)
 	}
 	pfree(refs);
 	if (others >= DLOCK_GROUP_MEMBERS_MAX)
-		dlock_error_group_full(&group->name, DLOCK_GROUP_MEMBERS_MAX);
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("group \"%.*s\" has too many members", group->name.len, group->name.data),
+				 errdetail("The limit is %d.", DLOCK_GROUP_MEMBERS_MAX),
+				 errhint("Let members leave, or wait until their memberships expire.")));
 	(void) dlock_manager_release_all(db, name);
 }
 
@@ -633,10 +648,12 @@ take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRec
 	for (int i = 1; i < found; i++)
 	{
 		if (compare_names(&wanted[i - 1], &wanted[i]) == 0)
-			dlock_error_partitions("be different",
-								   psprintf("Group \"%.*s\" has more than one of the name \"%.*s\".",
-											group->name.len, group->name.data,
-											wanted[i]->name.len, wanted[i]->name.data));
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("group \"%.*s\" has more than one partition \"%.*s\"",
+							group->name.len, group->name.data,
+							wanted[i]->name.len, wanted[i]->name.data),
+					 errhint("Use dlock_group_alter() to give it different partitions.")));
 	}
 
 	for (int i = 0; i < found; i += DLOCK_NAMES_MAX)
@@ -677,7 +694,12 @@ try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr 
 		return;
 	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) != ERRCODE_INSUFFICIENT_RESOURCES)
 		ReThrowError(error);
-	dlock_error_warn_partitions(&group->name, error->sqlerrcode, error->message);
+	ereport(WARNING,
+			(errcode(error->sqlerrcode),
+			 errmsg("could not acquire partitions of group \"%.*s\": %s",
+					group->name.len, group->name.data, error->message),
+			 errdetail("The member keeps the partitions that it has."),
+			 errhint("The next heartbeat tries again.")));
 }
 
 /*
@@ -701,11 +723,11 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 	look_at_members(db, group);
 	me = find_member(group, token);
 	if (me < 0)
-		dlock_error_membership_lost(&group->name, token);
+		report_lost(group, token);
 	check_role(&group->members[me]);
 	ref.hash = group->members[me].hash;
 	if (dlock_manager_renew_refs(db, &ref, 1, 0, &lsn) == 0)
-		dlock_error_membership_lost(&group->name, token);
+		report_lost(group, token);
 
 	(void) release_partitions(db, &group->members[me], yielded, yielded_count);
 	look_at_partitions(db, group);

@@ -100,7 +100,11 @@ check_prepare(void)
 
 		dlock_session_shared(&db);
 		if (bound[i].bind == DLOCK_BIND_TRANSACTION && dlock_manager_check(&db, &target))
-			dlock_error_prepare();
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot prepare a transaction that holds leases bound to it"),
+					 errdetail("A prepared transaction outlives its session, and a bound lease does not."),
+					 errhint("Release the leases first, or acquire them with bind => 'none'.")));
 	}
 }
 

@@ -205,7 +205,9 @@ random_incarnation(void)
 	do
 	{
 		if (!pg_strong_random(&incarnation, sizeof(incarnation)))
-			dlock_error_no_random();
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR),
+					 errmsg("could not generate a random number for the lease store")));
 	} while (incarnation == 0);
 	return incarnation;
 }

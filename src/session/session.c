@@ -181,7 +181,12 @@ dlock_session_open_store(LOCKMODE lockmode)
 	Relation	rel = open_relation(&store_oid, lockmode);
 
 	if (rel != NULL && rel->rd_tableam != dlock_am_routine())
-		dlock_error_wrong_access_method(RelationGetRelationName(rel));
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" does not have the access method of the lease store",
+						RelationGetRelationName(rel)),
+				 errdetail("Its access method has been changed, and the leases in it are gone."),
+				 errhint("Drop and create the extension \"dlock\".")));
 	return rel;
 }
 
@@ -239,7 +244,11 @@ dlock_session_check_writable(const char *function)
 	if (RecoveryInProgress())
 		dlock_error_standby(function);
 	if (XactReadOnly)
-		dlock_error_read_only(function);
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s() in a read-only transaction", function),
+				 errdetail("It changes leases or tasks, which are durable."),
+				 errhint("Use a READ WRITE transaction.")));
 }
 
 /*
@@ -272,7 +281,11 @@ dlock_session_open_if_installed(DLockDatabase *db)
 	if (db->rel == NULL)
 		return false;
 	if (!is_settled(db->rel))
-		dlock_error_unsettled();
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot use leases in the transaction that creates or rewrites their store"),
+				 errdetail("A rollback of this transaction would remove the store, while leases do not roll back."),
+				 errhint("Commit the CREATE EXTENSION or ALTER TABLE first.")));
 
 	dlock_session_attach();
 	db->shared = my_database;

@@ -33,12 +33,23 @@ dlock_argument_name(FunctionCallInfo fcinfo, int argno, const char *what)
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what, DLOCK_NAME_MAX);
 }
 
-/* Throw 42939 if a name is one of dlock's own. */
+static void
+check_unreserved(const char *what, const DLockBytes *name)
+{
+	if (dlock_name_is_reserved(name))
+		ereport(ERROR,
+				(errcode(ERRCODE_RESERVED_NAME),
+				 errmsg("%s \"%.*s\" is reserved", what, name->len, name->data),
+				 errdetail("Names that begin with \"%s\" belong to time slots and groups.",
+						   DLOCK_NAME_RESERVED),
+				 errhint("Use another name.")));
+}
+
+/* Throw 42939 if a lock name is reserved for dlock itself. */
 void
 dlock_argument_check_own(const DLockBytes *name)
 {
-	if (dlock_name_is_reserved(name))
-		dlock_error_reserved_name("lock name", name);
+	check_unreserved("lock name", name);
 }
 
 /* The name of a lock that users may acquire. */
@@ -69,8 +80,7 @@ dlock_argument_own_owner(FunctionCallInfo fcinfo, int argno)
 {
 	DLockBytes	owner = dlock_argument_owner(fcinfo, argno);
 
-	if (dlock_name_is_reserved(&owner))
-		dlock_error_reserved_name("lease owner", &owner);
+	check_unreserved("lease owner", &owner);
 	return owner;
 }
 
@@ -80,7 +90,10 @@ dlock_argument_token(FunctionCallInfo fcinfo, int argno)
 	DLockToken	token;
 
 	if (PG_ARGISNULL(argno))
-		dlock_error_null_token();
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("fencing token must not be null"),
+				 errhint("A call that returned NULL in place of a token acquired nothing.")));
 	token = PG_GETARG_INT64(argno);
 	if (token <= 0)
 		dlock_error_token(token);
@@ -137,22 +150,37 @@ dlock_argument_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 			return 0;
 		ttl = (DLockTime) dlock_settings_default_ttl_ms * 1000;
 		if (ttl > limit)
-			dlock_error_default_ttl(dlock_settings_default_ttl_ms, dlock_settings_max_ttl_s);
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("\"dlock.default_ttl\" is longer than \"dlock.max_ttl\""),
+					 errdetail("The default is %d.%03d seconds, and the limit is %d seconds.",
+							   dlock_settings_default_ttl_ms / 1000,
+							   dlock_settings_default_ttl_ms % 1000,
+							   dlock_settings_max_ttl_s),
+					 errhint("Pass a ttl, or lower \"dlock.default_ttl\".")));
 	}
 	else
 	{
 		const Interval *interval = PG_GETARG_INTERVAL_P(argno);
 
 		if (INTERVAL_NOT_FINITE(interval))
-			dlock_error_interval("ttl", "be finite",
-								 "Ask for a finite ttl and renew the lease while it is needed.");
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("ttl must be finite"),
+					 errhint("Pass a finite ttl, and renew the lease while it is needed.")));
 		ttl = dlock_argument_interval(interval);
 		if (ttl <= 0)
-			dlock_error_interval("ttl", "be greater than zero",
-								 "To end a lease, use dlock_release().");
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("ttl must be greater than zero"),
+					 errhint("To end a lease, use dlock_release().")));
 	}
 	if (ttl > limit)
-		dlock_error_ttl_over_limit(dlock_settings_max_ttl_s);
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ttl is longer than \"dlock.max_ttl\""),
+				 errdetail("The limit is %d seconds.", dlock_settings_max_ttl_s),
+				 errhint("Pass a shorter ttl, and renew the lease while it is needed.")));
 	return ttl;
 }
 
@@ -169,8 +197,10 @@ dlock_argument_wait(FunctionCallInfo fcinfo, int argno)
 		return DLOCK_TIME_FOREVER;
 	wait = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
 	if (wait < 0)
-		dlock_error_interval("wait", "not be negative",
-							 "Pass '0' not to wait, and NULL to wait without a limit.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("wait must not be negative"),
+				 errhint("Pass '0' not to wait, and NULL to wait without a limit.")));
 	return wait;
 }
 
@@ -184,15 +214,22 @@ dlock_argument_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 		dlock_error_null(parameter);
 	span = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
 	if (span < 0)
-		dlock_error_interval(parameter, "not be negative", "Pass '0' for none.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be negative", parameter),
+				 errhint("Pass '0' for none.")));
 	if (span > (DLockTime) dlock_settings_max_ttl_s * USECS_PER_SEC)
-		dlock_error_interval(parameter, "not be longer than \"dlock.max_ttl\"",
-							 "Pass a shorter one.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is longer than \"dlock.max_ttl\"", parameter),
+				 errdetail("The limit is %d seconds.", dlock_settings_max_ttl_s)));
 	if (span > DLOCK_SPAN_MAX)
-		dlock_error_interval(parameter, "not be longer than 2^32 - 1 milliseconds",
-							 "Pass at most 49 days.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is too long", parameter),
+				 errdetail("The limit is 2^32 - 1 milliseconds, which is 49 days.")));
 
-	/* It is kept in milliseconds. */
+	/* Leases keep it in milliseconds. */
 	return (span + 999) / 1000 * 1000;
 }
 

@@ -12,6 +12,7 @@
 
 #include "fmgr.h"
 #include "utils/acl.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 
 #include "base/error.h"
@@ -67,7 +68,11 @@ dlock_sql_fence_reset(PG_FUNCTION_ARGS)
 
 	dlock_session_check_writable("dlock_fence_reset");
 	before = dlock_fence_reset(&resource, token);
-	dlock_error_log_reset(&resource, before, token, reason);
+	ereport(LOG,
+			(errmsg("transaction resets the mark of resource \"%.*s\" from %lld to %lld",
+					resource.len, resource.data, (long long) before, (long long) token),
+			 errdetail("Role \"%s\" requested it. Reason: %s",
+					   GetUserNameFromId(GetUserId(), false), reason)));
 	if (before == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 	PG_RETURN_INT64(before);
@@ -78,6 +83,9 @@ Datum
 dlock_sql_guard(PG_FUNCTION_ARGS)
 {
 	if (!CALLED_AS_TRIGGER(fcinfo))
-		dlock_error_not_trigger();
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("dlock_guard() must be called as a trigger"),
+				 errhint("Use it in CREATE TRIGGER ... BEFORE ... EXECUTE FUNCTION dlock_guard('resource').")));
 	PG_RETURN_POINTER(dlock_guard_fire((TriggerData *) fcinfo->context, fcinfo->flinfo));
 }

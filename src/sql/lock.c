@@ -79,7 +79,10 @@ get_word(FunctionCallInfo fcinfo, int argno, const char *parameter,
 		if (strlen(words->word) == len && memcmp(words->word, data, len) == 0)
 			return words->value;
 	}
-	dlock_error_word(parameter, text_to_cstring(value), known);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid value for parameter \"%s\": \"%s\"", parameter, text_to_cstring(value)),
+			 errhint("Valid values are %s.", known)));
 }
 
 static DLockMode
@@ -137,9 +140,16 @@ get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 	if (PG_ARGISNULL(argno))
 		return;
 	if (PG_GETARG_INT32(argno) <= 0)
-		dlock_error_permits(PG_GETARG_INT32(argno));
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("permits must be greater than zero"),
+				 errdetail("The number given is %d.", PG_GETARG_INT32(argno)),
+				 errhint("Pass how many may hold the lock at a time.")));
 	if (request->mode != DLOCK_MODE_EX)
-		dlock_error_permits_and_mode();
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("parameters \"mode\" and \"permits\" cannot be used together"),
+				 errhint("Leave one of them out.")));
 	request->mode = DLOCK_MODE_PERMIT;
 	request->permits = PG_GETARG_INT32(argno);
 }
@@ -163,8 +173,10 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 	else
 		request->ttl = dlock_argument_ttl(fcinfo, 2, true);
 	if (request->ttl > 0 && request->min_hold > (request->ttl + 999) / 1000 * 1000)
-		dlock_error_interval("min_hold", "not be longer than the ttl",
-							 "Ask for a longer ttl; the lease ends earlier if it is released.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("min_hold must not be longer than the ttl"),
+				 errhint("Pass a longer ttl; a release can end the lease earlier.")));
 }
 
 static DLockManagerTarget
@@ -239,6 +251,16 @@ compare_names(const void *a, const void *b)
 	return dlock_name_compare(a, b);
 }
 
+pg_noreturn static void
+refuse_names(const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid array of lock names"),
+			 errdetail("%s", detail),
+			 errhint("Pass a one-dimensional array of 1 to %d different names.", DLOCK_NAMES_MAX)));
+}
+
 /* The names of an array: different, and not too many. */
 static DLockBytes *
 get_names(FunctionCallInfo fcinfo, int argno, int *count)
@@ -253,15 +275,12 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 		dlock_error_null("array of lock names");
 	array = PG_GETARG_ARRAYTYPE_P(argno);
 	if (ARR_NDIM(array) > 1)
-		dlock_error_names("be a one-dimensional array",
-						  psprintf("The array given has %d dimensions.", ARR_NDIM(array)));
+		refuse_names(psprintf("It has %d dimensions.", ARR_NDIM(array)));
 	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
 	if (*count == 0)
-		dlock_error_names("be at least one", "The array given is empty.");
+		refuse_names("It is empty.");
 	if (*count > DLOCK_NAMES_MAX)
-		dlock_error_names("not be too many",
-						  psprintf("The array given has %d; the limit is %d.",
-								   *count, DLOCK_NAMES_MAX));
+		refuse_names(psprintf("It has %d names; the limit is %d.", *count, DLOCK_NAMES_MAX));
 
 	names = palloc(*count * sizeof(DLockBytes));
 	for (int i = 0; i < *count; i++)
@@ -278,9 +297,7 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 	for (int i = 1; i < *count; i++)
 	{
 		if (dlock_name_equal(&sorted[i - 1], &sorted[i]))
-			dlock_error_names("be different",
-							  psprintf("The name \"%.*s\" is given more than once.",
-									   sorted[i].len, sorted[i].data));
+			refuse_names(psprintf("It has \"%.*s\" more than once.", sorted[i].len, sorted[i].data));
 	}
 	return names;
 }
@@ -319,6 +336,16 @@ dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 	return dlock_answer_call(acquire_all, fcinfo);
 }
 
+pg_noreturn static void
+refuse_path(const DLockBytes *path, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("invalid path \"%.*s\"", path->len, path->data),
+			 errdetail("%s", detail),
+			 errhint("Write a path as \"a/b/c\", with up to %d parts.", DLOCK_PATH_MAX_PARTS)));
+}
+
 /* A path and its ancestors; their number in "count". */
 static DLockBytes *
 get_path(FunctionCallInfo fcinfo, int argno, int *count)
@@ -337,10 +364,10 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 			continue;
 		parts++;
 		if (i == 0 || i == path->len - 1 || path->data[i - 1] == '/')
-			dlock_error_path("not have empty parts", path);
+			refuse_path(path, "A part of it is empty.");
 	}
 	if (parts > DLOCK_PATH_MAX_PARTS)
-		dlock_error_path(psprintf("not have more than %d parts", DLOCK_PATH_MAX_PARTS), path);
+		refuse_path(path, psprintf("It has %d parts.", parts));
 	*count = 1 + dlock_name_ancestors(path, names + 1);
 	return names;
 }
@@ -656,9 +683,16 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 
 	dlock_session_check_writable("dlock_bump_epoch");
 	if (above < 0)
-		dlock_error_number("above", above, "not be negative", "Pass the largest token that you know of.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("parameter \"above\" must not be negative"),
+				 errdetail("The number given is %lld.", (long long) above),
+				 errhint("Pass the largest token that you know of.")));
 	if (above > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
-		dlock_error_number("above", above, "leave room for tokens", "Tokens end at 2^53.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("parameter \"above\" leaves no room for tokens"),
+				 errdetail("The number given is %lld, and tokens end at 2^53.", (long long) above)));
 	dlock_session_open(&db);
 	below = dlock_database_move_tokens(&db, above);
 	dlock_session_close(&db);

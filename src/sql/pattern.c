@@ -71,10 +71,16 @@ once(PG_FUNCTION_ARGS)
 		dlock_error_null("length of the time slots");
 	every = dlock_argument_interval(PG_GETARG_INTERVAL_P(1));
 	if (every <= 0)
-		dlock_error_interval("length of the time slots", "be greater than zero",
-							 "Pass how often it may happen, such as '1 day'.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("length of the time slots must be greater than zero"),
+				 errhint("Pass the length of a slot, such as '1 day'.")));
 	if (every > limit)
-		dlock_error_slots_over_limit(dlock_settings_max_ttl_s);
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("length of the time slots is longer than \"dlock.max_ttl\""),
+				 errdetail("The limit is %d seconds.", dlock_settings_max_ttl_s),
+				 errhint("Pass a shorter length, or raise \"dlock.max_ttl\".")));
 
 	dlock_session_check_writable("dlock_once");
 	dlock_session_open(&db);
@@ -103,7 +109,10 @@ get_group_name(FunctionCallInfo fcinfo, int argno)
 		dlock_error_null("group name");
 	name = dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "group name", DLOCK_GROUP_NAME_MAX);
 	if (memchr(name.data, '/', name.len) != NULL)
-		dlock_error_group_name(&name);
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("group name \"%.*s\" contains a slash", name.len, name.data),
+				 errhint("Use another character.")));
 	return name;
 }
 
@@ -114,14 +123,19 @@ get_partitions(FunctionCallInfo fcinfo)
 	int			count;
 
 	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
-		dlock_error_count_or_names(!PG_ARGISNULL(1));
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("either count or names of the partitions must be given"),
+				 errhint("Partitions that are counted are named 0, 1, 2 and so on.")));
 	if (!PG_ARGISNULL(2))
 		return PG_GETARG_ARRAYTYPE_P(2);
 	count = PG_GETARG_INT32(1);
 	if (count < 1 || count > DLOCK_GROUP_PARTITIONS_MAX)
-		dlock_error_number("count of partitions", count,
-						   psprintf("be from 1 to %d", DLOCK_GROUP_PARTITIONS_MAX),
-						   "Have several times as many partitions as members, not as many as keys.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("count of partitions must be from 1 to %d", DLOCK_GROUP_PARTITIONS_MAX),
+				 errdetail("The number given is %d.", count),
+				 errhint("Use several partitions for each member, not one for each key.")));
 	return dlock_groupdef_number_names(count);
 }
 
@@ -176,8 +190,11 @@ get_tokens(FunctionCallInfo fcinfo, int argno, int *count)
 	deconstruct_array(array, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE,
 					  &values, &nulls, count);
 	if (*count > DLOCK_GROUP_PARTITIONS_MAX)
-		dlock_error_number("number of fencing tokens", *count, "not be so large",
-						   psprintf("Pass at most %d.", DLOCK_GROUP_PARTITIONS_MAX));
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("too many fencing tokens"),
+				 errdetail("The array has %d tokens; the limit is %d.",
+						   *count, DLOCK_GROUP_PARTITIONS_MAX)));
 	tokens = palloc((*count + 1) * sizeof(DLockToken));
 	for (int i = 0; i < *count; i++)
 	{
@@ -239,7 +256,11 @@ group_join(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(3))
 		dlock_error_null("weight");
 	if (PG_GETARG_INT32(3) < 1 || PG_GETARG_INT32(3) > DLOCK_QUOTA_WEIGHT_MAX)
-		dlock_error_weight(PG_GETARG_INT32(3), DLOCK_QUOTA_WEIGHT_MAX);
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("weight must be from 1 to %d", DLOCK_QUOTA_WEIGHT_MAX),
+				 errdetail("The weight given is %d.", PG_GETARG_INT32(3)),
+				 errhint("A member gets partitions in proportion to its weight.")));
 	payload = dlock_argument_payload(fcinfo, 4);
 	payload = make_membership(PG_GETARG_INT32(3), &payload);
 

@@ -182,6 +182,9 @@ collect_from_pages(DLockViewState *state)
 	table_close(rel, AccessShareLock);
 }
 
+#define STOPPED_DETAIL "A server process keeps a part of this memory locked for more than 100 ms."
+#define STOPPED_HINT "Look for a stopped server process (state T in ps), and resume it with SIGCONT."
+
 /* Say that partitions were left out, once a statement. */
 static void
 warn_left_out(const DLockSpaceSet *left_out)
@@ -192,7 +195,12 @@ warn_left_out(const DLockSpaceSet *left_out)
 	if (count == 0 || warned_in == dlock_clock_statement())
 		return;
 	warned_in = dlock_clock_statement();
-	dlock_error_warn_left_out(count, DLOCK_SPACE_PARTITIONS);
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("%d of %d parts of the memory of leases were left out",
+					count, DLOCK_SPACE_PARTITIONS),
+			 errdetail(STOPPED_DETAIL),
+			 errhint(STOPPED_HINT)));
 }
 
 /* The leases on the lock that is wanted; throws 55P03 if it stays locked. */
@@ -206,7 +214,12 @@ collect_lock(DLockViewState *state, Oid database)
 
 	dlock_space_set_add(&set, hash);
 	if (!dlock_space_try_lock_set(&set, LW_SHARED, &skipped))
-		dlock_error_left_out(state->name);
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("leases on lock \"%.*s\" cannot be read",
+						state->name->len, state->name->data),
+				 errdetail(STOPPED_DETAIL),
+				 errhint(STOPPED_HINT)));
 	entry = dlock_space_find(database, hash, state->name);
 	for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 		 lease != NULL; lease = dlock_space_next(lease))

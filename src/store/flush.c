@@ -136,7 +136,11 @@ dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
 	RESUME_INTERRUPTS();
 	CHECK_FOR_INTERRUPTS();
 	if (!confirmed)
-		dlock_error_not_confirmed();
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("canceled before a synchronous standby confirmed the change"),
+				 errdetail("What this call was granted is taken back. A renewal, a downgrade or a re-entered lease stands on this server and may be missing on a standby."),
+				 errhint("Call the function again.")));
 }
 
 /* Let a record become durable soon.  Cannot fail. */

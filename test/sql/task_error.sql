@@ -16,7 +16,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
 	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
 	RETURN sqlstate || ': ' || regexp_replace(message, 'token \d{1,18}\y', 'token N') || CASE WHEN detail <> '' THEN E'\n  ' || detail ELSE '' END ||
-		CASE WHEN hint <> '' THEN E'\n  ' || hint ELSE '' END || CASE WHEN detail || hint = '' THEN E'\n  NO DETAIL, NO HINT' ELSE '' END;
+		CASE WHEN hint <> '' THEN E'\n  ' || hint ELSE '' END;
 END $$;
 
 SELECT dlock_task_create_queue('task-error', '{ready -> working, working -> ready, working -> done}');
