@@ -5,18 +5,17 @@
  *
  * NOTES
  *	  Deadlines run on CLOCK_BOOTTIME where there is one: like
- *	  CLOCK_MONOTONIC it never steps, and it goes on counting while the
- *	  machine is suspended, as the clocks of everybody who waits for the lease
- *	  to end do.  Its values can be compared between processes, and between one
- *	  run of the server and the next, as long as the machine was not booted in
- *	  between.  The boot id tells whether it was.  A time namespace of its own
+ *	  CLOCK_MONOTONIC it never steps, and it goes on while the machine is
+ *	  suspended, as the clocks of other machines do.  Its values can be compared
+ *	  between processes, and between two runs of the server on one boot of the
+ *	  machine.  The boot id tells boots apart.  A time namespace
  *	  (time_namespaces(7)) shifts the clock, so its offsets are part of that id.
  *
- *	  What SQL compares has to be a timestamp, but not one of a clock that steps.
- *	  The steady clock shows what the wall clock showed when the library was loaded,
- *	  and goes on from there as the monotonic clock does.  The processes of a
- *	  preloaded server inherit it from the first, also those that it starts after a
- *	  crash.  It means nothing to another server, nor to the next run of this one.
+ *	  SQL compares timestamps, and needs a clock that does not step.  The steady
+ *	  clock starts at the wall clock's time when the library is loaded, and runs
+ *	  as the monotonic clock does.  The postmaster loads the library, so all
+ *	  processes of a server inherit the same start, also after a crash.  Times of
+ *	  the steady clock mean nothing to other servers, or to the next run.
  *
  * IDENTIFICATION
  *	  src/base/clock.c
@@ -42,10 +41,10 @@
 #define LEASE_CLOCK		CLOCK_MONOTONIC
 #endif
 
-/* Set when the library is loaded, so inherited by all if it is preloaded. */
+/* Set when the library is loaded; all processes of a server inherit it. */
 static uint32 boot_id = 0;
 
-/* What the steady clock is ahead of the monotonic one; likewise. */
+/* How far the steady clock is ahead of the monotonic one; likewise. */
 static DLockTime steady_offset = 0;
 
 /*
@@ -70,11 +69,11 @@ hash_file(const char *path, uint64 *hash)
 }
 
 /*
- * Learn which boot of which machine this is, and set the steady clock.  To be
- * called once, when the library is loaded.
+ * Read the boot id, and start the steady clock.  Called once, when the library
+ * is loaded.
  *
- * Without a boot id the answer is zero, which equals no boot, not even
- * itself: recovery then always goes by the wall clock.
+ * Without a boot id recovery always goes by the wall clock: zero, the unknown
+ * boot, equals no boot, not even itself.
  */
 void
 dlock_clock_init(void)
@@ -107,28 +106,28 @@ dlock_clock_wall(void)
 	return GetCurrentTimestamp();
 }
 
-/* When the statement of the client began, which tells it from others. */
+/* When the client's statement began, which identifies the statement. */
 TimestampTz
 dlock_clock_statement(void)
 {
 	return GetCurrentStatementStartTimestamp();
 }
 
-/* Wall-clock time as it would be had the wall clock not been set since. */
+/* The time on the steady clock. */
 TimestampTz
 dlock_clock_steady(void)
 {
 	return dlock_clock_now() + steady_offset;
 }
 
-/* What that is ahead of dlock_clock_now(). */
+/* How far the steady clock is ahead of dlock_clock_now(). */
 DLockTime
 dlock_clock_steady_offset(void)
 {
 	return steady_offset;
 }
 
-/* The boot that dlock_clock_now() counts in; zero if it is not known. */
+/* The boot that dlock_clock_now() counts in; zero if unknown. */
 uint32
 dlock_clock_boot(void)
 {
@@ -136,9 +135,9 @@ dlock_clock_boot(void)
 }
 
 /*
- * What tells where a record was written: in the upper half the boot that
- * dlock_clock_now() counts in, in the lower half the server's timeline, which
- * is zero on a standby.  Zero if the boot is not known.
+ * Identify the boot and the timeline, for records.  The upper half has the boot
+ * that dlock_clock_now() counts in, the lower half the server's timeline, which
+ * is zero on a standby.  Zero if the boot is unknown.
  */
 uint64
 dlock_clock_origin(void)

@@ -40,8 +40,8 @@ dlock_name_of_text(const text *value, const char *what, int limit)
 }
 
 /*
- * The owner that a caller has who names none: this session, written as %c in
- * log_line_prefix writes it.  The bytes live as long as the backend.
+ * The default owner: this session, as %c in log_line_prefix shows it.  The bytes
+ * live as long as the backend.
  */
 DLockBytes
 dlock_name_session(void)
@@ -56,9 +56,9 @@ dlock_name_session(void)
 }
 
 /*
- * The ancestors of a path, outermost first: what stands before each of its
- * slashes.  Returns how many; "ancestors" has room for DLOCK_PATH_MAX_PARTS,
- * and there are no more.  They point into the path.
+ * Find the ancestors of a path, outermost first: what stands before each of its
+ * slashes.  Returns their number; "ancestors" has room for
+ * DLOCK_PATH_MAX_PARTS.  They point into the path.
  */
 int
 dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors)
@@ -73,7 +73,7 @@ dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors)
 	return count;
 }
 
-/* A mode as it is shown to people. */
+/* The name of a mode, for users. */
 const char *
 dlock_name_of_mode(DLockMode mode)
 {

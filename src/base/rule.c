@@ -98,7 +98,7 @@ dlock_rule_intent(DLockMode mode)
 }
 
 /*
- * What to answer to an owner who asks for a lock.
+ * Decide on a request for a lock.
  *
  * An owner has at most one lease on a lock, so if it has one, it is that lease
  * or nothing.

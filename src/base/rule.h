@@ -20,7 +20,7 @@ typedef struct DLockRuleRenewal
 	bool		must_log;		/* the record on disk no longer vouches for it */
 } DLockRuleRenewal;
 
-/* What an owner who asks for a lock meets there. */
+/* What a request for a lock finds there. */
 typedef struct DLockRuleCase
 {
 	DLockMode	mode;			/* asked for */

@@ -4,16 +4,16 @@
  *	  What has happened since the server started, counted by database.
  *
  * NOTES
- *	  Every process counts in a place of its own, so that counting costs
- *	  nothing worth mentioning however many do it.  When it ends, what it has
- *	  counted is added to the database's past.  Whoever reads adds up the past
- *	  and the places of the processes that count for this database.
+ *	  Every process counts in a place of its own, so that counting is cheap
+ *	  however many processes do it.  At its exit a process adds its counts to
+ *	  the past of the database.  A reader adds up the past and the places of the
+ *	  processes that count for the database.
  *
- *	  Lock rules.  A place is written by its process alone, without a lock; a
- *	  counter is read while that goes on, as of one moment or another.  The
- *	  LWLock dlock_stat keeps a process from being counted twice, or not at
- *	  all, while it ends: readers share it, a process that ends has it alone.
- *	  No other lock is asked for under it.
+ *	  Lock rules.  Only its process writes a place, without a lock; a reader may
+ *	  see counters of slightly different moments.  The LWLock dlock_stat keeps a
+ *	  reader from counting a process twice, or not at all, while that exits:
+ *	  readers take it in share mode, an exiting process in exclusive mode.  No
+ *	  other lock is acquired under it.
  *
  * IDENTIFICATION
  *	  src/base/stat.c
@@ -41,7 +41,7 @@ typedef struct DLockStatPlace
 static DLockStatPlace *places = NULL;
 static LWLock *places_lock = NULL;
 
-/* This process's place, once it has one; until then it counts for nobody. */
+/* This process's place; before it has one, its counts are ignored. */
 static DLockStatCounts nowhere;
 static DLockStatCounts *mine = &nowhere;
 
@@ -83,7 +83,7 @@ add_counts(DLockStatCounts *sum, const DLockStatCounts *counts)
 	sum->leases += counts->leases;
 }
 
-/* At exit, what was counted becomes the past of the database. */
+/* At exit, add this process's counts to the past of the database. */
 static void
 leave_place(int code, Datum arg)
 {
@@ -98,7 +98,7 @@ leave_place(int code, Datum arg)
 	mine = &nowhere;
 }
 
-/* From now on this process counts for this database, to the end of its life. */
+/* Count for this database until this process exits. */
 void
 dlock_stat_attach(DLockStatShared *stats)
 {
@@ -116,7 +116,7 @@ dlock_stat_count(DLockStatEvent event, uint64 count)
 	mine->events[event] += count;
 }
 
-/* Count a wait of so many microseconds. */
+/* Count a wait, in microseconds. */
 void
 dlock_stat_count_wait(DLockTime waited)
 {
@@ -130,8 +130,8 @@ dlock_stat_count_wait(DLockTime waited)
 }
 
 /*
- * A lease of this process's database came into memory (1), or went (-1).  Only
- * the sum over all processes says something.
+ * A lease of this database was added to memory (1) or removed (-1).  Only the
+ * sum over all processes means something.
  */
 void
 dlock_stat_count_lease(int count)
@@ -139,7 +139,7 @@ dlock_stat_count_lease(int count)
 	mine->leases += count;
 }
 
-/* There are no leases in memory, and nobody makes any. */
+/* No leases are in memory now, and no backend grants any. */
 void
 dlock_stat_forget_leases(DLockStatShared *stats)
 {

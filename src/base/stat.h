@@ -18,7 +18,7 @@
 typedef enum DLockStatEvent
 {
 	DLOCK_STAT_GRANT,			/* leases granted, hand-offs included */
-	DLOCK_STAT_HANDOFF,			/* of these, to those who waited */
+	DLOCK_STAT_HANDOFF,			/* of these, to waiters */
 	DLOCK_STAT_REENTRY,
 	DLOCK_STAT_REFUSAL,			/* requests refused at once */
 	DLOCK_STAT_TIMEOUT,			/* requests that waited in vain */
@@ -44,7 +44,7 @@ typedef struct DLockStatCounts
 	int64		leases;			/* in memory: those added less those removed */
 } DLockStatCounts;
 
-/* Of one database: what processes have counted that have ended since. */
+/* Of one database; "past" has the counts of processes that have exited. */
 typedef struct DLockStatShared
 {
 	DLockStatCounts past;		/* protected by the lock dlock_stat */

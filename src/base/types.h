@@ -64,7 +64,7 @@ typedef int64 DLockTime;
 
 #define DLOCK_TIME_FOREVER	PG_INT64_MAX
 
-/* Bytes that belong to somebody else: a name, an owner, a payload. */
+/* A name, an owner, a payload; the bytes belong to the caller. */
 typedef struct DLockBytes
 {
 	const char *data;
@@ -107,10 +107,10 @@ typedef enum DLockMode
 
 #define DLOCK_MODES				(DLOCK_MODE_PERMIT + 1)
 
-/* What is to happen when the owner already holds the lock. */
+/* What to do when the owner already holds the lock. */
 typedef enum DLockReentry
 {
-	DLOCK_REENTRY_DENY,			/* it is held, by whomever */
+	DLOCK_REENTRY_DENY,			/* as if another owner held it */
 	DLOCK_REENTRY_COUNT,		/* one more hold of the same lease */
 	DLOCK_REENTRY_RETURN		/* the same lease again */
 } DLockReentry;

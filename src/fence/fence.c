@@ -1,53 +1,52 @@
 /*-------------------------------------------------------------------------
  *
  * fence.c
- *	  Tokens enforced: what this transaction may write to.
+ *	  Enforce tokens: the resources that this transaction may write to.
  *
  * NOTES
- *	  A transaction passes the fence of a resource with a token.  What is kept:
+ *	  A transaction passes the fence of a resource with a token.  Two rules hold:
  *
- *	  1. No transaction passes with a token below the highest with which one
- *		 has passed and committed: that is the resource's mark (fence/mark.c).
+ *	  1. The mark of a resource is the highest token with which a transaction
+ *		 has passed and committed (fence/mark.c).  No transaction passes with a
+ *		 token below the mark.
  *	  2. Once a transaction has passed, none passes with a higher token until it
  *		 has ended.  So of two transactions that passed with different tokens,
- *		 the one with the lower token has ended before the other one's write.
+ *		 the one with the lower token has ended before the other one writes.
  *
- *	  The second is a heavyweight lock of a class of its own for each resource,
- *	  held to the end of the transaction: in share mode by all that pass with
- *	  the token that is the mark, in exclusive mode by whoever raises it.  The
- *	  mark is raised in the transaction itself.  If that commits, the mark is
- *	  seen by all who get the lock after it, since the server gives up locks only
- *	  after the commit is visible; if it rolls back, so does the mark.  As the
- *	  locks are the server's, it finds deadlocks among them and with all others,
- *	  carries them over PREPARE TRANSACTION, and gives them up at a rollback to a
- *	  savepoint.
+ *	  The second rule is enforced by a heavyweight lock for each resource, held
+ *	  to the end of the transaction.  A transaction whose token is the mark takes
+ *	  it in share mode, and a transaction that raises the mark in exclusive mode.
+ *	  The mark is a row that the transaction itself updates.  If it commits, all
+ *	  later holders of the lock see the new mark, since the server releases locks
+ *	  only after the commit is visible; if it rolls back, so does the mark.  The
+ *	  server detects deadlocks among these and all other locks, keeps them over
+ *	  PREPARE TRANSACTION, and releases them at a rollback to a savepoint.
  *
- *	  A mark is raised only by a token that this database has handed out, or none
- *	  that it ever will could pass again.  Those of a resource that is declared
- *	  to be foreign come from elsewhere, and are believed.
+ *	  Only a token that this database has granted raises a mark; a higher one
+ *	  would refuse all tokens to come.  Tokens of a resource that is declared to
+ *	  be foreign come from another database, and are not checked.
  *
  *	  The lock's key is a hash of the resource.  Two resources of one hash share
  *	  the lock, which costs time and nothing else.
  *
  *	  A transaction that has passed and does not end keeps all higher tokens
- *	  out, so an error that ends a wait for the lock names it.
+ *	  out, so an error that ends a wait for the lock names the transaction.
  *
- *	  The mark is read under the lock and the lock is held on, so one check is
- *	  enough for a transaction: this backend remembers its passes, by savepoint,
- *	  as a rollback to one takes locks and marks back.
+ *	  The mark is read under the lock, and the lock is kept, so one check is
+ *	  enough for a transaction.  This backend remembers its passes by savepoint,
+ *	  since a rollback to a savepoint takes back locks and marks.
  *
- *	  A pass can be live: the token must then belong to a lease that is live, at
- *	  each statement that asks, and just before the commit.  A process can be
- *	  paused between that look and the commit.  A successor still has to pass the
- *	  fence, where it waits for this transaction, so the order is kept even then.
- *	  The look is a callback, and of these the server calls the one that was
- *	  registered last first.  Others may act on the outside, as a foreign data
- *	  wrapper does that commits elsewhere, so ours is registered anew when a
- *	  transaction first passes live.
+ *	  A pass can be live: then the token's lease must be held at each statement
+ *	  that asks, and just before the commit.  The process may be paused between
+ *	  that check and the commit.  The order of writes is kept even then, since a
+ *	  successor waits at the fence for this transaction.  The check before the
+ *	  commit is a callback, and the server calls the last registered callback
+ *	  first.  Callbacks of other extensions may commit on other servers, so ours
+ *	  is registered again at the first live pass of each transaction.
  *
- *	  All passes of a transaction are on one stack, newest first.  Those of a
- *	  savepoint are on top of those made before it.  A token that was presented in
- *	  a row which is its own mark is among them, as a pass of no resource.
+ *	  All passes of a transaction are on one stack, newest first, so passes of a
+ *	  savepoint are on top of earlier ones.  A token that was presented in a row
+ *	  which is its own mark is on the stack too, as a pass of no resource.
  *
  * IDENTIFICATION
  *	  src/fence/fence.c
@@ -94,7 +93,7 @@ typedef struct DLockFenceResource
 	DLockFencePass *last;		/* NULL if rolled back */
 } DLockFenceResource;
 
-/* All of these are of the transaction, and empty outside one. */
+/* These belong to the current transaction, and are empty outside one. */
 static MemoryContext context = NULL;
 static HTAB *resources = NULL;
 static DLockFencePass *stack = NULL;
@@ -165,7 +164,7 @@ check_commit(void)
 	}
 }
 
-/* A prepared transaction can be committed at any time, with nobody to look. */
+/* A prepared transaction commits without a check. */
 static void
 check_prepare(void)
 {
@@ -181,8 +180,8 @@ check_prepare(void)
 }
 
 /*
- * The look before the end.  Should registering it anew fail, nothing was passed
- * live; the memory of passes is thrown away by the other callback all the same.
+ * The check before the commit.  If registering it again fails, nothing has
+ * passed live; xact_callback() still forgets the passes.
  */
 static void
 check_callback(XactEvent event, void *arg)
@@ -367,7 +366,7 @@ rethrow_blocked(const LOCKTAG *tag, const DLockBytes *resource, MemoryContext ca
 	ReThrowError(error);
 }
 
-/* Get a resource's lock; an error that ends a wait tells who was in the way. */
+/* Get a resource's lock; an error that ends the wait names its holders. */
 static void
 acquire(const LOCKTAG *tag, LOCKMODE mode, const DLockBytes *resource)
 {
@@ -399,14 +398,14 @@ refuse_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
 }
 
 /*
- * Is a token one that this database has never handed out, being above all that
- * it has?  If so, returns the largest that it has, else DLOCK_TOKEN_NONE.
- * Tokens of a resource that is declared foreign are not looked at; "resource" is
- * empty for a row that is its own mark.
+ * Check whether this database has granted a token.  Returns DLOCK_TOKEN_NONE if
+ * it has, or if the resource is declared foreign; else the latest token of the
+ * database, which is below this one.  "resource" is empty for a row that is its
+ * own mark.
  *
- * Most tokens are not above what this backend has seen handed out before.  An
- * unknown one is compared with a token that is taken for that purpose: tokens
- * from before the server started are below it by construction (see README).
+ * Most tokens are not above those that this backend has seen before.  Any other
+ * token is compared with a fresh one, which is above all tokens from before the
+ * start of the server (see README).
  */
 DLockToken
 dlock_fence_find_unknown(const DLockBytes *resource, DLockToken token)
@@ -447,8 +446,8 @@ check_known(const DLockBytes *resource, DLockToken token)
 /*
  * Get a resource's lock for a token, and raise the mark if it is below.
  *
- * The share lock is given up before the exclusive one is asked for, or two that
- * raise the mark would wait for each other.
+ * Release the share lock before acquiring the exclusive one, or two transactions
+ * that raise the mark would deadlock.
  */
 static void
 take(const DLockBytes *resource, DLockToken token)
@@ -479,7 +478,7 @@ take(const DLockBytes *resource, DLockToken token)
 		}
 		if (mark == token)
 		{
-			/* Somebody with the same token has raised it: share the lock. */
+			/* Another transaction has raised it to this token: share the lock. */
 			(void) LockAcquire(&tag, ShareLock, false, false);
 			(void) LockRelease(&tag, ExclusiveLock, false);
 		}
@@ -492,8 +491,8 @@ take(const DLockBytes *resource, DLockToken token)
  * Throw 42501 unless the current user may pass the fence of a resource, or with
  * "is_prefix", of all whose names begin so.
  *
- * A guard does not ask: it was created by a role that may, and privileges on
- * the table say whom it lets.
+ * A guard does not ask.  Its creator had this right, and privileges on the table
+ * decide which roles may write.
  */
 void
 dlock_fence_check_right(const DLockBytes *resource, bool is_prefix)
@@ -522,8 +521,9 @@ dlock_fence_check_right(const DLockBytes *resource, bool is_prefix)
  *
  * Waits for transactions that have passed with a lower token, and for one that
  * is raising the mark.  Throws LK001 if a higher token has passed, LK002 if the
- * lease is not live, 22023 if the token is unknown, 25006 on a standby or if the mark would have to be raised
- * in a read-only transaction, 55000 if the extension is not ready.
+ * lease is not live, 22023 if the token is unknown, 25006 on a standby or if a
+ * read-only transaction would have to raise the mark, 55000 if the extension is
+ * not ready.
  */
 void
 dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live)
@@ -561,8 +561,8 @@ dlock_fence_passed(const DLockBytes *resource)
 }
 
 /*
- * A number that changes whenever what this transaction has passed changes, so
- * that a pass need not be looked up again as long as it does not.
+ * A number that changes with the passes of this transaction.  While it stays the
+ * same, a pass need not be looked up again.
  */
 uint64
 dlock_fence_generation(void)
@@ -587,11 +587,10 @@ dlock_fence_note_row(DLockToken token)
 }
 
 /*
- * The token that this transaction presents where no resource is named: the last
- * one that it has written into a row; else the one for "*" in the setting; else
- * the only one that it has passed with or that the setting presents.
- * DLOCK_TOKEN_NONE if there is none, or if there are several, in which case
- * "ambiguous" is set.
+ * The token that this transaction presents for a row that is its own mark: the
+ * last token that it has written into such a row; else the token for "*" in the
+ * setting; else its only token, from passes and the setting.  DLOCK_TOKEN_NONE
+ * if there is none, or several; these set "ambiguous".
  */
 DLockToken
 dlock_fence_presented(bool *ambiguous)
@@ -622,9 +621,10 @@ dlock_fence_presented(bool *ambiguous)
 }
 
 /*
- * Set the mark of a resource to a token, be it lower, or with DLOCK_TOKEN_NONE
- * remove it, once no other transaction is left that has passed.  Returns what it
- * was.  Throws 42501 unless the current user owns the extension.
+ * Set the mark of a resource to a token, which may be lower, or remove it if the
+ * token is DLOCK_TOKEN_NONE.  Waits until all other transactions that have passed
+ * are over.  Returns the old mark.  Throws 42501 unless the current user owns the
+ * extension.
  */
 DLockToken
 dlock_fence_reset(const DLockBytes *resource, DLockToken token)

@@ -1,38 +1,36 @@
 /*-------------------------------------------------------------------------
  *
  * group.c
- *	  Partitions that are spread over the members of a group.
+ *	  Spread the partitions of a group over its members.
  *
  * NOTES
- *	  All that is known about who is in a group, and who has what, is leases.
- *	  A membership is a lease on a lock that is named after group and member; its
- *	  owner is the group, so the members of a group are found as the leases of
- *	  an owner.  A partition is a lock, and who runs it has the lease on it.
- *	  So a partition has never two owners, and a member that does not beat
- *	  loses its membership and its partitions at its ttl, without anybody's
- *	  doing.
+ *	  The state of a group is nothing but leases.  A membership is a lease on a
+ *	  lock that is named after group and member.  Its owner is the group, so the
+ *	  members of a group are the leases of an owner.  A partition is a lock, and
+ *	  its lease belongs to the member that runs it.  So a partition never has
+ *	  two owners, and a member without heartbeats loses its membership and its
+ *	  partitions when they expire.
  *
- *	  There is nobody in charge.  Each member, when it beats, looks at who is
- *	  there and who has what, and calculates what each is due (pattern/quota.c).
- *	  If it has less than that it takes free partitions; if it has more it is
- *	  told which to give up.  Those stay its own until it says that it has
- *	  stopped working on them.  Only then are they free, and taken by members
- *	  that have less than they are due, when these beat.  The quotas add up to
- *	  all partitions, so as long as one is free somebody has too few.
+ *	  No member is in charge.  At each heartbeat a member reads the members and
+ *	  the owners of the partitions, and computes all quotas (pattern/quota.c).
+ *	  If it owns fewer partitions than its quota, it acquires free ones.  If it
+ *	  owns more, the heartbeat tells it which to yield.  It owns these until it
+ *	  says that it has stopped working on them.  Then they are free, and other
+ *	  members acquire them at their heartbeats.  The quotas add up to the number
+ *	  of partitions, so while one is free, some member owns too few.
  *
- *	  Members of a group look and act one after the other, under a heavyweight
- *	  lock of the group.  It is given up before anything is flushed, and so
- *	  before the caller's transaction ends.  It serves to spread the partitions
- *	  evenly and nothing else: that a partition has one owner is due to its
- *	  lease.  Only roles that may use the group, or are in it, get that lock or
- *	  wait for it, and what is done under it is bounded by the limits of
- *	  pattern/group.h.  A heartbeat looks at each member and each partition once, with
- *	  a partition lock for each, and can be cancelled between any two.
+ *	  Heartbeats of a group run one after the other, under a heavyweight lock of
+ *	  the group.  A heartbeat gives that lock up before it flushes anything.  The
+ *	  lock only serves to spread partitions evenly; their leases keep two members
+ *	  from owning one.  Only roles that may use the group, or have a member in
+ *	  it, get this lock or wait for it, and the limits in pattern/group.h bound
+ *	  the work under it.  A heartbeat looks at each member and each partition
+ *	  once, each under its partition lock, and can be canceled in between.
  *
- *	  What groups there are, and who may use them: pattern/groupdef.c.
+ *	  pattern/groupdef.c has the definitions of groups, and their roles.
  *
- *	  Lock order: the group's lock comes after the store has been opened and is
- *	  of the first kind that lock/manager.c tells of.
+ *	  Lock order: open the store first, then take the group's lock, which is of
+ *	  the first kind in the order of lock/manager.c.
  *
  * IDENTIFICATION
  *	  src/pattern/group.c
@@ -202,7 +200,7 @@ find_memberships(DLockDatabase *db, DLockGroup *group, int *count)
 	return refs;
 }
 
-/* Who is in the group now? */
+/* Read the members of the group. */
 static void
 look_at_members(DLockDatabase *db, DLockGroup *group)
 {
@@ -299,7 +297,7 @@ find_owner(DLockDatabase *db, const DLockGroup *group, const Roster *roster,
 	return -1;
 }
 
-/* Who has each partition now? */
+/* Read the owners of the partitions. */
 static void
 look_at_partitions(DLockDatabase *db, DLockGroup *group)
 {

@@ -1,27 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * once.c
- *	  Who comes first in a time slot.
+ *	  The first call in a time slot wins.
  *
  * NOTES
  *	  Time is cut into slots of one length, numbered from 1970 on.  The first
- *	  call in a slot wins, and numbers of slots that were won only grow.
+ *	  call in a slot wins, and the numbers of the slots that are won only grow.
  *
- *	  The record of the last win is a lease on a lock of its own.  What counts
- *	  is when it was granted, on the wall clock: a call wins if now is in a
- *	  later slot than that moment was.  It is the moment that is kept, and not
- *	  the number of the slot, so that the length may change from one call to
- *	  the next.  The lease ends with its slot; a shorter slot that is won
- *	  meanwhile does not bring that nearer, or the longer one could be won
- *	  again.  After that the lock stays closed for a while, which is how long the
- *	  win is remembered: as long as it is, a wall clock that is set back opens no
- *	  slot again.  It is not remembered for ever, so a clock that was years ahead
- *	  by mistake does not keep the lock closed for years; how long, the monotonic
- *	  clock says.
+ *	  The record of the last win is a lease on a lock of its own.  A call wins if
+ *	  the wall clock is in a later slot now than it was when that lease was
+ *	  granted.  The lease has the time of the win and not the number of its slot,
+ *	  so the length may change from one call to the next.
+ *
+ *	  The lease ends with its slot.  Winning a shorter slot meanwhile does not
+ *	  end it earlier, or the longer slot could be won twice.  After its end the
+ *	  lock stays closed for a time that the monotonic clock measures.  During
+ *	  that time the win is remembered, and a wall clock that is set back opens no
+ *	  slot again.  The time is limited, so that a wall clock that was years ahead
+ *	  by mistake does not close the lock for years.
  *
  *	  The next winner gets the same lease, rewritten in place with a new token,
- *	  as a conversion would be: one record, no moment without one, and nothing
- *	  to be allocated or cleaned up.
+ *	  as a conversion does.  So there always is a record, and nothing to allocate
+ *	  or to clean up.
  *
  * IDENTIFICATION
  *	  src/pattern/once.c
@@ -52,8 +52,7 @@ typedef enum DLockOnceStep
 } DLockOnceStep;
 
 /*
- * Was the last win taken back by force?  After a restart that shows only in that
- * no time was left to it.
+ * Was the last win taken back by force?  After a restart, a ttl of zero says so.
  */
 static bool
 was_taken_back(const DLockSpaceLease *lease)
@@ -61,7 +60,7 @@ was_taken_back(const DLockSpaceLease *lease)
 	return lease->stopped || lease->ttl == 0;
 }
 
-/* The record of the last win, to be put back should the next not be answered. */
+/* The record of the last win, to restore if the next win is not answered. */
 static DLockAnswerSlot
 record_of(const DLockSpaceLease *lease)
 {
@@ -79,7 +78,7 @@ record_of(const DLockSpaceLease *lease)
 	return record;
 }
 
-/* Make the lease of the last winner the caller's. */
+/* Give the lease of the last winner to the caller. */
 static bool
 succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 		TimestampTz wall, DLockTime every, DLockTime memory, DLockAnswerSlot *before)
@@ -115,14 +114,14 @@ succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
 	dlock_stat_count(DLOCK_STAT_GRANT, 1);
 
-	/* Nobody can wait for it, but somebody may watch. */
+	/* There are no waiters for this lock, but there may be observers. */
 	dlock_grant_hand_off(work, entry);
 	return true;
 }
 
 /*
- * Look at the record of the last win, under its partition lock.  One that is
- * granted already is the caller's own, and is made to last for its slot.
+ * Look at the record of the last win, under its partition lock.  A record with
+ * the granted token is the caller's own, and gets the length of its slot.
  */
 static DLockOnceStep
 look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
@@ -142,7 +141,7 @@ look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 	lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 	if (lease != NULL)
 	{
-		/* What was ended by force is to be won again. */
+		/* A slot whose lease was released by force can be won again. */
 		if (lease->token != granted->token &&
 			!was_taken_back(lease) && dlock_holder_blocks_until(lease) > work->now &&
 			dlock_rule_slot(wall, every) <= dlock_rule_slot(lease->granted_at, every))
@@ -162,10 +161,10 @@ look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
 }
 
 /*
- * Make the first record; false if the lock has to be looked at again: somebody
- * else was faster, or the slot was over meanwhile.  In that case there may be a
- * record, with this token, that lasts no longer than to the end of the slot
- * before it, and so would be forgotten too early.
+ * Make the first record.  Returns false if the caller must look at the lock
+ * again, since another backend was faster, or the slot ended meanwhile.  In the
+ * latter case the record, with this token, lasts only to the end of the earlier
+ * slot, which would be too short.
  */
 static bool
 begin(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memory,
@@ -191,12 +190,12 @@ begin(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memo
 }
 
 /*
- * Win the slot of "every" microseconds that the wall clock is in, if nobody has
- * won it or a later one.  Returns the token, or DLOCK_TOKEN_NONE.
+ * Win the slot of "every" microseconds that the wall clock is in, unless it or a
+ * later one is won already.  Returns the token, or DLOCK_TOKEN_NONE.
  *
- * "name" is that of the lock; the win is remembered for "memory" microseconds
- * after its slot, in whole milliseconds.  When this returns a token, the win is
- * as durable as synchronous_commit asks for.  Throws 53400.
+ * "name" is that of the lock.  The win is remembered for "memory" microseconds
+ * after its slot, in whole milliseconds.  A win is as durable as
+ * synchronous_commit asks for.  Throws 53400.
  */
 DLockToken
 dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memory)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * once.h
- *	  Who comes first in a time slot.
+ *	  The first call in a time slot wins.
  *
  * IDENTIFICATION
  *	  src/pattern/once.h

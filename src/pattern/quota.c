@@ -1,26 +1,26 @@
 /*-------------------------------------------------------------------------
  *
  * quota.c
- *	  Who is due how many partitions of a group; pure.
+ *	  How many partitions of a group each member gets; pure.
  *
  * NOTES
  *	  A member's share is the number of partitions times its part of the
- *	  weights.  It is due the share rounded down, and some are due one more, so
- *	  that it adds up.  So nobody is a whole partition or more away from the
- *	  share, and members of equal weight differ by one at most.
+ *	  weights.  Its quota is the share rounded down, and some members get one
+ *	  more, so that the quotas add up.  So each quota is less than one away from
+ *	  the share, and members of equal weight differ by one at most.
  *
- *	  Who those some are is what decides how much moves.  First come those who
- *	  have more than their share rounded down already: each of them keeps one
- *	  that would have to move otherwise, and nothing could be better than that.
- *	  Among these, and among the others, the larger remainder comes first.  What
- *	  is equal in that, too, is told apart by the order in which the members are
- *	  given, which has to be the same for all who ask.  Only among those who
- *	  have no more than their share rounded down the one who asks comes first:
- *	  whoever comes by takes what is free.  Those who have more must agree on
- *	  who of them gives up, and do.
+ *	  The choice of the members that get one more decides how many partitions
+ *	  move.  First come members that own more than their share rounded down:
+ *	  each keeps a partition that would have to move otherwise.  Within both
+ *	  groups the larger remainder comes first, and then the order in which the
+ *	  members are given, which must be the same for all callers.  There is one
+ *	  exception: among members that own no more than their share rounded down,
+ *	  the calling member comes first, so that it can take a free partition at
+ *	  once.  Members that own more get no such preference, since they must agree
+ *	  on which of them gives up a partition.
  *
- *	  The rounding is that of apportionment by largest remainders (Hamilton),
- *	  bent towards those who have.
+ *	  This is apportionment by largest remainders (Hamilton), except that it
+ *	  prefers the present owners.
  *
  * IDENTIFICATION
  *	  src/pattern/quota.c
@@ -31,7 +31,7 @@
 
 #include "pattern/quota.h"
 
-/* Which place in "order" the parts begin at: the index, who asks, the remainder, who has. */
+/* The first bit of each part of "order", above the index. */
 #define ORDER_ASKS		30
 #define ORDER_REMAINDER	31
 #define ORDER_HAS		63
@@ -40,8 +40,8 @@
 #define NO_MORE			PG_UINT64_MAX
 
 /*
- * Where the member with this index stands among those that may be given one more:
- * a number of its own, the lower the sooner.
+ * The rank of a member among those that may get one more: different for each
+ * member, lowest first.
  */
 static uint64
 order_of(const DLockQuotaMember *member, int index, int64 remainder)
@@ -54,7 +54,7 @@ order_of(const DLockQuotaMember *member, int index, int64 remainder)
 		(uint64) index;
 }
 
-/* How many members stand at this place or before it? */
+/* How many members have this rank or a lower one? */
 static int
 count_to(const DLockQuotaMember *members, int count, uint64 place)
 {
@@ -66,11 +66,11 @@ count_to(const DLockQuotaMember *members, int count, uint64 place)
 }
 
 /*
- * Set the quotas of "count" members, fewer than 2^30, whose weights add up to less
- * than 2^31; they add up to "partitions".  All who ask must give the members in the
- * same order.
+ * Set the quotas of "count" members, fewer than 2^30, whose weights add up to
+ * less than 2^31.  The quotas add up to "partitions".  All callers must give the
+ * members in the same order.
  *
- * It takes time in proportion to the count.
+ * The time is linear in the count.
  */
 void
 dlock_quota_compute(DLockQuotaMember *members, int count, int partitions)
@@ -90,7 +90,7 @@ dlock_quota_compute(DLockQuotaMember *members, int count, int partitions)
 		members[i].quota = (int) (share / weights);
 		left -= members[i].quota;
 
-		/* Nobody gets two more; a member with a whole share gets none. */
+		/* A member gets at most one more, and none if its share is whole. */
 		members[i].order = NO_MORE;
 		if (share % weights == 0)
 			continue;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * quota.h
- *	  Who is due how many partitions of a group; pure.
+ *	  How many partitions of a group each member gets; pure.
  *
  * IDENTIFICATION
  *	  src/pattern/quota.h
@@ -18,11 +18,11 @@ typedef struct DLockQuotaMember
 {
 	int			weight;			/* 1 to DLOCK_QUOTA_WEIGHT_MAX */
 	int			owned;			/* partitions that it has */
-	bool		asks;			/* it is the one that wants to know */
-	int			quota;			/* result: partitions that it is due */
+	bool		asks;			/* it is the calling member */
+	int			quota;			/* result: partitions that it should own */
 
 	/* for the calculation */
-	uint64		order;			/* place among those that may get one more */
+	uint64		order;			/* rank among those that may get one more */
 } DLockQuotaMember;
 
 extern void dlock_quota_compute(DLockQuotaMember *members, int count, int partitions);
