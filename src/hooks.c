@@ -1,16 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * hooks.c
- *	  Hooks into commands of others.
+ *	  Hooks into the server's commands.
  *
  * NOTES
- *	  Five things are to be noticed: a database that is about to be dropped, so
- *	  that its reaper leaves it and its leases are forgotten; a transaction that
- *	  has created or dropped the extension, so that nobody waits for its locks
- *	  and a reaper looks at it;
- *	  what would harm the store without asking its access method; a trigger
- *	  that is created on dlock_guard() and could not work; and a session that is
- *	  reset for another client.
+ *	  The hooks notice
+ *
+ *	  - DROP DATABASE, so that the reaper leaves the database and its leases are
+ *		forgotten;
+ *	  - a transaction that creates or drops the extension, so that requests stop
+ *		waiting for its locks, and a reaper looks at the database;
+ *	  - commands that would harm the store without asking its access method;
+ *	  - CREATE TRIGGER of a guard that could not work;
+ *	  - DISCARD ALL, with which a pooler resets a session for another client.
  *
  * IDENTIFICATION
  *	  src/hooks.c
@@ -69,7 +71,7 @@ forbidden_change(AlterTableCmd *command)
 	}
 }
 
-/* Refuse what would throw the leases away. */
+/* Refuse subcommands that would lose the leases. */
 static void
 check_alter_table(AlterTableStmt *command)
 {
@@ -84,7 +86,7 @@ check_alter_table(AlterTableStmt *command)
 		if (change == NULL)
 			continue;
 
-		/* No lock: whoever may rename tables at the same time owns this one. */
+		/* No lock: only the owner of this table could rename it meanwhile. */
 		relid = RangeVarGetRelid(command->relation, NoLock, true);
 		if (dlock_session_is_store(relid))
 			dlock_error_store_operation(command->relation->relname, change);
@@ -97,8 +99,9 @@ check_alter_table(AlterTableStmt *command)
 }
 
 /*
- * Refuse an index on the lease store: CREATE INDEX CONCURRENTLY would leave an
- * invalid one behind when the access method refuses, in the way of VACUUM FULL.
+ * Refuse an index on the lease store.  If only the access method refused it,
+ * CREATE INDEX CONCURRENTLY would leave an invalid index, which blocks VACUUM
+ * FULL.
  */
 static void
 check_create_index(IndexStmt *command)
@@ -134,7 +137,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
-	/* As for advisory locks: a pooler hands the session on to another client. */
+	/* As the server does with advisory locks. */
 	if (IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL)
 		dlock_bind_discard();
 }
@@ -171,11 +174,11 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		dlock_guard_check_trigger(objectId);
 }
 
-/* A store got its storage, most likely since the extension is being created. */
+/* A store got its storage, most likely because of CREATE EXTENSION. */
 static void
 store_created(void)
 {
-	/* Now, since the registry may be full and a commit must not fail. */
+	/* Attach now: the registry may be full, and a commit must not fail. */
 	(void) dlock_database_attach(MyDatabaseId);
 	extension_changed = true;
 }
@@ -199,7 +202,7 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			/* It is there still if that was rolled back to a savepoint. */
+			/* A rollback to a savepoint can have undone the drop. */
 			if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
 				extension_dropped = InvalidOid;
 			break;
@@ -219,8 +222,7 @@ xact_callback(XactEvent event, void *arg)
 }
 
 /*
- * Install the hooks.  To be called while shared_preload_libraries is being
- * processed.
+ * Install the hooks, while shared_preload_libraries is processed.
  */
 void
 dlock_hooks_install(void)

@@ -239,17 +239,16 @@ dlock_rule_origin(uint64 record, uint64 here)
 }
 
 /*
- * What is left of a lease that is found on disk, in microseconds; if it has
- * ended, zero or less, counting from its end.
+ * The rest of a lease that was found on disk, in microseconds; zero or less if it
+ * has ended.
  *
- * On the boot that logged it the monotonic clock still tells.  Otherwise the
- * wall clocks of then and now are compared, and given "max_skew" in favour of
- * the holder.
+ * On the boot that logged the lease the monotonic clock decides.  On another
+ * boot the wall clock does, with "max_skew" in favour of the holder.
  *
- * The server that logged it is not running when it loads, so nobody has been
- * promised more than the ttl from now.  Any other server may be cut off and
- * still renew, without a record, up to the bound; so the lease lasts until then.
- * That is never more than two ttl from now, whatever a wall clock says.
+ * If this server itself logged it, it has not been running since, so no promise
+ * exceeds one ttl from now.  Any other server may be cut off and still renew the
+ * lease up to its bound, without a record, so the lease lasts until the bound.
+ * That is at most two ttl from now, whatever a wall clock says.
  */
 DLockTime
 dlock_rule_remaining(const DLockTerm *logged, DLockRuleOrigin origin,
@@ -311,14 +310,14 @@ dlock_rule_token_clock(TimestampTz wall)
 }
 
 /*
- * The number above which tokens begin, or begin anew, at a moment of the wall
- * clock: what the clock of the tokens shows, and not below "reserved", the last
- * that this server has reserved in its memory (zero: none).
+ * The number above which tokens start, or restart, at a moment of the wall clock:
+ * the clock of the tokens, but at least "reserved", the last token that this
+ * server has reserved since its start (zero: none).
  *
- * "value" is that of the sequence.  If it is not our own, since it was found at
- * the start or somebody has set it, and the clock is behind it, then the clock
- * does not tell what else was handed out where the value comes from, and
- * tokens begin well above.  At most DLOCK_TOKEN_MAX.
+ * "value" is the value of the sequence.  If it is above both, it comes from an
+ * earlier run, from another server, or was set by hand, and more tokens than it
+ * covers may have been granted there.  Then tokens start well above it.  At most
+ * DLOCK_TOKEN_MAX.
  *
  * This is a hybrid logical clock (Kulkarni et al., "Logical Physical Clocks",
  * 2014): a count that follows physical time where it can.  See src/README for

@@ -511,7 +511,7 @@ dlock_fence_check_right(const DLockBytes *resource, bool is_prefix)
 				 (role != NULL) ?
 				 errdetail("\"%s\" is declared to belong to role \"%s\".", declared.by, role) :
 				 errdetail("\"%s\" is declared to belong to a role that no longer exists.", declared.by),
-				 errhint("Use a member of the role, or declare the resource anew with dlock_fence_declare().")));
+				 errhint("Use a member of the role, or change the declaration with dlock_fence_declare().")));
 	}
 }
 

@@ -4,7 +4,7 @@
  *	  The trigger that refuses writes without a good token.
  *
  * NOTES
- *	  A trigger is told by its arguments what guards its table:
+ *	  The arguments of the trigger say what guards its table:
  *
  *		'NAME', 'resource=NAME'		the resource
  *		'resource_column=COLUMN'	... or the column that names it, after NAME
@@ -12,25 +12,25 @@
  *		'mode=live'					the token's lease must be live; default 'fence'
  *		'tokens=foreign'			tokens of another database; default 'own'
  *
- *	  With a resource, a write passes its fence (fence/fence.c).  The token is
- *	  what the statement sets the token column to; else the one with which the
- *	  transaction has passed before; else the one in dlock.tokens.  A column that
- *	  did not bring the token is set to it.  An update that moves a row from one
- *	  resource to another passes both fences, the old one without the column.
+ *	  With a resource, a write passes the resource's fence (fence/fence.c).  The
+ *	  token is the value to which the statement sets the token column; else the
+ *	  token with which the transaction has passed before; else the token in
+ *	  dlock.tokens.  In the latter cases the trigger sets the column.  An update
+ *	  that moves a row from one resource to another passes both fences, that of
+ *	  the old resource without the column.
  *
- *	  With a token column alone, the row is its own mark: a token below the one
- *	  in the row is refused.  No two transactions write a row at a time, and the
- *	  server has locked and fetched its newest version before it calls a trigger,
- *	  so this needs no lock and no table of marks.
+ *	  With a token column alone, the row is its own mark: the trigger refuses a
+ *	  token below the one in the row.  The server locks a row and fetches its
+ *	  newest version before it calls a trigger, so this needs no other lock and
+ *	  no table of marks.
  *
- *	  The server tells a trigger which columns a statement sets, and for a MERGE
- *	  that is what any of its actions sets.  So in a MERGE of which one UPDATE
- *	  action sets the token column and another does not, a row's column presents
- *	  its token only if it changes: an action that does not set it leaves it as it
- *	  is (fence/merge.c).
+ *	  The server tells a trigger which columns a statement sets.  For a MERGE
+ *	  these are the columns that any of its actions sets.  If one UPDATE action of
+ *	  a MERGE sets the token column and another does not, the column presents its
+ *	  token only if that changes (fence/merge.c).
  *
- *	  What has been looked up is kept for the rest of the statement, so that a
- *	  row that is like the one before costs some comparisons.
+ *	  Look-ups are kept for the rest of the statement, so a row like the one
+ *	  before costs some comparisons only.
  *
  * IDENTIFICATION
  *	  src/fence/guard.c
@@ -750,7 +750,7 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 /*
  * The trigger: let a statement or a row pass, or throw.
  *
- * Returns the row as it is to be written; NULL for a statement.  Throws LK001,
+ * Returns the row to be written; NULL for a statement.  Throws LK001,
  * LK002, LK003, what dlock_fence_pass() throws, and 22004 for a row that names
  * no resource.
  */

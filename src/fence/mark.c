@@ -1,31 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * mark.c
- *	  The highest token that each fenced resource has seen, and what is declared
- *	  about resources.
+ *	  The marks of fenced resources, and the declarations about resources.
  *
  * NOTES
- *	  The marks are rows of an ordinary table, so a mark that is raised comes
- *	  and goes with the transaction that raises it, is dumped, and is
- *	  replicated.  They are read and written here without a query, as a catalog
- *	  is: whatever the isolation level, what counts is the newest mark that is
- *	  committed, and no privileges on the table are asked for.  Constraints and
- *	  triggers do not count either.  A table that was given columns which must not
- *	  be null, or indexes such as no catalog has, is refused.
+ *	  The mark of a resource is the highest token that it has seen.  Marks are
+ *	  rows of an ordinary table, so they are transactional, dumped and
+ *	  replicated.  They are read and written here as a catalog is, without a
+ *	  query: at every isolation level the newest committed mark counts, and
+ *	  privileges, constraints and triggers do not.  If a table has been given NOT
+ *	  NULL columns, or indexes that no catalog has, it is refused.
  *
- *	  The snapshot is "self", which sees what is committed at the moment that it
- *	  looks at a row, and what this transaction has done.  It is not repeatable,
- *	  and could see both or none of two versions of a row if the row changed
- *	  meanwhile.  It does not, since of a resource's mark
+ *	  The snapshot is SnapshotSelf, which could see both or none of two versions
+ *	  of a row that changes meanwhile.  A mark does not change meanwhile, since
  *
  *		a reader holds the resource's fence lock in share mode at least,
  *		a writer in exclusive mode, to the end of its transaction.
  *
- *	  See fence/fence.c, which takes these locks.
+ *	  fence/fence.c takes these locks.
  *
- *	  What is declared is in a second table, by name or, with a * at the end, by
- *	  what names begin with.  It is read as a whole, with the newest snapshot,
- *	  since a few rows are expected: administrators write them.
+ *	  Declarations are in a second table, by name or, with a * at the end, by
+ *	  the beginning of names.  Administrators write them, so there should be few,
+ *	  and the table is read as a whole, with the newest snapshot.
  *
  * IDENTIFICATION
  *	  src/fence/mark.c
@@ -76,7 +72,7 @@ typedef struct DLockMark
 	HeapTuple	tuple;			/* NULL if there is none */
 } DLockMark;
 
-/* Is a column that somebody has added one that may be left alone? */
+/* Can rows be written without a value for this added column? */
 static bool
 is_harmless_column(Form_pg_attribute attr)
 {

@@ -366,8 +366,7 @@ set_quotas(DLockGroup *group, int me)
 }
 
 /*
- * Look at who is in a group, and who has each of its partitions.  It is no
- * snapshot.
+ * Read the members and partitions of a group.  This is no snapshot.
  */
 void
 dlock_group_look(DLockDatabase *db, DLockGroup *group)
@@ -596,7 +595,7 @@ compare_names(const void *a, const void *b)
 							  &(*(DLockGroupPartition *const *) b)->name);
 }
 
-/* Acquire these partitions for a member: all, or none if somebody interferes. */
+/* Acquire these partitions for a member: all, or none if another member interferes. */
 static void
 acquire_partitions(DLockDatabase *db, const DLockGroupMember *member,
 				   DLockGroupPartition **wanted, int count, XLogRecPtr *lsn)

@@ -4,18 +4,17 @@
  *	  Leases that end with this session or its transaction.
  *
  * NOTES
- *	  This backend remembers which leases are bound to it, and ends them from
- *	  the server's callbacks: at commit, when what the transaction has written
- *	  can be seen by others; at abort, also of a subtransaction; and at exit,
- *	  after the transaction has been rolled back.  A callback must not fail and
- *	  cannot open the store, so all of that happens in memory.
+ *	  This backend remembers the leases that are bound to it, and ends them from
+ *	  the server's callbacks: at commit, when the transaction is visible to
+ *	  others; at abort, also of a subtransaction; and at exit, after the
+ *	  transaction has been rolled back.  A callback must not fail and cannot open
+ *	  the store, so it changes memory only.
  *
- *	  A lease that has ended otherwise is still remembered, until then or until
- *	  there are as many of that kind as of the others.  That does no harm: it is
- *	  looked for by its token.
+ *	  A lease that has ended otherwise stays on the list for a while.  That does
+ *	  no harm, since leases are found by their tokens.
  *
- *	  When the server kills all processes after a crash no callback runs, but
- *	  then its shared memory goes, too, and bound leases with it.
+ *	  After a crash of the server no callback runs, but bound leases are gone
+ *	  with its shared memory.
  *
  * IDENTIFICATION
  *	  src/session/bind.c
@@ -220,7 +219,7 @@ dlock_bind_convert(uint32 hash, DLockToken from, DLockToken to)
 	}
 }
 
-/* The session is to be as if it were new: end what is bound to it. */
+/* The session is reset: end the leases that are bound to it. */
 void
 dlock_bind_discard(void)
 {

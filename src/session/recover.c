@@ -4,33 +4,32 @@
  *	  Bring the leases of a database from its pages into memory.
  *
  * NOTES
- *	  This happens once for each database, at the first use after the server
- *	  has started or been promoted, whoever that user is.  It is not a special
- *	  case after a crash: the pages are always what a crash would leave.
+ *	  This happens once for each database, at the first use after the start or
+ *	  promotion of the server.  A crash is no special case: the pages always are
+ *	  as a crash would leave them.
  *
- *	  The meta page says whose pages these are.  Three things can be found.
+ *	  The meta page says which database the pages belong to.  There are three
+ *	  cases.
  *
  *	  - No meta page: the extension is new.  The store begins a random
  *		incarnation.
  *	  - Another database's oid: this database was copied from a template.  The
- *		leases are those of the other one, so the store begins a new
- *		incarnation, and with that all its pages are blank.
+ *		leases belong to the other database, so the store begins a new
+ *		incarnation, which makes all its pages blank.
  *	  - This database's oid: the leases are ours.
  *
- *	  Whether tokens were granted elsewhere that our sequence does not know of
- *	  cannot be told from what is on disk, and is not asked: after each load
- *	  tokens begin anew, by the clock (src/README, "Tokens").
+ *	  The disk cannot tell whether another server has granted tokens that our
+ *	  sequence does not know.  So after each load tokens restart at the clock
+ *	  (src/README, "Tokens").
  *
- *	  A store that has a new relfilenumber but the incarnation that is in
- *	  memory was rewritten as it was (VACUUM FULL, SET TABLESPACE); memory stays
- *	  valid.
+ *	  A store with a new relfilenumber but the incarnation that is in memory was
+ *	  copied as it was (VACUUM FULL, SET TABLESPACE).  Memory stays valid.
  *
- *	  The load lock is a heavyweight one, so that a long load can be waited
- *	  for and cancelled as any lock wait.  Whoever uses the leases holds
- *	  a lock on the relation and has seen the database loaded with that
- *	  relation's relfilenumber; that can change only by a process that
- *	  has the relation to itself.  So nobody uses the leases while they
- *	  are being loaded.
+ *	  The load lock is a heavyweight lock, so that a wait for a long load can be
+ *	  canceled.  A backend that uses the leases holds a lock on the relation, and
+ *	  has seen the database loaded with that relation's relfilenumber.  Only a
+ *	  process that locks the relation exclusively changes the relfilenumber.  So
+ *	  no backend uses the leases while they are being loaded.
  *
  * IDENTIFICATION
  *	  src/session/recover.c
@@ -77,11 +76,11 @@ dlock_recover_is_loaded(const DLockDatabase *db)
 }
 
 /*
- * Until when a lease is to be held at least.
+ * Until when a lease must be held at least.
  *
- * The record has the time of the grant by the wall clock only.  But its bound
- * is one instant on both clocks, so on the same boot that tells what the
- * monotonic clock showed then.
+ * The record has the time of the grant on the wall clock only.  But its bound is
+ * one instant on both clocks, so on the same boot it gives the time of the grant
+ * on the monotonic clock.
  */
 static DLockTime
 min_until_of(const DLockRecoverState *state, const DLockLeaseValue *lease)
@@ -96,8 +95,8 @@ min_until_of(const DLockRecoverState *state, const DLockLeaseValue *lease)
 }
 
 /*
- * Memory is full.  This database has no dead leases in memory; those of others
- * only their reapers can erase.
+ * Memory is full.  This database has no expired leases in memory, and only the
+ * reapers of other databases can remove theirs.
  */
 pg_noreturn static void
 no_room(void)
@@ -213,7 +212,7 @@ random_incarnation(void)
 }
 
 /*
- * Settle whose pages these are, as told above; returns the incarnation.
+ * Decide which database the pages belong to (see above); returns the incarnation.
  */
 static uint64
 settle_meta(DLockDatabase *db)
@@ -268,7 +267,7 @@ dlock_recover_unlock(DLockDatabaseShared *shared)
 
 /*
  * Forget the leases of a database, if any are in memory.  The load lock must
- * be held, and nobody can be using the store.
+ * be held, and the store not be in use.
  */
 void
 dlock_recover_unload(DLockDatabaseShared *shared)
@@ -286,13 +285,13 @@ load(DLockDatabase *db)
 	DLockRecoverState state;
 	uint64		incarnation;
 
-	/* What an earlier load left, or an extension that was dropped since. */
+	/* Leases of an earlier load, or of an extension dropped since. */
 	dlock_recover_unload(shared);
 	dlock_stat_forget_leases(&shared->stats);
 
 	incarnation = settle_meta(db);
 
-	/* Tokens begin anew with the first grant, which may be much later. */
+	/* Tokens restart with the first grant, which may be much later. */
 	dlock_token_reset(&shared->tokens);
 	dlock_slot_reset(&shared->slots, incarnation);
 	shared->locator = db->rel->rd_locator;
@@ -309,7 +308,7 @@ load(DLockDatabase *db)
 	}
 	PG_CATCH();
 	{
-		/* The other databases are not to go short of memory for this one. */
+		/* Leave the memory to other databases. */
 		dlock_space_purge(shared->oid);
 		PG_RE_THROW();
 	}
@@ -324,7 +323,7 @@ load(DLockDatabase *db)
 }
 
 /*
- * Load the leases of a database, or wait until somebody else has.
+ * Load the leases of a database, or wait until another backend has loaded them.
  *
  * The store must be open and locked; no other lock may be held.  Throws 53400
  * if memory does not suffice, XX001 if a page is damaged; the database is
@@ -336,7 +335,7 @@ dlock_recover_load(DLockDatabase *db)
 	dlock_recover_lock(db->shared);
 	if (dlock_recover_is_loaded(db))
 	{
-		 /* somebody else was faster */ ;
+		 /* another backend was faster */ ;
 	}
 	else if (was_moved(db))
 		db->shared->locator = db->rel->rd_locator;

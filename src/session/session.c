@@ -6,9 +6,8 @@
  * NOTES
  *	  Every operation opens the database first and closes it at its end, not
  *	  at the end of the transaction.  In between it holds a RowExclusiveLock on
- *	  the store, which keeps DROP EXTENSION, VACUUM FULL and the like out, and
- *	  is taken by the fast path.  The oid of the store is remembered until the
- *	  server says that it may have changed.
+ *	  the store, a fast-path lock that keeps DROP EXTENSION, VACUUM FULL and the
+ *	  like out.  Oids of relations are remembered until an invalidation message.
  *
  * IDENTIFICATION
  *	  src/session/session.c
@@ -304,8 +303,8 @@ dlock_session_open(DLockDatabase *db)
 }
 
 /*
- * The same without a wait for the store, which can be locked by somebody, or
- * about to be.
+ * The same, but do not wait if another session has locked the store, or is
+ * waiting to lock it.
  */
 DLockSessionTry
 dlock_session_try_open(DLockDatabase *db)
@@ -353,8 +352,8 @@ dlock_session_close(DLockDatabase *db)
 }
 
 /*
- * The database without its store: what can be had of it at any time, once it
- * has been opened, be it in an error or at exit.  Cannot fail.
+ * The database without its store.  Can be called at any time after the first
+ * open, also in an error and at exit.  Cannot fail.
  */
 void
 dlock_session_shared(DLockDatabase *db)

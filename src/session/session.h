@@ -17,7 +17,7 @@
 typedef enum DLockSessionTry
 {
 	DLOCK_SESSION_OPENED,
-	DLOCK_SESSION_LOCKED,		/* by somebody else */
+	DLOCK_SESSION_LOCKED,		/* by another session */
 	DLOCK_SESSION_ABSENT		/* the extension is not installed */
 } DLockSessionTry;
 

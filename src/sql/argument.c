@@ -72,8 +72,8 @@ dlock_argument_owner(FunctionCallInfo fcinfo, int argno)
 }
 
 /*
- * The owner of a lease that a user acquires.  Who is in a group, and has what, is
- * told by the owners of leases, so those are the groups' own.
+ * The owner of a lease that a user acquires.  Throws 42939 for the names with
+ * which groups own their leases.
  */
 DLockBytes
 dlock_argument_own_owner(FunctionCallInfo fcinfo, int argno)

@@ -468,7 +468,7 @@ release(const char *function, DLockManagerTarget *target)
 	if (counted != DLOCK_TOKEN_NONE)
 		dlock_answer_counted_down(target->hash, counted);
 
-	/* Whoever has nothing to release has nothing left to do under the lock. */
+	/* Without a lease nothing is left to do under the lock. */
 	target->closed = true;
 	while (!released && dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE, NULL))
 		CHECK_FOR_INTERRUPTS();

@@ -419,7 +419,7 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* dlock_group_partition_list(group) -> who runs them */
+/* dlock_group_partition_list(group) -> the partitions and their owners */
 Datum
 dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 {

@@ -348,7 +348,7 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* ---- who waits ---- */
+/* ---- requests that wait ---- */
 
 /* A request that waits, copied. */
 typedef struct DLockViewWaiter
@@ -424,7 +424,7 @@ owner_array(const DLockQueueOwners *owners)
 										   TYPALIGN_INT));
 }
 
-/* dlock_waiter_list() -> who waits for locks of this database */
+/* dlock_waiter_list() -> the requests that wait for locks of this database */
 Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {

@@ -248,7 +248,7 @@ tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slo
 /*
  * The end of a rewrite by ALTER TABLE: it has scanned the old table, found
  * nothing, and is about to put the new, empty one in its place.  The new one
- * was created by this transaction; nobody else inserts into such a table.
+ * was created by this transaction; nothing else inserts into such a table.
  */
 static void
 finish_bulk_insert(Relation rel, int options)

@@ -150,7 +150,7 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 	uint64		seen = pg_atomic_read_u64(&flush->lsn);
 	uint64		since;
 
-	/* Somebody has already pushed it further, and sees to the mark. */
+	/* Another backend has moved it further, and sets the time. */
 	if (seen >= lsn)
 		return;
 	while (seen < lsn &&

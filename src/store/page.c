@@ -4,8 +4,8 @@
  *	  The format of the lease store's pages.
  *
  * NOTES
- *	  Functions of a Page and nothing else: whoever calls them holds the
- *	  buffer, its lock, and the WAL record to be.
+ *	  These functions see a Page and nothing else.  The caller has pinned and
+ *	  locked its buffer, and writes the WAL record.
  *
  *	  The standard page header is kept, since checksums, page verification,
  *	  and the WAL's full-page images look at it.  pd_lower is the end of the

@@ -281,8 +281,8 @@ sequence_data(Page page)
 }
 
 /*
- * Lock the page of the sequence of tokens, and return its value: the last that
- * was reserved, or that somebody has set.
+ * Lock the page of the sequence of tokens, and return its value: the end of the
+ * last block, or a value that was set by hand.
  */
 DLockToken
 dlock_store_lock_sequence(Relation sequence, Buffer *buffer)
@@ -437,9 +437,8 @@ dlock_store_erase(Buffer buffer, DLockSlot slot)
 }
 
 /*
- * Write a lease into a slot, and erase it in the one that it had, likewise: in
- * one record, so that at any point of the WAL there is one of the two.  The slots
- * are on different pages.
+ * Write a lease into a slot, and erase it in its old slot on another page, in one
+ * record, so that one of the two exists at any point of the WAL.
  */
 XLogRecPtr
 dlock_store_move(Buffer from, DLockSlot old, Buffer to, DLockSlot slot,

@@ -1,41 +1,39 @@
 /*-------------------------------------------------------------------------
  *
  * token.c
- *	  Fencing tokens: handing them out from shared memory.
+ *	  Hand out fencing tokens from shared memory.
  *
  * NOTES
- *	  Tokens are handed out from a block that was reserved before, by a WAL
- *	  record of the sequence dlock_token_seq (space/database.c).  The block is
- *	  *pending* until that record is flushed, and no token of a pending block is
- *	  handed out.  So a crash can skip tokens, and never gives one out twice,
- *	  whatever synchronous_commit says.
+ *	  Tokens come from a block that was reserved by a WAL record of the sequence
+ *	  dlock_token_seq (space/database.c).  The block is *pending* until that
+ *	  record is flushed, and no token of a pending block is handed out.  So a
+ *	  crash can skip tokens, but never hands one out twice, whatever
+ *	  synchronous_commit says.
  *
- *	  The holder of a lock's partition lock takes the token for it, so of two
- *	  grants of one lock the later has the larger.  Grants of different locks
- *	  are ordered by the mutex in here.
+ *	  A backend takes a token under the partition lock of the lock that it
+ *	  grants, so of two grants of one lock the later has the larger token.  The
+ *	  mutex in here orders grants of different locks.
  *
- *	  Reservation runs ahead of need.  The backend whose take would be the first
- *	  from the second half of the block is told that tokens are missing, as if
- *	  the block were used up.  It gives up its locks, having changed nothing,
- *	  reserves the next block, does not flush, and comes again.  The record is
- *	  flushed with the next commit or grant of anybody, or by the launcher
- *	  after wal_writer_delay (dlock_flush_later), and whoever finds the block
- *	  used up goes on with the pending one.  Half a block lasts for half a
- *	  second at 60 000 grants a second, so a grant waits for the flush of a
- *	  reservation only if none of these came by in that time; it flushes then
- *	  itself.
+ *	  Blocks are reserved ahead of need.  The first backend that would take a
+ *	  token from the second half of the block is told that tokens are missing.
+ *	  It releases its locks, having changed nothing, reserves the next block
+ *	  without a flush, and tries again.  The next commit or grant of any backend
+ *	  flushes the record, or the launcher does after wal_writer_delay
+ *	  (dlock_flush_later).  A backend that finds the block used up goes on with
+ *	  the pending one, and flushes the record itself if that has not happened
+ *	  yet.  Half a block lasts half a second at 60 000 grants a second.
  *
- *	  There is nothing to lose with the backend that is sent.  No flag says that
- *	  a reservation is under way: "ask" moves on, and some thousand tokens
- *	  later the next backend is sent.  Two that reserve at a time meet at the
- *	  lock of the sequence's page, where the second sees the pending block of
- *	  the first (dlock_token_plan).  That lock is also what lets at most one
- *	  block be pending, and orders blocks in memory as their records in the WAL:
- *	  the record is made and published under it.
+ *	  Nothing is lost if the backend that should reserve is killed.  No flag says
+ *	  that a reservation is under way: "ask" has moved on, and after some thousand
+ *	  tokens the next backend reserves.  Two backends that reserve at the same
+ *	  time meet at the lock of the sequence's page, where the second sees the
+ *	  pending block of the first (dlock_token_plan).  The record is written and
+ *	  published under that lock, so at most one block is pending, and blocks in
+ *	  memory have the order of their records.
  *
- *	  A block whose tokens begin anew (see dlock_token_plan) does not continue
- *	  what is left of the one before, which then is used up first, or voided.
- *	  Tokens never go back.
+ *	  A block that restarts tokens (see dlock_token_plan) does not continue the
+ *	  block before, whose rest is used up first, or voided.  Tokens never
+ *	  decrease.
  *
  * IDENTIFICATION
  *	  src/store/token.c
@@ -62,8 +60,8 @@ dlock_token_init(DLockTokenShared *tokens)
 }
 
 /*
- * Forget what is left, and have tokens begin anew with the next reservation.
- * What was reserved since the server started stays their floor.
+ * Forget the rest of the block, so that tokens restart with the next reservation,
+ * above all that were reserved since the server started.
  */
 void
 dlock_token_reset(DLockTokenShared *tokens)
@@ -78,9 +76,8 @@ dlock_token_reset(DLockTokenShared *tokens)
 }
 
 /*
- * Go on to the pending block, the one before being used up; false if there is
- * none that is durable.  What is left of the old one is skipped: less than
- * somebody wants at a time.
+ * Go on to the pending block; false if there is none that is durable.  The rest
+ * of the old block is too small for the caller, and is skipped.
  */
 static bool
 use_pending(DLockTokenShared *tokens)
@@ -108,9 +105,9 @@ use_pending(DLockTokenShared *tokens)
  * Take the next "count" tokens, which follow each other, and return the first.
  * "count" is at most DLOCK_TOKEN_AHEAD.
  *
- * False if the caller is to give up all its locks, call
- * dlock_database_fetch_tokens(), and come again: since there are not so many,
- * or, with "may_ask", since it is time to reserve more.
+ * Returns false if there are not enough, or, with "may_ask", if it is time to
+ * reserve more.  Then the caller must release its locks, call
+ * dlock_database_fetch_tokens(), and try again.
  */
 bool
 dlock_token_take(DLockTokenShared *tokens, int count, bool may_ask, DLockToken *first)
@@ -137,7 +134,7 @@ dlock_token_take(DLockTokenShared *tokens, int count, bool may_ask, DLockToken *
 	return enough && !asked;
 }
 
-/* Could so many be taken now? */
+/* Could "count" tokens be taken now? */
 bool
 dlock_token_suffice(DLockTokenShared *tokens, int count)
 {
@@ -167,10 +164,10 @@ dlock_token_is_pending(DLockTokenShared *tokens, XLogRecPtr *lsn)
  * token, or DLOCK_TOKEN_MAX if no room is left for a block.  False if none
  * is needed.  The page of the sequence must be locked, and says "value".
  *
- * Tokens continue after the last block.  They begin anew, by the clock, with
- * the first block since the server started or the leases were loaded, where
- * that is the purpose, and where somebody has set the sequence higher than we
- * have, as the restore of a dump does; then not below "above".
+ * Tokens continue after the last block.  They restart at the clock, not below
+ * "above", with the first block since the start of the server or the load of the
+ * leases, if "purpose" says so, and if the sequence was set to a higher value
+ * than ours, as the restore of a dump does.
  */
 bool
 dlock_token_plan(DLockTokenShared *tokens, DLockTokenPurpose purpose,
@@ -199,9 +196,9 @@ dlock_token_plan(DLockTokenShared *tokens, DLockTokenPurpose purpose,
 }
 
 /*
- * Add a block that has been reserved by a record that ends at "lsn", as the
- * pending one; another that was pending is dropped.  The page of the sequence
- * must still be locked.  Cannot fail.
+ * Make a block pending that was reserved by the record that ends at "lsn"; drop
+ * the one that was pending.  The page of the sequence must still be locked.
+ * Cannot fail.
  */
 void
 dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn)
@@ -216,7 +213,7 @@ dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn)
 	SpinLockRelease(&tokens->mutex);
 }
 
-/* Hand out no token up to this one any more. */
+/* Hand out only tokens above this one. */
 void
 dlock_token_void(DLockTokenShared *tokens, DLockToken below)
 {
@@ -226,7 +223,7 @@ dlock_token_void(DLockTokenShared *tokens, DLockToken below)
 	SpinLockRelease(&tokens->mutex);
 }
 
-/* The last token that was reserved here since the server started; zero if none. */
+/* The last token reserved since the server started; zero if none. */
 DLockToken
 dlock_token_last(DLockTokenShared *tokens)
 {
@@ -239,8 +236,8 @@ dlock_token_last(DLockTokenShared *tokens)
 }
 
 /*
- * No token above this one has been handed out here since the server started;
- * those of before may be above it until the first is taken.
+ * A number that no token granted since the server started exceeds.  Older tokens
+ * may exceed it until the first token is taken.
  */
 DLockToken
 dlock_token_issued(DLockTokenShared *tokens)

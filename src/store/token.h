@@ -42,7 +42,7 @@ typedef struct DLockTokenShared
 typedef enum DLockTokenPurpose
 {
 	DLOCK_TOKEN_REFILL,			/* unless enough are left, or pending */
-	DLOCK_TOKEN_MOVE			/* tokens are to begin anew */
+	DLOCK_TOKEN_MOVE			/* tokens restart at the clock */
 } DLockTokenPurpose;
 
 extern void dlock_token_init(DLockTokenShared *tokens);

@@ -197,7 +197,7 @@ has_worker(Oid database)
 	return false;
 }
 
-/* All databases that can be connected to are to be looked at. */
+/* Look at all databases that allow connections. */
 static void
 find_databases(void)
 {
@@ -478,7 +478,7 @@ is_worker(pid_t pid)
  *
  * The server does not tell how many slots are free.  We know of our own workers;
  * for the others this goes by the PGPROCs that are set aside for workers: one
- * that is in use has a latch that somebody owns.  A worker that waits to be
+ * that is in use has a latch with an owner.  A worker that waits to be
  * started, or has just ended, has none, so this can be wrong for a moment.
  */
 static bool
@@ -658,9 +658,9 @@ start_reapers(DLockTime now)
 /* ---- how workers end ---- */
 
 /*
- * SIGTERM: end, be it in the middle of something.  That is interrupted as a
- * statement that is cancelled; the server's own handler (die) would do the same
- * with a FATAL error, at each shutdown.
+ * SIGTERM: end, also in the middle of some work, which is interrupted as by a
+ * query cancel.  The server's own handler (die) would log a FATAL error at each
+ * shutdown.
  */
 static void
 handle_terminate(SIGNAL_ARGS)

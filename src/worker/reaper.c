@@ -247,7 +247,7 @@ publish_plan(DLockReaper *reaper)
 			return reaper->planned;
 	}
 
-	/* Somebody has an earlier deadline: sweep then, or as soon as allowed. */
+	/* A lease has an earlier deadline: sweep then, or as soon as allowed. */
 	return Min(reaper->planned, Max((DLockTime) seen, reaper->earliest_sweep));
 }
 
