@@ -110,6 +110,7 @@ missing_packages() {
 			;;
 		checks)
 			have clang || echo clang
+			have codespell || echo codespell
 			have shellcheck || echo shellcheck
 			have valgrind || echo valgrind
 			have git || echo git
