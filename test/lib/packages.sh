@@ -108,6 +108,10 @@ missing_packages() {
 			have zstd || echo zstd
 			have clang || echo clang
 			;;
+		clients)
+			/usr/bin/python3 -c 'import psycopg, psycopg_pool' 2>/dev/null ||
+				echo python3-psycopg python3-psycopg-pool | tr ' ' '\n'
+			;;
 		checks)
 			have clang || echo clang
 			have codespell || echo codespell

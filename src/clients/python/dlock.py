@@ -1,0 +1,634 @@
+"""Leases of dlock for Python, over psycopg 3.
+
+    with dlock.lease(pool, 'nightly-report', ttl=timedelta(seconds=30)) as l:
+        with pool.connection() as conn, l.transaction(conn):
+            conn.execute('UPDATE report SET ...')
+
+and the same with "async with".  The first argument says where the server is: a
+pool, a connection, or a connection string.  The lease never borrows from it; it has
+a connection of its own, so a pool of one is enough for the work.
+
+A thread renews the lease every two seconds.  If the lease is lost, or could not be
+renewed until five seconds before its end, the work is stopped: "lost" turns true,
+on_lost is called, transactions of the lease lose their connections, and the block is
+left by an exception, an async one at its next await.  (With a ttl below 30 seconds, a
+sixth of it instead of five seconds; below 12, also instead of two.)  What does not
+come back to the interpreter, such as a long call into C, cannot be stopped; the token
+is for that.
+
+Deadlines are counted from before a request is sent, on a clock that does not step and,
+where the system has such a one, goes on while the machine is suspended.
+"""
+
+import asyncio
+import ctypes
+import json
+import os
+import selectors
+import socket
+import threading
+import time
+import uuid
+from datetime import timedelta
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+__all__ = ['lease', 'Lease', 'LeaseError', 'LeaseRefused', 'LeaseLost', 'ServerUnreachable']
+
+
+class LeaseError(Exception):
+    """Why there is no lease, or none any more."""
+
+
+class LeaseRefused(LeaseError):
+    """Somebody else holds the lock."""
+
+
+class LeaseLost(LeaseError):
+    """The server says that the lease is not held any more."""
+
+
+class ServerUnreachable(LeaseError):
+    """The server could not be asked in time, or did not answer."""
+
+
+class _Stop(BaseException):
+    """Raised in the thread of a block that is to end; the block raises another instead."""
+
+
+class _GivenUp(Exception):
+    """The caller does not wait any longer."""
+
+
+# How often to renew, which is how a loss is learned of, and how long before its end a
+# lease is given up that was not renewed; both a sixth of the ttl if that is less.
+_RENEW_EVERY = 2.0
+_MARGIN = 5.0
+
+# How long a request, its connection included, may take; and what tidies up.
+_ANSWER_WITHIN = 10.0
+_UNDO_WITHIN = 3.0
+
+_FOREVER = float('inf')
+
+_ACQUIRE = b"""SELECT dlock_acquire(name => $1, owner => $2, ttl => $3::interval, wait => $4::interval,
+ mode => $5, permits => $6::integer, reentry => 'return', lock_delay => $7::interval,
+ min_hold => $8::interval, payload => $9::jsonb)"""
+_RENEW = b'SELECT dlock_renew_token($1, $2)'
+_RELEASE = b'SELECT dlock_release_token($1, $2)'
+
+# Add a pair to the setting, for this transaction.
+_PRESENT = """SELECT set_config('dlock.tokens', CASE WHEN position(%(pair)s::text || ',' IN t || ',') > 0 THEN t
+ WHEN t = '' THEN %(pair)s::text ELSE t || ',' || %(pair)s::text END, true)
+ FROM (SELECT coalesce(current_setting('dlock.tokens', true), '') AS t) AS now"""
+
+# Settings of a pool that are not libpq's.
+_NOT_LIBPQ = {'autocommit', 'context', 'cursor_factory', 'prepare_threshold', 'row_factory'}
+
+if hasattr(time, 'CLOCK_BOOTTIME'):
+    def _now():
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+else:
+    _now = time.monotonic
+
+
+def _interval(span, name):
+    if span is None:
+        return None
+    if not isinstance(span, timedelta):
+        raise TypeError(f'{name} must be a timedelta')
+    return b'%d microseconds' % (span // timedelta(microseconds=1))
+
+
+def _text(value):
+    return None if value is None else str(value).encode()
+
+
+def _conninfo_of(where):
+    """A connection string for the server of a pool, a connection or a string."""
+    if isinstance(where, (psycopg.Connection, psycopg.AsyncConnection)):
+        info = make_conninfo(where.info.dsn, password=where.info.password or None)
+    elif isinstance(where, str):
+        info = where
+    else:
+        options = {k: v for k, v in (where.kwargs or {}).items() if k not in _NOT_LIBPQ}
+        info = make_conninfo(where.conninfo, **options)
+    if 'target_session_attrs' not in conninfo_to_dict(info):
+        info = make_conninfo(info, target_session_attrs='read-write')
+    return info.encode()
+
+
+class _Line:
+    """A connection on which nothing is waited for longer than asked."""
+
+    def __init__(self, conninfo):
+        self._conninfo = conninfo
+        self._conn = None
+        self._waker, self._woken = socket.socketpair()
+        self._woken.setblocking(False)
+
+    def wake(self):
+        """Have a wait for events end, also one that is yet to begin; from any thread."""
+        try:
+            self._waker.send(b'.')
+        except OSError:
+            pass
+
+    def nap(self, until):
+        """Sleep until woken."""
+        self._wait(None, 0, until, True)
+
+    def _wait(self, fd, events, until, wakes):
+        """Wait for the descriptor; false if the time is up or somebody has woken us."""
+        with selectors.DefaultSelector() as selector:
+            if fd is not None:
+                selector.register(fd, events)
+            if wakes:
+                selector.register(self._woken, selectors.EVENT_READ)
+            while True:
+                left = until - _now()
+                if left <= 0:
+                    return False
+                # In pieces, since this clock stands still while the machine is suspended.
+                ready = [key.fd for key, _ in selector.select(min(left, 1.0))]
+                if self._woken.fileno() in ready:
+                    self._woken.recv(64)
+                    return False
+                if ready:
+                    return True
+
+    def _connect(self, until):
+        try:
+            conn = self._conn = pq.PGconn.connect_start(self._conninfo)
+            want = pq.PollingStatus.WRITING
+            while conn.status != pq.ConnStatus.BAD and want != pq.PollingStatus.OK:
+                writing = want == pq.PollingStatus.WRITING
+                events = selectors.EVENT_WRITE if writing else selectors.EVENT_READ
+                if not self._wait(conn.socket, events, until, False):
+                    raise ServerUnreachable('the server does not answer')
+                want = conn.connect_poll()
+                if want == pq.PollingStatus.FAILED:
+                    break
+        except psycopg.Error as error:
+            self.drop()
+            raise ServerUnreachable(str(error)) from None
+        except ServerUnreachable:
+            self.drop()
+            raise
+        if conn.status != pq.ConnStatus.OK:
+            message = pq.error_message(conn)
+            self.drop()
+            raise ServerUnreachable(message)
+
+    def ask(self, until, sql, *params, wakes=False):
+        """The first value of the answer.  Errors of the server are psycopg's."""
+        if self._conn is None:
+            self._connect(min(until, _now() + _ANSWER_WITHIN))
+        try:
+            self._conn.send_query_params(sql, params)
+            return self._answer(until, wakes)
+        except psycopg.OperationalError as error:
+            if error.sqlstate and not error.sqlstate.startswith(('08', '57P')):
+                raise
+            self.drop()
+            raise ServerUnreachable(str(error)) from None
+        except psycopg.errors.ReadOnlySqlTransaction as error:
+            self.drop()
+            raise ServerUnreachable(str(error)) from None
+
+    def _answer(self, until, wakes):
+        conn = self._conn
+        while conn.is_busy():
+            if not self._wait(conn.socket, selectors.EVENT_READ, until, wakes):
+                if _now() < until:
+                    raise _GivenUp
+                self.drop()
+                raise ServerUnreachable('the server does not answer')
+            conn.consume_input()
+        result = conn.get_result()
+        while conn.get_result() is not None:
+            pass
+        if result is None:
+            raise psycopg.OperationalError('the connection was lost')
+        if result.status == pq.ExecStatus.TUPLES_OK:
+            return result.get_value(0, 0)
+        state = result.error_field(pq.DiagnosticField.SQLSTATE)
+        kind = psycopg.OperationalError
+        if state is not None:
+            try:
+                kind = psycopg.errors.lookup(state.decode())
+            except KeyError:
+                kind = psycopg.DatabaseError
+        raise kind(pq.error_message(result))
+
+    def give_up(self, until):
+        """Cancel the request under way; returns what was answered all the same, or None."""
+        canceller = threading.Thread(target=_cancel, args=(self._conn,), daemon=True)
+        canceller.start()
+        try:
+            return self._answer(until, False)
+        except (psycopg.Error, ServerUnreachable):
+            return None
+
+    def drop(self):
+        if self._conn is not None:
+            self._conn.finish()
+            self._conn = None
+
+    def close(self):
+        self.drop()
+        self._waker.close()
+        self._woken.close()
+
+
+def _cancel(pgconn):
+    try:
+        pgconn.get_cancel().cancel()
+    except psycopg.Error:
+        pass
+
+
+def _cut(conn):
+    """Take a connection away from the thread that uses it; the server rolls back."""
+    try:
+        pgconn = conn.pgconn
+        threading.Thread(target=_cancel, args=(pgconn,), daemon=True).start()
+        with socket.socket(fileno=os.dup(pgconn.socket)) as shared:
+            shared.shutdown(socket.SHUT_RDWR)
+    except (OSError, psycopg.Error):
+        pass
+
+
+class Lease:
+    """A lease that is held.  token: its fencing token."""
+
+    def __init__(self, where, name, ttl, wait, owner, on_lost, options):
+        if not isinstance(ttl, timedelta) or ttl <= timedelta(0):
+            raise TypeError('ttl must be a timedelta above zero')
+        who = owner or f'{socket.gethostname()}/{os.getpid()}'
+        spans = {key: _interval(options.pop(key), key) for key in ('lock_delay', 'min_hold')}
+        payload = options.pop('payload')
+        self.name = name
+        self.token = None
+        self.owner = f'{who[:200]}/{uuid.uuid4().hex[:12]}'
+        self._ttl = ttl.total_seconds()
+        self._renew_every = min(self._ttl / 6, _RENEW_EVERY)
+        self._margin = min(self._ttl / 6, _MARGIN)
+        self._wait = _FOREVER if wait is None else wait.total_seconds()
+        self._on_lost = on_lost
+        self._params = (
+            name.encode(), self.owner.encode(), _interval(ttl, 'ttl'), _interval(wait, 'wait'),
+            options['mode'].encode(), _text(options['permits']),
+            spans['lock_delay'], spans['min_hold'],
+            None if payload is None else json.dumps(payload).encode())
+        self._line = _Line(_conninfo_of(where))
+        self._changed = threading.Condition(threading.RLock())
+        self._deadline = 0.0
+        self._trouble = None
+        self._error = None          # why there is no lease any more
+        self._finishing = False
+        self._connections = set()   # of transactions
+        self._answered = threading.Event()
+        self._tell = None           # called when the first answer is there
+        self._interrupt = None      # called once to stop the work
+        self._keeper = None
+
+    # ---- what the work may ask ----
+
+    @property
+    def lost(self):
+        """Is the work to end?"""
+        return self._error is not None or _now() >= self._stop_at()
+
+    def check(self):
+        """Raise what the block would raise, if the work is to end."""
+        if self._error is None and _now() >= self._stop_at():
+            self._stop(self._late())
+        if self._error is not None:
+            raise self._error
+
+    def remaining(self):
+        """How long the lease lasts, at least, if no renewal succeeds; the work ends earlier."""
+        return timedelta(seconds=max(self._deadline - _now(), 0.0))
+
+    def transaction(self, conn):
+        """A transaction on a connection, of either kind, that presents the token."""
+        return _Transaction(self, conn)
+
+    # ---- the block ----
+
+    def __enter__(self):
+        thread = threading.get_ident()
+        self._interrupt = lambda: _raise_in(thread, _Stop)
+        self._start()
+        try:
+            self._answered.wait()
+            return self._entered()
+        except _Stop:
+            self._leave_sync()
+            raise self._error from None
+        except BaseException:
+            self._leave_sync()
+            raise
+
+    def __exit__(self, kind, error, trace):
+        try:
+            self._leave_sync()
+        except _Stop:
+            # It comes once, and has come while the block was being left.
+            self._leave_sync()
+        self._outcome(kind, error)
+
+    async def __aenter__(self):
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        answered = loop.create_future()
+
+        def tell():
+            if not answered.done():
+                answered.set_result(None)
+
+        def interrupt():
+            if not self._finishing:
+                self._cancelled = True
+                task.cancel()
+
+        self._cancelled = False
+        self._tell = lambda: loop.call_soon_threadsafe(tell)
+        self._interrupt = lambda: loop.call_soon_threadsafe(interrupt)
+        self._start()
+        try:
+            await answered
+            return self._entered()
+        except asyncio.CancelledError:
+            self._finish()
+            await self._joined()
+            raise
+
+    async def __aexit__(self, kind, error, trace):
+        self._finish()
+        cancelled = await self._joined()
+        if self._cancelled:
+            # Somebody else may have cancelled the task, too: that goes on.
+            task = asyncio.current_task()
+            if hasattr(task, 'uncancel') and task.uncancel() > 0:
+                return
+        elif cancelled:
+            raise asyncio.CancelledError
+        self._outcome(kind, error)
+
+    async def _joined(self):
+        """Wait for the thread; was there a cancel meanwhile?"""
+        ended = asyncio.get_running_loop().run_in_executor(None, self._keeper.join)
+        cancelled = False
+        while not ended.done():
+            try:
+                await asyncio.shield(ended)
+            except asyncio.CancelledError:
+                cancelled = True
+        return cancelled
+
+    def _leave_sync(self):
+        self._finish()
+        _raise_in(threading.get_ident(), None)
+        self._keeper.join()
+
+    def _outcome(self, kind, error):
+        if self._error is not None:
+            hidden = kind is None or issubclass(kind, (_Stop, asyncio.CancelledError))
+            raise self._error from (None if hidden else error)
+
+    # ---- the thread that keeps it ----
+
+    def _start(self):
+        self._keeper = threading.Thread(target=self._run, name=f'dlock {self.name}', daemon=True)
+        self._keeper.start()
+
+    def _entered(self):
+        if self.token is None:
+            self._keeper.join()
+            raise self._error
+        return self
+
+    def _finish(self):
+        """From now on nobody interrupts the work."""
+        with self._changed:
+            self._finishing = True
+            self._changed.notify_all()
+            if self._keeper.is_alive():
+                self._line.wake()
+
+    def _run(self):
+        try:
+            granted = self._acquire()
+        except Exception as error:
+            self._error = error
+            granted = False
+        try:
+            if granted:
+                threading.Thread(target=self._watch, daemon=True).start()
+            self._answered.set()
+            if self._tell:
+                self._tell()
+            if granted:
+                self._keep()
+                self._release()
+        finally:
+            with self._changed:
+                self._finishing = True
+                self._changed.notify_all()
+            self._line.close()
+
+    def _acquire(self):
+        sent = _now()
+        line = self._line
+        try:
+            token = line.ask(sent + self._wait + _ANSWER_WITHIN, _ACQUIRE, *self._params, wakes=True)
+        except _GivenUp:
+            token = line.give_up(_now() + _UNDO_WITHIN)
+            if token is not None:
+                self._give_back(token)
+            raise LeaseRefused(f'given up waiting for lock "{self.name}"') from None
+        if token is None:
+            raise LeaseRefused(f'lock "{self.name}" was not acquired')
+        # A grant that was waited for may be old; a renewal tells when it was held.
+        if _now() - sent > self._renew_every / 2:
+            sent = _now()
+            if line.ask(sent + self._margin, _RENEW, self._params[0], token) != b't':
+                raise LeaseLost(f'the lease on "{self.name}" was lost at once')
+        self.token = int(token)
+        self._deadline = sent + self._ttl
+        return True
+
+    def _stop_at(self):
+        return self._deadline - self._margin
+
+    def _late(self):
+        why = self._trouble or 'this process did not get to run'
+        return ServerUnreachable(f'the lease on "{self.name}" could not be renewed in time: {why}')
+
+    def _keep(self):
+        """Renew until the block is left, or there is nothing to be kept."""
+        next_at = self._deadline - self._ttl + self._renew_every
+        while not self._finishing and self._error is None:
+            if _now() < next_at:
+                self._line.nap(next_at)
+                continue
+            sent = _now()
+            try:
+                held = self._line.ask(sent + self._margin, _RENEW, self._params[0], _text(self.token))
+            except (psycopg.Error, ServerUnreachable) as error:
+                self._trouble = str(error).strip()
+                next_at = _now() + self._renew_every / 4
+                continue
+            if held != b't':
+                self._stop(LeaseLost(f'the lease on "{self.name}" is lost'))
+                return
+            with self._changed:
+                self._deadline = sent + self._ttl
+                self._trouble = None
+            next_at = sent + self._renew_every
+
+    def _watch(self):
+        """See to it that the work ends in time, whatever the thread that renews hangs in."""
+        with self._changed:
+            while not self._finishing and self._error is None:
+                left = self._stop_at() - _now()
+                if left <= 0:
+                    break
+                self._changed.wait(min(left, 1.0))
+        self._stop(self._late())
+
+    def _stop(self, error):
+        """Stop the work, once."""
+        with self._changed:
+            if self._error is not None or self._finishing:
+                return
+            self._error = error
+            for conn in self._connections:
+                _cut(conn)
+            self._interrupt()
+            self._changed.notify_all()
+        if self._on_lost:
+            self._on_lost(self)
+
+    def _give_back(self, token):
+        """Release it: b't' or b'f', or None if the server does not say."""
+        until = _now() + _UNDO_WITHIN
+        while _now() < until:
+            try:
+                return self._line.ask(until, _RELEASE, self._params[0], token)
+            except (psycopg.Error, ServerUnreachable):
+                time.sleep(0.1)
+        return None
+
+    def _release(self):
+        # Not while the work goes on, though it was told to end.
+        with self._changed:
+            while not self._finishing and _now() < self._deadline:
+                self._changed.wait(1.0)
+        held = self._give_back(_text(self.token))
+        if held is None and _now() < self._deadline:
+            return                  # it ends by itself
+        if held != b't' and self._error is None:
+            self._error = LeaseLost(f'the lease on "{self.name}" was lost before the work had ended')
+
+
+def _raise_in(thread, kind):
+    """Raise an exception in a thread; None takes back one that is yet to be raised."""
+    if hasattr(ctypes, 'pythonapi'):
+        what = ctypes.py_object(kind) if kind else None
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
+
+
+class _Transaction:
+    def __init__(self, of, conn):
+        self._lease = of
+        self._conn = conn
+        self._transaction = conn.transaction()
+        quoted = of.name.replace('"', '""')
+        self._pair = {'pair': f'"{quoted}"={of.token}'}
+
+    def _join(self):
+        with self._lease._changed:
+            self._lease._connections.add(self._conn)
+        error = self._late(None)
+        if error is not None:
+            self._leave()
+            raise error
+
+    def _leave(self):
+        with self._lease._changed:
+            self._lease._connections.discard(self._conn)
+
+    def _late(self, kind):
+        """What keeps a transaction from being committed."""
+        try:
+            if kind is None:
+                self._lease.check()
+        except LeaseError as error:
+            return error
+        return None
+
+    def __enter__(self):
+        self._join()
+        try:
+            self._transaction.__enter__()
+            self._conn.execute(_PRESENT, self._pair)
+        except BaseException:
+            self._leave()
+            raise
+        return self._conn
+
+    def __exit__(self, kind, error, trace):
+        try:
+            late = self._late(kind)
+            if late is not None:
+                self._transaction.__exit__(type(late), late, None)
+                raise late
+            return self._transaction.__exit__(kind, error, trace)
+        finally:
+            self._leave()
+
+    async def __aenter__(self):
+        self._join()
+        try:
+            await self._transaction.__aenter__()
+            await self._conn.execute(_PRESENT, self._pair)
+        except BaseException:
+            self._leave()
+            raise
+        return self._conn
+
+    async def __aexit__(self, kind, error, trace):
+        try:
+            late = self._late(kind)
+            if late is not None:
+                await self._transaction.__aexit__(type(late), late, None)
+                raise late
+            return await self._transaction.__aexit__(kind, error, trace)
+        finally:
+            self._leave()
+
+
+def lease(where, name, *, ttl, wait=timedelta(0), owner=None, mode='exclusive', permits=None,
+          lock_delay=timedelta(0), min_hold=timedelta(0), payload=None, on_lost=None):
+    """A lease on a lock, for "with" and "async with".
+
+    where    a pool, a connection, or a connection string: the server
+    ttl      how long the lease lasts without a renewal
+    wait     how long to wait for the lock; None: without a limit
+    owner    what to call the holder in dlock_leases; a random part is added
+    payload  anything that json.dumps() takes
+    on_lost  called with the lease, in another thread, when the work is to end
+
+    mode, permits, lock_delay and min_hold are those of dlock_acquire().  Raises
+    LeaseRefused, ServerUnreachable, or an error of psycopg's that the server has
+    raised; at the end of the block LeaseLost or ServerUnreachable if the work had
+    to be stopped.
+    """
+    options = {'mode': mode, 'permits': permits, 'lock_delay': lock_delay, 'min_hold': min_hold,
+               'payload': payload}
+    return Lease(where, name, ttl, wait, owner, on_lost, options)

@@ -1,0 +1,371 @@
+# What each client of src/clients has to do, in whatever language.  A small program
+# in that language (test/clients) takes words KEY=VALUE:
+#
+#   do        try: acquire and release; hold: work until the file DLOCK_TEST_GO is
+#             there; write: wait for that file, and run "sql" in a transaction of the
+#             lease, on the only connection of a pool; giveup: stop waiting for the lock
+#             when the file is there
+#   where     whence the lease has its connection: pool, of one; connection; string
+#   name, ttl_ms, wait_ms (or none), payload (JSON)
+#
+# and prints
+#
+#   token T until U     granted; U: until when, as the client counts, in seconds since 1970
+#   written             the transaction was committed
+#   on_lost             the work is told to stop
+#   done, refused, gave up, error SQLSTATE
+#   lost|unreachable left MS stalled|steady
+#                       how the work was stopped, what was left of the lease when
+#                       there was work for the last time, and whether the machine stood still
+
+package DLockClient;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Carp;
+use DLockCli;
+use DLockTest;
+use Exporter 'import';
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+our @EXPORT = qw(client_tests client_test_large_tokens client_program client_examples);
+
+my ($node, $go, @command);
+
+# The program that is tested from now on, on this server.
+sub client_program
+{
+	($node, @command) = @_;
+	use_server($node);
+	$ENV{DLOCK_TEST_GO} = $go = PostgreSQL::Test::Utils::tempdir_short() . '/go';
+	return;
+}
+
+sub start
+{
+	my (%args) = @_;
+	my ($program, @words) = @command;
+
+	%args = (name => 'job', ttl_ms => 600_000, where => 'pool', %args);
+	unlink $go;
+	return DLockCli->start({ program => $program }, @words, map { "$_=$args{$_}" } sort keys %args);
+}
+
+sub run
+{
+	return start(@_)->finish;
+}
+
+# Let it go on, and end.
+sub go
+{
+	my ($run) = @_;
+
+	append_to_file($go, '');
+	return $run->finish;
+}
+
+sub sql
+{
+	my ($sql) = @_;
+	return $node->safe_psql('postgres', $sql);
+}
+
+# Wait for the grant; returns the token.
+sub token_of
+{
+	my ($run) = @_;
+
+	wait_until(sub { $run->out =~ /token \d+ until / || $run->ended });
+	$run->out =~ /token (\d+) until / or croak 'no lease: ' . $run->out . $run->err;
+	return $1;
+}
+
+# The last line that it has printed, with what it complained of if that is not it.
+sub ends_with
+{
+	my ($run, $pattern, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($last) = $run->{out} =~ /(.*)\n\z/;
+
+	return like($last // '', qr/^(?:$pattern)$/, $test_name) || diag($run->{out} . $run->{err});
+}
+
+sub nothing_left
+{
+	my ($test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return is(sql('SELECT (SELECT count(*) FROM dlock_leases), (SELECT count(*) FROM dlock_waiters)'), '0|0', $test_name);
+}
+
+# Backends that renew leases, or did.
+sub backends
+{
+	return split /\n/, sql("SELECT pid FROM pg_stat_activity WHERE query LIKE '%dlock_renew_token%' AND pid <> pg_backend_pid()");
+}
+
+# Wait until the lease has been renewed from now on.
+sub wait_renewed
+{
+	my ($name) = @_;
+	my $before = sql("SELECT expires_at FROM dlock_leases WHERE name = '$name'");
+
+	$node->poll_query_until('postgres', "SELECT expires_at > timestamptz '$before' + '100 ms' FROM dlock_leases WHERE name = '$name'")
+	  or croak "the lease on $name is not renewed";
+	return;
+}
+
+# Take the server away from a holder for longer than its lease.  It must have stopped
+# before the end of that, which says nothing if the machine stood still.
+sub stops_in_time
+{
+	my ($what, $away, $back) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $run;
+
+	foreach my $attempt (1 .. 20)
+	{
+		$run = start(do => 'hold', name => 'away', ttl_ms => 3000);
+		eval { token_of($run) } or next;
+		$away->();
+		$run->wait_out(qr/^(?:unreachable|lost)/m);
+		$back->();
+		$run->finish;
+		sql("SELECT dlock_force_release('away', 'next') FROM generate_series(1, 2)");
+		last if $run->{out} =~ /steady/;
+		note "$what: the machine stood still in attempt $attempt";
+	}
+	like($run->{out}, qr/^on_lost$/m, "$what: the work is told");
+	ends_with($run, qr/unreachable left \S+ steady/, "$what: stopped");
+	my ($left) = $run->{out} =~ /left (\S+)/;
+	cmp_ok($left, '>', 0, "$what: before the lease ends");
+	cmp_ok($left, '<', 2500, "$what: not at once");
+	return;
+}
+
+sub test_acquire
+{
+	my $run = run(do => 'try');
+	like($run->{out}, qr/^token [1-9]\d* until \S+\ndone\n\z/, 'a lease') or diag($run->{err});
+	nothing_left('is released');
+
+	sql("SELECT dlock_acquire('job', 'other', '1 h')");
+	ends_with(run(do => 'try'), qr/refused/, 'held by somebody else');
+	ends_with(run(do => 'try', wait_ms => 100), qr/refused/, 'and for the time that is waited');
+	is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits any longer');
+
+	$run = start(do => 'try', wait_ms => 'none');
+	run_waits($node, 'job');
+	sql("SELECT dlock_release('job', 'other')");
+	ends_with($run->finish, qr/done/, 'waited for');
+	nothing_left('waited for: is released');
+
+	sql("SELECT dlock_acquire('job', 'other', '1 h')");
+	$run = start(do => 'giveup', wait_ms => 'none');
+	run_waits($node, 'job');
+	ends_with(go($run), qr/gave up/, 'not waited for any more');
+	is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'given up: no longer in the queue');
+	sql("SELECT dlock_release('job', 'other')");
+	nothing_left('given up: nothing is granted afterwards');
+
+	ends_with(run(do => 'try', ttl_ms => 1000 * 86400 * 20), qr/error 22023/, 'what the server does not accept');
+	{
+		local $ENV{PGPORT} = 1;
+		ends_with(run(do => 'try', where => 'string'), qr/unreachable left .*/, 'no server');
+	}
+	return;
+}
+
+sub test_deadline
+{
+	my $run = start(do => 'hold');
+	my $token = token_of($run);
+	my ($until) = $run->out =~ /until (\S+)/;
+	my ($of, $expires) = split /\|/, sql("SELECT token, extract(epoch FROM expires_at) FROM dlock_leases WHERE name = 'job'");
+	is($of, $token, 'the token');
+
+	# The view shows a time by the wall clock, to the microsecond; a client that counts
+	# in milliseconds cannot do so.
+	cmp_ok($until, '<=', $expires + 0.002, 'the deadline is not later than that of the server');
+	cmp_ok($until, '>', $expires - 300, 'nor is it far from it');
+	ends_with(go($run), qr/done/, 'work that ends by itself');
+
+	foreach my $payload ('null', '{}', '"é"', '{"a": [1, null]}')
+	{
+		$run = start(do => 'hold', payload => $payload);
+		token_of($run);
+		is(sql("SELECT coalesce(payload::text, 'null') FROM dlock_leases"), $payload, "payload: $payload");
+		go($run);
+	}
+	return;
+}
+
+# What is shorter than the lease is not noticed.
+sub test_ride_out
+{
+	my %cut = (
+		'a restart' => sub { $node->restart },
+		'a crash' => sub { crash_node($node); $node->start },
+		'terminated backends' => sub {
+			sql("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
+		});
+	foreach my $what (sort keys %cut)
+	{
+		my $run = start(do => 'hold', ttl_ms => 120_000);
+		my $token = token_of($run);
+		$cut{$what}->();
+		is(sql("SELECT dlock_check('job', $token)"), 't', "$what: still held");
+		ends_with(go($run), qr/done/, "$what: at the end");
+		nothing_left("$what: released");
+	}
+
+	# With renewals, and with an end that has to find a new connection.
+	my $run = start(do => 'hold', ttl_ms => 120_000);
+	my $token = token_of($run);
+	$node->restart('immediate');
+	wait_renewed('job');
+	is(sql("SELECT dlock_check('job', $token)"), 't', 'a restart: renewed afterwards');
+
+	# A connection that does not answer, though it is open.  It is between two renewals.
+	my @frozen = backends();
+	cmp_ok(scalar @frozen, '>', 0, 'somebody renews');
+	kill 'STOP', @frozen;
+	my $renewed = eval { wait_renewed('job'); 1 };
+	kill 'CONT', @frozen;
+	ok($renewed, 'a frozen connection: renewed on another');
+	ends_with(go($run), qr/done/, 'a frozen connection: at the end');
+	nothing_left('a frozen connection: released');
+	return;
+}
+
+sub test_loss
+{
+	stops_in_time('the server is gone', sub { $node->stop('immediate') }, sub { $node->start });
+
+	my @stopped;
+	stops_in_time(
+		'the server is frozen',
+		sub {
+			my $postmaster = (split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0];
+			kill 'STOP', $postmaster;
+			@stopped = ($postmaster, child_pids($postmaster));
+			kill 'STOP', @stopped;
+		},
+		sub { kill 'CONT', @stopped });
+
+	my $run = start(do => 'hold', ttl_ms => 120_000);
+	token_of($run);
+	sql("SELECT dlock_force_release('job', 'test')");
+	ends_with($run->finish, qr/(?:lost|unreachable) left .*/, 'released by force: stopped');
+	like($run->{out}, qr/^on_lost\nlost /m, 'released by force: as lost');
+	nothing_left('released by force: nothing is left');
+
+	# At the end of work that did not notice.
+	$run = start(do => 'hold');
+	token_of($run);
+	sql("SELECT dlock_force_release('job', 'test')");
+	ends_with(go($run), qr/lost left .*/, 'released by force: told at the end');
+	return;
+}
+
+sub test_fence
+{
+	my $name = 'a "b", c=1';
+
+	sql(qq{CREATE TABLE data (x text);
+		CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON data EXECUTE FUNCTION dlock_guard('resource=$name')});
+	sqlstate_is($node, 'postgres', "INSERT INTO data VALUES ('none')", 'LK003', 'the table is guarded');
+
+	foreach my $kind (qw(pool connection))
+	{
+		my $run = start(do => 'write', name => $name, where => $kind, sql => "INSERT INTO data VALUES ('good')");
+		token_of($run);
+		go($run);
+		like($run->{out}, qr/^written\ndone\n\z/m, "$kind: a write with the token") or diag($run->{err});
+	}
+	is(sql('SELECT count(*) FROM data'), 2, 'is committed');
+
+	# Somebody else has been there.
+	my $run = start(do => 'write', name => $name, sql => "INSERT INTO data VALUES ('late')");
+	token_of($run);
+	sql("SELECT dlock_force_release('$name', 'test')");
+	my $token = sql("SELECT dlock_acquire('$name', 'next')");
+	sql(qq{SET dlock.tokens = '"a ""b"", c=1"=$token'; INSERT INTO data VALUES ('next')});
+	go($run);
+	like($run->{out}, qr/^error LK001\n/m, 'a late write') or diag($run->{err});
+	ends_with($run, qr/lost left .*/, 'and the end after it');
+	sql("SELECT dlock_release('$name', 'next')");
+
+	# A statement that is under way when the lease is lost, on the only connection.
+	$run = start(do => 'write', ttl_ms => 120_000, sql => 'SELECT pg_sleep(3600)');
+	token_of($run);
+	append_to_file($go, '');
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'");
+	sql("SELECT dlock_force_release('job', 'test')");
+	$run->finish;
+	like($run->{out}, qr/^on_lost$/m, 'a statement under way: told');
+	ends_with($run, qr/(?:lost|unreachable) left .*/, 'a statement under way: stopped');
+	sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'");
+	return;
+}
+
+# All tests of the program of client_program().
+sub client_tests
+{
+	my ($kind) = @_;
+
+	subtest "$kind: acquire" => \&test_acquire;
+	subtest "$kind: deadline" => \&test_deadline;
+	subtest "$kind: riding out" => \&test_ride_out;
+	subtest "$kind: loss" => \&test_loss;
+	subtest "$kind: fence" => \&test_fence;
+	sql('DROP TABLE data');
+	return;
+}
+
+# Tokens just below 2^53, which not every number of a driver can hold.  Comes last, as
+# there is no way back.
+sub client_test_large_tokens
+{
+	sql("SELECT dlock_bump_epoch('test', 9007197000000000)");
+	foreach my $attempt (1 .. 2)
+	{
+		my $run = start(do => 'hold');
+		my $token = token_of($run);
+		is($token, sql("SELECT token FROM dlock_leases"), 'a large token');
+		cmp_ok($token, '>', 9007197000000000, 'it is large');
+		ends_with(go($run), qr/done/, 'a large token: released');
+	}
+	nothing_left('a large token: nothing is left');
+	return;
+}
+
+# Run the examples for a language in doc/clients.md, which must be so many, each as a
+# file of this name, which is the last argument of the command.
+sub client_examples
+{
+	my ($language, $count, @run) = @_;
+	my $doc = __FILE__ =~ s{[^/]*$}{../../doc/clients.md}r;
+	my @examples = slurp_file($doc) =~ /^```$language\n(.*?)^```$/msg;
+
+	is(scalar @examples, $count, "there are examples in $language");
+	sql(q{CREATE TABLE report (made text);
+		CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON report EXECUTE FUNCTION dlock_guard('nightly-report')});
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/' . pop @run;
+	foreach my $i (0 .. $#examples)
+	{
+		my ($program, @words) = @run;
+		unlink $file;
+		append_to_file($file, $examples[$i]);
+		cli_is([ { program => $program }, @words, $file ], {}, "example $i in $language");
+	}
+	is(sql(q{SELECT count(*) FROM report WHERE made ~ '^made under token \d+$'}), $count, "what the examples in $language have written");
+	nothing_left("the examples in $language have released their leases");
+	return;
+}
+
+1;
