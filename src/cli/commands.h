@@ -23,6 +23,5 @@ extern const Command cmd_watch;
 extern const Command cmd_force_release;
 extern const Command cmd_elect;
 extern const Command cmd_top;
-extern const Command cmd_bench;
 
 #endif							/* COMMANDS_H */

@@ -614,13 +614,6 @@ conn_is_true(const Conn *conn, int column)
 	return value != NULL && value[0] == 't';
 }
 
-/* How the command ends because of the last error. */
-int
-conn_exit_code(const Conn *conn)
-{
-	return connerror_exit_code(&conn->error);
-}
-
 /* Say what the last error was.  Returns an exit code. */
 int
 conn_report(const Conn *conn)
@@ -630,5 +623,5 @@ conn_report(const Conn *conn)
 		output_detail("%s", conn->error.detail);
 	if (conn->error.hint != NULL)
 		output_hint("%s", conn->error.hint);
-	return conn_exit_code(conn);
+	return connerror_exit_code(&conn->error);
 }

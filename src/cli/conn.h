@@ -95,7 +95,6 @@ extern PGresult *conn_ask(Conn *conn, CliTime within, const char *sql,
 /* answers and errors */
 extern const char *conn_value(const Conn *conn, int column);
 extern bool conn_is_true(const Conn *conn, int column);
-extern int	conn_exit_code(const Conn *conn);
 extern int	conn_report(const Conn *conn);
 
 #endif							/* CONN_H */

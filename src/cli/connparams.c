@@ -44,8 +44,8 @@ static const struct
  * A list that is separated by commas, so many items turned round; NULL if it
  * is NULL or has one item.  To be freed by the caller.
  */
-char *
-connparams_rotate(const char *list, int by)
+static char *
+rotate_list(const char *list, int by)
 {
 	int			items = 1;
 	const char *start = list;
@@ -96,7 +96,7 @@ connparams_start(const char *conninfo, int rotate)
 	if (conninfo != NULL && (strchr(conninfo, '=') != NULL || strstr(conninfo, "://") != NULL))
 		given = PQconninfoParse(conninfo, NULL);
 	for (int i = 0; i < NLISTS; i++)
-		rotated[i] = connparams_rotate(find(given, lists[i].keyword, lists[i].variable), rotate);
+		rotated[i] = rotate_list(find(given, lists[i].keyword, lists[i].variable), rotate);
 
 	/* A later one wins, so what comes before the user's is a default. */
 	if ((rotated[0] != NULL || rotated[1] != NULL) && getenv("PGTARGETSESSIONATTRS") == NULL)

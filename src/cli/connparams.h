@@ -13,7 +13,6 @@
 
 #include "libpq-fe.h"
 
-extern char *connparams_rotate(const char *list, int by);
 extern PGconn *connparams_start(const char *conninfo, int rotate);
 
 #endif							/* CONNPARAMS_H */

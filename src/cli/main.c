@@ -13,7 +13,6 @@
  *		clock.c			the clock of deadlines
  *		duration.c		spans as people write them
  *		lease.c			the deadline of a lease, pure
- *		bench_histogram.c	latencies, pure
  *		signals.c		signals as events
  *	  2	tokens.c		the setting dlock.tokens, pure
  *		process.c		owners, random numbers, descriptors
@@ -28,11 +27,9 @@
  *	  4	conn.c			the connection, which may come and go
  *		guardian.c		the process that ends the command if we cannot
  *		top_look.c		what dlock top knows of the server
- *		bench_client.c	a process that measures
  *	  5	loop.c			waiting for all of these
  *		child.c			the command that is run
  *		top_draw.c		what dlock top shows
- *		bench_team.c	processes that measure together
  *	  6	grant.c			acquire and give back
  *		target.c		a lease by its token or owner
  *		observe.c		watching who holds a lock
@@ -55,7 +52,7 @@
 static const Command *const commands[] =
 {
 	&cmd_run, &cmd_acquire, &cmd_renew, &cmd_release, &cmd_status, &cmd_wait, &cmd_watch,
-	&cmd_elect, &cmd_force_release, &cmd_top, &cmd_bench
+	&cmd_elect, &cmd_force_release, &cmd_top
 };
 
 static void

@@ -35,7 +35,7 @@ typedef enum OptionId
 	OPT_NONBLOCK, OPT_WAIT, OPT_SHARED, OPT_EXCLUSIVE, OPT_MODE, OPT_PERMITS, OPT_TTL, OPT_OWNER,
 	OPT_LOCK_DELAY, OPT_MIN_HOLD, OPT_PAYLOAD, OPT_PATH, OPT_EXIT,
 	OPT_SHELL, OPT_KILL_AFTER, OPT_OUTAGE, OPT_SIGNAL, OPT_ON_LOST, OPT_NO_TOKENS,
-	OPT_REASON, OPT_ONCE, OPT_OBSERVE, OPT_BATCH, OPT_COUNT, OPT_INTERVAL, OPT_SECONDS, OPT_CLIENTS
+	OPT_REASON, OPT_ONCE, OPT_OBSERVE, OPT_BATCH, OPT_COUNT, OPT_INTERVAL
 } OptionId;
 
 static const struct
@@ -73,8 +73,6 @@ static const struct
 	{OPT_BATCH, CMD_TOP, 'b', "batch", NULL, "print plain lines"},
 	{OPT_COUNT, CMD_TOP | CMD_WATCH, 'n', "count", "N", "end after so many"},
 	{OPT_INTERVAL, CMD_TOP, 'i', "interval", "SPAN", "from one look to the next"},
-	{OPT_SECONDS, CMD_BENCH, 0, "seconds", "SPAN", "how long each measurement takes"},
-	{OPT_CLIENTS, CMD_BENCH, 0, "clients", "N", "the most clients at a time"},
 	{OPT_CONNINFO, CMD_ALL, 'd', "dbname", "CONNINFO", "database, connection string or URI; PG* variables otherwise"},
 	{OPT_JSON, CMD_ALL, 0, "json", NULL, "print JSON, an object a line"},
 	{OPT_QUIET, CMD_ALL, 'q', "quiet", NULL, "say only what the exit code does not"},
@@ -224,10 +222,6 @@ take(Options *options, OptionId id, const char *argument)
 			return parse_int(argument, 1, INT32_MAX, &options->count);
 		case OPT_INTERVAL:
 			return parse_some(argument, &options->interval);
-		case OPT_SECONDS:
-			return parse_some(argument, &options->seconds);
-		case OPT_CLIENTS:
-			return parse_int(argument, 1, 10000, &options->clients);
 		case OPT_HELP:
 			break;
 	}
@@ -348,7 +342,7 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 	*options = (Options) {
 		.wait = CLI_FOREVER, .ttl = -1, .lock_delay = -1, .min_hold = -1,
 		.kill_after = -1, .outage = -1, .signal = SIGTERM, .refused_exit = CLI_EXIT_REFUSED,
-		.count = -1, .interval = -1, .seconds = -1, .clients = -1
+		.count = -1, .interval = -1
 	};
 	describe(command, letters, longs);
 	opterr = 0;

@@ -24,7 +24,6 @@
 #define CMD_ELECT		0x0080
 #define CMD_WATCH		0x0100
 #define CMD_TOP			0x0200
-#define CMD_BENCH		0x0400
 #define CMD_ALL			0x0FFF
 
 /* What to do with the running command when the lease is lost. */
@@ -70,8 +69,6 @@ typedef struct Options
 	bool		batch;
 	int			count;			/* negative: no limit */
 	CliTime		interval;
-	CliTime		seconds;
-	int			clients;
 } Options;
 
 typedef struct Command

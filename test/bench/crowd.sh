@@ -54,7 +54,7 @@ crowd_check_nothing_left() {
 crowd_run() {
 	local server=$1 sync=$2 script=$3 kind=$4 size=$5 log=$6 database=bench count=1
 	local beside=()
-	[ "$script" != pair_dlock ] || count=$crowd_clients
+	[ "$script" != pair ] || count=$crowd_clients
 	[[ $kind != other_* ]] || database=other
 	if [ "$script" = probe ]; then
 		run_probe "$server" "$sync" "$kind" "$size" "$log"

@@ -25,7 +25,7 @@ old_knows() {
 	case $2.$script in
 	*.lease_call@* | *@advisory | *.takeover_alone) false ;;
 	crowd.*) true ;;
-	main.pair_dlock | main.hot_dlock | main.all_dlock | main.all_calls) [ "$1" != sustained ] ;;
+	main.pair | main.hot | main.all_dlock | main.all_calls) [ "$1" != sustained ] ;;
 	main.handoff | main.takeover | main.expiry) true ;;
 	*) false ;;
 	esac

@@ -107,10 +107,9 @@ $run->signal('TERM');
 $run->finish;
 clean(4, 'elections');
 
-# The screens, and the benchmark with its processes.
+# Screens.
 is(cli(qw(top --batch --count 2 --interval 0.2))->{code}, 0, 'top');
-is(cli(qw(bench --seconds 1 --clients 2 --json))->{code}, 0, 'bench');
-clean(3, 'top and bench');
+clean(1, 'top');
 
 # Errors.
 is(cli(qw(status -d dbname=nowhere))->{code}, 69, 'no such database');

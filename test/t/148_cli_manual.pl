@@ -27,7 +27,7 @@ sub output_of
 # ---- what there is ----
 
 my @commands = output_of($dlock, '--help') =~ /^  ([a-z][a-z-]*) /mg;
-cmp_ok(scalar @commands, '>=', 11, 'the help has a list of commands');
+cmp_ok(scalar @commands, '>=', 10, 'the help has a list of commands');
 
 # Options of each command: name => [letter or '', argument or ''].
 my (%options, %all);

@@ -1,4 +1,4 @@
--- a hand-off of one lock that all clients want, dlock
+-- a hand-off of one lock that all clients want
 \set owner 2000000000 + :client_id
 SELECT dlock_acquire('1', :owner::text, wait => NULL);
 SELECT dlock_release('1', :owner::text);

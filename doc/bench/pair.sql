@@ -1,4 +1,4 @@
--- acquire + release, dlock
+-- acquire + release
 \set name 1000000000000 + random(1, :names)
 \set owner 2000000000 + :client_id
 SELECT dlock_acquire(:name::text, :owner::text);
