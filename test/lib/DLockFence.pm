@@ -1,6 +1,5 @@
-# What tests of fencing share, on top of DLockQueue: what a statement came to,
-# waiting at a fence, processes that are stopped and go on, and leases whose time
-# has passed.
+# What tests of fencing share: what a statement came to, waiting at a fence,
+# processes that are stopped and go on, and leases whose time has passed.
 
 package DLockFence;
 
@@ -22,11 +21,8 @@ our @EXPORT = qw(
 sub came_to
 {
 	my ($session) = @_;
-	my $answer = $session->answer;
 
-	return $answer->{state} if $answer->{state} ne '';
-	return 'LOST' if $answer->{gone};
-	return $answer->{out};
+	return $session->answer =~ s/^(?:ERROR|FATAL) //r;
 }
 
 sub came_to_is
@@ -42,7 +38,7 @@ sub outcome
 {
 	my ($session, $sql) = @_;
 
-	$session->send($sql);
+	$session->ask($sql);
 	return came_to($session);
 }
 
@@ -64,8 +60,8 @@ sub wait_blocked
 	wait_until(
 		sub {
 			$blocked =
-			  $control->query("SELECT cardinality(pg_blocking_pids($session->{pid})) > 0") eq 't';
-			return $blocked || $session->ready;
+			  $control->query_safe("SELECT cardinality(pg_blocking_pids($session->{pid})) > 0") eq 't';
+			return $blocked || $session->answered;
 		}) or croak "$session->{name} neither waits nor answers";
 	return $blocked;
 }
@@ -76,7 +72,7 @@ sub waits_for
 	my ($control, $session, $sql, $others, $test_name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	$session->send($sql);
+	$session->ask($sql);
 	wait_blocked($control, $session)
 	  or return fail("$test_name: it waits, but has answered " . $session->{text}{err});
 	my $found;
@@ -85,10 +81,10 @@ sub waits_for
 	# looks for a deadlock.
 	wait_until(
 		sub {
-			$found = $control->query(
+			$found = $control->query_safe(
 				"SELECT CASE WHEN wait_event_type = 'Lock' THEN wait_event END, ARRAY(SELECT DISTINCT unnest(pg_blocking_pids(pid)) ORDER BY 1) FROM pg_stat_activity WHERE pid = $session->{pid}"
 			);
-			return $found !~ /^\|/ || $session->ready;
+			return $found !~ /^\|/ || $session->answered;
 		});
 	my $pids = join ',', sort { $a <=> $b } map { ref $_ ? $_->{pid} : $_ } @$others;
 	return is($found, "advisory|{$pids}", $test_name);
@@ -130,9 +126,9 @@ sub pass_deadline
 {
 	my ($control, $name, $token) = @_;
 
-	$control->query("SELECT dlock_renew_token('$name', $token, '1 ms')") eq 't'
+	$control->query_safe("SELECT dlock_renew_token('$name', $token, '1 ms')") eq 't'
 	  or croak "$name was not held with $token";
-	wait_until(sub { $control->query("SELECT dlock_check('$name', $token)") eq 'f' })
+	wait_until(sub { $control->query_safe("SELECT dlock_check('$name', $token)") eq 'f' })
 	  or croak "the lease on $name does not end";
 	return;
 }
@@ -142,7 +138,7 @@ sub mark
 {
 	my ($control, $resource) = @_;
 
-	return $control->query("SELECT token FROM dlock_fences WHERE resource = '$resource'");
+	return $control->query_safe("SELECT token FROM dlock_fences WHERE resource = '$resource'");
 }
 
 1;

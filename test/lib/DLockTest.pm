@@ -10,6 +10,7 @@ use warnings FATAL => 'all';
 use Carp;
 use Config;
 use Exporter 'import';
+use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -21,6 +22,7 @@ our @EXPORT = qw(
   wait_for_reaper wait_for_no_reaper pause_reapers resume_reapers worker_pid stop_asleep
   sqlstate_is error_fields timed_query mono_now wait_until
   flush_wal
+  percentile seed_random
   takeover_is_exact remaining_is_exact
   store_slots slots_of_file fake_clock_env fake_clock_set
 );
@@ -412,6 +414,29 @@ sub fake_clock_set
 	close $fh or croak "$control.new: $!";
 	rename "$control.new", $control or croak "$control: $!";
 	return;
+}
+
+# ---------------------------------------------------------------------------
+# Numbers
+# ---------------------------------------------------------------------------
+
+# The value that "percent" of the values do not exceed.
+sub percentile
+{
+	my ($percent, @values) = @_;
+	my @sorted = sort { $a <=> $b } @values;
+
+	return $sorted[ POSIX::ceil(@sorted * $percent / 100) - 1 ];
+}
+
+# Seed rand() by DLOCK_SEED or by chance, and say how to have it again.
+sub seed_random
+{
+	my $seed = $ENV{DLOCK_SEED} // int rand 2**31;
+
+	srand $seed;
+	diag "DLOCK_SEED=$seed";
+	return $seed;
 }
 
 # ---------------------------------------------------------------------------

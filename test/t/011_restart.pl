@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -45,7 +46,7 @@ my $token = $node->safe_psql($db, "SELECT max(token) FROM dlock_leases");
 
 foreach my $how ('clean', 'immediate', 'kill -9', 'clean')
 {
-	my $session = $node->background_psql($db);
+	my $session = DLockSession->new($node, $db);
 	my (undef, $sent, $answered) = timed_query($session,
 		"SELECT dlock_acquire('long', 'alice', '100 s')");
 	my (undef, $sent2, $answered2) = timed_query($session,
@@ -64,8 +65,8 @@ foreach my $how ('clean', 'immediate', 'kill -9', 'clean')
 	$session->quit unless $how eq 'clean';
 
 	$stops{$how}->();
-	eval { $session->quit } if $how eq 'clean';
-	$session = $node->background_psql($db);
+	$session->quit if $how eq 'clean';
+	$session = DLockSession->new($node, $db);
 
 	remaining_is_exact($session, 'long', 100, $sent, $answered, "$how: long");
 	is( $session->query_safe(
@@ -107,7 +108,7 @@ is( $node->safe_psql(
 # A renewal ends where it was promised, or later, after each of many crashes;
 # a lease that nobody renews ends all the same.
 {
-	my $session = $node->background_psql($db);
+	my $session = DLockSession->new($node, $db);
 	my ($sent, $answered);
 	$session->query_safe("SELECT dlock_acquire('kept', 'alice', '6 s')");
 	foreach my $crash (1 .. 3)
@@ -118,7 +119,7 @@ is( $node->safe_psql(
 		$session->quit;
 		crash_node($node);
 		$node->start;
-		$session = $node->background_psql($db);
+		$session = DLockSession->new($node, $db);
 		my ($left, undef, $now) = timed_query($session,
 			"SELECT extract(epoch FROM remaining) FROM dlock_leases WHERE name = 'kept'"
 		);

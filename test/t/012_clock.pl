@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -40,7 +41,7 @@ sub crash
 
 start();
 $node->safe_psql($db, 'CREATE EXTENSION dlock');
-my $session = $node->background_psql($db);
+my $session = DLockSession->new($node, $db);
 
 # The lie works at all.
 my $true = $session->query_safe(
@@ -86,7 +87,7 @@ foreach my $jump (3600, -3600)
 		"SELECT dlock_acquire('crash$jump-short', 'alice', '3 s')");
 	$session->quit;
 	crash(wall => $jump);
-	$session = $node->background_psql($db);
+	$session = DLockSession->new($node, $db);
 	remaining_is_exact($session, "crash$jump", 100, $sent, $answered,
 		"crash and jump $jump");
 	takeover_is_exact($session, "crash$jump-short", 3, $sent2, $answered2,
@@ -100,7 +101,7 @@ $session->query_safe(
 	"SELECT dlock_release_all('taker') + dlock_release_all('alice')");
 $session->quit;
 crash();
-$session = $node->background_psql($db);
+$session = DLockSession->new($node, $db);
 
 # Another boot: its clock starts anew, so the wall clock has to tell, with
 # dlock.max_clock_skew (10 s) in favour of the holder.
@@ -115,7 +116,7 @@ sub reboot
 		boottime => 1_000_000 * $boots,
 		boot_id => sprintf('00000000-0000-0000-0000-%012d', $boots),
 		%lie);
-	$session = $node->background_psql($db);
+	$session = DLockSession->new($node, $db);
 	return;
 }
 
@@ -187,7 +188,7 @@ crash(
 	wall => -3600,
 	boottime => 1_000_000 * $boots,
 	boot_id => sprintf('00000000-0000-0000-0000-%012d', $boots));
-$session = $node->background_psql($db);
+$session = DLockSession->new($node, $db);
 $left = $session->query_safe(
 	"SELECT extract(epoch FROM remaining) FROM dlock_leases WHERE name = 'renewed'"
 );

@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -25,7 +26,7 @@ $standby->start;
 # The view.
 my $rows =
   'SELECT name, owner, token, mode, role, granted_at, ttl, payload FROM dlock_leases ORDER BY name';
-my $session = $primary->background_psql($db);
+my $session = DLockSession->new($primary, $db);
 my ($first, $sent, $answered) = timed_query($session,
 	"SELECT dlock_acquire('held', 'alice', '1000 s')");
 $session->query_safe(<<'EOC');
@@ -42,7 +43,7 @@ is($standby->safe_psql($db, $rows), $primary->safe_psql($db, $rows),
 	'the standby shows the same leases');
 is($standby->safe_psql($db, 'SELECT count(*) FROM dlock_leases'),
 	1004, 'and all of them');
-my $standby_session = $standby->background_psql($db);
+my $standby_session = DLockSession->new($standby, $db);
 remaining_is_exact($standby_session, 'held', 1000, $sent, $answered,
 	'on the standby', 0.5);
 
@@ -121,7 +122,7 @@ is($standby->safe_psql($db, "SELECT dlock_check('held', $first)"),
 	't', 'promoted: held');
 is($standby->safe_psql($db, "SELECT dlock_acquire('held', 'bob', '1 h')"),
 	'', 'promoted: refused');
-$standby_session = $standby->background_psql($db);
+$standby_session = DLockSession->new($standby, $db);
 remaining_is_exact($standby_session, 'held', 1000, $sent, $answered,
 	'promoted', 0.5);
 my $promoted = $standby_session->query_safe(

@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -29,9 +30,8 @@ my $synchronous =
   "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
 $primary->poll_query_until($db, $synchronous) or die 'not synchronous';
 
-my $session = $primary->background_psql($db, on_error_stop => 0);
-my $other = $primary->background_psql($db);
-my $pid = $session->query_safe('SELECT pg_backend_pid()');
+my $session = DLockSession->new($primary, $db);
+my $other = DLockSession->new($primary, $db);
 
 # Start a statement that will wait, and wait until it does.
 sub start_waiting
@@ -39,24 +39,15 @@ sub start_waiting
 	my ($sql, $label) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	$session->query_until(qr/started/, "\\echo started\n$sql;\n\\echo finished\n");
+	$session->ask($sql);
 	ok( wait_until(
 			sub {
 				$other->query_safe(
-					"SELECT wait_event FROM pg_stat_activity WHERE pid = $pid")
+					"SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}")
 				  eq 'SyncRep';
-			},
-			30),
+			}),
 		"$label: waits for the standby");
 	return;
-}
-
-# What it answered in the end.
-sub answer
-{
-	my $answer = $session->query_until(qr/finished/, "\n");
-	$answer =~ s/\s*finished\s*//;
-	return $answer;
 }
 
 # Served without delay.
@@ -95,7 +86,7 @@ $session->query_safe('SET synchronous_commit = remote_apply');
 start_waiting("SELECT dlock_acquire('paused-apply', 'alice', '1 h')",
 	'replay paused, remote_apply');
 $standby->safe_psql($db, 'SELECT pg_wal_replay_resume()');
-cmp_ok(answer(), '>', 0, 'replay resumed: granted');
+cmp_ok($session->answer, '>', 0, 'replay resumed: granted');
 
 # Renewed once, so that further renewals lie within what has been logged.
 $other->query_safe("SELECT dlock_acquire('steady', 'bob', '1 h')");
@@ -121,35 +112,31 @@ $other->query_safe('SET synchronous_commit = on');
 is($other->query_safe("SELECT dlock_renew('steady', 'bob')"),
 	't', 'standby down: a renewal that logs nothing does not wait');
 is( $other->query_safe(
-		"SELECT wait_event FROM pg_stat_activity WHERE pid = $pid"),
+		"SELECT wait_event FROM pg_stat_activity WHERE pid = $session->{pid}"),
 	'SyncRep',
 	'and the first one still waits');
 
 $standby->start;
-cmp_ok(answer(), '>', 0, 'standby back: granted');
+cmp_ok($session->answer, '>', 0, 'standby back: granted');
 $primary->poll_query_until($db, $synchronous) or die 'not synchronous';
 
 # A renewal that has to be logged waits like a grant.
 $standby->stop;
 start_waiting("SELECT dlock_renew('waits', 'alice', '2 h')", 'a longer ttl');
 $standby->start;
-is(answer(), 't', 'standby back: renewed');
+is($session->answer, 't', 'standby back: renewed');
 $primary->poll_query_until($db, $synchronous) or die 'not synchronous';
 
 # A wait that is cancelled is answered with an error, whatever the server says to a
 # commit: a grant is taken back, an upgrade, too.
 sub cancel
 {
-	$other->query_safe("SELECT pg_cancel_backend($pid)");
-	my $answer = answer();
-	my $error = $session->{stderr};
-	$session->{stderr} = '';
-	return ($answer, $error);
+	$other->query_safe("SELECT pg_cancel_backend($session->{pid})");
+	return $session->answer;
 }
 
 my $shared = $session->query_safe("SELECT dlock_acquire('upgraded', 'alice', '1 h', mode => 'shared')");
 $standby->stop;
-$session->query_safe('\\set VERBOSITY verbose');
 foreach my $case (
 	[ 'granted', "dlock_acquire('cancelled', 'alice', '1 h')" ],
 	[ 'several granted', "dlock_acquire_all(ARRAY['cancelled', 'other-3'], 'alice', '1 h')" ],
@@ -160,10 +147,10 @@ foreach my $case (
 	my ($what, $sql) = @$case;
 
 	start_waiting("SELECT $sql", "$what, to be cancelled");
-	my ($answer, $error) = cancel();
-	is($answer, '', "$what, cancelled: no answer");
-	like($error, qr/ERROR:  57014: canceled before a synchronous standby confirmed the change\n/, "$what, cancelled: an error");
-	like($error, qr/DETAIL:  What this call was granted is taken back\. A renewal/, "$what, cancelled: and what it means");
+	is(cancel(), 'ERROR 57014', "$what, cancelled: an error");
+	is($session->{stdout}, '', "$what, cancelled: no answer");
+	is($session->{message}, 'canceled before a synchronous standby confirmed the change', "$what, cancelled: says why");
+	like($session->{detail}, qr/^What this call was granted is taken back\. A renewal/, "$what, cancelled: and what it means");
 }
 is( $other->query_safe(
 		"SELECT string_agg(name || ' ' || token || ' ' || mode, ', ') FROM dlock_leases WHERE name IN ('cancelled', 'upgraded', 'other-3')"),
@@ -179,17 +166,16 @@ $other->query_safe('SET synchronous_commit = on');
 # The same if it is terminated.
 start_waiting("SELECT dlock_acquire('terminated', 'alice', '1 h')",
 	'to be terminated');
-$other->query_safe("SELECT pg_terminate_backend($pid)");
+$other->query_safe("SELECT pg_terminate_backend($session->{pid})");
 ok( wait_until(
 		sub {
 			$other->query_safe(
-				"SELECT count(*) FROM pg_stat_activity WHERE pid = $pid") eq '0';
-		},
-		30),
+				"SELECT count(*) FROM pg_stat_activity WHERE pid = $session->{pid}") eq '0';
+		}),
 	'terminated: gone');
 is($other->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'terminated'"),
 	0, 'terminated: nothing is held');
-eval { $session->quit };
+$session->quit;
 
 # Nothing waits in vain: reads and refusals are answered without the standby.
 is($other->query_safe("SELECT dlock_acquire('waits', 'bob', '1 h')"),
@@ -201,16 +187,15 @@ $other->quit;
 # neither of these calls has anything to write.
 sub connect_anew
 {
-	$session = $primary->background_psql($db, on_error_stop => 0);
-	$other = $primary->background_psql($db);
-	$pid = $session->query_safe('SELECT pg_backend_pid()');
+	$session = DLockSession->new($primary, $db);
+	$other = DLockSession->new($primary, $db);
 	return;
 }
 
 connect_anew();
 start_waiting("SELECT dlock_acquire('loaded', 'alice', '1 h')", 'before a crash');
 $primary->stop('immediate');
-eval { $_->quit } foreach $session, $other;
+$_->quit foreach $session, $other;
 $primary->start;
 connect_anew();
 is($other->query_safe("SELECT owner FROM dlock_leases WHERE name = 'loaded'"), 'alice', 'after a crash: loaded');

@@ -9,7 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockFence;
-use DLockQueue;
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -34,27 +34,27 @@ foreach my $case ('promoted', 'promoted, crashed')
 	  or die 'not synchronous';
 
 	# The second renewal is inside the bound of the first, and writes nothing.
-	my $old = open_session($primary, $db, name => 'old');
-	$old->query("SELECT dlock_acquire('name', 'alice', '$ttl s')");
+	my $old = DLockSession->new($primary, $db, name => 'old');
+	$old->query_safe("SELECT dlock_acquire('name', 'alice', '$ttl s')");
 	usleep(100_000);
-	is($old->query("SELECT dlock_renew('name', 'alice')"), 't', "$case: renewed, with a record");
+	is($old->query_safe("SELECT dlock_renew('name', 'alice')"), 't', "$case: renewed, with a record");
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	$standby->append_conf('postgresql.conf', "primary_conninfo = ''");
 	$standby->reload;
 	$primary->poll_query_until($db, 'SELECT count(*) = 0 FROM pg_stat_replication')
 	  or die 'the standby stays connected';
 	$standby->promote;
-	$old->query("SET statement_timeout = '500 ms'");
+	$old->query_safe("SET statement_timeout = '500 ms'");
 	my $last = mono_now();
-	is($old->query("SELECT dlock_renew('name', 'alice')"), 't', "$case: the primary that is cut off renews");
+	is($old->query_safe("SELECT dlock_renew('name', 'alice')"), 't', "$case: the primary that is cut off renews");
 
-	my $new = open_session($standby, $db, name => 'new');
-	is($new->query("SELECT dlock_acquire('name', 'bob', '1 h')"), '', "$case: held on the promoted");
+	my $new = DLockSession->new($standby, $db, name => 'new');
+	is($new->query_safe("SELECT dlock_acquire('name', 'bob', '1 h')"), '', "$case: held on the promoted");
 	if ($n == 2)
 	{
 		crash_node($standby);
 		$standby->start;
-		$new = open_session($standby, $db, name => 'new');
+		$new = DLockSession->new($standby, $db, name => 'new');
 	}
 
 	# Until it has to write, which is not confirmed.
@@ -67,16 +67,16 @@ foreach my $case ('promoted', 'promoted, crashed')
 
 		($last, $renewals) = ($sent, $renewals + 1) if $answer eq 't';
 		$lost = $answer ne 't';
-		$token = $new->query("SELECT dlock_acquire('name', 'bob', '1 h')");
+		$token = $new->query_safe("SELECT dlock_acquire('name', 'bob', '1 h')");
 		$answered = mono_now();
 		usleep(50_000);
 	}
 	cmp_ok($renewals, '>', 1, "$case: the old primary renews without writing");
 	isnt($token, '', "$case: the lock is granted in the end");
 	cmp_ok($answered, '>=', $last + $ttl, "$case: after the last deadline that was acknowledged");
-	$new->close;
-	$old->query('SET statement_timeout = 0');
-	$old->close;
+	$new->quit;
+	$old->query_safe('SET statement_timeout = 0');
+	$old->quit;
 	$standby->stop;
 	crash_node($primary);
 }

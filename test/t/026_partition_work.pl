@@ -11,7 +11,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockCli;
 use DLockFence;
-use DLockQueue;
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -61,15 +61,15 @@ sub start_work
 # The first renewal of each is logged, with a bound two ttl away.
 my $old_run = start_work($primary);
 $old_run->wait_out(qr/start/);
-my $old = open_session($primary, $db, name => 'old');
-my $member = $old->query("SELECT dlock_group_join('g', 'alice', '$ttl s')");
-my $token = $old->query("SELECT token FROM dlock_task_capture('q', ttl => '$ttl s')");
+my $old = DLockSession->new($primary, $db, name => 'old');
+my $member = $old->query_safe("SELECT dlock_group_join('g', 'alice', '$ttl s')");
+my $token = $old->query_safe("SELECT token FROM dlock_task_capture('q', ttl => '$ttl s')");
 my $beat = "SELECT string_agg(partition, ',') FROM dlock_group_heartbeat('g', $member) WHERE action = 'run'";
-is($old->query($beat), 'p', 'the member has the partition');
+is($old->query_safe($beat), 'p', 'the member has the partition');
 my $logged = "SELECT granted_at + interval '$ttl s' + interval '500 ms' < expires_at FROM dlock_leases WHERE name = 'work'";
-ok(wait_until(sub { $old->query($logged) eq 't' }), 'dlock run has renewed');
-is($old->query($beat), 'p', 'the member has renewed');
-is($old->query("SELECT dlock_task_extend('q', 'k', $token)"), 't', 'the capture is extended');
+ok(wait_until(sub { $old->query_safe($logged) eq 't' }), 'dlock run has renewed');
+is($old->query_safe($beat), 'p', 'the member has renewed');
+is($old->query_safe("SELECT dlock_task_extend('q', 'k', $token)"), 't', 'the capture is extended');
 my %last = (task => $old->{sent});
 
 # The cut.
@@ -79,11 +79,11 @@ $standby->reload;
 $primary->poll_query_until($db, 'SELECT count(*) = 0 FROM pg_stat_replication')
   or die 'the standby stays connected';
 $standby->promote;
-$old->query("SET statement_timeout = '300 ms'");
+$old->query_safe("SET statement_timeout = '300 ms'");
 
 my $new_run = start_work($standby, '-w', 60);
-my $new = open_session($standby, $db, name => 'new');
-my $new_member = $new->query("SELECT dlock_group_join('g', 'bob', '1 h')");
+my $new = DLockSession->new($standby, $db, name => 'new');
+my $new_member = $new->query_safe("SELECT dlock_group_join('g', 'bob', '1 h')");
 my $new_beat = "SELECT string_agg(partition, ',') FROM dlock_group_heartbeat('g', $new_member) WHERE action = 'run'";
 my (%taken, $lost);
 my $beats = 0;
@@ -92,13 +92,13 @@ while (keys %taken < 2 && mono_now() < $end)
 {
 	if (!$lost)
 	{
-		my $answer = $old->fails($beat);
+		my $answer = $old->ask($beat)->result;
 
 		$lost = $answer->{failed};
 		($last{group}, $beats) = ($answer->{sent}, $beats + 1) if $answer->{out} eq 'p';
 	}
-	$taken{task} //= mono_now() if $new->query("SELECT count(*) FROM dlock_task_capture('q')") > 0;
-	$taken{group} //= mono_now() if $new->query($new_beat) eq 'p';
+	$taken{task} //= mono_now() if $new->query_safe("SELECT count(*) FROM dlock_task_capture('q')") > 0;
+	$taken{group} //= mono_now() if $new->query_safe($new_beat) eq 'p';
 	usleep(50_000);
 }
 cmp_ok($beats, '>', 1, 'group: the old primary goes on to answer');
@@ -116,9 +116,9 @@ cmp_ok($next, '>', $stopped, 'run: the new command starts when the old one has s
 is($old_run->finish->{code}, 76, 'run: the old one has lost its lease');
 is($new_run->finish->{code}, 0, 'run: the new one ends');
 
-$new->close;
-$old->query('SET statement_timeout = 0');
-$old->close;
+$new->quit;
+$old->query_safe('SET statement_timeout = 0');
+$old->quit;
 $standby->stop;
 crash_node($primary);
 

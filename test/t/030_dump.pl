@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -80,7 +81,7 @@ is($node->safe_psql('source', "SELECT s.dlock_check('held', $held)"),
 	't', 'the source still holds its leases');
 
 # Over the database that it was taken from, with sessions there.
-my $session = $node->background_psql('source');
+my $session = DLockSession->new($node, 'source');
 $session->query_safe("SELECT s.dlock_acquire('session', 'alice', '1 h')");
 $node->command_ok(
 	[

@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use Cwd;
+use DLockSession;
 use DLockTest;
 use File::Basename;
 use PostgreSQL::Test::Cluster;
@@ -35,7 +36,7 @@ sub upgrade
 	my $old = init_node("old_$label", extra => \@like, %old_params);
 	$old->start;
 	$old->safe_psql('postgres', 'CREATE SCHEMA s; CREATE EXTENSION dlock SCHEMA s');
-	my $session = $old->background_psql('postgres');
+	my $session = DLockSession->new($old, 'postgres');
 	my ($token, $sent, $answered) = timed_query($session,
 		"SELECT s.dlock_acquire('held', 'alice', '1000 s', payload => '{\"a\": 1}')"
 	);
@@ -89,7 +90,7 @@ sub upgrade
 	$new->start;
 	is($new->safe_psql('postgres', $rows), $before,
 		"$label: leases are as they were");
-	$session = $new->background_psql('postgres');
+	$session = DLockSession->new($new, 'postgres');
 	$session->query_safe('SET search_path = s');
 	remaining_is_exact($session, 'held', 1000, $sent, $answered,
 		"$label: deadline");

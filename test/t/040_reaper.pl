@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -151,7 +152,7 @@ cmp_ok($seconds, '<', 30 + 50 * $plain, 'without waiting for anybody');
 
 # What cannot be done for another reason leaves the leases as they are.
 {
-	my $session = $node->background_psql('work');
+	my $session = DLockSession->new($node, 'work');
 	my %error = error_fields($node, $db, 'DROP DATABASE work');
 	is($error{sqlstate}, '55006', 'DROP DATABASE with a session there');
 	$session->quit;
@@ -214,8 +215,8 @@ EOC
 	my $reaper = call_reaper('work');
 	my $launcher = worker_pid($node, 'launcher');
 	stop_asleep($node, $reaper, $launcher);
-	my $session = $node->background_psql('work');
-	my $holder = $node->background_psql('work');
+	my $session = DLockSession->new($node, 'work');
+	my $holder = DLockSession->new($node, 'work');
 	my (undef, $sent, $answered) = timed_query($holder,
 		"BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT dlock_acquire('stopped', 'alice', '1 s')"
 	);

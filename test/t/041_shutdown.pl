@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -82,7 +83,7 @@ EOC
 my $locker;
 sub make_wait
 {
-	$locker = $node->background_psql($db);
+	$locker = DLockSession->new($node, $db);
 	$locker->query_safe('BEGIN; LOCK TABLE gate');
 	$node->safe_psql($db, "SELECT count(*) FROM dlock_task_capture('q', ttl => '1 ms')");
 	reaper_waits('relation');
@@ -90,7 +91,7 @@ sub make_wait
 }
 make_wait();
 stops_quietly('waiting for a lock');
-eval { $locker->quit };
+$locker->quit;
 
 # Terminated there, by hand.
 ok(wait_until(sub { $node->safe_psql($db, 'SELECT state FROM dlock_task') eq 'ready' }), 'after a start: the task is moved');

@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -17,12 +18,12 @@ my $node = start_node('main');
 my $db = 'postgres';
 
 $node->safe_psql($db, 'CREATE TABLE t AS SELECT 1 AS a');
-my $open = $node->background_psql($db);
+my $open = DLockSession->new($node, $db);
 $open->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
 $open->query_safe('SELECT count(*) FROM t, dlock_leases');
 $open->query_safe("SELECT dlock_acquire('open', 'report', '1 h')");
 
-my $session = $node->background_psql($db);
+my $session = DLockSession->new($node, $db);
 
 # Sessions count what they have written when they end, if not before.
 wait_until(

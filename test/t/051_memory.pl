@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -17,7 +18,7 @@ my $node = start_node('main', conf => <<'EOC');
 dlock.max_memory = 2MB
 EOC
 my $db = 'postgres';
-my $session = $node->background_psql($db);
+my $session = DLockSession->new($node, $db);
 $session->query_safe('SET synchronous_commit = off');
 my $prepare = <<'EOC';
 -- Acquire until it is refused; returns how many there are then.
@@ -58,10 +59,9 @@ is( $session->query_safe(
 	'full: what was refused is not held');
 
 # Full: another session and another database are refused too, and survive it.
-my $other = $node->background_psql($db, on_error_stop => 0);
+my $other = DLockSession->new($node, $db);
 $other->query("SELECT dlock_acquire('more-2', 'bob', '1 h')");
 like($other->{stderr}, qr/lock space is full/, 'full: another session');
-$other->{stderr} = '';
 
 # Room again, for others too, but for one lease that a session has up its sleeve.
 is( $session->query_safe(
@@ -128,7 +128,7 @@ $node->append_conf('postgresql.conf', 'dlock.max_memory = 2MB');
 $node->restart;
 
 # Sizes in turn: memory that one size has used serves the next, all of it.
-$session = $node->background_psql($db);
+$session = DLockSession->new($node, $db);
 $session->query_safe('SET synchronous_commit = off');
 my @sizes = (
 	[ q('s'), q('filler'), 'NULL' ],

@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -34,7 +35,7 @@ sub set_limit
 }
 
 my $old = $node->safe_psql($db, "SELECT dlock_acquire('old', 'alice', '1 h')");
-my $before = $node->background_psql($db);
+my $before = DLockSession->new($node, $db);
 $before->query_safe("SELECT dlock_check('old', $old)");
 $node->safe_psql($db, <<'EOC');
 -- Acquire until it fails; returns how many there are then, and the error.
@@ -64,7 +65,7 @@ my $size = $node->safe_psql($db, "SELECT pg_relation_size('dlock_store')");
 cmp_ok($size, '<=', $limit, 'the store is as large as allowed');
 
 # Nothing is lost, and others can work.
-my $session = $node->background_psql($db, on_error_stop => 0);
+my $session = DLockSession->new($node, $db);
 is($session->query("SELECT count(*) FROM dlock_leases"),
 	$n + 1, 'all leases are there');
 is( $session->query(
@@ -77,7 +78,6 @@ foreach my $attempt (1 .. 3)
 	$session->query("SELECT dlock_acquire('more-$attempt', 'bob', '1 h')");
 	like($session->{stderr}, qr/could not extend file/,
 		"attempt $attempt: refused");
-	$session->{stderr} = '';
 	is( $session->query(
 			"SELECT count(*) FROM dlock_leases WHERE name LIKE 'more-%'"),
 		0,
@@ -89,7 +89,6 @@ $session->query(
 	"SELECT dlock_acquire('large', 'bob', '1 h', payload => to_jsonb(repeat('p', 1000)))"
 );
 like($session->{stderr}, qr/could not extend file/, 'a large lease: refused');
-$session->{stderr} = '';
 
 # Released slots are used again, by anybody.
 is($session->query("SELECT dlock_release('a-1', 'filler')"), 't', 'one released');
@@ -137,7 +136,7 @@ crash_node($node);
 $node->start;
 is($node->safe_psql($db, 'SELECT count(*) FROM dlock_leases'),
 	$count + 2000, 'all are there after another crash');
-eval { $before->quit };
+$before->quit;
 
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/,

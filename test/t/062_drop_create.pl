@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -14,19 +15,17 @@ use Test::More;
 
 my $node = start_node('main');
 my $db = 'postgres';
-my $ddl = $node->background_psql($db);
-my $session = $node->background_psql($db, on_error_stop => 0);
-my $pid = $session->query_safe('SELECT pg_backend_pid()');
+my $ddl = DLockSession->new($node, $db);
+my $session = DLockSession->new($node, $db);
 
 sub waits
 {
 	return wait_until(
 		sub {
 			$node->safe_psql('postgres',
-				"SELECT wait_event_type FROM pg_stat_activity WHERE pid = $pid")
+				"SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}")
 			  eq 'Lock';
-		},
-		30);
+		});
 }
 
 # Used, prepared, and called from plpgsql, before.
@@ -39,32 +38,23 @@ $session->query_safe("EXECUTE p; SELECT f('function')");
 
 # A drop that is not committed: waits; rolled back: nothing has happened.
 $ddl->query_safe('BEGIN; DROP EXTENSION dlock');
-$session->query_until(qr/started/,
-	"\\echo started\nSELECT dlock_check('held', $token), dlock_renew('held', 'alice');\n\\echo finished\n");
+$session->ask("SELECT dlock_check('held', $token), dlock_renew('held', 'alice')");
 ok(waits(), 'a drop that is not committed: others wait');
 $ddl->query_safe('ROLLBACK');
-like($session->query_until(qr/finished/, "\n"),
-	qr/t\|t/, 'rolled back: the lease is held');
+is($session->answer, 't|t', 'rolled back: the lease is held');
 
 # Such a wait can be cancelled.
 $ddl->query_safe('BEGIN; DROP EXTENSION dlock');
-$session->query("SET statement_timeout = 300; SELECT dlock_acquire('other', 'alice', '1 h')");
-like($session->{stderr}, qr/canceling statement due to statement timeout/,
-	'the wait can be cancelled');
-$session->{stderr} = '';
+is($session->query("SET statement_timeout = 300; SELECT dlock_acquire('other', 'alice', '1 h')"),
+	'ERROR 57014', 'the wait can be cancelled');
 $session->query_safe('SET statement_timeout = 0');
 
 # Committed while others wait: an error for them.
-$session->query_until(qr/started/,
-	"\\echo started\nSELECT dlock_acquire('waiting', 'alice', '1 h');\n\\echo finished\n");
+$session->ask("SELECT dlock_acquire('waiting', 'alice', '1 h')");
 ok(waits(), 'a drop that is about to be committed: others wait');
 $ddl->query_safe('COMMIT');
-$session->query_until(qr/finished/, "\n");
-like($session->{stderr}, qr/ERROR:  /, 'committed: an error');
-$session->{stderr} = '';
-$session->query("SELECT dlock_acquire('held', 'alice', '1 h')");
-like($session->{stderr}, qr/does not exist/, 'dropped: the function is gone');
-$session->{stderr} = '';
+like($session->answer, qr/^ERROR /, 'committed: an error');
+is($session->query("SELECT dlock_acquire('held', 'alice', '1 h')"), 'ERROR 42883', 'dropped: the function is gone');
 
 # Created again: nothing of the past, for an old session as for a new one.
 $ddl->query_safe('CREATE EXTENSION dlock');

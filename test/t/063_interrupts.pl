@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use IPC::Run;
 use PostgreSQL::Test::Cluster;
@@ -80,7 +81,7 @@ foreach my $session (10 .. 12)
 	print $fh "SELECT work($session, 100000);\n" foreach 1 .. 50;
 	close $fh;
 }
-my $killer = $node->background_psql($db);
+my $killer = DLockSession->new($node, $db);
 my ($cancelled, $terminated) = (0, 0);
 my $end = mono_now() + 6;
 my @victims;
@@ -154,7 +155,7 @@ my $before = $killer->query_safe('SELECT fill()');
 $killer->query_safe("SELECT dlock_release_all('filler')");
 $killer->quit;
 $node->restart;
-$killer = $node->background_psql($db);
+$killer = DLockSession->new($node, $db);
 my $after = $killer->query_safe('SELECT fill()');
 note "room for $before leases, for $after after a restart";
 cmp_ok($before, '>=', 0.6 * $after, 'memory is not lost');

@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -87,7 +88,7 @@ my %error = sqlstate_is($node, $db,
 ok(defined $error{detail} || defined $error{hint}, 'says more');
 
 # A session that keeps its connection learns of it, too.
-my $session = $node->background_psql($db, on_error_stop => 0);
+my $session = DLockSession->new($node, $db);
 $session->query('SET ROLE stranger');
 is($session->query("SELECT dlock_renew('held', 'alice')"),
 	'f', 'an open session: refused');

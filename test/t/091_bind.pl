@@ -272,7 +272,6 @@ EOC
 	terminate($holder);
 	$holder->wait_backend_gone;
 	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE bind <> 'none'"), 0, 'end with their session');
-	$holder->answered;
 	foreach my $i (1 .. 20)
 	{
 		$node->safe_psql($db, "SELECT count(dlock_acquire('many-' || i, 'holder', bind => 'session')) FROM generate_series(1, 10) i");

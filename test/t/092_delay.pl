@@ -30,7 +30,7 @@ my $slack = 30;
 sub connect_all
 {
 	($monitor, $waiter) = map { DLockSession->new($node, $db) } 1 .. 2;
-	$taker = $node->background_psql($db);
+	$taker = DLockSession->new($node, $db);
 	return;
 }
 
@@ -298,7 +298,7 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 		$node->start;
 	}
 	my $up = mono_now();
-	$taker->{run}->kill_kill;
+	$taker->kill_client;
 	$_->kill_client foreach $holder, $monitor, $waiter;
 	connect_all();
 	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'bound-free'"), 0,
@@ -353,7 +353,7 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 	$holder->query_safe("SELECT dlock_acquire('restart', 'holder', bind => 'session', lock_delay => '6 s'), dlock_acquire('restart-free', 'holder', bind => 'session')");
 	my $stop = mono_now();
 	$node->restart;
-	$taker->{run}->kill_kill;
+	$taker->kill_client;
 	$_->kill_client foreach $holder, $monitor, $waiter;
 	connect_all();
 	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'restart-free'"), 0, 'restart: open');

@@ -9,7 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockFence;
-use DLockQueue;
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -17,7 +17,7 @@ use Test::More;
 
 my $node = start_node('main');
 my $db = 'postgres';
-my $control = open_session($node, $db, name => 'control');
+my $control = DLockSession->new($node, $db, name => 'control');
 
 # One table for each way and mode.  "write" is what a holder sends, TOKEN being
 # its token, and "setup" what its session starts with.  Each holder has a row of its
@@ -73,7 +73,7 @@ my %ways = (
 sub open_holder
 {
 	my ($case, $name) = @_;
-	my $token = $control->query(
+	my $token = $control->query_safe(
 		"SELECT dlock_acquire('$case->{resource}', '$name', '1 h', wait => '1 min')");
 	my $fill = sub {
 		my ($text) = @_;
@@ -89,7 +89,7 @@ sub open_holder
 		return $text;
 	};
 	local $ENV{PGOPTIONS} = $fill->($case->{pgoptions} // '');
-	my $session = open_session($node, $db, name => $name, setup => $fill->($case->{setup} // ''));
+	my $session = DLockSession->new($node, $db, name => $name, setup => $fill->($case->{setup} // ''));
 
 	$session->{token} = $token;
 	$session->{write} = $fill->($case->{write});
@@ -101,14 +101,14 @@ sub open_holder
 sub body
 {
 	my ($case) = @_;
-	return $control->query("SELECT string_agg(body, '' ORDER BY id) FROM $case->{table}");
+	return $control->query_safe("SELECT string_agg(body, '' ORDER BY id) FROM $case->{table}");
 }
 
 # An error leaves the transaction open.
 sub reset_session
 {
 	my ($session) = @_;
-	$session->query('ROLLBACK');
+	$session->query_safe('ROLLBACK');
 	return;
 }
 
@@ -122,7 +122,7 @@ sub stopped_between
 
 	outcome_is($a, $a->{transaction}, '', "$label: writes");
 	stop_process($a->{$which});
-	$a->send($a->{transaction});
+	$a->ask($a->{transaction});
 	pass_deadline($control, $case->{resource}, $a->{token});
 	my $b = open_holder($case, 'b');
 	if ($case->{mode} eq 'live')
@@ -132,17 +132,17 @@ sub stopped_between
 		came_to_is($a, 'LK002', "$label: refused before anybody has taken over");
 		reset_session($a);
 		stop_process($a->{$which});
-		$a->send($a->{transaction});
+		$a->ask($a->{transaction});
 	}
 	outcome_is($b, $b->{transaction}, '', "$label: its successor writes");
-	ok(!$a->ready, "$label: and has not answered");
+	ok(!$a->answered, "$label: and has not answered");
 	continue_process($a->{$which});
 	came_to_is($a, 'LK001', "$label: refused");
 	reset_session($a);
 	outcome_is($b, $b->{transaction}, '', "$label: its successor goes on");
 	is(body($case), 'abb', "$label: what is written");
-	$control->query("SELECT dlock_release_token('$case->{resource}', $b->{token})");
-	close_sessions($control, $a, $b);
+	$control->query_safe("SELECT dlock_release_token('$case->{resource}', $b->{token})");
+	$_->quit foreach $a, $b;
 	return;
 }
 
@@ -162,7 +162,7 @@ sub stopped_within
 	# With the row alone as its mark, it is the row that is waited for.
 	if ($case->{way} eq 'row')
 	{
-		$b->send($b->{transaction});
+		$b->ask($b->{transaction});
 		ok(wait_blocked($control, $b), "$label: the successor waits");
 	}
 	else
@@ -183,12 +183,12 @@ sub stopped_within
 	}
 	else
 	{
-		kill 'KILL', $a->{psql};
+		$a->kill_client;
 		came_to_is($b, '', "$label: then the successor writes");
 		is(body($case), 'b', "$label: what is written");
 	}
-	$control->query("SELECT dlock_release_token('$case->{resource}', $b->{token})");
-	close_sessions($control, $a, $b);
+	$control->query_safe("SELECT dlock_release_token('$case->{resource}', $b->{token})");
+	$_->quit foreach $a, $b;
 	return;
 }
 
@@ -206,7 +206,7 @@ foreach my $way (sort keys %ways)
 			table => $table,
 			label => "$way, $mode");
 
-		$control->query("CREATE TABLE $table (tenant text, id text, body text, token bigint)");
+		$control->query_safe("CREATE TABLE $table (tenant text, id text, body text, token bigint)");
 		foreach my $variant (
 			[ \&stopped_between, 'psql' ],
 			[ \&stopped_between, 'pid' ],
@@ -217,14 +217,14 @@ foreach my $way (sort keys %ways)
 			my ($test, @args) = @$variant;
 
 			$case{resource} = "$table-" . ++$number;
-			$control->query(
+			$control->query_safe(
 				"DROP TRIGGER IF EXISTS guard ON $table; TRUNCATE $table; INSERT INTO $table VALUES ('$case{resource}', 'a', ''), ('$case{resource}', 'b', '')"
 			);
 			if (defined $options)
 			{
 				(my $arguments = $options) =~ s/RESOURCE/$case{resource}/;
 				$arguments .= ", 'mode=$mode'" if $way ne 'row';
-				$control->query(
+				$control->query_safe(
 					"CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON $table $case{each} EXECUTE FUNCTION dlock_guard($arguments)"
 				);
 			}
@@ -236,33 +236,33 @@ foreach my $way (sort keys %ways)
 # The story as it is told, with nothing but time: the lease runs out by itself
 # while its holder is stopped, and another one waits for it.
 {
-	$control->query(<<'EOC');
+	$control->query_safe(<<'EOC');
 CREATE TABLE story (body text);
 INSERT INTO story VALUES ('');
 CREATE TRIGGER guard BEFORE UPDATE ON story EXECUTE FUNCTION dlock_guard('story');
 EOC
 	my ($a, $b) = open_sessions($node, $db, 2, name => 'worker');
 	my $write = "UPDATE story SET body = body || ";
-	my $token = $a->query("SELECT dlock_acquire('story', 'a', '1 s')");
+	my $token = $a->query_safe("SELECT dlock_acquire('story', 'a', '1 s')");
 
-	$a->query("SET dlock.tokens = 'story=$token'");
-	$a->query("$write 'a'");
+	$a->query_safe("SET dlock.tokens = 'story=$token'");
+	$a->query_safe("$write 'a'");
 	stop_process($a->{psql});
-	$a->send("$write 'late'");
-	my $next = $b->query("SELECT dlock_acquire('story', 'b', '1 h', wait => '1 min')");
+	$a->ask("$write 'late'");
+	my $next = $b->query_safe("SELECT dlock_acquire('story', 'b', '1 h', wait => '1 min')");
 	cmp_ok($next, '>', $token, 'time passes: taken over');
-	$b->query("SET dlock.tokens = 'story=$next'");
-	$b->query("$write 'b'");
+	$b->query_safe("SET dlock.tokens = 'story=$next'");
+	$b->query_safe("$write 'b'");
 	continue_process($a->{psql});
-	my $answer = $a->answer;
+	my $answer = $a->result;
 	is($answer->{state}, 'LK001', 'time passes: refused');
 	like($answer->{message}, qr/\b$token\b.*"story"/, 'and it says which token for what');
 	like($answer->{detail}, qr/\b$next\b/, 'and which one has passed since');
 	isnt($answer->{hint} // '', '', 'and what to do');
-	is($control->query('SELECT body FROM story'), 'ab', 'time passes: what is written');
-	close_sessions($control, $a, $b);
+	is($control->query_safe('SELECT body FROM story'), 'ab', 'time passes: what is written');
+	$_->quit foreach $a, $b;
 }
 
-$control->close;
+$control->quit;
 $node->stop;
 done_testing();

@@ -13,7 +13,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockFence;
-use DLockQueue;
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -34,9 +34,9 @@ wal_keep_size = 100GB
 log_min_messages = panic
 EOC
 my $db = 'postgres';
-my $control = open_session($node, $db, name => 'control');
+my $control = DLockSession->new($node, $db, name => 'control');
 
-$control->query(<<'EOC');
+$control->query_safe(<<'EOC');
 CREATE TABLE journal (run text, resource text, token bigint, xid xid8 DEFAULT pg_current_xact_id());
 CREATE TABLE journal_row (LIKE journal INCLUDING DEFAULTS);
 CREATE TABLE journal_live (LIKE journal INCLUDING DEFAULTS);
@@ -106,7 +106,7 @@ sub start_writers
 sub collect
 {
 	my ($session) = @_;
-	my $answer = $session->answer;
+	my $answer = $session->result;
 
 	$count{$1}++ while $answer->{err} =~ /(?:ERROR|FATAL):  ([0-9A-Z]{5}): /g;
 
@@ -145,7 +145,7 @@ sub disturb
 	}
 	else
 	{
-		$control->query("SELECT pg_terminate_backend($session->{pid})");
+		$control->query_safe("SELECT pg_terminate_backend($session->{pid})");
 		$count{terminated}++;
 	}
 	return;
@@ -157,11 +157,11 @@ sub end_prepared
 	my ($longest_ms) = @_;
 
 	foreach my $name (
-		split /\n/, $control->query(
+		split /\n/, $control->query_safe(
 			"SELECT gid FROM pg_prepared_xacts WHERE prepared + random() * $longest_ms * interval '1 ms' <= clock_timestamp()"
 		))
 	{
-		my $answer = $control->fails((rand() < 0.8 ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$name'");
+		my $answer = $control->ask((rand() < 0.8 ? 'COMMIT' : 'ROLLBACK') . " PREPARED '$name'")->result;
 
 		# It is shown a moment before whoever prepares it lets go of it.
 		next if ($answer->{message} // '') =~ /is busy$/;
@@ -174,12 +174,12 @@ sub end_prepared
 sub crash
 {
 	go_on($_->{session}) foreach values %stopped;
-	$control->close;
+	$control->quit;
 	crash_node($node);
-	$_->close foreach @sessions;
+	$_->quit foreach @sessions;
 	@sessions = ();
 	$node->start;
-	$control = open_session($node, $db, name => 'control');
+	$control = DLockSession->new($node, $db, name => 'control');
 	$count{crashes}++;
 	return;
 }
@@ -199,12 +199,12 @@ sub write_for
 	{
 		foreach my $session (@sessions)
 		{
-			$session->send(round()) unless $session->{pending};
+			$session->ask(round()) unless $session->{pending};
 		}
 		foreach my $session (wait_any(0.01, @sessions))
 		{
 			next if $stopped{ $session->{psql} } || collect($session);
-			$session->close;
+			$session->quit;
 			@sessions = grep { $_ != $session } @sessions;
 		}
 		go_on($_->{session}) foreach grep { $_->{due} < mono_now() } values %stopped;
@@ -226,11 +226,11 @@ sub write_for
 		end_prepared(0);
 		collect($_) foreach wait_any(0.1, @busy);
 	}
-	$_->close foreach @sessions;
+	$_->quit foreach @sessions;
 	@sessions = ();
 	wait_until(
 		sub {
-			my $others = $control->query(
+			my $others = $control->query_safe(
 				"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
 			end_prepared(0);
 			return $others eq '0';
@@ -247,7 +247,7 @@ sub write_for
 sub commit_order
 {
 	my ($from) = @_;
-	my $to = $control->query('SELECT pg_current_wal_flush_lsn()');
+	my $to = $control->query_safe('SELECT pg_current_wal_flush_lsn()');
 	my ($out, $err) = run_command(
 		[ 'pg_waldump', '-p', $node->data_dir . '/pg_wal', '-r', 'Transaction', '-s', $from, '-e', $to ]);
 	my (%place, $places);
@@ -266,7 +266,7 @@ sub violations
 	my %place = commit_order($from);
 	my (%highest, @found);
 
-	my @written = map { [ split /\|/ ] } split /\n/, $control->query(<<"EOC");
+	my @written = map { [ split /\|/ ] } split /\n/, $control->query_safe(<<"EOC");
 SELECT DISTINCT xid, resource, token FROM (TABLE journal UNION ALL TABLE journal_row UNION ALL TABLE journal_live) j WHERE run = '$run'
 EOC
 	my @unknown = grep { !defined $place{ $_->[0] } } @written;
@@ -288,9 +288,9 @@ sub stress
 	my ($time, %params) = @_;
 
 	%count = (map { $_ => 0 } qw(LK001 LK002 crashes deadlocks killed prepared rounds stopped terminated written));
-	my $from = $control->query("SELECT pg_logical_emit_message(true, 'start', '')");
+	my $from = $control->query_safe("SELECT pg_logical_emit_message(true, 'start', '')");
 	write_for($time, %params);
-	$control->query("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'end', '')");
+	$control->query_safe("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'end', '')");
 	my @found = violations($from);
 	diag "$run: " . join(', ', map { "$_ $count{$_}" } sort keys %count) . ', violations ' . @found;
 	return @found;
@@ -302,7 +302,7 @@ my @found = stress($seconds < 3 ? $seconds : 3);
 cmp_ok(scalar @found, '>', 0, "$run: commits out of order");
 
 # With it.
-$control->query(<<'EOC');
+$control->query_safe(<<'EOC');
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON journal
 	FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=resource', 'token_column=token');
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON journal_row
@@ -317,14 +317,14 @@ is(scalar @found, 0, "$run: commits out of order")
   or diag join "\n", @found[ 0 .. ($#found < 9 ? $#found : 9) ];
 cmp_ok($count{written}, '>', 5 * $seconds, "$run: enough to say so");
 cmp_ok($count{$_}, '>', 0, "$run: $_") foreach qw(LK001 LK002 stopped killed terminated prepared crashes);
-is( $control->query(<<"EOC"),
+is( $control->query_safe(<<"EOC"),
 SELECT count(*) FROM (SELECT resource, max(token) AS token FROM (TABLE journal UNION ALL TABLE journal_row UNION ALL TABLE journal_live) j
 	WHERE run = '$run' GROUP BY resource) w LEFT JOIN dlock_fences f USING (resource) WHERE f.token IS NULL OR f.token < w.token
 EOC
 	0,
 	"$run: all marks are at what has committed, at least");
-is($control->query("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), 0, "$run: no locks are left");
+is($control->query_safe("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), 0, "$run: no locks are left");
 
-$control->close;
+$control->quit;
 $node->stop;
 done_testing();

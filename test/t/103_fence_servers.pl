@@ -9,7 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockFence;
-use DLockQueue;
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -27,12 +27,12 @@ foreach my $where (
 	[ 'another database', $data_node, 'locks' ])
 {
 	my ($label, $node, $lock_db) = @$where;
-	my $locks = open_session($node, $lock_db, name => 'locks');
-	my $look = open_session($data_node, $db, name => 'look');
+	my $locks = DLockSession->new($node, $lock_db, name => 'locks');
+	my $look = DLockSession->new($data_node, $db, name => 'look');
 
 	# Tokens of the data's own database must not be mistaken for these: the
 	# database has granted none.
-	$look->query(<<'EOC');
+	$look->query_safe(<<'EOC');
 SELECT dlock_fence_declare('*');
 DROP TABLE IF EXISTS ledger, device;
 CREATE TABLE ledger (body text);
@@ -45,98 +45,98 @@ CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON device
 	FOR EACH ROW EXECUTE FUNCTION dlock_guard('token_column=token');
 SELECT dlock_fence_reset(resource, NULL, 'test') FROM dlock_fences;
 EOC
-	is($look->query('SELECT count(*) FROM dlock_fences'), 0, "$label: no marks to begin with");
+	is($look->query_safe('SELECT count(*) FROM dlock_fences'), 0, "$label: no marks to begin with");
 	outcome_is($look, "SELECT dlock_fence('ledger', 9007199254740991)", '22023', "$label: tokens of elsewhere are not known");
 	outcome_is($look, "INSERT INTO device VALUES ('', 9007199254740991)", '22023', "$label: nor in a row");
-	$look->query("SELECT dlock_fence_declare('*', is_foreign => true)");
+	$look->query_safe("SELECT dlock_fence_declare('*', is_foreign => true)");
 	outcome_is($look, "BEGIN; SELECT dlock_fence('ledger', 9007199254740991); INSERT INTO device VALUES ('', 9007199254740991)", '',
 		"$label: but where that is declared");
-	$look->query('ROLLBACK');
+	$look->query_safe('ROLLBACK');
 
 	# A worker holds two connections.
 	my ($a, $b) = open_sessions($data_node, $db, 2, name => 'worker');
 	my ($la, $lb) = open_sessions($node, $lock_db, 2, name => 'worker');
-	my $token = $la->query("SELECT dlock_acquire('ledger', 'a', '1 h')");
+	my $token = $la->query_safe("SELECT dlock_acquire('ledger', 'a', '1 h')");
 	my $write = sub {
 		my ($t, $text) = @_;
 		return "BEGIN; SELECT dlock_fence('ledger', $t); UPDATE ledger SET body = body || '$text'; UPDATE device SET body = body || '$text', token = $t; COMMIT";
 	};
 	outcome_is($a, $write->($token, 'a'), '', "$label: the holder writes");
 	is(mark($look, 'ledger'), $token, "$label: the mark is with the data");
-	is($locks->query('SELECT count(*) FROM dlock_fences'), 0, "$label: and not with the lock");
+	is($locks->query_safe('SELECT count(*) FROM dlock_fences'), 0, "$label: and not with the lock");
 
 	# Stopped past the lease; both its processes, and then the data's alone.
 	stop_process($_->{psql}) foreach $a, $la;
-	$a->send($write->($token, 'late'));
-	$la->send("SELECT dlock_renew_token('ledger', $token)");
+	$a->ask($write->($token, 'late'));
+	$la->ask("SELECT dlock_renew_token('ledger', $token)");
 	pass_deadline($locks, 'ledger', $token);
-	my $next = $lb->query("SELECT dlock_acquire('ledger', 'b', '1 h')");
+	my $next = $lb->query_safe("SELECT dlock_acquire('ledger', 'b', '1 h')");
 	outcome_is($b, $write->($next, 'b'), '', "$label: the successor writes");
 	continue_process($_->{psql}) foreach $a, $la;
 	came_to_is($a, 'LK001', "$label: the predecessor does not");
 	came_to_is($la, 'f', "$label: and learns that its lease is over");
 	outcome_is($a, "ROLLBACK; UPDATE device SET body = 'late', token = $token", 'LK001', "$label: nor a row");
-	is($look->query('SELECT body FROM ledger'), 'ab', "$label: what is written");
-	is($look->query('SELECT body FROM device'), 'ab', "$label: and in the row");
+	is($look->query_safe('SELECT body FROM ledger'), 'ab', "$label: what is written");
+	is($look->query_safe('SELECT body FROM device'), 'ab', "$label: and in the row");
 
 	# A transaction that is open is waited for.
-	$b->query("BEGIN; SELECT dlock_fence('ledger', $next)");
+	$b->query_safe("BEGIN; SELECT dlock_fence('ledger', $next)");
 	pass_deadline($locks, 'ledger', $next);
-	my $third = $la->query("SELECT dlock_acquire('ledger', 'a', '1 h')");
+	my $third = $la->query_safe("SELECT dlock_acquire('ledger', 'a', '1 h')");
 	waits_for($look, $a, $write->($third, 'c'), [$b], "$label: a successor waits for the transaction");
 	outcome_is($b, "UPDATE ledger SET body = body || 'B'; COMMIT", '', "$label: which commits");
 	came_to_is($a, '', "$label: then the successor writes");
-	is($look->query('SELECT body FROM ledger'), 'abBc', "$label: in order");
+	is($look->query_safe('SELECT body FROM ledger'), 'abBc', "$label: in order");
 
 	# Live mode looks for a lease here, and there is none, though the name is known.
 	outcome_is($a, "SELECT dlock_fence('ledger', $third, live => true)", 'LK002', "$label: no live mode");
-	$look->query("SELECT dlock_acquire('ledger', 'somebody', '1 h')");
+	$look->query_safe("SELECT dlock_acquire('ledger', 'somebody', '1 h')");
 	outcome_is($a, "SELECT dlock_fence('ledger', $third, live => true)", 'LK002', "$label: whoever holds a lock of that name here");
-	$look->query("SELECT dlock_release('ledger', 'somebody')");
+	$look->query_safe("SELECT dlock_release('ledger', 'somebody')");
 	is(mark($look, 'ledger'), $third, "$label: the mark has not changed");
 
 	# The server of the locks is not needed to write, and its crash takes no token back.
-	$_->close foreach $a, $b, $la, $lb, $locks, $look;
+	$_->quit foreach $a, $b, $la, $lb, $locks, $look;
 	crash_node($node);
 	if ($node != $data_node)
 	{
-		outcome_is($look = open_session($data_node, $db, name => 'look'), $write->($third, 'd'), '',
+		outcome_is($look = DLockSession->new($data_node, $db, name => 'look'), $write->($third, 'd'), '',
 			"$label: the holder writes while the server of the locks is down");
-		$look->close;
+		$look->quit;
 	}
 	$node->start;
-	$look = open_session($data_node, $db, name => 'look');
-	$locks = open_session($node, $lock_db, name => 'locks');
+	$look = DLockSession->new($data_node, $db, name => 'look');
+	$locks = DLockSession->new($node, $lock_db, name => 'locks');
 	pass_deadline($locks, 'ledger', $third);
-	my $fourth = $locks->query("SELECT dlock_acquire('ledger', 'b', '1 h')");
+	my $fourth = $locks->query_safe("SELECT dlock_acquire('ledger', 'b', '1 h')");
 	outcome_is($look, $write->($fourth, 'e'), '', "$label: after a crash, a successor");
 	outcome_is($look, $write->($third, 'late'), 'LK001', "$label: shuts the holder before it out");
-	$look->query('ROLLBACK');
+	$look->query_safe('ROLLBACK');
 
 	# Nor does a crash of the data's server take a mark back.
-	$_->close foreach $look, $locks;
+	$_->quit foreach $look, $locks;
 	crash_node($data_node);
 	$data_node->start;
-	$look = open_session($data_node, $db, name => 'look');
+	$look = DLockSession->new($data_node, $db, name => 'look');
 	is(mark($look, 'ledger'), $fourth, "$label: the mark after a crash");
 	outcome_is($look, $write->($third, 'late'), 'LK001', "$label: keeps the old token out");
-	$look->query('ROLLBACK');
-	like($look->query('SELECT body FROM ledger'), qr/^abBcd?e$/, "$label: what is written in the end");
-	$look->close;
+	$look->query_safe('ROLLBACK');
+	like($look->query_safe('SELECT body FROM ledger'), qr/^abBcd?e$/, "$label: what is written in the end");
+	$look->quit;
 }
 
 # A lock on a server whose clock is behind has lower tokens.  The guard
 # fails closed, until the owner of the extension resets the mark.
 my $new_node = start_node('new');
 my $token = $new_node->safe_psql($db, "SELECT dlock_acquire('ledger', 'c', '1 h')");
-my $look = open_session($data_node, $db, name => 'look');
+my $look = DLockSession->new($data_node, $db, name => 'look');
 my $mark = mark($look, 'ledger') + $token;
-$look->query("SELECT dlock_fence('ledger', $mark)");
+$look->query_safe("SELECT dlock_fence('ledger', $mark)");
 outcome_is($look, "SELECT dlock_fence('ledger', $token)", 'LK001', 'a new server of locks: refused');
-is($look->query("SELECT dlock_fence_reset('ledger', $token, 'a new server of locks')"),
+is($look->query_safe("SELECT dlock_fence_reset('ledger', $token, 'a new server of locks')"),
 	$mark, 'a new server of locks: reset');
 outcome_is($look, "SELECT dlock_fence('ledger', $token)", '', 'a new server of locks: passes');
 
-$look->close;
+$look->quit;
 $_->stop foreach $new_node, $data_node, $lock_node;
 done_testing();

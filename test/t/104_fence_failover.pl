@@ -10,7 +10,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockFence;
-use DLockQueue;
+use DLockSession;
 use DLockTest;
 use List::Util qw(max);
 use PostgreSQL::Test::Cluster;
@@ -58,12 +58,12 @@ foreach my $how ('paused', 'cut')
 
 	$standby->init_from_backup($primary, 'backup', has_streaming => 1);
 	$standby->start;
-	my $old = open_session($primary, $db, name => 'old');
-	$old->query("SELECT dlock_force_release('ledger', 'test')");
-	my $early = $old->query("SELECT dlock_acquire('ledger', 'early', '1 h')");
+	my $old = DLockSession->new($primary, $db, name => 'old');
+	$old->query_safe("SELECT dlock_force_release('ledger', 'test')");
+	my $early = $old->query_safe("SELECT dlock_acquire('ledger', 'early', '1 h')");
 	outcome_is($old, write_sql($early, 'e'), '', "$how: a holder before that");
-	my $body = $old->query('SELECT body FROM ledger');
-	$old->query('SET synchronous_commit = on; SELECT pg_logical_emit_message(true, $$flush$$, $$$$); RESET synchronous_commit');
+	my $body = $old->query_safe('SELECT body FROM ledger');
+	$old->query_safe('SET synchronous_commit = on; SELECT pg_logical_emit_message(true, $$flush$$, $$$$); RESET synchronous_commit');
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 
 	# A standby shows the marks, and nobody passes there.
@@ -93,47 +93,47 @@ foreach my $how ('paused', 'cut')
 	}
 
 	# The old primary goes on: blocks of tokens, holders, passes.
-	$old->query($pairs) for 1 .. 2;
-	$old->query("SELECT dlock_release_token('ledger', $early)");
-	my $lost = $old->query("SELECT dlock_acquire('ledger', 'lost', '1 h')");
+	$old->query_safe($pairs) for 1 .. 2;
+	$old->query_safe("SELECT dlock_release_token('ledger', $early)");
+	my $lost = $old->query_safe("SELECT dlock_acquire('ledger', 'lost', '1 h')");
 	outcome_is($old, write_sql($lost, 'l'), '', "$how: the last holder writes on the old primary");
 	if ($how eq 'paused')
 	{
-		$old->query('SET synchronous_commit = on; SELECT pg_logical_emit_message(true, $$flush$$, $$$$); RESET synchronous_commit');
+		$old->query_safe('SET synchronous_commit = on; SELECT pg_logical_emit_message(true, $$flush$$, $$$$); RESET synchronous_commit');
 		$primary->wait_for_catchup($standby, 'write', $primary->lsn('flush'));
 	}
 	is($standby->safe_psql($db, 'SELECT body FROM ledger'), $body, "$how: the standby has not seen it");
-	my $before = max($lost, $old->query("SELECT dlock_acquire('last-$how', 'last', '1 h')"));
+	my $before = max($lost, $old->query_safe("SELECT dlock_acquire('last-$how', 'last', '1 h')"));
 
 	$standby->promote;
-	my $new = open_session($standby, $db, name => 'new');
+	my $new = DLockSession->new($standby, $db, name => 'new');
 	my $replayed = $how eq 'paused';
 
 	# The marks are as they were replicated, and so is the data that they guard.
 	is(mark($new, 'ledger'), $replayed ? $lost : $early, "$how: the mark on the promoted");
-	is($new->query('SELECT body FROM ledger'), $replayed ? "${body}l" : $body, "$how: and what it guards");
+	is($new->query_safe('SELECT body FROM ledger'), $replayed ? "${body}l" : $body, "$how: and what it guards");
 
 	# Who held the lock on the old primary goes on with its token here, as long as
 	# nobody else has passed.  That is what an asynchronous standby loses.
 	outcome_is($new, write_sql($lost, 'L'), '', "$how: an old holder before the first successor");
-	$new->query("SELECT dlock_force_release('ledger', 'test')");
-	my $first = $new->query("SELECT dlock_acquire('ledger', 'first', '1 h')");
+	$new->query_safe("SELECT dlock_force_release('ledger', 'test')");
+	my $first = $new->query_safe("SELECT dlock_acquire('ledger', 'first', '1 h')");
 	cmp_ok($first, '>', $before, "$how: tokens are above all that were handed out before");
 
 	# The old primary does not know, and goes on.
-	$old->query($pairs) for 1 .. 2;
-	$old->query("SELECT dlock_release_token('ledger', $lost)");
-	my $late = $old->query("SELECT dlock_acquire('ledger', 'late', '1 h')");
+	$old->query_safe($pairs) for 1 .. 2;
+	$old->query_safe("SELECT dlock_release_token('ledger', $lost)");
+	my $late = $old->query_safe("SELECT dlock_acquire('ledger', 'late', '1 h')");
 	cmp_ok($first, '>', $late, "$how: and above all that the old primary hands out later");
 	outcome_is($old, write_sql($late, 'x'), '', "$how: with which it is written there");
 
 	# One that has passed here with a token of the old primary's is waited for.
-	my $other = open_session($standby, $db, name => 'other');
-	$other->query("BEGIN; SELECT dlock_fence('ledger', $late); UPDATE ledger SET body = body || 'O'");
-	my $next = open_session($standby, $db, name => 'next');
+	my $other = DLockSession->new($standby, $db, name => 'other');
+	$other->query_safe("BEGIN; SELECT dlock_fence('ledger', $late); UPDATE ledger SET body = body || 'O'");
+	my $next = DLockSession->new($standby, $db, name => 'next');
 	waits_for($new, $next,
 		write_sql($first, 'f'), [$other], "$how: the successor waits for who has passed");
-	$other->query('COMMIT');
+	$other->query_safe('COMMIT');
 	came_to_is($next, '', "$how: and writes");
 	foreach my $token ($early, $lost, $before, $late)
 	{
@@ -142,12 +142,12 @@ foreach my $how ('paused', 'cut')
 	}
 
 	# The old primary's tokens stay below those of the promoted, for ever.
-	$old->query($pairs);
-	cmp_ok($old->query("SELECT dlock_acquire('very-late-$how', 'late', '1 h')"), '<', $first,
+	$old->query_safe($pairs);
+	cmp_ok($old->query_safe("SELECT dlock_acquire('very-late-$how', 'late', '1 h')"), '<', $first,
 		"$how: the old primary still hands out lower ones");
-	outcome_is($other, "SELECT dlock_fence('ledger', " . $old->query("SELECT dlock_acquire('too-late-$how', 'late', '1 h')") . ')',
+	outcome_is($other, "SELECT dlock_fence('ledger', " . $old->query_safe("SELECT dlock_acquire('too-late-$how', 'late', '1 h')") . ')',
 		'LK001', "$how: which do not pass");
-	$_->close foreach $old, $new, $other, $next;
+	$_->quit foreach $old, $new, $other, $next;
 	$standby->stop;
 }
 

@@ -8,7 +8,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockFence;
-use DLockQueue;
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -106,9 +106,9 @@ is($node->safe_psql($db, 'SELECT count(*) FROM dlock_fence_declared'), 0, 'nothi
 
 # A transaction that sits at the mark is named to whoever wants to take over.
 # The role is the one that has connected, which is what pg_terminate_backend() asks for.
-my $sitting = open_session($node, $db, name => 'sitting');
-my ($pid, $login) = split /\|/, $sitting->query('SELECT pg_backend_pid(), session_user');
-$sitting->query("SET SESSION AUTHORIZATION worker; BEGIN; SELECT dlock_fence('ledger', 1)");
+my $sitting = DLockSession->new($node, $db, name => 'sitting');
+my ($pid, $login) = split /\|/, $sitting->query_safe('SELECT pg_backend_pid(), session_user');
+$sitting->query_safe("SET SESSION AUTHORIZATION worker; BEGIN; SELECT dlock_fence('ledger', 1)");
 my $in_the_way = qr/HINT:  In the way at the fence of resource "ledger": process $pid of role "$login"\. .*pg_terminate_backend/;
 like(as_role('holder', "SET lock_timeout = '50ms'; SELECT dlock_fence('ledger', 2)"),
 	qr/ERROR:  canceling statement due to lock timeout\n$in_the_way/, 'lock_timeout names it');
@@ -120,8 +120,8 @@ like(as_role($login, "SET lock_timeout = '50ms'; SELECT dlock_fence_reset('ledge
 unlike(as_role('holder', "SELECT dlock_fence('ledger', 1)"), qr/HINT/, 'nothing to say without a wait');
 
 # The waiter is out of the queue, and its session goes on.
-my $waiter = open_session($node, $db, name => 'waiter');
-$waiter->query("SET lock_timeout = '50ms'");
+my $waiter = DLockSession->new($node, $db, name => 'waiter');
+$waiter->query_safe("SET lock_timeout = '50ms'");
 for my $i (1 .. 3)
 {
 	outcome_is($waiter, "BEGIN; SAVEPOINT a; SELECT dlock_fence('ledger', 2)", '55P03', "wait $i ends");
@@ -130,25 +130,25 @@ for my $i (1 .. 3)
 is($node->safe_psql($db, "SELECT count(*) FROM pg_locks WHERE objsubid = 25709 AND NOT granted"), 0, 'nobody is left in the queue');
 
 # One that waits behind another one in the queue waits for those that have passed.
-my $first = open_session($node, $db, name => 'first');
+my $first = DLockSession->new($node, $db, name => 'first');
 waits_for($waiter, $first, "SELECT dlock_fence('ledger', 3)", [$sitting], 'the first in the queue');
 like(as_role('holder', "SET lock_timeout = '50ms'; SELECT dlock_fence('ledger', 1)"),
 	$in_the_way, 'the next one gets to know who sits');
 
 # As many as there are.
-my $second = open_session($node, $db, name => 'second');
-$second->query("BEGIN; SELECT dlock_fence('other', 2)");
-$waiter->query("BEGIN; SELECT dlock_fence('other', 2)");
+my $second = DLockSession->new($node, $db, name => 'second');
+$second->query_safe("BEGIN; SELECT dlock_fence('other', 2)");
+$waiter->query_safe("BEGIN; SELECT dlock_fence('other', 2)");
 like(as_role('holder', "SET lock_timeout = '50ms'; SELECT dlock_fence('other', 3)"),
 	qr/: process \d+ of role "\w+", process \d+ of role "\w+"\. /, 'all are named');
-$_->query('ROLLBACK') foreach $second, $waiter;
-$sitting->query('ROLLBACK');
+$_->query_safe('ROLLBACK') foreach $second, $waiter;
+$sitting->query_safe('ROLLBACK');
 came_to_is($first, '', 'the first goes on');
 
 # A prepared transaction has no process.
-$sitting->query("BEGIN; SELECT dlock_fence('ledger', 3); PREPARE TRANSACTION 'sitting'");
+$sitting->query_safe("BEGIN; SELECT dlock_fence('ledger', 3); PREPARE TRANSACTION 'sitting'");
 like(as_role('holder', "SET lock_timeout = '50ms'; SELECT dlock_fence('ledger', 4)"), qr/: a prepared transaction\./, 'a prepared transaction');
-$sitting->query("RESET SESSION AUTHORIZATION; ROLLBACK PREPARED 'sitting'");
+$sitting->query_safe("RESET SESSION AUTHORIZATION; ROLLBACK PREPARED 'sitting'");
 is(as_role('holder', "SELECT dlock_fence('ledger', 4)"), '', 'and when it is gone, the fence is passed');
 
 # Declarations are dumped with the marks.
@@ -159,6 +159,6 @@ $node->safe_psql($db, 'CREATE DATABASE copy');
 $node->command_ok([ 'psql', '-X', '-v', 'ON_ERROR_STOP=1', '-q', '-f', $dump, $node->connstr('copy') ], 'restore');
 is($node->safe_psql('copy', 'SELECT resource, role, is_foreign FROM dlock_fence_declared'), 'far/*|holder|t', 'declarations are dumped');
 
-$_->close foreach $sitting, $waiter, $first, $second;
+$_->quit foreach $sitting, $waiter, $first, $second;
 $node->stop;
 done_testing();

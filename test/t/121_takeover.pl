@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockQueue;
+use DLockSession;
 use DLockTest;
 use List::Util qw(max);
 use PostgreSQL::Test::Cluster;
@@ -20,12 +21,12 @@ my $node = start_node('main', conf => <<'EOC');
 dlock.reap_interval = 1h
 EOC
 my $db = 'postgres';
-my $ctl = open_session($node, $db, name => 'control');
+my $ctl = DLockSession->new($node, $db, name => 'control');
 # Whoever waits looks again after deadlock_timeout, which would hide that it was
 # not told of something.
 my @s = open_sessions($node, $db, 6, name => 'w', setup => "SET deadlock_timeout = '10 min'");
 
-$ctl->query(<<'EOC');
+$ctl->query_safe(<<'EOC');
 CREATE TABLE takeover (token bigint, owner text, returned timestamptz, deadline timestamptz);
 
 -- Wait for the lock, and let the lease expire while waiting for it again as
@@ -104,14 +105,14 @@ sub measure
 	my ($sessions) = @_;
 	my $each = int 102 / $sessions;
 
-	$ctl->query('TRUNCATE takeover');
-	$s[ $_ - 1 ]->send("SELECT take_turns('turns', 's$_', $each, '30 ms')") foreach 1 .. $sessions;
-	$s[5]->send('SELECT lateness(100)');
+	$ctl->query_safe('TRUNCATE takeover');
+	$s[ $_ - 1 ]->ask("SELECT take_turns('turns', 's$_', $each, '30 ms')") foreach 1 .. $sessions;
+	$s[5]->ask('SELECT lateness(100)');
 	answers_in_order(@s[ 0 .. $sessions - 1 ]);
 	push @machine, split /\n/, (answers_in_order($s[5]))[0];
 
 	# A session that has nobody beside it any more does not wait at the end.
-	return split /\n/, $ctl->query(<<'EOC');
+	return split /\n/, $ctl->query_safe(<<'EOC');
 SELECT 1000 * extract(epoch FROM t.returned - before.deadline)
 FROM takeover t, LATERAL (SELECT deadline FROM takeover b WHERE b.token < t.token ORDER BY token DESC LIMIT 1) before
 WHERE before.deadline IS NOT NULL ORDER BY t.token
@@ -141,7 +142,7 @@ foreach my $case ([ 'one waits', 2, 1 ], [ 'several wait', 5, 1 ], [ 'reaper at 
 
 	# The two clocks of a deadline are not read in the same moment.
 	cmp_ok(percentile(0.0001, @delays), '>=', -0.2, "$label: none before the deadline");
-	is($ctl->query('SELECT count(*) = count(DISTINCT token) FROM takeover'), 't', "$label: each token once");
+	is($ctl->query_safe('SELECT count(*) = count(DISTINCT token) FROM takeover'), 't', "$label: each token once");
 	continue_workers() if $without;
 }
 queues_are_empty($ctl, 'nobody waits');
@@ -164,9 +165,9 @@ sub granted_at
 	if (!wait_any($ttl + 20, $session))
 	{
 		fail("$test_name: granted");
-		$ctl->query("SELECT pg_cancel_backend($session->{pid})");
+		$ctl->query_safe("SELECT pg_cancel_backend($session->{pid})");
 	}
-	my $answer = $session->answer;
+	my $answer = $session->result;
 	isnt($answer->{out}, '', "$test_name: granted");
 	cmp_ok($answer->{at}, '>=', $from + $ttl, "$test_name: not before the deadline");
 	cmp_ok($answer->{at}, '<=', $to + $ttl + 10, "$test_name: soon after it");
@@ -176,31 +177,31 @@ sub granted_at
 # Nearer: one that was to wait for an hour does not.
 foreach my $how ('by owner', 'by token', 'all of the owner', 'count', 'return')
 {
-	my $token = $ctl->query("SELECT dlock_acquire('move', 'holder', '1 h')");
+	my $token = $ctl->query_safe("SELECT dlock_acquire('move', 'holder', '1 h')");
 	enqueue($ctl, $s[0], "SELECT dlock_acquire('move', 'alice', '1 h', NULL)");
 	enqueue($ctl, $s[1], "SELECT dlock_acquire('move', 'bob', '1 h', NULL)");
 	my $from = mono_now();
 	if ($how eq 'count' || $how eq 'return')
 	{
 		# Re-entry never brings the deadline nearer.
-		$ctl->query("SELECT dlock_acquire('move', 'holder', '100 ms', reentry => '$how')");
+		$ctl->query_safe("SELECT dlock_acquire('move', 'holder', '100 ms', reentry => '$how')");
 		nobody_answers("$how with a shorter ttl: the waiters go on waiting", @s[ 0, 1 ]);
-		$ctl->query("SELECT dlock_renew('move', 'holder', '300 ms')");
+		$ctl->query_safe("SELECT dlock_renew('move', 'holder', '300 ms')");
 	}
 	elsif ($how eq 'all of the owner')
 	{
-		is($ctl->query("SELECT dlock_renew_all('holder', '300 ms')"), 1, "nearer, $how");
+		is($ctl->query_safe("SELECT dlock_renew_all('holder', '300 ms')"), 1, "nearer, $how");
 	}
 	else
 	{
 		my $renew = $how eq 'by owner' ? "dlock_renew('move', 'holder'" : "dlock_renew_token('move', $token";
-		is($ctl->query("SELECT $renew, '300 ms')"), 't', "nearer, $how");
+		is($ctl->query_safe("SELECT $renew, '300 ms')"), 't', "nearer, $how");
 	}
 	granted_at($s[0], 0.3, $from, mono_now(), "nearer, $how");
 	is(queue($ctl, 'move'), 'bob', "nearer, $how: one grant");
-	$ctl->query("SELECT dlock_release('move', 'alice')");
-	$s[1]->answer;
-	$ctl->query("SELECT dlock_release('move', 'bob')");
+	$ctl->query_safe("SELECT dlock_release('move', 'alice')");
+	$s[1]->result;
+	$ctl->query_safe("SELECT dlock_release('move', 'bob')");
 }
 
 # Farther: whoever waits goes on waiting, over each deadline that was.
@@ -209,60 +210,60 @@ foreach my $how ('by owner', 'by token', 'all of the owner', 'count', 'return')
 	my $ttl = 1.5;
 	my $lost = 0;
 
-	$ctl->query("SELECT dlock_acquire('move', 'holder', '$ttl s')");
-	$s[$_]->send("SELECT dlock_acquire('move', 'w$_', '1 h', NULL)") foreach 0 .. 1;
+	$ctl->query_safe("SELECT dlock_acquire('move', 'holder', '$ttl s')");
+	$s[$_]->ask("SELECT dlock_acquire('move', 'w$_', '1 h', NULL)") foreach 0 .. 1;
 	my $end = mono_now() + 2.5 * $ttl;
 	while (mono_now() < $end)
 	{
 		$from = mono_now();
-		$lost++ if $ctl->query("SELECT dlock_renew('move', 'holder')") ne 't';
+		$lost++ if $ctl->query_safe("SELECT dlock_renew('move', 'holder')") ne 't';
 		$to = mono_now();
 		usleep(20_000);
 	}
 	is($lost, 0, 'farther: the holder holds it');
-	is(join(' ', map { $_->{name} } grep { $_->ready } @s[ 0, 1 ]), '', 'farther: the waiters go on waiting');
-	is($ctl->query("SELECT count(*) FROM dlock_waiters WHERE name = 'move'"), 2, 'farther: both');
+	is(join(' ', map { $_->{name} } grep { $_->answered } @s[ 0, 1 ]), '', 'farther: the waiters go on waiting');
+	is($ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'move'"), 2, 'farther: both');
 	# Who came first is not known; the first one to answer is it.
 	my ($first) = wait_any(20, @s[ 0, 1 ]);
 	granted_at($first, $ttl, $from, $to, 'farther, and no more');
-	is($ctl->query("SELECT dlock_renew('move', 'holder')"), 'f', 'the holder has lost it');
-	$ctl->query("SELECT dlock_force_release('move', 'test')");
+	is($ctl->query_safe("SELECT dlock_renew('move', 'holder')"), 'f', 'the holder has lost it');
+	$ctl->query_safe("SELECT dlock_force_release('move', 'test')");
 	my ($second) = grep { $_->{pending} } @s[ 0, 1 ];
-	$second->answer;
-	$ctl->query("SELECT dlock_force_release('move', 'test')");
+	$second->result;
+	$ctl->query_safe("SELECT dlock_force_release('move', 'test')");
 }
 
 # Farther by a counted re-entry.
 {
-	my $token = $ctl->query("SELECT dlock_acquire('move', 'holder', '2 s')");
+	my $token = $ctl->query_safe("SELECT dlock_acquire('move', 'holder', '2 s')");
 	enqueue($ctl, $s[0], "SELECT dlock_acquire('move', 'alice', '1 h', NULL)");
 	my $from = mono_now();
-	is($ctl->query("SELECT dlock_acquire('move', 'holder', '3 s', reentry => 'count')"), $token, 'counted');
+	is($ctl->query_safe("SELECT dlock_acquire('move', 'holder', '3 s', reentry => 'count')"), $token, 'counted');
 	granted_at($s[0], 3, $from, mono_now(), 'farther, by re-entry');
-	$ctl->query("SELECT dlock_release('move', 'alice')");
+	$ctl->query_safe("SELECT dlock_release('move', 'alice')");
 }
 
 # The grant is the earliest of what lets a waiter in: of several holders whose
 # leases end one after the other it is the last, of permits the first.
 {
 	my $from;
-	$ctl->query("SELECT dlock_acquire('several', 'h$_', '1 h', mode => 'shared')") foreach 300, 900, 600;
-	$s[0]->send("SELECT dlock_acquire('several', 'reader', '1 h', NULL, mode => 'shared')");
-	isnt($s[0]->answer->{out}, '', 'a reader among readers');
-	$ctl->query("SELECT dlock_release('several', 'reader')");
+	$ctl->query_safe("SELECT dlock_acquire('several', 'h$_', '1 h', mode => 'shared')") foreach 300, 900, 600;
+	$s[0]->ask("SELECT dlock_acquire('several', 'reader', '1 h', NULL, mode => 'shared')");
+	isnt($s[0]->result->{out}, '', 'a reader among readers');
+	$ctl->query_safe("SELECT dlock_release('several', 'reader')");
 	$from = mono_now();
-	$ctl->query("SELECT dlock_renew('several', 'h$_', '$_ ms')") foreach 300, 900, 600;
-	$s[0]->send("SELECT dlock_acquire('several', 'writer', '1 h', NULL)");
+	$ctl->query_safe("SELECT dlock_renew('several', 'h$_', '$_ ms')") foreach 300, 900, 600;
+	$s[0]->ask("SELECT dlock_acquire('several', 'writer', '1 h', NULL)");
 	granted_at($s[0], 0.9, $from, mono_now(), 'after the last of several holders');
-	$ctl->query("SELECT dlock_release('several', 'writer')");
+	$ctl->query_safe("SELECT dlock_release('several', 'writer')");
 
-	$ctl->query("SELECT dlock_acquire('permits', 'h1', '1 h', permits => 2)");
+	$ctl->query_safe("SELECT dlock_acquire('permits', 'h1', '1 h', permits => 2)");
 	$from = mono_now();
-	$ctl->query("SELECT dlock_acquire('permits', 'h2', '400 ms', permits => 2)");
+	$ctl->query_safe("SELECT dlock_acquire('permits', 'h2', '400 ms', permits => 2)");
 	my $to = mono_now();
-	$s[0]->send("SELECT dlock_acquire('permits', 'p', '1 h', NULL, permits => 2)");
+	$s[0]->ask("SELECT dlock_acquire('permits', 'p', '1 h', NULL, permits => 2)");
 	granted_at($s[0], 0.4, $from, $to, 'the first permit that expires');
-	$ctl->query("SELECT dlock_force_release('permits', 'test')");
+	$ctl->query_safe("SELECT dlock_force_release('permits', 'test')");
 }
 
 # Several names at once, and a path: when the last of them is free.
@@ -271,14 +272,14 @@ foreach my $request (
 	"SELECT dlock_acquire_path('t1/t2/t3', 'all', '1 h', NULL)")
 {
 	my @names = $request =~ /path/ ? ('t1', 't1/t2', 't1/t2/t3') : ('t1', 't2', 't3');
-	$ctl->query("SELECT dlock_acquire('$names[0]', 'h', '300 ms')");
+	$ctl->query_safe("SELECT dlock_acquire('$names[0]', 'h', '300 ms')");
 	my $from = mono_now();
-	$ctl->query("SELECT dlock_acquire('$names[2]', 'h', '700 ms')");
+	$ctl->query_safe("SELECT dlock_acquire('$names[2]', 'h', '700 ms')");
 	my $to = mono_now();
-	$ctl->query("SELECT dlock_acquire('$names[1]', 'h', '500 ms')");
-	$s[0]->send($request);
+	$ctl->query_safe("SELECT dlock_acquire('$names[1]', 'h', '500 ms')");
+	$s[0]->ask($request);
 	granted_at($s[0], 0.7, $from, $to, $names[2]);
-	$ctl->query("SELECT dlock_release_all('all')");
+	$ctl->query_safe("SELECT dlock_release_all('all')");
 }
 
 # Behind a call for several names: it waits for nobody that holds the lock, and then
@@ -288,42 +289,42 @@ foreach my $request (
 	"SELECT dlock_acquire_path('b1/b2', 'all', '400 ms', NULL)")
 {
 	my $name = $request =~ /path/ ? 'b1/b2' : 'b2';
-	$ctl->query("SELECT dlock_acquire('b1', 'h', '1 h')");
+	$ctl->query_safe("SELECT dlock_acquire('b1', 'h', '1 h')");
 	enqueue($ctl, $s[0], $request);
 	enqueue($ctl, $s[1], "SELECT dlock_acquire('$name', 'behind', '1 h', NULL)");
 	my $from = mono_now();
-	$ctl->query("SELECT dlock_release('b1', 'h')");
-	$s[0]->answer;
+	$ctl->query_safe("SELECT dlock_release('b1', 'h')");
+	$s[0]->result;
 	granted_at($s[1], 0.4, $from, mono_now(), "behind a call for $name");
-	$ctl->query("SELECT dlock_release('$name', 'behind')");
+	$ctl->query_safe("SELECT dlock_release('$name', 'behind')");
 }
 
 # A conversion.
 {
-	my $token = $ctl->query("SELECT dlock_acquire('convert', 'me', '1 h', mode => 'shared')");
+	my $token = $ctl->query_safe("SELECT dlock_acquire('convert', 'me', '1 h', mode => 'shared')");
 	my $from = mono_now();
-	$ctl->query("SELECT dlock_acquire('convert', 'h', '400 ms', mode => 'shared')");
+	$ctl->query_safe("SELECT dlock_acquire('convert', 'h', '400 ms', mode => 'shared')");
 	my $to = mono_now();
-	$s[0]->send("SELECT dlock_convert('convert', $token, 'exclusive', NULL)");
+	$s[0]->ask("SELECT dlock_convert('convert', $token, 'exclusive', NULL)");
 	cmp_ok(granted_at($s[0], 0.4, $from, $to, 'a conversion'), '>', $token, 'with a new token');
-	$ctl->query("SELECT dlock_force_release('convert', 'test')");
+	$ctl->query_safe("SELECT dlock_force_release('convert', 'test')");
 }
 
 # A lease that is closed for a while after its end: at the moment that it opens.
 {
 	my $from = mono_now();
-	$ctl->query("SELECT dlock_acquire('closed', 'h', '200 ms', lock_delay => '400 ms')");
+	$ctl->query_safe("SELECT dlock_acquire('closed', 'h', '200 ms', lock_delay => '400 ms')");
 	my $to = mono_now();
-	$s[0]->send("SELECT dlock_acquire('closed', 'w', '1 h', NULL)");
+	$s[0]->ask("SELECT dlock_acquire('closed', 'w', '1 h', NULL)");
 	granted_at($s[0], 0.6, $from, $to, 'after lock_delay');
-	$ctl->query("SELECT dlock_release('closed', 'w')");
+	$ctl->query_safe("SELECT dlock_release('closed', 'w')");
 	$from = mono_now();
-	$ctl->query("SELECT dlock_acquire('closed', 'h', '1 h', min_hold => '500 ms')");
+	$ctl->query_safe("SELECT dlock_acquire('closed', 'h', '1 h', min_hold => '500 ms')");
 	$to = mono_now();
-	$s[0]->send("SELECT dlock_acquire('closed', 'w', '1 h', NULL)");
-	$ctl->query("SELECT dlock_release('closed', 'h')");
+	$s[0]->ask("SELECT dlock_acquire('closed', 'w', '1 h', NULL)");
+	$ctl->query_safe("SELECT dlock_release('closed', 'h')");
 	granted_at($s[0], 0.5, $from, $to, 'after min_hold');
-	$ctl->query("SELECT dlock_release('closed', 'w')");
+	$ctl->query_safe("SELECT dlock_release('closed', 'w')");
 }
 
 # The time-out of the waiter and the deadline of the holder, close to each other,
@@ -332,13 +333,13 @@ foreach my $request (
 	my ($granted, $wrong) = (0, 0);
 	foreach my $i (1 .. 40)
 	{
-		$ctl->query("SELECT dlock_acquire('close', 'h', '25 ms')");
+		$ctl->query_safe("SELECT dlock_acquire('close', 'h', '25 ms')");
 		my $wait = 15 + $i / 2;
-		my $token = $s[0]->query("SELECT dlock_acquire('close', 'w$i', '1 h', '$wait ms')");
+		my $token = $s[0]->query_safe("SELECT dlock_acquire('close', 'w$i', '1 h', '$wait ms')");
 		$granted++ if $token ne '';
-		my $holder = $ctl->query("SELECT coalesce(string_agg(token::text, ' '), '') FROM dlock_leases WHERE name = 'close' AND owner LIKE 'w%'");
+		my $holder = $ctl->query_safe("SELECT coalesce(string_agg(token::text, ' '), '') FROM dlock_leases WHERE name = 'close' AND owner LIKE 'w%'");
 		$wrong++ if $holder ne $token;
-		$ctl->query("SELECT dlock_force_release('close', 'test')");
+		$ctl->query_safe("SELECT dlock_force_release('close', 'test')");
 	}
 	is($wrong, 0, 'time-out at the deadline: what the waiter is told is so');
 	cmp_ok($granted, '>', 0, 'time-out at the deadline: some are granted');
@@ -347,8 +348,8 @@ foreach my $request (
 queues_are_empty($ctl, 'nobody waits in the end');
 
 continue_workers();
-close_sessions($ctl, @s);
-$ctl->close;
+$_->quit foreach @s;
+$ctl->quit;
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
 done_testing();

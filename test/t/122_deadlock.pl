@@ -10,6 +10,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockQueue;
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -19,13 +20,13 @@ use Time::HiRes qw(usleep);
 my $timeout = 0.3;
 my $node = start_node('main', conf => 'deadlock_timeout = ' . 1000 * $timeout . "ms\n");
 my $db = 'postgres';
-my $ctl = open_session($node, $db, name => 'control');
+my $ctl = DLockSession->new($node, $db, name => 'control');
 my @s = open_sessions($node, $db, 12, name => 's');
 
 sub hold
 {
 	my ($owner, $name, $params) = @_;
-	my $token = $ctl->query("SELECT dlock_acquire('$name', '$owner', '1 h'" . ($params ? ", $params" : '') . ')');
+	my $token = $ctl->query_safe("SELECT dlock_acquire('$name', '$owner', '1 h'" . ($params ? ", $params" : '') . ')');
 
 	$token ne '' or die "$owner does not get $name";
 	return $token;
@@ -45,8 +46,8 @@ sub clean
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	queues_are_empty($ctl, "$test_name: nobody waits");
-	$ctl->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
-	is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, "$test_name: nobody holds");
+	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 0, "$test_name: nobody holds");
 	return;
 }
 
@@ -76,7 +77,7 @@ sub one_victim
 	my @told = wait_any(20, @$waiters);
 
 	is(scalar @told, 1, "$test_name: a victim") or return 0;
-	my $answer = $told[0]->answer;
+	my $answer = $told[0]->result;
 	is($answer->{state}, '40P01', "$test_name: SQLSTATE") or diag("'$answer->{out}' $answer->{err}");
 	is($answer->{message}, 'deadlock detected', "$test_name: message");
 	told_in_time($answer->{at} - $closed, $test_name);
@@ -84,7 +85,7 @@ sub one_victim
 	is(join("\n", sort split /\n/, $answer->{detail} // ''), join("\n", sort @expected), "$test_name: detail");
 	my @others = grep { $_->{pending} } @$waiters;
 	nobody_answers("$test_name: one victim only", @others);
-	is($ctl->query('SELECT count(DISTINCT pid) FROM dlock_waiters WHERE pid IN (' . join(', ', 0, map { $_->{pid} } @others) . ')'),
+	is($ctl->query_safe('SELECT count(DISTINCT pid) FROM dlock_waiters WHERE pid IN (' . join(', ', 0, map { $_->{pid} } @others) . ')'),
 		scalar @others, "$test_name: the others wait on");
 	my ($victim) = grep { $waiters->[$_] == $told[0] } 0 .. $#$waiters;
 	return $victim;
@@ -108,19 +109,19 @@ foreach my $n (2, 3, 8)
 		foreach my $i (@order)
 		{
 			my $sql = want("o$i", 'l' . ($i + 1) % $n);
-			$i == $last ? $s[$i]->send($sql) : enqueue($ctl, $s[$i], $sql);
+			$i == $last ? $s[$i]->ask($sql) : enqueue($ctl, $s[$i], $sql);
 		}
 		my $victim = $order[ one_victim([ @s[@order] ], \@edges, $label) ];
 
 		# What the victim held it holds still; when it lets go, the one before it
 		# in the ring gets it, and so on.
-		is($ctl->query("SELECT dlock_check('l$victim', $token[$victim])"), 't', "$label: the victim holds what it held");
-		$ctl->query("SELECT dlock_release_token('l$victim', $token[$victim])");
+		is($ctl->query_safe("SELECT dlock_check('l$victim', $token[$victim])"), 't', "$label: the victim holds what it held");
+		$ctl->query_safe("SELECT dlock_release_token('l$victim', $token[$victim])");
 		for (my $i = ($victim + $n - 1) % $n; $i != $victim; $i = ($i + $n - 1) % $n)
 		{
-			my $answer = $s[$i]->answer;
+			my $answer = $s[$i]->result;
 			isnt($answer->{out}, '', "$label: $i goes on") or diag($answer->{err});
-			$ctl->query("SELECT dlock_release_all('o$i')");
+			$ctl->query_safe("SELECT dlock_release_all('o$i')");
 		}
 		clean($label);
 	}
@@ -129,18 +130,18 @@ foreach my $n (2, 3, 8)
 # The timeout that counts is that of the session that waits; one that looks late
 # does not keep the others from looking.
 {
-	$s[0]->query("SET deadlock_timeout = '10 min'");
+	$s[0]->query_safe("SET deadlock_timeout = '10 min'");
 	hold('o0', 'l0');
 	hold('o1', 'l1');
 	enqueue($ctl, $s[1], want('o1', 'l0'));
 	usleep(($timeout + 0.2) * 1e6);
-	$s[0]->query("SET deadlock_timeout = '50 ms'");
-	$s[0]->send(want('o0', 'l1'));
+	$s[0]->query_safe("SET deadlock_timeout = '50 ms'");
+	$s[0]->ask(want('o0', 'l1'));
 	one_victim([ @s[ 1, 0 ] ], [ [ 'o0', 'exclusive', 'l1', 'o1' ], [ 'o1', 'exclusive', 'l0', 'o0' ] ],
 		'one had looked before there was a ring');
-	$ctl->query("SELECT dlock_release_all('o0')");
-	$s[1]->answer;
-	$s[0]->query("RESET deadlock_timeout");
+	$ctl->query_safe("SELECT dlock_release_all('o0')");
+	$s[1]->result;
+	$s[0]->query_safe("RESET deadlock_timeout");
 	clean('one had looked before there was a ring');
 }
 
@@ -150,13 +151,13 @@ foreach my $n (2, 3, 8)
 	hold('c', 'x', "mode => 'shared'");
 	hold('b', 'y');
 	enqueue($ctl, $s[0], want('a', 'y', "mode => 'shared'"));
-	$s[1]->send(want('b', 'x'));
+	$s[1]->ask(want('b', 'x'));
 	my $victim = one_victim([ @s[ 0, 1 ] ],
 		[ [ 'a', 'shared', 'y', 'b' ], [ 'b', 'exclusive', 'x', 'a' ] ], 'shared and exclusive');
 	my ($loser, $winner) = $victim == 0 ? ('a', 1) : ('b', 0);
-	$ctl->query("SELECT dlock_release_all('$loser')");
-	$ctl->query("SELECT dlock_release_all('c')");
-	isnt($s[$winner]->answer->{out}, '', 'shared and exclusive: the other goes on');
+	$ctl->query_safe("SELECT dlock_release_all('$loser')");
+	$ctl->query_safe("SELECT dlock_release_all('c')");
+	isnt($s[$winner]->result->{out}, '', 'shared and exclusive: the other goes on');
 	clean('shared and exclusive');
 }
 
@@ -165,11 +166,11 @@ foreach my $n (2, 3, 8)
 	hold('a "b"', 'x', "mode => 'PW'");
 	hold('c', 'y', "mode => 'CW'");
 	enqueue($ctl, $s[0], want('a "b"', 'y', "mode => 'PR'"));
-	$s[1]->send(want('c', 'x', "mode => 'CW'"));
+	$s[1]->ask(want('c', 'x', "mode => 'CW'"));
 	one_victim([ @s[ 0, 1 ] ],
 		[ [ 'a "b"', 'shared', 'y', 'c' ], [ 'c', 'CW', 'x', 'a "b"' ] ], 'modes');
-	$ctl->query("SELECT dlock_force_release('x', 'test'); SELECT dlock_force_release('y', 'test')");
-	$_->answer foreach grep { $_->{pending} } @s[ 0, 1 ];
+	$ctl->query_safe("SELECT dlock_force_release('x', 'test'); SELECT dlock_force_release('y', 'test')");
+	$_->result foreach grep { $_->{pending} } @s[ 0, 1 ];
 	clean('modes');
 }
 
@@ -182,14 +183,14 @@ foreach my $n (2, 3, 8)
 	enqueue($ctl, $s[0], want('a', 'y'));
 	enqueue($ctl, $s[1], want('b', 'pool', 'permits => 2'));
 	wait_any($timeout * 2 + 0.5, @s[ 0, 1 ]);
-	is(join(' ', map { $_->{name} } grep { $_->ready } @s[ 0, 1 ]), '', 'a holder of a permit that does not wait: no deadlock');
-	if ($s[1]->{pending} && !$s[1]->ready)
+	is(join(' ', map { $_->{name} } grep { $_->answered } @s[ 0, 1 ]), '', 'a holder of a permit that does not wait: no deadlock');
+	if ($s[1]->{pending} && !$s[1]->answered)
 	{
-		$ctl->query("SELECT dlock_release('pool', 'c')");
-		isnt($s[1]->answer->{out}, '', 'and it lets the other go on');
+		$ctl->query_safe("SELECT dlock_release('pool', 'c')");
+		isnt($s[1]->result->{out}, '', 'and it lets the other go on');
 	}
-	$ctl->query("SELECT dlock_release_all('b')");
-	$_->answer foreach grep { $_->{pending} } @s[ 0, 1 ];
+	$ctl->query_safe("SELECT dlock_release_all('b')");
+	$_->result foreach grep { $_->{pending} } @s[ 0, 1 ];
 	clean('semaphore without a deadlock');
 
 	hold('a', 'pool', 'permits => 2');
@@ -197,16 +198,16 @@ foreach my $n (2, 3, 8)
 	hold('b', 'y');
 	enqueue($ctl, $s[0], want('a', 'y', "mode => 'shared'"));
 	enqueue($ctl, $s[1], want('b', 'pool', 'permits => 2'));
-	$s[2]->send(want('c', 'y', "mode => 'shared'"));
+	$s[2]->ask(want('c', 'y', "mode => 'shared'"));
 	my ($told) = wait_any(20, @s[ 0 .. 2 ]);
-	my $answer = $told->answer;
+	my $answer = $told->result;
 	is($answer->{state}, '40P01', 'all holders of the permits wait: a deadlock');
 	told_in_time($answer->{at} - $s[2]{sent}, 'semaphore');
 	like($answer->{detail}, qr/^Owner "b" waits for permit on lock "pool" behind owner "[ac]"\.$/m, 'semaphore: detail');
 	like($answer->{detail}, qr/^Owner "[ac]" waits for shared on lock "y" behind owner "b"\.$/m, 'semaphore: detail, back');
 	nobody_answers('semaphore: one victim', grep { $_->{pending} } @s[ 0 .. 2 ]);
-	$ctl->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
-	$_->answer foreach grep { $_->{pending} } @s[ 0 .. 2 ];
+	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	$_->result foreach grep { $_->{pending} } @s[ 0 .. 2 ];
 	clean('semaphore');
 }
 
@@ -217,11 +218,11 @@ foreach my $n (2, 3, 8)
 	hold('c', 'y');
 	enqueue($ctl, $s[0], want('b', 'x'));
 	enqueue($ctl, $s[1], want('c', 'x', "mode => 'shared'"));
-	$s[2]->send(want('a', 'y'));
+	$s[2]->ask(want('a', 'y'));
 
 	# If b is told and leaves, c gets the lock at once, so there may be two answers.
-	my @answers = map { $_->answer } wait_any(20, @s[ 0 .. 2 ]);
-	push @answers, map { $_->answer } wait_any(20, grep { $_->{pending} } @s[ 0 .. 2 ])
+	my @answers = map { $_->result } wait_any(20, @s[ 0 .. 2 ]);
+	push @answers, map { $_->result } wait_any(20, grep { $_->{pending} } @s[ 0 .. 2 ])
 	  unless grep { $_->{failed} } @answers;
 	my @failed = grep { $_->{failed} } @answers;
 	is(join(' ', map { $_->{state} } @failed), '40P01', 'through a queue: one victim');
@@ -235,10 +236,10 @@ foreach my $n (2, 3, 8)
 	foreach my $round (1 .. 3)
 	{
 		my @pending = grep { $_->{pending} } @s[ 0 .. 2 ] or last;
-		$ctl->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+		$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
 		foreach my $session (wait_any(20, @pending))
 		{
-			is($session->answer->{state}, '', 'through a queue: the others go on');
+			is($session->result->{state}, '', 'through a queue: the others go on');
 		}
 	}
 	clean('through a queue');
@@ -255,12 +256,12 @@ foreach my $case (
 	hold('a', 'mine');
 	hold('b', $name);
 	enqueue($ctl, $s[0], $sql);
-	$s[1]->send(want('b', 'mine'));
+	$s[1]->ask(want('b', 'mine'));
 	my $victim = one_victim([ @s[ 0, 1 ] ],
 		[ [ 'a', $mode, $name, 'b' ], [ 'b', 'exclusive', 'mine', 'a' ] ], $label);
-	is($ctl->query("SELECT count(*) FROM dlock_leases WHERE owner = 'a'"), 1, "$label: nothing is half held");
-	$ctl->query("SELECT dlock_release_all('" . ($victim == 0 ? 'a' : 'b') . "')");
-	isnt($s[ 1 - $victim ]->answer->{out}, '', "$label: the other goes on");
+	is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE owner = 'a'"), 1, "$label: nothing is half held");
+	$ctl->query_safe("SELECT dlock_release_all('" . ($victim == 0 ? 'a' : 'b') . "')");
+	isnt($s[ 1 - $victim ]->result->{out}, '', "$label: the other goes on");
 	clean($label);
 }
 
@@ -268,37 +269,37 @@ foreach my $case (
 # At once
 # ---------------------------------------------------------------------------
 
-$_->query("SET deadlock_timeout = '10 min'") foreach @s;
+$_->query_safe("SET deadlock_timeout = '10 min'") foreach @s;
 
 # Waiting for oneself.
 foreach my $mode ('exclusive', 'shared', 'NL')
 {
 	hold('a', 'self', "mode => 'shared'");
-	my $answer = $s[0]->fails(want('a', 'self', "mode => '$mode'"));
+	my $answer = $s[0]->ask(want('a', 'self', "mode => '$mode'"))->result;
 	is($answer->{state}, '40P01', "waiting for oneself, $mode");
 	cmp_ok($answer->{at} - $answer->{sent}, '<', 5, "waiting for oneself, $mode: at once");
 	like($answer->{detail}, qr/"a".*"self".*"a"/, "waiting for oneself, $mode: detail");
-	is($ctl->query("SELECT dlock_acquire('self', 'a', '1 h', mode => '$mode')"), '', "not waiting, $mode: refused");
+	is($ctl->query_safe("SELECT dlock_acquire('self', 'a', '1 h', mode => '$mode')"), '', "not waiting, $mode: refused");
 	clean("waiting for oneself, $mode");
 }
 {
 	hold('a', 'self', 'permits => 2');
-	is($s[0]->fails(want('a', 'self', 'permits => 2'))->{state}, '40P01', 'waiting for oneself, semaphore');
+	is($s[0]->ask(want('a', 'self', 'permits => 2'))->result->{state}, '40P01', 'waiting for oneself, semaphore');
 	hold('a', 'all2');
-	is($s[0]->fails("SELECT dlock_acquire_all('{all1, all2}', 'a', '1 h', NULL)")->{state}, '40P01', 'waiting for oneself, acquire_all');
-	is($ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'all1'"), 0, 'waiting for oneself, acquire_all: nothing is held');
+	is($s[0]->ask("SELECT dlock_acquire_all('{all1, all2}', 'a', '1 h', NULL)")->result->{state}, '40P01', 'waiting for oneself, acquire_all');
+	is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'all1'"), 0, 'waiting for oneself, acquire_all: nothing is held');
 	hold('a', 'path/x');
-	is($s[0]->fails("SELECT dlock_acquire_path('path/x', 'a', '1 h', NULL)")->{state}, '40P01', 'waiting for oneself, acquire_path');
-	is($ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'path'"), 0, 'waiting for oneself, acquire_path: nothing is held');
+	is($s[0]->ask("SELECT dlock_acquire_path('path/x', 'a', '1 h', NULL)")->result->{state}, '40P01', 'waiting for oneself, acquire_path');
+	is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'path'"), 0, 'waiting for oneself, acquire_path: nothing is held');
 
 	# What it has on the way to another lock is in its way, too.
-	$ctl->query("SELECT dlock_acquire_path('way/x', 'a', '1 h')");
-	$s[0]->send(want('a', 'way'));
-	$ctl->query("SELECT pg_cancel_backend($s[0]{pid})") unless wait_any(20, $s[0]);
-	my $answer = $s[0]->answer;
+	$ctl->query_safe("SELECT dlock_acquire_path('way/x', 'a', '1 h')");
+	$s[0]->ask(want('a', 'way'));
+	$ctl->query_safe("SELECT pg_cancel_backend($s[0]{pid})") unless wait_any(20, $s[0]);
+	my $answer = $s[0]->result;
 	is($answer->{state}, '40P01', 'waiting for oneself, above a path: at once');
 	hold('a', 'above', "mode => 'shared'");
-	is($s[0]->fails("SELECT dlock_acquire_path('above/y', 'a', '1 h', NULL)")->{state}, '40P01', 'waiting for oneself, below a lock');
+	is($s[0]->ask("SELECT dlock_acquire_path('above/y', 'a', '1 h', NULL)")->result->{state}, '40P01', 'waiting for oneself, below a lock');
 	clean('waiting for oneself');
 }
 
@@ -309,15 +310,15 @@ foreach my $modes ([ 'shared', 'exclusive' ], [ 'PR', 'PW' ], [ 'CW', 'EX' ], [ 
 	my $label = "conversion from $from to $to";
 	my ($a, $b) = map { hold($_, 'both', "mode => '$from'") } 'a', 'b';
 	enqueue($ctl, $s[0], "SELECT dlock_convert('both', $a, '$to', NULL)");
-	my $answer = $s[1]->fails("SELECT dlock_convert('both', $b, '$to', NULL)");
+	my $answer = $s[1]->ask("SELECT dlock_convert('both', $b, '$to', NULL)")->result;
 	is($answer->{state}, '40P01', "$label: the second is told");
 	cmp_ok($answer->{at} - $answer->{sent}, '<', 5, "$label: at once");
 	like($answer->{detail}, qr/^Owner "b" waits for \w+ on lock "both" behind owner "a"\.$/m, "$label: detail");
 	like($answer->{detail}, qr/^Owner "a" waits for \w+ on lock "both" behind owner "b"\.$/m, "$label: detail, back");
-	is($ctl->query("SELECT dlock_check('both', $b)"), 't', "$label: and holds what it held");
+	is($ctl->query_safe("SELECT dlock_check('both', $b)"), 't', "$label: and holds what it held");
 	nobody_answers("$label: the first waits on", $s[0]);
-	$ctl->query("SELECT dlock_release_token('both', $b)");
-	cmp_ok($s[0]->answer->{out}, '>', $b, "$label: and gets it");
+	$ctl->query_safe("SELECT dlock_release_token('both', $b)");
+	cmp_ok($s[0]->result->{out}, '>', $b, "$label: and gets it");
 	clean($label);
 }
 
@@ -327,13 +328,13 @@ foreach my $modes ([ 'shared', 'exclusive' ], [ 'PR', 'PW' ], [ 'CW', 'EX' ], [ 
 	enqueue($ctl, $s[2], want('c', 'one'));
 	enqueue($ctl, $s[0], "SELECT dlock_convert('one', $a, 'exclusive', NULL)");
 	is(queue($ctl, 'one'), 'a c', 'a conversion is ahead of those that waited before');
-	$ctl->query("SELECT dlock_release_token('one', $b)");
-	isnt($s[0]->answer->{out}, '', 'and gets the lock first');
-	$ctl->query("SELECT dlock_release_all('a')");
-	isnt($s[2]->answer->{out}, '', 'then the other');
+	$ctl->query_safe("SELECT dlock_release_token('one', $b)");
+	isnt($s[0]->result->{out}, '', 'and gets the lock first');
+	$ctl->query_safe("SELECT dlock_release_all('a')");
+	isnt($s[2]->result->{out}, '', 'then the other');
 	clean('a conversion and a waiter');
 }
-$_->query('RESET deadlock_timeout') foreach @s;
+$_->query_safe('RESET deadlock_timeout') foreach @s;
 
 # ---------------------------------------------------------------------------
 # No deadlock
@@ -345,13 +346,13 @@ $_->query('RESET deadlock_timeout') foreach @s;
 	hold("o$_", "l$_") foreach 0 .. $n;
 	enqueue($ctl, $s[$_], want("o$_", 'l' . ($_ + 1))) foreach reverse 0 .. $n - 1;
 	wait_any($timeout * 2 + 0.2, @s);
-	is(scalar(grep { $_->ready } @s), 0, 'a chain: nobody is told');
-	$ctl->query("SELECT dlock_release_all('o$n')");
+	is(scalar(grep { $_->answered } @s), 0, 'a chain: nobody is told');
+	$ctl->query_safe("SELECT dlock_release_all('o$n')");
 	foreach my $i (reverse 0 .. $n - 1)
 	{
-		my $answer = $s[$i]->answer;
+		my $answer = $s[$i]->result;
 		is($answer->{state}, '', "a chain: $i goes on") or diag($answer->{err});
-		$ctl->query("SELECT dlock_release_all('o$i')");
+		$ctl->query_safe("SELECT dlock_release_all('o$i')");
 	}
 	clean('a chain');
 }
@@ -364,14 +365,14 @@ $_->query('RESET deadlock_timeout') foreach @s;
 	enqueue($ctl, $s[$_], want("o$_", 'h')) foreach 0 .. 9;
 	enqueue($ctl, $s[10], want('hub', 'f'));
 	wait_any($timeout * 2 + 0.2, @s[ 0 .. 10 ]);
-	is(scalar(grep { $_->ready } @s[ 0 .. 10 ]), 0, 'a star: nobody is told');
-	$ctl->query("SELECT dlock_release_all('free')");
-	isnt($s[10]->answer->{out}, '', 'a star: its middle goes on');
-	$ctl->query("SELECT dlock_release_all('hub')");
+	is(scalar(grep { $_->answered } @s[ 0 .. 10 ]), 0, 'a star: nobody is told');
+	$ctl->query_safe("SELECT dlock_release_all('free')");
+	isnt($s[10]->result->{out}, '', 'a star: its middle goes on');
+	$ctl->query_safe("SELECT dlock_release_all('hub')");
 	foreach my $i (0 .. 9)
 	{
-		isnt($s[$i]->answer->{out}, '', "a star: $i goes on");
-		$ctl->query("SELECT dlock_release_all('o$i')");
+		isnt($s[$i]->result->{out}, '', "a star: $i goes on");
+		$ctl->query_safe("SELECT dlock_release_all('o$i')");
 	}
 	clean('a star');
 }
@@ -380,8 +381,8 @@ $_->query('RESET deadlock_timeout') foreach @s;
 {
 	hold('a', 'x');
 	hold('b', 'y');
-	$s[0]->send("SELECT dlock_acquire('y', 'a', '1 h', '100 ms')");
-	$s[1]->send("SELECT dlock_acquire('x', 'b', '1 h', '100 ms')");
+	$s[0]->ask("SELECT dlock_acquire('y', 'a', '1 h', '100 ms')");
+	$s[1]->ask("SELECT dlock_acquire('x', 'b', '1 h', '100 ms')");
 	is(join('|', answers_in_order(@s[ 0, 1 ])), '|', 'both time out before it is looked at');
 	clean('a short ring');
 }
@@ -389,14 +390,14 @@ $_->query('RESET deadlock_timeout') foreach @s;
 # A ring of which one link expires in time is broken by that.
 {
 	hold('a', 'x');
-	$ctl->query("SELECT dlock_acquire('y', 'b', '150 ms')");
-	$s[0]->send(want('a', 'y'));
-	$s[1]->send(want('b', 'x'));
-	isnt($s[0]->answer->{out}, '', 'a holder whose lease has ended is in no ring');
+	$ctl->query_safe("SELECT dlock_acquire('y', 'b', '150 ms')");
+	$s[0]->ask(want('a', 'y'));
+	$s[1]->ask(want('b', 'x'));
+	isnt($s[0]->result->{out}, '', 'a holder whose lease has ended is in no ring');
 	wait_any($timeout * 2 + 0.2, $s[1]);
-	is($s[1]->ready ? $s[1]->answer->{err} : '', '', 'and may wait');
-	$ctl->query("SELECT dlock_release_all('a')");
-	isnt($s[1]->answer->{out}, '', 'and gets what it waits for') if $s[1]{pending};
+	is($s[1]->answered ? $s[1]->result->{err} : '', '', 'and may wait');
+	$ctl->query_safe("SELECT dlock_release_all('a')");
+	isnt($s[1]->result->{out}, '', 'and gets what it waits for') if $s[1]{pending};
 	clean('a link that expires');
 }
 
@@ -406,17 +407,17 @@ $_->query('RESET deadlock_timeout') foreach @s;
 {
 	hold('x', 'a');
 	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{a, b, c}', 'unit', '1 h', NULL)");
-	is($ctl->query("SELECT string_agg(name || position, ' ' ORDER BY name) FROM dlock_waiters WHERE owner = 'unit'"),
+	is($ctl->query_safe("SELECT string_agg(name || position, ' ' ORDER BY name) FROM dlock_waiters WHERE owner = 'unit'"),
 		'a1 b1 c1', 'a place in each queue');
-	is($ctl->query("SELECT dlock_acquire('b', 'passer-by', '1 h')"), '', 'which others respect');
-	$s[1]->send(want('x', 'b'));
-	my $answer = $s[1]->answer;
+	is($ctl->query_safe("SELECT dlock_acquire('b', 'passer-by', '1 h')"), '', 'which others respect');
+	$s[1]->ask(want('x', 'b'));
+	my $answer = $s[1]->result;
 	is($answer->{state}, '', 'soft ring of two: no error') or diag($answer->{err});
 	isnt($answer->{out}, '', 'soft ring of two: the one that holds passes');
 	told_in_time($answer->{at} - $answer->{sent}, 'soft ring of two');
 	nobody_answers('soft ring of two: the other waits on', $s[0]);
-	$ctl->query("SELECT dlock_release_all('x')");
-	like($s[0]->answer->{out}, qr/^\{\d+,\d+,\d+\}$/, 'soft ring of two: and gets all');
+	$ctl->query_safe("SELECT dlock_release_all('x')");
+	like($s[0]->result->{out}, qr/^\{\d+,\d+,\d+\}$/, 'soft ring of two: and gets all');
 	clean('soft ring of two');
 
 	# The other way round: it queues behind one that it would make wait.
@@ -427,44 +428,44 @@ $_->query('RESET deadlock_timeout') foreach @s;
 	enqueue($ctl, $s[2], want('y', 'c'))
 	  if hold('z', 'c');
 	wait_any($timeout * 2 + 0.2, @s[ 0 .. 2 ]);
-	is(scalar(grep { $_->ready } @s[ 0 .. 2 ]), 0, 'a call that is last in each queue is in no ring');
-	$ctl->query("SELECT dlock_release_all('z')");
-	isnt($s[2]->answer->{out}, '', 'and all go on');
-	$ctl->query("SELECT dlock_release_all('y')");
-	isnt($s[1]->answer->{out}, '', 'one after the other');
-	$ctl->query("SELECT dlock_release_all('x')");
-	like($s[0]->answer->{out}, qr/^\{\d+,\d+\}$/, 'until it gets all');
+	is(scalar(grep { $_->answered } @s[ 0 .. 2 ]), 0, 'a call that is last in each queue is in no ring');
+	$ctl->query_safe("SELECT dlock_release_all('z')");
+	isnt($s[2]->result->{out}, '', 'and all go on');
+	$ctl->query_safe("SELECT dlock_release_all('y')");
+	isnt($s[1]->result->{out}, '', 'one after the other');
+	$ctl->query_safe("SELECT dlock_release_all('x')");
+	like($s[0]->result->{out}, qr/^\{\d+,\d+\}$/, 'until it gets all');
 	clean('last in each queue');
 
 	# Two calls, and two holders, in a larger ring: x holds a and wants b, behind
 	# unit1, which waits for c behind unit2, which waits for a.  Only x looks for it: if
 	# unit1 does, it goes in front of unit2 and waits for z only, and so does x.
-	$_->query("SET deadlock_timeout = '10 min'") foreach @s[ 0, 2 ];
+	$_->query_safe("SET deadlock_timeout = '10 min'") foreach @s[ 0, 2 ];
 	hold('x', 'a');
 	hold('z', 'c');
 	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{c, a}', 'unit2', '1 h', NULL)");
 	enqueue($ctl, $s[2], "SELECT dlock_acquire_all('{b, c}', 'unit1', '1 h', NULL)");
-	$s[1]->send(want('x', 'b'));
-	$answer = $s[1]->answer;
+	$s[1]->ask(want('x', 'b'));
+	$answer = $s[1]->result;
 	is($answer->{state}, '', 'soft ring of three: no error') or diag($answer->{err});
 	isnt($answer->{out}, '', 'soft ring of three: the one that holds passes');
 	nobody_answers('soft ring of three: the others wait on', @s[ 0, 2 ]);
-	$ctl->query("SELECT dlock_release_all('z')");
-	$ctl->query("SELECT dlock_release_all('x')");
+	$ctl->query_safe("SELECT dlock_release_all('z')");
+	$ctl->query_safe("SELECT dlock_release_all('x')");
 	my @ready = wait_any(20, @s[ 0, 2 ]);
 	foreach my $session (@ready)
 	{
-		like($session->answer->{out}, qr/^\{\d+,\d+\}$/, 'soft ring of three: a call gets all');
+		like($session->result->{out}, qr/^\{\d+,\d+\}$/, 'soft ring of three: a call gets all');
 	}
-	$ctl->query("SELECT dlock_release_all('unit1')");
-	$ctl->query("SELECT dlock_release_all('unit2')");
+	$ctl->query_safe("SELECT dlock_release_all('unit1')");
+	$ctl->query_safe("SELECT dlock_release_all('unit2')");
 	foreach my $session (grep { $_->{pending} } @s[ 0, 2 ])
 	{
-		like($session->answer->{out}, qr/^\{\d+,\d+\}$/, 'soft ring of three: then the other');
+		like($session->result->{out}, qr/^\{\d+,\d+\}$/, 'soft ring of three: then the other');
 	}
-	$ctl->query("SELECT dlock_release_all('unit1')");
-	$ctl->query("SELECT dlock_release_all('unit2')");
-	$_->query('RESET deadlock_timeout') foreach @s[ 0, 2 ];
+	$ctl->query_safe("SELECT dlock_release_all('unit1')");
+	$ctl->query_safe("SELECT dlock_release_all('unit2')");
+	$_->query_safe('RESET deadlock_timeout') foreach @s[ 0, 2 ];
 	clean('soft ring of three');
 }
 
@@ -473,11 +474,11 @@ $_->query('RESET deadlock_timeout') foreach @s;
 	hold('a', 'mine');
 	hold('b', 'two');
 	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{one, two}', 'a', '1 h', NULL)");
-	$s[1]->send(want('b', 'mine'));
+	$s[1]->ask(want('b', 'mine'));
 	my $victim = one_victim([ @s[ 0, 1 ] ],
 		[ [ 'a', 'exclusive', 'two', 'b' ], [ 'b', 'exclusive', 'mine', 'a' ] ], 'acquire_all, holding something');
-	$ctl->query("SELECT dlock_release_all('" . ($victim == 0 ? 'a' : 'b') . "')");
-	$s[ 1 - $victim ]->answer;
+	$ctl->query_safe("SELECT dlock_release_all('" . ($victim == 0 ? 'a' : 'b') . "')");
+	$s[ 1 - $victim ]->result;
 	clean('acquire_all, holding something');
 }
 
@@ -488,7 +489,7 @@ $_->query('RESET deadlock_timeout') foreach @s;
 # Any names in any order: never an error, all or none, one holder at a time.
 # Advisory locks tell whether two hold one name.
 {
-	$ctl->query(<<'EOC');
+	$ctl->query_safe(<<'EOC');
 CREATE FUNCTION storm(who text, seconds float8, p_wait interval, OUT got int, OUT refused int, OUT wrong text) LANGUAGE plpgsql AS $$
 DECLARE
 	until timestamptz := clock_timestamp() + seconds * interval '1 s';
@@ -533,11 +534,11 @@ END $$;
 EOC
 	foreach my $wait ('NULL', "'5 ms'", "'0'")
 	{
-		$_->send("SET deadlock_timeout = '20 ms'; SET synchronous_commit = off; SELECT * FROM storm('$_->{name}', 1, $wait)") foreach @s[ 0 .. 7 ];
+		$_->ask("SET deadlock_timeout = '20 ms'; SET synchronous_commit = off; SELECT * FROM storm('$_->{name}', 1, $wait)") foreach @s[ 0 .. 7 ];
 		my ($got, $refused) = (0, 0);
 		foreach my $session (@s[ 0 .. 7 ])
 		{
-			my $answer = $session->answer;
+			my $answer = $session->result;
 			is($answer->{err}, '', "storm, wait $wait: no error");
 			my ($of_got, $of_refused, $wrong) = split /\|/, $answer->{out}, -1;
 			is($wrong, '', "storm, wait $wait: all or none, and exclusive");
@@ -553,7 +554,7 @@ EOC
 
 	# Single locks, each session in ascending order of the names, so no deadlock,
 	# with calls for several in any order among them.
-	$ctl->query(<<'EOC');
+	$ctl->query_safe(<<'EOC');
 CREATE FUNCTION climb(who text, seconds float8) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
 	until timestamptz := clock_timestamp() + seconds * interval '1 s';
@@ -571,9 +572,9 @@ BEGIN
 	RETURN n;
 END $$;
 EOC
-	$_->send("SELECT climb('$_->{name}', 2)") foreach @s[ 0 .. 3 ];
-	$_->send("SELECT * FROM storm('$_->{name}', 2, NULL)") foreach @s[ 4 .. 7 ];
-	my @answers = map { $_->answer } @s[ 0 .. 7 ];
+	$_->ask("SELECT climb('$_->{name}', 2)") foreach @s[ 0 .. 3 ];
+	$_->ask("SELECT * FROM storm('$_->{name}', 2, NULL)") foreach @s[ 4 .. 7 ];
+	my @answers = map { $_->result } @s[ 0 .. 7 ];
 	is(join('', map { $_->{err} } @answers), '', 'storm among holders of some: no error');
 	my $rounds = 0;
 	$rounds += $_->{out} || 0 foreach @answers[ 0 .. 3 ];
@@ -585,7 +586,7 @@ EOC
 # Random orders of single locks do meet deadlocks; each is told to one, and all
 # others go on.
 {
-	$ctl->query(<<'EOC');
+	$ctl->query_safe(<<'EOC');
 CREATE FUNCTION jumble(who text, seconds float8, OUT done int, OUT deadlocks int) LANGUAGE plpgsql AS $$
 DECLARE
 	until timestamptz := clock_timestamp() + seconds * interval '1 s';
@@ -604,11 +605,11 @@ BEGIN
 	END LOOP;
 END $$;
 EOC
-	$_->send("SET deadlock_timeout = '10 ms'; SELECT * FROM jumble('$_->{name}', 1.5)") foreach @s[ 0 .. 5 ];
+	$_->ask("SET deadlock_timeout = '10 ms'; SELECT * FROM jumble('$_->{name}', 1.5)") foreach @s[ 0 .. 5 ];
 	my ($done, $deadlocks) = (0, 0);
 	foreach my $session (@s[ 0 .. 5 ])
 	{
-		my $answer = $session->answer;
+		my $answer = $session->result;
 		is($answer->{err}, '', 'jumble: no other error');
 		my ($of_done, $of_deadlocks) = split /\|/, $answer->{out};
 		cmp_ok($of_done, '>', 0, 'jumble: it gets on');
@@ -621,8 +622,8 @@ EOC
 }
 
 cmp_ok(percentile(90, @late), '<', $timeout + 1, 'owners are told within deadlock_timeout + 1 s');
-close_sessions($ctl, @s);
-$ctl->close;
+$_->quit foreach @s;
+$ctl->quit;
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
 done_testing();

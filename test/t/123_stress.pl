@@ -12,6 +12,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockQueue;
+use DLockSession;
 use DLockTest;
 use List::Util qw(shuffle);
 use PostgreSQL::Test::Cluster;
@@ -31,10 +32,10 @@ max_connections = 60
 log_min_messages = panic
 EOC
 my $db = 'postgres';
-my $ctl = open_session($node, $db, name => 'control');
-my $killer = open_session($node, $db, name => 'killer');
+my $ctl = DLockSession->new($node, $db, name => 'control');
+my $killer = DLockSession->new($node, $db, name => 'killer');
 
-$ctl->query(<<'EOC');
+$ctl->query_safe(<<'EOC');
 -- Acquire until it is refused; returns how many there are then.
 CREATE FUNCTION fill() RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
@@ -92,24 +93,24 @@ EOC
 # Memory is cut up for one size of things at a time, for good, so each size that
 # will be needed has to be there at both times.
 my @sessions = open_sessions($node, $db, $clients, name => 'c');
-$ctl->query(<<'EOC');
+$ctl->query_safe(<<'EOC');
 SELECT dlock_acquire_path('p/a', 'warm', '1 h');
 SELECT dlock_acquire_all('{x0, x1, x2}', 'warm', '1 h');
 SELECT dlock_acquire('s', 'warm', '1 h', permits => 3);
 EOC
 enqueue($ctl, $sessions[0], "SELECT dlock_acquire_all('{p, x0}', 'warmer', '1 h', '10 s')");
-$ctl->query("SELECT dlock_release_all('warm')");
-$sessions[0]->answer;
-my $warm = $ctl->query(
+$ctl->query_safe("SELECT dlock_release_all('warm')");
+$sessions[0]->result;
+my $warm = $ctl->query_safe(
 	"SELECT dlock_acquire('x1', 'warm', '1 h', mode => 'shared'); SELECT dlock_acquire('x1', 'warmer', '1 h', mode => 'shared')");
 $warm =~ s/\n.*//s;
 enqueue($ctl, $sessions[0], "SELECT dlock_convert('x1', $warm, 'exclusive', '10 s')");
-$ctl->query("SELECT dlock_release('x1', 'warmer')");
-$sessions[0]->answer;
-$ctl->query("SELECT dlock_release_all('warm')");
-$ctl->query("SELECT dlock_release_all('warmer')");
-my $before = $ctl->query('SELECT fill()');
-$ctl->query("SELECT dlock_release_all('filler')");
+$ctl->query_safe("SELECT dlock_release('x1', 'warmer')");
+$sessions[0]->result;
+$ctl->query_safe("SELECT dlock_release_all('warm')");
+$ctl->query_safe("SELECT dlock_release_all('warmer')");
+my $before = $ctl->query_safe('SELECT fill()');
+$ctl->query_safe("SELECT dlock_release_all('filler')");
 
 # ---------------------------------------------------------------------------
 # Clients
@@ -196,7 +197,7 @@ sub ask
 	my ($client, $step, $sql) = @_;
 
 	$client->{step} = $step;
-	$client->{session}->send($sql);
+	$client->{session}->ask($sql);
 	return;
 }
 
@@ -245,7 +246,7 @@ sub go_on
 {
 	my ($client) = @_;
 	my $step = $client->{step};
-	my $answer = $client->{session}->answer;
+	my $answer = $client->{session}->result;
 	my $failed = $answer->{failed};
 
 	$count{"$step $answer->{state}"}++ if $failed;
@@ -377,13 +378,13 @@ sub bury
 	my $step = $client->{step};
 
 	wait_gone($client->{session}{pid});
-	$client->{session}->close;
-	my $held = $ctl->query("SELECT dlock_release_all('$client->{owner}')");
+	$client->{session}->quit;
+	my $held = $ctl->query_safe("SELECT dlock_release_all('$client->{owner}')");
 	$count{left}++ if $step eq 'acquire' && !$client->{bind} && $held;
 	wrong("a bound lease of $client->{owner} outlives its session, $step") if $client->{bind} && $held;
 	wrong("$client->{owner} held nothing when terminated, $step")
 	  if !$client->{bind} && !$held && $step =~ /^(?:inside|unlock|convert|which)$/;
-	$client->{session} = open_session($node, $db, name => 'c');
+	$client->{session} = DLockSession->new($node, $db, name => 'c');
 	end($client);
 	return;
 }
@@ -399,7 +400,7 @@ sub strike
 	my $place = pick('position', 'position DESC', 'random()');
 	my $what = rand() < 0.12 ? 'pg_terminate_backend' : 'pg_cancel_backend';
 
-	$killer->send("SELECT '$what', count($what(pid)) FROM (SELECT pid FROM dlock_waiters WHERE name = '$name' ORDER BY $place LIMIT 1) victim");
+	$killer->ask("SELECT '$what', count($what(pid)) FROM (SELECT pid FROM dlock_waiters WHERE name = '$name' ORDER BY $place LIMIT 1) victim");
 	return;
 }
 
@@ -434,7 +435,7 @@ while (1)
 	{
 		if ($session == $killer)
 		{
-			my $answer = $killer->answer;
+			my $answer = $killer->result;
 			wrong("killer: $answer->{err}") if $answer->{failed};
 			my ($what, $n) = split /\|/, $answer->{out};
 			$count{$what} += $n if defined $n;
@@ -444,7 +445,7 @@ while (1)
 		go_on($client);
 	}
 }
-$killer->answer if $killer->{pending};
+$killer->result if $killer->{pending};
 note "$_: $count{$_}" foreach sort keys %count;
 diag join ', ', map { "$_ " . ($count{$_} // 0) } 'released', 'pg_cancel_backend', 'pg_terminate_backend', 'convert up', 'all granted', 'left';
 
@@ -455,27 +456,27 @@ diag join ', ', map { "$_ " . ($count{$_} // 0) } 'released', 'pg_cancel_backend
 is(join("\n", @wrong), '', 'nothing went wrong');
 is($given_up, 0, 'every client came to an end')
   or diag("stuck:\n" . join("\n", map { "$_->{owner} $_->{kind} $_->{step}" } grep { $_->{step} ne 'idle' } @clients)
-	  . "\nwaiters:\n" . $ctl->query('SELECT name, owner, mode, request, position, blocked_by FROM dlock_waiters ORDER BY name, position')
-	  . "\nleases:\n" . $ctl->query('SELECT name, owner, mode, state, holds, token FROM dlock_leases'));
+	  . "\nwaiters:\n" . $ctl->query_safe('SELECT name, owner, mode, request, position, blocked_by FROM dlock_waiters ORDER BY name, position')
+	  . "\nleases:\n" . $ctl->query_safe('SELECT name, owner, mode, state, holds, token FROM dlock_leases'));
 queues_are_empty($ctl, 'every queue is empty');
 
 # Leases of a few milliseconds may be there still.
-ok(wait_until(sub { $ctl->query('SELECT count(*) FROM dlock_leases') eq '0' }, 10), 'nothing is held')
-  or diag($ctl->query('SELECT name, owner, mode, state, holds, token FROM dlock_leases'));
+ok(wait_until(sub { $ctl->query_safe('SELECT count(*) FROM dlock_leases') eq '0' }, 10), 'nothing is held')
+  or diag($ctl->query_safe('SELECT name, owner, mode, state, holds, token FROM dlock_leases'));
 
-is( $ctl->query(
+is( $ctl->query_safe(
 		"SELECT string_agg(name || ' ' || value, ',') FROM counter c WHERE value <> (SELECT count(*) FROM entry e WHERE e.name = c.name)"),
 	'',
 	'no increment was lost');
-is( $ctl->query(
+is( $ctl->query_safe(
 		"SELECT count(*) FROM (SELECT token <= lag(token) OVER (PARTITION BY name ORDER BY value) AS down FROM entry) s WHERE down"),
 	0,
 	'tokens go up with the grants of a name');
 foreach my $name ('x0', 'x1', 'x2', 'p', 's', 'p/a', 'p/b')
 {
-	isnt($ctl->query("SELECT dlock_acquire('$name', 'last', '1 h')"), '', "$name is free");
+	isnt($ctl->query_safe("SELECT dlock_acquire('$name', 'last', '1 h')"), '', "$name is free");
 }
-$ctl->query("SELECT dlock_release_all('last')");
+$ctl->query_safe("SELECT dlock_release_all('last')");
 
 # A cancel that comes between the grant and the answer leaves the grant; the
 # waiting call itself gives it back.  So this is rare.
@@ -489,14 +490,14 @@ foreach my $what ('released', 'exclusive granted', 'exclusive refused', 'shared 
 	cmp_ok($count{$what} // 0, '>', 0, $what);
 }
 
-$killer->close;
+$killer->quit;
 @sessions = map { $_->{session} } @clients;
-my $after = $ctl->query('SELECT fill()');
+my $after = $ctl->query_safe('SELECT fill()');
 note "room for $before leases before, for $after after";
 cmp_ok($after, '>=', $before - 2 * $clients - 10, 'no memory is lost');
-$ctl->query("SELECT dlock_release_all('filler')");
-close_sessions($ctl, @sessions);
-$ctl->close;
+$ctl->query_safe("SELECT dlock_release_all('filler')");
+$_->quit foreach @sessions;
+$ctl->quit;
 
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');

@@ -13,7 +13,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockModel;
-use DLockQueue;
+use DLockSession;
 use DLockTest;
 use List::Util qw(any first shuffle);
 use PostgreSQL::Test::Cluster;
@@ -104,7 +104,7 @@ sub advance
 sub compare_leases
 {
 	my ($from) = @_;
-	my $shown = $from->query(<<"EOC");
+	my $shown = $from->query_safe(<<"EOC");
 SELECT name, owner, token, mode, permits, state, bind, CASE WHEN state = 'held' THEN round(extract(epoch FROM ttl)) END, round(extract(epoch FROM remaining) / $unit),
 	CASE WHEN state = 'held' AND NOT is_intent THEN holds END, CASE WHEN NOT is_intent THEN payload END
 FROM (SELECT *, EXISTS (SELECT FROM dlock_leases path WHERE path.token = l.token AND path.name LIKE l.name || '/%') AS is_intent FROM dlock_leases l) l
@@ -124,7 +124,7 @@ sub compare_waiters
 	my $got;
 
 	# A session that was asked may not have got there yet.
-	wait_until(sub { ($got = join "\n", sort split /\n/, $session->query($query)) eq $expected }, 10)
+	wait_until(sub { ($got = join "\n", sort split /\n/, $session->query_safe($query)) eq $expected }, 10)
 	  or wrong("dlock_waiters shows\n$got\nexpected\n$expected");
 	return;
 }
@@ -287,7 +287,7 @@ sub step
 
 		($sql = $text) =~ s/WAIT/'0'/;
 		note_step($owner, $sql);
-		my $answer = word_of($session->fails($sql));
+		my $answer = word_of($session->ask($sql)->result);
 		$done{"acquire $decision"}++;
 		if ($decision eq 'grant')
 		{
@@ -315,7 +315,7 @@ sub step
 
 		$sql = "SELECT dlock_convert('$name', $lease->{token}, '$mode')";
 		note_step($owner, $sql);
-		my $answer = word_of($session->fails($sql));
+		my $answer = word_of($session->ask($sql)->result);
 		$done{"convert $decision"}++;
 		if ($decision eq 'grant')
 		{
@@ -370,13 +370,13 @@ sub step
 		$expected = $model->renew_all($owner, $ttl);
 	}
 	note_step($owner, $sql);
-	my $answer = word_of($session->fails($sql));
+	my $answer = word_of($session->ask($sql)->result);
 	$done{"$what $expected"}++;
 	wrong("$sql: '$answer', expected '$expected'") if $answer ne $expected;
 	return;
 }
 
-$session = open_session($node, $db, name => 'driver');
+$session = DLockSession->new($node, $db, name => 'driver');
 $model = DLockModel->new;
 my $start = mono_now();
 for (my $i = 0; $i < $steps && !$failures; $i++)
@@ -403,7 +403,7 @@ foreach my $what ('acquire grant', 'acquire reenter', 'acquire blocked', 'acquir
 
 
 # Once to end them, once more to open what their delays keep closed.
-$session->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases") foreach 1, 2;
+$session->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases") foreach 1, 2;
 $model = DLockModel->new;
 $failures = 0;
 @history = ();
@@ -447,7 +447,7 @@ sub settle
 		my @ready = wait_any(30, $of);
 
 		return wrong("$of->{name} is to be granted now, and is not") unless @ready;
-		my $answer = word_of($of->answer);
+		my $answer = word_of($of->result);
 		my @tokens = split / /, $answer;
 
 		note_step($of->{name}, "answered '$answer'");
@@ -473,10 +473,10 @@ sub settle
 	}
 
 	# And nobody else.
-	if (my @others = grep { $_->{pending} && $_->ready } @sessions)
+	if (my @others = grep { $_->{pending} && $_->answered } @sessions)
 	{
 		my $other = $others[0];
-		wrong("$other->{name} answers '" . word_of($other->answer) . "', and is to wait");
+		wrong("$other->{name} answers '" . word_of($other->result) . "', and is to wait");
 	}
 	return;
 }
@@ -519,7 +519,7 @@ sub ask
 
 	$sql =~ s/WAIT/$wait/;
 	note_step($owner, $sql);
-	$of->send($sql);
+	$of->ask($sql);
 	if ($decision eq 'blocked' && $wait ne "'0'")
 	{
 		$model->wait_for($request);
@@ -527,7 +527,7 @@ sub ask
 		$done{ $convert ? 'convert waits' : 'waits' }++;
 		if ($wait ne 'NULL')
 		{
-			my $answer = word_of($of->answer);
+			my $answer = word_of($of->result);
 			wrong("$sql: '$answer', expected a time-out") if $answer ne '';
 			$model->leave($request);
 			delete $request_of{$owner};
@@ -535,7 +535,7 @@ sub ask
 		}
 		return;
 	}
-	my $answer = word_of($of->answer);
+	my $answer = word_of($of->result);
 	if ($decision eq 'grant' && $answer =~ /^\d[\d ]*$/)
 	{
 		my @tokens = split / /, $answer;
@@ -558,14 +558,14 @@ sub ask
 # they have not been told.
 $start = mono_now();
 my $waiting_steps = int $steps / 2;
-$_->query("SET deadlock_timeout = '10 min'") foreach @sessions;
+$_->query_safe("SET deadlock_timeout = '10 min'") foreach @sessions;
 for (my $i = 0; $i < $waiting_steps && !$failures; $i++)
 {
 	if ($i >= $waiting_steps / 2)
 	{
 		foreach my $of (grep { !$_->{pending} && !$_->{looks} } @sessions)
 		{
-			$of->query("SET deadlock_timeout = '50 ms'");
+			$of->query_safe("SET deadlock_timeout = '50 ms'");
 			$of->{looks} = 1;
 		}
 	}
@@ -586,8 +586,8 @@ for (my $i = 0; $i < $waiting_steps && !$failures; $i++)
 	{
 		my $of = pick(@busy);
 		note_step($of->{name}, 'cancelled');
-		$session->query("SELECT pg_cancel_backend($of->{pid})");
-		my $answer = word_of($of->answer);
+		$session->query_safe("SELECT pg_cancel_backend($of->{pid})");
+		my $answer = word_of($of->result);
 		wrong("$of->{name}: '$answer' when cancelled") if $answer ne '57014';
 		$model->leave(delete $request_of{ $of->{name} });
 		$done{cancelled}++;
@@ -624,7 +624,7 @@ if (!$failures)
 			my $floor = $latest;
 
 			note_step('driver', "force $name");
-			$session->query("SELECT dlock_force_release('$name', 'test')");
+			$session->query_safe("SELECT dlock_force_release('$name', 'test')");
 			$model->force_release($name);
 			settle($floor);
 			last if $failures;
@@ -632,8 +632,8 @@ if (!$failures)
 	}
 	is(scalar(grep { $_->{pending} } @sessions), 0, 'all get what they wait for in the end');
 }
-close_sessions($session, @sessions) unless $failures;
-$session->close;
+$_->quit foreach $failures ? () : @sessions;
+$session->quit;
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
 done_testing();

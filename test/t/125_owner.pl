@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockQueue;
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -16,9 +17,9 @@ use Test::More;
 
 my $node = start_node('main', conf => "deadlock_timeout = 100ms\n");
 my $db = 'postgres';
-my $ctl = open_session($node, $db, name => 'control');
+my $ctl = DLockSession->new($node, $db, name => 'control');
 
-$ctl->query('CREATE ROLE app; CREATE ROLE guest; GRANT ALL ON SCHEMA public TO app, guest');
+$ctl->query_safe('CREATE ROLE app; CREATE ROLE guest; GRANT ALL ON SCHEMA public TO app, guest');
 my @app = open_sessions($node, $db, 3, name => 'app', setup => 'SET ROLE app');
 my @guest = open_sessions($node, $db, 2, name => 'guest', setup => 'SET ROLE guest');
 
@@ -35,27 +36,27 @@ sub release_all
 {
 	my ($session, $owner) = @_;
 
-	return $session->query("SELECT dlock_release_all('$owner')");
+	return $session->query_safe("SELECT dlock_release_all('$owner')");
 }
 
 # A lease that another role acquires beside the one that is waited for.
 {
-	$ctl->query(acquire('one', 'holder', mode => 'CR'));
+	$ctl->query_safe(acquire('one', 'holder', mode => 'CR'));
 	enqueue($ctl, $app[0], acquire('one', 'w'));
-	isnt($guest[0]->query(acquire('one', 'w', mode => 'NL', wait => "'0'")), '', 'one: a guest of the name of a waiter gets a lease');
+	isnt($guest[0]->query_safe(acquire('one', 'w', mode => 'NL', wait => "'0'")), '', 'one: a guest of the name of a waiter gets a lease');
 	release_all($guest[0], 'w');
-	isnt($guest[0]->query(acquire('one', 'w', mode => 'NL', wait => "'0'")), '', 'one: and again');
+	isnt($guest[0]->query_safe(acquire('one', 'w', mode => 'NL', wait => "'0'")), '', 'one: and again');
 	nobody_answers('one: the waiter waits on', $app[0]);
 	enqueue($ctl, $guest[1], acquire('one', 'holder', mode => 'PW'));
-	is($ctl->query("SELECT string_agg(role || ' ' || owner, ', ' ORDER BY position) FROM dlock_waiters WHERE name = 'one'"),
+	is($ctl->query_safe("SELECT string_agg(role || ' ' || owner, ', ' ORDER BY position) FROM dlock_waiters WHERE name = 'one'"),
 		'app w, guest holder', 'one: the queue has both');
-	is($ctl->query("SELECT blocked_by FROM dlock_waiters WHERE name = 'one' AND role = 'guest'::regrole"),
+	is($ctl->query_safe("SELECT blocked_by FROM dlock_waiters WHERE name = 'one' AND role = 'guest'::regrole"),
 		'{w}', 'one: the guest is blocked by the waiter');
 	release_all($ctl, 'holder');
-	isnt($app[0]->answer->{out}, '', 'one: the waiter gets the lock when the holder lets go');
+	isnt($app[0]->result->{out}, '', 'one: the waiter gets the lock when the holder lets go');
 	release_all($app[0], 'w');
-	isnt($guest[1]->answer->{out}, '', 'one: and then the guest');
-	is($ctl->query("SELECT string_agg(role || ' ' || owner, ', ' ORDER BY token) FROM dlock_leases WHERE name = 'one'"),
+	isnt($guest[1]->result->{out}, '', 'one: and then the guest');
+	is($ctl->query_safe("SELECT string_agg(role || ' ' || owner, ', ' ORDER BY token) FROM dlock_leases WHERE name = 'one'"),
 		'guest w, guest holder', 'one: who holds it');
 	release_all($guest[0], $_) foreach 'w', 'holder';
 	queues_are_empty($ctl, 'one');
@@ -63,74 +64,74 @@ sub release_all
 
 # Several locks at once.
 {
-	$ctl->query(acquire('b', 'holder', mode => 'CR'));
+	$ctl->query_safe(acquire('b', 'holder', mode => 'CR'));
 	enqueue($ctl, $app[0], "SELECT dlock_acquire_all('{a,b}', 'w', '1 h', NULL)");
-	$guest[0]->query(acquire('b', 'w', mode => 'NL', wait => "'0'"));
+	$guest[0]->query_safe(acquire('b', 'w', mode => 'NL', wait => "'0'"));
 	nobody_answers('several: the waiter waits on', $app[0]);
 	release_all($ctl, 'holder');
-	like($app[0]->answer->{out}, qr/^\{\d+,\d+\}$/, 'several: it gets both');
+	like($app[0]->result->{out}, qr/^\{\d+,\d+\}$/, 'several: it gets both');
 	release_all($app[0], 'w');
 	release_all($guest[0], 'w');
 }
 
 # A conversion waits for its owner, whoever of the role's members asks for it.
 {
-	my $token = $app[0]->query(acquire('convert', 'w', mode => 'shared'));
-	$guest[0]->query(acquire('convert', 'v', mode => 'shared'));
-	my $member = open_session($node, $db, name => 'member');
+	my $token = $app[0]->query_safe(acquire('convert', 'w', mode => 'shared'));
+	$guest[0]->query_safe(acquire('convert', 'v', mode => 'shared'));
+	my $member = DLockSession->new($node, $db, name => 'member');
 	enqueue($ctl, $member, "SELECT dlock_convert('convert', $token, 'exclusive', NULL)");
 	nobody_answers('convert: it waits', $member);
-	is($ctl->query("SELECT role || ' ' || owner FROM dlock_waiters WHERE name = 'convert'"), 'app w', 'convert: for its owner');
+	is($ctl->query_safe("SELECT role || ' ' || owner FROM dlock_waiters WHERE name = 'convert'"), 'app w', 'convert: for its owner');
 	release_all($guest[0], 'v');
-	isnt($member->answer->{out}, '', 'convert: done');
+	isnt($member->result->{out}, '', 'convert: done');
 	release_all($app[0], 'w');
-	$member->close;
+	$member->quit;
 }
 
 # A ring of names is none.
 {
-	$guest[0]->query(acquire('left', 'w'));
-	$app[0]->query(acquire('right', 'v'));
+	$guest[0]->query_safe(acquire('left', 'w'));
+	$app[0]->query_safe(acquire('right', 'v'));
 	enqueue($ctl, $app[1], acquire('right', 'w'));
 	enqueue($ctl, $app[2], acquire('left', 'v'));
 	nobody_answers('ring of names: nobody is told', @app[ 1, 2 ]);
 	release_all($guest[0], 'w');
-	isnt($app[2]->answer->{out}, '', 'ring of names: they go on');
+	isnt($app[2]->result->{out}, '', 'ring of names: they go on');
 	release_all($app[0], 'v');
-	isnt($app[1]->answer->{out}, '', 'ring of names: both of them');
+	isnt($app[1]->result->{out}, '', 'ring of names: both of them');
 	release_all($app[0], $_) foreach 'w', 'v';
 }
 
 # A ring of owners is one, be it of one name.
 {
-	$guest[0]->query(acquire('left', 'w'));
-	$app[0]->query(acquire('right', 'w'));
+	$guest[0]->query_safe(acquire('left', 'w'));
+	$app[0]->query_safe(acquire('right', 'w'));
 	enqueue($ctl, $guest[1], acquire('right', 'w'));
-	$app[1]->send(acquire('left', 'w'));
+	$app[1]->ask(acquire('left', 'w'));
 	my ($told) = wait_any(20, $guest[1], $app[1]);
-	is($told->answer->{state}, '40P01', 'ring of owners: one is told');
+	is($told->result->{state}, '40P01', 'ring of owners: one is told');
 	release_all($_, 'w') foreach $guest[0], $app[0];
 	my ($other) = grep { $_->{pending} } $guest[1], $app[1];
-	isnt($other->answer->{out}, '', 'ring of owners: the other goes on');
+	isnt($other->result->{out}, '', 'ring of owners: the other goes on');
 	release_all($_, 'w') foreach $guest[0], $app[0];
 }
 
 # A session that waits for what is bound to itself, for another role.
 {
-	my $session = open_session($node, $db, name => 'both');
+	my $session = DLockSession->new($node, $db, name => 'both');
 
-	$session->query("SELECT dlock_acquire('bound', bind => 'session'); SET ROLE app");
-	$session->send("SELECT dlock_acquire('bound', wait => NULL)");
-	is($session->answer->{state}, '40P01', 'bound: the session waits for itself');
-	$session->query("BEGIN; SELECT dlock_acquire('bound-2', bind => 'transaction'); SET LOCAL ROLE guest");
-	$session->send("SELECT dlock_acquire('bound-2', wait => NULL)");
-	is($session->answer->{state}, '40P01', 'bound: likewise its transaction');
-	$session->query('ROLLBACK');
-	$session->close;
+	$session->query_safe("SELECT dlock_acquire('bound', bind => 'session'); SET ROLE app");
+	$session->ask("SELECT dlock_acquire('bound', wait => NULL)");
+	is($session->result->{state}, '40P01', 'bound: the session waits for itself');
+	$session->query_safe("BEGIN; SELECT dlock_acquire('bound-2', bind => 'transaction'); SET LOCAL ROLE guest");
+	$session->ask("SELECT dlock_acquire('bound-2', wait => NULL)");
+	is($session->result->{state}, '40P01', 'bound: likewise its transaction');
+	$session->query_safe('ROLLBACK');
+	$session->quit;
 }
 
-close_sessions($ctl, @app, @guest);
-$ctl->close;
+$_->quit foreach @app, @guest;
+$ctl->quit;
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
 done_testing();

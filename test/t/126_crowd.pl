@@ -10,6 +10,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockQueue;
+use DLockSession;
 use DLockTest;
 use IPC::Run ();
 use PostgreSQL::Test::Cluster;
@@ -21,7 +22,7 @@ my $db = 'postgres';
 my $crowd = 200;
 my $node = start_node('main',
 	conf => "max_connections = " . ($crowd + 30) . "\nsynchronous_commit = off\n");
-my $ctl = open_session($node, $db, name => 'control');
+my $ctl = DLockSession->new($node, $db, name => 'control');
 my $script = $node->basedir . '/crowd.sql';
 append_to_file($script, "SELECT dlock_acquire('hot', 'w' || :client_id, '1 h', NULL);\n");
 
@@ -35,7 +36,7 @@ sub start_crowd
 			'-c', $crowd, '-j', 2, '-t', 1, '-f', $script, $db ],
 		'>', \my $out, '2>', \my $err);
 	wait_until(
-		sub { $ctl->query("SELECT count(*) FROM dlock_waiters WHERE name = 'hot'") == $crowd },
+		sub { $ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'hot'") == $crowd },
 		120)
 	  or die "the crowd does not come: $err";
 	return $waiters;
@@ -45,10 +46,10 @@ sub end_crowd
 {
 	my ($waiters) = @_;
 
-	$ctl->query("SELECT pg_terminate_backend(pid) FROM dlock_waiters WHERE name = 'hot'");
+	$ctl->query_safe("SELECT pg_terminate_backend(pid) FROM dlock_waiters WHERE name = 'hot'");
 	$waiters->kill_kill;
-	wait_until(sub { $ctl->query("SELECT count(*) FROM dlock_waiters WHERE name = 'hot'") == 0 }, 60);
-	$ctl->query("SELECT dlock_force_release('hot', 'test')");
+	wait_until(sub { $ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'hot'") == 0 }, 60);
+	$ctl->query_safe("SELECT dlock_force_release('hot', 'test')");
 	queues_are_empty($ctl, 'the crowd is gone');
 	return;
 }
@@ -61,7 +62,7 @@ sub others
 
 	while (mono_now() - $begin < 2)
 	{
-		$ctl->query("SELECT count(dlock_acquire('other-' || i)), count(dlock_release('other-' || i))"
+		$ctl->query_safe("SELECT count(dlock_acquire('other-' || i)), count(dlock_release('other-' || i))"
 			  . ' FROM generate_series(1, 200) i');
 		$rounds++;
 	}
@@ -80,7 +81,7 @@ sub sleeps
 # 100 ms is more than all there is.
 {
 	my $alone = others();
-	$ctl->query("SELECT dlock_acquire('hot', 'holder', '1 h')");
+	$ctl->query_safe("SELECT dlock_acquire('hot', 'holder', '1 h')");
 	my $waiters = start_crowd('100ms');
 	my $beside = others();
 	note sprintf('pairs a second: %.0f alone, %.0f beside the crowd', $alone, $beside);
@@ -90,14 +91,14 @@ sub sleeps
 
 # An expiry wakes the first, which arms the next; nobody else.
 {
-	$ctl->query("SELECT dlock_acquire('hot', 'holder', '1 h')");
+	$ctl->query_safe("SELECT dlock_acquire('hot', 'holder', '1 h')");
 	my $waiters = start_crowd('1h');
-	my @pids = split /\n/, $ctl->query("SELECT pid FROM dlock_waiters WHERE name = 'hot'");
+	my @pids = split /\n/, $ctl->query_safe("SELECT pid FROM dlock_waiters WHERE name = 'hot'");
 	is(scalar @pids, $crowd, 'all wait');
 	my %before = map { $_ => sleeps($_) } @pids;
-	$ctl->query("SELECT dlock_renew('hot', 'holder', '200 ms')");
+	$ctl->query_safe("SELECT dlock_renew('hot', 'holder', '200 ms')");
 	ok( wait_until(
-			sub { $ctl->query("SELECT owner FROM dlock_leases WHERE name = 'hot'") =~ /^w/ }, 30),
+			sub { $ctl->query_safe("SELECT owner FROM dlock_leases WHERE name = 'hot'") =~ /^w/ }, 30),
 		'one of the crowd gets the lock');
 	usleep(300_000);
 	my @woken = grep { -e "/proc/$_/status" && sleeps($_) != $before{$_} } @pids;
@@ -110,24 +111,24 @@ sub sleeps
 {
 	my ($a1, $a2, $b1, $b2, $c) = open_sessions($node, $db, 5, name => 's');
 
-	$_->query("SET deadlock_timeout = '1 s'") foreach $a1, $b2;
-	$b1->query("SELECT dlock_acquire('one', 'b', '1 h')");
-	$c->query("SELECT dlock_acquire('two', 'c', '1 h', mode => 'shared')");
-	my $token = $a2->query("SELECT dlock_acquire('two', 'a', '1 h', mode => 'NL')");
+	$_->query_safe("SET deadlock_timeout = '1 s'") foreach $a1, $b2;
+	$b1->query_safe("SELECT dlock_acquire('one', 'b', '1 h')");
+	$c->query_safe("SELECT dlock_acquire('two', 'c', '1 h', mode => 'shared')");
+	my $token = $a2->query_safe("SELECT dlock_acquire('two', 'a', '1 h', mode => 'NL')");
 	enqueue($ctl, $a1, "SELECT dlock_acquire('one', 'a', '1 h', NULL)");
 	enqueue($ctl, $b2, "SELECT dlock_acquire('two', 'b', '1 h', NULL)");
 
 	# After 1, 3 and 7 s they look again after 15 s.
 	usleep(7_500_000);
-	isnt($a2->query("SELECT dlock_convert('two', $token, 'CR')"), '', 'the conversion is granted');
+	isnt($a2->query_safe("SELECT dlock_convert('two', $token, 'CR')"), '', 'the conversion is granted');
 	my $closed = mono_now();
-	$c->query("SELECT dlock_release('two', 'c')");
+	$c->query_safe("SELECT dlock_release('two', 'c')");
 	my ($told) = wait_any(30, $a1, $b2);
-	is($told->answer->{state}, '40P01', 'the ring is found');
+	is($told->result->{state}, '40P01', 'the ring is found');
 	cmp_ok(mono_now() - $closed, '<', 6, 'at once, though they looked rarely');
-	close_sessions($a1, $a2, $b1, $b2, $c);
+	$_->quit foreach $a1, $a2, $b1, $b2, $c;
 }
 
-$ctl->close;
+$ctl->quit;
 $node->stop;
 done_testing();

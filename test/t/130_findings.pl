@@ -11,6 +11,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockQueue;
+use DLockSession;
 use DLockTest;
 use List::Util qw(uniq);
 use PostgreSQL::Test::Cluster;
@@ -23,7 +24,7 @@ deadlock_timeout = 1h
 dlock.reap_interval = 1h
 EOC
 my $db = 'postgres';
-my $ctl = open_session($node, $db, name => 'control');
+my $ctl = DLockSession->new($node, $db, name => 'control');
 my @s = open_sessions($node, $db, 18, name => 's');
 
 # How long an answer may take that is to come at once.
@@ -63,8 +64,8 @@ sub clean
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	queues_are_empty($ctl, "$test_name: nobody waits");
-	$ctl->query("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
-	is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, "$test_name: nobody holds");
+	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 0, "$test_name: nobody holds");
 	return;
 }
 
@@ -78,10 +79,10 @@ sub prompt_answer
 	ok(@ready > 0, "$test_name: answered");
 	if (!@ready)
 	{
-		$ctl->query("SELECT pg_terminate_backend($session->{pid})");
-		return { %{ $session->answer }, out => '', state => 'none' };
+		$ctl->query_safe("SELECT pg_terminate_backend($session->{pid})");
+		return { %{ $session->result }, out => '', state => 'none' };
 	}
-	return $session->answer;
+	return $session->result;
 }
 
 # Wait until a session that was asked sleeps; for where dlock_waiters cannot be read.
@@ -91,7 +92,7 @@ sub wait_for_sleep
 
 	wait_until(
 		sub {
-			$ctl->query("SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $session->{pid}") eq 't';
+			$ctl->query_safe("SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $session->{pid}") eq 't';
 		}) or die "$session->{name} does not wait";
 	return;
 }
@@ -106,7 +107,7 @@ sub warm
 
 	foreach my $session (@sessions)
 	{
-		$session->send(join ';',
+		$session->ask(join ';',
 			map { qq{SELECT dlock_release_token(name, dlock_acquire(name, 'warm', '1 h', payload => '"$_"')) FROM (SELECT 'warm' || pg_backend_pid()) w (name)} }
 			  @payloads);
 	}
@@ -138,10 +139,10 @@ foreach my $case (
 		my $n = $params ? 5 : 1;
 		my ($first, $second) = map { $reentry eq 'deny' ? $_ : s/\)$/, reentry => '$reentry')/r } @asked;
 
-		$ctl->query("SELECT dlock_acquire('$name', 'holder$_', '1 h'$params)") foreach 1 .. $n;
+		$ctl->query_safe("SELECT dlock_acquire('$name', 'holder$_', '1 h'$params)") foreach 1 .. $n;
 		enqueue($ctl, $s[0], "SELECT $first");
 		enqueue($ctl, $s[1], "SELECT $second");
-		$ctl->query("SELECT dlock_release('$name', 'holder$_')") foreach 1 .. $n;
+		$ctl->query_safe("SELECT dlock_release('$name', 'holder$_')") foreach 1 .. $n;
 
 		# One that asks for several may be served after those that ask for one.
 		my ($granted, $answer) = sort { $a->{state} cmp $b->{state} } map { prompt_answer($s[$_], "$label, $_") } 0, 1;
@@ -155,13 +156,13 @@ foreach my $case (
 			is($answer->{out}, $granted->{out}, "$label: the other has the same token");
 		}
 		my $main = $what eq 'a path' ? "$name/below" : $name;
-		is( $ctl->query("SELECT string_agg(holds::text, ',') FROM dlock_leases WHERE name = '$main' AND owner = 'twin'"),
+		is( $ctl->query_safe("SELECT string_agg(holds::text, ',') FROM dlock_leases WHERE name = '$main' AND owner = 'twin'"),
 			$reentry eq 'count' ? 2 : 1,
 			"$label: one lease");
 		clean($label);
 		foreach my $i (0, 1)
 		{
-			($s[$i]) = open_session($node, $db, name => "s$i") if $s[$i]{gone};
+			($s[$i]) = DLockSession->new($node, $db, name => "s$i") if $s[$i]{lost};
 		}
 	}
 }
@@ -175,22 +176,22 @@ foreach my $case (
 	my $units = 9;
 	my $label = 'behind many calls for several';
 
-	$ctl->query("SELECT dlock_acquire('all', 'holder', '1 h')");
+	$ctl->query_safe("SELECT dlock_acquire('all', 'holder', '1 h')");
 	foreach my $i (1 .. $units)
 	{
-		$ctl->query("SELECT dlock_acquire('lacks$i', 'holder', '1 h')");
+		$ctl->query_safe("SELECT dlock_acquire('lacks$i', 'holder', '1 h')");
 		enqueue($ctl, $s[$i], "SELECT dlock_acquire_all('{all, lacks$i}', 'unit$i', '1 h', NULL, 'shared')");
 	}
 	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{all, mine}', 'last', '1 h', '5 s', 'shared')");
-	$ctl->query("SELECT dlock_release('all', 'holder')");
+	$ctl->query_safe("SELECT dlock_release('all', 'holder')");
 	like(prompt_answer($s[0], $label)->{out}, qr/^\{\d+,\d+\}$/, "$label: granted");
 	nobody_answers("$label: they wait on", @s[ 1 .. $units ]);
-	is($ctl->query('SELECT count(DISTINCT owner) FROM dlock_waiters'), $units, "$label: all of them");
-	$ctl->query("SELECT dlock_release_all('holder')");
+	is($ctl->query_safe('SELECT count(DISTINCT owner) FROM dlock_waiters'), $units, "$label: all of them");
+	$ctl->query_safe("SELECT dlock_release_all('holder')");
 	answers_in_order(@s[ 1 .. $units ]);
-	$ctl->query("SELECT dlock_release_all('unit$_')") foreach 1 .. $units;
+	$ctl->query_safe("SELECT dlock_release_all('unit$_')") foreach 1 .. $units;
 	clean($label);
-	($s[0]) = open_session($node, $db, name => 's0') if $s[0]{gone};
+	($s[0]) = DLockSession->new($node, $db, name => 's0') if $s[0]{lost};
 }
 
 # The release of a permit that may not be had yet, while as many others are to
@@ -201,8 +202,8 @@ foreach my $case (
 	my $permits = 'permits => ' . ($count + 1);
 
 	warm(@s);
-	my $token = $ctl->query("SELECT dlock_acquire('crowd', 'early', '1 h', min_hold => '1 h', $permits)");
-	$ctl->query("SELECT count(dlock_acquire('crowd', 'dead' || i, '1 h', $permits)) FROM generate_series(1, $count) i");
+	my $token = $ctl->query_safe("SELECT dlock_acquire('crowd', 'early', '1 h', min_hold => '1 h', $permits)");
+	$ctl->query_safe("SELECT count(dlock_acquire('crowd', 'dead' || i, '1 h', $permits)) FROM generate_series(1, $count) i");
 	foreach my $i (0 .. $count - 1)
 	{
 		my $payload = $payloads[ $i % @payloads ];
@@ -211,17 +212,17 @@ foreach my $case (
 
 	# Whoever waits would serve itself when the others expire.
 	stop_processes(map { $_->{pid} } @s);
-	$ctl->query("SET synchronous_commit = off; SELECT count(dlock_renew('crowd', 'dead' || i, '500 ms')) FROM generate_series(1, $count) i");
-	$ctl->query('RESET synchronous_commit');
+	$ctl->query_safe("SET synchronous_commit = off; SELECT count(dlock_renew('crowd', 'dead' || i, '500 ms')) FROM generate_series(1, $count) i");
+	$ctl->query_safe('RESET synchronous_commit');
 	ok( wait_until(
-			sub { $ctl->query("SELECT count(*) FROM dlock_leases WHERE name = 'crowd'") eq '1' }, 20),
+			sub { $ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'crowd'") eq '1' }, 20),
 		"$label: the others have expired");
-	is($ctl->query("SELECT dlock_release_token('crowd', $token)"), 't', "$label: released");
+	is($ctl->query_safe("SELECT dlock_release_token('crowd', $token)"), 't', "$label: released");
 	continue_processes();
 	my @tokens = answers_in_order(@s);
 	is(scalar(uniq(grep { /^\d+$/ } @tokens)), $count, "$label: all get their permits");
-	is($ctl->query("SELECT state FROM dlock_leases WHERE name = 'crowd' AND owner = 'early'"), 'closed', "$label: closed");
-	is($ctl->query("SELECT dlock_acquire('crowd', 'late', '1 h', $permits)"), '', "$label: and kept from others");
+	is($ctl->query_safe("SELECT state FROM dlock_leases WHERE name = 'crowd' AND owner = 'early'"), 'closed', "$label: closed");
+	is($ctl->query_safe("SELECT dlock_acquire('crowd', 'late', '1 h', $permits)"), '', "$label: and kept from others");
 	clean($label);
 }
 
@@ -237,10 +238,10 @@ sub use_up_tokens
 	my $take = "SELECT dlock_acquire('token', 'taker', bind => 'transaction')";
 
 	# The first one may have to reserve some, and a block may be pending by then.
-	my $last = $ctl->query($take);
-	$s[0]->query('BEGIN; ALTER SEQUENCE dlock_token_seq CACHE 1');
-	my $reserved = $ctl->query('SELECT last_value FROM dlock_token_seq');
-	$ctl->query(<<"EOC") if $reserved - $left > $last;
+	my $last = $ctl->query_safe($take);
+	$s[0]->query_safe('BEGIN; ALTER SEQUENCE dlock_token_seq CACHE 1');
+	my $reserved = $ctl->query_safe('SELECT last_value FROM dlock_token_seq');
+	$ctl->query_safe(<<"EOC") if $reserved - $left > $last;
 SET synchronous_commit = off;
 DO \$\$
 BEGIN
@@ -251,8 +252,8 @@ BEGIN
 END \$\$;
 RESET synchronous_commit;
 EOC
-	is($ctl->query("SELECT token FROM dlock_leases WHERE name = 'token'"), $reserved - $left, "$test_name: tokens are used up");
-	is($ctl->query("SELECT dlock_release('token', 'taker')"), 't', "$test_name: and let go");
+	is($ctl->query_safe("SELECT token FROM dlock_leases WHERE name = 'token'"), $reserved - $left, "$test_name: tokens are used up");
+	is($ctl->query_safe("SELECT dlock_release('token', 'taker')"), 't', "$test_name: and let go");
 	return;
 }
 
@@ -264,32 +265,32 @@ foreach my $case (
 {
 	my ($what, $left, $mode, $new_mode, $wanted) = @$case;
 	my $label = "no tokens, $what";
-	my $holder = open_session($node, $db, name => 'holder');
+	my $holder = DLockSession->new($node, $db, name => 'holder');
 
-	my $token = $holder->query("SELECT dlock_acquire('tokens', 'holder', bind => 'session', mode => '$mode')");
+	my $token = $holder->query_safe("SELECT dlock_acquire('tokens', 'holder', bind => 'session', mode => '$mode')");
 	enqueue($ctl, $s[1], "SELECT dlock_acquire('tokens', 'waiter', '1 h', NULL, mode => '$wanted')");
 	use_up_tokens($left, $label);
-	$holder->send("SET lock_timeout = '500 ms'; SELECT "
+	$holder->ask("SET lock_timeout = '500 ms'; SELECT "
 		  . (defined $new_mode ? "dlock_convert('tokens', $token, '$new_mode')" : "dlock_release_token('tokens', $token)"));
 	my $answer = prompt_answer($holder, $label);
 	is($answer->{state}, '', "$label: no error") or diag($answer->{err});
 	if (defined $new_mode)
 	{
 		cmp_ok($answer->{out} || 0, $left > 0 ? '>' : '==', $token, "$label: its token");
-		is( $ctl->query("SELECT mode, token FROM dlock_leases WHERE name = 'tokens' AND owner = 'holder'"),
+		is( $ctl->query_safe("SELECT mode, token FROM dlock_leases WHERE name = 'tokens' AND owner = 'holder'"),
 			"$new_mode|$answer->{out}", "$label: done");
 	}
 	else
 	{
 		is($answer->{out}, 't', "$label: true");
-		is($ctl->query("SELECT dlock_check('tokens', $token)"), 'f', "$label: done");
+		is($ctl->query_safe("SELECT dlock_check('tokens', $token)"), 'f', "$label: done");
 	}
 	nobody_answers("$label: nobody is granted what there is no token for", $s[1]);
 	is(queue($ctl, 'tokens'), 'waiter', "$label: the other waits");
-	$s[0]->query('ROLLBACK');
+	$s[0]->query_safe('ROLLBACK');
 	cmp_ok(prompt_answer($s[1], "$label: the other")->{out} || 0, '>', $answer->{out} =~ /(\d+)/ ? $1 : $token, "$label: the other is granted then");
-	close_sessions($ctl, $holder);
-	is($ctl->query("SELECT string_agg(owner, ',') FROM dlock_leases"), 'waiter', "$label: what was bound is gone with its session");
+	$_->quit foreach $holder;
+	is($ctl->query_safe("SELECT string_agg(owner, ',') FROM dlock_leases"), 'waiter', "$label: what was bound is gone with its session");
 	clean($label);
 }
 
@@ -311,11 +312,11 @@ foreach my $case (
 	my @timed = qw(wait lock_timeout several path);
 
 	stop_processes();
-	$ctl->query("SELECT dlock_acquire('$_', 'holder', '1 h')") foreach sort keys %wait;
-	$wait{$_}[0]->send($wait{$_}[1]) foreach sort keys %wait;
+	$ctl->query_safe("SELECT dlock_acquire('$_', 'holder', '1 h')") foreach sort keys %wait;
+	$wait{$_}[0]->ask($wait{$_}[1]) foreach sort keys %wait;
 	wait_for_sleep($wait{$_}[0]) foreach sort keys %wait;
-	is($ctl->query("SELECT dlock_renew_all('holder', '2 s')"), scalar keys %wait, "$label: soon to expire");
-	$s[0]->query('BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE');
+	is($ctl->query_safe("SELECT dlock_renew_all('holder', '2 s')"), scalar keys %wait, "$label: soon to expire");
+	$s[0]->query_safe('BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE');
 	foreach my $what (@timed)
 	{
 		my $answer = prompt_answer($wait{$what}[0], "$label, $what");
@@ -323,14 +324,14 @@ foreach my $case (
 		cmp_ok($answer->{at} - $answer->{sent}, '>=', 4, "$label, $what: not earlier");
 		cmp_ok($answer->{at} - $answer->{sent}, '<', 15, "$label, $what: in time");
 	}
-	$ctl->query("SELECT pg_cancel_backend($wait{cancelled}[0]{pid})");
+	$ctl->query_safe("SELECT pg_cancel_backend($wait{cancelled}[0]{pid})");
 	is(prompt_answer($wait{cancelled}[0], "$label, cancelled")->{state}, '57014', "$label, cancelled: told so");
-	ok(!$wait{patient}[0]->ready, "$label: one with time goes on waiting");
-	$s[0]->query('ROLLBACK');
+	ok(!$wait{patient}[0]->answered, "$label: one with time goes on waiting");
+	$s[0]->query_safe('ROLLBACK');
 	like(prompt_answer($wait{patient}[0], "$label, patient")->{out}, qr/^\d+$/, "$label: and is granted then");
-	$ctl->query("SELECT dlock_release('patient', 'waiter')");
-	is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, "$label: the others hold nothing");
-	$s[2]->query('RESET lock_timeout');
+	$ctl->query_safe("SELECT dlock_release('patient', 'waiter')");
+	is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 0, "$label: the others hold nothing");
+	$s[2]->query_safe('RESET lock_timeout');
 	continue_processes();
 	clean($label);
 }
@@ -342,15 +343,15 @@ foreach my $case (
 {
 	my $label = 'DISCARD ALL';
 
-	my $token = $s[0]->query("SELECT dlock_acquire('discard', 'holder', bind => 'session', lock_delay => '1 h')");
-	$s[0]->query("SELECT dlock_acquire('unbound', 'holder', '1 h')");
+	my $token = $s[0]->query_safe("SELECT dlock_acquire('discard', 'holder', bind => 'session', lock_delay => '1 h')");
+	$s[0]->query_safe("SELECT dlock_acquire('unbound', 'holder', '1 h')");
 	enqueue($ctl, $s[1], "SELECT dlock_acquire('discard', 'waiter', '1 h', NULL)");
-	is($s[0]->fails('BEGIN; DISCARD ALL')->{state}, '25001', "$label: not in a transaction");
-	$s[0]->query('ROLLBACK');
-	is($ctl->query("SELECT dlock_check('discard', $token)"), 't', "$label: refused, and nothing is ended");
-	$s[0]->query('DISCARD ALL');
+	is($s[0]->ask('BEGIN; DISCARD ALL')->result->{state}, '25001', "$label: not in a transaction");
+	$s[0]->query_safe('ROLLBACK');
+	is($ctl->query_safe("SELECT dlock_check('discard', $token)"), 't', "$label: refused, and nothing is ended");
+	$s[0]->query_safe('DISCARD ALL');
 	like(prompt_answer($s[1], $label)->{out}, qr/^\d+$/, "$label: the waiter gets it, without a delay");
-	is( $ctl->query("SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name) FROM dlock_leases"),
+	is( $ctl->query_safe("SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name) FROM dlock_leases"),
 		'discard waiter, unbound holder', "$label: what is not bound stays");
 	clean($label);
 }
@@ -375,12 +376,12 @@ foreach my $too_long ("'" . ($longest + 1) . " ms'", "'$longest.001 ms'", "'50 d
 		like($error{message} // '', qr/lock_delay|min_hold/, "$call: says which");
 	}
 }
-is($ctl->query('SELECT count(*) FROM dlock_leases'), 0, 'too long: nothing is held');
-$ctl->query("SET dlock.max_ttl = '200 d'");
-$ctl->query("SELECT dlock_acquire('long-delay', 'holder', '1 ms', lock_delay => '$longest ms')");
-$ctl->query("SELECT dlock_release_token('long-hold', dlock_acquire('long-hold', 'holder', '200 days', min_hold => '$longest ms'))");
+is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 0, 'too long: nothing is held');
+$ctl->query_safe("SET dlock.max_ttl = '200 d'");
+$ctl->query_safe("SELECT dlock_acquire('long-delay', 'holder', '1 ms', lock_delay => '$longest ms')");
+$ctl->query_safe("SELECT dlock_release_token('long-hold', dlock_acquire('long-hold', 'holder', '200 days', min_hold => '$longest ms'))");
 my $long = "SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM dlock_leases WHERE name LIKE 'long-%' AND remaining > $days AND remaining < $days + interval '1 day'";
-ok( wait_until(sub { $ctl->query($long) eq 'long-delay closed, long-hold closed' }, 20),
+ok( wait_until(sub { $ctl->query_safe($long) eq 'long-delay closed, long-hold closed' }, 20),
 	'the longest: closed for as long');
 
 # Leases that have expired, and that the disk does not know of yet: a renewal has
@@ -395,14 +396,14 @@ my $converted;
 {
 	my $hold = sub {
 		my ($owner, $name, $params) = @_;
-		return $ctl->query("SELECT dlock_acquire('$name', '$owner', '1 h'" . ($params // '') . ')');
+		return $ctl->query_safe("SELECT dlock_acquire('$name', '$owner', '1 h'" . ($params // '') . ')');
 	};
 
 	foreach my $name (@dead)
 	{
 		my $function = $name =~ m{/} ? 'dlock_acquire_path' : 'dlock_acquire';
 		my $mode = $name eq 'handoff' || $name eq 'convert' ? 'shared' : 'exclusive';
-		$token{$name} = $ctl->query("SELECT $function('$name', 'dead', '$ttl s', mode => '$mode')");
+		$token{$name} = $ctl->query_safe("SELECT $function('$name', 'dead', '$ttl s', mode => '$mode')");
 	}
 	$hold->('live', 'handoff', ", mode => 'shared'");
 	$hold->('live', 'intent', ", mode => 'CR'");
@@ -413,20 +414,20 @@ my $converted;
 	enqueue($ctl, $s[2], "SELECT dlock_acquire('intent', 'next', '1 h', NULL)");
 	enqueue($ctl, $s[3], "SELECT dlock_acquire_all('{unit1, unit2}', 'next', '1 h', NULL)");
 
-	is($ctl->query("SELECT dlock_renew_all('dead')"), scalar @dead, 'renewed');
+	is($ctl->query_safe("SELECT dlock_renew_all('dead')"), scalar @dead, 'renewed');
 	my %slots = store_slots($node, $db);
 	is($slots{handoff}{count}, 2, 'on disk');
 	ok( wait_until(
 			sub {
-				$ctl->query('SELECT bool_or(dlock_check(name, token)) FROM (VALUES '
+				$ctl->query_safe('SELECT bool_or(dlock_check(name, token)) FROM (VALUES '
 					  . join(', ', map { "('$_', $token{$_})" } @dead)
 					  . ') v (name, token)') eq 'f';
 			}, 20), 'expired');
 
-	$ctl->query("SELECT dlock_release('$_', 'live')") foreach qw(handoff intent unit2);
-	isnt($ctl->query("SELECT dlock_acquire('below', 'next', '1 h')"), '', 'acquired above a dead path');
-	isnt($ctl->query("SELECT dlock_acquire_path('onto/b', 'next', '1 h')"), '', 'a path below a dead lease');
-	isnt($ctl->query("SELECT dlock_convert('convert', $converted, 'exclusive')"), '', 'converted beside a dead lease');
+	$ctl->query_safe("SELECT dlock_release('$_', 'live')") foreach qw(handoff intent unit2);
+	isnt($ctl->query_safe("SELECT dlock_acquire('below', 'next', '1 h')"), '', 'acquired above a dead path');
+	isnt($ctl->query_safe("SELECT dlock_acquire_path('onto/b', 'next', '1 h')"), '', 'a path below a dead lease');
+	isnt($ctl->query_safe("SELECT dlock_convert('convert', $converted, 'exclusive')"), '', 'converted beside a dead lease');
 	isnt(prompt_answer($s[$_], "granted, $_")->{out}, '', "granted, $_") foreach 0 .. 3;
 
 	# As it is on disk, whether or not a crash would come in time.
@@ -437,7 +438,7 @@ my $converted;
 		'on disk is what is held');
 }
 
-$_->close foreach $ctl, @s;
+$_->quit foreach $ctl, @s;
 crash_node($node);
 @stopped = ();
 $node->start;

@@ -24,7 +24,7 @@ fsync = on
 dlock.max_memory = ${\ int($others / 1000 * 300 + 65536) }kB
 EOC
 my $db = 'postgres';
-my $session = $node->background_psql($db);
+my $session = DLockSession->new($node, $db);
 $session->query_safe(<<"EOC");
 SET synchronous_commit = off;
 SELECT count(dlock_acquire_all(ARRAY(SELECT 'other-' || b * 1000 + i FROM generate_series(0, 999) i), 'owner-' || b % 100, '1 day'))

@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -29,10 +30,10 @@ EOC
 my $before = $node->safe_psql($db, $all);
 
 # A crash; what was not committed is gone, and its token is not given again.
-my $open = $node->background_psql($db);
+my $open = DLockSession->new($node, $db);
 my $lost = $open->query_safe("BEGIN; SELECT max(token) FROM dlock_task_capture('q', 5, ttl => '1 h')");
 crash_node($node);
-eval { $open->quit };
+$open->quit;
 $node->start;
 is($node->safe_psql($db, $all), $before, 'crash: all is as it was committed');
 my $token = $node->safe_psql($db, "SELECT min(token) FROM dlock_task_capture('q', 5, owner => 'w', ttl => '1 h')");

@@ -10,6 +10,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -117,7 +118,7 @@ is($node->safe_psql($db, $sizes), $size, 'nor do indexes grow');
 cmp_ok($node->safe_psql($db, "SELECT pg_relation_size('dlock_task')") - $table, '<=', 100 * 8192, 'nor does the table, but for a few pages');
 
 # Memory of the session does not grow with calls.
-my $session = $node->background_psql($db);
+my $session = DLockSession->new($node, $db);
 my $memory = "SELECT sum(used_bytes) FROM pg_backend_memory_contexts";
 $session->query_safe("SELECT count(*) FROM dlock_task_capture('q', 1000)") foreach 1 .. 3;
 my $used = $session->query_safe($memory);
