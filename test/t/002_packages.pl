@@ -1,6 +1,6 @@
 # Proves: the scripts find a server to build for only if its headers are there, and
 # ask for the package that has them.  Debian has pg_config and pgxs.mk in the package
-# of the client, so these say nothing.
+# of the client, so these say nothing.  What only single tests need is not asked for.
 
 use strict;
 use warnings FATAL => 'all';
@@ -85,5 +85,8 @@ $root = servers(15 => \@server, 16 => \@client, 14 => \@server, 19 => \@server);
 is(says($root, 'missing_packages build'), 'postgresql-server-dev-15', 'the newest one that is a server and is supported counts');
 
 is(says(servers(16 => \@client), 'missing_packages build'), "postgresql-17\npostgresql-server-dev-17", 'no server: that of the distribution');
+
+like(says($root, 'have() { case "$1" in *pgbouncer) return 1 ;; esac; }; want_packages parts'), qr/^not found, so some tests are skipped:.* pgbouncer\z/,
+	'what single tests need: an ordinary user is told, and goes on');
 
 done_testing();

@@ -1,6 +1,6 @@
-# Proves: behind a pooler in transaction mode dlock does what it does, with the
-# timeouts of the role out of the way, and leaves nothing behind in the pool's
-# sessions.
+# Proves: behind PgBouncer, in transaction and in session mode, dlock does what it
+# does, with the timeouts of the role out of the way, and leaves nothing behind in
+# the pool's sessions.
 
 use strict;
 use warnings FATAL => 'all';
@@ -9,12 +9,14 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockCli;
-use DLockPooler;
 use DLockTest;
 use IO::Socket::UNIX;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+
+my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin';
+plan skip_all => 'pgbouncer is needed' unless defined $pgbouncer;
 
 my $node = init_node('main');
 $node->start;
@@ -33,6 +35,34 @@ sub sql
 	return $node->safe_psql($db, $sql);
 }
 
+# Start one that has one session of the server's, so that all that follows is in the
+# session that was used before.  Returns its process, and the directory of its socket.
+sub start_pgbouncer
+{
+	my ($mode) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir_short();
+	my ($server, $port) = ($node->host, $node->port);
+
+	append_to_file("$dir/users", qq("pooled" ""\n));
+	append_to_file("$dir/ini", <<"EOC");
+[databases]
+$db = host=$server port=$port
+[pgbouncer]
+listen_addr =
+listen_port = $port
+unix_socket_dir = $dir
+auth_type = trust
+auth_file = $dir/users
+pool_mode = $mode
+default_pool_size = 1
+EOC
+	my $run = DLockCli->start({ program => $pgbouncer }, "$dir/ini");
+	ok(wait_until(sub { $run->ended || IO::Socket::UNIX->new(Peer => "$dir/.s.PGSQL.$port") }) && !$run->ended,
+		"$mode: PgBouncer is there")
+	  or diag($run->err);
+	return ($run, $dir);
+}
+
 # What is set in a session of a pool, and whose session that is.
 sub settings
 {
@@ -46,31 +76,31 @@ EOC
 # Do all kinds of things through a pooler.
 sub go_through
 {
-	my ($pooler, $host) = @_;
+	my ($mode, $host) = @_;
 	my $before = settings($host);
 	my $same = sub {
 		my ($what) = @_;
 		local $Test::Builder::Level = $Test::Builder::Level + 1;
-		is(settings($host), $before, "$pooler: the session is as it was: $what");
+		is(settings($host), $before, "$mode: the session is as it was: $what");
 	};
 	local @ENV{qw(PGHOST PGUSER)} = ($host, 'pooled');
 
-	like($before, qr/statement_timeout=3000/, "$pooler: the role's settings");
-	cli_is([qw(run x -- true)], {}, "$pooler: run");
+	like($before, qr/statement_timeout=3000/, "$mode: the role's settings");
+	cli_is([qw(run x -- true)], {}, "$mode: run");
 	$same->('run');
-	my $token = cli_is([qw(acquire --ttl 1h a)], { out => qr/^\d+\n\z/ }, "$pooler: acquire")->{out};
+	my $token = cli_is([qw(acquire --ttl 1h a)], { out => qr/^\d+\n\z/ }, "$mode: acquire")->{out};
 	chomp $token;
-	cli_is([qw(acquire -n a)], { code => 75, err => qr/held by/ }, "$pooler: refused");
-	cli_is([ 'renew', 'a', $token ], {}, "$pooler: renew");
-	cli_is([qw(status a)], { out => qr/\Q$token\E/ }, "$pooler: status");
-	cli_is([qw(watch -n 1 a)], { out => qr/\Q$token\E/ }, "$pooler: watch");
-	cli_is([qw(wait -w 0.1 a)], { code => 75, err => qr/still held/ }, "$pooler: wait");
-	cli_is([qw(top --batch -n 2 --interval 0.1)], { out => qr/\Q$token\E|leases/ }, "$pooler: top");
-	cli_is([ 'release', 'a', $token ], {}, "$pooler: release");
-	cli_is([qw(force-release a --reason test)], { out => "0\n" }, "$pooler: force-release");
+	cli_is([qw(acquire -n a)], { code => 75, err => qr/held by/ }, "$mode: refused");
+	cli_is([ 'renew', 'a', $token ], {}, "$mode: renew");
+	cli_is([qw(status a)], { out => qr/\Q$token\E/ }, "$mode: status");
+	cli_is([qw(watch -n 1 a)], { out => qr/\Q$token\E/ }, "$mode: watch");
+	cli_is([qw(wait -w 0.1 a)], { code => 75, err => qr/still held/ }, "$mode: wait");
+	cli_is([qw(top --batch -n 2 --interval 0.1)], { out => qr/\Q$token\E|leases/ }, "$mode: top");
+	cli_is([ 'release', 'a', $token ], {}, "$mode: release");
+	cli_is([qw(force-release a --reason test)], { out => "0\n" }, "$mode: force-release");
 	$same->('single requests');
-	cli_is([ 'acquire', '' ], { code => 64, err => qr/lock name must not be empty/ }, "$pooler: an error");
-	cli_is([qw(acquire --payload {a a)], { code => 64, err => qr/json/ }, "$pooler: an error before the statement begins");
+	cli_is([ 'acquire', '' ], { code => 64, err => qr/lock name must not be empty/ }, "$mode: an error");
+	cli_is([qw(acquire --payload {a a)], { code => 64, err => qr/json/ }, "$mode: an error before the statement begins");
 	$same->('errors');
 	return $same;
 }
@@ -78,84 +108,73 @@ sub go_through
 # Longer than the timeouts: as who waits, and as who holds.
 sub take_long
 {
-	my ($pooler, $host, $same) = @_;
+	my ($mode, $host, $same) = @_;
 	local @ENV{qw(PGHOST PGUSER)} = ($host, 'pooled');
 
 	sql("SELECT dlock_acquire('long', 'holder', '1 h')");
 	my $run = DLockCli->start(qw(run -v long sleep 4));
 	run_waits($node, 'long');
 	ok(wait_until(sub { sql("SELECT waited > interval '4 s' FROM dlock_waiters WHERE name = 'long'") eq 't' }),
-		"$pooler: keeps its place in the queue");
+		"$mode: keeps its place in the queue");
 	sql("SELECT dlock_release('long', 'holder')");
-	is($run->finish->{code}, 0, "$pooler: waits, and keeps a lease");
-	unlike($run->{err}, qr/warning|trying again|connecting again/, "$pooler: without a break");
+	is($run->finish->{code}, 0, "$mode: waits, and keeps a lease");
+	unlike($run->{err}, qr/warning|trying again|connecting again/, "$mode: without a break");
 	$same->('a long time');
 
 	sql("SELECT dlock_acquire('long', 'holder', '1 h')");
 	$run = DLockCli->start(qw(run long true));
 	run_waits($node, 'long');
 	$run->signal('TERM');
-	is($run->finish->{code}, 143, "$pooler: cancelled");
-	ok($node->poll_query_until($db, 'SELECT count(*) = 0 FROM dlock_waiters'), "$pooler: cancelled at the server");
+	is($run->finish->{code}, 143, "$mode: cancelled");
+	ok($node->poll_query_until($db, 'SELECT count(*) = 0 FROM dlock_waiters'), "$mode: cancelled at the server");
 	sql("SELECT dlock_release('long', 'holder')");
 	$same->('a cancel');
 	return;
 }
 
-# One session, so that all that follows is in the one that was used before.
+foreach my $mode ('transaction', 'session')
 {
-	my $pooler = DLockPooler->new($node, $db, 'pooled');
-	my $dir = PostgreSQL::Test::Utils::tempdir();
-	my $same = go_through('relay', $pooler->host);
-	take_long('relay', $pooler->host, $same);
+	my ($run, $dir) = start_pgbouncer($mode);
+	my $same = go_through($mode, $dir);
 
-	# The session is free between renewals.
-	my $run = DLockCli->start({ env => { PGHOST => $pooler->host, PGUSER => 'pooled' } },
-		qw(run -s between sh -c), "echo up; while [ ! -e $dir/go ]; do sleep 0.1; done");
-	$run->wait_out(qr/up/);
-	foreach my $turn (1 .. 3)
+	take_long($mode, $dir, $same);
+	local @ENV{qw(PGHOST PGUSER)} = ($dir, 'pooled');
+
+	# What is bound to a session ends when the pool says that the session has.
+	my $psql = [ { program => 'psql' }, '-XAtqc' ];
+	cli_is([ @$psql, "SELECT dlock_acquire('bound', 'client', bind => 'session')" ], { out => qr/^\d+\n\z/ }, "$mode: bound");
+	$same->('bound');
+	is(sql("SELECT count(*) FROM dlock_leases WHERE name = 'bound'"),
+		$mode eq 'session' ? 0 : 1, "$mode: bound to a session of the pool");
+	cli_is([ @$psql, "SELECT dlock_release('bound', 'client')" ], { out => $mode eq 'session' ? "f\n" : "t\n" }, "$mode: released");
+
+	# It refuses what would carry the token to a command that connects to it.
+	cli_is([ qw(run token psql -XAtqc), 'SELECT 1' ], { code => 2, err => qr/unsupported startup parameter/ }, "$mode: a token");
+	cli_is([ qw(run --no-tokens token true) ], {}, "$mode: without tokens");
+
+	if ($mode eq 'transaction')
 	{
-		my $last = sql('SELECT renewals FROM dlock_stats');
-		$node->poll_query_until($db, "SELECT renewals > $last FROM dlock_stats");
-		$same->("after renewal $turn");
+		# The session is free between renewals.
+		my $go = "$dir/go";
+		my $between = DLockCli->start(qw(run -s between sh -c), "echo up; while [ ! -e $go ]; do sleep 0.1; done");
+		$between->wait_out(qr/up/);
+		foreach my $turn (1 .. 3)
+		{
+			my $last = sql('SELECT renewals FROM dlock_stats');
+			$node->poll_query_until($db, "SELECT renewals > $last FROM dlock_stats");
+			$same->("after renewal $turn");
+		}
+		append_to_file($go, '');
+		is($between->finish->{code}, 0, "$mode: shares the session");
+		is($between->{err}, '', "$mode: shares the session, quietly");
+
+		# A session of the pool that is cut off while idle is the pool's business.
+		sql("ALTER ROLE pooled SET idle_session_timeout = '300ms'");
+		sql("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = 'pooled' AND pid <> pg_backend_pid()");
+		cli_is([qw(run -s idle sleep 3)], {}, "$mode: idle sessions are cut off");
+		like(settings($dir), qr/idle_session_timeout=300/, "$mode: and will be");
+		sql('ALTER ROLE pooled RESET idle_session_timeout');
 	}
-	append_to_file("$dir/go", '');
-	is($run->finish->{code}, 0, 'relay: shares the session');
-	is($run->{err}, '', 'relay: shares the session, quietly');
-	$pooler->stop;
-}
-
-# The real one.
-SKIP:
-{
-	my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin';
-	skip 'no pgbouncer', 1 unless defined $pgbouncer;
-
-	my $dir = PostgreSQL::Test::Utils::tempdir_short();
-	my ($server, $port) = ($node->host, $node->port);
-	append_to_file("$dir/users", qq("pooled" ""\n));
-	append_to_file("$dir/ini", <<"EOC");
-[databases]
-$db = host=$server port=$port
-[pgbouncer]
-listen_addr =
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = trust
-auth_file = $dir/users
-pool_mode = transaction
-default_pool_size = 1
-EOC
-	my $run = DLockCli->start({ program => $pgbouncer }, "$dir/ini");
-	ok(wait_until(sub { $run->ended || IO::Socket::UNIX->new(Peer => "$dir/.s.PGSQL.$port") }) && !$run->ended, 'pgbouncer: is there')
-	  or diag($run->err);
-	take_long('pgbouncer', $dir, go_through('pgbouncer', $dir));
-
-	# A session of the pool that is cut off while idle is the pool's business.
-	sql("ALTER ROLE pooled SET idle_session_timeout = '300ms'");
-	sql("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = 'pooled' AND pid <> pg_backend_pid()");
-	cli_is([ { env => { PGHOST => $dir, PGUSER => 'pooled' } }, qw(run -s idle sleep 3) ], {}, 'pgbouncer: idle sessions are cut off');
-	like(settings($dir), qr/idle_session_timeout=300/, 'pgbouncer: and will be');
 	$run->signal('INT');
 	$run->finish;
 }
