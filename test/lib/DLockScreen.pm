@@ -1,5 +1,5 @@
-# A terminal of a test's own, with a program in it: a small emulator that knows the
-# sequences that the dlock command uses, and minds all others.
+# A terminal of a test's own, with a program in it.  What the program writes goes to
+# Term::VT102, which knows what the screen shows.
 
 package DLockScreen;
 
@@ -14,8 +14,12 @@ use POSIX ();
 # Can there be one?
 sub is_possible
 {
-	return eval { require IO::Pty; 1 };
+	return eval { require IO::Pty; require Term::VT102; 1 };
 }
+
+# The emulator has one cell for a character.  A wide one is given another, which is
+# not shown.
+my $second_cell = "\x{E000}";
 
 # Start a program in a new terminal of so many columns and lines.  Its standard
 # error goes to a file.
@@ -30,7 +34,7 @@ sub start
 		err_file => $err_file,
 		input => '',
 		raw => '',
-		mind => [],
+		complaints => [],
 		entered => 0,
 	}, $class;
 
@@ -58,14 +62,33 @@ sub start
 	return $self;
 }
 
+# An empty screen.  What it cannot do, and what goes beyond the end of a line, is
+# complained of.
 sub clear
 {
 	my ($self, $columns, $lines) = @_;
+	my $complain = sub { push @{ $self->{complaints} }, "@_" };
+	my $screen = Term::VT102->new(cols => $columns, rows => $lines);
 
-	@$self{qw(columns lines)} = ($columns, $lines);
-	@$self{qw(row column style)} = (0, 0, '');
-	$self->{cells} = [ map { [ (' ') x $columns ] } 1 .. $lines ];
-	$self->{styles} = [ map { [ ('') x $columns ] } 1 .. $lines ];
+	$screen->option_set('LINEWRAP', 1);
+	$screen->callback_set('LINEFEED', sub { $complain->("more than $columns columns") });
+	$screen->callback_set(
+		'UNKNOWN',
+		sub {
+			my ($what) = ($_[3] // '') =~ /^\e\[(.*)$/s;
+
+			# The other screen, and wrapping.
+			if (($what // '') =~ /^\?(1049|7)([hl])$/)
+			{
+				$self->{mode}{$1} = $2;
+				$self->{entered}++ if $what eq '?1049h';
+			}
+			else
+			{
+				$complain->('the sequence ' . ($what // $_[2]));
+			}
+		});
+	@$self{qw(screen lines)} = ($screen, $lines);
 	return;
 }
 
@@ -112,7 +135,15 @@ sub read_output
 		$self->{raw} .= $bytes;
 		$self->{input} .= $bytes;
 	}
-	1 while $self->step;
+
+	# The last character may not be complete.
+	my $text = Encode::decode('UTF-8', $self->{input}, Encode::FB_QUIET);
+	push @{ $self->{complaints} }, 'what is not UTF-8' if length $self->{input} >= 4;
+	push @{ $self->{complaints} }, sprintf 'the character 0x%02x', ord $1 if $text =~ /([\x00-\x1a\x1c-\x1f\x7f-\x9f])/;
+	push @{ $self->{complaints} }, "row $1" if grep { $_ > $self->{lines} } $text =~ /\e\[(\d+);\d+H/g;
+	$text =~ s/[\p{Mn}\p{Me}\p{Cf}]//g;
+	$text =~ s/([\p{EA=W}\p{EA=F}])/$1$second_cell/g;
+	$self->{screen}->process($text);
 	return;
 }
 
@@ -126,122 +157,19 @@ sub frames
 	return scalar(() = substr($self->{raw}, $from) =~ /\e\[1;1H/g);
 }
 
-sub mind
-{
-	my ($self, $what) = @_;
-
-	push @{ $self->{mind} }, $what;
-	return;
-}
-
-# Take one character or sequence; false if there is no whole one.
-sub step
-{
-	my ($self) = @_;
-
-	if ($self->{input} =~ s/\A\e\[(\??)([0-9;]*)([\@-~])//)
-	{
-		$self->control($1 . $3, split /;/, $2);
-	}
-	elsif ($self->{input} =~ /\A\e(?:\[[0-9;?]*)?\z/)
-	{
-		return 0;
-	}
-	elsif ($self->{input} =~ s/\A([\x00-\x1f\x7f])//)
-	{
-		$self->mind(sprintf 'the character 0x%02x', ord $1);
-	}
-	elsif ($self->{input} =~ s/\A([\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})//)
-	{
-		$self->put(Encode::decode('UTF-8', $1));
-	}
-	elsif (length $self->{input} >= 4)
-	{
-		$self->mind(sprintf 'the byte 0x%02x', ord $self->{input});
-		substr($self->{input}, 0, 1) = '';
-	}
-	else
-	{
-		return 0;
-	}
-	return 1;
-}
-
-sub control
-{
-	my ($self, $final, @numbers) = @_;
-
-	if ($final eq 'H')
-	{
-		@$self{qw(row column)} = (($numbers[0] // 1) - 1, ($numbers[1] // 1) - 1);
-		$self->mind("row $self->{row}") if $self->{row} >= $self->{lines};
-	}
-	elsif ($final eq 'G')
-	{
-		$self->{column} = $numbers[0] - 1;
-	}
-	elsif ($final eq 'K' && !@numbers)
-	{
-		$self->erase($self->{row}, $self->{column});
-	}
-	elsif ($final eq 'J' && ($numbers[0] // 0) == 2)
-	{
-		$self->erase($_, 0) foreach 0 .. $self->{lines} - 1;
-	}
-	elsif ($final eq 'm')
-	{
-		$self->{style} = ($numbers[0] // 0) == 0 ? '' : "$self->{style}$numbers[0] ";
-	}
-	elsif ($final =~ /^\?([hl])$/)
-	{
-		$self->{mode}{ $numbers[0] } = $1;
-		$self->{entered}++ if "$numbers[0]$1" eq '1049h';
-	}
-	else
-	{
-		$self->mind("the sequence @numbers $final");
-	}
-	return;
-}
-
-sub erase
-{
-	my ($self, $row, $from) = @_;
-
-	return if $row >= $self->{lines};
-	foreach my $column ($from .. $self->{columns} - 1)
-	{
-		$self->{cells}[$row][$column] = ' ';
-		$self->{styles}[$row][$column] = '';
-	}
-	return;
-}
-
-sub put
-{
-	my ($self, $char) = @_;
-	my $width = $char =~ /\p{Mn}|\p{Me}|\p{Cf}/ ? 0 : $char =~ /[\p{EA=W}\p{EA=F}]/ ? 2 : 1;
-	my ($row, $column) = @$self{qw(row column)};
-
-	return if $row >= $self->{lines} || $width == 0;
-	if ($column + $width > $self->{columns})
-	{
-		$self->mind("column $column of $self->{columns} for \"$char\"");
-		return;
-	}
-	$self->{cells}[$row][$column] = $char;
-	$self->{cells}[$row][ $column + 1 ] = '' if $width == 2;
-	$self->{styles}[$row][$column] = $self->{style};
-	$self->{column} += $width;
-	return;
-}
-
 # What the screen shows, without blanks at the ends of lines.
 sub text
 {
 	my ($self) = @_;
 
-	return join '', map { s/ +$//r . "\n" } map { join '', @$_ } @{ $self->{cells} };
+	return join '', map { $self->line($_) . "\n" } 1 .. $self->{lines};
+}
+
+sub line
+{
+	my ($self, $row) = @_;
+
+	return $self->{screen}->row_plaintext($row) =~ s/$second_cell//gr =~ s/ +$//r;
 }
 
 # The line that matches, and the style of its beginning.
@@ -249,12 +177,19 @@ sub line_like
 {
 	my ($self, $pattern) = @_;
 
-	foreach my $row (0 .. $self->{lines} - 1)
+	foreach my $row (1 .. $self->{lines})
 	{
-		my $line = join '', @{ $self->{cells}[$row] };
-		return ($line =~ s/ +$//r, $self->{styles}[$row][0]) if $line =~ $pattern;
+		my $line = $self->line($row);
+		return ($line, style_of($self->{screen}->row_attr($row, 1, 1))) if $line =~ $pattern;
 	}
 	return;
+}
+
+sub style_of
+{
+	my @is = Term::VT102::attr_unpack($_[0]);
+
+	return join ' ', $is[2] ? 'bold' : (), $is[3] ? 'dim' : (), $is[5] ? 'underlined' : (), $is[7] ? 'reverse' : ();
 }
 
 # Wait until the screen shows something like that.
@@ -276,8 +211,8 @@ sub complaints
 	my ($self) = @_;
 
 	$self->read_output;
-	my $text = join ', ', @{ $self->{mind} };
-	$self->{mind} = [];
+	my $text = join ', ', @{ $self->{complaints} };
+	$self->{complaints} = [];
 	return $text;
 }
 
@@ -289,9 +224,9 @@ sub left_behind
 
 	$self->read_output;
 	push @found, 'the other screen' if ($self->{mode}{1049} // '') ne 'l';
-	push @found, 'no cursor' if ($self->{mode}{25} // '') ne 'h';
+	push @found, 'no cursor' if !$self->{screen}->cursor;
 	push @found, 'no wrapping' if ($self->{mode}{7} // '') ne 'h';
-	push @found, "style $self->{style}" if $self->{style} ne '';
+	push @found, 'a style' if style_of(($self->{screen}->status)[2]) ne '';
 	push @found, 'modes' if $self->modes ne $self->{before};
 	return join ', ', @found;
 }

@@ -44,7 +44,7 @@ chroot_packages() {
 	local base=(
 		base-files dash bash coreutils grep sed mawk findutils diffutils tar gzip
 		libc-bin procps util-linux make gcc libc6-dev perl libipc-run-perl
-		libpq-dev "postgresql-$1" pgbouncer
+		libpq-dev "postgresql-$1" pgbouncer libterm-vt102-perl
 	)
 	(IFS=, && echo "${base[*]}")
 }
