@@ -40,6 +40,9 @@ sub client_program
 {
 	($node, @command) = @_;
 	use_server($node);
+
+	# Some drivers do not ask the system for it.
+	$ENV{PGUSER} = getpwuid $>;
 	$ENV{DLOCK_TEST_GO} = $go = PostgreSQL::Test::Utils::tempdir_short() . '/go';
 	return;
 }

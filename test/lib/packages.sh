@@ -116,7 +116,10 @@ missing_packages() {
 			;;
 		clients)
 			/usr/bin/python3 -c 'import psycopg, psycopg_pool' 2>/dev/null ||
-				echo python3-psycopg python3-psycopg-pool | tr ' ' '\n'
+				printf '%s\n' python3-psycopg python3-psycopg-pool
+			# Its driver comes from npm where that is, to fit the node that is.
+			have node || echo nodejs
+			have npm || [ -d /usr/share/nodejs/pg ] || echo node-pg
 			;;
 		checks)
 			have clang || echo clang

@@ -1,0 +1,35 @@
+# The Node client (src/clients/node), with the driver pg of the system, or else of npm.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockClient;
+use DLockTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $top = "$FindBin::RealBin/../..";
+my $modules = "$PostgreSQL::Test::Utils::tmp_check/node_modules";
+
+# The example and the program ask for modules by name.
+sub has_driver { return system("node -e 'require(\"pg\")' 2>/dev/null") == 0 }
+
+plan skip_all => 'node is not installed' if system('node --version >/dev/null 2>&1') != 0;
+$ENV{NODE_PATH} = "$top/src/clients/node:$modules:/usr/share/nodejs";
+if (!has_driver() && $ENV{DLOCK_CLIENTS})
+{
+	# npm writes to what is its own alone.
+	my $place = $modules =~ s{/node_modules$}{}r;
+	system("cd '$place' && HOME='$place' npm install --no-save --no-audit --no-fund --silent --cache '$place/npm' --prefix '$place' pg >&2");
+}
+plan skip_all => 'the driver pg of node is not installed' if !has_driver();
+
+my $node = start_node('main');
+client_program($node, 'node', "$top/test/clients/client.js");
+client_tests('node');
+client_examples('js', 1, 'node', 'example.js');
+client_test_large_tokens();
+done_testing();
