@@ -7,8 +7,12 @@
  *	  Locks (DLockSpaceEntry) hang in a hash table, by database and name; the
  *	  leases on a lock hang on it, and so does the queue of those who wait for
  *	  it.  A second hash table of the same build finds leases by the name of the
- *	  owner.  The role is no part of that key, since who asks for the leases of a
- *	  name may be a member of several roles.
+ *	  owner.  The role is no part of that key, since a caller that asks for the
+ *	  leases of a name may be a member of several roles.  A third one finds
+ *	  leases by their token.  It has only those on locks with many: most locks
+ *	  have one, which is found with its lock, and what is not touched costs no
+ *	  cache miss.
+ *
  *	  The tables are bucket arrays of a fixed size, so no operation ever has to
  *	  resize one under everybody's feet; what hangs on them is made of the
  *	  cells of space/memory.c.
@@ -63,7 +67,7 @@ static uint32 owner_bits = 0;
 /* A bucket for each so many bytes of dlock.max_memory. */
 #define BYTES_PER_BUCKET	256
 
-/* So many holders of a lock are looked through before the index of owners is asked. */
+/* So many leases on a lock are looked through before an index is asked. */
 #define FEW_HOLDERS			8
 
 /* There are fewer owners than leases. */
@@ -78,9 +82,6 @@ static uint32 owner_bits = 0;
 /* How long to sleep between two looks at a lock that is not free, in microseconds. */
 #define PATIENCE_STEP		100
 
-StaticAssertDecl(DLOCK_SPACE_TEXT_ROOM >= 2 * DLOCK_SPACE_OWNER_ROOM,
-				 "a lock with one lease and short texts does not fit into a cell");
-
 #define NONE			DLOCK_MEMORY_NONE
 #define ENTRY_AT(ref)	((DLockSpaceEntry *) dlock_memory_at(ref))
 #define LEASE_AT(ref)	((DLockSpaceLease *) dlock_memory_at(ref))
@@ -93,9 +94,9 @@ StaticAssertDecl(DLOCK_SPACE_TEXT_ROOM >= 2 * DLOCK_SPACE_OWNER_ROOM,
 	(DLOCK_RULE_BIT(DLOCK_MODE_NL) | DLOCK_RULE_BIT(DLOCK_MODE_CR))
 
 static Size
-bucket_array_size(uint32 bits)
+all_buckets_size(void)
 {
-	return CACHELINEALIGN(sizeof(DLockMemoryRef) << bits);
+	return sizeof(DLockMemoryRef) * (((Size) 2 << bucket_bits) + ((Size) 1 << owner_bits));
 }
 
 /* Ask for the shared memory and the locks of the space. */
@@ -106,8 +107,7 @@ dlock_space_request(void)
 
 	bucket_bits = Max(MIN_BUCKET_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
 	owner_bits = bucket_bits - OWNER_BITS_LESS;
-	RequestAddinShmemSpace(add_size(2 * bucket_array_size(bucket_bits),
-									bucket_array_size(owner_bits)));
+	RequestAddinShmemSpace(all_buckets_size());
 	RequestNamedLWLockTranche("dlock_space", DLOCK_SPACE_PARTITIONS);
 	RequestNamedLWLockTranche("dlock_owner", DLOCK_SPACE_OWNER_LOCKS);
 }
@@ -119,24 +119,29 @@ dlock_space_request(void)
 void
 dlock_space_startup(void)
 {
-	Size		size = 2 * bucket_array_size(bucket_bits) + bucket_array_size(owner_bits);
 	bool		found;
-	char	   *place = ShmemInitStruct("dlock space", size, &found);
+	char	   *place = ShmemInitStruct("dlock space", all_buckets_size(), &found);
 
 	buckets = (DLockMemoryRef *) place;
-	token_buckets = (DLockMemoryRef *) (place + bucket_array_size(bucket_bits));
-	owner_buckets = (DLockMemoryRef *) (place + 2 * bucket_array_size(bucket_bits));
+	token_buckets = buckets + (1U << bucket_bits);
+	owner_buckets = token_buckets + (1U << bucket_bits);
 	partition_locks = GetNamedLWLockTranche("dlock_space");
 	owner_locks = GetNamedLWLockTranche("dlock_owner");
 
 	if (!found)
-		memset(place, 0, size);
+		memset(place, 0, all_buckets_size());
 }
 
 static inline uint32
 bucket_of(uint32 hash)
 {
 	return hash & ((1U << bucket_bits) - 1);
+}
+
+static inline int
+partition_of(uint32 hash)
+{
+	return bucket_of(hash) / ((1U << bucket_bits) / DLOCK_SPACE_PARTITIONS);
 }
 
 /*
@@ -148,14 +153,7 @@ token_bucket_of(uint32 hash, DLockToken token)
 {
 	uint32		per_partition = (1U << bucket_bits) / DLOCK_SPACE_PARTITIONS;
 
-	return bucket_of(hash) / per_partition * per_partition +
-		murmurhash32((uint32) token) % per_partition;
-}
-
-static inline int
-partition_of(uint32 hash)
-{
-	return bucket_of(hash) / ((1U << bucket_bits) / DLOCK_SPACE_PARTITIONS);
+	return partition_of(hash) * per_partition + murmurhash32((uint32) token) % per_partition;
 }
 
 static inline LWLock *
@@ -352,11 +350,18 @@ dlock_space_unlock_set(const DLockSpaceSet *set)
 	}
 }
 
+/* Where in the cell of an entry a lease lies: behind the name. */
+static inline int
+lodging_offset(int name_len)
+{
+	return MAXALIGN(offsetof(DLockSpaceEntry, name) + Min(name_len, DLOCK_SPACE_NAME_ROOM));
+}
+
 /* How much room for its texts has a lease that lies in the cell of an entry? */
 static inline int
 room_beside(int name_len)
 {
-	return DLOCK_SPACE_TEXT_ROOM - Min(name_len, DLOCK_SPACE_NAME_ROOM);
+	return DLOCK_MEMORY_CELL - lodging_offset(name_len) - (int) offsetof(DLockSpaceLease, data);
 }
 
 /*
@@ -388,12 +393,24 @@ dlock_space_prepare(int name_len, int data_len, int count)
 	return dlock_memory_prepare(cells_for(name_len, data_len, count));
 }
 
+static inline DLockSpaceEntry *
+entry_or_null(DLockMemoryRef ref)
+{
+	return (ref != NONE) ? ENTRY_AT(ref) : NULL;
+}
+
+static inline DLockSpaceLease *
+lease_or_null(DLockMemoryRef ref)
+{
+	return (ref != NONE) ? LEASE_AT(ref) : NULL;
+}
+
 static inline bool
 is_entry_of(const DLockSpaceEntry *entry, Oid database, uint32 hash, const DLockBytes *name)
 {
 	return entry->hash == hash && entry->database == database &&
 		entry->name_len == name->len &&
-		dlock_memory_text_begins(dlock_space_name_place(entry), DLOCK_SPACE_NAME_ROOM,
+		dlock_memory_text_begins(entry->name, DLOCK_SPACE_NAME_ROOM,
 								 name->len, name);
 }
 
@@ -413,6 +430,29 @@ dlock_space_find(Oid database, uint32 hash, const DLockBytes *name)
 }
 
 /*
+ * The lease with a token on a lock; NULL if there is none.  Lock as for find.
+ */
+DLockSpaceLease *
+dlock_space_find_part(const DLockSpaceEntry *entry, DLockToken token)
+{
+	DLockMemoryRef ref = entry->holders;
+
+	for (; ref != NONE && !LEASE_AT(ref)->indexed; ref = LEASE_AT(ref)->next)
+	{
+		if (LEASE_AT(ref)->token == token)
+			return LEASE_AT(ref);
+	}
+	if (ref == NONE)
+		return NULL;
+
+	ref = token_buckets[token_bucket_of(entry->hash, token)];
+	while (ref != NONE && (LEASE_AT(ref)->token != token ||
+						   LEASE_AT(ref)->entry != dlock_memory_ref(entry)))
+		ref = LEASE_AT(ref)->token_next;
+	return lease_or_null(ref);
+}
+
+/*
  * Find the lease with a token, by the hash of its lock, an intent only if there
  * is no other; NULL if there is none.
  * The partition lock must be held in either mode.
@@ -421,15 +461,17 @@ DLockSpaceEntry *
 dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 					   DLockSpaceLease **lease)
 {
-	DLockMemoryRef ref = token_buckets[token_bucket_of(hash, token)];
 	DLockSpaceEntry *found = NULL;
 
-	for (; ref != NONE; ref = LEASE_AT(ref)->token_next)
+	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL;
+		 entry = dlock_space_next_entry(entry))
 	{
-		DLockSpaceLease *holder = LEASE_AT(ref);
-		DLockSpaceEntry *entry = dlock_space_entry_of(holder);
+		DLockSpaceLease *holder;
 
-		if (holder->token != token || entry->hash != hash || entry->database != database)
+		if (entry->hash != hash || entry->database != database)
+			continue;
+		holder = dlock_space_find_part(entry, token);
+		if (holder == NULL)
 			continue;
 		*lease = holder;
 		found = entry;
@@ -439,20 +481,6 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 			break;
 	}
 	return found;
-}
-
-/*
- * The lease with a token on a lock; NULL if there is none.  Lock as for find.
- */
-DLockSpaceLease *
-dlock_space_find_part(const DLockSpaceEntry *entry, DLockToken token)
-{
-	DLockMemoryRef ref = token_buckets[token_bucket_of(entry->hash, token)];
-
-	while (ref != NONE && (LEASE_AT(ref)->token != token ||
-						   LEASE_AT(ref)->entry != dlock_memory_ref(entry)))
-		ref = LEASE_AT(ref)->token_next;
-	return (ref != NONE) ? LEASE_AT(ref) : NULL;
 }
 
 static bool
@@ -500,18 +528,6 @@ dlock_space_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTim
 	}
 	LWLockRelease(owner_lock(bucket));
 	return found;
-}
-
-static DLockSpaceEntry *
-entry_or_null(DLockMemoryRef ref)
-{
-	return (ref != NONE) ? ENTRY_AT(ref) : NULL;
-}
-
-static DLockSpaceLease *
-lease_or_null(DLockMemoryRef ref)
-{
-	return (ref != NONE) ? LEASE_AT(ref) : NULL;
 }
 
 /* The first entry of the bucket that a hash falls into.  Lock as for find. */
@@ -653,13 +669,15 @@ unlink_owner(DLockSpaceLease *lease)
 	LWLockRelease(owner_lock(bucket));
 }
 
-/* Hang a lease that is held into the bucket of its token. */
+/* Hang a lease that is held into the bucket of its token, if it is indexed. */
 static void
 link_token(DLockSpaceLease *lease)
 {
-	DLockMemoryRef *bucket =
-		&token_buckets[token_bucket_of(dlock_space_entry_of(lease)->hash, lease->token)];
+	DLockMemoryRef *bucket;
 
+	if (!lease->indexed)
+		return;
+	bucket = &token_buckets[token_bucket_of(dlock_space_entry_of(lease)->hash, lease->token)];
 	lease->token_next = *bucket;
 	*bucket = dlock_memory_ref(lease);
 }
@@ -667,9 +685,11 @@ link_token(DLockSpaceLease *lease)
 static void
 unlink_token(DLockSpaceLease *lease)
 {
-	DLockMemoryRef *link =
-		&token_buckets[token_bucket_of(dlock_space_entry_of(lease)->hash, lease->token)];
+	DLockMemoryRef *link;
 
+	if (!lease->indexed)
+		return;
+	link = &token_buckets[token_bucket_of(dlock_space_entry_of(lease)->hash, lease->token)];
 	while (LEASE_AT(*link) != lease)
 		link = &LEASE_AT(*link)->token_next;
 	*link = lease->token_next;
@@ -755,18 +775,18 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry->permits = 0;
 	entry->lodges = false;
 	entry->name_len = name->len;
-	dlock_memory_text_put(unconstify(char *, dlock_space_name_place(entry)),
+	dlock_memory_text_put(entry->name,
 						  DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = buckets[bucket_of(hash)];
 	buckets[bucket_of(hash)] = dlock_memory_ref(entry);
 	return entry;
 }
 
-/* Where in the cell of an entry a lease lies. */
+/* The place for a lease in the cell of an entry. */
 static DLockSpaceLease *
 lodging_of(DLockSpaceEntry *entry)
 {
-	return (DLockSpaceLease *) ((char *) entry + DLOCK_SPACE_LODGING);
+	return (DLockSpaceLease *) ((char *) entry + lodging_offset(entry->name_len));
 }
 
 /* Make a lease in memory of a value, in the entry's own cell if that is free. */
@@ -809,6 +829,7 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->part = value->part;
 	lease->stopped = false;
 	lease->unwritten = false;
+	lease->indexed = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
@@ -827,12 +848,17 @@ free_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		dlock_memory_give_back(dlock_memory_ref(lease));
 }
 
-/* Hang a lease on its lock, as one that is held. */
+/*
+ * Hang a lease on its lock, as one that is held.  If there are a few already, it
+ * is found by its token, too, and comes last, so that the leases that are not
+ * come first.  They are never more than a few.
+ */
 static void
 link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	lease->kind = DLOCK_SPACE_HELD;
-	link_before(&entry->holders, lease, entry->holders);
+	lease->indexed = entry->nholders >= FEW_HOLDERS;
+	link_before(&entry->holders, lease, lease->indexed ? NONE : entry->holders);
 	entry->nholders++;
 	add_mode(entry, (DLockMode) lease->mode);
 	dlock_space_note_end(lease);
@@ -1022,7 +1048,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	while (ENTRY_AT(*link) != entry)
 		link = &ENTRY_AT(*link)->next;
 	*link = entry->next;
-	dlock_memory_text_free(dlock_space_name_place(entry), DLOCK_SPACE_NAME_ROOM, entry->name_len);
+	dlock_memory_text_free(entry->name, DLOCK_SPACE_NAME_ROOM, entry->name_len);
 	dlock_memory_give_back(dlock_memory_ref(entry));
 }
 

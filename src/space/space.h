@@ -33,14 +33,15 @@
  * walk over them.  They count leases that are dead and not yet erased, too, but
  * before "earliest" there is none.
  *
- * It is a cell of space/memory.c, in which there is room for one lease and, at
- * its end, for the name.
+ * It is a cell of space/memory.c, in which there is room for the name and behind
+ * it for one lease.
  */
 typedef struct DLockSpaceEntry
 {
 	DLockTime	earliest;		/* no lease on the lock stops blocking before this */
 	DLockMemoryRef next;		/* next entry of the bucket */
-	DLockMemoryRef holders;		/* first lease that is held, the latest */
+	DLockMemoryRef holders;		/* first lease that is held; the indexed ones
+								 * come last */
 	DLockMemoryRef queue;		/* first request that waits */
 	Oid			database;
 	uint32		hash;
@@ -51,6 +52,7 @@ typedef struct DLockSpaceEntry
 	uint8		asked_modes;	/* a set; at least those of the queue */
 	uint8		name_len;
 	bool		lodges;			/* a lease or request lies in its cell */
+	char		name[FLEXIBLE_ARRAY_MEMBER];	/* what does not fit goes on in cells */
 } DLockSpaceEntry;
 
 /* What a lease in memory is. */
@@ -85,7 +87,7 @@ typedef struct DLockSpaceLease
 	DLockMemoryRef entry;		/* its lock */
 	DLockMemoryRef next;		/* in the list of holders, or in the queue */
 	DLockMemoryRef prev;		/* likewise; of the first one, the last */
-	DLockMemoryRef token_next;	/* in the bucket of its token, if it is held */
+	DLockMemoryRef token_next;	/* in the bucket of its token, if "indexed" */
 	DLockMemoryRef owner_prev;	/* in the bucket of its owner, if it is held */
 	DLockMemoryRef owner_next;	/* likewise; of a request: its next part */
 	DLockSlot	slot;			/* none if it does not outlive the server */
@@ -102,6 +104,7 @@ typedef struct DLockSpaceLease
 	uint8		part:2;
 	uint8		stopped:1;		/* it ended otherwise than by its deadline */
 	uint8		unwritten:1;	/* its page says something older or undone */
+	uint8		indexed:1;		/* it is in the bucket of its token */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
 
@@ -112,30 +115,19 @@ dlock_space_entry_of(const DLockSpaceLease *lease)
 	return dlock_memory_at(lease->entry);
 }
 
-/* Where in the cell of an entry a lease lies, and the room left for texts. */
-#define DLOCK_SPACE_LODGING		MAXALIGN(sizeof(DLockSpaceEntry))
-#define DLOCK_SPACE_TEXT_ROOM	((int) (DLOCK_MEMORY_CELL - DLOCK_SPACE_LODGING - \
-										offsetof(DLockSpaceLease, data)))
-
-/* The longest part of a name that stands there; the least that is left to an owner. */
-#define DLOCK_SPACE_NAME_ROOM	(DLOCK_SPACE_TEXT_ROOM - DLOCK_SPACE_OWNER_ROOM)
+/* The longest part of a name that stands there, and the least that is left to an owner. */
 #define DLOCK_SPACE_OWNER_ROOM	16
-
-/* Where the name of an entry stands, as far as it stands there. */
-static inline const char *
-dlock_space_name_place(const DLockSpaceEntry *entry)
-{
-	return (const char *) entry + DLOCK_MEMORY_CELL -
-		Min(entry->name_len, DLOCK_SPACE_NAME_ROOM);
-}
+#define DLOCK_SPACE_NAME_ROOM \
+	((int) (DLOCK_MEMORY_CELL - DLOCK_SPACE_OWNER_ROOM - MAXIMUM_ALIGNOF - \
+			offsetof(DLockSpaceEntry, name) - offsetof(DLockSpaceLease, data)))
 
 /* The name of a lock; a long one is put together in "buffer". */
 static inline DLockBytes
 dlock_space_entry_name(const DLockSpaceEntry *entry, char buffer[DLOCK_NAME_MAX])
 {
 	if (entry->name_len <= DLOCK_SPACE_NAME_ROOM)
-		return (DLockBytes) {dlock_space_name_place(entry), entry->name_len};
-	dlock_memory_text_get(dlock_space_name_place(entry), DLOCK_SPACE_NAME_ROOM,
+		return (DLockBytes) {entry->name, entry->name_len};
+	dlock_memory_text_get(entry->name, DLOCK_SPACE_NAME_ROOM,
 						  entry->name_len, 0, entry->name_len, buffer);
 	return (DLockBytes) {buffer, entry->name_len};
 }

@@ -23,6 +23,19 @@ SELECT dlock_release('crowd-1', owner) FROM dlock_leases WHERE name = 'crowd-1';
 SELECT dlock_acquire('crowd-1', 'crowd-w', '1 h') > 0 AS granted;
 SELECT dlock_release('crowd-1', 'crowd-w');
 
+-- a lock that has many, then few, then many: each lease is found by its token, wherever it stands
+SELECT count(dlock_acquire('crowd-4', 'crowd-a' || i, '1 h', mode => 'shared')) FROM generate_series(1, 20) i;
+SELECT count(*) FILTER (WHERE dlock_release('crowd-4', 'crowd-a' || i)) AS released FROM generate_series(1, 14) i;
+SELECT count(dlock_acquire('crowd-4', 'crowd-b' || i, '1 h', mode => 'shared')) FROM generate_series(1, 20) i;
+SELECT count(*) FILTER (WHERE dlock_check(name, token)) AS found, count(*) FILTER (WHERE dlock_check(name, token + 1000000)) AS wrong FROM dlock_leases WHERE name = 'crowd-4';
+SELECT count(dlock_convert(name, token, 'exclusive')) AS alone FROM dlock_leases WHERE name = 'crowd-4';
+SELECT count(*) FILTER (WHERE dlock_release_token(name, token)) AS released
+  FROM (SELECT name, token, row_number() OVER (ORDER BY token) AS n FROM dlock_leases WHERE name = 'crowd-4' OFFSET 0) l
+ WHERE n % 2 = 0;
+SELECT dlock_release('crowd-4', owner) FROM (SELECT owner FROM dlock_leases WHERE name = 'crowd-4' ORDER BY token OFFSET 1) l;
+SELECT dlock_convert(name, token, 'exclusive') > token AS upgraded FROM dlock_leases WHERE name = 'crowd-4';
+SELECT dlock_check(name, token) AS found, dlock_release_token(name, token) FROM dlock_leases WHERE name = 'crowd-4';
+
 -- a strong mode among weak ones opens the lock when its last holder goes, and not before
 SELECT count(dlock_acquire('crowd-2', 'crowd-r' || i, '1 h', mode => 'CR')) FROM generate_series(1, 20) i;
 SELECT dlock_acquire('crowd-2', 'crowd-n', '1 h', mode => 'NL') > 0 AS granted;
