@@ -240,7 +240,7 @@ CREATE VIEW @extschema@.dlock_fences AS
       FROM @extschema@.dlock_fence_mark m;
 GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_fences
-    IS 'the highest fencing token that each resource has seen, who raised it to that, and whether such tokens come from another database';
+    IS 'the highest fencing token that each resource has seen, the role that presented it, and whether its tokens come from another database';
 
 CREATE FUNCTION @extschema@.dlock_fence(
     resource pg_catalog.text,
@@ -281,7 +281,7 @@ CREATE FUNCTION @extschema@.dlock_fence_reset(
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION @extschema@.dlock_fence_reset(pg_catalog.text, pg_catalog.int8, pg_catalog.text) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_fence_reset(pg_catalog.text, pg_catalog.int8, pg_catalog.text)
-    IS 'set the mark of a resource, be it lower, or remove it (NULL), for a reason that goes to the server log; for the owner of the extension only';
+    IS 'set the mark of a resource, also to a lower token, or remove it (NULL); logs the reason; for the owner of the extension only';
 
 ----------------------------------------------------------------------------
 -- Looking
@@ -645,7 +645,7 @@ CREATE FUNCTION @extschema@.dlock_campaign(
     AS 'MODULE_PATHNAME', 'dlock_sql_campaign'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_campaign(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
-    IS 'become or remain the leader; returns the fencing token of the term, or NULL if somebody else leads';
+    IS 'become or remain the leader; returns the fencing token of the term, or NULL if another candidate leads';
 
 CREATE FUNCTION @extschema@.dlock_resign(
     election pg_catalog.text,
@@ -682,9 +682,9 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_leader(pg_catalog.text)
-    IS 'who leads, since when, with which token and payload; NULLs if nobody does';
+    IS 'the leader, since when, with its token and payload; NULLs if there is none';
 
--- What groups there are.  Who is in them, and who has what, is leases.  Only the
+-- The definitions of groups; memberships and partitions are leases.  Only the
 -- functions below write it.
 CREATE TABLE @extschema@.dlock_groups (
     name pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
@@ -805,7 +805,7 @@ CREATE FUNCTION @extschema@.dlock_group_partition_list(
     AS 'MODULE_PATHNAME', 'dlock_sql_group_partition_list'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION @extschema@.dlock_group_partition_list(pg_catalog.text)
-    IS 'the partitions of a group and who runs them';
+    IS 'the partitions of a group and their owners';
 
 CREATE VIEW @extschema@.dlock_group_partitions AS
     SELECT g.name AS group_name, p.partition, p.member, p.token, p.since, p.expires_at
@@ -813,4 +813,4 @@ CREATE VIEW @extschema@.dlock_group_partitions AS
            CROSS JOIN LATERAL @extschema@.dlock_group_partition_list(g.name) p;
 GRANT SELECT ON @extschema@.dlock_group_partitions TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_group_partitions
-    IS 'the partitions of all groups and who runs them';
+    IS 'the partitions of all groups and their owners';
