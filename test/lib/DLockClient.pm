@@ -5,7 +5,8 @@
 #             there; write: wait for that file, and run "sql" in a transaction of the
 #             lease, on the only connection of a pool; giveup: stop waiting for the lock
 #             when the file is there
-#   where     whence the lease has its connection: pool, of one; connection; string
+#   where     whence the lease has its connection: pool, of one; connection; string; roomy,
+#             a pool without a limit
 #   name, ttl_ms, wait_ms (or none), payload (JSON)
 #
 # and prints
@@ -34,6 +35,7 @@ use Time::HiRes qw(time);
 our @EXPORT = qw(client_tests client_test_large_tokens client_program client_examples);
 
 my ($node, $go, @command);
+our $usual = 'pool';
 
 # The program that is tested from now on, on this server.
 sub client_program
@@ -52,7 +54,7 @@ sub start
 	my (%args) = @_;
 	my ($program, @words) = @command;
 
-	%args = (name => 'job', ttl_ms => 600_000, where => 'pool', %args);
+	%args = (name => 'job', ttl_ms => 600_000, where => $usual, %args);
 	unlink $go;
 	return DLockCli->start({ program => $program }, @words, map { "$_=$args{$_}" } sort keys %args);
 }
@@ -283,7 +285,7 @@ sub test_fence
 		CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON data EXECUTE FUNCTION dlock_guard('resource=$name')});
 	sqlstate_is($node, 'postgres', "INSERT INTO data VALUES ('none')", 'LK003', 'the table is guarded');
 
-	foreach my $kind (qw(pool connection))
+	foreach my $kind ($usual, 'connection')
 	{
 		my $run = start(do => 'write', name => $name, where => $kind, sql => "INSERT INTO data VALUES ('good')");
 		token_of($run);
@@ -316,10 +318,40 @@ sub test_fence
 	return;
 }
 
-# All tests of the program of client_program().
+# Renewals on the only connection of a pool, as of a client that has none of its own.
+sub test_pool_of_one
+{
+	my $run = start(do => 'hold', ttl_ms => 120_000);
+	token_of($run);
+	wait_renewed('job');
+	ends_with(go($run), qr/done/, 'renewed while the work leaves the connection alone');
+
+	sql("SELECT dlock_acquire('job', 'other', '1 h')");
+	$run = start(do => 'giveup', wait_ms => 'none');
+	run_waits($node, 'job');
+	ends_with(go($run), qr/gave up/, 'not waited for any more');
+	is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'given up: no longer in the queue');
+	sql("SELECT dlock_release('job', 'other')");
+	nothing_left('given up: nothing is granted afterwards');
+
+	$run = start(do => 'write', ttl_ms => 3000, sql => 'SELECT pg_sleep(3600)');
+	append_to_file($go, '');
+	$run->finish;
+	ends_with($run, qr/unreachable left .*/, 'work that keeps the connection is stopped');
+	like($run->{err}, qr/none of the 1 connections of the pool was free/, 'for this reason');
+	sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'");
+	sql("SELECT dlock_force_release('job', 'next') FROM generate_series(1, 2)");
+	return;
+}
+
+# All tests of the program of client_program().  Options:
+#   borrows   its requests go over connections of the pool
 sub client_tests
 {
-	my ($kind) = @_;
+	my ($kind, %params) = @_;
+
+	subtest "$kind: a pool of one" => \&test_pool_of_one if $params{borrows};
+	local $usual = 'roomy' if $params{borrows};
 
 	subtest "$kind: acquire" => \&test_acquire;
 	subtest "$kind: deadline" => \&test_deadline;

@@ -117,6 +117,9 @@ missing_packages() {
 		clients)
 			/usr/bin/python3 -c 'import psycopg, psycopg_pool' 2>/dev/null ||
 				printf '%s\n' python3-psycopg python3-psycopg-pool
+			have go || echo golang-go
+			[ -d /usr/share/gocode/src/github.com/lib/pq ] || echo golang-github-lib-pq-dev
+			[ -d /usr/share/gocode/src/github.com/jackc/pgx/v4 ] || echo golang-github-jackc-pgx-v4-dev
 			# Its driver comes from npm where that is, to fit the node that is.
 			have node || echo nodejs
 			have npm || [ -d /usr/share/nodejs/pg ] || echo node-pg

@@ -1,0 +1,41 @@
+# The Go client (src/clients/go), with pgx and with lib/pq.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockClient;
+use DLockTest;
+use File::Copy;
+use File::Path qw(make_path);
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $top = "$FindBin::RealBin/../..";
+my $place = "$PostgreSQL::Test::Utils::tmp_check/go";
+my $shared = '/usr/share/gocode';
+
+plan skip_all => 'go with pgx 4 and lib/pq is not installed'
+  if system('go version >/dev/null 2>&1') != 0 ||
+  grep { !-d "$shared/src/github.com/$_" } qw(jackc/pgx/v4/stdlib lib/pq);
+
+# Debian's way: no modules, and sources where its packages put them.
+$ENV{GO111MODULE} = 'off';
+$ENV{GOPATH} = "$place:$shared";
+$ENV{GOCACHE} = "$place/cache";
+make_path("$place/src/dlock");
+copy("$top/src/clients/go/dlock.go", "$place/src/dlock/dlock.go") or die "$place: $!";
+is(system('go', 'vet', 'dlock'), 0, 'go vet finds no fault with it');
+is(system('go', 'build', '-o', "$place/client", "$top/test/clients/client.go"), 0, 'it compiles');
+
+my $node = start_node('main');
+foreach my $driver (qw(pgx postgres))
+{
+	client_program($node, "$place/client", $driver);
+	client_tests($driver, borrows => 1);
+}
+client_examples('go', 1, 'go', 'run', 'example.go');
+client_test_large_tokens();
+done_testing();
