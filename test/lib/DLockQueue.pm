@@ -1,4 +1,5 @@
-# The queues of a server: who waits for a lock, in which order.
+# The queues of a server: who waits for a lock, in which order, and what a hand-off to
+# them has at hand.
 
 package DLockQueue;
 
@@ -6,11 +7,12 @@ use strict;
 use warnings FATAL => 'all';
 
 use Carp;
+use DLockSession;
 use DLockTest;
 use Exporter 'import';
 use Test::More;
 
-our @EXPORT = qw(queue queue_is enqueue queues_are_empty);
+our @EXPORT = qw(queue queue_is enqueue queues_are_empty know_pages payloads);
 
 # The owners that wait for a lock, in order.
 sub queue
@@ -56,6 +58,28 @@ sub queues_are_empty
 		$control->query_safe(
 			"SELECT coalesce(string_agg(name || ' ' || owner, ', '), '') FROM dlock_waiters"),
 		'', $test_name);
+}
+
+# A payload for each kind of page that a lease can be on.
+sub payloads
+{
+	return map { 'x' x $_ } 0, 300, 900;
+}
+
+# Have sessions know the pages that their next leases will be on, of each kind, so
+# that a backend that hands a lock off to them can write these pages.
+sub know_pages
+{
+	my @sessions = @_;
+
+	foreach my $session (@sessions)
+	{
+		$session->ask(join ';',
+			map { qq{SELECT dlock_release_token(name, dlock_acquire(name, 'warm', '1 h', payload => '"$_"')) FROM (SELECT 'warm' || pg_backend_pid()) w (name)} }
+			  payloads());
+	}
+	answers_in_order(@sessions);
+	return;
 }
 
 1;

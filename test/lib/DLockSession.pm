@@ -170,7 +170,7 @@ sub ask
 	$self->{text} = { out => '', err => '' };
 	$self->{complete} = { out => 0, err => 0 };
 	delete $self->{answered_at};
-	note "$self->{name}: $sql" if defined $self->{pid};
+	note "$self->{name} ($self->{pid}): $sql" if defined $self->{pid};
 	$self->{sent} = mono_now();
 
 	# It fails if the session has ended, which the answer will say.
@@ -251,7 +251,7 @@ sub answer
 		  if defined $error
 		  && $error =~ /^$title:  (.*?)(?=\n(?:DETAIL|HINT|CONTEXT|LOCATION|STATEMENT|QUERY):  |\n\S*(?:ERROR|FATAL|WARNING|NOTICE):  |\z)/ms;
 	}
-	note "$self->{name} answers: $answer" if defined $self->{pid};
+	note "$self->{name} ($self->{pid}) answers: $answer" if defined $self->{pid};
 	return $answer;
 }
 

@@ -135,6 +135,9 @@ holder_ends('idle_in_transaction_session_timeout', "BEGIN; $transaction", run("S
 	$holder->query_safe('BEGIN; COMMIT; DISCARD PLANS; DISCARD TEMP; RESET ALL');
 	is($holder->query('SELECT 1 / 0'), 'ERROR 22012', 'an error');
 	is(leases("owner = 'holder'"), 's,sa', 'nor do they');
+	is($holder->query('BEGIN; DISCARD ALL'), 'ERROR 25001', 'DISCARD ALL is refused in a transaction');
+	$holder->query_safe('ROLLBACK');
+	is(leases("owner = 'holder'"), 's,sa', 'nor does that');
 	$holder->query_safe('DISCARD ALL');
 	is(leases("owner = 'holder'"), '', 'DISCARD ALL does, as a new session would have none');
 	$holder->query_safe("SELECT dlock_acquire('s', 'holder', bind => 'session')");

@@ -207,6 +207,7 @@ my %unclean = (
 my %orderly = (
 	'disconnect' => sub { $_[0]->quit; $_[0]->{lost} = 1 },
 	'release' => sub { $_[0]->query_safe("SELECT dlock_release('bound', 'holder')") },
+	'DISCARD ALL' => sub { $_[0]->query_safe($_) foreach 'COMMIT', 'DISCARD ALL' },
 	'release_all' => sub { $monitor->query_safe("SELECT dlock_release_all('holder')") },
 	'forced release, twice' => sub { $monitor->query_safe("SELECT dlock_force_release('bound', 'test')") for 1 .. 2 });
 my %ends = (
@@ -261,6 +262,34 @@ foreach my $bind ('session', 'transaction', 'transaction, without a savepoint')
 	is($monitor->query_safe("SELECT dlock_release('unbound', 'holder')"), 't', 'not bound: released');
 	is(state_of('unbound'), '', 'not bound: open');
 }
+
+# Spans are kept in 32 bits of milliseconds.
+my $longest = 2**32 - 1;
+foreach my $too_long ("'" . ($longest + 1) . " ms'", "'$longest.001 ms'", "'50 days'", "'100 days'")
+{
+	foreach my $call (
+		"dlock_acquire('long', 'holder', '200 days', lock_delay => $too_long)",
+		"dlock_acquire('long', 'holder', '200 days', min_hold => $too_long)",
+		"dlock_acquire('long', 'holder', bind => 'session', lock_delay => $too_long)",
+		"dlock_acquire_path('long/x', 'holder', '200 days', lock_delay => $too_long)",
+		"dlock_acquire_path('long/x', 'holder', '200 days', min_hold => $too_long)")
+	{
+		is($monitor->query("SET dlock.max_ttl = '200 d'; SELECT $call"), 'ERROR 22023', $call);
+		like($monitor->{message}, qr/lock_delay|min_hold/, "$call: says which");
+	}
+}
+is($monitor->query_safe('SELECT count(*) FROM dlock_leases'), 0, 'too long: nothing is held');
+$monitor->query_safe("SELECT dlock_acquire('long-delay', 'holder', '1 ms', lock_delay => '$longest ms')");
+$monitor->query_safe("SELECT dlock_release_token('long-hold', dlock_acquire('long-hold', 'holder', '200 days', min_hold => '$longest ms'))");
+
+sub the_longest
+{
+	return $monitor->query_safe(<<'EOC');
+SELECT string_agg(name || ' ' || state, ', ' ORDER BY name) FROM dlock_leases
+	WHERE name LIKE 'long-%' AND remaining BETWEEN interval '49 days' AND interval '50 days'
+EOC
+}
+ok(wait_until(sub { the_longest() eq 'long-delay closed, long-hold closed' }), 'the longest: closed for as long');
 
 # Crashes.  Every lease here ends, or opens, at a moment that is known before.
 foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
@@ -343,6 +372,7 @@ foreach my $crash ('kill -9 of everything', 'kill -9 of a backend')
 		cmp_ok($last_refused{$name} // 0, '<=', $answered + $seconds + 0.001, "$crash: $name: not refused after it");
 		cmp_ok($last_refused{$name} // 0, '>', 0, "$crash: $name: refused before it");
 	}
+	is(the_longest(), 'long-delay closed, long-hold closed', "$crash: the longest");
 	$monitor->query_safe("SELECT dlock_release_all('next'), dlock_release_all('waiter'), dlock_release_all('holder')");
 	flush_wal($node, $db);
 }

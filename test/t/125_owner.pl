@@ -1,6 +1,7 @@
 # Proves: a waiter is its role's, too.  What another role acquires under the same
 # name of an owner ends no wait, keeps nobody from waiting and closes no ring; what
-# is bound to a session is stuck when the session waits, for whatever role.
+# is bound to a session is stuck when the session waits, for whatever role.  An owner
+# that waits twice for a lock holds one lease in the end.
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,7 +16,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_node('main', conf => "deadlock_timeout = 100ms\n");
+my $node = start_node('main', conf => "deadlock_timeout = 100ms\ndlock.reap_interval = 1h\n");
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
 
@@ -130,7 +131,54 @@ sub release_all
 	$session->quit;
 }
 
-$_->quit foreach @app, @guest;
+# An owner that waits more than once holds one lease.  Each case: a lock in the way,
+# and what two sessions of the owner ask for.
+my @s = open_sessions($node, $db, 2, name => 's', setup => "SET deadlock_timeout = '1 h'");
+foreach my $case (
+	[ 'exclusive', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL)" } 1 .. 2 ],
+	[ 'shared', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'shared')" } 1 .. 2 ],
+	[ 'NL', 'same', "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'CR')", "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'PR')" ],
+	[ 'permits', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL, permits => 5)" } 1 .. 2 ],
+	[ 'several', 'same', map { "dlock_acquire_all('{same, $_}', 'twin', '1 h', NULL, 'shared')" } 'other', 'another' ],
+	[ 'several and one', 'same', "dlock_acquire_all('{other, same}', 'twin', '1 h', NULL, 'shared')", "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'shared')" ],
+	[ 'a path', 'same', map { "dlock_acquire_path('same/below', 'twin', '1 h', NULL, 'shared')" } 1 .. 2 ])
+{
+	my ($what, $name, @asked) = @$case;
+	my $params = $what eq 'permits' ? ', permits => 5' : '';
+
+	foreach my $reentry ('deny', 'return', 'count')
+	{
+		next if $reentry ne 'deny' && $what =~ /^(?:several|NL)/;
+		my $label = "waiting twice, $what, $reentry";
+		my $n = $params ? 5 : 1;
+		my ($first, $second) = map { $reentry eq 'deny' ? $_ : s/\)$/, reentry => '$reentry')/r } @asked;
+
+		$ctl->query_safe("SELECT dlock_acquire('$name', 'holder$_', '1 h'$params)") foreach 1 .. $n;
+		enqueue($ctl, $s[0], "SELECT $first");
+		enqueue($ctl, $s[1], "SELECT $second");
+		$ctl->query_safe("SELECT dlock_release('$name', 'holder$_')") foreach 1 .. $n;
+
+		# One that asks for several may be served after those that ask for one.
+		my ($granted, $answer) = sort { $a->{state} cmp $b->{state} } map { $s[$_]->result } 0, 1;
+		like($granted->{out}, qr/^\{?\d+/, "$label: one gets it") or diag($granted->{err});
+		if ($reentry eq 'deny')
+		{
+			is($answer->{state}, '40P01', "$label: the other is told") or diag("'$answer->{out}' $answer->{err}");
+		}
+		else
+		{
+			is($answer->{out}, $granted->{out}, "$label: the other has the same token");
+		}
+		my $main = $what eq 'a path' ? "$name/below" : $name;
+		is( $ctl->query_safe("SELECT string_agg(holds::text, ',') FROM dlock_leases WHERE name = '$main' AND owner = 'twin'"),
+			$reentry eq 'count' ? 2 : 1,
+			"$label: one lease");
+		queues_are_empty($ctl, "$label: nobody waits");
+		$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	}
+}
+
+$_->quit foreach @app, @guest, @s;
 $ctl->quit;
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');

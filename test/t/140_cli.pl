@@ -209,6 +209,23 @@ foreach my $ignored (0, 1)
 	is($session->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'full'"), 0, 'a full disk: nothing stays locked');
 }
 
+# What is not UTF-8 does not get into JSON, and what is does not get cut into pieces.
+foreach my $bytes ("\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\xff")
+{
+	my $run = cli('release', '--json', 'bytes', $bytes);
+	is($run->{code}, 64, sprintf('bytes %vx: exit code', $bytes));
+	ok(utf8::decode(my $copy = $run->{err}), sprintf('bytes %vx: told in UTF-8', $bytes));
+	like($run->{err}, qr/\\ufffd/, sprintf('bytes %vx: replaced', $bytes));
+}
+cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], {}, 'long owner');
+
+# Who can only read is not asked for ever.
+{
+	$session->query_safe("CREATE ROLE reader LOGIN SUPERUSER");
+	$session->query_safe("ALTER ROLE reader SET default_transaction_read_only = on");
+	cli_is([ { env => { PGUSER => 'reader' } }, qw(run reading true) ], { code => 69, err => qr/read-only transaction/ }, 'a server that only reads');
+}
+
 # A server that has no room, and one that is not right.
 $session->query("SELECT dlock_acquire('fill-' || i || repeat('x', 200), repeat('o', 200), '1 h', payload => to_jsonb(repeat('p', 900))) FROM generate_series(1, 10000) i");
 cli_is([ qw(acquire --payload), '"' . 'p' x 900 . '"', 'n' x 200 ], { code => 69, err => qr/detail|hint/ }, 'lock space full');

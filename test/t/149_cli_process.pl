@@ -1,6 +1,7 @@
-# Proves: dlock keeps its promises when it is started, signalled or left alone in
-# unusual ways: a signal together with the grant, closed or broken descriptors,
-# blocked signals, a command that leaves others behind, a guardian that is killed.
+# Proves: dlock keeps its promises as a process that is started, signalled or left
+# alone in unusual ways: a signal together with the grant, or over and over, closed or
+# broken descriptors, blocked signals, a command that leaves others behind, a guardian
+# that is killed.
 
 use strict;
 use warnings FATAL => 'all';
@@ -10,8 +11,6 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockCli;
 use DLockTest;
-use IO::Select;
-use IO::Socket::UNIX;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -165,107 +164,6 @@ SKIP:
 	}
 }
 
-# A server that is away for longer than the lease is no reason to give up an election.
-{
-	my $run = DLockCli->start(qw(elect -v --ttl 2 --kill-after 0.1 --lock-delay 0 election sh -c), 'echo leads; exec sleep 1000');
-	$run->wait_out(qr/leads/);
-	$node->stop('immediate');
-	$run->wait_err(qr/campaigning again.*; trying again\n/s);
-	$node->start;
-	$run->wait_out(qr/leads\nleads/);
-	$run->signal('TERM');
-	is($run->finish->{code}, 143, 'election and a long outage: leads again');
-}
-
-# Something between the command and the server that passes on what it gets a while
-# later.  Returns the directory of its socket, and the process group that it is.
-sub start_proxy
-{
-	my ($delay) = @_;
-	my $proxy = PostgreSQL::Test::Utils::tempdir_short();
-	my $socket = '.s.PGSQL.' . $node->port;
-	my $server = IO::Socket::UNIX->new(Local => "$proxy/$socket", Listen => 10) or die "$proxy: $!";
-	my $pid = fork // die "fork: $!";
-
-	if ($pid == 0)
-	{
-		POSIX::setpgid(0, 0);
-		$SIG{CHLD} = 'IGNORE';
-		while (1)
-		{
-			my $client = $server->accept or next;
-			next if fork;
-			my $backend = IO::Socket::UNIX->new(Peer => $node->host . "/$socket") or POSIX::_exit(1);
-			my $select = IO::Select->new($client, $backend);
-			while (1)
-			{
-				foreach my $from ($select->can_read)
-				{
-					sysread($from, my $data, 65536) or POSIX::_exit(0);
-					select undef, undef, undef, $delay;
-					syswrite($from == $client ? $backend : $client, $data) or POSIX::_exit(0);
-				}
-			}
-		}
-	}
-	POSIX::setpgid($pid, $pid);
-	return ($proxy, $pid);
-}
-
-sub end_proxy
-{
-	my ($pid) = @_;
-
-	kill 'KILL', -$pid;
-	waitpid $pid, 0;
-	return;
-}
-
-# Answers that always take long are no reason not to begin.
-{
-	my ($proxy, $pid) = start_proxy(0.3);
-	cli_is([ 'run', '-d', "host=$proxy", qw(--ttl 30 -s slow true) ], {}, 'a slow network');
-	end_proxy($pid);
-}
-
-# Another host gets its turn in time if one freezes.
-{
-	my ($proxy, $pid) = start_proxy(0);
-	my $hosts = "host=$proxy," . $node->host . ' port=' . join(',', ($node->port) x 2);
-	my $run = DLockCli->start('run', '-d', $hosts, qw(--ttl 18 --kill-after 3 frozen sh -c), "echo up; while [ ! -e $dir/go ]; do sleep 0.1; done");
-	$run->wait_out(qr/up/);
-	kill 'STOP', -$pid;
-	$run->wait_err(qr/is renewed again|stopping the command/);
-	append_to_file("$dir/go", '');
-	is($run->finish->{code}, 0, 'a frozen host: ridden out');
-	end_proxy($pid);
-}
-
-# Timeouts of the role are for others.  They hold while it connects, too; then it
-# asks every second, and is idle in between.
-{
-	sql("CREATE ROLE hasty LOGIN SUPERUSER");
-	sql("ALTER ROLE hasty SET $_") foreach "statement_timeout = '2s'", "idle_session_timeout = '900ms'", "lock_timeout = '2s'";
-	cli_is([ { env => { PGUSER => 'hasty' } }, qw(run -s hasty sleep 3) ], {}, 'timeouts of the role: keeping a lease');
-	sql("SELECT dlock_acquire('hasty', 'holder', '1 h')");
-	my $run = DLockCli->start({ env => { PGUSER => 'hasty' } }, qw(run hasty true));
-	run_waits($node, 'hasty');
-	ok(wait_until(sub { sql("SELECT waited > interval '3 s' FROM dlock_waiters WHERE name = 'hasty'") eq 't' }),
-		'timeouts of the role: keeps its place in the queue');
-	sql("SELECT dlock_release('hasty', 'holder')");
-	is($run->finish->{code}, 0, 'timeouts of the role: exit code');
-}
-
-# What is not UTF-8 does not get into JSON, and what is does not get cut into pieces.
-foreach my $bytes ("\xed\xa0\x80", "\xc0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\xff")
-{
-	my $run = cli('release', '--json', 'bytes', $bytes);
-	is($run->{code}, 64, sprintf('bytes %vx: exit code', $bytes));
-	ok(utf8::decode(my $copy = $run->{err}), sprintf('bytes %vx: told in UTF-8', $bytes));
-	like($run->{err}, qr/\\ufffd/, sprintf('bytes %vx: replaced', $bytes));
-}
-cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], {}, 'long owner');
-
 # A second signal does not keep the lease from being released.
 {
 	my @left = grep {
@@ -284,13 +182,6 @@ cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], {}, 'long own
 		leases() ne '' && sql("SELECT dlock_force_release('twice', 'test') FROM generate_series(1, 2)");
 	} 1 .. 3;
 	is(@left, 0, 'signalled over and over: released');
-}
-
-# Who can only read is not asked for ever.
-{
-	sql("CREATE ROLE reader LOGIN SUPERUSER");
-	sql("ALTER ROLE reader SET default_transaction_read_only = on");
-	cli_is([ { env => { PGUSER => 'reader' } }, qw(run reading true) ], { code => 69, err => qr/read-only transaction/ }, 'a server that only reads');
 }
 
 done_testing();
