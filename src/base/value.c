@@ -15,9 +15,27 @@
 
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 #include "base/compat.h"
 #include "base/value.h"
+
+/* Fill the next column: with a value, or unless "present", with NULL. */
+void
+dlock_value_add(DLockValueRow *row, bool present, Datum value)
+{
+	Assert(row->count < lengthof(row->values));
+	row->values[row->count] = value;
+	row->nulls[row->count++] = !present;
+}
+
+/* Add a row, which is complete, to the result of a function. */
+void
+dlock_value_put(DLockValueRow *row, ReturnSetInfo *result)
+{
+	Assert(row->count == result->setDesc->natts);
+	tuplestore_putvalues(result->setResult, result->setDesc, row->values, row->nulls);
+}
 
 /* A span of microseconds as an interval without days and months. */
 Datum

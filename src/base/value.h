@@ -11,7 +11,20 @@
 #ifndef DLOCK_VALUE_H
 #define DLOCK_VALUE_H
 
+#include "nodes/execnodes.h"
+
 #include "base/types.h"
+
+/* A row of a result, filled from the first column on. */
+typedef struct DLockValueRow
+{
+	int			count;			/* columns that are filled */
+	Datum		values[20];
+	bool		nulls[20];
+} DLockValueRow;
+
+extern void dlock_value_add(DLockValueRow *row, bool present, Datum value);
+extern void dlock_value_put(DLockValueRow *row, ReturnSetInfo *result);
 
 extern Datum dlock_value_interval(DLockTime span);
 extern Datum dlock_value_text(DLockBytes bytes);

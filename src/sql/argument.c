@@ -24,13 +24,27 @@
 #include "base/settings.h"
 #include "sql/argument.h"
 
-/* A name; "what" is of what, for errors. */
-DLockBytes
-dlock_argument_name(FunctionCallInfo fcinfo, int argno, const char *what)
+/* Throw 22004 if an argument is NULL; "what" names it. */
+void
+dlock_argument_require(FunctionCallInfo fcinfo, int argno, const char *what)
 {
 	if (PG_ARGISNULL(argno))
 		dlock_error_null(what);
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what, DLOCK_NAME_MAX);
+}
+
+/* A text of 1 to "limit" bytes. */
+DLockBytes
+dlock_argument_text(FunctionCallInfo fcinfo, int argno, const char *what, int limit)
+{
+	dlock_argument_require(fcinfo, argno, what);
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what, limit);
+}
+
+/* A name of a lock or a resource. */
+DLockBytes
+dlock_argument_name(FunctionCallInfo fcinfo, int argno, const char *what)
+{
+	return dlock_argument_text(fcinfo, argno, what, DLOCK_NAME_MAX);
 }
 
 static void
@@ -210,8 +224,7 @@ dlock_argument_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
 	DLockTime	span;
 
-	if (PG_ARGISNULL(argno))
-		dlock_error_null(parameter);
+	dlock_argument_require(fcinfo, argno, parameter);
 	span = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
 	if (span < 0)
 		ereport(ERROR,
@@ -239,8 +252,7 @@ dlock_argument_reason(FunctionCallInfo fcinfo, int argno)
 {
 	char	   *reason;
 
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("reason");
+	dlock_argument_require(fcinfo, argno, "reason");
 	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
 	if (reason[strspn(reason, " \t\r\n")] == '\0')
 		dlock_error_empty("reason");

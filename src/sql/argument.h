@@ -15,6 +15,8 @@
 
 #include "base/types.h"
 
+extern void dlock_argument_require(FunctionCallInfo fcinfo, int argno, const char *what);
+extern DLockBytes dlock_argument_text(FunctionCallInfo fcinfo, int argno, const char *what, int limit);
 extern DLockBytes dlock_argument_name(FunctionCallInfo fcinfo, int argno, const char *what);
 extern DLockBytes dlock_argument_own_name(FunctionCallInfo fcinfo, int argno);
 extern void dlock_argument_check_own(const DLockBytes *name);

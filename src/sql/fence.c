@@ -34,8 +34,7 @@ dlock_sql_fence(PG_FUNCTION_ARGS)
 	DLockBytes	resource = dlock_argument_name(fcinfo, 0, "resource");
 	DLockToken	token = dlock_argument_token(fcinfo, 1);
 
-	if (PG_ARGISNULL(2))
-		dlock_error_null("parameter \"live\"");
+	dlock_argument_require(fcinfo, 2, "parameter \"live\"");
 	dlock_fence_check_right(&resource, false);
 	dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
@@ -48,8 +47,7 @@ dlock_sql_fence_declare(PG_FUNCTION_ARGS)
 	DLockBytes	resource = dlock_argument_name(fcinfo, 0, "resource");
 	Oid			role = InvalidOid;
 
-	if (PG_ARGISNULL(2))
-		dlock_error_null("parameter \"is_foreign\"");
+	dlock_argument_require(fcinfo, 2, "parameter \"is_foreign\"");
 	if (!PG_ARGISNULL(1))
 		role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
 	dlock_session_check_writable("dlock_fence_declare");

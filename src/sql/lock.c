@@ -68,8 +68,7 @@ get_word(FunctionCallInfo fcinfo, int argno, const char *parameter,
 	const char *data;
 	size_t		len;
 
-	if (PG_ARGISNULL(argno))
-		dlock_error_null(parameter);
+	dlock_argument_require(fcinfo, argno, parameter);
 	value = PG_GETARG_TEXT_PP(argno);
 	data = VARDATA_ANY(value);
 	len = VARSIZE_ANY_EXHDR(value);
@@ -214,6 +213,14 @@ open_for_target(DLockDatabase *db, DLockManagerTarget *target)
 /* ---- functions ---- */
 
 static Datum
+token_or_null(FunctionCallInfo fcinfo, DLockToken token)
+{
+	if (token == DLOCK_TOKEN_NONE)
+		PG_RETURN_NULL();
+	PG_RETURN_INT64(token);
+}
+
+static Datum
 acquire(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_argument_own_name(fcinfo, 0);
@@ -223,7 +230,6 @@ acquire(PG_FUNCTION_ARGS)
 		.role = GetUserId()
 	};
 	DLockTime	wait;
-	DLockToken	token;
 
 	request.owner = dlock_argument_own_owner(fcinfo, 1);
 	wait = dlock_argument_wait(fcinfo, 3);
@@ -232,10 +238,7 @@ acquire(PG_FUNCTION_ARGS)
 	get_options(fcinfo, 6, &request);
 
 	dlock_session_check_writable("dlock_acquire");
-	token = dlock_waiting_acquire(&request, wait);
-	if (token == DLOCK_TOKEN_NONE)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(token);
+	return token_or_null(fcinfo, dlock_waiting_acquire(&request, wait));
 }
 
 /* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
@@ -271,8 +274,7 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 	DLockBytes *names;
 	DLockBytes *sorted;
 
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("array of lock names");
+	dlock_argument_require(fcinfo, argno, "array of lock names");
 	array = PG_GETARG_ARRAYTYPE_P(argno);
 	if (ARR_NDIM(array) > 1)
 		refuse_names(psprintf("It has %d dimensions.", ARR_NDIM(array)));
@@ -354,9 +356,7 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 	DLockBytes *path = &names[0];
 	int			parts = 1;
 
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("path");
-	*path = dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "path", DLOCK_NAME_MAX);
+	*path = dlock_argument_text(fcinfo, argno, "path", DLOCK_NAME_MAX);
 	dlock_argument_check_own(path);
 	for (int i = 0; i < path->len; i++)
 	{
@@ -380,7 +380,6 @@ acquire_path(PG_FUNCTION_ARGS)
 		.role = GetUserId()
 	};
 	DLockTime	wait;
-	DLockToken	token;
 
 	request.names = get_path(fcinfo, 0, &request.count);
 	request.owner = dlock_argument_own_owner(fcinfo, 1);
@@ -389,10 +388,7 @@ acquire_path(PG_FUNCTION_ARGS)
 	get_options(fcinfo, 5, &request);
 
 	dlock_session_check_writable("dlock_acquire_path");
-	token = dlock_waiting_acquire(&request, wait);
-	if (token == DLOCK_TOKEN_NONE)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(token);
+	return token_or_null(fcinfo, dlock_waiting_acquire(&request, wait));
 }
 
 /* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
@@ -411,10 +407,7 @@ convert(PG_FUNCTION_ARGS)
 	DLockTime	wait = dlock_argument_wait(fcinfo, 3);
 
 	dlock_session_check_writable("dlock_convert");
-	token = dlock_waiting_convert(&name, token, mode, wait);
-	if (token == DLOCK_TOKEN_NONE)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(token);
+	return token_or_null(fcinfo, dlock_waiting_convert(&name, token, mode, wait));
 }
 
 /* dlock_convert(name, token, mode, wait) -> token or null */
@@ -597,8 +590,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	DLockTime	wait = dlock_argument_wait(fcinfo, 2);
 	DLockWaitingHolder holder;
 	TupleDesc	desc;
-	Datum		values[6] = {0};
-	bool		nulls[6];
+	DLockValueRow row = {0};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -607,21 +599,21 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 
 	dlock_waiting_watch(&name, seen, wait, &holder);
 
-	memset(nulls, holder.token == DLOCK_TOKEN_NONE, sizeof(nulls));
-	if (holder.token != DLOCK_TOKEN_NONE)
+	if (holder.token == DLOCK_TOKEN_NONE)
+		memset(row.nulls, true, sizeof(row.nulls));
+	else
 	{
-		values[0] = Int64GetDatum(holder.token);
-		values[1] = dlock_value_text(dlock_bytes(holder.owner, holder.owner_len));
-		values[2] = CStringGetTextDatum(dlock_name_of_mode(holder.mode));
-		values[3] = TimestampTzGetDatum(holder.granted_at);
-		nulls[4] = holder.remaining == DLOCK_TIME_FOREVER;
-		if (!nulls[4])
-			values[4] = TimestampTzGetDatum(dlock_clock_wall() + holder.remaining);
-		nulls[5] = holder.payload_len == 0;
-		if (!nulls[5])
-			values[5] = dlock_value_jsonb(dlock_bytes(holder.payload, holder.payload_len));
+		bool		ends = (holder.remaining != DLOCK_TIME_FOREVER);
+
+		dlock_value_add(&row, true, Int64GetDatum(holder.token));
+		dlock_value_add(&row, true, dlock_value_text(dlock_bytes(holder.owner, holder.owner_len)));
+		dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(holder.mode)));
+		dlock_value_add(&row, true, TimestampTzGetDatum(holder.granted_at));
+		dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? dlock_clock_wall() + holder.remaining : 0));
+		dlock_value_add(&row, holder.payload_len > 0,
+						dlock_value_jsonb(dlock_bytes(holder.payload, holder.payload_len)));
 	}
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, row.values, row.nulls)));
 }
 
 static Datum
@@ -638,20 +630,15 @@ campaign(PG_FUNCTION_ARGS)
 		.set_payload = !PG_ARGISNULL(4)
 	};
 	DLockTime	wait;
-	DLockToken	token;
 
-	if (PG_ARGISNULL(1))
-		dlock_error_null("candidate");
+	dlock_argument_require(fcinfo, 1, "candidate");
 	request.owner = dlock_argument_own_owner(fcinfo, 1);
 	request.ttl = dlock_argument_ttl(fcinfo, 2, true);
 	wait = dlock_argument_wait(fcinfo, 3);
 	request.payload = dlock_argument_payload(fcinfo, 4);
 
 	dlock_session_check_writable("dlock_campaign");
-	token = dlock_waiting_acquire(&request, wait);
-	if (token == DLOCK_TOKEN_NONE)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(token);
+	return token_or_null(fcinfo, dlock_waiting_acquire(&request, wait));
 }
 
 /* dlock_campaign(election, candidate, ttl, wait, payload) -> token or null */
@@ -667,8 +654,7 @@ dlock_sql_resign(PG_FUNCTION_ARGS)
 {
 	DLockManagerTarget target = target_by_owner(fcinfo);
 
-	if (PG_ARGISNULL(1))
-		dlock_error_null("candidate");
+	dlock_argument_require(fcinfo, 1, "candidate");
 	PG_RETURN_BOOL(release("dlock_resign", &target));
 }
 

@@ -44,10 +44,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_group_leave);
 PG_FUNCTION_INFO_V1(dlock_sql_group_member_list);
 PG_FUNCTION_INFO_V1(dlock_sql_group_partition_list);
 
-#define BEAT_COLUMNS		3
-#define MEMBER_COLUMNS		10
-#define PARTITION_COLUMNS	5
-
 /* ---- time slots ---- */
 
 static Datum
@@ -61,14 +57,11 @@ once(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	DLockToken	token;
 
-	if (PG_ARGISNULL(0))
-		dlock_error_null("name");
-	given = dlock_name_of_text(PG_GETARG_TEXT_PP(0), "name", DLOCK_ONCE_NAME_MAX);
+	given = dlock_argument_text(fcinfo, 0, "name", DLOCK_ONCE_NAME_MAX);
 	name.len = snprintf(buffer, sizeof(buffer), "%s%.*s", DLOCK_ONCE_PREFIX, given.len, given.data);
 	name.data = buffer;
 
-	if (PG_ARGISNULL(1))
-		dlock_error_null("length of the time slots");
+	dlock_argument_require(fcinfo, 1, "length of the time slots");
 	every = dlock_argument_interval(PG_GETARG_INTERVAL_P(1));
 	if (every <= 0)
 		ereport(ERROR,
@@ -105,9 +98,7 @@ get_group_name(FunctionCallInfo fcinfo, int argno)
 {
 	DLockBytes	name;
 
-	if (PG_ARGISNULL(argno))
-		dlock_error_null("group name");
-	name = dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "group name", DLOCK_GROUP_NAME_MAX);
+	name = dlock_argument_text(fcinfo, argno, "group name", DLOCK_GROUP_NAME_MAX);
 	if (memchr(name.data, '/', name.len) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -249,12 +240,9 @@ group_join(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	DLockToken	token;
 
-	if (PG_ARGISNULL(1))
-		dlock_error_null("member name");
-	member = dlock_name_of_text(PG_GETARG_TEXT_PP(1), "member name", DLOCK_GROUP_NAME_MAX);
+	member = dlock_argument_text(fcinfo, 1, "member name", DLOCK_GROUP_NAME_MAX);
 	ttl = dlock_argument_ttl(fcinfo, 2, true);
-	if (PG_ARGISNULL(3))
-		dlock_error_null("weight");
+	dlock_argument_require(fcinfo, 3, "weight");
 	if (PG_GETARG_INT32(3) < 1 || PG_GETARG_INT32(3) > DLOCK_QUOTA_WEIGHT_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -297,15 +285,15 @@ group_heartbeat(PG_FUNCTION_ARGS)
 	for (int i = 0; i < group.partition_count; i++)
 	{
 		DLockGroupPartition *partition = &group.partitions[i];
-		Datum		values[BEAT_COLUMNS];
-		bool		nulls[BEAT_COLUMNS] = {0};
+		DLockValueRow row = {0};
 
 		if (partition->action == DLOCK_GROUP_NONE)
 			continue;
-		values[0] = dlock_value_text(partition->name);
-		values[1] = Int64GetDatum(partition->token);
-		values[2] = CStringGetTextDatum(partition->action == DLOCK_GROUP_RUN ? "run" : "yield");
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		dlock_value_add(&row, true, dlock_value_text(partition->name));
+		dlock_value_add(&row, true, Int64GetDatum(partition->token));
+		dlock_value_add(&row, true,
+						CStringGetTextDatum(partition->action == DLOCK_GROUP_RUN ? "run" : "yield"));
+		dlock_value_put(&row, result);
 	}
 	return (Datum) 0;
 }
@@ -401,20 +389,21 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 	for (int i = 0; i < group.member_count; i++)
 	{
 		DLockGroupMember *member = &group.members[i];
-		Datum		values[MEMBER_COLUMNS] = {0};
-		bool		nulls[MEMBER_COLUMNS] = {0};
+		Datum		payload = 0;
+		bool		has_payload = payload_of(member, &payload);
+		DLockValueRow row = {0};
 
-		values[0] = dlock_value_text(member->name);
-		values[1] = Int64GetDatum(member->token);
-		values[2] = Int32GetDatum(member->weight);
-		values[3] = Int32GetDatum(member->owned);
-		values[4] = Int32GetDatum(member->quota);
-		values[5] = ObjectIdGetDatum(member->role);
-		values[6] = TimestampTzGetDatum(member->joined_at);
-		values[7] = expiry_of(&group, member->deadline);
-		values[8] = dlock_value_interval(member->ttl);
-		nulls[9] = !payload_of(member, &values[9]);
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		dlock_value_add(&row, true, dlock_value_text(member->name));
+		dlock_value_add(&row, true, Int64GetDatum(member->token));
+		dlock_value_add(&row, true, Int32GetDatum(member->weight));
+		dlock_value_add(&row, true, Int32GetDatum(member->owned));
+		dlock_value_add(&row, true, Int32GetDatum(member->quota));
+		dlock_value_add(&row, true, ObjectIdGetDatum(member->role));
+		dlock_value_add(&row, true, TimestampTzGetDatum(member->joined_at));
+		dlock_value_add(&row, true, expiry_of(&group, member->deadline));
+		dlock_value_add(&row, true, dlock_value_interval(member->ttl));
+		dlock_value_add(&row, has_payload, payload);
+		dlock_value_put(&row, result);
 	}
 	return (Datum) 0;
 }
@@ -430,21 +419,16 @@ dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 	for (int i = 0; i < group.partition_count; i++)
 	{
 		DLockGroupPartition *partition = &group.partitions[i];
-		Datum		values[PARTITION_COLUMNS] = {0};
-		bool		nulls[PARTITION_COLUMNS] = {0};
+		bool		owned = partition->member >= 0;
+		bool		leased = partition->token != DLOCK_TOKEN_NONE;
+		DLockValueRow row = {0};
 
-		values[0] = dlock_value_text(partition->name);
-		nulls[1] = partition->member < 0;
-		if (!nulls[1])
-			values[1] = dlock_value_text(group.members[partition->member].name);
-		nulls[2] = nulls[3] = nulls[4] = partition->token == DLOCK_TOKEN_NONE;
-		if (!nulls[2])
-		{
-			values[2] = Int64GetDatum(partition->token);
-			values[3] = TimestampTzGetDatum(partition->since);
-			values[4] = expiry_of(&group, partition->deadline);
-		}
-		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+		dlock_value_add(&row, true, dlock_value_text(partition->name));
+		dlock_value_add(&row, owned, owned ? dlock_value_text(group.members[partition->member].name) : 0);
+		dlock_value_add(&row, leased, Int64GetDatum(partition->token));
+		dlock_value_add(&row, leased, TimestampTzGetDatum(partition->since));
+		dlock_value_add(&row, leased, leased ? expiry_of(&group, partition->deadline) : 0);
+		dlock_value_put(&row, result);
 	}
 	return (Datum) 0;
 }

@@ -29,7 +29,6 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/tuplestore.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -51,10 +50,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
 PG_FUNCTION_INFO_V1(dlock_sql_lease);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
-
-#define LEASE_COLUMNS	15
-#define WAITER_COLUMNS	11
-#define STAT_COLUMNS	(DLOCK_STAT_EVENTS + 5)
 
 /* A lease as it is shown: what it is, and the session that it is bound to. */
 typedef struct DLockViewLease
@@ -264,33 +259,25 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 	DLockTime	until = live ? lease->term.deadline :
 		dlock_rule_blocks_until(lease->term.deadline, lease->delay);
 	DLockTime	remaining = until - state->now;
-	Datum		values[LEASE_COLUMNS];
-	bool		nulls[LEASE_COLUMNS] = {0};
+	bool		ends = (until != DLOCK_TIME_FOREVER);
+	DLockValueRow row = {0};
 
-	values[0] = dlock_value_text(lease->name);
-	values[1] = dlock_value_text(lease->owner);
-	values[2] = Int64GetDatum(lease->token);
-	values[3] = CStringGetTextDatum(dlock_name_of_mode(lease->mode));
-	nulls[4] = lease->permits == 0;
-	values[4] = Int32GetDatum((int32) lease->permits);
-	values[5] = Int32GetDatum((int32) lease->holds);
-	values[6] = CStringGetTextDatum(live ? "held" : "closed");
-	values[7] = CStringGetTextDatum(bind_word(lease->bind));
-	nulls[8] = !live || shown->pid == 0;
-	values[8] = Int32GetDatum(shown->pid);
-	values[9] = ObjectIdGetDatum(lease->role);
-	values[10] = TimestampTzGetDatum(lease->granted_at);
-	nulls[11] = nulls[12] = until == DLOCK_TIME_FOREVER;
-	if (!nulls[11])
-	{
-		values[11] = TimestampTzGetDatum(state->wall + remaining);
-		values[12] = dlock_value_interval(remaining);
-	}
-	nulls[13] = !live || lease->term.ttl == 0;
-	values[13] = dlock_value_interval(lease->term.ttl);
-	nulls[14] = lease->payload.len == 0;
-	values[14] = nulls[14] ? (Datum) 0 : dlock_value_jsonb(lease->payload);
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	dlock_value_add(&row, true, dlock_value_text(lease->name));
+	dlock_value_add(&row, true, dlock_value_text(lease->owner));
+	dlock_value_add(&row, true, Int64GetDatum(lease->token));
+	dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(lease->mode)));
+	dlock_value_add(&row, lease->permits > 0, Int32GetDatum((int32) lease->permits));
+	dlock_value_add(&row, true, Int32GetDatum((int32) lease->holds));
+	dlock_value_add(&row, true, CStringGetTextDatum(live ? "held" : "closed"));
+	dlock_value_add(&row, true, CStringGetTextDatum(bind_word(lease->bind)));
+	dlock_value_add(&row, live && shown->pid != 0, Int32GetDatum(shown->pid));
+	dlock_value_add(&row, true, ObjectIdGetDatum(lease->role));
+	dlock_value_add(&row, true, TimestampTzGetDatum(lease->granted_at));
+	dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? state->wall + remaining : 0));
+	dlock_value_add(&row, ends, dlock_value_interval(remaining));
+	dlock_value_add(&row, live && lease->term.ttl > 0, dlock_value_interval(lease->term.ttl));
+	dlock_value_add(&row, lease->payload.len > 0, dlock_value_jsonb(lease->payload));
+	dlock_value_put(&row, result);
 }
 
 /* The rows of dlock_leases, of one lock or, with NULL, of all. */
@@ -448,22 +435,20 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		foreach(cell, copies)
 		{
 			DLockViewWaiter *waiter = lfirst(cell);
-			Datum		values[WAITER_COLUMNS];
-			bool		nulls[WAITER_COLUMNS] = {0};
+			DLockValueRow row = {0};
 
-			values[0] = dlock_value_text(waiter->name);
-			values[1] = dlock_value_text(waiter->owner);
-			values[2] = CStringGetTextDatum(dlock_name_of_mode(waiter->mode));
-			nulls[3] = waiter->permits == 0;
-			values[3] = Int32GetDatum((int32) waiter->permits);
-			values[4] = CStringGetTextDatum(waiter->converts ? "convert" : "acquire");
-			values[5] = Int32GetDatum(waiter->position);
-			values[6] = TimestampTzGetDatum(since_wall);
-			values[7] = dlock_value_interval(dlock_clock_now() - since);
-			values[8] = Int32GetDatum(dlock_wait_pid(process));
-			values[9] = ObjectIdGetDatum(waiter->role);
-			values[10] = owner_array(&waiter->blocked_by);
-			tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+			dlock_value_add(&row, true, dlock_value_text(waiter->name));
+			dlock_value_add(&row, true, dlock_value_text(waiter->owner));
+			dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(waiter->mode)));
+			dlock_value_add(&row, waiter->permits > 0, Int32GetDatum((int32) waiter->permits));
+			dlock_value_add(&row, true, CStringGetTextDatum(waiter->converts ? "convert" : "acquire"));
+			dlock_value_add(&row, true, Int32GetDatum(waiter->position));
+			dlock_value_add(&row, true, TimestampTzGetDatum(since_wall));
+			dlock_value_add(&row, true, dlock_value_interval(dlock_clock_now() - since));
+			dlock_value_add(&row, true, Int32GetDatum(dlock_wait_pid(process)));
+			dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
+			dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
+			dlock_value_put(&row, result);
 			pfree(waiter);
 		}
 		list_free(copies);
@@ -484,8 +469,7 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 	DLockStatCounts counts;
 	uint64		lag;
 	Datum		buckets[DLOCK_STAT_BUCKETS];
-	Datum		values[STAT_COLUMNS];
-	bool		nulls[STAT_COLUMNS] = {0};
+	DLockValueRow row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
@@ -497,17 +481,18 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 	dlock_session_close(&db);
 
 	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
-		values[i] = Int64GetDatum((int64) counts.events[i]);
-	values[DLOCK_STAT_WAIT_TIME] = dlock_value_interval((DLockTime) counts.events[DLOCK_STAT_WAIT_TIME]);
+		dlock_value_add(&row, true, (i == DLOCK_STAT_WAIT_TIME) ?
+						dlock_value_interval((DLockTime) counts.events[i]) :
+						Int64GetDatum((int64) counts.events[i]));
 	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
 		buckets[i] = Int64GetDatum((int64) counts.waits[i]);
-	values[DLOCK_STAT_EVENTS] =
-		PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
-										FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-	values[DLOCK_STAT_EVENTS + 1] = dlock_value_interval((DLockTime) lag);
-	values[DLOCK_STAT_EVENTS + 2] = Int64GetDatum(counts.leases);
-	values[DLOCK_STAT_EVENTS + 3] = Int64GetDatum((int64) dlock_memory_used());
-	values[DLOCK_STAT_EVENTS + 4] = Int64GetDatum((int64) dlock_memory_limit());
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	dlock_value_add(&row, true,
+					PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
+													FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
+	dlock_value_add(&row, true, dlock_value_interval((DLockTime) lag));
+	dlock_value_add(&row, true, Int64GetDatum(counts.leases));
+	dlock_value_add(&row, true, Int64GetDatum((int64) dlock_memory_used()));
+	dlock_value_add(&row, true, Int64GetDatum((int64) dlock_memory_limit()));
+	dlock_value_put(&row, result);
 	return (Datum) 0;
 }
