@@ -1,0 +1,628 @@
+# Judges what clients have seen of a server: a history, one file for each client.
+#
+# A line of a file is one of
+#
+#   server TIME SERVER            connected, to this run of this server
+#   call N TIME WHAT ...          about to make call N, the only one at that moment
+#   done N TIME STATUS ...        the answer
+#
+# Times are microseconds of CLOCK_BOOTTIME; that of a call was read before it was
+# made, that of an answer after it came.  The calls are
+#
+#   acquire|acquire_all|acquire_path NAMES OWNER MODE TTL WAIT first|again
+#                                 with "again" reentry => 'return', after attempts whose outcome
+#                                 is not known; permits are the mode "permit", of 2
+#   renew NAME OWNER TOKEN TTL    TTL 0: the lease's own
+#   check|release|release_token NAME OWNER TOKEN
+#   convert NAME OWNER TOKEN OLD-MODE NEW-MODE WAIT
+#   waiters, leases               looks; answers are NAME:OWNER and NAME:OWNER:TOKEN, by commas
+#   flush                         a commit that waits for the disk
+#
+# with spans in milliseconds, and an owner for each lease.  The status is "ok" and
+# what was answered; "part": the same, and incomplete; "none": NULL or false;
+# "error" or "lost" and an SQLSTATE.  A call that was lost, and one without an
+# answer, may have had any effect or none.
+#
+# The rules, which are those of doc/reference.md as a holder can test them:
+#
+#   exclusion   while a lease is live by what its holder was told, nobody is granted what
+#               conflicts with it
+#   token       a grant that was asked for after another was answered has the larger token
+#   unique      no two grants have one token, and only an upgrade changes that of a lease
+#   lost        a lease is not denied before it can have ended
+#   seen        a view does not miss a lease that is live all the while
+#   left        what an error or a release has ended is not held any more
+#   order       a request that was seen in the queue before another was made is served first
+#   early       a call that waits does not give up before its time
+#
+# Whatever the scheduler does to clients, the watcher or this program, no rule is
+# found broken that was not: a lease counts as live up to its ttl after the *call* that asked for
+# it, a grant as made by the time of its *answer*, and what was seen in a queue as
+# there only from the end of the look.  So a stop makes judgements rarer, not wrong.
+#
+# A lease stands from the first rule on for whatever happens to servers, also if they are killed
+# or another one is promoted.  Without "durable", for sessions with
+# synchronous_commit = off, another run of the server has to know only what a
+# flush came after.  Tokens have no such excuse.
+
+package DLockHistory;
+
+use strict;
+use warnings FATAL => 'all';
+
+use List::Util qw(max min);
+
+# Which modes keep out which; see doc/reference.md.
+my %conflicts = (
+	CR => { exclusive => 1 },
+	CW => { shared => 1, exclusive => 1 },
+	shared => { CW => 1, exclusive => 1 },
+	exclusive => { CR => 1, CW => 1, shared => 1, exclusive => 1 },
+	permit => {},);
+my %strength = (shared => 1, exclusive => 2);
+my $permits = 2;
+my $never = 9e18;
+
+# Judge; takes the lines of each client, an array of arrays, and "durable" (1).
+# Returns a hash of
+#   findings   what is wrong, "RULE: ..."
+#   count      how often what was judged
+sub judge
+{
+	my ($clients, %params) = @_;
+	my $self = bless {
+		durable => $params{durable} // 1,
+		findings => [],
+		count => {},
+		leases => {},
+		grants => [],
+		requests => [],
+		looks => [],
+		flushes => {},
+		first_seen => {},
+		over => {},
+	}, __PACKAGE__;
+
+	foreach my $lines (@$clients)
+	{
+		$self->read_client($lines);
+	}
+	$self->find_ends($_) foreach values %{ $self->{leases} };
+	$self->judge_tokens;
+	$self->judge_exclusion;
+	$self->judge_denials;
+	$self->judge_looks;
+	$self->judge_order;
+	return { findings => $self->{findings}, count => $self->{count} };
+}
+
+# Read the files of a directory.
+sub read_directory
+{
+	my ($directory) = @_;
+	my @clients;
+
+	foreach my $path (sort glob "$directory/*.history")
+	{
+		open my $file, '<', $path or die "$path: $!\n";
+		push @clients, [<$file>];
+		close $file;
+	}
+	return \@clients;
+}
+
+sub found
+{
+	my ($self, $rule, $what) = @_;
+
+	push @{ $self->{findings} }, "$rule: $what";
+	return;
+}
+
+# ---------------------------------------------------------------------------
+# What a client was told
+# ---------------------------------------------------------------------------
+
+sub read_client
+{
+	my ($self, $lines) = @_;
+	my ($call, $server);
+
+	foreach my $line (@$lines)
+	{
+		# A client that is killed may leave half a line.
+		last if $line !~ /\n\z/;
+		my ($kind, @words) = split ' ', $line;
+		if ($kind eq 'server')
+		{
+			my ($time, $name) = @words;
+			$server = $name;
+			$self->{first_seen}{$server} = min($time, $self->{first_seen}{$server} // $never);
+		}
+		elsif ($kind eq 'call')
+		{
+			my ($n, $time, $what, @args) = @words;
+			$call = { n => $n, sent => $time, what => $what, args => \@args, server => $server };
+		}
+		else
+		{
+			my ($n, $time, $status, $value) = @words;
+			die "an answer without a call: $line" if !$call || $call->{n} != $n;
+			@$call{qw(came status value)} = ($time, $status, $value // '');
+			$self->understand($call);
+			undef $call;
+		}
+	}
+	if ($call)
+	{
+		@$call{qw(came status value)} = ($never, 'lost', '');
+		$self->understand($call);
+	}
+	return;
+}
+
+sub understand
+{
+	my ($self, $call) = @_;
+	my $what = $call->{what};
+	my $granted = $call->{status} eq 'ok' || $call->{status} eq 'part';
+
+	$self->{count}{$call->{status} eq 'lost' ? 'no answer' : 'answers'}++;
+	if ($what eq 'waiters' || $what eq 'leases')
+	{
+		push @{ $self->{looks} }, $call if $granted;
+		return;
+	}
+	if ($what eq 'flush')
+	{
+		push @{ $self->{flushes}{ $call->{server} } }, $call->{sent} if $granted;
+		return;
+	}
+	return $self->understand_acquire($call, $granted) if $what =~ /^acquire/;
+
+	my ($name, $owner) = @{ $call->{args} };
+	my $lease = $self->{leases}{"$owner $name"} or die "no lease $name of $owner\n";
+	$self->understand_renew($call, $lease) if $what eq 'renew';
+	$self->understand_convert($call, $lease) if $what eq 'convert';
+	if ($what =~ /^release/)
+	{
+		$lease->{released} = min($lease->{released}, $call->{sent});
+		$self->{over}{"$owner $name"} = $call if $granted;
+	}
+	push @{ $lease->{denials} }, { %$call, last => $#{ $lease->{told} } }
+	  if $call->{status} eq 'none' && $what ne 'convert' || "$call->{status} $call->{value}" eq 'error LK002';
+	return;
+}
+
+# The parts of a lease: pairs of a lock and the mode in which it is held.
+sub parts
+{
+	my ($what, $name, $mode) = @_;
+	my @parts = ([ $name, $mode ]);
+
+	if ($what eq 'acquire_path')
+	{
+		while ($name =~ s{/[^/]*$}{})
+		{
+			push @parts, [ $name, $mode eq 'shared' ? 'CR' : 'CW' ];
+		}
+	}
+	return \@parts;
+}
+
+sub understand_acquire
+{
+	my ($self, $call, $granted) = @_;
+	my ($names, $owner, $mode, $ttl, $wait, $attempt) = @{ $call->{args} };
+	my @names = split /,/, $names;
+	my @tokens = split /,/, $call->{value};
+
+	# An attempt without an answer may be what was granted.
+	$self->{began}{$owner} = $call->{sent} if $attempt eq 'first';
+	foreach my $name (@names)
+	{
+		delete $self->{over}{"$owner $name"};
+		$self->{over}{"$owner $name"} = $call if $call->{status} eq 'error' && $attempt eq 'first';
+	}
+	$self->found('early', "$owner gave $names up after " . ($call->{came} - $call->{sent}) . " us of $wait ms")
+	  if $call->{status} eq 'none' && $attempt eq 'first' && $call->{came} < $call->{sent} + 1000 * $wait;
+	if ($call->{what} eq 'acquire' && $mode ne 'permit')
+	{
+		push @{ $self->{requests} },
+		  {
+			%$call,
+			name => $names,
+			owner => $owner,
+			mode => $mode,
+			token => $granted ? $tokens[0] : undef,
+			wait => 1000 * $wait,
+			first => $attempt eq 'first',
+		  };
+	}
+	return if !$granted;
+
+	$self->found('unique', "$owner got " . @tokens . " tokens for $names") if @tokens != @names;
+	foreach my $name (@names)
+	{
+		my $token = shift @tokens;
+		my $lease = {
+			owner => $owner,
+			name => $name,
+			what => $call->{what},
+			ttl => 1000 * $ttl,
+			released => $never,
+			# What its holder was told: from when it was known, how long it lives, and by which server.
+			told => [ { came => $call->{came}, end => $call->{sent} + 1000 * $ttl, server => $call->{server} } ],
+			# How it was held: token, parts, since when, and up to when not in a weaker mode nor with another token.
+			stages => [],
+			denials => [],
+			known => 1,
+		};
+		$self->{leases}{"$owner $name"} = $lease;
+		$self->add_stage($lease, $token, $mode, $call);
+		$self->add_grant($lease, $token, $mode, $self->{began}{$owner}, $call);
+	}
+	return;
+}
+
+sub add_stage
+{
+	my ($self, $lease, $token, $mode, $call) = @_;
+
+	push @{ $lease->{stages} },
+	  {
+		lease => $lease,
+		token => $token,
+		mode => $mode,
+		parts => parts($lease->{what}, $lease->{name}, $mode),
+		came => $call->{came},
+		server => $call->{server},
+		weaker => $never,
+		renamed => $never,
+	  };
+	return;
+}
+
+sub add_grant
+{
+	my ($self, $lease, $token, $mode, $began, $call) = @_;
+
+	push @{ $self->{grants} },
+	  {
+		lease => $lease,
+		token => $token,
+		parts => parts($lease->{what}, $lease->{name}, $mode),
+		began => $began,
+		came => $call->{came},
+		server => $call->{server},
+	  };
+	$self->{count}{grants}++;
+	return;
+}
+
+# Without a ttl the deadline comes no nearer; one that is given takes the place of the old.
+sub understand_renew
+{
+	my ($self, $call, $lease) = @_;
+	my $ttl = 1000 * $call->{args}[3];
+	my $last = $lease->{told}[-1];
+
+	if ($call->{status} eq 'ok')
+	{
+		my $end = $call->{sent} + ($ttl || $lease->{ttl});
+
+		$lease->{ttl} = $ttl if $ttl;
+		$end = max($end, $last->{end}) if !$ttl;
+		push @{ $lease->{told} }, { came => $call->{came}, end => $end, server => $call->{server} };
+		$self->{count}{renewals}++;
+	}
+	elsif ($ttl && $call->{status} ne 'none')
+	{
+		# Nobody knows which.  What was told before may be over earlier than was told.
+		$lease->{ttl} = min($lease->{ttl}, $ttl);
+		push @{ $lease->{told} },
+		  { came => $call->{came}, end => min($last->{end}, $call->{sent} + $ttl), server => $last->{server} };
+	}
+	return;
+}
+
+sub understand_convert
+{
+	my ($self, $call, $lease) = @_;
+	my (undef, undef, $token, $from, $to) = @{ $call->{args} };
+	my $up = $strength{$to} > $strength{$from};
+	my $sent = $call->{sent};
+
+	return if $call->{status} eq 'none' || "$call->{status} $call->{value}" eq 'error LK002';
+	if ($up)
+	{
+		$_->{renamed} = min($_->{renamed}, $sent) foreach @{ $lease->{stages} };
+		# It may have a token that its holder does not know.
+		$lease->{known} = 0 if $call->{status} ne 'ok';
+	}
+	else
+	{
+		foreach my $stage (@{ $lease->{stages} })
+		{
+			$stage->{weaker} = min($stage->{weaker}, $sent) if $stage->{mode} eq $from;
+		}
+		$self->add_stage($lease, $token, $to, $call);
+	}
+	return if $call->{status} ne 'ok';
+
+	$self->{count}{ $up ? 'upgrades' : 'downgrades' }++;
+	if ($up)
+	{
+		$self->add_stage($lease, $call->{value}, $to, $call);
+		$self->add_grant($lease, $call->{value}, $to, $sent, $call);
+	}
+	elsif ($call->{value} != $token)
+	{
+		$self->found('unique', "a downgrade changed token $token of $lease->{owner} to $call->{value}");
+	}
+	return;
+}
+
+# Up to when a lease is live for sure: for the runs of servers that have said so
+# themselves, and for all.
+sub find_ends
+{
+	my ($self, $lease) = @_;
+	my @told = @{ $lease->{told} };
+	my %end;
+
+	# What a later answer has shortened was shortened for all.
+	for (my $i = $#told - 1; $i >= 0; $i--)
+	{
+		$told[$i]{certain} = min($told[$i]{end}, $told[ $i + 1 ]{certain} // $told[ $i + 1 ]{end});
+	}
+	$told[-1]{certain} = $told[-1]{end};
+	foreach my $told (@told)
+	{
+		my $is_flushed = $self->{durable} || $self->is_flushed($told->{came}, $told->{server});
+
+		$end{ $told->{server} } = $told->{certain};
+		$end{all} = $told->{certain} if $is_flushed;
+	}
+	$_ = min($_, $lease->{released}) foreach values %end;
+	$lease->{end} = \%end;
+	return;
+}
+
+# Must a run of a server, or all, know that a lease was held in this way?
+sub is_known
+{
+	my ($self, $stage, $server) = @_;
+
+	return $self->{durable} || $server eq $stage->{server} || $self->is_flushed($stage->{came}, $stage->{server});
+}
+
+# Has this run of a server flushed something after a moment?
+sub is_flushed
+{
+	my ($self, $time, $server) = @_;
+
+	return $time < max(0, @{ $self->{flushes}{$server} // [] });
+}
+
+# ---------------------------------------------------------------------------
+# Rules
+# ---------------------------------------------------------------------------
+
+sub judge_tokens
+{
+	my ($self) = @_;
+	my @answered = sort { $a->{came} <=> $b->{came} } @{ $self->{grants} };
+	my (%of, $highest);
+
+	foreach my $grant (sort { $a->{began} <=> $b->{began} } @{ $self->{grants} })
+	{
+		my $other = $of{ $grant->{token} };
+
+		$self->found('unique', "token $grant->{token} of $grant->{lease}{name} went to $other->{owner} and to $grant->{lease}{owner}")
+		  if $other;
+		$of{ $grant->{token} } = $grant->{lease};
+		while (@answered && $answered[0]{came} < $grant->{began})
+		{
+			my $earlier = shift @answered;
+			$highest = $earlier if !$highest || $earlier->{token} > $highest->{token};
+		}
+		next if !$highest;
+		$self->{count}{'tokens compared'}++;
+		$self->found('token',
+			"$grant->{lease}{owner} got $grant->{token} for $grant->{lease}{name} after $highest->{lease}{owner} had $highest->{token}")
+		  if $grant->{token} < $highest->{token};
+	}
+	return;
+}
+
+# If a lease was granted before another, as tokens tell, and the other was granted
+# while it was live for sure, the two must not conflict.
+sub judge_exclusion
+{
+	my ($self) = @_;
+	my %locks;
+
+	# A lease that was held in a mode goes on to be in that mode, or a stronger one.
+	foreach my $stage (map { @{ $_->{stages} } } values %{ $self->{leases} })
+	{
+		my $ends = $stage->{lease}{end};
+
+		foreach my $server ($self->{durable} ? 'all' : keys %$ends)
+		{
+			next if !defined $ends->{$server};
+			next if !$self->is_known($stage, $server);
+			push @{ $locks{"$_->[0] $server"} },
+			  { lease => $stage->{lease}, token => $stage->{token}, mode => $_->[1], end => min($ends->{$server}, $stage->{weaker}) }
+			  foreach @{ $stage->{parts} };
+		}
+	}
+	foreach my $grant (@{ $self->{grants} })
+	{
+		foreach my $server ('all', $self->{durable} ? () : $grant->{server})
+		{
+			push @{ $locks{"$_->[0] $server"} },
+			  { lease => $grant->{lease}, token => $grant->{token}, mode => $_->[1], came => $grant->{came} }
+			  foreach @{ $grant->{parts} };
+		}
+	}
+	foreach my $lock (sort keys %locks)
+	{
+		# By mode, those that are live for longest.
+		my %live;
+
+		foreach my $event (sort { $a->{token} <=> $b->{token} } @{ $locks{$lock} })
+		{
+			if (defined $event->{came})
+			{
+				$self->judge_grant($lock, $event, \%live);
+				next;
+			}
+			my $same = $live{ $event->{mode} } //= [];
+			my ($longest) = sort { $b->{end} <=> $a->{end} } $event, grep { $_->{lease} == $event->{lease} } @$same;
+
+			# As many as permits take, and one that may be the lease's own.
+			@$same = sort { $b->{end} <=> $a->{end} } $longest, grep { $_->{lease} != $event->{lease} } @$same;
+			splice @$same, $permits + 1 if @$same > $permits + 1;
+		}
+	}
+	return;
+}
+
+sub judge_grant
+{
+	my ($self, $lock, $grant, $live) = @_;
+	my $mode = $grant->{mode};
+
+	foreach my $other (sort keys %$live)
+	{
+		my $room = $mode eq 'permit' && $other eq 'permit' ? $permits - 1 : $conflicts{$mode}{$other} ? 0 : next;
+		my @in_the_way = grep { $_->{lease} != $grant->{lease} } @{ $live->{$other} };
+
+		next if @in_the_way <= $room;
+		$self->{count}{'grants compared'}++;
+		my $lease = $in_the_way[$room];
+		$self->found('exclusion',
+			"$grant->{lease}{owner} got $lock ($mode, $grant->{token}) by $grant->{came}, which $lease->{lease}{owner} held ($other, $lease->{token}) up to $lease->{end}")
+		  if $grant->{came} < $lease->{end};
+	}
+	return;
+}
+
+sub judge_denials
+{
+	my ($self) = @_;
+
+	foreach my $lease (values %{ $self->{leases} })
+	{
+		next if !$lease->{known};
+		foreach my $call (@{ $lease->{denials} })
+		{
+			# A release is no excuse for its own denial.
+			my $end = $self->live_on($lease, $call->{server}, $call->{last});
+			$end = min($end, $lease->{released}) if $lease->{released} < $call->{sent};
+			$self->{count}{denials}++;
+			$self->found('lost', "$call->{what} of $lease->{name} by $lease->{owner} was denied by $call->{came}, it was live up to $end")
+			  if $call->{came} < $end;
+		}
+	}
+	return;
+}
+
+sub judge_looks
+{
+	my ($self) = @_;
+	my @stages = sort { $a->{came} <=> $b->{came} } map { @{ $_->{stages} } } values %{ $self->{leases} };
+	my @live;
+
+	foreach my $look (sort { $a->{sent} <=> $b->{sent} } grep { $_->{what} eq 'leases' } @{ $self->{looks} })
+	{
+		my %rows = map { $_ => 1 } split /,/, $look->{value};
+
+		push @live, shift @stages while @stages && $stages[0]{came} < $look->{sent};
+		@live = grep { max(values %{ $_->{lease}{end} }) > $look->{sent} && $_->{renamed} > $look->{sent} } @live;
+		foreach my $stage (@live)
+		{
+			my $lease = $stage->{lease};
+
+			next if $look->{status} ne 'ok' || $stage->{renamed} < $look->{came} || $lease->{released} < $look->{came};
+			next if $self->live_on($lease, $look->{server}) <= $look->{came} || !$self->is_known($stage, $look->{server});
+			$self->{count}{'leases seen'}++;
+			$self->found('seen', "$lease->{name} of $lease->{owner}, $stage->{token}, is missing at $look->{sent}")
+			  if !$rows{"$lease->{name}:$lease->{owner}:$stage->{token}"};
+		}
+		foreach my $row (keys %rows)
+		{
+			my ($name, $owner) = split /:/, $row;
+			my $call = $self->{over}{"$owner $name"};
+
+			next if !$call || $call->{came} >= $look->{sent} || $call->{server} ne $look->{server};
+			$self->found('left', "$row at $look->{sent}, though $call->{what} ended it by $call->{came}");
+		}
+	}
+	return;
+}
+
+# Up to when a server must know a lease; with "last", by what was told up to then.
+# A server that was replaced does not know what its successor said.
+sub live_on
+{
+	my ($self, $lease, $server, $last) = @_;
+	my $end = 0;
+
+	foreach my $told (@{ $lease->{told} }[ 0 .. $last // $#{ $lease->{told} } ])
+	{
+		next if $self->{first_seen}{ $told->{server} } > $self->{first_seen}{$server};
+		next if $told->{server} ne $server && !$self->{durable} && !$self->is_flushed($told->{came}, $told->{server});
+		$end = $told->{certain};
+	}
+	return $end;
+}
+
+# Only in one run of a server: a queue ends with it.  The order of the grants is
+# that of the tokens.
+sub judge_order
+{
+	my ($self) = @_;
+	my (%seen, %granted);
+
+	foreach my $look (sort { $b->{came} <=> $a->{came} } grep { $_->{what} eq 'waiters' } @{ $self->{looks} })
+	{
+		$seen{"$_ $look->{server}"} = $look->{came} foreach split /,/, $look->{value};
+	}
+	foreach my $grant (@{ $self->{grants} })
+	{
+		push @{ $granted{"$grant->{parts}[0][0] $grant->{server}"} }, $grant if $grant->{lease}{stages}[0]{token} == $grant->{token};
+	}
+	foreach my $list (values %granted)
+	{
+		@$list = sort { $a->{began} <=> $b->{began} } @$list;
+	}
+	foreach my $request (@{ $self->{requests} })
+	{
+		my $seen = $seen{"$request->{name}:$request->{owner} $request->{server}"};
+
+		next if !$request->{first} || !defined $seen || $request->{status} !~ /^(?:ok|none)$/;
+		my $end = $request->{status} eq 'ok' ? $request->{came} : $request->{sent} + $request->{wait};
+		my $list = $granted{"$request->{name} $request->{server}"} // [];
+		my ($low, $high) = (0, scalar @$list);
+		while ($low < $high)
+		{
+			my $middle = int(($low + $high) / 2);
+			if ($list->[$middle]{began} > $seen) { $high = $middle; }
+			else { $low = $middle + 1; }
+		}
+		for (; $low < @$list && $list->[$low]{began} < $end; $low++)
+		{
+			my $other = $list->[$low];
+
+			next if !$conflicts{ $request->{mode} }{ $other->{parts}[0][1] };
+			$self->{count}{'requests compared'}++;
+			$self->found('order', "$other->{lease}{owner} got $request->{name} before $request->{owner}, which was in the queue by $seen")
+			  if defined $request->{token} ? $other->{token} < $request->{token} : $other->{came} < $end;
+		}
+	}
+	return;
+}
+
+1;
