@@ -1,0 +1,170 @@
+# Clients that write histories, for the tests of this directory: building and
+# running them, and judging what they have seen.
+
+package DLockProof;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Carp;
+use DLockHistory;
+use DLockTest;
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $directory = dirname(__FILE__);
+my $runs = 0;
+
+# Compile a C program of this directory; returns its path.
+sub build
+{
+	my ($source, @flags) = @_;
+	my $program = "$PostgreSQL::Test::Utils::tmp_check/$source.$$";
+	my $config = $ENV{PG_CONFIG} // 'pg_config';
+	my ($include, $lib) = map { chomp(my $path = `$config $_`); $path } '--includedir', '--libdir';
+
+	system($ENV{CC} // 'cc', '-D_GNU_SOURCE', '-O1', '-Wall', "-I$include", '-o', $program, "$directory/$source.c",
+		"-L$lib", "-Wl,-rpath,$lib", @flags) == 0
+	  or croak "cannot compile $source.c";
+	return $program;
+}
+
+# How long a test is to run.
+sub seconds
+{
+	my ($short) = @_;
+
+	return $ENV{DLOCK_PROOF_SECONDS} // $short;
+}
+
+# Clients of a server, and one that watches.  Options:
+#   count     how many
+#   options   those of their server processes
+sub new
+{
+	my ($class, $node, %params) = @_;
+	my $self = bless {
+		program => build('history_client', '-lpq'),
+		directory => "$PostgreSQL::Test::Utils::log_path/history.$$." . ++$runs,
+		options => $params{options} // '',
+		pids => [],
+		started => 0,
+		stopped => {},
+	}, $class;
+
+	mkdir $self->{directory} or croak "$self->{directory}: $!";
+	$self->aim($node);
+	$self->{watcher} = $self->start_client('watch', '');
+	push @{ $self->{pids} }, $self->start_client('work', $self->{options}) for 1 .. $params{count};
+	return $self;
+}
+
+# Which server new connections go to.
+sub aim
+{
+	my ($self, $node) = @_;
+	my $file = "$self->{directory}/target";
+
+	append_to_file("$file.new", $node->connstr('postgres') . "\n");
+	rename "$file.new", $file or croak "$file: $!";
+	return;
+}
+
+sub start_client
+{
+	my ($self, $what, $options) = @_;
+	my $n = ++$self->{started};
+	my $seed = int rand 2**31;
+	my $pid = fork // croak "fork: $!";
+
+	if ($pid == 0)
+	{
+		exec($self->{program}, "$self->{directory}/$n.history", "$self->{directory}/target", $seed, $what, $options)
+		  or POSIX::_exit(127);
+	}
+	return $pid;
+}
+
+# Kill a client in the middle of what it does; another one takes its place.
+sub kill_one
+{
+	my ($self) = @_;
+	my $place = int rand @{ $self->{pids} };
+
+	$self->end_client($self->{pids}[$place]);
+	$self->{pids}[$place] = $self->start_client('work', $self->{options});
+	return;
+}
+
+sub end_client
+{
+	my ($self, $pid) = @_;
+
+	delete $self->{stopped}{$pid};
+	kill 'KILL', $pid;
+	waitpid $pid, 0;
+	$? == 9 or croak "a client has ended by itself: $?";
+	return;
+}
+
+# Stop a client for a while; go_on() lets it run again when that is over.
+sub stop_one
+{
+	my ($self) = @_;
+	my $pid = $self->{pids}[ int rand @{ $self->{pids} } ];
+
+	kill 'STOP', $pid;
+	$self->{stopped}{$pid} = mono_now() + 0.1 + rand 3;
+	return;
+}
+
+sub go_on
+{
+	my ($self) = @_;
+
+	foreach my $pid (grep { $self->{stopped}{$_} < mono_now() } keys %{ $self->{stopped} })
+	{
+		kill 'CONT', $pid;
+		delete $self->{stopped}{$pid};
+	}
+	return;
+}
+
+# How much has been written down.
+sub size
+{
+	my ($self) = @_;
+	my $size = 0;
+
+	$size += -s $_ foreach glob "$self->{directory}/*.history";
+	return $size;
+}
+
+sub end
+{
+	my ($self) = @_;
+
+	$self->end_client($_) foreach $self->{watcher}, @{ $self->{pids} };
+	return;
+}
+
+# Judge what they have seen, as a test.  Options are those of DLockHistory::judge.
+sub is_right
+{
+	my ($self, $name, %params) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $verdict = DLockHistory::judge(DLockHistory::read_directory($self->{directory}), %params);
+	my $findings = $verdict->{findings};
+
+	diag join ', ', map { "$_ $verdict->{count}{$_}" } sort keys %{ $verdict->{count} };
+	is(scalar @$findings, 0, $name)
+	  or diag(join "\n", splice(@$findings, 0, 20), "the history is in $self->{directory}");
+	foreach my $count ('grants', 'renewals', 'no answer', 'tokens compared', 'grants compared', 'leases seen')
+	{
+		cmp_ok($verdict->{count}{$count} // 0, '>', 0, "$name: $count");
+	}
+	return $verdict->{count};
+}
+
+1;

@@ -1,0 +1,449 @@
+/*-------------------------------------------------------------------------
+ *
+ * history_client.c
+ *	  A client that does what clients do, and writes down each call and answer.
+ *
+ *		history_client LOG TARGET SEED work|watch [OPTIONS]
+ *
+ * LOG gets the history (DLockHistory.pm tells the format).  TARGET is a file
+ * whose first line is a connection string; it is read for each new connection,
+ * so the test changes it after a failover.  OPTIONS become those of the server
+ * process.  "work" acquires, renews, converts and releases leases; "watch"
+ * looks at queues and leases, and flushes.  Neither ends by itself: the test
+ * kills them, as it may at any other moment.
+ *
+ * The line of a call is in the file before the call is sent, with a time read
+ * before that; the line of an answer has a time read after it arrived.  So the
+ * call was made between the two times, wherever this process was stopped.  The
+ * clock is the one that deadlines of leases run on.
+ *
+ * IDENTIFICATION
+ *	  test/proof/history_client.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "libpq-fe.h"
+
+#define MAX_NAMES	3			/* of one call */
+#define NAMES		10
+
+typedef enum Outcome
+{
+	LOST,						/* the connection broke: nobody knows */
+	FAILED,						/* an error */
+	NOTHING,					/* NULL or false */
+	DONE
+} Outcome;
+
+/* What this client holds, or would like to hold. */
+typedef struct Lease
+{
+	char		function[32];
+	char		owner[32];
+	char		mode[16];
+	int			names;
+	char		name[MAX_NAMES][8];
+	char		token[MAX_NAMES][32];
+	int			ttl;			/* milliseconds */
+	bool		path;
+} Lease;
+
+static int	log_fd;
+static const char *target;
+static const char *options = "";
+static PGconn *conn;
+static bool warned;				/* since the last call */
+static long calls;
+static long owners;
+
+/* What the last call that succeeded has answered. */
+static char *answer;
+
+/* ---- small things ---- */
+
+static void
+fail(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+/* A number of 0 to limit - 1. */
+static int
+pick(int limit)
+{
+	return random() % limit;
+}
+
+static bool
+chance(int percent)
+{
+	return pick(100) < percent;
+}
+
+static void
+nap(int milliseconds)
+{
+	struct timespec ts = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+
+	nanosleep(&ts, NULL);
+}
+
+static long long
+now(void)
+{
+	struct timespec ts;
+
+	if (clock_gettime(CLOCK_BOOTTIME, &ts) != 0)
+		fail("clock_gettime");
+	return (long long) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+/* Write a line at once: it must be there if this process is killed. */
+static void
+write_line(const char *format,...)
+{
+	char	   *line;
+	va_list		arguments;
+	int			length;
+
+	va_start(arguments, format);
+	length = vasprintf(&line, format, arguments);
+	va_end(arguments);
+	if (length < 0 || write(log_fd, line, length) != length)
+		fail("history");
+	free(line);
+}
+
+static void
+notice(void *arg, const PGresult *result)
+{
+	warned = true;
+}
+
+/* ---- calls ---- */
+
+/* Connect, however often it takes. */
+static void
+connect_server(void)
+{
+	while (conn == NULL)
+	{
+		char		conninfo[1024] = "";
+		FILE	   *file = fopen(target, "r");
+		PGresult   *result;
+
+		if (file == NULL || fgets(conninfo, sizeof(conninfo), file) == NULL)
+			fail(target);
+		fclose(file);
+		conninfo[strcspn(conninfo, "\n")] = '\0';
+		snprintf(conninfo + strlen(conninfo), sizeof(conninfo) - strlen(conninfo),
+				 " connect_timeout=10 application_name=history options='%s'", options);
+
+		conn = PQconnectdb(conninfo);
+		PQsetNoticeReceiver(conn, notice, NULL);
+		result = PQexec(conn, "SELECT current_setting('port') || '-' || extract(epoch FROM pg_catalog.pg_postmaster_start_time())");
+		if (PQresultStatus(result) == PGRES_TUPLES_OK)
+			write_line("server %lld %s\n", now(), PQgetvalue(result, 0, 0));
+		else
+		{
+			PQfinish(conn);
+			conn = NULL;
+			nap(50);
+		}
+		PQclear(result);
+	}
+}
+
+/* The rows of an answer in one word; those of one column are separated by commas. */
+static void
+keep_answer(const PGresult *result)
+{
+	size_t		size = 1;
+	char	   *end;
+
+	for (int row = 0; row < PQntuples(result); row++)
+		for (int column = 0; column < PQnfields(result); column++)
+			size += PQgetlength(result, row, column) + 1;
+	free(answer);
+	answer = end = malloc(size);
+	if (answer == NULL)
+		fail("malloc");
+	*end = '\0';
+	for (int row = 0; row < PQntuples(result); row++)
+		for (int column = 0; column < PQnfields(result); column++)
+			end += sprintf(end, "%s%s", PQgetvalue(result, row, column),
+						   column + 1 < PQnfields(result) ? ":" : row + 1 < PQntuples(result) ? "," : "");
+}
+
+/*
+ * Make a call: "what" is what the history says, "sql" how the server is asked.
+ * A look is an answer even if there is nothing to be seen.
+ */
+static Outcome
+call(bool look, const char *what, const char *sql)
+{
+	PGresult   *result;
+	Outcome		outcome = LOST;
+	const char *state;
+
+	connect_server();
+	calls++;
+	warned = false;
+	write_line("call %ld %lld %s\n", calls, now(), what);
+	result = PQexec(conn, sql);
+	state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	if (PQresultStatus(result) == PGRES_TUPLES_OK)
+	{
+		long long	arrived = now();
+
+		if (!look && (PQgetisnull(result, 0, 0) || strcmp(PQgetvalue(result, 0, 0), "f") == 0))
+		{
+			outcome = NOTHING;
+			write_line("done %ld %lld none\n", calls, arrived);
+		}
+		else
+		{
+			outcome = DONE;
+			keep_answer(result);
+			write_line("done %ld %lld %s %s\n", calls, arrived, warned ? "part" : "ok", answer);
+		}
+	}
+	else if (PQstatus(conn) == CONNECTION_OK && state != NULL)
+	{
+		outcome = FAILED;
+		write_line("done %ld %lld error %s\n", calls, now(), state);
+	}
+	else
+		write_line("done %ld %lld lost %s\n", calls, now(), state ? state : "-----");
+	PQclear(result);
+	if (outcome == LOST)
+	{
+		PQfinish(conn);
+		conn = NULL;
+	}
+	return outcome;
+}
+
+/* ---- what a client does with leases ---- */
+
+/* Choose what to ask for. */
+static void
+choose_lease(Lease *lease)
+{
+	static const char *const modes[] = {"exclusive", "exclusive", "exclusive", "shared"};
+	static const char *const places[] = {"p", "p/x", "p/y", "p/x", "p/y"};
+	int			kind = pick(100);
+
+	memset(lease, 0, sizeof(*lease));
+	snprintf(lease->owner, sizeof(lease->owner), "%d-%ld", (int) getpid(), ++owners);
+	strcpy(lease->mode, modes[pick(4)]);
+	lease->ttl = chance(60) ? 200 + pick(800) : 1500 + pick(3000);
+	lease->names = 1;
+	strcpy(lease->function, "acquire");
+	if (kind < 15)
+	{
+		int			from = pick(NAMES);
+
+		/* Different names, in no order. */
+		strcpy(lease->function, "acquire_all");
+		lease->names = 2 + pick(MAX_NAMES - 1);
+		for (int i = 0; i < lease->names; i++)
+			snprintf(lease->name[i], sizeof(lease->name[i]), "n%d", (from + i * 7) % NAMES);
+	}
+	else if (kind < 30)
+	{
+		strcpy(lease->function, "acquire_path");
+		strcpy(lease->name[0], places[pick(5)]);
+		lease->path = true;
+	}
+	else if (kind < 40)
+	{
+		strcpy(lease->name[0], "s");
+		strcpy(lease->mode, "permit");
+	}
+	else
+		/* Some locks are asked for more often than others. */
+		snprintf(lease->name[0], sizeof(lease->name[0]), "n%d", pick(2 + pick(NAMES - 1)));
+}
+
+/* Ask for it.  A retry gets what an attempt before it may have been granted. */
+static Outcome
+acquire(Lease *lease, bool retry)
+{
+	char		names[64] = "";
+	char		what[256];
+	char		sql[512];
+	char		how[32];
+	char	   *token;
+	int			wait = chance(30) ? 0 : chance(80) ? 50 + pick(1000) : 2000 + pick(3000);
+	Outcome		outcome;
+
+	snprintf(how, sizeof(how), strcmp(lease->mode, "permit") == 0 ? "permits => 2" : "mode => '%s'", lease->mode);
+	for (int i = 0; i < lease->names; i++)
+		sprintf(names + strlen(names), "%s%s", i > 0 ? "," : "", lease->name[i]);
+	snprintf(what, sizeof(what), "%s %s %s %s %d %d %s", lease->function, names, lease->owner,
+			 lease->mode, lease->ttl, wait, retry ? "again" : "first");
+	snprintf(sql, sizeof(sql), "SELECT %sdlock_%s('%s%s%s', '%s', '%d ms', '%d ms', %s, reentry => '%s')%s",
+			 lease->names > 1 ? "array_to_string(" : "", lease->function,
+			 lease->names > 1 ? "{" : "", names, lease->names > 1 ? "}" : "",
+			 lease->owner, lease->ttl, wait, how,
+			 retry ? "return" : "deny", lease->names > 1 ? ", ',')" : "");
+	outcome = call(false, what, sql);
+	if (outcome == DONE)
+	{
+		token = strtok(answer, ",");
+		for (int i = 0; i < lease->names && token != NULL; i++, token = strtok(NULL, ","))
+			snprintf(lease->token[i], sizeof(lease->token[i]), "%s", token);
+	}
+	return outcome;
+}
+
+/* Check or release. */
+static Outcome
+tell(const Lease *lease, int i, const char *verb, bool by_token)
+{
+	char		what[256];
+	char		sql[256];
+
+	snprintf(what, sizeof(what), "%s %s %s %s", verb, lease->name[i], lease->owner, lease->token[i]);
+	if (by_token)
+		snprintf(sql, sizeof(sql), "SELECT dlock_%s('%s', %s)", verb, lease->name[i], lease->token[i]);
+	else
+		snprintf(sql, sizeof(sql), "SELECT dlock_%s('%s', '%s')", verb, lease->name[i], lease->owner);
+	return call(false, what, sql);
+}
+
+/* Without a ttl the lease keeps its own. */
+static Outcome
+renew(Lease *lease, int i)
+{
+	char		what[256];
+	char		sql[256];
+	bool		by_token = chance(50);
+	int			ttl = chance(70) ? 0 : 200 + pick(2500);
+	int			n;
+
+	snprintf(what, sizeof(what), "renew %s %s %s %d", lease->name[i], lease->owner, lease->token[i], ttl);
+	n = snprintf(sql, sizeof(sql), by_token ? "SELECT dlock_renew_token('%s', %s" : "SELECT dlock_renew('%s', '%s'",
+				 lease->name[i], by_token ? lease->token[i] : lease->owner);
+	snprintf(sql + n, sizeof(sql) - n, ttl > 0 ? ", '%d ms')" : ")", ttl);
+	return call(false, what, sql);
+}
+
+/* Returns whether it is known how the lease is held. */
+static bool
+convert(Lease *lease)
+{
+	const char *mode = strcmp(lease->mode, "shared") == 0 ? "exclusive" : "shared";
+	int			wait = chance(50) ? 0 : 50 + pick(500);
+	char		what[256];
+	char		sql[256];
+	Outcome		outcome;
+
+	snprintf(what, sizeof(what), "convert %s %s %s %s %s %d", lease->name[0], lease->owner, lease->token[0],
+			 lease->mode, mode, wait);
+	snprintf(sql, sizeof(sql), "SELECT dlock_convert('%s', %s, '%s', '%d ms')", lease->name[0], lease->token[0],
+			 mode, wait);
+	outcome = call(false, what, sql);
+	if (outcome == DONE)
+	{
+		strcpy(lease->mode, mode);
+		snprintf(lease->token[0], sizeof(lease->token[0]), "%s", answer);
+	}
+	return outcome == DONE || outcome == NOTHING;
+}
+
+/* The life of a lease. */
+static void
+work(void)
+{
+	Lease		lease;
+	Outcome		outcome;
+	bool		known = true;
+
+	choose_lease(&lease);
+	outcome = acquire(&lease, false);
+	while ((outcome == LOST || outcome == FAILED) && chance(70))
+		outcome = acquire(&lease, true);
+	if (outcome != DONE)
+	{
+		if (outcome == NOTHING)
+			nap(pick(20));
+		return;
+	}
+
+	for (int steps = pick(5); steps > 0 && known; steps--)
+	{
+		int			i = pick(lease.names);
+
+		nap(chance(95) ? pick(20) : pick(lease.ttl / 2));
+		if (chance(60))
+			known = renew(&lease, i) != NOTHING;
+		else if (chance(50))
+			known = tell(&lease, i, "check", true) != NOTHING;
+		else if (lease.names == 1 && !lease.path && strcmp(lease.mode, "permit") != 0)
+			known = convert(&lease);
+	}
+
+	/* The others expire.  The release of what is lost has to say so. */
+	for (int i = 0; i < lease.names; i++)
+		if (chance(lease.ttl < 1000 ? 80 : 94))
+		{
+			bool		by_token = chance(50);
+
+			tell(&lease, i, by_token ? "release_token" : "release", by_token);
+		}
+}
+
+/* Look at the queues and at the leases. */
+static void
+watch(void)
+{
+	call(true, "waiters", "SELECT name, owner FROM dlock_waiters");
+	call(true, "leases", "SELECT name, owner, token FROM dlock_leases WHERE state = 'held'");
+	if (chance(10))
+		call(true, "flush", "SELECT pg_catalog.pg_logical_emit_message(true, 'flush', '')");
+	nap(10);
+}
+
+int
+main(int argc, char **argv)
+{
+	bool		watches;
+
+	if (argc < 5)
+	{
+		fprintf(stderr, "usage: history_client LOG TARGET SEED work|watch [OPTIONS]\n");
+		return 64;
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	signal(SIGPIPE, SIG_IGN);
+	log_fd = open(argv[1], O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (log_fd < 0)
+		fail(argv[1]);
+	target = argv[2];
+	srandom(atol(argv[3]));
+	watches = strcmp(argv[4], "watch") == 0;
+	if (argc > 5)
+		options = argv[5];
+	for (;;)
+	{
+		if (watches)
+			watch();
+		else
+			work();
+	}
+}
