@@ -6,6 +6,7 @@
 #   make test            everything a newcomer needs: packages, build, all tests; installs nothing
 #   make demo            a private throw-away server with the story of a lease
 #   make bench           compare with the usual alternatives
+#   make proof S=600     attack the promises of doc/proof.md for so many seconds
 #   make test-versions   the tests on the other supported major versions
 
 EXTENSION = dlock
@@ -40,7 +41,7 @@ PG_CONFIG = pg_config
 
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
-scripts := test demo stop-demo bench test-versions
+scripts := test demo stop-demo bench proof test-versions
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -85,6 +86,11 @@ stop-demo:
 
 bench:
 	@test/bench/run
+
+# Those tests that prove more the longer they run.
+S = 300
+proof:
+	@DLOCK_PROOF_SECONDS=$(S) TESTS='180_history 182_fuzz 183_power_loss' test/run
 
 test-versions:
 	@test/versions
