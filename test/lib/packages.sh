@@ -117,6 +117,8 @@ missing_packages() {
 		clients)
 			/usr/bin/python3 -c 'import psycopg, psycopg_pool' 2>/dev/null ||
 				printf '%s\n' python3-psycopg python3-psycopg-pool
+			have javac || echo default-jdk-headless
+			[ -f /usr/share/java/postgresql.jar ] || echo libpostgresql-jdbc-java
 			have go || echo golang-go
 			[ -d /usr/share/gocode/src/github.com/lib/pq ] || echo golang-github-lib-pq-dev
 			[ -d /usr/share/gocode/src/github.com/jackc/pgx/v4 ] || echo golang-github-jackc-pgx-v4-dev

@@ -138,6 +138,7 @@ type Lease struct {
 	ctx    context.Context // of the work
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when the renewals have ended
+	told   sync.WaitGroup
 
 	mu        sync.Mutex
 	deadline  time.Time
@@ -497,6 +498,8 @@ func (l *Lease) stop(reason error) error {
 			fmt.Sprintf("dlock: the lease on %q could not be renewed in time: %s", l.Name, text), l.trouble}
 	}
 	l.err = reason
+	l.told.Add(1)
+	defer l.told.Done()
 	l.mu.Unlock()
 	l.cancel()
 	if l.options.onLost != nil {
@@ -526,6 +529,7 @@ func (l *Lease) finish(failure error) error {
 	l.mu.Unlock()
 	l.cancel()
 	<-l.ended
+	l.told.Wait()
 	held, err := l.giveBack(l.Token)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -428,13 +428,15 @@ class Lease:
             granted = False
         try:
             if granted:
-                threading.Thread(target=self._watch, daemon=True).start()
+                watcher = threading.Thread(target=self._watch, daemon=True)
+                watcher.start()
             self._answered.set()
             if self._tell:
                 self._tell()
             if granted:
                 self._keep()
                 self._release()
+                watcher.join()
         finally:
             with self._changed:
                 self._finishing = True

@@ -1,0 +1,733 @@
+package dlock;
+
+import java.net.InetAddress;
+import java.net.UnknownHostException;
+import java.security.SecureRandom;
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.Statement;
+import java.sql.Types;
+import java.time.Duration;
+import java.util.HashSet;
+import java.util.Set;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
+import javax.sql.DataSource;
+
+/**
+ * Leases of dlock for Java, over JDBC.
+ *
+ * <pre>
+ * try (Dlock.Lease lease = Dlock.lease(source, "nightly-report", Duration.ofMinutes(1)).acquire()) {
+ *     lease.transaction(source, connection -> ...);
+ * }
+ * </pre>
+ *
+ * <p>The lease is renewed every two seconds. If it is lost, or could not be renewed until five
+ * seconds before its end, the work is stopped: the thread that has acquired it is interrupted,
+ * onLost is called, and transactions of the lease lose their connections. (With a ttl below 30
+ * seconds, a sixth of it instead of five seconds; below 12, also instead of two.)
+ *
+ * <p>Each request takes a connection of the source for a moment, and waiting for a lock takes one
+ * for as long as it lasts. Where the source is a pool of which the work may take all, give the
+ * leases a source of their own.
+ *
+ * <p>Deadlines are counted from before a request is sent, by System.nanoTime(), which stands still
+ * while the machine is suspended; the token is for that.
+ */
+public final class Dlock {
+    /** Why there is no lease, or none any more. */
+    public abstract static class LeaseException extends RuntimeException {
+        LeaseException(String message, Throwable cause) {
+            super(message, cause);
+        }
+    }
+
+    /** Somebody else holds the lock. */
+    public static final class LeaseRefused extends LeaseException {
+        LeaseRefused(String message) {
+            super(message, null);
+        }
+    }
+
+    /** The server says that the lease is not held any more. */
+    public static final class LeaseLost extends LeaseException {
+        LeaseLost(String message) {
+            super(message, null);
+        }
+    }
+
+    /** The server could not be asked in time, or did not answer. */
+    public static final class ServerUnreachable extends LeaseException {
+        ServerUnreachable(String message, Throwable cause) {
+            super(message, cause);
+        }
+    }
+
+    /** Work in a transaction. */
+    public interface Work {
+        void run(Connection connection) throws SQLException;
+    }
+
+    // How often to renew, which is how a loss is learned of, and how long before its end a lease
+    // is given up that was not renewed; both a sixth of the ttl if that is less.
+    private static final long RENEW_EVERY = TimeUnit.SECONDS.toNanos(2);
+    private static final long MARGIN = TimeUnit.SECONDS.toNanos(5);
+
+    // How long a request, its connection included, may take; and what tidies up.
+    private static final long ANSWER_WITHIN = TimeUnit.SECONDS.toNanos(10);
+    private static final long UNDO_WITHIN = TimeUnit.SECONDS.toNanos(3);
+    private static final long FOREVER = Long.MAX_VALUE;
+    private static final long SHORT_NAP = TimeUnit.MILLISECONDS.toNanos(100);
+
+    private static final String ACQUIRE =
+        "SELECT dlock_acquire(name => ?, owner => ?, ttl => ?::interval, wait => ?::interval, mode => ?,"
+        + " permits => ?::integer, reentry => 'return', lock_delay => ?::interval,"
+        + " min_hold => ?::interval, payload => ?::jsonb)";
+    private static final String RENEW = "SELECT dlock_renew_token(?, ?)";
+    private static final String RENEW_FOR = "SELECT dlock_renew_token(?, ?, ?::interval)";
+    private static final String RELEASE = "SELECT dlock_release_token(?, ?)";
+    private static final String RELEASE_OWNER = "SELECT dlock_release(?, ?)";
+
+    // Add a pair to the setting, for this transaction.
+    private static final String PRESENT =
+        "SELECT set_config('dlock.tokens', CASE WHEN position(p || ',' IN t || ',') > 0 THEN t"
+        + " WHEN t = '' THEN p ELSE t || ',' || p END, true)"
+        + " FROM (SELECT coalesce(current_setting('dlock.tokens', true), '') AS t, ?::text AS p) AS now";
+
+    private static final ThreadFactory DAEMONS = task -> {
+        Thread thread = new Thread(task, "dlock");
+        thread.setDaemon(true);
+        return thread;
+    };
+    private static final ExecutorService WORKERS = Executors.newCachedThreadPool(DAEMONS);
+    private static final ScheduledThreadPoolExecutor CLOCK = new ScheduledThreadPoolExecutor(1, DAEMONS);
+    private static final SecureRandom RANDOM = new SecureRandom();
+
+    static {
+        CLOCK.setRemoveOnCancelPolicy(true);
+    }
+
+    private Dlock() {
+    }
+
+    /** A lease to be acquired, that lasts so long without a renewal. */
+    public static Request lease(DataSource source, String name, Duration ttl) {
+        return new Request(source, name, ttl);
+    }
+
+    /** What to ask for. */
+    public static final class Request {
+        private final DataSource source;
+        private final String name;
+        private final Duration ttl;
+        private Duration limit = Duration.ZERO; // null: none
+        private String who;
+        private String mode = "exclusive";
+        private Integer permits;
+        private Duration lockDelay = Duration.ZERO;
+        private Duration minHold = Duration.ZERO;
+        private String payload;
+        private Consumer<Lease> onLost = lease -> { };
+
+        private Request(DataSource source, String name, Duration ttl) {
+            this.source = source;
+            this.name = name;
+            this.ttl = ttl;
+        }
+
+        /** Wait so long for the lock; by default not at all. */
+        public Request waitFor(Duration span) {
+            limit = span;
+            return this;
+        }
+
+        /** Wait for the lock until the thread is interrupted. */
+        public Request waitForever() {
+            limit = null;
+            return this;
+        }
+
+        /** What to call the holder in dlock_leases; a random part is added. */
+        public Request owner(String owner) {
+            who = owner;
+            return this;
+        }
+
+        /** The mode of the lock, as of dlock_acquire(); by default exclusive. */
+        public Request mode(String name) {
+            mode = name;
+            return this;
+        }
+
+        /** Makes the lock a semaphore of so many holders. */
+        public Request permits(int count) {
+            permits = count;
+            return this;
+        }
+
+        /** How long the lock stays closed after the lease was lost. */
+        public Request lockDelay(Duration span) {
+            lockDelay = span;
+            return this;
+        }
+
+        /** A release takes effect no earlier than this after the grant. */
+        public Request minHold(Duration span) {
+            minHold = span;
+            return this;
+        }
+
+        /** JSON that is shown in dlock_leases; null is none. */
+        public Request payload(String json) {
+            payload = json;
+            return this;
+        }
+
+        /** Called, by another thread, when the work is to end. */
+        public Request onLost(Consumer<Lease> call) {
+            onLost = call;
+            return this;
+        }
+
+        /**
+         * Acquire it, and have it renewed until it is closed.
+         *
+         * @throws LeaseRefused somebody else holds the lock
+         * @throws ServerUnreachable the server does not answer
+         * @throws SQLException any other error of the server
+         * @throws InterruptedException the thread was interrupted; nothing is held
+         */
+        public Lease acquire() throws SQLException, InterruptedException {
+            Lease lease = new Lease(this);
+            lease.acquire();
+            lease.start();
+            return lease;
+        }
+
+        /** Acquire it and leave it at that: it ends after the ttl, unless it is renewed by hand. */
+        Lease acquireOnce() throws SQLException, InterruptedException {
+            Lease lease = new Lease(this);
+            lease.acquire();
+            return lease;
+        }
+    }
+
+    /** A statement under way, for whom wants to end it. */
+    private static final class Call implements Callable<Object> {
+        private final DataSource source;
+        private final long within;
+        private final String sql;
+        private final Object[] values;
+        private volatile boolean unwanted;
+        private volatile Statement statement;
+        private volatile Connection connection;
+
+        Call(DataSource source, long within, String sql, Object... values) {
+            this.source = source;
+            this.within = within;
+            this.sql = sql;
+            this.values = values;
+        }
+
+        @Override
+        public Object call() throws SQLException {
+            try (Connection own = source.getConnection()) {
+                connection = own;
+                int timeout = own.getNetworkTimeout();
+                boolean automatic = own.getAutoCommit();
+                own.setAutoCommit(true);
+                own.setNetworkTimeout(Runnable::run, (int) Math.min(milliseconds(), Integer.MAX_VALUE));
+                try {
+                    return ask(own);
+                } finally {
+                    if (!own.isClosed()) {
+                        own.setNetworkTimeout(Runnable::run, timeout);
+                        own.setAutoCommit(automatic);
+                    }
+                }
+            }
+        }
+
+        private long milliseconds() {
+            return within == FOREVER ? 0 : within / 1_000_000 + 1;
+        }
+
+        private Object ask(Connection own) throws SQLException {
+            try (PreparedStatement asked = own.prepareStatement(sql)) {
+                statement = asked;
+                for (int i = 0; i < values.length; i++) {
+                    // A string without a type is whatever the server wants it to be.
+                    if (values[i] instanceof Long) {
+                        asked.setLong(i + 1, (Long) values[i]);
+                    } else {
+                        asked.setObject(i + 1, values[i], Types.OTHER);
+                    }
+                }
+                if (unwanted) {
+                    return null;
+                }
+                try (ResultSet result = asked.executeQuery()) {
+                    return result.next() ? result.getObject(1) : null;
+                }
+            }
+        }
+
+        void cancel() {
+            unwanted = true;
+            WORKERS.execute(() -> {
+                try {
+                    if (statement != null) {
+                        statement.cancel();
+                    }
+                } catch (SQLException error) {
+                    // It may have ended.
+                }
+            });
+        }
+
+        void cut() {
+            Dlock.cut(connection);
+        }
+    }
+
+    /** Take a connection away from the thread that uses it; the server rolls back. */
+    private static void cut(Connection connection) {
+        WORKERS.execute(() -> {
+            try {
+                if (connection != null) {
+                    connection.abort(WORKERS);
+                }
+            } catch (SQLException error) {
+                // It is closed.
+            }
+        });
+    }
+
+    private static String interval(Duration span) {
+        return span == null ? null : span.toNanos() / 1000 + " microseconds";
+    }
+
+    /** An owner of its own for each lease. */
+    private static String makeOwner(String who) {
+        String named = who;
+        if (named == null) {
+            String host = "localhost";
+            try {
+                host = InetAddress.getLocalHost().getHostName();
+            } catch (UnknownHostException error) {
+                // So it has none.
+            }
+            named = host + "/" + ProcessHandle.current().pid();
+        }
+        return named.substring(0, Math.min(named.length(), 50)) + "/" + Long.toHexString(RANDOM.nextLong());
+    }
+
+    /** Is this an error that says nothing about the lease? */
+    private static boolean isOutage(SQLException error) {
+        String state = error.getSQLState();
+        return state == null || state.startsWith("08") || state.startsWith("57P") || state.equals("25006");
+    }
+
+    /** A lease that is held. */
+    public static final class Lease implements AutoCloseable {
+        private final Request request;
+        private final String owner;
+        private final long ttl;
+        private final long renewEvery;
+        private final long margin;
+        private final Thread worker = Thread.currentThread();
+        private final Set<Connection> connections = new HashSet<>(); // of transactions
+        private long token;
+        private long deadline;
+        private Throwable trouble;
+        private boolean asking; // for a renewal
+        private LeaseException error; // why there is no lease any more
+        private boolean interrupted; // the worker, for that reason
+        private boolean finishing;
+        private boolean kept; // it is renewed in the background
+        private ScheduledFuture<?> watch;
+        private Future<?> told;
+
+        private Lease(Request request) {
+            this.request = request;
+            owner = makeOwner(request.who);
+            ttl = request.ttl.toNanos();
+            renewEvery = Math.min(ttl / 6, RENEW_EVERY);
+            margin = Math.min(ttl / 6, MARGIN);
+        }
+
+        public String name() {
+            return request.name;
+        }
+
+        public String owner() {
+            return owner;
+        }
+
+        /** The fencing token. */
+        public long token() {
+            return token;
+        }
+
+        /** Is the work to end? */
+        public synchronized boolean isLost() {
+            return error != null || left() <= margin;
+        }
+
+        /** How long the lease lasts, at least, if no renewal succeeds; the work ends earlier. */
+        public synchronized Duration remaining() {
+            return Duration.ofNanos(Math.max(left(), 0));
+        }
+
+        /** Throw what close() would throw, if the work is to end. */
+        public void check() {
+            synchronized (this) {
+                if (error == null && left() > margin) {
+                    return;
+                }
+            }
+            ServerUnreachable late = late();
+            stop(late);
+            throw error() == null ? late : error();
+        }
+
+        /** Run work in a transaction that presents the token. */
+        public void transaction(DataSource source, Work work) throws SQLException {
+            try (Connection connection = source.getConnection()) {
+                transaction(connection, work);
+            }
+        }
+
+        /** The same on a connection that is not in a transaction. */
+        public void transaction(Connection connection, Work work) throws SQLException {
+            synchronized (this) {
+                connections.add(connection);
+            }
+            try {
+                check();
+                boolean automatic = connection.getAutoCommit();
+                connection.setAutoCommit(false);
+                try {
+                    present(connection);
+                    work.run(connection);
+                    check();
+                    connection.commit();
+                } catch (Throwable failure) {
+                    try {
+                        connection.rollback();
+                        connection.setAutoCommit(automatic);
+                    } catch (SQLException gone) {
+                        failure.addSuppressed(gone);
+                    }
+                    throw failure;
+                }
+                connection.setAutoCommit(automatic);
+            } finally {
+                synchronized (this) {
+                    connections.remove(connection);
+                }
+            }
+        }
+
+        private void present(Connection connection) throws SQLException {
+            try (PreparedStatement statement = connection.prepareStatement(PRESENT)) {
+                statement.setString(1, "\"" + name().replace("\"", "\"\"") + "\"=" + token);
+                statement.executeQuery().close();
+            }
+        }
+
+        /**
+         * Release it: the work has ended. What the work throws comes first; what this would throw
+         * is then among the suppressed exceptions of that.
+         *
+         * @throws LeaseLost the lease was lost before
+         * @throws ServerUnreachable it could not be renewed in time
+         */
+        @Override
+        public void close() {
+            boolean mine;
+            Future<?> telling;
+            synchronized (this) {
+                if (finishing) {
+                    return;
+                }
+                finishing = true;
+                telling = told;
+                mine = interrupted && Thread.currentThread() == worker;
+                if (watch != null) {
+                    watch.cancel(false);
+                }
+                notifyAll();
+            }
+            if (mine) {
+                Thread.interrupted();
+            }
+            if (telling != null) {
+                try {
+                    patiently(telling, UNDO_WITHIN);
+                } catch (ExecutionException | TimeoutException failed) {
+                    error().addSuppressed(failed);
+                }
+            }
+            Boolean held = giveBack(token);
+            synchronized (this) {
+                if (error == null && (held == null ? kept && left() <= 0 : !held)) {
+                    error = new LeaseLost("the lease on \"" + name() + "\" was lost before the work had ended");
+                }
+            }
+            if (error() != null) {
+                throw error();
+            }
+        }
+
+        /** Renew it now, by hand, for so long from now on: is it held? */
+        boolean renew(Duration span) throws SQLException {
+            return Boolean.TRUE.equals(new Call(request.source, ANSWER_WITHIN, RENEW_FOR, name(), token, interval(span)).call());
+        }
+
+        // ---- before the work ----
+
+        private void acquire() throws SQLException, InterruptedException {
+            long limit = request.limit == null ? FOREVER : request.limit.toNanos() + ANSWER_WITHIN;
+            Object[] values = {name(), owner, interval(request.ttl), interval(request.limit), request.mode,
+                request.permits == null ? null : request.permits.toString(), interval(request.lockDelay),
+                interval(request.minHold), request.payload};
+            Call call = new Call(request.source, limit, ACQUIRE, values);
+            long sent = System.nanoTime();
+            Future<Object> answer = WORKERS.submit(call);
+            Object granted;
+            try {
+                granted = answer.get(limit, TimeUnit.NANOSECONDS);
+            } catch (InterruptedException givenUp) {
+                giveUp(call, answer);
+                throw givenUp;
+            } catch (TimeoutException late) {
+                giveUp(call, answer);
+                throw new ServerUnreachable("the server does not answer", late);
+            } catch (ExecutionException failed) {
+                throw explain(failed);
+            }
+            if (granted == null) {
+                throw new LeaseRefused("lock \"" + name() + "\" was not acquired");
+            }
+            token = (Long) granted;
+
+            // A grant that was waited for may be old; a renewal tells when it was held.
+            if (System.nanoTime() - sent > renewEvery / 2) {
+                sent = System.nanoTime();
+                if (!renewOnce()) {
+                    throw new LeaseLost("the lease on \"" + name() + "\" was lost at once");
+                }
+            }
+            deadline = sent + ttl;
+        }
+
+        private boolean renewOnce() throws SQLException, InterruptedException {
+            try {
+                Future<Object> answer = WORKERS.submit(new Call(request.source, margin, RENEW, name(), token));
+                return Boolean.TRUE.equals(answer.get(ANSWER_WITHIN, TimeUnit.NANOSECONDS));
+            } catch (TimeoutException late) {
+                throw new ServerUnreachable("the server does not answer", late);
+            } catch (ExecutionException failed) {
+                throw explain(failed);
+            } catch (InterruptedException givenUp) {
+                giveBack(token);
+                throw givenUp;
+            }
+        }
+
+        /** An error of the server, to be thrown; one of the way to it is thrown as what it is. */
+        private static SQLException explain(ExecutionException failed) {
+            if (failed.getCause() instanceof SQLException && !isOutage((SQLException) failed.getCause())) {
+                return (SQLException) failed.getCause();
+            }
+            throw new ServerUnreachable(failed.getCause().getMessage(), failed.getCause());
+        }
+
+        /** Cancel a request, and give back what it was granted all the same. */
+        private void giveUp(Call call, Future<Object> answer) {
+            long end = System.nanoTime() + UNDO_WITHIN;
+            while (end - System.nanoTime() > 0) {
+                // One that comes before the server has begun with the statement is in vain.
+                call.cancel();
+                try {
+                    Object granted = patiently(answer, SHORT_NAP);
+                    if (granted != null) {
+                        giveBack((Long) granted);
+                    }
+                    return;
+                } catch (TimeoutException late) {
+                    continue;
+                } catch (ExecutionException failed) {
+                    if (failed.getCause() instanceof SQLException && !isOutage((SQLException) failed.getCause())) {
+                        return;
+                    }
+                    break;
+                }
+            }
+            call.cut();
+            askPatiently(UNDO_WITHIN, RELEASE_OWNER, name(), owner);
+        }
+
+        // ---- during the work ----
+
+        private void start() {
+            kept = true;
+            Thread keeper = DAEMONS.newThread(this::keep);
+            keeper.setName("dlock " + name());
+            keeper.start();
+            watch();
+        }
+
+        private long left() {
+            return deadline - System.nanoTime();
+        }
+
+        private synchronized LeaseException error() {
+            return error;
+        }
+
+        private synchronized ServerUnreachable late() {
+            String why = asking ? "the server does not answer, or no connection was free"
+                : "this process did not get to run";
+            return new ServerUnreachable("the lease on \"" + name() + "\" could not be renewed in time: "
+                + (trouble == null ? why : trouble.getMessage()), trouble);
+        }
+
+        /** Stop the work when it is time to; until then come back. */
+        private void watch() {
+            long until;
+            synchronized (this) {
+                until = left() - margin;
+                if (finishing || error != null) {
+                    return;
+                }
+                if (until > 0) {
+                    watch = CLOCK.schedule(this::watch, until, TimeUnit.NANOSECONDS);
+                    return;
+                }
+            }
+            stop(late());
+        }
+
+        /** Sleep until then; false if the work has ended. */
+        private synchronized boolean nap(long until) {
+            while (!finishing && error == null) {
+                long span = until - System.nanoTime();
+                if (span <= 0) {
+                    return true;
+                }
+                try {
+                    TimeUnit.NANOSECONDS.timedWait(this, span);
+                } catch (InterruptedException nobody) {
+                    return false;
+                }
+            }
+            return false;
+        }
+
+        /** Renew until the work has ended, or there is nothing to be kept. */
+        private void keep() {
+            long next = deadline - ttl + renewEvery;
+            while (nap(next)) {
+                long sent = System.nanoTime();
+                synchronized (this) {
+                    asking = true;
+                }
+                try {
+                    if (!Boolean.TRUE.equals(new Call(request.source, margin, RENEW, name(), token).call())) {
+                        stop(new LeaseLost("the lease on \"" + name() + "\" is lost"));
+                        return;
+                    }
+                    synchronized (this) {
+                        deadline = sent + ttl;
+                        trouble = null;
+                        asking = false;
+                    }
+                    next = sent + renewEvery;
+                } catch (SQLException | RuntimeException failed) {
+                    synchronized (this) {
+                        trouble = failed;
+                    }
+                    next = System.nanoTime() + renewEvery / 4;
+                }
+            }
+        }
+
+        /** Stop the work, once. */
+        private void stop(LeaseException reason) {
+            synchronized (this) {
+                if (error != null || finishing) {
+                    return;
+                }
+                error = reason;
+                told = WORKERS.submit(() -> request.onLost.accept(this));
+                connections.forEach(Dlock::cut);
+                if (kept) {
+                    interrupted = true;
+                    worker.interrupt();
+                }
+                notifyAll();
+            }
+        }
+
+        // ---- after the work ----
+
+        /** The answer, whoever interrupts us. */
+        private static Object patiently(Future<?> answer, long within) throws ExecutionException, TimeoutException {
+            boolean disturbed = false;
+            long end = System.nanoTime() + within;
+            try {
+                while (true) {
+                    try {
+                        return answer.get(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+                    } catch (InterruptedException outer) {
+                        disturbed = true;
+                    }
+                }
+            } finally {
+                if (disturbed) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+        }
+
+        private Object askPatiently(long within, String sql, Object... values) {
+            try {
+                return patiently(WORKERS.submit(new Call(request.source, within, sql, values)), within);
+            } catch (ExecutionException | TimeoutException failed) {
+                return null;
+            }
+        }
+
+        /** Release it: was it held? Null if the server does not say. */
+        private Boolean giveBack(long granted) {
+            long end = System.nanoTime() + UNDO_WITHIN;
+            while (end - System.nanoTime() > 0) {
+                Object held = askPatiently(end - System.nanoTime(), RELEASE, name(), granted);
+                if (held != null) {
+                    return (Boolean) held;
+                }
+                try {
+                    patiently(new CompletableFuture<>(), SHORT_NAP);
+                } catch (ExecutionException | TimeoutException awake) {
+                    continue;
+                }
+            }
+            return null;
+        }
+    }
+}

@@ -1,0 +1,13 @@
+package net.javacrumbs.shedlock.core;
+
+import java.time.Duration;
+import java.util.Optional;
+
+/** A lock that is held. */
+public interface SimpleLock {
+    void unlock();
+
+    default Optional<SimpleLock> extend(Duration lockAtMostFor, Duration lockAtLeastFor) {
+        throw new UnsupportedOperationException();
+    }
+}

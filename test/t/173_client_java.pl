@@ -1,0 +1,38 @@
+# The Java client (src/clients/java), and its LockProvider for ShedLock.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockCli;
+use DLockClient;
+use DLockTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $top = "$FindBin::RealBin/../..";
+my $place = "$PostgreSQL::Test::Utils::tmp_check/java";
+my $jdbc = '/usr/share/java/postgresql.jar';
+
+plan skip_all => 'a Java compiler with the JDBC driver of PostgreSQL is not installed'
+  if system('javac -version >/dev/null 2>&1') != 0 || !-f $jdbc;
+
+$ENV{CLASSPATH} = "$place:$jdbc";
+delete $ENV{JAVA_TOOL_OPTIONS};
+mkdir $place or die "$place: $!";
+is(system('javac', '-Xlint:all,-serial', '-Werror', '-d', $place,
+		glob("$top/src/clients/java/*.java $top/test/clients/shedlock/net/javacrumbs/shedlock/core/*.java $top/test/clients/Client.java")),
+	0, 'it compiles');
+
+# The driver knows no other way than TCP.
+my $node = start_node('main', conf => "listen_addresses = '127.0.0.1'");
+client_program($node, 'java', '-XX:TieredStopAtLevel=1', 'Client');
+cli_is([ { program => 'java' }, 'Client', 'do=shedlock' ],
+	{ out => "held by another: true\nused up\nheld for a while: true\ndone\n" }, 'ShedLock');
+$node->safe_psql('postgres', "SELECT dlock_force_release('shed', 'test') FROM generate_series(1, 2)");
+client_tests('java', borrows => 1);
+client_examples('java', 1, 'java', '-XX:TieredStopAtLevel=1', 'Example.java');
+client_test_large_tokens();
+done_testing();
