@@ -26,7 +26,6 @@
 #include "base/stat.h"
 #include "fence/tokens.h"
 #include "hooks.h"
-#include "session/answer.h"
 #include "space/database.h"
 #include "space/limit.h"
 #include "space/memory.h"
@@ -112,7 +111,6 @@ _PG_init(void)
 	dlock_settings_define();
 	dlock_tokens_define();
 	MarkGUCPrefixReserved("dlock");
-	dlock_answer_install();
 	dlock_hooks_install();
 	dlock_launcher_register();
 

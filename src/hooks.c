@@ -12,7 +12,9 @@
  *		waiting for its locks, and a reaper looks at the database;
  *	  - commands that would harm the store without asking its access method;
  *	  - CREATE TRIGGER of a guard that could not work;
- *	  - DISCARD ALL, with which a pooler resets a session for another client.
+ *	  - DISCARD ALL, with which a pooler resets a session for another client;
+ *	  - runs of the executor, whose grants are undone if they are canceled
+ *		(session/answer.c), and whose MERGE a guard asks about (fence/merge.c).
  *
  * IDENTIFICATION
  *	  src/hooks.c
@@ -29,15 +31,18 @@
 #include "catalog/pg_extension.h"
 #include "catalog/pg_trigger.h"
 #include "commands/extension.h"
+#include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
 
+#include "base/compat.h"
 #include "base/error.h"
 #include "fence/guard.h"
 #include "fence/merge.h"
 #include "hooks.h"
 #include "lock/queue.h"
+#include "session/answer.h"
 #include "session/bind.h"
 #include "session/session.h"
 #include "space/database.h"
@@ -46,6 +51,8 @@
 
 static ProcessUtility_hook_type next_utility_hook = NULL;
 static object_access_hook_type next_access_hook = NULL;
+static ExecutorRun_hook_type next_run_hook = NULL;
+static ExecutorFinish_hook_type next_finish_hook = NULL;
 
 /* Has this transaction created or dropped the extension? */
 static bool extension_changed = false;
@@ -174,6 +181,75 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		dlock_guard_check_trigger(objectId);
 }
 
+static void
+call_next_run(DLOCK_RUN_PARAMETERS)
+{
+	if (next_run_hook != NULL)
+		next_run_hook(DLOCK_RUN_ARGUMENTS);
+	else
+		standard_ExecutorRun(DLOCK_RUN_ARGUMENTS);
+}
+
+static void
+run_hook(DLOCK_RUN_PARAMETERS)
+{
+	PlannedStmt *before;
+	bool		changed = dlock_merge_begin_run(query->plannedstmt, &before);
+	bool		outermost = dlock_answer_begin_run();
+
+	if (!changed && !outermost)
+	{
+		call_next_run(DLOCK_RUN_ARGUMENTS);
+		return;
+	}
+	PG_TRY();
+	{
+		call_next_run(DLOCK_RUN_ARGUMENTS);
+	}
+	PG_CATCH();
+	{
+		dlock_merge_end_run(before);
+		if (outermost)
+			dlock_answer_end_run(true);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	dlock_merge_end_run(before);
+	if (outermost)
+		dlock_answer_end_run(false);
+}
+
+static void
+call_next_finish(QueryDesc *query)
+{
+	if (next_finish_hook != NULL)
+		next_finish_hook(query);
+	else
+		standard_ExecutorFinish(query);
+}
+
+/* The rest of a MERGE in WITH runs here, before the AFTER triggers. */
+static void
+finish_hook(QueryDesc *query)
+{
+	PlannedStmt *before;
+
+	if (!dlock_merge_begin_run(query->plannedstmt, &before))
+	{
+		call_next_finish(query);
+		return;
+	}
+	PG_TRY();
+	{
+		call_next_finish(query);
+	}
+	PG_FINALLY();
+	{
+		dlock_merge_end_run(before);
+	}
+	PG_END_TRY();
+}
+
 /* A store got its storage, most likely because of CREATE EXTENSION. */
 static void
 store_created(void)
@@ -232,6 +308,9 @@ dlock_hooks_install(void)
 	next_access_hook = object_access_hook;
 	object_access_hook = access_hook;
 	dlock_am_created_hook = store_created;
-	dlock_merge_install();
+	next_run_hook = ExecutorRun_hook;
+	ExecutorRun_hook = run_hook;
+	next_finish_hook = ExecutorFinish_hook;
+	ExecutorFinish_hook = finish_hook;
 	RegisterXactCallback(xact_callback, NULL);
 }

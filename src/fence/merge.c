@@ -5,13 +5,13 @@
  *
  * NOTES
  *	  The server tells a row trigger which columns its statement sets.  For a
- *	  MERGE that is what any of the actions sets, and nothing tells which of them
- *	  fired the trigger.  What can be known is whether they differ, from the plan
- *	  of the statement.  So hooks of the executor keep the plan at hand while a
- *	  statement runs that has a MERGE.
+ *	  MERGE these are the columns that any of its actions sets, and the trigger
+ *	  does not learn which action has fired it.  But the plan of the statement
+ *	  says whether the actions differ.  So hooks of the executor (hooks.c) keep
+ *	  the plan at hand while a statement with a MERGE runs.
  *
- *	  A statement that is run within another one, by a trigger or a function,
- *	  takes its place until it ends or fails.
+ *	  A statement that a trigger or a function runs replaces the outer one until
+ *	  it ends or fails.
  *
  * IDENTIFICATION
  *	  src/fence/merge.c
@@ -20,15 +20,9 @@
  */
 #include "postgres.h"
 
-#include "executor/executor.h"
-#include "nodes/plannodes.h"
 #include "parser/parsetree.h"
 
-#include "base/compat.h"
 #include "fence/merge.h"
-
-static ExecutorRun_hook_type next_run_hook = NULL;
-static ExecutorFinish_hook_type next_finish_hook = NULL;
 
 /* The plan that the executor runs, if it has a MERGE; else NULL. */
 static PlannedStmt *merge_plan = NULL;
@@ -118,78 +112,21 @@ dlock_merge_sets_unevenly(Oid relid, AttrNumber attr)
 	return false;
 }
 
-static void
-call_next_run(DLOCK_RUN_PARAMETERS)
+/*
+ * The executor begins to run a plan.  Returns whether that changes the plan at
+ * hand; then it must be restored at the end.  Costs two tests for a plan without
+ * a MERGE.
+ */
+bool
+dlock_merge_begin_run(PlannedStmt *plan, PlannedStmt **before)
 {
-	if (next_run_hook != NULL)
-		next_run_hook(DLOCK_RUN_ARGUMENTS);
-	else
-		standard_ExecutorRun(DLOCK_RUN_ARGUMENTS);
+	*before = merge_plan;
+	merge_plan = has_merge(plan) ? plan : NULL;
+	return merge_plan != *before;
 }
 
-/* Most statements have nothing to do with a MERGE, and pay for two tests. */
-static void
-run_hook(DLOCK_RUN_PARAMETERS)
-{
-	PlannedStmt *before = merge_plan;
-	PlannedStmt *plan = has_merge(query->plannedstmt) ? query->plannedstmt : NULL;
-
-	if (plan == before)
-	{
-		call_next_run(DLOCK_RUN_ARGUMENTS);
-		return;
-	}
-	merge_plan = plan;
-	PG_TRY();
-	{
-		call_next_run(DLOCK_RUN_ARGUMENTS);
-	}
-	PG_FINALLY();
-	{
-		merge_plan = before;
-	}
-	PG_END_TRY();
-}
-
-static void
-call_next_finish(QueryDesc *query)
-{
-	if (next_finish_hook != NULL)
-		next_finish_hook(query);
-	else
-		standard_ExecutorFinish(query);
-}
-
-/* What is left of a MERGE in WITH is run here, before the AFTER triggers. */
-static void
-finish_hook(QueryDesc *query)
-{
-	PlannedStmt *before = merge_plan;
-	PlannedStmt *plan = has_merge(query->plannedstmt) ? query->plannedstmt : NULL;
-
-	if (plan == before)
-	{
-		call_next_finish(query);
-		return;
-	}
-	merge_plan = plan;
-	PG_TRY();
-	{
-		call_next_finish(query);
-	}
-	PG_FINALLY();
-	{
-		merge_plan = before;
-	}
-	PG_END_TRY();
-}
-
-/* Install the hooks, while shared_preload_libraries is processed. */
 void
-dlock_merge_install(void)
+dlock_merge_end_run(PlannedStmt *before)
 {
-	next_run_hook = ExecutorRun_hook;
-	ExecutorRun_hook = run_hook;
-	next_finish_hook = ExecutorFinish_hook;
-	ExecutorFinish_hook = finish_hook;
+	merge_plan = before;
 }

@@ -54,7 +54,6 @@
  */
 #include "postgres.h"
 
-#include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -100,8 +99,6 @@ static Size returned = 0;		/* the first so many are of functions that have retur
 static Size room = 0;
 static bool has_slots = false;
 static bool running = false;	/* in the outermost run of the executor */
-
-static ExecutorRun_hook_type next_run_hook = NULL;
 
 /* ---- undoing; cannot fail ---- */
 
@@ -401,46 +398,22 @@ dlock_answer_call(PGFunction body, FunctionCallInfo fcinfo)
 	return result;
 }
 
-static void
-run_next(DLOCK_RUN_PARAMETERS)
-{
-	if (next_run_hook != NULL)
-		next_run_hook(DLOCK_RUN_ARGUMENTS);
-	else
-		standard_ExecutorRun(DLOCK_RUN_ARGUMENTS);
-}
-
-static void
-run_hook(DLOCK_RUN_PARAMETERS)
+/* The executor begins a run; returns whether it is the outermost one. */
+bool
+dlock_answer_begin_run(void)
 {
 	if (running)
-	{
-		run_next(DLOCK_RUN_ARGUMENTS);
-		return;
-	}
-
+		return false;
 	running = true;
-	PG_TRY();
-	{
-		run_next(DLOCK_RUN_ARGUMENTS);
-	}
-	PG_CATCH();
-	{
-		running = false;
-		if (geterrcode() == ERRCODE_QUERY_CANCELED)
-			undo_from(0);
-		forget();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	running = false;
-	forget();
+	return true;
 }
 
-/* To be called while shared_preload_libraries is being processed. */
+/* The outermost run ends, or has failed with an error that is being handled. */
 void
-dlock_answer_install(void)
+dlock_answer_end_run(bool failed)
 {
-	next_run_hook = ExecutorRun_hook;
-	ExecutorRun_hook = run_hook;
+	running = false;
+	if (failed && geterrcode() == ERRCODE_QUERY_CANCELED)
+		undo_from(0);
+	forget();
 }

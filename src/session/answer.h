@@ -30,7 +30,8 @@ typedef struct DLockAnswerSlot
 	bool		stopped;
 } DLockAnswerSlot;
 
-extern void dlock_answer_install(void);
+extern bool dlock_answer_begin_run(void);
+extern void dlock_answer_end_run(bool failed);
 extern Datum dlock_answer_call(PGFunction body, FunctionCallInfo fcinfo);
 
 /* before a change */
