@@ -518,6 +518,9 @@ sub judge_denials
 		next if !$lease->{known};
 		foreach my $call (@{ $lease->{denials} })
 		{
+			# A crash may have given it back the token from before an upgrade.
+			next if !grep { $_->{token} == $call->{args}[2] && $self->is_known($_, $call->{server}) } @{ $lease->{stages} };
+
 			# A release is no excuse for its own denial.
 			my $end = $self->live_on($lease, $call->{server}, $call->{last});
 			$end = min($end, $lease->{released}) if $lease->{released} < $call->{sent};

@@ -41,6 +41,7 @@ sub seconds
 # Clients of a server, and one that watches.  Options:
 #   count     how many
 #   options   those of their server processes
+#   flush     one more flushes now and then
 sub new
 {
 	my ($class, $node, %params) = @_;
@@ -55,7 +56,7 @@ sub new
 
 	mkdir $self->{directory} or croak "$self->{directory}: $!";
 	$self->aim($node);
-	$self->{watcher} = $self->start_client('watch', '');
+	$self->{others} = [ map { $self->start_client($_, '') } 'watch', $params{flush} ? 'flush' : () ];
 	push @{ $self->{pids} }, $self->start_client('work', $self->{options}) for 1 .. $params{count};
 	return $self;
 }
@@ -145,7 +146,7 @@ sub end
 {
 	my ($self) = @_;
 
-	$self->end_client($_) foreach $self->{watcher}, @{ $self->{pids} };
+	$self->end_client($_) foreach @{ $self->{others} }, @{ $self->{pids} };
 	return;
 }
 

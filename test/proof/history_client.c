@@ -3,14 +3,14 @@
  * history_client.c
  *	  A client that does what clients do, and writes down each call and answer.
  *
- *		history_client LOG TARGET SEED work|watch [OPTIONS]
+ *		history_client LOG TARGET SEED work|watch|flush [OPTIONS]
  *
  * LOG gets the history (DLockHistory.pm tells the format).  TARGET is a file
  * whose first line is a connection string; it is read for each new connection,
  * so the test changes it after a failover.  OPTIONS become those of the server
  * process.  "work" acquires, renews, converts and releases leases; "watch"
- * looks at queues and leases, and flushes.  Neither ends by itself: the test
- * kills them, as it may at any other moment.
+ * looks at queues and leases; "flush" now and then commits a transaction.  None
+ * ends by itself: the test kills them, as it may at any other moment.
  *
  * The line of a call is in the file before the call is sent, with a time read
  * before that; the line of an answer has a time read after it arrived.  So the
@@ -414,19 +414,25 @@ watch(void)
 {
 	call(true, "waiters", "SELECT name, owner FROM dlock_waiters");
 	call(true, "leases", "SELECT name, owner, token FROM dlock_leases WHERE state = 'held'");
-	if (chance(10))
-		call(true, "flush", "SELECT pg_catalog.pg_logical_emit_message(true, 'flush', '')");
 	nap(10);
+}
+
+/* Whatever was answered before is on the disk after this. */
+static void
+flush(void)
+{
+	call(true, "flush", "SELECT pg_catalog.pg_logical_emit_message(true, 'flush', '')");
+	nap(pick(1000));
 }
 
 int
 main(int argc, char **argv)
 {
-	bool		watches;
+	void		(*task) (void);
 
 	if (argc < 5)
 	{
-		fprintf(stderr, "usage: history_client LOG TARGET SEED work|watch [OPTIONS]\n");
+		fprintf(stderr, "usage: history_client LOG TARGET SEED work|watch|flush [OPTIONS]\n");
 		return 64;
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -436,14 +442,9 @@ main(int argc, char **argv)
 		fail(argv[1]);
 	target = argv[2];
 	srandom(atol(argv[3]));
-	watches = strcmp(argv[4], "watch") == 0;
+	task = strcmp(argv[4], "watch") == 0 ? watch : strcmp(argv[4], "flush") == 0 ? flush : work;
 	if (argc > 5)
 		options = argv[5];
 	for (;;)
-	{
-		if (watches)
-			watch();
-		else
-			work();
-	}
+		task();
 }

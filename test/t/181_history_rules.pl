@@ -395,6 +395,19 @@ is_wrong('lost', 'a denial by the server that granted it', $first . <<'EOC', dur
 	a 500 call check x a1 100
 	a 510 done none
 EOC
+is_right('a denial of a token that the next does not know', <<'EOC', durable => 0);
+	a 10 call acquire x a1 shared 1000 0 first
+	a 20 done ok 100
+	w 30 call flush
+	w 40 done ok
+	a 50 call convert x a1 100 shared exclusive 0
+	a 60 done ok 101
+	a 70 server S2
+	a 80 call renew x a1 101 0
+	a 90 done ok t
+	a 100 call check x a1 101
+	a 110 done none
+EOC
 is_right('a denial by the next', $first . <<'EOC', durable => 0);
 	a 400 server S2
 	a 500 call check x a1 100
