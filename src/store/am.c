@@ -4,18 +4,17 @@
  *	  The table access method of the lease store.
  *
  * NOTES
- *	  The relation exists so that its pages are the server's own: with
- *	  checksums, backups, replication, pg_upgrade, and DROP EXTENSION all doing
- *	  what they do for any table.  Its content is none of SQL's business.  It
- *	  has no columns, scans as empty, and refuses whatever would write to it.
- *	  What moves the relation as a whole (VACUUM FULL, SET TABLESPACE) copies
- *	  the blocks as they are, since a lease knows its block and place.
+ *	  The store is a relation, so that checksums, backups, replication,
+ *	  pg_upgrade, and DROP EXTENSION treat its pages like those of any table.
+ *	  SQL does not see its content: it has no columns, scans as empty, and
+ *	  refuses all writes.  Commands that move the whole relation (VACUUM FULL,
+ *	  SET TABLESPACE) copy the blocks as they are, since leases in memory know
+ *	  their blocks and places.
  *
- *	  It holds no transaction ids, so VACUUM has nothing to do but to say so: it
- *	  sets relfrozenxid and relminmxid to the next ids, whatever transactions are
- *	  open.  The server would let these be invalid, and never vacuum the relation.
- *	  But age() of an invalid one is the largest number there is, which people's
- *	  alerts take for the wraparound.
+ *	  It holds no transaction ids, so VACUUM only sets relfrozenxid and
+ *	  relminmxid to the next ids, whatever transactions are open.  These could be
+ *	  invalid, and the server would never vacuum the relation.  But age() of an
+ *	  invalid id is the largest number, which sets off alerts for a wraparound.
  *
  * IDENTIFICATION
  *	  src/store/am.c
@@ -246,9 +245,9 @@ tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slo
 }
 
 /*
- * The end of a rewrite by ALTER TABLE: it has scanned the old table, found
- * nothing, and is about to put the new, empty one in its place.  The new one
- * was created by this transaction; nothing else inserts into such a table.
+ * Refuse a rewrite by ALTER TABLE.  It has scanned the old table, found nothing,
+ * and is about to replace it by the new, empty one, which this transaction has
+ * created.  Nothing else inserts into such a table.
  */
 static void
 finish_bulk_insert(Relation rel, int options)
@@ -260,9 +259,8 @@ finish_bulk_insert(Relation rel, int options)
 /* ---- the relation as a whole ---- */
 
 /*
- * Give the relation storage.  At creation, and for the copy that VACUUM FULL
- * makes, the new locator is that of the relation; TRUNCATE asks for a second
- * one in order to forget the first.
+ * Give the relation storage.  At creation, and for the copy of VACUUM FULL, the
+ * new locator is that of the relation; TRUNCATE asks for another one.
  */
 static void
 relation_set_new_filelocator(Relation rel, const RelFileLocator *newrlocator,
@@ -298,7 +296,7 @@ relation_copy_data(Relation rel, const RelFileLocator *newrlocator)
 {
 	SMgrRelation dst;
 
-	/* The caller holds AccessExclusiveLock, so nothing gets dirty again. */
+	/* The caller holds AccessExclusiveLock, so no page gets dirty again. */
 	FlushRelationBuffers(rel);
 	dst = RelationCreateStorage(*newrlocator, rel->rd_rel->relpersistence, true);
 	RelationCopyStorage(RelationGetSmgr(rel), dst, MAIN_FORKNUM,
@@ -406,7 +404,7 @@ static const TableAmRoutine routine = {
 	.scan_sample_next_tuple = scan_sample_next_tuple,
 };
 
-/* The access method; the address tells a relation that has it. */
+/* The access method; relations that have it are known by this address. */
 const TableAmRoutine *
 dlock_am_routine(void)
 {

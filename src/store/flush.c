@@ -5,22 +5,20 @@
  *
  * NOTES
  *	  A grant is flushed before it is answered, if the session's
- *	  synchronous_commit asks for that.  What need not be flushed at once (a
- *	  release, or a grant under synchronous_commit = off) is flushed about
- *	  wal_writer_delay later.
+ *	  synchronous_commit asks for that.  Other records (of a release, or a grant
+ *	  under synchronous_commit = off) are flushed about wal_writer_delay later.
  *
- *	  The server's own way to get the latter, XLogSetAsyncXactLSN(), wakes the
- *	  WAL writer for almost every record when it is called for every record,
- *	  which costs more than everything else a lease does.  Here the first
- *	  backend that leaves a record unflushed sets a mark and wakes the launcher
- *	  (worker/reaper.c); the others see the mark and only push the LSN forward.
- *	  The launcher flushes up to that LSN after a nap.  Should it be missing
- *	  or stopped, a backend that finds the mark too old calls
- *	  XLogSetAsyncXactLSN() after all.
+ *	  The server has XLogSetAsyncXactLSN() for that.  Called for every record, it
+ *	  wakes the WAL writer for almost every record, which costs more than
+ *	  everything else a lease does.  Here the first backend that leaves a record
+ *	  unflushed sets a mark and wakes the launcher (worker/launcher.c); other
+ *	  backends see the mark and only advance the LSN.  The launcher flushes up to
+ *	  that LSN after a nap.  If the launcher is missing or stopped, a backend that
+ *	  finds the mark too old calls XLogSetAsyncXactLSN().
  *
- *	  All state is in atomics.  A backend pushes the LSN before it looks at the
- *	  mark, the launcher clears the mark before it reads the LSN, so no record
- *	  is left out.
+ *	  All state is in atomics.  A backend advances the LSN before it looks at the
+ *	  mark, and the launcher clears the mark before it reads the LSN, so no record
+ *	  is missed.
  *
  * IDENTIFICATION
  *	  src/store/flush.c
@@ -51,7 +49,7 @@ typedef struct DLockFlushShared
 	Latch	   *volatile server;	/* the launcher's latch; set by itself */
 } DLockFlushShared;
 
-/* A mark this many times older than wal_writer_delay has been overlooked. */
+/* A mark older than this many times wal_writer_delay has been overlooked. */
 #define OVERLOOKED_FACTOR	4
 
 static DLockFlushShared *flush = NULL;
@@ -87,7 +85,7 @@ dlock_flush_now(XLogRecPtr lsn)
 	XLogFlush(lsn);
 }
 
-/* Have the standbys that are waited for confirmed a record, if there are any? */
+/* Have the synchronous standbys, if any, confirmed a record? */
 static bool
 is_confirmed(XLogRecPtr lsn)
 {
@@ -108,10 +106,10 @@ is_confirmed(XLogRecPtr lsn)
  * Make a record as durable as the session's synchronous_commit asks for: as a
  * commit would, with the same waits for synchronous standbys.
  *
- * An interrupt is served at the end: a call whose grant was listed
- * (session/answer.c) is undone by it.  If one ends the wait for a standby, the
- * server only warns, since a commit stands; here that is an error, too.  Throws
- * 57014.  No LWLock may be held.
+ * Interrupts are served at the end; they undo the grants of the call
+ * (session/answer.c).  If an interrupt ends the wait for a standby, the server
+ * only warns, since a commit stands.  Here that is an error (57014), too.  No
+ * LWLock may be held.
  */
 void
 dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
@@ -183,8 +181,8 @@ dlock_flush_serve(Latch *latch)
 }
 
 /*
- * Flush what has waited for wal_writer_delay.  Returns when to be called
- * again, DLOCK_TIME_FOREVER if the latch will tell.
+ * Flush records that have waited for wal_writer_delay.  Returns when to call this
+ * again; DLOCK_TIME_FOREVER: when the latch is set.
  */
 DLockTime
 dlock_flush_pending(DLockTime now)

@@ -7,10 +7,10 @@
  *	  These functions see a Page and nothing else.  The caller has pinned and
  *	  locked its buffer, and writes the WAL record.
  *
- *	  The standard page header is kept, since checksums, page verification,
- *	  and the WAL's full-page images look at it.  pd_lower is the end of the
- *	  last slot ever written on the page, so that what was never used is the
- *	  hole of a standard page and stays out of full-page images.
+ *	  Pages have the standard header, which checksums, page verification and
+ *	  full-page images use.  pd_lower is the end of the last slot ever written
+ *	  on the page, so that unused space is the hole of a standard page, which
+ *	  full-page images leave out.
  *
  * IDENTIFICATION
  *	  src/store/page.c
@@ -46,7 +46,7 @@ typedef struct DLockPageSlotDisk
 	int64		token;			/* zero: the slot is free, the rest is stale */
 	int64		granted_at;
 
-	/* What changes while a lease lives: see dlock_page_set_state(). */
+	/* These change while the lease is held: see dlock_page_set_state(). */
 	int64		ttl;
 	int64		bound_mono;
 	int64		bound_wall;
@@ -124,7 +124,7 @@ slot_at(Page page, int place)
 	return (DLockPageSlotDisk *) ((char *) page + slot_offset(page, place));
 }
 
-/* Make a page, whatever it holds, the meta page. */
+/* Make the meta page of any page. */
 void
 dlock_page_init_meta(Page page, const DLockPageMeta *meta)
 {
@@ -140,7 +140,7 @@ dlock_page_init_meta(Page page, const DLockPageMeta *meta)
 	disk->incarnation = meta->incarnation;
 }
 
-/* Is this a meta page, of whatever version? */
+/* Is this a meta page of any version? */
 bool
 dlock_page_is_meta(Page page)
 {
@@ -164,7 +164,7 @@ dlock_page_get_meta(Page page, DLockPageMeta *meta)
 	return disk->version;
 }
 
-/* The class of slots for a lease with so many bytes of texts and payload. */
+/* The class of slots for a lease with this many bytes of texts and payload. */
 int
 dlock_page_class_for(int data_len)
 {
@@ -177,7 +177,7 @@ dlock_page_class_for(int data_len)
 	return DLOCK_PAGE_CLASSES - 1;
 }
 
-/* How many slots a page of this class has. */
+/* The number of slots on a page of this class. */
 int
 dlock_page_slot_count(int slot_class)
 {
@@ -185,7 +185,7 @@ dlock_page_slot_count(int slot_class)
 			   (BLCKSZ - SLOTS_OFFSET) / slot_sizes[slot_class]);
 }
 
-/* Make a page, whatever it holds, one of free slots. */
+/* Make a page of free slots of any page. */
 void
 dlock_page_init_slots(Page page, uint64 incarnation, int slot_class)
 {
@@ -201,8 +201,8 @@ dlock_page_init_slots(Page page, uint64 incarnation, int slot_class)
 }
 
 /*
- * What is this page, in a store of this incarnation?  Sets "slot_class" if it
- * is one of slots.
+ * The kind of a page in a store of this incarnation.  Sets "slot_class" if it is a
+ * page of slots.
  */
 DLockPageKind
 dlock_page_kind(Page page, uint64 incarnation, int *slot_class)
@@ -232,7 +232,7 @@ write_state(DLockPageSlotDisk *slot, const DLockLeaseValue *lease)
 	slot->holds = lease->holds;
 }
 
-/* Write a lease into a slot of its class, whatever the slot holds. */
+/* Write a lease into a slot of its class, free or not. */
 DLockPageChange
 dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
 {
@@ -273,7 +273,7 @@ dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
 	change.ranges[0].offset = start;
 	change.ranges[0].length = data - (char *) slot;
 
-	/* What lies between the old pd_lower and this slot has always been zero. */
+	/* All bytes between the old pd_lower and this slot are zero. */
 	if (header->pd_lower < end)
 	{
 		header->pd_lower = end;
@@ -323,7 +323,7 @@ dlock_page_read(Page page, int place, DLockLeaseValue *lease)
 DLockToken
 dlock_page_token(Page page, int place)
 {
-	/* Beyond pd_lower nothing was ever written. */
+	/* Nothing was ever written beyond pd_lower. */
 	if (slot_offset(page, place) >= ((PageHeader) page)->pd_lower)
 		return DLOCK_TOKEN_NONE;
 	return slot_at(page, place)->token;
@@ -351,8 +351,8 @@ dlock_page_erase(Page page, int place)
 }
 
 /*
- * Overwrite what changes while a lease lives: its ttl and bound, how long the
- * lock stays closed after it, and its holds.
+ * Overwrite the parts of a lease that change while it is held: its ttl and bound,
+ * its lock delay, and its holds.
  */
 DLockPageChange
 dlock_page_set_state(Page page, int place, const DLockLeaseValue *lease)

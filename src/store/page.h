@@ -8,9 +8,9 @@
  *	  one class, that is, of one size.  A slot holds one lease, or none when
  *	  its token is zero.
  *
- *	  Every page carries the incarnation of the store.  A page with another
- *	  one than the meta page's belongs to the past (the database was copied
- *	  from a template) and counts as never initialised.
+ *	  Every page has the incarnation of the store.  If it differs from that of
+ *	  the meta page, since the database was copied from a template, the page
+ *	  counts as never initialized.
  *
  * IDENTIFICATION
  *	  src/store/page.h
@@ -28,24 +28,24 @@
 #define DLOCK_PAGE_VERSION		1
 #define DLOCK_PAGE_META_BLOCK	0
 
-/* What the meta page says. */
+/* The meta page. */
 typedef struct DLockPageMeta
 {
 	Oid			database;
 	uint64		incarnation;
 } DLockPageMeta;
 
-/* What is found when looking at a page. */
+/* The kind of a page. */
 typedef enum DLockPageKind
 {
-	DLOCK_PAGE_UNUSED,			/* never initialised, or of the past */
+	DLOCK_PAGE_UNUSED,			/* not initialized, or of an old incarnation */
 	DLOCK_PAGE_SLOTS,
 	DLOCK_PAGE_DAMAGED
 } DLockPageKind;
 
 /*
- * The bytes of a page that a change has touched, for its WAL record.  Laid out
- * as the record wants each of them announced.
+ * A range of bytes of a page that a change has touched, in the layout of the WAL
+ * record.
  */
 typedef struct DLockPageRange
 {

@@ -4,8 +4,8 @@
  *	  The durable home of the leases: slots on pages, written in place.
  *
  * NOTES
- *	  The only file that changes pages or writes WAL.  Records are generic
- *	  ones (generic_xlog.c), so recovery and standbys replay them without this
+ *	  Only this file changes pages or writes WAL.  Its records are generic
+ *	  (generic_xlog.c), so recovery and standbys replay them without this
  *	  library.  A lease is written to its slot when it is granted and the slot
  *	  is freed when the lease ends; there are no versions, no transaction ids,
  *	  and nothing to vacuum.
@@ -15,8 +15,8 @@
  *	  a partition lock, except dlock_store_pin().  All others may wait.
  *
  *	  The end of a record is not left in XactLastRecEnd: at the end of a
- *	  transaction without an xid the server would pass it on to the WAL writer
- *	  and wake that for each record.  store/flush.c sees to the flushing.
+ *	  transaction without an xid the server would pass it on to the WAL writer,
+ *	  and wake it for each record.  store/flush.c flushes the records.
  *
  * IDENTIFICATION
  *	  src/store/store.c
@@ -60,8 +60,8 @@ report_damage(BlockNumber block, const char *detail)
 }
 
 /*
- * Read the meta page; false if the store has none yet.  Throws if it is of
- * another version or no meta page.
+ * Read the meta page; false if the store has none yet.  Throws if it has another
+ * version, or is no meta page.
  */
 bool
 dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
@@ -82,7 +82,7 @@ dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
 		version = dlock_page_get_meta(BufferGetPage(buffer), meta);
 	UnlockReleaseBuffer(buffer);
 
-	/* A crash can leave the page extended but not initialised. */
+	/* After a crash the page may exist but not be initialized. */
 	if (is_new)
 		return false;
 	if (!is_meta)
@@ -97,7 +97,7 @@ dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
 }
 
 /*
- * Write the meta page, making the store's first block if need be; returns the
+ * Write the meta page, and add the first block if the store is empty; returns the
  * end of the record.  The database must be loading.
  */
 XLogRecPtr
@@ -127,8 +127,8 @@ dlock_store_write_meta(Relation rel, const DLockPageMeta *meta)
 }
 
 /*
- * Initialise a page as one of free slots, extending the relation if it ends
- * before that block.  The relation's extension lock must be held.
+ * Initialize a page with free slots, extending the relation if it ends before
+ * that block.  The relation's extension lock must be held.
  */
 void
 dlock_store_init_page(Relation rel, BlockNumber block, uint64 incarnation,
@@ -188,8 +188,8 @@ copy_block(Relation rel, BlockNumber block, BufferAccessStrategy strategy, char 
 }
 
 /*
- * Show all leases of a page to the visitor; returns the places that are taken,
- * and in "erase" those that are not to be.
+ * Show all leases of a page to the visitor; returns the places that stay taken,
+ * and in "erase" those to erase.
  */
 static uint64
 visit_slots(Page page, BlockNumber block, int slot_class,
@@ -224,12 +224,12 @@ visit_slots(Page page, BlockNumber block, int slot_class,
 }
 
 /*
- * Look at all pages: show their leases to "visit_lease", and then the page
- * itself to "visit_page", with the places that have been kept.
+ * Visit all pages: show their leases to "visit_lease", and then the page itself to
+ * "visit_page", with the places that stay taken.
  *
- * Leases that the visitor says are erased on disk.  Without "visit_page"
- * nothing is changed, whatever the visitor says: for a standby.  Visitors
- * may throw.  Throws XX001 if a page is damaged.
+ * Erases the leases that "visit_lease" does not keep; without "visit_page", as on
+ * a standby, it changes nothing.  Visitors may throw.  Throws XX001 if a page is
+ * damaged.
  */
 void
 dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit_lease,
@@ -299,9 +299,9 @@ dlock_store_lock_sequence(Relation sequence, Buffer *buffer)
  * Set the value of the sequence, whose page stays locked; returns the end of the
  * record.
  *
- * It is changed in place, as nextval() does, but without an xid, so that this
- * commits at once and for good: a reservation must neither wait for nor be
- * undone by the transaction that happens to make it.
+ * The value is changed in place, as by nextval(), but without an xid, so that it
+ * is permanent at once: a reservation must neither wait for the transaction that
+ * happens to make it nor be undone by it.
  */
 XLogRecPtr
 dlock_store_set_sequence(Relation sequence, Buffer buffer, DLockToken value)
@@ -452,7 +452,7 @@ dlock_store_move(Buffer from, DLockSlot old, Buffer to, DLockSlot slot,
 	Assert(BufferGetBlockNumber(from) == dlock_slot_block(old));
 	Assert(BufferGetBlockNumber(to) == dlock_slot_block(slot));
 
-	/* Two leases may change places the other way round at the same time. */
+	/* Another lease may move the other way at the same time. */
 	LockBuffer(Min(from, to), BUFFER_LOCK_EXCLUSIVE);
 	LockBuffer(Max(from, to), BUFFER_LOCK_EXCLUSIVE);
 	START_CRIT_SECTION();
@@ -465,7 +465,7 @@ dlock_store_move(Buffer from, DLockSlot old, Buffer to, DLockSlot slot,
 	return lsn;
 }
 
-/* Overwrite what changes while a lease lives, likewise. */
+/* Overwrite the parts of a lease that change while it is held, likewise. */
 XLogRecPtr
 dlock_store_set_state(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
 {

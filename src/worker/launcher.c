@@ -5,26 +5,26 @@
  *
  * NOTES
  *	  The launcher is connected to no database.  It starts a reaper in a
- *	  database when something is due there, no more than dlock.max_reapers at a
- *	  time, and never in the last free worker slot.  It also flushes what others
+ *	  database when something is due there, at most dlock.max_reapers at a time,
+ *	  and never in the last free worker slot.  It also flushes WAL that backends
  *	  have left unflushed (store/flush.c).
  *
- *	  What is due shows in the registry.  Each database publishes the time
- *	  before which no lease ends (wake_at) and no capture of a task (task_at).
- *	  The launcher sleeps until the earliest of these.  A backend that lowers
- *	  one below that wakes it.  When wake_at has passed the launcher walks over
- *	  the leases, of all such databases at once: most have been released or
- *	  renewed by then, and it only publishes the next time.  If a lease is dead,
- *	  or if task_at has passed, the database is due.  The launcher serves
- *	  databases in the order in which they became due, or were last left by a
- *	  reaper.
+ *	  The registry shows what is due.  Each database publishes a time before
+ *	  which no lease ends (wake_at), and one before which no capture of a task
+ *	  does (task_at).  The launcher sleeps until the earliest of these times; a
+ *	  backend that sets an earlier one wakes it.  When wake_at of some databases
+ *	  has passed, the launcher walks over their leases, all in one walk.  Most
+ *	  leases have been released or renewed by then, and the launcher only
+ *	  publishes the next time.  A database is due if it has an expired lease, or
+ *	  if its task_at has passed.  The launcher serves databases in the order in
+ *	  which they became due, or in which their last reapers exited.
  *
- *	  After a start nothing is loaded and nothing published.  So the launcher
- *	  begins with a reaper for each database that allows connections.  Where the
- *	  extension is, that loads the leases, does what is due and publishes.
+ *	  After a start nothing is loaded or published.  So the launcher begins with
+ *	  a reaper for each database that allows connections.  If the database has
+ *	  the extension, its reaper loads the leases and publishes the times.
  *
- *	  A reaper that is idle leaves while others wait (worker/reaper.c).  One that
- *	  leaves wakes the launcher.
+ *	  An idle reaper exits while other databases wait (worker/reaper.c), and
+ *	  wakes the launcher when it does.
  *
  * IDENTIFICATION
  *	  src/worker/launcher.c
@@ -60,29 +60,29 @@
 #include "store/flush.h"
 #include "worker/launcher.h"
 
-/* How long the launcher sleeps when nothing calls for it. */
+/* How long the launcher sleeps at most. */
 #define LONGEST_NAP				(60 * USECS_PER_SEC)
 
-/* Least distance of two walks over the leases, and its proportion to their cost. */
+/* Least time between two walks over the leases, also as a multiple of their cost. */
 #define WALK_DISTANCE			(50 * INT64CONST(1000))
 #define WALK_DISTANCE_FACTOR	10
 
 /* When to look again after partitions were left out of a walk. */
 #define LEFT_OUT_DELAY			USECS_PER_SEC
 
-/* The most that a walk is taken to have cost: the machine may have slept. */
+/* Limit of the assumed cost of a walk, since the machine may have slept. */
 #define WALK_COST_MAX			USECS_PER_SEC
 
 /* When to try again if no worker slot is free, or a database is closed. */
 #define NO_SLOT_DELAY			USECS_PER_SEC
 #define CLOSED_DELAY			(10 * USECS_PER_SEC)
 
-/* How long after a reaper has failed it tries again: 1 s, then 2 s, up to this. */
+/* After a reaper has failed, try again after 1 s, then 2 s, up to this. */
 #define MAX_RETRY_DELAY			(64 * USECS_PER_SEC)
 
 /*
- * How many worker slots have to be free to take one; and one more for so long after
- * a start, while other workers of the server may be starting, too.
+ * How many worker slots must be free to take one; and for how long after a start
+ * one more must be free, while other workers of the server may be starting.
  */
 #define FREE_SLOTS_NEEDED		2
 #define SETTLING_TIME			USECS_PER_SEC
@@ -106,7 +106,7 @@ nudge_reaper(Oid database)
 	{
 		SetLatch(shared->reaper.latch);
 
-		/* One that was stopped could not leave, and not be terminated either. */
+		/* A stopped reaper could neither exit nor be terminated. */
 		(void) kill(shared->reaper.pid, SIGCONT);
 	}
 	dlock_database_unlock();
@@ -114,9 +114,9 @@ nudge_reaper(Oid database)
 }
 
 /*
- * This transaction has the privilege to drop a database, and has locked it: wait
- * until its reaper, which sees that, has left.  The server itself waits longer,
- * but WITH (FORCE) it does not, and asks for privileges on the reaper.
+ * This transaction has the privilege to drop a database, and has locked it.  Wait
+ * until its reaper, which sees the lock, has exited.  The server itself would
+ * wait longer, but WITH (FORCE) it needs privileges to terminate the reaper.
  */
 void
 dlock_launcher_dismiss_reaper(Oid database)
@@ -133,8 +133,8 @@ dlock_launcher_dismiss_reaper(Oid database)
 }
 
 /*
- * The extension was created or dropped in this backend's database by a
- * transaction that has committed: have a reaper look at that.  Cannot fail.
+ * A committed transaction has created or dropped the extension in this backend's
+ * database: have a reaper look at it.  Cannot fail.
  */
 void
 dlock_launcher_extension_changed(void)
@@ -176,7 +176,7 @@ typedef struct DLockLauncherDue
 	DLockTime	since;
 } DLockLauncherDue;
 
-/* A database whose leases are looked at. */
+/* A database whose leases the launcher walks over. */
 typedef struct DLockLauncherWalk
 {
 	Oid			database;		/* the key of the table */
@@ -224,7 +224,7 @@ find_databases(void)
 	started_at = dlock_clock_now();
 }
 
-/* Whether a worker can be started in a database. */
+/* Can a worker be started in a database? */
 typedef enum DLockLauncherAccess
 {
 	DATABASE_GONE,
@@ -289,9 +289,9 @@ mark_due(DLockReaperShared *reaper, DLockTime time)
 }
 
 /*
- * Find the databases that have become due.  Those whose leases have to be looked
- * at for that are entered into the table.  Returns when the next time comes of
- * one that has no reaper.
+ * Find the databases that have become due.  Databases whose leases must be looked
+ * at for that go into the table.  Returns the next time of a database without a
+ * reaper.
  */
 static DLockTime
 read_registry(HTAB *walks, DLockTime now)
@@ -337,8 +337,8 @@ visit_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 }
 
 /*
- * Look at the leases of the databases in the table; returns when the first ends
- * of those that have none which is dead.
+ * Walk over the leases of the databases in the table.  Returns the earliest
+ * deadline of the databases without an expired lease.
  */
 static DLockTime
 walk_leases(HTAB *walks, DLockTime now)
@@ -404,7 +404,7 @@ look(DLockTime now)
 
 /* ---- workers ---- */
 
-/* How long to wait after a number of starts of which none has worked. */
+/* How long to wait after a number of failed starts. */
 static DLockTime
 retry_delay(int attempts)
 {
@@ -412,7 +412,7 @@ retry_delay(int attempts)
 		Min(MAX_RETRY_DELAY, USECS_PER_SEC << Min(attempts - 1, 10));
 }
 
-/* Note a number of starts of a reaper, and when the next may be. */
+/* Note the number of failed starts of a reaper, and the time of the next start. */
 static void
 note_attempt(Oid database, int starts, DLockTime not_before)
 {
@@ -476,10 +476,10 @@ is_worker(pid_t pid)
 /*
  * Is there a worker slot to spare?
  *
- * The server does not tell how many slots are free.  We know of our own workers;
- * for the others this goes by the PGPROCs that are set aside for workers: one
- * that is in use has a latch with an owner.  A worker that waits to be
- * started, or has just ended, has none, so this can be wrong for a moment.
+ * The server does not tell how many slots are free.  We know our own workers.
+ * For others, count the PGPROCs that are reserved for workers and whose latch has
+ * an owner.  A worker that is starting or has just ended has none, so this can be
+ * wrong for a moment.
  */
 static bool
 can_spare_slot(DLockTime now)
@@ -547,9 +547,9 @@ add_due(List *due, Oid database, DLockTime since)
 }
 
 /*
- * The databases that need a reaper, first come first served.  "running" is the
- * number of those that have one, "wake" when to look at those that have to wait
- * after a failure.
+ * The databases that need a reaper, first come, first served.  Sets "running" to
+ * the number of databases that have one, and "wake" to the time at which a database
+ * may try again after a failure.
  */
 static List *
 list_due(DLockTime now, int *running, DLockTime *wake)
@@ -585,7 +585,7 @@ list_due(DLockTime now, int *running, DLockTime *wake)
 	return due;
 }
 
-/* Say once that a reaper is missing; and again after there was none. */
+/* Log that no worker slot can be spared, once until that ends. */
 static void
 report_slots(bool missing)
 {
@@ -601,8 +601,8 @@ report_slots(bool missing)
 }
 
 /*
- * Start reapers where they are needed, as long as there is room; returns when to
- * try again, if nothing tells.
+ * Start reapers where they are needed, up to the limits.  Returns when to try
+ * again unless the launcher is woken.
  */
 static DLockTime
 start_reapers(DLockTime now)
@@ -682,9 +682,9 @@ dlock_launcher_is_ending(void)
 }
 
 /*
- * Do a worker's work, with its signal handlers.  Returns when "work" does, or
- * when it was interrupted since the worker is to end; then the process may be in
- * the middle of a transaction, and has to exit.
+ * Run a worker's "work" with its signal handlers.  Returns when "work" returns, or
+ * when SIGTERM interrupts it; then the process may be inside a transaction, and
+ * must exit.
  */
 void
 dlock_launcher_run_worker(void (*work) (Datum arg), Datum arg)
@@ -768,13 +768,13 @@ dlock_launcher_main(Datum arg)
 {
 	dlock_launcher_run_worker(work, arg);
 
-	/* So that the postmaster starts another one if this one alone is to end. */
+	/* Makes the postmaster start another one if only this one ends. */
 	proc_exit(1);
 }
 
 /*
- * Have the postmaster start the launcher.  To be called while
- * shared_preload_libraries is being processed.
+ * Have the postmaster start the launcher.  Called while shared_preload_libraries
+ * is processed.
  */
 void
 dlock_launcher_register(void)

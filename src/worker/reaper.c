@@ -4,28 +4,28 @@
  *	  The background worker that removes a database's expired leases.
  *
  * NOTES
- *	  Nothing but tidiness depends on a reaper.  A lease is dead at its
- *	  deadline whether or not it has been removed.
+ *	  A reaper only cleans up.  A lease ends at its deadline whether or not it
+ *	  has been removed.
  *
  *	  A reaper sweeps over the leases of its database and puts those that end
- *	  within dlock.reap_interval into a heap of its own.  It then sleeps until
- *	  the first deadline, removes what has expired, and sweeps again when the
- *	  interval is over.  It publishes when it means to wake (wake_at); a backend
- *	  that grants a lease with an earlier deadline lowers that and wakes it, and
- *	  it then sweeps at that time.  Most such leases have been released by then.
- *	  Sweeps keep a distance in proportion to what they cost, so that they take
- *	  a tenth of the worker's time at the most.
+ *	  within dlock.reap_interval into a heap.  Then it sleeps until the first
+ *	  deadline, removes expired leases, and sweeps again after the interval.  It
+ *	  publishes the time at which it will wake (wake_at).  A backend that grants
+ *	  a lease with an earlier deadline lowers that time and wakes the reaper,
+ *	  which then sweeps at that time.  Most such leases have been released by
+ *	  then.  Pauses between sweeps are a multiple of their cost, so that sweeps
+ *	  take at most a tenth of the worker's time.
  *
  *	  It also ends captures of tasks that have timed out, at times of their own
  *	  (worker/tasksweep.c).
  *
- *	  The launcher starts a reaper when something is due in a database, and no
- *	  more than dlock.max_reapers.  A reaper leaves when it has had no work for
- *	  a while; earlier if another database waits for a reaper, or if a command
- *	  needs this database for itself.  The latter shows by the lock that such a
- *	  command holds on the database while it waits, five seconds, for others to
- *	  leave (CountOtherDBBackends).  A reaper that leaves makes the launcher look
- *	  at its database, and so need not tell what it knows of the time to come.
+ *	  The launcher starts a reaper when something is due in a database, up to
+ *	  dlock.max_reapers.  A reaper exits after some time without work; earlier if
+ *	  another database waits for a reaper, or if a command needs this database
+ *	  for itself.  Such a command holds a lock on the database while it waits,
+ *	  five seconds, for other sessions to exit (CountOtherDBBackends).  After a
+ *	  reaper has exited, the launcher looks at its database, so the reaper need
+ *	  not publish its heap.
  *
  * IDENTIFICATION
  *	  src/worker/reaper.c
@@ -58,43 +58,43 @@
 #include "worker/reaper.h"
 #include "worker/tasksweep.h"
 
-/* Least distance of two sweeps, and its proportion to what the last one took. */
+/* Least time between two sweeps, also as a multiple of the cost of the last one. */
 #define SWEEP_DISTANCE			(10 * INT64CONST(1000))
 #define SWEEP_DISTANCE_FACTOR	10
 
-/* The most that a sweep is taken to have cost: the machine may have slept. */
+/* Limit of the assumed cost of a sweep, since the machine may have slept. */
 #define SWEEP_COST_MAX			USECS_PER_SEC
 
-/* How many leases are removed before others get at the store's lock. */
+/* How many leases are removed while the store stays locked. */
 #define REAP_BATCH				1000
 
 /*
- * A reaper leaves after so long without work: a multiple of dlock.reap_interval,
+ * A reaper exits after this time without work: a multiple of dlock.reap_interval,
  * up to a minute.
  */
 #define IDLE_INTERVALS			6
 #define IDLE_MAX				(60 * USECS_PER_SEC)
 
-/* One that has found no work stays nevertheless if something is due so soon. */
+/* An idle reaper stays if something is due within this time. */
 #define SOON					USECS_PER_SEC
 
-/* While other databases wait, one that has work leaves after so long. */
+/* While other databases wait, a busy reaper exits after this time. */
 #define TURN					USECS_PER_SEC
 
 /* How often to look whether a command needs the database. */
 #define LOOK_INTERVAL			(250 * INT64CONST(1000))
 
 /*
- * It does if it holds its lock for so long: one that is refused does not.  For how
- * long it then has the database to itself.
+ * A command needs the database if it holds its lock this long; a refused command
+ * does not.  And for how long no reaper is started then.
  */
 #define CLAIM_LEAST				(100 * INT64CONST(1000))
 #define CLAIM_ABSENCE			(5 * USECS_PER_SEC)
 
-/* How long the others wait with a database whose store is locked. */
+/* How long to wait if the store of the database is locked. */
 #define LOCKED_NAP				USECS_PER_SEC
 
-/* What a reaper knows of the time to come. */
+/* The state of a reaper. */
 typedef struct DLockReaper
 {
 	DLockDatabaseShared *shared;
@@ -102,18 +102,18 @@ typedef struct DLockReaper
 	DLockSpaceRef *refs;		/* leases found by the last sweep */
 	int			count;
 	int			room;
-	binaryheap *due;			/* of those, by deadline; points to refs */
-	DLockTime	horizon;		/* up to here all deadlines are in the heap */
+	binaryheap *due;			/* by deadline; points to refs */
+	DLockTime	horizon;		/* the heap has all deadlines up to here */
 	DLockTime	earliest_sweep;
 	DLockTime	planned;		/* when to wake, as published */
 	DLockTime	started;
 	DLockTime	last_work;		/* zero if there was none */
-	VirtualTransactionId claimant;	/* has the database locked, if valid */
-	DLockTime	claimed_at;		/* since when, as far as is known */
+	VirtualTransactionId claimant;	/* has locked the database, if valid */
+	DLockTime	claimed_at;		/* since when, as far as we know */
 	bool		claimed;		/* for long enough */
 } DLockReaper;
 
-/* What came of an attempt to do what is due. */
+/* The result of an attempt to do what is due. */
 typedef enum DLockReaperResult
 {
 	REAPED,
