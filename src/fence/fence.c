@@ -478,7 +478,10 @@ take(const DLockBytes *resource, DLockToken token)
 		}
 		if (mark == token)
 		{
-			/* Another transaction has raised it to this token: share the lock. */
+			/*
+			 * Another transaction has raised it to this token: share the
+			 * lock.
+			 */
 			(void) LockAcquire(&tag, ShareLock, false, false);
 			(void) LockRelease(&tag, ExclusiveLock, false);
 		}

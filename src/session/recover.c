@@ -168,10 +168,10 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 		return DLOCK_STORE_ERASE;
 
 	/*
-	 * The record speaks of another boot's clock; what is left is in ours.
-	 * The skew that was added is not in the record, and so not in the bound:
-	 * the first renewal logs a new one, as it must for a server that is
-	 * promoted next.
+	 * The record speaks of another boot's clock; what is left is in ours. The
+	 * skew that was added is not in the record, and so not in the bound: the
+	 * first renewal logs a new one, as it must for a server that is promoted
+	 * next.
 	 */
 	lease.term.deadline = state->now + remaining;
 	if (remaining == 0)
