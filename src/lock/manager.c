@@ -17,7 +17,7 @@
  *		  allocating in the space.  Never under (2) to (5).
  *	  (2) the partition locks of names, all at once (dlock_space_lock_set).
  *	  (3) the content lock of a buffer (store/store.c), or an owner's lock
- *		  (space/space.c).
+ *		  (space/index.c).
  *	  (4) the mutex of the tokens, that of a stripe of slots (space/slot.c), or
  *		  that of a list of free memory (space/memory.c).
  *

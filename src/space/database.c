@@ -38,14 +38,14 @@
 typedef struct DLockRegistryShared
 {
 	DLockDatabaseShared *first; /* protected by the registry lock */
-	DLockDatabaseShared *free;	/* likewise: places of databases that were dropped */
+	DLockDatabaseShared *free;	/* likewise: places that are free again */
 	int			used;			/* likewise: places that were ever used */
 	Latch	   *launcher;		/* set under it, read without */
 
 	/* When the launcher looks at the registry; a backend with less lowers it. */
 	pg_atomic_uint64 look_at;
 
-	/* Set by the launcher while a database waits for another's reaper to leave. */
+	/* The launcher says: a database waits for another's reaper to leave. */
 	pg_atomic_uint32 crowded;
 
 	DLockDatabaseShared places[DLOCK_DATABASE_MAX];

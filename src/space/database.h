@@ -41,8 +41,8 @@ typedef struct DLockReaperShared
 	DLockTime	due_since;		/* since when one is needed; zero if none is */
 
 	/*
-	 * No lease in memory ends earlier, except those that the reaper has in its
-	 * heap.  A backend that grants one with an earlier end lowers it.
+	 * No lease in memory ends earlier, except those that the reaper has in
+	 * its heap.  A backend that grants one with an earlier end lowers it.
 	 */
 	pg_atomic_uint64 wake_at;
 

@@ -54,8 +54,8 @@ typedef struct DLockLimitRole
 
 typedef struct DLockLimitShared
 {
-	pg_atomic_uint32 used;		/* counters in use; raised under the table's lock */
-	DLockLimitRole roles[DLOCK_LIMIT_COUNTERS + 1]; /* by counter; the first one is unused */
+	pg_atomic_uint32 used;		/* counters; raised under the table's lock */
+	DLockLimitRole roles[DLOCK_LIMIT_COUNTERS + 1]; /* the first is unused */
 } DLockLimitShared;
 
 static DLockLimitShared *limits = NULL;

@@ -72,7 +72,7 @@ StaticAssertDecl(DLOCK_MEMORY_CELL % DLOCK_MEMORY_UNIT == 0,
 typedef struct DLockMemoryStripe
 {
 	slock_t		mutex;
-	uint32		head;			/* first free cell, or zero; protected by mutex */
+	uint32		head;			/* first free cell; protected by mutex */
 	uint32		count;			/* of them; likewise, and read without it */
 	char		pad[PG_CACHE_LINE_SIZE - sizeof(slock_t) - 2 * sizeof(uint32) - 3];
 } DLockMemoryStripe;
@@ -435,8 +435,9 @@ static DLockMemoryWalk
 next_piece(const DLockMemoryWalk *walk)
 {
 	DLockMemoryPiece *piece = piece_at(walk->next);
+	DLockMemoryWalk next = {piece->data, sizeof(piece->data), piece->next};
 
-	return (DLockMemoryWalk) {piece->data, sizeof(piece->data), piece->next};
+	return next;
 }
 
 /* How many cells does a text take, besides its place, which has "room" bytes? */

@@ -35,6 +35,13 @@ dlock_memory_at(DLockMemoryRef ref)
 	return dlock_memory_cells + (Size) ref * DLOCK_MEMORY_UNIT;
 }
 
+/* The same, or NULL for DLOCK_MEMORY_NONE. */
+static inline void *
+dlock_memory_or_null(DLockMemoryRef ref)
+{
+	return (ref != DLOCK_MEMORY_NONE) ? dlock_memory_at(ref) : NULL;
+}
+
 /* The reference that leads to a place in the shared memory. */
 static inline DLockMemoryRef
 dlock_memory_ref(const void *place)

@@ -35,8 +35,8 @@ typedef struct DLockSlotStripe
 typedef struct DLockSlotShared
 {
 	/*
-	 * Written only while the database is being loaded; read by whoever has the
-	 * relation open.
+	 * Written only while the database is being loaded; read by whoever has
+	 * the relation open.
 	 */
 	uint64		incarnation;	/* of the store */
 	uint32		generation;		/* counts loads; what was kept before is void */
@@ -46,8 +46,8 @@ typedef struct DLockSlotShared
 	BlockNumber blank;			/* first page of no class, by next */
 
 	/*
-	 * Cells, or zero.  Each is set once, under the extension lock or while the
-	 * database is being loaded, and stays.
+	 * Cells, or zero.  Each is set once, under the extension lock or while
+	 * the database is being loaded, and stays.
 	 */
 	uint32		branches[DLOCK_SLOT_BRANCHES];
 

@@ -4,33 +4,14 @@
  *	  The lock space: the live truth about all leases, in shared memory.
  *
  * NOTES
- *	  Locks (DLockSpaceEntry) hang in a hash table, by database and name; the
- *	  leases on a lock hang on it, and so does the queue of those who wait for
- *	  it.  A second hash table of the same build finds leases by the name of the
- *	  owner.  The role is no part of that key, since a caller that asks for the
- *	  leases of a name may be a member of several roles.  A third one finds
- *	  leases by their token.  It has only those on locks with many: most locks
- *	  have one, which is found with its lock, and what is not touched costs no
- *	  cache miss.
+ *	  Locks (DLockSpaceEntry) hang in a hash table, by database and name.  The
+ *	  leases on a lock hang on it, and so does the queue of requests that wait
+ *	  for it.  The table is an array of buckets of a fixed size, so no operation
+ *	  has to resize it while others wait.  What hangs on it is made of the cells
+ *	  of space/memory.c.
  *
- *	  The tables are bucket arrays of a fixed size, so no operation ever has to
- *	  resize one under everybody's feet; what hangs on them is made of the
- *	  cells of space/memory.c.
- *
- *	  Lock rules.  The buckets are cut into DLOCK_SPACE_PARTITIONS contiguous
- *	  partitions, each with an LWLock that protects its buckets and all that
- *	  hangs on them.  A backend that needs several takes them all at once
- *	  (dlock_space_lock_set), and waits for one with none of the others held.
- *	  The owners' buckets are protected by another, smaller set of
- *	  LWLocks, one of which is taken after partition locks or without any,
- *	  never before.  A lease leaves its owner's bucket before its memory is
- *	  given back, so a process that finds a lease there may look at it as long
- *	  as it holds the owner's lock.
- *
- *	  A backend that is stopped under a partition lock makes those wait that
- *	  need this partition, and no others: what wants to see partitions that it
- *	  can do without, such as a view, a reaper or a search for deadlocks, leaves
- *	  them out after DLOCK_SPACE_PATIENCE.
+ *	  Lock rules.  All of a lock is protected by the lock of its partition
+ *	  (space/partition.c), the indexes as space/index.c says.
  *
  * IDENTIFICATION
  *	  src/space/space.c
@@ -39,52 +20,36 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
-#include "storage/ipc.h"
 #include "storage/shmem.h"
 
 #include "base/clock.h"
-#include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
 #include "base/stat.h"
 #include "space/space.h"
 
-/* The buckets; the pointers are set once, in the postmaster. */
+/* The buckets, and their number as a power of 2; set once, in the postmaster. */
 static DLockMemoryRef *buckets = NULL;
-static DLockMemoryRef *token_buckets = NULL;
-static DLockMemoryRef *owner_buckets = NULL;
-static LWLockPadded *partition_locks = NULL;
-static LWLockPadded *owner_locks = NULL;
 static uint32 bucket_bits = 0;
-static uint32 owner_bits = 0;
-
-/* Buckets are no fewer than this, so that each partition has some. */
-#define MIN_BUCKET_BITS		12
-
-/* A bucket for each so many bytes of dlock.max_memory. */
-#define BYTES_PER_BUCKET	256
-
-/* So many leases on a lock are looked through before an index is asked. */
-#define FEW_HOLDERS			8
-
-/* There are fewer owners than leases. */
-#define OWNER_BITS_LESS		2
 
 /* How many buckets a walk looks at before it lets others have the lock; a power of 2. */
 #define VISIT_BUCKETS		32
 
-/* How often dlock_space_lock_set() begins again before it insists. */
-#define LOCK_SET_ATTEMPTS	10
+/* Buckets are no fewer than this, so that each partition has some. */
+#define MIN_BUCKET_BITS		12
 
-/* How long to sleep between two looks at a lock that is not free, in microseconds. */
-#define PATIENCE_STEP		100
+StaticAssertDecl((1 << MIN_BUCKET_BITS) / DLOCK_SPACE_PARTITIONS % VISIT_BUCKETS == 0,
+				 "a partition is a multiple of what a walk looks at");
+
+/* A bucket for each so many bytes of dlock.max_memory. */
+#define BYTES_PER_BUCKET	256
 
 #define NONE			DLOCK_MEMORY_NONE
 #define ENTRY_AT(ref)	((DLockSpaceEntry *) dlock_memory_at(ref))
 #define LEASE_AT(ref)	((DLockSpaceLease *) dlock_memory_at(ref))
+#define LOCK_NODE		offsetof(DLockSpaceLease, on_lock)
 
 /*
  * The modes that leases may have beside those in another mode.  Of the others,
@@ -94,9 +59,9 @@ static uint32 owner_bits = 0;
 	(DLOCK_RULE_BIT(DLOCK_MODE_NL) | DLOCK_RULE_BIT(DLOCK_MODE_CR))
 
 static Size
-all_buckets_size(void)
+buckets_size(void)
 {
-	return sizeof(DLockMemoryRef) * (((Size) 2 << bucket_bits) + ((Size) 1 << owner_bits));
+	return sizeof(DLockMemoryRef) << bucket_bits;
 }
 
 /* Ask for the shared memory and the locks of the space. */
@@ -106,10 +71,9 @@ dlock_space_request(void)
 	Size		memory = (Size) dlock_settings_max_memory_kb * 1024;
 
 	bucket_bits = Max(MIN_BUCKET_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
-	owner_bits = bucket_bits - OWNER_BITS_LESS;
-	RequestAddinShmemSpace(all_buckets_size());
-	RequestNamedLWLockTranche("dlock_space", DLOCK_SPACE_PARTITIONS);
-	RequestNamedLWLockTranche("dlock_owner", DLOCK_SPACE_OWNER_LOCKS);
+	RequestAddinShmemSpace(add_size(buckets_size(), dlock_index_size(bucket_bits)));
+	dlock_partition_request();
+	dlock_index_request();
 }
 
 /*
@@ -119,235 +83,21 @@ dlock_space_request(void)
 void
 dlock_space_startup(void)
 {
+	Size		size = buckets_size() + dlock_index_size(bucket_bits);
 	bool		found;
-	char	   *place = ShmemInitStruct("dlock space", all_buckets_size(), &found);
 
-	buckets = (DLockMemoryRef *) place;
-	token_buckets = buckets + (1U << bucket_bits);
-	owner_buckets = token_buckets + (1U << bucket_bits);
-	partition_locks = GetNamedLWLockTranche("dlock_space");
-	owner_locks = GetNamedLWLockTranche("dlock_owner");
-
+	buckets = ShmemInitStruct("dlock space", size, &found);
 	if (!found)
-		memset(place, 0, all_buckets_size());
+		memset(buckets, 0, size);
+	dlock_partition_startup();
+	dlock_index_startup(buckets + ((Size) 1 << bucket_bits), bucket_bits);
 }
 
-static inline uint32
+/* The bucket of a hash.  Those of a partition lie side by side. */
+static inline DLockMemoryRef *
 bucket_of(uint32 hash)
 {
-	return hash & ((1U << bucket_bits) - 1);
-}
-
-static inline int
-partition_of(uint32 hash)
-{
-	return bucket_of(hash) / ((1U << bucket_bits) / DLOCK_SPACE_PARTITIONS);
-}
-
-/*
- * The bucket of a token, on a lock with this hash.  It lies in the partition of
- * the lock, whose lock so protects it.
- */
-static inline uint32
-token_bucket_of(uint32 hash, DLockToken token)
-{
-	uint32		per_partition = (1U << bucket_bits) / DLOCK_SPACE_PARTITIONS;
-
-	return partition_of(hash) * per_partition + murmurhash32((uint32) token) % per_partition;
-}
-
-static inline LWLock *
-partition_lock(uint32 hash)
-{
-	return &partition_locks[partition_of(hash)].lock;
-}
-
-static inline uint32
-owner_bucket_of(Oid database, const DLockBytes *owner_name)
-{
-	return dlock_name_hash(database, owner_name) & ((1U << owner_bits) - 1);
-}
-
-static inline LWLock *
-owner_lock(uint32 owner_bucket)
-{
-	return &owner_locks[owner_bucket % DLOCK_SPACE_OWNER_LOCKS].lock;
-}
-
-/*
- * Take the partition lock of a lock's hash.  No other partition lock may be
- * held.
- */
-void
-dlock_space_lock(uint32 hash, LWLockMode mode)
-{
-	LWLockAcquire(partition_lock(hash), mode);
-}
-
-void
-dlock_space_unlock(uint32 hash)
-{
-	LWLockRelease(partition_lock(hash));
-}
-
-/* Add the partition of a lock's hash to a set. */
-void
-dlock_space_set_add(DLockSpaceSet *set, uint32 hash)
-{
-	int			partition = partition_of(hash);
-
-	set->bits[partition / 64] |= UINT64CONST(1) << (partition % 64);
-}
-
-/* Add the partitions of another set to a set. */
-void
-dlock_space_set_join(DLockSpaceSet *set, const DLockSpaceSet *other)
-{
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-		set->bits[word] |= other->bits[word];
-}
-
-/* Are all partitions of another set in a set? */
-bool
-dlock_space_set_contains(const DLockSpaceSet *set, const DLockSpaceSet *other)
-{
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-	{
-		if (other->bits[word] & ~set->bits[word])
-			return false;
-	}
-	return true;
-}
-
-/* Is the partition of a lock's hash in the set? */
-bool
-dlock_space_set_has(const DLockSpaceSet *set, uint32 hash)
-{
-	int			partition = partition_of(hash);
-
-	return (set->bits[partition / 64] & (UINT64CONST(1) << (partition % 64))) != 0;
-}
-
-/* Do two sets have a partition in common? */
-static bool
-sets_meet(const DLockSpaceSet *a, const DLockSpaceSet *b)
-{
-	for (int word = 0; word < (int) lengthof(a->bits); word++)
-	{
-		if (a->bits[word] & b->bits[word])
-			return true;
-	}
-	return false;
-}
-
-/* How many partitions are in the set? */
-int
-dlock_space_set_count(const DLockSpaceSet *set)
-{
-	int			count = 0;
-
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-		count += pg_popcount64(set->bits[word]);
-	return count;
-}
-
-#define NO_PARTITION	(-1)
-
-/*
- * Take the locks of all partitions of a set, of which this backend holds that of
- * "held" already, without waiting.  Returns NO_PARTITION, or else, with none of
- * them held, a partition whose lock is not free.
- */
-static int
-take_set(const DLockSpaceSet *set, LWLockMode mode, int held)
-{
-	DLockSpaceSet taken = {{0}};
-
-	if (held != NO_PARTITION)
-		taken.bits[held / 64] |= UINT64CONST(1) << (held % 64);
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-	{
-		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
-		{
-			int			partition = word * 64 + pg_rightmost_one_pos64(bits);
-
-			if (partition == held)
-				continue;
-			if (!LWLockConditionalAcquire(&partition_locks[partition].lock, mode))
-			{
-				dlock_space_unlock_set(&taken);
-				return partition;
-			}
-			taken.bits[word] |= bits & -bits;
-		}
-	}
-	return NO_PARTITION;
-}
-
-/*
- * Take the locks of all partitions of a set.  No other partition lock may be
- * held.
- *
- * Wait for a lock with no other lock held, so that a backend that is stopped
- * under one lock keeps only those waiting that need this one.  With many
- * partitions on a busy server that might never come to an end, so finally take
- * them in ascending order, holding those before.  Both can go on side by side
- * without a deadlock: a backend that waits with locks held waits for a higher one.
- */
-void
-dlock_space_lock_set(const DLockSpaceSet *set, LWLockMode mode)
-{
-	int			held = NO_PARTITION;
-
-	for (int attempt = 0; attempt < LOCK_SET_ATTEMPTS; attempt++)
-	{
-		held = take_set(set, mode, held);
-		if (held == NO_PARTITION)
-			return;
-		LWLockAcquire(&partition_locks[held].lock, mode);
-	}
-	LWLockRelease(&partition_locks[held].lock);
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-	{
-		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
-			LWLockAcquire(&partition_locks[word * 64 + pg_rightmost_one_pos64(bits)].lock,
-						  mode);
-	}
-}
-
-/*
- * The same, unless a lock is not free for DLOCK_SPACE_PATIENCE, as it happens if
- * a backend is stopped under it: then add that partition to "skipped", and
- * return false.  Do not even wait if one of them is in "skipped" already.
- */
-bool
-dlock_space_try_lock_set(const DLockSpaceSet *set, LWLockMode mode, DLockSpaceSet *skipped)
-{
-	DLockTime	give_up = dlock_clock_now() + DLOCK_SPACE_PATIENCE;
-	int			busy;
-
-	if (sets_meet(set, skipped))
-		return false;
-	while ((busy = take_set(set, mode, NO_PARTITION)) != NO_PARTITION)
-	{
-		if (dlock_clock_now() >= give_up)
-		{
-			skipped->bits[busy / 64] |= UINT64CONST(1) << (busy % 64);
-			return false;
-		}
-		pg_usleep(PATIENCE_STEP);
-	}
-	return true;
-}
-
-void
-dlock_space_unlock_set(const DLockSpaceSet *set)
-{
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-	{
-		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
-			LWLockRelease(&partition_locks[word * 64 + pg_rightmost_one_pos64(bits)].lock);
-	}
+	return &buckets[hash >> (32 - bucket_bits)];
 }
 
 /* Where in the cell of an entry a lease lies: behind the name. */
@@ -393,16 +143,15 @@ dlock_space_prepare(int name_len, int data_len, int count)
 	return dlock_memory_prepare(cells_for(name_len, data_len, count));
 }
 
-static inline DLockSpaceEntry *
-entry_or_null(DLockMemoryRef ref)
+/*
+ * The first lock of the bucket that a hash falls into; NULL if there is none.
+ * The partition lock must be held in either mode.
+ */
+DLockSpaceEntry *
+dlock_space_bucket(uint32 hash)
 {
-	return (ref != NONE) ? ENTRY_AT(ref) : NULL;
-}
-
-static inline DLockSpaceLease *
-lease_or_null(DLockMemoryRef ref)
-{
-	return (ref != NONE) ? LEASE_AT(ref) : NULL;
+	Assert(dlock_partition_is_held(hash));
+	return dlock_memory_or_null(*bucket_of(hash));
 }
 
 static inline bool
@@ -410,52 +159,23 @@ is_entry_of(const DLockSpaceEntry *entry, Oid database, uint32 hash, const DLock
 {
 	return entry->hash == hash && entry->database == database &&
 		entry->name_len == name->len &&
-		dlock_memory_text_begins(entry->name, DLOCK_SPACE_NAME_ROOM,
-								 name->len, name);
+		dlock_memory_text_begins(entry->name, DLOCK_SPACE_NAME_ROOM, name->len, name);
 }
 
-/*
- * Find the entry of a name; NULL if there is none.  The partition lock must be
- * held in either mode.
- */
+/* Find the entry of a name; NULL if there is none.  Lock as for bucket. */
 DLockSpaceEntry *
 dlock_space_find(Oid database, uint32 hash, const DLockBytes *name)
 {
-	for (DLockMemoryRef ref = buckets[bucket_of(hash)]; ref != NONE; ref = ENTRY_AT(ref)->next)
-	{
-		if (is_entry_of(ENTRY_AT(ref), database, hash, name))
-			return ENTRY_AT(ref);
-	}
-	return NULL;
-}
+	DLockSpaceEntry *entry = dlock_space_bucket(hash);
 
-/*
- * The lease with a token on a lock; NULL if there is none.  Lock as for find.
- */
-DLockSpaceLease *
-dlock_space_find_part(const DLockSpaceEntry *entry, DLockToken token)
-{
-	DLockMemoryRef ref = entry->holders;
-
-	for (; ref != NONE && !LEASE_AT(ref)->indexed; ref = LEASE_AT(ref)->next)
-	{
-		if (LEASE_AT(ref)->token == token)
-			return LEASE_AT(ref);
-	}
-	if (ref == NONE)
-		return NULL;
-
-	ref = token_buckets[token_bucket_of(entry->hash, token)];
-	while (ref != NONE && (LEASE_AT(ref)->token != token ||
-						   LEASE_AT(ref)->entry != dlock_memory_ref(entry)))
-		ref = LEASE_AT(ref)->token_next;
-	return lease_or_null(ref);
+	while (entry != NULL && !is_entry_of(entry, database, hash, name))
+		entry = dlock_space_next_entry(entry);
+	return entry;
 }
 
 /*
  * Find the lease with a token, by the hash of its lock, an intent only if there
- * is no other; NULL if there is none.
- * The partition lock must be held in either mode.
+ * is no other; NULL if there is none.  Lock as for bucket.
  */
 DLockSpaceEntry *
 dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
@@ -483,97 +203,16 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 	return found;
 }
 
-static bool
-is_live_of(const DLockSpaceLease *lease, const DLockSpaceEntry *entry,
-		   const DLockOwner *owner, DLockTime now)
-{
-	return lease->entry == dlock_memory_ref(entry) && lease->part != DLOCK_PART_INTENT &&
-		dlock_rule_is_live(lease->deadline, now) && dlock_space_is_owned(lease, owner);
-}
-
-/*
- * The live lease of an owner on a lock; NULL if it has none.  Intents do not
- * count: an owner may have many.  Lock as for find.
- *
- * Goes along the leases on the lock and those of the owner side by side: the
- * shorter list decides how long it takes.
- */
-DLockSpaceLease *
-dlock_space_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
-{
-	uint32		bucket = owner_bucket_of(entry->database, &owner->name);
-	DLockMemoryRef held = entry->holders;
-	DLockMemoryRef owned = NONE;
-	DLockSpaceLease *found = NULL;
-
-	/* Most locks have few holders; no need for another lock. */
-	for (int i = 0; i < FEW_HOLDERS && held != NONE; i++)
-	{
-		if (is_live_of(LEASE_AT(held), entry, owner, now))
-			return LEASE_AT(held);
-		held = LEASE_AT(held)->next;
-	}
-	if (held == NONE)
-		return NULL;
-
-	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (owned = owner_buckets[bucket]; held != NONE && owned != NONE && found == NULL;)
-	{
-		if (is_live_of(LEASE_AT(held), entry, owner, now))
-			found = LEASE_AT(held);
-		else if (is_live_of(LEASE_AT(owned), entry, owner, now))
-			found = LEASE_AT(owned);
-		held = LEASE_AT(held)->next;
-		owned = LEASE_AT(owned)->owner_next;
-	}
-	LWLockRelease(owner_lock(bucket));
-	return found;
-}
-
-/* The first entry of the bucket that a hash falls into.  Lock as for find. */
-DLockSpaceEntry *
-dlock_space_bucket(uint32 hash)
-{
-	return entry_or_null(buckets[bucket_of(hash)]);
-}
-
-/* The next entry of the same bucket; NULL at the end.  Lock as for find. */
-DLockSpaceEntry *
-dlock_space_next_entry(DLockSpaceEntry *entry)
-{
-	return entry_or_null(entry->next);
-}
-
-/* The first lease on a lock; NULL if there is none.  Lock as for find. */
-DLockSpaceLease *
-dlock_space_holders(DLockSpaceEntry *entry)
-{
-	return lease_or_null(entry->holders);
-}
-
-/* The first request in the queue of a lock.  Lock as for find. */
-DLockSpaceLease *
-dlock_space_queue(DLockSpaceEntry *entry)
-{
-	return lease_or_null(entry->queue);
-}
-
-/* The next lease or request of the same lock.  Lock as for find. */
-DLockSpaceLease *
-dlock_space_next(DLockSpaceLease *lease)
-{
-	return lease_or_null(lease->next);
-}
-
 /*
  * Is a request for a lease the first one in its queue, conversions and requests
- * that only watch aside?  Lock as for find.
+ * that only watch aside?  Lock as for bucket.
  */
 bool
 dlock_space_is_first(const DLockSpaceLease *request)
 {
+	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	return dlock_space_entry_of(request)->queue == dlock_memory_ref(request) ||
-		LEASE_AT(request->prev)->kind != DLOCK_SPACE_ASKED;
+		LEASE_AT(request->on_lock.prev)->kind != DLOCK_SPACE_ASKED;
 }
 
 /*
@@ -583,116 +222,15 @@ dlock_space_is_first(const DLockSpaceLease *request)
 DLockSpaceLease *
 dlock_space_request_first(DLockMemoryRef first)
 {
-	return lease_or_null(first);
+	return dlock_memory_or_null(first);
 }
 
 DLockSpaceLease *
 dlock_space_request_next(DLockSpaceLease *lease)
 {
+	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
 	Assert(lease->kind != DLOCK_SPACE_HELD);
-	return lease_or_null(lease->owner_next);
-}
-
-/* ---- lists: the last one is found in the first one's "prev" ---- */
-
-/* Link a lease into a list in front of another; DLOCK_MEMORY_NONE: at the end. */
-static void
-link_before(DLockMemoryRef *first, DLockSpaceLease *lease, DLockMemoryRef before)
-{
-	DLockMemoryRef ref = dlock_memory_ref(lease);
-	DLockMemoryRef head = *first;
-
-	lease->next = before;
-	if (head == NONE)
-		lease->prev = ref;
-	else
-	{
-		DLockMemoryRef follower = (before != NONE) ? before : head;
-
-		lease->prev = LEASE_AT(follower)->prev;
-		LEASE_AT(follower)->prev = ref;
-	}
-	if (before == head)
-		*first = ref;
-	else
-		LEASE_AT(lease->prev)->next = ref;
-}
-
-static void
-unlink_from(DLockMemoryRef *first, DLockSpaceLease *lease)
-{
-	DLockMemoryRef ref = dlock_memory_ref(lease);
-
-	if (*first == ref)
-		*first = lease->next;
-	else
-		LEASE_AT(lease->prev)->next = lease->next;
-	if (lease->next != NONE)
-		LEASE_AT(lease->next)->prev = lease->prev;
-	else if (*first != NONE)
-		LEASE_AT(*first)->prev = lease->prev;
-}
-
-/* ---- what hangs on a lock ---- */
-
-/* Hang a lease into the bucket of its owner. */
-static void
-link_owner(DLockSpaceLease *lease)
-{
-	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-	uint32		bucket = owner_bucket_of(dlock_space_entry_of(lease)->database, &owner.name);
-
-	LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
-	lease->owner_prev = NONE;
-	lease->owner_next = owner_buckets[bucket];
-	owner_buckets[bucket] = dlock_memory_ref(lease);
-	if (lease->owner_next != NONE)
-		LEASE_AT(lease->owner_next)->owner_prev = owner_buckets[bucket];
-	LWLockRelease(owner_lock(bucket));
-}
-
-static void
-unlink_owner(DLockSpaceLease *lease)
-{
-	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-	uint32		bucket = owner_bucket_of(dlock_space_entry_of(lease)->database, &owner.name);
-
-	LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
-	if (lease->owner_prev != NONE)
-		LEASE_AT(lease->owner_prev)->owner_next = lease->owner_next;
-	else
-		owner_buckets[bucket] = lease->owner_next;
-	if (lease->owner_next != NONE)
-		LEASE_AT(lease->owner_next)->owner_prev = lease->owner_prev;
-	LWLockRelease(owner_lock(bucket));
-}
-
-/* Hang a lease that is held into the bucket of its token, if it is indexed. */
-static void
-link_token(DLockSpaceLease *lease)
-{
-	DLockMemoryRef *bucket;
-
-	if (!lease->indexed)
-		return;
-	bucket = &token_buckets[token_bucket_of(dlock_space_entry_of(lease)->hash, lease->token)];
-	lease->token_next = *bucket;
-	*bucket = dlock_memory_ref(lease);
-}
-
-static void
-unlink_token(DLockSpaceLease *lease)
-{
-	DLockMemoryRef *link;
-
-	if (!lease->indexed)
-		return;
-	link = &token_buckets[token_bucket_of(dlock_space_entry_of(lease)->hash, lease->token)];
-	while (LEASE_AT(*link) != lease)
-		link = &LEASE_AT(*link)->token_next;
-	*link = lease->token_next;
+	return dlock_memory_or_null(lease->u.next_part);
 }
 
 /*
@@ -705,7 +243,7 @@ dlock_space_note_end(const DLockSpaceLease *lease)
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockTime	until = dlock_rule_blocks_until(lease->deadline, lease->delay);
 
-	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
+	Assert(dlock_partition_is_mine(entry->hash));
 	entry->earliest = Min(entry->earliest, until);
 }
 
@@ -716,7 +254,7 @@ dlock_space_note_end(const DLockSpaceLease *lease)
 void
 dlock_space_refresh(DLockSpaceEntry *entry)
 {
-	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
+	Assert(dlock_partition_is_mine(entry->hash));
 	entry->earliest = DLOCK_TIME_FOREVER;
 	entry->held_modes = 0;
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
@@ -775,10 +313,9 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry->permits = 0;
 	entry->lodges = false;
 	entry->name_len = name->len;
-	dlock_memory_text_put(entry->name,
-						  DLOCK_SPACE_NAME_ROOM, name, 1);
-	entry->next = buckets[bucket_of(hash)];
-	buckets[bucket_of(hash)] = dlock_memory_ref(entry);
+	dlock_memory_text_put(entry->name, DLOCK_SPACE_NAME_ROOM, name, 1);
+	entry->next = *bucket_of(hash);
+	*bucket_of(hash) = dlock_memory_ref(entry);
 	return entry;
 }
 
@@ -849,27 +386,22 @@ free_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 }
 
 /*
- * Hang a lease on its lock, as one that is held.  If there are a few already, it
- * is found by its token, too, and comes last, so that the leases that are not
- * come first.  They are never more than a few.
+ * Hang a lease on its lock, as one that is held.  One more than a few is found
+ * by the index of tokens, and comes last; the few come first.
  */
 static void
 link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	lease->kind = DLOCK_SPACE_HELD;
-	lease->indexed = entry->nholders >= FEW_HOLDERS;
-	link_before(&entry->holders, lease, lease->indexed ? NONE : entry->holders);
+	lease->indexed = entry->nholders >= DLOCK_INDEX_FEW;
+	dlock_list_insert(&entry->holders, dlock_memory_ref(lease),
+					  lease->indexed ? NONE : entry->holders, LOCK_NODE);
 	entry->nholders++;
 	add_mode(entry, (DLockMode) lease->mode);
 	dlock_space_note_end(lease);
-	link_token(lease);
-
+	dlock_index_add(lease);
 	if (entry->database == MyDatabaseId)
 		dlock_stat_count_lease(1);
-
-	/* An intent is found through the lock of its path. */
-	if (lease->part != DLOCK_PART_INTENT)
-		link_owner(lease);
 }
 
 /*
@@ -887,7 +419,7 @@ dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
 
-	Assert(LWLockHeldByMeInMode(partition_lock(hash), LW_EXCLUSIVE));
+	Assert(dlock_partition_is_mine(hash));
 	entry = find_or_make_entry(database, hash, &value->name);
 	lease = make_lease(entry, value, slot, process, DLOCK_SPACE_HELD);
 	entry->permits = value->permits;
@@ -904,14 +436,14 @@ first_after(const DLockSpaceEntry *entry, uint32 kinds)
 	DLockMemoryRef ref = entry->queue;
 
 	while (ref != NONE && (kinds & (UINT32_C(1) << LEASE_AT(ref)->kind)) != 0)
-		ref = LEASE_AT(ref)->next;
+		ref = LEASE_AT(ref)->on_lock.next;
 	return ref;
 }
 
 /*
  * Put a request into the queue of a lock, which gets an entry if it has none.
- * Conversions come first, then requests that only watch, then all others: so
- * whoever serves the queue need not go through all of it.
+ * Conversions come first, then requests that only watch, then all others, so
+ * that a hand-off need not go through all of the queue.
  *
  * Conditions as for dlock_space_hold(); "process" is the one that waits.
  * "place" is where the request can be found, and the head of the list of the
@@ -927,7 +459,7 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	DLockSpaceLease *lease;
 	DLockMemoryRef before = NONE;
 
-	Assert(LWLockHeldByMeInMode(partition_lock(hash), LW_EXCLUSIVE));
+	Assert(dlock_partition_is_mine(hash));
 	entry = find_or_make_entry(database, hash, &value->name);
 	lease = make_lease(entry, value, slot, process, kind);
 	if (kind == DLOCK_SPACE_ASKED)
@@ -940,8 +472,8 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	else
 		before = first_after(entry, (UINT32_C(1) << DLOCK_SPACE_CONVERT) |
 							 (UINT32_C(1) << DLOCK_SPACE_WATCH));
-	link_before(&entry->queue, lease, before);
-	lease->owner_next = *place;
+	dlock_list_insert(&entry->queue, dlock_memory_ref(lease), before, LOCK_NODE);
+	lease->u.next_part = *place;
 	*place = dlock_memory_ref(lease);
 	return lease;
 }
@@ -950,7 +482,7 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 static void
 unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	unlink_from(&entry->queue, lease);
+	dlock_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
 		entry->asked_modes = 0;
 }
@@ -962,7 +494,7 @@ unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 void
 dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
+	Assert(dlock_partition_is_mine(entry->hash));
 	Assert(lease->kind == DLOCK_SPACE_ASKED);
 	unlink_request(entry, lease);
 	link_holder(entry, lease);
@@ -972,9 +504,9 @@ dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 void
 dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
-	unlink_from(&entry->queue, lease);
-	link_before(&entry->queue, lease, NONE);
+	Assert(dlock_partition_is_mine(entry->hash));
+	dlock_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
+	dlock_list_insert(&entry->queue, dlock_memory_ref(lease), NONE, LOCK_NODE);
 }
 
 /*
@@ -984,19 +516,12 @@ dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 void
 dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 {
-	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-	LWLock	   *lock = owner_lock(owner_bucket_of(dlock_space_entry_of(lease)->database,
-												  &owner.name));
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 
-	LWLockAcquire(lock, LW_EXCLUSIVE);
-	unlink_token(lease);
+	Assert(dlock_partition_is_mine(entry->hash));
 	dlock_limit_leave(lease->counter);
-	lease->counter = dlock_limit_enter(dlock_space_entry_of(lease)->database, role);
-	lease->role = role;
-	lease->token = token;
-	link_token(lease);
-	LWLockRelease(lock);
+	lease->counter = dlock_limit_enter(entry->database, role);
+	dlock_index_change(lease, role, token);
 }
 
 /* Give a lease that is held another mode.  Lock as for dlock_space_hold(). */
@@ -1006,6 +531,7 @@ dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode)
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockMode	old = (DLockMode) lease->mode;
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	lease->mode = mode;
 	entry->nholders++;
 	add_mode(entry, mode);
@@ -1014,24 +540,22 @@ dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode)
 }
 
 /*
- * Take a lease or a request off its lock, and the entry away when nobody is
- * left; both pointers are invalid afterwards, then.  Lock as for
- * dlock_space_hold().  Cannot fail.
+ * Take a lease or a request off its lock, and with the last one the entry away.
+ * The pointers to what goes are invalid then.  Lock as for dlock_space_hold().
+ * Cannot fail.
  */
 void
 dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	DLockMemoryRef *link;
 
-	Assert(LWLockHeldByMeInMode(partition_lock(entry->hash), LW_EXCLUSIVE));
+	Assert(dlock_partition_is_mine(entry->hash));
 	if (lease->kind == DLOCK_SPACE_HELD)
 	{
-		if (lease->part != DLOCK_PART_INTENT)
-			unlink_owner(lease);
 		if (entry->database == MyDatabaseId)
 			dlock_stat_count_lease(-1);
-		unlink_token(lease);
-		unlink_from(&entry->holders, lease);
+		dlock_index_remove(lease);
+		dlock_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		entry->nholders--;
 		drop_mode(entry, (DLockMode) lease->mode);
 		if (entry->nholders == 0)
@@ -1044,7 +568,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	if (entry->holders != NONE || entry->queue != NONE)
 		return;
 
-	link = &buckets[bucket_of(entry->hash)];
+	link = bucket_of(entry->hash);
 	while (ENTRY_AT(*link) != entry)
 		link = &ENTRY_AT(*link)->next;
 	*link = entry->next;
@@ -1052,51 +576,59 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	dlock_memory_give_back(dlock_memory_ref(entry));
 }
 
+/* What is called for every lock by a walk. */
+typedef void (*SpaceLook) (DLockSpaceEntry *entry, void *arg);
+
+/* Call "look" for the locks of a database, or of all, in some buckets. */
+static void
+look_at(uint32 first, uint32 count, Oid database, SpaceLook look, void *arg)
+{
+	for (uint32 bucket = first; bucket < first + count; bucket++)
+	{
+		for (DLockSpaceEntry *entry = dlock_memory_or_null(buckets[bucket]); entry != NULL;
+			 entry = dlock_space_next_entry(entry))
+		{
+			if (!OidIsValid(database) || entry->database == database)
+				look(entry, arg);
+		}
+	}
+}
+
 /*
- * Call "look" for every entry of a database, or of all (InvalidOid), under its
- * partition lock in "mode".
- * The lock is given up between groups of buckets, so the walk as a whole is no
- * snapshot.
+ * Call "look" for every lock of a database, or of all (InvalidOid), under its
+ * partition lock in "mode".  The lock is given up between groups of buckets, so
+ * the walk as a whole is no snapshot.
  *
  * Partitions whose locks are not free are put off.  When for DLOCK_SPACE_PATIENCE
  * none of those that are left can be locked, leave them out; returns their set.
  */
 static DLockSpaceSet
-walk(Oid database, LWLockMode mode, void (*look) (DLockSpaceEntry *entry, void *arg), void *arg)
+walk(Oid database, LWLockMode mode, SpaceLook look, void *arg)
 {
 	uint32		per_partition = (1U << bucket_bits) / DLOCK_SPACE_PARTITIONS;
-	uint32		next[DLOCK_SPACE_PARTITIONS];	/* bucket to look at */
+	uint32		done[DLOCK_SPACE_PARTITIONS] = {0}; /* buckets of each */
 	DLockTime	give_up = 0;
 	bool		progress = true;
 
-	for (uint32 partition = 0; partition < DLOCK_SPACE_PARTITIONS; partition++)
-		next[partition] = partition * per_partition;
 	for (;;)
 	{
 		DLockSpaceSet left = {{0}};
 
 		for (uint32 partition = 0; partition < DLOCK_SPACE_PARTITIONS; partition++)
 		{
-			LWLock	   *lock = &partition_locks[partition].lock;
+			LWLock	   *lock = &dlock_partition_locks[partition].lock;
 
-			while (next[partition] < (partition + 1) * per_partition)
+			while (done[partition] < per_partition)
 			{
 				CHECK_FOR_INTERRUPTS();
 				if (!LWLockConditionalAcquire(lock, mode))
 				{
-					left.bits[partition / 64] |= UINT64CONST(1) << (partition % 64);
+					dlock_partition_add(&left, partition);
 					break;
 				}
-				for (int i = 0; i < Min(VISIT_BUCKETS, per_partition); i++)
-				{
-					for (DLockSpaceEntry *entry = entry_or_null(buckets[next[partition]]);
-						 entry != NULL; entry = dlock_space_next_entry(entry))
-					{
-						if (!OidIsValid(database) || entry->database == database)
-							look(entry, arg);
-					}
-					next[partition]++;
-				}
+				look_at(partition * per_partition + done[partition], VISIT_BUCKETS,
+						database, look, arg);
+				done[partition] += VISIT_BUCKETS;
 				LWLockRelease(lock);
 				progress = true;
 			}
@@ -1108,7 +640,7 @@ walk(Oid database, LWLockMode mode, void (*look) (DLockSpaceEntry *entry, void *
 		else if (dlock_clock_now() >= give_up)
 			return left;
 		progress = false;
-		pg_usleep(PATIENCE_STEP);
+		pg_usleep(DLOCK_SPACE_PATIENCE_STEP);
 	}
 }
 
@@ -1141,40 +673,6 @@ dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 	VisitState	state = {visitor, arg};
 
 	return walk(database, LW_SHARED, visit_entry, &state);
-}
-
-/*
- * The leases of the owners of a name, whatever their role, expired ones too, in
- * no order; palloc'd, with their number in "count".  No partition lock may be
- * held.
- */
-DLockSpaceRef *
-dlock_space_owned(Oid database, const DLockBytes *owner_name, int *count)
-{
-	uint32		bucket = owner_bucket_of(database, owner_name);
-	int			room = 64;
-	DLockSpaceRef *refs = palloc(room * sizeof(DLockSpaceRef));
-
-	*count = 0;
-	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (DLockSpaceLease *lease = lease_or_null(owner_buckets[bucket]); lease != NULL;
-		 lease = lease_or_null(lease->owner_next))
-	{
-		DLockSpaceEntry *entry = dlock_space_entry_of(lease);
-
-		if (entry->database != database || !dlock_space_is_owner_name(lease, owner_name))
-			continue;
-		if (*count == room)
-		{
-			room *= 2;
-			refs = repalloc_huge(refs, room * sizeof(DLockSpaceRef));
-		}
-
-		/* The partition lock, not ours, protects the deadline: leave it out. */
-		refs[(*count)++] = (DLockSpaceRef) {entry->hash, lease->role, lease->token, 0};
-	}
-	LWLockRelease(owner_lock(bucket));
-	return refs;
 }
 
 /* Count a lease or a request, unless it is counted or not of this role. */
@@ -1213,39 +711,17 @@ dlock_space_count(Oid database, Oid role)
 }
 
 /*
- * Does an owner hold a live lease?  No partition lock may be held.
- *
- * The deadlines are read without the partition locks that protect them, so the
- * answer may be that of a moment ago.
- */
-bool
-dlock_space_owner_is_live(Oid database, const DLockOwner *owner, DLockTime now)
-{
-	uint32		bucket = owner_bucket_of(database, &owner->name);
-	bool		live = false;
-
-	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (DLockSpaceLease *lease = lease_or_null(owner_buckets[bucket]); lease != NULL && !live;
-		 lease = lease_or_null(lease->owner_next))
-	{
-		live = dlock_space_entry_of(lease)->database == database &&
-			dlock_space_is_owned(lease, owner) &&
-			*(volatile DLockTime *) &lease->deadline > now;
-	}
-	LWLockRelease(owner_lock(bucket));
-	return live;
-}
-
-/*
  * Forget every lease of a database.  Nobody else may be using that database's
  * leases meanwhile.
  */
 void
 dlock_space_purge(Oid database)
 {
+	uint32		per_partition = (1U << bucket_bits) / DLOCK_SPACE_PARTITIONS;
+
 	for (uint32 bucket = 0; bucket < (1U << bucket_bits); bucket++)
 	{
-		LWLock	   *lock = partition_lock(bucket);
+		LWLock	   *lock = &dlock_partition_locks[bucket / per_partition].lock;
 		DLockSpaceEntry *entry;
 		DLockSpaceEntry *next;
 
@@ -1254,7 +730,7 @@ dlock_space_purge(Oid database)
 			continue;
 
 		LWLockAcquire(lock, LW_EXCLUSIVE);
-		for (entry = entry_or_null(buckets[bucket]); entry != NULL; entry = next)
+		for (entry = dlock_memory_or_null(buckets[bucket]); entry != NULL; entry = next)
 		{
 			uint32		left = entry->nholders;
 

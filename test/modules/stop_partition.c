@@ -5,7 +5,7 @@
  *
  * NOTES
  *	  It needs nothing of dlock but the name of its LWLocks and the way from a
- *	  name to a partition, which holds for the default of dlock.max_memory.
+ *	  name to a partition.
  *
  * IDENTIFICATION
  *	  test/modules/stop_partition.c
@@ -28,7 +28,6 @@ PG_FUNCTION_INFO_V1(partition_of);
 PG_FUNCTION_INFO_V1(stop_in_partition);
 
 #define PARTITION_BITS	7
-#define BUCKET_BITS		18
 
 /* partition_of(name) -> in which partition the lock of this database is */
 Datum
@@ -38,7 +37,7 @@ partition_of(PG_FUNCTION_ARGS)
 	uint32		hash = (uint32) hash_bytes_extended((const unsigned char *) name, strlen(name),
 													MyDatabaseId);
 
-	PG_RETURN_INT32((hash & ((1U << BUCKET_BITS) - 1)) >> (BUCKET_BITS - PARTITION_BITS));
+	PG_RETURN_INT32(hash >> (32 - PARTITION_BITS));
 }
 
 /* stop_in_partition(partition): stop under its lock, until a SIGCONT */

@@ -1,0 +1,222 @@
+/*-------------------------------------------------------------------------
+ *
+ * lease.h
+ *	  A lock, a lease and a request in shared memory.
+ *
+ * IDENTIFICATION
+ *	  src/space/lease.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_LEASE_H
+#define DLOCK_LEASE_H
+
+#include "access/xlogdefs.h"
+
+#include "base/types.h"
+#include "space/limit.h"
+#include "space/list.h"
+#include "space/memory.h"
+#include "space/partition.h"
+
+/*
+ * A lock: a name, the leases on it, and the requests that wait for it.  It
+ * exists as long as it has one of these.  Protected by the lock of the
+ * partition that "hash" falls into; database, hash and name never change while
+ * it is reachable.
+ *
+ * held_modes and nholders say what the leases on the lock come to without a
+ * walk over them.  They count leases that are dead and not yet erased, too, but
+ * before "earliest" there is none.
+ *
+ * It is a cell of space/memory.c, with room for the name, and for one lease
+ * behind that.
+ */
+typedef struct DLockSpaceEntry
+{
+	DLockTime	earliest;		/* all leases on the lock block until then */
+	DLockMemoryRef next;		/* next entry of the bucket */
+	DLockMemoryRef holders;		/* leases; those by "indexed" come last */
+	DLockMemoryRef queue;		/* requests that wait */
+	Oid			database;
+	uint32		hash;
+	uint32		permits;		/* of the semaphore; zero if it is none */
+	uint32		nholders;
+	uint32		nstrong;		/* of these, in another mode than NL and CR */
+	uint8		held_modes;		/* a set; exactly those of the leases */
+	uint8		asked_modes;	/* a set; at least those of the queue */
+	uint8		name_len;
+	bool		lodges;			/* a lease or request lies in its cell */
+	char		name[FLEXIBLE_ARRAY_MEMBER];	/* or as much as fits */
+} DLockSpaceEntry;
+
+/* What a DLockSpaceLease is. */
+typedef enum DLockSpaceKind
+{
+	DLOCK_SPACE_HELD,			/* a lease, held or closed */
+	DLOCK_SPACE_ASKED,			/* a request for a lease */
+	DLOCK_SPACE_CONVERT,		/* a request for a conversion */
+	DLOCK_SPACE_WATCH			/* a request to see the holder change */
+} DLockSpaceKind;
+
+/*
+ * A lease, or a request in the queue for one.  A request has all that the lease
+ * will need, so a grant only has to move it.
+ *
+ * Protected by the partition lock of its entry, except u.owner, which the
+ * owner's lock protects.  Token and role change under both; the entry and the
+ * owner's name never change while it is reachable.  So either lock is enough to
+ * read these.
+ */
+typedef struct DLockSpaceLease
+{
+	DLockToken	token;			/* of a conversion: that of the lease held */
+	DLockTime	ttl;
+	DLockTime	deadline;		/* of a request: when its process will look */
+	DLockTime	bound_mono;		/* see DLockTerm */
+	DLockTime	delay;			/* the lock stays closed after the deadline */
+	DLockTime	min_until;		/* a release takes effect no earlier; of a
+								 * request: a span */
+	TimestampTz granted_at;
+	XLogRecPtr	lsn;			/* end of the last record about this lease */
+	DLockMemoryRef entry;		/* its lock */
+	DLockListNode on_lock;		/* in the list of holders, or in the queue */
+	union
+	{
+		DLockListNode owner;	/* of a lease: in the bucket of its owner */
+		DLockMemoryRef next_part;	/* of a request: its next part */
+	}			u;
+	DLockMemoryRef token_next;	/* in the bucket of its token, if "indexed" */
+	DLockSlot	slot;			/* none if it does not outlive the server */
+	Oid			role;
+	int			process;		/* that waits, or that it is bound to; or -1 */
+	uint32		holds;
+	DLockLimitCounter counter;	/* that it is counted by; or zero */
+	uint16		payload_len;
+	uint8		owner_len;
+	uint8		room;			/* of data; what does not fit goes on in cells */
+	uint8		kind;			/* a DLockSpaceKind */
+	uint8		mode;
+	uint8		bind:2;
+	uint8		part:2;
+	uint8		stopped:1;		/* it ended otherwise than by its deadline */
+	uint8		unwritten:1;	/* its page says something older or undone */
+	uint8		indexed:1;		/* it is in the bucket of its token */
+	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
+} DLockSpaceLease;
+
+/* The lock that a lease is on, or that a request waits for. */
+static inline DLockSpaceEntry *
+dlock_space_entry_of(const DLockSpaceLease *lease)
+{
+	return dlock_memory_at(lease->entry);
+}
+
+/* The first lease on a lock; NULL if there is none.  The partition lock must be held. */
+static inline DLockSpaceLease *
+dlock_space_holders(DLockSpaceEntry *entry)
+{
+	Assert(dlock_partition_is_held(entry->hash));
+	return dlock_memory_or_null(entry->holders);
+}
+
+/* The first request in the queue of a lock, likewise. */
+static inline DLockSpaceLease *
+dlock_space_queue(DLockSpaceEntry *entry)
+{
+	Assert(dlock_partition_is_held(entry->hash));
+	return dlock_memory_or_null(entry->queue);
+}
+
+/* The next lease or request of the same lock, likewise. */
+static inline DLockSpaceLease *
+dlock_space_next(DLockSpaceLease *lease)
+{
+	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	return dlock_memory_or_null(lease->on_lock.next);
+}
+
+/* The next lock of the same bucket, likewise. */
+static inline DLockSpaceEntry *
+dlock_space_next_entry(DLockSpaceEntry *entry)
+{
+	Assert(dlock_partition_is_held(entry->hash));
+	return dlock_memory_or_null(entry->next);
+}
+
+/* The longest part of a name that stands there, and the least that is left to an owner. */
+#define DLOCK_SPACE_OWNER_ROOM	16
+#define DLOCK_SPACE_NAME_ROOM \
+	((int) (DLOCK_MEMORY_CELL - DLOCK_SPACE_OWNER_ROOM - MAXIMUM_ALIGNOF - \
+			offsetof(DLockSpaceEntry, name) - offsetof(DLockSpaceLease, data)))
+
+/* The name of a lock; a long one is put together in "buffer". */
+static inline DLockBytes
+dlock_space_entry_name(const DLockSpaceEntry *entry, char buffer[DLOCK_NAME_MAX])
+{
+	DLockBytes	name = {entry->name, entry->name_len};
+
+	if (name.len > DLOCK_SPACE_NAME_ROOM)
+	{
+		dlock_memory_text_get(entry->name, DLOCK_SPACE_NAME_ROOM, name.len, 0, name.len, buffer);
+		name.data = buffer;
+	}
+	return name;
+}
+
+/* A part of the texts of a lease; put together in "buffer" if it is not in one piece. */
+static inline DLockBytes
+dlock_space_lease_text(const DLockSpaceLease *lease, int from, int len, char *buffer)
+{
+	int			total = lease->owner_len + lease->payload_len;
+	DLockBytes	part = {lease->data + from, len};
+
+	if (from + len > dlock_memory_text_here(lease->room, total))
+	{
+		dlock_memory_text_get(lease->data, lease->room, total, from, len, buffer);
+		part.data = buffer;
+	}
+	return part;
+}
+
+/* Copy a part of the texts of a lease. */
+static inline void
+dlock_space_copy_text(const DLockSpaceLease *lease, int from, int len, char *into)
+{
+	dlock_memory_text_get(lease->data, lease->room, lease->owner_len + lease->payload_len,
+						  from, len, into);
+}
+
+/* The owner of a lease or of a request; a long one is put together in "buffer". */
+static inline DLockOwner
+dlock_space_lease_owner(const DLockSpaceLease *lease, char buffer[DLOCK_OWNER_MAX])
+{
+	DLockOwner	owner = {lease->role, dlock_space_lease_text(lease, 0, lease->owner_len, buffer)};
+
+	return owner;
+}
+
+/* Its payload, likewise. */
+static inline DLockBytes
+dlock_space_lease_payload(const DLockSpaceLease *lease, char buffer[DLOCK_PAYLOAD_MAX])
+{
+	return dlock_space_lease_text(lease, lease->owner_len, lease->payload_len, buffer);
+}
+
+/* Is this the name of its owner, whatever the role? */
+static inline bool
+dlock_space_is_owner_name(const DLockSpaceLease *lease, const DLockBytes *name)
+{
+	return lease->owner_len == name->len &&
+		dlock_memory_text_begins(lease->data, lease->room,
+								 lease->owner_len + lease->payload_len, name);
+}
+
+/* Is it this owner's? */
+static inline bool
+dlock_space_is_owned(const DLockSpaceLease *lease, const DLockOwner *owner)
+{
+	return lease->role == owner->role && dlock_space_is_owner_name(lease, &owner->name);
+}
+
+#endif							/* DLOCK_LEASE_H */
