@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -17,11 +18,7 @@ use Test::More;
 my $db = 'postgres';
 my $primary = start_node('primary', allows_streaming => 1);
 $primary->safe_psql($db, "SELECT dlock_acquire('before-backup', 'alice', '1 h')");
-$primary->backup('backup');
-
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'backup', has_streaming => 1);
-$standby->start;
+my $standby = make_standby($primary, 'standby');
 
 # The view.
 my $rows =
@@ -99,10 +96,7 @@ is($standby->safe_psql('copy', 'SELECT count(*) FROM dlock_leases'),
 
 # What never arrives: grants beyond a block of tokens.
 $standby_session->quit;
-$standby->append_conf('postgresql.conf', "primary_conninfo = ''");
-$standby->reload;
-$primary->poll_query_until($db, 'SELECT count(*) = 0 FROM pg_stat_replication')
-  or die 'the standby stays connected';
+cut_off($primary, $standby);
 my $pairs = <<'EOC';
 DO $$
 BEGIN

@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -15,10 +16,7 @@ use Test::More;
 my $db = 'postgres';
 my $primary = start_node('primary', allows_streaming => 1);
 $primary->safe_psql($db, "SELECT dlock_acquire('before', 'alice', '1 h')");
-$primary->backup('backup');
-
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+my $standby = make_standby($primary, 'standby', start => 0);
 
 # Neither preloaded nor, if it is only staged, to be found.
 my $without = "shared_preload_libraries = ''\n";

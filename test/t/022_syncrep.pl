@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -17,18 +18,10 @@ use Time::HiRes qw(usleep);
 
 my $db = 'postgres';
 my $primary = start_node('primary', allows_streaming => 1);
-$primary->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'backup', has_streaming => 1);
 
-# Whoever has to wait for its next status message waits for a long time.
-$standby->append_conf('postgresql.conf', 'wal_receiver_status_interval = 1h');
-$standby->start;
-$primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
-$primary->reload;
-my $synchronous =
-  "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'";
-$primary->poll_query_until($db, $synchronous) or die 'not synchronous';
+# A call that has to wait for its next status message waits for a long time.
+my $standby = make_standby($primary, 'standby', conf => 'wal_receiver_status_interval = 1h');
+make_synchronous($primary);
 
 my $session = DLockSession->new($primary, $db);
 my $other = DLockSession->new($primary, $db);
@@ -118,14 +111,14 @@ is( $other->query_safe(
 
 $standby->start;
 cmp_ok($session->answer, '>', 0, 'standby back: granted');
-$primary->poll_query_until($db, $synchronous) or die 'not synchronous';
+wait_synchronous($primary);
 
 # A renewal that has to be logged waits like a grant.
 $standby->stop;
 start_waiting("SELECT dlock_renew('waits', 'alice', '2 h')", 'a longer ttl');
 $standby->start;
 is($session->answer, 't', 'standby back: renewed');
-$primary->poll_query_until($db, $synchronous) or die 'not synchronous';
+wait_synchronous($primary);
 
 # A wait that is cancelled is answered with an error, whatever the server says to a
 # commit: a grant is taken back, an upgrade, too.

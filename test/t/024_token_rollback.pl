@@ -11,6 +11,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::RecursiveCopy;
@@ -92,11 +93,8 @@ put_back();
 grants_above($main, $db, 'put back after crashes');
 
 # A standby is promoted to try it, rewound, and promoted in earnest.
-$main->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($main, 'backup', has_streaming => 1);
+my $standby = make_standby($main, 'standby');
 my $conf = slurp_file($standby->data_dir . '/postgresql.conf');
-$standby->start;
 $main->wait_for_catchup($standby, 'replay', $main->lsn('insert'));
 $standby->promote;
 grants_above($standby, $db, 'a promotion to try it');

@@ -10,6 +10,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockFence;
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -23,15 +24,8 @@ foreach my $case ('promoted', 'promoted, crashed')
 	my $n = $case eq 'promoted' ? 1 : 2;
 	my $ttl = 4 * $n;			# the old primary is to renew after the crash, too
 	my $primary = start_node("primary$n", allows_streaming => 1);
-	$primary->backup('backup');
-	my $standby = PostgreSQL::Test::Cluster->new("standby$n");
-	$standby->init_from_backup($primary, 'backup', has_streaming => 1);
-	$standby->start;
-	$primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
-	$primary->reload;
-	$primary->poll_query_until($db,
-		"SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'")
-	  or die 'not synchronous';
+	my $standby = make_standby($primary, "standby$n");
+	make_synchronous($primary);
 
 	# The second renewal is inside the bound of the first, and writes nothing.
 	my $old = DLockSession->new($primary, $db, name => 'old');
@@ -39,10 +33,7 @@ foreach my $case ('promoted', 'promoted, crashed')
 	usleep(100_000);
 	is($old->query_safe("SELECT dlock_renew('name', 'alice')"), 't', "$case: renewed, with a record");
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
-	$standby->append_conf('postgresql.conf', "primary_conninfo = ''");
-	$standby->reload;
-	$primary->poll_query_until($db, 'SELECT count(*) = 0 FROM pg_stat_replication')
-	  or die 'the standby stays connected';
+	cut_off($primary, $standby);
 	$standby->promote;
 	$old->query_safe("SET statement_timeout = '500 ms'");
 	my $last = mono_now();

@@ -12,6 +12,7 @@ use lib "$FindBin::RealBin/../lib";
 use DLockCli;
 use DLockFence;
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -26,19 +27,13 @@ my $dir = PostgreSQL::Test::Utils::tempdir;
 
 my $primary = start_node('primary', allows_streaming => 1);
 $primary->safe_psql($db, "SELECT dlock_group_create('g', names => ARRAY['p']); SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
-$primary->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+my $standby = make_standby($primary, 'standby', start => 0);
 fake_clock_set($control, wall => 5, boot_id => 'another-machine');
 {
 	local %ENV = (%ENV, %fake);
 	$standby->start;
 }
-$primary->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
-$primary->reload;
-$primary->poll_query_until($db,
-	"SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'")
-  or die 'not synchronous';
+make_synchronous($primary);
 
 # Commands that note when they run, on a clock that both have.
 my $work = <<'EOC';
@@ -74,10 +69,7 @@ my %last = (task => $old->{sent});
 
 # The cut.
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
-$standby->append_conf('postgresql.conf', "primary_conninfo = ''");
-$standby->reload;
-$primary->poll_query_until($db, 'SELECT count(*) = 0 FROM pg_stat_replication')
-  or die 'the standby stays connected';
+cut_off($primary, $standby);
 $standby->promote;
 $old->query_safe("SET statement_timeout = '300 ms'");
 

@@ -8,6 +8,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -101,10 +102,7 @@ EOC
 	$primary->safe_psql($db, 'CREATE EXTENSION dlock');
 	$primary->safe_psql($db,
 		"SELECT pg_create_logical_replication_slot('slot', 'pgoutput')");
-	$primary->backup('backup');
-	my $standby = PostgreSQL::Test::Cluster->new('standby');
-	$standby->init_from_backup($primary, 'backup', has_streaming => 1);
-	$standby->start;
+	my $standby = make_standby($primary, 'standby');
 
 	$primary->safe_psql($db, $work);
 	$primary->safe_psql($db, 'CHECKPOINT');

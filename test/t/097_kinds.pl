@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -17,10 +18,7 @@ use Test::More;
 my $db = 'postgres';
 my $primary = start_node('primary', allows_streaming => 1,
 	conf => "wal_consistency_checking = 'generic'\n");
-$primary->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($primary, 'backup', has_streaming => 1);
-$standby->start;
+my $standby = make_standby($primary, 'standby');
 
 my $rows = <<'EOC';
 SELECT name, owner, token, mode, permits, holds, state, bind, role, granted_at, ttl, payload FROM dlock_leases ORDER BY name COLLATE "C", owner, token

@@ -11,6 +11,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockFence;
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use List::Util qw(max);
 use PostgreSQL::Test::Cluster;
@@ -42,7 +43,6 @@ INSERT INTO device VALUES (1, '');
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON device
 	FOR EACH ROW EXECUTE FUNCTION dlock_guard('token_column=token');
 EOC
-$primary->backup('backup');
 
 sub write_sql
 {
@@ -54,10 +54,7 @@ sub write_sql
 # at the promotion at the latest; "cut" never sees it.
 foreach my $how ('paused', 'cut')
 {
-	my $standby = PostgreSQL::Test::Cluster->new("standby_$how");
-
-	$standby->init_from_backup($primary, 'backup', has_streaming => 1);
-	$standby->start;
+	my $standby = make_standby($primary, "standby_$how");
 	my $old = DLockSession->new($primary, $db, name => 'old');
 	$old->query_safe("SELECT dlock_force_release('ledger', 'test')");
 	my $early = $old->query_safe("SELECT dlock_acquire('ledger', 'early', '1 h')");
@@ -86,10 +83,7 @@ foreach my $how ('paused', 'cut')
 	}
 	else
 	{
-		$standby->append_conf('postgresql.conf', "primary_conninfo = ''");
-		$standby->reload;
-		$primary->poll_query_until($db, 'SELECT count(*) = 0 FROM pg_stat_replication')
-		  or die 'the standby stays connected';
+		cut_off($primary, $standby);
 	}
 
 	# The old primary goes on: blocks of tokens, holders, passes.

@@ -10,6 +10,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockCli;
+use DLockStandby;
 use DLockTest;
 use IO::Select;
 use IO::Socket::UNIX;
@@ -332,10 +333,7 @@ sub end_proxy
 
 # A standby takes the primary's place, and is promoted a while later.
 {
-	$node->backup('early');
-	my $standby = PostgreSQL::Test::Cluster->new('heir');
-	$standby->init_from_backup($node, 'early', has_streaming => 1);
-	$standby->start;
+	my $standby = make_standby($node, 'heir');
 	my $run = start_run(qw(-v --ttl 60 heir));
 	$node->wait_for_catchup($standby);
 	$standby->stop;
@@ -354,10 +352,7 @@ sub end_proxy
 
 # A standby is promoted, and the primary is gone.
 {
-	$node->backup('base');
-	my $standby = PostgreSQL::Test::Cluster->new('standby');
-	$standby->init_from_backup($node, 'base', has_streaming => 1);
-	$standby->start;
+	my $standby = make_standby($node, 'standby');
 	my $hosts = 'host=' . join(',', $standby->host, $node->host) . ' port=' . join(',', $standby->port, $node->port) . " dbname=$db";
 	my $run = start_run('-d', $hosts, qw(--ttl 60 failover));
 	my ($token) = $run->out =~ /(\d+)/;

@@ -7,6 +7,7 @@ use utf8;
 
 use DLockScreen;
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use IPC::Run ();
 use JSON::PP ();
@@ -347,10 +348,7 @@ sub effort
 # ---- a standby ----
 
 sql("SELECT dlock_acquire('on primary', 'x', '1 h')");
-$node->backup('backup');
-my $standby = PostgreSQL::Test::Cluster->new('standby');
-$standby->init_from_backup($node, 'backup', has_streaming => 1);
-$standby->start;
+my $standby = make_standby($node, 'standby');
 $node->wait_for_catchup($standby);
 ($code, $out, $err) = top('--json', '-n', 1, '-d', $standby->connstr('postgres'));
 is("$code$err", '0', 'on a standby');

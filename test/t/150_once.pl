@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -312,18 +313,14 @@ EOC
 
 # A standby with a slow clock is promoted.
 {
-	$node->safe_psql($db, 'ALTER SYSTEM SET synchronous_standby_names = \'*\'');
-	my $standby = PostgreSQL::Test::Cluster->new('standby');
 	my $its_control = PostgreSQL::Test::Utils::tempdir . '/clock_of_standby';
-	$node->backup('base');
-	$standby->init_from_backup($node, 'base', has_streaming => 1);
+	my $standby = make_standby($node, 'standby', start => 0);
 	{
 		fake_clock_set($its_control, %clock, wall => $clock{wall} - 3 * $hour);
 		local %ENV = (%ENV, %fake, FAKE_CLOCK_FILE => $its_control);
 		$standby->start;
 	}
-	$node->reload;
-	ok(wait_until(sub { $node->safe_psql($db, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") }), 'the standby is synchronous');
+	make_synchronous($node);
 	my $token = wins($one, "'failover', '1 h'", 'won on the primary');
 	$_->quit foreach $one, $two;
 	crash_node($node);

@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -193,10 +194,7 @@ work_is_fenced('at the end');
 {
 	$one = DLockSession->new($node, $db);
 	$one->query_safe("SELECT dlock_campaign('seen', 'a', '1 h', payload => '{\"host\": 1}')");
-	my $standby = PostgreSQL::Test::Cluster->new('standby');
-	$node->backup('base');
-	$standby->init_from_backup($node, 'base', has_streaming => 1);
-	$standby->start;
+	my $standby = make_standby($node, 'standby');
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('flush'));
 	is($standby->safe_psql($db, "SELECT leader, payload FROM dlock_leader('seen')"), 'a|{"host": 1}', 'a standby shows who leads');
 	is($standby->safe_psql($db, "SELECT leader IS NULL FROM dlock_leader('nobody')"), 't', 'or that nobody does');
