@@ -10,6 +10,7 @@ use warnings FATAL => 'all';
 use Carp;
 use Config;
 use Exporter 'import';
+use List::Util qw(min);
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -18,7 +19,7 @@ use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 
 our @EXPORT = qw(
   init_node start_node preload_conf path_conf is_staged
-  crash_node child_pids wait_gone
+  crash_node kill_server_process wait_for_reinit child_pids wait_gone
   wait_for_reaper wait_for_no_reaper pause_reapers resume_reapers worker_pid stop_asleep
   sqlstate_is error_fields timed_query mono_now wait_until
   flush_wal
@@ -75,11 +76,15 @@ sub init_node
 	$node->append_conf('postgresql.conf',
 		$preload ? preload_conf($path) : $path // path_conf());
 
-	# Work that the server does by itself must not blur what is measured.
+	# Work that the server does by itself must not blur what is measured, and a machine
+	# that stands still for a minute must not end connections.
 	$node->append_conf('postgresql.conf', <<"EOC");
 autovacuum = off
 checkpoint_timeout = 1h
 max_wal_size = 4GB
+authentication_timeout = 10min
+wal_sender_timeout = 0
+wal_receiver_timeout = 0
 log_statement = none
 log_min_messages = warning
 $conf
@@ -165,6 +170,30 @@ sub crash_node
 	# have collected yet, or that is in use again.
 	unlink $node->data_dir . '/postmaster.pid',
 	  $node->host . '/.s.PGSQL.' . $node->port . '.lock';
+	return;
+}
+
+# Kill a process of a server that runs on: it ends all others and begins anew.  Wait
+# until it has.  What it answers before it notices is of the past, and a client that
+# it refuses meanwhile may break a test, so its log tells.
+sub kill_server_process
+{
+	my ($node, $pid) = @_;
+	my $from = -s $node->logfile;
+
+	kill 'KILL', $pid or croak "process $pid: $!";
+	wait_for_reinit($node, $from);
+	return;
+}
+
+# The log had this size before.
+sub wait_for_reinit
+{
+	my ($node, $from) = @_;
+
+	wait_until(
+		sub { slurp_file($node->logfile, $from) =~ /reinitializing.*database system is ready to accept connections/s })
+	  or croak 'timed out waiting for the server to begin anew';
 	return;
 }
 
@@ -308,16 +337,21 @@ sub mono_now
 	return clock_gettime(CLOCK_MONOTONIC);
 }
 
-# Call until true; false after a timeout (seconds).
+# Call until true; false after a timeout (seconds).  A machine that stands still
+# between two calls uses up a second of it.
 sub wait_until
 {
 	my ($condition, $timeout) = @_;
-	my $end = mono_now() + ($timeout // $PostgreSQL::Test::Utils::timeout_default);
+	my $left = $timeout // $PostgreSQL::Test::Utils::timeout_default;
+	my $last = mono_now();
 
 	while (!$condition->())
 	{
-		return 0 if mono_now() > $end;
+		return 0 if $left < 0;
 		usleep(10_000);
+		my $now = mono_now();
+		$left -= min($now - $last, 1);
+		$last = $now;
 	}
 	return 1;
 }

@@ -12,6 +12,7 @@ use lib "$FindBin::RealBin/../lib";
 use DLockCli;
 use DLockFence;
 use DLockSession;
+use DLockStall;
 use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
@@ -54,18 +55,19 @@ sub start_work
 }
 
 # The first renewal of each is logged, with a bound two ttl away.
+my $begin = mono_now();
 my $old_run = start_work($primary);
 $old_run->wait_out(qr/start/);
 my $old = DLockSession->new($primary, $db, name => 'old');
 my $member = $old->query_safe("SELECT dlock_group_join('g', 'alice', '$ttl s')");
 my $token = $old->query_safe("SELECT token FROM dlock_task_capture('q', ttl => '$ttl s')");
 my $beat = "SELECT string_agg(partition, ',') FROM dlock_group_heartbeat('g', $member) WHERE action = 'run'";
-is($old->query_safe($beat), 'p', 'the member has the partition');
+my $owned = $old->query($beat);
 my $logged = "SELECT granted_at + interval '$ttl s' + interval '500 ms' < expires_at FROM dlock_leases WHERE name = 'work'";
-ok(wait_until(sub { $old->query_safe($logged) eq 't' }), 'dlock run has renewed');
-is($old->query_safe($beat), 'p', 'the member has renewed');
-is($old->query_safe("SELECT dlock_task_extend('q', 'k', $token)"), 't', 'the capture is extended');
-my %last = (task => $old->{sent});
+wait_until(sub { $old->query_safe($logged) eq 't' || stood_still($begin) });
+my $renewed = $old->query($beat);
+my $extended = $old->query("SELECT dlock_task_extend('q', 'k', $token)");
+my %last = (task => $old->{sent}, group => $old->{sent});
 
 # The cut.
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
@@ -93,20 +95,29 @@ while (keys %taken < 2 && mono_now() < $end)
 	$taken{group} //= mono_now() if $new->query_safe($new_beat) eq 'p';
 	usleep(50_000);
 }
-cmp_ok($beats, '>', 1, 'group: the old primary goes on to answer');
-cmp_ok($taken{group} // 0, '>=', $last{group} + $ttl, 'group: the partition is taken after the last acknowledged deadline');
-cmp_ok($taken{task} // 0, '>=', $last{task} + $ttl, 'task: captured after the last acknowledged deadline');
 
-$old_run->wait_out(qr/stop/);
-$new_run->wait_out(qr/start/);
+# The old command loses its lease and ends, the new one gets the lock.
+wait_until(sub { $old_run->ended });
+wait_until(sub { $new_run->ended || $new_run->out =~ /start/ });
 append_to_file("$dir/go", '');
+$_->finish foreach $old_run, $new_run;
 my ($started) = $old_run->out =~ /start (\S+)/;
 my ($stopped) = $old_run->out =~ /stop (\S+)/;
 my ($next) = $new_run->out =~ /start (\S+)/;
-cmp_ok($stopped - $started, '>', $ttl, 'run: the old command ran on after the cut');
-cmp_ok($next, '>', $stopped, 'run: the new command starts when the old one has stopped');
-is($old_run->finish->{code}, 76, 'run: the old one has lost its lease');
-is($new_run->finish->{code}, 0, 'run: the new one ends');
+unless_stalled(
+	$begin, 10,
+	sub {
+		is($owned, 'p', 'the member has the partition');
+		is($renewed, 'p', 'the member has renewed');
+		is($extended, 't', 'the capture is extended');
+		cmp_ok($beats, '>', 1, 'group: the old primary goes on to answer');
+		cmp_ok($taken{group} // 0, '>=', $last{group} + $ttl, 'group: the partition is taken after the last acknowledged deadline');
+		cmp_ok($taken{task} // 0, '>=', $last{task} + $ttl, 'task: captured after the last acknowledged deadline');
+		cmp_ok(($stopped // 0) - $started, '>', $ttl, 'run: the old command ran on after the cut');
+		cmp_ok($next // 0, '>', $stopped // 0, 'run: the new command starts when the old one has stopped');
+		is($old_run->{code}, 76, 'run: the old one has lost its lease');
+		is($new_run->{code}, 0, 'run: the new one ends');
+	});
 
 $new->quit;
 $old->query_safe('SET statement_timeout = 0');

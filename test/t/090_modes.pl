@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockSession;
+use DLockStall;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -179,7 +180,7 @@ foreach my $down (@modes[ 0 .. 4 ])
 	my $sent = mono_now();
 	is($two->query("SELECT dlock_convert('readers', $second, 'exclusive', NULL)"),
 		'ERROR 40P01', 'conversion deadlock');
-	cmp_ok(mono_now() - $sent, '<', 5, 'conversion deadlock: at once');
+	in_time($sent, mono_now(), 5, 'conversion deadlock: at once');
 	like($two->{message}, qr/deadlock detected/, 'conversion deadlock: said');
 	like($two->{detail}, qr/Owner "two" waits for exclusive on lock "readers" behind owner "one"/,
 		'conversion deadlock: one edge');

@@ -9,6 +9,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockSession;
+use DLockStall;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -58,7 +59,7 @@ sub holder_ends
 	cmp_ok($waiter->answer, '>', $token, "$what: the waiter gets it");
 
 	# Who is not woken looks again after a minute.
-	cmp_ok($waiter->{answered_at} - $sent, '<', 30, "$what: at once");
+	in_time($sent, $waiter->{answered_at}, 30, "$what: at once");
 	is($monitor->query_safe("SELECT dlock_check('$name', $token)"), 'f', "$what: the old token is dead");
 	is($waiter->query_safe("SELECT dlock_release('$name', 'waiter')"), 't', "$what: released");
 	$holder->quit unless $holder->{lost};
@@ -310,17 +311,8 @@ EOC
 
 # The server's ends.
 my %end = (
-	'kill -9 of its backend' => sub {
-		my ($holder) = @_;
-		kill 'KILL', $holder->pid;
-		$holder->wait_backend_gone;
-		$node->poll_query_until($db, 'SELECT true');
-	},
-	'kill -9 of another backend' => sub {
-		kill 'KILL', $waiter->pid;
-		$waiter->wait_backend_gone;
-		$node->poll_query_until($db, 'SELECT true');
-	},
+	'kill -9 of its backend' => sub { kill_server_process($node, $_[0]->pid) },
+	'kill -9 of another backend' => sub { kill_server_process($node, $waiter->pid) },
 	'immediate shutdown' => sub { $node->stop('immediate'); $node->start },
 	'fast shutdown' => sub { $node->stop('fast'); $node->start },
 	'crash' => sub { crash_node($node); $node->start },

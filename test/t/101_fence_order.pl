@@ -434,13 +434,8 @@ outcome_is($a, 'ROLLBACK TO s; COMMIT', 'LK002', 'and so does the commit');
 # A backend that is killed takes the server down, and the mark with it.
 fresh(10);
 $a->query_safe('BEGIN; ' . fence(11));
-kill 'KILL', $a->{pid};
-
-# The server may answer until it has noticed, which is when it ends the others.
-wait_gone($control->{pid});
+kill_server_process($node, $a->{pid});
 $_->quit foreach $a, $b, $c, $control;
-wait_until(sub { ($node->psql($db, 'SELECT 1'))[0] == 0 })
-  or die 'the server does not come up';
 $control = DLockSession->new($node, $db, name => 'control');
 is(mark($control, $r), 10, 'killed: the mark is as it was');
 is(locks_left(), 0, 'killed: no locks are left');

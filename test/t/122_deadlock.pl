@@ -11,6 +11,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockQueue;
 use DLockSession;
+use DLockStall;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -57,11 +58,11 @@ my @late;
 
 sub told_in_time
 {
-	my ($took, $test_name) = @_;
+	my ($from, $to, $test_name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	push @late, $took;
-	cmp_ok($took, '<', $timeout + 10, "$test_name: in time");
+	push @late, $to - $from - stood_still($from);
+	in_time($from, $to, $timeout + 10, "$test_name: in time");
 	return;
 }
 
@@ -80,7 +81,7 @@ sub one_victim
 	my $answer = $told[0]->result;
 	is($answer->{state}, '40P01', "$test_name: SQLSTATE") or diag("'$answer->{out}' $answer->{err}");
 	is($answer->{message}, 'deadlock detected', "$test_name: message");
-	told_in_time($answer->{at} - $closed, $test_name);
+	told_in_time($closed, $answer->{at}, $test_name);
 	my @expected = map { qq{Owner "$_->[0]" waits for $_->[1] on lock "$_->[2]" behind owner "$_->[3]".} } @$edges;
 	is(join("\n", sort split /\n/, $answer->{detail} // ''), join("\n", sort @expected), "$test_name: detail");
 	my @others = grep { $_->{pending} } @$waiters;
@@ -202,7 +203,7 @@ foreach my $n (2, 3, 8)
 	my ($told) = wait_any(20, @s[ 0 .. 2 ]);
 	my $answer = $told->result;
 	is($answer->{state}, '40P01', 'all holders of the permits wait: a deadlock');
-	told_in_time($answer->{at} - $s[2]{sent}, 'semaphore');
+	told_in_time($s[2]{sent}, $answer->{at}, 'semaphore');
 	like($answer->{detail}, qr/^Owner "b" waits for permit on lock "pool" behind owner "[ac]"\.$/m, 'semaphore: detail');
 	like($answer->{detail}, qr/^Owner "[ac]" waits for shared on lock "y" behind owner "b"\.$/m, 'semaphore: detail, back');
 	nobody_answers('semaphore: one victim', grep { $_->{pending} } @s[ 0 .. 2 ]);
@@ -226,7 +227,7 @@ foreach my $n (2, 3, 8)
 	  unless grep { $_->{failed} } @answers;
 	my @failed = grep { $_->{failed} } @answers;
 	is(join(' ', map { $_->{state} } @failed), '40P01', 'through a queue: one victim');
-	told_in_time($failed[0]{at} - $s[2]{sent}, 'through a queue') if @failed;
+	told_in_time($s[2]{sent}, $failed[0]{at}, 'through a queue') if @failed;
 	is( @failed ? join("\n", sort split /\n/, $failed[0]{detail}) : '',
 		join("\n",
 			'Owner "a" waits for exclusive on lock "y" behind owner "c".',
@@ -277,7 +278,7 @@ foreach my $mode ('exclusive', 'shared', 'NL')
 	hold('a', 'self', "mode => 'shared'");
 	my $answer = $s[0]->ask(want('a', 'self', "mode => '$mode'"))->result;
 	is($answer->{state}, '40P01', "waiting for oneself, $mode");
-	cmp_ok($answer->{at} - $answer->{sent}, '<', 5, "waiting for oneself, $mode: at once");
+	in_time($answer->{sent}, $answer->{at}, 5, "waiting for oneself, $mode: at once");
 	like($answer->{detail}, qr/"a".*"self".*"a"/, "waiting for oneself, $mode: detail");
 	is($ctl->query_safe("SELECT dlock_acquire('self', 'a', '1 h', mode => '$mode')"), '', "not waiting, $mode: refused");
 	clean("waiting for oneself, $mode");
@@ -312,7 +313,7 @@ foreach my $modes ([ 'shared', 'exclusive' ], [ 'PR', 'PW' ], [ 'CW', 'EX' ], [ 
 	enqueue($ctl, $s[0], "SELECT dlock_convert('both', $a, '$to', NULL)");
 	my $answer = $s[1]->ask("SELECT dlock_convert('both', $b, '$to', NULL)")->result;
 	is($answer->{state}, '40P01', "$label: the second is told");
-	cmp_ok($answer->{at} - $answer->{sent}, '<', 5, "$label: at once");
+	in_time($answer->{sent}, $answer->{at}, 5, "$label: at once");
 	like($answer->{detail}, qr/^Owner "b" waits for \w+ on lock "both" behind owner "a"\.$/m, "$label: detail");
 	like($answer->{detail}, qr/^Owner "a" waits for \w+ on lock "both" behind owner "b"\.$/m, "$label: detail, back");
 	is($ctl->query_safe("SELECT dlock_check('both', $b)"), 't', "$label: and holds what it held");
@@ -414,7 +415,7 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 	my $answer = $s[1]->result;
 	is($answer->{state}, '', 'soft ring of two: no error') or diag($answer->{err});
 	isnt($answer->{out}, '', 'soft ring of two: the one that holds passes');
-	told_in_time($answer->{at} - $answer->{sent}, 'soft ring of two');
+	told_in_time($answer->{sent}, $answer->{at}, 'soft ring of two');
 	nobody_answers('soft ring of two: the other waits on', $s[0]);
 	$ctl->query_safe("SELECT dlock_release_all('x')");
 	like($s[0]->result->{out}, qr/^\{\d+,\d+,\d+\}$/, 'soft ring of two: and gets all');

@@ -11,6 +11,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockQueue;
 use DLockSession;
+use DLockStall;
 use DLockTest;
 use List::Util qw(uniq);
 use PostgreSQL::Test::Cluster;
@@ -251,7 +252,7 @@ foreach my $case (
 		my $answer = prompt_answer($wait{$what}[0], "$label, $what");
 		is($answer->{out} . $answer->{state}, $what eq 'lock_timeout' ? '55P03' : '', "$label, $what: its time is over");
 		cmp_ok($answer->{at} - $answer->{sent}, '>=', 4, "$label, $what: not earlier");
-		cmp_ok($answer->{at} - $answer->{sent}, '<', 15, "$label, $what: in time");
+		in_time($answer->{sent}, $answer->{at}, 15, "$label, $what: in time");
 	}
 	$ctl->query_safe("SELECT pg_cancel_backend($wait{cancelled}[0]{pid})");
 	is(prompt_answer($wait{cancelled}[0], "$label, cancelled")->{state}, '57014', "$label, cancelled: told so");

@@ -11,6 +11,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockSession;
+use DLockStall;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -61,13 +62,6 @@ my $inside = name_at("= $at", 'inside');
 my $before = name_at("< $at", 'before');
 my $behind = name_at("> $at", 'behind');
 
-sub timed
-{
-	my ($session, $sql) = @_;
-	my ($answer, $sent, $answered) = timed_query($session, $sql);
-	return ($answer, $answered - $sent);
-}
-
 sub stop
 {
 	$stopped->ask("SELECT stop_in_partition($at)");
@@ -83,17 +77,15 @@ sub go_on
 	return;
 }
 
-# An answer within a second, which is far less than what is waited for.
+# An answer while the backend is stopped.
 sub is_prompt
 {
 	my ($session, $sql, $answer, $label) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $sent = mono_now();
 
 	$session->ask($sql);
-	wait_until(sub { $session->answered }, 10) or do { fail("$label: answered"); go_on(); $session->answer; return };
+	wait_until(sub { $session->answered }, 30) or do { fail("$label: answered"); go_on(); $session->answer; return };
 	is($session->answer, $answer, "$label: answer");
-	cmp_ok($session->{answered_at} - $sent, '<', 1, "$label: at once");
 	return;
 }
 
@@ -101,7 +93,20 @@ my $warning = qr/WARNING:.* 1 of 128 parts of the memory of leases were left out
 
 $monitor->query_safe("SELECT dlock_acquire('$inside', 'me', '1 h'), dlock_acquire('$before', 'me', '1 h'), dlock_acquire('$behind', 'me', '1 h')");
 my $leases = "SELECT string_agg(name, ' ' ORDER BY name) FROM dlock_leases WHERE owner = 'me'";
-my ($pairs, $usual) = timed($one, "SELECT pairs($at)");
+my ($pairs, $from, $to) = timed_query($one, "SELECT pairs($at)");
+my $usual = $to - $from;
+
+# The other partitions are as before, whatever the machine does besides.
+sub others_are_served
+{
+	my ($label) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($count, $sent, $answered) = timed_query($one, "SELECT pairs($at)");
+
+	is($count, $pairs, "$label: the other partitions");
+	in_time($sent, $answered, 20 * $usual + 5, "$label: as fast as before ($usual s)");
+	return;
+}
 
 # ---- looking ----
 {
@@ -116,9 +121,7 @@ my ($pairs, $usual) = timed($one, "SELECT pairs($at)");
 	is_prompt($monitor, "SELECT name FROM dlock_lease('$inside')", 'ERROR 55P03', 'dlock_lease of a lock there');
 	is_prompt($monitor, 'SELECT count(*) FROM dlock_stats', 1, 'dlock_stats');
 
-	my ($count, $time) = timed($one, "SELECT pairs($at)");
-	is($count, $pairs, 'the other partitions');
-	cmp_ok($time, '<', 4 * $usual + 0.5, "as fast as before ($usual s)");
+	others_are_served('looking');
 	go_on();
 	is_prompt($monitor, $leases, "$before $behind $inside", 'afterwards');
 	is($monitor->{stderr}, '', 'without a warning');
@@ -155,9 +158,7 @@ foreach my $case (
 	ok(!$two->answered, "$label waits");
 	is_prompt($one, "SELECT dlock_acquire('all-$before', 'other', '1 h') > 0, dlock_release('all-$before', 'other')", 't|t', "$label: a lock of those in front");
 	is_prompt($one, "SELECT dlock_acquire('root/other', 'other', '1 h') > 0, dlock_acquire_path('root/x', 'other', '1 h') > 0, dlock_release_all('other')", 't|t|2', "$label: another path");
-	my ($count, $time) = timed($one, "SELECT pairs($at)");
-	is($count, $pairs, "$label: the other partitions");
-	cmp_ok($time, '<', 4 * $usual + 0.5, "$label: as fast as before");
+	others_are_served($label);
 	go_on();
 	is($two->answer, $answer, "$label goes on");
 	$one->query_safe("SELECT dlock_release_all('all')");
@@ -185,7 +186,7 @@ foreach my $case (
 	$two->ask_waiting($monitor, "SELECT dlock_acquire('edge', 'two', '1 h', wait => NULL) > 0");
 	sleep 0.5;
 	$monitor->query_safe("SELECT pg_cancel_backend($two->{pid})");
-	wait_until(sub { $two->answered }, 5);
+	wait_until(sub { $two->answered }, 30);
 	ok($two->answered, 'a call that searches can be cancelled');
 	go_on();
 	is($two->answer, 'ERROR 57014', 'cancelled');
@@ -200,7 +201,7 @@ foreach my $case (
 	sleep 0.5;
 	ok(!$one->answered, 'not found yet');
 	go_on();
-	wait_until(sub { $one->answered || $two->answered }, 10);
+	wait_until(sub { $one->answered || $two->answered });
 	my ($victim, $other) = $one->answered ? ($one, $two) : ($two, $one);
 	is($victim->answer, 'ERROR 40P01', 'found');
 	$monitor->query_safe("SELECT pg_cancel_backend($other->{pid})");

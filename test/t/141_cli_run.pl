@@ -10,6 +10,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockCli;
 use DLockSession;
+use DLockStall;
 use DLockTest;
 use Fcntl;
 use PostgreSQL::Test::Cluster;
@@ -185,7 +186,7 @@ foreach my $how ('at once', 'slowly', 'never by itself')
 	is($first->{code}, 76, "taken away, ends $how: exit code");
 	ok(!runs($pid), "taken away, ends $how: gone");
 	like($first->{err}, qr/the lease on "lost" is lost; stopping the command\n.*released by force/, "taken away, ends $how: told");
-	cmp_ok($gone - $forced, '<', 20, "taken away, ends $how: soon, and not with the next renewal");
+	in_time($forced, $gone, 20, "taken away, ends $how: soon, and not with the next renewal");
 	is($second->finish->{code}, 0, "taken away, ends $how: the next one");
 
 	# The lock was opened when the command was gone, and not by the end of its delay.
@@ -240,12 +241,12 @@ foreach my $mode ([qw(-s)], [qw(--permits 2)], [qw(--mode PW)])
 # dlock killed: the command, and what it has started, is killed at once.
 foreach my $whom ('dlock', 'its whole group')
 {
-	my $run = DLockCli->start(qw(run dead sh -c), "sh -c 'echo \$\$ >$dir/below; exec sleep 600' & echo \$\$ >$dir/pid; exec sleep 600");
+	my $run = DLockCli->start(qw(run --ttl 600 dead sh -c), "sh -c 'echo \$\$ >$dir/below; exec sleep 600' & echo \$\$ >$dir/pid; exec sleep 600");
 	my @pids = map { told_pid("$dir/$_") } qw(pid below);
 	kill 'KILL', $whom eq 'dlock' ? $run->{pid} : -$run->{pid};
 	my $killed = mono_now();
 	ok(wait_until(sub { !grep { runs($_) } @pids }, 20), "SIGKILL to $whom: the command is gone");
-	cmp_ok(mono_now() - $killed, '<', 10, "SIGKILL to $whom: and that before the lease is over");
+	in_time($killed, mono_now(), 10, "SIGKILL to $whom: at once");
 	is(held('dead'), 1, "SIGKILL to $whom: the lease is there still");
 	$run->finish;
 	$session->query('SELECT dlock_force_release(name, \'next\') FROM dlock_leases') for 1 .. 2;

@@ -327,7 +327,6 @@ EOC
 	$standby->promote;
 	$one = DLockSession->new($standby, $db);
 	is($one->query_safe("SELECT clock_timestamp() < granted_at FROM dlock_leases WHERE name = 'dlock:once/failover'"), 't', 'the clock of the standby is behind');
-	$one->query_safe("SET synchronous_commit = local");
 	loses($one, "'failover', '1 h'", 'not won again after the promotion');
 	fake_clock_set($its_control, %clock);
 	loses($one, "'failover', '1 h'", 'nor when the clock has caught up');
