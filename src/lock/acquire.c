@@ -9,8 +9,11 @@
  *	  two requests cannot each have half of what the other needs.
  *
  *	  A request that has to wait goes into the queues of all its locks at
- *	  once, and is granted when it is at the turn in all of them.  It holds
- *	  nothing meanwhile.
+ *	  once.  It holds nothing meanwhile.  When it may be its turn, its process asks
+ *	  again (lock/queue.c), and is granted what a newcomer would be granted if
+ *	  nobody stood in the queue behind it: by the same code, and at that moment.
+ *	  All that differs is that the requests become the leases, so that memory
+ *	  cannot be short.
  *
  *	  A lease that is bound to a session or a transaction need not outlive the
  *	  server, so it has no place on disk: unless the lock is to stay closed
@@ -33,6 +36,7 @@
 #include "base/stat.h"
 #include "lock/acquire.h"
 #include "lock/grant.h"
+#include "lock/queue.h"
 #include "lock/room.h"
 #include "space/holder.h"
 #include "space/memory.h"
@@ -52,6 +56,7 @@ typedef struct DLockAcquireItem
 	DLockPart	part;
 	int			slot_class;		/* of its home on disk; NO_CLASS if it has none */
 	DLockSlot	slot;
+	DLockSpaceLease *place;		/* in the queue, if this process waits */
 	DLockSpaceEntry *entry;		/* NULL if the lock has none */
 
 	/* The lease that the owner has, or NULL, and what entering it again makes of it. */
@@ -72,6 +77,7 @@ typedef struct DLockAcquire
 	int			longest_data;
 	int			slots_of_class[DLOCK_PAGE_CLASSES];
 	DLockLimitCounter counter;	/* of the role's leases; zero if these are not limited */
+	bool		waits;			/* this process is in the queue for it */
 
 	/* What was found that is an error. */
 	int			owned;			/* locks that the owner has a lease on */
@@ -150,13 +156,21 @@ plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *reques
 		plan_item(acquire, i);
 }
 
+/* Requests in the queue have the memory that their leases need. */
+static bool
+needs_memory(const DLockAcquire *acquire)
+{
+	return !acquire->waits || acquire->owned > 0;
+}
+
 /* Reserve the slots and the memory for all leases, without locks. */
 static void
 reserve(DLockAcquire *acquire)
 {
 	DLockDatabase *db = acquire->work.db;
 
-	while (!dlock_space_prepare(acquire->longest_name, acquire->longest_data,
+	while (needs_memory(acquire) &&
+		   !dlock_space_prepare(acquire->longest_name, acquire->longest_data,
 								acquire->request->count))
 		dlock_room_find(db);
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
@@ -167,15 +181,23 @@ reserve(DLockAcquire *acquire)
 	}
 }
 
-/* Give every item its slot, of those reserved; false if they are too few. */
+/* Is there memory for all leases or requests? */
+static bool
+has_memory(const DLockAcquire *acquire)
+{
+	return !needs_memory(acquire) ||
+		dlock_space_is_prepared(acquire->longest_name, acquire->longest_data,
+								acquire->request->count);
+}
+
+/* Give every item its slot, of those reserved; false if they or memory are too few. */
 static bool
 assign_slots(DLockAcquire *acquire)
 {
 	DLockSlotShared *slots = &acquire->work.db->shared->slots;
 	int			used[DLOCK_PAGE_CLASSES] = {0};
 
-	if (!dlock_space_is_prepared(acquire->longest_name, acquire->longest_data,
-								 acquire->request->count))
+	if (!has_memory(acquire))
 		return false;
 	for (int i = 0; i < acquire->request->count; i++)
 	{
@@ -239,6 +261,25 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 	return value;
 }
 
+/* Find this process's places in the queues, if it is there. */
+static void
+find_places(DLockAcquire *acquire)
+{
+	const DLockWaitShared *wait = dlock_wait_of(dlock_wait_me());
+	DLockSpaceLease *place = NULL;
+
+	acquire->waits = wait->state == DLOCK_WAIT_WAITING;
+	if (acquire->waits)
+		place = dlock_space_request_first(wait->first);
+	for (int i = 0; i < acquire->request->count; i++)
+	{
+		acquire->items[i].place = place;
+		if (place != NULL)
+			place = dlock_space_request_next(place);
+	}
+	Assert(place == NULL);
+}
+
 /* Is the lock used with another number of permits than is asked for? */
 static bool
 has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
@@ -248,7 +289,8 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
-		if (dlock_holder_is_waiting(entry, request, now))
+		if (request->kind == DLOCK_SPACE_ASKED ||
+			dlock_holder_is_waiting(entry, request, now))
 			return true;
 	}
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
@@ -307,7 +349,7 @@ decide(DLockAcquire *acquire)
 				return STEP_WEAKER;
 		}
 		else if (dlock_holder_is_blocked(item->entry, item->mode, request->permits,
-										 NULL, NULL, now, &until))
+										 NULL, item->place, now, &until))
 		{
 			asked.blocked = true;
 			if (!request->may_wait ||
@@ -431,6 +473,8 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 			return step;
 	}
 
+	if (acquire->waits)
+		dlock_queue_remove_mine(acquire->work.now);
 	*granted = (DLockAcquireGranted) {.token = acquire->items[0].own->token, .entered = true};
 	for (int i = 0; i < count; i++)
 	{
@@ -444,12 +488,33 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	return STEP_GRANTED;
 }
 
-/* Count the leases for their role, if these are limited; false if they are too many. */
+/*
+ * Count the leases for their role, if these are limited; false if they are too
+ * many.  Requests in the queue are counted already.
+ */
 static bool
 charge(DLockAcquire *acquire)
 {
-	return acquire->counter == 0 ||
+	return acquire->counter == 0 || acquire->waits ||
 		dlock_limit_charge(acquire->counter, acquire->request->count, dlock_settings_max_leases);
+}
+
+/* Make a request in the queue the lease that it asks for. */
+static DLockSpaceLease *
+promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogRecPtr lsn)
+{
+	DLockSpaceLease *lease = item->place;
+
+	lease->token = value->token;
+	lease->granted_at = value->granted_at;
+	lease->deadline = value->term.deadline;
+	lease->bound_mono = value->term.bound_mono;
+	lease->min_until = 0;
+	lease->slot = item->slot;
+	lease->process = process;
+	lease->lsn = lsn;
+	dlock_space_promote(item->entry, lease);
+	return lease;
 }
 
 /* Make the leases that are asked for, which nothing stands in the way of. */
@@ -472,7 +537,7 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 
 		if (item->entry == NULL)
 			continue;
-		crowded = item->entry->nstrong >= DLOCK_HOLDERS_MAX;
+		crowded = !acquire->waits && item->entry->nstrong >= DLOCK_HOLDERS_MAX;
 		if (!dlock_grant_tidy(work, item->entry))
 			return STEP_MISSING;
 
@@ -506,8 +571,10 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		value.term = dlock_rule_grant(request->ttl, work->now, wall);
 		if (item->slot != DLOCK_SLOT_NONE)
 			granted->lsn = dlock_grant_write(work, item->slot, &value);
-		lease = dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
-								 granted->lsn);
+		lease = acquire->waits ?
+			promote(item, &value, process, granted->lsn) :
+			dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
+							 granted->lsn);
 		if (request->min_hold > 0)
 			lease->min_until = work->now + request->min_hold;
 		dlock_database_note_deadline(shared, dlock_holder_blocks_until(lease));
@@ -516,6 +583,11 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 	}
 	use_slots(acquire);
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
+	if (acquire->waits)
+	{
+		dlock_stat_count(DLOCK_STAT_HANDOFF, request->path ? 1 : request->count);
+		dlock_wait_leave(dlock_wait_me(), DLOCK_WAIT_IDLE);
+	}
 	if (dlock_wait_is_any())
 		dlock_wait_owner_gained(shared->oid, dlock_wait_owner_hash(&(DLockOwner) {request->role, request->owner}));
 
@@ -527,7 +599,7 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		if (item->entry == NULL)
 			continue;
 		item->entry = dlock_space_find(shared->oid, item->hash, &item->name);
-		dlock_grant_hand_off(work, item->entry);
+		dlock_queue_call(item->entry, work->now);
 	}
 	return STEP_GRANTED;
 }
@@ -540,13 +612,10 @@ enqueue(DLockAcquire *acquire)
 	Oid			database = acquire->work.db->shared->oid;
 	DLockMemoryRef first = DLOCK_MEMORY_NONE;
 
-	if (!assign_slots(acquire))
+	if (acquire->waits)
+		return STEP_QUEUED;
+	if (!has_memory(acquire))
 		return STEP_NO_ROOM;
-
-	/* Whoever hands the lock off is to find the page without waiting for it. */
-	if (!pin_slots(acquire))
-		return STEP_MISSING;
-
 	if (!charge(acquire))
 		return STEP_LIMITED;
 
@@ -556,10 +625,9 @@ enqueue(DLockAcquire *acquire)
 		DLockAcquireItem *item = &acquire->items[i];
 		DLockLeaseValue value = value_of(acquire, item);
 
-		(void) dlock_space_enqueue(database, item->hash, &value, item->slot,
+		(void) dlock_space_enqueue(database, item->hash, &value, DLOCK_SLOT_NONE,
 									dlock_wait_me(), DLOCK_SPACE_ASKED, &first);
 	}
-	use_slots(acquire);
 	dlock_wait_enter(DLOCK_SPACE_ASKED, database,
 					 dlock_wait_owner_hash(&(DLockOwner) {request->role, request->owner}),
 					 &acquire->set, request->count, first,
@@ -575,6 +643,7 @@ attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
 
 	dlock_space_lock_set(&acquire->set, LW_EXCLUSIVE);
 	acquire->work.now = dlock_clock_now();
+	find_places(acquire);
 	step = decide(acquire);
 	if (step == STEP_GRANTED)
 		step = (acquire->owned > 0) ? reenter(acquire, granted) : grant(acquire, granted);
@@ -585,7 +654,8 @@ attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
 }
 
 /*
- * Acquire one lock or several, or go into their queues.
+ * Acquire one lock or several, or go into their queues.  If this process is in
+ * there already, it must be for this request, and stays unless it is granted.
  *
  * GRANTED: "granted" has the token; the leases run from this moment.  It is
  * left to the caller to list them (session/answer.c) and to flush; nothing throws
@@ -618,7 +688,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 			dlock_room_under_limit(db, request->role, acquire.counter);
 	} while (step == STEP_NO_ROOM || step == STEP_MISSING || step == STEP_LIMITED);
 
-	dlock_grant_finish(&acquire.work);
+	dlock_work_finish(&acquire.work);
 	if (request->count > 1)
 	{
 		pfree(acquire.items);

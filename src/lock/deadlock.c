@@ -68,7 +68,6 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/deadlock.h"
-#include "lock/grant.h"
 #include "lock/queue.h"
 #include "space/holder.h"
 #include "space/wait.h"
@@ -710,7 +709,7 @@ find_circle(DLockDeadlockSearch *search, DLockDeadlockCircle *circle)
  * queue, move it to the end of its queues; false if there is none.
  */
 static bool
-requeue_unit(const DLockDeadlockCircle *circle, DLockWork *work)
+requeue_unit(const DLockDeadlockCircle *circle, DLockTime now)
 {
 	for (int i = 0; i < circle->length; i++)
 	{
@@ -723,10 +722,13 @@ requeue_unit(const DLockDeadlockCircle *circle, DLockWork *work)
 			continue;
 		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
 			 request != NULL; request = dlock_space_request_next(request))
+		{
+			request->bound_mono = 0;
 			dlock_space_requeue(dlock_space_entry_of(request), request);
+		}
 		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
 			 request != NULL; request = dlock_space_request_next(request))
-			dlock_grant_hand_off(work, dlock_space_entry_of(request));
+			dlock_queue_call(dlock_space_entry_of(request), now);
 		return true;
 	}
 	return false;
@@ -773,27 +775,23 @@ stuck_set(const DLockDeadlockSearch *search)
  * description in "context", NULL if there is none.
  */
 static char *
-resolve(DLockDeadlockSearch *search, DLockDatabase *db, MemoryContext context)
+resolve(DLockDeadlockSearch *search, MemoryContext context)
 {
 	DLockSpaceSet set = stuck_set(search);
 	DLockDeadlockCircle circle;
-	DLockWork	work;
 	char	   *text = NULL;
 	int			attempts = dlock_wait_processes();
 
 	if (!dlock_space_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
 		return NULL;
-	dlock_work_begin(&work, db);
-	work.now = dlock_clock_now();
 	while (text == NULL && copy_all(search, &set) && find_circle(search, &circle))
 	{
-		if (attempts-- > 0 && requeue_unit(&circle, &work))
+		if (attempts-- > 0 && requeue_unit(&circle, search->now))
 			continue;
 		text = describe_circle(&circle, context);
-		dlock_queue_remove_mine(&work);
+		dlock_queue_remove_mine(search->now);
 	}
 	dlock_space_unlock_set(&set);
-	dlock_grant_finish(&work);
 	return text;
 }
 
@@ -834,7 +832,7 @@ dlock_deadlock_check(DLockDatabase *db)
 	context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
 	if (holds_something(&search) && copy_all(&search, NULL) && find_circle(&search, &circle))
-		text = resolve(&search, db, old);
+		text = resolve(&search, old);
 	if (dlock_space_set_count(&search.skipped) > 0)
 		dlock_wait_of(search.me)->look_again = true;
 	MemoryContextSwitchTo(old);

@@ -15,9 +15,6 @@
 #include "lock/work.h"
 #include "space/space.h"
 
-/* the work as a whole */
-extern void dlock_grant_finish(DLockWork *work);
-
 /* steps, under partition locks */
 extern bool dlock_grant_tidy(DLockWork *work, DLockSpaceEntry *entry);
 extern XLogRecPtr dlock_grant_write(DLockWork *work, DLockSlot slot,
@@ -31,7 +28,6 @@ extern bool dlock_grant_write_back(DLockWork *work, DLockSpaceEntry *entry,
 extern DLockSpaceLease *dlock_grant_replace(DLockWork *work, DLockSpaceEntry *entry,
 											DLockSpaceLease *lease,
 											const DLockBytes *payload, DLockSlot slot);
-extern void dlock_grant_hand_off(DLockWork *work, DLockSpaceEntry *entry);
 extern bool dlock_grant_end_lease(DLockWork *work, DLockSpaceEntry *entry,
 								  DLockSpaceLease *lease);
 extern void dlock_grant_stop_lease(DLockWork *work, DLockSpaceEntry *entry,
@@ -39,8 +35,6 @@ extern void dlock_grant_stop_lease(DLockWork *work, DLockSpaceEntry *entry,
 
 /* without locks */
 extern void dlock_grant_fetch(DLockWork *work);
-extern void dlock_grant_serve(DLockWork *work, uint32 hash);
-extern void dlock_grant_serve_unit(DLockWork *work, int process, uint32 serial);
 extern void dlock_grant_end_path(DLockWork *work, const DLockBytes *path, DLockToken token);
 
 #endif							/* DLOCK_GRANT_H */

@@ -46,6 +46,7 @@
 #include "base/stat.h"
 #include "lock/grant.h"
 #include "lock/manager.h"
+#include "lock/queue.h"
 #include "lock/room.h"
 #include "space/holder.h"
 #include "space/wait.h"
@@ -275,7 +276,7 @@ renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
 	/* It ends earlier than those who wait for it expect. */
 	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
 	for (int i = 0; i < count; i++)
-		dlock_grant_hand_off(work, parts[i].entry);
+		dlock_queue_call(parts[i].entry, work->now);
 	return true;
 }
 
@@ -301,7 +302,7 @@ renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 		dlock_space_unlock_set(&found.set);
 		if (renewed)
 		{
-			dlock_grant_finish(&work);
+			dlock_work_finish(&work);
 			return true;
 		}
 		dlock_grant_fetch(&work);
@@ -489,7 +490,7 @@ dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 		{
 			if (counted != NULL)
 				*counted = before;
-			dlock_grant_finish(&work);
+			dlock_work_finish(&work);
 			dlock_flush_later(work.lsn, work.now);
 			return true;
 		}
@@ -561,20 +562,16 @@ check_convertible(const DLockSpaceLease *lease)
 	return CONVERT_FINE;
 }
 
-/* This process's request for a conversion of a lease; NULL if there is none. */
+/* This process's request for a conversion; NULL if it is not in the queue. */
 static DLockSpaceLease *
-find_request(DLockSpaceEntry *entry, DLockToken token)
+find_request(void)
 {
-	DLockSpaceLease *request = dlock_space_queue(entry);
+	const DLockWaitShared *wait = dlock_wait_of(dlock_wait_me());
 
-	while (request != NULL && (request->kind != DLOCK_SPACE_CONVERT ||
-							   request->process != dlock_wait_me() ||
-							   request->token != token))
-		request = dlock_space_next(request);
-	return request;
+	return (wait->state == DLOCK_WAIT_WAITING) ? dlock_space_request_first(wait->first) : NULL;
 }
 
-/* The first in the queue who does not wait for a conversion; or NULL. */
+/* The first request in the queue that is not for a conversion; or NULL. */
 static DLockSpaceLease *
 first_newcomer(DLockSpaceEntry *entry)
 {
@@ -636,7 +633,7 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 			  DLockAcquireAnswer *answer, DLockAcquireGranted *granted)
 {
 	DLockSpaceLease *lease = found->lease;
-	DLockSpaceLease *request = find_request(found->entry, lease->token);
+	DLockSpaceLease *request = find_request();
 	DLockMode	before = (DLockMode) lease->mode;
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner;
@@ -668,7 +665,7 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
 	dlock_wait_owner_gained(work->db->shared->oid, dlock_wait_owner_hash(&owner));
-	dlock_grant_hand_off(work, found->entry);
+	dlock_queue_call(found->entry, work->now);
 	*answer = DLOCK_ANSWER_GRANTED;
 	*granted = (DLockAcquireGranted) {
 		.token = lease->token, .lsn = lease->lsn, .before = before
@@ -715,7 +712,7 @@ dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 										"It is bound to another session.");
 		if (done)
 		{
-			dlock_grant_finish(&work);
+			dlock_work_finish(&work);
 			dlock_memory_trim();
 			return answer;
 		}
@@ -761,7 +758,7 @@ tell_forced(DLockWork *work, DLockManagerFound *found)
 	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
 	count = dlock_holder_parts(found->entry, lease, parts);
 	for (int i = 0; i < count; i++)
-		dlock_grant_hand_off(work, parts[i].entry);
+		dlock_queue_call(parts[i].entry, work->now);
 	return true;
 }
 
@@ -789,7 +786,7 @@ dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 			break;
 		dlock_grant_fetch(&work);
 	}
-	dlock_grant_finish(&work);
+	dlock_work_finish(&work);
 	dlock_flush_later(work.lsn, work.now);
 }
 
@@ -851,7 +848,7 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockSpac
 	}
 	if (found.is_skipped)
 		until = dlock_clock_now() + SKIPPED_DELAY;
-	dlock_grant_finish(&work);
+	dlock_work_finish(&work);
 	dlock_flush_later(work.lsn, work.now);
 	return until;
 }

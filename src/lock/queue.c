@@ -1,20 +1,36 @@
 /*-------------------------------------------------------------------------
  *
  * queue.c
- *	  This process in the queue: looking, leaving, giving back.
+ *	  Requests that wait: calling them, looking, leaving.
  *
  * NOTES
- *	  A process that waits holds no lock of the server's, not even on the
- *	  store, so that it is in nobody's way.  What it does in the queue it does
- *	  in memory alone, and so can do at any time, be it while an error is being
- *	  handled or at exit.  There is one exception, to serve the queue, for which
- *	  it opens the store like any other operation.
+ *	  A lock is handed off in two steps.  Whoever takes something out of the
+ *	  way of requests *calls* those that can be granted now, in the order of the
+ *	  queue, under the same partition lock: it marks them and sets the latches of
+ *	  their processes.  A process that is called takes the lock itself, as it
+ *	  would have done at once had it been free (lock/acquire.c).  So a release
+ *	  needs nothing for others: no token, no page, no memory.
  *
- *	  There is one way out of the queue for every reason.  It is a race with
- *	  the hand-off, which the partition locks decide: either the request is
- *	  still in the queue, and is taken out of it, or it has been granted.  Then
- *	  a process that leaves because its time is up takes what it got; one that
- *	  leaves in an error gives it back.
+ *	  A request keeps its place in the queue until its process takes the lock,
+ *	  so the lock is never free for a newcomer in between.  If that process is
+ *	  stopped, the call ends when the lease would: requests behind it pass
+ *	  it by from then on, until it has looked.
+ *
+ *	  A request can be called if it conflicts with no lease on the lock and with
+ *	  no request in front of it in the queue.  Being compatible with all in front,
+ *	  it delays none of them.  A call promises nothing.  A process that was called
+ *	  looks, with all its partitions locked.  It takes what it asked for if that
+ *	  can still be granted; else it clears the mark, and will be called again.
+ *	  So a request for several locks, which can be called for one while another
+ *	  is still held, needs no rules of its own.
+ *
+ *	  A conversion is woken likewise, but not marked: it lasts no longer than
+ *	  the lease that it is for.
+ *
+ *	  A process that waits holds no lock of the server's, not even on the
+ *	  store, so that it is in nobody's way.  It leaves the queue in memory alone,
+ *	  and so can do that at any time, be it while an error is being handled or
+ *	  at exit.
  *
  * IDENTIFICATION
  *	  src/lock/queue.c
@@ -29,10 +45,8 @@
 #include "base/clock.h"
 #include "base/name.h"
 #include "base/rule.h"
-#include "lock/grant.h"
 #include "lock/queue.h"
 #include "space/holder.h"
-#include "space/slot.h"
 
 static DLockWaitShared *
 mine(void)
@@ -40,11 +54,11 @@ mine(void)
 	return dlock_wait_of(dlock_wait_me());
 }
 
-/* Lock my partitions, if I still wait. */
+/* Lock the partitions of this process's requests, if it waits. */
 static bool
-lock_mine(LWLockMode mode, DLockSpaceSet *set)
+lock_mine(DLockSpaceSet *set)
 {
-	return dlock_wait_lock(dlock_wait_me(), mine()->database, mode, set, NULL);
+	return dlock_wait_lock(dlock_wait_me(), mine()->database, LW_EXCLUSIVE, set, NULL);
 }
 
 /* The lease that a conversion is to change; NULL if it is lost. */
@@ -141,46 +155,173 @@ dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now, DLockQueueOwn
 	dlock_queue_blockers(request, now, add_owner, owners);
 }
 
-/* Look at one request, whose partition is locked. */
-static DLockQueueNews
-look_at(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until)
+/* ---- calling ---- */
+
+/* Wake a process that would look at a lock later than the lock changes. */
+static void
+wake_if_late(DLockSpaceLease *request, DLockTime until)
+{
+	if (request->deadline > until)
+	{
+		request->deadline = until;
+		dlock_space_wake(request->process);
+	}
+}
+
+/* Wake the process of a conversion that can be made, or if it would look too late. */
+static void
+call_conversion(DLockSpaceLease *request, uint32 ahead, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+	DLockHolderCrowd crowd =
+		dlock_holder_survey(entry, dlock_space_find_part(entry, request->token), now);
+
+	if (dlock_holder_is_in_way(&crowd, ahead, (DLockMode) request->mode, 0))
+		wake_if_late(request, crowd.until);
+	else
+		dlock_space_wake(request->process);
+}
+
+/* Has the owner of a request for a lease got one by another request? */
+static bool
+is_owned_otherwise(DLockSpaceLease *request, DLockTime now)
+{
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
+
+	return request->part != DLOCK_PART_INTENT &&
+		dlock_space_find_owned(dlock_space_entry_of(request), &owner, now) != NULL;
+}
+
+/* Is none of the requests that follow in a queue to be called now? */
+static bool
+is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
+{
+	for (int mode = 0; mode < DLOCK_MODES; mode++)
+	{
+		if ((entry->asked_modes & DLOCK_RULE_BIT(mode)) &&
+			!dlock_holder_is_in_way(crowd, ahead, (DLockMode) mode, entry->permits))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Call the requests in the queue of a lock that can be granted, and wake the
+ * processes that have something else to do now.  To be called after each change
+ * of who holds the lock, or of who waits, with the partition locked exclusively.
+ *
+ * Only the first request that stays uncalled has a timer for the end of what is
+ * in its way.  This ends as soon as everything behind conflicts, so what it costs
+ * does not depend on how many wait.
+ */
+void
+dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
+{
+	DLockHolderCrowd crowd;
+	uint32		ahead = 0;
+	bool		is_first = true;
+
+	if (dlock_space_queue(entry) == NULL)
+		return;
+	crowd = dlock_holder_survey(entry, NULL, now);
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		DLockMode	mode = (DLockMode) request->mode;
+		bool		blocked;
+
+		if (request->kind != DLOCK_SPACE_ASKED)
+		{
+			if (!dlock_holder_is_waiting(entry, request, now))
+				dlock_space_wake(request->process);
+			else
+			{
+				call_conversion(request, ahead, now);
+				ahead |= DLOCK_RULE_BIT(mode);
+			}
+			continue;
+		}
+
+		blocked = dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits);
+		if (request->bound_mono == 0 && !blocked && !is_owned_otherwise(request, now))
+		{
+			request->bound_mono = dlock_rule_grant(request->ttl, now, 0).deadline;
+			dlock_wait_of(request->process)->called = true;
+			dlock_space_wake(request->process);
+		}
+		if (request->bound_mono != 0)
+		{
+			/* For requests behind it, it is as good as granted; or not there at all. */
+			if (request->bound_mono <= now)
+				continue;
+			crowd.modes |= DLOCK_RULE_BIT(mode);
+			crowd.permits += (mode == DLOCK_MODE_PERMIT);
+			crowd.until = Min(crowd.until, request->bound_mono);
+			continue;
+		}
+
+		/* If its owner has the lock otherwise, its process knows what that means. */
+		if (!blocked)
+			dlock_space_wake(request->process);
+		else if (is_first)
+			wake_if_late(request, crowd.until);
+		is_first = false;
+		ahead |= DLOCK_RULE_BIT(mode);
+		if (is_closed(entry, &crowd, ahead))
+			break;
+	}
+}
+
+/* ---- this process ---- */
+
+/* Is a request to be looked at anew by its call, whether or not it could be granted? */
+static bool
+is_overtaken(DLockSpaceLease *request, DLockTime now)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+	DLockSpaceLease *leader;
+
+	switch ((DLockSpaceKind) request->kind)
+	{
+		case DLOCK_SPACE_WATCH:
+			leader = dlock_queue_leader(entry, now);
+			return request->token != ((leader != NULL) ? leader->token : DLOCK_TOKEN_NONE);
+		case DLOCK_SPACE_CONVERT:
+			return find_converted(entry, request, now) == NULL;
+		default:
+			return is_owned_otherwise(request, now);
+	}
+}
+
+/*
+ * Does a request have to wait longer?  "until" is when to look again.  Its
+ * partition must be locked exclusively.
+ */
+static bool
+is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockSpaceLease *own = NULL;
 	bool		blocked;
 
 	if (request->kind == DLOCK_SPACE_WATCH)
 	{
-		DLockSpaceLease *leader = dlock_queue_leader(entry, now);
-
-		*until = (leader != NULL) ? leader->deadline : DLOCK_TIME_FOREVER;
-		return (request->token == ((leader != NULL) ? leader->token : DLOCK_TOKEN_NONE)) ?
-			DLOCK_QUEUE_WAIT : DLOCK_QUEUE_RETRY;
+		own = dlock_queue_leader(entry, now);
+		*until = (own != NULL) ? own->deadline : DLOCK_TIME_FOREVER;
+		return true;
 	}
 	if (request->kind == DLOCK_SPACE_CONVERT)
-	{
 		own = find_converted(entry, request, now);
-		if (own == NULL)
-			return DLOCK_QUEUE_RETRY;
-	}
-	/* Its owner has got the lock otherwise: what that means depends on the call. */
-	else if (request->part != DLOCK_PART_INTENT &&
-			 dlock_space_find_owned(entry, &owner, now) != NULL)
-		return DLOCK_QUEUE_RETRY;
-
 	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
-									 own, request, now, until);
+									  own, request, now, until);
 	if (own != NULL)
 		*until = Min(*until, own->deadline);
-	/* The one in front wakes in time, and hands off to this one, too. */
+	/* The one in front wakes in time, and calls this one, too. */
 	else if (blocked && !dlock_space_is_first(request))
 		*until = DLOCK_TIME_FOREVER;
 	request->deadline = Min(*until, anyway);
-	if (blocked)
-		return DLOCK_QUEUE_WAIT;
-	return (request->kind == DLOCK_SPACE_CONVERT) ? DLOCK_QUEUE_RETRY : DLOCK_QUEUE_SERVE;
+	return blocked;
 }
 
 /*
@@ -196,33 +337,57 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 {
 	DLockSpaceSet set;
 	DLockTime	now;
-	DLockQueueNews news = DLOCK_QUEUE_SERVE;
+	DLockQueueNews news = DLOCK_QUEUE_READY;
 
 	*until = DLOCK_TIME_FOREVER;
-	if (!lock_mine(LW_SHARED, &set))
+
+	/* Most likely it can be granted: to ask tells. */
+	if (mine()->called)
 	{
-		pg_read_barrier();
-		return (mine()->state == DLOCK_WAIT_GRANTED) ? DLOCK_QUEUE_GRANTED : DLOCK_QUEUE_GONE;
+		mine()->called = false;
+		return DLOCK_QUEUE_READY;
 	}
+	if (!lock_mine(&set))
+		return DLOCK_QUEUE_GONE;
 
 	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		DLockTime	ends;
-		DLockQueueNews found = look_at(request, now, anyway, &ends);
 
-		if (found == DLOCK_QUEUE_RETRY)
+		if (is_overtaken(request, now))
 		{
-			news = found;
+			news = DLOCK_QUEUE_READY;
 			break;
 		}
+		if (is_kept_waiting(request, now, anyway, &ends))
+			news = DLOCK_QUEUE_WAIT;
 		*until = Min(*until, ends);
-		if (found == DLOCK_QUEUE_WAIT)
-			news = found;
 	}
+
+	/* What was called in vain is to be called again when it is worth it. */
+	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
+		 request != NULL && news == DLOCK_QUEUE_WAIT; request = dlock_space_request_next(request))
+		request->bound_mono = 0;
 	dlock_space_unlock_set(&set);
 	return news;
+}
+
+/* See to it that no request in front of those of this process is overlooked. */
+void
+dlock_queue_call_mine(void)
+{
+	DLockSpaceSet set;
+	DLockTime	now;
+
+	if (!lock_mine(&set))
+		return;
+	now = dlock_clock_now();
+	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
+		 request != NULL; request = dlock_space_request_next(request))
+		dlock_queue_call(dlock_space_entry_of(request), now);
+	dlock_space_unlock_set(&set);
 }
 
 /*
@@ -236,7 +401,7 @@ dlock_queue_describe_blockers(void)
 	StringInfoData text;
 	DLockSpaceSet set;
 
-	if (lock_mine(LW_SHARED, &set))
+	if (lock_mine(&set))
 	{
 		DLockTime	now = dlock_clock_now();
 
@@ -258,95 +423,42 @@ dlock_queue_describe_blockers(void)
 }
 
 /*
- * Hand off all that this process waits for, to itself or to whoever is in
- * front.
- */
-void
-dlock_queue_serve(DLockDatabase *db)
-{
-	uint32		hashes[DLOCK_NAMES_MAX];
-	int			count = 0;
-	uint32		serial;
-	DLockWork work;
-	DLockSpaceSet set;
-
-	if (!lock_mine(LW_SHARED, &set))
-		return;
-	serial = mine()->serial;
-	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
-		 request != NULL; request = dlock_space_request_next(request))
-		hashes[count++] = dlock_space_entry_of(request)->hash;
-	dlock_space_unlock_set(&set);
-
-	dlock_work_begin(&work, db);
-	for (int i = 0; i < count; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		dlock_grant_serve(&work, hashes[i]);
-	}
-	/* Of all those for several locks that these are for, this process at least. */
-	if (count > 1)
-		dlock_grant_serve_unit(&work, dlock_wait_me(), serial);
-	dlock_grant_finish(&work);
-}
-
-/*
  * Take all requests of this process out of their queues, whose partitions are
  * locked exclusively.
  */
 void
-dlock_queue_remove_mine(DLockWork *work)
+dlock_queue_remove_mine(DLockTime now)
 {
-	DLockDatabase *db = work->db;
-	DLockSpaceLease *request;
 	DLockSpaceLease *next;
 
-	for (request = dlock_space_request_first(mine()->first); request != NULL; request = next)
+	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
+		 request != NULL; request = next)
 	{
 		DLockSpaceEntry *entry = dlock_space_entry_of(request);
-		DLockSpaceKind kind = (DLockSpaceKind) request->kind;
-		DLockSlot	slot = request->slot;
-		bool		is_last;
+		bool		is_watcher = request->kind == DLOCK_SPACE_WATCH;
+		bool		is_last = dlock_space_holders(entry) == NULL &&
+			dlock_space_next(dlock_space_queue(entry)) == NULL;
 
 		next = dlock_space_request_next(request);
-		is_last = dlock_space_holders(entry) == NULL &&
-			dlock_space_next(dlock_space_queue(entry)) == NULL;
 		dlock_space_remove(entry, request);
-		if (slot != DLOCK_SLOT_NONE)
-			dlock_slot_free(&db->shared->slots, slot);
-		if (!is_last && kind != DLOCK_SPACE_WATCH)
-			dlock_grant_hand_off(work, entry);
+		if (!is_last && !is_watcher)
+			dlock_queue_call(entry, now);
 	}
 	dlock_wait_leave(dlock_wait_me(), DLOCK_WAIT_IDLE);
 }
 
-/* What this process got has been noticed. */
+/* Wait no longer, if this process does.  Cannot fail. */
 void
-dlock_queue_taken(void)
+dlock_queue_leave(void)
 {
-	mine()->state = DLOCK_WAIT_IDLE;
-}
-
-/*
- * Leave the queue.  False if it is too late for that, since the request has
- * been granted or thrown out; that is left as it is, then.
- *
- * Without db->rel those behind are only woken.  Cannot fail then.
- */
-bool
-dlock_queue_leave(DLockDatabase *db)
-{
-	DLockWork work;
 	DLockSpaceSet set;
 
-	if (!lock_mine(LW_EXCLUSIVE, &set))
-		return false;
-	dlock_work_begin(&work, db);
-	work.now = dlock_clock_now();
-	dlock_queue_remove_mine(&work);
-	dlock_space_unlock_set(&set);
-	dlock_grant_finish(&work);
-	return true;
+	if (lock_mine(&set))
+	{
+		dlock_queue_remove_mine(dlock_clock_now());
+		dlock_space_unlock_set(&set);
+	}
+	mine()->state = DLOCK_WAIT_IDLE;
 }
 
 /*
@@ -371,7 +483,7 @@ dlock_queue_dismiss(Oid database)
 			dlock_space_remove(dlock_space_entry_of(request), request);
 		}
 		dlock_wait_leave(process, DLOCK_WAIT_GONE);
-		dlock_wait_wake(process);
+		dlock_space_wake(process);
 		dlock_space_unlock_set(&set);
 	}
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * queue.h
- *	  This process in the queue: looking, leaving, giving back.
+ *	  Requests that wait: calling them, looking, leaving.
  *
  * IDENTIFICATION
  *	  src/lock/queue.h
@@ -11,7 +11,6 @@
 #ifndef DLOCK_QUEUE_H
 #define DLOCK_QUEUE_H
 
-#include "lock/grant.h"
 #include "space/database.h"
 #include "space/wait.h"
 
@@ -19,10 +18,8 @@
 typedef enum DLockQueueNews
 {
 	DLOCK_QUEUE_WAIT,			/* nothing to be done before the given time */
-	DLOCK_QUEUE_SERVE,			/* the queue has to be served */
-	DLOCK_QUEUE_RETRY,			/* ask anew, from the start */
-	DLOCK_QUEUE_GRANTED,
-	DLOCK_QUEUE_GONE
+	DLOCK_QUEUE_READY,			/* ask again */
+	DLOCK_QUEUE_GONE			/* it no longer waits: the extension was dropped */
 } DLockQueueNews;
 
 /* How many owners in the way are named. */
@@ -50,13 +47,13 @@ extern void dlock_queue_blockers(DLockSpaceLease *request, DLockTime now,
 								 DLockQueueVisitor visitor, void *arg);
 extern void dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now,
 									  DLockQueueOwners *owners);
-extern void dlock_queue_remove_mine(DLockWork *work);
+extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);
+extern void dlock_queue_remove_mine(DLockTime now);
 
 /* without locks */
 extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);
-extern void dlock_queue_serve(DLockDatabase *db);
-extern bool dlock_queue_leave(DLockDatabase *db);
-extern void dlock_queue_taken(void);
+extern void dlock_queue_call_mine(void);
+extern void dlock_queue_leave(void);
 extern char *dlock_queue_describe_blockers(void);
 extern void dlock_queue_dismiss(Oid database);
 

@@ -24,6 +24,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "lock/grant.h"
+#include "lock/queue.h"
 #include "lock/room.h"
 #include "lock/work.h"
 #include "space/holder.h"
@@ -75,7 +76,7 @@ erase_dead_on(DLockWork *work, uint32 hash)
 			if (!dlock_grant_tidy(work, entry))
 				done = false;
 			else if (waited_for)
-				dlock_grant_hand_off(work, entry);
+				dlock_queue_call(entry, work->now);
 		}
 		dlock_space_unlock(hash);
 		if (!done)
@@ -105,7 +106,7 @@ erase_dead(DLockDatabase *db)
 		CHECK_FOR_INTERRUPTS();
 		erase_dead_on(&work, dead->hashes[i]);
 	}
-	dlock_grant_finish(&work);
+	dlock_work_finish(&work);
 	dlock_flush_later(work.lsn, dlock_clock_now());
 	pfree(dead);
 	return found;

@@ -29,7 +29,6 @@ void
 dlock_work_begin(DLockWork *work, DLockDatabase *db)
 {
 	work->db = db;
-	work->serving = work->unserved = false;
 	work->lsn = InvalidXLogRecPtr;
 	work->npins = work->oldest_pin = 0;
 	work->pin_room = DLOCK_WORK_PINS;
@@ -37,8 +36,6 @@ dlock_work_begin(DLockWork *work, DLockDatabase *db)
 	work->missing_slot = DLOCK_SLOT_NONE;
 	work->missing_tokens = 0;
 	work->missing_path = DLOCK_TOKEN_NONE;
-	work->nunits = 0;
-	memset(&work->skipped, 0, sizeof(work->skipped));
 }
 
 /* Give up all pins.  No partition lock needs to be held. */

@@ -21,9 +21,6 @@
 /* Pages that single operations may need pinned at a time. */
 #define DLOCK_WORK_PINS	8
 
-/* Requests of several locks that one release may turn out to be for. */
-#define DLOCK_WORK_UNITS	8
-
 typedef struct DLockWorkPin
 {
 	BlockNumber block;
@@ -37,8 +34,6 @@ typedef struct DLockWorkPin
 typedef struct DLockWork
 {
 	DLockDatabase *db;			/* without db->rel, pages cannot be changed */
-	bool		serving;		/* what those who wait lack is fetched for them */
-	bool		unserved;		/* some of them have not got what they can have */
 	DLockTime	now;			/* read under the partition lock */
 	XLogRecPtr	lsn;			/* end of the last record written */
 
@@ -55,15 +50,6 @@ typedef struct DLockWork
 	DLockToken	missing_path;	/* of a lease on a path that is to be ended ... */
 	int			path_len;
 	char		path[DLOCK_NAME_MAX];	/* ... and which */
-
-	/* Processes that wait for several locks, one of which came free. */
-	DLockSpaceSet skipped;		/* partitions that these may be in; see dlock_grant_finish() */
-	int			nunits;
-	struct
-	{
-		int			process;
-		uint32		serial;
-	}			units[DLOCK_WORK_UNITS];
 } DLockWork;
 
 /* without partition locks */

@@ -38,6 +38,7 @@
 #include "base/stat.h"
 #include "lock/acquire.h"
 #include "lock/grant.h"
+#include "lock/queue.h"
 #include "pattern/once.h"
 #include "session/answer.h"
 #include "space/holder.h"
@@ -115,7 +116,7 @@ succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	dlock_stat_count(DLOCK_STAT_GRANT, 1);
 
 	/* There are no waiters for this lock, but there may be observers. */
-	dlock_grant_hand_off(work, entry);
+	dlock_queue_call(entry, work->now);
 	return true;
 }
 
@@ -217,7 +218,7 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 		else if (step != ONCE_NEW || begin(db, name, every, memory, &granted))
 			break;
 	}
-	dlock_grant_finish(&work);
+	dlock_work_finish(&work);
 
 	/* Either the slot is lost, or it was over before it was won. */
 	if (granted.token == DLOCK_TOKEN_NONE)

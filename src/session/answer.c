@@ -64,6 +64,7 @@
 #include "base/rule.h"
 #include "lock/grant.h"
 #include "lock/manager.h"
+#include "lock/queue.h"
 #include "session/answer.h"
 #include "session/bind.h"
 #include "session/session.h"
@@ -176,10 +177,10 @@ undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 				lease->unwritten = true;
 				dlock_database_note_deadline(db->shared, work.now);
 			}
-			dlock_grant_hand_off(&work, entry);
+			dlock_queue_call(entry, work.now);
 		}
 		dlock_space_unlock(item->hash);
-		dlock_grant_finish(&work);
+		dlock_work_finish(&work);
 	}
 	if (ends != DLOCK_TOKEN_NONE)
 		dlock_manager_stop(db, item->hash, ends, how);

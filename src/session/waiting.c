@@ -4,12 +4,13 @@
  *	  Calls that may wait: acquire, convert, watch.
  *
  * NOTES
- *	  A process that waits sleeps on its latch.  It is woken when it has been
- *	  granted what it waits for, and wakes by itself for five things: its time
- *	  is up; a lease in its way ends, so that it takes the lock over even if
- *	  nobody else does anything; it is time to look for a deadlock; it is
- *	  interrupted; its client has closed the connection.  Whatever it is, it
- *	  then looks at its requests and decides anew.
+ *	  A call asks for something, and if it has to wait, its process goes into
+ *	  the queue and sleeps on its latch.  It is woken when it is called
+ *	  (lock/queue.c), and wakes by itself for five things: its time is up; a
+ *	  lease in its way ends, so that it takes the lock over even if nobody else
+ *	  does anything; it is time to look for a deadlock; it is interrupted; its
+ *	  client has closed the connection.  Whatever it is, it then looks at its
+ *	  requests, and if they can be granted asks again.
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
  *	  so that this can be dropped or rewritten, nor anything of the lock.  If the
@@ -17,8 +18,8 @@
  *	  wait of days does not keep vacuum from removing rows.
  *
  *	  An error, be it an interrupt, takes the process out of the queue in the
- *	  clean-up below.  If the grant was faster, it is undone like any other that
- *	  is not answered (session/answer.c).
+ *	  clean-up below.  What it was granted by then is undone like any other
+ *	  grant that is not answered (session/answer.c).
  *
  * IDENTIFICATION
  *	  src/session/waiting.c
@@ -78,11 +79,20 @@
 /* How long to leave the store alone if it cannot be had at once. */
 #define RETRY_NAP		(10 * INT64CONST(1000))
 
-/* A call that waits. */
-typedef struct DLockWaiting
+typedef struct DLockWaiting DLockWaiting;
+
+/*
+ * Ask for what is wanted.  GRANTED: there it is, and the process is in no queue.
+ * QUEUED: it is in the queue now, or still.
+ */
+typedef DLockAcquireAnswer (*DLockWaitingAsk) (DLockWaiting *waiting, DLockDatabase *db,
+											   bool may_wait);
+
+/* A call that may wait. */
+struct DLockWaiting
 {
 	DLockSpaceKind kind;
-	const DLockAcquireRequest *request; /* for several or one; if ASKED */
+	DLockWaitingAsk ask;
 	const DLockBytes *name;		/* for messages */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
@@ -90,17 +100,14 @@ typedef struct DLockWaiting
 	DLockTime	check_every;	/* how long after that again */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
-	bool		has_waited;
 	bool		was_logged;		/* that it waits for long */
-} DLockWaiting;
 
-/* How a wait ends, unless in an error. */
-typedef enum DLockWaitingEnd
-{
-	WAITING_GRANTED,
-	WAITING_TIMED_OUT,
-	WAITING_RETRY				/* it has left the queue, and is to ask anew */
-} DLockWaitingEnd;
+	/* what it asks for, by kind, and the answer */
+	DLockAcquireRequest request;
+	DLockToken	token;			/* of the lease to convert, or of the holder seen */
+	DLockAcquireGranted granted;
+	DLockWaitingHolder *holder;
+};
 
 static DLockWaitShared *
 mine(void)
@@ -108,23 +115,26 @@ mine(void)
 	return dlock_wait_of(dlock_wait_me());
 }
 
-static void
-begin_waiting(DLockWaiting *waiting, DLockSpaceKind kind, const DLockBytes *name,
-			  DLockMode mode, DLockTime wait)
+static DLockWaiting
+begin_call(DLockSpaceKind kind, DLockWaitingAsk ask, const DLockBytes *name, DLockMode mode,
+		   DLockTime wait)
 {
 	DLockTime	now = dlock_clock_now();
+	DLockTime	check_every = (DLockTime) DeadlockTimeout * 1000;
 
-	waiting->kind = kind;
-	waiting->request = NULL;
-	waiting->name = name;
-	waiting->mode = mode;
-	waiting->began = now;
-	waiting->deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
-	waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
-	waiting->check_at = now + waiting->check_every;
-	waiting->lock_timeout_at = (LockTimeout > 0 && kind != DLOCK_SPACE_WATCH) ?
-		now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER;
-	waiting->has_waited = waiting->was_logged = false;
+	return (DLockWaiting)
+	{
+		.kind = kind,
+		.ask = ask,
+		.name = name,
+		.mode = mode,
+		.began = now,
+		.deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait,
+		.check_every = check_every,
+		.check_at = now + check_every,
+		.lock_timeout_at = (LockTimeout > 0 && kind != DLOCK_SPACE_WATCH) ?
+			now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER
+	};
 }
 
 /* ---- leaving in an error ---- */
@@ -137,21 +147,14 @@ count_wait(const DLockWaiting *waiting)
 		dlock_stat_count_wait(dlock_clock_now() - waiting->began);
 }
 
-/* The clean-up.  Must not fail.  What was granted is undone next. */
+/* The clean-up.  Must not fail. */
 static void
 abandon(int code, Datum arg)
 {
-	DLockWaiting *waiting = (DLockWaiting *) DatumGetPointer(arg);
-	DLockDatabase db;
-
 	/* The abort would do that next; here it must come first. */
 	LWLockReleaseAll();
-	dlock_session_shared(&db);
-	if (!dlock_queue_leave(&db) && mine()->state == DLOCK_WAIT_GRANTED)
-		dlock_answer_granted(&db, waiting->request,
-							 &(DLockAcquireGranted) {.token = mine()->token});
-	dlock_queue_taken();
-	count_wait(waiting);
+	dlock_queue_leave();
+	count_wait((DLockWaiting *) DatumGetPointer(arg));
 }
 
 /* ---- the snapshot ---- */
@@ -235,31 +238,8 @@ take_snapshot(QueryDesc *query)
 /* ---- waiting ---- */
 
 /*
- * Let those be served who can be, as any other operation does.  False if the
- * store cannot be had at once: somebody is rewriting it, or wants to.
- */
-static bool
-serve(void)
-{
-	DLockDatabase db;
-
-	switch (dlock_session_try_open(&db))
-	{
-		case DLOCK_SESSION_OPENED:
-			break;
-		case DLOCK_SESSION_LOCKED:
-			return false;
-		case DLOCK_SESSION_ABSENT:
-			dlock_error_no_extension();
-	}
-	dlock_queue_serve(&db);
-	dlock_session_close(&db);
-	return true;
-}
-
-/*
  * The call has waited for deadlock_timeout: is it in a deadlock?  If not, say
- * that it waits if that is wanted, and see to it that nobody in front of it
+ * that it waits if that is wanted, and see to it that no request in front of it
  * has been overlooked.
  */
 static void
@@ -289,7 +269,7 @@ check_progress(DLockWaiting *waiting, DLockTime now)
 		dlock_error_log_waiting(waiting->name, dlock_name_of_mode(waiting->mode), now - waiting->began,
 								dlock_queue_describe_blockers());
 	}
-	(void) serve();
+	dlock_queue_call_mine();
 }
 
 static uint32
@@ -306,61 +286,39 @@ wait_event(const DLockWaiting *waiting)
 	return (waiting->kind == DLOCK_SPACE_WATCH) ? watch_event : acquire_event;
 }
 
-/* Leave the queue to ask anew, unless the grant was faster. */
-static bool
-leave_for_retry(void)
+/* The extension was dropped, and so were the requests of this process. */
+pg_noreturn static void
+fail_gone(void)
 {
-	DLockDatabase db;
-
-	dlock_session_shared(&db);
-	return dlock_queue_leave(&db);
+	mine()->state = DLOCK_WAIT_IDLE;
+	dlock_error_no_extension();
 }
 
 /*
- * Look at what this process waits for, and do what that calls for.  True if
- * that ends the wait; otherwise "until" is when to look again.
+ * Ask again, being in the queue.  False if the store cannot be had at once:
+ * somebody is rewriting it, or wants to.
  */
 static bool
-look(DLockWaiting *waiting, DLockTime *until, DLockWaitingEnd *end)
+ask_again(DLockWaiting *waiting, DLockAcquireAnswer *answer)
 {
-	switch (dlock_queue_look(waiting->check_at, until))
+	DLockDatabase db;
+
+	switch (dlock_session_try_open(&db))
 	{
-		case DLOCK_QUEUE_GRANTED:
-			*end = WAITING_GRANTED;
-			return true;
-
-		case DLOCK_QUEUE_GONE:
-			dlock_queue_taken();
-			dlock_error_no_extension();
-
-		case DLOCK_QUEUE_RETRY:
-			*end = WAITING_RETRY;
-
-			/* A conversion keeps its place until it can be made. */
-			if (waiting->kind == DLOCK_SPACE_CONVERT)
-				return true;
-			*until = 0;
-			return leave_for_retry();
-
-		case DLOCK_QUEUE_SERVE:
-			*until = serve() ? 0 : dlock_clock_now() + RETRY_NAP;
+		case DLOCK_SESSION_OPENED:
 			break;
-
-		case DLOCK_QUEUE_WAIT:
-			break;
-	}
-
-	if (dlock_clock_now() >= Min(waiting->deadline, waiting->lock_timeout_at))
-	{
-		*end = WAITING_TIMED_OUT;
-		*until = 0;
-		if (!leave_for_retry())
+		case DLOCK_SESSION_LOCKED:
 			return false;
-		if (dlock_clock_now() < waiting->deadline)
-			dlock_error_lock_timeout();
-		return true;
+		case DLOCK_SESSION_ABSENT:
+			dlock_error_no_extension();
 	}
-	return false;
+
+	/* With the store open, this process stays in the queue if it is there. */
+	if (mine()->state == DLOCK_WAIT_GONE)
+		fail_gone();
+	*answer = waiting->ask(waiting, &db, true);
+	dlock_session_close(&db);
+	return true;
 }
 
 /*
@@ -394,23 +352,46 @@ nap(long timeout, uint32 event)
 	}
 }
 
-/* Sleep until the wait is over. */
-static DLockWaitingEnd
-sleep_in_queue(DLockWaiting *waiting)
+/* The time is up: leave the queue. */
+static DLockAcquireAnswer
+give_up(DLockWaiting *waiting)
 {
-	DLockWaitingEnd end;
-	DLockTime	until;
+	dlock_queue_leave();
+	if (dlock_clock_now() < waiting->deadline)
+		dlock_error_lock_timeout();
+	if (waiting->kind != DLOCK_SPACE_WATCH)
+		dlock_stat_count(DLOCK_STAT_TIMEOUT, 1);
+	return DLOCK_ANSWER_REFUSED;
+}
 
+/* Wait, being in the queue, and ask again until there is an answer. */
+static DLockAcquireAnswer
+wait_in_queue(DLockWaiting *waiting)
+{
 	for (;;)
 	{
+		DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
+		DLockTime	until;
 		DLockTime	now;
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		if (look(waiting, &until, &end))
-			return end;
+		switch (dlock_queue_look(waiting->check_at, &until))
+		{
+			case DLOCK_QUEUE_GONE:
+				fail_gone();
+			case DLOCK_QUEUE_READY:
+				until = ask_again(waiting, &answer) ? 0 : dlock_clock_now() + RETRY_NAP;
+				break;
+			case DLOCK_QUEUE_WAIT:
+				break;
+		}
+		if (answer != DLOCK_ANSWER_QUEUED)
+			return answer;
 
 		now = dlock_clock_now();
+		if (now >= Min(waiting->deadline, waiting->lock_timeout_at))
+			return give_up(waiting);
 		if (mine()->look_again)
 		{
 			mine()->look_again = false;
@@ -430,48 +411,44 @@ sleep_in_queue(DLockWaiting *waiting)
 	}
 }
 
-/*
- * Wait, being in the queue; the clean-up is armed.
- */
-static DLockWaitingEnd
-wait_armed(DLockWaiting *waiting)
-{
-	QueryDesc  *query = release_snapshot();
-	DLockWaitingEnd end;
-
-	waiting->has_waited = true;
-	end = sleep_in_queue(waiting);
-	take_snapshot(query);
-	return end;
-}
-
-/*
- * Wait, being in the queue.  Throws 40P01, 55P03, 57014 and whatever else
- * interrupts it; it has left the queue then.
- */
-static DLockWaitingEnd
-wait_in_queue(DLockWaiting *waiting)
-{
-	DLockWaitingEnd end;
-
-	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
-	{
-		end = wait_armed(waiting);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
-	return end;
-}
-
-/* The call has its answer: count and log that it has waited, if it has. */
+/* The call has waited, and has its answer: count and log that. */
 static void
 end_wait(const DLockWaiting *waiting, bool granted)
 {
-	if (!waiting->has_waited)
-		return;
 	count_wait(waiting);
 	if (granted && waiting->was_logged)
 		dlock_error_log_acquired(waiting->name, dlock_name_of_mode(waiting->mode),
 								 dlock_clock_now() - waiting->began);
+}
+
+/*
+ * Ask for what is wanted, and wait for it if need be.  GRANTED, or REFUSED if
+ * it is not to be had in time.  Throws 40P01, 55P03, 57014 and whatever else
+ * interrupts it, and 55000 if the extension is dropped meanwhile; the process is
+ * in no queue then.
+ */
+static DLockAcquireAnswer
+call(DLockWaiting *waiting)
+{
+	DLockAcquireAnswer answer;
+	DLockDatabase db;
+
+	dlock_session_open(&db);
+	answer = waiting->ask(waiting, &db, dlock_clock_now() < waiting->deadline);
+	dlock_session_close(&db);
+	if (answer != DLOCK_ANSWER_QUEUED)
+		return answer;
+
+	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
+	{
+		QueryDesc  *query = release_snapshot();
+
+		answer = wait_in_queue(waiting);
+		take_snapshot(query);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
+	end_wait(waiting, answer == DLOCK_ANSWER_GRANTED);
+	return answer;
 }
 
 /* ---- acquire ---- */
@@ -491,97 +468,79 @@ remember(DLockDatabase *db, const DLockAcquireRequest *request,
 					   request->bind);
 }
 
+static DLockAcquireAnswer
+ask_to_acquire(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
+{
+	DLockAcquireRequest *request = &waiting->request;
+	DLockAcquireAnswer answer;
+
+	request->may_wait = may_wait;
+	dlock_answer_prepare(request->count);
+	if (request->bind != DLOCK_BIND_NONE)
+	{
+		dlock_bind_prepare(request->path ? 1 : request->count);
+		mine()->has_bound = true;
+	}
+	answer = dlock_acquire_locks(db, request, &waiting->granted);
+	if (answer == DLOCK_ANSWER_GRANTED)
+		remember(db, request, &waiting->granted);
+	if (answer == DLOCK_ANSWER_SELF)
+	{
+		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
+		dlock_error_self_deadlock(&request->owner, dlock_name_of_mode(request->mode),
+								  waiting->granted.own);
+	}
+	return answer;
+}
+
+/* The token of what a call was granted, durable as synchronous_commit asks for. */
+static DLockToken
+take_answer(const DLockWaiting *waiting, DLockAcquireAnswer answer)
+{
+	if (answer == DLOCK_ANSWER_REFUSED)
+		return DLOCK_TOKEN_NONE;
+	dlock_flush_commit(waiting->granted.lsn, dlock_clock_now());
+	return waiting->granted.token;
+}
+
 /*
  * Acquire what is asked for, waiting up to "wait" microseconds for it
  * (DLOCK_TIME_FOREVER: without a limit).  Returns the first token, or
  * DLOCK_TOKEN_NONE if the time is up.
  *
  * When this returns the grant is as durable as synchronous_commit asks for.
- * Throws what dlock_acquire_locks() throws, 40P01, and 55000 if the
- * extension is dropped meanwhile.
+ * Throws what dlock_acquire_locks() and call() throw.
  */
 DLockToken
 dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 {
-	DLockAcquireRequest asked = *request;
-	DLockWaiting waiting;
-	DLockAcquireGranted granted;
-	DLockAcquireAnswer answer;
-	DLockDatabase db;
-	DLockWaitingEnd end;
+	DLockWaiting waiting = begin_call(DLOCK_SPACE_ASKED, ask_to_acquire, &request->names[0],
+									  request->mode, wait);
 
-	begin_waiting(&waiting, DLOCK_SPACE_ASKED, &asked.names[0], asked.mode, wait);
-	waiting.request = &asked;
-	do
-	{
-		asked.may_wait = wait > 0 && dlock_clock_now() < waiting.deadline;
-		dlock_session_open(&db);
-		dlock_answer_prepare(asked.count);
-		if (asked.bind != DLOCK_BIND_NONE)
-		{
-			dlock_bind_prepare(asked.path ? 1 : asked.count);
-			mine()->has_bound = true;
-		}
-		answer = dlock_acquire_locks(&db, &asked, &granted);
-		if (answer == DLOCK_ANSWER_GRANTED)
-			remember(&db, &asked, &granted);
-		dlock_session_close(&db);
-
-		if (answer == DLOCK_ANSWER_REFUSED)
-		{
-			end_wait(&waiting, false);
-			return DLOCK_TOKEN_NONE;
-		}
-		if (answer == DLOCK_ANSWER_SELF)
-		{
-			dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
-			dlock_error_self_deadlock(&asked.owner, dlock_name_of_mode(asked.mode),
-									  granted.own);
-		}
-		if (answer == DLOCK_ANSWER_GRANTED)
-			break;
-
-		end = wait_in_queue(&waiting);
-		if (end == WAITING_TIMED_OUT)
-		{
-			dlock_stat_count(DLOCK_STAT_TIMEOUT, 1);
-			end_wait(&waiting, false);
-			return DLOCK_TOKEN_NONE;
-		}
-		if (end == WAITING_GRANTED)
-		{
-			granted = (DLockAcquireGranted) {.token = mine()->token, .lsn = mine()->lsn};
-			remember(&db, &asked, &granted);
-			dlock_queue_taken();
-		}
-	} while (end == WAITING_RETRY);
-
-	end_wait(&waiting, true);
-	dlock_flush_commit(granted.lsn, dlock_clock_now());
-	return granted.token;
+	waiting.request = *request;
+	return take_answer(&waiting, call(&waiting));
 }
 
 /* ---- convert ---- */
 
-/* One attempt at a conversion, which may find this process in the queue. */
 static DLockAcquireAnswer
-convert_once(const DLockBytes *name, DLockToken token, DLockMode mode, bool may_wait,
-			 DLockAcquireGranted *granted)
+ask_to_convert(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
 {
-	DLockManagerTarget target = {.by = DLOCK_BY_TOKEN, .name = *name, .token = token};
+	DLockAcquireGranted *granted = &waiting->granted;
+	DLockManagerTarget target = {
+		.by = DLOCK_BY_TOKEN, .hash = dlock_name_hash(db->shared->oid, waiting->name),
+		.name = *waiting->name, .token = waiting->token
+	};
 	DLockAcquireAnswer answer;
-	DLockDatabase db;
 
-	dlock_session_open(&db);
 	dlock_answer_prepare(1);
-	target.hash = dlock_name_hash(db.shared->oid, name);
-	answer = dlock_manager_convert(&db, &target, mode, may_wait, granted);
+	answer = dlock_manager_convert(db, &target, waiting->mode, may_wait, granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
 	{
-		dlock_answer_converted(target.hash, token, granted->before, granted->token, mode);
-		dlock_bind_convert(target.hash, token, granted->token);
+		dlock_answer_converted(target.hash, waiting->token, granted->before, granted->token,
+							   waiting->mode);
+		dlock_bind_convert(target.hash, waiting->token, granted->token);
 	}
-	dlock_session_close(&db);
 	return answer;
 }
 
@@ -594,37 +553,13 @@ DLockToken
 dlock_waiting_convert(const DLockBytes *name, DLockToken token, DLockMode mode,
 					  DLockTime wait)
 {
-	DLockWaiting waiting;
-	DLockAcquireGranted granted;
-	DLockAcquireAnswer answer = convert_once(name, token, mode, wait > 0, &granted);
+	DLockWaiting waiting = begin_call(DLOCK_SPACE_CONVERT, ask_to_convert, name, mode, wait);
 
-	if (answer == DLOCK_ANSWER_QUEUED)
-	{
-		begin_waiting(&waiting, DLOCK_SPACE_CONVERT, name, mode, wait);
+	waiting.token = token;
 
-		/* It waits as a holder, which may have closed a circle. */
-		waiting.check_at = 0;
-		PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&waiting));
-		{
-			do
-			{
-				if (wait_armed(&waiting) == WAITING_TIMED_OUT)
-				{
-					dlock_stat_count(DLOCK_STAT_TIMEOUT, 1);
-					answer = DLOCK_ANSWER_REFUSED;
-				}
-				else
-					answer = convert_once(name, token, mode, true, &granted);
-			} while (answer == DLOCK_ANSWER_QUEUED);
-		}
-		PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(&waiting));
-		end_wait(&waiting, answer == DLOCK_ANSWER_GRANTED);
-	}
-	if (answer == DLOCK_ANSWER_REFUSED)
-		return DLOCK_TOKEN_NONE;
-
-	dlock_flush_commit(granted.lsn, dlock_clock_now());
-	return granted.token;
+	/* If it waits, then as a holder, which may have closed a circle. */
+	waiting.check_at = 0;
+	return take_answer(&waiting, call(&waiting));
 }
 
 /* ---- watch ---- */
@@ -662,34 +597,34 @@ enqueue_watch(DLockDatabase *db, const DLockBytes *name, uint32 hash, DLockToken
 					 dlock_clock_now(), dlock_clock_wall());
 }
 
-/*
- * See who holds the lock; if that is still the one seen and "may_wait", go
- * into the queue and return true.
- */
-static bool
-watch_once(const DLockBytes *name, DLockToken seen, bool may_wait, DLockWaitingHolder *holder)
+/* See who holds the lock, and wait if that is still the one seen. */
+static DLockAcquireAnswer
+ask_who_holds(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
 {
-	DLockDatabase db;
-	uint32		hash;
+	const DLockBytes *name = waiting->name;
+	Oid			database = db->shared->oid;
+	uint32		hash = dlock_name_hash(database, name);
+	bool		waits = mine()->state == DLOCK_WAIT_WAITING;
 	DLockSpaceEntry *entry;
 	DLockTime	now;
-	bool		queued;
+	bool		changed;
 
-	dlock_session_open(&db);
-	hash = dlock_name_hash(db.shared->oid, name);
-	while (may_wait && !dlock_space_prepare(name->len, 0, 1))
-		dlock_room_find(&db);
+	while (may_wait && !waits && !dlock_space_prepare(name->len, 0, 1))
+		dlock_room_find(db);
 
 	dlock_space_lock(hash, LW_EXCLUSIVE);
 	now = dlock_clock_now();
-	entry = dlock_space_find(db.shared->oid, hash, name);
-	describe_holder((entry != NULL) ? dlock_queue_leader(entry, now) : NULL, now, holder);
-	queued = may_wait && holder->token == seen;
-	if (queued)
-		enqueue_watch(&db, name, hash, seen);
+	entry = dlock_space_find(database, hash, name);
+	describe_holder((entry != NULL) ? dlock_queue_leader(entry, now) : NULL, now, waiting->holder);
+	changed = waiting->holder->token != waiting->token;
+	if (changed && waits)
+		dlock_queue_remove_mine(now);
+	else if (!changed && !waits && may_wait)
+		enqueue_watch(db, name, hash, waiting->token);
 	dlock_space_unlock(hash);
-	dlock_session_close(&db);
-	return queued;
+	if (changed)
+		return DLOCK_ANSWER_GRANTED;
+	return may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
 }
 
 /*
@@ -701,9 +636,16 @@ void
 dlock_waiting_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 					DLockWaitingHolder *holder)
 {
-	DLockWaiting waiting;
+	DLockWaiting waiting = begin_call(DLOCK_SPACE_WATCH, ask_who_holds, name, DLOCK_MODE_NL, wait);
+	DLockDatabase db;
 
-	begin_waiting(&waiting, DLOCK_SPACE_WATCH, name, DLOCK_MODE_NL, wait);
-	while (watch_once(name, seen, dlock_clock_now() < waiting.deadline, holder))
-		(void) wait_in_queue(&waiting);
+	waiting.token = seen;
+	waiting.holder = holder;
+	if (call(&waiting) != DLOCK_ANSWER_REFUSED)
+		return;
+
+	/* The same lease may have been renewed meanwhile. */
+	dlock_session_open(&db);
+	(void) ask_who_holds(&waiting, &db, false);
+	dlock_session_close(&db);
 }

@@ -98,23 +98,27 @@ dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mo
 /*
  * Does a request in the queue wait for the lock, so that others are behind it?
  * Not if it only watches; nor if it is for the conversion of a lease that has
- * ended since, which its process will notice when it gets to run.
+ * ended since; nor if it was called too long ago.  Its process will notice when
+ * it gets to run.
  */
 bool
 dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceLease *converted;
 
-	if (request->kind != DLOCK_SPACE_CONVERT)
-		return request->kind != DLOCK_SPACE_WATCH;
+	if (request->kind == DLOCK_SPACE_ASKED)
+		return request->bound_mono == 0 || request->bound_mono > now;
+	if (request->kind == DLOCK_SPACE_WATCH)
+		return false;
 	converted = dlock_space_find_part(entry, request->token);
 	return converted != NULL && dlock_rule_is_live(converted->deadline, now);
 }
 
 /*
- * Would a lease in this mode conflict with those who hold the lock, apart from
- * "own", or with those in the queue that are in front of "before" (NULL: all of
- * them)?  "until" is when the first of the holders ends.
+ * Would a lease in this mode conflict with the holders of the lock, apart from
+ * "own", or with the requests in the queue that are in front of "before" (NULL:
+ * all of them)?  "until" is when the first of the holders ends, or a request that
+ * has been called no longer keeps others out.
  */
 bool
 dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
@@ -133,9 +137,18 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 		if (request->kind == DLOCK_SPACE_ASKED &&
 			!dlock_rule_waits_behind(mode, entry->asked_modes))
 			break;
-		if (dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(request->mode)) &&
-			dlock_holder_is_waiting(entry, request, now))
-			return true;
+		if (!dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(request->mode)) ||
+			!dlock_holder_is_waiting(entry, request, now))
+			continue;
+		if (request->kind == DLOCK_SPACE_ASKED && request->bound_mono != 0)
+		{
+			*until = Min(*until, request->bound_mono);
+
+			/* A permit is on its way to it, and there may be more. */
+			if (mode == DLOCK_MODE_PERMIT && ++crowd.permits < permits)
+				continue;
+		}
+		return true;
 	}
 	return false;
 }

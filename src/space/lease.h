@@ -73,7 +73,9 @@ typedef struct DLockSpaceLease
 	DLockToken	token;			/* of a conversion: that of the lease held */
 	DLockTime	ttl;
 	DLockTime	deadline;		/* of a request: when its process will look */
-	DLockTime	bound_mono;		/* see DLockTerm */
+	DLockTime	bound_mono;		/* see DLockTerm; of a request that has been
+								 * called: until when it keeps others out;
+								 * else 0 */
 	DLockTime	delay;			/* the lock stays closed after the deadline */
 	DLockTime	min_until;		/* a release takes effect no earlier; of a
 								 * request: a span */

@@ -25,8 +25,11 @@
 
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
 
 #include "base/clock.h"
+#include "base/compat.h"
 #include "base/types.h"
 #include "space/partition.h"
 
@@ -36,6 +39,10 @@
 #define NO_PARTITION	(-1)
 
 LWLockPadded *dlock_partition_locks = NULL;
+
+/* Processes to be woken once the partition locks have been given up. */
+static int	to_wake[64];
+static int	nwake = 0;
 
 void
 dlock_partition_request(void)
@@ -47,6 +54,29 @@ void
 dlock_partition_startup(void)
 {
 	dlock_partition_locks = GetNamedLWLockTranche("dlock_space");
+}
+
+/* Wake the processes that have been noted. */
+static void
+wake_noted(void)
+{
+	for (int i = 0; i < nwake; i++)
+		SetLatch(&GetPGProcByNumber(to_wake[i])->procLatch);
+	nwake = 0;
+}
+
+/*
+ * Wake a process once the partition locks that are held have been given up, so
+ * that it does not wait for these.  No harm if it does not sleep, or is another
+ * one by then.
+ */
+void
+dlock_space_wake(int process)
+{
+	if (nwake == lengthof(to_wake))
+		SetLatch(&GetPGProcByNumber(process)->procLatch);
+	else
+		to_wake[nwake++] = process;
 }
 
 /*
@@ -63,6 +93,7 @@ void
 dlock_space_unlock(uint32 hash)
 {
 	LWLockRelease(dlock_partition_lock(hash));
+	wake_noted();
 }
 
 /* Add the partition of a lock's hash to a set. */
@@ -219,4 +250,5 @@ dlock_space_unlock_set(const DLockSpaceSet *set)
 		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
 			LWLockRelease(&dlock_partition_locks[word * 64 + pg_rightmost_one_pos64(bits)].lock);
 	}
+	wake_noted();
 }

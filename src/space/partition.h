@@ -64,6 +64,7 @@ extern void dlock_partition_startup(void);
 /* one partition */
 extern void dlock_space_lock(uint32 hash, LWLockMode mode);
 extern void dlock_space_unlock(uint32 hash);
+extern void dlock_space_wake(int process);
 
 /* sets of partitions */
 extern void dlock_space_set_add(DLockSpaceSet *set, uint32 hash);

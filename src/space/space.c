@@ -204,15 +204,16 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 }
 
 /*
- * Is a request for a lease the first one in its queue, conversions and requests
- * that only watch aside?  Lock as for bucket.
+ * Is a request for a lease the first one in its queue that has not been called,
+ * conversions and requests that only watch aside?  Lock as for bucket.
  */
 bool
 dlock_space_is_first(const DLockSpaceLease *request)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	return dlock_space_entry_of(request)->queue == dlock_memory_ref(request) ||
-		LEASE_AT(request->on_lock.prev)->kind != DLOCK_SPACE_ASKED;
+		LEASE_AT(request->on_lock.prev)->kind != DLOCK_SPACE_ASKED ||
+		LEASE_AT(request->on_lock.prev)->bound_mono != 0;
 }
 
 /*

@@ -6,7 +6,7 @@
  * NOTES
  *	  The requests themselves stand in the queues of their locks
  *	  (space/space.c).  Here is what belongs to the process: which requests are
- *	  its, whether they have been granted, and how to wake it.
+ *	  its, and how to wake it.
  *
  *	  To get from a process to its requests one has to lock partitions that are
  *	  only known from the process's place.  So the place is read without a
@@ -23,7 +23,6 @@
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/ipc.h"
-#include "storage/latch.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
@@ -94,13 +93,6 @@ dlock_wait_of(int process)
 	return &places[process];
 }
 
-/* Wake a process; no harm if it does not sleep, or is another one by now. */
-void
-dlock_wait_wake(int process)
-{
-	SetLatch(&GetPGProcByNumber(process)->procLatch);
-}
-
 /* The process id of a process, for people; zero if it has just ended. */
 int
 dlock_wait_pid(int process)
@@ -142,7 +134,7 @@ dlock_wait_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	DLockWaitShared *mine = dlock_wait_of(dlock_wait_me());
 
 	Assert(mine->state == DLOCK_WAIT_IDLE);
-	mine->look_again = false;
+	mine->look_again = mine->called = false;
 	mine->database = database;
 	mine->owner = owner;
 	mine->kind = kind;
@@ -153,8 +145,6 @@ dlock_wait_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->first = first;
 	mine->since = now;
 	mine->since_wall = wall;
-	mine->token = DLOCK_TOKEN_NONE;
-	mine->lsn = InvalidXLogRecPtr;
 	pg_write_barrier();
 	mine->serial++;
 	pg_write_barrier();
@@ -259,7 +249,7 @@ dlock_wait_is_any(void)
 
 /*
  * An owner got a lock, or a stronger mode: backends by which it waits may be in
- * a deadlock now, and look.  May be called under partition locks.  Cannot fail.
+ * a deadlock now, and look.  To be called under a partition lock.  Cannot fail.
  */
 void
 dlock_wait_owner_gained(Oid database, uint32 owner)
@@ -275,7 +265,7 @@ dlock_wait_owner_gained(Oid database, uint32 owner)
 		if (dlock_wait_is_for_lock(process, database) && places[process].owner == owner)
 		{
 			places[process].look_again = true;
-			dlock_wait_wake(process);
+			dlock_space_wake(process);
 		}
 	}
 }

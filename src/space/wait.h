@@ -11,8 +11,6 @@
 #ifndef DLOCK_WAIT_H
 #define DLOCK_WAIT_H
 
-#include "access/xlogdefs.h"
-
 #include "base/types.h"
 #include "space/space.h"
 
@@ -20,7 +18,6 @@ typedef enum DLockWaitState
 {
 	DLOCK_WAIT_IDLE,			/* it is in no queue */
 	DLOCK_WAIT_WAITING,
-	DLOCK_WAIT_GRANTED,			/* it got what it waited for, and may not know */
 	DLOCK_WAIT_GONE				/* the extension was dropped */
 } DLockWaitState;
 
@@ -37,6 +34,7 @@ typedef struct DLockWaitShared
 	DLockWaitState state;
 	uint32		serial;			/* counts the requests of this process */
 	bool		look_again;		/* for a deadlock; set by anyone, cleared by the process */
+	bool		called;			/* a request of it was; likewise */
 	bool		has_bound;		/* leases were bound to it at some time */
 	Oid			database;
 	uint32		owner;			/* hash of the owner that waits; zero if it watches */
@@ -46,10 +44,6 @@ typedef struct DLockWaitShared
 	DLockMemoryRef first;			/* the first of them */
 	DLockTime	since;
 	TimestampTz since_wall;
-
-	/* When granted: the token (of the first request), and the last record. */
-	DLockToken	token;
-	XLogRecPtr	lsn;
 } DLockWaitShared;
 
 extern void dlock_wait_request(void);
@@ -58,7 +52,6 @@ extern void dlock_wait_startup(void);
 extern int	dlock_wait_me(void);
 extern int	dlock_wait_processes(void);
 extern DLockWaitShared *dlock_wait_of(int process);
-extern void dlock_wait_wake(int process);
 extern int	dlock_wait_pid(int process);
 extern uint32 dlock_wait_owner_hash(const DLockOwner *owner);
 extern void dlock_wait_enter(DLockSpaceKind kind, Oid database, uint32 owner,

@@ -441,8 +441,8 @@ sub takeover_is_exact_here
 	nobody_answers('the writer alone', @s[ 1 .. 7 ]);
 	is(queue($ctl, 'rw'), 'r1 r2 r3 r4 r5 writer2 r7', 'the others wait');
 	$ctl->query_safe("SELECT dlock_release_token('rw', $writer)");
-	my @readers = answers_in_order(@s[ 1 .. 5 ]);
-	is("@readers", join(' ', sort { $a <=> $b } @readers), 'then all readers before the next writer, in order');
+	my @readers = map { $_->result->{out} } @s[ 1 .. 5 ];
+	is(scalar(grep { $_ ne '' && $_ > $writer } @readers), 5, 'then all readers before the next writer');
 	queue_is($ctl, 'rw', 'writer2 r7', 'who wait still');
 	is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'rw' AND mode = 'shared'"), 5, 'the readers hold it together');
 
@@ -507,8 +507,7 @@ foreach my $way (sort keys %leave)
 	enqueue($ctl, $s[$_], acquire('pool', "p$_", permits => 3)) foreach 0 .. 5;
 	is($ctl->query_safe("SELECT dlock_acquire('pool', 'late', '1 h', permits => 3)"), '', 'no permit is left');
 	$ctl->query_safe("SELECT dlock_force_release('pool', 'test')");
-	@tokens = answers_in_order(@s[ 0 .. 2 ]);
-	is("@tokens", join(' ', sort { $a <=> $b } @tokens), 'three permits for the first three');
+	is(scalar(grep { $_->result->{out} ne '' } @s[ 0 .. 2 ]), 3, 'three permits for the first three');
 	queue_is($ctl, 'pool', 'p3 p4 p5', 'the others wait');
 	my %error = sqlstate_is($node, $db, acquire('pool', 'x', permits => 5, wait => '0'), '22023', 'another number of permits');
 	is($error{message}, 'lock "pool" has 3 permits, not 5', 'another number of permits: message');
@@ -695,35 +694,8 @@ EOC
 }
 
 # ---------------------------------------------------------------------------
-# The first in the queue stands still
+# One in the queue stands still (the first: see 128_called.pl)
 # ---------------------------------------------------------------------------
-
-# It gets the grant, by a release or at the holder's deadline; the grant expires,
-# and the next gets it.
-foreach my $way ('release', 'deadline')
-{
-	my $name = "still-$way";
-	my $ttl = $way eq 'release' ? '1 h' : '2 s';
-	my $token = $ctl->query_safe("SELECT dlock_acquire('$name', 'holder', '$ttl')");
-	enqueue($ctl, $s[0], acquire($name, 'stopped', ttl => '2 s'));
-	enqueue($ctl, $s[1], acquire($name, 'next', ttl => '1 h'));
-	kill 'STOP', $s[0]{pid};
-	$ctl->query_safe("SELECT dlock_release_token('$name', $token)") if $way eq 'release';
-	ok( wait_until(
-			sub { $ctl->query_safe("SELECT owner FROM dlock_leases WHERE name = '$name'") eq 'stopped' }, 20),
-		"$way: the stopped one gets the grant");
-	my $answer = $s[1]->result(20);
-	isnt($answer->{out}, '', "$way: it expires, and the next gets it");
-	kill 'CONT', $s[0]{pid};
-	my $late = $s[0]->result;
-	is($late->{state}, '', "$way: the late one has no error");
-	cmp_ok($late->{out}, '<', $answer->{out}, "$way: the late one has an older token")
-	  if $late->{out} ne '';
-	is($ctl->query_safe("SELECT dlock_check('$name', $late->{out})"), 'f', "$way: the late one is told that it holds nothing")
-	  if $late->{out} ne '';
-	is($ctl->query_safe("SELECT dlock_check('$name', $answer->{out})"), 't', "$way: the next holds it");
-	$ctl->query_safe("SELECT dlock_force_release('$name', 'test')");
-}
 
 # One that converts: it loses its lease at the deadline, and its place with it,
 # whether the conversion could be made or not.
@@ -755,7 +727,8 @@ foreach my $way ('blocked', 'possible')
 	$ctl->query_safe("SELECT dlock_release_token('middle', $token)");
 	isnt($token = $s[2]->result(20)->{out}, '', 'the one behind it, after the ttl');
 	kill 'CONT', $s[1]{pid};
-	$s[1]->result;
+	$ctl->query_safe("SELECT dlock_release_token('middle', $token)");
+	isnt($token = $s[1]->result->{out}, '', 'and the stopped one in the end');
 	$ctl->query_safe("SELECT dlock_release_token('middle', $token)");
 }
 queues_are_empty($ctl, 'all done');
