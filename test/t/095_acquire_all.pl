@@ -103,10 +103,11 @@ foreach my $held ('a', 'b', 'c')
 # A missing one expires, with nobody to tidy up.
 {
 	pause_reapers($node);
-	my $sent = mono_now();
-	$one->query_safe("SELECT dlock_acquire('a', 'one', '2 s'), dlock_acquire('c', 'one', '1500 ms')");
-	my $answered = mono_now();
+	$one->query_safe("SELECT dlock_acquire('a', 'one', '1 h'), dlock_acquire('c', 'one', '1 h')");
 	$two->ask_waiting($monitor, "SELECT dlock_acquire_all('{a,b,c}', 'two', '1 h', wait => NULL)");
+	my $sent = mono_now();
+	is($one->query_safe("SELECT dlock_renew('a', 'one', '2 s'), dlock_renew('c', 'one', '1500 ms')"), 't|t', 'to expire');
+	my $answered = mono_now();
 	like($two->answer, qr/^\{\d+,\d+,\d+\}$/, 'expired: granted');
 	cmp_ok($two->{answered_at}, '>=', $sent + 2, 'expired: not before the last deadline');
 	in_time($answered, $two->{answered_at}, 32, 'expired: then');
