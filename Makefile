@@ -7,6 +7,7 @@
 #   make demo            a private throw-away server with the story of a lease
 #   make bench           compare with the usual alternatives
 #   make proof S=600     attack the promises of doc/proof.md for so many seconds
+#   make proof-model     check the model of grants and hand-offs, with spin
 #   make test-versions   the tests on the other supported major versions
 
 EXTENSION = dlock
@@ -41,7 +42,7 @@ PG_CONFIG = pg_config
 
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
-scripts := test demo stop-demo bench proof test-versions
+scripts := test demo stop-demo bench proof proof-model test-versions
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -91,6 +92,9 @@ bench:
 S = 300
 proof:
 	@DLOCK_PROOF_SECONDS=$(S) TESTS='180_history 182_fuzz 183_power_loss' test/run
+
+proof-model:
+	@test/proof/model/run
 
 test-versions:
 	@test/versions

@@ -126,6 +126,13 @@ missing_packages() {
 			have node || echo nodejs
 			have npm || [ -d /usr/share/nodejs/pg ] || echo node-pg
 			;;
+		model)
+			have spin || echo spin
+			if ! have cc; then
+				echo gcc
+			fi
+			[ -e /usr/include/stdio.h ] || echo libc6-dev
+			;;
 		checks)
 			have clang || echo clang
 			have codespell || echo codespell
