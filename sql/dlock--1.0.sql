@@ -18,15 +18,15 @@ CREATE ACCESS METHOD dlock_store TYPE TABLE HANDLER @extschema@.dlock_store_hand
 COMMENT ON ACCESS METHOD dlock_store
     IS 'pages that hold leases, written in place; scans as empty and refuses DML';
 
--- The pages of the leases.  It has no columns: what it holds is shown by the
--- view dlock_leases.
+-- The pages of the leases.  The table has no columns; the view dlock_leases shows
+-- its leases.
 CREATE TABLE @extschema@.dlock_store () USING dlock_store;
 REVOKE ALL ON TABLE @extschema@.dlock_store FROM PUBLIC;
 COMMENT ON TABLE @extschema@.dlock_store
     IS 'durable pages of the leases; read them through dlock_leases';
 
--- The authority for fencing tokens.  Its value is the end of the block that
--- the server may hand out from memory, so it runs ahead of the last token.
+-- The source of fencing tokens.  Its value is the end of the block that the server
+-- may grant from memory, so it is ahead of the last token.
 CREATE SEQUENCE @extschema@.dlock_token_seq AS pg_catalog.int8 MINVALUE 1 START WITH 1 NO CYCLE;
 REVOKE ALL ON SEQUENCE @extschema@.dlock_token_seq FROM PUBLIC;
 COMMENT ON SEQUENCE @extschema@.dlock_token_seq
@@ -87,7 +87,7 @@ CREATE FUNCTION @extschema@.dlock_acquire_path(
     AS 'MODULE_PATHNAME', 'dlock_sql_acquire_path'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_acquire_path(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
-    IS 'acquire a lease on a path like a/b/c and intents on its ancestors; returns its fencing token, or NULL if the way is held';
+    IS 'acquire a lease on a path like a/b/c and intents on its ancestors; returns its fencing token, or NULL if a lock is held';
 
 CREATE FUNCTION @extschema@.dlock_convert(
     name pg_catalog.text,
@@ -98,7 +98,7 @@ CREATE FUNCTION @extschema@.dlock_convert(
     AS 'MODULE_PATHNAME', 'dlock_sql_convert'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_convert(pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.interval)
-    IS 'change the mode of the lease with this token; returns its token from now on, another one after an upgrade, or NULL if others are in the way';
+    IS 'change the mode of the lease with this token; returns its token, a new one after an upgrade, or NULL if others are in the way';
 
 CREATE FUNCTION @extschema@.dlock_renew(
     name pg_catalog.text,
@@ -145,7 +145,7 @@ CREATE FUNCTION @extschema@.dlock_check(
     AS 'MODULE_PATHNAME', 'dlock_sql_check'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.dlock_check(pg_catalog.text, pg_catalog.int8)
-    IS 'is the lease with this token live now?';
+    IS 'whether the lease with this token is held now';
 
 CREATE FUNCTION @extschema@.dlock_watch(
     name pg_catalog.text,
@@ -161,7 +161,7 @@ CREATE FUNCTION @extschema@.dlock_watch(
     AS 'MODULE_PATHNAME', 'dlock_sql_watch'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.dlock_watch(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
-    IS 'wait until the holder of a lock is another than the one with the token seen; returns the holder, NULLs if there is none';
+    IS 'wait until the token of a lock''s holder differs from the token seen; returns the holder, NULLs if there is none';
 
 CREATE FUNCTION @extschema@.dlock_renew_all(
     owner pg_catalog.text DEFAULT NULL,
@@ -188,7 +188,7 @@ CREATE FUNCTION @extschema@.dlock_force_release(
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION @extschema@.dlock_force_release(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_force_release(pg_catalog.text, pg_catalog.text)
-    IS 'end whatever lease is held on a name, for a reason that goes to the server log; returns how many';
+    IS 'end all leases on a name, and log the reason; returns how many';
 
 CREATE FUNCTION @extschema@.dlock_bump_epoch(
     reason pg_catalog.text,
@@ -198,14 +198,14 @@ CREATE FUNCTION @extschema@.dlock_bump_epoch(
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text, pg_catalog.int8) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text, pg_catalog.int8)
-    IS 'move fencing tokens on, above those of another server that is known to be ahead; returns a number below all later tokens';
+    IS 'move fencing tokens above those of another server; returns a number below all later tokens';
 
 ----------------------------------------------------------------------------
 -- Fencing
 ----------------------------------------------------------------------------
 
--- The highest token that each fenced resource has seen.  Written by
--- dlock_fence() and dlock_guard() alone, whatever role calls them.
+-- The highest token that each fenced resource has seen.  Only dlock_fence() and
+-- dlock_guard() write it, for every role.
 CREATE TABLE @extschema@.dlock_fence_mark (
     resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     token pg_catalog.int8 NOT NULL CHECK (token OPERATOR(pg_catalog.>) 0),
@@ -217,8 +217,8 @@ COMMENT ON TABLE @extschema@.dlock_fence_mark
     IS 'the highest fencing token that each resource has seen; read it through dlock_fences';
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_fence_mark', '');
 
--- What is declared about resources, by name or, with a * at the end, by what
--- names begin with.  Written by dlock_fence_declare() alone.
+-- Declarations about resources, by name or, with a * at the end, by the beginning
+-- of names.  Only dlock_fence_declare() writes it.
 CREATE TABLE @extschema@.dlock_fence_declared (
     resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     role pg_catalog.regrole,
@@ -270,7 +270,7 @@ CREATE FUNCTION @extschema@.dlock_fence_declare(
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 REVOKE ALL ON FUNCTION @extschema@.dlock_fence_declare(pg_catalog.text, pg_catalog.text, pg_catalog.bool) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_fence_declare(pg_catalog.text, pg_catalog.text, pg_catalog.bool)
-    IS 'declare which role a fenced resource belongs to, and whether its tokens come from another database; neither takes the declaration back';
+    IS 'declare which role a fenced resource belongs to, and whether its tokens come from another database; neither removes the declaration';
 
 CREATE FUNCTION @extschema@.dlock_fence_reset(
     resource pg_catalog.text,
@@ -337,7 +337,7 @@ CREATE VIEW @extschema@.dlock_leases AS
       FROM @extschema@.dlock_lease_list();
 GRANT SELECT ON @extschema@.dlock_leases TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_leases
-    IS 'the leases of this database, live, or closed for a while after their end';
+    IS 'the leases of this database that are held, or that keep their lock closed';
 
 CREATE FUNCTION @extschema@.dlock_waiter_list(
     OUT name pg_catalog.text,
@@ -387,7 +387,7 @@ CREATE FUNCTION @extschema@.dlock_stat_row(
     AS 'MODULE_PATHNAME', 'dlock_sql_stat_row'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION @extschema@.dlock_stat_row()
-    IS 'what has happened in this database since the server started';
+    IS 'counters of this database since the start of the server';
 
 CREATE VIEW @extschema@.dlock_stats AS
     SELECT grants, handoffs, reentries, refusals, timeouts, deadlocks, renewals, conversions,
@@ -396,7 +396,7 @@ CREATE VIEW @extschema@.dlock_stats AS
       FROM @extschema@.dlock_stat_row();
 GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_stats
-    IS 'what has happened in this database since the server started, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
+    IS 'counters of this database since the start of the server, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
 
 ----------------------------------------------------------------------------
 -- Tasks
@@ -792,7 +792,7 @@ CREATE VIEW @extschema@.dlock_group_members AS
            CROSS JOIN LATERAL @extschema@.dlock_group_member_list(g.name) m;
 GRANT SELECT ON @extschema@.dlock_group_members TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_group_members
-    IS 'the members of all groups, with the number of partitions that they have and are due';
+    IS 'the members of all groups, with the number of partitions that they own and should own';
 
 CREATE FUNCTION @extschema@.dlock_group_partition_list(
     group_name pg_catalog.text,

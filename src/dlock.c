@@ -88,12 +88,11 @@ startup_hook(void)
 }
 
 /*
- * Loaded by shared_preload_libraries, set everything up.
+ * Set everything up, if the library is in shared_preload_libraries.
  *
- * Loaded later, there is no shared memory to be had.  The access method works
- * nevertheless, so that a server that has lost the setting can be started,
- * vacuumed and dumped, and the extension dropped; all other functions say
- * what is missing.
+ * A library that is loaded later gets no shared memory.  Then only the access
+ * method works, so that a server without the setting can be started, vacuumed
+ * and dumped, and the extension dropped; all other functions throw 55000.
  */
 void
 _PG_init(void)

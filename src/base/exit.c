@@ -7,8 +7,8 @@
  *	  A process may exit while it holds LWLocks: a FATAL error does not release
  *	  them.  Servers before the minor releases of late 2025 call the callbacks
  *	  with these locks still held, so a callback that takes a lock could wait
- *	  for its own process, for ever and deaf to signals.  All callbacks of dlock are
- *	  registered here, and find no LWLock held.
+ *	  for its own process, forever and without reacting to signals.  All callbacks
+ *	  of dlock are registered here, and find no LWLock held.
  *
  * IDENTIFICATION
  *	  src/base/exit.c
@@ -21,7 +21,7 @@
 
 #include "base/exit.h"
 
-/* As many as all modules together register in one process. */
+/* The most callbacks that all modules register in one process. */
 #define MAX_CALLBACKS	8
 
 static struct
@@ -40,7 +40,7 @@ run(int code, Datum index)
 	callbacks[i].callback(code, callbacks[i].arg);
 }
 
-/* Note a callback; returns what run() finds it by. */
+/* Remember a callback; returns its index for run(). */
 static Datum
 note(pg_on_exit_callback callback, Datum arg)
 {
@@ -51,14 +51,14 @@ note(pg_on_exit_callback callback, Datum arg)
 	return Int32GetDatum(count++);
 }
 
-/* As before_shmem_exit(): to be called while the process can do all it could. */
+/* As before_shmem_exit(): called while the process can still use everything. */
 void
 dlock_exit_before_shmem(pg_on_exit_callback callback, Datum arg)
 {
 	before_shmem_exit(run, note(callback, arg));
 }
 
-/* As on_shmem_exit(): to be called when its transaction has been aborted. */
+/* As on_shmem_exit(): called after the transaction has been aborted. */
 void
 dlock_exit_on_shmem(pg_on_exit_callback callback, Datum arg)
 {

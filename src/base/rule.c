@@ -7,17 +7,16 @@
  *	  Nothing in here takes a lock, allocates, reads a clock or throws, so each
  *	  rule can be tested over all its cases without a server.
  *
- *	  The bound that is logged with a lease is what recovery goes by, so it
- *	  must never be before the deadline that was promised.  A renewal that
- *	  stays inside the bound needs no record.  One that goes past it logs a
- *	  new bound one ttl ahead of the new deadline, so a holder that renews in
- *	  time costs one record a ttl however often it does so; the price is that a
- *	  lease may come back with up to one ttl more than was promised, never with
- *	  less.
+ *	  Recovery uses the bound that is logged with a lease, so the bound must
+ *	  never be before the promised deadline.  A renewal within the bound needs
+ *	  no record.  A renewal past it logs a new bound, one ttl after the new
+ *	  deadline.  So a lease costs one record a ttl, however often it is renewed.
+ *	  In return, a loaded lease may last up to one ttl longer than promised,
+ *	  never shorter.
  *
- *	  A bound is never further than two ttl from its record.  The deadline is at
- *	  most one ttl away when it is granted or renewed, and at most two when it is
- *	  loaded; and what lies beyond one ttl is not added to.
+ *	  A bound is at most two ttl after its record: the deadline is at most one
+ *	  ttl away at a grant or renewal, and at most two after a load, when a
+ *	  renewal adds nothing to what lies beyond one ttl.
  *
  * IDENTIFICATION
  *	  src/base/rule.c
@@ -31,10 +30,9 @@
 #define BIT(mode)	DLOCK_RULE_BIT(DLOCK_MODE_##mode)
 
 /*
- * The modes that each mode cannot be held together with: the compatibility
- * matrix of the VMS lock manager (HP OpenVMS System Services Reference Manual,
- * $ENQ).  Permits exclude the modes; among themselves it is their number that
- * counts.
+ * The modes that conflict with each mode: the compatibility matrix of the VMS
+ * lock manager (HP OpenVMS System Services Reference Manual, $ENQ).  Permits
+ * conflict with all modes; among permits only their number counts.
  */
 static const uint32 conflicts[DLOCK_MODES] = {
 	[DLOCK_MODE_NL] = BIT(PERMIT),
@@ -46,7 +44,7 @@ static const uint32 conflicts[DLOCK_MODES] = {
 	[DLOCK_MODE_PERMIT] = BIT(NL) | BIT(CR) | BIT(CW) | BIT(PR) | BIT(PW) | BIT(EX),
 };
 
-/* The set of modes that a mode cannot be held together with. */
+/* The set of modes that conflict with a mode. */
 uint32
 dlock_rule_conflicts(DLockMode mode)
 {
@@ -70,7 +68,7 @@ dlock_rule_is_compatible(DLockMode a, DLockMode b)
 	return (conflicts[a] & DLOCK_RULE_BIT(b)) == 0;
 }
 
-/* Would a lease in mode "to" shut out anything that one in "from" does not? */
+/* Does mode "to" conflict with any mode that "from" does not? */
 bool
 dlock_rule_is_upgrade(DLockMode from, DLockMode to)
 {
@@ -78,7 +76,7 @@ dlock_rule_is_upgrade(DLockMode from, DLockMode to)
 }
 
 /*
- * The mode in which the ancestors of a lock are held that is held in "mode".
+ * The mode for the ancestors of a lock that is held in "mode".
  * This is the scheme of Gray et al., "Granularity of Locks in a Shared Data
  * Base" (1975), where CR, CW, PR, PW and EX are called IS, IX, S, SIX and X.
  */
@@ -100,8 +98,8 @@ dlock_rule_intent(DLockMode mode)
 /*
  * Decide on a request for a lock.
  *
- * An owner has at most one lease on a lock, so if it has one, it is that lease
- * or nothing.
+ * An owner has at most one lease on a lock, so a request of a holder either
+ * enters that lease or is refused.
  */
 DLockRuleVerdict
 dlock_rule_decide(const DLockRuleCase *asked)
@@ -120,8 +118,8 @@ dlock_rule_decide(const DLockRuleCase *asked)
 }
 
 /*
- * What a release does to a live lease of which the owner has "holds", and
- * which is to last until "min_until" at least.
+ * Decide what a release does to a lease that its owner holds "holds" times, and
+ * that must last until "min_until" at least.
  */
 DLockRuleEnd
 dlock_rule_release(uint32 holds, DLockTime min_until, DLockTime now)
@@ -132,8 +130,8 @@ dlock_rule_release(uint32 holds, DLockTime min_until, DLockTime now)
 }
 
 /*
- * Is a lease with this deadline live?  It is dead the instant its deadline
- * is reached.
+ * Is a lease with this deadline held?  It ends the instant its deadline is
+ * reached.
  */
 bool
 dlock_rule_is_live(DLockTime deadline, DLockTime now)
@@ -142,8 +140,7 @@ dlock_rule_is_live(DLockTime deadline, DLockTime now)
 }
 
 /*
- * Until when a lease keeps others out: past its deadline, if the lock is to
- * stay closed after it.
+ * Until when a lease keeps others out: its deadline, plus the lock delay.
  */
 DLockTime
 dlock_rule_blocks_until(DLockTime deadline, DLockTime delay)
@@ -190,7 +187,7 @@ extend(const DLockTerm *term, DLockTime deadline, DLockTime ttl,
 	renewal.term.deadline = deadline;
 	renewal.term.ttl = ttl;
 
-	/* Recovery goes by the ttl too: it caps what a lease comes back with. */
+	/* Recovery uses the ttl, too: it limits the time of a loaded lease. */
 	renewal.must_log = deadline > term->bound_mono || ttl != term->ttl;
 	if (renewal.must_log)
 	{
@@ -203,8 +200,8 @@ extend(const DLockTerm *term, DLockTime deadline, DLockTime ttl,
 /*
  * Renew a live lease.
  *
- * "ttl" zero keeps the ttl of the lease and never brings its deadline nearer;
- * a positive one becomes the ttl of the lease, whether longer or shorter.
+ * With "ttl" zero the lease keeps its ttl, and its deadline never moves earlier; a
+ * positive value becomes the ttl of the lease, longer or shorter.
  */
 DLockRuleRenewal
 dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
@@ -216,8 +213,8 @@ dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
 }
 
 /*
- * Enter a live lease again, for "ttl" at least; zero for as long as the lease
- * itself asks for.  Neither its deadline comes nearer nor its ttl shrinks.
+ * Enter a lease again, for at least "ttl"; zero stands for the ttl of the lease.
+ * Neither the deadline moves earlier nor the ttl becomes shorter.
  */
 DLockRuleRenewal
 dlock_rule_reenter(const DLockTerm *term, DLockTime ttl,
@@ -243,7 +240,7 @@ dlock_rule_origin(uint64 record, uint64 here)
  * has ended.
  *
  * On the boot that logged the lease the monotonic clock decides.  On another
- * boot the wall clock does, with "max_skew" in favour of the holder.
+ * boot the wall clock does, with "max_skew" in favor of the holder.
  *
  * If this server itself logged it, it has not been running since, so no promise
  * exceeds one ttl from now.  Any other server may be cut off and still renew the
@@ -263,12 +260,12 @@ dlock_rule_remaining(const DLockTerm *logged, DLockRuleOrigin origin,
 	return Min(left, (origin == DLOCK_RULE_SAME_SERVER) ? logged->ttl : 2 * logged->ttl);
 }
 
-/* What the wall clock's zero is after that of 1970, in microseconds. */
+/* From 1970 to the zero of the wall clock, in microseconds. */
 #define UNIX_OFFSET		((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
 
 /*
- * The number of the time slot that a moment falls into.  Slots are "every" long,
- * and one of them begins with 1970, UTC.  "every" is above zero and far below
+ * The number of the time slot of a moment.  Slots are "every" long, and one of
+ * them begins with 1970, UTC.  "every" is above zero and far below
  * the range of times.
  */
 int64

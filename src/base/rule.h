@@ -13,17 +13,17 @@
 
 #include "base/types.h"
 
-/* What a renewal does to a term. */
+/* The result of a renewal. */
 typedef struct DLockRuleRenewal
 {
 	DLockTerm	term;			/* the term from now on */
-	bool		must_log;		/* the record on disk no longer vouches for it */
+	bool		must_log;		/* the record on disk does not cover it */
 } DLockRuleRenewal;
 
 /* What a request for a lock finds there. */
 typedef struct DLockRuleCase
 {
-	DLockMode	mode;			/* asked for */
+	DLockMode	mode;			/* requested */
 	DLockReentry reentry;
 	bool		may_wait;
 	bool		held_by_owner;	/* this owner holds the lock ... */
@@ -34,14 +34,14 @@ typedef struct DLockRuleCase
 typedef enum DLockRuleVerdict
 {
 	DLOCK_RULE_GRANT,
-	DLOCK_RULE_REENTER,			/* the lease that the owner has */
+	DLOCK_RULE_REENTER,			/* enter the owner's lease */
 	DLOCK_RULE_REFUSE,
 	DLOCK_RULE_QUEUE,
 	DLOCK_RULE_SELF,			/* the owner would wait for itself */
-	DLOCK_RULE_WEAKER			/* what the owner has does not cover it */
+	DLOCK_RULE_WEAKER			/* the owner's lease does not cover it */
 } DLockRuleVerdict;
 
-/* What a release does to a lease. */
+/* The effect of a release on a lease. */
 typedef enum DLockRuleEnd
 {
 	DLOCK_RULE_END,
@@ -94,7 +94,7 @@ extern DLockToken dlock_rule_token_base(TimestampTz wall, DLockToken reserved,
 /* The clock of the tokens counts 2^22 a second: more grants than a server makes. */
 #define DLOCK_RULE_TOKEN_CLOCK_SHIFT	22
 
-/* How far above a number that the clock is behind tokens begin: 256 s of it. */
+/* How far above a sequence ahead of the clock tokens start: 256 s of the clock. */
 #define DLOCK_RULE_TOKEN_STEP	(INT64CONST(1) << 30)
 
 /* A mode as an element of a set of modes. */

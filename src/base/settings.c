@@ -4,8 +4,8 @@
  *	  The settings of dlock and their ranges.
  *
  * NOTES
- *	  What synchronous_commit and wal_writer_delay already say is not said
- *	  again here.
+ *	  There are no settings for what synchronous_commit and wal_writer_delay
+ *	  already control.
  *
  * IDENTIFICATION
  *	  src/base/settings.c
@@ -30,9 +30,9 @@ int			dlock_settings_max_reapers = 3;
 int			dlock_settings_max_clock_skew_ms = 10 * 1000;
 
 /*
- * Define the settings.  To be called while shared_preload_libraries is being
- * processed, since a PGC_POSTMASTER setting cannot be defined later.  The prefix
- * is not reserved here, since dlock.tokens is defined elsewhere.
+ * Define the settings while shared_preload_libraries is processed; a
+ * PGC_POSTMASTER setting cannot be defined later.  The prefix is not reserved
+ * here, since dlock.tokens is defined elsewhere.
  */
 void
 dlock_settings_define(void)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * fence.h
- *	  Tokens enforced: what this transaction may write to.
+ *	  Enforce tokens: the resources that this transaction may write to.
  *
  * IDENTIFICATION
  *	  src/fence/fence.h

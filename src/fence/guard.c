@@ -62,7 +62,7 @@
 #include "fence/tokens.h"
 #include "session/session.h"
 
-/* A trigger, as it was created, and what is remembered during a statement. */
+/* A trigger, and its state during a statement. */
 typedef struct DLockGuard
 {
 	const char *trigger;
@@ -77,15 +77,15 @@ typedef struct DLockGuard
 	bool		uneven;			/* see dlock_merge_sets_unevenly() */
 
 	FmgrInfo	output;			/* of the resource column's type */
-	char		resource[DLOCK_NAME_MAX + 1];	/* the one looked at last ... */
+	char		resource[DLOCK_NAME_MAX + 1];	/* the latest one ... */
 	int			resource_len;
-	DLockToken	token;			/* ... and with what it was passed */
-	uint64		generation;		/* when that was; zero if never */
+	DLockToken	token;			/* ... and its token */
+	uint64		generation;		/* of that pass; zero: none yet */
 } DLockGuard;
 
 /* ---- what a trigger was created with ---- */
 
-/* If an argument is "option=...", what follows; else NULL. */
+/* The value if an argument is "option=value"; else NULL. */
 static const char *
 option_value(const char *argument, const char *option)
 {
@@ -117,7 +117,7 @@ set_once(const DLockGuard *guard, const char **option, const char *value)
 	*option = value;
 }
 
-/* Understand the arguments, which have to live as long as the result. */
+/* Parse the arguments, which must live as long as the result. */
 static void
 parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 {
@@ -182,8 +182,8 @@ find_column(const DLockGuard *guard, Relation rel, const char *column)
 }
 
 /*
- * Is the text of a value of this type the same whatever the settings are?  If
- * not, a session could choose under which name it passes.
+ * Is the text of a value of this type independent of settings?  Otherwise a
+ * session could choose the name of the resource.
  */
 static bool
 is_name_type(Oid type)
@@ -205,7 +205,7 @@ is_name_type(Oid type)
 	}
 }
 
-/* Check that a trigger is of a kind and has arguments that make sense. */
+/* Check that the kind and the arguments of a trigger make sense. */
 static void
 check_guard(DLockGuard *guard, Relation rel, int16 type)
 {
@@ -255,12 +255,12 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 	}
 }
 
-/* ---- what it leaves open ---- */
+/* ---- writes without a guard ---- */
 
 #define ROW_EVENTS	(TRIGGER_TYPE_INSERT | TRIGGER_TYPE_UPDATE | TRIGGER_TYPE_DELETE)
 #define ALL_EVENTS	(ROW_EVENTS | TRIGGER_TYPE_TRUNCATE)
 
-/* The events for which all writes to a table fire some guard. */
+/* The events of which each write to a table fires some guard. */
 typedef struct DLockGuardCover
 {
 	int16		rows;			/* one FOR EACH ROW */
@@ -310,7 +310,7 @@ find_cover(Relation triggers, Oid relid, Oid function)
 	return cover;
 }
 
-/* Add what is open, and what to do about it. */
+/* Add a kind of unguarded writes, and a hint. */
 static void
 add_open(StringInfo open, StringInfo hint, const char *what, const char *remedy)
 {
@@ -320,8 +320,8 @@ add_open(StringInfo open, StringInfo hint, const char *what, const char *remedy)
 }
 
 /*
- * Add the writes to partitions or child tables that no guard sees.  A row
- * trigger is copied to partitions, if after this; nothing else is passed on.
+ * Add the writes to partitions or child tables that no guard sees.  The server
+ * copies row triggers to partitions, but only after this.
  */
 static void
 add_children(StringInfo open, StringInfo hint, Relation triggers, Relation rel, Oid function,
@@ -338,7 +338,7 @@ add_children(StringInfo open, StringInfo hint, Relation triggers, Relation rel, 
 	if (wanted == 0 || !(rel->rd_rel->relhassubclass || partitioned))
 		return;
 
-	/* Without locks: a child that is being dropped does no harm here. */
+	/* No locks: a child that is being dropped does no harm here. */
 	children = find_all_inheritors(RelationGetRelid(rel), NoLock, NULL);
 	foreach(cell, children)
 	{
@@ -362,9 +362,9 @@ add_children(StringInfo open, StringInfo hint, Relation triggers, Relation rel, 
 }
 
 /*
- * Warn of writes that a guard, together with those that the table has already,
- * does not see.  One for TRUNCATE alone goes with a guard of rows, which comes
- * before or after it, and is judged by TRUNCATE only.
+ * Warn of writes that no guard of the table sees, the new one included.  A guard
+ * for TRUNCATE alone accompanies a guard of rows, so only TRUNCATE is checked for
+ * it.
  */
 static void
 warn_open(Relation triggers, HeapTuple trigger, Relation rel)
@@ -415,8 +415,8 @@ is_guard(Form_pg_trigger form)
 /*
  * At CREATE TRIGGER, refuse what would be refused at each write, refuse to
  * let writers pass the fence of a resource that the creator may not pass, and
- * warn of writes that stay open.  Nothing but triggers on dlock_guard() is looked at,
- * and of these no copies for partitions.
+ * warn of writes that stay open.  Ignores other triggers, and
+ * copies for partitions.
  */
 void
 dlock_guard_check_trigger(Oid trigger)
@@ -426,7 +426,7 @@ dlock_guard_check_trigger(Oid trigger)
 	ScanKeyData key;
 	HeapTuple	tuple;
 
-	/* This command has made it, so its snapshot cannot see it yet. */
+	/* The snapshot of the creating command cannot see the trigger yet. */
 	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
 				ObjectIdGetDatum(trigger));
 	scan = systable_beginscan(triggers, TriggerOidIndexId, true, SnapshotSelf, 1, &key);
@@ -464,7 +464,7 @@ dlock_guard_check_trigger(Oid trigger)
 	table_close(triggers, AccessShareLock);
 }
 
-/* Make ready what a trigger needs during a statement. */
+/* Set up the state of a trigger for a statement. */
 static DLockGuard *
 set_up(TriggerData *data, FmgrInfo *flinfo)
 {
@@ -496,7 +496,7 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 
 /* ---- tokens ---- */
 
-/* Has the row before the update this token? */
+/* Did the row have this token before the update? */
 static bool
 has_token(const DLockGuard *guard, TriggerData *data, DLockToken token)
 {
@@ -508,9 +508,9 @@ has_token(const DLockGuard *guard, TriggerData *data, DLockToken token)
 }
 
 /*
- * The token that a statement sets the column of a row to; DLOCK_TOKEN_NONE if
- * it does not.  An update that does not name the column presents nothing, though
- * the row has a token in it; nor does a row that is inserted with null or zero.
+ * The token to which a statement sets the column of a row; DLOCK_TOKEN_NONE if it
+ * does not set it.  An update that does not name the column presents nothing,
+ * though the row has a token; nor does an inserted null or zero.
  */
 static DLockToken
 token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
@@ -540,7 +540,7 @@ token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
 	return token;
 }
 
-/* The row with the token in its column. */
+/* Put the token into the column of a row. */
 static HeapTuple
 stamp(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToken token)
 {
@@ -574,13 +574,13 @@ refuse_merge(const DLockGuard *guard)
 /* ---- resources ---- */
 
 /*
- * Pass the fence of a resource: with the token given, or if there is none, with
- * what the transaction or the setting presents.  Returns the token.
+ * Pass the fence of a resource with the given token; without one, with the token
+ * that the transaction or the setting presents.  Returns the token.
  */
 static DLockToken
 pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 {
-	/* As in the row before? */
+	/* The same as for the last row? */
 	if (guard->generation == dlock_fence_generation() &&
 		(token == DLOCK_TOKEN_NONE || token == guard->token) &&
 		guard->resource_len == resource->len &&
@@ -613,8 +613,7 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 }
 
 /*
- * The name of the resource that a row belongs to, put into "buf"; false if it
- * names none.
+ * Put the name of a row's resource into "buf"; false if the row names none.
  */
 static bool
 find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf, DLockBytes *name)
@@ -653,7 +652,7 @@ guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple ne
 	DLockBytes	old_name;
 	DLockBytes	new_name;
 
-	/* A row from before the trigger may name none, and has to be mended. */
+	/* A row from before the trigger may name none; an update can repair it. */
 	bool		had_name = old != NULL && find_resource(guard, data, old, old_buf, &old_name);
 
 	if (new != NULL && !find_resource(guard, data, new, new_buf, &new_name))
@@ -671,7 +670,7 @@ guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple ne
 				 pass(guard, &new_name, token_of_column(guard, data, new)));
 }
 
-/* Throw 22023 for a token with which a row would shut all real ones out. */
+/* Throw 22023 for a token that would make a row refuse all real tokens. */
 static void
 check_known(const DLockGuard *guard, DLockToken token)
 {
@@ -726,7 +725,7 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 		Datum		held = heap_getattr(old, guard->token_attr,
 										RelationGetDescr(data->tg_relation), &isnull);
 
-		/* Rows from before the trigger have none. */
+		/* Rows from before the trigger have no mark. */
 		mark = isnull ? DLOCK_TOKEN_NONE : DatumGetInt64(held);
 		if (token < mark)
 		{

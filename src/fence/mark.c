@@ -61,10 +61,10 @@ enum
 	COLUMNS = COLUMN_RAISED_BY
 };
 
-/* How long the number of a role's marks is taken to be what was counted. */
+/* How long a count of a role's marks is used. */
 #define COUNT_HOLDS		USECS_PER_SEC
 
-/* The marks, and that of one resource among them. */
+/* The table of marks, and the mark of one resource. */
 typedef struct DLockMark
 {
 	Relation	rel;
@@ -97,7 +97,7 @@ is_usable(Relation rel, const Oid *types, int columns, bool writing)
 	List	   *indexes = NIL;
 	ListCell   *cell;
 
-	/* Making the list of indexes is where the primary key gets known. */
+	/* Making the list of indexes also finds the primary key. */
 	if (writing || !rel->rd_indexvalid)
 		indexes = RelationGetIndexList(rel);
 	if (!OidIsValid(rel->rd_pkindex) || desc->natts < columns)
@@ -151,7 +151,7 @@ open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
 	mark->tuple = systable_getnext(mark->scan);
 }
 
-/* What was written stays locked to the end of the transaction. */
+/* A table that was written stays locked to the end of the transaction. */
 static void
 close_mark(DLockMark *mark, bool writing)
 {
@@ -202,7 +202,7 @@ find_index(Relation rel, AttrNumber column)
 	return found;
 }
 
-/* How many marks has a role raised to what they are?  Counts no further than "most". */
+/* Count the marks that a role was the last to raise, up to "most". */
 static int
 count_marks(Relation rel, Name role, int most)
 {
@@ -220,10 +220,9 @@ count_marks(Relation rel, Name role, int most)
 }
 
 /*
- * A role is to have one mark more.  Throws 53400 if it has as many as it may.
+ * Check that a role may have one more mark; throws 53400 otherwise.
  *
- * What was counted is taken to hold for a while, so that a new mark costs no
- * count of all the others.
+ * A count is used for a while, so that a new mark does not count all the others.
  */
 static void
 check_limit(Relation rel, Name role)
@@ -305,7 +304,7 @@ dlock_mark_remove(const DLockBytes *resource)
 	close_mark(&mark, true);
 }
 
-/* ---- what is declared ---- */
+/* ---- declarations ---- */
 
 /* The columns of the table. */
 enum
@@ -332,7 +331,7 @@ begins_with(const DLockBytes *name, const DLockBytes *start)
 	return name->len >= start->len && memcmp(name->data, start->data, start->len) == 0;
 }
 
-/* Is this declared about the resource, or "is_prefix", about one that begins so? */
+/* Does a declaration cover the resource; with "is_prefix", one that begins so? */
 static bool
 matches(const DLockBytes *resource, bool is_prefix, DLockBytes declared)
 {
@@ -348,8 +347,8 @@ matches(const DLockBytes *resource, bool is_prefix, DLockBytes declared)
 }
 
 /*
- * What all that is declared about a resource comes to for the current user.
- * With "is_prefix", about all resources whose names begin so.
+ * Find what the declarations say about a resource to the current user; with
+ * "is_prefix", about all resources whose names begin so.
  */
 void
 dlock_mark_find_declared(const DLockBytes *resource, bool is_prefix, DLockMarkDeclared *declared)
@@ -383,13 +382,13 @@ dlock_mark_find_declared(const DLockBytes *resource, bool is_prefix, DLockMarkDe
 }
 
 /*
- * Declare something about a resource, in place of what was declared before;
- * nothing, if it has no role and is not foreign.
+ * Replace the declaration about a resource; remove it if there is no role and the
+ * resource is not foreign.
  */
 void
 dlock_mark_declare(const DLockBytes *resource, Oid role, bool is_foreign)
 {
-	/* One at a time; those that read go on. */
+	/* Writers run one at a time; readers go on. */
 	Relation	rel = open_declared(ShareRowExclusiveLock, true);
 	TupleDesc	desc = RelationGetDescr(rel);
 	Datum	   *values = palloc0(desc->natts * sizeof(Datum));

@@ -8,13 +8,11 @@
  *
  *		nightly-report=42, "eu, berlin"=17, *=40
  *
- *	  A name in double quotes may hold anything, a quote being written twice.
+ *	  A name in double quotes may have any bytes; a quote in it is doubled.
  *	  Without quotes it ends at white space, a comma, a quote, or an equals
- *	  sign.  The name * without quotes stands for all that the list does not
- *	  name.
+ *	  sign.  The name * without quotes stands for all other names.
  *
- *	  The check hook parses the setting; what it has found stays with the setting
- *	  as its "extra".
+ *	  The check hook parses the setting; the result is the "extra" of the setting.
  *
  * IDENTIFICATION
  *	  src/fence/tokens.c
@@ -28,7 +26,7 @@
 #include "base/compat.h"
 #include "fence/tokens.h"
 
-/* What is in the setting.  The bytes of the names follow the pairs. */
+/* The parsed setting.  The bytes of the names follow the pairs. */
 typedef struct TokensList
 {
 	int			count;
@@ -52,7 +50,7 @@ skip_space(const char *p)
 	return p;
 }
 
-/* Counts, but does not keep, what is too long. */
+/* Add a byte to a name; bytes beyond the limit only count. */
 static void
 add_byte(DLockBytes *name, char *buf, char byte)
 {
@@ -99,7 +97,7 @@ parse_name(const char *p, DLockTokensPair *pair, char *buf, const char **problem
 	return (*problem == NULL) ? p : NULL;
 }
 
-/* The same with a token. */
+/* Parse a token, likewise. */
 static const char *
 parse_token(const char *p, DLockToken *token, const char **problem)
 {
@@ -128,7 +126,7 @@ is_same_name(const DLockTokensPair *a, const DLockTokensPair *b)
 		memcmp(a->name.data, b->name.data, a->name.len) == 0;
 }
 
-/* Parse a list.  Returns NULL, or what is wrong with it, as a sentence. */
+/* Parse a list.  Returns NULL, or a sentence that says what is wrong. */
 static const char *
 parse_list(const char *value, TokensList *found, char *buf)
 {
@@ -230,7 +228,7 @@ dlock_tokens_find(const DLockBytes *name)
 	return token;
 }
 
-/* All that is presented.  Returns how many pairs there are. */
+/* All pairs of the setting; returns their number. */
 int
 dlock_tokens_list(const DLockTokensPair **pairs)
 {

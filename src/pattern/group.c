@@ -72,7 +72,7 @@ StaticAssertDecl(sizeof(PARTITION_PREFIX) + 2 * DLOCK_GROUP_NAME_MAX <= DLOCK_NA
 
 /* ---- names and locks ---- */
 
-/* A name of dlock's own: prefix, group, and, unless NULL, what is in it. */
+/* A reserved name: prefix, group, and, unless NULL, a member or partition. */
 static DLockBytes
 make_name(const char *prefix, const DLockBytes *group, const DLockBytes *in)
 {
@@ -128,7 +128,7 @@ put_bytes(DLockBytes bytes, char *place)
 	return dlock_bytes(place, bytes.len);
 }
 
-/* The weight that a membership's payload tells of. */
+/* The weight in the payload of a membership. */
 static int
 weight_of(const DLockBytes *payload)
 {
@@ -150,7 +150,7 @@ compare_refs(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* Copy the membership that a reference leads to, all but its weight, if it is live. */
+/* Copy the membership of a reference, except its weight, if it is held. */
 static bool
 copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref,
 			DLockGroupMember *member)
@@ -163,7 +163,7 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 	DLockSpaceEntry *entry;
 	bool		live;
 
-	/* Memory is not to be asked for under the lock. */
+	/* Do not allocate under the lock. */
 	dlock_space_lock(ref->hash, LW_SHARED);
 	entry = dlock_space_find_token(db->shared->oid, ref->hash, ref->token, &lease);
 	live = entry != NULL && dlock_rule_is_live(lease->deadline, group->now);
@@ -189,7 +189,7 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 	return true;
 }
 
-/* The memberships of a group, dead ones too, and when that was. */
+/* Find the memberships of a group, expired ones too, and note the time. */
 static DLockSpaceRef *
 find_memberships(DLockDatabase *db, DLockGroup *group, int *count)
 {
@@ -219,7 +219,7 @@ look_at_members(DLockDatabase *db, DLockGroup *group)
 		if (!copy_member(db, group, &refs[i], member))
 			continue;
 
-		/* Most payloads are like the one before. */
+		/* Most payloads are equal to the last one. */
 		member->weight = (last != NULL && dlock_name_equal(&last->payload, &member->payload)) ?
 			last->weight : weight_of(&member->payload);
 		last = member;
@@ -228,7 +228,7 @@ look_at_members(DLockDatabase *db, DLockGroup *group)
 	pfree(refs);
 }
 
-/* The membership with this token alone; false if there is none. */
+/* Read only the member with this token; false if there is none. */
 static bool
 look_at_member(DLockDatabase *db, DLockGroup *group, DLockToken token, DLockGroupMember *member)
 {
@@ -254,7 +254,7 @@ find_member(const DLockGroup *group, DLockToken token)
 	return -1;
 }
 
-/* Members by the hash of their locks' names: each as its index, or -1. */
+/* A hash table of members by their locks' names: indexes, or -1. */
 typedef struct Roster
 {
 	uint32		mask;
@@ -337,8 +337,8 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 }
 
 /*
- * What does each member have, and what is it due?  "me" is the index of the one
- * that asks, or -1.
+ * Count the partitions of each member, and compute the quotas.  "me" is the index
+ * of the calling member, or -1.
  */
 static void
 set_quotas(DLockGroup *group, int me)
@@ -389,7 +389,7 @@ report_lost(const DLockGroup *group, DLockToken token)
 			 errhint("Stop the work on all partitions, and join the group again.")));
 }
 
-/* Throw 42501 if a membership is another role's. */
+/* Throw 42501 if a membership belongs to another role. */
 static void
 check_role(const DLockGroupMember *member)
 {
@@ -407,8 +407,8 @@ compare_tokens(const void *a, const void *b)
 }
 
 /*
- * Release those leases of a member that have one of these tokens; returns how
- * many.  It is by token, so a call that comes late does no harm.
+ * Release the leases of a member that have one of these tokens; returns their
+ * number.  A late call does no harm, since its tokens are not held any more.
  */
 static int
 release_partitions(DLockDatabase *db, const DLockGroupMember *member,
@@ -443,7 +443,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 	return released;
 }
 
-/* End a membership and all that the member has. */
+/* End a membership, and release the member's partitions. */
 static void
 remove_member(DLockDatabase *db, const DLockGroupMember *member)
 {
@@ -460,8 +460,8 @@ remove_member(DLockDatabase *db, const DLockGroupMember *member)
 }
 
 /*
- * End the membership of this name, if there is one, for another.  Throws 42501 if it
- * is another role's, 54000 if the group has as many other members as it may have.
+ * End the membership of this name, if there is one, before it joins again.  Throws
+ * 42501 if it belongs to another role, 54000 if the group is full.
  */
 static void
 make_way(DLockDatabase *db, DLockGroup *group, const DLockBytes *name)
@@ -497,12 +497,12 @@ make_way(DLockDatabase *db, DLockGroup *group, const DLockBytes *name)
 }
 
 /*
- * Join a group, for "ttl" microseconds from now.  The payload is a jsonb without
+ * Join a group for "ttl" microseconds from now.  The payload is a jsonb without
  * its header that has a weight.  Returns the token of the membership.
  *
- * A member of this name that is there already is taken for an earlier run of
- * the same: its membership and its leases end.  Throws 42501 if it is another
- * role's, 53400.
+ * A present member of this name counts as an earlier run of the same member: its
+ * membership and its leases end.  Throws 42501 if it belongs to another role, and
+ * 53400.
  */
 DLockToken
 dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
@@ -547,9 +547,9 @@ compare_ages(const void *a, const void *b)
 }
 
 /*
- * Renew what a member has, and say what it is to do with it: give up the
- * youngest ones of what is above its quota, run the others.  Returns how many
- * partitions it has.
+ * Renew the partitions of a member, and set their actions: it yields the youngest
+ * ones above its quota, and runs the others.  Returns the number of its
+ * partitions.
  */
 static int
 keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
@@ -580,7 +580,7 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 	surplus = kept - quota;
 	for (int i = 0; i < count; i++)
 	{
-		/* It has been lost since it was looked at. */
+		/* It was lost meanwhile. */
 		if (refs[i].token == DLOCK_TOKEN_NONE)
 			continue;
 		mine[i]->action = (surplus-- > 0) ? DLOCK_GROUP_YIELD : DLOCK_GROUP_RUN;
@@ -627,7 +627,7 @@ acquire_partitions(DLockDatabase *db, const DLockGroupMember *member,
 	*lsn = Max(*lsn, granted.lsn);
 }
 
-/* Take up to "count" partitions that are free. */
+/* Acquire up to "count" free partitions. */
 static void
 take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr *lsn)
 {
@@ -640,7 +640,7 @@ take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRec
 			wanted[found++] = &group->partitions[i];
 	}
 
-	/* A row that was written by hand may have one twice. */
+	/* A row that was written by hand may have a name twice. */
 	qsort(wanted, found, sizeof(*wanted), compare_names);
 	for (int i = 1; i < found; i++)
 	{
@@ -659,8 +659,8 @@ take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRec
 }
 
 /*
- * The same; if there is no room for more leases, that is a warning.  The member
- * has to learn what it has all the same, since that was renewed.
+ * The same, but if there is no room for more leases, only warn: the member must
+ * learn which partitions were renewed.
  */
 static void
 try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr *lsn)
@@ -700,12 +700,12 @@ try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr 
 }
 
 /*
- * The heartbeat of the member with this token: release what it says it has
- * stopped working on, by the tokens of these leases, renew what it has, and take
- * what it is due.  The partitions' actions say what it is to do.
+ * The heartbeat of the member with this token: release the partitions that it
+ * yields, by their tokens, renew the others, and acquire free ones up to its quota.
+ * The actions of the partitions say what the member must do.
  *
  * When this returns, the leases are as durable as synchronous_commit asks for.
- * Throws LK002 if the membership is lost, 42501 if it is another role's.
+ * Throws LK002 if the membership is lost, 42501 if it belongs to another role.
  */
 void
 dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
@@ -739,8 +739,8 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 
 /*
  * Release partitions that the member with this token has stopped working on,
- * given by the tokens of their leases.  Returns how many of them it had: none if
- * the membership is lost.  Throws 42501.
+ * given by the tokens of their leases.  Returns how many of them were released:
+ * none if the membership is lost.  Throws 42501.
  */
 int
 dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
@@ -755,8 +755,8 @@ dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
 }
 
 /*
- * End the membership with this token, and release all that the member has; false
- * if there is none.  Throws 42501.
+ * End the membership with this token, and release its partitions; false if there
+ * is none.  Throws 42501.
  */
 bool
 dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * group.h
- *	  Partitions that are spread over the members of a group.
+ *	  Spread the partitions of a group over its members.
  *
  * IDENTIFICATION
  *	  src/pattern/group.h
@@ -18,8 +18,8 @@
 #define DLOCK_GROUP_NAME_MAX	100
 
 /*
- * Partitions and members that a group may have, and tokens that a member may hand
- * in at a time: all of them are looked at under the lock of the group.
+ * The most partitions and members of a group, and tokens of one call: all of them
+ * are looked at under the lock of the group.
  */
 #define DLOCK_GROUP_PARTITIONS_MAX	10000
 #define DLOCK_GROUP_MEMBERS_MAX		10000
@@ -28,7 +28,7 @@
 typedef struct DLockGroupMember
 {
 	DLockBytes	lock_name;		/* of its membership, owner of its partitions */
-	DLockBytes	name;			/* the part that is the member's name */
+	DLockBytes	name;			/* of the member, a part of lock_name */
 	uint32		hash;			/* of lock_name */
 	DLockToken	token;
 	Oid			role;
@@ -37,13 +37,13 @@ typedef struct DLockGroupMember
 	DLockTime	ttl;
 	DLockTime	deadline;
 	TimestampTz joined_at;
-	int			owned;			/* partitions that it has ... */
-	int			quota;			/* ... and is due */
+	int			owned;			/* partitions that it owns ... */
+	int			quota;			/* ... and should own */
 } DLockGroupMember;
 
 typedef enum DLockGroupAction
 {
-	DLOCK_GROUP_NONE,			/* it is not this member's */
+	DLOCK_GROUP_NONE,			/* of another member, or free */
 	DLOCK_GROUP_RUN,
 	DLOCK_GROUP_YIELD			/* to be given up */
 } DLockGroupAction;
@@ -58,12 +58,12 @@ typedef struct DLockGroupPartition
 	int			member;			/* index of its owner, or -1 */
 	DLockTime	deadline;
 	TimestampTz since;
-	DLockGroupAction action;	/* of the member that beats */
+	DLockGroupAction action;	/* of the calling member */
 } DLockGroupPartition;
 
 /*
- * A group: its name is the caller's to set.  The names of its partitions are
- * what the table says (pattern/groupdef.c), the rest is what was found.
+ * A group.  The caller sets the name.  The names of its partitions come from the
+ * table (pattern/groupdef.c), the rest from its leases.
  */
 typedef struct DLockGroup
 {
@@ -72,7 +72,7 @@ typedef struct DLockGroup
 	DLockGroupPartition *partitions;
 	int			member_count;
 	DLockGroupMember *members;	/* in the order of their tokens */
-	DLockTime	now;			/* when they were live */
+	DLockTime	now;			/* when they were read */
 } DLockGroup;
 
 extern DLockToken dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,

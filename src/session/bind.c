@@ -45,7 +45,7 @@ static DLockBound *bound = NULL;
 static int	count = 0;
 static int	room = 0;
 
-/* Does the session end without its client having said so? */
+/* Has the session ended without a disconnect of its client? */
 static bool
 is_session_lost(void)
 {
@@ -172,7 +172,7 @@ forget_ended(void)
 }
 
 /*
- * Have room for so many more leases, so that they can be added without fail.  The
+ * Make room for this many more leases, so that adding them cannot fail.  The
  * database must have been opened once before.
  */
 void

@@ -142,14 +142,14 @@ hold_intents(DLockRecoverState *state, const DLockLeaseValue *lease, XLogRecPtr 
 }
 
 /*
- * Put a lease that is found on disk into memory, unless it is dead.
+ * Put a lease from disk into memory, unless it has ended.
  *
- * One that was bound to a session or a transaction has lost it, at this
- * moment; it is on disk only if the lock is to stay closed now.
+ * A lease that was bound to a session or a transaction ends now; it is on disk
+ * only because its lock stays closed for a lock delay.
  *
- * "lsn" is that of its page: a record is on this disk, but need not be on that
- * of a standby yet, since the server may have ended while the grant waited for
- * it.  Whatever is answered about the lease waits for that first.
+ * "lsn" is that of its page.  The record may not be on a standby yet, since the
+ * server may have stopped while the grant waited for that.  So answers about the
+ * lease wait for it first.
  */
 static DLockStoreVerdict
 load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
@@ -160,7 +160,7 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 	bool		was_closed = lease.term.ttl == 0 && lease.term.bound_wall != DT_NOEND;
 	DLockTime	remaining = 0;
 
-	/* One that was closed already goes on being that, and no longer. */
+	/* A lock that was closed already stays closed no longer than before. */
 	if (lease.bind == DLOCK_BIND_NONE || was_closed)
 		remaining = dlock_rule_remaining(&lease.term, origin, state->now,
 										 state->wall, state->max_skew);
@@ -168,10 +168,9 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 		return DLOCK_STORE_ERASE;
 
 	/*
-	 * The record speaks of another boot's clock; what is left is in ours. The
-	 * skew that was added is not in the record, and so not in the bound: the
-	 * first renewal logs a new one, as it must for a server that is promoted
-	 * next.
+	 * Convert the remaining time to our clock.  The record, and so the bound,
+	 * does not have the skew, so the first renewal logs a new bound, which a
+	 * server needs that is promoted next.
 	 */
 	lease.term.deadline = state->now + remaining;
 	if (remaining == 0)

@@ -38,7 +38,7 @@
 #include "space/memory.h"
 #include "store/am.h"
 
-/* Remembered from the catalogs; InvalidOid when to be looked up. */
+/* Remembered from the catalogs; InvalidOid: not looked up. */
 static Oid	store_oid = InvalidOid;
 static Oid	sequence_oid = InvalidOid;
 static Oid	marks_oid = InvalidOid;
@@ -111,7 +111,7 @@ find_relations(void)
 	marks = get_relname_relid("dlock_fence_mark", schema);
 	declared = get_relname_relid("dlock_fence_declared", schema);
 
-	/* Each look-up can have thrown the memory of the others away. */
+	/* Each look-up can have made us forget the others. */
 	sequence_oid = sequence;
 	store_oid = store;
 	marks_oid = marks;
@@ -150,7 +150,7 @@ open_relation(Oid *remembered, LOCKMODE lockmode)
 {
 	Relation	rel;
 
-	/* A remembered oid can be that of an extension that was dropped since. */
+	/* The remembered oid may belong to a dropped extension. */
 	for (;;)
 	{
 		if (!OidIsValid(*remembered) && (!find_relations() || !OidIsValid(*remembered)))
@@ -161,7 +161,7 @@ open_relation(Oid *remembered, LOCKMODE lockmode)
 		store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
 	}
 
-	/* Opening it can have thrown the memory of the oids away. */
+	/* Opening it can have made us forget the oids. */
 	if (!OidIsValid(*remembered) && !find_relations())
 	{
 		table_close(rel, lockmode);
@@ -266,9 +266,9 @@ dlock_session_attach(void)
 }
 
 /*
- * Open the leases of this database for one operation, loading them if need
- * be; false if the extension is not installed.  The server must not be in
- * recovery.  Throws 55000 in all states that an operator has to mend.
+ * Open the leases of this database for one operation, after loading them if
+ * necessary; false if the extension is not installed.  The server must not be in
+ * recovery.  Throws 55000 in all states that an operator has to repair.
  */
 bool
 dlock_session_open_if_installed(DLockDatabase *db)

@@ -13,7 +13,7 @@
 
 #include "space/database.h"
 
-/* What came of an attempt to open the store. */
+/* The result of an attempt to open the store. */
 typedef enum DLockSessionTry
 {
 	DLOCK_SESSION_OPENED,

@@ -57,8 +57,8 @@ typedef struct DLockWord
 } DLockWord;
 
 /*
- * The value of a word in a list, which ends with a null one.  "known" is the
- * list as it is written in a hint.
+ * The value of a word in a list, which ends with NULL.  "known" is the list for
+ * the hint.
  */
 static int
 get_word(FunctionCallInfo fcinfo, int argno, const char *parameter,
@@ -154,8 +154,8 @@ get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 }
 
 /*
- * The parameters that the functions which acquire locks end with, from "reentry"
- * on, and the ttl, which depends on them.
+ * The last parameters of functions that acquire locks, from "reentry" on, and the
+ * ttl, which depends on them.
  */
 static void
 get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
@@ -166,7 +166,7 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 	request->min_hold = dlock_argument_span(fcinfo, argno + 3, "min_hold");
 	request->payload = dlock_argument_payload(fcinfo, argno + 4);
 
-	/* What ends with its session may do without a deadline. */
+	/* A bound lease needs no deadline. */
 	if (request->bind != DLOCK_BIND_NONE && PG_ARGISNULL(2))
 		request->ttl = 0;
 	else
@@ -202,7 +202,7 @@ target_by_token(FunctionCallInfo fcinfo)
 	return target;
 }
 
-/* Open the database for an operation on a target, and complete the latter. */
+/* Open the database for an operation on a target, and set its hash. */
 static void
 open_for_target(DLockDatabase *db, DLockManagerTarget *target)
 {

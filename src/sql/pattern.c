@@ -107,7 +107,7 @@ get_group_name(FunctionCallInfo fcinfo, int argno)
 	return name;
 }
 
-/* The names of the partitions that "count" or "names" ask for, of which one is given. */
+/* The names of the partitions, from "count" or "names". */
 static ArrayType *
 get_partitions(FunctionCallInfo fcinfo)
 {
@@ -196,7 +196,7 @@ get_tokens(FunctionCallInfo fcinfo, int argno, int *count)
 	return tokens;
 }
 
-/* What is kept with a membership: its weight and, if there is one, the member's payload. */
+/* The payload of a membership: its weight, and the member's payload if there is one. */
 static DLockBytes
 make_membership(int weight, const DLockBytes *given)
 {
@@ -358,14 +358,14 @@ look_at_group(FunctionCallInfo fcinfo)
 	return group;
 }
 
-/* By the wall clock as it is now. */
+/* A deadline on the present wall clock. */
 static Datum
 expiry_of(const DLockGroup *group, DLockTime deadline)
 {
 	return TimestampTzGetDatum(dlock_clock_wall() + (deadline - group->now));
 }
 
-/* What the member has handed in as its payload; false if nothing. */
+/* The member's own payload; false if there is none. */
 static bool
 payload_of(const DLockGroupMember *member, Datum *payload)
 {

@@ -5,9 +5,8 @@
  *
  * NOTES
  *	  On a primary the leases are read from memory, on a standby from the pages
- *	  as far as they have been replayed.  In either case the wall-clock times
- *	  are made when the view is read: expires_at is the wall clock's now plus
- *	  what is left.  Leases that are bound to a session are not shown on a
+ *	  as far as they have been replayed.  In both cases expires_at is the wall
+ *	  clock at the time of reading plus the remaining time.  Leases that are bound to a session are not shown on a
  *	  standby, since they end with the primary's sessions.
  *
  *	  A view does not wait for long: parts of memory that stay locked are left
@@ -51,14 +50,14 @@ PG_FUNCTION_INFO_V1(dlock_sql_lease);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
 
-/* A lease as it is shown: what it is, and the session that it is bound to. */
+/* A lease, and the process of the session that it is bound to. */
 typedef struct DLockViewLease
 {
 	DLockLeaseValue value;
 	int			pid;			/* zero if it is bound to none */
 } DLockViewLease;
 
-/* Copies of the leases that were found, and what they are measured against. */
+/* Copies of the leases that were found, and the clocks to compare them with. */
 typedef struct DLockViewState
 {
 	const DLockBytes *name;		/* only of this lock; NULL for all */
@@ -84,7 +83,7 @@ copy_bytes(DLockBytes bytes)
 	return bytes;
 }
 
-/* Add a copy of a lease, whose deadline is set, if it is wanted. */
+/* Add a copy of a lease with its deadline, unless another lock is wanted. */
 static void
 add_lease(DLockViewState *state, const DLockLeaseValue *lease, int pid)
 {
@@ -148,7 +147,7 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, state->origin);
 	DLockTime	remaining;
 
-	/* A session of the primary's; here it does not count. */
+	/* Bound to a session of the primary. */
 	if (lease.bind != DLOCK_BIND_NONE)
 		return DLOCK_STORE_KEEP;
 	remaining = dlock_rule_remaining(&lease.term, origin, state->now,
@@ -198,7 +197,7 @@ warn_left_out(const DLockSpaceSet *left_out)
 			 errhint(STOPPED_HINT)));
 }
 
-/* The leases on the lock that is wanted; throws 55P03 if it stays locked. */
+/* Collect the leases on one lock; throws 55P03 if its partition stays locked. */
 static void
 collect_lock(DLockViewState *state, Oid database)
 {
@@ -228,7 +227,7 @@ collect_from_memory(DLockViewState *state)
 	DLockDatabase db;
 
 	dlock_session_open(&db);
-	/* Loading takes time, and what it loads counts from its own now. */
+	/* Read the clocks again, since loading takes time. */
 	state->now = dlock_clock_now();
 	state->wall = dlock_clock_wall();
 	if (state->name != NULL)
@@ -350,7 +349,7 @@ typedef struct DLockViewWaiter
 	DLockQueueOwners blocked_by;
 } DLockViewWaiter;
 
-/* Which place in its queue a request has; its partition is locked. */
+/* The position of a request in its queue.  The partition must be locked. */
 static int
 position_of(DLockSpaceLease *request)
 {
@@ -362,7 +361,7 @@ position_of(DLockSpaceLease *request)
 	return position;
 }
 
-/* Copy what a process waits for; NIL if it waits for nothing, or is left out. */
+/* Copy a process's waiting requests; NIL if it has none, or is left out. */
 static List *
 copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall,
 			  DLockSpaceSet *skipped)
@@ -458,7 +457,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* ---- what has happened ---- */
+/* ---- counters ---- */
 
 /* dlock_stat_row() -> the counts of this database since the server started; no row on a standby */
 Datum

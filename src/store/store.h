@@ -18,7 +18,7 @@
 #include "base/types.h"
 #include "store/page.h"
 
-/* What is to become of a lease that was found on a page. */
+/* What to do with a lease that was found on a page. */
 typedef enum DLockStoreVerdict
 {
 	DLOCK_STORE_KEEP,
@@ -30,7 +30,7 @@ typedef DLockStoreVerdict (*DLockStoreLeaseVisitor) (const DLockLeaseValue *leas
 													 DLockSlot slot, XLogRecPtr lsn,
 													 void *arg);
 
-/* "slot_class" is negative for a page that was never initialised. */
+/* "slot_class" is negative for a page that was never initialized. */
 typedef void (*DLockStorePageVisitor) (BlockNumber block, int slot_class,
 									   uint64 taken, void *arg);
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * token.h
- *	  Fencing tokens: handing them out from shared memory.
+ *	  Hand out fencing tokens from shared memory.
  *
  * IDENTIFICATION
  *	  src/store/token.h
@@ -17,8 +17,8 @@
 #include "base/types.h"
 
 /*
- * How many tokens are reserved at a time, and when the next block is: when no
- * more than half of the last one are left.
+ * How many tokens are reserved at a time, and how many are left of a block when
+ * the next is reserved: half of them.
  */
 #define DLOCK_TOKEN_BLOCK	65536
 #define DLOCK_TOKEN_AHEAD	(DLOCK_TOKEN_BLOCK / 2)
@@ -27,9 +27,9 @@
 typedef struct DLockTokenShared
 {
 	slock_t		mutex;
-	DLockToken	next;			/* the next one to be handed out ... */
+	DLockToken	next;			/* the next token to hand out ... */
 	DLockToken	last;			/* ... unless it is above this */
-	DLockToken	ask;			/* beyond this a taker is sent to reserve more */
+	DLockToken	ask;			/* a taker beyond this must reserve more */
 
 	/* The last block reserved; pending while "reserved" is above "last". */
 	DLockToken	reserved_from;
