@@ -8,6 +8,7 @@
 #   make bench           compare with the usual alternatives
 #   make proof S=600     attack the promises of doc/proof.md for so many seconds
 #   make proof-model     check the model of grants and hand-offs, with spin
+#   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
 #   make test-versions   the tests on the other supported major versions
 
 EXTENSION = dlock
@@ -42,7 +43,7 @@ PG_CONFIG = pg_config
 
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
-scripts := test demo stop-demo bench proof proof-model test-versions
+scripts := test demo stop-demo bench proof proof-model proof-ha test-versions
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -95,6 +96,9 @@ proof:
 
 proof-model:
 	@test/proof/model/run
+
+proof-ha:
+	@test/proof/ha/run
 
 test-versions:
 	@test/versions

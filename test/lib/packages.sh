@@ -133,6 +133,15 @@ missing_packages() {
 			fi
 			[ -e /usr/include/stdio.h ] || echo libc6-dev
 			;;
+		ha)
+			have patroni || echo patroni
+			have etcd || echo etcd-server
+			have curl || echo curl
+			if find_pg_config >/dev/null; then
+				major=$(server_major "$(find_pg_config)")
+				[ -e "$("$(find_pg_config)" --pkglibdir)/plproxy.so" ] || echo "postgresql-$major-plproxy"
+			fi
+			;;
 		checks)
 			have clang || echo clang
 			have codespell || echo codespell
