@@ -48,7 +48,7 @@ sub is_gone
 # A grant that arrives together with the signal is given back.
 {
 	sql("SELECT dlock_acquire('grant', 'holder', '1 h')");
-	my $run = DLockCli->start(qw(run grant true));
+	my $run = DLockCli->start(qw(run --ttl 600 grant true));
 	run_waits($node, 'grant');
 	$run->signal('STOP');
 	sql("SELECT dlock_release('grant', 'holder')");
@@ -93,16 +93,16 @@ sub is_gone
 
 # After a signal the lock is not for others before all of the command's group is gone.
 {
-	my $run = DLockCli->start(qw(run rest sh -c), "(trap '' TERM; echo up; sleep 1; echo old >>$dir/rest) & wait; echo");
+	my $run = DLockCli->start(qw(run --ttl 600 --kill-after 200 rest sh -c), "(trap '' TERM; echo up; sleep 1; echo old >>$dir/rest) & wait; echo");
 	$run->wait_out(qr/up/);
-	my $next = DLockCli->start(qw(run rest sh -c), "echo new >>$dir/rest");
+	my $next = DLockCli->start(qw(run --ttl 600 rest sh -c), "echo new >>$dir/rest");
 	run_waits($node, 'rest');
 	$run->signal('TERM');
 	is($run->finish->{code}, 143, 'rest after a signal: exit code');
 	is($next->finish->{code}, 0, 'rest after a signal: the next one');
 	is(slurp_file("$dir/rest"), "old\nnew\n", 'rest after a signal: has ended before');
 
-	$run = DLockCli->start(qw(run rest sh -c), 'echo $$; sleep 1000 & echo $!; wait; echo');
+	$run = DLockCli->start(qw(run --ttl 600 rest sh -c), 'echo $$; sleep 1000 & echo $!; wait; echo');
 	$run->wait_out(qr/\d+\n\d+\n/);
 	my ($leader, $rest) = $run->out =~ /(\d+)/g;
 	kill 'KILL', $leader;
@@ -167,7 +167,7 @@ SKIP:
 # A second signal does not keep the lease from being released.
 {
 	my @left = grep {
-		my $run = DLockCli->start(qw(run twice sh -c), 'echo up; exec sleep 1000');
+		my $run = DLockCli->start(qw(run --ttl 600 twice sh -c), 'echo up; exec sleep 1000');
 		$run->wait_out(qr/up/);
 
 		$run->signal('TERM');
