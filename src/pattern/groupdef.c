@@ -4,10 +4,11 @@
  *	  What groups there are: whose they are, and their partitions.
  *
  * NOTES
- *	  Groups are rows of the table dlock_groups.  They are read and written as
- *	  the owner of the extension, whatever role calls, so the members of a group
- *	  go by one list of partitions, and no caller can bring its own.  A group
+ *	  Groups are rows of the table dlock_groups.  They are read and written here
+ *	  as catalogs are, without regard to privileges on the table, so the members of
+ *	  a group go by one list of partitions, and no caller can bring its own.  A group
  *	  belongs to the role that created it; that role and its members may use it.
+ *	  What is read is what is committed now, under any isolation level.
  *
  * IDENTIFICATION
  *	  src/pattern/groupdef.c
@@ -16,16 +17,23 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/rel.h"
 
 #include "base/error.h"
 #include "base/name.h"
 #include "base/value.h"
 #include "pattern/groupdef.h"
-#include "session/tasksql.h"
+#include "pattern/owned.h"
+#include "session/session.h"
 
 static int
 compare_bytes(const void *a, const void *b)
@@ -94,115 +102,146 @@ check_partitions(const DLockBytes *name, ArrayType *partitions)
 	}
 }
 
-/* Find the row of a group; false if there is none. */
-static bool
-find_row(const DLockBytes *name, Oid *role)
-{
-	Datum		key = dlock_value_text(*name);
-	bool		isnull;
+/* The columns of the table; the others are those of owned.h. */
+#define COLUMN_PARTITIONS	3
+#define COLUMNS				3
 
-	if (dlock_tasksql_run(DLOCK_TASK_FIND_GROUP, &key, NULL, 0) == 0)
-		return false;
-	*role = DatumGetObjectId(dlock_tasksql_value(0, 1, &isnull));
-	return true;
+/* Open the table of groups; "function" is the SQL function that writes or uses it, if any. */
+static Relation
+open_groups(const char *function, LOCKMODE lockmode)
+{
+	if (function != NULL)
+		dlock_session_check_writable(function);
+	dlock_session_attach();
+	return dlock_owned_open(dlock_session_schema(), "dlock_groups", lockmode);
 }
 
-/* The same, for a caller that may use the group; throws 42501. */
-static bool
-find_own_row(DLockTaskSql *sql, const DLockBytes *name, Oid *role)
-{
-	if (!find_row(name, role))
-		return false;
-	if (!has_privs_of_role(sql->caller, *role))
-		dlock_error_group_role(name, *role);
-	return true;
-}
-
-/* Take the partitions of the row that was found into the caller's memory. */
+/* Take the partitions of a group from its row. */
 static void
-take_row(DLockGroup *group, MemoryContext context)
+take_row(DLockGroup *group, Relation rel, HeapTuple tuple)
 {
-	MemoryContext old = MemoryContextSwitchTo(context);
 	bool		isnull;
-	Datum		partitions = dlock_tasksql_value(0, 2, &isnull);
+	Datum		partitions = heap_getattr(tuple, COLUMN_PARTITIONS, RelationGetDescr(rel), &isnull);
 
 	set_partitions(group, DatumGetArrayTypePCopy(partitions));
-	MemoryContextSwitchTo(old);
+}
+
+/* Find the row of a group that the caller may use.  Throws 42501. */
+static HeapTuple
+find_own_row(Relation rel, const DLockBytes *name)
+{
+	HeapTuple	tuple = dlock_owned_find(rel, name);
+	Oid			role;
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	role = dlock_owned_role(rel, tuple);
+	if (!has_privs_of_role(GetUserId(), role))
+		dlock_error_group_role(name, role);
+	return tuple;
+}
+
+/* Lock a name up to the end of the transaction, so that nobody else writes its row. */
+static void
+lock_name(Relation rel, const DLockBytes *name)
+{
+	(void) dlock_owned_lock(rel, dlock_name_hash(MyDatabaseId, name), ExclusiveLock);
+}
+
+/* Find a row as above, and lock it; who may not use the group waits for nobody. */
+static HeapTuple
+lock_own_row(Relation rel, const DLockBytes *name)
+{
+	HeapTuple	tuple = find_own_row(rel, name);
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	lock_name(rel, name);
+	return find_own_row(rel, name);
+}
+
+/* Write the row of a group, in place of another unless that is NULL. */
+static void
+write_row(Relation rel, HeapTuple old, const DLockBytes *name, Oid role, ArrayType *partitions)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	Datum	   *values = palloc0(desc->natts * sizeof(Datum));
+	bool	   *nulls = palloc(desc->natts * sizeof(bool));
+	HeapTuple	tuple;
+
+	/* An administrator may have added columns. */
+	memset(nulls, true, desc->natts * sizeof(bool));
+	memset(nulls, false, COLUMNS * sizeof(bool));
+	values[DLOCK_OWNED_NAME - 1] = dlock_value_text(*name);
+	values[DLOCK_OWNED_ROLE - 1] = ObjectIdGetDatum(role);
+	values[COLUMN_PARTITIONS - 1] = PointerGetDatum(partitions);
+	tuple = heap_form_tuple(desc, values, nulls);
+	if (old == NULL)
+		CatalogTupleInsert(rel, tuple);
+	else
+		CatalogTupleUpdate(rel, &old->t_self, tuple);
+	CommandCounterIncrement();
 }
 
 /* Create a group, which belongs to the current role.  Throws 42710. */
 void
 dlock_groupdef_create(const DLockBytes *name, ArrayType *partitions)
 {
-	DLockTaskSql sql;
-	Datum		values[3];
+	Relation	rel;
 
 	check_partitions(name, partitions);
-	dlock_tasksql_open(&sql, "dlock_group_create");
-	values[0] = dlock_value_text(*name);
-	values[1] = ObjectIdGetDatum(sql.caller);
-	values[2] = PointerGetDatum(partitions);
-	if (dlock_tasksql_run(DLOCK_TASK_CREATE_GROUP, values, NULL, 0) == 0)
+	rel = open_groups("dlock_group_create", RowExclusiveLock);
+	if (!HeapTupleIsValid(dlock_owned_find(rel, name)))
+		lock_name(rel, name);
+	if (HeapTupleIsValid(dlock_owned_find(rel, name)))
 		dlock_error_group_exists(name);
-	dlock_tasksql_close(&sql);
+	write_row(rel, NULL, name, GetUserId(), partitions);
+	table_close(rel, NoLock);
 }
 
 /* Give a group other partitions.  Throws 42501, and 42704 if there is none. */
 void
 dlock_groupdef_alter(const DLockBytes *name, ArrayType *partitions)
 {
-	DLockTaskSql sql;
-	Oid			role;
-	Datum		values[3];
+	Relation	rel;
+	HeapTuple	tuple;
 
 	check_partitions(name, partitions);
-	dlock_tasksql_open(&sql, "dlock_group_alter");
-	if (!find_own_row(&sql, name, &role))
+	rel = open_groups("dlock_group_alter", RowExclusiveLock);
+	tuple = lock_own_row(rel, name);
+	if (!HeapTupleIsValid(tuple))
 		dlock_error_no_group(name);
-	values[0] = dlock_value_text(*name);
-	values[1] = ObjectIdGetDatum(role);
-	values[2] = PointerGetDatum(partitions);
-	if (dlock_tasksql_run(DLOCK_TASK_ALTER_GROUP, values, NULL, 0) == 0)
-		dlock_error_no_group(name);
-	dlock_tasksql_close(&sql);
+	write_row(rel, tuple, name, dlock_owned_role(rel, tuple), partitions);
+	table_close(rel, NoLock);
 }
 
 /* Drop a group; false if there is none.  Throws 42501. */
 bool
 dlock_groupdef_drop(const DLockBytes *name)
 {
-	DLockTaskSql sql;
-	Oid			role;
-	Datum		values[2];
-	bool		dropped;
+	Relation	rel = open_groups("dlock_group_drop", RowExclusiveLock);
+	HeapTuple	tuple = lock_own_row(rel, name);
 
-	dlock_tasksql_open(&sql, "dlock_group_drop");
-	dropped = find_own_row(&sql, name, &role);
-	if (dropped)
+	if (HeapTupleIsValid(tuple))
 	{
-		values[0] = dlock_value_text(*name);
-		values[1] = ObjectIdGetDatum(role);
-		dropped = dlock_tasksql_run(DLOCK_TASK_DROP_GROUP, values, NULL, 0) > 0;
+		CatalogTupleDelete(rel, &tuple->t_self);
+		CommandCounterIncrement();
 	}
-	dlock_tasksql_close(&sql);
-	return dropped;
+	table_close(rel, NoLock);
+	return HeapTupleIsValid(tuple);
 }
 
 /* Read the partitions of a group, to look at it; false if there is none. */
 bool
 dlock_groupdef_find(DLockGroup *group)
 {
-	MemoryContext context = CurrentMemoryContext;
-	DLockTaskSql sql;
-	Oid			role;
-	bool		found;
+	Relation	rel = open_groups(NULL, AccessShareLock);
+	HeapTuple	tuple = dlock_owned_find(rel, &group->name);
 
-	dlock_tasksql_open(&sql, NULL);
-	found = find_row(&group->name, &role);
-	if (found)
-		take_row(group, context);
-	dlock_tasksql_close(&sql);
-	return found;
+	if (HeapTupleIsValid(tuple))
+		take_row(group, rel, tuple);
+	table_close(rel, AccessShareLock);
+	return HeapTupleIsValid(tuple);
 }
 
 /*
@@ -212,13 +251,11 @@ dlock_groupdef_find(DLockGroup *group)
 void
 dlock_groupdef_use(DLockGroup *group, const char *function)
 {
-	MemoryContext context = CurrentMemoryContext;
-	DLockTaskSql sql;
-	Oid			role;
+	Relation	rel = open_groups(function, AccessShareLock);
+	HeapTuple	tuple = find_own_row(rel, &group->name);
 
-	dlock_tasksql_open(&sql, function);
-	if (!find_own_row(&sql, &group->name, &role))
+	if (!HeapTupleIsValid(tuple))
 		dlock_error_no_group(&group->name);
-	take_row(group, context);
-	dlock_tasksql_close(&sql);
+	take_row(group, rel, tuple);
+	table_close(rel, AccessShareLock);
 }
