@@ -404,9 +404,9 @@ COMMENT ON VIEW @extschema@.dlock_stats
 
 -- Only the functions below get at these tables.
 CREATE TABLE @extschema@.dlock_task_queue (
-    queue_id pg_catalog.int4 GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    queue pg_catalog.text COLLATE pg_catalog."C" NOT NULL UNIQUE,
+    queue pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     role pg_catalog.regrole NOT NULL,
+    queue_id pg_catalog.int4 GENERATED ALWAYS AS IDENTITY UNIQUE,
     initial pg_catalog.text NOT NULL,
     done pg_catalog.text NOT NULL,
     parked pg_catalog.text NOT NULL,
@@ -499,6 +499,409 @@ GRANT SELECT ON @extschema@.dlock_tasks TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_tasks
     IS 'the tasks of the queues that the current role may use';
 
+-- Two languages for the functions on tasks.  A function in dlock_plpgsql has a body in
+-- PL/pgSQL, and runs as the owner of the extension, who alone gets at the tables;
+-- dlock_task_caller() is the role that called it, and its arguments have been checked.  One in
+-- dlock_sql is an SQL statement; it sees what is committed now under any isolation level,
+-- and returns its rows, or without RETURNING their number.  Both find names in
+-- pg_catalog, and in the schema of the extension, whatever its name is now.  There may be
+-- objects of others in that, so operators get the very types that they have in pg_catalog,
+-- our functions just the types of their parameters, and those of pg_catalog are named with it.
+CREATE FUNCTION @extschema@.dlock_plpgsql_handler() RETURNS pg_catalog.language_handler
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_handler' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_plpgsql_handler() IS 'call handler of language dlock_plpgsql';
+CREATE LANGUAGE dlock_plpgsql HANDLER @extschema@.dlock_plpgsql_handler;
+COMMENT ON LANGUAGE dlock_plpgsql IS 'PL/pgSQL, run as the owner of extension dlock';
+
+CREATE FUNCTION @extschema@.dlock_sql_handler() RETURNS pg_catalog.language_handler
+    AS 'MODULE_PATHNAME', 'dlock_sql_statement_handler' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_sql_handler() IS 'call handler of language dlock_sql';
+CREATE LANGUAGE dlock_sql HANDLER @extschema@.dlock_sql_handler;
+COMMENT ON LANGUAGE dlock_sql IS 'one SQL statement, which sees what is committed now';
+
+CREATE TYPE @extschema@.dlock_task_term AS (
+    ttl pg_catalog.interval,
+    due pg_catalog.timestamptz,
+    deadline pg_catalog.timestamptz,
+    boot pg_catalog.int4,
+    ends pg_catalog.interval);
+COMMENT ON TYPE @extschema@.dlock_task_term IS 'how long a capture or a delay lasts, and when it ends, as a row has it';
+
+CREATE TYPE @extschema@.dlock_task_row AS (
+    place pg_catalog.tid,
+    state pg_catalog.text,
+    attempts pg_catalog.int4,
+    token pg_catalog.int8,
+    owner pg_catalog.text,
+    captured pg_catalog.bool,
+    until pg_catalog.timestamptz,
+    ttl pg_catalog.interval,
+    from_state pg_catalog.text,
+    timeout_state pg_catalog.text,
+    finished pg_catalog.bool);
+COMMENT ON TYPE @extschema@.dlock_task_row IS 'a task that is locked; a capture lasts until a time by dlock_task_clock()';
+
+CREATE FUNCTION @extschema@.dlock_task_caller() RETURNS pg_catalog.oid
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_caller' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_caller() IS 'the role that called the function in dlock_plpgsql that runs';
+
+CREATE FUNCTION @extschema@.dlock_task_open(queue pg_catalog.text, exclusive pg_catalog.bool) RETURNS @extschema@.dlock_task_queue
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_open' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_open(pg_catalog.text, pg_catalog.bool) IS 'find a queue that the caller may use, and lock it';
+
+CREATE FUNCTION @extschema@.dlock_task_tokens(queue pg_catalog.text, count pg_catalog.int4, seen pg_catalog.int8) RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_tokens' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.int4, pg_catalog.int8)
+    IS 'take so many tokens, all above one that a task has seen; returns the first';
+
+CREATE FUNCTION @extschema@.dlock_task_clock() RETURNS pg_catalog.timestamptz
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_clock' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_clock() IS 'the clock of this server that does not step';
+
+CREATE FUNCTION @extschema@.dlock_task_end(ttl pg_catalog.interval) RETURNS @extschema@.dlock_task_term
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_end' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_end(pg_catalog.interval)
+    IS 'the term that begins now, for null of the default ttl; once this transaction has committed, the reaper looks at its end';
+
+CREATE FUNCTION @extschema@.dlock_task_clip(error pg_catalog.text) RETURNS pg_catalog.text
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_clip' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_clip(pg_catalog.text) IS 'the first 1024 bytes of a message, or null if it has none';
+
+CREATE FUNCTION @extschema@.dlock_task_add_queue(queue pg_catalog.text, role pg_catalog.oid, initial pg_catalog.text, done pg_catalog.text, parked pg_catalog.text, max_attempts pg_catalog.int4, transitions pg_catalog.text[])
+    RETURNS pg_catalog.int8
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    INSERT INTO dlock_task_queue (queue, role, initial, done, parked, max_attempts, transitions)
+    VALUES ($1, $2::pg_catalog.regrole, $3, $4, $5, $6, $7)
+        ON CONFLICT (queue) DO NOTHING
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_add_queue(pg_catalog.text, pg_catalog.oid, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
+    IS 'write a queue, unless its name is taken';
+
+CREATE FUNCTION @extschema@.dlock_task_remove_queue(queue_id pg_catalog.int4) RETURNS pg_catalog.int8
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    WITH q AS (DELETE FROM dlock_task_queue WHERE queue_id = $1)
+    DELETE FROM dlock_task WHERE queue_id = $1
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_remove_queue(pg_catalog.int4) IS 'delete a queue and its tasks; returns how many these were';
+
+CREATE FUNCTION @extschema@.dlock_task_add(queue_id pg_catalog.int4, key pg_catalog.text, payload pg_catalog.jsonb, priority pg_catalog.int4, state pg_catalog.text, finished pg_catalog.bool, delay @extschema@.dlock_task_term)
+    RETURNS pg_catalog.int8
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    INSERT INTO dlock_task (queue_id, key, payload, priority, state, finished_at, timeout_state, ttl, due, deadline, boot, ends)
+    VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN pg_catalog.clock_timestamp() END,
+            CASE WHEN ($7).ttl IS NOT NULL THEN $5 END, ($7).ttl, ($7).due, ($7).deadline, ($7).boot, ($7).ends)
+        ON CONFLICT (queue_id, key) DO NOTHING
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_add(pg_catalog.int4, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, @extschema@.dlock_task_term)
+    IS 'write a new task, unless its key is taken';
+
+CREATE FUNCTION @extschema@.dlock_task_read(queue_id pg_catalog.int4, key pg_catalog.text) RETURNS @extschema@.dlock_task_row
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    SELECT ctid, state, attempts, token, owner, due IS NOT NULL AND owner IS NOT NULL,
+           dlock_task_until(deadline, boot, ends), ttl, from_state, timeout_state, finished_at IS NOT NULL
+      FROM dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_read(pg_catalog.int4, pg_catalog.text) IS 'lock a task';
+
+CREATE FUNCTION @extschema@.dlock_task_write(place pg_catalog.tid, state pg_catalog.text, attempts pg_catalog.int4, error pg_catalog.text, captured pg_catalog.bool, owned pg_catalog.bool, finished pg_catalog.bool, delay @extschema@.dlock_task_term)
+    RETURNS pg_catalog.int8
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    UPDATE dlock_task
+       SET state = $2, attempts = $3, error = $4, changed_at = pg_catalog.clock_timestamp(),
+           owner = CASE WHEN $6 THEN owner END,
+           finished_at = CASE WHEN $7 THEN pg_catalog.clock_timestamp() END,
+           timeout_state = CASE WHEN ($8).ttl IS NULL THEN timeout_state ELSE $2 END,
+           due = CASE WHEN $5 THEN due ELSE ($8).due END, ttl = coalesce(($8).ttl, ttl),
+           deadline = coalesce(($8).deadline, deadline), boot = coalesce(($8).boot, boot), ends = coalesce(($8).ends, ends)
+     WHERE ctid = $1
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_write(pg_catalog.tid, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, pg_catalog.bool, pg_catalog.bool, @extschema@.dlock_task_term)
+    IS 'write the state of a locked task, and whether its capture goes on, its owner stays, it is finished, or put off';
+
+-- "due" stays unless it would be too late, so that no index has to change.
+CREATE FUNCTION @extschema@.dlock_task_prolong(place pg_catalog.tid, term @extschema@.dlock_task_term) RETURNS pg_catalog.int8
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    UPDATE dlock_task
+       SET ttl = ($2).ttl, due = least(due, ($2).due), deadline = ($2).deadline, boot = ($2).boot, ends = ($2).ends
+     WHERE ctid = $1
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_prolong(pg_catalog.tid, @extschema@.dlock_task_term) IS 'write a longer capture of a locked task';
+
+CREATE FUNCTION @extschema@.dlock_task_pick(
+    queue_id pg_catalog.int4,
+    state pg_catalog.text,
+    count pg_catalog.int4,
+    OUT places pg_catalog.tid[],
+    OUT seen pg_catalog.int8)
+    RETURNS pg_catalog.record
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    SELECT pg_catalog.array_agg(p.ctid) AS places, pg_catalog.max(p.token) AS seen
+      FROM (SELECT ctid, token FROM dlock_task
+             WHERE queue_id = $1 AND state = $2 AND due IS NULL AND finished_at IS NULL
+             ORDER BY priority, id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) p
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_pick(pg_catalog.int4, pg_catalog.text, pg_catalog.int4)
+    IS 'lock tasks that can be captured; seen is the largest of their tokens';
+
+CREATE FUNCTION @extschema@.dlock_task_seize(
+    places pg_catalog.tid[],
+    first pg_catalog.int8,
+    to_state pg_catalog.text,
+    owner pg_catalog.text,
+    term @extschema@.dlock_task_term,
+    on_timeout pg_catalog.text,
+    max_attempts pg_catalog.int4,
+    parked pg_catalog.text,
+    OUT key pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT payload pg_catalog.jsonb,
+    OUT priority pg_catalog.int4,
+    OUT attempts pg_catalog.int4,
+    OUT from_state pg_catalog.text,
+    OUT expires_at pg_catalog.timestamptz)
+    RETURNS SETOF pg_catalog.record
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    UPDATE dlock_task t
+       SET state = $3, attempts = t.attempts + 1, token = $2 + (u.n - 1), owner = $4, ttl = ($5).ttl,
+           due = ($5).due, deadline = ($5).deadline, boot = ($5).boot, ends = ($5).ends,
+           from_state = t.state, changed_at = pg_catalog.clock_timestamp(),
+           timeout_state = CASE WHEN t.attempts + 1 >= $7 THEN $8 ELSE coalesce($6, t.state) END
+      FROM pg_catalog.unnest($1) WITH ORDINALITY AS u (place, n)
+     WHERE t.ctid = u.place
+    RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.from_state, t.deadline
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_seize(pg_catalog.tid[], pg_catalog.int8, pg_catalog.text, pg_catalog.text, @extschema@.dlock_task_term, pg_catalog.text, pg_catalog.int4, pg_catalog.text)
+    IS 'write captures of tasks that are locked';
+
+CREATE FUNCTION @extschema@.dlock_task_remove_finished(queue_id pg_catalog.int4, older_than pg_catalog.interval, count pg_catalog.int4)
+    RETURNS pg_catalog.int8
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    DELETE FROM dlock_task WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM dlock_task
+         WHERE queue_id = $1 AND finished_at < pg_catalog.clock_timestamp() - $2
+         ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED))
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_remove_finished(pg_catalog.int4, pg_catalog.interval, pg_catalog.int4)
+    IS 'delete tasks that were finished so long ago';
+
+CREATE FUNCTION @extschema@.dlock_task_due_in(queue_id pg_catalog.int4, now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
+    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
+    SELECT pg_catalog.array_agg(d.ctid) FROM
+        (SELECT ctid FROM dlock_task WHERE queue_id = $1 AND due <= $2
+          ORDER BY due LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) d
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz)
+    IS 'lock tasks of a queue that are to be looked at';
+
+CREATE FUNCTION @extschema@.dlock_task_due(now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
+    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
+    SELECT ARRAY(SELECT d.ctid FROM dlock_task_queue q CROSS JOIN LATERAL
+        (SELECT t.ctid FROM dlock_task t WHERE t.queue_id = q.queue_id AND t.due <= $1
+          ORDER BY t.due LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) d LIMIT 1000)
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_due(pg_catalog.timestamptz) IS 'lock tasks of all queues that are to be looked at';
+
+-- A capture whose time is over ends; one that was extended, or comes from another
+-- clock, gets to its turn at its end by ours; a task that was put off can be captured.
+CREATE FUNCTION @extschema@.dlock_task_expire(places pg_catalog.tid[], now pg_catalog.timestamptz) RETURNS pg_catalog.int8
+    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
+    UPDATE dlock_task t
+       SET (state, error, owner, changed_at, due) = (
+           SELECT CASE WHEN until <= $2 THEN t.timeout_state ELSE t.state END,
+                  CASE WHEN until <= $2 AND t.owner IS NOT NULL THEN 'timed out' ELSE t.error END,
+                  CASE WHEN until > $2 THEN t.owner END,
+                  CASE WHEN until <= $2 THEN pg_catalog.clock_timestamp() ELSE t.changed_at END,
+                  CASE WHEN until > $2 THEN until END
+             FROM dlock_task_until(t.deadline, t.boot, t.ends) until)
+     WHERE t.ctid = ANY ($1)
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_expire(pg_catalog.tid[], pg_catalog.timestamptz)
+    IS 'end captures and delays that are over';
+
+-- Nothing has more left than its ttl, or delay, or is looked at later than at its end.
+-- Captures go on while this runs, and theirs may end a little later than what is "now" here.
+CREATE FUNCTION @extschema@.dlock_task_clamp(due pg_catalog.timestamptz, deadline pg_catalog.timestamptz, boot pg_catalog.int4, ends pg_catalog.interval)
+    RETURNS pg_catalog.int8
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    UPDATE dlock_task t
+       SET (due, deadline, boot, ends) = (
+           SELECT least(until, $1 + t.ttl),
+                  CASE WHEN until > $1 + t.ttl THEN $2 + t.ttl ELSE t.deadline END,
+                  CASE WHEN until > $1 + t.ttl THEN $3 ELSE t.boot END,
+                  CASE WHEN until > $1 + t.ttl THEN $4 + t.ttl ELSE t.ends END
+             FROM dlock_task_until(t.deadline, t.boot, t.ends) until)
+     WHERE t.ctid = ANY (ARRAY(
+        SELECT c.ctid FROM dlock_task c
+         WHERE c.due IS NOT NULL
+           AND (c.due > dlock_task_until(c.deadline, c.boot, c.ends) + pg_catalog.interval '1 s'
+             OR dlock_task_until(c.deadline, c.boot, c.ends) > $1 + c.ttl + pg_catalog.interval '10 s')
+         LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED))
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_clamp(pg_catalog.timestamptz, pg_catalog.timestamptz, pg_catalog.int4, pg_catalog.interval)
+    IS 'cut off ends that are too far away';
+
+CREATE FUNCTION @extschema@.dlock_task_next_due(OUT due pg_catalog.timestamptz, OUT queues pg_catalog.int8)
+    RETURNS pg_catalog.record
+    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
+    SELECT pg_catalog.min(d.due) AS due, pg_catalog.count(*) AS queues FROM dlock_task_queue q LEFT JOIN LATERAL
+        (SELECT t.due FROM dlock_task t WHERE t.queue_id = q.queue_id AND t.due IS NOT NULL
+          ORDER BY t.due LIMIT 1) d ON true
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_next_due() IS 'when the next task is to be looked at, and how many queues there are';
+
+CREATE FUNCTION @extschema@.dlock_task_sweep(
+    clamp pg_catalog.bool,
+    OUT clamped pg_catalog.int8,
+    OUT moved pg_catalog.int8,
+    OUT due pg_catalog.timestamptz,
+    OUT queues pg_catalog.int8)
+    RETURNS pg_catalog.record
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    now dlock_task_term := dlock_task_end('0'::pg_catalog.interval);
+    next pg_catalog.record;
+BEGIN
+    IF clamp THEN
+        clamped := dlock_task_clamp(now.due, now.deadline, now.boot, now.ends);
+    END IF;
+    moved := dlock_task_expire(dlock_task_due(now.due), now.due);
+    next := dlock_task_next_due();
+    due := next.due;
+    queues := next.queues;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_sweep(pg_catalog.bool)
+    IS 'for the reaper: end what is over, at most 1000, and tell when the next is due';
+
+-- What raises an error.
+CREATE FUNCTION @extschema@.dlock_task_lost(queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, t @extschema@.dlock_task_row)
+    RETURNS pg_catalog.void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    IF t.place IS NULL THEN
+        RAISE undefined_object USING MESSAGE = pg_catalog.format('task "%s" does not exist in queue "%s"', key, queue),
+            HINT = 'Put it there with dlock_task_put().';
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'LK002',
+        MESSAGE = pg_catalog.format('capture of task "%s" of queue "%s" with token %s is not held', key, queue, token),
+        DETAIL = CASE
+            WHEN t.token > token THEN pg_catalog.format('The task has been captured again since, with token %s.', t.token)
+            WHEN t.token = token AND t.captured THEN 'It has timed out.'
+            WHEN t.token = token THEN pg_catalog.format('It has ended; the task is in state "%s".', t.state)
+            ELSE 'The task was not captured with this token, or that was rolled back.' END,
+        HINT = 'Stop the work on this task, and undo what was not committed.';
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_lost(pg_catalog.text, pg_catalog.text, pg_catalog.int8, @extschema@.dlock_task_row)
+    IS 'say why the capture of a task is not held';
+
+CREATE FUNCTION @extschema@.dlock_task_refuse(state pg_catalog.text, detail pg_catalog.text) RETURNS pg_catalog.void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    RAISE invalid_parameter_value USING MESSAGE = pg_catalog.format('state "%s" is the one of finished tasks', state),
+        DETAIL = detail, HINT = 'Use another state.';
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_refuse(pg_catalog.text, pg_catalog.text) IS 'refuse the state of finished tasks';
+
+-- Transitions are kept as texts like 'from -> to', with one blank on each side.
+CREATE FUNCTION @extschema@.dlock_task_known(q @extschema@.dlock_task_queue, state pg_catalog.text) RETURNS pg_catalog.text
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    IF q.transitions IS NULL OR state = q.parked OR state = ANY (
+        pg_catalog.string_to_array(pg_catalog.array_to_string(q.transitions, ' -> '), ' -> ')) THEN
+        RETURN state;
+    END IF;
+    RAISE invalid_parameter_value USING MESSAGE = pg_catalog.format('state "%s" is not declared for task queue "%s"', state, q.queue),
+        DETAIL = 'The queue has declared transitions, and none of them leads there or starts there.',
+        HINT = 'Use one of the states that are declared.';
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_known(@extschema@.dlock_task_queue, pg_catalog.text) IS 'the state, if the queue has it';
+
+CREATE FUNCTION @extschema@.dlock_task_step(q @extschema@.dlock_task_queue, from_state pg_catalog.text, to_state pg_catalog.text, detail pg_catalog.text)
+    RETURNS pg_catalog.text
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    allowed pg_catalog.text;
+BEGIN
+    IF q.transitions IS NULL OR (from_state || ' -> ' || to_state) = ANY (q.transitions) THEN
+        RETURN to_state;
+    END IF;
+    SELECT pg_catalog.string_agg(pg_catalog.format('"%s"', pg_catalog.substr(w, pg_catalog.length(from_state) + 5)), ', ')
+      INTO allowed
+      FROM pg_catalog.unnest(q.transitions) w WHERE pg_catalog.starts_with(w, from_state || ' -> ');
+    RAISE check_violation USING MESSAGE = pg_catalog.format(
+            'task queue "%s" does not allow the transition from state "%s" to "%s"', q.queue, from_state, to_state),
+        DETAIL = detail,
+        HINT = pg_catalog.format('From "%s" it allows%s.', from_state, coalesce(': ' || allowed, ' none'));
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_step(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
+    IS 'the second state, if tasks may go there from the first one';
+
+CREATE FUNCTION @extschema@.dlock_task_next(q @extschema@.dlock_task_queue, key pg_catalog.text, from_state pg_catalog.text, to_state pg_catalog.text)
+    RETURNS pg_catalog.text
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    to_state := dlock_task_known(q, to_state);
+    IF from_state <> to_state THEN
+        to_state := dlock_task_step(q, from_state, to_state, pg_catalog.format('Task "%s" is in the first of these states.', key));
+    END IF;
+    RETURN to_state;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_next(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
+    IS 'the second state, if the task may go there';
+
+CREATE FUNCTION @extschema@.dlock_task_check_capture(q @extschema@.dlock_task_queue, from_state pg_catalog.text, to_state pg_catalog.text, on_timeout pg_catalog.text)
+    RETURNS pg_catalog.text
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+BEGIN
+    IF to_state = q.done THEN
+        PERFORM dlock_task_refuse(to_state, 'A capture cannot begin there.'::pg_catalog.text);
+    ELSIF on_timeout = q.done THEN
+        PERFORM dlock_task_refuse(on_timeout, 'A capture cannot time out to there.'::pg_catalog.text);
+    END IF;
+    from_state := dlock_task_known(q, from_state);
+    to_state := dlock_task_known(q, to_state);
+    on_timeout := dlock_task_known(q, on_timeout);
+    to_state := dlock_task_step(q, from_state, to_state, 'So the capture would move tasks.'::pg_catalog.text);
+    IF to_state <> on_timeout THEN
+        on_timeout := dlock_task_step(q, to_state, on_timeout,
+            'So tasks would be moved when their capture times out, unless on_timeout names another state.'::pg_catalog.text);
+    END IF;
+    RETURN to_state;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_check_capture(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
+    IS 'the state to capture to, if the queue allows what can come of it';
+
+REVOKE ALL ON FUNCTION
+    @extschema@.dlock_plpgsql_handler(),
+    @extschema@.dlock_sql_handler(),
+    @extschema@.dlock_task_caller(),
+    @extschema@.dlock_task_open(pg_catalog.text, pg_catalog.bool),
+    @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.int4, pg_catalog.int8),
+    @extschema@.dlock_task_clock(),
+    @extschema@.dlock_task_end(pg_catalog.interval),
+    @extschema@.dlock_task_clip(pg_catalog.text),
+    @extschema@.dlock_task_add_queue(pg_catalog.text, pg_catalog.oid, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text[]),
+    @extschema@.dlock_task_remove_queue(pg_catalog.int4),
+    @extschema@.dlock_task_add(pg_catalog.int4, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, @extschema@.dlock_task_term),
+    @extschema@.dlock_task_read(pg_catalog.int4, pg_catalog.text),
+    @extschema@.dlock_task_write(pg_catalog.tid, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, pg_catalog.bool, pg_catalog.bool, @extschema@.dlock_task_term),
+    @extschema@.dlock_task_prolong(pg_catalog.tid, @extschema@.dlock_task_term),
+    @extschema@.dlock_task_pick(pg_catalog.int4, pg_catalog.text, pg_catalog.int4),
+    @extschema@.dlock_task_seize(pg_catalog.tid[], pg_catalog.int8, pg_catalog.text, pg_catalog.text, @extschema@.dlock_task_term, pg_catalog.text, pg_catalog.int4, pg_catalog.text),
+    @extschema@.dlock_task_remove_finished(pg_catalog.int4, pg_catalog.interval, pg_catalog.int4),
+    @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz),
+    @extschema@.dlock_task_due(pg_catalog.timestamptz),
+    @extschema@.dlock_task_expire(pg_catalog.tid[], pg_catalog.timestamptz),
+    @extschema@.dlock_task_clamp(pg_catalog.timestamptz, pg_catalog.timestamptz, pg_catalog.int4, pg_catalog.interval),
+    @extschema@.dlock_task_next_due(),
+    @extschema@.dlock_task_sweep(pg_catalog.bool),
+    @extschema@.dlock_task_lost(pg_catalog.text, pg_catalog.text, pg_catalog.int8, @extschema@.dlock_task_row),
+    @extschema@.dlock_task_refuse(pg_catalog.text, pg_catalog.text),
+    @extschema@.dlock_task_known(@extschema@.dlock_task_queue, pg_catalog.text),
+    @extschema@.dlock_task_step(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text),
+    @extschema@.dlock_task_next(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text),
+    @extschema@.dlock_task_check_capture(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
+    FROM PUBLIC;
+
 CREATE FUNCTION @extschema@.dlock_task_create_queue(
     queue pg_catalog.text,
     transitions pg_catalog.text[] DEFAULT NULL,
@@ -507,16 +910,58 @@ CREATE FUNCTION @extschema@.dlock_task_create_queue(
     parked pg_catalog.text DEFAULT 'parked',
     max_attempts pg_catalog.int4 DEFAULT NULL)
     RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_create_queue'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    q dlock_task_queue;
+    sides pg_catalog.text[];
+    problem pg_catalog.text;
+BEGIN
+    IF initial = done OR parked = done THEN
+        PERFORM dlock_task_refuse(done, 'The initial state and the one of parked tasks must be others.'::pg_catalog.text);
+    ELSIF pg_catalog.cardinality(transitions) = 0 OR pg_catalog.array_ndims(transitions) > 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid array of transitions',
+            DETAIL = 'It is empty, or has more than one dimension.', HINT = 'Pass texts like "from -> to", or NULL to allow all.';
+    END IF;
+    FOR i IN 1 .. coalesce(pg_catalog.cardinality(transitions), 0) LOOP
+        IF transitions[i] IS NULL THEN
+            RAISE null_value_not_allowed USING MESSAGE = 'transition must not be null';
+        END IF;
+        sides := pg_catalog.regexp_split_to_array(transitions[i], ' *-> *');
+        sides[1] := pg_catalog.ltrim(sides[1]);
+        sides[2] := pg_catalog.rtrim(sides[2]);
+        problem := CASE
+            WHEN sides[2] IS NULL THEN 'There is no "->" in it.'
+            WHEN sides[1] = '' OR sides[2] = '' THEN 'A state is missing.'
+            WHEN sides[3] IS NOT NULL THEN 'There is more than one "->" in it.'
+            WHEN pg_catalog.octet_length(sides[1]) > 63 OR pg_catalog.octet_length(sides[2]) > 63
+                THEN 'A state has more than 63 bytes.' END;
+        IF problem IS NOT NULL THEN
+            RAISE invalid_parameter_value USING MESSAGE = pg_catalog.format('invalid transition "%s"', transitions[i]),
+                DETAIL = problem, HINT = 'Write a transition as "from -> to".';
+        END IF;
+        transitions[i] := sides[1] || ' -> ' || sides[2];
+    END LOOP;
+    q.queue := queue;
+    q.transitions := transitions;
+    initial := dlock_task_known(q, initial);
+    done := dlock_task_known(q, done);
+    IF dlock_task_add_queue(queue, dlock_task_caller(), initial, done, parked, max_attempts, transitions) = 0 THEN
+        RAISE duplicate_object USING MESSAGE = pg_catalog.format('task queue "%s" already exists', queue),
+            HINT = 'Use another name, or drop it with dlock_task_drop_queue().';
+    END IF;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_create_queue(pg_catalog.text, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4)
     IS 'create a task queue that belongs to the current role; transitions are texts like ''from -> to''';
 
 CREATE FUNCTION @extschema@.dlock_task_drop_queue(
     queue pg_catalog.text)
     RETURNS pg_catalog.int8
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_drop_queue'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    q dlock_task_queue := dlock_task_open(queue, true);
+BEGIN
+    RETURN dlock_task_remove_queue(q.queue_id);
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_drop_queue(pg_catalog.text)
     IS 'drop a task queue with all its tasks; returns how many these were';
 
@@ -528,8 +973,23 @@ CREATE FUNCTION @extschema@.dlock_task_put(
     state pg_catalog.text DEFAULT NULL,
     delay pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_put'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    q dlock_task_queue := dlock_task_open(queue, false);
+    term dlock_task_term;
+BEGIN
+    state := coalesce(state, q.initial);
+    IF q.transitions IS NOT NULL THEN
+        state := dlock_task_known(q, state);
+    END IF;
+    IF delay IS NOT NULL THEN
+        IF state = q.done THEN
+            PERFORM dlock_task_refuse(state, 'A task that is finished cannot be put off.'::pg_catalog.text);
+        END IF;
+        term := dlock_task_end(delay);
+    END IF;
+    RETURN dlock_task_add(q.queue_id, key, payload, priority, state, state = q.done, term) > 0;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
     IS 'put a task into a queue, to be captured after the delay; false, and nothing changes, if its key is there already';
 
@@ -539,8 +999,36 @@ CREATE FUNCTION @extschema@.dlock_task_set(
     state pg_catalog.text,
     token pg_catalog.int8 DEFAULT NULL)
     RETURNS pg_catalog.text
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_set'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    q dlock_task_queue := dlock_task_open(queue, false);
+    t dlock_task_row := dlock_task_read(q.queue_id, key);
+    live pg_catalog.bool := t.captured AND t.until > dlock_task_clock();
+    finished pg_catalog.bool := state = q.done;
+BEGIN
+    IF t.place IS NULL OR (live AND t.token = token) IS NOT TRUE AND token IS NOT NULL THEN
+        PERFORM dlock_task_lost(queue, key, token, t);
+    ELSIF live AND token IS NULL THEN
+        RAISE object_in_use USING MESSAGE = pg_catalog.format('task "%s" of queue "%s" is captured', key, queue),
+            DETAIL = pg_catalog.format('Owner "%s" holds it under a lease.', t.owner),
+            HINT = 'Pass the token of the capture, or wait until it ends.';
+    ELSIF t.captured AND NOT live THEN
+        t.state := t.timeout_state;
+    END IF;
+    state := dlock_task_next(q, key, t.state, state);
+    IF live AND NOT finished AND t.timeout_state <> q.parked AND t.timeout_state <> state THEN
+        t.timeout_state := dlock_task_step(q, state, t.timeout_state, 'There the task would go when its capture times out.'::pg_catalog.text);
+    END IF;
+
+    -- A task that is taken up again after it was given up, or done, is tried anew.
+    IF t.finished AND NOT finished OR NOT t.finished AND NOT live AND t.state = q.parked AND state <> q.parked THEN
+        t.attempts := 0;
+    END IF;
+    IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, live AND NOT finished, live, finished, NULL::dlock_task_term) <> 1 THEN
+        RAISE 'task "%" was locked but not written', key;
+    END IF;
+    RETURN t.state;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_set(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int8)
     IS 'set the state of a task; returns the one before';
 
@@ -560,8 +1048,31 @@ CREATE FUNCTION @extschema@.dlock_task_capture(
     OUT from_state pg_catalog.text,
     OUT expires_at pg_catalog.timestamptz)
     RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_capture'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 AS $$
+DECLARE
+    q dlock_task_queue := dlock_task_open(queue, false);
+    picked pg_catalog.record;
+    moved pg_catalog.int8;
+BEGIN
+    from_states := coalesce(from_states, ARRAY[q.initial]);
+    FOREACH from_state IN ARRAY from_states LOOP
+        IF q.transitions IS NOT NULL OR to_state = q.done OR coalesce(on_timeout, from_state) = q.done THEN
+            to_state := dlock_task_check_capture(q, from_state, to_state, coalesce(on_timeout, from_state));
+        END IF;
+    END LOOP;
+
+    -- What has timed out may be the next.
+    moved := dlock_task_expire(dlock_task_due_in(q.queue_id, dlock_task_clock()), dlock_task_clock());
+    FOREACH from_state IN ARRAY from_states LOOP
+        picked := dlock_task_pick(q.queue_id, from_state, count);
+        CONTINUE WHEN picked.places IS NULL;
+        RETURN QUERY SELECT * FROM dlock_task_seize(picked.places,
+            dlock_task_tokens(queue, pg_catalog.cardinality(picked.places), picked.seen),
+            to_state, owner, dlock_task_end(ttl), on_timeout, q.max_attempts, q.parked);
+        count := count - pg_catalog.cardinality(picked.places);
+        EXIT WHEN count = 0;
+    END LOOP;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text)
     IS 'capture up to so many tasks in one of from_states for a ttl, each with a fencing token, and move them to to_state';
 
@@ -571,8 +1082,21 @@ CREATE FUNCTION @extschema@.dlock_task_extend(
     token pg_catalog.int8,
     ttl pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_extend'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    q dlock_task_queue := dlock_task_open(queue, false);
+    t dlock_task_row := dlock_task_read(q.queue_id, key);
+BEGIN
+    IF t.captured AND t.token = token AND t.until > dlock_task_clock() THEN
+        IF dlock_task_prolong(t.place, dlock_task_end(coalesce(ttl, t.ttl))) <> 1 THEN
+            RAISE 'task "%" was locked but not written', key;
+        END IF;
+        RETURN true;
+    ELSIF t.place IS NULL THEN
+        PERFORM dlock_task_lost(queue, key, token, t);
+    END IF;
+    RETURN false;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_extend(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
     IS 'extend the capture of a task; false if it is no longer held';
 
@@ -582,8 +1106,30 @@ CREATE FUNCTION @extschema@.dlock_task_finish(
     token pg_catalog.int8,
     state pg_catalog.text DEFAULT NULL)
     RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_finish'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    q dlock_task_queue := dlock_task_open(queue, false);
+    t dlock_task_row := dlock_task_read(q.queue_id, key);
+BEGIN
+    state := coalesce(state, q.done);
+
+    -- Without an owner, it was not the capture with this token that finished it.
+    IF t.finished AND t.owner IS NOT NULL AND t.token = token AND t.state = state THEN
+        RETURN false;
+    ELSIF (t.captured AND t.token = token AND t.until > dlock_task_clock()) IS NOT TRUE THEN
+        PERFORM dlock_task_lost(queue, key, token, t);
+    ELSIF state = q.initial OR state = q.parked THEN
+        RAISE invalid_parameter_value USING MESSAGE = pg_catalog.format('state "%s" cannot be that of a finished task', state),
+            DETAIL = 'It is the initial state of the queue, or the one of parked tasks.',
+            HINT = 'Use another state, or hand the task on with dlock_task_release().';
+    ELSIF q.transitions IS NOT NULL THEN
+        state := dlock_task_next(q, key, t.state, state);
+    END IF;
+    IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, false, true, true, NULL::dlock_task_term) <> 1 THEN
+        RAISE 'task "%" was locked but not written', key;
+    END IF;
+    RETURN true;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
     IS 'finish a captured task; false if this token has finished it before';
 
@@ -595,8 +1141,31 @@ CREATE FUNCTION @extschema@.dlock_task_fail(
     state pg_catalog.text DEFAULT NULL,
     delay pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.text
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_fail'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    q dlock_task_queue := dlock_task_open(queue, false);
+    t dlock_task_row := dlock_task_read(q.queue_id, key);
+    term dlock_task_term;
+BEGIN
+    IF (t.captured AND t.token = token AND t.until > dlock_task_clock()) IS NOT TRUE THEN
+        PERFORM dlock_task_lost(queue, key, token, t);
+    ELSIF t.attempts >= q.max_attempts THEN
+        state := q.parked;
+    ELSE
+        state := coalesce(state, t.from_state);
+        IF state = q.done THEN
+            PERFORM dlock_task_refuse(state, 'A capture that fails must not end there.'::pg_catalog.text);
+        END IF;
+        state := dlock_task_next(q, key, t.state, state);
+        IF delay IS NOT NULL THEN
+            term := dlock_task_end(delay);
+        END IF;
+    END IF;
+    IF dlock_task_write(t.place, state, t.attempts, dlock_task_clip(error), false, false, false, term) <> 1 THEN
+        RAISE 'task "%" was locked but not written', key;
+    END IF;
+    RETURN state;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_fail(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.text, pg_catalog.interval)
     IS 'give a captured task up; returns the state that it is in then, that of parked tasks if its attempts are used up';
 
@@ -607,8 +1176,30 @@ CREATE FUNCTION @extschema@.dlock_task_release(
     state pg_catalog.text DEFAULT NULL,
     delay pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.text
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_release'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    q dlock_task_queue := dlock_task_open(queue, false);
+    t dlock_task_row := dlock_task_read(q.queue_id, key);
+    term dlock_task_term;
+BEGIN
+    state := coalesce(state, t.from_state);
+    IF (t.captured AND t.token = token AND t.until > dlock_task_clock()) IS NOT TRUE THEN
+        PERFORM dlock_task_lost(queue, key, token, t);
+    ELSIF state = q.done THEN
+        PERFORM dlock_task_refuse(state, 'A capture is released there only by dlock_task_finish().'::pg_catalog.text);
+    END IF;
+    state := dlock_task_next(q, key, t.state, state);
+    IF delay IS NOT NULL THEN
+        term := dlock_task_end(delay);
+    END IF;
+
+    -- In another state it is tried anew.
+    t.attempts := CASE WHEN state = t.from_state THEN greatest(0, t.attempts - 1) ELSE 0 END;
+    IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, false, false, false, term) <> 1 THEN
+        RAISE 'task "%" was locked but not written', key;
+    END IF;
+    RETURN state;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.interval)
     IS 'give a captured task back, without counting an attempt, or hand it on to another state; returns the state that it is in then';
 
@@ -617,8 +1208,12 @@ CREATE FUNCTION @extschema@.dlock_task_purge(
     older_than pg_catalog.interval,
     count pg_catalog.int4 DEFAULT 10000)
     RETURNS pg_catalog.int8
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_purge'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    q dlock_task_queue := dlock_task_open(queue, false);
+BEGIN
+    RETURN dlock_task_remove_finished(q.queue_id, older_than, count);
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4)
     IS 'remove up to so many tasks that were finished so long ago; returns how many';
 

@@ -35,21 +35,30 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
 #include "base/settings.h"
-#include "session/tasksql.h"
+#include "session/session.h"
 #include "worker/launcher.h"
 #include "worker/tasksweep.h"
 
 /* When to come again if a table is locked: a reaper that stays, and the next one. */
 #define LOCKED_NAP			USECS_PER_SEC
 #define LOCKED_ABSENCE		(10 * USECS_PER_SEC)
+
+/* How many rows one sweep changes at most; the script has it too. */
+#define BATCH				1000
 
 /* How often to look for captures that nobody has told of, if there are queues. */
 #define UNTOLD_INTERVAL		(10 * 60 * USECS_PER_SEC)
@@ -81,7 +90,7 @@ static bool sweeping = false;
 /* What a sweep found. */
 typedef struct DLockTaskSweepPlan
 {
-	DLockTime	due;			/* when the next capture ends, as far as is known */
+	DLockTime	due;			/* when the next capture ends, if known */
 	DLockTime	look_at;		/* when a reaper that stays looks again */
 	DLockTime	clamp_at;		/* when it clamps again */
 	bool		moved;			/* it changed something */
@@ -120,80 +129,80 @@ dlock_tasksweep_note(DLockDatabaseShared *database, DLockTime ends)
 	noted = Min(noted, ends);
 }
 
-/* Write what has timed out in one queue; the tables are open. */
-void
-dlock_tasksweep_queue(int32 queue_id)
-{
-	Datum		values[] = {
-		TimestampTzGetDatum(dlock_clock_steady()),
-		Int32GetDatum(queue_id)
-	};
-
-	(void) dlock_tasksql_run(DLOCK_TASK_SWEEP_QUEUE, values, NULL, 0);
-}
-
-/* Cut off what is too long; returns when to do so again. */
-static DLockTime
-clamp(DLockTime now)
-{
-	Datum		values[4];
-	uint64		clamped;
-
-	(void) dlock_tasksql_end(0, values);
-	clamped = dlock_tasksql_run(DLOCK_TASK_CLAMP, values, NULL, 0);
-	return (clamped == DLOCK_TASK_BATCH) ? now : now + CLAMP_INTERVAL;
-}
-
-/* Move what has timed out, and plan when there is more to do. */
+/* Run the sweep of the extension's script, and plan when there is more to do. */
 static void
-move_due(DLockTime now, DLockTaskSweepPlan *plan)
+run_sweep(DLockDatabase *db, DLockTime now, DLockTaskSweepPlan *plan)
 {
-	Datum		steady = TimestampTzGetDatum(dlock_clock_steady());
-	uint64		moved = dlock_tasksql_run(DLOCK_TASK_SWEEP_ALL, &steady, NULL, 0);
-	Datum		due;
-	bool		none;
-	bool		has_queues;
+	bool		clamp = now >= plan->clamp_at;
+	Datum		values[4];
+	bool		nulls[4];
+	char	   *query = psprintf("SELECT * FROM %s.dlock_task_sweep(%s)",
+								 quote_identifier(get_namespace_name(RelationGetNamespace(db->rel))),
+								 clamp ? "true" : "false");
 
-	plan->moved = moved > 0;
-	if (moved == DLOCK_TASK_BATCH)
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "could not connect to SPI");
+	if (SPI_execute(query, false, 1) != SPI_OK_SELECT || SPI_processed != 1)
+		elog(ERROR, "could not sweep over tasks");
+	heap_deform_tuple(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, values, nulls);
+
+	if (clamp)
+		plan->clamp_at = (DatumGetInt64(values[0]) == BATCH) ? now : now + CLAMP_INTERVAL;
+	plan->moved = DatumGetInt64(values[1]) > 0;
+	plan->due = (DatumGetInt64(values[3]) > 0) ? now + UNTOLD_INTERVAL : DLOCK_TIME_FOREVER;
+	if (!nulls[2])
 	{
-		plan->due = now;
-		return;
-	}
-	(void) dlock_tasksql_run(DLOCK_TASK_NEXT_DUE, NULL, NULL, 0);
-	has_queues = DatumGetBool(dlock_tasksql_value(0, 2, &none));
-	plan->due = has_queues ? now + UNTOLD_INTERVAL : DLOCK_TIME_FOREVER;
-	due = dlock_tasksql_value(0, 1, &none);
-	if (!none)
-	{
-		DLockTime	next = DatumGetTimestampTz(due) - dlock_clock_steady_offset();
+		DLockTime	next = DatumGetTimestampTz(values[2]) - dlock_clock_steady_offset();
 
 		plan->due = Min(plan->due, next);
 	}
+	if (DatumGetInt64(values[1]) == BATCH)
+		plan->due = now;
 
 	/* What is due and was not moved is locked by somebody. */
-	if (plan->due <= now)
+	else if (plan->due <= now)
 	{
 		plan->due = now + LOCKED_ABSENCE;
 		plan->look_at = now + LOCKED_NAP;
 	}
+	plan->look_at = Min(plan->look_at, plan->clamp_at);
+	if (SPI_finish() != SPI_OK_FINISH)
+		elog(ERROR, "could not disconnect from SPI");
+}
+
+/* Open the leases, unless the extension is not there, or its tables are locked. */
+static bool
+try_open(DLockDatabase *db)
+{
+	static const char *const tables[] = {"dlock_task_queue", "dlock_task"};
+
+	if (dlock_session_try_open(db) != DLOCK_SESSION_OPENED)
+		return false;
+	for (size_t i = 0; i < lengthof(tables); i++)
+	{
+		Oid			table = get_relname_relid(tables[i], RelationGetNamespace(db->rel));
+
+		if (!OidIsValid(table) || !ConditionalLockRelationOid(table, RowExclusiveLock))
+		{
+			dlock_session_close(db);
+			return false;
+		}
+	}
+	return true;
 }
 
 /* Sweep once over all queues, in a transaction of its own. */
 static void
 sweep(DLockTime now, DLockTaskSweepPlan *plan)
 {
-	DLockTaskSql sql;
+	DLockDatabase db;
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	if (dlock_tasksql_try_open(&sql))
+	if (try_open(&db))
 	{
-		if (now >= plan->clamp_at)
-			plan->clamp_at = clamp(now);
-		move_due(now, plan);
-		plan->look_at = Min(plan->look_at, plan->clamp_at);
-		dlock_tasksql_close(&sql);
+		run_sweep(&db, now, plan);
+		dlock_session_close(&db);
 	}
 	else
 	{
@@ -255,7 +264,10 @@ dlock_tasksweep_all(DLockDatabaseShared *database, bool *moved)
 	}
 	PG_END_TRY();
 
-	/* With many queues a sweep is dear, and each capture may end at another time. */
+	/*
+	 * With many queues a sweep is dear, and each capture may end at another
+	 * time.
+	 */
 	spent = dlock_clock_now() - now;
 	spent = Min(spent, SWEEP_COST_MAX);
 	earliest = (plan.due > now) ? now + spent * (1 + SWEEP_DISTANCE_FACTOR) : now;

@@ -14,7 +14,6 @@
 #include "space/database.h"
 
 extern void dlock_tasksweep_note(DLockDatabaseShared *database, TimestampTz deadline);
-extern void dlock_tasksweep_queue(int32 queue_id);
 extern DLockTime dlock_tasksweep_all(DLockDatabaseShared *database, bool *moved);
 extern void dlock_tasksweep_end(DLockDatabaseShared *database);
 

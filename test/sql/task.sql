@@ -1,4 +1,5 @@
 -- Proves: a task is put once, goes only where its queue lets it, is captured with a token that ends with the capture, and is parked when its attempts are used up; what is rolled back has not happened.
+\set SHOW_CONTEXT never
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;

@@ -1,4 +1,5 @@
 -- Tasks that are put off: put with a delay, or given back for later.
+\set SHOW_CONTEXT never
 \set VERBOSITY default
 CREATE FUNCTION pg_temp.shown() RETURNS TABLE (key text, state text, attempts int, owner text, expires boolean, minutes int, error text)
 BEGIN ATOMIC

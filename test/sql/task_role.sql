@@ -1,4 +1,5 @@
 -- Proves: a queue is for its role, its members and superusers; the functions work in any schema, on any search path, also one that means harm, under any isolation level, and nobody gets at the tables.
+\set SHOW_CONTEXT never
 \set home :DBNAME
 SET client_min_messages = warning;
 DROP DATABASE IF EXISTS regress_dlock_task;
