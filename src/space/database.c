@@ -7,9 +7,8 @@
  *	  The registry is a list of the databases in which leases have been used
  *	  since the server started.  It has room for DLOCK_DATABASE_MAX of them, in
  *	  the main shared memory segment, which is at the same address in every
- *	  process.  A backend looks
- *	  its own up once and keeps the pointer: nobody can drop the database while
- *	  the backend is connected to it.
+ *	  process.  A backend looks its own up once and keeps the pointer: the
+ *	  database cannot be dropped while the backend is connected to it.
  *
  *	  The registry lock is an LWLock and is never held together with another
  *	  lock of dlock.
@@ -96,6 +95,7 @@ dlock_database_unlock(void)
 DLockDatabaseShared *
 dlock_database_first(void)
 {
+	Assert(LWLockHeldByMe(registry_lock));
 	return registry->first;
 }
 
@@ -103,6 +103,7 @@ dlock_database_first(void)
 DLockDatabaseShared *
 dlock_database_next(DLockDatabaseShared *database)
 {
+	Assert(LWLockHeldByMe(registry_lock));
 	return database->next;
 }
 
@@ -123,6 +124,7 @@ add_database(Oid oid)
 {
 	DLockDatabaseShared *database = registry->free;
 
+	Assert(LWLockHeldByMeInMode(registry_lock, LW_EXCLUSIVE));
 	if (database != NULL)
 		registry->free = database->next;
 	else if (registry->used < DLOCK_DATABASE_MAX)
@@ -199,8 +201,8 @@ dlock_database_forget(Oid oid)
 
 /*
  * The database has been dropped: have the launcher forget it.  Should its oid
- * come back before that, its leases are not those of the new one.  Cannot fail,
- * in a backend that has mapped the space.
+ * come back before that, the new database does not get its leases.  Cannot
+ * fail.
  */
 void
 dlock_database_dropped(Oid oid)
@@ -376,8 +378,8 @@ reserve_block(DLockDatabase *db, DLockTokenPurpose purpose, DLockToken above, bo
  *
  * If there are some, so that this is ahead of need, it waits for nothing and
  * flushes nothing.  Otherwise it returns when a block is durable, for which it
- * may wait, also for somebody who has locked the sequence; the caller tries
- * again, and may find it used up by others.  No partition lock may be held.
+ * may wait, also for a lock on the sequence.  The caller tries again, and may
+ * find the block used up by others.  No partition lock may be held.
  * Throws 2200H if no token is left.
  */
 void

@@ -228,8 +228,8 @@ is_live_of(const DLockSpaceLease *lease, const DLockSpaceEntry *entry,
  * The live lease of an owner on a lock; NULL if it has none.  Intents do not
  * count: an owner may have many.  Lock as for find.
  *
- * Goes along the leases on the lock and those of the owner side by side: the
- * shorter list decides how long it takes.
+ * Goes along the leases on the lock and the leases of the owner side by side, so
+ * the shorter list decides how long it takes.
  */
 DLockSpaceLease *
 dlock_space_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)

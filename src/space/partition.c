@@ -11,8 +11,8 @@
  *	  once (dlock_space_lock_set), and waits for one with none of the others
  *	  held.
  *
- *	  A backend that is stopped under a partition lock makes those wait that
- *	  need this partition, and no others.  A view, a reaper or a search for
+ *	  A backend that is stopped under a partition lock keeps the backends waiting
+ *	  that need this partition, and no others.  A view, a reaper or a search for
  *	  deadlocks can do without a partition, and leaves it out after
  *	  DLOCK_SPACE_PATIENCE.
  *
@@ -191,7 +191,7 @@ take_set(const DLockSpaceSet *set, LWLockMode mode, int held)
  * held.
  *
  * Wait for a lock with no other lock held, so that a backend that is stopped
- * under one lock keeps only those waiting that need this one.  With many
+ * under one lock keeps only backends waiting that need this one.  With many
  * partitions on a busy server that might never come to an end, so finally take
  * them in ascending order, holding those before.  Both can go on side by side
  * without a deadlock: a backend that waits with locks held waits for a higher one.

@@ -47,7 +47,7 @@
  */
 typedef struct DLockSlotPage
 {
-	uint64		free;			/* bit n: place n is free and nobody's */
+	uint64		free;			/* bit n: place n is free, not reserved */
 	BlockNumber next;			/* next page of the list */
 	Buffer		hint;			/* the buffer that the page was last seen in */
 	uint8		slot_class;
@@ -385,7 +385,7 @@ take_from_new_page(DLockSlotShared *slots, Relation rel,
 
 	LockRelationForExtension(rel, ExclusiveLock);
 
-	/* Whoever had the lock before may have made room for us, too. */
+	/* The backend that had the lock before may have left some slots. */
 	slot = take_from_stripe(slots, slot_class, stripe);
 	if (slot != DLOCK_SLOT_NONE)
 	{

@@ -35,8 +35,8 @@ typedef struct DLockSlotStripe
 typedef struct DLockSlotShared
 {
 	/*
-	 * Written only while the database is being loaded; read by whoever has
-	 * the relation open.
+	 * Written only while the database is being loaded; read with the relation
+	 * open.
 	 */
 	uint64		incarnation;	/* of the store */
 	uint32		generation;		/* counts loads; what was kept before is void */

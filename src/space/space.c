@@ -712,8 +712,8 @@ dlock_space_count(Oid database, Oid role)
 }
 
 /*
- * Forget every lease of a database.  Nobody else may be using that database's
- * leases meanwhile.
+ * Forget every lease of a database.  No other backend may be using the leases
+ * of that database.
  */
 void
 dlock_space_purge(Oid database)
