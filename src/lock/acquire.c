@@ -35,9 +35,8 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "lock/acquire.h"
-#include "lock/grant.h"
 #include "lock/queue.h"
-#include "lock/room.h"
+#include "lock/step.h"
 #include "space/holder.h"
 #include "space/memory.h"
 #include "space/slot.h"
@@ -65,19 +64,31 @@ typedef struct DLockAcquireItem
 	bool		other_payload;
 } DLockAcquireItem;
 
-/* An attempt to acquire. */
+/* What came of an attempt, if it lacked nothing. */
+typedef enum DLockAcquireVerdict
+{
+	VERDICT_GRANT,
+	VERDICT_REFUSED,
+	VERDICT_QUEUE,
+	VERDICT_SELF,
+	VERDICT_CROWDED,			/* the lock has as many holders as it may */
+	VERDICT_OTHER_PERMITS,
+	VERDICT_WEAKER,				/* the owner's lease does not cover it */
+	VERDICT_TOO_MANY_HOLDS
+} DLockAcquireVerdict;
+
+/* A call to acquire, over all its attempts. */
 typedef struct DLockAcquire
 {
 	const DLockAcquireRequest *request;
-	DLockWork work;
-	DLockSpaceSet set;
+	DLockStep	step;
 	DLockAcquireItem *items;
 	DLockAcquireItem single;
-	int			longest_name;
-	int			longest_data;
-	int			slots_of_class[DLOCK_PAGE_CLASSES];
 	DLockLimitCounter counter;	/* of the role's leases; zero if these are not limited */
 	bool		waits;			/* this process is in the queue for it */
+	DLockStepRoom room;			/* that the leases need */
+	DLockAcquireGranted *granted;
+	DLockAcquireVerdict verdict;
 
 	/* What was found that is an error. */
 	int			owned;			/* locks that the owner has a lease on */
@@ -85,27 +96,12 @@ typedef struct DLockAcquire
 	const DLockBytes *culprit;
 } DLockAcquire;
 
-typedef enum DLockAcquireStep
-{
-	STEP_GRANTED,
-	STEP_REFUSED,
-	STEP_QUEUED,
-	STEP_SELF,
-	STEP_MISSING,				/* fetch what is missing and come again */
-	STEP_NO_ROOM,				/* reserve slots and memory and come again */
-	STEP_LIMITED,				/* the role has as many leases as it may */
-	STEP_CROWDED,				/* the lock has as many holders as it may */
-	STEP_OTHER_PERMITS,
-	STEP_WEAKER,				/* the owner's lease does not cover it */
-	STEP_TOO_MANY_HOLDS
-} DLockAcquireStep;
-
 static void
 plan_item(DLockAcquire *acquire, int i)
 {
 	const DLockAcquireRequest *request = acquire->request;
 	DLockAcquireItem *item = &acquire->items[i];
-	Oid			database = acquire->work.db->shared->oid;
+	Oid			database = acquire->step.db->shared->oid;
 	int			data_len;
 
 	item->name = request->names[i];
@@ -129,27 +125,25 @@ plan_item(DLockAcquire *acquire, int i)
 		(request->bind == DLOCK_BIND_NONE || request->delay > 0))
 	{
 		item->slot_class = dlock_page_class_for(item->name.len + data_len);
-		acquire->slots_of_class[item->slot_class]++;
+		acquire->room.slots[item->slot_class]++;
 	}
-	acquire->longest_name = Max(acquire->longest_name, item->name.len);
-	acquire->longest_data = Max(acquire->longest_data, data_len);
-	dlock_space_set_add(&acquire->set, item->hash);
+	acquire->room.name_len = Max(acquire->room.name_len, item->name.len);
+	acquire->room.data_len = Max(acquire->room.data_len, data_len);
+	dlock_space_set_add(&acquire->step.set, item->hash);
 }
 
 static void
 plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *request)
 {
 	acquire->request = request;
-	acquire->counter = dlock_room_counter(db, request->role);
+	acquire->counter = dlock_step_counter(db, request->role);
 	acquire->items = &acquire->single;
-	acquire->longest_name = acquire->longest_data = 0;
-	memset(&acquire->set, 0, sizeof(acquire->set));
-	memset(acquire->slots_of_class, 0, sizeof(acquire->slots_of_class));
-	dlock_work_begin(&acquire->work, db);
+	memset(&acquire->room, 0, sizeof(acquire->room));
+	dlock_step_begin(&acquire->step, db);
 	if (request->count > 1)
 	{
 		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
-		if (!dlock_work_need_pins(&acquire->work, request->count + DLOCK_WORK_PINS))
+		if (!dlock_step_need_pins(&acquire->step, request->count + DLOCK_STEP_PINS))
 			dlock_error_no_memory();
 	}
 	for (int i = 0; i < request->count; i++)
@@ -163,42 +157,33 @@ needs_memory(const DLockAcquire *acquire)
 	return !acquire->waits || acquire->owned > 0;
 }
 
-/* Reserve the slots and the memory for all leases, without locks. */
-static void
-reserve(DLockAcquire *acquire)
+/* The leases or requests need memory and slots, unless these are at hand. */
+static DLockStepLack
+lack_room(DLockAcquire *acquire)
 {
-	DLockDatabase *db = acquire->work.db;
-
-	while (needs_memory(acquire) &&
-		   !dlock_space_prepare(acquire->longest_name, acquire->longest_data,
-								acquire->request->count))
-		dlock_room_find(db);
-	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
-	{
-		while (!dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
-								   acquire->slots_of_class[slot_class]))
-			dlock_room_find(db);
-	}
+	acquire->step.room = acquire->room;
+	acquire->step.room.count = needs_memory(acquire) ? acquire->request->count : 0;
+	return DLOCK_LACKS_ROOM;
 }
 
 /* Is there memory for all leases or requests? */
-static bool
-has_memory(const DLockAcquire *acquire)
+static DLockStepLack
+check_memory(DLockAcquire *acquire)
 {
-	return !needs_memory(acquire) ||
-		dlock_space_is_prepared(acquire->longest_name, acquire->longest_data,
-								acquire->request->count);
+	if (!needs_memory(acquire) ||
+		dlock_space_is_prepared(acquire->room.name_len, acquire->room.data_len,
+								acquire->request->count))
+		return DLOCK_LACKS_NOTHING;
+	return lack_room(acquire);
 }
 
-/* Give every item its slot, of those reserved; false if they or memory are too few. */
-static bool
+/* Give every item its slot, of those reserved, and see to memory, too. */
+static DLockStepLack
 assign_slots(DLockAcquire *acquire)
 {
-	DLockSlotShared *slots = &acquire->work.db->shared->slots;
+	DLockSlotShared *slots = &acquire->step.db->shared->slots;
 	int			used[DLOCK_PAGE_CLASSES] = {0};
 
-	if (!has_memory(acquire))
-		return false;
 	for (int i = 0; i < acquire->request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -207,23 +192,24 @@ assign_slots(DLockAcquire *acquire)
 			continue;
 		item->slot = dlock_slot_reserved(slots, item->slot_class, used[item->slot_class]++);
 		if (item->slot == DLOCK_SLOT_NONE)
-			return false;
+			return lack_room(acquire);
 	}
-	return true;
+	return check_memory(acquire);
 }
 
-/* Pin the pages of all slots; false if one is missing. */
-static bool
+/* Pin the pages of all slots. */
+static DLockStepLack
 pin_slots(DLockAcquire *acquire)
 {
-	dlock_work_make_room(&acquire->work, acquire->request->count);
-	for (int i = 0; i < acquire->request->count; i++)
+	DLockStepLack lack = DLOCK_LACKS_NOTHING;
+
+	dlock_step_make_room(&acquire->step, acquire->request->count);
+	for (int i = 0; i < acquire->request->count && lack == DLOCK_LACKS_NOTHING; i++)
 	{
-		if (acquire->items[i].slot != DLOCK_SLOT_NONE &&
-			!dlock_work_pin(&acquire->work, acquire->items[i].slot))
-			return false;
+		if (acquire->items[i].slot != DLOCK_SLOT_NONE)
+			lack = dlock_step_pin(&acquire->step, acquire->items[i].slot);
 	}
-	return true;
+	return lack;
 }
 
 /* The slots are in use now. */
@@ -303,7 +289,7 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 }
 
 /* Look at all locks, and decide. */
-static DLockAcquireStep
+static DLockAcquireVerdict
 decide(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
@@ -311,7 +297,7 @@ decide(DLockAcquire *acquire)
 	DLockRuleCase asked = {
 		.mode = request->mode, .reentry = request->reentry, .may_wait = request->may_wait
 	};
-	DLockTime	now = acquire->work.now;
+	DLockTime	now = acquire->step.now;
 	DLockTime	until;
 	bool		blocked_by_self = false;	/* by what it has on the way elsewhere */
 
@@ -322,7 +308,7 @@ decide(DLockAcquire *acquire)
 		DLockSpaceLease *own;
 
 		item->own = NULL;
-		item->entry = dlock_space_find(acquire->work.db->shared->oid, item->hash, &item->name);
+		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		if (item->entry == NULL)
 			continue;
 		if (now >= item->entry->earliest)
@@ -331,7 +317,7 @@ decide(DLockAcquire *acquire)
 		{
 			acquire->culprit = &request->names[i];
 			acquire->permits = item->entry->permits;
-			return STEP_OTHER_PERMITS;
+			return VERDICT_OTHER_PERMITS;
 		}
 		own = dlock_space_find_owned(item->entry, &owner, now);
 		if (own != NULL && item->part != DLOCK_PART_INTENT)
@@ -346,7 +332,7 @@ decide(DLockAcquire *acquire)
 			acquire->owned++;
 			/* A path is not covered by the lock of its name alone. */
 			if (own->part != item->part && request->reentry != DLOCK_REENTRY_DENY)
-				return STEP_WEAKER;
+				return VERDICT_WEAKER;
 		}
 		else if (dlock_holder_is_blocked(item->entry, item->mode, request->permits,
 										 NULL, item->place, now, &until))
@@ -368,21 +354,21 @@ decide(DLockAcquire *acquire)
 	{
 		case DLOCK_RULE_GRANT:
 		case DLOCK_RULE_REENTER:
-			return STEP_GRANTED;
+			return VERDICT_GRANT;
 		case DLOCK_RULE_REFUSE:
-			return STEP_REFUSED;
+			return VERDICT_REFUSED;
 		case DLOCK_RULE_QUEUE:
-			return blocked_by_self ? STEP_SELF : STEP_QUEUED;
+			return blocked_by_self ? VERDICT_SELF : VERDICT_QUEUE;
 		case DLOCK_RULE_SELF:
-			return STEP_SELF;
+			return VERDICT_SELF;
 		case DLOCK_RULE_WEAKER:
-			return STEP_WEAKER;
+			return VERDICT_WEAKER;
 	}
 	pg_unreachable();
 }
 
-/* Have at hand what it takes to enter a lease again; anything but GRANTED: it is not. */
-static DLockAcquireStep
+/* Have at hand what it takes to enter a lease again. */
+static DLockStepLack
 prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
 {
 	const DLockAcquireRequest *request = acquire->request;
@@ -391,27 +377,27 @@ prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
 	char		buffer[DLOCK_PAYLOAD_MAX];
 	DLockBytes	payload = dlock_space_lease_payload(own, buffer);
 	bool		counts = request->reentry == DLOCK_REENTRY_COUNT;
+	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 
-	item->renewal = dlock_rule_reenter(&term, request->ttl, acquire->work.now, wall);
+	item->renewal = dlock_rule_reenter(&term, request->ttl, acquire->step.now, wall);
 	if (!item->renewal.must_log)
 		item->renewal.term.bound_wall = dlock_rule_bound_wall(item->renewal.term.bound_mono,
-															  acquire->work.now, wall);
+															  acquire->step.now, wall);
 	item->other_payload = request->set_payload && !dlock_name_equal(&payload, &request->payload);
 	if (counts && own->holds == PG_UINT32_MAX)
 	{
 		acquire->culprit = &item->name;
-		return STEP_TOO_MANY_HOLDS;
+		acquire->verdict = VERDICT_TOO_MANY_HOLDS;
+		return DLOCK_LACKS_NOTHING;
 	}
-	if (item->other_payload && !assign_slots(acquire))
-		return STEP_NO_ROOM;
-	if (own->slot == DLOCK_SLOT_NONE)
-		return STEP_GRANTED;
-	if ((item->renewal.must_log || counts || item->other_payload) &&
-		!dlock_work_pin(&acquire->work, own->slot))
-		return STEP_MISSING;
-	if (item->other_payload && !dlock_work_pin(&acquire->work, item->slot))
-		return STEP_MISSING;
-	return STEP_GRANTED;
+	if (item->other_payload)
+		lack = assign_slots(acquire);
+	if (lack == DLOCK_LACKS_NOTHING && own->slot != DLOCK_SLOT_NONE &&
+		(item->renewal.must_log || counts || item->other_payload))
+		lack = dlock_step_pin(&acquire->step, own->slot);
+	if (lack == DLOCK_LACKS_NOTHING && own->slot != DLOCK_SLOT_NONE && item->other_payload)
+		lack = dlock_step_pin(&acquire->step, item->slot);
+	return lack;
 }
 
 /* Give the lease that is entered again, with its new term, the payload asked for. */
@@ -428,7 +414,7 @@ replace_payload(DLockAcquire *acquire, DLockAcquireItem *item)
 		slot = item->slot;
 		dlock_slot_use(item->slot_class);
 	}
-	item->own = dlock_grant_replace(&acquire->work, item->entry, own, payload, slot);
+	item->own = dlock_step_replace(&acquire->step, item->entry, own, payload, slot);
 }
 
 /* Enter a lease again; all that it takes is at hand. */
@@ -443,7 +429,7 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 	item->own->holds += counts;
 	if (item->own->slot != DLOCK_SLOT_NONE && !item->other_payload &&
 		(item->renewal.must_log || counts))
-		dlock_grant_log_state(&acquire->work, item->own, term);
+		dlock_step_log_state(&acquire->step, item->own, term);
 	for (int i = 0; i < count; i++)
 	{
 		parts[i].lease->ttl = term->ttl;
@@ -456,25 +442,26 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 }
 
 /* Enter again the leases that the owner has: one, a path, or all that are asked for. */
-static DLockAcquireStep
-reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
+static DLockStepLack
+reenter(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
+	DLockAcquireGranted *granted = acquire->granted;
 	int			count = request->path ? 1 : request->count;
 	TimestampTz wall = dlock_clock_wall();
 
 	if (count > 1)
-		dlock_work_make_room(&acquire->work, count);
+		dlock_step_make_room(&acquire->step, count);
 	for (int i = 0; i < count; i++)
 	{
-		DLockAcquireStep step = prepare_reentry(acquire, &acquire->items[i], wall);
+		DLockStepLack lack = prepare_reentry(acquire, &acquire->items[i], wall);
 
-		if (step != STEP_GRANTED)
-			return step;
+		if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != VERDICT_GRANT)
+			return lack;
 	}
 
 	if (acquire->waits)
-		dlock_queue_remove_mine(acquire->work.now);
+		dlock_queue_remove_mine(acquire->step.now);
 	*granted = (DLockAcquireGranted) {.token = acquire->items[0].own->token, .entered = true};
 	for (int i = 0; i < count; i++)
 	{
@@ -485,18 +472,21 @@ reenter(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		if (request->tokens != NULL)
 			request->tokens[i] = item->own->token;
 	}
-	return STEP_GRANTED;
+	return DLOCK_LACKS_NOTHING;
 }
 
 /*
- * Count the leases for their role, if these are limited; false if they are too
- * many.  Requests in the queue are counted already.
+ * Count the leases for their role, if these are limited.  Requests in the queue are counted already.
  */
-static bool
+static DLockStepLack
 charge(DLockAcquire *acquire)
 {
-	return acquire->counter == 0 || acquire->waits ||
-		dlock_limit_charge(acquire->counter, acquire->request->count, dlock_settings_max_leases);
+	if (acquire->counter == 0 || acquire->waits ||
+		dlock_limit_charge(acquire->counter, acquire->request->count, dlock_settings_max_leases))
+		return DLOCK_LACKS_NOTHING;
+	acquire->step.role = acquire->request->role;
+	acquire->step.counter = acquire->counter;
+	return DLOCK_LACKS_LIMIT;
 }
 
 /* Make a request in the queue the lease that it asks for. */
@@ -517,47 +507,61 @@ promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogR
 	return lease;
 }
 
-/* Make the leases that are asked for, which nothing stands in the way of. */
-static DLockAcquireStep
-grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
+/* Erase dead leases on the locks.  No lock may get too many holders. */
+static DLockStepLack
+tidy_locks(DLockAcquire *acquire)
 {
-	const DLockAcquireRequest *request = acquire->request;
-	DLockWork *work = &acquire->work;
-	DLockDatabaseShared *shared = work->db->shared;
-	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_wait_me() : -1;
-	TimestampTz wall = dlock_clock_wall();
-	DLockToken	token;
-
-	if (!assign_slots(acquire))
-		return STEP_NO_ROOM;
-	for (int i = 0; i < request->count; i++)
+	for (int i = 0; i < acquire->request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
+		DLockStepLack lack;
 		bool		crowded;
 
 		if (item->entry == NULL)
 			continue;
 		crowded = !acquire->waits && item->entry->nstrong >= DLOCK_HOLDERS_MAX;
-		if (!dlock_grant_tidy(work, item->entry))
-			return STEP_MISSING;
+		lack = dlock_step_tidy(&acquire->step, item->entry);
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
 
 		/* Of a crowd, the dead have gone now; with the last one, the entry has, too. */
 		if (!crowded)
 			continue;
-		item->entry = dlock_space_find(shared->oid, item->hash, &item->name);
+		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		if (item->entry != NULL && item->entry->nstrong >= DLOCK_HOLDERS_MAX &&
 			item->part == DLOCK_PART_WHOLE && item->mode > DLOCK_MODE_CR)
 		{
 			acquire->culprit = &item->name;
-			return STEP_CROWDED;
+			acquire->verdict = VERDICT_CROWDED;
 		}
 	}
-	if (!pin_slots(acquire))
-		return STEP_MISSING;
-	if (!dlock_work_tokens(work, request->path ? 1 : request->count, &token))
-		return STEP_MISSING;
-	if (!charge(acquire))
-		return STEP_LIMITED;
+	return DLOCK_LACKS_NOTHING;
+}
+
+/* Make the leases that are asked for, which nothing stands in the way of. */
+static DLockStepLack
+grant(DLockAcquire *acquire)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	DLockAcquireGranted *granted = acquire->granted;
+	DLockStep  *step = &acquire->step;
+	DLockDatabaseShared *shared = step->db->shared;
+	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_wait_me() : -1;
+	TimestampTz wall = dlock_clock_wall();
+	DLockToken	token;
+	DLockStepLack lack = assign_slots(acquire);
+
+	if (lack == DLOCK_LACKS_NOTHING)
+		lack = tidy_locks(acquire);
+	if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != VERDICT_GRANT)
+		return lack;
+	lack = pin_slots(acquire);
+	if (lack == DLOCK_LACKS_NOTHING)
+		lack = dlock_step_tokens(step, request->path ? 1 : request->count, &token);
+	if (lack == DLOCK_LACKS_NOTHING)
+		lack = charge(acquire);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
 
 	*granted = (DLockAcquireGranted) {.token = token};
 	for (int i = 0; i < request->count; i++)
@@ -568,15 +572,15 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 
 		value.token = token;
 		value.granted_at = wall;
-		value.term = dlock_rule_grant(request->ttl, work->now, wall);
+		value.term = dlock_rule_grant(request->ttl, step->now, wall);
 		if (item->slot != DLOCK_SLOT_NONE)
-			granted->lsn = dlock_grant_write(work, item->slot, &value);
+			granted->lsn = dlock_step_write(step, item->slot, &value);
 		lease = acquire->waits ?
 			promote(item, &value, process, granted->lsn) :
 			dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
 							 granted->lsn);
 		if (request->min_hold > 0)
-			lease->min_until = work->now + request->min_hold;
+			lease->min_until = step->now + request->min_hold;
 		dlock_database_note_deadline(shared, dlock_holder_blocks_until(lease));
 		if (!request->path)
 			token++;
@@ -599,25 +603,27 @@ grant(DLockAcquire *acquire, DLockAcquireGranted *granted)
 		if (item->entry == NULL)
 			continue;
 		item->entry = dlock_space_find(shared->oid, item->hash, &item->name);
-		dlock_queue_call(item->entry, work->now);
+		dlock_queue_call(item->entry, step->now);
 	}
-	return STEP_GRANTED;
+	return DLOCK_LACKS_NOTHING;
 }
 
 /* Put the request into the queues. */
-static DLockAcquireStep
+static DLockStepLack
 enqueue(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
-	Oid			database = acquire->work.db->shared->oid;
+	Oid			database = acquire->step.db->shared->oid;
 	DLockMemoryRef first = DLOCK_MEMORY_NONE;
+	DLockStepLack lack;
 
 	if (acquire->waits)
-		return STEP_QUEUED;
-	if (!has_memory(acquire))
-		return STEP_NO_ROOM;
-	if (!charge(acquire))
-		return STEP_LIMITED;
+		return DLOCK_LACKS_NOTHING;
+	lack = check_memory(acquire);
+	if (lack == DLOCK_LACKS_NOTHING)
+		lack = charge(acquire);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
 
 	/* The last one first: they are told of in the order of the names. */
 	for (int i = request->count - 1; i >= 0; i--)
@@ -630,27 +636,22 @@ enqueue(DLockAcquire *acquire)
 	}
 	dlock_wait_enter(DLOCK_SPACE_ASKED, database,
 					 dlock_wait_owner_hash(&(DLockOwner) {request->role, request->owner}),
-					 &acquire->set, request->count, first,
-					 acquire->work.now, dlock_clock_wall());
-	return STEP_QUEUED;
+					 &acquire->step.set, request->count, first,
+					 acquire->step.now, dlock_clock_wall());
+	return DLOCK_LACKS_NOTHING;
 }
 
-/* Everything that is done under the partition locks. */
-static DLockAcquireStep
-attempt(DLockAcquire *acquire, DLockAcquireGranted *granted)
+/* An attempt. */
+static DLockStepLack
+try_acquire(DLockStep *step, void *arg)
 {
-	DLockAcquireStep step;
+	DLockAcquire *acquire = arg;
 
-	dlock_space_lock_set(&acquire->set, LW_EXCLUSIVE);
-	acquire->work.now = dlock_clock_now();
 	find_places(acquire);
-	step = decide(acquire);
-	if (step == STEP_GRANTED)
-		step = (acquire->owned > 0) ? reenter(acquire, granted) : grant(acquire, granted);
-	else if (step == STEP_QUEUED)
-		step = enqueue(acquire);
-	dlock_space_unlock_set(&acquire->set);
-	return step;
+	acquire->verdict = decide(acquire);
+	if (acquire->verdict == VERDICT_GRANT)
+		return (acquire->owned > 0) ? reenter(acquire) : grant(acquire);
+	return (acquire->verdict == VERDICT_QUEUE) ? enqueue(acquire) : DLOCK_LACKS_NOTHING;
 }
 
 /*
@@ -673,22 +674,10 @@ DLockAcquireAnswer
 dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 					  DLockAcquireGranted *granted)
 {
-	DLockAcquire acquire;
-	DLockAcquireStep step;
+	DLockAcquire acquire = {.granted = granted};
 
 	plan(&acquire, db, request);
-	do
-	{
-		step = attempt(&acquire, granted);
-		if (step == STEP_NO_ROOM)
-			reserve(&acquire);
-		else if (step == STEP_MISSING)
-			dlock_grant_fetch(&acquire.work);
-		else if (step == STEP_LIMITED)
-			dlock_room_under_limit(db, request->role, acquire.counter);
-	} while (step == STEP_NO_ROOM || step == STEP_MISSING || step == STEP_LIMITED);
-
-	dlock_work_finish(&acquire.work);
+	(void) dlock_step_run(&acquire.step, try_acquire, &acquire);
 	if (request->count > 1)
 	{
 		pfree(acquire.items);
@@ -696,27 +685,26 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	}
 	dlock_memory_trim();
 
-	switch (step)
+	switch (acquire.verdict)
 	{
-		case STEP_GRANTED:
+		case VERDICT_GRANT:
 			return DLOCK_ANSWER_GRANTED;
-		case STEP_REFUSED:
+		case VERDICT_REFUSED:
 			dlock_stat_count(DLOCK_STAT_REFUSAL, 1);
 			return DLOCK_ANSWER_REFUSED;
-		case STEP_QUEUED:
+		case VERDICT_QUEUE:
 			return DLOCK_ANSWER_QUEUED;
-		case STEP_SELF:
+		case VERDICT_SELF:
 			granted->own = acquire.culprit;
 			return DLOCK_ANSWER_SELF;
-		case STEP_CROWDED:
+		case VERDICT_CROWDED:
 			dlock_error_too_many_holders(acquire.culprit, DLOCK_HOLDERS_MAX);
-		case STEP_OTHER_PERMITS:
+		case VERDICT_OTHER_PERMITS:
 			dlock_error_other_permits(acquire.culprit, acquire.permits, request->permits);
-		case STEP_WEAKER:
+		case VERDICT_WEAKER:
 			dlock_error_weaker(acquire.culprit, &request->owner);
-		case STEP_TOO_MANY_HOLDS:
+		case VERDICT_TOO_MANY_HOLDS:
 			dlock_error_too_many_holds(acquire.culprit);
-		default:
-			pg_unreachable();
 	}
+	pg_unreachable();
 }

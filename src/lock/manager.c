@@ -4,10 +4,9 @@
  *	  Renew, release, convert, expire, check: what is done with leases.
  *
  * NOTES
- *	  Every operation on a lease has the same shape, as lock/acquire.c has.
- *	  Under the partition lock of the lock's name it reads the clock, looks,
- *	  and decides by the rules; if something is to change it takes one of the
- *	  steps of lock/grant.c.  A lease on a path is changed with all its parts,
+ *	  Every operation on a lease is an attempt that the driver runs
+ *	  (lock/step.c).  Under the partition lock of the lock's name it looks,
+ *	  decides by the rules, and changes what is to change.  A lease on a path is changed with all its parts,
  *	  under the partition locks of the path and its ancestors.
  *
  *	  Lock order, which every file of dlock keeps:
@@ -37,17 +36,15 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/stat.h"
-#include "lock/grant.h"
 #include "lock/manager.h"
 #include "lock/queue.h"
-#include "lock/room.h"
+#include "lock/step.h"
 #include "space/holder.h"
 #include "space/wait.h"
 #include "store/flush.h"
@@ -58,21 +55,14 @@
 /* When to come back to a lease whose partition is locked for long. */
 #define SKIPPED_DELAY	USECS_PER_SEC
 
-/* A lease that was found, with the partitions of all its parts locked. */
+/* A lease that is looked for, and what was found. */
 typedef struct DLockManagerFound
 {
-	DLockSpaceSet set;
+	const DLockManagerTarget *target;
+	DLockManagerRight right;
 	DLockSpaceEntry *entry;
-	DLockSpaceLease *lease;
-	bool		lacks_memory;	/* a conversion has to wait, and there is no room */
-
-	/* If given, partitions may be left out, see dlock_space_try_lock_set(). */
-	DLockSpaceSet *skipped;
-	bool		is_skipped;		/* that happened, so it is not known if there is a lease */
-
-	/* What the catalogs say of the current user; asked without locks. */
-	Oid			member_of;		/* another role whose leases it may use */
-	List	   *strangers;		/* roles whose leases it may not use */
+	DLockSpaceLease *lease;		/* NULL if there is none */
+	Oid			stranger;		/* whose lease it is, if that prevents it */
 } DLockManagerFound;
 
 static DLockManagerTarget
@@ -151,87 +141,73 @@ find_lease(DLockDatabase *db, const DLockManagerTarget *target, const List *stra
 }
 
 /*
- * Find the lease that a target names, and lock the partitions of all its parts
- * exclusively; false, and nothing locked, if there is none, or if partitions
- * are left out.  "now" is read under the locks.
+ * Find the lease that a target names, with the partitions of all its parts
+ * locked.
  */
-static bool
-lock_lease(DLockDatabase *db, const DLockManagerTarget *target,
-		   DLockManagerFound *found, DLockTime *now)
+static DLockStepLack
+find(DLockStep *step, DLockManagerFound *found)
 {
-	memset(&found->set, 0, sizeof(found->set));
-	dlock_space_set_add(&found->set, target->hash);
-	for (;;)
-	{
-		DLockSpaceSet needed = found->set;
+	DLockSpaceSet needed = {{0}};
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	name;
 
-		if (found->skipped == NULL)
-			dlock_space_lock_set(&found->set, LW_EXCLUSIVE);
-		else if (!dlock_space_try_lock_set(&found->set, LW_EXCLUSIVE, found->skipped))
-		{
-			found->is_skipped = true;
-			return false;
-		}
-		*now = dlock_clock_now();
-		found->lease = find_lease(db, target, found->strangers, &found->entry);
-		if (found->lease == NULL)
-		{
-			dlock_space_unlock_set(&found->set);
-			return false;
-		}
-		if (found->lease->part == DLOCK_PART_PATH)
-		{
-			char		buffer[DLOCK_NAME_MAX];
-			DLockBytes	name = dlock_space_entry_name(found->entry, buffer);
-
-			dlock_holder_path_set(db->shared->oid, &name, &needed);
-		}
-		if (memcmp(&needed, &found->set, sizeof(needed)) == 0)
-			return true;
-		dlock_space_unlock_set(&found->set);
-		found->set = needed;
-	}
+	Assert(dlock_partition_is_mine(found->target->hash));
+	found->lease = find_lease(step->db, found->target, step->strangers, &found->entry);
+	if (found->lease == NULL || found->lease->part != DLOCK_PART_PATH)
+		return DLOCK_LACKS_NOTHING;
+	name = dlock_space_entry_name(found->entry, buffer);
+	dlock_holder_path_set(step->db->shared->oid, &name, &needed);
+	return dlock_step_widen(step, &needed);
 }
 
 /*
- * The same for a lease that is as the target wants it, live or closed, and that
+ * The same for a lease that is as the target wants it, held or closed, and that
  * the current user may use: its own, or that of a role that it is a member of.
  *
- * A name of an owner stands for no lease of a stranger, so the answer is false
- * then, as if that lease were not there.  A token or a reference names one
- * lease; "right" says what happens if that is a stranger's.
+ * A name of an owner stands for no lease of a stranger: the answer is as if that
+ * lease were not there.  A token or a reference names one lease; "right" says what
+ * happens if that is a stranger's.
+ */
+static DLockStepLack
+find_wanted(DLockStep *step, DLockManagerFound *found)
+{
+	DLockStepLack lack = find(step, found);
+	Oid			role;
+
+	if (lack != DLOCK_LACKS_NOTHING || found->lease == NULL)
+		return lack;
+	role = found->lease->role;
+	if (!is_wanted(found->target, found->lease, step->now))
+		found->lease = NULL;
+	else if (role == GetUserId() || role == step->member_of)
+		return DLOCK_LACKS_NOTHING;
+	else if (list_member_oid(step->strangers, role))
+	{
+		found->stranger = role;
+		found->lease = NULL;
+	}
+	else
+	{
+		/* The catalogs are not to be read under a partition lock. */
+		step->role = role;
+		return DLOCK_LACKS_RIGHT;
+	}
+	return DLOCK_LACKS_NOTHING;
+}
+
+/*
+ * Run an attempt on the lease that a target names.  "arg" begins with "found".
+ * True if there is such a lease.  Throws 42501.
  */
 static bool
-lock_wanted_lease(DLockDatabase *db, const DLockManagerTarget *target,
-				  DLockManagerRight right, DLockManagerFound *found, DLockTime *now)
+run(DLockStep *step, DLockDatabase *db, DLockManagerFound *found, DLockStepAttempt attempt)
 {
-	for (;;)
-	{
-		Oid			role;
-
-		if (!lock_lease(db, target, found, now))
-			return false;
-		if (!is_wanted(target, found->lease, *now))
-		{
-			dlock_space_unlock_set(&found->set);
-			return false;
-		}
-
-		role = found->lease->role;
-		if (role == GetUserId() || role == found->member_of)
-			return true;
-
-		/* The catalogs are not to be read under a partition lock. */
-		dlock_space_unlock_set(&found->set);
-		if (has_privs_of_role(GetUserId(), role))
-			found->member_of = role;
-		else if (target->by == DLOCK_BY_OWNER)
-			found->strangers = lappend_oid(found->strangers, role);
-		else if (right == DLOCK_RIGHT_ROLE)
-			dlock_error_not_owner(&target->name, role);
-		else
-			return false;
-	}
+	dlock_step_begin(step, db);
+	dlock_space_set_add(&step->set, found->target->hash);
+	(void) dlock_step_run(step, attempt, found);
+	if (OidIsValid(found->stranger) && found->right == DLOCK_RIGHT_ROLE)
+		dlock_error_not_owner(&found->target->name, found->stranger);
+	return found->lease != NULL;
 }
 
 static DLockTerm
@@ -242,27 +218,40 @@ term_of(const DLockSpaceLease *lease)
 
 /* ---- renewal ---- */
 
-/*
- * Renew a lease that was found; false if its page has to be fetched.
- */
-static bool
-renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
+typedef struct DLockManagerRenewal
 {
-	DLockSpaceLease *lease = found->lease;
-	DLockTerm	term = term_of(lease);
-	DLockRuleRenewal renewal = dlock_rule_renew(&term, ttl, work->now, dlock_clock_wall());
+	DLockManagerFound found;
+	DLockTime	ttl;
+	XLogRecPtr	lsn;			/* vouches for the new deadline */
+} DLockManagerRenewal;
+
+/* An attempt: renew a lease. */
+static DLockStepLack
+try_renew(DLockStep *step, void *arg)
+{
+	DLockManagerRenewal *renew = arg;
+	DLockStepLack lack = find_wanted(step, &renew->found);
+	DLockSpaceLease *lease = renew->found.lease;
 	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockRuleRenewal renewal;
+	DLockTerm	term;
 	int			count;
 
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
+		return lack;
+	term = term_of(lease);
+	renewal = dlock_rule_renew(&term, renew->ttl, step->now, dlock_clock_wall());
 	if (renewal.must_log && lease->slot != DLOCK_SLOT_NONE)
 	{
-		if (!dlock_work_pin(work, lease->slot))
-			return false;
-		dlock_grant_log_state(work, lease, &renewal.term);
+		lack = dlock_step_pin(step, lease->slot);
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
+		dlock_step_log_state(step, lease, &renewal.term);
 	}
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
-	count = dlock_holder_parts(found->entry, lease, parts);
+	renew->lsn = lease->lsn;
+	count = dlock_holder_parts(renew->found.entry, lease, parts);
 	for (int i = 0; i < count; i++)
 	{
 		parts[i].lease->ttl = renewal.term.ttl;
@@ -271,13 +260,13 @@ renew_found(DLockWork *work, DLockManagerFound *found, DLockTime ttl)
 		dlock_space_note_end(parts[i].lease);
 	}
 	if (renewal.term.deadline >= term.deadline)
-		return true;
+		return DLOCK_LACKS_NOTHING;
 
-	/* It ends earlier than those who wait for it expect. */
-	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
+	/* It ends earlier than requests in the queue expect. */
+	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
 	for (int i = 0; i < count; i++)
-		dlock_queue_call(parts[i].entry, work->now);
-	return true;
+		dlock_queue_call(parts[i].entry, step->now);
+	return DLOCK_LACKS_NOTHING;
 }
 
 /*
@@ -289,26 +278,12 @@ static bool
 renew_lease(DLockDatabase *db, const DLockManagerTarget *target, DLockTime ttl,
 			DLockManagerRight right, XLogRecPtr *lsn)
 {
-	DLockWork work;
-	DLockManagerFound found = {.member_of = InvalidOid};
-	bool		renewed;
+	DLockManagerRenewal renew = {.found = {.target = target, .right = right}, .ttl = ttl};
+	DLockStep	step;
+	bool		renewed = run(&step, db, &renew.found, try_renew);
 
-	dlock_work_begin(&work, db);
-	while (lock_wanted_lease(db, target, right, &found, &work.now))
-	{
-		renewed = renew_found(&work, &found, ttl);
-		if (renewed)
-			*lsn = found.lease->lsn;
-		dlock_space_unlock_set(&found.set);
-		if (renewed)
-		{
-			dlock_work_finish(&work);
-			return true;
-		}
-		dlock_grant_fetch(&work);
-	}
-	dlock_work_end(&work);
-	return false;
+	*lsn = renew.lsn;
+	return renewed;
 }
 
 /*
@@ -401,63 +376,75 @@ dlock_manager_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTi
 
 /* ---- release ---- */
 
-/*
- * Release a lease that was found once; false if its page has to be fetched.
- */
-static bool
-release_found(DLockWork *work, DLockManagerFound *found)
+typedef struct DLockManagerRelease
 {
-	DLockSpaceLease *lease = found->lease;
-	DLockTerm	term = term_of(lease);
-	DLockRuleEnd end = dlock_rule_release(lease->holds, lease->min_until, work->now);
+	DLockManagerFound found;
+	DLockToken	counted;		/* of a lease that goes on with one hold less */
+} DLockManagerRelease;
 
-	if (end == DLOCK_RULE_END)
-	{
-		if (!dlock_grant_end_lease(work, found->entry, lease))
-			return false;
-		dlock_stat_count(DLOCK_STAT_RELEASE, 1);
-		return true;
-	}
+/* A lease is released before the least time to hold it: it closes its lock. */
+static void
+close_lock(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	/* An expiry that comes first ends it all the same. */
+	DLockTime	until = Min(lease->min_until, lease->deadline);
+	DLockTerm	term = {0, step->now, step->now, dlock_clock_wall()};
 
-	if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
-		return false;
-	if (end == DLOCK_RULE_COUNT_DOWN)
-	{
-		lease->holds--;
-		term.bound_wall = dlock_rule_bound_wall(term.bound_mono, work->now, dlock_clock_wall());
-	}
-	else
-	{
-		/* An expiry that comes first ends it all the same. */
-		DLockTime	until = Min(lease->min_until, lease->deadline);
-
-		dlock_database_note_deadline(work->db->shared, until);
-		lease->delay = until - work->now;
-		term = (DLockTerm) {0, work->now, work->now, dlock_clock_wall()};
-		dlock_stat_count(DLOCK_STAT_RELEASE, 1);
-	}
+	dlock_database_note_deadline(step->db->shared, until);
+	lease->delay = until - step->now;
 	if (lease->slot != DLOCK_SLOT_NONE)
-		dlock_grant_log_state(work, lease, &term);
-
-	/* Last, since it hands the lock off, for which pages may change places. */
-	if (end == DLOCK_RULE_CLOSE)
-		dlock_grant_stop_lease(work, found->entry, lease, lease->delay);
-	return true;
+		dlock_step_log_state(step, lease, &term);
+	dlock_step_stop_lease(entry, lease, lease->delay, step->now);
 }
 
-/*
- * Open a lock that a lease keeps closed, for its owner says that it is done;
- * false if a page has to be fetched.
- */
-static bool
-open_found(DLockWork *work, DLockManagerFound *found)
+/* An attempt: release a lease once. */
+static DLockStepLack
+try_release(DLockStep *step, void *arg)
 {
-	bool		expired = !found->lease->stopped;
+	DLockManagerRelease *release = arg;
+	DLockStepLack lack = find_wanted(step, &release->found);
+	DLockSpaceLease *lease = release->found.lease;
+	DLockRuleEnd end;
+	DLockTerm	term;
 
-	if (!dlock_grant_end_lease(work, found->entry, found->lease))
-		return false;
-	dlock_stat_count(DLOCK_STAT_EXPIRY, expired);
-	return true;
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
+		return lack;
+	end = dlock_rule_release(lease->holds, lease->min_until, step->now);
+	lack = (end == DLOCK_RULE_END) ? dlock_step_end_lease(step, release->found.entry, lease) :
+		dlock_step_pin_lease(step, lease);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
+	if (end == DLOCK_RULE_CLOSE)
+		close_lock(step, release->found.entry, lease);
+	if (end != DLOCK_RULE_COUNT_DOWN)
+	{
+		dlock_stat_count(DLOCK_STAT_RELEASE, 1);
+		return DLOCK_LACKS_NOTHING;
+	}
+
+	lease->holds--;
+	release->counted = lease->token;
+	term = term_of(lease);
+	term.bound_wall = dlock_rule_bound_wall(term.bound_mono, step->now, dlock_clock_wall());
+	if (lease->slot != DLOCK_SLOT_NONE)
+		dlock_step_log_state(step, lease, &term);
+	return DLOCK_LACKS_NOTHING;
+}
+
+/* An attempt: open a lock that a lease keeps closed, for its owner is done. */
+static DLockStepLack
+try_open(DLockStep *step, void *arg)
+{
+	DLockManagerRelease *release = arg;
+	DLockStepLack lack = find_wanted(step, &release->found);
+	bool		expired;
+
+	if (lack != DLOCK_LACKS_NOTHING || release->found.lease == NULL)
+		return lack;
+	expired = !release->found.lease->stopped;
+	lack = dlock_step_end_lease(step, release->found.entry, release->found.lease);
+	dlock_stat_count(DLOCK_STAT_EXPIRY, lack == DLOCK_LACKS_NOTHING && expired);
+	return lack;
 }
 
 /*
@@ -475,29 +462,15 @@ bool
 dlock_manager_release(DLockDatabase *db, const DLockManagerTarget *target,
 					  DLockManagerRight right, DLockToken *counted)
 {
-	DLockWork work;
-	DLockManagerFound found = {.member_of = InvalidOid};
-	bool		released;
+	DLockManagerRelease release = {.found = {.target = target, .right = right}};
+	DLockStep	step;
 
-	dlock_work_begin(&work, db);
-	while (lock_wanted_lease(db, target, right, &found, &work.now))
-	{
-		DLockToken	before = (found.lease->holds > 1) ? found.lease->token : DLOCK_TOKEN_NONE;
-
-		released = target->closed ? open_found(&work, &found) : release_found(&work, &found);
-		dlock_space_unlock_set(&found.set);
-		if (released)
-		{
-			if (counted != NULL)
-				*counted = before;
-			dlock_work_finish(&work);
-			dlock_flush_later(work.lsn, work.now);
-			return true;
-		}
-		dlock_grant_fetch(&work);
-	}
-	dlock_work_end(&work);
-	return false;
+	if (!run(&step, db, &release.found, target->closed ? try_open : try_release))
+		return false;
+	if (counted != NULL)
+		*counted = release.counted;
+	dlock_flush_later(step.lsn, step.now);
+	return true;
 }
 
 /* Release those of these leases that are live, all their holds; how many? */
@@ -582,31 +555,41 @@ first_newcomer(DLockSpaceEntry *entry)
 	return request;
 }
 
+typedef struct DLockManagerConversion
+{
+	DLockManagerFound found;
+	DLockMode	mode;
+	bool		may_wait;
+	DLockConvertProblem problem;
+	DLockAcquireAnswer answer;
+	DLockAcquireGranted *granted;
+} DLockManagerConversion;
+
 /* Give a lease another mode, and with an upgrade another token. */
-static bool
-change_mode(DLockWork *work, DLockManagerFound *found, DLockMode mode)
+static DLockStepLack
+change_mode(DLockStep *step, DLockManagerFound *found, DLockMode mode)
 {
 	DLockSpaceLease *lease = found->lease;
 	DLockToken	token = lease->token;
+	DLockStepLack lack = dlock_step_pin_lease(step, lease);
 
-	if (lease->slot != DLOCK_SLOT_NONE && !dlock_work_pin(work, lease->slot))
-		return false;
-	if (dlock_rule_is_upgrade((DLockMode) lease->mode, mode))
-	{
-		if (!dlock_work_tokens(work, 1, &token))
-			return false;
+	if (lack == DLOCK_LACKS_NOTHING && dlock_rule_is_upgrade((DLockMode) lease->mode, mode))
+		lack = dlock_step_tokens(step, 1, &token);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
+	if (token != lease->token)
 		dlock_space_succeed(lease, lease->role, token);
-	}
 	dlock_space_set_mode(lease, mode);
 	if (lease->slot != DLOCK_SLOT_NONE)
-		dlock_grant_rewrite(work, found->entry, lease);
-	return true;
+		dlock_step_rewrite(step, found->entry, lease);
+	return DLOCK_LACKS_NOTHING;
 }
 
-/* Put a request for a conversion into the queue; memory is prepared. */
-static void
-enqueue_conversion(DLockDatabase *db, DLockManagerFound *found, DLockMode mode, DLockTime now)
+/* Put a request for a conversion into the queue. */
+static DLockStepLack
+enqueue_conversion(DLockStep *step, DLockManagerFound *found, DLockMode mode)
 {
+	Oid			database = step->db->shared->oid;
 	DLockHolderTexts texts;
 	DLockLeaseValue value = {
 		.token = found->lease->token,
@@ -615,48 +598,52 @@ enqueue_conversion(DLockDatabase *db, DLockManagerFound *found, DLockMode mode, 
 		.name = dlock_space_entry_name(found->entry, texts.name),
 		.owner = dlock_space_lease_owner(found->lease, texts.owner).name
 	};
+	DLockOwner	owner = {value.role, value.owner};
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
-	(void) dlock_space_enqueue(db->shared->oid, found->entry->hash, &value, DLOCK_SLOT_NONE,
+	if (!dlock_space_is_prepared(value.name.len, value.owner.len, 1))
+	{
+		step->room = (DLockStepRoom) {
+			.count = 1, .name_len = value.name.len, .data_len = value.owner.len
+		};
+		return DLOCK_LACKS_ROOM;
+	}
+	(void) dlock_space_enqueue(database, found->entry->hash, &value, DLOCK_SLOT_NONE,
 							   dlock_wait_me(), DLOCK_SPACE_CONVERT, &place);
-	dlock_wait_enter(DLOCK_SPACE_CONVERT, db->shared->oid,
-					 dlock_wait_owner_hash(&(DLockOwner) {value.role, value.owner}), &found->set, 1, place,
-					 now, dlock_clock_wall());
+	dlock_wait_enter(DLOCK_SPACE_CONVERT, database, dlock_wait_owner_hash(&owner), &step->set, 1,
+					 place, step->now, dlock_clock_wall());
+	return DLOCK_LACKS_NOTHING;
 }
 
-/*
- * Convert a lease that was found, or go into the queue for it; false if
- * something is missing.
- */
-static bool
-convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool may_wait,
-			  DLockAcquireAnswer *answer, DLockAcquireGranted *granted)
+/* Convert a lease that was found, or go into the queue for it. */
+static DLockStepLack
+convert_found(DLockStep *step, DLockManagerConversion *convert)
 {
+	DLockManagerFound *found = &convert->found;
 	DLockSpaceLease *lease = found->lease;
 	DLockSpaceLease *request = find_request();
 	DLockMode	before = (DLockMode) lease->mode;
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner;
 	DLockTime	until;
+	DLockStepLack lack;
 
-	if (dlock_rule_is_upgrade((DLockMode) lease->mode, mode) &&
-		dlock_holder_is_blocked(found->entry, mode, 0, lease,
-							   (request != NULL) ? request : first_newcomer(found->entry),
-							   work->now, &until))
+	if (dlock_rule_is_upgrade(before, convert->mode) &&
+		dlock_holder_is_blocked(found->entry, convert->mode, 0, lease,
+								(request != NULL) ? request : first_newcomer(found->entry),
+								step->now, &until))
 	{
-		*answer = may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
-		if (!may_wait || request != NULL)
-			return true;
-		found->lacks_memory = !dlock_space_is_prepared(found->entry->name_len,
-													   lease->owner_len, 1);
-		if (found->lacks_memory)
-			return false;
-		enqueue_conversion(work->db, found, mode, work->now);
-		return true;
+		convert->answer = convert->may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
+		if (!convert->may_wait || request != NULL)
+			return DLOCK_LACKS_NOTHING;
+		return enqueue_conversion(step, found, convert->mode);
 	}
 
-	if (!dlock_grant_tidy(work, found->entry) || !change_mode(work, found, mode))
-		return false;
+	lack = dlock_step_tidy(step, found->entry);
+	if (lack == DLOCK_LACKS_NOTHING)
+		lack = change_mode(step, found, convert->mode);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
 	if (request != NULL)
 	{
 		dlock_space_remove(found->entry, request);
@@ -664,13 +651,28 @@ convert_found(DLockWork *work, DLockManagerFound *found, DLockMode mode, bool ma
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
-	dlock_wait_owner_gained(work->db->shared->oid, dlock_wait_owner_hash(&owner));
-	dlock_queue_call(found->entry, work->now);
-	*answer = DLOCK_ANSWER_GRANTED;
-	*granted = (DLockAcquireGranted) {
+	dlock_wait_owner_gained(step->db->shared->oid, dlock_wait_owner_hash(&owner));
+	dlock_queue_call(found->entry, step->now);
+	convert->answer = DLOCK_ANSWER_GRANTED;
+	*convert->granted = (DLockAcquireGranted) {
 		.token = lease->token, .lsn = lease->lsn, .before = before
 	};
-	return true;
+	return DLOCK_LACKS_NOTHING;
+}
+
+/* An attempt: convert a lease. */
+static DLockStepLack
+try_convert(DLockStep *step, void *arg)
+{
+	DLockManagerConversion *convert = arg;
+	DLockStepLack lack = find_wanted(step, &convert->found);
+
+	if (lack != DLOCK_LACKS_NOTHING || convert->found.lease == NULL)
+		return lack;
+	convert->problem = check_convertible(convert->found.lease);
+	if (convert->problem != CONVERT_FINE)
+		return DLOCK_LACKS_NOTHING;
+	return convert_found(step, convert);
 }
 
 /*
@@ -688,40 +690,21 @@ DLockAcquireAnswer
 dlock_manager_convert(DLockDatabase *db, const DLockManagerTarget *target,
 					  DLockMode mode, bool may_wait, DLockAcquireGranted *granted)
 {
-	DLockAcquireAnswer answer;
-	DLockManagerFound found = {.member_of = InvalidOid};
-	DLockWork work;
-	int			owner_len;
+	DLockManagerConversion convert = {
+		.found = {.target = target, .right = DLOCK_RIGHT_ROLE},
+		.mode = mode, .may_wait = may_wait, .granted = granted
+	};
+	DLockStep	step;
 
-	dlock_work_begin(&work, db);
-	while (lock_wanted_lease(db, target, DLOCK_RIGHT_ROLE, &found, &work.now))
-	{
-		DLockConvertProblem problem = check_convertible(found.lease);
-		bool		done;
-
-		found.lacks_memory = false;
-		done = problem == CONVERT_FINE &&
-			convert_found(&work, &found, mode, may_wait, &answer, granted);
-
-		owner_len = found.lease->owner_len;
-		dlock_space_unlock_set(&found.set);
-		if (problem != CONVERT_FINE)
-			dlock_error_not_convertible(&target->name,
-										problem == CONVERT_PERMIT ? "It is a permit of a semaphore." :
-										problem == CONVERT_PATH ? "It is the lease on a path." :
-										"It is bound to another session.");
-		if (done)
-		{
-			dlock_work_finish(&work);
-			dlock_memory_trim();
-			return answer;
-		}
-		dlock_grant_fetch(&work);
-		while (found.lacks_memory && !dlock_space_prepare(target->name.len, owner_len, 1))
-			dlock_room_find(db);
-	}
-	dlock_work_end(&work);
-	dlock_error_lease_lost(&target->name, target->token);
+	if (!run(&step, db, &convert.found, try_convert))
+		dlock_error_lease_lost(&target->name, target->token);
+	if (convert.problem != CONVERT_FINE)
+		dlock_error_not_convertible(&target->name,
+									convert.problem == CONVERT_PERMIT ? "It is a permit of a semaphore." :
+									convert.problem == CONVERT_PATH ? "It is the lease on a path." :
+									"It is bound to another session.");
+	dlock_memory_trim();
+	return convert.answer;
 }
 
 /* Is the lease that a target names live now?  Changes nothing. */
@@ -739,27 +722,33 @@ dlock_manager_check(DLockDatabase *db, const DLockManagerTarget *target)
 	return live;
 }
 
-/* The end of a lease by force is logged, and told to those in the queue. */
-static bool
-tell_forced(DLockWork *work, DLockManagerFound *found)
+/* An attempt: log the end of a lease by force, and call the requests that wait. */
+static DLockStepLack
+try_tell_forced(DLockStep *step, void *arg)
 {
+	DLockManagerFound *found = arg;
+	DLockStepLack lack = find(step, found);
 	DLockSpaceLease *lease = found->lease;
 	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
-	DLockTerm	term = {0, lease->deadline, lease->deadline, 0};
 	int			count;
 
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
+		return lack;
 	if (lease->slot != DLOCK_SLOT_NONE)
 	{
-		if (!dlock_work_pin(work, lease->slot))
-			return false;
-		term.bound_wall = dlock_rule_bound_wall(lease->deadline, work->now, dlock_clock_wall());
-		dlock_grant_log_state(work, lease, &term);
+		DLockTerm	term = {0, lease->deadline, lease->deadline, 0};
+
+		lack = dlock_step_pin(step, lease->slot);
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
+		term.bound_wall = dlock_rule_bound_wall(lease->deadline, step->now, dlock_clock_wall());
+		dlock_step_log_state(step, lease, &term);
 	}
-	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
+	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
 	count = dlock_holder_parts(found->entry, lease, parts);
 	for (int i = 0; i < count; i++)
-		dlock_queue_call(parts[i].entry, work->now);
-	return true;
+		dlock_queue_call(parts[i].entry, step->now);
+	return DLOCK_LACKS_NOTHING;
 }
 
 /*
@@ -770,24 +759,57 @@ void
 dlock_manager_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockManagerFound found = {.member_of = InvalidOid};
-	DLockWork work;
+	DLockManagerFound found = {.target = &target};
+	DLockStep	step;
 	bool		removed;
 
 	if (dlock_manager_expire(db, hash, token, NULL, &removed) == 0)
 		return;
-	dlock_work_begin(&work, db);
-	while (lock_lease(db, &target, &found, &work.now))
-	{
-		bool		done = tell_forced(&work, &found);
+	(void) run(&step, db, &found, try_tell_forced);
+	dlock_flush_later(step.lsn, step.now);
+}
 
-		dlock_space_unlock_set(&found.set);
-		if (done)
-			break;
-		dlock_grant_fetch(&work);
+typedef struct DLockManagerExpiry
+{
+	DLockManagerFound found;
+	DLockTime	until;			/* zero: the lease is gone */
+	bool		removed;
+} DLockManagerExpiry;
+
+/* An attempt: remove a dead lease, or write one that only memory has as it is. */
+static DLockStepLack
+try_expire(DLockStep *step, void *arg)
+{
+	DLockManagerExpiry *expiry = arg;
+	DLockManagerFound *found = &expiry->found;
+	DLockStepLack lack = find(step, found);
+	DLockSpaceLease *lease = found->lease;
+	bool		expired;
+
+	expiry->until = 0;
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
+		return lack;
+	expiry->until = dlock_holder_blocks_until(lease);
+	if (expiry->until > step->now)
+	{
+		lack = lease->unwritten ? dlock_step_pin(step, lease->slot) : DLOCK_LACKS_NOTHING;
+		if (lack == DLOCK_LACKS_NOTHING && lease->unwritten)
+			dlock_step_rewrite(step, found->entry, lease);
+		return lack;
 	}
-	dlock_work_finish(&work);
-	dlock_flush_later(work.lsn, work.now);
+	expired = !lease->stopped;
+	expiry->removed = true;
+
+	/* What is left of a path whose own lease is gone, or goes with it. */
+	if (lease->part == DLOCK_PART_INTENT)
+		return dlock_step_lack_path(step, found->entry, lease);
+	lack = dlock_step_end_lease(step, found->entry, lease);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
+	dlock_stat_count(DLOCK_STAT_EXPIRY, expired);
+	pg_atomic_write_u64(&step->db->shared->stats.reaper_lag, step->now - expiry->until);
+	expiry->until = 0;
+	return DLOCK_LACKS_NOTHING;
 }
 
 /*
@@ -803,54 +825,18 @@ dlock_manager_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockSpac
 					 bool *removed)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockManagerFound found = {.member_of = InvalidOid, .skipped = skipped};
-	DLockWork work;
-	DLockTime	until = 0;
+	DLockManagerExpiry expiry = {.found = {.target = &target}};
+	DLockStep	step;
 
-	*removed = false;
-	dlock_work_begin(&work, db);
-	while (lock_lease(db, &target, &found, &work.now))
-	{
-		bool		ended = false;
-		bool		expired = !found.lease->stopped;
-
-		until = dlock_holder_blocks_until(found.lease);
-		if (until <= work.now && found.lease->part == DLOCK_PART_INTENT)
-		{
-			/* What is left of a path whose own lease is gone, or goes with it. */
-			char		copy[DLOCK_NAME_MAX];
-			DLockBytes	path = dlock_holder_path(found.entry, found.lease, copy);
-
-			if (path.data != copy)
-				memcpy(copy, path.data, path.len);
-			path.data = copy;
-			dlock_space_unlock_set(&found.set);
-			dlock_grant_end_path(&work, &path, token);
-			until = 0;
-			*removed = true;
-			break;
-		}
-		if (until <= work.now)
-		{
-			ended = dlock_grant_end_lease(&work, found.entry, found.lease);
-			dlock_stat_count(DLOCK_STAT_EXPIRY, ended && expired);
-			if (ended)
-				pg_atomic_write_u64(&db->shared->stats.reaper_lag, work.now - until);
-			until = 0;
-		}
-		else if (!dlock_grant_write_back(&work, found.entry, found.lease))
-			until = 0;
-		dlock_space_unlock_set(&found.set);
-		*removed = ended;
-		if (ended || until != 0)
-			break;
-		dlock_grant_fetch(&work);
-	}
-	if (found.is_skipped)
-		until = dlock_clock_now() + SKIPPED_DELAY;
-	dlock_work_finish(&work);
-	dlock_flush_later(work.lsn, work.now);
-	return until;
+	dlock_step_begin(&step, db);
+	dlock_space_set_add(&step.set, hash);
+	step.skipped = skipped;
+	if (!dlock_step_run(&step, try_expire, &expiry))
+		expiry.until = dlock_clock_now() + SKIPPED_DELAY;
+	else
+		dlock_flush_later(step.lsn, step.now);
+	*removed = expiry.removed && expiry.until == 0;
+	return expiry.until;
 }
 
 /* For how long a lock stays closed when a lease on it is stopped. */
@@ -864,6 +850,31 @@ delay_of(const DLockSpaceLease *lease, DLockManagerStop how, DLockTime now)
 	return delay;
 }
 
+typedef struct DLockManagerEnd
+{
+	DLockManagerFound found;
+	DLockManagerStop how;
+} DLockManagerEnd;
+
+/* An attempt, which lacks nothing but partitions: end a lease in memory. */
+static DLockStepLack
+try_stop(DLockStep *step, void *arg)
+{
+	DLockManagerEnd *end = arg;
+	DLockStepLack lack = find(step, &end->found);
+	DLockSpaceLease *lease = end->found.lease;
+	DLockTime	delay;
+
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL ||
+		!dlock_rule_is_live(lease->deadline, step->now))
+		return lack;
+	delay = delay_of(lease, end->how, step->now);
+	if (lease->slot != DLOCK_SLOT_NONE || delay > 0)
+		dlock_database_note_deadline(step->db->shared, step->now + Max(TIDY_DELAY, delay));
+	dlock_step_stop_lease(end->found.entry, lease, delay, step->now);
+	return DLOCK_LACKS_NOTHING;
+}
+
 /*
  * End a lease now, without changing its page.
  *
@@ -874,20 +885,8 @@ void
 dlock_manager_stop(DLockDatabase *db, uint32 hash, DLockToken token, DLockManagerStop how)
 {
 	DLockManagerTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockManagerFound found = {.member_of = InvalidOid};
-	DLockWork work;
+	DLockManagerEnd end = {.found = {.target = &target}, .how = how};
+	DLockStep	step;
 
-	dlock_work_begin(&work, db);
-	if (!lock_lease(db, &target, &found, &work.now))
-		return;
-	if (dlock_rule_is_live(found.lease->deadline, work.now))
-	{
-		DLockTime	delay = delay_of(found.lease, how, work.now);
-
-		if (found.lease->slot != DLOCK_SLOT_NONE || delay > 0)
-			dlock_database_note_deadline(db->shared, work.now + Max(TIDY_DELAY, delay));
-		dlock_grant_stop_lease(&work, found.entry, found.lease, delay);
-	}
-	dlock_space_unlock_set(&found.set);
-	dlock_work_end(&work);
+	(void) run(&step, db, &end.found, try_stop);
 }

@@ -37,20 +37,31 @@
 #include "base/rule.h"
 #include "base/stat.h"
 #include "lock/acquire.h"
-#include "lock/grant.h"
 #include "lock/queue.h"
+#include "lock/step.h"
 #include "pattern/once.h"
 #include "session/answer.h"
 #include "space/holder.h"
 #include "store/flush.h"
 
-typedef enum DLockOnceStep
+typedef enum DLockOnceResult
 {
 	ONCE_NEW,					/* there is no record */
 	ONCE_WON,
-	ONCE_LOST,
-	ONCE_MISSING				/* something has to be fetched */
-} DLockOnceStep;
+	ONCE_LOST
+} DLockOnceResult;
+
+/* A call, over all its attempts. */
+typedef struct DLockOnce
+{
+	uint32		hash;			/* of the name of the lock */
+	const DLockBytes *name;
+	DLockTime	every;
+	DLockTime	memory;
+	DLockAcquireGranted granted;
+	DLockAnswerSlot *before;
+	DLockOnceResult result;
+} DLockOnce;
 
 /*
  * Was the last win taken back by force?  After a restart, a ttl of zero says so.
@@ -80,85 +91,82 @@ record_of(const DLockSpaceLease *lease)
 }
 
 /* Give the lease of the last winner to the caller. */
-static bool
-succeed(DLockWork *work, DLockSpaceEntry *entry, DLockSpaceLease *lease,
-		TimestampTz wall, DLockTime every, DLockTime memory, DLockAnswerSlot *before)
+static DLockStepLack
+succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLease *lease,
+		TimestampTz wall)
 {
-	DLockTime	ttl = dlock_rule_slot_end(wall, every) - wall;
-	DLockTime	until = work->now;
+	DLockTime	ttl = dlock_rule_slot_end(wall, once->every) - wall;
+	DLockTime	until = step->now;
 	DLockTerm	term;
 	DLockToken	token;
+	DLockStepLack lack;
 
 	/* What it says of longer slots has to be remembered as long as before. */
 	if (!was_taken_back(lease))
 	{
-		ttl = Max(ttl, lease->deadline - work->now);
+		ttl = Max(ttl, lease->deadline - step->now);
 		until = dlock_holder_blocks_until(lease);
 	}
-	term = dlock_rule_grant(ttl, work->now, wall);
+	term = dlock_rule_grant(ttl, step->now, wall);
 
-	if (!dlock_work_pin(work, lease->slot) || !dlock_work_tokens(work, 1, &token))
-		return false;
+	lack = dlock_step_pin(step, lease->slot);
+	if (lack == DLOCK_LACKS_NOTHING)
+		lack = dlock_step_tokens(step, 1, &token);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
 
-	*before = record_of(lease);
+	*once->before = record_of(lease);
 	dlock_space_succeed(lease, GetUserId(), token);
 	lease->ttl = term.ttl;
 	lease->deadline = term.deadline;
 	lease->bound_mono = term.bound_mono;
 	lease->granted_at = wall;
-	lease->delay = Max(memory, until - term.deadline);
+	lease->delay = Max(once->memory, until - term.deadline);
 	dlock_space_note_end(lease);
 	lease->min_until = 0;
 	lease->holds = 1;
 	lease->stopped = false;
-	dlock_grant_rewrite(work, entry, lease);
-	dlock_database_note_deadline(work->db->shared, dlock_holder_blocks_until(lease));
+	dlock_step_rewrite(step, entry, lease);
+	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
 	dlock_stat_count(DLOCK_STAT_GRANT, 1);
 
 	/* There are no waiters for this lock, but there may be observers. */
-	dlock_queue_call(entry, work->now);
-	return true;
+	dlock_queue_call(entry, step->now);
+	dlock_answer_won(once->hash, token, once->before);
+	once->granted.token = token;
+	once->granted.lsn = lease->lsn;
+	once->result = ONCE_WON;
+	return DLOCK_LACKS_NOTHING;
 }
 
 /*
- * Look at the record of the last win, under its partition lock.  A record with
- * the granted token is the caller's own, and gets the length of its slot.
+ * An attempt: look at the record of the last win.  A record with the granted
+ * token is the caller's own, and gets the length of its slot.
  */
-static DLockOnceStep
-look(DLockWork *work, uint32 hash, const DLockBytes *name, DLockTime every,
-	 DLockTime memory, DLockAcquireGranted *granted, DLockAnswerSlot *before)
+static DLockStepLack
+try_win(DLockStep *step, void *arg)
 {
+	DLockOnce  *once = arg;
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
-	DLockOnceStep step = ONCE_NEW;
 	TimestampTz wall;
-
-	dlock_space_lock(hash, LW_EXCLUSIVE);
 
 	/* In this order, so that a delay between ends the lease late, not early. */
 	wall = dlock_clock_wall();
-	work->now = dlock_clock_now();
-	entry = dlock_space_find(work->db->shared->oid, hash, name);
+	step->now = dlock_clock_now();
+	entry = dlock_space_find(step->db->shared->oid, once->hash, once->name);
 	lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
-	if (lease != NULL)
-	{
-		/* A slot whose lease was released by force can be won again. */
-		if (lease->token != granted->token &&
-			!was_taken_back(lease) && dlock_holder_blocks_until(lease) > work->now &&
-			dlock_rule_slot(wall, every) <= dlock_rule_slot(lease->granted_at, every))
-			step = ONCE_LOST;
-		else if (!succeed(work, entry, lease, wall, every, memory, before))
-			step = ONCE_MISSING;
-		else
-		{
-			step = ONCE_WON;
-			dlock_answer_won(hash, lease->token, before);
-			granted->token = lease->token;
-			granted->lsn = lease->lsn;
-		}
-	}
-	dlock_space_unlock(hash);
-	return step;
+	once->result = ONCE_NEW;
+	if (lease == NULL)
+		return DLOCK_LACKS_NOTHING;
+
+	/* A slot whose lease was released by force can be won again. */
+	once->result = ONCE_LOST;
+	if (lease->token != once->granted.token &&
+		!was_taken_back(lease) && dlock_holder_blocks_until(lease) > step->now &&
+		dlock_rule_slot(wall, once->every) <= dlock_rule_slot(lease->granted_at, once->every))
+		return DLOCK_LACKS_NOTHING;
+	return succeed(step, once, entry, lease, wall);
 }
 
 /*
@@ -201,31 +209,29 @@ begin(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memo
 DLockToken
 dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memory)
 {
-	uint32		hash = dlock_name_hash(db->shared->oid, name);
-	DLockAcquireGranted granted = {.token = DLOCK_TOKEN_NONE};
-	DLockAnswerSlot *before = dlock_answer_prepare_slot();
-	DLockOnceStep step;
-	DLockWork	work;
+	DLockOnce	once = {
+		.hash = dlock_name_hash(db->shared->oid, name),
+		.name = name, .every = every, .memory = memory,
+		.before = dlock_answer_prepare_slot()
+	};
 
-	dlock_work_begin(&work, db);
-	for (;;)
+	do
 	{
+		DLockStep	step;
+
 		CHECK_FOR_INTERRUPTS();
 		dlock_answer_prepare(2);
-		step = look(&work, hash, name, every, memory, &granted, before);
-		if (step == ONCE_MISSING)
-			dlock_grant_fetch(&work);
-		else if (step != ONCE_NEW || begin(db, name, every, memory, &granted))
-			break;
-	}
-	dlock_work_finish(&work);
+		dlock_step_begin(&step, db);
+		dlock_space_set_add(&step.set, once.hash);
+		(void) dlock_step_run(&step, try_win, &once);
+	} while (once.result == ONCE_NEW && !begin(db, name, every, memory, &once.granted));
 
 	/* Either the slot is lost, or it was over before it was won. */
-	if (granted.token == DLOCK_TOKEN_NONE)
+	if (once.granted.token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_REFUSAL, 1);
 		return DLOCK_TOKEN_NONE;
 	}
-	dlock_flush_commit(granted.lsn, dlock_clock_now());
-	return granted.token;
+	dlock_flush_commit(once.granted.lsn, dlock_clock_now());
+	return once.granted.token;
 }

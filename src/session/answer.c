@@ -62,7 +62,6 @@
 #include "base/exit.h"
 #include "base/name.h"
 #include "base/rule.h"
-#include "lock/grant.h"
 #include "lock/manager.h"
 #include "lock/queue.h"
 #include "session/answer.h"
@@ -154,20 +153,19 @@ undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 	DLockToken	ends = (item->kind == ANSWER_GRANT) ? item->token : DLOCK_TOKEN_NONE;
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
-	DLockWork	work;
+	DLockTime	now;
 
 	if (ends == DLOCK_TOKEN_NONE)
 	{
-		dlock_work_begin(&work, db);
 		dlock_space_lock(item->hash, LW_EXCLUSIVE);
-		work.now = dlock_clock_now();
+		now = dlock_clock_now();
 		entry = dlock_space_find_token(db->shared->oid, item->hash, item->token, &lease);
 
 		/* What was ended by force stays ended. */
 		if (entry != NULL && !lease->stopped &&
-			(item->kind == ANSWER_SLOT || dlock_rule_is_live(lease->deadline, work.now)))
+			(item->kind == ANSWER_SLOT || dlock_rule_is_live(lease->deadline, now)))
 		{
-			if (!restore(entry, lease, item, work.now))
+			if (!restore(entry, lease, item, now))
 			{
 				ends = lease->token;
 				how = (item->kind == ANSWER_UPGRADE) ? DLOCK_STOP_LOST : how;
@@ -175,12 +173,11 @@ undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 			if (lease->slot != DLOCK_SLOT_NONE)
 			{
 				lease->unwritten = true;
-				dlock_database_note_deadline(db->shared, work.now);
+				dlock_database_note_deadline(db->shared, now);
 			}
-			dlock_queue_call(entry, work.now);
+			dlock_queue_call(entry, now);
 		}
 		dlock_space_unlock(item->hash);
-		dlock_work_finish(&work);
 	}
 	if (ends != DLOCK_TOKEN_NONE)
 		dlock_manager_stop(db, item->hash, ends, how);

@@ -52,7 +52,7 @@
 #include "lock/deadlock.h"
 #include "lock/manager.h"
 #include "lock/queue.h"
-#include "lock/room.h"
+#include "lock/step.h"
 #include "session/answer.h"
 #include "session/bind.h"
 #include "session/session.h"
@@ -582,47 +582,69 @@ describe_holder(DLockSpaceLease *leader, DLockTime now, DLockWaitingHolder *hold
 	dlock_space_copy_text(leader, leader->owner_len, leader->payload_len, holder->payload);
 }
 
-/* Put a request to watch the lock into its queue; memory is prepared. */
-static void
-enqueue_watch(DLockDatabase *db, const DLockBytes *name, uint32 hash, DLockToken seen)
+typedef struct DLockWaitingWatch
 {
-	DLockLeaseValue value = {.token = seen, .mode = DLOCK_MODE_NL, .name = *name};
-	DLockMemoryRef place = DLOCK_MEMORY_NONE;
-	DLockSpaceSet set = {{0}};
+	DLockWaiting *waiting;
+	uint32		hash;			/* of the name of the lock */
+	bool		may_wait;
+	bool		changed;
+} DLockWaitingWatch;
 
-	dlock_space_set_add(&set, hash);
-	(void) dlock_space_enqueue(db->shared->oid, hash, &value, DLOCK_SLOT_NONE,
+/* Put a request to watch the lock into its queue. */
+static DLockStepLack
+enqueue_watch(DLockStep *step, const DLockWaitingWatch *watch)
+{
+	const DLockWaiting *waiting = watch->waiting;
+	Oid			database = step->db->shared->oid;
+	DLockLeaseValue value = {
+		.token = waiting->token, .mode = DLOCK_MODE_NL, .name = *waiting->name
+	};
+	DLockMemoryRef place = DLOCK_MEMORY_NONE;
+
+	if (!dlock_space_is_prepared(waiting->name->len, 0, 1))
+	{
+		step->room = (DLockStepRoom) {.count = 1, .name_len = waiting->name->len};
+		return DLOCK_LACKS_ROOM;
+	}
+	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SLOT_NONE,
 							   dlock_wait_me(), DLOCK_SPACE_WATCH, &place);
-	dlock_wait_enter(DLOCK_SPACE_WATCH, db->shared->oid, 0, &set, 1, place,
-					 dlock_clock_now(), dlock_clock_wall());
+	dlock_wait_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1, place,
+					 step->now, dlock_clock_wall());
+	return DLOCK_LACKS_NOTHING;
 }
 
-/* See who holds the lock, and wait if that is still the one seen. */
+/* An attempt: see who holds the lock, and wait if that is still the one seen. */
+static DLockStepLack
+try_watch(DLockStep *step, void *arg)
+{
+	DLockWaitingWatch *watch = arg;
+	DLockWaiting *waiting = watch->waiting;
+	DLockSpaceEntry *entry = dlock_space_find(step->db->shared->oid, watch->hash, waiting->name);
+	bool		waits = mine()->state == DLOCK_WAIT_WAITING;
+
+	describe_holder((entry != NULL) ? dlock_queue_leader(entry, step->now) : NULL, step->now,
+					waiting->holder);
+	watch->changed = waiting->holder->token != waiting->token;
+	if (watch->changed && waits)
+		dlock_queue_remove_mine(step->now);
+	if (watch->changed || waits || !watch->may_wait)
+		return DLOCK_LACKS_NOTHING;
+	return enqueue_watch(step, watch);
+}
+
 static DLockAcquireAnswer
 ask_who_holds(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
 {
-	const DLockBytes *name = waiting->name;
-	Oid			database = db->shared->oid;
-	uint32		hash = dlock_name_hash(database, name);
-	bool		waits = mine()->state == DLOCK_WAIT_WAITING;
-	DLockSpaceEntry *entry;
-	DLockTime	now;
-	bool		changed;
+	DLockWaitingWatch watch = {
+		.waiting = waiting, .hash = dlock_name_hash(db->shared->oid, waiting->name),
+		.may_wait = may_wait
+	};
+	DLockStep	step;
 
-	while (may_wait && !waits && !dlock_space_prepare(name->len, 0, 1))
-		dlock_room_find(db);
-
-	dlock_space_lock(hash, LW_EXCLUSIVE);
-	now = dlock_clock_now();
-	entry = dlock_space_find(database, hash, name);
-	describe_holder((entry != NULL) ? dlock_queue_leader(entry, now) : NULL, now, waiting->holder);
-	changed = waiting->holder->token != waiting->token;
-	if (changed && waits)
-		dlock_queue_remove_mine(now);
-	else if (!changed && !waits && may_wait)
-		enqueue_watch(db, name, hash, waiting->token);
-	dlock_space_unlock(hash);
-	if (changed)
+	dlock_step_begin(&step, db);
+	dlock_space_set_add(&step.set, watch.hash);
+	(void) dlock_step_run(&step, try_watch, &watch);
+	if (watch.changed)
 		return DLOCK_ANSWER_GRANTED;
 	return may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
 }

@@ -36,7 +36,6 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "base/value.h"
-#include "lock/grant.h"
 #include "lock/queue.h"
 #include "session/session.h"
 #include "space/holder.h"

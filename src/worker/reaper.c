@@ -49,7 +49,6 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/settings.h"
-#include "lock/grant.h"
 #include "lock/manager.h"
 #include "session/session.h"
 #include "space/holder.h"

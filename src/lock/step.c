@@ -1,0 +1,717 @@
+/*-------------------------------------------------------------------------
+ *
+ * step.c
+ *	  Steps: what is done with leases, and the driver that does it.
+ *
+ * NOTES
+ *	  Everything that changes leases is an *attempt* that the driver runs
+ *	  (dlock_step_run).  It runs under the partition locks of all that it
+ *	  touches, where nothing may be waited for.  It either makes its change as
+ *	  a whole, first the page and its WAL record, then memory; or it finds that
+ *	  something is lacking, changes nothing, and says what.  The driver then
+ *	  gives up the locks, fetches that, and runs the attempt again, since the
+ *	  world may have changed meanwhile.  So nothing waits for a heavyweight lock
+ *	  or for a page to be read, and nothing can throw, while a change is half
+ *	  made.  (What a change can wait for is the content lock of a page that is
+ *	  just being written out, and room in the WAL buffers, as any change of any
+ *	  page can.)  Pins are kept from one attempt to the next.
+ *
+ *	  A lease that is live is *held*.  What it is after that, the two times in
+ *	  it tell:
+ *
+ *	  held		now < deadline: it is its owner's
+ *	  closed	deadline <= now < deadline + delay: it is nobody's, and keeps
+ *				others out; it was released early or ended uncleanly
+ *	  expired	deadline + delay <= now, and its time ran out
+ *	  released	the same, and something else ended it ("stopped")
+ *
+ *	  A lease that is expired or released is dead.  Dead leases stay where
+ *	  they are until somebody wants the lock, or the reaper comes; whoever grants
+ *	  a lease erases the dead ones of the lock first.  So at any point of the
+ *	  WAL the leases of a lock that are live on disk are compatible, whichever
+ *	  records a crash cuts off.  An intent has no record of its own, so what is
+ *	  erased for it is its path's, and all parts of a path go together.
+ *
+ *	  A dead lease also takes memory, and counts for its role.  No promise needs
+ *	  a reaper, so a request that finds no room erases dead leases of its
+ *	  database itself, and is refused only if there are none.
+ *
+ * IDENTIFICATION
+ *	  src/lock/step.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/acl.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/name.h"
+#include "base/rule.h"
+#include "base/settings.h"
+#include "base/stat.h"
+#include "lock/queue.h"
+#include "lock/step.h"
+#include "space/holder.h"
+#include "space/slot.h"
+#include "store/flush.h"
+#include "store/store.h"
+#include "store/token.h"
+
+static bool erase_dead(DLockDatabase *db);
+static void end_path(DLockStep *step);
+
+/* ---- pages and tokens ---- */
+
+/* Give up all pins. */
+static void
+unpin(DLockStep *step)
+{
+	while (step->npins > 0)
+		dlock_store_unpin(step->pins[--step->npins].buffer);
+	step->oldest_pin = 0;
+}
+
+/* Give up all pins, and what there was to keep them in. */
+static void
+finish(DLockStep *step)
+{
+	unpin(step);
+	if (step->pins == step->few_pins)
+		return;
+	pfree(step->pins);
+	step->pins = step->few_pins;
+	step->pin_room = DLOCK_STEP_PINS;
+}
+
+/* Have room for so many pins at a time; false if there is no memory for that. */
+bool
+dlock_step_need_pins(DLockStep *step, int count)
+{
+	DLockStepPin *pins;
+
+	if (count <= step->pin_room)
+		return true;
+	pins = palloc_extended(count * sizeof(DLockStepPin), MCXT_ALLOC_NO_OOM);
+	if (pins == NULL)
+		return false;
+	finish(step);
+	step->pins = pins;
+	step->pin_room = count;
+	return true;
+}
+
+/*
+ * See to it that none of the next "count" pins makes way for another.  There
+ * must be room for so many.
+ */
+void
+dlock_step_make_room(DLockStep *step, int count)
+{
+	if (step->npins + count > step->pin_room)
+		unpin(step);
+}
+
+static void
+add_pin(DLockStep *step, DLockSlot slot, Buffer buffer)
+{
+	DLockStepPin *pin;
+
+	if (step->npins < step->pin_room)
+		pin = &step->pins[step->npins++];
+	else
+	{
+		pin = &step->pins[step->oldest_pin];
+		step->oldest_pin = (step->oldest_pin + 1) % step->pin_room;
+		dlock_store_unpin(pin->buffer);
+	}
+	pin->block = dlock_slot_block(slot);
+	pin->buffer = buffer;
+}
+
+/* The buffer with the page of a slot; InvalidBuffer if it is not pinned. */
+Buffer
+dlock_step_page(DLockStep *step, DLockSlot slot)
+{
+	for (int i = 0; i < step->npins; i++)
+	{
+		if (step->pins[i].block == dlock_slot_block(slot))
+			return step->pins[i].buffer;
+	}
+	return InvalidBuffer;
+}
+
+/* Have the page of a slot pinned. */
+DLockStepLack
+dlock_step_pin(DLockStep *step, DLockSlot slot)
+{
+	DLockDatabase *db = step->db;
+	Buffer		buffer;
+
+	if (BufferIsValid(dlock_step_page(step, slot)))
+		return DLOCK_LACKS_NOTHING;
+	buffer = dlock_store_pin_cached(db->rel, slot, *dlock_slot_hint(&db->shared->slots, slot));
+	if (!BufferIsValid(buffer))
+	{
+		step->slot = slot;
+		return DLOCK_LACKS_PAGE;
+	}
+	add_pin(step, slot, buffer);
+	return DLOCK_LACKS_NOTHING;
+}
+
+/* The same for the page of a lease, if it is on disk. */
+DLockStepLack
+dlock_step_pin_lease(DLockStep *step, const DLockSpaceLease *lease)
+{
+	return (lease->slot == DLOCK_SLOT_NONE) ? DLOCK_LACKS_NOTHING : dlock_step_pin(step, lease->slot);
+}
+
+/* Take so many tokens, which follow each other. */
+DLockStepLack
+dlock_step_tokens(DLockStep *step, int count, DLockToken *first)
+{
+	if (dlock_token_take(&step->db->shared->tokens, count, true, first))
+		return DLOCK_LACKS_NOTHING;
+	step->tokens = count;
+	return DLOCK_LACKS_TOKENS;
+}
+
+/* ---- the driver ---- */
+
+/* Begin an operation on the leases of a database. */
+void
+dlock_step_begin(DLockStep *step, DLockDatabase *db)
+{
+	step->db = db;
+	memset(&step->set, 0, sizeof(step->set));
+	step->skipped = NULL;
+	step->lsn = InvalidXLogRecPtr;
+	step->member_of = InvalidOid;
+	step->strangers = NIL;
+	step->npins = step->oldest_pin = 0;
+	step->pin_room = DLOCK_STEP_PINS;
+	step->pins = step->few_pins;
+}
+
+/* Pin the page that was lacking. */
+static void
+fetch_page(DLockStep *step)
+{
+	DLockDatabase *db = step->db;
+	Buffer		buffer = dlock_store_pin(db->rel, step->slot);
+
+	*dlock_slot_hint(&db->shared->slots, step->slot) = buffer;
+	add_pin(step, step->slot, buffer);
+}
+
+/*
+ * Memory is full: make room by erasing dead leases of this database.  Throws
+ * 53400 if there are none; those of other databases only their reapers can
+ * erase, and these are woken.
+ */
+static void
+make_room(DLockDatabase *db)
+{
+	if (erase_dead(db))
+		return;
+	dlock_database_wake_reapers();
+	dlock_error_space_full();
+}
+
+/* Reserve memory and slots. */
+static void
+fetch_room(DLockStep *step)
+{
+	DLockDatabase *db = step->db;
+	DLockStepRoom *room = &step->room;
+
+	while (room->count > 0 && !dlock_space_prepare(room->name_len, room->data_len, room->count))
+		make_room(db);
+	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
+	{
+		while (!dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
+								   room->slots[slot_class]))
+			make_room(db);
+	}
+}
+
+/*
+ * Once a backend has found no dead leases at a limit, it does not look again for
+ * so long: a role at its limit may ask again and again.
+ */
+#define LOOK_DISTANCE	(100 * INT64CONST(1000))
+
+/* A role is at its limit: erase dead leases.  Throws 53400 if there are none. */
+static void
+relieve(DLockStep *step)
+{
+	static DLockTime look_at = 0;
+
+	if (dlock_clock_now() >= look_at)
+	{
+		if (erase_dead(step->db))
+			return;
+		look_at = dlock_clock_now() + LOOK_DISTANCE;
+	}
+	dlock_error_role_limit(step->role, dlock_settings_max_leases,
+						   dlock_limit_count(step->counter));
+}
+
+/* Fetch what an attempt lacked, waiting for it if need be. */
+static void
+fetch(DLockStep *step, DLockStepLack lack)
+{
+	switch (lack)
+	{
+		case DLOCK_LACKS_NOTHING:
+		case DLOCK_LACKS_PARTITIONS:
+			break;
+		case DLOCK_LACKS_PAGE:
+			fetch_page(step);
+			break;
+		case DLOCK_LACKS_TOKENS:
+			dlock_database_fetch_tokens(step->db, step->tokens);
+			break;
+		case DLOCK_LACKS_PATH:
+			end_path(step);
+			break;
+		case DLOCK_LACKS_ROOM:
+			fetch_room(step);
+			break;
+		case DLOCK_LACKS_LIMIT:
+			relieve(step);
+			break;
+		case DLOCK_LACKS_RIGHT:
+			if (has_privs_of_role(GetUserId(), step->role))
+				step->member_of = step->role;
+			else
+				step->strangers = lappend_oid(step->strangers, step->role);
+			break;
+	}
+}
+
+/*
+ * Run an attempt until it lacks nothing.  False if partitions were left out, see
+ * dlock_space_try_lock_set(); that happens only if step->skipped is given.  No
+ * partition lock may be held.
+ *
+ * Without db->rel the attempt may lack partitions and nothing else; this cannot
+ * fail then.
+ */
+bool
+dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
+{
+	DLockStepLack lack = DLOCK_LACKS_NOTHING;
+	bool		run = true;
+
+	do
+	{
+		DLockSpaceSet locked = step->set;
+
+		if (step->skipped == NULL)
+			dlock_space_lock_set(&locked, LW_EXCLUSIVE);
+		else
+			run = dlock_space_try_lock_set(&locked, LW_EXCLUSIVE, step->skipped);
+		if (!run)
+			break;
+		step->now = dlock_clock_now();
+		lack = attempt(step, arg);
+		dlock_space_unlock_set(&locked);
+		fetch(step, lack);
+	} while (lack != DLOCK_LACKS_NOTHING);
+	finish(step);
+	return run;
+}
+
+/* An attempt needs these partitions, too: are they locked? */
+DLockStepLack
+dlock_step_widen(DLockStep *step, const DLockSpaceSet *needed)
+{
+	if (dlock_space_set_contains(&step->set, needed))
+		return DLOCK_LACKS_NOTHING;
+	dlock_space_set_join(&step->set, needed);
+	return DLOCK_LACKS_PARTITIONS;
+}
+
+/* ---- records of leases ---- */
+
+/* Write a lease into its slot, whose page is pinned. */
+XLogRecPtr
+dlock_step_write(DLockStep *step, DLockSlot slot, const DLockLeaseValue *lease)
+{
+	step->lsn = dlock_store_write(dlock_step_page(step, slot), slot, lease);
+	return step->lsn;
+}
+
+/* A lease that is held, as it is to be on disk. */
+static DLockLeaseValue
+value_on_disk(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
+			  DLockHolderTexts *texts)
+{
+	DLockLeaseValue value = dlock_holder_value(entry, lease, texts);
+	TimestampTz wall = dlock_clock_wall();
+
+	value.origin = dlock_clock_origin();
+	value.term.bound_wall = dlock_rule_bound_wall(lease->bound_mono, step->now, wall);
+	value.min_hold = 0;
+	if (lease->min_until > step->now)
+		value.min_hold = lease->min_until - step->now + Max(0, wall - lease->granted_at);
+	return value;
+}
+
+/* Write a lease that is held into its slot, whose page is pinned, once more. */
+void
+dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	DLockHolderTexts texts;
+	DLockLeaseValue value = value_on_disk(step, entry, lease, &texts);
+
+	lease->lsn = dlock_step_write(step, lease->slot, &value);
+	lease->unwritten = false;
+}
+
+/*
+ * Give a lease another payload, in "slot", which is the one that it has or a free
+ * one of another class.  The pages of both are pinned, and there is memory for a
+ * lease.  Returns the lease, which is at another place; the old one is gone.
+ */
+DLockSpaceLease *
+dlock_step_replace(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
+					const DLockBytes *payload, DLockSlot slot)
+{
+	DLockSlot	old = lease->slot;
+	DLockHolderTexts texts;
+	DLockLeaseValue value = dlock_holder_value(entry, lease, &texts);
+	DLockSpaceLease *changed;
+
+	value.payload = *payload;
+	changed = dlock_space_hold(entry->database, entry->hash, &value, slot, lease->process,
+							   lease->lsn);
+	changed->min_until = lease->min_until;
+	dlock_space_remove(entry, lease);
+
+	if (slot == DLOCK_SLOT_NONE)
+		return changed;
+	if (slot == old)
+	{
+		dlock_step_rewrite(step, entry, changed);
+		return changed;
+	}
+	value = value_on_disk(step, entry, changed, &texts);
+	changed->lsn = step->lsn = dlock_store_move(dlock_step_page(step, old), old,
+												dlock_step_page(step, slot), slot, &value);
+	dlock_slot_free(&step->db->shared->slots, old);
+	return changed;
+}
+
+/*
+ * Log what has changed about a lease, whose page is pinned.  The term is what
+ * recovery shall go by.
+ */
+void
+dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term)
+{
+	DLockLeaseValue value;
+
+	/* The page has a token or a mode that was undone: write all of it. */
+	if (lease->unwritten)
+	{
+		DLockHolderTexts texts;
+
+		value = value_on_disk(step, dlock_space_entry_of(lease), lease, &texts);
+		value.term = *term;
+		lease->lsn = dlock_step_write(step, lease->slot, &value);
+		lease->unwritten = false;
+		return;
+	}
+	value.term = *term;
+	value.origin = dlock_clock_origin();
+	value.delay = lease->delay;
+	value.holds = lease->holds;
+	lease->lsn = step->lsn = dlock_store_set_state(dlock_step_page(step, lease->slot), lease->slot, &value);
+}
+
+/* ---- the end of leases ---- */
+
+/* Take a lease away, from disk and from memory.  Its page is pinned. */
+static void
+erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	DLockDatabase *db = step->db;
+	DLockSlot	slot = lease->slot;
+
+	if (slot != DLOCK_SLOT_NONE)
+		step->lsn = dlock_store_erase(dlock_step_page(step, slot), slot);
+	dlock_space_remove(entry, lease);
+	if (slot != DLOCK_SLOT_NONE)
+		dlock_slot_free(&db->shared->slots, slot);
+}
+
+/*
+ * A part of a lease on a path is dead.  All parts have one record on disk, and
+ * end together, under the locks of all of the path.
+ */
+DLockStepLack
+dlock_step_lack_path(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *part)
+{
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	path = dlock_holder_path(entry, part, buffer);
+
+	step->path_token = part->token;
+	step->path_len = path.len;
+	memcpy(step->path, path.data, path.len);
+	return DLOCK_LACKS_PATH;
+}
+
+/*
+ * Erase the dead leases of a lock.  If nobody is left, its entry is gone, too.
+ */
+DLockStepLack
+dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
+{
+	DLockSpaceLease *next;
+	bool		is_last = false;
+
+	Assert(dlock_partition_is_mine(entry->hash));
+	if (step->now < entry->earliest)
+		return DLOCK_LACKS_NOTHING;
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = next)
+	{
+		DLockStepLack lack;
+		bool		expired = !lease->stopped;
+
+		next = dlock_space_next(lease);
+		if (dlock_holder_blocks_until(lease) > step->now)
+			continue;
+		if (lease->part != DLOCK_PART_WHOLE)
+			return dlock_step_lack_path(step, entry, lease);
+		lack = dlock_step_pin_lease(step, lease);
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
+		is_last = entry->nholders == 1 && dlock_space_queue(entry) == NULL;
+		erase_lease(step, entry, lease);
+		dlock_stat_count(DLOCK_STAT_EXPIRY, expired);
+	}
+	if (!is_last)
+		dlock_space_refresh(entry);
+	return DLOCK_LACKS_NOTHING;
+}
+
+/* End a lease, with all its parts, and call the requests that wait. */
+DLockStepLack
+dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockStepLack lack;
+	int			count;
+
+	Assert(dlock_partition_is_mine(entry->hash));
+	lack = dlock_step_pin_lease(step, lease);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
+	count = dlock_holder_parts(entry, lease, parts);
+	for (int i = 0; i < count; i++)
+	{
+		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
+
+		erase_lease(step, parts[i].entry, parts[i].lease);
+		if (waited_for)
+			dlock_queue_call(parts[i].entry, step->now);
+	}
+	return DLOCK_LACKS_NOTHING;
+}
+
+/*
+ * End a lease now, with all its parts, in memory alone; its locks stay closed
+ * for "delay".  Cannot fail.
+ *
+ * What is on disk is erased later, by the reaper or by whoever comes next.
+ * A crash before that brings back a lease for its ttl at most.
+ */
+void
+dlock_step_stop_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime delay,
+					  DLockTime now)
+{
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_holder_parts(entry, lease, parts);
+	bool		on_disk = lease->slot != DLOCK_SLOT_NONE;
+
+	for (int i = 0; i < count; i++)
+	{
+		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
+
+		lease = parts[i].lease;
+		if (!on_disk && delay == 0)
+			dlock_space_remove(parts[i].entry, lease);
+		else
+		{
+			lease->deadline = Min(lease->deadline, now);
+			lease->delay = delay;
+			lease->stopped = true;
+			dlock_space_note_end(lease);
+		}
+		if (waited_for)
+			dlock_queue_call(parts[i].entry, now);
+	}
+}
+
+/* Remove the intents of a path whose own lease is no longer there. */
+static void
+remove_intents(DLockStep *step, const DLockBytes *path, DLockToken token)
+{
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_name_ancestors(path, ancestors);
+	Oid			database = step->db->shared->oid;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockSpaceEntry *entry = dlock_space_find(database,
+												  dlock_name_hash(database, &ancestors[i]),
+												  &ancestors[i]);
+		DLockSpaceLease *intent = (entry != NULL) ? dlock_space_find_part(entry, token) : NULL;
+		bool		waited_for;
+
+		if (intent == NULL)
+			continue;
+		waited_for = dlock_space_queue(entry) != NULL;
+		dlock_space_remove(entry, intent);
+		if (waited_for)
+			dlock_queue_call(entry, step->now);
+	}
+}
+
+/* An attempt: end the lease on a path, with all its parts, if it is dead. */
+static DLockStepLack
+try_end_path(DLockStep *step, void *arg)
+{
+	const DLockBytes *path = arg;
+	Oid			database = step->db->shared->oid;
+	DLockSpaceEntry *entry = dlock_space_find(database, dlock_name_hash(database, path), path);
+	DLockSpaceLease *lease = (entry != NULL) ? dlock_space_find_part(entry, step->path_token) : NULL;
+	DLockStepLack lack = DLOCK_LACKS_NOTHING;
+
+	if (lease == NULL)
+		remove_intents(step, path, step->path_token);
+	else if (dlock_holder_blocks_until(lease) <= step->now)
+	{
+		bool		expired = !lease->stopped;
+
+		lack = dlock_step_end_lease(step, entry, lease);
+		dlock_stat_count(DLOCK_STAT_EXPIRY, lack == DLOCK_LACKS_NOTHING && expired);
+	}
+	return lack;
+}
+
+/* End the dead lease on the path that a step lacks the end of. */
+static void
+end_path(DLockStep *step)
+{
+	DLockBytes	path = {step->path, step->path_len};
+	DLockStep	inner;
+
+	dlock_step_begin(&inner, step->db);
+	inner.path_token = step->path_token;
+	dlock_holder_path_set(step->db->shared->oid, &path, &inner.set);
+	(void) dlock_step_run(&inner, try_end_path, &path);
+	step->lsn = Max(step->lsn, inner.lsn);
+}
+
+/* ---- dead leases ---- */
+
+/* How many locks with dead leases one walk finds. */
+#define DEAD_LOCKS	1000
+
+typedef struct DLockStepDead
+{
+	DLockTime	now;
+	int			count;
+	uint32		hashes[DEAD_LOCKS];
+} DLockStepDead;
+
+/* A visitor of the space: note the lock of a dead lease. */
+static void
+note_dead(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
+{
+	DLockStepDead *dead = arg;
+
+	if (dlock_holder_blocks_until(lease) > dead->now || dead->count == DEAD_LOCKS ||
+		(dead->count > 0 && dead->hashes[dead->count - 1] == entry->hash))
+		return;
+	dead->hashes[dead->count++] = entry->hash;
+}
+
+/* An attempt: erase the dead leases on the locks with a hash. */
+static DLockStepLack
+try_erase_dead(DLockStep *step, void *arg)
+{
+	uint32		hash = *(uint32 *) arg;
+	DLockSpaceEntry *next;
+
+	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = next)
+	{
+		bool		waited_for = dlock_space_queue(entry) != NULL;
+		DLockStepLack lack;
+
+		/* With its last lease the entry goes, too. */
+		next = dlock_space_next_entry(entry);
+		if (entry->hash != hash || entry->database != step->db->shared->oid)
+			continue;
+		lack = dlock_step_tidy(step, entry);
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
+		if (waited_for)
+			dlock_queue_call(entry, step->now);
+	}
+	return DLOCK_LACKS_NOTHING;
+}
+
+/*
+ * Erase dead leases of a database, as the reaper does; of up to DEAD_LOCKS
+ * locks.  False if there were none.  No partition lock may be held.
+ */
+static bool
+erase_dead(DLockDatabase *db)
+{
+	DLockStepDead *dead = palloc(sizeof(DLockStepDead));
+	bool		found;
+
+	dead->now = dlock_clock_now();
+	dead->count = 0;
+	(void) dlock_space_visit(db->shared->oid, note_dead, dead);
+	found = dead->count > 0;
+
+	for (int i = 0; i < dead->count; i++)
+	{
+		DLockStep	step;
+
+		CHECK_FOR_INTERRUPTS();
+		dlock_step_begin(&step, db);
+		dlock_space_set_add(&step.set, dead->hashes[i]);
+		(void) dlock_step_run(&step, try_erase_dead, &dead->hashes[i]);
+		dlock_flush_later(step.lsn, step.now);
+	}
+	pfree(dead);
+	return found;
+}
+
+/*
+ * The counter of the leases of a role, if the settings limit these; zero if
+ * not.  Throws 53400 if there are no more counters.
+ */
+DLockLimitCounter
+dlock_step_counter(DLockDatabase *db, Oid role)
+{
+	DLockLimitCounter counter;
+
+	if (dlock_settings_max_leases < 0)
+		return 0;
+	counter = dlock_limit_track(db->shared->oid, role);
+	/* What is not counted now, for its partition is locked, is with the next request. */
+	if (!dlock_limit_is_complete(counter) && dlock_space_count(db->shared->oid, role))
+		dlock_limit_set_complete(counter);
+	return counter;
+}

@@ -1,0 +1,127 @@
+/*-------------------------------------------------------------------------
+ *
+ * step.h
+ *	  Steps: what is done with leases, and the driver that does it.
+ *
+ * IDENTIFICATION
+ *	  src/lock/step.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_STEP_H
+#define DLOCK_STEP_H
+
+#include "nodes/pg_list.h"
+#include "storage/block.h"
+#include "storage/buf.h"
+
+#include "base/types.h"
+#include "space/database.h"
+#include "space/space.h"
+#include "store/page.h"
+
+/* Pages that single operations may need pinned at a time. */
+#define DLOCK_STEP_PINS	8
+
+typedef struct DLockStepPin
+{
+	BlockNumber block;
+	Buffer		buffer;
+} DLockStepPin;
+
+/* What an attempt lacks; the rest is told in the step. */
+typedef enum DLockStepLack
+{
+	DLOCK_LACKS_NOTHING,		/* it is done */
+	DLOCK_LACKS_PAGE,			/* of "slot", pinned */
+	DLOCK_LACKS_TOKENS,			/* "tokens" of them */
+	DLOCK_LACKS_PARTITIONS,		/* "set" has more of them now */
+	DLOCK_LACKS_PATH,			/* the dead lease on "path" is to be ended */
+	DLOCK_LACKS_ROOM,			/* memory and slots, as "room" tells */
+	DLOCK_LACKS_LIMIT,			/* "role" has as many leases as it may */
+	DLOCK_LACKS_RIGHT			/* may the current user act for "role"? */
+} DLockStepLack;
+
+/* Memory and slots for new leases. */
+typedef struct DLockStepRoom
+{
+	int			count;			/* of leases or requests that need memory */
+	int			name_len;		/* of the longest name */
+	int			data_len;		/* of the longest owner and payload */
+	int			slots[DLOCK_PAGE_CLASSES];	/* by class */
+} DLockStepRoom;
+
+/*
+ * An operation on leases: what its attempts have, and what the last one lacked.
+ */
+typedef struct DLockStep
+{
+	DLockDatabase *db;			/* without db->rel, pages cannot be changed */
+	DLockSpaceSet set;			/* partitions to lock exclusively */
+	DLockSpaceSet *skipped;		/* if given, partitions may be left out */
+	DLockTime	now;			/* read under the partition locks */
+	XLogRecPtr	lsn;			/* end of the last record written */
+
+	/* What the catalogs say of the current user. */
+	Oid			member_of;		/* another role for which it may act */
+	List	   *strangers;		/* roles for which it may not */
+
+	/* Pinned pages; the oldest makes way when there is no more room. */
+	int			npins;
+	int			pin_room;
+	int			oldest_pin;
+	DLockStepPin *pins;
+	DLockStepPin few_pins[DLOCK_STEP_PINS];
+
+	/* What the last attempt lacked. */
+	DLockSlot	slot;
+	int			tokens;
+	DLockStepRoom room;
+	Oid			role;
+	DLockLimitCounter counter;	/* of that role's leases */
+	DLockToken	path_token;
+	int			path_len;
+	char		path[DLOCK_NAME_MAX];
+} DLockStep;
+
+/*
+ * An attempt runs with the partitions of step->set locked exclusively.  It either
+ * makes its change as a whole, or changes nothing and says what it lacks.
+ */
+typedef DLockStepLack (*DLockStepAttempt) (DLockStep *step, void *arg);
+
+/* the driver, without locks */
+extern void dlock_step_begin(DLockStep *step, DLockDatabase *db);
+extern bool dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg);
+extern bool dlock_step_need_pins(DLockStep *step, int count);
+extern DLockLimitCounter dlock_step_counter(DLockDatabase *db, Oid role);
+
+/* what an attempt needs, under partition locks */
+extern void dlock_step_make_room(DLockStep *step, int count);
+extern DLockStepLack dlock_step_pin(DLockStep *step, DLockSlot slot);
+extern DLockStepLack dlock_step_pin_lease(DLockStep *step, const DLockSpaceLease *lease);
+extern Buffer dlock_step_page(DLockStep *step, DLockSlot slot);
+extern DLockStepLack dlock_step_tokens(DLockStep *step, int count, DLockToken *first);
+extern DLockStepLack dlock_step_widen(DLockStep *step, const DLockSpaceSet *needed);
+
+/* records of leases, whose pages are pinned */
+extern XLogRecPtr dlock_step_write(DLockStep *step, DLockSlot slot,
+								   const DLockLeaseValue *lease);
+extern void dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease,
+								 const DLockTerm *term);
+extern void dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry,
+							   DLockSpaceLease *lease);
+extern DLockSpaceLease *dlock_step_replace(DLockStep *step, DLockSpaceEntry *entry,
+										   DLockSpaceLease *lease,
+										   const DLockBytes *payload, DLockSlot slot);
+
+/* the end of leases */
+extern DLockStepLack dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry);
+extern DLockStepLack dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry,
+										  DLockSpaceLease *lease);
+extern void dlock_step_stop_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease,
+								  DLockTime delay, DLockTime now);
+extern DLockStepLack dlock_step_lack_path(DLockStep *step, DLockSpaceEntry *entry,
+										  DLockSpaceLease *part);
+
+#endif							/* DLOCK_STEP_H */
