@@ -374,6 +374,9 @@ inline release(l, c)
 	(MUTANT == 11 && !(IS_LIVE(0) || IS_LIVE(1))))
 #define IS_LIVE(l) (HAS(asked[_pid], l) && LIVE(l))
 
+/* A process that was called may ask at once, and look if that is in vain. */
+#define WAS_CALLED HAS(called[0] | called[1], _pid)
+
 #define RELEASE(l) d_step { HAS(believed[_pid], l) -> release(l, _pid) }
 #define CANCEL d_step { cancels > 0 -> cancels--; give_up(_pid) }
 
@@ -446,7 +449,7 @@ attempt:	/* dlock_acquire_locks: by a newcomer, or from the place in the queue *
 
 look:	/* wait_in_queue, dlock_queue_look */
 		if
-		:: !ANY_BLOCKED(_pid) || MUTANT == 2 -> goto attempt
+		:: !ANY_BLOCKED(_pid) || WAS_CALLED || MUTANT == 2 -> goto attempt
 		:: d_step {
 				ANY_BLOCKED(_pid) && MUTANT != 2 ->
 				wait_longer(0, _pid);
