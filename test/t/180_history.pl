@@ -23,7 +23,6 @@ use Time::HiRes qw(usleep);
 
 my $db = 'postgres';
 my $seconds = DLockProof::seconds(12);
-my $enough = 300_000;
 my %count;
 seed_random();
 
@@ -128,6 +127,7 @@ my %fault = (
 my @small = ('stop client', 'stop client', 'kill client', 'stop backend', 'cancel', 'terminate');
 my @large = ('crash', 'cut off', 'restart', 'failover');
 my $begin = mono_now();
+my $end = $begin + $seconds;
 my $next = 0;
 my $large = 0;
 
@@ -135,7 +135,7 @@ while (1)
 {
 	my $passed = mono_now() - $begin;
 
-	last if $passed > $seconds && $clients->size >= $enough && $large >= 2;
+	last if $large >= 2 && $clients->is_enough($end);
 	my $what = $small[ rand @small ];
 	if ($passed > $next && ($passed < $seconds || $large < 2))
 	{
@@ -161,9 +161,7 @@ $clients->end;
 isnt($primary->safe_psql($db, "SELECT dlock_acquire_all('{n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, p}', 'last', '1 h', '5 min')"),
 	'', 'every lock can be had');
 is($primary->safe_psql($db, "SELECT dlock_release_all('last')"), '11', 'and released');
-
-my $judged = $clients->is_right('the history');
-cmp_ok($judged->{'requests compared'} // 0, '>', 0, 'the history: requests compared');
+$clients->is_right('the history');
 
 $standby->stop('immediate');
 $primary->stop('fast');

@@ -150,7 +150,6 @@ sub finish_session
 	else
 	{
 		$terminated++ while $output =~ /^pg_terminate_backend\|t$/mg;
-		push @odd, "$file: " . substr($errors, 0, 300) if $errors ne '';
 	}
 	unlink map { "$file.$_" } qw(sql out err) if @odd == 0;
 	return;

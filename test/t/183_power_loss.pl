@@ -24,7 +24,6 @@ use Time::HiRes qw(usleep);
 
 my $db = 'postgres';
 my $seconds = DLockProof::seconds(10);
-my $enough = 60_000;
 my $sector = 512;
 my (%cuts, %lost);
 seed_random();
@@ -133,7 +132,7 @@ sub run
 
 	start_on_disk();
 	my $clients = DLockProof->new($node, count => 10, options => $options, flush => !$durable);
-	while ($cuts < 2 || mono_now() < $end || $clients->size < $enough)
+	while ($cuts < 2 || !$clients->is_enough($end))
 	{
 		$clients->stop_one for 1 .. 3;
 		usleep(rand 1_500_000);
