@@ -128,7 +128,7 @@ find_file_on_disk(int fd, char *on_disk)
 static int
 lock_disk(void)
 {
-	char		path[PATH_MAX];
+	char		path[PATH_MAX + 8];
 	int			lock;
 
 	snprintf(path, sizeof(path), "%s.lock", disk);
