@@ -250,7 +250,7 @@ inline wait_longer(l, c)
 	fi
 }
 
-/* dlock_grant_tidy: erase the dead leases first */
+/* dlock_step_tidy: erase the dead leases first */
 inline tidy(l)
 {
 #ifdef CRASH
