@@ -54,7 +54,7 @@ def run_sync(where, connection):
     with dlock.lease(where, args['name'], on_lost=lambda l: say('on_lost'), **options) as l:
         before = granted(l)
         if args['do'] == 'hold':
-            while not may_go():
+            while not may_go() and not l.lost:
                 before = work(l, before)
                 time.sleep(0.01)
         if args['do'] == 'write':

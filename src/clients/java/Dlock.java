@@ -383,8 +383,14 @@ public final class Dlock {
         }
 
         /** Is the work to end? */
-        public synchronized boolean isLost() {
-            return error != null || left() <= margin;
+        public boolean isLost() {
+            synchronized (this) {
+                if (error == null && left() > margin) {
+                    return false;
+                }
+            }
+            stop(late());
+            return true;
         }
 
         /** How long the lease lasts, at least, if no renewal succeeds; the work ends earlier. */
@@ -394,14 +400,9 @@ public final class Dlock {
 
         /** Throw what close() would throw, if the work is to end. */
         public void check() {
-            synchronized (this) {
-                if (error == null && left() > margin) {
-                    return;
-                }
+            if (isLost()) {
+                throw error() == null ? late() : error();
             }
-            ServerUnreachable late = late();
-            stop(late);
-            throw error() == null ? late : error();
         }
 
         /** Run work in a transaction that presents the token. */

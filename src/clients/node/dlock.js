@@ -258,7 +258,10 @@ class Lease {
 
   // Is the work to end?
   get lost() {
-    return this._error !== null || now() >= this._stopAt();
+    if (!this._error && now() >= this._stopAt()) {
+      this._stop(this._late());
+    }
+    return this._error !== null;
   }
 
   // How long the lease lasts, at least, if no renewal succeeds; the work ends earlier.
@@ -268,10 +271,7 @@ class Lease {
 
   // Throw what withLease() would throw, if the work is to end.
   check() {
-    if (!this._error && now() >= this._stopAt()) {
-      this._stop(this._late());
-    }
-    if (this._error) {
+    if (this.lost) {
       throw this._error;
     }
     this.signal.throwIfAborted();

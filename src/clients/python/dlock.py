@@ -10,18 +10,16 @@ a connection of its own, so a pool of one is enough for the work.
 
 A thread renews the lease every two seconds.  If the lease is lost, or could not be
 renewed until five seconds before its end, the work is stopped: "lost" turns true,
-on_lost is called, transactions of the lease lose their connections, and the block is
-left by an exception, an async one at its next await.  (With a ttl below 30 seconds, a
-sixth of it instead of five seconds; below 12, also instead of two.)  What does not
-come back to the interpreter, such as a long call into C, cannot be stopped; the token
-is for that.
+on_lost is called, transactions of the lease lose their connections, and an async block
+is cancelled.  (With a ttl below 30 seconds, a sixth of it instead of five seconds; below
+12, also instead of two.)  Python has no safe way to interrupt a thread, so a loop should
+look at "lost" or call check().  However the block ends, it then raises why.
 
 Deadlines are counted from before a request is sent, on a clock that does not step and,
 where the system has such a one, goes on while the machine is suspended.
 """
 
 import asyncio
-import ctypes
 import json
 import os
 import selectors
@@ -52,10 +50,6 @@ class LeaseLost(LeaseError):
 
 class ServerUnreachable(LeaseError):
     """The server could not be asked in time, or did not answer."""
-
-
-class _Stop(BaseException):
-    """Raised in the thread of a block that is to end; the block raises another instead."""
 
 
 class _GivenUp(Exception):
@@ -292,7 +286,7 @@ class Lease:
         self._connections = set()   # of transactions
         self._answered = threading.Event()
         self._tell = None           # called when the first answer is there
-        self._interrupt = None      # called once to stop the work
+        self._interrupt = None      # called once to cancel an async block
         self._keeper = None
 
     # ---- what the work may ask ----
@@ -300,13 +294,13 @@ class Lease:
     @property
     def lost(self):
         """Is the work to end?"""
-        return self._error is not None or _now() >= self._stop_at()
+        if self._error is None and _now() >= self._stop_at():
+            self._stop(self._late())
+        return self._error is not None
 
     def check(self):
         """Raise what the block would raise, if the work is to end."""
-        if self._error is None and _now() >= self._stop_at():
-            self._stop(self._late())
-        if self._error is not None:
+        if self.lost:
             raise self._error
 
     def remaining(self):
@@ -320,25 +314,16 @@ class Lease:
     # ---- the block ----
 
     def __enter__(self):
-        thread = threading.get_ident()
-        self._interrupt = lambda: _raise_in(thread, _Stop)
         self._start()
         try:
             self._answered.wait()
             return self._entered()
-        except _Stop:
-            self._leave_sync()
-            raise self._error from None
         except BaseException:
-            self._leave_sync()
+            self._leave()
             raise
 
     def __exit__(self, kind, error, trace):
-        try:
-            self._leave_sync()
-        except _Stop:
-            # It comes once, and has come while the block was being left.
-            self._leave_sync()
+        self._leave()
         self._outcome(kind, error)
 
     async def __aenter__(self):
@@ -390,14 +375,13 @@ class Lease:
                 cancelled = True
         return cancelled
 
-    def _leave_sync(self):
+    def _leave(self):
         self._finish()
-        _raise_in(threading.get_ident(), None)
         self._keeper.join()
 
     def _outcome(self, kind, error):
         if self._error is not None:
-            hidden = kind is None or issubclass(kind, (_Stop, asyncio.CancelledError))
+            hidden = error is self._error or kind is asyncio.CancelledError
             raise self._error from (None if hidden else error)
 
     # ---- the thread that keeps it ----
@@ -511,7 +495,8 @@ class Lease:
             self._error = error
             for conn in self._connections:
                 _cut(conn)
-            self._interrupt()
+            if self._interrupt:
+                self._interrupt()
             self._changed.notify_all()
         if self._on_lost:
             self._on_lost(self)
@@ -536,13 +521,6 @@ class Lease:
             return                  # it ends by itself
         if held != b't' and self._error is None:
             self._error = LeaseLost(f'the lease on "{self.name}" was lost before the work had ended')
-
-
-def _raise_in(thread, kind):
-    """Raise an exception in a thread; None takes back one that is yet to be raised."""
-    if hasattr(ctypes, 'pythonapi'):
-        what = ctypes.py_object(kind) if kind else None
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
 
 
 class _Transaction:
@@ -624,7 +602,7 @@ def lease(where, name, *, ttl, wait=timedelta(0), owner=None, mode='exclusive', 
     wait     how long to wait for the lock; None: without a limit
     owner    what to call the holder in dlock_leases; a random part is added
     payload  anything that json.dumps() takes
-    on_lost  called with the lease, in another thread, when the work is to end
+    on_lost  called with the lease, perhaps in another thread, when the work is to end
 
     mode, permits, lock_delay and min_hold are those of dlock_acquire().  Raises
     LeaseRefused, ServerUnreachable, or an error of psycopg's that the server has
