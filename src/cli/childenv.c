@@ -62,7 +62,7 @@ print_end(CliTime expires_in)
  * it is renewed; with PGOPTIONS too, if "with_options".  To be freed by
  * childenv_free().
  */
-char **
+char	  **
 childenv_make(const char *name, const char *token, const char *owner,
 			  CliTime expires_in, bool with_options)
 {

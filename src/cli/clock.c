@@ -118,7 +118,8 @@ clock_poll(struct pollfd *fds, int count, CliTime until)
 		return poll_for(fds, count, CLI_MIN(until - now, LONGEST_NAP));
 
 	memcpy(all, fds, (size_t) count * sizeof(all[0]));
-	all[count] = (struct pollfd) {.fd = timer, .events = POLLIN};
+	all[count].fd = timer;
+	all[count].events = POLLIN;
 	ready = poll(all, (nfds_t) count + 1, -1);
 	memcpy(fds, all, (size_t) count * sizeof(all[0]));
 	if (ready > 0 && all[count].revents != 0)

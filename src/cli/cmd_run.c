@@ -36,7 +36,11 @@ run_prepared(const GrantRequest *request, const HoldCommand *command)
 static int
 run(const Options *options, int argc, char **argv)
 {
-	GrantRequest request = {.name = argv[0], .is_unique = true, .options = options};
+	GrantRequest request = {
+		.name = argv[0],
+		.is_unique = true,
+		.options = options
+	};
 	HoldCommand command;
 	char	   *owner;
 	int			code;

@@ -280,9 +280,13 @@ wait_and_act(Top *top)
 
 	if (top->conn.state == CONN_IDLE)
 		until = CLI_MIN(until, top->next);
-	fds[count++] = (struct pollfd) {.fd = signals_fd(), .events = POLLIN};
+	fds[count].fd = signals_fd();
+	fds[count++].events = POLLIN;
 	if (!top->batch)
-		fds[count++] = (struct pollfd) {.fd = screen_fd(), .events = POLLIN};
+	{
+		fds[count].fd = screen_fd();
+		fds[count++].events = POLLIN;
+	}
 	if (clock_poll(fds, count, until) < 0)
 		return;
 

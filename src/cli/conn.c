@@ -411,7 +411,10 @@ end_request(Conn *conn)
 		return CONN_LATE;
 	}
 
-	/* It goes down, or is a standby now: another one may be there, or will be. */
+	/*
+	 * It goes down, or is a standby now: another one may be there, or will
+	 * be.
+	 */
 	if (conn->answer == NULL && conn->error.trouble <= CONN_STARTING)
 		return fail(conn);
 	conn->failures = conn->timeouts = 0;
@@ -442,7 +445,10 @@ take_results(Conn *conn)
 
 		if (result == NULL)
 		{
-			/* In a pipeline that is the end of one statement; twice: of what there is. */
+			/*
+			 * In a pipeline that is the end of one statement; twice: of what
+			 * there is.
+			 */
 			if (!in_pipeline || was_end)
 				return !in_pipeline;
 			was_end = true;

@@ -43,7 +43,8 @@ typedef struct Conn
 	const char *conninfo;		/* may be NULL */
 	ConnState	state;
 	PGconn	   *pg;
-	CliTime		at;				/* DOWN: when to try; otherwise: when to give up */
+	CliTime		at;				/* DOWN: when to try; otherwise: when to give
+								 * up */
 	int			failures;		/* attempts in a row */
 	int			timeouts;		/* that came to nothing within their time */
 	CliTime		patience;		/* how long the first one may take; zero: long */

@@ -28,6 +28,7 @@ static const struct
 	const char *state;
 	ConnTrouble trouble;
 }			meanings[] =
+
 {
 	{"57P03", CONN_STARTING},
 	{"08", CONN_UNREACHABLE},

@@ -32,6 +32,7 @@ static const struct
 	const char *keyword;
 	const char *variable;
 }			lists[] =
+
 {
 	{"host", "PGHOST"},
 	{"hostaddr", "PGHOSTADDR"},

@@ -22,6 +22,7 @@ static const struct
 	const char *name;
 	CliTime		span;
 }			units[] =
+
 {
 	{"", CLI_SECOND},
 	{"ms", CLI_MS},

@@ -153,7 +153,11 @@ undo(GrantTry *try, LoopEvent event)
 			take_grant(try);
 		if (event.conn == CONN_FAILED && conn->schema != NULL)
 			try->in_doubt = true;
-		/* The canceller is waited for, too: a pooler may not like it to vanish. */
+
+		/*
+		 * The canceller is waited for, too: a pooler may not like it to
+		 * vanish.
+		 */
 		if ((conn->state != CONN_BUSY && conn->canceller == 0) || clock_now() >= end)
 			break;
 		event = loop_wait(conn, end);
@@ -262,7 +266,10 @@ ask_once(GrantTry *try)
 			return give_up(try, event.conn);
 		if (event.conn == CONN_FAILED)
 		{
-			/* One that has become a standby may be replaced; one that was, is not. */
+			/*
+			 * One that has become a standby may be replaced; one that was, is
+			 * not.
+			 */
 			if (conn->error.trouble == CONN_READ_ONLY && !try->in_doubt && !try->was_answered)
 				return GRANT_FAILED;
 			output_info("%s; connecting again", conn->error.message);
@@ -321,7 +328,11 @@ GrantVerdict
 grant_renew(Conn *conn, const GrantRequest *request, Grant *grant)
 {
 	const ConnParam params[] = {CONN_TEXT(request->name), CONN_BIGINT(grant->token)};
-	GrantTry	try = {.conn = conn, .request = request, .grant = grant};
+	GrantTry	try = {
+		.conn = conn,
+		.request = request,
+		.grant = grant
+	};
 	LoopEvent	event;
 
 	grant->sent = clock_now();

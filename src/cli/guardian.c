@@ -102,7 +102,7 @@ stand_by(int fd, pid_t parent, GuardianOrder order)
 
 	for (;;)
 	{
-		struct pollfd pollfd = {.fd = fd, .events = POLLIN};
+		struct pollfd pollfd = {fd, POLLIN, 0};
 		GuardianOrder next;
 		ssize_t		got;
 
@@ -167,7 +167,9 @@ start(Guardian *guardian, GuardianOrder order)
 bool
 guardian_start(Guardian *guardian)
 {
-	return start(guardian, (GuardianOrder) {0, CLI_FOREVER, false});
+	GuardianOrder order = {0, CLI_FOREVER, false};
+
+	return start(guardian, order);
 }
 
 static bool
@@ -196,7 +198,9 @@ reap(Guardian *guardian)
 static void
 replace(Guardian *guardian)
 {
-	(void) start(guardian, (GuardianOrder) {guardian->group, guardian->kill_at, guardian->has_fuse});
+	GuardianOrder order = {guardian->group, guardian->kill_at, guardian->has_fuse};
+
+	(void) start(guardian, order);
 }
 
 /*

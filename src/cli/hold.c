@@ -71,11 +71,14 @@ typedef struct Hold
 	const char *token;
 	Lease		lease;
 	Child		child;
-	CliTime		sent;			/* the renewal that the connection is busy with */
-	char	   *trouble;		/* why there was no renewal since the last; NULL: none failed */
+	CliTime		sent;			/* the renewal that the connection is busy
+								 * with */
+	char	   *trouble;		/* why there was no renewal since the last;
+								 * NULL: none failed */
 
 	bool		lost;			/* the server says so */
-	bool		not_kept;		/* the command had to end before the lease does */
+	bool		not_kept;		/* the command had to end before the lease
+								 * does */
 	bool		stopping;
 	bool		killed;
 	CliTime		kill_at;
@@ -247,7 +250,10 @@ end_rest(Hold *hold)
 	hold->stopping = true;
 	hold->kill_at = clock_now() + hold->lease.plan.kill_after;
 
-	/* A signal that was not meant for the command alone has reached the rest, too. */
+	/*
+	 * A signal that was not meant for the command alone has reached the rest,
+	 * too.
+	 */
 	if (hold->signal == 0 && !hold->child.had_terminal)
 	{
 		child_signal(&hold->child, hold->options->signal);
@@ -428,8 +434,9 @@ settle(Hold *hold, CliTime end)
 		LoopEvent	event = loop_wait(conn, end);
 
 		/*
-		 * Signals often come twice, as from timeout(1), so one is no reason to
-		 * leave the lease behind while the server is there; but it is not waited for.
+		 * Signals often come twice, as from timeout(1), so one is no reason
+		 * to leave the lease behind while the server is there; but it is not
+		 * waited for.
 		 */
 		if (signals_is_fatal(event.signal) && conn->state != CONN_BUSY && conn->state != CONN_IDLE)
 			return false;
@@ -444,7 +451,10 @@ release(Hold *hold)
 	CliTime		end = clock_now() + RELEASE_WITHIN;
 	bool		was_held;
 
-	/* A connection that breaks is made anew: a server may just be taking over. */
+	/*
+	 * A connection that breaks is made anew: a server may just be taking
+	 * over.
+	 */
 	while (settle(hold, end))
 	{
 		if (grant_release(hold->conn, name, hold->token, &was_held))
@@ -474,13 +484,16 @@ is_over(const Hold *hold)
 		return false;
 
 	/*
-	 * What was started in the background may go on after an end that the command
-	 * chose itself, but not after another one.
+	 * What was started in the background may go on after an end that the
+	 * command chose itself, but not after another one.
 	 */
 	if (!hold->stopping || !child_group_lives(&hold->child))
 		return true;
 
-	/* Who is not gone by now is dead and waits for a parent, or is not ours to kill. */
+	/*
+	 * Who is not gone by now is dead and waits for a parent, or is not ours
+	 * to kill.
+	 */
 	return hold->killed && clock_now() >= hold->kill_at + DELAY_MARGIN;
 }
 
@@ -510,7 +523,10 @@ HoldEnd
 hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const HoldCommand *command)
 {
 	Hold		hold = {
-		.conn = conn, .request = request, .options = request->options, .token = grant->token,
+		.conn = conn,
+		.request = request,
+		.options = request->options,
+		.token = grant->token,
 		.lease.plan = command->plan
 	};
 	HoldEnd		end = {0};

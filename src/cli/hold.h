@@ -27,7 +27,8 @@ typedef struct HoldEnd
 {
 	int			code;			/* exit code */
 	bool		lost;			/* the lease was lost, or could not be kept */
-	int			signal;			/* that asked us to end, and was passed on; or zero */
+	int			signal;			/* that asked us to end, and was passed on; or
+								 * zero */
 	bool		interrupted;	/* the terminal's user has ended it */
 } HoldEnd;
 

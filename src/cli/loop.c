@@ -24,7 +24,8 @@ loop_wait(Conn *conn, CliTime until)
 	int			nconn = conn_events(conn, &fds[0]);
 
 	/* Those that came before this was called are in the pipe. */
-	fds[nconn] = (struct pollfd) {.fd = signals_fd(), .events = POLLIN};
+	fds[nconn].fd = signals_fd();
+	fds[nconn].events = POLLIN;
 	if (clock_poll(fds, nconn + 1, CLI_MIN(until, conn_wake(conn))) < 0)
 		return event;
 

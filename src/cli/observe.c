@@ -112,10 +112,12 @@ observe(Conn *conn, const char *name, CliTime until, ObserveTell tell, void *arg
 			break;
 		}
 
-		holder = (ObserveHolder) {
-			conn_value(conn, 0), conn_value(conn, 1), conn_value(conn, 2),
-			conn_value(conn, 3), conn_value(conn, 4), conn_value(conn, 5)
-		};
+		holder.token = conn_value(conn, 0);
+		holder.owner = conn_value(conn, 1);
+		holder.mode = conn_value(conn, 2);
+		holder.granted_at = conn_value(conn, 3);
+		holder.expires_at = conn_value(conn, 4);
+		holder.payload = conn_value(conn, 5);
 		if (!first && is_same(holder.token, seen))
 			continue;
 		first = false;

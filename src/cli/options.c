@@ -47,6 +47,7 @@ static const struct
 	const char *argument;		/* NULL: takes none */
 	const char *help;
 }			table[] =
+
 {
 	{OPT_NONBLOCK, CMD_RUN | CMD_ACQUIRE, 'n', "nonblock", NULL, "do not wait for the lock"},
 	{OPT_WAIT, ACQUIRERS | CMD_WAIT, 'w', "wait", "SPAN", "wait no longer than this; without it, wait as long as it takes"},
@@ -88,6 +89,7 @@ static const struct
 	const char *name;
 	int			number;
 }			signals[] =
+
 {
 	{"HUP", SIGHUP}, {"INT", SIGINT}, {"QUIT", SIGQUIT}, {"KILL", SIGKILL}, {"USR1", SIGUSR1},
 	{"USR2", SIGUSR2}, {"ALRM", SIGALRM}, {"TERM", SIGTERM}, {"CONT", SIGCONT}, {"WINCH", SIGWINCH},
@@ -152,6 +154,8 @@ parse_on_lost(const char *text, OptionsOnLost *action)
 static bool
 take(Options *options, OptionId id, const char *argument)
 {
+	int			permits;
+
 	switch (id)
 	{
 		case OPT_CONNINFO:
@@ -179,7 +183,7 @@ take(Options *options, OptionId id, const char *argument)
 			return true;
 		case OPT_PERMITS:
 			options->permits = argument;
-			return parse_int(argument, 1, INT32_MAX, &(int) {0});
+			return parse_int(argument, 1, INT32_MAX, &permits);
 		case OPT_TTL:
 			return parse_some(argument, &options->ttl);
 		case OPT_OWNER:
@@ -240,11 +244,11 @@ describe(const Command *command, char *letters, struct option *longs)
 	{
 		if ((table[i].commands & command->bit) == 0)
 			continue;
-		*longs++ = (struct option) {
-			.name = table[i].name,
-			.has_arg = (table[i].argument != NULL) ? required_argument : no_argument,
-			.val = (table[i].letter != 0) ? table[i].letter : NO_LETTER + (int) table[i].id
-		};
+		memset(longs, 0, sizeof(*longs));
+		longs->name = table[i].name;
+		longs->has_arg = (table[i].argument != NULL) ? required_argument : no_argument;
+		longs->val = (table[i].letter != 0) ? table[i].letter : NO_LETTER + (int) table[i].id;
+		longs++;
 		if (table[i].letter == 0)
 			continue;
 		*letters++ = table[i].letter;
@@ -252,7 +256,7 @@ describe(const Command *command, char *letters, struct option *longs)
 			*letters++ = ':';
 	}
 	*letters = '\0';
-	*longs = (struct option) {.name = NULL};
+	memset(longs, 0, sizeof(*longs));
 }
 
 /* Which row of the table getopt_long() has found; negative if none. */
@@ -338,12 +342,20 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 	char		letters[2 * CLI_LENGTH(table) + 4];
 	struct option longs[CLI_LENGTH(table) + 1];
 	int			found;
-
-	*options = (Options) {
-		.wait = CLI_FOREVER, .ttl = -1, .lock_delay = -1, .min_hold = -1,
-		.kill_after = -1, .outage = -1, .signal = SIGTERM, .refused_exit = CLI_EXIT_REFUSED,
-		.count = -1, .interval = -1
+	static const Options defaults = {
+		.wait = CLI_FOREVER,
+		.ttl = -1,
+		.lock_delay = -1,
+		.min_hold = -1,
+		.kill_after = -1,
+		.outage = -1,
+		.signal = SIGTERM,
+		.refused_exit = CLI_EXIT_REFUSED,
+		.count = -1,
+		.interval = -1
 	};
+
+	*options = defaults;
 	describe(command, letters, longs);
 	opterr = 0;
 	init_output(command, argc, argv, letters, longs);

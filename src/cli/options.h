@@ -79,7 +79,8 @@ typedef struct Command
 	const char *summary;		/* for the list of commands */
 	const char *text;			/* for the help of this one, whole lines */
 	int			least;			/* arguments that it takes */
-	int			most;			/* negative: any number, and options end at the first */
+	int			most;			/* negative: any number, and options end at
+								 * the first */
 	int			(*run) (const Options *options, int argc, char **argv);
 } Command;
 

@@ -28,7 +28,8 @@
 
 static OutputLevel level = OUTPUT_NORMAL;
 static bool json = false;
-static bool was_said = true;	/* the message that a detail or hint belongs to */
+static bool was_said = true;	/* the message that a detail or hint belongs
+								 * to */
 
 void
 output_init(OutputLevel new_level, bool as_json)

@@ -19,7 +19,8 @@
 /* How much is said on stderr. */
 typedef enum OutputLevel
 {
-	OUTPUT_QUIET,				/* only what went wrong and has no exit code of its own */
+	OUTPUT_QUIET,				/* only what went wrong and has no exit code
+								 * of its own */
 	OUTPUT_NORMAL,
 	OUTPUT_VERBOSE
 } OutputLevel;

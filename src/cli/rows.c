@@ -57,8 +57,10 @@ print_table(const PGresult *result, const RowsColumn *columns, int ncolumns)
 
 	for (int i = 0; i < ncolumns; i++)
 	{
-		if (columns[i].title != NULL)
-			shown[nshown++] = (OutputColumn) {columns[i].title, columns[i].raw};
+		OutputColumn column = {columns[i].title, columns[i].raw};
+
+		if (column.title != NULL)
+			shown[nshown++] = column;
 	}
 	for (int row = 0; row < nrows; row++)
 	{

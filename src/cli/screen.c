@@ -51,6 +51,7 @@ static const struct
 	const char *sequence;
 	ScreenKey	key;
 }			sequences[] =
+
 {
 	{"\033[A", SCREEN_UP}, {"\033OA", SCREEN_UP}, {"\033[B", SCREEN_DOWN}, {"\033OB", SCREEN_DOWN},
 	{"\033[5~", SCREEN_PAGE_UP}, {"\033[6~", SCREEN_PAGE_DOWN},
@@ -78,8 +79,8 @@ write_until(const char *data, size_t len, CliTime until)
 	while (len > 0)
 	{
 		struct pollfd fds[2] = {
-			{.fd = terminal, .events = POLLOUT},
-			{.fd = signals_fd(), .events = POLLIN}
+			{terminal, POLLOUT, 0},
+			{signals_fd(), POLLIN, 0}
 		};
 		ssize_t		written = write(terminal, data, len);
 
@@ -128,8 +129,10 @@ leave(void)
 	is_entered = false;
 	(void) write_until(LEAVE, strlen(LEAVE), clock_now() + LEAVE_WITHIN);
 
-	/* Keys that were meant for us are none for the shell.  Not TCSAFLUSH: it
-	 * would wait for output that the terminal may never take. */
+	/*
+	 * Keys that were meant for us are none for the shell.  Not TCSAFLUSH: it
+	 * would wait for output that the terminal may never take.
+	 */
 	(void) tcflush(terminal, TCIFLUSH);
 	(void) tcsetattr(terminal, TCSANOW, &saved);
 }
@@ -234,7 +237,7 @@ parse_key(int *key)
 int
 screen_key(void)
 {
-	struct pollfd fd = {.fd = screen_fd(), .events = POLLIN};
+	struct pollfd fd = {screen_fd(), POLLIN, 0};
 	int			key;
 	size_t		len;
 

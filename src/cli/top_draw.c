@@ -42,7 +42,8 @@ typedef struct Column
 	bool		right;			/* aligned to the right */
 	bool		cut;			/* may be cut off if there is no room */
 	int			least;			/* columns that it takes at any rate */
-	int			from;			/* width of the screen from which on it is shown */
+	int			from;			/* width of the screen from which on it is
+								 * shown */
 } Column;
 
 static const Column lease_columns[] = {
@@ -452,7 +453,11 @@ print_table(const TopLook *look, TopPart part, const Column *columns, int count,
 	if (rows > 0)
 	{
 		for (int i = 0; i < count; i++)
-			titles[i] = (OutputColumn) {columns[i].title, columns[i].right};
+		{
+			OutputColumn title = {columns[i].title, columns[i].right};
+
+			titles[i] = title;
+		}
 		for (size_t i = 0; i < ncells; i++)
 		{
 			Text		value;

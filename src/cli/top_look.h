@@ -63,7 +63,8 @@ typedef struct TopLook
 	CliTime		began;
 	CliTime		at;				/* when the counters of "shown" were read */
 	bool		has_rates;
-	double		rates[TOP_NRATES];	/* a second; wait time: of a wait that is over, in seconds */
+	double		rates[TOP_NRATES];	/* a second; wait time: of a wait that is
+									 * over, in seconds */
 } TopLook;
 
 extern const char *const top_order_names[TOP_NORDERS];

@@ -282,9 +282,9 @@ test_longest(void)
 	DLockLeaseValue read;
 
 	current_ok = true;
-	lease.name = (DLockBytes) {bytes, DLOCK_NAME_MAX};
-	lease.owner = (DLockBytes) {bytes + 300, DLOCK_OWNER_MAX};
-	lease.payload = (DLockBytes) {bytes + 700, DLOCK_PAYLOAD_MAX};
+	lease.name = dlock_bytes(bytes, DLOCK_NAME_MAX);
+	lease.owner = dlock_bytes(bytes + 300, DLOCK_OWNER_MAX);
+	lease.payload = dlock_bytes(bytes + 700, DLOCK_PAYLOAD_MAX);
 	dlock_page_init_slots(page, 7, 2);
 	for (int place = 0; place < 4; place++)
 		dlock_page_write(page, place, &lease);

@@ -277,9 +277,11 @@ set_many(int members, int of, int heaviest)
 	int			most = 1 + 2 * of / members;
 
 	for (int i = 0; i < members; i++)
-		many[i] = (DLockQuotaMember) {
-			.weight = 1 + some(heaviest), .owned = some(most + 1), .asks = (i == asks)
-		};
+	{
+		many[i].weight = 1 + some(heaviest);
+		many[i].owned = some(most + 1);
+		many[i].asks = (i == asks);
+	}
 }
 
 static bool

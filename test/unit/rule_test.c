@@ -107,7 +107,10 @@ check_recovery(const DLockTerm *term, const DLockTerm *logged, DLockTime now)
 		  left, promised);
 	CHECK(left <= logged->ttl, "same server: " INT64_FORMAT " left", left);
 
-	/* Another one may have been promised, without a record, all up to the bound. */
+	/*
+	 * Another one may have been promised, without a record, all up to the
+	 * bound.
+	 */
 	left = dlock_rule_remaining(logged, DLOCK_RULE_SAME_BOOT, now, 0, 0);
 	CHECK(now + left >= logged->bound_mono, "same boot: before the bound");
 	CHECK(left <= 2 * logged->ttl, "same boot: " INT64_FORMAT " left", left);
@@ -294,7 +297,10 @@ test_token_clock(void)
 	CHECK(dlock_rule_token_clock(TOKEN_START + 86400 * INT64CONST(1000000)) == INT64CONST(86400) << 22,
 		  "its pace in a day");
 
-	/* Against the same in wider numbers; it never goes back, nor stands for 1 us. */
+	/*
+	 * Against the same in wider numbers; it never goes back, nor stands for 1
+	 * us.
+	 */
 	for (int shift = 0; shift < 51; shift++)
 	{
 		for (int around = -3; around <= 3; around++)
@@ -467,7 +473,10 @@ test_compatibility(void)
 static void
 test_upgrades(void)
 {
-	/* Each covers all before it in a row; what is in no row is an upgrade both ways. */
+	/*
+	 * Each covers all before it in a row; what is in no row is an upgrade
+	 * both ways.
+	 */
 	static const int rows[][5] = {
 		{DLOCK_MODE_NL, DLOCK_MODE_CR, DLOCK_MODE_CW, DLOCK_MODE_PW, DLOCK_MODE_EX},
 		{DLOCK_MODE_NL, DLOCK_MODE_CR, DLOCK_MODE_PR, DLOCK_MODE_PW, DLOCK_MODE_EX}
@@ -533,8 +542,8 @@ test_intents(void)
 
 		/*
 		 * A lock on the ancestor counts for all that is below: what is not
-		 * compatible with it is kept out.  (PW, SIX of the scheme, protects as
-		 * PR does.)
+		 * compatible with it is kept out.  (PW, SIX of the scheme, protects
+		 * as PR does.)
 		 */
 		CHECK(compatible(intent, DLOCK_MODE_EX) == (below == DLOCK_MODE_NL),
 			  "%s below EX", mode_names[below]);
@@ -559,7 +568,8 @@ test_decisions(void)
 			for (int way = 0; way < 3 * 8; way++)
 			{
 				DLockRuleCase asked = {
-					.mode = mode, .held = held,
+					.mode = mode,
+					.held = held,
 					.reentry = way / 8,
 					.may_wait = way & 1,
 					.held_by_owner = (way & 2) != 0,

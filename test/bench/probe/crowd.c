@@ -57,7 +57,8 @@
 static Session members[MAX_SESSIONS];
 static char owners[MAX_SESSIONS][OWNER_LENGTH];
 static int	size;
-static Session keeper;			/* holds what the members want, and looks at them */
+static Session keeper;			/* holds what the members want, and looks at
+								 * them */
 
 /* ---- a crowd comes and goes ---- */
 

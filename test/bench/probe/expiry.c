@@ -59,7 +59,8 @@ typedef struct Expiry
 	int			count;
 	int			room;
 	Time		deadline;		/* on the monotonic clock */
-	pid_t		busy;			/* the process that keeps a processor busy; or 0 */
+	pid_t		busy;			/* the process that keeps a processor busy; or
+								 * 0 */
 	Time		next_look;
 	int			idle_looks;
 	Time		reaped_at;
@@ -168,7 +169,8 @@ remember(Expiry *expiry, const Session *session)
 		if (expiry->samples == NULL)
 			fail("out of memory");
 	}
-	expiry->samples[expiry->count++] = (Sample) {session->sent_at, session->answered_at};
+	expiry->samples[expiry->count].sent_at = session->sent_at;
+	expiry->samples[expiry->count++].answered_at = session->answered_at;
 }
 
 /* Each has names of its own, so that nobody is refused. */

@@ -50,7 +50,13 @@ number(const char *text)
 int
 main(int argc, char **argv)
 {
-	Options		options = {.seconds = 1, .samples = 200, .leases = 1000, .clients = 1, .names = 100000};
+	Options		options = {
+		.seconds = 1,
+		.samples = 200,
+		.leases = 1000,
+		.clients = 1,
+		.names = 100000
+	};
 	int			option;
 
 	if (argc < 2)

@@ -118,10 +118,8 @@ sessions_open(Session *sessions, int count, const char *conninfo)
 			{
 				bool		done = state[i - first] == PGRES_POLLING_OK;
 
-				fds[i - first] = (struct pollfd) {
-					.fd = done ? -1 : PQsocket(sessions[i].conn),
-					.events = state[i - first] == PGRES_POLLING_READING ? POLLIN : POLLOUT
-				};
+				fds[i - first].fd = done ? -1 : PQsocket(sessions[i].conn);
+				fds[i - first].events = state[i - first] == PGRES_POLLING_READING ? POLLIN : POLLOUT;
 				pending += !done;
 			}
 			if (pending > 0 && poll(fds, last - first, (int) (PATIENCE / MSEC)) <= 0)
@@ -222,7 +220,10 @@ sessions_wait(Session *const *sessions, int count, Time until)
 	int			ready;
 
 	for (int i = 0; i < count; i++)
-		fds[i] = (struct pollfd) {.fd = PQsocket(sessions[i]->conn), .events = POLLIN};
+	{
+		fds[i].fd = PQsocket(sessions[i]->conn);
+		fds[i].events = POLLIN;
+	}
 	ready = ppoll(fds, count, until == FOREVER ? NULL : &timeout, NULL);
 	if (ready < 0 && errno != EINTR)
 		fail("cannot wait: %s", strerror(errno));
