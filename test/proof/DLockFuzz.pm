@@ -5,7 +5,8 @@ package DLockFuzz;
 use strict;
 use warnings FATAL => 'all';
 
-# What the functions are, from the catalog of a server.
+# What the functions are, from the catalog of a server.  The handler of a language
+# is called by the server alone; from a query it would run its own source.
 sub new
 {
 	my ($class, $node, $dbname) = @_;
@@ -16,6 +17,7 @@ SELECT p.proname, coalesce((SELECT string_agg(coalesce(p.proargnames[n], '') || 
 FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
 WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
 	AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
+	AND p.prorettype <> 'language_handler'::regtype
 ORDER BY 1
 EOC
 	my @functions;
