@@ -231,7 +231,8 @@ sub test_ride_out
 	# With renewals, and with an end that has to find a new connection.
 	my $run = start(do => 'hold', ttl_ms => 120_000);
 	my $token = token_of($run);
-	$node->restart('immediate');
+	$node->stop('immediate');
+	$node->start;
 	wait_renewed('job');
 	is(sql("SELECT dlock_check('job', $token)"), 't', 'a restart: renewed afterwards');
 
