@@ -30,7 +30,7 @@
 #include "space/limit.h"
 #include "space/memory.h"
 #include "space/space.h"
-#include "space/wait.h"
+#include "lock/queue.h"
 #include "store/am.h"
 #include "store/flush.h"
 #include "worker/launcher.h"
@@ -57,7 +57,7 @@ static const DLockModule modules[] =
 {
 	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},
-	{dlock_wait_request, dlock_wait_startup},
+	{dlock_queue_request, dlock_queue_startup},
 	{dlock_stat_request, dlock_stat_startup},
 	{dlock_limit_request, dlock_limit_startup},
 	{dlock_flush_request, dlock_flush_startup},

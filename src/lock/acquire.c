@@ -40,7 +40,6 @@
 #include "space/holder.h"
 #include "space/memory.h"
 #include "space/slot.h"
-#include "space/wait.h"
 #include "store/page.h"
 
 #define NO_CLASS	(-1)
@@ -251,10 +250,10 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 static void
 find_places(DLockAcquire *acquire)
 {
-	const DLockWaitShared *wait = dlock_wait_of(dlock_wait_me());
+	const DLockQueueShared *wait = dlock_queue_place(dlock_queue_me());
 	DLockSpaceLease *place = NULL;
 
-	acquire->waits = wait->state == DLOCK_WAIT_WAITING;
+	acquire->waits = wait->state == DLOCK_QUEUE_WAITING;
 	if (acquire->waits)
 		place = dlock_space_request_first(wait->first);
 	for (int i = 0; i < acquire->request->count; i++)
@@ -546,7 +545,7 @@ grant(DLockAcquire *acquire)
 	DLockAcquireGranted *granted = acquire->granted;
 	DLockStep  *step = &acquire->step;
 	DLockDatabaseShared *shared = step->db->shared;
-	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_wait_me() : -1;
+	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_queue_me() : -1;
 	TimestampTz wall = dlock_clock_wall();
 	DLockToken	token;
 	DLockStepLack lack = assign_slots(acquire);
@@ -590,10 +589,10 @@ grant(DLockAcquire *acquire)
 	if (acquire->waits)
 	{
 		dlock_stat_count(DLOCK_STAT_HANDOFF, request->path ? 1 : request->count);
-		dlock_wait_leave(dlock_wait_me(), DLOCK_WAIT_IDLE);
+		dlock_queue_end(dlock_queue_me(), DLOCK_QUEUE_IDLE);
 	}
-	if (dlock_wait_is_any())
-		dlock_wait_owner_gained(shared->oid, dlock_wait_owner_hash(&(DLockOwner) {request->role, request->owner}));
+	if (dlock_queue_is_any())
+		dlock_queue_owner_gained(shared->oid, dlock_queue_owner_hash(&(DLockOwner) {request->role, request->owner}));
 
 	/* There may be somebody who watches, or who must look at the lock earlier. */
 	for (int i = 0; i < request->count; i++)
@@ -632,10 +631,10 @@ enqueue(DLockAcquire *acquire)
 		DLockLeaseValue value = value_of(acquire, item);
 
 		(void) dlock_space_enqueue(database, item->hash, &value, DLOCK_SLOT_NONE,
-									dlock_wait_me(), DLOCK_SPACE_ASKED, &first);
+									dlock_queue_me(), DLOCK_SPACE_ASKED, &first);
 	}
-	dlock_wait_enter(DLOCK_SPACE_ASKED, database,
-					 dlock_wait_owner_hash(&(DLockOwner) {request->role, request->owner}),
+	dlock_queue_enter(DLOCK_SPACE_ASKED, database,
+					 dlock_queue_owner_hash(&(DLockOwner) {request->role, request->owner}),
 					 &acquire->step.set, request->count, first,
 					 acquire->step.now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;

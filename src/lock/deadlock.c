@@ -31,7 +31,7 @@
  *	  to the new request is one to its owner's lease, for nobody can stand
  *	  behind a request that is not there yet; so this backend looks, after
  *	  deadlock_timeout.  In the second case the one that makes the grant tells
- *	  the owner's waiting backends to look again (dlock_wait_owner_gained).
+ *	  the owner's waiting backends to look again (dlock_queue_owner_gained).
  *	  In between nothing can make a circle, and a backend looks ever more
  *	  rarely.
  *
@@ -70,7 +70,6 @@
 #include "lock/deadlock.h"
 #include "lock/queue.h"
 #include "space/holder.h"
-#include "space/wait.h"
 
 #define NONE	(-1)
 
@@ -242,7 +241,7 @@ is_candidate(const DLockDeadlockSearch *search, int i, uint32 hash)
 static void
 begin_copy(DLockDeadlockSearch *search, const DLockSpaceSet *locked)
 {
-	int			processes = dlock_wait_processes();
+	int			processes = dlock_queue_processes();
 
 	MemoryContextReset(CurrentMemoryContext);
 	search->locked = locked;
@@ -258,10 +257,10 @@ begin_copy(DLockDeadlockSearch *search, const DLockSpaceSet *locked)
 
 	for (int process = 0; process < processes; process++)
 	{
-		const DLockWaitShared *wait = dlock_wait_of(process);
+		const DLockQueueShared *wait = dlock_queue_place(process);
 
 		search->waiter_of[process] = NONE;
-		if (dlock_wait_is_for_lock(process, search->database))
+		if (dlock_queue_is_for_lock(process, search->database))
 			search->candidates[search->ncandidates++] =
 				(DLockDeadlockCandidate) {wait->owner, process};
 	}
@@ -310,7 +309,7 @@ fill_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock, DLockSpaceEntry 
 	{
 		char		buffer[DLOCK_OWNER_MAX];
 		DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-		uint32		hash = dlock_wait_owner_hash(&owner);
+		uint32		hash = dlock_queue_owner_hash(&owner);
 
 		if (dlock_holder_blocks_until(lease) <= search->now)
 			continue;
@@ -318,7 +317,7 @@ fill_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock, DLockSpaceEntry 
 		if (!dlock_rule_is_live(lease->deadline, search->now) ||
 			(find_candidate(search, hash) == NONE &&
 			 (lease->process == NONE ||
-			  !dlock_wait_is_for_lock(lease->process, search->database))))
+			  !dlock_queue_is_for_lock(lease->process, search->database))))
 		{
 			lock->has_free_holder |= (lease->mode == DLOCK_MODE_PERMIT);
 			continue;
@@ -365,7 +364,7 @@ copy_lock(DLockDeadlockSearch *search, DLockSpaceEntry *entry)
 static void
 copy_waiter(DLockDeadlockSearch *search, int process, const DLockSpaceSet *set)
 {
-	DLockWaitShared *wait = dlock_wait_of(process);
+	DLockQueueShared *wait = dlock_queue_place(process);
 	DLockSpaceLease *request = dlock_space_request_first(wait->first);
 	DLockDeadlockWaiter *waiter = &search->waiters[search->nwaiters];
 
@@ -428,16 +427,16 @@ visit(DLockDeadlockSearch *search, int process)
 
 	if (search->locked != NULL)
 	{
-		if (dlock_wait_is_within(process, search->database, search->locked, &set) &&
-			dlock_wait_of(process)->kind != DLOCK_SPACE_WATCH)
+		if (dlock_queue_is_within(process, search->database, search->locked, &set) &&
+			dlock_queue_place(process)->kind != DLOCK_SPACE_WATCH)
 			copy_waiter(search, process, &set);
 	}
 	else
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!dlock_wait_lock(process, search->database, LW_SHARED, &set, &search->skipped))
+		if (!dlock_queue_lock(process, search->database, LW_SHARED, &set, &search->skipped))
 			return;
-		if (dlock_wait_of(process)->kind != DLOCK_SPACE_WATCH)
+		if (dlock_queue_place(process)->kind != DLOCK_SPACE_WATCH)
 			copy_waiter(search, process, &set);
 		dlock_space_unlock_set(&set);
 	}
@@ -713,11 +712,11 @@ requeue_unit(const DLockDeadlockCircle *circle, DLockTime now)
 {
 	for (int i = 0; i < circle->length; i++)
 	{
-		DLockWaitShared *wait;
+		DLockQueueShared *wait;
 
 		if (circle->edges[i].process == NONE)
 			continue;
-		wait = dlock_wait_of(circle->edges[i].process);
+		wait = dlock_queue_place(circle->edges[i].process);
 		if (wait->count == 1 || wait->kind == DLOCK_SPACE_CONVERT)
 			continue;
 		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
@@ -780,7 +779,7 @@ resolve(DLockDeadlockSearch *search, MemoryContext context)
 	DLockSpaceSet set = stuck_set(search);
 	DLockDeadlockCircle circle;
 	char	   *text = NULL;
-	int			attempts = dlock_wait_processes();
+	int			attempts = dlock_queue_processes();
 
 	if (!dlock_space_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
 		return NULL;
@@ -805,11 +804,11 @@ holds_something(DLockDeadlockSearch *search)
 	DLockSpaceSet set;
 	DLockOwner owner;
 
-	if (!dlock_wait_lock(search->me, search->database, LW_SHARED, &set, NULL))
+	if (!dlock_queue_lock(search->me, search->database, LW_SHARED, &set, NULL))
 		return false;
-	owner = copy_owner(dlock_space_request_first(dlock_wait_of(search->me)->first));
+	owner = copy_owner(dlock_space_request_first(dlock_queue_place(search->me)->first));
 	dlock_space_unlock_set(&set);
-	return dlock_wait_of(search->me)->has_bound ||
+	return dlock_queue_place(search->me)->has_bound ||
 		dlock_space_owner_is_live(search->database, &owner, dlock_clock_now());
 }
 
@@ -823,7 +822,7 @@ holds_something(DLockDeadlockSearch *search)
 char *
 dlock_deadlock_check(DLockDatabase *db)
 {
-	DLockDeadlockSearch search = {.database = db->shared->oid, .me = dlock_wait_me()};
+	DLockDeadlockSearch search = {.database = db->shared->oid, .me = dlock_queue_me()};
 	DLockDeadlockCircle circle;
 	MemoryContext old = CurrentMemoryContext;
 	MemoryContext context;
@@ -834,7 +833,7 @@ dlock_deadlock_check(DLockDatabase *db)
 	if (holds_something(&search) && copy_all(&search, NULL) && find_circle(&search, &circle))
 		text = resolve(&search, old);
 	if (dlock_space_set_count(&search.skipped) > 0)
-		dlock_wait_of(search.me)->look_again = true;
+		dlock_queue_place(search.me)->look_again = true;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return text;

@@ -46,7 +46,6 @@
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "space/holder.h"
-#include "space/wait.h"
 #include "store/flush.h"
 
 /* How long a lease that was stopped in memory may stay on disk. */
@@ -530,7 +529,7 @@ check_convertible(const DLockSpaceLease *lease)
 	if (lease->part != DLOCK_PART_WHOLE)
 		return CONVERT_PATH;
 	/* The session that it is bound to knows it by its token. */
-	if (lease->bind != DLOCK_BIND_NONE && lease->process != dlock_wait_me())
+	if (lease->bind != DLOCK_BIND_NONE && lease->process != dlock_queue_me())
 		return CONVERT_BOUND;
 	return CONVERT_FINE;
 }
@@ -539,9 +538,9 @@ check_convertible(const DLockSpaceLease *lease)
 static DLockSpaceLease *
 find_request(void)
 {
-	const DLockWaitShared *wait = dlock_wait_of(dlock_wait_me());
+	const DLockQueueShared *wait = dlock_queue_place(dlock_queue_me());
 
-	return (wait->state == DLOCK_WAIT_WAITING) ? dlock_space_request_first(wait->first) : NULL;
+	return (wait->state == DLOCK_QUEUE_WAITING) ? dlock_space_request_first(wait->first) : NULL;
 }
 
 /* The first request in the queue that is not for a conversion; or NULL. */
@@ -609,8 +608,8 @@ enqueue_conversion(DLockStep *step, DLockManagerFound *found, DLockMode mode)
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(database, found->entry->hash, &value, DLOCK_SLOT_NONE,
-							   dlock_wait_me(), DLOCK_SPACE_CONVERT, &place);
-	dlock_wait_enter(DLOCK_SPACE_CONVERT, database, dlock_wait_owner_hash(&owner), &step->set, 1,
+							   dlock_queue_me(), DLOCK_SPACE_CONVERT, &place);
+	dlock_queue_enter(DLOCK_SPACE_CONVERT, database, dlock_queue_owner_hash(&owner), &step->set, 1,
 					 place, step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
@@ -647,11 +646,11 @@ convert_found(DLockStep *step, DLockManagerConversion *convert)
 	if (request != NULL)
 	{
 		dlock_space_remove(found->entry, request);
-		dlock_wait_leave(dlock_wait_me(), DLOCK_WAIT_IDLE);
+		dlock_queue_end(dlock_queue_me(), DLOCK_QUEUE_IDLE);
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
-	dlock_wait_owner_gained(step->db->shared->oid, dlock_wait_owner_hash(&owner));
+	dlock_queue_owner_gained(step->db->shared->oid, dlock_queue_owner_hash(&owner));
 	dlock_queue_call(found->entry, step->now);
 	convert->answer = DLOCK_ANSWER_GRANTED;
 	*convert->granted = (DLockAcquireGranted) {

@@ -11,8 +11,40 @@
 #ifndef DLOCK_QUEUE_H
 #define DLOCK_QUEUE_H
 
-#include "space/database.h"
-#include "space/wait.h"
+#include "base/types.h"
+#include "space/space.h"
+
+typedef enum DLockQueueState
+{
+	DLOCK_QUEUE_IDLE,			/* it is in no queue */
+	DLOCK_QUEUE_WAITING,
+	DLOCK_QUEUE_DROPPED				/* the extension was dropped */
+} DLockQueueState;
+
+/*
+ * What a process waits for.
+ *
+ * While the state is WAITING, all of it is protected by the locks of the
+ * partitions in "set": any of them is enough to read, all of them exclusively
+ * are needed to change.  While it is anything else the process itself is the
+ * only one to change it.
+ */
+typedef struct DLockQueueShared
+{
+	DLockQueueState state;
+	uint32		serial;			/* counts the requests of this process */
+	bool		look_again;		/* for a deadlock; set by anyone, cleared by the process */
+	bool		called;			/* a request of it was; likewise */
+	bool		has_bound;		/* leases were bound to it at some time */
+	Oid			database;
+	uint32		owner;			/* hash of the owner that waits; zero if it watches */
+	DLockSpaceKind kind;
+	DLockSpaceSet set;			/* the partitions of its requests */
+	int			count;			/* of requests */
+	DLockMemoryRef first;			/* the first of them */
+	DLockTime	since;
+	TimestampTz since_wall;
+} DLockQueueShared;
 
 /* What a process finds when it looks at what it waits for. */
 typedef enum DLockQueueNews
@@ -40,6 +72,27 @@ typedef struct DLockQueueOwners
 
 /* Told of a lease or a request that is in the way of another request. */
 typedef void (*DLockQueueVisitor) (DLockSpaceLease *blocker, void *arg);
+
+/* the places of processes */
+extern void dlock_queue_request(void);
+extern void dlock_queue_startup(void);
+
+extern int	dlock_queue_me(void);
+extern int	dlock_queue_processes(void);
+extern DLockQueueShared *dlock_queue_place(int process);
+extern int	dlock_queue_pid(int process);
+extern uint32 dlock_queue_owner_hash(const DLockOwner *owner);
+extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
+							 const DLockSpaceSet *set, int count,
+							 DLockMemoryRef first, DLockTime now, TimestampTz wall);
+extern void dlock_queue_end(int process, DLockQueueState state);
+extern bool dlock_queue_is_for_lock(int process, Oid database);
+extern bool dlock_queue_is_any(void);
+extern void dlock_queue_owner_gained(Oid database, uint32 owner);
+extern bool dlock_queue_is_within(int process, Oid database, const DLockSpaceSet *locked,
+								 DLockSpaceSet *set);
+extern bool dlock_queue_lock(int process, Oid database, LWLockMode mode,
+							DLockSpaceSet *set, DLockSpaceSet *skipped);
 
 /* under partition locks */
 extern DLockSpaceLease *dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now);

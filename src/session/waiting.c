@@ -109,10 +109,10 @@ struct DLockWaiting
 	DLockWaitingHolder *holder;
 };
 
-static DLockWaitShared *
+static DLockQueueShared *
 mine(void)
 {
-	return dlock_wait_of(dlock_wait_me());
+	return dlock_queue_place(dlock_queue_me());
 }
 
 static DLockWaiting
@@ -290,7 +290,7 @@ wait_event(const DLockWaiting *waiting)
 pg_noreturn static void
 fail_gone(void)
 {
-	mine()->state = DLOCK_WAIT_IDLE;
+	mine()->state = DLOCK_QUEUE_IDLE;
 	dlock_error_no_extension();
 }
 
@@ -314,7 +314,7 @@ ask_again(DLockWaiting *waiting, DLockAcquireAnswer *answer)
 	}
 
 	/* With the store open, this process stays in the queue if it is there. */
-	if (mine()->state == DLOCK_WAIT_GONE)
+	if (mine()->state == DLOCK_QUEUE_DROPPED)
 		fail_gone();
 	*answer = waiting->ask(waiting, &db, true);
 	dlock_session_close(&db);
@@ -607,8 +607,8 @@ enqueue_watch(DLockStep *step, const DLockWaitingWatch *watch)
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SLOT_NONE,
-							   dlock_wait_me(), DLOCK_SPACE_WATCH, &place);
-	dlock_wait_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1, place,
+							   dlock_queue_me(), DLOCK_SPACE_WATCH, &place);
+	dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1, place,
 					 step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
@@ -620,7 +620,7 @@ try_watch(DLockStep *step, void *arg)
 	DLockWaitingWatch *watch = arg;
 	DLockWaiting *waiting = watch->waiting;
 	DLockSpaceEntry *entry = dlock_space_find(step->db->shared->oid, watch->hash, waiting->name);
-	bool		waits = mine()->state == DLOCK_WAIT_WAITING;
+	bool		waits = mine()->state == DLOCK_QUEUE_WAITING;
 
 	describe_holder((entry != NULL) ? dlock_queue_leader(entry, step->now) : NULL, step->now,
 					waiting->holder);

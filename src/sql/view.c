@@ -40,7 +40,6 @@
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/space.h"
-#include "space/wait.h"
 #include "sql/argument.h"
 #include "store/store.h"
 
@@ -116,7 +115,7 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 		return;
 	if (value.part == DLOCK_PART_INTENT)
 		value.payload.len = 0;
-	add_lease(state, &value, (lease->process >= 0) ? dlock_wait_pid(lease->process) : 0);
+	add_lease(state, &value, (lease->process >= 0) ? dlock_queue_pid(lease->process) : 0);
 }
 
 /* The intents of a lease on a path are not on disk: they follow from it. */
@@ -366,11 +365,11 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 			  DLockSpaceSet *skipped)
 {
 	List	   *copies = NIL;
-	DLockWaitShared *wait = dlock_wait_of(process);
+	DLockQueueShared *wait = dlock_queue_place(process);
 	DLockTime	now = dlock_clock_now();
 	DLockSpaceSet set;
 
-	if (!dlock_wait_lock(process, database, LW_SHARED, &set, skipped))
+	if (!dlock_queue_lock(process, database, LW_SHARED, &set, skipped))
 		return NIL;
 	*since = wait->since;
 	*since_wall = wait->since_wall;
@@ -422,7 +421,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 
 	dlock_session_open(&db);
-	for (int process = 0; process < dlock_wait_processes(); process++)
+	for (int process = 0; process < dlock_queue_processes(); process++)
 	{
 		DLockTime	since;
 		TimestampTz since_wall;
@@ -443,7 +442,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 			dlock_value_add(&row, true, Int32GetDatum(waiter->position));
 			dlock_value_add(&row, true, TimestampTzGetDatum(since_wall));
 			dlock_value_add(&row, true, dlock_value_interval(dlock_clock_now() - since));
-			dlock_value_add(&row, true, Int32GetDatum(dlock_wait_pid(process)));
+			dlock_value_add(&row, true, Int32GetDatum(dlock_queue_pid(process)));
 			dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
 			dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
 			dlock_value_put(&row, result);
