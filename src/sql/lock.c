@@ -27,7 +27,7 @@
 #include "lock/manager.h"
 #include "session/answer.h"
 #include "session/session.h"
-#include "session/waiting.h"
+#include "session/wait.h"
 #include "sql/argument.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_acquire);
@@ -238,7 +238,7 @@ acquire(PG_FUNCTION_ARGS)
 	get_options(fcinfo, 6, &request);
 
 	dlock_session_check_writable("dlock_acquire");
-	return token_or_null(fcinfo, dlock_waiting_acquire(&request, wait));
+	return token_or_null(fcinfo, dlock_wait_acquire(&request, wait));
 }
 
 /* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
@@ -320,7 +320,7 @@ acquire_all(PG_FUNCTION_ARGS)
 	request.tokens = palloc0(request.count * sizeof(DLockToken));
 
 	dlock_session_check_writable("dlock_acquire_all");
-	first = dlock_waiting_acquire(&request, wait);
+	first = dlock_wait_acquire(&request, wait);
 	if (first == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 
@@ -388,7 +388,7 @@ acquire_path(PG_FUNCTION_ARGS)
 	get_options(fcinfo, 5, &request);
 
 	dlock_session_check_writable("dlock_acquire_path");
-	return token_or_null(fcinfo, dlock_waiting_acquire(&request, wait));
+	return token_or_null(fcinfo, dlock_wait_acquire(&request, wait));
 }
 
 /* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
@@ -407,7 +407,7 @@ convert(PG_FUNCTION_ARGS)
 	DLockTime	wait = dlock_argument_wait(fcinfo, 3);
 
 	dlock_session_check_writable("dlock_convert");
-	return token_or_null(fcinfo, dlock_waiting_convert(&name, token, mode, wait));
+	return token_or_null(fcinfo, dlock_wait_convert(&name, token, mode, wait));
 }
 
 /* dlock_convert(name, token, mode, wait) -> token or null */
@@ -588,7 +588,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	DLockBytes	name = dlock_argument_name(fcinfo, 0, "lock name");
 	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_argument_token(fcinfo, 1);
 	DLockTime	wait = dlock_argument_wait(fcinfo, 2);
-	DLockWaitingHolder holder;
+	DLockWaitHolder holder;
 	TupleDesc	desc;
 	DLockValueRow row = {0};
 
@@ -597,7 +597,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_watch");
 
-	dlock_waiting_watch(&name, seen, wait, &holder);
+	dlock_wait_watch(&name, seen, wait, &holder);
 
 	if (holder.token == DLOCK_TOKEN_NONE)
 		memset(row.nulls, true, sizeof(row.nulls));
@@ -638,7 +638,7 @@ campaign(PG_FUNCTION_ARGS)
 	request.payload = dlock_argument_payload(fcinfo, 4);
 
 	dlock_session_check_writable("dlock_campaign");
-	return token_or_null(fcinfo, dlock_waiting_acquire(&request, wait));
+	return token_or_null(fcinfo, dlock_wait_acquire(&request, wait));
 }
 
 /* dlock_campaign(election, candidate, ttl, wait, payload) -> token or null */

@@ -1,21 +1,21 @@
 /*-------------------------------------------------------------------------
  *
- * waiting.h
+ * wait.h
  *	  Calls that may wait: acquire, convert, watch.
  *
  * IDENTIFICATION
- *	  src/session/waiting.h
+ *	  src/session/wait.h
  *
  *-------------------------------------------------------------------------
  */
-#ifndef DLOCK_WAITING_H
-#define DLOCK_WAITING_H
+#ifndef DLOCK_WAIT_H
+#define DLOCK_WAIT_H
 
 #include "base/types.h"
 #include "lock/acquire.h"
 
 /* Who holds a lock, for an observer. */
-typedef struct DLockWaitingHolder
+typedef struct DLockWaitHolder
 {
 	DLockToken	token;			/* DLOCK_TOKEN_NONE: nobody, and no more is told */
 	DLockMode	mode;
@@ -25,12 +25,12 @@ typedef struct DLockWaitingHolder
 	int			payload_len;
 	char		owner[DLOCK_OWNER_MAX];
 	char		payload[DLOCK_PAYLOAD_MAX];
-} DLockWaitingHolder;
+} DLockWaitHolder;
 
-extern DLockToken dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait);
-extern DLockToken dlock_waiting_convert(const DLockBytes *name, DLockToken token,
+extern DLockToken dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait);
+extern DLockToken dlock_wait_convert(const DLockBytes *name, DLockToken token,
 										DLockMode mode, DLockTime wait);
-extern void dlock_waiting_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
-								DLockWaitingHolder *holder);
+extern void dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
+								DLockWaitHolder *holder);
 
-#endif							/* DLOCK_WAITING_H */
+#endif							/* DLOCK_WAIT_H */

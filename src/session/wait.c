@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * waiting.c
+ * wait.c
  *	  Calls that may wait: acquire, convert, watch.
  *
  * NOTES
@@ -22,7 +22,7 @@
  *	  grant that is not answered (session/answer.c).
  *
  * IDENTIFICATION
- *	  src/session/waiting.c
+ *	  src/session/wait.c
  *
  *-------------------------------------------------------------------------
  */
@@ -56,7 +56,7 @@
 #include "session/answer.h"
 #include "session/bind.h"
 #include "session/session.h"
-#include "session/waiting.h"
+#include "session/wait.h"
 #include "space/space.h"
 #include "store/flush.h"
 
@@ -79,20 +79,20 @@
 /* How long to leave the store alone if it cannot be had at once. */
 #define RETRY_NAP		(10 * INT64CONST(1000))
 
-typedef struct DLockWaiting DLockWaiting;
+typedef struct DLockWaitCall DLockWaitCall;
 
 /*
  * Ask for what is wanted.  GRANTED: there it is, and the process is in no queue.
  * QUEUED: it is in the queue now, or still.
  */
-typedef DLockAcquireAnswer (*DLockWaitingAsk) (DLockWaiting *waiting, DLockDatabase *db,
+typedef DLockAcquireAnswer (*DLockWaitAsk) (DLockWaitCall *waiting, DLockDatabase *db,
 											   bool may_wait);
 
 /* A call that may wait. */
-struct DLockWaiting
+struct DLockWaitCall
 {
 	DLockSpaceKind kind;
-	DLockWaitingAsk ask;
+	DLockWaitAsk ask;
 	const DLockBytes *name;		/* for messages */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
@@ -106,7 +106,7 @@ struct DLockWaiting
 	DLockAcquireRequest request;
 	DLockToken	token;			/* of the lease to convert, or of the holder seen */
 	DLockAcquireGranted granted;
-	DLockWaitingHolder *holder;
+	DLockWaitHolder *holder;
 };
 
 static DLockQueueShared *
@@ -115,14 +115,14 @@ mine(void)
 	return dlock_queue_place(dlock_queue_me());
 }
 
-static DLockWaiting
-begin_call(DLockSpaceKind kind, DLockWaitingAsk ask, const DLockBytes *name, DLockMode mode,
+static DLockWaitCall
+begin_call(DLockSpaceKind kind, DLockWaitAsk ask, const DLockBytes *name, DLockMode mode,
 		   DLockTime wait)
 {
 	DLockTime	now = dlock_clock_now();
 	DLockTime	check_every = (DLockTime) DeadlockTimeout * 1000;
 
-	return (DLockWaiting)
+	return (DLockWaitCall)
 	{
 		.kind = kind,
 		.ask = ask,
@@ -141,7 +141,7 @@ begin_call(DLockSpaceKind kind, DLockWaitingAsk ask, const DLockBytes *name, DLo
 
 /* The wait is over, one way or another. */
 static void
-count_wait(const DLockWaiting *waiting)
+count_wait(const DLockWaitCall *waiting)
 {
 	if (waiting->kind != DLOCK_SPACE_WATCH)
 		dlock_stat_count_wait(dlock_clock_now() - waiting->began);
@@ -154,7 +154,7 @@ abandon(int code, Datum arg)
 	/* The abort would do that next; here it must come first. */
 	LWLockReleaseAll();
 	dlock_queue_leave();
-	count_wait((DLockWaiting *) DatumGetPointer(arg));
+	count_wait((DLockWaitCall *) DatumGetPointer(arg));
 }
 
 /* ---- the snapshot ---- */
@@ -243,7 +243,7 @@ take_snapshot(QueryDesc *query)
  * has been overlooked.
  */
 static void
-check_progress(DLockWaiting *waiting, DLockTime now)
+check_progress(DLockWaitCall *waiting, DLockTime now)
 {
 	DLockDatabase db;
 	char	   *circle;
@@ -273,7 +273,7 @@ check_progress(DLockWaiting *waiting, DLockTime now)
 }
 
 static uint32
-wait_event(const DLockWaiting *waiting)
+wait_event(const DLockWaitCall *waiting)
 {
 	static uint32 acquire_event = 0;
 	static uint32 watch_event = 0;
@@ -299,7 +299,7 @@ fail_gone(void)
  * somebody is rewriting it, or wants to.
  */
 static bool
-ask_again(DLockWaiting *waiting, DLockAcquireAnswer *answer)
+ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
 {
 	DLockDatabase db;
 
@@ -354,7 +354,7 @@ nap(long timeout, uint32 event)
 
 /* The time is up: leave the queue. */
 static DLockAcquireAnswer
-give_up(DLockWaiting *waiting)
+give_up(DLockWaitCall *waiting)
 {
 	dlock_queue_leave();
 	if (dlock_clock_now() < waiting->deadline)
@@ -366,7 +366,7 @@ give_up(DLockWaiting *waiting)
 
 /* Wait, being in the queue, and ask again until there is an answer. */
 static DLockAcquireAnswer
-wait_in_queue(DLockWaiting *waiting)
+wait_in_queue(DLockWaitCall *waiting)
 {
 	for (;;)
 	{
@@ -413,7 +413,7 @@ wait_in_queue(DLockWaiting *waiting)
 
 /* The call has waited, and has its answer: count and log that. */
 static void
-end_wait(const DLockWaiting *waiting, bool granted)
+end_wait(const DLockWaitCall *waiting, bool granted)
 {
 	count_wait(waiting);
 	if (granted && waiting->was_logged)
@@ -428,7 +428,7 @@ end_wait(const DLockWaiting *waiting, bool granted)
  * in no queue then.
  */
 static DLockAcquireAnswer
-call(DLockWaiting *waiting)
+call(DLockWaitCall *waiting)
 {
 	DLockAcquireAnswer answer;
 	DLockDatabase db;
@@ -469,7 +469,7 @@ remember(DLockDatabase *db, const DLockAcquireRequest *request,
 }
 
 static DLockAcquireAnswer
-ask_to_acquire(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
+ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
 	DLockAcquireRequest *request = &waiting->request;
 	DLockAcquireAnswer answer;
@@ -495,7 +495,7 @@ ask_to_acquire(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
 
 /* The token of what a call was granted, durable as synchronous_commit asks for. */
 static DLockToken
-take_answer(const DLockWaiting *waiting, DLockAcquireAnswer answer)
+take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer)
 {
 	if (answer == DLOCK_ANSWER_REFUSED)
 		return DLOCK_TOKEN_NONE;
@@ -512,9 +512,9 @@ take_answer(const DLockWaiting *waiting, DLockAcquireAnswer answer)
  * Throws what dlock_acquire_locks() and call() throw.
  */
 DLockToken
-dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
+dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait)
 {
-	DLockWaiting waiting = begin_call(DLOCK_SPACE_ASKED, ask_to_acquire, &request->names[0],
+	DLockWaitCall waiting = begin_call(DLOCK_SPACE_ASKED, ask_to_acquire, &request->names[0],
 									  request->mode, wait);
 
 	waiting.request = *request;
@@ -524,7 +524,7 @@ dlock_waiting_acquire(const DLockAcquireRequest *request, DLockTime wait)
 /* ---- convert ---- */
 
 static DLockAcquireAnswer
-ask_to_convert(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
+ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
 	DLockAcquireGranted *granted = &waiting->granted;
 	DLockManagerTarget target = {
@@ -546,14 +546,14 @@ ask_to_convert(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
 
 /*
  * Convert the lease with a token to another mode, waiting for that as
- * dlock_waiting_acquire() does.  Returns the token that it has then, or
+ * dlock_wait_acquire() does.  Returns the token that it has then, or
  * DLOCK_TOKEN_NONE if the time is up, and the lease is as it was.
  */
 DLockToken
-dlock_waiting_convert(const DLockBytes *name, DLockToken token, DLockMode mode,
+dlock_wait_convert(const DLockBytes *name, DLockToken token, DLockMode mode,
 					  DLockTime wait)
 {
-	DLockWaiting waiting = begin_call(DLOCK_SPACE_CONVERT, ask_to_convert, name, mode, wait);
+	DLockWaitCall waiting = begin_call(DLOCK_SPACE_CONVERT, ask_to_convert, name, mode, wait);
 
 	waiting.token = token;
 
@@ -566,7 +566,7 @@ dlock_waiting_convert(const DLockBytes *name, DLockToken token, DLockMode mode,
 
 /* Who holds the lock now?  Its partition must be locked. */
 static void
-describe_holder(DLockSpaceLease *leader, DLockTime now, DLockWaitingHolder *holder)
+describe_holder(DLockSpaceLease *leader, DLockTime now, DLockWaitHolder *holder)
 {
 	holder->token = DLOCK_TOKEN_NONE;
 	if (leader == NULL)
@@ -582,19 +582,19 @@ describe_holder(DLockSpaceLease *leader, DLockTime now, DLockWaitingHolder *hold
 	dlock_space_copy_text(leader, leader->owner_len, leader->payload_len, holder->payload);
 }
 
-typedef struct DLockWaitingWatch
+typedef struct DLockWaitWatch
 {
-	DLockWaiting *waiting;
+	DLockWaitCall *waiting;
 	uint32		hash;			/* of the name of the lock */
 	bool		may_wait;
 	bool		changed;
-} DLockWaitingWatch;
+} DLockWaitWatch;
 
 /* Put a request to watch the lock into its queue. */
 static DLockStepLack
-enqueue_watch(DLockStep *step, const DLockWaitingWatch *watch)
+enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 {
-	const DLockWaiting *waiting = watch->waiting;
+	const DLockWaitCall *waiting = watch->waiting;
 	Oid			database = step->db->shared->oid;
 	DLockLeaseValue value = {
 		.token = waiting->token, .mode = DLOCK_MODE_NL, .name = *waiting->name
@@ -617,8 +617,8 @@ enqueue_watch(DLockStep *step, const DLockWaitingWatch *watch)
 static DLockStepLack
 try_watch(DLockStep *step, void *arg)
 {
-	DLockWaitingWatch *watch = arg;
-	DLockWaiting *waiting = watch->waiting;
+	DLockWaitWatch *watch = arg;
+	DLockWaitCall *waiting = watch->waiting;
 	DLockSpaceEntry *entry = dlock_space_find(step->db->shared->oid, watch->hash, waiting->name);
 	bool		waits = mine()->state == DLOCK_QUEUE_WAITING;
 
@@ -633,9 +633,9 @@ try_watch(DLockStep *step, void *arg)
 }
 
 static DLockAcquireAnswer
-ask_who_holds(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
+ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
-	DLockWaitingWatch watch = {
+	DLockWaitWatch watch = {
 		.waiting = waiting, .hash = dlock_name_hash(db->shared->oid, waiting->name),
 		.may_wait = may_wait
 	};
@@ -655,10 +655,10 @@ ask_who_holds(DLockWaiting *waiting, DLockDatabase *db, bool may_wait)
  * In either case "holder" tells who it is then.
  */
 void
-dlock_waiting_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
-					DLockWaitingHolder *holder)
+dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
+					DLockWaitHolder *holder)
 {
-	DLockWaiting waiting = begin_call(DLOCK_SPACE_WATCH, ask_who_holds, name, DLOCK_MODE_NL, wait);
+	DLockWaitCall waiting = begin_call(DLOCK_SPACE_WATCH, ask_who_holds, name, DLOCK_MODE_NL, wait);
 	DLockDatabase db;
 
 	waiting.token = seen;
