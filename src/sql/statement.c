@@ -30,6 +30,8 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
+#include "sql/task.h"
+
 PG_FUNCTION_INFO_V1(dlock_sql_statement_handler);
 
 /* A statement as planned, and the row of pg_proc that has its text. */
@@ -132,7 +134,10 @@ first_row(Oid type, MemoryContext context, bool *isnull)
 	return value;
 }
 
-/* Call handler of dlock_sql. */
+/*
+ * Call handler of dlock_sql.  Only functions in dlock_plpgsql have the search_path
+ * and the settings of the planner that a statement needs.
+ */
 Datum
 dlock_sql_statement_handler(PG_FUNCTION_ARGS)
 {
@@ -145,6 +150,7 @@ dlock_sql_statement_handler(PG_FUNCTION_ARGS)
 	Datum		result = (Datum) 0;
 	int			code;
 
+	dlock_task_check_call();
 	if (fcinfo->flinfo->fn_retset)
 		InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < PG_NARGS(); i++)

@@ -54,6 +54,7 @@
 #include "pattern/owned.h"
 #include "session/session.h"
 #include "sql/argument.h"
+#include "sql/task.h"
 #include "worker/tasksweep.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_task_handler);
@@ -265,7 +266,9 @@ check_arguments(FunctionCallInfo fcinfo)
 	defaults = ((Form_pg_proc) GETSTRUCT(tuple))->pronargdefaults;
 	array = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proargnames, &isnull);
 	if (isnull)
-		elog(ERROR, "function %u has no names of parameters", fcinfo->flinfo->fn_oid);
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("function in language dlock_plpgsql has no names of parameters")));
 	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL,
 					  &count);
 	for (int i = 0; i < PG_NARGS(); i++)
@@ -396,6 +399,13 @@ get_call(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this function is for functions in the language dlock_plpgsql")));
 	return current;
+}
+
+/* Throw 55000 unless a function in dlock_plpgsql runs. */
+void
+dlock_task_check_call(void)
+{
+	(void) get_call();
 }
 
 /* dlock_task_caller() -> the role that called */

@@ -87,6 +87,7 @@ DO LANGUAGE dlock_plpgsql 'BEGIN END';
 RESET ROLE;
 SELECT ext.dlock_task_open('q'::text, true);
 SELECT ext.dlock_task_caller();
+SELECT ext.dlock_task_remove_queue(1);
 
 -- the role that counts is the one that calls: that of a function with the rights of its
 -- owner, but not that of a view or of who has granted it
