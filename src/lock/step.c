@@ -36,6 +36,24 @@
  *	  a reaper, so a request that finds no room erases dead leases of its
  *	  database itself, and is refused only if there are none.
  *
+ *	  Lock order, which every file of dlock keeps:
+ *
+ *	  (1) whatever can wait, fail or extend: the relation's lock, the load
+ *		  lock, the extension lock, the token sequence, reading a page,
+ *		  allocating in the space.  Never under (2) to (5).
+ *	  (2) the partition locks of names, all at once (dlock_space_lock_set).
+ *	  (3) the content lock of a buffer (store/store.c), or an owner's lock
+ *		  (space/index.c).
+ *	  (4) the mutex of the tokens, that of a stripe of slots (space/slot.c), or
+ *		  that of a list of free memory (space/memory.c).
+ *
+ *	  Never held together with another: the registry lock (space/database.c),
+ *	  the lock of the limits (space/limit.c), that of the counts (base/stat.c).
+ *
+ *	  Flushing comes last, with no lock held.  Others see a lease before it is
+ *	  durable; what they can conclude from that is a refusal, which promises
+ *	  nothing.
+ *
  * IDENTIFICATION
  *	  src/lock/step.c
  *

@@ -30,7 +30,7 @@
  *	  pattern/groupdef.c has the definitions of groups, and their roles.
  *
  *	  Lock order: open the store first, then take the group's lock, which is of
- *	  the first kind in the order of lock/manager.c.
+ *	  the first kind in the order of lock/step.c.
  *
  * IDENTIFICATION
  *	  src/pattern/group.c
@@ -56,7 +56,8 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/value.h"
-#include "lock/manager.h"
+#include "lock/release.h"
+#include "lock/renew.h"
 #include "pattern/group.h"
 #include "pattern/quota.h"
 #include "session/answer.h"
@@ -427,7 +428,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 	refs = dlock_space_owned(db->shared->oid, &member->lock_name, &count);
 	for (int i = 0; i < count; i++)
 	{
-		DLockManagerTarget target = {
+		DLockFindTarget target = {
 			.by = DLOCK_BY_REF,
 			.hash = refs[i].hash,
 			.name = member->lock_name,
@@ -436,7 +437,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 
 		CHECK_FOR_INTERRUPTS();
 		if (bsearch(&refs[i].token, sorted, token_count, sizeof(DLockToken), compare_tokens) != NULL)
-			released += dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
+			released += dlock_release_lease(db, &target, DLOCK_RIGHT_ROLE, NULL);
 	}
 	pfree(refs);
 	pfree(sorted);
@@ -447,7 +448,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 static void
 remove_member(DLockDatabase *db, const DLockGroupMember *member)
 {
-	DLockManagerTarget target = {
+	DLockFindTarget target = {
 		.by = DLOCK_BY_TOKEN,
 		.hash = member->hash,
 		.name = member->lock_name,
@@ -455,8 +456,8 @@ remove_member(DLockDatabase *db, const DLockGroupMember *member)
 	};
 
 	/* First what can be refused. */
-	(void) dlock_manager_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
-	(void) dlock_manager_release_all(db, &member->lock_name);
+	(void) dlock_release_lease(db, &target, DLOCK_RIGHT_ROLE, NULL);
+	(void) dlock_release_all(db, &member->lock_name);
 }
 
 /*
@@ -493,7 +494,7 @@ make_way(DLockDatabase *db, DLockGroup *group, const DLockBytes *name)
 				 errmsg("group \"%.*s\" has too many members", group->name.len, group->name.data),
 				 errdetail("The limit is %d.", DLOCK_GROUP_MEMBERS_MAX),
 				 errhint("Let members leave, or wait until their memberships expire.")));
-	(void) dlock_manager_release_all(db, name);
+	(void) dlock_release_all(db, name);
 }
 
 /*
@@ -576,7 +577,7 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 	}
 
 	/* With the member's ttl, so that they do not outlive the member. */
-	kept = dlock_manager_renew_refs(db, refs, count, group->members[me].ttl, lsn);
+	kept = dlock_renew_refs(db, refs, count, group->members[me].ttl, lsn);
 	surplus = kept - quota;
 	for (int i = 0; i < count; i++)
 	{
@@ -723,7 +724,7 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 		report_lost(group, token);
 	check_role(&group->members[me]);
 	ref.hash = group->members[me].hash;
-	if (dlock_manager_renew_refs(db, &ref, 1, 0, &lsn) == 0)
+	if (dlock_renew_refs(db, &ref, 1, 0, &lsn) == 0)
 		report_lost(group, token);
 
 	(void) release_partitions(db, &group->members[me], yielded, yielded_count);

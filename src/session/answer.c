@@ -25,7 +25,7 @@
  *
  *	  How a change is undone:
  *
- *	  a grant		it ends (dlock_manager_stop)
+ *	  a grant		it ends (dlock_release_stop)
  *	  one more hold	there is one less, unless the run has released it itself
  *	  an upgrade	the lease gets its old token and its old mode back.  It has
  *					been held without a break in a mode that covers the old one,
@@ -62,7 +62,7 @@
 #include "base/exit.h"
 #include "base/name.h"
 #include "base/rule.h"
-#include "lock/manager.h"
+#include "lock/release.h"
 #include "lock/queue.h"
 #include "session/answer.h"
 #include "session/bind.h"
@@ -149,7 +149,7 @@ restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockAnswerItem *i
 static void
 undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 {
-	DLockManagerStop how = known ? DLOCK_STOP_LOST : DLOCK_STOP_UNTOLD;
+	DLockReleaseStop how = known ? DLOCK_STOP_LOST : DLOCK_STOP_UNTOLD;
 	DLockToken	ends = (item->kind == ANSWER_GRANT) ? item->token : DLOCK_TOKEN_NONE;
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
@@ -180,7 +180,7 @@ undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 		dlock_space_unlock(item->hash);
 	}
 	if (ends != DLOCK_TOKEN_NONE)
-		dlock_manager_stop(db, item->hash, ends, how);
+		dlock_release_stop(db, item->hash, ends, how);
 }
 
 /* Undo all but the first "kept" changes, the last one first. */
@@ -250,11 +250,11 @@ forget_ended(void)
 	}
 	for (Size i = 0; i < count; i++)
 	{
-		DLockManagerTarget target = {
+		DLockFindTarget target = {
 			.by = DLOCK_BY_REF, .hash = items[i].hash, .token = items[i].token
 		};
 
-		if (!converted[items[i].hash % lengthof(converted)] && !dlock_manager_check(&db, &target))
+		if (!converted[items[i].hash % lengthof(converted)] && !dlock_find_is_live(&db, &target))
 			continue;
 		kept_returned += i < returned;
 		items[kept++] = items[i];

@@ -50,7 +50,7 @@
 #include "base/name.h"
 #include "base/stat.h"
 #include "lock/deadlock.h"
-#include "lock/manager.h"
+#include "lock/convert.h"
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "session/answer.h"
@@ -527,14 +527,14 @@ static DLockAcquireAnswer
 ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
 	DLockAcquireGranted *granted = &waiting->granted;
-	DLockManagerTarget target = {
+	DLockFindTarget target = {
 		.by = DLOCK_BY_TOKEN, .hash = dlock_name_hash(db->shared->oid, waiting->name),
 		.name = *waiting->name, .token = waiting->token
 	};
 	DLockAcquireAnswer answer;
 
 	dlock_answer_prepare(1);
-	answer = dlock_manager_convert(db, &target, waiting->mode, may_wait, granted);
+	answer = dlock_convert_lease(db, &target, waiting->mode, may_wait, granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
 	{
 		dlock_answer_converted(target.hash, waiting->token, granted->before, granted->token,

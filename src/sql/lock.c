@@ -23,8 +23,8 @@
 #include "base/name.h"
 #include "base/settings.h"
 #include "base/value.h"
-#include "lock/force.h"
-#include "lock/manager.h"
+#include "lock/release.h"
+#include "lock/renew.h"
 #include "session/answer.h"
 #include "session/session.h"
 #include "session/wait.h"
@@ -178,10 +178,10 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 				 errhint("Pass a longer ttl; a release can end the lease earlier.")));
 }
 
-static DLockManagerTarget
+static DLockFindTarget
 target_by_owner(FunctionCallInfo fcinfo)
 {
-	DLockManagerTarget target = {
+	DLockFindTarget target = {
 		.by = DLOCK_BY_OWNER,
 		.name = dlock_argument_name(fcinfo, 0, "lock name"),
 		.owner = dlock_argument_owner(fcinfo, 1)
@@ -190,10 +190,10 @@ target_by_owner(FunctionCallInfo fcinfo)
 	return target;
 }
 
-static DLockManagerTarget
+static DLockFindTarget
 target_by_token(FunctionCallInfo fcinfo)
 {
-	DLockManagerTarget target = {
+	DLockFindTarget target = {
 		.by = DLOCK_BY_TOKEN,
 		.name = dlock_argument_name(fcinfo, 0, "lock name"),
 		.token = dlock_argument_token(fcinfo, 1)
@@ -204,7 +204,7 @@ target_by_token(FunctionCallInfo fcinfo)
 
 /* Open the database for an operation on a target, and set its hash. */
 static void
-open_for_target(DLockDatabase *db, DLockManagerTarget *target)
+open_for_target(DLockDatabase *db, DLockFindTarget *target)
 {
 	dlock_session_open(db);
 	target->hash = dlock_name_hash(db->shared->oid, &target->name);
@@ -418,14 +418,14 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 }
 
 static bool
-renew(const char *function, DLockManagerTarget *target, DLockTime ttl)
+renew(const char *function, DLockFindTarget *target, DLockTime ttl)
 {
 	DLockDatabase db;
 	bool		renewed;
 
 	dlock_session_check_writable(function);
 	open_for_target(&db, target);
-	renewed = dlock_manager_renew(&db, target, ttl);
+	renewed = dlock_renew_lease(&db, target, ttl);
 	dlock_session_close(&db);
 	return renewed;
 }
@@ -434,7 +434,7 @@ renew(const char *function, DLockManagerTarget *target, DLockTime ttl)
 Datum
 dlock_sql_renew(PG_FUNCTION_ARGS)
 {
-	DLockManagerTarget target = target_by_owner(fcinfo);
+	DLockFindTarget target = target_by_owner(fcinfo);
 
 	PG_RETURN_BOOL(renew("dlock_renew", &target, dlock_argument_ttl(fcinfo, 2, false)));
 }
@@ -443,13 +443,13 @@ dlock_sql_renew(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
-	DLockManagerTarget target = target_by_token(fcinfo);
+	DLockFindTarget target = target_by_token(fcinfo);
 
 	PG_RETURN_BOOL(renew("dlock_renew_token", &target, dlock_argument_ttl(fcinfo, 2, false)));
 }
 
 static bool
-release(const char *function, DLockManagerTarget *target)
+release(const char *function, DLockFindTarget *target)
 {
 	DLockDatabase db;
 	DLockToken	counted = DLOCK_TOKEN_NONE;
@@ -457,13 +457,13 @@ release(const char *function, DLockManagerTarget *target)
 
 	dlock_session_check_writable(function);
 	open_for_target(&db, target);
-	released = dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE, &counted);
+	released = dlock_release_lease(&db, target, DLOCK_RIGHT_ROLE, &counted);
 	if (counted != DLOCK_TOKEN_NONE)
 		dlock_answer_counted_down(target->hash, counted);
 
 	/* Without a lease nothing is left to do under the lock. */
 	target->closed = true;
-	while (!released && dlock_manager_release(&db, target, DLOCK_RIGHT_ROLE, NULL))
+	while (!released && dlock_release_lease(&db, target, DLOCK_RIGHT_ROLE, NULL))
 		CHECK_FOR_INTERRUPTS();
 	dlock_session_close(&db);
 	return released;
@@ -473,7 +473,7 @@ release(const char *function, DLockManagerTarget *target)
 Datum
 dlock_sql_release(PG_FUNCTION_ARGS)
 {
-	DLockManagerTarget target = target_by_owner(fcinfo);
+	DLockFindTarget target = target_by_owner(fcinfo);
 
 	PG_RETURN_BOOL(release("dlock_release", &target));
 }
@@ -482,7 +482,7 @@ dlock_sql_release(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_release_token(PG_FUNCTION_ARGS)
 {
-	DLockManagerTarget target = target_by_token(fcinfo);
+	DLockFindTarget target = target_by_token(fcinfo);
 
 	PG_RETURN_BOOL(release("dlock_release_token", &target));
 }
@@ -491,14 +491,14 @@ dlock_sql_release_token(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_check(PG_FUNCTION_ARGS)
 {
-	DLockManagerTarget target = target_by_token(fcinfo);
+	DLockFindTarget target = target_by_token(fcinfo);
 	DLockDatabase db;
 	bool		live;
 
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_check");
 	open_for_target(&db, &target);
-	live = dlock_manager_check(&db, &target);
+	live = dlock_find_is_live(&db, &target);
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(live);
 }
@@ -514,7 +514,7 @@ dlock_sql_renew_all(PG_FUNCTION_ARGS)
 
 	dlock_session_check_writable("dlock_renew_all");
 	dlock_session_open(&db);
-	renewed = dlock_manager_renew_all(&db, &owner, ttl);
+	renewed = dlock_renew_all(&db, &owner, ttl);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(renewed);
 }
@@ -529,13 +529,13 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 
 	dlock_session_check_writable("dlock_release_all");
 	dlock_session_open(&db);
-	released = dlock_manager_release_all(&db, &owner);
+	released = dlock_release_all(&db, &owner);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(released);
 }
 
 static void
-log_forced(const DLockBytes *name, const DLockForceEnded *ended, const char *user,
+log_forced(const DLockBytes *name, const DLockReleaseForced *ended, const char *user,
 		   const char *reason)
 {
 	char	   *role = GetUserNameFromId(ended->role, true);
@@ -567,16 +567,16 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	char	   *reason = dlock_argument_reason(fcinfo, 1);
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
-	DLockForceEnded *ended;
+	DLockReleaseForced *ended;
 	int			count;
 
 	dlock_session_check_writable("dlock_force_release");
 	dlock_session_open(&db);
-	count = dlock_force_end(&db, &name, &ended);
+	count = dlock_release_by_force(&db, &name, &ended);
 	for (int i = 0; i < count; i++)
 		log_forced(&name, &ended[i], user, reason);
 	for (int i = 0; i < count; i++)
-		dlock_manager_forced(&db, ended[i].hash, ended[i].token);
+		dlock_release_forced(&db, ended[i].hash, ended[i].token);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(count);
 }
@@ -652,7 +652,7 @@ dlock_sql_campaign(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_resign(PG_FUNCTION_ARGS)
 {
-	DLockManagerTarget target = target_by_owner(fcinfo);
+	DLockFindTarget target = target_by_owner(fcinfo);
 
 	dlock_argument_require(fcinfo, 1, "candidate");
 	PG_RETURN_BOOL(release("dlock_resign", &target));

@@ -49,7 +49,7 @@
 #include "base/clock.h"
 #include "base/exit.h"
 #include "base/settings.h"
-#include "lock/manager.h"
+#include "lock/release.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/space.h"
@@ -220,7 +220,7 @@ remove_expired(DLockReaper *reaper, DLockDatabase *db)
 			break;
 
 		/* It may have been released, or renewed. */
-		ref->deadline = dlock_manager_expire(db, ref->hash, ref->token, &skipped, &removed);
+		ref->deadline = dlock_release_expired(db, ref->hash, ref->token, &skipped, &removed);
 		if (removed)
 			reaper->last_work = dlock_clock_now();
 		if (ref->deadline == 0 || ref->deadline > reaper->horizon)
