@@ -52,12 +52,16 @@ typedef struct DLockAcquireItem
 	uint32		hash;
 	DLockMode	mode;
 	DLockPart	part;
-	int			slot_class;		/* of its home on disk; NO_CLASS if it has none */
+	int			slot_class;		/* of its home on disk; NO_CLASS if it has
+								 * none */
 	DLockSlot	slot;
 	DLockSpaceLease *place;		/* in the queue, if this process waits */
 	DLockSpaceEntry *entry;		/* NULL if the lock has none */
 
-	/* The lease that the owner has, or NULL, and what entering it again makes of it. */
+	/*
+	 * The lease that the owner has, or NULL, and what entering it again makes
+	 * of it.
+	 */
 	DLockSpaceLease *own;
 	DLockRuleRenewal renewal;
 	bool		other_payload;
@@ -83,7 +87,8 @@ typedef struct DLockAcquire
 	DLockStep	step;
 	DLockAcquireItem *items;
 	DLockAcquireItem single;
-	DLockLimitCounter counter;	/* of the role's leases; zero if these are not limited */
+	DLockLimitCounter counter;	/* of the role's leases; zero if these are not
+								 * limited */
 	bool		waits;			/* this process is in the queue for it */
 	DLockStepRoom room;			/* that the leases need */
 	DLockAcquireGranted *granted;
@@ -237,7 +242,10 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 	value.permits = request->permits;
 	value.granted_at = 0;
 	value.origin = dlock_clock_origin();
-	value.term = (DLockTerm) {.ttl = request->ttl};
+	value.term = (DLockTerm)
+	{
+		.ttl = request->ttl
+	};
 	value.delay = request->delay;
 	value.min_hold = request->min_hold;
 	value.name = item->name;
@@ -294,11 +302,12 @@ decide(DLockAcquire *acquire)
 	const DLockAcquireRequest *request = acquire->request;
 	DLockOwner	owner = {request->role, request->owner};
 	DLockRuleCase asked = {
-		.mode = request->mode, .reentry = request->reentry, .may_wait = request->may_wait
+		.mode = request->mode,.reentry = request->reentry,.may_wait = request->may_wait
 	};
 	DLockTime	now = acquire->step.now;
 	DLockTime	until;
-	bool		blocked_by_self = false;	/* by what it has on the way elsewhere */
+	bool		blocked_by_self = false;	/* by what it has on the way
+											 * elsewhere */
 
 	acquire->owned = 0;
 	for (int i = 0; i < request->count; i++)
@@ -461,7 +470,10 @@ reenter(DLockAcquire *acquire)
 
 	if (acquire->waits)
 		dlock_queue_remove_mine(acquire->step.now);
-	*granted = (DLockAcquireGranted) {.token = acquire->items[0].own->token, .entered = true};
+	*granted = (DLockAcquireGranted)
+	{
+		.token = acquire->items[0].own->token,.entered = true
+	};
 	for (int i = 0; i < count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -486,6 +498,14 @@ charge(DLockAcquire *acquire)
 	acquire->step.role = acquire->request->role;
 	acquire->step.counter = acquire->counter;
 	return DLOCK_LACKS_LIMIT;
+}
+
+static uint32
+owner_hash(const DLockAcquireRequest *request)
+{
+	DLockOwner	owner = {request->role, request->owner};
+
+	return dlock_queue_owner_hash(&owner);
 }
 
 /* Make a request in the queue the lease that it asks for. */
@@ -523,7 +543,10 @@ tidy_locks(DLockAcquire *acquire)
 		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
 
-		/* Of a crowd, the dead have gone now; with the last one, the entry has, too. */
+		/*
+		 * Of a crowd, the dead have gone now; with the last one, the entry
+		 * has, too.
+		 */
 		if (!crowded)
 			continue;
 		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
@@ -562,7 +585,10 @@ grant(DLockAcquire *acquire)
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 
-	*granted = (DLockAcquireGranted) {.token = token};
+	*granted = (DLockAcquireGranted)
+	{
+		.token = token
+	};
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -592,9 +618,12 @@ grant(DLockAcquire *acquire)
 		dlock_queue_end(dlock_queue_me(), DLOCK_QUEUE_IDLE);
 	}
 	if (dlock_queue_is_any())
-		dlock_queue_owner_gained(shared->oid, dlock_queue_owner_hash(&(DLockOwner) {request->role, request->owner}));
+		dlock_queue_owner_gained(shared->oid, owner_hash(request));
 
-	/* There may be somebody who watches, or who must look at the lock earlier. */
+	/*
+	 * There may be somebody who watches, or who must look at the lock
+	 * earlier.
+	 */
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -631,12 +660,12 @@ enqueue(DLockAcquire *acquire)
 		DLockLeaseValue value = value_of(acquire, item);
 
 		(void) dlock_space_enqueue(database, item->hash, &value, DLOCK_SLOT_NONE,
-									dlock_queue_me(), DLOCK_SPACE_ASKED, &first);
+								   dlock_queue_me(), DLOCK_SPACE_ASKED, &first);
 	}
 	dlock_queue_enter(DLOCK_SPACE_ASKED, database,
-					 dlock_queue_owner_hash(&(DLockOwner) {request->role, request->owner}),
-					 &acquire->step.set, request->count, first,
-					 acquire->step.now, dlock_clock_wall());
+					  owner_hash(request),
+					  &acquire->step.set, request->count, first,
+					  acquire->step.now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -671,7 +700,7 @@ try_acquire(DLockStep *step, void *arg)
  */
 DLockAcquireAnswer
 dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
-					  DLockAcquireGranted *granted)
+					DLockAcquireGranted *granted)
 {
 	DLockAcquire acquire = {.granted = granted};
 

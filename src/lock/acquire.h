@@ -40,7 +40,8 @@ typedef struct DLockAcquireRequest
 	Oid			role;
 	bool		may_wait;
 	bool		set_payload;	/* also of the one lease that is entered again */
-	DLockToken *tokens;			/* where to put those of leases entered again, unless NULL */
+	DLockToken *tokens;			/* where to put those of leases entered again,
+								 * unless NULL */
 } DLockAcquireRequest;
 
 typedef enum DLockAcquireAnswer
@@ -57,8 +58,10 @@ typedef struct DLockAcquireGranted
 	DLockToken	token;			/* the first one */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
 	bool		entered;		/* these are leases that the owner had before */
-	DLockMode	before;			/* of a conversion: the mode that the lease had */
-	const DLockBytes *own;		/* SELF: the name of the lock that the owner has */
+	DLockMode	before;			/* of a conversion: the mode that the lease
+								 * had */
+	const DLockBytes *own;		/* SELF: the name of the lock that the owner
+								 * has */
 } DLockAcquireGranted;
 
 extern DLockAcquireAnswer dlock_acquire_locks(DLockDatabase *db,

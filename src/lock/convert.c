@@ -63,7 +63,7 @@ first_newcomer(DLockSpaceEntry *entry)
 
 typedef struct DLockConversion
 {
-	DLockFind found;
+	DLockFind	found;
 	DLockMode	mode;
 	bool		may_wait;
 	DLockConvertProblem problem;
@@ -109,15 +109,16 @@ enqueue_conversion(DLockStep *step, DLockFind *found, DLockMode mode)
 
 	if (!dlock_space_is_prepared(value.name.len, value.owner.len, 1))
 	{
-		step->room = (DLockStepRoom) {
-			.count = 1, .name_len = value.name.len, .data_len = value.owner.len
+		step->room = (DLockStepRoom)
+		{
+			.count = 1,.name_len = value.name.len,.data_len = value.owner.len
 		};
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(database, found->entry->hash, &value, DLOCK_SLOT_NONE,
 							   dlock_queue_me(), DLOCK_SPACE_CONVERT, &place);
 	dlock_queue_enter(DLOCK_SPACE_CONVERT, database, dlock_queue_owner_hash(&owner), &step->set, 1,
-					 place, step->now, dlock_clock_wall());
+					  place, step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -125,7 +126,7 @@ enqueue_conversion(DLockStep *step, DLockFind *found, DLockMode mode)
 static DLockStepLack
 convert_found(DLockStep *step, DLockConversion *convert)
 {
-	DLockFind *found = &convert->found;
+	DLockFind  *found = &convert->found;
 	DLockSpaceLease *lease = found->lease;
 	DLockSpaceLease *request = find_request();
 	DLockMode	before = (DLockMode) lease->mode;
@@ -160,8 +161,9 @@ convert_found(DLockStep *step, DLockConversion *convert)
 	dlock_queue_owner_gained(step->db->shared->oid, dlock_queue_owner_hash(&owner));
 	dlock_queue_call(found->entry, step->now);
 	convert->answer = DLOCK_ANSWER_GRANTED;
-	*convert->granted = (DLockAcquireGranted) {
-		.token = lease->token, .lsn = lease->lsn, .before = before
+	*convert->granted = (DLockAcquireGranted)
+	{
+		.token = lease->token,.lsn = lease->lsn,.before = before
 	};
 	return DLOCK_LACKS_NOTHING;
 }
@@ -194,11 +196,11 @@ try_convert(DLockStep *step, void *arg)
  */
 DLockAcquireAnswer
 dlock_convert_lease(DLockDatabase *db, const DLockFindTarget *target,
-					  DLockMode mode, bool may_wait, DLockAcquireGranted *granted)
+					DLockMode mode, bool may_wait, DLockAcquireGranted *granted)
 {
 	DLockConversion convert = {
-		.found = {.target = target, .right = DLOCK_RIGHT_ROLE},
-		.mode = mode, .may_wait = may_wait, .granted = granted
+		.found = {.target = target,.right = DLOCK_RIGHT_ROLE},
+		.mode = mode,.may_wait = may_wait,.granted = granted
 	};
 	DLockStep	step;
 

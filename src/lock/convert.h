@@ -15,8 +15,8 @@
 #include "lock/find.h"
 
 extern DLockAcquireAnswer dlock_convert_lease(DLockDatabase *db,
-												const DLockFindTarget *target,
-												DLockMode mode, bool may_wait,
-												DLockAcquireGranted *granted);
+											  const DLockFindTarget *target,
+											  DLockMode mode, bool may_wait,
+											  DLockAcquireGranted *granted);
 
 #endif							/* DLOCK_CONVERT_H */

@@ -84,7 +84,7 @@ typedef struct DLockDeadlockItem
 /* A live lease whose owner may be waiting, copied. */
 typedef struct DLockDeadlockHolder
 {
-	DLockOwner owner;
+	DLockOwner	owner;
 	uint32		hash;			/* of the owner */
 	int			process;		/* that it is bound to; or NONE */
 	DLockMode	mode;
@@ -101,7 +101,8 @@ typedef struct DLockDeadlockLock
 	int			nholders;
 	DLockDeadlockHolder *holders;
 	bool		has_free_holder;	/* a permit whose holder goes on */
-	uint32		reached;		/* modes whose blockers among the holders were visited */
+	uint32		reached;		/* modes whose blockers among the holders were
+								 * visited */
 	int			reached_items[DLOCK_MODES]; /* and how far those in the queue */
 } DLockDeadlockLock;
 
@@ -117,7 +118,7 @@ typedef struct DLockDeadlockWaiter
 {
 	int			process;
 	DLockSpaceSet set;
-	DLockOwner owner;
+	DLockOwner	owner;
 	int			nplaces;
 	DLockDeadlockPlace *places;
 	bool		stuck;
@@ -159,9 +160,10 @@ typedef struct DLockDeadlockSearch
 /* A circle: its waiters in order, me first, and what each waits behind. */
 typedef struct DLockDeadlockEdge
 {
-	DLockOwner waiter;
-	DLockOwner blocker;
-	int			process;		/* of the request in front; NONE if it is a lease */
+	DLockOwner	waiter;
+	DLockOwner	blocker;
+	int			process;		/* of the request in front; NONE if it is a
+								 * lease */
 	DLockMode	mode;
 	DLockBytes	lock;
 } DLockDeadlockEdge;
@@ -178,7 +180,10 @@ copy_bytes(DLockBytes bytes)
 	char	   *data = palloc(bytes.len + 1);
 
 	memcpy(data, bytes.data, bytes.len);
-	return (DLockBytes) {data, bytes.len};
+	return (DLockBytes)
+	{
+		data, bytes.len
+	};
 }
 
 static DLockOwner
@@ -187,7 +192,10 @@ copy_owner(const DLockSpaceLease *lease)
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
 
-	return (DLockOwner) {owner.role, copy_bytes(owner.name)};
+	return (DLockOwner)
+	{
+		owner.role, copy_bytes(owner.name)
+	};
 }
 
 /* Does a request wait for a lease, or behind a request, in another mode? */
@@ -262,7 +270,10 @@ begin_copy(DLockDeadlockSearch *search, const DLockSpaceSet *locked)
 		search->waiter_of[process] = NONE;
 		if (dlock_queue_is_for_lock(process, search->database))
 			search->candidates[search->ncandidates++] =
-				(DLockDeadlockCandidate) {wait->owner, process};
+				(DLockDeadlockCandidate)
+		{
+			wait->owner, process
+		};
 	}
 	qsort(search->candidates, search->ncandidates, sizeof(DLockDeadlockCandidate),
 		  compare_candidates);
@@ -297,10 +308,11 @@ fill_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock, DLockSpaceEntry 
 			item_room *= 2;
 			lock->items = repalloc(lock->items, item_room * sizeof(DLockDeadlockItem));
 		}
-		lock->items[lock->nitems++] = (DLockDeadlockItem) {
+		lock->items[lock->nitems++] = (DLockDeadlockItem)
+		{
 			.process = request->process,
-			.mode = (DLockMode) request->mode,
-			.converted = (request->kind == DLOCK_SPACE_CONVERT) ? request->token : DLOCK_TOKEN_NONE
+				.mode = (DLockMode) request->mode,
+				.converted = (request->kind == DLOCK_SPACE_CONVERT) ? request->token : DLOCK_TOKEN_NONE
 		};
 	}
 
@@ -327,7 +339,8 @@ fill_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock, DLockSpaceEntry 
 			holder_room *= 2;
 			lock->holders = repalloc(lock->holders, holder_room * sizeof(DLockDeadlockHolder));
 		}
-		lock->holders[lock->nholders++] = (DLockDeadlockHolder) {
+		lock->holders[lock->nholders++] = (DLockDeadlockHolder)
+		{
 			copy_owner(lease), hash, lease->process, (DLockMode) lease->mode, lease->token
 		};
 	}
@@ -384,7 +397,10 @@ copy_waiter(DLockDeadlockSearch *search, int process, const DLockSpaceSet *set)
 		while (item < lock->nitems && lock->items[item].process != process)
 			item++;
 		if (item < lock->nitems)
-			waiter->places[waiter->nplaces++] = (DLockDeadlockPlace) {index, item};
+			waiter->places[waiter->nplaces++] = (DLockDeadlockPlace)
+		{
+			index, item
+		};
 	}
 	search->waiter_of[process] = search->nwaiters++;
 }
@@ -517,7 +533,8 @@ pass_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock)
 {
 	uint32		ahead = 0;
 	uint32		held = 0;
-	DLockToken	only[DLOCK_MODES] = {0};	/* the stuck holder in a mode, if it is one */
+	DLockToken	only[DLOCK_MODES] = {0};	/* the stuck holder in a mode, if
+											 * it is one */
 	bool		has_free_holder = lock->has_free_holder;
 	bool		changed = false;
 
@@ -788,6 +805,7 @@ resolve(DLockDeadlockSearch *search, MemoryContext context)
 		if (attempts-- > 0 && requeue_unit(&circle, search->now))
 			continue;
 		text = describe_circle(&circle, context);
+
 		dlock_queue_remove_mine(search->now);
 	}
 	dlock_space_unlock_set(&set);
@@ -802,7 +820,7 @@ static bool
 holds_something(DLockDeadlockSearch *search)
 {
 	DLockSpaceSet set;
-	DLockOwner owner;
+	DLockOwner	owner;
 
 	if (!dlock_queue_lock(search->me, search->database, LW_SHARED, &set, NULL))
 		return false;
@@ -822,7 +840,7 @@ holds_something(DLockDeadlockSearch *search)
 char *
 dlock_deadlock_check(DLockDatabase *db)
 {
-	DLockDeadlockSearch search = {.database = db->shared->oid, .me = dlock_queue_me()};
+	DLockDeadlockSearch search = {.database = db->shared->oid,.me = dlock_queue_me()};
 	DLockDeadlockCircle circle;
 	MemoryContext old = CurrentMemoryContext;
 	MemoryContext context;
@@ -832,6 +850,7 @@ dlock_deadlock_check(DLockDatabase *db)
 	MemoryContextSwitchTo(context);
 	if (holds_something(&search) && copy_all(&search, NULL) && find_circle(&search, &circle))
 		text = resolve(&search, old);
+
 	if (dlock_space_set_count(&search.skipped) > 0)
 		dlock_queue_place(search.me)->look_again = true;
 	MemoryContextSwitchTo(old);

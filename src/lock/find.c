@@ -31,7 +31,7 @@ dlock_find_target(const DLockSpaceRef *ref)
 {
 	return (DLockFindTarget)
 	{
-		.by = DLOCK_BY_REF, .hash = ref->hash, .token = ref->token
+		.by = DLOCK_BY_REF,.hash = ref->hash,.token = ref->token
 	};
 }
 
@@ -193,7 +193,10 @@ dlock_find_own_first(DLockSpaceRef *refs, int count)
 DLockTerm
 dlock_find_term(const DLockSpaceLease *lease)
 {
-	return (DLockTerm) {lease->ttl, lease->deadline, lease->bound_mono, 0};
+	return (DLockTerm)
+	{
+		lease->ttl, lease->deadline, lease->bound_mono, 0
+	};
 }
 
 /* Is the lease that a target names live now?  Changes nothing. */

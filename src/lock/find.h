@@ -28,7 +28,8 @@ typedef struct DLockFindTarget
 	DLockBytes	name;
 	DLockBytes	owner;
 	DLockToken	token;
-	bool		closed;			/* not a live one: one whose lock delay is not over */
+	bool		closed;			/* not a live one: one whose lock delay is not
+								 * over */
 } DLockFindTarget;
 
 /* On whose account a lease is renewed or released. */

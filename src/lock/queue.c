@@ -160,8 +160,8 @@ count_owner(uint32 owner, int by)
  */
 void
 dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-				 const DLockSpaceSet *set, int count, DLockMemoryRef first,
-				 DLockTime now, TimestampTz wall)
+				  const DLockSpaceSet *set, int count, DLockMemoryRef first,
+				  DLockTime now, TimestampTz wall)
 {
 	DLockQueueShared *mine = dlock_queue_place(dlock_queue_me());
 
@@ -191,7 +191,7 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
  */
 bool
 dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set,
-				DLockSpaceSet *skipped)
+				 DLockSpaceSet *skipped)
 {
 	volatile DLockQueueShared *wait = dlock_queue_place(process);
 	uint32		serial;
@@ -207,8 +207,8 @@ dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set,
 			return false;
 
 		/*
-		 * In this order: if it waits, the serial is that of what it waits for,
-		 * and if that is the one of before, so is the set.
+		 * In this order: if it waits, the serial is that of what it waits
+		 * for, and if that is the one of before, so is the set.
 		 */
 		if (wait->state == DLOCK_QUEUE_WAITING)
 		{
@@ -227,7 +227,7 @@ dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set,
  */
 bool
 dlock_queue_is_within(int process, Oid database, const DLockSpaceSet *locked,
-					 DLockSpaceSet *set)
+					  DLockSpaceSet *set)
 {
 	volatile DLockQueueShared *wait = dlock_queue_place(process);
 	uint32		serial = wait->serial;
@@ -236,7 +236,10 @@ dlock_queue_is_within(int process, Oid database, const DLockSpaceSet *locked,
 	*set = dlock_queue_place(process)->set;
 	pg_read_barrier();
 
-	/* In this order, as above: a set that changed while it was read is no set. */
+	/*
+	 * In this order, as above: a set that changed while it was read is no
+	 * set.
+	 */
 	if (wait->state != DLOCK_QUEUE_WAITING || wait->database != database)
 		return false;
 	pg_read_barrier();
@@ -388,7 +391,7 @@ add_owner(DLockSpaceLease *blocker, void *arg)
 	for (int i = 0; i < owners->count; i++)
 	{
 		DLockOwner	named = {owners->owners[i].role,
-			{owners->owners[i].data, owners->owners[i].len}};
+		{owners->owners[i].data, owners->owners[i].len}};
 
 		if (dlock_name_is_owner(&named, &owner))
 			return;
@@ -508,7 +511,10 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
 		}
 		if (request->bound_mono != 0)
 		{
-			/* For requests behind it, it is as good as granted; or not there at all. */
+			/*
+			 * For requests behind it, it is as good as granted; or not there
+			 * at all.
+			 */
 			if (request->bound_mono <= now)
 				continue;
 			crowd.modes |= DLOCK_RULE_BIT(mode);
@@ -517,7 +523,10 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
 			continue;
 		}
 
-		/* If its owner has the lock otherwise, its process knows what that means. */
+		/*
+		 * If its owner has the lock otherwise, its process knows what that
+		 * means.
+		 */
 		if (!blocked)
 			dlock_space_wake(request->process);
 		else if (is_first)

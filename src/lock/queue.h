@@ -18,7 +18,7 @@ typedef enum DLockQueueState
 {
 	DLOCK_QUEUE_IDLE,			/* it is in no queue */
 	DLOCK_QUEUE_WAITING,
-	DLOCK_QUEUE_DROPPED				/* the extension was dropped */
+	DLOCK_QUEUE_DROPPED			/* the extension was dropped */
 } DLockQueueState;
 
 /*
@@ -33,15 +33,17 @@ typedef struct DLockQueueShared
 {
 	DLockQueueState state;
 	uint32		serial;			/* counts the requests of this process */
-	bool		look_again;		/* for a deadlock; set by anyone, cleared by the process */
+	bool		look_again;		/* for a deadlock; set by anyone, cleared by
+								 * the process */
 	bool		called;			/* a request of it was; likewise */
 	bool		has_bound;		/* leases were bound to it at some time */
 	Oid			database;
-	uint32		owner;			/* hash of the owner that waits; zero if it watches */
+	uint32		owner;			/* hash of the owner that waits; zero if it
+								 * watches */
 	DLockSpaceKind kind;
 	DLockSpaceSet set;			/* the partitions of its requests */
 	int			count;			/* of requests */
-	DLockMemoryRef first;			/* the first of them */
+	DLockMemoryRef first;		/* the first of them */
 	DLockTime	since;
 	TimestampTz since_wall;
 } DLockQueueShared;
@@ -51,7 +53,8 @@ typedef enum DLockQueueNews
 {
 	DLOCK_QUEUE_WAIT,			/* nothing to be done before the given time */
 	DLOCK_QUEUE_READY,			/* ask again */
-	DLOCK_QUEUE_GONE			/* it no longer waits: the extension was dropped */
+	DLOCK_QUEUE_GONE			/* it no longer waits: the extension was
+								 * dropped */
 } DLockQueueNews;
 
 /* How many owners in the way are named. */
@@ -83,16 +86,16 @@ extern DLockQueueShared *dlock_queue_place(int process);
 extern int	dlock_queue_pid(int process);
 extern uint32 dlock_queue_owner_hash(const DLockOwner *owner);
 extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-							 const DLockSpaceSet *set, int count,
-							 DLockMemoryRef first, DLockTime now, TimestampTz wall);
+							  const DLockSpaceSet *set, int count,
+							  DLockMemoryRef first, DLockTime now, TimestampTz wall);
 extern void dlock_queue_end(int process, DLockQueueState state);
 extern bool dlock_queue_is_for_lock(int process, Oid database);
 extern bool dlock_queue_is_any(void);
 extern void dlock_queue_owner_gained(Oid database, uint32 owner);
 extern bool dlock_queue_is_within(int process, Oid database, const DLockSpaceSet *locked,
-								 DLockSpaceSet *set);
+								  DLockSpaceSet *set);
 extern bool dlock_queue_lock(int process, Oid database, LWLockMode mode,
-							DLockSpaceSet *set, DLockSpaceSet *skipped);
+							 DLockSpaceSet *set, DLockSpaceSet *skipped);
 
 /* under partition locks */
 extern DLockSpaceLease *dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now);

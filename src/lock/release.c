@@ -30,7 +30,7 @@
 
 typedef struct DLockReleaseCall
 {
-	DLockFind found;
+	DLockFind	found;
 	DLockToken	counted;		/* of a lease that goes on with one hold less */
 } DLockReleaseCall;
 
@@ -112,9 +112,9 @@ try_open(DLockStep *step, void *arg)
  */
 bool
 dlock_release_lease(DLockDatabase *db, const DLockFindTarget *target,
-					  DLockFindRight right, DLockToken *counted)
+					DLockFindRight right, DLockToken *counted)
 {
-	DLockReleaseCall release = {.found = {.target = target, .right = right}};
+	DLockReleaseCall release = {.found = {.target = target,.right = right}};
 	DLockStep	step;
 
 	if (!dlock_find_run(&step, db, &release.found, target->closed ? try_open : try_release))
@@ -187,8 +187,8 @@ lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockSpaceSet *set)
 		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 			 lease != NULL; lease = dlock_space_next(lease))
 		{
-		char		buffer[DLOCK_NAME_MAX];
-		DLockBytes	path = dlock_holder_path(entry, lease, buffer);
+			char		buffer[DLOCK_NAME_MAX];
+			DLockBytes	path = dlock_holder_path(entry, lease, buffer);
 
 			if (lease->part != DLOCK_PART_WHOLE)
 				dlock_holder_path_set(database, &path, &needed);
@@ -279,7 +279,7 @@ dlock_release_by_force(DLockDatabase *db, const DLockBytes *name, DLockReleaseFo
 	{
 		DLockReleaseForced *told = &(*ended)[count];
 		char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	path = dlock_holder_path(entry, lease, buffer);
+		DLockBytes	path = dlock_holder_path(entry, lease, buffer);
 
 		if (dlock_holder_blocks_until(lease) <= now)
 			continue;
@@ -305,7 +305,7 @@ dlock_release_by_force(DLockDatabase *db, const DLockBytes *name, DLockReleaseFo
 static DLockStepLack
 try_tell_forced(DLockStep *step, void *arg)
 {
-	DLockFind *found = arg;
+	DLockFind  *found = arg;
 	DLockStepLack lack = dlock_find_any(step, found);
 	DLockSpaceLease *lease = found->lease;
 	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
@@ -337,8 +337,8 @@ try_tell_forced(DLockStep *step, void *arg)
 void
 dlock_release_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 {
-	DLockFindTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockFind found = {.target = &target};
+	DLockFindTarget target = {.by = DLOCK_BY_REF,.hash = hash,.token = token};
+	DLockFind	found = {.target = &target};
 	DLockStep	step;
 	bool		removed;
 
@@ -352,7 +352,7 @@ dlock_release_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 
 typedef struct DLockReleaseExpiry
 {
-	DLockFind found;
+	DLockFind	found;
 	DLockTime	until;			/* zero: the lease is gone */
 	bool		removed;
 } DLockReleaseExpiry;
@@ -362,7 +362,7 @@ static DLockStepLack
 try_expire(DLockStep *step, void *arg)
 {
 	DLockReleaseExpiry *expiry = arg;
-	DLockFind *found = &expiry->found;
+	DLockFind  *found = &expiry->found;
 	DLockStepLack lack = dlock_find_any(step, found);
 	DLockSpaceLease *lease = found->lease;
 	bool		expired;
@@ -403,9 +403,9 @@ try_expire(DLockStep *step, void *arg)
  */
 DLockTime
 dlock_release_expired(DLockDatabase *db, uint32 hash, DLockToken token, DLockSpaceSet *skipped,
-					 bool *removed)
+					  bool *removed)
 {
-	DLockFindTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
+	DLockFindTarget target = {.by = DLOCK_BY_REF,.hash = hash,.token = token};
 	DLockReleaseExpiry expiry = {.found = {.target = &target}};
 	DLockStep	step;
 
@@ -435,7 +435,7 @@ delay_of(const DLockSpaceLease *lease, DLockReleaseStop how, DLockTime now)
 
 typedef struct DLockReleaseEnd
 {
-	DLockFind found;
+	DLockFind	found;
 	DLockReleaseStop how;
 } DLockReleaseEnd;
 
@@ -467,8 +467,8 @@ try_stop(DLockStep *step, void *arg)
 void
 dlock_release_stop(DLockDatabase *db, uint32 hash, DLockToken token, DLockReleaseStop how)
 {
-	DLockFindTarget target = {.by = DLOCK_BY_REF, .hash = hash, .token = token};
-	DLockReleaseEnd end = {.found = {.target = &target}, .how = how};
+	DLockFindTarget target = {.by = DLOCK_BY_REF,.hash = hash,.token = token};
+	DLockReleaseEnd end = {.found = {.target = &target},.how = how};
 	DLockStep	step;
 
 	(void) dlock_find_run(&step, db, &end.found, try_stop);

@@ -34,13 +34,13 @@ typedef struct DLockReleaseForced
 } DLockReleaseForced;
 
 extern bool dlock_release_lease(DLockDatabase *db, const DLockFindTarget *target,
-								  DLockFindRight right, DLockToken *counted);
+								DLockFindRight right, DLockToken *counted);
 extern int	dlock_release_all(DLockDatabase *db, const DLockBytes *owner_name);
 extern int	dlock_release_by_force(DLockDatabase *db, const DLockBytes *name,
-							DLockReleaseForced **ended);
+								   DLockReleaseForced **ended);
 extern void dlock_release_forced(DLockDatabase *db, uint32 hash, DLockToken token);
 extern DLockTime dlock_release_expired(DLockDatabase *db, uint32 hash, DLockToken token,
-									  DLockSpaceSet *skipped, bool *removed);
+									   DLockSpaceSet *skipped, bool *removed);
 extern void dlock_release_stop(DLockDatabase *db, uint32 hash, DLockToken token,
 							   DLockReleaseStop how);
 

@@ -23,7 +23,7 @@
 
 typedef struct DLockRenewal
 {
-	DLockFind found;
+	DLockFind	found;
 	DLockTime	ttl;
 	XLogRecPtr	lsn;			/* vouches for the new deadline */
 } DLockRenewal;
@@ -81,7 +81,7 @@ static bool
 renew_lease(DLockDatabase *db, const DLockFindTarget *target, DLockTime ttl,
 			DLockFindRight right, XLogRecPtr *lsn)
 {
-	DLockRenewal renew = {.found = {.target = target, .right = right}, .ttl = ttl};
+	DLockRenewal renew = {.found = {.target = target,.right = right},.ttl = ttl};
 	DLockStep	step;
 	bool		renewed = dlock_find_run(&step, db, &renew.found, try_renew);
 
@@ -99,7 +99,7 @@ renew_lease(DLockDatabase *db, const DLockFindTarget *target, DLockTime ttl,
  */
 bool
 dlock_renew_lease(DLockDatabase *db, const DLockFindTarget *target,
-					DLockTime ttl)
+				  DLockTime ttl)
 {
 	XLogRecPtr	lsn;
 
@@ -117,7 +117,7 @@ dlock_renew_lease(DLockDatabase *db, const DLockFindTarget *target,
  */
 int
 dlock_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
-						 DLockTime ttl, XLogRecPtr *lsn)
+				 DLockTime ttl, XLogRecPtr *lsn)
 {
 	int			renewed = 0;
 

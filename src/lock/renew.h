@@ -14,10 +14,10 @@
 #include "lock/find.h"
 
 extern bool dlock_renew_lease(DLockDatabase *db, const DLockFindTarget *target,
-								DLockTime ttl);
+							  DLockTime ttl);
 extern int	dlock_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
-									 DLockTime ttl, XLogRecPtr *lsn);
+							 DLockTime ttl, XLogRecPtr *lsn);
 extern int	dlock_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
-									DLockTime ttl);
+							DLockTime ttl);
 
 #endif							/* DLOCK_RENEW_H */

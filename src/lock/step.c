@@ -399,7 +399,7 @@ dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lea
  */
 DLockSpaceLease *
 dlock_step_replace(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
-					const DLockBytes *payload, DLockSlot slot)
+				   const DLockBytes *payload, DLockSlot slot)
 {
 	DLockSlot	old = lease->slot;
 	DLockHolderTexts texts;
@@ -728,7 +728,11 @@ dlock_step_counter(DLockDatabase *db, Oid role)
 	if (dlock_settings_max_leases < 0)
 		return 0;
 	counter = dlock_limit_track(db->shared->oid, role);
-	/* What is not counted now, for its partition is locked, is with the next request. */
+
+	/*
+	 * What is not counted now, for its partition is locked, is with the next
+	 * request.
+	 */
 	if (!dlock_limit_is_complete(counter) && dlock_space_count(db->shared->oid, role))
 		dlock_limit_set_complete(counter);
 	return counter;

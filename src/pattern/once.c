@@ -211,7 +211,7 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 {
 	DLockOnce	once = {
 		.hash = dlock_name_hash(db->shared->oid, name),
-		.name = name, .every = every, .memory = memory,
+		.name = name,.every = every,.memory = memory,
 		.before = dlock_answer_prepare_slot()
 	};
 

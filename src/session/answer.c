@@ -95,7 +95,8 @@ typedef struct DLockAnswerItem
 static MemoryContext context = NULL;	/* of the slots */
 static DLockAnswerItem *items = NULL;
 static Size count = 0;
-static Size returned = 0;		/* the first so many are of functions that have returned */
+static Size returned = 0;		/* the first so many are of functions that
+								 * have returned */
 static Size room = 0;
 static bool has_slots = false;
 static bool running = false;	/* in the outermost run of the executor */
@@ -251,7 +252,7 @@ forget_ended(void)
 	for (Size i = 0; i < count; i++)
 	{
 		DLockFindTarget target = {
-			.by = DLOCK_BY_REF, .hash = items[i].hash, .token = items[i].token
+			.by = DLOCK_BY_REF,.hash = items[i].hash,.token = items[i].token
 		};
 
 		if (!converted[items[i].hash % lengthof(converted)] && !dlock_find_is_live(&db, &target))
@@ -318,11 +319,15 @@ dlock_answer_granted(DLockDatabase *db, const DLockAcquireRequest *request,
 	if (granted->entered && request->reentry != DLOCK_REENTRY_COUNT)
 		return;
 	for (int i = 0; i < leases; i++)
-		list(&(DLockAnswerItem) {
+	{
+		DLockAnswerItem item = {
 			.kind = granted->entered ? ANSWER_HOLD : ANSWER_GRANT,
 			.hash = dlock_name_hash(db->shared->oid, &request->names[i]),
 			.token = apart ? request->tokens[i] : granted->token + i
-		});
+		};
+
+		list(&item);
+	}
 }
 
 /* A lease has been converted; with an upgrade it has got another token. */
@@ -330,11 +335,13 @@ void
 dlock_answer_converted(uint32 hash, DLockToken from, DLockMode before,
 					   DLockToken to, DLockMode after)
 {
+	DLockAnswerItem item = {
+		.kind = ANSWER_UPGRADE,.hash = hash,.token = to,.from = from,
+		.before = before,.after = after
+	};
+
 	if (from != to)
-		list(&(DLockAnswerItem) {
-			.kind = ANSWER_UPGRADE, .hash = hash, .token = to, .from = from,
-			.before = before, .after = after
-		});
+		list(&item);
 }
 
 /*
@@ -363,9 +370,11 @@ dlock_answer_counted_down(uint32 hash, DLockToken token)
 void
 dlock_answer_won(uint32 hash, DLockToken token, const DLockAnswerSlot *before)
 {
-	list(&(DLockAnswerItem) {
-		.kind = ANSWER_SLOT, .hash = hash, .token = token, .slot = before
-	});
+	DLockAnswerItem item = {
+		.kind = ANSWER_SLOT,.hash = hash,.token = token,.slot = before
+	};
+
+	list(&item);
 }
 
 /* ---- calls and runs ---- */

@@ -86,7 +86,7 @@ typedef struct DLockWaitCall DLockWaitCall;
  * QUEUED: it is in the queue now, or still.
  */
 typedef DLockAcquireAnswer (*DLockWaitAsk) (DLockWaitCall *waiting, DLockDatabase *db,
-											   bool may_wait);
+											bool may_wait);
 
 /* A call that may wait. */
 struct DLockWaitCall
@@ -104,7 +104,8 @@ struct DLockWaitCall
 
 	/* what it asks for, by kind, and the answer */
 	DLockAcquireRequest request;
-	DLockToken	token;			/* of the lease to convert, or of the holder seen */
+	DLockToken	token;			/* of the lease to convert, or of the holder
+								 * seen */
 	DLockAcquireGranted granted;
 	DLockWaitHolder *holder;
 };
@@ -125,14 +126,14 @@ begin_call(DLockSpaceKind kind, DLockWaitAsk ask, const DLockBytes *name, DLockM
 	return (DLockWaitCall)
 	{
 		.kind = kind,
-		.ask = ask,
-		.name = name,
-		.mode = mode,
-		.began = now,
-		.deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait,
-		.check_every = check_every,
-		.check_at = now + check_every,
-		.lock_timeout_at = (LockTimeout > 0 && kind != DLOCK_SPACE_WATCH) ?
+			.ask = ask,
+			.name = name,
+			.mode = mode,
+			.began = now,
+			.deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait,
+			.check_every = check_every,
+			.check_at = now + check_every,
+			.lock_timeout_at = (LockTimeout > 0 && kind != DLOCK_SPACE_WATCH) ?
 			now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER
 	};
 }
@@ -166,11 +167,12 @@ is_own_function(Oid function)
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	bool		is_own = false;
 	bool		is_null;
-	Datum		symbol;
+	Datum symbol;
 
 	if (!HeapTupleIsValid(tuple))
 		return false;
 	symbol = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &is_null);
+
 	if (!is_null && ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
 		is_own = strncmp(TextDatumGetCString(symbol), "dlock_sql_", 10) == 0;
 	ReleaseSysCache(tuple);
@@ -212,7 +214,10 @@ release_snapshot(void)
 {
 	QueryDesc  *query = (ActivePortal != NULL) ? ActivePortal->queryDesc : NULL;
 
-	/* Is the snapshot in use that of the portal, and not one of a function in between? */
+	/*
+	 * Is the snapshot in use that of the portal, and not one of a function in
+	 * between?
+	 */
 	if (query == NULL || query->estate == NULL || query->snapshot != query->estate->es_snapshot ||
 		!ActiveSnapshotSet() || GetActiveSnapshot() != query->snapshot || !is_mere_call(query->plannedstmt))
 		return NULL;
@@ -515,7 +520,7 @@ DLockToken
 dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait)
 {
 	DLockWaitCall waiting = begin_call(DLOCK_SPACE_ASKED, ask_to_acquire, &request->names[0],
-									  request->mode, wait);
+									   request->mode, wait);
 
 	waiting.request = *request;
 	return take_answer(&waiting, call(&waiting));
@@ -528,8 +533,8 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
 	DLockAcquireGranted *granted = &waiting->granted;
 	DLockFindTarget target = {
-		.by = DLOCK_BY_TOKEN, .hash = dlock_name_hash(db->shared->oid, waiting->name),
-		.name = *waiting->name, .token = waiting->token
+		.by = DLOCK_BY_TOKEN,.hash = dlock_name_hash(db->shared->oid, waiting->name),
+		.name = *waiting->name,.token = waiting->token
 	};
 	DLockAcquireAnswer answer;
 
@@ -551,7 +556,7 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
  */
 DLockToken
 dlock_wait_convert(const DLockBytes *name, DLockToken token, DLockMode mode,
-					  DLockTime wait)
+				   DLockTime wait)
 {
 	DLockWaitCall waiting = begin_call(DLOCK_SPACE_CONVERT, ask_to_convert, name, mode, wait);
 
@@ -597,19 +602,22 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 	const DLockWaitCall *waiting = watch->waiting;
 	Oid			database = step->db->shared->oid;
 	DLockLeaseValue value = {
-		.token = waiting->token, .mode = DLOCK_MODE_NL, .name = *waiting->name
+		.token = waiting->token,.mode = DLOCK_MODE_NL,.name = *waiting->name
 	};
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
 	if (!dlock_space_is_prepared(waiting->name->len, 0, 1))
 	{
-		step->room = (DLockStepRoom) {.count = 1, .name_len = waiting->name->len};
+		step->room = (DLockStepRoom)
+		{
+			.count = 1,.name_len = waiting->name->len
+		};
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SLOT_NONE,
 							   dlock_queue_me(), DLOCK_SPACE_WATCH, &place);
 	dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1, place,
-					 step->now, dlock_clock_wall());
+					  step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -636,7 +644,7 @@ static DLockAcquireAnswer
 ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
 	DLockWaitWatch watch = {
-		.waiting = waiting, .hash = dlock_name_hash(db->shared->oid, waiting->name),
+		.waiting = waiting,.hash = dlock_name_hash(db->shared->oid, waiting->name),
 		.may_wait = may_wait
 	};
 	DLockStep	step;
@@ -656,7 +664,7 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
  */
 void
 dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
-					DLockWaitHolder *holder)
+				 DLockWaitHolder *holder)
 {
 	DLockWaitCall waiting = begin_call(DLOCK_SPACE_WATCH, ask_who_holds, name, DLOCK_MODE_NL, wait);
 	DLockDatabase db;

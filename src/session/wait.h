@@ -17,7 +17,8 @@
 /* Who holds a lock, for an observer. */
 typedef struct DLockWaitHolder
 {
-	DLockToken	token;			/* DLOCK_TOKEN_NONE: nobody, and no more is told */
+	DLockToken	token;			/* DLOCK_TOKEN_NONE: nobody, and no more is
+								 * told */
 	DLockMode	mode;
 	TimestampTz granted_at;
 	DLockTime	remaining;		/* DLOCK_TIME_FOREVER if it has no deadline */
@@ -29,8 +30,8 @@ typedef struct DLockWaitHolder
 
 extern DLockToken dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait);
 extern DLockToken dlock_wait_convert(const DLockBytes *name, DLockToken token,
-										DLockMode mode, DLockTime wait);
+									 DLockMode mode, DLockTime wait);
 extern void dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
-								DLockWaitHolder *holder);
+							 DLockWaitHolder *holder);
 
 #endif							/* DLOCK_WAIT_H */

@@ -29,18 +29,21 @@ dlock_holder_value(DLockSpaceEntry *entry, const DLockSpaceLease *lease,
 	return (DLockLeaseValue)
 	{
 		.token = lease->token,
-		.mode = (DLockMode) lease->mode,
-		.bind = (DLockBind) lease->bind,
-		.part = (DLockPart) lease->part,
-		.role = lease->role,
-		.holds = lease->holds,
-		.permits = entry->permits,
-		.granted_at = lease->granted_at,
-		.term = {lease->ttl, lease->deadline, lease->bound_mono, 0},
-		.delay = lease->delay,
-		.name = dlock_space_entry_name(entry, texts->name),
-		.owner = dlock_space_lease_owner(lease, texts->owner).name,
-		.payload = dlock_space_lease_payload(lease, texts->payload)
+			.mode = (DLockMode) lease->mode,
+			.bind = (DLockBind) lease->bind,
+			.part = (DLockPart) lease->part,
+			.role = lease->role,
+			.holds = lease->holds,
+			.permits = entry->permits,
+			.granted_at = lease->granted_at,
+			.term =
+		{
+			lease->ttl, lease->deadline, lease->bound_mono, 0
+		},
+			.delay = lease->delay,
+			.name = dlock_space_entry_name(entry, texts->name),
+			.owner = dlock_space_lease_owner(lease, texts->owner).name,
+			.payload = dlock_space_lease_payload(lease, texts->payload)
 	};
 }
 
@@ -70,7 +73,10 @@ dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own, DLockTim
 	DLockHolderCrowd crowd = {0, 0, DLOCK_TIME_FOREVER};
 
 	if (own == NULL && now < entry->earliest)
-		return (DLockHolderCrowd) {entry->held_modes, entry->nholders, entry->earliest};
+		return (DLockHolderCrowd)
+	{
+		entry->held_modes, entry->nholders, entry->earliest
+	};
 
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
@@ -122,8 +128,8 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
  */
 bool
 dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
-					   const DLockSpaceLease *own, const DLockSpaceLease *before,
-					   DLockTime now, DLockTime *until)
+						const DLockSpaceLease *own, const DLockSpaceLease *before,
+						DLockTime now, DLockTime *until)
 {
 	DLockHolderCrowd crowd = dlock_holder_survey(entry, own, now);
 
@@ -208,7 +214,10 @@ dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockHolderPa
 	int			count = 1;
 	int			nancestors = 0;
 
-	parts[0] = (DLockHolderPart) {entry, lease};
+	parts[0] = (DLockHolderPart)
+	{
+		entry, lease
+	};
 	if (lease->part == DLOCK_PART_PATH)
 		nancestors = dlock_name_ancestors(&name, ancestors);
 	for (int i = 0; i < nancestors; i++)
@@ -218,7 +227,10 @@ dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockHolderPa
 		DLockSpaceLease *intent = (above != NULL) ? dlock_space_find_part(above, lease->token) : NULL;
 
 		if (intent != NULL)
-			parts[count++] = (DLockHolderPart) {above, intent};
+			parts[count++] = (DLockHolderPart)
+		{
+			above, intent
+		};
 	}
 	return count;
 }

@@ -43,7 +43,7 @@ extern DLockLeaseValue dlock_holder_value(DLockSpaceEntry *entry,
 extern DLockTime dlock_holder_blocks_until(const DLockSpaceLease *lease);
 extern DLockTime dlock_holder_due_at(const DLockSpaceLease *lease);
 extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own,
-										 DLockTime now);
+											DLockTime now);
 extern bool dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead,
 								   DLockMode mode, uint32 permits);
 extern bool dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode,
