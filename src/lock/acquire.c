@@ -669,6 +669,21 @@ enqueue(DLockAcquire *acquire)
 	return DLOCK_LACKS_NOTHING;
 }
 
+/*
+ * Call the requests that may be what keeps this one out.  A stopped process waits
+ * for the whole of its request, which may keep a lock free that nobody else
+ * changes; once it has been called, requests pass it by after a ttl.
+ */
+static void
+call_queues(DLockAcquire *acquire)
+{
+	for (int i = 0; i < acquire->request->count; i++)
+	{
+		if (acquire->items[i].entry != NULL)
+			dlock_queue_call(acquire->items[i].entry, acquire->step.now);
+	}
+}
+
 /* An attempt. */
 static DLockStepLack
 try_acquire(DLockStep *step, void *arg)
@@ -679,6 +694,8 @@ try_acquire(DLockStep *step, void *arg)
 	acquire->verdict = decide(acquire);
 	if (acquire->verdict == VERDICT_GRANT)
 		return (acquire->owned > 0) ? reenter(acquire) : grant(acquire);
+	if (acquire->verdict == VERDICT_REFUSED)
+		call_queues(acquire);
 	return (acquire->verdict == VERDICT_QUEUE) ? enqueue(acquire) : DLOCK_LACKS_NOTHING;
 }
 

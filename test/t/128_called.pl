@@ -157,6 +157,36 @@ foreach my $request (
 	$ctl->query_safe("SELECT dlock_release_all('late')");
 }
 
+# One for several that was never called for a lock that is free: a caller that is
+# refused calls it, so that it keeps others out for no longer than a ttl.
+{
+	$ctl->query_safe("SELECT dlock_acquire('held', 'holder', '1 h')");
+	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{free, held}', 'late', '1 s', NULL)");
+	stop($s[0]);
+	ok(wait_until(sub { $ctl->query_safe(acquire('free', 'other', wait => '0')) ne '' }),
+		'stopped: a free lock is not kept from others for ever');
+	go_on($s[0]);
+	$ctl->query_safe("SELECT dlock_force_release('held', 'test'), dlock_force_release('free', 'test')");
+	isnt($s[0]->result->{out}, '', 'stopped: then it gets both');
+	$ctl->query_safe("SELECT dlock_release_all('late')");
+}
+
+# One that was called in vain is as if it had not been called.
+{
+	my $slept = sub { slurp_file("/proc/$s[0]{pid}/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die };
+
+	$ctl->query_safe("SELECT dlock_acquire('vain', 'h1', '1 h'), dlock_acquire('held', 'h2', '1 h')");
+	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{vain, held}', 'both', '1 s', NULL)");
+	my $before = $slept->();
+	my $at = mono_now();
+	$ctl->query_safe("SELECT dlock_release('vain', 'h1')");
+	wait_until(sub { $slept->() > $before && mono_now() > $at + 1.2 }) or die 'it does not look';
+	is($ctl->query_safe(acquire('vain', 'barger', wait => '0')), '', 'called in vain: it keeps its turn');
+	$ctl->query_safe("SELECT dlock_release('held', 'h2')");
+	isnt($s[0]->result->{out}, '', 'called in vain: it gets both');
+	$ctl->query_safe("SELECT dlock_release_all('both')");
+}
+
 # One for several that was called for one lock while another is held: it is called
 # again for the first when that is free anew, as well as for the other.
 {
