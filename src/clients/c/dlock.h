@@ -73,8 +73,8 @@ typedef struct DlockOptions
 	const char *payload;		/* JSON that is shown in dlock_leases */
 	int			give_up_fd;		/* above 0: gives up waiting for the lock when
 								 * it becomes readable */
-	void		(*on_lost) (DlockLease *lease, void *argument); /* perhaps called by another
-																 * thread */
+	void		(*on_lost) (DlockLease *lease, void *argument); /* perhaps called by
+																 * another thread */
 	void	   *argument;
 } DlockOptions;
 
