@@ -160,13 +160,16 @@ sub rows
 
 # What dlock_lease() costs does not depend on how many leases there are.
 {
+	my $processor_time = sub {
+		return $monitor->query_safe("SELECT split_part(pg_read_file('/proc/self/schedstat', 0, 60), ' ', 1)::float8 / 1e9");
+	};
 	my $cost = sub {
 		my $least;
-		foreach my $round (1 .. 5)
+		foreach my $round (1 .. 10)
 		{
-			my (undef, $sent, $answered) = timed_query($monitor,
-				"SELECT count(l.*) FROM generate_series(1, 2000) i, LATERAL dlock_lease('cost-' || i % 100 || left(random()::text, 0)) l");
-			my $time = $answered - $sent;
+			my $before = $processor_time->();
+			$monitor->query_safe("SELECT count(l.*) FROM generate_series(1, 2000) i, LATERAL dlock_lease('cost-' || i % 100 || left(random()::text, 0)) l");
+			my $time = $processor_time->() - $before;
 			$least = $time if !defined $least || $time < $least;
 		}
 		return $least;
@@ -175,7 +178,7 @@ sub rows
 	my $few = $cost->();
 	$monitor->query_safe("SELECT count(dlock_acquire('cost-' || i, 'cost', '1 h')) FROM generate_series(100, 99999) i");
 	my $many = $cost->();
-	cmp_ok($many, '<', 2 * $few, "dlock_lease() among 100000 leases as among 100 (2000 calls in $few s)");
+	cmp_ok($many, '<', 3 * $few, "dlock_lease() among 100000 leases as among 100 (2000 calls in $few s of the processor)");
 	is($monitor->query_safe("SELECT name, owner, state FROM dlock_lease('cost-99999')"), 'cost-99999|cost|held', 'it is there');
 }
 
