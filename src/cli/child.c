@@ -141,7 +141,7 @@ child_start(Child *child, char *const *argv, char *const *environment,
 		if (child->pid == 0)
 			execute(&pipes, parent, terminal, argv, environment);
 
-		/* It does the same; whoever comes first. */
+		/* The child does the same; the first of the two counts. */
 		setpgid(child->pid, child->pid);
 		if (terminal >= 0)
 			terminal_give(terminal, child->pid);

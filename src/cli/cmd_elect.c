@@ -98,8 +98,8 @@ const Command cmd_elect = {
 	.arguments = "NAME [--] COMMAND [ARGUMENT]...",
 	.summary = "run a command while being the leader",
 	.text =
-	"Campaigns for being the leader NAME, which is whoever holds the lock of that name, and\n"
-	"runs COMMAND while it is.  When the command has ended, or the lease was lost and the\n"
+	"Campaigns to be the leader NAME, the holder of the lock of that name, and runs\n"
+	"COMMAND while it leads.  When the command has ended, or the lease was lost and the\n"
 	"command was stopped, it campaigns again.  A signal to end is passed on to the\n"
 	"command, and is the end of it.\n\n"
 	"dlock elect --observe NAME prints who leads, and each change.\n",

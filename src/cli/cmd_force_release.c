@@ -65,7 +65,7 @@ const Command cmd_force_release = {
 	.arguments = "NAME --reason TEXT",
 	.summary = "end leases of others",
 	.text =
-	"Ends all leases on lock NAME, whoever holds them, and prints how many there were.\n"
+	"Ends all leases on lock NAME, of all owners, and prints how many there were.\n"
 	"The server's log tells who did it and why.  A lease with a lock delay, as \"dlock run\"\n"
 	"has, keeps the lock closed while its command is being stopped; once more opens it\n"
 	"at once.\n",

@@ -4,9 +4,9 @@
  *	  The connection to the server, which may come and go.
  *
  * NOTES
- *	  Nothing here waits but conn_open() and conn_ask().  Whoever has other
- *	  things to attend to waits for conn_events() until conn_wake(), calls
- *	  conn_step(), and is told what has happened.  A connection that breaks, or
+ *	  Only conn_open() and conn_ask() wait.  A caller with other things to do
+ *	  waits for conn_events() until conn_wake(), and calls conn_step(), which
+ *	  tells what has happened.  A connection that breaks, or
  *	  that does not answer in time, is given up and made anew, each attempt a
  *	  little later than the one before.  What was being asked is forgotten then:
  *	  whether the server has done it is not known.

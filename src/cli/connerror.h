@@ -15,7 +15,7 @@
 
 #include "cli.h"
 
-/* What an error means for whoever asked. */
+/* What an error means for the caller. */
 typedef enum ConnTrouble
 {
 	CONN_FINE,

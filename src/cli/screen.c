@@ -9,7 +9,7 @@
  *	  wrap, for terminals disagree about the width of some characters.
  *
  *	  The terminal is opened once more, so that it can be written to without
- *	  waiting: whoever shares our standard output must not find that changed,
+ *	  waiting: other users of our standard output must not find it changed,
  *	  and a terminal that takes nothing must not keep us from ending.
  *
  * IDENTIFICATION

@@ -48,8 +48,8 @@ terminal_is_ours(const Terminal *terminal)
 }
 
 /*
- * Make a process group the one in the foreground.  Whoever does that from the
- * background would be stopped for it, hence the blocked signal.
+ * Make a process group the one in the foreground.  A process that does
+ * that from the background would be stopped, hence the blocked signal.
  */
 void
 terminal_give(int fd, pid_t group)

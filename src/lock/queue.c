@@ -4,8 +4,8 @@
  *	  Requests that wait: calling them, looking, leaving.
  *
  * NOTES
- *	  A lock is handed off in two steps.  Whoever takes something out of the
- *	  way of requests *calls* those that can be granted now, in the order of the
+ *	  A lock is handed off in two steps.  A backend that takes something out of
+ *	  the way of requests *calls* the ones that can be granted now, in the order of the
  *	  queue, under the same partition lock: it marks them and sets the latches of
  *	  their processes.  A process that is called takes the lock itself, as it
  *	  would have done at once had it been free (lock/acquire.c).  So a release

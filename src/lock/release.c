@@ -103,7 +103,7 @@ try_open(DLockStep *step, void *arg)
  * Release the lease that a target names, or open the lock that it keeps closed;
  * false if there is none.
  *
- * The release is not flushed: whoever acquires the lock next writes its record
+ * The release is not flushed: the next grant of the lock writes its record
  * after this one, and a crash that loses both brings the lease back for a ttl
  * at most.  Throws 42501.
  *
@@ -242,9 +242,8 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
  * one that has the lock closed does so no longer.  Returns how many, and tells
  * in "ended" (palloc'd) what they were.
  *
- * They are over then, and are left to be seen to (dlock_release_forced), which
- * serves those who wait.  So somebody who waits to convert a lease that is among
- * them does not get away with it.
+ * They are dead then; dlock_release_forced() erases them and calls the requests
+ * that wait.  So a conversion that waits cannot save one of these leases.
  */
 int
 dlock_release_by_force(DLockDatabase *db, const DLockBytes *name, DLockReleaseForced **ended)

@@ -26,8 +26,8 @@
  *	  released	the same, and something else ended it ("stopped")
  *
  *	  A lease that is expired or released is dead.  Dead leases stay where
- *	  they are until somebody wants the lock, or the reaper comes; whoever grants
- *	  a lease erases the dead ones of the lock first.  So at any point of the
+ *	  they are until a request wants the lock, or the reaper comes; a grant
+ *	  erases the dead leases of the lock first.  So at any point of the
  *	  WAL the leases of a lock that are live on disk are compatible, whichever
  *	  records a crash cuts off.  An intent has no record of its own, so what is
  *	  erased for it is its path's, and all parts of a path go together.
@@ -547,7 +547,7 @@ dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *l
  * End a lease now, with all its parts, in memory alone; its locks stay closed
  * for "delay".  Cannot fail.
  *
- * What is on disk is erased later, by the reaper or by whoever comes next.
+ * What is on disk is erased later, by the reaper or by the next grant.
  * A crash before that brings back a lease for its ttl at most.
  */
 void

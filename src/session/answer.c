@@ -92,6 +92,9 @@ typedef struct DLockAnswerItem
 /* Room that is kept from one statement to the next. */
 #define ROOM_KEPT		64
 
+/* With fewer changes in the list none is forgotten: to ask of each costs time. */
+#define ROOM_MANY		(64 * 1024)
+
 static MemoryContext context = NULL;	/* of the slots */
 static DLockAnswerItem *items = NULL;
 static Size count = 0;
@@ -279,7 +282,7 @@ dlock_answer_prepare(int more)
 	}
 	if (count + more <= room)
 		return;
-	if (count > ROOM_KEPT)
+	if (count >= ROOM_MANY)
 		forget_ended();
 	if (count + more > room / 2)
 	{

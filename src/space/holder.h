@@ -14,7 +14,7 @@
 #include "base/types.h"
 #include "space/space.h"
 
-/* Those who hold a lock, taken together. */
+/* The holders of a lock, taken together. */
 typedef struct DLockHolderCrowd
 {
 	uint32		modes;			/* a set */

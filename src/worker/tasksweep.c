@@ -6,7 +6,7 @@
  * NOTES
  *	  A capture is dead once its deadline has passed, and every function judges
  *	  it so.  The state that the task then goes to stands in its row since the
- *	  capture; what is left to do, writing it, falls to whoever comes first: the
+ *	  capture; what is left to do, writing it, falls to the first that comes: the
  *	  database's reaper, or a call that is about to capture from this queue.
  *	  Rows that are locked are left alone.  Their capturer may be finishing, and
  *	  its commit or rollback decides.

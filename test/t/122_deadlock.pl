@@ -499,7 +499,7 @@ DECLARE
 BEGIN
 	got := 0;
 	refused := 0;
-	WHILE clock_timestamp() < until LOOP
+	WHILE clock_timestamp() < until OR got < 13 LOOP
 		SELECT array_agg('storm-' || i ORDER BY random()) INTO names
 			FROM (SELECT i FROM generate_series(1, 10) i ORDER BY random() LIMIT 1 + random() * 4) s;
 		tokens := dlock_acquire_all(names, who, '1 h', p_wait);
@@ -561,7 +561,7 @@ DECLARE
 	until timestamptz := clock_timestamp() + seconds * interval '1 s';
 	n int := 0;
 BEGIN
-	WHILE clock_timestamp() < until LOOP
+	WHILE clock_timestamp() < until OR n < 6 LOOP
 		FOR i IN 1 .. 10 LOOP
 			IF random() < 0.4 THEN
 				PERFORM dlock_acquire('storm-' || i, who, '1 h', NULL);
@@ -594,7 +594,7 @@ DECLARE
 BEGIN
 	done := 0;
 	deadlocks := 0;
-	WHILE clock_timestamp() < until LOOP
+	WHILE clock_timestamp() < until OR done = 0 LOOP
 		BEGIN
 			PERFORM dlock_acquire('jumble-' || i, who, '1 h', NULL, mode => CASE WHEN random() < 0.5 THEN 'shared' ELSE 'exclusive' END)
 				FROM (SELECT i FROM generate_series(1, 4) i ORDER BY random() LIMIT 3) s;

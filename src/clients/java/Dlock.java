@@ -687,7 +687,7 @@ public final class Dlock {
 
         // ---- after the work ----
 
-        /** The answer, whoever interrupts us. */
+        /** The answer, in spite of interrupts. */
         private static Object patiently(Future<?> answer, long within) throws ExecutionException, TimeoutException {
             boolean disturbed = false;
             long end = System.nanoTime() + within;
