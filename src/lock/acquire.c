@@ -133,7 +133,7 @@ plan_item(DLockAcquire *acquire, int i)
 	}
 	acquire->room.name_len = Max(acquire->room.name_len, item->name.len);
 	acquire->room.data_len = Max(acquire->room.data_len, data_len);
-	dlock_space_set_add(&acquire->step.set, item->hash);
+	dlock_partition_set_add(&acquire->step.set, item->hash);
 }
 
 static void
@@ -327,7 +327,7 @@ decide(DLockAcquire *acquire)
 			acquire->permits = item->entry->permits;
 			return VERDICT_OTHER_PERMITS;
 		}
-		own = dlock_space_find_owned(item->entry, &owner, now);
+		own = dlock_index_find_owned(item->entry, &owner, now);
 		if (own != NULL && item->part != DLOCK_PART_INTENT)
 		{
 			if (!asked.held_by_owner || dlock_rule_is_upgrade((DLockMode) own->mode, request->mode))

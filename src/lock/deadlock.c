@@ -117,7 +117,7 @@ typedef struct DLockDeadlockPlace
 typedef struct DLockDeadlockWaiter
 {
 	int			process;
-	DLockSpaceSet set;
+	DLockPartitionSet set;
 	DLockOwner	owner;
 	int			nplaces;
 	DLockDeadlockPlace *places;
@@ -142,8 +142,8 @@ typedef struct DLockDeadlockSearch
 	Oid			database;
 	int			me;
 	DLockTime	now;
-	const DLockSpaceSet *locked;	/* exclusively; NULL in the first copy */
-	DLockSpaceSet skipped;		/* partitions left out of it */
+	const DLockPartitionSet *locked;	/* exclusively; NULL in the first copy */
+	DLockPartitionSet skipped;	/* partitions left out of it */
 	int			ncandidates;
 	DLockDeadlockCandidate *candidates;
 	int		   *waiter_of;		/* by process: index of the waiter, or NONE */
@@ -247,7 +247,7 @@ is_candidate(const DLockDeadlockSearch *search, int i, uint32 hash)
  * partitions the caller has locked exclusively, NULL if none.
  */
 static void
-begin_copy(DLockDeadlockSearch *search, const DLockSpaceSet *locked)
+begin_copy(DLockDeadlockSearch *search, const DLockPartitionSet *locked)
 {
 	int			processes = dlock_queue_processes();
 
@@ -375,7 +375,7 @@ copy_lock(DLockDeadlockSearch *search, DLockSpaceEntry *entry)
 
 /* Copy what a process waits for; its partitions are locked. */
 static void
-copy_waiter(DLockDeadlockSearch *search, int process, const DLockSpaceSet *set)
+copy_waiter(DLockDeadlockSearch *search, int process, const DLockPartitionSet *set)
 {
 	DLockQueueShared *wait = dlock_queue_place(process);
 	DLockSpaceLease *request = dlock_space_request_first(wait->first);
@@ -438,7 +438,7 @@ reach_blockers(DLockDeadlockSearch *search, const DLockDeadlockPlace *place)
 static void
 visit(DLockDeadlockSearch *search, int process)
 {
-	DLockSpaceSet set;
+	DLockPartitionSet set;
 	int			before = search->nwaiters;
 
 	if (search->locked != NULL)
@@ -454,7 +454,7 @@ visit(DLockDeadlockSearch *search, int process)
 			return;
 		if (dlock_queue_place(process)->kind != DLOCK_SPACE_WATCH)
 			copy_waiter(search, process, &set);
-		dlock_space_unlock_set(&set);
+		dlock_partition_unlock_set(&set);
 	}
 	if (search->nwaiters == before)
 		return;
@@ -466,7 +466,7 @@ visit(DLockDeadlockSearch *search, int process)
  * Copy all that can be reached from this backend; false if it does not wait.
  */
 static bool
-copy_all(DLockDeadlockSearch *search, const DLockSpaceSet *locked)
+copy_all(DLockDeadlockSearch *search, const DLockPartitionSet *locked)
 {
 	begin_copy(search, locked);
 	reach(search, search->me);
@@ -772,15 +772,15 @@ describe_circle(const DLockDeadlockCircle *circle, MemoryContext context)
 }
 
 /* The partitions of all stuck waiters. */
-static DLockSpaceSet
+static DLockPartitionSet
 stuck_set(const DLockDeadlockSearch *search)
 {
-	DLockSpaceSet set = {{0}};
+	DLockPartitionSet set = {{0}};
 
 	for (int i = 0; i < search->nwaiters; i++)
 	{
 		if (search->waiters[i].stuck)
-			dlock_space_set_join(&set, &search->waiters[i].set);
+			dlock_partition_set_join(&set, &search->waiters[i].set);
 	}
 	return set;
 }
@@ -793,12 +793,12 @@ stuck_set(const DLockDeadlockSearch *search)
 static char *
 resolve(DLockDeadlockSearch *search, MemoryContext context)
 {
-	DLockSpaceSet set = stuck_set(search);
+	DLockPartitionSet set = stuck_set(search);
 	DLockDeadlockCircle circle;
 	char	   *text = NULL;
 	int			attempts = dlock_queue_processes();
 
-	if (!dlock_space_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
+	if (!dlock_partition_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
 		return NULL;
 	while (text == NULL && copy_all(search, &set) && find_circle(search, &circle))
 	{
@@ -808,7 +808,7 @@ resolve(DLockDeadlockSearch *search, MemoryContext context)
 
 		dlock_queue_remove_mine(search->now);
 	}
-	dlock_space_unlock_set(&set);
+	dlock_partition_unlock_set(&set);
 	return text;
 }
 
@@ -819,15 +819,15 @@ resolve(DLockDeadlockSearch *search, MemoryContext context)
 static bool
 holds_something(DLockDeadlockSearch *search)
 {
-	DLockSpaceSet set;
+	DLockPartitionSet set;
 	DLockOwner	owner;
 
 	if (!dlock_queue_lock(search->me, search->database, LW_SHARED, &set, NULL))
 		return false;
 	owner = copy_owner(dlock_space_request_first(dlock_queue_place(search->me)->first));
-	dlock_space_unlock_set(&set);
+	dlock_partition_unlock_set(&set);
 	return dlock_queue_place(search->me)->has_bound ||
-		dlock_space_owner_is_live(search->database, &owner, dlock_clock_now());
+		dlock_index_owner_is_live(search->database, &owner, dlock_clock_now());
 }
 
 /*
@@ -851,7 +851,7 @@ dlock_deadlock_check(DLockDatabase *db)
 	if (holds_something(&search) && copy_all(&search, NULL) && find_circle(&search, &circle))
 		text = resolve(&search, old);
 
-	if (dlock_space_set_count(&search.skipped) > 0)
+	if (dlock_partition_set_count(&search.skipped) > 0)
 		dlock_queue_place(search.me)->look_again = true;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

@@ -57,7 +57,7 @@ find_by_owner(DLockSpaceEntry *entry, const DLockFindTarget *target, const List 
 {
 	DLockOwner	own = {GetUserId(), target->owner};
 	DLockTime	now = dlock_clock_now();
-	DLockSpaceLease *other = target->closed ? NULL : dlock_space_find_owned(entry, &own, now);
+	DLockSpaceLease *other = target->closed ? NULL : dlock_index_find_owned(entry, &own, now);
 
 	if (other != NULL)
 		return other;
@@ -97,7 +97,7 @@ find_lease(DLockDatabase *db, const DLockFindTarget *target, const List *strange
 		return NULL;
 	if (target->by == DLOCK_BY_OWNER)
 		return find_by_owner(*entry, target, strangers);
-	lease = dlock_space_find_part(*entry, target->token);
+	lease = dlock_index_find_part(*entry, target->token);
 	return (lease != NULL && lease->part != DLOCK_PART_INTENT) ? lease : NULL;
 }
 
@@ -108,7 +108,7 @@ find_lease(DLockDatabase *db, const DLockFindTarget *target, const List *strange
 DLockStepLack
 dlock_find_any(DLockStep *step, DLockFind *found)
 {
-	DLockSpaceSet needed = {{0}};
+	DLockPartitionSet needed = {{0}};
 	char		buffer[DLOCK_NAME_MAX];
 	DLockBytes	name;
 
@@ -164,7 +164,7 @@ bool
 dlock_find_run(DLockStep *step, DLockDatabase *db, DLockFind *found, DLockStepAttempt attempt)
 {
 	dlock_step_begin(step, db);
-	dlock_space_set_add(&step->set, found->target->hash);
+	dlock_partition_set_add(&step->set, found->target->hash);
 	(void) dlock_step_run(step, attempt, found);
 	if (OidIsValid(found->stranger) && found->right == DLOCK_RIGHT_ROLE)
 		dlock_error_not_owner(&found->target->name, found->stranger);
@@ -207,9 +207,9 @@ dlock_find_is_live(DLockDatabase *db, const DLockFindTarget *target)
 	DLockSpaceLease *lease;
 	bool		live;
 
-	dlock_space_lock(target->hash, LW_SHARED);
+	dlock_partition_lock(target->hash, LW_SHARED);
 	lease = find_lease(db, target, NIL, &entry);
 	live = lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now());
-	dlock_space_unlock(target->hash);
+	dlock_partition_unlock(target->hash);
 	return live;
 }

@@ -160,7 +160,7 @@ count_owner(uint32 owner, int by)
  */
 void
 dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-				  const DLockSpaceSet *set, int count, DLockMemoryRef first,
+				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
 				  DLockTime now, TimestampTz wall)
 {
 	DLockQueueShared *mine = dlock_queue_place(dlock_queue_me());
@@ -186,12 +186,12 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 /*
  * Lock the partitions of what a process waits for; they are told in "set".
  * False, and nothing locked, if it does not wait, or does so in another
- * database; or if they are left out, see dlock_space_try_lock_set(), which
+ * database; or if they are left out, see dlock_partition_try_lock_set(), which
  * happens only if "skipped" is given.
  */
 bool
-dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set,
-				 DLockSpaceSet *skipped)
+dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockPartitionSet *set,
+				 DLockPartitionSet *skipped)
 {
 	volatile DLockQueueShared *wait = dlock_queue_place(process);
 	uint32		serial;
@@ -202,8 +202,8 @@ dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set,
 		pg_read_barrier();
 		*set = dlock_queue_place(process)->set;
 		if (skipped == NULL)
-			dlock_space_lock_set(set, mode);
-		else if (!dlock_space_try_lock_set(set, mode, skipped))
+			dlock_partition_lock_set(set, mode);
+		else if (!dlock_partition_try_lock_set(set, mode, skipped))
 			return false;
 
 		/*
@@ -216,7 +216,7 @@ dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set,
 			if (wait->serial == serial)
 				return true;
 		}
-		dlock_space_unlock_set(set);
+		dlock_partition_unlock_set(set);
 	}
 	return false;
 }
@@ -226,8 +226,8 @@ dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockSpaceSet *set,
  * "set", are all among those that the caller has locked?  Then they stay there.
  */
 bool
-dlock_queue_is_within(int process, Oid database, const DLockSpaceSet *locked,
-					  DLockSpaceSet *set)
+dlock_queue_is_within(int process, Oid database, const DLockPartitionSet *locked,
+					  DLockPartitionSet *set)
 {
 	volatile DLockQueueShared *wait = dlock_queue_place(process);
 	uint32		serial = wait->serial;
@@ -243,7 +243,7 @@ dlock_queue_is_within(int process, Oid database, const DLockSpaceSet *locked,
 	if (wait->state != DLOCK_QUEUE_WAITING || wait->database != database)
 		return false;
 	pg_read_barrier();
-	return wait->serial == serial && dlock_space_set_contains(locked, set);
+	return wait->serial == serial && dlock_partition_set_contains(locked, set);
 }
 
 /*
@@ -315,7 +315,7 @@ mine(void)
 
 /* Lock the partitions of this process's requests, if it waits. */
 static bool
-lock_mine(DLockSpaceSet *set)
+lock_mine(DLockPartitionSet *set)
 {
 	return dlock_queue_lock(dlock_queue_me(), mine()->database, LW_EXCLUSIVE, set, NULL);
 }
@@ -324,7 +324,7 @@ lock_mine(DLockSpaceSet *set)
 static DLockSpaceLease *
 find_converted(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
-	DLockSpaceLease *lease = dlock_space_find_part(entry, request->token);
+	DLockSpaceLease *lease = dlock_index_find_part(entry, request->token);
 
 	if (lease != NULL && !dlock_rule_is_live(lease->deadline, now))
 		return NULL;
@@ -433,7 +433,7 @@ call_conversion(DLockSpaceLease *request, uint32 ahead, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockHolderCrowd crowd =
-		dlock_holder_survey(entry, dlock_space_find_part(entry, request->token), now);
+		dlock_holder_survey(entry, dlock_index_find_part(entry, request->token), now);
 
 	if (dlock_holder_is_in_way(&crowd, ahead, (DLockMode) request->mode, 0))
 		wake_if_late(request, crowd.until);
@@ -449,7 +449,7 @@ is_owned_otherwise(DLockSpaceLease *request, DLockTime now)
 	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
 
 	return request->part != DLOCK_PART_INTENT &&
-		dlock_space_find_owned(dlock_space_entry_of(request), &owner, now) != NULL;
+		dlock_index_find_owned(dlock_space_entry_of(request), &owner, now) != NULL;
 }
 
 /* Is none of the requests that follow in a queue to be called now? */
@@ -600,7 +600,7 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 DLockQueueNews
 dlock_queue_look(DLockTime anyway, DLockTime *until)
 {
-	DLockSpaceSet set;
+	DLockPartitionSet set;
 	DLockTime	now;
 	DLockQueueNews news = DLOCK_QUEUE_READY;
 
@@ -635,7 +635,7 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
 		 request != NULL && news == DLOCK_QUEUE_WAIT; request = dlock_space_request_next(request))
 		request->bound_mono = 0;
-	dlock_space_unlock_set(&set);
+	dlock_partition_unlock_set(&set);
 	return news;
 }
 
@@ -643,7 +643,7 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 void
 dlock_queue_call_mine(void)
 {
-	DLockSpaceSet set;
+	DLockPartitionSet set;
 	DLockTime	now;
 
 	if (!lock_mine(&set))
@@ -652,7 +652,7 @@ dlock_queue_call_mine(void)
 	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
 		 request != NULL; request = dlock_space_request_next(request))
 		dlock_queue_call(dlock_space_entry_of(request), now);
-	dlock_space_unlock_set(&set);
+	dlock_partition_unlock_set(&set);
 }
 
 /*
@@ -664,7 +664,7 @@ dlock_queue_describe_blockers(void)
 {
 	DLockQueueOwners *owners = palloc0(sizeof(DLockQueueOwners));
 	StringInfoData text;
-	DLockSpaceSet set;
+	DLockPartitionSet set;
 
 	if (lock_mine(&set))
 	{
@@ -674,7 +674,7 @@ dlock_queue_describe_blockers(void)
 			 request != NULL && owners->count == 0;
 			 request = dlock_space_request_next(request))
 			dlock_queue_owners_in_way(request, now, owners);
-		dlock_space_unlock_set(&set);
+		dlock_partition_unlock_set(&set);
 	}
 
 	initStringInfo(&text);
@@ -716,12 +716,12 @@ dlock_queue_remove_mine(DLockTime now)
 void
 dlock_queue_leave(void)
 {
-	DLockSpaceSet set;
+	DLockPartitionSet set;
 
 	if (lock_mine(&set))
 	{
 		dlock_queue_remove_mine(dlock_clock_now());
-		dlock_space_unlock_set(&set);
+		dlock_partition_unlock_set(&set);
 	}
 	mine()->state = DLOCK_QUEUE_IDLE;
 }
@@ -736,7 +736,7 @@ dlock_queue_dismiss(Oid database)
 	for (int process = 0; process < dlock_queue_processes(); process++)
 	{
 		DLockQueueShared *wait = dlock_queue_place(process);
-		DLockSpaceSet set;
+		DLockPartitionSet set;
 		DLockSpaceLease *request;
 		DLockSpaceLease *next;
 
@@ -749,6 +749,6 @@ dlock_queue_dismiss(Oid database)
 		}
 		dlock_queue_end(process, DLOCK_QUEUE_DROPPED);
 		dlock_space_wake(process);
-		dlock_space_unlock_set(&set);
+		dlock_partition_unlock_set(&set);
 	}
 }

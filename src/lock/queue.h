@@ -41,7 +41,7 @@ typedef struct DLockQueueShared
 	uint32		owner;			/* hash of the owner that waits; zero if it
 								 * watches */
 	DLockSpaceKind kind;
-	DLockSpaceSet set;			/* the partitions of its requests */
+	DLockPartitionSet set;		/* the partitions of its requests */
 	int			count;			/* of requests */
 	DLockMemoryRef first;		/* the first of them */
 	DLockTime	since;
@@ -86,16 +86,16 @@ extern DLockQueueShared *dlock_queue_place(int process);
 extern int	dlock_queue_pid(int process);
 extern uint32 dlock_queue_owner_hash(const DLockOwner *owner);
 extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-							  const DLockSpaceSet *set, int count,
+							  const DLockPartitionSet *set, int count,
 							  DLockMemoryRef first, DLockTime now, TimestampTz wall);
 extern void dlock_queue_end(int process, DLockQueueState state);
 extern bool dlock_queue_is_for_lock(int process, Oid database);
 extern bool dlock_queue_is_any(void);
 extern void dlock_queue_owner_gained(Oid database, uint32 owner);
-extern bool dlock_queue_is_within(int process, Oid database, const DLockSpaceSet *locked,
-								  DLockSpaceSet *set);
+extern bool dlock_queue_is_within(int process, Oid database, const DLockPartitionSet *locked,
+								  DLockPartitionSet *set);
 extern bool dlock_queue_lock(int process, Oid database, LWLockMode mode,
-							 DLockSpaceSet *set, DLockSpaceSet *skipped);
+							 DLockPartitionSet *set, DLockPartitionSet *skipped);
 
 /* under partition locks */
 extern DLockSpaceLease *dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now);

@@ -153,7 +153,7 @@ int
 dlock_release_all(DLockDatabase *db, const DLockBytes *owner_name)
 {
 	int			count;
-	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, owner_name, &count);
+	DLockSpaceRef *refs = dlock_index_owned(db->shared->oid, owner_name, &count);
 	int			own = dlock_find_own_first(refs, count);
 	int			released = release_refs(db, refs, own);
 
@@ -170,19 +170,19 @@ dlock_release_all(DLockDatabase *db, const DLockBytes *owner_name)
  * the lock's entry, or NULL if it has none.
  */
 static DLockSpaceEntry *
-lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockSpaceSet *set)
+lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockPartitionSet *set)
 {
 	Oid			database = db->shared->oid;
 	uint32		hash = dlock_name_hash(database, name);
 
 	memset(set, 0, sizeof(*set));
-	dlock_space_set_add(set, hash);
+	dlock_partition_set_add(set, hash);
 	for (;;)
 	{
-		DLockSpaceSet needed = *set;
+		DLockPartitionSet needed = *set;
 		DLockSpaceEntry *entry;
 
-		dlock_space_lock_set(set, LW_EXCLUSIVE);
+		dlock_partition_lock_set(set, LW_EXCLUSIVE);
 		entry = dlock_space_find(database, hash, name);
 		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 			 lease != NULL; lease = dlock_space_next(lease))
@@ -195,7 +195,7 @@ lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockSpaceSet *set)
 		}
 		if (memcmp(&needed, set, sizeof(needed)) == 0)
 			return entry;
-		dlock_space_unlock_set(set);
+		dlock_partition_unlock_set(set);
 		*set = needed;
 	}
 }
@@ -217,7 +217,7 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 	{
 		DLockSpaceEntry *below = dlock_space_find(db->shared->oid,
 												  dlock_name_hash(db->shared->oid, &path), &path);
-		DLockSpaceLease *whole = (below != NULL) ? dlock_space_find_part(below, lease->token) : NULL;
+		DLockSpaceLease *whole = (below != NULL) ? dlock_index_find_part(below, lease->token) : NULL;
 
 		if (whole != NULL)
 		{
@@ -249,7 +249,7 @@ int
 dlock_release_by_force(DLockDatabase *db, const DLockBytes *name, DLockReleaseForced **ended)
 {
 	DLockSpaceEntry *entry;
-	DLockSpaceSet set;
+	DLockPartitionSet set;
 	DLockTime	now;
 	int			room = 8;
 	int			count;
@@ -267,7 +267,7 @@ dlock_release_by_force(DLockDatabase *db, const DLockBytes *name, DLockReleaseFo
 			count += dlock_holder_blocks_until(lease) > now;
 		if (count <= room)
 			break;
-		dlock_space_unlock_set(&set);
+		dlock_partition_unlock_set(&set);
 		room = count + 8;
 		*ended = repalloc_huge(*ended, room * sizeof(DLockReleaseForced));
 	}
@@ -293,7 +293,7 @@ dlock_release_by_force(DLockDatabase *db, const DLockBytes *name, DLockReleaseFo
 		end_by_force(db, entry, lease, now);
 		count++;
 	}
-	dlock_space_unlock_set(&set);
+	dlock_partition_unlock_set(&set);
 	if (count > 0)
 		dlock_database_note_deadline(db->shared, now);
 	dlock_stat_count(DLOCK_STAT_RELEASE, released);
@@ -398,10 +398,10 @@ try_expire(DLockStep *step, void *arg)
  * "removed" says whether this call removed it.
  *
  * If "skipped" is given, it does not wait for partitions that are locked for
- * long, see dlock_space_try_lock_set(), but returns when to come back.
+ * long, see dlock_partition_try_lock_set(), but returns when to come back.
  */
 DLockTime
-dlock_release_expired(DLockDatabase *db, uint32 hash, DLockToken token, DLockSpaceSet *skipped,
+dlock_release_expired(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartitionSet *skipped,
 					  bool *removed)
 {
 	DLockFindTarget target = {.by = DLOCK_BY_REF,.hash = hash,.token = token};
@@ -409,7 +409,7 @@ dlock_release_expired(DLockDatabase *db, uint32 hash, DLockToken token, DLockSpa
 	DLockStep	step;
 
 	dlock_step_begin(&step, db);
-	dlock_space_set_add(&step.set, hash);
+	dlock_partition_set_add(&step.set, hash);
 	step.skipped = skipped;
 	if (!dlock_step_run(&step, try_expire, &expiry))
 		expiry.until = dlock_clock_now() + SKIPPED_DELAY;

@@ -40,7 +40,7 @@ extern int	dlock_release_by_force(DLockDatabase *db, const DLockBytes *name,
 								   DLockReleaseForced **ended);
 extern void dlock_release_forced(DLockDatabase *db, uint32 hash, DLockToken token);
 extern DLockTime dlock_release_expired(DLockDatabase *db, uint32 hash, DLockToken token,
-									   DLockSpaceSet *skipped, bool *removed);
+									   DLockPartitionSet *skipped, bool *removed);
 extern void dlock_release_stop(DLockDatabase *db, uint32 hash, DLockToken token,
 							   DLockReleaseStop how);
 

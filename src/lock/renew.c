@@ -147,7 +147,7 @@ int
 dlock_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime ttl)
 {
 	int			count;
-	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, owner_name, &count);
+	DLockSpaceRef *refs = dlock_index_owned(db->shared->oid, owner_name, &count);
 	int			own = dlock_find_own_first(refs, count);
 	XLogRecPtr	last = InvalidXLogRecPtr;
 	int			renewed = dlock_renew_refs(db, refs, own, ttl, &last);

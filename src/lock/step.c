@@ -41,7 +41,7 @@
  *	  (1) whatever can wait, fail or extend: the relation's lock, the load
  *		  lock, the extension lock, the token sequence, reading a page,
  *		  allocating in the space.  Never under (2) to (5).
- *	  (2) the partition locks of names, all at once (dlock_space_lock_set).
+ *	  (2) the partition locks of names, all at once (dlock_partition_lock_set).
  *	  (3) the content lock of a buffer (store/store.c), or an owner's lock
  *		  (space/index.c).
  *	  (4) the mutex of the tokens, that of a stripe of slots (space/slot.c), or
@@ -314,7 +314,7 @@ fetch(DLockStep *step, DLockStepLack lack)
 
 /*
  * Run an attempt until it lacks nothing.  False if partitions were left out, see
- * dlock_space_try_lock_set(); that happens only if step->skipped is given.  No
+ * dlock_partition_try_lock_set(); that happens only if step->skipped is given.  No
  * partition lock may be held.
  *
  * Without db->rel the attempt may lack partitions and nothing else; this cannot
@@ -328,17 +328,17 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 
 	do
 	{
-		DLockSpaceSet locked = step->set;
+		DLockPartitionSet locked = step->set;
 
 		if (step->skipped == NULL)
-			dlock_space_lock_set(&locked, LW_EXCLUSIVE);
+			dlock_partition_lock_set(&locked, LW_EXCLUSIVE);
 		else
-			run = dlock_space_try_lock_set(&locked, LW_EXCLUSIVE, step->skipped);
+			run = dlock_partition_try_lock_set(&locked, LW_EXCLUSIVE, step->skipped);
 		if (!run)
 			break;
 		step->now = dlock_clock_now();
 		lack = attempt(step, arg);
-		dlock_space_unlock_set(&locked);
+		dlock_partition_unlock_set(&locked);
 		fetch(step, lack);
 	} while (lack != DLOCK_LACKS_NOTHING);
 	finish(step);
@@ -347,11 +347,11 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 
 /* An attempt needs these partitions, too: are they locked? */
 DLockStepLack
-dlock_step_widen(DLockStep *step, const DLockSpaceSet *needed)
+dlock_step_widen(DLockStep *step, const DLockPartitionSet *needed)
 {
-	if (dlock_space_set_contains(&step->set, needed))
+	if (dlock_partition_set_contains(&step->set, needed))
 		return DLOCK_LACKS_NOTHING;
-	dlock_space_set_join(&step->set, needed);
+	dlock_partition_set_join(&step->set, needed);
 	return DLOCK_LACKS_PARTITIONS;
 }
 
@@ -590,7 +590,7 @@ remove_intents(DLockStep *step, const DLockBytes *path, DLockToken token)
 		DLockSpaceEntry *entry = dlock_space_find(database,
 												  dlock_name_hash(database, &ancestors[i]),
 												  &ancestors[i]);
-		DLockSpaceLease *intent = (entry != NULL) ? dlock_space_find_part(entry, token) : NULL;
+		DLockSpaceLease *intent = (entry != NULL) ? dlock_index_find_part(entry, token) : NULL;
 		bool		waited_for;
 
 		if (intent == NULL)
@@ -609,7 +609,7 @@ try_end_path(DLockStep *step, void *arg)
 	const DLockBytes *path = arg;
 	Oid			database = step->db->shared->oid;
 	DLockSpaceEntry *entry = dlock_space_find(database, dlock_name_hash(database, path), path);
-	DLockSpaceLease *lease = (entry != NULL) ? dlock_space_find_part(entry, step->path_token) : NULL;
+	DLockSpaceLease *lease = (entry != NULL) ? dlock_index_find_part(entry, step->path_token) : NULL;
 	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 
 	if (lease == NULL)
@@ -708,7 +708,7 @@ erase_dead(DLockDatabase *db)
 
 		CHECK_FOR_INTERRUPTS();
 		dlock_step_begin(&step, db);
-		dlock_space_set_add(&step.set, dead->hashes[i]);
+		dlock_partition_set_add(&step.set, dead->hashes[i]);
 		(void) dlock_step_run(&step, try_erase_dead, &dead->hashes[i]);
 		dlock_flush_later(step.lsn, step.now);
 	}

@@ -57,8 +57,8 @@ typedef struct DLockStepRoom
 typedef struct DLockStep
 {
 	DLockDatabase *db;			/* without db->rel, pages cannot be changed */
-	DLockSpaceSet set;			/* partitions to lock exclusively */
-	DLockSpaceSet *skipped;		/* if given, partitions may be left out */
+	DLockPartitionSet set;		/* partitions to lock exclusively */
+	DLockPartitionSet *skipped; /* if given, partitions may be left out */
 	DLockTime	now;			/* read under the partition locks */
 	XLogRecPtr	lsn;			/* end of the last record written */
 
@@ -102,7 +102,7 @@ extern DLockStepLack dlock_step_pin(DLockStep *step, DLockSlot slot);
 extern DLockStepLack dlock_step_pin_lease(DLockStep *step, const DLockSpaceLease *lease);
 extern Buffer dlock_step_page(DLockStep *step, DLockSlot slot);
 extern DLockStepLack dlock_step_tokens(DLockStep *step, int count, DLockToken *first);
-extern DLockStepLack dlock_step_widen(DLockStep *step, const DLockSpaceSet *needed);
+extern DLockStepLack dlock_step_widen(DLockStep *step, const DLockPartitionSet *needed);
 
 /* records of leases, whose pages are pinned */
 extern XLogRecPtr dlock_step_write(DLockStep *step, DLockSlot slot,

@@ -165,7 +165,7 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 	bool		live;
 
 	/* Do not allocate under the lock. */
-	dlock_space_lock(ref->hash, LW_SHARED);
+	dlock_partition_lock(ref->hash, LW_SHARED);
 	entry = dlock_space_find_token(db->shared->oid, ref->hash, ref->token, &lease);
 	live = entry != NULL && dlock_rule_is_live(lease->deadline, group->now);
 	if (live)
@@ -179,7 +179,7 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 		member->deadline = lease->deadline;
 		member->joined_at = lease->granted_at;
 	}
-	dlock_space_unlock(ref->hash);
+	dlock_partition_unlock(ref->hash);
 	if (!live)
 		return false;
 
@@ -195,7 +195,7 @@ static DLockSpaceRef *
 find_memberships(DLockDatabase *db, DLockGroup *group, int *count)
 {
 	DLockBytes	owner = make_name(MEMBERS_PREFIX, &group->name, NULL);
-	DLockSpaceRef *refs = dlock_space_owned(db->shared->oid, &owner, count);
+	DLockSpaceRef *refs = dlock_index_owned(db->shared->oid, &owner, count);
 
 	group->now = dlock_clock_now();
 	return refs;
@@ -319,7 +319,7 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 		partition->member = -1;
 		partition->action = DLOCK_GROUP_NONE;
 
-		dlock_space_lock(partition->hash, LW_SHARED);
+		dlock_partition_lock(partition->hash, LW_SHARED);
 		entry = dlock_space_find(db->shared->oid, partition->hash, &partition->lock_name);
 		lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 		if (lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now()))
@@ -330,7 +330,7 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 			partition->deadline = lease->deadline;
 			partition->since = lease->granted_at;
 		}
-		dlock_space_unlock(partition->hash);
+		dlock_partition_unlock(partition->hash);
 		if (partition->token != DLOCK_TOKEN_NONE)
 			partition->member = find_owner(db, group, &roster, &owner);
 	}
@@ -425,7 +425,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 	memcpy(sorted, tokens, token_count * sizeof(DLockToken));
 	qsort(sorted, token_count, sizeof(DLockToken), compare_tokens);
 
-	refs = dlock_space_owned(db->shared->oid, &member->lock_name, &count);
+	refs = dlock_index_owned(db->shared->oid, &member->lock_name, &count);
 	for (int i = 0; i < count; i++)
 	{
 		DLockFindTarget target = {

@@ -222,7 +222,7 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 		CHECK_FOR_INTERRUPTS();
 		dlock_answer_prepare(2);
 		dlock_step_begin(&step, db);
-		dlock_space_set_add(&step.set, once.hash);
+		dlock_partition_set_add(&step.set, once.hash);
 		(void) dlock_step_run(&step, try_win, &once);
 	} while (once.result == ONCE_NEW && !begin(db, name, every, memory, &once.granted));
 

@@ -161,7 +161,7 @@ undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 
 	if (ends == DLOCK_TOKEN_NONE)
 	{
-		dlock_space_lock(item->hash, LW_EXCLUSIVE);
+		dlock_partition_lock(item->hash, LW_EXCLUSIVE);
 		now = dlock_clock_now();
 		entry = dlock_space_find_token(db->shared->oid, item->hash, item->token, &lease);
 
@@ -181,7 +181,7 @@ undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 			}
 			dlock_queue_call(entry, now);
 		}
-		dlock_space_unlock(item->hash);
+		dlock_partition_unlock(item->hash);
 	}
 	if (ends != DLOCK_TOKEN_NONE)
 		dlock_release_stop(db, item->hash, ends, how);

@@ -115,11 +115,11 @@ hold_lease(DLockRecoverState *state, const DLockLeaseValue *lease, DLockSlot slo
 
 	if (!dlock_space_prepare(lease->name.len, lease->owner.len + lease->payload.len, 1))
 		no_room();
-	dlock_space_lock(hash, LW_EXCLUSIVE);
+	dlock_partition_lock(hash, LW_EXCLUSIVE);
 	held = dlock_space_hold(database, hash, lease, slot, -1, lsn);
 	if (lease->min_hold > 0)
 		held->min_until = min_until_of(state, lease);
-	dlock_space_unlock(hash);
+	dlock_partition_unlock(hash);
 }
 
 /* The intents of a lease on a path are not on disk: they follow from it. */

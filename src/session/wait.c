@@ -650,7 +650,7 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	DLockStep	step;
 
 	dlock_step_begin(&step, db);
-	dlock_space_set_add(&step.set, watch.hash);
+	dlock_partition_set_add(&step.set, watch.hash);
 	(void) dlock_step_run(&step, try_watch, &watch);
 	if (watch.changed)
 		return DLOCK_ANSWER_GRANTED;

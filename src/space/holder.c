@@ -116,7 +116,7 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
 		return request->bound_mono == 0 || request->bound_mono > now;
 	if (request->kind == DLOCK_SPACE_WATCH)
 		return false;
-	converted = dlock_space_find_part(entry, request->token);
+	converted = dlock_index_find_part(entry, request->token);
 	return converted != NULL && dlock_rule_is_live(converted->deadline, now);
 }
 
@@ -181,14 +181,14 @@ dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner, DLockMo
 
 /* Add the partitions of a path and its ancestors to a set. */
 void
-dlock_holder_path_set(Oid database, const DLockBytes *path, DLockSpaceSet *set)
+dlock_holder_path_set(Oid database, const DLockBytes *path, DLockPartitionSet *set)
 {
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
 	int			count = dlock_name_ancestors(path, ancestors);
 
-	dlock_space_set_add(set, dlock_name_hash(database, path));
+	dlock_partition_set_add(set, dlock_name_hash(database, path));
 	for (int i = 0; i < count; i++)
-		dlock_space_set_add(set, dlock_name_hash(database, &ancestors[i]));
+		dlock_partition_set_add(set, dlock_name_hash(database, &ancestors[i]));
 }
 
 /* The path that a part of a lease on a path belongs to; put together in "buffer" if long. */
@@ -224,7 +224,7 @@ dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockHolderPa
 	{
 		uint32		hash = dlock_name_hash(entry->database, &ancestors[i]);
 		DLockSpaceEntry *above = dlock_space_find(entry->database, hash, &ancestors[i]);
-		DLockSpaceLease *intent = (above != NULL) ? dlock_space_find_part(above, lease->token) : NULL;
+		DLockSpaceLease *intent = (above != NULL) ? dlock_index_find_part(above, lease->token) : NULL;
 
 		if (intent != NULL)
 			parts[count++] = (DLockHolderPart)

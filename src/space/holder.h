@@ -57,7 +57,7 @@ extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *ow
 
 /* the parts of a path */
 extern void dlock_holder_path_set(Oid database, const DLockBytes *path,
-								  DLockSpaceSet *set);
+								  DLockPartitionSet *set);
 extern DLockBytes dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part,
 									char buffer[DLOCK_NAME_MAX]);
 extern int	dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease,

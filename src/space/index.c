@@ -83,7 +83,7 @@ dlock_index_startup(DLockMemoryRef *place, uint32 bits)
 static inline DLockMemoryRef *
 token_bucket(uint32 hash, DLockToken token)
 {
-	uint32		per_partition = (1U << token_bits) / DLOCK_SPACE_PARTITIONS;
+	uint32		per_partition = (1U << token_bits) / DLOCK_PARTITION_COUNT;
 
 	return &token_buckets[dlock_partition_of(hash) * per_partition +
 						  murmurhash32((uint32) token) % per_partition];
@@ -196,7 +196,7 @@ dlock_index_change(DLockSpaceLease *lease, Oid role, DLockToken token)
  * The lease with a token on a lock; NULL if there is none.  Lock as for find.
  */
 DLockSpaceLease *
-dlock_space_find_part(const DLockSpaceEntry *entry, DLockToken token)
+dlock_index_find_part(const DLockSpaceEntry *entry, DLockToken token)
 {
 	DLockMemoryRef ref = entry->holders;
 
@@ -232,7 +232,7 @@ is_live_of(const DLockSpaceLease *lease, const DLockSpaceEntry *entry,
  * the shorter list decides how long it takes.
  */
 DLockSpaceLease *
-dlock_space_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
+dlock_index_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
 {
 	uint32		bucket = owner_bucket_of(entry->database, &owner->name);
 	DLockMemoryRef held = entry->holders;
@@ -271,7 +271,7 @@ dlock_space_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTim
  * held.
  */
 DLockSpaceRef *
-dlock_space_owned(Oid database, const DLockBytes *owner_name, int *count)
+dlock_index_owned(Oid database, const DLockBytes *owner_name, int *count)
 {
 	uint32		bucket = owner_bucket_of(database, owner_name);
 	int			room = 64;
@@ -310,7 +310,7 @@ dlock_space_owned(Oid database, const DLockBytes *owner_name, int *count)
  * answer may be that of a moment ago.
  */
 bool
-dlock_space_owner_is_live(Oid database, const DLockOwner *owner, DLockTime now)
+dlock_index_owner_is_live(Oid database, const DLockOwner *owner, DLockTime now)
 {
 	uint32		bucket = owner_bucket_of(database, &owner->name);
 	bool		live = false;

@@ -36,11 +36,11 @@ extern void dlock_index_change(DLockSpaceLease *lease, Oid role, DLockToken toke
 extern void dlock_index_remove(DLockSpaceLease *lease);
 
 /* look-ups */
-extern DLockSpaceLease *dlock_space_find_part(const DLockSpaceEntry *entry, DLockToken token);
-extern DLockSpaceLease *dlock_space_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
+extern DLockSpaceLease *dlock_index_find_part(const DLockSpaceEntry *entry, DLockToken token);
+extern DLockSpaceLease *dlock_index_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
 											   DLockTime now);
-extern DLockSpaceRef *dlock_space_owned(Oid database, const DLockBytes *owner_name,
+extern DLockSpaceRef *dlock_index_owned(Oid database, const DLockBytes *owner_name,
 										int *count);
-extern bool dlock_space_owner_is_live(Oid database, const DLockOwner *owner, DLockTime now);
+extern bool dlock_index_owner_is_live(Oid database, const DLockOwner *owner, DLockTime now);
 
 #endif							/* DLOCK_INDEX_H */

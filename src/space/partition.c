@@ -8,13 +8,13 @@
  *	  Each partition has an LWLock, which protects all that space.c keeps there.
  *
  *	  Lock rules.  A backend that needs several partitions takes them all at
- *	  once (dlock_space_lock_set), and waits for one with none of the others
+ *	  once (dlock_partition_lock_set), and waits for one with none of the others
  *	  held.
  *
  *	  A backend that is stopped under a partition lock keeps the backends waiting
  *	  that need this partition, and no others.  A view, a reaper or a search for
  *	  deadlocks can do without a partition, and leaves it out after
- *	  DLOCK_SPACE_PATIENCE.
+ *	  DLOCK_PARTITION_PATIENCE.
  *
  * IDENTIFICATION
  *	  src/space/partition.c
@@ -33,7 +33,7 @@
 #include "base/types.h"
 #include "space/partition.h"
 
-/* How often dlock_space_lock_set() begins again before it insists. */
+/* How often dlock_partition_lock_set() begins again before it insists. */
 #define LOCK_SET_ATTEMPTS	10
 
 #define NO_PARTITION	(-1)
@@ -47,7 +47,7 @@ static int	nwake = 0;
 void
 dlock_partition_request(void)
 {
-	RequestNamedLWLockTranche("dlock_space", DLOCK_SPACE_PARTITIONS);
+	RequestNamedLWLockTranche("dlock_space", DLOCK_PARTITION_COUNT);
 }
 
 void
@@ -84,28 +84,28 @@ dlock_space_wake(int process)
  * held.
  */
 void
-dlock_space_lock(uint32 hash, LWLockMode mode)
+dlock_partition_lock(uint32 hash, LWLockMode mode)
 {
-	LWLockAcquire(dlock_partition_lock(hash), mode);
+	LWLockAcquire(dlock_partition_lwlock(hash), mode);
 }
 
 void
-dlock_space_unlock(uint32 hash)
+dlock_partition_unlock(uint32 hash)
 {
-	LWLockRelease(dlock_partition_lock(hash));
+	LWLockRelease(dlock_partition_lwlock(hash));
 	wake_noted();
 }
 
 /* Add the partition of a lock's hash to a set. */
 void
-dlock_space_set_add(DLockSpaceSet *set, uint32 hash)
+dlock_partition_set_add(DLockPartitionSet *set, uint32 hash)
 {
 	dlock_partition_add(set, dlock_partition_of(hash));
 }
 
 /* Add the partitions of another set to a set. */
 void
-dlock_space_set_join(DLockSpaceSet *set, const DLockSpaceSet *other)
+dlock_partition_set_join(DLockPartitionSet *set, const DLockPartitionSet *other)
 {
 	for (int word = 0; word < (int) lengthof(set->bits); word++)
 		set->bits[word] |= other->bits[word];
@@ -113,7 +113,7 @@ dlock_space_set_join(DLockSpaceSet *set, const DLockSpaceSet *other)
 
 /* Are all partitions of another set in a set? */
 bool
-dlock_space_set_contains(const DLockSpaceSet *set, const DLockSpaceSet *other)
+dlock_partition_set_contains(const DLockPartitionSet *set, const DLockPartitionSet *other)
 {
 	for (int word = 0; word < (int) lengthof(set->bits); word++)
 	{
@@ -125,7 +125,7 @@ dlock_space_set_contains(const DLockSpaceSet *set, const DLockSpaceSet *other)
 
 /* Is the partition of a lock's hash in the set? */
 bool
-dlock_space_set_has(const DLockSpaceSet *set, uint32 hash)
+dlock_partition_set_has(const DLockPartitionSet *set, uint32 hash)
 {
 	int			partition = dlock_partition_of(hash);
 
@@ -134,7 +134,7 @@ dlock_space_set_has(const DLockSpaceSet *set, uint32 hash)
 
 /* Do two sets have a partition in common? */
 static bool
-sets_meet(const DLockSpaceSet *a, const DLockSpaceSet *b)
+sets_meet(const DLockPartitionSet *a, const DLockPartitionSet *b)
 {
 	for (int word = 0; word < (int) lengthof(a->bits); word++)
 	{
@@ -146,7 +146,7 @@ sets_meet(const DLockSpaceSet *a, const DLockSpaceSet *b)
 
 /* How many partitions are in the set? */
 int
-dlock_space_set_count(const DLockSpaceSet *set)
+dlock_partition_set_count(const DLockPartitionSet *set)
 {
 	int			count = 0;
 
@@ -161,9 +161,9 @@ dlock_space_set_count(const DLockSpaceSet *set)
  * them held, a partition whose lock is not free.
  */
 static int
-take_set(const DLockSpaceSet *set, LWLockMode mode, int held)
+take_set(const DLockPartitionSet *set, LWLockMode mode, int held)
 {
-	DLockSpaceSet taken = {{0}};
+	DLockPartitionSet taken = {{0}};
 
 	if (held != NO_PARTITION)
 		dlock_partition_add(&taken, held);
@@ -177,7 +177,7 @@ take_set(const DLockSpaceSet *set, LWLockMode mode, int held)
 				continue;
 			if (!LWLockConditionalAcquire(&dlock_partition_locks[partition].lock, mode))
 			{
-				dlock_space_unlock_set(&taken);
+				dlock_partition_unlock_set(&taken);
 				return partition;
 			}
 			dlock_partition_add(&taken, partition);
@@ -197,7 +197,7 @@ take_set(const DLockSpaceSet *set, LWLockMode mode, int held)
  * without a deadlock: a backend that waits with locks held waits for a higher one.
  */
 void
-dlock_space_lock_set(const DLockSpaceSet *set, LWLockMode mode)
+dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode)
 {
 	int			held = NO_PARTITION;
 
@@ -218,14 +218,14 @@ dlock_space_lock_set(const DLockSpaceSet *set, LWLockMode mode)
 }
 
 /*
- * The same, unless a lock is not free for DLOCK_SPACE_PATIENCE, as it happens if
+ * The same, unless a lock is not free for DLOCK_PARTITION_PATIENCE, as it happens if
  * a backend is stopped under it: then add that partition to "skipped", and
  * return false.  Do not even wait if one of them is in "skipped" already.
  */
 bool
-dlock_space_try_lock_set(const DLockSpaceSet *set, LWLockMode mode, DLockSpaceSet *skipped)
+dlock_partition_try_lock_set(const DLockPartitionSet *set, LWLockMode mode, DLockPartitionSet *skipped)
 {
-	DLockTime	give_up = dlock_clock_now() + DLOCK_SPACE_PATIENCE;
+	DLockTime	give_up = dlock_clock_now() + DLOCK_PARTITION_PATIENCE;
 	int			busy;
 
 	if (sets_meet(set, skipped))
@@ -237,13 +237,13 @@ dlock_space_try_lock_set(const DLockSpaceSet *set, LWLockMode mode, DLockSpaceSe
 			dlock_partition_add(skipped, busy);
 			return false;
 		}
-		pg_usleep(DLOCK_SPACE_PATIENCE_STEP);
+		pg_usleep(DLOCK_PARTITION_PATIENCE_STEP);
 	}
 	return true;
 }
 
 void
-dlock_space_unlock_set(const DLockSpaceSet *set)
+dlock_partition_unlock_set(const DLockPartitionSet *set)
 {
 	for (int word = 0; word < (int) lengthof(set->bits); word++)
 	{

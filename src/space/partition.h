@@ -13,24 +13,24 @@
 
 #include "storage/lwlock.h"
 
-#define DLOCK_SPACE_PARTITION_BITS	7
-#define DLOCK_SPACE_PARTITIONS		(1 << DLOCK_SPACE_PARTITION_BITS)
+#define DLOCK_PARTITION_BITS	7
+#define DLOCK_PARTITION_COUNT		(1 << DLOCK_PARTITION_BITS)
 
 /* How long a partition is waited for that can be left out. */
-#define DLOCK_SPACE_PATIENCE		(100 * INT64CONST(1000))
+#define DLOCK_PARTITION_PATIENCE		(100 * INT64CONST(1000))
 
 /* How long to sleep between two looks at a lock that is not free, in microseconds. */
-#define DLOCK_SPACE_PATIENCE_STEP	100
+#define DLOCK_PARTITION_PATIENCE_STEP	100
 
 /* A set of partitions. */
-typedef struct DLockSpaceSet
+typedef struct DLockPartitionSet
 {
-	uint64		bits[DLOCK_SPACE_PARTITIONS / 64];
-} DLockSpaceSet;
+	uint64		bits[DLOCK_PARTITION_COUNT / 64];
+} DLockPartitionSet;
 
 /* Add a partition, by its number, to a set. */
 static inline void
-dlock_partition_add(DLockSpaceSet *set, int partition)
+dlock_partition_add(DLockPartitionSet *set, int partition)
 {
 	set->bits[partition / 64] |= UINT64CONST(1) << (partition % 64);
 }
@@ -42,39 +42,39 @@ extern LWLockPadded *dlock_partition_locks;
 static inline int
 dlock_partition_of(uint32 hash)
 {
-	return hash >> (32 - DLOCK_SPACE_PARTITION_BITS);
+	return hash >> (32 - DLOCK_PARTITION_BITS);
 }
 
 static inline LWLock *
-dlock_partition_lock(uint32 hash)
+dlock_partition_lwlock(uint32 hash)
 {
 	return &dlock_partition_locks[dlock_partition_of(hash)].lock;
 }
 
 /* For assertions: does this backend hold the lock, in any mode, or exclusively? */
 #define dlock_partition_is_held(hash) \
-	LWLockHeldByMe(dlock_partition_lock(hash))
+	LWLockHeldByMe(dlock_partition_lwlock(hash))
 #define dlock_partition_is_mine(hash) \
-	LWLockHeldByMeInMode(dlock_partition_lock(hash), LW_EXCLUSIVE)
+	LWLockHeldByMeInMode(dlock_partition_lwlock(hash), LW_EXCLUSIVE)
 
 /* set-up */
 extern void dlock_partition_request(void);
 extern void dlock_partition_startup(void);
 
 /* one partition */
-extern void dlock_space_lock(uint32 hash, LWLockMode mode);
-extern void dlock_space_unlock(uint32 hash);
+extern void dlock_partition_lock(uint32 hash, LWLockMode mode);
+extern void dlock_partition_unlock(uint32 hash);
 extern void dlock_space_wake(int process);
 
 /* sets of partitions */
-extern void dlock_space_set_add(DLockSpaceSet *set, uint32 hash);
-extern void dlock_space_set_join(DLockSpaceSet *set, const DLockSpaceSet *other);
-extern bool dlock_space_set_contains(const DLockSpaceSet *set, const DLockSpaceSet *other);
-extern bool dlock_space_set_has(const DLockSpaceSet *set, uint32 hash);
-extern int	dlock_space_set_count(const DLockSpaceSet *set);
-extern void dlock_space_lock_set(const DLockSpaceSet *set, LWLockMode mode);
-extern bool dlock_space_try_lock_set(const DLockSpaceSet *set, LWLockMode mode,
-									 DLockSpaceSet *skipped);
-extern void dlock_space_unlock_set(const DLockSpaceSet *set);
+extern void dlock_partition_set_add(DLockPartitionSet *set, uint32 hash);
+extern void dlock_partition_set_join(DLockPartitionSet *set, const DLockPartitionSet *other);
+extern bool dlock_partition_set_contains(const DLockPartitionSet *set, const DLockPartitionSet *other);
+extern bool dlock_partition_set_has(const DLockPartitionSet *set, uint32 hash);
+extern int	dlock_partition_set_count(const DLockPartitionSet *set);
+extern void dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode);
+extern bool dlock_partition_try_lock_set(const DLockPartitionSet *set, LWLockMode mode,
+										 DLockPartitionSet *skipped);
+extern void dlock_partition_unlock_set(const DLockPartitionSet *set);
 
 #endif							/* DLOCK_PARTITION_H */

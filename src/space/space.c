@@ -40,7 +40,7 @@ static uint32 bucket_bits = 0;
 /* Buckets are no fewer than this, so that each partition has some. */
 #define MIN_BUCKET_BITS		12
 
-StaticAssertDecl((1 << MIN_BUCKET_BITS) / DLOCK_SPACE_PARTITIONS % VISIT_BUCKETS == 0,
+StaticAssertDecl((1 << MIN_BUCKET_BITS) / DLOCK_PARTITION_COUNT % VISIT_BUCKETS == 0,
 				 "a partition is a multiple of what a walk looks at");
 
 /* A bucket for each so many bytes of dlock.max_memory. */
@@ -190,7 +190,7 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 
 		if (entry->hash != hash || entry->database != database)
 			continue;
-		holder = dlock_space_find_part(entry, token);
+		holder = dlock_index_find_part(entry, token);
 		if (holder == NULL)
 			continue;
 		*lease = holder;
@@ -600,22 +600,22 @@ look_at(uint32 first, uint32 count, Oid database, SpaceLook look, void *arg)
  * partition lock in "mode".  The lock is given up between groups of buckets, so
  * the walk as a whole is no snapshot.
  *
- * Partitions whose locks are not free are put off.  When for DLOCK_SPACE_PATIENCE
+ * Partitions whose locks are not free are put off.  When for DLOCK_PARTITION_PATIENCE
  * none of those that are left can be locked, leave them out; returns their set.
  */
-static DLockSpaceSet
+static DLockPartitionSet
 walk(Oid database, LWLockMode mode, SpaceLook look, void *arg)
 {
-	uint32		per_partition = (1U << bucket_bits) / DLOCK_SPACE_PARTITIONS;
-	uint32		done[DLOCK_SPACE_PARTITIONS] = {0}; /* buckets of each */
+	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
+	uint32		done[DLOCK_PARTITION_COUNT] = {0};	/* buckets of each */
 	DLockTime	give_up = 0;
 	bool		progress = true;
 
 	for (;;)
 	{
-		DLockSpaceSet left = {{0}};
+		DLockPartitionSet left = {{0}};
 
-		for (uint32 partition = 0; partition < DLOCK_SPACE_PARTITIONS; partition++)
+		for (uint32 partition = 0; partition < DLOCK_PARTITION_COUNT; partition++)
 		{
 			LWLock	   *lock = &dlock_partition_locks[partition].lock;
 
@@ -634,14 +634,14 @@ walk(Oid database, LWLockMode mode, SpaceLook look, void *arg)
 				progress = true;
 			}
 		}
-		if (dlock_space_set_count(&left) == 0)
+		if (dlock_partition_set_count(&left) == 0)
 			return left;
 		if (progress)
-			give_up = dlock_clock_now() + DLOCK_SPACE_PATIENCE;
+			give_up = dlock_clock_now() + DLOCK_PARTITION_PATIENCE;
 		else if (dlock_clock_now() >= give_up)
 			return left;
 		progress = false;
-		pg_usleep(DLOCK_SPACE_PATIENCE_STEP);
+		pg_usleep(DLOCK_PARTITION_PATIENCE_STEP);
 	}
 }
 
@@ -668,7 +668,7 @@ visit_entry(DLockSpaceEntry *entry, void *arg)
  * The visitor runs under the partition lock in shared mode and must neither
  * change anything nor wait; it may allocate local memory.
  */
-DLockSpaceSet
+DLockPartitionSet
 dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 {
 	VisitState	state = {visitor, arg};
@@ -706,9 +706,9 @@ count_entry(DLockSpaceEntry *entry, void *arg)
 bool
 dlock_space_count(Oid database, Oid role)
 {
-	DLockSpaceSet left = walk(database, LW_EXCLUSIVE, count_entry, &role);
+	DLockPartitionSet left = walk(database, LW_EXCLUSIVE, count_entry, &role);
 
-	return dlock_space_set_count(&left) == 0;
+	return dlock_partition_set_count(&left) == 0;
 }
 
 /*
@@ -718,7 +718,7 @@ dlock_space_count(Oid database, Oid role)
 void
 dlock_space_purge(Oid database)
 {
-	uint32		per_partition = (1U << bucket_bits) / DLOCK_SPACE_PARTITIONS;
+	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
 
 	for (uint32 bucket = 0; bucket < (1U << bucket_bits); bucket++)
 	{

@@ -56,7 +56,7 @@ extern void dlock_space_note_end(const DLockSpaceLease *lease);
 extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
-extern DLockSpaceSet dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
+extern DLockPartitionSet dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
 extern bool dlock_space_count(Oid database, Oid role);
 extern void dlock_space_purge(Oid database);
 

@@ -179,10 +179,10 @@ collect_from_pages(DLockViewState *state)
 
 /* Say that partitions were left out, once a statement. */
 static void
-warn_left_out(const DLockSpaceSet *left_out)
+warn_left_out(const DLockPartitionSet *left_out)
 {
 	static TimestampTz warned_in = 0;
-	int			count = dlock_space_set_count(left_out);
+	int			count = dlock_partition_set_count(left_out);
 
 	if (count == 0 || warned_in == dlock_clock_statement())
 		return;
@@ -190,7 +190,7 @@ warn_left_out(const DLockSpaceSet *left_out)
 	ereport(WARNING,
 			(errcode(ERRCODE_WARNING),
 			 errmsg("%d of %d parts of the memory of leases were left out",
-					count, DLOCK_SPACE_PARTITIONS),
+					count, DLOCK_PARTITION_COUNT),
 			 errdetail(STOPPED_DETAIL),
 			 errhint(STOPPED_HINT)));
 }
@@ -200,12 +200,12 @@ static void
 collect_lock(DLockViewState *state, Oid database)
 {
 	uint32		hash = dlock_name_hash(database, state->name);
-	DLockSpaceSet set = {{0}};
-	DLockSpaceSet skipped = {{0}};
+	DLockPartitionSet set = {{0}};
+	DLockPartitionSet skipped = {{0}};
 	DLockSpaceEntry *entry;
 
-	dlock_space_set_add(&set, hash);
-	if (!dlock_space_try_lock_set(&set, LW_SHARED, &skipped))
+	dlock_partition_set_add(&set, hash);
+	if (!dlock_partition_try_lock_set(&set, LW_SHARED, &skipped))
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("leases on lock \"%.*s\" cannot be read",
@@ -216,7 +216,7 @@ collect_lock(DLockViewState *state, Oid database)
 	for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 		 lease != NULL; lease = dlock_space_next(lease))
 		visit_memory(entry, lease, state);
-	dlock_space_unlock_set(&set);
+	dlock_partition_unlock_set(&set);
 }
 
 static void
@@ -232,7 +232,7 @@ collect_from_memory(DLockViewState *state)
 		collect_lock(state, db.shared->oid);
 	else
 	{
-		DLockSpaceSet left_out = dlock_space_visit(db.shared->oid, visit_memory, state);
+		DLockPartitionSet left_out = dlock_space_visit(db.shared->oid, visit_memory, state);
 
 		warn_left_out(&left_out);
 	}
@@ -362,12 +362,12 @@ position_of(DLockSpaceLease *request)
 /* Copy a process's waiting requests; NIL if it has none, or is left out. */
 static List *
 copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall,
-			  DLockSpaceSet *skipped)
+			  DLockPartitionSet *skipped)
 {
 	List	   *copies = NIL;
 	DLockQueueShared *wait = dlock_queue_place(process);
 	DLockTime	now = dlock_clock_now();
-	DLockSpaceSet set;
+	DLockPartitionSet set;
 
 	if (!dlock_queue_lock(process, database, LW_SHARED, &set, skipped))
 		return NIL;
@@ -393,7 +393,7 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 		dlock_queue_owners_in_way(request, now, &copy->blocked_by);
 		copies = lappend(copies, copy);
 	}
-	dlock_space_unlock_set(&set);
+	dlock_partition_unlock_set(&set);
 	return copies;
 }
 
@@ -414,7 +414,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockDatabase db;
-	DLockSpaceSet skipped = {{0}};
+	DLockPartitionSet skipped = {{0}};
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())

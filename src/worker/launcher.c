@@ -346,7 +346,7 @@ walk_leases(HTAB *walks, DLockTime now)
 	DLockTime	next = DLOCK_TIME_FOREVER;
 	HASH_SEQ_STATUS scan;
 	DLockLauncherWalk *walk;
-	DLockSpaceSet left_out;
+	DLockPartitionSet left_out;
 
 	/* From here on a backend that grants a lease tells of it. */
 	hash_seq_init(&scan, walks);
@@ -358,7 +358,7 @@ walk_leases(HTAB *walks, DLockTime now)
 	hash_seq_init(&scan, walks);
 	while ((walk = hash_seq_search(&scan)) != NULL)
 	{
-		if (dlock_space_set_count(&left_out) > 0)
+		if (dlock_partition_set_count(&left_out) > 0)
 			walk->first = Min(walk->first, now + LEFT_OUT_DELAY);
 		dlock_database_note_deadline(walk->shared, walk->first);
 		if (walk->first > now)

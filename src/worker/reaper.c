@@ -158,7 +158,7 @@ sweep(DLockReaper *reaper, DLockTime now)
 {
 	MemoryContext old;
 	DLockTime	spent;
-	DLockSpaceSet left_out;
+	DLockPartitionSet left_out;
 
 	reaper->horizon = now + (DLockTime) dlock_settings_reap_interval_ms * 1000;
 
@@ -174,7 +174,7 @@ sweep(DLockReaper *reaper, DLockTime now)
 	reaper->room = 64;
 	reaper->refs = palloc(reaper->room * sizeof(DLockSpaceRef));
 	left_out = dlock_space_visit(reaper->shared->oid, collect_due, reaper);
-	if (dlock_space_set_count(&left_out) > 0)
+	if (dlock_partition_set_count(&left_out) > 0)
 		reaper->horizon = now;
 
 	reaper->due = binaryheap_allocate(Max(1, reaper->count), compare_deadlines, NULL);
@@ -207,7 +207,7 @@ next_event(DLockReaper *reaper)
 static void
 remove_expired(DLockReaper *reaper, DLockDatabase *db)
 {
-	DLockSpaceSet skipped = {{0}};
+	DLockPartitionSet skipped = {{0}};
 
 	for (int i = 0; i < REAP_BATCH && !binaryheap_empty(reaper->due); i++)
 	{
