@@ -534,6 +534,9 @@ Datum
 dlock_sql_task_end(PG_FUNCTION_ARGS)
 {
 	DLockTime	span = PG_ARGISNULL(0) ? dlock_argument_ttl(fcinfo, 0, true) : PG_GETARG_INTERVAL_P(0)->time;
+
+	/* The wall clock first, so that nothing ends before the time that is told. */
+	TimestampTz wall = dlock_clock_wall();
 	DLockTime	ends = dlock_clock_now() + span;
 	Datum		values[5];
 	bool		nulls[5] = {0};
@@ -543,7 +546,7 @@ dlock_sql_task_end(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 	values[0] = dlock_value_interval(span);
 	values[1] = TimestampTzGetDatum(ends + dlock_clock_steady_offset());
-	values[2] = TimestampTzGetDatum(dlock_clock_wall() + span);
+	values[2] = TimestampTzGetDatum(wall + span);
 	values[3] = Int32GetDatum((int32) dlock_clock_boot());
 	values[4] = dlock_value_interval(ends);
 	if (span > 0)
