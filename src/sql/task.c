@@ -535,7 +535,10 @@ dlock_sql_task_end(PG_FUNCTION_ARGS)
 {
 	DLockTime	span = PG_ARGISNULL(0) ? dlock_argument_ttl(fcinfo, 0, true) : PG_GETARG_INTERVAL_P(0)->time;
 
-	/* The wall clock first, so that nothing ends before the time that is told. */
+	/*
+	 * The wall clock first, so that nothing ends before the time that is
+	 * told.
+	 */
 	TimestampTz wall = dlock_clock_wall();
 	DLockTime	ends = dlock_clock_now() + span;
 	Datum		values[5];
