@@ -19,9 +19,6 @@
  *				the WAL that has all that was flushed
  *	  STOP		a client may be stopped for ever; then, and only then, the looks
  *				after deadlock_timeout are part of the model
- *	  REFUSED	with STOP: somebody else calls the queue in which it stands, as a
- *				caller could that does not wait; without that it may keep such
- *				callers out of a lock for as long as it waits for another one, too
  *	  MUTANT=n	with a mistake, see the file "mutants"
  */
 #ifndef MUTANT
@@ -292,7 +289,7 @@ inline grant(l, c)
 	fi
 }
 
-/* dlock_manager_stop: the lease ends in memory, its page is left to the next grant */
+/* dlock_release_stop: the lease ends in memory, its page is left to the next grant */
 inline stop(l, c)
 {
 	if
@@ -351,7 +348,7 @@ inline tell(l, c)
 	fi
 }
 
-/* dlock_manager_release; from then on the client does not believe to have it */
+/* dlock_release_lease; from then on the client does not believe to have it */
 inline release(l, c)
 {
 	believed[c] = believed[c] & ~BIT(l);
@@ -573,14 +570,10 @@ end:
 
 #ifdef STOP
 #define CAN_STOP(c) (asked[c] != 0 || believed[c] != 0)
-#ifdef REFUSED
 #define QUIET(l) (OPEN(l) || HAS(called[l], stopped))
-#else
-#define QUIET(l) true
-#endif
 #define HAS_LOOKED(c) (!waiting[c] || c == stopped || HAS(looked, c))
 
-/* dlock_manager_expire */
+/* try_expire */
 #define UNREAPED(l) (holder[l] != NOBODY && dead[l])
 
 inline reap(l)
@@ -605,18 +598,14 @@ quiet:
 	do
 	:: atomic { timeout && UNREAPED(0) -> d_step { reap(0) } }
 	:: atomic { timeout && UNREAPED(1) -> d_step { reap(1) } }
-#ifdef REFUSED
-	/* A caller that does not wait is refused, and calls those that wait. */
+	/* A caller that does not wait is refused, and calls the queue (call_queues). */
 	:: atomic { timeout && !OPEN(0) && !HAS(called[0], stopped) -> d_step { call(0) } }
 	:: atomic { timeout && !OPEN(1) && !HAS(called[1], stopped) -> d_step { call(1) } }
-#endif
 	:: timeout && !UNREAPED(0) && !UNREAPED(1) && QUIET(0) && QUIET(1) &&
 		HAS_LOOKED(0) && HAS_LOOKED(1) && HAS_LOOKED(2) -> break
 	od;
-#ifdef REFUSED
 	assert(OPEN(0));
 	assert(OPEN(1))
-#endif
 }
 #endif
 
