@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
@@ -37,6 +38,69 @@ dlock_name_of_text(const text *value, const char *what, int limit)
 	if (bytes.len > limit)
 		dlock_error_too_long(what, bytes.len, limit);
 	return bytes;
+}
+
+/*
+ * The names in an array, 1 to "most" of them; their number in "count".  They
+ * point into the array.  "what" and "limit" as above.  Throws 22023 and 22004.
+ */
+DLockBytes *
+dlock_name_of_array(ArrayType *array, const char *what, int limit, int most, int *count)
+{
+	Datum	   *values;
+	bool	   *nulls;
+	DLockBytes *names;
+
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
+	if (ARR_NDIM(array) > 1 || *count < 1 || *count > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid array of %ss", what),
+				 ARR_NDIM(array) > 1 ? errdetail("It has %d dimensions.", ARR_NDIM(array)) :
+				 errdetail("It has %d names.", *count),
+				 errhint("Pass a one-dimensional array of 1 to %d different names.", most)));
+	names = palloc(*count * sizeof(DLockBytes));
+	for (int i = 0; i < *count; i++)
+	{
+		if (nulls[i])
+			dlock_error_null(what);
+		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), what, limit);
+	}
+	return names;
+}
+
+/* The order of names, by their bytes: below, equal to, or above zero. */
+int
+dlock_name_compare(const DLockBytes *a, const DLockBytes *b)
+{
+	int			order = memcmp(a->data, b->data, Min(a->len, b->len));
+
+	return (order != 0) ? order : a->len - b->len;
+}
+
+static int
+compare_elements(const void *a, const void *b)
+{
+	return dlock_name_compare(a, b);
+}
+
+/* Throw 22023 unless all these names are different. */
+void
+dlock_name_check_different(const DLockBytes *names, int count, const char *what)
+{
+	DLockBytes *sorted = palloc(count * sizeof(DLockBytes));
+
+	memcpy(sorted, names, count * sizeof(DLockBytes));
+	qsort(sorted, count, sizeof(DLockBytes), compare_elements);
+	for (int i = 1; i < count; i++)
+	{
+		if (dlock_name_equal(&sorted[i - 1], &sorted[i]))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("invalid array of %ss", what),
+					 errdetail("It has \"%.*s\" more than once.", sorted[i].len, sorted[i].data)));
+	}
+	pfree(sorted);
 }
 
 /*
@@ -82,15 +146,6 @@ dlock_name_of_mode(DLockMode mode)
 	};
 
 	return names[mode];
-}
-
-/* The order of names, by their bytes: below, equal to, or above zero. */
-int
-dlock_name_compare(const DLockBytes *a, const DLockBytes *b)
-{
-	int			order = memcmp(a->data, b->data, Min(a->len, b->len));
-
-	return (order != 0) ? order : a->len - b->len;
 }
 
 /* Hash a name or an owner together with the database that it belongs to. */

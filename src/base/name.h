@@ -11,13 +11,18 @@
 #ifndef DLOCK_NAME_H
 #define DLOCK_NAME_H
 
+#include "utils/array.h"
+
 #include "base/types.h"
 
 extern DLockBytes dlock_name_of_text(const text *value, const char *what, int limit);
+extern DLockBytes *dlock_name_of_array(ArrayType *array, const char *what, int limit, int most,
+									   int *count);
+extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
+extern void dlock_name_check_different(const DLockBytes *names, int count, const char *what);
 extern DLockBytes dlock_name_session(void);
 extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);
 extern const char *dlock_name_of_mode(DLockMode mode);
-extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
 extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
 
 /* Is this a name that users may look at but not acquire? */

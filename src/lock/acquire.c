@@ -29,7 +29,6 @@
 #include "miscadmin.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
@@ -147,8 +146,7 @@ plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *reques
 	if (request->count > 1)
 	{
 		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
-		if (!dlock_step_need_pins(&acquire->step, request->count + DLOCK_STEP_PINS))
-			dlock_error_no_memory();
+		dlock_step_need_pins(&acquire->step, request->count + DLOCK_STEP_PINS);
 	}
 	for (int i = 0; i < request->count; i++)
 		plan_item(acquire, i);
@@ -699,6 +697,32 @@ try_acquire(DLockStep *step, void *arg)
 	return (acquire->verdict == VERDICT_QUEUE) ? enqueue(acquire) : DLOCK_LACKS_NOTHING;
 }
 
+/* Report that the lock is used as a semaphore of another size, or by modes. */
+pg_noreturn static void
+report_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
+{
+	if (used == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("lock \"%.*s\" is used without permits, not with %u", name->len, name->data, asked),
+				 errdetail("Leases on it, or requests that wait for it, have modes."),
+				 errhint("Use another name for the semaphore.")));
+	if (asked == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg_plural("lock \"%.*s\" has %u permit, and is not used by modes",
+							   "lock \"%.*s\" has %u permits, and is not used by modes",
+							   used, name->len, name->data, used),
+				 errhint("Ask for it with permits => %u, or use another name.", used)));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg_plural("lock \"%.*s\" has %u permit, not %u",
+						   "lock \"%.*s\" has %u permits, not %u",
+						   used, name->len, name->data, used, asked),
+			 errdetail("The first request sets the number, which stays as long as the lock is held or waited for."),
+			 errhint("Ask for it with permits => %u, or wait until it is free.", used)));
+}
+
 /*
  * Acquire one lock or several, or go into their queues.  If this process is in
  * there already, it must be for this request, and stays unless it is granted.
@@ -743,13 +767,30 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 			granted->own = acquire.culprit;
 			return DLOCK_ANSWER_SELF;
 		case VERDICT_CROWDED:
-			dlock_error_too_many_holders(acquire.culprit, DLOCK_HOLDERS_MAX);
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("lock \"%.*s\" has too many holders",
+							acquire.culprit->len, acquire.culprit->data),
+					 errdetail("A lock may have %d holders.", DLOCK_HOLDERS_MAX),
+					 errhint("Spread the holders over several locks.")));
+			break;
 		case VERDICT_OTHER_PERMITS:
-			dlock_error_other_permits(acquire.culprit, acquire.permits, request->permits);
+			report_other_permits(acquire.culprit, acquire.permits, request->permits);
 		case VERDICT_WEAKER:
-			dlock_error_weaker(acquire.culprit, &request->owner);
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("owner \"%.*s\" holds lock \"%.*s\" in a weaker way than is asked for",
+							request->owner.len, request->owner.data,
+							acquire.culprit->len, acquire.culprit->data),
+					 errdetail("A lease that is entered again stays as it is."),
+					 errhint("Use dlock_convert() to change its mode; to hold it as a path, release it first.")));
+			break;
 		case VERDICT_TOO_MANY_HOLDS:
-			dlock_error_too_many_holds(acquire.culprit);
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("lock \"%.*s\" has been acquired too often by its owner",
+							acquire.culprit->len, acquire.culprit->data)));
+			break;
 	}
 	pg_unreachable();
 }

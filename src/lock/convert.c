@@ -207,10 +207,13 @@ dlock_convert_lease(DLockDatabase *db, const DLockFindTarget *target,
 	if (!dlock_find_run(&step, db, &convert.found, try_convert))
 		dlock_error_lease_lost(&target->name, target->token);
 	if (convert.problem != CONVERT_FINE)
-		dlock_error_not_convertible(&target->name,
-									convert.problem == CONVERT_PERMIT ? "It is a permit of a semaphore." :
-									convert.problem == CONVERT_PATH ? "It is the lease on a path." :
-									"It is bound to another session.");
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lease on lock \"%.*s\" cannot be converted", target->name.len, target->name.data),
+				 convert.problem == CONVERT_PERMIT ? errdetail("It is a permit of a semaphore.") :
+				 convert.problem == CONVERT_PATH ? errdetail("It is the lease on a path.") :
+				 errdetail("It is bound to another session."),
+				 errhint("Release it and acquire it in the other mode.")));
 	dlock_memory_trim();
 	return convert.answer;
 }

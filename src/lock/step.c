@@ -105,21 +105,15 @@ finish(DLockStep *step)
 	step->pin_room = DLOCK_STEP_PINS;
 }
 
-/* Have room for so many pins at a time; false if there is no memory for that. */
-bool
+/* Have room for so many pins at a time.  To be called before the first run. */
+void
 dlock_step_need_pins(DLockStep *step, int count)
 {
-	DLockStepPin *pins;
-
+	Assert(step->pins == step->few_pins && step->npins == 0);
 	if (count <= step->pin_room)
-		return true;
-	pins = palloc_extended(count * sizeof(DLockStepPin), MCXT_ALLOC_NO_OOM);
-	if (pins == NULL)
-		return false;
-	finish(step);
-	step->pins = pins;
+		return;
+	step->pins = palloc(count * sizeof(DLockStepPin));
 	step->pin_room = count;
-	return true;
 }
 
 /*
@@ -275,8 +269,12 @@ relieve(DLockStep *step)
 			return;
 		look_at = dlock_clock_now() + LOOK_DISTANCE;
 	}
-	dlock_error_role_limit(step->role, dlock_settings_max_leases,
-						   dlock_limit_count(step->counter));
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("too many leases for role \"%s\"", GetUserNameFromId(step->role, false)),
+			 errdetail("The role holds %u leases in this database, waiting requests included, and \"dlock.max_leases\" is %d.",
+					   dlock_limit_count(step->counter), dlock_settings_max_leases),
+			 errhint("Release leases, or have a superuser raise \"dlock.max_leases\" for the role.")));
 }
 
 /* Fetch what an attempt lacked, waiting for it if need be. */

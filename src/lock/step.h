@@ -93,7 +93,7 @@ typedef DLockStepLack (*DLockStepAttempt) (DLockStep *step, void *arg);
 /* the driver, without locks */
 extern void dlock_step_begin(DLockStep *step, DLockDatabase *db);
 extern bool dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg);
-extern bool dlock_step_need_pins(DLockStep *step, int count);
+extern void dlock_step_need_pins(DLockStep *step, int count);
 extern DLockLimitCounter dlock_step_counter(DLockDatabase *db, Oid role);
 
 /* what an attempt needs, under partition locks */

@@ -589,13 +589,6 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 	return kept;
 }
 
-static int
-compare_names(const void *a, const void *b)
-{
-	return dlock_name_compare(&(*(DLockGroupPartition *const *) a)->name,
-							  &(*(DLockGroupPartition *const *) b)->name);
-}
-
 /* Acquire these partitions for a member: all, or none if another member interferes. */
 static void
 acquire_partitions(DLockDatabase *db, const DLockGroupMember *member,
@@ -633,26 +626,19 @@ static void
 take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr *lsn)
 {
 	DLockGroupPartition **wanted = palloc(count * sizeof(*wanted));
+	DLockBytes *names = palloc(count * sizeof(DLockBytes));
 	int			found = 0;
 
 	for (int i = 0; i < group->partition_count && found < count; i++)
 	{
-		if (group->partitions[i].token == DLOCK_TOKEN_NONE)
-			wanted[found++] = &group->partitions[i];
+		if (group->partitions[i].token != DLOCK_TOKEN_NONE)
+			continue;
+		wanted[found] = &group->partitions[i];
+		names[found++] = group->partitions[i].name;
 	}
 
 	/* A row that was written by hand may have a name twice. */
-	qsort(wanted, found, sizeof(*wanted), compare_names);
-	for (int i = 1; i < found; i++)
-	{
-		if (compare_names(&wanted[i - 1], &wanted[i]) == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("group \"%.*s\" has more than one partition \"%.*s\"",
-							group->name.len, group->name.data,
-							wanted[i]->name.len, wanted[i]->name.data),
-					 errhint("Use dlock_group_alter() to give it different partitions.")));
-	}
+	dlock_name_check_different(names, found, "partition name");
 
 	for (int i = 0; i < found; i += DLOCK_NAMES_MAX)
 		acquire_partitions(db, &group->members[me], wanted + i,

@@ -35,12 +35,6 @@
 #include "pattern/owned.h"
 #include "session/session.h"
 
-static int
-compare_bytes(const void *a, const void *b)
-{
-	return dlock_name_compare(a, b);
-}
-
 /* The names of so many partitions: 0, 1, 2 and so on. */
 ArrayType *
 dlock_groupdef_number_names(int count)
@@ -52,54 +46,22 @@ dlock_groupdef_number_names(int count)
 	return construct_array(names, count, TEXTOID, -1, false, TYPALIGN_INT);
 }
 
-/* Make an array the partitions of a group; throws 22023 and 22004. */
-static void
-set_partitions(DLockGroup *group, ArrayType *array)
+/* The names of partitions in an array, which may be the same; throws 22023 and 22004. */
+static DLockBytes *
+get_names(ArrayType *partitions, int *count)
 {
-	Datum	   *values;
-	bool	   *nulls;
-	int			count;
-
-	if (ARR_NDIM(array) > 1)
-		dlock_error_partitions("be a one-dimensional array",
-							   psprintf("The array given has %d dimensions.", ARR_NDIM(array)));
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, &count);
-	if (count == 0)
-		dlock_error_partitions("be at least one", "A group needs partitions.");
-	if (count > DLOCK_GROUP_PARTITIONS_MAX)
-		dlock_error_partitions("not be too many",
-							   psprintf("The array given has %d; the limit is %d.",
-										count, DLOCK_GROUP_PARTITIONS_MAX));
-	group->partition_count = count;
-	group->partitions = palloc0(count * sizeof(DLockGroupPartition));
-	for (int i = 0; i < count; i++)
-	{
-		if (nulls[i])
-			dlock_error_null("partition name");
-		group->partitions[i].name = dlock_name_of_text(DatumGetTextPP(values[i]), "partition name",
-													   DLOCK_GROUP_NAME_MAX);
-	}
+	return dlock_name_of_array(partitions, "partition name", DLOCK_GROUP_NAME_MAX,
+							   DLOCK_GROUP_PARTITIONS_MAX, count);
 }
 
 /* Throw unless a group may have these partitions. */
 static void
-check_partitions(const DLockBytes *name, ArrayType *partitions)
+check_partitions(ArrayType *partitions)
 {
-	DLockGroup	group = {.name = *name};
-	DLockBytes *names;
+	int			count;
+	DLockBytes *names = get_names(partitions, &count);
 
-	set_partitions(&group, partitions);
-	names = palloc(group.partition_count * sizeof(DLockBytes));
-	for (int i = 0; i < group.partition_count; i++)
-		names[i] = group.partitions[i].name;
-	qsort(names, group.partition_count, sizeof(DLockBytes), compare_bytes);
-	for (int i = 1; i < group.partition_count; i++)
-	{
-		if (dlock_name_equal(&names[i - 1], &names[i]))
-			dlock_error_partitions("be different",
-								   psprintf("The name \"%.*s\" is given more than once.",
-											names[i].len, names[i].data));
-	}
+	dlock_name_check_different(names, count, "partition name");
 }
 
 /* The columns of the table; the others are those of owned.h. */
@@ -122,8 +84,20 @@ take_row(DLockGroup *group, Relation rel, HeapTuple tuple)
 {
 	bool		isnull;
 	Datum		partitions = heap_getattr(tuple, COLUMN_PARTITIONS, RelationGetDescr(rel), &isnull);
+	DLockBytes *names = get_names(DatumGetArrayTypePCopy(partitions), &group->partition_count);
 
-	set_partitions(group, DatumGetArrayTypePCopy(partitions));
+	group->partitions = palloc0(group->partition_count * sizeof(DLockGroupPartition));
+	for (int i = 0; i < group->partition_count; i++)
+		group->partitions[i].name = names[i];
+}
+
+pg_noreturn static void
+report_no_group(const DLockBytes *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("group \"%.*s\" does not exist", name->len, name->data),
+			 errhint("Create it with dlock_group_create().")));
 }
 
 /* Find the row of a group that the caller may use.  Throws 42501. */
@@ -132,13 +106,20 @@ find_own_row(Relation rel, const DLockBytes *name)
 {
 	HeapTuple	tuple = dlock_owned_find(rel, name);
 	Oid			role;
+	char	   *rolename;
 
 	if (!HeapTupleIsValid(tuple))
 		return NULL;
 	role = dlock_owned_role(rel, tuple);
-	if (!has_privs_of_role(GetUserId(), role))
-		dlock_error_group_role(name, role);
-	return tuple;
+	if (has_privs_of_role(GetUserId(), role))
+		return tuple;
+	rolename = GetUserNameFromId(role, true);
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for group \"%.*s\"", name->len, name->data),
+			 rolename != NULL ? errdetail("It was created by role \"%s\".", rolename) :
+			 errdetail("The role that created it no longer exists."),
+			 errhint("Only that role, its members and superusers can use it.")));
 }
 
 /* Lock a name up to the end of the transaction, so that nobody else writes its row. */
@@ -189,12 +170,15 @@ dlock_groupdef_create(const DLockBytes *name, ArrayType *partitions)
 {
 	Relation	rel;
 
-	check_partitions(name, partitions);
+	check_partitions(partitions);
 	rel = open_groups("dlock_group_create", RowExclusiveLock);
 	if (!HeapTupleIsValid(dlock_owned_find(rel, name)))
 		lock_name(rel, name);
 	if (HeapTupleIsValid(dlock_owned_find(rel, name)))
-		dlock_error_group_exists(name);
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("group \"%.*s\" already exists", name->len, name->data),
+				 errhint("To give it other partitions, use dlock_group_alter().")));
 	write_row(rel, NULL, name, GetUserId(), partitions);
 	table_close(rel, NoLock);
 }
@@ -206,11 +190,11 @@ dlock_groupdef_alter(const DLockBytes *name, ArrayType *partitions)
 	Relation	rel;
 	HeapTuple	tuple;
 
-	check_partitions(name, partitions);
+	check_partitions(partitions);
 	rel = open_groups("dlock_group_alter", RowExclusiveLock);
 	tuple = lock_own_row(rel, name);
 	if (!HeapTupleIsValid(tuple))
-		dlock_error_no_group(name);
+		report_no_group(name);
 	write_row(rel, tuple, name, dlock_owned_role(rel, tuple), partitions);
 	table_close(rel, NoLock);
 }
@@ -255,7 +239,7 @@ dlock_groupdef_use(DLockGroup *group, const char *function)
 	HeapTuple	tuple = find_own_row(rel, &group->name);
 
 	if (!HeapTupleIsValid(tuple))
-		dlock_error_no_group(&group->name);
+		report_no_group(&group->name);
 	take_row(group, rel, tuple);
 	table_close(rel, AccessShareLock);
 }

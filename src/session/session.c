@@ -250,6 +250,18 @@ dlock_session_check_writable(const char *function)
 				 errhint("Use a READ WRITE transaction.")));
 }
 
+/* Throw 55000 if dlock is not preloaded. */
+static void
+check_preloaded(void)
+{
+	if (!dlock_memory_is_ready())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("dlock is not preloaded"),
+				 errdetail("Leases live in shared memory, which is laid out when the server starts."),
+				 errhint("Add \"shared_preload_libraries = 'dlock'\" to postgresql.conf and restart the server.")));
+}
+
 /*
  * Find the shared state of this database, leases loaded or not, and count in it
  * from now on.  Throws 55000 if dlock is not preloaded.
@@ -259,8 +271,7 @@ dlock_session_attach(void)
 {
 	if (my_database != NULL)
 		return;
-	if (!dlock_memory_is_ready())
-		dlock_error_not_preloaded();
+	check_preloaded();
 	my_database = dlock_database_attach(MyDatabaseId);
 	dlock_stat_attach(&my_database->stats);
 }
@@ -273,9 +284,7 @@ dlock_session_attach(void)
 bool
 dlock_session_open_if_installed(DLockDatabase *db)
 {
-	if (!dlock_memory_is_ready())
-		dlock_error_not_preloaded();
-
+	check_preloaded();
 	db->rel = dlock_session_open_store(RowExclusiveLock);
 	if (db->rel == NULL)
 		return false;

@@ -264,15 +264,25 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 	if (circle != NULL)
 	{
 		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
-		dlock_error_deadlock(circle);
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+				 errmsg("deadlock detected"),
+				 errdetail("%s", circle),
+				 errhint("Acquire locks in the same order everywhere, or all at once with dlock_acquire_all().")));
 	}
 
 	if (log_lock_waits && !waiting->was_logged &&
 		now - waiting->began >= (DLockTime) DeadlockTimeout * 1000)
 	{
+		DLockTime	waited = now - waiting->began;
+		char	   *blockers = dlock_queue_describe_blockers();
+
 		waiting->was_logged = true;
-		dlock_error_log_waiting(waiting->name, dlock_name_of_mode(waiting->mode), now - waiting->began,
-								dlock_queue_describe_blockers());
+		ereport(LOG,
+				(errmsg("session still waiting for %s on lock \"%.*s\" after %lld.%03d ms",
+						dlock_name_of_mode(waiting->mode), waiting->name->len, waiting->name->data,
+						(long long) (waited / 1000), (int) (waited % 1000)),
+				 errdetail_log("In the way: %s.", blockers)));
 	}
 	dlock_queue_call_mine();
 }
@@ -363,7 +373,9 @@ give_up(DLockWaitCall *waiting)
 {
 	dlock_queue_leave();
 	if (dlock_clock_now() < waiting->deadline)
-		dlock_error_lock_timeout();
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("canceling statement due to lock timeout")));
 	if (waiting->kind != DLOCK_SPACE_WATCH)
 		dlock_stat_count(DLOCK_STAT_TIMEOUT, 1);
 	return DLOCK_ANSWER_REFUSED;
@@ -420,10 +432,14 @@ wait_in_queue(DLockWaitCall *waiting)
 static void
 end_wait(const DLockWaitCall *waiting, bool granted)
 {
+	DLockTime	waited = dlock_clock_now() - waiting->began;
+
 	count_wait(waiting);
 	if (granted && waiting->was_logged)
-		dlock_error_log_acquired(waiting->name, dlock_name_of_mode(waiting->mode),
-								 dlock_clock_now() - waiting->began);
+		ereport(LOG,
+				(errmsg("session acquired %s on lock \"%.*s\" after %lld.%03d ms",
+						dlock_name_of_mode(waiting->mode), waiting->name->len, waiting->name->data,
+						(long long) (waited / 1000), (int) (waited % 1000))));
 }
 
 /*
@@ -492,8 +508,14 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	if (answer == DLOCK_ANSWER_SELF)
 	{
 		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
-		dlock_error_self_deadlock(&request->owner, dlock_name_of_mode(request->mode),
-								  waiting->granted.own);
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+				 errmsg("deadlock detected"),
+				 errdetail("Owner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
+						   request->owner.len, request->owner.data, dlock_name_of_mode(request->mode),
+						   waiting->granted.own->len, waiting->granted.own->data,
+						   request->owner.len, request->owner.data),
+				 errhint("Use another owner, or reentry => 'count' or 'return' to enter the lease that it holds.")));
 	}
 	return answer;
 }

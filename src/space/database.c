@@ -27,7 +27,6 @@
 #include "storage/shmem.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "base/rule.h"
 #include "space/database.h"
 #include "space/space.h"
@@ -166,7 +165,11 @@ dlock_database_attach(Oid oid)
 		database = add_database(oid);
 	dlock_database_unlock();
 	if (database == NULL)
-		dlock_error_many_databases(DLOCK_DATABASE_MAX);
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("leases are used in too many databases"),
+				 errdetail("A server has room for %d databases that use leases.", DLOCK_DATABASE_MAX),
+				 errhint("Drop the extension \"dlock\" where it is not needed, and restart the server.")));
 	return database;
 }
 
@@ -364,9 +367,17 @@ reserve_block(DLockDatabase *db, DLockTokenPurpose purpose, DLockToken above, bo
 		else if (try)
 			base = DLOCK_TOKEN_NONE;
 		else if (dlock_rule_token_clock(wall) > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
-			dlock_error_token_clock();
+			ereport(ERROR,
+					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+					 errmsg("no fencing tokens are left at the time that this server's clock shows"),
+					 errdetail("Tokens are taken from the clock, and end in the year 2094."),
+					 errhint("Set the clock of the server right, and try again.")));
 		else
-			dlock_error_tokens_exhausted();
+			ereport(ERROR,
+					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+					 errmsg("fencing tokens are exhausted"),
+					 errdetail("The sequence \"dlock_token_seq\" is near 2^53, the end of the tokens."),
+					 errhint("Set the sequence back to the value it had before it was set so high by hand.")));
 	}
 	dlock_store_unlock_sequence(buffer);
 	relation_close(sequence, NoLock);

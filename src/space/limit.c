@@ -39,7 +39,6 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
-#include "base/error.h"
 #include "base/exit.h"
 #include "space/limit.h"
 
@@ -177,7 +176,12 @@ dlock_limit_track(Oid database, Oid role)
 	}
 	LWLockRelease(table_lock);
 	if (counter == 0)
-		dlock_error_many_limits(DLOCK_LIMIT_COUNTERS);
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many roles with limited leases"),
+				 errdetail("From its start on, a server can count the leases of %d roles, each in one database.",
+						   DLOCK_LIMIT_COUNTERS),
+				 errhint("Set \"dlock.max_leases\" for fewer roles, and restart the server.")));
 	return counter;
 }
 

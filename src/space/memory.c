@@ -42,9 +42,9 @@
 #include "port/atomics.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
-#include "base/error.h"
 #include "base/exit.h"
 #include "base/settings.h"
 #include "space/memory.h"
@@ -313,6 +313,31 @@ make_room(int count)
 }
 
 /*
+ * Warn in the log alone: it concerns the operator, and not the role whose call
+ * happens to find that out.
+ */
+static void
+warn_of_use(int percent, uint64 used, uint64 limit)
+{
+	int			before = client_min_messages;
+
+	client_min_messages = ERROR;
+	PG_TRY();
+	{
+		ereport(WARNING,
+				(errmsg("lock space is more than %d%% full", percent),
+				 errdetail("The leases of all databases together use " UINT64_FORMAT " of " UINT64_FORMAT " bytes.",
+						   used, limit),
+				 errhint("Limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\".")));
+	}
+	PG_FINALLY();
+	{
+		client_min_messages = before;
+	}
+	PG_END_TRY();
+}
+
+/*
  * Warn the operator if memory runs short, once for each of two percentages, and
  * again only after use has been clearly below it.
  */
@@ -341,7 +366,7 @@ watch_use(void)
 		now = Min(before, WARN_FIRST);
 	if (now != before && pg_atomic_compare_exchange_u32(&memory->warned, &before, now) &&
 		now > before)
-		dlock_error_warn_memory(now, used, limit);
+		warn_of_use(now, used, limit);
 }
 
 /* Does this backend have so many cells? */

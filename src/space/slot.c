@@ -31,7 +31,6 @@
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 
-#include "base/error.h"
 #include "base/exit.h"
 #include "space/memory.h"
 #include "space/slot.h"
@@ -133,7 +132,10 @@ cover_block(DLockSlotShared *slots, BlockNumber block)
 	uint32	   *node;
 
 	if (block > DLOCK_SLOT_MAX_BLOCK)
-		dlock_error_store_full();
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("lease store has reached its largest size"),
+				 errhint("Release leases that are no longer needed.")));
 
 	node = follow_link(&slots->branches[leaf / BRANCH_LEAVES]);
 	if (node != NULL)

@@ -248,59 +248,18 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 	return dlock_answer_call(acquire, fcinfo);
 }
 
-static int
-compare_names(const void *a, const void *b)
-{
-	return dlock_name_compare(a, b);
-}
-
-pg_noreturn static void
-refuse_names(const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("invalid array of lock names"),
-			 errdetail("%s", detail),
-			 errhint("Pass a one-dimensional array of 1 to %d different names.", DLOCK_NAMES_MAX)));
-}
-
 /* The names of an array: different, and not too many. */
 static DLockBytes *
 get_names(FunctionCallInfo fcinfo, int argno, int *count)
 {
-	ArrayType  *array;
-	Datum	   *values;
-	bool	   *nulls;
 	DLockBytes *names;
-	DLockBytes *sorted;
 
 	dlock_argument_require(fcinfo, argno, "array of lock names");
-	array = PG_GETARG_ARRAYTYPE_P(argno);
-	if (ARR_NDIM(array) > 1)
-		refuse_names(psprintf("It has %d dimensions.", ARR_NDIM(array)));
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
-	if (*count == 0)
-		refuse_names("It is empty.");
-	if (*count > DLOCK_NAMES_MAX)
-		refuse_names(psprintf("It has %d names; the limit is %d.", *count, DLOCK_NAMES_MAX));
-
-	names = palloc(*count * sizeof(DLockBytes));
+	names = dlock_name_of_array(PG_GETARG_ARRAYTYPE_P(argno), "lock name", DLOCK_NAME_MAX,
+								DLOCK_NAMES_MAX, count);
 	for (int i = 0; i < *count; i++)
-	{
-		if (nulls[i])
-			dlock_error_null("lock name");
-		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), "lock name", DLOCK_NAME_MAX);
 		dlock_argument_check_own(&names[i]);
-	}
-
-	sorted = palloc(*count * sizeof(DLockBytes));
-	memcpy(sorted, names, *count * sizeof(DLockBytes));
-	qsort(sorted, *count, sizeof(DLockBytes), compare_names);
-	for (int i = 1; i < *count; i++)
-	{
-		if (dlock_name_equal(&sorted[i - 1], &sorted[i]))
-			refuse_names(psprintf("It has \"%.*s\" more than once.", sorted[i].len, sorted[i].data));
-	}
+	dlock_name_check_different(names, *count, "lock name");
 	return names;
 }
 
