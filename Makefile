@@ -10,40 +10,45 @@
 #   make proof-model     check the model of grants and hand-offs, with spin
 #   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
 #   make test-versions   the tests on the other supported major versions
+#   make dist            the archive of a release, for PGXN
+#
+# It builds elsewhere, too: call it from there with make -f /path/to/Makefile.
+
+# Where the sources are.  PGXS says the same, but too late for the wildcards.
+srcdir := $(or $(VPATH),$(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST)))))
+sources_of = $(sort $(patsubst $(srcdir)/%,%,$(wildcard $(addprefix $(srcdir)/,$(1)))))
 
 EXTENSION = dlock
-DATA := $(sort $(wildcard sql/dlock--*.sql))
+DATA := $(call sources_of,sql/dlock--*.sql)
 
 MODULE_big = dlock
 # The rooms of the library; src/README has the map.
 rooms := base store space lock session fence worker pattern sql
-sources := $(sort $(wildcard src/*.c) $(wildcard $(rooms:%=src/%/*.c)))
-OBJS := $(sources:.c=.o)
+OBJS := $(patsubst %.c,%.o,$(call sources_of,src/*.c $(rooms:%=src/%/*.c)))
 PG_CPPFLAGS = -I$(srcdir)/src
 
-REGRESS := $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
-ISOLATION := $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
+REGRESS := $(patsubst test/sql/%.sql,%,$(call sources_of,test/sql/*.sql))
+ISOLATION := $(patsubst test/specs/%.spec,%,$(call sources_of,test/specs/*.spec))
 
 # The library must be preloaded, so the tests start servers of their own.
 # Not in tmp_check, which the rules for TAP tests remove.
-REGRESS_OPTS = --inputdir=test --encoding=UTF8 \
-	--temp-instance=./tmp_check_regress --temp-config=test/dlock.conf
-ISOLATION_OPTS = --inputdir=test --encoding=UTF8 \
-	--temp-instance=./tmp_check_isolation --temp-config=test/dlock.conf
+REGRESS_OPTS = --inputdir=$(srcdir)/test --encoding=UTF8 \
+	--temp-instance=./tmp_check_regress --temp-config=$(srcdir)/test/dlock.conf
+ISOLATION_OPTS = --inputdir=$(srcdir)/test --encoding=UTF8 \
+	--temp-instance=./tmp_check_isolation --temp-config=$(srcdir)/test/dlock.conf
 
-ifneq ($(wildcard test/t/*.pl),)
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*.pl
-endif
 
 EXTRA_CLEAN = src/.built_for tmp_check_regress tmp_check_isolation tmp_test tmp_demo tmp_bench \
-	$(wildcard test/bench/noop/*.o test/bench/noop/*.bc test/bench/noop/*.so)
+	$(wildcard test/bench/noop/*.o test/bench/noop/*.bc test/bench/noop/*.so) \
+	dlock-*.zip
 
 PG_CONFIG = pg_config
 
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
-scripts := test demo stop-demo bench proof proof-model proof-ha test-versions
+scripts := test demo stop-demo bench proof proof-model proof-ha test-versions dist
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -53,12 +58,13 @@ include $(PGXS)
 
 # Servers are rarely configured with --enable-depend.
 objects := $(OBJS) $(OBJS:.o=.bc)
-$(objects): $(sort $(wildcard src/*.h $(rooms:%=src/%/*.h))) src/.built_for
+$(objects): $(call sources_of,src/*.h $(rooms:%=src/%/*.h)) $(CURDIR)/src/.built_for
 
 # Changes with the server and the options, so that objects compiled for others
-# are not linked.
+# are not linked.  By its full name, or make would take that of the sources.
 built_for = $(VERSION) $(CC) $(CPPFLAGS) $(CFLAGS)
-src/.built_for: force
+$(CURDIR)/src/.built_for: force
+	@mkdir -p $(sort $(dir $(OBJS)))
 	@echo '$(built_for)' | cmp -s - $@ || echo '$(built_for)' >$@
 force:
 .PHONY: force
@@ -72,35 +78,40 @@ install: install-cli
 uninstall: uninstall-cli
 clean: clean-cli
 all-cli install-cli uninstall-cli clean-cli:
-	$(MAKE) -C src/cli PG_CONFIG='$(PG_CONFIG)' DESTDIR='$(DESTDIR)' CC='$(CC)' COPT='$(COPT)' $(@:-cli=)
+	@mkdir -p src/cli
+	$(MAKE) -C src/cli -f '$(abspath $(srcdir))/src/cli/Makefile' PG_CONFIG='$(PG_CONFIG)' \
+		DESTDIR='$(DESTDIR)' CC='$(CC)' COPT='$(COPT)' $(@:-cli=)
 .PHONY: all-cli install-cli uninstall-cli clean-cli
 endif
 
 # PG_CONFIG of the command line reaches them in the environment.
 test:
-	@test/run
+	@$(srcdir)/test/run
 
 demo:
-	@test/demo
+	@$(srcdir)/test/demo
 
 stop-demo:
-	@test/demo stop
+	@$(srcdir)/test/demo stop
 
 bench:
-	@test/bench/run
+	@$(srcdir)/test/bench/run
 
 # Those tests that prove more the longer they run.
 S = 300
 proof:
-	@DLOCK_PROOF_SECONDS=$(S) TESTS='180_history 182_fuzz 183_power_loss' test/run
+	@DLOCK_PROOF_SECONDS=$(S) TESTS='180_history 182_fuzz 183_power_loss' $(srcdir)/test/run
 
 proof-model:
-	@test/proof/model/run
+	@$(srcdir)/test/proof/model/run
 
 proof-ha:
-	@test/proof/ha/run
+	@$(srcdir)/test/proof/ha/run
 
 test-versions:
-	@test/versions
+	@$(srcdir)/test/versions
+
+dist:
+	@$(srcdir)/packaging/dist
 
 .PHONY: $(scripts)

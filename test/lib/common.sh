@@ -45,6 +45,11 @@ copy_tree() {
 	tar -C "$from" --exclude=./.git --exclude='./tmp_*' -c . | tar -C "$to" --no-same-owner -x
 }
 
+# The version of the release, which META.json has.
+release_version() {
+	sed -n 's/^\t"version": "\(.*\)",$/\1/p' "$1/META.json"
+}
+
 # The files of the checkout, a line each: the tracked ones and those that are
 # yet to be added.
 list_files() {

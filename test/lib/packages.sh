@@ -148,6 +148,7 @@ missing_packages() {
 			have shellcheck || echo shellcheck
 			have valgrind || echo valgrind
 			have git || echo git
+			have unzip || echo unzip
 			have nm || echo binutils
 			;;
 		esac
