@@ -1259,23 +1259,14 @@ CREATE FUNCTION @extschema@.dlock_leader(
     OUT payload pg_catalog.jsonb,
     OUT expires_at pg_catalog.timestamptz)
     RETURNS pg_catalog.record
-    LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED
-    SET search_path = pg_catalog, pg_temp
-    AS $$
-BEGIN
-    IF pg_catalog.pg_is_in_recovery() THEN
-        SELECT l.owner, l.granted_at, l.token, l.payload, l.expires_at
-          INTO leader, since, token, payload, expires_at
-          FROM @extschema@.dlock_lease(election) l
-         WHERE l.state = 'held'
-         ORDER BY l.token DESC
-         LIMIT 1;
-    ELSE
-        SELECT w.owner, w.granted_at, w.token, w.payload, w.expires_at
-          INTO leader, since, token, payload, expires_at
-          FROM @extschema@.dlock_watch(election, NULL, '0') w;
-    END IF;
-END $$;
+    LANGUAGE sql VOLATILE PARALLEL RESTRICTED
+BEGIN ATOMIC
+    SELECT l.owner, l.granted_at, l.token, l.payload, l.expires_at
+      FROM @extschema@.dlock_lease(election) l
+     WHERE l.state = 'held'
+     ORDER BY l.token DESC
+     LIMIT 1;
+END;
 COMMENT ON FUNCTION @extschema@.dlock_leader(pg_catalog.text)
     IS 'the leader, since when, with its token and payload; NULLs if there is none';
 

@@ -20,6 +20,11 @@ CREATE TEMP TABLE dlock_store (a int);
 SELECT "Own schema".dlock_acquire('ddl-own-2', 'alice', '1 h') > 0 AS granted;
 ALTER SCHEMA "Own schema" RENAME TO "Other schema";
 SELECT "Other schema".dlock_acquire('ddl-own', 'bob', '1 h') AS refused;
+SELECT leader, since IS NOT NULL AS since FROM "Other schema".dlock_leader('ddl-own');
+SELECT p.proname AS knows_the_old_name
+  FROM pg_depend d JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+ WHERE d.deptype = 'e' AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'dlock')
+   AND (p.prosrc || coalesce(p.proconfig::text, '')) LIKE '%Own schema%';
 ALTER SCHEMA "Other schema" RENAME TO "Own schema";
 SELECT "Own schema".dlock_release_all('alice');
 DROP TABLE pg_temp.dlock_store;
