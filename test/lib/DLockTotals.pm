@@ -1,6 +1,6 @@
 # Counts what a run of TAP tests came to, into the file that DLOCK_TOTALS names:
-# first line "passed failed skipped" in assertions, then the files that failed.
-# For prove --harness.
+# first line "passed failed skipped" in assertions, then a line for each failure,
+# "file<TAB>what failed".  For prove --harness.
 
 package DLockTotals;
 
@@ -8,11 +8,26 @@ use strict;
 use warnings;
 use parent 'TAP::Harness';
 
+# How much of a failure is told.
+my $told_chars = 240;
+
 sub runtests
 {
 	my ($self, @tests) = @_;
 
 	$self->{dlock_tests} = @tests;
+	$self->{dlock_names} = {};
+	$self->callback(
+		made_parser => sub {
+			my ($parser, $file_and_name) = @_;
+			my $names = $self->{dlock_names}{ $file_and_name->[1] } = {};
+
+			$parser->callback(
+				test => sub {
+					my ($result) = @_;
+					$names->{ $result->number } = $result->description unless $result->is_ok;
+				});
+		});
 	return $self->SUPER::runtests(@tests);
 }
 
@@ -24,7 +39,8 @@ sub summary
 {
 	my ($self, $aggregate, @rest) = @_;
 	my ($passed, $failed, $skipped) = (0, 0, 0);
-	my @failed_files;
+	my $missing = $self->{dlock_tests} - $aggregate->descriptions;
+	my @failures;
 
 	$self->SUPER::summary($aggregate, @rest);
 	foreach my $file ($aggregate->descriptions)
@@ -41,14 +57,86 @@ sub summary
 		# planned, has failed though each of its assertions passed.
 		$failed_here = 1 if $parser->has_problems && !$failed_here;
 		$failed += $failed_here;
-		push @failed_files, $file if $failed_here;
+		push @failures, map { "$file\t$_" } $self->failures_of($file, $parser)
+		  if $failed_here;
 	}
-	$failed += $self->{dlock_tests} - $aggregate->descriptions;
+	$failed += $missing;
+	push @failures, "prove\t$missing files were not run" if $missing;
 
 	open my $out, '>', $ENV{DLOCK_TOTALS} or die "$ENV{DLOCK_TOTALS}: $!";
-	print $out "$_\n" foreach "$passed $failed $skipped", @failed_files;
+	print $out "$_\n" foreach "$passed $failed $skipped", @failures;
 	close $out or die "$ENV{DLOCK_TOTALS}: $!";
 	return;
+}
+
+# Each failure of a file in a line.
+sub failures_of
+{
+	my ($self, $file, $parser) = @_;
+	my @log = log_of($file);
+	my @failures;
+
+	foreach my $number ($parser->failed)
+	{
+		my $name = $self->{dlock_names}{$file}{$number} // '(not run)';
+		my @remarks;
+
+		# What Test::More says about a failure follows its line.
+		for (my $i = 0; $i < @log; $i++)
+		{
+			next unless $log[$i] =~ /^not ok $number\b/;
+			push @remarks, $log[$i] while ++$i < @log && $log[$i] =~ /^(#|$)/;
+			last;
+		}
+		push @failures, one_line("$number $name", @remarks);
+	}
+
+	# With failures alone, their number is the status.
+	if ($parser->wait || !@failures)
+	{
+		my $signal = $parser->wait & 127;
+		my ($last) = grep { !/^(# |ok |not ok |\s*$)/ } reverse @log;
+
+		push @failures,
+		  one_line($signal ? "ended by signal $signal" : 'ended with status ' . $parser->exit,
+			$last // (), $parser->parse_errors)
+		  unless @failures && !$signal && $parser->exit == @failures;
+	}
+	return @failures;
+}
+
+# The lines of the log that PostgreSQL's modules have written for a test, without
+# the times.
+sub log_of
+{
+	my ($file) = @_;
+	my ($name) = $file =~ m{([^/]+?)(?:\.[^./]*)?$};
+	my @lines;
+
+	open my $log, '<', ($ENV{TESTLOGDIR} // '.') . "/regress_log_$name" or return;
+	while (my $line = <$log>)
+	{
+		chomp $line;
+		$line =~ s/^\[[0-9:.]+\]\([0-9.]+s\)\s//;
+		push @lines, $line;
+	}
+	close $log;
+	return @lines;
+}
+
+sub one_line
+{
+	my ($what, @remarks) = @_;
+
+	foreach (@remarks)
+	{
+		s/^#\s*//;
+		s/^Failed test\b.*//;
+		s/^at \S+ (line \d+)\.$/$1/;
+	}
+	my $line = join ' ', $what, grep { /\S/ } @remarks;
+	$line =~ s/\s+/ /g;
+	return length $line > $told_chars ? substr($line, 0, $told_chars) . '...' : $line;
 }
 
 1;

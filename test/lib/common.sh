@@ -68,3 +68,25 @@ sum_of_logs() {
 		/^[0-9]+ passed, [0-9]+ failed$/ { passed += $1; failed += $3 }
 		END { printf "%d passed, %d failed\n", passed, failed }'
 }
+
+# What failed is told again at the end, where it is seen in the last lines of a long
+# output.  A script that runs others finds it there by its first word.
+failure_mark='failed: '
+failures_told=20
+
+# say_failures PREFIX LINE...
+say_failures() {
+	local prefix=$1 line count=0
+	shift
+	for line; do
+		count=$((count + 1))
+		[ "$count" -le "$failures_told" ] || continue
+		say "$failure_mark$prefix$line"
+	done
+	[ "$count" -le "$failures_told" ] || say "and $((count - failures_told)) more, see above"
+}
+
+# The failures that the given outputs tell of.
+failures_in() {
+	sed -n "s/^ *$failure_mark//p" "$@"
+}
