@@ -375,28 +375,67 @@ CREATE FUNCTION @extschema@.dlock_stat_row(
     OUT conversions pg_catalog.int8,
     OUT releases pg_catalog.int8,
     OUT expiries pg_catalog.int8,
-    OUT fence_rejections pg_catalog.int8,
+    OUT fence_stale pg_catalog.int8,
+    OUT fence_lost pg_catalog.int8,
+    OUT fence_missing pg_catalog.int8,
+    OUT fence_unknown pg_catalog.int8,
     OUT waits pg_catalog.int8,
     OUT wait_time pg_catalog.interval,
     OUT wait_histogram pg_catalog.int8[],
     OUT reaper_lag pg_catalog.interval,
     OUT leases pg_catalog.int8,
     OUT memory_used pg_catalog.int8,
-    OUT memory_limit pg_catalog.int8)
+    OUT memory_limit pg_catalog.int8,
+    OUT stats_reset pg_catalog.timestamptz)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_stat_row'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION @extschema@.dlock_stat_row()
-    IS 'counters of this database since the start of the server';
+    IS 'counters of this database since the last reset';
 
 CREATE VIEW @extschema@.dlock_stats AS
     SELECT grants, handoffs, reentries, refusals, timeouts, deadlocks, renewals, conversions,
-           releases, expiries, fence_rejections, waits, wait_time, wait_histogram, reaper_lag,
-           leases, memory_used, memory_limit
+           releases, expiries,
+           fence_stale OPERATOR(pg_catalog.+) fence_lost OPERATOR(pg_catalog.+) fence_missing
+               OPERATOR(pg_catalog.+) fence_unknown AS fence_rejections,
+           fence_stale, fence_lost, fence_missing, fence_unknown,
+           waits, wait_time, wait_histogram, reaper_lag, leases,
+           memory_used, memory_limit, memory_limit OPERATOR(pg_catalog.-) memory_used AS memory_free,
+           stats_reset
       FROM @extschema@.dlock_stat_row();
 GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_stats
-    IS 'counters of this database since the start of the server, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
+    IS 'counters of this database since the last reset or the start of the server, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
+
+CREATE FUNCTION @extschema@.dlock_stats_reset()
+    RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_stats_reset'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_stats_reset() FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_stats_reset()
+    IS 'set the counters of this database to zero';
+
+CREATE FUNCTION @extschema@.dlock_state_row(
+    OUT held pg_catalog.int8,
+    OUT closed pg_catalog.int8,
+    OUT expired pg_catalog.int8,
+    OUT oldest_expired pg_catalog.interval,
+    OUT waiters pg_catalog.int8,
+    OUT oldest_wait pg_catalog.interval,
+    OUT last_epoch pg_catalog.int8,
+    OUT databases_without_reaper pg_catalog.int4)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_state_row'
+    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+COMMENT ON FUNCTION @extschema@.dlock_state_row()
+    IS 'how many leases and requests this database has, and how old they are';
+
+CREATE VIEW @extschema@.dlock_state AS
+    SELECT held, closed, expired, oldest_expired, waiters, oldest_wait, last_epoch, databases_without_reaper
+      FROM @extschema@.dlock_state_row();
+GRANT SELECT ON @extschema@.dlock_state TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_state
+    IS 'how many leases and requests this database has now, how old the oldest are, and where tokens last restarted';
 
 ----------------------------------------------------------------------------
 -- Tasks
@@ -498,6 +537,22 @@ CREATE VIEW @extschema@.dlock_tasks WITH (security_barrier) AS
 GRANT SELECT ON @extschema@.dlock_tasks TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_tasks
     IS 'the tasks of the queues that the current role may use';
+
+CREATE VIEW @extschema@.dlock_task_state WITH (security_barrier) AS
+    SELECT q.queue, q.role,
+           pg_catalog.count(*) FILTER (WHERE t.due IS NULL AND t.state OPERATOR(pg_catalog.<>) q.parked) AS ready,
+           pg_catalog.count(*) FILTER (WHERE t.due IS NOT NULL AND t.owner IS NULL) AS delayed,
+           pg_catalog.count(*) FILTER (WHERE t.due IS NOT NULL AND t.owner IS NOT NULL) AS captured,
+           pg_catalog.count(*) FILTER (WHERE t.due IS NULL AND t.state OPERATOR(pg_catalog.=) q.parked) AS parked,
+           pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(t.created_at)
+               FILTER (WHERE t.due IS NULL AND t.state OPERATOR(pg_catalog.<>) q.parked) AS oldest_ready
+      FROM @extschema@.dlock_task_queue q
+      LEFT JOIN @extschema@.dlock_task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id AND t.finished_at IS NULL
+     WHERE pg_catalog.pg_has_role(q.role, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE')
+     GROUP BY q.queue, q.role;
+GRANT SELECT ON @extschema@.dlock_task_state TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_task_state
+    IS 'how many tasks the queues have that the current role may use; a member of pg_monitor sees all queues';
 
 -- Two languages for the functions on tasks.  A function in dlock_plpgsql has a body in
 -- PL/pgSQL, and runs as the owner of the extension, who alone gets at the tables;
@@ -1400,3 +1455,16 @@ CREATE VIEW @extschema@.dlock_group_partitions AS
 GRANT SELECT ON @extschema@.dlock_group_partitions TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_group_partitions
     IS 'the partitions of all groups and their owners';
+
+CREATE VIEW @extschema@.dlock_group_state AS
+    SELECT g.name AS group_name, g.role,
+           pg_catalog.cardinality(g.partitions) AS partitions,
+           CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
+               (SELECT pg_catalog.count(*) FROM @extschema@.dlock_group_member_list(g.name)) END AS members,
+           CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
+               (SELECT pg_catalog.count(*) FROM @extschema@.dlock_group_partition_list(g.name) p
+                 WHERE p.member IS NULL) END AS unowned
+      FROM @extschema@.dlock_groups g;
+GRANT SELECT ON @extschema@.dlock_group_state TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_group_state
+    IS 'how many partitions and members each group has, and how many partitions have no owner';

@@ -28,6 +28,7 @@ int			dlock_settings_max_marks = -1;
 int			dlock_settings_reap_interval_ms = 10 * 1000;
 int			dlock_settings_max_reapers = 3;
 int			dlock_settings_max_clock_skew_ms = 10 * 1000;
+bool		dlock_settings_log_expirations = false;
 
 /*
  * Define the settings while shared_preload_libraries is processed; a
@@ -100,4 +101,12 @@ dlock_settings_define(void)
 							10 * 1000, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MS,
 							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.log_expirations",
+							 "Logs each lease that has expired.",
+							 "The line is written when the lease is removed.",
+							 &dlock_settings_log_expirations,
+							 false,
+							 PGC_SIGHUP, 0,
+							 NULL, NULL, NULL);
 }

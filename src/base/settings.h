@@ -22,6 +22,7 @@ extern int	dlock_settings_max_marks;	/* likewise */
 extern int	dlock_settings_reap_interval_ms;
 extern int	dlock_settings_max_reapers;
 extern int	dlock_settings_max_clock_skew_ms;
+extern bool dlock_settings_log_expirations;
 
 extern void dlock_settings_define(void);
 

@@ -1,19 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * stat.c
- *	  What has happened since the server started, counted by database.
+ *	  What has happened since the last reset, counted by database.
  *
  * NOTES
  *	  Every process counts in a place of its own, so that counting is cheap
  *	  however many processes do it.  At its exit a process adds its counts to
  *	  the past of the database.  A reader adds up the past and the places of the
- *	  processes that count for the database.
+ *	  processes that count for the database.  A reset notes that sum, which later
+ *	  readers subtract; the places are left to their processes.
  *
  *	  Lock rules.  Only its process writes a place, without a lock; a reader may
  *	  see counters of slightly different moments.  The LWLock dlock_stat keeps a
  *	  reader from counting a process twice, or not at all, while that exits:
- *	  readers take it in share mode, an exiting process in exclusive mode.  No
- *	  other lock is acquired under it.
+ *	  readers take it in share mode, an exiting process and a reset in exclusive
+ *	  mode.  No other lock is acquired under it.
  *
  * IDENTIFICATION
  *	  src/base/stat.c
@@ -27,6 +28,7 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/exit.h"
 #include "base/stat.h"
@@ -70,6 +72,8 @@ void
 dlock_stat_init(DLockStatShared *stats)
 {
 	memset(&stats->past, 0, sizeof(stats->past));
+	memset(&stats->base, 0, sizeof(stats->base));
+	stats->reset_at = dlock_clock_wall();
 	pg_atomic_init_u64(&stats->reaper_lag, 0);
 }
 
@@ -139,26 +143,54 @@ dlock_stat_count_lease(int count)
 	mine->leases += count;
 }
 
-/* No leases are in memory now, and no backend grants any. */
-void
-dlock_stat_forget_leases(DLockStatShared *stats)
+/* The sum of all that was ever counted for a database; with the lock held. */
+static DLockStatCounts
+sum_up(const DLockStatShared *stats)
 {
-	mine->leases -= dlock_stat_read(stats).leases;
-}
+	DLockStatCounts sum = stats->past;
 
-/* All that has been counted for a database. */
-DLockStatCounts
-dlock_stat_read(DLockStatShared *stats)
-{
-	DLockStatCounts sum;
-
-	LWLockAcquire(places_lock, LW_SHARED);
-	sum = stats->past;
+	Assert(LWLockHeldByMe(places_lock));
 	for (int i = 0; i < MaxBackends; i++)
 	{
 		if (places[i].stats == stats)
 			add_counts(&sum, &places[i].counts);
 	}
+	return sum;
+}
+
+/* No leases are in memory now, and no backend grants any. */
+void
+dlock_stat_forget_leases(DLockStatShared *stats)
+{
+	TimestampTz since;
+
+	mine->leases -= dlock_stat_read(stats, &since).leases;
+}
+
+/* What has been counted for a database since the last reset, and when that was. */
+DLockStatCounts
+dlock_stat_read(DLockStatShared *stats, TimestampTz *since)
+{
+	DLockStatCounts sum;
+
+	LWLockAcquire(places_lock, LW_SHARED);
+	sum = sum_up(stats);
+	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
+		sum.events[i] -= stats->base.events[i];
+	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
+		sum.waits[i] -= stats->base.waits[i];
+	*since = stats->reset_at;
 	LWLockRelease(places_lock);
 	return sum;
+}
+
+/* Count a database's events from zero.  The leases in memory stay counted. */
+void
+dlock_stat_reset(DLockStatShared *stats)
+{
+	LWLockAcquire(places_lock, LW_EXCLUSIVE);
+	stats->base = sum_up(stats);
+	stats->reset_at = dlock_clock_wall();
+	LWLockRelease(places_lock);
+	pg_atomic_write_u64(&stats->reaper_lag, 0);
 }

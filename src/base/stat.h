@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * stat.h
- *	  What has happened since the server started, counted by database.
+ *	  What has happened since the last reset, counted by database.
  *
  * IDENTIFICATION
  *	  src/base/stat.h
@@ -11,6 +11,7 @@
 #ifndef DLOCK_STAT_H
 #define DLOCK_STAT_H
 
+#include "datatype/timestamp.h"
 #include "port/atomics.h"
 
 #include "base/types.h"
@@ -27,7 +28,10 @@ typedef enum DLockStatEvent
 	DLOCK_STAT_CONVERSION,
 	DLOCK_STAT_RELEASE,			/* leases ended by a release */
 	DLOCK_STAT_EXPIRY,			/* expired leases, counted when removed */
-	DLOCK_STAT_FENCE_REJECTION, /* tokens refused, missing or lost */
+	DLOCK_STAT_FENCE_STALE,		/* fence rejections: LK001, ... */
+	DLOCK_STAT_FENCE_LOST,		/* ... LK002, ... */
+	DLOCK_STAT_FENCE_MISSING,	/* ... LK003, ... */
+	DLOCK_STAT_FENCE_UNKNOWN,	/* ... 22023: a token that was never granted */
 	DLOCK_STAT_WAIT,			/* waits that are over, for whatever reason */
 	DLOCK_STAT_WAIT_TIME		/* their microseconds */
 } DLockStatEvent;
@@ -47,7 +51,11 @@ typedef struct DLockStatCounts
 /* Of one database; "past" has the counts of processes that have exited. */
 typedef struct DLockStatShared
 {
-	DLockStatCounts past;		/* protected by the lock dlock_stat */
+	/* Protected by the lock dlock_stat. */
+	DLockStatCounts past;
+	DLockStatCounts base;		/* all counts at the last reset */
+	TimestampTz reset_at;
+
 	pg_atomic_uint64 reaper_lag;	/* of the last removal, microseconds */
 } DLockStatShared;
 
@@ -59,6 +67,7 @@ extern void dlock_stat_count(DLockStatEvent event, uint64 count);
 extern void dlock_stat_count_wait(DLockTime waited);
 extern void dlock_stat_count_lease(int count);
 extern void dlock_stat_forget_leases(DLockStatShared *stats);
-extern DLockStatCounts dlock_stat_read(DLockStatShared *stats);
+extern DLockStatCounts dlock_stat_read(DLockStatShared *stats, TimestampTz *since);
+extern void dlock_stat_reset(DLockStatShared *stats);
 
 #endif							/* DLOCK_STAT_H */

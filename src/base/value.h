@@ -19,8 +19,8 @@
 typedef struct DLockValueRow
 {
 	int			count;			/* columns that are filled */
-	Datum		values[20];
-	bool		nulls[20];
+	Datum		values[24];
+	bool		nulls[24];
 } DLockValueRow;
 
 extern void dlock_value_add(DLockValueRow *row, bool present, Datum value);

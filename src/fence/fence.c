@@ -134,7 +134,7 @@ check_live(const DLockBytes *resource, DLockToken token)
 	dlock_session_close(&db);
 	if (held)
 		return;
-	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_stat_count(DLOCK_STAT_FENCE_LOST, 1);
 	dlock_error_lease_lost(resource, token);
 }
 
@@ -388,7 +388,7 @@ acquire(const LOCKTAG *tag, LOCKMODE mode, const DLockBytes *resource)
 static void
 refuse_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
 {
-	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_stat_count(DLOCK_STAT_FENCE_STALE, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_DLOCK_STALE_TOKEN),
 			 errmsg("fencing token %lld for resource \"%.*s\" is stale",
@@ -434,7 +434,7 @@ check_known(const DLockBytes *resource, DLockToken token)
 
 	if (last == DLOCK_TOKEN_NONE)
 		return;
-	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_stat_count(DLOCK_STAT_FENCE_UNKNOWN, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("fencing token %lld for resource \"%.*s\" has never been granted",

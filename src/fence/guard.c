@@ -593,7 +593,7 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 		token = dlock_tokens_find(resource);
 	if (token == DLOCK_TOKEN_NONE)
 	{
-		dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
 		if (guard->uneven)
 			refuse_merge(guard);
 		ereport(ERROR,
@@ -679,7 +679,7 @@ check_known(const DLockGuard *guard, DLockToken token)
 
 	if (last == DLOCK_TOKEN_NONE)
 		return;
-	dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+	dlock_stat_count(DLOCK_STAT_FENCE_UNKNOWN, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("fencing token %lld for a row of table \"%s\" has never been granted",
@@ -701,7 +701,7 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 		token = dlock_fence_presented(&ambiguous);
 	if (token == DLOCK_TOKEN_NONE)
 	{
-		dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
 		if (ambiguous)
 			ereport(ERROR,
 					(errcode(ERRCODE_DLOCK_NO_TOKEN),
@@ -729,7 +729,7 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 		mark = isnull ? DLOCK_TOKEN_NONE : DatumGetInt64(held);
 		if (token < mark)
 		{
-			dlock_stat_count(DLOCK_STAT_FENCE_REJECTION, 1);
+			dlock_stat_count(DLOCK_STAT_FENCE_STALE, 1);
 			ereport(ERROR,
 					(errcode(ERRCODE_DLOCK_STALE_TOKEN),
 					 errmsg("fencing token %lld is stale for a row of table \"%s\"",

@@ -89,14 +89,10 @@ try_open(DLockStep *step, void *arg)
 {
 	DLockReleaseCall *release = arg;
 	DLockStepLack lack = dlock_find_wanted(step, &release->found);
-	bool		expired;
 
 	if (lack != DLOCK_LACKS_NOTHING || release->found.lease == NULL)
 		return lack;
-	expired = !release->found.lease->stopped;
-	lack = dlock_step_end_lease(step, release->found.entry, release->found.lease);
-	dlock_stat_count(DLOCK_STAT_EXPIRY, lack == DLOCK_LACKS_NOTHING && expired);
-	return lack;
+	return dlock_step_end_lease(step, release->found.entry, release->found.lease);
 }
 
 /*
@@ -364,7 +360,6 @@ try_expire(DLockStep *step, void *arg)
 	DLockFind  *found = &expiry->found;
 	DLockStepLack lack = dlock_find_any(step, found);
 	DLockSpaceLease *lease = found->lease;
-	bool		expired;
 
 	expiry->until = 0;
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
@@ -377,7 +372,6 @@ try_expire(DLockStep *step, void *arg)
 			dlock_step_rewrite(step, found->entry, lease);
 		return lack;
 	}
-	expired = !lease->stopped;
 	expiry->removed = true;
 
 	/* What is left of a path whose own lease is gone, or goes with it. */
@@ -386,7 +380,6 @@ try_expire(DLockStep *step, void *arg)
 	lack = dlock_step_end_lease(step, found->entry, lease);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
-	dlock_stat_count(DLOCK_STAT_EXPIRY, expired);
 	pg_atomic_write_u64(&step->db->shared->stats.reaper_lag, step->now - expiry->until);
 	expiry->until = 0;
 	return DLOCK_LACKS_NOTHING;

@@ -79,6 +79,18 @@
 #include "store/store.h"
 #include "store/token.h"
 
+/* An expired lease that is to be logged. */
+typedef struct DLockStepExpired
+{
+	struct DLockStepExpired *next;
+	DLockToken	token;
+	Oid			role;
+	DLockTime	ended;
+	int			name_len;
+	int			owner_len;
+	char		texts[FLEXIBLE_ARRAY_MEMBER];	/* name, owner */
+} DLockStepExpired;
+
 static bool erase_dead(DLockDatabase *db);
 static void end_path(DLockStep *step);
 
@@ -202,6 +214,7 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 	memset(&step->set, 0, sizeof(step->set));
 	step->skipped = NULL;
 	step->lsn = InvalidXLogRecPtr;
+	step->expired = NULL;
 	step->member_of = InvalidOid;
 	step->strangers = NIL;
 	step->npins = step->oldest_pin = 0;
@@ -310,6 +323,29 @@ fetch(DLockStep *step, DLockStepLack lack)
 	}
 }
 
+/* Log the expired leases that the last attempt erased, the last one first. */
+static void
+log_expired(DLockStep *step)
+{
+	DLockTime	now = step->now;
+
+	while (step->expired != NULL)
+	{
+		DLockStepExpired *expired = step->expired;
+		DLockTime	ago = now - expired->ended;
+		char	   *rolename = GetUserNameFromId(expired->role, true);
+
+		step->expired = expired->next;
+		ereport(LOG,
+				(errmsg("lease on lock \"%.*s\" has expired", expired->name_len, expired->texts),
+				 errdetail("Owner \"%.*s\" (role \"%s\") held it with token %lld; it ended %lld.%03d ms ago.",
+						   expired->owner_len, expired->texts + expired->name_len,
+						   (rolename != NULL) ? rolename : "unknown", (long long) expired->token,
+						   (long long) (ago / 1000), (int) (ago % 1000))));
+		pfree(expired);
+	}
+}
+
 /*
  * Run an attempt until it lacks nothing.  False if partitions were left out, see
  * dlock_partition_try_lock_set(); that happens only if step->skipped is given.  No
@@ -337,6 +373,7 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 		step->now = dlock_clock_now();
 		lack = attempt(step, arg);
 		dlock_partition_unlock_set(&locked);
+		log_expired(step);
 		fetch(step, lack);
 	} while (lack != DLOCK_LACKS_NOTHING);
 	finish(step);
@@ -453,6 +490,40 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 
 /* ---- the end of leases ---- */
 
+/*
+ * If the lease has expired, count that, and note it for the log.  A line is
+ * missing there if the backend has no memory for it.
+ */
+static void
+note_expiry(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	DLockHolderTexts texts;
+	DLockBytes	name;
+	DLockOwner	owner;
+	DLockStepExpired *expired;
+
+	if (lease->stopped || dlock_rule_is_live(lease->deadline, step->now))
+		return;
+	dlock_stat_count(DLOCK_STAT_EXPIRY, 1);
+	if (!dlock_settings_log_expirations)
+		return;
+	name = dlock_space_entry_name(entry, texts.name);
+	owner = dlock_space_lease_owner(lease, texts.owner);
+	expired = palloc_extended(offsetof(DLockStepExpired, texts) + name.len + owner.name.len,
+							  MCXT_ALLOC_NO_OOM);
+	if (expired == NULL)
+		return;
+	expired->next = step->expired;
+	expired->token = lease->token;
+	expired->role = owner.role;
+	expired->ended = lease->deadline;
+	expired->name_len = name.len;
+	expired->owner_len = owner.name.len;
+	memcpy(expired->texts, name.data, name.len);
+	memcpy(expired->texts + name.len, owner.name.data, owner.name.len);
+	step->expired = expired;
+}
+
 /* Take a lease away, from disk and from memory.  Its page is pinned. */
 static void
 erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
@@ -498,7 +569,6 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = next)
 	{
 		DLockStepLack lack;
-		bool		expired = !lease->stopped;
 
 		next = dlock_space_next(lease);
 		if (dlock_holder_blocks_until(lease) > step->now)
@@ -509,8 +579,8 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
 		is_last = entry->nholders == 1 && dlock_space_queue(entry) == NULL;
+		note_expiry(step, entry, lease);
 		erase_lease(step, entry, lease);
-		dlock_stat_count(DLOCK_STAT_EXPIRY, expired);
 	}
 	if (!is_last)
 		dlock_space_refresh(entry);
@@ -529,6 +599,7 @@ dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *l
 	lack = dlock_step_pin_lease(step, lease);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
+	note_expiry(step, entry, lease);
 	count = dlock_holder_parts(entry, lease, parts);
 	for (int i = 0; i < count; i++)
 	{
@@ -613,12 +684,7 @@ try_end_path(DLockStep *step, void *arg)
 	if (lease == NULL)
 		remove_intents(step, path, step->path_token);
 	else if (dlock_holder_blocks_until(lease) <= step->now)
-	{
-		bool		expired = !lease->stopped;
-
 		lack = dlock_step_end_lease(step, entry, lease);
-		dlock_stat_count(DLOCK_STAT_EXPIRY, lack == DLOCK_LACKS_NOTHING && expired);
-	}
 	return lack;
 }
 

@@ -73,6 +73,9 @@ typedef struct DLockStep
 	DLockStepPin *pins;
 	DLockStepPin few_pins[DLOCK_STEP_PINS];
 
+	/* Expired leases that the attempt has erased, to be logged without locks. */
+	struct DLockStepExpired *expired;
+
 	/* What the last attempt lacked. */
 	DLockSlot	slot;
 	int			tokens;

@@ -291,6 +291,20 @@ dlock_database_is_crowded(void)
 	return pg_atomic_read_u32(&registry->crowded) != 0;
 }
 
+/* How many databases need a reaper and have none?  The registry lock must not be held. */
+int
+dlock_database_count_waiting(void)
+{
+	int			count = 0;
+
+	dlock_database_lock(LW_SHARED);
+	for (DLockDatabaseShared *database = dlock_database_first(); database != NULL;
+		 database = dlock_database_next(database))
+		count += database->reaper.due_since != 0 && database->reaper.pid == 0;
+	dlock_database_unlock();
+	return count;
+}
+
 /* A time of the database was lowered: wake the process that has to know. */
 static void
 wake_worker(DLockDatabaseShared *database, DLockTime time)

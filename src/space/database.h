@@ -91,6 +91,7 @@ extern void dlock_database_begin_look(void);
 extern void dlock_database_plan_look(DLockTime next);
 extern void dlock_database_set_crowded(bool crowded);
 extern bool dlock_database_is_crowded(void);
+extern int	dlock_database_count_waiting(void);
 extern void dlock_database_note_deadline(DLockDatabaseShared *database,
 										 DLockTime deadline);
 extern void dlock_database_wake_reapers(void);

@@ -47,6 +47,8 @@ PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
 PG_FUNCTION_INFO_V1(dlock_sql_lease);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
+PG_FUNCTION_INFO_V1(dlock_sql_stats_reset);
+PG_FUNCTION_INFO_V1(dlock_sql_state_row);
 
 /* A lease, and the process of the session that it is bound to. */
 typedef struct DLockViewLease
@@ -67,6 +69,18 @@ typedef struct DLockViewState
 	int			room;
 	DLockViewLease *leases;
 } DLockViewState;
+
+/* Read the clocks for a look at one lock, or at all. */
+static void
+begin_look(DLockViewState *state, const DLockBytes *name)
+{
+	memset(state, 0, sizeof(*state));
+	state->name = name;
+	state->now = dlock_clock_now();
+	state->wall = dlock_clock_wall();
+	state->max_skew = (DLockTime) dlock_settings_max_clock_skew_ms * 1000;
+	state->origin = dlock_clock_origin();
+}
 
 static DLockBytes
 copy_bytes(DLockBytes bytes)
@@ -136,23 +150,31 @@ add_intents(DLockViewState *state, const DLockLeaseValue *lease)
 	}
 }
 
+/* Work out the deadline of a lease on a page; false if it is not to be shown. */
+static bool
+find_deadline(const DLockViewState *state, DLockLeaseValue *lease)
+{
+	DLockRuleOrigin origin = dlock_rule_origin(lease->origin, state->origin);
+	DLockTime	remaining;
+
+	/* Bound to a session of the primary. */
+	if (lease->bind != DLOCK_BIND_NONE)
+		return false;
+	remaining = dlock_rule_remaining(&lease->term, origin, state->now,
+									 state->wall, state->max_skew);
+	lease->term.deadline = state->now + remaining;
+	return remaining + lease->delay > 0;
+}
+
 /* A visitor of the store. */
 static DLockStoreVerdict
 visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
 {
 	DLockViewState *state = arg;
 	DLockLeaseValue lease = *found;
-	DLockRuleOrigin origin = dlock_rule_origin(lease.origin, state->origin);
-	DLockTime	remaining;
 
-	/* Bound to a session of the primary. */
-	if (lease.bind != DLOCK_BIND_NONE)
+	if (!find_deadline(state, &lease))
 		return DLOCK_STORE_KEEP;
-	remaining = dlock_rule_remaining(&lease.term, origin, state->now,
-									 state->wall, state->max_skew);
-	if (remaining + lease.delay <= 0)
-		return DLOCK_STORE_KEEP;
-	lease.term.deadline = state->now + remaining;
 	add_lease(state, &lease, 0);
 	if (lease.part == DLOCK_PART_PATH)
 		add_intents(state, &lease);
@@ -160,7 +182,7 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 }
 
 static void
-collect_from_pages(DLockViewState *state)
+visit_pages(DLockStoreLeaseVisitor visitor, void *arg)
 {
 	Relation	rel = dlock_session_open_store(AccessShareLock);
 	DLockPageMeta meta;
@@ -170,7 +192,7 @@ collect_from_pages(DLockViewState *state)
 
 	/* A copied database has leases only once it has a meta page of its own. */
 	if (dlock_store_read_meta(rel, &meta) && meta.database == MyDatabaseId)
-		dlock_store_visit(rel, meta.incarnation, visit_page_lease, NULL, state);
+		dlock_store_visit(rel, meta.incarnation, visitor, NULL, arg);
 	table_close(rel, AccessShareLock);
 }
 
@@ -290,17 +312,12 @@ list_leases(FunctionCallInfo fcinfo, const DLockBytes *name)
 
 	InitMaterializedSRF(fcinfo, 0);
 
-	state.name = name;
-	state.now = dlock_clock_now();
-	state.wall = dlock_clock_wall();
-	state.max_skew = (DLockTime) dlock_settings_max_clock_skew_ms * 1000;
-	state.origin = dlock_clock_origin();
-	state.count = 0;
+	begin_look(&state, name);
 	state.room = 64;
 	state.leases = palloc(state.room * sizeof(DLockViewLease));
 
 	if (RecoveryInProgress())
-		collect_from_pages(&state);
+		visit_pages(visit_page_lease, &state);
 	else
 		collect_from_memory(&state);
 
@@ -457,39 +474,181 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 
 /* ---- counters ---- */
 
-/* dlock_stat_row() -> the counts of this database since the server started; no row on a standby */
+/* dlock_stat_row() -> the counts of this database since the last reset; NULLs on a standby */
 Datum
 dlock_sql_stat_row(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	DLockDatabase db;
-	DLockStatCounts counts;
-	uint64		lag;
+	bool		counts_here = !RecoveryInProgress();
+	DLockStatCounts counts = {{0}};
+	TimestampTz since = 0;
+	uint64		lag = 0;
+	uint64		used = 0;
+	uint64		limit = 0;
 	Datum		buckets[DLOCK_STAT_BUCKETS];
 	DLockValueRow row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (RecoveryInProgress())
-		return (Datum) 0;
+	if (counts_here)
+	{
+		DLockDatabase db;
 
-	dlock_session_open(&db);
-	counts = dlock_stat_read(&db.shared->stats);
-	lag = pg_atomic_read_u64(&db.shared->stats.reaper_lag);
-	dlock_session_close(&db);
+		dlock_session_open(&db);
+		counts = dlock_stat_read(&db.shared->stats, &since);
+		lag = pg_atomic_read_u64(&db.shared->stats.reaper_lag);
+		used = dlock_memory_used();
+		limit = dlock_memory_limit();
+		dlock_session_close(&db);
+	}
 
 	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
-		dlock_value_add(&row, true, (i == DLOCK_STAT_WAIT_TIME) ?
+		dlock_value_add(&row, counts_here, (i == DLOCK_STAT_WAIT_TIME) ?
 						dlock_value_interval((DLockTime) counts.events[i]) :
 						Int64GetDatum((int64) counts.events[i]));
 	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
 		buckets[i] = Int64GetDatum((int64) counts.waits[i]);
-	dlock_value_add(&row, true,
+	dlock_value_add(&row, counts_here,
 					PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
 													FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
-	dlock_value_add(&row, true, dlock_value_interval((DLockTime) lag));
-	dlock_value_add(&row, true, Int64GetDatum(counts.leases));
-	dlock_value_add(&row, true, Int64GetDatum((int64) dlock_memory_used()));
-	dlock_value_add(&row, true, Int64GetDatum((int64) dlock_memory_limit()));
+	dlock_value_add(&row, counts_here, dlock_value_interval((DLockTime) lag));
+	dlock_value_add(&row, counts_here, Int64GetDatum(counts.leases));
+	dlock_value_add(&row, counts_here, Int64GetDatum((int64) used));
+	dlock_value_add(&row, counts_here, Int64GetDatum((int64) limit));
+	dlock_value_add(&row, counts_here, TimestampTzGetDatum(since));
+	dlock_value_put(&row, result);
+	return (Datum) 0;
+}
+
+/* dlock_stats_reset() -> count from zero */
+Datum
+dlock_sql_stats_reset(PG_FUNCTION_ARGS)
+{
+	DLockDatabase db;
+
+	if (RecoveryInProgress())
+		dlock_error_standby("dlock_stats_reset");
+	dlock_session_open(&db);
+	dlock_stat_reset(&db.shared->stats);
+	dlock_session_close(&db);
+	PG_RETURN_VOID();
+}
+
+/* ---- the present state ---- */
+
+/* How many leases and requests there are, and the age of the oldest of a kind. */
+typedef struct DLockViewCount
+{
+	DLockViewState look;
+	int64		held;
+	int64		closed;
+	int64		expired;		/* or ended otherwise, and not yet removed */
+	DLockTime	first_end;		/* of these */
+	int64		waiters;
+	DLockTime	first_wait;
+} DLockViewCount;
+
+/* A visitor of the space.  A path counts once. */
+static void
+count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
+{
+	DLockViewCount *count = arg;
+	DLockTime	until = dlock_holder_blocks_until(lease);
+
+	if (lease->part == DLOCK_PART_INTENT)
+		return;
+	if (dlock_rule_is_live(lease->deadline, count->look.now))
+		count->held++;
+	else if (until > count->look.now)
+		count->closed++;
+	else
+	{
+		count->expired++;
+		count->first_end = Min(count->first_end, until);
+	}
+}
+
+/* A visitor of the store. */
+static DLockStoreVerdict
+count_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
+{
+	DLockViewCount *count = arg;
+	DLockLeaseValue lease = *found;
+
+	if (!find_deadline(&count->look, &lease))
+		return DLOCK_STORE_KEEP;
+	if (dlock_rule_is_live(lease.term.deadline, count->look.now))
+		count->held++;
+	else
+		count->closed++;
+	return DLOCK_STORE_KEEP;
+}
+
+/* Count the requests that wait; a call counts once, however many locks it asks for. */
+static void
+count_waiters(DLockViewCount *count, Oid database, DLockPartitionSet *skipped)
+{
+	for (int process = 0; process < dlock_queue_processes(); process++)
+	{
+		DLockQueueShared *wait = dlock_queue_place(process);
+		DLockPartitionSet set;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!dlock_queue_lock(process, database, LW_SHARED, &set, skipped))
+			continue;
+		if (wait->kind != DLOCK_SPACE_WATCH)
+		{
+			count->waiters++;
+			count->first_wait = Min(count->first_wait, wait->since);
+		}
+		dlock_partition_unlock_set(&set);
+	}
+}
+
+/* dlock_state_row() -> leases and requests by number and age; what is only in memory is NULL on a standby */
+Datum
+dlock_sql_state_row(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	bool		memory = !RecoveryInProgress();
+	DLockViewCount count = {
+		.first_end = DLOCK_TIME_FOREVER,
+		.first_wait = DLOCK_TIME_FOREVER
+	};
+	DLockToken	epoch = DLOCK_TOKEN_NONE;
+	int			waiting = 0;
+	DLockValueRow row = {0};
+
+	InitMaterializedSRF(fcinfo, 0);
+	begin_look(&count.look, NULL);
+	if (memory)
+	{
+		DLockPartitionSet left_out;
+		DLockPartitionSet skipped = {{0}};
+		DLockDatabase db;
+
+		dlock_session_open(&db);
+		count.look.now = dlock_clock_now();
+		left_out = dlock_space_visit(db.shared->oid, count_lease, &count);
+		count_waiters(&count, db.shared->oid, &skipped);
+		dlock_partition_set_join(&left_out, &skipped);
+		warn_left_out(&left_out);
+		epoch = dlock_token_epoch(&db.shared->tokens);
+		dlock_session_close(&db);
+		waiting = dlock_database_count_waiting();
+	}
+	else
+		visit_pages(count_page_lease, &count);
+
+	dlock_value_add(&row, true, Int64GetDatum(count.held));
+	dlock_value_add(&row, true, Int64GetDatum(count.closed));
+	dlock_value_add(&row, memory, Int64GetDatum(count.expired));
+	dlock_value_add(&row, count.expired > 0,
+					dlock_value_interval(Max(0, count.look.now - count.first_end)));
+	dlock_value_add(&row, memory, Int64GetDatum(count.waiters));
+	dlock_value_add(&row, count.waiters > 0,
+					dlock_value_interval(Max(0, dlock_clock_now() - count.first_wait)));
+	dlock_value_add(&row, epoch != DLOCK_TOKEN_NONE, Int64GetDatum(epoch));
+	dlock_value_add(&row, memory, Int32GetDatum(waiting));
 	dlock_value_put(&row, result);
 	return (Datum) 0;
 }

@@ -56,6 +56,7 @@ dlock_token_init(DLockTokenShared *tokens)
 {
 	SpinLockInit(&tokens->mutex);
 	tokens->reserved = 0;
+	tokens->epoch = DLOCK_TOKEN_NONE;
 	dlock_token_reset(tokens);
 }
 
@@ -205,6 +206,8 @@ dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn)
 {
 	SpinLockAcquire(&tokens->mutex);
 	Assert(base >= tokens->reserved);
+	if (!tokens->based || base != tokens->reserved)
+		tokens->epoch = base;
 	tokens->reserved_from = base + 1;
 	tokens->reserved = base + DLOCK_TOKEN_BLOCK;
 	tokens->reserved_lsn = lsn;
@@ -221,6 +224,18 @@ dlock_token_void(DLockTokenShared *tokens, DLockToken below)
 	if (tokens->next <= below)
 		tokens->next = below + 1;
 	SpinLockRelease(&tokens->mutex);
+}
+
+/* The number below the first token since they last restarted; zero if none was reserved. */
+DLockToken
+dlock_token_epoch(DLockTokenShared *tokens)
+{
+	DLockToken	epoch;
+
+	SpinLockAcquire(&tokens->mutex);
+	epoch = tokens->epoch;
+	SpinLockRelease(&tokens->mutex);
+	return epoch;
 }
 
 /* The last token reserved since the server started; zero if none. */

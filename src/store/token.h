@@ -36,6 +36,7 @@ typedef struct DLockTokenShared
 	DLockToken	reserved;
 	XLogRecPtr	reserved_lsn;	/* it is durable when this is flushed */
 	bool		based;			/* reserved since the last reset */
+	DLockToken	epoch;			/* below the block with which they restarted */
 } DLockTokenShared;
 
 /* What a reservation is for. */
@@ -58,6 +59,7 @@ extern bool dlock_token_plan(DLockTokenShared *tokens, DLockTokenPurpose purpose
 extern void dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn);
 extern void dlock_token_void(DLockTokenShared *tokens, DLockToken below);
 extern DLockToken dlock_token_issued(DLockTokenShared *tokens);
+extern DLockToken dlock_token_epoch(DLockTokenShared *tokens);
 extern DLockToken dlock_token_last(DLockTokenShared *tokens);
 
 #endif							/* DLOCK_TOKEN_H */

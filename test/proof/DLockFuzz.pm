@@ -165,7 +165,8 @@ sub aside
 	my $token = pick(@tokens);
 
 	return pick(
-		'SELECT * FROM dlock_leases', 'SELECT * FROM dlock_waiters', 'SELECT * FROM dlock_stats', 'SELECT * FROM dlock_fences',
+		'SELECT * FROM dlock_leases', 'SELECT * FROM dlock_waiters', 'SELECT * FROM dlock_stats', 'SELECT * FROM dlock_state', 'SELECT * FROM dlock_task_state',
+		'SELECT * FROM dlock_group_state', 'SELECT * FROM dlock_fences',
 		'SELECT * FROM dlock_tasks', 'SELECT * FROM dlock_group_members', 'SELECT * FROM dlock_group_partitions',
 		'SELECT * FROM dlock_store', 'INSERT INTO dlock_store DEFAULT VALUES', 'DELETE FROM dlock_store',
 		'SET synchronous_commit = ' . pick('on', 'off', 'local'),

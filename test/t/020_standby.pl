@@ -75,7 +75,7 @@ is($standby->safe_psql($db, $rows), $primary->safe_psql($db, $rows),
 # The other views are empty there; they are no error for a monitor that asks all servers.
 $primary->safe_psql($db, "SELECT dlock_group_create('group', 2), dlock_group_join('group', 'member', '1 h')");
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
-foreach my $view (qw(dlock_stats dlock_waiters dlock_group_members dlock_group_partitions))
+foreach my $view (qw(dlock_waiters dlock_group_members dlock_group_partitions))
 {
 	my ($code, $rows_there, $error) = $standby->psql($db, "SELECT count(*) FROM $view");
 	is("$rows_there$error", '0', "on a standby: no row in $view");

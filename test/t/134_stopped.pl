@@ -120,6 +120,8 @@ sub others_are_served
 	is($monitor->{stderr}, '', 'no warning');
 	is_prompt($monitor, "SELECT name FROM dlock_lease('$inside')", 'ERROR 55P03', 'dlock_lease of a lock there');
 	is_prompt($monitor, 'SELECT count(*) FROM dlock_stats', 1, 'dlock_stats');
+	is_prompt($monitor, 'SELECT held FROM dlock_state', 2, 'dlock_state');
+	like($monitor->{stderr}, $warning, 'it says so, too');
 
 	others_are_served('looking');
 	go_on();
