@@ -9,7 +9,8 @@
  *	  before it sent the request that was answered has a deadline that is never
  *	  later than the server's, whatever the network does, provided that the
  *	  two clocks go at the same pace.  The margin is for what their paces
- *	  differ by, and for the time that killing takes.
+ *	  differ by, and for the time that killing takes.  Of that, the guardian has
+ *	  one half before the fuse goes off, and what the fuse sets going the other.
  *
  *		sent         renew_at              term_at      kill_at guard_at, fuse_at, deadline
  *		 |- renew_every -|- outage budget ----|- kill_after -|-----|-----|
@@ -83,7 +84,7 @@ lease_extend(Lease *lease, CliTime sent)
 
 	lease->deadline = sent + plan->ttl;
 	lease->guard_at = lease->deadline - plan->margin * 3 / 4;
-	lease->fuse_at = lease->deadline - plan->margin / 8;
+	lease->fuse_at = lease->deadline - plan->margin * 3 / 8;
 	lease->kill_at = lease->deadline - plan->margin;
 	lease->term_at = lease->kill_at - plan->kill_after;
 	lease->renew_at = sent + plan->renew_every;
