@@ -91,6 +91,13 @@ name(TableScanDesc scan, ReadStream *stream) \
 #define INTERVAL_NOT_FINITE(i)			false
 #endif
 
+/* 17 can ask for a stronger lock as well. */
+#if PG_VERSION_NUM < 170000
+#define DLOCK_LOCK_HELD_BY_ME(tag, mode)	LockHeldByMe(tag, mode)
+#else
+#define DLOCK_LOCK_HELD_BY_ME(tag, mode)	LockHeldByMe(tag, mode, false)
+#endif
+
 /* 17 gave the number of a process a name of its own. */
 #if PG_VERSION_NUM < 170000
 #define MyProcNumber					(MyProc->pgprocno)

@@ -57,7 +57,6 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -301,16 +300,6 @@ remember(DLockFenceResource *resource, DLockToken token, bool is_live)
 
 /* ---- the lock and the mark ---- */
 
-static void
-make_tag(LOCKTAG *tag, const DLockBytes *resource)
-{
-	uint64		hash = hash_bytes_extended((const unsigned char *) resource->data,
-										   resource->len, 0);
-
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
-						 DLOCK_LOCK_CLASS_FENCE);
-}
-
 /* The transactions that have passed the fence, as a list for people. */
 static char *
 list_holders(const LOCKTAG *tag)
@@ -455,7 +444,7 @@ take(const DLockBytes *resource, DLockToken token)
 	LOCKTAG		tag;
 	DLockToken	mark;
 
-	make_tag(&tag, resource);
+	dlock_mark_tag(&tag, resource);
 	acquire(&tag, ShareLock, resource);
 	mark = dlock_mark_read(resource);
 	if (mark < token)
@@ -642,7 +631,7 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 				 errmsg("must be owner of extension \"dlock\" to reset a mark"),
 				 errdetail("A lower mark lets holders write that have been fenced off."),
 				 errhint("Acquire a new lease: its token is above the mark.")));
-	make_tag(&tag, resource);
+	dlock_mark_tag(&tag, resource);
 	acquire(&tag, ExclusiveLock, resource);
 	mark = dlock_mark_read(resource);
 	if (token != DLOCK_TOKEN_NONE)

@@ -36,6 +36,7 @@
 #include "access/xact.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -45,6 +46,7 @@
 #include "utils/snapmgr.h"
 
 #include "base/clock.h"
+#include "base/compat.h"
 #include "base/error.h"
 #include "base/settings.h"
 #include "base/value.h"
@@ -137,12 +139,36 @@ check_usable(Relation rel, const Oid *types, int columns, bool writing)
 				 errhint("Undo the ALTER TABLE.")));
 }
 
+/* The heavyweight lock of a resource's fence. */
+void
+dlock_mark_tag(LOCKTAG *tag, const DLockBytes *resource)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) resource->data,
+										   resource->len, 0);
+
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
+						 DLOCK_LOCK_CLASS_FENCE);
+}
+
+#ifdef USE_ASSERT_CHECKING
+static bool
+is_fence_locked(const DLockBytes *resource, bool writing)
+{
+	LOCKTAG		tag;
+
+	dlock_mark_tag(&tag, resource);
+	return DLOCK_LOCK_HELD_BY_ME(&tag, ExclusiveLock) ||
+		(!writing && DLOCK_LOCK_HELD_BY_ME(&tag, ShareLock));
+}
+#endif
+
 static void
 open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
 {
 	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
 	ScanKeyData key;
 
+	Assert(is_fence_locked(resource, writing));
 	mark->rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
 	check_usable(mark->rel, types, COLUMNS, writing);
 	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,

@@ -11,6 +11,8 @@
 #ifndef DLOCK_MARK_H
 #define DLOCK_MARK_H
 
+#include "storage/lock.h"
+
 #include "base/types.h"
 
 /* What is declared about a resource. */
@@ -23,6 +25,7 @@ typedef struct DLockMarkDeclared
 
 extern void dlock_mark_find_declared(const DLockBytes *resource, bool is_prefix, DLockMarkDeclared *declared);
 extern void dlock_mark_declare(const DLockBytes *resource, Oid role, bool is_foreign);
+extern void dlock_mark_tag(LOCKTAG *tag, const DLockBytes *resource);
 extern DLockToken dlock_mark_read(const DLockBytes *resource);
 extern void dlock_mark_write(const DLockBytes *resource, DLockToken token);
 extern void dlock_mark_remove(const DLockBytes *resource);

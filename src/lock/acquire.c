@@ -688,6 +688,7 @@ try_acquire(DLockStep *step, void *arg)
 {
 	DLockAcquire *acquire = arg;
 
+	Assert(dlock_partition_set_is_mine(&step->set));
 	find_places(acquire);
 	acquire->verdict = decide(acquire);
 	if (acquire->verdict == VERDICT_GRANT)

@@ -79,6 +79,7 @@ change_mode(DLockStep *step, DLockFind *found, DLockMode mode)
 	DLockToken	token = lease->token;
 	DLockStepLack lack = dlock_step_pin_lease(step, lease);
 
+	Assert(dlock_partition_is_mine(found->entry->hash));
 	if (lack == DLOCK_LACKS_NOTHING && dlock_rule_is_upgrade((DLockMode) lease->mode, mode))
 		lack = dlock_step_tokens(step, 1, &token);
 	if (lack != DLOCK_LACKS_NOTHING)
@@ -107,6 +108,7 @@ enqueue_conversion(DLockStep *step, DLockFind *found, DLockMode mode)
 	DLockOwner	owner = {value.role, value.owner};
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
+	Assert(dlock_partition_is_mine(found->entry->hash));
 	if (!dlock_space_is_prepared(value.name.len, value.owner.len, 1))
 	{
 		step->room = (DLockStepRoom)

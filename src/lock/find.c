@@ -86,6 +86,7 @@ find_lease(DLockDatabase *db, const DLockFindTarget *target, const List *strange
 	DLockSpaceLease *lease = NULL;
 	Oid			database = db->shared->oid;
 
+	Assert(dlock_partition_is_held(target->hash));
 	if (target->by == DLOCK_BY_REF)
 	{
 		*entry = dlock_space_find_token(database, target->hash, target->token, &lease);
@@ -193,6 +194,7 @@ dlock_find_own_first(DLockSpaceRef *refs, int count)
 DLockTerm
 dlock_find_term(const DLockSpaceLease *lease)
 {
+	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
 	return (DLockTerm)
 	{
 		lease->ttl, lease->deadline, lease->bound_mono, 0

@@ -42,6 +42,7 @@ close_lock(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	DLockTime	until = Min(lease->min_until, lease->deadline);
 	DLockTerm	term = {0, step->now, step->now, dlock_clock_wall()};
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	dlock_database_note_deadline(step->db->shared, until);
 	lease->delay = until - step->now;
 	if (lease->slot != DLOCK_SLOT_NONE)
@@ -209,6 +210,7 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	if (lease->part == DLOCK_PART_INTENT)
 	{
 		DLockSpaceEntry *below = dlock_space_find(db->shared->oid,

@@ -63,6 +63,7 @@
 
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 
 #include "base/clock.h"
@@ -135,6 +136,8 @@ dlock_step_need_pins(DLockStep *step, int count)
 void
 dlock_step_make_room(DLockStep *step, int count)
 {
+	Assert(dlock_partition_set_is_mine(&step->set));
+	Assert(count <= step->pin_room);
 	if (step->npins + count > step->pin_room)
 		unpin(step);
 }
@@ -160,6 +163,7 @@ add_pin(DLockStep *step, DLockSlot slot, Buffer buffer)
 Buffer
 dlock_step_page(DLockStep *step, DLockSlot slot)
 {
+	Assert(dlock_partition_set_is_mine(&step->set));
 	for (int i = 0; i < step->npins; i++)
 	{
 		if (step->pins[i].block == dlock_slot_block(slot))
@@ -191,6 +195,7 @@ dlock_step_pin(DLockStep *step, DLockSlot slot)
 DLockStepLack
 dlock_step_pin_lease(DLockStep *step, const DLockSpaceLease *lease)
 {
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	return (lease->slot == DLOCK_SLOT_NONE) ? DLOCK_LACKS_NOTHING : dlock_step_pin(step, lease->slot);
 }
 
@@ -198,6 +203,7 @@ dlock_step_pin_lease(DLockStep *step, const DLockSpaceLease *lease)
 DLockStepLack
 dlock_step_tokens(DLockStep *step, int count, DLockToken *first)
 {
+	Assert(dlock_partition_set_is_mine(&step->set));
 	if (dlock_token_take(&step->db->shared->tokens, count, true, first))
 		return DLOCK_LACKS_NOTHING;
 	step->tokens = count;
@@ -360,6 +366,8 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 	bool		run = true;
 
+	Assert(!dlock_partition_is_any_held());
+	Assert(step->db->rel == NULL || CheckRelationLockedByMe(step->db->rel, RowExclusiveLock, true));
 	do
 	{
 		DLockPartitionSet locked = step->set;
@@ -384,6 +392,7 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 DLockStepLack
 dlock_step_widen(DLockStep *step, const DLockPartitionSet *needed)
 {
+	Assert(dlock_partition_set_is_mine(&step->set));
 	if (dlock_partition_set_contains(&step->set, needed))
 		return DLOCK_LACKS_NOTHING;
 	dlock_partition_set_join(&step->set, needed);
@@ -423,6 +432,7 @@ dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lea
 	DLockHolderTexts texts;
 	DLockLeaseValue value = value_on_disk(step, entry, lease, &texts);
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	lease->lsn = dlock_step_write(step, lease->slot, &value);
 	lease->unwritten = false;
 }
@@ -441,6 +451,7 @@ dlock_step_replace(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lea
 	DLockLeaseValue value = dlock_holder_value(entry, lease, &texts);
 	DLockSpaceLease *changed;
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	value.payload = *payload;
 	changed = dlock_space_hold(entry->database, entry->hash, &value, slot, lease->process,
 							   lease->lsn);
@@ -470,6 +481,7 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 {
 	DLockLeaseValue value;
 
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	/* The page has a token or a mode that was undone: write all of it. */
 	if (lease->unwritten)
 	{
@@ -531,6 +543,7 @@ erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	DLockDatabase *db = step->db;
 	DLockSlot	slot = lease->slot;
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	if (slot != DLOCK_SLOT_NONE)
 		step->lsn = dlock_store_erase(dlock_step_page(step, slot), slot);
 	dlock_space_remove(entry, lease);
@@ -548,6 +561,7 @@ dlock_step_lack_path(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *p
 	char		buffer[DLOCK_NAME_MAX];
 	DLockBytes	path = dlock_holder_path(entry, part, buffer);
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	step->path_token = part->token;
 	step->path_len = path.len;
 	memcpy(step->path, path.data, path.len);
@@ -627,6 +641,7 @@ dlock_step_stop_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime 
 	int			count = dlock_holder_parts(entry, lease, parts);
 	bool		on_disk = lease->slot != DLOCK_SLOT_NONE;
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	for (int i = 0; i < count; i++)
 	{
 		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
@@ -761,6 +776,7 @@ erase_dead(DLockDatabase *db)
 	DLockStepDead *dead = palloc(sizeof(DLockStepDead));
 	bool		found;
 
+	Assert(!dlock_partition_is_any_held());
 	dead->now = dlock_clock_now();
 	dead->count = 0;
 	(void) dlock_space_visit(db->shared->oid, note_dead, dead);

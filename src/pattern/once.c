@@ -101,6 +101,7 @@ succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLeas
 	DLockToken	token;
 	DLockStepLack lack;
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	/* What it says of longer slots has to be remembered as long as before. */
 	if (!was_taken_back(lease))
 	{

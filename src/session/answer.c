@@ -112,6 +112,7 @@ restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockAnswerItem *i
 {
 	DLockHolderCrowd crowd;
 
+	Assert(dlock_partition_is_mine(item->hash));
 	switch ((DLockAnswerKind) item->kind)
 	{
 		case ANSWER_GRANT:

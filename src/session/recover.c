@@ -44,6 +44,7 @@
 #include "storage/lock.h"
 
 #include "base/clock.h"
+#include "base/compat.h"
 #include "base/error.h"
 #include "base/name.h"
 #include "base/rule.h"
@@ -247,6 +248,16 @@ load_lock_tag(DLockDatabaseShared *shared)
 	return tag;
 }
 
+#ifdef USE_ASSERT_CHECKING
+static bool
+is_load_locked(DLockDatabaseShared *shared)
+{
+	LOCKTAG		tag = load_lock_tag(shared);
+
+	return DLOCK_LOCK_HELD_BY_ME(&tag, ExclusiveLock);
+}
+#endif
+
 /* Take the load lock of a database, waiting for it; freed by an abort. */
 void
 dlock_recover_lock(DLockDatabaseShared *shared)
@@ -271,6 +282,7 @@ dlock_recover_unlock(DLockDatabaseShared *shared)
 void
 dlock_recover_unload(DLockDatabaseShared *shared)
 {
+	Assert(is_load_locked(shared));
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
 	dlock_queue_dismiss(shared->oid);
 	dlock_space_purge(shared->oid);
@@ -284,6 +296,7 @@ load(DLockDatabase *db)
 	DLockRecoverState state;
 	uint64		incarnation;
 
+	Assert(is_load_locked(shared));
 	/* Leases of an earlier load, or of an extension dropped since. */
 	dlock_recover_unload(shared);
 	dlock_stat_forget_leases(&shared->stats);
@@ -331,6 +344,8 @@ load(DLockDatabase *db)
 void
 dlock_recover_load(DLockDatabase *db)
 {
+	Assert(CheckRelationLockedByMe(db->rel, RowExclusiveLock, true));
+	Assert(!dlock_partition_is_any_held());
 	dlock_recover_lock(db->shared);
 	if (dlock_recover_is_loaded(db))
 	{

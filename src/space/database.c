@@ -81,6 +81,7 @@ dlock_database_startup(void)
 void
 dlock_database_lock(LWLockMode mode)
 {
+	Assert(!LWLockHeldByMe(registry_lock) && !dlock_partition_is_any_held());
 	LWLockAcquire(registry_lock, mode);
 }
 
@@ -414,6 +415,7 @@ dlock_database_fetch_tokens(DLockDatabase *db, int count)
 	bool		ahead = dlock_token_suffice(tokens, count);
 	XLogRecPtr	lsn;
 
+	Assert(!dlock_partition_is_any_held());
 	if (!dlock_token_is_pending(tokens, &lsn))
 	{
 		if (!ahead)

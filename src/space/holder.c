@@ -26,6 +26,7 @@ DLockLeaseValue
 dlock_holder_value(DLockSpaceEntry *entry, const DLockSpaceLease *lease,
 				   DLockHolderTexts *texts)
 {
+	Assert(dlock_partition_is_held(entry->hash));
 	return (DLockLeaseValue)
 	{
 		.token = lease->token,
@@ -51,6 +52,7 @@ dlock_holder_value(DLockSpaceEntry *entry, const DLockSpaceLease *lease,
 DLockTime
 dlock_holder_blocks_until(const DLockSpaceLease *lease)
 {
+	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
 	return dlock_rule_blocks_until(lease->deadline, lease->delay);
 }
 
@@ -58,6 +60,7 @@ dlock_holder_blocks_until(const DLockSpaceLease *lease)
 DLockTime
 dlock_holder_due_at(const DLockSpaceLease *lease)
 {
+	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
 	return lease->unwritten ? 0 : dlock_holder_blocks_until(lease);
 }
 
@@ -72,6 +75,7 @@ dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own, DLockTim
 {
 	DLockHolderCrowd crowd = {0, 0, DLOCK_TIME_FOREVER};
 
+	Assert(dlock_partition_is_held(entry->hash));
 	if (own == NULL && now < entry->earliest)
 		return (DLockHolderCrowd)
 	{
@@ -112,6 +116,7 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
 {
 	DLockSpaceLease *converted;
 
+	Assert(dlock_partition_is_held(entry->hash));
 	if (request->kind == DLOCK_SPACE_ASKED)
 		return request->bound_mono == 0 || request->bound_mono > now;
 	if (request->kind == DLOCK_SPACE_WATCH)
@@ -195,6 +200,7 @@ dlock_holder_path_set(Oid database, const DLockBytes *path, DLockPartitionSet *s
 DLockBytes
 dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part, char buffer[DLOCK_NAME_MAX])
 {
+	Assert(dlock_partition_is_held(entry->hash));
 	return (part->part == DLOCK_PART_INTENT) ?
 		dlock_space_lease_text(part, part->owner_len, part->payload_len, buffer) :
 		dlock_space_entry_name(entry, buffer);
@@ -214,6 +220,7 @@ dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockHolderPa
 	int			count = 1;
 	int			nancestors = 0;
 
+	Assert(dlock_partition_is_held(entry->hash));
 	parts[0] = (DLockHolderPart)
 	{
 		entry, lease

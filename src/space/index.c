@@ -110,12 +110,6 @@ owner_lock(uint32 owner_bucket)
 	return &owner_locks[owner_bucket % OWNER_LOCKS].lock;
 }
 
-static inline void
-assert_mine(const DLockSpaceLease *lease)
-{
-	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-}
-
 static void
 link_token(DLockSpaceLease *lease)
 {
@@ -142,7 +136,7 @@ unlink_token(DLockSpaceLease *lease)
 void
 dlock_index_add(DLockSpaceLease *lease)
 {
-	assert_mine(lease);
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (lease->indexed)
 		link_token(lease);
 
@@ -162,7 +156,7 @@ dlock_index_add(DLockSpaceLease *lease)
 void
 dlock_index_remove(DLockSpaceLease *lease)
 {
-	assert_mine(lease);
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (lease->indexed)
 		unlink_token(lease);
 	if (lease->part != DLOCK_PART_INTENT)
@@ -181,7 +175,7 @@ dlock_index_change(DLockSpaceLease *lease, Oid role, DLockToken token)
 {
 	LWLock	   *lock = owner_lock(owner_bucket_of_lease(lease));
 
-	assert_mine(lease);
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	LWLockAcquire(lock, LW_EXCLUSIVE);
 	if (lease->indexed)
 		unlink_token(lease);
@@ -277,6 +271,7 @@ dlock_index_owned(Oid database, const DLockBytes *owner_name, int *count)
 	int			room = 64;
 	DLockSpaceRef *refs = palloc(room * sizeof(DLockSpaceRef));
 
+	Assert(!dlock_partition_is_any_held());
 	*count = 0;
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
 	for (DLockSpaceLease *lease = dlock_memory_or_null(owner_buckets[bucket]); lease != NULL;
@@ -315,6 +310,7 @@ dlock_index_owner_is_live(Oid database, const DLockOwner *owner, DLockTime now)
 	uint32		bucket = owner_bucket_of(database, &owner->name);
 	bool		live = false;
 
+	Assert(!dlock_partition_is_any_held());
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
 	for (DLockSpaceLease *lease = dlock_memory_or_null(owner_buckets[bucket]); lease != NULL && !live;
 		 lease = dlock_memory_or_null(lease->u.owner.next))

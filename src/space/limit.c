@@ -41,6 +41,7 @@
 
 #include "base/exit.h"
 #include "space/limit.h"
+#include "space/partition.h"
 
 /* The leases of a role in a database. */
 typedef struct DLockLimitRole
@@ -158,6 +159,7 @@ dlock_limit_track(Oid database, Oid role)
 	static bool armed = false;
 	DLockLimitCounter counter = find_counter(database, role);
 
+	Assert(!dlock_partition_is_any_held());
 	if (!armed)
 		dlock_exit_on_shmem(take_back, (Datum) 0);
 	armed = true;

@@ -48,6 +48,7 @@
 #include "base/exit.h"
 #include "base/settings.h"
 #include "space/memory.h"
+#include "space/partition.h"
 
 StaticAssertDecl(DLOCK_MEMORY_CELL % DLOCK_MEMORY_UNIT == 0,
 				 "a cell is no multiple of the unit of references");
@@ -385,6 +386,7 @@ dlock_memory_is_prepared(int count)
 bool
 dlock_memory_prepare(int count)
 {
+	Assert(!dlock_partition_is_any_held());
 	if (kept.room < count || kept.cells == NULL)
 		make_room(count);
 	while (kept.count < count)

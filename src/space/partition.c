@@ -86,6 +86,7 @@ dlock_space_wake(int process)
 void
 dlock_partition_lock(uint32 hash, LWLockMode mode)
 {
+	Assert(!dlock_partition_is_any_held());
 	LWLockAcquire(dlock_partition_lwlock(hash), mode);
 }
 
@@ -123,15 +124,6 @@ dlock_partition_set_contains(const DLockPartitionSet *set, const DLockPartitionS
 	return true;
 }
 
-/* Is the partition of a lock's hash in the set? */
-bool
-dlock_partition_set_has(const DLockPartitionSet *set, uint32 hash)
-{
-	int			partition = dlock_partition_of(hash);
-
-	return (set->bits[partition / 64] & (UINT64CONST(1) << (partition % 64))) != 0;
-}
-
 /* Do two sets have a partition in common? */
 static bool
 sets_meet(const DLockPartitionSet *a, const DLockPartitionSet *b)
@@ -153,6 +145,19 @@ dlock_partition_set_count(const DLockPartitionSet *set)
 	for (int word = 0; word < (int) lengthof(set->bits); word++)
 		count += pg_popcount64(set->bits[word]);
 	return count;
+}
+
+/* For assertions: are all partitions of the set locked exclusively by this backend? */
+bool
+dlock_partition_set_is_mine(const DLockPartitionSet *set)
+{
+	for (int partition = 0; partition < DLOCK_PARTITION_COUNT; partition++)
+	{
+		if ((set->bits[partition / 64] & (UINT64CONST(1) << (partition % 64))) != 0 &&
+			!LWLockHeldByMeInMode(&dlock_partition_locks[partition].lock, LW_EXCLUSIVE))
+			return false;
+	}
+	return true;
 }
 
 /*
@@ -201,6 +206,7 @@ dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode)
 {
 	int			held = NO_PARTITION;
 
+	Assert(!dlock_partition_is_any_held());
 	for (int attempt = 0; attempt < LOCK_SET_ATTEMPTS; attempt++)
 	{
 		held = take_set(set, mode, held);

@@ -57,6 +57,11 @@ dlock_partition_lwlock(uint32 hash)
 #define dlock_partition_is_mine(hash) \
 	LWLockHeldByMeInMode(dlock_partition_lwlock(hash), LW_EXCLUSIVE)
 
+/* Does it hold the lock of any partition, or all those of a set exclusively? */
+#define dlock_partition_is_any_held() \
+	LWLockAnyHeldByMe(&dlock_partition_locks[0].lock, DLOCK_PARTITION_COUNT, sizeof(LWLockPadded))
+extern bool dlock_partition_set_is_mine(const DLockPartitionSet *set);
+
 /* set-up */
 extern void dlock_partition_request(void);
 extern void dlock_partition_startup(void);
@@ -70,7 +75,6 @@ extern void dlock_space_wake(int process);
 extern void dlock_partition_set_add(DLockPartitionSet *set, uint32 hash);
 extern void dlock_partition_set_join(DLockPartitionSet *set, const DLockPartitionSet *other);
 extern bool dlock_partition_set_contains(const DLockPartitionSet *set, const DLockPartitionSet *other);
-extern bool dlock_partition_set_has(const DLockPartitionSet *set, uint32 hash);
 extern int	dlock_partition_set_count(const DLockPartitionSet *set);
 extern void dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode);
 extern bool dlock_partition_try_lock_set(const DLockPartitionSet *set, LWLockMode mode,

@@ -33,6 +33,7 @@
 
 #include "base/exit.h"
 #include "space/memory.h"
+#include "space/partition.h"
 #include "space/slot.h"
 #include "store/store.h"
 
@@ -459,6 +460,8 @@ dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
 	int			stripe = MyProcPid % DLOCK_SLOT_STRIPES;
 	DLockSlotKept *of_class = &kept.of_class[slot_class];
 
+	Assert(!dlock_partition_is_any_held());
+	Assert(CheckRelationLockedByMe(rel, RowExclusiveLock, true));
 	refresh_kept(slots);
 	make_room(of_class, count);
 	while (of_class->count < count)

@@ -223,7 +223,10 @@ dlock_space_is_first(const DLockSpaceLease *request)
 DLockSpaceLease *
 dlock_space_request_first(DLockMemoryRef first)
 {
-	return dlock_memory_or_null(first);
+	DLockSpaceLease *request = dlock_memory_or_null(first);
+
+	Assert(request == NULL || dlock_partition_is_held(dlock_space_entry_of(request)->hash));
+	return request;
 }
 
 DLockSpaceLease *
@@ -302,6 +305,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 {
 	DLockSpaceEntry *entry = dlock_space_find(database, hash, name);
 
+	Assert(dlock_partition_is_mine(hash));
 	if (entry != NULL)
 		return entry;
 	entry = ENTRY_AT(dlock_memory_take());
@@ -611,6 +615,7 @@ walk(Oid database, LWLockMode mode, SpaceLook look, void *arg)
 	DLockTime	give_up = 0;
 	bool		progress = true;
 
+	Assert(!dlock_partition_is_any_held());
 	for (;;)
 	{
 		DLockPartitionSet left = {{0}};
