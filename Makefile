@@ -10,6 +10,7 @@
 #   make proof-model     check the model of grants and hand-offs, with spin
 #   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
 #   make test-versions   the tests on the other supported major versions
+#   make test-bare       make demo and a few tests on bare Debian machines
 #   make dist            the archive of a release, for PGXN
 #
 # It builds elsewhere, too: call it from there with make -f /path/to/Makefile.
@@ -48,7 +49,7 @@ PG_CONFIG = pg_config
 
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
-scripts := test demo stop-demo bench proof proof-model proof-ha test-versions dist
+scripts := test demo stop-demo bench proof proof-model proof-ha test-versions test-bare dist
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -73,6 +74,8 @@ force:
 clean: stop-demo
 
 # The command has a Makefile of its own, for it is linked with libpq and nothing else.
+# with_cli=no leaves it out.
+ifneq ($(with_cli),no)
 all: all-cli
 install: install-cli
 uninstall: uninstall-cli
@@ -82,6 +85,7 @@ all-cli install-cli uninstall-cli clean-cli:
 	$(MAKE) -C src/cli -f '$(abspath $(srcdir))/src/cli/Makefile' PG_CONFIG='$(PG_CONFIG)' \
 		DESTDIR='$(DESTDIR)' CC='$(CC)' COPT='$(COPT)' $(@:-cli=)
 .PHONY: all-cli install-cli uninstall-cli clean-cli
+endif
 endif
 
 # PG_CONFIG of the command line reaches them in the environment.
@@ -110,6 +114,9 @@ proof-ha:
 
 test-versions:
 	@$(srcdir)/test/versions
+
+test-bare:
+	@$(srcdir)/test/bare
 
 dist:
 	@$(srcdir)/packaging/dist

@@ -1,7 +1,8 @@
 # shellcheck shell=bash
-# Debian roots with another major version of PostgreSQL, for test/versions.
+# Debian roots: with another major version of PostgreSQL, for test/versions, and bare
+# ones, for test/bare and packages.
 #
-# A root is only unpacked, not installed: no maintainer script runs in it, which
+# A root of a version is only unpacked, not installed: no maintainer script runs in it, which
 # makes it in seconds.  What those scripts would have left behind and the tests
 # need, finish_root writes.  Roots are kept as archives in a cache.
 
@@ -85,26 +86,12 @@ finish_root() {
 	chroot "$root" ldconfig
 }
 
-# The archive of a root, made now unless the cache has it.  Its name carries a
-# checksum of the recipe, so that a change of that does not meet an old root.
+# The archive of a root.  Its name carries a checksum of the recipe, so that a change
+# of that does not meet an old root.
 chroot_archive() {
-	local version=$1 recipe archive work
-	recipe=$(declare -f chroot_suite chroot_packages fetch_headers finish_root make_root | cksum)
-	archive=$chroot_cache/postgresql-$version-${recipe%% *}.tar.zst
-	if [ ! -s "$archive" ]; then
-		mkdir -p "$chroot_cache"
-		work=$(mktemp -d "$chroot_cache/making.XXXXXX")
-		make_root "$version" "$work/root" >"$work/log" 2>&1 || {
-			tail -n 20 "$work/log" >&2
-			rm -rf "$work"
-			die "could not make a root with PostgreSQL $version"
-		}
-		tar -C "$work/root" -c . | zstd -q -3 -T0 -o "$work/archive"
-		rm -f "$chroot_cache/postgresql-$version-"*.tar.zst
-		mv "$work/archive" "$archive"
-		rm -rf "$work"
-	fi
-	echo "$archive"
+	keep_archive "postgresql-$1" \
+		"$(declare -f chroot_suite chroot_packages fetch_headers finish_root make_root)" \
+		make_root "$1"
 }
 
 make_root() {
@@ -119,6 +106,66 @@ make_root() {
 		--extract-hook="bash -euc '. \"$self\"; fetch_headers \"\$0\" $version' \"\$1\"" \
 		--extract-hook="bash -euc '. \"$self\"; finish_root \"\$0\" $version' \"\$1\"" \
 		"$(chroot_suite "$version")" "$root" "$mirror"
+}
+
+# A root with what every Debian has, and make; whole, so that apt works in it.
+make_bare_root() {
+	local suite=$1 root=$2 mirror
+	mirror=$(debian_mirror) || return
+	PATH=/usr/sbin:/usr/bin:/sbin:/bin mmdebstrap --mode=root --variant=minbase \
+		--aptopt='Acquire::Check-Valid-Until "false"' \
+		--aptopt='Acquire::Check-Date "false"' \
+		--include=make "$suite" "$root" "$mirror"
+}
+
+# keep_archive NAME RECIPE COMMAND...: print the archive NAME of what the command
+# puts into the directory that is added to its arguments; made now unless the cache
+# has it.  RECIPE is what it depends on.
+keep_archive() {
+	local name=$1 recipe archive work
+	recipe=$(cksum <<<"$2")
+	shift 2
+	archive=$chroot_cache/$name-${recipe%% *}.tar.zst
+	if [ ! -s "$archive" ]; then
+		mkdir -p "$chroot_cache"
+		work=$(mktemp -d "$chroot_cache/making.XXXXXX")
+		"$@" "$work/root" >"$work/log" 2>&1 || {
+			tail -n 20 "$work/log" >&2
+			rm -rf "$work"
+			die "could not make the root $name"
+		}
+		tar -C "$work/root" -c . | zstd -q -3 -T0 -o "$work/archive"
+		rm -f "$chroot_cache/$name-"*.tar.zst
+		mv "$work/archive" "$archive"
+		rm -rf "$work"
+	fi
+	echo "$archive"
+}
+
+bare_archive() {
+	keep_archive "bare-$1" "$(declare -f make_bare_root)" make_bare_root "$1"
+}
+
+# unpack_bare SUITE ROOT: with the packages that apt has fetched before, and with a
+# dpkg that does not wait for the disk.
+unpack_bare() {
+	local suite=$1 root=$2 archive
+	archive=$(bare_archive "$suite")
+	mkdir -p "$root"
+	tar -C "$root" --zstd -xf "$archive"
+	echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/dlock"
+	cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+	cp "$chroot_cache/packages-$suite"/*.deb "$root/var/cache/apt/archives/" 2>/dev/null || true
+}
+
+# keep_packages SUITE ROOT: keep what apt has fetched there, for the next time.
+keep_packages() {
+	local suite=$1 root=$2 work
+	run_in_root "$root" apt-get -qq autoclean
+	work=$(mktemp -d "$chroot_cache/making.XXXXXX")
+	cp "$root"/var/cache/apt/archives/*.deb "$work/"
+	rm -rf "$chroot_cache/packages-$suite"
+	mv "$work" "$chroot_cache/packages-$suite"
 }
 
 # graft_server VERSION FROM TO: put the server of one root into another, which
