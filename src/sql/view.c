@@ -480,7 +480,7 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	bool		counts_here = !RecoveryInProgress();
-	DLockStatCounts counts = {{0}};
+	DLockStatCounts counts = {.leases = 0};
 	TimestampTz since = 0;
 	uint64		lag = 0;
 	uint64		used = 0;

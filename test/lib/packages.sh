@@ -126,6 +126,11 @@ missing_packages() {
 			have node || echo nodejs
 			have npm || [ -d /usr/share/nodejs/pg ] || echo node-pg
 			;;
+		monitoring)
+			have prometheus || echo prometheus
+			have prometheus-postgres-exporter || echo prometheus-postgres-exporter
+			have prometheus-sql-exporter || echo prometheus-sql-exporter
+			;;
 		model)
 			have spin || echo spin
 			if ! have cc; then
