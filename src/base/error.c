@@ -85,25 +85,6 @@ dlock_error_too_long(const char *what, int len, int limit)
 }
 
 void
-dlock_error_number(const char *what, long long value, const char *problem, const char *hint)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s must %s", what, problem),
-			 errdetail("The number given is %lld.", value),
-			 errhint("%s", hint)));
-}
-
-void
-dlock_error_interval(const char *what, const char *problem, const char *hint)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s must %s", what, problem),
-			 errhint("%s", hint)));
-}
-
-void
 dlock_error_token(DLockToken token)
 {
 	ereport(ERROR,

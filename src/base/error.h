@@ -29,8 +29,6 @@ pg_noreturn extern void dlock_error_store_operation(const char *relation, const 
 pg_noreturn extern void dlock_error_null(const char *what);
 pg_noreturn extern void dlock_error_empty(const char *what);
 pg_noreturn extern void dlock_error_too_long(const char *what, int len, int limit);
-pg_noreturn extern void dlock_error_number(const char *what, long long value, const char *problem, const char *hint);
-pg_noreturn extern void dlock_error_interval(const char *what, const char *problem, const char *hint);
 pg_noreturn extern void dlock_error_token(DLockToken token);
 
 /* the state of the lock */

@@ -124,9 +124,11 @@ check_states(FunctionCallInfo fcinfo, int argno)
 
 	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, &count);
 	if (ARR_NDIM(array) > 1 || count == 0 || count > STATES_MAX)
-		dlock_error_number("number of states", count,
-						   psprintf("be from 1 to %d, in one dimension", STATES_MAX),
-						   "Pass an array of states, or NULL for the initial one.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("number of states must be from 1 to %d, in one dimension", STATES_MAX),
+				 errdetail("The number given is %d.", count),
+				 errhint("Pass an array of states, or NULL for the initial one.")));
 	for (int i = 0; i < count; i++)
 	{
 		if (nulls[i])
@@ -139,9 +141,16 @@ static void
 check_number(int number, const char *what, int largest)
 {
 	if (number <= 0)
-		dlock_error_number(what, number, "be greater than zero", "Pass at least 1.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must be greater than zero", what),
+				 errdetail("The number given is %d.", number),
+				 errhint("Pass at least 1.")));
 	if (number > largest)
-		dlock_error_number(what, number, "not be so large", psprintf("Pass at most %d.", largest));
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be greater than %d", what, largest),
+				 errdetail("The number given is %d.", number)));
 }
 
 /* Of tasks to capture, or to purge. */
@@ -162,7 +171,10 @@ static void
 check_age(FunctionCallInfo fcinfo, int argno)
 {
 	if (dlock_argument_interval(PG_GETARG_INTERVAL_P(argno)) < 0)
-		dlock_error_interval("older_than", "not be negative", "Pass '0' for all that are finished.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("older_than must not be negative"),
+				 errhint("Pass '0' for all that are finished.")));
 }
 
 static void
@@ -183,9 +195,14 @@ take_delay(FunctionCallInfo fcinfo, int argno)
 	DLockTime	delay = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
 
 	if (delay < 0)
-		dlock_error_interval("delay", "not be negative", "Pass '0' for none.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("delay must not be negative"),
+				 errhint("Pass '0' for none.")));
 	if (delay > DELAY_MAX)
-		dlock_error_interval("delay", "not be longer than 36500 days", "Pass a shorter one.");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("delay must not be longer than 36500 days")));
 	fcinfo->args[argno].value = dlock_value_interval(delay);
 	fcinfo->args[argno].isnull = delay == 0;
 }
