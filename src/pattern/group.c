@@ -12,7 +12,7 @@
  *	  partitions when they expire.
  *
  *	  No member is in charge.  At each heartbeat a member reads the members and
- *	  the owners of the partitions, and computes all quotas (pattern/quota.c).
+ *	  the owners of the partitions, and computes all quotas (base/rule.c).
  *	  If it owns fewer partitions than its quota, it acquires free ones.  If it
  *	  owns more, the heartbeat tells it which to yield.  It owns these until it
  *	  says that it has stopped working on them.  Then they are free, and other
@@ -59,7 +59,6 @@
 #include "lock/release.h"
 #include "lock/renew.h"
 #include "pattern/group.h"
-#include "pattern/quota.h"
 #include "session/answer.h"
 #include "space/holder.h"
 #include "store/flush.h"
@@ -344,7 +343,7 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 static void
 set_quotas(DLockGroup *group, int me)
 {
-	DLockQuotaMember *members = palloc0((group->member_count + 1) * sizeof(DLockQuotaMember));
+	DLockRuleMember *members = palloc0((group->member_count + 1) * sizeof(DLockRuleMember));
 
 	for (int i = 0; i < group->member_count; i++)
 	{
@@ -357,7 +356,7 @@ set_quotas(DLockGroup *group, int me)
 			members[group->partitions[i].member].owned++;
 	}
 	if (group->member_count > 0)
-		dlock_quota_compute(members, group->member_count, group->partition_count);
+		dlock_rule_quotas(members, group->member_count, group->partition_count);
 	for (int i = 0; i < group->member_count; i++)
 	{
 		group->members[i].owned = members[i].owned;

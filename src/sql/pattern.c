@@ -23,12 +23,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/name.h"
+#include "base/rule.h"
 #include "base/settings.h"
 #include "base/value.h"
 #include "pattern/group.h"
 #include "pattern/groupdef.h"
 #include "pattern/once.h"
-#include "pattern/quota.h"
 #include "session/answer.h"
 #include "session/session.h"
 #include "sql/argument.h"
@@ -243,10 +243,10 @@ group_join(PG_FUNCTION_ARGS)
 	member = dlock_argument_text(fcinfo, 1, "member name", DLOCK_GROUP_NAME_MAX);
 	ttl = dlock_argument_ttl(fcinfo, 2, true);
 	dlock_argument_require(fcinfo, 3, "weight");
-	if (PG_GETARG_INT32(3) < 1 || PG_GETARG_INT32(3) > DLOCK_QUOTA_WEIGHT_MAX)
+	if (PG_GETARG_INT32(3) < 1 || PG_GETARG_INT32(3) > DLOCK_RULE_WEIGHT_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("weight must be from 1 to %d", DLOCK_QUOTA_WEIGHT_MAX),
+				 errmsg("weight must be from 1 to %d", DLOCK_RULE_WEIGHT_MAX),
 				 errdetail("The weight given is %d.", PG_GETARG_INT32(3)),
 				 errhint("A member gets partitions in proportion to its weight.")));
 	payload = dlock_argument_payload(fcinfo, 4);

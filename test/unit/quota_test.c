@@ -1,4 +1,4 @@
-/* link: src/pattern/quota.o */
+/* link: src/base/rule.o */
 /*
  * quota_test.c
  *	  Who is due how many partitions, for all small groups there are and for random
@@ -11,7 +11,7 @@
  * content after two turns, without having moved more than that.
  *
  * Random groups of up to 300 members: the quotas are those of a calculation that
- * picks one member after the other, as the rule is told in pattern/quota.c.  The
+ * picks one member after the other, as the rule is told in base/rule.c.  The
  * largest group that there can be is calculated within the time that 1000 looks at
  * each member take: picking one after the other takes 10 000.
  */
@@ -20,7 +20,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "pattern/quota.h"
+#include "base/rule.h"
 
 /* The server's own is in a library that this is not linked with. */
 #undef printf
@@ -65,7 +65,7 @@ check(bool condition, const char *what)
 static void
 ask(const int *has, int who, int *quotas)
 {
-	DLockQuotaMember members[MAX_MEMBERS] = {{0}};
+	DLockRuleMember members[MAX_MEMBERS] = {{0}};
 
 	for (int i = 0; i < count; i++)
 	{
@@ -73,7 +73,7 @@ ask(const int *has, int who, int *quotas)
 		members[i].owned = has[i];
 		members[i].asks = (i == who);
 	}
-	dlock_quota_compute(members, count, partitions);
+	dlock_rule_quotas(members, count, partitions);
 	for (int i = 0; i < count; i++)
 		quotas[i] = members[i].quota;
 }
@@ -213,7 +213,7 @@ over_weights(int from)
 
 #define MANY_MEMBERS	10000
 
-static DLockQuotaMember many[MANY_MEMBERS];
+static DLockRuleMember many[MANY_MEMBERS];
 static int	picked[MANY_MEMBERS];
 static int64 remainders[MANY_MEMBERS];
 
@@ -287,7 +287,7 @@ set_many(int members, int of, int heaviest)
 static bool
 check_random(void)
 {
-	static const int heaviest[] = {1, 2, 7, DLOCK_QUOTA_WEIGHT_MAX};
+	static const int heaviest[] = {1, 2, 7, DLOCK_RULE_WEIGHT_MAX};
 
 	for (int round = 0; round < 20000; round++)
 	{
@@ -296,7 +296,7 @@ check_random(void)
 
 		set_many(members, of, heaviest[round % lengthof(heaviest)]);
 		pick_quotas(members, of);
-		dlock_quota_compute(many, members, of);
+		dlock_rule_quotas(many, members, of);
 		for (int i = 0; i < members; i++)
 		{
 			if (many[i].quota == picked[i])
@@ -335,7 +335,7 @@ least_time(bool compute)
 		clock_t		took;
 
 		if (compute)
-			dlock_quota_compute(many, MANY_MEMBERS, MANY_MEMBERS - 1);
+			dlock_rule_quotas(many, MANY_MEMBERS, MANY_MEMBERS - 1);
 		else
 			(void) look_often();
 		took = clock() - began;
