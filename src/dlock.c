@@ -18,13 +18,11 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "utils/guc.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/settings.h"
 #include "base/stat.h"
-#include "fence/tokens.h"
 #include "hooks.h"
 #include "lock/queue.h"
 #include "space/database.h"
@@ -108,8 +106,6 @@ _PG_init(void)
 	}
 
 	dlock_settings_define();
-	dlock_tokens_define();
-	MarkGUCPrefixReserved("dlock");
 	dlock_hooks_install();
 	dlock_launcher_register();
 

@@ -18,6 +18,8 @@
 
 #include "utils/guc.h"
 
+#include "base/compat.h"
+#include "base/name.h"
 #include "base/settings.h"
 
 int			dlock_settings_default_ttl_ms = 30 * 1000;
@@ -30,10 +32,213 @@ int			dlock_settings_max_reapers = 3;
 int			dlock_settings_max_clock_skew_ms = 10 * 1000;
 bool		dlock_settings_log_expirations = false;
 
+/* ---- dlock.tokens ----
+ *
+ * The setting is a list of name=token, separated by commas, such as
+ *
+ *	nightly-report=42, "eu, berlin"=17, *=40
+ *
+ * A name in double quotes may have any bytes; a quote in it is doubled.  Without
+ * quotes it ends at white space, a comma, a quote, or an equals sign.  The name *
+ * without quotes stands for all other names.
+ *
+ * The check hook parses the setting; the result is the "extra" of the setting.
+ */
+
+/* The parsed setting.  The bytes of the names follow the pairs. */
+typedef struct TokenList
+{
+	int			count;
+	DLockSettingsToken pairs[FLEXIBLE_ARRAY_MEMBER];
+} TokenList;
+
+static char *tokens_setting = NULL;
+static TokenList *tokens = NULL;
+
+static bool
+is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
+}
+
+static const char *
+skip_space(const char *p)
+{
+	while (is_space(*p))
+		p++;
+	return p;
+}
+
+/* Add a byte to a name; bytes beyond the limit only count. */
+static void
+add_byte(DLockBytes *name, char *buf, char byte)
+{
+	if (name->len < DLOCK_NAME_MAX)
+		buf[name->len] = byte;
+	name->len++;
+}
+
+/*
+ * Parse a name, and return what follows it; NULL if it is not well formed.
+ * Its bytes are copied to "buf".
+ */
+static const char *
+parse_name(const char *p, DLockSettingsToken *pair, char *buf, const char **problem)
+{
+	bool		quoted = (*p == '"');
+
+	pair->name = dlock_bytes(buf, 0);
+	if (quoted)
+	{
+		for (p++; *p != '\0' && (p[0] != '"' || p[1] == '"'); p++)
+		{
+			add_byte(&pair->name, buf, *p);
+			if (*p == '"')
+				p++;
+		}
+		if (*p++ == '\0')
+		{
+			*problem = "A quote is not closed.";
+			return NULL;
+		}
+	}
+	else
+	{
+		while (*p != '\0' && strchr(",=\"", *p) == NULL && !is_space(*p))
+			add_byte(&pair->name, buf, *p++);
+	}
+
+	if (pair->name.len == 0)
+		*problem = "A name is missing.";
+	else if (pair->name.len > DLOCK_NAME_MAX)
+		*problem = "A name is too long.";
+	pair->any = !quoted && pair->name.len == 1 && buf[0] == '*';
+	return (*problem == NULL) ? p : NULL;
+}
+
+/* Parse a token, likewise. */
+static const char *
+parse_token(const char *p, DLockToken *token, const char **problem)
+{
+	*token = 0;
+	for (; *p >= '0' && *p <= '9'; p++)
+	{
+		if (*token > (PG_INT64_MAX - (*p - '0')) / 10)
+		{
+			*problem = "A token is out of range.";
+			return NULL;
+		}
+		*token = *token * 10 + (*p - '0');
+	}
+	if (*token == DLOCK_TOKEN_NONE)
+	{
+		*problem = "A name is not followed by \"=\" and a token greater than zero.";
+		return NULL;
+	}
+	return p;
+}
+
+/* Parse a list.  Returns NULL, or a sentence that says what is wrong. */
+static const char *
+parse_list(const char *value, TokenList *found, char *buf)
+{
+	const char *problem = NULL;
+	const char *p = skip_space(value);
+
+	found->count = 0;
+	while (*p != '\0' || found->count > 0)
+	{
+		DLockSettingsToken *pair = &found->pairs[found->count];
+
+		if (found->count == DLOCK_NAMES_MAX)
+			return "There are more than a thousand names.";
+		p = parse_name(skip_space(p), pair, buf, &problem);
+		if (p == NULL)
+			return problem;
+		buf += pair->name.len;
+		p = skip_space(p);
+		p = parse_token((*p == '=') ? skip_space(p + 1) : "", &pair->token, &problem);
+		if (p == NULL)
+			return problem;
+
+		for (int i = 0; i < found->count; i++)
+		{
+			if (found->pairs[i].any == pair->any && dlock_name_equal(&found->pairs[i].name, &pair->name))
+				return "A name is given more than once.";
+		}
+		found->count++;
+		p = skip_space(p);
+		if (*p == '\0')
+			break;
+		if (*p++ != ',')
+			return "A token is not followed by a comma or the end.";
+	}
+	return NULL;
+}
+
+static bool
+check_tokens(char **newval, void **extra, GucSource source)
+{
+	const char *value = *newval;
+	int			room = 1;
+	TokenList  *found;
+	const char *problem;
+
+	for (const char *c = value; *c != '\0' && room < DLOCK_NAMES_MAX; c++)
+		room += (*c == ',');
+	found = guc_malloc(LOG, offsetof(TokenList, pairs) + room * sizeof(DLockSettingsToken) +
+					   strlen(value));
+	if (found == NULL)
+		return false;
+	problem = parse_list(value, found, (char *) &found->pairs[room]);
+	if (problem != NULL)
+	{
+		guc_free(found);
+		GUC_check_errdetail("%s", problem);
+		GUC_check_errhint("Write it as \"name=token, ...\", a name with a space, a comma, a quote or an equals sign in double quotes.");
+		return false;
+	}
+	*extra = found;
+	return true;
+}
+
+static void
+assign_tokens(const char *newval, void *extra)
+{
+	tokens = extra;
+}
+
+/* The token presented for a name; DLOCK_TOKEN_NONE if there is none. */
+DLockToken
+dlock_settings_token(const DLockBytes *name)
+{
+	DLockToken	token = DLOCK_TOKEN_NONE;
+
+	for (int i = 0; i < tokens->count; i++)
+	{
+		const DLockSettingsToken *pair = &tokens->pairs[i];
+
+		if (pair->any)
+			token = pair->token;
+		else if (dlock_name_equal(&pair->name, name))
+			return pair->token;
+	}
+	return token;
+}
+
+/* All pairs of the setting; returns their number. */
+int
+dlock_settings_tokens(const DLockSettingsToken **pairs)
+{
+	*pairs = tokens->pairs;
+	return tokens->count;
+}
+
+/* ---- all settings ---- */
+
 /*
  * Define the settings while shared_preload_libraries is processed; a
- * PGC_POSTMASTER setting cannot be defined later.  The prefix is not reserved
- * here, since dlock.tokens is defined elsewhere.
+ * PGC_POSTMASTER setting cannot be defined later.
  */
 void
 dlock_settings_define(void)
@@ -109,4 +314,14 @@ dlock_settings_define(void)
 							 false,
 							 PGC_SIGHUP, 0,
 							 NULL, NULL, NULL);
+
+	DefineCustomStringVariable("dlock.tokens",
+							   "Fencing tokens that are presented to dlock_guard(), as \"name=token, ...\".",
+							   "The name * stands for all others.",
+							   &tokens_setting,
+							   "",
+							   PGC_USERSET, 0,
+							   check_tokens, assign_tokens, NULL);
+
+	MarkGUCPrefixReserved("dlock");
 }

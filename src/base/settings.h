@@ -11,6 +11,8 @@
 #ifndef DLOCK_SETTINGS_H
 #define DLOCK_SETTINGS_H
 
+#include "base/types.h"
+
 /* What references of 32 bits to units of 8 bytes reach (space/memory.h). */
 #define DLOCK_SETTINGS_MAX_MEMORY_KB		(32 * 1024 * 1024 - 1)
 
@@ -24,6 +26,16 @@ extern int	dlock_settings_max_reapers;
 extern int	dlock_settings_max_clock_skew_ms;
 extern bool dlock_settings_log_expirations;
 
+/* One "name=token" of dlock.tokens. */
+typedef struct DLockSettingsToken
+{
+	DLockBytes	name;
+	bool		any;			/* "*": any name that is not in the list */
+	DLockToken	token;
+} DLockSettingsToken;
+
 extern void dlock_settings_define(void);
+extern DLockToken dlock_settings_token(const DLockBytes *name);
+extern int	dlock_settings_tokens(const DLockSettingsToken **pairs);
 
 #endif							/* DLOCK_SETTINGS_H */

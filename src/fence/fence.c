@@ -67,10 +67,10 @@
 #include "base/compat.h"
 #include "base/error.h"
 #include "base/name.h"
+#include "base/settings.h"
 #include "base/stat.h"
 #include "fence/fence.h"
 #include "fence/mark.h"
-#include "fence/tokens.h"
 #include "lock/find.h"
 #include "session/session.h"
 
@@ -587,8 +587,8 @@ dlock_fence_note_row(DLockToken token)
 DLockToken
 dlock_fence_presented(bool *ambiguous)
 {
-	const DLockTokensPair *pairs;
-	int			count = dlock_tokens_list(&pairs);
+	const DLockSettingsToken *pairs;
+	int			count = dlock_settings_tokens(&pairs);
 	DLockToken	only = DLOCK_TOKEN_NONE;
 
 	*ambiguous = false;

@@ -55,11 +55,11 @@
 
 #include "base/error.h"
 #include "base/name.h"
+#include "base/settings.h"
 #include "base/stat.h"
 #include "fence/fence.h"
 #include "fence/guard.h"
 #include "fence/merge.h"
-#include "fence/tokens.h"
 #include "session/session.h"
 
 /* A trigger, and its state during a statement. */
@@ -590,7 +590,7 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 	if (token == DLOCK_TOKEN_NONE)
 		token = dlock_fence_passed(resource);
 	if (token == DLOCK_TOKEN_NONE)
-		token = dlock_tokens_find(resource);
+		token = dlock_settings_token(resource);
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
