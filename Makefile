@@ -57,6 +57,11 @@ $(error $(PG_CONFIG) was not found: install the development files of the server,
 endif
 include $(PGXS)
 
+# From 16 on the server's own flags hide what is not exported.
+ifeq ($(MAJORVERSION) $(PORTNAME),15 linux)
+SHLIB_LINK += -Wl,--version-script=$(srcdir)/src/exports.map
+endif
+
 # Servers are rarely configured with --enable-depend.
 objects := $(OBJS) $(OBJS:.o=.bc)
 $(objects): $(call sources_of,src/*.h $(rooms:%=src/%/*.h)) $(CURDIR)/src/.built_for
