@@ -31,7 +31,10 @@
 #   unique      no two grants have one token, and only an upgrade changes that of a lease
 #   lost        a lease is not denied before it can have ended
 #   seen        a view does not miss a lease that is live all the while
-#   left        what an error or a release has ended is not held any more
+#   left        what an error, a release or a refusal has ended, or not begun, is not held afterwards
+#   back        a lease that is denied stays so, while the server runs
+#   stray       a view shows no lease that nobody has asked for, none twice, and none with a token that
+#               its owner was not told
 #   order       a request that was seen in the queue before another was made is served first
 #   early       a call that waits does not give up before its time
 #
@@ -39,6 +42,9 @@
 # found broken that was not: a lease counts as live up to its ttl after the *call* that asked for
 # it, a grant as made by the time of its *answer*, and what was seen in a queue as
 # there only from the end of the look.  So a stop makes judgements rarer, not wrong.
+#
+# A call without an answer has had one of its effects: what a view shows of it is judged as
+# that of the others, by exclusion, token, left and stray.
 #
 # A lease stands from the first rule on for whatever happens to servers, also if they are killed
 # or another one is promoted.  Without "durable", for sessions with
@@ -81,6 +87,8 @@ sub judge
 		flushes => {},
 		first_seen => {},
 		over => {},
+		asked => {},
+		converted => {},
 	}, __PACKAGE__;
 
 	foreach my $lines (@$clients)
@@ -92,6 +100,7 @@ sub judge
 	$self->judge_exclusion;
 	$self->judge_denials;
 	$self->judge_looks;
+	$self->judge_rows;
 	$self->judge_order;
 	return { findings => $self->{findings}, count => $self->{count} };
 }
@@ -191,6 +200,7 @@ sub understand
 	}
 	push @{ $lease->{denials} }, { %$call, last => $#{ $lease->{told} } }
 	  if $call->{status} eq 'none' && $what ne 'convert' || "$call->{status} $call->{value}" eq 'error LK002';
+	push @{ $lease->{successes} }, $call if $granted;
 	return;
 }
 
@@ -223,6 +233,10 @@ sub understand_acquire
 	{
 		delete $self->{over}{"$owner $name"};
 		$self->{over}{"$owner $name"} = $call if $call->{status} eq 'error' && $attempt eq 'first';
+		# Of several locks a crash may have left some.
+		$self->{over}{"$owner $name"} = $call if $call->{status} eq 'none' && @names == 1;
+		# A view shows the ancestors of a path, too.
+		$self->{asked}{"$owner $_->[0]"} //= { sent => $call->{sent}, mode => $_->[1] } foreach @{ parts($call->{what}, $name, $mode) };
 	}
 	$self->found('early', "$owner gave $names up after " . ($call->{came} - $call->{sent}) . " us of $wait ms")
 	  if $call->{status} eq 'none' && $attempt eq 'first' && $call->{came} < $call->{sent} + 1000 * $wait;
@@ -256,6 +270,7 @@ sub understand_acquire
 			# How it was held: token, parts, since when, and up to when not in a weaker mode nor with another token.
 			stages => [],
 			denials => [],
+			successes => [],
 			known => 1,
 		};
 		$self->{leases}{"$owner $name"} = $lease;
@@ -333,6 +348,7 @@ sub understand_convert
 	my $up = $strength{$to} > $strength{$from};
 	my $sent = $call->{sent};
 
+	$self->{converted}{"$lease->{owner} $lease->{name}"} = 1;
 	return if $call->{status} eq 'none' || "$call->{status} $call->{value}" eq 'error LK002';
 	if ($up)
 	{
@@ -527,9 +543,21 @@ sub judge_denials
 			$self->{count}{denials}++;
 			$self->found('lost', "$call->{what} of $lease->{name} by $lease->{owner} was denied by $call->{came}, it was live up to $end")
 			  if $call->{came} < $end;
+
+			my ($back) = grep { is_back($call, $_, $_->{args}[2]) } @{ $lease->{successes} };
+			$self->found('back', "$back->{what} of $lease->{name} by $lease->{owner} succeeded after $call->{what} was denied at $call->{came}")
+			  if $back;
 		}
 	}
 	return;
+}
+
+# Has a lease with this token come back after a denial, as a later call or look says?
+sub is_back
+{
+	my ($denial, $later, $token) = @_;
+
+	return $later->{sent} > $denial->{came} && $later->{server} eq $denial->{server} && $token eq $denial->{args}[2];
 }
 
 sub judge_looks
@@ -564,6 +592,92 @@ sub judge_looks
 		}
 	}
 	return;
+}
+
+# What a view shows can be: whether or not the call that asked for it was answered.
+sub judge_rows
+{
+	my ($self) = @_;
+	my @answered = sort { $a->{came} <=> $b->{came} } @{ $self->{grants} };
+	my @highest;
+
+	foreach my $grant (@answered)
+	{
+		push @highest, max($grant->{token}, $highest[-1] // 0);
+	}
+	foreach my $look (grep { $_->{what} eq 'leases' } @{ $self->{looks} })
+	{
+		my (%of_owner, %of_lock);
+
+		foreach my $row (split /,/, $look->{value})
+		{
+			my ($name, $owner, $token) = split /:/, $row;
+			my $asked = $self->{asked}{"$owner $name"};
+
+			if (!$asked || $asked->{sent} > $look->{came})
+			{
+				$self->found('stray', "$row at $look->{sent}, which nobody had asked for");
+				next;
+			}
+			$self->found('stray', "$row at $look->{sent}, beside another one of its owner") if $of_owner{"$owner $name"}++;
+			push @{ $of_lock{$name} }, { owner => $owner, mode => $asked->{mode} } if !$self->{converted}{"$owner $name"};
+
+			my $before = first_after(\@answered, 'came', $asked->{sent} - 1) - 1;
+			$self->found('token', "$row at $look->{sent}, though $highest[$before] had been answered before it was asked for")
+			  if $before >= 0 && $token < $highest[$before];
+			$self->{count}{'rows of views'}++;
+			$self->judge_row($look, $row, $token, $self->{leases}{"$owner $name"});
+		}
+		$self->judge_rows_of_lock($look, $_, $of_lock{$_}) foreach keys %of_lock;
+	}
+	return;
+}
+
+# A row of a lease that its owner was told of.
+sub judge_row
+{
+	my ($self, $look, $row, $token, $lease) = @_;
+
+	# After an upgrade without an answer its owner does not know the token.
+	return if !$lease || !$lease->{known};
+	$self->found('stray', "$row at $look->{sent}, whose owner was told $lease->{stages}[0]{token}")
+	  if $lease->{stages}[0]{came} < $look->{sent} && !grep { $_->{token} == $token } @{ $lease->{stages} };
+	my ($denial) = grep { is_back($_, $look, $token) } @{ $lease->{denials} };
+	$self->found('back', "$row at $look->{sent}, though $denial->{what} was denied at $denial->{came}") if $denial;
+	return;
+}
+
+# A view reads all leases of a lock at one moment.
+sub judge_rows_of_lock
+{
+	my ($self, $look, $name, $rows) = @_;
+
+	return if @$rows < 2;
+	$self->{count}{'holders in one view'}++;
+	foreach my $i (0 .. $#$rows)
+	{
+		my @others = grep { $conflicts{ $rows->[$i]{mode} }{ $_->{mode} } } @$rows[ $i + 1 .. $#$rows ];
+
+		$self->found('exclusion', "$rows->[$i]{owner} and $others[0]{owner} both held $name at $look->{sent}") if @others;
+	}
+	my @permits = grep { $_->{mode} eq 'permit' } @$rows;
+	$self->found('exclusion', @permits . " permits of $name at $look->{sent}") if @permits > $permits;
+	return;
+}
+
+# Where those with a time after another begin, in a list in the order of time.
+sub first_after
+{
+	my ($list, $of, $time) = @_;
+	my ($low, $high) = (0, scalar @$list);
+
+	while ($low < $high)
+	{
+		my $middle = int(($low + $high) / 2);
+		if ($list->[$middle]{$of} > $time) { $high = $middle; }
+		else { $low = $middle + 1; }
+	}
+	return $low;
 }
 
 # Up to when a server must know a lease; with "last", by what was told up to then.
@@ -608,16 +722,9 @@ sub judge_order
 		next if !$request->{first} || !defined $seen || $request->{status} !~ /^(?:ok|none)$/;
 		my $end = $request->{status} eq 'ok' ? $request->{came} : $request->{sent} + $request->{wait};
 		my $list = $granted{"$request->{name} $request->{server}"} // [];
-		my ($low, $high) = (0, scalar @$list);
-		while ($low < $high)
+		for (my $i = first_after($list, 'began', $seen); $i < @$list && $list->[$i]{began} < $end; $i++)
 		{
-			my $middle = int(($low + $high) / 2);
-			if ($list->[$middle]{began} > $seen) { $high = $middle; }
-			else { $low = $middle + 1; }
-		}
-		for (; $low < @$list && $list->[$low]{began} < $end; $low++)
-		{
-			my $other = $list->[$low];
+			my $other = $list->[$i];
 
 			next if !$conflicts{ $request->{mode} }{ $other->{parts}[0][1] };
 			$self->{count}{'requests compared'}++;

@@ -253,7 +253,7 @@ EOC
 
 is_wrong('seen', 'a view without a lease', $first . <<'EOC');
 	w 30 call leases
-	w 40 done ok y:b1:101
+	w 40 done ok
 EOC
 is_right('a view with it', $first . <<'EOC');
 	w 30 call leases
@@ -302,6 +302,161 @@ is_right('a release that a crash undid', $first . <<'EOC');
 	w 45 server S2
 	w 50 call leases
 	w 60 done ok x:a1:100
+EOC
+
+is_wrong('left', 'after a refusal', $first . <<'EOC');
+	b 30 call acquire x b1 shared 100 0 first
+	b 40 done none
+	w 1050 call leases
+	w 1060 done ok x:b1:101
+EOC
+is_right('some of several, which a crash left', <<'EOC');
+	a 10 call acquire_all x,y a1 exclusive 1000 0 first
+	a 20 done lost -----
+	a 30 server S2
+	a 40 call acquire_all x,y a1 exclusive 1000 0 again
+	a 50 done none
+	w 60 server S2
+	w 70 call leases
+	w 80 done ok x:a1:100
+EOC
+
+# ---------------------------------------------------------------------------
+# back, stray: also what a call without an answer has done
+# ---------------------------------------------------------------------------
+
+my $denied = <<'EOC';
+	a 10 call acquire x a1 exclusive 100 0 first
+	a 20 done ok 100
+	a 200 call check x a1 100
+	a 210 done none
+EOC
+is_wrong('back', 'a renewal', $denied . <<'EOC');
+	a 220 call renew x a1 100 0
+	a 230 done ok t
+EOC
+is_wrong('back', 'a release', $denied . <<'EOC');
+	a 220 call release_token x a1 100
+	a 230 done ok t
+EOC
+is_wrong('back', 'in a view', $denied . <<'EOC');
+	w 220 call leases
+	w 230 done ok x:a1:100
+EOC
+is_right('in a view that is as old as the denial', $denied . <<'EOC');
+	w 205 call leases
+	w 230 done ok x:a1:100
+EOC
+is_right('after a crash, by its bound', $denied . <<'EOC');
+	a 215 server S2
+	a 220 call check x a1 100
+	a 230 done ok t
+EOC
+is_right('the token from before an upgrade that was undone', <<'EOC');
+	a 10 call acquire x a1 shared 1000 0 first
+	a 20 done ok 100
+	a 30 call convert x a1 100 shared exclusive 0
+	a 40 done lost 57P01
+	a 50 call check x a1 100
+	a 60 done none
+	a 70 call check x a1 100
+	a 80 done ok t
+EOC
+
+is_wrong('stray', 'of nobody', <<'EOC');
+	w 30 call leases
+	w 40 done ok x:a1:100
+EOC
+is_wrong('stray', 'before it was asked for', <<'EOC');
+	w 30 call leases
+	w 40 done ok x:a1:100
+	a 50 call acquire x a1 exclusive 1000 0 first
+	a 60 done ok 100
+EOC
+is_wrong('stray', 'another lock than was asked for', <<'EOC');
+	a 10 call acquire x a1 exclusive 1000 0 first
+	a 20 done lost -----
+	w 30 call leases
+	w 40 done ok y:a1:100
+EOC
+is_wrong('stray', 'twice: the attempt that was lost, and the next one', <<'EOC');
+	a 10 call acquire s a1 permit 1000 0 first
+	a 20 done lost -----
+	a 30 call acquire s a1 permit 1000 0 again
+	a 40 done ok 101
+	w 20 call leases
+	w 45 done ok s:a1:100,s:a1:101
+EOC
+is_wrong('stray', 'another token than was told', <<'EOC');
+	a 10 call acquire x a1 shared 15 0 first
+	a 20 done ok 100
+	w 30 call leases
+	w 40 done ok x:a1:101
+EOC
+is_right('a token that is just being told', <<'EOC');
+	a 10 call acquire x a1 shared 1000 0 first
+	a 20 done lost -----
+	w 21 call leases
+	w 22 done ok x:a1:100
+	a 30 call acquire x a1 shared 1000 0 again
+	a 40 done ok 101
+EOC
+is_right('the token of an upgrade, before and after its answer', <<'EOC');
+	a 10 call acquire x a1 shared 1000 0 first
+	a 20 done ok 100
+	a 30 call convert x a1 100 shared exclusive 0
+	w 32 call leases
+	w 33 done ok x:a1:101
+	a 40 done ok 101
+	v 50 call leases
+	v 60 done ok x:a1:101
+EOC
+is_right('the ancestor of a path', <<'EOC');
+	a 10 call acquire_path p/x a1 exclusive 1000 0 first
+	a 20 done lost -----
+	b 10 call acquire_path p/y b1 shared 1000 0 first
+	b 20 done lost -----
+	w 30 call leases
+	w 40 done ok p:a1:100,p/x:a1:100,p:b1:101,p/y:b1:101
+EOC
+is_wrong('exclusion', 'below a path', <<'EOC');
+	a 10 call acquire_path p/x a1 exclusive 1000 0 first
+	a 20 done lost -----
+	b 10 call acquire_path p b1 shared 1000 0 first
+	b 20 done lost -----
+	w 30 call leases
+	w 40 done ok p:a1:100,p/x:a1:100,p:b1:101
+EOC
+is_wrong('token', 'of a call without an answer', <<'EOC');
+	a 10 call acquire x a1 exclusive 100 0 first
+	a 20 done ok 100
+	b 30 call acquire y b1 exclusive 1000 0 first
+	b 40 done lost -----
+	w 150 call leases
+	w 160 done ok y:b1:99
+EOC
+is_wrong('exclusion', 'two calls without an answer', <<'EOC');
+	a 10 call acquire x a1 exclusive 1000 0 first
+	a 20 done lost -----
+	b 10 call acquire x b1 shared 1000 0 first
+	b 20 done lost -----
+	w 30 call leases
+	w 40 done ok x:a1:100,x:b1:101
+EOC
+is_wrong('exclusion', 'three permits', <<'EOC');
+	a 10 call acquire s a1 permit 1000 0 first
+	b 10 call acquire s b1 permit 1000 0 first
+	c 10 call acquire s c1 permit 1000 0 first
+	w 30 call leases
+	w 40 done ok s:a1:100,s:b1:101,s:c1:102
+EOC
+is_right('two shared, and two permits', <<'EOC');
+	a 10 call acquire x a1 shared 1000 0 first
+	b 10 call acquire x b1 shared 1000 0 first
+	c 10 call acquire s c1 permit 1000 0 first
+	d 10 call acquire s d1 permit 1000 0 first
+	w 30 call leases
+	w 40 done ok x:a1:100,x:b1:101,s:c1:102,s:d1:103
 EOC
 
 # ---------------------------------------------------------------------------
