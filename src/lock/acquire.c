@@ -498,14 +498,6 @@ charge(DLockAcquire *acquire)
 	return DLOCK_LACKS_LIMIT;
 }
 
-static uint32
-owner_hash(const DLockAcquireRequest *request)
-{
-	DLockOwner	owner = {request->role, request->owner};
-
-	return dlock_queue_owner_hash(&owner);
-}
-
 /* Make a request in the queue the lease that it asks for. */
 static DLockSpaceLease *
 promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogRecPtr lsn)
@@ -566,6 +558,7 @@ grant(DLockAcquire *acquire)
 	DLockAcquireGranted *granted = acquire->granted;
 	DLockStep  *step = &acquire->step;
 	DLockDatabaseShared *shared = step->db->shared;
+	DLockOwner	owner = {request->role, request->owner};
 	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_queue_me() : -1;
 	TimestampTz wall = dlock_clock_wall();
 	DLockToken	token;
@@ -615,8 +608,7 @@ grant(DLockAcquire *acquire)
 		dlock_stat_count(DLOCK_STAT_HANDOFF, request->path ? 1 : request->count);
 		dlock_queue_end(dlock_queue_me(), DLOCK_QUEUE_IDLE);
 	}
-	if (dlock_queue_is_any())
-		dlock_queue_owner_gained(shared->oid, owner_hash(request));
+	dlock_queue_owner_gained(shared->oid, &owner);
 
 	/*
 	 * There may be somebody who watches, or who must look at the lock
@@ -639,6 +631,7 @@ static DLockStepLack
 enqueue(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
+	DLockOwner	owner = {request->role, request->owner};
 	Oid			database = acquire->step.db->shared->oid;
 	DLockMemoryRef first = DLOCK_MEMORY_NONE;
 	DLockStepLack lack;
@@ -661,7 +654,7 @@ enqueue(DLockAcquire *acquire)
 								   dlock_queue_me(), DLOCK_SPACE_ASKED, &first);
 	}
 	dlock_queue_enter(DLOCK_SPACE_ASKED, database,
-					  owner_hash(request),
+					  dlock_queue_owner_hash(&owner),
 					  &acquire->step.set, request->count, first,
 					  acquire->step.now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;

@@ -160,7 +160,7 @@ convert_found(DLockStep *step, DLockConversion *convert)
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
-	dlock_queue_owner_gained(step->db->shared->oid, dlock_queue_owner_hash(&owner));
+	dlock_queue_owner_gained(step->db->shared->oid, &owner);
 	dlock_queue_call(found->entry, step->now);
 	convert->answer = DLOCK_ANSWER_GRANTED;
 	*convert->granted = (DLockAcquireGranted)

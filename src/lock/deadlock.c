@@ -31,9 +31,9 @@
  *	  to the new request is one to its owner's lease, for nobody can stand
  *	  behind a request that is not there yet; so this backend looks, after
  *	  deadlock_timeout.  In the second case the one that makes the grant tells
- *	  the owner's waiting backends to look again (dlock_queue_owner_gained).
- *	  In between nothing can make a circle, and a backend looks ever more
- *	  rarely.
+ *	  the owner's waiting backends to look again (dlock_queue_owner_gained), as far
+ *	  as they listen: the others are about to look anyway.  In between nothing can
+ *	  make a circle, and a backend looks ever more rarely.
  *
  *	  How they look.  First a copy of all that can be reached from this
  *	  backend is made, with the partitions of one waiting backend locked in
@@ -824,6 +824,7 @@ holds_something(DLockDeadlockSearch *search)
 
 	if (!dlock_queue_lock(search->me, search->database, LW_SHARED, &set, NULL))
 		return false;
+	dlock_queue_listen();
 	owner = copy_owner(dlock_space_request_first(dlock_queue_place(search->me)->first));
 	dlock_partition_unlock_set(&set);
 	return dlock_queue_place(search->me)->has_bound ||
@@ -852,7 +853,7 @@ dlock_deadlock_check(DLockDatabase *db)
 		text = resolve(&search, old);
 
 	if (dlock_partition_set_count(&search.skipped) > 0)
-		dlock_queue_place(search.me)->look_again = true;
+		(void) dlock_queue_end_listening(search.me);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return text;

@@ -62,28 +62,41 @@
 
 /* ---- the places of processes ---- */
 
-/* How many counters tell whether an owner waits; a power of two, and one for all. */
+/* How many counters tell whether a backend listens for an owner; a power of two. */
 #define OWNER_COUNTERS	16384
 
 /*
- * How many backends wait for an owner with a hash that falls on this counter.
- * So a grant finds out in O(1) that its owner does not wait by another backend.
+ * Backends that wait and have looked for a deadlock: they are told when their owner
+ * gets something.  A counter tells how many of them have an owner with a hash that
+ * falls on it, so a grant finds out in O(1) that nobody is to be told of it.
  */
-static pg_atomic_uint32 *owners_waiting = NULL;
+typedef struct DLockQueueListenShared
+{
+	pg_atomic_uint32 count;
+	pg_atomic_uint32 counters[OWNER_COUNTERS];
 
+	/*
+	 * By process: the hash of the owner, zero for those that do not listen.
+	 * Set by the process, with its partitions locked; cleared by the first
+	 * that tells it, or with the end of the wait.
+	 */
+	pg_atomic_uint32 owners[FLEXIBLE_ARRAY_MEMBER];
+} DLockQueueListenShared;
+
+static DLockQueueListenShared *listeners = NULL;
 static DLockQueueShared *places = NULL;
 
 static Size
-counters_size(void)
+listeners_size(void)
 {
-	return (OWNER_COUNTERS + 1) * sizeof(pg_atomic_uint32);
+	return add_size(sizeof(DLockQueueListenShared), mul_size(sizeof(pg_atomic_uint32), MaxBackends));
 }
 
 void
 dlock_queue_request(void)
 {
-	RequestAddinShmemSpace(add_size(counters_size(),
-									mul_size(sizeof(DLockQueueShared), MaxBackends)));
+	RequestAddinShmemSpace(listeners_size());
+	RequestAddinShmemSpace(mul_size(sizeof(DLockQueueShared), MaxBackends));
 }
 
 /* Create the places; with AddinShmemInitLock held. */
@@ -96,12 +109,14 @@ dlock_queue_startup(void)
 	places = ShmemInitStruct("dlock waits", size, &found);
 	if (!found)
 		memset(places, 0, size);
-	owners_waiting = ShmemInitStruct("dlock owners that wait", counters_size(), &found);
-	if (!found)
-	{
-		for (int i = 0; i <= OWNER_COUNTERS; i++)
-			pg_atomic_init_u32(&owners_waiting[i], 0);
-	}
+	listeners = ShmemInitStruct("dlock listeners", listeners_size(), &found);
+	if (found)
+		return;
+	pg_atomic_init_u32(&listeners->count, 0);
+	for (int i = 0; i < OWNER_COUNTERS; i++)
+		pg_atomic_init_u32(&listeners->counters[i], 0);
+	for (int i = 0; i < MaxBackends; i++)
+		pg_atomic_init_u32(&listeners->owners[i], 0);
 }
 
 /* The number of this process. */
@@ -142,15 +157,48 @@ dlock_queue_owner_hash(const DLockOwner *owner)
 static pg_atomic_uint32 *
 counter_of(uint32 owner)
 {
-	return &owners_waiting[owner & (OWNER_COUNTERS - 1)];
+	return &listeners->counters[owner & (OWNER_COUNTERS - 1)];
 }
 
-/* One more backend waits for an owner, or one less. */
+/* One more backend listens for an owner, or one less. */
 static void
-count_owner(uint32 owner, int by)
+count_listener(uint32 owner, int by)
 {
 	(void) pg_atomic_fetch_add_u32(counter_of(owner), by);
-	(void) pg_atomic_fetch_add_u32(&owners_waiting[OWNER_COUNTERS], by);
+	(void) pg_atomic_fetch_add_u32(&listeners->count, by);
+}
+
+/*
+ * This process waits, and is about to look for a deadlock: from now on it is told
+ * once if its owner gets something.  Its partitions must be locked, in any mode.
+ */
+void
+dlock_queue_listen(void)
+{
+	int			me = dlock_queue_me();
+	uint32		owner = places[me].owner;
+
+	Assert(places[me].state == DLOCK_QUEUE_WAITING && owner != 0);
+	if (pg_atomic_exchange_u32(&listeners->owners[me], owner) == 0)
+		count_listener(owner, 1);
+}
+
+/* Does this process listen still, so that it can sleep for long? */
+bool
+dlock_queue_listens(void)
+{
+	return pg_atomic_read_u32(&listeners->owners[dlock_queue_me()]) != 0;
+}
+
+/* A process listens no longer; false if it did not. */
+bool
+dlock_queue_end_listening(int process)
+{
+	uint32		owner = pg_atomic_exchange_u32(&listeners->owners[process], 0);
+
+	if (owner != 0)
+		count_listener(owner, -1);
+	return owner != 0;
 }
 
 /*
@@ -166,12 +214,10 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	DLockQueueShared *mine = dlock_queue_place(dlock_queue_me());
 
 	Assert(mine->state == DLOCK_QUEUE_IDLE);
-	mine->look_again = mine->called = false;
+	mine->called = false;
 	mine->database = database;
 	mine->owner = owner;
 	mine->kind = kind;
-	if (owner != 0)
-		count_owner(owner, 1);
 	mine->set = *set;
 	mine->count = count;
 	mine->first = first;
@@ -255,9 +301,8 @@ dlock_queue_end(int process, DLockQueueState state)
 {
 	DLockQueueShared *wait = dlock_queue_place(process);
 
-	Assert(wait->state == DLOCK_QUEUE_WAITING);
-	if (wait->owner != 0)
-		count_owner(wait->owner, -1);
+	Assert(dlock_partition_set_is_mine(&wait->set) && wait->state == DLOCK_QUEUE_WAITING);
+	(void) dlock_queue_end_listening(process);
 	pg_write_barrier();
 	wait->state = state;
 }
@@ -275,33 +320,31 @@ dlock_queue_is_for_lock(int process, Oid database)
 		wait->kind != DLOCK_SPACE_WATCH;
 }
 
-/* Does any backend wait for a lock? */
-bool
-dlock_queue_is_any(void)
-{
-	return pg_atomic_read_u32(&owners_waiting[OWNER_COUNTERS]) != 0;
-}
-
 /*
  * An owner got a lock, or a stronger mode: backends by which it waits may be in
- * a deadlock now, and look.  To be called under a partition lock.  Cannot fail.
+ * a deadlock now, and look.  To be called under the partition lock under which it
+ * got that.  Cannot fail.
+ *
+ * A backend that does not listen looks by itself within deadlock_timeout, and finds
+ * the lease then.  So an owner that gets and gives up locks all the time, by one
+ * backend, wakes those by which it waits once in that time, not with every lock.
  */
 void
-dlock_queue_owner_gained(Oid database, uint32 owner)
+dlock_queue_owner_gained(Oid database, const DLockOwner *owner)
 {
-	/*
-	 * A backend that is just beginning to wait may be missed.  It looks by
-	 * itself, after deadlock_timeout, and finds the lease then.
-	 */
-	if (pg_atomic_read_u32(counter_of(owner)) == 0)
+	uint32		hash;
+
+	if (pg_atomic_read_u32(&listeners->count) == 0)
+		return;
+	hash = dlock_queue_owner_hash(owner);
+	if (pg_atomic_read_u32(counter_of(hash)) == 0)
 		return;
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		if (dlock_queue_is_for_lock(process, database) && places[process].owner == owner)
-		{
-			places[process].look_again = true;
+		if (pg_atomic_read_u32(&listeners->owners[process]) == hash &&
+			dlock_queue_is_for_lock(process, database) &&
+			dlock_queue_end_listening(process))
 			dlock_space_wake(process);
-		}
 	}
 }
 
@@ -481,6 +524,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
 	uint32		ahead = 0;
 	bool		is_first = true;
 
+	Assert(dlock_partition_is_mine(entry->hash));
 	if (dlock_space_queue(entry) == NULL)
 		return;
 	crowd = dlock_holder_survey(entry, NULL, now);
@@ -696,6 +740,7 @@ dlock_queue_remove_mine(DLockTime now)
 {
 	DLockSpaceLease *next;
 
+	Assert(dlock_partition_set_is_mine(&mine()->set));
 	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
 		 request != NULL; request = next)
 	{

@@ -33,9 +33,8 @@ typedef struct DLockQueueShared
 {
 	DLockQueueState state;
 	uint32		serial;			/* counts the requests of this process */
-	bool		look_again;		/* for a deadlock; set by anyone, cleared by
-								 * the process */
-	bool		called;			/* a request of it was; likewise */
+	bool		called;			/* a request of it was; set by anyone, cleared
+								 * by the process */
 	bool		has_bound;		/* leases were bound to it at some time */
 	Oid			database;
 	uint32		owner;			/* hash of the owner that waits; zero if it
@@ -90,8 +89,10 @@ extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 							  DLockMemoryRef first, DLockTime now, TimestampTz wall);
 extern void dlock_queue_end(int process, DLockQueueState state);
 extern bool dlock_queue_is_for_lock(int process, Oid database);
-extern bool dlock_queue_is_any(void);
-extern void dlock_queue_owner_gained(Oid database, uint32 owner);
+extern void dlock_queue_listen(void);
+extern bool dlock_queue_listens(void);
+extern bool dlock_queue_end_listening(int process);
+extern void dlock_queue_owner_gained(Oid database, const DLockOwner *owner);
 extern bool dlock_queue_is_within(int process, Oid database, const DLockPartitionSet *locked,
 								  DLockPartitionSet *set);
 extern bool dlock_queue_lock(int process, Oid database, LWLockMode mode,

@@ -409,9 +409,8 @@ wait_in_queue(DLockWaitCall *waiting)
 		now = dlock_clock_now();
 		if (now >= Min(waiting->deadline, waiting->lock_timeout_at))
 			return give_up(waiting);
-		if (mine()->look_again)
+		if (waiting->kind != DLOCK_SPACE_WATCH && !dlock_queue_listens())
 		{
-			mine()->look_again = false;
 			waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
 			waiting->check_at = Min(waiting->check_at, now + waiting->check_every);
 		}
