@@ -7,7 +7,7 @@
 # compared with.
 crowd_sizes() {
 	case $1 in
-	waiters) echo "$crowd_waiting" ;;
+	waiters | owners | idle) echo "$crowd_waiting" ;;
 	other_waiters) echo 0 600 ;;
 	other_holders | sharers | siblings) echo 0 10000 ;;
 	leases) echo 100000 ;;
@@ -87,16 +87,17 @@ measure_crowd() {
 	progress "$(printf 'round %s of %s, crowd of %6s  %-24s %9.0f' "$round" "$rounds" "$size" "$name" "$rate")"
 }
 
-# measure_crowds ROUND: every kind with every size.
+# measure_crowds ROUND: every kind with every size.  Kinds that are compared are side
+# by side.
 measure_crowds() {
-	local round=$1 kind size variant group script row
-	for kind in waiters other_waiters other_holders sharers siblings leases contenders advisory crowd_expiry; do
+	local round=$1 kinds size variant group script row
+	for kinds in 'waiters owners idle' other_waiters other_holders sharers siblings leases contenders advisory crowd_expiry; do
 		row=()
 		for variant in "${variants[@]}"; do
 			read -r _ group _ _ script _ <<<"$variant"
-			[ "$group.${script#*@}" != "crowd.$kind" ] || row+=("$variant")
+			[[ $group != crowd || " $kinds " != *" ${script#*@} "* ]] || row+=("$variant")
 		done
-		for size in $(crowd_sizes "$kind"); do
+		for size in $(crowd_sizes "${kinds%% *}"); do
 			measure_row "$round" "$size" "${row[@]}"
 		done
 	done

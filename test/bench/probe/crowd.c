@@ -5,6 +5,9 @@
  *
  * NOTES
  *	  waiters	so many sessions wait for a lock, and nothing else happens to it
+ *	  owners	the same, and the first of them for the owners that pgbench's
+ *				clients are, too
+ *	  idle		so many sessions that do nothing
  *	  holders	so many shared leases on a lock, and a few sessions that wait
  *	  sharers	so many shared leases on a lock
  *	  siblings	so many leases on paths with the same parent
@@ -54,6 +57,11 @@
 
 #define OWNER_LENGTH	16
 
+/* The first client of pgbench is this owner, see doc/bench/pair.sql. */
+#define OTHERS			2000000000
+/* The first session of a crowd is this one. */
+#define MEMBERS			2100000000
+
 static Session members[MAX_SESSIONS];
 static char owners[MAX_SESSIONS][OWNER_LENGTH];
 static int	size;
@@ -87,7 +95,7 @@ open_keeper(void)
 #define RELEASE	"SELECT dlock_release('crowd', $1::text)"
 
 static void
-open_members(int count, const char *wait, const char *release)
+open_members(int count, int first_owner, const char *wait, const char *release)
 {
 	if (count > MAX_SESSIONS)
 		fail("too many sessions");
@@ -95,7 +103,7 @@ open_members(int count, const char *wait, const char *release)
 	sessions_open(members, size, "application_name=crowd");
 	for (int i = 0; i < size; i++)
 	{
-		snprintf(owners[i], OWNER_LENGTH, "%d", 2000000000 + i);
+		snprintf(owners[i], OWNER_LENGTH, "%d", first_owner + i);
 		session_prepare(&members[i], "wait", wait);
 		session_prepare(&members[i], "release", release);
 	}
@@ -198,9 +206,9 @@ check_still_waiting(void)
 }
 
 static void
-run_beside_waiters(int count, char **command)
+run_beside_waiters(int count, int first_owner, char **command)
 {
-	open_members(count, WAIT, RELEASE);
+	open_members(count, first_owner, WAIT, RELEASE);
 	let_wait();
 	if (!wait_for_count("asleep", size, now_monotonic() + PATIENCE))
 		fail("the sessions do not wait");
@@ -231,7 +239,25 @@ crowd_waiters(const Options *options)
 {
 	open_keeper();
 	hold(24 * 3600 * SEC);
-	run_beside_waiters(options->clients, options->command);
+	run_beside_waiters(options->clients, MEMBERS, options->command);
+}
+
+void
+crowd_owners(const Options *options)
+{
+	open_keeper();
+	hold(24 * 3600 * SEC);
+	run_beside_waiters(options->clients, OTHERS, options->command);
+}
+
+void
+crowd_idle(const Options *options)
+{
+	open_keeper();
+	open_members(options->clients, MEMBERS, WAIT, RELEASE);
+	nap(SEC);
+	run_command(options->command);
+	end_members();
 }
 
 void
@@ -239,7 +265,7 @@ crowd_holders(const Options *options)
 {
 	open_keeper();
 	call_with_count(SHARE, options->clients);
-	run_beside_waiters(WAITERS_BESIDE, options->command);
+	run_beside_waiters(WAITERS_BESIDE, MEMBERS, options->command);
 }
 
 void
@@ -288,7 +314,7 @@ hand_over(const Options *options, const char *wait, const char *release, bool ha
 	int			count = 0;
 
 	open_keeper();
-	open_members(options->clients, wait, release);
+	open_members(options->clients, MEMBERS, wait, release);
 	if (!has_token)
 		turn_off_deadlock_checks();
 	for (int i = 0; i < size; i++)
@@ -424,7 +450,7 @@ crowd_expiry(const Options *options)
 	{
 		if (ttl > PATIENCE)
 			fail("the sessions do not wait quietly");
-		open_members(options->clients, WAIT, RELEASE);
+		open_members(options->clients, MEMBERS, WAIT, RELEASE);
 		turn_off_deadlock_checks();
 		if (let_wait_quietly(ttl, &deadline, counts))
 			break;

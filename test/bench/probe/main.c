@@ -27,6 +27,8 @@ static const struct
 	{"takeover", takeover},
 	{"expiry", expiry},
 	{"waiters", crowd_waiters},
+	{"owners", crowd_owners},
+	{"idle", crowd_idle},
 	{"holders", crowd_holders},
 	{"sharers", crowd_sharers},
 	{"siblings", crowd_siblings},

@@ -87,6 +87,8 @@ extern void handoff(const Options *options);
 extern void takeover(const Options *options);
 extern void expiry(const Options *options);
 extern void crowd_waiters(const Options *options);
+extern void crowd_owners(const Options *options);
+extern void crowd_idle(const Options *options);
 extern void crowd_holders(const Options *options);
 extern void crowd_sharers(const Options *options);
 extern void crowd_siblings(const Options *options);
