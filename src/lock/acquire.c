@@ -139,7 +139,7 @@ static void
 plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *request)
 {
 	acquire->request = request;
-	acquire->counter = dlock_step_counter(db, request->role);
+	acquire->counter = dlock_space_counter(db->shared->oid, request->role);
 	acquire->items = &acquire->single;
 	memset(&acquire->room, 0, sizeof(acquire->room));
 	dlock_step_begin(&acquire->step, db);

@@ -88,7 +88,7 @@ change_mode(DLockStep *step, DLockFind *found, DLockMode mode)
 		dlock_space_succeed(lease, lease->role, token);
 	dlock_space_set_mode(lease, mode);
 	if (lease->slot != DLOCK_SLOT_NONE)
-		dlock_step_rewrite(step, found->entry, lease);
+		dlock_step_rewrite(step, found->entry, lease, NULL);
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -213,9 +213,8 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (lease->part == DLOCK_PART_INTENT)
 	{
-		DLockSpaceEntry *below = dlock_space_find(db->shared->oid,
-												  dlock_name_hash(db->shared->oid, &path), &path);
-		DLockSpaceLease *whole = (below != NULL) ? dlock_index_find_part(below, lease->token) : NULL;
+		DLockSpaceEntry *below;
+		DLockSpaceLease *whole = dlock_space_find_part(db->shared->oid, &path, lease->token, &below);
 
 		if (whole != NULL)
 		{
@@ -371,7 +370,7 @@ try_expire(DLockStep *step, void *arg)
 	{
 		lack = lease->unwritten ? dlock_step_pin(step, lease->slot) : DLOCK_LACKS_NOTHING;
 		if (lack == DLOCK_LACKS_NOTHING && lease->unwritten)
-			dlock_step_rewrite(step, found->entry, lease);
+			dlock_step_rewrite(step, found->entry, lease, NULL);
 		return lack;
 	}
 	expiry->removed = true;

@@ -160,8 +160,8 @@ add_pin(DLockStep *step, DLockSlot slot, Buffer buffer)
 }
 
 /* The buffer with the page of a slot; InvalidBuffer if it is not pinned. */
-Buffer
-dlock_step_page(DLockStep *step, DLockSlot slot)
+static Buffer
+page_of(DLockStep *step, DLockSlot slot)
 {
 	Assert(dlock_partition_set_is_mine(&step->set));
 	for (int i = 0; i < step->npins; i++)
@@ -179,7 +179,7 @@ dlock_step_pin(DLockStep *step, DLockSlot slot)
 	DLockDatabase *db = step->db;
 	Buffer		buffer;
 
-	if (BufferIsValid(dlock_step_page(step, slot)))
+	if (BufferIsValid(page_of(step, slot)))
 		return DLOCK_LACKS_NOTHING;
 	buffer = dlock_store_pin_cached(db->rel, slot, *dlock_slot_hint(&db->shared->slots, slot));
 	if (!BufferIsValid(buffer))
@@ -405,7 +405,7 @@ dlock_step_widen(DLockStep *step, const DLockPartitionSet *needed)
 XLogRecPtr
 dlock_step_write(DLockStep *step, DLockSlot slot, const DLockLeaseValue *lease)
 {
-	step->lsn = dlock_store_write(dlock_step_page(step, slot), slot, lease);
+	step->lsn = dlock_store_write(page_of(step, slot), slot, lease);
 	return step->lsn;
 }
 
@@ -425,14 +425,20 @@ value_on_disk(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
 	return value;
 }
 
-/* Write a lease that is held into its slot, whose page is pinned, once more. */
+/*
+ * Write a lease that is held into its slot, whose page is pinned, once more; with
+ * another term unless that is NULL.
+ */
 void
-dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
+				   const DLockTerm *term)
 {
 	DLockHolderTexts texts;
 	DLockLeaseValue value = value_on_disk(step, entry, lease, &texts);
 
 	Assert(dlock_partition_is_mine(entry->hash));
+	if (term != NULL)
+		value.term = *term;
 	lease->lsn = dlock_step_write(step, lease->slot, &value);
 	lease->unwritten = false;
 }
@@ -462,12 +468,12 @@ dlock_step_replace(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lea
 		return changed;
 	if (slot == old)
 	{
-		dlock_step_rewrite(step, entry, changed);
+		dlock_step_rewrite(step, entry, changed, NULL);
 		return changed;
 	}
 	value = value_on_disk(step, entry, changed, &texts);
-	changed->lsn = step->lsn = dlock_store_move(dlock_step_page(step, old), old,
-												dlock_step_page(step, slot), slot, &value);
+	changed->lsn = step->lsn = dlock_store_move(page_of(step, old), old,
+												page_of(step, slot), slot, &value);
 	dlock_slot_free(&step->db->shared->slots, old);
 	return changed;
 }
@@ -485,19 +491,14 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 	/* The page has a token or a mode that was undone: write all of it. */
 	if (lease->unwritten)
 	{
-		DLockHolderTexts texts;
-
-		value = value_on_disk(step, dlock_space_entry_of(lease), lease, &texts);
-		value.term = *term;
-		lease->lsn = dlock_step_write(step, lease->slot, &value);
-		lease->unwritten = false;
+		dlock_step_rewrite(step, dlock_space_entry_of(lease), lease, term);
 		return;
 	}
 	value.term = *term;
 	value.origin = dlock_clock_origin();
 	value.delay = lease->delay;
 	value.holds = lease->holds;
-	lease->lsn = step->lsn = dlock_store_set_state(dlock_step_page(step, lease->slot), lease->slot, &value);
+	lease->lsn = step->lsn = dlock_store_set_state(page_of(step, lease->slot), lease->slot, &value);
 }
 
 /* ---- the end of leases ---- */
@@ -545,7 +546,7 @@ erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (slot != DLOCK_SLOT_NONE)
-		step->lsn = dlock_store_erase(dlock_step_page(step, slot), slot);
+		step->lsn = dlock_store_erase(page_of(step, slot), slot);
 	dlock_space_remove(entry, lease);
 	if (slot != DLOCK_SLOT_NONE)
 		dlock_slot_free(&db->shared->slots, slot);
@@ -626,6 +627,17 @@ dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *l
 	return DLOCK_LACKS_NOTHING;
 }
 
+/* Remove a part of a lease from memory, and call the requests that wait. */
+static void
+remove_part(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime now)
+{
+	bool		waited_for = dlock_space_queue(entry) != NULL;
+
+	dlock_space_remove(entry, lease);
+	if (waited_for)
+		dlock_queue_call(entry, now);
+}
+
 /*
  * End a lease now, with all its parts, in memory alone; its locks stay closed
  * for "delay".  Cannot fail.
@@ -644,20 +656,17 @@ dlock_step_stop_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime 
 	Assert(dlock_partition_is_mine(entry->hash));
 	for (int i = 0; i < count; i++)
 	{
-		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
-
 		lease = parts[i].lease;
 		if (!on_disk && delay == 0)
-			dlock_space_remove(parts[i].entry, lease);
-		else
 		{
-			lease->deadline = Min(lease->deadline, now);
-			lease->delay = delay;
-			lease->stopped = true;
-			dlock_space_note_end(lease);
+			remove_part(parts[i].entry, lease, now);
+			continue;
 		}
-		if (waited_for)
-			dlock_queue_call(parts[i].entry, now);
+		lease->deadline = Min(lease->deadline, now);
+		lease->delay = delay;
+		lease->stopped = true;
+		dlock_space_note_end(lease);
+		dlock_queue_call(parts[i].entry, now);
 	}
 }
 
@@ -671,18 +680,11 @@ remove_intents(DLockStep *step, const DLockBytes *path, DLockToken token)
 
 	for (int i = 0; i < count; i++)
 	{
-		DLockSpaceEntry *entry = dlock_space_find(database,
-												  dlock_name_hash(database, &ancestors[i]),
-												  &ancestors[i]);
-		DLockSpaceLease *intent = (entry != NULL) ? dlock_index_find_part(entry, token) : NULL;
-		bool		waited_for;
+		DLockSpaceEntry *entry;
+		DLockSpaceLease *intent = dlock_space_find_part(database, &ancestors[i], token, &entry);
 
-		if (intent == NULL)
-			continue;
-		waited_for = dlock_space_queue(entry) != NULL;
-		dlock_space_remove(entry, intent);
-		if (waited_for)
-			dlock_queue_call(entry, step->now);
+		if (intent != NULL)
+			remove_part(entry, intent, step->now);
 	}
 }
 
@@ -691,9 +693,9 @@ static DLockStepLack
 try_end_path(DLockStep *step, void *arg)
 {
 	const DLockBytes *path = arg;
-	Oid			database = step->db->shared->oid;
-	DLockSpaceEntry *entry = dlock_space_find(database, dlock_name_hash(database, path), path);
-	DLockSpaceLease *lease = (entry != NULL) ? dlock_index_find_part(entry, step->path_token) : NULL;
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease = dlock_space_find_part(step->db->shared->oid, path, step->path_token,
+												   &entry);
 	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 
 	if (lease == NULL)
@@ -794,26 +796,4 @@ erase_dead(DLockDatabase *db)
 	}
 	pfree(dead);
 	return found;
-}
-
-/*
- * The counter of the leases of a role, if the settings limit these; zero if
- * not.  Throws 53400 if there are no more counters.
- */
-DLockLimitCounter
-dlock_step_counter(DLockDatabase *db, Oid role)
-{
-	DLockLimitCounter counter;
-
-	if (dlock_settings_max_leases < 0)
-		return 0;
-	counter = dlock_limit_track(db->shared->oid, role);
-
-	/*
-	 * What is not counted now, for its partition is locked, is with the next
-	 * request.
-	 */
-	if (!dlock_limit_is_complete(counter) && dlock_space_count(db->shared->oid, role))
-		dlock_limit_set_complete(counter);
-	return counter;
 }

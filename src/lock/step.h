@@ -97,13 +97,11 @@ typedef DLockStepLack (*DLockStepAttempt) (DLockStep *step, void *arg);
 extern void dlock_step_begin(DLockStep *step, DLockDatabase *db);
 extern bool dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg);
 extern void dlock_step_need_pins(DLockStep *step, int count);
-extern DLockLimitCounter dlock_step_counter(DLockDatabase *db, Oid role);
 
 /* what an attempt needs, under partition locks */
 extern void dlock_step_make_room(DLockStep *step, int count);
 extern DLockStepLack dlock_step_pin(DLockStep *step, DLockSlot slot);
 extern DLockStepLack dlock_step_pin_lease(DLockStep *step, const DLockSpaceLease *lease);
-extern Buffer dlock_step_page(DLockStep *step, DLockSlot slot);
 extern DLockStepLack dlock_step_tokens(DLockStep *step, int count, DLockToken *first);
 extern DLockStepLack dlock_step_widen(DLockStep *step, const DLockPartitionSet *needed);
 
@@ -113,7 +111,7 @@ extern XLogRecPtr dlock_step_write(DLockStep *step, DLockSlot slot,
 extern void dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease,
 								 const DLockTerm *term);
 extern void dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry,
-							   DLockSpaceLease *lease);
+							   DLockSpaceLease *lease, const DLockTerm *term);
 extern DLockSpaceLease *dlock_step_replace(DLockStep *step, DLockSpaceEntry *entry,
 										   DLockSpaceLease *lease,
 										   const DLockBytes *payload, DLockSlot slot);

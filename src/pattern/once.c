@@ -127,7 +127,7 @@ succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLeas
 	lease->min_until = 0;
 	lease->holds = 1;
 	lease->stopped = false;
-	dlock_step_rewrite(step, entry, lease);
+	dlock_step_rewrite(step, entry, lease, NULL);
 	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
 	dlock_stat_count(DLOCK_STAT_GRANT, 1);
 

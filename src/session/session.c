@@ -281,8 +281,8 @@ dlock_session_attach(void)
  * necessary; false if the extension is not installed.  The server must not be in
  * recovery.  Throws 55000 in all states that an operator has to repair.
  */
-bool
-dlock_session_open_if_installed(DLockDatabase *db)
+static bool
+open_if_installed(DLockDatabase *db)
 {
 	check_preloaded();
 	db->rel = dlock_session_open_store(RowExclusiveLock);
@@ -307,7 +307,7 @@ dlock_session_open_if_installed(DLockDatabase *db)
 void
 dlock_session_open(DLockDatabase *db)
 {
-	if (!dlock_session_open_if_installed(db))
+	if (!open_if_installed(db))
 		dlock_error_no_extension();
 }
 
@@ -326,7 +326,7 @@ dlock_session_try_open(DLockDatabase *db)
 	locked = store_oid;
 	if (!ConditionalLockRelationOid(locked, RowExclusiveLock))
 		return DLOCK_SESSION_LOCKED;
-	installed = dlock_session_open_if_installed(db);
+	installed = open_if_installed(db);
 	UnlockRelationOid(locked, RowExclusiveLock);
 	return installed ? DLOCK_SESSION_OPENED : DLOCK_SESSION_ABSENT;
 }

@@ -24,7 +24,6 @@ typedef enum DLockSessionTry
 extern void dlock_session_check_writable(const char *function);
 extern void dlock_session_open(DLockDatabase *db);
 extern DLockSessionTry dlock_session_try_open(DLockDatabase *db);
-extern bool dlock_session_open_if_installed(DLockDatabase *db);
 extern bool dlock_session_is_store(Oid relid);
 extern bool dlock_session_is_marks(Oid relid);
 extern Relation dlock_session_open_store(LOCKMODE lockmode);

@@ -229,9 +229,9 @@ dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockHolderPa
 		nancestors = dlock_name_ancestors(&name, ancestors);
 	for (int i = 0; i < nancestors; i++)
 	{
-		uint32		hash = dlock_name_hash(entry->database, &ancestors[i]);
-		DLockSpaceEntry *above = dlock_space_find(entry->database, hash, &ancestors[i]);
-		DLockSpaceLease *intent = (above != NULL) ? dlock_index_find_part(above, lease->token) : NULL;
+		DLockSpaceEntry *above;
+		DLockSpaceLease *intent = dlock_space_find_part(entry->database, &ancestors[i],
+														lease->token, &above);
 
 		if (intent != NULL)
 			parts[count++] = (DLockHolderPart)

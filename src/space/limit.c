@@ -13,7 +13,7 @@
  *	  itself off that when it goes.  So a counter cannot drift: whatever ends a
  *	  lease ends its being counted.  What a role had before its counter came is
  *	  found by a walk, which looks at a partition under its lock, after the
- *	  counter can be seen by all (dlock_space_count).  A lease that is made in
+ *	  counter can be seen by all (dlock_space_counter).  A lease that is made in
  *	  that partition later finds the counter by itself.
  *
  *	  A request that is about to make leases charges the counter with all of
@@ -151,7 +151,7 @@ take_back(int code, Datum arg)
  * 53400 if there are no more.
  *
  * If it is not complete, the caller counts the leases that are not counted yet
- * (dlock_space_count), and says so.
+ * (dlock_space_counter), and says so.
  */
 DLockLimitCounter
 dlock_limit_track(Oid database, Oid role)

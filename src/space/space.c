@@ -25,6 +25,7 @@
 #include "storage/shmem.h"
 
 #include "base/clock.h"
+#include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
 #include "base/stat.h"
@@ -201,6 +202,18 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 			break;
 	}
 	return found;
+}
+
+/*
+ * Find the lease with a token on the lock of a name, and the entry; NULL if there
+ * is none.  Lock as for bucket.
+ */
+DLockSpaceLease *
+dlock_space_find_part(Oid database, const DLockBytes *name, DLockToken token,
+					  DLockSpaceEntry **entry)
+{
+	*entry = dlock_space_find(database, dlock_name_hash(database, name), name);
+	return (*entry != NULL) ? dlock_index_find_part(*entry, token) : NULL;
 }
 
 /*
@@ -704,16 +717,26 @@ count_entry(DLockSpaceEntry *entry, void *arg)
 }
 
 /*
- * Count all leases and requests of a role that are not counted yet; false if
- * partitions were left out, see walk().  The role has a counter.  No partition
- * lock may be held.
+ * The counter of the leases of a role, if the settings limit these; zero if not.
+ * The first time it counts all that the role has.  What it misses, for its
+ * partition stays locked, it counts the next time.  No partition lock may be held.
+ * Throws 53400 if there are no more counters.
  */
-bool
-dlock_space_count(Oid database, Oid role)
+DLockLimitCounter
+dlock_space_counter(Oid database, Oid role)
 {
-	DLockPartitionSet left = walk(database, LW_EXCLUSIVE, count_entry, &role);
+	DLockLimitCounter counter;
+	DLockPartitionSet left;
 
-	return dlock_partition_set_count(&left) == 0;
+	if (dlock_settings_max_leases < 0)
+		return 0;
+	counter = dlock_limit_track(database, role);
+	if (dlock_limit_is_complete(counter))
+		return counter;
+	left = walk(database, LW_EXCLUSIVE, count_entry, &role);
+	if (dlock_partition_set_count(&left) == 0)
+		dlock_limit_set_complete(counter);
+	return counter;
 }
 
 /*

@@ -32,6 +32,8 @@ extern DLockSpaceEntry *dlock_space_find(Oid database, uint32 hash,
 extern DLockSpaceEntry *dlock_space_find_token(Oid database, uint32 hash,
 											   DLockToken token,
 											   DLockSpaceLease **lease);
+extern DLockSpaceLease *dlock_space_find_part(Oid database, const DLockBytes *name,
+											  DLockToken token, DLockSpaceEntry **entry);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern bool dlock_space_is_first(const DLockSpaceLease *request);
 extern DLockSpaceLease *dlock_space_request_first(DLockMemoryRef first);
@@ -57,7 +59,7 @@ extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
 extern DLockPartitionSet dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
-extern bool dlock_space_count(Oid database, Oid role);
+extern DLockLimitCounter dlock_space_counter(Oid database, Oid role);
 extern void dlock_space_purge(Oid database);
 
 #endif							/* DLOCK_SPACE_H */

@@ -238,18 +238,6 @@ dlock_token_epoch(DLockTokenShared *tokens)
 	return epoch;
 }
 
-/* The last token reserved since the server started; zero if none. */
-DLockToken
-dlock_token_last(DLockTokenShared *tokens)
-{
-	DLockToken	reserved;
-
-	SpinLockAcquire(&tokens->mutex);
-	reserved = tokens->reserved;
-	SpinLockRelease(&tokens->mutex);
-	return reserved;
-}
-
 /*
  * A number that no token granted since the server started exceeds.  Older tokens
  * may exceed it until the first token is taken.

@@ -60,6 +60,5 @@ extern void dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogR
 extern void dlock_token_void(DLockTokenShared *tokens, DLockToken below);
 extern DLockToken dlock_token_issued(DLockTokenShared *tokens);
 extern DLockToken dlock_token_epoch(DLockTokenShared *tokens);
-extern DLockToken dlock_token_last(DLockTokenShared *tokens);
 
 #endif							/* DLOCK_TOKEN_H */
