@@ -385,21 +385,27 @@ sub client_test_large_tokens
 sub client_examples
 {
 	my ($language, $count, @run) = @_;
-	my $doc = __FILE__ =~ s{[^/]*$}{../../doc/clients.md}r;
-	my @examples = slurp_file($doc) =~ /^```$language\n(.*?)^```$/msg;
+	my $top = __FILE__ =~ s{[^/]*$}{../..}r;
+	my %count = ('doc/clients.md' => $count, 'README.md' => $language eq 'c' ? 0 : 1);
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/' . pop @run;
+	my ($program, @words) = @run;
+	my $total = 0;
 
-	is(scalar @examples, $count, "there are examples in $language");
 	sql(q{CREATE TABLE report (made text);
 		CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON report EXECUTE FUNCTION dlock_guard('nightly-report')});
-	my $file = PostgreSQL::Test::Utils::tempdir() . '/' . pop @run;
-	foreach my $i (0 .. $#examples)
+	foreach my $doc (sort keys %count)
 	{
-		my ($program, @words) = @run;
-		unlink $file;
-		append_to_file($file, $examples[$i]);
-		cli_is([ { program => $program }, @words, $file ], {}, "example $i in $language");
+		my @examples = slurp_file("$top/$doc") =~ /^```$language\n(.*?)^```$/msg;
+
+		is(scalar @examples, $count{$doc}, "there are examples in $language in $doc");
+		foreach my $example (@examples)
+		{
+			unlink $file;
+			append_to_file($file, $example);
+			cli_is([ { program => $program }, @words, $file ], {}, "$doc, example " . ++$total . " in $language");
+		}
 	}
-	is(sql(q{SELECT count(*) FROM report WHERE made ~ '^made under token \d+$'}), $count, "what the examples in $language have written");
+	is(sql(q{SELECT count(*) FROM report WHERE made ~ '^made under token \d+$'}), $total, "what the examples in $language have written");
 	nothing_left("the examples in $language have released their leases");
 	return;
 }
