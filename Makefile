@@ -7,6 +7,7 @@
 #   make demo            a private throw-away server with the story of a lease
 #   make bench           compare with the usual alternatives
 #   make proof S=600     attack the promises of doc/proof.md for so many seconds
+#   make proof-soak      20 minutes of mixed load with faults: does anything grow?
 #   make proof-model     check the model of grants and hand-offs, with spin
 #   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
 #   make test-versions   the tests on the other supported major versions
@@ -47,9 +48,13 @@ EXTRA_CLEAN = src/.built_for tmp_check_regress tmp_check_isolation tmp_test tmp_
 
 PG_CONFIG = pg_config
 
+# Tests of test/t that prove more the longer they run; S says how many seconds.
+timed_proofs := proof-history proof-fuzz proof-power proof-soak
+
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
-scripts := test demo stop-demo bench proof proof-model proof-ha test-versions test-bare dist
+scripts := test demo stop-demo bench proof $(timed_proofs) proof-model proof-ha proof-plproxy \
+	proof-pgbouncer test-versions test-bare dist
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -106,16 +111,27 @@ stop-demo:
 bench:
 	@$(srcdir)/test/bench/run
 
-# Those tests that prove more the longer they run.
 S = 300
-proof:
-	@DLOCK_PROOF_SECONDS=$(S) TESTS='180_history 182_fuzz 183_power_loss' $(srcdir)/test/run
+proof: timed_tests = 180_history 182_fuzz 183_power_loss
+proof-history: timed_tests = 180_history
+proof-fuzz: timed_tests = 182_fuzz
+proof-power: timed_tests = 183_power_loss
+proof-soak: timed_tests = 184_soak
+proof-soak: S = 1200
+proof $(timed_proofs):
+	@DLOCK_PROOF_SECONDS=$(S) TESTS='$(timed_tests)' $(srcdir)/test/run
 
 proof-model:
 	@$(srcdir)/test/proof/model/run
 
 proof-ha:
 	@$(srcdir)/test/proof/ha/run
+
+proof-plproxy:
+	@HA_ONLY=shards $(srcdir)/test/proof/ha/run
+
+proof-pgbouncer:
+	@TESTS=160_cli_pooler $(srcdir)/test/run
 
 test-versions:
 	@$(srcdir)/test/versions
