@@ -26,8 +26,16 @@ DATA := $(call sources_of,sql/dlock--*.sql)
 MODULE_big = dlock
 # The rooms of the library; src/README has the map.
 rooms := base store space lock session fence worker pattern sql
-OBJS := $(patsubst %.c,%.o,$(call sources_of,src/*.c $(rooms:%=src/%/*.c)))
+sources := $(call sources_of,src/*.c $(rooms:%=src/%/*.c))
 PG_CPPFLAGS = -I$(srcdir)/src
+
+# A library for tests, with the fault points of src/base/fault.h: make FAULTS=1.
+ifdef FAULTS
+PG_CPPFLAGS += -DDLOCK_FAULTS -include base/fault.h
+else
+sources := $(filter-out src/base/fault.c,$(sources))
+endif
+OBJS := $(patsubst %.c,%.o,$(sources))
 
 REGRESS := $(patsubst test/sql/%.sql,%,$(call sources_of,test/sql/*.sql))
 ISOLATION := $(patsubst test/specs/%.spec,%,$(call sources_of,test/specs/*.spec))
@@ -62,8 +70,9 @@ $(error $(PG_CONFIG) was not found: install the development files of the server,
 endif
 include $(PGXS)
 
-# From 16 on the server's own flags hide what is not exported.
-ifeq ($(MAJORVERSION) $(PORTNAME),15 linux)
+# From 16 on the server's own flags hide what is not exported.  A module of the tests
+# calls the library with fault points.
+ifeq ($(MAJORVERSION) $(PORTNAME) $(FAULTS),15 linux )
 SHLIB_LINK += -Wl,--version-script=$(srcdir)/src/exports.map
 endif
 

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/fault.h"
 #include "base/settings.h"
 #include "base/stat.h"
 #include "hooks.h"
@@ -60,6 +61,9 @@ static const DLockModule modules[] =
 	{dlock_limit_request, dlock_limit_startup},
 	{dlock_flush_request, dlock_flush_startup},
 	{dlock_database_request, dlock_database_startup},
+#ifdef DLOCK_FAULTS
+	{dlock_fault_request, dlock_fault_startup},
+#endif
 };
 
 static shmem_request_hook_type next_request_hook = NULL;

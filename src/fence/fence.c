@@ -66,6 +66,7 @@
 
 #include "base/compat.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/settings.h"
 #include "base/stat.h"
@@ -445,11 +446,14 @@ take(const DLockBytes *resource, DLockToken token)
 	DLockToken	mark;
 
 	dlock_mark_tag(&tag, resource);
+	DLOCK_FAULT("fence");
 	acquire(&tag, ShareLock, resource);
 	mark = dlock_mark_read(resource);
+	DLOCK_FAULT("fence_read");
 	if (mark < token)
 	{
 		(void) LockRelease(&tag, ShareLock, false);
+		DLOCK_FAULT("fence_raise");
 		if (XactReadOnly)
 			ereport(ERROR,
 					(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
@@ -462,6 +466,7 @@ take(const DLockBytes *resource, DLockToken token)
 		mark = dlock_mark_read(resource);
 		if (mark < token)
 		{
+			DLOCK_FAULT("fence_write");
 			dlock_mark_write(resource, token);
 			return;
 		}

@@ -29,6 +29,7 @@
 #include "miscadmin.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
@@ -576,6 +577,7 @@ grant(DLockAcquire *acquire)
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 
+	DLOCK_FAULT_STOP("grant");
 	*granted = (DLockAcquireGranted)
 	{
 		.token = token

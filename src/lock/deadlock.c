@@ -65,6 +65,7 @@
 #include "utils/memutils.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/deadlock.h"
@@ -798,6 +799,7 @@ resolve(DLockDeadlockSearch *search, MemoryContext context)
 	char	   *text = NULL;
 	int			attempts = dlock_queue_processes();
 
+	DLOCK_FAULT("deadlock_found");
 	if (!dlock_partition_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
 		return NULL;
 	while (text == NULL && copy_all(search, &set) && find_circle(search, &circle))

@@ -55,6 +55,7 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/queue.h"
@@ -247,6 +248,7 @@ dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockPartitionSet *
 		serial = wait->serial;
 		pg_read_barrier();
 		*set = dlock_queue_place(process)->set;
+		DLOCK_FAULT_STOP("queue_read");
 		if (skipped == NULL)
 			dlock_partition_lock_set(set, mode);
 		else if (!dlock_partition_try_lock_set(set, mode, skipped))

@@ -13,6 +13,7 @@
 #include "miscadmin.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/stat.h"
@@ -338,6 +339,7 @@ dlock_release_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 	DLockStep	step;
 	bool		removed;
 
+	DLOCK_FAULT("forced");
 	if (dlock_release_expired(db, hash, token, NULL, &removed) == 0)
 		return;
 	(void) dlock_find_run(&step, db, &found, try_tell_forced);

@@ -68,6 +68,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
@@ -378,8 +379,10 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 			run = dlock_partition_try_lock_set(&locked, LW_EXCLUSIVE, step->skipped);
 		if (!run)
 			break;
+		DLOCK_FAULT_STOP("step_locked");
 		step->now = dlock_clock_now();
 		lack = attempt(step, arg);
+		DLOCK_FAULT_STOP("step_done");
 		dlock_partition_unlock_set(&locked);
 		log_expired(step);
 		fetch(step, lack);

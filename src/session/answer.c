@@ -60,6 +60,7 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/exit.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/release.h"
@@ -199,6 +200,7 @@ undo_from(Size kept)
 
 	/* The abort would do that next; here it must come first. */
 	LWLockReleaseAll();
+	DLOCK_FAULT_STOP("undo");
 	dlock_session_shared(&db);
 	while (count > kept)
 	{

@@ -46,6 +46,7 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
@@ -192,6 +193,7 @@ load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 {
 	DLockRecoverState *state = arg;
 
+	DLOCK_FAULT("load_page");
 	if (!dlock_slot_add_page(&state->db->shared->slots, block, slot_class, taken))
 		no_room();
 }
@@ -327,6 +329,7 @@ load(DLockDatabase *db)
 	PG_END_TRY();
 	dlock_memory_trim();
 
+	DLOCK_FAULT("load_ready");
 	pg_write_barrier();
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_READY);
 

@@ -47,6 +47,7 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/stat.h"
 #include "lock/deadlock.h"
@@ -154,6 +155,7 @@ abandon(int code, Datum arg)
 {
 	/* The abort would do that next; here it must come first. */
 	LWLockReleaseAll();
+	DLOCK_FAULT_STOP("abandon");
 	dlock_queue_leave();
 	count_wait((DLockWaitCall *) DatumGetPointer(arg));
 }
@@ -371,6 +373,7 @@ nap(long timeout, uint32 event)
 static DLockAcquireAnswer
 give_up(DLockWaitCall *waiting)
 {
+	DLOCK_FAULT("give_up");
 	dlock_queue_leave();
 	if (dlock_clock_now() < waiting->deadline)
 		ereport(ERROR,
@@ -398,6 +401,7 @@ wait_in_queue(DLockWaitCall *waiting)
 			case DLOCK_QUEUE_GONE:
 				fail_gone();
 			case DLOCK_QUEUE_READY:
+				DLOCK_FAULT("ask_again");
 				until = ask_again(waiting, &answer) ? 0 : dlock_clock_now() + RETRY_NAP;
 				break;
 			case DLOCK_QUEUE_WAIT:
@@ -422,6 +426,7 @@ wait_in_queue(DLockWaitCall *waiting)
 		until = Min(until, waiting->deadline);
 		until = Min(until, Min(waiting->lock_timeout_at, waiting->check_at));
 		InvalidateCatalogSnapshotConditionally();
+		DLOCK_FAULT("nap");
 		if (until > now)
 			nap(dlock_clock_nap_ms(now, until, LONGEST_NAP), wait_event(waiting));
 	}
@@ -459,6 +464,7 @@ call(DLockWaitCall *waiting)
 	if (answer != DLOCK_ANSWER_QUEUED)
 		return answer;
 
+	DLOCK_FAULT_STOP("enqueued");
 	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	{
 		QueryDesc  *query = release_snapshot();
@@ -525,6 +531,7 @@ take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer)
 {
 	if (answer == DLOCK_ANSWER_REFUSED)
 		return DLOCK_TOKEN_NONE;
+	DLOCK_FAULT("granted");
 	dlock_flush_commit(waiting->granted.lsn, dlock_clock_now());
 	return waiting->granted.token;
 }

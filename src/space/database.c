@@ -27,6 +27,7 @@
 #include "storage/shmem.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/rule.h"
 #include "space/database.h"
 #include "space/space.h"
@@ -373,12 +374,17 @@ reserve_block(DLockDatabase *db, DLockTokenPurpose purpose, DLockToken above, bo
 	Buffer		buffer;
 	DLockToken	value = dlock_store_lock_sequence(sequence, &buffer);
 	DLockToken	base = DLOCK_TOKEN_NONE;
+	XLogRecPtr	lsn;
 
+	DLOCK_FAULT("token_reserve");
 	if (dlock_token_plan(tokens, purpose, wall, value, above, &base))
 	{
 		if (base < DLOCK_TOKEN_MAX)
-			dlock_token_publish(tokens, base,
-								dlock_store_set_sequence(sequence, buffer, base + DLOCK_TOKEN_BLOCK));
+		{
+			lsn = dlock_store_set_sequence(sequence, buffer, base + DLOCK_TOKEN_BLOCK);
+			DLOCK_FAULT("token_reserved");
+			dlock_token_publish(tokens, base, lsn);
+		}
 		else if (try)
 			base = DLOCK_TOKEN_NONE;
 		else if (dlock_rule_token_clock(wall) > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)

@@ -46,6 +46,7 @@
 #include "utils/memutils.h"
 
 #include "base/exit.h"
+#include "base/fault.h"
 #include "base/settings.h"
 #include "space/memory.h"
 #include "space/partition.h"
@@ -391,7 +392,8 @@ dlock_memory_prepare(int count)
 		make_room(count);
 	while (kept.count < count)
 	{
-		int			taken = take_any_cells(&kept.cells[kept.count], count - kept.count);
+		int			taken = DLOCK_FAULT_FAILS("cells") ? 0 :
+			take_any_cells(&kept.cells[kept.count], count - kept.count);
 
 		if (taken == 0)
 		{

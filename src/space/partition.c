@@ -30,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/fault.h"
 #include "base/types.h"
 #include "space/partition.h"
 
@@ -60,6 +61,8 @@ dlock_partition_startup(void)
 static void
 wake_noted(void)
 {
+	if (nwake > 0)
+		DLOCK_FAULT_STOP("wake");
 	for (int i = 0; i < nwake; i++)
 		SetLatch(&GetPGProcByNumber(to_wake[i])->procLatch);
 	nwake = 0;

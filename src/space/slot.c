@@ -32,6 +32,7 @@
 #include "utils/memutils.h"
 
 #include "base/exit.h"
+#include "base/fault.h"
 #include "space/memory.h"
 #include "space/partition.h"
 #include "space/slot.h"
@@ -396,6 +397,7 @@ take_from_new_page(DLockSlotShared *slots, Relation rel,
 		return slot;
 	}
 
+	DLOCK_FAULT("extend");
 	block = (slots->blank != NO_BLOCK) ? slots->blank : slots->nblocks;
 	if (!cover_block(slots, block))
 	{
@@ -403,6 +405,7 @@ take_from_new_page(DLockSlotShared *slots, Relation rel,
 		return DLOCK_SLOT_NONE;
 	}
 	dlock_store_init_page(rel, block, slots->incarnation, slot_class);
+	DLOCK_FAULT("extended");
 
 	page = page_at(slots, block);
 	if (block == slots->blank)

@@ -40,6 +40,7 @@
 
 #include "base/compat.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "store/flush.h"
 
 typedef struct DLockFlushShared
@@ -125,7 +126,9 @@ dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
 	}
 
 	HOLD_INTERRUPTS();
+	DLOCK_FAULT_STOP("flush");
 	XLogFlush(lsn);
+	DLOCK_FAULT_STOP("flushed");
 	if (synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
 	{
 		SyncRepWaitForLSN(lsn, true);

@@ -36,6 +36,7 @@
 #include "storage/lmgr.h"
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "store/store.h"
 
 /* Finish a record and return its end, without leaving it to the commit. */
@@ -382,7 +383,9 @@ log_changes(const Buffer *buffers, DLockPageChange *changes, int count)
 			XLogRegisterBufData(block, page + range->offset, range->length);
 		}
 	}
+	DLOCK_FAULT_STOP("wal_insert");
 	lsn = XLogInsert(RM_GENERIC_ID, 0);
+	DLOCK_FAULT_STOP("wal_inserted");
 	for (int block = 0; block < count; block++)
 		PageSetLSN(BufferGetPage(buffers[block]), lsn);
 	XactLastRecEnd = saved;

@@ -48,6 +48,7 @@
 
 #include "base/clock.h"
 #include "base/exit.h"
+#include "base/fault.h"
 #include "base/settings.h"
 #include "lock/release.h"
 #include "session/session.h"
@@ -177,6 +178,7 @@ sweep(DLockReaper *reaper, DLockTime now)
 	if (dlock_partition_set_count(&left_out) > 0)
 		reaper->horizon = now;
 
+	DLOCK_FAULT("reap_swept");
 	reaper->due = binaryheap_allocate(Max(1, reaper->count), compare_deadlines, NULL);
 	for (int i = 0; i < reaper->count; i++)
 		binaryheap_add_unordered(reaper->due, PointerGetDatum(&reaper->refs[i]));
@@ -220,6 +222,7 @@ remove_expired(DLockReaper *reaper, DLockDatabase *db)
 			break;
 
 		/* It may have been released, or renewed. */
+		DLOCK_FAULT("reap");
 		ref->deadline = dlock_release_expired(db, ref->hash, ref->token, &skipped, &removed);
 		if (removed)
 			reaper->last_work = dlock_clock_now();
@@ -316,6 +319,7 @@ sign_off(int code, Datum arg)
 	DLockReaper *reaper = (DLockReaper *) DatumGetPointer(arg);
 	DLockReaperShared *shared = &reaper->shared->reaper;
 
+	DLOCK_FAULT_STOP("reap_leave");
 	dlock_tasksweep_end(reaper->shared);
 	dlock_database_lock(LW_EXCLUSIVE);
 	shared->pid = 0;

@@ -1,0 +1,107 @@
+/*-------------------------------------------------------------------------
+ *
+ * fault.h
+ *	  Fault points: where a test can stop a process, or have something fail.
+ *
+ * NOTES
+ *	  They exist in a library that was built with "make FAULTS=1", and in no
+ *	  other.  In that build this header comes before each source file, since it
+ *	  also makes a point of each allocation, each page read and each look at
+ *	  interrupts in it: those need no mark of their own.
+ *
+ * IDENTIFICATION
+ *	  src/base/fault.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_FAULT_H
+#define DLOCK_FAULT_H
+
+#ifndef DLOCK_FAULTS
+
+/* A process can be stopped here, or throw an error. */
+#define DLOCK_FAULT(name)		((void) 0)
+
+/* It can be stopped here, but an error must not come: something is half done. */
+#define DLOCK_FAULT_STOP(name)	((void) 0)
+
+/* Is what follows to fail? */
+#define DLOCK_FAULT_FAILS(name)	false
+
+#else
+
+/* The module of the tests looks at everything; the server's flags would hide it. */
+#pragma GCC visibility push(default)
+
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "utils/memutils.h"
+
+/* The longest name of a point, with its end. */
+#define DLOCK_FAULT_NAME	32
+
+typedef enum DLockFaultKind
+{
+	DLOCK_FAULT_KIND_STOP,		/* wait until it is disarmed */
+	DLOCK_FAULT_KIND_ERROR		/* throw, or fail */
+} DLockFaultKind;
+
+/* set-up */
+extern void dlock_fault_request(void);
+extern void dlock_fault_startup(void);
+
+/* for tests */
+extern void dlock_fault_arm(const char *name, DLockFaultKind kind, int pid, int nth);
+extern bool dlock_fault_disarm(const char *name);
+extern int	dlock_fault_hit(const char *name);
+
+/* points */
+extern void dlock_fault_point(const char *name);
+extern void dlock_fault_stop(const char *name);
+extern bool dlock_fault_fails(const char *name);
+extern void dlock_fault_memory(const char *name);
+extern void dlock_fault_interrupt(void);
+
+#define DLOCK_FAULT(name)		dlock_fault_point(name)
+#define DLOCK_FAULT_STOP(name)	dlock_fault_stop(name)
+#define DLOCK_FAULT_FAILS(name)	dlock_fault_fails(name)
+
+/*
+ * The points that need no mark.  A function-like macro does not expand its own
+ * name again, so these call what they stand for.
+ */
+#define palloc(size) \
+	(dlock_fault_memory("palloc"), palloc(size))
+#define palloc0(size) \
+	(dlock_fault_memory("palloc0"), palloc0(size))
+#define palloc_extended(size, flags) \
+	(dlock_fault_fails("palloc_extended") ? NULL : palloc_extended(size, flags))
+#define repalloc(pointer, size) \
+	(dlock_fault_memory("repalloc"), repalloc(pointer, size))
+#define repalloc_huge(pointer, size) \
+	(dlock_fault_memory("repalloc_huge"), repalloc_huge(pointer, size))
+#define MemoryContextAlloc(context, size) \
+	(dlock_fault_memory("MemoryContextAlloc"), MemoryContextAlloc(context, size))
+#define MemoryContextAllocHuge(context, size) \
+	(dlock_fault_memory("MemoryContextAllocHuge"), MemoryContextAllocHuge(context, size))
+#define ReadBuffer(rel, block) \
+	(dlock_fault_point("ReadBuffer"), ReadBuffer(rel, block))
+#define ReadBufferExtended(rel, fork, block, mode, strategy) \
+	(dlock_fault_point("ReadBufferExtended"), ReadBufferExtended(rel, fork, block, mode, strategy))
+#define ReadRecentBuffer(locator, fork, block, buffer) \
+	(!dlock_fault_fails("ReadRecentBuffer") && ReadRecentBuffer(locator, fork, block, buffer))
+
+#undef CHECK_FOR_INTERRUPTS
+#define CHECK_FOR_INTERRUPTS() \
+	do { \
+		dlock_fault_interrupt(); \
+		if (INTERRUPTS_PENDING_CONDITION()) \
+			ProcessInterrupts(); \
+	} while (0)
+
+#endif							/* DLOCK_FAULTS */
+
+#endif							/* DLOCK_FAULT_H */
