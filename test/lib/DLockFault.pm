@@ -1,0 +1,135 @@
+# Fault points (src/base/fault.h): a server with the library that has them, stopping its
+# processes there, and having calls fail.
+
+package DLockFault;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Carp;
+use Cwd qw(abs_path);
+use DLockSession;
+use DLockTest;
+use Exporter 'import';
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(start_fault_node define_faults stop_at is_at go go_all fail_at faults_hit sound);
+
+my $top = abs_path(dirname(__FILE__) . '/../..');
+my $library;
+
+# Start a server with the library that has fault points, and the extension and the
+# functions that control them in database postgres.
+sub start_fault_node
+{
+	my ($name, %params) = @_;
+	my $path = $ENV{DLOCK_FAULT_PATH_CONFIG};
+	my $node = init_node(
+		$name, %params,
+		node => defined $path ? [] : [ install_path => dirname($ENV{DLOCK_FAULT_BINDIR}) ],
+		path => defined $path ? slurp_file($path) : '');
+
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION dlock');
+	define_faults($node, 'postgres');
+	return $node;
+}
+
+# Have the functions in a database.
+sub define_faults
+{
+	my ($node, $dbname) = @_;
+
+	if (!defined $library)
+	{
+		$library = PostgreSQL::Test::Utils::tempdir() . '/faults.so';
+		chomp(my $include = `$ENV{PG_CONFIG} --includedir-server`);
+		system('cc', '-O1', '-Wall', '-fPIC', '-shared', '-DDLOCK_FAULTS', "-I$top/src", "-I$include",
+			'-o', $library, "$top/test/modules/faults.c") == 0
+		  or croak 'the module cannot be compiled';
+	}
+	$node->safe_psql($dbname, <<"EOC");
+CREATE FUNCTION fault_arm(text, text, int, int) RETURNS void LANGUAGE c STRICT AS '$library';
+CREATE FUNCTION fault_go(text) RETURNS bool LANGUAGE c STRICT AS '$library';
+CREATE FUNCTION fault_hit(text) RETURNS int LANGUAGE c STRICT AS '$library';
+CREATE FUNCTION inconsistencies(int) RETURNS text LANGUAGE c STRICT AS '$library';
+EOC
+	return;
+}
+
+my %armed;
+
+# Have a session, or a process by its id, or any (0), stop when it passes a point, at the
+# nth time.
+sub stop_at
+{
+	my ($control, $session, $point, $nth) = @_;
+	my $pid = ref $session ? $session->pid : $session;
+
+	$control->query_safe(sprintf "SELECT fault_arm('%s', 'stop', %d, %d)", $point, $pid, $nth // 1);
+	$armed{$point} = 1;
+	return;
+}
+
+# Have it fail instead.
+sub fail_at
+{
+	my ($control, $session, $point, $nth) = @_;
+	my $pid = ref $session ? $session->pid : $session;
+
+	$control->query_safe(sprintf "SELECT fault_arm('%s', 'error', %d, %d)", $point, $pid, $nth // 1);
+	$armed{$point} = 1;
+	return;
+}
+
+# The process that a point has happened to, or 0.
+sub faults_hit
+{
+	my ($control, $point) = @_;
+
+	return $control->query_safe("SELECT fault_hit('$point')");
+}
+
+# Wait until a process is stopped at a point; returns its id.
+sub is_at
+{
+	my ($control, $point) = @_;
+	my $pid;
+
+	wait_until(sub { ($pid = faults_hit($control, $point)) != 0 }) or croak "nobody passes $point";
+	return $pid;
+}
+
+# Disarm a point: the process that is stopped there goes on.
+sub go
+{
+	my ($control, $point) = @_;
+
+	$control->query_safe("SELECT fault_go('$point')");
+	delete $armed{$point};
+	return;
+}
+
+# A server does not stop while one of its processes does not go on.
+sub go_all
+{
+	my ($control) = @_;
+
+	go($control, $_) foreach keys %armed;
+	return;
+}
+
+# What is known of leases, waiters, counts and cells fits together, and with the pages.
+# Backends may have a cell each for themselves.
+sub sound
+{
+	my ($control, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return is($control->query_safe('SELECT inconsistencies((SELECT count(*)::int FROM pg_stat_activity))'),
+		'', "$test_name: nothing is half made");
+}
+
+1;

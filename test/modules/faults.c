@@ -1,0 +1,372 @@
+/*-------------------------------------------------------------------------
+ *
+ * faults.c
+ *	  For tests: arm the fault points of the library, and check what is left.
+ *
+ * NOTES
+ *	  For a library with fault points (src/base/fault.h), which must be
+ *	  preloaded.
+ *
+ *	  inconsistencies() compares what is known about leases in several places:
+ *	  the cells of the lock space with each other, with the counts and with the
+ *	  places of processes that wait; and all of that with the pages.  It is for
+ *	  a server at which nothing else happens.
+ *
+ * IDENTIFICATION
+ *	  test/modules/faults.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "storage/bufmgr.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/name.h"
+#include "base/rule.h"
+#include "base/settings.h"
+#include "lock/queue.h"
+#include "session/session.h"
+#include "space/holder.h"
+#include "store/store.h"
+
+PG_MODULE_MAGIC;
+
+PG_FUNCTION_INFO_V1(fault_arm);
+PG_FUNCTION_INFO_V1(fault_go);
+PG_FUNCTION_INFO_V1(fault_hit);
+PG_FUNCTION_INFO_V1(inconsistencies);
+
+/* fault_arm(name, kind, pid, nth): kind is stop or error; pid zero is any process */
+Datum
+fault_arm(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	char	   *kind = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	int			pid = PG_GETARG_INT32(2);
+	int			nth = PG_GETARG_INT32(3);
+
+	dlock_fault_arm(name, (strcmp(kind, "stop") == 0) ? DLOCK_FAULT_KIND_STOP : DLOCK_FAULT_KIND_ERROR,
+					pid, nth);
+	PG_RETURN_VOID();
+}
+
+/* fault_go(name): disarm a point; a process that is stopped there goes on */
+Datum
+fault_go(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(dlock_fault_disarm(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+/* fault_hit(name): the process that it happened to, or zero */
+Datum
+fault_hit(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(dlock_fault_hit(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+/* ---- what is known about leases ---- */
+
+/* A lease on a page. */
+typedef struct PageLease
+{
+	DLockSlot	slot;
+	DLockToken	token;
+	bool		in_memory;
+} PageLease;
+
+typedef struct Check
+{
+	DLockDatabase db;
+	DLockTime	now;
+	StringInfoData findings;
+	PageLease  *leases;
+	int			nleases;
+	int			room;
+	int64		cells;			/* in use by locks, leases and requests */
+	int64		held;
+	int			requests;
+	uint32		counted[DLOCK_LIMIT_COUNTERS + 1];	/* leases by counter */
+} Check;
+
+#define complain(check, ...) \
+	(appendStringInfo(&(check)->findings, __VA_ARGS__), \
+	 appendStringInfoString(&(check)->findings, "; "))
+
+static DLockStoreVerdict
+note_on_page(const DLockLeaseValue *lease, DLockSlot slot, XLogRecPtr lsn, void *arg)
+{
+	Check	   *check = arg;
+
+	if (check->nleases == check->room)
+	{
+		check->room *= 2;
+		check->leases = repalloc_huge(check->leases, check->room * sizeof(PageLease));
+	}
+	check->leases[check->nleases++] = (PageLease)
+	{
+		slot, lease->token, false
+	};
+	return DLOCK_STORE_KEEP;
+}
+
+/* A lease and its page. */
+static void
+check_slot(Check *check, const char *name, const DLockSpaceLease *lease)
+{
+	for (int i = 0; i < check->nleases; i++)
+	{
+		PageLease  *found = &check->leases[i];
+
+		if (found->slot != lease->slot)
+			continue;
+		if (found->in_memory)
+			complain(check, "%s: two leases have slot %u", name, lease->slot);
+		found->in_memory = true;
+		if (found->token != lease->token && !lease->unwritten)
+			complain(check, "%s: token %lld in memory, %lld on the page", name,
+					 (long long) lease->token, (long long) found->token);
+		return;
+	}
+	complain(check, "%s: the page has no lease with token %lld", name, (long long) lease->token);
+}
+
+static bool
+is_among_owned(Check *check, const DLockSpaceLease *lease)
+{
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
+	int			count;
+	DLockSpaceRef *refs = dlock_index_owned(check->db.shared->oid, &owner.name, &count);
+	bool		found = false;
+
+	for (int i = 0; i < count; i++)
+		found |= refs[i].token == lease->token && refs[i].role == lease->role;
+	pfree(refs);
+	return found;
+}
+
+/* What leases and requests have in common; counts their cells. */
+static void
+check_common(Check *check, const char *name, const DLockSpaceEntry *entry,
+			 const DLockSpaceLease *lease, bool *lodges)
+{
+	bool		is_lodger = (const char *) lease > (const char *) entry &&
+		(const char *) lease < (const char *) entry + DLOCK_MEMORY_CELL;
+
+	if (lease->entry != dlock_memory_ref(entry))
+		complain(check, "%s: a lease of another lock", name);
+	if (is_lodger && *lodges)
+		complain(check, "%s: two leases in the cell of the lock", name);
+	*lodges |= is_lodger;
+	check->cells += !is_lodger +
+		dlock_memory_text_cells(lease->owner_len + lease->payload_len, lease->room);
+	check->counted[lease->counter]++;
+}
+
+static void
+check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodges)
+{
+	uint32		count = 0;
+	uint32		strong = 0;
+	uint32		modes = 0;
+	uint32		permits = 0;
+	DLockMemoryRef before = DLOCK_MEMORY_NONE;
+
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = dlock_space_next(lease))
+	{
+		bool		blocks = dlock_holder_blocks_until(lease) > check->now;
+
+		count++;
+		modes |= DLOCK_RULE_BIT(lease->mode);
+		strong += lease->mode != DLOCK_MODE_NL && lease->mode != DLOCK_MODE_CR;
+		permits += blocks && lease->mode == DLOCK_MODE_PERMIT;
+		check_common(check, name, entry, lease, lodges);
+		if (lease->kind != DLOCK_SPACE_HELD)
+			complain(check, "%s: a request among the leases", name);
+		if (before != DLOCK_MEMORY_NONE && lease->on_lock.prev != before)
+			complain(check, "%s: the list of leases is broken", name);
+		before = dlock_memory_ref(lease);
+		if (entry->earliest > dlock_holder_blocks_until(lease))
+			complain(check, "%s: a lease ends before \"earliest\"", name);
+		if (dlock_index_find_part(entry, lease->token) == NULL)
+			complain(check, "%s: token %lld is not found", name, (long long) lease->token);
+		if (lease->part != DLOCK_PART_INTENT && !is_among_owned(check, lease))
+			complain(check, "%s: token %lld is not found by its owner", name, (long long) lease->token);
+		if (lease->slot != DLOCK_SLOT_NONE)
+			check_slot(check, name, lease);
+		for (DLockSpaceLease *other = dlock_space_holders(entry); other != lease; other = dlock_space_next(other))
+		{
+			if (blocks && dlock_holder_blocks_until(other) > check->now &&
+				!dlock_rule_is_compatible((DLockMode) lease->mode, (DLockMode) other->mode))
+				complain(check, "%s: held twice", name);
+			if (other->token == lease->token)
+				complain(check, "%s: two leases with token %lld", name, (long long) lease->token);
+		}
+	}
+	check->held += count;
+	if (count != entry->nholders || strong != entry->nstrong || modes != entry->held_modes)
+		complain(check, "%s: %u leases, %u strong, modes %x; the lock says %u, %u, %x", name,
+				 count, strong, modes, entry->nholders, entry->nstrong, entry->held_modes);
+	if (entry->permits > 0 && permits > entry->permits)
+		complain(check, "%s: %u permits of %u", name, permits, entry->permits);
+}
+
+/* Is a request one of those that its process waits for? */
+static bool
+is_waited_for(const DLockSpaceLease *request)
+{
+	DLockQueueShared *wait = dlock_queue_place(request->process);
+
+	if (wait->state != DLOCK_QUEUE_WAITING)
+		return false;
+	for (DLockSpaceLease *part = dlock_space_request_first(wait->first); part != NULL;
+		 part = dlock_space_request_next(part))
+	{
+		if (part == request)
+			return true;
+	}
+	return false;
+}
+
+static void
+check_queue(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodges)
+{
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL; request = dlock_space_next(request))
+	{
+		check->requests++;
+		check_common(check, name, entry, request, lodges);
+		if (request->kind == DLOCK_SPACE_HELD)
+			complain(check, "%s: a lease in the queue", name);
+		else if (!is_waited_for(request))
+			complain(check, "%s: a request that process %d does not wait for", name, request->process);
+		if (request->kind == DLOCK_SPACE_ASKED &&
+			(entry->asked_modes & DLOCK_RULE_BIT(request->mode)) == 0)
+			complain(check, "%s: the lock does not know the mode of a request", name);
+	}
+}
+
+static void
+check_entry(Check *check, DLockSpaceEntry *entry)
+{
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	bytes = dlock_space_entry_name(entry, buffer);
+	char	   *name = pnstrdup(bytes.data, bytes.len);
+	bool		lodges = false;
+
+	check->cells += 1 + dlock_memory_text_cells(entry->name_len, DLOCK_SPACE_NAME_ROOM);
+	if (entry->hash != dlock_name_hash(entry->database, &bytes))
+		complain(check, "%s: not its hash", name);
+	if (dlock_space_holders(entry) == NULL && dlock_space_queue(entry) == NULL)
+		complain(check, "%s: a lock without leases and requests", name);
+	check_holders(check, name, entry, &lodges);
+	check_queue(check, name, entry, &lodges);
+	if (lodges != entry->lodges)
+		complain(check, "%s: its cell is taken, or is not", name);
+}
+
+/* The processes that wait. */
+static void
+check_processes(Check *check)
+{
+	int			requests = 0;
+
+	for (int process = 0; process < dlock_queue_processes(); process++)
+	{
+		DLockQueueShared *wait = dlock_queue_place(process);
+		int			count = 0;
+
+		if (wait->state != DLOCK_QUEUE_WAITING || wait->database != check->db.shared->oid)
+			continue;
+		for (DLockSpaceLease *request = dlock_space_request_first(wait->first); request != NULL;
+			 request = dlock_space_request_next(request))
+			count++;
+		if (count != wait->count)
+			complain(check, "process %d waits for %d requests instead of %d", process, count, wait->count);
+		if (dlock_queue_pid(process) == 0)
+			complain(check, "process %d waits, but has ended", process);
+		requests += count;
+	}
+	if (requests != check->requests)
+		complain(check, "%d requests in queues, %d of processes", check->requests, requests);
+}
+
+/* How many cells have the directory of slots, its height being three. */
+static int64
+directory_cells(uint32 cell, int height)
+{
+	uint32	   *node = dlock_memory_at(dlock_memory_cell(cell));
+	int64		cells = 1;
+
+	if (cell == 0)
+		return 0;
+	for (size_t i = 0; i < DLOCK_MEMORY_CELL / sizeof(uint32) && height > 0; i++)
+		cells += directory_cells(node[i], height - 1);
+	return cells;
+}
+
+/*
+ * inconsistencies(kept): what is wrong, as text; empty if nothing is.  "kept" is how
+ * many cells backends may have for themselves.
+ */
+Datum
+inconsistencies(PG_FUNCTION_ARGS)
+{
+	int64		kept = PG_GETARG_INT32(0);
+	Check	   *check = palloc0(sizeof(Check));
+	DLockPartitionSet all;
+	TimestampTz since;
+	uint32		buckets;
+	int64		counted;
+	int64		used;
+
+	initStringInfo(&check->findings);
+	check->room = 64;
+	check->leases = palloc(check->room * sizeof(PageLease));
+	dlock_session_open(&check->db);
+	dlock_store_visit(check->db.rel, check->db.shared->slots.incarnation, note_on_page, NULL, check);
+
+	memset(&all, 0xff, sizeof(all));
+	dlock_partition_lock_set(&all, LW_EXCLUSIVE);
+	check->now = dlock_clock_now();
+	buckets = Max(12, pg_ceil_log2_64((uint64) dlock_settings_max_memory_kb * 1024 / 256));
+	for (uint64 bucket = 0; bucket < UINT64CONST(1) << buckets; bucket++)
+	{
+		for (DLockSpaceEntry *entry = dlock_space_bucket((uint32) (bucket << (32 - buckets)));
+			 entry != NULL; entry = dlock_space_next_entry(entry))
+			check_entry(check, entry);
+	}
+	check_processes(check);
+	dlock_partition_unlock_set(&all);
+
+	for (int i = 0; i < check->nleases; i++)
+	{
+		if (!check->leases[i].in_memory)
+			complain(check, "the page has token %lld, memory has not", (long long) check->leases[i].token);
+	}
+	for (int counter = 1; counter <= DLOCK_LIMIT_COUNTERS; counter++)
+	{
+		if (check->counted[counter] != dlock_limit_count((DLockLimitCounter) counter))
+			complain(check, "a role's counter is %u instead of %u",
+					 dlock_limit_count((DLockLimitCounter) counter), check->counted[counter]);
+	}
+	counted = dlock_stat_read(&check->db.shared->stats, &since).leases;
+	if (counted != check->held)
+		complain(check, "the statistics have %lld leases instead of %lld",
+				 (long long) counted, (long long) check->held);
+	for (int i = 0; i < DLOCK_SLOT_BRANCHES; i++)
+		check->cells += directory_cells(check->db.shared->slots.branches[i], 3);
+	used = dlock_memory_used() / DLOCK_MEMORY_CELL;
+	if (used < check->cells || used > check->cells + kept)
+		complain(check, "%lld cells are in use instead of %lld to %lld",
+				 (long long) used, (long long) check->cells, (long long) (check->cells + kept));
+	dlock_session_close(&check->db);
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(check->findings.data, check->findings.len));
+}

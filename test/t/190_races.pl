@@ -1,0 +1,491 @@
+# Proves: each race that src/README speaks of comes out as it says there, in the order of
+# events that is the worst for it: processes are stopped at fault points while others act.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockFault;
+use DLockQueue;
+use DLockSession;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_fault_node('main',
+	conf => "dlock.reap_interval = 10min\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
+my $db = 'postgres';
+my ($ctl, $a, $b, $c);
+
+sub connect_all
+{
+	$ctl = DLockSession->new($node, $db, name => 'control');
+	($a, $b, $c) = map { DLockSession->new($node, $db, name => $_, setup => "SET deadlock_timeout = '10 min'") } qw(a b c);
+	return;
+}
+connect_all();
+
+sub acquire
+{
+	my ($name, $owner, %params) = @_;
+	my $wait = exists $params{wait} ? defined $params{wait} ? "'$params{wait}'" : 'NULL' : "'0'";
+	my $ttl = $params{ttl} // '1 h';
+	my $mode = $params{mode} // 'exclusive';
+
+	return "SELECT dlock_acquire('$name', '$owner', '$ttl', wait => $wait, mode => '$mode')";
+}
+
+sub holders
+{
+	my ($name) = @_;
+	return $ctl->query_safe("SELECT coalesce(string_agg(owner, ' ' ORDER BY owner), '') FROM dlock_leases WHERE name = '$name'");
+}
+
+# End what a race has left, and see that nothing is half made.
+sub done
+{
+	my ($label) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	go_all($ctl);
+	queues_are_empty($ctl, "$label: nobody waits");
+	sound($ctl, $label);
+	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	return;
+}
+
+# Let an owner have a lock; returns its token.
+sub hold
+{
+	my ($name, $owner) = @_;
+	return $ctl->query_safe(acquire($name, $owner // 'holder'));
+}
+
+# ---- exclusion and tokens ----
+
+# Two ask for a free lock at a time: the one in the middle of its grant has it.
+foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
+{
+	stop_at($ctl, $a, $point);
+	$a->ask(acquire('x', 'a'));
+	is_at($ctl, $point);
+	$b->ask(acquire('x', 'b'));
+	nobody_answers("two at a time, $point: both wait", $a, $b);
+	go($ctl, $point);
+	isnt(my $token = $a->answer, '', "two at a time, $point: the first is granted");
+	is($b->answer, '', "two at a time, $point: the second is refused");
+	$ctl->query_safe("SELECT dlock_release('x', 'a')");
+	cmp_ok($ctl->query_safe(acquire('x', 'c')), '>', $token, "two at a time, $point: the next token is larger");
+	done("two at a time, $point");
+}
+
+# Others see a lease before it is flushed; that is a refusal and no more.  If it ends by
+# force then, the next grant is answered before, with the larger token.
+{
+	stop_at($ctl, $a, 'flush');
+	$a->ask(acquire('x', 'a'));
+	is_at($ctl, 'flush');
+	is($b->query(acquire('x', 'b')), '', 'unflushed: refused');
+	is($ctl->query_safe("SELECT dlock_force_release('x', 'test')"), 1, 'unflushed: ended by force');
+	my $next = $b->query_safe(acquire('x', 'b'));
+	go($ctl, 'flush');
+	cmp_ok($a->answer, '<', $next, 'unflushed: the lost lease has the smaller token');
+	is(holders('x'), 'b', 'unflushed: one holder');
+	done('unflushed');
+}
+
+# The lock is given up between the answer to the first and its flush: tokens of one lock
+# ascend in the order of grants all the same, and shared requests take theirs in any order.
+{
+	stop_at($ctl, $a, 'granted');
+	$a->ask(acquire('s', 'a', mode => 'shared'));
+	is_at($ctl, 'granted');
+	my $second = $b->query_safe(acquire('s', 'b', mode => 'shared'));
+	is($c->query(acquire('s', 'c')), '', 'shared: a writer is refused');
+	go($ctl, 'granted');
+	my $first = $a->answer;
+	$ctl->query_safe("SELECT dlock_release('s', 'a'), dlock_release('s', 'b')");
+	my $writer = $c->query_safe(acquire('s', 'c'));
+	ok($first < $second && $second < $writer, 'shared: the writer has the largest token');
+	done('shared');
+}
+
+# ---- no wake-up is lost ----
+
+# The holder releases after a request has entered the queue and before its process looks;
+# after it has looked and before it sleeps; and while it is on its way from a look.
+foreach my $point (qw(enqueued nap))
+{
+	hold('x');
+	stop_at($ctl, $a, $point);
+	$a->ask(acquire('x', 'a', wait => undef));
+	is_at($ctl, $point);
+	is(queue($ctl, 'x'), 'a', "release at $point: it is in the queue");
+	is($ctl->query_safe("SELECT dlock_release('x', 'holder')"), 't', "release at $point: released");
+	is($b->query(acquire('x', 'b')), '', "release at $point: nobody barges in");
+	go($ctl, $point);
+	isnt($a->answer, '', "release at $point: granted");
+	is(holders('x'), 'a', "release at $point: one holder");
+	done("release at $point");
+}
+
+# The releaser has called the request and has not woken its process.
+{
+	hold('x');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
+	stop_at($ctl, $b, 'wake');
+	$b->ask("SELECT dlock_release('x', 'holder')");
+	is_at($ctl, 'wake');
+	is($c->query(acquire('x', 'c')), '', 'called, not woken: nobody barges in');
+	is(holders('x'), '', 'called, not woken: nobody holds the lock');
+	go($ctl, 'wake');
+	isnt($a->answer, '', 'called, not woken: granted');
+	is($b->answer, 't', 'called, not woken: released');
+	done('called, not woken');
+}
+
+# It is called in vain, and a change comes before it has cleared the mark.
+{
+	$ctl->query_safe(acquire('x', 'h1') . ';' . acquire('y', 'h2'));
+	enqueue($ctl, $a, "SELECT dlock_acquire_all('{x, y}', 'a', '1 h', NULL)");
+	stop_at($ctl, $a, 'ask_again');
+	$ctl->query_safe("SELECT dlock_release('x', 'h1')");
+	is_at($ctl, 'ask_again');
+	stop_at($ctl, $a, 'nap');
+	$ctl->query_safe("SELECT dlock_force_release('x', 'test')");
+	go($ctl, 'ask_again');
+	is_at($ctl, 'nap');
+	is($b->query(acquire('x', 'b')), '', 'in vain: nobody barges in');
+	$ctl->query_safe("SELECT dlock_release('y', 'h2')");
+	go($ctl, 'nap');
+	isnt($a->answer, '', 'in vain: granted both');
+	done('in vain');
+}
+
+# The first of several that wait leaves at the moment when it is called.
+{
+	hold('x');
+	stop_at($ctl, $a, 'give_up');
+	enqueue($ctl, $a, acquire('x', 'a', wait => '100 ms'));
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	is_at($ctl, 'give_up');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+	is(holders('x'), '', 'gives up: the lock is free');
+	go($ctl, 'give_up');
+	is($a->answer, '', 'gives up: it has no lease');
+	isnt($b->answer, '', 'gives up: the next is granted');
+	done('gives up');
+}
+
+# ---- an end in between ----
+
+# A process that is called is cancelled, or terminated: before it asks; with its lease made
+# and not flushed; flushed and not answered; while it leaves.
+foreach my $way (qw(cancel terminate))
+{
+	foreach my $point (qw(ask_again step_locked grant wal_inserted step_done granted flush flushed))
+	{
+		my $label = "$way at $point";
+		my $late = DLockSession->new($node, $db, name => 'late', setup => "SET deadlock_timeout = '10 min'");
+		hold('x');
+		enqueue($ctl, $late, acquire('x', 'late', wait => undef));
+		enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+		stop_at($ctl, $late, $point);
+		$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+		is_at($ctl, $point);
+		$ctl->query_safe("SELECT pg_${way}_backend($late->{pid})");
+		go($ctl, $point);
+		is($late->answer, $way eq 'cancel' ? 'ERROR 57014' : 'FATAL 57P01', "$label: it fails");
+		isnt($b->answer, '', "$label: the next gets the lock");
+		is(holders('x'), 'b', "$label: alone");
+		$late->quit;
+		$late->wait_backend_gone;
+		done($label);
+	}
+}
+
+# What is undone is called for by a newcomer, between the error and the clean-up.
+foreach my $point (qw(undo abandon))
+{
+	hold('x') if $point eq 'abandon';
+	stop_at($ctl, $a, $point eq 'undo' ? 'granted' : 'nap', 1);
+	$a->ask(acquire('x', 'a', wait => undef));
+	is_at($ctl, $point eq 'undo' ? 'granted' : 'nap');
+	stop_at($ctl, $a, $point);
+	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
+	go($ctl, $point eq 'undo' ? 'granted' : 'nap');
+	is_at($ctl, $point);
+	is($b->query(acquire('x', 'b')), '', "$point: in the way still");
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')") if $point eq 'abandon';
+	go($ctl, $point);
+	is($a->answer, 'ERROR 57014', "$point: cancelled");
+	isnt($b->answer, '', "$point: then granted to the next");
+	done($point);
+}
+
+# ---- a process that is late ----
+{
+	hold('x');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef, ttl => '1 s'));
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	stop_at($ctl, $a, 'ask_again');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+	is_at($ctl, 'ask_again');
+	isnt(my $token = $b->answer, '', 'late: the next passes it by after a ttl');
+	go($ctl, 'ask_again');
+	queue_is($ctl, 'x', 'a', 'late: it waits again');
+	$ctl->query_safe("SELECT dlock_release('x', 'b')");
+	cmp_ok($a->answer, '>', $token, 'late: then it is granted');
+	done('late');
+}
+
+# ---- time ----
+
+# A renewal that has waited for the lock of the partition beyond the deadline comes too
+# late, and one that has read the clock before is in time.
+foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
+{
+	my ($point, $renewed, $holder) = @$case;
+	$a->query_safe(acquire('x', 'a', ttl => '500 ms'));
+	stop_at($ctl, $a, $point);
+	$a->ask("SELECT dlock_renew('x', 'a', '1 h')");
+	is_at($ctl, $point);
+	$b->ask(acquire('x', 'b'));
+	my $over = mono_now() + 0.6;
+	wait_until(sub { mono_now() > $over });
+	go($ctl, $point);
+	is($a->answer, $renewed, "renewal at the deadline, $point: in time or not");
+	$b->answer;
+	is(holders('x'), $holder, "renewal at the deadline, $point: one holder");
+	done("renewal at the deadline, $point");
+}
+
+# A lease is ended by force in memory, and not on its page: nobody sees it any more, and it
+# does not come back.
+{
+	hold('x', 'a');
+	stop_at($ctl, $b, 'forced');
+	$b->ask("SELECT dlock_force_release('x', 'test')");
+	is_at($ctl, 'forced');
+	is(holders('x'), '', 'by force: it is over');
+	isnt($c->query(acquire('x', 'c')), '', 'by force: the next is granted');
+	go($ctl, 'forced');
+	is($b->answer, 1, 'by force: one lease');
+	is(holders('x'), 'c', 'by force: the next one is not touched');
+	done('by force');
+}
+
+# ---- deadlocks ----
+
+# A circle is gone when it is looked at for the second time: nobody is its victim.
+{
+	$a->query_safe("SET deadlock_timeout = '10 ms'");
+	$a->query_safe(acquire('x', 'a'));
+	$b->query_safe(acquire('y', 'b'));
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	stop_at($ctl, $a, 'deadlock_found');
+	$a->ask(acquire('y', 'a', wait => undef));
+	is_at($ctl, 'deadlock_found');
+	$ctl->query_safe("SELECT dlock_release('y', 'b')");
+	go($ctl, 'deadlock_found');
+	like($a->answer, qr/^\d+$/, 'a circle that is gone: granted');
+	$ctl->query_safe("SELECT dlock_release('x', 'a')");
+	like($b->answer, qr/^\d+$/, 'a circle that is gone: the other, too');
+	$a->query_safe("SET deadlock_timeout = '10 min'");
+	done('a circle that is gone');
+}
+
+# ---- who looks at a process that waits ----
+
+# Its place is read without a lock.  Meanwhile it waits for something else.
+{
+	hold('x');
+	hold('y');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
+	stop_at($ctl, $b, 'queue_read');
+	$b->ask('SELECT name, owner FROM dlock_waiters');
+	is_at($ctl, 'queue_read');
+	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
+	is($a->answer, 'ERROR 57014', 'another request: the first is over');
+	enqueue($ctl, $a, acquire('y', 'other', wait => undef));
+	go($ctl, 'queue_read');
+	is($b->answer, 'y|other', 'another request: the view shows what is there');
+	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
+	$a->answer;
+	done('another request');
+}
+
+# ---- the extension goes, or is rewritten ----
+{
+	hold('x');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
+	stop_at($ctl, $a, 'ask_again');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+	is_at($ctl, 'ask_again');
+	$ctl->query_safe('VACUUM FULL dlock_store');
+	go($ctl, 'ask_again');
+	isnt($a->answer, '', 'rewritten: granted');
+	done('rewritten');
+
+	hold('x');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
+	stop_at($ctl, $a, 'ask_again');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+	is_at($ctl, 'ask_again');
+	$ctl->query_safe('DROP EXTENSION dlock; CREATE EXTENSION dlock');
+	isnt($b->query(acquire('x', 'b')), '', 'dropped: a lock of the new extension');
+	go($ctl, 'ask_again');
+	is($a->answer, 'ERROR 55000', 'dropped: the old request is refused');
+	done('dropped');
+}
+
+# ---- tokens are reserved ----
+
+# The process that reserves a block ends before it has published it, or fails: the next
+# reserves again, and no token comes twice.
+foreach my $point (qw(token_reserve token_reserved))
+{
+	my $before = hold('before');
+	my $ends = DLockSession->new($node, $db, name => 'ends');
+	my $more = "SELECT max(t) FROM (SELECT dlock_acquire('t' || i, 'many', '1 h') AS t, dlock_release('t' || i, 'many') FROM generate_series(1, 70000) i) x";
+	fail_at($ctl, $ends, $point);
+	is($ends->query($more), 'ERROR 58030', "$point: fails");
+	cmp_ok(my $after = $b->query_safe(acquire('after', 'b')), '>', $before, "$point: tokens ascend");
+	$ends->quit;
+	done($point);
+}
+
+# ---- fencing ----
+{
+	my $old = $ctl->query_safe(acquire('f', 'old'));
+	$ctl->query_safe("SELECT dlock_release('f', 'old')");
+	my $new = $ctl->query_safe(acquire('f', 'new'));
+
+	# One with an old token is about to pass, and one with a newer token is first.
+	foreach my $case ([ 'fence', 'f1' ], [ 'fence_raise', 'f2' ])
+	{
+		my ($point, $resource) = @$case;
+		stop_at($ctl, $a, $point);
+		$a->ask("BEGIN; SELECT dlock_fence('$resource', $old)");
+		is_at($ctl, $point);
+		$b->query_safe("BEGIN; SELECT dlock_fence('$resource', $new)");
+		go($ctl, $point);
+		nobody_answers("fence at $point: the old one waits", $a);
+		$b->query_safe('COMMIT');
+		is($a->answer, 'ERROR LK001', "fence at $point: and is refused");
+		$a->query_safe('ROLLBACK');
+	}
+
+	# One with an old token has its lock, and has not written the mark.
+	stop_at($ctl, $a, 'fence_write');
+	$a->ask("BEGIN; SELECT dlock_fence('f3', $old)");
+	is_at($ctl, 'fence_write');
+	$b->ask("BEGIN; SELECT dlock_fence('f3', $new)");
+	nobody_answers('fence at fence_write: the new one waits', $b);
+	go($ctl, 'fence_write');
+	is($a->answer, '', 'fence at fence_write: the old one passes');
+	nobody_answers('fence at fence_write: the new one waits for its end', $b);
+	$a->query_safe('COMMIT');
+	is($b->answer, '', 'fence at fence_write: then it passes');
+	$b->query_safe('COMMIT');
+	is($a->query("SELECT dlock_fence('f3', $old)"), 'ERROR LK001', 'fence at fence_write: the old one no more');
+	done('fence');
+}
+
+# ---- the reaper ----
+
+# A lease that is granted while the reaper walks, with an earlier deadline than it knows of,
+# is removed in time: it sweeps every ten minutes otherwise.  The same when it leaves.
+foreach my $point (qw(reap_swept reap_leave))
+{
+	stop_at($ctl, 0, $point);
+	$ctl->query_safe(acquire('reap', 'a', ttl => '10 ms'));
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0; SELECT pg_reload_conf()') if $point eq 'reap_leave';
+	is_at($ctl, $point);
+	$ctl->query_safe(acquire('reap2', 'a', ttl => '10 ms'));
+	$node->safe_psql($db, 'ALTER SYSTEM RESET dlock.max_reapers; SELECT pg_reload_conf()') if $point eq 'reap_leave';
+	go($ctl, $point);
+	ok(wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 }), "$point: removed");
+	done($point);
+}
+
+# It is about to remove a lease that is renewed.
+{
+	stop_at($ctl, 0, 'reap');
+	$a->query_safe(acquire('x', 'a', ttl => '300 ms'));
+	$ctl->query_safe(acquire('x2', 'a', ttl => '10 ms'));
+	is_at($ctl, 'reap');
+	is($a->query("SELECT dlock_renew('x', 'a', '1 h')"), 't', 'a renewal before the reaper');
+	go($ctl, 'reap');
+	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a renewal before the reaper: the other is removed');
+	is(holders('x'), 'a', 'a renewal before the reaper: it is held');
+	done('a renewal before the reaper');
+}
+
+# ---- crashes ----
+
+# A process is killed in the middle of a grant, and with it the server: of the lease there
+# is all or nothing, a lease that was answered before is there, and tokens ascend.
+foreach my $point (qw(grant wal_insert wal_inserted step_done granted flush flushed wake))
+{
+	my $kept = $ctl->query_safe(acquire("kept $point", 'kept'));
+	if ($point eq 'wake')
+	{
+		hold('x');
+		enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	}
+	stop_at($ctl, $a, $point);
+	$a->ask($point eq 'wake' ? "SELECT dlock_release('x', 'holder')" : acquire('x', 'a'));
+	is_at($ctl, $point);
+	crash_node($node);
+	$_->quit foreach $ctl, $a, $b, $c;
+	$node->start;
+	connect_all();
+	like(holders('x'), $point eq 'flushed' ? qr/^a$/ : $point eq 'wake' ? qr/^(holder)?$/ : qr/^a?$/, "crash at $point: all or nothing");
+	is(holders("kept $point"), 'kept', "crash at $point: what was answered is there");
+	cmp_ok($ctl->query_safe(acquire('y', 'y')), '>', $kept, "crash at $point: tokens ascend");
+	sound($ctl, "crash at $point");
+	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases WHERE name NOT LIKE 'kept%'");
+}
+
+my $loaded = "SELECT count(*) FROM dlock_leases WHERE name LIKE 'load%'";
+
+# The first use after a crash is stopped, and ends, before all is loaded: others wait for it,
+# and load all.
+$ctl->query_safe("SELECT count(dlock_acquire('load' || i, 'load', '1 h', payload => to_jsonb(repeat('x', 900)))) FROM generate_series(1, 20) i");
+foreach my $case (
+	[ 'goes on', 'load_page', 20 ],
+	[ 'goes on', 'load_ready', 20 ],
+	[ 'fails', 'load_page', 'ERROR 58030' ],
+	[ 'is terminated', 'load_page', 'FATAL 57P01' ],
+	[ 'is terminated', 'load_ready', 'FATAL 57P01' ])
+{
+	my ($what, $point, $answer) = @$case;
+	my $label = "load, $what at $point";
+
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0');
+	crash_node($node);
+	$_->quit foreach $ctl, $a, $b, $c;
+	$node->start;
+	connect_all();
+	stop_at($ctl, $a, $point, $point eq 'load_page' ? 2 : 1);
+	$a->ask($loaded);
+	is_at($ctl, $point);
+	$b->ask($loaded);
+	nobody_answers("$label: others wait", $a, $b);
+	fail_at($ctl, $a, 'ReadBufferExtended') if $what eq 'fails';
+	$ctl->query_safe("SELECT pg_terminate_backend($a->{pid})") if $what eq 'is terminated';
+	go($ctl, $point);
+	is($a->answer, $answer, "$label: the first");
+	is($b->answer, 20, "$label: all are there");
+	go_all($ctl);
+	sound($ctl, $label);
+}
+
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
+done_testing();
