@@ -69,6 +69,8 @@
 #include "session/bind.h"
 #include "session/session.h"
 #include "space/holder.h"
+#include "space/memory.h"
+#include "space/slot.h"
 
 typedef enum DLockAnswerKind
 {
@@ -386,7 +388,8 @@ dlock_answer_won(uint32 hash, DLockToken token, const DLockAnswerSlot *before)
 /* ---- calls and runs ---- */
 
 /*
- * Call a function that may list changes: if it fails, they are undone.
+ * Call a function that may list changes: if it fails, they are undone, and memory
+ * and slots that it fetched and did not use are for others.
  */
 Datum
 dlock_answer_call(PGFunction body, FunctionCallInfo fcinfo)
@@ -400,6 +403,8 @@ dlock_answer_call(PGFunction body, FunctionCallInfo fcinfo)
 	PG_CATCH();
 	{
 		undo_from(returned);
+		dlock_memory_trim();
+		dlock_slot_trim();
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
