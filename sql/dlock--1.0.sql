@@ -1316,9 +1316,10 @@ CREATE FUNCTION @extschema@.dlock_leader(
     RETURNS pg_catalog.record
     LANGUAGE sql VOLATILE PARALLEL RESTRICTED
 BEGIN ATOMIC
+    -- One row in any case: without a leader a row of NULLs, and not NULL.
     SELECT l.owner, l.granted_at, l.token, l.payload, l.expires_at
-      FROM @extschema@.dlock_lease(election) l
-     WHERE l.state = 'held'
+      FROM (SELECT 1 AS one) always
+      LEFT JOIN @extschema@.dlock_lease(election) l ON l.state = 'held'
      ORDER BY l.token DESC
      LIMIT 1;
 END;
