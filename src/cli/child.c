@@ -28,6 +28,7 @@
 
 #include "child.h"
 #include "output.h"
+#include "pipe.h"
 #include "signals.h"
 
 extern char **environ;
@@ -100,7 +101,7 @@ await_exec(Child *child, ChildPipes *pipes, const char *name)
 		return 0;
 	code = (error == ENOENT || error == ENOTDIR) ?
 		CLI_EXIT_NOT_FOUND : CLI_EXIT_NOT_EXECUTABLE;
-	output_error("could not execute \"%s\": %s", name, strerror(error));
+	output_error(code, "could not execute \"%s\": %s", name, strerror(error));
 	if (name[0] == '-')
 		output_hint("Options come before NAME.");
 	while (waitpid(child->pid, NULL, 0) < 0 && errno == EINTR)
@@ -123,16 +124,18 @@ child_start(Child *child, char *const *argv, char *const *environment,
 	int			terminal = -1;
 	int			code;
 
+	/* Nothing that is to be written must be in two processes. */
+	output_flush();
 	memset(child, 0, sizeof(*child));
 	terminal_open(&child->terminal);
 	if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && terminal_is_ours(&child->terminal))
 		terminal = child->terminal.fd;
 	child->had_terminal = terminal >= 0;
 
-	if (pipe2(pipes.go, O_CLOEXEC) < 0 || pipe2(pipes.error, O_CLOEXEC) < 0 ||
+	if (!pipe_open(pipes.go) || !pipe_open(pipes.error) ||
 		!guardian_start(&child->guardian) || (child->pid = fork()) < 0)
 	{
-		output_error("could not start a process: %s", strerror(errno));
+		output_error(CLI_EXIT_SYSTEM, "could not start a process: %s", strerror(errno));
 		child->ended = true;
 		code = CLI_EXIT_SYSTEM;
 	}

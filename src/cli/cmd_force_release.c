@@ -46,7 +46,7 @@ run(const Options *options, int argc, char **argv)
 	(void) argc;
 	if (options->reason == NULL)
 	{
-		output_error("no --reason is given");
+		output_error(CLI_EXIT_USAGE, "no --reason is given");
 		return options_usage(cmd_force_release.name);
 	}
 	conn_init(&conn, options->conninfo);

@@ -11,26 +11,48 @@
 #include <stdlib.h>
 
 #include "commands.h"
+#include "duration.h"
 #include "hold.h"
+#include "output.h"
 #include "process.h"
 #include "signals.h"
 
-static int
-run_prepared(const GrantRequest *request, const HoldCommand *command)
+static HoldEnd
+run_prepared(Conn *conn, const GrantRequest *request, const HoldCommand *command)
 {
 	HoldEnd		end = {0};
-	GrantVerdict verdict;
 	Grant		grant;
-	Conn		conn;
+	GrantVerdict verdict = hold_acquire(conn, request, &grant, command);
 
-	conn_init(&conn, request->options->conninfo);
-	verdict = hold_acquire(&conn, request, &grant, command);
 	if (verdict == GRANT_OURS)
-		end = hold_run(&conn, request, &grant, command);
+		end = hold_run(conn, request, &grant, command);
 	else
-		end.code = grant_explain(&conn, request, &grant, verdict);
-	conn_close(&conn);
-	return (end.interrupted && !end.lost) ? signals_interrupt() : end.code;
+		end.code = grant_explain(conn, request, &grant, verdict);
+	return end;
+}
+
+/*
+ * Win the slot of time that it is now; false with an exit code.  That comes before
+ * the lock: who waited for that would learn too late that there is nothing to do.
+ */
+static bool
+win_slot(Conn *conn, const char *name, const Options *options, int *code)
+{
+	char		span[DURATION_SIZE];
+	const ConnParam params[] = {CONN_TEXT(name), CONN_INTERVAL(duration_sql(options->once_per, span))};
+
+	if (!conn_open(conn) ||
+		conn_ask(conn, GRANT_WITHIN, "SELECT @dlock_once($1, $2)", 2, params) == NULL)
+	{
+		*code = conn_report(conn);
+		return false;
+	}
+	if (conn_value(conn, 0) != NULL)
+		return true;
+	*code = options->refused_exit;
+	output_refusal(*code, "\"%s\" has been run already in this slot of %s",
+				   name, duration_print(options->once_per, span));
+	return false;
 }
 
 static int
@@ -42,19 +64,25 @@ run(const Options *options, int argc, char **argv)
 		.options = options
 	};
 	HoldCommand command;
+	HoldEnd		end = {0};
+	Conn		conn;
 	char	   *owner;
-	int			code;
 
-	signals_catch();
-	code = hold_prepare(&command, &request, cmd_run.name, argc, argv);
-	if (code != CLI_EXIT_OK)
-		return code;
+	end.code = hold_prepare(&command, &request, cmd_run.name, argc, argv);
+	if (end.code != CLI_EXIT_OK)
+		return end.code;
 
 	/* Two runs must never be one owner, even if they are given the same name. */
 	request.owner = owner = process_owner(options->owner);
-	code = run_prepared(&request, &command);
+	conn_init(&conn, options->conninfo);
+	if (options->once_per < 0 || win_slot(&conn, request.name, options, &end.code))
+	{
+		signals_catch();
+		end = run_prepared(&conn, &request, &command);
+	}
+	conn_close(&conn);
 	free(owner);
-	return code;
+	return (end.interrupted && !end.lost) ? signals_interrupt() : end.code;
 }
 
 const Command cmd_run = {
@@ -67,6 +95,7 @@ const Command cmd_run = {
 	"while the command runs.  If it is lost, the command is stopped, and the exit code is\n"
 	"76; if the server cannot be reached, the command goes on as long as the lease\n"
 	"lasts, and is stopped before it ends.  Otherwise the exit code is the command's.\n\n"
+	"With --once-per 1d, one of the machines runs it each day; the others exit with 75.\n\n"
 	"The command finds DLOCK_NAME, DLOCK_TOKEN, DLOCK_OWNER and DLOCK_EXPIRES_AT in its\n"
 	"environment, and in PGOPTIONS what fences the sessions that it begins.\n",
 	.least = 1,

@@ -113,8 +113,16 @@ press(Top *top, int key)
 	TopView    *view = &top->view;
 
 	top->is_drawn = false;
+	if (view->help && key != 'q' && key != 'Q' && key != SCREEN_GONE && key != SCREEN_SUSPEND)
+	{
+		view->help = false;
+		return;
+	}
 	switch (key)
 	{
+		case '?':
+			view->help = true;
+			break;
 		case 'q':
 		case 'Q':
 			end(top, CLI_EXIT_OK);
@@ -287,6 +295,7 @@ wait_and_act(Top *top)
 		fds[count].fd = screen_fd();
 		fds[count++].events = POLLIN;
 	}
+	output_flush();
 	if (clock_poll(fds, count, until) < 0)
 		return;
 
@@ -323,7 +332,7 @@ run(const Options *options, int argc, char **argv)
 	(void) argc, (void) argv;
 	if (!top.batch && !screen_is_there())
 	{
-		output_error("there is no terminal to use as a screen");
+		output_error(CLI_EXIT_USAGE, "there is no terminal to use as a screen");
 		output_hint("Use \"dlock top --batch\" to print plain lines.");
 		return CLI_EXIT_USAGE;
 	}
@@ -345,7 +354,7 @@ run(const Options *options, int argc, char **argv)
 	}
 	else
 	{
-		output_error("could not use the terminal: %s", strerror(errno));
+		output_error(CLI_EXIT_SYSTEM, "could not use the terminal: %s", strerror(errno));
 		top.code = CLI_EXIT_SYSTEM;
 	}
 	if (!top.batch)
@@ -365,7 +374,7 @@ const Command cmd_top = {
 	.text =
 	"Shows the leases of this database, those that wait and what happens a second, and\n"
 	"looks again every --interval (1s).  Locks that somebody waits for come first, in bold.\n"
-	"Keys: q quits, arrows and page keys scroll, o changes the order, space looks at once.\n"
+	"Keys: ? tells all of them, q quits, arrows and page keys scroll.\n"
 	"With --batch or --json each look is printed, and neither a terminal nor keys are used.\n",
 	.least = 0,
 	.most = 0,

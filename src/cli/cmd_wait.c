@@ -34,7 +34,7 @@ run(const Options *options, int argc, char **argv)
 		case OBSERVE_ENOUGH:
 			break;
 		case OBSERVE_TIMED_OUT:
-			output_refusal("lock \"%s\" is still held", argv[0]);
+			output_refusal(options->refused_exit, "lock \"%s\" is still held", argv[0]);
 			code = options->refused_exit;
 			break;
 		case OBSERVE_FAILED:

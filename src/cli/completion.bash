@@ -4,15 +4,21 @@
 # Commands and options are those that "dlock --help" and "dlock COMMAND --help"
 # tell, names of locks those that the server knows, if it answers within a second.
 
-# _dlock_options COMMAND: its options, a line each: the name, and the argument if
+# _dlock_options COMMAND...: its options, a line each: the name, and the argument if
 # it takes one.
 _dlock_options() {
-	"${COMP_WORDS[0]}" "$1" --help 2>/dev/null | sed -n '/^Options:/,$ {
+	"${COMP_WORDS[0]}" "$@" --help 2>/dev/null | sed -n '/^Options:/,$ {
 		s/^  -\(.\), --\([a-z-]*\) \([A-Z][A-Z]*\) .*/-\1 \3\n--\2 \3/p; t
 		s/^  -\(.\), --\([a-z-]*\) .*/-\1\n--\2/p; t
 		s/^      --\([a-z-]*\) \([A-Z][A-Z]*\) .*/--\1 \2/p; t
 		s/^      --\([a-z-]*\) .*/--\1/p
 	}'
+}
+
+# The commands, a line each, of one word or two.
+_dlock_commands() {
+	"${COMP_WORDS[0]}" --help 2>/dev/null |
+		sed -n '/^Commands:/,/^$/ s/^  \([a-z-]*\( [a-z][a-z]*\)*\)  .*/\1/p'
 }
 
 # Names of locks that are held.  Those with characters that JSON or the shell
@@ -32,25 +38,38 @@ _dlock_argument() {
 }
 
 _dlock() {
-	local cur prev command options option word i place=0 pending=
+	local cur prev command options option word i first=2 place=0 pending=
 	local _dlock_conninfo=()
 	COMPREPLY=()
 	cur=${COMP_WORDS[COMP_CWORD]}
 	command=${COMP_WORDS[1]}
 
 	if [ "$COMP_CWORD" = 1 ] || { [ "$command" = help ] && [ "$COMP_CWORD" = 2 ]; }; then
-		word=$("${COMP_WORDS[0]}" --help 2>/dev/null |
-			sed -n '/^Commands:/,/^$/ s/^  \([a-z-]*\) .*/\1/p')
+		word=$(_dlock_commands | cut -d ' ' -f 1 | uniq)
 		[ "$COMP_CWORD" != 1 ] || word+=' help --help --version'
 		mapfile -t COMPREPLY < <(compgen -W "$word" -- "$cur")
 		return
 	fi
-	options=$(_dlock_options "$command")
+	# Of some commands, as of help, the second word belongs to the name.
+	word=$(_dlock_commands)
+	[ "$command" != help ] || { command=${COMP_WORDS[2]} && first=3; }
+	if grep -q "^$command " <<<"$word"; then
+		if [ "$COMP_CWORD" = "$first" ]; then
+			word=$(sed -n "s/^$command //p" <<<"$word")
+			mapfile -t COMPREPLY < <(compgen -W "$word" -- "$cur")
+			return
+		fi
+		command+=" ${COMP_WORDS[first]}"
+		first=$((first + 1))
+	fi
+	[ "${COMP_WORDS[1]}" != help ] || return 0
+	# shellcheck disable=SC2086 # one word or two
+	options=$(_dlock_options $command)
 	[ -n "$options" ] || return
 
 	# Where are we: "place" arguments that are no options come before this word,
 	# and "pending" is the option that it is the argument of.
-	for ((i = 2; i < COMP_CWORD; i++)); do
+	for ((i = first; i < COMP_CWORD; i++)); do
 		word=${COMP_WORDS[i]}
 		if [ -n "$pending" ]; then
 			# Bash makes a word of the sign in --option=argument.
@@ -75,7 +94,7 @@ _dlock() {
 		mapfile -t COMPREPLY < <(compgen -W "$(_dlock_argument "$pending")" -- "$cur")
 	elif [[ $cur == -* && $place = 0 ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$(cut -d ' ' -f 1 <<<"$options")" -- "$cur")
-	elif [ "$place" = 0 ] && [ "$command" != top ]; then
+	elif [ "$place" = 0 ] && [[ $command != top && $command != task* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$(_dlock_names)" -- "$cur")
 		# A colon divides words, too.
 		if declare -F __ltrim_colon_completions >/dev/null; then

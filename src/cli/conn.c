@@ -563,6 +563,7 @@ wait_for_event(Conn *conn)
 		int			count = conn_events(conn, &fd);
 		ConnEvent	event;
 
+		output_flush();
 		(void) clock_poll(&fd, count, conn_wake(conn));
 		event = conn_step(conn, fd.revents);
 		if (event != CONN_NOTHING)
@@ -624,10 +625,18 @@ conn_is_true(const Conn *conn, int column)
 int
 conn_report(const Conn *conn)
 {
-	output_error("%s", conn->error.message);
+	return conn_report_as(conn, connerror_exit_code(&conn->error));
+}
+
+/* The same, with an exit code that the caller knows better. */
+int
+conn_report_as(const Conn *conn, int code)
+{
+	output_server_error(code, (conn->error.state[0] != '\0') ? conn->error.state : NULL,
+						"%s", conn->error.message);
 	if (conn->error.detail != NULL)
 		output_detail("%s", conn->error.detail);
 	if (conn->error.hint != NULL)
 		output_hint("%s", conn->error.hint);
-	return connerror_exit_code(&conn->error);
+	return code;
 }

@@ -97,5 +97,6 @@ extern PGresult *conn_ask(Conn *conn, CliTime within, const char *sql,
 extern const char *conn_value(const Conn *conn, int column);
 extern bool conn_is_true(const Conn *conn, int column);
 extern int	conn_report(const Conn *conn);
+extern int	conn_report_as(const Conn *conn, int code);
 
 #endif							/* CONN_H */

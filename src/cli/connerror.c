@@ -39,6 +39,7 @@ static const struct
 	{"3D000", CONN_UNAVAILABLE},
 	{"42883", CONN_UNAVAILABLE},	/* an extension of another version */
 	{"42P01", CONN_UNAVAILABLE},	/* dropped meanwhile */
+	{"42704", CONN_UNAVAILABLE},	/* no such queue */
 	{"55000", CONN_UNAVAILABLE},	/* not preloaded, dropped meanwhile */
 	{"28", CONN_FORBIDDEN},
 	{"42501", CONN_FORBIDDEN},
@@ -71,10 +72,13 @@ connerror_clear(ConnError *error)
 }
 
 static void
-set(ConnError *error, ConnTrouble trouble, const char *message, const char *detail, const char *hint)
+set(ConnError *error, ConnTrouble trouble, const char *state, const char *message,
+	const char *detail, const char *hint)
 {
 	connerror_clear(error);
 	error->trouble = trouble;
+	if (state != NULL)
+		strncpy(error->state, state, STATE_LENGTH);
 	error->message = text_copy(message);
 	error->detail = text_copy(detail);
 	error->hint = text_copy(hint);
@@ -94,10 +98,10 @@ connerror_of_result(ConnError *error, const PGresult *result)
 	{
 		/* libpq's own: the connection broke, or there is no memory. */
 		message = PQresultErrorMessage(result);
-		set(error, CONN_UNREACHABLE, (*message != '\0') ? message : "no answer from the server", NULL, NULL);
+		set(error, CONN_UNREACHABLE, NULL, (*message != '\0') ? message : "no answer from the server", NULL, NULL);
 	}
 	else
-		set(error, meaning_of(state), (message != NULL) ? message : state,
+		set(error, meaning_of(state), state, (message != NULL) ? message : state,
 			PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL),
 			PQresultErrorField(result, PG_DIAG_MESSAGE_HINT));
 	if (error->message[strcspn(error->message, "\n")] != '\0')
@@ -175,7 +179,7 @@ connerror_of_connection(ConnError *error, const PGconn *pg)
 
 	if (pg != NULL && (PQconnectionNeedsPassword(pg) || PQconnectionUsedPassword(pg)) && state == NULL)
 		trouble = PQconnectionNeedsPassword(pg) ? CONN_FORBIDDEN : trouble;
-	set(error, trouble, (*message != '\0') ? message : "the connection was lost", NULL, NULL);
+	set(error, trouble, state, (*message != '\0') ? message : "the connection was lost", NULL, NULL);
 	free(message);
 }
 
@@ -184,7 +188,7 @@ connerror_no_extension(ConnError *error, const char *database)
 {
 	char	   *message = text_print("database \"%s\" does not have the extension \"dlock\"", database);
 
-	set(error, CONN_UNAVAILABLE, message, NULL,
+	set(error, CONN_UNAVAILABLE, NULL, message, NULL,
 		"Run CREATE EXTENSION dlock in it, or name another database with -d.");
 	free(message);
 }
@@ -192,14 +196,14 @@ connerror_no_extension(ConnError *error, const char *database)
 void
 connerror_timeout(ConnError *error)
 {
-	set(error, CONN_UNREACHABLE, "the server does not answer", NULL, NULL);
+	set(error, CONN_UNREACHABLE, NULL, "the server does not answer", NULL, NULL);
 }
 
 /* The server is there, and has not done what it was asked to. */
 void
 connerror_late(ConnError *error)
 {
-	set(error, CONN_UNREACHABLE, "the server did not finish the request in time", NULL,
+	set(error, CONN_UNREACHABLE, NULL, "the server did not finish the request in time", NULL,
 		"If it has synchronous standbys, see whether they are connected.");
 }
 

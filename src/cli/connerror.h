@@ -34,6 +34,7 @@ typedef enum ConnTrouble
 typedef struct ConnError
 {
 	ConnTrouble trouble;
+	char		state[6];		/* SQLSTATE; empty if the server told none */
 	char	   *message;
 	char	   *detail;
 	char	   *hint;

@@ -360,14 +360,16 @@ grant_release(Conn *conn, const char *name, const char *token, bool *was_held)
 	return done;
 }
 
-/* Who is in the way? */
+/* The lock is not to be had.  Who is in the way? */
 static void
-tell_holder(Conn *conn, const char *name)
+tell_refusal(Conn *conn, const GrantRequest *request)
 {
-	const ConnParam params[] = {CONN_TEXT(name), CONN_INTERVAL("0")};
+	const ConnParam params[] = {CONN_TEXT(request->name), CONN_INTERVAL("0")};
+	bool		is_known = conn->state == CONN_IDLE &&
+		conn_ask(conn, GRANT_WITHIN, "SELECT owner, token FROM @dlock_watch($1, NULL, $2)", 2, params) != NULL;
 
-	if (conn->state != CONN_IDLE ||
-		conn_ask(conn, GRANT_WITHIN, "SELECT owner, token FROM @dlock_watch($1, NULL, $2)", 2, params) == NULL)
+	output_refusal(request->options->refused_exit, "lock \"%s\" was not acquired", request->name);
+	if (!is_known)
 		return;
 	if (conn_value(conn, 0) != NULL)
 		output_detail("It is held by \"%s\" with token %s.", conn_value(conn, 0), conn_value(conn, 1));
@@ -386,16 +388,16 @@ grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant, Grant
 		case GRANT_OURS:
 			return CLI_EXIT_OK;
 		case GRANT_REFUSED:
-			output_refusal("lock \"%s\" was not acquired", request->name);
-			tell_holder(conn, request->name);
+			tell_refusal(conn, request);
 			return request->options->refused_exit;
 		case GRANT_SIGNALLED:
 			return signals_die(grant->signal);
 		case GRANT_FAILED:
 			break;
 	}
-	code = conn_report(conn);
 
 	/* The server ends a wait in a deadlock; no lock was acquired. */
-	return (conn->error.trouble == CONN_DEADLOCK) ? request->options->refused_exit : code;
+	code = (conn->error.trouble == CONN_DEADLOCK) ? request->options->refused_exit :
+		connerror_exit_code(&conn->error);
+	return conn_report_as(conn, code);
 }

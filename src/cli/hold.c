@@ -99,7 +99,7 @@ take_words(HoldCommand *command, const Options *options, const char *of, int arg
 	{
 		if (argc != 3)
 		{
-			output_error("option \"%s\" needs one argument, the command", argv[1]);
+			output_error(CLI_EXIT_USAGE, "option \"%s\" needs one argument, the command", argv[1]);
 			return options_usage(of);
 		}
 		shell = argv[2];
@@ -110,12 +110,12 @@ take_words(HoldCommand *command, const Options *options, const char *of, int arg
 
 	if (shell != NULL && *shell == '\0')
 	{
-		output_error("the command of -c is empty");
+		output_error(CLI_EXIT_USAGE, "the command of -c is empty");
 		return options_usage(of);
 	}
 	if ((shell != NULL) == (first < argc))
 	{
-		output_error((shell != NULL) ? "there is a command besides that of -c" : "no command is given");
+		output_error(CLI_EXIT_USAGE, (shell != NULL) ? "there is a command besides that of -c" : "no command is given");
 		return options_usage(of);
 	}
 	command->argv = argv + first;
@@ -143,7 +143,7 @@ complain(const char *of, const Options *options, CliTime ttl, CliTime kill_after
 		text_addf(&given, " --kill-after %s", duration_print(options->kill_after, a));
 	if (options->outage >= 0)
 		text_addf(&given, " --outage %s", duration_print(options->outage, a));
-	output_error("a ttl of %s leaves no time to stop the command before the lease ends", duration_print(ttl, a));
+	output_error(CLI_EXIT_USAGE, "a ttl of %s leaves no time to stop the command before the lease ends", duration_print(ttl, a));
 	output_hint("%s%s, use --ttl %s or more.", (given.len > 0) ? "With" : "Without --kill-after", given.data,
 				duration_print(lease_least_ttl((given.len > 0) ? kill_after : 0, options->outage), b));
 	text_free(&given);

@@ -10,6 +10,7 @@
  */
 #include "clock.h"
 #include "loop.h"
+#include "output.h"
 #include "signals.h"
 
 /*
@@ -24,6 +25,7 @@ loop_wait(Conn *conn, CliTime until)
 	int			nconn = conn_events(conn, &fds[0]);
 
 	/* Those that came before this was called are in the pipe. */
+	output_flush();
 	fds[nconn].fd = signals_fd();
 	fds[nconn].events = POLLIN;
 	if (clock_poll(fds, nconn + 1, CLI_MIN(until, conn_wake(conn))) < 0)

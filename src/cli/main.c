@@ -13,6 +13,7 @@
  *		clock.c			the clock of deadlines
  *		duration.c		spans as people write them
  *		lease.c			the deadline of a lease, pure
+ *		pipe.c			pipes for this process only
  *		signals.c		signals as events
  *	  2	tokens.c		the setting dlock.tokens, pure
  *		process.c		owners, random numbers, descriptors
@@ -51,8 +52,9 @@
 
 static const Command *const commands[] =
 {
-	&cmd_run, &cmd_acquire, &cmd_renew, &cmd_release, &cmd_status, &cmd_wait, &cmd_watch,
-	&cmd_elect, &cmd_force_release, &cmd_top
+	&cmd_run, &cmd_acquire, &cmd_renew, &cmd_release, &cmd_check, &cmd_status, &cmd_wait, &cmd_watch,
+	&cmd_elect, &cmd_force_release, &cmd_top,
+	&cmd_task_put, &cmd_task_capture, &cmd_task_finish, &cmd_task_fail, &cmd_task_list
 };
 
 static void
@@ -77,15 +79,63 @@ print_help(void)
 		   "  127  the command was not found\n");
 }
 
+/*
+ * The command that the words begin with; "count" is how many words it has, or
+ * 1 if there is none.
+ */
 static const Command *
-find_command(const char *name)
+find_command(int argc, char **argv, int *count)
 {
 	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
 	{
-		if (strcmp(name, commands[i]->name) == 0)
+		const char *name = commands[i]->name;
+		size_t		first = strcspn(name, " ");
+		bool		has_two = name[first] != '\0';
+
+		if (strlen(argv[0]) != first || strncmp(argv[0], name, first) != 0)
+			continue;
+		if (!has_two || (argc > 1 && strcmp(argv[1], name + first + 1) == 0))
+		{
+			*count = 1 + has_two;
 			return commands[i];
+		}
 	}
+	*count = 1;
 	return NULL;
+}
+
+/* Print the commands of two words that begin with this one; false if there are none. */
+static bool
+print_group(const char *first)
+{
+	size_t		length = strlen(first);
+	bool		found = false;
+
+	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
+	{
+		const char *name = commands[i]->name;
+
+		if (strncmp(name, first, length) != 0 || name[length] != ' ')
+			continue;
+		printf("  dlock %-14s %s\n", name, commands[i]->summary);
+		found = true;
+	}
+	return found;
+}
+
+/* There is no such command, or only the first of its two words. */
+static int
+complain(int argc, char **argv)
+{
+	if (strcmp(argv[0], "task") != 0)
+		output_error(CLI_EXIT_USAGE, "there is no command \"%s\"", argv[0]);
+	else if (argc < 2 || argv[1][0] == '-')
+		output_error(CLI_EXIT_USAGE, "\"dlock task\" needs put, capture, finish, fail or list");
+	else
+		output_error(CLI_EXIT_USAGE, "there is no command \"task %s\"", argv[1]);
+	if (argv[0][0] == '-')
+		output_hint("Options come after the command.");
+	return options_usage(NULL);
 }
 
 static bool
@@ -108,14 +158,18 @@ asks_for_json(int argc, char **argv)
 
 /* dlock help [COMMAND], or what is an option of no command. */
 static int
-run_help(const char *name)
+run_help(int argc, char **argv)
 {
-	const Command *command = (name != NULL) ? find_command(name) : NULL;
+	const Command *command = NULL;
+	int			words;
 
-	if (name != NULL && command == NULL)
+	if (argc == 1 && print_group(argv[0]))
+		return output_finish();
+	if (argc > 0)
 	{
-		output_error("there is no command \"%s\"", name);
-		return options_usage(NULL);
+		command = find_command(argc, argv, &words);
+		if (command == NULL)
+			return complain(argc, argv);
 	}
 	if (command != NULL)
 		options_help(command);
@@ -130,12 +184,13 @@ main(int argc, char **argv)
 	const Command *command;
 	Options		options;
 	int			first;
+	int			words;
 
 	process_fill_standard();
 	output_init(OUTPUT_NORMAL, asks_for_json(argc, argv));
 	if (argc < 2)
 	{
-		output_error("no command is given");
+		output_error(CLI_EXIT_USAGE, "no command is given");
 		return options_usage(NULL);
 	}
 	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
@@ -144,20 +199,20 @@ main(int argc, char **argv)
 		return output_finish();
 	}
 	if (is_help(argv[1]))
-		return run_help(NULL);
+		return run_help(0, NULL);
 	if (strcmp(argv[1], "help") == 0)
-		return run_help((argc > 2 && !is_help(argv[2])) ? argv[2] : NULL);
+		return run_help((argc > 2 && !is_help(argv[2])) ? argc - 2 : 0, argv + 2);
 
-	command = find_command(argv[1]);
+	if (argc > 2 && is_help(argv[2]) && print_group(argv[1]))
+		return output_finish();
+
+	command = find_command(argc - 1, argv + 1, &words);
 	if (command == NULL)
-	{
-		output_error("there is no command \"%s\"", argv[1]);
-		if (argv[1][0] == '-')
-			output_hint("Options come after the command.");
-		return options_usage(NULL);
-	}
-	first = options_parse(command, argc - 1, argv + 1, &options);
+		return complain(argc - 1, argv + 1);
+	argc -= words;
+	argv += words;
+	first = options_parse(command, argc, argv, &options);
 	if (first < 0)
 		return -1 - first;
-	return command->run(&options, argc - 1 - first, argv + 1 + first);
+	return command->run(&options, argc - first, argv + first);
 }

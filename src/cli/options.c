@@ -35,6 +35,7 @@ typedef enum OptionId
 	OPT_NONBLOCK, OPT_WAIT, OPT_SHARED, OPT_EXCLUSIVE, OPT_MODE, OPT_PERMITS, OPT_TTL, OPT_OWNER,
 	OPT_LOCK_DELAY, OPT_MIN_HOLD, OPT_PAYLOAD, OPT_PATH, OPT_EXIT,
 	OPT_SHELL, OPT_KILL_AFTER, OPT_OUTAGE, OPT_SIGNAL, OPT_ON_LOST, OPT_NO_TOKENS,
+	OPT_ONCE_PER, OPT_STATE, OPT_PRIORITY, OPT_DELAY, OPT_ERROR,
 	OPT_REASON, OPT_ONCE, OPT_OBSERVE, OPT_BATCH, OPT_COUNT, OPT_INTERVAL
 } OptionId;
 
@@ -51,17 +52,28 @@ static const struct
 {
 	{OPT_NONBLOCK, CMD_RUN | CMD_ACQUIRE, 'n', "nonblock", NULL, "do not wait for the lock"},
 	{OPT_WAIT, ACQUIRERS | CMD_WAIT, 'w', "wait", "SPAN", "wait no longer than this; without it, wait as long as it takes"},
+	{OPT_WAIT, ACQUIRERS | CMD_WAIT, 0, "timeout", "SPAN", "the same as --wait"},
+	{OPT_ONCE_PER, CMD_RUN, 0, "once-per", "SPAN", "run it once in each slot of time so long, of all machines"},
 	{OPT_EXCLUSIVE, CMD_RUN | CMD_ACQUIRE, 'x', "exclusive", NULL, "an exclusive lock (the default)"},
 	{OPT_SHARED, CMD_RUN | CMD_ACQUIRE, 's', "shared", NULL, "a shared lock"},
 	{OPT_MODE, CMD_RUN | CMD_ACQUIRE, 0, "mode", "MODE", "exclusive, shared, NL, CR, CW, PR, PW or EX"},
 	{OPT_PERMITS, CMD_RUN | CMD_ACQUIRE, 0, "permits", "N", "one permit of a semaphore with N"},
 	{OPT_PATH, CMD_RUN | CMD_ACQUIRE, 0, "path", NULL, "NAME is a place in a hierarchy, such as a/b/c"},
 	{OPT_TTL, ACQUIRERS | CMD_RENEW, 0, "ttl", "SPAN", "time to live of the lease (60s; of acquire 30s; of renew the\none that it has)"},
+	{OPT_TTL, CMD_CAPTURE, 0, "ttl", "SPAN", "how long the task is yours (30s)"},
 	{OPT_OWNER, ACQUIRERS | CMD_RENEW | CMD_RELEASE, 0, "owner", "TEXT", "owner of the lease"},
+	{OPT_OWNER, CMD_CAPTURE, 0, "owner", "TEXT", "who works on it, for others to see"},
 	{OPT_LOCK_DELAY, ACQUIRERS, 0, "lock-delay", "SPAN", "keep the lock closed for so long if the lease expires or is\nended by force"},
 	{OPT_MIN_HOLD, CMD_RUN | CMD_ACQUIRE, 0, "min-hold", "SPAN", "keep the lock for so long even if it is released before"},
 	{OPT_PAYLOAD, ACQUIRERS, 0, "payload", "JSON", "kept with the lease, for others to see"},
+	{OPT_PAYLOAD, CMD_PUT, 0, "payload", "JSON", "what there is to do"},
+	{OPT_PRIORITY, CMD_PUT, 0, "priority", "N", "tasks with smaller numbers come first (0)"},
+	{OPT_STATE, CMD_PUT | CMD_FINISH | CMD_FAIL, 0, "state", "STATE", "the task's new state, instead of the queue's own"},
+	{OPT_STATE, CMD_CAPTURE | CMD_LIST, 0, "state", "STATE", "only tasks in this state"},
+	{OPT_DELAY, CMD_PUT | CMD_FAIL, 0, "delay", "SPAN", "the task cannot be captured for so long"},
+	{OPT_ERROR, CMD_FAIL, 0, "error", "TEXT", "what went wrong; it is kept with the task"},
 	{OPT_EXIT, CMD_RUN | CMD_ACQUIRE | CMD_WAIT, 'E', "conflict-exit-code", "CODE", "exit code if the lock is not to be had, instead of 75"},
+	{OPT_EXIT, CMD_CAPTURE, 'E', "conflict-exit-code", "CODE", "exit code if there is no task, instead of 75"},
 	{OPT_SHELL, RUNNERS, 'c', "command", "STRING", "run this by sh -c, instead of COMMAND"},
 	{OPT_KILL_AFTER, RUNNERS, 0, "kill-after", "SPAN", "from the first signal to KILL, when the command has to end (5s)"},
 	{OPT_OUTAGE, RUNNERS, 0, "outage", "SPAN", "the command has to outlast an outage of the server this long;\nwithout --ttl, this chooses it (53s with the default ttl)"},
@@ -73,9 +85,10 @@ static const struct
 	{OPT_REASON, CMD_FORCE, 0, "reason", "TEXT", "why; it is written to the server's log"},
 	{OPT_BATCH, CMD_TOP, 'b', "batch", NULL, "print plain lines"},
 	{OPT_COUNT, CMD_TOP | CMD_WATCH, 'n', "count", "N", "end after so many"},
+	{OPT_COUNT, CMD_CAPTURE, 'n', "count", "N", "capture up to so many (1)"},
 	{OPT_INTERVAL, CMD_TOP, 'i', "interval", "SPAN", "from one look to the next"},
 	{OPT_CONNINFO, CMD_ALL, 'd', "dbname", "CONNINFO", "database, connection string or URI; PG* variables otherwise"},
-	{OPT_JSON, CMD_ALL, 0, "json", NULL, "print JSON, an object a line"},
+	{OPT_JSON, CMD_ALL, 0, "json", NULL, "print JSON, an object a line, errors too"},
 	{OPT_QUIET, CMD_ALL, 'q', "quiet", NULL, "say only what the exit code does not"},
 	{OPT_VERBOSE, CMD_ALL, 'v', "verbose", NULL, "say more"},
 	{OPT_HELP, CMD_ALL, 'h', "help", NULL, "this help"},
@@ -150,11 +163,31 @@ parse_on_lost(const char *text, OptionsOnLost *action)
 	return strcmp(text, "warn") == 0 || strcmp(text, "kill") == 0;
 }
 
+/* Take an option of a task; false if its argument is not understood. */
+static bool
+take_of_task(Options *options, OptionId id, const char *argument)
+{
+	int			number;
+
+	if (id == OPT_DELAY)
+		return duration_parse(argument, &options->delay);
+	if (id == OPT_PRIORITY)
+	{
+		options->priority = argument;
+		return parse_int(argument, INT32_MIN, INT32_MAX, &number);
+	}
+	if (id == OPT_STATE)
+		options->state = argument;
+	else
+		options->error = argument;
+	return true;
+}
+
 /* Take an option; false if its argument is not understood. */
 static bool
 take(Options *options, OptionId id, const char *argument)
 {
-	int			permits;
+	int			number;
 
 	switch (id)
 	{
@@ -183,7 +216,7 @@ take(Options *options, OptionId id, const char *argument)
 			return true;
 		case OPT_PERMITS:
 			options->permits = argument;
-			return parse_int(argument, 1, INT32_MAX, &permits);
+			return parse_int(argument, 1, INT32_MAX, &number);
 		case OPT_TTL:
 			return parse_some(argument, &options->ttl);
 		case OPT_OWNER:
@@ -213,6 +246,13 @@ take(Options *options, OptionId id, const char *argument)
 			return parse_on_lost(argument, &options->on_lost);
 		case OPT_NO_TOKENS:
 			return options->no_tokens = true;
+		case OPT_ONCE_PER:
+			return parse_some(argument, &options->once_per);
+		case OPT_STATE:
+		case OPT_PRIORITY:
+		case OPT_DELAY:
+		case OPT_ERROR:
+			return take_of_task(options, id, argument);
 		case OPT_REASON:
 			options->reason = argument;
 			return *argument != '\0';
@@ -277,11 +317,11 @@ static int
 complain(const Command *command, int found, char **argv)
 {
 	if (found == ':')
-		output_error("option \"%s\" needs an argument", argv[optind - 1]);
+		output_error(CLI_EXIT_USAGE, "option \"%s\" needs an argument", argv[optind - 1]);
 	else if (optopt > 0 && optopt < NO_LETTER)
-		output_error("\"dlock %s\" has no option \"-%c\"", command->name, optopt);
+		output_error(CLI_EXIT_USAGE, "\"dlock %s\" has no option \"-%c\"", command->name, optopt);
 	else
-		output_error("\"dlock %s\" has no option \"%s\", or it is ambiguous or takes no argument",
+		output_error(CLI_EXIT_USAGE, "\"dlock %s\" has no option \"%s\", or it is ambiguous or takes no argument",
 					 command->name, argv[optind - 1]);
 	return options_usage(command->name);
 }
@@ -290,13 +330,13 @@ static bool
 check_together(const Command *command, const Options *options, int arguments)
 {
 	if (arguments < command->least && !(options->observe && arguments >= 1))
-		output_error("too few arguments");
+		output_error(CLI_EXIT_USAGE, "too few arguments");
 	else if (command->most >= 0 && arguments > command->most)
-		output_error("too many arguments");
+		output_error(CLI_EXIT_USAGE, "too many arguments");
 	else if (options->permits != NULL && options->mode != NULL)
-		output_error("a permit of a semaphore has no mode");
+		output_error(CLI_EXIT_USAGE, "a permit of a semaphore has no mode");
 	else if (options->permits != NULL && options->path)
-		output_error("a path cannot be a semaphore");
+		output_error(CLI_EXIT_USAGE, "a path cannot be a semaphore");
 	else
 		return true;
 	return false;
@@ -349,6 +389,8 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 		.min_hold = -1,
 		.kill_after = -1,
 		.outage = -1,
+		.once_per = -1,
+		.delay = -1,
 		.signal = SIGTERM,
 		.refused_exit = CLI_EXIT_REFUSED,
 		.count = -1,
@@ -372,7 +414,7 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 		}
 		if (!take(options, table[row].id, optarg))
 		{
-			output_error("option \"--%s\" does not take \"%s\"", table[row].name, optarg);
+			output_error(CLI_EXIT_USAGE, "option \"--%s\" does not take \"%s\"", table[row].name, optarg);
 			if (strcmp(table[row].argument, "SPAN") == 0)
 				output_hint("A span is a number with a unit: 500ms, 1.5s, 5m, 2h or 1d; without one it means seconds.");
 			return -1 - options_usage(command->name);

@@ -24,7 +24,13 @@
 #define CMD_ELECT		0x0080
 #define CMD_WATCH		0x0100
 #define CMD_TOP			0x0200
-#define CMD_ALL			0x0FFF
+#define CMD_CHECK		0x0400
+#define CMD_PUT			0x0800
+#define CMD_CAPTURE		0x1000
+#define CMD_FINISH		0x2000
+#define CMD_FAIL		0x4000
+#define CMD_LIST		0x8000
+#define CMD_ALL			0xFFFF
 
 /* What to do with the running command when the lease is lost. */
 typedef enum OptionsOnLost
@@ -61,6 +67,13 @@ typedef struct Options
 	int			signal;
 	OptionsOnLost on_lost;
 	bool		no_tokens;
+	CliTime		once_per;
+
+	/* the task */
+	const char *state;
+	const char *priority;
+	CliTime		delay;
+	const char *error;
 
 	/* others */
 	const char *reason;

@@ -10,7 +10,8 @@
  *	  locale: a lock must not have another name when cron asks for it.
  *
  *	  Results go to stdout, all else to stderr.  With --json both are objects, a
- *	  line each.
+ *	  line each.  What belongs to a message, its detail and its hint, comes after
+ *	  it, so its object stays open until output_flush() or the next message.
  *
  * IDENTIFICATION
  *	  src/cli/output.c
@@ -30,12 +31,21 @@ static OutputLevel level = OUTPUT_NORMAL;
 static bool json = false;
 static bool was_said = true;	/* the message that a detail or hint belongs
 								 * to */
+static Text open_object;		/* of that message; empty if there is none */
+static bool has_hint;			/* it has one */
 
 void
 output_init(OutputLevel new_level, bool as_json)
 {
+	static bool at_exit = false;
+
 	level = new_level;
 	json = as_json;
+	if (!at_exit)
+	{
+		text_init(&open_object);
+		at_exit = atexit(output_flush) == 0;
+	}
 }
 
 bool
@@ -241,6 +251,19 @@ output_json_end(Text *to)
 
 /* ---- messages ---- */
 
+/* Write the object that is open.  To be called before waiting for anything. */
+void
+output_flush(void)
+{
+	if (open_object.len == 0)
+		return;
+	output_json_end(&open_object);
+	/* At once, so that lines of several processes do not mix. */
+	fputs(open_object.data, stderr);
+	text_free(&open_object);
+	text_init(&open_object);
+}
+
 static void
 say(const char *kind, const char *format, va_list args)
 {
@@ -248,23 +271,22 @@ say(const char *kind, const char *format, va_list args)
 	Text		line;
 
 	text_init(&text);
-	text_init(&line);
 	text_addv(&text, format, args);
 	if (json)
 	{
-		output_json_begin(&line);
-		output_json_text(&line, kind, text.data);
-		output_json_end(&line);
+		if (open_object.len == 0)
+			output_json_begin(&open_object);
+		output_json_text(&open_object, kind, text.data);
 	}
 	else
 	{
+		text_init(&line);
 		text_addf(&line, "dlock: %s: ", kind);
 		output_append_safe(&line, text.data, -1);
 		text_add_char(&line, '\n');
+		fputs(line.data, stderr);
+		text_free(&line);
 	}
-	/* At once, so that lines of several processes do not mix. */
-	fputs(line.data, stderr);
-	text_free(&line);
 	text_free(&text);
 }
 
@@ -272,6 +294,8 @@ say(const char *kind, const char *format, va_list args)
 	do { \
 		va_list		args; \
 		\
+		output_flush(); \
+		has_hint = false; \
 		was_said = level >= (least); \
 		if (!was_said) \
 			return; \
@@ -280,18 +304,41 @@ say(const char *kind, const char *format, va_list args)
 		va_end(args); \
 	} while (0)
 
-/* What keeps the command from doing what it was asked to. */
+/* What programs tell errors by. */
+static void
+add_codes(int code, const char *sqlstate)
+{
+	char		number[16];
+
+	if (!json)
+		return;
+	snprintf(number, sizeof(number), "%d", code);
+	output_json_raw(&open_object, "code", number);
+	output_json_text(&open_object, "sqlstate", sqlstate);
+}
+
+/* What keeps the command from doing what it was asked to, with its exit code. */
 void
-output_error(const char *format,...)
+output_error(int code, const char *format,...)
 {
 	SAY("error", OUTPUT_QUIET);
+	add_codes(code, NULL);
+}
+
+/* The same, of the server; the SQLSTATE is NULL if it is not known. */
+void
+output_server_error(int code, const char *sqlstate, const char *format,...)
+{
+	SAY("error", OUTPUT_QUIET);
+	add_codes(code, sqlstate);
 }
 
 /* The same, where the exit status tells it as well. */
 void
-output_refusal(const char *format,...)
+output_refusal(int code, const char *format,...)
 {
 	SAY("error", OUTPUT_NORMAL);
+	add_codes(code, NULL);
 }
 
 void
@@ -324,12 +371,15 @@ output_detail(const char *format,...)
 	va_end(args);
 }
 
-/* What to do about it. */
+/* What to do about it.  The object of a message has room for the first one. */
 void
 output_hint(const char *format,...)
 {
 	va_list		args;
 
+	if (json && has_hint)
+		return;
+	has_hint = true;
 	va_start(args, format);
 	say_more("hint", format, args);
 	va_end(args);
@@ -406,6 +456,6 @@ output_finish(void)
 		return CLI_EXIT_OK;
 	if (errno == EPIPE)
 		return CLI_EXIT_SIGNAL + SIGPIPE;
-	output_error("could not write to standard output: %s", strerror(errno));
+	output_error(CLI_EXIT_SYSTEM, "could not write to standard output: %s", strerror(errno));
 	return CLI_EXIT_SYSTEM;
 }

@@ -29,12 +29,14 @@ extern void output_init(OutputLevel level, bool json);
 extern bool output_is_json(void);
 
 /* messages, on stderr */
-extern void output_error(const char *format,...) CLI_PRINTF(1, 2);
-extern void output_refusal(const char *format,...) CLI_PRINTF(1, 2);
+extern void output_error(int code, const char *format,...) CLI_PRINTF(2, 3);
+extern void output_server_error(int code, const char *sqlstate, const char *format,...) CLI_PRINTF(3, 4);
+extern void output_refusal(int code, const char *format,...) CLI_PRINTF(2, 3);
 extern void output_warning(const char *format,...) CLI_PRINTF(1, 2);
 extern void output_info(const char *format,...) CLI_PRINTF(1, 2);
 extern void output_detail(const char *format,...) CLI_PRINTF(1, 2);
 extern void output_hint(const char *format,...) CLI_PRINTF(1, 2);
+extern void output_flush(void);
 
 /* text */
 extern int	output_width(const char *text);

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "pipe.h"
 #include "signals.h"
 
 static const int caught[] =
@@ -72,8 +73,10 @@ signals_catch(void)
 
 	if (ends[0] < 0)
 	{
-		if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		if (!pipe_open(ends))
 			return;
+		for (int i = 0; i < 2; i++)
+			(void) fcntl(ends[i], F_SETFL, O_NONBLOCK);
 		sigprocmask(SIG_SETMASK, NULL, &inherited);
 	}
 	ignore_unwanted();

@@ -40,7 +40,7 @@ tell(const TargetSql *sql, const char *name, bool done)
 		text_free(&line);
 	}
 	if (!done)
-		output_refusal("the lease on \"%s\" is not held (any more)", name);
+		output_refusal(CLI_EXIT_LOST, "the lease on \"%s\" is not held (any more)", name);
 	return done ? CLI_EXIT_OK : CLI_EXIT_LOST;
 }
 
@@ -60,12 +60,12 @@ target_run(const TargetSql *sql, const char *command, const Options *options, in
 
 	if ((token != NULL) == (options->owner != NULL))
 	{
-		output_error("which lease on \"%s\" is meant has to be said by its token or by --owner", argv[0]);
+		output_error(CLI_EXIT_USAGE, "which lease on \"%s\" is meant has to be said by its token or by --owner", argv[0]);
 		return options_usage(command);
 	}
 	if (token != NULL && !is_token(token))
 	{
-		output_error("\"%s\" is not a token", token);
+		output_error(CLI_EXIT_USAGE, "\"%s\" is not a token", token);
 		return options_usage(command);
 	}
 

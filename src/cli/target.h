@@ -18,7 +18,7 @@
 typedef struct TargetSql
 {
 	const char *by_token;
-	const char *by_owner;
+	const char *by_owner;		/* NULL: the token has to be told */
 	bool		takes_ttl;		/* as $3 */
 	const char *done;			/* the key in JSON of what has been done */
 } TargetSql;

@@ -361,7 +361,7 @@ draw_footer(const TopLook *look, const TopView *view, Text *line)
 	Text		text;
 
 	text_init(&text);
-	text_addf(&text, "q quit  up/down scroll  o order: %s", top_order_names[view->order]);
+	text_addf(&text, "q quit  ? help  up/down scroll  o order: %s", top_order_names[view->order]);
 	if (view->page > 0 && leases > view->page)
 		text_addf(&text, "  leases %d to %d of %s", view->first + 1,
 				  CLI_MIN(view->first + view->page, leases), total(look, TOP_NLEASES));
@@ -403,6 +403,29 @@ draw_tables(const TopLook *look, TopView *view, Text *lines, int room)
 				   0, lines, for_waiters);
 }
 
+/* What the keys do, and the columns mean. */
+static void
+draw_help(const TopView *view, Text *lines, int room)
+{
+	static const char *const help[] = {
+		"q               quit",
+		"?               this help; any key ends it",
+		"space           look now",
+		"o               change the order: by waiters, time left, name",
+		"up, down, k, j  scroll the leases; also page up, page down, home, end",
+		"",
+		"LEFT            time until the lease ends, or the closed lock opens",
+		"WAIT            calls that wait for the lock; locks with waiters are bold",
+		"HELD            time since the lease was granted",
+		"(closed)        the lease is over, and the lock opens after LEFT",
+		"POS             place in the queue",
+		"BLOCKED BY      owners that this call waits for",
+	};
+
+	for (int i = 0; i < CLI_MIN(room, (int) CLI_LENGTH(help)); i++)
+		add_cell(&lines[i], help[i], 0, view->columns, false, view->columns);
+}
+
 /* Draw the whole screen, into as many lines as it has. */
 void
 top_draw_screen(const TopLook *look, TopView *view, Text *lines)
@@ -434,7 +457,9 @@ top_draw_screen(const TopLook *look, TopView *view, Text *lines)
 		add_cell(&lines[at], view->trouble, 0, columns, false, columns);
 	}
 	at++;
-	if (view->lines - 1 > at)
+	if (view->lines - 1 > at && view->help)
+		draw_help(view, lines + at, view->lines - 1 - at);
+	else if (view->lines - 1 > at)
 		draw_tables(look, view, lines + at, view->lines - 1 - at);
 	if (view->lines > at)
 		draw_footer(look, view, &lines[view->lines - 1]);

@@ -31,6 +31,7 @@ typedef struct TopView
 	TopOrder	order;
 	int			first;			/* the lease at the top */
 	int			page;			/* out: how many leases are shown at a time */
+	bool		help;			/* what keys do is shown, and no leases */
 	TopTable	leases;
 	TopTable	waiters;
 } TopView;

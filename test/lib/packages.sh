@@ -108,6 +108,8 @@ missing_packages() {
 			have pgbouncer || have /usr/sbin/pgbouncer || echo pgbouncer
 			perl -MIO::Pty -e 1 2>/dev/null || echo libio-pty-perl
 			perl -MTerm::VT102 -e 1 2>/dev/null || echo libterm-vt102-perl
+			have zsh || echo zsh
+			have fish || echo fish
 			;;
 		versions)
 			have mmdebstrap || echo mmdebstrap

@@ -65,7 +65,8 @@ cli_is($_, { code => 64, out => '', err => qr/^dlock: error: the command of -c i
 		my ($command, @rest) = @$mistake;
 		my $run = cli_is([ $command // (), '--json', @rest ], { code => 64, out => '', err => qr/./ }, "@$mistake: with --json");
 		my @objects = map { eval { $json->decode($_) } // { text => $_ } } split /\n/, $run->{err};
-		is(join(' ', map { keys %$_ } @objects) =~ /^error(?: hint)+$/, 1, "@$mistake: with --json the message is JSON") or diag($run->{err});
+		is(join(' ', map { sort keys %$_ } @objects), 'code error hint sqlstate', "@$mistake: with --json the message is an object") or diag($run->{err});
+		is($objects[0]{code}, 64, "@$mistake: with its exit code");
 	}
 }
 cli_is([ 'acquire', '' ], { code => 64, err => qr/lock name must not be empty/ }, 'the server does not take it');
@@ -75,13 +76,17 @@ cli_is([qw(acquire --payload {a a)], { code => 64, err => qr/json/ }, 'no JSON')
 # Help.
 like(cli('--version')->{out}, qr/^dlock \d+\.\d+\n\z/, 'version');
 my $help = cli_is(['--help'], { out => qr/^  76 .*lease is lost/m }, 'help');
-foreach my $command ($help->{out} =~ /^  ([a-z-]+) +[a-z]/mg)
+foreach my $command ($help->{out} =~ /^  ([a-z-]+(?: [a-z]+)?)  +[a-z]/mg)
 {
-	my $of = cli_is([ $command, '--help' ], { out => qr/^Usage: dlock \Q$command\E / }, "help of $command");
-	is(cli('help', $command)->{out}, $of->{out}, "help of $command, asked otherwise");
+	my @words = split / /, $command;
+	my $of = cli_is([ @words, '--help' ], { out => qr/^Usage: dlock \Q$command\E / }, "help of $command");
+	is(cli('help', @words)->{out}, $of->{out}, "help of $command, asked otherwise");
 	unlike($of->{out}, qr/^.{101}/m, "help of $command: lines are not too long");
 }
 is(cli('help', $_)->{out}, $help->{out}, "help $_") foreach '--help', '-h';
+cli_is($_, { out => qr/^  dlock task put .*^  dlock task list /ms }, "@$_") foreach [qw(help task)], [qw(task --help)];
+cli_is(['task'], { code => 64, err => qr/"dlock task" needs put,/ }, 'task what?');
+cli_is([qw(task fly)], { code => 64, err => qr/no command "task fly"/ }, 'no such command of tasks');
 cli_is([qw(help fly)], { code => 64, err => qr/no command "fly"/ }, 'help of nothing');
 
 # Whom it cannot reach, and who may not.
@@ -105,7 +110,23 @@ is($session->query_safe("SELECT token, owner, ttl FROM dlock_leases"), "$token|m
 cli_is([qw(acquire -n a)], { code => 75, out => '', err => qr/"a" was not acquired\n.*held by "me" with token $token\./ }, 'refused');
 cli_is([qw(acquire -n -E 9 a)], { code => 9, err => qr/not acquired/ }, 'refused, with a code of its own');
 cli_is([qw(acquire -q -n a)], { code => 75 }, 'refused, quietly');
-cli_is([qw(acquire -w 0.2 a)], { code => 75, err => qr/not acquired/ }, 'refused after a while');
+cli_is([ 'acquire', $_, '0.2', 'a' ], { code => 75, err => qr/not acquired/ }, "refused after a while, $_") foreach '-w', '--timeout';
+{
+	my $run = cli_is([qw(acquire --json -n -E 9 a)], { code => 9, err => qr/./ }, 'refused, in JSON');
+	my @errors = objects($run->{err});
+	is_deeply([ scalar @errors, @{ $errors[0] }{qw(code sqlstate detail)} ],
+		[ 1, 9, undef, "It is held by \"me\" with token $token." ], 'refused, in JSON: one object');
+	@errors = objects(cli_is([ 'acquire', '--json', '' ], { code => 64, err => qr/./ }, 'an error of the server, in JSON')->{err});
+	is_deeply([ scalar @errors, @{ $errors[0] }{qw(code sqlstate)} ], [ 1, 64, '22023' ], 'an error of the server, in JSON: its SQLSTATE');
+	@errors = objects(cli_is([ 'status', '--json', '-d', 'nowhere' ], { code => 69, err => qr/./ }, 'no database, in JSON')->{err});
+	is_deeply([ scalar @errors, @{ $errors[0] }{qw(code sqlstate)} ], [ 1, 69, '3D000' ], 'no database, in JSON: the SQLSTATE');
+	@errors = objects(cli_is([ 'status', '--json', '-d', 'bare' ], { code => 69, err => qr/./ }, 'no extension, in JSON')->{err});
+	is_deeply([ scalar @errors, $errors[0]{code}, $errors[0]{hint} =~ /CREATE EXTENSION/ ? 1 : 0 ], [ 1, 69, 1 ], 'no extension, in JSON: one object');
+}
+cli_is([ 'check', 'a', $token ], {}, 'check what is held');
+cli_is([ 'check', 'a', $token - 1 ], { code => 76, err => qr/not held/ }, 'check another token');
+cli_is([ 'check', '--json', 'a', $token ], { out => qq({"name":"a","held":true}\n) }, 'check, in JSON');
+cli_is([qw(check a)], { code => 64, err => $usage }, 'check which token?');
 cli_is([qw(acquire -n --owner me a)], { code => 75, err => qr/not acquired/ }, 'an owner does not share with itself');
 cli_is([ 'renew', 'a', $token, '--ttl', '2h' ], {}, 'renew');
 is($session->query_safe("SELECT ttl, remaining > '1:59' FROM dlock_leases"), '02:00:00|t', 'renewed');
@@ -118,6 +139,7 @@ cli_is([qw(renew a --owner you)], { code => 76, err => qr/not held/ }, 'renew wh
 }
 cli_is([ 'release', 'a', $token ], {}, 'release');
 cli_is([ 'release', 'a', $token ], { code => 76, err => qr/not held/ }, 'release what is not held');
+cli_is([ 'check', 'a', $token ], { code => 76, err => qr/not held/ }, 'check what is not held');
 cli_is([ 'release', '--json', 'a', $token ], { code => 76, out => qq({"name":"a","released":false}\n), err => qr/^\{"error":/ }, 'the same, in JSON');
 my @got = objects(cli_is([ qw(acquire --json --ttl 90s), "\"\e\x{c3}\x{a4}" ], { out => qr/^[^\e]*$/ }, 'acquire in JSON')->{out});
 is_deeply([ sort keys %{ $got[0] } ], [qw(name owner token ttl)], 'JSON of acquire');

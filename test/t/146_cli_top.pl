@@ -161,7 +161,7 @@ SKIP:
 	(undef, $style) = $screen->line_like(qr/^c +short/);
 	is($style, 'dim', 'a closed one is dim');
 	like($screen->text, qr/^a +someone +exclusive +1 +\S+ +first$/m, 'the waiter');
-	like($screen->text, qr/^q quit  up\/down scroll  o order: waiters\n\z/m, 'the last line');
+	like($screen->text, qr/^q quit  \? help  up\/down scroll  o order: waiters\n\z/m, 'the last line');
 	like($screen->text, qr/\Adlock \S+: postgres on .* every 50ms\n4 leases, 1 of them closed; 1 waiting/,
 		'the first lines');
 	is($screen->complaints, '', 'nothing but what a screen knows');
@@ -234,6 +234,12 @@ EOC
 	$screen->resize(80, 24);
 	ok($screen->shows(qr/^a +first.*\n(?s:.*)^q quit/m), '80 by 24 again');
 	isnt($screen->modes, $screen->{before}, 'keys come one by one meanwhile');
+
+	# Help, and back.
+	$screen->press('?');
+	ok($screen->shows(qr/^q +quit\n.*^POS +place in the queue$/ms), 'help');
+	$screen->press('x');
+	ok($screen->shows(qr/^a +first/m), 'any key ends it');
 
 	# Stopped and continued, as a shell does.
 	my $entered = $screen->{entered};

@@ -26,14 +26,16 @@ sub output_of
 
 # ---- what there is ----
 
-my @commands = output_of($dlock, '--help') =~ /^  ([a-z][a-z-]*) /mg;
+# Some have two words.
+my @commands = output_of($dlock, '--help') =~ /^  ([a-z][a-z-]*(?: [a-z]+)?)  /mg;
+my %first_words = map { s/ .*//r => 1 } @commands;
 cmp_ok(scalar @commands, '>=', 10, 'the help has a list of commands');
 
 # Options of each command: name => [letter or '', argument or ''].
 my (%options, %all);
 foreach my $command (@commands)
 {
-	my ($help) = output_of($dlock, $command, '--help') =~ /^Options:\n(.*)/ms;
+	my ($help) = output_of($dlock, split(/ /, $command), '--help') =~ /^Options:\n(.*)/ms;
 
 	while ($help =~ /^ {2}(?:-(.),| {3}) --([a-z-]+)(?: ([A-Z]+))? /mg)
 	{
@@ -76,7 +78,7 @@ my %mentioned;
 my $at;
 foreach my $line (split /\n/, $synopsis)
 {
-	$at = $1 if $line =~ /^\.Nm dlock Cm (\S+)/;
+	$at = $1 if $line =~ /^\.Nm dlock Cm (.+)/;
 	next unless defined $at;
 	$mentioned{$at}{$1} = 1 while $line =~ /Fl -([a-z][a-z-]*)/g;
 	while ($line =~ /Fl ([a-zA-Z]+)/g)
@@ -131,11 +133,13 @@ SKIP:
 {
 	chomp(my $mandir = output_of($ENV{PG_CONFIG}, '--mandir'));
 	my $dest = $dlock =~ s{\Q@{[ output_of($ENV{PG_CONFIG}, '--bindir') =~ s/\n//r ]}\E/dlock$}{}r;
-	skip 'the place of the installation is not known', 2 if $dest eq $dlock;
+	skip 'the place of the installation is not known', 4 if $dest eq $dlock;
 	ok(-f "$dest$mandir/man1/dlock.1", 'the manual page is installed');
 	chomp(my $sharedir = output_of($ENV{PG_CONFIG}, '--sharedir'));
-	ok(-f "$dest" . $sharedir =~ s{/share.*}{}r . '/share/bash-completion/completions/dlock',
-		'the completion is installed');
+	my $share = "$dest" . $sharedir =~ s{/share.*}{/share}r;
+	ok(-f "$share/bash-completion/completions/dlock", 'the completion of bash is installed');
+	ok(-f "$share/fish/vendor_completions.d/dlock.fish", 'that of fish is');
+	ok((-f "$share/zsh/vendor-completions/_dlock" || -f "$share/zsh/site-functions/_dlock"), 'that of zsh is');
 }
 
 # ---- the completion ----
@@ -155,18 +159,21 @@ _dlock 2>&1
 EOC
 }
 
-is_deeply([ complete('') ], [ sort @commands, qw(help --help --version) ], 'commands');
-is_deeply([ complete('help', '') ], [ sort @commands ], 'commands to be helped with');
+is_deeply([ complete('') ], [ sort keys %first_words, qw(help --help --version) ], 'commands');
+is_deeply([ complete('help', '') ], [ sort keys %first_words ], 'commands to be helped with');
 is_deeply([ complete('re') ], [qw(release renew)], 'commands that begin so');
+is_deeply([ complete('task', '') ], [qw(capture fail finish list put)], 'second words');
+is_deeply([ complete('help', 'task', 'f') ], [qw(fail finish)], 'second words to be helped with');
+is_deeply([ complete('task', 'fly', '--') ], [], 'a second word that there is not');
 foreach my $command (@commands)
 {
-	is_deeply([ complete($command, '--') ], [ sort map { "--$_" } keys %{ $options{$command} } ], "options of $command");
+	is_deeply([ complete(split(/ /, $command), '--') ], [ sort map { "--$_" } keys %{ $options{$command} } ], "options of $command");
 }
 is_deeply([ complete('run', '--mo') ], ['--mode'], 'an option that begins so');
 is_deeply([ complete('run', '--on-lost', '') ], [qw(kill warn)], 'arguments of an option');
 is_deeply([ complete('run', '--on-lost', '=', 'w') ], ['warn'], 'arguments behind a sign');
 is_deeply([ complete('run', '--ttl', '') ], [], 'an argument that can be anything');
-is_deeply([ complete('run', '--ttl', '5s', '--on') ], [qw(--on-lost)], 'an option behind an argument');
+is_deeply([ complete('run', '--ttl', '5s', '--on-l') ], [qw(--on-lost)], 'an option behind an argument');
 is_deeply([ complete('run', 'name', "$top/META.js") ], [], 'the second word of run is a command');
 is_deeply([ complete('run', 'name', 'cat', "$top/META.js") ], ["$top/META.json"], 'behind that come files');
 is_deeply([ complete('run', 'name', 'cat', '--') ], [], 'options of the command that is run are not ours');
@@ -174,5 +181,94 @@ is_deeply([ complete('nonsense', '') ], [], 'a command that there is not');
 {
 	local $ENV{PGHOST} = '/nowhere';
 	is_deeply([ complete('status', '') ], [], 'names, without a server');
+}
+
+# ---- other shells ----
+
+sub has_program
+{
+	my ($name) = @_;
+	return scalar grep { -x "$_/$name" } split /:/, $ENV{PATH};
+}
+
+# The shells look for the command on the PATH.
+my $bin = PostgreSQL::Test::Utils::tempdir();
+symlink $dlock, "$bin/dlock" or die "$bin/dlock: $!";
+local $ENV{PATH} = "$bin:$ENV{PATH}";
+local $ENV{HOME} = $bin;
+
+# What fish offers for a line.
+sub complete_fish
+{
+	my ($line) = @_;
+	my $out = output_of('fish', '--no-config', '-c', 'source $argv[1]; complete -C $argv[2]',
+		"$top/src/cli/completion.fish", $line);
+
+	return sort map { s/\t.*//r } split /\n/, $out;
+}
+
+# What zsh offers for a line.  Only its line editor completes, so it gets a terminal,
+# and what it would list is printed.
+append_to_file("$bin/.zshrc", <<'EOC');
+PROMPT=
+autoload -U compinit
+compinit -u -D
+source $COMPLETION
+compdef _dlock dlock
+setopt rcexpandparam
+zstyle ":completion:*" verbose no
+compadd() {
+	local -a found
+	if [[ " ${@[1,(i)(-|--)]} " != *" -"[OAD]" "* ]]; then
+		builtin compadd -A found "$@"
+		(( ! $#found )) || print -l -- "offered "$found
+	fi
+	builtin compadd "$@"
+}
+finish() {
+	print -- "all is offered"
+	exit
+}
+comppostfuncs=(finish)
+bindkey "^I" complete-word
+print ready
+EOC
+
+sub complete_zsh
+{
+	my ($line) = @_;
+	local @ENV{qw(ZDOTDIR TERM COMPLETION)} = ($bin, 'dumb', "$top/src/cli/completion.zsh");
+	my $out = output_of('zsh', '-f', '-c', <<'EOC', 'zsh', $line);
+zmodload zsh/zpty
+zpty z zsh -d -i
+zpty -r -m z seen '*ready*' || exit
+zpty -n -w z "$1"$'\t'
+zpty -r -m z offered '*all is offered*'
+print -r -- $offered
+EOC
+
+	my %offered = map { $_ => 1 } $out =~ /offered (\S+)/g;
+	return sort keys %offered;
+}
+
+foreach my $shell ([ fish => \&complete_fish ], [ zsh => \&complete_zsh ])
+{
+	my ($name, $complete) = @$shell;
+
+  SKIP:
+	{
+		skip "there is no $name", 1 unless has_program($name);
+		is_deeply([ $complete->('dlock re') ], [qw(release renew)], "$name: commands that begin so");
+		is_deeply([ $complete->('dlock task ') ], [qw(capture fail finish list put)], "$name: second words");
+		is_deeply([ $complete->('dlock help task f') ], [qw(fail finish)], "$name: second words to be helped with");
+		foreach my $command ('run', 'top', 'task fail')
+		{
+			is_deeply([ $complete->("dlock $command --") ], [ sort map { "--$_" } keys %{ $options{$command} } ], "$name: options of $command");
+		}
+		is_deeply([ $complete->('dlock run --on-lost ') ], [qw(kill warn)], "$name: arguments of an option");
+		is_deeply([ $complete->('dlock run --ttl 5s --on-l') ], [qw(--on-lost)], "$name: an option behind an argument");
+		is_deeply([ $complete->('dlock run name dloc') ], ['dlock'], "$name: the second word of run is a command");
+		is_deeply([ map { s{.*/}{}r } $complete->("dlock run name cat $top/META.js") ], ['META.json'], "$name: behind that come files");
+	}
 }
 done_testing();
