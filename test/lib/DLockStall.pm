@@ -14,10 +14,13 @@ use POSIX ();
 use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC);
 use Test::More;
 
-our @EXPORT = qw(in_time stood_still unless_stalled);
+our @EXPORT = qw(in_time stood_still undisturbed);
 
 my $nap = 0.1;
 my $much = 0.5;
+
+# How often something is done that a machine which stands still may disturb.
+my $attempts = 10;
 
 socketpair(my $watcher, my $asker, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or croak "socketpair: $!";
 $watcher->autoflush(1);
@@ -76,18 +79,24 @@ sub in_time
 	return cmp_ok($to - $from, '<', $seconds + stood_still($from), $test_name);
 }
 
-# Run so many tests for which a lease of some seconds must have been live since then.
-# They are skipped if the machine stood still for long enough to end it.
-sub unless_stalled
+# Do something that has to be done within a time, and return what it returns.  If it
+# did not go well, and the machine stood still meanwhile, it is done again.  Without
+# "is_well", which is called with the result, it is not known whether it went well.
+sub undisturbed
 {
-	my ($since, $count, $tests) = @_;
+	my ($do, $is_well) = @_;
+	my $result;
 
-  SKIP:
+	foreach my $attempt (1 .. $attempts)
 	{
-		skip 'the machine stood still', $count if stood_still($since) > 1;
-		$tests->();
+		my $from = mono_now();
+
+		$result = $do->();
+		last if $is_well && $is_well->($result);
+		my $stood_still = stood_still($from) or last;
+		note sprintf 'done again, for the machine stood still for %.1f s', $stood_still;
 	}
-	return;
+	return $result;
 }
 
 END

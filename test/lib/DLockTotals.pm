@@ -85,7 +85,12 @@ sub failures_of
 		for (my $i = 0; $i < @log; $i++)
 		{
 			next unless $log[$i] =~ /^not ok $number\b/;
-			push @remarks, $log[$i] while ++$i < @log && $log[$i] =~ /^(#|$)/;
+			while (++$i < @log && $log[$i] =~ /^(?:#|$)/)
+			{
+				# These are not about it any more.
+				last if $log[$i] =~ /^# (?:\S+ \(\d+\)(?: answers)?:|Looks like|Running:|Checking port|DLOCK_SEED)/;
+				push @remarks, $log[$i];
+			}
 			last;
 		}
 		push @failures, one_line("$number $name", @remarks);
@@ -95,7 +100,10 @@ sub failures_of
 	if ($parser->wait || !@failures)
 	{
 		my $signal = $parser->wait & 127;
-		my ($last) = grep { !/^(# |ok |not ok |\s*$)/ } reverse @log;
+
+		# What Perl dies of says where.
+		my @said = grep { !/^(# |ok |not ok |\s*$)/ } reverse @log;
+		my ($last) = ((grep { / at \S+ line \d+\.?$/ } @said), @said);
 
 		push @failures,
 		  one_line($signal ? "ended by signal $signal" : 'ended with status ' . $parser->exit,

@@ -49,8 +49,7 @@ SELECT dlock_release('hold-4', 'hold-b');
 
 -- also if it was released before its deadline
 SELECT dlock_acquire('hold-5', 'hold-a', '1 h', min_hold => '1 h') > 0 AS granted;
-SELECT dlock_renew('hold-5', 'hold-a', '500 ms');
-SELECT dlock_release('hold-5', 'hold-a');
+SELECT dlock_renew('hold-5', 'hold-a', '500 ms'), dlock_release('hold-5', 'hold-a');
 SELECT pg_sleep(0.502);
 SELECT dlock_acquire('hold-5', 'hold-b', '1 h') > 0 AS granted;
 SELECT dlock_release('hold-5', 'hold-b');

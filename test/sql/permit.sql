@@ -63,8 +63,9 @@ SELECT dlock_acquire('permit-2', 'permit-2', '1 h', permits => 7) > 0 AS granted
 SELECT owner, permits FROM dlock_leases WHERE name = 'permit-2';
 
 -- nor take a permit
-SELECT count(dlock_acquire('permit-2', 'permit-short-' || i, '300 ms', permits => 7)) FROM generate_series(1, 10) i;
-SELECT pg_sleep(0.302);
+SELECT count(dlock_acquire('permit-2', 'permit-short-' || i, '1 h', permits => 7)) FROM generate_series(1, 10) i;
+SELECT count(*) FROM generate_series(1, 10) i WHERE dlock_renew('permit-2', 'permit-short-' || i, '1 ms');
+SELECT pg_sleep(0.002);
 SELECT count(dlock_acquire('permit-2', 'permit-long-' || i, '1 h', permits => 7)) FROM generate_series(1, 10) i;
 SELECT dlock_force_release('permit-2', 'test');
 

@@ -61,12 +61,13 @@ SELECT pg_sleep(0.002);
 SELECT dlock_renew('renew-3', 'bob');
 
 -- renewals keep a lease that would have ended before
-SELECT dlock_acquire('renew-4', 'alice', '1 s') AS token \gset
+SELECT dlock_acquire('renew-4', 'alice', '1 h') AS token \gset
 DO $$
 DECLARE
-	until timestamptz := clock_timestamp() + '1300 ms';
+	until timestamptz := clock_timestamp() + '3300 ms';
 BEGIN
 	SET LOCAL synchronous_commit = off;
+	PERFORM dlock_renew('renew-4', 'alice', '3 s');
 	WHILE clock_timestamp() < until LOOP
 		IF NOT dlock_renew('renew-4', 'alice') THEN
 			RAISE EXCEPTION 'lost';

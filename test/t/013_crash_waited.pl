@@ -32,7 +32,7 @@ my @cases = (
 		"SELECT dlock_release('name', 'holder')", 'name'
 	],
 	[
-		'an expiry', "SELECT dlock_acquire('name', 'holder', '3 s')",
+		'an expiry', "SELECT dlock_acquire('name', 'holder', '6 s')",
 		"SELECT dlock_acquire('name', 'waiter', '1 h', NULL)", 'SELECT 1', 'name'
 	],
 	[

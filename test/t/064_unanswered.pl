@@ -60,20 +60,52 @@ sub renew_caller
 	return;
 }
 
+# Was the call cut off before its answer?  On a busy machine the end may come after it,
+# and is told all the same.
+sub was_cut_off
+{
+	my ($way) = @_;
+
+	return $caller->answer =~ $cut{$way}[1] && $caller->{stdout} eq '';
+}
+
 sub cut_off
 {
 	my ($way, $sql, $granted) = @_;
-	my ($function, $expected) = @{ $cut{$way} };
-	my $answer;
+	my $done;
 
 	$caller->query_safe($slow);
 	$caller->ask($sql);
 	wait_until(sub { $monitor->query_safe("SELECT $granted") eq 't' || $caller->answered })
 	  or die "not granted: $sql";
-	$monitor->query_safe("SELECT $function(" . $caller->pid . ')');
-	$answer = $caller->answer;
+	$monitor->query_safe("SELECT $cut{$way}[0](" . $caller->pid . ')');
+	$done = was_cut_off($way);
 	renew_caller();
-	return $answer =~ $expected;
+	return $done;
+}
+
+# Have no timeout any more.  On a busy machine it may hit the statement that says so.
+sub reset_timeout
+{
+	wait_until(sub { $caller->query('RESET statement_timeout') eq '' }) or die 'the timeout cannot be reset';
+	$caller->query_safe('RESET commit_delay');
+	return;
+}
+
+# Cancel a call when it sleeps, which it does after all else; returns its answer.
+sub cancelled_asleep
+{
+	my ($session, $sql) = @_;
+	my $pid = $session->pid;
+
+	$session->ask($sql);
+	wait_until(
+		sub {
+			$monitor->query_safe("SELECT wait_event FROM pg_stat_activity WHERE pid = $pid AND state = 'active'") eq 'PgSleep'
+			  || $session->answered;
+		}) or die "does not sleep: $sql";
+	$monitor->query_safe("SELECT pg_cancel_backend($pid)");
+	return $session->answer;
 }
 
 # The statement_timeout ends while the flush lasts; the statistics tell that there
@@ -89,7 +121,7 @@ sub timed_out
 
 		$caller->query_safe("$slow; SET statement_timeout = '50 ms'");
 		my $answer = $caller->query($sql =~ s/\bN\b/$attempt/r);
-		$caller->query_safe('RESET commit_delay; RESET statement_timeout');
+		reset_timeout();
 		return $attempt if $answer eq 'ERROR 57014' && grants() > $before;
 		clean_up() unless $answer eq 'ERROR 57014' || defined $attempts;
 	}
@@ -198,7 +230,7 @@ foreach my $way (sort keys %cut)
 			$holder->query_safe("SELECT dlock_release('$name', 'holder')");
 			wait_until(sub { $monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE name = '$name' AND owner = 'me'") || $caller->answered });
 			$monitor->query_safe("SELECT $cut{$way}[0](" . $caller->pid . ')');
-			$done = $caller->answer =~ $cut{$way}[1];
+			$done = was_cut_off($way);
 			clean_up() unless $done;
 			my $released = mono_now();
 			isnt($next->answer, '', "$label: the waiter behind it gets the lock") if $done;
@@ -254,10 +286,16 @@ foreach my $way (sort(keys %cut), 'timed out')
 
 # Without a reaper a renewal writes what was undone, with all that it logs.
 {
-	my $token = $caller->query_safe("SELECT dlock_acquire('undone', 'me', '1 h', mode => 'shared')");
+	my $token;
 
 	pause_reapers($node);
-	ok(timed_out("SELECT dlock_convert('undone', $token, 'exclusive')", 1), 'renewed after an undone upgrade: hit');
+	ok( wait_until(
+			sub {
+				$caller->query_safe("SELECT dlock_release_all('me')");
+				$token = $caller->query_safe("SELECT dlock_acquire('undone', 'me', '1 h', mode => 'shared')");
+				return timed_out("SELECT dlock_convert('undone', $token, 'exclusive')", 1);
+			}),
+		'renewed after an undone upgrade: hit');
 	is($next->query_safe("SELECT dlock_renew_token('undone', $token, '2 h')"),
 		't', 'renewed after an undone upgrade: it is');
 	crash_node($node);
@@ -274,8 +312,7 @@ foreach my $way (sort(keys %cut), 'timed out')
 	my $bound = DLockSession->new($node, $db);
 	my $token = $bound->query_safe("SELECT dlock_acquire('bound', 'me', bind => 'session', mode => 'shared')");
 
-	$bound->query_safe("SET statement_timeout = '300 ms'");
-	is($bound->query("SELECT dlock_convert('bound', $token, 'exclusive'), pg_sleep(600)"),
+	is(cancelled_asleep($bound, "SELECT dlock_convert('bound', $token, 'exclusive'), pg_sleep(600)"),
 		'ERROR 57014', 'a bound lease: cut off');
 	is($monitor->query_safe("SELECT token || ' ' || mode FROM dlock_leases WHERE name = 'bound'"),
 		"$token shared", 'a bound lease: token and mode are as before');
@@ -331,10 +368,8 @@ foreach my $case ([ 1, 1, 1 ], [ 3, 2, 2 ], [ 2, 1, 2 ])
 	$caller->query_safe("SELECT dlock_acquire('again', 'me', '10 min', reentry => 'count') FROM generate_series(1, 2)")
 	  if $left == 2;
 	$caller->query_safe("SELECT dlock_acquire('again', 'me', '10 min')") if $left == 1;
-	$caller->query_safe("SET statement_timeout = '300 ms'");
-	is($caller->query("SELECT enter('again', $entries, $releases)"),
+	is(cancelled_asleep($caller, "SELECT enter('again', $entries, $releases)"),
 		'ERROR 57014', "entered $entries times, released $releases times: cut off");
-	$caller->query_safe('RESET statement_timeout');
 	is($monitor->query_safe("SELECT holds FROM dlock_leases WHERE name = 'again'"),
 		$left, "entered $entries times, released $releases times: held as before");
 	$caller->query_safe("SELECT dlock_release_all('me')");
@@ -342,10 +377,8 @@ foreach my $case ([ 1, 1, 1 ], [ 3, 2, 2 ], [ 2, 1, 2 ])
 is_free('entered again and released', 'again');
 
 # Granted and converted in one statement.
-$caller->query_safe("SET statement_timeout = '300 ms'");
-is( $caller->query("SELECT dlock_convert('both', dlock_acquire('both', 'me', '10 min', mode => 'CR'), 'EX'), pg_sleep(600)"),
+is( cancelled_asleep($caller, "SELECT dlock_convert('both', dlock_acquire('both', 'me', '10 min', mode => 'CR'), 'EX'), pg_sleep(600)"),
 	'ERROR 57014', 'granted and converted: cut off');
-$caller->query_safe('RESET statement_timeout');
 is_free('granted and converted', 'both');
 
 # ---------------------------------------------------------------------------
@@ -415,16 +448,14 @@ ok( wait_until(
 			my $before = grants();
 			$caller->query_safe("SELECT dlock_release_all('me'); SET statement_timeout = '50 ms'");
 			my $caught = $caller->query("SELECT catch('caught')");
-			$caller->query_safe('RESET statement_timeout');
+			reset_timeout();
 			return $caught eq 'caught-kept' && grants() == $before + 2;
 		}),
 	'a cancel that is caught undoes what the function it met was granted, and no more');
 
 # A procedure has the answer when the function returns.
-$caller->query_safe("SET statement_timeout = '300 ms'");
-is($caller->query("DO \$\$ BEGIN PERFORM dlock_acquire('done', 'me', '1 h'); PERFORM pg_sleep(600); END \$\$"),
+is(cancelled_asleep($caller, "DO \$\$ BEGIN PERFORM dlock_acquire('done', 'me', '1 h'); PERFORM pg_sleep(600); END \$\$"),
 	'ERROR 57014', 'a block: cut off');
-$caller->query_safe('RESET statement_timeout');
 is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'done'"), 1, 'a block: held');
 $caller->query_safe("SELECT dlock_release_all('me')");
 
@@ -434,7 +465,12 @@ $caller->query_safe("SELECT dlock_release_all('me')");
 
 # What a client has learned of is what there is.  Each statement acquires several
 # locks, so that most cancels meet it at work.
+my $cancelled = 0;
+foreach my $round (1 .. 10)
 {
+	# How many that are depends on the machine.
+	last if $cancelled > 20;
+
 	my ($statements, $locks) = (1500, 40);
 	my $file = PostgreSQL::Test::Utils::tempdir . '/acquire.sql';
 	my ($out, $err) = ('', '');
@@ -452,18 +488,19 @@ $caller->query_safe("SELECT dlock_release_all('me')");
 		eval { $victim->pump_nb };
 	}
 	$victim->finish;
-	my $cancelled = () = $err =~ /canceling statement/g;
+	my $failed = () = $err =~ /canceling statement/g;
 	my $answered = () = $out =~ /^r/mg;
-	note "$cancelled of $statements cancelled";
-	is($answered + $cancelled, $statements, 'at any moment: each is answered or cancelled');
-	cmp_ok($cancelled, '>', 20, 'some are cancelled');
+	note "$failed of $statements cancelled";
+	is($answered + $failed, $statements, 'at any moment: each is answered or cancelled');
+	$cancelled += $failed;
 	my $known = join ',', grep { /^r/ } split ' ', $out;
-	$monitor->query_safe("CREATE TEMP TABLE known AS SELECT n || '-' || i AS name FROM unnest('{$known}'::text[]) n, generate_series(1, $locks) i");
+	$monitor->query_safe("DROP TABLE IF EXISTS known; CREATE TEMP TABLE known AS SELECT n || '-' || i AS name FROM unnest('{$known}'::text[]) n, generate_series(1, $locks) i");
 	is( $monitor->query_safe(
 			"SELECT count(*) FILTER (WHERE l.name IS NULL), count(*) FILTER (WHERE k.name IS NULL) FROM (SELECT name FROM dlock_leases WHERE owner = 'me') l FULL JOIN known k USING (name)"),
 		'0|0', 'held is what was answered, and nothing else');
 	$monitor->query_safe("SELECT dlock_release_all('me')");
 }
+cmp_ok($cancelled, '>', 20, 'some are cancelled');
 
 # ---------------------------------------------------------------------------
 # Afterwards

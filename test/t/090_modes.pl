@@ -207,7 +207,7 @@ foreach my $end (
 	[ 'expired', undef ])
 {
 	my ($what, $sql) = @$end;
-	my $ttl = defined $sql ? '1 h' : '2 s';
+	my $ttl = defined $sql ? '1 h' : '6 s';
 	my $token = $one->query_safe("SELECT dlock_acquire('lost', 'one', '$ttl', mode => 'shared')");
 	$one->ask_waiting($monitor, "SELECT dlock_convert('lost', $token, 'exclusive', NULL)");
 	is($three->query_safe($sql), $sql =~ /_all/ ? 1 : 't', "$what while waiting") if defined $sql;

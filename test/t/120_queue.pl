@@ -104,11 +104,16 @@ foreach my $round (1 .. 2)
 
 	enqueue($ctl, $_, acquire('single', $_->{name})) foreach @s;
 	my $pids = join ',', map { $_->{pid} } @s;
+	my $slept = -1;
 	wait_until(
 		sub {
-			$ctl->query_safe("SELECT count(*) FROM pg_stat_activity WHERE pid IN ($pids) AND wait_event_type = 'Extension'") == @s;
+			return 0 if $ctl->query_safe("SELECT count(*) FROM pg_stat_activity WHERE pid IN ($pids) AND wait_event_type = 'Extension'") != @s;
+			my $now = 0;
+			$now += sleeps($_->{pid}) foreach @s;
+			my $same = $now == $slept && !grep { slurp_file("/proc/$_->{pid}/stat") !~ /\) S /s } @s;
+			$slept = $now;
+			return $same;
 		}) or die 'not all of them sleep';
-	usleep(50_000);
 	my %before = map { $_->{name} => sleeps($_->{pid}) } @s[ 12 .. 31 ];
 	my @granted;
 	foreach my $i (0 .. 9)
@@ -658,6 +663,7 @@ EOC
 	like(($s[3]->result->{out}), qr/^\{\d+,\d+\}$/, 'one that waits for several, too');
 	$ctl->query_safe("SELECT dlock_release_all('o3')");
 	$ctl->query_safe("SELECT dlock_release_all('holder')");
+	$ctl->query_safe('RESET lock_timeout; RESET statement_timeout');
 
 	$ctl->query_safe('CREATE DATABASE dropped');
 	my $there = DLockSession->new($node, 'dropped');
@@ -671,6 +677,7 @@ EOC
 	enqueue($there, $waiting[2], "SELECT dlock_convert('y', $shared, 'exclusive', NULL)");
 	$there->query_safe("SET lock_timeout = '20 s'; SET statement_timeout = '30 s'");
 	$there->query_safe('DROP EXTENSION dlock');
+	$there->query_safe('RESET lock_timeout; RESET statement_timeout');
 	pass('DROP EXTENSION while sessions wait');
 	is($_->result->{state}, '55000', "$_->{name}: the call fails") foreach @waiting;
 	$there->query_safe('CREATE EXTENSION dlock');
@@ -690,7 +697,6 @@ EOC
 	$there->query_safe("DROP EXTENSION dlock");
 	$_->quit foreach @waiting, $there;
 	$ctl->query_safe('DROP DATABASE dropped');
-	$ctl->query_safe('RESET lock_timeout; RESET statement_timeout');
 }
 
 # ---------------------------------------------------------------------------
@@ -702,11 +708,12 @@ EOC
 foreach my $way ('blocked', 'possible')
 {
 	my $name = "convert-$way";
-	my $token = $ctl->query_safe("SELECT dlock_acquire('$name', 'stopped', '1500 ms', mode => 'shared')");
+	my $token = $ctl->query_safe("SELECT dlock_acquire('$name', 'stopped', '1 h', mode => 'shared')");
 	$ctl->query_safe("SELECT dlock_acquire('$name', 'reader', '1 h', mode => 'shared')");
 	enqueue($ctl, $s[0], "SELECT dlock_convert('$name', $token, 'exclusive', NULL)");
 	enqueue($ctl, $s[1], acquire($name, 'next', mode => 'shared'));
 	kill 'STOP', $s[0]{pid};
+	is($ctl->query_safe("SELECT dlock_renew('$name', 'stopped', '1 s')"), 't', "conversion, $way: soon to end");
 	$ctl->query_safe("SELECT dlock_release('$name', 'reader')") if $way eq 'possible';
 	my ($ready) = wait_any(20, $s[1]);
 	ok($ready, "conversion, $way: the next gets the lock");

@@ -95,7 +95,7 @@ END
 # How late
 # ---------------------------------------------------------------------------
 
-# 100 leases that end by themselves, one after the other, while at least one
+# A hundred leases and some that end by themselves, one after the other, while at least one
 # session waits.  Returns the delays from the deadline of a lease to the moment
 # that the next holder has its token, in ms.  Meanwhile another session, which has
 # nothing to do with them, adds to @machine how late that is without waiting.
@@ -103,11 +103,11 @@ my @machine;
 
 sub measure
 {
-	my ($sessions) = @_;
-	my $each = int 102 / $sessions;
+	my ($sessions, $ttl) = @_;
+	my $each = int 110 / $sessions;
 
 	$ctl->query_safe('TRUNCATE takeover');
-	$s[ $_ - 1 ]->ask("SELECT take_turns('turns', 's$_', $each, '30 ms')") foreach 1 .. $sessions;
+	$s[ $_ - 1 ]->ask("SELECT take_turns('turns', 's$_', $each, '$ttl ms')") foreach 1 .. $sessions;
 	$s[5]->ask('SELECT lateness(100)');
 	answers_in_order(@s[ 0 .. $sessions - 1 ]);
 	push @machine, split /\n/, (answers_in_order($s[5]))[0];
@@ -126,18 +126,21 @@ foreach my $case ([ 'one waits', 2, 1 ], [ 'several wait', 5, 1 ], [ 'reaper at 
 
 	stop_workers() if $without;
 	my (@delays, $p50, $p99, $limit);
-	my $tries = 5;
+	my ($tries, $ttl) = (10, 30);
 	@machine = ();
 	do
 	{
-		@delays = measure($sessions);
+		@delays = measure($sessions, $ttl);
 		($p50, $p99) = map { percentile($_, @delays) } 50, 99;
 
 		# 5 ms, unless the machine is so busy that anybody is late.
 		$limit = max(5, 2 * percentile(99, @machine));
 		diag sprintf '%s: %d takeovers, p50 %.3f ms, p99 %.3f ms, longest %.3f ms, p99 of the machine %.3f ms%s', $label, scalar @delays, $p50, $p99,
 		  percentile(100, @delays), percentile(99, @machine), $p99 > $limit && $tries > 1 ? '; measured again, in case the machine is busy' : '';
-	} while ($p99 > $limit && --$tries);
+
+		# On a busy machine a lease may be over before its deadline can be read.
+		$ttl *= 2 if @delays < 95;
+	} while (($p99 > $limit || @delays < 95) && --$tries);
 	cmp_ok(scalar @delays, '>=', 95, "$label: takeovers");
 	cmp_ok($p99, '<=', $limit, "$label: p99 of the delay");
 
@@ -207,23 +210,43 @@ foreach my $how ('by owner', 'by token', 'all of the owner', 'count', 'return')
 
 # Farther: whoever waits goes on waiting, over each deadline that was.
 {
-	my ($from, $to);
+	my ($from, $to, $lost, $told, $waiting);
 	my $ttl = 1.5;
-	my $lost = 0;
 
-	$ctl->query_safe("SELECT dlock_acquire('move', 'holder', '$ttl s')");
-	$s[$_]->ask("SELECT dlock_acquire('move', 'w$_', '1 h', NULL)") foreach 0 .. 1;
-	my $end = mono_now() + 2.5 * $ttl;
-	while (mono_now() < $end)
+	# Once more, with more time, if something was not answered before the lease that the
+	# last renewal had been sent for may have ended.
+	for (my $too_late = 1; $too_late; $ttl *= 2)
 	{
+		($too_late, $lost) = (0, 0);
 		$from = mono_now();
-		$lost++ if $ctl->query_safe("SELECT dlock_renew('move', 'holder')") ne 't';
-		$to = mono_now();
-		usleep(20_000);
+		$ctl->query_safe("SELECT dlock_acquire('move', 'holder', '$ttl s')");
+		$s[$_]->ask("SELECT dlock_acquire('move', 'w$_', '1 h', NULL)") foreach 0 .. 1;
+		my $end = mono_now() + 2.5 * $ttl;
+		while (mono_now() < $end && !$too_late)
+		{
+			my $before = $from;
+			$from = mono_now();
+			$lost++ if $ctl->query_safe("SELECT dlock_renew('move', 'holder')") ne 't';
+			$to = mono_now();
+			$too_late = $to > $before + $ttl;
+			usleep(20_000);
+		}
+		$told = join ' ', map { $_->{name} } grep { $_->answered } @s[ 0, 1 ];
+		$waiting = $ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'move'");
+		last if !$too_late && mono_now() < $from + $ttl || $ttl > 20;
+		$too_late = 1;
+		foreach my $round (1 .. 2)
+		{
+			$ctl->query_safe("SELECT dlock_force_release('move', 'test')");
+			wait_any(20, grep { $_->{pending} } @s[ 0, 1 ]);
+			$_->result foreach grep { $_->{pending} && $_->answered } @s[ 0, 1 ];
+		}
+		$ctl->query_safe("SELECT dlock_force_release('move', 'test')");
 	}
 	is($lost, 0, 'farther: the holder holds it');
-	is(join(' ', map { $_->{name} } grep { $_->answered } @s[ 0, 1 ]), '', 'farther: the waiters go on waiting');
-	is($ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'move'"), 2, 'farther: both');
+	is($told, '', 'farther: the waiters go on waiting');
+	is($waiting, 2, 'farther: both');
+
 	# Who came first is not known; the first one to answer is it.
 	my ($first) = wait_any(20, @s[ 0, 1 ]);
 	granted_at($first, $ttl, $from, $to, 'farther, and no more');
@@ -236,11 +259,11 @@ foreach my $how ('by owner', 'by token', 'all of the owner', 'count', 'return')
 
 # Farther by a counted re-entry.
 {
-	my $token = $ctl->query_safe("SELECT dlock_acquire('move', 'holder', '2 s')");
+	my $token = $ctl->query_safe("SELECT dlock_acquire('move', 'holder', '6 s')");
 	enqueue($ctl, $s[0], "SELECT dlock_acquire('move', 'alice', '1 h', NULL)");
 	my $from = mono_now();
-	is($ctl->query_safe("SELECT dlock_acquire('move', 'holder', '3 s', reentry => 'count')"), $token, 'counted');
-	granted_at($s[0], 3, $from, mono_now(), 'farther, by re-entry');
+	is($ctl->query_safe("SELECT dlock_acquire('move', 'holder', '8 s', reentry => 'count')"), $token, 'counted');
+	granted_at($s[0], 8, $from, mono_now(), 'farther, by re-entry');
 	$ctl->query_safe("SELECT dlock_release('move', 'alice')");
 }
 
@@ -329,14 +352,14 @@ foreach my $request (
 }
 
 # The time-out of the waiter and the deadline of the holder, close to each other,
-# either way round: a token or NULL, and what is told is so.
+# either way round: a token or NULL, and what is told is so.  In one statement, so that
+# the time from the one call to the other is nothing but that.
 {
 	my ($granted, $wrong) = (0, 0);
 	foreach my $i (1 .. 40)
 	{
-		$ctl->query_safe("SELECT dlock_acquire('close', 'h', '25 ms')");
-		my $wait = 15 + $i / 2;
-		my $token = $s[0]->query_safe("SELECT dlock_acquire('close', 'w$i', '1 h', '$wait ms')");
+		my $wait = 5 + $i;
+		my (undef, $token) = split /\|/, $s[0]->query_safe("SELECT dlock_acquire('close', 'h', '25 ms'), dlock_acquire('close', 'w$i', '1 h', '$wait ms')"), -1;
 		$granted++ if $token ne '';
 		my $holder = $ctl->query_safe("SELECT coalesce(string_agg(token::text, ' '), '') FROM dlock_leases WHERE name = 'close' AND owner LIKE 'w%'");
 		$wrong++ if $holder ne $token;

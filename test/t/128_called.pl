@@ -78,11 +78,11 @@ sub blocked_by
 foreach my $way ('release', 'deadline')
 {
 	my $name = "late-$way";
-	$ctl->query_safe("SELECT dlock_acquire('$name', 'holder', '" . ($way eq 'release' ? '1 h' : '2 s') . "')");
+	$ctl->query_safe("SELECT dlock_acquire('$name', 'holder', '1 h')");
 	enqueue($ctl, $s[0], acquire($name, 'late', ttl => '3 s'));
 	enqueue($ctl, $s[1], acquire($name, 'next'));
 	stop($s[0]);
-	$ctl->query_safe("SELECT dlock_release('$name', 'holder')") if $way eq 'release';
+	$ctl->query_safe("SELECT " . ($way eq 'release' ? "dlock_release('$name', 'holder')" : "dlock_renew('$name', 'holder', '1 s')"));
 	is($ctl->query_safe(acquire($name, 'barger', wait => '0')), '', "$way: nobody barges in");
 	ok(wait_until(sub { blocked_by('late') eq '{}' || holders($name) eq 'next' }), "$way: it is called");
 	is($ctl->query_safe("SELECT dlock_release_all('late')"), 0, "$way: but holds nothing");
@@ -99,14 +99,14 @@ foreach my $way ('release', 'deadline')
 # Not so late: it is its turn still, even if its time is up.
 {
 	my $token = $ctl->query_safe("SELECT dlock_acquire('soon', 'holder', '1 h')");
-	enqueue($ctl, $s[0], acquire('soon', 'late', wait => '3 s'));
+	enqueue($ctl, $s[0], acquire('soon', 'late', wait => '6 s'));
 	enqueue($ctl, $s[1], acquire('soon', 'next'));
 	stop($s[0]);
 	my $at = mono_now();
 	$ctl->query_safe("SELECT dlock_release('soon', 'holder')");
 	is($ctl->query_safe(acquire('soon', 'barger', wait => '0')), '', 'its turn: nobody barges in');
 	is($ctl->query_safe("SELECT dlock_force_release('soon', 'test')"), 0, 'its turn: nobody holds the lock');
-	wait_until(sub { mono_now() > $at + 3.5 });
+	wait_until(sub { mono_now() > $at + 6.5 });
 	is(blocked_by('next'), '{late}', 'its turn: the next waits');
 	go_on($s[0]);
 	cmp_ok($s[0]->result->{out}, '>', $token, 'its turn: it gets the lock');

@@ -28,7 +28,7 @@ sub candidate
 	my ($owner, @more) = @_;
 
 	# Only the end of the one that is killed has to be waited for.
-	my $ttl = $owner eq 'two' ? 6 : 60;
+	my $ttl = $owner eq 'two' ? 12 : 60;
 	return DLockCli->start(qw(elect --kill-after 0.5 --ttl), $ttl, '--owner', $owner, '--payload', "{\"at\": \"$owner\"}", @more,
 		'site', '--', 'sh', '-c', 'echo "up $DLOCK_TOKEN"; exec sleep 600');
 }

@@ -70,7 +70,7 @@ is(cli(qw(wait job))->{code}, 0, 'free');
 clean(9, 'plain calls');
 
 # A run to its end, with a renewal; one that is stolen from, one that is refused.
-is(cli(qw(run --ttl 9 --kill-after 1 job sh -c), 'sleep 4; exit 3')->{code}, 3, 'run');
+is(cli(qw(run --ttl 60 --kill-after 1 job sh -c), 'sleep 4; exit 3')->{code}, 3, 'run');
 clean(2, 'run');
 $run = DLockCli->start(qw(run --kill-after 0.5 stolen sh -c), 'echo up; exec sleep 600');
 $run->wait_out(qr/up/);

@@ -319,17 +319,24 @@ EOC
 
 # ---- many leases ----
 
-# The processor time of a command, in seconds, and the lines that it prints.
+# The processor time of a command, in seconds, the least of some times, since other
+# processes make each of its own take longer; and the lines that it prints.
 sub effort
 {
 	my @args = @_;
-	my $out;
-	my (undef, undef, $user, $system) = times;
+	my ($out, $least);
 
-	IPC::Run::run([ $dlock, @args ], '<', \undef, '>', \$out);
-	is($?, 0, "@args: exit code");
-	my (undef, undef, $user_after, $system_after) = times;
-	return ($user_after - $user + $system_after - $system, scalar(() = $out =~ /\n/g));
+	foreach my $time (1 .. 5)
+	{
+		my (undef, undef, $user, $system) = times;
+
+		IPC::Run::run([ $dlock, @args ], '<', \undef, '>', \$out);
+		is($?, 0, "@args: exit code");
+		my (undef, undef, $user_after, $system_after) = times;
+		my $used = $user_after - $user + $system_after - $system;
+		$least = $used if !defined $least || $used < $least;
+	}
+	return ($least, scalar(() = $out =~ /\n/g));
 }
 
 {

@@ -33,7 +33,7 @@ my $two = DLockSession->new($node, $db);
 # carries the token.
 my $script = <<'EOC';
 while :; do
-	token=$(psql -XAtq -c "SELECT dlock_campaign('boss', '$0', ttl => '6 s', wait => '1 s', payload => '{\"host\": \"$0\"}')")
+	token=$(psql -XAtq -c "SELECT dlock_campaign('boss', '$0', ttl => '10 s', wait => '1 s', payload => '{\"host\": \"$0\"}')")
 	[ -z "$token" ] || psql -XAtq -c "
 		WITH fence AS (UPDATE state SET token = $token WHERE token <= $token RETURNING token)
 		INSERT INTO work (leader, token) SELECT '$0', token FROM fence"

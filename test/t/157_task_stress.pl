@@ -168,7 +168,7 @@ while ($left > 0 && mono_now() < $end)
 			$last_crash = mono_now();
 		}
 	}
-	elsif (rand() < 0.5)
+	elsif (!$died{client} || $died{backend} && rand() < 0.5)
 	{
 		$died{client} += kill 'KILL', $running[ int rand @running ];
 	}

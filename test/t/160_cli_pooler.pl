@@ -169,10 +169,10 @@ foreach my $mode ('transaction', 'session')
 		is($between->{err}, '', "$mode: shares the session, quietly");
 
 		# A session of the pool that is cut off while idle is the pool's business.
-		sql("ALTER ROLE pooled SET idle_session_timeout = '300ms'");
+		sql("ALTER ROLE pooled SET idle_session_timeout = '500ms'");
 		sql("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = 'pooled' AND pid <> pg_backend_pid()");
 		cli_is([qw(run -s idle sleep 3)], {}, "$mode: idle sessions are cut off");
-		like(settings($dir), qr/idle_session_timeout=300/, "$mode: and will be");
+		like(settings($dir), qr/idle_session_timeout=500/, "$mode: and will be");
 		sql('ALTER ROLE pooled RESET idle_session_timeout');
 	}
 	$run->signal('INT');

@@ -86,7 +86,7 @@ is_clean('no standby');
 # nothing, and do not pile up.
 {
 	require_standby('');
-	my $run = DLockCli->start(qw(run --ttl 6 --kill-after 1 kept sh -c), 'echo up; exec sleep 600');
+	my $run = DLockCli->start(qw(run --ttl 12 --kill-after 1 kept sh -c), 'echo up; exec sleep 600');
 	$run->wait_out(qr/up/);
 	require_standby('nobody');
 	my $most = 0;
