@@ -25,13 +25,13 @@
 #include "space/holder.h"
 
 
-/* The target that a reference stands for. */
+/* The target that the hash of a name and a token stand for. */
 DLockFindTarget
-dlock_find_target(const DLockSpaceRef *ref)
+dlock_find_target(uint32 hash, DLockToken token)
 {
 	return (DLockFindTarget)
 	{
-		.by = DLOCK_BY_REF,.hash = ref->hash,.token = ref->token
+		.by = DLOCK_BY_REF,.hash = hash,.token = token
 	};
 }
 

@@ -55,7 +55,7 @@ extern DLockStepLack dlock_find_wanted(DLockStep *step, DLockFind *found);
 extern DLockTerm dlock_find_term(const DLockSpaceLease *lease);
 
 /* without locks */
-extern DLockFindTarget dlock_find_target(const DLockSpaceRef *ref);
+extern DLockFindTarget dlock_find_target(uint32 hash, DLockToken token);
 extern bool dlock_find_run(DLockStep *step, DLockDatabase *db, DLockFind *found,
 						   DLockStepAttempt attempt);
 extern int	dlock_find_own_first(DLockSpaceRef *refs, int count);

@@ -131,7 +131,7 @@ release_refs(DLockDatabase *db, const DLockSpaceRef *refs, int count)
 
 	for (int i = 0; i < count; i++)
 	{
-		DLockFindTarget target = dlock_find_target(&refs[i]);
+		DLockFindTarget target = dlock_find_target(refs[i].hash, refs[i].token);
 
 		CHECK_FOR_INTERRUPTS();
 		if (!dlock_release_lease(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
@@ -334,7 +334,7 @@ try_tell_forced(DLockStep *step, void *arg)
 void
 dlock_release_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 {
-	DLockFindTarget target = {.by = DLOCK_BY_REF,.hash = hash,.token = token};
+	DLockFindTarget target = dlock_find_target(hash, token);
 	DLockFind	found = {.target = &target};
 	DLockStep	step;
 	bool		removed;
@@ -400,7 +400,7 @@ DLockTime
 dlock_release_expired(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartitionSet *skipped,
 					  bool *removed)
 {
-	DLockFindTarget target = {.by = DLOCK_BY_REF,.hash = hash,.token = token};
+	DLockFindTarget target = dlock_find_target(hash, token);
 	DLockReleaseExpiry expiry = {.found = {.target = &target}};
 	DLockStep	step;
 
@@ -462,7 +462,7 @@ try_stop(DLockStep *step, void *arg)
 void
 dlock_release_stop(DLockDatabase *db, uint32 hash, DLockToken token, DLockReleaseStop how)
 {
-	DLockFindTarget target = {.by = DLOCK_BY_REF,.hash = hash,.token = token};
+	DLockFindTarget target = dlock_find_target(hash, token);
 	DLockReleaseEnd end = {.found = {.target = &target},.how = how};
 	DLockStep	step;
 

@@ -123,7 +123,7 @@ dlock_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
 
 	for (int i = 0; i < count; i++)
 	{
-		DLockFindTarget target = dlock_find_target(&refs[i]);
+		DLockFindTarget target = dlock_find_target(refs[i].hash, refs[i].token);
 		XLogRecPtr	of_this;
 
 		CHECK_FOR_INTERRUPTS();

@@ -427,14 +427,10 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 	refs = dlock_index_owned(db->shared->oid, &member->lock_name, &count);
 	for (int i = 0; i < count; i++)
 	{
-		DLockFindTarget target = {
-			.by = DLOCK_BY_REF,
-			.hash = refs[i].hash,
-			.name = member->lock_name,
-			.token = refs[i].token
-		};
+		DLockFindTarget target = dlock_find_target(refs[i].hash, refs[i].token);
 
 		CHECK_FOR_INTERRUPTS();
+		target.name = member->lock_name;
 		if (bsearch(&refs[i].token, sorted, token_count, sizeof(DLockToken), compare_tokens) != NULL)
 			released += dlock_release_lease(db, &target, DLOCK_RIGHT_ROLE, NULL);
 	}

@@ -259,9 +259,7 @@ forget_ended(void)
 	}
 	for (Size i = 0; i < count; i++)
 	{
-		DLockFindTarget target = {
-			.by = DLOCK_BY_REF,.hash = items[i].hash,.token = items[i].token
-		};
+		DLockFindTarget target = dlock_find_target(items[i].hash, items[i].token);
 
 		if (!converted[items[i].hash % lengthof(converted)] && !dlock_find_is_live(&db, &target))
 			continue;

@@ -91,11 +91,7 @@ check_prepare(void)
 
 	for (int i = 0; i < count; i++)
 	{
-		DLockFindTarget target = {
-			.by = DLOCK_BY_REF,
-			.hash = bound[i].hash,
-			.token = bound[i].token
-		};
+		DLockFindTarget target = dlock_find_target(bound[i].hash, bound[i].token);
 
 		dlock_session_shared(&db);
 		if (bound[i].bind == DLOCK_BIND_TRANSACTION && dlock_find_is_live(&db, &target))
@@ -159,11 +155,7 @@ forget_ended(void)
 	dlock_session_shared(&db);
 	for (int i = 0; i < count; i++)
 	{
-		DLockFindTarget target = {
-			.by = DLOCK_BY_REF,
-			.hash = bound[i].hash,
-			.token = bound[i].token
-		};
+		DLockFindTarget target = dlock_find_target(bound[i].hash, bound[i].token);
 
 		if (dlock_find_is_live(&db, &target))
 			bound[kept++] = bound[i];

@@ -497,23 +497,33 @@ can_spare_slot(DLockTime now)
 	return slots >= FREE_SLOTS_NEEDED + (now < started_at + SETTLING_TIME);
 }
 
+/* What the launcher and its reapers have in common; the name is left to the caller. */
+static BackgroundWorker
+describe_worker(const char *type, const char *function, int restart_time)
+{
+	BackgroundWorker worker = {
+		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = restart_time,
+		.bgw_library_name = "dlock"
+	};
+
+	strlcpy(worker.bgw_type, type, sizeof(worker.bgw_type));
+	strlcpy(worker.bgw_function_name, function, sizeof(worker.bgw_function_name));
+	return worker;
+}
+
 /* Start a reaper; false if there is no slot for it. */
 static bool
 start_reaper(Oid database)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 	DLockLauncherWorker *started = palloc0(sizeof(DLockLauncherWorker));
-	BackgroundWorker worker;
+	BackgroundWorker worker = describe_worker("dlock reaper", "dlock_reaper_main",
+											  BGW_NEVER_RESTART);
 	bool		registered;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	strlcpy(worker.bgw_library_name, "dlock", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "dlock_reaper_main", sizeof(worker.bgw_function_name));
 	snprintf(worker.bgw_name, BGW_MAXLEN, "dlock reaper for database %u", database);
-	strlcpy(worker.bgw_type, "dlock reaper", sizeof(worker.bgw_type));
 	worker.bgw_main_arg = ObjectIdGetDatum(database);
 	worker.bgw_notify_pid = MyProcPid;
 
@@ -779,19 +789,11 @@ dlock_launcher_main(Datum arg)
 void
 dlock_launcher_register(void)
 {
-	BackgroundWorker worker;
+	BackgroundWorker worker = describe_worker("dlock launcher", "dlock_launcher_main", 1);
 
 	/* pg_upgrade wants the old and the new cluster to itself. */
 	if (IsBinaryUpgrade)
 		return;
-
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = 1;
-	strlcpy(worker.bgw_library_name, "dlock", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "dlock_launcher_main", sizeof(worker.bgw_function_name));
 	strlcpy(worker.bgw_name, "dlock launcher", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "dlock launcher", sizeof(worker.bgw_type));
 	RegisterBackgroundWorker(&worker);
 }

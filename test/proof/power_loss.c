@@ -320,19 +320,14 @@ shorten_on_disk(const char *on_disk, off_t size)
 		give_up(on_disk);
 }
 
-int
-ftruncate(int fd, off_t size)
+/* Set the size of a file, given by its path or, if that is NULL, open as "fd". */
+static int
+set_size(const char *path, int fd, off_t size, const char *on_disk)
 {
-	char		on_disk[PATH_MAX];
-	int			lock;
-	int			result;
-	int			saved;
+	int			lock = lock_disk();
+	int			result = (path != NULL) ? real_truncate(path, size) : real_ftruncate(fd, size);
+	int			saved = errno;
 
-	if (!find_file_on_disk(fd, on_disk))
-		return real_ftruncate(fd, size);
-	lock = lock_disk();
-	result = real_ftruncate(fd, size);
-	saved = errno;
 	if (result == 0)
 		shorten_on_disk(on_disk, size);
 	close(lock);
@@ -341,23 +336,21 @@ ftruncate(int fd, off_t size)
 }
 
 int
+ftruncate(int fd, off_t size)
+{
+	char		on_disk[PATH_MAX];
+
+	return find_file_on_disk(fd, on_disk) ? set_size(NULL, fd, size, on_disk) :
+		real_ftruncate(fd, size);
+}
+
+int
 truncate(const char *path, off_t size)
 {
 	char		on_disk[PATH_MAX];
-	int			lock;
-	int			result;
-	int			saved;
 
-	if (!find_on_disk(path, on_disk))
-		return real_truncate(path, size);
-	lock = lock_disk();
-	result = real_truncate(path, size);
-	saved = errno;
-	if (result == 0)
-		shorten_on_disk(on_disk, size);
-	close(lock);
-	errno = saved;
-	return result;
+	return find_on_disk(path, on_disk) ? set_size(path, -1, size, on_disk) :
+		real_truncate(path, size);
 }
 
 int
