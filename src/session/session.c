@@ -128,20 +128,25 @@ is_settled(Relation rel)
 		rel->rd_firstRelfilelocatorSubid == InvalidSubTransactionId;
 }
 
+static bool
+is_relation(const Oid *remembered, Oid relid)
+{
+	return OidIsValid(relid) &&
+		(OidIsValid(*remembered) || find_relations()) && relid == *remembered;
+}
+
 /* Is this relation the table of marks of this database? */
 bool
 dlock_session_is_marks(Oid relid)
 {
-	return OidIsValid(relid) &&
-		(OidIsValid(marks_oid) || find_relations()) && relid == marks_oid;
+	return is_relation(&marks_oid, relid);
 }
 
 /* Is this relation the store of this database? */
 bool
 dlock_session_is_store(Oid relid)
 {
-	return OidIsValid(relid) &&
-		(OidIsValid(store_oid) || find_relations()) && relid == store_oid;
+	return is_relation(&store_oid, relid);
 }
 
 /* Open one of the relations; NULL if the extension is not installed. */
@@ -189,26 +194,29 @@ dlock_session_open_store(LOCKMODE lockmode)
 	return rel;
 }
 
-/* Open the marks of fenced resources; throws 55000 if they are not there. */
-Relation
-dlock_session_open_marks(LOCKMODE lockmode)
+/* Open a table that must be there; throws 55000 if it is not. */
+static Relation
+open_table(Oid *remembered, LOCKMODE lockmode)
 {
-	Relation	rel = open_relation(&marks_oid, lockmode);
+	Relation	rel = open_relation(remembered, lockmode);
 
 	if (rel == NULL)
 		dlock_error_no_extension();
 	return rel;
 }
 
+/* Open the marks of fenced resources; throws 55000 if they are not there. */
+Relation
+dlock_session_open_marks(LOCKMODE lockmode)
+{
+	return open_table(&marks_oid, lockmode);
+}
+
 /* Open what is declared about resources; throws 55000 if it is not there. */
 Relation
 dlock_session_open_declared(LOCKMODE lockmode)
 {
-	Relation	rel = open_relation(&declared_oid, lockmode);
-
-	if (rel == NULL)
-		dlock_error_no_extension();
-	return rel;
+	return open_table(&declared_oid, lockmode);
 }
 
 /* The schema of the extension; InvalidOid if it is not installed. */

@@ -56,32 +56,33 @@ typedef struct DLockWord
 	int			value;
 } DLockWord;
 
-/*
- * The value of a word in a list, which ends with NULL.  "known" is the list for
- * the hint.
- */
+/* The value of a word in a list. */
 static int
-get_word(FunctionCallInfo fcinfo, int argno, const char *parameter,
-		 const DLockWord *words, const char *known)
+get_word(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockWord *words, int count)
 {
 	text	   *value;
-	const char *data;
-	size_t		len;
+	DLockBytes	given;
+	StringInfoData known;
 
 	dlock_argument_require(fcinfo, argno, parameter);
 	value = PG_GETARG_TEXT_PP(argno);
-	data = VARDATA_ANY(value);
-	len = VARSIZE_ANY_EXHDR(value);
-
-	for (; words->word != NULL; words++)
+	given = dlock_bytes(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+	for (int i = 0; i < count; i++)
 	{
-		if (strlen(words->word) == len && memcmp(words->word, data, len) == 0)
-			return words->value;
+		DLockBytes	word = dlock_bytes(words[i].word, strlen(words[i].word));
+
+		if (dlock_name_equal(&word, &given))
+			return words[i].value;
 	}
+
+	initStringInfo(&known);
+	for (int i = 0; i < count; i++)
+		appendStringInfo(&known, "%s\"%s\"", (i == 0) ? "" : (i == count - 1) ? " and " : ", ",
+						 words[i].word);
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid value for parameter \"%s\": \"%s\"", parameter, text_to_cstring(value)),
-			 errhint("Valid values are %s.", known)));
+			 errhint("Valid values are %s.", known.data)));
 }
 
 static DLockMode
@@ -95,12 +96,10 @@ get_mode(FunctionCallInfo fcinfo, int argno)
 		{"CW", DLOCK_MODE_CW},
 		{"PR", DLOCK_MODE_PR},
 		{"PW", DLOCK_MODE_PW},
-		{"EX", DLOCK_MODE_EX},
-		{NULL, 0}
+		{"EX", DLOCK_MODE_EX}
 	};
 
-	return (DLockMode) get_word(fcinfo, argno, "mode", words,
-								"\"exclusive\", \"shared\", \"NL\", \"CR\", \"CW\", \"PR\", \"PW\" and \"EX\"");
+	return (DLockMode) get_word(fcinfo, argno, "mode", words, lengthof(words));
 }
 
 static DLockReentry
@@ -109,12 +108,10 @@ get_reentry(FunctionCallInfo fcinfo, int argno)
 	static const DLockWord words[] = {
 		{"deny", DLOCK_REENTRY_DENY},
 		{"count", DLOCK_REENTRY_COUNT},
-		{"return", DLOCK_REENTRY_RETURN},
-		{NULL, 0}
+		{"return", DLOCK_REENTRY_RETURN}
 	};
 
-	return (DLockReentry) get_word(fcinfo, argno, "reentry", words,
-								   "\"deny\", \"count\" and \"return\"");
+	return (DLockReentry) get_word(fcinfo, argno, "reentry", words, lengthof(words));
 }
 
 static DLockBind
@@ -123,12 +120,10 @@ get_bind(FunctionCallInfo fcinfo, int argno)
 	static const DLockWord words[] = {
 		{"none", DLOCK_BIND_NONE},
 		{"session", DLOCK_BIND_SESSION},
-		{"transaction", DLOCK_BIND_TRANSACTION},
-		{NULL, 0}
+		{"transaction", DLOCK_BIND_TRANSACTION}
 	};
 
-	return (DLockBind) get_word(fcinfo, argno, "bind", words,
-								"\"none\", \"session\" and \"transaction\"");
+	return (DLockBind) get_word(fcinfo, argno, "bind", words, lengthof(words));
 }
 
 /* Permits, if any, in place of the mode. */
