@@ -12,6 +12,7 @@
 #   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
 #   make test-versions   the tests on the other supported major versions
 #   make test-bare       make demo and a few tests on bare Debian machines
+#   make test-packages   build, install and test Debian's packages
 #   make dist            the archive of a release, for PGXN
 #
 # It builds elsewhere, too: call it from there with make -f /path/to/Makefile.
@@ -62,7 +63,7 @@ timed_proofs := proof-history proof-fuzz proof-power proof-soak
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
 scripts := test demo stop-demo bench proof $(timed_proofs) proof-model proof-ha proof-plproxy \
-	proof-pgbouncer test-versions test-bare dist
+	proof-pgbouncer test-versions test-bare test-packages dist
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -147,6 +148,9 @@ test-versions:
 
 test-bare:
 	@$(srcdir)/test/bare
+
+test-packages:
+	@$(srcdir)/test/packages
 
 dist:
 	@$(srcdir)/packaging/dist
