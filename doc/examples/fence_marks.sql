@@ -19,7 +19,7 @@ CREATE TABLE fence_mark (
 	token bigint NOT NULL);
 
 CREATE FUNCTION fence_pass(resource text, token bigint) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
 	mark bigint;
 BEGIN
@@ -36,8 +36,10 @@ BEGIN
 	END IF;
 END $$;
 
+REVOKE ALL ON FUNCTION fence_pass FROM PUBLIC;
+
 CREATE FUNCTION fence_guard() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
 	presented text;
 BEGIN

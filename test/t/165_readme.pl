@@ -91,6 +91,7 @@ EOS
 	my $present = sub { return "SELECT set_config('dlock.tokens', 'other=1, nightly-report=$_[0]', false)" };
 
 	like($a->query("INSERT INTO report VALUES ('none')"), qr/LK003/, 'no token');
+	like($a->query("SELECT fence_pass('nightly-report', 9007199254740991)"), qr/42501/, 'only who may write passes');
 	$a->query_safe($present->($old));
 	$a->query_safe("INSERT INTO report VALUES ('old 0')");
 	$a->query_safe('BEGIN');

@@ -8,6 +8,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockClient;
 use DLockTest;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $top = "$FindBin::RealBin/../..";
@@ -25,4 +26,8 @@ foreach my $kind (qw(sync async))
 }
 client_examples('python', 2, $python, 'example.py');
 client_test_large_tokens();
+
+# The hash of doc/scaling.md spreads names over all servers.
+my ($sharding) = slurp_file("$top/doc/scaling.md") =~ /^```python\n(.*?)^```$/ms;
+is(system($python, '-c', "$sharding\nassert {shard_of(f'lock {i}', 'abc') for i in range(99)} == set('abc')"), 0, 'the hash of doc/scaling.md');
 done_testing();
