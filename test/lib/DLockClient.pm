@@ -236,10 +236,19 @@ sub test_ride_out
 	wait_renewed('job');
 	is(sql("SELECT dlock_check('job', $token)"), 't', 'a restart: renewed afterwards');
 
-	# A connection that does not answer, though it is open.  It is between two renewals.
-	my @frozen = backends();
-	cmp_ok(scalar @frozen, '>', 0, 'somebody renews');
-	kill 'STOP', @frozen;
+	# A connection that does not answer, though it is open.  It is between two renewals: a
+	# backend that is stopped at work may hold what the next renewal needs.
+	my @frozen;
+	ok( wait_until(
+			sub {
+				@frozen = backends();
+				kill 'STOP', @frozen;
+				wait_until(sub { !grep { slurp_file("/proc/$_/stat") !~ /\) T / } @frozen }) or croak 'they do not stop';
+				return 1 if @frozen && sql('SELECT bool_and(state = \'idle\') FROM pg_stat_activity WHERE pid IN (' . join(', ', @frozen) . ')') eq 't';
+				kill 'CONT', @frozen;
+				return 0;
+			}),
+		'somebody renews');
 	my $renewed = eval { wait_renewed('job'); 1 };
 	kill 'CONT', @frozen;
 	ok($renewed, 'a frozen connection: renewed on another');
