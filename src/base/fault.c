@@ -36,6 +36,8 @@
 #include "base/compat.h"
 #include "base/fault.h"
 
+#ifdef DLOCK_FAULTS
+
 /* So many points can be armed at a time. */
 #define ARMED_MAX		8
 
@@ -259,3 +261,5 @@ dlock_fault_interrupt(void)
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("fault at \"interrupt\"")));
 }
+
+#endif							/* DLOCK_FAULTS */
