@@ -66,7 +66,11 @@ sub was_cut_off
 {
 	my ($way) = @_;
 
-	return $caller->answer =~ $cut{$way}[1] && $caller->{stdout} eq '';
+	my $answer = $caller->answer;
+
+	# A session tells its client of its end before it cleans up.
+	$caller->wait_backend_gone if $answer =~ /^(?:FATAL|LOST)/;
+	return $answer =~ $cut{$way}[1] && $caller->{stdout} eq '';
 }
 
 sub cut_off
