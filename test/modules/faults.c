@@ -22,6 +22,7 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "port/pg_bitutils.h"
 #include "storage/bufmgr.h"
 #include "storage/proc.h"
@@ -82,6 +83,15 @@ typedef struct PageLease
 	bool		in_memory;
 } PageLease;
 
+/* A lease that its owner must find. */
+typedef struct OwnedLease
+{
+	const char *name;
+	DLockBytes	owner;
+	Oid			role;
+	DLockToken	token;
+} OwnedLease;
+
 typedef struct Check
 {
 	DLockDatabase db;
@@ -90,6 +100,7 @@ typedef struct Check
 	PageLease  *leases;
 	int			nleases;
 	int			room;
+	List	   *owned;
 	int64		cells;			/* in use by locks, leases and requests */
 	int64		held;
 	int			requests;
@@ -138,19 +149,34 @@ check_slot(Check *check, const char *name, const DLockSpaceLease *lease)
 	complain(check, "%s: the page has no lease with token %lld", name, (long long) lease->token);
 }
 
-static bool
-is_among_owned(Check *check, const DLockSpaceLease *lease)
+/* Remember a lease that is to be found by its owner, which takes other locks. */
+static void
+note_owned(Check *check, const char *name, const DLockSpaceLease *lease)
 {
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
+	OwnedLease *owned = palloc(sizeof(OwnedLease));
+
+	owned->name = name;
+	owned->owner = dlock_bytes(pnstrdup(owner.name.data, owner.name.len), owner.name.len);
+	owned->role = lease->role;
+	owned->token = lease->token;
+	check->owned = lappend(check->owned, owned);
+}
+
+static void
+check_owned(Check *check, const OwnedLease *owned)
+{
 	int			count;
-	DLockSpaceRef *refs = dlock_index_owned(check->db.shared->oid, &owner.name, &count);
+	DLockSpaceRef *refs = dlock_index_owned(check->db.shared->oid, &owned->owner, &count);
 	bool		found = false;
 
 	for (int i = 0; i < count; i++)
-		found |= refs[i].token == lease->token && refs[i].role == lease->role;
+		found |= refs[i].token == owned->token && refs[i].role == owned->role;
+	if (!found)
+		complain(check, "%s: token %lld is not found by its owner", owned->name,
+				 (long long) owned->token);
 	pfree(refs);
-	return found;
 }
 
 /* What leases and requests have in common; counts their cells. */
@@ -198,8 +224,8 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 			complain(check, "%s: a lease ends before \"earliest\"", name);
 		if (dlock_index_find_part(entry, lease->token) == NULL)
 			complain(check, "%s: token %lld is not found", name, (long long) lease->token);
-		if (lease->part != DLOCK_PART_INTENT && !is_among_owned(check, lease))
-			complain(check, "%s: token %lld is not found by its owner", name, (long long) lease->token);
+		if (lease->part != DLOCK_PART_INTENT)
+			note_owned(check, name, lease);
 		if (lease->slot != DLOCK_SLOT_NONE)
 			check_slot(check, name, lease);
 		for (DLockSpaceLease *other = dlock_space_holders(entry); other != lease; other = dlock_space_next(other))
@@ -322,6 +348,7 @@ inconsistencies(PG_FUNCTION_ARGS)
 	int64		kept = PG_GETARG_INT32(0);
 	Check	   *check = palloc0(sizeof(Check));
 	DLockPartitionSet all;
+	ListCell   *cell;
 	TimestampTz since;
 	uint32		buckets;
 	int64		counted;
@@ -346,6 +373,8 @@ inconsistencies(PG_FUNCTION_ARGS)
 	check_processes(check);
 	dlock_partition_unlock_set(&all);
 
+	foreach(cell, check->owned)
+		check_owned(check, lfirst(cell));
 	for (int i = 0; i < check->nleases; i++)
 	{
 		if (!check->leases[i].in_memory)
