@@ -1,0 +1,2 @@
+-- Run once, when the data directory is made.
+CREATE EXTENSION dlock;
