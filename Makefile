@@ -9,6 +9,7 @@
 #   make proof S=600     attack the promises of doc/proof.md for so many seconds
 #   make proof-soak      20 minutes of mixed load with faults: does anything grow?
 #   make proof-model     check the model of grants and hand-offs, with spin
+#   make proof-mutants   seed the model's mistakes into the code, and see the tests find them
 #   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
 #   make test-versions   the tests on the other supported major versions
 #   make test-bare       make demo and a few tests on bare Debian machines
@@ -62,7 +63,7 @@ timed_proofs := proof-history proof-fuzz proof-power proof-soak
 
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
-scripts := test demo stop-demo bench proof $(timed_proofs) proof-model proof-ha proof-plproxy \
+scripts := test demo stop-demo bench proof $(timed_proofs) proof-model proof-mutants proof-ha proof-plproxy \
 	proof-pgbouncer test-versions test-bare test-packages dist
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
@@ -133,6 +134,9 @@ proof $(timed_proofs):
 
 proof-model:
 	@$(srcdir)/test/proof/model/run
+
+proof-mutants:
+	@$(srcdir)/test/proof/model/try_mutants
 
 proof-ha:
 	@$(srcdir)/test/proof/ha/run
