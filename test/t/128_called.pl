@@ -207,7 +207,7 @@ foreach my $request (
 {
 	my $third = DLockSession->new($node, $db, name => 'third', setup => "SET deadlock_timeout = '200 ms'");
 	$ctl->query_safe("SELECT dlock_acquire('row', 'holder', '1 h')");
-	enqueue($ctl, $s[$_], acquire('row', "late$_", ttl => '1 s')) foreach 0, 1;
+	enqueue($ctl, $s[$_], acquire('row', "late$_", ttl => '3 s')) foreach 0, 1;
 	enqueue($ctl, $third, acquire('row', 'third'));
 	stop($s[$_]) foreach 0, 1;
 	$ctl->query_safe("SELECT dlock_release('row', 'holder')");
