@@ -153,7 +153,7 @@ unpack_bare() {
 	archive=$(bare_archive "$suite")
 	mkdir -p "$root"
 	tar -C "$root" --zstd -xf "$archive"
-	echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/dlock"
+	echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/unsafe-io"
 	cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 	cp "$chroot_cache/packages-$suite"/*.deb "$root/var/cache/apt/archives/" 2>/dev/null || true
 }
