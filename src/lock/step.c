@@ -233,10 +233,9 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 static void
 fetch_page(DLockStep *step)
 {
-	DLockDatabase *db = step->db;
-	Buffer		buffer = dlock_store_pin(db->rel, step->slot);
+	Buffer		buffer = dlock_store_pin(step->db->rel, step->slot);
 
-	*dlock_slot_hint(&db->shared->slots, step->slot) = buffer;
+	*dlock_slot_hint(&step->db->shared->slots, step->slot) = buffer;
 	add_pin(step, step->slot, buffer);
 }
 
@@ -544,7 +543,6 @@ note_expiry(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 static void
 erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	DLockDatabase *db = step->db;
 	DLockSlot	slot = lease->slot;
 
 	Assert(dlock_partition_is_mine(entry->hash));
@@ -552,7 +550,7 @@ erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		step->lsn = dlock_store_erase(page_of(step, slot), slot);
 	dlock_space_remove(entry, lease);
 	if (slot != DLOCK_SLOT_NONE)
-		dlock_slot_free(&db->shared->slots, slot);
+		dlock_slot_free(&step->db->shared->slots, slot);
 }
 
 /*
@@ -679,12 +677,12 @@ remove_intents(DLockStep *step, const DLockBytes *path, DLockToken token)
 {
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
 	int			count = dlock_name_ancestors(path, ancestors);
-	Oid			database = step->db->shared->oid;
 
 	for (int i = 0; i < count; i++)
 	{
 		DLockSpaceEntry *entry;
-		DLockSpaceLease *intent = dlock_space_find_part(database, &ancestors[i], token, &entry);
+		DLockSpaceLease *intent = dlock_space_find_part(step->db->shared->oid, &ancestors[i],
+														token, &entry);
 
 		if (intent != NULL)
 			remove_part(entry, intent, step->now);
