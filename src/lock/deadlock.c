@@ -17,23 +17,9 @@
  *	  semaphore), and this again until no backend is taken away.  The circle is
  *	  looked for among the stuck ones.
  *
- *	  Which backends look.  Every circle has an edge to a live lease, and so to
- *	  its owner or the backend that it is bound to: edges from a request to one in front of it cannot close a
- *	  circle by themselves, since requests for several locks stand in the same
- *	  order in all queues that they share.  The backend that comes next on the
- *	  circle waits for that owner, or has the lease bound to it, and looks.  So
- *	  a backend whose owner holds nothing, and to which nothing was ever bound,
- *	  never looks.
- *
- *	  When they look.  The last edge of a circle appears either when a backend
- *	  begins to wait, or when an owner that waits already gets a lock or a
- *	  stronger mode by another backend.  In the first case the edge that leads
- *	  to the new request is one to its owner's lease, for nobody can stand
- *	  behind a request that is not there yet; so this backend looks, after
- *	  deadlock_timeout.  In the second case the one that makes the grant tells
- *	  the owner's waiting backends to look again (dlock_queue_owner_gained), as far
- *	  as they listen: the others are about to look anyway.  In between nothing can
- *	  make a circle, and a backend looks ever more rarely.
+ *	  Which backends look, and when, is argued in src/README ("Deadlocks"): one
+ *	  whose owner holds something, or to which something was bound, after
+ *	  deadlock_timeout, and again when that owner has got more.
  *
  *	  How they look.  First a copy of all that can be reached from this
  *	  backend is made, with the partitions of one waiting backend locked in
@@ -86,7 +72,8 @@ typedef struct DLockDeadlockItem
 typedef struct DLockDeadlockHolder
 {
 	DLockOwner	owner;
-	uint32		hash;			/* of the owner */
+	int			first;			/* candidates that may be of this owner */
+	int			ncandidates;
 	int			process;		/* that it is bound to; or NONE */
 	DLockMode	mode;
 	DLockToken	token;
@@ -114,6 +101,17 @@ typedef struct DLockDeadlockPlace
 	int			item;
 } DLockDeadlockPlace;
 
+/* What a waiter waits behind. */
+typedef struct DLockDeadlockEdge
+{
+	DLockOwner	waiter;
+	DLockOwner	blocker;
+	int			process;		/* of the request in front; NONE if it is a
+								 * lease */
+	DLockMode	mode;
+	DLockBytes	lock;
+} DLockDeadlockEdge;
+
 /* A backend that waits, and that this one waits for at some remove. */
 typedef struct DLockDeadlockWaiter
 {
@@ -125,10 +123,10 @@ typedef struct DLockDeadlockWaiter
 	bool		stuck;
 	bool		blocked;		/* by stuck ones, in the pass at hand */
 
-	/* How the search got here: from which waiter, at which of its places. */
+	/* How the search got here: from which waiter, by what. */
 	bool		found;
 	int			from;
-	DLockDeadlockPlace at;
+	DLockDeadlockEdge edge;
 } DLockDeadlockWaiter;
 
 /* A backend that waits in this database; all of them, by the hash of the owner. */
@@ -151,29 +149,15 @@ typedef struct DLockDeadlockSearch
 	int			nwaiters;
 	DLockDeadlockWaiter *waiters;	/* the first is me */
 	int			nlocks;
-	int			lock_room;
 	DLockDeadlockLock *locks;
+	int			nfound;
+	int		   *found;			/* waiters that the circle may lead to */
 	int			npending;
 	int		   *pending;		/* processes to be visited */
 	bool	   *is_pending;		/* by process: visited, or to be */
-} DLockDeadlockSearch;
-
-/* A circle: its waiters in order, me first, and what each waits behind. */
-typedef struct DLockDeadlockEdge
-{
-	DLockOwner	waiter;
-	DLockOwner	blocker;
-	int			process;		/* of the request in front; NONE if it is a
-								 * lease */
-	DLockMode	mode;
-	DLockBytes	lock;
-} DLockDeadlockEdge;
-
-typedef struct DLockDeadlockCircle
-{
 	int			length;
-	DLockDeadlockEdge *edges;
-} DLockDeadlockCircle;
+	DLockDeadlockEdge *edges;	/* the circle, from me to me */
+} DLockDeadlockSearch;
 
 static DLockBytes
 copy_bytes(DLockBytes bytes)
@@ -208,6 +192,18 @@ waits_behind(DLockMode mode, DLockMode other)
 
 /* ---- the copy ---- */
 
+/* What an array that grows has room for at first, a power of two. */
+#define LEAST_ROOM	8
+
+/* See to it that an array has room for one more than it has. */
+static void *
+make_room(void *array, int count, Size size)
+{
+	if (count < LEAST_ROOM || (count & (count - 1)) != 0)
+		return array;
+	return repalloc(array, 2 * count * size);
+}
+
 static int
 compare_candidates(const void *a, const void *b)
 {
@@ -217,9 +213,9 @@ compare_candidates(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* The first candidate with this hash; NONE if there is none. */
+/* The first candidate with this hash, and how many there are. */
 static int
-find_candidate(const DLockDeadlockSearch *search, uint32 hash)
+find_candidates(const DLockDeadlockSearch *search, uint32 hash, int *count)
 {
 	int			low = 0;
 	int			high = search->ncandidates;
@@ -233,14 +229,10 @@ find_candidate(const DLockDeadlockSearch *search, uint32 hash)
 		else
 			high = middle;
 	}
-	return (low < search->ncandidates && search->candidates[low].hash == hash) ? low : NONE;
-}
-
-/* Does a candidate with this index have this hash? */
-static bool
-is_candidate(const DLockDeadlockSearch *search, int i, uint32 hash)
-{
-	return i != NONE && i < search->ncandidates && search->candidates[i].hash == hash;
+	for (high = low; high < search->ncandidates && search->candidates[high].hash == hash;)
+		high++;
+	*count = high - low;
+	return low;
 }
 
 /*
@@ -259,10 +251,10 @@ begin_copy(DLockDeadlockSearch *search, const DLockPartitionSet *locked)
 	search->waiter_of = palloc(processes * sizeof(int));
 	search->waiters = palloc(processes * sizeof(DLockDeadlockWaiter));
 	search->pending = palloc(processes * sizeof(int));
+	search->found = palloc((processes + 1) * sizeof(int));	/* me twice */
 	search->is_pending = palloc0(processes * sizeof(bool));
-	search->locks = palloc(sizeof(DLockDeadlockLock));
-	search->lock_room = 1;
-	search->ncandidates = search->nwaiters = search->nlocks = search->npending = 0;
+	search->locks = palloc(LEAST_ROOM * sizeof(DLockDeadlockLock));
+	search->ncandidates = search->nwaiters = search->nlocks = search->npending = search->nfound = 0;
 
 	for (int process = 0; process < processes; process++)
 	{
@@ -294,21 +286,14 @@ reach(DLockDeadlockSearch *search, int process)
 static void
 fill_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock, DLockSpaceEntry *entry)
 {
-	int			item_room = 8;
-	int			holder_room = 8;
-
-	lock->items = palloc(item_room * sizeof(DLockDeadlockItem));
-	lock->holders = palloc(holder_room * sizeof(DLockDeadlockHolder));
+	lock->items = palloc(LEAST_ROOM * sizeof(DLockDeadlockItem));
+	lock->holders = palloc(LEAST_ROOM * sizeof(DLockDeadlockHolder));
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
 		if (!dlock_holder_is_waiting(entry, request, search->now))
 			continue;
-		if (lock->nitems == item_room)
-		{
-			item_room *= 2;
-			lock->items = repalloc(lock->items, item_room * sizeof(DLockDeadlockItem));
-		}
+		lock->items = make_room(lock->items, lock->nitems, sizeof(DLockDeadlockItem));
 		lock->items[lock->nitems++] = (DLockDeadlockItem)
 		{
 			.process = request->process,
@@ -322,27 +307,26 @@ fill_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock, DLockSpaceEntry 
 	{
 		char		buffer[DLOCK_OWNER_MAX];
 		DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-		uint32		hash = dlock_queue_owner_hash(&owner);
+		int			count;
+		int			first;
 
 		if (dlock_holder_blocks_until(lease) <= search->now)
 			continue;
+		first = find_candidates(search, dlock_queue_owner_hash(&owner), &count);
+
 		/* What is only closed opens by itself. */
 		if (!dlock_rule_is_live(lease->deadline, search->now) ||
-			(find_candidate(search, hash) == NONE &&
+			(count == 0 &&
 			 (lease->process == NONE ||
 			  !dlock_queue_is_for_lock(lease->process, search->database))))
 		{
 			lock->has_free_holder |= (lease->mode == DLOCK_MODE_PERMIT);
 			continue;
 		}
-		if (lock->nholders == holder_room)
-		{
-			holder_room *= 2;
-			lock->holders = repalloc(lock->holders, holder_room * sizeof(DLockDeadlockHolder));
-		}
+		lock->holders = make_room(lock->holders, lock->nholders, sizeof(DLockDeadlockHolder));
 		lock->holders[lock->nholders++] = (DLockDeadlockHolder)
 		{
-			copy_owner(lease), hash, lease->process, (DLockMode) lease->mode, lease->token
+			copy_owner(lease), first, count, lease->process, (DLockMode) lease->mode, lease->token
 		};
 	}
 }
@@ -361,11 +345,7 @@ copy_lock(DLockDeadlockSearch *search, DLockSpaceEntry *entry)
 			dlock_name_equal(&search->locks[i].name, &name))
 			return i;
 	}
-	if (search->nlocks == search->lock_room)
-	{
-		search->lock_room *= 2;
-		search->locks = repalloc(search->locks, search->lock_room * sizeof(DLockDeadlockLock));
-	}
+	search->locks = make_room(search->locks, search->nlocks, sizeof(DLockDeadlockLock));
 	lock = &search->locks[search->nlocks];
 	memset(lock, 0, sizeof(*lock));
 	lock->hash = entry->hash;
@@ -424,14 +404,14 @@ reach_blockers(DLockDeadlockSearch *search, const DLockDeadlockPlace *place)
 	lock->reached |= DLOCK_RULE_BIT(mode);
 	for (int i = 0; i < lock->nholders; i++)
 	{
-		uint32		hash = lock->holders[i].hash;
+		const DLockDeadlockHolder *holder = &lock->holders[i];
 
-		if (!waits_behind(mode, lock->holders[i].mode))
+		if (!waits_behind(mode, holder->mode))
 			continue;
-		if (lock->holders[i].process != NONE)
-			reach(search, lock->holders[i].process);
-		for (int c = find_candidate(search, hash); is_candidate(search, c, hash); c++)
-			reach(search, search->candidates[c].process);
+		if (holder->process != NONE)
+			reach(search, holder->process);
+		for (int c = 0; c < holder->ncandidates; c++)
+			reach(search, search->candidates[holder->first + c].process);
 	}
 }
 
@@ -478,50 +458,40 @@ copy_all(DLockDeadlockSearch *search, const DLockPartitionSet *locked)
 
 /* ---- who is stuck ---- */
 
-/* The waiter of a request in a queue; NULL if it was not reached or goes on. */
+/* The waiter that a process is; NULL if it is none, was not reached, or goes on. */
 static DLockDeadlockWaiter *
 stuck_waiter(DLockDeadlockSearch *search, int process)
 {
-	int			index = search->waiter_of[process];
+	int			index = (process != NONE) ? search->waiter_of[process] : NONE;
 
 	return (index != NONE && search->waiters[index].stuck) ? &search->waiters[index] : NULL;
 }
 
-/* Where next_of_holder() begins. */
-#define FIRST	(-2)
-
 /*
- * The next stuck waiter that a lease waits for to be released: the backend that
- * the lease is bound to, or one by which its owner waits; NULL if there is no
- * more.  "*at" is FIRST at the first call.
+ * A stuck waiter that a lease waits for to be released: the backend that the lease is
+ * bound to, if "i" is NONE, or else the i-th candidate, if its owner waits by that
+ * one; NULL if not.
  */
 static DLockDeadlockWaiter *
-next_of_holder(DLockDeadlockSearch *search, const DLockDeadlockHolder *holder, int *at)
+stuck_of_holder(DLockDeadlockSearch *search, const DLockDeadlockHolder *holder, int i)
 {
 	DLockDeadlockWaiter *waiter;
 
-	if (*at == FIRST)
-	{
-		*at = find_candidate(search, holder->hash);
-		waiter = (holder->process != NONE) ? stuck_waiter(search, holder->process) : NULL;
-		if (waiter != NULL)
-			return waiter;
-	}
-	while (is_candidate(search, *at, holder->hash))
-	{
-		waiter = stuck_waiter(search, search->candidates[(*at)++].process);
-		if (waiter != NULL && dlock_name_is_owner(&waiter->owner, &holder->owner))
-			return waiter;
-	}
-	return NULL;
+	if (i == NONE)
+		return stuck_waiter(search, holder->process);
+	waiter = stuck_waiter(search, search->candidates[holder->first + i].process);
+	return (waiter != NULL && dlock_name_is_owner(&waiter->owner, &holder->owner)) ? waiter : NULL;
 }
 
 static bool
 is_holder_stuck(DLockDeadlockSearch *search, const DLockDeadlockHolder *holder)
 {
-	int			at = FIRST;
-
-	return next_of_holder(search, holder, &at) != NULL;
+	for (int i = NONE; i < holder->ncandidates; i++)
+	{
+		if (stuck_of_holder(search, holder, i) != NULL)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -607,73 +577,47 @@ find_stuck(DLockDeadlockSearch *search)
 
 /* ---- the circle ---- */
 
-/* The search gets from one waiter, at one of its places, to another. */
+/* The search gets from one waiter by an edge to another. */
 static void
-step(DLockDeadlockSearch *search, int from, const DLockDeadlockPlace *at,
-	 DLockDeadlockWaiter *to, int *queue, int *count)
+step(DLockDeadlockSearch *search, int from, const DLockDeadlockEdge *edge, DLockDeadlockWaiter *to)
 {
-	if (to->found)
+	if (to == NULL || to->found)
 		return;
 	to->found = true;
 	to->from = from;
-	to->at = *at;
-	queue[(*count)++] = (int) (to - search->waiters);
+	to->edge = *edge;
+	search->found[search->nfound++] = (int) (to - search->waiters);
 }
 
 /* Step to all that are in the way of a waiter at a place. */
 static void
-step_to_blockers(DLockDeadlockSearch *search, int from, const DLockDeadlockPlace *at,
-				 int *queue, int *count)
+step_to_blockers(DLockDeadlockSearch *search, int from, const DLockDeadlockPlace *at)
 {
 	DLockDeadlockLock *lock = &search->locks[at->lock];
 	DLockDeadlockItem *item = &lock->items[at->item];
+	DLockDeadlockEdge edge = {.waiter = search->waiters[from].owner,.mode = item->mode,.lock = lock->name};
 
+	edge.process = NONE;
 	for (int i = 0; i < lock->nholders; i++)
 	{
 		DLockDeadlockHolder *holder = &lock->holders[i];
-		int			next = FIRST;
-		DLockDeadlockWaiter *waiter;
 
 		if (!waits_behind(item->mode, holder->mode) || holder->token == item->converted)
 			continue;
-		while ((waiter = next_of_holder(search, holder, &next)) != NULL)
-			step(search, from, at, waiter, queue, count);
-
-		/* Another backend of my owner may hold it: that closes the circle. */
-		if (dlock_name_is_owner(&holder->owner, &search->waiters[0].owner))
-			step(search, from, at, &search->waiters[0], queue, count);
+		edge.blocker = holder->owner;
+		for (int c = NONE; c < holder->ncandidates; c++)
+			step(search, from, &edge, stuck_of_holder(search, holder, c));
 	}
 	for (int i = 0; i < at->item; i++)
 	{
 		DLockDeadlockWaiter *waiter = stuck_waiter(search, lock->items[i].process);
 
-		if (waiter != NULL && waits_behind(item->mode, lock->items[i].mode))
-			step(search, from, at, waiter, queue, count);
+		if (waiter == NULL || !waits_behind(item->mode, lock->items[i].mode))
+			continue;
+		edge.blocker = waiter->owner;
+		edge.process = waiter->process;
+		step(search, from, &edge, waiter);
 	}
-}
-
-/* What the request at a place waits behind, if that leads to this waiter. */
-static DLockDeadlockEdge
-edge_to(DLockDeadlockSearch *search, const DLockDeadlockWaiter *from,
-		const DLockDeadlockPlace *at, const DLockDeadlockWaiter *to)
-{
-	DLockDeadlockLock *lock = &search->locks[at->lock];
-	DLockDeadlockItem *item = &lock->items[at->item];
-	DLockDeadlockEdge edge = {from->owner, to->owner, to->process, item->mode, lock->name};
-
-	for (int i = 0; i < lock->nholders; i++)
-	{
-		DLockDeadlockHolder *holder = &lock->holders[i];
-
-		if (waits_behind(item->mode, holder->mode) && holder->token != item->converted &&
-			(holder->process == to->process ||
-			 dlock_name_is_owner(&holder->owner, &to->owner)))
-		{
-			edge.process = NONE;
-			edge.blocker = holder->owner;
-		}
-	}
-	return edge;
 }
 
 /*
@@ -681,42 +625,39 @@ edge_to(DLockDeadlockSearch *search, const DLockDeadlockWaiter *from,
  * there is none.
  */
 static bool
-find_circle(DLockDeadlockSearch *search, DLockDeadlockCircle *circle)
+find_circle(DLockDeadlockSearch *search)
 {
 	DLockDeadlockWaiter *mine = &search->waiters[0];
-	int		   *queue = palloc((search->nwaiters + 1) * sizeof(int));
-	int			count = 0;
 	int			length;
-	int			to;
+	int			to = 0;
 
 	find_stuck(search);
 	if (!mine->stuck)
 		return false;
 
-	queue[count++] = 0;
-	for (int i = 0; i < count && !mine->found; i++)
+	search->found[search->nfound++] = 0;
+	for (int i = 0; i < search->nfound && !mine->found; i++)
 	{
-		DLockDeadlockWaiter *waiter = &search->waiters[queue[i]];
+		DLockDeadlockWaiter *waiter = &search->waiters[search->found[i]];
 
 		for (int p = 0; p < waiter->nplaces; p++)
-			step_to_blockers(search, queue[i], &waiter->places[p], queue, &count);
+			step_to_blockers(search, search->found[i], &waiter->places[p]);
 	}
 	if (!mine->found)
 		return false;
 
-	circle->length = 1;
-	for (to = mine->from; to != 0; to = search->waiters[to].from)
-		circle->length++;
-	circle->edges = palloc(circle->length * sizeof(DLockDeadlockEdge));
-	length = circle->length;
-	to = 0;
+	search->length = 0;
 	do
 	{
-		DLockDeadlockWaiter *waiter = &search->waiters[to];
-
-		circle->edges[--length] = edge_to(search, &search->waiters[waiter->from],
-										  &waiter->at, waiter);
-		to = waiter->from;
+		search->length++;
+		to = search->waiters[to].from;
+	} while (to != 0);
+	search->edges = palloc(search->length * sizeof(DLockDeadlockEdge));
+	length = search->length;
+	do
+	{
+		search->edges[--length] = search->waiters[to].edge;
+		to = search->waiters[to].from;
 	} while (to != 0);
 	return true;
 }
@@ -726,15 +667,15 @@ find_circle(DLockDeadlockSearch *search, DLockDeadlockCircle *circle)
  * queue, move it to the end of its queues; false if there is none.
  */
 static bool
-requeue_unit(const DLockDeadlockCircle *circle, DLockTime now)
+requeue_unit(const DLockDeadlockSearch *search)
 {
-	for (int i = 0; i < circle->length; i++)
+	for (int i = 0; i < search->length; i++)
 	{
 		DLockQueueShared *wait;
 
-		if (circle->edges[i].process == NONE)
+		if (search->edges[i].process == NONE)
 			continue;
-		wait = dlock_queue_place(circle->edges[i].process);
+		wait = dlock_queue_place(search->edges[i].process);
 		if (wait->count == 1 || wait->kind == DLOCK_SPACE_CONVERT)
 			continue;
 		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
@@ -742,10 +683,8 @@ requeue_unit(const DLockDeadlockCircle *circle, DLockTime now)
 		{
 			request->bound_mono = 0;
 			dlock_space_requeue(dlock_space_entry_of(request), request);
+			dlock_queue_call(dlock_space_entry_of(request), search->now);
 		}
-		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
-			 request != NULL; request = dlock_space_request_next(request))
-			dlock_queue_call(dlock_space_entry_of(request), now);
 		return true;
 	}
 	return false;
@@ -753,15 +692,15 @@ requeue_unit(const DLockDeadlockCircle *circle, DLockTime now)
 
 /* The circle in words, a line for each edge. */
 static char *
-describe_circle(const DLockDeadlockCircle *circle, MemoryContext context)
+describe_circle(const DLockDeadlockSearch *search, MemoryContext context)
 {
 	StringInfoData text;
 	MemoryContext old = MemoryContextSwitchTo(context);
 
 	initStringInfo(&text);
-	for (int i = 0; i < circle->length; i++)
+	for (int i = 0; i < search->length; i++)
 	{
-		DLockDeadlockEdge *edge = &circle->edges[i];
+		DLockDeadlockEdge *edge = &search->edges[i];
 
 		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
 						 (i > 0) ? "\n" : "", edge->waiter.name.len, edge->waiter.name.data,
@@ -795,18 +734,17 @@ static char *
 resolve(DLockDeadlockSearch *search, MemoryContext context)
 {
 	DLockPartitionSet set = stuck_set(search);
-	DLockDeadlockCircle circle;
 	char	   *text = NULL;
 	int			attempts = dlock_queue_processes();
 
 	DLOCK_FAULT("deadlock_found");
 	if (!dlock_partition_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
 		return NULL;
-	while (text == NULL && copy_all(search, &set) && find_circle(search, &circle))
+	while (text == NULL && copy_all(search, &set) && find_circle(search))
 	{
-		if (attempts-- > 0 && requeue_unit(&circle, search->now))
+		if (attempts-- > 0 && requeue_unit(search))
 			continue;
-		text = describe_circle(&circle, context);
+		text = describe_circle(search, context);
 
 		dlock_queue_remove_mine(search->now);
 	}
@@ -844,14 +782,13 @@ char *
 dlock_deadlock_check(DLockDatabase *db)
 {
 	DLockDeadlockSearch search = {.database = db->shared->oid,.me = dlock_queue_me()};
-	DLockDeadlockCircle circle;
 	MemoryContext old = CurrentMemoryContext;
 	MemoryContext context;
 	char	   *text = NULL;
 
 	context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
-	if (holds_something(&search) && copy_all(&search, NULL) && find_circle(&search, &circle))
+	if (holds_something(&search) && copy_all(&search, NULL) && find_circle(&search))
 		text = resolve(&search, old);
 
 	if (dlock_partition_set_count(&search.skipped) > 0)
