@@ -11,6 +11,8 @@
 #   make proof-model     check the model of grants and hand-offs, with spin
 #   make proof-mutants   seed the model's mistakes into the code, and see the tests find them
 #   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
+#   make proof-builds    the tests with undefined behaviour trapped, with a server that checks
+#                        assertions, and with a report of the lines executed
 #   make test-versions   the tests on the other supported major versions
 #   make test-bare       make demo and a few tests on bare Debian machines
 #   make test-packages   build, install and test Debian's packages
@@ -64,7 +66,7 @@ timed_proofs := proof-history proof-fuzz proof-power proof-soak
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
 scripts := test demo stop-demo bench proof $(timed_proofs) proof-model proof-mutants proof-ha proof-plproxy \
-	proof-pgbouncer test-versions test-bare test-packages dist
+	proof-pgbouncer proof-builds test-versions test-bare test-packages dist
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -140,6 +142,10 @@ proof-mutants:
 
 proof-ha:
 	@$(srcdir)/test/proof/ha/run
+
+# PARTS='ubsan' and the like: some of them.
+proof-builds:
+	@$(srcdir)/test/proof/builds/run $(PARTS)
 
 proof-plproxy:
 	@HA_ONLY=shards $(srcdir)/test/proof/ha/run
