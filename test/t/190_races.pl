@@ -10,13 +10,14 @@ use lib "$FindBin::RealBin/../lib";
 use DLockFault;
 use DLockQueue;
 use DLockSession;
+use DLockStall;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = start_fault_node('main',
-	conf => "dlock.reap_interval = 10min\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
+	conf => "dlock.reap_interval = 10min\ndlock.max_reapers = 0\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
 my $db = 'postgres';
 my ($ctl, $a, $b, $c);
 
@@ -176,7 +177,9 @@ foreach my $point (qw(enqueued nap))
 	is(holders('x'), '', 'gives up: the lock is free');
 	go($ctl, 'give_up');
 	is($a->answer, '', 'gives up: it has no lease');
+	my $left = mono_now();
 	isnt($b->answer, '', 'gives up: the next is granted');
+	in_time($left, $b->{answered_at}, 30, 'gives up: at once');
 	done('gives up');
 }
 
@@ -403,6 +406,8 @@ foreach my $point (qw(token_reserve token_reserved))
 
 # A lease that is granted while the reaper walks, with an earlier deadline than it knows of,
 # is removed in time: it sweeps every ten minutes otherwise.  The same when it leaves.
+$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1');
+$node->reload;
 foreach my $point (qw(reap_swept reap_leave))
 {
 	stop_at($ctl, 0, $point);
@@ -410,7 +415,7 @@ foreach my $point (qw(reap_swept reap_leave))
 	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0; SELECT pg_reload_conf()') if $point eq 'reap_leave';
 	is_at($ctl, $point);
 	$ctl->query_safe(acquire('reap2', 'a', ttl => '10 ms'));
-	$node->safe_psql($db, 'ALTER SYSTEM RESET dlock.max_reapers; SELECT pg_reload_conf()') if $point eq 'reap_leave';
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1; SELECT pg_reload_conf()') if $point eq 'reap_leave';
 	go($ctl, $point);
 	ok(wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 }), "$point: removed");
 	done($point);
