@@ -296,9 +296,14 @@ sub stress
 	return @found;
 }
 
-# Without the guard.
+# Without the guard.  How soon it happens is left to chance.
 $run = 'not guarded';
-my @found = stress($seconds < 3 ? $seconds : 3);
+my @found;
+foreach my $attempt (1 .. 10)
+{
+	@found = stress($seconds < 3 ? $seconds : 3);
+	last if @found;
+}
 cmp_ok(scalar @found, '>', 0, "$run: commits out of order");
 
 # With it.
