@@ -604,10 +604,10 @@ CREATE FUNCTION @extschema@.dlock_task_open(queue pg_catalog.text, exclusive pg_
     AS 'MODULE_PATHNAME', 'dlock_sql_task_open' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_open(pg_catalog.text, pg_catalog.bool) IS 'find a queue that the caller may use, and lock it';
 
-CREATE FUNCTION @extschema@.dlock_task_tokens(queue pg_catalog.text, count pg_catalog.int4, seen pg_catalog.int8) RETURNS pg_catalog.int8
+CREATE FUNCTION @extschema@.dlock_task_tokens(queue pg_catalog.text, state pg_catalog.text, count pg_catalog.int4, seen pg_catalog.int8) RETURNS pg_catalog.int8
     AS 'MODULE_PATHNAME', 'dlock_sql_task_tokens' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.int4, pg_catalog.int8)
-    IS 'take so many tokens, all above one that a task has seen; returns the first';
+COMMENT ON FUNCTION @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.int8)
+    IS 'take so many tokens for tasks in this state, all above one that a task has seen; returns the first';
 
 CREATE FUNCTION @extschema@.dlock_task_clock() RETURNS pg_catalog.timestamptz
     AS 'MODULE_PATHNAME', 'dlock_sql_task_clock' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -617,6 +617,30 @@ CREATE FUNCTION @extschema@.dlock_task_end(ttl pg_catalog.interval) RETURNS @ext
     AS 'MODULE_PATHNAME', 'dlock_sql_task_end' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_end(pg_catalog.interval)
     IS 'the term that begins now, for null of the default ttl; once this transaction has committed, the reaper looks at its end';
+
+CREATE FUNCTION @extschema@.dlock_task_ready(queue_id pg_catalog.int4, state pg_catalog.text) RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_ready' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_ready(pg_catalog.int4, pg_catalog.text) IS 'when this transaction has committed, call a process that waits for a task in this state';
+
+CREATE FUNCTION @extschema@.dlock_task_hide(queue_id pg_catalog.int4, state pg_catalog.text) RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_hide' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_hide(pg_catalog.int4, pg_catalog.text) IS 'when this transaction has ended, call a process that has not seen a task because its row was locked';
+
+CREATE FUNCTION @extschema@.dlock_task_dropped(queue_id pg_catalog.int4) RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_dropped' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_dropped(pg_catalog.int4) IS 'when this transaction has committed, call all processes that wait for tasks of a queue';
+
+CREATE FUNCTION @extschema@.dlock_task_enlist(queue_id pg_catalog.int4, states pg_catalog.text[]) RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_enlist' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_enlist(pg_catalog.int4, pg_catalog.text[]) IS 'whether this capture waits if it finds no task; if so, it is called from now on';
+
+CREATE FUNCTION @extschema@.dlock_task_waits() RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_waits' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_waits() IS 'whether this capture has found no task and waits';
+
+CREATE FUNCTION @extschema@.dlock_task_plan(due pg_catalog.timestamptz) RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_plan' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_plan(pg_catalog.timestamptz) IS 'this capture has found no task; when it has to look again';
 
 CREATE FUNCTION @extschema@.dlock_task_clip(error pg_catalog.text) RETURNS pg_catalog.text
     AS 'MODULE_PATHNAME', 'dlock_sql_task_clip' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
@@ -653,7 +677,8 @@ COMMENT ON FUNCTION @extschema@.dlock_task_add(pg_catalog.int4, pg_catalog.text,
 CREATE FUNCTION @extschema@.dlock_task_read(queue_id pg_catalog.int4, key pg_catalog.text) RETURNS @extschema@.dlock_task_row
     LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
     SELECT ctid, state, attempts, token, owner, due IS NOT NULL AND owner IS NOT NULL,
-           dlock_task_until(deadline, boot, ends), ttl, from_state, timeout_state, finished_at IS NOT NULL
+           dlock_task_until(deadline, boot, ends), ttl, from_state, timeout_state,
+           CASE WHEN due IS NULL AND finished_at IS NULL THEN dlock_task_hide(queue_id, state) ELSE finished_at IS NOT NULL END
       FROM dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE
 $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_read(pg_catalog.int4, pg_catalog.text) IS 'lock a task';
@@ -748,6 +773,29 @@ $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz)
     IS 'lock tasks of a queue that are to be looked at';
 
+-- What a capture that waits writes is rolled back if it finds nothing, so it leaves the rest to others.
+CREATE FUNCTION @extschema@.dlock_task_over_in(queue_id pg_catalog.int4, states pg_catalog.text[], now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
+    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
+    SELECT pg_catalog.array_agg(d.ctid) FROM
+        (SELECT ctid FROM dlock_task WHERE queue_id = $1 AND due <= $3
+            AND timeout_state = ANY ($2) AND dlock_task_until(deadline, boot, ends) <= $3
+          ORDER BY due LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) d
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_over_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz)
+    IS 'lock tasks of a queue whose captures and delays are over, and that go to one of these states';
+
+CREATE FUNCTION @extschema@.dlock_task_next_in(queue_id pg_catalog.int4, states pg_catalog.text[], now pg_catalog.timestamptz)
+    RETURNS pg_catalog.timestamptz
+    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
+    SELECT least(
+        (SELECT due FROM dlock_task WHERE queue_id = $1 AND due > $3 ORDER BY due LIMIT 1),
+        (SELECT pg_catalog.min(CASE WHEN until > $3 THEN until ELSE $3 + pg_catalog.interval '1 s' END)
+           FROM dlock_task t, dlock_task_until(t.deadline, t.boot, t.ends) until
+          WHERE t.queue_id = $1 AND t.due <= $3 AND t.timeout_state = ANY ($2)))
+$$;
+COMMENT ON FUNCTION @extschema@.dlock_task_next_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz)
+    IS 'when a capture or delay ends that may lead to one of these states; soon, if it has ended and the row is locked';
+
 CREATE FUNCTION @extschema@.dlock_task_due(now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
     LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
     SELECT ARRAY(SELECT d.ctid FROM dlock_task_queue q CROSS JOIN LATERAL
@@ -760,15 +808,18 @@ COMMENT ON FUNCTION @extschema@.dlock_task_due(pg_catalog.timestamptz) IS 'lock 
 -- clock, gets to its turn at its end by ours; a task that was put off can be captured.
 CREATE FUNCTION @extschema@.dlock_task_expire(places pg_catalog.tid[], now pg_catalog.timestamptz) RETURNS pg_catalog.int8
     LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
-    UPDATE dlock_task t
-       SET (state, error, owner, changed_at, due) = (
-           SELECT CASE WHEN until <= $2 THEN t.timeout_state ELSE t.state END,
-                  CASE WHEN until <= $2 AND t.owner IS NOT NULL THEN 'timed out' ELSE t.error END,
-                  CASE WHEN until > $2 THEN t.owner END,
-                  CASE WHEN until <= $2 THEN pg_catalog.clock_timestamp() ELSE t.changed_at END,
-                  CASE WHEN until > $2 THEN until END
-             FROM dlock_task_until(t.deadline, t.boot, t.ends) until)
-     WHERE t.ctid = ANY ($1)
+    WITH moved AS (
+        UPDATE dlock_task t
+           SET (state, error, owner, changed_at, due) = (
+               SELECT CASE WHEN until <= $2 THEN t.timeout_state ELSE t.state END,
+                      CASE WHEN until <= $2 AND t.owner IS NOT NULL THEN 'timed out' ELSE t.error END,
+                      CASE WHEN until > $2 THEN t.owner END,
+                      CASE WHEN until <= $2 THEN pg_catalog.clock_timestamp() ELSE t.changed_at END,
+                      CASE WHEN until > $2 THEN until END
+                 FROM dlock_task_until(t.deadline, t.boot, t.ends) until)
+         WHERE t.ctid = ANY ($1)
+        RETURNING CASE WHEN t.due IS NULL THEN dlock_task_ready(t.queue_id, t.state) END)
+    SELECT pg_catalog.count(*) FROM moved
 $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_expire(pg_catalog.tid[], pg_catalog.timestamptz)
     IS 'end captures and delays that are over';
@@ -930,7 +981,13 @@ REVOKE ALL ON FUNCTION
     @extschema@.dlock_sql_handler(),
     @extschema@.dlock_task_caller(),
     @extschema@.dlock_task_open(pg_catalog.text, pg_catalog.bool),
-    @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.int4, pg_catalog.int8),
+    @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.int8),
+    @extschema@.dlock_task_ready(pg_catalog.int4, pg_catalog.text),
+    @extschema@.dlock_task_hide(pg_catalog.int4, pg_catalog.text),
+    @extschema@.dlock_task_dropped(pg_catalog.int4),
+    @extschema@.dlock_task_enlist(pg_catalog.int4, pg_catalog.text[]),
+    @extschema@.dlock_task_waits(),
+    @extschema@.dlock_task_plan(pg_catalog.timestamptz),
     @extschema@.dlock_task_clock(),
     @extschema@.dlock_task_end(pg_catalog.interval),
     @extschema@.dlock_task_clip(pg_catalog.text),
@@ -944,6 +1001,8 @@ REVOKE ALL ON FUNCTION
     @extschema@.dlock_task_seize(pg_catalog.tid[], pg_catalog.int8, pg_catalog.text, pg_catalog.text, @extschema@.dlock_task_term, pg_catalog.text, pg_catalog.int4, pg_catalog.text),
     @extschema@.dlock_task_remove_finished(pg_catalog.int4, pg_catalog.interval, pg_catalog.int4),
     @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz),
+    @extschema@.dlock_task_over_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz),
+    @extschema@.dlock_task_next_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz),
     @extschema@.dlock_task_due(pg_catalog.timestamptz),
     @extschema@.dlock_task_expire(pg_catalog.tid[], pg_catalog.timestamptz),
     @extschema@.dlock_task_clamp(pg_catalog.timestamptz, pg_catalog.timestamptz, pg_catalog.int4, pg_catalog.interval),
@@ -1015,6 +1074,7 @@ CREATE FUNCTION @extschema@.dlock_task_drop_queue(
 DECLARE
     q dlock_task_queue := dlock_task_open(queue, true);
 BEGIN
+    PERFORM dlock_task_dropped(q.queue_id);
     RETURN dlock_task_remove_queue(q.queue_id);
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_drop_queue(pg_catalog.text)
@@ -1043,7 +1103,9 @@ BEGIN
         END IF;
         term := dlock_task_end(delay);
     END IF;
-    RETURN dlock_task_add(q.queue_id, key, payload, priority, state, state = q.done, term) > 0;
+    RETURN CASE WHEN dlock_task_add(q.queue_id, key, payload, priority, state, state = q.done, term) = 0 THEN false
+        WHEN delay IS NULL AND state <> q.done THEN dlock_task_ready(q.queue_id, state)
+        ELSE true END;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
     IS 'put a task into a queue, to be captured after the delay; false, and nothing changes, if its key is there already';
@@ -1060,6 +1122,7 @@ DECLARE
     t dlock_task_row := dlock_task_read(q.queue_id, key);
     live pg_catalog.bool := t.captured AND t.until > dlock_task_clock();
     finished pg_catalog.bool := state = q.done;
+    told pg_catalog.bool;
 BEGIN
     IF t.place IS NULL OR (live AND t.token = token) IS NOT TRUE AND token IS NOT NULL THEN
         PERFORM dlock_task_lost(queue, key, token, t);
@@ -1081,6 +1144,8 @@ BEGIN
     END IF;
     IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, live AND NOT finished, live, finished, NULL::dlock_task_term) <> 1 THEN
         RAISE 'task "%" was locked but not written', key;
+    ELSIF NOT live AND NOT finished THEN
+        told := dlock_task_ready(q.queue_id, state);
     END IF;
     RETURN t.state;
 END $$;
@@ -1095,6 +1160,7 @@ CREATE FUNCTION @extschema@.dlock_task_capture(
     owner pg_catalog.text DEFAULT NULL,
     ttl pg_catalog.interval DEFAULT NULL,
     on_timeout pg_catalog.text DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0',
     OUT key pg_catalog.text,
     OUT token pg_catalog.int8,
     OUT payload pg_catalog.jsonb,
@@ -1117,19 +1183,24 @@ BEGIN
     END LOOP;
 
     -- What has timed out may be the next.
-    moved := dlock_task_expire(dlock_task_due_in(q.queue_id, dlock_task_clock()), dlock_task_clock());
+    moved := dlock_task_expire(
+        CASE WHEN dlock_task_enlist(q.queue_id, from_states) THEN dlock_task_over_in(q.queue_id, from_states, dlock_task_clock())
+            ELSE dlock_task_due_in(q.queue_id, dlock_task_clock()) END, dlock_task_clock());
     FOREACH from_state IN ARRAY from_states LOOP
         picked := dlock_task_pick(q.queue_id, from_state, count);
         CONTINUE WHEN picked.places IS NULL;
         RETURN QUERY SELECT * FROM dlock_task_seize(picked.places,
-            dlock_task_tokens(queue, pg_catalog.cardinality(picked.places), picked.seen),
+            dlock_task_tokens(queue, from_state, pg_catalog.cardinality(picked.places), picked.seen),
             to_state, owner, dlock_task_end(ttl), on_timeout, q.max_attempts, q.parked);
         count := count - pg_catalog.cardinality(picked.places);
         EXIT WHEN count = 0;
     END LOOP;
+    IF dlock_task_waits() THEN
+        PERFORM dlock_task_plan(dlock_task_next_in(q.queue_id, from_states, dlock_task_clock()));
+    END IF;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text)
-    IS 'capture up to so many tasks in one of from_states for a ttl, each with a fencing token, and move them to to_state';
+COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.interval)
+    IS 'capture up to so many tasks in one of from_states for a ttl, each with a fencing token, and move them to to_state; if there are none, wait for them';
 
 CREATE FUNCTION @extschema@.dlock_task_extend(
     queue pg_catalog.text,
@@ -1201,6 +1272,7 @@ DECLARE
     q dlock_task_queue := dlock_task_open(queue, false);
     t dlock_task_row := dlock_task_read(q.queue_id, key);
     term dlock_task_term;
+    told pg_catalog.bool;
 BEGIN
     IF (t.captured AND t.token = token AND t.until > dlock_task_clock()) IS NOT TRUE THEN
         PERFORM dlock_task_lost(queue, key, token, t);
@@ -1218,6 +1290,8 @@ BEGIN
     END IF;
     IF dlock_task_write(t.place, state, t.attempts, dlock_task_clip(error), false, false, false, term) <> 1 THEN
         RAISE 'task "%" was locked but not written', key;
+    ELSIF term.ttl IS NULL THEN
+        told := dlock_task_ready(q.queue_id, state);
     END IF;
     RETURN state;
 END $$;
@@ -1236,6 +1310,7 @@ DECLARE
     q dlock_task_queue := dlock_task_open(queue, false);
     t dlock_task_row := dlock_task_read(q.queue_id, key);
     term dlock_task_term;
+    told pg_catalog.bool;
 BEGIN
     state := coalesce(state, t.from_state);
     IF (t.captured AND t.token = token AND t.until > dlock_task_clock()) IS NOT TRUE THEN
@@ -1252,6 +1327,8 @@ BEGIN
     t.attempts := CASE WHEN state = t.from_state THEN greatest(0, t.attempts - 1) ELSE 0 END;
     IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, false, false, false, term) <> 1 THEN
         RAISE 'task "%" was locked but not written', key;
+    ELSIF term.ttl IS NULL THEN
+        told := dlock_task_ready(q.queue_id, state);
     END IF;
     RETURN state;
 END $$;

@@ -26,6 +26,7 @@
 #include "base/stat.h"
 #include "hooks.h"
 #include "lock/queue.h"
+#include "session/taskwait.h"
 #include "space/database.h"
 #include "space/limit.h"
 #include "space/memory.h"
@@ -57,6 +58,7 @@ static const DLockModule modules[] =
 	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},
 	{dlock_queue_request, dlock_queue_startup},
+	{dlock_taskwait_request, dlock_taskwait_startup},
 	{dlock_stat_request, dlock_stat_startup},
 	{dlock_limit_request, dlock_limit_startup},
 	{dlock_flush_request, dlock_flush_startup},

@@ -13,6 +13,7 @@
  *	  - commands that would harm the store without asking its access method;
  *	  - CREATE TRIGGER of a guard that could not work;
  *	  - DISCARD ALL, with which a pooler resets a session for another client;
+ *	  - COMMIT PREPARED and ROLLBACK PREPARED, which may make tasks ready;
  *	  - runs of the executor, whose grants are undone if they are canceled
  *		(session/answer.c), and whose MERGE a guard asks about (fence/merge.c).
  *
@@ -45,6 +46,7 @@
 #include "session/answer.h"
 #include "session/bind.h"
 #include "session/session.h"
+#include "session/taskwait.h"
 #include "space/database.h"
 #include "store/am.h"
 #include "worker/launcher.h"
@@ -147,6 +149,12 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	/* As the server does with advisory locks. */
 	if (IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL)
 		dlock_bind_discard();
+
+	/* What the transaction noted for its end is gone. */
+	if (IsA(command, TransactionStmt) &&
+		(((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) command)->kind == TRANS_STMT_ROLLBACK_PREPARED))
+		dlock_taskwait_call_all(MyDatabaseId);
 }
 
 static bool
@@ -263,7 +271,10 @@ static void
 end_transaction(bool committed)
 {
 	if (OidIsValid(extension_dropped) && committed)
+	{
 		dlock_queue_dismiss(MyDatabaseId);
+		dlock_taskwait_dismiss(MyDatabaseId);
+	}
 	if (extension_changed && committed)
 		dlock_launcher_extension_changed();
 	if (OidIsValid(database_dropped) && committed)

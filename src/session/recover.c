@@ -52,6 +52,7 @@
 #include "base/settings.h"
 #include "lock/queue.h"
 #include "session/recover.h"
+#include "session/taskwait.h"
 #include "space/slot.h"
 #include "space/space.h"
 #include "store/flush.h"
@@ -287,6 +288,7 @@ dlock_recover_unload(DLockDatabaseShared *shared)
 	Assert(is_load_locked(shared));
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
 	dlock_queue_dismiss(shared->oid);
+	dlock_taskwait_dismiss(shared->oid);
 	dlock_space_purge(shared->oid);
 }
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wait.c
- *	  Calls that may wait: acquire, convert, watch.
+ *	  Calls that may wait: acquire, convert, watch, capture of tasks.
  *
  * NOTES
  *	  A call asks for something, and if it has to wait, its process goes into
@@ -57,6 +57,7 @@
 #include "session/answer.h"
 #include "session/bind.h"
 #include "session/session.h"
+#include "session/taskwait.h"
 #include "session/wait.h"
 #include "space/space.h"
 #include "store/flush.h"
@@ -182,37 +183,55 @@ is_own_function(Oid function)
 }
 
 /*
- * Is this plan SELECT of one call of ours, with constants and parameters as its
- * arguments?  Then nothing is evaluated by the statement's snapshot any more.
+ * The expression that this plan evaluates before anything else, if the plan is SELECT
+ * of one expression, or SELECT of anything FROM one function; or NULL.
  */
-static bool
-is_mere_call(const PlannedStmt *statement)
+static Node *
+first_expression(const PlannedStmt *statement)
 {
 	Plan	   *plan = statement->planTree;
-	FuncExpr   *call;
+	List	   *functions;
+
+	if (statement->commandType != CMD_SELECT || statement->subplans != NIL ||
+		plan->lefttree != NULL || plan->initPlan != NIL)
+		return NULL;
+	if (IsA(plan, Result) && list_length(plan->targetlist) == 1)
+		return (Node *) linitial_node(TargetEntry, plan->targetlist)->expr;
+	if (!IsA(plan, FunctionScan))
+		return NULL;
+	functions = ((FunctionScan *) plan)->functions;
+	return (list_length(functions) == 1) ? linitial_node(RangeTblFunction, functions)->funcexpr : NULL;
+}
+
+/*
+ * Does this plan begin with a call of "function", or if that is InvalidOid, of one of
+ * ours, with constants and parameters as its arguments?  Then nothing has been
+ * evaluated by the statement's snapshot when the call waits.
+ */
+static bool
+is_mere_call(const PlannedStmt *statement, Oid function)
+{
+	FuncExpr   *call = (FuncExpr *) first_expression(statement);
 	ListCell   *cell;
 
-	if (statement->commandType != CMD_SELECT || statement->subplans != NIL || !IsA(plan, Result) ||
-		plan->lefttree != NULL || plan->initPlan != NIL || list_length(plan->targetlist) != 1)
-		return false;
-	call = (FuncExpr *) linitial_node(TargetEntry, plan->targetlist)->expr;
-	if (!IsA(call, FuncExpr))
+	if (call == NULL || !IsA(call, FuncExpr))
 		return false;
 	foreach(cell, call->args)
 	{
 		if (!IsA(lfirst(cell), Const) && !IsA(lfirst(cell), Param))
 			return false;
 	}
-	return is_own_function(call->funcid);
+	return OidIsValid(function) ? call->funcid == function : is_own_function(call->funcid);
 }
 
 /*
- * Give up the statement's snapshot if it is not needed.  Returns the query to take
- * another for after the wait, or NULL.  Should an error come first, the query is not
- * looked at again.
+ * Give up the statement's snapshot if the statement is nothing but a call of
+ * "function", or of a C function of ours if that is InvalidOid.  Returns the query to
+ * take another for after the wait, or NULL.  Should an error come first, the query is
+ * not looked at again.
  */
 static QueryDesc *
-release_snapshot(void)
+release_snapshot(Oid function)
 {
 	QueryDesc  *query = (ActivePortal != NULL) ? ActivePortal->queryDesc : NULL;
 
@@ -221,7 +240,7 @@ release_snapshot(void)
 	 * between?
 	 */
 	if (query == NULL || query->estate == NULL || query->snapshot != query->estate->es_snapshot ||
-		!ActiveSnapshotSet() || GetActiveSnapshot() != query->snapshot || !is_mere_call(query->plannedstmt))
+		!ActiveSnapshotSet() || GetActiveSnapshot() != query->snapshot || !is_mere_call(query->plannedstmt, function))
 		return NULL;
 
 	PopActiveSnapshot();
@@ -339,15 +358,16 @@ ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
 }
 
 /*
- * Sleep on the latch, at most so many milliseconds, or until the client has
- * closed its connection, which the next look at interrupts then finds.
+ * Sleep on the latch, at most until then, or until the client has closed its
+ * connection, which the next look at interrupts then finds.
  *
  * The server's own set of events is used as pq_check_connection() does: each
  * of its users sets the events of the socket first, so they need no restoring.
  */
 static void
-nap(long timeout, uint32 event)
+nap(DLockTime now, DLockTime until, uint32 event)
 {
+	long		timeout = dlock_clock_nap_ms(now, until, LONGEST_NAP);
 	WaitEvent	events[FeBeWaitSetNEvents];
 	int			count;
 
@@ -428,7 +448,7 @@ wait_in_queue(DLockWaitCall *waiting)
 		InvalidateCatalogSnapshotConditionally();
 		DLOCK_FAULT("nap");
 		if (until > now)
-			nap(dlock_clock_nap_ms(now, until, LONGEST_NAP), wait_event(waiting));
+			nap(now, until, wait_event(waiting));
 	}
 }
 
@@ -467,7 +487,7 @@ call(DLockWaitCall *waiting)
 	DLOCK_FAULT_STOP("enqueued");
 	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	{
-		QueryDesc  *query = release_snapshot();
+		QueryDesc  *query = release_snapshot(InvalidOid);
 
 		answer = wait_in_queue(waiting);
 		take_snapshot(query);
@@ -706,4 +726,38 @@ dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 	dlock_session_open(&db);
 	(void) ask_who_holds(&waiting, &db, false);
 	dlock_session_close(&db);
+}
+
+/* ---- tasks ---- */
+
+/*
+ * A call of "function" has looked for tasks and found none: sleep until it is time to look
+ * again, or until the deadline, and then return false.  Throws what interrupts it, and
+ * 55000 if the extension is dropped.
+ */
+bool
+dlock_wait_task(Oid function, DLockTime deadline)
+{
+	static uint32 event = 0;
+	QueryDesc  *query = release_snapshot(function);
+	bool		look;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("DLockTaskCapture");
+	for (;;)
+	{
+		DLockTime	now;
+		DLockTime	until;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		now = dlock_clock_now();
+		look = dlock_taskwait_must_look(now, &until);
+		if (look || now >= deadline)
+			break;
+		InvalidateCatalogSnapshotConditionally();
+		nap(now, Min(until, deadline), event);
+	}
+	take_snapshot(query);
+	return look;
 }

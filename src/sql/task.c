@@ -2,7 +2,7 @@
  *
  * task.c
  *	  What the functions on tasks, which are in the extension's script, need of the
- *	  library: their language, arguments, the right to a queue, tokens, clocks.
+ *	  library: their language, the right to a queue, tokens, clocks, waiting.
  *
  * NOTES
  *	  Tasks are rows of tables that only the owner of the extension can read and
@@ -28,22 +28,25 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_collation.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "executor/tuptable.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "jit/jit.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "optimizer/cost.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
-#include "utils/syscache.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -53,245 +56,35 @@
 #include "base/value.h"
 #include "pattern/owned.h"
 #include "session/session.h"
+#include "session/taskwait.h"
+#include "session/wait.h"
 #include "sql/argument.h"
 #include "sql/task.h"
+#include "sql/taskcheck.h"
 #include "worker/tasksweep.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_task_handler);
 PG_FUNCTION_INFO_V1(dlock_sql_task_caller);
 PG_FUNCTION_INFO_V1(dlock_sql_task_open);
 PG_FUNCTION_INFO_V1(dlock_sql_task_tokens);
+PG_FUNCTION_INFO_V1(dlock_sql_task_ready);
+PG_FUNCTION_INFO_V1(dlock_sql_task_hide);
+PG_FUNCTION_INFO_V1(dlock_sql_task_dropped);
+PG_FUNCTION_INFO_V1(dlock_sql_task_enlist);
+PG_FUNCTION_INFO_V1(dlock_sql_task_waits);
+PG_FUNCTION_INFO_V1(dlock_sql_task_plan);
 PG_FUNCTION_INFO_V1(dlock_sql_task_clip);
 PG_FUNCTION_INFO_V1(dlock_sql_task_clock);
 PG_FUNCTION_INFO_V1(dlock_sql_task_end);
 PG_FUNCTION_INFO_V1(dlock_sql_task_until);
 PG_FUNCTION_INFO_V1(dlock_sql_task_wall_time);
 
-/* Limits of what a caller may hand in; lengths in bytes. */
-#define NAME_MAX_LEN	255		/* of a queue or a key */
-#define STATE_MAX_LEN	63
-#define ERROR_MAX_LEN	1024	/* what is more is cut off */
-#define STATES_MAX		16		/* that one call captures from */
-#define DELAY_MAX		(36500 * USECS_PER_DAY)
+/* Of the name of a queue, and of what is kept of an error, in bytes. */
+#define NAME_MAX_LEN	255
+#define ERROR_MAX_LEN	1024
 
 /* A column of the table of queues. */
 #define QUEUE_ID		3
-
-/* ---- arguments ---- */
-
-static void
-check_queue(FunctionCallInfo fcinfo, int argno)
-{
-	(void) dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "queue name", NAME_MAX_LEN);
-}
-
-static void
-check_key(FunctionCallInfo fcinfo, int argno)
-{
-	(void) dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "task key", NAME_MAX_LEN);
-}
-
-/* Throw 22023 unless it can be the name of a state. */
-static void
-check_state_name(text *value)
-{
-	DLockBytes	state = dlock_name_of_text(value, "task state", STATE_MAX_LEN);
-	bool		bad = state.data[0] == ' ' || state.data[state.len - 1] == ' ';
-
-	for (int i = 0; i + 1 < state.len; i++)
-		bad |= memcmp(state.data + i, "->", 2) == 0;
-	if (bad)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid state \"%.*s\"", state.len, state.data),
-				 errdetail("It begins or ends with a blank, or has \"->\" in it."),
-				 errhint("Use a word.")));
-}
-
-static void
-check_state(FunctionCallInfo fcinfo, int argno)
-{
-	check_state_name(PG_GETARG_TEXT_PP(argno));
-}
-
-static void
-check_states(FunctionCallInfo fcinfo, int argno)
-{
-	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(argno);
-	Datum	   *values;
-	bool	   *nulls;
-	int			count;
-
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, &count);
-	if (ARR_NDIM(array) > 1 || count == 0 || count > STATES_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("number of states must be from 1 to %d, in one dimension", STATES_MAX),
-				 errdetail("The number given is %d.", count),
-				 errhint("Pass an array of states, or NULL for the initial one.")));
-	for (int i = 0; i < count; i++)
-	{
-		if (nulls[i])
-			dlock_error_null("task state");
-		check_state_name(DatumGetTextPP(values[i]));
-	}
-}
-
-static void
-check_number(int number, const char *what, int largest)
-{
-	if (number <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must be greater than zero", what),
-				 errdetail("The number given is %d.", number),
-				 errhint("Pass at least 1.")));
-	if (number > largest)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be greater than %d", what, largest),
-				 errdetail("The number given is %d.", number)));
-}
-
-/* Of tasks to capture, or to purge. */
-static void
-check_count(FunctionCallInfo fcinfo, int argno)
-{
-	check_number(PG_GETARG_INT32(argno), "number of tasks",
-				 fcinfo->flinfo->fn_retset ? 1000 : 1000000);
-}
-
-static void
-check_attempts(FunctionCallInfo fcinfo, int argno)
-{
-	check_number(PG_GETARG_INT32(argno), "max_attempts", PG_INT32_MAX);
-}
-
-static void
-check_age(FunctionCallInfo fcinfo, int argno)
-{
-	if (dlock_argument_interval(PG_GETARG_INTERVAL_P(argno)) < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("older_than must not be negative"),
-				 errhint("Pass '0' for all that are finished.")));
-}
-
-static void
-check_token(FunctionCallInfo fcinfo, int argno)
-{
-	(void) dlock_argument_token(fcinfo, argno);
-}
-
-static void
-take_ttl(FunctionCallInfo fcinfo, int argno)
-{
-	fcinfo->args[argno].value = dlock_value_interval(dlock_argument_ttl(fcinfo, argno, false));
-}
-
-static void
-take_delay(FunctionCallInfo fcinfo, int argno)
-{
-	DLockTime	delay = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
-
-	if (delay < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("delay must not be negative"),
-				 errhint("Pass '0' for none.")));
-	if (delay > DELAY_MAX)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("delay must not be longer than 36500 days")));
-	fcinfo->args[argno].value = dlock_value_interval(delay);
-	fcinfo->args[argno].isnull = delay == 0;
-}
-
-static void
-take_owner(FunctionCallInfo fcinfo, int argno)
-{
-	fcinfo->args[argno].value = dlock_value_text(dlock_argument_owner(fcinfo, argno));
-	fcinfo->args[argno].isnull = false;
-}
-
-/*
- * What is checked, by the names of parameters, of all functions in the language.  Where
- * "what", which is for errors, is NULL the check takes care of nulls.
- */
-static const struct
-{
-	const char *name;
-	const char *what;
-	bool		required;		/* even if it has a default */
-	void		(*check) (FunctionCallInfo fcinfo, int argno);
-}			parameters[] =
-
-{
-	{"queue", "queue name", true, check_queue},
-	{"key", "task key", true, check_key},
-	{"token", NULL, false, check_token},
-	{"state", "task state", false, check_state},
-	{"to_state", "task state", true, check_state},
-	{"from_states", "task state", false, check_states},
-	{"on_timeout", "task state", false, check_state},
-	{"initial", "task state", true, check_state},
-	{"done", "task state", true, check_state},
-	{"parked", "task state", true, check_state},
-	{"max_attempts", "max_attempts", false, check_attempts},
-	{"priority", "priority", true, NULL},
-	{"count", "number of tasks", true, check_count},
-	{"owner", NULL, true, take_owner},
-	{"ttl", "ttl", false, take_ttl},
-	{"delay", "delay", false, take_delay},
-	{"older_than", "older_than", true, check_age},
-};
-
-/* Check an argument; one that has no default must not be null. */
-static void
-check_argument(FunctionCallInfo fcinfo, int argno, const char *name, bool has_default)
-{
-	for (size_t i = 0; i < lengthof(parameters); i++)
-	{
-		if (strcmp(name, parameters[i].name) != 0)
-			continue;
-		if (PG_ARGISNULL(argno))
-		{
-			if (has_default && !parameters[i].required)
-				return;
-			if (parameters[i].what != NULL)
-				dlock_error_null(parameters[i].what);
-		}
-		if (parameters[i].check != NULL)
-			parameters[i].check(fcinfo, argno);
-		return;
-	}
-}
-
-/* Check the arguments of a call. */
-static void
-check_arguments(FunctionCallInfo fcinfo)
-{
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
-	int			defaults;
-	bool		isnull;
-	Datum		array;
-	Datum	   *names;
-	int			count;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
-	defaults = ((Form_pg_proc) GETSTRUCT(tuple))->pronargdefaults;
-	array = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proargnames, &isnull);
-	if (isnull)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("function in language dlock_plpgsql has no names of parameters")));
-	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL,
-					  &count);
-	for (int i = 0; i < PG_NARGS(); i++)
-		check_argument(fcinfo, i, TextDatumGetCString(names[i]), i >= PG_NARGS() - defaults);
-	ReleaseSysCache(tuple);
-}
 
 /* ---- the language dlock_plpgsql ---- */
 
@@ -302,6 +95,9 @@ typedef struct DLockTaskCall
 	Oid			caller;			/* the role that called */
 	int			caller_context; /* its security context */
 	int			nest_level;		/* of settings */
+	bool		waits;			/* unless it finds a task */
+	bool		captures;		/* it locks rows before it knows which */
+	int32		queue;			/* the one that it has opened; zero if none */
 } DLockTaskCall;
 
 /* The innermost call, or NULL. */
@@ -369,20 +165,144 @@ leave(DLockTaskCall *call)
 }
 
 /*
- * The call handler.  An error undoes what enter() has done, but for our variable.
+ * Run the body.  An error undoes what enter() has done, but for our variable.
+ *
+ * A capture that fails may have locked rows that processes which look meanwhile
+ * have skipped.
  */
-Datum
-dlock_sql_task_handler(PG_FUNCTION_ARGS)
+static Datum
+run(FunctionCallInfo fcinfo, bool waits)
 {
 	static PGFunction plpgsql = NULL;
 	DLockTaskCall *outer = current;
-	DLockTaskCall call;
+	DLockTaskCall call = {.waits = waits};
 	Datum		result;
-
-	LOCAL_FCINFO(copy, FUNC_MAX_ARGS);
 
 	if (plpgsql == NULL)
 		plpgsql = load_external_function("$libdir/plpgsql", "plpgsql_call_handler", true, NULL);
+	enter(&call, fcinfo->flinfo->fn_oid);
+	current = &call;
+	PG_TRY();
+	{
+		result = plpgsql(fcinfo);
+	}
+	PG_CATCH();
+	{
+		current = outer;
+		if (call.captures && TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
+			dlock_taskwait_note(call.queue, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, DLOCK_TASKWAIT_ABORTED);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	current = outer;
+	leave(&call);
+	return result;
+}
+
+/* The rows that a call has returned are those of a subtransaction: keep them. */
+static void
+keep_rows(ReturnSetInfo *set, ResourceOwner owner)
+{
+	MemoryContext old = MemoryContextSwitchTo(set->econtext->ecxt_per_query_memory);
+	ResourceOwner inner = CurrentResourceOwner;
+	Tuplestorestate *rows = set->setResult;
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(set->setDesc, &TTSOpsMinimalTuple);
+
+	CurrentResourceOwner = owner;
+	set->setResult = tuplestore_begin_heap((set->allowedModes & SFRM_Materialize_Random) != 0, false,
+										   work_mem);
+	while (tuplestore_gettupleslot(rows, true, false, slot))
+		tuplestore_puttupleslot(set->setResult, slot);
+	CurrentResourceOwner = inner;
+	ExecDropSingleTupleTableSlot(slot);
+	tuplestore_end(rows);
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Look for tasks once.  False if there are none: then nothing is left of the look, no lock
+ * and no transaction id, which could be in the way of others while this waits.
+ */
+static bool
+try_capture(FunctionCallInfo fcinfo, Datum *result)
+{
+	ReturnSetInfo *set = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool		found;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		*result = run(fcinfo, true);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	found = set->setResult != NULL && tuplestore_tuple_count(set->setResult) > 0;
+	if (found)
+	{
+		keep_rows(set, owner);
+		ReleaseCurrentSubTransaction();
+	}
+	else
+	{
+		if (set->setResult != NULL)
+			tuplestore_end(set->setResult);
+		set->setResult = NULL;
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return found;
+}
+
+/* The clean-up of a call that waits.  Must not fail. */
+static void
+abandon(int code, Datum arg)
+{
+	LWLockReleaseAll();
+	dlock_taskwait_leave();
+}
+
+/* Run a capture, and again as long as it finds no task and may wait. */
+static Datum
+run_waiting(FunctionCallInfo fcinfo, DLockTime wait)
+{
+	DLockTime	now = dlock_clock_now();
+	DLockTime	deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
+	Datum		result;
+
+	PG_ENSURE_ERROR_CLEANUP(abandon, (Datum) 0);
+	{
+		while (!try_capture(fcinfo, &result) &&
+			   dlock_wait_task(fcinfo->flinfo->fn_oid, deadline))
+			;
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(abandon, (Datum) 0);
+	dlock_taskwait_leave();
+	return result;
+}
+
+/* The call handler. */
+Datum
+dlock_sql_task_handler(PG_FUNCTION_ARGS)
+{
+	DLockTime	wait;
+	Datum		result;
+
+	LOCAL_FCINFO(copy, FUNC_MAX_ARGS);
 
 	/*
 	 * States are compared by their bytes, whatever the collation of an
@@ -390,19 +310,10 @@ dlock_sql_task_handler(PG_FUNCTION_ARGS)
 	 */
 	memcpy(copy, fcinfo, SizeForFunctionCallInfo(PG_NARGS()));
 	copy->fncollation = DEFAULT_COLLATION_OID;
-	check_arguments(copy);
-	enter(&call, fcinfo->flinfo->fn_oid);
-	current = &call;
-	PG_TRY();
-	{
-		result = plpgsql(copy);
-	}
-	PG_FINALLY();
-	{
-		current = outer;
-	}
-	PG_END_TRY();
-	leave(&call);
+	wait = dlock_taskcheck_arguments(copy);
+
+	/* A call within a call, in a trigger on our tables, does not wait. */
+	result = (wait > 0 && current == NULL) ? run_waiting(copy, wait) : run(copy, false);
 	fcinfo->isnull = copy->isnull;
 	return result;
 }
@@ -478,6 +389,7 @@ dlock_sql_task_open(PG_FUNCTION_ARGS)
 					 errhint("Only that role, its members and superusers can use it.")));
 		}
 		id = DatumGetUInt32(heap_getattr(tuple, QUEUE_ID, RelationGetDescr(rel), &isnull));
+		call->queue = (int32) id;
 		if (id == locked || !dlock_owned_lock(rel, id, lockmode))
 			break;
 		locked = id;
@@ -487,15 +399,28 @@ dlock_sql_task_open(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(row);
 }
 
-/* dlock_task_tokens(queue, count, seen) -> the first of the tokens */
+static uint64
+state_of(text *state)
+{
+	return dlock_taskwait_state(VARDATA_ANY(state), VARSIZE_ANY_EXHDR(state));
+}
+
+/*
+ * dlock_task_tokens(queue, state, count, seen) -> the first of the tokens
+ *
+ * The tasks are locked; if they are not captured after all, others must look again.
+ */
 Datum
 dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 {
-	DLockDatabase *db = &get_call()->db;
-	int			count = PG_GETARG_INT32(1);
-	DLockToken	seen = PG_ARGISNULL(2) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(2);
+	DLockTaskCall *call = get_call();
+	DLockDatabase *db = &call->db;
+	int			count = PG_GETARG_INT32(2);
+	DLockToken	seen = PG_ARGISNULL(3) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(3);
 	DLockToken	first;
 
+	call->waits = false;
+	dlock_taskwait_note(call->queue, state_of(PG_GETARG_TEXT_PP(1)), count, DLOCK_TASKWAIT_ABORTED);
 	for (;;)
 	{
 		if (!dlock_token_take(&db->shared->tokens, count, true, &first))
@@ -518,6 +443,78 @@ dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 					 errhint("Call dlock_bump_epoch() with that number as \"above\".")));
 	}
 }
+
+/* ---- waiting for tasks ---- */
+
+/* dlock_task_ready(queue_id, state) -> true; a task can be captured once this has committed */
+Datum
+dlock_sql_task_ready(PG_FUNCTION_ARGS)
+{
+	(void) get_call();
+	dlock_taskwait_note(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), 1, DLOCK_TASKWAIT_COMMITTED);
+	PG_RETURN_BOOL(true);
+}
+
+/* dlock_task_hide(queue_id, state) -> false; a task that can be captured is locked for a while */
+Datum
+dlock_sql_task_hide(PG_FUNCTION_ARGS)
+{
+	(void) get_call();
+	dlock_taskwait_note(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), 1, DLOCK_TASKWAIT_ENDED);
+	PG_RETURN_BOOL(false);
+}
+
+/* dlock_task_dropped(queue_id); once this has committed, the queue has gone */
+Datum
+dlock_sql_task_dropped(PG_FUNCTION_ARGS)
+{
+	(void) get_call();
+	dlock_taskwait_note(PG_GETARG_INT32(0), DLOCK_TASKWAIT_ANY, PG_INT32_MAX,
+						DLOCK_TASKWAIT_COMMITTED);
+	PG_RETURN_VOID();
+}
+
+/*
+ * dlock_task_enlist(queue_id, states) -> whether this capture waits if it finds nothing
+ *
+ * If so, whatever becomes ready from now on wakes it.
+ */
+Datum
+dlock_sql_task_enlist(PG_FUNCTION_ARGS)
+{
+	DLockTaskCall *call = get_call();
+	uint64		states[DLOCK_TASKWAIT_STATES];
+	Datum	   *values;
+	int			count;
+
+	call->captures = true;
+	if (!call->waits)
+		PG_RETURN_BOOL(false);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &count);
+	for (int i = 0; i < count; i++)
+		states[i] = state_of(DatumGetTextPP(values[i]));
+	dlock_taskwait_enlist(PG_GETARG_INT32(0), states, count);
+	PG_RETURN_BOOL(true);
+}
+
+/* dlock_task_waits() -> whether this capture has found no task and waits */
+Datum
+dlock_sql_task_waits(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(get_call()->waits);
+}
+
+/* dlock_task_plan(due): this capture found nothing; when to look again, or null */
+Datum
+dlock_sql_task_plan(PG_FUNCTION_ARGS)
+{
+	(void) get_call();
+	dlock_taskwait_plan(PG_ARGISNULL(0) ? DLOCK_TIME_FOREVER :
+						PG_GETARG_TIMESTAMPTZ(0) - dlock_clock_steady_offset());
+	PG_RETURN_VOID();
+}
+
+/* ---- errors ---- */
 
 /* dlock_task_clip(error) -> what is kept of it: not a part of a character, and not nothing */
 Datum
@@ -570,7 +567,12 @@ dlock_sql_task_end(PG_FUNCTION_ARGS)
 	values[3] = Int32GetDatum((int32) dlock_clock_boot());
 	values[4] = dlock_value_interval(ends);
 	if (span > 0)
-		dlock_tasksweep_note(get_call()->db.shared, ends);
+	{
+		DLockTaskCall *call = get_call();
+
+		dlock_tasksweep_note(call->db.shared, ends);
+		dlock_taskwait_note_end(call->queue, ends);
+	}
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
 

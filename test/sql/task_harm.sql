@@ -64,7 +64,7 @@ SELECT token AS b FROM ext.dlock_tasks WHERE key = 'b' \gset
 SELECT ext.dlock_task_extend('q'::text, 'a'::text, :a::int8, '2 h'::interval);
 SELECT ext.dlock_task_set('q'::text, 'a'::text, 'half'::text, :a::int8), ext.dlock_task_release('q'::text, 'a'::text, :a::int8, 'ready'::text, '1 h'::interval);
 SELECT ext.dlock_task_fail('q'::text, 'b'::text, :b::int8, 'busy'::text, NULL::text, '1 microsecond'::interval);
-SELECT key, attempts, from_state FROM ext.dlock_task_capture('q'::text);
+SELECT key, attempts, from_state FROM ext.dlock_task_capture('q'::text, wait => '1 min'::interval);
 SELECT token AS b FROM ext.dlock_tasks WHERE key = 'b' \gset
 SELECT ext.dlock_task_finish('q'::text, 'b'::text, :b::int8), ext.dlock_task_finish('q'::text, 'b'::text, :b::int8);
 SELECT ext.dlock_task_set('q'::text, 'a'::text, 'done'::text);
@@ -79,7 +79,8 @@ SELECT ext.dlock_task_drop_queue('q'::text);
 -- the parts are not for others, nor for anybody outside of a call
 SET ROLE regress_dlock_harmful;
 SELECT ext.dlock_task_open('q'::text, true);
-SELECT ext.dlock_task_tokens('q'::text, 1, 0::int8);
+SELECT ext.dlock_task_tokens('q'::text, 'ready'::text, 1, 0::int8);
+SELECT ext.dlock_task_enlist(1, ARRAY['ready']::text[]);
 SELECT ext.dlock_task_sweep(true);
 CREATE FUNCTION ext.own() RETURNS void LANGUAGE dlock_plpgsql AS 'BEGIN END';
 CREATE FUNCTION ext.own() RETURNS void LANGUAGE dlock_sql AS 'SELECT 1';

@@ -27,7 +27,7 @@ foreach my $block (@blocks)
 }
 like($err, qr/bob.*ann/s, 'the worker has sent both mails, the urgent one first');
 is( $node->safe_psql('postgres', "SELECT queue, key, state, attempts FROM dlock_tasks ORDER BY queue, key"),
-	"mail|bad-address|ready|0\nmail|greylisted|ready|1\nmail|order-4711|done|1\nmail|password-17|done|1\nmail|reminder-9|ready|0\nvideo|v1|published|1",
+	"mail|bad-address|sending|1\nmail|greylisted|ready|1\nmail|order-4711|done|1\nmail|order-4712|sending|1\nmail|password-17|done|1\nmail|reminder-9|ready|0\nvideo|v1|published|1",
 	'and this is what they come to');
 like($out, qr/^greylisted\|ready\|1\|t\|try again later$/m, 'a mail was put off');
 like($out, qr/^bad-address\|parked\|3\|no such address$/m, 'the bad address was parked');

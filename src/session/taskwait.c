@@ -1,0 +1,602 @@
+/*-------------------------------------------------------------------------
+ *
+ * taskwait.c
+ *	  Processes that wait for tasks.
+ *
+ * NOTES
+ *	  A capture that finds no task can wait for one.  Its process enters a list
+ *	  in shared memory, looks once more, and sleeps on its latch (session/wait.c).  A transaction that
+ *	  makes tasks ready notes their queue and state, and when it has ended calls as
+ *	  many waiting processes as there are tasks: it takes them off the list and sets
+ *	  their latches.  A process that was called enters the list again and looks.
+ *
+ *	  No call is lost.  A process enters the list before it takes the snapshot of
+ *	  its look, and a transaction reads the list after its end can be seen.  So
+ *	  either the look sees the task, or the transaction finds the process.  A process that
+ *	  leaves after it was called, without a look since, passes the call on.
+ *
+ *	  A look skips rows that are locked.  So whoever locks a row that is ready
+ *	  calls for it, too, when its transaction ends without taking it: a capture
+ *	  that is rolled back, or a call that only found the task not to be captured.
+ *
+ *	  Of the processes that wait for the same, the one at the head leads: it
+ *	  alone has a timer for the next capture or delay that ends.  The reaper comes at that
+ *	  time, too, and what it commits calls processes like any other transaction;
+ *	  but nothing depends on it.  Calls begin at the tail of the list, so the
+ *	  timer rarely has to be handed on.
+ *
+ *	  What nobody tells of, such as rows that logical replication has written, the
+ *	  leading process finds within LOOK_INTERVAL.  COMMIT PREPARED and ROLLBACK PREPARED
+ *	  call everyone in the database, as the notes of their transactions are gone.
+ *
+ *	  Shared memory has a place for each process and a fixed number of lists,
+ *	  each with a lock, by the hash of database and queue.  So there is nothing to
+ *	  fill up, and nothing that outlives a crash.  The lock of a list is held
+ *	  together with no other.
+ *
+ * IDENTIFICATION
+ *	  src/session/taskwait.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/error.h"
+#include "lock/queue.h"
+#include "session/taskwait.h"
+
+/* Lists; a power of two. */
+#define LISTS			64
+
+/* How many processes are called before their latches are set. */
+#define BATCH			16
+
+/* What a transaction can note; if there is more, it calls everyone. */
+#define NOTES			64
+
+/* How often a process that leads looks if nothing is due. */
+#define LOOK_INTERVAL	(60 * USECS_PER_SEC)
+
+/* No process. */
+#define NOBODY			(-1)
+
+/*
+ * A process that waits, or is about to.  Protected by the lock of the list of its
+ * queue; while it is on none, only the process itself changes database and queue.
+ */
+typedef struct DLockTaskWaitShared
+{
+	bool		listed;
+	bool		leads;			/* it has the timer of its group */
+	bool		called;			/* and has not looked since */
+	bool		gone;			/* the extension was dropped */
+	Oid			database;
+	int32		queue;
+	uint64		called_for;		/* which state */
+	uint64		group;			/* processes that wait for the same states of
+								 * the queue have the same */
+	DLockTime	look_at;		/* when to look, as of the last look */
+	DLockTime	noted;			/* an earlier time that came in since it began
+								 * to look */
+	int			next;			/* in the list */
+	int			previous;
+	int			count;			/* of states */
+	uint64		states[DLOCK_TASKWAIT_STATES];	/* their hashes */
+} DLockTaskWaitShared;
+
+typedef struct DLockTaskWaitList
+{
+	pg_atomic_uint32 length;	/* written under the lock */
+	int			head;
+	int			tail;
+} DLockTaskWaitList;
+
+static DLockTaskWaitShared *places = NULL;
+static DLockTaskWaitList *lists = NULL;
+static LWLockPadded *locks = NULL;
+
+/* When this process began its last look. */
+static DLockTime looked_at = 0;
+
+/* ---- shared memory ---- */
+
+void
+dlock_taskwait_request(void)
+{
+	RequestAddinShmemSpace(mul_size(sizeof(DLockTaskWaitShared), MaxBackends));
+	RequestAddinShmemSpace(sizeof(DLockTaskWaitList) * LISTS);
+	RequestNamedLWLockTranche("dlock_taskwait", LISTS);
+}
+
+/* Create the places and the lists; with AddinShmemInitLock held. */
+void
+dlock_taskwait_startup(void)
+{
+	Size		size = mul_size(sizeof(DLockTaskWaitShared), MaxBackends);
+	bool		found;
+
+	places = ShmemInitStruct("dlock waits for tasks", size, &found);
+	if (!found)
+		memset(places, 0, size);
+	lists = ShmemInitStruct("dlock lists of waits for tasks", sizeof(DLockTaskWaitList) * LISTS, &found);
+	locks = GetNamedLWLockTranche("dlock_taskwait");
+	if (found)
+		return;
+	for (int i = 0; i < LISTS; i++)
+	{
+		pg_atomic_init_u32(&lists[i].length, 0);
+		lists[i].head = lists[i].tail = NOBODY;
+	}
+}
+
+static DLockTaskWaitShared *
+mine(void)
+{
+	return &places[dlock_queue_me()];
+}
+
+/* The number of the list for a queue. */
+static int
+list_of(Oid database, int32 queue)
+{
+	return (int) (hash_combine(murmurhash32(database), murmurhash32((uint32) queue)) & (LISTS - 1));
+}
+
+static LWLock *
+lock_of(int list)
+{
+	return &locks[list].lock;
+}
+
+static void
+wake(int process)
+{
+	SetLatch(&GetPGProcByNumber(process)->procLatch);
+}
+
+/* ---- lists; their lock must be held exclusively ---- */
+
+/* The first process that waits for the same; NOBODY if there is none. */
+static int
+find_group(int list, const DLockTaskWaitShared *place)
+{
+	int			process = lists[list].head;
+
+	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
+	while (process != NOBODY &&
+		   (places[process].database != place->database || places[process].queue != place->queue ||
+			places[process].group != place->group))
+		process = places[process].next;
+	return process;
+}
+
+static void
+push(int list, int process)
+{
+	DLockTaskWaitShared *place = &places[process];
+
+	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
+	place->leads = find_group(list, place) == NOBODY;
+	place->next = NOBODY;
+	place->previous = lists[list].tail;
+	if (place->previous == NOBODY)
+		lists[list].head = process;
+	else
+		places[place->previous].next = process;
+	lists[list].tail = process;
+	place->listed = true;
+	(void) pg_atomic_fetch_add_u32(&lists[list].length, 1);
+}
+
+/* Take a process off its list.  If it leads, the next one of its group has the timer. */
+static void
+take_off(int list, int process)
+{
+	DLockTaskWaitShared *place = &places[process];
+	DLockTaskWaitShared *heir;
+	int			next;
+
+	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
+	if (place->previous == NOBODY)
+		lists[list].head = place->next;
+	else
+		places[place->previous].next = place->next;
+	if (place->next == NOBODY)
+		lists[list].tail = place->previous;
+	else
+		places[place->next].previous = place->previous;
+	place->listed = false;
+	(void) pg_atomic_fetch_sub_u32(&lists[list].length, 1);
+
+	if (!place->leads)
+		return;
+	place->leads = false;
+	next = find_group(list, place);
+	if (next == NOBODY)
+		return;
+	heir = &places[next];
+	heir->leads = true;
+	heir->look_at = Min(heir->look_at, Min(place->look_at, place->noted));
+	if (heir->look_at != DLOCK_TIME_FOREVER)
+		wake(next);
+}
+
+/* ---- calling ---- */
+
+/* Does a process wait for a state of a queue?  Queue 0 stands for all. */
+static bool
+waits_for(const DLockTaskWaitShared *place, Oid database, int32 queue, uint64 state)
+{
+	if (place->database != database || (queue != 0 && place->queue != queue))
+		return false;
+	if (state == DLOCK_TASKWAIT_ANY)
+		return true;
+	for (int i = 0; i < place->count; i++)
+	{
+		if (place->states[i] == state)
+			return true;
+	}
+	return false;
+}
+
+/* Call up to so many processes of a list.  Cannot fail. */
+static void
+call_list(int list, Oid database, int32 queue, uint64 state, int count, bool gone)
+{
+	int			called;
+
+	do
+	{
+		int			processes[BATCH];
+		int			process;
+
+		/* After the commit, or the entry would not have to see it. */
+		pg_memory_barrier();
+		if (pg_atomic_read_u32(&lists[list].length) == 0)
+			return;
+		called = 0;
+		LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+		process = lists[list].tail;
+		while (process != NOBODY && called < Min(count, BATCH))
+		{
+			DLockTaskWaitShared *place = &places[process];
+			int			previous = place->previous;
+
+			if (waits_for(place, database, queue, state))
+			{
+				take_off(list, process);
+				place->called = true;
+				place->called_for = state;
+				place->gone = gone;
+				processes[called++] = process;
+			}
+			process = previous;
+		}
+		LWLockRelease(lock_of(list));
+		for (int i = 0; i < called; i++)
+			wake(processes[i]);
+		count -= called;
+	} while (called == BATCH && count > 0);
+}
+
+static void
+call_database(Oid database, bool gone)
+{
+	if (lists == NULL)
+		return;
+	for (int i = 0; i < LISTS; i++)
+		call_list(i, database, 0, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, gone);
+}
+
+/* Have all processes of a database that wait look.  Cannot fail. */
+void
+dlock_taskwait_call_all(Oid database)
+{
+	call_database(database, false);
+}
+
+/* The extension was dropped: nobody waits for tasks any more.  Cannot fail. */
+void
+dlock_taskwait_dismiss(Oid database)
+{
+	call_database(database, true);
+}
+
+/* A capture or a delay of a queue ends at this time. */
+static void
+call_timers(Oid database, int32 queue, DLockTime ends)
+{
+	int			list = list_of(database, queue);
+
+	pg_memory_barrier();
+	if (pg_atomic_read_u32(&lists[list].length) == 0)
+		return;
+	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+	for (int process = lists[list].head; process != NOBODY; process = places[process].next)
+	{
+		DLockTaskWaitShared *place = &places[process];
+
+		if (!place->leads || !waits_for(place, database, queue, DLOCK_TASKWAIT_ANY))
+			continue;
+		place->noted = Min(place->noted, ends);
+		if (ends < place->look_at)
+		{
+			place->look_at = ends;
+			wake(process);
+		}
+	}
+	LWLockRelease(lock_of(list));
+}
+
+/* ---- what a transaction tells when it ends ---- */
+
+typedef struct DLockTaskWaitNote
+{
+	SubTransactionId subxact;
+	int32		queue;
+	uint64		state;
+	DLockTaskWaitWhen when;
+	int			count;			/* of tasks; zero if it is about a time */
+	DLockTime	ends;
+} DLockTaskWaitNote;
+
+static DLockTaskWaitNote notes[NOTES];
+static int	note_count = 0;
+
+/* There are more than fit. */
+static bool overflow = false;
+
+/* Add a note, or join it with one that is there. */
+static void
+add_note(const DLockTaskWaitNote *note)
+{
+	for (int i = note_count - 1; i >= 0; i--)
+	{
+		DLockTaskWaitNote *other = &notes[i];
+
+		if (other->queue != note->queue || other->state != note->state ||
+			other->subxact != note->subxact || other->when != note->when ||
+			(other->count == 0) != (note->count == 0))
+			continue;
+		other->count = (other->count > PG_INT32_MAX - note->count) ? PG_INT32_MAX :
+			other->count + note->count;
+		other->ends = Min(other->ends, note->ends);
+		return;
+	}
+	if (note_count < NOTES)
+		notes[note_count++] = *note;
+	else
+		overflow = true;
+}
+
+/* A transaction or subtransaction has ended: tell what it noted for that. */
+static void
+tell(SubTransactionId subxact, DLockTaskWaitWhen event)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < note_count; i++)
+	{
+		DLockTaskWaitNote note = notes[i];
+
+		if (subxact != InvalidSubTransactionId && note.subxact != subxact)
+		{
+			notes[kept++] = note;
+			continue;
+		}
+		if ((note.when & event) == 0 || overflow)
+			continue;
+		if (note.count == 0)
+			call_timers(MyDatabaseId, note.queue, note.ends);
+		else
+			call_list(list_of(MyDatabaseId, note.queue), MyDatabaseId, note.queue, note.state,
+					  note.count, false);
+	}
+	note_count = kept;
+	if (overflow)
+		dlock_taskwait_call_all(MyDatabaseId);
+}
+
+static void
+at_end_of_transaction(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+			tell(InvalidSubTransactionId, DLOCK_TASKWAIT_COMMITTED);
+			overflow = false;
+			break;
+		case XACT_EVENT_ABORT:
+			tell(InvalidSubTransactionId, DLOCK_TASKWAIT_ABORTED);
+			overflow = false;
+			break;
+		case XACT_EVENT_PREPARE:
+			note_count = 0;
+			overflow = false;
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxact, SubTransactionId parent,
+						 void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		tell(subxact, DLOCK_TASKWAIT_ABORTED);
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		int			count = note_count;
+
+		note_count = 0;
+		for (int i = 0; i < count; i++)
+		{
+			DLockTaskWaitNote note = notes[i];
+
+			if (note.subxact == subxact)
+				note.subxact = parent;
+			add_note(&note);
+		}
+	}
+}
+
+static void
+register_callbacks(void)
+{
+	static bool registered = false;
+
+	if (registered)
+		return;
+	RegisterXactCallback(at_end_of_transaction, NULL);
+	RegisterSubXactCallback(at_end_of_subtransaction, NULL);
+	registered = true;
+}
+
+/* What stands for a state here. */
+uint64
+dlock_taskwait_state(const char *state, int len)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) state, len, 0);
+
+	return (hash == DLOCK_TASKWAIT_ANY) ? 1 : hash;
+}
+
+/*
+ * When this transaction has ended so, call as many processes that wait for this state
+ * of a queue.
+ */
+void
+dlock_taskwait_note(int32 queue, uint64 state, int count, DLockTaskWaitWhen when)
+{
+	DLockTaskWaitNote note = {
+		.subxact = GetCurrentSubTransactionId(),.queue = queue,.state = state,.when = when,
+		.count = count,.ends = DLOCK_TIME_FOREVER
+	};
+
+	register_callbacks();
+	add_note(&note);
+}
+
+/* Once this transaction has committed, a capture or a delay of a queue ends then. */
+void
+dlock_taskwait_note_end(int32 queue, DLockTime ends)
+{
+	DLockTaskWaitNote note = {
+		.subxact = GetCurrentSubTransactionId(),.queue = queue,.when = DLOCK_TASKWAIT_COMMITTED,
+		.ends = ends
+	};
+
+	register_callbacks();
+	add_note(&note);
+}
+
+/* ---- waiting ---- */
+
+/* What a process waits for. */
+static uint64
+group_of(const uint64 *states, int count)
+{
+	return hash_bytes_extended((const unsigned char *) states, count * (int) sizeof(uint64), 0);
+}
+
+/*
+ * This process is about to look for tasks of a queue in these states: enter the list, if
+ * it is not there.  The snapshot of the look must be taken after that.  From now on
+ * until it leaves, dlock_taskwait_leave() must be called in an error, too.
+ */
+void
+dlock_taskwait_enlist(int32 queue, const uint64 *states, int count)
+{
+	DLockTaskWaitShared *place = mine();
+	uint64		group = group_of(states, count);
+	int			list = list_of(MyDatabaseId, queue);
+
+	Assert(count > 0 && count <= DLOCK_TASKWAIT_STATES);
+	looked_at = dlock_clock_now();
+
+	/* The queue may have been dropped, and another created in its place. */
+	if (place->queue != queue || place->group != group || place->database != MyDatabaseId)
+		dlock_taskwait_leave();
+	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+	if (!place->listed)
+	{
+		place->database = MyDatabaseId;
+		place->queue = queue;
+		place->group = group;
+		place->count = count;
+		memcpy(place->states, states, count * sizeof(uint64));
+		place->look_at = DLOCK_TIME_FOREVER;
+		place->called = place->gone = false;
+		push(list, dlock_queue_me());
+	}
+	place->noted = DLOCK_TIME_FOREVER;
+	LWLockRelease(lock_of(list));
+}
+
+/* The look found nothing; at this time it may find something. */
+void
+dlock_taskwait_plan(DLockTime next)
+{
+	DLockTaskWaitShared *place = mine();
+	int			list = list_of(place->database, place->queue);
+
+	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+	place->look_at = Min(next, place->noted);
+	LWLockRelease(lock_of(list));
+}
+
+/*
+ * Leave the list.  A call that this process has not followed is passed on.  May be
+ * called at any time.  Cannot fail.
+ */
+void
+dlock_taskwait_leave(void)
+{
+	DLockTaskWaitShared *place = mine();
+	int			list = list_of(place->database, place->queue);
+	bool		called;
+
+	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+	if (place->listed)
+		take_off(list, dlock_queue_me());
+	called = place->called && !place->gone;
+	place->called = place->gone = false;
+	LWLockRelease(lock_of(list));
+	if (called)
+		call_list(list, place->database, place->queue, place->called_for, 1, false);
+}
+
+/*
+ * Is it time to look?  If not, "until" is when it is.  Throws 55000 if the extension was
+ * dropped.
+ */
+bool
+dlock_taskwait_must_look(DLockTime now, DLockTime *until)
+{
+	DLockTaskWaitShared *place = mine();
+	int			list = list_of(place->database, place->queue);
+	bool		called;
+	bool		gone;
+
+	LWLockAcquire(lock_of(list), LW_SHARED);
+	called = place->called;
+	gone = place->gone;
+	*until = place->leads ? Min(place->look_at, looked_at + LOOK_INTERVAL) : DLOCK_TIME_FOREVER;
+	LWLockRelease(lock_of(list));
+	if (gone)
+		dlock_error_no_extension();
+	return called || *until <= now;
+}
