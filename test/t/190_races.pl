@@ -412,6 +412,7 @@ foreach my $point (qw(reap_swept reap_leave))
 {
 	stop_at($ctl, 0, $point);
 	$ctl->query_safe(acquire('reap', 'a', ttl => '10 ms'));
+	wait_for_reaper($node, $db);
 	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0; SELECT pg_reload_conf()') if $point eq 'reap_leave';
 	is_at($ctl, $point);
 	$ctl->query_safe(acquire('reap2', 'a', ttl => '10 ms'));
