@@ -28,9 +28,8 @@
  *	  the lease that it is for.
  *
  *	  A process that waits holds no lock of the server's, not even on the
- *	  store, so that it is in nobody's way.  It leaves the queue in memory alone,
- *	  and so can do that at any time, be it while an error is being handled or
- *	  at exit.
+ *	  store.  To leave the queue it only changes memory, and so can do that at
+ *	  any time, be it while an error is being handled or at exit.
  *
  *	  The requests themselves stand in the queues of their locks
  *	  (space/space.c).  Each process has a place in shared memory, which says
