@@ -16,8 +16,7 @@
  *	  just being written out, and room in the WAL buffers, as any change of any
  *	  page can.)  Pins are kept from one attempt to the next.
  *
- *	  A lease that is live is *held*.  What it is after that, the two times in
- *	  it tell:
+ *	  Two times in a lease tell what it is:
  *
  *	  held		now < deadline: it is its owner's
  *	  closed	deadline <= now < deadline + delay: it is nobody's, and keeps
@@ -381,7 +380,8 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 		DLOCK_FAULT_STOP("step_locked");
 		step->now = dlock_clock_now();
 		lack = attempt(step, arg);
-		DLOCK_FAULT_STOP("step_done");
+		if (lack == DLOCK_LACKS_NOTHING)
+			DLOCK_FAULT_STOP("step_done");
 		dlock_partition_unlock_set(&locked);
 		log_expired(step);
 		fetch(step, lack);
