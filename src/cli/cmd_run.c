@@ -68,6 +68,11 @@ run(const Options *options, int argc, char **argv)
 	Conn		conn;
 	char	   *owner;
 
+	/*
+	 * Messages may have no reader.  Other signals end us as long as there is
+	 * no lease.
+	 */
+	signals_ignore_unwanted();
 	end.code = hold_prepare(&command, &request, cmd_run.name, argc, argv);
 	if (end.code != CLI_EXIT_OK)
 		return end.code;

@@ -51,9 +51,9 @@ handle(int signo)
 	errno = saved;
 }
 
-/* Ignore what a message to the wrong place would bring about. */
-static void
-ignore_unwanted(void)
+/* Ignore what a message to the wrong place would bring about.  May be called again. */
+void
+signals_ignore_unwanted(void)
 {
 	for (size_t i = 0; i < CLI_LENGTH(unwanted); i++)
 	{
@@ -79,7 +79,7 @@ signals_catch(void)
 			(void) fcntl(ends[i], F_SETFL, O_NONBLOCK);
 		sigprocmask(SIG_SETMASK, NULL, &inherited);
 	}
-	ignore_unwanted();
+	signals_ignore_unwanted();
 	memset(&action, 0, sizeof(action));
 	action.sa_handler = handle;
 	action.sa_flags = SA_RESTART;

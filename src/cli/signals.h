@@ -13,6 +13,7 @@
 
 #include "cli.h"
 
+extern void signals_ignore_unwanted(void);
 extern void signals_catch(void);
 extern void signals_reset(void);
 extern int	signals_fd(void);
