@@ -341,7 +341,8 @@ log_expired(DLockStep *step)
 		char	   *rolename = GetUserNameFromId(expired->role, true);
 
 		step->expired = expired->next;
-		ereport(LOG,
+		DLOCK_FAULT("log_expired");
+		ereport(LOG_SERVER_ONLY,
 				(errmsg("lease on lock \"%.*s\" has expired", expired->name_len, expired->texts),
 				 errdetail("Owner \"%.*s\" (role \"%s\") held it with token %lld; it ended %lld.%03d ms ago.",
 						   expired->owner_len, expired->texts + expired->name_len,
@@ -570,9 +571,7 @@ dlock_step_lack_path(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *p
 	return DLOCK_LACKS_PATH;
 }
 
-/*
- * Erase the dead leases of a lock.  If nobody is left, its entry is gone, too.
- */
+/* Erase the dead leases of a lock.  If nobody is left, its entry is gone, too. */
 DLockStepLack
 dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 {
@@ -600,7 +599,8 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 	}
 	if (!is_last)
 		dlock_space_refresh(entry);
-	return DLOCK_LACKS_NOTHING;
+	/* To log can throw, so it comes before a grant: once more. */
+	return (step->expired != NULL) ? DLOCK_LACKS_PARTITIONS : DLOCK_LACKS_NOTHING;
 }
 
 /* End a lease, with all its parts, and call the requests that wait. */

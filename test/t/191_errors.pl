@@ -18,7 +18,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_fault_node('main', conf => "dlock.max_reapers = 0\ndlock.max_memory = 1MB");
+my $node = start_fault_node('main', conf => "dlock.max_reapers = 0\ndlock.max_memory = 1MB\ndlock.log_expirations = on");
 my $db = 'postgres';
 my ($ctl, $a);
 
