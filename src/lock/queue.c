@@ -27,9 +27,8 @@
  *	  A conversion is woken likewise, but not marked: it lasts no longer than
  *	  the lease that it is for.
  *
- *	  A process that waits holds no lock of the server's, not even on the
- *	  store.  To leave the queue it only changes memory, and so can do that at
- *	  any time, be it while an error is being handled or at exit.
+ *	  A process that waits holds no lock of the server's.  To leave the queue
+ *	  it only changes memory, so it can do that during an error or at exit.
  *
  *	  The requests themselves stand in the queues of their locks
  *	  (space/space.c).  Each process has a place in shared memory, which says
@@ -179,8 +178,9 @@ dlock_queue_listen(void)
 	uint32		owner = places[me].owner;
 
 	Assert(places[me].state == DLOCK_QUEUE_WAITING && owner != 0);
-	if (pg_atomic_exchange_u32(&listeners->owners[me], owner) == 0)
-		count_listener(owner, 1);
+	count_listener(owner, 1);	/* first, so that it is never too low */
+	if (pg_atomic_exchange_u32(&listeners->owners[me], owner) != 0)
+		count_listener(owner, -1);
 }
 
 /* Does this process listen still, so that it can sleep for long? */
