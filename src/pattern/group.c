@@ -61,6 +61,8 @@
 #include "pattern/group.h"
 #include "session/answer.h"
 #include "space/holder.h"
+#include "space/memory.h"
+#include "space/slot.h"
 #include "store/flush.h"
 
 #define MEMBERS_PREFIX		DLOCK_NAME_RESERVED "members/"
@@ -664,6 +666,8 @@ try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr 
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
+		dlock_memory_trim();
+		dlock_slot_trim();
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
