@@ -139,6 +139,12 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 {
 	Node	   *command = pstmt->utilityStmt;
 
+	/* Looked at now, for a ROLLBACK may free the command. */
+	bool		discards = IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL;
+	bool		was_prepared = IsA(command, TransactionStmt) &&
+		(((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) command)->kind == TRANS_STMT_ROLLBACK_PREPARED);
+
 	if (IsA(command, AlterTableStmt))
 		check_alter_table((AlterTableStmt *) command);
 	if (IsA(command, IndexStmt))
@@ -147,13 +153,11 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
 	/* As the server does with advisory locks. */
-	if (IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL)
+	if (discards)
 		dlock_bind_discard();
 
 	/* What the transaction noted for its end is gone. */
-	if (IsA(command, TransactionStmt) &&
-		(((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED ||
-		 ((TransactionStmt *) command)->kind == TRANS_STMT_ROLLBACK_PREPARED))
+	if (was_prepared)
 		dlock_taskwait_call_all(MyDatabaseId);
 }
 

@@ -13,7 +13,8 @@
  *	  No call is lost.  A process enters the list before it takes the snapshot of
  *	  its look, and a transaction reads the list after its end can be seen.  So
  *	  either the look sees the task, or the transaction finds the process.  A process that
- *	  leaves after it was called, without a look since, passes the call on.
+ *	  was called and leaves, and has neither found nothing nor taken a task of the state
+ *	  it was called for, passes the call on.
  *
  *	  A look skips rows that are locked.  So whoever locks a row that is ready
  *	  calls for it, too, when its transaction ends without taking it: a capture
@@ -57,13 +58,13 @@
 #include "lock/queue.h"
 #include "session/taskwait.h"
 
-/* Lists; a power of two. */
+/* Lists; a power of two, and a bit each in a mask. */
 #define LISTS			64
 
 /* How many processes are called before their latches are set. */
 #define BATCH			16
 
-/* What a transaction can note; if there is more, it calls everyone. */
+/* What a transaction can note; if there is more, it calls all of the lists concerned. */
 #define NOTES			64
 
 /* How often a process that leads looks if nothing is due. */
@@ -109,6 +110,10 @@ static LWLockPadded *locks = NULL;
 
 /* When this process began its last look. */
 static DLockTime looked_at = 0;
+
+/* It follows a call by that look: for which state.  It owes that a task of it is taken. */
+static bool owes = false;
+static uint64 owes_for;
 
 /* ---- shared memory ---- */
 
@@ -228,7 +233,8 @@ take_off(int list, int process)
 		return;
 	heir = &places[next];
 	heir->leads = true;
-	heir->look_at = Min(heir->look_at, Min(place->look_at, place->noted));
+	heir->noted = Min(heir->noted, Min(place->look_at, place->noted));
+	heir->look_at = Min(heir->look_at, heir->noted);
 	if (heir->look_at != DLOCK_TIME_FOREVER)
 		wake(next);
 }
@@ -355,8 +361,11 @@ typedef struct DLockTaskWaitNote
 static DLockTaskWaitNote notes[NOTES];
 static int	note_count = 0;
 
-/* There are more than fit. */
-static bool overflow = false;
+/* The lists for which there are more than fit, a bit each. */
+static uint64 overflow = 0;
+
+/* The queue of which this process locks rows, and has not noted which; or zero. */
+static int32 picking = 0;
 
 /* Add a note, or join it with one that is there. */
 static void
@@ -378,7 +387,7 @@ add_note(const DLockTaskWaitNote *note)
 	if (note_count < NOTES)
 		notes[note_count++] = *note;
 	else
-		overflow = true;
+		overflow |= UINT64CONST(1) << list_of(MyDatabaseId, note->queue);
 }
 
 /* A transaction or subtransaction has ended: tell what it noted for that. */
@@ -396,7 +405,7 @@ tell(SubTransactionId subxact, DLockTaskWaitWhen event)
 			notes[kept++] = note;
 			continue;
 		}
-		if ((note.when & event) == 0 || overflow)
+		if ((note.when & event) == 0)
 			continue;
 		if (note.count == 0)
 			call_timers(MyDatabaseId, note.queue, note.ends);
@@ -405,8 +414,11 @@ tell(SubTransactionId subxact, DLockTaskWaitWhen event)
 					  note.count, false);
 	}
 	note_count = kept;
-	if (overflow)
-		dlock_taskwait_call_all(MyDatabaseId);
+	for (int list = 0; overflow != 0 && list < LISTS; list++)
+	{
+		if (overflow & (UINT64CONST(1) << list))
+			call_list(list, MyDatabaseId, 0, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, false);
+	}
 }
 
 static void
@@ -416,15 +428,24 @@ at_end_of_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_COMMIT:
 			tell(InvalidSubTransactionId, DLOCK_TASKWAIT_COMMITTED);
-			overflow = false;
+			overflow = 0;
 			break;
 		case XACT_EVENT_ABORT:
+
+			/*
+			 * The process ends in the middle of a look, or that would have
+			 * been noted.
+			 */
+			if (picking != 0)
+				call_list(list_of(MyDatabaseId, picking), MyDatabaseId, picking, DLOCK_TASKWAIT_ANY,
+						  PG_INT32_MAX, false);
+			picking = 0;
 			tell(InvalidSubTransactionId, DLOCK_TASKWAIT_ABORTED);
-			overflow = false;
+			overflow = 0;
 			break;
 		case XACT_EVENT_PREPARE:
 			note_count = 0;
-			overflow = false;
+			overflow = 0;
 			break;
 		default:
 			break;
@@ -463,6 +484,20 @@ register_callbacks(void)
 	RegisterXactCallback(at_end_of_transaction, NULL);
 	RegisterSubXactCallback(at_end_of_subtransaction, NULL);
 	registered = true;
+}
+
+/* A capture is about to lock rows of a queue; until it has noted which, or ended. */
+void
+dlock_taskwait_begin_pick(int32 queue)
+{
+	register_callbacks();
+	picking = queue;
+}
+
+void
+dlock_taskwait_end_pick(void)
+{
+	picking = 0;
 }
 
 /* What stands for a state here. */
@@ -539,6 +574,11 @@ dlock_taskwait_enlist(int32 queue, const uint64 *states, int count)
 		place->count = count;
 		memcpy(place->states, states, count * sizeof(uint64));
 		place->look_at = DLOCK_TIME_FOREVER;
+		if (place->called)
+		{
+			owes = true;
+			owes_for = place->called_for;
+		}
 		place->called = place->gone = false;
 		push(list, dlock_queue_me());
 	}
@@ -556,6 +596,15 @@ dlock_taskwait_plan(DLockTime next)
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	place->look_at = Min(next, place->noted);
 	LWLockRelease(lock_of(list));
+	owes = false;
+}
+
+/* The look has found a task in this state.  If it is lost again, the transaction tells. */
+void
+dlock_taskwait_taken(uint64 state)
+{
+	if (owes_for == state || owes_for == DLOCK_TASKWAIT_ANY)
+		owes = false;
 }
 
 /*
@@ -567,14 +616,18 @@ dlock_taskwait_leave(void)
 {
 	DLockTaskWaitShared *place = mine();
 	int			list = list_of(place->database, place->queue);
+	bool		owed = owes;
 	bool		called;
 
+	owes = false;
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	if (place->listed)
 		take_off(list, dlock_queue_me());
 	called = place->called && !place->gone;
 	place->called = place->gone = false;
 	LWLockRelease(lock_of(list));
+	if (owed)
+		call_list(list, place->database, place->queue, owes_for, 1, false);
 	if (called)
 		call_list(list, place->database, place->queue, place->called_for, 1, false);
 }

@@ -34,6 +34,8 @@ extern void dlock_taskwait_startup(void);
 extern uint64 dlock_taskwait_state(const char *state, int len);
 extern void dlock_taskwait_note(int32 queue, uint64 state, int count, DLockTaskWaitWhen when);
 extern void dlock_taskwait_note_end(int32 queue, DLockTime ends);
+extern void dlock_taskwait_begin_pick(int32 queue);
+extern void dlock_taskwait_end_pick(void);
 
 /* at once */
 extern void dlock_taskwait_call_all(Oid database);
@@ -42,6 +44,7 @@ extern void dlock_taskwait_dismiss(Oid database);
 /* waiting */
 extern void dlock_taskwait_enlist(int32 queue, const uint64 *states, int count);
 extern void dlock_taskwait_plan(DLockTime next);
+extern void dlock_taskwait_taken(uint64 state);
 extern bool dlock_taskwait_must_look(DLockTime now, DLockTime *until);
 extern void dlock_taskwait_leave(void);
 

@@ -184,21 +184,29 @@ is_own_function(Oid function)
 
 /*
  * The expression that this plan evaluates before anything else, if the plan is SELECT
- * of one expression, or SELECT of anything FROM one function; or NULL.
+ * of one expression, or SELECT of columns FROM one function; or NULL.
  */
 static Node *
 first_expression(const PlannedStmt *statement)
 {
 	Plan	   *plan = statement->planTree;
 	List	   *functions;
+	ListCell   *cell;
 
 	if (statement->commandType != CMD_SELECT || statement->subplans != NIL ||
 		plan->lefttree != NULL || plan->initPlan != NIL)
 		return NULL;
 	if (IsA(plan, Result) && list_length(plan->targetlist) == 1)
 		return (Node *) linitial_node(TargetEntry, plan->targetlist)->expr;
-	if (!IsA(plan, FunctionScan))
+	if (!IsA(plan, FunctionScan) || plan->qual != NIL)
 		return NULL;
+
+	/* Nothing else may wait, or use the snapshot. */
+	foreach(cell, plan->targetlist)
+	{
+		if (!IsA(lfirst_node(TargetEntry, cell)->expr, Var))
+			return NULL;
+	}
 	functions = ((FunctionScan *) plan)->functions;
 	return (list_length(functions) == 1) ? linitial_node(RangeTblFunction, functions)->funcexpr : NULL;
 }
@@ -740,13 +748,13 @@ dlock_wait_task(Oid function, DLockTime deadline)
 {
 	static uint32 event = 0;
 	QueryDesc  *query = release_snapshot(function);
+	DLockTime	now;
 	bool		look;
 
 	if (event == 0)
 		event = WaitEventExtensionNew("DLockTaskCapture");
 	for (;;)
 	{
-		DLockTime	now;
 		DLockTime	until;
 
 		ResetLatch(MyLatch);
@@ -759,5 +767,5 @@ dlock_wait_task(Oid function, DLockTime deadline)
 		nap(now, Min(until, deadline), event);
 	}
 	take_snapshot(query);
-	return look;
+	return look && now < deadline;
 }

@@ -189,12 +189,14 @@ run(FunctionCallInfo fcinfo, bool waits)
 	PG_CATCH();
 	{
 		current = outer;
+		dlock_taskwait_end_pick();
 		if (call.captures && TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
 			dlock_taskwait_note(call.queue, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, DLOCK_TASKWAIT_ABORTED);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	current = outer;
+	dlock_taskwait_end_pick();
 	leave(&call);
 	return result;
 }
@@ -229,13 +231,16 @@ try_capture(FunctionCallInfo fcinfo, Datum *result)
 	ReturnSetInfo *set = (ReturnSetInfo *) fcinfo->resultinfo;
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	bool		found;
+	volatile bool found = false;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
 		*result = run(fcinfo, true);
+		found = set->setResult != NULL && tuplestore_tuple_count(set->setResult) > 0;
+		if (found)
+			keep_rows(set, owner);
 	}
 	PG_CATCH();
 	{
@@ -250,12 +255,8 @@ try_capture(FunctionCallInfo fcinfo, Datum *result)
 		ReThrowError(error);
 	}
 	PG_END_TRY();
-	found = set->setResult != NULL && tuplestore_tuple_count(set->setResult) > 0;
 	if (found)
-	{
-		keep_rows(set, owner);
 		ReleaseCurrentSubTransaction();
-	}
 	else
 	{
 		if (set->setResult != NULL)
@@ -415,12 +416,14 @@ dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 {
 	DLockTaskCall *call = get_call();
 	DLockDatabase *db = &call->db;
+	uint64		state = state_of(PG_GETARG_TEXT_PP(1));
 	int			count = PG_GETARG_INT32(2);
 	DLockToken	seen = PG_ARGISNULL(3) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(3);
 	DLockToken	first;
 
 	call->waits = false;
-	dlock_taskwait_note(call->queue, state_of(PG_GETARG_TEXT_PP(1)), count, DLOCK_TASKWAIT_ABORTED);
+	dlock_taskwait_note(call->queue, state, count, DLOCK_TASKWAIT_ABORTED);
+	dlock_taskwait_taken(state);
 	for (;;)
 	{
 		if (!dlock_token_take(&db->shared->tokens, count, true, &first))
@@ -488,6 +491,7 @@ dlock_sql_task_enlist(PG_FUNCTION_ARGS)
 	int			count;
 
 	call->captures = true;
+	dlock_taskwait_begin_pick(PG_GETARG_INT32(0));
 	if (!call->waits)
 		PG_RETURN_BOOL(false);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &count);

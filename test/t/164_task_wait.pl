@@ -328,5 +328,50 @@ EOC
 	is($boss->query('SELECT count(*), count(DISTINCT key) FROM done'), "$count|$count", 'each once');
 }
 
+# Who takes a task of one state has not followed a call for another.
+{
+	my $queue = new_queue();
+	my $first = waiting($queue, "from_states => '{a}'");
+	my $second = waiting($queue, "from_states => '{b,a}'");
+	$boss->query_safe("SELECT dlock_task_put('$queue', 'of-a', state => 'a'), dlock_task_put('$queue', 'of-b', state => 'b')");
+	gets($second, 'of-b', 'one gets the task of the state that it prefers');
+	gets($first, 'of-a', 'the other the one that both were called for');
+	$_->quit foreach $first, $second;
+}
+
+# Rows that cannot be kept have not been captured, and nothing is left open.
+{
+	my $queue = new_queue();
+	my $failed = 0;
+	my $sql = "SELECT count(*) FROM dlock_task_capture('$queue', 1000, from_states => '{a,b}'";
+	my $worker = DLockSession->new($node, $db, name => 'wide');
+	$boss->query_safe("SELECT count(dlock_task_put('$queue', 'x' || i, (SELECT to_jsonb(array_agg(md5(i::text || j))) FROM generate_series(1, 47) j),"
+		  . " state => CASE WHEN i % 2 = 0 THEN 'a' ELSE 'b' END)) FROM generate_series(1, 1000) i");
+	for (my $limit = 2000; !$failed && $limit < 5000; $limit += 100)
+	{
+		$worker->query_safe("SET work_mem = '64kB'; SET temp_file_limit = '${limit}kB'; BEGIN");
+		my $fits = $worker->query("$sql)");
+		$worker->query_safe('ROLLBACK');
+		next if $fits ne '1000';
+		$worker->query("BEGIN; $sql, wait => '1 s')");
+		$failed = $worker->{state} eq '53400';
+		$worker->query_safe('ROLLBACK');
+		is($worker->query_safe('SELECT 1'), 1, "$limit kB are enough for one copy of the rows, and not for two: the session goes on");
+	}
+	ok($failed, 'there was such a limit');
+	$worker->quit;
+}
+
+# A call in the target list does not give up the snapshot of a statement that reads FROM another.
+{
+	$boss->query_safe("SELECT dlock_acquire('busy', 'boss', '1 h')");
+	$boss->query_safe(q{CREATE FUNCTION careful() RETURNS bigint STABLE LANGUAGE plpgsql AS
+		$$ BEGIN RETURN dlock_acquire('busy', 'careful', wait => '10 ms'); EXCEPTION WHEN OTHERS THEN RAISE EXCEPTION 'caught: %', SQLERRM; END $$});
+	my $worker = DLockSession->new($node, $db, name => 'careful');
+	is($worker->query("SELECT careful() IS NULL FROM dlock_acquire('free', 'careful')"), 't', 'a wait in the target list');
+	$worker->quit;
+	$boss->query_safe("SELECT dlock_release('busy', 'boss'); DROP FUNCTION careful");
+}
+
 $node->stop;
 done_testing();
