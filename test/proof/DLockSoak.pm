@@ -67,15 +67,18 @@ sub judge_series
 }
 
 # Judge a measure.  Of one that belongs to processes there is a series for each, and the
-# worst counts; those that ended too soon are left out.  The growth of the longest one is told,
-# too.
+# worst counts; those that ended too soon are left out.  Sessions, which have a warm-up in
+# rounds ("rest"), all do the same: what leaks grows in each of them, and what one of
+# them uses for the first time does not, so the middle one counts.  The growth of the longest
+# one is told, too.
 sub judge
 {
 	my ($series, $bound, $rest) = @_;
 	my @verdicts = grep { defined } map { judge_series($_, $bound, $rest) } values %$series;
-	my ($worst) = sort { $b->{growth} <=> $a->{growth} || $b->{range} <=> $a->{range} } @verdicts;
+	my @sorted = sort { $b->{growth} <=> $a->{growth} || $b->{range} <=> $a->{range} } @verdicts;
 
-	return { flat => 0, series => 0, bound => $bound } if !$worst;
+	return { flat => 0, series => 0, bound => $bound } if !@sorted;
+	my $worst = $sorted[ defined $rest ? int($#sorted / 2) : 0 ];
 	my ($longest) = sort { $b->{range} <=> $a->{range} } @verdicts;
 	return { %$worst, series => scalar @verdicts, longest => $longest };
 }
