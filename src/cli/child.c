@@ -212,9 +212,9 @@ child_signal(Child *child, int signo)
 }
 
 /*
- * Is there still anybody in its group?  To be called after its end.  Those who
- * have been left to us, as to the first process of a container, are dead only
- * when we have looked at them.
+ * Does a process of its group live still?  To be called after its end.  Processes
+ * that were left to us, as to the first one of a container, are dead only when
+ * we have looked at them.
  */
 bool
 child_group_lives(const Child *child)

@@ -50,6 +50,22 @@ sub owners
 	return $one->query_safe("SELECT string_agg(partition || coalesce(member, '-'), ' ' ORDER BY partition) FROM dlock_group_partitions WHERE group_name = '$group'");
 }
 
+# A member at its limit keeps no memory for partitions that it could not take.
+{
+	my $session = DLockSession->new($node, $db);
+	my $used = 'SELECT memory_used FROM dlock_stats';
+
+	$session->query_safe("SELECT dlock_group_create('limited', 2000)");
+	my $token = join_group($session, 'limited', 'm', '1 h');
+	$session->query_safe('SET dlock.max_leases = 5');
+	my $before = $session->query_safe($used);
+	$session->query("SELECT count(*) FROM dlock_group_heartbeat('limited', $token)");
+	cmp_ok($session->query_safe($used) - $before, '<', 100_000, 'a member at its limit gives memory back');
+	$session->quit;
+	$one->query_safe("SELECT dlock_group_leave('limited', $token)");
+	$one->query_safe("SELECT dlock_group_drop('limited')");
+}
+
 # A partition moves by being told, confirmed, and taken.
 {
 	is($one->query_safe("SELECT dlock_group_create('g', 4)"), 4, 'a group of 4');
