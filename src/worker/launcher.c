@@ -320,6 +320,7 @@ read_registry(HTAB *walks, DLockTime now)
 
 			walk->shared = shared;
 			walk->first = DLOCK_TIME_FOREVER;
+			next = Min(next, task_at);
 		}
 	}
 	dlock_database_unlock();

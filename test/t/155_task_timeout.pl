@@ -287,6 +287,25 @@ EOC
 	becomes($queue, 'ready', 'a table that is no more locked: moved');
 }
 
+# The launcher hears of two things at once: that the reaper signs off, and that its
+# process is gone.  The capture that the reaper leaves behind ends all the same.
+{
+	my $launcher = worker_pid($node, 'launcher');
+	my ($begun, $queue);
+
+	captured('1 ms');
+	wait_for_reaper($node, $db);
+	my $reaper = worker_pid($node, 'reaper', $db);
+	stop_asleep($node, $launcher);
+	$begun = mono_now();
+	($queue) = captured('4 s');
+	wait_for_no_reaper($node, $db);
+	wait_gone($reaper);
+	kill('CONT', $launcher);
+	becomes($queue, 'ready', 'a reaper that leaves while the launcher sleeps: a capture ends');
+	cmp_ok(mono_now() - $begun, '<', 30, 'when it should');
+}
+
 # What a database sets for its sessions.
 {
 	$node->safe_psql($db, "ALTER DATABASE $db SET default_transaction_isolation = 'serializable'");
