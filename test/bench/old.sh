@@ -27,6 +27,7 @@ old_knows() {
 	crowd.*) true ;;
 	main.pair | main.hot | main.all_dlock | main.all_calls) [ "$1" != sustained ] ;;
 	main.handoff | main.takeover | main.expiry) true ;;
+	held.renew | held.refused | main.guard@* | main.bulk@*) true ;;
 	*) false ;;
 	esac
 }

@@ -11,11 +11,12 @@ server_port() {
 	crowd) echo 61004 ;;
 	old_main) echo 61005 ;;
 	old_crowd) echo 61006 ;;
+	old_held) echo 61007 ;;
 	esac
 }
 
 server_names() {
-	echo main held million crowd old_main old_crowd
+	echo main held million crowd old_main old_crowd old_held
 }
 
 # The programs of a server.
