@@ -35,6 +35,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "lib/binaryheap.h"
 #include "miscadmin.h"
@@ -112,14 +113,6 @@ typedef struct DLockReaper
 	DLockTime	claimed_at;		/* since when, as far as we know */
 	bool		claimed;		/* for long enough */
 } DLockReaper;
-
-/* The result of an attempt to do what is due. */
-typedef enum DLockReaperResult
-{
-	REAPED,
-	STORE_LOCKED,
-	EXTENSION_GONE
-} DLockReaperResult;
 
 static int
 compare_deadlines(Datum a, Datum b, void *arg)
@@ -253,38 +246,28 @@ publish_plan(DLockReaper *reaper)
 	return Min(reaper->planned, Max((DLockTime) seen, reaper->earliest_sweep));
 }
 
-/* Do what is due.  "wake" is when to come again. */
-static DLockReaperResult
+/* Do what is due, if the store can be opened.  "wake" is when to come again. */
+static DLockSessionTry
 reap(DLockReaper *reaper, DLockTime *wake)
 {
-	DLockReaperResult result = REAPED;
+	DLockSessionTry result;
 	DLockDatabase db;
-	DLockTime	now;
-	DLockTime	asked;
 
 	StartTransactionCommand();
 	*wake = dlock_clock_now() + LOCKED_NAP;
-	switch (dlock_session_try_open(&db))
+	result = dlock_session_try_open(&db);
+	if (result == DLOCK_SESSION_OPENED)
 	{
-		case DLOCK_SESSION_OPENED:
-			now = dlock_clock_now();
-			asked = (DLockTime) pg_atomic_read_u64(&reaper->shared->reaper.wake_at);
-			if ((now >= reaper->horizon || (asked < reaper->planned && now >= asked)) &&
-				now >= reaper->earliest_sweep)
-				sweep(reaper, now);
-			if (reaper->due != NULL)
-				remove_expired(reaper, &db);
-			*wake = publish_plan(reaper);
-			dlock_session_close(&db);
-			break;
+		DLockTime	now = dlock_clock_now();
+		DLockTime	asked = (DLockTime) pg_atomic_read_u64(&reaper->shared->reaper.wake_at);
 
-		case DLOCK_SESSION_LOCKED:
-			result = STORE_LOCKED;
-			break;
-
-		case DLOCK_SESSION_ABSENT:
-			result = EXTENSION_GONE;
-			break;
+		if ((now >= reaper->horizon || (asked < reaper->planned && now >= asked)) &&
+			now >= reaper->earliest_sweep)
+			sweep(reaper, now);
+		if (reaper->due != NULL)
+			remove_expired(reaper, &db);
+		*wake = publish_plan(reaper);
+		dlock_session_close(&db);
 	}
 	CommitTransactionCommand();
 	return result;
@@ -292,18 +275,25 @@ reap(DLockReaper *reaper, DLockTime *wake)
 
 /*
  * The extension is not here: nothing is due, and the leases of one that was
- * dropped are forgotten; unless it has come back.
+ * dropped are forgotten.  If it has come back, it may have told of a deadline
+ * that is overwritten here, so another reaper looks at it.
  */
 static void
-retire(DLockDatabaseShared *shared)
+retire(void)
 {
+	DLockDatabaseShared *shared;
+
+	dlock_database_lock(LW_SHARED);
+	shared = dlock_database_find(MyDatabaseId);
+	dlock_database_unlock();
 	if (shared == NULL)
 		return;
+	DLOCK_FAULT_STOP("reap_retire");
 	pg_atomic_exchange_u64(&shared->reaper.wake_at, (uint64) DLOCK_TIME_FOREVER);
 	pg_atomic_exchange_u64(&shared->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
 	StartTransactionCommand();
 	if (!dlock_session_unload_if_dropped(shared))
-		dlock_database_note_deadline(shared, 0);
+		dlock_database_note_task(shared, 0);
 	CommitTransactionCommand();
 
 	dlock_database_lock(LW_EXCLUSIVE);
@@ -363,18 +353,6 @@ note_success(DLockDatabaseShared *shared)
 	dlock_database_lock(LW_EXCLUSIVE);
 	shared->reaper.attempts = 0;
 	dlock_database_unlock();
-}
-
-/* This database in the registry; NULL if it is not there. */
-static DLockDatabaseShared *
-find_registered(void)
-{
-	DLockDatabaseShared *shared;
-
-	dlock_database_lock(LW_SHARED);
-	shared = dlock_database_find(MyDatabaseId);
-	dlock_database_unlock();
-	return shared;
 }
 
 static bool
@@ -456,8 +434,8 @@ nap(DLockReaper *reaper, DLockTime next, uint32 wait_event)
 
 /*
  * What a database sets for its sessions is not meant for this one, which writes
- * rows of tasks.  No wait for disk or standbys: what a crash undoes of its work
- * is done again.
+ * rows of tasks: neither the role, nor these.  No wait for disk or standbys:
+ * what a crash undoes of its work is done again.
  */
 static void
 override_settings(void)
@@ -468,11 +446,16 @@ override_settings(void)
 		{"synchronous_commit", "off"},
 		{"statement_timeout", "0"},
 		{"lock_timeout", "0"},
-		{"idle_in_transaction_session_timeout", "0"}
+		{"idle_in_transaction_session_timeout", "0"},
+		{"transaction_timeout", "0"}	/* since 17 */
 	};
 
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, 0);
 	for (size_t i = 0; i < lengthof(settings); i++)
-		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	{
+		if (GetConfigOption(settings[i][0], true, false) != NULL)
+			SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	}
 }
 
 /* Work until there is nothing to do, or this worker is asked to end. */
@@ -493,7 +476,7 @@ work(Datum arg)
 	/* A database without the extension needs no reaper, if it ever did. */
 	if (!is_extension_here())
 	{
-		retire(find_registered());
+		retire();
 		return;
 	}
 
@@ -507,7 +490,7 @@ work(Datum arg)
 
 	while (!dlock_launcher_is_ending())
 	{
-		DLockReaperResult result;
+		DLockSessionTry result;
 		DLockTime	next;
 		DLockTime	tasks;
 		bool		moved = false;
@@ -523,17 +506,17 @@ work(Datum arg)
 
 		pgstat_report_activity(STATE_RUNNING, "removing expired leases");
 		result = reap(&reaper, &next);
-		if (result == EXTENSION_GONE)
+		if (result == DLOCK_SESSION_ABSENT)
 		{
 			reaper.planned = DLOCK_TIME_FOREVER;
-			retire(reaper.shared);
+			retire();
 			return;
 		}
 		tasks = dlock_tasksweep_all(reaper.shared, &moved);
 		next = Min(next, tasks);
 		if (moved)
 			reaper.last_work = dlock_clock_now();
-		if (result == REAPED)
+		if (result == DLOCK_SESSION_OPENED)
 			note_success(reaper.shared);
 		(void) pgstat_report_stat(false);
 		pgstat_report_activity(STATE_IDLE, NULL);

@@ -318,6 +318,22 @@ EOC
 	$node->safe_psql($db, "SET default_transaction_read_only = off; ALTER DATABASE $db RESET ALL");
 }
 
+# A role without rights, and a time in which nothing can be done.
+{
+	$node->safe_psql($db, 'CREATE ROLE nobody');
+	$node->safe_psql($db, 'CREATE DATABASE other_role');
+	my $early = DLockSession->new($node, 'other_role');
+	$node->safe_psql($db, 'ALTER DATABASE other_role SET role = nobody');
+	$node->safe_psql($db, "ALTER DATABASE other_role SET transaction_timeout = '1ms'") if $node->pg_version >= 17;
+	$early->query_safe('CREATE EXTENSION dlock');
+	$early->query_safe("SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+	$early->query_safe("SELECT token FROM dlock_task_capture('q', ttl => '100 ms', on_timeout => 'lost')");
+	ok(wait_until(sub { $early->query('SELECT state FROM dlock_tasks') eq 'lost' }),
+		'the reaper works where sessions have another role');
+	$early->quit;
+	$node->safe_psql($db, 'DROP DATABASE other_role');
+}
+
 # Nothing of this is in the way of a drop.
 {
 	captured('300 ms') foreach 1 .. 3;

@@ -450,6 +450,20 @@ foreach my $point (qw(reap_swept reap_leave))
 	done('a renewal before the reaper');
 }
 
+# The extension comes back while the reaper retires, and with it a capture, of which the
+# reaper was told.
+{
+	stop_at($ctl, 0, 'reap_retire');
+	$ctl->query_safe('DROP EXTENSION dlock');
+	is_at($ctl, 'reap_retire');
+	$ctl->query_safe("CREATE EXTENSION dlock; SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+	$ctl->query_safe("SELECT token FROM dlock_task_capture('q', ttl => '10 ms', on_timeout => 'lost')");
+	go($ctl, 'reap_retire');
+	ok(wait_until(sub { $ctl->query_safe('SELECT state FROM dlock_tasks') eq 'lost' }), 'back again: a capture ends');
+	$ctl->query_safe("SELECT dlock_task_drop_queue('q')");
+	done('back again');
+}
+
 # ---- crashes ----
 
 # A process is killed in the middle of a grant, and with it the server: of the lease there
