@@ -49,7 +49,6 @@
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
 
 #include "base/clock.h"
 #include "base/exit.h"
@@ -169,13 +168,6 @@ static List *workers = NIL;
 static List *unknown = NIL;
 static DLockTime started_at = 0;
 
-/* A database that needs a reaper. */
-typedef struct DLockLauncherDue
-{
-	Oid			database;
-	DLockTime	since;
-} DLockLauncherDue;
-
 /* A database whose leases the launcher walks over. */
 typedef struct DLockLauncherWalk
 {
@@ -197,33 +189,6 @@ has_worker(Oid database)
 	return false;
 }
 
-/* Look at all databases that allow connections. */
-static void
-find_databases(void)
-{
-	MemoryContext old;
-	Relation	rel;
-	TableScanDesc scan;
-	HeapTuple	tuple;
-
-	StartTransactionCommand();
-	rel = table_open(DatabaseRelationId, AccessShareLock);
-	scan = table_beginscan_catalog(rel, 0, NULL);
-	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
-	{
-		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
-
-		old = MemoryContextSwitchTo(TopMemoryContext);
-		if (form->datallowconn)
-			unknown = lappend_oid(unknown, form->oid);
-		MemoryContextSwitchTo(old);
-	}
-	table_endscan(scan);
-	table_close(rel, AccessShareLock);
-	CommitTransactionCommand();
-	started_at = dlock_clock_now();
-}
-
 /* Can a worker be started in a database? */
 typedef enum DLockLauncherAccess
 {
@@ -232,24 +197,37 @@ typedef enum DLockLauncherAccess
 	DATABASE_OPEN
 } DLockLauncherAccess;
 
+/*
+ * Look a database up in the catalog; or if "wanted" is InvalidOid, note all open
+ * ones as unknown.
+ */
 static DLockLauncherAccess
-check_database(Oid database)
+look_up_database(Oid wanted)
 {
 	MemoryContext old = CurrentMemoryContext;
 	DLockLauncherAccess access = DATABASE_GONE;
+	Relation	rel;
+	TableScanDesc scan;
 	HeapTuple	tuple;
 
 	StartTransactionCommand();
-	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
-	if (HeapTupleIsValid(tuple))
+	MemoryContextSwitchTo(TopMemoryContext);	/* where the list is */
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 	{
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
 
 		/* A limit below -1 marks a database that was dropped halfway. */
-		access = (form->datallowconn && form->datconnlimit >= -1) ?
-			DATABASE_OPEN : DATABASE_CLOSED;
-		ReleaseSysCache(tuple);
+		bool		is_open = form->datallowconn && form->datconnlimit >= -1;
+
+		if (form->oid == wanted)
+			access = is_open ? DATABASE_OPEN : DATABASE_CLOSED;
+		else if (!OidIsValid(wanted) && is_open)
+			unknown = lappend_oid(unknown, form->oid);
 	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(old);
 	return access;
@@ -274,7 +252,7 @@ forget_dropped(void)
 
 	foreach(cell, dropped)
 	{
-		if (check_database(lfirst_oid(cell)) == DATABASE_GONE)
+		if (look_up_database(lfirst_oid(cell)) == DATABASE_GONE)
 			dlock_database_forget(lfirst_oid(cell));
 	}
 }
@@ -440,7 +418,6 @@ tend_workers(DLockTime now)
 		DLockLauncherWorker *worker = lfirst(cell);
 		DLockDatabaseShared *shared;
 		BgwHandleStatus status;
-		DLockTime	delay = 0;
 		pid_t		pid;
 
 		status = GetBackgroundWorkerPid(worker->handle, &pid);
@@ -449,12 +426,12 @@ tend_workers(DLockTime now)
 		if (status != BGWH_STOPPED)
 			continue;
 
-		dlock_database_lock(LW_SHARED);
+		dlock_database_lock(LW_EXCLUSIVE);
 		shared = dlock_database_find(worker->database);
 		if (shared != NULL)
-			delay = retry_delay(shared->reaper.attempts);
+			shared->reaper.not_before = Max(shared->reaper.not_before,
+											now + retry_delay(shared->reaper.attempts));
 		dlock_database_unlock();
-		note_attempt(worker->database, 0, now + delay);
 		workers = foreach_delete_current(workers, cell);
 		pfree(worker->handle);
 		pfree(worker);
@@ -538,38 +515,18 @@ start_reaper(Oid database)
 	return registered;
 }
 
-static int
-compare_due(const ListCell *a, const ListCell *b)
-{
-	DLockTime	left = ((DLockLauncherDue *) lfirst(a))->since;
-	DLockTime	right = ((DLockLauncherDue *) lfirst(b))->since;
-
-	return (left > right) - (left < right);
-}
-
-static List *
-add_due(List *due, Oid database, DLockTime since)
-{
-	DLockLauncherDue *one = palloc(sizeof(DLockLauncherDue));
-
-	one->database = database;
-	one->since = since;
-	return lappend(due, one);
-}
-
 /*
- * The databases that need a reaper, first come, first served.  Sets "running" to
- * the number of databases that have one, and "wake" to the time at which a database
- * may try again after a failure.
+ * The database that has needed a reaper for the longest time; InvalidOid if none
+ * does.  Sets "running" to the number of databases that have one.  "wake" is
+ * lowered to the time at which a database may try again after a failure.
  */
-static List *
-list_due(DLockTime now, int *running, DLockTime *wake)
+static Oid
+next_due(DLockTime now, int *running, DLockTime *wake)
 {
-	List	   *due = NIL;
-	ListCell   *cell;
+	Oid			due = (unknown != NIL) ? linitial_oid(unknown) : InvalidOid;
+	DLockTime	since = (unknown != NIL) ? started_at : DLOCK_TIME_FOREVER;
 
 	*running = list_length(workers);
-	*wake = DLOCK_TIME_FOREVER;
 	dlock_database_lock(LW_SHARED);
 	for (DLockDatabaseShared *shared = dlock_database_first();
 		 shared != NULL; shared = dlock_database_next(shared))
@@ -582,17 +539,13 @@ list_due(DLockTime now, int *running, DLockTime *wake)
 			(*running)++;		/* started before this launcher was */
 		else if (reaper->due_since != 0 && reaper->not_before > now)
 			*wake = Min(*wake, reaper->not_before);
-		else if (reaper->due_since != 0)
-			due = add_due(due, shared->oid, reaper->due_since);
+		else if (reaper->due_since != 0 && reaper->due_since < since)
+		{
+			due = shared->oid;
+			since = reaper->due_since;
+		}
 	}
 	dlock_database_unlock();
-
-	foreach(cell, unknown)
-	{
-		if (!has_worker(lfirst_oid(cell)))
-			due = add_due(due, lfirst_oid(cell), started_at);
-	}
-	list_sort(due, compare_due);
 	return due;
 }
 
@@ -619,31 +572,23 @@ static DLockTime
 start_reapers(DLockTime now)
 {
 	int			running;
-	DLockTime	wake;
-	List	   *due;
+	DLockTime	wake = DLOCK_TIME_FOREVER;
+	Oid			database;
 	bool		crowded = false;
 	bool		no_slot = false;
-	ListCell   *cell;
 
 	tend_workers(now);
-	due = list_due(now, &running, &wake);
-	foreach(cell, due)
+	while (OidIsValid(database = next_due(now, &running, &wake)))
 	{
-		Oid			database = ((DLockLauncherDue *) lfirst(cell))->database;
-
-		/* It may be unknown and due. */
-		if (has_worker(database))
-			continue;
 		if (running >= dlock_settings_max_reapers)
 		{
 			crowded = true;
 			break;
 		}
-		if (check_database(database) != DATABASE_OPEN)
+		if (look_up_database(database) != DATABASE_OPEN)
 		{
 			unknown = list_delete_oid(unknown, database);
 			note_attempt(database, 0, now + CLOSED_DELAY);
-			wake = Min(wake, now + CLOSED_DELAY);
 			continue;
 		}
 		if (!can_spare_slot(now) || !start_reaper(database))
@@ -654,11 +599,10 @@ start_reapers(DLockTime now)
 		}
 		unknown = list_delete_oid(unknown, database);
 		note_attempt(database, 1, 0);
-		running++;
 	}
 
 	/* A slot may still come free while reapers run or the server starts. */
-	if (running > 0 || due == NIL)
+	if (running > 0 || !OidIsValid(database))
 		report_slots(false);
 	else if (no_slot && now >= started_at + SETTLING_TIME)
 		report_slots(true);
@@ -737,7 +681,8 @@ work(Datum arg)
 	dlock_exit_before_shmem(launcher_exit, (Datum) 0);
 	dlock_database_set_launcher(MyLatch);
 	dlock_flush_serve(MyLatch);
-	find_databases();
+	(void) look_up_database(InvalidOid);
+	started_at = dlock_clock_now();
 	loop_context = AllocSetContextCreate(TopMemoryContext, "dlock launcher",
 										 ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(loop_context);
