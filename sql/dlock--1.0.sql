@@ -618,33 +618,18 @@ CREATE FUNCTION @extschema@.dlock_task_end(ttl pg_catalog.interval) RETURNS @ext
 COMMENT ON FUNCTION @extschema@.dlock_task_end(pg_catalog.interval)
     IS 'the term that begins now, for null of the default ttl; once this transaction has committed, the reaper looks at its end';
 
-CREATE FUNCTION @extschema@.dlock_task_ready(queue_id pg_catalog.int4, state pg_catalog.text) RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_ready' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_ready(pg_catalog.int4, pg_catalog.text) IS 'when this transaction has committed, call a process that waits for a task in this state';
-
-CREATE FUNCTION @extschema@.dlock_task_hide(queue_id pg_catalog.int4, state pg_catalog.text) RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_hide' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_hide(pg_catalog.int4, pg_catalog.text) IS 'when this transaction has ended, call a process that has not seen a task because its row was locked';
-
-CREATE FUNCTION @extschema@.dlock_task_dropped(queue_id pg_catalog.int4) RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_dropped' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_dropped(pg_catalog.int4) IS 'when this transaction has committed, call all processes that wait for tasks of a queue';
+CREATE FUNCTION @extschema@.dlock_task_tell(queue_id pg_catalog.int4, state pg_catalog.text, committed pg_catalog.bool) RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_tell' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_tell(pg_catalog.int4, pg_catalog.text, pg_catalog.bool)
+    IS 'when this transaction has committed, or has ended in any way, call a process that waits for a task in this state; true';
 
 CREATE FUNCTION @extschema@.dlock_task_enlist(queue_id pg_catalog.int4, states pg_catalog.text[]) RETURNS pg_catalog.bool
     AS 'MODULE_PATHNAME', 'dlock_sql_task_enlist' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_enlist(pg_catalog.int4, pg_catalog.text[]) IS 'whether this capture waits if it finds no task; if so, it is called from now on';
 
-CREATE FUNCTION @extschema@.dlock_task_waits() RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_waits' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_waits() IS 'whether this capture has found no task and waits';
-
 CREATE FUNCTION @extschema@.dlock_task_plan(due pg_catalog.timestamptz) RETURNS pg_catalog.void
     AS 'MODULE_PATHNAME', 'dlock_sql_task_plan' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_plan(pg_catalog.timestamptz) IS 'this capture has found no task; when it has to look again';
-
-CREATE FUNCTION @extschema@.dlock_task_clip(error pg_catalog.text) RETURNS pg_catalog.text
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_clip' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_clip(pg_catalog.text) IS 'the first 1024 bytes of a message, or null if it has none';
 
 CREATE FUNCTION @extschema@.dlock_task_add_queue(queue pg_catalog.text, role pg_catalog.oid, initial pg_catalog.text, done pg_catalog.text, parked pg_catalog.text, max_attempts pg_catalog.int4, transitions pg_catalog.text[])
     RETURNS pg_catalog.int8
@@ -678,7 +663,7 @@ CREATE FUNCTION @extschema@.dlock_task_read(queue_id pg_catalog.int4, key pg_cat
     LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
     SELECT ctid, state, attempts, token, owner, due IS NOT NULL AND owner IS NOT NULL,
            dlock_task_until(deadline, boot, ends), ttl, from_state, timeout_state,
-           CASE WHEN due IS NULL AND finished_at IS NULL THEN dlock_task_hide(queue_id, state) ELSE finished_at IS NOT NULL END
+           CASE WHEN due IS NULL AND finished_at IS NULL THEN NOT dlock_task_tell(queue_id, state, false) ELSE finished_at IS NOT NULL END
       FROM dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE
 $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_read(pg_catalog.int4, pg_catalog.text) IS 'lock a task';
@@ -818,7 +803,7 @@ CREATE FUNCTION @extschema@.dlock_task_expire(places pg_catalog.tid[], now pg_ca
                       CASE WHEN until > $2 THEN until END
                  FROM dlock_task_until(t.deadline, t.boot, t.ends) until)
          WHERE t.ctid = ANY ($1)
-        RETURNING CASE WHEN t.due IS NULL THEN dlock_task_ready(t.queue_id, t.state) END)
+        RETURNING CASE WHEN t.due IS NULL THEN dlock_task_tell(t.queue_id, t.state, true) END)
     SELECT pg_catalog.count(*) FROM moved
 $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_expire(pg_catalog.tid[], pg_catalog.timestamptz)
@@ -982,15 +967,11 @@ REVOKE ALL ON FUNCTION
     @extschema@.dlock_task_caller(),
     @extschema@.dlock_task_open(pg_catalog.text, pg_catalog.bool),
     @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.int8),
-    @extschema@.dlock_task_ready(pg_catalog.int4, pg_catalog.text),
-    @extschema@.dlock_task_hide(pg_catalog.int4, pg_catalog.text),
-    @extschema@.dlock_task_dropped(pg_catalog.int4),
+    @extschema@.dlock_task_tell(pg_catalog.int4, pg_catalog.text, pg_catalog.bool),
     @extschema@.dlock_task_enlist(pg_catalog.int4, pg_catalog.text[]),
-    @extschema@.dlock_task_waits(),
     @extschema@.dlock_task_plan(pg_catalog.timestamptz),
     @extschema@.dlock_task_clock(),
     @extschema@.dlock_task_end(pg_catalog.interval),
-    @extschema@.dlock_task_clip(pg_catalog.text),
     @extschema@.dlock_task_add_queue(pg_catalog.text, pg_catalog.oid, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text[]),
     @extschema@.dlock_task_remove_queue(pg_catalog.int4),
     @extschema@.dlock_task_add(pg_catalog.int4, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, @extschema@.dlock_task_term),
@@ -1074,7 +1055,6 @@ CREATE FUNCTION @extschema@.dlock_task_drop_queue(
 DECLARE
     q dlock_task_queue := dlock_task_open(queue, true);
 BEGIN
-    PERFORM dlock_task_dropped(q.queue_id);
     RETURN dlock_task_remove_queue(q.queue_id);
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_drop_queue(pg_catalog.text)
@@ -1104,7 +1084,7 @@ BEGIN
         term := dlock_task_end(delay);
     END IF;
     RETURN CASE WHEN dlock_task_add(q.queue_id, key, payload, priority, state, state = q.done, term) = 0 THEN false
-        WHEN delay IS NULL AND state <> q.done THEN dlock_task_ready(q.queue_id, state)
+        WHEN delay IS NULL AND state <> q.done THEN dlock_task_tell(q.queue_id, state, true)
         ELSE true END;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
@@ -1145,7 +1125,7 @@ BEGIN
     IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, live AND NOT finished, live, finished, NULL::dlock_task_term) <> 1 THEN
         RAISE 'task "%" was locked but not written', key;
     ELSIF NOT live AND NOT finished THEN
-        told := dlock_task_ready(q.queue_id, state);
+        told := dlock_task_tell(q.queue_id, state, true);
     END IF;
     RETURN t.state;
 END $$;
@@ -1174,6 +1154,7 @@ DECLARE
     q dlock_task_queue := dlock_task_open(queue, false);
     picked pg_catalog.record;
     moved pg_catalog.int8;
+    waits pg_catalog.bool;
 BEGIN
     from_states := coalesce(from_states, ARRAY[q.initial]);
     FOREACH from_state IN ARRAY from_states LOOP
@@ -1183,8 +1164,9 @@ BEGIN
     END LOOP;
 
     -- What has timed out may be the next.
+    waits := dlock_task_enlist(q.queue_id, from_states);
     moved := dlock_task_expire(
-        CASE WHEN dlock_task_enlist(q.queue_id, from_states) THEN dlock_task_over_in(q.queue_id, from_states, dlock_task_clock())
+        CASE WHEN waits THEN dlock_task_over_in(q.queue_id, from_states, dlock_task_clock())
             ELSE dlock_task_due_in(q.queue_id, dlock_task_clock()) END, dlock_task_clock());
     FOREACH from_state IN ARRAY from_states LOOP
         picked := dlock_task_pick(q.queue_id, from_state, count);
@@ -1192,10 +1174,11 @@ BEGIN
         RETURN QUERY SELECT * FROM dlock_task_seize(picked.places,
             dlock_task_tokens(queue, from_state, pg_catalog.cardinality(picked.places), picked.seen),
             to_state, owner, dlock_task_end(ttl), on_timeout, q.max_attempts, q.parked);
+        waits := false;
         count := count - pg_catalog.cardinality(picked.places);
         EXIT WHEN count = 0;
     END LOOP;
-    IF dlock_task_waits() THEN
+    IF waits THEN
         PERFORM dlock_task_plan(dlock_task_next_in(q.queue_id, from_states, dlock_task_clock()));
     END IF;
 END $$;
@@ -1288,10 +1271,10 @@ BEGIN
             term := dlock_task_end(delay);
         END IF;
     END IF;
-    IF dlock_task_write(t.place, state, t.attempts, dlock_task_clip(error), false, false, false, term) <> 1 THEN
+    IF dlock_task_write(t.place, state, t.attempts, error, false, false, false, term) <> 1 THEN
         RAISE 'task "%" was locked but not written', key;
     ELSIF term.ttl IS NULL THEN
-        told := dlock_task_ready(q.queue_id, state);
+        told := dlock_task_tell(q.queue_id, state, true);
     END IF;
     RETURN state;
 END $$;
@@ -1328,7 +1311,7 @@ BEGIN
     IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, false, false, false, term) <> 1 THEN
         RAISE 'task "%" was locked but not written', key;
     ELSIF term.ttl IS NULL THEN
-        told := dlock_task_ready(q.queue_id, state);
+        told := dlock_task_tell(q.queue_id, state, true);
     END IF;
     RETURN state;
 END $$;

@@ -158,7 +158,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	/* What the transaction noted for its end is gone. */
 	if (was_prepared)
-		dlock_taskwait_call_all(MyDatabaseId);
+		dlock_taskwait_call_all(MyDatabaseId, false);
 }
 
 static bool
@@ -277,7 +277,7 @@ end_transaction(bool committed)
 	if (OidIsValid(extension_dropped) && committed)
 	{
 		dlock_queue_dismiss(MyDatabaseId);
-		dlock_taskwait_dismiss(MyDatabaseId);
+		dlock_taskwait_call_all(MyDatabaseId, true);
 	}
 	if (extension_changed && committed)
 		dlock_launcher_extension_changed();

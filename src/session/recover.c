@@ -288,7 +288,7 @@ dlock_recover_unload(DLockDatabaseShared *shared)
 	Assert(is_load_locked(shared));
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
 	dlock_queue_dismiss(shared->oid);
-	dlock_taskwait_dismiss(shared->oid);
+	dlock_taskwait_call_all(shared->oid, true);
 	dlock_space_purge(shared->oid);
 }
 

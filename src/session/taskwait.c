@@ -5,10 +5,11 @@
  *
  * NOTES
  *	  A capture that finds no task can wait for one.  Its process enters a list
- *	  in shared memory, looks once more, and sleeps on its latch (session/wait.c).  A transaction that
- *	  makes tasks ready notes their queue and state, and when it has ended calls as
- *	  many waiting processes as there are tasks: it takes them off the list and sets
- *	  their latches.  A process that was called enters the list again and looks.
+ *	  in shared memory, looks once more, and sleeps on its latch (session/wait.c).
+ *	  A transaction that makes tasks ready notes their queue and state, and when it
+ *	  has ended calls as many waiting processes as there are tasks: it takes them
+ *	  off the list and sets their latches.  A process that was called enters the
+ *	  list again and looks.
  *
  *	  No call is lost.  A process enters the list before it takes the snapshot of
  *	  its look, and a transaction reads the list after its end can be seen.  So
@@ -20,11 +21,11 @@
  *	  calls for it, too, when its transaction ends without taking it: a capture
  *	  that is rolled back, or a call that only found the task not to be captured.
  *
- *	  Of the processes that wait for the same, the one at the head leads: it
- *	  alone has a timer for the next capture or delay that ends.  The reaper comes at that
- *	  time, too, and what it commits calls processes like any other transaction;
- *	  but nothing depends on it.  Calls begin at the tail of the list, so the
- *	  timer rarely has to be handed on.
+ *	  Of the processes that wait for the same, the one that has been in the list
+ *	  for the longest time leads: it alone has a timer for the next capture or
+ *	  delay that ends.  The reaper comes at that time, too, and what it commits
+ *	  calls processes like any other transaction; but nothing depends on it.  Calls
+ *	  begin with the latest, so the timer rarely has to be handed on.
  *
  *	  What nobody tells of, such as rows that logical replication has written, the
  *	  leading process finds within LOOK_INTERVAL.  COMMIT PREPARED and ROLLBACK PREPARED
@@ -44,6 +45,7 @@
 
 #include "access/xact.h"
 #include "common/hashfn.h"
+#include "lib/ilist.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/ipc.h"
@@ -61,17 +63,11 @@
 /* Lists; a power of two, and a bit each in a mask. */
 #define LISTS			64
 
-/* How many processes are called before their latches are set. */
-#define BATCH			16
-
 /* What a transaction can note; if there is more, it calls all of the lists concerned. */
 #define NOTES			64
 
 /* How often a process that leads looks if nothing is due. */
 #define LOOK_INTERVAL	(60 * USECS_PER_SEC)
-
-/* No process. */
-#define NOBODY			(-1)
 
 /*
  * A process that waits, or is about to.  Protected by the lock of the list of its
@@ -91,8 +87,7 @@ typedef struct DLockTaskWaitShared
 	DLockTime	look_at;		/* when to look, as of the last look */
 	DLockTime	noted;			/* an earlier time that came in since it began
 								 * to look */
-	int			next;			/* in the list */
-	int			previous;
+	dlist_node	node;			/* in the list */
 	int			count;			/* of states */
 	uint64		states[DLOCK_TASKWAIT_STATES];	/* their hashes */
 } DLockTaskWaitShared;
@@ -100,8 +95,7 @@ typedef struct DLockTaskWaitShared
 typedef struct DLockTaskWaitList
 {
 	pg_atomic_uint32 length;	/* written under the lock */
-	int			head;
-	int			tail;
+	dlist_head	places;			/* the latest first */
 } DLockTaskWaitList;
 
 static DLockTaskWaitShared *places = NULL;
@@ -117,9 +111,15 @@ static uint64 owes_for;
 
 /* ---- shared memory ---- */
 
+static void at_end_of_transaction(XactEvent event, void *arg);
+static void at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxact,
+									 SubTransactionId parent, void *arg);
+
 void
 dlock_taskwait_request(void)
 {
+	RegisterXactCallback(at_end_of_transaction, NULL);
+	RegisterSubXactCallback(at_end_of_subtransaction, NULL);
 	RequestAddinShmemSpace(mul_size(sizeof(DLockTaskWaitShared), MaxBackends));
 	RequestAddinShmemSpace(sizeof(DLockTaskWaitList) * LISTS);
 	RequestNamedLWLockTranche("dlock_taskwait", LISTS);
@@ -142,7 +142,7 @@ dlock_taskwait_startup(void)
 	for (int i = 0; i < LISTS; i++)
 	{
 		pg_atomic_init_u32(&lists[i].length, 0);
-		lists[i].head = lists[i].tail = NOBODY;
+		dlist_init(&lists[i].places);
 	}
 }
 
@@ -166,77 +166,62 @@ lock_of(int list)
 }
 
 static void
-wake(int process)
+wake(const DLockTaskWaitShared *place)
 {
-	SetLatch(&GetPGProcByNumber(process)->procLatch);
+	SetLatch(&GetPGProcByNumber(place - places)->procLatch);
 }
 
 /* ---- lists; their lock must be held exclusively ---- */
 
-/* The first process that waits for the same; NOBODY if there is none. */
-static int
+/* The process that has waited longest for the same; NULL if there is none. */
+static DLockTaskWaitShared *
 find_group(int list, const DLockTaskWaitShared *place)
 {
-	int			process = lists[list].head;
+	dlist_iter	iter;
 
 	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
-	while (process != NOBODY &&
-		   (places[process].database != place->database || places[process].queue != place->queue ||
-			places[process].group != place->group))
-		process = places[process].next;
-	return process;
+	dlist_reverse_foreach(iter, &lists[list].places)
+	{
+		DLockTaskWaitShared *other = dlist_container(DLockTaskWaitShared, node, iter.cur);
+
+		if (other->database == place->database && other->queue == place->queue &&
+			other->group == place->group)
+			return other;
+	}
+	return NULL;
 }
 
 static void
-push(int list, int process)
+push(int list, DLockTaskWaitShared *place)
 {
-	DLockTaskWaitShared *place = &places[process];
-
-	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
-	place->leads = find_group(list, place) == NOBODY;
-	place->next = NOBODY;
-	place->previous = lists[list].tail;
-	if (place->previous == NOBODY)
-		lists[list].head = process;
-	else
-		places[place->previous].next = process;
-	lists[list].tail = process;
+	place->leads = find_group(list, place) == NULL;
+	dlist_push_head(&lists[list].places, &place->node);
 	place->listed = true;
 	(void) pg_atomic_fetch_add_u32(&lists[list].length, 1);
 }
 
 /* Take a process off its list.  If it leads, the next one of its group has the timer. */
 static void
-take_off(int list, int process)
+take_off(int list, DLockTaskWaitShared *place)
 {
-	DLockTaskWaitShared *place = &places[process];
 	DLockTaskWaitShared *heir;
-	int			next;
 
 	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
-	if (place->previous == NOBODY)
-		lists[list].head = place->next;
-	else
-		places[place->previous].next = place->next;
-	if (place->next == NOBODY)
-		lists[list].tail = place->previous;
-	else
-		places[place->next].previous = place->previous;
+	dlist_delete(&place->node);
 	place->listed = false;
 	(void) pg_atomic_fetch_sub_u32(&lists[list].length, 1);
 
 	if (!place->leads)
 		return;
 	place->leads = false;
-	next = find_group(list, place);
-	if (next == NOBODY)
+	heir = find_group(list, place);
+	if (heir == NULL)
 		return;
-	heir = &places[next];
 	heir->leads = true;
 	heir->noted = Min(heir->noted, Min(place->look_at, place->noted));
 	heir->look_at = Min(heir->look_at, heir->noted);
 	if (heir->look_at != DLOCK_TIME_FOREVER)
-		wake(next);
+		wake(heir);
 }
 
 /* ---- calling ---- */
@@ -257,90 +242,73 @@ waits_for(const DLockTaskWaitShared *place, Oid database, int32 queue, uint64 st
 	return false;
 }
 
+/* Is anybody in a list?  To be asked after what calls for them can be seen. */
+static bool
+is_waited_in(int list)
+{
+	pg_memory_barrier();
+	return pg_atomic_read_u32(&lists[list].length) != 0;
+}
+
 /* Call up to so many processes of a list.  Cannot fail. */
 static void
 call_list(int list, Oid database, int32 queue, uint64 state, int count, bool gone)
 {
-	int			called;
+	dlist_mutable_iter iter;
 
-	do
+	if (!is_waited_in(list))
+		return;
+	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+	dlist_foreach_modify(iter, &lists[list].places)
 	{
-		int			processes[BATCH];
-		int			process;
+		DLockTaskWaitShared *place = dlist_container(DLockTaskWaitShared, node, iter.cur);
 
-		/* After the commit, or the entry would not have to see it. */
-		pg_memory_barrier();
-		if (pg_atomic_read_u32(&lists[list].length) == 0)
-			return;
-		called = 0;
-		LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
-		process = lists[list].tail;
-		while (process != NOBODY && called < Min(count, BATCH))
-		{
-			DLockTaskWaitShared *place = &places[process];
-			int			previous = place->previous;
-
-			if (waits_for(place, database, queue, state))
-			{
-				take_off(list, process);
-				place->called = true;
-				place->called_for = state;
-				place->gone = gone;
-				processes[called++] = process;
-			}
-			process = previous;
-		}
-		LWLockRelease(lock_of(list));
-		for (int i = 0; i < called; i++)
-			wake(processes[i]);
-		count -= called;
-	} while (called == BATCH && count > 0);
+		if (count == 0)
+			break;
+		if (!waits_for(place, database, queue, state))
+			continue;
+		take_off(list, place);
+		place->called = true;
+		place->called_for = state;
+		place->gone = gone;
+		wake(place);
+		count--;
+	}
+	LWLockRelease(lock_of(list));
 }
 
-static void
-call_database(Oid database, bool gone)
+/*
+ * Have all processes of a database that wait look; or if the extension is gone, end
+ * their waits.  Cannot fail.
+ */
+void
+dlock_taskwait_call_all(Oid database, bool gone)
 {
-	if (lists == NULL)
-		return;
-	for (int i = 0; i < LISTS; i++)
+	for (int i = 0; lists != NULL && i < LISTS; i++)
 		call_list(i, database, 0, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, gone);
 }
 
-/* Have all processes of a database that wait look.  Cannot fail. */
-void
-dlock_taskwait_call_all(Oid database)
-{
-	call_database(database, false);
-}
-
-/* The extension was dropped: nobody waits for tasks any more.  Cannot fail. */
-void
-dlock_taskwait_dismiss(Oid database)
-{
-	call_database(database, true);
-}
-
-/* A capture or a delay of a queue ends at this time. */
+/* A capture or a delay of a queue of this database ends at this time. */
 static void
-call_timers(Oid database, int32 queue, DLockTime ends)
+call_timers(int32 queue, DLockTime ends)
 {
-	int			list = list_of(database, queue);
+	int			list = list_of(MyDatabaseId, queue);
+	dlist_iter	iter;
 
-	pg_memory_barrier();
-	if (pg_atomic_read_u32(&lists[list].length) == 0)
+	if (!is_waited_in(list))
 		return;
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
-	for (int process = lists[list].head; process != NOBODY; process = places[process].next)
+	dlist_foreach(iter, &lists[list].places)
 	{
-		DLockTaskWaitShared *place = &places[process];
+		DLockTaskWaitShared *place = dlist_container(DLockTaskWaitShared, node, iter.cur);
 
-		if (!place->leads || !waits_for(place, database, queue, DLOCK_TASKWAIT_ANY))
+		if (!place->leads || !waits_for(place, MyDatabaseId, queue, DLOCK_TASKWAIT_ANY))
 			continue;
 		place->noted = Min(place->noted, ends);
 		if (ends < place->look_at)
 		{
 			place->look_at = ends;
-			wake(process);
+			wake(place);
 		}
 	}
 	LWLockRelease(lock_of(list));
@@ -364,8 +332,9 @@ static int	note_count = 0;
 /* The lists for which there are more than fit, a bit each. */
 static uint64 overflow = 0;
 
-/* The queue of which this process locks rows, and has not noted which; or zero. */
-static int32 picking = 0;
+/* The earliest end of captures and delays of this transaction, and the database. */
+static DLockTime first_end = DLOCK_TIME_FOREVER;
+static DLockDatabaseShared *own_database = NULL;
 
 /* Add a note, or join it with one that is there. */
 static void
@@ -408,7 +377,7 @@ tell(SubTransactionId subxact, DLockTaskWaitWhen event)
 		if ((note.when & event) == 0)
 			continue;
 		if (note.count == 0)
-			call_timers(MyDatabaseId, note.queue, note.ends);
+			call_timers(note.queue, note.ends);
 		else
 			call_list(list_of(MyDatabaseId, note.queue), MyDatabaseId, note.queue, note.state,
 					  note.count, false);
@@ -424,32 +393,16 @@ tell(SubTransactionId subxact, DLockTaskWaitWhen event)
 static void
 at_end_of_transaction(XactEvent event, void *arg)
 {
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-			tell(InvalidSubTransactionId, DLOCK_TASKWAIT_COMMITTED);
-			overflow = 0;
-			break;
-		case XACT_EVENT_ABORT:
-
-			/*
-			 * The process ends in the middle of a look, or that would have
-			 * been noted.
-			 */
-			if (picking != 0)
-				call_list(list_of(MyDatabaseId, picking), MyDatabaseId, picking, DLOCK_TASKWAIT_ANY,
-						  PG_INT32_MAX, false);
-			picking = 0;
-			tell(InvalidSubTransactionId, DLOCK_TASKWAIT_ABORTED);
-			overflow = 0;
-			break;
-		case XACT_EVENT_PREPARE:
-			note_count = 0;
-			overflow = 0;
-			break;
-		default:
-			break;
-	}
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	if (first_end != DLOCK_TIME_FOREVER && event != XACT_EVENT_ABORT)
+		dlock_database_note_task(own_database, first_end);
+	if (event != XACT_EVENT_PREPARE)
+		tell(InvalidSubTransactionId,
+			 (event == XACT_EVENT_COMMIT) ? DLOCK_TASKWAIT_COMMITTED : DLOCK_TASKWAIT_ABORTED);
+	note_count = 0;
+	overflow = 0;
+	first_end = DLOCK_TIME_FOREVER;
 }
 
 static void
@@ -474,32 +427,6 @@ at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxact, SubTransa
 	}
 }
 
-static void
-register_callbacks(void)
-{
-	static bool registered = false;
-
-	if (registered)
-		return;
-	RegisterXactCallback(at_end_of_transaction, NULL);
-	RegisterSubXactCallback(at_end_of_subtransaction, NULL);
-	registered = true;
-}
-
-/* A capture is about to lock rows of a queue; until it has noted which, or ended. */
-void
-dlock_taskwait_begin_pick(int32 queue)
-{
-	register_callbacks();
-	picking = queue;
-}
-
-void
-dlock_taskwait_end_pick(void)
-{
-	picking = 0;
-}
-
 /* What stands for a state here. */
 uint64
 dlock_taskwait_state(const char *state, int len)
@@ -521,21 +448,24 @@ dlock_taskwait_note(int32 queue, uint64 state, int count, DLockTaskWaitWhen when
 		.count = count,.ends = DLOCK_TIME_FOREVER
 	};
 
-	register_callbacks();
 	add_note(&note);
 }
 
-/* Once this transaction has committed, a capture or a delay of a queue ends then. */
+/*
+ * Once this transaction has committed, a capture or a delay of a queue ends then: tell
+ * the processes that wait, and the reaper.
+ */
 void
-dlock_taskwait_note_end(int32 queue, DLockTime ends)
+dlock_taskwait_note_end(DLockDatabaseShared *database, int32 queue, DLockTime ends)
 {
 	DLockTaskWaitNote note = {
 		.subxact = GetCurrentSubTransactionId(),.queue = queue,.when = DLOCK_TASKWAIT_COMMITTED,
 		.ends = ends
 	};
 
-	register_callbacks();
 	add_note(&note);
+	own_database = database;
+	first_end = Min(first_end, ends);
 }
 
 /* ---- waiting ---- */
@@ -580,7 +510,7 @@ dlock_taskwait_enlist(int32 queue, const uint64 *states, int count)
 			owes_for = place->called_for;
 		}
 		place->called = place->gone = false;
-		push(list, dlock_queue_me());
+		push(list, place);
 	}
 	place->noted = DLOCK_TIME_FOREVER;
 	LWLockRelease(lock_of(list));
@@ -622,7 +552,7 @@ dlock_taskwait_leave(void)
 	owes = false;
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	if (place->listed)
-		take_off(list, dlock_queue_me());
+		take_off(list, place);
 	called = place->called && !place->gone;
 	place->called = place->gone = false;
 	LWLockRelease(lock_of(list));

@@ -11,7 +11,7 @@
 #ifndef DLOCK_TASKWAIT_H
 #define DLOCK_TASKWAIT_H
 
-#include "base/types.h"
+#include "space/database.h"
 
 /* States that one call captures from. */
 #define DLOCK_TASKWAIT_STATES	16
@@ -33,13 +33,10 @@ extern void dlock_taskwait_startup(void);
 /* what a transaction tells when it ends */
 extern uint64 dlock_taskwait_state(const char *state, int len);
 extern void dlock_taskwait_note(int32 queue, uint64 state, int count, DLockTaskWaitWhen when);
-extern void dlock_taskwait_note_end(int32 queue, DLockTime ends);
-extern void dlock_taskwait_begin_pick(int32 queue);
-extern void dlock_taskwait_end_pick(void);
+extern void dlock_taskwait_note_end(DLockDatabaseShared *database, int32 queue, DLockTime ends);
 
 /* at once */
-extern void dlock_taskwait_call_all(Oid database);
-extern void dlock_taskwait_dismiss(Oid database);
+extern void dlock_taskwait_call_all(Oid database, bool gone);
 
 /* waiting */
 extern void dlock_taskwait_enlist(int32 queue, const uint64 *states, int count);

@@ -33,7 +33,6 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "jit/jit.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "optimizer/cost.h"
 #include "storage/ipc.h"
@@ -50,6 +49,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/exit.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
@@ -61,27 +61,21 @@
 #include "sql/argument.h"
 #include "sql/task.h"
 #include "sql/taskcheck.h"
-#include "worker/tasksweep.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_task_handler);
 PG_FUNCTION_INFO_V1(dlock_sql_task_caller);
 PG_FUNCTION_INFO_V1(dlock_sql_task_open);
 PG_FUNCTION_INFO_V1(dlock_sql_task_tokens);
-PG_FUNCTION_INFO_V1(dlock_sql_task_ready);
-PG_FUNCTION_INFO_V1(dlock_sql_task_hide);
-PG_FUNCTION_INFO_V1(dlock_sql_task_dropped);
+PG_FUNCTION_INFO_V1(dlock_sql_task_tell);
 PG_FUNCTION_INFO_V1(dlock_sql_task_enlist);
-PG_FUNCTION_INFO_V1(dlock_sql_task_waits);
 PG_FUNCTION_INFO_V1(dlock_sql_task_plan);
-PG_FUNCTION_INFO_V1(dlock_sql_task_clip);
 PG_FUNCTION_INFO_V1(dlock_sql_task_clock);
 PG_FUNCTION_INFO_V1(dlock_sql_task_end);
 PG_FUNCTION_INFO_V1(dlock_sql_task_until);
 PG_FUNCTION_INFO_V1(dlock_sql_task_wall_time);
 
-/* Of the name of a queue, and of what is kept of an error, in bytes. */
+/* Of the name of a queue, in bytes. */
 #define NAME_MAX_LEN	255
-#define ERROR_MAX_LEN	1024
 
 /* A column of the table of queues. */
 #define QUEUE_ID		3
@@ -95,7 +89,7 @@ typedef struct DLockTaskCall
 	Oid			caller;			/* the role that called */
 	int			caller_context; /* its security context */
 	int			nest_level;		/* of settings */
-	bool		waits;			/* unless it finds a task */
+	bool		waits;			/* if it finds no task */
 	bool		captures;		/* it locks rows before it knows which */
 	int32		queue;			/* the one that it has opened; zero if none */
 } DLockTaskCall;
@@ -164,12 +158,23 @@ leave(DLockTaskCall *call)
 	dlock_session_close(&call->db);
 }
 
-/*
- * Run the body.  An error undoes what enter() has done, but for our variable.
- *
- * A capture that fails may have locked rows that processes which look meanwhile
- * have skipped.
- */
+/* A capture that fails may have locked rows that processes which look meanwhile have skipped. */
+static void
+tell_failure(const DLockTaskCall *call)
+{
+	if (call->captures && TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
+		dlock_taskwait_note(call->queue, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, DLOCK_TASKWAIT_ABORTED);
+}
+
+/* At exit, which may be in the middle of a call. */
+static void
+at_exit(int code, Datum arg)
+{
+	if (current != NULL)
+		tell_failure(current);
+}
+
+/* Run the body.  An error undoes what enter() has done, but for our variable. */
 static Datum
 run(FunctionCallInfo fcinfo, bool waits)
 {
@@ -189,14 +194,11 @@ run(FunctionCallInfo fcinfo, bool waits)
 	PG_CATCH();
 	{
 		current = outer;
-		dlock_taskwait_end_pick();
-		if (call.captures && TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
-			dlock_taskwait_note(call.queue, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, DLOCK_TASKWAIT_ABORTED);
+		tell_failure(&call);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	current = outer;
-	dlock_taskwait_end_pick();
 	leave(&call);
 	return result;
 }
@@ -300,10 +302,15 @@ run_waiting(FunctionCallInfo fcinfo, DLockTime wait)
 Datum
 dlock_sql_task_handler(PG_FUNCTION_ARGS)
 {
+	static bool registered = false;
 	DLockTime	wait;
 	Datum		result;
 
 	LOCAL_FCINFO(copy, FUNC_MAX_ARGS);
+
+	if (!registered)
+		dlock_exit_before_shmem(at_exit, (Datum) 0);
+	registered = true;
 
 	/*
 	 * States are compared by their bytes, whatever the collation of an
@@ -397,6 +404,10 @@ dlock_sql_task_open(PG_FUNCTION_ARGS)
 	}
 	row = heap_copy_tuple_as_datum(tuple, RelationGetDescr(rel));
 	table_close(rel, AccessShareLock);
+
+	/* It is to be dropped. */
+	if (lockmode == AccessExclusiveLock)
+		dlock_taskwait_note(call->queue, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, DLOCK_TASKWAIT_COMMITTED);
 	PG_RETURN_DATUM(row);
 }
 
@@ -421,7 +432,6 @@ dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 	DLockToken	seen = PG_ARGISNULL(3) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(3);
 	DLockToken	first;
 
-	call->waits = false;
 	dlock_taskwait_note(call->queue, state, count, DLOCK_TASKWAIT_ABORTED);
 	dlock_taskwait_taken(state);
 	for (;;)
@@ -449,32 +459,19 @@ dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 
 /* ---- waiting for tasks ---- */
 
-/* dlock_task_ready(queue_id, state) -> true; a task can be captured once this has committed */
+/*
+ * dlock_task_tell(queue_id, state, committed) -> true
+ *
+ * A task can be captured once this transaction has committed, or if it was only locked,
+ * once it has ended.
+ */
 Datum
-dlock_sql_task_ready(PG_FUNCTION_ARGS)
+dlock_sql_task_tell(PG_FUNCTION_ARGS)
 {
 	(void) get_call();
-	dlock_taskwait_note(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), 1, DLOCK_TASKWAIT_COMMITTED);
+	dlock_taskwait_note(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), 1,
+						PG_GETARG_BOOL(2) ? DLOCK_TASKWAIT_COMMITTED : DLOCK_TASKWAIT_ENDED);
 	PG_RETURN_BOOL(true);
-}
-
-/* dlock_task_hide(queue_id, state) -> false; a task that can be captured is locked for a while */
-Datum
-dlock_sql_task_hide(PG_FUNCTION_ARGS)
-{
-	(void) get_call();
-	dlock_taskwait_note(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), 1, DLOCK_TASKWAIT_ENDED);
-	PG_RETURN_BOOL(false);
-}
-
-/* dlock_task_dropped(queue_id); once this has committed, the queue has gone */
-Datum
-dlock_sql_task_dropped(PG_FUNCTION_ARGS)
-{
-	(void) get_call();
-	dlock_taskwait_note(PG_GETARG_INT32(0), DLOCK_TASKWAIT_ANY, PG_INT32_MAX,
-						DLOCK_TASKWAIT_COMMITTED);
-	PG_RETURN_VOID();
 }
 
 /*
@@ -491,7 +488,6 @@ dlock_sql_task_enlist(PG_FUNCTION_ARGS)
 	int			count;
 
 	call->captures = true;
-	dlock_taskwait_begin_pick(PG_GETARG_INT32(0));
 	if (!call->waits)
 		PG_RETURN_BOOL(false);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &count);
@@ -499,13 +495,6 @@ dlock_sql_task_enlist(PG_FUNCTION_ARGS)
 		states[i] = state_of(DatumGetTextPP(values[i]));
 	dlock_taskwait_enlist(PG_GETARG_INT32(0), states, count);
 	PG_RETURN_BOOL(true);
-}
-
-/* dlock_task_waits() -> whether this capture has found no task and waits */
-Datum
-dlock_sql_task_waits(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(get_call()->waits);
 }
 
 /* dlock_task_plan(due): this capture found nothing; when to look again, or null */
@@ -516,21 +505,6 @@ dlock_sql_task_plan(PG_FUNCTION_ARGS)
 	dlock_taskwait_plan(PG_ARGISNULL(0) ? DLOCK_TIME_FOREVER :
 						PG_GETARG_TIMESTAMPTZ(0) - dlock_clock_steady_offset());
 	PG_RETURN_VOID();
-}
-
-/* ---- errors ---- */
-
-/* dlock_task_clip(error) -> what is kept of it: not a part of a character, and not nothing */
-Datum
-dlock_sql_task_clip(PG_FUNCTION_ARGS)
-{
-	text	   *error = PG_GETARG_TEXT_PP(0);
-	int			len = VARSIZE_ANY_EXHDR(error);
-
-	if (len == 0)
-		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text_with_len(VARDATA_ANY(error),
-											  pg_mbcliplen(VARDATA_ANY(error), len, ERROR_MAX_LEN)));
 }
 
 /* ---- clocks ---- */
@@ -546,7 +520,7 @@ dlock_sql_task_clock(PG_FUNCTION_ARGS)
  * dlock_task_end(ttl) -> the ttl, or for null the default one; when to look at what ends
  * so far from now; the end by the wall clock; the boot; the end by the clock of that
  *
- * Once this transaction has committed, the reaper looks at that time.
+ * Once this transaction has committed, the reaper and processes that wait look then.
  */
 Datum
 dlock_sql_task_end(PG_FUNCTION_ARGS)
@@ -574,8 +548,7 @@ dlock_sql_task_end(PG_FUNCTION_ARGS)
 	{
 		DLockTaskCall *call = get_call();
 
-		dlock_tasksweep_note(call->db.shared, ends);
-		dlock_taskwait_note_end(call->queue, ends);
+		dlock_taskwait_note_end(call->db.shared, call->queue, ends);
 	}
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }

@@ -19,6 +19,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "mb/pg_wchar.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
@@ -34,6 +35,7 @@
 /* Limits of what a caller may hand in; lengths in bytes. */
 #define NAME_MAX_LEN	255		/* of a queue or a key */
 #define STATE_MAX_LEN	63
+#define ERROR_MAX_LEN	1024	/* that is kept */
 #define STATES_MAX		DLOCK_TASKWAIT_STATES	/* that one call captures from */
 #define DELAY_MAX		(36500 * USECS_PER_DAY)
 
@@ -165,6 +167,18 @@ take_delay(FunctionCallInfo fcinfo, int argno)
 	fcinfo->args[argno].isnull = delay == 0;
 }
 
+/* What is kept of an error: not a part of a character, and not nothing. */
+static void
+take_error(FunctionCallInfo fcinfo, int argno)
+{
+	text	   *error = PG_GETARG_TEXT_PP(argno);
+	int			len = VARSIZE_ANY_EXHDR(error);
+
+	len = pg_mbcliplen(VARDATA_ANY(error), len, ERROR_MAX_LEN);
+	fcinfo->args[argno].value = dlock_value_text(dlock_bytes(VARDATA_ANY(error), len));
+	fcinfo->args[argno].isnull = len == 0;
+}
+
 static void
 take_owner(FunctionCallInfo fcinfo, int argno)
 {
@@ -200,6 +214,7 @@ static const struct
 	{"count", "number of tasks", true, check_count},
 	{"owner", NULL, true, take_owner},
 	{"ttl", "ttl", false, take_ttl},
+	{"error", "error", false, take_error},
 	{"delay", "delay", false, take_delay},
 	{"older_than", "older_than", true, check_age},
 };
