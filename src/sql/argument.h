@@ -29,5 +29,6 @@ extern DLockTime dlock_argument_ttl(FunctionCallInfo fcinfo, int argno, bool acq
 extern DLockTime dlock_argument_wait(FunctionCallInfo fcinfo, int argno);
 extern DLockTime dlock_argument_span(FunctionCallInfo fcinfo, int argno, const char *parameter);
 extern char *dlock_argument_reason(FunctionCallInfo fcinfo, int argno);
+extern DLockTime dlock_argument_check_task(FunctionCallInfo fcinfo);
 
 #endif							/* DLOCK_ARGUMENT_H */
