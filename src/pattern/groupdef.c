@@ -23,7 +23,6 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
@@ -104,22 +103,7 @@ report_no_group(const DLockBytes *name)
 static HeapTuple
 find_own_row(Relation rel, const DLockBytes *name)
 {
-	HeapTuple	tuple = dlock_owned_find(rel, name);
-	Oid			role;
-	char	   *rolename;
-
-	if (!HeapTupleIsValid(tuple))
-		return NULL;
-	role = dlock_owned_role(rel, tuple);
-	if (has_privs_of_role(GetUserId(), role))
-		return tuple;
-	rolename = GetUserNameFromId(role, true);
-	ereport(ERROR,
-			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied for group \"%.*s\"", name->len, name->data),
-			 rolename != NULL ? errdetail("It was created by role \"%s\".", rolename) :
-			 errdetail("The role that created it no longer exists."),
-			 errhint("Only that role, its members and superusers can use it.")));
+	return dlock_owned_find_usable(rel, name, GetUserId(), "group");
 }
 
 /* Lock a name up to the end of the transaction, so that nobody else writes its row. */

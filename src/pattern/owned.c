@@ -19,6 +19,7 @@
 #include "access/table.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
+#include "utils/acl.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -67,6 +68,31 @@ dlock_owned_role(Relation rel, HeapTuple tuple)
 	bool		isnull;
 
 	return DatumGetObjectId(heap_getattr(tuple, DLOCK_OWNED_ROLE, RelationGetDescr(rel), &isnull));
+}
+
+/*
+ * Find the row of this name that a role may use; NULL if there is none.  "what" says
+ * what the row is.  Throws 42501.
+ */
+HeapTuple
+dlock_owned_find_usable(Relation rel, const DLockBytes *name, Oid user, const char *what)
+{
+	HeapTuple	tuple = dlock_owned_find(rel, name);
+	Oid			role;
+	char	   *rolename;
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	role = dlock_owned_role(rel, tuple);
+	if (has_privs_of_role(user, role))
+		return tuple;
+	rolename = GetUserNameFromId(role, true);
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for %s \"%.*s\"", what, name->len, name->data),
+			 rolename != NULL ? errdetail("It was created by role \"%s\".", rolename) :
+			 errdetail("The role that created it no longer exists."),
+			 errhint("Only that role, its members and superusers can use it.")));
 }
 
 /*

@@ -23,6 +23,8 @@
 
 extern Relation dlock_owned_open(Oid schema, const char *table, LOCKMODE lockmode);
 extern HeapTuple dlock_owned_find(Relation rel, const DLockBytes *name);
+extern HeapTuple dlock_owned_find_usable(Relation rel, const DLockBytes *name, Oid user,
+										 const char *what);
 extern Oid	dlock_owned_role(Relation rel, HeapTuple tuple);
 extern bool dlock_owned_lock(Relation rel, uint32 number, LOCKMODE lockmode);
 

@@ -39,7 +39,6 @@
 #include "optimizer/cost.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
@@ -55,6 +54,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/exit.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
@@ -500,6 +500,7 @@ dlock_sql_statement_handler(PG_FUNCTION_ARGS)
 		result = Int64GetDatum((int64) SPI_processed);
 	if (SPI_finish() != SPI_OK_FINISH)
 		elog(ERROR, "could not disconnect from SPI");
+	DLOCK_FAULT_STOP("task_statement");
 	return result;
 }
 
@@ -527,27 +528,14 @@ dlock_sql_task_open(PG_FUNCTION_ARGS)
 	for (;;)
 	{
 		bool		isnull;
-		Oid			role;
 		uint32		id;
 
-		tuple = dlock_owned_find(rel, &name);
+		tuple = dlock_owned_find_usable(rel, &name, call->caller, "task queue");
 		if (!HeapTupleIsValid(tuple))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("task queue \"%.*s\" does not exist", name.len, name.data),
 					 errhint("Create it with dlock_task_create_queue().")));
-		role = dlock_owned_role(rel, tuple);
-		if (!has_privs_of_role(call->caller, role))
-		{
-			char	   *rolename = GetUserNameFromId(role, true);
-
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("permission denied for task queue \"%.*s\"", name.len, name.data),
-					 rolename != NULL ? errdetail("It was created by role \"%s\".", rolename) :
-					 errdetail("The role that created it no longer exists."),
-					 errhint("Only that role, its members and superusers can use it.")));
-		}
 		id = DatumGetUInt32(heap_getattr(tuple, QUEUE_ID, RelationGetDescr(rel), &isnull));
 		call->queue = (int32) id;
 		if (id == locked || !dlock_owned_lock(rel, id, lockmode))
