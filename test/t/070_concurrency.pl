@@ -50,7 +50,7 @@ foreach my $isolation ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 
 	# With a transaction: the lease is taken before its snapshot, and outlives
 	# its commit.
-	pgbench(<<"EOC", "counter, $isolation", '-c', '8', '-T', '2');
+	my $script = <<"EOC";
 \\set n random(0, 2)
 SELECT coalesce(dlock_acquire('counter-:n', 'client ' || :client_id, '10 min'), 0) AS token \\gset
 \\if :token > 0
@@ -62,9 +62,17 @@ $commit
 SELECT dlock_release_token('counter-:n', :token) AS released \\gset
 \\endif
 EOC
-	my ($increments, $grants) = split /\|/,
-	  $node->safe_psql($db,
-		'SELECT (SELECT sum(value) FROM counter), (SELECT count(*) FROM grants)');
+	my ($increments, $grants);
+
+	# Again, if the machine has stood still for most of the time.
+	foreach my $try (1 .. 10)
+	{
+		pgbench($script, "counter, $isolation", '-c', '8', '-T', '2');
+		($increments, $grants) = split /\|/,
+		  $node->safe_psql($db,
+			'SELECT (SELECT sum(value) FROM counter), (SELECT count(*) FROM grants)');
+		last if $grants > 100;
+	}
 	is($increments, $grants, "$isolation: increments lost");
 	cmp_ok($grants, '>', 100, "$isolation: enough to say so ($grants)");
 	is( $node->safe_psql(
@@ -78,11 +86,19 @@ EOC
 # lease ran at least until ttl after the former, or until its release was sent; so
 # the next grant, which has the next larger token, must have been there later than
 # that.
+# A lease that is to be released lasts longer if the machine is too slow for that.
 $node->safe_psql($db, 'TRUNCATE grants');
-pgbench(<<'EOC', 'all ways to end', '-c', '12', '-T', '5');
-\set n random(0, 3)
-\set way random(1, 6)
-\set ms random(2, 30)
+my ($released, $lost, $expired);
+foreach my $slow (1, 10, 100)
+{
+	pgbench(<<"SET" . <<'EOC', 'all ways to end', '-c', '12', '-T', '5');
+\\set n random(0, 3)
+\\set way random(1, 6)
+\\set ms random(2, 30)
+\\if :way % 2
+\\set ms :ms * $slow
+\\endif
+SET
 SELECT clock_timestamp() AS asked \gset
 SELECT coalesce(dlock_acquire('end-:n', 'client ' || :client_id, :ms * interval '1 ms'), 0) AS token \gset
 \if :token > 0
@@ -101,6 +117,12 @@ UPDATE grants SET released_from = ':before', released = :released::boolean WHERE
 \endif
 \endif
 EOC
+	($released, $lost, $expired) = split /\|/,
+	  $node->safe_psql($db,
+		'SELECT count(*) FILTER (WHERE released), count(*) FILTER (WHERE NOT released), count(*) FILTER (WHERE released IS NULL) FROM grants'
+	  );
+	last if $released > 100 && $expired > 100;
+}
 is( $node->safe_psql(
 		$db, <<'EOC'),
 WITH runs AS (
@@ -121,10 +143,6 @@ SELECT count(*) FROM (SELECT token, granted, lead(asked) OVER (PARTITION BY name
 EOC
 	0,
 	'tokens that are not in the order of the grants');
-my ($released, $lost, $expired) = split /\|/,
-  $node->safe_psql($db,
-	'SELECT count(*) FILTER (WHERE released), count(*) FILTER (WHERE NOT released), count(*) FILTER (WHERE released IS NULL) FROM grants'
-  );
 note "$released released, $lost found lost at the release, $expired left to expire";
 cmp_ok($released, '>', 100, 'enough were released');
 cmp_ok($expired, '>', 100, 'enough were left to expire');
@@ -192,8 +210,7 @@ ok( wait_until(
 		sub {
 			my %slots = store_slots($node, $db);
 			return !grep { /^set-/ } keys %slots;
-		},
-		20),
+		}),
 	'nothing of them is left in the end, in memory or on disk');
 is($node->safe_psql($db, "SELECT count(*) FROM dlock_leases WHERE name LIKE 'set-%'"),
 	0, 'nor shown');

@@ -132,10 +132,12 @@ foreach my $held ('a', 'b', 'c')
 	  : 'SELECT wal_sync FROM pg_stat_wal';
 	$one->query_safe("SET synchronous_commit = on");
 
-	# The server flushes for itself now and then.
+	# The server flushes for itself now and then, several times where this takes long.
 	my $least;
-	foreach my $try (1 .. 3)
+	my $tries = 0;
+	while ($tries < 40 && (!defined $least || $least > 2))
 	{
+		my $try = ++$tries;
 		$one->query_safe("SELECT dlock_acquire('flush', 'one', '1 h', reentry => 'return'); SELECT pg_stat_force_next_flush()");
 		my $before = $monitor->query_safe($flushes);
 		$one->query_safe("SELECT pg_stat_force_next_flush(), cardinality(dlock_acquire_all(array_agg('flush-$try-' || i), 'one', '1 h')) FROM generate_series(1, 500) i");
@@ -148,13 +150,13 @@ foreach my $held ('a', 'b', 'c')
 
 	my $rows = 'SELECT name, owner, token, mode, ttl FROM dlock_leases ORDER BY name';
 	my $before = $monitor->query_safe($rows);
-	is(scalar(split /\n/, $before), 1501, 'leases before the crash');
+	is(scalar(split /\n/, $before), 500 * $tries + 1, 'leases before the crash');
 	crash_node($node);
 	$node->start;
 	$_->kill_client foreach $monitor, $one, $two, $three;
 	($monitor, $one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 4;
 	is($monitor->query_safe($rows), $before, 'the same after the crash');
-	is($one->query_safe("SELECT dlock_release_all('one')"), 1501, 'and all can be released');
+	is($one->query_safe("SELECT dlock_release_all('one')"), 500 * $tries + 1, 'and all can be released');
 }
 
 # Many at once, in any order: no deadlock, nobody is forgotten, and each holds what
@@ -167,13 +169,20 @@ DECLARE
 	until timestamptz := clock_timestamp() + seconds * interval '1 s';
 	names text[];
 	tokens bigint[];
+	held int;
 	n int := 0;
 BEGIN
 	WHILE clock_timestamp() < until LOOP
 		names := ARRAY(SELECT 'name-' || i FROM generate_series(1, 6) i ORDER BY random() LIMIT 1 + (random() * 3)::int);
 		tokens := dlock_acquire_all(names, who, '1 min', wait => '1 min');
-		IF cardinality(tokens) <> cardinality(names) OR
-		   (SELECT count(*) FROM dlock_leases l WHERE l.name = ANY (names)) <> cardinality(names) THEN
+
+		-- The view leaves out what a process that was stopped keeps locked.
+		FOR i IN 1 .. 3000 LOOP
+			SELECT count(*) INTO held FROM dlock_leases l WHERE l.name = ANY (names);
+			EXIT WHEN held >= cardinality(names);
+			PERFORM pg_sleep(0.01);
+		END LOOP;
+		IF cardinality(tokens) <> cardinality(names) OR held <> cardinality(names) THEN
 			RAISE EXCEPTION '% held %', who, (SELECT array_agg((name, owner)::text) FROM dlock_leases);
 		END IF;
 		IF dlock_release_all(who) <> cardinality(names) THEN
@@ -202,7 +211,7 @@ EOC
 	$two->query_safe("SELECT dlock_acquire('b', 'two', '1 h')");
 	$one->ask_waiting($monitor, "SELECT dlock_acquire_all('{c,b}', 'one', '1 h', wait => NULL)");
 	$two->ask("SELECT dlock_acquire_all('{a,d}', 'two', '1 h', wait => NULL)");
-	ok(wait_until(sub { $one->answered || $two->answered }, 30), 'a deadlock is found');
+	ok(wait_until(sub { $one->answered || $two->answered }), 'a deadlock is found');
 	my ($victim, $other, $owner) = $one->answered ? ($one, $two, 'one') : ($two, $one, 'two');
 	is($victim->answer, 'ERROR 40P01', 'a deadlock of what they hold');
 	$monitor->query_safe("SELECT dlock_release_all('$owner')");
