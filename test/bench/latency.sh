@@ -34,13 +34,23 @@ run_probe() {
 		-s "$duration" -n "$takeovers" -l "$expiring" -k "$names" >"$5" 2>"$5.err"
 }
 
+# run_latency SERVER SYNC MEASUREMENT CLIENTS LOG: by the probe, or by the client for peers.
+run_latency() {
+	[[ $3 = peer_handoff@* ]] || {
+		run_probe "$@"
+		return
+	}
+	PGOPTIONS="-c synchronous_commit=$2" PGUSER=bench PGDATABASE=bench \
+		peer_run handoff "$1" "${3#*@}" -s "$((2 * peer_seconds))" >"$5" 2>"$5.err"
+}
+
 # latency_note NAME CLIENTS ROUND LOG: a line of latency.tsv for each kind of
 # sample: the number of them, and the p50 and p99 of them in microseconds.
 latency_note() {
 	local name=$1 count=$2 round=$3 log=$4 kind what
 	awk '{ print $1 }' "$log" | sort -u | while read -r kind; do
 		what=$name
-		[ "$kind" = takeover ] || what=$name.$kind
+		[ "$kind" = takeover ] || [[ $name = *_handoff_* ]] || what=$name.$kind
 		awk -v kind="$kind" '$1 == kind { print $2 }' "$log" | sort -n |
 			awk -v what="$what" -v clients="$count" -v round="$round" '
 				function rank(part) { return int(part * NR + 0.999999) }
@@ -58,10 +68,11 @@ measure_latency() {
 	local log=$place/log/$name.$count.$round status=0 before
 	before=$(stat -c %s "$place/latency.tsv")
 	[ "$measurement" != takeover_alone ] || reapers_pause
-	run_probe "$server" "$sync" "${measurement%_alone}" "$count" "$log" || status=$?
+	run_latency "$server" "$sync" "${measurement%_alone}" "$count" "$log" || status=$?
 	reapers_resume
 	if [ $status != 0 ]; then
 		problem "$name, $count clients, round $round: $(head -n 1 "$log.err")"
+		! is_peer "$server" || return 0
 		server_wait "$server" 60 || die "the server \"$server\" does not come back; see its log"
 		server_sql "$server" -c "SELECT dlock_force_release(name, 'left over') FROM dlock_leases" >/dev/null
 		return

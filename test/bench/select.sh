@@ -3,7 +3,7 @@
 
 # What is measured if nothing else is said: not what takes long, nor what has
 # neither target nor goal and does not help to read the rest.
-usual='durable dlock_off noop_off advisory_off single hot all guard bulk handoff takeover expiry crowd'
+usual='durable dlock_off noop_off advisory_off single hot all guard bulk handoff takeover expiry crowd peers peer_handoff'
 
 # select_variants FILE WORDS: the lines of the file that one of the words names,
 # by the name of the variant or of its group, go to the array "variants".  If
@@ -55,6 +55,8 @@ selected_need_dlock() {
 		read -r _ _ _ _ script _ <<<"$variant"
 		case $script in
 		pair_sql_* | pair_limit | pair_noop | pair_advisory | noop_* | hot_advisory | hot_row) ;;
+		*peer*@dlock) return 0 ;;
+		*peer*@*) ;;
 		*) return 0 ;;
 		esac
 	done

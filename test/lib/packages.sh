@@ -128,6 +128,16 @@ missing_packages() {
 			have node || echo nodejs
 			have npm || [ -d /usr/share/nodejs/pg ] || echo node-pg
 			;;
+		peers)
+			# What the benchmark compares with.
+			have redis-server || echo redis-server
+			have etcd || echo etcd-server
+			[ -e /usr/share/java/zookeeper.jar ] || echo zookeeper
+			have java || echo default-jre-headless
+			;;
+		plots)
+			have gnuplot || echo gnuplot-nox
+			;;
 		monitoring)
 			have prometheus || echo prometheus
 			have prometheus-postgres-exporter || echo prometheus-postgres-exporter

@@ -1,0 +1,200 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # the variables of measure
+# The groups "peers" and "peer_handoff": other systems that one takes for locks,
+# started here on data of their own, and the client that speaks to them and to
+# dlock.  To be sourced by measure; needs $place, $sockets and progress.
+
+peer_names() {
+	echo redis_always redis_none etcd zookeeper
+}
+
+# Debian's file of settings says how it starts ZooKeeper.
+zookeeper_environment=/etc/zookeeper/conf/environment
+
+# peer_package SERVER: the package that it lacks; nothing if it is here.
+peer_package() {
+	case $1 in
+	redis_*) command -v redis-server >/dev/null || echo redis-server ;;
+	etcd) command -v etcd >/dev/null || echo etcd-server ;;
+	zookeeper)
+		[ -r "$zookeeper_environment" ] && [ -e /usr/share/java/zookeeper.jar ] || echo zookeeper
+		command -v java >/dev/null || echo default-jre-headless
+		;;
+	esac
+}
+
+peer_version() {
+	local jar
+	case $1 in
+	redis_*) redis-server --version | sed 's/.* v=\([^ ]*\).*/Redis \1/' ;;
+	etcd) etcd --version | sed -n 's/^etcd Version: /etcd /p' ;;
+	zookeeper)
+		jar=$(echo /usr/share/java/zookeeper-[0-9]*.jar)
+		jar=${jar%.jar}
+		echo "ZooKeeper ${jar##*-}"
+		;;
+	esac
+}
+
+is_peer() {
+	[[ " $(peer_names) " = *" $1 "* ]]
+}
+
+# Servers that a user can reach who is not ours would be an open door, so where the
+# system has Unix sockets, it listens on nothing else.
+# peer_command SERVER: sets the array "command", and writes the address.
+peer_command() {
+	local name=$1 data=$place/data/$1 port other_port
+	case $name in
+	redis_*)
+		command=(redis-server --port 0 --unixsocket "$sockets/$name" --dir "$data" --save ''
+			--daemonize no --auto-aof-rewrite-percentage 0)
+		[ "$name" != redis_always ] || command+=(--appendonly yes --appendfsync always)
+		echo "$sockets/$name" >"$data.address"
+		;;
+	etcd)
+		read -r port other_port < <("$place/peers/dlock_peers" ports 2)
+		command=(etcd --data-dir "$data/etcd" --listen-client-urls "http://127.0.0.1:$port"
+			--advertise-client-urls "http://127.0.0.1:$port"
+			--listen-peer-urls "http://127.0.0.1:$other_port"
+			--initial-advertise-peer-urls "http://127.0.0.1:$other_port"
+			--initial-cluster "default=http://127.0.0.1:$other_port")
+		echo "$port" >"$data.address"
+		;;
+	zookeeper)
+		read -r port < <("$place/peers/dlock_peers" ports 1)
+		cat >"$data/zoo.cfg" <<-END
+			tickTime=2000
+			dataDir=$data
+			clientPort=$port
+			clientPortAddress=127.0.0.1
+			maxClientCnxns=0
+			admin.enableServer=false
+		END
+		command=(java -Xmx512m -D"zookeeper.root.logger=WARN,CONSOLE" -cp "$(zookeeper_classpath)"
+			org.apache.zookeeper.server.quorum.QuorumPeerMain "$data/zoo.cfg")
+		echo "$port" >"$data.address"
+		;;
+	esac
+}
+
+zookeeper_classpath() {
+	(
+		set +u
+		# shellcheck disable=SC1090 # Debian's
+		. "$zookeeper_environment"
+		echo "$CLASSPATH"
+	)
+}
+
+# What it logs is of no interest unless it does not start.
+declare -A peer_pids=()
+
+# peer_start SERVER: false if it does not start, or does not do what it should.
+peer_start() {
+	local name=$1 command=() end=$((SECONDS + 300))
+	mkdir -p "$place/data/$name"
+	peer_command "$name"
+	# It must not outlive this script, however that ends.
+	setpriv --pdeathsig KILL "${command[@]}" >"$place/log/$name" 2>&1 </dev/null &
+	peer_pids[$name]=$!
+	while [ "$SECONDS" -lt "$end" ]; do
+		# ZooKeeper loses a request that comes too early.
+		! peer_run check "$name" "${name%_*}" -p 5 >"$place/log/$name.check" 2>&1 || return 0
+		kill -0 "${peer_pids[$name]}" 2>/dev/null || break
+		sleep 0.1
+	done
+	progress "$name does not start: $(tail -n 1 "$place/log/$name.check"); $(tail -n 1 "$place/log/$name")"
+	peer_stop "$name"
+	return 1
+}
+
+# Their data are thrown away, so nothing need be waited for but the end.
+peer_stop() {
+	[ -n "${peer_pids[$1]:-}" ] || return 0
+	kill -KILL "${peer_pids[$1]}" 2>/dev/null || true
+	wait "${peer_pids[$1]}" 2>/dev/null || true
+	unset "peer_pids[$1]"
+}
+
+peers_stop() {
+	local name
+	for name in $(peer_names); do
+		peer_stop "$name"
+	done
+}
+
+# peer_run MEASUREMENT SERVER PEER OPTION...: the client.
+peer_run() {
+	local measurement=$1 server=$2 peer=$3 address
+	shift 3
+	if is_peer "$server"; then
+		address=$(cat "$place/data/$server.address")
+	else
+		address=$sockets/.s.PGSQL.$(server_port "$server")
+	fi
+	"$place/peers/dlock_peers" "$measurement" "$peer" "$address" "$@"
+}
+
+# ---------------------------------------------------------------- for measure
+
+# Variants of a system that is not here, or that does not start, are left out, which
+# the result says.
+peers_left_out=()
+
+leave_out() {
+	local server=$1 variant other kept=()
+	peers_left_out+=("$server: $2")
+	progress "LEFT OUT: $server: $2"
+	for variant in "${variants[@]}"; do
+		read -r _ _ other _ <<<"$variant"
+		[ "$other" = "$server" ] || kept+=("$variant")
+	done
+	variants=("${kept[@]}")
+}
+
+peers_leave_out_missing() {
+	local name package
+	for name in $(peer_names); do
+		package=$(peer_package "$name" | tr '\n' ' ')
+		! selected_on "$name" || [ -z "$package" ] || leave_out "$name" "not found, Debian's package ${package% }"
+	done
+}
+
+setup_peers() {
+	local name
+	for name in $(peer_names); do
+		! selected_on "$name" || peer_start "$name" || {
+			problem "$name does not start"
+			leave_out "$name" "it does not start"
+		}
+	done
+}
+
+peers_describe() {
+	local name version versions=''
+	for name in $(peer_names); do
+		selected_on "$name" || continue
+		version=$(peer_version "$name")
+		[[ $versions = *"$version"* ]] || versions+="${versions:+, }$version"
+	done
+	[ -z "$versions" ] || say "peers: $versions"
+	! selected_in peers || say "  group \"peers\": runs of $peer_seconds s after half a second, by a client of its own, without a library"
+	[ ${#peers_left_out[@]} = 0 ] || printf 'LEFT OUT: %s\n' "${peers_left_out[@]}"
+}
+
+# measure_peer ROUND CLIENTS VARIANT...: a run, a line of runs.tsv.
+measure_peer() {
+	local round=$1 count=$2 name=$3 group=$4 server=$5 sync=$6 script=$7
+	local log=$place/log/$name.$count.$round rate
+	tidy_before "$group" "$script"
+	if ! PGOPTIONS="-c synchronous_commit=$sync" PGUSER=bench PGDATABASE=bench \
+		peer_run rate "$server" "${script#*@}" -c "$count" -j "$cores" -s "$peer_seconds" -k "$names" >"$log" 2>&1; then
+		problem "$name, $count clients, round $round: $(tail -n 1 "$log")"
+		is_peer "$server" || release_by_force "$server"
+		return
+	fi
+	rate=$(awk '/^rate / { print $2 }' "$log")
+	printf '%s\t%s\t%s\t%s\n' "$name" "$count" "$round" "$rate" >>"$place/runs.tsv"
+	progress "$(printf 'round %s of %s, %2s clients  %-18s %9.0f/s' "$round" "$rounds" "$count" "$name" "$rate")"
+}

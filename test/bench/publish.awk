@@ -1,0 +1,260 @@
+# Write a document anew with the figures of a run: publish calls this with the files
+# "variants", "machine", "runs.tsv", "latency.tsv" and the document, in this order.
+# What stands between these two lines is replaced:
+#
+#   <!-- figures: KIND WORD... -->
+#   <!-- end of figures -->
+#
+#   machine                  what the run was made on and with
+#   machine-line             the same in a sentence
+#   rates VARIANT...         a second, a column for each number of clients, or size of a crowd
+#   compared VARIANT...      the same, and in brackets the rate of the first one divided by this one's
+#   ratios VARIANT/OTHER...  of the rates of the same round, from lowest to highest
+#   latencies WHAT[:CLIENTS]...  p50 and p99 in ms, from lowest to highest
+#
+# All figures are medians of the rounds.
+
+BEGIN {
+	failed = inside = 0
+	way["dlock"] = "dlock waits"
+	way["notify"] = "release with NOTIFY, acquire"
+	way["table"] = "lease table with NOTIFY"
+	way["advisory"] = "advisory lock"
+	way["polling"] = "acquire every 10 ms"
+	way["before"] = "acquire by others before"
+	way["busy"] = "acquire by others beside a busy process"
+	way["meanwhile"] = "acquire by others meanwhile"
+	way["reaped"] = "until all are removed"
+}
+
+FILENAME ~ /\/variants$/ {
+	if (/^#/ || NF == 0)
+		next
+	group[$1] = $2
+	text = $6
+	for (i = 7; i <= NF; i++)
+		text = text " " $i
+	label[$1] = text
+	next
+}
+
+FILENAME ~ /\/machine$/ {
+	machine = machine $0 "\n"
+	line_of_machine[FNR] = $0
+	next
+}
+
+FILENAME ~ /\/runs.tsv$/ {
+	rate[$1, $2, $3] = $4
+	counts[$1] = counts[$1] " " $2
+	if ($3 > rounds)
+		rounds = $3
+	next
+}
+
+FILENAME ~ /\/latency.tsv$/ {
+	p50[$1, $2, $3] = $5 / 1000
+	p99[$1, $2, $3] = $6 / 1000
+	if ($3 > rounds)
+		rounds = $3
+	next
+}
+
+/^<!-- figures: .* -->$/ {
+	print
+	print ""
+	$NF = ""
+	n_words = split($0, word, " ")
+	rows = 0
+	if (word[3] == "machine")
+		print_machine()
+	else if (word[3] == "machine-line")
+		print_machine_line()
+	else if (word[3] == "rates" || word[3] == "compared" || word[3] == "ratios")
+		print_rates(word[3])
+	else if (word[3] == "latencies")
+		print_latencies()
+	if (rows == 0) {
+		print "nothing was measured of \"" $0 "\"" >"/dev/stderr"
+		failed = 1
+	}
+	print ""
+	inside = 1
+	next
+}
+
+/^<!-- end of figures -->$/ { inside = 0 }
+
+!inside { print }
+
+END { exit failed || inside }
+
+function print_machine() {
+	printf "```\n%s```\n", machine
+	rows++
+}
+
+# Of the lines that measure's describe() begins with.
+function print_machine_line(    text, others, i) {
+	for (i in line_of_machine) {
+		if (line_of_machine[i] ~ /^[0-9]+ processors: /)
+			text = line_of_machine[i]
+		if (line_of_machine[i] ~ /^use of the processors by others/) {
+			others = line_of_machine[i]
+			gsub(/[^0-9%, a-z]|.*median/, "", others)
+		}
+	}
+	sub(/,.*/, "", others)
+	sub(/ %.*/, "", others)
+	sub(/^ */, "", others)
+	if (text == "" || others == "")
+		return
+	printf "On %s, of which others used %s %% meanwhile (median).%s\n", text, others,
+		others + 0 > 5 ? " That is no quiet machine: take the ratios for what they are, and the rates for nothing." : ""
+	rows++
+}
+
+# Sort value[1..n] in place.
+function sort(n,    i, j, v) {
+	for (i = 2; i <= n; i++) {
+		v = value[i]
+		for (j = i - 1; j >= 1 && value[j] > v; j--)
+			value[j + 1] = value[j]
+		value[j + 1] = v
+	}
+}
+
+function median(n) {
+	return n % 2 ? value[(n + 1) / 2] : (value[n / 2] + value[n / 2 + 1]) / 2
+}
+
+# Put the rates of the rounds in order, divided by those of another variant, or
+# that divided by these.  How many are there?
+function collect_rates(name, count, of, inverse,    r, n) {
+	n = 0
+	for (r = 1; r <= rounds; r++) {
+		if (!((name, count, r) in rate))
+			continue
+		if (of == "")
+			value[++n] = rate[name, count, r]
+		else if (((of, count, r) in rate) && rate[of, count, r] > 0 && rate[name, count, r] > 0)
+			value[++n] = inverse ? rate[of, count, r] / rate[name, count, r] : rate[name, count, r] / rate[of, count, r]
+	}
+	sort(n)
+	return n
+}
+
+function collect_latencies(list, name, count,    r, n) {
+	n = 0
+	for (r = 1; r <= rounds; r++)
+		if ((name, count, r) in list)
+			value[++n] = list[name, count, r]
+	sort(n)
+	return n
+}
+
+# Thousands apart, three digits that count.
+function grouped(number,    digits, text) {
+	number = number < 1000 ? int(number + 0.5) : int(number / 10 + 0.5) * 10
+	digits = sprintf("%d", number)
+	text = ""
+	while (length(digits) > 3) {
+		text = " " substr(digits, length(digits) - 2) text
+		digits = substr(digits, 1, length(digits) - 3)
+	}
+	return digits text
+}
+
+function milliseconds(number) {
+	return sprintf(number < 10 ? "%.2f" : number < 100 ? "%.1f" : "%.0f", number)
+}
+
+# The columns of a table, in order: column[1..n_columns].
+function find_columns(    i, j, k, n, part, seen, v) {
+	n_columns = 0
+	for (i = 4; i <= n_words; i++) {
+		split(word[i], part, "/")
+		n = split(counts[part[1]], v, " ")
+		for (j = 1; j <= n; j++) {
+			if (v[j] in seen)
+				continue
+			seen[v[j]] = 1
+			for (k = ++n_columns; k > 1 && column[k - 1] > v[j] + 0; k--)
+				column[k] = column[k - 1]
+			column[k] = v[j] + 0
+		}
+	}
+}
+
+function cell(kind, name, of, count,    n, text) {
+	n = collect_rates(name, count, kind == "ratios" ? of : "")
+	if (n == 0)
+		return "-"
+	if (kind == "ratios")
+		return sprintf("%.2f (%.2f to %.2f)", median(n), value[1], value[n])
+	text = grouped(median(n))
+	if (kind == "compared" && name != word[4] && (n = collect_rates(name, count, word[4], 1)) > 0)
+		text = text sprintf(" (%.2f)", median(n))
+	return text
+}
+
+# What a variant is called: also that of another group of this name.
+function name_of(name) {
+	return name in label ? label[name] : name
+}
+
+function print_rates(kind,    i, j, part, line, text) {
+	find_columns()
+	if (n_columns == 0)
+		return
+	split(word[4], part, "/")
+	line = "| " (group[part[1]] == "crowd" ? "size of the crowd" : "clients") " |"
+	for (j = 1; j <= n_columns; j++)
+		line = line " " column[j] " |"
+	print line
+	gsub(/[^|]+/, "---", line)
+	print line
+	for (i = 4; i <= n_words; i++) {
+		part[2] = ""
+		split(word[i], part, "/")
+		if (counts[part[1]] == "")
+			continue
+		text = name_of(part[1])
+		if (kind == "ratios")
+			text = text " / " name_of(part[2])
+		line = "| " text " |"
+		for (j = 1; j <= n_columns; j++)
+			line = line " " cell(kind, part[1], part[2], column[j]) " |"
+		print line
+		rows++
+	}
+}
+
+# What follows the point in a name.
+function suffix(name,    part) {
+	if (split(name, part, ".") < 2)
+		return ""
+	return ", " (part[2] in way ? way[part[2]] : part[2])
+}
+
+function spread(n) {
+	return milliseconds(median(n)) " (" milliseconds(value[1]) " to " milliseconds(value[n]) ")"
+}
+
+function print_latencies(    i, part, name, base, count, n, line) {
+	print "| | p50, ms | p99, ms |"
+	print "|---|---|---|"
+	for (i = 4; i <= n_words; i++) {
+		count = split(word[i], part, ":") == 2 ? part[2] : 2
+		name = part[1]
+		base = name
+		sub(/\..*/, "", base)
+		n = collect_latencies(p50, name, count)
+		if (n == 0)
+			continue
+		line = "| " name_of(base) suffix(name) " | " spread(n) " |"
+		n = collect_latencies(p99, name, count)
+		print line (name ~ /\.reaped$/ ? " |" : " " spread(n) " |")
+		rows++
+	}
+}
