@@ -184,26 +184,38 @@ output_append_safe(Text *to, const char *text, int width)
 
 /* ---- JSON ---- */
 
+/*
+ * Append the character at the start of a text, which belongs into a string; returns
+ * its length.  What a terminal would obey becomes an escape, as it is for JSON either way.
+ */
+static int
+append_json_char(Text *to, const char *text)
+{
+	int			length = char_length(text);
+	unsigned	code;
+
+	if (length == 0)
+	{
+		text_add(to, "\\ufffd");
+		return 1;
+	}
+	code = code_point(text, length);
+	if (code < 0x20 || (code >= 0x7F && code < 0xA0) || is_hostile(code))
+		text_addf(to, "\\u%04x", code);
+	else
+		text_add_bytes(to, text, (size_t) length);
+	return length;
+}
+
 static void
 append_json_string(Text *to, const char *text)
 {
 	text_add_char(to, '"');
 	while (*text != '\0')
 	{
-		int			length = char_length(text);
-
-		if (length == 0)
-		{
-			text_add(to, "\\ufffd");
-			length = 1;
-		}
-		else if (*text == '"' || *text == '\\')
-			text_addf(to, "\\%c", *text);
-		else if ((unsigned char) *text < 0x20 || *text == 0x7F)
-			text_addf(to, "\\u%04x", (unsigned char) *text);
-		else
-			text_add_bytes(to, text, (size_t) length);
-		text += length;
+		if (*text == '"' || *text == '\\')
+			text_add_char(to, '\\');
+		text += append_json_char(to, text);
 	}
 	text_add_char(to, '"');
 }
@@ -240,7 +252,17 @@ void
 output_json_raw(Text *to, const char *key, const char *value)
 {
 	append_key(to, key);
-	text_add(to, (value != NULL) ? value : "null");
+	if (value == NULL)
+		value = "null";
+
+	/* Beyond ASCII, what is not in a string is no JSON. */
+	while (*value != '\0')
+	{
+		if ((unsigned char) *value < 0x80)
+			text_add_char(to, *value++);
+		else
+			value += append_json_char(to, value);
+	}
 }
 
 void

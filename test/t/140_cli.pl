@@ -145,6 +145,14 @@ my @got = objects(cli_is([ qw(acquire --json --ttl 90s), "\"\e\x{c3}\x{a4}" ], {
 is_deeply([ sort keys %{ $got[0] } ], [qw(name owner token ttl)], 'JSON of acquire');
 is($got[0]{name}, "\"\e\x{e4}", 'JSON of acquire: name');
 is($got[0]{ttl}, 90, 'JSON of acquire: ttl');
+{
+	# CSI as one character, and a mark that turns the direction of writing.
+	my $hostile = "\x{c2}\x{9b}31m\x{e2}\x{80}\x{ae}";
+	cli_is([ qw(acquire --json --payload), qq({"$hostile": "$hostile"}), $hostile ], { out => qr/^[ -~]+\n$/ }, 'nothing for the terminal in JSON');
+	my ($object) = objects(cli_is([ qw(status --json), $hostile ], { out => qr/^[ -~]+\n$/ }, 'nor in its payload')->{out});
+	is($object->{name}, "\x{9b}31m\x{202e}", 'nothing for the terminal in JSON: name');
+	is_deeply($object->{payload}, { "\x{9b}31m\x{202e}" => "\x{9b}31m\x{202e}" }, 'nothing for the terminal in JSON: payload');
+}
 like($got[0]{owner}, qr{^.+/\d+/[0-9a-f]{8}$}, 'an owner of its own');
 my $shared = cli_is([qw(acquire --ttl 1h -s s)], { out => qr/^\d+$/ }, 'shared')->{out};
 cli_is([qw(acquire --ttl 1h -n -s s)], { out => qr/^\d+$/ }, 'shared, again');
