@@ -17,6 +17,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +86,7 @@ is_pair(const char *pair, const char *end)
 {
 	const char *p = pair;
 	size_t		digits;
+	unsigned long long token;
 
 	if (*p == '"')
 	{
@@ -103,7 +105,10 @@ is_pair(const char *pair, const char *end)
 	if (p >= end || *p++ != '=')
 		return false;
 	digits = strspn(p, "0123456789");
-	return digits > 0 && digits < 20 && p + digits == end;
+	if (digits == 0 || digits > 19 || p + digits != end)
+		return false;
+	token = strtoull(p, NULL, 10);
+	return token > 0 && token <= INT64_MAX;
 }
 
 /*

@@ -186,6 +186,7 @@ test_tokens(void)
 	check_tokens("\"abc", "b", "2", "b=2");
 	check_tokens("junk,a=1,=3,c=,d=x,\"\"=4,\"e\"5", "b", "2", "a=1,b=2");
 	check_tokens("\"a\"\"\"=1,f=12345678901234567890", "b", "2", "\"a\"\"\"=1,b=2");
+	check_tokens("a=0,c=9223372036854775807,d=9223372036854775808,e=007", "b", "2", "c=9223372036854775807,e=007,b=2");
 	end_test("the list of tokens");
 
 	check_options(NULL, NULL, "a=1", "-c dlock.tokens=a=1");
