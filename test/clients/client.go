@@ -44,6 +44,14 @@ func hold(ctx context.Context, l *dlock.Lease) {
 	}
 }
 
+// Cancel the context, and work on until the lease has been renewed after that.
+func linger(l *dlock.Lease, cancel func()) {
+	cancel()
+	for before := l.Remaining(); l.Remaining() <= before && !l.Lost(); time.Sleep(10 * time.Millisecond) {
+		before = l.Remaining()
+	}
+}
+
 func write(ctx context.Context, l *dlock.Lease, db dlock.Beginner) {
 	for !mayGo() {
 		time.Sleep(10 * time.Millisecond)
@@ -104,6 +112,8 @@ func run() error {
 		switch args["do"] {
 		case "hold":
 			hold(ctx, l)
+		case "linger":
+			linger(l, cancel)
 		case "write":
 			write(ctx, l, begin)
 		}

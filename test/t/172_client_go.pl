@@ -35,6 +35,10 @@ foreach my $driver (qw(pgx postgres))
 {
 	client_program($node, "$place/client", $driver);
 	client_tests($driver, borrows => 1);
+
+	# Work that tidies up after a cancel of the caller's is under the lease still.
+	my $run = DLockClient::run(do => 'linger', ttl_ms => 120_000, where => 'roomy');
+	like($run->{out}, qr/^token \S+ until \S+\ndone\n\z/, "$driver: renewed until the work has returned") or diag($run->{err});
 }
 client_examples('go', 1, 'go', 'run', 'example.go');
 client_test_large_tokens();

@@ -5,7 +5,8 @@
 //			return l.Tx(ctx, db, func(tx *sql.Tx) error { ... })
 //		})
 //
-// The lease is renewed every two seconds.  If it is lost, or could not be renewed until
+// The lease is renewed every two seconds until the work has returned, also if its context has
+// been cancelled by the caller.  If it is lost, or could not be renewed until
 // five seconds before its end, the context that the work has is cancelled.  (With a ttl
 // below 30 seconds, a sixth of it instead of five seconds; below 12, also instead of
 // two.)
@@ -64,6 +65,10 @@ const (
 	renewSQL        = `SELECT dlock_renew_token($1, $2)`
 	releaseSQL      = `SELECT dlock_release_token($1, $2)`
 	releaseOwnerSQL = `SELECT dlock_release($1, $2)`
+
+	// By the owner, which no other request has.  A process id that was asked for before may be
+	// at work for somebody else, if there is a pooler.
+	cancelSQL = `SELECT count(pg_cancel_backend(pid)) FROM dlock_waiters WHERE owner = $1`
 
 	// Add a pair to the setting, for this transaction.
 	presentSQL = `SELECT set_config('dlock.tokens', CASE WHEN position($1::text || ',' IN t || ',') > 0 THEN t
@@ -137,6 +142,8 @@ type Lease struct {
 
 	ctx    context.Context // of the work
 	cancel context.CancelFunc
+	kept   context.Context // of the renewals, which go on until the work has returned
+	unkeep context.CancelFunc
 	ended  chan struct{} // closed when the renewals have ended
 	told   sync.WaitGroup
 
@@ -261,10 +268,7 @@ func owner(who string) string {
 	return who + "/" + hex.EncodeToString(random[:])
 }
 
-func interval(span time.Duration) any {
-	if span == forever {
-		return nil
-	}
+func interval(span time.Duration) string {
 	return fmt.Sprintf("%d microseconds", span.Microseconds())
 }
 
@@ -320,13 +324,12 @@ func ask[T any](l *Lease, within time.Duration, query string, args ...any) (T, e
 
 // A request for the lease that is under way.
 type request struct {
-	pid      int64
 	cancel   context.CancelFunc
 	answered chan error
 	token    sql.NullInt64
 }
 
-// Ask for the lease.  A request that waits can be cancelled by the process id.
+// Ask for the lease.
 func (l *Lease) send(ctx context.Context, args []any) (*request, error) {
 	first, cancelFirst := context.WithTimeout(ctx, answerWithin)
 	defer cancelFirst()
@@ -335,12 +338,6 @@ func (l *Lease) send(ctx context.Context, args []any) (*request, error) {
 		return nil, err
 	}
 	r := &request{answered: make(chan error, 1)}
-	if l.options.wait > 0 {
-		if err = conn.QueryRowContext(first, "SELECT pg_backend_pid()").Scan(&r.pid); err != nil {
-			go conn.Close()
-			return nil, err
-		}
-	}
 	var own context.Context
 	own, r.cancel = context.WithCancel(context.Background())
 	go func() {
@@ -361,12 +358,16 @@ func (l *Lease) acquire(ctx context.Context) error {
 		}
 		payload = string(text)
 	}
+	var wait any // null: without a limit
+	if l.options.wait != forever {
+		wait = interval(l.options.wait)
+	}
 	limit := make(<-chan time.Time)
 	if l.options.wait < forever-answerWithin {
 		limit = time.After(l.options.wait + answerWithin)
 	}
 	sent := time.Now()
-	r, err := l.send(ctx, []any{l.Name, l.Owner, interval(l.ttl), interval(l.options.wait), l.options.mode,
+	r, err := l.send(ctx, []any{l.Name, l.Owner, interval(l.ttl), wait, l.options.mode,
 		l.options.permits, interval(l.options.lockDelay), interval(l.options.minHold), payload})
 	if err == nil {
 		select {
@@ -410,20 +411,23 @@ func (l *Lease) begin(sent time.Time) error {
 
 // Cancel a request, and give back what it was granted all the same.
 func (l *Lease) giveUp(r *request) {
-	if r.pid != 0 {
-		_, _ = ask[bool](l, undoWithin, "SELECT pg_cancel_backend($1)", r.pid)
-	}
-	select {
-	case err := <-r.answered:
-		if err == nil && r.token.Valid {
-			_, _ = l.giveBack(r.token.Int64)
+waiting:
+	for end := time.Now().Add(undoWithin); time.Now().Before(end); {
+		// It may not have begun to wait, and then a cancel is in vain.
+		_, _ = ask[int64](l, time.Until(end), cancelSQL, l.Owner)
+		select {
+		case err := <-r.answered:
+			if err == nil && r.token.Valid {
+				_, _ = l.giveBack(r.token.Int64)
+			}
+			if err == nil || !isOutage(err) {
+				return
+			}
+			break waiting
+		case <-time.After(100 * time.Millisecond):
 		}
-		if err == nil || !isOutage(err) {
-			return
-		}
-	case <-time.After(undoWithin):
-		r.cancel()
 	}
+	r.cancel()
 	_, _ = ask[bool](l, undoWithin, releaseOwnerSQL, l.Name, l.Owner)
 }
 
@@ -431,6 +435,7 @@ func (l *Lease) giveUp(r *request) {
 
 func (l *Lease) run(ctx context.Context, work func(context.Context, *Lease) error) (err error) {
 	l.ctx, l.cancel = context.WithCancel(ctx)
+	l.kept, l.unkeep = context.WithCancel(context.Background())
 	l.mu.Lock()
 	l.stopper = time.AfterFunc(time.Until(l.deadline.Add(-l.margin)), func() { l.stop(nil) })
 	l.mu.Unlock()
@@ -450,7 +455,7 @@ func (l *Lease) keep() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-l.ctx.Done():
+		case <-l.kept.Done():
 			return
 		case <-timer.C:
 		}
@@ -501,6 +506,7 @@ func (l *Lease) stop(reason error) error {
 	l.told.Add(1)
 	defer l.told.Done()
 	l.mu.Unlock()
+	l.unkeep()
 	l.cancel()
 	if l.options.onLost != nil {
 		l.options.onLost(l)
@@ -527,6 +533,7 @@ func (l *Lease) finish(failure error) error {
 	l.finishing = true
 	l.stopper.Stop()
 	l.mu.Unlock()
+	l.unkeep()
 	l.cancel()
 	<-l.ended
 	l.told.Wait()
