@@ -68,10 +68,10 @@ function now() {
 }
 
 function interval(spanMs, name, least) {
-  if (typeof spanMs !== 'number' || !(spanMs >= least)) {
+  if (typeof spanMs !== 'number' || !(spanMs >= least && spanMs < Infinity)) {
     throw new TypeError(`${name} must be a number of milliseconds`);
   }
-  return spanMs === Infinity ? null : `${Math.round(spanMs * 1000)} microseconds`;
+  return `${Math.round(spanMs * 1000)} microseconds`;
 }
 
 // What makes clients for the server of a pool, a client, or such settings.
@@ -231,7 +231,8 @@ class Lease {
     this.name = name;
     this.token = null; // a BigInt
     this.owner = `${who.slice(0, 50)}/${crypto.randomBytes(6).toString('hex')}`;
-    this._params = [name, this.owner, interval(ttlMs, 'ttlMs', 0.001), interval(waitMs, 'waitMs', 0), mode, permits,
+    this._params = [name, this.owner, interval(ttlMs, 'ttlMs', 0.001),
+      waitMs === Infinity ? null : interval(waitMs, 'waitMs', 0), mode, permits,
       interval(lockDelayMs, 'lockDelayMs', 0), interval(minHoldMs, 'minHoldMs', 0),
       payload === null ? null : JSON.stringify(payload)];
     this._ttl = ttlMs;
@@ -374,9 +375,10 @@ class Lease {
   // Renew until the work has ended, or there is nothing to be kept.
   async _keep() {
     let nextAt = this._deadline - this._ttl + this._renewEvery;
-    for (;;) {
+    const isOver = () => this._finishing || this._error;
+    while (!isOver()) {
       await this._nap(nextAt);
-      if (this._finishing || this._error) {
+      if (isOver()) {
         return;
       }
       const sent = now();
