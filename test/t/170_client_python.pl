@@ -25,6 +25,46 @@ foreach my $kind (qw(sync async))
 	client_tests($kind);
 }
 client_examples('python', 2, $python, 'example.py');
+
+# Not by -c: that would find dlock.so, which is no module of Python's.
+sub script_ok
+{
+	my ($script, $test_name, @words) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $file = PostgreSQL::Test::Utils::tempdir() . "/script.py";
+
+	append_to_file($file, $script);
+	return is(system($python, $file, @words), 0, $test_name);
+}
+
+# A name is the same lock, whatever encoding is the server's or the environment's.
+$node->safe_psql('postgres', "CREATE DATABASE latin1 TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'");
+$node->safe_psql('latin1', 'CREATE EXTENSION dlock');
+my $named = <<'EOP';
+import sys
+from datetime import timedelta
+import dlock, psycopg
+where = 'dbname=' + sys.argv[1]
+with dlock.lease(where, 'caf\u00e9', ttl=timedelta(minutes=10)) as l, psycopg.connect(where, client_encoding='UTF8') as conn:
+    assert conn.execute('SELECT name FROM dlock_leases').fetchall() == [('caf\u00e9',)]
+EOP
+script_ok($named, 'a name in a database of another encoding', 'latin1');
+{
+	local $ENV{PGCLIENTENCODING} = 'LATIN1';
+	script_ok($named, 'a name where the environment has another encoding', 'postgres');
+}
+
+# Not "a", where a string of C ends.
+my $cut = <<'EOP';
+from datetime import timedelta
+import dlock
+try:
+    dlock.lease('', 'a\0b', ttl=timedelta(minutes=10))
+except ValueError:
+    exit(0)
+exit(1)
+EOP
+script_ok($cut, 'a name with a zero byte is refused');
 client_test_large_tokens();
 
 # The hash of doc/scaling.md spreads names over all servers.

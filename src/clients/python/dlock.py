@@ -97,7 +97,13 @@ def _interval(span, name):
 
 
 def _text(value):
-    return None if value is None else str(value).encode()
+    if value is None:
+        return None
+    text = str(value)
+    if '\0' in text:
+        # libpq would cut it off there: "a\0b" would be the lock "a".
+        raise ValueError('a text must not have zero bytes in it')
+    return text.encode()
 
 
 def _conninfo_of(where):
@@ -111,7 +117,8 @@ def _conninfo_of(where):
         info = make_conninfo(where.conninfo, **options)
     if 'target_session_attrs' not in conninfo_to_dict(info):
         info = make_conninfo(info, target_session_attrs='read-write')
-    return info.encode()
+    # Texts are sent as UTF-8, whatever the server or the environment takes for granted.
+    return make_conninfo(info, client_encoding='UTF8').encode()
 
 
 class _Line:
@@ -273,8 +280,8 @@ class Lease:
         self._wait = _FOREVER if wait is None else wait.total_seconds()
         self._on_lost = on_lost
         self._params = (
-            name.encode(), self.owner.encode(), _interval(ttl, 'ttl'), _interval(wait, 'wait'),
-            options['mode'].encode(), _text(options['permits']),
+            _text(name), _text(self.owner), _interval(ttl, 'ttl'), _interval(wait, 'wait'),
+            _text(options['mode']), _text(options['permits']),
             spans['lock_delay'], spans['min_hold'],
             None if payload is None else json.dumps(payload).encode())
         self._line = _Line(_conninfo_of(where))
