@@ -24,6 +24,9 @@ my $node = start_node('main');
 client_program($node, "$place/client");
 client_tests('c');
 
+# Not the default ttl of the server, of which the client would know nothing.
+like(DLockClient::run(do => 'try', ttl_ms => '9223372036854775807')->{out}, qr/^error 22\d+\n\z/, 'no ttl without an end');
+
 # An example is a program: compiled, and run.
 append_to_file("$place/run", <<"EOC");
 @cc -o '$place/example' "\$1" @libs && exec '$place/example'

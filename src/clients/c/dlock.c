@@ -383,8 +383,6 @@ dlock_lease_free(DlockLease *lease)
 static const char *
 span_sql(int64_t span, char text[40])
 {
-	if (span == DLOCK_FOREVER)
-		return NULL;
 	snprintf(text, 40, "%" PRId64 " milliseconds", span);
 	return text;
 }
@@ -430,7 +428,8 @@ request(DlockLease *lease)
 	char		lock_delay[40];
 	char		min_hold[40];
 	const char *params[] = {
-		lease->name, lease->owner, span_sql(options->ttl_ms, ttl), span_sql(options->wait_ms, wait),
+		lease->name, lease->owner, span_sql(options->ttl_ms, ttl),
+		(options->wait_ms != DLOCK_FOREVER) ? span_sql(options->wait_ms, wait) : NULL,
 		lease->mode, (options->permits > 0) ? permits : NULL,
 		span_sql(options->lock_delay_ms, lock_delay), span_sql(options->min_hold_ms, min_hold), lease->payload
 	};
@@ -583,7 +582,7 @@ dlock_lease_acquire(DlockLease *lease)
 
 	if (status == DLOCK_OK && now_ms() - sent > lease->renew_every / 2)
 		status = renew_grant(lease, &sent);
-	lease->deadline = sent + lease->options.ttl_ms;
+	lease->deadline = (status == DLOCK_OK) ? sent + lease->options.ttl_ms : sent;
 	lease->status = status;
 	lease->finishing = false;
 	lease->trouble[0] = '\0';
