@@ -262,8 +262,13 @@ cli_is([ qw(run --owner), 'x' . "\xc3\xa9" x 150, qw(long true) ], {}, 'long own
 	cli_is([ { env => { PGUSER => 'reader' } }, qw(run reading true) ], { code => 69, err => qr/read-only transaction/ }, 'a server that only reads');
 }
 
-# A server that has no room, and one that is not right.
-$session->query("SELECT dlock_acquire('fill-' || i || repeat('x', 200), repeat('o', 200), '1 h', payload => to_jsonb(repeat('p', 900))) FROM generate_series(1, 10000) i");
+# A server that has no room, and one that is not right.  Small leases take what is too
+# little for another large one.
+foreach my $lease (q{'large-' || i || repeat('x', 200), repeat('o', 200), '1 h', payload => to_jsonb(repeat('p', 900))}, q{'small-' || i, repeat('o', 200), '1 h'})
+{
+	$session->query("SELECT dlock_acquire($lease) FROM generate_series(1, 10000) i");
+	is($session->{state}, '53400', 'lock space full');
+}
 cli_is([ qw(acquire --payload), '"' . 'p' x 900 . '"', 'n' x 200 ], { code => 69, err => qr/detail|hint/ }, 'lock space full');
 $session->query_safe("SELECT dlock_release_all(repeat('o', 200))");
 $session->query_safe(q{CREATE FUNCTION dlock_check(text) RETURNS text LANGUAGE sql AS 'SELECT 1'; ALTER FUNCTION dlock_renew_token(text, bigint, interval) RENAME TO dlock_gone; CREATE FUNCTION dlock_renew_token(text, bigint, interval) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''odd''; END'});
