@@ -11,6 +11,8 @@
 #ifndef DLOCK_VALUE_H
 #define DLOCK_VALUE_H
 
+#include "access/htup.h"
+#include "fmgr.h"
 #include "nodes/execnodes.h"
 
 #include "base/types.h"
@@ -25,6 +27,7 @@ typedef struct DLockValueRow
 
 extern void dlock_value_add(DLockValueRow *row, bool present, Datum value);
 extern void dlock_value_put(DLockValueRow *row, ReturnSetInfo *result);
+extern HeapTuple dlock_value_form(DLockValueRow *row, FunctionCallInfo fcinfo);
 
 extern Datum dlock_value_interval(DLockTime span);
 extern Datum dlock_value_text(DLockBytes bytes);

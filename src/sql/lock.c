@@ -535,7 +535,9 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(count);
 }
 
-/* dlock_watch(name, seen, wait) -> the holder */
+#define WATCH_COLUMNS	6
+
+/* dlock_watch(name, seen, wait) -> the holder; NULLs if there is none */
 Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
 {
@@ -543,19 +545,14 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_argument_token(fcinfo, 1);
 	DLockTime	wait = dlock_argument_wait(fcinfo, 2);
 	DLockWaitHolder holder;
-	TupleDesc	desc;
 	DLockValueRow row = {0};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_watch");
 
 	dlock_wait_watch(&name, seen, wait, &holder);
 
-	if (holder.token == DLOCK_TOKEN_NONE)
-		memset(row.nulls, true, sizeof(row.nulls));
-	else
+	if (holder.token != DLOCK_TOKEN_NONE)
 	{
 		bool		ends = (holder.remaining != DLOCK_TIME_FOREVER);
 
@@ -567,7 +564,9 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, holder.payload_len > 0,
 						dlock_value_jsonb(dlock_bytes(holder.payload, holder.payload_len)));
 	}
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, row.values, row.nulls)));
+	while (row.count < WATCH_COLUMNS)
+		dlock_value_add(&row, false, 0);
+	PG_RETURN_DATUM(HeapTupleGetDatum(dlock_value_form(&row, fcinfo)));
 }
 
 static Datum

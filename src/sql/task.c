@@ -673,24 +673,20 @@ dlock_sql_task_end(PG_FUNCTION_ARGS)
 	 */
 	TimestampTz wall = dlock_clock_wall();
 	DLockTime	ends = dlock_clock_now() + span;
-	Datum		values[5];
-	bool		nulls[5] = {0};
-	TupleDesc	desc;
+	DLockValueRow row = {0};
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	values[0] = dlock_value_interval(span);
-	values[1] = TimestampTzGetDatum(ends + dlock_clock_steady_offset());
-	values[2] = TimestampTzGetDatum(wall + span);
-	values[3] = Int32GetDatum((int32) dlock_clock_boot());
-	values[4] = dlock_value_interval(ends);
+	dlock_value_add(&row, true, dlock_value_interval(span));
+	dlock_value_add(&row, true, TimestampTzGetDatum(ends + dlock_clock_steady_offset()));
+	dlock_value_add(&row, true, TimestampTzGetDatum(wall + span));
+	dlock_value_add(&row, true, Int32GetDatum((int32) dlock_clock_boot()));
+	dlock_value_add(&row, true, dlock_value_interval(ends));
 	if (span > 0)
 	{
 		DLockTaskCall *call = get_call();
 
 		dlock_taskwait_note_end(call->db.shared, call->queue, ends);
 	}
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+	return HeapTupleGetDatum(dlock_value_form(&row, fcinfo));
 }
 
 /*
