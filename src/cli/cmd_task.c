@@ -10,17 +10,16 @@
  */
 #include <stdio.h>
 
+#include "capture.h"
 #include "commands.h"
 #include "conn.h"
 #include "duration.h"
 #include "output.h"
 #include "rows.h"
+#include "signals.h"
 #include "text.h"
 
 #define WITHIN	(30 * CLI_SECOND)
-
-/* How long a captured task is the worker's, if it does not say. */
-#define CAPTURE_TTL		(30 * CLI_SECOND)
 
 #define UTC(t) \
 	"pg_catalog.to_char(pg_catalog.timezone('UTC', " t "), 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
@@ -123,10 +122,6 @@ static const RowsColumn captured_columns[] = {
 	{"priority", NULL, true}, {"attempts", NULL, true}, {"state", NULL, false},
 	{"expires_at", NULL, false}
 };
-static const char capture_sql[] =
-"SELECT key, token, payload, priority, attempts, from_state, " UTC("expires_at")
-" FROM @dlock_task_capture(queue => $1, count => $2,"
-" from_states => CASE WHEN $3 IS NULL THEN NULL ELSE ARRAY[$3] END, owner => $4, ttl => $5)";
 
 /* A line each: key, token and payload, with a tab between them. */
 static int
@@ -152,36 +147,48 @@ print_captured(const Conn *conn)
 }
 
 static int
+print_objects(const Conn *conn)
+{
+	rows_print(conn->answer, NULL, captured_columns, (int) CLI_LENGTH(captured_columns));
+	return output_finish();
+}
+
+static int
 capture(const Options *options, int argc, char **argv)
 {
-	char		ttl[DURATION_SIZE];
-	char		count[16];
-	const ConnParam params[] = {
-		CONN_TEXT(argv[0]), CONN_INT(count), CONN_TEXT(options->state), CONN_TEXT(options->owner),
-		CONN_INTERVAL(duration_sql((options->ttl >= 0) ? options->ttl : CAPTURE_TTL, ttl))
-	};
 	Conn		conn;
-	int			code;
+	int			signal = 0;
+	int			code = CLI_EXIT_OK;
 
 	(void) argc;
-	snprintf(count, sizeof(count), "%d", CLI_MAX(options->count, 1));
 	conn_init(&conn, options->conninfo);
-	if (!conn_open(&conn) || conn_ask(&conn, WITHIN, capture_sql, 5, params) == NULL)
+	if (!conn_open(&conn))
 		code = conn_report(&conn);
-	else if (PQntuples(conn.answer) == 0)
-	{
-		code = options->refused_exit;
-		output_refusal(code, "queue \"%s\" has no task to capture", argv[0]);
-	}
-	else if (output_is_json())
-	{
-		rows_print(conn.answer, NULL, captured_columns, (int) CLI_LENGTH(captured_columns));
-		code = output_finish();
-	}
 	else
-		code = print_captured(&conn);
+	{
+		signals_catch();
+		switch (capture_tasks(&conn, options, argv[0], &signal))
+		{
+			case CAPTURE_OURS:
+				code = output_is_json() ? print_objects(&conn) : print_captured(&conn);
+
+				/* What nobody learns the token of must not stay captured. */
+				if (code != CLI_EXIT_OK)
+					capture_give_back(&conn, argv[0]);
+				break;
+			case CAPTURE_NONE:
+				code = options->refused_exit;
+				output_refusal(code, "queue \"%s\" has no task to capture", argv[0]);
+				break;
+			case CAPTURE_SIGNALLED:
+				break;
+			case CAPTURE_FAILED:
+				code = conn_report(&conn);
+				break;
+		}
+	}
 	conn_close(&conn);
-	return code;
+	return (signal != 0) ? signals_die(signal) : code;
 }
 
 const Command cmd_task_capture = {
@@ -192,7 +199,8 @@ const Command cmd_task_capture = {
 	.text =
 	"Captures the first task of QUEUE and prints its key, its token and its payload, with\n"
 	"a tab between them.  It is this worker's until --ttl has passed; then it is put back,\n"
-	"and its token counts no more.  Exits with 75 if there is no task.\n",
+	"and its token counts no more.  Exits with 75 if there is no task, with --wait=SPAN if\n"
+	"there is none in this time.\n",
 	.least = 1,
 	.most = 1,
 	.run = capture

@@ -5,10 +5,12 @@
 # tell, names of locks those that the server knows, if it answers within a second.
 
 # _dlock_options COMMAND...: its options, a line each: the name, and the argument if
-# it takes one.
+# it needs one.
 _dlock_options() {
 	"${COMP_WORDS[0]}" "$@" --help 2>/dev/null | sed -n '/^Options:/,$ {
 		s/^  -\(.\), --\([a-z-]*\) \([A-Z][A-Z]*\) .*/-\1 \3\n--\2 \3/p; t
+		s/^\(      --[a-z-]*\)\[=[A-Z]*\]/\1/; t next
+		:next
 		s/^  -\(.\), --\([a-z-]*\) .*/-\1\n--\2/p; t
 		s/^      --\([a-z-]*\) \([A-Z][A-Z]*\) .*/--\1 \2/p; t
 		s/^      --\([a-z-]*\) .*/--\1/p
@@ -71,9 +73,10 @@ _dlock() {
 	# and "pending" is the option that it is the argument of.
 	for ((i = first; i < COMP_CWORD; i++)); do
 		word=${COMP_WORDS[i]}
-		if [ -n "$pending" ]; then
-			# Bash makes a word of the sign in --option=argument.
-			[ "$word" != = ] || continue
+		# Bash makes a word of the sign in --option=argument.
+		if [[ $word == = && ${COMP_WORDS[i - 1]} == --?* && $place = 0 ]]; then
+			pending=${COMP_WORDS[i - 1]}
+		elif [ -n "$pending" ]; then
 			[[ $pending != -d && $pending != --dbname ]] || _dlock_conninfo=(-d "$word")
 			pending=
 		elif [[ $word == -?* && $word != -- && $place = 0 ]]; then

@@ -37,21 +37,24 @@ _dlock_commands() {
 # The options of the command, in the array "specs" as _arguments has them.
 _dlock_options() {
 	setopt localoptions extendedglob
-	local line letter name argument meaning
+	local line letter name sign argument meaning
 	local -a match mbegin mend
 
 	specs=()
 	for line in ${(f)"$($_dlock_program $@ --help 2>/dev/null)"}; do
-		[[ $line =~ '^  (-(.),|   ) --([a-z-]+)( ([A-Z]+))? +(.*)$' ]] || continue
-		letter=$match[2] name=$match[3] argument=$match[5] meaning=${match[6]//(#m)[][:\\]/\\$MATCH}
+		[[ $line =~ '^  (-(.),|   ) --([a-z-]+)(\[=([A-Z]+)\])?( ([A-Z]+))? +(.*)$' ]] || continue
+		letter=$match[2] name=$match[3] sign= argument=$match[7] meaning=${match[8]//(#m)[][:\\]/\\$MATCH}
 		case $name in
 			mode) argument=":mode:(exclusive shared NL CR CW PR PW EX)" ;;
 			signal) argument=":signal:(TERM INT HUP QUIT KILL USR1 USR2)" ;;
 			on-lost) argument=":action:(kill warn)" ;;
 			?*) [[ -z $argument ]] || argument=":$argument: " ;;
 		esac
+		[[ -z $argument ]] || sign='='
+		# It may have an argument, behind the sign.
+		[[ -z $match[5] ]] || sign='=-' argument="::$match[5]: "
 		[[ -z $letter ]] || specs+=("(--$name)-$letter${argument:++}[$meaning]$argument")
-		specs+=("${letter:+(-$letter)}--$name${argument:+=}[$meaning]$argument")
+		specs+=("${letter:+(-$letter)}--$name${sign}[$meaning]$argument")
 	done
 }
 

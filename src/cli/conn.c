@@ -80,6 +80,9 @@ static const char find_extension[] =
  * A process that dies while its backend waits in a queue would be granted a
  * lease that nobody uses.  With client_connection_check_interval the backend notices
  * within seconds, and with keepalives that the machine of the process is gone.
+ *
+ * A statement that may wait must not compute anything with its answer, or it would
+ * hold back vacuum.  So times are told in UTC.
  */
 #define LOCALLY(name, value)	"pg_catalog.set_config('" name "', '" value "', true)"
 
@@ -87,6 +90,8 @@ static const char no_timeouts[] =
 "SELECT " LOCALLY("statement_timeout", "0") ", " LOCALLY("lock_timeout", "0") ","
 " " LOCALLY("tcp_keepalives_idle", "10") ", " LOCALLY("tcp_keepalives_interval", "5") ","
 " " LOCALLY("tcp_keepalives_count", "3");
+static const char plain_times[] =
+", " LOCALLY("TimeZone", "UTC") ", " LOCALLY("DateStyle", "ISO");
 static const char no_transaction_timeout[] = ", " LOCALLY("transaction_timeout", "0");
 static const char check_client[] = ", " LOCALLY("client_connection_check_interval", "2s");
 
@@ -377,6 +382,7 @@ end_setting(Conn *conn)
 
 	text_init(&settings);
 	text_add(&settings, no_timeouts);
+	text_add(&settings, plain_times);
 	if (PQserverVersion(conn->pg) >= HAS_TRANSACTION_TIMEOUT)
 		text_add(&settings, no_transaction_timeout);
 	if (conn->answer != NULL)

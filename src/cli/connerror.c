@@ -207,6 +207,22 @@ connerror_late(ConnError *error)
 		"If it has synchronous standbys, see whether they are connected.");
 }
 
+/* Is it worth while to connect again?  "was_up": there was such a server once. */
+bool
+connerror_may_pass(const ConnError *error, bool was_up)
+{
+	switch (error->trouble)
+	{
+		case CONN_STARTING:
+			return true;
+		case CONN_UNREACHABLE:
+		case CONN_READ_ONLY:
+			return was_up;
+		default:
+			return false;
+	}
+}
+
 /*
  * An exit code.  That a lock was not acquired is not known here: only a command
  * that wanted one may say so.

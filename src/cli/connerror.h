@@ -46,6 +46,7 @@ extern void connerror_of_connection(ConnError *error, const PGconn *pg);
 extern void connerror_no_extension(ConnError *error, const char *database);
 extern void connerror_timeout(ConnError *error);
 extern void connerror_late(ConnError *error);
+extern bool connerror_may_pass(const ConnError *error, bool was_up);
 extern int	connerror_exit_code(const ConnError *error);
 
 #endif							/* CONNERROR_H */

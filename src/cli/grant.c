@@ -188,22 +188,6 @@ give_up(GrantTry *try, ConnEvent event)
 	return GRANT_FAILED;
 }
 
-/* There is no connection.  Is it worth while to wait for one? */
-static bool
-may_come_back(const GrantTry *try)
-{
-	switch (try->conn->error.trouble)
-	{
-		case CONN_STARTING:
-			return true;
-		case CONN_UNREACHABLE:
-		case CONN_READ_ONLY:
-			return try->was_up;
-		default:
-			return false;
-	}
-}
-
 /* Wait for a connection; GRANT_OURS if there is one. */
 static GrantVerdict
 connect_for(GrantTry *try)
@@ -218,7 +202,7 @@ connect_for(GrantTry *try)
 			return undo(try, event);
 		if (event.conn == CONN_FAILED)
 		{
-			if (!may_come_back(try) || clock_now() >= try->end)
+			if (!connerror_may_pass(&conn->error, try->was_up) || clock_now() >= try->end)
 				return GRANT_FAILED;
 			output_info("%s; trying again", conn->error.message);
 		}

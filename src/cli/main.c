@@ -32,6 +32,7 @@
  *		child.c			the command that is run
  *		top_draw.c		what dlock top shows
  *	  6	grant.c			acquire and give back
+ *		capture.c		the same for tasks
  *		target.c		a lease by its token or owner
  *		observe.c		watching who holds a lock
  *	  7	hold.c			run a command and keep its lease

@@ -45,7 +45,7 @@ static const struct
 	unsigned	commands;
 	char		letter;			/* or zero */
 	const char *name;
-	const char *argument;		/* NULL: takes none */
+	const char *argument;		/* NULL: takes none; in brackets: or none */
 	const char *help;
 }			table[] =
 
@@ -53,6 +53,8 @@ static const struct
 	{OPT_NONBLOCK, CMD_RUN | CMD_ACQUIRE, 'n', "nonblock", NULL, "do not wait for the lock"},
 	{OPT_WAIT, ACQUIRERS | CMD_WAIT, 'w', "wait", "SPAN", "wait no longer than this; without it, wait as long as it takes"},
 	{OPT_WAIT, ACQUIRERS | CMD_WAIT, 0, "timeout", "SPAN", "the same as --wait"},
+	{OPT_WAIT, CMD_CAPTURE, 0, "wait", "[=SPAN]", "wait for a task, no longer than this if it is given"},
+	{OPT_WAIT, CMD_CAPTURE, 0, "timeout", "SPAN", "the same as --wait=SPAN"},
 	{OPT_ONCE_PER, CMD_RUN, 0, "once-per", "SPAN", "run it once in each slot of time so long, of all machines"},
 	{OPT_EXCLUSIVE, CMD_RUN | CMD_ACQUIRE, 'x', "exclusive", NULL, "an exclusive lock (the default)"},
 	{OPT_SHARED, CMD_RUN | CMD_ACQUIRE, 's', "shared", NULL, "a shared lock"},
@@ -204,7 +206,8 @@ take(Options *options, OptionId id, const char *argument)
 			options->wait = 0;
 			return true;
 		case OPT_WAIT:
-			return duration_parse(argument, &options->wait);
+			options->wait = CLI_FOREVER;
+			return argument == NULL || duration_parse(argument, &options->wait);
 		case OPT_SHARED:
 			options->mode = "shared";
 			return true;
@@ -272,6 +275,12 @@ take(Options *options, OptionId id, const char *argument)
 	return false;
 }
 
+static bool
+is_optional(const char *argument)
+{
+	return argument != NULL && *argument == '[';
+}
+
 /* What getopt_long() wants to know about a command's options. */
 static void
 describe(const Command *command, char *letters, struct option *longs)
@@ -286,7 +295,8 @@ describe(const Command *command, char *letters, struct option *longs)
 			continue;
 		memset(longs, 0, sizeof(*longs));
 		longs->name = table[i].name;
-		longs->has_arg = (table[i].argument != NULL) ? required_argument : no_argument;
+		longs->has_arg = is_optional(table[i].argument) ? optional_argument :
+			(table[i].argument != NULL) ? required_argument : no_argument;
 		longs->val = (table[i].letter != 0) ? table[i].letter : NO_LETTER + (int) table[i].id;
 		longs++;
 		if (table[i].letter == 0)
@@ -332,7 +342,11 @@ check_together(const Command *command, const Options *options, int arguments)
 	if (arguments < command->least && !(options->observe && arguments >= 1))
 		output_error(CLI_EXIT_USAGE, "too few arguments");
 	else if (command->most >= 0 && arguments > command->most)
+	{
 		output_error(CLI_EXIT_USAGE, "too many arguments");
+		if (command->bit == CMD_CAPTURE && options->wait == CLI_FOREVER)
+			output_hint("The span of --wait follows an equals sign: --wait=5m.");
+	}
 	else if (options->permits != NULL && options->mode != NULL)
 		output_error(CLI_EXIT_USAGE, "a permit of a semaphore has no mode");
 	else if (options->permits != NULL && options->path)
@@ -398,6 +412,8 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 	};
 
 	*options = defaults;
+	if (command->bit == CMD_CAPTURE)
+		options->wait = 0;
 	describe(command, letters, longs);
 	opterr = 0;
 	init_output(command, argc, argv, letters, longs);
@@ -415,7 +431,7 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 		if (!take(options, table[row].id, optarg))
 		{
 			output_error(CLI_EXIT_USAGE, "option \"--%s\" does not take \"%s\"", table[row].name, optarg);
-			if (strcmp(table[row].argument, "SPAN") == 0)
+			if (strstr(table[row].argument, "SPAN") != NULL)
 				output_hint("A span is a number with a unit: 500ms, 1.5s, 5m, 2h or 1d; without one it means seconds.");
 			return -1 - options_usage(command->name);
 		}
@@ -430,8 +446,8 @@ print_option(char letter, const char *name, const char *argument, const char *he
 {
 	char		left[64];
 
-	snprintf(left, sizeof(left), "--%s%s%s", name, (argument != NULL) ? " " : "",
-			 (argument != NULL) ? argument : "");
+	snprintf(left, sizeof(left), "--%s%s%s", name,
+			 (argument != NULL && !is_optional(argument)) ? " " : "", (argument != NULL) ? argument : "");
 	if (letter != 0)
 		printf("  -%c, %-26s", letter, left);
 	else

@@ -31,17 +31,17 @@ my @commands = output_of($dlock, '--help') =~ /^  ([a-z][a-z-]*(?: [a-z]+)?)  /m
 my %first_words = map { s/ .*//r => 1 } @commands;
 cmp_ok(scalar @commands, '>=', 10, 'the help has a list of commands');
 
-# Options of each command: name => [letter or '', argument or ''].
+# Options of each command: name => [letter or '', argument or ''].  "[=SPAN]" may be left out.
 my (%options, %all);
 foreach my $command (@commands)
 {
 	my ($help) = output_of($dlock, split(/ /, $command), '--help') =~ /^Options:\n(.*)/ms;
 
-	while ($help =~ /^ {2}(?:-(.),| {3}) --([a-z-]+)(?: ([A-Z]+))? /mg)
+	while ($help =~ /^ {2}(?:-(.),| {3}) --([a-z-]+)( [A-Z]+|\[=[A-Z]+\])? /mg)
 	{
 		my ($letter, $name, $argument) = ($1 // '', $2, $3 // '');
 		$options{$command}{$name} = [ $letter, $argument ];
-		$all{ ($letter ne '' ? "-$letter, " : '') . "--$name" . ($argument ne '' ? " $argument" : '') } = 1;
+		$all{ ($letter ne '' ? "-$letter, " : '') . "--$name$argument" } = 1;
 	}
 	cmp_ok(scalar keys %{ $options{$command} }, '>=', 5, "the help of $command tells its options");
 }
@@ -69,6 +69,7 @@ while ($option_section =~ /^\.It (Fl .*)$/mg)
 {
 	my $item = $1 =~ s/Fl (-?)(?=\S)/-$1/gr;
 	$item =~ s/ ,/,/g;
+	$item =~ s/ Ns Op = Ns Ar (\w+)/[=$1]/;
 	$item =~ s/Ar //;
 	$described{$item} = 1;
 }
@@ -174,6 +175,8 @@ is_deeply([ complete('run', '--on-lost', '') ], [qw(kill warn)], 'arguments of a
 is_deeply([ complete('run', '--on-lost', '=', 'w') ], ['warn'], 'arguments behind a sign');
 is_deeply([ complete('run', '--ttl', '') ], [], 'an argument that can be anything');
 is_deeply([ complete('run', '--ttl', '5s', '--on-l') ], [qw(--on-lost)], 'an option behind an argument');
+is_deeply([ complete(qw(task capture --wait = 5s --ti)) ], [qw(--timeout)], 'an option behind an argument that may be left out');
+is_deeply([ complete(qw(task capture --wait --ti)) ], [qw(--timeout)], 'an option behind one without it');
 is_deeply([ complete('run', 'name', "$top/META.js") ], [], 'the second word of run is a command');
 is_deeply([ complete('run', 'name', 'cat', "$top/META.js") ], ["$top/META.json"], 'behind that come files');
 is_deeply([ complete('run', 'name', 'cat', '--') ], [], 'options of the command that is run are not ours');
@@ -261,7 +264,7 @@ foreach my $shell ([ fish => \&complete_fish ], [ zsh => \&complete_zsh ])
 		is_deeply([ $complete->('dlock re') ], [qw(release renew)], "$name: commands that begin so");
 		is_deeply([ $complete->('dlock task ') ], [qw(capture fail finish list put)], "$name: second words");
 		is_deeply([ $complete->('dlock help task f') ], [qw(fail finish)], "$name: second words to be helped with");
-		foreach my $command ('run', 'top', 'task fail')
+		foreach my $command ('run', 'top', 'task fail', 'task capture')
 		{
 			is_deeply([ $complete->("dlock $command --") ], [ sort map { "--$_" } keys %{ $options{$command} } ], "$name: options of $command");
 		}

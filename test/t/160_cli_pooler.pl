@@ -1,6 +1,6 @@
 # Proves: behind PgBouncer, in transaction and in session mode, dlock does what it
 # does, with the timeouts of the role out of the way, and leaves nothing behind in
-# the pool's sessions.
+# the pool's sessions.  Captures of tasks wait, and are cancelled.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,7 +21,7 @@ plan skip_all => 'pgbouncer is needed' unless defined $pgbouncer;
 my $node = init_node('main');
 $node->start;
 my $db = 'postgres';
-$node->safe_psql($db, 'CREATE EXTENSION dlock; CREATE ROLE pooled LOGIN SUPERUSER');
+$node->safe_psql($db, "CREATE EXTENSION dlock; CREATE ROLE pooled LOGIN SUPERUSER; SELECT dlock_task_create_queue('queue')");
 
 # So short that to wait for longer takes no time, and so long that a statement that
 # is not to wait is not hit.
@@ -132,12 +132,57 @@ sub take_long
 	return;
 }
 
+# A capture waits, for so long at least (seconds).
+sub capture_waits
+{
+	my ($seconds) = @_;
+	return $node->poll_query_until($db,
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'pooled' AND state = 'active' AND wait_event_type = 'Extension' AND clock_timestamp() - query_start > '$seconds s'");
+}
+
+sub wait_for_tasks
+{
+	my ($mode, $host, $same) = @_;
+	my $sql = "SELECT key FROM dlock_task_capture('queue', ttl => '1 h', wait => NULL)";
+	local @ENV{qw(PGHOST PGUSER)} = ($host, 'pooled');
+
+	my $run = DLockCli->start(qw(task capture --wait --ttl 1h queue));
+	ok(capture_waits(4), "$mode: a capture waits for longer than the timeouts");
+	sql("SELECT dlock_task_put('queue', '$mode')");
+	is($run->finish->{code}, 0, "$mode: a capture that waited");
+	like($run->{out}, qr/^$mode\t\d+\t\n\z/, "$mode: it has the task");
+	is($run->{err}, '', "$mode: without a break");
+	cli_is([ qw(task finish queue), $mode, (split /\t/, $run->{out})[1] ], {}, "$mode: the task is finished");
+	$run = DLockCli->start(qw(task capture --wait queue));
+	capture_waits(0);
+	$run->signal('TERM');
+	is($run->finish->{code}, 143, "$mode: a capture is cancelled");
+	$same->('captures');
+
+	# A program that waits in SQL.
+	$run = DLockCli->start({ program => 'psql' }, '-XAtqc', $sql);
+	capture_waits(0);
+	sql("SELECT dlock_task_put('queue', '$mode in SQL')");
+	is($run->finish->{out}, "$mode in SQL\n", "$mode: a capture in SQL");
+	$run = DLockCli->start({ program => 'psql' }, '-XAtqc', $sql);
+	capture_waits(0);
+	$run->signal('INT');
+	like($run->finish->{err}, qr/cancel/i, "$mode: a cancel in SQL");
+	ok($node->poll_query_until($db, "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'pooled' AND state = 'active' AND pid <> pg_backend_pid()"),
+		"$mode: nothing waits any more");
+	sql("SELECT dlock_task_put('queue', '$mode again')");
+	cli_is([qw(task capture --ttl 1h queue)], { out => qr/^$mode again\t/ }, "$mode: and no task was lost to it");
+	$same->('captures in SQL');
+	return;
+}
+
 foreach my $mode ('transaction', 'session')
 {
 	my ($run, $dir) = start_pgbouncer($mode);
 	my $same = go_through($mode, $dir);
 
 	take_long($mode, $dir, $same);
+	wait_for_tasks($mode, $dir, $same);
 	local @ENV{qw(PGHOST PGUSER)} = ($dir, 'pooled');
 
 	# What is bound to a session ends when the pool says that the session has.
