@@ -1,6 +1,7 @@
 # Proves: a capture that waits gets a task as soon as there is one, whatever makes it
 # ready or gives it back; idle workers do nothing, a put wakes no more of them than it
-# has tasks for, and a capture that ends without a task leaves nothing behind.
+# has tasks for, and a capture that ends without a task leaves nothing behind.  After a
+# crash, and on a standby that was promoted, workers wait anew.
 
 use strict;
 use warnings FATAL => 'all';
@@ -9,13 +10,14 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockSession;
+use DLockStandby;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = start_node('main', conf => "max_prepared_transactions = 2\nmax_connections = 40\n");
+my $node = start_node('main', allows_streaming => 1, conf => "max_prepared_transactions = 2\nmax_connections = 40\nrestart_after_crash = on\n");
 my $db = 'postgres';
 my $boss = DLockSession->new($node, $db, name => 'boss');
 my $number = 0;
@@ -214,6 +216,26 @@ sub switches
 	cmp_ok($woken, '<=', 1, 'and were not woken');
 }
 
+# From a put to the answer of the capture: a figure, for the machine may be busy.
+{
+	my $queue = new_queue();
+	my $worker = DLockSession->new($node, $db, name => 'worker');
+	my @took;
+	foreach my $i (1 .. 300)
+	{
+		$worker->ask_waiting($boss, capture($queue));
+		my $from = mono_now();
+		$boss->ask("SELECT dlock_task_put('$queue', 'k$i')");
+		wait_any($soon, $worker) or last;
+		$worker->answer;
+		push @took, $worker->{answered_at} - $from;
+		$boss->answer;
+	}
+	is(scalar @took, 300, 'each task is captured soon after it was put');
+	note(sprintf 'from put to captured: p50 %.2f ms, p99 %.2f ms', map { 1000 * percentile($_, @took) } 50, 99);
+	$worker->quit;
+}
+
 # ---- interruptions ----
 {
 	my $queue = new_queue();
@@ -373,5 +395,39 @@ EOC
 	$boss->query_safe("SELECT dlock_release('busy', 'boss'); DROP FUNCTION careful");
 }
 
-$node->stop;
+# ---- a crash ----
+{
+	my $queue = new_queue();
+	my ($killed, $other) = map { waiting($queue) } 1 .. 2;
+	kill_server_process($node, $killed->pid);
+	is($_->answer, 'LOST', 'kill -9 of a backend: whoever waits is told') foreach $killed, $other;
+	like($other->{stderr}, qr/57P02/, 'and why');
+
+	$boss = DLockSession->new($node, $db, name => 'boss');
+	my $worker = waiting($queue);
+	nobody_answers('a new wait', $worker);
+	$boss->query_safe("SELECT dlock_task_put('$queue', 'a')");
+	gets($worker, 'a', 'gets the next task');
+	$worker->quit;
+}
+
+# ---- a standby ----
+{
+	my $queue = new_queue();
+	my $standby = make_standby($node, 'standby');
+	my $there = DLockSession->new($standby, $db, name => 'worker');
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	is($there->query(capture($queue)), 'ERROR 25006', 'no task is captured on a standby, nor waited for');
+	like("$there->{message} $there->{hint}", qr/dlock_task_capture.* recovery Connect to the primary/, 'the error says where');
+	$node->stop('immediate');
+	$standby->promote;
+
+	$boss = DLockSession->new($standby, $db, name => 'boss');
+	$there->ask_waiting($boss, capture($queue));
+	$boss->query_safe("SELECT dlock_task_put('$queue', 'a')");
+	gets($there, 'a', 'once it is promoted, a session that was there waits');
+	$_->quit foreach $there, $boss;
+	$standby->stop;
+}
+
 done_testing();
