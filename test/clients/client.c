@@ -127,6 +127,7 @@ main(int argc, char **argv)
 	payload = arg("payload", "null");
 	options.ttl_ms = atoll(arg("ttl_ms", "0"));
 	options.wait_ms = (strcmp(wait, "none") == 0) ? DLOCK_FOREVER : atoll(wait);
+	options.owner = arg("owner", NULL);
 	options.payload = (strcmp(payload, "null") == 0) ? NULL : payload;
 	if (strcmp(arg("do", ""), "giveup") == 0 && pipe(give_up_pipe) == 0)
 	{

@@ -65,6 +65,15 @@ except ValueError:
 exit(1)
 EOP
 script_ok($cut, 'a name with a zero byte is refused');
+
+# The server counts bytes.
+my $long = <<'EOP';
+from datetime import timedelta
+import dlock
+with dlock.lease('', 'a', owner='\u20ac' * 100, ttl=timedelta(minutes=10)) as l:
+    assert l.owner.startswith('\u20ac' * 66 + '/')
+EOP
+script_ok($long, 'a long owner is cut between characters');
 client_test_large_tokens();
 
 # The hash of doc/scaling.md spreads names over all servers.

@@ -27,6 +27,8 @@ client_tests('c');
 # Not the default ttl of the server, of which the client would know nothing.
 like(DLockClient::run(do => 'try', ttl_ms => '9223372036854775807')->{out}, qr/^error 22\d+\n\z/, 'no ttl without an end');
 
+like(DLockClient::run(do => 'try', owner => "\xe2\x82\xac" x 100)->{out}, qr/^done\n/m, 'a long owner is cut between characters');
+
 # An example is a program: compiled, and run.
 append_to_file("$place/run", <<"EOC");
 @cc -o '$place/example' "\$1" @libs && exec '$place/example'

@@ -59,6 +59,9 @@
 
 #define MESSAGE_SIZE	512
 
+/* Bytes of a name for the owner, to which a random part is added. */
+#define LONGEST_OWNER	200
+
 static const char acquire_sql[] =
 "SELECT dlock_acquire(name => $1, owner => $2, ttl => $3::interval, wait => $4::interval,"
 " mode => $5, permits => $6::integer, reentry => 'return', lock_delay => $7::interval,"
@@ -318,7 +321,18 @@ make_owner(DlockLease *lease)
 	}
 	(void) gethostname(host, sizeof(host) - 1);
 	if (lease->options.owner != NULL)
-		snprintf(lease->owner, sizeof(lease->owner), "%.200s/%016" PRIx64, lease->options.owner, number);
+	{
+		size_t		length = strlen(lease->options.owner);
+
+		/* Not within a character of UTF-8. */
+		if (length > LONGEST_OWNER)
+		{
+			length = LONGEST_OWNER;
+			while (length > 0 && ((unsigned char) lease->options.owner[length] & 0xC0) == 0x80)
+				length--;
+		}
+		snprintf(lease->owner, sizeof(lease->owner), "%.*s/%016" PRIx64, (int) length, lease->options.owner, number);
+	}
 	else
 		snprintf(lease->owner, sizeof(lease->owner), "%s/%d/%016" PRIx64, host, (int) getpid(), number);
 }

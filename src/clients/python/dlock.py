@@ -273,7 +273,7 @@ class Lease:
         payload = options.pop('payload')
         self.name = name
         self.token = None
-        self.owner = f'{who[:200]}/{uuid.uuid4().hex[:12]}'
+        self.owner = who.encode()[:200].decode(errors='ignore') + f'/{uuid.uuid4().hex[:12]}'
         self._ttl = ttl.total_seconds()
         self._renew_every = min(self._ttl / 6, _RENEW_EVERY)
         self._margin = min(self._ttl / 6, _MARGIN)
