@@ -256,12 +256,16 @@ sub resume_reapers
 	return;
 }
 
-# Process id of the launcher, or of the reaper of a database.
+# Process id of the launcher, or of the reaper of a database.  A launcher may only be
+# starting, and is waited for; for a reaper that is not there the answer is empty.
 sub worker_pid
 {
 	my ($node, $type, $dbname) = @_;
 	my $of = defined $dbname ? "datname = '$dbname'" : 'datname IS NULL';
 
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'dlock launcher'")
+	  or croak 'timed out waiting for the launcher'
+	  if $type eq 'launcher';
 	return $node->safe_psql('postgres',
 		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock $type' AND $of"
 	);
