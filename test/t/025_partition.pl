@@ -51,8 +51,9 @@ sub partition
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	cut_off($primary, $standby);
 	$standby->promote;
-	$old->query_safe("SET statement_timeout = '3 s'");
+	$old->query_safe("SET statement_timeout = '30 s'");
 	$got{second} = $renew->();
+	$old->query_safe("SET statement_timeout = '3 s'");
 
 	my $new = DLockSession->new($standby, $db, name => 'new');
 	$got{refused} = $new->query_safe("SELECT dlock_acquire('name', 'bob', '1 h')");
@@ -75,6 +76,7 @@ sub partition
 		if (!$lost)
 		{
 			$lost = $renew->() ne 't';
+			$got{too_slow} = 1 if $renewals < 2 && mono_now() > $first + $ttl;
 			$renewals++ unless $lost;
 		}
 		$token = $new->query_safe("SELECT dlock_acquire('name', 'bob', '1 h')");

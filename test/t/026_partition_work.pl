@@ -95,7 +95,8 @@ sub partition
 		{
 			my $answer = $old->ask($beat)->result;
 
-			$got{too_slow} = 1 if $answer->{at} > $last{group} + $ttl;
+			# The first beats are to lie within what was logged.
+			$got{too_slow} = 1 if $answer->{at} > $last{group} + $ttl || $got{beats} < 2 && $answer->{at} > $begin + $ttl;
 			$lost = $answer->{failed};
 			($last{group}, $got{beats}) = ($answer->{sent}, $got{beats} + 1) if $answer->{out} eq 'p';
 		}

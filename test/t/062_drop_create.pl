@@ -97,8 +97,17 @@ is($node->safe_psql($db, 'SELECT name, token FROM dlock_leases'),
 {
 	my $dir = PostgreSQL::Test::Utils::tempdir;
 	open my $fh, '>', "$dir/load.sql" or die;
-	print $fh "SELECT dlock_release_token('load-' || $_ % 7, dlock_acquire('load-' || $_ % 7, 'alice', '10 min'));\n"
-	  foreach 1 .. 20_000;
+
+	# A lease that was there before the extension was made is not one that was lost.
+	foreach (1 .. 7_000)
+	{
+		print $fh <<"EOC";
+SELECT oid AS made FROM pg_extension WHERE extname = 'dlock' \\gset
+\\set released error
+SELECT dlock_release_token('load-' || $_ % 7, dlock_acquire('load-' || $_ % 7, 'alice', '10 min')) AS released \\gset
+SELECT :'released' FROM pg_extension WHERE extname = 'dlock' AND oid = :made;
+EOC
+	}
 	close $fh;
 	my @load = map {
 		my ($out, $err) = ("$dir/out$_", "$dir/err$_");
@@ -119,8 +128,8 @@ is($node->safe_psql($db, 'SELECT name, token FROM dlock_leases'),
 	unlike($err, qr/server closed|PANIC|could not open|cache lookup/,
 		'under load: no odd errors');
 	my $lines = join '', map { slurp_file("$dir/out$_") } 1 .. 3;
-	cmp_ok($lines =~ tr/t//, '>', 0, 'under load: some were granted');
-	unlike($lines, qr/f/, 'under load: no lease was lost while it was held');
+	like($lines, qr/^t$/m, 'under load: some were granted');
+	unlike($lines, qr/^f$/m, 'under load: no lease was lost while it was held');
 }
 
 # An extension created again goes on from what its own sequence vouches for: a
