@@ -153,21 +153,19 @@ is(held(), 8, 'eight are held');
 # Dead leases do not count, with a reaper or without.
 $tenant->query_safe("SELECT dlock_acquire('brief-' || i, 'alice', '10 ms') FROM generate_series(1, 2) i");
 ok( wait_until(
-		sub { $tenant->query("SELECT dlock_acquire('t-7', 'alice', '1 h') > 0") eq 't' }, 30),
+		sub { $tenant->query("SELECT dlock_acquire('t-7', 'alice', '1 h') > 0") eq 't' }),
 	'expired leases do not count');
 $tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
 pause_reapers($node);
 ok( wait_until(
 		sub {
 			$tenant->query("SELECT count(dlock_acquire('brief-' || i, 'alice', '200 ms')) FROM generate_series(1, 2) i") eq '2';
-		},
-		30),
+		}),
 	'no reaper: two leases with a short ttl');
 ok( wait_until(
 		sub {
 			$tenant->query("SELECT count(dlock_acquire('t-' || i, 'alice', '1 h')) FROM generate_series(6, 7) i") eq '2';
-		},
-		30),
+		}),
 	'no reaper: expired leases do not count');
 is(held(), 10, 'ten are held again');
 resume_reapers($node);
@@ -212,7 +210,7 @@ is($crowd->query("SELECT dlock_acquire('crowd', '1', mode => 'shared', reentry =
 is($crowd->query("SELECT dlock_acquire('crowd', 'brief', '1 ms', mode => 'shared') > 0"),
 	't', 'a release makes room');
 ok( wait_until(
-		sub { $crowd->query("SELECT dlock_acquire('crowd', 'after brief', '1 h', mode => 'shared') > 0") eq 't' }, 30),
+		sub { $crowd->query("SELECT dlock_acquire('crowd', 'after brief', '1 h', mode => 'shared') > 0") eq 't' }),
 	'so does an expiry');
 $admin->query_safe("SELECT dlock_force_release('crowd', 'test')");
 $crowd->quit;

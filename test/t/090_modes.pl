@@ -180,7 +180,7 @@ foreach my $down (@modes[ 0 .. 4 ])
 	my $sent = mono_now();
 	is($two->query("SELECT dlock_convert('readers', $second, 'exclusive', NULL)"),
 		'ERROR 40P01', 'conversion deadlock');
-	in_time($sent, mono_now(), 5, 'conversion deadlock: at once');
+	in_time($sent, mono_now(), 60, 'conversion deadlock: at once');
 	like($two->{message}, qr/deadlock detected/, 'conversion deadlock: said');
 	like($two->{detail}, qr/Owner "two" waits for exclusive on lock "readers" behind owner "one"/,
 		'conversion deadlock: one edge');
@@ -207,7 +207,7 @@ foreach my $end (
 	[ 'expired', undef ])
 {
 	my ($what, $sql) = @$end;
-	my $ttl = defined $sql ? '1 h' : '6 s';
+	my $ttl = defined $sql ? '1 h' : '10 s';
 	my $token = $one->query_safe("SELECT dlock_acquire('lost', 'one', '$ttl', mode => 'shared')");
 	$one->ask_waiting($monitor, "SELECT dlock_convert('lost', $token, 'exclusive', NULL)");
 	is($three->query_safe($sql), $sql =~ /_all/ ? 1 : 't', "$what while waiting") if defined $sql;

@@ -247,8 +247,9 @@ holder_ends('idle_in_transaction_session_timeout', "BEGIN; $transaction", run("S
 {
 	my $holder = DLockSession->new($node, $db);
 	my $least;
-	foreach my $try (1 .. 5)
+	foreach my $try (1 .. 40)
 	{
+		last if defined $least && $least == 0;
 		my $used = $holder->query_safe(<<'EOC');
 SELECT pg_current_wal_insert_lsn() AS before \gset
 SELECT count(dlock_acquire('wal-' || i, 'holder', bind => 'session')) FROM generate_series(1, 500) i \g /dev/null

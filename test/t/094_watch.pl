@@ -70,7 +70,7 @@ foreach my $stopped (0, 1)
 	woken_by("a forced release$with", 'w', token_of('w'), doing($two, "SELECT dlock_force_release('w', 'test')"), '|');
 	$one->query_safe("SELECT dlock_acquire('w', 'one', '1 h')");
 	woken_by("release_all$with", 'w', token_of('w'), doing($two, "SELECT dlock_release_all('one')"), '|');
-	$one->query_safe("SELECT dlock_acquire('w', 'one', '5 s')");
+	$one->query_safe("SELECT dlock_acquire('w', 'one', '10 s')");
 	woken_by("expiry$with", 'w', token_of('w'), sub { wait_until(sub { token_of('w') eq '' }) }, '|');
 	$one->query_safe("SELECT dlock_acquire('w', 'one', '1 h')");
 	woken_by("a renewal that brings the deadline nearer$with", 'w', token_of('w'),
@@ -82,7 +82,7 @@ foreach my $stopped (0, 1)
 	woken_by("a hand-off$with", 'w', token_of('w'), doing($one, "SELECT dlock_release('w', 'one')"), 'two|exclusive');
 	$two->answer;
 	$two->query_safe("SELECT dlock_release('w', 'two')");
-	$one->query_safe("SELECT dlock_acquire('w', 'one', '5 s')");
+	$one->query_safe("SELECT dlock_acquire('w', 'one', '10 s')");
 	$two->ask_waiting($monitor, "SELECT dlock_acquire('w', 'two', '1 h', wait => NULL)");
 	woken_by("a hand-off at the deadline$with", 'w', token_of('w'), sub { $two->answer }, 'two|exclusive');
 

@@ -133,7 +133,7 @@ sub rows
 	$session[3]->ask_waiting($monitor, "SELECT dlock_acquire('slow', 'silent', '1 h', wait => NULL, mode => 'CW')");
 	$session[2]->ask_waiting($monitor, "SELECT dlock_acquire('slow', 'reader', '1 h', wait => NULL, mode => 'shared')");
 	my $log;
-	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /waiting for shared/ && $log =~ /waiting for exclusive/ }, 30), 'slow waits are logged');
+	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /waiting for shared/ && $log =~ /waiting for exclusive/ }), 'slow waits are logged');
 	like($log, qr/LOG:  session still waiting for exclusive on lock "slow" after \d+\.\d{3} ms\n.*DETAIL:  (?=.*"holder").*"converter"/, 'with those who hold it');
 	like($log, qr/LOG:  session still waiting for shared on lock "slow" after \d+\.\d{3} ms\n.*DETAIL:  .*writer/, 'with those ahead');
 	my ($after) = $log =~ /waiting for exclusive on lock "slow" after ([\d.]+) ms/;
@@ -141,7 +141,7 @@ sub rows
 	unlike($log, qr/session acquired/, 'not acquired yet');
 	$monitor->query_safe("SELECT dlock_force_release('slow', 'next')");
 	like($session[1]->answer, qr/^\d+$/, 'granted');
-	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /session acquired exclusive on lock "slow" after \d+\.\d{3} ms/ }, 30), 'that it was acquired is logged');
+	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /session acquired exclusive on lock "slow" after \d+\.\d{3} ms/ }), 'that it was acquired is logged');
 	$session[1]->query_safe("SELECT dlock_release('slow', 'writer')");
 	like($session[3]->answer, qr/^\d+$/, 'granted');
 	$session[3]->query_safe("SELECT dlock_release('slow', 'silent')");

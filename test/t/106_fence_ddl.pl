@@ -186,17 +186,21 @@ append_to_file($script, <<'EOC');
 DO $$ BEGIN INSERT INTO passed SELECT :r, t FROM nextval('tokens') t, dlock_fence('load-' || :r, t) f; EXCEPTION WHEN SQLSTATE 'LK001' THEN NULL; END $$;
 EOC
 $control->query_safe('CREATE SEQUENCE tokens; CREATE TABLE passed (r int, token bigint)');
-my $load = IPC::Run::start(
-	[ 'pgbench', '-n', '-c', '4', '-j', '1', '-t', '400', '-f', $script, $node->connstr($db) ],
-	'<', \undef, '>', \my $load_out, '2>', \my $load_err);
 my $rewrites = 0;
-while ($load->pumpable)
+foreach my $try (1 .. 10)
 {
-	$control->query_safe($_) foreach 'VACUUM FULL dlock_fence_mark', 'REINDEX TABLE dlock_fence_mark', 'ANALYZE dlock_fence_mark';
-	$rewrites++;
-	eval { $load->pump_nb };
+	my $load = IPC::Run::start(
+		[ 'pgbench', '-n', '-c', '4', '-j', '1', '-t', '400', '-f', $script, $node->connstr($db) ],
+		'<', \undef, '>', \my $load_out, '2>', \my $load_err);
+	while ($load->pumpable)
+	{
+		$control->query_safe($_) foreach 'VACUUM FULL dlock_fence_mark', 'REINDEX TABLE dlock_fence_mark', 'ANALYZE dlock_fence_mark';
+		$rewrites++;
+		eval { $load->pump_nb };
+	}
+	ok($load->finish, 'marks are raised under load while their table is rewritten') or diag $load_err;
+	last if $rewrites > 1;
 }
-ok($load->finish, 'marks are raised under load while their table is rewritten') or diag $load_err;
 cmp_ok($rewrites, '>', 1, "which it is, $rewrites times");
 is( $control->query_safe(
 		"SELECT count(*) FROM (SELECT 'load-' || r AS resource, max(token) AS token FROM passed GROUP BY r) p JOIN dlock_fences f USING (resource, token)"),
@@ -241,13 +245,15 @@ EOC
 my ($few, $many) = (1e9, 1e9);
 
 # Both for as long, and in turns, since the machine may have other things to do.
-foreach (1 .. 3)
+my $rounds = 0;
+while ($rounds < 3 || $rounds < 10 && $many >= 4 * $few)
 {
+	$rounds++;
 	$few = min($few, sum(map { $control->query_safe('SELECT many_blocks(1000, 2000)') } 1 .. 10));
 	$many = min($many, $control->query_safe('SELECT many_blocks(10000, 2000)'));
 }
 cmp_ok($many, '<', 4 * $few, "savepoints: $few s for ten times 1000, $many s for 10000");
-is($control->query_safe('SELECT count(*) FROM blocks WHERE id >= 0'), 3 * (10 * 500 + 5000), 'and half of them were rolled back');
+is($control->query_safe('SELECT count(*) FROM blocks WHERE id >= 0'), $rounds * (10 * 500 + 5000), 'and half of them were rolled back');
 
 # More resources than there is room for: an honest error, and nothing is left.
 my $locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
@@ -280,8 +286,9 @@ cmp_ok($bytes, '<', 100000 * 600, "take $bytes bytes");
 waits_for($control, $b, "SELECT dlock_fence('every-99999', 4)", [$a], 'and all of them are fenced');
 # Blocks cost what they pass themselves, not what was passed before.
 my ($alone, $after) = (1e9, 1e9);
-foreach (1 .. 3)
+foreach my $round (1 .. 10)
 {
+	last if $round > 3 && $after < 5 * $alone;
 	$alone = min($alone, $control->query_safe('SELECT many_blocks(4000, 1)'));
 	$after = min($after, $a->query_safe('SELECT many_blocks(4000, 1)'));
 }

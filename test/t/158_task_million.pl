@@ -101,6 +101,10 @@ foreach my $round ('statistics of an empty table', 'statistics of now')
 my $sizes = "SELECT pg_relation_size('dlock_task_pkey') + pg_relation_size('dlock_task_due') + pg_relation_size('dlock_task_ready')";
 $node->safe_psql($db, "SELECT count(*) FROM dlock_task_capture('r', 100, owner => 'r', ttl => '1 h')");
 $node->safe_psql($db, 'VACUUM dlock_task');
+
+# A session counts what it has written when it ends, if not before.
+$node->poll_query_until($db, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'client backend'")
+  or die 'other sessions do not end';
 my $size = $node->safe_psql($db, $sizes);
 my $table = $node->safe_psql($db, "SELECT pg_relation_size('dlock_task')");
 my $before = $node->safe_psql($db, "SELECT pg_stat_force_next_flush(); SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'dlock_task'");

@@ -188,10 +188,19 @@ sub switches
 	my ($count) = slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s*(\d+)/m;
 	return $count;
 }
+
+# Wait until these processes sleep: they say that they wait a moment before.
+sub all_sleep
+{
+	my @pids = @_;
+
+	return wait_until(sub { !grep { slurp_file("/proc/$_/stat") !~ /\) S / } @pids });
+}
 {
 	my $queue = new_queue();
 	my @workers = open_sessions($node, $db, 10, name => 'idle');
 	$_->ask_waiting($boss, capture($queue)) foreach @workers;
+	all_sleep(map { $_->pid } @workers) or die 'workers do not sleep';
 	my %before = map { $_->pid => switches($_->pid) } @workers;
 	usleep(2_000_000);
 	is(join(' ', grep { switches($_) != $before{$_} } keys %before), '', 'ten idle workers do not wake up');
