@@ -161,10 +161,14 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 	since = pg_atomic_read_u64(&flush->since);
 	if (since == 0)
 	{
-		Latch	   *server = flush->server;
+		Latch	   *server;
 
-		if (pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now) &&
-			server != NULL)
+		if (!pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now))
+			return;
+
+		/* The mark comes first: a starting launcher names its latch first. */
+		server = flush->server;
+		if (server != NULL)
 			SetLatch(server);
 	}
 	else if (now - (DLockTime) since >
