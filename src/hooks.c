@@ -119,6 +119,15 @@ check_create_index(IndexStmt *command)
 		dlock_error_store_operation(command->relation->relname, "create an index on");
 }
 
+/* Refuse a rule that makes a view of the lease store, as servers before 16 can. */
+static void
+check_rule(RuleStmt *command)
+{
+	if (command->event == CMD_SELECT &&
+		dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
+		dlock_error_store_operation(command->relation->relname, "make a view of");
+}
+
 static void
 call_next(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		  ProcessUtilityContext context, ParamListInfo params,
@@ -149,6 +158,8 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		check_alter_table((AlterTableStmt *) command);
 	if (IsA(command, IndexStmt))
 		check_create_index((IndexStmt *) command);
+	if (IsA(command, RuleStmt))
+		check_rule((RuleStmt *) command);
 
 	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
@@ -287,15 +298,31 @@ end_transaction(bool committed)
 	extension_dropped = database_dropped = InvalidOid;
 }
 
+/* A rollback to a savepoint can have undone the drop of the extension. */
+static void
+check_dropped(void)
+{
+	if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
+		extension_dropped = InvalidOid;
+}
+
 static void
 xact_callback(XactEvent event, void *arg)
 {
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			/* A rollback to a savepoint can have undone the drop. */
-			if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
-				extension_dropped = InvalidOid;
+			check_dropped();
+			break;
+
+		case XACT_EVENT_PRE_PREPARE:
+			check_dropped();
+			if (OidIsValid(extension_dropped))
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot prepare a transaction that drops the extension \"dlock\""),
+						 errdetail("Calls that wait for its locks would not learn of the drop."),
+						 errhint("Use COMMIT instead.")));
 			break;
 
 		case XACT_EVENT_COMMIT:

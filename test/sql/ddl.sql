@@ -72,11 +72,18 @@ CREATE INDEX CONCURRENTLY ON dlock_store ((1));
 ALTER TABLE dlock_store SET UNLOGGED;
 ALTER TABLE dlock_store ADD COLUMN a serial;
 ALTER TABLE dlock_store SET UNLOGGED, SET ACCESS METHOD heap;
+CREATE RULE "_RETURN" AS ON SELECT TO dlock_store DO INSTEAD SELECT;
 TRUNCATE dlock_store RESTART IDENTITY CASCADE;
 DROP TABLE dlock_store;
 DROP SEQUENCE dlock_token_seq;
 DROP ACCESS METHOD dlock_store CASCADE;
 DROP FUNCTION dlock_store_handler(internal) CASCADE;
+
+-- who waits would not learn of a drop that another session commits
+BEGIN;
+DROP EXTENSION dlock CASCADE;
+PREPARE TRANSACTION 'ddl';
+ROLLBACK PREPARED 'ddl';
 \set VERBOSITY default
 CALL still_held(:t1, :t2);
 
