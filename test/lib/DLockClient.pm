@@ -177,6 +177,18 @@ sub test_acquire
 	sql("SELECT dlock_release('job', 'other')");
 	nothing_left('given up: nothing is granted afterwards');
 
+	# A grant that was waited for is renewed before it counts.  If that fails, it is given
+	# back.
+	sql("SELECT dlock_acquire('job', 'other', '1 h')");
+	$run = start(do => 'try', wait_ms => 'none', ttl_ms => 3_600_000);
+	$node->poll_query_until('postgres', "SELECT waited > '1.5 s' FROM dlock_waiters");
+	sql('ALTER FUNCTION dlock_renew_token RENAME TO away');
+	sql("SELECT dlock_release('job', 'other')");
+	$run->finish;
+	sql('ALTER FUNCTION away RENAME TO dlock_renew_token');
+	ends_with($run, qr/error 42883|unreachable left .*/, 'granted, and not renewed');
+	nothing_left('granted, and not renewed: is released');
+
 	ends_with(run(do => 'try', ttl_ms => 1000 * 86400 * 20), qr/error 22023/, 'what the server does not accept');
 	{
 		local $ENV{PGPORT} = 1;

@@ -469,25 +469,33 @@ request(DlockLease *lease)
 	return DLOCK_REFUSED;
 }
 
-/* A grant that was waited for may be old; a renewal tells when it was held. */
+/*
+ * A grant that was waited for may be old; a renewal tells when it was held.  If that
+ * fails the lease is given back, and the message is that of the failure.
+ */
 static DlockStatus
 renew_grant(DlockLease *lease, int64_t *sent)
 {
+	char		message[MESSAGE_SIZE];
+	char		sqlstate[6];
+	Answer		answer;
 	bool		held;
 
 	*sent = now_ms();
-	switch (ask_held(lease, *sent + lease->margin, renew_sql, &held))
+	answer = ask_held(lease, *sent + lease->margin, renew_sql, &held);
+	if (answer == ANSWER_VALUE)
 	{
-		case ANSWER_VALUE:
-			if (held)
-				return DLOCK_OK;
-			complain(lease, "the lease on \"%s\" was lost at once", lease->name);
-			return DLOCK_LOST;
-		case ANSWER_ERROR:
-			return DLOCK_ERROR;
-		default:
-			return DLOCK_UNREACHABLE;
+		if (held)
+			return DLOCK_OK;
+		complain(lease, "the lease on \"%s\" was lost at once", lease->name);
+		return DLOCK_LOST;
 	}
+	memcpy(message, lease->message, sizeof(message));
+	memcpy(sqlstate, lease->sqlstate, sizeof(sqlstate));
+	(void) give_back(lease, &held);
+	memcpy(lease->message, message, sizeof(message));
+	memcpy(lease->sqlstate, sqlstate, sizeof(sqlstate));
+	return (answer == ANSWER_ERROR) ? DLOCK_ERROR : DLOCK_UNREACHABLE;
 }
 
 /* ---- during the work ---- */

@@ -399,6 +399,7 @@ func (l *Lease) begin(sent time.Time) error {
 		sent = time.Now()
 		held, err := ask[bool](l, l.margin, renewSQL, l.Name, l.Token)
 		if err != nil {
+			_, _ = l.giveBack(l.Token)
 			return l.explain(err)
 		}
 		if !held {

@@ -541,8 +541,10 @@ public final class Dlock {
                 Future<Object> answer = WORKERS.submit(new Call(request.source, margin, RENEW, name(), token));
                 return Boolean.TRUE.equals(answer.get(ANSWER_WITHIN, TimeUnit.NANOSECONDS));
             } catch (TimeoutException late) {
+                giveBack(token);
                 throw new ServerUnreachable("the server does not answer", late);
             } catch (ExecutionException failed) {
+                giveBack(token);
                 throw explain(failed);
             } catch (InterruptedException givenUp) {
                 giveBack(token);

@@ -338,7 +338,14 @@ class Lease {
     // A grant that was waited for may be old; a renewal tells when it was held.
     if (now() - sent > this._renewEvery / 2) {
       sent = now();
-      if ((await this._line.ask(sent + this._margin, RENEW, [this.name, token])) !== 't') {
+      let held;
+      try {
+        held = await this._line.ask(sent + this._margin, RENEW, [this.name, token]);
+      } catch (error) {
+        await this._giveBack(token);
+        throw error;
+      }
+      if (held !== 't') {
         throw new LeaseLost(`the lease on "${this.name}" was lost at once`);
       }
     }

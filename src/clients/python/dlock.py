@@ -449,7 +449,12 @@ class Lease:
         # A grant that was waited for may be old; a renewal tells when it was held.
         if _now() - sent > self._renew_every / 2:
             sent = _now()
-            if line.ask(sent + self._margin, _RENEW, self._params[0], token) != b't':
+            try:
+                held = line.ask(sent + self._margin, _RENEW, self._params[0], token)
+            except (psycopg.Error, ServerUnreachable):
+                self._give_back(token)
+                raise
+            if held != b't':
                 raise LeaseLost(f'the lease on "{self.name}" was lost at once')
         self.token = int(token)
         self._deadline = sent + self._ttl
