@@ -1,0 +1,193 @@
+# The client of the benchmark speaks to dlock, and to each of the other systems that is
+# installed: it is granted, refused and handed a lock, and what it counts was granted.
+# The documents ask for variants that there are, and publish.awk fills in their tables.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
+use DLockTest;
+use File::Copy;
+use IPC::Run;
+use List::Util qw(max);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $top = "$FindBin::RealBin/../..";
+my $bench = "$top/test/bench";
+my $place = "$PostgreSQL::Test::Utils::tmp_check/bench";
+my $sockets = PostgreSQL::Test::Utils::tempdir_short();
+my $client = "$place/peers/dlock_peers";
+
+# Status, output and messages of a command.
+sub run_it
+{
+	my ($out, $err) = ('', '');
+
+	IPC::Run::run(\@_, '<', \undef, '>', \$out, '2>', \$err, IPC::Run::timeout(4 * $PostgreSQL::Test::Utils::timeout_default));
+	return ($?, $out, $err);
+}
+
+# Text of the part of test/bench that starts the other systems, and what follows.
+sub run_peers
+{
+	my ($script) = @_;
+
+	return run_it('bash', '-c', <<"EOC");
+set -euo pipefail
+place='$place' sockets='$sockets'
+progress() { echo "\$*" >&2; }
+. '$bench/peers.sh'
+$script
+EOC
+}
+
+mkdir $_ or die "$_: $!" foreach $place, "$place/peers", "$place/data", "$place/log";
+copy($_, "$place/peers/") or die "$_: $!" foreach glob("$bench/peers/*.[ch]"), "$bench/peers/Makefile";
+{
+	local %ENV = %ENV;
+	delete @ENV{qw(MAKEFLAGS MAKELEVEL MFLAGS)};
+	is(system('make', '-s', '-C', "$place/peers", 'CFLAGS=-O2 -Wall -Wextra -Werror'), 0, 'the client compiles');
+}
+
+# ---- PostgreSQL ----
+
+my $node = start_node('main');
+my $socket = $node->host . '/.s.PGSQL.' . $node->port;
+my ($status, $out, $err);
+
+$node->safe_psql('postgres', <<'EOC');
+CREATE TABLE lease_delete (name text PRIMARY KEY, owner text, token bigint, expires_at timestamptz);
+CREATE SEQUENCE lease_delete_token;
+EOC
+chomp($ENV{PGUSER} = $node->safe_psql('postgres', 'SELECT current_user'));
+$ENV{PGDATABASE} = 'postgres';
+foreach my $peer (qw(dlock table advisory))
+{
+	($status, $out, $err) = run_it($client, 'check', $peer, $socket);
+	is("$status $out", "0 ok\n", "$peer: granted, refused, released, handed over") or diag($err);
+}
+
+my $before = $node->safe_psql('postgres', 'SELECT grants FROM dlock_stats');
+($status, $out, $err) = run_it($client, 'rate', 'dlock', $socket, qw(-c 4 -j 2 -s 1 -w 100));
+is($status, 0, 'a run') or diag($err);
+my %value = $out =~ /^(\w+) (.*)$/mg;
+like($value{pairs}, qr/^\d+$/, 'counts pairs');
+
+# Each client ends its last pair, however long that takes.
+cmp_ok($node->safe_psql('postgres', 'SELECT grants FROM dlock_stats') - $before, '>=', max($value{pairs}, 4), 'each of which is a grant');
+is($value{left}, 0, 'and nothing is left');
+($status, $out, $err) = run_it($client, 'handoff', 'dlock', $socket, qw(-s 1));
+is($status, 0, 'hand-offs') or diag($err);
+like($out, qr/\A(?:handoff \d+\n)*\z/, 'are printed');
+
+($status, $out, $err) = run_it($client, 'check', 'dlock', "$sockets/none");
+isnt($status, 0, 'a server that is not there');
+like($err, qr/^error: cannot connect to .*none: /, 'is told');
+$node->stop;
+
+# ---- the other systems, as far as they are here ----
+
+($status, $out, $err) = run_peers('peer_names');
+my @servers = split ' ', $out;
+cmp_ok(scalar @servers, '>=', 4, 'there are other systems');
+foreach my $server (@servers)
+{
+	($status, my $missing) = run_peers("peer_package $server");
+	$missing = join ', ', split ' ', $missing;
+  SKIP:
+	{
+		skip "$server: no $missing", 3 if $missing ne '';
+		my $peer = $server =~ s/_.*//r;
+
+		# The start includes the check of what dlock has just passed.
+		($status, $out, $err) = run_peers(<<"EOC");
+trap peers_stop EXIT
+peer_start $server
+peer_run rate $server $peer -c 4 -j 2 -s 1 -w 100
+peer_run handoff $server $peer -s 1
+peer_version $server
+EOC
+		is($status, 0, "$server: granted, refused, released, handed over") or diag($err);
+		like($out, qr/^pairs \d+\nrefused \d+\nleft 0$/m, "$server: a run");
+		like($out, qr/^\w+ \d+\.\d+/m, "$server: its version");
+	}
+}
+
+# ---- the documents ----
+
+my %variant = map { /^(\w+) / ? ($1 => 1) : () } split /\n/, slurp_file("$bench/variants");
+my (@marks, @unknown);
+foreach my $document (qw(doc/performance.md README.md))
+{
+	foreach my $mark (slurp_file("$top/$document") =~ /^<!-- figures: (.*) -->$/mg)
+	{
+		my ($kind, @words) = split ' ', $mark;
+		push @marks, $mark;
+		push @unknown, grep { !$variant{$_} } map { s/[.:].*//r } map { split m{/} } @words;
+	}
+}
+cmp_ok(scalar @marks, '>', 10, 'documents have marks');
+is_deeply(\@unknown, [], 'of variants that there are');
+
+append_to_file("$place/variants", "# of what\na group main on pair first thing\nb group main on pair second\n");
+append_to_file("$place/machine", "a machine\n");
+append_to_file("$place/runs.tsv", join '', map { "$_\n" } "a\t1\t1\t3000", "b\t1\t1\t1500", "a\t1\t2\t5000", "b\t1\t2\t1000", "a\t8\t1\t12345");
+append_to_file("$place/latency.tsv", "a.notify\t2\t1\t10\t1500\t20000\n");
+append_to_file("$place/document", <<'EOC');
+before
+<!-- figures: machine -->
+old
+<!-- end of figures -->
+<!-- figures: compared a b -->
+<!-- end of figures -->
+<!-- figures: ratios a/b -->
+<!-- end of figures -->
+<!-- figures: latencies a.notify -->
+<!-- end of figures -->
+after
+EOC
+my @publish = ('awk', '-f', "$bench/publish.awk", map { "$place/$_" } qw(variants machine runs.tsv latency.tsv document));
+($status, $out, $err) = run_it(@publish);
+is($status, 0, 'a document') or diag($err);
+is($out, <<'EOC', 'has its tables');
+before
+<!-- figures: machine -->
+
+```
+a machine
+```
+
+<!-- end of figures -->
+<!-- figures: compared a b -->
+
+| clients | 1 | 8 |
+|---|---|---|
+| first thing | 4 000 | 12 350 |
+| second | 1 250 (3.50) | - |
+
+<!-- end of figures -->
+<!-- figures: ratios a/b -->
+
+| clients | 1 | 8 |
+|---|---|---|
+| first thing / second | 3.50 (2.00 to 5.00) | - |
+
+<!-- end of figures -->
+<!-- figures: latencies a.notify -->
+
+| | p50, ms | p99, ms |
+|---|---|---|
+| first thing, release with NOTIFY, acquire | 1.50 (1.50 to 1.50) | 20.0 (20.0 to 20.0) |
+
+<!-- end of figures -->
+after
+EOC
+append_to_file("$place/document", "<!-- figures: rates c -->\n<!-- end of figures -->\n");
+($status, $out, $err) = run_it(@publish);
+isnt($status, 0, 'a table of which nothing was measured');
+like($err, qr/^nothing was measured of "<!-- figures: rates c/, 'is told');
+done_testing();
