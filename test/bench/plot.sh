@@ -20,6 +20,7 @@ plot_colour() {
 # plot_data_rates VARIANT: clients, median, lowest and highest of the rounds.
 plot_data_rates() {
 	sort -k 2,2n -k 4,4n "$place/runs.tsv" | awk -v name="$1" '
+		BEGIN { count = -1 }
 		function flush_one() {
 			if (n > 0)
 				print count, (value[int((n + 1) / 2)] + value[int(n / 2) + 1]) / 2, value[1], value[n]
@@ -157,7 +158,7 @@ plot_percentile_axes() {
 		set xlabel 'percentile'
 		set ylabel '$1'
 		set format y '%g'
-		set offsets 0, 0, graph 0.3, 0
+		set key bottom right
 	END
 }
 

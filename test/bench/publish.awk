@@ -109,8 +109,11 @@ function print_machine_line(    text, others, i) {
 	sub(/^ */, "", others)
 	if (text == "" || others == "")
 		return
-	printf "On %s, of which others used %s %% meanwhile (median).%s\n", text, others,
-		others + 0 > 5 ? " That is no quiet machine: take the ratios for what they are, and the rates for nothing." : ""
+	sub(/: /, " (", text)
+	printf "On %s), of which other work took %s %% (median).", text, others
+	if (others + 0 > 5)
+		printf " That is no quiet machine: it says little."
+	print ""
 	rows++
 }
 

@@ -134,13 +134,18 @@ cmp_ok(scalar @marks, '>', 10, 'documents have marks');
 is_deeply(\@unknown, [], 'of variants that there are');
 
 append_to_file("$place/variants", "# of what\na group main on pair first thing\nb group main on pair second\n");
-append_to_file("$place/machine", "a machine\n");
+append_to_file("$place/machine", <<'EOC');
+4 processors: fast; 8 GB
+use of the processors by others, sampled between runs: median 3 %, highest 9 %
+EOC
 append_to_file("$place/runs.tsv", join '', map { "$_\n" } "a\t1\t1\t3000", "b\t1\t1\t1500", "a\t1\t2\t5000", "b\t1\t2\t1000", "a\t8\t1\t12345");
 append_to_file("$place/latency.tsv", "a.notify\t2\t1\t10\t1500\t20000\n");
 append_to_file("$place/document", <<'EOC');
 before
 <!-- figures: machine -->
 old
+<!-- end of figures -->
+<!-- figures: machine-line -->
 <!-- end of figures -->
 <!-- figures: compared a b -->
 <!-- end of figures -->
@@ -158,8 +163,14 @@ before
 <!-- figures: machine -->
 
 ```
-a machine
+4 processors: fast; 8 GB
+use of the processors by others, sampled between runs: median 3 %, highest 9 %
 ```
+
+<!-- end of figures -->
+<!-- figures: machine-line -->
+
+On 4 processors (fast; 8 GB), of which other work took 3 % (median).
 
 <!-- end of figures -->
 <!-- figures: compared a b -->
