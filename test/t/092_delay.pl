@@ -451,6 +451,7 @@ foreach my $case (map { my $crash = $_; map { [ $crash, $_ ] } 1, 4, 16 } 'kill 
 		$used = mono_now();
 		$state = state_of('restart');
 		last if mono_now() < $stop + $delay || $delay > 300;
+		$monitor->query_safe("SELECT dlock_force_release('restart', 'next')");
 	}
 	$waiter->ask("SELECT dlock_acquire('restart', 'waiter', '1 h', wait => NULL)");
 	is($free, 0, 'restart: open');

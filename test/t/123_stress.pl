@@ -315,7 +315,10 @@ sub go_on
 	}
 	elsif ($step eq 'which')
 	{
-		return ask($client, 'which', "SELECT token, mode FROM dlock_leases WHERE owner = '$client->{owner}'") if $failed;
+
+		# The view warns if it leaves something out, which a process that was stopped keeps locked.
+		return ask($client, 'which', "SELECT token, mode FROM dlock_leases WHERE owner = '$client->{owner}'")
+		  if $failed || $answer->{err} =~ /WARNING/;
 		my ($token, $mode) = split /\|/, $answer->{out};
 		if (!defined $mode)
 		{
@@ -404,13 +407,23 @@ sub strike
 	return;
 }
 
+# All of it has to happen, or this shows little; a slow machine takes longer.
+my @needed = (
+	'released', 'exclusive granted', 'exclusive refused', 'shared granted', 'all granted', 'path granted', 'permit granted',
+	'short granted', 'bound granted', 'convert up', 'convert down', 'acquire 57014', 'acquire 57P01', 'pg_cancel_backend');
 my $end = mono_now() + $seconds;
+my $over = 0;
 my $next_strike = 0;
 my $given_up = 0;
 while (1)
 {
 	my $now = mono_now();
-	my $over = $now > $end;
+
+	if (!$over && $now > $end && (!(grep { !$count{$_} } @needed) || $now > $end + 200))
+	{
+		$over = 1;
+		$end = $now;
+	}
 
 	if (!$over)
 	{
@@ -420,7 +433,7 @@ while (1)
 	{
 		last;
 	}
-	elsif ($now > $end + 60)
+	elsif ($now > $end + 300)
 	{
 		$given_up = 1;
 		last;
@@ -461,7 +474,7 @@ is($given_up, 0, 'every client came to an end')
 queues_are_empty($ctl, 'every queue is empty');
 
 # Leases of a few milliseconds may be there still.
-ok(wait_until(sub { $ctl->query_safe('SELECT count(*) FROM dlock_leases') eq '0' }, 10), 'nothing is held')
+ok(wait_until(sub { $ctl->query_safe('SELECT count(*) FROM dlock_leases') eq '0' }), 'nothing is held')
   or diag($ctl->query_safe('SELECT name, owner, mode, state, holds, token FROM dlock_leases'));
 
 is( $ctl->query_safe(
@@ -483,12 +496,7 @@ $ctl->query_safe("SELECT dlock_release_all('last')");
 my $ended = ($count{pg_cancel_backend} // 0) + ($count{pg_terminate_backend} // 0) + ($count{'acquire 57014'} // 0);
 cmp_ok($count{left} // 0, '<=', 2 + 0.02 * $ended, 'waits that were ended left no grant behind');
 
-# All of it has happened, or this has shown little.
-foreach my $what ('released', 'exclusive granted', 'exclusive refused', 'shared granted', 'all granted', 'path granted', 'permit granted',
-	'short granted', 'bound granted', 'convert up', 'convert down', 'acquire 57014', 'acquire 57P01', 'pg_cancel_backend')
-{
-	cmp_ok($count{$what} // 0, '>', 0, $what);
-}
+cmp_ok($count{$_} // 0, '>', 0, $_) foreach @needed;
 
 $killer->quit;
 @sessions = map { $_->{session} } @clients;
