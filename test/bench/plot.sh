@@ -215,4 +215,5 @@ plot_all() {
 		"plot_$name" 2>"$place/log/plot.$name" ||
 			problem "the plot \"$name\" was not made: $(head -n 1 "$place/log/plot.$name")"
 	done
+	find "$place/plot" -name '*.dat' -empty -delete
 }
