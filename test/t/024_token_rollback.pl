@@ -181,6 +181,23 @@ SKIP:
 		$last = $highest;
 	}
 
+	# A crash right after the first grant, which nothing has flushed: what its token was
+	# taken from is on disk all the same.
+	$node->append_conf('postgresql.conf', 'wal_writer_delay = 10s');
+	for (1 .. 2)
+	{
+		$node->stop;
+		$start->();
+		my $first = $node->safe_psql($db, "SET synchronous_commit = off; SELECT dlock_acquire('unflushed', 'alice', '10 ms')");
+		crash_node($node);
+		$start->();
+		cmp_ok($first, '>', $last, 'before a crash: above all before');
+		$last = $first;
+		$highest = $first;
+		grants_above($node, $db, 'after the crash');
+		$last = $highest;
+	}
+
 	# So far that no token would be left: refused, until the clock is right.
 	$node->stop;
 	$start->(wall => 70 * 365 * 86400);
