@@ -96,6 +96,9 @@ SELECT count(*) AS columns FROM pg_attribute WHERE attrelid = 'dlock_store'::reg
 SELECT count(*) FROM dlock_store;
 SELECT FROM dlock_store FOR UPDATE;
 SELECT FROM dlock_store TABLESAMPLE SYSTEM (100);
+SELECT FROM dlock_store WHERE ctid = '(1,1)';
+SELECT FROM dlock_store WHERE ctid > '(0,1)';
+SELECT count(*) FROM generate_series(1, 3) LEFT JOIN dlock_store ON true;
 DELETE FROM dlock_store;
 COPY dlock_store TO stdout;
 SET parallel_setup_cost = 0;
