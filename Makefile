@@ -11,8 +11,8 @@
 #   make proof-model     check the model of grants and hand-offs, with spin
 #   make proof-mutants   seed the model's mistakes into the code, and see the tests find them
 #   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
-#   make proof-builds    the tests with undefined behaviour trapped, with a server that checks
-#                        assertions, and with a report of the lines executed
+#   make proof-builds    the tests with undefined behaviour and misuse of memory trapped, with
+#                        a server that checks assertions, and with a report of the lines executed
 #   make test-versions   the tests on the other supported major versions
 #   make test-bare       make demo and a few tests on bare Debian machines
 #   make test-packages   build, install and test Debian's packages
