@@ -211,7 +211,6 @@ look_up_database(Oid wanted)
 	HeapTuple	tuple;
 
 	StartTransactionCommand();
-	MemoryContextSwitchTo(TopMemoryContext);	/* where the list is */
 	rel = table_open(DatabaseRelationId, AccessShareLock);
 	scan = table_beginscan_catalog(rel, 0, NULL);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
@@ -224,7 +223,12 @@ look_up_database(Oid wanted)
 		if (form->oid == wanted)
 			access = is_open ? DATABASE_OPEN : DATABASE_CLOSED;
 		else if (!OidIsValid(wanted) && is_open)
+		{
+			MemoryContext transaction = MemoryContextSwitchTo(TopMemoryContext);
+
 			unknown = lappend_oid(unknown, form->oid);
+			MemoryContextSwitchTo(transaction);
+		}
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
