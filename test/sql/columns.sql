@@ -50,5 +50,5 @@ SELECT * FROM wide.dlock_group_partition_list('columns');
 SET client_min_messages = warning;
 DROP SCHEMA narrow, wide CASCADE;
 RESET client_min_messages;
-SELECT dlock_group_drop('columns');
+SELECT dlock_group_leave('columns', :member), dlock_group_drop('columns');
 SELECT dlock_release_all('columns-a');
