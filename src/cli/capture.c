@@ -182,8 +182,12 @@ look_at_answer(CaptureTry *try)
 	bool		has_time = clock_now() < try->end;
 
 	try->was_answered = true;
+	if (conn->answer == NULL && conn->error.trouble != CONN_INTERRUPTED)
+		return CAPTURE_FAILED;
+	if (conn->answer == NULL && has_time)
+		return GO_ON;
 	if (conn->answer == NULL)
-		return (conn->error.trouble == CONN_INTERRUPTED && has_time) ? GO_ON : CAPTURE_FAILED;
+		return (try->options->wait > 0) ? CAPTURE_NONE : CAPTURE_FAILED;
 	write_times(conn->answer);
 	return (PQntuples(conn->answer) > 0 || has_time) ? CAPTURE_OURS : CAPTURE_NONE;
 }

@@ -185,6 +185,7 @@ void
 dlock_flush_serve(Latch *latch)
 {
 	flush->server = latch;
+	pg_memory_barrier();		/* before it reads the mark */
 }
 
 /*

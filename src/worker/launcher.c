@@ -221,8 +221,11 @@ look_up_database(Oid wanted)
 		bool		is_open = form->datallowconn && form->datconnlimit >= -1;
 
 		if (form->oid == wanted)
+		{
 			access = is_open ? DATABASE_OPEN : DATABASE_CLOSED;
-		else if (!OidIsValid(wanted) && is_open)
+			break;
+		}
+		if (!OidIsValid(wanted) && is_open)
 		{
 			MemoryContext transaction = MemoryContextSwitchTo(TopMemoryContext);
 

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * reaper.c
- *	  The background worker that removes a database's expired leases.
+ *	  The background worker that removes a database's expired leases, and ends
+ *	  captures of tasks that have timed out.
  *
  * NOTES
  *	  A reaper only cleans up.  A lease ends at its deadline whether or not it

@@ -167,7 +167,7 @@ sub wait_for_tasks
 	$run = DLockCli->start({ program => 'psql' }, '-XAtqc', $sql);
 	capture_waits(0);
 	$run->signal('INT');
-	like($run->finish->{err}, qr/cancel/i, "$mode: a cancel in SQL");
+	like($run->finish->{err}, qr/ERROR:  canceling statement/, "$mode: a cancel in SQL");
 	ok($node->poll_query_until($db, "SELECT count(*) = 0 FROM pg_stat_activity WHERE usename = 'pooled' AND state = 'active' AND pid <> pg_backend_pid()"),
 		"$mode: nothing waits any more");
 	sql("SELECT dlock_task_put('queue', '$mode again')");

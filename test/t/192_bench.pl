@@ -80,9 +80,9 @@ like($value{pairs}, qr/^\d+$/, 'counts pairs');
 # Each client ends its last pair, however long that takes.
 cmp_ok($node->safe_psql('postgres', 'SELECT grants FROM dlock_stats') - $before, '>=', max($value{pairs}, 4), 'each of which is a grant');
 is($value{left}, 0, 'and nothing is left');
-($status, $out, $err) = run_it($client, 'handoff', 'dlock', $socket, qw(-s 1));
+($status, $out, $err) = run_it($client, 'handoff', 'dlock', $socket, qw(-s 3));
 is($status, 0, 'hand-offs') or diag($err);
-like($out, qr/\A(?:handoff \d+\n)*\z/, 'are printed');
+like($out, qr/\A(?:handoff \d+\n)+\z/, 'are printed');
 
 ($status, $out, $err) = run_it($client, 'check', 'dlock', "$sockets/none");
 isnt($status, 0, 'a server that is not there');
@@ -103,10 +103,11 @@ foreach my $server (@servers)
 		skip "$server: no $missing", 3 if $missing ne '';
 		my $peer = $server =~ s/_.*//r;
 
-		# The start includes the check of what dlock has just passed.
+		# The start includes the check of what dlock has just passed.  Again, if
+		# somebody has taken its port meanwhile.
 		($status, $out, $err) = run_peers(<<"EOC");
 trap peers_stop EXIT
-peer_start $server
+peer_start $server || { rm -rf "\$place/data/$server"; peer_start $server; }
 peer_run rate $server $peer -c 4 -j 2 -s 1 -w 100
 peer_run handoff $server $peer -s 1
 peer_version $server
