@@ -88,11 +88,13 @@ sub cut_off
 	return $done;
 }
 
-# Have no timeout any more.  On a busy machine it may hit the statement that says so.
+# Have no timeout any more.  On a busy machine it may hit the statement that says so.  The
+# server leaves the timer of a timeout that is over running: it would end the delay of
+# the next flush too early, so it is to ring before.
 sub reset_timeout
 {
 	wait_until(sub { $caller->query('RESET statement_timeout') eq '' }) or die 'the timeout cannot be reset';
-	$caller->query_safe('RESET commit_delay');
+	$caller->query_safe('RESET commit_delay; SELECT pg_sleep(0.06)');
 	return;
 }
 
