@@ -17,8 +17,8 @@
  *	  was called and leaves, and has neither found nothing nor taken a task of the state
  *	  it was called for, passes the call on.
  *
- *	  A look skips rows that are locked.  So whoever locks a row that is ready
- *	  calls for it, too, when its transaction ends without taking it: a capture
+ *	  A look skips rows that are locked.  So a transaction that locks a row that
+ *	  is ready calls for it, too, when it ends without taking it: a capture
  *	  that is rolled back, or a call that only found the task not to be captured.
  *
  *	  Of the processes that wait for the same, the one that has been in the list
