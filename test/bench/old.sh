@@ -41,7 +41,10 @@ write_lists() {
 		group=$(awk -v name="$name" '$1 == name { print $2 }' "$place/variants")
 		case $group in
 		crowd) echo "$name old_$name - -" >>"$place/ratios" ;;
-		handoff) echo "$name.dlock p50 old_$name.dlock 1.03" >>"$place/latencies" ;;
+		handoff)
+			printf '%s\n' "$name.dlock p50 old_$name.dlock 1.03" \
+				"old_$name.dlock p50 old_$name.advisory -" >>"$place/latencies"
+			;;
 		takeover) echo "$name p50 old_$name 1.03" >>"$place/latencies" ;;
 		expiry) echo "$name.reaped p50 old_$name.reaped -" >>"$place/latencies" ;;
 		*) echo "$name old_$name 0.97 -" >>"$place/ratios" ;;
