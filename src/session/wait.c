@@ -29,8 +29,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_language.h"
-#include "catalog/pg_proc.h"
 #include "executor/execdesc.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
@@ -39,10 +37,8 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/pquery.h"
-#include "utils/builtins.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
@@ -95,6 +91,7 @@ struct DLockWaitCall
 {
 	DLockSpaceKind kind;
 	DLockWaitAsk ask;
+	Oid			function;		/* the SQL function that waits */
 	const DLockBytes *name;		/* for messages */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
@@ -119,8 +116,8 @@ mine(void)
 }
 
 static DLockWaitCall
-begin_call(DLockSpaceKind kind, DLockWaitAsk ask, const DLockBytes *name, DLockMode mode,
-		   DLockTime wait)
+begin_call(DLockSpaceKind kind, DLockWaitAsk ask, Oid function, const DLockBytes *name,
+		   DLockMode mode, DLockTime wait)
 {
 	DLockTime	now = dlock_clock_now();
 	DLockTime	check_every = (DLockTime) DeadlockTimeout * 1000;
@@ -129,6 +126,7 @@ begin_call(DLockSpaceKind kind, DLockWaitAsk ask, const DLockBytes *name, DLockM
 	{
 		.kind = kind,
 			.ask = ask,
+			.function = function,
 			.name = name,
 			.mode = mode,
 			.began = now,
@@ -163,25 +161,6 @@ abandon(int code, Datum arg)
 
 /* ---- the snapshot ---- */
 
-/* Is this a function of ours, which needs no snapshot when it goes on? */
-static bool
-is_own_function(Oid function)
-{
-	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	bool		is_own = false;
-	bool		is_null;
-	Datum symbol;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	symbol = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &is_null);
-
-	if (!is_null && ((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId)
-		is_own = strncmp(TextDatumGetCString(symbol), "dlock_sql_", 10) == 0;
-	ReleaseSysCache(tuple);
-	return is_own;
-}
-
 /*
  * The expression that this plan evaluates before anything else, if the plan is SELECT
  * of one expression, or SELECT of columns FROM one function; or NULL.
@@ -212,9 +191,9 @@ first_expression(const PlannedStmt *statement)
 }
 
 /*
- * Does this plan begin with a call of "function", or if that is InvalidOid, of one of
- * ours, with constants and parameters as its arguments?  Then nothing has been
- * evaluated by the statement's snapshot when the call waits.
+ * Does this plan begin with a call of "function" with constants and parameters as its
+ * arguments?  Then nothing has been evaluated by the statement's snapshot when the call
+ * waits.
  */
 static bool
 is_mere_call(const PlannedStmt *statement, Oid function)
@@ -229,14 +208,13 @@ is_mere_call(const PlannedStmt *statement, Oid function)
 		if (!IsA(lfirst(cell), Const) && !IsA(lfirst(cell), Param))
 			return false;
 	}
-	return OidIsValid(function) ? call->funcid == function : is_own_function(call->funcid);
+	return call->funcid == function;
 }
 
 /*
  * Give up the statement's snapshot if the statement is nothing but a call of
- * "function", or of a C function of ours if that is InvalidOid.  Returns the query to
- * take another for after the wait, or NULL.  Should an error come first, the query is
- * not looked at again.
+ * "function", the one that waits.  Returns the query to take another for after the wait,
+ * or NULL.  Should an error come first, the query is not looked at again.
  */
 static QueryDesc *
 release_snapshot(Oid function)
@@ -495,7 +473,7 @@ call(DLockWaitCall *waiting)
 	DLOCK_FAULT_STOP("enqueued");
 	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	{
-		QueryDesc  *query = release_snapshot(InvalidOid);
+		QueryDesc  *query = release_snapshot(waiting->function);
 
 		answer = wait_in_queue(waiting);
 		take_snapshot(query);
@@ -567,16 +545,16 @@ take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer)
 /*
  * Acquire what is asked for, waiting up to "wait" microseconds for it
  * (DLOCK_TIME_FOREVER: without a limit).  Returns the first token, or
- * DLOCK_TOKEN_NONE if the time is up.
+ * DLOCK_TOKEN_NONE if the time is up.  "function" is the SQL function that does it.
  *
  * When this returns the grant is as durable as synchronous_commit asks for.
  * Throws what dlock_acquire_locks() and call() throw.
  */
 DLockToken
-dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait)
+dlock_wait_acquire(Oid function, const DLockAcquireRequest *request, DLockTime wait)
 {
-	DLockWaitCall waiting = begin_call(DLOCK_SPACE_ASKED, ask_to_acquire, &request->names[0],
-									   request->mode, wait);
+	DLockWaitCall waiting = begin_call(DLOCK_SPACE_ASKED, ask_to_acquire, function,
+									   &request->names[0], request->mode, wait);
 
 	waiting.request = *request;
 	return take_answer(&waiting, call(&waiting));
@@ -611,10 +589,11 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
  * DLOCK_TOKEN_NONE if the time is up, and the lease is as it was.
  */
 DLockToken
-dlock_wait_convert(const DLockBytes *name, DLockToken token, DLockMode mode,
+dlock_wait_convert(Oid function, const DLockBytes *name, DLockToken token, DLockMode mode,
 				   DLockTime wait)
 {
-	DLockWaitCall waiting = begin_call(DLOCK_SPACE_CONVERT, ask_to_convert, name, mode, wait);
+	DLockWaitCall waiting = begin_call(DLOCK_SPACE_CONVERT, ask_to_convert, function, name, mode,
+									   wait);
 
 	waiting.token = token;
 
@@ -719,10 +698,11 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
  * In either case "holder" tells who it is then.
  */
 void
-dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
+dlock_wait_watch(Oid function, const DLockBytes *name, DLockToken seen, DLockTime wait,
 				 DLockWaitHolder *holder)
 {
-	DLockWaitCall waiting = begin_call(DLOCK_SPACE_WATCH, ask_who_holds, name, DLOCK_MODE_NL, wait);
+	DLockWaitCall waiting = begin_call(DLOCK_SPACE_WATCH, ask_who_holds, function, name,
+									   DLOCK_MODE_NL, wait);
 	DLockDatabase db;
 
 	waiting.token = seen;

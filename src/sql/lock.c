@@ -233,7 +233,7 @@ acquire(PG_FUNCTION_ARGS)
 	get_options(fcinfo, 6, &request);
 
 	dlock_session_check_writable("dlock_acquire");
-	return token_or_null(fcinfo, dlock_wait_acquire(&request, wait));
+	return token_or_null(fcinfo, dlock_wait_acquire(fcinfo->flinfo->fn_oid, &request, wait));
 }
 
 /* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
@@ -274,7 +274,7 @@ acquire_all(PG_FUNCTION_ARGS)
 	request.tokens = palloc0(request.count * sizeof(DLockToken));
 
 	dlock_session_check_writable("dlock_acquire_all");
-	first = dlock_wait_acquire(&request, wait);
+	first = dlock_wait_acquire(fcinfo->flinfo->fn_oid, &request, wait);
 	if (first == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 
@@ -342,7 +342,7 @@ acquire_path(PG_FUNCTION_ARGS)
 	get_options(fcinfo, 5, &request);
 
 	dlock_session_check_writable("dlock_acquire_path");
-	return token_or_null(fcinfo, dlock_wait_acquire(&request, wait));
+	return token_or_null(fcinfo, dlock_wait_acquire(fcinfo->flinfo->fn_oid, &request, wait));
 }
 
 /* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
@@ -361,7 +361,7 @@ convert(PG_FUNCTION_ARGS)
 	DLockTime	wait = dlock_argument_wait(fcinfo, 3);
 
 	dlock_session_check_writable("dlock_convert");
-	return token_or_null(fcinfo, dlock_wait_convert(&name, token, mode, wait));
+	return token_or_null(fcinfo, dlock_wait_convert(fcinfo->flinfo->fn_oid, &name, token, mode, wait));
 }
 
 /* dlock_convert(name, token, mode, wait) -> token or null */
@@ -550,7 +550,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_watch");
 
-	dlock_wait_watch(&name, seen, wait, &holder);
+	dlock_wait_watch(fcinfo->flinfo->fn_oid, &name, seen, wait, &holder);
 
 	if (holder.token != DLOCK_TOKEN_NONE)
 	{
@@ -591,7 +591,7 @@ campaign(PG_FUNCTION_ARGS)
 	request.payload = dlock_argument_payload(fcinfo, 4);
 
 	dlock_session_check_writable("dlock_campaign");
-	return token_or_null(fcinfo, dlock_wait_acquire(&request, wait));
+	return token_or_null(fcinfo, dlock_wait_acquire(fcinfo->flinfo->fn_oid, &request, wait));
 }
 
 /* dlock_campaign(election, candidate, ttl, wait, payload) -> token or null */
