@@ -1,10 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * dlock.c
- *	  Lease locks with fencing tokens: the module's entry points.
+ *	  Lease locks with fencing tokens: the module's entry points and hooks.
  *
  * NOTES
  *	  README in this directory has the map of the files and the theory of operation.
+ *
+ *	  The hooks notice
+ *
+ *	  - DROP DATABASE, so that the reaper leaves the database and its leases are
+ *		forgotten;
+ *	  - a transaction that creates or drops the extension, so that requests stop
+ *		waiting for its locks, and a reaper looks at the database;
+ *	  - commands that would harm the store without asking its access method;
+ *	  - CREATE TRIGGER of a guard that could not work;
+ *	  - DISCARD ALL, with which a pooler resets a session for another client;
+ *	  - COMMIT PREPARED and ROLLBACK PREPARED, which may make tasks ready;
+ *	  - runs of the executor, whose grants are undone if they are canceled
+ *		(session/answer.c), and whose MERGE a guard asks about (fence/merge.c).
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -13,19 +26,34 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "catalog/dependency.h"
+#include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_trigger.h"
 #include "commands/extension.h"
+#include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
+#include "tcop/utility.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/error.h"
 #include "base/fault.h"
 #include "base/settings.h"
 #include "base/stat.h"
-#include "hooks.h"
+#include "fence/guard.h"
+#include "fence/merge.h"
 #include "lock/queue.h"
+#include "session/answer.h"
+#include "session/bind.h"
+#include "session/session.h"
 #include "session/taskwait.h"
 #include "space/database.h"
 #include "space/limit.h"
@@ -44,9 +72,9 @@ void		_PG_init(void);
 
 PG_FUNCTION_INFO_V1(dlock_sql_store_handler);
 
-/*
- * The modules that have shared memory.
- */
+/* ---- shared memory ---- */
+
+/* The modules that have shared memory. */
 typedef struct DLockModule
 {
 	void		(*request) (void);
@@ -91,6 +119,298 @@ startup_hook(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
+/* ---- hooks into commands and transactions ---- */
+
+static ProcessUtility_hook_type next_utility_hook = NULL;
+static object_access_hook_type next_access_hook = NULL;
+static ExecutorRun_hook_type next_run_hook = NULL;
+static ExecutorFinish_hook_type next_finish_hook = NULL;
+
+/* Has this transaction created or dropped the extension? */
+static bool extension_changed = false;
+
+/* The extension, if this transaction drops it; InvalidOid if not. */
+static Oid	extension_dropped = InvalidOid;
+
+/* The database that this transaction drops; InvalidOid if none. */
+static Oid	database_dropped = InvalidOid;
+
+/* What a subcommand of ALTER TABLE must not do to the store; NULL if harmless. */
+static const char *
+forbidden_change(AlterTableCmd *command)
+{
+	switch (command->subtype)
+	{
+		case AT_SetAccessMethod:
+			return "change the access method of";
+		case AT_SetUnLogged:
+			return "change the persistence of";
+		default:
+			return NULL;
+	}
+}
+
+/* Refuse subcommands that would lose the leases. */
+static void
+check_alter_table(AlterTableStmt *command)
+{
+	ListCell   *cell;
+
+	foreach(cell, command->cmds)
+	{
+		AlterTableCmd *alteration = lfirst(cell);
+		const char *change = forbidden_change(alteration);
+		Oid			relid;
+
+		if (change == NULL)
+			continue;
+
+		/* No lock: only the owner of this table could rename it meanwhile. */
+		relid = RangeVarGetRelid(command->relation, NoLock, true);
+		if (dlock_session_is_store(relid))
+			dlock_error_store_operation(command->relation->relname, change);
+		if (alteration->subtype == AT_SetUnLogged && dlock_session_is_marks(relid))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot change the persistence of table \"%s\"", command->relation->relname),
+					 errdetail("A crash would lose the marks, and old tokens would pass again.")));
+	}
+}
+
+/*
+ * Refuse an index on the lease store.  If only the access method refused it,
+ * CREATE INDEX CONCURRENTLY would leave an invalid index, which blocks VACUUM
+ * FULL.
+ */
+static void
+check_create_index(IndexStmt *command)
+{
+	if (dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
+		dlock_error_store_operation(command->relation->relname, "create an index on");
+}
+
+/* Refuse a rule that makes a view of the lease store, as servers before 16 can. */
+static void
+check_rule(RuleStmt *command)
+{
+	if (command->event == CMD_SELECT &&
+		dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
+		dlock_error_store_operation(command->relation->relname, "make a view of");
+}
+
+static void
+call_next(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+		  ProcessUtilityContext context, ParamListInfo params,
+		  QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	if (next_utility_hook != NULL)
+		next_utility_hook(pstmt, queryString, readOnlyTree, context, params,
+						  queryEnv, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
+								queryEnv, dest, qc);
+}
+
+static void
+utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+			 ProcessUtilityContext context, ParamListInfo params,
+			 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
+{
+	Node	   *command = pstmt->utilityStmt;
+
+	/* Looked at now, for a ROLLBACK may free the command. */
+	bool		discards = IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL;
+	bool		was_prepared = IsA(command, TransactionStmt) &&
+		(((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) command)->kind == TRANS_STMT_ROLLBACK_PREPARED);
+
+	if (IsA(command, AlterTableStmt))
+		check_alter_table((AlterTableStmt *) command);
+	if (IsA(command, IndexStmt))
+		check_create_index((IndexStmt *) command);
+	if (IsA(command, RuleStmt))
+		check_rule((RuleStmt *) command);
+
+	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+
+	/* As the server does with advisory locks. */
+	if (discards)
+		dlock_bind_discard();
+
+	/* What the transaction noted for its end is gone. */
+	if (was_prepared)
+		dlock_taskwait_call_all(MyDatabaseId, false);
+}
+
+static bool
+is_our_extension(Oid extension)
+{
+	char	   *name = get_extension_name(extension);
+
+	return name != NULL && strcmp(name, "dlock") == 0;
+}
+
+static void
+access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
+{
+	if (next_access_hook != NULL)
+		next_access_hook(access, classId, objectId, subId, arg);
+
+	if (access == OAT_DROP && classId == ExtensionRelationId &&
+		is_our_extension(objectId))
+	{
+		extension_changed = true;
+		extension_dropped = objectId;
+	}
+
+	/* The server has locked the database and checked the privilege. */
+	if (access == OAT_DROP && classId == DatabaseRelationId)
+	{
+		dlock_launcher_dismiss_reaper(objectId);
+		database_dropped = objectId;
+	}
+	if (access == OAT_POST_CREATE && classId == TriggerRelationId &&
+		!((ObjectAccessPostCreate *) arg)->is_internal)
+		dlock_guard_check_trigger(objectId);
+}
+
+static void
+call_next_run(DLOCK_RUN_PARAMETERS)
+{
+	if (next_run_hook != NULL)
+		next_run_hook(DLOCK_RUN_ARGUMENTS);
+	else
+		standard_ExecutorRun(DLOCK_RUN_ARGUMENTS);
+}
+
+static void
+run_hook(DLOCK_RUN_PARAMETERS)
+{
+	PlannedStmt *before;
+	bool		changed = dlock_merge_begin_run(query->plannedstmt, &before);
+	bool		outermost = dlock_answer_begin_run();
+
+	if (!changed && !outermost)
+	{
+		call_next_run(DLOCK_RUN_ARGUMENTS);
+		return;
+	}
+	PG_TRY();
+	{
+		call_next_run(DLOCK_RUN_ARGUMENTS);
+	}
+	PG_CATCH();
+	{
+		dlock_merge_end_run(before);
+		if (outermost)
+			dlock_answer_end_run(true);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	dlock_merge_end_run(before);
+	if (outermost)
+		dlock_answer_end_run(false);
+}
+
+static void
+call_next_finish(QueryDesc *query)
+{
+	if (next_finish_hook != NULL)
+		next_finish_hook(query);
+	else
+		standard_ExecutorFinish(query);
+}
+
+/* The rest of a MERGE in WITH runs here, before the AFTER triggers. */
+static void
+finish_hook(QueryDesc *query)
+{
+	PlannedStmt *before;
+
+	if (!dlock_merge_begin_run(query->plannedstmt, &before))
+	{
+		call_next_finish(query);
+		return;
+	}
+	PG_TRY();
+	{
+		call_next_finish(query);
+	}
+	PG_FINALLY();
+	{
+		dlock_merge_end_run(before);
+	}
+	PG_END_TRY();
+}
+
+/* A store got its storage, most likely because of CREATE EXTENSION. */
+static void
+store_created(void)
+{
+	/* Attach now: the registry may be full, and a commit must not fail. */
+	(void) dlock_database_attach(MyDatabaseId);
+	extension_changed = true;
+}
+
+static void
+end_transaction(bool committed)
+{
+	if (OidIsValid(extension_dropped) && committed)
+	{
+		dlock_queue_dismiss(MyDatabaseId);
+		dlock_taskwait_call_all(MyDatabaseId, true);
+	}
+	if (extension_changed && committed)
+		dlock_launcher_extension_changed();
+	if (OidIsValid(database_dropped) && committed)
+		dlock_database_dropped(database_dropped);
+	extension_changed = false;
+	extension_dropped = database_dropped = InvalidOid;
+}
+
+/* A rollback to a savepoint can have undone the drop of the extension. */
+static void
+check_dropped(void)
+{
+	if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
+		extension_dropped = InvalidOid;
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			check_dropped();
+			break;
+
+		case XACT_EVENT_PRE_PREPARE:
+			check_dropped();
+			if (OidIsValid(extension_dropped))
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot prepare a transaction that drops the extension \"dlock\""),
+						 errdetail("Calls that wait for its locks would not learn of the drop."),
+						 errhint("Use COMMIT instead.")));
+			break;
+
+		case XACT_EVENT_COMMIT:
+			end_transaction(true);
+			break;
+
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			end_transaction(false);
+			break;
+
+		default:
+			break;
+	}
+}
+
+/* ---- entry points ---- */
+
 /*
  * Set everything up, if the library is in shared_preload_libraries.
  *
@@ -112,13 +432,22 @@ _PG_init(void)
 	}
 
 	dlock_settings_define();
-	dlock_hooks_install();
 	dlock_launcher_register();
 
 	next_request_hook = shmem_request_hook;
 	shmem_request_hook = request_hook;
 	next_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = startup_hook;
+	next_utility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = utility_hook;
+	next_access_hook = object_access_hook;
+	object_access_hook = access_hook;
+	dlock_am_created_hook = store_created;
+	next_run_hook = ExecutorRun_hook;
+	ExecutorRun_hook = run_hook;
+	next_finish_hook = ExecutorFinish_hook;
+	ExecutorFinish_hook = finish_hook;
+	RegisterXactCallback(xact_callback, NULL);
 }
 
 /* The handler of access method dlock_store. */
