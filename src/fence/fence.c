@@ -72,7 +72,7 @@
 #include "base/stat.h"
 #include "fence/fence.h"
 #include "fence/mark.h"
-#include "lock/find.h"
+#include "lock/held.h"
 #include "session/session.h"
 
 /* One pass of this transaction. */
@@ -120,7 +120,7 @@ forget_all(void)
 static void
 check_live(const DLockBytes *resource, DLockToken token)
 {
-	DLockFindTarget target = {
+	DLockHeldTarget target = {
 		.by = DLOCK_BY_TOKEN,
 		.name = *resource,
 		.token = token
@@ -130,7 +130,7 @@ check_live(const DLockBytes *resource, DLockToken token)
 
 	dlock_session_open(&db);
 	target.hash = dlock_name_hash(db.shared->oid, resource);
-	held = dlock_find_is_live(&db, &target);
+	held = dlock_held_is_live(&db, &target);
 	dlock_session_close(&db);
 	if (held)
 		return;

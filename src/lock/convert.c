@@ -63,7 +63,7 @@ first_newcomer(DLockSpaceEntry *entry)
 
 typedef struct DLockConversion
 {
-	DLockFind	found;
+	DLockHeldFind	found;
 	DLockMode	mode;
 	bool		may_wait;
 	DLockConvertProblem problem;
@@ -73,7 +73,7 @@ typedef struct DLockConversion
 
 /* Give a lease another mode, and with an upgrade another token. */
 static DLockStepLack
-change_mode(DLockStep *step, DLockFind *found, DLockMode mode)
+change_mode(DLockStep *step, DLockHeldFind *found, DLockMode mode)
 {
 	DLockSpaceLease *lease = found->lease;
 	DLockToken	token = lease->token;
@@ -94,7 +94,7 @@ change_mode(DLockStep *step, DLockFind *found, DLockMode mode)
 
 /* Put a request for a conversion into the queue. */
 static DLockStepLack
-enqueue_conversion(DLockStep *step, DLockFind *found, DLockMode mode)
+enqueue_conversion(DLockStep *step, DLockHeldFind *found, DLockMode mode)
 {
 	Oid			database = step->db->shared->oid;
 	DLockHolderTexts texts;
@@ -128,7 +128,7 @@ enqueue_conversion(DLockStep *step, DLockFind *found, DLockMode mode)
 static DLockStepLack
 convert_found(DLockStep *step, DLockConversion *convert)
 {
-	DLockFind  *found = &convert->found;
+	DLockHeldFind  *found = &convert->found;
 	DLockSpaceLease *lease = found->lease;
 	DLockSpaceLease *request = find_request();
 	DLockMode	before = (DLockMode) lease->mode;
@@ -175,7 +175,7 @@ static DLockStepLack
 try_convert(DLockStep *step, void *arg)
 {
 	DLockConversion *convert = arg;
-	DLockStepLack lack = dlock_find_wanted(step, &convert->found);
+	DLockStepLack lack = dlock_held_find(step, &convert->found);
 
 	if (lack != DLOCK_LACKS_NOTHING || convert->found.lease == NULL)
 		return lack;
@@ -197,7 +197,7 @@ try_convert(DLockStep *step, void *arg)
  * 42501, 53400.
  */
 DLockAcquireAnswer
-dlock_convert_lease(DLockDatabase *db, const DLockFindTarget *target,
+dlock_convert_lease(DLockDatabase *db, const DLockHeldTarget *target,
 					DLockMode mode, bool may_wait, DLockAcquireGranted *granted)
 {
 	DLockConversion convert = {
@@ -206,7 +206,7 @@ dlock_convert_lease(DLockDatabase *db, const DLockFindTarget *target,
 	};
 	DLockStep	step;
 
-	if (!dlock_find_run(&step, db, &convert.found, try_convert))
+	if (!dlock_held_run(&step, db, &convert.found, try_convert))
 		dlock_error_lease_lost(&target->name, target->token);
 	if (convert.problem != CONVERT_FINE)
 		ereport(ERROR,

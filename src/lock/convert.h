@@ -12,10 +12,10 @@
 #define DLOCK_CONVERT_H
 
 #include "lock/acquire.h"
-#include "lock/find.h"
+#include "lock/held.h"
 
 extern DLockAcquireAnswer dlock_convert_lease(DLockDatabase *db,
-											  const DLockFindTarget *target,
+											  const DLockHeldTarget *target,
 											  DLockMode mode, bool may_wait,
 											  DLockAcquireGranted *granted);
 

@@ -56,8 +56,7 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/value.h"
-#include "lock/release.h"
-#include "lock/renew.h"
+#include "lock/held.h"
 #include "pattern/group.h"
 #include "session/answer.h"
 #include "space/holder.h"
@@ -429,12 +428,12 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 	refs = dlock_index_owned(db->shared->oid, &member->lock_name, &count);
 	for (int i = 0; i < count; i++)
 	{
-		DLockFindTarget target = dlock_find_target(refs[i].hash, refs[i].token);
+		DLockHeldTarget target = dlock_held_target(refs[i].hash, refs[i].token);
 
 		CHECK_FOR_INTERRUPTS();
 		target.name = member->lock_name;
 		if (bsearch(&refs[i].token, sorted, token_count, sizeof(DLockToken), compare_tokens) != NULL)
-			released += dlock_release_lease(db, &target, DLOCK_RIGHT_ROLE, NULL);
+			released += dlock_held_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
 	}
 	pfree(refs);
 	pfree(sorted);
@@ -445,7 +444,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 static void
 remove_member(DLockDatabase *db, const DLockGroupMember *member)
 {
-	DLockFindTarget target = {
+	DLockHeldTarget target = {
 		.by = DLOCK_BY_TOKEN,
 		.hash = member->hash,
 		.name = member->lock_name,
@@ -453,8 +452,8 @@ remove_member(DLockDatabase *db, const DLockGroupMember *member)
 	};
 
 	/* First what can be refused. */
-	(void) dlock_release_lease(db, &target, DLOCK_RIGHT_ROLE, NULL);
-	(void) dlock_release_all(db, &member->lock_name);
+	(void) dlock_held_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
+	(void) dlock_held_release_all(db, &member->lock_name);
 }
 
 /*
@@ -491,7 +490,7 @@ make_way(DLockDatabase *db, DLockGroup *group, const DLockBytes *name)
 				 errmsg("group \"%.*s\" has too many members", group->name.len, group->name.data),
 				 errdetail("The limit is %d.", DLOCK_GROUP_MEMBERS_MAX),
 				 errhint("Let members leave, or wait until their memberships expire.")));
-	(void) dlock_release_all(db, name);
+	(void) dlock_held_release_all(db, name);
 }
 
 /*
@@ -574,7 +573,7 @@ keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 	}
 
 	/* With the member's ttl, so that they do not outlive the member. */
-	kept = dlock_renew_refs(db, refs, count, group->members[me].ttl, lsn);
+	kept = dlock_held_renew_refs(db, refs, count, group->members[me].ttl, lsn);
 	surplus = kept - quota;
 	for (int i = 0; i < count; i++)
 	{
@@ -709,7 +708,7 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 		report_lost(group, token);
 	check_role(&group->members[me]);
 	ref.hash = group->members[me].hash;
-	if (dlock_renew_refs(db, &ref, 1, 0, &lsn) == 0)
+	if (dlock_held_renew_refs(db, &ref, 1, 0, &lsn) == 0)
 		report_lost(group, token);
 
 	(void) release_partitions(db, &group->members[me], yielded, yielded_count);

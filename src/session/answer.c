@@ -25,7 +25,7 @@
  *
  *	  How a change is undone:
  *
- *	  a grant		it ends (dlock_release_stop)
+ *	  a grant		it ends (dlock_held_stop)
  *	  one more hold	there is one less, unless the run has released it itself
  *	  an upgrade	the lease gets its old token and its old mode back.  It has
  *					been held without a break in a mode that covers the old one,
@@ -63,7 +63,7 @@
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
-#include "lock/release.h"
+#include "lock/held.h"
 #include "lock/queue.h"
 #include "session/answer.h"
 #include "session/bind.h"
@@ -157,7 +157,7 @@ restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockAnswerItem *i
 static void
 undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 {
-	DLockReleaseStop how = known ? DLOCK_STOP_LOST : DLOCK_STOP_UNTOLD;
+	DLockHeldStop how = known ? DLOCK_STOP_LOST : DLOCK_STOP_UNTOLD;
 	DLockToken	ends = (item->kind == ANSWER_GRANT) ? item->token : DLOCK_TOKEN_NONE;
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
@@ -188,7 +188,7 @@ undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 		dlock_partition_unlock(item->hash);
 	}
 	if (ends != DLOCK_TOKEN_NONE)
-		dlock_release_stop(db, item->hash, ends, how);
+		dlock_held_stop(db, item->hash, ends, how);
 }
 
 /* Undo all but the first "kept" changes, the last one first. */
@@ -259,9 +259,9 @@ forget_ended(void)
 	}
 	for (Size i = 0; i < count; i++)
 	{
-		DLockFindTarget target = dlock_find_target(items[i].hash, items[i].token);
+		DLockHeldTarget target = dlock_held_target(items[i].hash, items[i].token);
 
-		if (!converted[items[i].hash % lengthof(converted)] && !dlock_find_is_live(&db, &target))
+		if (!converted[items[i].hash % lengthof(converted)] && !dlock_held_is_live(&db, &target))
 			continue;
 		kept_returned += i < returned;
 		items[kept++] = items[i];

@@ -29,7 +29,7 @@
 
 #include "base/error.h"
 #include "base/exit.h"
-#include "lock/release.h"
+#include "lock/held.h"
 #include "session/bind.h"
 #include "session/session.h"
 
@@ -59,7 +59,7 @@ is_session_lost(void)
 static void
 end_leases(DLockBind bind, SubTransactionId subid)
 {
-	DLockReleaseStop how = is_session_lost() ? DLOCK_STOP_LOST : DLOCK_STOP_OVER;
+	DLockHeldStop how = is_session_lost() ? DLOCK_STOP_LOST : DLOCK_STOP_OVER;
 	int			kept = 0;
 	DLockDatabase db;
 
@@ -70,7 +70,7 @@ end_leases(DLockBind bind, SubTransactionId subid)
 	{
 		if (bound[i].bind == bind &&
 			(subid == InvalidSubTransactionId || subid == bound[i].subid))
-			dlock_release_stop(&db, bound[i].hash, bound[i].token, how);
+			dlock_held_stop(&db, bound[i].hash, bound[i].token, how);
 		else
 			bound[kept++] = bound[i];
 	}
@@ -91,10 +91,10 @@ check_prepare(void)
 
 	for (int i = 0; i < count; i++)
 	{
-		DLockFindTarget target = dlock_find_target(bound[i].hash, bound[i].token);
+		DLockHeldTarget target = dlock_held_target(bound[i].hash, bound[i].token);
 
 		dlock_session_shared(&db);
-		if (bound[i].bind == DLOCK_BIND_TRANSACTION && dlock_find_is_live(&db, &target))
+		if (bound[i].bind == DLOCK_BIND_TRANSACTION && dlock_held_is_live(&db, &target))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot prepare a transaction that holds leases bound to it"),
@@ -155,9 +155,9 @@ forget_ended(void)
 	dlock_session_shared(&db);
 	for (int i = 0; i < count; i++)
 	{
-		DLockFindTarget target = dlock_find_target(bound[i].hash, bound[i].token);
+		DLockHeldTarget target = dlock_held_target(bound[i].hash, bound[i].token);
 
-		if (dlock_find_is_live(&db, &target))
+		if (dlock_held_is_live(&db, &target))
 			bound[kept++] = bound[i];
 	}
 	count = kept;

@@ -566,7 +566,7 @@ static DLockAcquireAnswer
 ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
 	DLockAcquireGranted *granted = &waiting->granted;
-	DLockFindTarget target = {
+	DLockHeldTarget target = {
 		.by = DLOCK_BY_TOKEN,.hash = dlock_name_hash(db->shared->oid, waiting->name),
 		.name = *waiting->name,.token = waiting->token
 	};

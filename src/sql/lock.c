@@ -27,8 +27,7 @@
 #include "fence/fence.h"
 #include "fence/guard.h"
 #include "fence/mark.h"
-#include "lock/release.h"
-#include "lock/renew.h"
+#include "lock/held.h"
 #include "session/answer.h"
 #include "session/session.h"
 #include "session/wait.h"
@@ -181,10 +180,10 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 				 errhint("Pass a longer ttl; a release can end the lease earlier.")));
 }
 
-static DLockFindTarget
+static DLockHeldTarget
 target_by_owner(FunctionCallInfo fcinfo)
 {
-	DLockFindTarget target = {
+	DLockHeldTarget target = {
 		.by = DLOCK_BY_OWNER,
 		.name = dlock_argument_name(fcinfo, 0, "lock name"),
 		.owner = dlock_argument_owner(fcinfo, 1)
@@ -193,10 +192,10 @@ target_by_owner(FunctionCallInfo fcinfo)
 	return target;
 }
 
-static DLockFindTarget
+static DLockHeldTarget
 target_by_token(FunctionCallInfo fcinfo)
 {
-	DLockFindTarget target = {
+	DLockHeldTarget target = {
 		.by = DLOCK_BY_TOKEN,
 		.name = dlock_argument_name(fcinfo, 0, "lock name"),
 		.token = dlock_argument_token(fcinfo, 1)
@@ -207,7 +206,7 @@ target_by_token(FunctionCallInfo fcinfo)
 
 /* Open the database for an operation on a target, and set its hash. */
 static void
-open_for_target(DLockDatabase *db, DLockFindTarget *target)
+open_for_target(DLockDatabase *db, DLockHeldTarget *target)
 {
 	dlock_session_open(db);
 	target->hash = dlock_name_hash(db->shared->oid, &target->name);
@@ -380,14 +379,14 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 }
 
 static bool
-renew(const char *function, DLockFindTarget *target, DLockTime ttl)
+renew(const char *function, DLockHeldTarget *target, DLockTime ttl)
 {
 	DLockDatabase db;
 	bool		renewed;
 
 	dlock_session_check_writable(function);
 	open_for_target(&db, target);
-	renewed = dlock_renew_lease(&db, target, ttl);
+	renewed = dlock_held_renew(&db, target, ttl);
 	dlock_session_close(&db);
 	return renewed;
 }
@@ -396,7 +395,7 @@ renew(const char *function, DLockFindTarget *target, DLockTime ttl)
 Datum
 dlock_sql_renew(PG_FUNCTION_ARGS)
 {
-	DLockFindTarget target = target_by_owner(fcinfo);
+	DLockHeldTarget target = target_by_owner(fcinfo);
 
 	PG_RETURN_BOOL(renew("dlock_renew", &target, dlock_argument_ttl(fcinfo, 2, false)));
 }
@@ -405,13 +404,13 @@ dlock_sql_renew(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
-	DLockFindTarget target = target_by_token(fcinfo);
+	DLockHeldTarget target = target_by_token(fcinfo);
 
 	PG_RETURN_BOOL(renew("dlock_renew_token", &target, dlock_argument_ttl(fcinfo, 2, false)));
 }
 
 static bool
-release(const char *function, DLockFindTarget *target)
+release(const char *function, DLockHeldTarget *target)
 {
 	DLockDatabase db;
 	DLockToken	counted = DLOCK_TOKEN_NONE;
@@ -419,13 +418,13 @@ release(const char *function, DLockFindTarget *target)
 
 	dlock_session_check_writable(function);
 	open_for_target(&db, target);
-	released = dlock_release_lease(&db, target, DLOCK_RIGHT_ROLE, &counted);
+	released = dlock_held_release(&db, target, DLOCK_RIGHT_ROLE, &counted);
 	if (counted != DLOCK_TOKEN_NONE)
 		dlock_answer_counted_down(target->hash, counted);
 
 	/* Without a lease nothing is left to do under the lock. */
 	target->closed = true;
-	while (!released && dlock_release_lease(&db, target, DLOCK_RIGHT_ROLE, NULL))
+	while (!released && dlock_held_release(&db, target, DLOCK_RIGHT_ROLE, NULL))
 		CHECK_FOR_INTERRUPTS();
 	dlock_session_close(&db);
 	return released;
@@ -435,7 +434,7 @@ release(const char *function, DLockFindTarget *target)
 Datum
 dlock_sql_release(PG_FUNCTION_ARGS)
 {
-	DLockFindTarget target = target_by_owner(fcinfo);
+	DLockHeldTarget target = target_by_owner(fcinfo);
 
 	PG_RETURN_BOOL(release("dlock_release", &target));
 }
@@ -444,7 +443,7 @@ dlock_sql_release(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_release_token(PG_FUNCTION_ARGS)
 {
-	DLockFindTarget target = target_by_token(fcinfo);
+	DLockHeldTarget target = target_by_token(fcinfo);
 
 	PG_RETURN_BOOL(release("dlock_release_token", &target));
 }
@@ -453,14 +452,14 @@ dlock_sql_release_token(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_check(PG_FUNCTION_ARGS)
 {
-	DLockFindTarget target = target_by_token(fcinfo);
+	DLockHeldTarget target = target_by_token(fcinfo);
 	DLockDatabase db;
 	bool		live;
 
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_check");
 	open_for_target(&db, &target);
-	live = dlock_find_is_live(&db, &target);
+	live = dlock_held_is_live(&db, &target);
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(live);
 }
@@ -476,7 +475,7 @@ dlock_sql_renew_all(PG_FUNCTION_ARGS)
 
 	dlock_session_check_writable("dlock_renew_all");
 	dlock_session_open(&db);
-	renewed = dlock_renew_all(&db, &owner, ttl);
+	renewed = dlock_held_renew_all(&db, &owner, ttl);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(renewed);
 }
@@ -491,13 +490,13 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 
 	dlock_session_check_writable("dlock_release_all");
 	dlock_session_open(&db);
-	released = dlock_release_all(&db, &owner);
+	released = dlock_held_release_all(&db, &owner);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(released);
 }
 
 static void
-log_forced(const DLockBytes *name, const DLockReleaseForced *ended, const char *user,
+log_forced(const DLockBytes *name, const DLockHeldForced *ended, const char *user,
 		   const char *reason)
 {
 	char	   *role = GetUserNameFromId(ended->role, true);
@@ -529,16 +528,16 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	char	   *reason = dlock_argument_reason(fcinfo, 1);
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
-	DLockReleaseForced *ended;
+	DLockHeldForced *ended;
 	int			count;
 
 	dlock_session_check_writable("dlock_force_release");
 	dlock_session_open(&db);
-	count = dlock_release_by_force(&db, &name, &ended);
+	count = dlock_held_end_by_force(&db, &name, &ended);
 	for (int i = 0; i < count; i++)
 		log_forced(&name, &ended[i], user, reason);
 	for (int i = 0; i < count; i++)
-		dlock_release_forced(&db, ended[i].hash, ended[i].token);
+		dlock_held_finish_forced(&db, ended[i].hash, ended[i].token);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(count);
 }
@@ -613,7 +612,7 @@ dlock_sql_campaign(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_resign(PG_FUNCTION_ARGS)
 {
-	DLockFindTarget target = target_by_owner(fcinfo);
+	DLockHeldTarget target = target_by_owner(fcinfo);
 
 	dlock_argument_require(fcinfo, 1, "candidate");
 	PG_RETURN_BOOL(release("dlock_resign", &target));

@@ -78,7 +78,7 @@
 #include "base/exit.h"
 #include "base/fault.h"
 #include "base/settings.h"
-#include "lock/release.h"
+#include "lock/held.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/space.h"
@@ -262,7 +262,7 @@ remove_expired(DLockReaper *reaper, DLockDatabase *db)
 
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("reap");
-		ref->deadline = dlock_release_expired(db, ref->hash, ref->token, &skipped, &removed);
+		ref->deadline = dlock_held_expire(db, ref->hash, ref->token, &skipped, &removed);
 		if (removed)
 			reaper->last_work = dlock_clock_now();
 		if (ref->deadline == 0 || ref->deadline > reaper->horizon)

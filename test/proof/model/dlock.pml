@@ -289,7 +289,7 @@ inline grant(l, c)
 	fi
 }
 
-/* dlock_release_stop: the lease ends in memory, its page is left to the next grant */
+/* dlock_held_stop: the lease ends in memory, its page is left to the next grant */
 inline stop(l, c)
 {
 	if
@@ -348,7 +348,7 @@ inline tell(l, c)
 	fi
 }
 
-/* dlock_release_lease; from then on the client does not believe to have it */
+/* dlock_held_release; from then on the client does not believe to have it */
 inline release(l, c)
 {
 	believed[c] = believed[c] & ~BIT(l);

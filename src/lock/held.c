@@ -1,0 +1,812 @@
+/*-------------------------------------------------------------------------
+ *
+ * held.c
+ *	  Leases that are held: find, renew and release them, and end them
+ *	  otherwise: by force, by time, with a session.
+ *
+ * NOTES
+ *	  Leases are named by owner, by token, or by a reference.  To find one is the
+ *	  first part of each attempt here and of those in lock/convert.c.  A lease on
+ *	  a path is changed with all its parts, under the partition locks of the path
+ *	  and its ancestors.
+ *
+ * IDENTIFICATION
+ *	  src/lock/held.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/name.h"
+#include "base/rule.h"
+#include "base/stat.h"
+#include "lock/held.h"
+#include "lock/queue.h"
+#include "space/holder.h"
+#include "store/flush.h"
+
+/* How long a lease that was stopped in memory may stay on disk. */
+#define TIDY_DELAY		USECS_PER_SEC
+
+/* When to come back to a lease whose partition is locked for long. */
+#define SKIPPED_DELAY	USECS_PER_SEC
+
+/* ---- finding ---- */
+
+/* The target that the hash of a name and a token stand for. */
+DLockHeldTarget
+dlock_held_target(uint32 hash, DLockToken token)
+{
+	return (DLockHeldTarget)
+	{
+		.by = DLOCK_BY_REF,.hash = hash,.token = token
+	};
+}
+
+/*
+ * Is a lease live; or, if the target wants that, over, and its lock closed by
+ * its lock delay?
+ */
+static bool
+is_wanted(const DLockHeldTarget *target, const DLockSpaceLease *lease, DLockTime now)
+{
+	if (dlock_rule_is_live(lease->deadline, now))
+		return !target->closed;
+	return target->closed && now >= lease->min_until && dlock_holder_blocks_until(lease) > now;
+}
+
+/*
+ * Find the lease that an owner's name stands for: that of the current user, else
+ * the first that is not a stranger's.  An owner may have leases that are closed
+ * beside its live one.
+ */
+static DLockSpaceLease *
+find_by_owner(DLockSpaceEntry *entry, const DLockHeldTarget *target, const List *strangers)
+{
+	DLockOwner	own = {GetUserId(), target->owner};
+	DLockTime	now = dlock_clock_now();
+	DLockSpaceLease *other = target->closed ? NULL : dlock_index_find_owned(entry, &own, now);
+
+	if (other != NULL)
+		return other;
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		if (lease->part == DLOCK_PART_INTENT || !is_wanted(target, lease, now) ||
+			!dlock_space_is_owner_name(lease, &target->owner))
+			continue;
+		if (lease->role == GetUserId())
+			return lease;
+		if (other == NULL && !list_member_oid(strangers, lease->role))
+			other = lease;
+	}
+	return other;
+}
+
+/*
+ * Find the lease that a target names; NULL if there is none.  The partition
+ * lock must be held.  Intents are found by reference only.
+ */
+static DLockSpaceLease *
+find_lease(DLockDatabase *db, const DLockHeldTarget *target, const List *strangers,
+		   DLockSpaceEntry **entry)
+{
+	DLockSpaceLease *lease = NULL;
+	Oid			database = db->shared->oid;
+
+	Assert(dlock_partition_is_held(target->hash));
+	if (target->by == DLOCK_BY_REF)
+	{
+		*entry = dlock_space_find_token(database, target->hash, target->token, &lease);
+		return lease;
+	}
+
+	*entry = dlock_space_find(database, target->hash, &target->name);
+	if (*entry == NULL)
+		return NULL;
+	if (target->by == DLOCK_BY_OWNER)
+		return find_by_owner(*entry, target, strangers);
+	lease = dlock_index_find_part(*entry, target->token);
+	return (lease != NULL && lease->part != DLOCK_PART_INTENT) ? lease : NULL;
+}
+
+/*
+ * Find the lease that a target names, with the partitions of all its parts
+ * locked.
+ */
+static DLockStepLack
+find_any(DLockStep *step, DLockHeldFind *found)
+{
+	DLockPartitionSet needed = {{0}};
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	name;
+
+	Assert(dlock_partition_is_mine(found->target->hash));
+	found->lease = find_lease(step->db, found->target, step->strangers, &found->entry);
+	if (found->lease == NULL || found->lease->part != DLOCK_PART_PATH)
+		return DLOCK_LACKS_NOTHING;
+	name = dlock_space_entry_name(found->entry, buffer);
+	dlock_holder_path_set(step->db->shared->oid, &name, &needed);
+	return dlock_step_widen(step, &needed);
+}
+
+/*
+ * The same for a lease that is as the target wants it, held or closed, and that
+ * the current user may use: its own, or that of a role that it is a member of.
+ *
+ * A name of an owner stands for no lease of a stranger: the answer is as if that
+ * lease were not there.  A token or a reference names one lease; "right" says what
+ * happens if that is a stranger's.
+ */
+DLockStepLack
+dlock_held_find(DLockStep *step, DLockHeldFind *found)
+{
+	DLockStepLack lack = find_any(step, found);
+	Oid			role;
+
+	if (lack != DLOCK_LACKS_NOTHING || found->lease == NULL)
+		return lack;
+	role = found->lease->role;
+	if (!is_wanted(found->target, found->lease, step->now))
+		found->lease = NULL;
+	else if (role == GetUserId() || role == step->member_of)
+		return DLOCK_LACKS_NOTHING;
+	else if (list_member_oid(step->strangers, role))
+	{
+		found->stranger = role;
+		found->lease = NULL;
+	}
+	else
+	{
+		/* The catalogs are not to be read under a partition lock. */
+		step->role = role;
+		return DLOCK_LACKS_RIGHT;
+	}
+	return DLOCK_LACKS_NOTHING;
+}
+
+/*
+ * Run an attempt on the lease that a target names.  "arg" begins with "found".
+ * True if there is such a lease.  Throws 42501.
+ */
+bool
+dlock_held_run(DLockStep *step, DLockDatabase *db, DLockHeldFind *found, DLockStepAttempt attempt)
+{
+	dlock_step_begin(step, db);
+	dlock_partition_set_add(&step->set, found->target->hash);
+	(void) dlock_step_run(step, attempt, found);
+	if (OidIsValid(found->stranger) && found->right == DLOCK_RIGHT_ROLE)
+		dlock_error_not_owner(&found->target->name, found->stranger);
+	return found->lease != NULL;
+}
+
+/* Put the current user's own leases in front; returns how many these are. */
+static int
+put_own_first(DLockSpaceRef *refs, int count)
+{
+	int			own = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockSpaceRef ref = refs[i];
+
+		if (ref.role != GetUserId())
+			continue;
+		refs[i] = refs[own];
+		refs[own++] = ref;
+	}
+	return own;
+}
+
+/* The term of a lease, but for the bound on the wall clock. */
+static DLockTerm
+term_of(const DLockSpaceLease *lease)
+{
+	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	return (DLockTerm)
+	{
+		lease->ttl, lease->deadline, lease->bound_mono, 0
+	};
+}
+
+/* Is the lease that a target names live now?  Changes nothing. */
+bool
+dlock_held_is_live(DLockDatabase *db, const DLockHeldTarget *target)
+{
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
+	bool		live;
+
+	dlock_partition_lock(target->hash, LW_SHARED);
+	lease = find_lease(db, target, NIL, &entry);
+	live = lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now());
+	dlock_partition_unlock(target->hash);
+	return live;
+}
+
+/* ---- renewing ---- */
+
+typedef struct DLockHeldRenewal
+{
+	DLockHeldFind	found;
+	DLockTime	ttl;
+	XLogRecPtr	lsn;			/* vouches for the new deadline */
+} DLockHeldRenewal;
+
+/* An attempt: renew a lease. */
+static DLockStepLack
+try_renew(DLockStep *step, void *arg)
+{
+	DLockHeldRenewal *renew = arg;
+	DLockStepLack lack = dlock_held_find(step, &renew->found);
+	DLockSpaceLease *lease = renew->found.lease;
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockRuleRenewal renewal;
+	DLockTerm	term;
+	int			count;
+
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
+		return lack;
+	term = term_of(lease);
+	renewal = dlock_rule_renew(&term, renew->ttl, step->now, dlock_clock_wall());
+	if (renewal.must_log && lease->slot != DLOCK_SLOT_NONE)
+	{
+		lack = dlock_step_pin(step, lease->slot);
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
+		dlock_step_log_state(step, lease, &renewal.term);
+	}
+
+	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
+	renew->lsn = lease->lsn;
+	count = dlock_holder_parts(renew->found.entry, lease, parts);
+	for (int i = 0; i < count; i++)
+	{
+		parts[i].lease->ttl = renewal.term.ttl;
+		parts[i].lease->deadline = renewal.term.deadline;
+		parts[i].lease->bound_mono = renewal.term.bound_mono;
+		dlock_space_note_end(parts[i].lease);
+	}
+	if (renewal.term.deadline >= term.deadline)
+		return DLOCK_LACKS_NOTHING;
+
+	/* It ends earlier than requests in the queue expect. */
+	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+	for (int i = 0; i < count; i++)
+		dlock_queue_call(parts[i].entry, step->now);
+	return DLOCK_LACKS_NOTHING;
+}
+
+/*
+ * Renew the live lease that a target names; false if there is none, or if it
+ * is to be skipped.  "lsn" is the end of the record that vouches for the new
+ * deadline; it is left to the caller to flush it.
+ */
+static bool
+renew_lease(DLockDatabase *db, const DLockHeldTarget *target, DLockTime ttl,
+			DLockHeldRight right, XLogRecPtr *lsn)
+{
+	DLockHeldRenewal renew = {.found = {.target = target,.right = right},.ttl = ttl};
+	DLockStep	step;
+	bool		renewed = dlock_held_run(&step, db, &renew.found, try_renew);
+
+	*lsn = renew.lsn;
+	return renewed;
+}
+
+/*
+ * Renew the live lease that a target names; false if there is none.
+ *
+ * "ttl" zero keeps that of the lease.  When this returns true, the new
+ * deadline is as durable as synchronous_commit asks for: also where the bound
+ * that covers it was logged before, by a call that did not wait for the disk.
+ * Throws 42501.
+ */
+bool
+dlock_held_renew(DLockDatabase *db, const DLockHeldTarget *target,
+				  DLockTime ttl)
+{
+	XLogRecPtr	lsn;
+
+	if (!renew_lease(db, target, ttl, DLOCK_RIGHT_ROLE, &lsn))
+		return false;
+	dlock_flush_commit(lsn, dlock_clock_now());
+	return true;
+}
+
+/*
+ * Renew those of these leases that are live and that the current user may
+ * renew.  Returns how many; the others' tokens become DLOCK_TOKEN_NONE.  "lsn"
+ * is advanced to what vouches for the new deadlines, which is left to the
+ * caller to flush.
+ */
+int
+dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
+				 DLockTime ttl, XLogRecPtr *lsn)
+{
+	int			renewed = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockHeldTarget target = dlock_held_target(refs[i].hash, refs[i].token);
+		XLogRecPtr	of_this;
+
+		CHECK_FOR_INTERRUPTS();
+		if (renew_lease(db, &target, ttl, DLOCK_RIGHT_ROLE_SKIP, &of_this))
+		{
+			renewed++;
+			*lsn = Max(*lsn, of_this);
+		}
+		else
+			refs[i].token = DLOCK_TOKEN_NONE;
+	}
+	return renewed;
+}
+
+/*
+ * Renew all live leases that the name of an owner stands for: those of the
+ * current user; if it has none, those of the roles that it is a member of.
+ * Flushes once.  Returns how many.
+ */
+int
+dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime ttl)
+{
+	int			count;
+	DLockSpaceRef *refs = dlock_index_owned(db->shared->oid, owner_name, &count);
+	int			own = put_own_first(refs, count);
+	XLogRecPtr	last = InvalidXLogRecPtr;
+	int			renewed = dlock_held_renew_refs(db, refs, own, ttl, &last);
+
+	if (renewed == 0)
+		renewed = dlock_held_renew_refs(db, refs + own, count - own, ttl, &last);
+	pfree(refs);
+	dlock_flush_commit(last, dlock_clock_now());
+	return renewed;
+}
+
+/* ---- releasing ---- */
+
+typedef struct DLockHeldRelease
+{
+	DLockHeldFind	found;
+	DLockToken	counted;		/* of a lease that goes on with one hold less */
+} DLockHeldRelease;
+
+/* A lease is released before the least time to hold it: it closes its lock. */
+static void
+close_lock(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+{
+	/* An expiry that comes first ends it all the same. */
+	DLockTime	until = Min(lease->min_until, lease->deadline);
+	DLockTerm	term = {0, step->now, step->now, dlock_clock_wall()};
+
+	Assert(dlock_partition_is_mine(entry->hash));
+	dlock_database_note_deadline(step->db->shared, until);
+	lease->delay = until - step->now;
+	if (lease->slot != DLOCK_SLOT_NONE)
+		dlock_step_log_state(step, lease, &term);
+	dlock_step_stop_lease(entry, lease, lease->delay, step->now);
+}
+
+/* An attempt: release a lease once. */
+static DLockStepLack
+try_release(DLockStep *step, void *arg)
+{
+	DLockHeldRelease *release = arg;
+	DLockStepLack lack = dlock_held_find(step, &release->found);
+	DLockSpaceLease *lease = release->found.lease;
+	DLockRuleEnd end;
+	DLockTerm	term;
+
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
+		return lack;
+	end = dlock_rule_release(lease->holds, lease->min_until, step->now);
+	lack = (end == DLOCK_RULE_END) ? dlock_step_end_lease(step, release->found.entry, lease) :
+		dlock_step_pin_lease(step, lease);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
+	if (end == DLOCK_RULE_CLOSE)
+		close_lock(step, release->found.entry, lease);
+	if (end != DLOCK_RULE_COUNT_DOWN)
+	{
+		dlock_stat_count(DLOCK_STAT_RELEASE, 1);
+		return DLOCK_LACKS_NOTHING;
+	}
+
+	lease->holds--;
+	release->counted = lease->token;
+	term = term_of(lease);
+	term.bound_wall = dlock_rule_bound_wall(term.bound_mono, step->now, dlock_clock_wall());
+	if (lease->slot != DLOCK_SLOT_NONE)
+		dlock_step_log_state(step, lease, &term);
+	return DLOCK_LACKS_NOTHING;
+}
+
+/* An attempt: open a lock that a lease keeps closed, for its owner is done. */
+static DLockStepLack
+try_open(DLockStep *step, void *arg)
+{
+	DLockHeldRelease *release = arg;
+	DLockStepLack lack = dlock_held_find(step, &release->found);
+
+	if (lack != DLOCK_LACKS_NOTHING || release->found.lease == NULL)
+		return lack;
+	return dlock_step_end_lease(step, release->found.entry, release->found.lease);
+}
+
+/*
+ * Release the lease that a target names, or open the lock that it keeps closed;
+ * false if there is none.
+ *
+ * The release is not flushed: the next grant of the lock writes its record
+ * after this one, and a crash that loses both brings the lease back for a ttl
+ * at most.  Throws 42501.
+ *
+ * "counted", if not NULL, is the token of a lease that goes on with one hold less;
+ * else DLOCK_TOKEN_NONE.
+ */
+bool
+dlock_held_release(DLockDatabase *db, const DLockHeldTarget *target,
+					DLockHeldRight right, DLockToken *counted)
+{
+	DLockHeldRelease release = {.found = {.target = target,.right = right}};
+	DLockStep	step;
+
+	if (!dlock_held_run(&step, db, &release.found, target->closed ? try_open : try_release))
+		return false;
+	if (counted != NULL)
+		*counted = release.counted;
+	dlock_flush_later(step.lsn, step.now);
+	return true;
+}
+
+/* Release those of these leases that are live, all their holds; how many? */
+static int
+release_refs(DLockDatabase *db, const DLockSpaceRef *refs, int count)
+{
+	int			released = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockHeldTarget target = dlock_held_target(refs[i].hash, refs[i].token);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!dlock_held_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
+			continue;
+		released++;
+		while (dlock_held_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
+			CHECK_FOR_INTERRUPTS();
+	}
+	return released;
+}
+
+/*
+ * Release all live leases that the name of an owner stands for, as
+ * dlock_held_renew_all() finds them.  Returns how many.
+ */
+int
+dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name)
+{
+	int			count;
+	DLockSpaceRef *refs = dlock_index_owned(db->shared->oid, owner_name, &count);
+	int			own = put_own_first(refs, count);
+	int			released = release_refs(db, refs, own);
+
+	if (released == 0)
+		released = release_refs(db, refs + own, count - own);
+	pfree(refs);
+	return released;
+}
+
+/* ---- by force ---- */
+
+/*
+ * Lock the partitions of all that is held on a lock, with all parts.  Returns
+ * the lock's entry, or NULL if it has none.
+ */
+static DLockSpaceEntry *
+lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockPartitionSet *set)
+{
+	Oid			database = db->shared->oid;
+	uint32		hash = dlock_name_hash(database, name);
+
+	memset(set, 0, sizeof(*set));
+	dlock_partition_set_add(set, hash);
+	for (;;)
+	{
+		DLockPartitionSet needed = *set;
+		DLockSpaceEntry *entry;
+
+		dlock_partition_lock_set(set, LW_EXCLUSIVE);
+		entry = dlock_space_find(database, hash, name);
+		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+			 lease != NULL; lease = dlock_space_next(lease))
+		{
+			char		buffer[DLOCK_NAME_MAX];
+			DLockBytes	path = dlock_holder_path(entry, lease, buffer);
+
+			if (lease->part != DLOCK_PART_WHOLE)
+				dlock_holder_path_set(database, &path, &needed);
+		}
+		if (memcmp(&needed, set, sizeof(needed)) == 0)
+			return entry;
+		dlock_partition_unlock_set(set);
+		*set = needed;
+	}
+}
+
+/*
+ * End a lease in memory, with all its parts, but hand nothing off yet.  For how
+ * long it keeps the lock closed from then on is left as it is if it was live, for
+ * its holder may take a while to notice; what is closed already is opened.
+ */
+static void
+end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime now)
+{
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	path = dlock_holder_path(entry, lease, buffer);
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count;
+
+	Assert(dlock_partition_is_mine(entry->hash));
+	if (lease->part == DLOCK_PART_INTENT)
+	{
+		DLockSpaceEntry *below;
+		DLockSpaceLease *whole = dlock_space_find_part(db->shared->oid, &path, lease->token, &below);
+
+		if (whole != NULL)
+		{
+			entry = below;
+			lease = whole;
+		}
+	}
+	count = dlock_holder_parts(entry, lease, parts);
+	for (int i = 0; i < count; i++)
+	{
+		if (parts[i].lease->deadline <= now)
+			parts[i].lease->delay = 0;
+		parts[i].lease->deadline = Min(parts[i].lease->deadline, now);
+		dlock_space_note_end(parts[i].lease);
+		parts[i].lease->stopped = true;
+	}
+}
+
+/*
+ * End all leases on a lock at one moment; a path that goes through it as a
+ * whole.  A live one with a lock delay closes the lock, as by any unclean end;
+ * one that has the lock closed does so no longer.  Returns how many, and tells
+ * in "ended" (palloc'd) what they were.
+ *
+ * They are dead then; dlock_held_finish_forced() erases them and calls the requests
+ * that wait.  So a conversion that waits cannot save one of these leases.
+ */
+int
+dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForced **ended)
+{
+	DLockSpaceEntry *entry;
+	DLockPartitionSet set;
+	DLockTime	now;
+	int			room = 8;
+	int			count;
+	int			released = 0;
+
+	/* Memory is not to be asked for under the lock, so count first. */
+	*ended = palloc(room * sizeof(DLockHeldForced));
+	for (;;)
+	{
+		entry = lock_all_of(db, name, &set);
+		now = dlock_clock_now();
+		count = 0;
+		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+			 lease != NULL; lease = dlock_space_next(lease))
+			count += dlock_holder_blocks_until(lease) > now;
+		if (count <= room)
+			break;
+		dlock_partition_unlock_set(&set);
+		room = count + 8;
+		*ended = repalloc_huge(*ended, room * sizeof(DLockHeldForced));
+	}
+
+	count = 0;
+	for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
+		 lease != NULL; lease = dlock_space_next(lease))
+	{
+		DLockHeldForced *told = &(*ended)[count];
+		char		buffer[DLOCK_NAME_MAX];
+		DLockBytes	path = dlock_holder_path(entry, lease, buffer);
+
+		if (dlock_holder_blocks_until(lease) <= now)
+			continue;
+		told->hash = dlock_name_hash(db->shared->oid, &path);
+		told->token = lease->token;
+		told->role = lease->role;
+		told->was_closed = lease->deadline <= now;
+		told->closed_for = told->was_closed ? 0 : lease->delay;
+		told->owner_len = lease->owner_len;
+		dlock_space_copy_text(lease, 0, lease->owner_len, told->owner);
+		released += !lease->stopped;
+		end_by_force(db, entry, lease, now);
+		count++;
+	}
+	dlock_partition_unlock_set(&set);
+	if (count > 0)
+		dlock_database_note_deadline(db->shared, now);
+	dlock_stat_count(DLOCK_STAT_RELEASE, released);
+	return count;
+}
+
+/* An attempt: log the end of a lease by force, and call the requests that wait. */
+static DLockStepLack
+try_tell_forced(DLockStep *step, void *arg)
+{
+	DLockHeldFind  *found = arg;
+	DLockStepLack lack = find_any(step, found);
+	DLockSpaceLease *lease = found->lease;
+	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	int			count;
+
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
+		return lack;
+	if (lease->slot != DLOCK_SLOT_NONE)
+	{
+		DLockTerm	term = {0, lease->deadline, lease->deadline, 0};
+
+		lack = dlock_step_pin(step, lease->slot);
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
+		term.bound_wall = dlock_rule_bound_wall(lease->deadline, step->now, dlock_clock_wall());
+		dlock_step_log_state(step, lease, &term);
+	}
+	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+	count = dlock_holder_parts(found->entry, lease, parts);
+	for (int i = 0; i < count; i++)
+		dlock_queue_call(parts[i].entry, step->now);
+	return DLOCK_LACKS_NOTHING;
+}
+
+/*
+ * See to what is left of a lease that was ended by force: either it is removed,
+ * or it keeps its lock closed for a while, and that survives a crash.
+ */
+void
+dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
+{
+	DLockHeldTarget target = dlock_held_target(hash, token);
+	DLockHeldFind	found = {.target = &target};
+	DLockStep	step;
+	bool		removed;
+
+	DLOCK_FAULT("forced");
+	if (dlock_held_expire(db, hash, token, NULL, &removed) == 0)
+		return;
+	(void) dlock_held_run(&step, db, &found, try_tell_forced);
+	dlock_flush_later(step.lsn, step.now);
+}
+
+/* ---- by time ---- */
+
+typedef struct DLockHeldExpiry
+{
+	DLockHeldFind	found;
+	DLockTime	until;			/* zero: the lease is gone */
+	bool		removed;
+} DLockHeldExpiry;
+
+/* An attempt: remove a dead lease, or write one that only memory has as it is. */
+static DLockStepLack
+try_expire(DLockStep *step, void *arg)
+{
+	DLockHeldExpiry *expiry = arg;
+	DLockHeldFind  *found = &expiry->found;
+	DLockStepLack lack = find_any(step, found);
+	DLockSpaceLease *lease = found->lease;
+
+	expiry->until = 0;
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
+		return lack;
+	expiry->until = dlock_holder_blocks_until(lease);
+	if (expiry->until > step->now)
+	{
+		lack = lease->unwritten ? dlock_step_pin(step, lease->slot) : DLOCK_LACKS_NOTHING;
+		if (lack == DLOCK_LACKS_NOTHING && lease->unwritten)
+			dlock_step_rewrite(step, found->entry, lease, NULL);
+		return lack;
+	}
+	expiry->removed = true;
+
+	/* What is left of a path whose own lease is gone, or goes with it. */
+	if (lease->part == DLOCK_PART_INTENT)
+		return dlock_step_lack_path(step, found->entry, lease);
+	lack = dlock_step_end_lease(step, found->entry, lease);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
+	pg_atomic_write_u64(&step->db->shared->stats.reaper_lag, step->now - expiry->until);
+	expiry->until = 0;
+	return DLOCK_LACKS_NOTHING;
+}
+
+/*
+ * Remove a lease if it is dead, or write it if only memory has it as it is.
+ * Returns zero when it is gone, else until when it keeps others out now.
+ * "removed" says whether this call removed it.
+ *
+ * If "skipped" is given, it does not wait for partitions that are locked for
+ * long, see dlock_partition_try_lock_set(), but returns when to come back.
+ */
+DLockTime
+dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartitionSet *skipped,
+					  bool *removed)
+{
+	DLockHeldTarget target = dlock_held_target(hash, token);
+	DLockHeldExpiry expiry = {.found = {.target = &target}};
+	DLockStep	step;
+
+	dlock_step_begin(&step, db);
+	dlock_partition_set_add(&step.set, hash);
+	step.skipped = skipped;
+	if (!dlock_step_run(&step, try_expire, &expiry))
+		expiry.until = dlock_clock_now() + SKIPPED_DELAY;
+	else
+		dlock_flush_later(step.lsn, step.now);
+	*removed = expiry.removed && expiry.until == 0;
+	return expiry.until;
+}
+
+/* ---- with a session, or without an answer ---- */
+
+/* For how long a lock stays closed when a lease on it is stopped. */
+static DLockTime
+delay_of(const DLockSpaceLease *lease, DLockHeldStop how, DLockTime now)
+{
+	DLockTime	delay = (how == DLOCK_STOP_LOST) ? lease->delay : 0;
+
+	if (how != DLOCK_STOP_UNTOLD && lease->min_until > now)
+		delay = Max(delay, Min(lease->min_until, lease->deadline) - now);
+	return delay;
+}
+
+typedef struct DLockHeldEnd
+{
+	DLockHeldFind	found;
+	DLockHeldStop how;
+} DLockHeldEnd;
+
+/* An attempt, which lacks nothing but partitions: end a lease in memory. */
+static DLockStepLack
+try_stop(DLockStep *step, void *arg)
+{
+	DLockHeldEnd *end = arg;
+	DLockStepLack lack = find_any(step, &end->found);
+	DLockSpaceLease *lease = end->found.lease;
+	DLockTime	delay;
+
+	if (lack != DLOCK_LACKS_NOTHING || lease == NULL ||
+		!dlock_rule_is_live(lease->deadline, step->now))
+		return lack;
+	delay = delay_of(lease, end->how, step->now);
+	if (lease->slot != DLOCK_SLOT_NONE || delay > 0)
+		dlock_database_note_deadline(step->db->shared, step->now + Max(TIDY_DELAY, delay));
+	dlock_step_stop_lease(end->found.entry, lease, delay, step->now);
+	return DLOCK_LACKS_NOTHING;
+}
+
+/*
+ * End a lease now, without changing its page.
+ *
+ * "db" needs no more than its shared parts.  Cannot fail; to be called at the
+ * end of a transaction, in an error, or at exit.
+ */
+void
+dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token, DLockHeldStop how)
+{
+	DLockHeldTarget target = dlock_held_target(hash, token);
+	DLockHeldEnd end = {.found = {.target = &target},.how = how};
+	DLockStep	step;
+
+	(void) dlock_held_run(&step, db, &end.found, try_stop);
+}

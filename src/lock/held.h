@@ -1,0 +1,99 @@
+/*-------------------------------------------------------------------------
+ *
+ * held.h
+ *	  Leases that are held: find, renew, release and end them.
+ *
+ * IDENTIFICATION
+ *	  src/lock/held.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_HELD_H
+#define DLOCK_HELD_H
+
+#include "lock/step.h"
+
+/* How a lease is named. */
+typedef enum DLockHeldBy
+{
+	DLOCK_BY_OWNER,				/* name and owner */
+	DLOCK_BY_TOKEN,				/* name and token */
+	DLOCK_BY_REF				/* hash of the name, and token */
+} DLockHeldBy;
+
+typedef struct DLockHeldTarget
+{
+	DLockHeldBy by;
+	uint32		hash;			/* of the name */
+	DLockBytes	name;
+	DLockBytes	owner;
+	DLockToken	token;
+	bool		closed;			/* not a live one: one whose lock delay is not
+								 * over */
+} DLockHeldTarget;
+
+/* On whose account a lease is renewed or released. */
+typedef enum DLockHeldRight
+{
+	DLOCK_RIGHT_ROLE,			/* the current user's; throw if it may not */
+	DLOCK_RIGHT_ROLE_SKIP		/* the current user's; leave it if it may not */
+} DLockHeldRight;
+
+/* A lease that is looked for, and what was found. */
+typedef struct DLockHeldFind
+{
+	const DLockHeldTarget *target;
+	DLockHeldRight right;
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;		/* NULL if there is none */
+	Oid			stranger;		/* whose lease it is, if that prevents it */
+} DLockHeldFind;
+
+/* Why a lease is ended without anybody having released it. */
+typedef enum DLockHeldStop
+{
+	DLOCK_STOP_OVER,			/* what it was bound to has ended in order */
+	DLOCK_STOP_LOST,			/* its session is lost: lock_delay counts */
+	DLOCK_STOP_UNTOLD			/* nobody ever came to know of it */
+} DLockHeldStop;
+
+/* What is known of a lease that was ended, for a log line. */
+typedef struct DLockHeldForced
+{
+	uint32		hash;			/* of its name, or of its path's */
+	DLockToken	token;
+	Oid			role;
+	DLockTime	closed_for;		/* the lock is closed now, for so long */
+	bool		was_closed;		/* it was, and is open now */
+	int			owner_len;
+	char		owner[DLOCK_OWNER_MAX];
+} DLockHeldForced;
+
+/* finding */
+extern DLockStepLack dlock_held_find(DLockStep *step, DLockHeldFind *found);
+extern DLockHeldTarget dlock_held_target(uint32 hash, DLockToken token);
+extern bool dlock_held_run(DLockStep *step, DLockDatabase *db, DLockHeldFind *found,
+						   DLockStepAttempt attempt);
+extern bool dlock_held_is_live(DLockDatabase *db, const DLockHeldTarget *target);
+
+/* renewing */
+extern bool dlock_held_renew(DLockDatabase *db, const DLockHeldTarget *target,
+							  DLockTime ttl);
+extern int	dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
+							 DLockTime ttl, XLogRecPtr *lsn);
+extern int	dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
+							DLockTime ttl);
+
+/* releasing and ending */
+extern bool dlock_held_release(DLockDatabase *db, const DLockHeldTarget *target,
+								DLockHeldRight right, DLockToken *counted);
+extern int	dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name);
+extern int	dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name,
+								   DLockHeldForced **ended);
+extern void dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token);
+extern DLockTime dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token,
+									   DLockPartitionSet *skipped, bool *removed);
+extern void dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token,
+							   DLockHeldStop how);
+
+#endif							/* DLOCK_HELD_H */
