@@ -17,7 +17,7 @@
  *	  - DISCARD ALL, with which a pooler resets a session for another client;
  *	  - COMMIT PREPARED and ROLLBACK PREPARED, which may make tasks ready;
  *	  - runs of the executor, whose grants are undone if they are canceled
- *		(session/answer.c), and whose MERGE a guard asks about (fence/merge.c).
+ *		(session/grants.c), and whose MERGE a guard asks about (fence/merge.c).
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -51,8 +51,7 @@
 #include "fence/guard.h"
 #include "fence/merge.h"
 #include "lock/queue.h"
-#include "session/answer.h"
-#include "session/bind.h"
+#include "session/grants.h"
 #include "session/session.h"
 #include "session/taskwait.h"
 #include "space/database.h"
@@ -235,7 +234,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	/* As the server does with advisory locks. */
 	if (discards)
-		dlock_bind_discard();
+		dlock_grants_discard();
 
 	/* What the transaction noted for its end is gone. */
 	if (was_prepared)
@@ -288,7 +287,7 @@ run_hook(DLOCK_RUN_PARAMETERS)
 {
 	PlannedStmt *before;
 	bool		changed = dlock_merge_begin_run(query->plannedstmt, &before);
-	bool		outermost = dlock_answer_begin_run();
+	bool		outermost = dlock_grants_begin_run();
 
 	if (!changed && !outermost)
 	{
@@ -303,13 +302,13 @@ run_hook(DLOCK_RUN_PARAMETERS)
 	{
 		dlock_merge_end_run(before);
 		if (outermost)
-			dlock_answer_end_run(true);
+			dlock_grants_end_run(true);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	dlock_merge_end_run(before);
 	if (outermost)
-		dlock_answer_end_run(false);
+		dlock_grants_end_run(false);
 }
 
 static void

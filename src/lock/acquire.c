@@ -724,7 +724,7 @@ report_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
  * there already, it must be for this request, and stays unless it is granted.
  *
  * GRANTED: "granted" has the token; the leases run from this moment.  It is
- * left to the caller to list them (session/answer.c) and to flush; nothing throws
+ * left to the caller to list them (session/grants.c) and to flush; nothing throws
  * after they were made.  REFUSED: somebody is in the way, and the
  * request may not wait.  QUEUED: it waits now, and nothing is held.  SELF: its
  * own owner is in the way.

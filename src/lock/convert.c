@@ -192,7 +192,7 @@ try_convert(DLockStep *step, void *arg)
  * conversions that wait already, and gives the lease a new token; a downgrade
  * keeps it and never waits.  If this process is in the queue for it, the
  * request is looked at again.  GRANTED: it is left to the caller to list the
- * change (session/answer.c) and to flush it; nothing throws after it was made.
+ * change (session/grants.c) and to flush it; nothing throws after it was made.
  * Throws LK002 if no such lease is live, 55000 if it cannot be converted,
  * 42501, 53400.
  */

@@ -58,7 +58,7 @@
 #include "base/value.h"
 #include "lock/held.h"
 #include "pattern/group.h"
-#include "session/answer.h"
+#include "session/grants.h"
 #include "space/holder.h"
 #include "space/memory.h"
 #include "space/slot.h"
@@ -524,9 +524,9 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 	{
 		CHECK_FOR_INTERRUPTS();
 		make_way(db, group, &name);
-		dlock_answer_prepare(1);
+		dlock_grants_prepare(1, DLOCK_BIND_NONE);
 	} while (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED);
-	dlock_answer_granted(db, &request, &granted);
+	dlock_grants_add(db, &request, &granted);
 	unlock_group(db, group);
 
 	dlock_flush_commit(granted.lsn, dlock_clock_now());
@@ -605,10 +605,10 @@ acquire_partitions(DLockDatabase *db, const DLockGroupMember *member,
 
 	for (int i = 0; i < count; i++)
 		names[i] = wanted[i]->lock_name;
-	dlock_answer_prepare(count);
+	dlock_grants_prepare(count, DLOCK_BIND_NONE);
 	if (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED)
 		return;
-	dlock_answer_granted(db, &request, &granted);
+	dlock_grants_add(db, &request, &granted);
 	for (int i = 0; i < count; i++)
 	{
 		wanted[i]->token = granted.token + i;

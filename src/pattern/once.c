@@ -40,7 +40,7 @@
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "pattern/once.h"
-#include "session/answer.h"
+#include "session/grants.h"
 #include "space/holder.h"
 #include "store/flush.h"
 
@@ -59,7 +59,7 @@ typedef struct DLockOnce
 	DLockTime	every;
 	DLockTime	memory;
 	DLockAcquireGranted granted;
-	DLockAnswerSlot *before;
+	DLockGrantsSlot *before;
 	DLockOnceResult result;
 } DLockOnce;
 
@@ -73,10 +73,10 @@ was_taken_back(const DLockSpaceLease *lease)
 }
 
 /* The record of the last win, to restore if the next win is not answered. */
-static DLockAnswerSlot
+static DLockGrantsSlot
 record_of(const DLockSpaceLease *lease)
 {
-	DLockAnswerSlot record = {
+	DLockGrantsSlot record = {
 		.token = lease->token,
 		.term = {lease->ttl, lease->deadline, lease->bound_mono, 0},
 		.delay = lease->delay,
@@ -133,7 +133,7 @@ succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLeas
 
 	/* There are no waiters for this lock, but there may be observers. */
 	dlock_queue_call(entry, step->now);
-	dlock_answer_won(once->hash, token, once->before);
+	dlock_grants_add_slot(once->hash, token, once->before);
 	once->granted.token = token;
 	once->granted.lsn = lease->lsn;
 	once->result = ONCE_WON;
@@ -195,7 +195,7 @@ begin(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLockTime memo
 
 	if (dlock_acquire_locks(db, &request, granted) != DLOCK_ANSWER_GRANTED)
 		return false;
-	dlock_answer_granted(db, &request, granted);
+	dlock_grants_add(db, &request, granted);
 	return dlock_rule_slot(dlock_clock_wall(), every) == dlock_rule_slot(wall, every);
 }
 
@@ -213,7 +213,7 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 	DLockOnce	once = {
 		.hash = dlock_name_hash(db->shared->oid, name),
 		.name = name,.every = every,.memory = memory,
-		.before = dlock_answer_prepare_slot()
+		.before = dlock_grants_prepare_slot()
 	};
 
 	do
@@ -221,7 +221,7 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 		DLockStep	step;
 
 		CHECK_FOR_INTERRUPTS();
-		dlock_answer_prepare(2);
+		dlock_grants_prepare(2, DLOCK_BIND_NONE);
 		dlock_step_begin(&step, db);
 		dlock_partition_set_add(&step.set, once.hash);
 		(void) dlock_step_run(&step, try_win, &once);

@@ -19,7 +19,7 @@
  *
  *	  An error, be it an interrupt, takes the process out of the queue in the
  *	  clean-up below.  What it was granted by then is undone like any other
- *	  grant that is not answered (session/answer.c).
+ *	  grant that is not answered (session/grants.c).
  *
  * IDENTIFICATION
  *	  src/session/wait.c
@@ -50,8 +50,7 @@
 #include "lock/convert.h"
 #include "lock/queue.h"
 #include "lock/step.h"
-#include "session/answer.h"
-#include "session/bind.h"
+#include "session/grants.h"
 #include "session/session.h"
 #include "session/taskwait.h"
 #include "session/wait.h"
@@ -485,21 +484,6 @@ call(DLockWaitCall *waiting)
 
 /* ---- acquire ---- */
 
-/* The request has been granted. */
-static void
-remember(DLockDatabase *db, const DLockAcquireRequest *request,
-		 const DLockAcquireGranted *granted)
-{
-	int			count = request->path ? 1 : request->count;
-
-	dlock_answer_granted(db, request, granted);
-	if (request->bind == DLOCK_BIND_NONE || granted->entered)
-		return;
-	for (int i = 0; i < count; i++)
-		dlock_bind_add(dlock_name_hash(db->shared->oid, &request->names[i]), granted->token + i,
-					   request->bind);
-}
-
 static DLockAcquireAnswer
 ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
@@ -507,15 +491,12 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	DLockAcquireAnswer answer;
 
 	request->may_wait = may_wait;
-	dlock_answer_prepare(request->count);
+	dlock_grants_prepare(request->count, request->bind);
 	if (request->bind != DLOCK_BIND_NONE)
-	{
-		dlock_bind_prepare(request->path ? 1 : request->count);
 		mine()->has_bound = true;
-	}
 	answer = dlock_acquire_locks(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
-		remember(db, request, &waiting->granted);
+		dlock_grants_add(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_SELF)
 	{
 		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
@@ -572,14 +553,11 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	};
 	DLockAcquireAnswer answer;
 
-	dlock_answer_prepare(1);
+	dlock_grants_prepare(1, DLOCK_BIND_NONE);
 	answer = dlock_convert_lease(db, &target, waiting->mode, may_wait, granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
-	{
-		dlock_answer_converted(target.hash, waiting->token, granted->before, granted->token,
+		dlock_grants_convert(target.hash, waiting->token, granted->before, granted->token,
 							   waiting->mode);
-		dlock_bind_convert(target.hash, waiting->token, granted->token);
-	}
 	return answer;
 }
 

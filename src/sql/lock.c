@@ -28,7 +28,7 @@
 #include "fence/guard.h"
 #include "fence/mark.h"
 #include "lock/held.h"
-#include "session/answer.h"
+#include "session/grants.h"
 #include "session/session.h"
 #include "session/wait.h"
 #include "sql/argument.h"
@@ -247,7 +247,7 @@ acquire(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_acquire(PG_FUNCTION_ARGS)
 {
-	return dlock_answer_call(acquire, fcinfo);
+	return dlock_grants_call(acquire, fcinfo);
 }
 
 /* The names of an array: different, and not too many. */
@@ -296,7 +296,7 @@ acquire_all(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_acquire_all(PG_FUNCTION_ARGS)
 {
-	return dlock_answer_call(acquire_all, fcinfo);
+	return dlock_grants_call(acquire_all, fcinfo);
 }
 
 pg_noreturn static void
@@ -356,7 +356,7 @@ acquire_path(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 {
-	return dlock_answer_call(acquire_path, fcinfo);
+	return dlock_grants_call(acquire_path, fcinfo);
 }
 
 static Datum
@@ -375,7 +375,7 @@ convert(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_convert(PG_FUNCTION_ARGS)
 {
-	return dlock_answer_call(convert, fcinfo);
+	return dlock_grants_call(convert, fcinfo);
 }
 
 static bool
@@ -420,7 +420,7 @@ release(const char *function, DLockHeldTarget *target)
 	open_for_target(&db, target);
 	released = dlock_held_release(&db, target, DLOCK_RIGHT_ROLE, &counted);
 	if (counted != DLOCK_TOKEN_NONE)
-		dlock_answer_counted_down(target->hash, counted);
+		dlock_grants_count_down(target->hash, counted);
 
 	/* Without a lease nothing is left to do under the lock. */
 	target->closed = true;
@@ -605,7 +605,7 @@ campaign(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_campaign(PG_FUNCTION_ARGS)
 {
-	return dlock_answer_call(campaign, fcinfo);
+	return dlock_grants_call(campaign, fcinfo);
 }
 
 /* dlock_resign(election, candidate) -> boolean */

@@ -29,7 +29,7 @@
 #include "pattern/group.h"
 #include "pattern/groupdef.h"
 #include "pattern/once.h"
-#include "session/answer.h"
+#include "session/grants.h"
 #include "session/session.h"
 #include "sql/argument.h"
 
@@ -88,7 +88,7 @@ once(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_once(PG_FUNCTION_ARGS)
 {
-	return dlock_answer_call(once, fcinfo);
+	return dlock_grants_call(once, fcinfo);
 }
 
 /* ---- groups: arguments ---- */
@@ -263,7 +263,7 @@ group_join(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_group_join(PG_FUNCTION_ARGS)
 {
-	return dlock_answer_call(group_join, fcinfo);
+	return dlock_grants_call(group_join, fcinfo);
 }
 
 static Datum
@@ -302,7 +302,7 @@ group_heartbeat(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_group_heartbeat(PG_FUNCTION_ARGS)
 {
-	return dlock_answer_call(group_heartbeat, fcinfo);
+	return dlock_grants_call(group_heartbeat, fcinfo);
 }
 
 /* dlock_group_yield(group, token, yielded) -> how many */

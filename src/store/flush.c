@@ -108,7 +108,7 @@ is_confirmed(XLogRecPtr lsn)
  * commit would, with the same waits for synchronous standbys.
  *
  * Interrupts are served at the end; they undo the grants of the call
- * (session/answer.c).  If an interrupt ends the wait for a standby, the server
+ * (session/grants.c).  If an interrupt ends the wait for a standby, the server
  * only warns, since a commit stands.  Here that is an error (57014), too.  No
  * LWLock may be held.
  */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
- * answer.c
- *	  A call that is not answered leaves nothing behind.
+ * grants.c
+ *	  What this backend was granted: undone if that is not answered, and ended
+ *	  with the session or the transaction that it is bound to.
  *
  * NOTES
  *	  A grant is made before it is flushed, and flushed before it is answered.
@@ -47,50 +48,64 @@
  *	  ended otherwise.  Later changes are undone before earlier ones, since one
  *	  lease may have been granted and converted in one run.
  *
+ *	  This backend remembers the leases that are bound to it, and ends them from
+ *	  the server's callbacks: at commit, when the transaction is visible to
+ *	  others; at abort, also of a subtransaction; and at exit, after the
+ *	  transaction has been rolled back.  A callback must not fail and cannot open
+ *	  the store, so it changes memory only.
+ *
+ *	  A lease that has ended otherwise stays on the list for a while.  That does
+ *	  no harm, since leases are found by their tokens.
+ *
+ *	  After a crash of the server no callback runs, but bound leases are gone
+ *	  with its shared memory.
+ *
  * IDENTIFICATION
- *	  src/session/answer.c
+ *	  src/session/grants.c
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "utils/memutils.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/error.h"
 #include "base/exit.h"
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/held.h"
 #include "lock/queue.h"
-#include "session/answer.h"
-#include "session/bind.h"
+#include "session/grants.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/memory.h"
 #include "space/slot.h"
 
-typedef enum DLockAnswerKind
+typedef enum DLockGrantsKind
 {
-	ANSWER_GRANT,
-	ANSWER_HOLD,				/* the owner's own lease was entered once more */
-	ANSWER_UPGRADE,
-	ANSWER_SLOT
-} DLockAnswerKind;
+	CHANGE_GRANT,
+	CHANGE_HOLD,				/* the owner's own lease was entered once more */
+	CHANGE_UPGRADE,
+	CHANGE_SLOT
+} DLockGrantsKind;
 
 /* A change that has not been answered. */
-typedef struct DLockAnswerItem
+typedef struct DLockGrantsItem
 {
 	uint32		hash;			/* of the lock's name */
-	uint8		kind;			/* a DLockAnswerKind */
+	uint8		kind;			/* a DLockGrantsKind */
 	uint8		before;			/* UPGRADE: the modes */
 	uint8		after;
 	DLockToken	token;			/* that the lease has now */
 	DLockToken	from;			/* UPGRADE: that it had */
-	const DLockAnswerSlot *slot;	/* SLOT: what the record was */
-} DLockAnswerItem;
+	const DLockGrantsSlot *slot;	/* SLOT: what the record was */
+} DLockGrantsItem;
 
 /* Room that is kept from one statement to the next. */
 #define ROOM_KEPT		64
@@ -99,7 +114,7 @@ typedef struct DLockAnswerItem
 #define ROOM_MANY		(64 * 1024)
 
 static MemoryContext context = NULL;	/* of the slots */
-static DLockAnswerItem *items = NULL;
+static DLockGrantsItem *items = NULL;
 static Size count = 0;
 static Size returned = 0;		/* the first so many are of functions that
 								 * have returned */
@@ -107,26 +122,197 @@ static Size room = 0;
 static bool has_slots = false;
 static bool running = false;	/* in the outermost run of the executor */
 
+/* ---- leases that are bound to this session or its transaction ---- */
+
+typedef struct DLockGrantsBound
+{
+	uint32		hash;
+	DLockToken	token;
+	DLockBind	bind;
+	SubTransactionId subid;		/* in which it was acquired */
+} DLockGrantsBound;
+
+static DLockGrantsBound *bound = NULL;
+static int	nbound = 0;
+static int	bound_room = 0;
+
+/* Has the session ended without a disconnect of its client? */
+static bool
+is_session_lost(void)
+{
+	return proc_exit_inprogress && pgStatSessionEndCause != DISCONNECT_NORMAL;
+}
+
+/*
+ * End the leases that are bound so and were acquired in the subtransaction (if
+ * that is not InvalidSubTransactionId), and forget them.
+ */
+static void
+end_bound(DLockBind bind, SubTransactionId subid)
+{
+	DLockHeldStop how = is_session_lost() ? DLOCK_STOP_LOST : DLOCK_STOP_OVER;
+	int			kept = 0;
+	DLockDatabase db;
+
+	if (nbound == 0)
+		return;
+	dlock_session_shared(&db);
+	for (int i = 0; i < nbound; i++)
+	{
+		if (bound[i].bind == bind &&
+			(subid == InvalidSubTransactionId || subid == bound[i].subid))
+			dlock_held_stop(&db, bound[i].hash, bound[i].token, how);
+		else
+			bound[kept++] = bound[i];
+	}
+	nbound = kept;
+}
+
+/* A prepared transaction outlives its session; a lease cannot follow it. */
+static void
+check_prepare(void)
+{
+	DLockDatabase db;
+
+	for (int i = 0; i < nbound; i++)
+	{
+		DLockHeldTarget target = dlock_held_target(bound[i].hash, bound[i].token);
+
+		dlock_session_shared(&db);
+		if (bound[i].bind == DLOCK_BIND_TRANSACTION && dlock_held_is_live(&db, &target))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot prepare a transaction that holds leases bound to it"),
+					 errdetail("A prepared transaction outlives its session, and a bound lease does not."),
+					 errhint("Release the leases first, or acquire them with bind => 'none'.")));
+	}
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_PREPARE:
+			check_prepare();
+			break;
+
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			end_bound(DLOCK_BIND_TRANSACTION, InvalidSubTransactionId);
+			break;
+
+		default:
+			break;
+	}
+}
+
+static void
+subxact_callback(SubXactEvent event, SubTransactionId subid,
+				 SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		end_bound(DLOCK_BIND_TRANSACTION, subid);
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		for (int i = 0; i < nbound; i++)
+		{
+			if (bound[i].subid == subid)
+				bound[i].subid = parent;
+		}
+	}
+}
+
+static void
+end_bound_at_exit(int code, Datum arg)
+{
+	end_bound(DLOCK_BIND_SESSION, InvalidSubTransactionId);
+}
+
+/* Forget leases that have ended otherwise. */
+static void
+forget_ended_bound(void)
+{
+	int			kept = 0;
+	DLockDatabase db;
+
+	dlock_session_shared(&db);
+	for (int i = 0; i < nbound; i++)
+	{
+		DLockHeldTarget target = dlock_held_target(bound[i].hash, bound[i].token);
+
+		if (dlock_held_is_live(&db, &target))
+			bound[kept++] = bound[i];
+	}
+	nbound = kept;
+}
+
+/* Make room for this many more leases, so that adding them cannot fail. */
+static void
+prepare_bound(int more)
+{
+	if (bound == NULL)
+	{
+		bound = MemoryContextAlloc(TopMemoryContext, 8 * sizeof(DLockGrantsBound));
+		bound_room = 8;
+		RegisterXactCallback(xact_callback, NULL);
+		RegisterSubXactCallback(subxact_callback, NULL);
+		dlock_exit_on_shmem(end_bound_at_exit, (Datum) 0);
+	}
+	if (nbound + more <= bound_room)
+		return;
+	forget_ended_bound();
+	if (nbound + more > bound_room / 2)
+	{
+		int			wanted = 2 * Max(bound_room, nbound + more);
+
+		bound = repalloc(bound, wanted * sizeof(DLockGrantsBound));
+		bound_room = wanted;
+	}
+}
+
+/* A lease that was just granted is bound to this session or its transaction. */
+static void
+add_bound(uint32 hash, DLockToken token, DLockBind bind)
+{
+	DLockGrantsBound	new = {hash, token, bind, GetCurrentSubTransactionId()};
+
+	Assert(nbound < bound_room);
+	bound[nbound++] = new;
+}
+
+/* A lease that may be bound has another token now. */
+static void
+convert_bound(uint32 hash, DLockToken from, DLockToken to)
+{
+	for (int i = 0; i < nbound; i++)
+	{
+		if (bound[i].hash == hash && bound[i].token == from)
+			bound[i].token = to;
+	}
+}
+
 /* ---- undoing; cannot fail ---- */
 
 /* Change a lease back; returns false if that must end it. */
 static bool
-restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockAnswerItem *item, DLockTime now)
+restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 {
 	DLockHolderCrowd crowd;
 
 	Assert(dlock_partition_is_mine(item->hash));
-	switch ((DLockAnswerKind) item->kind)
+	switch ((DLockGrantsKind) item->kind)
 	{
-		case ANSWER_GRANT:
+		case CHANGE_GRANT:
 			break;
 
-		case ANSWER_HOLD:
+		case CHANGE_HOLD:
 			return --lease->holds > 0;
 
-		case ANSWER_UPGRADE:
+		case CHANGE_UPGRADE:
 			dlock_space_succeed(lease, lease->role, item->from);
-			dlock_bind_convert(item->hash, item->token, item->from);
+			convert_bound(item->hash, item->token, item->from);
 
 			/* It may have been converted to a weaker mode since. */
 			if (lease->mode != item->after)
@@ -137,7 +323,7 @@ restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockAnswerItem *i
 			dlock_space_set_mode(lease, (DLockMode) item->before);
 			return true;
 
-		case ANSWER_SLOT:
+		case CHANGE_SLOT:
 			dlock_space_succeed(lease, item->slot->role, item->slot->token);
 			lease->ttl = item->slot->term.ttl;
 			lease->deadline = item->slot->term.deadline;
@@ -155,10 +341,10 @@ restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockAnswerItem *i
 
 /* Undo a change; "known" if its function has returned. */
 static void
-undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
+undo(DLockDatabase *db, const DLockGrantsItem *item, bool known)
 {
 	DLockHeldStop how = known ? DLOCK_STOP_LOST : DLOCK_STOP_UNTOLD;
-	DLockToken	ends = (item->kind == ANSWER_GRANT) ? item->token : DLOCK_TOKEN_NONE;
+	DLockToken	ends = (item->kind == CHANGE_GRANT) ? item->token : DLOCK_TOKEN_NONE;
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
 	DLockTime	now;
@@ -171,12 +357,12 @@ undo(DLockDatabase *db, const DLockAnswerItem *item, bool known)
 
 		/* What was ended by force stays ended. */
 		if (entry != NULL && !lease->stopped &&
-			(item->kind == ANSWER_SLOT || dlock_rule_is_live(lease->deadline, now)))
+			(item->kind == CHANGE_SLOT || dlock_rule_is_live(lease->deadline, now)))
 		{
 			if (!restore(entry, lease, item, now))
 			{
 				ends = lease->token;
-				how = (item->kind == ANSWER_UPGRADE) ? DLOCK_STOP_LOST : how;
+				how = (item->kind == CHANGE_UPGRADE) ? DLOCK_STOP_LOST : how;
 			}
 			if (lease->slot != DLOCK_SLOT_NONE)
 			{
@@ -231,7 +417,7 @@ forget(void)
 
 /* The session ends, most likely while nothing is listed. */
 static void
-end_session(int code, Datum arg)
+undo_at_exit(int code, Datum arg)
 {
 	undo_from(0);
 }
@@ -254,7 +440,7 @@ forget_ended(void)
 	dlock_session_shared(&db);
 	for (Size i = 0; i < count; i++)
 	{
-		if (items[i].kind != ANSWER_GRANT)
+		if (items[i].kind != CHANGE_GRANT)
 			converted[items[i].hash % lengthof(converted)] = 1;
 	}
 	for (Size i = 0; i < count; i++)
@@ -271,17 +457,19 @@ forget_ended(void)
 }
 
 /*
- * Have room to list so many changes without fail.  The database must have been
- * opened once before.
+ * Have room to list so many changes without fail, and as many leases that are bound
+ * so.  The database must have been opened once before.
  */
 void
-dlock_answer_prepare(int more)
+dlock_grants_prepare(int more, DLockBind bind)
 {
+	if (bind != DLOCK_BIND_NONE)
+		prepare_bound(more);
 	if (context == NULL)
 	{
 		context = AllocSetContextCreate(TopMemoryContext, "dlock answers",
 										ALLOCSET_SMALL_SIZES);
-		dlock_exit_before_shmem(end_session, (Datum) 0);
+		dlock_exit_before_shmem(undo_at_exit, (Datum) 0);
 	}
 	if (count + more <= room)
 		return;
@@ -292,23 +480,23 @@ dlock_answer_prepare(int more)
 		Size		wanted = Max(ROOM_KEPT, 2 * (count + more));
 
 		items = (items == NULL) ?
-			MemoryContextAllocHuge(TopMemoryContext, wanted * sizeof(DLockAnswerItem)) :
-			repalloc_huge(items, wanted * sizeof(DLockAnswerItem));
+			MemoryContextAllocHuge(TopMemoryContext, wanted * sizeof(DLockGrantsItem)) :
+			repalloc_huge(items, wanted * sizeof(DLockGrantsItem));
 		room = wanted;
 	}
 }
 
 /* The same for a time slot, and a place for what its record was. */
-DLockAnswerSlot *
-dlock_answer_prepare_slot(void)
+DLockGrantsSlot *
+dlock_grants_prepare_slot(void)
 {
-	dlock_answer_prepare(2);
+	dlock_grants_prepare(2, DLOCK_BIND_NONE);
 	has_slots = true;
-	return MemoryContextAlloc(context, sizeof(DLockAnswerSlot));
+	return MemoryContextAlloc(context, sizeof(DLockGrantsSlot));
 }
 
 static void
-list(const DLockAnswerItem *item)
+list(const DLockGrantsItem *item)
 {
 	Assert(count < room);
 	items[count++] = *item;
@@ -316,7 +504,7 @@ list(const DLockAnswerItem *item)
 
 /* What is asked for has been granted, or entered once more. */
 void
-dlock_answer_granted(DLockDatabase *db, const DLockAcquireRequest *request,
+dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 					 const DLockAcquireGranted *granted)
 {
 	int			leases = request->path ? 1 : request->count;
@@ -326,28 +514,32 @@ dlock_answer_granted(DLockDatabase *db, const DLockAcquireRequest *request,
 		return;
 	for (int i = 0; i < leases; i++)
 	{
-		DLockAnswerItem item = {
-			.kind = granted->entered ? ANSWER_HOLD : ANSWER_GRANT,
+		DLockGrantsItem item = {
+			.kind = granted->entered ? CHANGE_HOLD : CHANGE_GRANT,
 			.hash = dlock_name_hash(db->shared->oid, &request->names[i]),
 			.token = apart ? request->tokens[i] : granted->token + i
 		};
 
 		list(&item);
+		if (request->bind != DLOCK_BIND_NONE && !granted->entered)
+			add_bound(item.hash, item.token, request->bind);
 	}
 }
 
 /* A lease has been converted; with an upgrade it has got another token. */
 void
-dlock_answer_converted(uint32 hash, DLockToken from, DLockMode before,
+dlock_grants_convert(uint32 hash, DLockToken from, DLockMode before,
 					   DLockToken to, DLockMode after)
 {
-	DLockAnswerItem item = {
-		.kind = ANSWER_UPGRADE,.hash = hash,.token = to,.from = from,
+	DLockGrantsItem item = {
+		.kind = CHANGE_UPGRADE,.hash = hash,.token = to,.from = from,
 		.before = before,.after = after
 	};
 
-	if (from != to)
-		list(&item);
+	if (from == to)
+		return;
+	list(&item);
+	convert_bound(hash, from, to);
 }
 
 /*
@@ -355,17 +547,17 @@ dlock_answer_converted(uint32 hash, DLockToken from, DLockMode before,
  * again is undone already, if that is listed.
  */
 void
-dlock_answer_counted_down(uint32 hash, DLockToken token)
+dlock_grants_count_down(uint32 hash, DLockToken token)
 {
 	for (Size i = count; i-- > 0;)
 	{
 		if (items[i].hash != hash || items[i].token != token)
 			continue;
-		if (items[i].kind == ANSWER_UPGRADE)
+		if (items[i].kind == CHANGE_UPGRADE)
 			token = items[i].from;
-		if (items[i].kind != ANSWER_HOLD)
+		if (items[i].kind != CHANGE_HOLD)
 			continue;
-		memmove(&items[i], &items[i + 1], (count - i - 1) * sizeof(DLockAnswerItem));
+		memmove(&items[i], &items[i + 1], (count - i - 1) * sizeof(DLockGrantsItem));
 		count--;
 		returned -= i < returned;
 		return;
@@ -374,10 +566,10 @@ dlock_answer_counted_down(uint32 hash, DLockToken token)
 
 /* A time slot has been won whose record was that before. */
 void
-dlock_answer_won(uint32 hash, DLockToken token, const DLockAnswerSlot *before)
+dlock_grants_add_slot(uint32 hash, DLockToken token, const DLockGrantsSlot *before)
 {
-	DLockAnswerItem item = {
-		.kind = ANSWER_SLOT,.hash = hash,.token = token,.slot = before
+	DLockGrantsItem item = {
+		.kind = CHANGE_SLOT,.hash = hash,.token = token,.slot = before
 	};
 
 	list(&item);
@@ -390,7 +582,7 @@ dlock_answer_won(uint32 hash, DLockToken token, const DLockAnswerSlot *before)
  * and slots that it fetched and did not use are for others.
  */
 Datum
-dlock_answer_call(PGFunction body, FunctionCallInfo fcinfo)
+dlock_grants_call(PGFunction body, FunctionCallInfo fcinfo)
 {
 	Datum		result;
 
@@ -416,7 +608,7 @@ dlock_answer_call(PGFunction body, FunctionCallInfo fcinfo)
 
 /* The executor begins a run; returns whether it is the outermost one. */
 bool
-dlock_answer_begin_run(void)
+dlock_grants_begin_run(void)
 {
 	if (running)
 		return false;
@@ -426,10 +618,17 @@ dlock_answer_begin_run(void)
 
 /* The outermost run ends, or has failed with an error that is being handled. */
 void
-dlock_answer_end_run(bool failed)
+dlock_grants_end_run(bool failed)
 {
 	running = false;
 	if (failed && geterrcode() == ERRCODE_QUERY_CANCELED)
 		undo_from(0);
 	forget();
+}
+
+/* The session is reset: end the leases that are bound to it. */
+void
+dlock_grants_discard(void)
+{
+	end_bound(DLOCK_BIND_SESSION, InvalidSubTransactionId);
 }
