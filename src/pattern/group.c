@@ -27,7 +27,7 @@
  *	  the work under it.  A heartbeat looks at each member and each partition
  *	  once, each under its partition lock, and can be canceled in between.
  *
- *	  pattern/groupdef.c has the definitions of groups, and their roles.
+ *	  pattern/owned.c has the definitions of groups, and their roles.
  *
  *	  Lock order: open the store first, then take the group's lock, which is of
  *	  the first kind in the order of lock/step.c.

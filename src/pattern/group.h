@@ -63,7 +63,7 @@ typedef struct DLockGroupPartition
 
 /*
  * A group.  The caller sets the name.  The names of its partitions come from the
- * table (pattern/groupdef.c), the rest from its leases.
+ * table (pattern/owned.c), the rest from its leases.
  */
 typedef struct DLockGroup
 {

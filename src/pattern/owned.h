@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * owned.h
- *	  Tables of what belongs to a role: groups and task queues.
+ *	  What belongs to a role: the definitions of groups, and task queues.
  *
  * IDENTIFICATION
  *	  src/pattern/owned.h
@@ -13,19 +13,22 @@
 
 #include "access/htup.h"
 #include "storage/lockdefs.h"
+#include "utils/array.h"
 #include "utils/relcache.h"
 
-#include "base/types.h"
+#include "pattern/group.h"
 
-/* The first columns of each of these tables. */
-#define DLOCK_OWNED_NAME	1	/* the primary key */
-#define DLOCK_OWNED_ROLE	2
-
+/* rows */
 extern Relation dlock_owned_open(Oid schema, const char *table, LOCKMODE lockmode);
-extern HeapTuple dlock_owned_find(Relation rel, const DLockBytes *name);
 extern HeapTuple dlock_owned_find_usable(Relation rel, const DLockBytes *name, Oid user,
 										 const char *what);
-extern Oid	dlock_owned_role(Relation rel, HeapTuple tuple);
 extern bool dlock_owned_lock(Relation rel, uint32 number, LOCKMODE lockmode);
+
+/* groups */
+extern void dlock_owned_create_group(const DLockBytes *name, ArrayType *partitions);
+extern void dlock_owned_alter_group(const DLockBytes *name, ArrayType *partitions);
+extern bool dlock_owned_drop_group(const DLockBytes *name);
+extern bool dlock_owned_find_group(DLockGroup *group);
+extern void dlock_owned_use_group(DLockGroup *group, const char *function);
 
 #endif							/* DLOCK_OWNED_H */

@@ -27,8 +27,8 @@
 #include "base/settings.h"
 #include "base/value.h"
 #include "pattern/group.h"
-#include "pattern/groupdef.h"
 #include "pattern/once.h"
+#include "pattern/owned.h"
 #include "session/grants.h"
 #include "session/session.h"
 #include "sql/argument.h"
@@ -107,6 +107,17 @@ get_group_name(FunctionCallInfo fcinfo, int argno)
 	return name;
 }
 
+/* The names of so many partitions: 0, 1, 2 and so on. */
+static ArrayType *
+number_names(int count)
+{
+	Datum	   *names = palloc(count * sizeof(Datum));
+
+	for (int i = 0; i < count; i++)
+		names[i] = CStringGetTextDatum(psprintf("%d", i));
+	return construct_array(names, count, TEXTOID, -1, false, TYPALIGN_INT);
+}
+
 /* The names of the partitions, from "count" or "names". */
 static ArrayType *
 get_partitions(FunctionCallInfo fcinfo)
@@ -127,7 +138,7 @@ get_partitions(FunctionCallInfo fcinfo)
 				 errmsg("count of partitions must be from 1 to %d", DLOCK_GROUP_PARTITIONS_MAX),
 				 errdetail("The number given is %d.", count),
 				 errhint("Use several partitions for each member, not one for each key.")));
-	return dlock_groupdef_number_names(count);
+	return number_names(count);
 }
 
 /* ---- groups: definitions ---- */
@@ -139,7 +150,7 @@ dlock_sql_group_create(PG_FUNCTION_ARGS)
 	DLockBytes	name = get_group_name(fcinfo, 0);
 	ArrayType  *partitions = get_partitions(fcinfo);
 
-	dlock_groupdef_create(&name, partitions);
+	dlock_owned_create_group(&name, partitions);
 	PG_RETURN_INT32(ARR_DIMS(partitions)[0]);
 }
 
@@ -150,7 +161,7 @@ dlock_sql_group_alter(PG_FUNCTION_ARGS)
 	DLockBytes	name = get_group_name(fcinfo, 0);
 	ArrayType  *partitions = get_partitions(fcinfo);
 
-	dlock_groupdef_alter(&name, partitions);
+	dlock_owned_alter_group(&name, partitions);
 	PG_RETURN_INT32(ARR_DIMS(partitions)[0]);
 }
 
@@ -160,7 +171,7 @@ dlock_sql_group_drop(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = get_group_name(fcinfo, 0);
 
-	PG_RETURN_BOOL(dlock_groupdef_drop(&name));
+	PG_RETURN_BOOL(dlock_owned_drop_group(&name));
 }
 
 /* ---- groups: members ---- */
@@ -252,7 +263,7 @@ group_join(PG_FUNCTION_ARGS)
 	payload = dlock_argument_payload(fcinfo, 4);
 	payload = make_membership(PG_GETARG_INT32(3), &payload);
 
-	dlock_groupdef_use(&group, "dlock_group_join");
+	dlock_owned_use_group(&group, "dlock_group_join");
 	dlock_session_open(&db);
 	token = dlock_group_join(&db, &group, &member, ttl, &payload);
 	dlock_session_close(&db);
@@ -277,7 +288,7 @@ group_heartbeat(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 
 	InitMaterializedSRF(fcinfo, 0);
-	dlock_groupdef_use(&group, "dlock_group_heartbeat");
+	dlock_owned_use_group(&group, "dlock_group_heartbeat");
 	dlock_session_open(&db);
 	dlock_group_beat(&db, &group, token, yielded, yielded_count);
 	dlock_session_close(&db);
@@ -350,7 +361,7 @@ look_at_group(FunctionCallInfo fcinfo)
 	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
 	DLockDatabase db;
 
-	if (RecoveryInProgress() || !dlock_groupdef_find(&group))
+	if (RecoveryInProgress() || !dlock_owned_find_group(&group))
 		return group;
 	dlock_session_open(&db);
 	dlock_group_look(&db, &group);
