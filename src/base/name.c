@@ -17,8 +17,10 @@
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "base/compat.h"
 #include "base/error.h"
 #include "base/name.h"
 
@@ -154,4 +156,22 @@ dlock_name_hash(Oid database, const DLockBytes *bytes)
 {
 	return (uint32) hash_bytes_extended((const unsigned char *) bytes->data,
 										bytes->len, database);
+}
+
+/* A name as a value of SQL, palloc'd. */
+Datum
+dlock_name_to_text(DLockBytes bytes)
+{
+	return PointerGetDatum(cstring_to_text_with_len(bytes.data, bytes.len));
+}
+
+/* The bytes of a payload as the jsonb that they are of, likewise. */
+Datum
+dlock_name_to_jsonb(DLockBytes bytes)
+{
+	struct varlena *value = palloc(VARHDRSZ + bytes.len);
+
+	SET_VARSIZE(value, VARHDRSZ + bytes.len);
+	memcpy(VARDATA(value), bytes.data, bytes.len);
+	return PointerGetDatum(value);
 }

@@ -24,6 +24,8 @@ extern DLockBytes dlock_name_session(void);
 extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);
 extern const char *dlock_name_of_mode(DLockMode mode);
 extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
+extern Datum dlock_name_to_text(DLockBytes bytes);
+extern Datum dlock_name_to_jsonb(DLockBytes bytes);
 
 /* Is this a name that users may look at but not acquire? */
 static inline bool

@@ -48,8 +48,8 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/error.h"
+#include "base/name.h"
 #include "base/settings.h"
-#include "base/value.h"
 #include "fence/mark.h"
 #include "session/session.h"
 
@@ -172,7 +172,7 @@ open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
 	mark->rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
 	check_usable(mark->rel, types, COLUMNS, writing);
 	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
-				dlock_value_text(*resource));
+				dlock_name_to_text(*resource));
 	mark->scan = systable_beginscan(mark->rel, mark->rel->rd_pkindex, true, SnapshotSelf, 1, &key);
 	mark->tuple = systable_getnext(mark->scan);
 }
@@ -301,7 +301,7 @@ dlock_mark_write(const DLockBytes *resource, DLockToken token)
 	namestrcpy(&role, GetUserNameFromId(GetUserId(), false));
 	if (!HeapTupleIsValid(mark.tuple))
 		check_limit(mark.rel, &role);
-	values[COLUMN_RESOURCE - 1] = dlock_value_text(*resource);
+	values[COLUMN_RESOURCE - 1] = dlock_name_to_text(*resource);
 	values[COLUMN_TOKEN - 1] = Int64GetDatum(token);
 	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());
 	values[COLUMN_RAISED_BY - 1] = NameGetDatum(&role);
@@ -424,7 +424,7 @@ dlock_mark_declare(const DLockBytes *resource, Oid role, bool is_foreign)
 	HeapTuple	tuple;
 
 	memset(nulls, true, desc->natts * sizeof(bool));
-	values[DECLARED_RESOURCE - 1] = dlock_value_text(*resource);
+	values[DECLARED_RESOURCE - 1] = dlock_name_to_text(*resource);
 	values[DECLARED_ROLE - 1] = ObjectIdGetDatum(role);
 	values[DECLARED_FOREIGN - 1] = BoolGetDatum(is_foreign);
 	nulls[DECLARED_RESOURCE - 1] = nulls[DECLARED_FOREIGN - 1] = false;

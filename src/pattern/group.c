@@ -55,7 +55,6 @@
 #include "base/error.h"
 #include "base/name.h"
 #include "base/rule.h"
-#include "base/value.h"
 #include "lock/held.h"
 #include "pattern/group.h"
 #include "session/grants.h"
@@ -133,7 +132,7 @@ put_bytes(DLockBytes bytes, char *place)
 static int
 weight_of(const DLockBytes *payload)
 {
-	Jsonb	   *value = DatumGetJsonbP(dlock_value_jsonb(*payload));
+	Jsonb	   *value = DatumGetJsonbP(dlock_name_to_jsonb(*payload));
 	JsonbValue	weight;
 
 	if (getKeyJsonValueFromContainer(&value->root, "weight", strlen("weight"), &weight) == NULL ||

@@ -38,7 +38,6 @@
 
 #include "base/error.h"
 #include "base/name.h"
-#include "base/value.h"
 #include "pattern/owned.h"
 #include "session/session.h"
 
@@ -74,7 +73,7 @@ find_row(Relation rel, const DLockBytes *name)
 
 	/* This finds the index of the primary key. */
 	list_free(RelationGetIndexList(rel));
-	ScanKeyInit(&key, COLUMN_NAME, BTEqualStrategyNumber, F_TEXTEQ, dlock_value_text(*name));
+	ScanKeyInit(&key, COLUMN_NAME, BTEqualStrategyNumber, F_TEXTEQ, dlock_name_to_text(*name));
 	scan = systable_beginscan(rel, rel->rd_pkindex, OidIsValid(rel->rd_pkindex), snapshot, 1, &key);
 	tuple = systable_getnext(scan);
 	if (HeapTupleIsValid(tuple))
@@ -221,7 +220,7 @@ write_row(Relation rel, HeapTuple old, const DLockBytes *name, Oid role, ArrayTy
 	/* An administrator may have added columns. */
 	memset(nulls, true, desc->natts * sizeof(bool));
 	memset(nulls, false, COLUMNS * sizeof(bool));
-	values[COLUMN_NAME - 1] = dlock_value_text(*name);
+	values[COLUMN_NAME - 1] = dlock_name_to_text(*name);
 	values[COLUMN_ROLE - 1] = ObjectIdGetDatum(role);
 	values[COLUMN_PARTITIONS - 1] = PointerGetDatum(partitions);
 	tuple = heap_form_tuple(desc, values, nulls);

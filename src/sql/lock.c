@@ -23,7 +23,6 @@
 #include "base/error.h"
 #include "base/name.h"
 #include "base/settings.h"
-#include "base/value.h"
 #include "fence/fence.h"
 #include "fence/guard.h"
 #include "fence/mark.h"
@@ -31,7 +30,7 @@
 #include "session/grants.h"
 #include "session/session.h"
 #include "session/wait.h"
-#include "sql/argument.h"
+#include "sql/value.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_acquire);
 PG_FUNCTION_INFO_V1(dlock_sql_acquire_all);
@@ -71,7 +70,7 @@ get_word(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockW
 	DLockBytes	given;
 	StringInfoData known;
 
-	dlock_argument_require(fcinfo, argno, parameter);
+	dlock_value_require(fcinfo, argno, parameter);
 	value = PG_GETARG_TEXT_PP(argno);
 	given = dlock_bytes(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
 	for (int i = 0; i < count; i++)
@@ -164,15 +163,15 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 {
 	request->reentry = get_reentry(fcinfo, argno);
 	request->bind = get_bind(fcinfo, argno + 1);
-	request->delay = dlock_argument_span(fcinfo, argno + 2, "lock_delay");
-	request->min_hold = dlock_argument_span(fcinfo, argno + 3, "min_hold");
-	request->payload = dlock_argument_payload(fcinfo, argno + 4);
+	request->delay = dlock_value_get_span(fcinfo, argno + 2, "lock_delay");
+	request->min_hold = dlock_value_get_span(fcinfo, argno + 3, "min_hold");
+	request->payload = dlock_value_get_payload(fcinfo, argno + 4);
 
 	/* A bound lease needs no deadline. */
 	if (request->bind != DLOCK_BIND_NONE && PG_ARGISNULL(2))
 		request->ttl = 0;
 	else
-		request->ttl = dlock_argument_ttl(fcinfo, 2, true);
+		request->ttl = dlock_value_get_ttl(fcinfo, 2, true);
 	if (request->ttl > 0 && request->min_hold > (request->ttl + 999) / 1000 * 1000)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -185,8 +184,8 @@ target_by_owner(FunctionCallInfo fcinfo)
 {
 	DLockHeldTarget target = {
 		.by = DLOCK_BY_OWNER,
-		.name = dlock_argument_name(fcinfo, 0, "lock name"),
-		.owner = dlock_argument_owner(fcinfo, 1)
+		.name = dlock_value_get_name(fcinfo, 0, "lock name"),
+		.owner = dlock_value_get_owner(fcinfo, 1)
 	};
 
 	return target;
@@ -197,8 +196,8 @@ target_by_token(FunctionCallInfo fcinfo)
 {
 	DLockHeldTarget target = {
 		.by = DLOCK_BY_TOKEN,
-		.name = dlock_argument_name(fcinfo, 0, "lock name"),
-		.token = dlock_argument_token(fcinfo, 1)
+		.name = dlock_value_get_name(fcinfo, 0, "lock name"),
+		.token = dlock_value_get_token(fcinfo, 1)
 	};
 
 	return target;
@@ -225,7 +224,7 @@ token_or_null(FunctionCallInfo fcinfo, DLockToken token)
 static Datum
 acquire(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_argument_own_name(fcinfo, 0);
+	DLockBytes	name = dlock_value_get_own_name(fcinfo, 0);
 	DLockAcquireRequest request = {
 		.count = 1,
 		.names = &name,
@@ -233,8 +232,8 @@ acquire(PG_FUNCTION_ARGS)
 	};
 	DLockTime	wait;
 
-	request.owner = dlock_argument_own_owner(fcinfo, 1);
-	wait = dlock_argument_wait(fcinfo, 3);
+	request.owner = dlock_value_get_own_owner(fcinfo, 1);
+	wait = dlock_value_get_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_permits(fcinfo, 5, &request);
 	get_options(fcinfo, 6, &request);
@@ -256,11 +255,11 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 {
 	DLockBytes *names;
 
-	dlock_argument_require(fcinfo, argno, "array of lock names");
+	dlock_value_require(fcinfo, argno, "array of lock names");
 	names = dlock_name_of_array(PG_GETARG_ARRAYTYPE_P(argno), "lock name", DLOCK_NAME_MAX,
 								DLOCK_NAMES_MAX, count);
 	for (int i = 0; i < *count; i++)
-		dlock_argument_check_own(&names[i]);
+		dlock_value_check_own(&names[i]);
 	dlock_name_check_different(names, *count, "lock name");
 	return names;
 }
@@ -274,8 +273,8 @@ acquire_all(PG_FUNCTION_ARGS)
 	Datum	   *tokens;
 
 	request.names = get_names(fcinfo, 0, &request.count);
-	request.owner = dlock_argument_own_owner(fcinfo, 1);
-	wait = dlock_argument_wait(fcinfo, 3);
+	request.owner = dlock_value_get_own_owner(fcinfo, 1);
+	wait = dlock_value_get_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_options(fcinfo, 5, &request);
 	request.tokens = palloc0(request.count * sizeof(DLockToken));
@@ -317,8 +316,8 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 	DLockBytes *path = &names[0];
 	int			parts = 1;
 
-	*path = dlock_argument_text(fcinfo, argno, "path", DLOCK_NAME_MAX);
-	dlock_argument_check_own(path);
+	*path = dlock_value_get_text(fcinfo, argno, "path", DLOCK_NAME_MAX);
+	dlock_value_check_own(path);
 	for (int i = 0; i < path->len; i++)
 	{
 		if (path->data[i] != '/')
@@ -343,8 +342,8 @@ acquire_path(PG_FUNCTION_ARGS)
 	DLockTime	wait;
 
 	request.names = get_path(fcinfo, 0, &request.count);
-	request.owner = dlock_argument_own_owner(fcinfo, 1);
-	wait = dlock_argument_wait(fcinfo, 3);
+	request.owner = dlock_value_get_own_owner(fcinfo, 1);
+	wait = dlock_value_get_wait(fcinfo, 3);
 	request.mode = get_mode(fcinfo, 4);
 	get_options(fcinfo, 5, &request);
 
@@ -362,10 +361,10 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 static Datum
 convert(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_argument_own_name(fcinfo, 0);
-	DLockToken	token = dlock_argument_token(fcinfo, 1);
+	DLockBytes	name = dlock_value_get_own_name(fcinfo, 0);
+	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 	DLockMode	mode = get_mode(fcinfo, 2);
-	DLockTime	wait = dlock_argument_wait(fcinfo, 3);
+	DLockTime	wait = dlock_value_get_wait(fcinfo, 3);
 
 	dlock_session_check_writable("dlock_convert");
 	return token_or_null(fcinfo, dlock_wait_convert(fcinfo->flinfo->fn_oid, &name, token, mode, wait));
@@ -397,7 +396,7 @@ dlock_sql_renew(PG_FUNCTION_ARGS)
 {
 	DLockHeldTarget target = target_by_owner(fcinfo);
 
-	PG_RETURN_BOOL(renew("dlock_renew", &target, dlock_argument_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew("dlock_renew", &target, dlock_value_get_ttl(fcinfo, 2, false)));
 }
 
 /* dlock_renew_token(name, token, ttl) -> boolean */
@@ -406,7 +405,7 @@ dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
 	DLockHeldTarget target = target_by_token(fcinfo);
 
-	PG_RETURN_BOOL(renew("dlock_renew_token", &target, dlock_argument_ttl(fcinfo, 2, false)));
+	PG_RETURN_BOOL(renew("dlock_renew_token", &target, dlock_value_get_ttl(fcinfo, 2, false)));
 }
 
 static bool
@@ -468,8 +467,8 @@ dlock_sql_check(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_renew_all(PG_FUNCTION_ARGS)
 {
-	DLockBytes	owner = dlock_argument_owner(fcinfo, 0);
-	DLockTime	ttl = dlock_argument_ttl(fcinfo, 1, false);
+	DLockBytes	owner = dlock_value_get_owner(fcinfo, 0);
+	DLockTime	ttl = dlock_value_get_ttl(fcinfo, 1, false);
 	DLockDatabase db;
 	int			renewed;
 
@@ -484,7 +483,7 @@ dlock_sql_renew_all(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_release_all(PG_FUNCTION_ARGS)
 {
-	DLockBytes	owner = dlock_argument_owner(fcinfo, 0);
+	DLockBytes	owner = dlock_value_get_owner(fcinfo, 0);
 	DLockDatabase db;
 	int			released;
 
@@ -524,8 +523,8 @@ log_forced(const DLockBytes *name, const DLockHeldForced *ended, const char *use
 Datum
 dlock_sql_force_release(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_argument_name(fcinfo, 0, "lock name");
-	char	   *reason = dlock_argument_reason(fcinfo, 1);
+	DLockBytes	name = dlock_value_get_name(fcinfo, 0, "lock name");
+	char	   *reason = dlock_value_get_reason(fcinfo, 1);
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
 	DLockHeldForced *ended;
@@ -548,9 +547,9 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_argument_name(fcinfo, 0, "lock name");
-	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_argument_token(fcinfo, 1);
-	DLockTime	wait = dlock_argument_wait(fcinfo, 2);
+	DLockBytes	name = dlock_value_get_name(fcinfo, 0, "lock name");
+	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_value_get_token(fcinfo, 1);
+	DLockTime	wait = dlock_value_get_wait(fcinfo, 2);
 	DLockWaitHolder holder;
 	DLockValueRow row = {0};
 
@@ -564,12 +563,12 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 		bool		ends = (holder.remaining != DLOCK_TIME_FOREVER);
 
 		dlock_value_add(&row, true, Int64GetDatum(holder.token));
-		dlock_value_add(&row, true, dlock_value_text(dlock_bytes(holder.owner, holder.owner_len)));
+		dlock_value_add(&row, true, dlock_name_to_text(dlock_bytes(holder.owner, holder.owner_len)));
 		dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(holder.mode)));
 		dlock_value_add(&row, true, TimestampTzGetDatum(holder.granted_at));
 		dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? dlock_clock_wall() + holder.remaining : 0));
 		dlock_value_add(&row, holder.payload_len > 0,
-						dlock_value_jsonb(dlock_bytes(holder.payload, holder.payload_len)));
+						dlock_name_to_jsonb(dlock_bytes(holder.payload, holder.payload_len)));
 	}
 	while (row.count < WATCH_COLUMNS)
 		dlock_value_add(&row, false, 0);
@@ -579,7 +578,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 static Datum
 campaign(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_argument_own_name(fcinfo, 0);
+	DLockBytes	name = dlock_value_get_own_name(fcinfo, 0);
 	DLockAcquireRequest request = {
 		.count = 1,
 		.names = &name,
@@ -591,11 +590,11 @@ campaign(PG_FUNCTION_ARGS)
 	};
 	DLockTime	wait;
 
-	dlock_argument_require(fcinfo, 1, "candidate");
-	request.owner = dlock_argument_own_owner(fcinfo, 1);
-	request.ttl = dlock_argument_ttl(fcinfo, 2, true);
-	wait = dlock_argument_wait(fcinfo, 3);
-	request.payload = dlock_argument_payload(fcinfo, 4);
+	dlock_value_require(fcinfo, 1, "candidate");
+	request.owner = dlock_value_get_own_owner(fcinfo, 1);
+	request.ttl = dlock_value_get_ttl(fcinfo, 2, true);
+	wait = dlock_value_get_wait(fcinfo, 3);
+	request.payload = dlock_value_get_payload(fcinfo, 4);
 
 	dlock_session_check_writable("dlock_campaign");
 	return token_or_null(fcinfo, dlock_wait_acquire(fcinfo->flinfo->fn_oid, &request, wait));
@@ -614,7 +613,7 @@ dlock_sql_resign(PG_FUNCTION_ARGS)
 {
 	DLockHeldTarget target = target_by_owner(fcinfo);
 
-	dlock_argument_require(fcinfo, 1, "candidate");
+	dlock_value_require(fcinfo, 1, "candidate");
 	PG_RETURN_BOOL(release("dlock_resign", &target));
 }
 
@@ -622,7 +621,7 @@ dlock_sql_resign(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 {
-	char	   *reason = dlock_argument_reason(fcinfo, 0);
+	char	   *reason = dlock_value_get_reason(fcinfo, 0);
 	DLockToken	above = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(1);
 	DLockDatabase db;
 	DLockToken	below;
@@ -657,10 +656,10 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_fence(PG_FUNCTION_ARGS)
 {
-	DLockBytes	resource = dlock_argument_name(fcinfo, 0, "resource");
-	DLockToken	token = dlock_argument_token(fcinfo, 1);
+	DLockBytes	resource = dlock_value_get_name(fcinfo, 0, "resource");
+	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 
-	dlock_argument_require(fcinfo, 2, "parameter \"live\"");
+	dlock_value_require(fcinfo, 2, "parameter \"live\"");
 	dlock_fence_check_right(&resource, false);
 	dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
@@ -670,10 +669,10 @@ dlock_sql_fence(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_fence_declare(PG_FUNCTION_ARGS)
 {
-	DLockBytes	resource = dlock_argument_name(fcinfo, 0, "resource");
+	DLockBytes	resource = dlock_value_get_name(fcinfo, 0, "resource");
 	Oid			role = InvalidOid;
 
-	dlock_argument_require(fcinfo, 2, "parameter \"is_foreign\"");
+	dlock_value_require(fcinfo, 2, "parameter \"is_foreign\"");
 	if (!PG_ARGISNULL(1))
 		role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
 	dlock_session_check_writable("dlock_fence_declare");
@@ -685,9 +684,9 @@ dlock_sql_fence_declare(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_fence_reset(PG_FUNCTION_ARGS)
 {
-	DLockBytes	resource = dlock_argument_name(fcinfo, 0, "resource");
-	DLockToken	token = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_argument_token(fcinfo, 1);
-	char	   *reason = dlock_argument_reason(fcinfo, 2);
+	DLockBytes	resource = dlock_value_get_name(fcinfo, 0, "resource");
+	DLockToken	token = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_value_get_token(fcinfo, 1);
+	char	   *reason = dlock_value_get_reason(fcinfo, 2);
 	DLockToken	before;
 
 	dlock_session_check_writable("dlock_fence_reset");

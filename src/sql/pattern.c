@@ -25,13 +25,12 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
-#include "base/value.h"
 #include "pattern/group.h"
 #include "pattern/once.h"
 #include "pattern/owned.h"
 #include "session/grants.h"
 #include "session/session.h"
-#include "sql/argument.h"
+#include "sql/value.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_once);
 PG_FUNCTION_INFO_V1(dlock_sql_group_create);
@@ -57,12 +56,12 @@ once(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	DLockToken	token;
 
-	given = dlock_argument_text(fcinfo, 0, "name", DLOCK_ONCE_NAME_MAX);
+	given = dlock_value_get_text(fcinfo, 0, "name", DLOCK_ONCE_NAME_MAX);
 	name.len = snprintf(buffer, sizeof(buffer), "%s%.*s", DLOCK_ONCE_PREFIX, given.len, given.data);
 	name.data = buffer;
 
-	dlock_argument_require(fcinfo, 1, "length of the time slots");
-	every = dlock_argument_interval(PG_GETARG_INTERVAL_P(1));
+	dlock_value_require(fcinfo, 1, "length of the time slots");
+	every = dlock_value_to_span(PG_GETARG_INTERVAL_P(1));
 	if (every <= 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -98,7 +97,7 @@ get_group_name(FunctionCallInfo fcinfo, int argno)
 {
 	DLockBytes	name;
 
-	name = dlock_argument_text(fcinfo, argno, "group name", DLOCK_GROUP_NAME_MAX);
+	name = dlock_value_get_text(fcinfo, argno, "group name", DLOCK_GROUP_NAME_MAX);
 	if (memchr(name.data, '/', name.len) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -251,16 +250,16 @@ group_join(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	DLockToken	token;
 
-	member = dlock_argument_text(fcinfo, 1, "member name", DLOCK_GROUP_NAME_MAX);
-	ttl = dlock_argument_ttl(fcinfo, 2, true);
-	dlock_argument_require(fcinfo, 3, "weight");
+	member = dlock_value_get_text(fcinfo, 1, "member name", DLOCK_GROUP_NAME_MAX);
+	ttl = dlock_value_get_ttl(fcinfo, 2, true);
+	dlock_value_require(fcinfo, 3, "weight");
 	if (PG_GETARG_INT32(3) < 1 || PG_GETARG_INT32(3) > DLOCK_RULE_WEIGHT_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("weight must be from 1 to %d", DLOCK_RULE_WEIGHT_MAX),
 				 errdetail("The weight given is %d.", PG_GETARG_INT32(3)),
 				 errhint("A member gets partitions in proportion to its weight.")));
-	payload = dlock_argument_payload(fcinfo, 4);
+	payload = dlock_value_get_payload(fcinfo, 4);
 	payload = make_membership(PG_GETARG_INT32(3), &payload);
 
 	dlock_owned_use_group(&group, "dlock_group_join");
@@ -282,7 +281,7 @@ group_heartbeat(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
-	DLockToken	token = dlock_argument_token(fcinfo, 1);
+	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 	int			yielded_count;
 	DLockToken *yielded = get_tokens(fcinfo, 2, &yielded_count);
 	DLockDatabase db;
@@ -300,7 +299,7 @@ group_heartbeat(PG_FUNCTION_ARGS)
 
 		if (partition->action == DLOCK_GROUP_NONE)
 			continue;
-		dlock_value_add(&row, true, dlock_value_text(partition->name));
+		dlock_value_add(&row, true, dlock_name_to_text(partition->name));
 		dlock_value_add(&row, true, Int64GetDatum(partition->token));
 		dlock_value_add(&row, true,
 						CStringGetTextDatum(partition->action == DLOCK_GROUP_RUN ? "run" : "yield"));
@@ -321,7 +320,7 @@ Datum
 dlock_sql_group_yield(PG_FUNCTION_ARGS)
 {
 	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
-	DLockToken	token = dlock_argument_token(fcinfo, 1);
+	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 	int			count;
 	DLockToken *yielded = get_tokens(fcinfo, 2, &count);
 	DLockDatabase db;
@@ -341,7 +340,7 @@ Datum
 dlock_sql_group_leave(PG_FUNCTION_ARGS)
 {
 	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
-	DLockToken	token = dlock_argument_token(fcinfo, 1);
+	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 	DLockDatabase db;
 	bool		left;
 
@@ -380,7 +379,7 @@ expiry_of(const DLockGroup *group, DLockTime deadline)
 static bool
 payload_of(const DLockGroupMember *member, Datum *payload)
 {
-	Jsonb	   *membership = DatumGetJsonbP(dlock_value_jsonb(member->payload));
+	Jsonb	   *membership = DatumGetJsonbP(dlock_name_to_jsonb(member->payload));
 	JsonbValue	value;
 
 	if (getKeyJsonValueFromContainer(&membership->root, "payload", strlen("payload"), &value) == NULL)
@@ -404,7 +403,7 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 		bool		has_payload = payload_of(member, &payload);
 		DLockValueRow row = {0};
 
-		dlock_value_add(&row, true, dlock_value_text(member->name));
+		dlock_value_add(&row, true, dlock_name_to_text(member->name));
 		dlock_value_add(&row, true, Int64GetDatum(member->token));
 		dlock_value_add(&row, true, Int32GetDatum(member->weight));
 		dlock_value_add(&row, true, Int32GetDatum(member->owned));
@@ -412,7 +411,7 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, true, ObjectIdGetDatum(member->role));
 		dlock_value_add(&row, true, TimestampTzGetDatum(member->joined_at));
 		dlock_value_add(&row, true, expiry_of(&group, member->deadline));
-		dlock_value_add(&row, true, dlock_value_interval(member->ttl));
+		dlock_value_add(&row, true, dlock_value_of_span(member->ttl));
 		dlock_value_add(&row, has_payload, payload);
 		dlock_value_put(&row, result);
 	}
@@ -434,8 +433,8 @@ dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 		bool		leased = partition->token != DLOCK_TOKEN_NONE;
 		DLockValueRow row = {0};
 
-		dlock_value_add(&row, true, dlock_value_text(partition->name));
-		dlock_value_add(&row, owned, owned ? dlock_value_text(group.members[partition->member].name) : 0);
+		dlock_value_add(&row, true, dlock_name_to_text(partition->name));
+		dlock_value_add(&row, owned, owned ? dlock_name_to_text(group.members[partition->member].name) : 0);
 		dlock_value_add(&row, leased, Int64GetDatum(partition->token));
 		dlock_value_add(&row, leased, TimestampTzGetDatum(partition->since));
 		dlock_value_add(&row, leased, leased ? expiry_of(&group, partition->deadline) : 0);

@@ -58,12 +58,11 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
-#include "base/value.h"
 #include "pattern/owned.h"
 #include "session/session.h"
 #include "session/taskwait.h"
 #include "session/wait.h"
-#include "sql/argument.h"
+#include "sql/value.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_task_handler);
 PG_FUNCTION_INFO_V1(dlock_sql_statement_handler);
@@ -322,7 +321,7 @@ dlock_sql_task_handler(PG_FUNCTION_ARGS)
 	 */
 	memcpy(copy, fcinfo, SizeForFunctionCallInfo(PG_NARGS()));
 	copy->fncollation = DEFAULT_COLLATION_OID;
-	wait = dlock_argument_check_task(copy);
+	wait = dlock_value_check_task(copy);
 
 	/* A call within a call, in a trigger on our tables, does not wait. */
 	result = (wait > 0 && current == NULL) ? run_waiting(copy, wait) : run(copy, false);
@@ -665,7 +664,7 @@ dlock_sql_task_clock(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_task_end(PG_FUNCTION_ARGS)
 {
-	DLockTime	span = PG_ARGISNULL(0) ? dlock_argument_ttl(fcinfo, 0, true) : PG_GETARG_INTERVAL_P(0)->time;
+	DLockTime	span = PG_ARGISNULL(0) ? dlock_value_get_ttl(fcinfo, 0, true) : PG_GETARG_INTERVAL_P(0)->time;
 
 	/*
 	 * The wall clock first, so that nothing ends before the time that is
@@ -675,11 +674,11 @@ dlock_sql_task_end(PG_FUNCTION_ARGS)
 	DLockTime	ends = dlock_clock_now() + span;
 	DLockValueRow row = {0};
 
-	dlock_value_add(&row, true, dlock_value_interval(span));
+	dlock_value_add(&row, true, dlock_value_of_span(span));
 	dlock_value_add(&row, true, TimestampTzGetDatum(ends + dlock_clock_steady_offset()));
 	dlock_value_add(&row, true, TimestampTzGetDatum(wall + span));
 	dlock_value_add(&row, true, Int32GetDatum((int32) dlock_clock_boot()));
-	dlock_value_add(&row, true, dlock_value_interval(ends));
+	dlock_value_add(&row, true, dlock_value_of_span(ends));
 	if (span > 0)
 	{
 		DLockTaskCall *call = get_call();

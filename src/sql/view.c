@@ -35,12 +35,11 @@
 #include "base/rule.h"
 #include "base/settings.h"
 #include "base/stat.h"
-#include "base/value.h"
 #include "lock/queue.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/space.h"
-#include "sql/argument.h"
+#include "sql/value.h"
 #include "store/store.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
@@ -281,8 +280,8 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 	bool		ends = (until != DLOCK_TIME_FOREVER);
 	DLockValueRow row = {0};
 
-	dlock_value_add(&row, true, dlock_value_text(lease->name));
-	dlock_value_add(&row, true, dlock_value_text(lease->owner));
+	dlock_value_add(&row, true, dlock_name_to_text(lease->name));
+	dlock_value_add(&row, true, dlock_name_to_text(lease->owner));
 	dlock_value_add(&row, true, Int64GetDatum(lease->token));
 	dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(lease->mode)));
 	dlock_value_add(&row, lease->permits > 0, Int32GetDatum((int32) lease->permits));
@@ -293,9 +292,9 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 	dlock_value_add(&row, true, ObjectIdGetDatum(lease->role));
 	dlock_value_add(&row, true, TimestampTzGetDatum(lease->granted_at));
 	dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? state->wall + remaining : 0));
-	dlock_value_add(&row, ends, dlock_value_interval(remaining));
-	dlock_value_add(&row, live && lease->term.ttl > 0, dlock_value_interval(lease->term.ttl));
-	dlock_value_add(&row, lease->payload.len > 0, dlock_value_jsonb(lease->payload));
+	dlock_value_add(&row, ends, dlock_value_of_span(remaining));
+	dlock_value_add(&row, live && lease->term.ttl > 0, dlock_value_of_span(lease->term.ttl));
+	dlock_value_add(&row, lease->payload.len > 0, dlock_name_to_jsonb(lease->payload));
 	dlock_value_put(&row, result);
 }
 
@@ -343,7 +342,7 @@ dlock_sql_lease_list(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_lease(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_argument_name(fcinfo, 0, "lock name");
+	DLockBytes	name = dlock_value_get_name(fcinfo, 0, "lock name");
 
 	list_leases(fcinfo, &name);
 	return (Datum) 0;
@@ -420,7 +419,7 @@ owner_array(const DLockQueueOwners *owners)
 	Datum	   *elements = palloc(owners->count * sizeof(Datum));
 
 	for (int i = 0; i < owners->count; i++)
-		elements[i] = dlock_value_text(dlock_bytes(owners->owners[i].data, owners->owners[i].len));
+		elements[i] = dlock_name_to_text(dlock_bytes(owners->owners[i].data, owners->owners[i].len));
 	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false,
 										   TYPALIGN_INT));
 }
@@ -451,14 +450,14 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 			DLockViewWaiter *waiter = lfirst(cell);
 			DLockValueRow row = {0};
 
-			dlock_value_add(&row, true, dlock_value_text(waiter->name));
-			dlock_value_add(&row, true, dlock_value_text(waiter->owner));
+			dlock_value_add(&row, true, dlock_name_to_text(waiter->name));
+			dlock_value_add(&row, true, dlock_name_to_text(waiter->owner));
 			dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(waiter->mode)));
 			dlock_value_add(&row, waiter->permits > 0, Int32GetDatum((int32) waiter->permits));
 			dlock_value_add(&row, true, CStringGetTextDatum(waiter->converts ? "convert" : "acquire"));
 			dlock_value_add(&row, true, Int32GetDatum(waiter->position));
 			dlock_value_add(&row, true, TimestampTzGetDatum(since_wall));
-			dlock_value_add(&row, true, dlock_value_interval(dlock_clock_now() - since));
+			dlock_value_add(&row, true, dlock_value_of_span(dlock_clock_now() - since));
 			dlock_value_add(&row, true, Int32GetDatum(dlock_queue_pid(process)));
 			dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
 			dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
@@ -503,14 +502,14 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
 		dlock_value_add(&row, counts_here, (i == DLOCK_STAT_WAIT_TIME) ?
-						dlock_value_interval((DLockTime) counts.events[i]) :
+						dlock_value_of_span((DLockTime) counts.events[i]) :
 						Int64GetDatum((int64) counts.events[i]));
 	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
 		buckets[i] = Int64GetDatum((int64) counts.waits[i]);
 	dlock_value_add(&row, counts_here,
 					PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
 													FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
-	dlock_value_add(&row, counts_here, dlock_value_interval((DLockTime) lag));
+	dlock_value_add(&row, counts_here, dlock_value_of_span((DLockTime) lag));
 	dlock_value_add(&row, counts_here, Int64GetDatum(counts.leases));
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) used));
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) limit));
@@ -643,10 +642,10 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 	dlock_value_add(&row, true, Int64GetDatum(count.closed));
 	dlock_value_add(&row, memory, Int64GetDatum(count.expired));
 	dlock_value_add(&row, count.expired > 0,
-					dlock_value_interval(Max(0, count.look.now - count.first_end)));
+					dlock_value_of_span(Max(0, count.look.now - count.first_end)));
 	dlock_value_add(&row, memory, Int64GetDatum(count.waiters));
 	dlock_value_add(&row, count.waiters > 0,
-					dlock_value_interval(Max(0, dlock_clock_now() - count.first_wait)));
+					dlock_value_of_span(Max(0, dlock_clock_now() - count.first_wait)));
 	dlock_value_add(&row, epoch != DLOCK_TOKEN_NONE, Int64GetDatum(epoch));
 	dlock_value_add(&row, memory, Int32GetDatum(waiting));
 	dlock_value_put(&row, result);

@@ -1,14 +1,16 @@
 /*-------------------------------------------------------------------------
  *
- * argument.c
- *	  Arguments of SQL functions, as the values that the rest speaks of.
+ * value.c
+ *	  Arguments and results of SQL functions, from and to the values that the
+ *	  rest speaks of.
  *
  * NOTES
- *	  Each takes the call and the number of the argument, and throws 22004 or
- *	  22023, or another error that says so, for one that is out of its range.
+ *	  What reads an argument takes the call and the number of the argument, and
+ *	  throws 22004 or 22023, or another error that says so, for one that is out of
+ *	  its range.  Results are palloc'd in the current context.
  *
  * IDENTIFICATION
- *	  src/sql/argument.c
+ *	  src/sql/value.c
  *
  *-------------------------------------------------------------------------
  */
@@ -18,23 +20,27 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "common/int.h"
+#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 #include "base/compat.h"
 #include "base/error.h"
 #include "base/name.h"
 #include "base/settings.h"
-#include "base/value.h"
 #include "session/taskwait.h"
-#include "sql/argument.h"
+#include "sql/value.h"
+
+/* ---- arguments ---- */
 
 /* Throw 22004 if an argument is NULL; "what" names it. */
 void
-dlock_argument_require(FunctionCallInfo fcinfo, int argno, const char *what)
+dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *what)
 {
 	if (PG_ARGISNULL(argno))
 		dlock_error_null(what);
@@ -42,17 +48,17 @@ dlock_argument_require(FunctionCallInfo fcinfo, int argno, const char *what)
 
 /* A text of 1 to "limit" bytes. */
 DLockBytes
-dlock_argument_text(FunctionCallInfo fcinfo, int argno, const char *what, int limit)
+dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const char *what, int limit)
 {
-	dlock_argument_require(fcinfo, argno, what);
+	dlock_value_require(fcinfo, argno, what);
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what, limit);
 }
 
 /* A name of a lock or a resource. */
 DLockBytes
-dlock_argument_name(FunctionCallInfo fcinfo, int argno, const char *what)
+dlock_value_get_name(FunctionCallInfo fcinfo, int argno, const char *what)
 {
-	return dlock_argument_text(fcinfo, argno, what, DLOCK_NAME_MAX);
+	return dlock_value_get_text(fcinfo, argno, what, DLOCK_NAME_MAX);
 }
 
 static void
@@ -69,24 +75,24 @@ check_unreserved(const char *what, const DLockBytes *name)
 
 /* Throw 42939 if a lock name is reserved for dlock itself. */
 void
-dlock_argument_check_own(const DLockBytes *name)
+dlock_value_check_own(const DLockBytes *name)
 {
 	check_unreserved("lock name", name);
 }
 
 /* The name of a lock that users may acquire. */
 DLockBytes
-dlock_argument_own_name(FunctionCallInfo fcinfo, int argno)
+dlock_value_get_own_name(FunctionCallInfo fcinfo, int argno)
 {
-	DLockBytes	name = dlock_argument_name(fcinfo, argno, "lock name");
+	DLockBytes	name = dlock_value_get_name(fcinfo, argno, "lock name");
 
-	dlock_argument_check_own(&name);
+	dlock_value_check_own(&name);
 	return name;
 }
 
 /* No owner means this session. */
 DLockBytes
-dlock_argument_owner(FunctionCallInfo fcinfo, int argno)
+dlock_value_get_owner(FunctionCallInfo fcinfo, int argno)
 {
 	if (PG_ARGISNULL(argno))
 		return dlock_name_session();
@@ -98,16 +104,16 @@ dlock_argument_owner(FunctionCallInfo fcinfo, int argno)
  * which groups own their leases.
  */
 DLockBytes
-dlock_argument_own_owner(FunctionCallInfo fcinfo, int argno)
+dlock_value_get_own_owner(FunctionCallInfo fcinfo, int argno)
 {
-	DLockBytes	owner = dlock_argument_owner(fcinfo, argno);
+	DLockBytes	owner = dlock_value_get_owner(fcinfo, argno);
 
 	check_unreserved("lease owner", &owner);
 	return owner;
 }
 
 DLockToken
-dlock_argument_token(FunctionCallInfo fcinfo, int argno)
+dlock_value_get_token(FunctionCallInfo fcinfo, int argno)
 {
 	DLockToken	token;
 
@@ -124,7 +130,7 @@ dlock_argument_token(FunctionCallInfo fcinfo, int argno)
 
 /* The bytes of a payload; none if it is null. */
 DLockBytes
-dlock_argument_payload(FunctionCallInfo fcinfo, int argno)
+dlock_value_get_payload(FunctionCallInfo fcinfo, int argno)
 {
 	Jsonb	   *payload;
 	DLockBytes	bytes = {NULL, 0};
@@ -144,7 +150,7 @@ dlock_argument_payload(FunctionCallInfo fcinfo, int argno)
  * is too long for that comes back as the longest there is.
  */
 DLockTime
-dlock_argument_interval(const Interval *interval)
+dlock_value_to_span(const Interval *interval)
 {
 	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
 	int64		result;
@@ -161,7 +167,7 @@ dlock_argument_interval(const Interval *interval)
  * which stands for the lease's own.
  */
 DLockTime
-dlock_argument_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
+dlock_value_get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 {
 	DLockTime	limit = (DLockTime) dlock_settings_max_ttl_s * USECS_PER_SEC;
 	DLockTime	ttl;
@@ -190,7 +196,7 @@ dlock_argument_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("ttl must be finite"),
 					 errhint("Pass a finite ttl, and renew the lease while it is needed.")));
-		ttl = dlock_argument_interval(interval);
+		ttl = dlock_value_to_span(interval);
 		if (ttl <= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -211,13 +217,13 @@ dlock_argument_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
  * that there is no limit.
  */
 DLockTime
-dlock_argument_wait(FunctionCallInfo fcinfo, int argno)
+dlock_value_get_wait(FunctionCallInfo fcinfo, int argno)
 {
 	DLockTime	wait;
 
 	if (PG_ARGISNULL(argno))
 		return DLOCK_TIME_FOREVER;
-	wait = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
+	wait = dlock_value_to_span(PG_GETARG_INTERVAL_P(argno));
 	if (wait < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -228,12 +234,12 @@ dlock_argument_wait(FunctionCallInfo fcinfo, int argno)
 
 /* A span that a lease or its lock lasts for other reasons than its ttl. */
 DLockTime
-dlock_argument_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
+dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
 	DLockTime	span;
 
-	dlock_argument_require(fcinfo, argno, parameter);
-	span = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
+	dlock_value_require(fcinfo, argno, parameter);
+	span = dlock_value_to_span(PG_GETARG_INTERVAL_P(argno));
 	if (span < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -256,20 +262,77 @@ dlock_argument_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 
 /* The reason that a privileged function asks for. */
 char *
-dlock_argument_reason(FunctionCallInfo fcinfo, int argno)
+dlock_value_get_reason(FunctionCallInfo fcinfo, int argno)
 {
 	char	   *reason;
 
-	dlock_argument_require(fcinfo, argno, "reason");
+	dlock_value_require(fcinfo, argno, "reason");
 	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
 	if (reason[strspn(reason, " \t\r\n")] == '\0')
 		dlock_error_empty("reason");
 	return reason;
 }
 
-/* ---- functions on tasks ----
+/* ---- results ---- */
+
+/* Fill the next column: with a value, or unless "present", with NULL. */
+void
+dlock_value_add(DLockValueRow *row, bool present, Datum value)
+{
+	Assert(row->count < lengthof(row->values));
+	row->values[row->count] = value;
+	row->nulls[row->count++] = !present;
+}
+
+/*
+ * Throw 55000 if the result has other columns than the row: the function was
+ * created by the script of another version than the library's.
+ */
+static void
+check_columns(const DLockValueRow *row, TupleDesc desc)
+{
+	if (row->count != desc->natts)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("library and extension \"dlock\" are of different versions"),
+				 errdetail("The function was created with %d columns, and the library has %d.",
+						   desc->natts, row->count),
+				 errhint("Restart the server if the library was replaced, and run \"ALTER EXTENSION dlock UPDATE\".")));
+}
+
+/* Add a row, which is complete, to the result of a function.  Throws 55000, see above. */
+void
+dlock_value_put(DLockValueRow *row, ReturnSetInfo *result)
+{
+	check_columns(row, result->setDesc);
+	tuplestore_putvalues(result->setResult, result->setDesc, row->values, row->nulls);
+}
+
+/* A row, which is complete, as the result of a function.  Throws 55000, see above. */
+HeapTuple
+dlock_value_form(DLockValueRow *row, FunctionCallInfo fcinfo)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	check_columns(row, desc);
+	return heap_form_tuple(BlessTupleDesc(desc), row->values, row->nulls);
+}
+
+/* A span of microseconds as an interval without days and months. */
+Datum
+dlock_value_of_span(DLockTime span)
+{
+	Interval   *interval = palloc0(sizeof(Interval));
+
+	interval->time = span;
+	return IntervalPGetDatum(interval);
+}
+
+/* ---- arguments of functions on tasks ----
  *
- * Their arguments are checked by the names of parameters, so that a function in the
+ * They are checked by the names of parameters, so that a function in the
  * extension's script has only to name them.  What is checked is put in place: an
  * owner that is null becomes this session, an interval a number of microseconds.
  */
@@ -372,7 +435,7 @@ check_attempts(FunctionCallInfo fcinfo, int argno)
 static void
 check_age(FunctionCallInfo fcinfo, int argno)
 {
-	if (dlock_argument_interval(PG_GETARG_INTERVAL_P(argno)) < 0)
+	if (dlock_value_to_span(PG_GETARG_INTERVAL_P(argno)) < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("older_than must not be negative"),
@@ -382,19 +445,19 @@ check_age(FunctionCallInfo fcinfo, int argno)
 static void
 check_token(FunctionCallInfo fcinfo, int argno)
 {
-	(void) dlock_argument_token(fcinfo, argno);
+	(void) dlock_value_get_token(fcinfo, argno);
 }
 
 static void
 take_ttl(FunctionCallInfo fcinfo, int argno)
 {
-	fcinfo->args[argno].value = dlock_value_interval(dlock_argument_ttl(fcinfo, argno, false));
+	fcinfo->args[argno].value = dlock_value_of_span(dlock_value_get_ttl(fcinfo, argno, false));
 }
 
 static void
 take_delay(FunctionCallInfo fcinfo, int argno)
 {
-	DLockTime	delay = dlock_argument_interval(PG_GETARG_INTERVAL_P(argno));
+	DLockTime	delay = dlock_value_to_span(PG_GETARG_INTERVAL_P(argno));
 
 	if (delay < 0)
 		ereport(ERROR,
@@ -405,7 +468,7 @@ take_delay(FunctionCallInfo fcinfo, int argno)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("delay must not be longer than 36500 days")));
-	fcinfo->args[argno].value = dlock_value_interval(delay);
+	fcinfo->args[argno].value = dlock_value_of_span(delay);
 	fcinfo->args[argno].isnull = delay == 0;
 }
 
@@ -417,14 +480,14 @@ take_error(FunctionCallInfo fcinfo, int argno)
 	int			len = VARSIZE_ANY_EXHDR(error);
 
 	len = pg_mbcliplen(VARDATA_ANY(error), len, ERROR_MAX_LEN);
-	fcinfo->args[argno].value = dlock_value_text(dlock_bytes(VARDATA_ANY(error), len));
+	fcinfo->args[argno].value = dlock_name_to_text(dlock_bytes(VARDATA_ANY(error), len));
 	fcinfo->args[argno].isnull = len == 0;
 }
 
 static void
 take_owner(FunctionCallInfo fcinfo, int argno)
 {
-	fcinfo->args[argno].value = dlock_value_text(dlock_argument_owner(fcinfo, argno));
+	fcinfo->args[argno].value = dlock_name_to_text(dlock_value_get_owner(fcinfo, argno));
 	fcinfo->args[argno].isnull = false;
 }
 
@@ -484,7 +547,7 @@ check_argument(FunctionCallInfo fcinfo, int argno, const char *name, bool has_de
 
 /* Check the arguments of a call; returns how long it may wait. */
 DLockTime
-dlock_argument_check_task(FunctionCallInfo fcinfo)
+dlock_value_check_task(FunctionCallInfo fcinfo)
 {
 	DLockTime	wait = 0;
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
@@ -509,7 +572,7 @@ dlock_argument_check_task(FunctionCallInfo fcinfo)
 		char	   *name = TextDatumGetCString(names[i]);
 
 		if (strcmp(name, "wait") == 0)
-			wait = dlock_argument_wait(fcinfo, i);
+			wait = dlock_value_get_wait(fcinfo, i);
 		else
 			check_argument(fcinfo, i, name, i >= PG_NARGS() - defaults);
 	}
