@@ -19,6 +19,8 @@
 #include "access/genam.h"
 #include "access/tableam.h"
 #include "replication/walsender_private.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
@@ -116,6 +118,15 @@ name(TableScanDesc scan, ReadStream *stream) \
 #define DLOCK_SYNC_STANDBYS_DEFINED() \
 	(((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_defined)
 #endif
+
+/*
+ * To come first in each callback for the exit of a process that locks something.  A
+ * process may exit while it holds LWLocks: a FATAL error does not release them, and
+ * servers before the minor releases of late 2025 call the callbacks with these still
+ * held.  So a callback could wait for its own process, forever and without reacting
+ * to signals.
+ */
+#define DLOCK_BEGIN_EXIT()				LWLockReleaseAll()
 
 /* 18 dropped an argument of ExecutorRun_hook. */
 #if PG_VERSION_NUM < 180000

@@ -24,13 +24,13 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
-#include "base/exit.h"
 #include "base/stat.h"
 
 /* What one process has counted; "stats" is NULL if it has not begun. */
@@ -94,6 +94,7 @@ leave_place(int code, Datum arg)
 	DLockStatPlace *place = (DLockStatPlace *) DatumGetPointer(arg);
 	DLockStatShared *stats = place->stats;
 
+	DLOCK_BEGIN_EXIT();
 	LWLockAcquire(places_lock, LW_EXCLUSIVE);
 	add_counts(&stats->past, &place->counts);
 	place->stats = NULL;
@@ -108,7 +109,7 @@ dlock_stat_attach(DLockStatShared *stats)
 {
 	DLockStatPlace *place = &places[MyProcNumber];
 
-	dlock_exit_on_shmem(leave_place, PointerGetDatum(place));
+	on_shmem_exit(leave_place, PointerGetDatum(place));
 	place->stats = stats;
 	mine = &place->counts;
 }

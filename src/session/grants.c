@@ -70,12 +70,12 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/ipc.h"
 #include "utils/memutils.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/error.h"
-#include "base/exit.h"
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
@@ -227,6 +227,7 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 static void
 end_bound_at_exit(int code, Datum arg)
 {
+	DLOCK_BEGIN_EXIT();
 	end_bound(DLOCK_BIND_SESSION, InvalidSubTransactionId);
 }
 
@@ -258,7 +259,7 @@ prepare_bound(int more)
 		bound_room = 8;
 		RegisterXactCallback(xact_callback, NULL);
 		RegisterSubXactCallback(subxact_callback, NULL);
-		dlock_exit_on_shmem(end_bound_at_exit, (Datum) 0);
+		on_shmem_exit(end_bound_at_exit, (Datum) 0);
 	}
 	if (nbound + more <= bound_room)
 		return;
@@ -469,7 +470,7 @@ dlock_grants_prepare(int more, DLockBind bind)
 	{
 		context = AllocSetContextCreate(TopMemoryContext, "dlock answers",
 										ALLOCSET_SMALL_SIZES);
-		dlock_exit_before_shmem(undo_at_exit, (Datum) 0);
+		before_shmem_exit(undo_at_exit, (Datum) 0);
 	}
 	if (count + more <= room)
 		return;

@@ -36,10 +36,10 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
+#include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
-#include "base/exit.h"
 #include "space/limit.h"
 #include "space/partition.h"
 
@@ -161,7 +161,7 @@ dlock_limit_track(Oid database, Oid role)
 
 	Assert(!dlock_partition_is_any_held());
 	if (!armed)
-		dlock_exit_on_shmem(take_back, (Datum) 0);
+		on_shmem_exit(take_back, (Datum) 0);
 	armed = true;
 	if (counter != 0)
 		return counter;

@@ -40,12 +40,12 @@
 
 #include "miscadmin.h"
 #include "port/atomics.h"
+#include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-#include "base/exit.h"
 #include "base/fault.h"
 #include "base/settings.h"
 #include "space/memory.h"
@@ -307,7 +307,7 @@ make_room(int count)
 	if (kept.cells == NULL)
 	{
 		kept.cells = MemoryContextAlloc(TopMemoryContext, count * sizeof(uint32));
-		dlock_exit_on_shmem(give_back_kept, (Datum) 0);
+		on_shmem_exit(give_back_kept, (Datum) 0);
 	}
 	else
 		kept.cells = repalloc(kept.cells, count * sizeof(uint32));

@@ -28,10 +28,10 @@
 
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
+#include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 
-#include "base/exit.h"
 #include "base/fault.h"
 #include "space/memory.h"
 #include "space/partition.h"
@@ -323,7 +323,7 @@ refresh_kept(DLockSlotShared *slots)
 	if (kept.slots == NULL)
 	{
 		kept.slots = slots;
-		dlock_exit_on_shmem(give_back_kept, (Datum) 0);
+		on_shmem_exit(give_back_kept, (Datum) 0);
 	}
 	if (kept.generation != slots->generation)
 	{

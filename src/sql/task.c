@@ -53,7 +53,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/exit.h"
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
@@ -312,7 +311,7 @@ dlock_sql_task_handler(PG_FUNCTION_ARGS)
 	LOCAL_FCINFO(copy, FUNC_MAX_ARGS);
 
 	if (!registered)
-		dlock_exit_before_shmem(at_exit, (Datum) 0);
+		before_shmem_exit(at_exit, (Datum) 0);
 	registered = true;
 
 	/*

@@ -51,7 +51,7 @@
 #include "utils/memutils.h"
 
 #include "base/clock.h"
-#include "base/exit.h"
+#include "base/compat.h"
 #include "base/settings.h"
 #include "space/database.h"
 #include "space/holder.h"
@@ -672,6 +672,7 @@ dlock_launcher_run_worker(void (*work) (Datum arg), Datum arg)
 static void
 launcher_exit(int code, Datum arg)
 {
+	DLOCK_BEGIN_EXIT();
 	dlock_flush_serve(NULL);
 	dlock_database_set_launcher(NULL);
 }
@@ -685,7 +686,7 @@ work(Datum arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	wait_event = WaitEventExtensionNew("DLockLauncherMain");
 
-	dlock_exit_before_shmem(launcher_exit, (Datum) 0);
+	before_shmem_exit(launcher_exit, (Datum) 0);
 	dlock_database_set_launcher(MyLatch);
 	dlock_flush_serve(MyLatch);
 	(void) look_up_database(InvalidOid);

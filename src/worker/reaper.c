@@ -75,7 +75,7 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
-#include "base/exit.h"
+#include "base/compat.h"
 #include "base/fault.h"
 #include "base/settings.h"
 #include "lock/held.h"
@@ -504,6 +504,7 @@ sign_off(int code, Datum arg)
 	DLockReaper *reaper = (DLockReaper *) DatumGetPointer(arg);
 	DLockReaperShared *shared = &reaper->shared->reaper;
 
+	DLOCK_BEGIN_EXIT();
 	DLOCK_FAULT_STOP("reap_leave");
 	if (reaper->sweeps_tasks)
 		dlock_database_note_task(reaper->shared, 0);
@@ -538,7 +539,7 @@ sign_on(DLockReaper *reaper)
 	}
 	dlock_database_unlock();
 	if (welcome)
-		dlock_exit_before_shmem(sign_off, PointerGetDatum(reaper));
+		before_shmem_exit(sign_off, PointerGetDatum(reaper));
 	return welcome;
 }
 
