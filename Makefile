@@ -36,8 +36,7 @@ PG_CPPFLAGS = -I$(srcdir)/src
 # A library for tests, with the fault points of src/base/fault.h: make FAULTS=1.
 ifdef FAULTS
 PG_CPPFLAGS += -DDLOCK_FAULTS -include base/fault.h
-else
-sources := $(filter-out src/base/fault.c,$(sources))
+sources += test/modules/fault_points.c
 endif
 OBJS := $(patsubst %.c,%.o,$(sources))
 

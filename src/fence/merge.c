@@ -7,7 +7,7 @@
  *	  The server tells a row trigger which columns its statement sets.  For a
  *	  MERGE these are the columns that any of its actions sets, and the trigger
  *	  does not learn which action has fired it.  But the plan of the statement
- *	  says whether the actions differ.  So hooks of the executor (hooks.c) keep
+ *	  says whether the actions differ.  So hooks of the executor (dlock.c) keep
  *	  the plan at hand while a statement with a MERGE runs.
  *
  *	  A statement that a trigger or a function runs replaces the outer one until

@@ -1,10 +1,11 @@
 /*-------------------------------------------------------------------------
  *
- * fault.c
+ * fault_points.c
  *	  Fault points: where a test can stop a process, or have something fail.
  *
  * NOTES
- *	  Compiled with "make FAULTS=1" only.  Points have names.  A test arms one
+ *	  A part of a library that is made with "make FAULTS=1", and of no other
+ *	  (src/base/fault.h).  Points have names.  A test arms one
  *	  for the nth time that it is passed, by one process or by any; that
  *	  happens once.  A process that stops waits until the point is disarmed.
  *	  It does so anywhere, also under LWLocks and in critical sections, and
@@ -18,7 +19,7 @@
  *	  locked.  Whether anything is armed is read without it.
  *
  * IDENTIFICATION
- *	  src/base/fault.c
+ *	  test/modules/fault_points.c
  *
  *-------------------------------------------------------------------------
  */
@@ -35,8 +36,6 @@
 
 #include "base/compat.h"
 #include "base/fault.h"
-
-#ifdef DLOCK_FAULTS
 
 /* So many points can be armed at a time. */
 #define ARMED_MAX		8
@@ -261,5 +260,3 @@ dlock_fault_interrupt(void)
 				(errcode(ERRCODE_QUERY_CANCELED),
 				 errmsg("fault at \"interrupt\"")));
 }
-
-#endif							/* DLOCK_FAULTS */
