@@ -146,7 +146,7 @@ dlock_index_add(DLockSpaceLease *lease)
 		uint32		bucket = owner_bucket_of_lease(lease);
 
 		LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
-		dlock_list_insert(&owner_buckets[bucket], dlock_memory_ref(lease),
+		dlock_memory_list_insert(&owner_buckets[bucket], dlock_memory_ref(lease),
 						  owner_buckets[bucket], OWNER_NODE);
 		LWLockRelease(owner_lock(bucket));
 	}
@@ -164,7 +164,7 @@ dlock_index_remove(DLockSpaceLease *lease)
 		uint32		bucket = owner_bucket_of_lease(lease);
 
 		LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
-		dlock_list_delete(&owner_buckets[bucket], dlock_memory_ref(lease), OWNER_NODE);
+		dlock_memory_list_delete(&owner_buckets[bucket], dlock_memory_ref(lease), OWNER_NODE);
 		LWLockRelease(owner_lock(bucket));
 	}
 }

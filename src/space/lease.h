@@ -15,7 +15,6 @@
 
 #include "base/types.h"
 #include "space/limit.h"
-#include "space/list.h"
 #include "space/memory.h"
 #include "space/partition.h"
 
@@ -82,10 +81,10 @@ typedef struct DLockSpaceLease
 	TimestampTz granted_at;
 	XLogRecPtr	lsn;			/* end of the last record about this lease */
 	DLockMemoryRef entry;		/* its lock */
-	DLockListNode on_lock;		/* in the list of holders, or in the queue */
+	DLockMemoryNode on_lock;		/* in the list of holders, or in the queue */
 	union
 	{
-		DLockListNode owner;	/* of a lease: in the bucket of its owner */
+		DLockMemoryNode owner;	/* of a lease: in the bucket of its owner */
 		DLockMemoryRef next_part;	/* of a request: its next part */
 	}			u;
 	DLockMemoryRef token_next;	/* in the bucket of its token, if "indexed" */

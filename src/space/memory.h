@@ -93,4 +93,61 @@ dlock_memory_text_here(int room, int total)
 	return (total <= room) ? total : room - (int) sizeof(uint32);
 }
 
+/*
+ * Doubly linked lists of what lies in the cells: what the server's dlist is for
+ * memory that all processes have at the same address, with references in place of
+ * pointers.  The head is the reference to the first member, whose "prev" is the last
+ * one.  "offset" says where in a member its node lies.  A list is protected as what
+ * it belongs to.
+ */
+typedef struct DLockMemoryNode
+{
+	DLockMemoryRef prev;		/* of the first member: the last */
+	DLockMemoryRef next;		/* none after the last */
+} DLockMemoryNode;
+
+static inline DLockMemoryNode *
+dlock_memory_list_node(DLockMemoryRef member, Size offset)
+{
+	return (DLockMemoryNode *) ((char *) dlock_memory_at(member) + offset);
+}
+
+/* Insert a member in front of another one; DLOCK_MEMORY_NONE: at the end. */
+static inline void
+dlock_memory_list_insert(DLockMemoryRef *head, DLockMemoryRef member, DLockMemoryRef before,
+				  Size offset)
+{
+	DLockMemoryNode *node = dlock_memory_list_node(member, offset);
+	DLockMemoryRef first = *head;
+
+	node->prev = member;
+	node->next = before;
+	if (first != DLOCK_MEMORY_NONE)
+	{
+		DLockMemoryRef follower = (before != DLOCK_MEMORY_NONE) ? before : first;
+
+		node->prev = dlock_memory_list_node(follower, offset)->prev;
+		dlock_memory_list_node(follower, offset)->prev = member;
+	}
+	if (before == first)
+		*head = member;
+	else
+		dlock_memory_list_node(node->prev, offset)->next = member;
+}
+
+static inline void
+dlock_memory_list_delete(DLockMemoryRef *head, DLockMemoryRef member, Size offset)
+{
+	DLockMemoryNode *node = dlock_memory_list_node(member, offset);
+
+	if (*head == member)
+		*head = node->next;
+	else
+		dlock_memory_list_node(node->prev, offset)->next = node->next;
+	if (node->next != DLOCK_MEMORY_NONE)
+		dlock_memory_list_node(node->next, offset)->prev = node->prev;
+	else if (*head != DLOCK_MEMORY_NONE)
+		dlock_memory_list_node(*head, offset)->prev = node->prev;
+}
+
 #endif							/* DLOCK_MEMORY_H */

@@ -412,7 +412,7 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	lease->kind = DLOCK_SPACE_HELD;
 	lease->indexed = entry->nholders >= DLOCK_INDEX_FEW;
-	dlock_list_insert(&entry->holders, dlock_memory_ref(lease),
+	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease),
 					  lease->indexed ? NONE : entry->holders, LOCK_NODE);
 	entry->nholders++;
 	add_mode(entry, (DLockMode) lease->mode);
@@ -490,7 +490,7 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	else
 		before = first_after(entry, (UINT32_C(1) << DLOCK_SPACE_CONVERT) |
 							 (UINT32_C(1) << DLOCK_SPACE_WATCH));
-	dlock_list_insert(&entry->queue, dlock_memory_ref(lease), before, LOCK_NODE);
+	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease), before, LOCK_NODE);
 	lease->u.next_part = *place;
 	*place = dlock_memory_ref(lease);
 	return lease;
@@ -500,7 +500,7 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 static void
 unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	dlock_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
+	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
 		entry->asked_modes = 0;
 }
@@ -523,8 +523,8 @@ void
 dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_mine(entry->hash));
-	dlock_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
-	dlock_list_insert(&entry->queue, dlock_memory_ref(lease), NONE, LOCK_NODE);
+	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
+	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease), NONE, LOCK_NODE);
 }
 
 /*
@@ -573,7 +573,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		if (entry->database == MyDatabaseId)
 			dlock_stat_count_lease(-1);
 		dlock_index_remove(lease);
-		dlock_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
+		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		entry->nholders--;
 		drop_mode(entry, (DLockMode) lease->mode);
 		if (entry->nholders == 0)
