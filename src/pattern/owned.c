@@ -92,12 +92,9 @@ role_of(Relation rel, HeapTuple tuple)
 	return DatumGetObjectId(heap_getattr(tuple, COLUMN_ROLE, RelationGetDescr(rel), &isnull));
 }
 
-/*
- * Find the row of this name that a role may use; NULL if there is none.  "what" says
- * what the row is.  Throws 42501.
- */
+/* Find the row of this name that a role may use; NULL if there is none.  Throws 42501. */
 HeapTuple
-dlock_owned_find_usable(Relation rel, const DLockBytes *name, Oid user, const char *what)
+dlock_owned_find_usable(Relation rel, DLockOwnedKind kind, const DLockBytes *name, Oid user)
 {
 	HeapTuple	tuple = find_row(rel, name);
 	Oid			role;
@@ -111,7 +108,9 @@ dlock_owned_find_usable(Relation rel, const DLockBytes *name, Oid user, const ch
 	rolename = GetUserNameFromId(role, true);
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-			 errmsg("permission denied for %s \"%.*s\"", what, name->len, name->data),
+			 (kind == DLOCK_OWNED_GROUP) ?
+			 errmsg("permission denied for group \"%.*s\"", name->len, name->data) :
+			 errmsg("permission denied for task queue \"%.*s\"", name->len, name->data),
 			 rolename != NULL ? errdetail("It was created by role \"%s\".", rolename) :
 			 errdetail("The role that created it no longer exists."),
 			 errhint("Only that role, its members and superusers can use it.")));
@@ -186,7 +185,7 @@ report_no_group(const DLockBytes *name)
 static HeapTuple
 find_own_row(Relation rel, const DLockBytes *name)
 {
-	return dlock_owned_find_usable(rel, name, GetUserId(), "group");
+	return dlock_owned_find_usable(rel, DLOCK_OWNED_GROUP, name, GetUserId());
 }
 
 /* Lock a name up to the end of the transaction, so that nobody else writes its row. */

@@ -18,10 +18,17 @@
 
 #include "pattern/group.h"
 
+/* What a row is. */
+typedef enum DLockOwnedKind
+{
+	DLOCK_OWNED_GROUP,
+	DLOCK_OWNED_QUEUE
+} DLockOwnedKind;
+
 /* rows */
 extern Relation dlock_owned_open(Oid schema, const char *table, LOCKMODE lockmode);
-extern HeapTuple dlock_owned_find_usable(Relation rel, const DLockBytes *name, Oid user,
-										 const char *what);
+extern HeapTuple dlock_owned_find_usable(Relation rel, DLockOwnedKind kind,
+										 const DLockBytes *name, Oid user);
 extern bool dlock_owned_lock(Relation rel, uint32 number, LOCKMODE lockmode);
 
 /* groups */

@@ -528,7 +528,7 @@ dlock_sql_task_open(PG_FUNCTION_ARGS)
 		bool		isnull;
 		uint32		id;
 
-		tuple = dlock_owned_find_usable(rel, &name, call->caller, "task queue");
+		tuple = dlock_owned_find_usable(rel, DLOCK_OWNED_QUEUE, &name, call->caller);
 		if (!HeapTupleIsValid(tuple))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
