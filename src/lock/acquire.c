@@ -257,7 +257,7 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 static void
 find_places(DLockAcquire *acquire)
 {
-	const DLockQueueShared *wait = dlock_queue_place(dlock_queue_me());
+	const DLockQueueShared *wait = dlock_queue_mine();
 	DLockSpaceLease *place = NULL;
 
 	acquire->waits = wait->state == DLOCK_QUEUE_WAITING;
@@ -560,7 +560,7 @@ grant(DLockAcquire *acquire)
 	DLockStep  *step = &acquire->step;
 	DLockDatabaseShared *shared = step->db->shared;
 	DLockOwner	owner = {request->role, request->owner};
-	int			process = (request->bind != DLOCK_BIND_NONE) ? dlock_queue_me() : -1;
+	int			process = (request->bind != DLOCK_BIND_NONE) ? MyProcNumber : -1;
 	TimestampTz wall = dlock_clock_wall();
 	DLockToken	token;
 	DLockStepLack lack = assign_slots(acquire);
@@ -608,7 +608,7 @@ grant(DLockAcquire *acquire)
 	if (acquire->waits)
 	{
 		dlock_stat_count(DLOCK_STAT_HANDOFF, request->path ? 1 : request->count);
-		dlock_queue_end(dlock_queue_me(), DLOCK_QUEUE_IDLE);
+		dlock_queue_end(MyProcNumber, DLOCK_QUEUE_IDLE);
 	}
 	dlock_queue_owner_gained(shared->oid, &owner);
 
@@ -652,8 +652,7 @@ enqueue(DLockAcquire *acquire)
 		DLockAcquireItem *item = &acquire->items[i];
 		DLockLeaseValue value = value_of(acquire, item);
 
-		(void) dlock_space_enqueue(database, item->hash, &value, DLOCK_SLOT_NONE,
-								   dlock_queue_me(), DLOCK_SPACE_ASKED, &first);
+		(void) dlock_space_enqueue(database, item->hash, &value, DLOCK_SPACE_ASKED, &first);
 	}
 	dlock_queue_enter(DLOCK_SPACE_ASKED, database,
 					  dlock_queue_owner_hash(&owner),

@@ -36,7 +36,7 @@ check_convertible(const DLockSpaceLease *lease)
 	if (lease->part != DLOCK_PART_WHOLE)
 		return CONVERT_PATH;
 	/* The session that it is bound to knows it by its token. */
-	if (lease->bind != DLOCK_BIND_NONE && lease->process != dlock_queue_me())
+	if (lease->bind != DLOCK_BIND_NONE && lease->process != MyProcNumber)
 		return CONVERT_BOUND;
 	return CONVERT_FINE;
 }
@@ -45,7 +45,7 @@ check_convertible(const DLockSpaceLease *lease)
 static DLockSpaceLease *
 find_request(void)
 {
-	const DLockQueueShared *wait = dlock_queue_place(dlock_queue_me());
+	const DLockQueueShared *wait = dlock_queue_mine();
 
 	return (wait->state == DLOCK_QUEUE_WAITING) ? dlock_space_request_first(wait->first) : NULL;
 }
@@ -117,8 +117,7 @@ enqueue_conversion(DLockStep *step, DLockHeldFind *found, DLockMode mode)
 		};
 		return DLOCK_LACKS_ROOM;
 	}
-	(void) dlock_space_enqueue(database, found->entry->hash, &value, DLOCK_SLOT_NONE,
-							   dlock_queue_me(), DLOCK_SPACE_CONVERT, &place);
+	(void) dlock_space_enqueue(database, found->entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
 	dlock_queue_enter(DLOCK_SPACE_CONVERT, database, dlock_queue_owner_hash(&owner), &step->set, 1,
 					  place, step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
@@ -156,7 +155,7 @@ convert_found(DLockStep *step, DLockConversion *convert)
 	if (request != NULL)
 	{
 		dlock_space_remove(found->entry, request);
-		dlock_queue_end(dlock_queue_me(), DLOCK_QUEUE_IDLE);
+		dlock_queue_end(MyProcNumber, DLOCK_QUEUE_IDLE);
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);

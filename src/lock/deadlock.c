@@ -242,7 +242,7 @@ find_candidates(const DLockDeadlockSearch *search, uint32 hash, int *count)
 static void
 begin_copy(DLockDeadlockSearch *search, const DLockPartitionSet *locked)
 {
-	int			processes = dlock_queue_processes();
+	int			processes = MaxBackends;
 
 	MemoryContextReset(CurrentMemoryContext);
 	search->locked = locked;
@@ -735,7 +735,7 @@ resolve(DLockDeadlockSearch *search, MemoryContext context)
 {
 	DLockPartitionSet set = stuck_set(search);
 	char	   *text = NULL;
-	int			attempts = dlock_queue_processes();
+	int			attempts = MaxBackends;
 
 	DLOCK_FAULT("deadlock_found");
 	if (!dlock_partition_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
@@ -781,7 +781,7 @@ holds_something(DLockDeadlockSearch *search)
 char *
 dlock_deadlock_check(DLockDatabase *db)
 {
-	DLockDeadlockSearch search = {.database = db->shared->oid,.me = dlock_queue_me()};
+	DLockDeadlockSearch search = {.database = db->shared->oid,.me = MyProcNumber};
 	MemoryContext old = CurrentMemoryContext;
 	MemoryContext context;
 	char	   *text = NULL;

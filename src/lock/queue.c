@@ -118,20 +118,7 @@ dlock_queue_startup(void)
 		pg_atomic_init_u32(&listeners->owners[i], 0);
 }
 
-/* The number of this process. */
-int
-dlock_queue_me(void)
-{
-	return MyProcNumber;
-}
-
-/* The numbers of processes are below this. */
-int
-dlock_queue_processes(void)
-{
-	return MaxBackends;
-}
-
+/* The place of a process, by its number (MyProcNumber). */
 DLockQueueShared *
 dlock_queue_place(int process)
 {
@@ -139,11 +126,11 @@ dlock_queue_place(int process)
 	return &places[process];
 }
 
-/* The process id of a process, for people; zero if it has just ended. */
-int
-dlock_queue_pid(int process)
+/* The place of this process. */
+DLockQueueShared *
+dlock_queue_mine(void)
 {
-	return GetPGProcByNumber(process)->pid;
+	return &places[MyProcNumber];
 }
 
 /* The hash by which an owner that waits is found; never zero. */
@@ -174,7 +161,7 @@ count_listener(uint32 owner, int by)
 void
 dlock_queue_listen(void)
 {
-	int			me = dlock_queue_me();
+	int			me = MyProcNumber;
 	uint32		owner = places[me].owner;
 
 	Assert(places[me].state == DLOCK_QUEUE_WAITING && owner != 0);
@@ -187,7 +174,7 @@ dlock_queue_listen(void)
 bool
 dlock_queue_listens(void)
 {
-	return pg_atomic_read_u32(&listeners->owners[dlock_queue_me()]) != 0;
+	return pg_atomic_read_u32(&listeners->owners[MyProcNumber]) != 0;
 }
 
 /* A process listens no longer; false if it did not. */
@@ -211,7 +198,7 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
 				  DLockTime now, TimestampTz wall)
 {
-	DLockQueueShared *mine = dlock_queue_place(dlock_queue_me());
+	DLockQueueShared *mine = dlock_queue_mine();
 
 	Assert(mine->state == DLOCK_QUEUE_IDLE);
 	mine->called = false;
@@ -351,17 +338,11 @@ dlock_queue_owner_gained(Oid database, const DLockOwner *owner)
 
 /* ---- looking ---- */
 
-static DLockQueueShared *
-mine(void)
-{
-	return dlock_queue_place(dlock_queue_me());
-}
-
 /* Lock the partitions of this process's requests, if it waits. */
 static bool
 lock_mine(DLockPartitionSet *set)
 {
-	return dlock_queue_lock(dlock_queue_me(), mine()->database, LW_EXCLUSIVE, set, NULL);
+	return dlock_queue_lock(MyProcNumber, dlock_queue_mine()->database, LW_EXCLUSIVE, set, NULL);
 }
 
 /* The lease that a conversion is to change; NULL if it is lost. */
@@ -652,16 +633,16 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	*until = DLOCK_TIME_FOREVER;
 
 	/* Most likely it can be granted: to ask tells. */
-	if (mine()->called)
+	if (dlock_queue_mine()->called)
 	{
-		mine()->called = false;
+		dlock_queue_mine()->called = false;
 		return DLOCK_QUEUE_READY;
 	}
 	if (!lock_mine(&set))
 		return DLOCK_QUEUE_GONE;
 
 	now = dlock_clock_now();
-	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
+	for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		DLockTime	ends;
@@ -677,7 +658,7 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	}
 
 	/* What was called in vain is to be called again when it is worth it. */
-	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
+	for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
 		 request != NULL && news == DLOCK_QUEUE_WAIT; request = dlock_space_request_next(request))
 		request->bound_mono = 0;
 	dlock_partition_unlock_set(&set);
@@ -694,7 +675,7 @@ dlock_queue_call_mine(void)
 	if (!lock_mine(&set))
 		return;
 	now = dlock_clock_now();
-	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
+	for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
 		 request != NULL; request = dlock_space_request_next(request))
 		dlock_queue_call(dlock_space_entry_of(request), now);
 	dlock_partition_unlock_set(&set);
@@ -715,7 +696,7 @@ dlock_queue_describe_blockers(void)
 	{
 		DLockTime	now = dlock_clock_now();
 
-		for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
+		for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
 			 request != NULL && owners->count == 0;
 			 request = dlock_space_request_next(request))
 			dlock_queue_owners_in_way(request, now, owners);
@@ -741,8 +722,8 @@ dlock_queue_remove_mine(DLockTime now)
 {
 	DLockSpaceLease *next;
 
-	Assert(dlock_partition_set_is_mine(&mine()->set));
-	for (DLockSpaceLease *request = dlock_space_request_first(mine()->first);
+	Assert(dlock_partition_set_is_mine(&dlock_queue_mine()->set));
+	for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
 		 request != NULL; request = next)
 	{
 		DLockSpaceEntry *entry = dlock_space_entry_of(request);
@@ -755,7 +736,7 @@ dlock_queue_remove_mine(DLockTime now)
 		if (!is_last && !is_watcher)
 			dlock_queue_call(entry, now);
 	}
-	dlock_queue_end(dlock_queue_me(), DLOCK_QUEUE_IDLE);
+	dlock_queue_end(MyProcNumber, DLOCK_QUEUE_IDLE);
 }
 
 /* Wait no longer, if this process does.  Cannot fail. */
@@ -769,7 +750,7 @@ dlock_queue_leave(void)
 		dlock_queue_remove_mine(dlock_clock_now());
 		dlock_partition_unlock_set(&set);
 	}
-	mine()->state = DLOCK_QUEUE_IDLE;
+	dlock_queue_mine()->state = DLOCK_QUEUE_IDLE;
 }
 
 /*
@@ -779,7 +760,7 @@ dlock_queue_leave(void)
 void
 dlock_queue_dismiss(Oid database)
 {
-	for (int process = 0; process < dlock_queue_processes(); process++)
+	for (int process = 0; process < MaxBackends; process++)
 	{
 		DLockQueueShared *wait = dlock_queue_place(process);
 		DLockPartitionSet set;

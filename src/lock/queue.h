@@ -11,7 +11,9 @@
 #ifndef DLOCK_QUEUE_H
 #define DLOCK_QUEUE_H
 
-#include "base/types.h"
+#include "storage/proc.h"
+
+#include "base/compat.h"
 #include "space/space.h"
 
 typedef enum DLockQueueState
@@ -79,10 +81,8 @@ typedef void (*DLockQueueVisitor) (DLockSpaceLease *blocker, void *arg);
 extern void dlock_queue_request(void);
 extern void dlock_queue_startup(void);
 
-extern int	dlock_queue_me(void);
-extern int	dlock_queue_processes(void);
 extern DLockQueueShared *dlock_queue_place(int process);
-extern int	dlock_queue_pid(int process);
+extern DLockQueueShared *dlock_queue_mine(void);
 extern uint32 dlock_queue_owner_hash(const DLockOwner *owner);
 extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 							  const DLockPartitionSet *set, int count,

@@ -149,7 +149,7 @@ dlock_taskwait_startup(void)
 static DLockTaskWaitShared *
 mine(void)
 {
-	return &places[dlock_queue_me()];
+	return &places[MyProcNumber];
 }
 
 /* The number of the list for a queue. */

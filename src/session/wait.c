@@ -108,12 +108,6 @@ struct DLockWaitCall
 	DLockWaitHolder *holder;
 };
 
-static DLockQueueShared *
-mine(void)
-{
-	return dlock_queue_place(dlock_queue_me());
-}
-
 static DLockWaitCall
 begin_call(DLockSpaceKind kind, DLockWaitAsk ask, Oid function, const DLockBytes *name,
 		   DLockMode mode, DLockTime wait)
@@ -311,7 +305,7 @@ wait_event(const DLockWaitCall *waiting)
 pg_noreturn static void
 fail_gone(void)
 {
-	mine()->state = DLOCK_QUEUE_IDLE;
+	dlock_queue_mine()->state = DLOCK_QUEUE_IDLE;
 	dlock_error_no_extension();
 }
 
@@ -335,7 +329,7 @@ ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
 	}
 
 	/* With the store open, this process stays in the queue if it is there. */
-	if (mine()->state == DLOCK_QUEUE_DROPPED)
+	if (dlock_queue_mine()->state == DLOCK_QUEUE_DROPPED)
 		fail_gone();
 	*answer = waiting->ask(waiting, &db, true);
 	dlock_session_close(&db);
@@ -493,7 +487,7 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	request->may_wait = may_wait;
 	dlock_grants_prepare(request->count, request->bind);
 	if (request->bind != DLOCK_BIND_NONE)
-		mine()->has_bound = true;
+		dlock_queue_mine()->has_bound = true;
 	answer = dlock_acquire_locks(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
 		dlock_grants_add(db, request, &waiting->granted);
@@ -627,8 +621,7 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 		};
 		return DLOCK_LACKS_ROOM;
 	}
-	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SLOT_NONE,
-							   dlock_queue_me(), DLOCK_SPACE_WATCH, &place);
+	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SPACE_WATCH, &place);
 	dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1, place,
 					  step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
@@ -641,7 +634,7 @@ try_watch(DLockStep *step, void *arg)
 	DLockWaitWatch *watch = arg;
 	DLockWaitCall *waiting = watch->waiting;
 	DLockSpaceEntry *entry = dlock_space_find(step->db->shared->oid, watch->hash, waiting->name);
-	bool		waits = mine()->state == DLOCK_QUEUE_WAITING;
+	bool		waits = dlock_queue_mine()->state == DLOCK_QUEUE_WAITING;
 
 	describe_holder((entry != NULL) ? dlock_queue_leader(entry, step->now) : NULL, step->now,
 					waiting->holder);

@@ -22,9 +22,11 @@
 
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
+#include "storage/proc.h"
 #include "storage/shmem.h"
 
 #include "base/clock.h"
+#include "base/compat.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
@@ -463,15 +465,13 @@ first_after(const DLockSpaceEntry *entry, uint32 kinds)
  * Conversions come first, then requests that only watch, then all others, so
  * that a hand-off need not go through all of the queue.
  *
- * Conditions as for dlock_space_hold(); "process" is the one that waits.
- * "place" is where the request can be found, and the head of the list of the
+ * Conditions as for dlock_space_hold().  "place" is where the request can be found, and the head of the list of the
  * requests that it waits for as well: the caller calls for the last of them
  * first.  Cannot fail.
  */
 DLockSpaceLease *
 dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
-					DLockSlot slot, int process, DLockSpaceKind kind,
-					DLockMemoryRef *place)
+					DLockSpaceKind kind, DLockMemoryRef *place)
 {
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
@@ -479,7 +479,7 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 
 	Assert(dlock_partition_is_mine(hash));
 	entry = find_or_make_entry(database, hash, &value->name);
-	lease = make_lease(entry, value, slot, process, kind);
+	lease = make_lease(entry, value, DLOCK_SLOT_NONE, MyProcNumber, kind);
 	if (kind == DLOCK_SPACE_ASKED)
 	{
 		entry->permits = value->permits;

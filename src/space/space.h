@@ -46,7 +46,6 @@ extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,
 										 XLogRecPtr lsn);
 extern DLockSpaceLease *dlock_space_enqueue(Oid database, uint32 hash,
 											const DLockLeaseValue *value,
-											DLockSlot slot, int process,
 											DLockSpaceKind kind, DLockMemoryRef *place);
 extern void dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease);

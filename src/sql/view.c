@@ -128,7 +128,7 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 		return;
 	if (value.part == DLOCK_PART_INTENT)
 		value.payload.len = 0;
-	add_lease(state, &value, (lease->process >= 0) ? dlock_queue_pid(lease->process) : 0);
+	add_lease(state, &value, (lease->process >= 0) ? GetPGProcByNumber(lease->process)->pid : 0);
 }
 
 /* The intents of a lease on a path are not on disk: they follow from it. */
@@ -437,7 +437,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 
 	dlock_session_open(&db);
-	for (int process = 0; process < dlock_queue_processes(); process++)
+	for (int process = 0; process < MaxBackends; process++)
 	{
 		DLockTime	since;
 		TimestampTz since_wall;
@@ -458,7 +458,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 			dlock_value_add(&row, true, Int32GetDatum(waiter->position));
 			dlock_value_add(&row, true, TimestampTzGetDatum(since_wall));
 			dlock_value_add(&row, true, dlock_value_of_span(dlock_clock_now() - since));
-			dlock_value_add(&row, true, Int32GetDatum(dlock_queue_pid(process)));
+			dlock_value_add(&row, true, Int32GetDatum(GetPGProcByNumber(process)->pid));
 			dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
 			dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
 			dlock_value_put(&row, result);
@@ -586,7 +586,7 @@ count_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 static void
 count_waiters(DLockViewCount *count, Oid database, DLockPartitionSet *skipped)
 {
-	for (int process = 0; process < dlock_queue_processes(); process++)
+	for (int process = 0; process < MaxBackends; process++)
 	{
 		DLockQueueShared *wait = dlock_queue_place(process);
 		DLockPartitionSet set;

@@ -304,7 +304,7 @@ check_processes(Check *check)
 {
 	int			requests = 0;
 
-	for (int process = 0; process < dlock_queue_processes(); process++)
+	for (int process = 0; process < MaxBackends; process++)
 	{
 		DLockQueueShared *wait = dlock_queue_place(process);
 		int			count = 0;
@@ -316,7 +316,7 @@ check_processes(Check *check)
 			count++;
 		if (count != wait->count)
 			complain(check, "process %d waits for %d requests instead of %d", process, count, wait->count);
-		if (dlock_queue_pid(process) == 0)
+		if (GetPGProcByNumber(process)->pid == 0)
 			complain(check, "process %d waits, but has ended", process);
 		requests += count;
 	}
