@@ -7,13 +7,7 @@
  *	  Nothing in here takes a lock, allocates, reads a clock or throws, so each
  *	  rule can be tested over all its cases without a server.
  *
- *	  Recovery uses the bound that is logged with a lease, so the bound must
- *	  never be before the promised deadline.  A renewal within the bound needs
- *	  no record.  A renewal past it logs a new bound, one ttl after the new
- *	  deadline.  So a lease costs one record a ttl, however often it is renewed.
- *	  In return, a loaded lease may last up to one ttl longer than promised,
- *	  never shorter.
- *
+ *	  src/README ("Time") says what the bound that is logged with a lease is for.
  *	  A bound is at most two ttl after its record: the deadline is at most one
  *	  ttl away at a grant or renewal, and at most two after a load, when a
  *	  renewal adds nothing to what lies beyond one ttl.

@@ -63,7 +63,7 @@ first_newcomer(DLockSpaceEntry *entry)
 
 typedef struct DLockConversion
 {
-	DLockHeldFind	found;
+	DLockHeldFind found;
 	DLockMode	mode;
 	bool		may_wait;
 	DLockConvertProblem problem;
@@ -127,7 +127,7 @@ enqueue_conversion(DLockStep *step, DLockHeldFind *found, DLockMode mode)
 static DLockStepLack
 convert_found(DLockStep *step, DLockConversion *convert)
 {
-	DLockHeldFind  *found = &convert->found;
+	DLockHeldFind *found = &convert->found;
 	DLockSpaceLease *lease = found->lease;
 	DLockSpaceLease *request = find_request();
 	DLockMode	before = (DLockMode) lease->mode;

@@ -233,7 +233,7 @@ dlock_held_is_live(DLockDatabase *db, const DLockHeldTarget *target)
 
 typedef struct DLockHeldRenewal
 {
-	DLockHeldFind	found;
+	DLockHeldFind found;
 	DLockTime	ttl;
 	XLogRecPtr	lsn;			/* vouches for the new deadline */
 } DLockHeldRenewal;
@@ -309,7 +309,7 @@ renew_lease(DLockDatabase *db, const DLockHeldTarget *target, DLockTime ttl,
  */
 bool
 dlock_held_renew(DLockDatabase *db, const DLockHeldTarget *target,
-				  DLockTime ttl)
+				 DLockTime ttl)
 {
 	XLogRecPtr	lsn;
 
@@ -327,7 +327,7 @@ dlock_held_renew(DLockDatabase *db, const DLockHeldTarget *target,
  */
 int
 dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
-				 DLockTime ttl, XLogRecPtr *lsn)
+					  DLockTime ttl, XLogRecPtr *lsn)
 {
 	int			renewed = 0;
 
@@ -373,7 +373,7 @@ dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime 
 
 typedef struct DLockHeldRelease
 {
-	DLockHeldFind	found;
+	DLockHeldFind found;
 	DLockToken	counted;		/* of a lease that goes on with one hold less */
 } DLockHeldRelease;
 
@@ -452,7 +452,7 @@ try_open(DLockStep *step, void *arg)
  */
 bool
 dlock_held_release(DLockDatabase *db, const DLockHeldTarget *target,
-					DLockHeldRight right, DLockToken *counted)
+				   DLockHeldRight right, DLockToken *counted)
 {
 	DLockHeldRelease release = {.found = {.target = target,.right = right}};
 	DLockStep	step;
@@ -644,7 +644,7 @@ dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForc
 static DLockStepLack
 try_tell_forced(DLockStep *step, void *arg)
 {
-	DLockHeldFind  *found = arg;
+	DLockHeldFind *found = arg;
 	DLockStepLack lack = find_any(step, found);
 	DLockSpaceLease *lease = found->lease;
 	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
@@ -677,7 +677,7 @@ void
 dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 {
 	DLockHeldTarget target = dlock_held_target(hash, token);
-	DLockHeldFind	found = {.target = &target};
+	DLockHeldFind found = {.target = &target};
 	DLockStep	step;
 	bool		removed;
 
@@ -692,7 +692,7 @@ dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 
 typedef struct DLockHeldExpiry
 {
-	DLockHeldFind	found;
+	DLockHeldFind found;
 	DLockTime	until;			/* zero: the lease is gone */
 	bool		removed;
 } DLockHeldExpiry;
@@ -702,7 +702,7 @@ static DLockStepLack
 try_expire(DLockStep *step, void *arg)
 {
 	DLockHeldExpiry *expiry = arg;
-	DLockHeldFind  *found = &expiry->found;
+	DLockHeldFind *found = &expiry->found;
 	DLockStepLack lack = find_any(step, found);
 	DLockSpaceLease *lease = found->lease;
 
@@ -740,7 +740,7 @@ try_expire(DLockStep *step, void *arg)
  */
 DLockTime
 dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartitionSet *skipped,
-					  bool *removed)
+				  bool *removed)
 {
 	DLockHeldTarget target = dlock_held_target(hash, token);
 	DLockHeldExpiry expiry = {.found = {.target = &target}};
@@ -772,7 +772,7 @@ delay_of(const DLockSpaceLease *lease, DLockHeldStop how, DLockTime now)
 
 typedef struct DLockHeldEnd
 {
-	DLockHeldFind	found;
+	DLockHeldFind found;
 	DLockHeldStop how;
 } DLockHeldEnd;
 

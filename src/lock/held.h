@@ -78,22 +78,22 @@ extern bool dlock_held_is_live(DLockDatabase *db, const DLockHeldTarget *target)
 
 /* renewing */
 extern bool dlock_held_renew(DLockDatabase *db, const DLockHeldTarget *target,
-							  DLockTime ttl);
+							 DLockTime ttl);
 extern int	dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
-							 DLockTime ttl, XLogRecPtr *lsn);
+								  DLockTime ttl, XLogRecPtr *lsn);
 extern int	dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
-							DLockTime ttl);
+								 DLockTime ttl);
 
 /* releasing and ending */
 extern bool dlock_held_release(DLockDatabase *db, const DLockHeldTarget *target,
-								DLockHeldRight right, DLockToken *counted);
+							   DLockHeldRight right, DLockToken *counted);
 extern int	dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name);
 extern int	dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name,
-								   DLockHeldForced **ended);
+									DLockHeldForced **ended);
 extern void dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token);
 extern DLockTime dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token,
-									   DLockPartitionSet *skipped, bool *removed);
+								   DLockPartitionSet *skipped, bool *removed);
 extern void dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token,
-							   DLockHeldStop how);
+							DLockHeldStop how);
 
 #endif							/* DLOCK_HELD_H */

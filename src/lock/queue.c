@@ -4,28 +4,14 @@
  *	  Requests that wait: calling them, looking, leaving.
  *
  * NOTES
- *	  A lock is handed off in two steps.  A backend that takes something out of
- *	  the way of requests *calls* the ones that can be granted now, in the order of the
- *	  queue, under the same partition lock: it marks them and sets the latches of
- *	  their processes.  A process that is called takes the lock itself, as it
- *	  would have done at once had it been free (lock/acquire.c).  So a release
- *	  needs nothing for others: no token, no page, no memory.
- *
- *	  A request keeps its place in the queue until its process takes the lock,
- *	  so the lock is never free for a newcomer in between.  If that process is
- *	  stopped, the call ends when the lease would: requests behind it pass
- *	  it by from then on, until it has looked.
- *
- *	  A request can be called if it conflicts with no lease on the lock and with
- *	  no request in front of it in the queue.  Being compatible with all in front,
- *	  it delays none of them.  A call promises nothing.  A process that was called
- *	  looks, with all its partitions locked.  It takes what it asked for if that
- *	  can still be granted; else it clears the mark, and will be called again.
- *	  So a request for several locks, which can be called for one while another
- *	  is still held, needs no rules of its own.
- *
- *	  A conversion is woken likewise, but not marked: it lasts no longer than
- *	  the lease that it is for.
+ *	  A lock is handed off in two steps, as src/README ("Hand-off") argues.  A
+ *	  backend that takes something out of the way of requests *calls* the ones that
+ *	  can be granted now: it marks them and wakes their processes.  A process that
+ *	  is called takes the lock itself, as it would have done at once had it been
+ *	  free (lock/acquire.c).  A call promises nothing, so a request for several
+ *	  locks, which can be called for one while another is still held, needs no rules
+ *	  of its own.  A conversion is woken likewise, but not marked: it lasts no longer
+ *	  than the lease that it is for.
  *
  *	  A process that waits holds no lock of the server's.  To leave the queue
  *	  it only changes memory, so it can do that during an error or at exit.

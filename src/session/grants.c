@@ -8,7 +8,8 @@
  *	  A grant is made before it is flushed, and flushed before it is answered.
  *	  A call that is cancelled or terminated in between would leave a lease
  *	  that nobody knows.  So this backend lists what it was granted until the
- *	  answer cannot be lost any more, and undoes it if the answer is lost:
+ *	  answer cannot be lost any more, and undoes it if the answer is lost
+ *	  (src/README, "What is not answered"):
  *
  *	  - A function ends in an error, whatever it is, before it returns: what
  *		this function listed is undone, as if it had never been granted.
@@ -17,9 +18,7 @@
  *		a function has returned may be known to its caller, so such a lease
  *		ends as that of a lost session does, and its lock delay counts.
  *
- *	  When the outermost run has ended, its rows are with the server's protocol
- *	  layer, and a cancel that comes later meets no statement.  A function that
- *	  is called outside of any run (by the function call protocol, or in a
+ *	  A function that is called outside of any run (by the function call protocol, or in a
  *	  simple expression of PL/pgSQL) has answered when it returns.  Any other
  *	  error undoes nothing but what the failing function itself was granted:
  *	  leases are not transactional.
@@ -28,25 +27,19 @@
  *
  *	  a grant		it ends (dlock_held_stop)
  *	  one more hold	there is one less, unless the run has released it itself
- *	  an upgrade	the lease gets its old token and its old mode back.  It has
- *					been held without a break in a mode that covers the old one,
- *					so nothing that conflicts with the old mode can have been
- *					granted meanwhile.  Where the modes do not cover each other
- *					(CW and PR), something can; the lease ends, then.
+ *	  an upgrade	the lease gets its old token and its old mode back.  Where
+ *					neither mode covers the other (CW and PR), something that
+ *					conflicts may have been granted meanwhile; the lease ends,
+ *					then.
  *	  a time slot	the record of wins is as before; what it says of longer slots
  *					is not forgotten, so none of them can be won twice
  *
  *	  A renewal and a downgrade are not undone: their owner has the same token
  *	  as before.
  *
- *	  To undo cannot fail: it changes memory, under the partition lock of the
- *	  name, and pages are left to the reaper, which is woken.  A crash before
- *	  the reaper has written costs at most a ttl: an unknown lease comes back,
- *	  an upgraded lease with its new token, a time slot as won.
- *
- *	  What is undone is found by its token, so it does no harm to undo what has
- *	  ended otherwise.  Later changes are undone before earlier ones, since one
- *	  lease may have been granted and converted in one run.
+ *	  To undo changes memory alone, and cannot fail; pages are left to the reaper,
+ *	  which is woken.  Later changes are undone before earlier ones, since one lease
+ *	  may have been granted and converted in one run.
  *
  *	  This backend remembers the leases that are bound to it, and ends them from
  *	  the server's callbacks: at commit, when the transaction is visible to
@@ -277,7 +270,7 @@ prepare_bound(int more)
 static void
 add_bound(uint32 hash, DLockToken token, DLockBind bind)
 {
-	DLockGrantsBound	new = {hash, token, bind, GetCurrentSubTransactionId()};
+	DLockGrantsBound new = {hash, token, bind, GetCurrentSubTransactionId()};
 
 	Assert(nbound < bound_room);
 	bound[nbound++] = new;
@@ -506,7 +499,7 @@ list(const DLockGrantsItem *item)
 /* What is asked for has been granted, or entered once more. */
 void
 dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
-					 const DLockAcquireGranted *granted)
+				 const DLockAcquireGranted *granted)
 {
 	int			leases = request->path ? 1 : request->count;
 	bool		apart = granted->entered && request->tokens != NULL;
@@ -530,7 +523,7 @@ dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 /* A lease has been converted; with an upgrade it has got another token. */
 void
 dlock_grants_convert(uint32 hash, DLockToken from, DLockMode before,
-					   DLockToken to, DLockMode after)
+					 DLockToken to, DLockMode after)
 {
 	DLockGrantsItem item = {
 		.kind = CHANGE_UPGRADE,.hash = hash,.token = to,.from = from,

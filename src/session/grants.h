@@ -41,9 +41,9 @@ extern DLockGrantsSlot *dlock_grants_prepare_slot(void);
 
 /* after it; these cannot fail */
 extern void dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
-								 const DLockAcquireGranted *granted);
+							 const DLockAcquireGranted *granted);
 extern void dlock_grants_convert(uint32 hash, DLockToken from, DLockMode before,
-								   DLockToken to, DLockMode after);
+								 DLockToken to, DLockMode after);
 extern void dlock_grants_count_down(uint32 hash, DLockToken token);
 extern void dlock_grants_add_slot(uint32 hash, DLockToken token, const DLockGrantsSlot *before);
 

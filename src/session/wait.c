@@ -551,7 +551,7 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	answer = dlock_convert_lease(db, &target, waiting->mode, may_wait, granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
 		dlock_grants_convert(target.hash, waiting->token, granted->before, granted->token,
-							   waiting->mode);
+							 waiting->mode);
 	return answer;
 }
 

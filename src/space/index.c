@@ -147,7 +147,7 @@ dlock_index_add(DLockSpaceLease *lease)
 
 		LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
 		dlock_memory_list_insert(&owner_buckets[bucket], dlock_memory_ref(lease),
-						  owner_buckets[bucket], OWNER_NODE);
+								 owner_buckets[bucket], OWNER_NODE);
 		LWLockRelease(owner_lock(bucket));
 	}
 }

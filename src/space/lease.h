@@ -81,7 +81,7 @@ typedef struct DLockSpaceLease
 	TimestampTz granted_at;
 	XLogRecPtr	lsn;			/* end of the last record about this lease */
 	DLockMemoryRef entry;		/* its lock */
-	DLockMemoryNode on_lock;		/* in the list of holders, or in the queue */
+	DLockMemoryNode on_lock;	/* in the list of holders, or in the queue */
 	union
 	{
 		DLockMemoryNode owner;	/* of a lease: in the bucket of its owner */

@@ -5,9 +5,8 @@
  *
  * NOTES
  *	  Leases are counted for a role from the first time that it acquires one
- *	  under a limit (dlock.max_leases), to the stop of the server.  For all other
- *	  roles nothing is counted, so that roles without a limit, which on most
- *	  servers are all, share no counter.
+ *	  under a limit (dlock.max_leases), to the stop of the server; for all other
+ *	  roles nothing is counted (src/README, "Shared memory").
  *
  *	  Each lease or request that is counted remembers its counter, and takes
  *	  itself off that when it goes.  So a counter cannot drift: whatever ends a

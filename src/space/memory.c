@@ -5,13 +5,9 @@
  *
  * NOTES
  *	  It is an array of dlock.max_memory bytes in the server's main shared
- *	  memory segment, cut into cells of one size.  A cell is a lock with its
- *	  first lease, a further lease, a piece of a text that was too long for
- *	  either, or a piece of the directory of slots.  No request needs two cells
- *	  side by side.  So whatever is free serves any request, whatever was there
- *	  before, and memory is full only when there are too few cells.  A cell that
- *	  a backend keeps for its next lease is the one exception: at most
- *	  KEPT_CELLS for each backend.
+ *	  memory segment, cut into cells of one size (src/README, "Shared memory", says
+ *	  why).  A cell is a lock with its first lease, a further lease, a piece of a
+ *	  text that was too long for either, or a piece of the directory of slots.
  *
  *	  Free cells hang in lists, one for each stripe of backends.  A backend
  *	  takes cells from its own stripe, then cells that were never used, then

@@ -115,7 +115,7 @@ dlock_memory_list_node(DLockMemoryRef member, Size offset)
 /* Insert a member in front of another one; DLOCK_MEMORY_NONE: at the end. */
 static inline void
 dlock_memory_list_insert(DLockMemoryRef *head, DLockMemoryRef member, DLockMemoryRef before,
-				  Size offset)
+						 Size offset)
 {
 	DLockMemoryNode *node = dlock_memory_list_node(member, offset);
 	DLockMemoryRef first = *head;

@@ -415,7 +415,7 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	lease->kind = DLOCK_SPACE_HELD;
 	lease->indexed = entry->nholders >= DLOCK_INDEX_FEW;
 	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease),
-					  lease->indexed ? NONE : entry->holders, LOCK_NODE);
+							 lease->indexed ? NONE : entry->holders, LOCK_NODE);
 	entry->nholders++;
 	add_mode(entry, (DLockMode) lease->mode);
 	dlock_space_note_end(lease);
@@ -465,9 +465,9 @@ first_after(const DLockSpaceEntry *entry, uint32 kinds)
  * Conversions come first, then requests that only watch, then all others, so
  * that a hand-off need not go through all of the queue.
  *
- * Conditions as for dlock_space_hold().  "place" is where the request can be found, and the head of the list of the
- * requests that it waits for as well: the caller calls for the last of them
- * first.  Cannot fail.
+ * Conditions as for dlock_space_hold().  "place" is where the request can be
+ * found, and the head of the list of the requests that this process waits for as
+ * well: the caller calls for the last of them first.  Cannot fail.
  */
 DLockSpaceLease *
 dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,

@@ -4,10 +4,9 @@
  *	  The table access method of the lease store.
  *
  * NOTES
- *	  The store is a relation, so that checksums, backups, replication,
- *	  pg_upgrade, and DROP EXTENSION treat its pages like those of any table.
- *	  SQL does not see its content: it has no columns, scans as empty, and
- *	  refuses all writes.  Commands that move the whole relation (VACUUM FULL,
+ *	  The store is a relation, so that the server treats its pages like those of
+ *	  any table (src/README, "Pages").  SQL does not see its content: it has no
+ *	  columns, scans as empty, and refuses all writes.  Commands that move the whole relation (VACUUM FULL,
  *	  SET TABLESPACE) copy the blocks as they are, since leases in memory know
  *	  their blocks and places.
  *

@@ -4,7 +4,8 @@
  *	  The format of the lease store's pages.
  *
  * NOTES
- *	  These functions see a Page and nothing else.  The caller has pinned and
+ *	  src/README ("Pages") says what is on which page.  These functions see a Page
+ *	  and nothing else.  The caller has pinned and
  *	  locked its buffer, and writes the WAL record.
  *
  *	  Pages have the standard header, which checksums, page verification and

@@ -3,15 +3,6 @@
  * page.h
  *	  The format of the lease store's pages.
  *
- * NOTES
- *	  Block 0 is the meta page.  Every other block is a page of slots, all of
- *	  one class, that is, of one size.  A slot holds one lease, or none when
- *	  its token is zero.
- *
- *	  Every page has the incarnation of the store.  If it differs from that of
- *	  the meta page, since the database was copied from a template, the page
- *	  counts as never initialized.
- *
  * IDENTIFICATION
  *	  src/store/page.h
  *

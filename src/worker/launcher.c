@@ -9,10 +9,9 @@
  *	  and never in the last free worker slot.  It also flushes WAL that backends
  *	  have left unflushed (store/flush.c).
  *
- *	  The registry shows what is due.  Each database publishes a time before
- *	  which no lease ends (wake_at), and one before which no capture of a task
- *	  does (task_at).  The launcher sleeps until the earliest of these times; a
- *	  backend that sets an earlier one wakes it.  When wake_at of some databases
+ *	  The registry shows what is due (src/README, "Workers").  The launcher sleeps
+ *	  until the earliest of the times that databases publish, wake_at for leases and
+ *	  task_at for captures of tasks.  When wake_at of some databases
  *	  has passed, the launcher walks over their leases, all in one walk.  Most
  *	  leases have been released or renewed by then, and the launcher only
  *	  publishes the next time.  A database is due if it has an expired lease, or

@@ -10,11 +10,9 @@
  *
  *	  A reaper sweeps over the leases of its database and puts those that end
  *	  within dlock.reap_interval into a heap.  Then it sleeps until the first
- *	  deadline, removes expired leases, and sweeps again after the interval.  It
- *	  publishes the time at which it will wake (wake_at).  A backend that grants
- *	  a lease with an earlier deadline lowers that time and wakes the reaper,
- *	  which then sweeps at that time.  Most such leases have been released by
- *	  then.  Pauses between sweeps are a multiple of their cost, so that sweeps
+ *	  deadline, removes expired leases, and sweeps again after the interval, or at
+ *	  an earlier time that a backend has published (src/README, "Workers").  Most of
+ *	  those leases have been released by then.  Pauses between sweeps are a multiple of their cost, so that sweeps
  *	  take at most a tenth of the worker's time.
  *
  *	  It also ends captures of tasks that have timed out.  A capture is dead once
@@ -24,11 +22,7 @@
  *	  about to capture from this queue.  Rows that are locked are left alone.  Their
  *	  capturer may be finishing, and its commit or rollback decides.
  *
- *	  The column "due" says when a capture is to be looked at.  It may be before
- *	  the deadline, since an extension does not change it: it is indexed, and
- *	  the deadline is not.  So a heartbeat costs no entry in an index, and a
- *	  sweep moves "due" up to the deadline once a ttl.  For the same reason it may be
- *	  by the clock of another server: it is moved to the end by ours.
+ *	  The column "due" says when a capture is to be looked at (src/README, "Tasks").
  *
  *	  A sweep over tasks publishes when the next capture ends (task_at).  A capture
  *	  lowers that if it ends earlier, but not before it is committed, as a sweep
@@ -42,8 +36,7 @@
  *	  The launcher starts a reaper when something is due in a database, up to
  *	  dlock.max_reapers.  A reaper exits after some time without work; earlier if
  *	  another database waits for a reaper, or if a command needs this database
- *	  for itself.  Such a command holds a lock on the database while it waits,
- *	  five seconds, for other sessions to exit (CountOtherDBBackends).  After a
+ *	  for itself (CountOtherDBBackends).  After a
  *	  reaper has exited, the launcher looks at its database, so the reaper need
  *	  not publish its heap.
  *
