@@ -114,13 +114,12 @@ cmp_ok($terminated, '>', 3, 'sessions were terminated');
 eval { $_->kill_kill } foreach @victims;
 eval { $_->finish } foreach @running;
 
-# Those whose clients were killed would work on until they have something to say.
-$killer->query_safe(
-	"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query ~ '^SELECT work' AND pid <> pg_backend_pid()");
+# Those whose clients were killed would work on until they have something to say, one that
+# has just been connected among them, which has read no query yet.
 ok( wait_until(
 		sub {
 			$killer->query_safe(
-				"SELECT count(*) FROM pg_stat_activity WHERE query ~ '^SELECT work' AND pid <> pg_backend_pid()"
+				"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
 			) eq '0';
 		}),
 	'all sessions are gone');
