@@ -482,7 +482,7 @@ foreach my $round (1 .. 10)
 	my ($out, $err) = ('', '');
 
 	open my $fh, '>', $file or die;
-	print $fh "SET application_name = 'victim'; SET synchronous_commit = off;\n";
+	print $fh "SET synchronous_commit = off; SET application_name = 'victim';\n";
 	print $fh "SELECT 'r$_' FROM (SELECT count(dlock_acquire('r$_-' || i, 'me', '1 h')) FROM generate_series(1, $locks) i) s;\n" foreach 1 .. $statements;
 	close $fh;
 	my $victim = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr($db), '-f', $file ], '>', \$out, '2>', \$err);
