@@ -102,7 +102,7 @@ static void
 unpin(DLockStep *step)
 {
 	while (step->npins > 0)
-		dlock_store_unpin(step->pins[--step->npins].buffer);
+		ReleaseBuffer(step->pins[--step->npins].buffer);
 	step->oldest_pin = 0;
 }
 
@@ -153,7 +153,7 @@ add_pin(DLockStep *step, DLockSlot slot, Buffer buffer)
 	{
 		pin = &step->pins[step->oldest_pin];
 		step->oldest_pin = (step->oldest_pin + 1) % step->pin_room;
-		dlock_store_unpin(pin->buffer);
+		ReleaseBuffer(pin->buffer);
 	}
 	pin->block = dlock_slot_block(slot);
 	pin->buffer = buffer;
@@ -232,7 +232,7 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 static void
 fetch_page(DLockStep *step)
 {
-	Buffer		buffer = dlock_store_pin(step->db->rel, step->slot);
+	Buffer		buffer = ReadBuffer(step->db->rel, dlock_slot_block(step->slot));
 
 	*dlock_slot_hint(&step->db->shared->slots, step->slot) = buffer;
 	add_pin(step, step->slot, buffer);

@@ -12,7 +12,7 @@
  *
  *	  Lock rules.  The functions under "slots" take a buffer's content lock and
  *	  nothing else, do not wait for a page to be read, and may be called under
- *	  a partition lock, except dlock_store_pin().  All others may wait.
+ *	  a partition lock.  All others may wait.
  *
  *	  The end of a record is not left in XactLastRecEnd: at the end of a
  *	  transaction without an xid the server would pass it on to the WAL writer,
@@ -336,23 +336,6 @@ dlock_store_pin_cached(Relation rel, DLockSlot slot, Buffer hint)
 }
 
 /*
- * Pin the page of a slot.  Reads it if need be, so it may wait and throw; no
- * partition lock may be held.
- */
-Buffer
-dlock_store_pin(Relation rel, DLockSlot slot)
-{
-	return ReadBuffer(rel, dlock_slot_block(slot));
-}
-
-/* Drop a pin. */
-void
-dlock_store_unpin(Buffer buffer)
-{
-	ReleaseBuffer(buffer);
-}
-
-/*
  * Log the changes that were just made to pages, in one record and within the
  * same critical section; returns the end of the record.
  *
@@ -392,15 +375,28 @@ log_changes(const Buffer *buffers, DLockPageChange *changes, int count)
 	return lsn;
 }
 
-/* The same for one page. */
-static XLogRecPtr
-log_change(Buffer buffer, DLockPageChange *change)
-{
-	return log_changes(&buffer, change, 1);
-}
-
 StaticAssertDecl(sizeof(DLockPageRange) == 2 * sizeof(OffsetNumber),
 				 "a range is not laid out as generic_xlog.c reads it");
+
+/* Lock the page of a slot, which is pinned, for a change that cannot fail. */
+static inline void
+begin_change(Buffer buffer, DLockSlot slot)
+{
+	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
+}
+
+/* Log the change, and unlock the page; returns the end of the record. */
+static inline XLogRecPtr
+end_change(Buffer buffer, DLockPageChange change)
+{
+	XLogRecPtr	lsn = log_changes(&buffer, &change, 1);
+
+	END_CRIT_SECTION();
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return lsn;
+}
 
 /*
  * Write a lease into its slot, on the pinned page; returns the end of the
@@ -409,34 +405,24 @@ StaticAssertDecl(sizeof(DLockPageRange) == 2 * sizeof(OffsetNumber),
 XLogRecPtr
 dlock_store_write(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
 {
-	DLockPageChange change;
-	XLogRecPtr	lsn;
-
-	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
-	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	START_CRIT_SECTION();
-	change = dlock_page_write(BufferGetPage(buffer), dlock_slot_place(slot), lease);
-	lsn = log_change(buffer, &change);
-	END_CRIT_SECTION();
-	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-	return lsn;
+	begin_change(buffer, slot);
+	return end_change(buffer, dlock_page_write(BufferGetPage(buffer), dlock_slot_place(slot), lease));
 }
 
 /* Erase the lease in a slot, likewise. */
 XLogRecPtr
 dlock_store_erase(Buffer buffer, DLockSlot slot)
 {
-	DLockPageChange change;
-	XLogRecPtr	lsn;
+	begin_change(buffer, slot);
+	return end_change(buffer, dlock_page_erase(BufferGetPage(buffer), dlock_slot_place(slot)));
+}
 
-	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
-	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	START_CRIT_SECTION();
-	change = dlock_page_erase(BufferGetPage(buffer), dlock_slot_place(slot));
-	lsn = log_change(buffer, &change);
-	END_CRIT_SECTION();
-	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
-	return lsn;
+/* Overwrite the parts of a lease that change while it is held, likewise. */
+XLogRecPtr
+dlock_store_set_state(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
+{
+	begin_change(buffer, slot);
+	return end_change(buffer, dlock_page_set_state(BufferGetPage(buffer), dlock_slot_place(slot), lease));
 }
 
 /*
@@ -465,22 +451,5 @@ dlock_store_move(Buffer from, DLockSlot old, Buffer to, DLockSlot slot,
 	END_CRIT_SECTION();
 	LockBuffer(from, BUFFER_LOCK_UNLOCK);
 	LockBuffer(to, BUFFER_LOCK_UNLOCK);
-	return lsn;
-}
-
-/* Overwrite the parts of a lease that change while it is held, likewise. */
-XLogRecPtr
-dlock_store_set_state(Buffer buffer, DLockSlot slot, const DLockLeaseValue *lease)
-{
-	DLockPageChange change;
-	XLogRecPtr	lsn;
-
-	Assert(BufferGetBlockNumber(buffer) == dlock_slot_block(slot));
-	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	START_CRIT_SECTION();
-	change = dlock_page_set_state(BufferGetPage(buffer), dlock_slot_place(slot), lease);
-	lsn = log_change(buffer, &change);
-	END_CRIT_SECTION();
-	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	return lsn;
 }

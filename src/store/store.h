@@ -50,8 +50,6 @@ extern void dlock_store_unlock_sequence(Buffer buffer);
 
 /* slots */
 extern Buffer dlock_store_pin_cached(Relation rel, DLockSlot slot, Buffer hint);
-extern Buffer dlock_store_pin(Relation rel, DLockSlot slot);
-extern void dlock_store_unpin(Buffer buffer);
 extern XLogRecPtr dlock_store_write(Buffer buffer, DLockSlot slot,
 									const DLockLeaseValue *lease);
 extern XLogRecPtr dlock_store_erase(Buffer buffer, DLockSlot slot);
