@@ -71,6 +71,15 @@ dlock_name_of_array(ArrayType *array, const char *what, int limit, int most, int
 	return names;
 }
 
+/* A copy of bytes, palloc'd if there are any. */
+DLockBytes
+dlock_name_copy(DLockBytes bytes)
+{
+	if (bytes.len > 0)
+		bytes.data = memcpy(palloc(bytes.len), bytes.data, bytes.len);
+	return bytes;
+}
+
 /* The order of names, by their bytes: below, equal to, or above zero. */
 int
 dlock_name_compare(const DLockBytes *a, const DLockBytes *b)

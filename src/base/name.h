@@ -18,6 +18,7 @@
 extern DLockBytes dlock_name_of_text(const text *value, const char *what, int limit);
 extern DLockBytes *dlock_name_of_array(ArrayType *array, const char *what, int limit, int most,
 									   int *count);
+extern DLockBytes dlock_name_copy(DLockBytes bytes);
 extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
 extern void dlock_name_check_different(const DLockBytes *names, int count, const char *what);
 extern DLockBytes dlock_name_session(void);

@@ -159,18 +159,6 @@ typedef struct DLockDeadlockSearch
 	DLockDeadlockEdge *edges;	/* the circle, from me to me */
 } DLockDeadlockSearch;
 
-static DLockBytes
-copy_bytes(DLockBytes bytes)
-{
-	char	   *data = palloc(bytes.len + 1);
-
-	memcpy(data, bytes.data, bytes.len);
-	return (DLockBytes)
-	{
-		data, bytes.len
-	};
-}
-
 static DLockOwner
 copy_owner(const DLockSpaceLease *lease)
 {
@@ -179,7 +167,7 @@ copy_owner(const DLockSpaceLease *lease)
 
 	return (DLockOwner)
 	{
-		owner.role, copy_bytes(owner.name)
+		owner.role, dlock_name_copy(owner.name)
 	};
 }
 
@@ -349,7 +337,7 @@ copy_lock(DLockDeadlockSearch *search, DLockSpaceEntry *entry)
 	lock = &search->locks[search->nlocks];
 	memset(lock, 0, sizeof(*lock));
 	lock->hash = entry->hash;
-	lock->name = copy_bytes(name);
+	lock->name = dlock_name_copy(name);
 	fill_lock(search, lock, entry);
 	return search->nlocks++;
 }

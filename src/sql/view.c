@@ -81,19 +81,6 @@ begin_look(DLockViewState *state, const DLockBytes *name)
 	state->origin = dlock_clock_origin();
 }
 
-static DLockBytes
-copy_bytes(DLockBytes bytes)
-{
-	if (bytes.len > 0)
-	{
-		char	   *copy = palloc(bytes.len);
-
-		memcpy(copy, bytes.data, bytes.len);
-		bytes.data = copy;
-	}
-	return bytes;
-}
-
 /* Add a copy of a lease with its deadline, unless another lock is wanted. */
 static void
 add_lease(DLockViewState *state, const DLockLeaseValue *lease, int pid)
@@ -111,9 +98,9 @@ add_lease(DLockViewState *state, const DLockLeaseValue *lease, int pid)
 	copy = &state->leases[state->count++];
 	copy->pid = pid;
 	copy->value = *lease;
-	copy->value.name = copy_bytes(lease->name);
-	copy->value.owner = copy_bytes(lease->owner);
-	copy->value.payload = copy_bytes(lease->payload);
+	copy->value.name = dlock_name_copy(lease->name);
+	copy->value.owner = dlock_name_copy(lease->owner);
+	copy->value.payload = dlock_name_copy(lease->payload);
 }
 
 /* A visitor of the space. */
@@ -399,8 +386,8 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 		if (request->kind == DLOCK_SPACE_WATCH)
 			continue;
 		copy = palloc(sizeof(DLockViewWaiter));
-		copy->name = copy_bytes(dlock_space_entry_name(entry, texts.name));
-		copy->owner = copy_bytes(dlock_space_lease_owner(request, texts.owner).name);
+		copy->name = dlock_name_copy(dlock_space_entry_name(entry, texts.name));
+		copy->owner = dlock_name_copy(dlock_space_lease_owner(request, texts.owner).name);
 		copy->mode = (DLockMode) request->mode;
 		copy->permits = entry->permits;
 		copy->converts = request->kind == DLOCK_SPACE_CONVERT;
