@@ -77,11 +77,24 @@
 #include "store/flush.h"
 #include "store/store.h"
 
-/* Remembered from the catalogs; InvalidOid: not looked up. */
-static Oid	store_oid = InvalidOid;
-static Oid	sequence_oid = InvalidOid;
-static Oid	marks_oid = InvalidOid;
-static Oid	declared_oid = InvalidOid;
+/* The relations of the extension. */
+typedef enum DLockSessionRelation
+{
+	STORE,
+	SEQUENCE,
+	MARKS,
+	DECLARED
+} DLockSessionRelation;
+
+static const char *const names[] = {
+	[STORE] = "dlock_store",
+	[SEQUENCE] = "dlock_token_seq",
+	[MARKS] = "dlock_fence_mark",
+	[DECLARED] = "dlock_fence_declared"
+};
+
+/* Their oids, remembered from the catalogs; InvalidOid: not looked up. */
+static Oid	oids[lengthof(names)];
 
 /* The shared state of this backend's database. */
 static DLockDatabaseShared *my_database = NULL;
@@ -90,9 +103,12 @@ static DLockDatabaseShared *my_database = NULL;
 static void
 forget_relations(Datum arg, Oid relid)
 {
-	if (relid == InvalidOid || relid == store_oid || relid == sequence_oid || relid == marks_oid ||
-		relid == declared_oid)
-		store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
+	bool		concerned = relid == InvalidOid;
+
+	for (size_t i = 0; i < lengthof(oids); i++)
+		concerned |= relid == oids[i];
+	if (concerned)
+		memset(oids, 0, sizeof(oids));
 }
 
 /*
@@ -132,10 +148,7 @@ find_relations(void)
 {
 	static bool registered = false;
 	Oid			schema;
-	Oid			store;
-	Oid			sequence;
-	Oid			marks;
-	Oid			declared;
+	Oid			found[lengthof(oids)];
 
 	if (!registered)
 	{
@@ -145,17 +158,12 @@ find_relations(void)
 
 	if (!OidIsValid(find_extension(&schema)))
 		return false;
-	sequence = get_relname_relid("dlock_token_seq", schema);
-	store = get_relname_relid("dlock_store", schema);
-	marks = get_relname_relid("dlock_fence_mark", schema);
-	declared = get_relname_relid("dlock_fence_declared", schema);
+	for (size_t i = 0; i < lengthof(found); i++)
+		found[i] = get_relname_relid(names[i], schema);
 
 	/* Each look-up can have made us forget the others. */
-	sequence_oid = sequence;
-	store_oid = store;
-	marks_oid = marks;
-	declared_oid = declared;
-	return OidIsValid(store_oid) && OidIsValid(sequence_oid);
+	memcpy(oids, found, sizeof(oids));
+	return OidIsValid(oids[STORE]) && OidIsValid(oids[SEQUENCE]);
 }
 
 /* Is the storage of the relation that of a committed transaction? */
@@ -168,45 +176,45 @@ is_settled(Relation rel)
 }
 
 static bool
-is_relation(const Oid *remembered, Oid relid)
+is_relation(DLockSessionRelation which, Oid relid)
 {
 	return OidIsValid(relid) &&
-		(OidIsValid(*remembered) || find_relations()) && relid == *remembered;
+		(OidIsValid(oids[which]) || find_relations()) && relid == oids[which];
 }
 
 /* Is this relation the table of marks of this database? */
 bool
 dlock_session_is_marks(Oid relid)
 {
-	return is_relation(&marks_oid, relid);
+	return is_relation(MARKS, relid);
 }
 
 /* Is this relation the store of this database? */
 bool
 dlock_session_is_store(Oid relid)
 {
-	return is_relation(&store_oid, relid);
+	return is_relation(STORE, relid);
 }
 
 /* Open one of the relations; NULL if the extension is not installed. */
 static Relation
-open_relation(Oid *remembered, LOCKMODE lockmode)
+open_relation(DLockSessionRelation which, LOCKMODE lockmode)
 {
 	Relation	rel;
 
 	/* The remembered oid may belong to a dropped extension. */
 	for (;;)
 	{
-		if (!OidIsValid(*remembered) && (!find_relations() || !OidIsValid(*remembered)))
+		if (!OidIsValid(oids[which]) && (!find_relations() || !OidIsValid(oids[which])))
 			return NULL;
-		rel = try_table_open(*remembered, lockmode);
+		rel = try_table_open(oids[which], lockmode);
 		if (rel != NULL)
 			break;
-		store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
+		forget_relations((Datum) 0, InvalidOid);
 	}
 
 	/* Opening it can have made us forget the oids. */
-	if (!OidIsValid(*remembered) && !find_relations())
+	if (!OidIsValid(oids[which]) && !find_relations())
 	{
 		table_close(rel, lockmode);
 		return NULL;
@@ -221,7 +229,7 @@ open_relation(Oid *remembered, LOCKMODE lockmode)
 Relation
 dlock_session_open_store(LOCKMODE lockmode)
 {
-	Relation	rel = open_relation(&store_oid, lockmode);
+	Relation	rel = open_relation(STORE, lockmode);
 
 	if (rel != NULL && rel->rd_tableam != dlock_am_routine())
 		ereport(ERROR,
@@ -235,9 +243,9 @@ dlock_session_open_store(LOCKMODE lockmode)
 
 /* Open a table that must be there; throws 55000 if it is not. */
 static Relation
-open_table(Oid *remembered, LOCKMODE lockmode)
+open_table(DLockSessionRelation which, LOCKMODE lockmode)
 {
-	Relation	rel = open_relation(remembered, lockmode);
+	Relation	rel = open_relation(which, lockmode);
 
 	if (rel == NULL)
 		dlock_error_no_extension();
@@ -248,14 +256,14 @@ open_table(Oid *remembered, LOCKMODE lockmode)
 Relation
 dlock_session_open_marks(LOCKMODE lockmode)
 {
-	return open_table(&marks_oid, lockmode);
+	return open_table(MARKS, lockmode);
 }
 
 /* Open what is declared about resources; throws 55000 if it is not there. */
 Relation
 dlock_session_open_declared(LOCKMODE lockmode)
 {
-	return open_table(&declared_oid, lockmode);
+	return open_table(DECLARED, lockmode);
 }
 
 /* The schema of the extension; InvalidOid if it is not installed. */
@@ -653,7 +661,7 @@ open_if_installed(DLockDatabase *db)
 
 	dlock_session_attach();
 	db->shared = my_database;
-	db->sequence = sequence_oid;
+	db->sequence = oids[SEQUENCE];
 	if (!is_loaded(db))
 		load(db);
 	return true;
@@ -677,9 +685,9 @@ dlock_session_try_open(DLockDatabase *db)
 	Oid			locked;
 	bool		installed;
 
-	if (!OidIsValid(store_oid) && !find_relations())
+	if (!OidIsValid(oids[STORE]) && !find_relations())
 		return DLOCK_SESSION_ABSENT;
-	locked = store_oid;
+	locked = oids[STORE];
 	if (!ConditionalLockRelationOid(locked, RowExclusiveLock))
 		return DLOCK_SESSION_LOCKED;
 	installed = open_if_installed(db);
@@ -698,7 +706,7 @@ dlock_session_unload_if_dropped(DLockDatabaseShared *shared)
 
 	/* The lock keeps others from loading the leases of a new extension. */
 	lock_load(shared);
-	store_oid = sequence_oid = marks_oid = declared_oid = InvalidOid;
+	forget_relations((Datum) 0, InvalidOid);
 	rel = dlock_session_open_store(AccessShareLock);
 	if (rel == NULL)
 		unload(shared);
