@@ -635,13 +635,6 @@ handle_terminate(SIGNAL_ARGS)
 	errno = save_errno;
 }
 
-/* Has this worker been asked to end? */
-bool
-dlock_launcher_is_ending(void)
-{
-	return ShutdownRequestPending;
-}
-
 /*
  * Run a worker's "work" with its signal handlers.  Returns when "work" returns, or
  * when SIGTERM interrupts it; then the process may be inside a transaction, and
@@ -659,7 +652,7 @@ dlock_launcher_run_worker(void (*work) (Datum arg), Datum arg)
 	}
 	PG_CATCH();
 	{
-		if (!dlock_launcher_is_ending() || geterrcode() != ERRCODE_QUERY_CANCELED)
+		if (!ShutdownRequestPending || geterrcode() != ERRCODE_QUERY_CANCELED)
 			PG_RE_THROW();
 		FlushErrorState();
 	}
@@ -694,7 +687,7 @@ work(Datum arg)
 										 ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(loop_context);
 
-	while (!dlock_launcher_is_ending())
+	while (!ShutdownRequestPending)
 	{
 		DLockTime	next;
 		DLockTime	wake;

@@ -13,6 +13,7 @@
 
 /* Called by the server, by name. */
 extern PGDLLEXPORT void dlock_launcher_main(Datum arg);
+extern PGDLLEXPORT void dlock_reaper_main(Datum arg);
 
 extern void dlock_launcher_register(void);
 extern void dlock_launcher_dismiss_reaper(Oid database);
@@ -20,6 +21,5 @@ extern void dlock_launcher_extension_changed(void);
 
 /* for both kinds of workers */
 extern void dlock_launcher_run_worker(void (*work) (Datum arg), Datum arg);
-extern bool dlock_launcher_is_ending(void);
 
 #endif							/* DLOCK_LAUNCHER_H */

@@ -76,7 +76,6 @@
 #include "space/holder.h"
 #include "space/space.h"
 #include "worker/launcher.h"
-#include "worker/reaper.h"
 
 /* Least time between two sweeps, also as a multiple of the cost of the last one. */
 #define SWEEP_DISTANCE			(10 * INT64CONST(1000))
@@ -429,7 +428,7 @@ reap_tasks(DLockReaper *reaper)
 	}
 	PG_CATCH();
 	{
-		if (dlock_launcher_is_ending())
+		if (ShutdownRequestPending)
 			PG_RE_THROW();
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
@@ -678,7 +677,7 @@ work(Datum arg)
 	if (!sign_on(&reaper))
 		return;
 
-	while (!dlock_launcher_is_ending())
+	while (!ShutdownRequestPending)
 	{
 		DLockSessionTry result;
 		DLockTime	next;
