@@ -404,6 +404,7 @@ wait_in_queue(DLockWaitCall *waiting)
 				until = ask_again(waiting, &answer) ? 0 : dlock_clock_now() + RETRY_NAP;
 				break;
 			case DLOCK_QUEUE_WAIT:
+				DLOCK_FAULT("looked");
 				break;
 		}
 		if (answer != DLOCK_ANSWER_QUEUED)

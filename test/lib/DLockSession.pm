@@ -31,6 +31,7 @@ my $patience = $PostgreSQL::Test::Utils::timeout_default;
 #   user      the role to connect as
 #   options   command-line options for the backend, such as '-c name=value'
 #   setup     SQL to run first
+#   untouched send nothing first; the process id of the backend is not known then
 sub new
 {
 	my ($class, $node, $dbname, %params) = @_;
@@ -50,6 +51,7 @@ sub open_sessions
 		local $ENV{PGOPTIONS} = $params{options} if defined $params{options};
 		@sessions = map { _start($node->connstr($dbname), $count == 1 ? $name : "$name$_") } 1 .. $count;
 	}
+	return @sessions if $params{untouched};
 	$_->ask(($params{setup} // '') . ";SELECT pg_backend_pid()") foreach @sessions;
 	foreach my $session (@sessions)
 	{
