@@ -136,11 +136,8 @@ foreach my $call (@calls)
 		fail_at($ctl, $a, $call->{also}) if $call->{also};
 		fail_at($ctl, $a, $points, $round);
 		$a->ask($sql);
-		if ($call->{waits})
-		{
-			$a->wait_for_wait($ctl);
-			$ctl->query_safe($call->{waits});
-		}
+		my $waited = $call->{waits} ? $a->wait_for_wait($ctl) : 0;
+		$ctl->query_safe($call->{waits}) if $call->{waits};
 		my $answer = $a->answer;
 		my $hit = faults_hit($ctl, $points);
 		go_all($ctl);
@@ -150,6 +147,8 @@ foreach my $call (@calls)
 		$errors++ if $failed;
 		push @findings, "$label: $answer: $a->{stderr}" if $failed && ($answer !~ /^ERROR (53200|58030|57014|53400)$/ || $a->{message} !~ /fault at|out of memory|lock space is full/);
 		push @findings, "$label: failed without a fault: $a->{stderr}" if $failed && !$hit;
+		push @findings, "$label: did not wait: $answer" if $call->{waits} && !$waited && !$hit;
+		die "$call->{call}, $label: the session is lost: $a->{stderr}" if $a->{lost};
 		push @findings, "$label: is in a queue" if $ctl->query_safe("SELECT count(*) FROM dlock_waiters") != 0;
 		if ($failed && $call->{keeps} && (my $after = $ctl->query_safe($state)) ne $before)
 		{
