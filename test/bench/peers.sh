@@ -140,15 +140,16 @@ peer_run() {
 
 # Variants of a system that is not here, or that does not start, are left out, which
 # the result says.
-peers_left_out=()
+left_out=()
 
+# leave_out PEER WHY: a server, or a peer of the group "jobs".
 leave_out() {
-	local server=$1 variant other kept=()
-	peers_left_out+=("$server: $2")
-	progress "LEFT OUT: $server: $2"
+	local peer=$1 variant server script kept=()
+	left_out+=("$peer: $2")
+	progress "LEFT OUT: $peer: $2"
 	for variant in "${variants[@]}"; do
-		read -r _ _ other _ <<<"$variant"
-		[ "$other" = "$server" ] || kept+=("$variant")
+		read -r _ _ server _ script _ <<<"$variant"
+		[ "$server" = "$peer" ] || [[ $script = "jobs@$peer."* ]] || kept+=("$variant")
 	done
 	variants=("${kept[@]}")
 }
@@ -180,7 +181,6 @@ peers_describe() {
 	done
 	[ -z "$versions" ] || say "peers: $versions"
 	! selected_in peers || say "  group \"peers\": runs of $peer_seconds s after half a second, by a client of its own, without a library"
-	[ ${#peers_left_out[@]} = 0 ] || printf 'LEFT OUT: %s\n' "${peers_left_out[@]}"
 }
 
 # measure_peer ROUND CLIENTS VARIANT...: a run, a line of runs.tsv.

@@ -97,7 +97,7 @@ function collect(what, count, of,    r, part, other) {
 }
 
 function print_rates(    i, j, line) {
-	print "A second: pairs; in the group \"single\" statements, in \"hot\" hand-offs, in \"all\" locks, in \"bulk\" rows: medians of the rounds"
+	print "A second: pairs; in the group \"single\" statements, in \"hot\" hand-offs, in \"all\" locks, in \"bulk\" rows, in \"jobs\" tasks: medians of the rounds"
 	print ""
 	line = sprintf("%-54s", "group: variant                  clients:")
 	for (j = 1; j <= n_clients; j++)

@@ -135,6 +135,11 @@ missing_packages() {
 			[ -e /usr/share/java/zookeeper.jar ] || echo zookeeper
 			have java || echo default-jre-headless
 			;;
+		jobs)
+			# The job queues that the benchmark compares with come from npm.
+			have node || echo nodejs
+			have npm || echo npm
+			;;
 		plots)
 			have gnuplot || echo gnuplot-nox
 			;;

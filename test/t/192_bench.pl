@@ -1,5 +1,6 @@
 # The client of the benchmark speaks to dlock, and to each of the other systems that is
-# installed: it is granted, refused and handed a lock, and what it counts was granted.
+# installed: it is granted, refused and handed a lock, and what it counts was granted.  The
+# client for job queues puts, captures and finishes tasks with each whose library is there.
 # The documents ask for variants that there are, and publish.awk fills in their tables.
 
 use strict;
@@ -87,6 +88,47 @@ like($out, qr/\A(?:handoff \d+\n)+\z/, 'are printed');
 ($status, $out, $err) = run_it($client, 'check', 'dlock', "$sockets/none");
 isnt($status, 0, 'a server that is not there');
 like($err, qr/^error: cannot connect to .*none: /, 'is told');
+
+# ---- job queues in the same server ----
+
+# Run the client for job queues, as jobs.sh does.
+sub run_jobs
+{
+	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, NODE_PATH => '/usr/share/nodejs');
+
+	return run_it('node', "$place/jobs/main.js", @_);
+}
+
+mkdir "$place/jobs" or die "$place/jobs: $!";
+copy($_, "$place/jobs/") or die "$_: $!" foreach glob("$bench/jobs/*.js");
+copy("$bench/jobs/package.json", "$place/jobs/") or die $!;
+my $has_node = system('node --version >/dev/null 2>&1') == 0;
+if ($has_node && $ENV{DLOCK_CLIENTS})
+{
+	system("cd '$place/jobs' && HOME='$place' npm install --ignore-scripts --no-audit --no-fund --no-package-lock --silent --cache '$place/npm' >&2");
+}
+foreach my $peer (qw(none table dlock graphile pgboss))
+{
+  SKIP:
+	{
+		($status, $out, $err) = $has_node ? run_jobs('version', $peer) : (1, '', '');
+		skip "$peer: node has no library of it", $peer eq 'none' ? 6 : 7 if $status != 0;
+		like($out, qr/^[\w-]+ \d+\.\d+\.\d+$/, "$peer: its version");
+		($status, $out, $err) = run_jobs('install', $peer);
+		is($status, 0, "$peer: is installed") or diag($err);
+		if ($peer ne 'none')
+		{
+			($status, $out, $err) = run_jobs('check', $peer);
+			is("$status $out", "0 ok\n", "$peer: a task is captured once, and finished") or diag($err);
+		}
+		foreach my $size (1, 20)
+		{
+			($status, $out, $err) = run_jobs('rate', $peer, 'clients=3', "size=$size", qw(seconds=1 threads=2 waiting=100));
+			is($status, 0, "$peer, $size at a time: nothing is lost") or diag($err);
+			like($out, qr/\Arate \d+\.\d\nput_us \d+\ncapture_us \d+\nfinish_us \d+\nserver_us \d+\nleft \d+\n\z/, 'a run');
+		}
+	}
+}
 $node->stop;
 
 # ---- the other systems, as far as they are here ----
