@@ -284,8 +284,8 @@ try_renew(DLockStep *step, void *arg)
 
 /*
  * Renew the live lease that a target names; false if there is none, or if it
- * is to be skipped.  "lsn" is the end of the record that vouches for the new
- * deadline; it is left to the caller to flush it.
+ * is to be skipped.  "lsn" is advanced to the end of the record that vouches for
+ * the new deadline; it is left to the caller to flush it.
  */
 static bool
 renew_lease(DLockDatabase *db, const DLockHeldTarget *target, DLockTime ttl,
@@ -295,7 +295,30 @@ renew_lease(DLockDatabase *db, const DLockHeldTarget *target, DLockTime ttl,
 	DLockStep	step;
 	bool		renewed = dlock_held_run(&step, db, &renew.found, try_renew);
 
-	*lsn = renew.lsn;
+	*lsn = Max(*lsn, renew.lsn);
+	return renewed;
+}
+
+/*
+ * Renew those of these leases that are live and that the current user may
+ * renew, likewise.  Returns how many; the others' tokens become DLOCK_TOKEN_NONE.
+ */
+int
+dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
+					  DLockTime ttl, XLogRecPtr *lsn)
+{
+	int			renewed = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		DLockHeldTarget target = dlock_held_target(refs[i].hash, refs[i].token);
+
+		CHECK_FOR_INTERRUPTS();
+		if (renew_lease(db, &target, ttl, DLOCK_RIGHT_ROLE_SKIP, lsn))
+			renewed++;
+		else
+			refs[i].token = DLOCK_TOKEN_NONE;
+	}
 	return renewed;
 }
 
@@ -311,41 +334,12 @@ bool
 dlock_held_renew(DLockDatabase *db, const DLockHeldTarget *target,
 				 DLockTime ttl)
 {
-	XLogRecPtr	lsn;
+	XLogRecPtr	lsn = InvalidXLogRecPtr;
 
 	if (!renew_lease(db, target, ttl, DLOCK_RIGHT_ROLE, &lsn))
 		return false;
 	dlock_flush_commit(lsn, dlock_clock_now());
 	return true;
-}
-
-/*
- * Renew those of these leases that are live and that the current user may
- * renew.  Returns how many; the others' tokens become DLOCK_TOKEN_NONE.  "lsn"
- * is advanced to what vouches for the new deadlines, which is left to the
- * caller to flush.
- */
-int
-dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
-					  DLockTime ttl, XLogRecPtr *lsn)
-{
-	int			renewed = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		DLockHeldTarget target = dlock_held_target(refs[i].hash, refs[i].token);
-		XLogRecPtr	of_this;
-
-		CHECK_FOR_INTERRUPTS();
-		if (renew_lease(db, &target, ttl, DLOCK_RIGHT_ROLE_SKIP, &of_this))
-		{
-			renewed++;
-			*lsn = Max(*lsn, of_this);
-		}
-		else
-			refs[i].token = DLOCK_TOKEN_NONE;
-	}
-	return renewed;
 }
 
 /*
@@ -393,7 +387,7 @@ close_lock(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	dlock_step_stop_lease(entry, lease, lease->delay, step->now);
 }
 
-/* An attempt: release a lease once. */
+/* An attempt: release a lease once, or open the lock that it keeps closed. */
 static DLockStepLack
 try_release(DLockStep *step, void *arg)
 {
@@ -405,6 +399,8 @@ try_release(DLockStep *step, void *arg)
 
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
 		return lack;
+	if (release->found.target->closed)
+		return dlock_step_end_lease(step, release->found.entry, lease);
 	end = dlock_rule_release(lease->holds, lease->min_until, step->now);
 	lack = (end == DLOCK_RULE_END) ? dlock_step_end_lease(step, release->found.entry, lease) :
 		dlock_step_pin_lease(step, lease);
@@ -427,18 +423,6 @@ try_release(DLockStep *step, void *arg)
 	return DLOCK_LACKS_NOTHING;
 }
 
-/* An attempt: open a lock that a lease keeps closed, for its owner is done. */
-static DLockStepLack
-try_open(DLockStep *step, void *arg)
-{
-	DLockHeldRelease *release = arg;
-	DLockStepLack lack = dlock_held_find(step, &release->found);
-
-	if (lack != DLOCK_LACKS_NOTHING || release->found.lease == NULL)
-		return lack;
-	return dlock_step_end_lease(step, release->found.entry, release->found.lease);
-}
-
 /*
  * Release the lease that a target names, or open the lock that it keeps closed;
  * false if there is none.
@@ -457,7 +441,7 @@ dlock_held_release(DLockDatabase *db, const DLockHeldTarget *target,
 	DLockHeldRelease release = {.found = {.target = target,.right = right}};
 	DLockStep	step;
 
-	if (!dlock_held_run(&step, db, &release.found, target->closed ? try_open : try_release))
+	if (!dlock_held_run(&step, db, &release.found, try_release))
 		return false;
 	if (counted != NULL)
 		*counted = release.counted;
