@@ -412,7 +412,7 @@ dlock_fence_find_unknown(const DLockBytes *resource, DLockToken token)
 	dlock_session_open(&db);
 	issued = dlock_token_issued(&db.shared->tokens);
 	if (token > issued)
-		issued = dlock_database_take_token(&db);
+		issued = dlock_token_take_one(&db.shared->tokens, db.sequence);
 	dlock_session_close(&db);
 	return (token > issued) ? issued : DLOCK_TOKEN_NONE;
 }

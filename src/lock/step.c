@@ -299,6 +299,7 @@ relieve(DLockStep *step)
 static void
 fetch(DLockStep *step, DLockStepLack lack)
 {
+	Assert(!dlock_partition_is_any_held());
 	switch (lack)
 	{
 		case DLOCK_LACKS_NOTHING:
@@ -308,7 +309,7 @@ fetch(DLockStep *step, DLockStepLack lack)
 			fetch_page(step);
 			break;
 		case DLOCK_LACKS_TOKENS:
-			dlock_database_fetch_tokens(step->db, step->tokens);
+			dlock_token_fetch(&step->db->shared->tokens, step->db->sequence, step->tokens);
 			break;
 		case DLOCK_LACKS_PATH:
 			end_path(step);

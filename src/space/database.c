@@ -20,19 +20,13 @@
  */
 #include "postgres.h"
 
-#include "access/relation.h"
 #include "storage/ipc.h"
-#include "storage/lmgr.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
 #include "base/clock.h"
-#include "base/fault.h"
-#include "base/rule.h"
 #include "space/database.h"
 #include "space/space.h"
-#include "store/flush.h"
-#include "store/store.h"
 
 typedef struct DLockRegistryShared
 {
@@ -356,119 +350,4 @@ dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline)
 {
 	if (lower_time(&database->reaper.task_at, deadline))
 		wake_worker(database, deadline);
-}
-
-/* ---- tokens ---- */
-
-/*
- * Reserve a block of tokens, unless none is needed; returns the number below
- * its first, or DLOCK_TOKEN_NONE.  With "try", also where no token is left.
- * What is left unflushed is that of the pending block.
- */
-static DLockToken
-reserve_block(DLockDatabase *db, DLockTokenPurpose purpose, DLockToken above, bool try)
-{
-	DLockTokenShared *tokens = &db->shared->tokens;
-	Relation	sequence = relation_open(db->sequence, NoLock);
-	TimestampTz wall = dlock_clock_wall();
-	Buffer		buffer;
-	DLockToken	value = dlock_store_lock_sequence(sequence, &buffer);
-	DLockToken	base = DLOCK_TOKEN_NONE;
-	XLogRecPtr	lsn;
-
-	DLOCK_FAULT("token_reserve");
-	if (dlock_token_plan(tokens, purpose, wall, value, above, &base))
-	{
-		if (base < DLOCK_TOKEN_MAX)
-		{
-			lsn = dlock_store_set_sequence(sequence, buffer, base + DLOCK_TOKEN_BLOCK);
-			DLOCK_FAULT("token_reserved");
-			dlock_token_publish(tokens, base, lsn);
-		}
-		else if (try)
-			base = DLOCK_TOKEN_NONE;
-		else if (dlock_rule_token_clock(wall) > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
-			ereport(ERROR,
-					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-					 errmsg("no fencing tokens are left at the time that this server's clock shows"),
-					 errdetail("Tokens are taken from the clock, and end in the year 2094."),
-					 errhint("Set the clock of the server right, and try again.")));
-		else
-			ereport(ERROR,
-					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
-					 errmsg("fencing tokens are exhausted"),
-					 errdetail("The sequence \"dlock_token_seq\" is near 2^53, the end of the tokens."),
-					 errhint("Set the sequence back to the value it had before it was set so high by hand.")));
-	}
-	dlock_store_unlock_sequence(buffer);
-	relation_close(sequence, NoLock);
-	return base;
-}
-
-/*
- * Get tokens: when dlock_token_take() has not given any.
- *
- * If there are some, so that this is ahead of need, it waits for nothing and
- * flushes nothing.  Otherwise it returns when a block is durable, for which it
- * may wait, also for a lock on the sequence.  The caller tries again, and may
- * find the block used up by others.  No partition lock may be held.
- * Throws 2200H if no token is left.
- */
-void
-dlock_database_fetch_tokens(DLockDatabase *db, int count)
-{
-	DLockTokenShared *tokens = &db->shared->tokens;
-	bool		ahead = dlock_token_suffice(tokens, count);
-	XLogRecPtr	lsn;
-
-	Assert(!dlock_partition_is_any_held());
-	if (!dlock_token_is_pending(tokens, &lsn))
-	{
-		if (!ahead)
-			LockRelationOid(db->sequence, RowExclusiveLock);
-		else if (!ConditionalLockRelationOid(db->sequence, RowExclusiveLock))
-			return;
-		(void) reserve_block(db, DLOCK_TOKEN_REFILL, DLOCK_TOKEN_NONE, ahead);
-		UnlockRelationOid(db->sequence, RowExclusiveLock);
-		if (!dlock_token_is_pending(tokens, &lsn))
-			return;
-	}
-	if (ahead)
-		dlock_flush_later(lsn, dlock_clock_now());
-	else
-		dlock_flush_now(lsn);
-}
-
-/* Take one token.  Waits and throws as above. */
-DLockToken
-dlock_database_take_token(DLockDatabase *db)
-{
-	DLockToken	token;
-
-	while (!dlock_token_take(&db->shared->tokens, 1, false, &token))
-		dlock_database_fetch_tokens(db, 1);
-	return token;
-}
-
-/*
- * Have tokens begin anew, not below "above".  Returns a number that is below all
- * that are granted from now on, and not below any that was granted here before.
- * Waits as above; throws 2200H if no token would be left.
- */
-DLockToken
-dlock_database_move_tokens(DLockDatabase *db, DLockToken above)
-{
-	DLockTokenShared *tokens = &db->shared->tokens;
-	DLockToken	base;
-	XLogRecPtr	lsn;
-
-	LockRelationOid(db->sequence, RowExclusiveLock);
-	base = reserve_block(db, DLOCK_TOKEN_MOVE, above, false);
-	UnlockRelationOid(db->sequence, RowExclusiveLock);
-
-	/* It is pending, unless others are quick, or moved on to yet a later one. */
-	if (dlock_token_is_pending(tokens, &lsn))
-		dlock_flush_now(lsn);
-	dlock_token_void(tokens, base);
-	return base;
 }

@@ -97,8 +97,4 @@ extern void dlock_database_note_deadline(DLockDatabaseShared *database,
 extern void dlock_database_wake_reapers(void);
 extern void dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline);
 
-extern void dlock_database_fetch_tokens(DLockDatabase *db, int count);
-extern DLockToken dlock_database_take_token(DLockDatabase *db);
-extern DLockToken dlock_database_move_tokens(DLockDatabase *db, DLockToken above);
-
 #endif							/* DLOCK_DATABASE_H */

@@ -639,7 +639,7 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 				 errmsg("parameter \"above\" leaves no room for tokens"),
 				 errdetail("The number given is %lld, and tokens end at 2^53.", (long long) above)));
 	dlock_session_open(&db);
-	below = dlock_database_move_tokens(&db, above);
+	below = dlock_token_move(&db.shared->tokens, db.sequence, above);
 	dlock_session_close(&db);
 
 	ereport(LOG,

@@ -575,7 +575,7 @@ dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 	for (;;)
 	{
 		if (!dlock_token_take(&db->shared->tokens, count, true, &first))
-			dlock_database_fetch_tokens(db, count);
+			dlock_token_fetch(&db->shared->tokens, db->sequence, count);
 		else if (first > seen)
 			PG_RETURN_INT64(first);
 
@@ -584,7 +584,7 @@ dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 		 * clock.
 		 */
 		else if (seen < dlock_rule_token_clock(dlock_clock_wall()))
-			(void) dlock_database_move_tokens(db, DLOCK_TOKEN_NONE);
+			(void) dlock_token_move(&db->shared->tokens, db->sequence, DLOCK_TOKEN_NONE);
 		else
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

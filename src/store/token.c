@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * token.c
- *	  Hand out fencing tokens from shared memory.
+ *	  Fencing tokens: handed out from shared memory, reserved in a sequence.
  *
  * NOTES
  *	  Tokens come from a block that was reserved by a WAL record of the sequence
- *	  dlock_token_seq (space/database.c).  The block is *pending* until that
+ *	  dlock_token_seq.  The block is *pending* until that
  *	  record is flushed, and no token of a pending block is handed out.  So a
  *	  crash can skip tokens, but never hands one out twice, whatever
  *	  synchronous_commit says.
@@ -27,11 +27,11 @@
  *	  that a reservation is under way: "ask" has moved on, and after some thousand
  *	  tokens the next backend reserves.  Two backends that reserve at the same
  *	  time meet at the lock of the sequence's page, where the second sees the
- *	  pending block of the first (dlock_token_plan).  The record is written and
+ *	  pending block of the first (plan_block).  The record is written and
  *	  published under that lock, so at most one block is pending, and blocks in
  *	  memory have the order of their records.
  *
- *	  A block that restarts tokens (see dlock_token_plan) does not continue the
+ *	  A block that restarts tokens (see plan_block) does not continue the
  *	  block before, whose rest is used up first, or voided.  Tokens never
  *	  decrease.
  *
@@ -42,9 +42,15 @@
  */
 #include "postgres.h"
 
+#include "access/relation.h"
 #include "access/xlog.h"
+#include "storage/lmgr.h"
 
+#include "base/clock.h"
+#include "base/fault.h"
 #include "base/rule.h"
+#include "store/flush.h"
+#include "store/store.h"
 #include "store/token.h"
 
 /* After how many tokens another backend is sent to reserve more. */
@@ -76,6 +82,19 @@ dlock_token_reset(DLockTokenShared *tokens)
 	SpinLockRelease(&tokens->mutex);
 }
 
+/* Is a block pending?  Returns in "lsn" what has to be flushed to use it. */
+static bool
+is_pending(DLockTokenShared *tokens, XLogRecPtr *lsn)
+{
+	bool		pending;
+
+	SpinLockAcquire(&tokens->mutex);
+	pending = tokens->reserved > tokens->last;
+	*lsn = tokens->reserved_lsn;
+	SpinLockRelease(&tokens->mutex);
+	return pending;
+}
+
 /*
  * Go on to the pending block; false if there is none that is durable.  The rest
  * of the old block is too small for the caller, and is skipped.
@@ -86,7 +105,7 @@ use_pending(DLockTokenShared *tokens)
 	XLogRecPtr	lsn;
 	XLogRecPtr	flushed;
 
-	if (!dlock_token_is_pending(tokens, &lsn))
+	if (!is_pending(tokens, &lsn))
 		return false;
 	flushed = GetFlushRecPtr(NULL);
 	if (flushed < lsn)
@@ -108,7 +127,7 @@ use_pending(DLockTokenShared *tokens)
  *
  * Returns false if there are not enough, or, with "may_ask", if it is time to
  * reserve more.  Then the caller must release its locks, call
- * dlock_database_fetch_tokens(), and try again.
+ * dlock_token_fetch(), and try again.
  */
 bool
 dlock_token_take(DLockTokenShared *tokens, int count, bool may_ask, DLockToken *first)
@@ -135,9 +154,11 @@ dlock_token_take(DLockTokenShared *tokens, int count, bool may_ask, DLockToken *
 	return enough && !asked;
 }
 
+/* ---- reserving; waits, so no partition lock may be held ---- */
+
 /* Could "count" tokens be taken now? */
-bool
-dlock_token_suffice(DLockTokenShared *tokens, int count)
+static bool
+suffice(DLockTokenShared *tokens, int count)
 {
 	bool		enough;
 
@@ -147,19 +168,6 @@ dlock_token_suffice(DLockTokenShared *tokens, int count)
 	return enough;
 }
 
-/* Is a block pending?  Returns in "lsn" what has to be flushed to use it. */
-bool
-dlock_token_is_pending(DLockTokenShared *tokens, XLogRecPtr *lsn)
-{
-	bool		pending;
-
-	SpinLockAcquire(&tokens->mutex);
-	pending = tokens->reserved > tokens->last;
-	*lsn = tokens->reserved_lsn;
-	SpinLockRelease(&tokens->mutex);
-	return pending;
-}
-
 /*
  * Plan the reservation of a block: returns in "base" the number below its first
  * token, or DLOCK_TOKEN_MAX if no room is left for a block.  False if none
@@ -167,13 +175,12 @@ dlock_token_is_pending(DLockTokenShared *tokens, XLogRecPtr *lsn)
  *
  * Tokens continue after the last block.  They restart at the clock, not below
  * "above", with the first block since the start of the server or the load of the
- * leases, if "purpose" says so, and if the sequence was set to a higher value
- * than ours, as the restore of a dump does.
+ * leases, if they are to move, and if the sequence was set to a higher value than
+ * ours, as the restore of a dump does.
  */
-bool
-dlock_token_plan(DLockTokenShared *tokens, DLockTokenPurpose purpose,
-				 TimestampTz wall, DLockToken value, DLockToken above,
-				 DLockToken *base)
+static bool
+plan_block(DLockTokenShared *tokens, bool moves, TimestampTz wall, DLockToken value,
+		   DLockToken above, DLockToken *base)
 {
 	DLockToken	reserved;
 	bool		needed;
@@ -185,9 +192,9 @@ dlock_token_plan(DLockTokenShared *tokens, DLockTokenPurpose purpose,
 	needed = reserved == tokens->last && tokens->last - tokens->next < DLOCK_TOKEN_AHEAD;
 	SpinLockRelease(&tokens->mutex);
 
-	if (purpose == DLOCK_TOKEN_REFILL && !needed)
+	if (!moves && !needed)
 		return false;
-	if (purpose == DLOCK_TOKEN_REFILL && based && value <= reserved)
+	if (!moves && based && value <= reserved)
 		*base = reserved;
 	else
 		*base = Max(dlock_rule_token_base(wall, reserved, value), above);
@@ -201,8 +208,8 @@ dlock_token_plan(DLockTokenShared *tokens, DLockTokenPurpose purpose,
  * the one that was pending.  The page of the sequence must still be locked.
  * Cannot fail.
  */
-void
-dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn)
+static void
+publish_block(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn)
 {
 	SpinLockAcquire(&tokens->mutex);
 	Assert(base >= tokens->reserved);
@@ -217,14 +224,125 @@ dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn)
 }
 
 /* Hand out only tokens above this one. */
-void
-dlock_token_void(DLockTokenShared *tokens, DLockToken below)
+static void
+void_below(DLockTokenShared *tokens, DLockToken below)
 {
 	SpinLockAcquire(&tokens->mutex);
 	if (tokens->next <= below)
 		tokens->next = below + 1;
 	SpinLockRelease(&tokens->mutex);
 }
+
+/*
+ * Reserve a block of tokens in the sequence with this oid, unless none is needed;
+ * if tokens are to move, in any case.  Returns the number below its first, or
+ * DLOCK_TOKEN_NONE.  With "try", also where no token is left.  What is left
+ * unflushed is that of the pending block.
+ */
+static DLockToken
+reserve_block(DLockTokenShared *tokens, Oid oid, bool moves, DLockToken above, bool try)
+{
+	Relation	sequence = relation_open(oid, NoLock);
+	TimestampTz wall = dlock_clock_wall();
+	Buffer		buffer;
+	DLockToken	value = dlock_store_lock_sequence(sequence, &buffer);
+	DLockToken	base = DLOCK_TOKEN_NONE;
+	XLogRecPtr	lsn;
+
+	DLOCK_FAULT("token_reserve");
+	if (plan_block(tokens, moves, wall, value, above, &base))
+	{
+		if (base < DLOCK_TOKEN_MAX)
+		{
+			lsn = dlock_store_set_sequence(sequence, buffer, base + DLOCK_TOKEN_BLOCK);
+			DLOCK_FAULT("token_reserved");
+			publish_block(tokens, base, lsn);
+		}
+		else if (try)
+			base = DLOCK_TOKEN_NONE;
+		else if (dlock_rule_token_clock(wall) > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
+			ereport(ERROR,
+					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+					 errmsg("no fencing tokens are left at the time that this server's clock shows"),
+					 errdetail("Tokens are taken from the clock, and end in the year 2094."),
+					 errhint("Set the clock of the server right, and try again.")));
+		else
+			ereport(ERROR,
+					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+					 errmsg("fencing tokens are exhausted"),
+					 errdetail("The sequence \"dlock_token_seq\" is near 2^53, the end of the tokens."),
+					 errhint("Set the sequence back to the value it had before it was set so high by hand.")));
+	}
+	dlock_store_unlock_sequence(buffer);
+	relation_close(sequence, NoLock);
+	return base;
+}
+
+/*
+ * Get tokens: when dlock_token_take() has not given any.
+ *
+ * If there are some, so that this is ahead of need, it waits for nothing and
+ * flushes nothing.  Otherwise it returns when a block is durable, for which it
+ * may wait, also for a lock on the sequence.  The caller tries again, and may
+ * find the block used up by others.  Throws 2200H if no token is left.
+ */
+void
+dlock_token_fetch(DLockTokenShared *tokens, Oid sequence, int count)
+{
+	bool		ahead = suffice(tokens, count);
+	XLogRecPtr	lsn;
+
+	if (!is_pending(tokens, &lsn))
+	{
+		if (!ahead)
+			LockRelationOid(sequence, RowExclusiveLock);
+		else if (!ConditionalLockRelationOid(sequence, RowExclusiveLock))
+			return;
+		(void) reserve_block(tokens, sequence, false, DLOCK_TOKEN_NONE, ahead);
+		UnlockRelationOid(sequence, RowExclusiveLock);
+		if (!is_pending(tokens, &lsn))
+			return;
+	}
+	if (ahead)
+		dlock_flush_later(lsn, dlock_clock_now());
+	else
+		dlock_flush_now(lsn);
+}
+
+/* Take one token.  Waits and throws as above. */
+DLockToken
+dlock_token_take_one(DLockTokenShared *tokens, Oid sequence)
+{
+	DLockToken	token;
+
+	while (!dlock_token_take(tokens, 1, false, &token))
+		dlock_token_fetch(tokens, sequence, 1);
+	return token;
+}
+
+/*
+ * Have tokens begin anew, not below "above".  Returns a number that is below all
+ * that are granted from now on, and not below any that was granted here before.
+ * Waits as above; throws 2200H if no token would be left.
+ */
+DLockToken
+dlock_token_move(DLockTokenShared *tokens, Oid sequence, DLockToken above)
+{
+	DLockToken	base;
+	XLogRecPtr	lsn;
+
+	LockRelationOid(sequence, RowExclusiveLock);
+	base = reserve_block(tokens, sequence, true, above, false);
+	UnlockRelationOid(sequence, RowExclusiveLock);
+
+	/* It is pending, unless others are quick, or moved on to yet a later one. */
+	if (is_pending(tokens, &lsn))
+		dlock_flush_now(lsn);
+	void_below(tokens, base);
+	return base;
+}
+
+/* ---- looking ---- */
 
 /* The number below the first token since they last restarted; zero if none was reserved. */
 DLockToken

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * token.h
- *	  Hand out fencing tokens from shared memory.
+ *	  Fencing tokens: handed out from shared memory, reserved in a sequence.
  *
  * IDENTIFICATION
  *	  src/store/token.h
@@ -39,25 +39,19 @@ typedef struct DLockTokenShared
 	DLockToken	epoch;			/* below the block with which they restarted */
 } DLockTokenShared;
 
-/* What a reservation is for. */
-typedef enum DLockTokenPurpose
-{
-	DLOCK_TOKEN_REFILL,			/* unless enough are left, or pending */
-	DLOCK_TOKEN_MOVE			/* tokens restart at the clock */
-} DLockTokenPurpose;
-
 extern void dlock_token_init(DLockTokenShared *tokens);
 extern void dlock_token_reset(DLockTokenShared *tokens);
 
+/* under a partition lock */
 extern bool dlock_token_take(DLockTokenShared *tokens, int count, bool may_ask,
 							 DLockToken *first);
-extern bool dlock_token_suffice(DLockTokenShared *tokens, int count);
-extern bool dlock_token_is_pending(DLockTokenShared *tokens, XLogRecPtr *lsn);
-extern bool dlock_token_plan(DLockTokenShared *tokens, DLockTokenPurpose purpose,
-							 TimestampTz wall, DLockToken value, DLockToken above,
-							 DLockToken *base);
-extern void dlock_token_publish(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn);
-extern void dlock_token_void(DLockTokenShared *tokens, DLockToken below);
+
+/* without; "sequence" is the oid of that of the tokens */
+extern void dlock_token_fetch(DLockTokenShared *tokens, Oid sequence, int count);
+extern DLockToken dlock_token_take_one(DLockTokenShared *tokens, Oid sequence);
+extern DLockToken dlock_token_move(DLockTokenShared *tokens, Oid sequence, DLockToken above);
+
+/* either way */
 extern DLockToken dlock_token_issued(DLockTokenShared *tokens);
 extern DLockToken dlock_token_epoch(DLockTokenShared *tokens);
 
