@@ -119,7 +119,7 @@ sub wait_for_sleep
 		$ctl->query_safe("SELECT dlock_acquire('lacks$i', 'holder', '1 h')");
 		enqueue($ctl, $s[$i], "SELECT dlock_acquire_all('{all, lacks$i}', 'unit$i', '1 h', NULL, 'shared')");
 	}
-	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{all, mine}', 'last', '1 h', '5 s', 'shared')");
+	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{all, mine}', 'last', '1 h', '1 min', 'shared')");
 	$ctl->query_safe("SELECT dlock_release('all', 'holder')");
 	like(prompt_answer($s[0], $label)->{out}, qr/^\{\d+,\d+\}$/, "$label: granted");
 	nobody_answers("$label: they wait on", @s[ 1 .. $units ]);

@@ -98,6 +98,7 @@ is_clean('no standby');
 	$run->finish;
 	is($run->{code}, 76, 'a standby that goes: exit code');
 	like($run->{err}, qr/could not be renewed in time.*\n.*detail: The server did not renew the lease: the server did not finish/, 'a standby that goes: told');
+	note "at most $most backends";
 	cmp_ok($most, '<=', 3, 'a standby that goes: backends do not pile up');
 	require_standby('');
 	ok(wait_until(sub { stuck() == 0 }, 10), 'a standby that goes: no backend is left');
