@@ -105,6 +105,18 @@ SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
 SET min_parallel_table_scan_size = 0;
 SELECT count(*) FROM dlock_store;
+SET enable_parallel_append = off;
+CREATE TABLE ddl_rows AS SELECT i FROM generate_series(1, 10000) i;
+SELECT count(*) FROM (SELECT 1 FROM ddl_rows UNION ALL SELECT 1 FROM dlock_store) all_rows;
+DROP TABLE ddl_rows;
+SET enable_seqscan = off;
+SELECT FROM dlock_store WHERE ctid = '(1,1)';
+SELECT FROM dlock_store WHERE ctid > '(0,1)';
+RESET enable_seqscan;
+\set VERBOSITY sqlstate
+SELECT currtid2('dlock_store', '(1,1)');
+\set VERBOSITY default
+COPY dlock_store FROM PROGRAM 'true';
 CALL still_held(:t1, :t2);
 
 -- maintenance
@@ -184,6 +196,14 @@ SELECT name, owner FROM dlock_leases;
 \set VERBOSITY sqlstate
 CREATE TABLE ddl_t (a int) USING dlock_store;
 INSERT INTO ddl_t VALUES (1);
+CREATE INDEX ON ddl_t (a);
+ALTER TABLE ddl_t SET UNLOGGED;
+CREATE UNLOGGED TABLE ddl_t_unlogged (a int) USING dlock_store;
+CREATE TEMP TABLE ddl_t_temp (a int) USING dlock_store;
+BEGIN;
+CREATE TABLE ddl_t_new (a int) USING dlock_store;
+TRUNCATE ddl_t_new;
+ROLLBACK;
 CREATE TABLE ddl_u USING dlock_store AS SELECT 1 AS a;
 CREATE MATERIALIZED VIEW ddl_v USING dlock_store AS SELECT 1 AS a;
 CREATE TABLE ddl_w (a int);
