@@ -276,5 +276,26 @@ is( $tenant->query_safe(
 	'the count is right after all that');
 is(held(), 10, 'ten in all');
 
+# A server can count for so many roles, and says so when they are more.
+$admin->query_safe(<<'EOC');
+SET allow_system_table_mods = on;
+INSERT INTO pg_authid (oid, rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolbypassrls, rolconnlimit)
+	SELECT 1000000 + i, 'many' || i, false, true, false, false, false, false, false, -1 FROM generate_series(1, 16383) i;
+SET dlock.max_leases = 1;
+DO $$
+BEGIN
+	FOR i IN 1 .. 16382 LOOP
+		PERFORM set_config('role', 'many' || i, true);
+		PERFORM dlock_acquire('t-1');
+	END LOOP;
+END $$;
+SET ROLE many16383;
+EOC
+refused($admin, "SELECT dlock_acquire('many')", 'too many roles');
+like($admin->{message} . $admin->{detail}, qr/too many roles.* 16383 roles/s, 'too many roles: the error says how many there may be');
+is($admin->query_safe("SET ROLE many1; SELECT dlock_acquire('many') > 0"), 't', 'too many roles: the others may go on');
+refused($admin, "SELECT dlock_acquire('many2')", 'too many roles: and are counted');
+is($admin->query_safe("RESET ROLE; RESET dlock.max_leases; SELECT dlock_acquire('many2') > 0"), 't', 'too many roles: what is not limited is not counted');
+
 $node->stop;
 done_testing();
