@@ -113,6 +113,14 @@ SELECT name FROM held;
 SELECT dlock_release_token('path-6/x', :token);
 SELECT name FROM held;
 
+-- neither of a path and the lock of its name covers the other
+SELECT dlock_acquire('path-6/x', 'path-a', '1 h') > 0 AS granted;
+SELECT dlock_acquire_path('path-6/x', 'path-a', '1 h', reentry => 'count');
+SELECT dlock_release('path-6/x', 'path-a');
+SELECT dlock_acquire_path('path-6/x', 'path-a', '1 h') > 0 AS granted;
+SELECT dlock_acquire('path-6/x', 'path-a', '1 h', reentry => 'return');
+SELECT dlock_release('path-6/x', 'path-a');
+
 -- a forced release of an ancestor ends all that go through it, and counts each once
 SELECT dlock_acquire_path('path-7/a/b', 'path-a', '1 h') AS token \gset
 SELECT dlock_acquire_path('path-7/a/c', 'path-b', '1 h') > 0 AS granted, dlock_acquire_path('path-7/d', 'path-c', '1 h') > 0 AS granted_too;

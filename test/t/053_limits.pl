@@ -193,8 +193,14 @@ $node->start;
 $admin = DLockSession->new($node, $db);
 $tenant = DLockSession->new($node, $db, user => 'tenant');
 is(held(), 10, 'ten are held after a crash');
+my $unlimited = DLockSession->new($node, $db, setup => 'SET ROLE tenant');
+$unlimited->ask_waiting($admin, "SELECT dlock_acquire('t-1', 'waits', '1 h', wait => NULL)");
 refused($tenant, "SELECT dlock_acquire('t-8', 'alice', '1 h')", 'the eleventh is refused after a crash');
 $tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
+refused($tenant, "SELECT dlock_acquire('t-8', 'alice', '1 h')", 'a request that waited before the leases were counted counts');
+$admin->query_safe('SELECT pg_cancel_backend(' . $unlimited->pid . ')');
+like($unlimited->answer, qr/^ERROR 57014/, 'it is cancelled');
+$unlimited->quit;
 $full->('after a crash');
 
 # Holders of one lock.

@@ -156,6 +156,15 @@ sub rows
 	$monitor->query_safe("SELECT dlock_release('slow', 'reader')");
 	like($session[1]->answer, qr/^\d+$/, 'granted');
 	unlike(slurp_file($node->logfile, $offset), qr/session (?:still waiting|acquired)/, 'a short wait is not logged');
+
+	# One with more owners in the way than are named.
+	$session[0]->query_safe("SELECT dlock_acquire('crowded', 'holder ' || i, '1 h', mode => 'shared') FROM generate_series(1, 66) i");
+	$offset = -s $node->logfile;
+	$session[2]->ask_waiting($monitor, "SELECT dlock_acquire('crowded', 'writer', '1 h', wait => NULL)");
+	ok(wait_until(sub { $log = slurp_file($node->logfile, $offset); $log =~ /still waiting.*\n.*DETAIL.*\n/ }), 'a wait for a crowd is logged');
+	like($log, qr/DETAIL:  In the way: (?:"holder \d+", ){64}\.\.\.\.$/m, 'with as many owners as are named');
+	$monitor->query_safe("SELECT dlock_force_release('crowded', 'next')");
+	like($session[2]->answer, qr/^\d+$/, 'granted');
 }
 
 # What dlock_lease() costs does not depend on how many leases there are.
