@@ -216,6 +216,8 @@ is($crowd->query("SELECT dlock_acquire('crowd', 'weak', '1 h', mode => 'CR') > 0
 	't', 'a weak mode is not');
 is($crowd->query("SELECT dlock_acquire('crowd', '1', mode => 'shared', reentry => 'count') > 0 FROM (SELECT dlock_release('crowd', '2')) r"),
 	't', 'a holder may enter again');
+is($crowd->query_safe("SELECT array_agg(DISTINCT dlock_renew_all(i::text, '1 h')) FROM generate_series(3, 50) i"),
+	'{1}', 'each finds its own lease among all');
 is($crowd->query("SELECT dlock_acquire('crowd', 'brief', '1 ms', mode => 'shared') > 0"),
 	't', 'a release makes room');
 ok( wait_until(

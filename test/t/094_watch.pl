@@ -105,6 +105,10 @@ foreach my $stopped (0, 1)
 	$two->answer;
 	$two->query_safe("SELECT dlock_release('w', 'two')");
 
+	# One permit of many.
+	woken_by("a permit$with", 'w', 'NULL', doing($one, "SELECT dlock_acquire('w', 'one', '1 h', permits => 3)"), 'one|permit');
+	$one->query_safe("SELECT dlock_release('w', 'one')");
+
 	# What is bound.
 	$one->query_safe("BEGIN; SELECT dlock_acquire('w', 'one', bind => 'transaction')");
 	woken_by("COMMIT$with", 'w', token_of('w'), doing($one, 'COMMIT'), '|');

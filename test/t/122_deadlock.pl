@@ -149,6 +149,20 @@ foreach my $n (2, 3, 8)
 	clean('one had looked before there was a ring');
 }
 
+# One that watches a lock of the ring is no part of it.
+{
+	my @token = map { hold("o$_", "l$_") } 0, 1;
+	$s[2]->ask_waiting($ctl, "SELECT owner FROM dlock_watch('l0', $token[0])");
+	enqueue($ctl, $s[0], want('o0', 'l1'));
+	$s[1]->ask(want('o1', 'l0'));
+	my $victim = one_victim([ @s[ 0, 1 ] ], [ [ 'o0', 'exclusive', 'l1', 'o1' ], [ 'o1', 'exclusive', 'l0', 'o0' ] ], 'a ring that is watched');
+	nobody_answers('a ring that is watched: not the watcher', $s[2]);
+	$ctl->query_safe("SELECT dlock_release_all('o$victim')");
+	$s[ 1 - $victim ]->result;
+	clean('a ring that is watched');
+	is($s[2]->result->{state}, '', 'a ring that is watched: the watcher is told');
+}
+
 # Shared and exclusive.
 {
 	hold('a', 'x', "mode => 'shared'");
