@@ -50,7 +50,11 @@ foreach my $case (
 	[ 'no class of slots', PAGE + 30, pack('S', 3), 'XX001', qr/invalid page in block 1/, qr/not a page of slots/ ],
 	[ 'no name', PAGE + 64 + 70, pack('C', 0), 'XX001', qr/invalid page in block 1/, qr/lengths out of range/ ],
 	[ 'a payload that is too long', PAGE + 64 + 68, pack('S', 2000), 'XX001', qr/invalid page in block 1/, qr/lengths out of range/ ],
-	[ 'no mode', PAGE + 64 + 72, pack('C', 77), 'XX001', qr/invalid page in block 1/, qr/mode out of range/ ])
+	[ 'no owner', PAGE + 64 + 71, pack('C', 0), 'XX001', qr/invalid page in block 1/, qr/lengths out of range/ ],
+	[ 'a name too long for the slot', PAGE + 64 + 70, pack('C', 255), 'XX001', qr/invalid page in block 1/, qr/lengths out of range/ ],
+	[ 'no mode', PAGE + 64 + 72, pack('C', 77), 'XX001', qr/invalid page in block 1/, qr/mode out of range/ ],
+	[ 'bound to nothing known', PAGE + 64 + 73, pack('C', 77), 'XX001', qr/invalid page in block 1/, qr/mode out of range/ ],
+	[ 'no part of a path', PAGE + 64 + 74, pack('C', 77), 'XX001', qr/invalid page in block 1/, qr/mode out of range/ ])
 {
 	my ($what, $offset, $bytes, $sqlstate, $message, $detail) = @$case;
 	my $before = poke($offset, $bytes);

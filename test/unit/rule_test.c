@@ -710,10 +710,35 @@ test_slots(void)
 	end_test("time slots");
 }
 
+/* Only a boot that is known, and the same, makes times of its clock comparable. */
+static void
+test_origins(void)
+{
+	static const uint64 boots[] = {0, 1, 2, PG_UINT32_MAX};
+	static const uint64 servers[] = {0, 1, PG_UINT32_MAX};
+
+	begin_test();
+	for (int i = 0; i < N(boots) * N(servers); i++)
+	{
+		uint64		record = boots[i / N(servers)] << 32 | servers[i % N(servers)];
+
+		for (int j = 0; j < N(boots) * N(servers); j++)
+		{
+			uint64		here = boots[j / N(servers)] << 32 | servers[j % N(servers)];
+			bool		elsewhere = i / N(servers) == 0 || i / N(servers) != j / N(servers);
+
+			CHECK(dlock_rule_origin(record, here) ==
+				  (elsewhere ? DLOCK_RULE_ELSEWHERE : i == j ? DLOCK_RULE_SAME_SERVER : DLOCK_RULE_SAME_BOOT),
+				  "record %llx, here %llx", (unsigned long long) record, (unsigned long long) here);
+		}
+	}
+	end_test("where a record is from");
+}
+
 int
 main(void)
 {
-	printf("1..13\n");
+	printf("1..14\n");
 	test_compatibility();
 	test_upgrades();
 	test_intents();
@@ -727,5 +752,6 @@ main(void)
 	test_token_base();
 	test_token_histories();
 	test_slots();
+	test_origins();
 	return failures > 0;
 }
