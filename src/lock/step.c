@@ -118,13 +118,13 @@ finish(DLockStep *step)
 	step->pin_room = DLOCK_STEP_PINS;
 }
 
-/* Have room for so many pins at a time.  To be called before the first run. */
+/* Have room for more pins at a time than it has.  To be called before the first run. */
 void
 dlock_step_need_pins(DLockStep *step, int count)
 {
 	Assert(step->pins == step->few_pins && step->npins == 0);
-	if (count <= step->pin_room)
-		return;
+	Assert(count > step->pin_room);
+
 	step->pins = palloc(count * sizeof(DLockStepPin));
 	step->pin_room = count;
 }
