@@ -98,6 +98,22 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	done("two at a time, $point");
 }
 
+# Two find that there are no tokens: the second waits for the reservation of the first, and
+# makes none.
+{
+	$ctl->query_safe('DROP EXTENSION dlock; CREATE EXTENSION dlock');
+	stop_at($ctl, $a, 'token_reserve');
+	$a->ask(acquire('x', 'a'));
+	is_at($ctl, 'token_reserve');
+	$b->ask(acquire('y', 'b'));
+	ok(wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $b->{pid}") eq 'LWLock' }), 'no tokens: the second waits');
+	go($ctl, 'token_reserve');
+	my ($first, $second) = map { $_->answer } $a, $b;
+	cmp_ok(abs($first - $second), '<', 1000, 'no tokens: one reservation is enough');
+	isnt($first, $second, 'no tokens: they get different ones');
+	done('no tokens');
+}
+
 # Others see a lease before it is flushed; that is a refusal and no more.  If it ends by
 # force then, the next grant is answered before, with the larger token.
 {
@@ -127,6 +143,83 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	my $writer = $c->query_safe(acquire('s', 'c'));
 	ok($first < $second && $second < $writer, 'shared: the writer has the largest token');
 	done('shared');
+}
+
+# Two need a new page at a time, and for the same part of the store, which their process ids
+# tell: the second waits, and takes a slot of the page of the first.
+{
+	my $fill = q{SELECT count(dlock_acquire('%1$s' || i, '%1$s', '1 h', payload => to_jsonb(repeat('x', 900)))) FROM generate_series(1, 100) i};
+	my ($first, $second);
+
+	for (my $tries = 0; !$first && $tries < 100; $tries++)
+	{
+		$second->quit if $second;
+		$second = DLockSession->new($node, $db, name => 'second');
+		($first) = grep { $_->pid % 16 == $second->pid % 16 } $a, $b, $c;
+	}
+	$first //= $a;
+	stop_at($ctl, $first, 'extend');
+	$first->ask(sprintf $fill, 'first');
+	is_at($ctl, 'extend');
+	stop_at($ctl, $first, 'granted');
+	$second->ask(sprintf $fill, 'second');
+	ok(wait_until(sub { $ctl->query_safe("SELECT count(*) FROM pg_locks WHERE locktype = 'extend' AND NOT granted") == 1 }), 'a new page: the second waits');
+	go($ctl, 'extend');
+	is_at($ctl, 'granted');
+	is($second->answer, 100, 'a new page: the second goes on');
+	go($ctl, 'granted');
+	is($first->answer, 100, 'a new page: and the first');
+	is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 200, 'a new page: each lease is there');
+	$second->quit;
+	done('a new page');
+}
+
+# ---- dead leases, and what is undone ----
+
+# Two find the same dead path in their way, and wait for its partitions: one ends it, and
+# the other finds it gone.
+{
+	$ctl->query_safe("SELECT dlock_acquire_path('p/q', 'holder', '1 ms'), pg_sleep(0.002)");
+	stop_at($ctl, $b, 'step_locked');
+	$b->ask(acquire('p/q', 'b'));
+	is_at($ctl, 'step_locked');
+	$a->ask(acquire('p', 'a'));
+	ok(wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $a->{pid}") eq 'LWLock' }), 'a dead path: one waits for the other');
+	go($ctl, 'step_locked');
+	isnt($b->answer, '', 'a dead path: the first is granted');
+	isnt($a->answer, '', 'a dead path: so is the second');
+	is(holders('p/q') . holders('p'), 'ba', 'a dead path: it is gone');
+	done('a dead path');
+}
+
+# Memory is full, and the call that makes room erases a lease that a process waits for.
+{
+	hold('x');
+	stop_at($ctl, $a, 'nap');
+	$a->ask(acquire('x', 'a', wait => undef));
+	is_at($ctl, 'nap');
+	$ctl->query_safe("SELECT dlock_renew('x', 'holder', '1 ms'), pg_sleep(0.002)");
+	fail_at($ctl, $b, 'cells');
+	isnt($b->query("SELECT dlock_acquire('y', 'b', '1 h', payload => to_jsonb(repeat('x', 900)))"), '', 'memory is full: room is made');
+	isnt(faults_hit($ctl, 'cells'), 0, 'memory is full: it was');
+	is($ctl->query_safe('SELECT leases FROM dlock_stats'), 1, 'memory is full: the dead lease is gone');
+	go($ctl, 'nap');
+	isnt($a->answer, '', 'memory is full: the process that waits is granted');
+	done('memory is full');
+}
+
+# An upgrade is undone in memory alone, and the lease is renewed before the reaper writes it.
+{
+	my $token = $a->query_safe(acquire('x', 'a', mode => 'shared', ttl => '10 min'));
+	stop_at($ctl, $a, 'flush');
+	$a->ask("SELECT dlock_convert('x', $token, 'exclusive')");
+	is_at($ctl, 'flush');
+	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
+	go($ctl, 'flush');
+	is($a->answer, 'ERROR 57014', 'an undone upgrade: cancelled');
+	is($a->query_safe("SELECT dlock_renew('x', 'a', '1 h')"), 't', 'an undone upgrade: renewed');
+	is($ctl->query_safe("SELECT mode FROM dlock_leases WHERE name = 'x'"), 'shared', 'an undone upgrade: as before');
+	done('an undone upgrade');
 }
 
 # ---- no wake-up is lost ----
@@ -338,6 +431,30 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 	done('a circle that is gone');
 }
 
+# Before it is looked at for the second time, a process stops under the lock of one of its
+# partitions: the search does not wait for that, and finds the circle later.
+{
+	$a->query_safe("SET deadlock_timeout = '10 ms'");
+	$a->query_safe(acquire('x', 'a'));
+	$b->query_safe(acquire('y', 'b'));
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	stop_at($ctl, $a, 'deadlock_found');
+	$a->ask(acquire('y', 'a', wait => undef));
+	is_at($ctl, 'deadlock_found');
+	stop_at($ctl, $c, 'step_locked');
+	$c->ask(acquire('x', 'c'));
+	is_at($ctl, 'step_locked');
+	go($ctl, 'deadlock_found');
+	nobody_answers('a circle in a locked partition: nobody is told', $a, $b);
+	go($ctl, 'step_locked');
+	is($c->answer, '', 'a circle in a locked partition: the process goes on');
+	is($a->answer, 'ERROR 40P01', 'a circle in a locked partition: told in the end');
+	$ctl->query_safe("SELECT dlock_release('x', 'a')");
+	like($b->answer, qr/^\d+$/, 'a circle in a locked partition: the other is granted');
+	$a->query_safe("SET deadlock_timeout = '10 min'");
+	done('a circle in a locked partition');
+}
+
 # ---- who looks at a process that waits ----
 
 # Its place is read without a lock.  Meanwhile it waits for something else.
@@ -506,6 +623,25 @@ foreach my $point (qw(reap_swept reap_leave))
 	done('a renewal before the reaper');
 }
 
+# A process stops under the lock of a partition out of which the reaper is about to remove
+# leases: it goes on with the next sweep.
+{
+	stop_at($ctl, 0, 'reap');
+	$a->query_safe("SELECT dlock_acquire('x', 's' || i, '10 ms', mode => 'shared') FROM generate_series(1, 2) i");
+	is_at($ctl, 'reap');
+	stop_at($ctl, $b, 'step_locked');
+	$b->ask(acquire('x', 'b'));
+	is_at($ctl, 'step_locked');
+	stop_at($ctl, 0, 'reap_swept');
+	go($ctl, 'reap');
+	ok(is_at($ctl, 'reap_swept'), 'a locked partition: the reaper does not wait for it');
+	go($ctl, 'reap_swept');
+	go($ctl, 'step_locked');
+	isnt($b->answer, '', 'a locked partition: the process goes on');
+	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a locked partition: the others are removed');
+	done('a locked partition');
+}
+
 # The extension comes back while the reaper retires, and with it a capture, of which the
 # reaper was told.
 {
@@ -521,6 +657,10 @@ foreach my $point (qw(reap_swept reap_leave))
 }
 
 # ---- crashes ----
+
+# A process that is killed does not count what it has executed (test/proof/builds/coverage).
+$_->quit foreach $ctl, $a, $b, $c;
+connect_all();
 
 # A process is killed in the middle of a grant, and with it the server: of the lease there
 # is all or nothing, a lease that was answered before is there, and tokens ascend.
