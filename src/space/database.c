@@ -25,6 +25,7 @@
 #include "storage/shmem.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "space/database.h"
 #include "space/space.h"
 
@@ -122,7 +123,7 @@ add_database(Oid oid)
 	Assert(LWLockHeldByMeInMode(registry_lock, LW_EXCLUSIVE));
 	if (database != NULL)
 		registry->free = database->next;
-	else if (registry->used < DLOCK_DATABASE_MAX)
+	else if (registry->used < DLOCK_DATABASE_MAX && !DLOCK_FAULT_FAILS("databases"))
 		database = &registry->places[registry->used++];
 	else
 		return NULL;
@@ -172,6 +173,9 @@ dlock_database_attach(Oid oid)
 /*
  * Take a database that has been dropped out of the registry, with all its
  * leases.  The registry lock must not be held.
+ *
+ * The database must be in there.  So this is for the launcher alone: nobody
+ * else takes any out.
  */
 void
 dlock_database_forget(Oid oid)
@@ -180,15 +184,12 @@ dlock_database_forget(Oid oid)
 	DLockDatabaseShared *database;
 
 	dlock_database_lock(LW_EXCLUSIVE);
-	while (*link != NULL && (*link)->oid != oid)
+	while ((*link)->oid != oid)
 		link = &(*link)->next;
 	database = *link;
-	if (database != NULL)
-		*link = database->next;
+	*link = database->next;
 	dlock_database_unlock();
 
-	if (database == NULL)
-		return;
 	dlock_space_purge(oid);
 	dlock_slot_release(&database->slots);
 
