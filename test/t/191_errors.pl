@@ -55,6 +55,9 @@ my @calls = (
 		sql => "SELECT dlock_acquire('x', 'a', '1 h', payload => '$long')", keeps => 1, also => 'cells' },
 	{ call => 'acquire, expired leases', setup => "SELECT dlock_acquire('x', 's' || i, '1 ms', mode => 'shared') FROM generate_series(1, 3) i; SELECT pg_sleep(0.002)",
 		sql => "SELECT dlock_acquire('x', 'a', '1 h')" , keeps => 1 },
+	{ call => 'acquire, expired leases on many pages',
+		setup => "SELECT dlock_acquire('x', 's' || i, '1 ms', mode => 'shared', payload => '$long') FROM generate_series(1, 40) i; SELECT pg_sleep(0.002)",
+		sql => "SELECT dlock_acquire('x', 'a', '1 h')" , keeps => 1 },
 	{ call => 'acquire, expired path', setup => "SELECT dlock_acquire_path('p/q', 's', '1 ms'); SELECT pg_sleep(0.002)",
 		sql => "SELECT dlock_acquire('p', 'a', '1 h')", keeps => 1 },
 	{ call => 'acquire with many shared', setup => "SELECT dlock_acquire('x', 's' || i, '1 h', mode => 'shared') FROM generate_series(1, 12) i",
@@ -177,8 +180,9 @@ cmp_ok($node->safe_psql($db, "SELECT pg_relation_size('dlock_store') / 8192"), '
 $ctl->query_safe("SELECT dlock_acquire('load' || i, 'load', '1 h', payload => '$long') FROM generate_series(1, 20) i; SELECT dlock_acquire_path('l/m/n', 'load', '1 h')");
 foreach my $points ('*', 'ReadBuffer*')
 {
-	crash_node($node);
+	# Before, since a process that is killed does not count what it has executed.
 	$_->quit foreach $ctl, $a;
+	crash_node($node);
 	$node->start;
 	connect_all();
 	my $round = 0;
@@ -208,6 +212,33 @@ foreach my $points ('*', 'ReadBuffer*')
 	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 23 }), 'reaper: all is removed in the end');
 	is($ctl->query_safe($left), 23, 'reaper: and nothing else');
 	sound($ctl, 'reaper');
+}
+
+# A server has room for so many databases that no test fills it.
+$node->safe_psql($db, 'CREATE DATABASE another');
+fail_at($ctl, 0, 'databases');
+my %error = sqlstate_is($node, 'another', 'CREATE EXTENSION dlock', '53400', 'databases: too many');
+like($error{message}, qr/in too many databases/, 'databases: the message');
+go($ctl, 'databases');
+is($node->psql('another', 'CREATE EXTENSION dlock'), 0, 'databases: there is room');
+
+# In a new store the directory of the pages is made bit by bit, and memory may be full at each.
+{
+	my ($round, $hit, $refused) = (0, 1, 0);
+
+	while ($hit && $round < 20)
+	{
+		fail_at($ctl, 0, 'cells', ++$round);
+		%error = error_fields($node, 'another', "SELECT dlock_acquire('x', 'a', '1 h')");
+		$hit = faults_hit($ctl, 'cells');
+		go($ctl, 'cells');
+		last if !$hit;
+		$refused++;
+		is($error{sqlstate}, '53400', "a new store, memory full at $round: refused");
+		like($error{message}, qr/lock space is full/, "a new store, memory full at $round: the message");
+	}
+	cmp_ok($refused, '>', 1, 'a new store: there were faults');
+	is($node->safe_psql('another', 'SELECT name, owner FROM dlock_leases'), 'x|a', 'a new store: in the end there is room');
 }
 
 $node->stop;
