@@ -27,13 +27,13 @@ my $crowd = 200;
 my $node = start_node('main',
 	conf => "max_connections = " . ($crowd + 30) . "\nsynchronous_commit = off\n");
 my $ctl = DLockSession->new($node, $db, name => 'control');
-my $script = $node->basedir . '/crowd.sql';
-append_to_file($script, "SELECT dlock_acquire('hot', 'w' || :client_id, '1 h', NULL);\n");
 
-# A crowd of pgbench's clients, each of which runs the statement once.
+# A crowd of pgbench's clients, each of which asks once.
 sub start_crowd
 {
-	my ($deadlock_timeout) = @_;
+	my ($deadlock_timeout, $mode) = @_;
+	my $script = PostgreSQL::Test::Utils::tempdir . '/crowd.sql';
+	append_to_file($script, sprintf "SELECT dlock_acquire('hot', 'w' || :client_id, '1 h', NULL, mode => '%s');\n", $mode // 'exclusive');
 	local $ENV{PGOPTIONS} = "-c deadlock_timeout=$deadlock_timeout";
 	my $waiters = IPC::Run::start(
 		[ $node->installed_command('pgbench'), '-n', '-h', $node->host, '-p', $node->port,
@@ -173,6 +173,16 @@ sub sleeping_crowd
 	isnt($waiter->result->{out}, '', 'and it gets the lock');
 	$ctl->query_safe("SELECT dlock_force_release('hot', 'test')");
 	$_->quit foreach $waiter, $worker;
+}
+
+# One release lets in a whole crowd that shares the lock.
+{
+	$ctl->query_safe("SELECT dlock_acquire('hot', 'holder', '1 h')");
+	my $waiters = start_crowd('1h', 'shared');
+	$ctl->query_safe("SELECT dlock_release('hot', 'holder')");
+	$waiters->finish;
+	is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'hot' AND mode = 'shared'"), $crowd, 'a crowd that shares: all have it');
+	end_crowd($waiters);
 }
 
 $ctl->quit;
