@@ -596,6 +596,11 @@ CREATE TYPE @extschema@.dlock_task_row AS (
     finished pg_catalog.bool);
 COMMENT ON TYPE @extschema@.dlock_task_row IS 'a task that is locked; a capture lasts until a time by dlock_task_clock()';
 
+CREATE TYPE @extschema@.dlock_task_place AS (
+    priority pg_catalog.int4,
+    id pg_catalog.int8);
+COMMENT ON TYPE @extschema@.dlock_task_place IS 'where a look for tasks begins';
+
 CREATE FUNCTION @extschema@.dlock_task_caller() RETURNS pg_catalog.oid
     AS 'MODULE_PATHNAME', 'dlock_sql_task_caller' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_caller() IS 'the role that called the function in dlock_plpgsql that runs';
@@ -630,6 +635,30 @@ COMMENT ON FUNCTION @extschema@.dlock_task_enlist(pg_catalog.int4, pg_catalog.te
 CREATE FUNCTION @extschema@.dlock_task_plan(due pg_catalog.timestamptz) RETURNS pg_catalog.void
     AS 'MODULE_PATHNAME', 'dlock_sql_task_plan' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_plan(pg_catalog.timestamptz) IS 'this capture has found no task; when it has to look again';
+
+-- A look for tasks begins where an earlier one of this session has found the first, if that
+-- had to read over many that are gone (session/taskmark.c).
+CREATE FUNCTION @extschema@.dlock_task_begin(queue_id pg_catalog.int4, state pg_catalog.text) RETURNS @extschema@.dlock_task_place
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_begin' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_begin(pg_catalog.int4, pg_catalog.text) IS 'where to begin to look for tasks in this state';
+
+CREATE FUNCTION @extschema@.dlock_task_begin_due(queue_id pg_catalog.int4) RETURNS pg_catalog.timestamptz
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_begin_due' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_begin_due(pg_catalog.int4) IS 'where to begin to look for captures and delays that are over';
+
+CREATE FUNCTION @extschema@.dlock_task_looked(queue_id pg_catalog.int4, state pg_catalog.text, count pg_catalog.int4, priority pg_catalog.int4, id pg_catalog.int8) RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_looked(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, pg_catalog.int4, pg_catalog.int8)
+    IS 'the look for up to so many tasks has ended; there was the first, or null';
+
+CREATE FUNCTION @extschema@.dlock_task_looked_due(queue_id pg_catalog.int4, due pg_catalog.timestamptz) RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked_due' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_looked_due(pg_catalog.int4, pg_catalog.timestamptz)
+    IS 'the look for captures and delays that are over has ended; there is none up to this time, or null';
+
+CREATE FUNCTION @extschema@.dlock_task_look_again(queue_id pg_catalog.int4) RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_look_again' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_look_again(pg_catalog.int4) IS 'this capture found nothing; whether it has to look again, from the front';
 
 CREATE FUNCTION @extschema@.dlock_task_add_queue(queue pg_catalog.text, role pg_catalog.oid, initial pg_catalog.text, done pg_catalog.text, parked pg_catalog.text, max_attempts pg_catalog.int4, transitions pg_catalog.text[])
     RETURNS pg_catalog.int8
@@ -696,17 +725,22 @@ CREATE FUNCTION @extschema@.dlock_task_pick(
     queue_id pg_catalog.int4,
     state pg_catalog.text,
     count pg_catalog.int4,
+    start @extschema@.dlock_task_place,
     OUT places pg_catalog.tid[],
-    OUT seen pg_catalog.int8)
+    OUT seen pg_catalog.int8,
+    OUT priority pg_catalog.int4,
+    OUT id pg_catalog.int8)
     RETURNS pg_catalog.record
     LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    SELECT pg_catalog.array_agg(p.ctid) AS places, pg_catalog.max(p.token) AS seen
-      FROM (SELECT ctid, token FROM dlock_task
+    SELECT pg_catalog.array_agg(p.ctid) AS places, pg_catalog.max(p.token) AS seen,
+           (pg_catalog.array_agg(p.priority))[1] AS priority, (pg_catalog.array_agg(p.id))[1] AS id
+      FROM (SELECT ctid, token, priority, id FROM dlock_task
              WHERE queue_id = $1 AND state = $2 AND due IS NULL AND finished_at IS NULL
+               AND (priority, id) >= (($4).priority, ($4).id)
              ORDER BY priority, id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) p
 $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_pick(pg_catalog.int4, pg_catalog.text, pg_catalog.int4)
-    IS 'lock tasks that can be captured; seen is the largest of their tokens';
+COMMENT ON FUNCTION @extschema@.dlock_task_pick(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, @extschema@.dlock_task_place)
+    IS 'lock tasks that can be captured; seen is the largest of their tokens, and the rest says where the first is';
 
 CREATE FUNCTION @extschema@.dlock_task_seize(
     places pg_catalog.tid[],
@@ -749,24 +783,24 @@ $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_remove_finished(pg_catalog.int4, pg_catalog.interval, pg_catalog.int4)
     IS 'delete tasks that were finished so long ago';
 
-CREATE FUNCTION @extschema@.dlock_task_due_in(queue_id pg_catalog.int4, now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
+CREATE FUNCTION @extschema@.dlock_task_due_in(queue_id pg_catalog.int4, start pg_catalog.timestamptz, now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
     LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
     SELECT pg_catalog.array_agg(d.ctid) FROM
-        (SELECT ctid FROM dlock_task WHERE queue_id = $1 AND due <= $2
+        (SELECT ctid FROM dlock_task WHERE queue_id = $1 AND due >= $2 AND due <= $3
           ORDER BY due LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) d
 $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz)
+COMMENT ON FUNCTION @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz, pg_catalog.timestamptz)
     IS 'lock tasks of a queue that are to be looked at';
 
 -- What a capture that waits writes is rolled back if it finds nothing, so it leaves the rest to others.
-CREATE FUNCTION @extschema@.dlock_task_over_in(queue_id pg_catalog.int4, states pg_catalog.text[], now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
+CREATE FUNCTION @extschema@.dlock_task_over_in(queue_id pg_catalog.int4, states pg_catalog.text[], start pg_catalog.timestamptz, now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
     LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
     SELECT pg_catalog.array_agg(d.ctid) FROM
-        (SELECT ctid FROM dlock_task WHERE queue_id = $1 AND due <= $3
-            AND timeout_state = ANY ($2) AND dlock_task_until(deadline, boot, ends) <= $3
+        (SELECT ctid FROM dlock_task WHERE queue_id = $1 AND due >= $3 AND due <= $4
+            AND timeout_state = ANY ($2) AND dlock_task_until(deadline, boot, ends) <= $4
           ORDER BY due LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) d
 $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_over_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz)
+COMMENT ON FUNCTION @extschema@.dlock_task_over_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz, pg_catalog.timestamptz)
     IS 'lock tasks of a queue whose captures and delays are over, and that go to one of these states';
 
 CREATE FUNCTION @extschema@.dlock_task_next_in(queue_id pg_catalog.int4, states pg_catalog.text[], now pg_catalog.timestamptz)
@@ -970,6 +1004,11 @@ REVOKE ALL ON FUNCTION
     @extschema@.dlock_task_tell(pg_catalog.int4, pg_catalog.text, pg_catalog.bool),
     @extschema@.dlock_task_enlist(pg_catalog.int4, pg_catalog.text[]),
     @extschema@.dlock_task_plan(pg_catalog.timestamptz),
+    @extschema@.dlock_task_begin(pg_catalog.int4, pg_catalog.text),
+    @extschema@.dlock_task_begin_due(pg_catalog.int4),
+    @extschema@.dlock_task_looked(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, pg_catalog.int4, pg_catalog.int8),
+    @extschema@.dlock_task_looked_due(pg_catalog.int4, pg_catalog.timestamptz),
+    @extschema@.dlock_task_look_again(pg_catalog.int4),
     @extschema@.dlock_task_clock(),
     @extschema@.dlock_task_end(pg_catalog.interval),
     @extschema@.dlock_task_add_queue(pg_catalog.text, pg_catalog.oid, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text[]),
@@ -978,11 +1017,11 @@ REVOKE ALL ON FUNCTION
     @extschema@.dlock_task_read(pg_catalog.int4, pg_catalog.text),
     @extschema@.dlock_task_write(pg_catalog.tid, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, pg_catalog.bool, pg_catalog.bool, @extschema@.dlock_task_term),
     @extschema@.dlock_task_prolong(pg_catalog.tid, @extschema@.dlock_task_term),
-    @extschema@.dlock_task_pick(pg_catalog.int4, pg_catalog.text, pg_catalog.int4),
+    @extschema@.dlock_task_pick(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, @extschema@.dlock_task_place),
     @extschema@.dlock_task_seize(pg_catalog.tid[], pg_catalog.int8, pg_catalog.text, pg_catalog.text, @extschema@.dlock_task_term, pg_catalog.text, pg_catalog.int4, pg_catalog.text),
     @extschema@.dlock_task_remove_finished(pg_catalog.int4, pg_catalog.interval, pg_catalog.int4),
-    @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz),
-    @extschema@.dlock_task_over_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz),
+    @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz, pg_catalog.timestamptz),
+    @extschema@.dlock_task_over_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz, pg_catalog.timestamptz),
     @extschema@.dlock_task_next_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz),
     @extschema@.dlock_task_due(pg_catalog.timestamptz),
     @extschema@.dlock_task_expire(pg_catalog.tid[], pg_catalog.timestamptz),
@@ -1152,9 +1191,13 @@ CREATE FUNCTION @extschema@.dlock_task_capture(
     LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 AS $$
 DECLARE
     q dlock_task_queue := dlock_task_open(queue, false);
+    now pg_catalog.timestamptz;
+    start pg_catalog.timestamptz;
+    over pg_catalog.tid[];
     picked pg_catalog.record;
     moved pg_catalog.int8;
     waits pg_catalog.bool;
+    captured pg_catalog.bool := false;
 BEGIN
     from_states := coalesce(from_states, ARRAY[q.initial]);
     FOREACH from_state IN ARRAY from_states LOOP
@@ -1165,18 +1208,26 @@ BEGIN
 
     -- What has timed out may be the next.
     waits := dlock_task_enlist(q.queue_id, from_states);
-    moved := dlock_task_expire(
-        CASE WHEN waits THEN dlock_task_over_in(q.queue_id, from_states, dlock_task_clock())
-            ELSE dlock_task_due_in(q.queue_id, dlock_task_clock()) END, dlock_task_clock());
-    FOREACH from_state IN ARRAY from_states LOOP
-        picked := dlock_task_pick(q.queue_id, from_state, count);
-        CONTINUE WHEN picked.places IS NULL;
-        RETURN QUERY SELECT * FROM dlock_task_seize(picked.places,
-            dlock_task_tokens(queue, from_state, pg_catalog.cardinality(picked.places), picked.seen),
-            to_state, owner, dlock_task_end(ttl), on_timeout, q.max_attempts, q.parked);
-        waits := false;
-        count := count - pg_catalog.cardinality(picked.places);
-        EXIT WHEN count = 0;
+    LOOP
+        start := dlock_task_begin_due(q.queue_id);
+        now := dlock_task_clock();
+        over := CASE WHEN waits THEN dlock_task_over_in(q.queue_id, from_states, start, now)
+            ELSE dlock_task_due_in(q.queue_id, start, now) END;
+        PERFORM dlock_task_looked_due(q.queue_id, CASE WHEN over IS NULL THEN now END);
+        moved := dlock_task_expire(over, dlock_task_clock());
+        FOREACH from_state IN ARRAY from_states LOOP
+            picked := dlock_task_pick(q.queue_id, from_state, count, dlock_task_begin(q.queue_id, from_state));
+            PERFORM dlock_task_looked(q.queue_id, from_state, count, picked.priority, picked.id);
+            CONTINUE WHEN picked.places IS NULL;
+            RETURN QUERY SELECT * FROM dlock_task_seize(picked.places,
+                dlock_task_tokens(queue, from_state, pg_catalog.cardinality(picked.places), picked.seen),
+                to_state, owner, dlock_task_end(ttl), on_timeout, q.max_attempts, q.parked);
+            waits := false;
+            captured := true;
+            count := count - pg_catalog.cardinality(picked.places);
+            EXIT WHEN count = 0;
+        END LOOP;
+        EXIT WHEN captured OR NOT dlock_task_look_again(q.queue_id);
     END LOOP;
     IF waits THEN
         PERFORM dlock_task_plan(dlock_task_next_in(q.queue_id, from_states, dlock_task_clock()));

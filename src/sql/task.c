@@ -59,6 +59,7 @@
 #include "base/settings.h"
 #include "pattern/owned.h"
 #include "session/session.h"
+#include "session/taskmark.h"
 #include "session/taskwait.h"
 #include "session/wait.h"
 #include "sql/value.h"
@@ -71,6 +72,11 @@ PG_FUNCTION_INFO_V1(dlock_sql_task_tokens);
 PG_FUNCTION_INFO_V1(dlock_sql_task_tell);
 PG_FUNCTION_INFO_V1(dlock_sql_task_enlist);
 PG_FUNCTION_INFO_V1(dlock_sql_task_plan);
+PG_FUNCTION_INFO_V1(dlock_sql_task_begin);
+PG_FUNCTION_INFO_V1(dlock_sql_task_begin_due);
+PG_FUNCTION_INFO_V1(dlock_sql_task_looked);
+PG_FUNCTION_INFO_V1(dlock_sql_task_looked_due);
+PG_FUNCTION_INFO_V1(dlock_sql_task_look_again);
 PG_FUNCTION_INFO_V1(dlock_sql_task_clock);
 PG_FUNCTION_INFO_V1(dlock_sql_task_end);
 PG_FUNCTION_INFO_V1(dlock_sql_task_until);
@@ -626,6 +632,7 @@ dlock_sql_task_enlist(PG_FUNCTION_ARGS)
 	int			count;
 
 	call->captures = true;
+	dlock_taskmark_call();
 	if (!call->waits)
 		PG_RETURN_BOOL(false);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &count);
@@ -643,6 +650,67 @@ dlock_sql_task_plan(PG_FUNCTION_ARGS)
 	dlock_taskwait_plan(PG_ARGISNULL(0) ? DLOCK_TIME_FOREVER :
 						PG_GETARG_TIMESTAMPTZ(0) - dlock_clock_steady_offset());
 	PG_RETURN_VOID();
+}
+
+/* ---- where a look begins ---- */
+
+/* dlock_task_begin(queue_id, state) -> where to begin to look for tasks in this state */
+Datum
+dlock_sql_task_begin(PG_FUNCTION_ARGS)
+{
+	DLockTaskPlace place = dlock_taskmark_begin(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)));
+	DLockValueRow row = {0};
+
+	(void) get_call();
+	dlock_value_add(&row, true, Int32GetDatum(place.priority));
+	dlock_value_add(&row, true, Int64GetDatum(place.id));
+	return HeapTupleGetDatum(dlock_value_form(&row, fcinfo));
+}
+
+/* dlock_task_begin_due(queue_id) -> where to begin to look for what is over */
+Datum
+dlock_sql_task_begin_due(PG_FUNCTION_ARGS)
+{
+	(void) get_call();
+	PG_RETURN_TIMESTAMPTZ(dlock_taskmark_begin(PG_GETARG_INT32(0), DLOCK_TASKMARK_ENDS).id);
+}
+
+/* dlock_task_looked(queue_id, state, count, priority, id): there was the first, or null */
+Datum
+dlock_sql_task_looked(PG_FUNCTION_ARGS)
+{
+	DLockTaskPlace first = {0};
+
+	(void) get_call();
+	if (!PG_ARGISNULL(4))
+		first = (DLockTaskPlace)
+	{
+		.priority = PG_GETARG_INT32(3),.id = PG_GETARG_INT64(4)
+	};
+	dlock_taskmark_end(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), PG_GETARG_INT32(2),
+					   PG_ARGISNULL(4) ? NULL : &first);
+	PG_RETURN_VOID();
+}
+
+/* dlock_task_looked_due(queue_id, due): nothing is over up to this time, or null */
+Datum
+dlock_sql_task_looked_due(PG_FUNCTION_ARGS)
+{
+	DLockTaskPlace first = {0};
+
+	(void) get_call();
+	if (!PG_ARGISNULL(1))
+		first.id = PG_GETARG_TIMESTAMPTZ(1);
+	dlock_taskmark_end(PG_GETARG_INT32(0), DLOCK_TASKMARK_ENDS, 0, PG_ARGISNULL(1) ? NULL : &first);
+	PG_RETURN_VOID();
+}
+
+/* dlock_task_look_again(queue_id): this capture found nothing; must it look again? */
+Datum
+dlock_sql_task_look_again(PG_FUNCTION_ARGS)
+{
+	(void) get_call();
+	PG_RETURN_BOOL(dlock_taskmark_drop(PG_GETARG_INT32(0)));
 }
 
 /* ---- clocks ---- */
