@@ -333,12 +333,10 @@ fetch(DLockStep *step, DLockStepLack lack)
 static void
 log_expired(DLockStep *step)
 {
-	DLockTime	now = step->now;
-
 	while (step->expired != NULL)
 	{
 		DLockStepExpired *expired = step->expired;
-		DLockTime	ago = now - expired->ended;
+		DLockTime	ago = step->now - expired->ended;
 		char	   *rolename = GetUserNameFromId(expired->role, true);
 
 		step->expired = expired->next;
