@@ -32,10 +32,20 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT = qw(client_tests client_test_large_tokens client_program client_examples);
+our @EXPORT = qw(client_tests client_test_large_tokens client_program client_examples client_missing);
 
 my ($node, $go, @command);
 our $usual = 'pool';
+
+# Skip all tests, as the language is not here; unless it has to be.
+sub client_missing
+{
+	my ($what) = @_;
+
+	die "$what is not installed, or does not work" if $ENV{DLOCK_CLIENTS};
+	plan skip_all => "$what is not installed";
+	return;
+}
 
 # The program that is tested from now on, on this server.
 sub client_program

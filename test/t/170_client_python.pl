@@ -15,7 +15,7 @@ my $top = "$FindBin::RealBin/../..";
 my $python = -x '/usr/bin/python3' ? '/usr/bin/python3' : 'python3';
 $ENV{PYTHONPATH} = "$top/src/clients/python";
 $ENV{PYTHONDONTWRITEBYTECODE} = 1;
-plan skip_all => 'python3 with psycopg 3 and psycopg_pool is not installed'
+client_missing('python3 with psycopg 3 and psycopg_pool')
   if system("$python -c 'import psycopg, psycopg_pool' 2>/dev/null") != 0;
 
 my $node = start_node('main');

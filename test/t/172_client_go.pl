@@ -17,7 +17,7 @@ my $top = "$FindBin::RealBin/../..";
 my $place = "$PostgreSQL::Test::Utils::tmp_check/go";
 my $shared = '/usr/share/gocode';
 
-plan skip_all => 'go with pgx 4 and lib/pq is not installed'
+client_missing('go with pgx 4 and lib/pq')
   if system('go version >/dev/null 2>&1') != 0 ||
   grep { !-d "$shared/src/github.com/$_" } qw(jackc/pgx/v4/stdlib lib/pq);
 

@@ -16,7 +16,7 @@ my $top = "$FindBin::RealBin/../..";
 my $place = "$PostgreSQL::Test::Utils::tmp_check/java";
 my $jdbc = '/usr/share/java/postgresql.jar';
 
-plan skip_all => 'a Java compiler with the JDBC driver of PostgreSQL is not installed'
+client_missing('a Java compiler with the JDBC driver of PostgreSQL')
   if system('javac -version >/dev/null 2>&1') != 0 || !-f $jdbc;
 
 $ENV{CLASSPATH} = "$place:$jdbc";
