@@ -40,14 +40,22 @@ debian_mirror() {
 }
 
 # The development files are left out here: fetch_headers takes them without
-# their dependencies, which are clang and llvm.
+# their dependencies, which are clang and llvm.  All that the tests need is there from
+# the beginning, for there is no apt in a root.
 chroot_packages() {
-	local base=(
+	local packages=(
 		base-files dash bash coreutils grep sed mawk findutils diffutils tar gzip
 		libc-bin procps util-linux make gcc libc6-dev perl libipc-run-perl
-		libpq-dev "postgresql-$1" pgbouncer libterm-vt102-perl
+		libpq-dev "postgresql-$1"
+		# What single tests need.
+		pgbouncer libterm-vt102-perl zsh fish mandoc valgrind
+		prometheus prometheus-postgres-exporter prometheus-sql-exporter
+		# The languages of src/clients, with their drivers.
+		python3-psycopg python3-psycopg-pool nodejs node-pg
+		golang-go golang-github-jackc-pgx-v4-dev golang-github-lib-pq-dev
+		default-jdk-headless libpostgresql-jdbc-java
 	)
-	(IFS=, && echo "${base[*]}")
+	(IFS=, && echo "${packages[*]}")
 }
 
 # Unpack the server's development files.  Runs as a hook of mmdebstrap.
@@ -73,6 +81,7 @@ finish_root() {
 	ln -sf dash "$root/usr/bin/sh"
 	gcc=$(cd "$root/usr/bin" && readlink gcc)
 	ln -sf "$gcc" "$root/usr/bin/cc"
+	ln -sf ../lib/jvm/default-java/bin/{java,javac} "$root/usr/bin/"
 	# pg_config is a wrapper that asks the postgresql-common package.
 	ln -sf "../lib/postgresql/$version/bin/pg_config" "$root/usr/bin/pg_config"
 
@@ -83,6 +92,13 @@ finish_root() {
 		"$root"/usr/share/{doc,man,locale,info} \
 		"$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb \
 		"$root"/var/lib/apt/lists/* "$root"/tmp/*
+	# No test needs these: Java's parts for making runtimes, the source of Go's compiler,
+	# its tests and its other tools.
+	rm -rf "$root"/usr/lib/jvm/*/jmods "$root"/usr/share/go-*/{test,src/cmd} \
+		"$root"/usr/bin/*-lto-dump-*
+	find "$root"/usr/share/go-* "$root/usr/share/gocode" \
+		\( -name testdata -o -name '*_test.go' \) -prune -exec rm -rf {} +
+	find "$root/usr/bin" -type f -size +1M -exec grep -qF golang.org/x/tools/ {} ';' -delete
 	chroot "$root" ldconfig
 }
 
