@@ -47,6 +47,8 @@
  *	  All passes of a transaction are on one stack, newest first, so passes of a
  *	  savepoint are on top of earlier ones.  A token that was presented in a row
  *	  which is its own mark is on the stack too, as a pass of no resource.
+ *	  Most transactions pass few resources, so the first ones are in an array;
+ *	  the hash table for all others is not made without need.
  *
  * IDENTIFICATION
  *	  src/fence/fence.c
@@ -93,9 +95,13 @@ typedef struct DLockFenceResource
 	DLockFencePass *last;		/* NULL if rolled back */
 } DLockFenceResource;
 
+/* So many resources of a transaction need no hash table. */
+#define FEW		4
+
 /* These belong to the current transaction, and are empty outside one. */
-static MemoryContext context = NULL;
-static HTAB *resources = NULL;
+static DLockFenceResource few[FEW];
+static int	few_count = 0;
+static HTAB *others = NULL;
 static DLockFencePass *stack = NULL;
 static DLockFencePass *last_row = NULL;
 static bool live = false;		/* has any pass been live? */
@@ -108,8 +114,8 @@ static uint64 generation = 1;
 static void
 forget_all(void)
 {
-	context = NULL;				/* goes with the transaction's memory */
-	resources = NULL;
+	few_count = 0;
+	others = NULL;				/* goes with the transaction's memory */
 	stack = NULL;
 	last_row = NULL;
 	live = false;
@@ -234,42 +240,60 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 	}
 }
 
-/* Be ready to remember passes. */
+/* Be called when the transaction ends. */
 static void
-prepare_memory(void)
+register_callbacks(void)
 {
 	static bool registered = false;
-	HASHCTL		control = {
-		.keysize = DLOCK_NAME_MAX + 1,
-		.entrysize = sizeof(DLockFenceResource)
-	};
 
-	if (!registered)
-	{
-		RegisterXactCallback(xact_callback, NULL);
-		RegisterSubXactCallback(subxact_callback, NULL);
-		registered = true;
-	}
-	if (resources != NULL)
+	if (registered)
 		return;
-	if (context == NULL)
-		context = AllocSetContextCreate(TopTransactionContext, "dlock fences",
-										ALLOCSET_DEFAULT_SIZES);
-	control.hcxt = context;
-	resources = hash_create("dlock fences", 16, &control,
-							HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	RegisterXactCallback(xact_callback, NULL);
+	RegisterSubXactCallback(subxact_callback, NULL);
+	registered = true;
 }
 
+static HTAB *
+create_others(void)
+{
+	HASHCTL		control = {
+		.keysize = DLOCK_NAME_MAX + 1,
+		.entrysize = sizeof(DLockFenceResource),
+		.hcxt = TopTransactionContext
+	};
+
+	return hash_create("dlock fences", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+}
+
+/* The resource of this name; if there is none, a new one with "enter", else NULL. */
 static DLockFenceResource *
-find_resource(const DLockBytes *name, HASHACTION action)
+find_resource(const DLockBytes *name, bool enter)
 {
 	DLockFenceResource *resource;
 	char		key[DLOCK_NAME_MAX + 1];
 	bool		found;
 
+	for (int i = 0; i < few_count; i++)
+	{
+		if (few[i].name[name->len] == '\0' && memcmp(few[i].name, name->data, name->len) == 0)
+			return &few[i];
+	}
+	if (enter && few_count < FEW)
+	{
+		resource = &few[few_count++];
+		memcpy(resource->name, name->data, name->len);
+		resource->name[name->len] = '\0';
+		resource->last = NULL;
+		return resource;
+	}
+
+	if (others == NULL && !enter)
+		return NULL;
+	if (others == NULL)
+		others = create_others();
 	memcpy(key, name->data, name->len);
 	key[name->len] = '\0';
-	resource = hash_search(resources, key, action, &found);
+	resource = hash_search(others, key, enter ? HASH_ENTER : HASH_FIND, &found);
 	if (resource != NULL && !found)
 		resource->last = NULL;
 	return resource;
@@ -280,7 +304,7 @@ static void
 remember(DLockFenceResource *resource, DLockToken token, bool is_live)
 {
 	DLockFencePass **last = (resource != NULL) ? &resource->last : &last_row;
-	DLockFencePass *pass = MemoryContextAlloc(context, sizeof(DLockFencePass));
+	DLockFencePass *pass = MemoryContextAlloc(TopTransactionContext, sizeof(DLockFencePass));
 
 	if (is_live && !live)
 	{
@@ -531,8 +555,8 @@ dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live)
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_fence");
 	dlock_session_attach();
-	prepare_memory();
-	passed = find_resource(resource, HASH_ENTER);
+	register_callbacks();
+	passed = find_resource(resource, true);
 	last = passed->last;
 
 	if (last != NULL && token < last->token)
@@ -553,7 +577,7 @@ dlock_fence_passed(const DLockBytes *resource)
 
 	if (stack == NULL)
 		return DLOCK_TOKEN_NONE;
-	passed = find_resource(resource, HASH_FIND);
+	passed = find_resource(resource, false);
 	return (passed != NULL && passed->last != NULL) ? passed->last->token : DLOCK_TOKEN_NONE;
 }
 
@@ -579,7 +603,7 @@ dlock_fence_note_row(DLockToken token)
 		last_row->token = token;
 		return;
 	}
-	prepare_memory();
+	register_callbacks();
 	remember(NULL, token, false);
 }
 
@@ -646,6 +670,6 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 
 	/* If this transaction has passed, it has to do so again. */
 	if (dlock_fence_passed(resource) != DLOCK_TOKEN_NONE)
-		remember(find_resource(resource, HASH_FIND), DLOCK_TOKEN_NONE, false);
+		remember(find_resource(resource, false), DLOCK_TOKEN_NONE, false);
 	return mark;
 }
