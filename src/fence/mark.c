@@ -19,6 +19,11 @@
  *
  *	  fence/fence.c takes these locks.
  *
+ *	  A mark that stands is in the same row as when this backend read it last,
+ *	  so the backend remembers where that was, and looks there first.  It does
+ *	  not remember what the mark was: whoever writes the table need not tell
+ *	  anybody, be it a restore or a subscription.
+ *
  *	  Declarations are in a second table, by name or, with a * at the end, by
  *	  the beginning of names.  Administrators write them, so there should be few,
  *	  and the table is read as a whole, with the newest snapshot.
@@ -31,13 +36,16 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/indexing.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -73,6 +81,10 @@ typedef struct DLockMark
 	SysScanDesc scan;
 	HeapTuple	tuple;			/* NULL if there is none */
 } DLockMark;
+
+/* Where this backend has read marks last, by the hashes of their resources. */
+#define PLACES			1024
+static ItemPointerData places[PLACES];
 
 /* Can rows be written without a value for this added column? */
 static bool
@@ -139,12 +151,17 @@ check_usable(Relation rel, const Oid *types, int columns, bool writing)
 				 errhint("Undo the ALTER TABLE.")));
 }
 
+static uint64
+hash_resource(const DLockBytes *resource)
+{
+	return hash_bytes_extended((const unsigned char *) resource->data, resource->len, 0);
+}
+
 /* The heavyweight lock of a resource's fence. */
 void
 dlock_mark_tag(LOCKTAG *tag, const DLockBytes *resource)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) resource->data,
-										   resource->len, 0);
+	uint64		hash = hash_resource(resource);
 
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
 						 DLOCK_LOCK_CLASS_FENCE);
@@ -162,31 +179,84 @@ is_fence_locked(const DLockBytes *resource, bool writing)
 }
 #endif
 
-static void
-open_mark(DLockMark *mark, const DLockBytes *resource, bool writing)
+static Relation
+open_marks(bool writing)
 {
 	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
+	Relation	rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
+
+	check_usable(rel, types, COLUMNS, writing);
+	return rel;
+}
+
+static void
+begin_scan(DLockMark *mark, Relation rel, const DLockBytes *resource)
+{
 	ScanKeyData key;
 
-	Assert(is_fence_locked(resource, writing));
-	mark->rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
-	check_usable(mark->rel, types, COLUMNS, writing);
 	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
 				dlock_name_to_text(*resource));
-	mark->scan = systable_beginscan(mark->rel, mark->rel->rd_pkindex, true, SnapshotSelf, 1, &key);
+	mark->rel = rel;
+	mark->scan = systable_beginscan(rel, rel->rd_pkindex, true, SnapshotSelf, 1, &key);
 	mark->tuple = systable_getnext(mark->scan);
 }
 
-/* A table that was written stays locked to the end of the transaction. */
+/* To write a mark; its table stays locked to the end of the transaction. */
 static void
-close_mark(DLockMark *mark, bool writing)
+open_mark(DLockMark *mark, const DLockBytes *resource)
+{
+	Assert(is_fence_locked(resource, true));
+	begin_scan(mark, open_marks(true), resource);
+}
+
+static void
+close_mark(DLockMark *mark)
 {
 	systable_endscan(mark->scan);
-	table_close(mark->rel, writing ? NoLock : AccessShareLock);
+	table_close(mark->rel, NoLock);
 
 	/* The same statement may raise it once more. */
-	if (writing)
-		CommandCounterIncrement();
+	CommandCounterIncrement();
+}
+
+static DLockToken
+token_of(HeapTuple tuple, Relation rel)
+{
+	bool		isnull;
+
+	return DatumGetInt64(heap_getattr(tuple, COLUMN_TOKEN, RelationGetDescr(rel), &isnull));
+}
+
+/*
+ * Read the mark of a resource at a place where it may be; false if it is not
+ * there.
+ *
+ * The place may be of a table that has been rewritten, truncated or dropped
+ * since, or have another row now.  But names are unique, so a valid row with
+ * this name is the one that a scan would find.
+ */
+static bool
+read_at(Relation rel, ItemPointer place, const DLockBytes *resource, DLockToken *token)
+{
+	HeapTupleData tuple;
+	Buffer		buffer;
+	text	   *name;
+	bool		isnull;
+	bool		found;
+
+	if (!ItemPointerIsValid(place) || rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
+		ItemPointerGetBlockNumber(place) >= RelationGetNumberOfBlocks(rel))
+		return false;
+	tuple.t_self = *place;
+	if (!heap_fetch(rel, SnapshotSelf, &tuple, &buffer, false))
+		return false;
+	name = DatumGetTextPP(heap_getattr(&tuple, COLUMN_RESOURCE, RelationGetDescr(rel), &isnull));
+	found = VARSIZE_ANY_EXHDR(name) == resource->len &&
+		memcmp(VARDATA_ANY(name), resource->data, resource->len) == 0;
+	if (found)
+		*token = token_of(&tuple, rel);
+	ReleaseBuffer(buffer);
+	return found;
 }
 
 /*
@@ -196,15 +266,25 @@ close_mark(DLockMark *mark, bool writing)
 DLockToken
 dlock_mark_read(const DLockBytes *resource)
 {
-	DLockMark	mark;
+	ItemPointer place = &places[hash_resource(resource) % PLACES];
+	Relation	rel;
 	DLockToken	token = DLOCK_TOKEN_NONE;
-	bool		isnull;
 
-	open_mark(&mark, resource, false);
-	if (HeapTupleIsValid(mark.tuple))
-		token = DatumGetInt64(heap_getattr(mark.tuple, COLUMN_TOKEN, RelationGetDescr(mark.rel),
-										   &isnull));
-	close_mark(&mark, false);
+	Assert(is_fence_locked(resource, false));
+	rel = open_marks(false);
+	if (!read_at(rel, place, resource, &token))
+	{
+		DLockMark	mark;
+
+		begin_scan(&mark, rel, resource);
+		if (HeapTupleIsValid(mark.tuple))
+		{
+			token = token_of(mark.tuple, rel);
+			*place = mark.tuple->t_self;
+		}
+		systable_endscan(mark.scan);
+	}
+	table_close(rel, AccessShareLock);
 	return token;
 }
 
@@ -290,7 +370,7 @@ dlock_mark_write(const DLockBytes *resource, DLockToken token)
 	HeapTuple	tuple;
 	NameData	role;
 
-	open_mark(&mark, resource, true);
+	open_mark(&mark, resource);
 	desc = RelationGetDescr(mark.rel);
 	values = palloc0(desc->natts * sizeof(Datum));
 	nulls = palloc(desc->natts * sizeof(bool));
@@ -312,7 +392,7 @@ dlock_mark_write(const DLockBytes *resource, DLockToken token)
 		CatalogTupleUpdate(mark.rel, &mark.tuple->t_self, tuple);
 	else
 		CatalogTupleInsert(mark.rel, tuple);
-	close_mark(&mark, true);
+	close_mark(&mark);
 	heap_freetuple(tuple);
 	pfree(values);
 	pfree(nulls);
@@ -324,10 +404,10 @@ dlock_mark_remove(const DLockBytes *resource)
 {
 	DLockMark	mark;
 
-	open_mark(&mark, resource, true);
+	open_mark(&mark, resource);
 	if (HeapTupleIsValid(mark.tuple))
 		CatalogTupleDelete(mark.rel, &mark.tuple->t_self);
-	close_mark(&mark, true);
+	close_mark(&mark);
 }
 
 /* ---- declarations ---- */
