@@ -47,7 +47,7 @@ sub start
 		$ENV{TERM} = 'xterm';
 
 		# Whoever runs the tests in the background ignores them.
-		@SIG{qw(INT QUIT)} = ('DEFAULT') x 2;
+		@SIG{qw(INT QUIT HUP)} = ('DEFAULT') x 3;
 		$pty->make_slave_controlling_terminal;
 		close $pty;
 		open STDIN, '<&', $slave or POSIX::_exit(200);
