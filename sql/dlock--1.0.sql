@@ -658,7 +658,7 @@ COMMENT ON FUNCTION @extschema@.dlock_task_looked_due(pg_catalog.int4, pg_catalo
 
 CREATE FUNCTION @extschema@.dlock_task_look_again(queue_id pg_catalog.int4) RETURNS pg_catalog.bool
     AS 'MODULE_PATHNAME', 'dlock_sql_task_look_again' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_look_again(pg_catalog.int4) IS 'this capture found nothing; whether it has to look again, from the front';
+COMMENT ON FUNCTION @extschema@.dlock_task_look_again(pg_catalog.int4) IS 'this capture found nothing; whether it has to look again for tasks, or if false for what is over; null: no';
 
 CREATE FUNCTION @extschema@.dlock_task_add_queue(queue pg_catalog.text, role pg_catalog.oid, initial pg_catalog.text, done pg_catalog.text, parked pg_catalog.text, max_attempts pg_catalog.int4, transitions pg_catalog.text[])
     RETURNS pg_catalog.int8
@@ -1198,6 +1198,7 @@ DECLARE
     moved pg_catalog.int8;
     waits pg_catalog.bool;
     captured pg_catalog.bool := false;
+    for_tasks pg_catalog.bool;
 BEGIN
     from_states := coalesce(from_states, ARRAY[q.initial]);
     FOREACH from_state IN ARRAY from_states LOOP
@@ -1215,6 +1216,7 @@ BEGIN
             ELSE dlock_task_due_in(q.queue_id, start, now) END;
         PERFORM dlock_task_looked_due(q.queue_id, CASE WHEN over IS NULL THEN now END);
         moved := dlock_task_expire(over, dlock_task_clock());
+        EXIT WHEN NOT for_tasks AND coalesce(moved, 0) = 0;
         FOREACH from_state IN ARRAY from_states LOOP
             picked := dlock_task_pick(q.queue_id, from_state, count, dlock_task_begin(q.queue_id, from_state));
             PERFORM dlock_task_looked(q.queue_id, from_state, count, picked.priority, picked.id);
@@ -1227,7 +1229,9 @@ BEGIN
             count := count - pg_catalog.cardinality(picked.places);
             EXIT WHEN count = 0;
         END LOOP;
-        EXIT WHEN captured OR NOT dlock_task_look_again(q.queue_id);
+        EXIT WHEN captured;
+        for_tasks := dlock_task_look_again(q.queue_id);
+        EXIT WHEN for_tasks IS NULL;
     END LOOP;
     IF waits THEN
         PERFORM dlock_task_plan(dlock_task_next_in(q.queue_id, from_states, dlock_task_clock()));

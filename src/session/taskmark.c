@@ -27,6 +27,9 @@
  *	  session spends a small part of its time on looks from the front, and the faster
  *	  they are, the sooner it sees what has come up there.
  *
+ *	  The mark of what is over is one for all states, though a capture that waits looks for
+ *	  those that end in its own states.  Others are late by it, within these rules.
+ *
  *	  Marks are memory of this process, and hints only: nothing has to drop one, be it a
  *	  rollback, or a queue that is dropped.
  *
@@ -68,8 +71,9 @@ static DLockTime began;
 static int64 pages_before;
 static bool from_mark;
 
-/* Has this call begun a look at a mark? */
-static bool has_skipped = false;
+/* Has this call begun a look for tasks at a mark, or one for what is over? */
+static bool skipped_tasks = false;
+static bool skipped_ends = false;
 
 /* Is this the mark of a state of a queue? */
 static bool
@@ -104,7 +108,7 @@ count_pages(void)
 void
 dlock_taskmark_call(void)
 {
-	has_skipped = false;
+	skipped_tasks = skipped_ends = false;
 }
 
 /* A look begins: where?  The snapshot is taken after that. */
@@ -118,7 +122,7 @@ dlock_taskmark_begin(int32 queue, uint64 state)
 	from_mark = is_of(mark, queue, state) && began < mark->until;
 	if (from_mark)
 	{
-		has_skipped = true;
+		*(state == DLOCK_TASKMARK_ENDS ? &skipped_ends : &skipped_tasks) = true;
 		return mark->place;
 	}
 	return (DLockTaskPlace)
@@ -158,14 +162,15 @@ dlock_taskmark_end(int32 queue, uint64 state, int count, const DLockTaskPlace *f
 
 /*
  * The call has found nothing.  If it has begun at marks, drop those of the queue; then it must
- * look again.
+ * look again, for "tasks" or only for what is over.
  */
 bool
-dlock_taskmark_drop(int32 queue)
+dlock_taskmark_drop(int32 queue, bool *tasks)
 {
-	bool		dropped = has_skipped;
+	bool		dropped = skipped_tasks || skipped_ends;
 
-	has_skipped = false;
+	*tasks = skipped_tasks;
+	skipped_tasks = skipped_ends = false;
 	for (int i = 0; dropped && i < MARKS; i++)
 	{
 		if (marks[i].queue == queue)

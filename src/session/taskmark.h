@@ -24,6 +24,6 @@ typedef struct DLockTaskPlace
 extern void dlock_taskmark_call(void);
 extern DLockTaskPlace dlock_taskmark_begin(int32 queue, uint64 state);
 extern void dlock_taskmark_end(int32 queue, uint64 state, int count, const DLockTaskPlace *first);
-extern bool dlock_taskmark_drop(int32 queue);
+extern bool dlock_taskmark_drop(int32 queue, bool *tasks);
 
 #endif							/* DLOCK_TASKMARK_H */

@@ -658,10 +658,11 @@ dlock_sql_task_plan(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_task_begin(PG_FUNCTION_ARGS)
 {
-	DLockTaskPlace place = dlock_taskmark_begin(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)));
+	DLockTaskPlace place;
 	DLockValueRow row = {0};
 
 	(void) get_call();
+	place = dlock_taskmark_begin(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)));
 	dlock_value_add(&row, true, Int32GetDatum(place.priority));
 	dlock_value_add(&row, true, Int64GetDatum(place.id));
 	return HeapTupleGetDatum(dlock_value_form(&row, fcinfo));
@@ -705,12 +706,19 @@ dlock_sql_task_looked_due(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* dlock_task_look_again(queue_id): this capture found nothing; must it look again? */
+/*
+ * dlock_task_look_again(queue_id) -> this capture found nothing; must it look again for
+ * tasks (true), or only for what is over (false), or not (null)?
+ */
 Datum
 dlock_sql_task_look_again(PG_FUNCTION_ARGS)
 {
+	bool		tasks;
+
 	(void) get_call();
-	PG_RETURN_BOOL(dlock_taskmark_drop(PG_GETARG_INT32(0)));
+	if (!dlock_taskmark_drop(PG_GETARG_INT32(0), &tasks))
+		PG_RETURN_NULL();
+	PG_RETURN_BOOL(tasks);
 }
 
 /* ---- clocks ---- */

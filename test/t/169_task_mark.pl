@@ -32,8 +32,8 @@ my $old = DLockSession->new($node, $db);
 # How many pages a capture touches, of how many tasks it captures.
 sub pages
 {
-	my ($count) = @_;
-	my $plan = $worker->query_safe("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, COSTS OFF) SELECT dlock_task_capture('q', $count)");
+	my ($count, $session, $queue) = ($_[0], $_[1] // $worker, $_[2] // 'q');
+	my $plan = $session->query_safe("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, COSTS OFF) SELECT dlock_task_capture('$queue', $count)");
 
 	return $plan =~ /Buffers: shared hit=(\d+)(?: read=(\d+))?/ ? $1 + ($2 // 0) : die $plan;
 }
@@ -112,6 +112,18 @@ foreach my $delay ('NULL', "'1 ms'")
 	is($node->safe_psql($db, "SELECT count(*) FROM dlock_tasks WHERE key LIKE 'last%' AND state = 'ready'"), 0,
 		"put with delay $delay, and nothing else is there: captured");
 }
+
+# Nothing is there: a mark of what is over costs no second look for tasks.  A session without
+# marks tells what a capture from the front costs, when it has read the catalogs.
+drain();
+my $fresh = DLockSession->new($node, $db);
+$fresh->query_safe("SELECT dlock_task_create_queue('none')");
+pages(1, $fresh, 'none') foreach 1 .. 2;
+my $front = pages(1, $fresh);
+cmp_ok($front, '>', $many, 'a capture that finds nothing reads over what is dead');
+my ($most) = sort { $b <=> $a } map { pages(1) } 1 .. 20;
+cmp_ok($most, '<=', $front * 1.2, 'once');
+$fresh->quit;
 
 $_->quit foreach $worker, $other, $old;
 $node->stop;
