@@ -286,6 +286,7 @@ is(held(), 10, 'ten in all');
 
 # A server can count for so many roles, and says so when they are more.
 $admin->query_safe(<<'EOC');
+SELECT dlock_acquire('taken', 'admin', '1 h');
 SET allow_system_table_mods = on;
 INSERT INTO pg_authid (oid, rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolbypassrls, rolconnlimit)
 	SELECT 1000000 + i, 'many' || i, false, true, false, false, false, false, false, -1 FROM generate_series(1, 16383) i;
@@ -294,7 +295,7 @@ DO $$
 BEGIN
 	FOR i IN 1 .. 16382 LOOP
 		PERFORM set_config('role', 'many' || i, true);
-		PERFORM dlock_acquire('t-1');
+		PERFORM dlock_acquire('taken');
 	END LOOP;
 END $$;
 SET ROLE many16383;
