@@ -21,8 +21,8 @@
  *
  *	  A mark that stands is in the same row as when this backend read it last,
  *	  so the backend remembers where that was, and looks there first.  It does
- *	  not remember what the mark was: whoever writes the table need not tell
- *	  anybody, be it a restore or a subscription.
+ *	  not remember what the mark was, so a write to the table need not be told
+ *	  of, be it by a restore or a subscription.
  *
  *	  Declarations are in a second table, by name or, with a * at the end, by
  *	  the beginning of names.  Administrators write them, so there should be few,

@@ -21,6 +21,14 @@ my $node = start_fault_node('main',
 my $db = 'postgres';
 my ($ctl, $a, $b, $c);
 
+sub waits_for_lwlock
+{
+	my ($session, $what) = @_;
+
+	ok(wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'LWLock' }), $what);
+	return;
+}
+
 sub connect_all
 {
 	$ctl = DLockSession->new($node, $db, name => 'control');
@@ -106,7 +114,7 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	$a->ask(acquire('x', 'a'));
 	is_at($ctl, 'token_reserve');
 	$b->ask(acquire('y', 'b'));
-	ok(wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $b->{pid}") eq 'LWLock' }), 'no tokens: the second waits');
+	waits_for_lwlock($b, 'no tokens: the second waits');
 	go($ctl, 'token_reserve');
 	my ($first, $second) = map { $_->answer } $a, $b;
 	cmp_ok(abs($first - $second), '<', 1000, 'no tokens: one reservation is enough');
@@ -184,7 +192,7 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	$b->ask(acquire('p/q', 'b'));
 	is_at($ctl, 'step_locked');
 	$a->ask(acquire('p', 'a'));
-	ok(wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $a->{pid}") eq 'LWLock' }), 'a dead path: one waits for the other');
+	waits_for_lwlock($a, 'a dead path: one waits for the other');
 	go($ctl, 'step_locked');
 	like($b->answer, qr/^\d+$/, 'a dead path: the first is granted');
 	like($a->answer, qr/^\d+$/, 'a dead path: so is the second');
