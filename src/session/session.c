@@ -196,30 +196,58 @@ dlock_session_is_store(Oid relid)
 	return is_relation(STORE, relid);
 }
 
-/* Open one of the relations; NULL if the extension is not installed. */
-static Relation
-open_relation(DLockSessionRelation which, LOCKMODE lockmode)
+/*
+ * Open one of the relations.  ABSENT if the extension is not installed, and
+ * LOCKED if "wait" is false and another session has locked the relation, or is
+ * waiting to lock it.
+ */
+static DLockSessionTry
+try_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait, Relation *rel)
 {
-	Relation	rel;
+	Oid			oid;
 
-	/* The remembered oid may belong to a dropped extension. */
+	/*
+	 * The remembered oid may belong to a dropped extension.  With the lock comes
+	 * word of what has changed, so a relation that is still remembered is there.
+	 */
 	for (;;)
 	{
-		if (!OidIsValid(oids[which]) && (!find_relations() || !OidIsValid(oids[which])))
-			return NULL;
-		rel = try_table_open(oids[which], lockmode);
-		if (rel != NULL)
+		oid = oids[which];
+		if (!OidIsValid(oid) && (!find_relations() || !OidIsValid(oid = oids[which])))
+			return DLOCK_SESSION_ABSENT;
+		if (wait)
+			LockRelationOid(oid, lockmode);
+		else if (!ConditionalLockRelationOid(oid, lockmode))
+			return DLOCK_SESSION_LOCKED;
+		if (oid == oids[which])
 			break;
-		forget_relations((Datum) 0, InvalidOid);
+		UnlockRelationOid(oid, lockmode);
 	}
+	*rel = table_open(oid, NoLock);
 
 	/* Opening it can have made us forget the oids. */
 	if (!OidIsValid(oids[which]) && !find_relations())
 	{
-		table_close(rel, lockmode);
-		return NULL;
+		table_close(*rel, lockmode);
+		return DLOCK_SESSION_ABSENT;
 	}
-	return rel;
+	return DLOCK_SESSION_OPENED;
+}
+
+/* The same for the store.  Throws 55000 if it has another access method. */
+static DLockSessionTry
+try_store(LOCKMODE lockmode, bool wait, Relation *rel)
+{
+	DLockSessionTry result = try_relation(STORE, lockmode, wait, rel);
+
+	if (result == DLOCK_SESSION_OPENED && (*rel)->rd_tableam != dlock_am_routine())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table \"%s\" does not have the access method of the lease store",
+						RelationGetRelationName(*rel)),
+				 errdetail("Its access method has been changed, and the leases in it are gone."),
+				 errhint("Drop and create the extension \"dlock\".")));
+	return result;
 }
 
 /*
@@ -229,25 +257,18 @@ open_relation(DLockSessionRelation which, LOCKMODE lockmode)
 Relation
 dlock_session_open_store(LOCKMODE lockmode)
 {
-	Relation	rel = open_relation(STORE, lockmode);
+	Relation	rel;
 
-	if (rel != NULL && rel->rd_tableam != dlock_am_routine())
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" does not have the access method of the lease store",
-						RelationGetRelationName(rel)),
-				 errdetail("Its access method has been changed, and the leases in it are gone."),
-				 errhint("Drop and create the extension \"dlock\".")));
-	return rel;
+	return (try_store(lockmode, true, &rel) == DLOCK_SESSION_OPENED) ? rel : NULL;
 }
 
 /* Open a table that must be there; throws 55000 if it is not. */
 static Relation
 open_table(DLockSessionRelation which, LOCKMODE lockmode)
 {
-	Relation	rel = open_relation(which, lockmode);
+	Relation	rel;
 
-	if (rel == NULL)
+	if (try_relation(which, lockmode, true, &rel) != DLOCK_SESSION_OPENED)
 		dlock_error_no_extension();
 	return rel;
 }
@@ -642,16 +663,18 @@ load(DLockDatabase *db)
 
 /*
  * Open the leases of this database for one operation, after loading them if
- * necessary; false if the extension is not installed.  The server must not be in
- * recovery.  Throws 55000 in all states that an operator has to repair.
+ * necessary.  The server must not be in recovery.  Throws 55000 in all states that
+ * an operator has to repair.
  */
-static bool
-open_if_installed(DLockDatabase *db)
+static DLockSessionTry
+open_leases(DLockDatabase *db, bool wait)
 {
+	DLockSessionTry result;
+
 	check_preloaded();
-	db->rel = dlock_session_open_store(RowExclusiveLock);
-	if (db->rel == NULL)
-		return false;
+	result = try_store(RowExclusiveLock, wait, &db->rel);
+	if (result != DLOCK_SESSION_OPENED)
+		return result;
 	if (!is_settled(db->rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -664,14 +687,14 @@ open_if_installed(DLockDatabase *db)
 	db->sequence = oids[SEQUENCE];
 	if (!is_loaded(db))
 		load(db);
-	return true;
+	return DLOCK_SESSION_OPENED;
 }
 
 /* The same; throws 55000 if the extension is not installed. */
 void
 dlock_session_open(DLockDatabase *db)
 {
-	if (!open_if_installed(db))
+	if (open_leases(db, true) != DLOCK_SESSION_OPENED)
 		dlock_error_no_extension();
 }
 
@@ -682,17 +705,7 @@ dlock_session_open(DLockDatabase *db)
 DLockSessionTry
 dlock_session_try_open(DLockDatabase *db)
 {
-	Oid			locked;
-	bool		installed;
-
-	if (!OidIsValid(oids[STORE]) && !find_relations())
-		return DLOCK_SESSION_ABSENT;
-	locked = oids[STORE];
-	if (!ConditionalLockRelationOid(locked, RowExclusiveLock))
-		return DLOCK_SESSION_LOCKED;
-	installed = open_if_installed(db);
-	UnlockRelationOid(locked, RowExclusiveLock);
-	return installed ? DLOCK_SESSION_OPENED : DLOCK_SESSION_ABSENT;
+	return open_leases(db, false);
 }
 
 /*
