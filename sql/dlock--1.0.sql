@@ -637,7 +637,7 @@ CREATE FUNCTION @extschema@.dlock_task_plan(due pg_catalog.timestamptz) RETURNS 
 COMMENT ON FUNCTION @extschema@.dlock_task_plan(pg_catalog.timestamptz) IS 'this capture has found no task; when it has to look again';
 
 -- A look for tasks begins where an earlier one of this session has found the first, if that
--- had to read over many that are gone (session/taskmark.c).
+-- had to read over many that are gone (session/capture.c).
 CREATE FUNCTION @extschema@.dlock_task_begin(queue_id pg_catalog.int4, state pg_catalog.text) RETURNS @extschema@.dlock_task_place
     AS 'MODULE_PATHNAME', 'dlock_sql_task_begin' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_begin(pg_catalog.int4, pg_catalog.text) IS 'where to begin to look for tasks in this state';
@@ -647,14 +647,14 @@ CREATE FUNCTION @extschema@.dlock_task_begin_due(queue_id pg_catalog.int4) RETUR
 COMMENT ON FUNCTION @extschema@.dlock_task_begin_due(pg_catalog.int4) IS 'where to begin to look for captures and delays that are over';
 
 CREATE FUNCTION @extschema@.dlock_task_looked(queue_id pg_catalog.int4, state pg_catalog.text, count pg_catalog.int4, priority pg_catalog.int4, id pg_catalog.int8) RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_looked(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, pg_catalog.int4, pg_catalog.int8)
-    IS 'the look for up to so many tasks has ended; there was the first, or null';
+    IS 'the look for up to so many tasks has ended; there was the first; null: there was none';
 
 CREATE FUNCTION @extschema@.dlock_task_looked_due(queue_id pg_catalog.int4, due pg_catalog.timestamptz) RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked_due' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked_due' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_looked_due(pg_catalog.int4, pg_catalog.timestamptz)
-    IS 'the look for captures and delays that are over has ended; there is none up to this time, or null';
+    IS 'the look for captures and delays that are over has ended; there is none up to this time; null: there are some';
 
 CREATE FUNCTION @extschema@.dlock_task_look_again(queue_id pg_catalog.int4) RETURNS pg_catalog.bool
     AS 'MODULE_PATHNAME', 'dlock_sql_task_look_again' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;

@@ -51,9 +51,9 @@
 #include "fence/guard.h"
 #include "fence/merge.h"
 #include "lock/queue.h"
+#include "session/capture.h"
 #include "session/grants.h"
 #include "session/session.h"
-#include "session/taskwait.h"
 #include "space/database.h"
 #include "space/limit.h"
 #include "space/memory.h"
@@ -85,7 +85,7 @@ static const DLockModule modules[] =
 	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},
 	{dlock_queue_request, dlock_queue_startup},
-	{dlock_taskwait_request, dlock_taskwait_startup},
+	{dlock_capture_request, dlock_capture_startup},
 	{dlock_stat_request, dlock_stat_startup},
 	{dlock_limit_request, dlock_limit_startup},
 	{dlock_flush_request, dlock_flush_startup},
@@ -238,7 +238,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	/* What the transaction noted for its end is gone. */
 	if (was_prepared)
-		dlock_taskwait_call_all(MyDatabaseId, false);
+		dlock_capture_call_all(MyDatabaseId, false);
 }
 
 static bool
@@ -357,7 +357,7 @@ end_transaction(bool committed)
 	if (OidIsValid(extension_dropped) && committed)
 	{
 		dlock_queue_dismiss(MyDatabaseId);
-		dlock_taskwait_call_all(MyDatabaseId, true);
+		dlock_capture_call_all(MyDatabaseId, true);
 	}
 	if (extension_changed && committed)
 		dlock_launcher_extension_changed();

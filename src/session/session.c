@@ -68,8 +68,8 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "lock/queue.h"
+#include "session/capture.h"
 #include "session/session.h"
-#include "session/taskwait.h"
 #include "space/memory.h"
 #include "space/slot.h"
 #include "space/space.h"
@@ -584,7 +584,7 @@ unload(DLockDatabaseShared *shared)
 	Assert(is_load_locked(shared));
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
 	dlock_queue_dismiss(shared->oid);
-	dlock_taskwait_call_all(shared->oid, true);
+	dlock_capture_call_all(shared->oid, true);
 	dlock_space_purge(shared->oid);
 }
 

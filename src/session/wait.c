@@ -50,9 +50,9 @@
 #include "lock/convert.h"
 #include "lock/queue.h"
 #include "lock/step.h"
+#include "session/capture.h"
 #include "session/grants.h"
 #include "session/session.h"
-#include "session/taskwait.h"
 #include "session/wait.h"
 #include "space/space.h"
 #include "store/flush.h"
@@ -712,7 +712,7 @@ dlock_wait_task(Oid function, DLockTime deadline)
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		now = dlock_clock_now();
-		look = dlock_taskwait_must_look(now, &until);
+		look = dlock_capture_must_look(now, &until);
 		if (look || now >= deadline)
 			break;
 		InvalidateCatalogSnapshotConditionally();

@@ -41,7 +41,6 @@
 #include "storage/lwlock.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -58,9 +57,8 @@
 #include "base/rule.h"
 #include "base/settings.h"
 #include "pattern/owned.h"
+#include "session/capture.h"
 #include "session/session.h"
-#include "session/taskmark.h"
-#include "session/taskwait.h"
 #include "session/wait.h"
 #include "sql/value.h"
 
@@ -171,7 +169,7 @@ static void
 tell_failure(const DLockTaskCall *call)
 {
 	if (call->captures && TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
-		dlock_taskwait_note(call->queue, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, DLOCK_TASKWAIT_ABORTED);
+		dlock_capture_note(call->queue, DLOCK_CAPTURE_ANY, PG_INT32_MAX, DLOCK_CAPTURE_ABORTED);
 }
 
 /* At exit, which may be in the middle of a call. */
@@ -284,7 +282,7 @@ static void
 abandon(int code, Datum arg)
 {
 	LWLockReleaseAll();
-	dlock_taskwait_leave();
+	dlock_capture_leave();
 }
 
 /* Run a capture, and again as long as it finds no task and may wait. */
@@ -302,7 +300,7 @@ run_waiting(FunctionCallInfo fcinfo, DLockTime wait)
 			;
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon, (Datum) 0);
-	dlock_taskwait_leave();
+	dlock_capture_leave();
 	return result;
 }
 
@@ -428,11 +426,10 @@ find_statement(Oid function)
 
 /* The first row of the result, as a value of the function's type. */
 static Datum
-first_row(Oid type, MemoryContext context, bool *isnull)
+first_row(Oid type, bool *isnull)
 {
 	TupleDesc	desc = SPI_tuptable->tupdesc;
 	HeapTupleHeader row;
-	MemoryContext old;
 	Datum		value;
 
 	*isnull = SPI_processed == 0;
@@ -441,24 +438,16 @@ first_row(Oid type, MemoryContext context, bool *isnull)
 	if (!type_is_rowtype(type))
 	{
 		value = SPI_getbinval(SPI_tuptable->vals[0], desc, 1, isnull);
-		old = MemoryContextSwitchTo(context);
-		if (!*isnull)
-			value = datumCopy(value, TupleDescAttr(desc, 0)->attbyval, TupleDescAttr(desc, 0)->attlen);
-		MemoryContextSwitchTo(old);
-		return value;
+		return *isnull ? value :
+			SPI_datumTransfer(value, TupleDescAttr(desc, 0)->attbyval, TupleDescAttr(desc, 0)->attlen);
 	}
-	if (type == RECORDOID)
-		BlessTupleDesc(desc);
-	old = MemoryContextSwitchTo(context);
-	value = heap_copy_tuple_as_datum(SPI_tuptable->vals[0], desc);
-	MemoryContextSwitchTo(old);
+	row = SPI_returntuple(SPI_tuptable->vals[0], desc);
 	if (type != RECORDOID)
 	{
-		row = DatumGetHeapTupleHeader(value);
 		HeapTupleHeaderSetTypeId(row, type);
 		HeapTupleHeaderSetTypMod(row, -1);
 	}
-	return value;
+	return PointerGetDatum(row);
 }
 
 /*
@@ -469,7 +458,6 @@ Datum
 dlock_sql_statement_handler(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *set = (ReturnSetInfo *) fcinfo->resultinfo;
-	MemoryContext context = CurrentMemoryContext;
 	Snapshot	snapshot = IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot;
 	DLockStatement *statement;
 	Datum		values[FUNC_MAX_ARGS];
@@ -499,7 +487,7 @@ dlock_sql_statement_handler(PG_FUNCTION_ARGS)
 			tuplestore_puttuple(set->setResult, SPI_tuptable->vals[i]);
 	}
 	else if (SPI_tuptable != NULL)
-		result = first_row(statement->type, context, &fcinfo->isnull);
+		result = first_row(statement->type, &fcinfo->isnull);
 	else
 		result = Int64GetDatum((int64) SPI_processed);
 	if (SPI_finish() != SPI_OK_FINISH)
@@ -551,14 +539,14 @@ dlock_sql_task_open(PG_FUNCTION_ARGS)
 
 	/* It is to be dropped. */
 	if (lockmode == AccessExclusiveLock)
-		dlock_taskwait_note(call->queue, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, DLOCK_TASKWAIT_COMMITTED);
+		dlock_capture_note(call->queue, DLOCK_CAPTURE_ANY, PG_INT32_MAX, DLOCK_CAPTURE_COMMITTED);
 	PG_RETURN_DATUM(row);
 }
 
 static uint64
 state_of(text *state)
 {
-	return dlock_taskwait_state(VARDATA_ANY(state), VARSIZE_ANY_EXHDR(state));
+	return dlock_capture_state(VARDATA_ANY(state), VARSIZE_ANY_EXHDR(state));
 }
 
 /*
@@ -576,8 +564,8 @@ dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 	DLockToken	seen = PG_ARGISNULL(3) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(3);
 	DLockToken	first;
 
-	dlock_taskwait_note(call->queue, state, count, DLOCK_TASKWAIT_ABORTED);
-	dlock_taskwait_taken(state);
+	dlock_capture_note(call->queue, state, count, DLOCK_CAPTURE_ABORTED);
+	dlock_capture_taken(state);
 	for (;;)
 	{
 		if (!dlock_token_take(&db->shared->tokens, count, true, &first))
@@ -613,8 +601,8 @@ Datum
 dlock_sql_task_tell(PG_FUNCTION_ARGS)
 {
 	(void) get_call();
-	dlock_taskwait_note(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), 1,
-						PG_GETARG_BOOL(2) ? DLOCK_TASKWAIT_COMMITTED : DLOCK_TASKWAIT_ENDED);
+	dlock_capture_note(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), 1,
+					   PG_GETARG_BOOL(2) ? DLOCK_CAPTURE_COMMITTED : DLOCK_CAPTURE_ENDED);
 	PG_RETURN_BOOL(true);
 }
 
@@ -627,18 +615,18 @@ Datum
 dlock_sql_task_enlist(PG_FUNCTION_ARGS)
 {
 	DLockTaskCall *call = get_call();
-	uint64		states[DLOCK_TASKWAIT_STATES];
+	uint64		states[DLOCK_CAPTURE_STATES];
 	Datum	   *values;
 	int			count;
 
 	call->captures = true;
-	dlock_taskmark_call();
+	dlock_capture_begin();
 	if (!call->waits)
 		PG_RETURN_BOOL(false);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &count);
 	for (int i = 0; i < count; i++)
 		states[i] = state_of(DatumGetTextPP(values[i]));
-	dlock_taskwait_enlist(PG_GETARG_INT32(0), states, count);
+	dlock_capture_enlist(PG_GETARG_INT32(0), states, count);
 	PG_RETURN_BOOL(true);
 }
 
@@ -647,8 +635,8 @@ Datum
 dlock_sql_task_plan(PG_FUNCTION_ARGS)
 {
 	(void) get_call();
-	dlock_taskwait_plan(PG_ARGISNULL(0) ? DLOCK_TIME_FOREVER :
-						PG_GETARG_TIMESTAMPTZ(0) - dlock_clock_steady_offset());
+	dlock_capture_plan(PG_ARGISNULL(0) ? DLOCK_TIME_FOREVER :
+					   PG_GETARG_TIMESTAMPTZ(0) - dlock_clock_steady_offset());
 	PG_RETURN_VOID();
 }
 
@@ -658,11 +646,11 @@ dlock_sql_task_plan(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_task_begin(PG_FUNCTION_ARGS)
 {
-	DLockTaskPlace place;
+	DLockCapturePlace place;
 	DLockValueRow row = {0};
 
 	(void) get_call();
-	place = dlock_taskmark_begin(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)));
+	place = dlock_capture_look(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)));
 	dlock_value_add(&row, true, Int32GetDatum(place.priority));
 	dlock_value_add(&row, true, Int64GetDatum(place.id));
 	return HeapTupleGetDatum(dlock_value_form(&row, fcinfo));
@@ -673,36 +661,28 @@ Datum
 dlock_sql_task_begin_due(PG_FUNCTION_ARGS)
 {
 	(void) get_call();
-	PG_RETURN_TIMESTAMPTZ(dlock_taskmark_begin(PG_GETARG_INT32(0), DLOCK_TASKMARK_ENDS).id);
+	PG_RETURN_TIMESTAMPTZ(dlock_capture_look(PG_GETARG_INT32(0), DLOCK_CAPTURE_ENDS).id);
 }
 
-/* dlock_task_looked(queue_id, state, count, priority, id): there was the first, or null */
+/* dlock_task_looked(queue_id, state, count, priority, id): there was the first */
 Datum
 dlock_sql_task_looked(PG_FUNCTION_ARGS)
 {
-	DLockTaskPlace first = {0};
+	DLockCapturePlace first = {PG_GETARG_INT32(3), PG_GETARG_INT64(4)};
 
 	(void) get_call();
-	if (!PG_ARGISNULL(4))
-		first = (DLockTaskPlace)
-	{
-		.priority = PG_GETARG_INT32(3),.id = PG_GETARG_INT64(4)
-	};
-	dlock_taskmark_end(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), PG_GETARG_INT32(2),
-					   PG_ARGISNULL(4) ? NULL : &first);
+	dlock_capture_looked(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), PG_GETARG_INT32(2), first);
 	PG_RETURN_VOID();
 }
 
-/* dlock_task_looked_due(queue_id, due): nothing is over up to this time, or null */
+/* dlock_task_looked_due(queue_id, due): nothing is over up to this time */
 Datum
 dlock_sql_task_looked_due(PG_FUNCTION_ARGS)
 {
-	DLockTaskPlace first = {0};
+	DLockCapturePlace first = {.id = PG_GETARG_TIMESTAMPTZ(1)};
 
 	(void) get_call();
-	if (!PG_ARGISNULL(1))
-		first.id = PG_GETARG_TIMESTAMPTZ(1);
-	dlock_taskmark_end(PG_GETARG_INT32(0), DLOCK_TASKMARK_ENDS, 0, PG_ARGISNULL(1) ? NULL : &first);
+	dlock_capture_looked(PG_GETARG_INT32(0), DLOCK_CAPTURE_ENDS, 0, first);
 	PG_RETURN_VOID();
 }
 
@@ -716,7 +696,7 @@ dlock_sql_task_look_again(PG_FUNCTION_ARGS)
 	bool		tasks;
 
 	(void) get_call();
-	if (!dlock_taskmark_drop(PG_GETARG_INT32(0), &tasks))
+	if (!dlock_capture_look_again(PG_GETARG_INT32(0), &tasks))
 		PG_RETURN_NULL();
 	PG_RETURN_BOOL(tasks);
 }
@@ -758,7 +738,7 @@ dlock_sql_task_end(PG_FUNCTION_ARGS)
 	{
 		DLockTaskCall *call = get_call();
 
-		dlock_taskwait_note_end(call->db.shared, call->queue, ends);
+		dlock_capture_note_end(call->db.shared, call->queue, ends);
 	}
 	return HeapTupleGetDatum(dlock_value_form(&row, fcinfo));
 }

@@ -33,7 +33,7 @@
 #include "base/error.h"
 #include "base/name.h"
 #include "base/settings.h"
-#include "session/taskwait.h"
+#include "session/capture.h"
 #include "sql/value.h"
 
 /* ---- arguments ---- */
@@ -341,7 +341,7 @@ dlock_value_of_span(DLockTime span)
 #define NAME_MAX_LEN	255		/* of a queue or a key */
 #define STATE_MAX_LEN	63
 #define ERROR_MAX_LEN	1024	/* that is kept */
-#define STATES_MAX		DLOCK_TASKWAIT_STATES	/* that one call captures from */
+#define STATES_MAX		DLOCK_CAPTURE_STATES	/* that one call captures from */
 #define DELAY_MAX		(36500 * USECS_PER_DAY)
 
 static void

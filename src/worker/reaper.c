@@ -26,7 +26,7 @@
  *
  *	  A sweep over tasks publishes when the next capture ends (task_at).  A capture
  *	  lowers that if it ends earlier, but not before it is committed, as a sweep
- *	  in between would not see it and would plan without it (session/taskwait.c).
+ *	  in between would not see it and would plan without it (session/capture.c).
  *	  This must hold for a time without a reaper: the launcher starts one at
  *	  task_at.  While there is a reaper, it also looks at times of its own, at least
  *	  once in dlock.reap_interval.  Nothing tells of captures that were prepared and

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
- * taskwait.c
- *	  Processes that wait for tasks.
+ * capture.c
+ *	  How captures look for tasks: where a look begins, and how one that finds
+ *	  nothing waits.
  *
  * NOTES
  *	  A capture that finds no task can wait for one.  Its process enters a list
@@ -36,8 +37,37 @@
  *	  fill up, and nothing that outlives a crash.  The lock of a list is held
  *	  together with no other.
  *
+ *	  Where a look begins.  A captured task leaves a dead entry at the front of each
+ *	  index that captures look through, until vacuum removes it, which it cannot as
+ *	  long as an older transaction is open.  A look that has had to read over many of
+ *	  them makes a mark: the place of the first task that it found.  The next looks of
+ *	  this session begin there, and move the mark on.
+ *
+ *	  Tasks come up before a mark: put with a lower priority, given back, timed out, or
+ *	  of a transaction that commits late.  Nothing tells of them here, for two rules are
+ *	  enough:
+ *
+ *	  - A mark counts for a short time from the look that made it, MARK_TIME at most.
+ *		Then a look begins at the front.
+ *	  - A call that finds nothing has looked from the front: if it began at a mark, it
+ *		drops it and looks again.
+ *
+ *	  So no task is passed over for longer than MARK_TIME, nor while no other is there.
+ *	  It may be captured that much later than one of a higher priority, and only where
+ *	  every look would take long.
+ *
+ *	  A mark counts for TIMES_LOOK times as long as the look took that made it.  So a
+ *	  session spends a small part of its time on looks from the front, and the faster
+ *	  they are, the sooner it sees what has come up there.
+ *
+ *	  The mark of what is over is one for all states, though a capture that waits looks
+ *	  for those that end in its own states.  Others are late by it, within these rules.
+ *
+ *	  Marks are memory of this process, and hints only: nothing has to drop one, be it a
+ *	  rollback, or a queue that is dropped.
+ *
  * IDENTIFICATION
- *	  src/session/taskwait.c
+ *	  src/session/capture.c
  *
  *-------------------------------------------------------------------------
  */
@@ -45,6 +75,7 @@
 
 #include "access/xact.h"
 #include "common/hashfn.h"
+#include "executor/instrument.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
@@ -58,7 +89,7 @@
 #include "base/compat.h"
 #include "base/error.h"
 #include "lock/queue.h"
-#include "session/taskwait.h"
+#include "session/capture.h"
 
 /* Lists; a power of two, and a bit each in a mask. */
 #define LISTS			64
@@ -73,7 +104,7 @@
  * A process that waits, or is about to.  Protected by the lock of the list of its
  * queue; while it is on none, only the process itself changes database and queue.
  */
-typedef struct DLockTaskWaitShared
+typedef struct DLockCaptureShared
 {
 	bool		listed;
 	bool		leads;			/* it has the timer of its group */
@@ -89,17 +120,17 @@ typedef struct DLockTaskWaitShared
 								 * to look */
 	dlist_node	node;			/* in the list */
 	int			count;			/* of states */
-	uint64		states[DLOCK_TASKWAIT_STATES];	/* their hashes */
-} DLockTaskWaitShared;
+	uint64		states[DLOCK_CAPTURE_STATES];	/* their hashes */
+} DLockCaptureShared;
 
-typedef struct DLockTaskWaitList
+typedef struct DLockCaptureList
 {
 	pg_atomic_uint32 length;	/* written under the lock */
 	dlist_head	places;			/* the latest first */
-} DLockTaskWaitList;
+} DLockCaptureList;
 
-static DLockTaskWaitShared *places = NULL;
-static DLockTaskWaitList *lists = NULL;
+static DLockCaptureShared *places = NULL;
+static DLockCaptureList *lists = NULL;
 static LWLockPadded *locks = NULL;
 
 /* When this process began its last look. */
@@ -116,27 +147,27 @@ static void at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxac
 									 SubTransactionId parent, void *arg);
 
 void
-dlock_taskwait_request(void)
+dlock_capture_request(void)
 {
 	RegisterXactCallback(at_end_of_transaction, NULL);
 	RegisterSubXactCallback(at_end_of_subtransaction, NULL);
-	RequestAddinShmemSpace(mul_size(sizeof(DLockTaskWaitShared), MaxBackends));
-	RequestAddinShmemSpace(sizeof(DLockTaskWaitList) * LISTS);
-	RequestNamedLWLockTranche("dlock_taskwait", LISTS);
+	RequestAddinShmemSpace(mul_size(sizeof(DLockCaptureShared), MaxBackends));
+	RequestAddinShmemSpace(sizeof(DLockCaptureList) * LISTS);
+	RequestNamedLWLockTranche("dlock_capture", LISTS);
 }
 
 /* Create the places and the lists; with AddinShmemInitLock held. */
 void
-dlock_taskwait_startup(void)
+dlock_capture_startup(void)
 {
-	Size		size = mul_size(sizeof(DLockTaskWaitShared), MaxBackends);
+	Size		size = mul_size(sizeof(DLockCaptureShared), MaxBackends);
 	bool		found;
 
 	places = ShmemInitStruct("dlock waits for tasks", size, &found);
 	if (!found)
 		memset(places, 0, size);
-	lists = ShmemInitStruct("dlock lists of waits for tasks", sizeof(DLockTaskWaitList) * LISTS, &found);
-	locks = GetNamedLWLockTranche("dlock_taskwait");
+	lists = ShmemInitStruct("dlock lists of waits for tasks", sizeof(DLockCaptureList) * LISTS, &found);
+	locks = GetNamedLWLockTranche("dlock_capture");
 	if (found)
 		return;
 	for (int i = 0; i < LISTS; i++)
@@ -146,7 +177,7 @@ dlock_taskwait_startup(void)
 	}
 }
 
-static DLockTaskWaitShared *
+static DLockCaptureShared *
 mine(void)
 {
 	return &places[MyProcNumber];
@@ -166,7 +197,7 @@ lock_of(int list)
 }
 
 static void
-wake(const DLockTaskWaitShared *place)
+wake(const DLockCaptureShared *place)
 {
 	SetLatch(&GetPGProcByNumber(place - places)->procLatch);
 }
@@ -174,15 +205,15 @@ wake(const DLockTaskWaitShared *place)
 /* ---- lists; their lock must be held exclusively ---- */
 
 /* The process that has waited longest for the same; NULL if there is none. */
-static DLockTaskWaitShared *
-find_group(int list, const DLockTaskWaitShared *place)
+static DLockCaptureShared *
+find_group(int list, const DLockCaptureShared *place)
 {
 	dlist_iter	iter;
 
 	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
 	dlist_reverse_foreach(iter, &lists[list].places)
 	{
-		DLockTaskWaitShared *other = dlist_container(DLockTaskWaitShared, node, iter.cur);
+		DLockCaptureShared *other = dlist_container(DLockCaptureShared, node, iter.cur);
 
 		if (other->database == place->database && other->queue == place->queue &&
 			other->group == place->group)
@@ -192,7 +223,7 @@ find_group(int list, const DLockTaskWaitShared *place)
 }
 
 static void
-push(int list, DLockTaskWaitShared *place)
+push(int list, DLockCaptureShared *place)
 {
 	place->leads = find_group(list, place) == NULL;
 	dlist_push_head(&lists[list].places, &place->node);
@@ -202,9 +233,9 @@ push(int list, DLockTaskWaitShared *place)
 
 /* Take a process off its list.  If it leads, the next one of its group has the timer. */
 static void
-take_off(int list, DLockTaskWaitShared *place)
+take_off(int list, DLockCaptureShared *place)
 {
-	DLockTaskWaitShared *heir;
+	DLockCaptureShared *heir;
 
 	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
 	dlist_delete(&place->node);
@@ -228,11 +259,11 @@ take_off(int list, DLockTaskWaitShared *place)
 
 /* Does a process wait for a state of a queue?  Queue 0 stands for all. */
 static bool
-waits_for(const DLockTaskWaitShared *place, Oid database, int32 queue, uint64 state)
+waits_for(const DLockCaptureShared *place, Oid database, int32 queue, uint64 state)
 {
 	if (place->database != database || (queue != 0 && place->queue != queue))
 		return false;
-	if (state == DLOCK_TASKWAIT_ANY)
+	if (state == DLOCK_CAPTURE_ANY)
 		return true;
 	for (int i = 0; i < place->count; i++)
 	{
@@ -261,7 +292,7 @@ call_list(int list, Oid database, int32 queue, uint64 state, int count, bool gon
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	dlist_foreach_modify(iter, &lists[list].places)
 	{
-		DLockTaskWaitShared *place = dlist_container(DLockTaskWaitShared, node, iter.cur);
+		DLockCaptureShared *place = dlist_container(DLockCaptureShared, node, iter.cur);
 
 		if (count == 0)
 			break;
@@ -282,10 +313,10 @@ call_list(int list, Oid database, int32 queue, uint64 state, int count, bool gon
  * their waits.  Cannot fail.
  */
 void
-dlock_taskwait_call_all(Oid database, bool gone)
+dlock_capture_call_all(Oid database, bool gone)
 {
 	for (int i = 0; lists != NULL && i < LISTS; i++)
-		call_list(i, database, 0, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, gone);
+		call_list(i, database, 0, DLOCK_CAPTURE_ANY, PG_INT32_MAX, gone);
 }
 
 /* A capture or a delay of a queue of this database ends at this time. */
@@ -300,9 +331,9 @@ call_timers(int32 queue, DLockTime ends)
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	dlist_foreach(iter, &lists[list].places)
 	{
-		DLockTaskWaitShared *place = dlist_container(DLockTaskWaitShared, node, iter.cur);
+		DLockCaptureShared *place = dlist_container(DLockCaptureShared, node, iter.cur);
 
-		if (!place->leads || !waits_for(place, MyDatabaseId, queue, DLOCK_TASKWAIT_ANY))
+		if (!place->leads || !waits_for(place, MyDatabaseId, queue, DLOCK_CAPTURE_ANY))
 			continue;
 		place->noted = Min(place->noted, ends);
 		if (ends < place->look_at)
@@ -316,17 +347,17 @@ call_timers(int32 queue, DLockTime ends)
 
 /* ---- what a transaction tells when it ends ---- */
 
-typedef struct DLockTaskWaitNote
+typedef struct DLockCaptureNote
 {
 	SubTransactionId subxact;
 	int32		queue;
 	uint64		state;
-	DLockTaskWaitWhen when;
+	DLockCaptureWhen when;
 	int			count;			/* of tasks; zero if it is about a time */
 	DLockTime	ends;
-} DLockTaskWaitNote;
+} DLockCaptureNote;
 
-static DLockTaskWaitNote notes[NOTES];
+static DLockCaptureNote notes[NOTES];
 static int	note_count = 0;
 
 /* The lists for which there are more than fit, a bit each. */
@@ -338,11 +369,11 @@ static DLockDatabaseShared *own_database = NULL;
 
 /* Add a note, or join it with one that is there. */
 static void
-add_note(const DLockTaskWaitNote *note)
+add_note(const DLockCaptureNote *note)
 {
 	for (int i = note_count - 1; i >= 0; i--)
 	{
-		DLockTaskWaitNote *other = &notes[i];
+		DLockCaptureNote *other = &notes[i];
 
 		if (other->queue != note->queue || other->state != note->state ||
 			other->subxact != note->subxact || other->when != note->when ||
@@ -361,13 +392,13 @@ add_note(const DLockTaskWaitNote *note)
 
 /* A transaction or subtransaction has ended: tell what it noted for that. */
 static void
-tell(SubTransactionId subxact, DLockTaskWaitWhen event)
+tell(SubTransactionId subxact, DLockCaptureWhen event)
 {
 	int			kept = 0;
 
 	for (int i = 0; i < note_count; i++)
 	{
-		DLockTaskWaitNote note = notes[i];
+		DLockCaptureNote note = notes[i];
 
 		if (subxact != InvalidSubTransactionId && note.subxact != subxact)
 		{
@@ -386,7 +417,7 @@ tell(SubTransactionId subxact, DLockTaskWaitWhen event)
 	for (int list = 0; overflow != 0 && list < LISTS; list++)
 	{
 		if (overflow & (UINT64CONST(1) << list))
-			call_list(list, MyDatabaseId, 0, DLOCK_TASKWAIT_ANY, PG_INT32_MAX, false);
+			call_list(list, MyDatabaseId, 0, DLOCK_CAPTURE_ANY, PG_INT32_MAX, false);
 	}
 }
 
@@ -399,7 +430,7 @@ at_end_of_transaction(XactEvent event, void *arg)
 		dlock_database_note_task(own_database, first_end);
 	if (event != XACT_EVENT_PREPARE)
 		tell(InvalidSubTransactionId,
-			 (event == XACT_EVENT_COMMIT) ? DLOCK_TASKWAIT_COMMITTED : DLOCK_TASKWAIT_ABORTED);
+			 (event == XACT_EVENT_COMMIT) ? DLOCK_CAPTURE_COMMITTED : DLOCK_CAPTURE_ABORTED);
 	note_count = 0;
 	overflow = 0;
 	first_end = DLOCK_TIME_FOREVER;
@@ -410,7 +441,7 @@ at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxact, SubTransa
 						 void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		tell(subxact, DLOCK_TASKWAIT_ABORTED);
+		tell(subxact, DLOCK_CAPTURE_ABORTED);
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		int			count = note_count;
@@ -418,7 +449,7 @@ at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxact, SubTransa
 		note_count = 0;
 		for (int i = 0; i < count; i++)
 		{
-			DLockTaskWaitNote note = notes[i];
+			DLockCaptureNote note = notes[i];
 
 			if (note.subxact == subxact)
 				note.subxact = parent;
@@ -429,11 +460,11 @@ at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxact, SubTransa
 
 /* What stands for a state here. */
 uint64
-dlock_taskwait_state(const char *state, int len)
+dlock_capture_state(const char *state, int len)
 {
 	uint64		hash = hash_bytes_extended((const unsigned char *) state, len, 0);
 
-	return (hash == DLOCK_TASKWAIT_ANY) ? 1 : hash;
+	return (hash == DLOCK_CAPTURE_ANY) ? 1 : hash;
 }
 
 /*
@@ -441,9 +472,9 @@ dlock_taskwait_state(const char *state, int len)
  * of a queue.
  */
 void
-dlock_taskwait_note(int32 queue, uint64 state, int count, DLockTaskWaitWhen when)
+dlock_capture_note(int32 queue, uint64 state, int count, DLockCaptureWhen when)
 {
-	DLockTaskWaitNote note = {
+	DLockCaptureNote note = {
 		.subxact = GetCurrentSubTransactionId(),.queue = queue,.state = state,.when = when,
 		.count = count,.ends = DLOCK_TIME_FOREVER
 	};
@@ -456,10 +487,10 @@ dlock_taskwait_note(int32 queue, uint64 state, int count, DLockTaskWaitWhen when
  * the processes that wait, and the reaper.
  */
 void
-dlock_taskwait_note_end(DLockDatabaseShared *database, int32 queue, DLockTime ends)
+dlock_capture_note_end(DLockDatabaseShared *database, int32 queue, DLockTime ends)
 {
-	DLockTaskWaitNote note = {
-		.subxact = GetCurrentSubTransactionId(),.queue = queue,.when = DLOCK_TASKWAIT_COMMITTED,
+	DLockCaptureNote note = {
+		.subxact = GetCurrentSubTransactionId(),.queue = queue,.when = DLOCK_CAPTURE_COMMITTED,
 		.ends = ends
 	};
 
@@ -470,31 +501,24 @@ dlock_taskwait_note_end(DLockDatabaseShared *database, int32 queue, DLockTime en
 
 /* ---- waiting ---- */
 
-/* What a process waits for. */
-static uint64
-group_of(const uint64 *states, int count)
-{
-	return hash_bytes_extended((const unsigned char *) states, count * (int) sizeof(uint64), 0);
-}
-
 /*
  * This process is about to look for tasks of a queue in these states: enter the list, if
  * it is not there.  The snapshot of the look must be taken after that.  From now on
- * until it leaves, dlock_taskwait_leave() must be called in an error, too.
+ * until it leaves, dlock_capture_leave() must be called in an error, too.
  */
 void
-dlock_taskwait_enlist(int32 queue, const uint64 *states, int count)
+dlock_capture_enlist(int32 queue, const uint64 *states, int count)
 {
-	DLockTaskWaitShared *place = mine();
-	uint64		group = group_of(states, count);
+	DLockCaptureShared *place = mine();
+	uint64		group = hash_bytes_extended((const unsigned char *) states, count * (int) sizeof(uint64), 0);
 	int			list = list_of(MyDatabaseId, queue);
 
-	Assert(count > 0 && count <= DLOCK_TASKWAIT_STATES);
+	Assert(count > 0 && count <= DLOCK_CAPTURE_STATES);
 	looked_at = dlock_clock_now();
 
 	/* The queue may have been dropped, and another created in its place. */
 	if (place->queue != queue || place->group != group || place->database != MyDatabaseId)
-		dlock_taskwait_leave();
+		dlock_capture_leave();
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	if (!place->listed)
 	{
@@ -518,9 +542,9 @@ dlock_taskwait_enlist(int32 queue, const uint64 *states, int count)
 
 /* The look found nothing; at this time it may find something. */
 void
-dlock_taskwait_plan(DLockTime next)
+dlock_capture_plan(DLockTime next)
 {
-	DLockTaskWaitShared *place = mine();
+	DLockCaptureShared *place = mine();
 	int			list = list_of(place->database, place->queue);
 
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
@@ -531,9 +555,9 @@ dlock_taskwait_plan(DLockTime next)
 
 /* The look has found a task in this state.  If it is lost again, the transaction tells. */
 void
-dlock_taskwait_taken(uint64 state)
+dlock_capture_taken(uint64 state)
 {
-	if (owes_for == state || owes_for == DLOCK_TASKWAIT_ANY)
+	if (owes_for == state || owes_for == DLOCK_CAPTURE_ANY)
 		owes = false;
 }
 
@@ -542,9 +566,9 @@ dlock_taskwait_taken(uint64 state)
  * called at any time.  Cannot fail.
  */
 void
-dlock_taskwait_leave(void)
+dlock_capture_leave(void)
 {
-	DLockTaskWaitShared *place = mine();
+	DLockCaptureShared *place = mine();
 	int			list = list_of(place->database, place->queue);
 	bool		owed = owes;
 	bool		called;
@@ -567,9 +591,9 @@ dlock_taskwait_leave(void)
  * dropped.
  */
 bool
-dlock_taskwait_must_look(DLockTime now, DLockTime *until)
+dlock_capture_must_look(DLockTime now, DLockTime *until)
 {
-	DLockTaskWaitShared *place = mine();
+	DLockCaptureShared *place = mine();
 	int			list = list_of(place->database, place->queue);
 	bool		called;
 	bool		gone;
@@ -582,4 +606,138 @@ dlock_taskwait_must_look(DLockTime now, DLockTime *until)
 	if (gone)
 		dlock_error_no_extension();
 	return called || *until <= now;
+}
+
+/* ---- where a look begins ---- */
+
+/* How many marks a session has. */
+#define MARKS			16
+
+/* A look that touches more pages than this, and some for each task, makes a mark. */
+#define CHEAP_PAGES		200
+#define PAGES_OF_TASK	6
+
+/* How long a mark counts: as many times as long as the look took, and at most. */
+#define TIMES_LOOK		20
+#define MARK_TIME		(5 * USECS_PER_SEC)
+
+typedef struct DLockCaptureMark
+{
+	int32		queue;
+	uint64		state;
+	DLockCapturePlace place;
+	DLockTime	until;			/* as long as it counts */
+} DLockCaptureMark;
+
+static DLockCaptureMark marks[MARKS];
+
+/* The look that goes on: when and after how many pages it began; does it begin at a mark? */
+static DLockTime began;
+static int64 pages_before;
+static bool from_mark;
+
+/* Has this call begun a look for tasks at a mark, or one for what is over? */
+static bool skipped_tasks = false;
+static bool skipped_ends = false;
+
+/* Is this the mark of a state of a queue? */
+static bool
+is_mark_of(const DLockCaptureMark *mark, int32 queue, uint64 state)
+{
+	return mark->queue == queue && mark->state == state;
+}
+
+/* The mark of a state of a queue; or else the one that counts no longer, or the least long. */
+static DLockCaptureMark *
+find_mark(int32 queue, uint64 state)
+{
+	DLockCaptureMark *least = &marks[0];
+
+	for (int i = 0; i < MARKS; i++)
+	{
+		if (is_mark_of(&marks[i], queue, state))
+			return &marks[i];
+		if (marks[i].until < least->until)
+			least = &marks[i];
+	}
+	return least;
+}
+
+static int64
+count_pages(void)
+{
+	return pgBufferUsage.shared_blks_hit + pgBufferUsage.shared_blks_read;
+}
+
+/* A capture begins. */
+void
+dlock_capture_begin(void)
+{
+	skipped_tasks = skipped_ends = false;
+}
+
+/* A look begins: where?  The snapshot is taken after that. */
+DLockCapturePlace
+dlock_capture_look(int32 queue, uint64 state)
+{
+	DLockCaptureMark *mark = find_mark(queue, state);
+
+	began = dlock_clock_now();
+	pages_before = count_pages();
+	from_mark = is_mark_of(mark, queue, state) && began < mark->until;
+	if (from_mark)
+	{
+		*(state == DLOCK_CAPTURE_ENDS ? &skipped_ends : &skipped_tasks) = true;
+		return mark->place;
+	}
+	return (DLockCapturePlace)
+	{
+		.priority = PG_INT32_MIN,.id = PG_INT64_MIN
+	};
+}
+
+/*
+ * The look has ended, which was to find up to so many tasks: nothing is before "first".
+ * One that found no task leaves no mark, and need not tell.
+ */
+void
+dlock_capture_looked(int32 queue, uint64 state, int count, DLockCapturePlace first)
+{
+	DLockCaptureMark *mark = find_mark(queue, state);
+	DLockTime	took = dlock_clock_now() - began;
+
+	if (from_mark)
+	{
+		mark->place = first;
+		return;
+	}
+	if (count_pages() - pages_before <= CHEAP_PAGES + (int64) PAGES_OF_TASK * count)
+	{
+		if (is_mark_of(mark, queue, state))
+			mark->until = 0;
+		return;
+	}
+	mark->queue = queue;
+	mark->state = state;
+	mark->place = first;
+	mark->until = began + took + Min(took * TIMES_LOOK, MARK_TIME);
+}
+
+/*
+ * The call has found nothing.  If it has begun at marks, drop those of the queue; then it must
+ * look again, for "tasks" or only for what is over.
+ */
+bool
+dlock_capture_look_again(int32 queue, bool *tasks)
+{
+	bool		dropped = skipped_tasks || skipped_ends;
+
+	*tasks = skipped_tasks;
+	skipped_tasks = skipped_ends = false;
+	for (int i = 0; dropped && i < MARKS; i++)
+	{
+		if (marks[i].queue == queue)
+			marks[i].until = 0;
+	}
+	return dropped;
 }
