@@ -134,16 +134,16 @@ static Oid	extension_dropped = InvalidOid;
 /* The database that this transaction drops; InvalidOid if none. */
 static Oid	database_dropped = InvalidOid;
 
-/* What a subcommand of ALTER TABLE must not do to the store; NULL if harmless. */
+/* Why a subcommand of ALTER TABLE is refused for the store; NULL if it is harmless. */
 static const char *
-forbidden_change(AlterTableCmd *command)
+refusal_of(AlterTableCmd *command)
 {
 	switch (command->subtype)
 	{
 		case AT_SetAccessMethod:
-			return "change the access method of";
+			return gettext_noop("cannot change the access method of table \"%s\"");
 		case AT_SetUnLogged:
-			return "change the persistence of";
+			return gettext_noop("cannot change the persistence of table \"%s\"");
 		default:
 			return NULL;
 	}
@@ -158,16 +158,16 @@ check_alter_table(AlterTableStmt *command)
 	foreach(cell, command->cmds)
 	{
 		AlterTableCmd *alteration = lfirst(cell);
-		const char *change = forbidden_change(alteration);
+		const char *message = refusal_of(alteration);
 		Oid			relid;
 
-		if (change == NULL)
+		if (message == NULL)
 			continue;
 
 		/* No lock: only the owner of this table could rename it meanwhile. */
 		relid = RangeVarGetRelid(command->relation, NoLock, true);
 		if (dlock_session_is_store(relid))
-			dlock_error_store_operation(command->relation->relname, change);
+			dlock_error_store_operation(message, command->relation->relname);
 		if (alteration->subtype == AT_SetUnLogged && dlock_session_is_marks(relid))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -185,7 +185,8 @@ static void
 check_create_index(IndexStmt *command)
 {
 	if (dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
-		dlock_error_store_operation(command->relation->relname, "create an index on");
+		dlock_error_store_operation(gettext_noop("cannot create an index on table \"%s\""),
+									command->relation->relname);
 }
 
 /* Refuse a rule that makes a view of the lease store, as servers before 16 can. */
@@ -194,7 +195,8 @@ check_rule(RuleStmt *command)
 {
 	if (command->event == CMD_SELECT &&
 		dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
-		dlock_error_store_operation(command->relation->relname, "make a view of");
+		dlock_error_store_operation(gettext_noop("cannot make a view of table \"%s\""),
+									command->relation->relname);
 }
 
 static void

@@ -49,12 +49,13 @@ dlock_error_space_full(void)
 			 errhint("Limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\".")));
 }
 
+/* "message" is a whole sentence with a place for the name of the relation. */
 void
-dlock_error_store_operation(const char *relation, const char *operation)
+dlock_error_store_operation(const char *message, const char *relation)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("cannot %s table \"%s\"", operation, relation),
+			 errmsg(message, relation),
 			 errdetail("It is the store of the leases, which only the functions of dlock change."),
 			 errhint("To end a lease, use dlock_force_release().")));
 }

@@ -44,10 +44,12 @@ dlock_name_of_text(const text *value, const char *what, int limit)
 
 /*
  * The names in an array, 1 to "most" of them; their number in "count".  They
- * point into the array.  "what" and "limit" as above.  Throws 22023 and 22004.
+ * point into the array.  "invalid" is the whole message about an array that will not
+ * do, "what" and "limit" as above.  Throws 22023 and 22004.
  */
 DLockBytes *
-dlock_name_of_array(ArrayType *array, const char *what, int limit, int most, int *count)
+dlock_name_of_array(ArrayType *array, const char *invalid, const char *what, int limit, int most,
+					int *count)
 {
 	Datum	   *values;
 	bool	   *nulls;
@@ -57,7 +59,7 @@ dlock_name_of_array(ArrayType *array, const char *what, int limit, int most, int
 	if (ARR_NDIM(array) > 1 || *count < 1 || *count > most)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid array of %ss", what),
+				 errmsg("%s", _(invalid)),
 				 ARR_NDIM(array) > 1 ? errdetail("It has %d dimensions.", ARR_NDIM(array)) :
 				 errdetail("It has %d names.", *count),
 				 errhint("Pass a one-dimensional array of 1 to %d different names.", most)));
@@ -95,9 +97,9 @@ compare_elements(const void *a, const void *b)
 	return dlock_name_compare(a, b);
 }
 
-/* Throw 22023 unless all these names are different. */
+/* Throw 22023 unless all these names are different; "invalid" as above. */
 void
-dlock_name_check_different(const DLockBytes *names, int count, const char *what)
+dlock_name_check_different(const DLockBytes *names, int count, const char *invalid)
 {
 	DLockBytes *sorted = palloc(count * sizeof(DLockBytes));
 
@@ -108,7 +110,7 @@ dlock_name_check_different(const DLockBytes *names, int count, const char *what)
 		if (dlock_name_equal(&sorted[i - 1], &sorted[i]))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("invalid array of %ss", what),
+					 errmsg("%s", _(invalid)),
 					 errdetail("It has \"%.*s\" more than once.", sorted[i].len, sorted[i].data)));
 	}
 	pfree(sorted);

@@ -16,11 +16,11 @@
 #include "base/types.h"
 
 extern DLockBytes dlock_name_of_text(const text *value, const char *what, int limit);
-extern DLockBytes *dlock_name_of_array(ArrayType *array, const char *what, int limit, int most,
-									   int *count);
+extern DLockBytes *dlock_name_of_array(ArrayType *array, const char *invalid, const char *what,
+									   int limit, int most, int *count);
 extern DLockBytes dlock_name_copy(DLockBytes bytes);
 extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
-extern void dlock_name_check_different(const DLockBytes *names, int count, const char *what);
+extern void dlock_name_check_different(const DLockBytes *names, int count, const char *invalid);
 extern DLockBytes dlock_name_session(void);
 extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);
 extern const char *dlock_name_of_mode(DLockMode mode);

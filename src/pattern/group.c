@@ -633,7 +633,7 @@ take_partitions(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRec
 	}
 
 	/* A row that was written by hand may have a name twice. */
-	dlock_name_check_different(names, found, "partition name");
+	dlock_name_check_different(names, found, DLOCK_GROUP_INVALID_NAMES);
 
 	for (int i = 0; i < found; i += DLOCK_NAMES_MAX)
 		acquire_partitions(db, &group->members[me], wanted + i,

@@ -24,6 +24,9 @@
 #define DLOCK_GROUP_PARTITIONS_MAX	10000
 #define DLOCK_GROUP_MEMBERS_MAX		10000
 
+/* The error about names of partitions that will not do. */
+#define DLOCK_GROUP_INVALID_NAMES	gettext_noop("invalid array of partition names")
+
 /* A live member. */
 typedef struct DLockGroupMember
 {

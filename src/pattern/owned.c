@@ -135,7 +135,7 @@ dlock_owned_lock(Relation rel, uint32 number, LOCKMODE lockmode)
 static DLockBytes *
 get_names(ArrayType *partitions, int *count)
 {
-	return dlock_name_of_array(partitions, "partition name", DLOCK_GROUP_NAME_MAX,
+	return dlock_name_of_array(partitions, DLOCK_GROUP_INVALID_NAMES, "partition name", DLOCK_GROUP_NAME_MAX,
 							   DLOCK_GROUP_PARTITIONS_MAX, count);
 }
 
@@ -146,7 +146,7 @@ check_partitions(ArrayType *partitions)
 	int			count;
 	DLockBytes *names = get_names(partitions, &count);
 
-	dlock_name_check_different(names, count, "partition name");
+	dlock_name_check_different(names, count, DLOCK_GROUP_INVALID_NAMES);
 }
 
 /* Open the table of groups; "function" is the SQL function that writes or uses it, if any. */

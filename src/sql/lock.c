@@ -253,14 +253,15 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 static DLockBytes *
 get_names(FunctionCallInfo fcinfo, int argno, int *count)
 {
+	static const char *const invalid = gettext_noop("invalid array of lock names");
 	DLockBytes *names;
 
 	dlock_value_require(fcinfo, argno, "array of lock names");
-	names = dlock_name_of_array(PG_GETARG_ARRAYTYPE_P(argno), "lock name", DLOCK_NAME_MAX,
+	names = dlock_name_of_array(PG_GETARG_ARRAYTYPE_P(argno), invalid, "lock name", DLOCK_NAME_MAX,
 								DLOCK_NAMES_MAX, count);
 	for (int i = 0; i < *count; i++)
 		dlock_value_check_own(&names[i]);
-	dlock_name_check_different(names, *count, "lock name");
+	dlock_name_check_different(names, *count, invalid);
 	return names;
 }
 

@@ -61,13 +61,14 @@ dlock_value_get_name(FunctionCallInfo fcinfo, int argno, const char *what)
 	return dlock_value_get_text(fcinfo, argno, what, DLOCK_NAME_MAX);
 }
 
+/* Throw 42939 for a reserved name; "message" is whole, with a place for it. */
 static void
-check_unreserved(const char *what, const DLockBytes *name)
+check_unreserved(const char *message, const DLockBytes *name)
 {
 	if (dlock_name_is_reserved(name))
 		ereport(ERROR,
 				(errcode(ERRCODE_RESERVED_NAME),
-				 errmsg("%s \"%.*s\" is reserved", what, name->len, name->data),
+				 errmsg(message, name->len, name->data),
 				 errdetail("Names that begin with \"%s\" belong to time slots and groups.",
 						   DLOCK_NAME_RESERVED),
 				 errhint("Use another name.")));
@@ -77,7 +78,7 @@ check_unreserved(const char *what, const DLockBytes *name)
 void
 dlock_value_check_own(const DLockBytes *name)
 {
-	check_unreserved("lock name", name);
+	check_unreserved(gettext_noop("lock name \"%.*s\" is reserved"), name);
 }
 
 /* The name of a lock that users may acquire. */
@@ -108,7 +109,7 @@ dlock_value_get_own_owner(FunctionCallInfo fcinfo, int argno)
 {
 	DLockBytes	owner = dlock_value_get_owner(fcinfo, argno);
 
-	check_unreserved("lease owner", &owner);
+	check_unreserved(gettext_noop("lease owner \"%.*s\" is reserved"), &owner);
 	return owner;
 }
 

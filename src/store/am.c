@@ -117,12 +117,19 @@ scan_sample_next_tuple(TableScanDesc scan, struct SampleScanState *scanstate,
 	return false;
 }
 
+/* Refuse an operation; "message" as in base/error.c. */
+pg_noreturn static void
+refuse(const char *message, Relation rel)
+{
+	dlock_error_store_operation(message, RelationGetRelationName(rel));
+}
+
 /* ---- indexes: none ---- */
 
 static struct IndexFetchTableData *
 index_fetch_begin(Relation rel)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "use an index of");
+	refuse(gettext_noop("cannot use an index of table \"%s\""), rel);
 }
 
 static void
@@ -155,14 +162,14 @@ index_build_range_scan(Relation rel, Relation index, struct IndexInfo *index_inf
 					   IndexBuildCallback callback, void *callback_state,
 					   TableScanDesc scan)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "create an index on");
+	refuse(gettext_noop("cannot create an index on table \"%s\""), rel);
 }
 
 static void
 index_validate_scan(Relation rel, Relation index, struct IndexInfo *index_info,
 					Snapshot snapshot, struct ValidateIndexState *state)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "create an index on");
+	refuse(gettext_noop("cannot create an index on table \"%s\""), rel);
 }
 
 /* ---- single rows: none to fetch, none to write ---- */
@@ -195,7 +202,7 @@ static void
 tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 			 struct BulkInsertStateData *bistate)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "insert into");
+	refuse(gettext_noop("cannot insert into table \"%s\""), rel);
 }
 
 static void
@@ -203,28 +210,28 @@ tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid,
 						 int options, struct BulkInsertStateData *bistate,
 						 uint32 specToken)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "insert into");
+	refuse(gettext_noop("cannot insert into table \"%s\""), rel);
 }
 
 static void
 tuple_complete_speculative(Relation rel, TupleTableSlot *slot, uint32 specToken,
 						   bool succeeded)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "insert into");
+	refuse(gettext_noop("cannot insert into table \"%s\""), rel);
 }
 
 static void
 multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
 			 int options, struct BulkInsertStateData *bistate)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "insert into");
+	refuse(gettext_noop("cannot insert into table \"%s\""), rel);
 }
 
 static TM_Result
 tuple_delete(Relation rel, ItemPointer tid, CommandId cid, Snapshot snapshot,
 			 Snapshot crosscheck, bool wait, TM_FailureData *tmfd, bool changingPart)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "delete from");
+	refuse(gettext_noop("cannot delete from table \"%s\""), rel);
 }
 
 static TM_Result
@@ -232,7 +239,7 @@ tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid
 			 Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
 			 LockTupleMode *lockmode, DLockUpdateIndexes *update_indexes)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "update");
+	refuse(gettext_noop("cannot update table \"%s\""), rel);
 }
 
 static TM_Result
@@ -240,7 +247,7 @@ tuple_lock(Relation rel, ItemPointer tid, Snapshot snapshot, TupleTableSlot *slo
 		   CommandId cid, LockTupleMode mode, LockWaitPolicy wait_policy,
 		   uint8 flags, TM_FailureData *tmfd)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "lock rows of");
+	refuse(gettext_noop("cannot lock rows of table \"%s\""), rel);
 }
 
 /*
@@ -252,7 +259,8 @@ static void
 finish_bulk_insert(Relation rel, int options)
 {
 	if (rel->rd_createSubid != InvalidSubTransactionId)
-		dlock_error_store_operation("dlock_store", "rewrite");
+		dlock_error_store_operation(gettext_noop("cannot rewrite table \"%s\""),
+									"dlock_store");
 }
 
 /* ---- the relation as a whole ---- */
@@ -269,10 +277,9 @@ relation_set_new_filelocator(Relation rel, const RelFileLocator *newrlocator,
 	SMgrRelation srel;
 
 	if (persistence != RELPERSISTENCE_PERMANENT)
-		dlock_error_store_operation(RelationGetRelationName(rel),
-									"change the persistence of");
+		refuse(gettext_noop("cannot change the persistence of table \"%s\""), rel);
 	if (!RelFileLocatorEquals(*newrlocator, rel->rd_locator))
-		dlock_error_store_operation(RelationGetRelationName(rel), "truncate");
+		refuse(gettext_noop("cannot truncate table \"%s\""), rel);
 
 	*freezeXid = ReadNextTransactionId();
 	*minmulti = ReadNextMultiXactId();
@@ -286,7 +293,7 @@ relation_set_new_filelocator(Relation rel, const RelFileLocator *newrlocator,
 static void
 relation_nontransactional_truncate(Relation rel)
 {
-	dlock_error_store_operation(RelationGetRelationName(rel), "truncate");
+	refuse(gettext_noop("cannot truncate table \"%s\""), rel);
 }
 
 /* SET TABLESPACE: move the blocks as they are. */
