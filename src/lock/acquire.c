@@ -326,7 +326,7 @@ decide(DLockAcquire *acquire)
 			acquire->permits = item->entry->permits;
 			return VERDICT_OTHER_PERMITS;
 		}
-		own = dlock_index_find_owned(item->entry, &owner, now);
+		own = dlock_holder_find_owned(item->entry, &owner, now);
 		if (own != NULL && item->part != DLOCK_PART_INTENT)
 		{
 			if (!asked.held_by_owner || dlock_rule_is_upgrade((DLockMode) own->mode, request->mode))
@@ -430,8 +430,8 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 {
 	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
 	DLockTerm  *term = &item->renewal.term;
-	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_holder_parts(item->entry, item->own, parts);
+	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_space_parts(item->entry, item->own, parts);
 
 	item->own->holds += counts;
 	if (item->own->slot != DLOCK_SLOT_NONE && !item->other_payload &&

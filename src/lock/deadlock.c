@@ -756,7 +756,7 @@ holds_something(DLockDeadlockSearch *search)
 	owner = copy_owner(dlock_space_request_first(dlock_queue_place(search->me)->first));
 	dlock_partition_unlock_set(&set);
 	return dlock_queue_place(search->me)->has_bound ||
-		dlock_index_owner_is_live(search->database, &owner, dlock_clock_now());
+		dlock_holder_is_live(search->database, &owner, dlock_clock_now());
 }
 
 /*

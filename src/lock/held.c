@@ -70,7 +70,7 @@ find_by_owner(DLockSpaceEntry *entry, const DLockHeldTarget *target, const List 
 {
 	DLockOwner	own = {GetUserId(), target->owner};
 	DLockTime	now = dlock_clock_now();
-	DLockSpaceLease *other = target->closed ? NULL : dlock_index_find_owned(entry, &own, now);
+	DLockSpaceLease *other = target->closed ? NULL : dlock_holder_find_owned(entry, &own, now);
 
 	if (other != NULL)
 		return other;
@@ -111,7 +111,7 @@ find_lease(DLockDatabase *db, const DLockHeldTarget *target, const List *strange
 		return NULL;
 	if (target->by == DLOCK_BY_OWNER)
 		return find_by_owner(*entry, target, strangers);
-	lease = dlock_index_find_part(*entry, target->token);
+	lease = dlock_holder_find_part(*entry, target->token);
 	return (lease != NULL && lease->part != DLOCK_PART_INTENT) ? lease : NULL;
 }
 
@@ -245,7 +245,7 @@ try_renew(DLockStep *step, void *arg)
 	DLockHeldRenewal *renew = arg;
 	DLockStepLack lack = dlock_held_find(step, &renew->found);
 	DLockSpaceLease *lease = renew->found.lease;
-	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
 	DLockRuleRenewal renewal;
 	DLockTerm	term;
 	int			count;
@@ -264,7 +264,7 @@ try_renew(DLockStep *step, void *arg)
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
 	renew->lsn = lease->lsn;
-	count = dlock_holder_parts(renew->found.entry, lease, parts);
+	count = dlock_space_parts(renew->found.entry, lease, parts);
 	for (int i = 0; i < count; i++)
 	{
 		parts[i].lease->ttl = renewal.term.ttl;
@@ -351,7 +351,7 @@ int
 dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime ttl)
 {
 	int			count;
-	DLockSpaceRef *refs = dlock_index_owned(db->shared->oid, owner_name, &count);
+	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &count);
 	int			own = put_own_first(refs, count);
 	XLogRecPtr	last = InvalidXLogRecPtr;
 	int			renewed = dlock_held_renew_refs(db, refs, own, ttl, &last);
@@ -477,7 +477,7 @@ int
 dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name)
 {
 	int			count;
-	DLockSpaceRef *refs = dlock_index_owned(db->shared->oid, owner_name, &count);
+	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &count);
 	int			own = put_own_first(refs, count);
 	int			released = release_refs(db, refs, own);
 
@@ -534,7 +534,7 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 {
 	char		buffer[DLOCK_NAME_MAX];
 	DLockBytes	path = dlock_holder_path(entry, lease, buffer);
-	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
 	Assert(dlock_partition_is_mine(entry->hash));
@@ -549,7 +549,7 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 			lease = whole;
 		}
 	}
-	count = dlock_holder_parts(entry, lease, parts);
+	count = dlock_space_parts(entry, lease, parts);
 	for (int i = 0; i < count; i++)
 	{
 		if (parts[i].lease->deadline <= now)
@@ -631,7 +631,7 @@ try_tell_forced(DLockStep *step, void *arg)
 	DLockHeldFind *found = arg;
 	DLockStepLack lack = find_any(step, found);
 	DLockSpaceLease *lease = found->lease;
-	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
@@ -647,7 +647,7 @@ try_tell_forced(DLockStep *step, void *arg)
 		dlock_step_log_state(step, lease, &term);
 	}
 	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
-	count = dlock_holder_parts(found->entry, lease, parts);
+	count = dlock_space_parts(found->entry, lease, parts);
 	for (int i = 0; i < count; i++)
 		dlock_queue_call(parts[i].entry, step->now);
 	return DLOCK_LACKS_NOTHING;

@@ -335,7 +335,7 @@ lock_mine(DLockPartitionSet *set)
 static DLockSpaceLease *
 find_converted(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
-	DLockSpaceLease *lease = dlock_index_find_part(entry, request->token);
+	DLockSpaceLease *lease = dlock_holder_find_part(entry, request->token);
 
 	if (lease != NULL && !dlock_rule_is_live(lease->deadline, now))
 		return NULL;
@@ -444,7 +444,7 @@ call_conversion(DLockSpaceLease *request, uint32 ahead, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockHolderCrowd crowd =
-		dlock_holder_survey(entry, dlock_index_find_part(entry, request->token), now);
+		dlock_holder_survey(entry, dlock_holder_find_part(entry, request->token), now);
 
 	if (dlock_holder_is_in_way(&crowd, ahead, (DLockMode) request->mode, 0))
 		wake_if_late(request, crowd.until);
@@ -460,7 +460,7 @@ is_owned_otherwise(DLockSpaceLease *request, DLockTime now)
 	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
 
 	return request->part != DLOCK_PART_INTENT &&
-		dlock_index_find_owned(dlock_space_entry_of(request), &owner, now) != NULL;
+		dlock_holder_find_owned(dlock_space_entry_of(request), &owner, now) != NULL;
 }
 
 /* Is none of the requests that follow in a queue to be called now? */

@@ -42,7 +42,7 @@
  *		  allocating in the space.  Never under (2) to (5).
  *	  (2) the partition locks of names, all at once (dlock_partition_lock_set).
  *	  (3) the content lock of a buffer (store/store.c), or an owner's lock
- *		  (space/index.c).
+ *		  (space/holder.c).
  *	  (4) the mutex of the tokens, that of a stripe of slots (space/slot.c), or
  *		  that of a list of free memory (space/memory.c).
  *
@@ -606,7 +606,7 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 DLockStepLack
 dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
+	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
 	DLockStepLack lack;
 	int			count;
 
@@ -615,7 +615,7 @@ dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *l
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	note_expiry(step, entry, lease);
-	count = dlock_holder_parts(entry, lease, parts);
+	count = dlock_space_parts(entry, lease, parts);
 	for (int i = 0; i < count; i++)
 	{
 		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
@@ -649,8 +649,8 @@ void
 dlock_step_stop_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime delay,
 					  DLockTime now)
 {
-	DLockHolderPart parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_holder_parts(entry, lease, parts);
+	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_space_parts(entry, lease, parts);
 	bool		on_disk = lease->slot != DLOCK_SLOT_NONE;
 
 	Assert(dlock_partition_is_mine(entry->hash));

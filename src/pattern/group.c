@@ -194,7 +194,7 @@ static DLockSpaceRef *
 find_memberships(DLockDatabase *db, DLockGroup *group, int *count)
 {
 	DLockBytes	owner = make_name(MEMBERS_PREFIX, &group->name, NULL);
-	DLockSpaceRef *refs = dlock_index_owned(db->shared->oid, &owner, count);
+	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, &owner, count);
 
 	group->now = dlock_clock_now();
 	return refs;
@@ -424,7 +424,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 	memcpy(sorted, tokens, token_count * sizeof(DLockToken));
 	qsort(sorted, token_count, sizeof(DLockToken), compare_tokens);
 
-	refs = dlock_index_owned(db->shared->oid, &member->lock_name, &count);
+	refs = dlock_holder_list(db->shared->oid, &member->lock_name, &count);
 	for (int i = 0; i < count; i++)
 	{
 		DLockHeldTarget target = dlock_held_target(refs[i].hash, refs[i].token);

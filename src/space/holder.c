@@ -1,11 +1,29 @@
 /*-------------------------------------------------------------------------
  *
  * holder.c
- *	  Who holds a lock, and who is in the way of whom.
+ *	  The leases that are held: found by their owner and by their token, and who
+ *	  of them and of the queue is in the way of whom.
  *
  * NOTES
- *	  These functions look and change nothing.  They want the partitions of
- *	  all that they look at locked, in either mode.
+ *	  The index of owners has all leases but the intents of paths, by the name
+ *	  of the owner.  The role is no part of the key, since a caller that asks
+ *	  for the leases of a name may be a member of several roles.
+ *
+ *	  The index of tokens has leases on locks with more than DLOCK_HOLDER_FEW.
+ *	  Most locks have one lease, which is found with its lock, and what is not
+ *	  touched costs no cache miss.  On a lock the leases that are not in the
+ *	  index ("indexed") come first.  A lease stays in the index, or out of it,
+ *	  until it ends.
+ *
+ *	  Lock rules.  A token lies in the partition of its lock, whose lock
+ *	  protects it.  The buckets of owners are protected by a set of LWLocks of
+ *	  their own.  One of these is taken after partition locks or without any,
+ *	  never before, and never two.  A lease leaves its owner's bucket before its
+ *	  memory is given back, so a process that finds a lease there may look at it
+ *	  as long as it holds the owner's lock.
+ *
+ *	  The functions on who is in the way look and change nothing.  They want the
+ *	  partitions of all that they look at locked, in either mode.
  *
  * IDENTIFICATION
  *	  src/space/holder.c
@@ -14,9 +32,301 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
+#include "miscadmin.h"
+
 #include "base/name.h"
 #include "base/rule.h"
 #include "space/holder.h"
+
+#define OWNER_LOCKS			32
+
+/* There are fewer owners than leases. */
+#define OWNER_BITS_LESS		2
+
+#define NONE				DLOCK_MEMORY_NONE
+#define LEASE_AT(ref)		((DLockSpaceLease *) dlock_memory_at(ref))
+
+#define OWNER_NODE			offsetof(DLockSpaceLease, u.owner)
+
+/* The buckets, and numbers of them as powers of 2; set once, in the postmaster. */
+static DLockMemoryRef *token_buckets = NULL;
+static DLockMemoryRef *owner_buckets = NULL;
+static uint32 token_bits = 0;
+static uint32 owner_bits = 0;
+static LWLockPadded *owner_locks = NULL;
+
+/* The bytes that the indexes take in a space with 2^bits buckets. */
+Size
+dlock_holder_size(uint32 bits)
+{
+	return sizeof(DLockMemoryRef) *
+		(((Size) 1 << bits) + ((Size) 1 << (bits - OWNER_BITS_LESS)));
+}
+
+/* Ask for the locks. */
+void
+dlock_holder_request(void)
+{
+	RequestNamedLWLockTranche("dlock_owner", OWNER_LOCKS);
+}
+
+/* Where the indexes are: dlock_holder_size() bytes, all zero at first. */
+void
+dlock_holder_startup(DLockMemoryRef *place, uint32 bits)
+{
+	token_bits = bits;
+	owner_bits = bits - OWNER_BITS_LESS;
+	token_buckets = place;
+	owner_buckets = place + ((Size) 1 << token_bits);
+	owner_locks = GetNamedLWLockTranche("dlock_owner");
+}
+
+/* The bucket of a token, in the partition of its lock. */
+static inline DLockMemoryRef *
+token_bucket(uint32 hash, DLockToken token)
+{
+	uint32		per_partition = (1U << token_bits) / DLOCK_PARTITION_COUNT;
+
+	return &token_buckets[dlock_partition_of(hash) * per_partition +
+						  murmurhash32((uint32) token) % per_partition];
+}
+
+static inline uint32
+owner_bucket_of(Oid database, const DLockBytes *owner_name)
+{
+	return dlock_name_hash(database, owner_name) & ((1U << owner_bits) - 1);
+}
+
+static inline uint32
+owner_bucket_of_lease(const DLockSpaceLease *lease)
+{
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
+
+	return owner_bucket_of(dlock_space_entry_of(lease)->database, &owner.name);
+}
+
+static inline LWLock *
+owner_lock(uint32 owner_bucket)
+{
+	return &owner_locks[owner_bucket % OWNER_LOCKS].lock;
+}
+
+static void
+link_token(DLockSpaceLease *lease)
+{
+	DLockMemoryRef *bucket = token_bucket(dlock_space_entry_of(lease)->hash, lease->token);
+
+	lease->token_next = *bucket;
+	*bucket = dlock_memory_ref(lease);
+}
+
+static void
+unlink_token(DLockSpaceLease *lease)
+{
+	DLockMemoryRef *link = token_bucket(dlock_space_entry_of(lease)->hash, lease->token);
+
+	while (LEASE_AT(*link) != lease)
+		link = &LEASE_AT(*link)->token_next;
+	*link = lease->token_next;
+}
+
+/*
+ * A lease is held from now on.  Its partition lock must be held exclusively.
+ * Cannot fail.
+ */
+void
+dlock_holder_add(DLockSpaceLease *lease)
+{
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
+	if (lease->indexed)
+		link_token(lease);
+
+	/* An intent is found through the lock of its path. */
+	if (lease->part != DLOCK_PART_INTENT)
+	{
+		uint32		bucket = owner_bucket_of_lease(lease);
+
+		LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
+		dlock_memory_list_insert(&owner_buckets[bucket], dlock_memory_ref(lease),
+								 owner_buckets[bucket], OWNER_NODE);
+		LWLockRelease(owner_lock(bucket));
+	}
+}
+
+/* It is held no longer.  Likewise. */
+void
+dlock_holder_remove(DLockSpaceLease *lease)
+{
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
+	if (lease->indexed)
+		unlink_token(lease);
+	if (lease->part != DLOCK_PART_INTENT)
+	{
+		uint32		bucket = owner_bucket_of_lease(lease);
+
+		LWLockAcquire(owner_lock(bucket), LW_EXCLUSIVE);
+		dlock_memory_list_delete(&owner_buckets[bucket], dlock_memory_ref(lease), OWNER_NODE);
+		LWLockRelease(owner_lock(bucket));
+	}
+}
+
+/* It gets another role and token.  Likewise. */
+void
+dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token)
+{
+	LWLock	   *lock = owner_lock(owner_bucket_of_lease(lease));
+
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	if (lease->indexed)
+		unlink_token(lease);
+	lease->role = role;
+	lease->token = token;
+	if (lease->indexed)
+		link_token(lease);
+	LWLockRelease(lock);
+}
+
+/*
+ * The lease with a token on a lock; NULL if there is none.  Lock as for find.
+ */
+DLockSpaceLease *
+dlock_holder_find_part(const DLockSpaceEntry *entry, DLockToken token)
+{
+	DLockMemoryRef ref = entry->holders;
+
+	Assert(dlock_partition_is_held(entry->hash));
+	for (; ref != NONE && !LEASE_AT(ref)->indexed; ref = LEASE_AT(ref)->on_lock.next)
+	{
+		if (LEASE_AT(ref)->token == token)
+			return LEASE_AT(ref);
+	}
+	if (ref == NONE)
+		return NULL;
+
+	ref = *token_bucket(entry->hash, token);
+	while (ref != NONE && (LEASE_AT(ref)->token != token ||
+						   LEASE_AT(ref)->entry != dlock_memory_ref(entry)))
+		ref = LEASE_AT(ref)->token_next;
+	return dlock_memory_or_null(ref);
+}
+
+static bool
+is_live_of(const DLockSpaceLease *lease, const DLockSpaceEntry *entry,
+		   const DLockOwner *owner, DLockTime now)
+{
+	return lease->entry == dlock_memory_ref(entry) && lease->part != DLOCK_PART_INTENT &&
+		dlock_rule_is_live(lease->deadline, now) && dlock_space_is_owned(lease, owner);
+}
+
+/*
+ * The live lease of an owner on a lock; NULL if it has none.  Intents do not
+ * count: an owner may have many.  Lock as for find.
+ *
+ * Goes along the leases on the lock and the leases of the owner side by side, so
+ * the shorter list decides how long it takes.
+ */
+DLockSpaceLease *
+dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
+{
+	uint32		bucket = owner_bucket_of(entry->database, &owner->name);
+	DLockMemoryRef held = entry->holders;
+	DLockMemoryRef owned = NONE;
+	DLockSpaceLease *found = NULL;
+
+	Assert(dlock_partition_is_held(entry->hash));
+
+	/* Most locks have few holders; no need for another lock. */
+	for (int i = 0; i < DLOCK_HOLDER_FEW && held != NONE; i++)
+	{
+		if (is_live_of(LEASE_AT(held), entry, owner, now))
+			return LEASE_AT(held);
+		held = LEASE_AT(held)->on_lock.next;
+	}
+	if (held == NONE)
+		return NULL;
+
+	LWLockAcquire(owner_lock(bucket), LW_SHARED);
+	for (owned = owner_buckets[bucket]; held != NONE && owned != NONE && found == NULL;)
+	{
+		if (is_live_of(LEASE_AT(held), entry, owner, now))
+			found = LEASE_AT(held);
+		else if (is_live_of(LEASE_AT(owned), entry, owner, now))
+			found = LEASE_AT(owned);
+		held = LEASE_AT(held)->on_lock.next;
+		owned = LEASE_AT(owned)->u.owner.next;
+	}
+	LWLockRelease(owner_lock(bucket));
+	return found;
+}
+
+/*
+ * The leases of the owners of a name, whatever their role, expired ones too, in
+ * no order; palloc'd, with their number in "count".  No partition lock may be
+ * held.
+ */
+DLockSpaceRef *
+dlock_holder_list(Oid database, const DLockBytes *owner_name, int *count)
+{
+	uint32		bucket = owner_bucket_of(database, owner_name);
+	int			room = 64;
+	DLockSpaceRef *refs = palloc(room * sizeof(DLockSpaceRef));
+
+	Assert(!dlock_partition_is_any_held());
+	*count = 0;
+	LWLockAcquire(owner_lock(bucket), LW_SHARED);
+	for (DLockSpaceLease *lease = dlock_memory_or_null(owner_buckets[bucket]); lease != NULL;
+		 lease = dlock_memory_or_null(lease->u.owner.next))
+	{
+		DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+
+		if (entry->database != database || !dlock_space_is_owner_name(lease, owner_name))
+			continue;
+		if (*count == room)
+		{
+			room *= 2;
+			refs = repalloc_huge(refs, room * sizeof(DLockSpaceRef));
+		}
+
+		/* The partition lock, not ours, protects the deadline: leave it out. */
+		refs[*count].hash = entry->hash;
+		refs[*count].role = lease->role;
+		refs[*count].token = lease->token;
+		refs[*count].deadline = 0;
+		(*count)++;
+	}
+	LWLockRelease(owner_lock(bucket));
+	return refs;
+}
+
+/*
+ * Does an owner hold a live lease?  No partition lock may be held.
+ *
+ * The deadlines are read without the partition locks that protect them, so the
+ * answer may be that of a moment ago.
+ */
+bool
+dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTime now)
+{
+	uint32		bucket = owner_bucket_of(database, &owner->name);
+	bool		live = false;
+
+	Assert(!dlock_partition_is_any_held());
+	LWLockAcquire(owner_lock(bucket), LW_SHARED);
+	for (DLockSpaceLease *lease = dlock_memory_or_null(owner_buckets[bucket]); lease != NULL && !live;
+		 lease = dlock_memory_or_null(lease->u.owner.next))
+	{
+		live = dlock_space_entry_of(lease)->database == database &&
+			dlock_space_is_owned(lease, owner) &&
+			*(volatile DLockTime *) &lease->deadline > now;
+	}
+	LWLockRelease(owner_lock(bucket));
+	return live;
+}
+
+/* ---- a lease as a value, and who is in the way ---- */
 
 /*
  * A lease as a value.  What only a record has is left empty: the boot, the bound
@@ -121,7 +431,7 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
 		return request->bound_mono == 0 || request->bound_mono > now;
 	if (request->kind == DLOCK_SPACE_WATCH)
 		return false;
-	converted = dlock_index_find_part(entry, request->token);
+	converted = dlock_holder_find_part(entry, request->token);
 	return converted != NULL && dlock_rule_is_live(converted->deadline, now);
 }
 
@@ -204,40 +514,4 @@ dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part, char buffer[DLO
 	return (part->part == DLOCK_PART_INTENT) ?
 		dlock_space_lease_text(part, part->owner_len, part->payload_len, buffer) :
 		dlock_space_entry_name(entry, buffer);
-}
-
-/*
- * All parts of a lease: itself, and if it is one on a path, the intents on the
- * ancestors.  Returns how many; there are at most DLOCK_PATH_MAX_PARTS.  The
- * partitions of the whole path must be locked.
- */
-int
-dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockHolderPart *parts)
-{
-	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	name = dlock_space_entry_name(entry, buffer);
-	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
-	int			count = 1;
-	int			nancestors = 0;
-
-	Assert(dlock_partition_is_held(entry->hash));
-	parts[0] = (DLockHolderPart)
-	{
-		entry, lease
-	};
-	if (lease->part == DLOCK_PART_PATH)
-		nancestors = dlock_name_ancestors(&name, ancestors);
-	for (int i = 0; i < nancestors; i++)
-	{
-		DLockSpaceEntry *above;
-		DLockSpaceLease *intent = dlock_space_find_part(entry->database, &ancestors[i],
-														lease->token, &above);
-
-		if (intent != NULL)
-			parts[count++] = (DLockHolderPart)
-		{
-			above, intent
-		};
-	}
-	return count;
 }

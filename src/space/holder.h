@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * holder.h
- *	  Who holds a lock, and who is in the way of whom.
+ *	  The leases that are held: found by their owner and by their token, and who
+ *	  of them and of the queue is in the way of whom.
  *
  * IDENTIFICATION
  *	  src/space/holder.h
@@ -12,7 +13,19 @@
 #define DLOCK_HOLDER_H
 
 #include "base/types.h"
-#include "space/space.h"
+#include "space/lease.h"
+
+/* So many leases on a lock are looked through before an index is asked. */
+#define DLOCK_HOLDER_FEW		8
+
+/* A lease as something to come back to: enough to find it again, if it lives. */
+typedef struct DLockSpaceRef
+{
+	uint32		hash;
+	Oid			role;
+	DLockToken	token;
+	DLockTime	deadline;
+} DLockSpaceRef;
 
 /* The holders of a lock, taken together. */
 typedef struct DLockHolderCrowd
@@ -30,13 +43,25 @@ typedef struct DLockHolderTexts
 	char		payload[DLOCK_PAYLOAD_MAX];
 } DLockHolderTexts;
 
-/* A lease and the lock that it is on: one part of a lease on a path. */
-typedef struct DLockHolderPart
-{
-	DLockSpaceEntry *entry;
-	DLockSpaceLease *lease;
-} DLockHolderPart;
+/* set-up */
+extern Size dlock_holder_size(uint32 bits);
+extern void dlock_holder_request(void);
+extern void dlock_holder_startup(DLockMemoryRef *place, uint32 bits);
 
+/* a lease that comes, changes or goes */
+extern void dlock_holder_add(DLockSpaceLease *lease);
+extern void dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token);
+extern void dlock_holder_remove(DLockSpaceLease *lease);
+
+/* look-ups */
+extern DLockSpaceLease *dlock_holder_find_part(const DLockSpaceEntry *entry, DLockToken token);
+extern DLockSpaceLease *dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
+												DLockTime now);
+extern DLockSpaceRef *dlock_holder_list(Oid database, const DLockBytes *owner_name,
+										int *count);
+extern bool dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTime now);
+
+/* a lease as a value, and who is in the way */
 extern DLockLeaseValue dlock_holder_value(DLockSpaceEntry *entry,
 										  const DLockSpaceLease *lease,
 										  DLockHolderTexts *texts);
@@ -60,7 +85,5 @@ extern void dlock_holder_path_set(Oid database, const DLockBytes *path,
 								  DLockPartitionSet *set);
 extern DLockBytes dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part,
 									char buffer[DLOCK_NAME_MAX]);
-extern int	dlock_holder_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease,
-							   DLockHolderPart *parts);
 
 #endif							/* DLOCK_HOLDER_H */

@@ -11,7 +11,7 @@
  *	  of space/memory.c.
  *
  *	  Lock rules.  All of a lock is protected by the lock of its partition
- *	  (space/partition.c), the indexes as space/index.c says.
+ *	  (space/partition.c), the indexes as space/holder.c says.
  *
  * IDENTIFICATION
  *	  src/space/space.c
@@ -74,9 +74,9 @@ dlock_space_request(void)
 	Size		memory = (Size) dlock_settings_max_memory_kb * 1024;
 
 	bucket_bits = Max(MIN_BUCKET_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
-	RequestAddinShmemSpace(add_size(buckets_size(), dlock_index_size(bucket_bits)));
+	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(bucket_bits)));
 	dlock_partition_request();
-	dlock_index_request();
+	dlock_holder_request();
 }
 
 /*
@@ -86,14 +86,14 @@ dlock_space_request(void)
 void
 dlock_space_startup(void)
 {
-	Size		size = buckets_size() + dlock_index_size(bucket_bits);
+	Size		size = buckets_size() + dlock_holder_size(bucket_bits);
 	bool		found;
 
 	buckets = ShmemInitStruct("dlock space", size, &found);
 	if (!found)
 		memset(buckets, 0, size);
 	dlock_partition_startup();
-	dlock_index_startup(buckets + ((Size) 1 << bucket_bits), bucket_bits);
+	dlock_holder_startup(buckets + ((Size) 1 << bucket_bits), bucket_bits);
 }
 
 /* The bucket of a hash.  Those of a partition lie side by side. */
@@ -193,7 +193,7 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 
 		if (entry->hash != hash || entry->database != database)
 			continue;
-		holder = dlock_index_find_part(entry, token);
+		holder = dlock_holder_find_part(entry, token);
 		if (holder == NULL)
 			continue;
 		*lease = holder;
@@ -215,7 +215,43 @@ dlock_space_find_part(Oid database, const DLockBytes *name, DLockToken token,
 					  DLockSpaceEntry **entry)
 {
 	*entry = dlock_space_find(database, dlock_name_hash(database, name), name);
-	return (*entry != NULL) ? dlock_index_find_part(*entry, token) : NULL;
+	return (*entry != NULL) ? dlock_holder_find_part(*entry, token) : NULL;
+}
+
+/*
+ * All parts of a lease: itself, and if it is one on a path, the intents on the
+ * ancestors.  Returns how many; there are at most DLOCK_PATH_MAX_PARTS.  The
+ * partitions of the whole path must be locked.
+ */
+int
+dlock_space_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpacePart *parts)
+{
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	name = dlock_space_entry_name(entry, buffer);
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = 1;
+	int			nancestors = 0;
+
+	Assert(dlock_partition_is_held(entry->hash));
+	parts[0] = (DLockSpacePart)
+	{
+		entry, lease
+	};
+	if (lease->part == DLOCK_PART_PATH)
+		nancestors = dlock_name_ancestors(&name, ancestors);
+	for (int i = 0; i < nancestors; i++)
+	{
+		DLockSpaceEntry *above;
+		DLockSpaceLease *intent = dlock_space_find_part(entry->database, &ancestors[i],
+														lease->token, &above);
+
+		if (intent != NULL)
+			parts[count++] = (DLockSpacePart)
+		{
+			above, intent
+		};
+	}
+	return count;
 }
 
 /*
@@ -413,13 +449,13 @@ static void
 link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	lease->kind = DLOCK_SPACE_HELD;
-	lease->indexed = entry->nholders >= DLOCK_INDEX_FEW;
+	lease->indexed = entry->nholders >= DLOCK_HOLDER_FEW;
 	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease),
 							 lease->indexed ? NONE : entry->holders, LOCK_NODE);
 	entry->nholders++;
 	add_mode(entry, (DLockMode) lease->mode);
 	dlock_space_note_end(lease);
-	dlock_index_add(lease);
+	dlock_holder_add(lease);
 	if (entry->database == MyDatabaseId)
 		dlock_stat_count_lease(1);
 }
@@ -539,7 +575,7 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 	Assert(dlock_partition_is_mine(entry->hash));
 	dlock_limit_leave(lease->counter);
 	lease->counter = dlock_limit_enter(entry->database, role);
-	dlock_index_change(lease, role, token);
+	dlock_holder_change(lease, role, token);
 }
 
 /* Give a lease that is held another mode.  Lock as for dlock_space_hold(). */
@@ -572,7 +608,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	{
 		if (entry->database == MyDatabaseId)
 			dlock_stat_count_lease(-1);
-		dlock_index_remove(lease);
+		dlock_holder_remove(lease);
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		entry->nholders--;
 		drop_mode(entry, (DLockMode) lease->mode);
@@ -594,34 +630,37 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	dlock_memory_give_back(dlock_memory_ref(entry));
 }
 
-/* What is called for every lock by a walk. */
-typedef void (*SpaceLook) (DLockSpaceEntry *entry, void *arg);
-
-/* Call "look" for the locks of a database, or of all, in some buckets. */
+/* Call "visitor" for the leases of a database, or of all, and for their queues, in some buckets. */
 static void
-look_at(uint32 first, uint32 count, Oid database, SpaceLook look, void *arg)
+look_at(uint32 first, uint32 count, Oid database, bool queues, DLockSpaceVisitor visitor, void *arg)
 {
 	for (uint32 bucket = first; bucket < first + count; bucket++)
 	{
 		for (DLockSpaceEntry *entry = dlock_memory_or_null(buckets[bucket]); entry != NULL;
 			 entry = dlock_space_next_entry(entry))
 		{
-			if (!OidIsValid(database) || entry->database == database)
-				look(entry, arg);
+			if (OidIsValid(database) && entry->database != database)
+				continue;
+			for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+				 lease = dlock_space_next(lease))
+				visitor(entry, lease, arg);
+			for (DLockSpaceLease *lease = dlock_space_queue(entry); queues && lease != NULL;
+				 lease = dlock_space_next(lease))
+				visitor(entry, lease, arg);
 		}
 	}
 }
 
 /*
- * Call "look" for every lock of a database, or of all (InvalidOid), under its
- * partition lock in "mode".  The lock is given up between groups of buckets, so
- * the walk as a whole is no snapshot.
+ * Call "visitor" for every lease of a database, or of all (InvalidOid), and if asked
+ * for every request, under its partition lock in "mode".  The lock is given up
+ * between groups of buckets, so the walk as a whole is no snapshot.
  *
  * Partitions whose locks are not free are put off.  When for DLOCK_PARTITION_PATIENCE
  * none of those that are left can be locked, leave them out; returns their set.
  */
 static DLockPartitionSet
-walk(Oid database, LWLockMode mode, SpaceLook look, void *arg)
+walk(Oid database, LWLockMode mode, bool queues, DLockSpaceVisitor visitor, void *arg)
 {
 	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
 	uint32		done[DLOCK_PARTITION_COUNT] = {0};	/* buckets of each */
@@ -646,7 +685,7 @@ walk(Oid database, LWLockMode mode, SpaceLook look, void *arg)
 					break;
 				}
 				look_at(partition * per_partition + done[partition], VISIT_BUCKETS,
-						database, look, arg);
+						database, queues, visitor, arg);
 				done[partition] += VISIT_BUCKETS;
 				LWLockRelease(lock);
 				progress = true;
@@ -663,22 +702,6 @@ walk(Oid database, LWLockMode mode, SpaceLook look, void *arg)
 	}
 }
 
-typedef struct VisitState
-{
-	DLockSpaceVisitor visitor;
-	void	   *arg;
-} VisitState;
-
-static void
-visit_entry(DLockSpaceEntry *entry, void *arg)
-{
-	VisitState *state = arg;
-
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-		state->visitor(entry, lease, state->arg);
-}
-
 /*
  * Call "visitor" for every lease of a database, or of all (InvalidOid), expired
  * ones too; returns the partitions that were left out, see walk().
@@ -689,31 +712,16 @@ visit_entry(DLockSpaceEntry *entry, void *arg)
 DLockPartitionSet
 dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 {
-	VisitState	state = {visitor, arg};
-
-	return walk(database, LW_SHARED, visit_entry, &state);
+	return walk(database, LW_SHARED, false, visitor, arg);
 }
 
 /* Count a lease or a request, unless it is counted or not of this role. */
 static void
-count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, Oid role)
+count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *role)
 {
-	if (lease->role == role && lease->counter == 0 &&
+	if (lease->role == *(Oid *) role && lease->counter == 0 &&
 		(lease->kind == DLOCK_SPACE_HELD || lease->kind == DLOCK_SPACE_ASKED))
-		lease->counter = dlock_limit_enter(entry->database, role);
-}
-
-static void
-count_entry(DLockSpaceEntry *entry, void *arg)
-{
-	Oid			role = *(Oid *) arg;
-
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-		count_lease(entry, lease, role);
-	for (DLockSpaceLease *lease = dlock_space_queue(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-		count_lease(entry, lease, role);
+		lease->counter = dlock_limit_enter(entry->database, lease->role);
 }
 
 /*
@@ -733,7 +741,7 @@ dlock_space_counter(Oid database, Oid role)
 	counter = dlock_limit_track(database, role);
 	if (dlock_limit_is_complete(counter))
 		return counter;
-	left = walk(database, LW_EXCLUSIVE, count_entry, &role);
+	left = walk(database, LW_EXCLUSIVE, true, count_lease, &role);
 	if (dlock_partition_set_count(&left) == 0)
 		dlock_limit_set_complete(counter);
 	return counter;

@@ -11,9 +11,16 @@
 #ifndef DLOCK_SPACE_H
 #define DLOCK_SPACE_H
 
-#include "space/index.h"
+#include "space/holder.h"
 #include "space/lease.h"
 #include "space/partition.h"
+
+/* A lease and the lock that it is on: one part of a lease on a path. */
+typedef struct DLockSpacePart
+{
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
+} DLockSpacePart;
 
 typedef void (*DLockSpaceVisitor) (DLockSpaceEntry *entry,
 								   DLockSpaceLease *lease, void *arg);
@@ -34,6 +41,7 @@ extern DLockSpaceEntry *dlock_space_find_token(Oid database, uint32 hash,
 											   DLockSpaceLease **lease);
 extern DLockSpaceLease *dlock_space_find_part(Oid database, const DLockBytes *name,
 											  DLockToken token, DLockSpaceEntry **entry);
+extern int	dlock_space_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpacePart *parts);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern bool dlock_space_is_first(const DLockSpaceLease *request);
 extern DLockSpaceLease *dlock_space_request_first(DLockMemoryRef first);

@@ -168,7 +168,7 @@ static void
 check_owned(Check *check, const OwnedLease *owned)
 {
 	int			count;
-	DLockSpaceRef *refs = dlock_index_owned(check->db.shared->oid, &owned->owner, &count);
+	DLockSpaceRef *refs = dlock_holder_list(check->db.shared->oid, &owned->owner, &count);
 	bool		found = false;
 
 	for (int i = 0; i < count; i++)
@@ -222,7 +222,7 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 		before = dlock_memory_ref(lease);
 		if (entry->earliest > dlock_holder_blocks_until(lease))
 			complain(check, "%s: a lease ends before \"earliest\"", name);
-		if (dlock_index_find_part(entry, lease->token) == NULL)
+		if (dlock_holder_find_part(entry, lease->token) == NULL)
 			complain(check, "%s: token %lld is not found", name, (long long) lease->token);
 		if (lease->part != DLOCK_PART_INTENT)
 			note_owned(check, name, lease);
