@@ -28,14 +28,6 @@ extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
 extern Datum dlock_name_to_text(DLockBytes bytes);
 extern Datum dlock_name_to_jsonb(DLockBytes bytes);
 
-/* Is this a name that users may look at but not acquire? */
-static inline bool
-dlock_name_is_reserved(const DLockBytes *name)
-{
-	return name->len >= (int) strlen(DLOCK_NAME_RESERVED) &&
-		memcmp(name->data, DLOCK_NAME_RESERVED, strlen(DLOCK_NAME_RESERVED)) == 0;
-}
-
 /* Equality of the full bytes. */
 static inline bool
 dlock_name_equal(const DLockBytes *a, const DLockBytes *b)

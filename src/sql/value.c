@@ -61,11 +61,13 @@ dlock_value_get_name(FunctionCallInfo fcinfo, int argno, const char *what)
 	return dlock_value_get_text(fcinfo, argno, what, DLOCK_NAME_MAX);
 }
 
-/* Throw 42939 for a reserved name; "message" is whole, with a place for it. */
+/* Throw 42939 for a name that users may look at but not use; "message" has a place for it. */
 static void
 check_unreserved(const char *message, const DLockBytes *name)
 {
-	if (dlock_name_is_reserved(name))
+	int			len = strlen(DLOCK_NAME_RESERVED);
+
+	if (name->len >= len && memcmp(name->data, DLOCK_NAME_RESERVED, len) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_RESERVED_NAME),
 				 errmsg(message, name->len, name->data),
