@@ -207,8 +207,9 @@ try_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait, Relation 
 	Oid			oid;
 
 	/*
-	 * The remembered oid may belong to a dropped extension.  With the lock comes
-	 * word of what has changed, so a relation that is still remembered is there.
+	 * The remembered oid may belong to a dropped extension.  With the lock
+	 * comes word of what has changed, so a relation that is still remembered
+	 * is there.
 	 */
 	for (;;)
 	{
