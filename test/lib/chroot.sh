@@ -150,7 +150,11 @@ keep_archive() {
 			rm -rf "$work"
 			die "could not make the root $name"
 		}
-		tar -C "$work/root" -c . | zstd -q -3 -T0 -o "$work/archive"
+		# A shell that is substituted goes on after an error.
+		tar -C "$work/root" -c . | zstd -q -3 -T0 -o "$work/archive" || {
+			rm -rf "$work"
+			die "could not write the archive of the root $name"
+		}
 		rm -f "$chroot_cache/$name-"*.tar.zst
 		mv "$work/archive" "$archive"
 		rm -rf "$work"
