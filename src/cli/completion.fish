@@ -45,7 +45,7 @@ end
 
 # __dlock_at COMMAND PLACE: is this word that argument of the command?
 function __dlock_at
-    test (__dlock_command) = $argv[1]; and test (__dlock_place) $argv[2..-1]
+    contains -- $argv[1] (__dlock_command); and test (__dlock_place) $argv[2..-1]
 end
 
 # Names of locks that are held.

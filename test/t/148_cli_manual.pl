@@ -200,11 +200,12 @@ symlink $dlock, "$bin/dlock" or die "$bin/dlock: $!";
 local $ENV{PATH} = "$bin:$ENV{PATH}";
 local $ENV{HOME} = $bin;
 
-# What fish offers for a line.
+# What fish offers for a line, or complains about.
 sub complete_fish
 {
 	my ($line) = @_;
-	my $out = output_of('fish', '--no-config', '-c', 'source $argv[1]; complete -C $argv[2]',
+	my $out = output_of('sh', '-c', 'exec "$@" 2>&1', 'sh',
+		'fish', '--no-config', '-c', 'source $argv[1]; complete -C $argv[2]',
 		"$top/src/cli/completion.fish", $line);
 
 	return sort map { s/\t.*//r } split /\n/, $out;
