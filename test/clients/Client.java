@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import javax.sql.DataSource;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.LockProvider;
@@ -180,6 +181,11 @@ public final class Client {
                 hold(lease);
             } else if (ARGS.get("do").equals("write")) {
                 write(lease, source);
+            } else if (ARGS.get("do").equals("check")) {
+                while (!mayGo()) {
+                    lease.check();
+                    LockSupport.parkNanos(10_000_000);
+                }
             }
         }
     }

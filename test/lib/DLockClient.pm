@@ -4,7 +4,8 @@
 #   do        try: acquire and release; hold: work until the file DLOCK_TEST_GO is
 #             there; write: wait for that file, and run "sql" in a transaction of the
 #             lease, on the only connection of a pool; giveup: stop waiting for the lock
-#             when the file is there
+#             when the file is there; check: as hold, and ask again and again whether the
+#             lease is lost, which raises an error if it is
 #   where     whence the lease has its connection: pool, of one; connection; string; roomy,
 #             a pool without a limit
 #   name, ttl_ms, wait_ms (or none), payload (JSON)
@@ -309,6 +310,21 @@ sub test_loss
 	return;
 }
 
+# Work that asks gets the error, and so does the caller of the work.
+sub test_check
+{
+	my $run = start(do => 'check', ttl_ms => 120_000);
+	token_of($run);
+	sql("SELECT dlock_force_release('job', 'test')");
+	ends_with($run->finish, qr/lost left .*/, 'lost');
+	nothing_left('lost: nothing is left');
+
+	$run = start(do => 'check');
+	token_of($run);
+	ends_with(go($run), qr/done/, 'not lost');
+	return;
+}
+
 sub test_fence
 {
 	my $name = 'a "b", c=1';
@@ -378,6 +394,7 @@ sub test_pool_of_one
 
 # All tests of the program of client_program().  Options:
 #   borrows   its requests go over connections of the pool
+#   checks    it knows "do=check"
 sub client_tests
 {
 	my ($kind, %params) = @_;
@@ -389,6 +406,7 @@ sub client_tests
 	subtest "$kind: deadline" => \&test_deadline;
 	subtest "$kind: riding out" => \&test_ride_out;
 	subtest "$kind: loss" => \&test_loss;
+	subtest "$kind: work that asks" => \&test_check if $params{checks};
 	subtest "$kind: fence" => \&test_fence;
 	sql('DROP TABLE data');
 	return;

@@ -32,7 +32,7 @@ client_program($node, 'java', '-XX:TieredStopAtLevel=1', 'Client');
 cli_is([ { program => 'java' }, 'Client', 'do=shedlock' ],
 	{ out => "held by another: true\nused up\nheld for a while: true\ndone\n" }, 'ShedLock');
 $node->safe_psql('postgres', "SELECT dlock_force_release('shed', 'test') FROM generate_series(1, 2)");
-client_tests('java', borrows => 1);
+client_tests('java', borrows => 1, checks => 1);
 $ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:$ENV{PGPORT}/postgres?user=$ENV{PGUSER}";
 client_examples('java', 1, 'java', '-XX:TieredStopAtLevel=1', 'Example.java');
 client_test_large_tokens();

@@ -398,10 +398,15 @@ public final class Dlock {
             return Duration.ofNanos(Math.max(left(), 0));
         }
 
-        /** Throw what close() would throw, if the work is to end. */
+        /**
+         * Throw what close() would throw, if the work is to end. It is an exception of its own:
+         * close() throws too, and no exception can suppress itself.
+         */
         public void check() {
             if (isLost()) {
-                throw error() == null ? late() : error();
+                LeaseException reason = error();
+                throw reason instanceof LeaseLost ? new LeaseLost(reason.getMessage())
+                    : reason == null ? late() : new ServerUnreachable(reason.getMessage(), reason.getCause());
             }
         }
 
