@@ -96,8 +96,8 @@ const Command cmd_acquire = {
 	.arguments = "NAME",
 	.summary = "get a lease and print its fencing token",
 	.text =
-	"Acquires a lease on lock NAME and prints its fencing token.  Nobody renews it: it\n"
-	"ends after --ttl, unless \"dlock renew\" and \"dlock release\" are called in time.\n"
+	"Acquires a lease on lock NAME and prints its fencing token.  Nobody renews it:\n"
+	"it ends after --ttl, unless \"dlock renew\" or \"dlock release\" is called in time.\n"
 	"To hold a lock while a command runs, use \"dlock run\".\n",
 	.least = 1,
 	.most = 1,

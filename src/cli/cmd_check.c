@@ -29,8 +29,8 @@ const Command cmd_check = {
 	.arguments = "NAME TOKEN",
 	.summary = "ask whether a lease is still held",
 	.text =
-	"Exits with 0 if the lease with this token on lock NAME is held now, and with 76 if\n"
-	"it is not.  The lease may end right after the answer; what must not happen\n"
+	"Exits with 0 if the lease with this token on lock NAME is held now, and with 76\n"
+	"if it is not.  The lease may end right after the answer; what must not happen\n"
 	"without it has to be fenced by the token.\n",
 	.least = 2,
 	.most = 2,

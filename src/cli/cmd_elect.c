@@ -99,9 +99,9 @@ const Command cmd_elect = {
 	.summary = "run a command while being the leader",
 	.text =
 	"Campaigns to be the leader NAME, the holder of the lock of that name, and runs\n"
-	"COMMAND while it leads.  When the command has ended, or the lease was lost and the\n"
-	"command was stopped, it campaigns again.  A signal to end is passed on to the\n"
-	"command, and is the end of it.\n\n"
+	"COMMAND while it leads.  When the command has ended, or the lease was lost and\n"
+	"the command was stopped, it campaigns again.  A signal to end is passed on to\n"
+	"the command, and is the end of it.\n\n"
 	"dlock elect --observe NAME prints who leads, and each change.\n",
 	.least = 1,
 	.most = -1,

@@ -66,9 +66,9 @@ const Command cmd_force_release = {
 	.summary = "end leases of others",
 	.text =
 	"Ends all leases on lock NAME, of all owners, and prints how many there were.\n"
-	"The server's log tells who did it and why.  A lease with a lock delay, as \"dlock run\"\n"
-	"has, keeps the lock closed while its command is being stopped; once more opens it\n"
-	"at once.\n",
+	"The server's log tells who did it and why.  A lease with a lock delay, as\n"
+	"\"dlock run\" has, keeps the lock closed while its command is being stopped; once\n"
+	"more opens it at once.\n",
 	.least = 1,
 	.most = 1,
 	.run = run

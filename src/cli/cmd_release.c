@@ -30,8 +30,8 @@ const Command cmd_release = {
 	.arguments = "NAME [TOKEN]",
 	.summary = "end a lease that \"dlock acquire\" got",
 	.text =
-	"Ends the lease with this token, or of this --owner, on lock NAME.  Exits with 76\n"
-	"if it was not held any more; a lease that somebody else has is never touched.\n",
+	"Ends the lease with this token, or of this --owner, on lock NAME.  Exits with\n"
+	"76 if it was not held any more; a lease that somebody else has is never touched.\n",
 	.least = 1,
 	.most = 2,
 	.run = run

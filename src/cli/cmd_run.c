@@ -96,13 +96,15 @@ const Command cmd_run = {
 	.arguments = "NAME [--] COMMAND [ARGUMENT]...",
 	.summary = "run a command while holding a lock",
 	.text =
-	"Acquires a lease on lock NAME, runs COMMAND, and releases it.  The lease is renewed\n"
-	"while the command runs.  If it is lost, the command is stopped, and the exit code is\n"
-	"76; if the server cannot be reached, the command goes on as long as the lease\n"
-	"lasts, and is stopped before it ends.  Otherwise the exit code is the command's.\n\n"
-	"With --once-per 1d, one of the machines runs it each day; the others exit with 75.\n\n"
-	"The command finds DLOCK_NAME, DLOCK_TOKEN, DLOCK_OWNER and DLOCK_EXPIRES_AT in its\n"
-	"environment, and in PGOPTIONS what fences the sessions that it begins.\n",
+	"Acquires a lease on lock NAME, runs COMMAND, and releases it.  The lease is\n"
+	"renewed while the command runs.  If it is lost, the command is stopped, and the\n"
+	"exit code is 76; if the server cannot be reached, the command goes on as long as\n"
+	"the lease lasts, and is stopped before it ends.  Otherwise the exit code is the\n"
+	"command's.\n\n"
+	"With --once-per 1d, one of the machines runs it each day; the others exit with\n"
+	"75.\n\n"
+	"The command finds DLOCK_NAME, DLOCK_TOKEN, DLOCK_OWNER and DLOCK_EXPIRES_AT in\n"
+	"its environment, and in PGOPTIONS what fences the sessions that it begins.\n",
 	.least = 1,
 	.most = -1,
 	.run = run

@@ -84,7 +84,8 @@ const Command cmd_status = {
 	.arguments = "[NAME]",
 	.summary = "show who holds locks, and who waits for them",
 	.text =
-	"Shows the leases of this database and the calls that wait, of all locks or of one.\n"
+	"Shows the leases of this database and the calls that wait, of all locks or of\n"
+	"one.\n"
 	"LEFT and WAITED are in seconds.\n",
 	.least = 0,
 	.most = 1,

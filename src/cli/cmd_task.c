@@ -108,7 +108,7 @@ const Command cmd_task_put = {
 	.arguments = "QUEUE KEY",
 	.summary = "put a task into a queue",
 	.text =
-	"Puts task KEY into QUEUE, which \"SELECT dlock_task_create_queue('QUEUE')\" has made.\n"
+	"Puts task KEY into QUEUE, which \"SELECT dlock_task_create_queue('QUEUE')\" makes.\n"
 	"If the key is there already nothing changes; --json tells.\n",
 	.least = 2,
 	.most = 2,
@@ -197,10 +197,10 @@ const Command cmd_task_capture = {
 	.arguments = "QUEUE",
 	.summary = "take tasks from a queue, to work on them",
 	.text =
-	"Captures the first task of QUEUE and prints its key, its token and its payload, with\n"
-	"a tab between them.  It is this worker's until --ttl has passed; then it is put back,\n"
-	"and its token counts no more.  Exits with 75 if there is no task, with --wait=SPAN if\n"
-	"there is none in this time.\n",
+	"Captures the first task of QUEUE and prints its key, its token and its payload,\n"
+	"with a tab between them.  It is this worker's until --ttl has passed; then it is\n"
+	"put back, and its token counts no more.  Exits with 75 if there is no task, with\n"
+	"--wait=SPAN if there is none in this time.\n",
 	.least = 1,
 	.most = 1,
 	.run = capture
@@ -226,8 +226,8 @@ const Command cmd_task_finish = {
 	.arguments = "QUEUE KEY TOKEN",
 	.summary = "end a task that was captured",
 	.text =
-	"Says that the task that was captured with this token is done.  Exits with 76 if it is\n"
-	"another worker's meanwhile, or nobody's.\n",
+	"Says that the task that was captured with this token is done.  Exits with 76 if\n"
+	"it is another worker's meanwhile, or nobody's.\n",
 	.least = 3,
 	.most = 3,
 	.run = finish
@@ -253,8 +253,9 @@ const Command cmd_task_fail = {
 	.arguments = "QUEUE KEY TOKEN",
 	.summary = "give a captured task back, as failed",
 	.text =
-	"Says that the task that was captured with this token has failed, and prints its new\n"
-	"state: that before, or that of parked tasks if the queue allows no more attempts.\n"
+	"Says that the task that was captured with this token has failed, and prints its\n"
+	"new state: that before, or that of parked tasks if the queue allows no more\n"
+	"attempts.\n"
 	"Exits with 76 if it is another worker's meanwhile, or nobody's.\n",
 	.least = 3,
 	.most = 3,

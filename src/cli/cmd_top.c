@@ -372,10 +372,11 @@ const Command cmd_top = {
 	.arguments = "",
 	.summary = "watch locks on the screen",
 	.text =
-	"Shows the leases of this database, those that wait and what happens a second, and\n"
-	"looks again every --interval (1s).  Locks that somebody waits for come first, in bold.\n"
+	"Shows the leases of this database, the requests that wait and what happens a\n"
+	"second, and looks again every --interval (1s).  Locks that somebody waits for\n"
+	"come first, in bold.\n"
 	"Keys: ? tells all of them, q quits, arrows and page keys scroll.\n"
-	"With --batch or --json each look is printed, and neither a terminal nor keys are used.\n",
+	"With --batch or --json each look is printed, without a terminal or keys.\n",
 	.least = 0,
 	.most = 0,
 	.run = run

@@ -51,8 +51,8 @@ const Command cmd_wait = {
 	.arguments = "NAME",
 	.summary = "wait until nobody holds a lock",
 	.text =
-	"Waits until nobody holds lock NAME, without acquiring it or standing in its queue.\n"
-	"Exits with 75 if that has not come about within --wait.\n",
+	"Waits until nobody holds lock NAME, without acquiring it or standing in its\n"
+	"queue.  Exits with 75 if that has not come about within --wait.\n",
 	.least = 1,
 	.most = 1,
 	.run = run

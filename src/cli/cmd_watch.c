@@ -24,9 +24,9 @@ const Command cmd_watch = {
 	.arguments = "NAME",
 	.summary = "print each change of the holder of a lock",
 	.text =
-	"Prints who holds lock NAME, and a line more each time that this changes: the time,\n"
-	"the token, the owner and the payload, or \"free\".  Of several holders it is the one\n"
-	"that came last.\n",
+	"Prints who holds lock NAME, and a line more each time that this changes: the\n"
+	"time, the token, the owner and the payload, or \"free\".  Of several holders it is\n"
+	"the one that came last.\n",
 	.least = 1,
 	.most = 1,
 	.run = run

@@ -5,7 +5,8 @@
 
 # The options of a command, a line each: letter, name, argument, meaning; with tabs.
 function __dlock_options
-    command dlock $argv --help 2>/dev/null | string replace -rf '^  (?:-(.),|   ) --([a-z-]+)(?:\[=[A-Z]+\]| ([A-Z]+))? +(.*)$' '$1\t$2\t$3\t$4'
+    string replace -ra '\n {32}' ' ' -- (command dlock $argv --help 2>/dev/null | string collect) | string split \n |
+        string replace -rf '^  (?:-(.),|   ) --([a-z-]+)(?:\[=[A-Z]+\]| ([A-Z]+))? +(.*)$' '$1\t$2\t$3\t$4'
 end
 
 # The command that the line has, of one word or two.

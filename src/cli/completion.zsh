@@ -37,11 +37,12 @@ _dlock_commands() {
 # The options of the command, in the array "specs" as _arguments has them.
 _dlock_options() {
 	setopt localoptions extendedglob
-	local line letter name sign argument meaning
+	local help line letter name sign argument meaning
 	local -a match mbegin mend
 
 	specs=()
-	for line in ${(f)"$($_dlock_program $@ --help 2>/dev/null)"}; do
+	help=$($_dlock_program $@ --help 2>/dev/null)
+	for line in ${(f)help//$'\n' (#c32)/ }; do
 		[[ $line =~ '^  (-(.),|   ) --([a-z-]+)(\[=([A-Z]+)\])?( ([A-Z]+))? +(.*)$' ]] || continue
 		letter=$match[2] name=$match[3] sign= argument=$match[7] meaning=${match[8]//(#m)[][:\\]/\\$MATCH}
 		case $name in

@@ -65,12 +65,12 @@ print_help(void)
 		   "Usage: dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
 	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
 		printf("  %-14s %s\n", commands[i]->name, commands[i]->summary);
-	printf("\n\"dlock COMMAND --help\" tells more about each.  The server is found as by psql: with\n"
-		   "-d CONNINFO, or the variables PGHOST, PGPORT, PGDATABASE, PGUSER and so on.\n\n"
-		   "Exit codes, but for those of the command that is run (128+N if signal N ended it):\n"
+	printf("\n\"dlock COMMAND --help\" tells more about each.  The server is found as by psql:\n"
+		   "with -d CONNINFO, or the variables PGHOST, PGPORT, PGDATABASE, PGUSER and so on.\n\n"
+		   "Exit codes, but for that of the command that is run (128+N: signal N ended it):\n"
 		   "  0    done\n"
 		   "  64   wrong usage, or a value that the server does not accept\n"
-		   "  69   the server cannot be reached, does not finish in time, or lacks what is needed\n"
+		   "  69   the server is out of reach, too slow, or lacks what is needed\n"
 		   "  70   an error of the server that was not expected\n"
 		   "  71   an error of this machine\n"
 		   "  75   the lock was not acquired (-E CODE: another code)\n"

@@ -15,6 +15,8 @@
 #include "rows.h"
 #include "text.h"
 
+#define TYPE_JSONB	3802		/* as in pg_type */
+
 static const char *
 cell(const PGresult *result, int row, int column)
 {
@@ -57,7 +59,7 @@ print_table(const PGresult *result, const RowsColumn *columns, int ncolumns)
 
 	for (int i = 0; i < ncolumns; i++)
 	{
-		OutputColumn column = {columns[i].title, columns[i].raw};
+		OutputColumn column = {columns[i].title, columns[i].raw && PQftype(result, i) != TYPE_JSONB};
 
 		if (column.title != NULL)
 			shown[nshown++] = column;

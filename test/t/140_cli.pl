@@ -81,8 +81,9 @@ foreach my $command ($help->{out} =~ /^  ([a-z-]+(?: [a-z]+)?)  +[a-z]/mg)
 	my @words = split / /, $command;
 	my $of = cli_is([ @words, '--help' ], { out => qr/^Usage: dlock \Q$command\E / }, "help of $command");
 	is(cli('help', @words)->{out}, $of->{out}, "help of $command, asked otherwise");
-	unlike($of->{out}, qr/^.{101}/m, "help of $command: lines are not too long");
+	unlike($of->{out}, qr/^.{81}/m, "help of $command: lines fit a terminal");
 }
+unlike($help->{out}, qr/^.{81}/m, 'help: lines fit a terminal');
 is(cli('help', $_)->{out}, $help->{out}, "help $_") foreach '--help', '-h';
 cli_is($_, { out => qr/^  dlock task put .*^  dlock task list /ms }, "@$_") foreach [qw(help task)], [qw(task --help)];
 cli_is(['task'], { code => 64, err => qr/"dlock task" needs put,/ }, 'task what?');
@@ -181,6 +182,7 @@ unlike($status, qr/\e/, 'status: nothing for the terminal');
 my @lines = split /\n/, $status;
 is(scalar @lines, 6, 'status: lines');
 is(index($lines[0], 'OWNER'), index($lines[1], 'second-one'), 'status: aligned');
+is(index($lines[0], 'PAYLOAD'), index($lines[1], '{"k"'), 'status: payloads are aligned as text');
 {
 	# A character of two bytes takes one column.
 	my $wide = $lines[2];

@@ -200,15 +200,19 @@ symlink $dlock, "$bin/dlock" or die "$bin/dlock: $!";
 local $ENV{PATH} = "$bin:$ENV{PATH}";
 local $ENV{HOME} = $bin;
 
-# What fish offers for a line, or complains about.
-sub complete_fish
+# What fish offers for a line, each with a tab and its meaning, or complains about.
+sub explain_fish
 {
 	my ($line) = @_;
-	my $out = output_of('sh', '-c', 'exec "$@" 2>&1', 'sh',
+
+	return split /\n/, output_of('sh', '-c', 'exec "$@" 2>&1', 'sh',
 		'fish', '--no-config', '-c', 'source $argv[1]; complete -C $argv[2]',
 		"$top/src/cli/completion.fish", $line);
+}
 
-	return sort map { s/\t.*//r } split /\n/, $out;
+sub complete_fish
+{
+	return sort map { s/\t.*//r } explain_fish(@_);
 }
 
 # What zsh offers for a line.  Only its line editor completes, so it gets a terminal,
@@ -253,6 +257,14 @@ EOC
 
 	my %offered = map { $_ => 1 } $out =~ /offered (\S+)/g;
 	return sort keys %offered;
+}
+
+# Its meaning takes two lines of the help.
+SKIP:
+{
+	skip 'there is no fish', 1 unless has_program('fish');
+	is_deeply([ explain_fish('dlock run --lock-d') ],
+		["--lock-delay\tkeep the lock closed for so long if the lease expires or is ended by force"], 'fish: the whole meaning');
 }
 
 foreach my $shell ([ fish => \&complete_fish ], [ zsh => \&complete_zsh ])
