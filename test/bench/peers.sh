@@ -5,7 +5,15 @@
 # dlock.  To be sourced by measure; needs $place, $sockets and progress.
 
 peer_names() {
-	echo redis_always redis_none etcd zookeeper
+	echo redis_always redis_none redlock_always redlock_none etcd zookeeper
+}
+
+# peer_parts SERVER: how many processes it is, each with data of its own.
+peer_parts() {
+	case $1 in
+	redlock_*) echo 5 ;;
+	*) echo 1 ;;
+	esac
 }
 
 # Debian's file of settings says how it starts ZooKeeper.
@@ -14,7 +22,7 @@ zookeeper_environment=/etc/zookeeper/conf/environment
 # peer_package SERVER: the package that it lacks; nothing if it is here.
 peer_package() {
 	case $1 in
-	redis_*) command -v redis-server >/dev/null || echo redis-server ;;
+	redis_* | redlock_*) command -v redis-server >/dev/null || echo redis-server ;;
 	etcd) command -v etcd >/dev/null || echo etcd-server ;;
 	zookeeper)
 		[ -r "$zookeeper_environment" ] && [ -e /usr/share/java/zookeeper.jar ] || echo zookeeper
@@ -26,7 +34,7 @@ peer_package() {
 peer_version() {
 	local jar
 	case $1 in
-	redis_*) redis-server --version | sed 's/.* v=\([^ ]*\).*/Redis \1/' ;;
+	redis_* | redlock_*) redis-server --version | sed 's/.* v=\([^ ]*\).*/Redis \1/' ;;
 	etcd) etcd --version | sed -n 's/^etcd Version: /etcd /p' ;;
 	zookeeper)
 		jar=$(echo /usr/share/java/zookeeper-[0-9]*.jar)
@@ -42,15 +50,16 @@ is_peer() {
 
 # Servers that a user can reach who is not ours would be an open door, so where the
 # system has Unix sockets, it listens on nothing else.
-# peer_command SERVER: sets the array "command", and writes the address.
+# peer_command SERVER PART: sets the array "command", and "address".
 peer_command() {
-	local name=$1 data=$place/data/$1 port other_port
+	local name=$1 part=$2 data=$place/data/$1/$2 port other_port
+	mkdir -p "$data"
 	case $name in
-	redis_*)
-		command=(redis-server --port 0 --unixsocket "$sockets/$name" --dir "$data" --save ''
+	redis_* | redlock_*)
+		address=$sockets/$name.$part
+		command=(redis-server --port 0 --unixsocket "$address" --dir "$data" --save ''
 			--daemonize no --auto-aof-rewrite-percentage 0)
-		[ "$name" != redis_always ] || command+=(--appendonly yes --appendfsync always)
-		echo "$sockets/$name" >"$data.address"
+		[[ $name != *_always ]] || command+=(--appendonly yes --appendfsync always)
 		;;
 	etcd)
 		read -r port other_port < <("$place/peers/dlock_peers" ports 2)
@@ -59,7 +68,7 @@ peer_command() {
 			--listen-peer-urls "http://127.0.0.1:$other_port"
 			--initial-advertise-peer-urls "http://127.0.0.1:$other_port"
 			--initial-cluster "default=http://127.0.0.1:$other_port")
-		echo "$port" >"$data.address"
+		address=$port
 		;;
 	zookeeper)
 		read -r port < <("$place/peers/dlock_peers" ports 1)
@@ -73,7 +82,7 @@ peer_command() {
 		END
 		command=(java -Xmx512m -D"zookeeper.root.logger=WARN,CONSOLE" -cp "$(zookeeper_classpath)"
 			org.apache.zookeeper.server.quorum.QuorumPeerMain "$data/zoo.cfg")
-		echo "$port" >"$data.address"
+		address=$port
 		;;
 	esac
 }
@@ -92,16 +101,24 @@ declare -A peer_pids=()
 
 # peer_start SERVER: false if it does not start, or does not do what it should.
 peer_start() {
-	local name=$1 command=() end=$((SECONDS + 300))
+	local name=$1 part pid pids=() command=() address addresses='' end=$((SECONDS + 300))
 	mkdir -p "$place/data/$name"
-	peer_command "$name"
-	# It must not outlive this script, however that ends.
-	setpriv --pdeathsig KILL "${command[@]}" >"$place/log/$name" 2>&1 </dev/null &
-	peer_pids[$name]=$!
+	: >"$place/log/$name"
+	for ((part = 1; part <= $(peer_parts "$name"); part++)); do
+		peer_command "$name" "$part"
+		addresses+=${addresses:+,}$address
+		# It must not outlive this script, however that ends.
+		setpriv --pdeathsig KILL "${command[@]}" >>"$place/log/$name" 2>&1 </dev/null &
+		pids+=($!)
+		peer_pids[$name]=${pids[*]}
+	done
+	echo "$addresses" >"$place/data/$name.address"
 	while [ "$SECONDS" -lt "$end" ]; do
 		# ZooKeeper loses a request that comes too early.
 		! peer_run check "$name" "${name%_*}" -p 5 >"$place/log/$name.check" 2>&1 || return 0
-		kill -0 "${peer_pids[$name]}" 2>/dev/null || break
+		for pid in "${pids[@]}"; do
+			kill -0 "$pid" 2>/dev/null || break 2
+		done
 		sleep 0.1
 	done
 	progress "$name does not start: $(tail -n 1 "$place/log/$name.check"); $(tail -n 1 "$place/log/$name")"
@@ -111,9 +128,11 @@ peer_start() {
 
 # Their data are thrown away, so nothing need be waited for but the end.
 peer_stop() {
-	[ -n "${peer_pids[$1]:-}" ] || return 0
-	kill -KILL "${peer_pids[$1]}" 2>/dev/null || true
-	wait "${peer_pids[$1]}" 2>/dev/null || true
+	local pid
+	for pid in ${peer_pids[$1]:-}; do
+		kill -KILL "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
+	done
 	unset "peer_pids[$1]"
 }
 

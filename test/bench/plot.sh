@@ -9,6 +9,7 @@ plot_colour() {
 	'lease table'*NOTIFY) echo '#2a9d5c' ;;
 	*NOTIFY) echo '#7fb2e5' ;;
 	dlock* | 'while leases expire' | *'wait for one lock') echo '#1f4e9c' ;;
+	Redlock*) echo '#e6a817' ;;
 	Redis* | *busy*) echo '#d95f02' ;;
 	'lease table'* | *'in the crowd too') echo '#2a9d5c' ;;
 	advisory*) echo '#8e44ad' ;;
@@ -93,6 +94,7 @@ plot_throughput() {
 	local lines=() durable not_durable=() commands
 	rate_line peer_dlock_on dlock
 	rate_line redis_always_on 'Redis, AOF always'
+	rate_line redlock_always_on 'Redlock, AOF always'
 	rate_line peer_table_on 'lease table'
 	rate_line etcd_on etcd
 	rate_line zookeeper_on ZooKeeper
@@ -100,6 +102,7 @@ plot_throughput() {
 	lines=()
 	rate_line peer_dlock_off dlock
 	rate_line redis_none_off 'Redis, no AOF'
+	rate_line redlock_none_off 'Redlock, no AOF'
 	rate_line peer_advisory_off 'advisory lock'
 	not_durable=("${lines[@]}")
 	[ ${#durable[@]} -gt 0 ] && [ ${#not_durable[@]} -gt 0 ] || return 0

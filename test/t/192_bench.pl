@@ -151,11 +151,13 @@ foreach my $server (@servers)
 trap peers_stop EXIT
 peer_start $server || { rm -rf "\$place/data/$server"; peer_start $server; }
 peer_run rate $server $peer -c 4 -j 2 -s 1 -w 100
-peer_run handoff $server $peer -s 1
+# Few names, so that many are refused.
+peer_run rate $server $peer -c 8 -j 2 -s 1 -w 100 -k 4
+[ $peer = redlock ] || peer_run handoff $server $peer -s 1
 peer_version $server
 EOC
 		is($status, 0, "$server: granted, refused, released, handed over") or diag($err);
-		like($out, qr/^pairs \d+\nrefused \d+\nleft 0$/m, "$server: a run");
+		like($out, qr/^pairs \d+\nrefused \d+\nleft 0\n.*^pairs \d+\nrefused \d+\nleft 0$/ms, "$server: two runs");
 		like($out, qr/^\w+ \d+\.\d+/m, "$server: its version");
 	}
 }

@@ -53,8 +53,10 @@ connection_init(Connection *c, const Peer *peer, int number)
 {
 	memset(c, 0, sizeof(*c));
 	c->peer = peer;
+	c->address = options.address;
 	c->number = number;
 	c->fd = -1;
+	c->whole = c;
 	c->random = UINT64_C(0x9E3779B97F4A7C15) * (number + 1);
 	snprintf(c->owner, sizeof(c->owner), "%d", 2000000000 + number);
 }
@@ -69,22 +71,22 @@ connection_connect(Connection *c)
 	socklen_t	length = sizeof(loopback);
 	int			one = 1;
 
-	if (options.address[0] == '/')
+	if (c->address[0] == '/')
 	{
-		if (strlen(options.address) >= sizeof(local.sun_path))
+		if (strlen(c->address) >= sizeof(local.sun_path))
 			fail("the path of the socket is too long");
-		strcpy(local.sun_path, options.address);
+		strcpy(local.sun_path, c->address);
 		address = (struct sockaddr *) &local;
 		length = sizeof(local);
 	}
 	else
 	{
-		loopback.sin_port = htons(atoi(options.address));
+		loopback.sin_port = htons(atoi(c->address));
 		loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	}
 	c->fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (c->fd < 0 || connect(c->fd, address, length) != 0)
-		fail("cannot connect to %s: %s", options.address, strerror(errno));
+		fail("cannot connect to %s: %s", c->address, strerror(errno));
 	if (address->sa_family == AF_INET)
 		setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
@@ -152,6 +154,8 @@ connection_send(Connection *c)
 {
 	size_t		sent = 0;
 
+	for (int i = 0; i < c->n_parts; i++)
+		connection_send(&c->parts[i]);
 	while (sent < c->out_length)
 	{
 		ssize_t		n = send(c->fd, c->out + sent, c->out_length - sent, MSG_NOSIGNAL);
@@ -208,11 +212,23 @@ connection_consume(Connection *c, size_t length)
 bool
 connection_wait(Connection *c, Time until)
 {
-	struct pollfd fd = {.fd = c->fd,.events = POLLIN};
+	Connection *parts = c->n_parts > 0 ? c->parts : c;
+	int			n_parts = c->n_parts > 0 ? c->n_parts : 1;
+	struct pollfd fds[MOST_PARTS];
 	Time		span = until - now_monotonic();
 	struct timespec timeout = {span / SEC, span % SEC * 1000};
+	bool		received = false;
 
-	return span > 0 && ppoll(&fd, 1, &timeout, NULL) > 0 && connection_receive(c);
+	for (int i = 0; i < n_parts; i++)
+	{
+		fds[i].fd = parts[i].fd;
+		fds[i].events = POLLIN;
+	}
+	if (span <= 0 || ppoll(fds, n_parts, &timeout, NULL) <= 0)
+		return false;
+	for (int i = 0; i < n_parts; i++)
+		received |= fds[i].revents != 0 && connection_receive(&parts[i]);
+	return received;
 }
 
 /* Wait for the answer to what was sent. */
@@ -235,4 +251,12 @@ connection_call(Connection *c)
 {
 	connection_send(c);
 	return connection_answer(c);
+}
+
+void
+connection_close(Connection *c)
+{
+	c->peer->close(c);
+	if (c->fd >= 0)
+		close(c->fd);
 }

@@ -12,10 +12,10 @@
  *	  check		does the peer grant, refuse, and hand over, as it should?
  *	  ports		so many free ports of 127.0.0.1, on a line
  *
- *	  ADDRESS is a port of 127.0.0.1, or the path of a Unix socket.  What is
- *	  measured begins after the warm-up (-w).  An answer that takes longer than
- *	  the patience, in seconds, is an error.  The options of a session of
- *	  PostgreSQL come from PGOPTIONS.
+ *	  ADDRESS is a port of 127.0.0.1, or the path of a Unix socket; for Redlock
+ *	  five of these, with commas between.  What is measured begins after the
+ *	  warm-up (-w).  An answer that takes longer than the patience, in seconds,
+ *	  is an error.  The options of a session of PostgreSQL come from PGOPTIONS.
  *
  * IDENTIFICATION
  *	  test/bench/peers/main.c
@@ -45,7 +45,7 @@ Options		options = {
 };
 
 static const Peer *const peers[] = {
-	&dlock_peer, &table_peer, &advisory_peer, &redis_peer, &etcd_peer, &zookeeper_peer
+	&dlock_peer, &table_peer, &advisory_peer, &redis_peer, &redlock_peer, &etcd_peer, &zookeeper_peer
 };
 
 static int

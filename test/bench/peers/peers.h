@@ -10,13 +10,15 @@
  *	  handoff.c		from a release to the next holder's answer
  *	  postgres.c	PostgreSQL: dlock, lease table, advisory lock
  *	  redis.c		Redis: SET NX PX, and a script that compares and deletes
+ *	  redlock.c		Redlock: the same at the majority of five servers
  *	  etcd.c		etcd: transactions and its lock service, over gRPC
  *	  zookeeper.c	ZooKeeper: ephemeral nodes
  *
  *	  Each peer is spoken to in its own protocol and without a library, so that
  *	  the client costs the same for all of them: a send, a receive, a wait for
  *	  the socket and some hundred nanoseconds to write and read a message.  A
- *	  connection has one request at a time on its way.
+ *	  connection has one request at a time on its way.  That of Redlock is made
+ *	  of parts, one for each server; each has a socket and buffers.
  *
  *	  Whatever is unexpected ends the program with a message.
  *
@@ -47,6 +49,9 @@ typedef int64_t Time;
 #define IN_SIZE		65536
 #define OUT_SIZE	4096
 
+/* Of a connection. */
+#define MOST_PARTS	8
+
 typedef enum Answer
 {
 	ANSWER_NONE,				/* not yet, or not all of it */
@@ -59,8 +64,12 @@ struct Peer;
 typedef struct Connection
 {
 	const struct Peer *peer;
+	const char *address;		/* until it is open */
 	int			number;
-	int			fd;
+	int			fd;				/* -1 if it is made of parts */
+	struct Connection *whole;	/* what this is a part of, or itself */
+	struct Connection *parts;
+	int			n_parts;		/* 0 if it is not made of parts */
 	uint64_t	random;
 	char		name[32];		/* of the lock */
 	char		owner[32];
@@ -86,6 +95,10 @@ typedef struct Connection
 	int			request;		/* what was sent last */
 	char		script[64];		/* redis.c: digests of the scripts */
 	char		notifying_script[64];
+	Time		asked_at;		/* redlock.c: when the last request was made, */
+	int			yes;			/* and the answers to it */
+	int			no;
+	int			awaited;		/* answers to a part that are still to come */
 	uint32_t	stream;			/* etcd.c: the number of the request */
 	int64_t		lease;
 	int32_t		xid;			/* zookeeper.c: the number of the request */
@@ -105,6 +118,8 @@ typedef struct Peer
 	void		(*release) (Connection *c);
 	/* Look whether the answer is there; take it out of the buffer. */
 	Answer		(*take) (Connection *c);
+	/* Take in answers that were not waited for.  Null: there are none. */
+	void		(*settle) (Connection *c);
 	/* How many locks are held, or -1 if the peer cannot say. */
 	int64_t		(*count) (Connection *c);
 	/* What a session does at its end. */
@@ -113,7 +128,7 @@ typedef struct Peer
 	/* Of one lock that two connections want in turns.  Null: cannot be. */
 	void		(*handoff_begin) (Connection *holder, Connection *next);
 	/* Let the next one wait, asleep; it takes so many milliseconds at least. */
-	int			settle;
+	int			fall_asleep;
 	void		(*handoff_wait) (Connection *next);
 	/* Release, until the next one has the lock: false until then. */
 	void		(*handoff_release) (Connection *holder);
@@ -132,7 +147,8 @@ typedef struct Options
 	int			names;
 	int			patience;		/* seconds */
 	const char *address;		/* a port of 127.0.0.1, or the path of a
-								 * socket */
+								 * socket; with commas between, if the peer
+								 * has several servers */
 } Options;
 
 extern Options options;
@@ -157,6 +173,7 @@ extern void connection_consume(Connection *c, size_t length);
 extern bool connection_wait(Connection *c, Time until);
 extern Answer connection_answer(Connection *c);
 extern Answer connection_call(Connection *c);
+extern void connection_close(Connection *c);
 
 /* rate.c */
 extern void measure_rate(const Peer *peer);
@@ -170,6 +187,7 @@ extern const Peer dlock_peer;
 extern const Peer table_peer;
 extern const Peer advisory_peer;
 extern const Peer redis_peer;
+extern const Peer redlock_peer;
 extern const Peer etcd_peer;
 extern const Peer zookeeper_peer;
 

@@ -55,8 +55,6 @@ go_on(Share *share, Connection *c, Time now)
 {
 	Answer		answer;
 
-	if (!connection_receive(c))
-		return;
 	while (!c->done && (answer = c->peer->take(c)) != ANSWER_NONE)
 	{
 		if (!c->releasing && answer == ANSWER_YES)
@@ -80,6 +78,17 @@ go_on(Share *share, Connection *c, Time now)
 	}
 }
 
+static void
+watch(int set, Connection *c)
+{
+	struct epoll_event event = {.events = EPOLLIN,.data.ptr = c};
+
+	for (int i = 0; i < c->n_parts; i++)
+		watch(set, &c->parts[i]);
+	if (c->fd >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, c->fd, &event) != 0)
+		fail("cannot watch a socket: %s", strerror(errno));
+}
+
 static void *
 drive(void *argument)
 {
@@ -91,10 +100,7 @@ drive(void *argument)
 		fail("cannot make an epoll set: %s", strerror(errno));
 	for (int i = 0; i < share->count; i++)
 	{
-		struct epoll_event event = {.events = EPOLLIN,.data.ptr = &share->connections[i]};
-
-		if (epoll_ctl(set, EPOLL_CTL_ADD, share->connections[i].fd, &event) != 0)
-			fail("cannot watch a socket: %s", strerror(errno));
+		watch(set, &share->connections[i]);
 		acquire(&share->connections[i]);
 	}
 	while (running > 0)
@@ -107,10 +113,12 @@ drive(void *argument)
 			fail("no answer in %d s", (int) (PATIENCE / SEC));
 		for (int i = 0; i < count; i++)
 		{
-			Connection *c = events[i].data.ptr;
+			Connection *part = events[i].data.ptr;
+			Connection *c = part->whole;
 			bool		was_done = c->done;
 
-			go_on(share, c, now);
+			if (connection_receive(part))
+				go_on(share, c, now);
 			running -= c->done && !was_done;
 		}
 	}
@@ -160,12 +168,11 @@ measure_rate(const Peer *peer)
 		pairs += shares[t].pairs;
 		refused += shares[t].refused;
 	}
+	for (int i = 0; i < options.clients && peer->settle != NULL; i++)
+		peer->settle(&connections[i]);
 	left = peer->count(&connections[0]);
 	for (int i = 0; i < options.clients; i++)
-	{
-		peer->close(&connections[i]);
-		close(connections[i].fd);
-	}
+		connection_close(&connections[i]);
 	printf("rate %.1f\n", (double) pairs / options.seconds);
 	printf("pairs %lld\n", (long long) pairs);
 	printf("refused %lld\n", (long long) refused);
