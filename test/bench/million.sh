@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # the variables of measure
-# The server with a million live leases: what they take of memory, and how long
-# it takes to load them after a restart.  To be sourced by measure.
+# The group "million": what up to a million live leases cost other calls, what they take
+# of memory, and how long it takes to load them after a restart.  To be sourced by
+# measure.
 
 # The time of the last statement of a psql script with \timing, in ms.
 last_time() {
@@ -14,17 +15,23 @@ median_of() {
 		END { print NR % 2 ? value[(NR + 1) / 2] : (value[NR / 2] + value[NR / 2 + 1]) / 2 }'
 }
 
-# Acquire the leases number FROM to TO for an owner: "many" stands for a
-# thousand of them.  Prints what psql says.
+# Each lease has a name of its own, and each thousand of them an owner.
+# million_acquire FROM TO: acquire the leases of these numbers, a thousand in a call, each
+# call its own transaction.  Stops at an error.  Prints what psql says.
 million_acquire() {
-	local from=$1 to=$2 owner="'$3'"
-	[ "$3" != many ] || owner='(5000000000 + i % 1000)::text'
-	server_sql million -v VERBOSITY=sqlstate <<-END 2>&1
-		SET synchronous_commit = off;
-		\\timing on
-		SELECT count(dlock_acquire((4000000000000 + i)::text, $owner, '1 day'))
-		  FROM generate_series($from, $to) i;
-	END
+	server_sql million -c "
+		SELECT format('SELECT cardinality(dlock_acquire_all(array(
+		                   SELECT (4000000000000 + i)::text FROM generate_series(%s, %s) i), ''%s'', ''1 day''));',
+		              greatest($1, 1000 * b + 1), least($2, 1000 * b + 1000), 5000000000 + b)
+		  FROM generate_series(($1 - 1) / 1000, ($2 - 1) / 1000) b" >"$place/million.sql"
+	PGOPTIONS='-c synchronous_commit=off' server_sql million -v VERBOSITY=sqlstate -f "$place/million.sql" 2>&1
+}
+
+# million_release FROM TO
+million_release() {
+	server_sql million -c "
+		SELECT count(*) FROM generate_series($1, $2) i
+		 WHERE dlock_release((4000000000000 + i)::text, (5000000000 + (i - 1) / 1000)::text)" >/dev/null
 }
 
 million_live() {
@@ -33,34 +40,71 @@ million_live() {
 
 # Fill up to the wanted number; with more memory, if it does not suffice.
 million_fill() {
-	local answer kb=$memory
+	local answer kb=$memory from=$EPOCHREALTIME
 	million_fits=yes
-	answer=$(million_acquire 1 "$leases" many) || true
-	million_fill_ms=$(last_time <<<"$answer")
+	answer=$(million_acquire 1 "$leases") || true
+	million_fill_ms=$(awk -v from="$from" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.0f", 1000 * (to - from) }')
 	million_held=$(million_live)
 	while [ "$million_held" -lt "$leases" ]; do
-		grep -q '^ERROR:  53400' <<<"$answer" || die "cannot fill: $answer"
+		grep -q 'ERROR:  53400' <<<"$answer" || die "cannot fill: $(tail -n 1 <<<"$answer")"
 		[ "$million_fits" = no ] || million_capacity=$million_held
 		million_fits=no
 		kb=$((kb * 2))
 		server_stop million
 		echo "dlock.max_memory = ${kb}kB" >>"$place/data/million/postgresql.conf"
 		server_start million
-		answer=$(million_acquire $((million_held + 1)) "$leases" many) || true
+		answer=$(million_acquire $((million_held + 1)) "$leases") || true
 		million_held=$(million_live)
 	done
 }
 
-# How many would have fitted?
+# How many would have fitted?  A lease takes more than a hundred bytes.
 million_overfill() {
 	local answer
 	[ "$million_fits" = yes ] || return 0
-	answer=$(million_acquire $((leases + 1)) $((leases * 100)) extra) || true
-	grep -q '^ERROR:  53400' <<<"$answer" || problem "million: no 53400 when memory is full: $answer"
+	answer=$(million_acquire $((leases + 1)) $((leases + memory * 10))) || true
+	grep -q 'ERROR:  53400' <<<"$answer" ||
+		problem "million: no 53400 when memory is full: $(tail -n 1 <<<"$answer")"
 	million_capacity=$(million_live)
-	server_sql million -c "SELECT dlock_release_all('extra')" >/dev/null
-	[ "$(million_live)" = "$leases" ] ||
-		problem "million: $(million_live) leases after the release of those that were too many"
+	million_release $((leases + 1)) "$million_capacity"
+	million_held=$(million_live)
+	[ "$million_held" = "$leases" ] ||
+		problem "million: $million_held leases after the release of those that were too many"
+}
+
+# million_resize COUNT: so many leases are live.
+million_resize() {
+	local held
+	held=$(million_live)
+	if [ "$held" -lt "$1" ]; then
+		million_acquire $((held + 1)) "$1" >"$place/log/million.fill"
+	elif [ "$held" -gt "$1" ]; then
+		million_release $(($1 + 1)) "$held"
+	fi
+	held=$(million_live)
+	[ "$held" = "$1" ] || die "$held leases are live, and not $1"
+}
+
+# The numbers of leases that the pairs are measured beside.
+million_sizes() {
+	printf '%s\n' 0 $((leases / 100)) $((leases / 10)) "$leases" | sort -nu
+}
+
+# measure_millions ROUND: with each of the sizes; the other way round in every other
+# round.
+measure_millions() {
+	local round=$1 size sizes variant row=()
+	for variant in "${variants[@]}"; do
+		[[ $variant != *' million million '* ]] || row+=("$variant")
+	done
+	[ ${#row[@]} -gt 0 ] || return 0
+	mapfile -t sizes < <(million_sizes)
+	[ $((round % 2)) = 1 ] || mapfile -t sizes < <(million_sizes | sort -nr)
+	for size in "${sizes[@]}"; do
+		million_resize "$size"
+		took_note million
+		measure_row "$round" "$size" "${row[@]}"
+	done
 }
 
 # The first call after a restart, by a session that has to load the leases: no
@@ -126,6 +170,10 @@ million_report() {
 	selected_on million || return 0
 	load=$(median_of "${million_load_ms[@]}")
 	each=$(awk -v bytes="$million_shared" -v count="$million_capacity" 'BEGIN { printf "%.1f", bytes / count }')
+	printf '%s\t%s\n' leases "$leases" memory "$memory" capacity "$million_capacity" bytes "$each" \
+		relation "$million_relation" fill "$million_fill_ms" load "$load" \
+		load_low "$(printf '%s\n' "${million_load_ms[@]}" | sort -n | head -n 1)" \
+		load_high "$(printf '%s\n' "${million_load_ms[@]}" | sort -n | tail -n 1)" >"$place/million.tsv"
 	say
 	say "$leases live leases, names of 13 bytes, owners of 10, dlock.max_memory = $memory kB"
 	say
@@ -136,6 +184,6 @@ million_report() {
 		say "  acquired by one session, without flushes, in  $million_fill_ms ms"
 	[ "$million_fits" = yes ] ||
 		say "  They did not fit; what follows is with more memory, and so are the pairs above."
-	say "  first call after a clean restart              $load ms, median of ${million_load_ms[*]}$(million_verdict "$load" 1000)"
+	say "  first call after a clean restart              $load ms, median of ${million_load_ms[*]}$(million_verdict "$load" 700)"
 	say "  first call of the next session                $(median_of "${million_again_ms[@]}") ms"
 }

@@ -7,7 +7,7 @@
 plot_colour() {
 	case $1 in
 	'lease table'*NOTIFY) echo '#2a9d5c' ;;
-	*NOTIFY) echo '#7fb2e5' ;;
+	*NOTIFY | 'dlock, not on disk') echo '#7fb2e5' ;;
 	dlock* | 'while leases expire' | *'wait for one lock') echo '#1f4e9c' ;;
 	Redlock*) echo '#e6a817' ;;
 	Redis* | *busy*) echo '#d95f02' ;;
@@ -51,12 +51,12 @@ plot_data_percentiles() {
 		}'
 }
 
-# plot_line FILE TITLE STYLE: adds to the array "lines" if there is something to show.
+# plot_line FILE TITLE STYLE [USING]: adds to the array "lines" if there is something to show.
 plot_line() {
 	local colour
 	colour=$(plot_colour "$2")
 	[ ! -s "$place/plot/$1.dat" ] ||
-		lines+=("'$place/plot/$1.dat' title '$2' lc rgb '$colour' lw 2 pt 7 ps 0.5 $3")
+		lines+=("'$place/plot/$1.dat' ${4:-} title '$2' lc rgb '$colour' lw 2 pt 7 ps 0.5 $3")
 }
 
 # rate_line VARIANT TITLE
@@ -185,6 +185,31 @@ plot_crowd() {
 	gnuplot <<<"$commands"
 }
 
+# A place for each number, so that 0 has one.
+plot_leases() {
+	local lines=() commands name title
+	for name in on off; do
+		title='dlock, on disk'
+		[ $name = on ] || title='dlock, not on disk'
+		plot_data_rates "million_$name" >"$place/plot/million_$name.dat"
+		plot_line "million_$name" "$title" 'with yerrorlines' 'using 0:2:3:4:xtic(1)'
+	done
+	[ ${#lines[@]} -gt 0 ] || return 0
+	commands=$(
+		plot_head leases 600 360
+		cat <<-END
+			set format y '%.0f'
+			set xlabel 'live leases on other names'
+			set ylabel 'acquire and release, pairs a second'
+			set yrange [0:*]
+			set xrange [-0.2:3.2]
+			set offsets 0, 0, graph 0.25, 0
+		END
+		plot_panel "$million_clients clients beside live leases"
+	)
+	gnuplot <<<"$commands"
+}
+
 plot_expiry() {
 	local lines=() durable not_durable commands name clients=${expiry_clients##* }
 	for name in on off; do
@@ -214,7 +239,7 @@ plot_all() {
 		progress "NO PLOTS: gnuplot is not here (Debian's package gnuplot-nox)"
 		return 0
 	}
-	for name in throughput handoff crowd expiry; do
+	for name in throughput handoff crowd leases expiry; do
 		"plot_$name" 2>"$place/log/plot.$name" ||
 			problem "the plot \"$name\" was not made: $(head -n 1 "$place/log/plot.$name")"
 	done

@@ -1,14 +1,20 @@
 # Write a document anew with the figures of a run: publish calls this with the files
-# "variants", "machine", "runs.tsv", "latency.tsv" and the document, in this order.
-# What stands between these two lines is replaced:
+# "variants", "machine", "runs.tsv", "latency.tsv", "million.tsv" and the document, in this
+# order.  What stands between these two lines is replaced:
 #
 #   <!-- figures: KIND WORD... -->
 #   <!-- end of figures -->
+#
+# With "optional figures:" it stays as it is, and a message tells, if nothing of it was
+# measured; otherwise that is an error.  A variant that lacks is told of.  Kinds:
 #
 #   machine                  what the run was made on and with
 #   machine-line             the same in a sentence
 #   rates VARIANT...         a second, a column for each number of clients, or size of a crowd
 #   compared VARIANT...      the same, and in brackets the rate of the first one divided by this one's
+#   beside VARIANT...        the same, and in brackets the rate divided by that of the first column
+#   tasks VARIANT...         the same of jobs_*_1_off, jobs_*_20_off, and both on, a column for each
+#   million                  memory of a lease, and how long it takes to load a million
 #   ratios VARIANT/OTHER...  of the rates of the same round, from lowest to highest
 #   latencies WHAT[:CLIENTS]...  p50 and p99 in ms, from lowest to highest
 #
@@ -16,6 +22,8 @@
 
 BEGIN {
 	failed = inside = 0
+	what_columns["crowd"] = "size of the crowd"
+	what_columns["million"] = "live leases"
 	way["dlock"] = "dlock waits"
 	way["notify"] = "release with NOTIFY, acquire"
 	way["table"] = "lease table with NOTIFY"
@@ -60,11 +68,22 @@ FILENAME ~ /\/latency.tsv$/ {
 	next
 }
 
-/^<!-- figures: .* -->$/ {
+FILENAME ~ /\/million.tsv$/ {
+	million[$1] = $2
+	next
+}
+
+/^<!-- (optional )?figures: .* -->$/ {
 	print
-	print ""
+	mark = $0
+	optional = sub(/optional /, "")
 	$NF = ""
 	n_words = split($0, word, " ")
+	if (optional && !any_measured()) {
+		print FILENAME ": not measured, so it stays as it is: " mark >"/dev/stderr"
+		next
+	}
+	print ""
 	rows = 0
 	if (word[3] == "machine")
 		print_machine()
@@ -72,10 +91,16 @@ FILENAME ~ /\/latency.tsv$/ {
 		print_machine_line()
 	else if (word[3] == "rates" || word[3] == "compared" || word[3] == "ratios")
 		print_rates(word[3])
+	else if (word[3] == "beside")
+		print_rates(word[3])
+	else if (word[3] == "tasks")
+		print_tasks()
+	else if (word[3] == "million")
+		print_million()
 	else if (word[3] == "latencies")
 		print_latencies()
 	if (rows == 0) {
-		print "nothing was measured of \"" $0 "\"" >"/dev/stderr"
+		print "nothing was measured of \"" mark "\"" >"/dev/stderr"
 		failed = 1
 	}
 	print ""
@@ -88,6 +113,18 @@ FILENAME ~ /\/latency.tsv$/ {
 !inside { print }
 
 END { exit failed || inside }
+
+# Of a mark of rates, or of "million".
+function any_measured(    i) {
+	for (i = 4; i <= n_words; i++)
+		if (counts[word[i]] != "")
+			return 1
+	return word[3] == "million" && "load" in million
+}
+
+function tell_missing(name) {
+	print FILENAME ": \"" name "\" was not measured" >"/dev/stderr"
+}
 
 function print_machine() {
 	printf "```\n%s```\n", machine
@@ -147,6 +184,16 @@ function collect_rates(name, count, of, inverse,    r, n) {
 	return n
 }
 
+# The rates of the rounds, divided by those with another size.
+function collect_beside(name, count, first,    r, n) {
+	n = 0
+	for (r = 1; r <= rounds; r++)
+		if (((name, count, r) in rate) && rate[name, first, r] > 0)
+			value[++n] = rate[name, count, r] / rate[name, first, r]
+	sort(n)
+	return n
+}
+
 function collect_latencies(list, name, count,    r, n) {
 	n = 0
 	for (r = 1; r <= rounds; r++)
@@ -196,6 +243,8 @@ function cell(kind, name, of, count,    n, text) {
 	if (kind == "ratios")
 		return sprintf("%.2f (%.2f to %.2f)", median(n), value[1], value[n])
 	text = grouped(median(n))
+	if (kind == "beside" && count != column[1] && (n = collect_beside(name, count, column[1])) > 0)
+		text = text sprintf(" (%.2f)", median(n))
 	if (kind == "compared" && name != word[4] && (n = collect_rates(name, count, word[4], 1)) > 0)
 		text = text sprintf(" (%.2f)", median(n))
 	return text
@@ -211,17 +260,19 @@ function print_rates(kind,    i, j, part, line, text) {
 	if (n_columns == 0)
 		return
 	split(word[4], part, "/")
-	line = "| " (group[part[1]] == "crowd" ? "size of the crowd" : "clients") " |"
+	line = "| " (group[part[1]] in what_columns ? what_columns[group[part[1]]] : "clients") " |"
 	for (j = 1; j <= n_columns; j++)
-		line = line " " column[j] " |"
+		line = line " " grouped(column[j]) " |"
 	print line
 	gsub(/[^|]+/, "---", line)
 	print line
 	for (i = 4; i <= n_words; i++) {
 		part[2] = ""
 		split(word[i], part, "/")
-		if (counts[part[1]] == "")
+		if (counts[part[1]] == "") {
+			tell_missing(part[1])
 			continue
+		}
 		text = name_of(part[1])
 		if (kind == "ratios")
 			text = text " / " name_of(part[2])
@@ -242,6 +293,53 @@ function suffix(name,    part) {
 
 function spread(n) {
 	return milliseconds(median(n)) " (" milliseconds(value[1]) " to " milliseconds(value[n]) ")"
+}
+
+# With the largest number of clients.  In brackets how many times as fast the first one is.
+function print_tasks(    i, j, n, ending, line, name, base, first) {
+	for (i = 4; i <= n_words; i++)
+		if (counts[word[i]] == "")
+			tell_missing(word[i])
+	find_columns()
+	if (n_columns == 0)
+		return
+	print "| " column[n_columns] " clients | one at a time, durable | 20 at a time, durable | one at a time, off | 20 at a time, off |"
+	print "|---|---|---|---|---|"
+	n = split("_1_on _20_on _1_off _20_off", ending, " ")
+	first = word[4]
+	sub(/_1_off$/, "", first)
+	for (i = 4; i <= n_words; i++) {
+		if (counts[word[i]] == "")
+			continue
+		base = word[i]
+		sub(/_1_off$/, "", base)
+		name = name_of(word[i])
+		sub(/, .*/, "", name)
+		line = "| " name " |"
+		for (j = 1; j <= n; j++) {
+			word[4] = first ending[j]
+			line = line " " cell("compared", base ending[j], "", column[n_columns]) " |"
+		}
+		word[4] = first "_1_off"
+		print line
+		rows++
+	}
+}
+
+function print_million() {
+	print "| " grouped(million["leases"]) " leases | |"
+	print "|---|---|"
+	print "| shared memory of a lease, all counted | " million["bytes"] " bytes |"
+	print "| leases that fit into `dlock.max_memory` = " grouped(million["memory"]) " kB | " grouped(million["capacity"]) " |"
+	print "| size of `dlock_store` on disk | " million["relation"] " MB |"
+	print "| acquired by one session, 1000 in a call, `synchronous_commit` off | " seconds(million["fill"]) " s |"
+	print "| first call after a restart, which loads them | " seconds(million["load"]) " s (" seconds(million["load_low"]) " to " seconds(million["load_high"]) ") |"
+	rows++
+}
+
+# Of milliseconds.
+function seconds(number) {
+	return sprintf("%.2f", number / 1000)
 }
 
 function print_latencies(    i, part, name, base, count, n, line) {

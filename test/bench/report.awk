@@ -34,8 +34,13 @@ FILENAME ~ /\/ratios$/ {
 
 {
 	rate[$1, $2, $3] = $4
-	columns[group[$1] == "crowd" ? "" : $2] = 1
+	columns[is_beside(group[$1]) ? "" : $2] = 1
 	measured[$1] = 1
+}
+
+# Is a run one beside so many sessions or leases, and not by so many clients?
+function is_beside(name) {
+	return name == "crowd" || name == "million"
 }
 
 # Sort value[1..n] in place; what is asked of it next is low, median and high.
@@ -105,7 +110,7 @@ function print_rates(    i, j, line) {
 			line = line sprintf("%9d", client[j])
 	print line
 	for (i = 1; i <= n_variants; i++) {
-		if (!(variant[i] in measured) || group[variant[i]] == "crowd")
+		if (!(variant[i] in measured) || is_beside(group[variant[i]]))
 			continue
 		line = sprintf("%-54s", group[variant[i]] ": " label[variant[i]])
 		for (j = 1; j <= n_clients; j++)
@@ -117,12 +122,12 @@ function print_rates(    i, j, line) {
 
 function print_crowds(    i, j) {
 	print ""
-	print "Beside a crowd: pairs, hand-offs or calls a second, or processes: medians of the rounds"
+	print "Beside a crowd, or live leases: pairs, hand-offs or calls a second, or processes: medians of the rounds"
 	print ""
-	printf "%-54s%9s%9s\n", "variant", "crowd", ""
+	printf "%-54s%9s%9s\n", "variant", "size", ""
 	for (i = 1; i <= n_variants; i++)
 		for (j = 1; j <= n_clients; j++)
-			if (group[variant[i]] == "crowd" && collect(variant[i], client[j], ""))
+			if (is_beside(group[variant[i]]) && collect(variant[i], client[j], ""))
 				printf "%-54s%9d%9.0f\n", label[variant[i]], client[j], median(n_values)
 }
 

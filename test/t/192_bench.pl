@@ -168,7 +168,7 @@ my %variant = map { /^(\w+) / ? ($1 => 1) : () } split /\n/, slurp_file("$bench/
 my (@marks, @unknown);
 foreach my $document (qw(doc/performance.md README.md))
 {
-	foreach my $mark (slurp_file("$top/$document") =~ /^<!-- figures: (.*) -->$/mg)
+	foreach my $mark (slurp_file("$top/$document") =~ /^<!-- (?:optional )?figures: (.*) -->$/mg)
 	{
 		my ($kind, @words) = split ' ', $mark;
 		push @marks, $mark;
@@ -178,13 +178,19 @@ foreach my $document (qw(doc/performance.md README.md))
 cmp_ok(scalar @marks, '>', 10, 'documents have marks');
 is_deeply(\@unknown, [], 'of variants that there are');
 
-append_to_file("$place/variants", "# of what\na group main on pair first thing\nb group main on pair second\n");
+append_to_file("$place/variants", join '', map { "$_\n" } '# of what',
+	'a group main on pair first thing', 'b group main on pair second', 'm million million on pair beside leases',
+	map { ("jobs_x_$_ jobs main on jobs\@x x, so many", "jobs_y_$_ jobs main on jobs\@y y, so many") } qw(1_on 20_on 1_off 20_off));
 append_to_file("$place/machine", <<'EOC');
 4 processors: fast; 8 GB
 use of the processors by others, sampled between runs: median 3 %, highest 9 %
 EOC
-append_to_file("$place/runs.tsv", join '', map { "$_\n" } "a\t1\t1\t3000", "b\t1\t1\t1500", "a\t1\t2\t5000", "b\t1\t2\t1000", "a\t8\t1\t12345");
+append_to_file("$place/runs.tsv", join '', map { "$_\n" } "a\t1\t1\t3000", "b\t1\t1\t1500", "a\t1\t2\t5000", "b\t1\t2\t1000", "a\t8\t1\t12345",
+	"m\t0\t1\t1000", "m\t10000\t1\t900", "m\t0\t2\t500", "m\t10000\t2\t500",
+	"jobs_x_1_off\t8\t1\t400", "jobs_y_1_off\t8\t1\t200", "jobs_x_20_off\t8\t1\t4000", "jobs_y_20_off\t8\t1\t5000");
 append_to_file("$place/latency.tsv", "a.notify\t2\t1\t10\t1500\t20000\n");
+append_to_file("$place/million.tsv", join '', map { "$_\n" } "leases\t1000000", "memory\t250000", "capacity\t1101000",
+	"bytes\t242.5", "relation\t153", "fill\t1695", "load\t612.3", "load_low\t600", "load_high\t650.1");
 append_to_file("$place/document", <<'EOC');
 before
 <!-- figures: machine -->
@@ -198,11 +204,28 @@ old
 <!-- end of figures -->
 <!-- figures: latencies a.notify -->
 <!-- end of figures -->
+<!-- figures: beside m -->
+<!-- end of figures -->
+<!-- optional figures: tasks jobs_x_1_off jobs_y_1_off jobs_z_1_off -->
+old
+<!-- end of figures -->
+<!-- optional figures: million -->
+old
+<!-- end of figures -->
+<!-- optional figures: beside c -->
+
+kept
+
+<!-- end of figures -->
 after
 EOC
-my @publish = ('awk', '-f', "$bench/publish.awk", map { "$place/$_" } qw(variants machine runs.tsv latency.tsv document));
+my @publish = ('awk', '-f', "$bench/publish.awk", map { "$place/$_" } qw(variants machine runs.tsv latency.tsv million.tsv document));
 ($status, $out, $err) = run_it(@publish);
 is($status, 0, 'a document') or diag($err);
+is($err, <<"EOC", 'what lacks is told');
+$place/document: "jobs_z_1_off" was not measured
+$place/document: not measured, so it stays as it is: <!-- optional figures: beside c -->
+EOC
 is($out, <<'EOC', 'has its tables');
 before
 <!-- figures: machine -->
@@ -240,10 +263,41 @@ On 4 processors (fast; 8 GB), of which other work took 3 % (median).
 | first thing, release with NOTIFY, acquire | 1.50 (1.50 to 1.50) | 20.0 (20.0 to 20.0) |
 
 <!-- end of figures -->
+<!-- figures: beside m -->
+
+| live leases | 0 | 10 000 |
+|---|---|---|
+| beside leases | 750 | 700 (0.95) |
+
+<!-- end of figures -->
+<!-- optional figures: tasks jobs_x_1_off jobs_y_1_off jobs_z_1_off -->
+
+| 8 clients | one at a time, durable | 20 at a time, durable | one at a time, off | 20 at a time, off |
+|---|---|---|---|---|
+| x | - | - | 400 | 4 000 |
+| y | - | - | 200 (2.00) | 5 000 (0.80) |
+
+<!-- end of figures -->
+<!-- optional figures: million -->
+
+| 1 000 000 leases | |
+|---|---|
+| shared memory of a lease, all counted | 242.5 bytes |
+| leases that fit into `dlock.max_memory` = 250 000 kB | 1 101 000 |
+| size of `dlock_store` on disk | 153 MB |
+| acquired by one session, 1000 in a call, `synchronous_commit` off | 1.70 s |
+| first call after a restart, which loads them | 0.61 s (0.60 to 0.65) |
+
+<!-- end of figures -->
+<!-- optional figures: beside c -->
+
+kept
+
+<!-- end of figures -->
 after
 EOC
 append_to_file("$place/document", "<!-- figures: rates c -->\n<!-- end of figures -->\n");
 ($status, $out, $err) = run_it(@publish);
 isnt($status, 0, 'a table of which nothing was measured');
-like($err, qr/^nothing was measured of "<!-- figures: rates c/, 'is told');
+like($err, qr/^nothing was measured of "<!-- figures: rates c/m, 'is told');
 done_testing();
