@@ -114,6 +114,7 @@ EXCEPTION WHEN undefined_object THEN
 	RETURN NEW;
 END $$;
 CREATE TRIGGER call_again BEFORE INSERT ON ext.dlock_task FOR EACH ROW EXECUTE FUNCTION ext.call_again();
+SET ROLE regress_dlock_harmful;
 SELECT ext.dlock_task_create_queue('s'::text);
 SET ROLE regress_dlock_worker;
 SELECT ext.dlock_task_put('w'::text, 'trigger'::text);
