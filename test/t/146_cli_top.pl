@@ -5,6 +5,9 @@ use strict;
 use warnings FATAL => 'all';
 use utf8;
 
+use FindBin;
+use lib "$FindBin::RealBin/../lib";
+
 use DLockScreen;
 use DLockSession;
 use DLockStandby;
