@@ -30,6 +30,7 @@ typedef enum Format
 {
 	AS_IS,
 	AS_SPAN,					/* seconds */
+	AS_RATE,
 	AS_MODE,					/* followed by the permits */
 	AS_LEASE_MODE				/* the same, and then the state */
 } Format;
@@ -52,9 +53,10 @@ static const Column lease_columns[] = {
 	{"MODE", LEASE_MODE, AS_LEASE_MODE, false, false, 9, 50},
 	{"LEFT", LEASE_LEFT, AS_SPAN, true, false, 6, 0},
 	{"WAIT", LEASE_WAITERS, AS_IS, true, false, 4, 40},
+	{"GRANTS/S", LEASE_RATE, AS_RATE, true, false, 8, 90},
 	{"HELD", LEASE_HELD, AS_SPAN, true, false, 6, 100},
 	{"TOKEN", LEASE_TOKEN, AS_IS, true, false, 15, 80},
-	{"ROLE", LEASE_ROLE, AS_IS, false, true, 8, 110}
+	{"ROLE", LEASE_ROLE, AS_IS, false, true, 8, 120}
 };
 static const Column waiter_columns[] = {
 	{"WAITING FOR", WAITER_NAME, AS_IS, false, true, 12, 0},
@@ -89,6 +91,13 @@ add_span(Text *to, const char *seconds)
 		text_addf(to, "%ldd%02ldh", whole / 86400, whole / 3600 % 24);
 }
 
+/* A rate in six columns. */
+static void
+add_per_second(Text *to, double rate)
+{
+	text_addf(to, (rate < 100) ? "%6.1f" : "%6.0f", rate);
+}
+
 static void
 add_value(Text *to, const TopLook *look, TopPart part, int row, const Column *column)
 {
@@ -106,6 +115,9 @@ add_value(Text *to, const TopLook *look, TopPart part, int row, const Column *co
 			break;
 		case AS_SPAN:
 			add_span(to, value);
+			break;
+		case AS_RATE:
+			add_per_second(to, strtod(value, NULL));
 			break;
 		case AS_LEASE_MODE:
 			if (strcmp(top_look_value(look, part, row, column->value + 2), "closed") == 0)
@@ -287,12 +299,10 @@ static void
 add_rate(Text *line, const TopLook *look, const char *name, TopRate rate)
 {
 	text_addf(line, "  %s ", name);
-	if (!look->has_rates)
-		text_add(line, "     -");
-	else if (look->rates[rate] < 100)
-		text_addf(line, "%6.1f", look->rates[rate]);
+	if (look->has_rates)
+		add_per_second(line, look->rates[rate]);
 	else
-		text_addf(line, "%6.0f", look->rates[rate]);
+		text_add(line, "     -");
 }
 
 /* The lines above the tables; returns how many. */
@@ -416,6 +426,7 @@ draw_help(const TopView *view, Text *lines, int room)
 		"",
 		"LEFT            time until the lease ends, or the closed lock opens",
 		"WAIT            calls that wait for the lock; locks with waiters are bold",
+		"GRANTS/S        grants of the lock a second, between the last two looks; -: not known",
 		"HELD            time since the lease was granted",
 		"(closed)        the lease is over, and the lock opens after LEFT",
 		"POS             place in the queue",

@@ -13,7 +13,7 @@
 
 #include "top_look.h"
 
-#define TOP_MAX_COLUMNS		8
+#define TOP_MAX_COLUMNS		9
 
 /* A table keeps its columns where they are until the screen changes. */
 typedef struct TopTable

@@ -6,7 +6,9 @@
  * NOTES
  *	  A look is three statements, one after the other; what is shown changes
  *	  when all have been answered.  Rates are differences of counters, by this
- *	  machine's clock.
+ *	  machine's clock.  The grants of a lock are counted only for some time, which
+ *	  begins anew when it has to: two counts that began at different times have no
+ *	  difference that means anything.
  *
  * IDENTIFICATION
  *	  src/cli/top_look.c
@@ -49,17 +51,27 @@ static const char totals_sql[] =
 "  WHEN pg_catalog.current_setting('in_hot_standby')::pg_catalog.bool THEN NULL"
 "  ELSE (SELECT c FROM @dlock_stats c) END AS counts OFFSET 0) r) s";
 
+/*
+ * A count is asked for only where a lease is shown, hence the limit inside.  The
+ * rate is computed here.
+ */
+#define ORDER_BY(order) \
+	" ORDER BY " order "l.name COLLATE \"C\", l.token"
 #define LEASES_BY(order) \
-	"SELECT l.name, l.owner, l.mode, l.permits, l.state, l.token, " SECONDS("l.remaining") "," \
-	" " SECONDS("pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) l.granted_at") "," \
-	" coalesce(w.waiters, 0), l.role" \
-	" FROM @dlock_leases l" \
-	" LEFT JOIN (SELECT name, pg_catalog.count(*) AS waiters FROM @dlock_waiters GROUP BY name) w" \
-	"  ON l.name OPERATOR(pg_catalog.=) w.name" \
-	" ORDER BY " order "l.name COLLATE \"C\", l.token LIMIT $1"
+	"SELECT l.*, NULL AS rate, c.grants, extract(epoch FROM c.since)" \
+	" FROM (SELECT l.name, l.owner, l.mode, l.permits, l.state, l.token," \
+	"  " SECONDS("l.remaining") " AS remaining," \
+	"  " SECONDS("pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) l.granted_at") " AS held," \
+	"  coalesce(w.waiters, 0) AS waiters, l.role" \
+	"  FROM @dlock_leases l" \
+	"  LEFT JOIN (SELECT name, pg_catalog.count(*) AS waiters FROM @dlock_waiters GROUP BY name) w" \
+	"   ON l.name OPERATOR(pg_catalog.=) w.name" \
+	" " ORDER_BY(order) " LIMIT $1) l" \
+	" CROSS JOIN LATERAL @dlock_grant_count(l.name) c" \
+	ORDER_BY(order)
 
 static const char *const lease_sql[TOP_NORDERS] = {
-	LEASES_BY("coalesce(w.waiters, 0) DESC, "), LEASES_BY("l.remaining, "), LEASES_BY("")
+	LEASES_BY("waiters DESC, "), LEASES_BY("remaining, "), LEASES_BY("")
 };
 
 const char *const top_order_names[TOP_NORDERS] = {"waiters", "time left", "name"};
@@ -72,7 +84,8 @@ static const char waiter_sql[] =
 static const RowsColumn lease_columns[] = {
 	{"name", NULL, false}, {"owner", NULL, false}, {"mode", NULL, false}, {"permits", NULL, true},
 	{"state", NULL, false}, {"token", NULL, true}, {"remaining", NULL, true},
-	{"held", NULL, true}, {"waiters", NULL, true}, {"role", NULL, false}
+	{"held", NULL, true}, {"waiters", NULL, true}, {"role", NULL, false},
+	{"grants_per_second", NULL, true}
 };
 static const RowsColumn waiter_columns[] = {
 	{"name", NULL, false}, {"position", NULL, true}, {"owner", NULL, false}, {"mode", NULL, false},
@@ -83,6 +96,13 @@ static const char *const rate_keys[TOP_NRATES] = {
 	"grants", "handoffs", "releases", "renewals", "refusals", "expiries", "timeouts", "deadlocks",
 	"conversions", "waits", "mean_wait"
 };
+
+/* A lock that is shown, by its name, and one of its rows. */
+typedef struct LockCount
+{
+	const char *name;
+	int			row;
+} LockCount;
 
 static void
 clear(PGresult **parts)
@@ -148,6 +168,51 @@ compute_rates(TopLook *look, CliTime now)
 	look->has_rates = true;
 }
 
+static int
+compare_names(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *) a, *(const char *const *) b);
+}
+
+/*
+ * Fill in the rates of the locks that have come, as far as they are among those
+ * that are shown and have been counted all the time between.
+ */
+static void
+compute_lease_rates(TopLook *look, CliTime now)
+{
+	const PGresult *before = look->shown[TOP_LEASES];
+	PGresult   *after = look->fresh[TOP_LEASES];
+	double		span = (double) (now - look->leases_at) / CLI_SECOND;
+	int			nbefore = (before != NULL) ? PQntuples(before) : 0;
+	LockCount  *counts;
+
+	if (nbefore == 0 || span <= 0)
+		return;
+	counts = text_alloc((size_t) nbefore * sizeof(*counts));
+	for (int row = 0; row < nbefore; row++)
+	{
+		counts[row].name = PQgetvalue(before, row, LEASE_NAME);
+		counts[row].row = row;
+	}
+	qsort(counts, (size_t) nbefore, sizeof(*counts), compare_names);
+	for (int row = 0; row < PQntuples(after); row++)
+	{
+		LockCount	key = {PQgetvalue(after, row, LEASE_NAME), 0};
+		LockCount  *count = bsearch(&key, counts, (size_t) nbefore, sizeof(*counts), compare_names);
+		char		rate[40];
+
+		if (count == NULL || PQgetisnull(after, row, LEASE_SINCE) ||
+			strcmp(PQgetvalue(before, count->row, LEASE_SINCE), PQgetvalue(after, row, LEASE_SINCE)) != 0)
+			continue;
+		snprintf(rate, sizeof(rate), "%.3f",
+				 (strtod(PQgetvalue(after, row, LEASE_GRANTS), NULL) -
+				  strtod(PQgetvalue(before, count->row, LEASE_GRANTS), NULL)) / span);
+		PQsetvalue(after, row, LEASE_RATE, rate, (int) strlen(rate));
+	}
+	free(counts);
+}
+
 /*
  * Take the answer that has come, and ask for what is next.  True if that was the
  * last one, so that the look may be shown.
@@ -163,6 +228,11 @@ top_look_continue(TopLook *look, Conn *conn, TopOrder order, const char *limit)
 	{
 		compute_rates(look, now);
 		look->at = now;
+	}
+	else if (look->part == TOP_LEASES)
+	{
+		compute_lease_rates(look, now);
+		look->leases_at = now;
 	}
 	if (++look->part < TOP_NPARTS)
 	{
@@ -181,7 +251,7 @@ top_look_forget(TopLook *look)
 {
 	clear(look->fresh);
 	look->has_rates = false;
-	look->at = CLI_FOREVER;
+	look->at = look->leases_at = CLI_FOREVER;
 }
 
 void

@@ -46,7 +46,7 @@ enum
 enum
 {
 	LEASE_NAME, LEASE_OWNER, LEASE_MODE, LEASE_PERMITS, LEASE_STATE, LEASE_TOKEN,
-	LEASE_LEFT, LEASE_HELD, LEASE_WAITERS, LEASE_ROLE
+	LEASE_LEFT, LEASE_HELD, LEASE_WAITERS, LEASE_ROLE, LEASE_RATE, LEASE_GRANTS, LEASE_SINCE
 };
 
 enum
@@ -62,6 +62,7 @@ typedef struct TopLook
 	int			part;			/* which one is being asked for */
 	CliTime		began;
 	CliTime		at;				/* when the counters of "shown" were read */
+	CliTime		leases_at;		/* the same of its leases */
 	bool		has_rates;
 	double		rates[TOP_NRATES];	/* a second; wait time: of a wait that is
 									 * over, in seconds */

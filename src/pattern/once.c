@@ -42,6 +42,7 @@
 #include "pattern/once.h"
 #include "session/grants.h"
 #include "space/holder.h"
+#include "space/partition.h"
 #include "store/flush.h"
 
 typedef enum DLockOnceResult
@@ -129,6 +130,7 @@ succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLeas
 	lease->stopped = false;
 	dlock_step_rewrite(step, entry, lease, NULL);
 	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+	dlock_partition_count_grant(once->hash, wall);
 	dlock_stat_count(DLOCK_STAT_GRANT, 1);
 
 	/* There are no waiters for this lock, but there may be observers. */

@@ -1,5 +1,6 @@
 # dlock top: on a screen of 80 by 24 and others, what the keys do, that the terminal
-# is always given back, a server that comes and goes, and plain lines.
+# is always given back, a server that comes and goes, plain lines, and how often a lock
+# is granted.
 
 use strict;
 use warnings FATAL => 'all';
@@ -18,6 +19,7 @@ use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes ();
 
 my $dlock = $ENV{DLOCK_CLI};
 my $node = start_node('main', allows_streaming => 1);
@@ -67,7 +69,7 @@ $node->poll_query_until('postgres', "SELECT state = 'closed' FROM dlock_leases W
 ($code, $out, $err) = top('-b', '-n', 2, '-i', '10ms');
 is("$code$err", '0', 'plain lines');
 is(scalar(() = $out =~ /^4 leases, 1 of them closed; 1 waiting, the longest for \d/mg), 2, 'two looks');
-like($out, qr/^NAME +OWNER +MODE +LEFT +WAIT +HELD +TOKEN +ROLE\na +first +exclusive +(?:1h00m|5\dm\d\ds) +1 /m,
+like($out, qr/^NAME +OWNER +MODE +LEFT +WAIT +GRANTS\/S +HELD +TOKEN +ROLE\na +first +exclusive +(?:1h00m|5\dm\d\ds) +1 /m,
 	'the lock that is waited for is the first');
 like($out, qr/^c +short +\(closed\) /m, 'a closed lock');
 like($out, qr/^s +second +permit\/5 /m, 'a permit');
@@ -203,7 +205,7 @@ EOC
 	$screen->press('o');
 
 	# All sizes; what was written for another one is no fault.
-	foreach my $size ([ 120, 40 ], [ 79, 23 ], [ 40, 10 ], [ 15, 4 ], [ 3, 2 ], [ 1, 1 ])
+	foreach my $size ([ 130, 40 ], [ 79, 23 ], [ 40, 10 ], [ 15, 4 ], [ 3, 2 ], [ 1, 1 ])
 	{
 		my ($columns, $lines) = @$size;
 		my $mark = $lines >= 10 ? qr/^q quit .{0,@{[ $columns ]}}\n\z/m : $lines >= 4 ? qr/^q/m : qr/\A[d~]/;
@@ -214,7 +216,7 @@ EOC
 		{
 			ok($screen->shows($mark), "$columns by $lines") or diag($screen->text);
 		}
-		if ($columns == 120)
+		if ($columns == 130)
 		{
 			ok($screen->shows(qr/^NAME .* HELD +TOKEN +ROLE *$/m), 'a wide screen shows more');
 			ok($screen->shows(qr/^b\\x1b\[31mred\\x07\\x0a\\x0d(?:\\x09|~) +o\\x1b\]0;title\\x07 /m), 'and longer names')
@@ -320,6 +322,73 @@ EOC
 	sql('CREATE EXTENSION dlock');
 }
 
+# ---- the grants of a lock ----
+
+SKIP:
+{
+	skip 'IO::Pty and Term::VT102 are needed', 1 unless DLockScreen->is_possible;
+
+	# It looks only when it is told to, so that all grants come between two looks.
+	sql("SELECT count(dlock_release_token('rate-still', dlock_acquire('rate-still', 'x', '1 h'))) FROM generate_series(1, 10)");
+	sql("SELECT dlock_acquire('rate-again', 'x', '1 h'), dlock_acquire('rate-still', 'x', '1 h'), dlock_acquire('rate-lost', 'x', '1 h')");
+	my @session = map { DLockSession->new($node, 'postgres') } 0, 1;
+	$session[0]->query_safe("SELECT dlock_acquire('rate-handed', 's0', '1 h')");
+	my @time = Time::HiRes::time();
+	my $screen = DLockScreen->start(140, 40, $err_file, $dlock, 'top', '-i', '1h');
+
+	ok($screen->shows(qr/^rate-still/m), 'the first look') or diag($screen->text);
+	push @time, Time::HiRes::time();
+	like($screen->text, qr/^NAME +OWNER +MODE +LEFT +WAIT +GRANTS\/S +HELD /m, 'a column for rates');
+	like($screen->text, qr/^$_ +\S+ +exclusive +\S+ +0 +- +\S/m, "$_: nothing is known after one look")
+	  foreach qw(rate-again rate-handed rate-lost rate-still);
+
+	foreach my $i (1 .. 30)
+	{
+		my ($from, $to) = @session[ $i % 2 ? (0, 1) : (1, 0) ];
+		my ($old, $new) = $i % 2 ? ('s0', 's1') : ('s1', 's0');
+		$to->ask("SELECT dlock_acquire('rate-handed', '$new', '1 h', wait => '1 h')");
+		$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_waiters WHERE name = 'rate-handed'")
+		  or die 'nobody waits';
+		$from->query_safe("SELECT dlock_release('rate-handed', '$old')");
+		$to->answer;
+	}
+	sql("SELECT dlock_release('rate-again', 'x')");
+	sql("SELECT count(dlock_release_token('rate-again', dlock_acquire('rate-again', 'x', '1 h'))) FROM generate_series(1, 999)");
+	sql("SELECT dlock_acquire('rate-again', 'x', '1 h'), dlock_acquire('rate-new', 'x', '1 h'), dlock_renew('rate-still', 'x')");
+	is(sql("SELECT grants FROM dlock_grant_count('rate-handed')"), 31, 'each hand-off is a grant');
+
+	# Among many others a lock that is granted seldom loses its count, and gets another one.
+	sql("SELECT dlock_release('rate-lost', 'x')");
+	sql("SELECT count(dlock_release_token(n, dlock_acquire(n, 'x', bind => 'session')))
+		FROM generate_series(1, 60000) i, unnest(ARRAY['crowd-' || i, CASE WHEN i % 100 = 0 THEN 'crowd' END]) n WHERE n IS NOT NULL");
+	is(sql("SELECT grants FROM dlock_grant_count('rate-lost')"), '', 'a count that was lost');
+	sql("SELECT dlock_acquire('rate-lost', 'x', '1 h')");
+
+	push @time, Time::HiRes::time();
+	$screen->press(' ');
+	ok($screen->shows(qr/^rate-new/m), 'the second look') or diag($screen->text);
+	push @time, Time::HiRes::time();
+	foreach my $case ([ 'rate-handed', 30 ], [ 'rate-again', 1000 ], [ 'rate-still', 0 ])
+	{
+		my ($name, $grants) = @$case;
+		my ($rate) = $screen->text =~ /^$name +\S+ +exclusive +\S+ +0 +([\d.]+) +\S/m;
+
+		# What is shown is rounded, to a tenth, or from 100 on to a whole.
+		ok(defined $rate && $rate + 0.6 >= $grants / ($time[3] - $time[0]) && $rate - 0.6 <= $grants / ($time[2] - $time[1]),
+			"$name: $grants grants")
+		  or diag("@time\n" . $screen->text);
+	}
+	like($screen->text, qr/^rate-new +x +exclusive +\S+ +0 +- /m, 'a lock that was not there before');
+	like($screen->text, qr/^rate-lost +x +exclusive +\S+ +0 +- /m, 'a lock that has not been counted all the time');
+	$screen->press('q');
+	is($screen->finish, 0, 'q');
+
+	my ($code, $out) = top(qw(--json -n 2 -i 10ms));
+	my @still = map { $_->{grants_per_second} } grep { ($_->{name} // '') eq 'rate-still' } objects($out);
+	is_deeply(\@still, [ undef, 0 ], 'JSON: nothing, then a number');
+	sql("SELECT dlock_release_token(name, token) FROM dlock_leases WHERE name LIKE 'rate-%'");
+}
+
 # ---- many leases ----
 
 # The processor time of a command, in seconds, the least of some times, since other
@@ -372,4 +441,10 @@ is("$code$err", '0', 'on a standby');
 # Those of the screens are there still where there is no terminal for them.
 is_deeply([ $totals->{standby}, grep { $_ eq 'on primary' } map { $_->{name} } @rows ],
 	[ JSON::PP::true, 'on primary' ], 'on a standby: leases that were replayed');
+is_deeply($rows[0]{grants_per_second}, undef, 'on a standby: no rates');
+is($standby->safe_psql('postgres', "SELECT * FROM dlock_grant_count('on primary')"), 'on primary||', 'on a standby: no counts');
+is(sql("SELECT grants FROM dlock_grant_count('on primary')"), 1, 'a count');
+$node->restart('immediate');
+is(sql("SELECT count(*) FROM dlock_leases WHERE name = 'on primary'") . sql("SELECT * FROM dlock_grant_count('on primary')"), '1on primary||',
+	'after a crash the lease is there, and counting begins anew');
 done_testing();
