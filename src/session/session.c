@@ -58,6 +58,7 @@
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
@@ -96,6 +97,9 @@ static const char *const names[] = {
 /* Their oids, remembered from the catalogs; InvalidOid: not looked up. */
 static Oid	oids[lengthof(names)];
 
+/* Has each been found to exist, under its lock, since it was looked up? */
+static bool seen[lengthof(names)];
+
 /* The shared state of this backend's database. */
 static DLockDatabaseShared *my_database = NULL;
 
@@ -108,7 +112,10 @@ forget_relations(Datum arg, Oid relid)
 	for (size_t i = 0; i < lengthof(oids); i++)
 		concerned |= relid == oids[i];
 	if (concerned)
+	{
 		memset(oids, 0, sizeof(oids));
+		memset(seen, 0, sizeof(seen));
+	}
 }
 
 /*
@@ -159,9 +166,12 @@ find_relations(void)
 	if (!OidIsValid(find_extension(&schema)))
 		return false;
 	for (size_t i = 0; i < lengthof(found); i++)
+	{
 		found[i] = get_relname_relid(names[i], schema);
+		DLOCK_FAULT("relation_found");
+	}
 
-	/* Each look-up can have made us forget the others. */
+	/* Each look-up can have made us forget the others, or hear of a drop. */
 	memcpy(oids, found, sizeof(oids));
 	return OidIsValid(oids[STORE]) && OidIsValid(oids[SEQUENCE]);
 }
@@ -208,8 +218,7 @@ try_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait, Relation 
 
 	/*
 	 * The remembered oid may belong to a dropped extension.  With the lock
-	 * comes word of what has changed, so a relation that is still remembered
-	 * is there.
+	 * comes word of drops, which makes us forget one that was seen.
 	 */
 	for (;;)
 	{
@@ -220,11 +229,13 @@ try_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait, Relation 
 			LockRelationOid(oid, lockmode);
 		else if (!ConditionalLockRelationOid(oid, lockmode))
 			return DLOCK_SESSION_LOCKED;
-		if (oid == oids[which])
+		if (seen[which] || SearchSysCacheExists1(RELOID, ObjectIdGetDatum(oid)))
 			break;
 		UnlockRelationOid(oid, lockmode);
+		forget_relations((Datum) 0, InvalidOid);
 	}
 	*rel = table_open(oid, NoLock);
+	seen[which] = oids[which] == oid;
 
 	/* Opening it can have made us forget the oids. */
 	if (!OidIsValid(oids[which]) && !find_relations())

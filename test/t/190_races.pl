@@ -505,6 +505,20 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 	go($ctl, 'ask_again');
 	is($a->answer, 'ERROR 55000', 'dropped: the old request is refused');
 	done('dropped');
+
+	# The extension is dropped while a process that has not remembered its relations yet
+	# looks them up: it must not look for that store ever after.
+	my $new = DLockSession->new($node, $db, name => 'new');
+	stop_at($ctl, $new, 'relation_found');
+	$new->ask(acquire('x', 'new'));
+	is_at($ctl, 'relation_found');
+	$ctl->query_safe('DROP EXTENSION dlock');
+	go($ctl, 'relation_found');
+	is($new->answer, 'ERROR 55000', 'dropped while it is looked up: no extension');
+	$ctl->query_safe('CREATE EXTENSION dlock');
+	like($new->query(acquire('x', 'new')), qr/^\d+$/, 'dropped while it is looked up: the new one is found');
+	$new->quit;
+	done('dropped while it is looked up');
 }
 
 # ---- tokens are reserved ----
