@@ -366,7 +366,7 @@ SKIP:
 
 	push @time, Time::HiRes::time();
 	$screen->press(' ');
-	ok($screen->shows(qr/^rate-new/m), 'the second look') or diag($screen->text);
+	ok($screen->shows(qr/^rate-still +\S+ +exclusive +\S+ +0 +\d/m), 'the second look') or diag($screen->text);
 	push @time, Time::HiRes::time();
 	foreach my $case ([ 'rate-handed', 30 ], [ 'rate-again', 1000 ], [ 'rate-still', 0 ])
 	{
@@ -444,7 +444,8 @@ is_deeply([ $totals->{standby}, grep { $_ eq 'on primary' } map { $_->{name} } @
 is_deeply($rows[0]{grants_per_second}, undef, 'on a standby: no rates');
 is($standby->safe_psql('postgres', "SELECT * FROM dlock_grant_count('on primary')"), 'on primary||', 'on a standby: no counts');
 is(sql("SELECT grants FROM dlock_grant_count('on primary')"), 1, 'a count');
-$node->restart('immediate');
+$node->stop('immediate');
+$node->start;
 is(sql("SELECT count(*) FROM dlock_leases WHERE name = 'on primary'") . sql("SELECT * FROM dlock_grant_count('on primary')"), '1on primary||',
 	'after a crash the lease is there, and counting begins anew');
 done_testing();
