@@ -59,7 +59,7 @@ dlock_name_of_array(ArrayType *array, const char *invalid, const char *what, int
 	if (ARR_NDIM(array) > 1 || *count < 1 || *count > most)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s", _(invalid)),
+				 errmsg_internal("%s", _(invalid)),
 				 ARR_NDIM(array) > 1 ? errdetail("It has %d dimensions.", ARR_NDIM(array)) :
 				 errdetail("It has %d names.", *count),
 				 errhint("Pass a one-dimensional array of 1 to %d different names.", most)));
@@ -110,7 +110,7 @@ dlock_name_check_different(const DLockBytes *names, int count, const char *inval
 		if (dlock_name_equal(&sorted[i - 1], &sorted[i]))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("%s", _(invalid)),
+					 errmsg_internal("%s", _(invalid)),
 					 errdetail("It has \"%.*s\" more than once.", sorted[i].len, sorted[i].data)));
 	}
 	pfree(sorted);

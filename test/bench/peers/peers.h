@@ -18,7 +18,8 @@
  *	  the client costs the same for all of them: a send, a receive, a wait for
  *	  the socket and some hundred nanoseconds to write and read a message.  A
  *	  connection has one request at a time on its way.  That of Redlock is made
- *	  of parts, one for each server; each has a socket and buffers.
+ *	  of parts, one for each of five servers; each has a socket and buffers, and
+ *	  costs as much as a connection to another peer.
  *
  *	  Whatever is unexpected ends the program with a message.
  *
