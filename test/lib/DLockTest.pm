@@ -193,7 +193,7 @@ sub wait_for_reinit
 
 	wait_until(
 		sub { slurp_file($node->logfile, $from) =~ /reinitializing.*database system is ready to accept connections/s })
-	  or croak 'timed out waiting for the server to begin anew';
+	  or croak 'timed out waiting for the server to begin anew; its log since: ' . slurp_file($node->logfile, $from);
 	return;
 }
 
