@@ -104,6 +104,14 @@
 #define REAP_BATCH				1000
 
 /*
+ * After so many leases the reaper rests for a moment.  A process that never
+ * rests loses its processor at the end of a time slice, most likely while it
+ * holds a lock, and all that want this lock wait until it runs again.
+ */
+#define REAP_BURST				50
+#define REAP_REST				1	/* microseconds; a timer makes it some 50 */
+
+/*
  * A reaper exits after this time without work: a multiple of dlock.reap_interval,
  * up to a minute.
  */
@@ -245,12 +253,13 @@ remove_expired(DLockReaper *reaper, DLockDatabase *db)
 	for (int i = 0; i < REAP_BATCH && !binaryheap_empty(reaper->due); i++)
 	{
 		DLockSpaceRef *ref = (DLockSpaceRef *) DatumGetPointer(binaryheap_first(reaper->due));
-
 		bool		removed;
 
 		CHECK_FOR_INTERRUPTS();
 		if (ref->deadline > dlock_clock_now())
 			break;
+		if (i % REAP_BURST == REAP_BURST - 1)
+			pg_usleep(REAP_REST);
 
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("reap");
