@@ -240,7 +240,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	/* What the transaction noted for its end is gone. */
 	if (was_prepared)
-		dlock_capture_call_all(MyDatabaseId, false);
+		dlock_capture_call_all(MyDatabaseId);
 }
 
 static bool
@@ -359,7 +359,7 @@ end_transaction(bool committed)
 	if (OidIsValid(extension_dropped) && committed)
 	{
 		dlock_queue_dismiss(MyDatabaseId);
-		dlock_capture_call_all(MyDatabaseId, true);
+		dlock_capture_call_all(MyDatabaseId);
 	}
 	if (extension_changed && committed)
 		dlock_launcher_extension_changed();

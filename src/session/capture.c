@@ -78,7 +78,6 @@
 #include "executor/instrument.h"
 #include "lib/ilist.h"
 #include "miscadmin.h"
-#include "port/atomics.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -87,14 +86,13 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
-#include "base/error.h"
 #include "lock/queue.h"
 #include "session/capture.h"
 
-/* Lists; a power of two, and a bit each in a mask. */
+/* Lists; a power of two. */
 #define LISTS			64
 
-/* What a transaction can note; if there is more, it calls all of the lists concerned. */
+/* What a transaction can note; if there is more, it calls all processes of the database. */
 #define NOTES			64
 
 /* How often a process that leads looks if nothing is due. */
@@ -109,32 +107,21 @@ typedef struct DLockCaptureShared
 	bool		listed;
 	bool		leads;			/* it has the timer of its group */
 	bool		called;			/* and has not looked since */
-	bool		gone;			/* the extension was dropped */
 	Oid			database;
 	int32		queue;
 	uint64		called_for;		/* which state */
 	uint64		group;			/* processes that wait for the same states of
-								 * the queue have the same */
-	DLockTime	look_at;		/* when to look, as of the last look */
-	DLockTime	noted;			/* an earlier time that came in since it began
-								 * to look */
+								 * the same queue have the same */
+	DLockTime	look_at;		/* when to look: as of the last look, or what
+								 * has been told since */
 	dlist_node	node;			/* in the list */
 	int			count;			/* of states */
 	uint64		states[DLOCK_CAPTURE_STATES];	/* their hashes */
 } DLockCaptureShared;
 
-typedef struct DLockCaptureList
-{
-	pg_atomic_uint32 length;	/* written under the lock */
-	dlist_head	places;			/* the latest first */
-} DLockCaptureList;
-
 static DLockCaptureShared *places = NULL;
-static DLockCaptureList *lists = NULL;
+static dlist_head *lists = NULL;	/* the latest first */
 static LWLockPadded *locks = NULL;
-
-/* When this process began its last look. */
-static DLockTime looked_at = 0;
 
 /* It follows a call by that look: for which state.  It owes that a task of it is taken. */
 static bool owes = false;
@@ -152,7 +139,7 @@ dlock_capture_request(void)
 	RegisterXactCallback(at_end_of_transaction, NULL);
 	RegisterSubXactCallback(at_end_of_subtransaction, NULL);
 	RequestAddinShmemSpace(mul_size(sizeof(DLockCaptureShared), MaxBackends));
-	RequestAddinShmemSpace(sizeof(DLockCaptureList) * LISTS);
+	RequestAddinShmemSpace(sizeof(dlist_head) * LISTS);
 	RequestNamedLWLockTranche("dlock_capture", LISTS);
 }
 
@@ -166,15 +153,10 @@ dlock_capture_startup(void)
 	places = ShmemInitStruct("dlock waits for tasks", size, &found);
 	if (!found)
 		memset(places, 0, size);
-	lists = ShmemInitStruct("dlock lists of waits for tasks", sizeof(DLockCaptureList) * LISTS, &found);
+	lists = ShmemInitStruct("dlock lists of waits for tasks", sizeof(dlist_head) * LISTS, &found);
+	for (int i = 0; !found && i < LISTS; i++)
+		dlist_init(&lists[i]);
 	locks = GetNamedLWLockTranche("dlock_capture");
-	if (found)
-		return;
-	for (int i = 0; i < LISTS; i++)
-	{
-		pg_atomic_init_u32(&lists[i].length, 0);
-		dlist_init(&lists[i].places);
-	}
 }
 
 static DLockCaptureShared *
@@ -211,12 +193,11 @@ find_group(int list, const DLockCaptureShared *place)
 	dlist_iter	iter;
 
 	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
-	dlist_reverse_foreach(iter, &lists[list].places)
+	dlist_reverse_foreach(iter, &lists[list])
 	{
 		DLockCaptureShared *other = dlist_container(DLockCaptureShared, node, iter.cur);
 
-		if (other->database == place->database && other->queue == place->queue &&
-			other->group == place->group)
+		if (other->group == place->group)
 			return other;
 	}
 	return NULL;
@@ -226,9 +207,8 @@ static void
 push(int list, DLockCaptureShared *place)
 {
 	place->leads = find_group(list, place) == NULL;
-	dlist_push_head(&lists[list].places, &place->node);
+	dlist_push_head(&lists[list], &place->node);
 	place->listed = true;
-	(void) pg_atomic_fetch_add_u32(&lists[list].length, 1);
 }
 
 /* Take a process off its list.  If it leads, the next one of its group has the timer. */
@@ -240,7 +220,6 @@ take_off(int list, DLockCaptureShared *place)
 	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
 	dlist_delete(&place->node);
 	place->listed = false;
-	(void) pg_atomic_fetch_sub_u32(&lists[list].length, 1);
 
 	if (!place->leads)
 		return;
@@ -249,10 +228,7 @@ take_off(int list, DLockCaptureShared *place)
 	if (heir == NULL)
 		return;
 	heir->leads = true;
-	heir->noted = Min(heir->noted, Min(place->look_at, place->noted));
-	heir->look_at = Min(heir->look_at, heir->noted);
-	if (heir->look_at != DLOCK_TIME_FOREVER)
-		wake(heir);
+	wake(heir);
 }
 
 /* ---- calling ---- */
@@ -273,24 +249,27 @@ waits_for(const DLockCaptureShared *place, Oid database, int32 queue, uint64 sta
 	return false;
 }
 
-/* Is anybody in a list?  To be asked after what calls for them can be seen. */
+/*
+ * Is anybody in a list?  To be asked, without its lock, after what calls for them can be
+ * seen: whoever enters later sees it.
+ */
 static bool
 is_waited_in(int list)
 {
 	pg_memory_barrier();
-	return pg_atomic_read_u32(&lists[list].length) != 0;
+	return !dlist_is_empty(&lists[list]);
 }
 
 /* Call up to so many processes of a list.  Cannot fail. */
 static void
-call_list(int list, Oid database, int32 queue, uint64 state, int count, bool gone)
+call_list(int list, Oid database, int32 queue, uint64 state, int count)
 {
 	dlist_mutable_iter iter;
 
 	if (!is_waited_in(list))
 		return;
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
-	dlist_foreach_modify(iter, &lists[list].places)
+	dlist_foreach_modify(iter, &lists[list])
 	{
 		DLockCaptureShared *place = dlist_container(DLockCaptureShared, node, iter.cur);
 
@@ -301,7 +280,6 @@ call_list(int list, Oid database, int32 queue, uint64 state, int count, bool gon
 		take_off(list, place);
 		place->called = true;
 		place->called_for = state;
-		place->gone = gone;
 		wake(place);
 		count--;
 	}
@@ -309,14 +287,14 @@ call_list(int list, Oid database, int32 queue, uint64 state, int count, bool gon
 }
 
 /*
- * Have all processes of a database that wait look; or if the extension is gone, end
- * their waits.  Cannot fail.
+ * Have all processes of a database that wait look, which ends their waits if the
+ * extension is gone.  Cannot fail.
  */
 void
-dlock_capture_call_all(Oid database, bool gone)
+dlock_capture_call_all(Oid database)
 {
 	for (int i = 0; lists != NULL && i < LISTS; i++)
-		call_list(i, database, 0, DLOCK_CAPTURE_ANY, PG_INT32_MAX, gone);
+		call_list(i, database, 0, DLOCK_CAPTURE_ANY, PG_INT32_MAX);
 }
 
 /* A capture or a delay of a queue of this database ends at this time. */
@@ -329,18 +307,15 @@ call_timers(int32 queue, DLockTime ends)
 	if (!is_waited_in(list))
 		return;
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
-	dlist_foreach(iter, &lists[list].places)
+	dlist_foreach(iter, &lists[list])
 	{
 		DLockCaptureShared *place = dlist_container(DLockCaptureShared, node, iter.cur);
 
-		if (!place->leads || !waits_for(place, MyDatabaseId, queue, DLOCK_CAPTURE_ANY))
+		if (ends >= place->look_at || !waits_for(place, MyDatabaseId, queue, DLOCK_CAPTURE_ANY))
 			continue;
-		place->noted = Min(place->noted, ends);
-		if (ends < place->look_at)
-		{
-			place->look_at = ends;
+		place->look_at = ends;
+		if (place->leads)
 			wake(place);
-		}
 	}
 	LWLockRelease(lock_of(list));
 }
@@ -360,8 +335,8 @@ typedef struct DLockCaptureNote
 static DLockCaptureNote notes[NOTES];
 static int	note_count = 0;
 
-/* The lists for which there are more than fit, a bit each. */
-static uint64 overflow = 0;
+/* Are there more than fit? */
+static bool overflow = false;
 
 /* The earliest end of captures and delays of this transaction, and the database. */
 static DLockTime first_end = DLOCK_TIME_FOREVER;
@@ -387,7 +362,7 @@ add_note(const DLockCaptureNote *note)
 	if (note_count < NOTES)
 		notes[note_count++] = *note;
 	else
-		overflow |= UINT64CONST(1) << list_of(MyDatabaseId, note->queue);
+		overflow = true;
 }
 
 /* A transaction or subtransaction has ended: tell what it noted for that. */
@@ -411,14 +386,11 @@ tell(SubTransactionId subxact, DLockCaptureWhen event)
 			call_timers(note.queue, note.ends);
 		else
 			call_list(list_of(MyDatabaseId, note.queue), MyDatabaseId, note.queue, note.state,
-					  note.count, false);
+					  note.count);
 	}
 	note_count = kept;
-	for (int list = 0; overflow != 0 && list < LISTS; list++)
-	{
-		if (overflow & (UINT64CONST(1) << list))
-			call_list(list, MyDatabaseId, 0, DLOCK_CAPTURE_ANY, PG_INT32_MAX, false);
-	}
+	if (overflow)
+		dlock_capture_call_all(MyDatabaseId);
 }
 
 static void
@@ -432,7 +404,7 @@ at_end_of_transaction(XactEvent event, void *arg)
 		tell(InvalidSubTransactionId,
 			 (event == XACT_EVENT_COMMIT) ? DLOCK_CAPTURE_COMMITTED : DLOCK_CAPTURE_ABORTED);
 	note_count = 0;
-	overflow = 0;
+	overflow = false;
 	first_end = DLOCK_TIME_FOREVER;
 }
 
@@ -510,14 +482,14 @@ void
 dlock_capture_enlist(int32 queue, const uint64 *states, int count)
 {
 	DLockCaptureShared *place = mine();
-	uint64		group = hash_bytes_extended((const unsigned char *) states, count * (int) sizeof(uint64), 0);
+	uint64		group = hash_bytes_extended((const unsigned char *) states, count * (int) sizeof(uint64),
+											((uint64) MyDatabaseId << 32) | (uint32) queue);
 	int			list = list_of(MyDatabaseId, queue);
 
 	Assert(count > 0 && count <= DLOCK_CAPTURE_STATES);
-	looked_at = dlock_clock_now();
 
 	/* The queue may have been dropped, and another created in its place. */
-	if (place->queue != queue || place->group != group || place->database != MyDatabaseId)
+	if (place->group != group)
 		dlock_capture_leave();
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	if (!place->listed)
@@ -527,16 +499,15 @@ dlock_capture_enlist(int32 queue, const uint64 *states, int count)
 		place->group = group;
 		place->count = count;
 		memcpy(place->states, states, count * sizeof(uint64));
-		place->look_at = DLOCK_TIME_FOREVER;
 		if (place->called)
 		{
 			owes = true;
 			owes_for = place->called_for;
 		}
-		place->called = place->gone = false;
+		place->called = false;
 		push(list, place);
 	}
-	place->noted = DLOCK_TIME_FOREVER;
+	place->look_at = DLOCK_TIME_FOREVER;
 	LWLockRelease(lock_of(list));
 }
 
@@ -547,8 +518,9 @@ dlock_capture_plan(DLockTime next)
 	DLockCaptureShared *place = mine();
 	int			list = list_of(place->database, place->queue);
 
+	next = Min(next, dlock_clock_now() + LOOK_INTERVAL);
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
-	place->look_at = Min(next, place->noted);
+	place->look_at = Min(place->look_at, next);
 	LWLockRelease(lock_of(list));
 	owes = false;
 }
@@ -577,34 +549,27 @@ dlock_capture_leave(void)
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	if (place->listed)
 		take_off(list, place);
-	called = place->called && !place->gone;
-	place->called = place->gone = false;
+	called = place->called;
+	place->called = false;
 	LWLockRelease(lock_of(list));
 	if (owed)
-		call_list(list, place->database, place->queue, owes_for, 1, false);
+		call_list(list, place->database, place->queue, owes_for, 1);
 	if (called)
-		call_list(list, place->database, place->queue, place->called_for, 1, false);
+		call_list(list, place->database, place->queue, place->called_for, 1);
 }
 
-/*
- * Is it time to look?  If not, "until" is when it is.  Throws 55000 if the extension was
- * dropped.
- */
+/* Is it time to look?  If not, "until" is when it is. */
 bool
 dlock_capture_must_look(DLockTime now, DLockTime *until)
 {
 	DLockCaptureShared *place = mine();
 	int			list = list_of(place->database, place->queue);
 	bool		called;
-	bool		gone;
 
 	LWLockAcquire(lock_of(list), LW_SHARED);
 	called = place->called;
-	gone = place->gone;
-	*until = place->leads ? Min(place->look_at, looked_at + LOOK_INTERVAL) : DLOCK_TIME_FOREVER;
+	*until = place->leads ? place->look_at : DLOCK_TIME_FOREVER;
 	LWLockRelease(lock_of(list));
-	if (gone)
-		dlock_error_no_extension();
 	return called || *until <= now;
 }
 

@@ -47,7 +47,7 @@ extern void dlock_capture_note(int32 queue, uint64 state, int count, DLockCaptur
 extern void dlock_capture_note_end(DLockDatabaseShared *database, int32 queue, DLockTime ends);
 
 /* at once */
-extern void dlock_capture_call_all(Oid database, bool gone);
+extern void dlock_capture_call_all(Oid database);
 
 /* waiting */
 extern void dlock_capture_enlist(int32 queue, const uint64 *states, int count);

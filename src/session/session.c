@@ -596,7 +596,7 @@ unload(DLockDatabaseShared *shared)
 	Assert(is_load_locked(shared));
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
 	dlock_queue_dismiss(shared->oid);
-	dlock_capture_call_all(shared->oid, true);
+	dlock_capture_call_all(shared->oid);
 	dlock_space_purge(shared->oid);
 }
 
