@@ -660,10 +660,7 @@ try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr 
 	}
 	PG_CATCH();
 	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
+		error = dlock_error_roll_back(context, owner);
 		dlock_memory_trim();
 		dlock_slot_trim();
 	}
