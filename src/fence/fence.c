@@ -663,10 +663,7 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 	dlock_mark_tag(&tag, resource);
 	acquire(&tag, ExclusiveLock, resource);
 	mark = dlock_mark_read(resource);
-	if (token != DLOCK_TOKEN_NONE)
-		dlock_mark_write(resource, token);
-	else
-		dlock_mark_remove(resource);
+	dlock_mark_write(resource, token);
 
 	/* If this transaction has passed, it has to do so again. */
 	if (dlock_fence_passed(resource) != DLOCK_TOKEN_NONE)

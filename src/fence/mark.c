@@ -74,14 +74,6 @@ enum
 /* How long a count of a role's marks is used. */
 #define COUNT_HOLDS		USECS_PER_SEC
 
-/* The table of marks, and the mark of one resource. */
-typedef struct DLockMark
-{
-	Relation	rel;
-	SysScanDesc scan;
-	HeapTuple	tuple;			/* NULL if there is none */
-} DLockMark;
-
 /* Where this backend has read marks last, by the hashes of their resources. */
 #define PLACES			1024
 static ItemPointerData places[PLACES];
@@ -189,34 +181,16 @@ open_marks(bool writing)
 	return rel;
 }
 
-static void
-begin_scan(DLockMark *mark, Relation rel, const DLockBytes *resource)
+/* Find the row of a resource, which is valid until "scan" ends; NULL if there is none. */
+static HeapTuple
+find_mark(Relation rel, const DLockBytes *resource, SysScanDesc *scan)
 {
 	ScanKeyData key;
 
 	ScanKeyInit(&key, COLUMN_RESOURCE, BTEqualStrategyNumber, F_TEXTEQ,
 				dlock_name_to_text(*resource));
-	mark->rel = rel;
-	mark->scan = systable_beginscan(rel, rel->rd_pkindex, true, SnapshotSelf, 1, &key);
-	mark->tuple = systable_getnext(mark->scan);
-}
-
-/* To write a mark; its table stays locked to the end of the transaction. */
-static void
-open_mark(DLockMark *mark, const DLockBytes *resource)
-{
-	Assert(is_fence_locked(resource, true));
-	begin_scan(mark, open_marks(true), resource);
-}
-
-static void
-close_mark(DLockMark *mark)
-{
-	systable_endscan(mark->scan);
-	table_close(mark->rel, NoLock);
-
-	/* The same statement may raise it once more. */
-	CommandCounterIncrement();
+	*scan = systable_beginscan(rel, rel->rd_pkindex, true, SnapshotSelf, 1, &key);
+	return systable_getnext(*scan);
 }
 
 static DLockToken
@@ -274,15 +248,15 @@ dlock_mark_read(const DLockBytes *resource)
 	rel = open_marks(false);
 	if (!read_at(rel, place, resource, &token))
 	{
-		DLockMark	mark;
+		SysScanDesc scan;
+		HeapTuple	tuple = find_mark(rel, resource, &scan);
 
-		begin_scan(&mark, rel, resource);
-		if (HeapTupleIsValid(mark.tuple))
+		if (HeapTupleIsValid(tuple))
 		{
-			token = token_of(mark.tuple, rel);
-			*place = mark.tuple->t_self;
+			token = token_of(tuple, rel);
+			*place = tuple->t_self;
 		}
-		systable_endscan(mark.scan);
+		systable_endscan(scan);
 	}
 	table_close(rel, AccessShareLock);
 	return token;
@@ -356,58 +330,59 @@ check_limit(Relation rel, Name role)
 	count++;
 }
 
+/* The row of a mark, which keeps what others have added to the old one. */
+static HeapTuple
+form_mark(Relation rel, const DLockBytes *resource, DLockToken token, Name role, HeapTuple old)
+{
+	TupleDesc	desc = RelationGetDescr(rel);
+	Datum	   *values = palloc0(desc->natts * sizeof(Datum));
+	bool	   *nulls = palloc(desc->natts * sizeof(bool));
+
+	memset(nulls, true, desc->natts * sizeof(bool));
+	if (HeapTupleIsValid(old))
+		heap_deform_tuple(old, desc, values, nulls);
+	values[COLUMN_RESOURCE - 1] = dlock_name_to_text(*resource);
+	values[COLUMN_TOKEN - 1] = Int64GetDatum(token);
+	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());
+	values[COLUMN_RAISED_BY - 1] = NameGetDatum(role);
+	memset(nulls, false, COLUMNS * sizeof(bool));
+	return heap_form_tuple(desc, values, nulls);
+}
+
 /*
- * Set the mark of a resource.  The fence lock must be held exclusively.  Throws
- * 53400 if it is a new one, and the current role has as many as it may.
+ * Set the mark of a resource, or with DLOCK_TOKEN_NONE remove it.  The fence lock must
+ * be held exclusively; the table stays locked to the end of the transaction.  Throws
+ * 53400 if the mark is a new one, and the current role has as many as it may.
  */
 void
 dlock_mark_write(const DLockBytes *resource, DLockToken token)
 {
-	DLockMark	mark;
-	TupleDesc	desc;
-	Datum	   *values;
-	bool	   *nulls;
-	HeapTuple	tuple;
+	Relation	rel;
+	SysScanDesc scan;
+	HeapTuple	old;
 	NameData	role;
 
-	open_mark(&mark, resource);
-	desc = RelationGetDescr(mark.rel);
-	values = palloc0(desc->natts * sizeof(Datum));
-	nulls = palloc(desc->natts * sizeof(bool));
-	memset(nulls, true, desc->natts * sizeof(bool));
-	if (HeapTupleIsValid(mark.tuple))
-		heap_deform_tuple(mark.tuple, desc, values, nulls);
-
+	Assert(is_fence_locked(resource, true));
+	rel = open_marks(true);
+	old = find_mark(rel, resource, &scan);
 	namestrcpy(&role, GetUserNameFromId(GetUserId(), false));
-	if (!HeapTupleIsValid(mark.tuple))
-		check_limit(mark.rel, &role);
-	values[COLUMN_RESOURCE - 1] = dlock_name_to_text(*resource);
-	values[COLUMN_TOKEN - 1] = Int64GetDatum(token);
-	values[COLUMN_RAISED_AT - 1] = TimestampTzGetDatum(dlock_clock_wall());
-	values[COLUMN_RAISED_BY - 1] = NameGetDatum(&role);
-	memset(nulls, false, COLUMNS * sizeof(bool));
-
-	tuple = heap_form_tuple(desc, values, nulls);
-	if (HeapTupleIsValid(mark.tuple))
-		CatalogTupleUpdate(mark.rel, &mark.tuple->t_self, tuple);
+	if (token == DLOCK_TOKEN_NONE)
+	{
+		if (HeapTupleIsValid(old))
+			CatalogTupleDelete(rel, &old->t_self);
+	}
+	else if (HeapTupleIsValid(old))
+		CatalogTupleUpdate(rel, &old->t_self, form_mark(rel, resource, token, &role, old));
 	else
-		CatalogTupleInsert(mark.rel, tuple);
-	close_mark(&mark);
-	heap_freetuple(tuple);
-	pfree(values);
-	pfree(nulls);
-}
+	{
+		check_limit(rel, &role);
+		CatalogTupleInsert(rel, form_mark(rel, resource, token, &role, NULL));
+	}
+	systable_endscan(scan);
+	table_close(rel, NoLock);
 
-/* Remove the mark of a resource.  The fence lock must be held exclusively. */
-void
-dlock_mark_remove(const DLockBytes *resource)
-{
-	DLockMark	mark;
-
-	open_mark(&mark, resource);
-	if (HeapTupleIsValid(mark.tuple))
-		CatalogTupleDelete(mark.rel, &mark.tuple->t_self);
-	close_mark(&mark);
+	/* The same statement may raise it once more. */
+	CommandCounterIncrement();
 }
 
 /* ---- declarations ---- */

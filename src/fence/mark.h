@@ -28,6 +28,5 @@ extern void dlock_mark_declare(const DLockBytes *resource, Oid role, bool is_for
 extern void dlock_mark_tag(LOCKTAG *tag, const DLockBytes *resource);
 extern DLockToken dlock_mark_read(const DLockBytes *resource);
 extern void dlock_mark_write(const DLockBytes *resource, DLockToken token);
-extern void dlock_mark_remove(const DLockBytes *resource);
 
 #endif							/* DLOCK_MARK_H */
