@@ -47,6 +47,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "parser/parse_relation.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -164,21 +165,15 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 static AttrNumber
 find_column(const DLockGuard *guard, Relation rel, const char *column)
 {
-	TupleDesc	desc = RelationGetDescr(rel);
+	AttrNumber	attr = (column != NULL) ? attnameAttNum(rel, column, false) : InvalidAttrNumber;
 
-	if (column == NULL)
-		return InvalidAttrNumber;
-	for (int i = 0; i < desc->natts; i++)
-	{
-		if (!TupleDescAttr(desc, i)->attisdropped &&
-			namestrcmp(&TupleDescAttr(desc, i)->attname, column) == 0)
-			return i + 1;
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_COLUMN),
-			 errmsg("column \"%s\" of relation \"%s\" does not exist", column, guard->table),
-			 errdetail("Guard \"%s\" names it.", guard->trigger),
-			 errhint("Name a column of the table; if the column was renamed, create the trigger again.")));
+	if (column != NULL && attr == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist", column, guard->table),
+				 errdetail("Guard \"%s\" names it.", guard->trigger),
+				 errhint("Name a column of the table; if the column was renamed, create the trigger again.")));
+	return attr;
 }
 
 /*
@@ -496,15 +491,16 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 
 /* ---- tokens ---- */
 
-/* Did the row have this token before the update? */
+/* Read the token column of a row; false if it is null. */
 static bool
-has_token(const DLockGuard *guard, TriggerData *data, DLockToken token)
+read_column(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToken *token)
 {
 	bool		isnull;
-	Datum		held = heap_getattr(data->tg_trigtuple, guard->token_attr,
-									RelationGetDescr(data->tg_relation), &isnull);
+	Datum		value = heap_getattr(row, guard->token_attr, RelationGetDescr(data->tg_relation),
+									 &isnull);
 
-	return !isnull && DatumGetInt64(held) == token;
+	*token = isnull ? DLOCK_TOKEN_NONE : DatumGetInt64(value);
+	return !isnull;
 }
 
 /*
@@ -515,8 +511,8 @@ has_token(const DLockGuard *guard, TriggerData *data, DLockToken token)
 static DLockToken
 token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
 {
-	bool		isnull;
 	DLockToken	token;
+	DLockToken	before;
 
 	if (guard->token_attr == InvalidAttrNumber || new == NULL)
 		return DLOCK_TOKEN_NONE;
@@ -525,11 +521,10 @@ token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
 					   data->tg_updatedcols))
 		return DLOCK_TOKEN_NONE;
 
-	token = DatumGetInt64(heap_getattr(new, guard->token_attr,
-									   RelationGetDescr(data->tg_relation), &isnull));
-	if (isnull)
+	if (!read_column(guard, data, new, &token))
 		return DLOCK_TOKEN_NONE;
-	if (guard->uneven && TRIGGER_FIRED_BY_UPDATE(data->tg_event) && has_token(guard, data, token))
+	if (guard->uneven && TRIGGER_FIRED_BY_UPDATE(data->tg_event) &&
+		read_column(guard, data, data->tg_trigtuple, &before) && before == token)
 		return DLOCK_TOKEN_NONE;
 
 	/* A new row has zero by default, if its column must not be null. */
@@ -544,19 +539,15 @@ token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
 static HeapTuple
 stamp(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToken token)
 {
-	TupleDesc	desc = RelationGetDescr(data->tg_relation);
 	int			attr = guard->token_attr;
 	Datum		value = Int64GetDatum(token);
-	bool		isnull;
-	Datum		held;
+	bool		isnull = false;
+	DLockToken	held;
 
-	if (attr == InvalidAttrNumber)
+	if (attr == InvalidAttrNumber || (read_column(guard, data, row, &held) && held == token))
 		return row;
-	held = heap_getattr(row, attr, desc, &isnull);
-	if (!isnull && DatumGetInt64(held) == token)
-		return row;
-	isnull = false;
-	return heap_modify_tuple_by_cols(row, desc, 1, &attr, &value, &isnull);
+	return heap_modify_tuple_by_cols(row, RelationGetDescr(data->tg_relation), 1, &attr, &value,
+									 &isnull);
 }
 
 /* Some actions of a MERGE set the token, and some do not. */
@@ -721,12 +712,8 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 
 	if (old != NULL)
 	{
-		bool		isnull;
-		Datum		held = heap_getattr(old, guard->token_attr,
-										RelationGetDescr(data->tg_relation), &isnull);
-
 		/* Rows from before the trigger have no mark. */
-		mark = isnull ? DLOCK_TOKEN_NONE : DatumGetInt64(held);
+		(void) read_column(guard, data, old, &mark);
 		if (token < mark)
 		{
 			dlock_stat_count(DLOCK_STAT_FENCE_STALE, 1);
