@@ -76,18 +76,10 @@ StaticAssertDecl(sizeof(PARTITION_PREFIX) + 2 * DLOCK_GROUP_NAME_MAX <= DLOCK_NA
 static DLockBytes
 make_name(const char *prefix, const DLockBytes *group, const DLockBytes *in)
 {
-	int			prefix_len = strlen(prefix);
-	int			len = prefix_len + group->len + (in != NULL ? 1 + in->len : 0);
-	char	   *data = palloc(len);
+	char	   *name = (in == NULL) ? psprintf("%s%.*s", prefix, group->len, group->data) :
+		psprintf("%s%.*s/%.*s", prefix, group->len, group->data, in->len, in->data);
 
-	memcpy(data, prefix, prefix_len);
-	memcpy(data + prefix_len, group->data, group->len);
-	if (in != NULL)
-	{
-		data[prefix_len + group->len] = '/';
-		memcpy(data + prefix_len + group->len + 1, in->data, in->len);
-	}
-	return dlock_bytes(data, len);
+	return dlock_bytes(name, strlen(name));
 }
 
 static LOCKTAG
