@@ -93,11 +93,18 @@ sub is_gone
 
 # After a signal the lock is not for others before all of the command's group is gone.
 {
-	my $run = DLockCli->start(qw(run --ttl 600 --kill-after 200 rest sh -c), "(trap '' TERM; echo up; sleep 1; echo old >>$dir/rest) & wait; echo");
-	$run->wait_out(qr/up/);
+	my $run = DLockCli->start(qw(run --ttl 600 --kill-after 200 rest sh -c),
+		"(trap '' TERM; echo \"leader \$\$\"; while [ ! -e $dir/rest_goes ]; do sleep 0.05; done; sleep 1; echo old >>$dir/rest) & wait; echo");
+	$run->wait_out(qr/leader \d+\n/);
+	my ($first) = $run->out =~ /leader (\d+)/;
 	my $next = DLockCli->start(qw(run --ttl 600 rest sh -c), "echo new >>$dir/rest");
 	run_waits($node, 'rest');
 	$run->signal('TERM');
+
+	# The rest goes on only when the leader is gone, and then leaves a second in which
+	# the next one could come too early.
+	wait_gone($first);
+	append_to_file("$dir/rest_goes", '');
 	is($run->finish->{code}, 143, 'rest after a signal: exit code');
 	is($next->finish->{code}, 0, 'rest after a signal: the next one');
 	is(slurp_file("$dir/rest"), "old\nnew\n", 'rest after a signal: has ended before');
