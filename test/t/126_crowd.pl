@@ -155,14 +155,18 @@ sub sleeping_crowd
 	enqueue($ctl, $waiter, "SELECT dlock_acquire('hot', 'both', '1 h', NULL)");
 	my $before = sleeps($waiter->{pid});
 	my $begin = mono_now();
-	my $pairs = 0;
-	while (mono_now() - $begin < 4)
+	my ($pairs, $woken, %worked) = (0, 0);
+
+	# For so many times deadlock_timeout as there was work in: neither the worker nor the
+	# waiter does anything while the machine stands still.
+	while (keys %worked < 20 || keys %worked < 40 && $woken < 12)
 	{
+		$worked{ int((mono_now() - $begin) / $timeout) } = 1;
 		$worker->query_safe("SELECT count(dlock_acquire('both-' || i, 'both')), count(dlock_release('both-' || i, 'both'))"
 			  . ' FROM generate_series(1, 100) i');
 		$pairs += 100;
+		$woken = sleeps($waiter->{pid}) - $before;
 	}
-	my $woken = sleeps($waiter->{pid}) - $before;
 	my $looks = (mono_now() - $begin) / $timeout;
 	note sprintf('woken %d times by %d locks; deadlock_timeout passed %.0f times', $woken, $pairs, $looks);
 	# Once to be told, once to look, and the locks that it takes for that may be busy.
