@@ -21,6 +21,9 @@ sub is_possible
 # not shown.
 my $second_cell = "\x{E000}";
 
+# What each frame begins with.
+my $frame_begin = "\e[1;1H";
+
 # Start a program in a new terminal of so many columns and lines.  Its standard
 # error goes to a file.
 sub start
@@ -123,10 +126,12 @@ sub press
 	return;
 }
 
-# Take what the program has written.
+# Take what the program has written.  With "whole", the frame that was begun last is left
+# for later, since nothing tells whether it is complete.
 sub read_output
 {
-	my ($self) = @_;
+	my ($self, $whole) = @_;
+	my $rest = '';
 
 	while (1)
 	{
@@ -134,6 +139,13 @@ sub read_output
 		last unless $got;
 		$self->{raw} .= $bytes;
 		$self->{input} .= $bytes;
+	}
+
+	if ($whole)
+	{
+		my $begin = rindex $self->{input}, $frame_begin;
+
+		$rest = substr $self->{input}, $begin < 0 ? 0 : $begin, length $self->{input}, '';
 	}
 
 	# The last character may not be complete.
@@ -144,6 +156,7 @@ sub read_output
 	$text =~ s/[\p{Mn}\p{Me}\p{Cf}]//g;
 	$text =~ s/([\p{EA=W}\p{EA=F}])/$1$second_cell/g;
 	$self->{screen}->process($text);
+	$self->{input} .= $rest;
 	return;
 }
 
@@ -154,7 +167,7 @@ sub frames
 	my ($self, $from) = @_;
 
 	$self->read_output;
-	return scalar(() = substr($self->{raw}, $from) =~ /\e\[1;1H/g);
+	return scalar(() = substr($self->{raw}, $from) =~ /\Q$frame_begin\E/g);
 }
 
 # What the screen shows, without blanks at the ends of lines.
@@ -200,6 +213,19 @@ sub shows
 	return wait_until(
 		sub {
 			$self->read_output;
+			return $self->text =~ $pattern;
+		});
+}
+
+# The same for a frame that is complete, so that all of it can be looked at.  There is to
+# be another one after it.
+sub shows_whole
+{
+	my ($self, $pattern) = @_;
+
+	return wait_until(
+		sub {
+			$self->read_output(1);
 			return $self->text =~ $pattern;
 		});
 }
