@@ -34,20 +34,25 @@ SELECT dlock_group_create('g', 1000);
 CREATE TABLE member (name text PRIMARY KEY, token bigint);
 CREATE TABLE beat (n int, member text, ms float8, run int, yield int, flush_ms float8);
 
+-- For how long this process could have run, but others had all processors.
+CREATE FUNCTION stood_in_line() RETURNS interval LANGUAGE sql AS
+	\$\$ SELECT split_part(pg_read_file('/proc/self/schedstat', 0, 60), ' ', 2)::float8 * interval '1 s' / 1e9 \$\$;
+
 -- A heartbeat of each member; what it is to give up it gives up at once.  Before each,
 -- what it takes to get something to disk.
 CREATE PROCEDURE round(nr int) LANGUAGE plpgsql AS \$\$
-DECLARE m member; began timestamptz; ended timestamptz; lost bigint[]; n int; flush_ms float8;
+DECLARE m member; began timestamptz; ended timestamptz; lost bigint[]; n int; flush_ms float8; waited interval;
 BEGIN
 	FOR m IN SELECT * FROM member ORDER BY md5(name || nr) LOOP
 		began := clock_timestamp();
 		PERFORM pg_logical_emit_message(true, 'flush', '');
 		COMMIT;
 		flush_ms := extract(epoch FROM clock_timestamp() - began) * 1000;
-		began := clock_timestamp();
+		began := clock_timestamp() - stood_in_line();
 		SELECT count(*), array_agg(token) FILTER (WHERE action = 'yield')
 		  FROM dlock_group_heartbeat('g', m.token) INTO n, lost;
-		ended := clock_timestamp();
+		waited := stood_in_line();
+		ended := clock_timestamp() - waited;
 		PERFORM dlock_group_yield('g', m.token, coalesce(lost, '{}'));
 		INSERT INTO beat VALUES (nr, m.name, extract(epoch FROM ended - began) * 1000, n, coalesce(cardinality(lost), 0), flush_ms);
 		COMMIT;
