@@ -252,8 +252,10 @@ foreach my $case (
 	$ctl->query_safe("SELECT dlock_acquire('$_', 'holder', '1 h')") foreach sort keys %wait;
 	$wait{$_}[0]->ask($wait{$_}[1]) foreach sort keys %wait;
 	wait_for_sleep($wait{$_}[0]) foreach sort keys %wait;
-	is($ctl->query_safe("SELECT dlock_renew_all('holder', '4 s')"), scalar keys %wait, "$label: soon to expire");
-	$s[0]->query_safe('BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE');
+
+	# In one message, so that no client stands still in between until they have expired.
+	is($s[0]->query_safe("BEGIN \\; SELECT dlock_renew_all('holder', '4 s') \\; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE"),
+		scalar keys %wait, "$label: soon to expire");
 	foreach my $what (@timed)
 	{
 		my $answer = prompt_answer($wait{$what}[0], "$label, $what");
