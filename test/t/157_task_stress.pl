@@ -212,7 +212,7 @@ is_sql("SELECT count(*) FROM history WHERE kind = 'ready' AND at < deadline", 0,
 
 # A process may stand still between its look at the clock and the trigger, but not look
 # at the clock before it is called.
-is_sql("SELECT count(*) FROM history WHERE kind = 'end' AND (called IS NULL OR called > deadline + '1 s')", 0, 'no capture is ended by its owner long after it');
+is_sql("SELECT count(*) FROM history WHERE kind = 'end' AND (called IS NULL OR called > deadline + '100 ms')", 0, 'no capture is ended by its owner long after it');
 is_sql("SELECT count(*) FROM history WHERE kind = 'capture' AND token <= was_token", 0, 'tokens of a task ascend');
 is_sql("SELECT count(*) - count(DISTINCT token) FROM history WHERE kind = 'capture'", 0, 'no token is given twice');
 is_sql(
