@@ -197,7 +197,8 @@ find_group(int list, const DLockCaptureShared *place)
 	{
 		DLockCaptureShared *other = dlist_container(DLockCaptureShared, node, iter.cur);
 
-		if (other->group == place->group)
+		if (other->group == place->group && other->queue == place->queue &&
+			other->database == place->database)
 			return other;
 	}
 	return NULL;
