@@ -40,7 +40,6 @@
 #include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/guc.h"
-#include "utils/memutils.h"
 
 #include "base/fault.h"
 #include "base/settings.h"
@@ -95,12 +94,12 @@ typedef struct DLockMemoryPiece
 static DLockMemoryShared *memory = NULL;
 char	   *dlock_memory_cells = NULL;
 
-/* Cells that this backend has for itself. */
+/* Cells that this backend has for itself, a list like those of the stripes. */
 static struct
 {
+	uint32		head;
 	int			count;
-	int			room;
-	uint32	   *cells;			/* in TopMemoryContext */
+	int			most;			/* without being asked: KEPT_CELLS until exit */
 }			kept;
 
 /* Cells taken from the lists since use was last looked at. */
@@ -194,97 +193,93 @@ own_stripe(void)
 	return MyProcPid % STRIPES;
 }
 
-/* Put cells, up to BATCH, into a stripe's list. */
-static void
-put_cells(DLockMemoryStripe *stripe, const uint32 *cells, int count)
+/* Move the first cell of a list to the head of another. */
+static inline void
+move_cell(uint32 *from, uint32 *to)
 {
-	SpinLockAcquire(&stripe->mutex);
-	for (int i = 0; i < count; i++)
-	{
-		piece_at(cells[i])->next = stripe->head;
-		stripe->head = cells[i];
-	}
-	stripe->count += count;
-	SpinLockRelease(&stripe->mutex);
-}
+	uint32		cell = *from;
+	DLockMemoryPiece *piece = piece_at(cell);
 
-/* Take cells, up to BATCH, out of a stripe's list; returns how many. */
-static int
-take_cells(DLockMemoryStripe *stripe, uint32 *cells, int wanted)
-{
-	int			count = 0;
-
-	/* A glance without the mutex can only miss what was just put there. */
-	if (*(volatile uint32 *) &stripe->count == 0)
-		return 0;
-
-	wanted = Min(wanted, BATCH);
-	SpinLockAcquire(&stripe->mutex);
-	while (count < wanted && stripe->head != 0)
-	{
-		cells[count++] = stripe->head;
-		stripe->head = piece_at(stripe->head)->next;
-	}
-	stripe->count -= count;
-	SpinLockRelease(&stripe->mutex);
-	return count;
-}
-
-/*
- * Take cells that were never used, some more than wanted; what is too much
- * goes to the own stripe.  Returns how many of those wanted.
- */
-static int
-take_fresh_cells(uint32 *cells, int wanted)
-{
-	uint32		first = pg_atomic_read_u32(&memory->fresh);
-	uint32		count;
-	uint32		more[BATCH];
-	int			nmore = 0;
-
-	do
-	{
-		count = Min((uint32) Max(wanted, BATCH), memory->limit - first);
-		if (count == 0)
-			return 0;
-	} while (!pg_atomic_compare_exchange_u32(&memory->fresh, &first, first + count));
-
-	for (uint32 i = 0; i < count; i++)
-	{
-		if (i < (uint32) wanted)
-			cells[i] = first + i;
-		else
-			more[nmore++] = first + i;
-	}
-	if (nmore > 0)
-		put_cells(&memory->stripes[own_stripe()], more, nmore);
-	return count - nmore;
-}
-
-/* Take cells from wherever there are some; zero if memory is full. */
-static int
-take_any_cells(uint32 *cells, int wanted)
-{
-	int			count = take_cells(&memory->stripes[own_stripe()], cells, wanted);
-
-	if (count == 0)
-		count = take_fresh_cells(cells, wanted);
-	for (int i = 1; i < STRIPES && count == 0; i++)
-		count = take_cells(&memory->stripes[(own_stripe() + i) % STRIPES], cells, wanted);
-	return count;
+	*from = piece->next;
+	piece->next = *to;
+	*to = cell;
 }
 
 /* Free all but "left" of the cells that this backend keeps. */
 static void
 trim_kept(int left)
 {
+	DLockMemoryStripe *stripe = &memory->stripes[own_stripe()];
+
 	while (kept.count > left)
 	{
 		int			count = Min(kept.count - left, BATCH);
 
+		SpinLockAcquire(&stripe->mutex);
+		for (int i = 0; i < count; i++)
+			move_cell(&kept.head, &stripe->head);
+		stripe->count += count;
+		SpinLockRelease(&stripe->mutex);
 		kept.count -= count;
-		put_cells(&memory->stripes[own_stripe()], &kept.cells[kept.count], count);
 	}
+}
+
+/* Keep cells, up to BATCH and up to "wanted" in all, from a stripe's list; false if it is empty. */
+static bool
+keep_cells(DLockMemoryStripe *stripe, int wanted)
+{
+	int			count = 0;
+
+	/* A glance without the mutex can only miss what was just put there. */
+	if (*(volatile uint32 *) &stripe->count == 0)
+		return false;
+
+	wanted = Min(wanted - kept.count, BATCH);
+	SpinLockAcquire(&stripe->mutex);
+	for (; count < wanted && stripe->head != 0; count++)
+		move_cell(&stripe->head, &kept.head);
+	stripe->count -= count;
+	SpinLockRelease(&stripe->mutex);
+	kept.count += count;
+	return count > 0;
+}
+
+/*
+ * Keep cells that were never used, likewise.  Some more than wanted are taken; what
+ * is too much goes to the own stripe.
+ */
+static bool
+keep_fresh_cells(int wanted)
+{
+	uint32		first = pg_atomic_read_u32(&memory->fresh);
+	uint32		count;
+
+	do
+	{
+		count = Min(BATCH, memory->limit - first);
+		if (count == 0)
+			return false;
+	} while (!pg_atomic_compare_exchange_u32(&memory->fresh, &first, first + count));
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		piece_at(first + i)->next = kept.head;
+		kept.head = first + i;
+	}
+	kept.count += count;
+	trim_kept(wanted);
+	return true;
+}
+
+/* Keep some more cells from wherever there are some; false if memory is full. */
+static bool
+keep_any_cells(int wanted)
+{
+	bool		found = keep_cells(&memory->stripes[own_stripe()], wanted) || keep_fresh_cells(wanted);
+
+	for (int i = 1; i < STRIPES && !found; i++)
+		found = keep_cells(&memory->stripes[(own_stripe() + i) % STRIPES], wanted);
+	return found;
 }
 
 /* Give back at exit what this backend kept. */
@@ -292,22 +287,7 @@ static void
 give_back_kept(int code, Datum arg)
 {
 	trim_kept(0);
-	kept.cells = NULL;
-}
-
-/* Make room to keep so many cells.  May throw. */
-static void
-make_room(int count)
-{
-	count = Max(count, KEPT_CELLS);
-	if (kept.cells == NULL)
-	{
-		kept.cells = MemoryContextAlloc(TopMemoryContext, count * sizeof(uint32));
-		on_shmem_exit(give_back_kept, (Datum) 0);
-	}
-	else
-		kept.cells = repalloc(kept.cells, count * sizeof(uint32));
-	kept.room = count;
+	kept.most = 0;
 }
 
 /*
@@ -377,27 +357,25 @@ dlock_memory_is_prepared(int count)
 /*
  * See to it that this backend has so many cells.  False if memory is full.
  *
- * No partition lock may be held, since this may warn the operator, and throw
- * when the backend's own memory is used up.
+ * No partition lock may be held, since this may warn the operator.
  */
 bool
 dlock_memory_prepare(int count)
 {
 	Assert(!dlock_partition_is_any_held());
-	if (kept.room < count || kept.cells == NULL)
-		make_room(count);
+	if (kept.most == 0)
+		on_shmem_exit(give_back_kept, (Datum) 0);
+	kept.most = KEPT_CELLS;
 	while (kept.count < count)
 	{
-		int			taken = DLOCK_FAULT_FAILS("cells") ? 0 :
-			take_any_cells(&kept.cells[kept.count], count - kept.count);
+		int			before = kept.count;
 
-		if (taken == 0)
+		if (DLOCK_FAULT_FAILS("cells") || !keep_any_cells(count))
 		{
 			trim_kept(0);
 			return false;
 		}
-		kept.count += taken;
-		unwatched += taken;
+		unwatched += kept.count - before;
 	}
 	if (unwatched >= WATCH_DISTANCE)
 	{
@@ -411,8 +389,12 @@ dlock_memory_prepare(int count)
 DLockMemoryRef
 dlock_memory_take(void)
 {
+	uint32		cell = kept.head;
+
 	Assert(kept.count > 0);
-	return dlock_memory_cell(kept.cells[--kept.count]);
+	kept.head = piece_at(cell)->next;
+	kept.count--;
+	return dlock_memory_cell(cell);
 }
 
 /* Free a cell, or keep it for the next change.  Cannot fail. */
@@ -422,10 +404,12 @@ dlock_memory_give_back(DLockMemoryRef ref)
 	uint32		cell = dlock_memory_number(ref);
 
 	Assert(ref == dlock_memory_cell(cell) && cell > 0 && cell < memory->limit);
-	if (kept.count < KEPT_CELLS && kept.cells != NULL)
-		kept.cells[kept.count++] = cell;
-	else
-		put_cells(&memory->stripes[own_stripe()], &cell, 1);
+	piece_at(cell)->next = kept.head;
+	kept.head = cell;
+	kept.count++;
+
+	/* What was prepared stays. */
+	trim_kept(Max(kept.most, kept.count - 1));
 }
 
 /* Free what was prepared beyond what is worth keeping. */
