@@ -30,7 +30,6 @@
 #include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
-#include "utils/memutils.h"
 
 #include "base/fault.h"
 #include "space/memory.h"
@@ -75,8 +74,7 @@ StaticAssertDecl((uint64) DLOCK_SLOT_BRANCHES * BRANCH_LEAVES * LEAF_PAGES > DLO
 typedef struct DLockSlotKept
 {
 	int			count;
-	int			room;
-	DLockSlot  *slots;			/* in TopMemoryContext */
+	DLockSlot	slots[DLOCK_NAMES_MAX];
 } DLockSlotKept;
 
 static struct
@@ -147,11 +145,10 @@ cover_block(DLockSlotShared *slots, BlockNumber block)
 	return node != NULL && follow_link(&node[leaf % NODE_CELLS]) != NULL;
 }
 
-/* Set up the directory of a store that has not been loaded yet. */
+/* Set up the directory of a store that has not been loaded yet, which is zero. */
 void
 dlock_slot_init(DLockSlotShared *slots)
 {
-	memset(slots, 0, sizeof(DLockSlotShared));
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
 		for (int stripe = 0; stripe < DLOCK_SLOT_STRIPES; stripe++)
@@ -209,17 +206,34 @@ dlock_slot_release(DLockSlotShared *slots)
 		free_tree(slots->branches[i], TREE_HEIGHT);
 }
 
-/* Put a page with free slots at the head of its list. */
+/*
+ * Mark places of a page as free, and put it at the head of its list if it had none,
+ * unless the directory has been built anew since this generation.
+ */
 static void
-push_page(DLockSlotShared *slots, DLockSlotPage *page, BlockNumber block, uint64 free)
+free_places(DLockSlotShared *slots, BlockNumber block, uint64 places, uint32 generation)
 {
+	DLockSlotPage *page = page_at(slots, block);
 	DLockSlotStripe *stripe = &slots->stripes[page->slot_class][page->stripe];
 
 	SpinLockAcquire(&stripe->mutex);
-	page->free = free;
-	page->next = stripe->head;
-	stripe->head = block;
+	if (*(volatile uint32 *) &slots->generation == generation && places != 0)
+	{
+		Assert((page->free & places) == 0);
+		if (page->free == 0)
+		{
+			page->next = stripe->head;
+			stripe->head = block;
+		}
+		page->free |= places;
+	}
 	SpinLockRelease(&stripe->mutex);
+}
+
+static void
+free_slot(DLockSlotShared *slots, DLockSlot slot, uint32 generation)
+{
+	free_places(slots, dlock_slot_block(slot), UINT64CONST(1) << dlock_slot_place(slot), generation);
 }
 
 /* A bit for each slot of a page. */
@@ -255,41 +269,12 @@ dlock_slot_add_page(DLockSlotShared *slots,
 	}
 	else
 	{
-		uint64		free = all_places(slot_class) & ~taken;
-
 		page->slot_class = slot_class;
 		page->stripe = block % DLOCK_SLOT_STRIPES;
-		if (free != 0)
-			push_page(slots, page, block, free);
+		free_places(slots, block, all_places(slot_class) & ~taken, slots->generation);
 	}
 	slots->nblocks = block + 1;
 	return true;
-}
-
-/*
- * Mark a slot as free in the directory, unless that has been built anew since
- * this generation.
- */
-static void
-put_slot(DLockSlotShared *slots, DLockSlot slot, uint32 generation)
-{
-	BlockNumber block = dlock_slot_block(slot);
-	DLockSlotPage *page = page_at(slots, block);
-	uint64		bit = UINT64CONST(1) << dlock_slot_place(slot);
-	DLockSlotStripe *stripe = &slots->stripes[page->slot_class][page->stripe];
-
-	SpinLockAcquire(&stripe->mutex);
-	if (*(volatile uint32 *) &slots->generation == generation)
-	{
-		Assert((page->free & bit) == 0);
-		if (page->free == 0)
-		{
-			page->next = stripe->head;
-			stripe->head = block;
-		}
-		page->free |= bit;
-	}
-	SpinLockRelease(&stripe->mutex);
 }
 
 /* Give back all but "left" slots of each class that this backend keeps. */
@@ -301,11 +286,7 @@ trim_kept(int left)
 		DLockSlotKept *of_class = &kept.of_class[slot_class];
 
 		while (of_class->count > left)
-		{
-			of_class->count--;
-			put_slot(kept.slots, of_class->slots[of_class->count],
-					 kept.generation);
-		}
+			free_slot(kept.slots, of_class->slots[--of_class->count], kept.generation);
 	}
 }
 
@@ -412,10 +393,11 @@ take_from_new_page(DLockSlotShared *slots, Relation rel,
 		slots->blank = page->next;
 	else
 		slots->nblocks = block + 1;
+	page->free = 0;
 	page->hint = InvalidBuffer;
 	page->slot_class = slot_class;
 	page->stripe = stripe;
-	push_page(slots, page, block, all_places(slot_class) & ~UINT64CONST(1));
+	free_places(slots, block, all_places(slot_class) & ~UINT64CONST(1), slots->generation);
 
 	UnlockRelationForExtension(rel, ExclusiveLock);
 	return dlock_slot_make(block, 0);
@@ -436,21 +418,8 @@ dlock_slot_reserved(DLockSlotShared *slots, int slot_class, int n)
 	return of_class->slots[of_class->count - 1 - n];
 }
 
-/* Make room to keep so many slots of a class. */
-static void
-make_room(DLockSlotKept *of_class, int count)
-{
-	if (of_class->room >= count)
-		return;
-	if (of_class->slots == NULL)
-		of_class->slots = MemoryContextAlloc(TopMemoryContext, count * sizeof(DLockSlot));
-	else
-		of_class->slots = repalloc(of_class->slots, count * sizeof(DLockSlot));
-	of_class->room = count;
-}
-
 /*
- * Have "count" free slots of this class.  They are this backend's, to be used
+ * Have "count" free slots of this class, at most DLOCK_NAMES_MAX.  They are this backend's, to be used
  * (dlock_slot_use) or not, until the database is loaded anew.  False if memory
  * is full.
  *
@@ -465,8 +434,8 @@ dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
 
 	Assert(!dlock_partition_is_any_held());
 	Assert(CheckRelationLockedByMe(rel, RowExclusiveLock, true));
+	Assert(count <= (int) lengthof(of_class->slots));
 	refresh_kept(slots);
-	make_room(of_class, count);
 	while (of_class->count < count)
 	{
 		DLockSlot	slot = take_from_stripe(slots, slot_class, stripe);
@@ -514,10 +483,10 @@ dlock_slot_free(DLockSlotShared *slots, DLockSlot slot)
 	DLockSlotKept *of_class = &kept.of_class[slot_class];
 
 	if (kept.slots == slots && kept.generation == slots->generation &&
-		of_class->count == 0 && of_class->room > 0)
+		of_class->count == 0)
 		of_class->slots[of_class->count++] = slot;
 	else
-		put_slot(slots, slot, slots->generation);
+		free_slot(slots, slot, slots->generation);
 }
 
 /*
