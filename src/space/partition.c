@@ -153,6 +153,25 @@ dlock_partition_unlock(uint32 hash)
 	wake_noted();
 }
 
+/* The next partition of a set after this one; NO_PARTITION: from the first, or behind the last. */
+static inline int
+next_in(const DLockPartitionSet *set, int partition)
+{
+	uint64		before;
+
+	partition++;
+	before = (UINT64CONST(1) << (partition % 64)) - 1;
+	for (int word = partition / 64; word < (int) lengthof(set->bits); word++)
+	{
+		uint64		bits = set->bits[word] & ~before;
+
+		if (bits != 0)
+			return word * 64 + pg_rightmost_one_pos64(bits);
+		before = 0;
+	}
+	return NO_PARTITION;
+}
+
 /* Add the partition of a lock's hash to a set. */
 void
 dlock_partition_set_add(DLockPartitionSet *set, uint32 hash)
@@ -207,10 +226,9 @@ dlock_partition_set_count(const DLockPartitionSet *set)
 bool
 dlock_partition_set_is_mine(const DLockPartitionSet *set)
 {
-	for (int partition = 0; partition < DLOCK_PARTITION_COUNT; partition++)
+	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
 	{
-		if ((set->bits[partition / 64] & (UINT64CONST(1) << (partition % 64))) != 0 &&
-			!LWLockHeldByMeInMode(&dlock_partition_locks[partition].lock, LW_EXCLUSIVE))
+		if (!LWLockHeldByMeInMode(&dlock_partition_locks[partition].lock, LW_EXCLUSIVE))
 			return false;
 	}
 	return true;
@@ -228,21 +246,16 @@ take_set(const DLockPartitionSet *set, LWLockMode mode, int held)
 
 	if (held != NO_PARTITION)
 		dlock_partition_add(&taken, held);
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
+	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
 	{
-		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
+		if (partition == held)
+			continue;
+		if (!LWLockConditionalAcquire(&dlock_partition_locks[partition].lock, mode))
 		{
-			int			partition = word * 64 + pg_rightmost_one_pos64(bits);
-
-			if (partition == held)
-				continue;
-			if (!LWLockConditionalAcquire(&dlock_partition_locks[partition].lock, mode))
-			{
-				dlock_partition_unlock_set(&taken);
-				return partition;
-			}
-			dlock_partition_add(&taken, partition);
+			dlock_partition_unlock_set(&taken);
+			return partition;
 		}
+		dlock_partition_add(&taken, partition);
 	}
 	return NO_PARTITION;
 }
@@ -271,12 +284,8 @@ dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode)
 		LWLockAcquire(&dlock_partition_locks[held].lock, mode);
 	}
 	LWLockRelease(&dlock_partition_locks[held].lock);
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-	{
-		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
-			LWLockAcquire(&dlock_partition_locks[word * 64 + pg_rightmost_one_pos64(bits)].lock,
-						  mode);
-	}
+	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
+		LWLockAcquire(&dlock_partition_locks[partition].lock, mode);
 }
 
 /*
@@ -307,11 +316,8 @@ dlock_partition_try_lock_set(const DLockPartitionSet *set, LWLockMode mode, DLoc
 void
 dlock_partition_unlock_set(const DLockPartitionSet *set)
 {
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-	{
-		for (uint64 bits = set->bits[word]; bits != 0; bits &= bits - 1)
-			LWLockRelease(&dlock_partition_locks[word * 64 + pg_rightmost_one_pos64(bits)].lock);
-	}
+	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
+		LWLockRelease(&dlock_partition_locks[partition].lock);
 	wake_noted();
 }
 
