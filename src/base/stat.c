@@ -67,24 +67,23 @@ dlock_stat_startup(void)
 		memset(places, 0, size);
 }
 
-/* Set up the counts of a database. */
+/* Set up the counts of a database, which are zero. */
 void
 dlock_stat_init(DLockStatShared *stats)
 {
-	memset(&stats->past, 0, sizeof(stats->past));
-	memset(&stats->base, 0, sizeof(stats->base));
 	stats->reset_at = dlock_clock_wall();
 	pg_atomic_init_u64(&stats->reaper_lag, 0);
 }
 
+/* Add counts, "sign" being 1, or subtract them: -1. */
 static void
-add_counts(DLockStatCounts *sum, const DLockStatCounts *counts)
+add_counts(DLockStatCounts *sum, const DLockStatCounts *counts, int sign)
 {
 	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
-		sum->events[i] += counts->events[i];
+		sum->events[i] += sign * counts->events[i];
 	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
-		sum->waits[i] += counts->waits[i];
-	sum->leases += counts->leases;
+		sum->waits[i] += sign * counts->waits[i];
+	sum->leases += sign * counts->leases;
 }
 
 /* At exit, add this process's counts to the past of the database. */
@@ -96,7 +95,7 @@ leave_place(int code, Datum arg)
 
 	DLOCK_BEGIN_EXIT();
 	LWLockAcquire(places_lock, LW_EXCLUSIVE);
-	add_counts(&stats->past, &place->counts);
+	add_counts(&stats->past, &place->counts, 1);
 	place->stats = NULL;
 	memset(&place->counts, 0, sizeof(place->counts));
 	LWLockRelease(places_lock);
@@ -154,7 +153,7 @@ sum_up(const DLockStatShared *stats)
 	for (int i = 0; i < MaxBackends; i++)
 	{
 		if (places[i].stats == stats)
-			add_counts(&sum, &places[i].counts);
+			add_counts(&sum, &places[i].counts, 1);
 	}
 	return sum;
 }
@@ -176,10 +175,7 @@ dlock_stat_read(DLockStatShared *stats, TimestampTz *since)
 
 	LWLockAcquire(places_lock, LW_SHARED);
 	sum = sum_up(stats);
-	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
-		sum.events[i] -= stats->base.events[i];
-	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
-		sum.waits[i] -= stats->base.waits[i];
+	add_counts(&sum, &stats->base, -1);
 	*since = stats->reset_at;
 	LWLockRelease(places_lock);
 	return sum;
@@ -191,6 +187,7 @@ dlock_stat_reset(DLockStatShared *stats)
 {
 	LWLockAcquire(places_lock, LW_EXCLUSIVE);
 	stats->base = sum_up(stats);
+	stats->base.leases = 0;
 	stats->reset_at = dlock_clock_wall();
 	LWLockRelease(places_lock);
 	pg_atomic_write_u64(&stats->reaper_lag, 0);

@@ -53,7 +53,7 @@ typedef struct DLockStatShared
 {
 	/* Protected by the lock dlock_stat. */
 	DLockStatCounts past;
-	DLockStatCounts base;		/* all counts at the last reset */
+	DLockStatCounts base;		/* at the last reset; without leases */
 	TimestampTz reset_at;
 
 	pg_atomic_uint64 reaper_lag;	/* of the last removal, microseconds */
