@@ -86,14 +86,6 @@ scan_set_tidrange(TableScanDesc scan, ItemPointer mintid, ItemPointer maxtid)
 {
 }
 
-static bool
-scan_getnextslot_tidrange(TableScanDesc scan, ScanDirection direction,
-						  TupleTableSlot *slot)
-{
-	ExecClearTuple(slot);
-	return false;
-}
-
 DLOCK_DEFINE_ANALYZE_NO_BLOCK(scan_analyze_next_block)
 
 static bool
@@ -367,7 +359,7 @@ static const TableAmRoutine routine = {
 	.scan_rescan = scan_rescan,
 	.scan_getnextslot = scan_getnextslot,
 	.scan_set_tidrange = scan_set_tidrange,
-	.scan_getnextslot_tidrange = scan_getnextslot_tidrange,
+	.scan_getnextslot_tidrange = scan_getnextslot,
 
 	.parallelscan_estimate = table_block_parallelscan_estimate,
 	.parallelscan_initialize = table_block_parallelscan_initialize,

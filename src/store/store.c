@@ -98,6 +98,30 @@ dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
 }
 
 /*
+ * Lock a block, extending the relation if it ends before that.  The relation's
+ * extension lock must be held.
+ */
+static Buffer
+lock_block(Relation rel, BlockNumber block)
+{
+	Buffer		buffer;
+
+	/* An earlier attempt may have extended the relation and then failed. */
+	if (block < RelationGetNumberOfBlocks(rel))
+	{
+		buffer = ReadBuffer(rel, block);
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	}
+	else
+		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, NULL);
+
+	if (BufferGetBlockNumber(buffer) != block)
+		elog(ERROR, "unexpected end of the lease store: block %u instead of %u",
+			 BufferGetBlockNumber(buffer), block);
+	return buffer;
+}
+
+/*
  * Write the meta page, and add the first block if the store is empty; returns the
  * end of the record.  The database must be loading.
  */
@@ -109,16 +133,9 @@ dlock_store_write_meta(Relation rel, const DLockPageMeta *meta)
 	XLogRecPtr	lsn;
 
 	LockRelationForExtension(rel, ExclusiveLock);
-	if (RelationGetNumberOfBlocks(rel) == 0)
-		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, NULL);
-	else
-	{
-		buffer = ReadBuffer(rel, DLOCK_PAGE_META_BLOCK);
-		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	}
+	buffer = lock_block(rel, DLOCK_PAGE_META_BLOCK);
 	UnlockRelationForExtension(rel, ExclusiveLock);
 
-	Assert(BufferGetBlockNumber(buffer) == DLOCK_PAGE_META_BLOCK);
 	state = GenericXLogStart(rel);
 	dlock_page_init_meta(GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE),
 						 meta);
@@ -135,22 +152,9 @@ void
 dlock_store_init_page(Relation rel, BlockNumber block, uint64 incarnation,
 					  int slot_class)
 {
-	GenericXLogState *state;
-	Buffer		buffer;
+	Buffer		buffer = lock_block(rel, block);
+	GenericXLogState *state = GenericXLogStart(rel);
 
-	/* An earlier attempt may have extended the relation and then failed. */
-	if (block < RelationGetNumberOfBlocks(rel))
-	{
-		buffer = ReadBuffer(rel, block);
-		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	}
-	else
-		buffer = ReadBufferExtended(rel, MAIN_FORKNUM, P_NEW, RBM_ZERO_AND_LOCK, NULL);
-
-	if (BufferGetBlockNumber(buffer) != block)
-		elog(ERROR, "unexpected end of the lease store: block %u instead of %u",
-			 BufferGetBlockNumber(buffer), block);
-	state = GenericXLogStart(rel);
 	dlock_page_init_slots(GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE),
 						  incarnation, slot_class);
 	(void) finish_record(state);
