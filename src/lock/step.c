@@ -204,7 +204,7 @@ DLockStepLack
 dlock_step_tokens(DLockStep *step, int count, DLockToken *first)
 {
 	Assert(dlock_partition_set_is_mine(&step->set));
-	if (dlock_token_take(&step->db->shared->tokens, count, true, first))
+	if (dlock_token_take(&step->db->shared->tokens, count, first))
 		return DLOCK_LACKS_NOTHING;
 	step->tokens = count;
 	return DLOCK_LACKS_TOKENS;

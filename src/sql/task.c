@@ -539,7 +539,7 @@ dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 	dlock_capture_taken(state);
 	for (;;)
 	{
-		if (!dlock_token_take(&db->shared->tokens, count, true, &first))
+		if (!dlock_token_take(&db->shared->tokens, count, &first))
 			dlock_token_fetch(&db->shared->tokens, db->sequence, count);
 		else if (first > seen)
 			PG_RETURN_INT64(first);

@@ -125,12 +125,11 @@ use_pending(DLockTokenShared *tokens)
  * Take the next "count" tokens, which follow each other, and return the first.
  * "count" is at most DLOCK_TOKEN_AHEAD.
  *
- * Returns false if there are not enough, or, with "may_ask", if it is time to
- * reserve more.  Then the caller must release its locks, call
- * dlock_token_fetch(), and try again.
+ * Returns false if there are not enough, or if it is time to reserve more.  Then
+ * the caller must release its locks, call dlock_token_fetch(), and try again.
  */
 bool
-dlock_token_take(DLockTokenShared *tokens, int count, bool may_ask, DLockToken *first)
+dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first)
 {
 	bool		enough;
 	bool		asked = false;
@@ -139,7 +138,7 @@ dlock_token_take(DLockTokenShared *tokens, int count, bool may_ask, DLockToken *
 	{
 		SpinLockAcquire(&tokens->mutex);
 		enough = tokens->next <= tokens->last - count + 1;
-		if (enough && may_ask && tokens->next > tokens->ask)
+		if (enough && tokens->next > tokens->ask)
 		{
 			tokens->ask = tokens->next + ASK_AGAIN;
 			asked = true;
@@ -205,11 +204,11 @@ plan_block(DLockTokenShared *tokens, bool moves, TimestampTz wall, DLockToken va
 
 /*
  * Make a block pending that was reserved by the record that ends at "lsn"; drop
- * the one that was pending.  The page of the sequence must still be locked.
- * Cannot fail.
+ * the one that was pending, and if tokens are to move, what is left of the one
+ * before.  The page of the sequence must still be locked.  Cannot fail.
  */
 static void
-publish_block(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn)
+publish_block(DLockTokenShared *tokens, bool moves, DLockToken base, XLogRecPtr lsn)
 {
 	SpinLockAcquire(&tokens->mutex);
 	Assert(base >= tokens->reserved);
@@ -220,16 +219,8 @@ publish_block(DLockTokenShared *tokens, DLockToken base, XLogRecPtr lsn)
 	tokens->reserved_lsn = lsn;
 	tokens->ask = tokens->reserved - DLOCK_TOKEN_AHEAD;
 	tokens->based = true;
-	SpinLockRelease(&tokens->mutex);
-}
-
-/* Hand out only tokens above this one. */
-static void
-void_below(DLockTokenShared *tokens, DLockToken below)
-{
-	SpinLockAcquire(&tokens->mutex);
-	if (tokens->next <= below)
-		tokens->next = below + 1;
+	if (moves)
+		tokens->next = tokens->reserved_from;
 	SpinLockRelease(&tokens->mutex);
 }
 
@@ -256,7 +247,7 @@ reserve_block(DLockTokenShared *tokens, Oid oid, bool moves, DLockToken above, b
 		{
 			lsn = dlock_store_set_sequence(sequence, buffer, base + DLOCK_TOKEN_BLOCK);
 			DLOCK_FAULT("token_reserved");
-			publish_block(tokens, base, lsn);
+			publish_block(tokens, moves, base, lsn);
 		}
 		else if (try)
 			base = DLOCK_TOKEN_NONE;
@@ -315,7 +306,7 @@ dlock_token_take_one(DLockTokenShared *tokens, Oid sequence)
 {
 	DLockToken	token;
 
-	while (!dlock_token_take(tokens, 1, false, &token))
+	while (!dlock_token_take(tokens, 1, &token))
 		dlock_token_fetch(tokens, sequence, 1);
 	return token;
 }
@@ -338,7 +329,6 @@ dlock_token_move(DLockTokenShared *tokens, Oid sequence, DLockToken above)
 	/* It is pending, unless others are quick, or moved on to yet a later one. */
 	if (is_pending(tokens, &lsn))
 		dlock_flush_now(lsn);
-	void_below(tokens, base);
 	return base;
 }
 

@@ -43,8 +43,7 @@ extern void dlock_token_init(DLockTokenShared *tokens);
 extern void dlock_token_reset(DLockTokenShared *tokens);
 
 /* under a partition lock */
-extern bool dlock_token_take(DLockTokenShared *tokens, int count, bool may_ask,
-							 DLockToken *first);
+extern bool dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first);
 
 /* without; "sequence" is the oid of that of the tokens */
 extern void dlock_token_fetch(DLockTokenShared *tokens, Oid sequence, int count);
