@@ -13,6 +13,7 @@
 
 #include "access/xlogdefs.h"
 
+#include "base/name.h"
 #include "base/types.h"
 #include "space/limit.h"
 #include "space/memory.h"
@@ -155,29 +156,16 @@ dlock_space_next_entry(DLockSpaceEntry *entry)
 static inline DLockBytes
 dlock_space_entry_name(const DLockSpaceEntry *entry, char buffer[DLOCK_NAME_MAX])
 {
-	DLockBytes	name = {entry->name, entry->name_len};
-
-	if (name.len > DLOCK_SPACE_NAME_ROOM)
-	{
-		dlock_memory_text_get(entry->name, DLOCK_SPACE_NAME_ROOM, name.len, 0, name.len, buffer);
-		name.data = buffer;
-	}
-	return name;
+	return dlock_memory_text_part(entry->name, DLOCK_SPACE_NAME_ROOM, entry->name_len,
+								  0, entry->name_len, buffer);
 }
 
 /* A part of the texts of a lease; put together in "buffer" if it is not in one piece. */
 static inline DLockBytes
 dlock_space_lease_text(const DLockSpaceLease *lease, int from, int len, char *buffer)
 {
-	int			total = lease->owner_len + lease->payload_len;
-	DLockBytes	part = {lease->data + from, len};
-
-	if (from + len > dlock_memory_text_here(lease->room, total))
-	{
-		dlock_memory_text_get(lease->data, lease->room, total, from, len, buffer);
-		part.data = buffer;
-	}
-	return part;
+	return dlock_memory_text_part(lease->data, lease->room, lease->owner_len + lease->payload_len,
+								  from, len, buffer);
 }
 
 /* Copy a part of the texts of a lease. */
@@ -208,9 +196,13 @@ dlock_space_lease_payload(const DLockSpaceLease *lease, char buffer[DLOCK_PAYLOA
 static inline bool
 dlock_space_is_owner_name(const DLockSpaceLease *lease, const DLockBytes *name)
 {
-	return lease->owner_len == name->len &&
-		dlock_memory_text_begins(lease->data, lease->room,
-								 lease->owner_len + lease->payload_len, name);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockBytes	own;
+
+	if (lease->owner_len != name->len)
+		return false;
+	own = dlock_space_lease_text(lease, 0, lease->owner_len, buffer);
+	return dlock_name_equal(&own, name);
 }
 
 /* Is it this owner's? */

@@ -421,32 +421,16 @@ dlock_memory_trim(void)
 
 /* ---- texts ---- */
 
-/* A piece of a text, and where it goes on. */
-typedef struct DLockMemoryWalk
+/* The number of the cell in which a text goes on; zero if it has none. */
+static uint32
+next_cell(const char *place, int room, int total)
 {
-	char	   *data;
-	int			len;
-	uint32		next;
-} DLockMemoryWalk;
-
-static DLockMemoryWalk
-first_piece(const char *place, int room, int total)
-{
-	DLockMemoryWalk walk = {unconstify(char *, place), dlock_memory_text_here(room, total), 0};
+	uint32		cell = 0;
 
 	/* The place of a text is not aligned. */
 	if (total > room)
-		memcpy(&walk.next, place + walk.len, sizeof(walk.next));
-	return walk;
-}
-
-static DLockMemoryWalk
-next_piece(const DLockMemoryWalk *walk)
-{
-	DLockMemoryPiece *piece = piece_at(walk->next);
-	DLockMemoryWalk next = {piece->data, sizeof(piece->data), piece->next};
-
-	return next;
+		memcpy(&cell, place + dlock_memory_text_here(room, total), sizeof(cell));
+	return cell;
 }
 
 /* How many cells does a text take, besides its place, which has "room" bytes? */
@@ -511,46 +495,27 @@ dlock_memory_text_put(char *place, int room, const DLockBytes *parts, int count)
 void
 dlock_memory_text_get(const char *place, int room, int total, int from, int len, char *into)
 {
-	DLockMemoryWalk walk = first_piece(place, room, total);
+	const char *data = place;
+	int			here = dlock_memory_text_here(room, total);
+	uint32		next = next_cell(place, room, total);
 
 	Assert(from + len <= total);
-	while (len > 0)
-	{
-		int			here = Min(walk.len - from, len);
-
-		if (here > 0)
-		{
-			memcpy(into, walk.data + from, here);
-			into += here;
-			len -= here;
-			from = 0;
-		}
-		else
-			from -= walk.len;
-		if (len > 0)
-			walk = next_piece(&walk);
-	}
-}
-
-/* Does a text of "total" bytes, no fewer than these, begin with these? */
-bool
-dlock_memory_text_begins(const char *place, int room, int total, const DLockBytes *bytes)
-{
-	DLockMemoryWalk walk = first_piece(place, room, total);
-	const char *data = bytes->data;
-	int			len = bytes->len;
-
 	for (;;)
 	{
-		int			here = Min(walk.len, len);
+		int			count = Min(here - from, len);
 
-		if (memcmp(walk.data, data, here) != 0)
-			return false;
-		data += here;
-		len -= here;
+		if (count > 0)
+		{
+			memcpy(into, data + from, count);
+			into += count;
+			len -= count;
+		}
 		if (len == 0)
-			return true;
-		walk = next_piece(&walk);
+			return;
+		from = Max(from - here, 0);
+		data = piece_at(next)->data;
+		here = sizeof(piece_at(next)->data);
+		next = piece_at(next)->next;
 	}
 }
 
@@ -558,7 +523,7 @@ dlock_memory_text_begins(const char *place, int room, int total, const DLockByte
 void
 dlock_memory_text_free(const char *place, int room, int total)
 {
-	uint32		cell = first_piece(place, room, total).next;
+	uint32		cell = next_cell(place, room, total);
 
 	while (cell != 0)
 	{

@@ -82,8 +82,6 @@ extern int	dlock_memory_text_cells(int len, int room);
 extern void dlock_memory_text_put(char *place, int room, const DLockBytes *parts, int count);
 extern void dlock_memory_text_get(const char *place, int room, int total,
 								  int from, int len, char *into);
-extern bool dlock_memory_text_begins(const char *place, int room, int total,
-									 const DLockBytes *bytes);
 extern void dlock_memory_text_free(const char *place, int room, int total);
 
 /* How much of a text of "total" bytes stands in its place itself. */
@@ -91,6 +89,20 @@ static inline int
 dlock_memory_text_here(int room, int total)
 {
 	return (total <= room) ? total : room - (int) sizeof(uint32);
+}
+
+/* A part of a text; put together in "buffer" if it is not in one piece. */
+static inline DLockBytes
+dlock_memory_text_part(const char *place, int room, int total, int from, int len, char *buffer)
+{
+	DLockBytes	part = {place + from, len};
+
+	if (from + len > dlock_memory_text_here(room, total))
+	{
+		dlock_memory_text_get(place, room, total, from, len, buffer);
+		part.data = buffer;
+	}
+	return part;
 }
 
 /*

@@ -160,9 +160,13 @@ dlock_space_bucket(uint32 hash)
 static inline bool
 is_entry_of(const DLockSpaceEntry *entry, Oid database, uint32 hash, const DLockBytes *name)
 {
-	return entry->hash == hash && entry->database == database &&
-		entry->name_len == name->len &&
-		dlock_memory_text_begins(entry->name, DLOCK_SPACE_NAME_ROOM, name->len, name);
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	own;
+
+	if (entry->hash != hash || entry->database != database)
+		return false;
+	own = dlock_space_entry_name(entry, buffer);
+	return dlock_name_equal(&own, name);
 }
 
 /* Find the entry of a name; NULL if there is none.  Lock as for bucket. */
