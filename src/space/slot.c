@@ -340,21 +340,6 @@ take_from_stripe(DLockSlotShared *slots, int slot_class, int stripe_no)
 	return slot;
 }
 
-/* Take a slot from this backend's stripe or, failing that, from any other. */
-static DLockSlot
-take_from_any(DLockSlotShared *slots, int slot_class, int own_stripe)
-{
-	for (int i = 0; i < DLOCK_SLOT_STRIPES; i++)
-	{
-		DLockSlot	slot = take_from_stripe(slots, slot_class,
-											(own_stripe + i) % DLOCK_SLOT_STRIPES);
-
-		if (slot != DLOCK_SLOT_NONE)
-			return slot;
-	}
-	return DLOCK_SLOT_NONE;
-}
-
 /*
  * Find or make a page of this class for a stripe, and take its first slot;
  * DLOCK_SLOT_NONE if memory is full.
@@ -445,8 +430,11 @@ dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
 		 * is small; after that it shares the others', so as not to grow for
 		 * nothing.
 		 */
-		if (slot == DLOCK_SLOT_NONE && slots->nblocks > DLOCK_SLOT_STRIPES)
-			slot = take_from_any(slots, slot_class, stripe);
+		if (slots->nblocks > DLOCK_SLOT_STRIPES)
+		{
+			for (int i = 1; i < DLOCK_SLOT_STRIPES && slot == DLOCK_SLOT_NONE; i++)
+				slot = take_from_stripe(slots, slot_class, (stripe + i) % DLOCK_SLOT_STRIPES);
+		}
 		if (slot == DLOCK_SLOT_NONE)
 			slot = take_from_new_page(slots, rel, slot_class, stripe);
 		if (slot == DLOCK_SLOT_NONE)
