@@ -141,22 +141,17 @@ dlock_page_init_meta(Page page, const DLockPageMeta *meta)
 	disk->incarnation = meta->incarnation;
 }
 
-/* Is this a meta page of any version? */
-bool
-dlock_page_is_meta(Page page)
-{
-	return !PageIsNew(page) && meta_of(page)->magic == META_MAGIC;
-}
-
 /*
- * Read the meta page; returns its format version.  "meta" is set only if that
- * is DLOCK_PAGE_VERSION.
+ * Read the meta page; returns its format version, or -1 if it is no meta page.
+ * "meta" is set only if that is DLOCK_PAGE_VERSION.
  */
 int
 dlock_page_get_meta(Page page, DLockPageMeta *meta)
 {
 	DLockPageMetaDisk *disk = meta_of(page);
 
+	if (PageIsNew(page) || disk->magic != META_MAGIC)
+		return -1;
 	if (disk->version == DLOCK_PAGE_VERSION)
 	{
 		meta->database = disk->database;

@@ -78,7 +78,6 @@ dlock_slot_place(DLockSlot slot)
 
 /* the meta page */
 extern void dlock_page_init_meta(Page page, const DLockPageMeta *meta);
-extern bool dlock_page_is_meta(Page page);
 extern int	dlock_page_get_meta(Page page, DLockPageMeta *meta);
 
 /* pages of slots */

@@ -69,8 +69,7 @@ dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
 {
 	Buffer		buffer;
 	bool		is_new;
-	bool		is_meta;
-	int			version = 0;
+	int			version;
 
 	if (RelationGetNumberOfBlocks(rel) == 0)
 		return false;
@@ -78,15 +77,13 @@ dlock_store_read_meta(Relation rel, DLockPageMeta *meta)
 	buffer = ReadBuffer(rel, DLOCK_PAGE_META_BLOCK);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	is_new = PageIsNew(BufferGetPage(buffer));
-	is_meta = dlock_page_is_meta(BufferGetPage(buffer));
-	if (is_meta)
-		version = dlock_page_get_meta(BufferGetPage(buffer), meta);
+	version = dlock_page_get_meta(BufferGetPage(buffer), meta);
 	UnlockReleaseBuffer(buffer);
 
 	/* After a crash the page may exist but not be initialized. */
 	if (is_new)
 		return false;
-	if (!is_meta)
+	if (version < 0)
 		report_damage(DLOCK_PAGE_META_BLOCK, "It is not a meta page.");
 	if (version != DLOCK_PAGE_VERSION)
 		ereport(ERROR,

@@ -303,17 +303,16 @@ test_kinds(void)
 	current_ok = true;
 	memset(block.data, 0, BLCKSZ);
 	CHECK(dlock_page_kind(page, 0, &slot_class) == DLOCK_PAGE_UNUSED);
-	CHECK(!dlock_page_is_meta(page));
+	CHECK(dlock_page_get_meta(page, &read) == -1);
 
 	memset(block.data, 0xA5, BLCKSZ);
 	dlock_page_init_meta(page, &meta);
-	CHECK(dlock_page_is_meta(page));
 	CHECK(dlock_page_get_meta(page, &read) == DLOCK_PAGE_VERSION);
 	CHECK(read.database == meta.database && read.incarnation == meta.incarnation);
 	CHECK(dlock_page_kind(page, 42, &slot_class) == DLOCK_PAGE_DAMAGED);
 
 	dlock_page_init_slots(page, 42, 1);
-	CHECK(!dlock_page_is_meta(page));
+	CHECK(dlock_page_get_meta(page, &read) == -1);
 	CHECK(dlock_page_kind(page, 42, &slot_class) == DLOCK_PAGE_SLOTS && slot_class == 1);
 	CHECK(dlock_page_kind(page, 43, &slot_class) == DLOCK_PAGE_UNUSED);
 
