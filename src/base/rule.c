@@ -153,19 +153,12 @@ dlock_rule_bound_wall(DLockTime bound, DLockTime now, TimestampTz wall)
 DLockTerm
 dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall)
 {
-	DLockTerm	term;
+	DLockTime	deadline = (ttl == 0) ? DLOCK_TIME_FOREVER : now + ttl;
 
-	term.ttl = ttl;
-	if (ttl == 0)
+	return (DLockTerm)
 	{
-		term.deadline = term.bound_mono = DLOCK_TIME_FOREVER;
-		term.bound_wall = DT_NOEND;
-		return term;
-	}
-	term.deadline = now + ttl;
-	term.bound_mono = now + ttl;
-	term.bound_wall = wall + ttl;
-	return term;
+		ttl, deadline, deadline, dlock_rule_bound_wall(deadline, now, wall)
+	};
 }
 
 /*
