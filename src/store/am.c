@@ -125,12 +125,7 @@ index_fetch_begin(Relation rel)
 }
 
 static void
-index_fetch_reset(struct IndexFetchTableData *data)
-{
-}
-
-static void
-index_fetch_end(struct IndexFetchTableData *data)
+index_fetch_done(struct IndexFetchTableData *data)
 {
 }
 
@@ -366,8 +361,8 @@ static const TableAmRoutine routine = {
 	.parallelscan_reinitialize = table_block_parallelscan_reinitialize,
 
 	.index_fetch_begin = index_fetch_begin,
-	.index_fetch_reset = index_fetch_reset,
-	.index_fetch_end = index_fetch_end,
+	.index_fetch_reset = index_fetch_done,
+	.index_fetch_end = index_fetch_done,
 	.index_fetch_tuple = index_fetch_tuple,
 	.index_delete_tuples = index_delete_tuples,
 	.index_build_range_scan = index_build_range_scan,
