@@ -405,34 +405,37 @@ check_states(FunctionCallInfo fcinfo, int argno)
 	}
 }
 
-static void
-check_number(int number, const char *what, int largest)
-{
-	if (number <= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must be greater than zero", what),
-				 errdetail("The number given is %d.", number),
-				 errhint("Pass at least 1.")));
-	if (number > largest)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be greater than %d", what, largest),
-				 errdetail("The number given is %d.", number)));
-}
-
 /* Of tasks to capture, or to purge. */
 static void
 check_count(FunctionCallInfo fcinfo, int argno)
 {
-	check_number(PG_GETARG_INT32(argno), "number of tasks",
-				 fcinfo->flinfo->fn_retset ? 1000 : 1000000);
+	int			count = PG_GETARG_INT32(argno);
+	int			largest = fcinfo->flinfo->fn_retset ? 1000 : 1000000;
+
+	if (count <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("number of tasks must be greater than zero"),
+				 errdetail("The number given is %d.", count),
+				 errhint("Pass at least 1.")));
+	if (count > largest)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("number of tasks must not be greater than %d", largest),
+				 errdetail("The number given is %d.", count)));
 }
 
 static void
 check_attempts(FunctionCallInfo fcinfo, int argno)
 {
-	check_number(PG_GETARG_INT32(argno), "max_attempts", PG_INT32_MAX);
+	int			attempts = PG_GETARG_INT32(argno);
+
+	if (attempts <= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("max_attempts must be greater than zero"),
+				 errdetail("The number given is %d.", attempts),
+				 errhint("Pass at least 1.")));
 }
 
 static void
