@@ -61,29 +61,13 @@ dlock_error_store_operation(const char *message, const char *relation)
 			 errhint("To end a lease, use dlock_force_release().")));
 }
 
+/* "message" is the whole sentence. */
 void
-dlock_error_null(const char *what)
+dlock_error_null(const char *message)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-			 errmsg("%s must not be null", what)));
-}
-
-void
-dlock_error_empty(const char *what)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s must not be empty", what)));
-}
-
-void
-dlock_error_too_long(const char *what, int len, int limit)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s is too long", what),
-			 errdetail("It has %d bytes; the limit is %d.", len, limit)));
+			 errmsg_internal("%s", _(message))));
 }
 
 void

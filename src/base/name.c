@@ -24,31 +24,73 @@
 #include "base/error.h"
 #include "base/name.h"
 
-/*
- * The bytes of a detoasted text, which must outlive the result.
- *
- * "what" names the value in an error, "limit" is the most bytes allowed.
- * Throws 22023 when there are none or too many.
- */
+const DLockNameKind dlock_name_lock = {
+	DLOCK_NAME_MAX,
+	gettext_noop("lock name must not be null"),
+	gettext_noop("lock name must not be empty"),
+	gettext_noop("lock name is too long")
+};
+
+const DLockNameKind dlock_name_owner = {
+	DLOCK_OWNER_MAX,
+	NULL,
+	gettext_noop("lease owner must not be empty"),
+	gettext_noop("lease owner is too long")
+};
+
+const DLockNameKind dlock_name_path = {
+	DLOCK_NAME_MAX,
+	gettext_noop("path must not be null"),
+	gettext_noop("path must not be empty"),
+	gettext_noop("path is too long")
+};
+
+const DLockNameKind dlock_name_resource = {
+	DLOCK_NAME_MAX,
+	gettext_noop("resource must not be null"),
+	gettext_noop("resource must not be empty"),
+	gettext_noop("resource is too long")
+};
+
+const DLockNameKind dlock_name_payload = {
+	DLOCK_PAYLOAD_MAX,
+	NULL,
+	NULL,
+	gettext_noop("payload is too long")
+};
+
+/* Throw 22023 unless a text of this kind may have so many bytes. */
+void
+dlock_name_check(const DLockNameKind *kind, int len)
+{
+	if (len == 0 && kind->empty != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg_internal("%s", _(kind->empty))));
+	if (len > kind->limit)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg_internal("%s", _(kind->too_long)),
+				 errdetail("It has %d bytes; the limit is %d.", len, kind->limit)));
+}
+
+/* The bytes of a detoasted text, which must outlive the result.  Throws 22023. */
 DLockBytes
-dlock_name_of_text(const text *value, const char *what, int limit)
+dlock_name_of_text(const text *value, const DLockNameKind *kind)
 {
 	DLockBytes	bytes = {VARDATA_ANY(value), (int) VARSIZE_ANY_EXHDR(value)};
 
-	if (bytes.len == 0)
-		dlock_error_empty(what);
-	if (bytes.len > limit)
-		dlock_error_too_long(what, bytes.len, limit);
+	dlock_name_check(kind, bytes.len);
 	return bytes;
 }
 
 /*
  * The names in an array, 1 to "most" of them; their number in "count".  They
  * point into the array.  "invalid" is the whole message about an array that will not
- * do, "what" and "limit" as above.  Throws 22023 and 22004.
+ * do.  Throws 22023 and 22004.
  */
 DLockBytes *
-dlock_name_of_array(ArrayType *array, const char *invalid, const char *what, int limit, int most,
+dlock_name_of_array(ArrayType *array, const char *invalid, const DLockNameKind *kind, int most,
 					int *count)
 {
 	Datum	   *values;
@@ -67,8 +109,8 @@ dlock_name_of_array(ArrayType *array, const char *invalid, const char *what, int
 	for (int i = 0; i < *count; i++)
 	{
 		if (nulls[i])
-			dlock_error_null(what);
-		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), what, limit);
+			dlock_error_null(kind->null);
+		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), kind);
 	}
 	return names;
 }

@@ -150,8 +150,8 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 	if (resource == NULL)
 		resource = "";
 	guard->prefix = dlock_bytes(resource, strlen(resource));
-	if (guard->prefix.len > DLOCK_NAME_MAX)
-		dlock_error_too_long("resource", guard->prefix.len, DLOCK_NAME_MAX);
+	if (guard->prefix.len > 0)
+		dlock_name_check(&dlock_name_resource, guard->prefix.len);
 	if (mode != NULL && strcmp(mode, "fence") != 0 && strcmp(mode, "live") != 0)
 		refuse_guard(guard, psprintf("It has the unknown mode \"%s\".", mode),
 					 "Modes are \"fence\" and \"live\".");
@@ -623,10 +623,7 @@ find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf, DL
 		return false;
 	suffix = OutputFunctionCall(&guard->output, value);
 	len = guard->prefix.len + strlen(suffix);
-	if (len == 0)
-		dlock_error_empty("resource");
-	if (len > DLOCK_NAME_MAX)
-		dlock_error_too_long("resource", len, DLOCK_NAME_MAX);
+	dlock_name_check(&dlock_name_resource, len);
 	memcpy(buf, guard->prefix.data, guard->prefix.len);
 	memcpy(buf + guard->prefix.len, suffix, len - guard->prefix.len);
 	pfree(suffix);

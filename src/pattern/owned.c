@@ -131,11 +131,18 @@ dlock_owned_lock(Relation rel, uint32 number, LOCKMODE lockmode)
 
 /* ---- groups ---- */
 
+static const DLockNameKind partition_name = {
+	DLOCK_GROUP_NAME_MAX,
+	gettext_noop("partition name must not be null"),
+	gettext_noop("partition name must not be empty"),
+	gettext_noop("partition name is too long")
+};
+
 /* The names of partitions in an array, which may be the same; throws 22023 and 22004. */
 static DLockBytes *
 get_names(ArrayType *partitions, int *count)
 {
-	return dlock_name_of_array(partitions, DLOCK_GROUP_INVALID_NAMES, "partition name", DLOCK_GROUP_NAME_MAX,
+	return dlock_name_of_array(partitions, DLOCK_GROUP_INVALID_NAMES, &partition_name,
 							   DLOCK_GROUP_PARTITIONS_MAX, count);
 }
 

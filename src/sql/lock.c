@@ -70,7 +70,7 @@ get_word(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockW
 	DLockBytes	given;
 	StringInfoData known;
 
-	dlock_value_require(fcinfo, argno, parameter);
+	dlock_value_require_parameter(fcinfo, argno, parameter);
 	value = PG_GETARG_TEXT_PP(argno);
 	given = dlock_bytes(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
 	for (int i = 0; i < count; i++)
@@ -184,7 +184,7 @@ target_by_owner(FunctionCallInfo fcinfo)
 {
 	DLockHeldTarget target = {
 		.by = DLOCK_BY_OWNER,
-		.name = dlock_value_get_name(fcinfo, 0, "lock name"),
+		.name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock),
 		.owner = dlock_value_get_owner(fcinfo, 1)
 	};
 
@@ -196,7 +196,7 @@ target_by_token(FunctionCallInfo fcinfo)
 {
 	DLockHeldTarget target = {
 		.by = DLOCK_BY_TOKEN,
-		.name = dlock_value_get_name(fcinfo, 0, "lock name"),
+		.name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock),
 		.token = dlock_value_get_token(fcinfo, 1)
 	};
 
@@ -256,8 +256,8 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 	static const char *const invalid = gettext_noop("invalid array of lock names");
 	DLockBytes *names;
 
-	dlock_value_require(fcinfo, argno, "array of lock names");
-	names = dlock_name_of_array(PG_GETARG_ARRAYTYPE_P(argno), invalid, "lock name", DLOCK_NAME_MAX,
+	dlock_value_require(fcinfo, argno, gettext_noop("array of lock names must not be null"));
+	names = dlock_name_of_array(PG_GETARG_ARRAYTYPE_P(argno), invalid, &dlock_name_lock,
 								DLOCK_NAMES_MAX, count);
 	for (int i = 0; i < *count; i++)
 		dlock_value_check_own(&names[i]);
@@ -317,7 +317,7 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 	DLockBytes *path = &names[0];
 	int			parts = 1;
 
-	*path = dlock_value_get_text(fcinfo, argno, "path", DLOCK_NAME_MAX);
+	*path = dlock_value_get_text(fcinfo, argno, &dlock_name_path);
 	dlock_value_check_own(path);
 	for (int i = 0; i < path->len; i++)
 	{
@@ -524,7 +524,7 @@ log_forced(const DLockBytes *name, const DLockHeldForced *ended, const char *use
 Datum
 dlock_sql_force_release(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_name(fcinfo, 0, "lock name");
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
 	char	   *reason = dlock_value_get_reason(fcinfo, 1);
 	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
@@ -548,7 +548,7 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_name(fcinfo, 0, "lock name");
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
 	DLockToken	seen = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_value_get_token(fcinfo, 1);
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 2);
 	DLockWaitHolder holder;
@@ -591,7 +591,7 @@ campaign(PG_FUNCTION_ARGS)
 	};
 	DLockTime	wait;
 
-	dlock_value_require(fcinfo, 1, "candidate");
+	dlock_value_require(fcinfo, 1, gettext_noop("candidate must not be null"));
 	request.owner = dlock_value_get_own_owner(fcinfo, 1);
 	request.ttl = dlock_value_get_ttl(fcinfo, 2, true);
 	wait = dlock_value_get_wait(fcinfo, 3);
@@ -614,7 +614,7 @@ dlock_sql_resign(PG_FUNCTION_ARGS)
 {
 	DLockHeldTarget target = target_by_owner(fcinfo);
 
-	dlock_value_require(fcinfo, 1, "candidate");
+	dlock_value_require(fcinfo, 1, gettext_noop("candidate must not be null"));
 	PG_RETURN_BOOL(release("dlock_resign", &target));
 }
 
@@ -657,10 +657,10 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_fence(PG_FUNCTION_ARGS)
 {
-	DLockBytes	resource = dlock_value_get_name(fcinfo, 0, "resource");
+	DLockBytes	resource = dlock_value_get_text(fcinfo, 0, &dlock_name_resource);
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 
-	dlock_value_require(fcinfo, 2, "parameter \"live\"");
+	dlock_value_require_parameter(fcinfo, 2, "live");
 	dlock_fence_check_right(&resource, false);
 	dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
@@ -670,10 +670,10 @@ dlock_sql_fence(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_fence_declare(PG_FUNCTION_ARGS)
 {
-	DLockBytes	resource = dlock_value_get_name(fcinfo, 0, "resource");
+	DLockBytes	resource = dlock_value_get_text(fcinfo, 0, &dlock_name_resource);
 	Oid			role = InvalidOid;
 
-	dlock_value_require(fcinfo, 2, "parameter \"is_foreign\"");
+	dlock_value_require_parameter(fcinfo, 2, "is_foreign");
 	if (!PG_ARGISNULL(1))
 		role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
 	dlock_session_check_writable("dlock_fence_declare");
@@ -685,7 +685,7 @@ dlock_sql_fence_declare(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_fence_reset(PG_FUNCTION_ARGS)
 {
-	DLockBytes	resource = dlock_value_get_name(fcinfo, 0, "resource");
+	DLockBytes	resource = dlock_value_get_text(fcinfo, 0, &dlock_name_resource);
 	DLockToken	token = PG_ARGISNULL(1) ? DLOCK_TOKEN_NONE : dlock_value_get_token(fcinfo, 1);
 	char	   *reason = dlock_value_get_reason(fcinfo, 2);
 	DLockToken	before;

@@ -45,6 +45,13 @@ PG_FUNCTION_INFO_V1(dlock_sql_group_partition_list);
 
 /* ---- time slots ---- */
 
+static const DLockNameKind once_name = {
+	DLOCK_ONCE_NAME_MAX,
+	gettext_noop("name must not be null"),
+	gettext_noop("name must not be empty"),
+	gettext_noop("name is too long")
+};
+
 static Datum
 once(PG_FUNCTION_ARGS)
 {
@@ -56,11 +63,11 @@ once(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	DLockToken	token;
 
-	given = dlock_value_get_text(fcinfo, 0, "name", DLOCK_ONCE_NAME_MAX);
+	given = dlock_value_get_text(fcinfo, 0, &once_name);
 	name.len = snprintf(buffer, sizeof(buffer), "%s%.*s", DLOCK_ONCE_PREFIX, given.len, given.data);
 	name.data = buffer;
 
-	dlock_value_require(fcinfo, 1, "length of the time slots");
+	dlock_value_require(fcinfo, 1, gettext_noop("length of the time slots must not be null"));
 	every = dlock_value_to_span(PG_GETARG_INTERVAL_P(1));
 	if (every <= 0)
 		ereport(ERROR,
@@ -92,12 +99,26 @@ dlock_sql_once(PG_FUNCTION_ARGS)
 
 /* ---- groups: arguments ---- */
 
+static const DLockNameKind group_name = {
+	DLOCK_GROUP_NAME_MAX,
+	gettext_noop("group name must not be null"),
+	gettext_noop("group name must not be empty"),
+	gettext_noop("group name is too long")
+};
+
+static const DLockNameKind member_name = {
+	DLOCK_GROUP_NAME_MAX,
+	gettext_noop("member name must not be null"),
+	gettext_noop("member name must not be empty"),
+	gettext_noop("member name is too long")
+};
+
 static DLockBytes
 get_group_name(FunctionCallInfo fcinfo, int argno)
 {
 	DLockBytes	name;
 
-	name = dlock_value_get_text(fcinfo, argno, "group name", DLOCK_GROUP_NAME_MAX);
+	name = dlock_value_get_text(fcinfo, argno, &group_name);
 	if (memchr(name.data, '/', name.len) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -200,7 +221,7 @@ get_tokens(FunctionCallInfo fcinfo, int argno, int *count)
 	for (int i = 0; i < *count; i++)
 	{
 		if (nulls[i])
-			dlock_error_null("fencing token");
+			dlock_error_null(gettext_noop("fencing token must not be null"));
 		tokens[i] = DatumGetInt64(values[i]);
 	}
 	return tokens;
@@ -235,8 +256,7 @@ make_membership(int weight, const DLockBytes *given)
 	membership = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 
 	bytes = dlock_bytes(VARDATA(membership), VARSIZE(membership) - VARHDRSZ);
-	if (bytes.len > DLOCK_PAYLOAD_MAX)
-		dlock_error_too_long("payload", bytes.len, DLOCK_PAYLOAD_MAX);
+	dlock_name_check(&dlock_name_payload, bytes.len);
 	return bytes;
 }
 
@@ -250,9 +270,9 @@ group_join(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	DLockToken	token;
 
-	member = dlock_value_get_text(fcinfo, 1, "member name", DLOCK_GROUP_NAME_MAX);
+	member = dlock_value_get_text(fcinfo, 1, &member_name);
 	ttl = dlock_value_get_ttl(fcinfo, 2, true);
-	dlock_value_require(fcinfo, 3, "weight");
+	dlock_value_require(fcinfo, 3, gettext_noop("weight must not be null"));
 	if (PG_GETARG_INT32(3) < 1 || PG_GETARG_INT32(3) > DLOCK_RULE_WEIGHT_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -327,7 +347,7 @@ dlock_sql_group_yield(PG_FUNCTION_ARGS)
 	int			released;
 
 	if (yielded == NULL)
-		dlock_error_null("array of fencing tokens");
+		dlock_error_null(gettext_noop("array of fencing tokens must not be null"));
 	dlock_session_check_writable("dlock_group_yield");
 	dlock_session_open(&db);
 	released = dlock_group_yield(&db, &group, token, yielded, count);

@@ -83,9 +83,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_task_end);
 PG_FUNCTION_INFO_V1(dlock_sql_task_until);
 PG_FUNCTION_INFO_V1(dlock_sql_task_wall_time);
 
-/* Of the name of a queue, in bytes. */
-#define NAME_MAX_LEN	255
-
 /* A column of the table of queues. */
 #define QUEUE_ID		3
 
@@ -480,7 +477,7 @@ Datum
 dlock_sql_task_open(PG_FUNCTION_ARGS)
 {
 	DLockTaskCall *call = get_call();
-	DLockBytes	name = dlock_name_of_text(PG_GETARG_TEXT_PP(0), "queue name", NAME_MAX_LEN);
+	DLockBytes	name = dlock_name_of_text(PG_GETARG_TEXT_PP(0), &dlock_value_queue_name);
 	LOCKMODE	lockmode = PG_GETARG_BOOL(1) ? AccessExclusiveLock : AccessShareLock;
 	Relation	rel = dlock_owned_open(RelationGetNamespace(call->db.rel), "dlock_task_queue",
 									   AccessShareLock);

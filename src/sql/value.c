@@ -38,27 +38,30 @@
 
 /* ---- arguments ---- */
 
-/* Throw 22004 if an argument is NULL; "what" names it. */
+/* Throw 22004, with this message, if an argument is NULL. */
 void
-dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *what)
+dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *message)
 {
 	if (PG_ARGISNULL(argno))
-		dlock_error_null(what);
+		dlock_error_null(message);
 }
 
-/* A text of 1 to "limit" bytes. */
-DLockBytes
-dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const char *what, int limit)
+/* Likewise for an argument that is best known by the parameter's name. */
+void
+dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
-	dlock_value_require(fcinfo, argno, what);
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), what, limit);
+	if (PG_ARGISNULL(argno))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("parameter \"%s\" must not be null", parameter)));
 }
 
-/* A name of a lock or a resource. */
+/* A text that must not be null.  Throws 22004 and 22023. */
 DLockBytes
-dlock_value_get_name(FunctionCallInfo fcinfo, int argno, const char *what)
+dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const DLockNameKind *kind)
 {
-	return dlock_value_get_text(fcinfo, argno, what, DLOCK_NAME_MAX);
+	dlock_value_require(fcinfo, argno, kind->null);
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), kind);
 }
 
 /* Throw 42939 for a name that users may look at but not use; "message" has a place for it. */
@@ -87,7 +90,7 @@ dlock_value_check_own(const DLockBytes *name)
 DLockBytes
 dlock_value_get_own_name(FunctionCallInfo fcinfo, int argno)
 {
-	DLockBytes	name = dlock_value_get_name(fcinfo, argno, "lock name");
+	DLockBytes	name = dlock_value_get_text(fcinfo, argno, &dlock_name_lock);
 
 	dlock_value_check_own(&name);
 	return name;
@@ -99,7 +102,7 @@ dlock_value_get_owner(FunctionCallInfo fcinfo, int argno)
 {
 	if (PG_ARGISNULL(argno))
 		return dlock_name_session();
-	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "lease owner", DLOCK_OWNER_MAX);
+	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), &dlock_name_owner);
 }
 
 /*
@@ -143,8 +146,7 @@ dlock_value_get_payload(FunctionCallInfo fcinfo, int argno)
 	payload = PG_GETARG_JSONB_P(argno);
 	bytes.data = VARDATA(payload);
 	bytes.len = VARSIZE(payload) - VARHDRSZ;
-	if (bytes.len > DLOCK_PAYLOAD_MAX)
-		dlock_error_too_long("payload", bytes.len, DLOCK_PAYLOAD_MAX);
+	dlock_name_check(&dlock_name_payload, bytes.len);
 	return bytes;
 }
 
@@ -241,22 +243,22 @@ dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
 	DLockTime	span;
 
-	dlock_value_require(fcinfo, argno, parameter);
+	dlock_value_require_parameter(fcinfo, argno, parameter);
 	span = dlock_value_to_span(PG_GETARG_INTERVAL_P(argno));
 	if (span < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be negative", parameter),
+				 errmsg("parameter \"%s\" must not be negative", parameter),
 				 errhint("Pass '0' for none.")));
 	if (span > (DLockTime) dlock_settings_max_ttl_s * USECS_PER_SEC)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s is longer than \"dlock.max_ttl\"", parameter),
+				 errmsg("parameter \"%s\" is longer than \"dlock.max_ttl\"", parameter),
 				 errdetail("The limit is %d seconds.", dlock_settings_max_ttl_s)));
 	if (span > DLOCK_SPAN_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s is too long", parameter),
+				 errmsg("parameter \"%s\" is too long", parameter),
 				 errdetail("The limit is 2^32 - 1 milliseconds, which is 49 days.")));
 
 	/* Leases keep it in milliseconds. */
@@ -269,10 +271,12 @@ dlock_value_get_reason(FunctionCallInfo fcinfo, int argno)
 {
 	char	   *reason;
 
-	dlock_value_require(fcinfo, argno, "reason");
+	dlock_value_require(fcinfo, argno, gettext_noop("reason must not be null"));
 	reason = text_to_cstring(PG_GETARG_TEXT_PP(argno));
 	if (reason[strspn(reason, " \t\r\n")] == '\0')
-		dlock_error_empty("reason");
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("reason must not be empty")));
 	return reason;
 }
 
@@ -340,9 +344,27 @@ dlock_value_of_span(DLockTime span)
  * owner that is null becomes this session, an interval a number of microseconds.
  */
 
-/* Limits of what a caller may hand in; lengths in bytes. */
-#define NAME_MAX_LEN	255		/* of a queue or a key */
-#define STATE_MAX_LEN	63
+const DLockNameKind dlock_value_queue_name = {
+	255,
+	gettext_noop("queue name must not be null"),
+	gettext_noop("queue name must not be empty"),
+	gettext_noop("queue name is too long")
+};
+
+static const DLockNameKind task_key = {
+	255,
+	gettext_noop("task key must not be null"),
+	gettext_noop("task key must not be empty"),
+	gettext_noop("task key is too long")
+};
+
+static const DLockNameKind task_state = {
+	63,
+	gettext_noop("task state must not be null"),
+	gettext_noop("task state must not be empty"),
+	gettext_noop("task state is too long")
+};
+
 #define ERROR_MAX_LEN	1024	/* that is kept */
 #define STATES_MAX		DLOCK_CAPTURE_STATES	/* that one call captures from */
 #define DELAY_MAX		(36500 * USECS_PER_DAY)
@@ -350,20 +372,20 @@ dlock_value_of_span(DLockTime span)
 static void
 check_queue(FunctionCallInfo fcinfo, int argno)
 {
-	(void) dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "queue name", NAME_MAX_LEN);
+	(void) dlock_name_of_text(PG_GETARG_TEXT_PP(argno), &dlock_value_queue_name);
 }
 
 static void
 check_key(FunctionCallInfo fcinfo, int argno)
 {
-	(void) dlock_name_of_text(PG_GETARG_TEXT_PP(argno), "task key", NAME_MAX_LEN);
+	(void) dlock_name_of_text(PG_GETARG_TEXT_PP(argno), &task_key);
 }
 
 /* Throw 22023 unless it can be the name of a state. */
 static void
 check_state_name(text *value)
 {
-	DLockBytes	state = dlock_name_of_text(value, "task state", STATE_MAX_LEN);
+	DLockBytes	state = dlock_name_of_text(value, &task_state);
 	bool		bad = state.data[0] == ' ' || state.data[state.len - 1] == ' ';
 
 	for (int i = 0; i + 1 < state.len; i++)
@@ -400,7 +422,7 @@ check_states(FunctionCallInfo fcinfo, int argno)
 	for (int i = 0; i < count; i++)
 	{
 		if (nulls[i])
-			dlock_error_null("task state");
+			dlock_error_null(task_state.null);
 		check_state_name(DatumGetTextPP(values[i]));
 	}
 }
@@ -499,35 +521,35 @@ take_owner(FunctionCallInfo fcinfo, int argno)
 
 /*
  * What is checked, by the names of parameters, of all functions in the language.  Where
- * "what", which is for errors, is NULL the check takes care of nulls.
+ * "null", the message about it, is NULL the check takes care of nulls.
  */
 static const struct
 {
 	const char *name;
-	const char *what;
+	const char *null;
 	bool		required;		/* even if it has a default */
 	void		(*check) (FunctionCallInfo fcinfo, int argno);
 }			parameters[] =
 
 {
-	{"queue", "queue name", true, check_queue},
-	{"key", "task key", true, check_key},
+	{"queue", gettext_noop("queue name must not be null"), true, check_queue},
+	{"key", gettext_noop("task key must not be null"), true, check_key},
 	{"token", NULL, false, check_token},
-	{"state", "task state", false, check_state},
-	{"to_state", "task state", true, check_state},
-	{"from_states", "task state", false, check_states},
-	{"on_timeout", "task state", false, check_state},
-	{"initial", "task state", true, check_state},
-	{"done", "task state", true, check_state},
-	{"parked", "task state", true, check_state},
-	{"max_attempts", "max_attempts", false, check_attempts},
-	{"priority", "priority", true, NULL},
-	{"count", "number of tasks", true, check_count},
+	{"state", gettext_noop("task state must not be null"), false, check_state},
+	{"to_state", gettext_noop("task state must not be null"), true, check_state},
+	{"from_states", gettext_noop("task state must not be null"), false, check_states},
+	{"on_timeout", gettext_noop("task state must not be null"), false, check_state},
+	{"initial", gettext_noop("task state must not be null"), true, check_state},
+	{"done", gettext_noop("task state must not be null"), true, check_state},
+	{"parked", gettext_noop("task state must not be null"), true, check_state},
+	{"max_attempts", gettext_noop("max_attempts must not be null"), false, check_attempts},
+	{"priority", gettext_noop("priority must not be null"), true, NULL},
+	{"count", gettext_noop("number of tasks must not be null"), true, check_count},
 	{"owner", NULL, true, take_owner},
-	{"ttl", "ttl", false, take_ttl},
-	{"error", "error", false, take_error},
-	{"delay", "delay", false, take_delay},
-	{"older_than", "older_than", true, check_age},
+	{"ttl", gettext_noop("ttl must not be null"), false, take_ttl},
+	{"error", gettext_noop("error must not be null"), false, take_error},
+	{"delay", gettext_noop("delay must not be null"), false, take_delay},
+	{"older_than", gettext_noop("older_than must not be null"), true, check_age},
 };
 
 /* Check an argument; one that has no default must not be null. */
@@ -542,8 +564,8 @@ check_argument(FunctionCallInfo fcinfo, int argno, const char *name, bool has_de
 		{
 			if (has_default && !parameters[i].required)
 				return;
-			if (parameters[i].what != NULL)
-				dlock_error_null(parameters[i].what);
+			if (parameters[i].null != NULL)
+				dlock_error_null(parameters[i].null);
 		}
 		if (parameters[i].check != NULL)
 			parameters[i].check(fcinfo, argno);

@@ -15,6 +15,7 @@
 #include "fmgr.h"
 #include "nodes/execnodes.h"
 
+#include "base/name.h"
 #include "base/types.h"
 
 /* A row of a result, filled from the first column on. */
@@ -26,9 +27,10 @@ typedef struct DLockValueRow
 } DLockValueRow;
 
 /* arguments */
-extern void dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *what);
-extern DLockBytes dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const char *what, int limit);
-extern DLockBytes dlock_value_get_name(FunctionCallInfo fcinfo, int argno, const char *what);
+extern const DLockNameKind dlock_value_queue_name;
+extern void dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *message);
+extern void dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter);
+extern DLockBytes dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const DLockNameKind *kind);
 extern DLockBytes dlock_value_get_own_name(FunctionCallInfo fcinfo, int argno);
 extern void dlock_value_check_own(const DLockBytes *name);
 extern DLockBytes dlock_value_get_owner(FunctionCallInfo fcinfo, int argno);

@@ -330,7 +330,7 @@ dlock_sql_lease_list(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_lease(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_name(fcinfo, 0, "lock name");
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
 
 	list_leases(fcinfo, &name);
 	return (Datum) 0;
@@ -343,7 +343,7 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_grant_count(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_name(fcinfo, 0, "lock name");
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
 	uint64		grants = 0;
 	TimestampTz since = 0;
 	DLockValueRow row = {0};
