@@ -384,7 +384,7 @@ close_lock(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	lease->delay = until - step->now;
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
-	dlock_step_stop_lease(entry, lease, lease->delay, step->now);
+	dlock_step_stop_lease(step, entry, lease, lease->delay);
 }
 
 /* An attempt: release a lease once, or open the lock that it keeps closed. */
@@ -490,41 +490,6 @@ dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name)
 /* ---- by force ---- */
 
 /*
- * Lock the partitions of all that is held on a lock, with all parts.  Returns
- * the lock's entry, or NULL if it has none.
- */
-static DLockSpaceEntry *
-lock_all_of(DLockDatabase *db, const DLockBytes *name, DLockPartitionSet *set)
-{
-	Oid			database = db->shared->oid;
-	uint32		hash = dlock_name_hash(database, name);
-
-	memset(set, 0, sizeof(*set));
-	dlock_partition_set_add(set, hash);
-	for (;;)
-	{
-		DLockPartitionSet needed = *set;
-		DLockSpaceEntry *entry;
-
-		dlock_partition_lock_set(set, LW_EXCLUSIVE);
-		entry = dlock_space_find(database, hash, name);
-		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
-			 lease != NULL; lease = dlock_space_next(lease))
-		{
-			char		buffer[DLOCK_NAME_MAX];
-			DLockBytes	path = dlock_holder_path(entry, lease, buffer);
-
-			if (lease->part != DLOCK_PART_WHOLE)
-				dlock_holder_path_set(database, &path, &needed);
-		}
-		if (memcmp(&needed, set, sizeof(needed)) == 0)
-			return entry;
-		dlock_partition_unlock_set(set);
-		*set = needed;
-	}
-}
-
-/*
  * End a lease in memory, with all its parts, but hand nothing off yet.  For how
  * long it keeps the lock closed from then on is left as it is if it was live, for
  * its holder may take a while to notice; what is closed already is opened.
@@ -560,6 +525,76 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 	}
 }
 
+typedef struct DLockHeldForce
+{
+	const DLockBytes *name;
+	int			room;			/* how many leases can be told of */
+	DLockHeldForced *ended;
+	int			count;			/* of leases to be ended; more than "room":
+								 * none was */
+} DLockHeldForce;
+
+/* What a lease is that is about to be ended by force. */
+static void
+note_forced(DLockHeldForced *told, const DLockSpaceLease *lease, uint32 hash, DLockTime now)
+{
+	told->hash = hash;
+	told->token = lease->token;
+	told->role = lease->role;
+	told->was_closed = lease->deadline <= now;
+	told->closed_for = told->was_closed ? 0 : lease->delay;
+	told->owner_len = lease->owner_len;
+	dlock_space_copy_text(lease, 0, lease->owner_len, told->owner);
+}
+
+/* An attempt: end all leases on a lock, if there is room to tell of them. */
+static DLockStepLack
+try_force(DLockStep *step, void *arg)
+{
+	DLockHeldForce *force = arg;
+	Oid			database = step->db->shared->oid;
+	DLockSpaceEntry *entry = dlock_space_find(database, dlock_name_hash(database, force->name),
+											  force->name);
+	DLockPartitionSet needed = {{0}};
+	char		buffer[DLOCK_NAME_MAX];
+	int			released = 0;
+	DLockStepLack lack;
+
+	force->count = 0;
+	if (entry == NULL)
+		return DLOCK_LACKS_NOTHING;
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		DLockBytes	path = dlock_holder_path(entry, lease, buffer);
+
+		if (lease->part != DLOCK_PART_WHOLE)
+			dlock_holder_path_set(database, &path, &needed);
+		force->count += dlock_holder_blocks_until(lease) > step->now;
+	}
+	lack = dlock_step_widen(step, &needed);
+	if (lack != DLOCK_LACKS_NOTHING || force->count > force->room)
+		return lack;
+
+	force->count = 0;
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		DLockBytes	path = dlock_holder_path(entry, lease, buffer);
+
+		if (dlock_holder_blocks_until(lease) <= step->now)
+			continue;
+		note_forced(&force->ended[force->count++], lease, dlock_name_hash(database, &path),
+					step->now);
+		released += !lease->stopped;
+		end_by_force(step->db, entry, lease, step->now);
+	}
+	if (force->count > 0)
+		dlock_database_note_deadline(step->db->shared, step->now);
+	dlock_stat_count(DLOCK_STAT_RELEASE, released);
+	return DLOCK_LACKS_NOTHING;
+}
+
 /*
  * End all leases on a lock at one moment; a path that goes through it as a
  * whole.  A live one with a lock delay closes the lock, as by any unclean end;
@@ -572,104 +607,24 @@ end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, 
 int
 dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForced **ended)
 {
-	DLockSpaceEntry *entry;
-	DLockPartitionSet set;
-	DLockTime	now;
-	int			room = 8;
-	int			count;
-	int			released = 0;
+	DLockHeldForce force = {.name = name,.room = 8};
 
-	/* Memory is not to be asked for under the lock, so count first. */
-	*ended = palloc(room * sizeof(DLockHeldForced));
+	/* Memory is not to be asked for under the lock. */
+	force.ended = palloc(force.room * sizeof(DLockHeldForced));
 	for (;;)
 	{
-		entry = lock_all_of(db, name, &set);
-		now = dlock_clock_now();
-		count = 0;
-		for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
-			 lease != NULL; lease = dlock_space_next(lease))
-			count += dlock_holder_blocks_until(lease) > now;
-		if (count <= room)
+		DLockStep	step;
+
+		dlock_step_begin(&step, db);
+		dlock_partition_set_add(&step.set, dlock_name_hash(db->shared->oid, name));
+		(void) dlock_step_run(&step, try_force, &force);
+		if (force.count <= force.room)
 			break;
-		dlock_partition_unlock_set(&set);
-		room = count + 8;
-		*ended = repalloc_huge(*ended, room * sizeof(DLockHeldForced));
+		force.room = force.count + 8;
+		force.ended = repalloc_huge(force.ended, force.room * sizeof(DLockHeldForced));
 	}
-
-	count = 0;
-	for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
-		 lease != NULL; lease = dlock_space_next(lease))
-	{
-		DLockHeldForced *told = &(*ended)[count];
-		char		buffer[DLOCK_NAME_MAX];
-		DLockBytes	path = dlock_holder_path(entry, lease, buffer);
-
-		if (dlock_holder_blocks_until(lease) <= now)
-			continue;
-		told->hash = dlock_name_hash(db->shared->oid, &path);
-		told->token = lease->token;
-		told->role = lease->role;
-		told->was_closed = lease->deadline <= now;
-		told->closed_for = told->was_closed ? 0 : lease->delay;
-		told->owner_len = lease->owner_len;
-		dlock_space_copy_text(lease, 0, lease->owner_len, told->owner);
-		released += !lease->stopped;
-		end_by_force(db, entry, lease, now);
-		count++;
-	}
-	dlock_partition_unlock_set(&set);
-	if (count > 0)
-		dlock_database_note_deadline(db->shared, now);
-	dlock_stat_count(DLOCK_STAT_RELEASE, released);
-	return count;
-}
-
-/* An attempt: log the end of a lease by force, and call the requests that wait. */
-static DLockStepLack
-try_tell_forced(DLockStep *step, void *arg)
-{
-	DLockHeldFind *found = arg;
-	DLockStepLack lack = find_any(step, found);
-	DLockSpaceLease *lease = found->lease;
-	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
-	int			count;
-
-	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
-		return lack;
-	if (lease->slot != DLOCK_SLOT_NONE)
-	{
-		DLockTerm	term = {0, lease->deadline, lease->deadline, 0};
-
-		lack = dlock_step_pin(step, lease->slot);
-		if (lack != DLOCK_LACKS_NOTHING)
-			return lack;
-		term.bound_wall = dlock_rule_bound_wall(lease->deadline, step->now, dlock_clock_wall());
-		dlock_step_log_state(step, lease, &term);
-	}
-	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
-	count = dlock_space_parts(found->entry, lease, parts);
-	for (int i = 0; i < count; i++)
-		dlock_queue_call(parts[i].entry, step->now);
-	return DLOCK_LACKS_NOTHING;
-}
-
-/*
- * See to what is left of a lease that was ended by force: either it is removed,
- * or it keeps its lock closed for a while, and that survives a crash.
- */
-void
-dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
-{
-	DLockHeldTarget target = dlock_held_target(hash, token);
-	DLockHeldFind found = {.target = &target};
-	DLockStep	step;
-	bool		removed;
-
-	DLOCK_FAULT("forced");
-	if (dlock_held_expire(db, hash, token, NULL, &removed) == 0)
-		return;
-	(void) dlock_held_run(&step, db, &found, try_tell_forced);
-	dlock_flush_later(step.lsn, step.now);
+	*ended = force.ended;
+	return force.count;
 }
 
 /* ---- by time ---- */
@@ -677,9 +632,33 @@ dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 typedef struct DLockHeldExpiry
 {
 	DLockHeldFind found;
+	bool		forced;			/* it was ended by force, which is not written */
 	DLockTime	until;			/* zero: the lease is gone */
 	bool		removed;
 } DLockHeldExpiry;
+
+/* Log the end of a lease that keeps its lock closed, and call the requests that wait. */
+static DLockStepLack
+tell_forced(DLockStep *step, DLockHeldFind *found)
+{
+	DLockSpaceLease *lease = found->lease;
+	DLockStepLack lack = dlock_step_pin_lease(step, lease);
+	DLockTerm	term = {0, lease->deadline, lease->deadline, 0};
+	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
+	int			count;
+
+	Assert(dlock_partition_is_mine(found->entry->hash));
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
+	term.bound_wall = dlock_rule_bound_wall(lease->deadline, step->now, dlock_clock_wall());
+	if (lease->slot != DLOCK_SLOT_NONE)
+		dlock_step_log_state(step, lease, &term);
+	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+	count = dlock_space_parts(found->entry, lease, parts);
+	for (int i = 0; i < count; i++)
+		dlock_queue_call(parts[i].entry, step->now);
+	return DLOCK_LACKS_NOTHING;
+}
 
 /* An attempt: remove a dead lease, or write one that only memory has as it is. */
 static DLockStepLack
@@ -696,6 +675,8 @@ try_expire(DLockStep *step, void *arg)
 	expiry->until = dlock_holder_blocks_until(lease);
 	if (expiry->until > step->now)
 	{
+		if (expiry->forced)
+			return tell_forced(step, found);
 		lack = lease->unwritten ? dlock_step_pin(step, lease->slot) : DLOCK_LACKS_NOTHING;
 		if (lack == DLOCK_LACKS_NOTHING && lease->unwritten)
 			dlock_step_rewrite(step, found->entry, lease, NULL);
@@ -712,6 +693,22 @@ try_expire(DLockStep *step, void *arg)
 	pg_atomic_write_u64(&step->db->shared->stats.reaper_lag, step->now - expiry->until);
 	expiry->until = 0;
 	return DLOCK_LACKS_NOTHING;
+}
+
+/*
+ * See to what is left of a lease that was ended by force: either it is removed,
+ * or it keeps its lock closed for a while, and that survives a crash.
+ */
+void
+dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
+{
+	DLockHeldTarget target = dlock_held_target(hash, token);
+	DLockHeldExpiry expiry = {.found = {.target = &target},.forced = true};
+	DLockStep	step;
+
+	DLOCK_FAULT("forced");
+	(void) dlock_held_run(&step, db, &expiry.found, try_expire);
+	dlock_flush_later(step.lsn, step.now);
 }
 
 /*
@@ -775,7 +772,7 @@ try_stop(DLockStep *step, void *arg)
 	delay = delay_of(lease, end->how, step->now);
 	if (lease->slot != DLOCK_SLOT_NONE || delay > 0)
 		dlock_database_note_deadline(step->db->shared, step->now + Max(TIDY_DELAY, delay));
-	dlock_step_stop_lease(end->found.entry, lease, delay, step->now);
+	dlock_step_stop_lease(step, end->found.entry, lease, delay);
 	return DLOCK_LACKS_NOTHING;
 }
 

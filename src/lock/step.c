@@ -539,7 +539,10 @@ note_expiry(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	step->expired = expired;
 }
 
-/* Take a lease away, from disk and from memory.  Its page is pinned. */
+/*
+ * Take a lease, or a part of one, away from disk and from memory.  Its page is
+ * pinned, if it has one.  It is left to the caller to call the requests that wait.
+ */
 static void
 erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
@@ -551,6 +554,18 @@ erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	dlock_space_remove(entry, lease);
 	if (slot != DLOCK_SLOT_NONE)
 		dlock_slot_free(&step->db->shared->slots, slot);
+}
+
+/* The same, and call the requests that wait. */
+static void
+erase_part(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *part)
+{
+	bool		waited_for = dlock_space_queue(entry) != NULL;
+
+	erase_lease(step, entry, part);
+	/* If nobody waits, the entry may have gone. */
+	if (waited_for)
+		dlock_queue_call(entry, step->now);
 }
 
 /*
@@ -617,25 +632,8 @@ dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *l
 	note_expiry(step, entry, lease);
 	count = dlock_space_parts(entry, lease, parts);
 	for (int i = 0; i < count; i++)
-	{
-		bool		waited_for = dlock_space_queue(parts[i].entry) != NULL;
-
-		erase_lease(step, parts[i].entry, parts[i].lease);
-		if (waited_for)
-			dlock_queue_call(parts[i].entry, step->now);
-	}
+		erase_part(step, parts[i].entry, parts[i].lease);
 	return DLOCK_LACKS_NOTHING;
-}
-
-/* Remove a part of a lease from memory, and call the requests that wait. */
-static void
-remove_part(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime now)
-{
-	bool		waited_for = dlock_space_queue(entry) != NULL;
-
-	dlock_space_remove(entry, lease);
-	if (waited_for)
-		dlock_queue_call(entry, now);
 }
 
 /*
@@ -646,8 +644,8 @@ remove_part(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime now)
  * A crash before that brings back a lease for its ttl at most.
  */
 void
-dlock_step_stop_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime delay,
-					  DLockTime now)
+dlock_step_stop_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
+					  DLockTime delay)
 {
 	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
 	int			count = dlock_space_parts(entry, lease, parts);
@@ -659,14 +657,14 @@ dlock_step_stop_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime 
 		lease = parts[i].lease;
 		if (!on_disk && delay == 0)
 		{
-			remove_part(parts[i].entry, lease, now);
+			erase_part(step, parts[i].entry, lease);
 			continue;
 		}
-		lease->deadline = Min(lease->deadline, now);
+		lease->deadline = Min(lease->deadline, step->now);
 		lease->delay = delay;
 		lease->stopped = true;
 		dlock_space_note_end(lease);
-		dlock_queue_call(parts[i].entry, now);
+		dlock_queue_call(parts[i].entry, step->now);
 	}
 }
 
@@ -684,7 +682,7 @@ remove_intents(DLockStep *step, const DLockBytes *path, DLockToken token)
 														token, &entry);
 
 		if (intent != NULL)
-			remove_part(entry, intent, step->now);
+			erase_part(step, entry, intent);
 	}
 }
 

@@ -120,8 +120,8 @@ extern DLockSpaceLease *dlock_step_replace(DLockStep *step, DLockSpaceEntry *ent
 extern DLockStepLack dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry);
 extern DLockStepLack dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry,
 										  DLockSpaceLease *lease);
-extern void dlock_step_stop_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease,
-								  DLockTime delay, DLockTime now);
+extern void dlock_step_stop_lease(DLockStep *step, DLockSpaceEntry *entry,
+								  DLockSpaceLease *lease, DLockTime delay);
 extern DLockStepLack dlock_step_lack_path(DLockStep *step, DLockSpaceEntry *entry,
 										  DLockSpaceLease *part);
 
