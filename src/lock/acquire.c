@@ -257,12 +257,9 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 static void
 find_places(DLockAcquire *acquire)
 {
-	const DLockQueueShared *wait = dlock_queue_mine();
-	DLockSpaceLease *place = NULL;
+	DLockSpaceLease *place = dlock_queue_first(MyProcNumber);
 
-	acquire->waits = wait->state == DLOCK_QUEUE_WAITING;
-	if (acquire->waits)
-		place = dlock_space_request_first(wait->first);
+	acquire->waits = place != NULL;
 	for (int i = 0; i < acquire->request->count; i++)
 	{
 		acquire->items[i].place = place;

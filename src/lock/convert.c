@@ -18,36 +18,18 @@
 #include "lock/queue.h"
 #include "space/holder.h"
 
-
-/* What prevents a conversion, whatever mode is asked for. */
-typedef enum DLockConvertProblem
-{
-	CONVERT_FINE,
-	CONVERT_PERMIT,
-	CONVERT_PATH,
-	CONVERT_BOUND
-} DLockConvertProblem;
-
-static DLockConvertProblem
-check_convertible(const DLockSpaceLease *lease)
+/* What prevents a conversion, whatever mode is asked for; NULL if nothing does. */
+static const char *
+find_problem(const DLockSpaceLease *lease)
 {
 	if (lease->mode == DLOCK_MODE_PERMIT)
-		return CONVERT_PERMIT;
+		return gettext_noop("It is a permit of a semaphore.");
 	if (lease->part != DLOCK_PART_WHOLE)
-		return CONVERT_PATH;
+		return gettext_noop("It is the lease on a path.");
 	/* The session that it is bound to knows it by its token. */
 	if (lease->bind != DLOCK_BIND_NONE && lease->process != MyProcNumber)
-		return CONVERT_BOUND;
-	return CONVERT_FINE;
-}
-
-/* This process's request for a conversion; NULL if it is not in the queue. */
-static DLockSpaceLease *
-find_request(void)
-{
-	const DLockQueueShared *wait = dlock_queue_mine();
-
-	return (wait->state == DLOCK_QUEUE_WAITING) ? dlock_space_request_first(wait->first) : NULL;
+		return gettext_noop("It is bound to another session.");
+	return NULL;
 }
 
 /* The first request in the queue that is not for a conversion; or NULL. */
@@ -66,7 +48,7 @@ typedef struct DLockConversion
 	DLockHeldFind found;
 	DLockMode	mode;
 	bool		may_wait;
-	DLockConvertProblem problem;
+	const char *problem;		/* what prevents it, or NULL */
 	DLockAcquireAnswer answer;
 	DLockAcquireGranted *granted;
 } DLockConversion;
@@ -129,7 +111,7 @@ convert_found(DLockStep *step, DLockConversion *convert)
 {
 	DLockHeldFind *found = &convert->found;
 	DLockSpaceLease *lease = found->lease;
-	DLockSpaceLease *request = find_request();
+	DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 	DLockMode	before = (DLockMode) lease->mode;
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner;
@@ -178,10 +160,8 @@ try_convert(DLockStep *step, void *arg)
 
 	if (lack != DLOCK_LACKS_NOTHING || convert->found.lease == NULL)
 		return lack;
-	convert->problem = check_convertible(convert->found.lease);
-	if (convert->problem != CONVERT_FINE)
-		return DLOCK_LACKS_NOTHING;
-	return convert_found(step, convert);
+	convert->problem = find_problem(convert->found.lease);
+	return (convert->problem != NULL) ? DLOCK_LACKS_NOTHING : convert_found(step, convert);
 }
 
 /*
@@ -207,13 +187,11 @@ dlock_convert_lease(DLockDatabase *db, const DLockHeldTarget *target,
 
 	if (!dlock_held_run(&step, db, &convert.found, try_convert))
 		dlock_error_lease_lost(&target->name, target->token);
-	if (convert.problem != CONVERT_FINE)
+	if (convert.problem != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("lease on lock \"%.*s\" cannot be converted", target->name.len, target->name.data),
-				 convert.problem == CONVERT_PERMIT ? errdetail("It is a permit of a semaphore.") :
-				 convert.problem == CONVERT_PATH ? errdetail("It is the lease on a path.") :
-				 errdetail("It is bound to another session."),
+				 errdetail("%s", _(convert.problem)),
 				 errhint("Release it and acquire it in the other mode.")));
 	dlock_memory_trim();
 	return convert.answer;

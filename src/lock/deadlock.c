@@ -347,7 +347,7 @@ static void
 copy_waiter(DLockDeadlockSearch *search, int process, const DLockPartitionSet *set)
 {
 	DLockQueueShared *wait = dlock_queue_place(process);
-	DLockSpaceLease *request = dlock_space_request_first(wait->first);
+	DLockSpaceLease *request = dlock_queue_first(process);
 	DLockDeadlockWaiter *waiter = &search->waiters[search->nwaiters];
 
 	memset(waiter, 0, sizeof(*waiter));
@@ -666,7 +666,7 @@ requeue_unit(const DLockDeadlockSearch *search)
 		wait = dlock_queue_place(search->edges[i].process);
 		if (wait->count == 1 || wait->kind == DLOCK_SPACE_CONVERT)
 			continue;
-		for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
+		for (DLockSpaceLease *request = dlock_queue_first(search->edges[i].process);
 			 request != NULL; request = dlock_space_request_next(request))
 		{
 			request->bound_mono = 0;
@@ -753,7 +753,7 @@ holds_something(DLockDeadlockSearch *search)
 	if (!dlock_queue_lock(search->me, search->database, LW_SHARED, &set, NULL))
 		return false;
 	dlock_queue_listen();
-	owner = copy_owner(dlock_space_request_first(dlock_queue_place(search->me)->first));
+	owner = copy_owner(dlock_queue_first(search->me));
 	dlock_partition_unlock_set(&set);
 	return dlock_queue_place(search->me)->has_bound ||
 		dlock_holder_is_live(search->database, &owner, dlock_clock_now());

@@ -119,6 +119,18 @@ dlock_queue_mine(void)
 	return &places[MyProcNumber];
 }
 
+/*
+ * The first of the requests by which a process waits; NULL if it does not.  Their
+ * partitions must be locked, unless the process is this one, in no queue.
+ */
+DLockSpaceLease *
+dlock_queue_first(int process)
+{
+	const DLockQueueShared *wait = dlock_queue_place(process);
+
+	return (wait->state == DLOCK_QUEUE_WAITING) ? dlock_space_request_first(wait->first) : NULL;
+}
+
 /* The hash by which an owner that waits is found; never zero. */
 uint32
 dlock_queue_owner_hash(const DLockOwner *owner)
@@ -331,17 +343,6 @@ lock_mine(DLockPartitionSet *set)
 	return dlock_queue_lock(MyProcNumber, dlock_queue_mine()->database, LW_EXCLUSIVE, set, NULL);
 }
 
-/* The lease that a conversion is to change; NULL if it is lost. */
-static DLockSpaceLease *
-find_converted(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
-{
-	DLockSpaceLease *lease = dlock_holder_find_part(entry, request->token);
-
-	if (lease != NULL && !dlock_rule_is_live(lease->deadline, now))
-		return NULL;
-	return lease;
-}
-
 /*
  * The live lease with the latest token on a lock, intents aside; NULL if there
  * is none.
@@ -361,41 +362,10 @@ dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now)
 	return leader;
 }
 
-/*
- * Call "visitor" for each lease that is in the way of a request, and for each
- * request in front of it that is.
- */
-void
-dlock_queue_blockers(DLockSpaceLease *request, DLockTime now,
-					 DLockQueueVisitor visitor, void *arg)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	uint32		conflicts = dlock_rule_conflicts((DLockMode) request->mode) |
-		((request->mode == DLOCK_MODE_PERMIT) ? DLOCK_RULE_BIT(DLOCK_MODE_PERMIT) : 0);
-	DLockSpaceLease *own = (request->kind == DLOCK_SPACE_CONVERT) ?
-		find_converted(entry, request, now) : NULL;
-
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		if (lease != own && dlock_holder_blocks_until(lease) > now &&
-			(conflicts & DLOCK_RULE_BIT(lease->mode)) != 0)
-			visitor(lease, arg);
-	}
-	for (DLockSpaceLease *ahead = dlock_space_queue(entry); ahead != request;
-		 ahead = dlock_space_next(ahead))
-	{
-		if (dlock_holder_is_waiting(entry, ahead, now) &&
-			(conflicts & DLOCK_RULE_BIT(ahead->mode)) != 0)
-			visitor(ahead, arg);
-	}
-}
-
-/* A visitor of blockers: add the owner. */
+/* Add the owner of a lease or a request, unless it is there. */
 static void
-add_owner(DLockSpaceLease *blocker, void *arg)
+add_owner(DLockQueueOwners *owners, const DLockSpaceLease *blocker)
 {
-	DLockQueueOwners *owners = arg;
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(blocker, buffer);
 
@@ -416,13 +386,35 @@ add_owner(DLockSpaceLease *blocker, void *arg)
 	owners->count++;
 }
 
-/* The owners that are in the way of a request. */
+/*
+ * The owners of the leases that are in the way of a request, and of the requests
+ * in front of it that are.
+ */
 void
 dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now, DLockQueueOwners *owners)
 {
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+	uint32		conflicts = dlock_rule_conflicts((DLockMode) request->mode) |
+		((request->mode == DLOCK_MODE_PERMIT) ? DLOCK_RULE_BIT(DLOCK_MODE_PERMIT) : 0);
+	DLockSpaceLease *own = (request->kind == DLOCK_SPACE_CONVERT) ?
+		dlock_holder_converted(entry, request, now) : NULL;
+
 	owners->count = 0;
 	owners->more = false;
-	dlock_queue_blockers(request, now, add_owner, owners);
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		if (lease != own && dlock_holder_blocks_until(lease) > now &&
+			(conflicts & DLOCK_RULE_BIT(lease->mode)) != 0)
+			add_owner(owners, lease);
+	}
+	for (DLockSpaceLease *ahead = dlock_space_queue(entry); ahead != request;
+		 ahead = dlock_space_next(ahead))
+	{
+		if (dlock_holder_is_waiting(entry, ahead, now) &&
+			(conflicts & DLOCK_RULE_BIT(ahead->mode)) != 0)
+			add_owner(owners, ahead);
+	}
 }
 
 /* ---- calling ---- */
@@ -565,7 +557,7 @@ is_overtaken(DLockSpaceLease *request, DLockTime now)
 			leader = dlock_queue_leader(entry, now);
 			return request->token != ((leader != NULL) ? leader->token : DLOCK_TOKEN_NONE);
 		case DLOCK_SPACE_CONVERT:
-			return find_converted(entry, request, now) == NULL;
+			return dlock_holder_converted(entry, request, now) == NULL;
 		default:
 			return is_owned_otherwise(request, now);
 	}
@@ -589,7 +581,7 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 		return true;
 	}
 	if (request->kind == DLOCK_SPACE_CONVERT)
-		own = find_converted(entry, request, now);
+		own = dlock_holder_converted(entry, request, now);
 	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
 									  own, request, now, until);
 	if (own != NULL)
@@ -628,7 +620,7 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 		return DLOCK_QUEUE_GONE;
 
 	now = dlock_clock_now();
-	for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
+	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		DLockTime	ends;
@@ -644,7 +636,7 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	}
 
 	/* What was called in vain is to be called again when it is worth it. */
-	for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
+	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 		 request != NULL && news == DLOCK_QUEUE_WAIT; request = dlock_space_request_next(request))
 		request->bound_mono = 0;
 	dlock_partition_unlock_set(&set);
@@ -661,7 +653,7 @@ dlock_queue_call_mine(void)
 	if (!lock_mine(&set))
 		return;
 	now = dlock_clock_now();
-	for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
+	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
 		dlock_queue_call(dlock_space_entry_of(request), now);
 	dlock_partition_unlock_set(&set);
@@ -682,7 +674,7 @@ dlock_queue_describe_blockers(void)
 	{
 		DLockTime	now = dlock_clock_now();
 
-		for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
+		for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 			 request != NULL && owners->count == 0;
 			 request = dlock_space_request_next(request))
 			dlock_queue_owners_in_way(request, now, owners);
@@ -709,7 +701,7 @@ dlock_queue_remove_mine(DLockTime now)
 	DLockSpaceLease *next;
 
 	Assert(dlock_partition_set_is_mine(&dlock_queue_mine()->set));
-	for (DLockSpaceLease *request = dlock_space_request_first(dlock_queue_mine()->first);
+	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 		 request != NULL; request = next)
 	{
 		DLockSpaceEntry *entry = dlock_space_entry_of(request);
@@ -748,14 +740,13 @@ dlock_queue_dismiss(Oid database)
 {
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockQueueShared *wait = dlock_queue_place(process);
 		DLockPartitionSet set;
 		DLockSpaceLease *request;
 		DLockSpaceLease *next;
 
 		if (!dlock_queue_lock(process, database, LW_EXCLUSIVE, &set, NULL))
 			continue;
-		for (request = dlock_space_request_first(wait->first); request != NULL; request = next)
+		for (request = dlock_queue_first(process); request != NULL; request = next)
 		{
 			next = dlock_space_request_next(request);
 			dlock_space_remove(dlock_space_entry_of(request), request);

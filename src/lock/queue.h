@@ -74,15 +74,13 @@ typedef struct DLockQueueOwners
 	}			owners[DLOCK_QUEUE_OWNERS];
 } DLockQueueOwners;
 
-/* Told of a lease or a request that is in the way of another request. */
-typedef void (*DLockQueueVisitor) (DLockSpaceLease *blocker, void *arg);
-
 /* the places of processes */
 extern void dlock_queue_request(void);
 extern void dlock_queue_startup(void);
 
 extern DLockQueueShared *dlock_queue_place(int process);
 extern DLockQueueShared *dlock_queue_mine(void);
+extern DLockSpaceLease *dlock_queue_first(int process);
 extern uint32 dlock_queue_owner_hash(const DLockOwner *owner);
 extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 							  const DLockPartitionSet *set, int count,
@@ -100,8 +98,6 @@ extern bool dlock_queue_lock(int process, Oid database, LWLockMode mode,
 
 /* under partition locks */
 extern DLockSpaceLease *dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now);
-extern void dlock_queue_blockers(DLockSpaceLease *request, DLockTime now,
-								 DLockQueueVisitor visitor, void *arg);
 extern void dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now,
 									  DLockQueueOwners *owners);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);

@@ -415,6 +415,15 @@ dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mo
 		(mode == DLOCK_MODE_PERMIT && crowd->permits >= permits);
 }
 
+/* The lease that a conversion is to change; NULL if it has ended. */
+DLockSpaceLease *
+dlock_holder_converted(const DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
+{
+	DLockSpaceLease *lease = dlock_holder_find_part(entry, request->token);
+
+	return (lease != NULL && dlock_rule_is_live(lease->deadline, now)) ? lease : NULL;
+}
+
 /*
  * Does a request in the queue wait for the lock, so that others are behind it?
  * Not if it only watches; nor if it is for the conversion of a lease that has
@@ -424,15 +433,12 @@ dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mo
 bool
 dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
-	DLockSpaceLease *converted;
-
 	Assert(dlock_partition_is_held(entry->hash));
 	if (request->kind == DLOCK_SPACE_ASKED)
 		return request->bound_mono == 0 || request->bound_mono > now;
 	if (request->kind == DLOCK_SPACE_WATCH)
 		return false;
-	converted = dlock_holder_find_part(entry, request->token);
-	return converted != NULL && dlock_rule_is_live(converted->deadline, now);
+	return dlock_holder_converted(entry, request, now) != NULL;
 }
 
 /*

@@ -75,6 +75,8 @@ extern bool dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode,
 									uint32 permits, const DLockSpaceLease *own,
 									const DLockSpaceLease *before,
 									DLockTime now, DLockTime *until);
+extern DLockSpaceLease *dlock_holder_converted(const DLockSpaceEntry *entry,
+											   const DLockSpaceLease *request, DLockTime now);
 extern bool dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request,
 									DLockTime now);
 extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner,
