@@ -175,7 +175,7 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 	if (request->ttl > 0 && request->min_hold > (request->ttl + 999) / 1000 * 1000)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("min_hold must not be longer than the ttl"),
+				 errmsg("parameter \"min_hold\" must not be longer than the ttl"),
 				 errhint("Pass a longer ttl; a release can end the lease earlier.")));
 }
 
