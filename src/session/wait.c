@@ -436,14 +436,16 @@ wait_in_queue(DLockWaitCall *waiting)
 static void
 end_wait(const DLockWaitCall *waiting, bool granted)
 {
-	DLockTime	waited = dlock_clock_now() - waiting->began;
-
 	count_wait(waiting);
 	if (granted && waiting->was_logged)
+	{
+		DLockTime	waited = dlock_clock_now() - waiting->began;
+
 		ereport(LOG,
 				(errmsg("session acquired %s on lock \"%.*s\" after %lld.%03d ms",
 						dlock_name_of_mode(waiting->mode), waiting->name->len, waiting->name->data,
 						(long long) (waited / 1000), (int) (waited % 1000))));
+	}
 }
 
 /*
@@ -459,7 +461,7 @@ call(DLockWaitCall *waiting)
 	DLockDatabase db;
 
 	dlock_session_open(&db);
-	answer = waiting->ask(waiting, &db, dlock_clock_now() < waiting->deadline);
+	answer = waiting->ask(waiting, &db, waiting->began < waiting->deadline);
 	dlock_session_close(&db);
 	if (answer != DLOCK_ANSWER_QUEUED)
 		return answer;

@@ -231,7 +231,7 @@ is_live_of(const DLockSpaceLease *lease, const DLockSpaceEntry *entry,
 DLockSpaceLease *
 dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
 {
-	uint32		bucket = owner_bucket_of(entry->database, &owner->name);
+	uint32		bucket;
 	DLockMemoryRef held = entry->holders;
 	DLockMemoryRef owned = NONE;
 	DLockSpaceLease *found = NULL;
@@ -248,6 +248,7 @@ dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTi
 	if (held == NONE)
 		return NULL;
 
+	bucket = owner_bucket_of(entry->database, &owner->name);
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
 	for (owned = owner_buckets[bucket]; held != NONE && owned != NONE && found == NULL;)
 	{

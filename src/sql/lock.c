@@ -67,17 +67,17 @@ static int
 get_word(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockWord *words, int count)
 {
 	text	   *value;
-	DLockBytes	given;
+	const char *given;
+	int			len;
 	StringInfoData known;
 
 	dlock_value_require_parameter(fcinfo, argno, parameter);
 	value = PG_GETARG_TEXT_PP(argno);
-	given = dlock_bytes(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+	given = VARDATA_ANY(value);
+	len = VARSIZE_ANY_EXHDR(value);
 	for (int i = 0; i < count; i++)
 	{
-		DLockBytes	word = dlock_bytes(words[i].word, strlen(words[i].word));
-
-		if (dlock_name_equal(&word, &given))
+		if (strncmp(words[i].word, given, len) == 0 && words[i].word[len] == '\0')
 			return words[i].value;
 	}
 
