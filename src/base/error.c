@@ -5,7 +5,7 @@
  *
  * NOTES
  *	  Nothing in here may be called while a partition lock or a spinlock is
- *	  held; but dlock_error_roll_back() releases partition locks.
+ *	  held.
  *
  * IDENTIFICATION
  *	  src/base/error.c
@@ -14,7 +14,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
@@ -108,22 +107,4 @@ dlock_error_not_owner(const DLockBytes *name, Oid role)
 			 errmsg("permission denied for the lease on lock \"%.*s\"", name->len, name->data),
 			 errdetail("It was acquired by role \"%s\".", rolename),
 			 errhint("Only that role and its members can renew or release it; dlock_force_release() needs a grant of its own.")));
-}
-
-/*
- * In PG_CATCH: roll the current subtransaction back, and go on with the memory context and
- * the resource owner from before it.  Returns the error.
- */
-ErrorData *
-dlock_error_roll_back(MemoryContext context, ResourceOwner owner)
-{
-	ErrorData  *error;
-
-	MemoryContextSwitchTo(context);
-	error = CopyErrorData();
-	FlushErrorState();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return error;
 }

@@ -12,8 +12,6 @@
 #define DLOCK_ERROR_H
 
 #include "base/compat.h"
-#include "utils/resowner.h"
-
 #include "base/types.h"
 
 /* what fencing refuses, and a lease that is lost */
@@ -36,8 +34,5 @@ pg_noreturn extern void dlock_error_lease_lost(const DLockBytes *name, DLockToke
 
 /* the caller's rights */
 pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);
-
-/* an error that was caught */
-extern ErrorData *dlock_error_roll_back(MemoryContext context, ResourceOwner owner);
 
 #endif							/* DLOCK_ERROR_H */

@@ -652,7 +652,10 @@ try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr 
 	}
 	PG_CATCH();
 	{
-		error = dlock_error_roll_back(context, owner);
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
 		dlock_memory_trim();
 		dlock_slot_trim();
 	}

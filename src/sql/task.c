@@ -12,10 +12,6 @@
  *	  arguments, opens the leases, notes the caller, becomes the owner and pins
  *	  settings.
  *
- *	  What is in C needs memory, clocks, locks or snapshots that SQL has no access to.  The
- *	  exception is the right to a queue: each call checks it, and most calls have only two
- *	  statements, so one more would cost too much.
- *
  *	  A row of a task has no foreign key to its queue: it would lock the queue's row
  *	  once for each task that is put.  All functions take a shared lock on the number of
  *	  the queue instead, and dlock_task_drop_queue() an exclusive one.
@@ -91,7 +87,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_task_wall_time);
 /* A call of a function in it. */
 typedef struct DLockTaskCall
 {
-	struct DLockTaskCall *outer;	/* the call in which this one is, or NULL */
 	DLockDatabase db;
 	Oid			caller;			/* the role that called */
 	int			caller_context; /* its security context */
@@ -142,10 +137,6 @@ enter(DLockTaskCall *call, Oid function)
 	if (XactReadOnly || RecoveryInProgress())
 		dlock_session_check_writable(get_func_name(function));
 	dlock_session_open(&call->db);
-
-	/* While it waited, the extension may have been dropped and created again. */
-	if (call->waits && !SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function)))
-		dlock_error_no_extension();
 	GetUserIdAndSecContext(&call->caller, &call->caller_context);
 	SetUserIdAndSecContext(call->db.rel->rd_rel->relowner,
 						   call->caller_context | SECURITY_LOCAL_USERID_CHANGE |
@@ -153,13 +144,6 @@ enter(DLockTaskCall *call, Oid function)
 	call->nest_level = NewGUCNestLevel();
 	schema = get_namespace_name(RelationGetNamespace(call->db.rel));
 	set_option("search_path", psprintf("pg_catalog, %s, pg_temp", quote_identifier(schema)));
-
-	/*
-	 * The rows of a subtransaction must not be in a file, which would end
-	 * with it.
-	 */
-	if (call->waits)
-		set_option("work_mem", psprintf("%d", MAX_KILOBYTES));
 	for (size_t i = 0; i < lengthof(settings); i++)
 	{
 		if (*settings[i].value != settings[i].pinned)
@@ -176,18 +160,20 @@ leave(DLockTaskCall *call)
 	dlock_session_close(&call->db);
 }
 
-/*
- * The clean-up of a call that fails.  A capture may have locked rows that processes which
- * look meanwhile have skipped.
- */
+/* A capture that fails may have locked rows that processes which look meanwhile have skipped. */
 static void
-fail(int code, Datum arg)
+tell_failure(const DLockTaskCall *call)
 {
-	DLockTaskCall *call = (DLockTaskCall *) DatumGetPointer(arg);
-
-	current = call->outer;
 	if (call->captures && TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
 		dlock_capture_note(call->queue, DLOCK_CAPTURE_ANY, PG_INT32_MAX, DLOCK_CAPTURE_ABORTED);
+}
+
+/* At exit, which may be in the middle of a call. */
+static void
+at_exit(int code, Datum arg)
+{
+	if (current != NULL)
+		tell_failure(current);
 }
 
 /* Run the body.  An error undoes what enter() has done, but for our variable. */
@@ -195,21 +181,48 @@ static Datum
 run(FunctionCallInfo fcinfo, bool waits)
 {
 	static PGFunction plpgsql = NULL;
-	DLockTaskCall call = {.outer = current,.waits = waits};
+	DLockTaskCall *outer = current;
+	DLockTaskCall call = {.waits = waits};
 	Datum		result;
 
 	if (plpgsql == NULL)
 		plpgsql = load_external_function("$libdir/plpgsql", "plpgsql_call_handler", true, NULL);
 	enter(&call, fcinfo->flinfo->fn_oid);
 	current = &call;
-	PG_ENSURE_ERROR_CLEANUP(fail, PointerGetDatum(&call));
+	PG_TRY();
 	{
 		result = plpgsql(fcinfo);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(fail, PointerGetDatum(&call));
-	current = call.outer;
+	PG_CATCH();
+	{
+		current = outer;
+		tell_failure(&call);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	current = outer;
 	leave(&call);
 	return result;
+}
+
+/* The rows that a call has returned are those of a subtransaction: keep them. */
+static void
+keep_rows(ReturnSetInfo *set, ResourceOwner owner)
+{
+	MemoryContext old = MemoryContextSwitchTo(set->econtext->ecxt_per_query_memory);
+	ResourceOwner inner = CurrentResourceOwner;
+	Tuplestorestate *rows = set->setResult;
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(set->setDesc, &TTSOpsMinimalTuple);
+
+	CurrentResourceOwner = owner;
+	set->setResult = tuplestore_begin_heap((set->allowedModes & SFRM_Materialize_Random) != 0, false,
+										   work_mem);
+	while (tuplestore_gettupleslot(rows, true, false, slot))
+		tuplestore_puttupleslot(set->setResult, slot);
+	CurrentResourceOwner = inner;
+	ExecDropSingleTupleTableSlot(slot);
+	tuplestore_end(rows);
+	MemoryContextSwitchTo(old);
 }
 
 /*
@@ -222,20 +235,30 @@ try_capture(FunctionCallInfo fcinfo, Datum *result)
 	ReturnSetInfo *set = (ReturnSetInfo *) fcinfo->resultinfo;
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	bool		found;
+	volatile bool found = false;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
 		*result = run(fcinfo, true);
+		found = set->setResult != NULL && tuplestore_tuple_count(set->setResult) > 0;
+		if (found)
+			keep_rows(set, owner);
 	}
 	PG_CATCH();
 	{
-		ReThrowError(dlock_error_roll_back(context, owner));
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		ReThrowError(error);
 	}
 	PG_END_TRY();
-	found = set->setResult != NULL && tuplestore_tuple_count(set->setResult) > 0;
 	if (found)
 		ReleaseCurrentSubTransaction();
 	else
@@ -281,10 +304,15 @@ run_waiting(FunctionCallInfo fcinfo, DLockTime wait)
 Datum
 dlock_sql_task_handler(PG_FUNCTION_ARGS)
 {
+	static bool registered = false;
 	DLockTime	wait;
 	Datum		result;
 
 	LOCAL_FCINFO(copy, FUNC_MAX_ARGS);
+
+	if (!registered)
+		before_shmem_exit(at_exit, (Datum) 0);
+	registered = true;
 
 	/*
 	 * States are compared by their bytes, whatever the collation of an
