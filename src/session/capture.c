@@ -490,7 +490,7 @@ dlock_capture_enlist(int32 queue, const uint64 *states, int count)
 	Assert(count > 0 && count <= DLOCK_CAPTURE_STATES);
 
 	/* The queue may have been dropped, and another created in its place. */
-	if (place->group != group)
+	if (place->queue != queue || place->group != group)
 		dlock_capture_leave();
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	if (!place->listed)

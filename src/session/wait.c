@@ -694,8 +694,8 @@ dlock_wait_watch(Oid function, const DLockBytes *name, DLockToken seen, DLockTim
 
 /*
  * A call of "function" has looked for tasks and found none: sleep until it is time to look
- * again, or until the deadline, and then return false.  Throws what interrupts it, and
- * 55000 if the extension is dropped.
+ * again, or until the deadline, and then return false.  Throws what interrupts it.  If the
+ * extension is dropped it is time to look, which throws 55000.
  */
 bool
 dlock_wait_task(Oid function, DLockTime deadline)

@@ -99,6 +99,9 @@ typedef struct DLockTaskCall
 /* The innermost call, or NULL. */
 static DLockTaskCall *current = NULL;
 
+/* Is it one that waits, and perhaps on the list of those that do? */
+static bool waiting = false;
+
 /*
  * Settings of the planner while functions run: it goes by the indexes that are there for
  * our statements.  With statistics from when the table was empty it would rather read or
@@ -137,6 +140,10 @@ enter(DLockTaskCall *call, Oid function)
 	if (XactReadOnly || RecoveryInProgress())
 		dlock_session_check_writable(get_func_name(function));
 	dlock_session_open(&call->db);
+
+	/* While it waited, the extension may have been dropped and created again. */
+	if (call->waits && !SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function)))
+		dlock_error_no_extension();
 	GetUserIdAndSecContext(&call->caller, &call->caller_context);
 	SetUserIdAndSecContext(call->db.rel->rd_rel->relowner,
 						   call->caller_context | SECURITY_LOCAL_USERID_CHANGE |
@@ -168,10 +175,25 @@ tell_failure(const DLockTaskCall *call)
 		dlock_capture_note(call->queue, DLOCK_CAPTURE_ANY, PG_INT32_MAX, DLOCK_CAPTURE_ABORTED);
 }
 
-/* At exit, which may be in the middle of a call. */
+/* Be on the list no more.  Must not fail. */
+static void
+stop_waiting(void)
+{
+	waiting = false;
+	LWLockReleaseAll();
+	dlock_capture_leave();
+}
+
+/*
+ * At exit, which may be in the middle of a call.  Registered once: what runs in a call,
+ * such as a trigger on our tables, may register callbacks that stay, so none can be
+ * taken back at its end.
+ */
 static void
 at_exit(int code, Datum arg)
 {
+	if (waiting)
+		stop_waiting();
 	if (current != NULL)
 		tell_failure(current);
 }
@@ -273,14 +295,6 @@ try_capture(FunctionCallInfo fcinfo, Datum *result)
 	return found;
 }
 
-/* The clean-up of a call that waits.  Must not fail. */
-static void
-abandon(int code, Datum arg)
-{
-	LWLockReleaseAll();
-	dlock_capture_leave();
-}
-
 /* Run a capture, and again as long as it finds no task and may wait. */
 static Datum
 run_waiting(FunctionCallInfo fcinfo, DLockTime wait)
@@ -289,14 +303,20 @@ run_waiting(FunctionCallInfo fcinfo, DLockTime wait)
 	DLockTime	deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
 	Datum		result;
 
-	PG_ENSURE_ERROR_CLEANUP(abandon, (Datum) 0);
+	waiting = true;
+	PG_TRY();
 	{
 		while (!try_capture(fcinfo, &result) &&
 			   dlock_wait_task(fcinfo->flinfo->fn_oid, deadline))
 			;
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(abandon, (Datum) 0);
-	dlock_capture_leave();
+	PG_CATCH();
+	{
+		stop_waiting();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	stop_waiting();
 	return result;
 }
 

@@ -309,6 +309,33 @@ sub all_sleep
 	$boss->query_safe('DROP EXTENSION dlock');
 	is($worker->answer, 'ERROR 55000', 'the extension can be dropped');
 	$boss->query_safe('CREATE EXTENSION dlock');
+
+	$queue = new_queue();
+	$worker->ask_waiting($boss, capture($queue));
+	$boss->query_safe("BEGIN; DROP EXTENSION dlock; CREATE EXTENSION dlock; COMMIT");
+	is($worker->answer, 'ERROR 55000', 'and created again in the same transaction');
+}
+
+# ---- a trigger acquires the first lease of a session ----
+{
+	my $queue = new_queue();
+	$boss->query_safe(<<'EOC');
+CREATE FUNCTION acquires() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM dlock_acquire('by trigger ' || pg_backend_pid());
+	RETURN NULL;
+END $$;
+CREATE TRIGGER acquires AFTER INSERT OR UPDATE ON dlock_task FOR EACH ROW EXECUTE FUNCTION acquires();
+EOC
+	my $worker = waiting($queue);
+	my $other = DLockSession->new($node, $db, name => 'other');
+	is($other->query("SELECT dlock_task_put('$queue', 'a')"), 't', 'in a call');
+	gets($worker, 'a', 'in a call that waits');
+	$worker->ask_waiting($boss, capture($queue));
+	is($other->query("SELECT dlock_task_put('$queue', 'b')"), 't', 'and the next call is as any other');
+	gets($worker, 'b', 'also one that waits');
+	is($boss->query("SELECT count(*) FROM dlock_leases WHERE name LIKE 'by trigger %'"), '2', 'both have acquired');
+	$boss->query_safe('DROP TRIGGER acquires ON dlock_task; DROP FUNCTION acquires()');
 }
 
 # ---- no call is lost, whoever gives up, fails or is cancelled ----
