@@ -108,6 +108,32 @@ sub becomes
 	becomes($queue, 'ready', 'one that is made shorter ends then');
 }
 
+# The deadline may pass while a call waits for the row: it looks at the clock after that.
+{
+	my ($queue, $token, $in_time);
+	my $locker = DLockSession->new($node, $db);
+
+	# Once more, with more time, if the call came too late to need that.
+	for (my $ttl = 1; !$in_time; $ttl *= 2)
+	{
+		($queue, $token) = captured("$ttl s");
+		$locker->query_safe('BEGIN');
+		$locker->query_safe("SELECT 1 FROM dlock_task WHERE token = $token FOR UPDATE");
+		$worker->ask("SELECT dlock_task_finish('$queue', 'k', $token)");
+		wait_until(
+			sub { $other->query("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = " . $worker->pid) eq 't' || $worker->answered })
+		  or die 'the call does not wait for the row';
+		my $expired = "SELECT expires_at <= clock_timestamp() FROM dlock_tasks WHERE queue = '$queue'";
+		$in_time = $other->query($expired) eq 'f' || $ttl > 30;
+		wait_until(sub { $other->query($expired) ne 'f' });
+		$locker->query_safe('COMMIT');
+		last if $in_time;
+		$worker->answer;
+	}
+	is($worker->answer, 'ERROR LK002', 'a call that waits for the row until the deadline has passed comes too late');
+	$locker->quit;
+}
+
 # Captures that are committed late are not forgotten.
 {
 	my ($queue) = captured('1 h');
