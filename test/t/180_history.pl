@@ -160,7 +160,9 @@ diag join ', ', map { "$_ $count{$_}" } sort keys %count;
 $clients->end;
 isnt($primary->safe_psql($db, "SELECT dlock_acquire_all('{n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, p}', 'last', '1 h', '5 min')"),
 	'', 'every lock can be had');
-is($primary->safe_psql($db, "SELECT dlock_release_all('last')"), '11', 'and released');
+isnt($primary->safe_psql($db, "SELECT dlock_acquire('s', 'last', '1 h', '5 min', permits => 2) + dlock_acquire('s', 'other', '1 h', '5 min', permits => 2)"),
+	'', 'and both permits');
+is($primary->safe_psql($db, "SELECT dlock_release_all('last') + dlock_release_all('other')"), '13', 'and released');
 $clients->is_right('the history');
 
 $standby->stop('immediate');

@@ -145,7 +145,9 @@ sub run
 	$clients->end;
 	isnt($node->safe_psql($db, "SELECT dlock_acquire_all('{n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, p}', 'last', '1 h', '5 min')"),
 		'', "$name: every lock can be had");
-	is($node->safe_psql($db, "SELECT dlock_release_all('last')"), '11', "$name: and released");
+	isnt($node->safe_psql($db, "SELECT dlock_acquire('s', 'last', '1 h', '5 min', permits => 2) + dlock_acquire('s', 'other', '1 h', '5 min', permits => 2)"),
+		'', "$name: and both permits");
+	is($node->safe_psql($db, "SELECT dlock_release_all('last') + dlock_release_all('other')"), '13', "$name: and released");
 	$clients->is_right($name, durable => $durable);
 
 	$node->stop;
