@@ -154,11 +154,14 @@ DLockTerm
 dlock_rule_grant(DLockTime ttl, DLockTime now, TimestampTz wall)
 {
 	DLockTime	deadline = (ttl == 0) ? DLOCK_TIME_FOREVER : now + ttl;
-
-	return (DLockTerm)
-	{
-		ttl, deadline, deadline, dlock_rule_bound_wall(deadline, now, wall)
+	DLockTerm	term = {
+		.ttl = ttl,
+		.deadline = deadline,
+		.bound_mono = deadline,
+		.bound_wall = dlock_rule_bound_wall(deadline, now, wall)
 	};
+
+	return term;
 }
 
 /*

@@ -99,7 +99,8 @@ static struct
 {
 	uint32		head;
 	int			count;
-	int			most;			/* without being asked: KEPT_CELLS until exit */
+	int			most;			/* kept unasked; 0 before first use, and at
+								 * exit */
 }			kept;
 
 /* Cells taken from the lists since use was last looked at. */

@@ -153,7 +153,10 @@ dlock_partition_unlock(uint32 hash)
 	wake_noted();
 }
 
-/* The next partition of a set after this one; NO_PARTITION: from the first, or behind the last. */
+/*
+ * The next partition of a set: after this one, or the first if it is NO_PARTITION.
+ * NO_PARTITION if there is none.
+ */
 static inline int
 next_in(const DLockPartitionSet *set, int partition)
 {

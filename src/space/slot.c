@@ -145,7 +145,7 @@ cover_block(DLockSlotShared *slots, BlockNumber block)
 	return node != NULL && follow_link(&node[leaf % NODE_CELLS]) != NULL;
 }
 
-/* Set up the directory of a store that has not been loaded yet, which is zero. */
+/* Set up the directory, which is all zeros, of a store that has not been loaded yet. */
 void
 dlock_slot_init(DLockSlotShared *slots)
 {
@@ -207,8 +207,9 @@ dlock_slot_release(DLockSlotShared *slots)
 }
 
 /*
- * Mark places of a page as free, and put it at the head of its list if it had none,
- * unless the directory has been built anew since this generation.
+ * Mark places of a page as free.  A page that had no free place goes to the head
+ * of its list.  Nothing is done if the directory has been built anew since this
+ * generation.
  */
 static void
 free_places(DLockSlotShared *slots, BlockNumber block, uint64 places, uint32 generation)
@@ -404,9 +405,9 @@ dlock_slot_reserved(DLockSlotShared *slots, int slot_class, int n)
 }
 
 /*
- * Have "count" free slots of this class, at most DLOCK_NAMES_MAX.  They are this backend's, to be used
- * (dlock_slot_use) or not, until the database is loaded anew.  False if memory
- * is full.
+ * Have "count" free slots of this class, at most DLOCK_NAMES_MAX.  They are this
+ * backend's, to be used (dlock_slot_use) or not, until the database is loaded
+ * anew.  False if memory is full.
  *
  * May wait and throw; no partition lock may be held.
  */
@@ -419,7 +420,8 @@ dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
 
 	Assert(!dlock_partition_is_any_held());
 	Assert(CheckRelationLockedByMe(rel, RowExclusiveLock, true));
-	Assert(count <= (int) lengthof(of_class->slots));
+	if (count > (int) lengthof(of_class->slots))
+		elog(ERROR, "too many slots for one request: %d", count);
 	refresh_kept(slots);
 	while (of_class->count < count)
 	{

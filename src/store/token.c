@@ -204,8 +204,8 @@ plan_block(DLockTokenShared *tokens, bool moves, TimestampTz wall, DLockToken va
 
 /*
  * Make a block pending that was reserved by the record that ends at "lsn"; drop
- * the one that was pending, and if tokens are to move, what is left of the one
- * before.  The page of the sequence must still be locked.  Cannot fail.
+ * the one that was pending.  If tokens are to move, drop the rest of the block in
+ * use, too.  The page of the sequence must still be locked.  Cannot fail.
  */
 static void
 publish_block(DLockTokenShared *tokens, bool moves, DLockToken base, XLogRecPtr lsn)
