@@ -251,8 +251,8 @@ waits_for(const DLockCaptureShared *place, Oid database, int32 queue, uint64 sta
 }
 
 /*
- * Is anybody in a list?  To be asked, without its lock, after what calls for them can be
- * seen: whoever enters later sees it.
+ * Is any process in a list?  To be asked, without its lock, once others can see the change
+ * that calls for this: a process that enters later sees the change.
  */
 static bool
 is_waited_in(int list)
