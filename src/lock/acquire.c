@@ -652,10 +652,10 @@ enqueue(DLockAcquire *acquire)
 
 		(void) dlock_space_enqueue(database, item->hash, &value, DLOCK_SPACE_ASKED, &first);
 	}
-	dlock_queue_enter(DLOCK_SPACE_ASKED, database,
-					  dlock_queue_owner_hash(&owner),
-					  &acquire->step.set, request->count, first,
-					  acquire->step.now, dlock_clock_wall());
+	acquire->granted->until =
+		dlock_queue_enter(DLOCK_SPACE_ASKED, database, dlock_queue_owner_hash(&owner),
+						  &acquire->step.set, request->count, first,
+						  acquire->step.now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
 

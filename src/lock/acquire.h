@@ -57,6 +57,7 @@ typedef struct DLockAcquireGranted
 {
 	DLockToken	token;			/* the first one */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
+	DLockTime	until;			/* QUEUED: when to look at the requests */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
 								 * had */

@@ -100,8 +100,8 @@ enqueue_conversion(DLockStep *step, DLockHeldFind *found, DLockMode mode)
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(database, found->entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	dlock_queue_enter(DLOCK_SPACE_CONVERT, database, dlock_queue_owner_hash(&owner), &step->set, 1,
-					  place, step->now, dlock_clock_wall());
+	(void) dlock_queue_enter(DLOCK_SPACE_CONVERT, database, dlock_queue_owner_hash(&owner), &step->set, 1,
+							 place, step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
 

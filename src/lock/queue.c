@@ -187,34 +187,6 @@ dlock_queue_end_listening(int process)
 }
 
 /*
- * This process begins to wait for "count" requests, the first of which is at
- * "first"; "owner" is the hash of their owner, zero if it only watches.  The
- * partitions of the set must be locked exclusively.
- */
-void
-dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
-				  DLockTime now, TimestampTz wall)
-{
-	DLockQueueShared *mine = dlock_queue_mine();
-
-	Assert(mine->state == DLOCK_QUEUE_IDLE);
-	mine->called = false;
-	mine->database = database;
-	mine->owner = owner;
-	mine->kind = kind;
-	mine->set = *set;
-	mine->count = count;
-	mine->first = first;
-	mine->since = now;
-	mine->since_wall = wall;
-	pg_write_barrier();
-	mine->serial++;
-	pg_write_barrier();
-	mine->state = DLOCK_QUEUE_WAITING;
-}
-
-/*
  * Lock the partitions of what a process waits for; they are told in "set".
  * False, and nothing locked, if it does not wait, or does so in another
  * database; or if they are left out, see dlock_partition_try_lock_set(), which
@@ -594,6 +566,60 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 }
 
 /*
+ * Do the requests of this process have to wait longer?  "until" is when to look again.
+ * Their partitions must be locked exclusively.
+ */
+static bool
+are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
+{
+	bool		kept = false;
+
+	*until = DLOCK_TIME_FOREVER;
+	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
+		 request != NULL; request = dlock_space_request_next(request))
+	{
+		DLockTime	ends;
+
+		kept |= is_kept_waiting(request, now, anyway, &ends);
+		*until = Min(*until, ends);
+	}
+	return kept;
+}
+
+/*
+ * This process begins to wait for "count" requests, the first of which is at
+ * "first"; "owner" is the hash of their owner, zero if it only watches.  The
+ * partitions of the set must be locked exclusively.
+ *
+ * Returns when to look at them, see dlock_queue_look(); the process looks after
+ * deadlock_timeout in any case.
+ */
+DLockTime
+dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
+				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
+				  DLockTime now, TimestampTz wall)
+{
+	DLockQueueShared *mine = dlock_queue_mine();
+	DLockTime	until;
+
+	Assert(mine->state == DLOCK_QUEUE_IDLE);
+	mine->called = false;
+	mine->database = database;
+	mine->owner = owner;
+	mine->kind = kind;
+	mine->set = *set;
+	mine->count = count;
+	mine->first = first;
+	mine->since = now;
+	mine->since_wall = wall;
+	pg_write_barrier();
+	mine->serial++;
+	pg_write_barrier();
+	mine->state = DLOCK_QUEUE_WAITING;
+	return are_kept_waiting(now, now + (DLockTime) DeadlockTimeout * 1000, &until) ? until : now;
+}
+
+/*
  * See what has become of what this process waits for.
  *
  * If it goes on waiting, "until" is when to look again at the latest, since a
@@ -607,8 +633,7 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	DLockPartitionSet set;
 	DLockTime	now;
 	DLockQueueNews news = DLOCK_QUEUE_READY;
-
-	*until = DLOCK_TIME_FOREVER;
+	bool		overtaken = false;
 
 	/* Most likely it can be granted: to ask tells. */
 	if (dlock_queue_mine()->called)
@@ -622,18 +647,9 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
-	{
-		DLockTime	ends;
-
-		if (is_overtaken(request, now))
-		{
-			news = DLOCK_QUEUE_READY;
-			break;
-		}
-		if (is_kept_waiting(request, now, anyway, &ends))
-			news = DLOCK_QUEUE_WAIT;
-		*until = Min(*until, ends);
-	}
+		overtaken |= is_overtaken(request, now);
+	if (!overtaken && are_kept_waiting(now, anyway, until))
+		news = DLOCK_QUEUE_WAIT;
 
 	/* What was called in vain is to be called again when it is worth it. */
 	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);

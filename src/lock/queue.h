@@ -82,9 +82,6 @@ extern DLockQueueShared *dlock_queue_place(int process);
 extern DLockQueueShared *dlock_queue_mine(void);
 extern DLockSpaceLease *dlock_queue_first(int process);
 extern uint32 dlock_queue_owner_hash(const DLockOwner *owner);
-extern void dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
-							  const DLockPartitionSet *set, int count,
-							  DLockMemoryRef first, DLockTime now, TimestampTz wall);
 extern void dlock_queue_end(int process, DLockQueueState state);
 extern bool dlock_queue_is_for_lock(int process, Oid database);
 extern void dlock_queue_listen(void);
@@ -102,6 +99,10 @@ extern void dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now,
 									  DLockQueueOwners *owners);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);
+
+extern DLockTime dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
+								   const DLockPartitionSet *set, int count,
+								   DLockMemoryRef first, DLockTime now, TimestampTz wall);
 
 /* without locks */
 extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);

@@ -14,7 +14,7 @@
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
  *	  so that this can be dropped or rewritten, nor anything of the lock.  If the
- *	  statement is nothing but this call, it does not hold its snapshot either, so a
+ *	  statement is nothing but this call, it gives its snapshot up after a second, so a
  *	  wait of days does not keep vacuum from removing rows.
  *
  *	  An error, be it an interrupt, takes the process out of the queue in the
@@ -37,6 +37,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/pquery.h"
+#include "utils/memutils.h"
 #include "utils/portal.h"
 #include "utils/snapmgr.h"
 
@@ -58,20 +59,26 @@
 #include "store/flush.h"
 
 /*
- * For FeBeWaitSet and the positions in it.  Of struct Port nothing is used, so
- * its parts that take headers of other libraries can be left out.
+ * For the socket of the client.  Of struct Port nothing else is used, so its parts
+ * that take headers of other libraries can be left out.
  */
 #undef ENABLE_GSS
 #undef ENABLE_SSPI
 #undef USE_OPENSSL
 #undef USE_SSL
-#include "libpq/libpq.h"
+#include "libpq/libpq-be.h"
 
 /* The longest time to sleep, in microseconds. */
 #define LONGEST_NAP		(60 * USECS_PER_SEC)
 
 /* The longest time between two looks for a deadlock, in terms of deadlock_timeout. */
 #define CHECK_RARELY	8
+
+/*
+ * The longest time to keep a snapshot that could be given up.  Most waits are shorter,
+ * and a new snapshot costs as much as a look into the queue.
+ */
+#define SNAPSHOT_LONGEST	USECS_PER_SEC
 
 /* How long to leave the store alone if it cannot be had at once. */
 #define RETRY_NAP		(10 * INT64CONST(1000))
@@ -98,6 +105,8 @@ struct DLockWaitCall
 	DLockTime	check_every;	/* how long after that again */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
+	DLockTime	release_at;		/* when to give the snapshot up */
+	QueryDesc  *released;		/* the query that has none meanwhile */
 	bool		was_logged;		/* that it waits for long */
 
 	/* what it asks for, by kind, and the answer */
@@ -127,7 +136,8 @@ begin_call(DLockSpaceKind kind, DLockWaitAsk ask, Oid function, const DLockBytes
 			.check_every = check_every,
 			.check_at = now + check_every,
 			.lock_timeout_at = (LockTimeout > 0 && kind != DLOCK_SPACE_WATCH) ?
-			now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER
+			now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER,
+			.release_at = now + Min(check_every, SNAPSHOT_LONGEST)
 	};
 }
 
@@ -338,34 +348,28 @@ ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
 
 /*
  * Sleep on the latch, at most until then, or until the client has closed its
- * connection, which the next look at interrupts then finds.
- *
- * The server's own set of events is used as pq_check_connection() does: each
- * of its users sets the events of the socket first, so they need no restoring.
+ * connection, which the next look at interrupts then finds.  The set of events is made
+ * once for the session: to change the server's own for each nap costs system calls.
  */
 static void
 nap(DLockTime now, DLockTime until, uint32 event)
 {
-	long		timeout = dlock_clock_nap_ms(now, until, LONGEST_NAP);
-	WaitEvent	events[FeBeWaitSetNEvents];
-	int			count;
+	static WaitEventSet *events = NULL;
+	WaitEvent	occurred;
 
-	if (MyProcPort == NULL || !WaitEventSetCanReportClosed())
+	if (events == NULL)
 	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 timeout, event);
-		return;
-	}
+		WaitEventSet *set = DLOCK_CREATE_WAIT_EVENT_SET(3);
 
-	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_CLOSED, NULL);
-	count = WaitEventSetWait(FeBeWaitSet, timeout, events, lengthof(events), event);
-	for (int i = 0; i < count; i++)
-	{
-		if (events[i].events & WL_POSTMASTER_DEATH)
-			proc_exit(1);
-		if (events[i].events & WL_SOCKET_CLOSED)
-			ClientConnectionLost = InterruptPending = true;
+		(void) AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+		(void) AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+		if (MyProcPort != NULL && WaitEventSetCanReportClosed())
+			(void) AddWaitEventToSet(set, WL_SOCKET_CLOSED, MyProcPort->sock, NULL, NULL);
+		events = set;
 	}
+	if (WaitEventSetWait(events, dlock_clock_nap_ms(now, until, LONGEST_NAP), &occurred, 1, event) > 0 &&
+		(occurred.events & WL_SOCKET_CLOSED) != 0)
+		ClientConnectionLost = InterruptPending = true;
 }
 
 /* The time is up: leave the queue. */
@@ -383,36 +387,62 @@ give_up(DLockWaitCall *waiting)
 	return DLOCK_ANSWER_REFUSED;
 }
 
-/* Wait, being in the queue, and ask again until there is an answer. */
+/*
+ * Look at the requests, and ask again if they may be granted.  "until" is when to look
+ * again at the latest.
+ */
+static DLockAcquireAnswer
+look(DLockWaitCall *waiting, DLockTime *until)
+{
+	DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
+
+	switch (dlock_queue_look(waiting->check_at, until))
+	{
+		case DLOCK_QUEUE_GONE:
+			fail_gone();
+		case DLOCK_QUEUE_READY:
+			DLOCK_FAULT("ask_again");
+			*until = ask_again(waiting, &answer) ? 0 : dlock_clock_now() + RETRY_NAP;
+			break;
+		case DLOCK_QUEUE_WAIT:
+			DLOCK_FAULT("looked");
+			break;
+	}
+	return answer;
+}
+
+/*
+ * Wait, being in the queue, and ask again until there is an answer.
+ *
+ * A backend has looked when it enters the queue, under the same locks.  What changes
+ * after that sets its latch, which must not be reset before the first nap.
+ */
 static DLockAcquireAnswer
 wait_in_queue(DLockWaitCall *waiting)
 {
-	for (;;)
+	DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
+	DLockTime	until = waiting->granted.until;
+
+	for (bool entered = true;; entered = false)
 	{
-		DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
-		DLockTime	until;
 		DLockTime	now;
 
-		ResetLatch(MyLatch);
+		if (!entered)
+			ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		switch (dlock_queue_look(waiting->check_at, &until))
-		{
-			case DLOCK_QUEUE_GONE:
-				fail_gone();
-			case DLOCK_QUEUE_READY:
-				DLOCK_FAULT("ask_again");
-				until = ask_again(waiting, &answer) ? 0 : dlock_clock_now() + RETRY_NAP;
-				break;
-			case DLOCK_QUEUE_WAIT:
-				DLOCK_FAULT("looked");
-				break;
-		}
+		if (!entered)
+			answer = look(waiting, &until);
 		if (answer != DLOCK_ANSWER_QUEUED)
 			return answer;
 
 		now = dlock_clock_now();
 		if (now >= Min(waiting->deadline, waiting->lock_timeout_at))
 			return give_up(waiting);
+		if (now >= waiting->release_at)
+		{
+			waiting->released = release_snapshot(waiting->function);
+			waiting->release_at = DLOCK_TIME_FOREVER;
+		}
 		if (waiting->kind != DLOCK_SPACE_WATCH && !dlock_queue_listens())
 		{
 			waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
@@ -425,6 +455,7 @@ wait_in_queue(DLockWaitCall *waiting)
 		}
 		until = Min(until, waiting->deadline);
 		until = Min(until, Min(waiting->lock_timeout_at, waiting->check_at));
+		until = Min(until, waiting->release_at);
 		InvalidateCatalogSnapshotConditionally();
 		DLOCK_FAULT("nap");
 		if (until > now)
@@ -469,10 +500,8 @@ call(DLockWaitCall *waiting)
 	DLOCK_FAULT_STOP("enqueued");
 	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	{
-		QueryDesc  *query = release_snapshot(waiting->function);
-
 		answer = wait_in_queue(waiting);
-		take_snapshot(query);
+		take_snapshot(waiting->released);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	end_wait(waiting, answer == DLOCK_ANSWER_GRANTED);
@@ -609,7 +638,7 @@ typedef struct DLockWaitWatch
 static DLockStepLack
 enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 {
-	const DLockWaitCall *waiting = watch->waiting;
+	DLockWaitCall *waiting = watch->waiting;
 	Oid			database = step->db->shared->oid;
 	DLockLeaseValue value = {
 		.token = waiting->token,.mode = DLOCK_MODE_NL,.name = *waiting->name
@@ -625,8 +654,8 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SPACE_WATCH, &place);
-	dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1, place,
-					  step->now, dlock_clock_wall());
+	waiting->granted.until = dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1,
+											   place, step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
 

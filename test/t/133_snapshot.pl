@@ -15,7 +15,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = start_node('main', conf => "autovacuum = off\ndlock.reap_interval = 1h");
+my $node = start_node('main', conf => "autovacuum = off\ndlock.reap_interval = 1h\ndeadlock_timeout = 10ms\nlog_lock_waits = on");
 my $db = 'postgres';
 use_server($node);
 my $control = DLockSession->new($node, $db);
@@ -53,11 +53,14 @@ sub waits
 	$control->query_safe('TRUNCATE rows; INSERT INTO rows SELECT generate_series(1, 10)');
 	$control->query_safe("SELECT dlock_acquire('lock', 'holder', '1 h')");
 	$session->query_safe($params{before}) if $params{before};
+	my $logged = -s $node->logfile;
 	$session->ask_waiting($control, $sql);
 	$control->query_safe('DELETE FROM rows');
 	my $xmin = "SELECT backend_xmin IS NOT NULL FROM pg_stat_activity WHERE pid = $session->{pid}";
 	if ($holds)
 	{
+		# Written right after the moment at which a snapshot is given up.
+		ok($node->wait_for_log(qr/session still waiting for exclusive on lock "lock"/, $logged), "$label: waits");
 		is($control->query_safe($xmin), 't', "$label: keeps its snapshot");
 		$control->query('VACUUM rows');
 		is($control->query_safe($left), 't', "$label: vacuum");

@@ -426,20 +426,20 @@ attempt:	/* dlock_acquire_locks: by a newcomer, or from the place in the queue *
 			};
 			goto attempt
 		:: d_step {
-				!FITS ->
-				if
-				:: !waiting[_pid] ->
-					enqueue(0, _pid);
-					enqueue(1, _pid)
+				/* dlock_queue_enter, which looks at once */
+				!FITS && !waiting[_pid] ->
+				enqueue(0, _pid);
+				enqueue(1, _pid);
 #if MUTANT == 7
-					;
-					early[_pid] = next;
-					next = next + 2
+				early[_pid] = next;
+				next = next + 2;
 #endif
-				:: else
-				fi;
-				waiting[_pid] = true
-			}
+				waiting[_pid] = true;
+				wait_longer(0, _pid);
+				wait_longer(1, _pid)
+			};
+			goto rest
+		:: !FITS && waiting[_pid]
 		:: CANCEL;
 			goto begin
 		fi;
@@ -453,6 +453,8 @@ look:	/* wait_in_queue, dlock_queue_look */
 				wait_longer(1, _pid)
 			}
 		fi;
+
+rest:
 #if MUTANT == 12
 		latch[_pid] = false;
 #endif
