@@ -108,35 +108,10 @@ get_mode(FunctionCallInfo fcinfo, int argno)
 	return (DLockMode) get_word(fcinfo, argno, "mode", words, lengthof(words));
 }
 
-static DLockReentry
-get_reentry(FunctionCallInfo fcinfo, int argno)
-{
-	static const DLockWord words[] = {
-		{"deny", DLOCK_REENTRY_DENY},
-		{"count", DLOCK_REENTRY_COUNT},
-		{"return", DLOCK_REENTRY_RETURN}
-	};
-
-	return (DLockReentry) get_word(fcinfo, argno, "reentry", words, lengthof(words));
-}
-
-static DLockBind
-get_bind(FunctionCallInfo fcinfo, int argno)
-{
-	static const DLockWord words[] = {
-		{"none", DLOCK_BIND_NONE},
-		{"session", DLOCK_BIND_SESSION},
-		{"transaction", DLOCK_BIND_TRANSACTION}
-	};
-
-	return (DLockBind) get_word(fcinfo, argno, "bind", words, lengthof(words));
-}
-
 /* Permits, if any, in place of the mode. */
 static void
 get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 {
-	request->permits = 0;
 	if (PG_ARGISNULL(argno))
 		return;
 	if (PG_GETARG_INT32(argno) <= 0)
@@ -161,8 +136,19 @@ get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 static void
 get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 {
-	request->reentry = get_reentry(fcinfo, argno);
-	request->bind = get_bind(fcinfo, argno + 1);
+	static const DLockWord reentries[] = {
+		{"deny", DLOCK_REENTRY_DENY},
+		{"count", DLOCK_REENTRY_COUNT},
+		{"return", DLOCK_REENTRY_RETURN}
+	};
+	static const DLockWord binds[] = {
+		{"none", DLOCK_BIND_NONE},
+		{"session", DLOCK_BIND_SESSION},
+		{"transaction", DLOCK_BIND_TRANSACTION}
+	};
+
+	request->reentry = get_word(fcinfo, argno, "reentry", reentries, lengthof(reentries));
+	request->bind = get_word(fcinfo, argno + 1, "bind", binds, lengthof(binds));
 	request->delay = dlock_value_get_span(fcinfo, argno + 2, "lock_delay");
 	request->min_hold = dlock_value_get_span(fcinfo, argno + 3, "min_hold");
 	request->payload = dlock_value_get_payload(fcinfo, argno + 4);
@@ -179,27 +165,19 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 				 errhint("Pass a longer ttl; a release can end the lease earlier.")));
 }
 
+/* The lock and the owner or token of the first two parameters; lacks the hash. */
 static DLockHeldTarget
-target_by_owner(FunctionCallInfo fcinfo)
+get_target(FunctionCallInfo fcinfo, DLockHeldBy by)
 {
 	DLockHeldTarget target = {
-		.by = DLOCK_BY_OWNER,
-		.name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock),
-		.owner = dlock_value_get_owner(fcinfo, 1)
+		.by = by,
+		.name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock)
 	};
 
-	return target;
-}
-
-static DLockHeldTarget
-target_by_token(FunctionCallInfo fcinfo)
-{
-	DLockHeldTarget target = {
-		.by = DLOCK_BY_TOKEN,
-		.name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock),
-		.token = dlock_value_get_token(fcinfo, 1)
-	};
-
+	if (by == DLOCK_BY_OWNER)
+		target.owner = dlock_value_get_owner(fcinfo, 1);
+	else
+		target.token = dlock_value_get_token(fcinfo, 1);
 	return target;
 }
 
@@ -221,25 +199,38 @@ token_or_null(FunctionCallInfo fcinfo, DLockToken token)
 	PG_RETURN_INT64(token);
 }
 
+/*
+ * Acquire the locks of a request, whose parameters after the first are those of
+ * dlock_acquire(), but only this one has "permits".  Returns the first token.
+ */
+static DLockToken
+acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
+			  DLockAcquireRequest *request)
+{
+	DLockTime	wait;
+
+	request->role = GetUserId();
+	request->owner = dlock_value_get_own_owner(fcinfo, 1);
+	wait = dlock_value_get_wait(fcinfo, 3);
+	request->mode = get_mode(fcinfo, 4);
+	if (has_permits)
+		get_permits(fcinfo, 5, request);
+	get_options(fcinfo, has_permits ? 6 : 5, request);
+
+	dlock_session_check_writable(function);
+	return dlock_wait_acquire(fcinfo->flinfo->fn_oid, request, wait);
+}
+
 static Datum
 acquire(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_value_get_own_name(fcinfo, 0);
 	DLockAcquireRequest request = {
 		.count = 1,
-		.names = &name,
-		.role = GetUserId()
+		.names = &name
 	};
-	DLockTime	wait;
 
-	request.owner = dlock_value_get_own_owner(fcinfo, 1);
-	wait = dlock_value_get_wait(fcinfo, 3);
-	request.mode = get_mode(fcinfo, 4);
-	get_permits(fcinfo, 5, &request);
-	get_options(fcinfo, 6, &request);
-
-	dlock_session_check_writable("dlock_acquire");
-	return token_or_null(fcinfo, dlock_wait_acquire(fcinfo->flinfo->fn_oid, &request, wait));
+	return token_or_null(fcinfo, acquire_names(fcinfo, "dlock_acquire", true, &request));
 }
 
 /* dlock_acquire(name, owner, ttl, wait, mode, ...) -> token or null */
@@ -268,20 +259,13 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 static Datum
 acquire_all(PG_FUNCTION_ARGS)
 {
-	DLockAcquireRequest request = {.role = GetUserId()};
-	DLockTime	wait;
+	DLockAcquireRequest request = {0};
 	DLockToken	first;
 	Datum	   *tokens;
 
 	request.names = get_names(fcinfo, 0, &request.count);
-	request.owner = dlock_value_get_own_owner(fcinfo, 1);
-	wait = dlock_value_get_wait(fcinfo, 3);
-	request.mode = get_mode(fcinfo, 4);
-	get_options(fcinfo, 5, &request);
 	request.tokens = palloc0(request.count * sizeof(DLockToken));
-
-	dlock_session_check_writable("dlock_acquire_all");
-	first = dlock_wait_acquire(fcinfo->flinfo->fn_oid, &request, wait);
+	first = acquire_names(fcinfo, "dlock_acquire_all", false, &request);
 	if (first == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
 
@@ -336,20 +320,10 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 static Datum
 acquire_path(PG_FUNCTION_ARGS)
 {
-	DLockAcquireRequest request = {
-		.path = true,
-		.role = GetUserId()
-	};
-	DLockTime	wait;
+	DLockAcquireRequest request = {.path = true};
 
 	request.names = get_path(fcinfo, 0, &request.count);
-	request.owner = dlock_value_get_own_owner(fcinfo, 1);
-	wait = dlock_value_get_wait(fcinfo, 3);
-	request.mode = get_mode(fcinfo, 4);
-	get_options(fcinfo, 5, &request);
-
-	dlock_session_check_writable("dlock_acquire_path");
-	return token_or_null(fcinfo, dlock_wait_acquire(fcinfo->flinfo->fn_oid, &request, wait));
+	return token_or_null(fcinfo, acquire_names(fcinfo, "dlock_acquire_path", false, &request));
 }
 
 /* dlock_acquire_path(path, owner, ttl, wait, mode, ...) -> token or null */
@@ -378,81 +352,76 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 	return dlock_grants_call(convert, fcinfo);
 }
 
-static bool
-renew(const char *function, DLockHeldTarget *target, DLockTime ttl)
+static Datum
+renew(FunctionCallInfo fcinfo, const char *function, DLockHeldBy by)
 {
+	DLockHeldTarget target = get_target(fcinfo, by);
+	DLockTime	ttl = dlock_value_get_ttl(fcinfo, 2, false);
 	DLockDatabase db;
 	bool		renewed;
 
 	dlock_session_check_writable(function);
-	open_for_target(&db, target);
-	renewed = dlock_held_renew(&db, target, ttl);
+	open_for_target(&db, &target);
+	renewed = dlock_held_renew(&db, &target, ttl);
 	dlock_session_close(&db);
-	return renewed;
+	PG_RETURN_BOOL(renewed);
 }
 
 /* dlock_renew(name, owner, ttl) -> boolean */
 Datum
 dlock_sql_renew(PG_FUNCTION_ARGS)
 {
-	DLockHeldTarget target = target_by_owner(fcinfo);
-
-	PG_RETURN_BOOL(renew("dlock_renew", &target, dlock_value_get_ttl(fcinfo, 2, false)));
+	return renew(fcinfo, "dlock_renew", DLOCK_BY_OWNER);
 }
 
 /* dlock_renew_token(name, token, ttl) -> boolean */
 Datum
 dlock_sql_renew_token(PG_FUNCTION_ARGS)
 {
-	DLockHeldTarget target = target_by_token(fcinfo);
-
-	PG_RETURN_BOOL(renew("dlock_renew_token", &target, dlock_value_get_ttl(fcinfo, 2, false)));
+	return renew(fcinfo, "dlock_renew_token", DLOCK_BY_TOKEN);
 }
 
-static bool
-release(const char *function, DLockHeldTarget *target)
+static Datum
+release(FunctionCallInfo fcinfo, const char *function, DLockHeldBy by)
 {
+	DLockHeldTarget target = get_target(fcinfo, by);
 	DLockDatabase db;
 	DLockToken	counted = DLOCK_TOKEN_NONE;
 	bool		released;
 
 	dlock_session_check_writable(function);
-	open_for_target(&db, target);
-	released = dlock_held_release(&db, target, DLOCK_RIGHT_ROLE, &counted);
+	open_for_target(&db, &target);
+	released = dlock_held_release(&db, &target, DLOCK_RIGHT_ROLE, &counted);
 	if (counted != DLOCK_TOKEN_NONE)
-		dlock_grants_count_down(target->hash, counted);
+		dlock_grants_count_down(target.hash, counted);
 
 	/* Without a lease nothing is left to do under the lock. */
-	target->closed = true;
-	while (!released && dlock_held_release(&db, target, DLOCK_RIGHT_ROLE, NULL))
+	target.closed = true;
+	while (!released && dlock_held_release(&db, &target, DLOCK_RIGHT_ROLE, NULL))
 		CHECK_FOR_INTERRUPTS();
 	dlock_session_close(&db);
-	return released;
+	PG_RETURN_BOOL(released);
 }
 
 /* dlock_release(name, owner) -> boolean */
 Datum
 dlock_sql_release(PG_FUNCTION_ARGS)
 {
-	DLockHeldTarget target = target_by_owner(fcinfo);
-
-	PG_RETURN_BOOL(release("dlock_release", &target));
+	return release(fcinfo, "dlock_release", DLOCK_BY_OWNER);
 }
 
 /* dlock_release_token(name, token) -> boolean */
 Datum
 dlock_sql_release_token(PG_FUNCTION_ARGS)
 {
-	DLockHeldTarget target = target_by_token(fcinfo);
-
-	PG_RETURN_BOOL(release("dlock_release_token", &target));
+	return release(fcinfo, "dlock_release_token", DLOCK_BY_TOKEN);
 }
 
 /* dlock_check(name, token) -> boolean */
 Datum
 dlock_sql_check(PG_FUNCTION_ARGS)
 {
-	DLockHeldTarget target = target_by_token(fcinfo);
+	DLockHeldTarget target = get_target(fcinfo, DLOCK_BY_TOKEN);
 	DLockDatabase db;
 	bool		live;
 
@@ -612,10 +581,8 @@ dlock_sql_campaign(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_resign(PG_FUNCTION_ARGS)
 {
-	DLockHeldTarget target = target_by_owner(fcinfo);
-
 	dlock_value_require(fcinfo, 1, gettext_noop("candidate must not be null"));
-	PG_RETURN_BOOL(release("dlock_resign", &target));
+	return release(fcinfo, "dlock_resign", DLOCK_BY_OWNER);
 }
 
 /* dlock_bump_epoch(reason, above) -> a number below all later tokens */
@@ -697,9 +664,7 @@ dlock_sql_fence_reset(PG_FUNCTION_ARGS)
 					resource.len, resource.data, (long long) before, (long long) token),
 			 errdetail("Role \"%s\" requested it. Reason: %s",
 					   GetUserNameFromId(GetUserId(), false), reason)));
-	if (before == DLOCK_TOKEN_NONE)
-		PG_RETURN_NULL();
-	PG_RETURN_INT64(before);
+	return token_or_null(fcinfo, before);
 }
 
 /* dlock_guard() -> trigger */
