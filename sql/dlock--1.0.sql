@@ -304,7 +304,7 @@ CREATE FUNCTION @extschema@.dlock_lease_list(
     OUT ttl pg_catalog.interval,
     OUT payload pg_catalog.jsonb)
     RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_lease_list'
+    AS 'MODULE_PATHNAME', 'dlock_sql_lease'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
 COMMENT ON FUNCTION @extschema@.dlock_lease_list()
     IS 'the leases of this database';

@@ -231,29 +231,11 @@ get_tokens(FunctionCallInfo fcinfo, int argno, int *count)
 static DLockBytes
 make_membership(int weight, const DLockBytes *given)
 {
-	JsonbParseState *state = NULL;
-	JsonbValue	key = {.type = jbvString};
-	JsonbValue	value = {.type = jbvNumeric};
-	Jsonb	   *membership;
+	char	   *text = (given->len == 0) ? psprintf("{\"weight\": %d}", weight) :
+		psprintf("{\"weight\": %d, \"payload\": %s}", weight,
+				 JsonbToCString(NULL, (JsonbContainer *) given->data, given->len));
+	Jsonb	   *membership = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
 	DLockBytes	bytes;
-
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-	key.val.string.val = "weight";
-	key.val.string.len = strlen("weight");
-	pushJsonbValue(&state, WJB_KEY, &key);
-	value.val.numeric = int64_to_numeric(weight);
-	pushJsonbValue(&state, WJB_VALUE, &value);
-	if (given->len > 0)
-	{
-		key.val.string.val = "payload";
-		key.val.string.len = strlen("payload");
-		pushJsonbValue(&state, WJB_KEY, &key);
-		value.type = jbvBinary;
-		value.val.binary.data = (JsonbContainer *) given->data;
-		value.val.binary.len = given->len;
-		pushJsonbValue(&state, WJB_VALUE, &value);
-	}
-	membership = JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL));
 
 	bytes = dlock_bytes(VARDATA(membership), VARSIZE(membership) - VARHDRSZ);
 	dlock_name_check(&dlock_name_payload, bytes.len);
@@ -299,7 +281,6 @@ dlock_sql_group_join(PG_FUNCTION_ARGS)
 static Datum
 group_heartbeat(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 	int			yielded_count;
@@ -323,7 +304,7 @@ group_heartbeat(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, true, Int64GetDatum(partition->token));
 		dlock_value_add(&row, true,
 						CStringGetTextDatum(partition->action == DLOCK_GROUP_RUN ? "run" : "yield"));
-		dlock_value_put(&row, result);
+		dlock_value_put(&row, fcinfo);
 	}
 	return (Datum) 0;
 }
@@ -412,7 +393,6 @@ payload_of(const DLockGroupMember *member, Datum *payload)
 Datum
 dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockGroup	group = look_at_group(fcinfo);
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -433,7 +413,7 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, true, expiry_of(&group, member->deadline));
 		dlock_value_add(&row, true, dlock_value_of_span(member->ttl));
 		dlock_value_add(&row, has_payload, payload);
-		dlock_value_put(&row, result);
+		dlock_value_put(&row, fcinfo);
 	}
 	return (Datum) 0;
 }
@@ -442,7 +422,6 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockGroup	group = look_at_group(fcinfo);
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -458,7 +437,7 @@ dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, leased, Int64GetDatum(partition->token));
 		dlock_value_add(&row, leased, TimestampTzGetDatum(partition->since));
 		dlock_value_add(&row, leased, leased ? expiry_of(&group, partition->deadline) : 0);
-		dlock_value_put(&row, result);
+		dlock_value_put(&row, fcinfo);
 	}
 	return (Datum) 0;
 }

@@ -309,8 +309,10 @@ check_columns(const DLockValueRow *row, TupleDesc desc)
 
 /* Add a row, which is complete, to the result of a function.  Throws 55000, see above. */
 void
-dlock_value_put(DLockValueRow *row, ReturnSetInfo *result)
+dlock_value_put(DLockValueRow *row, FunctionCallInfo fcinfo)
 {
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
 	check_columns(row, result->setDesc);
 	tuplestore_putvalues(result->setResult, result->setDesc, row->values, row->nulls);
 }
@@ -580,29 +582,24 @@ dlock_value_check_task(FunctionCallInfo fcinfo)
 	DLockTime	wait = 0;
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
 	int			defaults;
-	bool		isnull;
-	Datum		array;
-	Datum	   *names;
-	int			count;
+	Oid		   *types;
+	char	  **names;
+	char	   *modes;
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
 	defaults = ((Form_pg_proc) GETSTRUCT(tuple))->pronargdefaults;
-	array = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proargnames, &isnull);
-	if (isnull)
+	(void) get_func_arg_info(tuple, &types, &names, &modes);
+	if (names == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("function in language dlock_plpgsql has no names of parameters")));
-	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL,
-					  &count);
 	for (int i = 0; i < PG_NARGS(); i++)
 	{
-		char	   *name = TextDatumGetCString(names[i]);
-
-		if (strcmp(name, "wait") == 0)
+		if (strcmp(names[i], "wait") == 0)
 			wait = dlock_value_get_wait(fcinfo, i);
 		else
-			check_argument(fcinfo, i, name, i >= PG_NARGS() - defaults);
+			check_argument(fcinfo, i, names[i], i >= PG_NARGS() - defaults);
 	}
 	ReleaseSysCache(tuple);
 	return wait;

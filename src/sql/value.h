@@ -13,7 +13,6 @@
 
 #include "access/htup.h"
 #include "fmgr.h"
-#include "nodes/execnodes.h"
 
 #include "base/name.h"
 #include "base/types.h"
@@ -46,7 +45,7 @@ extern DLockTime dlock_value_check_task(FunctionCallInfo fcinfo);
 
 /* results */
 extern void dlock_value_add(DLockValueRow *row, bool present, Datum value);
-extern void dlock_value_put(DLockValueRow *row, ReturnSetInfo *result);
+extern void dlock_value_put(DLockValueRow *row, FunctionCallInfo fcinfo);
 extern HeapTuple dlock_value_form(DLockValueRow *row, FunctionCallInfo fcinfo);
 extern Datum dlock_value_of_span(DLockTime span);
 

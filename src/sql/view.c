@@ -6,8 +6,9 @@
  * NOTES
  *	  On a primary the leases are read from memory, on a standby from the pages
  *	  as far as they have been replayed.  In both cases expires_at is the wall
- *	  clock at the time of reading plus the remaining time.  Leases that are bound to a session are not shown on a
- *	  standby, since they end with the primary's sessions.
+ *	  clock at the time of reading plus the remaining time.  Leases that are bound
+ *	  to a session are not shown on a standby, since they end with the primary's
+ *	  sessions.
  *
  *	  A view does not wait for long: parts of memory that stay locked are left
  *	  out, with a warning.
@@ -42,7 +43,6 @@
 #include "sql/value.h"
 #include "store/store.h"
 
-PG_FUNCTION_INFO_V1(dlock_sql_lease_list);
 PG_FUNCTION_INFO_V1(dlock_sql_lease);
 PG_FUNCTION_INFO_V1(dlock_sql_grant_count);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
@@ -65,17 +65,14 @@ typedef struct DLockViewState
 	TimestampTz wall;
 	DLockTime	max_skew;
 	uint64		origin;
-	int			count;
-	int			room;
-	DLockViewLease *leases;
+	List	   *leases;			/* of DLockViewLease */
 } DLockViewState;
 
-/* Read the clocks for a look at one lock, or at all. */
+/* Read the clocks for a look at all locks. */
 static void
-begin_look(DLockViewState *state, const DLockBytes *name)
+begin_look(DLockViewState *state)
 {
 	memset(state, 0, sizeof(*state));
-	state->name = name;
 	state->now = dlock_clock_now();
 	state->wall = dlock_clock_wall();
 	state->max_skew = (DLockTime) dlock_settings_max_clock_skew_ms * 1000;
@@ -90,18 +87,13 @@ add_lease(DLockViewState *state, const DLockLeaseValue *lease, int pid)
 
 	if (state->name != NULL && dlock_name_compare(state->name, &lease->name) != 0)
 		return;
-	if (state->count == state->room)
-	{
-		state->room *= 2;
-		state->leases = repalloc_huge(state->leases,
-									  state->room * sizeof(DLockViewLease));
-	}
-	copy = &state->leases[state->count++];
+	copy = palloc(sizeof(DLockViewLease));
 	copy->pid = pid;
 	copy->value = *lease;
 	copy->value.name = dlock_name_copy(lease->name);
 	copy->value.owner = dlock_name_copy(lease->owner);
 	copy->value.payload = dlock_name_copy(lease->payload);
+	state->leases = lappend(state->leases, copy);
 }
 
 /* A visitor of the space. */
@@ -248,18 +240,11 @@ collect_from_memory(DLockViewState *state)
 	dlock_session_close(&db);
 }
 
-static const char *
-bind_word(DLockBind bind)
-{
-	static const char *const words[] = {"none", "session", "transaction"};
-
-	return words[bind];
-}
-
 /* A row of dlock_leases. */
 static void
-put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLease *shown)
+put_lease(FunctionCallInfo fcinfo, const DLockViewState *state, const DLockViewLease *shown)
 {
+	static const char *const binds[] = {"none", "session", "transaction"};
 	const DLockLeaseValue *lease = &shown->value;
 	bool		live = dlock_rule_is_live(lease->term.deadline, state->now);
 	DLockTime	until = live ? lease->term.deadline :
@@ -275,7 +260,7 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 	dlock_value_add(&row, lease->permits > 0, Int32GetDatum((int32) lease->permits));
 	dlock_value_add(&row, true, Int32GetDatum((int32) lease->holds));
 	dlock_value_add(&row, true, CStringGetTextDatum(live ? "held" : "closed"));
-	dlock_value_add(&row, true, CStringGetTextDatum(bind_word(lease->bind)));
+	dlock_value_add(&row, true, CStringGetTextDatum(binds[lease->bind]));
 	dlock_value_add(&row, live && shown->pid != 0, Int32GetDatum(shown->pid));
 	dlock_value_add(&row, true, ObjectIdGetDatum(lease->role));
 	dlock_value_add(&row, true, TimestampTzGetDatum(lease->granted_at));
@@ -283,25 +268,31 @@ put_lease(ReturnSetInfo *result, const DLockViewState *state, const DLockViewLea
 	dlock_value_add(&row, ends, dlock_value_of_span(remaining));
 	dlock_value_add(&row, live && lease->term.ttl > 0, dlock_value_of_span(lease->term.ttl));
 	dlock_value_add(&row, lease->payload.len > 0, dlock_name_to_jsonb(lease->payload));
-	dlock_value_put(&row, result);
+	dlock_value_put(&row, fcinfo);
 }
 
-/* The rows of dlock_leases, of one lock or, with NULL, of all. */
-static void
-list_leases(FunctionCallInfo fcinfo, const DLockBytes *name)
+/*
+ * dlock_lease_list() and dlock_lease(name) -> the leases of this database, and those on
+ * a lock
+ */
+Datum
+dlock_sql_lease(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	MemoryContext row_context = AllocSetContextCreate(CurrentMemoryContext,
 													  "dlock lease list row",
 													  ALLOCSET_SMALL_SIZES);
 	MemoryContext old;
 	DLockViewState state;
+	ListCell   *cell;
+	DLockBytes	name;
 
 	InitMaterializedSRF(fcinfo, 0);
-
-	begin_look(&state, name);
-	state.room = 64;
-	state.leases = palloc(state.room * sizeof(DLockViewLease));
+	begin_look(&state);
+	if (PG_NARGS() > 0)
+	{
+		name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
+		state.name = &name;
+	}
 
 	if (RecoveryInProgress())
 		visit_pages(visit_page_lease, &state);
@@ -309,30 +300,13 @@ list_leases(FunctionCallInfo fcinfo, const DLockBytes *name)
 		collect_from_memory(&state);
 
 	old = MemoryContextSwitchTo(row_context);
-	for (int i = 0; i < state.count; i++)
+	foreach(cell, state.leases)
 	{
-		put_lease(result, &state, &state.leases[i]);
+		put_lease(fcinfo, &state, lfirst(cell));
 		MemoryContextReset(row_context);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
-}
-
-/* dlock_lease_list() -> the leases of this database */
-Datum
-dlock_sql_lease_list(PG_FUNCTION_ARGS)
-{
-	list_leases(fcinfo, NULL);
-	return (Datum) 0;
-}
-
-/* dlock_lease(name) -> the leases on a lock */
-Datum
-dlock_sql_lease(PG_FUNCTION_ARGS)
-{
-	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
-
-	list_leases(fcinfo, &name);
 	return (Datum) 0;
 }
 
@@ -451,7 +425,6 @@ owner_array(const DLockQueueOwners *owners)
 Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	DLockDatabase db;
 	DLockPartitionSet skipped = {{0}};
 
@@ -484,10 +457,9 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 			dlock_value_add(&row, true, Int32GetDatum(GetPGProcByNumber(process)->pid));
 			dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
 			dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
-			dlock_value_put(&row, result);
-			pfree(waiter);
+			dlock_value_put(&row, fcinfo);
 		}
-		list_free(copies);
+		list_free_deep(copies);
 	}
 	warn_left_out(&skipped);
 	dlock_session_close(&db);
@@ -500,7 +472,6 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_stat_row(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	bool		counts_here = !RecoveryInProgress();
 	DLockStatCounts counts = {.leases = 0};
 	TimestampTz since = 0;
@@ -537,7 +508,7 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) used));
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) limit));
 	dlock_value_add(&row, counts_here, TimestampTzGetDatum(since));
-	dlock_value_put(&row, result);
+	dlock_value_put(&row, fcinfo);
 	return (Datum) 0;
 }
 
@@ -630,7 +601,6 @@ count_waiters(DLockViewCount *count, Oid database, DLockPartitionSet *skipped)
 Datum
 dlock_sql_state_row(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	bool		memory = !RecoveryInProgress();
 	DLockViewCount count = {
 		.first_end = DLOCK_TIME_FOREVER,
@@ -641,18 +611,16 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 	DLockValueRow row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
-	begin_look(&count.look, NULL);
+	begin_look(&count.look);
 	if (memory)
 	{
 		DLockPartitionSet left_out;
-		DLockPartitionSet skipped = {{0}};
 		DLockDatabase db;
 
 		dlock_session_open(&db);
 		count.look.now = dlock_clock_now();
 		left_out = dlock_space_visit(db.shared->oid, count_lease, &count);
-		count_waiters(&count, db.shared->oid, &skipped);
-		dlock_partition_set_join(&left_out, &skipped);
+		count_waiters(&count, db.shared->oid, &left_out);
 		warn_left_out(&left_out);
 		epoch = dlock_token_epoch(&db.shared->tokens);
 		dlock_session_close(&db);
@@ -671,6 +639,6 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 					dlock_value_of_span(Max(0, dlock_clock_now() - count.first_wait)));
 	dlock_value_add(&row, epoch != DLOCK_TOKEN_NONE, Int64GetDatum(epoch));
 	dlock_value_add(&row, memory, Int32GetDatum(waiting));
-	dlock_value_put(&row, result);
+	dlock_value_put(&row, fcinfo);
 	return (Datum) 0;
 }
