@@ -106,21 +106,9 @@ static DLockFencePass *stack = NULL;
 static DLockFencePass *last_row = NULL;
 static bool live = false;		/* has any pass been live? */
 
-/* Changes whenever the passes do. */
-static uint64 generation = 1;
+uint64		dlock_fence_generation = 1;
 
 /* ---- what this transaction has passed ---- */
-
-static void
-forget_all(void)
-{
-	few_count = 0;
-	others = NULL;				/* goes with the transaction's memory */
-	stack = NULL;
-	last_row = NULL;
-	live = false;
-	generation++;
-}
 
 /* Throw LK002 unless a token is that of a live lease. */
 static void
@@ -201,17 +189,14 @@ check_callback(XactEvent event, void *arg)
 static void
 xact_callback(XactEvent event, void *arg)
 {
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_ABORT:
-		case XACT_EVENT_PREPARE:
-			forget_all();
-			break;
-
-		default:
-			break;
-	}
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	few_count = 0;
+	others = NULL;				/* goes with the transaction's memory */
+	stack = NULL;
+	last_row = NULL;
+	live = false;
+	dlock_fence_generation++;
 }
 
 static void
@@ -230,7 +215,7 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 				last_row = pass->before;
 			stack = pass->next;
 			pfree(pass);
-			generation++;
+			dlock_fence_generation++;
 		}
 	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
@@ -320,7 +305,7 @@ remember(DLockFenceResource *resource, DLockToken token, bool is_live)
 	pass->live = is_live;
 	*last = pass;
 	stack = pass;
-	generation++;
+	dlock_fence_generation++;
 }
 
 /* ---- the lock and the mark ---- */
@@ -412,49 +397,45 @@ refuse_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
 }
 
 /*
- * Check whether this database has granted a token.  Returns DLOCK_TOKEN_NONE if
- * it has, or if the resource is declared foreign; else the latest token of the
- * database, which is below this one.  "resource" is empty for a row that is its
- * own mark.
+ * Throw 22023 for a token that this database has not granted, unless the resource is
+ * declared foreign.  A row of "table" that is its own mark has no resource: it is empty,
+ * and "table" is NULL for all others.
  *
  * Most tokens are not above those that this backend has seen before.  Any other
  * token is compared with a fresh one, which is above all tokens from before the
  * start of the server (see README).
  */
-DLockToken
-dlock_fence_find_unknown(const DLockBytes *resource, DLockToken token)
+void
+dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token)
 {
 	static DLockToken issued = DLOCK_TOKEN_NONE;
 	DLockMarkDeclared declared;
 	DLockDatabase db;
 
 	if (token <= issued)
-		return DLOCK_TOKEN_NONE;
+		return;
 	dlock_mark_find_declared(resource, false, &declared);
 	if (declared.is_foreign)
-		return DLOCK_TOKEN_NONE;
+		return;
 	dlock_session_open(&db);
 	issued = dlock_token_issued(&db.shared->tokens);
 	if (token > issued)
 		issued = dlock_token_take_one(&db.shared->tokens, db.sequence);
 	dlock_session_close(&db);
-	return (token > issued) ? issued : DLOCK_TOKEN_NONE;
-}
-
-static void
-check_known(const DLockBytes *resource, DLockToken token)
-{
-	DLockToken	last = dlock_fence_find_unknown(resource, token);
-
-	if (last == DLOCK_TOKEN_NONE)
+	if (token <= issued)
 		return;
 	dlock_stat_count(DLOCK_STAT_FENCE_UNKNOWN, 1);
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 (table == NULL) ?
 			 errmsg("fencing token %lld for resource \"%.*s\" has never been granted",
-					(long long) token, resource->len, resource->data),
-			 errdetail("The latest token of this database is %lld.", (long long) last),
-			 errhint("If the lock is in another database, call dlock_fence_declare(resource, is_foreign => true).")));
+					(long long) token, resource->len, resource->data) :
+			 errmsg("fencing token %lld for a row of table \"%s\" has never been granted",
+					(long long) token, table),
+			 errdetail("The latest token of this database is %lld.", (long long) issued),
+			 (table == NULL) ?
+			 errhint("If the lock is in another database, call dlock_fence_declare(resource, is_foreign => true).") :
+			 errhint("If the locks are in another database, create the guard with 'tokens=foreign'.")));
 }
 
 /*
@@ -485,7 +466,7 @@ take(const DLockBytes *resource, DLockToken token)
 							resource->len, resource->data),
 					 errdetail("The token is higher than the mark of the resource."),
 					 errhint("Call dlock_fence() in a READ WRITE transaction.")));
-		check_known(resource, token);
+		dlock_fence_check_known(resource, NULL, token);
 		acquire(&tag, ExclusiveLock, resource);
 		mark = dlock_mark_read(resource);
 		if (mark < token)
@@ -579,16 +560,6 @@ dlock_fence_passed(const DLockBytes *resource)
 		return DLOCK_TOKEN_NONE;
 	passed = find_resource(resource, false);
 	return (passed != NULL && passed->last != NULL) ? passed->last->token : DLOCK_TOKEN_NONE;
-}
-
-/*
- * A number that changes with the passes of this transaction.  While it stays the
- * same, a pass need not be looked up again.
- */
-uint64
-dlock_fence_generation(void)
-{
-	return generation;
 }
 
 /* ---- tokens of no resource in particular ---- */

@@ -13,11 +13,16 @@
 
 #include "base/types.h"
 
+/*
+ * Changes with the passes of this transaction.  While it stays the same, a pass need
+ * not be looked up again.
+ */
+extern uint64 dlock_fence_generation;
+
 extern void dlock_fence_check_right(const DLockBytes *resource, bool is_prefix);
-extern DLockToken dlock_fence_find_unknown(const DLockBytes *resource, DLockToken token);
+extern void dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token);
 extern void dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live);
 extern DLockToken dlock_fence_passed(const DLockBytes *resource);
-extern uint64 dlock_fence_generation(void);
 extern void dlock_fence_note_row(DLockToken token);
 extern DLockToken dlock_fence_presented(bool *ambiguous);
 extern DLockToken dlock_fence_reset(const DLockBytes *resource, DLockToken token);

@@ -162,20 +162,6 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 	guard->foreign = tokens != NULL && strcmp(tokens, "foreign") == 0;
 }
 
-static AttrNumber
-find_column(const DLockGuard *guard, Relation rel, const char *column)
-{
-	AttrNumber	attr = (column != NULL) ? attnameAttNum(rel, column, false) : InvalidAttrNumber;
-
-	if (column != NULL && attr == InvalidAttrNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("column \"%s\" of relation \"%s\" does not exist", column, guard->table),
-				 errdetail("Guard \"%s\" names it.", guard->trigger),
-				 errhint("Name a column of the table; if the column was renamed, create the trigger again.")));
-	return attr;
-}
-
 /*
  * Is the text of a value of this type independent of settings?  Otherwise a
  * session could choose the name of the resource.
@@ -198,6 +184,32 @@ is_name_type(Oid type)
 		default:
 			return false;
 	}
+}
+
+/* The number of a column of names of resources, or of tokens; zero if it is NULL. */
+static AttrNumber
+find_column(const DLockGuard *guard, Relation rel, const char *column, bool of_tokens)
+{
+	AttrNumber	number;
+	Form_pg_attribute attr;
+
+	if (column == NULL)
+		return InvalidAttrNumber;
+	number = attnameAttNum(rel, column, false);
+	if (number == InvalidAttrNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("column \"%s\" of relation \"%s\" does not exist", column, guard->table),
+				 errdetail("Guard \"%s\" names it.", guard->trigger),
+				 errhint("Name a column of the table; if the column was renamed, create the trigger again.")));
+	attr = TupleDescAttr(RelationGetDescr(rel), number - 1);
+	if (of_tokens && (attr->atttypid != INT8OID || attr->attgenerated != '\0'))
+		refuse_guard(guard, psprintf("Column \"%s\" is generated, or not of type bigint.", column),
+					 "Name an ordinary column of type bigint.");
+	if (!of_tokens && (!is_name_type(attr->atttypid) || attr->attgenerated != '\0'))
+		refuse_guard(guard, psprintf("Column \"%s\" is generated, or its text depends on settings.", column),
+					 "Name an ordinary column of a character, integer or uuid type.");
+	return number;
 }
 
 /* Check that the kind and the arguments of a trigger make sense. */
@@ -230,24 +242,8 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 		refuse_guard(guard, "Rows of a foreign table are not locked here, and cannot be their own marks.",
 					 "Name a resource.");
 
-	guard->resource_attr = find_column(guard, rel, guard->resource_column);
-	guard->token_attr = find_column(guard, rel, guard->token_column);
-	if (guard->resource_attr != InvalidAttrNumber)
-	{
-		Form_pg_attribute attr = TupleDescAttr(RelationGetDescr(rel), guard->resource_attr - 1);
-
-		if (!is_name_type(attr->atttypid) || attr->attgenerated != '\0')
-			refuse_guard(guard, psprintf("Column \"%s\" is generated, or its text depends on settings.", guard->resource_column),
-						 "Name an ordinary column of a character, integer or uuid type.");
-	}
-	if (guard->token_attr != InvalidAttrNumber)
-	{
-		Form_pg_attribute attr = TupleDescAttr(RelationGetDescr(rel), guard->token_attr - 1);
-
-		if (attr->atttypid != INT8OID || attr->attgenerated != '\0')
-			refuse_guard(guard, psprintf("Column \"%s\" is generated, or not of type bigint.", guard->token_column),
-						 "Name an ordinary column of type bigint.");
-	}
+	guard->resource_attr = find_column(guard, rel, guard->resource_column, false);
+	guard->token_attr = find_column(guard, rel, guard->token_column, true);
 }
 
 /* ---- writes without a guard ---- */
@@ -393,8 +389,6 @@ warn_open(Relation triggers, HeapTuple trigger, Relation rel)
 						NameStr(form->tgname), RelationGetRelationName(rel)),
 				 errdetail("No guard fires for: %s.", open.data),
 				 errhint("%s", hint.data)));
-	pfree(open.data);
-	pfree(hint.data);
 }
 
 /* Does a trigger execute dlock_guard()? */
@@ -572,7 +566,7 @@ static DLockToken
 pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 {
 	/* The same as for the last row? */
-	if (guard->generation == dlock_fence_generation() &&
+	if (guard->generation == dlock_fence_generation &&
 		(token == DLOCK_TOKEN_NONE || token == guard->token) &&
 		guard->resource_len == resource->len &&
 		memcmp(guard->resource, resource->data, resource->len) == 0)
@@ -599,19 +593,18 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 	memcpy(guard->resource, resource->data, resource->len);
 	guard->resource_len = resource->len;
 	guard->token = token;
-	guard->generation = dlock_fence_generation();
+	guard->generation = dlock_fence_generation;
 	return token;
 }
 
-/*
- * Put the name of a row's resource into "buf"; false if the row names none.
- */
+/* The name of a row's resource; false if the row names none. */
 static bool
-find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf, DLockBytes *name)
+find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, DLockBytes *name)
 {
 	bool		isnull;
 	Datum		value;
 	char	   *suffix;
+	char	   *buf;
 	int			len;
 
 	*name = guard->prefix;
@@ -624,9 +617,9 @@ find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf, DL
 	suffix = OutputFunctionCall(&guard->output, value);
 	len = guard->prefix.len + strlen(suffix);
 	dlock_name_check(&dlock_name_resource, len);
+	buf = palloc(len);
 	memcpy(buf, guard->prefix.data, guard->prefix.len);
 	memcpy(buf + guard->prefix.len, suffix, len - guard->prefix.len);
-	pfree(suffix);
 	*name = dlock_bytes(buf, len);
 	return true;
 }
@@ -635,15 +628,13 @@ find_resource(DLockGuard *guard, TriggerData *data, HeapTuple row, char *buf, DL
 static HeapTuple
 guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 {
-	char		old_buf[DLOCK_NAME_MAX];
-	char		new_buf[DLOCK_NAME_MAX];
 	DLockBytes	old_name;
 	DLockBytes	new_name;
 
 	/* A row from before the trigger may name none; an update can repair it. */
-	bool		had_name = old != NULL && find_resource(guard, data, old, old_buf, &old_name);
+	bool		had_name = old != NULL && find_resource(guard, data, old, &old_name);
 
-	if (new != NULL && !find_resource(guard, data, new, new_buf, &new_name))
+	if (new != NULL && !find_resource(guard, data, new, &new_name))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("column \"%s\" of a row of table \"%s\" must not be null",
@@ -656,24 +647,6 @@ guard_resource(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple ne
 		return old;
 	return stamp(guard, data, new,
 				 pass(guard, &new_name, token_of_column(guard, data, new)));
-}
-
-/* Throw 22023 for a token that would make a row refuse all real tokens. */
-static void
-check_known(const DLockGuard *guard, DLockToken token)
-{
-	DLockBytes	none = {"", 0};
-	DLockToken	last = dlock_fence_find_unknown(&none, token);
-
-	if (last == DLOCK_TOKEN_NONE)
-		return;
-	dlock_stat_count(DLOCK_STAT_FENCE_UNKNOWN, 1);
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("fencing token %lld for a row of table \"%s\" has never been granted",
-					(long long) token, guard->table),
-			 errdetail("The latest token of this database is %lld.", (long long) last),
-			 errhint("If the locks are in another database, create the guard with 'tokens=foreign'.")));
 }
 
 /* Guard a row that is its own mark. */
@@ -724,7 +697,7 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 		}
 	}
 	if (token > mark && !guard->foreign)
-		check_known(guard, token);
+		dlock_fence_check_known(&guard->prefix, guard->table, token);
 	if (written != DLOCK_TOKEN_NONE)
 		dlock_fence_note_row(written);
 	return (new != NULL) ? stamp(guard, data, new, token) : old;

@@ -78,13 +78,6 @@ enum
 #define PLACES			1024
 static ItemPointerData places[PLACES];
 
-/* Can rows be written without a value for this added column? */
-static bool
-is_harmless_column(Form_pg_attribute attr)
-{
-	return attr->attisdropped || (!attr->attnotnull && attr->attgenerated == '\0');
-}
-
 static bool
 is_plain_index(Oid oid)
 {
@@ -117,7 +110,9 @@ is_usable(Relation rel, const Oid *types, int columns, bool writing)
 	{
 		for (int i = columns; i < desc->natts; i++)
 		{
-			if (!is_harmless_column(TupleDescAttr(desc, i)))
+			Form_pg_attribute added = TupleDescAttr(desc, i);
+
+			if (!added->attisdropped && (added->attnotnull || added->attgenerated != '\0'))
 				return false;
 		}
 		foreach(cell, indexes)
@@ -416,13 +411,10 @@ begins_with(const DLockBytes *name, const DLockBytes *start)
 static bool
 matches(const DLockBytes *resource, bool is_prefix, DLockBytes declared)
 {
-	if (declared.len > 0 && declared.data[declared.len - 1] == '*')
-	{
-		declared.len--;
-		if (begins_with(resource, &declared))
-			return true;
-	}
-	else if (declared.len == resource->len && begins_with(resource, &declared))
+	bool		starred = declared.len > 0 && declared.data[declared.len - 1] == '*';
+
+	declared.len -= starred;
+	if (begins_with(resource, &declared) && (starred || declared.len == resource->len))
 		return true;
 	return is_prefix && begins_with(&declared, resource);
 }

@@ -57,17 +57,20 @@ has_merge(PlannedStmt *plan)
 }
 
 /*
- * Do the UPDATE actions of a MERGE on this relation differ in whether they set
+ * Is a plan a MERGE on this relation whose UPDATE actions differ in whether they set
  * the column?  A partition has actions, and numbers of columns, of its own.
  */
 static bool
-merge_differs(ModifyTable *merge, Oid relid, AttrNumber attr)
+merge_differs(Plan *plan, Oid relid, AttrNumber attr)
 {
+	ModifyTable *merge = as_merge(plan);
 	bool		sets = false;
 	bool		leaves = false;
 	ListCell   *relation;
 	ListCell   *actions;
 
+	if (merge == NULL)
+		return false;
 	forboth(relation, merge->resultRelations, actions, merge->mergeActionLists)
 	{
 		ListCell   *cell;
@@ -98,15 +101,14 @@ bool
 dlock_merge_sets_unevenly(Oid relid, AttrNumber attr)
 {
 	ListCell   *cell;
-	ModifyTable *merge;
 
 	if (merge_plan == NULL)
 		return false;
-	if ((merge = as_merge(merge_plan->planTree)) != NULL && merge_differs(merge, relid, attr))
+	if (merge_differs(merge_plan->planTree, relid, attr))
 		return true;
 	foreach(cell, merge_plan->subplans)
 	{
-		if ((merge = as_merge(lfirst(cell))) != NULL && merge_differs(merge, relid, attr))
+		if (merge_differs(lfirst(cell), relid, attr))
 			return true;
 	}
 	return false;
