@@ -83,11 +83,11 @@ make_name(const char *prefix, const DLockBytes *group, const DLockBytes *in)
 }
 
 static LOCKTAG
-group_lock_tag(DLockDatabase *db, const DLockGroup *group)
+group_lock_tag(const DLockGroup *group)
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_ADVISORY(tag, db->shared->oid,
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId,
 						 hash_bytes((const unsigned char *) group->name.data, group->name.len),
 						 0, DLOCK_LOCK_CLASS_GROUP);
 	return tag;
@@ -95,17 +95,17 @@ group_lock_tag(DLockDatabase *db, const DLockGroup *group)
 
 /* Take the lock of a group, waiting for it; freed by an abort. */
 static void
-lock_group(DLockDatabase *db, const DLockGroup *group)
+lock_group(const DLockGroup *group)
 {
-	LOCKTAG		tag = group_lock_tag(db, group);
+	LOCKTAG		tag = group_lock_tag(group);
 
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
 static void
-unlock_group(DLockDatabase *db, const DLockGroup *group)
+unlock_group(const DLockGroup *group)
 {
-	LOCKTAG		tag = group_lock_tag(db, group);
+	LOCKTAG		tag = group_lock_tag(group);
 
 	LockRelease(&tag, ExclusiveLock, false);
 }
@@ -142,7 +142,7 @@ compare_refs(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* Copy the membership of a reference, except its weight, if it is held. */
+/* Copy the membership of a reference, if it is held. */
 static bool
 copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref,
 			DLockGroupMember *member)
@@ -199,10 +199,12 @@ look_at_members(DLockDatabase *db, DLockGroup *group)
 	int			count;
 	DLockSpaceRef *refs = find_memberships(db, group, &count);
 	DLockGroupMember *last = NULL;
+	int			weight = 0;
 
 	qsort(refs, count, sizeof(DLockSpaceRef), compare_refs);
 	group->member_count = 0;
 	group->members = palloc(Max(count, 1) * sizeof(DLockGroupMember));
+	group->shares = palloc0(Max(count, 1) * sizeof(DLockRuleMember));
 	for (int i = 0; i < count; i++)
 	{
 		DLockGroupMember *member = &group->members[group->member_count];
@@ -212,12 +214,11 @@ look_at_members(DLockDatabase *db, DLockGroup *group)
 			continue;
 
 		/* Most payloads are equal to the last one. */
-		member->weight = (last != NULL && dlock_name_equal(&last->payload, &member->payload)) ?
-			last->weight : weight_of(&member->payload);
+		if (last == NULL || !dlock_name_equal(&last->payload, &member->payload))
+			weight = weight_of(&member->payload);
 		last = member;
-		group->member_count++;
+		group->shares[group->member_count++].weight = weight;
 	}
-	pfree(refs);
 }
 
 /* Read only the member with this token; false if there is none. */
@@ -230,20 +231,7 @@ look_at_member(DLockDatabase *db, DLockGroup *group, DLockToken token, DLockGrou
 
 	for (int i = 0; i < count && !found; i++)
 		found = refs[i].token == token && copy_member(db, group, &refs[i], member);
-	pfree(refs);
 	return found;
-}
-
-/* The index of the member whose membership has this token, or -1. */
-static int
-find_member(const DLockGroup *group, DLockToken token)
-{
-	for (int i = 0; i < group->member_count; i++)
-	{
-		if (group->members[i].token == token)
-			return i;
-	}
-	return -1;
 }
 
 /* A hash table of members by their locks' names: indexes, or -1. */
@@ -325,7 +313,6 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 		if (partition->token != DLOCK_TOKEN_NONE)
 			partition->member = find_owner(db, group, &roster, &owner);
 	}
-	pfree(roster.places);
 }
 
 /*
@@ -335,26 +322,14 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 static void
 set_quotas(DLockGroup *group, int me)
 {
-	DLockRuleMember *members = palloc0((group->member_count + 1) * sizeof(DLockRuleMember));
-
-	for (int i = 0; i < group->member_count; i++)
-	{
-		members[i].weight = group->members[i].weight;
-		members[i].asks = (i == me);
-	}
 	for (int i = 0; i < group->partition_count; i++)
 	{
 		if (group->partitions[i].member >= 0)
-			members[group->partitions[i].member].owned++;
+			group->shares[group->partitions[i].member].owned++;
 	}
-	if (group->member_count > 0)
-		dlock_rule_quotas(members, group->member_count, group->partition_count);
-	for (int i = 0; i < group->member_count; i++)
-	{
-		group->members[i].owned = members[i].owned;
-		group->members[i].quota = members[i].quota;
-	}
-	pfree(members);
+	if (me >= 0)
+		group->shares[me].asks = true;
+	dlock_rule_quotas(group->shares, group->member_count, group->partition_count);
 }
 
 /*
@@ -399,22 +374,20 @@ compare_tokens(const void *a, const void *b)
 }
 
 /*
- * Release the leases of a member that have one of these tokens; returns their
- * number.  A late call does no harm, since its tokens are not held any more.
+ * Sort tokens, and release the leases of a member that have one of them; returns
+ * their number.  A late call does no harm, since its tokens are not held any more.
  */
 static int
 release_partitions(DLockDatabase *db, const DLockGroupMember *member,
-				   const DLockToken *tokens, int token_count)
+				   DLockToken *tokens, int token_count)
 {
-	DLockToken *sorted = palloc((token_count + 1) * sizeof(DLockToken));
 	int			count;
 	DLockSpaceRef *refs;
 	int			released = 0;
 
 	if (token_count == 0)
 		return 0;
-	memcpy(sorted, tokens, token_count * sizeof(DLockToken));
-	qsort(sorted, token_count, sizeof(DLockToken), compare_tokens);
+	qsort(tokens, token_count, sizeof(DLockToken), compare_tokens);
 
 	refs = dlock_holder_list(db->shared->oid, &member->lock_name, &count);
 	for (int i = 0; i < count; i++)
@@ -423,11 +396,9 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 
 		CHECK_FOR_INTERRUPTS();
 		target.name = member->lock_name;
-		if (bsearch(&refs[i].token, sorted, token_count, sizeof(DLockToken), compare_tokens) != NULL)
+		if (bsearch(&refs[i].token, tokens, token_count, sizeof(DLockToken), compare_tokens) != NULL)
 			released += dlock_held_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
 	}
-	pfree(refs);
-	pfree(sorted);
 	return released;
 }
 
@@ -474,7 +445,6 @@ make_way(DLockDatabase *db, DLockGroup *group, const DLockBytes *name)
 		else
 			others++;
 	}
-	pfree(refs);
 	if (others >= DLOCK_GROUP_MEMBERS_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -510,7 +480,7 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 	};
 	DLockAcquireGranted granted;
 
-	lock_group(db, group);
+	lock_group(group);
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -518,7 +488,7 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 		dlock_grants_prepare(1, DLOCK_BIND_NONE);
 	} while (dlock_acquire_locks(db, &request, &granted) != DLOCK_ANSWER_GRANTED);
 	dlock_grants_add(db, &request, &granted);
-	unlock_group(db, group);
+	unlock_group(group);
 
 	dlock_flush_commit(granted.lsn, dlock_clock_now());
 	return granted.token;
@@ -542,7 +512,7 @@ compare_ages(const void *a, const void *b)
 static int
 keep_partitions(DLockDatabase *db, DLockGroup *group, int me, XLogRecPtr *lsn)
 {
-	int			quota = group->members[me].quota;
+	int			quota = group->shares[me].quota;
 	DLockGroupPartition **mine = palloc((group->partition_count + 1) * sizeof(*mine));
 	DLockSpaceRef *refs;
 	int			count = 0;
@@ -677,25 +647,26 @@ try_to_take(DLockDatabase *db, DLockGroup *group, int me, int count, XLogRecPtr 
 
 /*
  * The heartbeat of the member with this token: release the partitions that it
- * yields, by their tokens, renew the others, and acquire free ones up to its quota.
- * The actions of the partitions say what the member must do.
+ * yields, by their tokens, which get sorted; renew the others, and acquire free
+ * ones up to its quota.  The actions of the partitions say what the member must do.
  *
  * When this returns, the leases are as durable as synchronous_commit asks for.
  * Throws LK002 if the membership is lost, 42501 if it belongs to another role.
  */
 void
 dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
-				 const DLockToken *yielded, int yielded_count)
+				 DLockToken *yielded, int yielded_count)
 {
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 	DLockSpaceRef ref = {.token = token};
-	int			me;
+	int			me = 0;
 	int			short_of;
 
-	lock_group(db, group);
+	lock_group(group);
 	look_at_members(db, group);
-	me = find_member(group, token);
-	if (me < 0)
+	while (me < group->member_count && group->members[me].token != token)
+		me++;
+	if (me == group->member_count)
 		report_lost(group, token);
 	check_role(&group->members[me]);
 	ref.hash = group->members[me].hash;
@@ -705,22 +676,22 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 	(void) release_partitions(db, &group->members[me], yielded, yielded_count);
 	look_at_partitions(db, group);
 	set_quotas(group, me);
-	short_of = group->members[me].quota - keep_partitions(db, group, me, &lsn);
+	short_of = group->shares[me].quota - keep_partitions(db, group, me, &lsn);
 	if (short_of > 0)
 		try_to_take(db, group, me, short_of, &lsn);
-	unlock_group(db, group);
+	unlock_group(group);
 
 	dlock_flush_commit(lsn, dlock_clock_now());
 }
 
 /*
  * Release partitions that the member with this token has stopped working on,
- * given by the tokens of their leases.  Returns how many of them were released:
- * none if the membership is lost.  Throws 42501.
+ * given by the tokens of their leases, which get sorted.  Returns how many of them
+ * were released: none if the membership is lost.  Throws 42501.
  */
 int
 dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
-				  const DLockToken *yielded, int yielded_count)
+				  DLockToken *yielded, int yielded_count)
 {
 	DLockGroupMember member;
 
@@ -745,10 +716,10 @@ dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token)
 		return false;
 	check_role(&member);
 
-	lock_group(db, group);
+	lock_group(group);
 	found = look_at_member(db, group, token, &member);
 	if (found)
 		remove_member(db, &member);
-	unlock_group(db, group);
+	unlock_group(group);
 	return found;
 }

@@ -11,6 +11,7 @@
 #ifndef DLOCK_GROUP_H
 #define DLOCK_GROUP_H
 
+#include "base/rule.h"
 #include "base/types.h"
 #include "space/database.h"
 
@@ -35,13 +36,10 @@ typedef struct DLockGroupMember
 	uint32		hash;			/* of lock_name */
 	DLockToken	token;
 	Oid			role;
-	int			weight;
 	DLockBytes	payload;		/* weight and payload, a jsonb without header */
 	DLockTime	ttl;
 	DLockTime	deadline;
 	TimestampTz joined_at;
-	int			owned;			/* partitions that it owns ... */
-	int			quota;			/* ... and should own */
 } DLockGroupMember;
 
 typedef enum DLockGroupAction
@@ -75,15 +73,16 @@ typedef struct DLockGroup
 	DLockGroupPartition *partitions;
 	int			member_count;
 	DLockGroupMember *members;	/* in the order of their tokens */
+	DLockRuleMember *shares;	/* of each, its weight and quota */
 	DLockTime	now;			/* when they were read */
 } DLockGroup;
 
 extern DLockToken dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 								   DLockTime ttl, const DLockBytes *payload);
 extern void dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
-							 const DLockToken *yielded, int yielded_count);
+							 DLockToken *yielded, int yielded_count);
 extern int	dlock_group_yield(DLockDatabase *db, DLockGroup *group, DLockToken token,
-							  const DLockToken *yielded, int yielded_count);
+							  DLockToken *yielded, int yielded_count);
 extern bool dlock_group_leave(DLockDatabase *db, DLockGroup *group, DLockToken token);
 extern void dlock_group_look(DLockDatabase *db, DLockGroup *group);
 

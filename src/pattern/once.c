@@ -45,13 +45,6 @@
 #include "space/partition.h"
 #include "store/flush.h"
 
-typedef enum DLockOnceResult
-{
-	ONCE_NEW,					/* there is no record */
-	ONCE_WON,
-	ONCE_LOST
-} DLockOnceResult;
-
 /* A call, over all its attempts. */
 typedef struct DLockOnce
 {
@@ -61,7 +54,7 @@ typedef struct DLockOnce
 	DLockTime	memory;
 	DLockAcquireGranted granted;
 	DLockGrantsSlot *before;
-	DLockOnceResult result;
+	bool		is_first;		/* there is no record yet */
 } DLockOnce;
 
 /*
@@ -138,7 +131,6 @@ succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLeas
 	dlock_grants_add_slot(once->hash, token, once->before);
 	once->granted.token = token;
 	once->granted.lsn = lease->lsn;
-	once->result = ONCE_WON;
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -159,12 +151,11 @@ try_win(DLockStep *step, void *arg)
 	step->now = dlock_clock_now();
 	entry = dlock_space_find(step->db->shared->oid, once->hash, once->name);
 	lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
-	once->result = ONCE_NEW;
-	if (lease == NULL)
+	once->is_first = lease == NULL;
+	if (once->is_first)
 		return DLOCK_LACKS_NOTHING;
 
 	/* A slot whose lease was released by force can be won again. */
-	once->result = ONCE_LOST;
 	if (lease->token != once->granted.token &&
 		!was_taken_back(lease) && dlock_holder_blocks_until(lease) > step->now &&
 		dlock_rule_slot(wall, once->every) <= dlock_rule_slot(lease->granted_at, once->every))
@@ -227,7 +218,7 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 		dlock_step_begin(&step, db);
 		dlock_partition_set_add(&step.set, once.hash);
 		(void) dlock_step_run(&step, try_win, &once);
-	} while (once.result == ONCE_NEW && !begin(db, name, every, memory, &once.granted));
+	} while (once.is_first && !begin(db, name, every, memory, &once.granted));
 
 	/* Either the slot is lost, or it was over before it was won. */
 	if (once.granted.token == DLOCK_TOKEN_NONE)

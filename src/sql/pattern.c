@@ -399,15 +399,16 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 	for (int i = 0; i < group.member_count; i++)
 	{
 		DLockGroupMember *member = &group.members[i];
+		DLockRuleMember *share = &group.shares[i];
 		Datum		payload = 0;
 		bool		has_payload = payload_of(member, &payload);
 		DLockValueRow row = {0};
 
 		dlock_value_add(&row, true, dlock_name_to_text(member->name));
 		dlock_value_add(&row, true, Int64GetDatum(member->token));
-		dlock_value_add(&row, true, Int32GetDatum(member->weight));
-		dlock_value_add(&row, true, Int32GetDatum(member->owned));
-		dlock_value_add(&row, true, Int32GetDatum(member->quota));
+		dlock_value_add(&row, true, Int32GetDatum(share->weight));
+		dlock_value_add(&row, true, Int32GetDatum(share->owned));
+		dlock_value_add(&row, true, Int32GetDatum(share->quota));
 		dlock_value_add(&row, true, ObjectIdGetDatum(member->role));
 		dlock_value_add(&row, true, TimestampTzGetDatum(member->joined_at));
 		dlock_value_add(&row, true, expiry_of(&group, member->deadline));
