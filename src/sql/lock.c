@@ -10,7 +10,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -22,7 +21,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/name.h"
-#include "base/settings.h"
 #include "fence/fence.h"
 #include "fence/guard.h"
 #include "fence/mark.h"

@@ -14,11 +14,9 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
-#include "utils/numeric.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -127,22 +125,12 @@ get_group_name(FunctionCallInfo fcinfo, int argno)
 	return name;
 }
 
-/* The names of so many partitions: 0, 1, 2 and so on. */
-static ArrayType *
-number_names(int count)
-{
-	Datum	   *names = palloc(count * sizeof(Datum));
-
-	for (int i = 0; i < count; i++)
-		names[i] = CStringGetTextDatum(psprintf("%d", i));
-	return construct_array(names, count, TEXTOID, -1, false, TYPALIGN_INT);
-}
-
 /* The names of the partitions, from "count" or "names". */
 static ArrayType *
 get_partitions(FunctionCallInfo fcinfo)
 {
 	int			count;
+	Datum	   *names;
 
 	if (PG_ARGISNULL(1) == PG_ARGISNULL(2))
 		ereport(ERROR,
@@ -158,7 +146,10 @@ get_partitions(FunctionCallInfo fcinfo)
 				 errmsg("count of partitions must be from 1 to %d", DLOCK_GROUP_PARTITIONS_MAX),
 				 errdetail("The number given is %d.", count),
 				 errhint("Use several partitions for each member, not one for each key.")));
-	return number_names(count);
+	names = palloc(count * sizeof(Datum));
+	for (int i = 0; i < count; i++)
+		names[i] = CStringGetTextDatum(psprintf("%d", i));
+	return construct_array(names, count, TEXTOID, -1, false, TYPALIGN_INT);
 }
 
 /* ---- groups: definitions ---- */
