@@ -134,22 +134,18 @@ static Oid	extension_dropped = InvalidOid;
 /* The database that this transaction drops; InvalidOid if none. */
 static Oid	database_dropped = InvalidOid;
 
-/* Why a subcommand of ALTER TABLE is refused for the store; NULL if it is harmless. */
-static const char *
-refusal_of(AlterTableCmd *command)
+/*
+ * Refuse a command on the lease store; "message" as in base/error.c.  No lock: only
+ * the owner of the table could rename it meanwhile.
+ */
+static void
+refuse_for_store(RangeVar *relation, const char *message)
 {
-	switch (command->subtype)
-	{
-		case AT_SetAccessMethod:
-			return gettext_noop("cannot change the access method of table \"%s\"");
-		case AT_SetUnLogged:
-			return gettext_noop("cannot change the persistence of table \"%s\"");
-		default:
-			return NULL;
-	}
+	if (dlock_session_is_store(RangeVarGetRelid(relation, NoLock, true)))
+		dlock_error_store_operation(message, relation->relname);
 }
 
-/* Refuse subcommands that would lose the leases. */
+/* Refuse subcommands of ALTER TABLE that would lose the leases, or the marks. */
 static void
 check_alter_table(AlterTableStmt *command)
 {
@@ -157,59 +153,21 @@ check_alter_table(AlterTableStmt *command)
 
 	foreach(cell, command->cmds)
 	{
-		AlterTableCmd *alteration = lfirst(cell);
-		const char *message = refusal_of(alteration);
-		Oid			relid;
+		AlterTableType type = ((AlterTableCmd *) lfirst(cell))->subtype;
 
-		if (message == NULL)
+		if (type == AT_SetAccessMethod)
+			refuse_for_store(command->relation,
+							 gettext_noop("cannot change the access method of table \"%s\""));
+		if (type != AT_SetUnLogged)
 			continue;
-
-		/* No lock: only the owner of this table could rename it meanwhile. */
-		relid = RangeVarGetRelid(command->relation, NoLock, true);
-		if (dlock_session_is_store(relid))
-			dlock_error_store_operation(message, command->relation->relname);
-		if (alteration->subtype == AT_SetUnLogged && dlock_session_is_marks(relid))
+		refuse_for_store(command->relation,
+						 gettext_noop("cannot change the persistence of table \"%s\""));
+		if (dlock_session_is_marks(RangeVarGetRelid(command->relation, NoLock, true)))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot change the persistence of table \"%s\"", command->relation->relname),
 					 errdetail("A crash would lose the marks, and old tokens would pass again.")));
 	}
-}
-
-/*
- * Refuse an index on the lease store.  If only the access method refused it,
- * CREATE INDEX CONCURRENTLY would leave an invalid index, which blocks VACUUM
- * FULL.
- */
-static void
-check_create_index(IndexStmt *command)
-{
-	if (dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
-		dlock_error_store_operation(gettext_noop("cannot create an index on table \"%s\""),
-									command->relation->relname);
-}
-
-/* Refuse a rule that makes a view of the lease store, as servers before 16 can. */
-static void
-check_rule(RuleStmt *command)
-{
-	if (command->event == CMD_SELECT &&
-		dlock_session_is_store(RangeVarGetRelid(command->relation, NoLock, true)))
-		dlock_error_store_operation(gettext_noop("cannot make a view of table \"%s\""),
-									command->relation->relname);
-}
-
-static void
-call_next(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
-		  ProcessUtilityContext context, ParamListInfo params,
-		  QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
-{
-	if (next_utility_hook != NULL)
-		next_utility_hook(pstmt, queryString, readOnlyTree, context, params,
-						  queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
-								queryEnv, dest, qc);
 }
 
 static void
@@ -227,12 +185,21 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	if (IsA(command, AlterTableStmt))
 		check_alter_table((AlterTableStmt *) command);
-	if (IsA(command, IndexStmt))
-		check_create_index((IndexStmt *) command);
-	if (IsA(command, RuleStmt))
-		check_rule((RuleStmt *) command);
 
-	call_next(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	/*
+	 * If only the access method refused an index, CREATE INDEX CONCURRENTLY
+	 * would leave an invalid one, which blocks VACUUM FULL.
+	 */
+	if (IsA(command, IndexStmt))
+		refuse_for_store(((IndexStmt *) command)->relation,
+						 gettext_noop("cannot create an index on table \"%s\""));
+
+	/* Servers before 16 can make a view of a table. */
+	if (IsA(command, RuleStmt) && ((RuleStmt *) command)->event == CMD_SELECT)
+		refuse_for_store(((RuleStmt *) command)->relation,
+						 gettext_noop("cannot make a view of table \"%s\""));
+
+	next_utility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
 	/* As the server does with advisory locks. */
 	if (discards)
@@ -243,14 +210,6 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 		dlock_capture_call_all(MyDatabaseId);
 }
 
-static bool
-is_our_extension(Oid extension)
-{
-	char	   *name = get_extension_name(extension);
-
-	return name != NULL && strcmp(name, "dlock") == 0;
-}
-
 static void
 access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
 {
@@ -258,7 +217,7 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		next_access_hook(access, classId, objectId, subId, arg);
 
 	if (access == OAT_DROP && classId == ExtensionRelationId &&
-		is_our_extension(objectId))
+		objectId == get_extension_oid("dlock", true))
 	{
 		extension_changed = true;
 		extension_dropped = objectId;
@@ -276,50 +235,30 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 }
 
 static void
-call_next_run(DLOCK_RUN_PARAMETERS)
-{
-	if (next_run_hook != NULL)
-		next_run_hook(DLOCK_RUN_ARGUMENTS);
-	else
-		standard_ExecutorRun(DLOCK_RUN_ARGUMENTS);
-}
-
-static void
 run_hook(DLOCK_RUN_PARAMETERS)
 {
 	PlannedStmt *before;
 	bool		changed = dlock_merge_begin_run(query->plannedstmt, &before);
 	bool		outermost = dlock_grants_begin_run();
+	volatile bool failed = true;
 
 	if (!changed && !outermost)
 	{
-		call_next_run(DLOCK_RUN_ARGUMENTS);
+		next_run_hook(DLOCK_RUN_ARGUMENTS);
 		return;
 	}
 	PG_TRY();
 	{
-		call_next_run(DLOCK_RUN_ARGUMENTS);
+		next_run_hook(DLOCK_RUN_ARGUMENTS);
+		failed = false;
 	}
-	PG_CATCH();
+	PG_FINALLY();
 	{
 		dlock_merge_end_run(before);
 		if (outermost)
-			dlock_grants_end_run(true);
-		PG_RE_THROW();
+			dlock_grants_end_run(failed);
 	}
 	PG_END_TRY();
-	dlock_merge_end_run(before);
-	if (outermost)
-		dlock_grants_end_run(false);
-}
-
-static void
-call_next_finish(QueryDesc *query)
-{
-	if (next_finish_hook != NULL)
-		next_finish_hook(query);
-	else
-		standard_ExecutorFinish(query);
 }
 
 /* The rest of a MERGE in WITH runs here, before the AFTER triggers. */
@@ -330,12 +269,12 @@ finish_hook(QueryDesc *query)
 
 	if (!dlock_merge_begin_run(query->plannedstmt, &before))
 	{
-		call_next_finish(query);
+		next_finish_hook(query);
 		return;
 	}
 	PG_TRY();
 	{
-		call_next_finish(query);
+		next_finish_hook(query);
 	}
 	PG_FINALLY();
 	{
@@ -439,14 +378,14 @@ _PG_init(void)
 	shmem_request_hook = request_hook;
 	next_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = startup_hook;
-	next_utility_hook = ProcessUtility_hook;
+	next_utility_hook = (ProcessUtility_hook != NULL) ? ProcessUtility_hook : standard_ProcessUtility;
 	ProcessUtility_hook = utility_hook;
 	next_access_hook = object_access_hook;
 	object_access_hook = access_hook;
 	dlock_am_created_hook = store_created;
-	next_run_hook = ExecutorRun_hook;
+	next_run_hook = (ExecutorRun_hook != NULL) ? ExecutorRun_hook : standard_ExecutorRun;
 	ExecutorRun_hook = run_hook;
-	next_finish_hook = ExecutorFinish_hook;
+	next_finish_hook = (ExecutorFinish_hook != NULL) ? ExecutorFinish_hook : standard_ExecutorFinish;
 	ExecutorFinish_hook = finish_hook;
 	RegisterXactCallback(xact_callback, NULL);
 }
