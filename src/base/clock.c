@@ -155,11 +155,7 @@ dlock_clock_origin(void)
 long
 dlock_clock_nap_ms(DLockTime now, DLockTime until, DLockTime at_most)
 {
-	DLockTime	span = at_most;
+	DLockTime	span = Min(until - now, at_most);
 
-	if (until <= now)
-		span = 1;
-	else if (until - now < span)
-		span = until - now;
 	return Max(1L, (long) ((span + 999) / 1000));
 }

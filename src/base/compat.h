@@ -68,24 +68,12 @@ typedef bool DLockUpdateIndexes;
 typedef TU_UpdateIndexes DLockUpdateIndexes;
 #endif
 
-/*
- * 17 hands ANALYZE its blocks by a read stream.  Defines "name" as a
- * scan_analyze_next_block callback of a table that has no rows.
- */
+/* 17 hands ANALYZE its blocks by a read stream. */
 #if PG_VERSION_NUM < 170000
-#define DLOCK_DEFINE_ANALYZE_NO_BLOCK(name) \
-static bool \
-name(TableScanDesc scan, BlockNumber blockno, BufferAccessStrategy bstrategy) \
-{ \
-	return false; \
-}
+#define DLOCK_ANALYZE_PARAMETERS \
+	TableScanDesc scan, BlockNumber blockno, BufferAccessStrategy bstrategy
 #else
-#define DLOCK_DEFINE_ANALYZE_NO_BLOCK(name) \
-static bool \
-name(TableScanDesc scan, ReadStream *stream) \
-{ \
-	return false; \
-}
+#define DLOCK_ANALYZE_PARAMETERS		TableScanDesc scan, ReadStream *stream
 #endif
 
 /* 17 added infinite intervals. */

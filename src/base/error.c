@@ -96,15 +96,11 @@ dlock_error_not_owner(const DLockBytes *name, Oid role)
 {
 	char	   *rolename = GetUserNameFromId(role, true);
 
-	if (rolename == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for the lease on lock \"%.*s\"", name->len, name->data),
-				 errdetail("The role that acquired it no longer exists."),
-				 errhint("A superuser can release it.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied for the lease on lock \"%.*s\"", name->len, name->data),
+			 (rolename == NULL) ? errdetail("The role that acquired it no longer exists.") :
 			 errdetail("It was acquired by role \"%s\".", rolename),
+			 (rolename == NULL) ? errhint("A superuser can release it.") :
 			 errhint("Only that role and its members can renew or release it; dlock_force_release() needs a grant of its own.")));
 }

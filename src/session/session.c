@@ -50,6 +50,7 @@
 #include "access/xlog.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_extension.h"
+#include "commands/extension.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
@@ -118,32 +119,25 @@ forget_relations(Datum arg, Oid relid)
 	}
 }
 
-/*
- * The extension, and the schema that it is in; InvalidOid if it is not
- * installed.
- */
-static Oid
-find_extension(Oid *schema)
+/* The schema of the extension; InvalidOid if it is not installed. */
+Oid
+dlock_session_schema(void)
 {
 	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
 	SysScanDesc scan;
 	ScanKeyData key;
 	HeapTuple	tuple;
-	Oid			extension = InvalidOid;
+	Oid			schema = InvalidOid;
 
 	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
 				CStringGetDatum("dlock"));
 	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
 	tuple = systable_getnext(scan);
-	*schema = InvalidOid;
 	if (HeapTupleIsValid(tuple))
-	{
-		extension = ((Form_pg_extension) GETSTRUCT(tuple))->oid;
-		*schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
-	}
+		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
-	return extension;
+	return schema;
 }
 
 /*
@@ -163,7 +157,8 @@ find_relations(void)
 		registered = true;
 	}
 
-	if (!OidIsValid(find_extension(&schema)))
+	schema = dlock_session_schema();
+	if (!OidIsValid(schema))
 		return false;
 	for (size_t i = 0; i < lengthof(found); i++)
 	{
@@ -299,22 +294,11 @@ dlock_session_open_declared(LOCKMODE lockmode)
 	return open_table(DECLARED, lockmode);
 }
 
-/* The schema of the extension; InvalidOid if it is not installed. */
-Oid
-dlock_session_schema(void)
-{
-	Oid			schema;
-
-	(void) find_extension(&schema);
-	return schema;
-}
-
 /* May the current user do what only the owner of the extension may? */
 bool
 dlock_session_is_owner(void)
 {
-	Oid			schema;
-	Oid			extension = find_extension(&schema);
+	Oid			extension = get_extension_oid("dlock", true);
 
 	if (!OidIsValid(extension))
 		dlock_error_no_extension();

@@ -237,11 +237,21 @@ free_slot(DLockSlotShared *slots, DLockSlot slot, uint32 generation)
 	free_places(slots, dlock_slot_block(slot), UINT64CONST(1) << dlock_slot_place(slot), generation);
 }
 
-/* A bit for each slot of a page. */
-static uint64
-all_places(int slot_class)
+/*
+ * Give a page a class and a stripe; "taken" has a bit for each of its places that is
+ * not free.  Locks as for cover_block().
+ */
+static void
+set_class(DLockSlotShared *slots, BlockNumber block, int slot_class, int stripe, uint64 taken)
 {
-	return (UINT64CONST(1) << dlock_page_slot_count(slot_class)) - 1;
+	DLockSlotPage *page = page_at(slots, block);
+	uint64		all_places = (UINT64CONST(1) << dlock_page_slot_count(slot_class)) - 1;
+
+	page->free = 0;
+	page->hint = InvalidBuffer;
+	page->slot_class = slot_class;
+	page->stripe = stripe;
+	free_places(slots, block, all_places & ~taken, slots->generation);
 }
 
 /*
@@ -255,25 +265,16 @@ bool
 dlock_slot_add_page(DLockSlotShared *slots,
 					BlockNumber block, int slot_class, uint64 taken)
 {
-	DLockSlotPage *page;
-
 	Assert(block == slots->nblocks);
 	if (!cover_block(slots, block))
 		return false;
-	page = page_at(slots, block);
-	page->free = 0;
-	page->hint = InvalidBuffer;
 	if (slot_class < 0)
 	{
-		page->next = slots->blank;
+		page_at(slots, block)->next = slots->blank;
 		slots->blank = block;
 	}
 	else
-	{
-		page->slot_class = slot_class;
-		page->stripe = block % DLOCK_SLOT_STRIPES;
-		free_places(slots, block, all_places(slot_class) & ~taken, slots->generation);
-	}
+		set_class(slots, block, slot_class, block % DLOCK_SLOT_STRIPES, taken);
 	slots->nblocks = block + 1;
 	return true;
 }
@@ -351,42 +352,28 @@ take_from_new_page(DLockSlotShared *slots, Relation rel,
 				   int slot_class, int stripe)
 {
 	DLockSlot	slot;
-	DLockSlotPage *page;
 	BlockNumber block;
 
 	LockRelationForExtension(rel, ExclusiveLock);
 
 	/* The backend that had the lock before may have left some slots. */
 	slot = take_from_stripe(slots, slot_class, stripe);
-	if (slot != DLOCK_SLOT_NONE)
-	{
-		UnlockRelationForExtension(rel, ExclusiveLock);
-		return slot;
-	}
-
-	DLOCK_FAULT("extend");
 	block = (slots->blank != NO_BLOCK) ? slots->blank : slots->nblocks;
-	if (!cover_block(slots, block))
+	if (slot == DLOCK_SLOT_NONE && cover_block(slots, block))
 	{
-		UnlockRelationForExtension(rel, ExclusiveLock);
-		return DLOCK_SLOT_NONE;
+		DLOCK_FAULT("extend");
+		dlock_store_init_page(rel, block, slots->incarnation, slot_class);
+		DLOCK_FAULT("extended");
+
+		if (block == slots->blank)
+			slots->blank = page_at(slots, block)->next;
+		else
+			slots->nblocks = block + 1;
+		slot = dlock_slot_make(block, 0);
+		set_class(slots, block, slot_class, stripe, UINT64CONST(1));
 	}
-	dlock_store_init_page(rel, block, slots->incarnation, slot_class);
-	DLOCK_FAULT("extended");
-
-	page = page_at(slots, block);
-	if (block == slots->blank)
-		slots->blank = page->next;
-	else
-		slots->nblocks = block + 1;
-	page->free = 0;
-	page->hint = InvalidBuffer;
-	page->slot_class = slot_class;
-	page->stripe = stripe;
-	free_places(slots, block, all_places(slot_class) & ~UINT64CONST(1), slots->generation);
-
 	UnlockRelationForExtension(rel, ExclusiveLock);
-	return dlock_slot_make(block, 0);
+	return slot;
 }
 
 /*

@@ -81,12 +81,11 @@ scan_getnextslot(TableScanDesc scan, ScanDirection direction, TupleTableSlot *sl
 	return false;
 }
 
-static void
-scan_set_tidrange(TableScanDesc scan, ItemPointer mintid, ItemPointer maxtid)
+static bool
+scan_analyze_next_block(DLOCK_ANALYZE_PARAMETERS)
 {
+	return false;
 }
-
-DLOCK_DEFINE_ANALYZE_NO_BLOCK(scan_analyze_next_block)
 
 static bool
 scan_analyze_next_tuple(TableScanDesc scan, TransactionId OldestXmin,
@@ -353,8 +352,6 @@ static const TableAmRoutine routine = {
 	.scan_end = scan_end,
 	.scan_rescan = scan_rescan,
 	.scan_getnextslot = scan_getnextslot,
-	.scan_set_tidrange = scan_set_tidrange,
-	.scan_getnextslot_tidrange = scan_getnextslot,
 
 	.parallelscan_estimate = table_block_parallelscan_estimate,
 	.parallelscan_initialize = table_block_parallelscan_initialize,

@@ -217,6 +217,17 @@ dlock_page_kind(Page page, uint64 incarnation, int *slot_class)
 	return DLOCK_PAGE_SLOTS;
 }
 
+static DLockPageChange
+one_range(Page page, const void *start, Size length)
+{
+	DLockPageChange change = {
+		.count = 1,
+		.ranges = {{(const char *) start - (const char *) page, length}}
+	};
+
+	return change;
+}
+
 static void
 write_state(DLockPageSlotDisk *slot, const DLockLeaseValue *lease)
 {
@@ -234,14 +245,13 @@ dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
 {
 	PageHeader	header = (PageHeader) page;
 	DLockPageSlotDisk *slot = slot_at(page, place);
-	int			start = slot_offset(page, place);
-	int			end = start + slot_sizes[slots_of(page)->slot_class];
+	int			end = slot_offset(page, place) + slot_sizes[slots_of(page)->slot_class];
 	char	   *data = slot->data;
 	DLockPageChange change;
 
 	Assert(lease->token != DLOCK_TOKEN_NONE);
 	Assert((int) SLOT_DATA_OFFSET + lease->name.len + lease->owner.len +
-		   lease->payload.len <= end - start);
+		   lease->payload.len <= slot_sizes[slots_of(page)->slot_class]);
 
 	slot->token = lease->token;
 	slot->granted_at = lease->granted_at;
@@ -265,9 +275,7 @@ dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
 		memcpy(data, lease->payload.data, lease->payload.len);
 	data += lease->payload.len;
 
-	change.count = 1;
-	change.ranges[0].offset = start;
-	change.ranges[0].length = data - (char *) slot;
+	change = one_range(page, slot, data - (char *) slot);
 
 	/* All bytes between the old pd_lower and this slot are zero. */
 	if (header->pd_lower < end)
@@ -323,17 +331,6 @@ dlock_page_token(Page page, int place)
 	if (slot_offset(page, place) >= ((PageHeader) page)->pd_lower)
 		return DLOCK_TOKEN_NONE;
 	return slot_at(page, place)->token;
-}
-
-static DLockPageChange
-one_range(Page page, const void *start, Size length)
-{
-	DLockPageChange change = {
-		.count = 1,
-		.ranges = {{(const char *) start - (const char *) page, length}}
-	};
-
-	return change;
 }
 
 /* Free a slot.  The rest of it stays, to keep the WAL record short. */
