@@ -364,10 +364,10 @@ typedef struct DLockSessionLoad
 static bool
 is_loaded(const DLockDatabase *db)
 {
-	bool		ready = pg_atomic_read_u32(&db->shared->state) == DLOCK_DATABASE_READY;
+	bool		loaded = pg_atomic_read_u32(&db->shared->loaded) != 0;
 
 	pg_read_barrier();
-	return ready && RelFileLocatorEquals(db->shared->locator, db->rel->rd_locator);
+	return loaded && RelFileLocatorEquals(db->shared->locator, db->rel->rd_locator);
 }
 
 /*
@@ -528,7 +528,7 @@ was_moved(DLockDatabase *db)
 {
 	DLockPageMeta meta;
 
-	return pg_atomic_read_u32(&db->shared->state) == DLOCK_DATABASE_READY &&
+	return pg_atomic_read_u32(&db->shared->loaded) != 0 &&
 		dlock_store_read_meta(db->rel, &meta) &&
 		meta.database == db->shared->oid &&
 		meta.incarnation == db->shared->slots.incarnation;
@@ -578,7 +578,7 @@ static void
 unload(DLockDatabaseShared *shared)
 {
 	Assert(is_load_locked(shared));
-	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_UNLOADED);
+	pg_atomic_write_u32(&shared->loaded, 0);
 	dlock_queue_dismiss(shared->oid);
 	dlock_capture_call_all(shared->oid);
 	dlock_space_purge(shared->oid);
@@ -625,7 +625,7 @@ read_store(DLockDatabase *db)
 
 	DLOCK_FAULT("load_ready");
 	pg_write_barrier();
-	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_READY);
+	pg_atomic_write_u32(&shared->loaded, 1);
 
 	dlock_database_note_deadline(shared, 0);
 	dlock_database_note_task(shared, 0);

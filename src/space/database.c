@@ -4,11 +4,10 @@
  *	  What is shared about one database, and how to find it.
  *
  * NOTES
- *	  The registry is a list of the databases in which leases have been used
- *	  since the server started.  It has room for DLOCK_DATABASE_MAX of them, in
- *	  the main shared memory segment, which is at the same address in every
- *	  process.  A backend looks its own up once and keeps the pointer: the
- *	  database cannot be dropped while the backend is connected to it.
+ *	  The registry is an array of the databases in which leases have been used
+ *	  since the server started, in the main shared memory segment, which is at the
+ *	  same address in every process.  A backend looks its own up once and keeps the
+ *	  pointer: the database cannot be dropped while the backend is connected to it.
  *
  *	  The registry lock is an LWLock and is never held together with another
  *	  lock of dlock.
@@ -28,13 +27,12 @@
 #include "base/fault.h"
 #include "space/database.h"
 #include "space/space.h"
+#include "store/flush.h"
 
 typedef struct DLockRegistryShared
 {
-	DLockDatabaseShared *first; /* protected by the registry lock */
-	DLockDatabaseShared *free;	/* likewise: places that are free again */
-	int			used;			/* likewise: places that were ever used */
-	Latch	   *launcher;		/* set under it, read without */
+	int			used;			/* places that were ever used; protected by
+								 * the registry lock */
 
 	/* When the launcher looks at the registry; a backend with less lowers it. */
 	pg_atomic_uint64 look_at;
@@ -65,9 +63,7 @@ dlock_database_startup(void)
 	registry_lock = &GetNamedLWLockTranche("dlock_registry")->lock;
 	if (!found)
 	{
-		registry->first = registry->free = NULL;
 		registry->used = 0;
-		registry->launcher = NULL;
 		pg_atomic_init_u64(&registry->look_at, (uint64) DLOCK_TIME_FOREVER);
 		pg_atomic_init_u32(&registry->crowded, 0);
 	}
@@ -87,30 +83,30 @@ dlock_database_unlock(void)
 	LWLockRelease(registry_lock);
 }
 
-/* The first database of the registry, whose lock must be held; or NULL. */
-DLockDatabaseShared *
-dlock_database_first(void)
-{
-	Assert(LWLockHeldByMe(registry_lock));
-	return registry->first;
-}
-
-/* The next one, likewise. */
+/*
+ * The database of the registry after this one, or the first after NULL; NULL if
+ * there is none.  The registry lock must be held.
+ */
 DLockDatabaseShared *
 dlock_database_next(DLockDatabaseShared *database)
 {
 	Assert(LWLockHeldByMe(registry_lock));
-	return database->next;
+	for (int i = (database == NULL) ? 0 : database - registry->places + 1; i < registry->used; i++)
+	{
+		if (OidIsValid(registry->places[i].oid))
+			return &registry->places[i];
+	}
+	return NULL;
 }
 
-/* Find a database in the registry, whose lock must be held; or NULL. */
+/* Find a database in the registry, likewise. */
 DLockDatabaseShared *
 dlock_database_find(Oid oid)
 {
-	DLockDatabaseShared *database = dlock_database_first();
+	DLockDatabaseShared *database = NULL;
 
-	while (database != NULL && database->oid != oid)
-		database = dlock_database_next(database);
+	while ((database = dlock_database_next(database)) != NULL && database->oid != oid)
+		;
 	return database;
 }
 
@@ -118,26 +114,27 @@ dlock_database_find(Oid oid)
 static DLockDatabaseShared *
 add_database(Oid oid)
 {
-	DLockDatabaseShared *database = registry->free;
+	DLockDatabaseShared *database = registry->places;
+	DLockDatabaseShared *end = database + registry->used;
 
 	Assert(LWLockHeldByMeInMode(registry_lock, LW_EXCLUSIVE));
-	if (database != NULL)
-		registry->free = database->next;
-	else if (registry->used < DLOCK_DATABASE_MAX && !DLOCK_FAULT_FAILS("databases"))
-		database = &registry->places[registry->used++];
-	else
-		return NULL;
+	while (database < end && OidIsValid(database->oid))
+		database++;
+	if (database == end)
+	{
+		if (registry->used == DLOCK_DATABASE_MAX || DLOCK_FAULT_FAILS("databases"))
+			return NULL;
+		registry->used++;
+	}
 
 	memset(database, 0, sizeof(DLockDatabaseShared));
 	database->oid = oid;
-	pg_atomic_init_u32(&database->state, DLOCK_DATABASE_UNLOADED);
+	pg_atomic_init_u32(&database->loaded, 0);
 	pg_atomic_init_u64(&database->reaper.wake_at, (uint64) DLOCK_TIME_FOREVER);
 	pg_atomic_init_u64(&database->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
 	dlock_slot_init(&database->slots);
 	dlock_token_init(&database->tokens);
 	dlock_stat_init(&database->stats);
-	database->next = registry->first;
-	registry->first = database;
 	return database;
 }
 
@@ -149,12 +146,6 @@ DLockDatabaseShared *
 dlock_database_attach(Oid oid)
 {
 	DLockDatabaseShared *database;
-
-	dlock_database_lock(LW_SHARED);
-	database = dlock_database_find(oid);
-	dlock_database_unlock();
-	if (database != NULL)
-		return database;
 
 	dlock_database_lock(LW_EXCLUSIVE);
 	database = dlock_database_find(oid);
@@ -180,23 +171,18 @@ dlock_database_attach(Oid oid)
 void
 dlock_database_forget(Oid oid)
 {
-	DLockDatabaseShared **link = &registry->first;
 	DLockDatabaseShared *database;
+	DLockSlotShared slots;
 
+	/* Another database may take the place at once. */
 	dlock_database_lock(LW_EXCLUSIVE);
-	while ((*link)->oid != oid)
-		link = &(*link)->next;
-	database = *link;
-	*link = database->next;
+	database = dlock_database_find(oid);
+	slots = database->slots;
+	database->oid = InvalidOid;
 	dlock_database_unlock();
 
 	dlock_space_purge(oid);
-	dlock_slot_release(&database->slots);
-
-	dlock_database_lock(LW_EXCLUSIVE);
-	database->next = registry->free;
-	registry->free = database;
-	dlock_database_unlock();
+	dlock_slot_release(&slots);
 }
 
 /*
@@ -214,10 +200,10 @@ dlock_database_dropped(Oid oid)
 	if (database != NULL)
 	{
 		database->dropped = true;
-		pg_atomic_write_u32(&database->state, DLOCK_DATABASE_UNLOADED);
+		pg_atomic_write_u32(&database->loaded, 0);
 	}
 	dlock_database_unlock();
-	dlock_database_wake_launcher();
+	dlock_flush_wake_launcher();
 }
 
 /* ---- the launcher, and the reaper of a database ---- */
@@ -234,28 +220,6 @@ lower_time(pg_atomic_uint64 *published, DLockTime time)
 			return true;
 	}
 	return false;
-}
-
-/*
- * Name the latch of the launcher, which starts reapers; NULL when it ends.
- */
-void
-dlock_database_set_launcher(Latch *latch)
-{
-	dlock_database_lock(LW_EXCLUSIVE);
-	registry->launcher = latch;
-	dlock_database_unlock();
-}
-
-/* Wake the launcher, if there is one.  Cannot fail. */
-void
-dlock_database_wake_launcher(void)
-{
-	/* A latch is never unmapped; a stale one does no harm. */
-	Latch	   *latch = *(Latch *volatile *) &registry->launcher;
-
-	if (latch != NULL)
-		SetLatch(latch);
 }
 
 /*
@@ -295,8 +259,7 @@ dlock_database_count_waiting(void)
 	int			count = 0;
 
 	dlock_database_lock(LW_SHARED);
-	for (DLockDatabaseShared *database = dlock_database_first(); database != NULL;
-		 database = dlock_database_next(database))
+	for (DLockDatabaseShared *database = NULL; (database = dlock_database_next(database)) != NULL;)
 		count += database->reaper.due_since != 0 && database->reaper.pid == 0;
 	dlock_database_unlock();
 	return count;
@@ -315,7 +278,7 @@ wake_worker(DLockDatabaseShared *database, DLockTime time)
 	if (latch != NULL)
 		SetLatch(latch);
 	else if (lower_time(&registry->look_at, time))
-		dlock_database_wake_launcher();
+		dlock_flush_wake_launcher();
 }
 
 /*
@@ -336,8 +299,7 @@ dlock_database_wake_reapers(void)
 	DLockTime	now = dlock_clock_now();
 
 	dlock_database_lock(LW_SHARED);
-	for (DLockDatabaseShared *database = dlock_database_first(); database != NULL;
-		 database = dlock_database_next(database))
+	for (DLockDatabaseShared *database = NULL; (database = dlock_database_next(database)) != NULL;)
 	{
 		if ((DLockTime) pg_atomic_read_u64(&database->reaper.wake_at) <= now)
 			wake_worker(database, now);

@@ -22,13 +22,6 @@
 /* Databases of one server in which leases can be used. */
 #define DLOCK_DATABASE_MAX	1024
 
-/* Whether the leases of a database are in memory. */
-typedef enum DLockDatabaseState
-{
-	DLOCK_DATABASE_UNLOADED,	/* none is, or the load was broken off */
-	DLOCK_DATABASE_READY
-} DLockDatabaseState;
-
 /* The database's reaper, as others see it. */
 typedef struct DLockReaperShared
 {
@@ -53,10 +46,11 @@ typedef struct DLockReaperShared
 /* One database.  Lives as long as the server, or until the database is dropped. */
 typedef struct DLockDatabaseShared
 {
-	struct DLockDatabaseShared *next;	/* protected by the registry lock */
-	Oid			oid;			/* constant */
+	Oid			oid;			/* or InvalidOid: the place is free; set under
+								 * the registry lock */
 	bool		dropped;		/* protected by the registry lock */
-	pg_atomic_uint32 state;		/* changed under the load lock */
+	pg_atomic_uint32 loaded;	/* 1: the leases are in memory; set under the
+								 * load lock */
 	RelFileLocator locator;		/* of the store; likewise */
 	DLockSlotShared slots;
 	DLockTokenShared tokens;
@@ -79,14 +73,11 @@ extern void dlock_database_lock(LWLockMode mode);
 extern void dlock_database_unlock(void);
 extern DLockDatabaseShared *dlock_database_find(Oid oid);
 extern DLockDatabaseShared *dlock_database_attach(Oid oid);
-extern DLockDatabaseShared *dlock_database_first(void);
 extern DLockDatabaseShared *dlock_database_next(DLockDatabaseShared *database);
 extern void dlock_database_forget(Oid oid);
 
 extern void dlock_database_dropped(Oid oid);
 
-extern void dlock_database_set_launcher(Latch *latch);
-extern void dlock_database_wake_launcher(void);
 extern void dlock_database_begin_look(void);
 extern void dlock_database_plan_look(DLockTime next);
 extern void dlock_database_set_crowded(bool crowded);

@@ -290,13 +290,10 @@ dlock_holder_list(Oid database, const DLockBytes *owner_name, int *count)
 			room *= 2;
 			refs = repalloc_huge(refs, room * sizeof(DLockSpaceRef));
 		}
-
-		/* The partition lock, not ours, protects the deadline: leave it out. */
-		refs[*count].hash = entry->hash;
-		refs[*count].role = lease->role;
-		refs[*count].token = lease->token;
-		refs[*count].deadline = 0;
-		(*count)++;
+		refs[(*count)++] = (DLockSpaceRef)
+		{
+			entry->hash, lease->role, lease->token
+		};
 	}
 	LWLockRelease(owner_lock(bucket));
 	return refs;

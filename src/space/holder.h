@@ -24,7 +24,6 @@ typedef struct DLockSpaceRef
 	uint32		hash;
 	Oid			role;
 	DLockToken	token;
-	DLockTime	deadline;
 } DLockSpaceRef;
 
 /* The holders of a lock, taken together. */

@@ -47,7 +47,7 @@ typedef struct DLockFlushShared
 {
 	pg_atomic_uint64 lsn;		/* end of the last record left unflushed */
 	pg_atomic_uint64 since;		/* the mark: when the first was left; or 0 */
-	Latch	   *volatile server;	/* the launcher's latch; set by itself */
+	Latch	   *volatile launcher;	/* its latch; set by itself */
 } DLockFlushShared;
 
 /* A mark older than this many times wal_writer_delay has been overlooked. */
@@ -72,7 +72,7 @@ dlock_flush_startup(void)
 	{
 		pg_atomic_init_u64(&flush->lsn, 0);
 		pg_atomic_init_u64(&flush->since, 0);
-		flush->server = NULL;
+		flush->launcher = NULL;
 	}
 }
 
@@ -161,15 +161,9 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 	since = pg_atomic_read_u64(&flush->since);
 	if (since == 0)
 	{
-		Latch	   *server;
-
-		if (!pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now))
-			return;
-
 		/* The mark comes first: a starting launcher names its latch first. */
-		server = flush->server;
-		if (server != NULL)
-			SetLatch(server);
+		if (pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now))
+			dlock_flush_wake_launcher();
 	}
 	else if (now - (DLockTime) since >
 			 (DLockTime) WalWriterDelay * 1000 * OVERLOOKED_FACTOR &&
@@ -177,15 +171,23 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 		XLogSetAsyncXactLSN(lsn);
 }
 
-/*
- * Name the latch of the process that calls dlock_flush_pending(); NULL when it
- * ends.
- */
+/* Name the latch of the launcher, which calls dlock_flush_pending(); NULL when it ends. */
 void
-dlock_flush_serve(Latch *latch)
+dlock_flush_set_launcher(Latch *latch)
 {
-	flush->server = latch;
-	pg_memory_barrier();		/* before it reads the mark */
+	flush->launcher = latch;
+	pg_memory_barrier();		/* before it reads what it is woken for */
+}
+
+/* Wake the launcher, if there is one, for whatever is new to it.  Cannot fail. */
+void
+dlock_flush_wake_launcher(void)
+{
+	/* A latch is never unmapped; a stale one does no harm. */
+	Latch	   *latch = flush->launcher;
+
+	if (latch != NULL)
+		SetLatch(latch);
 }
 
 /*

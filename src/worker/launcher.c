@@ -61,15 +61,18 @@
 /* How long the launcher sleeps at most. */
 #define LONGEST_NAP				(60 * USECS_PER_SEC)
 
-/* Least time between two walks over the leases, also as a multiple of their cost. */
+/* Least time between two walks over the leases. */
 #define WALK_DISTANCE			(50 * INT64CONST(1000))
-#define WALK_DISTANCE_FACTOR	10
 
 /* When to look again after partitions were left out of a walk. */
 #define LEFT_OUT_DELAY			USECS_PER_SEC
 
-/* Limit of the assumed cost of a walk, since the machine may have slept. */
-#define WALK_COST_MAX			USECS_PER_SEC
+/*
+ * A worker rests for this multiple of what a walk took, of which no more is believed
+ * than the second, since the machine may have slept.
+ */
+#define REST_FACTOR				10
+#define COST_MAX				USECS_PER_SEC
 
 /* When to try again if no worker slot is free, or a database is closed. */
 #define NO_SLOT_DELAY			USECS_PER_SEC
@@ -247,8 +250,7 @@ forget_dropped(void)
 	ListCell   *cell;
 
 	dlock_database_lock(LW_EXCLUSIVE);
-	for (DLockDatabaseShared *shared = dlock_database_first();
-		 shared != NULL; shared = dlock_database_next(shared))
+	for (DLockDatabaseShared *shared = NULL; (shared = dlock_database_next(shared)) != NULL;)
 	{
 		if (shared->dropped)
 			dropped = lappend_oid(dropped, shared->oid);
@@ -283,20 +285,18 @@ read_registry(HTAB *walks, DLockTime now)
 	DLockTime	next = DLOCK_TIME_FOREVER;
 
 	dlock_database_lock(LW_EXCLUSIVE);
-	for (DLockDatabaseShared *shared = dlock_database_first();
-		 shared != NULL; shared = dlock_database_next(shared))
+	for (DLockDatabaseShared *shared = NULL; (shared = dlock_database_next(shared)) != NULL;)
 	{
 		DLockReaperShared *reaper = &shared->reaper;
 		DLockTime	wake_at = (DLockTime) pg_atomic_read_u64(&reaper->wake_at);
 		DLockTime	task_at = (DLockTime) pg_atomic_read_u64(&reaper->task_at);
 		DLockTime	first = Min(wake_at, task_at);
-		bool		loaded = pg_atomic_read_u32(&shared->state) == DLOCK_DATABASE_READY;
 
 		if (reaper->pid != 0 || reaper->due_since != 0)
 			continue;
 		if (first > now)
 			next = Min(next, first);
-		else if (task_at <= now || !loaded)
+		else if (task_at <= now || pg_atomic_read_u32(&shared->loaded) == 0)
 			mark_due(reaper, first);
 		else
 		{
@@ -371,20 +371,15 @@ look(DLockTime now)
 	HTAB	   *walks = hash_create("dlock launcher walks", 16, &control,
 									HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	DLockTime	next = read_registry(walks, now);
+	DLockTime	first;
 
-	if (hash_get_num_entries(walks) > 0 && now < earliest_walk)
-		next = Min(next, earliest_walk);
-	else if (hash_get_num_entries(walks) > 0)
-	{
-		DLockTime	first = walk_leases(walks, now);
-		DLockTime	spent = dlock_clock_now() - now;
-
-		next = Min(next, first);
-		spent = Min(spent, WALK_COST_MAX);
-		earliest_walk = now + spent + Max(WALK_DISTANCE, spent * WALK_DISTANCE_FACTOR);
-	}
-	hash_destroy(walks);
-	return next;
+	if (hash_get_num_entries(walks) == 0)
+		return next;
+	if (now < earliest_walk)
+		return Min(next, earliest_walk);
+	first = walk_leases(walks, now);
+	earliest_walk = dlock_launcher_rest(now, WALK_DISTANCE);
+	return Min(next, first);
 }
 
 /* ---- workers ---- */
@@ -534,8 +529,7 @@ next_due(DLockTime now, int *running, DLockTime *wake)
 
 	*running = list_length(workers);
 	dlock_database_lock(LW_SHARED);
-	for (DLockDatabaseShared *shared = dlock_database_first();
-		 shared != NULL; shared = dlock_database_next(shared))
+	for (DLockDatabaseShared *shared = NULL; (shared = dlock_database_next(shared)) != NULL;)
 	{
 		DLockReaperShared *reaper = &shared->reaper;
 
@@ -580,17 +574,13 @@ start_reapers(DLockTime now)
 	int			running;
 	DLockTime	wake = DLOCK_TIME_FOREVER;
 	Oid			database;
-	bool		crowded = false;
 	bool		no_slot = false;
 
 	tend_workers(now);
 	while (OidIsValid(database = next_due(now, &running, &wake)))
 	{
 		if (running >= dlock_settings_max_reapers)
-		{
-			crowded = true;
 			break;
-		}
 		if (look_up_database(database) != DATABASE_OPEN)
 		{
 			unknown = list_delete_oid(unknown, database);
@@ -599,7 +589,7 @@ start_reapers(DLockTime now)
 		}
 		if (!can_spare_slot(now) || !start_reaper(database))
 		{
-			no_slot = crowded = true;
+			no_slot = true;
 			wake = Min(wake, now + NO_SLOT_DELAY);
 			break;
 		}
@@ -612,11 +602,24 @@ start_reapers(DLockTime now)
 		report_slots(false);
 	else if (no_slot && now >= started_at + SETTLING_TIME)
 		report_slots(true);
-	dlock_database_set_crowded(crowded || running > dlock_settings_max_reapers);
+	dlock_database_set_crowded(OidIsValid(database) || running > dlock_settings_max_reapers);
 	return wake;
 }
 
-/* ---- how workers end ---- */
+/* ---- for both kinds of workers ---- */
+
+/*
+ * When to repeat a walk that began at a time and is over: not within "least" from its
+ * end, and so that walks take at most a tenth of the worker's time.
+ */
+DLockTime
+dlock_launcher_rest(DLockTime begun, DLockTime least)
+{
+	DLockTime	spent = dlock_clock_now() - begun;
+
+	spent = Min(spent, COST_MAX);
+	return begun + spent + Max(least, spent * REST_FACTOR);
+}
 
 /*
  * SIGTERM: end, also in the middle of some work, which is interrupted as by a
@@ -665,8 +668,7 @@ static void
 launcher_exit(int code, Datum arg)
 {
 	DLOCK_BEGIN_EXIT();
-	dlock_flush_serve(NULL);
-	dlock_database_set_launcher(NULL);
+	dlock_flush_set_launcher(NULL);
 }
 
 static void
@@ -679,8 +681,7 @@ work(Datum arg)
 	wait_event = WaitEventExtensionNew("DLockLauncherMain");
 
 	before_shmem_exit(launcher_exit, (Datum) 0);
-	dlock_database_set_launcher(MyLatch);
-	dlock_flush_serve(MyLatch);
+	dlock_flush_set_launcher(MyLatch);
 	(void) look_up_database(InvalidOid);
 	started_at = dlock_clock_now();
 	loop_context = AllocSetContextCreate(TopMemoryContext, "dlock launcher",

@@ -12,17 +12,14 @@
  *	  within dlock.reap_interval into a heap.  Then it sleeps until the first
  *	  deadline, removes expired leases, and sweeps again after the interval, or at
  *	  an earlier time that a backend has published (src/README, "Workers").  Most of
- *	  those leases have been released by then.  Pauses between sweeps are a multiple of their cost, so that sweeps
- *	  take at most a tenth of the worker's time.
+ *	  those leases have been released by then.
  *
- *	  It also ends captures of tasks that have timed out.  A capture is dead once
- *	  its deadline has passed, and every function judges it so.  The state that
- *	  the task then goes to stands in its row since the capture; what is left to
- *	  do, writing it, falls to the first that comes: the reaper, or a call that is
- *	  about to capture from this queue.  Rows that are locked are left alone.  Their
- *	  capturer may be finishing, and its commit or rollback decides.
- *
- *	  The column "due" says when a capture is to be looked at (src/README, "Tasks").
+ *	  It also ends captures of tasks that have timed out (src/README, "Tasks").  A
+ *	  capture is dead once its deadline has passed, and every function judges it so.
+ *	  What is left to do, writing the state that the task goes to, falls to the first
+ *	  that comes: the reaper, or a call that is about to capture from this queue.
+ *	  Rows that are locked are left alone.  Their capturer may be finishing, and its
+ *	  commit or rollback decides.
  *
  *	  A sweep over tasks publishes when the next capture ends (task_at).  A capture
  *	  lowers that if it ends earlier, but not before it is committed, as a sweep
@@ -36,9 +33,8 @@
  *	  The launcher starts a reaper when something is due in a database, up to
  *	  dlock.max_reapers.  A reaper exits after some time without work; earlier if
  *	  another database waits for a reaper, or if a command needs this database
- *	  for itself (CountOtherDBBackends).  After a
- *	  reaper has exited, the launcher looks at its database, so the reaper need
- *	  not publish its heap.
+ *	  for itself (CountOtherDBBackends).  After a reaper has exited, the launcher
+ *	  looks at its database, so the reaper need not publish its heap.
  *
  * IDENTIFICATION
  *	  src/worker/reaper.c
@@ -75,14 +71,11 @@
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/space.h"
+#include "store/flush.h"
 #include "worker/launcher.h"
 
-/* Least time between two sweeps, also as a multiple of the cost of the last one. */
+/* Least time between two sweeps. */
 #define SWEEP_DISTANCE			(10 * INT64CONST(1000))
-#define SWEEP_DISTANCE_FACTOR	10
-
-/* Limit of the assumed cost of a sweep, since the machine may have slept. */
-#define SWEEP_COST_MAX			USECS_PER_SEC
 
 /* When to come again if tasks are locked: a reaper that stays, and the next one. */
 #define TASKS_LOCKED_NAP		USECS_PER_SEC
@@ -137,15 +130,23 @@
 /* How long to wait if the store of the database is locked. */
 #define LOCKED_NAP				USECS_PER_SEC
 
+/* A lease that ends soon: enough to find it again, if it lives. */
+typedef struct DLockReaperLease
+{
+	DLockTime	due_at;
+	DLockToken	token;
+	uint32		hash;
+} DLockReaperLease;
+
 /* The state of a reaper. */
 typedef struct DLockReaper
 {
 	DLockDatabaseShared *shared;
-	MemoryContext context;		/* of refs and due */
-	DLockSpaceRef *refs;		/* leases found by the last sweep */
+	MemoryContext context;		/* of leases and due */
+	DLockReaperLease *leases;	/* found by the last sweep */
 	int			count;
 	int			room;
-	binaryheap *due;			/* by deadline; points to refs */
+	binaryheap *due;			/* of leases, by due_at */
 	DLockTime	horizon;		/* the heap has all deadlines up to here */
 	DLockTime	earliest_sweep;
 	DLockTime	planned;		/* when to wake, as published */
@@ -160,33 +161,33 @@ typedef struct DLockReaper
 	bool		claimed;		/* for long enough */
 } DLockReaper;
 
+/* The server's heap has the largest on top, and this one the first deadline. */
 static int
-compare_deadlines(Datum a, Datum b, void *arg)
+compare_due(Datum a, Datum b, void *arg)
 {
-	DLockTime	left = ((DLockSpaceRef *) DatumGetPointer(a))->deadline;
-	DLockTime	right = ((DLockSpaceRef *) DatumGetPointer(b))->deadline;
+	DLockTime	left = ((DLockReaperLease *) DatumGetPointer(a))->due_at;
+	DLockTime	right = ((DLockReaperLease *) DatumGetPointer(b))->due_at;
 
-	/* The server's heap has the largest on top. */
-	if (left < right)
-		return 1;
-	return (left > right) ? -1 : 0;
+	return (left < right) - (left > right);
 }
 
 static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockReaper *reaper = arg;
-	DLockTime	until = dlock_holder_due_at(lease);
-	DLockSpaceRef ref = {entry->hash, lease->role, lease->token, until};
+	DLockTime	due_at = dlock_holder_due_at(lease);
 
-	if (until > reaper->horizon)
+	if (due_at > reaper->horizon)
 		return;
 	if (reaper->count == reaper->room)
 	{
 		reaper->room *= 2;
-		reaper->refs = repalloc_huge(reaper->refs, reaper->room * sizeof(DLockSpaceRef));
+		reaper->leases = repalloc_huge(reaper->leases, reaper->room * sizeof(DLockReaperLease));
 	}
-	reaper->refs[reaper->count++] = ref;
+	reaper->leases[reaper->count++] = (DLockReaperLease)
+	{
+		due_at, lease->token, entry->hash
+	};
 }
 
 /*
@@ -197,7 +198,6 @@ static void
 sweep(DLockReaper *reaper, DLockTime now)
 {
 	MemoryContext old;
-	DLockTime	spent;
 	DLockPartitionSet left_out;
 
 	reaper->horizon = now + (DLockTime) dlock_settings_reap_interval_ms * 1000;
@@ -212,23 +212,27 @@ sweep(DLockReaper *reaper, DLockTime now)
 	old = MemoryContextSwitchTo(reaper->context);
 	reaper->count = 0;
 	reaper->room = 64;
-	reaper->refs = palloc(reaper->room * sizeof(DLockSpaceRef));
+	reaper->leases = palloc(reaper->room * sizeof(DLockReaperLease));
 	left_out = dlock_space_visit(reaper->shared->oid, collect_due, reaper);
 	if (dlock_partition_set_count(&left_out) > 0)
 		reaper->horizon = now;
 
 	DLOCK_FAULT("reap_swept");
-	reaper->due = binaryheap_allocate(Max(1, reaper->count), compare_deadlines, NULL);
+	reaper->due = binaryheap_allocate(Max(1, reaper->count), compare_due, NULL);
 	for (int i = 0; i < reaper->count; i++)
-		binaryheap_add_unordered(reaper->due, PointerGetDatum(&reaper->refs[i]));
+		binaryheap_add_unordered(reaper->due, PointerGetDatum(&reaper->leases[i]));
 	binaryheap_build(reaper->due);
 	MemoryContextSwitchTo(old);
+	reaper->earliest_sweep = dlock_launcher_rest(now, SWEEP_DISTANCE);
+}
 
-	/* Min() reads its arguments twice, and the machine may sleep in between. */
-	spent = dlock_clock_now() - now;
-	spent = Min(spent, SWEEP_COST_MAX);
-	reaper->earliest_sweep = now + spent +
-		Max(SWEEP_DISTANCE, spent * SWEEP_DISTANCE_FACTOR);
+/* The lease in the heap that ends first; NULL if there is none. */
+static DLockReaperLease *
+first_due(DLockReaper *reaper)
+{
+	if (reaper->due == NULL || binaryheap_empty(reaper->due))
+		return NULL;
+	return (DLockReaperLease *) DatumGetPointer(binaryheap_first(reaper->due));
 }
 
 /* When the next lease that is known of ends, or the next sweep is due. */
@@ -236,12 +240,9 @@ static DLockTime
 next_event(DLockReaper *reaper)
 {
 	DLockTime	next_sweep = Max(reaper->horizon, reaper->earliest_sweep);
-	DLockSpaceRef *first;
+	DLockReaperLease *first = first_due(reaper);
 
-	if (reaper->due == NULL || binaryheap_empty(reaper->due))
-		return next_sweep;
-	first = (DLockSpaceRef *) DatumGetPointer(binaryheap_first(reaper->due));
-	return Min(first->deadline, next_sweep);
+	return (first == NULL) ? next_sweep : Min(first->due_at, next_sweep);
 }
 
 /* Remove a batch of the leases whose deadline has passed. */
@@ -249,33 +250,31 @@ static void
 remove_expired(DLockReaper *reaper, DLockDatabase *db)
 {
 	DLockPartitionSet skipped = {{0}};
+	DLockReaperLease *first;
 
-	for (int i = 0; i < REAP_BATCH && !binaryheap_empty(reaper->due); i++)
+	for (int i = 0; i < REAP_BATCH && (first = first_due(reaper)) != NULL; i++)
 	{
-		DLockSpaceRef *ref = (DLockSpaceRef *) DatumGetPointer(binaryheap_first(reaper->due));
 		bool		removed;
 
 		CHECK_FOR_INTERRUPTS();
-		if (ref->deadline > dlock_clock_now())
+		if (first->due_at > dlock_clock_now())
 			break;
 		if (i % REAP_BURST == REAP_BURST - 1)
 			pg_usleep(REAP_REST);
 
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("reap");
-		ref->deadline = dlock_held_expire(db, ref->hash, ref->token, &skipped, &removed);
+		first->due_at = dlock_held_expire(db, first->hash, first->token, &skipped, &removed);
 		if (removed)
 			reaper->last_work = dlock_clock_now();
-		if (ref->deadline == 0 || ref->deadline > reaper->horizon)
+		if (first->due_at == 0 || first->due_at > reaper->horizon)
 			(void) binaryheap_remove_first(reaper->due);
 		else
-			binaryheap_replace_first(reaper->due, PointerGetDatum(ref));
+			binaryheap_replace_first(reaper->due, PointerGetDatum(first));
 	}
 }
 
-/*
- * Publish when this reaper means to wake; returns when it has to.
- */
+/* Publish when this reaper means to wake; returns when it has to. */
 static DLockTime
 publish_plan(DLockReaper *reaper)
 {
@@ -311,8 +310,7 @@ reap(DLockReaper *reaper, DLockTime *wake)
 		if ((now >= reaper->horizon || (asked < reaper->planned && now >= asked)) &&
 			now >= reaper->earliest_sweep)
 			sweep(reaper, now);
-		if (reaper->due != NULL)
-			remove_expired(reaper, &db);
+		remove_expired(reaper, &db);
 		*wake = publish_plan(reaper);
 		dlock_session_close(&db);
 	}
@@ -422,7 +420,6 @@ reap_tasks(DLockReaper *reaper)
 	DLockTime	now = dlock_clock_now();
 	DLockTime	interval = (DLockTime) dlock_settings_reap_interval_ms * 1000;
 	volatile DLockTime due = now + interval;
-	DLockTime	spent;
 
 	if (next_task_look(reaper) > now)
 		return next_task_look(reaper);
@@ -459,9 +456,7 @@ reap_tasks(DLockReaper *reaper)
 	 * With many queues a sweep is dear, and each capture may end at another
 	 * time.
 	 */
-	spent = dlock_clock_now() - now;
-	spent = Min(spent, SWEEP_COST_MAX);
-	reaper->earliest_look = (due > now) ? now + spent * (1 + SWEEP_DISTANCE_FACTOR) : now;
+	reaper->earliest_look = (due > now) ? dlock_launcher_rest(now, 0) : now;
 	dlock_database_note_task(reaper->shared, due);
 	reaper->sweeps_tasks = false;
 	return next_task_look(reaper);
@@ -520,7 +515,7 @@ sign_off(int code, Datum arg)
 	/* What it had in its heap is unknown to others. */
 	if (reaper->planned != DLOCK_TIME_FOREVER)
 		(void) pg_atomic_exchange_u64(&shared->wake_at, 0);
-	dlock_database_wake_launcher();
+	dlock_flush_wake_launcher();
 }
 
 /* Enter this worker into the registry; false if there is another one. */
@@ -551,17 +546,6 @@ note_success(DLockDatabaseShared *shared)
 	dlock_database_lock(LW_EXCLUSIVE);
 	shared->reaper.attempts = 0;
 	dlock_database_unlock();
-}
-
-static bool
-is_extension_here(void)
-{
-	Oid			schema;
-
-	StartTransactionCommand();
-	schema = dlock_session_schema();
-	CommitTransactionCommand();
-	return OidIsValid(schema);
 }
 
 /*
@@ -662,6 +646,7 @@ work(Datum arg)
 {
 	static DLockReaper reaper;	/* outlives this function, for the exit */
 	uint32		wait_event;
+	Oid			schema;
 
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
 	override_settings();
@@ -672,7 +657,10 @@ work(Datum arg)
 		return;
 
 	/* A database without the extension needs no reaper, if it ever did. */
-	if (!is_extension_here())
+	StartTransactionCommand();
+	schema = dlock_session_schema();
+	CommitTransactionCommand();
+	if (!OidIsValid(schema))
 	{
 		retire();
 		return;
