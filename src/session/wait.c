@@ -14,8 +14,10 @@
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
  *	  so that this can be dropped or rewritten, nor anything of the lock.  If the
- *	  statement is nothing but this call, it gives its snapshot up after a second, so a
- *	  wait of days does not keep vacuum from removing rows.
+ *	  statement is nothing but this call, it does not hold its snapshot either.  A wait
+ *	  of days would keep vacuum from removing rows; and CREATE INDEX CONCURRENTLY
+ *	  waits for the end of all transactions that have a snapshot, while its session
+ *	  may be the one that holds the lock.
  *
  *	  An error, be it an interrupt, takes the process out of the queue in the
  *	  clean-up below.  What it was granted by then is undone like any other
@@ -74,12 +76,6 @@
 /* The longest time between two looks for a deadlock, in terms of deadlock_timeout. */
 #define CHECK_RARELY	8
 
-/*
- * The longest time to keep a snapshot that could be given up.  Most waits are shorter,
- * and a new snapshot costs as much as a look into the queue.
- */
-#define SNAPSHOT_LONGEST	USECS_PER_SEC
-
 /* How long to leave the store alone if it cannot be had at once. */
 #define RETRY_NAP		(10 * INT64CONST(1000))
 
@@ -105,8 +101,6 @@ struct DLockWaitCall
 	DLockTime	check_every;	/* how long after that again */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
-	DLockTime	release_at;		/* when to give the snapshot up */
-	QueryDesc  *released;		/* the query that has none meanwhile */
 	bool		was_logged;		/* that it waits for long */
 
 	/* what it asks for, by kind, and the answer */
@@ -136,8 +130,7 @@ begin_call(DLockSpaceKind kind, DLockWaitAsk ask, Oid function, const DLockBytes
 			.check_every = check_every,
 			.check_at = now + check_every,
 			.lock_timeout_at = (LockTimeout > 0 && kind != DLOCK_SPACE_WATCH) ?
-			now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER,
-			.release_at = now + Min(check_every, SNAPSHOT_LONGEST)
+			now + (DLockTime) LockTimeout * 1000 : DLOCK_TIME_FOREVER
 	};
 }
 
@@ -362,7 +355,8 @@ nap(DLockTime now, DLockTime until, uint32 event)
 		WaitEventSet *set = DLOCK_CREATE_WAIT_EVENT_SET(3);
 
 		(void) AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-		(void) AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+		if (IsUnderPostmaster)
+			(void) AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 		if (MyProcPort != NULL && WaitEventSetCanReportClosed())
 			(void) AddWaitEventToSet(set, WL_SOCKET_CLOSED, MyProcPort->sock, NULL, NULL);
 		events = set;
@@ -415,7 +409,8 @@ look(DLockWaitCall *waiting, DLockTime *until)
  * Wait, being in the queue, and ask again until there is an answer.
  *
  * A backend has looked when it enters the queue, under the same locks.  What changes
- * after that sets its latch, which must not be reset before the first nap.
+ * after that sets its latch, so it naps at once, unless an interrupt is pending: to
+ * process it may reset the latch.
  */
 static DLockAcquireAnswer
 wait_in_queue(DLockWaitCall *waiting)
@@ -423,26 +418,22 @@ wait_in_queue(DLockWaitCall *waiting)
 	DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
 	DLockTime	until = waiting->granted.until;
 
-	for (bool entered = true;; entered = false)
+	for (bool looks = InterruptPending;; looks = true)
 	{
 		DLockTime	now;
 
-		if (!entered)
+		if (looks)
+		{
 			ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		if (!entered)
+			CHECK_FOR_INTERRUPTS();
 			answer = look(waiting, &until);
+		}
 		if (answer != DLOCK_ANSWER_QUEUED)
 			return answer;
 
 		now = dlock_clock_now();
 		if (now >= Min(waiting->deadline, waiting->lock_timeout_at))
 			return give_up(waiting);
-		if (now >= waiting->release_at)
-		{
-			waiting->released = release_snapshot(waiting->function);
-			waiting->release_at = DLOCK_TIME_FOREVER;
-		}
 		if (waiting->kind != DLOCK_SPACE_WATCH && !dlock_queue_listens())
 		{
 			waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
@@ -455,7 +446,6 @@ wait_in_queue(DLockWaitCall *waiting)
 		}
 		until = Min(until, waiting->deadline);
 		until = Min(until, Min(waiting->lock_timeout_at, waiting->check_at));
-		until = Min(until, waiting->release_at);
 		InvalidateCatalogSnapshotConditionally();
 		DLOCK_FAULT("nap");
 		if (until > now)
@@ -500,8 +490,10 @@ call(DLockWaitCall *waiting)
 	DLOCK_FAULT_STOP("enqueued");
 	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	{
+		QueryDesc  *query = release_snapshot(waiting->function);
+
 		answer = wait_in_queue(waiting);
-		take_snapshot(waiting->released);
+		take_snapshot(query);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	end_wait(waiting, answer == DLOCK_ANSWER_GRANTED);

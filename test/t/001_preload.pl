@@ -115,6 +115,10 @@ $node->stop;
 		qr/refused = "t"/,
 		'single-user mode: refused');
 	like(
+		$run->("SELECT dlock_acquire('a', 'bob', wait => '100 ms') IS NULL AS refused;\n"),
+		qr/refused = "t"/,
+		'single-user mode: refused after a wait');
+	like(
 		$run->("SELECT dlock_release('a', 'alice') AS released;\n"),
 		qr/released = "t"/,
 		'single-user mode: released');

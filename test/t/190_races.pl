@@ -232,27 +232,43 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 
 # ---- no wake-up is lost ----
 
-# The holder releases after a request has entered the queue and before its process looks;
-# when it has looked; and when it is about to sleep.  The process must have nothing but its
-# latch to wake it.  A backend reports its statistics up to ten seconds after a statement, by
-# a timer whose signal also sets the latch, and comes though the timer is not needed any more.
-# So it waits in the first statement of its session.
-foreach my $point (qw(enqueued looked nap))
+# The holder releases after a request has entered the queue; when an interrupt is pending
+# then, whose processing resets the latch; when the process looks, woken by SIGHUP; and when
+# it is about to sleep.  The process must have nothing but its latch to wake it.  A backend
+# reports its statistics up to ten seconds after a statement, by a timer whose signal also
+# sets the latch, and comes though the timer is not needed any more.  So it waits in the first
+# statement of its session.
+foreach my $case (qw(enqueued interrupted looked nap))
 {
-	my $first = DLockSession->new($node, $db, name => 'first', options => '-c deadlock_timeout=10min', untouched => 1);
+	my $interrupted = $case eq 'interrupted';
+	my $options = '-c deadlock_timeout=10min' . ($interrupted ? ' -c client_connection_check_interval=100ms' : '');
+	my $first = DLockSession->new($node, $db, name => 'first', options => $options, untouched => 1);
+	my $point = $interrupted ? 'enqueued' : $case;
 	hold('x');
 	stop_at($ctl, 0, $point);
 	$first->ask(acquire('x', 'a', wait => undef));
+	if ($point eq 'looked')
+	{
+		my $asleep = "SELECT pid FROM pg_stat_activity WHERE application_name = 'first' AND wait_event_type = 'Extension'";
+		wait_until(sub { $first->{pid} = $ctl->query_safe($asleep) }) or die 'it does not sleep';
+		kill 'HUP', $first->{pid};
+	}
 	$first->{pid} = is_at($ctl, $point);
-	is(queue($ctl, 'x'), 'a', "release at $point: it is in the queue");
-	is($ctl->query_safe("SELECT dlock_release('x', 'holder')"), 't', "release at $point: released");
-	is($b->query(acquire('x', 'b')), '', "release at $point: nobody barges in");
+	if ($interrupted)
+	{
+		# By then the check of the connection is due.  Released, the process must not go to sleep.
+		$ctl->query_safe('SELECT pg_sleep(0.5)');
+		stop_at($ctl, $first, 'nap');
+	}
+	is(queue($ctl, 'x'), 'a', "release at $case: it is in the queue");
+	is($ctl->query_safe("SELECT dlock_release('x', 'holder')"), 't', "release at $case: released");
+	is($b->query(acquire('x', 'b')), '', "release at $case: nobody barges in");
 	my $from = mono_now();
 	go($ctl, $point);
-	granted($first, $from, "release at $point: granted");
-	is(holders('x'), 'a', "release at $point: one holder");
+	granted($first, $from, "release at $case: granted");
+	is(holders('x'), 'a', "release at $case: one holder");
 	$first->quit;
-	done("release at $point");
+	done("release at $case");
 }
 
 # The releaser has called the request and has not woken its process.

@@ -438,7 +438,11 @@ attempt:	/* dlock_acquire_locks: by a newcomer, or from the place in the queue *
 				wait_longer(0, _pid);
 				wait_longer(1, _pid)
 			};
-			goto rest
+			if
+			:: goto rest
+			/* to process an interrupt resets the latch */
+			:: d_step { true -> latch[_pid] = false }
+			fi
 		:: !FITS && waiting[_pid]
 		:: CANCEL;
 			goto begin
