@@ -568,10 +568,11 @@ COMMENT ON VIEW @extschema@.dlock_task_state
 -- PL/pgSQL, and runs as the owner of the extension, who alone gets at the tables;
 -- dlock_task_caller() is the role that called it, and its arguments have been checked.  One in
 -- dlock_sql is an SQL statement; it sees what is committed now under any isolation level,
--- and returns its rows, or without RETURNING their number.  Both find names in
--- pg_catalog, and in the schema of the extension, whatever its name is now.  There may be
--- objects of others in that, so operators get the very types that they have in pg_catalog,
--- our functions just the types of their parameters, and those of pg_catalog are named with it.
+-- and returns the first column of its first row, as a set all its rows, or without
+-- RETURNING their number.  Both find names in pg_catalog, and in the schema of the
+-- extension, whatever its name is now.  There may be objects of others in that, so operators
+-- get the very types that they have in pg_catalog, our functions just the types of their
+-- parameters, and those of pg_catalog are named with it.
 CREATE FUNCTION @extschema@.dlock_plpgsql_handler() RETURNS pg_catalog.language_handler
     AS 'MODULE_PATHNAME', 'dlock_sql_task_handler' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_plpgsql_handler() IS 'call handler of language dlock_plpgsql';
@@ -608,8 +609,9 @@ COMMENT ON TYPE @extschema@.dlock_task_row IS 'a task that is locked; a capture 
 
 CREATE TYPE @extschema@.dlock_task_place AS (
     priority pg_catalog.int4,
-    id pg_catalog.int8);
-COMMENT ON TYPE @extschema@.dlock_task_place IS 'where a look for tasks begins';
+    id pg_catalog.int8,
+    due pg_catalog.timestamptz);
+COMMENT ON TYPE @extschema@.dlock_task_place IS 'where a look begins: for tasks, or for what is over';
 
 CREATE FUNCTION @extschema@.dlock_task_caller() RETURNS pg_catalog.oid
     AS 'MODULE_PATHNAME', 'dlock_sql_task_caller' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -619,10 +621,10 @@ CREATE FUNCTION @extschema@.dlock_task_open(queue pg_catalog.text, exclusive pg_
     AS 'MODULE_PATHNAME', 'dlock_sql_task_open' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_task_open(pg_catalog.text, pg_catalog.bool) IS 'find a queue that the caller may use, and lock it';
 
-CREATE FUNCTION @extschema@.dlock_task_tokens(queue pg_catalog.text, state pg_catalog.text, count pg_catalog.int4, seen pg_catalog.int8) RETURNS pg_catalog.int8
+CREATE FUNCTION @extschema@.dlock_task_tokens(queue pg_catalog.text, count pg_catalog.int4, seen pg_catalog.int8) RETURNS pg_catalog.int8
     AS 'MODULE_PATHNAME', 'dlock_sql_task_tokens' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.int8)
-    IS 'take so many tokens for tasks in this state, all above one that a task has seen; returns the first';
+COMMENT ON FUNCTION @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.int4, pg_catalog.int8)
+    IS 'take so many tokens, all above one that a task has seen; returns the first';
 
 CREATE FUNCTION @extschema@.dlock_task_clock() RETURNS pg_catalog.timestamptz
     AS 'MODULE_PATHNAME', 'dlock_sql_task_clock' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -638,9 +640,9 @@ CREATE FUNCTION @extschema@.dlock_task_tell(queue_id pg_catalog.int4, state pg_c
 COMMENT ON FUNCTION @extschema@.dlock_task_tell(pg_catalog.int4, pg_catalog.text, pg_catalog.bool)
     IS 'when this transaction has committed, or has ended in any way, call a process that waits for a task in this state; true';
 
-CREATE FUNCTION @extschema@.dlock_task_enlist(queue_id pg_catalog.int4, states pg_catalog.text[]) RETURNS pg_catalog.bool
+CREATE FUNCTION @extschema@.dlock_task_enlist(states pg_catalog.text[]) RETURNS pg_catalog.bool
     AS 'MODULE_PATHNAME', 'dlock_sql_task_enlist' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_enlist(pg_catalog.int4, pg_catalog.text[]) IS 'whether this capture waits if it finds no task; if so, it is called from now on';
+COMMENT ON FUNCTION @extschema@.dlock_task_enlist(pg_catalog.text[]) IS 'whether this capture waits if it finds no task; if so, it is called from now on';
 
 CREATE FUNCTION @extschema@.dlock_task_plan(due pg_catalog.timestamptz) RETURNS pg_catalog.void
     AS 'MODULE_PATHNAME', 'dlock_sql_task_plan' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -648,27 +650,18 @@ COMMENT ON FUNCTION @extschema@.dlock_task_plan(pg_catalog.timestamptz) IS 'this
 
 -- A look for tasks begins where an earlier one of this session has found the first, if that
 -- had to read over many that are gone (session/capture.c).
-CREATE FUNCTION @extschema@.dlock_task_begin(queue_id pg_catalog.int4, state pg_catalog.text) RETURNS @extschema@.dlock_task_place
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_begin' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_begin(pg_catalog.int4, pg_catalog.text) IS 'where to begin to look for tasks in this state';
+CREATE FUNCTION @extschema@.dlock_task_begin(state pg_catalog.text) RETURNS @extschema@.dlock_task_place
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_begin' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_begin(pg_catalog.text) IS 'where to begin to look for tasks in this state, or for null, for captures and delays that are over';
 
-CREATE FUNCTION @extschema@.dlock_task_begin_due(queue_id pg_catalog.int4) RETURNS pg_catalog.timestamptz
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_begin_due' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_begin_due(pg_catalog.int4) IS 'where to begin to look for captures and delays that are over';
+CREATE FUNCTION @extschema@.dlock_task_looked(count pg_catalog.int4, found pg_catalog.int4, priority pg_catalog.int4, id pg_catalog.int8, due pg_catalog.timestamptz) RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_looked(pg_catalog.int4, pg_catalog.int4, pg_catalog.int4, pg_catalog.int8, pg_catalog.timestamptz)
+    IS 'the look for up to so many tasks has ended: how many it found, and where the first is; or up to when nothing is over; true';
 
-CREATE FUNCTION @extschema@.dlock_task_looked(queue_id pg_catalog.int4, state pg_catalog.text, count pg_catalog.int4, priority pg_catalog.int4, id pg_catalog.int8) RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_looked(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, pg_catalog.int4, pg_catalog.int8)
-    IS 'the look for up to so many tasks has ended; there was the first; null: there was none';
-
-CREATE FUNCTION @extschema@.dlock_task_looked_due(queue_id pg_catalog.int4, due pg_catalog.timestamptz) RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked_due' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_looked_due(pg_catalog.int4, pg_catalog.timestamptz)
-    IS 'the look for captures and delays that are over has ended; there is none up to this time; null: there are some';
-
-CREATE FUNCTION @extschema@.dlock_task_look_again(queue_id pg_catalog.int4) RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_look_again' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_look_again(pg_catalog.int4) IS 'this capture found nothing; whether it has to look again for tasks, or if false for what is over; null: no';
+CREATE FUNCTION @extschema@.dlock_task_look_again() RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_task_look_again' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_task_look_again() IS 'this capture found nothing; whether it has to look again for tasks, or if false for what is over; null: no';
 
 CREATE FUNCTION @extschema@.dlock_task_add_queue(queue pg_catalog.text, role pg_catalog.oid, initial pg_catalog.text, done pg_catalog.text, parked pg_catalog.text, max_attempts pg_catalog.int4, transitions pg_catalog.text[])
     RETURNS pg_catalog.int8
@@ -700,9 +693,9 @@ COMMENT ON FUNCTION @extschema@.dlock_task_add(pg_catalog.int4, pg_catalog.text,
 
 CREATE FUNCTION @extschema@.dlock_task_read(queue_id pg_catalog.int4, key pg_catalog.text) RETURNS @extschema@.dlock_task_row
     LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    SELECT ctid, state, attempts, token, owner, due IS NOT NULL AND owner IS NOT NULL,
-           dlock_task_until(deadline, boot, ends), ttl, from_state, timeout_state,
-           CASE WHEN due IS NULL AND finished_at IS NULL THEN NOT dlock_task_tell(queue_id, state, false) ELSE finished_at IS NOT NULL END
+    SELECT ROW(ctid, state, attempts, token, owner, due IS NOT NULL AND owner IS NOT NULL,
+            dlock_task_until(deadline, boot, ends), ttl, from_state, timeout_state,
+            CASE WHEN due IS NULL AND finished_at IS NULL THEN NOT dlock_task_tell(queue_id, state, false) ELSE finished_at IS NOT NULL END)::dlock_task_row
       FROM dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE
 $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_read(pg_catalog.int4, pg_catalog.text) IS 'lock a task';
@@ -742,12 +735,13 @@ CREATE FUNCTION @extschema@.dlock_task_pick(
     OUT id pg_catalog.int8)
     RETURNS pg_catalog.record
     LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    SELECT pg_catalog.array_agg(p.ctid) AS places, pg_catalog.max(p.token) AS seen,
-           (pg_catalog.array_agg(p.priority))[1] AS priority, (pg_catalog.array_agg(p.id))[1] AS id
-      FROM (SELECT ctid, token, priority, id FROM dlock_task
-             WHERE queue_id = $1 AND state = $2 AND due IS NULL AND finished_at IS NULL
-               AND (priority, id) >= (($4).priority, ($4).id)
-             ORDER BY priority, id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) p
+    SELECT f FROM (
+        SELECT pg_catalog.array_agg(p.ctid) AS places, pg_catalog.max(p.token) AS seen,
+               (pg_catalog.array_agg(p.priority))[1] AS priority, (pg_catalog.array_agg(p.id))[1] AS id
+          FROM (SELECT ctid, token, priority, id FROM dlock_task
+                 WHERE queue_id = $1 AND state = $2 AND due IS NULL AND finished_at IS NULL
+                   AND (priority, id) >= (($4).priority, ($4).id)
+                 ORDER BY priority, id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) p) f
 $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_pick(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, @extschema@.dlock_task_place)
     IS 'lock tasks that can be captured; seen is the largest of their tokens, and the rest says where the first is';
@@ -878,9 +872,10 @@ COMMENT ON FUNCTION @extschema@.dlock_task_clamp(pg_catalog.timestamptz, pg_cata
 CREATE FUNCTION @extschema@.dlock_task_next_due(OUT due pg_catalog.timestamptz, OUT queues pg_catalog.int8)
     RETURNS pg_catalog.record
     LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    SELECT pg_catalog.min(d.due) AS due, pg_catalog.count(*) AS queues FROM dlock_task_queue q LEFT JOIN LATERAL
-        (SELECT t.due FROM dlock_task t WHERE t.queue_id = q.queue_id AND t.due IS NOT NULL
-          ORDER BY t.due LIMIT 1) d ON true
+    SELECT f FROM (
+        SELECT pg_catalog.min(d.due) AS due, pg_catalog.count(*) AS queues FROM dlock_task_queue q LEFT JOIN LATERAL
+            (SELECT t.due FROM dlock_task t WHERE t.queue_id = q.queue_id AND t.due IS NOT NULL
+              ORDER BY t.due LIMIT 1) d ON true) f
 $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_next_due() IS 'when the next task is to be looked at, and how many queues there are';
 
@@ -1010,15 +1005,13 @@ REVOKE ALL ON FUNCTION
     @extschema@.dlock_sql_handler(),
     @extschema@.dlock_task_caller(),
     @extschema@.dlock_task_open(pg_catalog.text, pg_catalog.bool),
-    @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.int8),
+    @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.int4, pg_catalog.int8),
     @extschema@.dlock_task_tell(pg_catalog.int4, pg_catalog.text, pg_catalog.bool),
-    @extschema@.dlock_task_enlist(pg_catalog.int4, pg_catalog.text[]),
+    @extschema@.dlock_task_enlist(pg_catalog.text[]),
     @extschema@.dlock_task_plan(pg_catalog.timestamptz),
-    @extschema@.dlock_task_begin(pg_catalog.int4, pg_catalog.text),
-    @extschema@.dlock_task_begin_due(pg_catalog.int4),
-    @extschema@.dlock_task_looked(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, pg_catalog.int4, pg_catalog.int8),
-    @extschema@.dlock_task_looked_due(pg_catalog.int4, pg_catalog.timestamptz),
-    @extschema@.dlock_task_look_again(pg_catalog.int4),
+    @extschema@.dlock_task_begin(pg_catalog.text),
+    @extschema@.dlock_task_looked(pg_catalog.int4, pg_catalog.int4, pg_catalog.int4, pg_catalog.int8, pg_catalog.timestamptz),
+    @extschema@.dlock_task_look_again(),
     @extschema@.dlock_task_clock(),
     @extschema@.dlock_task_end(pg_catalog.interval),
     @extschema@.dlock_task_add_queue(pg_catalog.text, pg_catalog.oid, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text[]),
@@ -1205,10 +1198,12 @@ DECLARE
     start pg_catalog.timestamptz;
     over pg_catalog.tid[];
     picked pg_catalog.record;
+    found pg_catalog.int4;
     moved pg_catalog.int8;
     waits pg_catalog.bool;
     captured pg_catalog.bool := false;
     for_tasks pg_catalog.bool;
+    told pg_catalog.bool;
 BEGIN
     from_states := coalesce(from_states, ARRAY[q.initial]);
     FOREACH from_state IN ARRAY from_states LOOP
@@ -1218,29 +1213,30 @@ BEGIN
     END LOOP;
 
     -- What has timed out may be the next.
-    waits := dlock_task_enlist(q.queue_id, from_states);
+    waits := dlock_task_enlist(from_states);
     LOOP
-        start := dlock_task_begin_due(q.queue_id);
+        start := (dlock_task_begin(NULL::pg_catalog.text)).due;
         now := dlock_task_clock();
         over := CASE WHEN waits THEN dlock_task_over_in(q.queue_id, from_states, start, now)
             ELSE dlock_task_due_in(q.queue_id, start, now) END;
-        PERFORM dlock_task_looked_due(q.queue_id, CASE WHEN over IS NULL THEN now END);
+        told := dlock_task_looked(0, 0, NULL::pg_catalog.int4, NULL::pg_catalog.int8, CASE WHEN over IS NULL THEN now END);
         moved := dlock_task_expire(over, dlock_task_clock());
         EXIT WHEN NOT for_tasks AND coalesce(moved, 0) = 0;
         FOREACH from_state IN ARRAY from_states LOOP
-            picked := dlock_task_pick(q.queue_id, from_state, count, dlock_task_begin(q.queue_id, from_state));
-            PERFORM dlock_task_looked(q.queue_id, from_state, count, picked.priority, picked.id);
-            CONTINUE WHEN picked.places IS NULL;
+            picked := dlock_task_pick(q.queue_id, from_state, count, dlock_task_begin(from_state));
+            found := pg_catalog.cardinality(picked.places);
+            told := dlock_task_looked(count, found, picked.priority, picked.id, NULL::pg_catalog.timestamptz);
+            CONTINUE WHEN found IS NULL;
             RETURN QUERY SELECT * FROM dlock_task_seize(picked.places,
-                dlock_task_tokens(queue, from_state, pg_catalog.cardinality(picked.places), picked.seen),
+                dlock_task_tokens(queue, found, picked.seen),
                 to_state, owner, dlock_task_end(ttl), on_timeout, q.max_attempts, q.parked);
             waits := false;
             captured := true;
-            count := count - pg_catalog.cardinality(picked.places);
+            count := count - found;
             EXIT WHEN count = 0;
         END LOOP;
         EXIT WHEN captured;
-        for_tasks := dlock_task_look_again(q.queue_id);
+        for_tasks := dlock_task_look_again();
         EXIT WHEN for_tasks IS NULL;
     END LOOP;
     IF waits THEN

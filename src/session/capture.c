@@ -21,6 +21,7 @@
  *	  A look skips rows that are locked.  So a transaction that locks a row that
  *	  is ready calls for it, too, when it ends without taking it: a capture
  *	  that is rolled back, or a call that only found the task not to be captured.
+ *	  A look that fails may have locked any row of its queue.
  *
  *	  Of the processes that wait for the same, the one that has been in the list
  *	  for the longest time leads: it alone has a timer for the next capture or
@@ -100,18 +101,15 @@
 
 /*
  * A process that waits, or is about to.  Protected by the lock of the list of its
- * queue; while it is on none, only the process itself changes database and queue.
+ * queue; while it is on none, only the process itself changes it.
  */
 typedef struct DLockCaptureShared
 {
 	bool		listed;
-	bool		leads;			/* it has the timer of its group */
 	bool		called;			/* and has not looked since */
 	Oid			database;
 	int32		queue;
 	uint64		called_for;		/* which state */
-	uint64		group;			/* processes that wait for the same states of
-								 * the same queue have the same */
 	DLockTime	look_at;		/* when to look: as of the last look, or what
 								 * has been told since */
 	dlist_node	node;			/* in the list */
@@ -127,37 +125,8 @@ static LWLockPadded *locks = NULL;
 static bool owes = false;
 static uint64 owes_for;
 
-/* ---- shared memory ---- */
-
-static void at_end_of_transaction(XactEvent event, void *arg);
-static void at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxact,
-									 SubTransactionId parent, void *arg);
-
-void
-dlock_capture_request(void)
-{
-	RegisterXactCallback(at_end_of_transaction, NULL);
-	RegisterSubXactCallback(at_end_of_subtransaction, NULL);
-	RequestAddinShmemSpace(mul_size(sizeof(DLockCaptureShared), MaxBackends));
-	RequestAddinShmemSpace(sizeof(dlist_head) * LISTS);
-	RequestNamedLWLockTranche("dlock_capture", LISTS);
-}
-
-/* Create the places and the lists; with AddinShmemInitLock held. */
-void
-dlock_capture_startup(void)
-{
-	Size		size = mul_size(sizeof(DLockCaptureShared), MaxBackends);
-	bool		found;
-
-	places = ShmemInitStruct("dlock waits for tasks", size, &found);
-	if (!found)
-		memset(places, 0, size);
-	lists = ShmemInitStruct("dlock lists of waits for tasks", sizeof(dlist_head) * LISTS, &found);
-	for (int i = 0; !found && i < LISTS; i++)
-		dlist_init(&lists[i]);
-	locks = GetNamedLWLockTranche("dlock_capture");
-}
+/* The level of the transaction in which this process waits; zero if it does not. */
+static int	wait_level = 0;
 
 static DLockCaptureShared *
 mine(void)
@@ -184,52 +153,40 @@ wake(const DLockCaptureShared *place)
 	SetLatch(&GetPGProcByNumber(place - places)->procLatch);
 }
 
-/* ---- lists; their lock must be held exclusively ---- */
+/* ---- lists ---- */
 
-/* The process that has waited longest for the same; NULL if there is none. */
+/* Of the processes in a list that wait for the same as this one, the one that leads, or NULL. */
 static DLockCaptureShared *
-find_group(int list, const DLockCaptureShared *place)
+find_leader(int list, const DLockCaptureShared *place)
 {
 	dlist_iter	iter;
 
-	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
+	Assert(LWLockHeldByMe(lock_of(list)));
 	dlist_reverse_foreach(iter, &lists[list])
 	{
 		DLockCaptureShared *other = dlist_container(DLockCaptureShared, node, iter.cur);
 
-		if (other->group == place->group && other->queue == place->queue &&
-			other->database == place->database)
+		if (other->database == place->database && other->queue == place->queue &&
+			other->count == place->count &&
+			memcmp(other->states, place->states, place->count * sizeof(uint64)) == 0)
 			return other;
 	}
 	return NULL;
 }
 
-static void
-push(int list, DLockCaptureShared *place)
-{
-	place->leads = find_group(list, place) == NULL;
-	dlist_push_head(&lists[list], &place->node);
-	place->listed = true;
-}
-
-/* Take a process off its list.  If it leads, the next one of its group has the timer. */
+/* Take a process off its list.  If it leads, the next one has the timer from now on. */
 static void
 take_off(int list, DLockCaptureShared *place)
 {
+	bool		leads = find_leader(list, place) == place;
 	DLockCaptureShared *heir;
 
 	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
 	dlist_delete(&place->node);
 	place->listed = false;
-
-	if (!place->leads)
-		return;
-	place->leads = false;
-	heir = find_group(list, place);
-	if (heir == NULL)
-		return;
-	heir->leads = true;
-	wake(heir);
+	heir = leads ? find_leader(list, place) : NULL;
+	if (heir != NULL)
+		wake(heir);
 }
 
 /* ---- calling ---- */
@@ -251,38 +208,41 @@ waits_for(const DLockCaptureShared *place, Oid database, int32 queue, uint64 sta
 }
 
 /*
- * Is any process in a list?  To be asked, without its lock, once others can see the change
- * that calls for this: a process that enters later sees the change.
+ * Call up to so many processes of a list, and tell the others that a capture or a delay
+ * ends then.  To be called once others can see what this is about: a process that
+ * enters later sees it.  Cannot fail.
  */
-static bool
-is_waited_in(int list)
-{
-	pg_memory_barrier();
-	return !dlist_is_empty(&lists[list]);
-}
-
-/* Call up to so many processes of a list.  Cannot fail. */
 static void
-call_list(int list, Oid database, int32 queue, uint64 state, int count)
+call_list(int list, Oid database, int32 queue, uint64 state, int64 count, DLockTime ends)
 {
 	dlist_mutable_iter iter;
 
-	if (!is_waited_in(list))
+	pg_memory_barrier();
+	if (dlist_is_empty(&lists[list]))
 		return;
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	dlist_foreach_modify(iter, &lists[list])
 	{
 		DLockCaptureShared *place = dlist_container(DLockCaptureShared, node, iter.cur);
 
-		if (count == 0)
+		if (count == 0 && ends == DLOCK_TIME_FOREVER)
 			break;
 		if (!waits_for(place, database, queue, state))
 			continue;
-		take_off(list, place);
-		place->called = true;
-		place->called_for = state;
-		wake(place);
-		count--;
+		if (count > 0)
+		{
+			count--;
+			take_off(list, place);
+			place->called = true;
+			place->called_for = state;
+			wake(place);
+		}
+		else if (ends < place->look_at)
+		{
+			place->look_at = ends;
+			if (find_leader(list, place) == place)
+				wake(place);
+		}
 	}
 	LWLockRelease(lock_of(list));
 }
@@ -295,30 +255,7 @@ void
 dlock_capture_call_all(Oid database)
 {
 	for (int i = 0; lists != NULL && i < LISTS; i++)
-		call_list(i, database, 0, DLOCK_CAPTURE_ANY, PG_INT32_MAX);
-}
-
-/* A capture or a delay of a queue of this database ends at this time. */
-static void
-call_timers(int32 queue, DLockTime ends)
-{
-	int			list = list_of(MyDatabaseId, queue);
-	dlist_iter	iter;
-
-	if (!is_waited_in(list))
-		return;
-	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
-	dlist_foreach(iter, &lists[list])
-	{
-		DLockCaptureShared *place = dlist_container(DLockCaptureShared, node, iter.cur);
-
-		if (ends >= place->look_at || !waits_for(place, MyDatabaseId, queue, DLOCK_CAPTURE_ANY))
-			continue;
-		place->look_at = ends;
-		if (place->leads)
-			wake(place);
-	}
-	LWLockRelease(lock_of(list));
+		call_list(i, database, 0, DLOCK_CAPTURE_ANY, PG_INT32_MAX, DLOCK_TIME_FOREVER);
 }
 
 /* ---- what a transaction tells when it ends ---- */
@@ -329,8 +266,8 @@ typedef struct DLockCaptureNote
 	int32		queue;
 	uint64		state;
 	DLockCaptureWhen when;
-	int			count;			/* of tasks; zero if it is about a time */
-	DLockTime	ends;
+	int64		count;			/* of tasks */
+	DLockTime	ends;			/* the first of captures and delays */
 } DLockCaptureNote;
 
 static DLockCaptureNote notes[NOTES];
@@ -352,11 +289,9 @@ add_note(const DLockCaptureNote *note)
 		DLockCaptureNote *other = &notes[i];
 
 		if (other->queue != note->queue || other->state != note->state ||
-			other->subxact != note->subxact || other->when != note->when ||
-			(other->count == 0) != (note->count == 0))
+			other->subxact != note->subxact || other->when != note->when)
 			continue;
-		other->count = (other->count > PG_INT32_MAX - note->count) ? PG_INT32_MAX :
-			other->count + note->count;
+		other->count += note->count;
 		other->ends = Min(other->ends, note->ends);
 		return;
 	}
@@ -366,10 +301,14 @@ add_note(const DLockCaptureNote *note)
 		overflow = true;
 }
 
-/* A transaction or subtransaction has ended: tell what it noted for that. */
+/*
+ * A transaction or subtransaction has ended: tell what it noted for that.  One that is rolled
+ * back without an id has locked no row.
+ */
 static void
 tell(SubTransactionId subxact, DLockCaptureWhen event)
 {
+	bool		has_id = TransactionIdIsValid(GetCurrentTransactionIdIfAny());
 	int			kept = 0;
 
 	for (int i = 0; i < note_count; i++)
@@ -377,17 +316,10 @@ tell(SubTransactionId subxact, DLockCaptureWhen event)
 		DLockCaptureNote note = notes[i];
 
 		if (subxact != InvalidSubTransactionId && note.subxact != subxact)
-		{
 			notes[kept++] = note;
-			continue;
-		}
-		if ((note.when & event) == 0)
-			continue;
-		if (note.count == 0)
-			call_timers(note.queue, note.ends);
-		else
+		else if ((note.when & event) != 0 && (event == DLOCK_CAPTURE_COMMITTED || has_id))
 			call_list(list_of(MyDatabaseId, note.queue), MyDatabaseId, note.queue, note.state,
-					  note.count);
+					  note.count, note.ends);
 	}
 	note_count = kept;
 	if (overflow)
@@ -399,6 +331,8 @@ at_end_of_transaction(XactEvent event, void *arg)
 {
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
+	if (wait_level > 0)
+		dlock_capture_leave();
 	if (first_end != DLOCK_TIME_FOREVER && event != XACT_EVENT_ABORT)
 		dlock_database_note_task(own_database, first_end);
 	if (event != XACT_EVENT_PREPARE)
@@ -414,7 +348,11 @@ at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxact, SubTransa
 						 void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		if (GetCurrentTransactionNestLevel() <= wait_level)
+			dlock_capture_leave();
 		tell(subxact, DLOCK_CAPTURE_ABORTED);
+	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		int			count = note_count;
@@ -433,9 +371,10 @@ at_end_of_subtransaction(SubXactEvent event, SubTransactionId subxact, SubTransa
 
 /* What stands for a state here. */
 uint64
-dlock_capture_state(const char *state, int len)
+dlock_capture_state(const text *state)
 {
-	uint64		hash = hash_bytes_extended((const unsigned char *) state, len, 0);
+	uint64		hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(state),
+										   VARSIZE_ANY_EXHDR(state), 0);
 
 	return (hash == DLOCK_CAPTURE_ANY) ? 1 : hash;
 }
@@ -475,41 +414,37 @@ dlock_capture_note_end(DLockDatabaseShared *database, int32 queue, DLockTime end
 /* ---- waiting ---- */
 
 /*
- * This process is about to look for tasks of a queue in these states: enter the list, if
- * it is not there.  The snapshot of the look must be taken after that.  From now on
- * until it leaves, dlock_capture_leave() must be called in an error, too.
+ * This process is about to look for tasks of a queue in these states, in a subtransaction of
+ * the one in which it waits: enter the list, if it is not there.  The snapshot of the look
+ * must be taken after that.  An error, or the exit, takes it off with that transaction.
  */
 void
 dlock_capture_enlist(int32 queue, const uint64 *states, int count)
 {
 	DLockCaptureShared *place = mine();
-	uint64		group = hash_bytes_extended((const unsigned char *) states, count * (int) sizeof(uint64),
-											((uint64) MyDatabaseId << 32) | (uint32) queue);
 	int			list = list_of(MyDatabaseId, queue);
 
 	Assert(count > 0 && count <= DLOCK_CAPTURE_STATES);
 
 	/* The queue may have been dropped, and another created in its place. */
-	if (place->queue != queue || place->group != group)
+	if (place->queue != queue)
 		dlock_capture_leave();
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	if (!place->listed)
 	{
 		place->database = MyDatabaseId;
 		place->queue = queue;
-		place->group = group;
 		place->count = count;
 		memcpy(place->states, states, count * sizeof(uint64));
-		if (place->called)
-		{
-			owes = true;
-			owes_for = place->called_for;
-		}
+		owes = place->called;
+		owes_for = place->called_for;
 		place->called = false;
-		push(list, place);
+		dlist_push_head(&lists[list], &place->node);
+		place->listed = true;
 	}
 	place->look_at = DLOCK_TIME_FOREVER;
 	LWLockRelease(lock_of(list));
+	wait_level = GetCurrentTransactionNestLevel() - 1;
 }
 
 /* The look found nothing; at this time it may find something. */
@@ -526,14 +461,6 @@ dlock_capture_plan(DLockTime next)
 	owes = false;
 }
 
-/* The look has found a task in this state.  If it is lost again, the transaction tells. */
-void
-dlock_capture_taken(uint64 state)
-{
-	if (owes_for == state || owes_for == DLOCK_CAPTURE_ANY)
-		owes = false;
-}
-
 /*
  * Leave the list.  A call that this process has not followed is passed on.  May be
  * called at any time.  Cannot fail.
@@ -543,20 +470,17 @@ dlock_capture_leave(void)
 {
 	DLockCaptureShared *place = mine();
 	int			list = list_of(place->database, place->queue);
-	bool		owed = owes;
-	bool		called;
 
-	owes = false;
+	wait_level = 0;
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	if (place->listed)
 		take_off(list, place);
-	called = place->called;
-	place->called = false;
 	LWLockRelease(lock_of(list));
-	if (owed)
-		call_list(list, place->database, place->queue, owes_for, 1);
-	if (called)
-		call_list(list, place->database, place->queue, place->called_for, 1);
+	if (owes)
+		call_list(list, place->database, place->queue, owes_for, 1, DLOCK_TIME_FOREVER);
+	if (place->called)
+		call_list(list, place->database, place->queue, place->called_for, 1, DLOCK_TIME_FOREVER);
+	owes = place->called = false;
 }
 
 /* Is it time to look?  If not, "until" is when it is. */
@@ -569,7 +493,7 @@ dlock_capture_must_look(DLockTime now, DLockTime *until)
 
 	LWLockAcquire(lock_of(list), LW_SHARED);
 	called = place->called;
-	*until = place->leads ? place->look_at : DLOCK_TIME_FOREVER;
+	*until = (find_leader(list, place) == place) ? place->look_at : DLOCK_TIME_FOREVER;
 	LWLockRelease(lock_of(list));
 	return called || *until <= now;
 }
@@ -597,23 +521,17 @@ typedef struct DLockCaptureMark
 
 static DLockCaptureMark marks[MARKS];
 
-/* The look that goes on: when and after how many pages it began; does it begin at a mark? */
+/* The look that goes on: its mark, when it began, and after how many pages and notes. */
+static DLockCaptureMark *mark;
 static DLockTime began;
 static int64 pages_before;
-static bool from_mark;
+static int	notes_before;
 
 /* Has this call begun a look for tasks at a mark, or one for what is over? */
 static bool skipped_tasks = false;
 static bool skipped_ends = false;
 
-/* Is this the mark of a state of a queue? */
-static bool
-is_mark_of(const DLockCaptureMark *mark, int32 queue, uint64 state)
-{
-	return mark->queue == queue && mark->state == state;
-}
-
-/* The mark of a state of a queue; or else the one that counts no longer, or the least long. */
+/* The mark of a state of a queue; if there is none, a new one in place of what counts least long. */
 static DLockCaptureMark *
 find_mark(int32 queue, uint64 state)
 {
@@ -621,11 +539,15 @@ find_mark(int32 queue, uint64 state)
 
 	for (int i = 0; i < MARKS; i++)
 	{
-		if (is_mark_of(&marks[i], queue, state))
+		if (marks[i].queue == queue && marks[i].state == state)
 			return &marks[i];
 		if (marks[i].until < least->until)
 			least = &marks[i];
 	}
+	*least = (DLockCaptureMark)
+	{
+		.queue = queue,.state = state
+	};
 	return least;
 }
 
@@ -642,51 +564,49 @@ dlock_capture_begin(void)
 	skipped_tasks = skipped_ends = false;
 }
 
-/* A look begins: where?  The snapshot is taken after that. */
+/*
+ * A look begins: where?  The snapshot is taken after that.  It may lock rows, which others
+ * then skip: if it fails, they look again.
+ */
 DLockCapturePlace
 dlock_capture_look(int32 queue, uint64 state)
 {
-	DLockCaptureMark *mark = find_mark(queue, state);
+	const DLockCapturePlace front = {PG_INT32_MIN, PG_INT64_MIN, PG_INT64_MIN};
 
+	mark = find_mark(queue, state);
 	began = dlock_clock_now();
 	pages_before = count_pages();
-	from_mark = is_mark_of(mark, queue, state) && began < mark->until;
-	if (from_mark)
-	{
-		*(state == DLOCK_CAPTURE_ENDS ? &skipped_ends : &skipped_tasks) = true;
-		return mark->place;
-	}
-	return (DLockCapturePlace)
-	{
-		.priority = PG_INT32_MIN,.id = PG_INT64_MIN
-	};
+	notes_before = note_count;
+	dlock_capture_note(queue, DLOCK_CAPTURE_ANY, PG_INT32_MAX, DLOCK_CAPTURE_ABORTED);
+	if (began >= mark->until)
+		return front;
+	*(state == DLOCK_CAPTURE_ENDS ? &skipped_ends : &skipped_tasks) = true;
+	return mark->place;
 }
 
 /*
- * The look has ended, which was to find up to so many tasks: nothing is before "first".
- * One that found no task leaves no mark, and need not tell.
+ * The look has ended.  It was to find up to "count" tasks, and has locked so many.  Nothing is
+ * before "first"; NULL if it found no task, or something that is over.
  */
 void
-dlock_capture_looked(int32 queue, uint64 state, int count, DLockCapturePlace first)
+dlock_capture_looked(int count, int found, const DLockCapturePlace *first)
 {
-	DLockCaptureMark *mark = find_mark(queue, state);
 	DLockTime	took = dlock_clock_now() - began;
 
-	if (from_mark)
+	note_count = notes_before;
+	if (found > 0)
 	{
-		mark->place = first;
-		return;
+		/* If they are lost again, the transaction tells. */
+		dlock_capture_note(mark->queue, mark->state, found, DLOCK_CAPTURE_ABORTED);
+		if (owes_for == mark->state || owes_for == DLOCK_CAPTURE_ANY)
+			owes = false;
 	}
-	if (count_pages() - pages_before <= CHEAP_PAGES + (int64) PAGES_OF_TASK * count)
-	{
-		if (is_mark_of(mark, queue, state))
-			mark->until = 0;
+	if (first == NULL)
 		return;
-	}
-	mark->queue = queue;
-	mark->state = state;
-	mark->place = first;
-	mark->until = began + took + Min(took * TIMES_LOOK, MARK_TIME);
+	mark->place = *first;
+	if (began >= mark->until &&
+		count_pages() - pages_before > CHEAP_PAGES + (int64) PAGES_OF_TASK * count)
+		mark->until = began + took + Min(took * TIMES_LOOK, MARK_TIME);
 }
 
 /*
@@ -706,4 +626,32 @@ dlock_capture_look_again(int32 queue, bool *tasks)
 			marks[i].until = 0;
 	}
 	return dropped;
+}
+
+/* ---- set-up ---- */
+
+void
+dlock_capture_request(void)
+{
+	RegisterXactCallback(at_end_of_transaction, NULL);
+	RegisterSubXactCallback(at_end_of_subtransaction, NULL);
+	RequestAddinShmemSpace(mul_size(sizeof(DLockCaptureShared), MaxBackends));
+	RequestAddinShmemSpace(sizeof(dlist_head) * LISTS);
+	RequestNamedLWLockTranche("dlock_capture", LISTS);
+}
+
+/* Create the places and the lists; with AddinShmemInitLock held. */
+void
+dlock_capture_startup(void)
+{
+	Size		size = mul_size(sizeof(DLockCaptureShared), MaxBackends);
+	bool		found;
+
+	places = ShmemInitStruct("dlock waits for tasks", size, &found);
+	if (!found)
+		memset(places, 0, size);
+	lists = ShmemInitStruct("dlock lists of waits for tasks", sizeof(dlist_head) * LISTS, &found);
+	for (int i = 0; !found && i < LISTS; i++)
+		dlist_init(&lists[i]);
+	locks = GetNamedLWLockTranche("dlock_capture");
 }

@@ -35,14 +35,15 @@ typedef enum DLockCaptureWhen
 typedef struct DLockCapturePlace
 {
 	int32		priority;
-	int64		id;				/* or a time */
+	int64		id;
+	TimestampTz due;			/* in the index of ends, in place of these */
 } DLockCapturePlace;
 
 extern void dlock_capture_request(void);
 extern void dlock_capture_startup(void);
 
 /* what a transaction tells when it ends */
-extern uint64 dlock_capture_state(const char *state, int len);
+extern uint64 dlock_capture_state(const text *state);
 extern void dlock_capture_note(int32 queue, uint64 state, int count, DLockCaptureWhen when);
 extern void dlock_capture_note_end(DLockDatabaseShared *database, int32 queue, DLockTime ends);
 
@@ -52,14 +53,13 @@ extern void dlock_capture_call_all(Oid database);
 /* waiting */
 extern void dlock_capture_enlist(int32 queue, const uint64 *states, int count);
 extern void dlock_capture_plan(DLockTime next);
-extern void dlock_capture_taken(uint64 state);
 extern bool dlock_capture_must_look(DLockTime now, DLockTime *until);
 extern void dlock_capture_leave(void);
 
 /* where a look begins */
 extern void dlock_capture_begin(void);
 extern DLockCapturePlace dlock_capture_look(int32 queue, uint64 state);
-extern void dlock_capture_looked(int32 queue, uint64 state, int count, DLockCapturePlace first);
+extern void dlock_capture_looked(int count, int found, const DLockCapturePlace *first);
 extern bool dlock_capture_look_again(int32 queue, bool *tasks);
 
 #endif							/* DLOCK_CAPTURE_H */

@@ -36,8 +36,6 @@
 #include "jit/jit.h"
 #include "miscadmin.h"
 #include "optimizer/cost.h"
-#include "storage/ipc.h"
-#include "storage/lwlock.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -70,9 +68,7 @@ PG_FUNCTION_INFO_V1(dlock_sql_task_tell);
 PG_FUNCTION_INFO_V1(dlock_sql_task_enlist);
 PG_FUNCTION_INFO_V1(dlock_sql_task_plan);
 PG_FUNCTION_INFO_V1(dlock_sql_task_begin);
-PG_FUNCTION_INFO_V1(dlock_sql_task_begin_due);
 PG_FUNCTION_INFO_V1(dlock_sql_task_looked);
-PG_FUNCTION_INFO_V1(dlock_sql_task_looked_due);
 PG_FUNCTION_INFO_V1(dlock_sql_task_look_again);
 PG_FUNCTION_INFO_V1(dlock_sql_task_clock);
 PG_FUNCTION_INFO_V1(dlock_sql_task_end);
@@ -92,15 +88,11 @@ typedef struct DLockTaskCall
 	int			caller_context; /* its security context */
 	int			nest_level;		/* of settings */
 	bool		waits;			/* if it finds no task */
-	bool		captures;		/* it locks rows before it knows which */
 	int32		queue;			/* the one that it has opened; zero if none */
 } DLockTaskCall;
 
 /* The innermost call, or NULL. */
 static DLockTaskCall *current = NULL;
-
-/* Is it one that waits, and perhaps on the list of those that do? */
-static bool waiting = false;
 
 /*
  * Settings of the planner while functions run: it goes by the indexes that are there for
@@ -167,37 +159,6 @@ leave(DLockTaskCall *call)
 	dlock_session_close(&call->db);
 }
 
-/* A capture that fails may have locked rows that processes which look meanwhile have skipped. */
-static void
-tell_failure(const DLockTaskCall *call)
-{
-	if (call->captures && TransactionIdIsValid(GetCurrentTransactionIdIfAny()))
-		dlock_capture_note(call->queue, DLOCK_CAPTURE_ANY, PG_INT32_MAX, DLOCK_CAPTURE_ABORTED);
-}
-
-/* Be on the list no more.  Must not fail. */
-static void
-stop_waiting(void)
-{
-	waiting = false;
-	LWLockReleaseAll();
-	dlock_capture_leave();
-}
-
-/*
- * At exit, which may be in the middle of a call.  Registered once: what runs in a call,
- * such as a trigger on our tables, may register callbacks that stay, so none can be
- * taken back at its end.
- */
-static void
-at_exit(int code, Datum arg)
-{
-	if (waiting)
-		stop_waiting();
-	if (current != NULL)
-		tell_failure(current);
-}
-
 /* Run the body.  An error undoes what enter() has done, but for our variable. */
 static Datum
 run(FunctionCallInfo fcinfo, bool waits)
@@ -215,36 +176,30 @@ run(FunctionCallInfo fcinfo, bool waits)
 	{
 		result = plpgsql(fcinfo);
 	}
-	PG_CATCH();
+	PG_FINALLY();
 	{
 		current = outer;
-		tell_failure(&call);
-		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	current = outer;
 	leave(&call);
 	return result;
 }
 
-/* The rows that a call has returned are those of a subtransaction: keep them. */
+/* The rows that a look has returned end with its subtransaction: copy them. */
 static void
-keep_rows(ReturnSetInfo *set, ResourceOwner owner)
+keep_rows(ReturnSetInfo *set)
 {
-	MemoryContext old = MemoryContextSwitchTo(set->econtext->ecxt_per_query_memory);
-	ResourceOwner inner = CurrentResourceOwner;
 	Tuplestorestate *rows = set->setResult;
-	TupleTableSlot *slot = MakeSingleTupleTableSlot(set->setDesc, &TTSOpsMinimalTuple);
+	TupleTableSlot *slot;
 
-	CurrentResourceOwner = owner;
+	MemoryContextSwitchTo(set->econtext->ecxt_per_query_memory);
+	slot = MakeSingleTupleTableSlot(set->setDesc, &TTSOpsMinimalTuple);
 	set->setResult = tuplestore_begin_heap((set->allowedModes & SFRM_Materialize_Random) != 0, false,
 										   work_mem);
 	while (tuplestore_gettupleslot(rows, true, false, slot))
 		tuplestore_puttupleslot(set->setResult, slot);
-	CurrentResourceOwner = inner;
 	ExecDropSingleTupleTableSlot(slot);
 	tuplestore_end(rows);
-	MemoryContextSwitchTo(old);
 }
 
 /*
@@ -252,7 +207,7 @@ keep_rows(ReturnSetInfo *set, ResourceOwner owner)
  * and no transaction id, which could be in the way of others while this waits.
  */
 static bool
-try_capture(FunctionCallInfo fcinfo, Datum *result)
+try_capture(FunctionCallInfo fcinfo)
 {
 	ReturnSetInfo *set = (ReturnSetInfo *) fcinfo->resultinfo;
 	MemoryContext context = CurrentMemoryContext;
@@ -263,76 +218,47 @@ try_capture(FunctionCallInfo fcinfo, Datum *result)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		*result = run(fcinfo, true);
-		found = set->setResult != NULL && tuplestore_tuple_count(set->setResult) > 0;
-		if (found)
-			keep_rows(set, owner);
+		(void) run(fcinfo, true);
+		CurrentResourceOwner = owner;
+		if (set->setResult != NULL)
+		{
+			keep_rows(set);
+			found = true;
+		}
 	}
-	PG_CATCH();
+	PG_FINALLY();
 	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
+		if (found)
+			ReleaseCurrentSubTransaction();
+		else
+			RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;
-		ReThrowError(error);
 	}
 	PG_END_TRY();
-	if (found)
-		ReleaseCurrentSubTransaction();
-	else
-	{
-		if (set->setResult != NULL)
-			tuplestore_end(set->setResult);
-		set->setResult = NULL;
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
 	return found;
 }
 
 /* Run a capture, and again as long as it finds no task and may wait. */
-static Datum
+static void
 run_waiting(FunctionCallInfo fcinfo, DLockTime wait)
 {
 	DLockTime	now = dlock_clock_now();
 	DLockTime	deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
-	Datum		result;
 
-	waiting = true;
-	PG_TRY();
-	{
-		while (!try_capture(fcinfo, &result) &&
-			   dlock_wait_task(fcinfo->flinfo->fn_oid, deadline))
-			;
-	}
-	PG_CATCH();
-	{
-		stop_waiting();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	stop_waiting();
-	return result;
+	while (!try_capture(fcinfo) && dlock_wait_task(fcinfo->flinfo->fn_oid, deadline))
+		;
+	dlock_capture_leave();
 }
 
 /* The call handler. */
 Datum
 dlock_sql_task_handler(PG_FUNCTION_ARGS)
 {
-	static bool registered = false;
 	DLockTime	wait;
-	Datum		result;
+	Datum		result = (Datum) 0;
 
 	LOCAL_FCINFO(copy, FUNC_MAX_ARGS);
-
-	if (!registered)
-		before_shmem_exit(at_exit, (Datum) 0);
-	registered = true;
 
 	/*
 	 * States are compared by their bytes, whatever the collation of an
@@ -343,7 +269,10 @@ dlock_sql_task_handler(PG_FUNCTION_ARGS)
 	wait = dlock_value_check_task(copy);
 
 	/* A call within a call, in a trigger on our tables, does not wait. */
-	result = (wait > 0 && current == NULL) ? run_waiting(copy, wait) : run(copy, false);
+	if (wait > 0 && current == NULL)
+		run_waiting(copy, wait);
+	else
+		result = run(copy, false);
 	fcinfo->isnull = copy->isnull;
 	return result;
 }
@@ -373,6 +302,10 @@ dlock_sql_task_caller(PG_FUNCTION_ARGS)
  * began.  Else a queue in use would refuse nearly everything there: almost any row
  * that can be captured has changed since.  It is planned once in a session, and in one
  * way only.
+ *
+ * The result is the first column of the first row, NULL if there is no row; or if the
+ * statement returns none, how many it has written.  A function that returns a set returns
+ * all columns of all rows.
  */
 
 /* A statement as planned, and the row of pg_proc that has its text. */
@@ -381,34 +314,35 @@ typedef struct DLockStatement
 	Oid			function;		/* the key */
 	TransactionId xmin;
 	ItemPointerData tid;
-	Oid			type;			/* of the result */
 	SPIPlanPtr	plan;
 } DLockStatement;
 
 static HTAB *statements = NULL;
 
-/* Plan a statement. */
+/* Plan a statement, anew if there is a plan. */
 static void
 prepare(DLockStatement *statement, HeapTuple tuple)
 {
 	Form_pg_proc proc = (Form_pg_proc) GETSTRUCT(tuple);
 	bool		isnull;
 	Datum		source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
+	SPIPlanPtr	plan = SPI_prepare_cursor(TextDatumGetCString(source), proc->pronargs,
+										  proc->proargtypes.values, CURSOR_OPT_GENERIC_PLAN);
 
-	statement->xmin = HeapTupleHeaderGetRawXmin(tuple->t_data);
-	statement->tid = tuple->t_self;
-	statement->type = proc->prorettype;
-	statement->plan = SPI_prepare_cursor(TextDatumGetCString(source), proc->pronargs,
-										 proc->proargtypes.values, CURSOR_OPT_GENERIC_PLAN);
-	if (statement->plan == NULL)
+	if (plan == NULL)
 		elog(ERROR, "could not prepare the statement of function %u: %s", statement->function,
 			 SPI_result_code_string(SPI_result));
-	SPI_keepplan(statement->plan);
+	SPI_keepplan(plan);
+	if (statement->plan != NULL)
+		SPI_freeplan(statement->plan);
+	statement->plan = plan;
+	statement->xmin = HeapTupleHeaderGetRawXmin(tuple->t_data);
+	statement->tid = tuple->t_self;
 }
 
-/* Find the statement of a function. */
-static DLockStatement *
-find_statement(Oid function)
+/* Find the plan of a function. */
+static SPIPlanPtr
+find_plan(Oid function)
 {
 	DLockStatement *statement;
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
@@ -427,43 +361,26 @@ find_statement(Oid function)
 	statement = hash_search(statements, &function, HASH_ENTER, &found);
 	if (!found)
 		statement->plan = NULL;
-	if (statement->plan != NULL &&
-		(statement->xmin != HeapTupleHeaderGetRawXmin(tuple->t_data) ||
-		 !ItemPointerEquals(&statement->tid, &tuple->t_self)))
-	{
-		SPI_freeplan(statement->plan);
-		statement->plan = NULL;
-	}
-	if (statement->plan == NULL)
+	if (statement->plan == NULL ||
+		statement->xmin != HeapTupleHeaderGetRawXmin(tuple->t_data) ||
+		!ItemPointerEquals(&statement->tid, &tuple->t_self))
 		prepare(statement, tuple);
 	ReleaseSysCache(tuple);
-	return statement;
+	return statement->plan;
 }
 
-/* The first row of the result, as a value of the function's type. */
+/* The first column of the first row, or NULL. */
 static Datum
-first_row(Oid type, bool *isnull)
+first_value(bool *isnull)
 {
 	TupleDesc	desc = SPI_tuptable->tupdesc;
-	HeapTupleHeader row;
-	Datum		value;
+	Datum		value = (Datum) 0;
 
-	*isnull = SPI_processed == 0;
-	if (*isnull)
-		return (Datum) 0;
-	if (!type_is_rowtype(type))
-	{
+	*isnull = true;
+	if (SPI_processed > 0)
 		value = SPI_getbinval(SPI_tuptable->vals[0], desc, 1, isnull);
-		return *isnull ? value :
-			SPI_datumTransfer(value, TupleDescAttr(desc, 0)->attbyval, TupleDescAttr(desc, 0)->attlen);
-	}
-	row = SPI_returntuple(SPI_tuptable->vals[0], desc);
-	if (type != RECORDOID)
-	{
-		HeapTupleHeaderSetTypeId(row, type);
-		HeapTupleHeaderSetTypMod(row, -1);
-	}
-	return PointerGetDatum(row);
+	return *isnull ? value :
+		SPI_datumTransfer(value, TupleDescAttr(desc, 0)->attbyval, TupleDescAttr(desc, 0)->attlen);
 }
 
 /*
@@ -475,7 +392,7 @@ dlock_sql_statement_handler(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *set = (ReturnSetInfo *) fcinfo->resultinfo;
 	Snapshot	snapshot = IsolationUsesXactSnapshot() ? GetLatestSnapshot() : InvalidSnapshot;
-	DLockStatement *statement;
+	SPIPlanPtr	plan;
 	Datum		values[FUNC_MAX_ARGS];
 	char		nulls[FUNC_MAX_ARGS];
 	Datum		result = (Datum) 0;
@@ -489,13 +406,11 @@ dlock_sql_statement_handler(PG_FUNCTION_ARGS)
 		values[i] = fcinfo->args[i].value;
 		nulls[i] = PG_ARGISNULL(i) ? 'n' : ' ';
 	}
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "could not connect to SPI");
-	statement = find_statement(fcinfo->flinfo->fn_oid);
-	code = SPI_execute_snapshot(statement->plan, values, nulls, snapshot, InvalidSnapshot, false,
-								true, 0);
+	(void) SPI_connect();
+	plan = find_plan(fcinfo->flinfo->fn_oid);
+	code = SPI_execute_snapshot(plan, values, nulls, snapshot, InvalidSnapshot, false, true, 0);
 	if (code < 0)
-		elog(ERROR, "could not run the statement of function %u: %s", statement->function,
+		elog(ERROR, "could not run the statement of function %u: %s", fcinfo->flinfo->fn_oid,
 			 SPI_result_code_string(code));
 	if (fcinfo->flinfo->fn_retset)
 	{
@@ -503,7 +418,7 @@ dlock_sql_statement_handler(PG_FUNCTION_ARGS)
 			tuplestore_puttuple(set->setResult, SPI_tuptable->vals[i]);
 	}
 	else if (SPI_tuptable != NULL)
-		result = first_row(statement->type, &fcinfo->isnull);
+		result = first_value(&fcinfo->isnull);
 	else
 		result = Int64GetDatum((int64) SPI_processed);
 	if (SPI_finish() != SPI_OK_FINISH)
@@ -529,14 +444,12 @@ dlock_sql_task_open(PG_FUNCTION_ARGS)
 	LOCKMODE	lockmode = PG_GETARG_BOOL(1) ? AccessExclusiveLock : AccessShareLock;
 	Relation	rel = dlock_owned_open(RelationGetNamespace(call->db.rel), "dlock_task_queue",
 									   AccessShareLock);
-	uint32		locked = 0;
 	HeapTuple	tuple;
 	Datum		row;
 
-	for (;;)
+	do
 	{
 		bool		isnull;
-		uint32		id;
 
 		tuple = dlock_owned_find_usable(rel, DLOCK_OWNED_QUEUE, &name, call->caller);
 		if (!HeapTupleIsValid(tuple))
@@ -544,12 +457,8 @@ dlock_sql_task_open(PG_FUNCTION_ARGS)
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("task queue \"%.*s\" does not exist", name.len, name.data),
 					 errhint("Create it with dlock_task_create_queue().")));
-		id = DatumGetUInt32(heap_getattr(tuple, QUEUE_ID, RelationGetDescr(rel), &isnull));
-		call->queue = (int32) id;
-		if (id == locked || !dlock_owned_lock(rel, id, lockmode))
-			break;
-		locked = id;
-	}
+		call->queue = DatumGetInt32(heap_getattr(tuple, QUEUE_ID, RelationGetDescr(rel), &isnull));
+	} while (dlock_owned_lock(rel, (uint32) call->queue, lockmode));
 	row = heap_copy_tuple_as_datum(tuple, RelationGetDescr(rel));
 	table_close(rel, AccessShareLock);
 
@@ -559,29 +468,15 @@ dlock_sql_task_open(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(row);
 }
 
-static uint64
-state_of(text *state)
-{
-	return dlock_capture_state(VARDATA_ANY(state), VARSIZE_ANY_EXHDR(state));
-}
-
-/*
- * dlock_task_tokens(queue, state, count, seen) -> the first of the tokens
- *
- * The tasks are locked; if they are not captured after all, others must look again.
- */
+/* dlock_task_tokens(queue, count, seen) -> the first of the tokens */
 Datum
 dlock_sql_task_tokens(PG_FUNCTION_ARGS)
 {
-	DLockTaskCall *call = get_call();
-	DLockDatabase *db = &call->db;
-	uint64		state = state_of(PG_GETARG_TEXT_PP(1));
-	int			count = PG_GETARG_INT32(2);
-	DLockToken	seen = PG_ARGISNULL(3) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(3);
+	DLockDatabase *db = &get_call()->db;
+	int			count = PG_GETARG_INT32(1);
+	DLockToken	seen = PG_ARGISNULL(2) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(2);
 	DLockToken	first;
 
-	dlock_capture_note(call->queue, state, count, DLOCK_CAPTURE_ABORTED);
-	dlock_capture_taken(state);
 	for (;;)
 	{
 		if (!dlock_token_take(&db->shared->tokens, count, &first))
@@ -617,13 +512,13 @@ Datum
 dlock_sql_task_tell(PG_FUNCTION_ARGS)
 {
 	(void) get_call();
-	dlock_capture_note(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), 1,
+	dlock_capture_note(PG_GETARG_INT32(0), dlock_capture_state(PG_GETARG_TEXT_PP(1)), 1,
 					   PG_GETARG_BOOL(2) ? DLOCK_CAPTURE_COMMITTED : DLOCK_CAPTURE_ENDED);
 	PG_RETURN_BOOL(true);
 }
 
 /*
- * dlock_task_enlist(queue_id, states) -> whether this capture waits if it finds nothing
+ * dlock_task_enlist(states) -> whether this capture waits if it finds nothing
  *
  * If so, whatever becomes ready from now on wakes it.
  */
@@ -635,14 +530,13 @@ dlock_sql_task_enlist(PG_FUNCTION_ARGS)
 	Datum	   *values;
 	int			count;
 
-	call->captures = true;
 	dlock_capture_begin();
 	if (!call->waits)
 		PG_RETURN_BOOL(false);
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &count);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &values, NULL, &count);
 	for (int i = 0; i < count; i++)
-		states[i] = state_of(DatumGetTextPP(values[i]));
-	dlock_capture_enlist(PG_GETARG_INT32(0), states, count);
+		states[i] = dlock_capture_state(DatumGetTextPP(values[i]));
+	dlock_capture_enlist(call->queue, states, count);
 	PG_RETURN_BOOL(true);
 }
 
@@ -658,61 +552,48 @@ dlock_sql_task_plan(PG_FUNCTION_ARGS)
 
 /* ---- where a look begins ---- */
 
-/* dlock_task_begin(queue_id, state) -> where to begin to look for tasks in this state */
+/* dlock_task_begin(state) -> where to begin to look for tasks in it, or for null, for what is over */
 Datum
 dlock_sql_task_begin(PG_FUNCTION_ARGS)
 {
-	DLockCapturePlace place;
+	uint64		state = PG_ARGISNULL(0) ? DLOCK_CAPTURE_ENDS : dlock_capture_state(PG_GETARG_TEXT_PP(0));
+	DLockCapturePlace place = dlock_capture_look(get_call()->queue, state);
 	DLockValueRow row = {0};
 
-	(void) get_call();
-	place = dlock_capture_look(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)));
 	dlock_value_add(&row, true, Int32GetDatum(place.priority));
 	dlock_value_add(&row, true, Int64GetDatum(place.id));
+	dlock_value_add(&row, true, TimestampTzGetDatum(place.due));
 	return HeapTupleGetDatum(dlock_value_form(&row, fcinfo));
 }
 
-/* dlock_task_begin_due(queue_id) -> where to begin to look for what is over */
-Datum
-dlock_sql_task_begin_due(PG_FUNCTION_ARGS)
-{
-	(void) get_call();
-	PG_RETURN_TIMESTAMPTZ(dlock_capture_look(PG_GETARG_INT32(0), DLOCK_CAPTURE_ENDS).id);
-}
-
-/* dlock_task_looked(queue_id, state, count, priority, id): there was the first */
+/*
+ * dlock_task_looked(count, found, priority, id, due) -> true
+ *
+ * The look has ended, which was to find so many tasks.  The first that it found is at that
+ * place; or nothing is over up to "due".
+ */
 Datum
 dlock_sql_task_looked(PG_FUNCTION_ARGS)
 {
-	DLockCapturePlace first = {PG_GETARG_INT32(3), PG_GETARG_INT64(4)};
+	int			found = PG_ARGISNULL(1) ? 0 : PG_GETARG_INT32(1);
+	DLockCapturePlace first = {PG_GETARG_INT32(2), PG_GETARG_INT64(3), PG_GETARG_TIMESTAMPTZ(4)};
 
 	(void) get_call();
-	dlock_capture_looked(PG_GETARG_INT32(0), state_of(PG_GETARG_TEXT_PP(1)), PG_GETARG_INT32(2), first);
-	PG_RETURN_VOID();
-}
-
-/* dlock_task_looked_due(queue_id, due): nothing is over up to this time */
-Datum
-dlock_sql_task_looked_due(PG_FUNCTION_ARGS)
-{
-	DLockCapturePlace first = {.id = PG_GETARG_TIMESTAMPTZ(1)};
-
-	(void) get_call();
-	dlock_capture_looked(PG_GETARG_INT32(0), DLOCK_CAPTURE_ENDS, 0, first);
-	PG_RETURN_VOID();
+	dlock_capture_looked(PG_GETARG_INT32(0), found,
+						 (found > 0 || !PG_ARGISNULL(4)) ? &first : NULL);
+	PG_RETURN_BOOL(true);
 }
 
 /*
- * dlock_task_look_again(queue_id) -> this capture found nothing; must it look again for
- * tasks (true), or only for what is over (false), or not (null)?
+ * dlock_task_look_again() -> this capture found nothing; must it look again for tasks
+ * (true), or only for what is over (false), or not (null)?
  */
 Datum
 dlock_sql_task_look_again(PG_FUNCTION_ARGS)
 {
 	bool		tasks;
 
-	(void) get_call();
-	if (!dlock_capture_look_again(PG_GETARG_INT32(0), &tasks))
+	if (!dlock_capture_look_again(get_call()->queue, &tasks))
 		PG_RETURN_NULL();
 	PG_RETURN_BOOL(tasks);
 }

@@ -79,8 +79,8 @@ SELECT ext.dlock_task_drop_queue('q'::text);
 -- the parts are not for others, nor for anybody outside of a call
 SET ROLE regress_dlock_harmful;
 SELECT ext.dlock_task_open('q'::text, true);
-SELECT ext.dlock_task_tokens('q'::text, 'ready'::text, 1, 0::int8);
-SELECT ext.dlock_task_enlist(1, ARRAY['ready']::text[]);
+SELECT ext.dlock_task_tokens('q'::text, 1, 0::int8);
+SELECT ext.dlock_task_enlist(ARRAY['ready']::text[]);
 SELECT ext.dlock_task_sweep(true);
 CREATE FUNCTION ext.own() RETURNS void LANGUAGE dlock_plpgsql AS 'BEGIN END';
 CREATE FUNCTION ext.own() RETURNS void LANGUAGE dlock_sql AS 'SELECT 1';

@@ -288,6 +288,16 @@ sub all_sleep
 	$timed->query('COMMIT');
 	is($timed->query("BEGIN READ ONLY; " . capture($queue)), 'ERROR 25006', 'not in a read-only transaction');
 	$timed->query('ROLLBACK');
+
+	# The last one to wait would be called first, were it still there.
+	$worker->ask_waiting($boss, capture($queue));
+	$timed->query('BEGIN; SAVEPOINT s');
+	$timed->ask_waiting($boss, capture($queue));
+	$boss->query_safe('SELECT pg_cancel_backend(' . $timed->pid . ')');
+	is($timed->answer, 'ERROR 57014', 'a wait in a savepoint is cancelled');
+	$boss->query_safe("SELECT dlock_task_put('$queue', 'd')");
+	gets($worker, 'd', 'what is left is the other, before the transaction ends');
+	$timed->query('ROLLBACK');
 }
 
 # ---- queues and the extension go ----
