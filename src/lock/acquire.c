@@ -418,7 +418,7 @@ replace_payload(DLockAcquire *acquire, DLockAcquireItem *item)
 		slot = item->slot;
 		dlock_slot_use(item->slot_class);
 	}
-	item->own = dlock_step_replace(&acquire->step, item->entry, own, payload, slot);
+	item->own = dlock_step_replace(&acquire->step, own, payload, slot);
 }
 
 /* Enter a lease again; all that it takes is at hand. */
@@ -427,8 +427,8 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 {
 	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
 	DLockTerm  *term = &item->renewal.term;
-	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_space_parts(item->entry, item->own, parts);
+	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_space_parts(item->own, parts);
 
 	item->own->holds += counts;
 	if (item->own->slot != DLOCK_SLOT_NONE && !item->other_payload &&
@@ -436,9 +436,9 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 		dlock_step_log_state(&acquire->step, item->own, term);
 	for (int i = 0; i < count; i++)
 	{
-		parts[i].lease->ttl = term->ttl;
-		parts[i].lease->deadline = term->deadline;
-		parts[i].lease->bound_mono = term->bound_mono;
+		parts[i]->ttl = term->ttl;
+		parts[i]->deadline = term->deadline;
+		parts[i]->bound_mono = term->bound_mono;
 	}
 	if (item->other_payload)
 		replace_payload(acquire, item);

@@ -55,13 +55,12 @@ typedef struct DLockConversion
 
 /* Give a lease another mode, and with an upgrade another token. */
 static DLockStepLack
-change_mode(DLockStep *step, DLockHeldFind *found, DLockMode mode)
+change_mode(DLockStep *step, DLockSpaceLease *lease, DLockMode mode)
 {
-	DLockSpaceLease *lease = found->lease;
 	DLockToken	token = lease->token;
 	DLockStepLack lack = dlock_step_pin_lease(step, lease);
 
-	Assert(dlock_partition_is_mine(found->entry->hash));
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (lack == DLOCK_LACKS_NOTHING && dlock_rule_is_upgrade((DLockMode) lease->mode, mode))
 		lack = dlock_step_tokens(step, 1, &token);
 	if (lack != DLOCK_LACKS_NOTHING)
@@ -70,27 +69,27 @@ change_mode(DLockStep *step, DLockHeldFind *found, DLockMode mode)
 		dlock_space_succeed(lease, lease->role, token);
 	dlock_space_set_mode(lease, mode);
 	if (lease->slot != DLOCK_SLOT_NONE)
-		dlock_step_rewrite(step, found->entry, lease, NULL);
+		dlock_step_rewrite(step, lease, NULL);
 	return DLOCK_LACKS_NOTHING;
 }
 
 /* Put a request for a conversion into the queue. */
 static DLockStepLack
-enqueue_conversion(DLockStep *step, DLockHeldFind *found, DLockMode mode)
+enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode)
 {
-	Oid			database = step->db->shared->oid;
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockHolderTexts texts;
 	DLockLeaseValue value = {
-		.token = found->lease->token,
+		.token = lease->token,
 		.mode = mode,
-		.role = found->lease->role,
-		.name = dlock_space_entry_name(found->entry, texts.name),
-		.owner = dlock_space_lease_owner(found->lease, texts.owner).name
+		.role = lease->role,
+		.name = dlock_space_entry_name(entry, texts.name),
+		.owner = dlock_space_lease_owner(lease, texts.owner).name
 	};
 	DLockOwner	owner = {value.role, value.owner};
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
-	Assert(dlock_partition_is_mine(found->entry->hash));
+	Assert(dlock_partition_is_mine(entry->hash));
 	if (!dlock_space_is_prepared(value.name.len, value.owner.len, 1))
 	{
 		step->room = (DLockStepRoom)
@@ -99,9 +98,9 @@ enqueue_conversion(DLockStep *step, DLockHeldFind *found, DLockMode mode)
 		};
 		return DLOCK_LACKS_ROOM;
 	}
-	(void) dlock_space_enqueue(database, found->entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	(void) dlock_queue_enter(DLOCK_SPACE_CONVERT, database, dlock_queue_owner_hash(&owner), &step->set, 1,
-							 place, step->now, dlock_clock_wall());
+	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
+	(void) dlock_queue_enter(DLOCK_SPACE_CONVERT, entry->database, dlock_queue_owner_hash(&owner),
+							 &step->set, 1, place, step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -109,8 +108,8 @@ enqueue_conversion(DLockStep *step, DLockHeldFind *found, DLockMode mode)
 static DLockStepLack
 convert_found(DLockStep *step, DLockConversion *convert)
 {
-	DLockHeldFind *found = &convert->found;
-	DLockSpaceLease *lease = found->lease;
+	DLockSpaceLease *lease = convert->found.lease;
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 	DLockMode	before = (DLockMode) lease->mode;
 	char		buffer[DLOCK_OWNER_MAX];
@@ -119,30 +118,30 @@ convert_found(DLockStep *step, DLockConversion *convert)
 	DLockStepLack lack;
 
 	if (dlock_rule_is_upgrade(before, convert->mode) &&
-		dlock_holder_is_blocked(found->entry, convert->mode, 0, lease,
-								(request != NULL) ? request : first_newcomer(found->entry),
+		dlock_holder_is_blocked(entry, convert->mode, 0, lease,
+								(request != NULL) ? request : first_newcomer(entry),
 								step->now, &until))
 	{
 		convert->answer = convert->may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
 		if (!convert->may_wait || request != NULL)
 			return DLOCK_LACKS_NOTHING;
-		return enqueue_conversion(step, found, convert->mode);
+		return enqueue_conversion(step, lease, convert->mode);
 	}
 
-	lack = dlock_step_tidy(step, found->entry);
+	lack = dlock_step_tidy(step, entry);
 	if (lack == DLOCK_LACKS_NOTHING)
-		lack = change_mode(step, found, convert->mode);
+		lack = change_mode(step, lease, convert->mode);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	if (request != NULL)
 	{
-		dlock_space_remove(found->entry, request);
+		dlock_space_remove(entry, request);
 		dlock_queue_end(MyProcNumber, DLOCK_QUEUE_IDLE);
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
 	dlock_queue_owner_gained(step->db->shared->oid, &owner);
-	dlock_queue_call(found->entry, step->now);
+	dlock_queue_call(entry, step->now);
 	convert->answer = DLOCK_ANSWER_GRANTED;
 	*convert->granted = (DLockAcquireGranted)
 	{

@@ -93,25 +93,21 @@ find_by_owner(DLockSpaceEntry *entry, const DLockHeldTarget *target, const List 
  * lock must be held.  Intents are found by reference only.
  */
 static DLockSpaceLease *
-find_lease(DLockDatabase *db, const DLockHeldTarget *target, const List *strangers,
-		   DLockSpaceEntry **entry)
+find_lease(DLockDatabase *db, const DLockHeldTarget *target, const List *strangers)
 {
-	DLockSpaceLease *lease = NULL;
 	Oid			database = db->shared->oid;
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
 
 	Assert(dlock_partition_is_held(target->hash));
 	if (target->by == DLOCK_BY_REF)
-	{
-		*entry = dlock_space_find_token(database, target->hash, target->token, &lease);
-		return lease;
-	}
-
-	*entry = dlock_space_find(database, target->hash, &target->name);
-	if (*entry == NULL)
+		return dlock_space_find_token(database, target->hash, target->token);
+	entry = dlock_space_find(database, target->hash, &target->name);
+	if (entry == NULL)
 		return NULL;
 	if (target->by == DLOCK_BY_OWNER)
-		return find_by_owner(*entry, target, strangers);
-	lease = dlock_holder_find_part(*entry, target->token);
+		return find_by_owner(entry, target, strangers);
+	lease = dlock_holder_find_part(entry, target->token);
 	return (lease != NULL && lease->part != DLOCK_PART_INTENT) ? lease : NULL;
 }
 
@@ -124,14 +120,14 @@ find_any(DLockStep *step, DLockHeldFind *found)
 {
 	DLockPartitionSet needed = {{0}};
 	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	name;
+	DLockBytes	path;
 
 	Assert(dlock_partition_is_mine(found->target->hash));
-	found->lease = find_lease(step->db, found->target, step->strangers, &found->entry);
+	found->lease = find_lease(step->db, found->target, step->strangers);
 	if (found->lease == NULL || found->lease->part != DLOCK_PART_PATH)
 		return DLOCK_LACKS_NOTHING;
-	name = dlock_space_entry_name(found->entry, buffer);
-	dlock_holder_path_set(step->db->shared->oid, &name, &needed);
+	path = dlock_holder_path(found->lease, buffer);
+	dlock_holder_path_set(step->db->shared->oid, &path, &needed);
 	return dlock_step_widen(step, &needed);
 }
 
@@ -218,12 +214,11 @@ term_of(const DLockSpaceLease *lease)
 bool
 dlock_held_is_live(DLockDatabase *db, const DLockHeldTarget *target)
 {
-	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
 	bool		live;
 
 	dlock_partition_lock(target->hash, LW_SHARED);
-	lease = find_lease(db, target, NIL, &entry);
+	lease = find_lease(db, target, NIL);
 	live = lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now());
 	dlock_partition_unlock(target->hash);
 	return live;
@@ -245,7 +240,7 @@ try_renew(DLockStep *step, void *arg)
 	DLockHeldRenewal *renew = arg;
 	DLockStepLack lack = dlock_held_find(step, &renew->found);
 	DLockSpaceLease *lease = renew->found.lease;
-	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
+	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
 	DLockRuleRenewal renewal;
 	DLockTerm	term;
 	int			count;
@@ -264,13 +259,13 @@ try_renew(DLockStep *step, void *arg)
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
 	renew->lsn = lease->lsn;
-	count = dlock_space_parts(renew->found.entry, lease, parts);
+	count = dlock_space_parts(lease, parts);
 	for (int i = 0; i < count; i++)
 	{
-		parts[i].lease->ttl = renewal.term.ttl;
-		parts[i].lease->deadline = renewal.term.deadline;
-		parts[i].lease->bound_mono = renewal.term.bound_mono;
-		dlock_space_note_end(parts[i].lease);
+		parts[i]->ttl = renewal.term.ttl;
+		parts[i]->deadline = renewal.term.deadline;
+		parts[i]->bound_mono = renewal.term.bound_mono;
+		dlock_space_note_end(parts[i]);
 	}
 	if (renewal.term.deadline >= term.deadline)
 		return DLOCK_LACKS_NOTHING;
@@ -278,7 +273,7 @@ try_renew(DLockStep *step, void *arg)
 	/* It ends earlier than requests in the queue expect. */
 	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
 	for (int i = 0; i < count; i++)
-		dlock_queue_call(parts[i].entry, step->now);
+		dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -373,18 +368,18 @@ typedef struct DLockHeldRelease
 
 /* A lease is released before the least time to hold it: it closes its lock. */
 static void
-close_lock(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+close_lock(DLockStep *step, DLockSpaceLease *lease)
 {
 	/* An expiry that comes first ends it all the same. */
 	DLockTime	until = Min(lease->min_until, lease->deadline);
 	DLockTerm	term = {0, step->now, step->now, dlock_clock_wall()};
 
-	Assert(dlock_partition_is_mine(entry->hash));
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	dlock_database_note_deadline(step->db->shared, until);
 	lease->delay = until - step->now;
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
-	dlock_step_stop_lease(step, entry, lease, lease->delay);
+	dlock_step_stop_lease(step, lease, lease->delay);
 }
 
 /* An attempt: release a lease once, or open the lock that it keeps closed. */
@@ -400,14 +395,14 @@ try_release(DLockStep *step, void *arg)
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
 		return lack;
 	if (release->found.target->closed)
-		return dlock_step_end_lease(step, release->found.entry, lease);
+		return dlock_step_end_lease(step, lease);
 	end = dlock_rule_release(lease->holds, lease->min_until, step->now);
-	lack = (end == DLOCK_RULE_END) ? dlock_step_end_lease(step, release->found.entry, lease) :
+	lack = (end == DLOCK_RULE_END) ? dlock_step_end_lease(step, lease) :
 		dlock_step_pin_lease(step, lease);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	if (end == DLOCK_RULE_CLOSE)
-		close_lock(step, release->found.entry, lease);
+		close_lock(step, lease);
 	if (end != DLOCK_RULE_COUNT_DOWN)
 	{
 		dlock_stat_count(DLOCK_STAT_RELEASE, 1);
@@ -495,33 +490,22 @@ dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name)
  * its holder may take a while to notice; what is closed already is opened.
  */
 static void
-end_by_force(DLockDatabase *db, DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockTime now)
+end_by_force(DLockDatabase *db, DLockSpaceLease *lease, DLockTime now)
 {
 	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	path = dlock_holder_path(entry, lease, buffer);
-	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
-	int			count;
+	DLockBytes	path = dlock_holder_path(lease, buffer);
+	DLockSpaceLease *whole = dlock_space_find_part(db->shared->oid, &path, lease->token);
+	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_space_parts((whole != NULL) ? whole : lease, parts);
 
-	Assert(dlock_partition_is_mine(entry->hash));
-	if (lease->part == DLOCK_PART_INTENT)
-	{
-		DLockSpaceEntry *below;
-		DLockSpaceLease *whole = dlock_space_find_part(db->shared->oid, &path, lease->token, &below);
-
-		if (whole != NULL)
-		{
-			entry = below;
-			lease = whole;
-		}
-	}
-	count = dlock_space_parts(entry, lease, parts);
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	for (int i = 0; i < count; i++)
 	{
-		if (parts[i].lease->deadline <= now)
-			parts[i].lease->delay = 0;
-		parts[i].lease->deadline = Min(parts[i].lease->deadline, now);
-		dlock_space_note_end(parts[i].lease);
-		parts[i].lease->stopped = true;
+		if (parts[i]->deadline <= now)
+			parts[i]->delay = 0;
+		parts[i]->deadline = Min(parts[i]->deadline, now);
+		dlock_space_note_end(parts[i]);
+		parts[i]->stopped = true;
 	}
 }
 
@@ -566,7 +550,7 @@ try_force(DLockStep *step, void *arg)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		DLockBytes	path = dlock_holder_path(entry, lease, buffer);
+		DLockBytes	path = dlock_holder_path(lease, buffer);
 
 		if (lease->part != DLOCK_PART_WHOLE)
 			dlock_holder_path_set(database, &path, &needed);
@@ -580,14 +564,14 @@ try_force(DLockStep *step, void *arg)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		DLockBytes	path = dlock_holder_path(entry, lease, buffer);
+		DLockBytes	path = dlock_holder_path(lease, buffer);
 
 		if (dlock_holder_blocks_until(lease) <= step->now)
 			continue;
 		note_forced(&force->ended[force->count++], lease, dlock_name_hash(database, &path),
 					step->now);
 		released += !lease->stopped;
-		end_by_force(step->db, entry, lease, step->now);
+		end_by_force(step->db, lease, step->now);
 	}
 	if (force->count > 0)
 		dlock_database_note_deadline(step->db->shared, step->now);
@@ -639,24 +623,23 @@ typedef struct DLockHeldExpiry
 
 /* Log the end of a lease that keeps its lock closed, and call the requests that wait. */
 static DLockStepLack
-tell_forced(DLockStep *step, DLockHeldFind *found)
+tell_forced(DLockStep *step, DLockSpaceLease *lease)
 {
-	DLockSpaceLease *lease = found->lease;
 	DLockStepLack lack = dlock_step_pin_lease(step, lease);
 	DLockTerm	term = {0, lease->deadline, lease->deadline, 0};
-	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
+	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
 	int			count;
 
-	Assert(dlock_partition_is_mine(found->entry->hash));
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	term.bound_wall = dlock_rule_bound_wall(lease->deadline, step->now, dlock_clock_wall());
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
 	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
-	count = dlock_space_parts(found->entry, lease, parts);
+	count = dlock_space_parts(lease, parts);
 	for (int i = 0; i < count; i++)
-		dlock_queue_call(parts[i].entry, step->now);
+		dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -665,9 +648,8 @@ static DLockStepLack
 try_expire(DLockStep *step, void *arg)
 {
 	DLockHeldExpiry *expiry = arg;
-	DLockHeldFind *found = &expiry->found;
-	DLockStepLack lack = find_any(step, found);
-	DLockSpaceLease *lease = found->lease;
+	DLockStepLack lack = find_any(step, &expiry->found);
+	DLockSpaceLease *lease = expiry->found.lease;
 
 	expiry->until = 0;
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
@@ -676,18 +658,18 @@ try_expire(DLockStep *step, void *arg)
 	if (expiry->until > step->now)
 	{
 		if (expiry->forced)
-			return tell_forced(step, found);
+			return tell_forced(step, lease);
 		lack = lease->unwritten ? dlock_step_pin(step, lease->slot) : DLOCK_LACKS_NOTHING;
 		if (lack == DLOCK_LACKS_NOTHING && lease->unwritten)
-			dlock_step_rewrite(step, found->entry, lease, NULL);
+			dlock_step_rewrite(step, lease, NULL);
 		return lack;
 	}
 	expiry->removed = true;
 
 	/* What is left of a path whose own lease is gone, or goes with it. */
 	if (lease->part == DLOCK_PART_INTENT)
-		return dlock_step_lack_path(step, found->entry, lease);
-	lack = dlock_step_end_lease(step, found->entry, lease);
+		return dlock_step_lack_path(step, lease);
+	lack = dlock_step_end_lease(step, lease);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	pg_atomic_write_u64(&step->db->shared->stats.reaper_lag, step->now - expiry->until);
@@ -772,7 +754,7 @@ try_stop(DLockStep *step, void *arg)
 	delay = delay_of(lease, end->how, step->now);
 	if (lease->slot != DLOCK_SLOT_NONE || delay > 0)
 		dlock_database_note_deadline(step->db->shared, step->now + Max(TIDY_DELAY, delay));
-	dlock_step_stop_lease(step, end->found.entry, lease, delay);
+	dlock_step_stop_lease(step, lease, delay);
 	return DLOCK_LACKS_NOTHING;
 }
 

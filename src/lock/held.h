@@ -44,7 +44,6 @@ typedef struct DLockHeldFind
 {
 	const DLockHeldTarget *target;
 	DLockHeldRight right;
-	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;		/* NULL if there is none */
 	Oid			stranger;		/* whose lease it is, if that prevents it */
 } DLockHeldFind;

@@ -413,10 +413,9 @@ dlock_step_write(DLockStep *step, DLockSlot slot, const DLockLeaseValue *lease)
 
 /* A lease that is held, as it is to be on disk. */
 static DLockLeaseValue
-value_on_disk(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
-			  DLockHolderTexts *texts)
+value_on_disk(DLockStep *step, const DLockSpaceLease *lease, DLockHolderTexts *texts)
 {
-	DLockLeaseValue value = dlock_holder_value(entry, lease, texts);
+	DLockLeaseValue value = dlock_holder_value(lease, texts);
 	TimestampTz wall = dlock_clock_wall();
 
 	value.origin = dlock_clock_origin();
@@ -432,13 +431,12 @@ value_on_disk(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
  * another term unless that is NULL.
  */
 void
-dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
-				   const DLockTerm *term)
+dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term)
 {
 	DLockHolderTexts texts;
-	DLockLeaseValue value = value_on_disk(step, entry, lease, &texts);
+	DLockLeaseValue value = value_on_disk(step, lease, &texts);
 
-	Assert(dlock_partition_is_mine(entry->hash));
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (term != NULL)
 		value.term = *term;
 	lease->lsn = dlock_step_write(step, lease->slot, &value);
@@ -451,12 +449,13 @@ dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lea
  * lease.  Returns the lease, which is at another place; the old one is gone.
  */
 DLockSpaceLease *
-dlock_step_replace(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
-				   const DLockBytes *payload, DLockSlot slot)
+dlock_step_replace(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *payload,
+				   DLockSlot slot)
 {
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockSlot	old = lease->slot;
 	DLockHolderTexts texts;
-	DLockLeaseValue value = dlock_holder_value(entry, lease, &texts);
+	DLockLeaseValue value = dlock_holder_value(lease, &texts);
 	DLockSpaceLease *changed;
 
 	Assert(dlock_partition_is_mine(entry->hash));
@@ -470,10 +469,10 @@ dlock_step_replace(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lea
 		return changed;
 	if (slot == old)
 	{
-		dlock_step_rewrite(step, entry, changed, NULL);
+		dlock_step_rewrite(step, changed, NULL);
 		return changed;
 	}
-	value = value_on_disk(step, entry, changed, &texts);
+	value = value_on_disk(step, changed, &texts);
 	changed->lsn = step->lsn = dlock_store_move(page_of(step, old), old,
 												page_of(step, slot), slot, &value);
 	dlock_slot_free(&step->db->shared->slots, old);
@@ -493,7 +492,7 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 	/* The page has a token or a mode that was undone: write all of it. */
 	if (lease->unwritten)
 	{
-		dlock_step_rewrite(step, dlock_space_entry_of(lease), lease, term);
+		dlock_step_rewrite(step, lease, term);
 		return;
 	}
 	value.term = *term;
@@ -510,7 +509,7 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
  * missing there if the backend has no memory for it.
  */
 static void
-note_expiry(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+note_expiry(DLockStep *step, const DLockSpaceLease *lease)
 {
 	DLockHolderTexts texts;
 	DLockBytes	name;
@@ -522,7 +521,7 @@ note_expiry(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	dlock_stat_count(DLOCK_STAT_EXPIRY, 1);
 	if (!dlock_settings_log_expirations)
 		return;
-	name = dlock_space_entry_name(entry, texts.name);
+	name = dlock_space_entry_name(dlock_space_entry_of(lease), texts.name);
 	owner = dlock_space_lease_owner(lease, texts.owner);
 	expired = palloc_extended(offsetof(DLockStepExpired, texts) + name.len + owner.name.len,
 							  MCXT_ALLOC_NO_OOM);
@@ -544,8 +543,9 @@ note_expiry(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
  * pinned, if it has one.  It is left to the caller to call the requests that wait.
  */
 static void
-erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+erase_lease(DLockStep *step, DLockSpaceLease *lease)
 {
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockSlot	slot = lease->slot;
 
 	Assert(dlock_partition_is_mine(entry->hash));
@@ -558,11 +558,12 @@ erase_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
 
 /* The same, and call the requests that wait. */
 static void
-erase_part(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *part)
+erase_part(DLockStep *step, DLockSpaceLease *part)
 {
+	DLockSpaceEntry *entry = dlock_space_entry_of(part);
 	bool		waited_for = dlock_space_queue(entry) != NULL;
 
-	erase_lease(step, entry, part);
+	erase_lease(step, part);
 	/* If nobody waits, the entry may have gone. */
 	if (waited_for)
 		dlock_queue_call(entry, step->now);
@@ -573,12 +574,12 @@ erase_part(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *part)
  * end together, under the locks of all of the path.
  */
 DLockStepLack
-dlock_step_lack_path(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *part)
+dlock_step_lack_path(DLockStep *step, const DLockSpaceLease *part)
 {
 	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	path = dlock_holder_path(entry, part, buffer);
+	DLockBytes	path = dlock_holder_path(part, buffer);
 
-	Assert(dlock_partition_is_mine(entry->hash));
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(part)->hash));
 	step->path_token = part->token;
 	step->path_len = path.len;
 	memcpy(step->path, path.data, path.len);
@@ -603,13 +604,13 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 		if (dlock_holder_blocks_until(lease) > step->now)
 			continue;
 		if (lease->part != DLOCK_PART_WHOLE)
-			return dlock_step_lack_path(step, entry, lease);
+			return dlock_step_lack_path(step, lease);
 		lack = dlock_step_pin_lease(step, lease);
 		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
 		is_last = entry->nholders == 1 && dlock_space_queue(entry) == NULL;
-		note_expiry(step, entry, lease);
-		erase_lease(step, entry, lease);
+		note_expiry(step, lease);
+		erase_lease(step, lease);
 	}
 	if (!is_last)
 		dlock_space_refresh(entry);
@@ -619,20 +620,19 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 
 /* End a lease, with all its parts, and call the requests that wait. */
 DLockStepLack
-dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease)
+dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease)
 {
-	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
-	DLockStepLack lack;
+	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
+	DLockStepLack lack = dlock_step_pin_lease(step, lease);
 	int			count;
 
-	Assert(dlock_partition_is_mine(entry->hash));
-	lack = dlock_step_pin_lease(step, lease);
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
-	note_expiry(step, entry, lease);
-	count = dlock_space_parts(entry, lease, parts);
+	note_expiry(step, lease);
+	count = dlock_space_parts(lease, parts);
 	for (int i = 0; i < count; i++)
-		erase_part(step, parts[i].entry, parts[i].lease);
+		erase_part(step, parts[i]);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -644,27 +644,26 @@ dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *l
  * A crash before that brings back a lease for its ttl at most.
  */
 void
-dlock_step_stop_lease(DLockStep *step, DLockSpaceEntry *entry, DLockSpaceLease *lease,
-					  DLockTime delay)
+dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay)
 {
-	DLockSpacePart parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_space_parts(entry, lease, parts);
+	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_space_parts(lease, parts);
 	bool		on_disk = lease->slot != DLOCK_SLOT_NONE;
 
-	Assert(dlock_partition_is_mine(entry->hash));
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	for (int i = 0; i < count; i++)
 	{
-		lease = parts[i].lease;
+		lease = parts[i];
 		if (!on_disk && delay == 0)
 		{
-			erase_part(step, parts[i].entry, lease);
+			erase_part(step, lease);
 			continue;
 		}
 		lease->deadline = Min(lease->deadline, step->now);
 		lease->delay = delay;
 		lease->stopped = true;
 		dlock_space_note_end(lease);
-		dlock_queue_call(parts[i].entry, step->now);
+		dlock_queue_call(dlock_space_entry_of(lease), step->now);
 	}
 }
 
@@ -677,12 +676,10 @@ remove_intents(DLockStep *step, const DLockBytes *path, DLockToken token)
 
 	for (int i = 0; i < count; i++)
 	{
-		DLockSpaceEntry *entry;
-		DLockSpaceLease *intent = dlock_space_find_part(step->db->shared->oid, &ancestors[i],
-														token, &entry);
+		DLockSpaceLease *intent = dlock_space_find_part(step->db->shared->oid, &ancestors[i], token);
 
 		if (intent != NULL)
-			erase_part(step, entry, intent);
+			erase_part(step, intent);
 	}
 }
 
@@ -691,15 +688,13 @@ static DLockStepLack
 try_end_path(DLockStep *step, void *arg)
 {
 	const DLockBytes *path = arg;
-	DLockSpaceEntry *entry;
-	DLockSpaceLease *lease = dlock_space_find_part(step->db->shared->oid, path, step->path_token,
-												   &entry);
+	DLockSpaceLease *lease = dlock_space_find_part(step->db->shared->oid, path, step->path_token);
 	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 
 	if (lease == NULL)
 		remove_intents(step, path, step->path_token);
 	else if (dlock_holder_blocks_until(lease) <= step->now)
-		lack = dlock_step_end_lease(step, entry, lease);
+		lack = dlock_step_end_lease(step, lease);
 	return lack;
 }
 

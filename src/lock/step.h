@@ -110,19 +110,14 @@ extern XLogRecPtr dlock_step_write(DLockStep *step, DLockSlot slot,
 								   const DLockLeaseValue *lease);
 extern void dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease,
 								 const DLockTerm *term);
-extern void dlock_step_rewrite(DLockStep *step, DLockSpaceEntry *entry,
-							   DLockSpaceLease *lease, const DLockTerm *term);
-extern DLockSpaceLease *dlock_step_replace(DLockStep *step, DLockSpaceEntry *entry,
-										   DLockSpaceLease *lease,
+extern void dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term);
+extern DLockSpaceLease *dlock_step_replace(DLockStep *step, DLockSpaceLease *lease,
 										   const DLockBytes *payload, DLockSlot slot);
 
 /* the end of leases */
 extern DLockStepLack dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry);
-extern DLockStepLack dlock_step_end_lease(DLockStep *step, DLockSpaceEntry *entry,
-										  DLockSpaceLease *lease);
-extern void dlock_step_stop_lease(DLockStep *step, DLockSpaceEntry *entry,
-								  DLockSpaceLease *lease, DLockTime delay);
-extern DLockStepLack dlock_step_lack_path(DLockStep *step, DLockSpaceEntry *entry,
-										  DLockSpaceLease *part);
+extern DLockStepLack dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease);
+extern void dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay);
+extern DLockStepLack dlock_step_lack_path(DLockStep *step, const DLockSpaceLease *part);
 
 #endif							/* DLOCK_STEP_H */

@@ -151,16 +151,15 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 	char		payload[DLOCK_PAYLOAD_MAX];
 	char	   *data;
 	DLockSpaceLease *lease;
-	DLockSpaceEntry *entry;
 	bool		live;
 
 	/* Do not allocate under the lock. */
 	dlock_partition_lock(ref->hash, LW_SHARED);
-	entry = dlock_space_find_token(db->shared->oid, ref->hash, ref->token, &lease);
-	live = entry != NULL && dlock_rule_is_live(lease->deadline, group->now);
+	lease = dlock_space_find_token(db->shared->oid, ref->hash, ref->token);
+	live = lease != NULL && dlock_rule_is_live(lease->deadline, group->now);
 	if (live)
 	{
-		member->lock_name = put_bytes(dlock_space_entry_name(entry, name), name);
+		member->lock_name = put_bytes(dlock_space_entry_name(dlock_space_entry_of(lease), name), name);
 		member->hash = ref->hash;
 		member->token = lease->token;
 		member->role = lease->role;

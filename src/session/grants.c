@@ -291,7 +291,7 @@ convert_bound(uint32 hash, DLockToken from, DLockToken to)
 
 /* Change a lease back; returns false if that must end it. */
 static bool
-restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
+restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 {
 	DLockHolderCrowd crowd;
 
@@ -311,7 +311,7 @@ restore(DLockSpaceEntry *entry, DLockSpaceLease *lease, const DLockGrantsItem *i
 			/* It may have been converted to a weaker mode since. */
 			if (lease->mode != item->after)
 				return true;
-			crowd = dlock_holder_survey(entry, lease, now);
+			crowd = dlock_holder_survey(dlock_space_entry_of(lease), lease, now);
 			if (dlock_holder_is_in_way(&crowd, 0, (DLockMode) item->before, 0))
 				return false;
 			dlock_space_set_mode(lease, (DLockMode) item->before);
@@ -339,7 +339,6 @@ undo(DLockDatabase *db, const DLockGrantsItem *item, bool known)
 {
 	DLockHeldStop how = known ? DLOCK_STOP_LOST : DLOCK_STOP_UNTOLD;
 	DLockToken	ends = (item->kind == CHANGE_GRANT) ? item->token : DLOCK_TOKEN_NONE;
-	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
 	DLockTime	now;
 
@@ -347,13 +346,13 @@ undo(DLockDatabase *db, const DLockGrantsItem *item, bool known)
 	{
 		dlock_partition_lock(item->hash, LW_EXCLUSIVE);
 		now = dlock_clock_now();
-		entry = dlock_space_find_token(db->shared->oid, item->hash, item->token, &lease);
+		lease = dlock_space_find_token(db->shared->oid, item->hash, item->token);
 
 		/* What was ended by force stays ended. */
-		if (entry != NULL && !lease->stopped &&
+		if (lease != NULL && !lease->stopped &&
 			(item->kind == CHANGE_SLOT || dlock_rule_is_live(lease->deadline, now)))
 		{
-			if (!restore(entry, lease, item, now))
+			if (!restore(lease, item, now))
 			{
 				ends = lease->token;
 				how = (item->kind == CHANGE_UPGRADE) ? DLOCK_STOP_LOST : how;
@@ -363,7 +362,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item, bool known)
 				lease->unwritten = true;
 				dlock_database_note_deadline(db->shared, now);
 			}
-			dlock_queue_call(entry, now);
+			dlock_queue_call(dlock_space_entry_of(lease), now);
 		}
 		dlock_partition_unlock(item->hash);
 	}

@@ -331,9 +331,10 @@ dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTime now)
  * on the wall clock, and min_hold.  Long texts are put together in "texts".
  */
 DLockLeaseValue
-dlock_holder_value(DLockSpaceEntry *entry, const DLockSpaceLease *lease,
-				   DLockHolderTexts *texts)
+dlock_holder_value(const DLockSpaceLease *lease, DLockHolderTexts *texts)
 {
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+
 	Assert(dlock_partition_is_held(entry->hash));
 	return (DLockLeaseValue)
 	{
@@ -512,8 +513,10 @@ dlock_holder_path_set(Oid database, const DLockBytes *path, DLockPartitionSet *s
 
 /* The path that a part of a lease on a path belongs to; put together in "buffer" if long. */
 DLockBytes
-dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part, char buffer[DLOCK_NAME_MAX])
+dlock_holder_path(const DLockSpaceLease *part, char buffer[DLOCK_NAME_MAX])
 {
+	DLockSpaceEntry *entry = dlock_space_entry_of(part);
+
 	Assert(dlock_partition_is_held(entry->hash));
 	return (part->part == DLOCK_PART_INTENT) ?
 		dlock_space_lease_text(part, part->owner_len, part->payload_len, buffer) :

@@ -61,9 +61,7 @@ extern DLockSpaceRef *dlock_holder_list(Oid database, const DLockBytes *owner_na
 extern bool dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTime now);
 
 /* a lease as a value, and who is in the way */
-extern DLockLeaseValue dlock_holder_value(DLockSpaceEntry *entry,
-										  const DLockSpaceLease *lease,
-										  DLockHolderTexts *texts);
+extern DLockLeaseValue dlock_holder_value(const DLockSpaceLease *lease, DLockHolderTexts *texts);
 extern DLockTime dlock_holder_blocks_until(const DLockSpaceLease *lease);
 extern DLockTime dlock_holder_due_at(const DLockSpaceLease *lease);
 extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own,
@@ -84,7 +82,6 @@ extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *ow
 /* the parts of a path */
 extern void dlock_holder_path_set(Oid database, const DLockBytes *path,
 								  DLockPartitionSet *set);
-extern DLockBytes dlock_holder_path(DLockSpaceEntry *entry, DLockSpaceLease *part,
-									char buffer[DLOCK_NAME_MAX]);
+extern DLockBytes dlock_holder_path(const DLockSpaceLease *part, char buffer[DLOCK_NAME_MAX]);
 
 #endif							/* DLOCK_HOLDER_H */

@@ -184,11 +184,10 @@ dlock_space_find(Oid database, uint32 hash, const DLockBytes *name)
  * Find the lease with a token, by the hash of its lock, an intent only if there
  * is no other; NULL if there is none.  Lock as for bucket.
  */
-DLockSpaceEntry *
-dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
-					   DLockSpaceLease **lease)
+DLockSpaceLease *
+dlock_space_find_token(Oid database, uint32 hash, DLockToken token)
 {
-	DLockSpaceEntry *found = NULL;
+	DLockSpaceLease *found = NULL;
 
 	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL;
 		 entry = dlock_space_next_entry(entry))
@@ -200,8 +199,7 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 		holder = dlock_holder_find_part(entry, token);
 		if (holder == NULL)
 			continue;
-		*lease = holder;
-		found = entry;
+		found = holder;
 
 		/* A path and its ancestors have one token, and might have one hash. */
 		if (holder->part != DLOCK_PART_INTENT)
@@ -211,15 +209,15 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token,
 }
 
 /*
- * Find the lease with a token on the lock of a name, and the entry; NULL if there
- * is none.  Lock as for bucket.
+ * Find the lease with a token on the lock of a name; NULL if there is none.  Lock
+ * as for bucket.
  */
 DLockSpaceLease *
-dlock_space_find_part(Oid database, const DLockBytes *name, DLockToken token,
-					  DLockSpaceEntry **entry)
+dlock_space_find_part(Oid database, const DLockBytes *name, DLockToken token)
 {
-	*entry = dlock_space_find(database, dlock_name_hash(database, name), name);
-	return (*entry != NULL) ? dlock_holder_find_part(*entry, token) : NULL;
+	DLockSpaceEntry *entry = dlock_space_find(database, dlock_name_hash(database, name), name);
+
+	return (entry != NULL) ? dlock_holder_find_part(entry, token) : NULL;
 }
 
 /*
@@ -228,8 +226,9 @@ dlock_space_find_part(Oid database, const DLockBytes *name, DLockToken token,
  * partitions of the whole path must be locked.
  */
 int
-dlock_space_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpacePart *parts)
+dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts)
 {
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	char		buffer[DLOCK_NAME_MAX];
 	DLockBytes	name = dlock_space_entry_name(entry, buffer);
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
@@ -237,23 +236,15 @@ dlock_space_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpacePart
 	int			nancestors = 0;
 
 	Assert(dlock_partition_is_held(entry->hash));
-	parts[0] = (DLockSpacePart)
-	{
-		entry, lease
-	};
+	parts[0] = lease;
 	if (lease->part == DLOCK_PART_PATH)
 		nancestors = dlock_name_ancestors(&name, ancestors);
 	for (int i = 0; i < nancestors; i++)
 	{
-		DLockSpaceEntry *above;
-		DLockSpaceLease *intent = dlock_space_find_part(entry->database, &ancestors[i],
-														lease->token, &above);
+		DLockSpaceLease *intent = dlock_space_find_part(entry->database, &ancestors[i], lease->token);
 
 		if (intent != NULL)
-			parts[count++] = (DLockSpacePart)
-		{
-			above, intent
-		};
+			parts[count++] = intent;
 	}
 	return count;
 }

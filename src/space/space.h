@@ -15,13 +15,6 @@
 #include "space/lease.h"
 #include "space/partition.h"
 
-/* A lease and the lock that it is on: one part of a lease on a path. */
-typedef struct DLockSpacePart
-{
-	DLockSpaceEntry *entry;
-	DLockSpaceLease *lease;
-} DLockSpacePart;
-
 typedef void (*DLockSpaceVisitor) (DLockSpaceEntry *entry,
 								   DLockSpaceLease *lease, void *arg);
 
@@ -36,12 +29,10 @@ extern bool dlock_space_prepare(int name_len, int data_len, int count);
 /* look-ups */
 extern DLockSpaceEntry *dlock_space_find(Oid database, uint32 hash,
 										 const DLockBytes *name);
-extern DLockSpaceEntry *dlock_space_find_token(Oid database, uint32 hash,
-											   DLockToken token,
-											   DLockSpaceLease **lease);
+extern DLockSpaceLease *dlock_space_find_token(Oid database, uint32 hash, DLockToken token);
 extern DLockSpaceLease *dlock_space_find_part(Oid database, const DLockBytes *name,
-											  DLockToken token, DLockSpaceEntry **entry);
-extern int	dlock_space_parts(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpacePart *parts);
+											  DLockToken token);
+extern int	dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern bool dlock_space_is_first(const DLockSpaceLease *request);
 extern DLockSpaceLease *dlock_space_request_first(DLockMemoryRef first);

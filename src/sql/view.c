@@ -102,7 +102,7 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockViewState *state = arg;
 	DLockHolderTexts texts;
-	DLockLeaseValue value = dlock_holder_value(entry, lease, &texts);
+	DLockLeaseValue value = dlock_holder_value(lease, &texts);
 
 	if (dlock_holder_blocks_until(lease) <= state->now)
 		return;
