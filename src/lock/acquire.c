@@ -377,7 +377,7 @@ prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
 {
 	const DLockAcquireRequest *request = acquire->request;
 	DLockSpaceLease *own = item->own;
-	DLockTerm	term = {own->ttl, own->deadline, own->bound_mono, 0};
+	DLockTerm	term = dlock_space_lease_term(own);
 	char		buffer[DLOCK_PAYLOAD_MAX];
 	DLockBytes	payload = dlock_space_lease_payload(own, buffer);
 	bool		counts = request->reentry == DLOCK_REENTRY_COUNT;
@@ -427,19 +427,12 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 {
 	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
 	DLockTerm  *term = &item->renewal.term;
-	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_space_parts(item->own, parts);
 
 	item->own->holds += counts;
 	if (item->own->slot != DLOCK_SLOT_NONE && !item->other_payload &&
 		(item->renewal.must_log || counts))
 		dlock_step_log_state(&acquire->step, item->own, term);
-	for (int i = 0; i < count; i++)
-	{
-		parts[i]->ttl = term->ttl;
-		parts[i]->deadline = term->deadline;
-		parts[i]->bound_mono = term->bound_mono;
-	}
+	dlock_space_set_term(item->own, term);
 	if (item->other_payload)
 		replace_payload(acquire, item);
 	dlock_stat_count(DLOCK_STAT_REENTRY, 1);

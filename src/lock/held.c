@@ -199,15 +199,17 @@ put_own_first(DLockSpaceRef *refs, int count)
 	return own;
 }
 
-/* The term of a lease, but for the bound on the wall clock. */
-static DLockTerm
-term_of(const DLockSpaceLease *lease)
+/* A lease ends at another time than requests in the queue expect: call these. */
+static void
+tell_end(DLockStep *step, DLockSpaceLease *lease)
 {
-	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
-	return (DLockTerm)
-	{
-		lease->ttl, lease->deadline, lease->bound_mono, 0
-	};
+	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_space_parts(lease, parts);
+
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
+	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+	for (int i = 0; i < count; i++)
+		dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
 }
 
 /* Is the lease that a target names live now?  Changes nothing. */
@@ -240,14 +242,12 @@ try_renew(DLockStep *step, void *arg)
 	DLockHeldRenewal *renew = arg;
 	DLockStepLack lack = dlock_held_find(step, &renew->found);
 	DLockSpaceLease *lease = renew->found.lease;
-	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
 	DLockRuleRenewal renewal;
 	DLockTerm	term;
-	int			count;
 
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
 		return lack;
-	term = term_of(lease);
+	term = dlock_space_lease_term(lease);
 	renewal = dlock_rule_renew(&term, renew->ttl, step->now, dlock_clock_wall());
 	if (renewal.must_log && lease->slot != DLOCK_SLOT_NONE)
 	{
@@ -259,21 +259,9 @@ try_renew(DLockStep *step, void *arg)
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
 	renew->lsn = lease->lsn;
-	count = dlock_space_parts(lease, parts);
-	for (int i = 0; i < count; i++)
-	{
-		parts[i]->ttl = renewal.term.ttl;
-		parts[i]->deadline = renewal.term.deadline;
-		parts[i]->bound_mono = renewal.term.bound_mono;
-		dlock_space_note_end(parts[i]);
-	}
-	if (renewal.term.deadline >= term.deadline)
-		return DLOCK_LACKS_NOTHING;
-
-	/* It ends earlier than requests in the queue expect. */
-	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
-	for (int i = 0; i < count; i++)
-		dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
+	dlock_space_set_term(lease, &renewal.term);
+	if (renewal.term.deadline < term.deadline)
+		tell_end(step, lease);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -411,7 +399,7 @@ try_release(DLockStep *step, void *arg)
 
 	lease->holds--;
 	release->counted = lease->token;
-	term = term_of(lease);
+	term = dlock_space_lease_term(lease);
 	term.bound_wall = dlock_rule_bound_wall(term.bound_mono, step->now, dlock_clock_wall());
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
@@ -495,18 +483,10 @@ end_by_force(DLockDatabase *db, DLockSpaceLease *lease, DLockTime now)
 	char		buffer[DLOCK_NAME_MAX];
 	DLockBytes	path = dlock_holder_path(lease, buffer);
 	DLockSpaceLease *whole = dlock_space_find_part(db->shared->oid, &path, lease->token);
-	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_space_parts((whole != NULL) ? whole : lease, parts);
+	DLockTime	delay = dlock_rule_is_live(lease->deadline, now) ? lease->delay : 0;
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	for (int i = 0; i < count; i++)
-	{
-		if (parts[i]->deadline <= now)
-			parts[i]->delay = 0;
-		parts[i]->deadline = Min(parts[i]->deadline, now);
-		dlock_space_note_end(parts[i]);
-		parts[i]->stopped = true;
-	}
+	dlock_space_stop((whole != NULL) ? whole : lease, delay, now);
 }
 
 typedef struct DLockHeldForce
@@ -627,19 +607,13 @@ tell_forced(DLockStep *step, DLockSpaceLease *lease)
 {
 	DLockStepLack lack = dlock_step_pin_lease(step, lease);
 	DLockTerm	term = {0, lease->deadline, lease->deadline, 0};
-	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
-	int			count;
 
-	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	term.bound_wall = dlock_rule_bound_wall(lease->deadline, step->now, dlock_clock_wall());
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
-	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
-	count = dlock_space_parts(lease, parts);
-	for (int i = 0; i < count; i++)
-		dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
+	tell_end(step, lease);
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -651,19 +651,14 @@ dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay)
 	bool		on_disk = lease->slot != DLOCK_SLOT_NONE;
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
+	if (on_disk || delay > 0)
+		dlock_space_stop(lease, delay, step->now);
 	for (int i = 0; i < count; i++)
 	{
-		lease = parts[i];
-		if (!on_disk && delay == 0)
-		{
-			erase_part(step, lease);
-			continue;
-		}
-		lease->deadline = Min(lease->deadline, step->now);
-		lease->delay = delay;
-		lease->stopped = true;
-		dlock_space_note_end(lease);
-		dlock_queue_call(dlock_space_entry_of(lease), step->now);
+		if (on_disk || delay > 0)
+			dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
+		else
+			erase_part(step, parts[i]);
 	}
 }
 

@@ -72,7 +72,7 @@ record_of(const DLockSpaceLease *lease)
 {
 	DLockGrantsSlot record = {
 		.token = lease->token,
-		.term = {lease->ttl, lease->deadline, lease->bound_mono, 0},
+		.term = dlock_space_lease_term(lease),
 		.delay = lease->delay,
 		.min_until = lease->min_until,
 		.granted_at = lease->granted_at,
@@ -112,12 +112,9 @@ succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLeas
 
 	*once->before = record_of(lease);
 	dlock_space_succeed(lease, GetUserId(), token);
-	lease->ttl = term.ttl;
-	lease->deadline = term.deadline;
-	lease->bound_mono = term.bound_mono;
 	lease->granted_at = wall;
 	lease->delay = Max(once->memory, until - term.deadline);
-	dlock_space_note_end(lease);
+	dlock_space_set_term(lease, &term);
 	lease->min_until = 0;
 	lease->holds = 1;
 	lease->stopped = false;

@@ -319,11 +319,8 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 
 		case CHANGE_SLOT:
 			dlock_space_succeed(lease, item->slot->role, item->slot->token);
-			lease->ttl = item->slot->term.ttl;
-			lease->deadline = item->slot->term.deadline;
-			lease->bound_mono = item->slot->term.bound_mono;
 			lease->delay = item->slot->delay;
-			dlock_space_note_end(lease);
+			dlock_space_set_term(lease, &item->slot->term);
 			lease->min_until = item->slot->min_until;
 			lease->granted_at = item->slot->granted_at;
 			lease->holds = item->slot->holds;

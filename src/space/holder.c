@@ -346,10 +346,7 @@ dlock_holder_value(const DLockSpaceLease *lease, DLockHolderTexts *texts)
 			.holds = lease->holds,
 			.permits = entry->permits,
 			.granted_at = lease->granted_at,
-			.term =
-		{
-			lease->ttl, lease->deadline, lease->bound_mono, 0
-		},
+			.term = dlock_space_lease_term(lease),
 			.delay = lease->delay,
 			.name = dlock_space_entry_name(entry, texts->name),
 			.owner = dlock_space_lease_owner(lease, texts->owner).name,

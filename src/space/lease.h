@@ -192,6 +192,17 @@ dlock_space_lease_payload(const DLockSpaceLease *lease, char buffer[DLOCK_PAYLOA
 	return dlock_space_lease_text(lease, lease->owner_len, lease->payload_len, buffer);
 }
 
+/* Its term, but for the bound on the wall clock.  The partition lock must be held. */
+static inline DLockTerm
+dlock_space_lease_term(const DLockSpaceLease *lease)
+{
+	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	return (DLockTerm)
+	{
+		lease->ttl, lease->deadline, lease->bound_mono, 0
+	};
+}
+
 /* Is this the name of its owner, whatever the role? */
 static inline bool
 dlock_space_is_owner_name(const DLockSpaceLease *lease, const DLockBytes *name)

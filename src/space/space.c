@@ -283,12 +283,9 @@ dlock_space_request_next(DLockSpaceLease *lease)
 	return dlock_memory_or_null(lease->u.next_part);
 }
 
-/*
- * When a lease stops blocking has changed: see to it that "earliest" is not
- * after that.  Lock as for dlock_space_hold().
- */
-void
-dlock_space_note_end(const DLockSpaceLease *lease)
+/* When a lease stops blocking has changed: see to it that "earliest" is not after that. */
+static void
+note_end(const DLockSpaceLease *lease)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockTime	until = dlock_rule_blocks_until(lease->deadline, lease->delay);
@@ -311,7 +308,7 @@ dlock_space_refresh(DLockSpaceEntry *entry)
 		 lease = dlock_space_next(lease))
 	{
 		entry->held_modes |= DLOCK_RULE_BIT(lease->mode);
-		dlock_space_note_end(lease);
+		note_end(lease);
 	}
 }
 
@@ -449,7 +446,7 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 							 lease->indexed ? NONE : entry->holders, LOCK_NODE);
 	entry->nholders++;
 	add_mode(entry, (DLockMode) lease->mode);
-	dlock_space_note_end(lease);
+	note_end(lease);
 	dlock_holder_add(lease);
 	if (entry->database == MyDatabaseId)
 		dlock_stat_count_lease(1);
@@ -571,6 +568,44 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 	dlock_limit_leave(lease->counter);
 	lease->counter = dlock_limit_enter(entry->database, role);
 	dlock_holder_change(lease, role, token);
+}
+
+/*
+ * Give a lease that is held another term, with all its parts, whose partitions must
+ * be locked exclusively.  A new delay must be in place.
+ */
+void
+dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term)
+{
+	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_space_parts(lease, parts);
+
+	for (int i = 0; i < count; i++)
+	{
+		parts[i]->ttl = term->ttl;
+		parts[i]->deadline = term->deadline;
+		parts[i]->bound_mono = term->bound_mono;
+		note_end(parts[i]);
+	}
+}
+
+/*
+ * End a lease now, with all its parts, unless its time is up; its locks stay closed
+ * for "delay" after its end.  Locks as for dlock_space_set_term().
+ */
+void
+dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now)
+{
+	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
+	int			count = dlock_space_parts(lease, parts);
+
+	for (int i = 0; i < count; i++)
+	{
+		parts[i]->deadline = Min(parts[i]->deadline, now);
+		parts[i]->delay = delay;
+		parts[i]->stopped = true;
+		note_end(parts[i]);
+	}
 }
 
 /* Give a lease that is held another mode.  Lock as for dlock_space_hold(). */

@@ -52,7 +52,8 @@ extern void dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken tok
 extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 
 extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);
-extern void dlock_space_note_end(const DLockSpaceLease *lease);
+extern void dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term);
+extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now);
 extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
