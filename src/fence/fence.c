@@ -114,7 +114,7 @@ uint64		dlock_fence_generation = 1;
 static void
 check_live(const DLockBytes *resource, DLockToken token)
 {
-	DLockHeldTarget target = {
+	DLockHolderTarget target = {
 		.by = DLOCK_BY_TOKEN,
 		.name = *resource,
 		.token = token

@@ -175,11 +175,11 @@ try_convert(DLockStep *step, void *arg)
  * 42501, 53400.
  */
 DLockAcquireAnswer
-dlock_convert_lease(DLockDatabase *db, const DLockHeldTarget *target,
+dlock_convert_lease(DLockDatabase *db, const DLockHolderTarget *target,
 					DLockMode mode, bool may_wait, DLockAcquireGranted *granted)
 {
 	DLockConversion convert = {
-		.found = {.target = target,.right = DLOCK_RIGHT_ROLE},
+		.found = {.target = target},
 		.mode = mode,.may_wait = may_wait,.granted = granted
 	};
 	DLockStep	step;

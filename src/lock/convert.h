@@ -15,7 +15,7 @@
 #include "lock/held.h"
 
 extern DLockAcquireAnswer dlock_convert_lease(DLockDatabase *db,
-											  const DLockHeldTarget *target,
+											  const DLockHolderTarget *target,
 											  DLockMode mode, bool may_wait,
 											  DLockAcquireGranted *granted);
 

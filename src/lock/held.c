@@ -38,79 +38,6 @@
 
 /* ---- finding ---- */
 
-/* The target that the hash of a name and a token stand for. */
-DLockHeldTarget
-dlock_held_target(uint32 hash, DLockToken token)
-{
-	return (DLockHeldTarget)
-	{
-		.by = DLOCK_BY_REF,.hash = hash,.token = token
-	};
-}
-
-/*
- * Is a lease live; or, if the target wants that, over, and its lock closed by
- * its lock delay?
- */
-static bool
-is_wanted(const DLockHeldTarget *target, const DLockSpaceLease *lease, DLockTime now)
-{
-	if (dlock_rule_is_live(lease->deadline, now))
-		return !target->closed;
-	return target->closed && now >= lease->min_until && dlock_holder_blocks_until(lease) > now;
-}
-
-/*
- * Find the lease that an owner's name stands for: that of the current user, else
- * the first that is not a stranger's.  An owner may have leases that are closed
- * beside its live one.
- */
-static DLockSpaceLease *
-find_by_owner(DLockSpaceEntry *entry, const DLockHeldTarget *target, const List *strangers)
-{
-	DLockOwner	own = {GetUserId(), target->owner};
-	DLockTime	now = dlock_clock_now();
-	DLockSpaceLease *other = target->closed ? NULL : dlock_holder_find_owned(entry, &own, now);
-
-	if (other != NULL)
-		return other;
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		if (lease->part == DLOCK_PART_INTENT || !is_wanted(target, lease, now) ||
-			!dlock_space_is_owner_name(lease, &target->owner))
-			continue;
-		if (lease->role == GetUserId())
-			return lease;
-		if (other == NULL && !list_member_oid(strangers, lease->role))
-			other = lease;
-	}
-	return other;
-}
-
-/*
- * Find the lease that a target names; NULL if there is none.  The partition
- * lock must be held.  Intents are found by reference only.
- */
-static DLockSpaceLease *
-find_lease(DLockDatabase *db, const DLockHeldTarget *target, const List *strangers)
-{
-	Oid			database = db->shared->oid;
-	DLockSpaceEntry *entry;
-	DLockSpaceLease *lease;
-
-	Assert(dlock_partition_is_held(target->hash));
-	if (target->by == DLOCK_BY_REF)
-		return dlock_space_find_token(database, target->hash, target->token);
-	entry = dlock_space_find(database, target->hash, &target->name);
-	if (entry == NULL)
-		return NULL;
-	if (target->by == DLOCK_BY_OWNER)
-		return find_by_owner(entry, target, strangers);
-	lease = dlock_holder_find_part(entry, target->token);
-	return (lease != NULL && lease->part != DLOCK_PART_INTENT) ? lease : NULL;
-}
-
 /*
  * Find the lease that a target names, with the partitions of all its parts
  * locked.
@@ -123,7 +50,7 @@ find_any(DLockStep *step, DLockHeldFind *found)
 	DLockBytes	path;
 
 	Assert(dlock_partition_is_mine(found->target->hash));
-	found->lease = find_lease(step->db, found->target, step->strangers);
+	found->lease = dlock_space_find_target(step->db->shared->oid, found->target, step->strangers);
 	if (found->lease == NULL || found->lease->part != DLOCK_PART_PATH)
 		return DLOCK_LACKS_NOTHING;
 	path = dlock_holder_path(found->lease, buffer);
@@ -136,8 +63,8 @@ find_any(DLockStep *step, DLockHeldFind *found)
  * the current user may use: its own, or that of a role that it is a member of.
  *
  * A name of an owner stands for no lease of a stranger: the answer is as if that
- * lease were not there.  A token or a reference names one lease; "right" says what
- * happens if that is a stranger's.
+ * lease were not there.  A token or a reference names one lease; if that is a
+ * stranger's, the target says what happens.
  */
 DLockStepLack
 dlock_held_find(DLockStep *step, DLockHeldFind *found)
@@ -148,7 +75,7 @@ dlock_held_find(DLockStep *step, DLockHeldFind *found)
 	if (lack != DLOCK_LACKS_NOTHING || found->lease == NULL)
 		return lack;
 	role = found->lease->role;
-	if (!is_wanted(found->target, found->lease, step->now))
+	if (!dlock_holder_is_wanted(found->target, found->lease, step->now))
 		found->lease = NULL;
 	else if (role == GetUserId() || role == step->member_of)
 		return DLOCK_LACKS_NOTHING;
@@ -176,7 +103,7 @@ dlock_held_run(DLockStep *step, DLockDatabase *db, DLockHeldFind *found, DLockSt
 	dlock_step_begin(step, db);
 	dlock_partition_set_add(&step->set, found->target->hash);
 	(void) dlock_step_run(step, attempt, found);
-	if (OidIsValid(found->stranger) && found->right == DLOCK_RIGHT_ROLE)
+	if (OidIsValid(found->stranger) && !found->target->skip)
 		dlock_error_not_owner(&found->target->name, found->stranger);
 	return found->lease != NULL;
 }
@@ -214,13 +141,13 @@ tell_end(DLockStep *step, DLockSpaceLease *lease)
 
 /* Is the lease that a target names live now?  Changes nothing. */
 bool
-dlock_held_is_live(DLockDatabase *db, const DLockHeldTarget *target)
+dlock_held_is_live(DLockDatabase *db, const DLockHolderTarget *target)
 {
 	DLockSpaceLease *lease;
 	bool		live;
 
 	dlock_partition_lock(target->hash, LW_SHARED);
-	lease = find_lease(db, target, NIL);
+	lease = dlock_space_find_target(db->shared->oid, target, NIL);
 	live = lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now());
 	dlock_partition_unlock(target->hash);
 	return live;
@@ -271,10 +198,9 @@ try_renew(DLockStep *step, void *arg)
  * the new deadline; it is left to the caller to flush it.
  */
 static bool
-renew_lease(DLockDatabase *db, const DLockHeldTarget *target, DLockTime ttl,
-			DLockHeldRight right, XLogRecPtr *lsn)
+renew_lease(DLockDatabase *db, const DLockHolderTarget *target, DLockTime ttl, XLogRecPtr *lsn)
 {
-	DLockHeldRenewal renew = {.found = {.target = target,.right = right},.ttl = ttl};
+	DLockHeldRenewal renew = {.found = {.target = target},.ttl = ttl};
 	DLockStep	step;
 	bool		renewed = dlock_held_run(&step, db, &renew.found, try_renew);
 
@@ -294,10 +220,11 @@ dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
 
 	for (int i = 0; i < count; i++)
 	{
-		DLockHeldTarget target = dlock_held_target(refs[i].hash, refs[i].token);
+		DLockHolderTarget target = dlock_holder_target(refs[i].hash, refs[i].token);
 
 		CHECK_FOR_INTERRUPTS();
-		if (renew_lease(db, &target, ttl, DLOCK_RIGHT_ROLE_SKIP, lsn))
+		target.skip = true;
+		if (renew_lease(db, &target, ttl, lsn))
 			renewed++;
 		else
 			refs[i].token = DLOCK_TOKEN_NONE;
@@ -314,12 +241,12 @@ dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
  * Throws 42501.
  */
 bool
-dlock_held_renew(DLockDatabase *db, const DLockHeldTarget *target,
+dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
 				 DLockTime ttl)
 {
 	XLogRecPtr	lsn = InvalidXLogRecPtr;
 
-	if (!renew_lease(db, target, ttl, DLOCK_RIGHT_ROLE, &lsn))
+	if (!renew_lease(db, target, ttl, &lsn))
 		return false;
 	dlock_flush_commit(lsn, dlock_clock_now());
 	return true;
@@ -418,10 +345,9 @@ try_release(DLockStep *step, void *arg)
  * else DLOCK_TOKEN_NONE.
  */
 bool
-dlock_held_release(DLockDatabase *db, const DLockHeldTarget *target,
-				   DLockHeldRight right, DLockToken *counted)
+dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target, DLockToken *counted)
 {
-	DLockHeldRelease release = {.found = {.target = target,.right = right}};
+	DLockHeldRelease release = {.found = {.target = target}};
 	DLockStep	step;
 
 	if (!dlock_held_run(&step, db, &release.found, try_release))
@@ -440,13 +366,14 @@ release_refs(DLockDatabase *db, const DLockSpaceRef *refs, int count)
 
 	for (int i = 0; i < count; i++)
 	{
-		DLockHeldTarget target = dlock_held_target(refs[i].hash, refs[i].token);
+		DLockHolderTarget target = dlock_holder_target(refs[i].hash, refs[i].token);
 
 		CHECK_FOR_INTERRUPTS();
-		if (!dlock_held_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
+		target.skip = true;
+		if (!dlock_held_release(db, &target, NULL))
 			continue;
 		released++;
-		while (dlock_held_release(db, &target, DLOCK_RIGHT_ROLE_SKIP, NULL))
+		while (dlock_held_release(db, &target, NULL))
 			CHECK_FOR_INTERRUPTS();
 	}
 	return released;
@@ -658,7 +585,7 @@ try_expire(DLockStep *step, void *arg)
 void
 dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 {
-	DLockHeldTarget target = dlock_held_target(hash, token);
+	DLockHolderTarget target = dlock_holder_target(hash, token);
 	DLockHeldExpiry expiry = {.found = {.target = &target},.forced = true};
 	DLockStep	step;
 
@@ -679,7 +606,7 @@ DLockTime
 dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartitionSet *skipped,
 				  bool *removed)
 {
-	DLockHeldTarget target = dlock_held_target(hash, token);
+	DLockHolderTarget target = dlock_holder_target(hash, token);
 	DLockHeldExpiry expiry = {.found = {.target = &target}};
 	DLockStep	step;
 
@@ -741,7 +668,7 @@ try_stop(DLockStep *step, void *arg)
 void
 dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token, DLockHeldStop how)
 {
-	DLockHeldTarget target = dlock_held_target(hash, token);
+	DLockHolderTarget target = dlock_holder_target(hash, token);
 	DLockHeldEnd end = {.found = {.target = &target},.how = how};
 	DLockStep	step;
 

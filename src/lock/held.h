@@ -13,37 +13,10 @@
 
 #include "lock/step.h"
 
-/* How a lease is named. */
-typedef enum DLockHeldBy
-{
-	DLOCK_BY_OWNER,				/* name and owner */
-	DLOCK_BY_TOKEN,				/* name and token */
-	DLOCK_BY_REF				/* hash of the name, and token */
-} DLockHeldBy;
-
-typedef struct DLockHeldTarget
-{
-	DLockHeldBy by;
-	uint32		hash;			/* of the name */
-	DLockBytes	name;
-	DLockBytes	owner;
-	DLockToken	token;
-	bool		closed;			/* not a live one: one whose lock delay is not
-								 * over */
-} DLockHeldTarget;
-
-/* On whose account a lease is renewed or released. */
-typedef enum DLockHeldRight
-{
-	DLOCK_RIGHT_ROLE,			/* the current user's; throw if it may not */
-	DLOCK_RIGHT_ROLE_SKIP		/* the current user's; leave it if it may not */
-} DLockHeldRight;
-
 /* A lease that is looked for, and what was found. */
 typedef struct DLockHeldFind
 {
-	const DLockHeldTarget *target;
-	DLockHeldRight right;
+	const DLockHolderTarget *target;
 	DLockSpaceLease *lease;		/* NULL if there is none */
 	Oid			stranger;		/* whose lease it is, if that prevents it */
 } DLockHeldFind;
@@ -70,13 +43,12 @@ typedef struct DLockHeldForced
 
 /* finding */
 extern DLockStepLack dlock_held_find(DLockStep *step, DLockHeldFind *found);
-extern DLockHeldTarget dlock_held_target(uint32 hash, DLockToken token);
 extern bool dlock_held_run(DLockStep *step, DLockDatabase *db, DLockHeldFind *found,
 						   DLockStepAttempt attempt);
-extern bool dlock_held_is_live(DLockDatabase *db, const DLockHeldTarget *target);
+extern bool dlock_held_is_live(DLockDatabase *db, const DLockHolderTarget *target);
 
 /* renewing */
-extern bool dlock_held_renew(DLockDatabase *db, const DLockHeldTarget *target,
+extern bool dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
 							 DLockTime ttl);
 extern int	dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
 								  DLockTime ttl, XLogRecPtr *lsn);
@@ -84,8 +56,8 @@ extern int	dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
 								 DLockTime ttl);
 
 /* releasing and ending */
-extern bool dlock_held_release(DLockDatabase *db, const DLockHeldTarget *target,
-							   DLockHeldRight right, DLockToken *counted);
+extern bool dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target,
+							   DLockToken *counted);
 extern int	dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name);
 extern int	dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name,
 									DLockHeldForced **ended);

@@ -390,12 +390,12 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 	refs = dlock_holder_list(db->shared->oid, &member->lock_name, &count);
 	for (int i = 0; i < count; i++)
 	{
-		DLockHeldTarget target = dlock_held_target(refs[i].hash, refs[i].token);
+		DLockHolderTarget target = dlock_holder_target(refs[i].hash, refs[i].token);
 
 		CHECK_FOR_INTERRUPTS();
 		target.name = member->lock_name;
 		if (bsearch(&refs[i].token, tokens, token_count, sizeof(DLockToken), compare_tokens) != NULL)
-			released += dlock_held_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
+			released += dlock_held_release(db, &target, NULL);
 	}
 	return released;
 }
@@ -404,7 +404,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 static void
 remove_member(DLockDatabase *db, const DLockGroupMember *member)
 {
-	DLockHeldTarget target = {
+	DLockHolderTarget target = {
 		.by = DLOCK_BY_TOKEN,
 		.hash = member->hash,
 		.name = member->lock_name,
@@ -412,7 +412,7 @@ remove_member(DLockDatabase *db, const DLockGroupMember *member)
 	};
 
 	/* First what can be refused. */
-	(void) dlock_held_release(db, &target, DLOCK_RIGHT_ROLE, NULL);
+	(void) dlock_held_release(db, &target, NULL);
 	(void) dlock_held_release_all(db, &member->lock_name);
 }
 

@@ -169,7 +169,7 @@ check_prepare(void)
 
 	for (int i = 0; i < nbound; i++)
 	{
-		DLockHeldTarget target = dlock_held_target(bound[i].hash, bound[i].token);
+		DLockHolderTarget target = dlock_holder_target(bound[i].hash, bound[i].token);
 
 		dlock_session_shared(&db);
 		if (bound[i].bind == DLOCK_BIND_TRANSACTION && dlock_held_is_live(&db, &target))
@@ -234,7 +234,7 @@ forget_ended_bound(void)
 	dlock_session_shared(&db);
 	for (int i = 0; i < nbound; i++)
 	{
-		DLockHeldTarget target = dlock_held_target(bound[i].hash, bound[i].token);
+		DLockHolderTarget target = dlock_holder_target(bound[i].hash, bound[i].token);
 
 		if (dlock_held_is_live(&db, &target))
 			bound[kept++] = bound[i];
@@ -435,7 +435,7 @@ forget_ended(void)
 	}
 	for (Size i = 0; i < count; i++)
 	{
-		DLockHeldTarget target = dlock_held_target(items[i].hash, items[i].token);
+		DLockHolderTarget target = dlock_holder_target(items[i].hash, items[i].token);
 
 		if (!converted[items[i].hash % lengthof(converted)] && !dlock_held_is_live(&db, &target))
 			continue;

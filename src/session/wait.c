@@ -565,7 +565,7 @@ static DLockAcquireAnswer
 ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
 	DLockAcquireGranted *granted = &waiting->granted;
-	DLockHeldTarget target = {
+	DLockHolderTarget target = {
 		.by = DLOCK_BY_TOKEN,.hash = dlock_name_hash(db->shared->oid, waiting->name),
 		.name = *waiting->name,.token = waiting->token
 	};

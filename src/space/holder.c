@@ -35,6 +35,7 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 
+#include "base/clock.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "space/holder.h"
@@ -261,6 +262,58 @@ dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTi
 	}
 	LWLockRelease(owner_lock(bucket));
 	return found;
+}
+
+/* The target that the hash of a name and a token stand for. */
+DLockHolderTarget
+dlock_holder_target(uint32 hash, DLockToken token)
+{
+	return (DLockHolderTarget)
+	{
+		.by = DLOCK_BY_REF,.hash = hash,.token = token
+	};
+}
+
+/*
+ * Is a lease live; or, if the target wants that, over, and its lock closed by
+ * its lock delay?  The partition lock must be held.
+ */
+bool
+dlock_holder_is_wanted(const DLockHolderTarget *target, const DLockSpaceLease *lease,
+					   DLockTime now)
+{
+	if (dlock_rule_is_live(lease->deadline, now))
+		return !target->closed;
+	return target->closed && now >= lease->min_until && dlock_holder_blocks_until(lease) > now;
+}
+
+/*
+ * The lease on a lock that an owner's name stands for: that of the current user,
+ * else the first that is not a stranger's; NULL if there is none.  An owner may have
+ * leases that are closed beside its live one.  Lock as for find.
+ */
+DLockSpaceLease *
+dlock_holder_find_named(DLockSpaceEntry *entry, const DLockHolderTarget *target,
+						const List *strangers)
+{
+	DLockOwner	own = {GetUserId(), target->owner};
+	DLockTime	now = dlock_clock_now();
+	DLockSpaceLease *other = target->closed ? NULL : dlock_holder_find_owned(entry, &own, now);
+
+	if (other != NULL)
+		return other;
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		if (lease->part == DLOCK_PART_INTENT || !dlock_holder_is_wanted(target, lease, now) ||
+			!dlock_space_is_owner_name(lease, &target->owner))
+			continue;
+		if (lease->role == GetUserId())
+			return lease;
+		if (other == NULL && !list_member_oid(strangers, lease->role))
+			other = lease;
+	}
+	return other;
 }
 
 /*

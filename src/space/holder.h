@@ -12,6 +12,8 @@
 #ifndef DLOCK_HOLDER_H
 #define DLOCK_HOLDER_H
 
+#include "nodes/pg_list.h"
+
 #include "base/types.h"
 #include "space/lease.h"
 
@@ -25,6 +27,26 @@ typedef struct DLockSpaceRef
 	Oid			role;
 	DLockToken	token;
 } DLockSpaceRef;
+
+/* How a lease is named. */
+typedef enum DLockHolderBy
+{
+	DLOCK_BY_OWNER,				/* name and owner */
+	DLOCK_BY_TOKEN,				/* name and token */
+	DLOCK_BY_REF				/* hash of the name, and token */
+} DLockHolderBy;
+
+typedef struct DLockHolderTarget
+{
+	DLockHolderBy by;
+	uint32		hash;			/* of the name */
+	DLockBytes	name;
+	DLockBytes	owner;
+	DLockToken	token;
+	bool		closed;			/* not a live one: one whose lock delay is not
+								 * over */
+	bool		skip;			/* a stranger's is no error, and is left alone */
+} DLockHolderTarget;
 
 /* The holders of a lock, taken together. */
 typedef struct DLockHolderCrowd
@@ -56,6 +78,12 @@ extern void dlock_holder_remove(DLockSpaceLease *lease);
 extern DLockSpaceLease *dlock_holder_find_part(const DLockSpaceEntry *entry, DLockToken token);
 extern DLockSpaceLease *dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
 												DLockTime now);
+extern DLockHolderTarget dlock_holder_target(uint32 hash, DLockToken token);
+extern bool dlock_holder_is_wanted(const DLockHolderTarget *target, const DLockSpaceLease *lease,
+								   DLockTime now);
+extern DLockSpaceLease *dlock_holder_find_named(DLockSpaceEntry *entry,
+												const DLockHolderTarget *target,
+												const List *strangers);
 extern DLockSpaceRef *dlock_holder_list(Oid database, const DLockBytes *owner_name,
 										int *count);
 extern bool dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTime now);

@@ -138,6 +138,25 @@ dlock_space_next(DLockSpaceLease *lease)
 	return dlock_memory_or_null(lease->on_lock.next);
 }
 
+/* A request that waits, by the place that dlock_space_enqueue() told, likewise. */
+static inline DLockSpaceLease *
+dlock_space_request_first(DLockMemoryRef first)
+{
+	DLockSpaceLease *request = dlock_memory_or_null(first);
+
+	Assert(request == NULL || dlock_partition_is_held(dlock_space_entry_of(request)->hash));
+	return request;
+}
+
+/* The next request that its process waits for at the same time, likewise. */
+static inline DLockSpaceLease *
+dlock_space_request_next(DLockSpaceLease *request)
+{
+	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
+	Assert(request->kind != DLOCK_SPACE_HELD);
+	return dlock_memory_or_null(request->u.next_part);
+}
+
 /* The next lock of the same bucket, likewise. */
 static inline DLockSpaceEntry *
 dlock_space_next_entry(DLockSpaceEntry *entry)

@@ -209,6 +209,29 @@ dlock_space_find_token(Oid database, uint32 hash, DLockToken token)
 }
 
 /*
+ * Find the lease that a target names; NULL if there is none.  Intents are found by
+ * reference only; "strangers" are roles whose leases an owner's name does not stand
+ * for.  Lock as for bucket.
+ */
+DLockSpaceLease *
+dlock_space_find_target(Oid database, const DLockHolderTarget *target, const List *strangers)
+{
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *lease;
+
+	Assert(dlock_partition_is_held(target->hash));
+	if (target->by == DLOCK_BY_REF)
+		return dlock_space_find_token(database, target->hash, target->token);
+	entry = dlock_space_find(database, target->hash, &target->name);
+	if (entry == NULL)
+		return NULL;
+	if (target->by == DLOCK_BY_OWNER)
+		return dlock_holder_find_named(entry, target, strangers);
+	lease = dlock_holder_find_part(entry, target->token);
+	return (lease != NULL && lease->part != DLOCK_PART_INTENT) ? lease : NULL;
+}
+
+/*
  * Find the lease with a token on the lock of a name; NULL if there is none.  Lock
  * as for bucket.
  */
@@ -260,27 +283,6 @@ dlock_space_is_first(const DLockSpaceLease *request)
 	return dlock_space_entry_of(request)->queue == dlock_memory_ref(request) ||
 		LEASE_AT(request->on_lock.prev)->kind != DLOCK_SPACE_ASKED ||
 		LEASE_AT(request->on_lock.prev)->bound_mono != 0;
-}
-
-/*
- * A request that waits, by the place that dlock_space_enqueue() told; and its
- * next part.  Their partition locks must be held.
- */
-DLockSpaceLease *
-dlock_space_request_first(DLockMemoryRef first)
-{
-	DLockSpaceLease *request = dlock_memory_or_null(first);
-
-	Assert(request == NULL || dlock_partition_is_held(dlock_space_entry_of(request)->hash));
-	return request;
-}
-
-DLockSpaceLease *
-dlock_space_request_next(DLockSpaceLease *lease)
-{
-	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
-	Assert(lease->kind != DLOCK_SPACE_HELD);
-	return dlock_memory_or_null(lease->u.next_part);
 }
 
 /* When a lease stops blocking has changed: see to it that "earliest" is not after that. */

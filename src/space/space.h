@@ -30,13 +30,13 @@ extern bool dlock_space_prepare(int name_len, int data_len, int count);
 extern DLockSpaceEntry *dlock_space_find(Oid database, uint32 hash,
 										 const DLockBytes *name);
 extern DLockSpaceLease *dlock_space_find_token(Oid database, uint32 hash, DLockToken token);
+extern DLockSpaceLease *dlock_space_find_target(Oid database, const DLockHolderTarget *target,
+												const List *strangers);
 extern DLockSpaceLease *dlock_space_find_part(Oid database, const DLockBytes *name,
 											  DLockToken token);
 extern int	dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern bool dlock_space_is_first(const DLockSpaceLease *request);
-extern DLockSpaceLease *dlock_space_request_first(DLockMemoryRef first);
-extern DLockSpaceLease *dlock_space_request_next(DLockSpaceLease *lease);
 
 /* changes */
 extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,

@@ -164,10 +164,10 @@ get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 }
 
 /* The lock and the owner or token of the first two parameters; lacks the hash. */
-static DLockHeldTarget
-get_target(FunctionCallInfo fcinfo, DLockHeldBy by)
+static DLockHolderTarget
+get_target(FunctionCallInfo fcinfo, DLockHolderBy by)
 {
-	DLockHeldTarget target = {
+	DLockHolderTarget target = {
 		.by = by,
 		.name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock)
 	};
@@ -181,7 +181,7 @@ get_target(FunctionCallInfo fcinfo, DLockHeldBy by)
 
 /* Open the database for an operation on a target, and set its hash. */
 static void
-open_for_target(DLockDatabase *db, DLockHeldTarget *target)
+open_for_target(DLockDatabase *db, DLockHolderTarget *target)
 {
 	dlock_session_open(db);
 	target->hash = dlock_name_hash(db->shared->oid, &target->name);
@@ -351,9 +351,9 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 }
 
 static Datum
-renew(FunctionCallInfo fcinfo, const char *function, DLockHeldBy by)
+renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 {
-	DLockHeldTarget target = get_target(fcinfo, by);
+	DLockHolderTarget target = get_target(fcinfo, by);
 	DLockTime	ttl = dlock_value_get_ttl(fcinfo, 2, false);
 	DLockDatabase db;
 	bool		renewed;
@@ -380,22 +380,22 @@ dlock_sql_renew_token(PG_FUNCTION_ARGS)
 }
 
 static Datum
-release(FunctionCallInfo fcinfo, const char *function, DLockHeldBy by)
+release(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 {
-	DLockHeldTarget target = get_target(fcinfo, by);
+	DLockHolderTarget target = get_target(fcinfo, by);
 	DLockDatabase db;
 	DLockToken	counted = DLOCK_TOKEN_NONE;
 	bool		released;
 
 	dlock_session_check_writable(function);
 	open_for_target(&db, &target);
-	released = dlock_held_release(&db, &target, DLOCK_RIGHT_ROLE, &counted);
+	released = dlock_held_release(&db, &target, &counted);
 	if (counted != DLOCK_TOKEN_NONE)
 		dlock_grants_count_down(target.hash, counted);
 
 	/* Without a lease nothing is left to do under the lock. */
 	target.closed = true;
-	while (!released && dlock_held_release(&db, &target, DLOCK_RIGHT_ROLE, NULL))
+	while (!released && dlock_held_release(&db, &target, NULL))
 		CHECK_FOR_INTERRUPTS();
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(released);
@@ -419,7 +419,7 @@ dlock_sql_release_token(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_check(PG_FUNCTION_ARGS)
 {
-	DLockHeldTarget target = get_target(fcinfo, DLOCK_BY_TOKEN);
+	DLockHolderTarget target = get_target(fcinfo, DLOCK_BY_TOKEN);
 	DLockDatabase db;
 	bool		live;
 
