@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * held.h
- *	  Leases that are held: find, renew, release and end them.
+ *	  Leases that are held: renew, convert, release and end them.
  *
  * IDENTIFICATION
  *	  src/lock/held.h
@@ -11,15 +11,8 @@
 #ifndef DLOCK_HELD_H
 #define DLOCK_HELD_H
 
-#include "lock/step.h"
-
-/* A lease that is looked for, and what was found. */
-typedef struct DLockHeldFind
-{
-	const DLockHolderTarget *target;
-	DLockSpaceLease *lease;		/* NULL if there is none */
-	Oid			stranger;		/* whose lease it is, if that prevents it */
-} DLockHeldFind;
+#include "lock/acquire.h"
+#include "space/holder.h"
 
 /* Why a lease is ended without anybody having released it. */
 typedef enum DLockHeldStop
@@ -41,19 +34,19 @@ typedef struct DLockHeldForced
 	char		owner[DLOCK_OWNER_MAX];
 } DLockHeldForced;
 
-/* finding */
-extern DLockStepLack dlock_held_find(DLockStep *step, DLockHeldFind *found);
-extern bool dlock_held_run(DLockStep *step, DLockDatabase *db, DLockHeldFind *found,
-						   DLockStepAttempt attempt);
 extern bool dlock_held_is_live(DLockDatabase *db, const DLockHolderTarget *target);
 
-/* renewing */
+/* renewing and converting */
 extern bool dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
 							 DLockTime ttl);
 extern int	dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
 								  DLockTime ttl, XLogRecPtr *lsn);
 extern int	dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
 								 DLockTime ttl);
+extern DLockAcquireAnswer dlock_held_convert(DLockDatabase *db,
+											 const DLockHolderTarget *target,
+											 DLockMode mode, bool may_wait,
+											 DLockAcquireGranted *granted);
 
 /* releasing and ending */
 extern bool dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target,

@@ -50,7 +50,7 @@
 #include "base/name.h"
 #include "base/stat.h"
 #include "lock/deadlock.h"
-#include "lock/convert.h"
+#include "lock/held.h"
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "session/capture.h"
@@ -572,7 +572,7 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	DLockAcquireAnswer answer;
 
 	dlock_grants_prepare(1, DLOCK_BIND_NONE);
-	answer = dlock_convert_lease(db, &target, waiting->mode, may_wait, granted);
+	answer = dlock_held_convert(db, &target, waiting->mode, may_wait, granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
 		dlock_grants_convert(target.hash, waiting->token, granted->before, granted->token,
 							 waiting->mode);
