@@ -85,18 +85,14 @@ find_wanted(DLockStep *step, DLockHeldFind *found)
 	role = found->lease->role;
 	if (!dlock_holder_is_wanted(found->target, found->lease, step->now))
 		found->lease = NULL;
-	else if (role == GetUserId() || role == step->member_of)
-		return DLOCK_LACKS_NOTHING;
-	else if (list_member_oid(step->strangers, role))
-	{
-		found->stranger = role;
-		found->lease = NULL;
-	}
-	else
+	else if (role != GetUserId() && role != step->member_of)
 	{
 		/* The catalogs are not to be read under a partition lock. */
 		step->role = role;
-		return DLOCK_LACKS_RIGHT;
+		if (!list_member_oid(step->strangers, role))
+			return DLOCK_LACKS_RIGHT;
+		found->stranger = role;
+		found->lease = NULL;
 	}
 	return DLOCK_LACKS_NOTHING;
 }
@@ -114,24 +110,6 @@ run_on_found(DLockStep *step, DLockDatabase *db, DLockHeldFind *found, DLockStep
 	if (OidIsValid(found->stranger) && !found->target->skip)
 		dlock_error_not_owner(&found->target->name, found->stranger);
 	return found->lease != NULL;
-}
-
-/* Put the current user's own leases in front; returns how many these are. */
-static int
-put_own_first(DLockSpaceRef *refs, int count)
-{
-	int			own = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		DLockSpaceRef ref = refs[i];
-
-		if (ref.role != GetUserId())
-			continue;
-		refs[i] = refs[own];
-		refs[own++] = ref;
-	}
-	return own;
 }
 
 /* A lease ends at another time than requests in the queue expect: call these. */
@@ -268,9 +246,9 @@ dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
 int
 dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime ttl)
 {
+	int			own;
 	int			count;
-	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &count);
-	int			own = put_own_first(refs, count);
+	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &own, &count);
 	XLogRecPtr	last = InvalidXLogRecPtr;
 	int			renewed = dlock_held_renew_refs(db, refs, own, ttl, &last);
 
@@ -297,18 +275,7 @@ find_problem(const DLockSpaceLease *lease)
 	return NULL;
 }
 
-/* The first request in the queue that is not for a conversion; or NULL. */
-static DLockSpaceLease *
-first_newcomer(DLockSpaceEntry *entry)
-{
-	DLockSpaceLease *request = dlock_space_queue(entry);
-
-	while (request != NULL && request->kind == DLOCK_SPACE_CONVERT)
-		request = dlock_space_next(request);
-	return request;
-}
-
-typedef struct DLockConversion
+typedef struct DLockHeldConversion
 {
 	DLockHeldFind found;
 	DLockMode	mode;
@@ -316,7 +283,7 @@ typedef struct DLockConversion
 	const char *problem;		/* what prevents it, or NULL */
 	DLockAcquireAnswer answer;
 	DLockAcquireGranted *granted;
-} DLockConversion;
+} DLockHeldConversion;
 
 /* Give a lease another mode, and with an upgrade another token. */
 static DLockStepLack
@@ -371,7 +338,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 
 /* Convert a lease that was found, or go into the queue for it. */
 static DLockStepLack
-convert_found(DLockStep *step, DLockConversion *convert)
+convert_found(DLockStep *step, DLockHeldConversion *convert)
 {
 	DLockSpaceLease *lease = convert->found.lease;
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
@@ -384,7 +351,8 @@ convert_found(DLockStep *step, DLockConversion *convert)
 
 	if (dlock_rule_is_upgrade(before, convert->mode) &&
 		dlock_holder_is_blocked(entry, convert->mode, 0, lease,
-								(request != NULL) ? request : first_newcomer(entry),
+								(request != NULL) ? request :
+								dlock_space_behind(entry, DLOCK_SPACE_CONVERT),
 								step->now, &until))
 	{
 		convert->answer = convert->may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;
@@ -419,7 +387,7 @@ convert_found(DLockStep *step, DLockConversion *convert)
 static DLockStepLack
 try_convert(DLockStep *step, void *arg)
 {
-	DLockConversion *convert = arg;
+	DLockHeldConversion *convert = arg;
 	DLockStepLack lack = find_wanted(step, &convert->found);
 
 	if (lack != DLOCK_LACKS_NOTHING || convert->found.lease == NULL)
@@ -443,7 +411,7 @@ DLockAcquireAnswer
 dlock_held_convert(DLockDatabase *db, const DLockHolderTarget *target,
 				   DLockMode mode, bool may_wait, DLockAcquireGranted *granted)
 {
-	DLockConversion convert = {
+	DLockHeldConversion convert = {
 		.found = {.target = target},
 		.mode = mode,.may_wait = may_wait,.granted = granted
 	};
@@ -574,9 +542,9 @@ release_refs(DLockDatabase *db, const DLockSpaceRef *refs, int count)
 int
 dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name)
 {
+	int			own;
 	int			count;
-	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &count);
-	int			own = put_own_first(refs, count);
+	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &own, &count);
 	int			released = release_refs(db, refs, own);
 
 	if (released == 0)
@@ -587,23 +555,6 @@ dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name)
 
 /* ---- by force ---- */
 
-/*
- * End a lease in memory, with all its parts, but hand nothing off yet.  For how
- * long it keeps the lock closed from then on is left as it is if it was live, for
- * its holder may take a while to notice; what is closed already is opened.
- */
-static void
-end_by_force(DLockDatabase *db, DLockSpaceLease *lease, DLockTime now)
-{
-	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	path = dlock_holder_path(lease, buffer);
-	DLockSpaceLease *whole = dlock_space_find_part(db->shared->oid, &path, lease->token);
-	DLockTime	delay = dlock_rule_is_live(lease->deadline, now) ? lease->delay : 0;
-
-	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	dlock_space_stop((whole != NULL) ? whole : lease, delay, now);
-}
-
 typedef struct DLockHeldForce
 {
 	const DLockBytes *name;
@@ -613,7 +564,11 @@ typedef struct DLockHeldForce
 								 * none was */
 } DLockHeldForce;
 
-/* What a lease is that is about to be ended by force. */
+/*
+ * What a lease is that is about to be ended by force.  For how long it keeps its lock
+ * closed is left as it is if it is live, for its holder may take a while to notice;
+ * what is closed already is opened.
+ */
 static void
 note_forced(DLockHeldForced *told, const DLockSpaceLease *lease, uint32 hash, DLockTime now)
 {
@@ -660,13 +615,16 @@ try_force(DLockStep *step, void *arg)
 		 lease = dlock_space_next(lease))
 	{
 		DLockBytes	path = dlock_holder_path(lease, buffer);
+		DLockHeldForced *told = &force->ended[force->count];
+		DLockSpaceLease *whole;
 
 		if (dlock_holder_blocks_until(lease) <= step->now)
 			continue;
-		note_forced(&force->ended[force->count++], lease, dlock_name_hash(database, &path),
-					step->now);
+		force->count++;
 		released += !lease->stopped;
-		end_by_force(step->db, lease, step->now);
+		note_forced(told, lease, dlock_name_hash(database, &path), step->now);
+		whole = dlock_space_find_part(database, &path, lease->token);
+		dlock_space_stop((whole != NULL) ? whole : lease, told->closed_for, step->now);
 	}
 	if (force->count > 0)
 		dlock_database_note_deadline(step->db->shared, step->now);

@@ -184,7 +184,7 @@ static DLockSpaceRef *
 find_memberships(DLockDatabase *db, DLockGroup *group, int *count)
 {
 	DLockBytes	owner = make_name(MEMBERS_PREFIX, &group->name, NULL);
-	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, &owner, count);
+	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, &owner, NULL, count);
 
 	group->now = dlock_clock_now();
 	return refs;
@@ -387,7 +387,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 		return 0;
 	qsort(tokens, token_count, sizeof(DLockToken), compare_tokens);
 
-	refs = dlock_holder_list(db->shared->oid, &member->lock_name, &count);
+	refs = dlock_holder_list(db->shared->oid, &member->lock_name, NULL, &count);
 	for (int i = 0; i < count; i++)
 	{
 		DLockHolderTarget target = dlock_holder_target(refs[i].hash, refs[i].token);

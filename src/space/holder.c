@@ -317,15 +317,16 @@ dlock_holder_find_named(DLockSpaceEntry *entry, const DLockHolderTarget *target,
 }
 
 /*
- * The leases of the owners of a name, whatever their role, expired ones too, in
- * no order; palloc'd, with their number in "count".  No partition lock may be
- * held.
+ * The leases of the owners of a name, whatever their role, expired ones too;
+ * palloc'd, with their number in "count".  The current user's come first; "own" is
+ * how many these are, unless NULL.  No partition lock may be held.
  */
 DLockSpaceRef *
-dlock_holder_list(Oid database, const DLockBytes *owner_name, int *count)
+dlock_holder_list(Oid database, const DLockBytes *owner_name, int *own, int *count)
 {
 	uint32		bucket = owner_bucket_of(database, owner_name);
 	int			room = 64;
+	int			nown = 0;
 	DLockSpaceRef *refs = palloc(room * sizeof(DLockSpaceRef));
 
 	Assert(!dlock_partition_is_any_held());
@@ -335,6 +336,7 @@ dlock_holder_list(Oid database, const DLockBytes *owner_name, int *count)
 		 lease = dlock_memory_or_null(lease->u.owner.next))
 	{
 		DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+		int			place;
 
 		if (entry->database != database || !dlock_space_is_owner_name(lease, owner_name))
 			continue;
@@ -343,12 +345,22 @@ dlock_holder_list(Oid database, const DLockBytes *owner_name, int *count)
 			room *= 2;
 			refs = repalloc_huge(refs, room * sizeof(DLockSpaceRef));
 		}
-		refs[(*count)++] = (DLockSpaceRef)
+
+		place = *count;
+		if (lease->role == GetUserId())
+		{
+			place = nown++;
+			refs[*count] = refs[place];
+		}
+		(*count)++;
+		refs[place] = (DLockSpaceRef)
 		{
 			entry->hash, lease->role, lease->token
 		};
 	}
 	LWLockRelease(owner_lock(bucket));
+	if (own != NULL)
+		*own = nown;
 	return refs;
 }
 

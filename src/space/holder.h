@@ -85,7 +85,7 @@ extern DLockSpaceLease *dlock_holder_find_named(DLockSpaceEntry *entry,
 												const DLockHolderTarget *target,
 												const List *strangers);
 extern DLockSpaceRef *dlock_holder_list(Oid database, const DLockBytes *owner_name,
-										int *count);
+										int *own, int *count);
 extern bool dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTime now);
 
 /* a lease as a value, and who is in the way */

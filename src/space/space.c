@@ -479,21 +479,24 @@ dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
 	return lease;
 }
 
-/* The first request of a queue that comes after all those of these kinds. */
-static DLockMemoryRef
-first_after(const DLockSpaceEntry *entry, uint32 kinds)
+/*
+ * The request in front of which a new one enters a queue; NULL if it goes to the
+ * end.  Conversions come first, then requests that only watch, then all others, so
+ * that a hand-off need not go through all of the queue.  The partition lock must be
+ * held.
+ */
+DLockSpaceLease *
+dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind)
 {
-	DLockMemoryRef ref = entry->queue;
+	DLockSpaceLease *request = (kind == DLOCK_SPACE_ASKED) ? NULL : dlock_space_queue(entry);
 
-	while (ref != NONE && (kinds & (UINT32_C(1) << LEASE_AT(ref)->kind)) != 0)
-		ref = LEASE_AT(ref)->on_lock.next;
-	return ref;
+	while (request != NULL && (request->kind == DLOCK_SPACE_CONVERT || request->kind == kind))
+		request = dlock_space_next(request);
+	return request;
 }
 
 /*
  * Put a request into the queue of a lock, which gets an entry if it has none.
- * Conversions come first, then requests that only watch, then all others, so
- * that a hand-off need not go through all of the queue.
  *
  * Conditions as for dlock_space_hold().  "place" is where the request can be
  * found, and the head of the list of the requests that this process waits for as
@@ -505,7 +508,7 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 {
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
-	DLockMemoryRef before = NONE;
+	DLockSpaceLease *before;
 
 	Assert(dlock_partition_is_mine(hash));
 	entry = find_or_make_entry(database, hash, &value->name);
@@ -515,12 +518,9 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 		entry->permits = value->permits;
 		entry->asked_modes |= DLOCK_RULE_BIT(value->mode);
 	}
-	else if (kind == DLOCK_SPACE_CONVERT)
-		before = first_after(entry, UINT32_C(1) << DLOCK_SPACE_CONVERT);
-	else
-		before = first_after(entry, (UINT32_C(1) << DLOCK_SPACE_CONVERT) |
-							 (UINT32_C(1) << DLOCK_SPACE_WATCH));
-	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease), before, LOCK_NODE);
+	before = dlock_space_behind(entry, kind);
+	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease),
+							 (before != NULL) ? dlock_memory_ref(before) : NONE, LOCK_NODE);
 	lease->u.next_part = *place;
 	*place = dlock_memory_ref(lease);
 	return lease;

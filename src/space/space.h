@@ -36,6 +36,7 @@ extern DLockSpaceLease *dlock_space_find_part(Oid database, const DLockBytes *na
 											  DLockToken token);
 extern int	dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
+extern DLockSpaceLease *dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind);
 extern bool dlock_space_is_first(const DLockSpaceLease *request);
 
 /* changes */

@@ -168,7 +168,7 @@ static void
 check_owned(Check *check, const OwnedLease *owned)
 {
 	int			count;
-	DLockSpaceRef *refs = dlock_holder_list(check->db.shared->oid, &owned->owner, &count);
+	DLockSpaceRef *refs = dlock_holder_list(check->db.shared->oid, &owned->owner, NULL, &count);
 	bool		found = false;
 
 	for (int i = 0; i < count; i++)
