@@ -57,7 +57,8 @@ typedef struct DLockAcquireGranted
 {
 	DLockToken	token;			/* the first one */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
-	DLockTime	until;			/* QUEUED: when to look at the requests */
+	DLockTime	until;			/* QUEUED: when to look at the requests; a
+								 * conversion is looked at at once */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
 								 * had */

@@ -408,9 +408,9 @@ look(DLockWaitCall *waiting, DLockTime *until)
 /*
  * Wait, being in the queue, and ask again until there is an answer.
  *
- * A backend has looked when it enters the queue, under the same locks.  What changes
- * after that sets its latch, so it naps at once, unless an interrupt is pending: to
- * process it may reset the latch.
+ * A backend has looked when it enters the queue, under the same locks, and what changes
+ * after that sets its latch.  So it need not look before its first nap, unless an
+ * interrupt is pending: to process that may reset the latch.
  */
 static DLockAcquireAnswer
 wait_in_queue(DLockWaitCall *waiting)
@@ -432,7 +432,7 @@ wait_in_queue(DLockWaitCall *waiting)
 			return answer;
 
 		now = dlock_clock_now();
-		if (now >= Min(waiting->deadline, waiting->lock_timeout_at))
+		if (looks && now >= Min(waiting->deadline, waiting->lock_timeout_at))
 			return give_up(waiting);
 		if (waiting->kind != DLOCK_SPACE_WATCH && !dlock_queue_listens())
 		{

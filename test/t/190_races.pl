@@ -271,6 +271,19 @@ foreach my $case (qw(enqueued interrupted looked nap))
 	done("release at $case");
 }
 
+# The time of a call is over before its process could sleep; it has been called meanwhile.
+{
+	hold('x');
+	stop_at($ctl, $a, 'enqueued');
+	$a->ask(acquire('x', 'a', wait => '100 ms'));
+	is_at($ctl, 'enqueued');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder'), pg_sleep(0.2)");
+	my $from = mono_now();
+	go($ctl, 'enqueued');
+	granted($a, $from, 'called in time: granted');
+	done('called in time');
+}
+
 # The releaser has called the request and has not woken its process.
 {
 	hold('x');
