@@ -322,7 +322,7 @@ tell(SubTransactionId subxact, DLockCaptureWhen event)
 					  note.count, note.ends);
 	}
 	note_count = kept;
-	if (overflow)
+	if (overflow && (event == DLOCK_CAPTURE_COMMITTED || has_id))
 		dlock_capture_call_all(MyDatabaseId);
 }
 
@@ -426,8 +426,12 @@ dlock_capture_enlist(int32 queue, const uint64 *states, int count)
 
 	Assert(count > 0 && count <= DLOCK_CAPTURE_STATES);
 
-	/* The queue may have been dropped, and another created in its place. */
-	if (place->queue != queue)
+	/*
+	 * The queue may have been dropped, and another created in its place; or
+	 * its initial state is another now.
+	 */
+	if (place->queue != queue || place->count != count ||
+		memcmp(place->states, states, count * sizeof(uint64)) != 0)
 		dlock_capture_leave();
 	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
 	if (!place->listed)
@@ -526,6 +530,7 @@ static DLockCaptureMark *mark;
 static DLockTime began;
 static int64 pages_before;
 static int	notes_before;
+static bool overflow_before;
 
 /* Has this call begun a look for tasks at a mark, or one for what is over? */
 static bool skipped_tasks = false;
@@ -577,6 +582,7 @@ dlock_capture_look(int32 queue, uint64 state)
 	began = dlock_clock_now();
 	pages_before = count_pages();
 	notes_before = note_count;
+	overflow_before = overflow;
 	dlock_capture_note(queue, DLOCK_CAPTURE_ANY, PG_INT32_MAX, DLOCK_CAPTURE_ABORTED);
 	if (began >= mark->until)
 		return front;
@@ -593,7 +599,10 @@ dlock_capture_looked(int count, int found, const DLockCapturePlace *first)
 {
 	DLockTime	took = dlock_clock_now() - began;
 
+	if (mark == NULL)
+		elog(ERROR, "no look for tasks has begun");
 	note_count = notes_before;
+	overflow = overflow_before;
 	if (found > 0)
 	{
 		/* If they are lost again, the transaction tells. */

@@ -220,11 +220,11 @@ try_capture(FunctionCallInfo fcinfo)
 	{
 		(void) run(fcinfo, true);
 		CurrentResourceOwner = owner;
-		if (set->setResult != NULL)
-		{
+		found = set->setResult != NULL && tuplestore_tuple_count(set->setResult) > 0;
+		if (found)
 			keep_rows(set);
-			found = true;
-		}
+		else
+			set->setResult = NULL;
 	}
 	PG_FINALLY();
 	{

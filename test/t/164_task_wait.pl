@@ -396,6 +396,35 @@ EOC
 	is($boss->query('SELECT count(*), count(DISTINCT key) FROM done'), "$count|$count", 'each once');
 }
 
+# A transaction that has noted as many queues as it can, and a look that finds nothing: the
+# call sleeps.
+{
+	my $queue = new_queue();
+	my @others = map { new_queue() } 1 .. 64;
+	my $worker = DLockSession->new($node, $db, name => 'full', options => '-c track_functions=all');
+	$worker->query_safe('BEGIN');
+	$worker->query_safe("SELECT dlock_task_put('$_', 'a')") foreach @others;
+	is($worker->query_safe("SELECT count(*) FROM dlock_task_capture('$queue', wait => '1 s')"), 0, 'a call after 64 puts waits in vain');
+	cmp_ok($worker->query_safe("SELECT sum(calls) FROM pg_stat_xact_user_functions WHERE funcname = 'dlock_task_looked'") || 1000, '<', 10, 'and looks a few times');
+	$worker->query_safe('ROLLBACK');
+	$worker->quit;
+}
+
+# A trigger of the administrator that leaves a task as it is.
+{
+	my $queue = new_queue();
+	$boss->query_safe("SELECT dlock_task_put('$queue', 'vetoed')");
+	$boss->query_safe(q{CREATE FUNCTION veto() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+		CREATE TRIGGER veto BEFORE UPDATE ON dlock_task FOR EACH ROW EXECUTE FUNCTION veto()});
+	my $worker = DLockSession->new($node, $db, name => 'vetoed');
+	my $from = mono_now();
+	is($worker->query("SELECT count(*) FROM dlock_task_capture('$queue', wait => '500 ms')"), 0, 'a task that a trigger keeps is not captured');
+	cmp_ok(mono_now() - $from, '>=', 0.5, 'and the call waits for another until its time is up');
+	$boss->query_safe('DROP FUNCTION veto CASCADE');
+	is($worker->query("SELECT key FROM dlock_task_capture('$queue')"), 'vetoed', 'without the trigger it is captured');
+	$worker->quit;
+}
+
 # Who takes a task of one state has not followed a call for another.
 {
 	my $queue = new_queue();
