@@ -609,8 +609,9 @@ start_reapers(DLockTime now)
 /* ---- for both kinds of workers ---- */
 
 /*
- * When to repeat a walk that began at a time and is over: not within "least" from its
- * end, and so that walks take at most a tenth of the worker's time.
+ * When to repeat a walk that began at a time and is over: "least" after its end, or later,
+ * so that walks take a tenth of the worker's time; one of more than COST_MAX counts as
+ * that.
  */
 DLockTime
 dlock_launcher_rest(DLockTime begun, DLockTime least)
