@@ -141,12 +141,6 @@ list_of(Oid database, int32 queue)
 	return (int) (hash_combine(murmurhash32(database), murmurhash32((uint32) queue)) & (LISTS - 1));
 }
 
-static LWLock *
-lock_of(int list)
-{
-	return &locks[list].lock;
-}
-
 static void
 wake(const DLockCaptureShared *place)
 {
@@ -161,7 +155,7 @@ find_leader(int list, const DLockCaptureShared *place)
 {
 	dlist_iter	iter;
 
-	Assert(LWLockHeldByMe(lock_of(list)));
+	Assert(LWLockHeldByMe(&locks[list].lock));
 	dlist_reverse_foreach(iter, &lists[list])
 	{
 		DLockCaptureShared *other = dlist_container(DLockCaptureShared, node, iter.cur);
@@ -181,7 +175,7 @@ take_off(int list, DLockCaptureShared *place)
 	bool		leads = find_leader(list, place) == place;
 	DLockCaptureShared *heir;
 
-	Assert(LWLockHeldByMeInMode(lock_of(list), LW_EXCLUSIVE));
+	Assert(LWLockHeldByMeInMode(&locks[list].lock, LW_EXCLUSIVE));
 	dlist_delete(&place->node);
 	place->listed = false;
 	heir = leads ? find_leader(list, place) : NULL;
@@ -220,7 +214,7 @@ call_list(int list, Oid database, int32 queue, uint64 state, int64 count, DLockT
 	pg_memory_barrier();
 	if (dlist_is_empty(&lists[list]))
 		return;
-	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+	LWLockAcquire(&locks[list].lock, LW_EXCLUSIVE);
 	dlist_foreach_modify(iter, &lists[list])
 	{
 		DLockCaptureShared *place = dlist_container(DLockCaptureShared, node, iter.cur);
@@ -244,7 +238,7 @@ call_list(int list, Oid database, int32 queue, uint64 state, int64 count, DLockT
 				wake(place);
 		}
 	}
-	LWLockRelease(lock_of(list));
+	LWLockRelease(&locks[list].lock);
 }
 
 /*
@@ -433,7 +427,7 @@ dlock_capture_enlist(int32 queue, const uint64 *states, int count)
 	if (place->queue != queue || place->count != count ||
 		memcmp(place->states, states, count * sizeof(uint64)) != 0)
 		dlock_capture_leave();
-	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+	LWLockAcquire(&locks[list].lock, LW_EXCLUSIVE);
 	if (!place->listed)
 	{
 		place->database = MyDatabaseId;
@@ -447,7 +441,7 @@ dlock_capture_enlist(int32 queue, const uint64 *states, int count)
 		place->listed = true;
 	}
 	place->look_at = DLOCK_TIME_FOREVER;
-	LWLockRelease(lock_of(list));
+	LWLockRelease(&locks[list].lock);
 	wait_level = GetCurrentTransactionNestLevel() - 1;
 }
 
@@ -459,9 +453,9 @@ dlock_capture_plan(DLockTime next)
 	int			list = list_of(place->database, place->queue);
 
 	next = Min(next, dlock_clock_now() + LOOK_INTERVAL);
-	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+	LWLockAcquire(&locks[list].lock, LW_EXCLUSIVE);
 	place->look_at = Min(place->look_at, next);
-	LWLockRelease(lock_of(list));
+	LWLockRelease(&locks[list].lock);
 	owes = false;
 }
 
@@ -476,10 +470,10 @@ dlock_capture_leave(void)
 	int			list = list_of(place->database, place->queue);
 
 	wait_level = 0;
-	LWLockAcquire(lock_of(list), LW_EXCLUSIVE);
+	LWLockAcquire(&locks[list].lock, LW_EXCLUSIVE);
 	if (place->listed)
 		take_off(list, place);
-	LWLockRelease(lock_of(list));
+	LWLockRelease(&locks[list].lock);
 	if (owes)
 		call_list(list, place->database, place->queue, owes_for, 1, DLOCK_TIME_FOREVER);
 	if (place->called)
@@ -495,10 +489,10 @@ dlock_capture_must_look(DLockTime now, DLockTime *until)
 	int			list = list_of(place->database, place->queue);
 	bool		called;
 
-	LWLockAcquire(lock_of(list), LW_SHARED);
+	LWLockAcquire(&locks[list].lock, LW_SHARED);
 	called = place->called;
 	*until = (find_leader(list, place) == place) ? place->look_at : DLOCK_TIME_FOREVER;
-	LWLockRelease(lock_of(list));
+	LWLockRelease(&locks[list].lock);
 	return called || *until <= now;
 }
 
@@ -526,7 +520,7 @@ typedef struct DLockCaptureMark
 static DLockCaptureMark marks[MARKS];
 
 /* The look that goes on: its mark, when it began, and after how many pages and notes. */
-static DLockCaptureMark *mark;
+static DLockCaptureMark *mark = marks;
 static DLockTime began;
 static int64 pages_before;
 static int	notes_before;
@@ -599,8 +593,6 @@ dlock_capture_looked(int count, int found, const DLockCapturePlace *first)
 {
 	DLockTime	took = dlock_clock_now() - began;
 
-	if (mark == NULL)
-		elog(ERROR, "no look for tasks has begun");
 	note_count = notes_before;
 	overflow = overflow_before;
 	if (found > 0)
