@@ -1230,6 +1230,10 @@ BEGIN
             RETURN QUERY SELECT * FROM dlock_task_seize(picked.places,
                 dlock_task_tokens(queue, found, picked.seen),
                 to_state, owner, dlock_task_end(ttl), on_timeout, q.max_attempts, q.parked);
+            GET DIAGNOSTICS moved = ROW_COUNT;
+            IF moved = 0 THEN
+                RAISE 'tasks of queue "%" were locked but not written', queue;
+            END IF;
             waits := false;
             captured := true;
             count := count - found;

@@ -623,7 +623,8 @@ try_force(DLockStep *step, void *arg)
 		force->count++;
 		released += !lease->stopped;
 		note_forced(told, lease, dlock_name_hash(database, &path), step->now);
-		whole = dlock_space_find_part(database, &path, lease->token);
+		whole = (lease->part == DLOCK_PART_INTENT) ?
+			dlock_space_find_part(database, &path, lease->token) : lease;
 		dlock_space_stop((whole != NULL) ? whole : lease, told->closed_for, step->now);
 	}
 	if (force->count > 0)

@@ -432,8 +432,12 @@ wait_in_queue(DLockWaitCall *waiting)
 			return answer;
 
 		now = dlock_clock_now();
-		if (looks && now >= Min(waiting->deadline, waiting->lock_timeout_at))
-			return give_up(waiting);
+		if (now >= Min(waiting->deadline, waiting->lock_timeout_at))
+		{
+			if (looks)
+				return give_up(waiting);
+			continue;
+		}
 		if (waiting->kind != DLOCK_SPACE_WATCH && !dlock_queue_listens())
 		{
 			waiting->check_every = (DLockTime) DeadlockTimeout * 1000;

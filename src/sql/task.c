@@ -220,11 +220,11 @@ try_capture(FunctionCallInfo fcinfo)
 	{
 		(void) run(fcinfo, true);
 		CurrentResourceOwner = owner;
-		found = set->setResult != NULL && tuplestore_tuple_count(set->setResult) > 0;
-		if (found)
+		if (set->setResult != NULL)
+		{
 			keep_rows(set);
-		else
-			set->setResult = NULL;
+			found = true;
+		}
 	}
 	PG_FINALLY();
 	{
