@@ -210,7 +210,8 @@ CREATE TABLE @extschema@.dlock_fence_mark (
     resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     token pg_catalog.int8 NOT NULL CHECK (token OPERATOR(pg_catalog.>) 0),
     raised_at pg_catalog.timestamptz NOT NULL,
-    raised_by pg_catalog.name NOT NULL);
+    raised_by pg_catalog.name NOT NULL)
+    USING heap;
 CREATE INDEX dlock_fence_mark_raised_by ON @extschema@.dlock_fence_mark (raised_by);
 REVOKE ALL ON TABLE @extschema@.dlock_fence_mark FROM PUBLIC;
 COMMENT ON TABLE @extschema@.dlock_fence_mark
@@ -222,7 +223,8 @@ SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_fence_mark', '');
 CREATE TABLE @extschema@.dlock_fence_declared (
     resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     role pg_catalog.regrole,
-    is_foreign pg_catalog.bool NOT NULL);
+    is_foreign pg_catalog.bool NOT NULL)
+    USING heap;
 REVOKE ALL ON TABLE @extschema@.dlock_fence_declared FROM PUBLIC;
 GRANT SELECT ON TABLE @extschema@.dlock_fence_declared TO PUBLIC;
 COMMENT ON TABLE @extschema@.dlock_fence_declared
@@ -1456,7 +1458,8 @@ COMMENT ON FUNCTION @extschema@.dlock_leader(pg_catalog.text)
 CREATE TABLE @extschema@.dlock_groups (
     name pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     role pg_catalog.regrole NOT NULL,
-    partitions pg_catalog.text[] NOT NULL);
+    partitions pg_catalog.text[] NOT NULL)
+    USING heap;
 GRANT SELECT ON @extschema@.dlock_groups TO PUBLIC;
 COMMENT ON TABLE @extschema@.dlock_groups
     IS 'groups, their owners and the names of their partitions';

@@ -17,7 +17,7 @@
  *	  - DISCARD ALL, with which a pooler resets a session for another client;
  *	  - COMMIT PREPARED and ROLLBACK PREPARED, which may make tasks ready;
  *	  - runs of the executor, whose grants are undone if they are canceled
- *		(session/grants.c), and whose MERGE a guard asks about (fence/merge.c).
+ *		(session/grants.c), and whose plan a guard asks about (fence/plan.c).
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -49,7 +49,7 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "fence/guard.h"
-#include "fence/merge.h"
+#include "fence/plan.h"
 #include "lock/queue.h"
 #include "session/capture.h"
 #include "session/grants.h"
@@ -145,7 +145,10 @@ refuse_for_store(RangeVar *relation, const char *message)
 		dlock_error_store_operation(message, relation->relname);
 }
 
-/* Refuse subcommands of ALTER TABLE that would lose the leases, or the marks. */
+/*
+ * Refuse subcommands of ALTER TABLE and ALTER SEQUENCE that would lose the leases, the
+ * marks, the declarations, or the end of the tokens.
+ */
 static void
 check_alter_table(AlterTableStmt *command)
 {
@@ -154,6 +157,7 @@ check_alter_table(AlterTableStmt *command)
 	foreach(cell, command->cmds)
 	{
 		AlterTableType type = ((AlterTableCmd *) lfirst(cell))->subtype;
+		Oid			relid;
 
 		if (type == AT_SetAccessMethod)
 			refuse_for_store(command->relation,
@@ -162,11 +166,17 @@ check_alter_table(AlterTableStmt *command)
 			continue;
 		refuse_for_store(command->relation,
 						 gettext_noop("cannot change the persistence of table \"%s\""));
-		if (dlock_session_is_marks(RangeVarGetRelid(command->relation, NoLock, true)))
+		relid = RangeVarGetRelid(command->relation, NoLock, true);
+		if (dlock_session_is_fence_table(relid))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot change the persistence of table \"%s\"", command->relation->relname),
-					 errdetail("A crash would lose the marks, and old tokens would pass again.")));
+					 errdetail("A crash would empty the table, and dlock would accept tokens that it must refuse.")));
+		if (dlock_session_is_sequence(relid))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot change the persistence of sequence \"%s\"", command->relation->relname),
+					 errdetail("A crash would lose it, and tokens could be granted again.")));
 	}
 }
 
@@ -237,8 +247,8 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 static void
 run_hook(DLOCK_RUN_PARAMETERS)
 {
-	PlannedStmt *before;
-	bool		changed = dlock_merge_begin_run(query->plannedstmt, &before);
+	DLockPlanRun before;
+	bool		changed = dlock_plan_begin_run(query->plannedstmt, &before);
 	bool		outermost = dlock_grants_begin_run();
 	volatile bool failed = true;
 
@@ -254,20 +264,20 @@ run_hook(DLOCK_RUN_PARAMETERS)
 	}
 	PG_FINALLY();
 	{
-		dlock_merge_end_run(before);
+		dlock_plan_end_run(&before);
 		if (outermost)
 			dlock_grants_end_run(failed);
 	}
 	PG_END_TRY();
 }
 
-/* The rest of a MERGE in WITH runs here, before the AFTER triggers. */
+/* The rest of an UPDATE or MERGE in WITH runs here, before the AFTER triggers. */
 static void
 finish_hook(QueryDesc *query)
 {
-	PlannedStmt *before;
+	DLockPlanRun before;
 
-	if (!dlock_merge_begin_run(query->plannedstmt, &before))
+	if (!dlock_plan_begin_run(query->plannedstmt, &before))
 	{
 		next_finish_hook(query);
 		return;
@@ -278,7 +288,7 @@ finish_hook(QueryDesc *query)
 	}
 	PG_FINALLY();
 	{
-		dlock_merge_end_run(before);
+		dlock_plan_end_run(&before);
 	}
 	PG_END_TRY();
 }

@@ -1,11 +1,12 @@
--- Fence marks in plain SQL, for a server without dlock, such as a managed service:
+-- Fence marks in PL/pgSQL, for a server without dlock, such as a managed service:
 -- psql -f fence_marks.sql.  The leases are on another server, which has dlock; the data
 -- are here.  A table is guarded by
 --
 --	CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON report
 --		EXECUTE FUNCTION fence_guard('nightly-report');
 --
--- and a transaction presents its token as it does to dlock_guard(): by
+-- always by statement, so a partitioned table needs one on each partition as well.  A
+-- transaction presents its token as it does to dlock_guard(): by
 -- set_config('dlock.tokens', 'nightly-report=42', true), as the clients of src/clients do.
 --
 -- A transaction that passes at the mark locks the row of the mark FOR SHARE, to its end.
@@ -43,6 +44,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
 	presented text;
 BEGIN
+	-- By row, it would return no row, and so drop each.
+	IF TG_LEVEL = 'ROW' THEN
+		RAISE EXCEPTION 'trigger "%" on table "%" must be FOR EACH STATEMENT', TG_NAME, TG_TABLE_NAME
+			USING ERRCODE = 'trigger_protocol_violated', HINT = 'Create it again without FOR EACH ROW.';
+	END IF;
 	SELECT split_part(pair, '=', 2) INTO presented
 		FROM regexp_split_to_table(current_setting('dlock.tokens', true), '\s*,\s*') pair
 		WHERE btrim(split_part(pair, '=', 1), '" ') = TG_ARGV[0];

@@ -92,6 +92,16 @@ dlock_error_lease_lost(const DLockBytes *name, DLockToken token)
 }
 
 void
+dlock_error_crowded(const DLockBytes *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("lock \"%.*s\" has too many holders", name->len, name->data),
+			 errdetail("A lock may have %d holders.", DLOCK_HOLDERS_MAX),
+			 errhint("Spread the holders over several locks.")));
+}
+
+void
 dlock_error_not_owner(const DLockBytes *name, Oid role)
 {
 	char	   *rolename = GetUserNameFromId(role, true);

@@ -31,6 +31,7 @@ pg_noreturn extern void dlock_error_token(DLockToken token);
 
 /* the state of the lock */
 pg_noreturn extern void dlock_error_lease_lost(const DLockBytes *name, DLockToken token);
+pg_noreturn extern void dlock_error_crowded(const DLockBytes *name);
 
 /* the caller's rights */
 pg_noreturn extern void dlock_error_not_owner(const DLockBytes *name, Oid role);

@@ -15,13 +15,13 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "base/compat.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/name.h"
 
 const DLockNameKind dlock_name_lock = {
@@ -192,6 +192,14 @@ dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors)
 	return count;
 }
 
+/* Is a path below another one? */
+bool
+dlock_name_is_below(const DLockBytes *path, const DLockBytes *above)
+{
+	return path->len > above->len && path->data[above->len] == '/' &&
+		memcmp(path->data, above->data, above->len) == 0;
+}
+
 /* The name of a mode, for users. */
 const char *
 dlock_name_of_mode(DLockMode mode)
@@ -207,8 +215,7 @@ dlock_name_of_mode(DLockMode mode)
 uint32
 dlock_name_hash(Oid database, const DLockBytes *bytes)
 {
-	return (uint32) hash_bytes_extended((const unsigned char *) bytes->data,
-										bytes->len, database);
+	return (uint32) dlock_hash_bytes(database, bytes->data, bytes->len);
 }
 
 /* A name as a value of SQL, palloc'd. */

@@ -39,6 +39,7 @@ extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
 extern void dlock_name_check_different(const DLockBytes *names, int count, const char *invalid);
 extern DLockBytes dlock_name_session(void);
 extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);
+extern bool dlock_name_is_below(const DLockBytes *path, const DLockBytes *above);
 extern const char *dlock_name_of_mode(DLockMode mode);
 extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
 extern Datum dlock_name_to_text(DLockBytes bytes);

@@ -216,7 +216,38 @@ dlock_rule_reenter(const DLockTerm *term, DLockTime ttl,
 				  (term->ttl == 0) ? 0 : Max(term->ttl, ttl), now, wall);
 }
 
-/* Where a record comes from, as seen from "here" (dlock_clock_origin). */
+/*
+ * The origin of a record that is written "here" (dlock_clock_origin).
+ *
+ * A lease with more than its ttl left was loaded from another server's record; that
+ * server may be cut off and still renew the lease.  So what limits a server's own
+ * records must not limit this one: its origin is the boot alone.
+ */
+uint64
+dlock_rule_record_origin(const DLockTerm *term, uint64 here, DLockTime now)
+{
+	if (term->ttl == 0 || term->deadline <= now + term->ttl)
+		return here;
+	return here & ~(uint64) PG_UINT32_MAX;
+}
+
+/*
+ * A term as a record that is written now has it.
+ *
+ * The bound covers the deadline.  In memory it may not: a lease that was loaded from
+ * another boot keeps the bound of its old record, without the skew.
+ */
+DLockTerm
+dlock_rule_record_term(const DLockTerm *term, DLockTime now, TimestampTz wall)
+{
+	DLockTerm	record = *term;
+
+	record.bound_mono = Max(term->bound_mono, term->deadline);
+	record.bound_wall = dlock_rule_bound_wall(record.bound_mono, now, wall);
+	return record;
+}
+
+/* Where a record comes from, as seen from "here". */
 DLockRuleOrigin
 dlock_rule_origin(uint64 record, uint64 here)
 {

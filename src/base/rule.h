@@ -92,6 +92,8 @@ extern DLockRuleRenewal dlock_rule_renew(const DLockTerm *term, DLockTime ttl,
 										 DLockTime now, TimestampTz wall);
 extern DLockRuleRenewal dlock_rule_reenter(const DLockTerm *term, DLockTime ttl,
 										   DLockTime now, TimestampTz wall);
+extern uint64 dlock_rule_record_origin(const DLockTerm *term, uint64 here, DLockTime now);
+extern DLockTerm dlock_rule_record_term(const DLockTerm *term, DLockTime now, TimestampTz wall);
 extern DLockRuleOrigin dlock_rule_origin(uint64 record, uint64 here);
 extern DLockTime dlock_rule_remaining(const DLockTerm *logged, DLockRuleOrigin origin,
 									  DLockTime now, TimestampTz wall,

@@ -137,7 +137,10 @@ print_captured(const Conn *conn)
 		{
 			if (column > 0)
 				text_add_char(&lines, '\t');
-			output_append_safe(&lines, PQgetvalue(conn->answer, row, column), -1);
+			if (column < 2)
+				output_append_safe(&lines, PQgetvalue(conn->answer, row, column), -1);
+			else
+				output_append_json(&lines, PQgetvalue(conn->answer, row, column));
 		}
 		text_add_char(&lines, '\n');
 	}

@@ -391,8 +391,7 @@ end_setting(Conn *conn)
 	conn->settings = settings.data;
 
 	clear_answer(conn);
-	if (!conn->plain)
-		(void) PQenterPipelineMode(conn->pg);
+	(void) PQenterPipelineMode(conn->pg);
 	return CONN_UP;
 }
 

@@ -53,7 +53,6 @@ typedef struct Conn
 	char	   *schema;			/* of the extension, quoted, with a point */
 	bool		takes_tokens;	/* the server knows the setting dlock.tokens */
 	char	   *settings;		/* what is set for each request */
-	bool		plain;			/* nothing is: requests are sent alone */
 	bool		is_late;		/* BUSY: the request has been cancelled */
 	PGresult   *answer;
 	ConnError	error;

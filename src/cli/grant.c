@@ -4,9 +4,10 @@
  *	  Acquiring a lease, and giving it back.
  *
  * NOTES
- *	  A connection may break between the grant and its answer.  Then the same
- *	  is asked again, with reentry => 'return': if the server has granted it,
- *	  it answers with the token of that lease.
+ *	  A connection may break between the grant and its answer.  Then the request
+ *	  is sent again.  For an owner that nobody else uses it has reentry => 'return',
+ *	  so the server answers with the token of a lease that it has granted.  For any
+ *	  other owner it has 'deny': that lease may be somebody else's.
  *
  *	  A wait is one statement, however long it is, so it keeps its place in the
  *	  queue.  It comes after one that does not wait: that has to be answered soon,
@@ -42,6 +43,9 @@ static const char acquire_path_sql[] =
 "SELECT @dlock_acquire_path(path => $1," ACQUIRE_TAIL ")";
 static const char release_sql[] = "SELECT @dlock_release($1, $2)";
 static const char release_token_sql[] = "SELECT @dlock_release_token($1, $2)";
+static const char is_held_sql[] =
+"SELECT EXISTS (SELECT FROM @dlock_lease($1)"
+" WHERE owner OPERATOR(pg_catalog.=) $2 AND state OPERATOR(pg_catalog.=) 'held')";
 
 /* A request under way. */
 typedef struct GrantTry
@@ -62,7 +66,7 @@ send_acquire(GrantTry *try, CliTime span)
 	const GrantRequest *request = try->request;
 	const Options *options = request->options;
 	const char *mode = (options->mode != NULL) ? options->mode : "exclusive";
-	const char *reentry = (request->is_unique || try->in_doubt) ? "return" : "deny";
+	const char *reentry = request->is_unique ? "return" : "deny";
 	char		ttl[DURATION_SIZE];
 	char		wait[DURATION_SIZE];
 	char		lock_delay[DURATION_SIZE];
@@ -222,7 +226,7 @@ look_at_error(GrantTry *try)
 			return (clock_now() < try->end) ? GRANT_OURS : GRANT_REFUSED;
 		case CONN_DEADLOCK:
 			/* It waits for the lease that was granted to the lost connection. */
-			if (!try->in_doubt)
+			if (!try->in_doubt || !try->request->is_unique)
 				return GRANT_FAILED;
 			(void) clock_poll(NULL, 0, clock_now() + RETRY_NAP);
 			return GRANT_OURS;
@@ -299,6 +303,7 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 			verdict = ask_once(&try);
 	} while (verdict == GRANT_OURS && grant->token[0] == '\0');
 
+	grant->in_doubt = try.in_doubt && !request->is_unique;
 	if (verdict == GRANT_OURS)
 		output_info("acquired \"%s\" with token %s", request->name, grant->token);
 	return verdict;
@@ -361,6 +366,28 @@ tell_refusal(Conn *conn, const GrantRequest *request)
 		output_detail("Nobody holds it: it is closed for a while after its last lease, or has just been released.");
 }
 
+/*
+ * The lock was refused after an answer may have been lost.  Is there a lease that may
+ * be ours?  Yes, if the server does not say otherwise.
+ */
+static bool
+may_be_held(Conn *conn, const GrantRequest *request)
+{
+	const ConnParam params[] = {CONN_TEXT(request->name), CONN_TEXT(request->owner)};
+
+	return conn->state != CONN_IDLE ||
+		conn_ask(conn, GRANT_WITHIN, is_held_sql, 2, params) == NULL || conn_is_true(conn, 0);
+}
+
+/* Returns an exit code. */
+static int
+tell_doubt(const GrantRequest *request)
+{
+	output_error(CLI_EXIT_UNREACHABLE, "the answer to the request for lock \"%s\" was lost", request->name);
+	output_detail("The server may have granted a lease to owner \"%s\".", request->owner);
+	return CLI_EXIT_UNREACHABLE;
+}
+
 /* Say why there is no lease.  Returns an exit code. */
 int
 grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant, GrantVerdict verdict)
@@ -372,6 +399,8 @@ grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant, Grant
 		case GRANT_OURS:
 			return CLI_EXIT_OK;
 		case GRANT_REFUSED:
+			if (grant->in_doubt && may_be_held(conn, request))
+				return tell_doubt(request);
 			tell_refusal(conn, request);
 			return request->options->refused_exit;
 		case GRANT_SIGNALLED:
@@ -381,6 +410,8 @@ grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant, Grant
 	}
 
 	/* The server ends a wait in a deadlock; no lock was acquired. */
+	if (conn->error.trouble == CONN_DEADLOCK && grant->in_doubt && may_be_held(conn, request))
+		return tell_doubt(request);
 	code = (conn->error.trouble == CONN_DEADLOCK) ? request->options->refused_exit :
 		connerror_exit_code(&conn->error);
 	return conn_report_as(conn, code);

@@ -44,6 +44,8 @@ typedef struct Grant
 	char		token[24];
 	CliTime		sent;			/* before the request that was answered */
 	int			signal;
+	bool		in_doubt;		/* an answer was lost: a lease of this owner
+								 * may be ours */
 } Grant;
 
 extern GrantVerdict grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant);

@@ -41,7 +41,7 @@
 
 /*
  * If nothing is said: the time to live, and from the first signal to KILL.  With
- * these the command outlasts a failover as Patroni does it by default, in 30 s.
+ * these the command outlasts a failover as Patroni does it by default, in up to 40 s.
  */
 #define HOLD_TTL		(60 * CLI_SECOND)
 #define KILL_AFTER		(5 * CLI_SECOND)
@@ -190,6 +190,7 @@ hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCo
 	bool		again = false;
 	GrantVerdict verdict;
 
+	output_never_wait();
 	memset(grant, 0, sizeof(*grant));
 	verdict = grant_acquire(conn, request, grant);
 	while (verdict == GRANT_OURS)
@@ -433,6 +434,9 @@ settle(Hold *hold, CliTime end)
 	{
 		LoopEvent	event = loop_wait(conn, end);
 
+		if (signals_is_fatal(event.signal))
+			hold->signal = event.signal;
+
 		/*
 		 * Signals often come twice, as from timeout(1), so one is no reason
 		 * to leave the lease behind while the server is there; but it is not
@@ -450,16 +454,19 @@ release(Hold *hold)
 	const char *name = hold->request->name;
 	CliTime		end = clock_now() + RELEASE_WITHIN;
 	bool		was_held;
+	bool		in_doubt = false;
 
 	/*
 	 * A connection that breaks is made anew: a server may just be taking
-	 * over.
+	 * over.  What was asked before may have been done unheard, and then the
+	 * lease is gone by that.
 	 */
 	while (settle(hold, end))
 	{
 		if (grant_release(hold->conn, name, hold->token, &was_held))
 		{
-			if (was_held || hold->lost || hold->not_kept)
+			if (was_held || hold->lost || hold->not_kept ||
+				(in_doubt && clock_now() < hold->lease.deadline))
 				return;
 			hold->lost = true;
 			output_warning("the lease on \"%s\" was lost before the command had ended", name);
@@ -467,6 +474,7 @@ release(Hold *hold)
 		}
 		if (hold->conn->state == CONN_IDLE)
 			break;
+		in_doubt = true;
 	}
 	if (hold->lost || hold->not_kept)
 		return;

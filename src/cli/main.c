@@ -70,7 +70,7 @@ print_help(void)
 		   "Exit codes, but for that of the command that is run (128+N: signal N ended it):\n"
 		   "  0    done\n"
 		   "  64   wrong usage, or a value that the server does not accept\n"
-		   "  69   the server is out of reach, too slow, or lacks what is needed\n"
+		   "  69   the server is out of reach, too slow, did not answer, or lacks something\n"
 		   "  70   an error of the server that was not expected\n"
 		   "  71   an error of this machine\n"
 		   "  75   the lock was not acquired (-E CODE: another code)\n"

@@ -72,7 +72,8 @@ is_same(const char *a, const char *b)
 
 /*
  * Tell who holds a lock, and each change of that, until "tell" has had enough or
- * the time has come.  A connection that is lost is made anew.
+ * the time has come.  A connection that is lost is made anew; if there is none when
+ * the time has come, that is a failure.
  */
 ObserveVerdict
 observe(Conn *conn, const char *name, CliTime until, ObserveTell tell, void *arg)
@@ -96,12 +97,13 @@ observe(Conn *conn, const char *name, CliTime until, ObserveTell tell, void *arg
 			break;
 		}
 		if (conn->state != CONN_IDLE)
-			break;
+			break;				/* after a failure */
 		send_watch(conn, name, seen, first ? 0 : CLI_MIN(left, SLICE));
 		event = wait_for_event(conn, CLI_FOREVER);
 		if (event == CONN_FAILED || event == CONN_LATE)
 		{
 			output_warning("the server cannot be reached, trying again: %s", conn->error.message);
+			verdict = OBSERVE_FAILED;
 			continue;
 		}
 		if (conn->answer == NULL)
@@ -112,6 +114,7 @@ observe(Conn *conn, const char *name, CliTime until, ObserveTell tell, void *arg
 			break;
 		}
 
+		verdict = OBSERVE_TIMED_OUT;
 		holder.token = conn_value(conn, 0);
 		holder.owner = conn_value(conn, 1);
 		holder.mode = conn_value(conn, 2);

@@ -13,15 +13,26 @@
  *	  line each.  What belongs to a message, its detail and its hint, comes after
  *	  it, so its object stays open until output_flush() or the next message.
  *
+ *	  A process that keeps a lease must not wait for the reader of its messages, be
+ *	  it a pager that shows another page or a terminal that was stopped by ^S.  It
+ *	  drops what would have to wait.  A pipe or a terminal that is opened once
+ *	  more can be written to without waiting, while other users of our standard
+ *	  error find it unchanged.
+ *
  * IDENTIFICATION
  *	  src/cli/output.c
  *
  *-------------------------------------------------------------------------
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "libpq-fe.h"
 
@@ -33,6 +44,8 @@ static bool was_said = true;	/* the message that a detail or hint belongs
 								 * to */
 static Text open_object;		/* of that message; empty if there is none */
 static bool has_hint;			/* it has one */
+static int	messages = STDERR_FILENO;
+static bool may_wait = true;	/* for their reader */
 
 void
 output_init(OutputLevel new_level, bool as_json)
@@ -247,22 +260,28 @@ output_json_text(Text *to, const char *key, const char *value)
 		append_json_string(to, value);
 }
 
-/* A member whose value is JSON already: a number, a word, what a jsonb prints. */
+/*
+ * Append JSON: a number, a word, what a jsonb prints.  It does no harm to a terminal,
+ * and is JSON still: beyond ASCII, what is not in a string is none.
+ */
 void
-output_json_raw(Text *to, const char *key, const char *value)
+output_append_json(Text *to, const char *value)
 {
-	append_key(to, key);
-	if (value == NULL)
-		value = "null";
-
-	/* Beyond ASCII, what is not in a string is no JSON. */
 	while (*value != '\0')
 	{
-		if ((unsigned char) *value < 0x80)
+		if ((unsigned char) *value < 0x7F)
 			text_add_char(to, *value++);
 		else
 			value += append_json_char(to, value);
 	}
+}
+
+/* A member whose value is JSON already. */
+void
+output_json_raw(Text *to, const char *key, const char *value)
+{
+	append_key(to, key);
+	output_append_json(to, (value != NULL) ? value : "null");
 }
 
 void
@@ -273,6 +292,45 @@ output_json_end(Text *to)
 
 /* ---- messages ---- */
 
+/* From now on messages that would have to wait for their reader are dropped. */
+void
+output_never_wait(void)
+{
+	struct stat status;
+
+	if (!may_wait)
+		return;
+	may_wait = false;
+	if (fstat(STDERR_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || isatty(STDERR_FILENO)))
+		messages = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (messages < 0)
+		messages = STDERR_FILENO;
+}
+
+/* Write a message, in pieces that a pipe that takes anything takes as a whole. */
+static void
+write_message(const Text *line)
+{
+	const char *at = line->data;
+	size_t		left = line->len;
+
+	while (left > 0)
+	{
+		struct pollfd fd = {messages, POLLOUT, 0};
+		ssize_t		written;
+
+		if (poll(&fd, 1, may_wait ? -1 : 0) == 0)
+			return;
+		written = write(messages, at, CLI_MIN(left, PIPE_BUF));
+		if (written < 0 && (errno == EINTR || (errno == EAGAIN && may_wait)))
+			continue;
+		if (written <= 0)
+			return;
+		at += written;
+		left -= (size_t) written;
+	}
+}
+
 /* Write the object that is open.  To be called before waiting for anything. */
 void
 output_flush(void)
@@ -281,7 +339,7 @@ output_flush(void)
 		return;
 	output_json_end(&open_object);
 	/* At once, so that lines of several processes do not mix. */
-	fputs(open_object.data, stderr);
+	write_message(&open_object);
 	text_free(&open_object);
 	text_init(&open_object);
 }
@@ -306,7 +364,7 @@ say(const char *kind, const char *format, va_list args)
 		text_addf(&line, "dlock: %s: ", kind);
 		output_append_safe(&line, text.data, -1);
 		text_add_char(&line, '\n');
-		fputs(line.data, stderr);
+		write_message(&line);
 		text_free(&line);
 	}
 	text_free(&text);

@@ -37,6 +37,7 @@ extern void output_info(const char *format,...) CLI_PRINTF(1, 2);
 extern void output_detail(const char *format,...) CLI_PRINTF(1, 2);
 extern void output_hint(const char *format,...) CLI_PRINTF(1, 2);
 extern void output_flush(void);
+extern void output_never_wait(void);
 
 /* text */
 extern int	output_width(const char *text);
@@ -46,6 +47,7 @@ extern void output_append_safe(Text *to, const char *text, int width);
 extern void output_json_begin(Text *to);
 extern void output_json_text(Text *to, const char *key, const char *value);
 extern void output_json_raw(Text *to, const char *key, const char *value);
+extern void output_append_json(Text *to, const char *value);
 extern void output_json_end(Text *to);
 
 /* tables */

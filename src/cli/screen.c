@@ -40,6 +40,7 @@
 static int	terminal = -1;
 static bool is_own = false;		/* nobody else has this descriptor */
 static bool is_entered = false;
+static bool is_away = false;	/* in the background; not to be entered yet */
 static struct termios saved;
 
 static char keys[64];			/* that were read, but not taken yet */
@@ -101,11 +102,40 @@ write_until(const char *data, size_t len, CliTime until)
 	return true;
 }
 
-/* Make the terminal a screen; again after somebody else may have used it. */
+/*
+ * In the background stop, as the kernel stops who changes the terminal from there.
+ * True if a signal is to be looked at first, such as the one that has continued us.
+ * A group that no shell looks after is not stopped.
+ */
+static bool
+stop_in_background(void)
+{
+	struct pollfd fd = {signals_fd(), POLLIN, 0};
+	pid_t		foreground = tcgetpgrp(terminal);
+
+	if (foreground < 0 || foreground == getpgrp())
+		return false;
+	if (poll(&fd, 1, 0) == 0)
+	{
+		signal(SIGTTOU, SIG_DFL);
+		kill(0, SIGTTOU);
+		signal(SIGTTOU, SIG_IGN);
+	}
+	return poll(&fd, 1, 0) > 0;
+}
+
+/*
+ * Make the terminal a screen; again after somebody else may have used it, and
+ * whenever we are continued.
+ */
 void
 screen_enter(void)
 {
 	struct termios raw = saved;
+
+	is_away = stop_in_background();
+	if (is_away)
+		return;
 
 	/* Control and c is a signal still; control and s would stop us. */
 	raw.c_lflag &= ~(tcflag_t) (ICANON | ECHO);
@@ -275,6 +305,10 @@ screen_show(const Text *lines, int count)
 	Text		frame;
 	bool		done;
 
+	if (is_away)
+		screen_enter();
+	if (is_away)
+		return false;
 	text_init(&frame);
 	for (int i = 0; i < count; i++)
 		text_addf(&frame, SCREEN_PLAIN "\033[%d;1H\033[K%s", i + 1, lines[i].data);

@@ -27,6 +27,8 @@ is_token(const char *text)
 static int
 tell(const TargetSql *sql, const char *name, bool done)
 {
+	int			code = CLI_EXIT_OK;
+
 	if (output_is_json())
 	{
 		Text		line;
@@ -36,12 +38,12 @@ tell(const TargetSql *sql, const char *name, bool done)
 		output_json_text(&line, "name", name);
 		output_json_raw(&line, sql->done, done ? "true" : "false");
 		output_json_end(&line);
-		(void) output_print(line.data);
+		code = output_print(line.data);
 		text_free(&line);
 	}
 	if (!done)
 		output_refusal(CLI_EXIT_LOST, "the lease on \"%s\" is not held (any more)", name);
-	return done ? CLI_EXIT_OK : CLI_EXIT_LOST;
+	return done ? code : CLI_EXIT_LOST;
 }
 
 /*

@@ -26,8 +26,10 @@
  *	  would refuse all tokens to come.  Tokens of a resource that is declared to
  *	  be foreign come from another database, and are not checked.
  *
- *	  The lock's key is a hash of the resource.  Two resources of one hash share
- *	  the lock, which costs time and nothing else.
+ *	  The lock's key is a hash of the resource.  Two resources of one hash would
+ *	  share the lock, and their transactions would wait for each other.  With 64
+ *	  bits that is improbable, and the hash has a secret key, so nobody can choose a
+ *	  resource to hold up another one (base/hash.c).
  *
  *	  A transaction that has passed and does not end keeps all higher tokens
  *	  out, so an error that ends a wait for the lock names the transaction.

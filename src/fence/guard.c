@@ -27,7 +27,12 @@
  *	  The server tells a trigger which columns a statement sets.  For a MERGE
  *	  these are the columns that any of its actions sets.  If one UPDATE action of
  *	  a MERGE sets the token column and another does not, the column presents its
- *	  token only if that changes (fence/merge.c).
+ *	  token only if that changes (fence/plan.c).  A row that moves to another
+ *	  partition fires the triggers for INSERT there, with what the old row held
+ *	  or a guard there has put in.  So if an UPDATE of the statement may move rows
+ *	  and does not set the column, no row that comes to a partition presents a
+ *	  token by it; and if the statement inserts rows there, too, one with a higher
+ *	  token than is presented otherwise is refused.
  *
  *	  Look-ups are kept for the rest of the statement, so a row like the one
  *	  before costs some comparisons only.
@@ -59,7 +64,7 @@
 #include "base/stat.h"
 #include "fence/fence.h"
 #include "fence/guard.h"
-#include "fence/merge.h"
+#include "fence/plan.h"
 #include "session/session.h"
 
 /* A trigger, and its state during a statement. */
@@ -74,7 +79,8 @@ typedef struct DLockGuard
 	AttrNumber	token_attr;
 	bool		live;
 	bool		foreign;
-	bool		uneven;			/* see dlock_merge_sets_unevenly() */
+	DLockPlanColumn plan;		/* what the statement does with the token
+								 * column */
 
 	FmgrInfo	output;			/* of the resource column's type */
 	char		resource[DLOCK_NAME_MAX + 1];	/* the latest one ... */
@@ -452,6 +458,12 @@ dlock_guard_check_trigger(Oid trigger)
 	table_close(triggers, AccessShareLock);
 }
 
+static bool
+is_partition(const TriggerData *data)
+{
+	return data->tg_relation->rd_rel->relispartition;
+}
+
 /* Set up the state of a trigger for a statement. */
 static DLockGuard *
 set_up(TriggerData *data, FmgrInfo *flinfo)
@@ -463,8 +475,9 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 	guard->table = pstrdup(RelationGetRelationName(data->tg_relation));
 	parse_arguments(guard, data->tg_trigger->tgnargs, data->tg_trigger->tgargs);
 	check_guard(guard, data->tg_relation, data->tg_trigger->tgtype);
-	guard->uneven = guard->token_attr != InvalidAttrNumber &&
-		dlock_merge_sets_unevenly(RelationGetRelid(data->tg_relation), guard->token_attr);
+	if (guard->token_attr != InvalidAttrNumber)
+		guard->plan = dlock_plan_look(RelationGetRelid(data->tg_relation), guard->token_attr,
+									  guard->token_column);
 	if (guard->resource_attr != InvalidAttrNumber)
 	{
 		Oid			function;
@@ -499,13 +512,15 @@ read_column(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToke
 /*
  * The token to which a statement sets the column of a row; DLOCK_TOKEN_NONE if it
  * does not set it.  An update that does not name the column presents nothing,
- * though the row has a token; nor does an inserted null or zero.
+ * though the row has a token; nor does a row that it may have moved, or an
+ * inserted null or zero.
  */
 static DLockToken
 token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
 {
 	DLockToken	token;
 	DLockToken	before;
+	bool		is_set;
 
 	if (guard->token_attr == InvalidAttrNumber || new == NULL)
 		return DLOCK_TOKEN_NONE;
@@ -513,10 +528,16 @@ token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
 		!bms_is_member(guard->token_attr - FirstLowInvalidHeapAttributeNumber,
 					   data->tg_updatedcols))
 		return DLOCK_TOKEN_NONE;
-
-	if (!read_column(guard, data, new, &token))
+	if (TRIGGER_FIRED_BY_INSERT(data->tg_event) && is_partition(data) &&
+		(guard->plan.unset || dlock_plan_was_filled(&guard->plan)))
 		return DLOCK_TOKEN_NONE;
-	if (guard->uneven && TRIGGER_FIRED_BY_UPDATE(data->tg_event) &&
+
+	is_set = read_column(guard, data, new, &token);
+	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event) && is_partition(data))
+		dlock_plan_note_set(&guard->plan, !is_set);
+	if (!is_set)
+		return DLOCK_TOKEN_NONE;
+	if (guard->plan.uneven && TRIGGER_FIRED_BY_UPDATE(data->tg_event) &&
 		read_column(guard, data, data->tg_trigtuple, &before) && before == token)
 		return DLOCK_TOKEN_NONE;
 
@@ -526,6 +547,19 @@ token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
 	if (token <= DLOCK_TOKEN_NONE)
 		dlock_error_token(token);
 	return token;
+}
+
+/* A statement may not lower the token of a row that it inserts. */
+pg_noreturn static void
+refuse_insert(const DLockGuard *guard, DLockToken held, DLockToken token)
+{
+	dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
+	ereport(ERROR,
+			(errcode(ERRCODE_DLOCK_NO_TOKEN),
+			 errmsg("no fencing token presented for a row of table \"%s\"", guard->table),
+			 errdetail("This statement also updates the table, so token %lld in column \"%s\" presents nothing. The transaction presents token %lld, which is lower.",
+					   (long long) held, guard->token_column, (long long) token),
+			 errhint("Insert and update rows in separate statements, or set the column in the UPDATE, too.")));
 }
 
 /* Put the token into the column of a row. */
@@ -539,6 +573,8 @@ stamp(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToken toke
 
 	if (attr == InvalidAttrNumber || (read_column(guard, data, row, &held) && held == token))
 		return row;
+	if (held > token && TRIGGER_FIRED_BY_INSERT(data->tg_event) && guard->plan.inserts)
+		refuse_insert(guard, held, token);
 	return heap_modify_tuple_by_cols(row, RelationGetDescr(data->tg_relation), 1, &attr, &value,
 									 &isnull);
 }
@@ -578,7 +614,7 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
-		if (guard->uneven)
+		if (guard->plan.uneven)
 			refuse_merge(guard);
 		ereport(ERROR,
 				(errcode(ERRCODE_DLOCK_NO_TOKEN),
@@ -670,7 +706,7 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 					 errdetail("The row is fenced by its column \"%s\", which names no resource.",
 							   guard->token_column),
 					 errhint("Set the column to the token, or name it for \"*\" in \"dlock.tokens\".")));
-		if (guard->uneven)
+		if (guard->plan.uneven)
 			refuse_merge(guard);
 		ereport(ERROR,
 				(errcode(ERRCODE_DLOCK_NO_TOKEN),

@@ -43,7 +43,6 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/acl.h"
@@ -56,6 +55,7 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/name.h"
 #include "base/settings.h"
 #include "fence/mark.h"
@@ -99,7 +99,8 @@ is_usable(Relation rel, const Oid *types, int columns, bool writing)
 	/* Making the list of indexes also finds the primary key. */
 	if (writing || !rel->rd_indexvalid)
 		indexes = RelationGetIndexList(rel);
-	if (!OidIsValid(rel->rd_pkindex) || desc->natts < columns)
+	if (!OidIsValid(rel->rd_pkindex) || rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
+		desc->natts < columns)
 		return false;
 	for (int i = 0; i < columns; i++)
 	{
@@ -125,23 +126,26 @@ is_usable(Relation rel, const Oid *types, int columns, bool writing)
 	return true;
 }
 
-/* Throw 55000 if the functions in here cannot use a table as it is. */
-static void
-check_usable(Relation rel, const Oid *types, int columns, bool writing)
+/*
+ * Throw 55000 unless a table can be used as a catalog is, with columns of these types
+ * first; for other tables than those in here, too.
+ */
+void
+dlock_mark_check_table(Relation rel, const Oid *types, int columns, bool writing)
 {
 	if (!is_usable(rel, types, columns, writing))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" has been altered, so marks cannot be written",
+				 errmsg("table \"%s\" has been altered, so dlock cannot use it",
 						RelationGetRelationName(rel)),
-				 errdetail("It must have its own columns and its primary key, no other column that is NOT NULL or generated, and no index with an expression, a predicate, or deferrable uniqueness."),
-				 errhint("Undo the ALTER TABLE.")));
+				 errdetail("It must be a heap with its own columns and its primary key, no other column that is NOT NULL or generated, and no index with an expression, a predicate, or deferrable uniqueness."),
+				 errhint("Undo the ALTER TABLE or CREATE INDEX.")));
 }
 
 static uint64
 hash_resource(const DLockBytes *resource)
 {
-	return hash_bytes_extended((const unsigned char *) resource->data, resource->len, 0);
+	return dlock_hash_bytes(0, resource->data, resource->len);
 }
 
 /* The heavyweight lock of a resource's fence. */
@@ -172,7 +176,7 @@ open_marks(bool writing)
 	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
 	Relation	rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
 
-	check_usable(rel, types, COLUMNS, writing);
+	dlock_mark_check_table(rel, types, COLUMNS, writing);
 	return rel;
 }
 
@@ -213,7 +217,7 @@ read_at(Relation rel, ItemPointer place, const DLockBytes *resource, DLockToken 
 	bool		isnull;
 	bool		found;
 
-	if (!ItemPointerIsValid(place) || rel->rd_rel->relam != HEAP_TABLE_AM_OID ||
+	if (!ItemPointerIsValid(place) ||
 		ItemPointerGetBlockNumber(place) >= RelationGetNumberOfBlocks(rel))
 		return false;
 	tuple.t_self = *place;
@@ -257,7 +261,7 @@ dlock_mark_read(const DLockBytes *resource)
 	return token;
 }
 
-/* The index of a table whose first column this is; InvalidOid if it has none. */
+/* The B-tree of a table whose first column this is; InvalidOid if it has none. */
 static Oid
 find_index(Relation rel, AttrNumber column)
 {
@@ -269,7 +273,8 @@ find_index(Relation rel, AttrNumber column)
 	{
 		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
 
-		if (index->rd_index->indkey.values[0] == column && index->rd_index->indisvalid)
+		if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid &&
+			index->rd_index->indkey.values[0] == column)
 			found = lfirst_oid(cell);
 		index_close(index, AccessShareLock);
 	}
@@ -397,7 +402,7 @@ open_declared(LOCKMODE lockmode, bool writing)
 	static const Oid types[DECLARED_COLUMNS] = {TEXTOID, REGROLEOID, BOOLOID};
 	Relation	rel = dlock_session_open_declared(lockmode);
 
-	check_usable(rel, types, DECLARED_COLUMNS, writing);
+	dlock_mark_check_table(rel, types, DECLARED_COLUMNS, writing);
 	return rel;
 }
 

@@ -29,6 +29,7 @@
 #include "miscadmin.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
@@ -384,9 +385,6 @@ prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
 	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 
 	item->renewal = dlock_rule_reenter(&term, request->ttl, acquire->step.now, wall);
-	if (!item->renewal.must_log)
-		item->renewal.term.bound_wall = dlock_rule_bound_wall(item->renewal.term.bound_mono,
-															  acquire->step.now, wall);
 	item->other_payload = request->set_payload && !dlock_name_equal(&payload, &request->payload);
 	if (counts && own->holds == PG_UINT32_MAX)
 	{
@@ -447,8 +445,8 @@ reenter(DLockAcquire *acquire)
 	int			count = request->path ? 1 : request->count;
 	TimestampTz wall = dlock_clock_wall();
 
-	if (count > 1)
-		dlock_step_make_room(&acquire->step, count);
+	/* One more: the payload of a single lease can take it to another page. */
+	dlock_step_make_room(&acquire->step, count + 1);
 	for (int i = 0; i < count; i++)
 	{
 		DLockStepLack lack = prepare_reentry(acquire, &acquire->items[i], wall);
@@ -663,7 +661,7 @@ call_queues(DLockAcquire *acquire)
 	for (int i = 0; i < acquire->request->count; i++)
 	{
 		if (acquire->items[i].entry != NULL)
-			dlock_queue_call(acquire->items[i].entry, acquire->step.now);
+			dlock_queue_call_again(acquire->items[i].entry, acquire->step.now);
 	}
 }
 
@@ -753,13 +751,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 			granted->own = acquire.culprit;
 			return DLOCK_ANSWER_SELF;
 		case VERDICT_CROWDED:
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("lock \"%.*s\" has too many holders",
-							acquire.culprit->len, acquire.culprit->data),
-					 errdetail("A lock may have %d holders.", DLOCK_HOLDERS_MAX),
-					 errhint("Spread the holders over several locks.")));
-			break;
+			dlock_error_crowded(acquire.culprit);
 		case VERDICT_OTHER_PERMITS:
 			report_other_permits(acquire.culprit, acquire.permits, request->permits);
 		case VERDICT_WEAKER:

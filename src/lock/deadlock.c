@@ -18,7 +18,7 @@
  *	  looked for among the stuck ones.
  *
  *	  Which backends look, and when, is argued in src/README ("Deadlocks"): one
- *	  whose owner holds something, or to which something was bound, after
+ *	  whose owner holds something, or to which something is bound, after
  *	  deadlock_timeout, and again when that owner has got more.
  *
  *	  How they look.  First a copy of all that can be reached from this
@@ -37,7 +37,10 @@
  *
  *	  A request for several locks holds nothing while it waits.  If a circle
  *	  is closed only by its place in a queue, there is a way out: the request
- *	  goes to the end of all its queues.
+ *	  goes to the end of all its queues.  So do all of a crowd at a time, and
+ *	  the search begins again without locks: partitions are locked exclusively
+ *	  for one copy only; to make it, and to find the circle in it, takes time linear
+ *	  in the requests.
  *
  * IDENTIFICATION
  *	  src/lock/deadlock.c
@@ -55,404 +58,21 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/deadlock.h"
+#include "lock/graph.h"
 #include "lock/queue.h"
 #include "space/holder.h"
 
-#define NONE	(-1)
-
-/* A request in the queue of a lock, copied. */
-typedef struct DLockDeadlockItem
-{
-	int			process;
-	DLockMode	mode;
-	DLockToken	converted;		/* of a conversion: the token of its lease */
-} DLockDeadlockItem;
-
-/* A live lease whose owner may be waiting, copied. */
-typedef struct DLockDeadlockHolder
-{
-	DLockOwner	owner;
-	int			first;			/* candidates that may be of this owner */
-	int			ncandidates;
-	int			process;		/* that it is bound to; or NONE */
-	DLockMode	mode;
-	DLockToken	token;
-} DLockDeadlockHolder;
-
-/* A lock that a backend of interest waits for, copied. */
-typedef struct DLockDeadlockLock
-{
-	uint32		hash;
-	DLockBytes	name;
-	int			nitems;
-	DLockDeadlockItem *items;	/* in the order of the queue */
-	int			nholders;
-	DLockDeadlockHolder *holders;
-	bool		has_free_holder;	/* a permit whose holder goes on */
-	uint32		reached;		/* modes whose blockers among the holders were
-								 * visited */
-	int			reached_items[DLOCK_MODES]; /* and how far those in the queue */
-} DLockDeadlockLock;
-
-/* A place in a queue. */
-typedef struct DLockDeadlockPlace
-{
-	int			lock;			/* index of the lock, and of the item there */
-	int			item;
-} DLockDeadlockPlace;
-
-/* What a waiter waits behind. */
-typedef struct DLockDeadlockEdge
-{
-	DLockOwner	waiter;
-	DLockOwner	blocker;
-	int			process;		/* of the request in front; NONE if it is a
-								 * lease */
-	DLockMode	mode;
-	DLockBytes	lock;
-} DLockDeadlockEdge;
-
-/* A backend that waits, and that this one waits for at some remove. */
-typedef struct DLockDeadlockWaiter
-{
-	int			process;
-	DLockPartitionSet set;
-	DLockOwner	owner;
-	int			nplaces;
-	DLockDeadlockPlace *places;
-	bool		stuck;
-	bool		blocked;		/* by stuck ones, in the pass at hand */
-
-	/* How the search got here: from which waiter, by what. */
-	bool		found;
-	int			from;
-	DLockDeadlockEdge edge;
-} DLockDeadlockWaiter;
-
-/* A backend that waits in this database; all of them, by the hash of the owner. */
-typedef struct DLockDeadlockCandidate
-{
-	uint32		hash;
-	int			process;
-} DLockDeadlockCandidate;
-
-typedef struct DLockDeadlockSearch
-{
-	Oid			database;
-	int			me;
-	DLockTime	now;
-	const DLockPartitionSet *locked;	/* exclusively; NULL in the first copy */
-	DLockPartitionSet skipped;	/* partitions left out of it */
-	int			ncandidates;
-	DLockDeadlockCandidate *candidates;
-	int		   *waiter_of;		/* by process: index of the waiter, or NONE */
-	int			nwaiters;
-	DLockDeadlockWaiter *waiters;	/* the first is me */
-	int			nlocks;
-	DLockDeadlockLock *locks;
-	int			nfound;
-	int		   *found;			/* waiters that the circle may lead to */
-	int			npending;
-	int		   *pending;		/* processes to be visited */
-	bool	   *is_pending;		/* by process: visited, or to be */
-	int			length;
-	DLockDeadlockEdge *edges;	/* the circle, from me to me */
-} DLockDeadlockSearch;
-
-static DLockOwner
-copy_owner(const DLockSpaceLease *lease)
-{
-	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-
-	return (DLockOwner)
-	{
-		owner.role, dlock_name_copy(owner.name)
-	};
-}
-
-/* Does a request wait for a lease, or behind a request, in another mode? */
-static bool
-waits_behind(DLockMode mode, DLockMode other)
-{
-	return dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(other));
-}
-
-/* ---- the copy ---- */
-
-/* What an array that grows has room for at first, a power of two. */
-#define LEAST_ROOM	8
-
-/* See to it that an array has room for one more than it has. */
-static void *
-make_room(void *array, int count, Size size)
-{
-	if (count < LEAST_ROOM || (count & (count - 1)) != 0)
-		return array;
-	return repalloc(array, 2 * count * size);
-}
-
-static int
-compare_candidates(const void *a, const void *b)
-{
-	uint32		left = ((const DLockDeadlockCandidate *) a)->hash;
-	uint32		right = ((const DLockDeadlockCandidate *) b)->hash;
-
-	return (left > right) - (left < right);
-}
-
-/* The first candidate with this hash, and how many there are. */
-static int
-find_candidates(const DLockDeadlockSearch *search, uint32 hash, int *count)
-{
-	int			low = 0;
-	int			high = search->ncandidates;
-
-	while (low < high)
-	{
-		int			middle = (low + high) / 2;
-
-		if (search->candidates[middle].hash < hash)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	for (high = low; high < search->ncandidates && search->candidates[high].hash == hash;)
-		high++;
-	*count = high - low;
-	return low;
-}
-
-/*
- * Begin a copy.  Whatever was copied before is forgotten; "locked" says which
- * partitions the caller has locked exclusively, NULL if none.
- */
-static void
-begin_copy(DLockDeadlockSearch *search, const DLockPartitionSet *locked)
-{
-	int			processes = MaxBackends;
-
-	MemoryContextReset(CurrentMemoryContext);
-	search->locked = locked;
-	search->now = dlock_clock_now();
-	search->candidates = palloc(processes * sizeof(DLockDeadlockCandidate));
-	search->waiter_of = palloc(processes * sizeof(int));
-	search->waiters = palloc(processes * sizeof(DLockDeadlockWaiter));
-	search->pending = palloc(processes * sizeof(int));
-	search->found = palloc((processes + 1) * sizeof(int));	/* me twice */
-	search->is_pending = palloc0(processes * sizeof(bool));
-	search->locks = palloc(LEAST_ROOM * sizeof(DLockDeadlockLock));
-	search->ncandidates = search->nwaiters = search->nlocks = search->npending = search->nfound = 0;
-
-	for (int process = 0; process < processes; process++)
-	{
-		const DLockQueueShared *wait = dlock_queue_place(process);
-
-		search->waiter_of[process] = NONE;
-		if (dlock_queue_is_for_lock(process, search->database))
-			search->candidates[search->ncandidates++] =
-				(DLockDeadlockCandidate)
-		{
-			wait->owner, process
-		};
-	}
-	qsort(search->candidates, search->ncandidates, sizeof(DLockDeadlockCandidate),
-		  compare_candidates);
-}
-
-/* A process is to be visited, unless it was, or will be. */
-static void
-reach(DLockDeadlockSearch *search, int process)
-{
-	if (search->is_pending[process])
-		return;
-	search->is_pending[process] = true;
-	search->pending[search->npending++] = process;
-}
-
-/* Copy the queue of a lock, and those of its holders that may be waiting. */
-static void
-fill_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock, DLockSpaceEntry *entry)
-{
-	lock->items = palloc(LEAST_ROOM * sizeof(DLockDeadlockItem));
-	lock->holders = palloc(LEAST_ROOM * sizeof(DLockDeadlockHolder));
-	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
-		 request = dlock_space_next(request))
-	{
-		if (!dlock_holder_is_waiting(entry, request, search->now))
-			continue;
-		lock->items = make_room(lock->items, lock->nitems, sizeof(DLockDeadlockItem));
-		lock->items[lock->nitems++] = (DLockDeadlockItem)
-		{
-			.process = request->process,
-				.mode = (DLockMode) request->mode,
-				.converted = (request->kind == DLOCK_SPACE_CONVERT) ? request->token : DLOCK_TOKEN_NONE
-		};
-	}
-
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		char		buffer[DLOCK_OWNER_MAX];
-		DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-		int			count;
-		int			first;
-
-		if (dlock_holder_blocks_until(lease) <= search->now)
-			continue;
-		first = find_candidates(search, dlock_queue_owner_hash(&owner), &count);
-
-		/* What is only closed opens by itself. */
-		if (!dlock_rule_is_live(lease->deadline, search->now) ||
-			(count == 0 &&
-			 (lease->process == NONE ||
-			  !dlock_queue_is_for_lock(lease->process, search->database))))
-		{
-			lock->has_free_holder |= (lease->mode == DLOCK_MODE_PERMIT);
-			continue;
-		}
-		lock->holders = make_room(lock->holders, lock->nholders, sizeof(DLockDeadlockHolder));
-		lock->holders[lock->nholders++] = (DLockDeadlockHolder)
-		{
-			copy_owner(lease), first, count, lease->process, (DLockMode) lease->mode, lease->token
-		};
-	}
-}
-
-/* The copy of a lock, which is made if there is none. */
-static int
-copy_lock(DLockDeadlockSearch *search, DLockSpaceEntry *entry)
-{
-	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	name = dlock_space_entry_name(entry, buffer);
-	DLockDeadlockLock *lock;
-
-	for (int i = 0; i < search->nlocks; i++)
-	{
-		if (search->locks[i].hash == entry->hash &&
-			dlock_name_equal(&search->locks[i].name, &name))
-			return i;
-	}
-	search->locks = make_room(search->locks, search->nlocks, sizeof(DLockDeadlockLock));
-	lock = &search->locks[search->nlocks];
-	memset(lock, 0, sizeof(*lock));
-	lock->hash = entry->hash;
-	lock->name = dlock_name_copy(name);
-	fill_lock(search, lock, entry);
-	return search->nlocks++;
-}
-
-/* Copy what a process waits for; its partitions are locked. */
-static void
-copy_waiter(DLockDeadlockSearch *search, int process, const DLockPartitionSet *set)
-{
-	DLockQueueShared *wait = dlock_queue_place(process);
-	DLockSpaceLease *request = dlock_queue_first(process);
-	DLockDeadlockWaiter *waiter = &search->waiters[search->nwaiters];
-
-	memset(waiter, 0, sizeof(*waiter));
-	waiter->process = process;
-	waiter->set = *set;
-	waiter->owner = copy_owner(request);
-	waiter->stuck = true;
-	waiter->places = palloc(wait->count * sizeof(DLockDeadlockPlace));
-	for (; request != NULL; request = dlock_space_request_next(request))
-	{
-		int			index = copy_lock(search, dlock_space_entry_of(request));
-		DLockDeadlockLock *lock = &search->locks[index];
-		int			item = 0;
-
-		/* It is not there if it came after the lock was copied. */
-		while (item < lock->nitems && lock->items[item].process != process)
-			item++;
-		if (item < lock->nitems)
-			waiter->places[waiter->nplaces++] = (DLockDeadlockPlace)
-		{
-			index, item
-		};
-	}
-	search->waiter_of[process] = search->nwaiters++;
-}
-
-/* Reach all that may be in the way of a request. */
-static void
-reach_blockers(DLockDeadlockSearch *search, const DLockDeadlockPlace *place)
-{
-	DLockDeadlockLock *lock = &search->locks[place->lock];
-	DLockMode	mode = lock->items[place->item].mode;
-	int		   *done = &lock->reached_items[mode];
-
-	for (; *done < place->item; (*done)++)
-	{
-		if (waits_behind(mode, lock->items[*done].mode))
-			reach(search, lock->items[*done].process);
-	}
-	if (lock->reached & DLOCK_RULE_BIT(mode))
-		return;
-	lock->reached |= DLOCK_RULE_BIT(mode);
-	for (int i = 0; i < lock->nholders; i++)
-	{
-		const DLockDeadlockHolder *holder = &lock->holders[i];
-
-		if (!waits_behind(mode, holder->mode))
-			continue;
-		if (holder->process != NONE)
-			reach(search, holder->process);
-		for (int c = 0; c < holder->ncandidates; c++)
-			reach(search, search->candidates[holder->first + c].process);
-	}
-}
-
-/* Copy what a process waits for, with its partitions locked for that. */
-static void
-visit(DLockDeadlockSearch *search, int process)
-{
-	DLockPartitionSet set;
-	int			before = search->nwaiters;
-
-	if (search->locked != NULL)
-	{
-		if (dlock_queue_is_within(process, search->database, search->locked, &set) &&
-			dlock_queue_place(process)->kind != DLOCK_SPACE_WATCH)
-			copy_waiter(search, process, &set);
-	}
-	else
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (!dlock_queue_lock(process, search->database, LW_SHARED, &set, &search->skipped))
-			return;
-		if (dlock_queue_place(process)->kind != DLOCK_SPACE_WATCH)
-			copy_waiter(search, process, &set);
-		dlock_partition_unlock_set(&set);
-	}
-	if (search->nwaiters == before)
-		return;
-	for (int i = 0; i < search->waiters[before].nplaces; i++)
-		reach_blockers(search, &search->waiters[before].places[i]);
-}
-
-/*
- * Copy all that can be reached from this backend; false if it does not wait.
- */
-static bool
-copy_all(DLockDeadlockSearch *search, const DLockPartitionSet *locked)
-{
-	begin_copy(search, locked);
-	reach(search, search->me);
-	for (int i = 0; i < search->npending; i++)
-		visit(search, search->pending[i]);
-	return search->waiter_of[search->me] == 0;
-}
+#define NONE	DLOCK_GRAPH_NONE
 
 /* ---- who is stuck ---- */
 
 /* The waiter that a process is; NULL if it is none, was not reached, or goes on. */
-static DLockDeadlockWaiter *
-stuck_waiter(DLockDeadlockSearch *search, int process)
+static DLockGraphWaiter *
+stuck_waiter(DLockGraph *graph, int process)
 {
-	int			index = (process != NONE) ? search->waiter_of[process] : NONE;
+	int			index = (process != NONE) ? graph->waiter_of[process] : NONE;
 
-	return (index != NONE && search->waiters[index].stuck) ? &search->waiters[index] : NULL;
+	return (index != NONE && graph->waiters[index].stuck) ? &graph->waiters[index] : NULL;
 }
 
 /*
@@ -460,23 +80,23 @@ stuck_waiter(DLockDeadlockSearch *search, int process)
  * bound to, if "i" is NONE, or else the i-th candidate, if its owner waits by that
  * one; NULL if not.
  */
-static DLockDeadlockWaiter *
-stuck_of_holder(DLockDeadlockSearch *search, const DLockDeadlockHolder *holder, int i)
+static DLockGraphWaiter *
+stuck_of_holder(DLockGraph *graph, const DLockGraphHolder *holder, int i)
 {
-	DLockDeadlockWaiter *waiter;
+	DLockGraphWaiter *waiter;
 
 	if (i == NONE)
-		return stuck_waiter(search, holder->process);
-	waiter = stuck_waiter(search, search->candidates[holder->first + i].process);
+		return stuck_waiter(graph, holder->process);
+	waiter = stuck_waiter(graph, graph->candidates[holder->first + i].process);
 	return (waiter != NULL && dlock_name_is_owner(&waiter->owner, &holder->owner)) ? waiter : NULL;
 }
 
 static bool
-is_holder_stuck(DLockDeadlockSearch *search, const DLockDeadlockHolder *holder)
+is_holder_stuck(DLockGraph *graph, const DLockGraphHolder *holder)
 {
 	for (int i = NONE; i < holder->ncandidates; i++)
 	{
-		if (stuck_of_holder(search, holder, i) != NULL)
+		if (stuck_of_holder(graph, holder, i) != NULL)
 			return true;
 	}
 	return false;
@@ -488,7 +108,7 @@ is_holder_stuck(DLockDeadlockSearch *search, const DLockDeadlockHolder *holder)
  * those behind it in the same pass.
  */
 static bool
-pass_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock)
+pass_lock(DLockGraph *graph, DLockGraphLock *lock)
 {
 	uint32		ahead = 0;
 	uint32		held = 0;
@@ -501,7 +121,7 @@ pass_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock)
 	{
 		DLockMode	mode = lock->holders[i].mode;
 
-		if (!is_holder_stuck(search, &lock->holders[i]))
+		if (!is_holder_stuck(graph, &lock->holders[i]))
 		{
 			has_free_holder |= (mode == DLOCK_MODE_PERMIT);
 			continue;
@@ -514,8 +134,8 @@ pass_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock)
 
 	for (int i = 0; i < lock->nitems; i++)
 	{
-		DLockDeadlockItem *item = &lock->items[i];
-		DLockDeadlockWaiter *waiter = stuck_waiter(search, item->process);
+		DLockGraphItem *item = &lock->items[i];
+		DLockGraphWaiter *waiter = stuck_waiter(graph, item->process);
 		uint32		others = held;
 
 		if (waiter == NULL)
@@ -528,7 +148,7 @@ pass_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock)
 		}
 		if (dlock_rule_waits_behind(item->mode, others | ahead))
 			waiter->blocked = true;
-		else if (waiter->nplaces == 1)
+		else if (graph->places[item->process]->next == NULL)
 		{
 			waiter->stuck = false;
 			changed = true;
@@ -541,22 +161,22 @@ pass_lock(DLockDeadlockSearch *search, DLockDeadlockLock *lock)
 
 /* Work out which of the waiters are stuck. */
 static void
-find_stuck(DLockDeadlockSearch *search)
+find_stuck(DLockGraph *graph)
 {
 	bool		changed;
 
 	do
 	{
 		changed = false;
-		for (int i = 0; i < search->nwaiters; i++)
-			search->waiters[i].blocked = false;
-		for (int i = 0; i < search->nlocks; i++)
-			changed |= pass_lock(search, &search->locks[i]);
-		for (int i = 0; i < search->nwaiters; i++)
+		for (int i = 0; i < graph->nwaiters; i++)
+			graph->waiters[i].blocked = false;
+		for (int i = 0; i < graph->nlocks; i++)
+			changed |= pass_lock(graph, &graph->locks[i]);
+		for (int i = 0; i < graph->nwaiters; i++)
 		{
-			if (search->waiters[i].stuck && !search->waiters[i].blocked)
+			if (graph->waiters[i].stuck && !graph->waiters[i].blocked)
 			{
-				search->waiters[i].stuck = false;
+				graph->waiters[i].stuck = false;
 				changed = true;
 			}
 		}
@@ -565,46 +185,77 @@ find_stuck(DLockDeadlockSearch *search)
 
 /* ---- the circle ---- */
 
-/* The search gets from one waiter by an edge to another. */
+/* The search gets by an edge to a waiter. */
 static void
-step(DLockDeadlockSearch *search, int from, const DLockDeadlockEdge *edge, DLockDeadlockWaiter *to)
+step(DLockGraph *graph, const DLockGraphEdge *edge, DLockGraphWaiter *to)
 {
 	if (to == NULL || to->found)
 		return;
 	to->found = true;
-	to->from = from;
 	to->edge = *edge;
-	search->found[search->nfound++] = (int) (to - search->waiters);
+	graph->found[graph->nfound++] = (int) (to - graph->waiters);
 }
 
-/* Step to all that are in the way of a waiter at a place. */
+/* Step to the holders that are in the way of a waiter at a place. */
 static void
-step_to_blockers(DLockDeadlockSearch *search, int from, const DLockDeadlockPlace *at)
+step_to_holders(DLockGraph *graph, DLockGraphEdge edge)
 {
-	DLockDeadlockLock *lock = &search->locks[at->lock];
-	DLockDeadlockItem *item = &lock->items[at->item];
-	DLockDeadlockEdge edge = {.waiter = search->waiters[from].owner,.mode = item->mode,.lock = lock->name};
+	DLockGraphLock *lock = &graph->locks[edge.at->lock];
+	DLockGraphItem *item = &lock->items[edge.at->item];
 
-	edge.process = NONE;
+	if (lock->reached & DLOCK_RULE_BIT(item->mode))
+		return;
+
+	/*
+	 * A conversion skips its own lease, so others in this mode must look
+	 * again.
+	 */
+	if (item->converted == DLOCK_TOKEN_NONE)
+		lock->reached |= DLOCK_RULE_BIT(item->mode);
 	for (int i = 0; i < lock->nholders; i++)
 	{
-		DLockDeadlockHolder *holder = &lock->holders[i];
+		DLockGraphHolder *holder = &lock->holders[i];
 
-		if (!waits_behind(item->mode, holder->mode) || holder->token == item->converted)
+		DLOCK_FAULT("deadlock_compare");
+		if (!dlock_graph_waits_behind(item->mode, holder->mode) || holder->token == item->converted)
 			continue;
 		edge.blocker = holder->owner;
 		for (int c = NONE; c < holder->ncandidates; c++)
-			step(search, from, &edge, stuck_of_holder(search, holder, c));
+			step(graph, &edge, stuck_of_holder(graph, holder, c));
 	}
-	for (int i = 0; i < at->item; i++)
-	{
-		DLockDeadlockWaiter *waiter = stuck_waiter(search, lock->items[i].process);
+}
 
-		if (waiter == NULL || !waits_behind(item->mode, lock->items[i].mode))
+/* Step to the requests in front of a waiter at a place that are in its way. */
+static void
+step_to_items(DLockGraph *graph, DLockGraphEdge edge)
+{
+	DLockGraphLock *lock = &graph->locks[edge.at->lock];
+	DLockMode	mode = lock->items[edge.at->item].mode;
+
+	edge.is_place = true;
+	for (int *i = &lock->reached_items[mode]; *i < edge.at->item; (*i)++)
+	{
+		DLockGraphWaiter *waiter = stuck_waiter(graph, lock->items[*i].process);
+
+		DLOCK_FAULT("deadlock_compare");
+		if (waiter == NULL || !dlock_graph_waits_behind(mode, lock->items[*i].mode))
 			continue;
 		edge.blocker = waiter->owner;
-		edge.process = waiter->process;
-		step(search, from, &edge, waiter);
+		step(graph, &edge, waiter);
+	}
+}
+
+/* Step to all that are in the way of a waiter, and that were not stepped to yet. */
+static void
+step_from(DLockGraph *graph, int from)
+{
+	for (DLockGraphPlace *place = graph->places[graph->waiters[from].process];
+		 place != NULL; place = place->next)
+	{
+		DLockGraphEdge edge = {.from = from,.at = place};
+
+		step_to_holders(graph, edge);
+		step_to_items(graph, edge);
 	}
 }
 
@@ -613,86 +264,172 @@ step_to_blockers(DLockDeadlockSearch *search, int from, const DLockDeadlockPlace
  * there is none.
  */
 static bool
-find_circle(DLockDeadlockSearch *search)
+find_circle(DLockGraph *graph)
 {
-	DLockDeadlockWaiter *mine = &search->waiters[0];
+	DLockGraphWaiter *mine = &graph->waiters[0];
 	int			length;
 	int			to = 0;
 
-	find_stuck(search);
+	find_stuck(graph);
 	if (!mine->stuck)
 		return false;
 
-	search->found[search->nfound++] = 0;
-	for (int i = 0; i < search->nfound && !mine->found; i++)
+	for (int i = 0; i < graph->nlocks; i++)
 	{
-		DLockDeadlockWaiter *waiter = &search->waiters[search->found[i]];
-
-		for (int p = 0; p < waiter->nplaces; p++)
-			step_to_blockers(search, search->found[i], &waiter->places[p]);
+		graph->locks[i].reached = 0;
+		memset(graph->locks[i].reached_items, 0, sizeof(graph->locks[i].reached_items));
 	}
+	graph->found[graph->nfound++] = 0;
+	for (int i = 0; i < graph->nfound && !mine->found; i++)
+		step_from(graph, graph->found[i]);
 	if (!mine->found)
 		return false;
 
-	search->length = 0;
+	graph->length = 0;
 	do
 	{
-		search->length++;
-		to = search->waiters[to].from;
+		graph->length++;
+		to = graph->waiters[to].edge.from;
 	} while (to != 0);
-	search->edges = palloc(search->length * sizeof(DLockDeadlockEdge));
-	length = search->length;
+	graph->circle = palloc(graph->length * sizeof(int));
+	length = graph->length;
 	do
 	{
-		search->edges[--length] = search->waiters[to].edge;
-		to = search->waiters[to].from;
+		graph->circle[--length] = to;
+		to = graph->waiters[to].edge.from;
 	} while (to != 0);
 	return true;
 }
 
-/*
- * If a request for several locks is in the circle only by its place in a
- * queue, move it to the end of its queues; false if there is none.
- */
+/* Does a process wait by a request for several locks, which holds nothing? */
 static bool
-requeue_unit(const DLockDeadlockSearch *search)
+is_unit(int process)
 {
-	for (int i = 0; i < search->length; i++)
-	{
-		DLockQueueShared *wait;
+	const DLockQueueShared *wait = dlock_queue_place(process);
 
-		if (search->edges[i].process == NONE)
-			continue;
-		wait = dlock_queue_place(search->edges[i].process);
-		if (wait->count == 1 || wait->kind == DLOCK_SPACE_CONVERT)
-			continue;
-		for (DLockSpaceLease *request = dlock_queue_first(search->edges[i].process);
-			 request != NULL; request = dlock_space_request_next(request))
+	return wait->count > 1 && wait->kind != DLOCK_SPACE_CONVERT;
+}
+
+/* Mark on each lock how a stuck waiter is in the way of others. */
+static void
+mark(DLockGraph *graph, DLockGraphWaiter *blocker)
+{
+	for (int i = 0; i < graph->nlocks; i++)
+	{
+		DLockGraphLock *lock = &graph->locks[i];
+
+		lock->marked_modes = 0;
+		lock->marked_item = lock->nitems;
+		for (int h = 0; h < lock->nholders; h++)
 		{
-			request->bound_mono = 0;
-			dlock_space_requeue(dlock_space_entry_of(request), request);
-			dlock_queue_call(dlock_space_entry_of(request), search->now);
+			for (int c = NONE; c < lock->holders[h].ncandidates; c++)
+			{
+				if (stuck_of_holder(graph, &lock->holders[h], c) == blocker)
+					lock->marked_modes |= DLOCK_RULE_BIT(lock->holders[h].mode);
+			}
 		}
-		return true;
+	}
+	for (DLockGraphPlace *place = graph->places[blocker->process]; place != NULL; place = place->next)
+		graph->locks[place->lock].marked_item = place->item;
+}
+
+/* Does a process, which converts nothing, wait for the waiter that is marked? */
+static bool
+is_behind_marked(DLockGraph *graph, int process)
+{
+	for (DLockGraphPlace *place = graph->places[process]; place != NULL; place = place->next)
+	{
+		DLockGraphLock *lock = &graph->locks[place->lock];
+		DLockMode	mode = lock->items[place->item].mode;
+
+		DLOCK_FAULT("deadlock_compare");
+		if (dlock_rule_waits_behind(mode, lock->marked_modes) ||
+			(lock->marked_item < place->item && dlock_graph_waits_behind(mode, lock->items[lock->marked_item].mode)))
+			return true;
 	}
 	return false;
 }
 
+/* Move requests for several locks, of these processes, to the end of their queues. */
+static void
+requeue(const int *processes, int count, DLockTime now)
+{
+	for (int i = 0; i < count; i++)
+	{
+		for (DLockSpaceLease *request = dlock_queue_first(processes[i]);
+			 request != NULL; request = dlock_space_request_next(request))
+		{
+			if (dlock_space_next(request) == NULL)
+				continue;
+			request->bound_mono = 0;
+			dlock_space_requeue(dlock_space_entry_of(request), request);
+		}
+	}
+	for (int i = 0; i < count; i++)
+	{
+		for (DLockSpaceLease *request = dlock_queue_first(processes[i]);
+			 request != NULL; request = dlock_space_request_next(request))
+		{
+			if (dlock_space_queue(dlock_space_entry_of(request)) != request)
+				dlock_queue_call_again(dlock_space_entry_of(request), now);
+		}
+	}
+}
+
+/*
+ * If a request for several locks is in the circle only by its place in a
+ * queue, move it to the end of its queues; false if there is none.  With it go
+ * all that are in such a circle, too, with the same waiter behind them and the same
+ * one in their way (src/README, "Deadlocks").
+ */
+static bool
+requeue_units(DLockGraph *graph)
+{
+	int		   *units = palloc(MaxBackends * sizeof(int));
+	int			count = 0;
+
+	for (int i = 0; i < graph->length && count == 0; i++)
+	{
+		DLockGraphWaiter *first = &graph->waiters[graph->circle[i]];
+		const DLockGraphPlace *at = first->edge.at;
+		DLockGraphItem *items = graph->locks[at->lock].items;
+		DLockGraphWaiter *next = &graph->waiters[graph->circle[(i + 1) % graph->length]];
+
+		if (!first->edge.is_place || !is_unit(first->process))
+			continue;
+		mark(graph, next);
+		for (int ahead = 0; ahead < at->item; ahead++)
+		{
+			DLockGraphWaiter *unit = stuck_waiter(graph, items[ahead].process);
+
+			if (unit != NULL && unit != next && is_unit(unit->process) &&
+				dlock_graph_waits_behind(items[at->item].mode, items[ahead].mode) &&
+				is_behind_marked(graph, unit->process))
+				units[count++] = unit->process;
+		}
+		Assert(count > 0);
+	}
+	requeue(units, count, graph->now);
+	return count > 0;
+}
+
 /* The circle in words, a line for each edge. */
 static char *
-describe_circle(const DLockDeadlockSearch *search, MemoryContext context)
+describe_circle(const DLockGraph *graph, MemoryContext context)
 {
 	StringInfoData text;
 	MemoryContext old = MemoryContextSwitchTo(context);
 
 	initStringInfo(&text);
-	for (int i = 0; i < search->length; i++)
+	for (int i = 0; i < graph->length; i++)
 	{
-		DLockDeadlockEdge *edge = &search->edges[i];
+		DLockGraphEdge *edge = &graph->waiters[graph->circle[i]].edge;
+		DLockBytes	waiter = graph->waiters[edge->from].owner.name;
+		DLockGraphLock *lock = &graph->locks[edge->at->lock];
 
 		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
-						 (i > 0) ? "\n" : "", edge->waiter.name.len, edge->waiter.name.data,
-						 dlock_name_of_mode(edge->mode), edge->lock.len, edge->lock.data,
+						 (i > 0) ? "\n" : "", waiter.len, waiter.data,
+						 dlock_name_of_mode(lock->items[edge->at->item].mode), lock->name.len, lock->name.data,
 						 edge->blocker.name.len, edge->blocker.name.data);
 	}
 	MemoryContextSwitchTo(old);
@@ -701,86 +438,90 @@ describe_circle(const DLockDeadlockSearch *search, MemoryContext context)
 
 /* The partitions of all stuck waiters. */
 static DLockPartitionSet
-stuck_set(const DLockDeadlockSearch *search)
+stuck_set(const DLockGraph *graph)
 {
 	DLockPartitionSet set = {{0}};
 
-	for (int i = 0; i < search->nwaiters; i++)
+	for (int i = 0; i < graph->nwaiters; i++)
 	{
-		if (search->waiters[i].stuck)
-			dlock_partition_set_join(&set, &search->waiters[i].set);
+		if (graph->waiters[i].stuck)
+			dlock_partition_set_join(&set, &graph->waiters[i].set);
 	}
 	return set;
 }
 
 /*
  * A circle was found in a copy.  Look again with the partitions of all stuck
- * waiters locked; if it is still there, leave the queue.  Returns its
- * description in "context", NULL if there is none.
+ * waiters locked.  If it is still there, move requests if that helps ("may_move");
+ * then the search is to be repeated, and the result is true.  Otherwise leave the
+ * queue, and describe the circle, in "context".
  */
-static char *
-resolve(DLockDeadlockSearch *search, MemoryContext context)
+static bool
+resolve(DLockGraph *graph, bool may_move, MemoryContext context, char **text)
 {
-	DLockPartitionSet set = stuck_set(search);
-	char	   *text = NULL;
-	int			attempts = MaxBackends;
+	DLockPartitionSet set = stuck_set(graph);
+	bool		moved = false;
 
 	DLOCK_FAULT("deadlock_found");
-	if (!dlock_partition_try_lock_set(&set, LW_EXCLUSIVE, &search->skipped))
-		return NULL;
-	while (text == NULL && copy_all(search, &set) && find_circle(search))
+	if (!dlock_partition_try_lock_set(&set, LW_EXCLUSIVE, &graph->skipped))
+		return false;
+	if (dlock_graph_copy(graph, &set) && find_circle(graph))
 	{
-		if (attempts-- > 0 && requeue_unit(search))
-			continue;
-		text = describe_circle(search, context);
-
-		dlock_queue_remove_mine(search->now);
+		moved = may_move && requeue_units(graph);
+		if (!moved)
+		{
+			*text = describe_circle(graph, context);
+			dlock_queue_remove_mine(graph->now);
+		}
 	}
 	dlock_partition_unlock_set(&set);
-	return text;
+	return moved;
 }
 
 /*
  * Does the owner for which this backend waits hold a live lease, or has this
- * backend had one that was bound to it?
+ * backend one that is bound to it?
  */
 static bool
-holds_something(DLockDeadlockSearch *search)
+holds_something(DLockGraph *graph, bool is_bound)
 {
 	DLockPartitionSet set;
 	DLockOwner	owner;
 
-	if (!dlock_queue_lock(search->me, search->database, LW_SHARED, &set, NULL))
+	if (!dlock_queue_lock(graph->me, graph->database, LW_SHARED, &set, NULL))
 		return false;
 	dlock_queue_listen();
-	owner = copy_owner(dlock_queue_first(search->me));
+	owner = dlock_graph_copy_owner(dlock_queue_first(graph->me));
 	dlock_partition_unlock_set(&set);
-	return dlock_queue_place(search->me)->has_bound ||
-		dlock_holder_is_live(search->database, &owner, dlock_clock_now());
+	return is_bound || dlock_holder_is_live(graph->database, &owner, dlock_clock_now());
 }
 
 /*
  * Look for a deadlock that this backend is part of.  If there is one, the
  * backend leaves the queue, and the result describes the circle; else NULL.
+ * "is_bound" says that leases are bound to this backend.
  *
  * No partition lock may be held; "db" needs no more than its shared parts.
  * Reacts to interrupts.
  */
 char *
-dlock_deadlock_check(DLockDatabase *db)
+dlock_deadlock_check(DLockDatabase *db, bool is_bound)
 {
-	DLockDeadlockSearch search = {.database = db->shared->oid,.me = MyProcNumber};
+	DLockGraph	graph = {.database = db->shared->oid,.me = MyProcNumber};
 	MemoryContext old = CurrentMemoryContext;
 	MemoryContext context;
 	char	   *text = NULL;
+	int			attempts = MaxBackends;
+	bool		looks;
 
 	context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
-	if (holds_something(&search) && copy_all(&search, NULL) && find_circle(&search))
-		text = resolve(&search, old);
+	looks = holds_something(&graph, is_bound);
+	while (looks && dlock_graph_copy(&graph, NULL) && find_circle(&graph))
+		looks = resolve(&graph, attempts-- > 0, old, &text);
 
-	if (dlock_partition_set_count(&search.skipped) > 0)
-		(void) dlock_queue_end_listening(search.me);
+	if (dlock_partition_set_count(&graph.skipped) > 0)
+		(void) dlock_queue_end_listening(graph.me);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return text;

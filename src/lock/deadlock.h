@@ -13,6 +13,6 @@
 
 #include "space/database.h"
 
-extern char *dlock_deadlock_check(DLockDatabase *db);
+extern char *dlock_deadlock_check(DLockDatabase *db, bool is_bound);
 
 #endif							/* DLOCK_DEADLOCK_H */

@@ -281,9 +281,19 @@ typedef struct DLockHeldConversion
 	DLockMode	mode;
 	bool		may_wait;
 	const char *problem;		/* what prevents it, or NULL */
+	bool		crowded;		/* the lock has too many holders for it */
 	DLockAcquireAnswer answer;
 	DLockAcquireGranted *granted;
 } DLockHeldConversion;
+
+/* Would a conversion give its lock too many holders?  NL and CR do not count. */
+static bool
+is_crowded_by(const DLockSpaceLease *lease, DLockMode mode)
+{
+	return (DLOCK_RULE_BIT(lease->mode) & DLOCK_SPACE_WEAK_MODES) != 0 &&
+		(DLOCK_RULE_BIT(mode) & DLOCK_SPACE_WEAK_MODES) == 0 &&
+		dlock_space_entry_of(lease)->nstrong >= DLOCK_HOLDERS_MAX;
+}
 
 /* Give a lease another mode, and with an upgrade another token. */
 static DLockStepLack
@@ -362,6 +372,9 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	}
 
 	lack = dlock_step_tidy(step, entry);
+	convert->crowded = lack == DLOCK_LACKS_NOTHING && is_crowded_by(lease, convert->mode);
+	if (convert->crowded)
+		return DLOCK_LACKS_NOTHING;
 	if (lack == DLOCK_LACKS_NOTHING)
 		lack = change_mode(step, lease, convert->mode);
 	if (lack != DLOCK_LACKS_NOTHING)
@@ -404,8 +417,8 @@ try_convert(DLockStep *step, void *arg)
  * keeps it and never waits.  If this process is in the queue for it, the
  * request is looked at again.  GRANTED: it is left to the caller to list the
  * change (session/grants.c) and to flush it; nothing throws after it was made.
- * Throws LK002 if no such lease is live, 55000 if it cannot be converted,
- * 42501, 53400.
+ * Throws LK002 if no such lease is live, 55000 if it cannot be converted, 54000 if
+ * the lock has too many holders, 42501, 53400.
  */
 DLockAcquireAnswer
 dlock_held_convert(DLockDatabase *db, const DLockHolderTarget *target,
@@ -425,6 +438,8 @@ dlock_held_convert(DLockDatabase *db, const DLockHolderTarget *target,
 				 errmsg("lease on lock \"%.*s\" cannot be converted", target->name.len, target->name.data),
 				 errdetail("%s", _(convert.problem)),
 				 errhint("Release it and acquire it in the other mode.")));
+	if (convert.crowded)
+		dlock_error_crowded(&target->name);
 	dlock_memory_trim();
 	return convert.answer;
 }
@@ -443,7 +458,7 @@ close_lock(DLockStep *step, DLockSpaceLease *lease)
 {
 	/* An expiry that comes first ends it all the same. */
 	DLockTime	until = Min(lease->min_until, lease->deadline);
-	DLockTerm	term = {0, step->now, step->now, dlock_clock_wall()};
+	DLockTerm	term = {0, step->now, step->now, 0};
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	dlock_database_note_deadline(step->db->shared, until);
@@ -483,7 +498,6 @@ try_release(DLockStep *step, void *arg)
 	lease->holds--;
 	release->counted = lease->token;
 	term = dlock_space_lease_term(lease);
-	term.bound_wall = dlock_rule_bound_wall(term.bound_mono, step->now, dlock_clock_wall());
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
 	return DLOCK_LACKS_NOTHING;
@@ -684,7 +698,6 @@ tell_forced(DLockStep *step, DLockSpaceLease *lease)
 
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
-	term.bound_wall = dlock_rule_bound_wall(lease->deadline, step->now, dlock_clock_wall());
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
 	tell_end(step, lease);

@@ -391,27 +391,40 @@ dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now, DLockQueueOwn
 
 /* ---- calling ---- */
 
-/* Wake a process that would look at a lock later than the lock changes. */
+/* Recompute what the holders come to, if "earliest" has passed. */
 static void
-wake_if_late(DLockSpaceLease *request, DLockTime until)
+refresh_if_due(DLockSpaceEntry *entry, DLockTime now)
 {
-	if (request->deadline > until)
-	{
+	if (now >= entry->earliest)
+		dlock_space_refresh(entry);
+}
+
+/*
+ * Wake a process whose timer is later than the change of the lock.  One whose time has
+ * passed is awake or stopped: set its time anew, without a wake-up.
+ */
+static void
+wake_if_late(DLockSpaceLease *request, DLockTime until, DLockTime now)
+{
+	bool		later = request->deadline > until;
+
+	if (later || request->deadline <= now)
 		request->deadline = until;
+	if (later)
 		dlock_space_wake(request->process);
-	}
 }
 
 /* Wake the process of a conversion that can be made, or if it would look too late. */
 static void
-call_conversion(DLockSpaceLease *request, uint32 ahead, DLockTime now)
+call_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 ahead,
+				DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	DLockHolderCrowd crowd =
-		dlock_holder_survey(entry, dlock_holder_find_part(entry, request->token), now);
+	DLockHolderCrowd others =
+		dlock_holder_without(*crowd, dlock_holder_find_part(entry, request->token), now);
 
-	if (dlock_holder_is_in_way(&crowd, ahead, (DLockMode) request->mode, 0))
-		wake_if_late(request, crowd.until);
+	if (dlock_holder_is_in_way(&others, ahead, (DLockMode) request->mode, 0))
+		wake_if_late(request, crowd->until, now);
 	else
 		dlock_space_wake(request->process);
 }
@@ -442,15 +455,15 @@ is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
 
 /*
  * Call the requests in the queue of a lock that can be granted, and wake the
- * processes that have something else to do now.  To be called after each change
- * of who holds the lock, or of who waits, with the partition locked exclusively.
+ * processes that have something else to do now; those that only watch if leases on
+ * it have changed.  The partition must be locked exclusively.
  *
  * Only the first request that stays uncalled has a timer for the end of what is
- * in its way.  This ends as soon as everything behind conflicts, so what it costs
- * does not depend on how many wait.
+ * in its way.  This ends as soon as everything behind conflicts, so its cost
+ * does not depend on how many requests for leases wait.
  */
-void
-dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
+static void
+call_queue(DLockSpaceEntry *entry, DLockTime now, bool leases_changed)
 {
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
@@ -459,20 +472,23 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (dlock_space_queue(entry) == NULL)
 		return;
-	crowd = dlock_holder_survey(entry, NULL, now);
+	refresh_if_due(entry, now);
+	crowd = dlock_holder_survey(entry, now);
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
 		DLockMode	mode = (DLockMode) request->mode;
 		bool		blocked;
 
+		if (request->kind == DLOCK_SPACE_WATCH && !leases_changed)
+			continue;
 		if (request->kind != DLOCK_SPACE_ASKED)
 		{
 			if (!dlock_holder_is_waiting(entry, request, now))
 				dlock_space_wake(request->process);
 			else
 			{
-				call_conversion(request, ahead, now);
+				call_conversion(request, &crowd, ahead, now);
 				ahead |= DLOCK_RULE_BIT(mode);
 			}
 			continue;
@@ -494,7 +510,7 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
 			if (request->bound_mono <= now)
 				continue;
 			crowd.modes |= DLOCK_RULE_BIT(mode);
-			crowd.permits += (mode == DLOCK_MODE_PERMIT);
+			crowd.nstrong += (mode == DLOCK_MODE_PERMIT);
 			crowd.until = Min(crowd.until, request->bound_mono);
 			continue;
 		}
@@ -506,11 +522,49 @@ dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
 		if (!blocked)
 			dlock_space_wake(request->process);
 		else if (is_first)
-			wake_if_late(request, crowd.until);
+			wake_if_late(request, crowd.until, now);
 		is_first = false;
 		ahead |= DLOCK_RULE_BIT(mode);
 		if (is_closed(entry, &crowd, ahead))
 			break;
+	}
+}
+
+/* To be called after each change of the leases on a lock. */
+void
+dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
+{
+	call_queue(entry, now, true);
+}
+
+/* The same if only time has passed, or a request has gone. */
+void
+dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now)
+{
+	call_queue(entry, now, false);
+}
+
+/*
+ * Call the queue after an expired lease has gone, but only if a request is late: an
+ * expired lease blocked nobody.  The partition must be locked exclusively.
+ */
+void
+dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now)
+{
+	Assert(dlock_partition_is_mine(entry->hash));
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		bool		is_asked = request->kind == DLOCK_SPACE_ASKED;
+
+		/* Observers know when what they see ends; what is called has a bound. */
+		if (request->kind == DLOCK_SPACE_WATCH || (is_asked && request->bound_mono != 0))
+			continue;
+		if (request->deadline <= now)
+			dlock_queue_call_again(entry, now);
+		/* Those behind it have no timer, or have been called, too. */
+		if (is_asked || request->deadline <= now)
+			return;
 	}
 }
 
@@ -554,6 +608,7 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 	}
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
+	refresh_if_due(entry, now);
 	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
 									  own, request, now, until);
 	if (own != NULL)
@@ -671,7 +726,7 @@ dlock_queue_call_mine(void)
 	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
-		dlock_queue_call(dlock_space_entry_of(request), now);
+		dlock_queue_call_again(dlock_space_entry_of(request), now);
 	dlock_partition_unlock_set(&set);
 }
 
@@ -728,7 +783,7 @@ dlock_queue_remove_mine(DLockTime now)
 		next = dlock_space_request_next(request);
 		dlock_space_remove(entry, request);
 		if (!is_last && !is_watcher)
-			dlock_queue_call(entry, now);
+			dlock_queue_call_again(entry, now);
 	}
 	dlock_queue_end(MyProcNumber, DLOCK_QUEUE_IDLE);
 }

@@ -37,7 +37,6 @@ typedef struct DLockQueueShared
 	uint32		serial;			/* counts the requests of this process */
 	bool		called;			/* a request of it was; set by anyone, cleared
 								 * by the process */
-	bool		has_bound;		/* leases were bound to it at some time */
 	Oid			database;
 	uint32		owner;			/* hash of the owner that waits; zero if it
 								 * watches */
@@ -98,6 +97,8 @@ extern DLockSpaceLease *dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now
 extern void dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now,
 									  DLockQueueOwners *owners);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);
+extern void dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now);
+extern void dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);
 
 extern DLockTime dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,

@@ -92,7 +92,7 @@ typedef struct DLockStepExpired
 	char		texts[FLEXIBLE_ARRAY_MEMBER];	/* name, owner */
 } DLockStepExpired;
 
-static bool erase_dead(DLockDatabase *db);
+static bool erase_dead(DLockStep *step, DLockLimitCounter counter, pg_atomic_uint64 *look_at);
 static void end_path(DLockStep *step);
 
 /* ---- pages and tokens ---- */
@@ -239,14 +239,41 @@ fetch_page(DLockStep *step)
 }
 
 /*
+ * A look for dead leases goes over all of the space, and a role at its limit may ask
+ * again and again, from many sessions.  So after one that found none, the next one
+ * for the role begins so much later; in a larger space in proportion.
+ */
+#define LOOK_DISTANCE		(100 * INT64CONST(1000))
+#define LOOK_DISTANCE_KB	(64 * 1024)
+
+static DLockTime
+next_look(void)
+{
+	return dlock_clock_now() + LOOK_DISTANCE * Max(1, dlock_settings_max_memory_kb / LOOK_DISTANCE_KB);
+}
+
+/*
+ * May this call look for dead leases?  If the last look found none, one call may
+ * each time, and sets the time of the next.
+ */
+static bool
+may_look(pg_atomic_uint64 *look_at)
+{
+	uint64		seen = pg_atomic_read_u64(look_at);
+
+	return seen == 0 || (dlock_clock_now() >= (DLockTime) seen &&
+						 pg_atomic_compare_exchange_u64(look_at, &seen, (uint64) next_look()));
+}
+
+/*
  * Memory is full: make room by erasing dead leases of this database.  Throws
  * 53400 if there are none; those of other databases only their reapers can
  * erase, and these are woken.
  */
 static void
-make_room(DLockDatabase *db)
+make_room(DLockStep *step)
 {
-	if (erase_dead(db))
+	if (erase_dead(step, 0, NULL))
 		return;
 	dlock_database_wake_reapers();
 	dlock_error_space_full();
@@ -260,33 +287,23 @@ fetch_room(DLockStep *step)
 	DLockStepRoom *room = &step->room;
 
 	while (room->count > 0 && !dlock_space_prepare(room->name_len, room->data_len, room->count))
-		make_room(db);
+		make_room(step);
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
 		while (!dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
 								   room->slots[slot_class]))
-			make_room(db);
+			make_room(step);
 	}
 }
 
-/*
- * Once a backend has found no dead leases at a limit, it does not look again for
- * so long: a role at its limit may ask again and again.
- */
-#define LOOK_DISTANCE	(100 * INT64CONST(1000))
-
-/* A role is at its limit: erase dead leases.  Throws 53400 if there are none. */
+/* A role is at its limit: erase dead leases of it.  Throws 53400 if there are none. */
 static void
 relieve(DLockStep *step)
 {
-	static DLockTime look_at = 0;
+	pg_atomic_uint64 *look_at = dlock_limit_look_at(step->counter);
 
-	if (dlock_clock_now() >= look_at)
-	{
-		if (erase_dead(step->db))
-			return;
-		look_at = dlock_clock_now() + LOOK_DISTANCE;
-	}
+	if (may_look(look_at) && erase_dead(step, step->counter, look_at))
+		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("too many leases for role \"%s\"", GetUserNameFromId(step->role, false)),
@@ -367,6 +384,7 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 
 	Assert(!dlock_partition_is_any_held());
 	Assert(step->db->rel == NULL || CheckRelationLockedByMe(step->db->rel, RowExclusiveLock, true));
+	step->full_at = 0;
 	do
 	{
 		DLockPartitionSet locked = step->set;
@@ -411,18 +429,26 @@ dlock_step_write(DLockStep *step, DLockSlot slot, const DLockLeaseValue *lease)
 	return step->lsn;
 }
 
+/* Set the term and the origin of a record that is written now. */
+static void
+set_record_term(DLockStep *step, DLockLeaseValue *value, const DLockTerm *term)
+{
+	value->term = dlock_rule_record_term(term, step->now, dlock_clock_wall());
+	value->origin = dlock_rule_record_origin(term, dlock_clock_origin(), step->now);
+}
+
 /* A lease that is held, as it is to be on disk. */
 static DLockLeaseValue
 value_on_disk(DLockStep *step, const DLockSpaceLease *lease, DLockHolderTexts *texts)
 {
 	DLockLeaseValue value = dlock_holder_value(lease, texts);
-	TimestampTz wall = dlock_clock_wall();
+	DLockTerm	term = value.term;
 
-	value.origin = dlock_clock_origin();
-	value.term.bound_wall = dlock_rule_bound_wall(lease->bound_mono, step->now, wall);
+	set_record_term(step, &value, &term);
 	value.min_hold = 0;
 	if (lease->min_until > step->now)
-		value.min_hold = lease->min_until - step->now + Max(0, wall - lease->granted_at);
+		value.min_hold = lease->min_until - step->now +
+			Max(0, dlock_clock_wall() - lease->granted_at);
 	return value;
 }
 
@@ -438,7 +464,7 @@ dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *ter
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (term != NULL)
-		value.term = *term;
+		set_record_term(step, &value, term);
 	lease->lsn = dlock_step_write(step, lease->slot, &value);
 	lease->unwritten = false;
 }
@@ -481,7 +507,7 @@ dlock_step_replace(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *pa
 
 /*
  * Log what has changed about a lease, whose page is pinned.  The term is what
- * recovery shall go by.
+ * recovery shall go by; its bounds for the record are computed here.
  */
 void
 dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term)
@@ -495,8 +521,7 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 		dlock_step_rewrite(step, lease, term);
 		return;
 	}
-	value.term = *term;
-	value.origin = dlock_clock_origin();
+	set_record_term(step, &value, term);
 	value.delay = lease->delay;
 	value.holds = lease->holds;
 	lease->lsn = step->lsn = dlock_store_set_state(page_of(step, lease->slot), lease->slot, &value);
@@ -556,16 +581,24 @@ erase_lease(DLockStep *step, DLockSpaceLease *lease)
 		dlock_slot_free(&step->db->shared->slots, slot);
 }
 
-/* The same, and call the requests that wait. */
+/*
+ * The same, and call the requests that wait.  An expired lease blocked nobody, so then
+ * only a request that is late is called.
+ */
 static void
 erase_part(DLockStep *step, DLockSpaceLease *part)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(part);
 	bool		waited_for = dlock_space_queue(entry) != NULL;
+	bool		expired = !part->stopped && dlock_holder_blocks_until(part) <= step->now;
 
 	erase_lease(step, part);
 	/* If nobody waits, the entry may have gone. */
-	if (waited_for)
+	if (!waited_for)
+		return;
+	if (expired)
+		dlock_queue_call_if_late(entry, step->now);
+	else
 		dlock_queue_call(entry, step->now);
 }
 
@@ -608,7 +641,8 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 		lack = dlock_step_pin_lease(step, lease);
 		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
-		is_last = entry->nholders == 1 && dlock_space_queue(entry) == NULL;
+		is_last = dlock_space_holders(entry) == lease && next == NULL &&
+			dlock_space_queue(entry) == NULL;
 		note_expiry(step, lease);
 		erase_lease(step, lease);
 	}
@@ -714,7 +748,8 @@ end_path(DLockStep *step)
 
 typedef struct DLockStepDead
 {
-	DLockTime	now;
+	DLockTime	by;				/* dead at this time */
+	DLockLimitCounter counter;	/* counted by this; zero: all */
 	int			count;
 	uint32		hashes[DEAD_LOCKS];
 } DLockStepDead;
@@ -725,7 +760,8 @@ note_dead(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockStepDead *dead = arg;
 
-	if (dlock_holder_blocks_until(lease) > dead->now || dead->count == DEAD_LOCKS ||
+	if (dlock_holder_blocks_until(lease) > dead->by || dead->count == DEAD_LOCKS ||
+		(dead->counter != 0 && lease->counter != dead->counter) ||
 		(dead->count > 0 && dead->hashes[dead->count - 1] == entry->hash))
 		return;
 	dead->hashes[dead->count++] = entry->hash;
@@ -757,30 +793,40 @@ try_erase_dead(DLockStep *step, void *arg)
 }
 
 /*
- * Erase dead leases of a database, as the reaper does; of up to DEAD_LOCKS
- * locks.  False if there were none.  No partition lock may be held.
+ * Erase dead leases of the database, as the reaper does, of up to DEAD_LOCKS locks;
+ * only those that a counter counts, unless it is zero.  False if there were none;
+ * "look_at", if given, then says when to look again.  No partition lock may be held.
+ *
+ * What dies after a step first found no room is left alone: there may always be
+ * more, and the step must end.
  */
 static bool
-erase_dead(DLockDatabase *db)
+erase_dead(DLockStep *step, DLockLimitCounter counter, pg_atomic_uint64 *look_at)
 {
 	DLockStepDead *dead = palloc(sizeof(DLockStepDead));
 	bool		found;
 
 	Assert(!dlock_partition_is_any_held());
-	dead->now = dlock_clock_now();
+	DLOCK_FAULT("erase_dead");
+	if (step->full_at == 0)
+		step->full_at = dlock_clock_now();
+	dead->by = step->full_at;
+	dead->counter = counter;
 	dead->count = 0;
-	(void) dlock_space_visit(db->shared->oid, note_dead, dead);
+	(void) dlock_space_visit(step->db->shared->oid, note_dead, dead);
 	found = dead->count > 0;
+	if (look_at != NULL)
+		pg_atomic_write_u64(look_at, found ? 0 : (uint64) next_look());
 
 	for (int i = 0; i < dead->count; i++)
 	{
-		DLockStep	step;
+		DLockStep	inner;
 
 		CHECK_FOR_INTERRUPTS();
-		dlock_step_begin(&step, db);
-		dlock_partition_set_add(&step.set, dead->hashes[i]);
-		(void) dlock_step_run(&step, try_erase_dead, &dead->hashes[i]);
-		dlock_flush_later(step.lsn, step.now);
+		dlock_step_begin(&inner, step->db);
+		dlock_partition_set_add(&inner.set, dead->hashes[i]);
+		(void) dlock_step_run(&inner, try_erase_dead, &dead->hashes[i]);
+		dlock_flush_later(inner.lsn, inner.now);
 	}
 	pfree(dead);
 	return found;

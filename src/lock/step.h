@@ -60,6 +60,7 @@ typedef struct DLockStep
 	DLockPartitionSet set;		/* partitions to lock exclusively */
 	DLockPartitionSet *skipped; /* if given, partitions may be left out */
 	DLockTime	now;			/* read under the partition locks */
+	DLockTime	full_at;		/* when it first found no room; or zero */
 	XLogRecPtr	lsn;			/* end of the last record written */
 
 	/* What the catalogs say of the current user. */

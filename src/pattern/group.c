@@ -40,7 +40,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/lock.h"
@@ -52,6 +51,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/held.h"
@@ -81,14 +81,34 @@ make_name(const char *prefix, const DLockBytes *group, const DLockBytes *in)
 	return dlock_bytes(name, strlen(name));
 }
 
+/* The group that a reserved name of a lock or an owner is of; empty if it is of none. */
+DLockBytes
+dlock_group_of_name(const DLockBytes *name)
+{
+	static const char *const prefixes[] = {MEMBERS_PREFIX, MEMBER_PREFIX, PARTITION_PREFIX};
+
+	for (size_t i = 0; i < lengthof(prefixes); i++)
+	{
+		int			len = strlen(prefixes[i]);
+		const char *group = name->data + len;
+		const char *end;
+
+		if (name->len <= len || memcmp(name->data, prefixes[i], len) != 0)
+			continue;
+		end = memchr(group, '/', name->len - len);
+		return dlock_bytes(group, (end == NULL) ? name->len - len : end - group);
+	}
+	return dlock_bytes(NULL, 0);
+}
+
 static LOCKTAG
 group_lock_tag(const DLockGroup *group)
 {
+	uint64		hash = dlock_hash_bytes(0, group->name.data, group->name.len);
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId,
-						 hash_bytes((const unsigned char *) group->name.data, group->name.len),
-						 0, DLOCK_LOCK_CLASS_GROUP);
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
+						 DLOCK_LOCK_CLASS_GROUP);
 	return tag;
 }
 

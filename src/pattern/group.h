@@ -77,6 +77,7 @@ typedef struct DLockGroup
 	DLockTime	now;			/* when they were read */
 } DLockGroup;
 
+extern DLockBytes dlock_group_of_name(const DLockBytes *name);
 extern DLockToken dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 								   DLockTime ttl, const DLockBytes *payload);
 extern void dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,

@@ -38,6 +38,7 @@
 
 #include "base/error.h"
 #include "base/name.h"
+#include "fence/mark.h"
 #include "pattern/owned.h"
 #include "session/session.h"
 
@@ -160,10 +161,16 @@ check_partitions(ArrayType *partitions)
 static Relation
 open_groups(const char *function, LOCKMODE lockmode)
 {
+	static const Oid types[COLUMNS] = {TEXTOID, REGROLEOID, TEXTARRAYOID};
+	Relation	rel;
+
 	if (function != NULL)
 		dlock_session_check_writable(function);
 	dlock_session_attach();
-	return dlock_owned_open(dlock_session_schema(), "dlock_groups", lockmode);
+	rel = dlock_owned_open(dlock_session_schema(), "dlock_groups", lockmode);
+	if (lockmode == RowExclusiveLock)
+		dlock_mark_check_table(rel, types, COLUMNS, true);
+	return rel;
 }
 
 /* Take the partitions of a group from its row. */
@@ -223,8 +230,10 @@ write_row(Relation rel, HeapTuple old, const DLockBytes *name, Oid role, ArrayTy
 	bool	   *nulls = palloc(desc->natts * sizeof(bool));
 	HeapTuple	tuple;
 
-	/* An administrator may have added columns. */
+	/* An administrator may have added columns; those of the other row stay. */
 	memset(nulls, true, desc->natts * sizeof(bool));
+	if (old != NULL)
+		heap_deform_tuple(old, desc, values, nulls);
 	memset(nulls, false, COLUMNS * sizeof(bool));
 	values[COLUMN_NAME - 1] = dlock_name_to_text(*name);
 	values[COLUMN_ROLE - 1] = ObjectIdGetDatum(role);

@@ -107,6 +107,7 @@ typedef struct DLockGrantsItem
 #define ROOM_MANY		(64 * 1024)
 
 static MemoryContext context = NULL;	/* of the slots */
+static DLockGrantsSlot *spare = NULL;	/* one of them that is not listed */
 static DLockGrantsItem *items = NULL;
 static Size count = 0;
 static Size returned = 0;		/* the first so many are of functions that
@@ -224,6 +225,13 @@ end_bound_at_exit(int code, Datum arg)
 	end_bound(DLOCK_BIND_SESSION, InvalidSubTransactionId);
 }
 
+/* Are leases bound to this session or its transaction?  They may have ended since. */
+bool
+dlock_grants_are_bound(void)
+{
+	return nbound > 0;
+}
+
 /* Forget leases that have ended otherwise. */
 static void
 forget_ended_bound(void)
@@ -311,7 +319,7 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 			/* It may have been converted to a weaker mode since. */
 			if (lease->mode != item->after)
 				return true;
-			crowd = dlock_holder_survey(dlock_space_entry_of(lease), lease, now);
+			crowd = dlock_holder_without(dlock_holder_survey(dlock_space_entry_of(lease), now), lease, now);
 			if (dlock_holder_is_in_way(&crowd, 0, (DLockMode) item->before, 0))
 				return false;
 			dlock_space_set_mode(lease, (DLockMode) item->before);
@@ -396,6 +404,7 @@ forget(void)
 		return;
 	count = returned = 0;
 	has_slots = false;
+	spare = NULL;
 	MemoryContextReset(context);
 	if (room > ROOM_KEPT)
 	{
@@ -476,13 +485,18 @@ dlock_grants_prepare(int more, DLockBind bind)
 	}
 }
 
-/* The same for a time slot, and a place for what its record was. */
+/*
+ * The same for a time slot, and a place for what its record was.  The next call gets the
+ * same place unless that is listed: most slots are not won.
+ */
 DLockGrantsSlot *
 dlock_grants_prepare_slot(void)
 {
 	dlock_grants_prepare(2, DLOCK_BIND_NONE);
 	has_slots = true;
-	return MemoryContextAlloc(context, sizeof(DLockGrantsSlot));
+	if (spare == NULL)
+		spare = MemoryContextAlloc(context, sizeof(DLockGrantsSlot));
+	return spare;
 }
 
 static void
@@ -562,6 +576,8 @@ dlock_grants_add_slot(uint32 hash, DLockToken token, const DLockGrantsSlot *befo
 		.kind = CHANGE_SLOT,.hash = hash,.token = token,.slot = before
 	};
 
+	Assert(before == spare);
+	spare = NULL;
 	list(&item);
 }
 

@@ -34,6 +34,7 @@ extern bool dlock_grants_begin_run(void);
 extern void dlock_grants_end_run(bool failed);
 extern Datum dlock_grants_call(PGFunction body, FunctionCallInfo fcinfo);
 extern void dlock_grants_discard(void);
+extern bool dlock_grants_are_bound(void);
 
 /* before a change */
 extern void dlock_grants_prepare(int more, DLockBind bind);

@@ -187,11 +187,18 @@ is_relation(DLockSessionRelation which, Oid relid)
 		(OidIsValid(oids[which]) || find_relations()) && relid == oids[which];
 }
 
-/* Is this relation the table of marks of this database? */
+/* Is this relation the table of marks, or that of declarations, of this database? */
 bool
-dlock_session_is_marks(Oid relid)
+dlock_session_is_fence_table(Oid relid)
 {
-	return is_relation(MARKS, relid);
+	return is_relation(MARKS, relid) || is_relation(DECLARED, relid);
+}
+
+/* Is this relation the sequence of tokens of this database? */
+bool
+dlock_session_is_sequence(Oid relid)
+{
+	return is_relation(SEQUENCE, relid);
 }
 
 /* Is this relation the store of this database? */

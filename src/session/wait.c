@@ -263,7 +263,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 		return;
 
 	dlock_session_shared(&db);
-	circle = dlock_deadlock_check(&db);
+	circle = dlock_deadlock_check(&db, dlock_grants_are_bound());
 	if (circle != NULL)
 	{
 		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
@@ -514,8 +514,6 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 
 	request->may_wait = may_wait;
 	dlock_grants_prepare(request->count, request->bind);
-	if (request->bind != DLOCK_BIND_NONE)
-		dlock_queue_mine()->has_bound = true;
 	answer = dlock_acquire_locks(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
 		dlock_grants_add(db, request, &waiting->granted);

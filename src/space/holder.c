@@ -214,54 +214,77 @@ dlock_holder_find_part(const DLockSpaceEntry *entry, DLockToken token)
 	return dlock_memory_or_null(ref);
 }
 
-static bool
-is_live_of(const DLockSpaceLease *lease, const DLockSpaceEntry *entry,
-		   const DLockOwner *owner, DLockTime now)
-{
-	return lease->entry == dlock_memory_ref(entry) && lease->part != DLOCK_PART_INTENT &&
-		dlock_rule_is_live(lease->deadline, now) && dlock_space_is_owned(lease, owner);
-}
-
 /*
- * The live lease of an owner on a lock; NULL if it has none.  Intents do not
- * count: an owner may have many.  Lock as for find.
- *
- * Goes along the leases on the lock and the leases of the owner side by side, so
- * the shorter list decides how long it takes.
+ * Visit leases until a visitor is done: those on a lock, and those of the owners of a
+ * name beside them, so that the shorter list decides how long it takes.  Each lease on
+ * the lock of such an owner is visited, some of them twice, and others with them.
  */
-DLockSpaceLease *
-dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
+static pg_attribute_always_inline void
+visit_owned(DLockSpaceEntry *entry, const DLockBytes *owner_name,
+			bool (*visit) (DLockSpaceLease *lease, void *arg), void *arg)
 {
 	uint32		bucket;
 	DLockMemoryRef held = entry->holders;
-	DLockMemoryRef owned = NONE;
-	DLockSpaceLease *found = NULL;
+	DLockMemoryRef owned;
+	bool		done = false;
 
 	Assert(dlock_partition_is_held(entry->hash));
 
 	/* Most locks have few holders; no need for another lock. */
 	for (int i = 0; i < DLOCK_HOLDER_FEW && held != NONE; i++)
 	{
-		if (is_live_of(LEASE_AT(held), entry, owner, now))
-			return LEASE_AT(held);
+		if (visit(LEASE_AT(held), arg))
+			return;
 		held = LEASE_AT(held)->on_lock.next;
 	}
 	if (held == NONE)
-		return NULL;
+		return;
 
-	bucket = owner_bucket_of(entry->database, &owner->name);
+	bucket = owner_bucket_of(entry->database, owner_name);
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (owned = owner_buckets[bucket]; held != NONE && owned != NONE && found == NULL;)
+	for (owned = owner_buckets[bucket]; held != NONE && owned != NONE && !done;)
 	{
-		if (is_live_of(LEASE_AT(held), entry, owner, now))
-			found = LEASE_AT(held);
-		else if (is_live_of(LEASE_AT(owned), entry, owner, now))
-			found = LEASE_AT(owned);
+		done = visit(LEASE_AT(held), arg) || visit(LEASE_AT(owned), arg);
 		held = LEASE_AT(held)->on_lock.next;
 		owned = LEASE_AT(owned)->u.owner.next;
 	}
 	LWLockRelease(owner_lock(bucket));
-	return found;
+}
+
+typedef struct DLockHolderOwned
+{
+	const DLockSpaceEntry *entry;
+	const DLockOwner *owner;
+	DLockMode	mode;			/* that is_own_way() asks about */
+	DLockTime	now;
+	DLockSpaceLease *found;
+} DLockHolderOwned;
+
+/* A visitor: find a live lease of the owner. */
+static bool
+find_live(DLockSpaceLease *lease, void *arg)
+{
+	DLockHolderOwned *owned = arg;
+
+	if (lease->entry != dlock_memory_ref(owned->entry) || lease->part == DLOCK_PART_INTENT ||
+		!dlock_rule_is_live(lease->deadline, owned->now) ||
+		!dlock_space_is_owned(lease, owned->owner))
+		return false;
+	owned->found = lease;
+	return true;
+}
+
+/*
+ * The live lease of an owner on a lock; NULL if it has none.  Intents do not
+ * count: an owner may have many.  Lock as for find.
+ */
+DLockSpaceLease *
+dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner, DLockTime now)
+{
+	DLockHolderOwned owned = {.entry = entry,.owner = owner,.now = now};
+
+	visit_owned(entry, &owner->name, find_live, &owned);
+	return owned.found;
 }
 
 /* The target that the hash of a name and a token stand for. */
@@ -287,6 +310,34 @@ dlock_holder_is_wanted(const DLockHolderTarget *target, const DLockSpaceLease *l
 	return target->closed && now >= lease->min_until && dlock_holder_blocks_until(lease) > now;
 }
 
+typedef struct DLockHolderNamed
+{
+	const DLockSpaceEntry *entry;
+	const DLockHolderTarget *target;
+	const List *strangers;
+	DLockTime	now;
+	DLockSpaceLease *found;
+} DLockHolderNamed;
+
+/*
+ * A visitor: find the lease that an owner's name rather stands for.  One of the current
+ * user comes before all others.
+ */
+static bool
+find_named(DLockSpaceLease *lease, void *arg)
+{
+	DLockHolderNamed *named = arg;
+	bool		own = lease->role == GetUserId();
+
+	if (lease->entry != dlock_memory_ref(named->entry) || lease->part == DLOCK_PART_INTENT ||
+		!dlock_holder_is_wanted(named->target, lease, named->now) ||
+		!dlock_space_is_owner_name(lease, &named->target->owner))
+		return false;
+	if (own || (named->found == NULL && !list_member_oid(named->strangers, lease->role)))
+		named->found = lease;
+	return own;
+}
+
 /*
  * The lease on a lock that an owner's name stands for: that of the current user,
  * else the first that is not a stranger's; NULL if there is none.  An owner may have
@@ -296,69 +347,66 @@ DLockSpaceLease *
 dlock_holder_find_named(DLockSpaceEntry *entry, const DLockHolderTarget *target,
 						const List *strangers)
 {
-	DLockOwner	own = {GetUserId(), target->owner};
-	DLockTime	now = dlock_clock_now();
-	DLockSpaceLease *other = target->closed ? NULL : dlock_holder_find_owned(entry, &own, now);
+	DLockHolderNamed named = {entry, target, strangers, dlock_clock_now(), NULL};
 
-	if (other != NULL)
-		return other;
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		if (lease->part == DLOCK_PART_INTENT || !dlock_holder_is_wanted(target, lease, now) ||
-			!dlock_space_is_owner_name(lease, &target->owner))
-			continue;
-		if (lease->role == GetUserId())
-			return lease;
-		if (other == NULL && !list_member_oid(strangers, lease->role))
-			other = lease;
-	}
-	return other;
+	visit_owned(entry, &target->owner, find_named, &named);
+	return named.found;
 }
 
-/*
- * The leases of the owners of a name, whatever their role, expired ones too;
- * palloc'd, with their number in "count".  The current user's come first; "own" is
- * how many these are, unless NULL.  No partition lock may be held.
- */
-DLockSpaceRef *
-dlock_holder_list(Oid database, const DLockBytes *owner_name, int *own, int *count)
+/* Write down the leases that dlock_holder_list() is for, up to "room"; returns how many there are. */
+static int
+list_leases(Oid database, const DLockBytes *owner_name, DLockSpaceRef *refs, int room, int *own)
 {
 	uint32		bucket = owner_bucket_of(database, owner_name);
-	int			room = 64;
-	int			nown = 0;
-	DLockSpaceRef *refs = palloc(room * sizeof(DLockSpaceRef));
+	int			count = 0;
 
-	Assert(!dlock_partition_is_any_held());
-	*count = 0;
+	*own = 0;
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
 	for (DLockSpaceLease *lease = dlock_memory_or_null(owner_buckets[bucket]); lease != NULL;
 		 lease = dlock_memory_or_null(lease->u.owner.next))
 	{
 		DLockSpaceEntry *entry = dlock_space_entry_of(lease);
-		int			place;
+		int			place = count;
 
 		if (entry->database != database || !dlock_space_is_owner_name(lease, owner_name))
 			continue;
-		if (*count == room)
-		{
-			room *= 2;
-			refs = repalloc_huge(refs, room * sizeof(DLockSpaceRef));
-		}
-
-		place = *count;
+		if (count++ >= room)
+			continue;
 		if (lease->role == GetUserId())
 		{
-			place = nown++;
-			refs[*count] = refs[place];
+			refs[place] = refs[*own];
+			place = (*own)++;
 		}
-		(*count)++;
 		refs[place] = (DLockSpaceRef)
 		{
 			entry->hash, lease->role, lease->token
 		};
 	}
 	LWLockRelease(owner_lock(bucket));
+	return count;
+}
+
+/*
+ * The leases of the owners of a name, whatever their role, expired ones too;
+ * palloc'd, with their number in "count".  The current user's come first; "own" is
+ * how many these are, unless NULL.  No partition lock may be held.
+ *
+ * Grants may wait for the owner's lock, so nothing is allocated under it: where the
+ * room is too small, the list is begun again with more.
+ */
+DLockSpaceRef *
+dlock_holder_list(Oid database, const DLockBytes *owner_name, int *own, int *count)
+{
+	int			room = 64;
+	int			nown;
+	DLockSpaceRef *refs = palloc(room * sizeof(DLockSpaceRef));
+
+	Assert(!dlock_partition_is_any_held());
+	while ((*count = list_leases(database, owner_name, refs, room, &nown)) > room)
+	{
+		room = *count + *count / 4;
+		refs = repalloc_huge(refs, room * sizeof(DLockSpaceRef));
+	}
 	if (own != NULL)
 		*own = nown;
 	return refs;
@@ -436,44 +484,68 @@ dlock_holder_due_at(const DLockSpaceLease *lease)
 }
 
 /*
- * The leases that block others on a lock, taken together, without "own".
+ * The leases that block others on a lock, taken together.
  *
  * As long as none of them is dead the lock itself says what they come to; then
  * "until" may be earlier than the end of the first of them.
  */
 DLockHolderCrowd
-dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own, DLockTime now)
+dlock_holder_survey(DLockSpaceEntry *entry, DLockTime now)
 {
-	DLockHolderCrowd crowd = {0, 0, DLOCK_TIME_FOREVER};
+	DLockHolderCrowd crowd = {.until = DLOCK_TIME_FOREVER};
 
 	Assert(dlock_partition_is_held(entry->hash));
-	if (own == NULL && now < entry->earliest)
+	if (now < entry->earliest)
 		return (DLockHolderCrowd)
 	{
-		entry->held_modes, entry->nholders, entry->earliest
+		entry->held_modes, entry->ncr, entry->nstrong, entry->earliest
 	};
 
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
+		uint32		mode = DLOCK_RULE_BIT(lease->mode);
 		DLockTime	until = dlock_holder_blocks_until(lease);
 
-		if (lease == own || until <= now)
+		if (until <= now)
 			continue;
-		crowd.modes |= DLOCK_RULE_BIT(lease->mode);
-		crowd.permits += (lease->mode == DLOCK_MODE_PERMIT);
+		crowd.modes |= mode;
+		crowd.ncr += lease->mode == DLOCK_MODE_CR;
+		crowd.nstrong += (mode & DLOCK_SPACE_WEAK_MODES) == 0;
 		crowd.until = Min(crowd.until, until);
 	}
 	return crowd;
 }
 
-/* Is there anybody in the way: in the crowd, or in front, in these modes? */
+/*
+ * A survey without one of its leases, which may be NULL; "until" stays.  "now" must be
+ * that of the survey, which counts the lease only if it still blocks then.
+ */
+DLockHolderCrowd
+dlock_holder_without(DLockHolderCrowd crowd, const DLockSpaceLease *own, DLockTime now)
+{
+	if (own == NULL || dlock_holder_blocks_until(own) <= now)
+		return crowd;
+	if (own->mode == DLOCK_MODE_CR)
+	{
+		if (--crowd.ncr == 0)
+			crowd.modes &= ~DLOCK_RULE_BIT(DLOCK_MODE_CR);
+	}
+	else if (own->mode != DLOCK_MODE_NL && --crowd.nstrong == 0)
+		crowd.modes &= DLOCK_SPACE_WEAK_MODES;
+	return crowd;
+}
+
+/*
+ * Is there anybody in the way: in the crowd, or in front, in these modes?  The strong
+ * leases of a semaphore are its permits.
+ */
 bool
 dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mode, uint32 permits)
 {
 	return (dlock_rule_conflicts(mode) & crowd->modes) != 0 ||
 		dlock_rule_waits_behind(mode, ahead) ||
-		(mode == DLOCK_MODE_PERMIT && crowd->permits >= permits);
+		(mode == DLOCK_MODE_PERMIT && crowd->nstrong >= permits);
 }
 
 /* The lease that a conversion is to change; NULL if it has ended. */
@@ -513,7 +585,7 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 						const DLockSpaceLease *own, const DLockSpaceLease *before,
 						DLockTime now, DLockTime *until)
 {
-	DLockHolderCrowd crowd = dlock_holder_survey(entry, own, now);
+	DLockHolderCrowd crowd = dlock_holder_without(dlock_holder_survey(entry, now), own, now);
 
 	*until = crowd.until;
 	if (dlock_holder_is_in_way(&crowd, 0, mode, permits))
@@ -533,12 +605,45 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 			*until = Min(*until, request->bound_mono);
 
 			/* A permit is on its way to it, and there may be more. */
-			if (mode == DLOCK_MODE_PERMIT && ++crowd.permits < permits)
+			if (mode == DLOCK_MODE_PERMIT && ++crowd.nstrong < permits)
 				continue;
 		}
 		return true;
 	}
 	return false;
+}
+
+/*
+ * A visitor: is this a live lease of the owner, on the lock or on a path below it, that
+ * conflicts with the mode?  A lease below is in another partition.  What is read of it is
+ * safe: its term changes only under the partition locks of all its parts, the rest never.
+ */
+static bool
+find_in_way(DLockSpaceLease *lease, void *arg)
+{
+	DLockHolderOwned *owned = arg;
+	const DLockSpaceEntry *entry = owned->entry;
+	DLockMode	held = (DLockMode) lease->mode;
+
+	if (lease->entry != dlock_memory_ref(entry))
+	{
+		const DLockSpaceEntry *at = dlock_space_entry_of(lease);
+		char		buffers[2][DLOCK_NAME_MAX];
+		DLockBytes	path;
+		DLockBytes	above;
+
+		if (lease->part != DLOCK_PART_PATH || at->database != entry->database)
+			return false;
+		path = dlock_space_entry_name(at, buffers[0]);
+		above = dlock_space_entry_name(entry, buffers[1]);
+		if (!dlock_name_is_below(&path, &above))
+			return false;
+		held = dlock_rule_intent(held);
+	}
+	if (dlock_rule_is_live(lease->deadline, owned->now) &&
+		dlock_space_is_owned(lease, owned->owner) && !dlock_rule_is_compatible(held, owned->mode))
+		owned->found = lease;
+	return owned->found != NULL;
 }
 
 /*
@@ -549,14 +654,10 @@ bool
 dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner, DLockMode mode,
 						DLockTime now)
 {
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		if (dlock_rule_is_live(lease->deadline, now) && dlock_space_is_owned(lease, owner) &&
-			!dlock_rule_is_compatible((DLockMode) lease->mode, mode))
-			return true;
-	}
-	return false;
+	DLockHolderOwned owned = {entry, owner, mode, now, NULL};
+
+	visit_owned(entry, &owner->name, find_in_way, &owned);
+	return owned.found != NULL;
 }
 
 /* ---- the parts of a path ---- */

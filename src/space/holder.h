@@ -52,8 +52,9 @@ typedef struct DLockHolderTarget
 typedef struct DLockHolderCrowd
 {
 	uint32		modes;			/* a set */
-	uint32		permits;		/* how many */
-	DLockTime	until;			/* when the first of them ends */
+	uint32		ncr;			/* in mode CR */
+	uint32		nstrong;		/* in another mode than NL and CR */
+	DLockTime	until;			/* when the first of them ends, or earlier */
 } DLockHolderCrowd;
 
 /* Room for the texts of a lease that are not in one piece. */
@@ -92,8 +93,9 @@ extern bool dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTim
 extern DLockLeaseValue dlock_holder_value(const DLockSpaceLease *lease, DLockHolderTexts *texts);
 extern DLockTime dlock_holder_blocks_until(const DLockSpaceLease *lease);
 extern DLockTime dlock_holder_due_at(const DLockSpaceLease *lease);
-extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, const DLockSpaceLease *own,
-											DLockTime now);
+extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, DLockTime now);
+extern DLockHolderCrowd dlock_holder_without(DLockHolderCrowd crowd, const DLockSpaceLease *own,
+											 DLockTime now);
 extern bool dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead,
 								   DLockMode mode, uint32 permits);
 extern bool dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode,

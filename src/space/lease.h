@@ -20,14 +20,22 @@
 #include "space/partition.h"
 
 /*
+ * The modes that leases may have beside those in another mode.  Of the others,
+ * live leases on a lock have one and the same (see the matrix in base/rule.c).
+ */
+#define DLOCK_SPACE_WEAK_MODES \
+	(DLOCK_RULE_BIT(DLOCK_MODE_NL) | DLOCK_RULE_BIT(DLOCK_MODE_CR))
+
+/*
  * A lock: a name, the leases on it, and the requests that wait for it.  It
  * exists as long as it has one of these.  Protected by the lock of the
  * partition that "hash" falls into; database, hash and name never change while
  * it is reachable.
  *
- * held_modes and nholders say what the leases on the lock come to without a
+ * held_modes, ncr and nstrong say what the leases on the lock come to without a
  * walk over them.  They count leases that are dead and not yet erased, too, but
- * before "earliest" there is none.
+ * before "earliest" there is none.  Null leases are not counted: only permits
+ * conflict with them, and are not granted beside other leases.
  *
  * It is a cell of space/memory.c, with room for the name, and for one lease
  * behind that.
@@ -41,9 +49,9 @@ typedef struct DLockSpaceEntry
 	Oid			database;
 	uint32		hash;
 	uint32		permits;		/* of the semaphore; zero if it is none */
-	uint32		nholders;
-	uint32		nstrong;		/* of these, in another mode than NL and CR */
-	uint8		held_modes;		/* a set; exactly those of the leases */
+	uint32		ncr;			/* leases in mode CR */
+	uint32		nstrong;		/* leases in another mode than NL and CR */
+	uint8		held_modes;		/* a set; those of the leases, and perhaps NL */
 	uint8		asked_modes;	/* a set; at least those of the queue */
 	uint8		name_len;
 	bool		lodges;			/* a lease or request lies in its cell */

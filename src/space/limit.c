@@ -34,7 +34,6 @@
 
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "port/atomics.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
@@ -49,6 +48,7 @@ typedef struct DLockLimitRole
 	Oid			role;			/* set once, likewise */
 	bool		complete;		/* all leases of the role are counted */
 	pg_atomic_uint32 count;
+	pg_atomic_uint64 look_at;	/* see dlock_limit_look_at() */
 } DLockLimitRole;
 
 typedef struct DLockLimitShared
@@ -170,6 +170,7 @@ dlock_limit_track(Oid database, Oid role)
 	if (counter != 0 && !OidIsValid(limits->roles[counter].database))
 	{
 		limits->roles[counter].role = role;
+		pg_atomic_init_u64(&limits->roles[counter].look_at, 0);
 		pg_write_barrier();
 		limits->roles[counter].database = database;
 		pg_write_barrier();
@@ -226,6 +227,16 @@ uint32
 dlock_limit_count(DLockLimitCounter counter)
 {
 	return pg_atomic_read_u32(&limits->roles[counter].count);
+}
+
+/*
+ * When a call that the limit refuses may look for dead leases of the role; zero: at
+ * any time (lock/step.c).
+ */
+pg_atomic_uint64 *
+dlock_limit_look_at(DLockLimitCounter counter)
+{
+	return &limits->roles[counter].look_at;
 }
 
 /*

@@ -11,6 +11,8 @@
 #ifndef DLOCK_LIMIT_H
 #define DLOCK_LIMIT_H
 
+#include "port/atomics.h"
+
 #include "base/types.h"
 
 /* Counters there are, each of one role in one database. */
@@ -31,6 +33,7 @@ extern void dlock_limit_set_complete(DLockLimitCounter counter);
 /* under a partition lock, or without */
 extern bool dlock_limit_charge(DLockLimitCounter counter, uint32 leases, uint32 limit);
 extern uint32 dlock_limit_count(DLockLimitCounter counter);
+extern pg_atomic_uint64 *dlock_limit_look_at(DLockLimitCounter counter);
 
 /* for a lease or request that comes or goes */
 extern DLockLimitCounter dlock_limit_enter(Oid database, Oid role);

@@ -54,13 +54,6 @@ StaticAssertDecl((1 << MIN_BUCKET_BITS) / DLOCK_PARTITION_COUNT % VISIT_BUCKETS 
 #define LEASE_AT(ref)	((DLockSpaceLease *) dlock_memory_at(ref))
 #define LOCK_NODE		offsetof(DLockSpaceLease, on_lock)
 
-/*
- * The modes that leases may have beside those in another mode.  Of the others,
- * live leases on a lock have one and the same (see the matrix in base/rule.c).
- */
-#define WEAK_MODES \
-	(DLOCK_RULE_BIT(DLOCK_MODE_NL) | DLOCK_RULE_BIT(DLOCK_MODE_CR))
-
 static Size
 buckets_size(void)
 {
@@ -319,29 +312,31 @@ static void
 add_mode(DLockSpaceEntry *entry, DLockMode mode)
 {
 	entry->held_modes |= DLOCK_RULE_BIT(mode);
-	entry->nstrong += (DLOCK_RULE_BIT(mode) & WEAK_MODES) == 0;
+	entry->ncr += mode == DLOCK_MODE_CR;
+	entry->nstrong += (DLOCK_RULE_BIT(mode) & DLOCK_SPACE_WEAK_MODES) == 0;
 }
 
 /*
- * A lock has one lease less in a mode, and "nholders" says so already.  A walk
- * is needed only if there are null leases, or dead ones beside live ones.
+ * A lock has one lease less in a mode.  A walk is needed only if there are dead
+ * leases beside live ones.
  */
 static void
 drop_mode(DLockSpaceEntry *entry, DLockMode mode)
 {
-	uint32		kin = WEAK_MODES;
-	uint32		left;
-
-	if ((DLOCK_RULE_BIT(mode) & WEAK_MODES) == 0)
+	if (entry->holders == NONE)
+		entry->held_modes = entry->ncr = entry->nstrong = 0;
+	else if (mode == DLOCK_MODE_CR)
 	{
-		kin = ~kin;
-		entry->nstrong--;
+		if (--entry->ncr == 0)
+			entry->held_modes &= ~DLOCK_RULE_BIT(mode);
 	}
-	left = (kin == WEAK_MODES) ? entry->nholders - entry->nstrong : entry->nstrong;
-	if (left == 0)
-		entry->held_modes &= ~kin;
-	else if ((entry->held_modes & kin) != DLOCK_RULE_BIT(mode))
-		dlock_space_refresh(entry);
+	else if (mode != DLOCK_MODE_NL)
+	{
+		if (--entry->nstrong == 0)
+			entry->held_modes &= DLOCK_SPACE_WEAK_MODES;
+		else if ((entry->held_modes & ~DLOCK_SPACE_WEAK_MODES) != DLOCK_RULE_BIT(mode))
+			dlock_space_refresh(entry);
+	}
 }
 
 /* The entry of a name, which is made if there is none. */
@@ -356,7 +351,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry = ENTRY_AT(dlock_memory_take());
 	entry->holders = entry->queue = NONE;
 	entry->earliest = DLOCK_TIME_FOREVER;
-	entry->nholders = entry->nstrong = 0;
+	entry->ncr = entry->nstrong = 0;
 	entry->held_modes = entry->asked_modes = 0;
 	entry->database = database;
 	entry->hash = hash;
@@ -435,6 +430,17 @@ free_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		dlock_memory_give_back(dlock_memory_ref(lease));
 }
 
+/* Does a lock have more than a few leases? */
+static bool
+has_many(DLockSpaceEntry *entry)
+{
+	DLockSpaceLease *lease = dlock_space_holders(entry);
+
+	for (int i = 1; i < DLOCK_HOLDER_FEW && lease != NULL; i++)
+		lease = dlock_space_next(lease);
+	return lease != NULL;
+}
+
 /*
  * Hang a lease on its lock, as one that is held.  One more than a few is found
  * by the index of tokens, and comes last; the few come first.
@@ -443,10 +449,9 @@ static void
 link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	lease->kind = DLOCK_SPACE_HELD;
-	lease->indexed = entry->nholders >= DLOCK_HOLDER_FEW;
+	lease->indexed = has_many(entry);
 	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease),
 							 lease->indexed ? NONE : entry->holders, LOCK_NODE);
-	entry->nholders++;
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);
@@ -619,9 +624,7 @@ dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode)
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	lease->mode = mode;
-	entry->nholders++;
 	add_mode(entry, mode);
-	entry->nholders--;
 	drop_mode(entry, old);
 }
 
@@ -642,9 +645,8 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 			dlock_stat_count_lease(-1);
 		dlock_holder_remove(lease);
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
-		entry->nholders--;
 		drop_mode(entry, (DLockMode) lease->mode);
-		if (entry->nholders == 0)
+		if (entry->holders == NONE)
 			entry->earliest = DLOCK_TIME_FOREVER;
 	}
 	else
@@ -801,13 +803,18 @@ dlock_space_purge(Oid database)
 		LWLockAcquire(lock, LW_EXCLUSIVE);
 		for (entry = dlock_memory_or_null(buckets[bucket]); entry != NULL; entry = next)
 		{
-			uint32		left = entry->nholders;
+			DLockSpaceLease *lease = (entry->database == database) ? dlock_space_holders(entry) : NULL;
 
 			next = dlock_space_next_entry(entry);
 
 			/* The entry goes with its last lease. */
-			while (entry->database == database && left-- > 0)
-				dlock_space_remove(entry, dlock_space_holders(entry));
+			while (lease != NULL)
+			{
+				DLockSpaceLease *gone = lease;
+
+				lease = dlock_space_next(gone);
+				dlock_space_remove(entry, gone);
+			}
 		}
 		LWLockRelease(lock);
 	}

@@ -25,6 +25,7 @@
 #include "fence/guard.h"
 #include "fence/mark.h"
 #include "lock/held.h"
+#include "pattern/owned.h"
 #include "session/grants.h"
 #include "session/session.h"
 #include "session/wait.h"
@@ -350,6 +351,21 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 	return dlock_grants_call(convert, fcinfo);
 }
 
+/*
+ * Check that the server lets the caller renew leases on a lock, or of an owner, of this
+ * name.  Those of a group need the right to use the group: a lease outlives that right,
+ * but must not do so for ever.  Throws 42501, and 42704 if there is no such group.
+ */
+static void
+check_renewable(const DLockBytes *name, const char *function)
+{
+	DLockGroup	group = {.name = dlock_group_of_name(name)};
+
+	dlock_session_check_writable(function);
+	if (group.name.len > 0)
+		dlock_owned_use_group(&group, function);
+}
+
 static Datum
 renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 {
@@ -358,7 +374,7 @@ renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 	DLockDatabase db;
 	bool		renewed;
 
-	dlock_session_check_writable(function);
+	check_renewable(&target.name, function);
 	open_for_target(&db, &target);
 	renewed = dlock_held_renew(&db, &target, ttl);
 	dlock_session_close(&db);
@@ -440,7 +456,7 @@ dlock_sql_renew_all(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	int			renewed;
 
-	dlock_session_check_writable("dlock_renew_all");
+	check_renewable(&owner, "dlock_renew_all");
 	dlock_session_open(&db);
 	renewed = dlock_held_renew_all(&db, &owner, ttl);
 	dlock_session_close(&db);

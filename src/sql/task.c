@@ -246,8 +246,14 @@ run_waiting(FunctionCallInfo fcinfo, DLockTime wait)
 	DLockTime	now = dlock_clock_now();
 	DLockTime	deadline = (wait > DLOCK_TIME_FOREVER - now) ? DLOCK_TIME_FOREVER : now + wait;
 
+	/* What a look leaves goes with it: there can be many in one statement. */
+	MemoryContext look = AllocSetContextCreate(CurrentMemoryContext, "dlock look", ALLOCSET_SMALL_SIZES);
+	MemoryContext context = MemoryContextSwitchTo(look);
+
 	while (!try_capture(fcinfo) && dlock_wait_task(fcinfo->flinfo->fn_oid, deadline))
-		;
+		MemoryContextReset(look);
+	MemoryContextSwitchTo(context);
+	MemoryContextDelete(look);
 	dlock_capture_leave();
 }
 

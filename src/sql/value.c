@@ -462,14 +462,18 @@ check_attempts(FunctionCallInfo fcinfo, int argno)
 				 errhint("Pass at least 1.")));
 }
 
+/* No task is older than the longest age. */
 static void
-check_age(FunctionCallInfo fcinfo, int argno)
+take_age(FunctionCallInfo fcinfo, int argno)
 {
-	if (dlock_value_to_span(PG_GETARG_INTERVAL_P(argno)) < 0)
+	DLockTime	age = dlock_value_to_span(PG_GETARG_INTERVAL_P(argno));
+
+	if (age < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("older_than must not be negative"),
 				 errhint("Pass '0' for all that are finished.")));
+	fcinfo->args[argno].value = dlock_value_of_span(Min(age, DELAY_MAX));
 }
 
 static void
@@ -551,7 +555,7 @@ static const struct
 	{"ttl", gettext_noop("ttl must not be null"), false, take_ttl},
 	{"error", gettext_noop("error must not be null"), false, take_error},
 	{"delay", gettext_noop("delay must not be null"), false, take_delay},
-	{"older_than", gettext_noop("older_than must not be null"), true, check_age},
+	{"older_than", gettext_noop("older_than must not be null"), true, take_age},
 };
 
 /* Check an argument; one that has no default must not be null. */

@@ -51,6 +51,7 @@
 
 #include "base/clock.h"
 #include "base/compat.h"
+#include "base/fault.h"
 #include "base/settings.h"
 #include "space/database.h"
 #include "space/holder.h"
@@ -242,24 +243,27 @@ look_up_database(Oid wanted)
 	return access;
 }
 
-/* Forget the databases that have been dropped. */
+/*
+ * Forget the databases that have been dropped.  One whose oid has come back keeps its
+ * mark, and is looked up again the next time.
+ */
 static void
 forget_dropped(void)
 {
 	List	   *dropped = NIL;
 	ListCell   *cell;
 
-	dlock_database_lock(LW_EXCLUSIVE);
+	dlock_database_lock(LW_SHARED);
 	for (DLockDatabaseShared *shared = NULL; (shared = dlock_database_next(shared)) != NULL;)
 	{
 		if (shared->dropped)
 			dropped = lappend_oid(dropped, shared->oid);
-		shared->dropped = false;
 	}
 	dlock_database_unlock();
 
 	foreach(cell, dropped)
 	{
+		DLOCK_FAULT("forget_dropped");
 		if (look_up_database(lfirst_oid(cell)) == DATABASE_GONE)
 			dlock_database_forget(lfirst_oid(cell));
 	}

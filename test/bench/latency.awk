@@ -72,7 +72,7 @@ function print_latency(what, text,    j, p50, p99, clients) {
 			continue
 		p50 = median(collect(what, clients, "p50", "-"))
 		p99 = median(collect(what, clients, "p99", "-"))
-		printf "%-54s %7d %8d %10.3f %10s\n", text, clients, samples[what, clients], p50,
+		printf "%-62s %7d %8d %10.3f %10s\n", text, clients, samples[what, clients], p50,
 			single[what, clients] ? "-" : sprintf("%.3f", p99)
 	}
 }
@@ -80,7 +80,7 @@ function print_latency(what, text,    j, p50, p99, clients) {
 function print_latencies(    i, name, text) {
 	print "Latencies in ms: medians of the rounds"
 	print ""
-	printf "%-54s %7s %8s %10s %10s\n", "group: variant", "clients", "samples", "p50", "p99"
+	printf "%-62s %7s %8s %10s %10s\n", "group: variant", "clients", "samples", "p50", "p99"
 	for (i = 1; i <= n_variants; i++) {
 		name = variant[i]
 		text = group[name] ": " label[name]

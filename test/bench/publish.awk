@@ -303,7 +303,7 @@ function print_tasks(    i, j, n, ending, line, name, base, first) {
 	find_columns()
 	if (n_columns == 0)
 		return
-	print "| " column[n_columns] " clients | one at a time, durable | 20 at a time, durable | one at a time, off | 20 at a time, off |"
+	print "| " column[n_columns] " clients | one at a time, durable | 20 at a time, durable | one at a time, not durable | 20 at a time, not durable |"
 	print "|---|---|---|---|---|"
 	n = split("_1_on _20_on _1_off _20_off", ending, " ")
 	first = word[4]

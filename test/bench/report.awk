@@ -104,7 +104,7 @@ function collect(what, count, of,    r, part, other) {
 function print_rates(    i, j, line) {
 	print "A second: pairs; in the group \"single\" statements, in \"hot\" hand-offs, in \"all\" locks, in \"bulk\" rows, in \"jobs\" tasks: medians of the rounds"
 	print ""
-	line = sprintf("%-54s", "group: variant                  clients:")
+	line = sprintf("%-62s", "group: variant                  clients:")
 	for (j = 1; j <= n_clients; j++)
 		if (client[j] in columns)
 			line = line sprintf("%9d", client[j])
@@ -112,7 +112,7 @@ function print_rates(    i, j, line) {
 	for (i = 1; i <= n_variants; i++) {
 		if (!(variant[i] in measured) || is_beside(group[variant[i]]))
 			continue
-		line = sprintf("%-54s", group[variant[i]] ": " label[variant[i]])
+		line = sprintf("%-62s", group[variant[i]] ": " label[variant[i]])
 		for (j = 1; j <= n_clients; j++)
 			if (client[j] in columns)
 				line = line (collect(variant[i], client[j], "") ? sprintf("%9.0f", median(n_values)) : "        -")
@@ -124,11 +124,11 @@ function print_crowds(    i, j) {
 	print ""
 	print "Beside a crowd, or live leases: pairs, hand-offs or calls a second, or processes: medians of the rounds"
 	print ""
-	printf "%-54s%9s%9s\n", "variant", "size", ""
+	printf "%-62s%9s%9s\n", "variant", "size", ""
 	for (i = 1; i <= n_variants; i++)
 		for (j = 1; j <= n_clients; j++)
 			if (is_beside(group[variant[i]]) && collect(variant[i], client[j], ""))
-				printf "%-54s%9d%9.0f\n", label[variant[i]], client[j], median(n_values)
+				printf "%-62s%9d%9.0f\n", label[variant[i]], client[j], median(n_values)
 }
 
 function print_ratio_head() {

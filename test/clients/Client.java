@@ -1,5 +1,6 @@
 import dlock.Dlock;
 import dlock.DlockLockProvider;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.nio.file.Files;
@@ -13,7 +14,9 @@ import java.util.ArrayDeque;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import javax.sql.DataSource;
@@ -27,6 +30,7 @@ public final class Client {
     private static final Map<String, String> ARGS = new HashMap<>();
     private static double least = Double.MAX_VALUE; // of what was left of the lease when there was work
     private static String how = "steady"; // or the machine stood still for a while
+    private static volatile boolean threadless;
 
     /** A pool of a few connections. */
     private static final class Pool {
@@ -34,6 +38,7 @@ public final class Client {
         private final ArrayDeque<Connection> idle = new ArrayDeque<>();
         private final Semaphore free;
         private final int size;
+        private volatile boolean patient; // with who waits for a connection
 
         Pool(int size) {
             this.size = size;
@@ -42,7 +47,7 @@ public final class Client {
 
         Connection take() throws SQLException {
             try {
-                if (!free.tryAcquire(100, TimeUnit.MILLISECONDS)) {
+                if (!free.tryAcquire(patient ? 3_600_000 : 100, TimeUnit.MILLISECONDS)) {
                     throw new SQLException("none of the " + size + " connections of the pool was free");
                 }
             } catch (InterruptedException disturbed) {
@@ -82,6 +87,20 @@ public final class Client {
                         throw failed.getCause();
                     }
                 });
+        }
+
+        /** From now on it has no connection for anybody. */
+        void exhaust() {
+            patient = true;
+            free.acquireUninterruptibly(size);
+        }
+
+        /** Until nobody waits for a connection. */
+        void awaitNobody() {
+            while (free.hasQueuedThreads()) {
+                LockSupport.parkNanos(1_000_000);
+            }
+            say("nobody waits");
         }
 
         DataSource asSource() {
@@ -147,8 +166,45 @@ public final class Client {
         }
     }
 
+    /** From now on the client's workers are gone, and the machine has no threads for others. */
+    private static void takeThreads() {
+        try {
+            Field field = Dlock.class.getDeclaredField("WORKERS");
+            field.setAccessible(true);
+            ThreadPoolExecutor workers = (ThreadPoolExecutor) field.get(null);
+            workers.setThreadFactory(task -> {
+                throw new OutOfMemoryError("unable to create native thread");
+            });
+            workers.setKeepAliveTime(1, TimeUnit.NANOSECONDS);
+            while (workers.getPoolSize() > 0) {
+                LockSupport.parkNanos(1_000_000);
+            }
+            threadless = true;
+        } catch (ReflectiveOperationException changed) {
+            throw new IllegalStateException(changed);
+        }
+    }
+
+    /** Another lease, which ends sooner; without threads its onLost does not end. */
+    private static void loseAnother(DataSource source) throws InterruptedException {
+        Thread holder = new Thread(() -> {
+            try {
+                Dlock.lease(source, "another", Duration.ofMillis(Long.parseLong(ARGS.get("ttl_ms")) / 2)).onLost(lease -> {
+                    while (threadless) {
+                        LockSupport.parkNanos(10_000_000);
+                    }
+                }).acquire();
+            } catch (InterruptedException | SQLException failed) {
+                failed.printStackTrace();
+            }
+        });
+        holder.start();
+        holder.join();
+    }
+
     private static void run() throws SQLException, InterruptedException {
-        DataSource source = new Pool(ARGS.get("where").equals("pool") ? 1 : 5).asSource();
+        Pool pool = new Pool(ARGS.get("where").equals("pool") ? 1 : 5);
+        DataSource source = pool.asSource();
         Dlock.Request request = Dlock.lease(source, ARGS.get("name"), Duration.ofMillis(Long.parseLong(ARGS.get("ttl_ms"))))
             .waitFor(Duration.ZERO).onLost(lease -> say("on_lost"));
         if (ARGS.get("wait_ms").equals("none")) {
@@ -177,7 +233,13 @@ public final class Client {
         try (Dlock.Lease lease = request.acquire()) {
             Instant until = Instant.now().plus(lease.remaining());
             say("token", lease.token(), "until", until.getEpochSecond() + until.getNano() / 1e9);
-            if (ARGS.get("do").equals("hold")) {
+            if (ARGS.get("do").equals("threadless")) {
+                loseAnother(source);
+                takeThreads();
+            } else if (ARGS.get("do").equals("exhaust")) {
+                pool.exhaust();
+            }
+            if (Set.of("hold", "threadless", "exhaust").contains(ARGS.get("do"))) {
                 hold(lease);
             } else if (ARGS.get("do").equals("write")) {
                 write(lease, source);
@@ -186,6 +248,10 @@ public final class Client {
                     lease.check();
                     LockSupport.parkNanos(10_000_000);
                 }
+            }
+        } finally {
+            if (ARGS.get("do").equals("exhaust")) {
+                pool.awaitNobody();
             }
         }
     }

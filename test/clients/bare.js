@@ -8,6 +8,10 @@ const asked = [];
 let renewing = null; // called when a renewal is asked for; returns its answer
 
 class Client {
+  constructor(settings) {
+    this.settings = settings;
+  }
+
   on() {}
 
   removeListener() {}
@@ -56,7 +60,47 @@ async function testEnd() {
   assert.ok(asked[asked.length - 1].includes('dlock_release'));
 }
 
-testSpans().then(testEnd).catch((error) => {
+// An onLost that throws does not keep the work from being told.
+async function testLoss() {
+  renewing = async () => 'f';
+  let told = false;
+  const work = (lease, signal) => new Promise((resolve) => {
+    const limit = setTimeout(resolve, 30000);
+    signal.addEventListener('abort', () => {
+      told = true;
+      clearTimeout(limit);
+      resolve();
+    });
+  });
+  const onLost = () => {
+    throw new Error('thrown by onLost');
+  };
+  await assert.rejects(withLease(where, 'job', { ttlMs: 6000, onLost }, work), { name: 'LeaseLost' });
+  assert.ok(told, 'the work is told');
+}
+
+// A server whose machine is gone is noticed in a wait without a limit.
+async function testKeepAlives() {
+  const hidden = Object.defineProperty({ host: 'a' }, 'password', { value: 'secret' });
+  for (const [options, keepAlive] of [[hidden, true], [{ host: 'a', password: 'secret', keepAlive: false }, false]]) {
+    await withLease({ Client, options }, 'job', { ttlMs: 60000 }, ({ _line: { client: { settings } } }) => {
+      assert.deepStrictEqual(settings, { host: 'a', password: 'secret', keepAlive, keepAliveInitialDelayMillis: 10000 });
+    });
+  }
+}
+
+// The server rolls a transaction back in which a statement has failed, and COMMIT is no error.
+async function testCommit() {
+  let command = 'COMMIT';
+  const client = { on() {}, removeListener() {}, query: async () => ({ command }) };
+  await withLease(where, 'job', { ttlMs: 60000 }, async (lease) => {
+    assert.strictEqual(await lease.transaction(client, () => 'done'), 'done');
+    command = 'ROLLBACK';
+    await assert.rejects(lease.transaction(client, () => 'done'), { code: '25P02' });
+  });
+}
+
+testSpans().then(testEnd).then(testLoss).then(testKeepAlives).then(testCommit).catch((error) => {
   process.stderr.write(`${error.stack}\n`);
   process.exitCode = 1;
 });

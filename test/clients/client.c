@@ -5,10 +5,13 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +21,9 @@ static int64_t least = INT64_MAX;	/* of what was left of the lease when
 									 * there was work */
 static const char *how = "steady";	/* or the machine stood still for a while */
 static int	give_up_pipe[2];
+static pthread_t asker;
+static volatile bool told;
+static volatile bool released;
 
 static char **words;
 
@@ -52,8 +58,32 @@ clock_ms(clockid_t id)
 static void
 on_lost(DlockLease *lease, void *argument)
 {
-	(void) lease;
 	puts(argument);
+	if (strcmp(arg("do", ""), "tidy") == 0 || strcmp(arg("do", ""), "ask") == 0)
+		printf("released %d\n", dlock_lease_release(lease));
+	if (strcmp(arg("do", ""), "ask") == 0)
+	{
+		printf("told by %s\n", pthread_equal(asker, pthread_self()) ? "the asker" : "another");
+		told = true;
+		/* Long enough for a release that does not wait for this. */
+		for (int i = 0; i < 50 && !released; i++)
+			usleep(10000);
+		puts(released ? "released meanwhile" : "not released meanwhile");
+	}
+}
+
+/* Ask in another thread, and at the moment when the lease is over. */
+static void *
+ask(void *argument)
+{
+	DlockLease *lease = argument;
+
+	while (!dlock_lease_is_lost(lease))
+	{
+		if (dlock_lease_remaining_ms(lease) > atoll(arg("ttl_ms", "0")) / 6 + 20)
+			usleep(1000);
+	}
+	return NULL;
 }
 
 static void *
@@ -84,6 +114,35 @@ hold(DlockLease *lease)
 	}
 }
 
+/* What TCP does about a server that has gone without a word. */
+static void
+tell_keepalives(void)
+{
+	for (int fd = 3; fd < 100; fd++)
+	{
+		int			idle = 0;
+		int			interval = 0;
+		int			count = 0;
+		socklen_t	size = sizeof(int);
+
+		if (getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, &size) == 0 &&
+			getsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, &size) == 0 &&
+			getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, &size) == 0)
+			printf("keepalives %d %d %d\n", idle, interval, count);
+	}
+}
+
+static void
+tell_owner(void)
+{
+	PGconn	   *conn = PQconnectdb("");
+	PGresult   *result = PQexec(conn, "SELECT owner FROM dlock_leases");
+
+	printf("owner %s\n", PQgetvalue(result, 0, 0));
+	PQclear(result);
+	PQfinish(conn);
+}
+
 static void
 do_write(DlockLease *lease)
 {
@@ -111,11 +170,38 @@ do_write(DlockLease *lease)
 	PQfinish(conn);
 }
 
+static void
+work(DlockLease *lease)
+{
+	const char *what = arg("do", "");
+
+	if (strcmp(what, "keepalives") == 0)
+		tell_keepalives();
+	else if (strcmp(what, "hold") == 0 || strcmp(what, "tidy") == 0)
+		hold(lease);
+	else if (strcmp(what, "write") == 0)
+		do_write(lease);
+	else if (strcmp(what, "ask") == 0)
+	{
+		pthread_create(&asker, NULL, ask, lease);
+		while (!told)
+			usleep(1000);
+	}
+	else if (strcmp(what, "again") == 0)
+	{
+		tell_owner();
+		(void) dlock_lease_release(lease);
+		(void) dlock_lease_acquire(lease);
+		tell_owner();
+	}
+}
+
 int
 main(int argc, char **argv)
 {
 	const char *wait;
 	const char *payload;
+	char	   *owner;
 	DlockOptions options = {.on_lost = on_lost,.argument = (char[]) {"on_lost"}};
 	DlockLease *lease;
 	DlockStatus status;
@@ -127,7 +213,8 @@ main(int argc, char **argv)
 	payload = arg("payload", "null");
 	options.ttl_ms = atoll(arg("ttl_ms", "0"));
 	options.wait_ms = (strcmp(wait, "none") == 0) ? DLOCK_FOREVER : atoll(wait);
-	options.owner = arg("owner", NULL);
+	owner = (arg("owner", NULL) != NULL) ? strdup(arg("owner", NULL)) : NULL;
+	options.owner = owner;
 	options.payload = (strcmp(payload, "null") == 0) ? NULL : payload;
 	if (strcmp(arg("do", ""), "giveup") == 0 && pipe(give_up_pipe) == 0)
 	{
@@ -135,19 +222,32 @@ main(int argc, char **argv)
 		pthread_create(&thread, NULL, giver, NULL);
 		pthread_detach(thread);
 	}
-	lease = dlock_lease_new("", arg("name", ""), &options);
+	lease = dlock_lease_new(arg("conninfo", ""), arg("name", ""), &options);
+	free(owner);
+	if (strcmp(arg("do", ""), "nothing") == 0)
+		printf("released %d\n", dlock_lease_release(lease));
 	status = dlock_lease_acquire(lease);
 	if (status == DLOCK_OK)
 	{
 		int64_t		until = clock_ms(CLOCK_REALTIME) + dlock_lease_remaining_ms(lease);
 
 		printf("token %" PRId64 " until %" PRId64 ".%03d\n", dlock_lease_token(lease), until / 1000, (int) (until % 1000));
-		if (strcmp(arg("do", ""), "hold") == 0)
-			hold(lease);
-		else if (strcmp(arg("do", ""), "write") == 0)
-			do_write(lease);
+		if (strcmp(arg("do", ""), "free") == 0)
+		{
+			/* Until it would have been renewed. */
+			dlock_lease_free(lease);
+			sleep(3);
+			puts("done");
+			return 0;
+		}
+		work(lease);
 		status = dlock_lease_release(lease);
+		released = true;
+		if (strcmp(arg("do", ""), "ask") == 0)
+			pthread_join(asker, NULL);
 	}
+	if (strcmp(arg("do", ""), "nothing") == 0)
+		printf("released %d\n", dlock_lease_release(lease));
 	if (status != DLOCK_OK)
 		fprintf(stderr, "%s\n", dlock_lease_message(lease));
 	switch (status)

@@ -27,7 +27,9 @@ stalled = False     # the machine stood still for a while
 
 
 def say(*words):
-    print(*words, flush=True)
+    # At once: on_lost is called in another thread.
+    sys.stdout.write(' '.join(map(str, words)) + '\n')
+    sys.stdout.flush()
 
 
 def may_go():

@@ -13,7 +13,7 @@ use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(cli cli_is cli_program use_server run_waits);
+our @EXPORT = qw(cli cli_is cli_program use_server run_waits without_release_answers);
 
 my $number = 0;
 
@@ -198,6 +198,33 @@ sub run_waits
 	$node->poll_query_until('postgres',
 		"SELECT count(*) = " . ($count // 1) . " FROM dlock_waiters WHERE name = '$name'")
 	  or croak "nobody waits for $name";
+	return;
+}
+
+# Run code while the answer to each first of two requests to release by token is lost on
+# its way, the lease being released.
+sub without_release_answers
+{
+	my ($node, $code) = @_;
+
+	$node->safe_psql(
+		'postgres', q{
+		ALTER FUNCTION dlock_release_token(text, bigint) RENAME TO dlock_hidden;
+		CREATE SEQUENCE release_requests;
+		CREATE FUNCTION dlock_release_token(text, bigint) RETURNS boolean LANGUAGE plpgsql AS '
+			BEGIN
+				IF nextval(''release_requests'') % 2 = 0 THEN RETURN dlock_hidden($1, $2); END IF;
+				PERFORM dlock_hidden($1, $2);
+				PERFORM pg_terminate_backend(pg_backend_pid());
+				PERFORM pg_sleep(180);
+			END'});
+	$code->();
+	is($node->safe_psql('postgres', 'SELECT last_value FROM release_requests'), 2, 'the release was asked for twice');
+	$node->safe_psql(
+		'postgres', q{
+		DROP FUNCTION dlock_release_token(text, bigint);
+		DROP SEQUENCE release_requests;
+		ALTER FUNCTION dlock_hidden(text, bigint) RENAME TO dlock_release_token});
 	return;
 }
 

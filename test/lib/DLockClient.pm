@@ -27,8 +27,11 @@ use warnings FATAL => 'all';
 
 use Carp;
 use DLockCli;
+use DLockProxy;
+use DLockStall;
 use DLockTest;
 use Exporter 'import';
+use File::Copy;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
@@ -100,14 +103,20 @@ sub token_of
 	return $1;
 }
 
-# The last line that it has printed, with what it complained of if that is not it.
+# The last line that it has printed.
+sub last_line
+{
+	my ($run) = @_;
+	return $run->{out} =~ /(.*)\n\z/ ? $1 : '';
+}
+
+# Test that line; show all, and what it complained of, if it is another.
 sub ends_with
 {
 	my ($run, $pattern, $test_name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my ($last) = $run->{out} =~ /(.*)\n\z/;
 
-	return like($last // '', qr/^(?:$pattern)$/, $test_name) || diag($run->{out} . $run->{err});
+	return like(last_line($run), qr/^(?:$pattern)$/, $test_name) || diag($run->{out} . $run->{err});
 }
 
 sub nothing_left
@@ -205,6 +214,13 @@ sub test_acquire
 		local $ENV{PGPORT} = 1;
 		ends_with(run(do => 'try', where => 'string'), qr/unreachable left .*/, 'no server');
 	}
+
+	# What cannot write has granted nothing, so there is nothing to be tidied up.
+	sql('ALTER DATABASE postgres SET default_transaction_read_only = on');
+	my $from = -s $node->logfile;
+	ends_with(run(do => 'try'), qr/unreachable left .*/, 'a server that cannot write');
+	unlike(slurp_file($node->logfile, $from), qr/dlock_release/, 'a server that cannot write: is left alone');
+	sql('SET default_transaction_read_only = off; ALTER DATABASE postgres RESET default_transaction_read_only');
 	return;
 }
 
@@ -232,6 +248,27 @@ sub test_deadline
 	return;
 }
 
+# A renewal that gets no further than to the server's door is given up in time for another.
+sub test_silence
+{
+	my $proxy = DLockProxy->start($node);
+	local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
+	my $run = start(do => 'hold', ttl_ms => 30_000);
+
+	token_of($run);
+	wait_renewed('job');
+	$proxy->set('silent');
+	$proxy->set('cut');
+	$proxy->wait_refused(1);
+	$proxy->set('pass');
+	my $until = sql("SELECT expires_at FROM dlock_leases WHERE name = 'job'");
+	ok( wait_until(sub { $run->ended || sql("SELECT expires_at > timestamptz '$until' + '100 ms' FROM dlock_leases WHERE name = 'job'") eq 't' }),
+		'a server that accepts and is silent: waited for');
+	ends_with(go($run), qr/done/, 'a server that accepts and is silent: renewed afterwards');
+	nothing_left('a server that accepts and is silent: released');
+	return;
+}
+
 # What is shorter than the lease is not noticed.
 sub test_ride_out
 {
@@ -250,6 +287,9 @@ sub test_ride_out
 		ends_with(go($run), qr/done/, "$what: at the end");
 		nothing_left("$what: released");
 	}
+
+	without_release_answers($node, sub { ends_with(run(do => 'try'), qr/done/, 'a lost answer to the release') });
+	nothing_left('a lost answer to the release: released');
 
 	# With renewals, and with an end that has to find a new connection.
 	my $run = start(do => 'hold', ttl_ms => 120_000);
@@ -307,6 +347,128 @@ sub test_loss
 	token_of($run);
 	sql("SELECT dlock_force_release('job', 'test')");
 	ends_with(go($run), qr/lost left .*/, 'released by force: told at the end');
+	return;
+}
+
+# A release that is asked for again says what has become of the lease, unless the first one
+# may have been done.
+sub test_asked_again
+{
+	my $proxy = DLockProxy->start($node);
+	my $run;
+
+	# A client whose time was over before it was let through cannot know.
+	foreach my $attempt (1 .. 20)
+	{
+		local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
+		$run = start(do => 'hold');
+		token_of($run);
+		$proxy->set('refuse');
+		$proxy->set('cut');
+		$proxy->wait_refused(5);
+		sql("SELECT dlock_force_release('job', 'test')");
+		sql("SELECT dlock_acquire('job', 'other', '1 h')");
+		my $from = mono_now();
+		append_to_file($go, '');
+		$proxy->wait_refused(3);
+		$proxy->set('pass');
+		my $in_time = mono_now() < $from + 2;
+		$run->finish;
+		sql("SELECT dlock_release('job', 'other')");
+		last if $in_time;
+	}
+	ends_with($run, qr/lost left .*/, 'lost in an outage: told at the end');
+
+	# The second error is that of a standby.
+	foreach my $sqlstate (qw(P0001 25006))
+	{
+		sql(qq{ALTER FUNCTION dlock_release_token(text, bigint) RENAME TO dlock_hidden;
+			CREATE SEQUENCE release_requests;
+			CREATE FUNCTION dlock_release_token(text, bigint) RETURNS boolean LANGUAGE plpgsql AS '
+				BEGIN
+					IF nextval(''release_requests'') = 2 THEN RETURN dlock_hidden(\$1, \$2); END IF;
+					RAISE EXCEPTION ''out of order'' USING ERRCODE = ''$sqlstate'';
+				END'});
+		$run = start(do => 'hold');
+		token_of($run);
+		sql("SELECT dlock_force_release('job', 'test')");
+		ends_with(go($run), qr/lost left .*/, "lost, and the release fails at first with $sqlstate: told at the end");
+		sql(q{DROP FUNCTION dlock_release_token(text, bigint);
+			DROP SEQUENCE release_requests;
+			ALTER FUNCTION dlock_hidden(text, bigint) RENAME TO dlock_release_token});
+	}
+	return;
+}
+
+# A grant whose answer is lost on the way, and a wait whose connection is, leave nothing behind.
+# The client has three seconds for it, so it is done again if the machine stands still.
+sub test_unheard_grant
+{
+	my $proxy = DLockProxy->start($node);
+	my $wait = sub {
+		my ($do) = @_;
+
+		sql("SELECT dlock_acquire('job', 'other', '1 h')");
+		local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
+		my $run = start(do => $do, wait_ms => 600_000);
+		run_waits($node, 'job');
+		return $run;
+	};
+	my $grant = sub {
+		$proxy->set('deaf');
+		sql("SELECT dlock_release('job', 'other')");
+		$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM dlock_leases WHERE name = 'job' AND owner <> 'other'")
+		  or croak 'nothing is granted';
+	};
+
+	my $test = sub {
+		my ($test_name, $pattern, $do) = @_;
+		local $Test::Builder::Level = $Test::Builder::Level + 1;
+		my $left;
+		my $run = undisturbed(
+			sub {
+				sql('SELECT count(pg_cancel_backend(pid)) FROM dlock_waiters');
+				$node->poll_query_until('postgres', 'SELECT count(*) = 0 FROM dlock_waiters') or croak 'they still wait';
+				sql("SELECT dlock_force_release('job', 'test') FROM generate_series(1, 2)");
+				my $run = $do->();
+				$left = sql("SELECT (SELECT count(*) FROM dlock_leases WHERE owner <> 'other'), (SELECT count(*) FROM dlock_waiters)");
+				return $run;
+			},
+			sub { last_line($_[0]) =~ /^$pattern$/ && $left eq '0|0' });
+
+		ends_with($run, $pattern, $test_name);
+		is($left, '0|0', "$test_name: nothing is held, and nobody waits");
+	};
+
+	$test->(
+		'given up, and no answer to that',
+		qr/gave up/,
+		sub {
+			my $run = $wait->('giveup');
+			$grant->();
+			return go($run);
+		});
+	$test->(
+		'a lost answer to the request',
+		qr/unreachable left .*/,
+		sub {
+			my $run = $wait->('try');
+			$grant->();
+			$proxy->set('cut');
+			return $run->finish;
+		});
+
+	# The old connection is open on the server's side.
+	$test->(
+		'a wait that has lost its connection',
+		qr/unreachable left .*/,
+		sub {
+			my $run = $wait->('try');
+			$proxy->set('part');
+			return $run->finish;
+		});
+	sql("SELECT dlock_release('job', 'other')");
+	nothing_left('a wait that has lost its connection: nothing is granted');
 	return;
 }
 
@@ -392,9 +554,38 @@ sub test_pool_of_one
 	return;
 }
 
+# A name is the same lock, whatever encoding is the server's or the environment's.
+sub test_encoding
+{
+	my (%params) = @_;
+	my $name = "caf\xc3\xa9";
+
+	sql(q{CREATE DATABASE latin1 TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'});
+	foreach my $case ([ 'the database' => 'latin1' ], [ 'the environment' => 'postgres', 'LATIN1' ])
+	{
+		my ($what, $db, $encoding) = @$case;
+		next if defined $encoding && $params{strict};
+		local $ENV{PGDATABASE} = $db;
+		local %ENV = (%ENV, defined $encoding ? (PGCLIENTENCODING => $encoding) : ());
+		my $here = sub { return $node->safe_psql($db, "SET client_encoding = UTF8; $_[0]") };
+		$here->(q{CREATE EXTENSION IF NOT EXISTS dlock; CREATE TABLE data (x text);
+			CREATE TRIGGER guard BEFORE INSERT ON data EXECUTE FUNCTION dlock_guard('resource=café')});
+		my $run = start(do => 'write', name => $name, sql => "INSERT INTO data VALUES ('good')");
+		token_of($run);
+		is($here->(q{SELECT name = 'café' FROM dlock_leases}), 't', "$what has another encoding: the name");
+		go($run);
+		like($run->{out}, qr/^written\ndone\n\z/m, "$what has another encoding: the token") or diag($run->{err});
+		$here->('DROP TABLE data');
+	}
+	sql('DROP DATABASE latin1');
+	return;
+}
+
 # All tests of the program of client_program().  Options:
 #   borrows   its requests go over connections of the pool
 #   checks    it knows "do=check"
+#   asks_again  it asks again if it does not hear of a request
+#   strict    it takes no other encoding from the environment
 sub client_tests
 {
 	my ($kind, %params) = @_;
@@ -405,8 +596,12 @@ sub client_tests
 	subtest "$kind: acquire" => \&test_acquire;
 	subtest "$kind: deadline" => \&test_deadline;
 	subtest "$kind: riding out" => \&test_ride_out;
+	subtest "$kind: silence" => \&test_silence;
 	subtest "$kind: loss" => \&test_loss;
+	subtest "$kind: an unheard grant" => \&test_unheard_grant if $params{asks_again};
+	subtest "$kind: asked again" => \&test_asked_again if $params{asks_again};
 	subtest "$kind: work that asks" => \&test_check if $params{checks};
+	subtest "$kind: encoding" => sub { test_encoding(%params) };
 	subtest "$kind: fence" => \&test_fence;
 	sql('DROP TABLE data');
 	return;
@@ -451,6 +646,7 @@ sub client_examples
 		{
 			unlink $file;
 			append_to_file($file, $example);
+			copy("$top/src/clients/node/dlock.js", $file =~ s{[^/]*$}{dlock.js}r) or die "$file: $!" if $language eq 'js';
 			cli_is([ { program => $program }, @words, $file ], {}, "$doc, example " . ++$total . " in $language");
 		}
 	}

@@ -19,7 +19,7 @@ use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 
 our @EXPORT = qw(
   init_node start_node preload_conf path_conf is_staged
-  crash_node kill_server_process wait_for_reinit child_pids wait_gone
+  crash_node kill_server_process wait_for_reinit child_pids wait_gone process_stat sleeps
   wait_for_reaper wait_for_no_reaper pause_reapers resume_reapers worker_pid stop_asleep
   sqlstate_is error_fields timed_query mono_now wait_until
   flush_wal
@@ -115,6 +115,15 @@ sub process_stat
 	return ($1, $2);
 }
 
+# How often a process has gone to sleep.
+sub sleeps
+{
+	my ($pid) = @_;
+	my ($count) = slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+
+	return $count;
+}
+
 # Process ids of the direct children of a process.
 sub child_pids
 {
@@ -158,10 +167,15 @@ sub crash_node
 	}
 	else
 	{
-		# A stopped postmaster neither reaps nor replaces its children.
+		# A stopped postmaster neither reaps nor replaces its children.  It has stopped
+		# when its state says so, not when the signal is sent: until then it may be in the
+		# middle of a fork, and a child that is missed here keeps the next server from its
+		# shared memory.
 		kill 'STOP', $postmaster;
+		wait_until(sub { (process_stat($postmaster))[0] eq 'T' }) or croak 'the postmaster does not stop';
 		@children = child_pids($postmaster);
-		kill 'KILL', $postmaster, @children;
+		kill 'KILL', @children;
+		wait_gone(@children);
 		$node->kill9;
 	}
 	wait_gone($postmaster, @children);

@@ -8,6 +8,8 @@
 
 chroot_cache=${DLOCK_CHROOT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/dlock}
 
+newest_version=18
+
 # The Debian release that has a major version.
 chroot_suite() {
 	case $1 in
@@ -47,10 +49,10 @@ chroot_packages() {
 		base-files dash bash coreutils grep sed mawk findutils diffutils tar gzip
 		libc-bin procps util-linux make gcc libc6-dev perl libipc-run-perl
 		libpq-dev "postgresql-$1"
-		# What single tests need.
-		pgbouncer libterm-vt102-perl zsh fish mandoc valgrind
-		prometheus prometheus-postgres-exporter prometheus-sql-exporter
-		# The languages of src/clients, with their drivers.
+		pgbouncer
+	)
+	# The languages of src/clients, with their newest drivers.
+	[ "$1" != "$newest_version" ] || packages+=(
 		python3-psycopg python3-psycopg-pool nodejs node-pg
 		golang-go golang-github-jackc-pgx-v4-dev golang-github-lib-pq-dev
 		default-jdk-headless libpostgresql-jdbc-java
@@ -81,7 +83,7 @@ finish_root() {
 	ln -sf dash "$root/usr/bin/sh"
 	gcc=$(cd "$root/usr/bin" && readlink gcc)
 	ln -sf "$gcc" "$root/usr/bin/cc"
-	ln -sf ../lib/jvm/default-java/bin/{java,javac} "$root/usr/bin/"
+	[ ! -d "$root/usr/lib/jvm" ] || ln -sf ../lib/jvm/default-java/bin/{java,javac} "$root/usr/bin/"
 	# pg_config is a wrapper that asks the postgresql-common package.
 	ln -sf "../lib/postgresql/$version/bin/pg_config" "$root/usr/bin/pg_config"
 
@@ -96,7 +98,7 @@ finish_root() {
 	# its tests and its other tools.
 	rm -rf "$root"/usr/lib/jvm/*/jmods "$root"/usr/share/go-*/{test,src/cmd} \
 		"$root"/usr/bin/*-lto-dump-*
-	find "$root"/usr/share/go-* "$root/usr/share/gocode" \
+	[ ! -d "$root/usr/share/gocode" ] || find "$root"/usr/share/go-* "$root/usr/share/gocode" \
 		\( -name testdata -o -name '*_test.go' \) -prune -exec rm -rf {} +
 	find "$root/usr/bin" -type f -size +1M -exec grep -qF golang.org/x/tools/ {} ';' -delete
 	chroot "$root" ldconfig

@@ -201,6 +201,7 @@ static void
 check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodges)
 {
 	uint32		count = 0;
+	uint32		ncr = 0;
 	uint32		strong = 0;
 	uint32		modes = 0;
 	uint32		permits = 0;
@@ -212,6 +213,7 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 
 		count++;
 		modes |= DLOCK_RULE_BIT(lease->mode);
+		ncr += lease->mode == DLOCK_MODE_CR;
 		strong += lease->mode != DLOCK_MODE_NL && lease->mode != DLOCK_MODE_CR;
 		permits += blocks && lease->mode == DLOCK_MODE_PERMIT;
 		check_common(check, name, entry, lease, lodges);
@@ -238,9 +240,10 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 		}
 	}
 	check->held += count;
-	if (count != entry->nholders || strong != entry->nstrong || modes != entry->held_modes)
-		complain(check, "%s: %u leases, %u strong, modes %x; the lock says %u, %u, %x", name,
-				 count, strong, modes, entry->nholders, entry->nstrong, entry->held_modes);
+	if (ncr != entry->ncr || strong != entry->nstrong || (entry->held_modes != modes &&
+														  entry->held_modes != (modes | DLOCK_RULE_BIT(DLOCK_MODE_NL))))
+		complain(check, "%s: %u in CR, %u strong, modes %x; the lock says %u, %u, %x", name,
+				 ncr, strong, modes, entry->ncr, entry->nstrong, entry->held_modes);
 	if (entry->permits > 0 && permits > entry->permits)
 		complain(check, "%s: %u permits of %u", name, permits, entry->permits);
 }

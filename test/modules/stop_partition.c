@@ -16,11 +16,12 @@
 
 #include <signal.h>
 
-#include "common/hashfn.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/lwlock.h"
 #include "utils/builtins.h"
+
+#include "base/hash.h"
 
 PG_MODULE_MAGIC;
 
@@ -34,8 +35,7 @@ Datum
 partition_of(PG_FUNCTION_ARGS)
 {
 	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	uint32		hash = (uint32) hash_bytes_extended((const unsigned char *) name, strlen(name),
-													MyDatabaseId);
+	uint32		hash = (uint32) dlock_hash_bytes(MyDatabaseId, name, strlen(name));
 
 	PG_RETURN_INT32(hash >> (32 - PARTITION_BITS));
 }

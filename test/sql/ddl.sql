@@ -70,6 +70,10 @@ COPY dlock_store FROM PROGRAM 'echo';
 MERGE INTO dlock_store USING (VALUES (1)) v ON false WHEN NOT MATCHED THEN INSERT DEFAULT VALUES;
 CREATE INDEX CONCURRENTLY ON dlock_store ((1));
 ALTER TABLE dlock_store SET UNLOGGED;
+ALTER TABLE dlock_fence_mark SET UNLOGGED;
+ALTER TABLE dlock_fence_declared SET UNLOGGED;
+ALTER SEQUENCE dlock_token_seq SET UNLOGGED;
+ALTER TABLE dlock_token_seq SET UNLOGGED;
 ALTER TABLE dlock_store ADD COLUMN a serial;
 ALTER TABLE dlock_store SET UNLOGGED, SET ACCESS METHOD heap;
 CREATE RULE "_RETURN" AS ON SELECT TO dlock_store DO INSTEAD SELECT;
@@ -156,6 +160,16 @@ SELECT dlock_acquire('ddl-3', 'alice', '1 h');
 \set VERBOSITY default
 ALTER TABLE dlock_other RENAME TO dlock_store;
 CALL still_held(:t1, :t2);
+
+-- dlock writes these tables directly, so they are heaps, whatever the default is
+CREATE ACCESS METHOD ddl_heap TYPE TABLE HANDLER heap_tableam_handler;
+BEGIN;
+DROP EXTENSION dlock;
+SET LOCAL default_table_access_method = ddl_heap;
+CREATE EXTENSION dlock;
+SELECT relname, amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname ~ '^dlock_' AND relkind = 'r' ORDER BY relname;
+ROLLBACK;
+DROP ACCESS METHOD ddl_heap;
 
 -- not in the transaction that creates or rewrites the store, since a rollback would take the lease along
 DROP EXTENSION dlock;

@@ -21,6 +21,13 @@ SELECT dlock_fence('fence-1', 13);
 ROLLBACK;
 SELECT token FROM dlock_fences WHERE resource = 'fence-1';
 
+-- nobody can choose a resource that shares the lock of another one: the lock's key is no hash that can be computed
+BEGIN;
+SELECT dlock_fence('fence-1', 16);
+SELECT count(*), bool_or((classid::bigint << 32) + objid::bigint = hashtextextended('fence-1', 0)) AS is_plain
+  FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objsubid NOT IN (1, 2);
+ROLLBACK;
+
 -- twice in one statement
 SELECT count(dlock_fence('fence-1', t)) FROM generate_series(13, 15) t;
 SELECT token FROM dlock_fences WHERE resource = 'fence-1';
@@ -153,6 +160,10 @@ ALTER TABLE dlock_fence_mark ADD COLUMN d int NOT NULL DEFAULT 1;
 SELECT dlock_fence('fence-1', 12);
 ROLLBACK TO a;
 ALTER TABLE dlock_fence_mark DROP CONSTRAINT dlock_fence_mark_pkey;
+SELECT dlock_fence('fence-1', 12);
+ROLLBACK TO a;
+CREATE ACCESS METHOD fence_heap TYPE TABLE HANDLER heap_tableam_handler;
+ALTER TABLE dlock_fence_mark SET ACCESS METHOD fence_heap;
 SELECT dlock_fence('fence-1', 12);
 ROLLBACK TO a;
 SELECT dlock_fence('fence-1', 12);

@@ -41,6 +41,11 @@ SELECT dlock_force_release('dlock:once/' || repeat('x', 240), 'test');
 SELECT dlock_once(repeat('x', 240), '1 day') > 0 AS won, dlock_once(repeat('x', 240), '1 day') AS again;
 SELECT dlock_force_release('dlock:once/' || repeat('x', 240), 'test') + dlock_force_release('dlock:once/' || repeat('x', 240), 'test');
 
+-- calls that do not win take no memory
+WITH calls AS MATERIALIZED (SELECT count(dlock_once('pattern-memory', '1 day')) AS won FROM generate_series(1, 10000))
+SELECT won > 0 AS won, (SELECT sum(total_bytes) < 100000 FROM pg_backend_memory_contexts WHERE name = 'dlock answers' AND won > 0) AS small FROM calls;
+SELECT dlock_force_release('dlock:once/pattern-memory', 'test') + dlock_force_release('dlock:once/pattern-memory', 'test') > 0;
+
 -- names that are reserved
 SELECT pg_temp.raised($$ SELECT dlock_acquire('dlock:') $$);
 SELECT pg_temp.raised($$ SELECT dlock_acquire('dlock:x') $$);
@@ -236,6 +241,31 @@ RESET search_path;
 DROP OPERATOR pattern_evil.= (text, text);
 DROP FUNCTION pattern_evil.equal;
 DROP SCHEMA pattern_evil;
+
+-- a table that has been altered: added columns are kept, what cannot be filled is refused
+BEGIN;
+ALTER TABLE dlock_groups ADD COLUMN note text DEFAULT 'none';
+UPDATE dlock_groups SET note = 'kept';
+CREATE INDEX ON dlock_groups (role);
+SELECT dlock_group_alter('pattern', 2), dlock_group_create('noted', 1);
+SET enable_seqscan = off;
+SELECT name, note FROM dlock_groups WHERE role = current_user::regrole ORDER BY name;
+RESET enable_seqscan;
+ROLLBACK;
+BEGIN;
+CREATE INDEX ON dlock_groups (lower(name));
+SELECT pg_temp.raised($$ SELECT dlock_group_create('other', 1) $$);
+SELECT pg_temp.raised($$ SELECT dlock_group_drop('pattern') $$);
+SELECT partition FROM dlock_group_partitions;
+ROLLBACK;
+BEGIN;
+CREATE INDEX ON dlock_groups (name) WHERE role = 10;
+SELECT pg_temp.raised($$ SELECT dlock_group_create('other', 1) $$);
+ROLLBACK;
+BEGIN;
+ALTER TABLE dlock_groups ADD COLUMN note text NOT NULL DEFAULT 'none';
+SELECT pg_temp.raised($$ SELECT dlock_group_alter('pattern', 2) $$);
+ROLLBACK;
 
 -- a row that was written by hand, and not as it has to be
 SELECT dlock_group_join('pattern', 'a') AS token \gset

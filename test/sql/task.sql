@@ -145,6 +145,7 @@ SELECT state, attempts, finished_at FROM dlock_tasks WHERE queue = 'task-1' AND 
 SELECT dlock_task_set('task-1', 'a', 'done');
 SELECT state, finished_at IS NOT NULL AS finished FROM dlock_tasks WHERE queue = 'task-1' AND key = 'a';
 SELECT count(*) FROM dlock_task_capture('task-1', 10, '{done}');
+SELECT dlock_task_purge('task-1', '10000 years'), dlock_task_purge('task-1', '-12 months 360 days 1 h');
 SELECT dlock_task_purge('task-1', '1 h'), dlock_task_purge('task-1', '0', 1), dlock_task_purge('task-1', '0'), dlock_task_purge('task-1', '0');
 
 -- transitions that are declared are all that there is

@@ -107,17 +107,23 @@ $session = DLockSession->new($node, $db);
 # dlock.max_clock_skew (10 s) in favour of the holder.
 my $boots = 0;
 
-sub reboot
+# A crash on the same boot, and one with which another boot begins.
+sub crash_on_boot
 {
 	my (%lie) = @_;
 	$session->quit;
-	$boots++;
 	crash(
 		boottime => 1_000_000 * $boots,
 		boot_id => sprintf('00000000-0000-0000-0000-%012d', $boots),
 		%lie);
 	$session = DLockSession->new($node, $db);
 	return;
+}
+
+sub reboot
+{
+	$boots++;
+	return crash_on_boot(@_);
 }
 
 my ($token, $sent, $answered) = timed_query($session,
@@ -183,12 +189,7 @@ reboot(wall => -3600);
 	"SELECT dlock_renew('renewed', 'alice', '50 s')");
 remaining_is_exact($session, 'renewed', 50, $sent, $answered,
 	'renewed on another boot');
-$session->quit;
-crash(
-	wall => -3600,
-	boottime => 1_000_000 * $boots,
-	boot_id => sprintf('00000000-0000-0000-0000-%012d', $boots));
-$session = DLockSession->new($node, $db);
+crash_on_boot(wall => -3600);
 $left = $session->query_safe(
 	"SELECT extract(epoch FROM remaining) FROM dlock_leases WHERE name = 'renewed'"
 );
@@ -196,6 +197,22 @@ cmp_ok($left, '>=', $sent + 50 - mono_now(),
 	'renewed on another boot: kept over a crash of it');
 is($session->query_safe("SELECT dlock_check('renewed', $token)"),
 	't', 'and with its token');
+
+# So does each other record of what was loaded after the boot: that it is held once less,
+# or in another mode.
+my $left_of = sub {
+	my $asked = mono_now();
+	my $answer = $session->query_safe("SELECT extract(epoch FROM remaining) FROM dlock_leases WHERE name = '$_[0]'");
+	return $asked + $answer;
+};
+$session->query_safe("SELECT dlock_acquire('counted', 'alice', '100 s', reentry => 'count') FROM generate_series(1, 2)");
+$token = $session->query_safe("SELECT dlock_acquire('converted', 'alice', '100 s')");
+reboot(wall => -3600);
+my %ends = map { $_ => $left_of->($_) } qw(counted converted);
+is($session->query_safe("SELECT dlock_release('counted', 'alice')"), 't', 'held once less on another boot');
+isnt($session->query_safe("SELECT dlock_convert('converted', $token, 'shared')"), '', 'converted on another boot');
+crash_on_boot(wall => -3600);
+cmp_ok($left_of->($_), '>=', $ends{$_} - 0.1, "$_ on another boot: kept over a crash of it") foreach sort keys %ends;
 $session->quit;
 
 $node->stop;

@@ -242,6 +242,12 @@ is($other->query_safe("SELECT count(dlock_fence('o-' || i, i)) FROM generate_ser
 $other->query_safe("SELECT dlock_fence('r-1', 7)");
 is($tenant->query("SELECT dlock_fence('r-6', 1)"), '', 'a mark that another role raised is that one\'s');
 refused($tenant, "SELECT dlock_fence('r-7', 1)", 'five again');
+foreach my $kind (qw(brin hash))
+{
+	$admin->query_safe("CREATE INDEX other_index ON dlock_fence_mark USING $kind (raised_by)");
+	refused($tenant, "SELECT dlock_fence('r-7', 1)", "five again, beside an index of the kind $kind");
+	$admin->query_safe('DROP INDEX other_index');
+}
 $other->quit;
 
 # Many sessions at a time never exceed it, and at the end the count is right.

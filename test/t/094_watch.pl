@@ -1,6 +1,6 @@
 # Proves: a watcher learns of a new holder, or of none, when it happens, whatever
-# brings it about and whether or not anybody tidies up; it is woken for nothing
-# else, is in nobody's way, and ends when its session is told to.
+# brings it about and whether or not anybody tidies up; those who ask for the lock in
+# vain do not wake it; it is in nobody's way, and ends when its session is told to.
 
 use strict;
 use warnings FATAL => 'all';
@@ -167,6 +167,19 @@ foreach my $stopped (0, 1)
 	$two->query_safe("SELECT dlock_release('same', 'second')");
 	is($watcher->answer, '|', 'until it is gone');
 	$two->query_safe("SELECT dlock_release('same/x', 'path')");
+}
+
+# Who asks for the lock in vain does not wake it.
+{
+	$one->query_safe("SELECT dlock_acquire('asked', 'one', '1 h')");
+	$watcher->ask_waiting($monitor, 'SELECT owner FROM dlock_watch(\'asked\', ' . token_of('asked') . ')');
+	ok(wait_until(sub { (process_stat($watcher->pid))[0] eq 'S' }), 'it sleeps');
+	my $before = sleeps($watcher->pid);
+	is($two->query_safe("SELECT count(dlock_acquire('asked', 'two', wait => CASE WHEN i % 10 = 0 THEN '1 ms' ELSE '0' END::interval)) FROM generate_series(1, 200) i"),
+		0, 'refused, at once or after a wait');
+	is(sleeps($watcher->pid), $before, 'it sleeps on');
+	$one->query_safe("SELECT dlock_release('asked', 'one')");
+	is($watcher->answer, '', 'until the lock is free');
 }
 
 # A snapshot from before is no matter, nor is a transaction that may not write.

@@ -51,15 +51,6 @@ sub acquire
 # looks again after a minute.
 my $at_once = 30;
 
-# How often a process has slept so far.
-sub sleeps
-{
-	my ($pid) = @_;
-	my ($count) = slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
-
-	return $count;
-}
-
 my @s = open_sessions($node, $db, 32, name => 'w', setup => "SET deadlock_timeout = '10 min'");
 my @names = map { $_->{name} } @s;
 

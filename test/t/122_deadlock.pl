@@ -438,6 +438,23 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 	like($s[0]->result->{out}, qr/^\{\d+,\d+,\d+\}$/, 'soft ring of two: and gets all');
 	clean('soft ring of two');
 
+	# Of two calls in front, only one waits for the one that holds.  The other waits behind
+	# that, and keeps its place.
+	$_->query_safe("SET deadlock_timeout = '10 min'") foreach @s[ 0, 2 ];
+	hold('x', 'a');
+	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{a, b, c}', 'unit1', '1 h', NULL)");
+	enqueue($ctl, $s[2], "SELECT dlock_acquire_all('{b, c}', 'unit2', '1 h', NULL)");
+	enqueue($ctl, $s[1], want('x', 'b'));
+	like($s[2]->result->{out}, qr/^\{\d+,\d+\}$/, 'two calls in front: the second gets all');
+	is(queue($ctl, 'b'), 'x unit1', 'two calls in front: the first has moved');
+	$ctl->query_safe("SELECT dlock_release_all('unit2')");
+	isnt($s[1]->result->{out}, '', 'two calls in front: then the one that holds');
+	$ctl->query_safe("SELECT dlock_release_all('x')");
+	like($s[0]->result->{out}, qr/^\{\d+,\d+,\d+\}$/, 'two calls in front: then the first');
+	$ctl->query_safe("SELECT dlock_release_all('unit1')");
+	$_->query_safe('RESET deadlock_timeout') foreach @s[ 0, 2 ];
+	clean('two calls in front');
+
 	# The other way round: it queues behind one that it would make wait.
 	hold('x', 'a');
 	hold('y', 'b');

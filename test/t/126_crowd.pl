@@ -64,14 +64,6 @@ sub processor_time
 	return sum0(map { slurp_file("/proc/$_/stat") =~ /\) (?:\S+ ){11}(\d+) (\d+) /s ? $1 + $2 : die } @_) / POSIX::sysconf(POSIX::_SC_CLK_TCK());
 }
 
-# How often a process has gone to sleep.
-sub sleeps
-{
-	my ($pid) = @_;
-	my ($count) = slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
-	return $count;
-}
-
 # The backends of the crowd, all asleep: one that is seen in the queue may have some
 # steps to go until it sleeps.
 sub sleeping_crowd

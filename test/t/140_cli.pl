@@ -244,6 +244,9 @@ foreach my $ignored (0, 1)
 }
 {
 	cli_is([ { program => '/bin/sh' }, '-c', '"$0" acquire full >/dev/full', cli_program() ], { code => 71, err => qr/could not write/ }, 'a full disk');
+	my $token = cli(qw(acquire --ttl 1h full))->{out} =~ s/\s.*//sr;
+	cli_is([ { program => '/bin/sh' }, '-c', "\"\$0\" check --json full $token >/dev/full", cli_program() ], { code => 71, err => qr/could not write/ }, 'a full disk, and an answer');
+	cli_is([ qw(release full), $token ], {}, 'released');
 	is($session->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'full'"), 0, 'a full disk: nothing stays locked');
 }
 

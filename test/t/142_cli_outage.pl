@@ -10,6 +10,7 @@ use FindBin;
 use lib "$FindBin::RealBin/../lib";
 
 use DLockCli;
+use DLockProxy;
 use DLockStall;
 use DLockStandby;
 use DLockTest;
@@ -196,6 +197,35 @@ cli_is([qw(run --ttl 30 --outage 30 budget true)], { code => 64, err => qr/hint:
 	sql("SELECT dlock_force_release('end', 'next') FROM generate_series(1, 2)");
 }
 
+# The answer to the release is lost on the way: the lease was held until then.
+without_release_answers($node,
+	sub { cli_is([ qw(run --ttl 600 unheard sh -c), 'exit 3' ], { code => 3 }, 'a lost answer to the release') });
+
+# A signal that comes while the release waits for the server ends an election, too.
+{
+	my $run = DLockCli->start(qw(elect election), 'sh', '-c', "echo up; while [ ! -e $dir/end ]; do sleep 0.05; done");
+	$run->wait_out(qr/up/);
+	$node->stop('immediate');
+	append_to_file("$dir/end", '');
+	wait_until(sub { my @left = child_pids($run->{pid}); @left == 0 }) or die 'the command does not end';
+	$run->signal('TERM');
+	is($run->finish->{code}, 0, 'a signal while it releases: the end');
+	$node->start;
+	sql("SELECT dlock_force_release('election', 'next') FROM generate_series(1, 2)");
+}
+
+# No server when the time to wait is over says nothing about the lock.
+{
+	sql("SELECT dlock_acquire('held', 'holder', '1 h')");
+	my $run = DLockCli->start(qw(wait -w 3 held));
+	$node->poll_query_until($db, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'dlock' AND state = 'active' AND query LIKE '%dlock_watch%'");
+	$node->stop('immediate');
+	is($run->finish->{code}, 69, 'dlock wait without a server: exit code');
+	unlike($run->{err}, qr/still held/, 'dlock wait without a server: not taken for a lock that is held');
+	$node->start;
+	sql("SELECT dlock_force_release('held', 'test')");
+}
+
 # While it waits.
 foreach my $what ('a restart', 'a terminated backend')
 {
@@ -230,6 +260,38 @@ foreach my $what ('a restart', 'a terminated backend')
 	is($run->finish->{code}, 0, 'lost answer: gets it');
 	cmp_ok(($run->{out} =~ /(\d+)/)[0], '>=', $token, 'lost answer: the same lease, or a later one');
 	is(sql('SELECT count(*) FROM dlock_leases'), 0, 'lost answer: nothing is left');
+}
+
+# An owner that is given may be that of others: a lease of that owner is not taken for the
+# one that was asked for, nor for that of somebody else.
+{
+	my $proxy = DLockProxy->start($node);
+	my @acquire = ('acquire', '-d', "host=$proxy->{host} port=$proxy->{port}", qw(--ttl 1h --owner ci));
+
+	$proxy->set('cut', 'dlock_acquire(name');
+	cli_is([ @acquire, 'many' ], { out => qr/^\d+\n\z/ }, 'an owner of many: asked again');
+	foreach my $wait ([], ['-n'], [qw(-w 5)])
+	{
+		$proxy->set('cut', 'dlock_acquire(name');
+		cli_is([ @acquire, @$wait, 'many' ], { code => 69, out => '', err => qr/answer .* was lost\n.*detail: The server may have granted a lease to owner "ci"/ },
+			"an owner of many: no answer, and a lease of the owner, @$wait");
+	}
+	cli_is([ @acquire, '-n', 'many' ], { code => 75, out => '', err => qr/was not acquired/ }, 'an owner of many: refused');
+	sql("SELECT dlock_force_release('many', 'test')");
+
+	# A lock that somebody else holds is refused, whatever became of the answer.
+	sql("SELECT dlock_acquire('other', 'holder', '1 h')");
+	foreach my $wait (['-n'], [qw(-w 1)])
+	{
+		$proxy->set('cut', 'dlock_acquire(name');
+		cli_is([ @acquire, '-v', @$wait, 'other' ], { code => 75, out => '', err => qr/connecting again\n.*was not acquired\n.*It is held by "holder"/s },
+			"an owner of many: no answer, and a lease of somebody else, @$wait");
+	}
+	my $run = DLockCli->start(@acquire, qw(-w 5 other));
+	wait_until(sub { $run->ended || sql("SELECT count(*) FROM dlock_waiters WHERE name = 'other'") == 1 });
+	$proxy->set('cut');
+	is($run->finish->{code}, 75, 'an owner of many: a wait that is broken, and a lease of somebody else');
+	sql("SELECT dlock_release('other', 'holder')");
 }
 
 # A server that is away for longer than the lease is no reason to give up an election.

@@ -108,11 +108,37 @@ ok($node->poll_query_until($db, "SELECT count(*) = 0 FROM dlock_leases WHERE nam
 type("fg\n", $prompt, 'awake');
 type("echo code \$?\n", qr/code 76/, 'too late: exit code');
 
+# A terminal that was stopped takes no message, and the lease is renewed all the same.
+type("\$DL run --ttl 20 stopped sh -c 'while [ ! -e $dir/go ]; do sleep 0.05; done; exit 3'\n", qr/\z/, 'a command');
+my $held = "FROM dlock_leases WHERE name = 'stopped' AND state = 'held'";
+ok($node->poll_query_until($db, "SELECT count(*) = 1 $held"), 'a lease');
+syswrite $pty, "\cS";
+$node->restart;
+my $before = $node->safe_psql($db, "SELECT expires_at $held");
+my $now;
+wait_until(sub { $now = $node->safe_psql($db, "SELECT expires_at > timestamptz '$before' + '1 s' $held"); $now ne 'f' });
+is($now, 't', '^S: renewed');
+append_to_file("$dir/go", '');
+type("\cQ", $prompt, '^Q');
+type("echo code \$?\n", qr/code 3/, '^S: exit code');
+
 # In a pipeline.
 type("\$DL run tty sh -c 'seq 3; sleep 0.2' | (read x; read y </dev/tty; echo \$x \$y)\n", qr/\z/, 'a pipeline');
 type("typed\n", qr/1 typed.*shell> \z/s, 'the other end has the terminal');
 type("echo piped | \$DL run tty sh -c 'read x; read y </dev/tty; echo \$x \$y'\n", qr/\z/, 'a command that reads the terminal besides its input');
 type("typed\n", qr/piped typed.*shell> \z/s, 'gets it when it needs it');
+
+# A screen in the background is stopped until it is in the foreground, or told to end.
+my $enter = qr/\e\[\?1049h/;
+type("set -b\n", $prompt, 'jobs are told of at once');
+type("TERM=xterm \$DL top &\n", qr/Stopped|$enter/, 'dlock top in the background');
+unlike($screen, $enter, 'does not take the screen');
+type("fg\n", $enter, 'fg: it takes the screen');
+type("\cZ", qr/Stopped.*shell> \z/s, '^Z');
+type("bg\n", qr/Stopped|$enter/, 'bg');
+unlike($screen, $enter, 'bg: does not take the screen');
+type("kill %%\n", qr/Exit 143/, 'it ends in the background when it is told to');
+type("set +b\n", $prompt, 'later again');
 
 # Modes that a killed command leaves behind.
 type("\$DL run tty sh -c 'stty raw -echo; kill -KILL \$\$'; stty -a\n", qr/[^-]icanon.*shell> \z/s, 'the modes of the terminal are restored');

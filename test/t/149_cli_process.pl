@@ -11,6 +11,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockCli;
 use DLockTest;
+use Fcntl;
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -81,6 +82,29 @@ sub is_gone
 	$run = DLockCli->start({ program => 'bash' }, '-c', 'exec > >(exit 0); wait $!; exec "$@"', 'sh', cli_program(), qw(acquire deaf));
 	is($run->finish->{code}, 141, 'no reader of the token: exit code');
 	is(leases(), '', 'no reader of the token: given back');
+}
+
+# Nor does one who reads nothing keep the lease from being renewed.
+{
+	pipe my $reader, my $messages or die "pipe: $!";
+	my $fill = sub {
+		my $flags = fcntl $messages, F_GETFL, 0;
+		fcntl $messages, F_SETFL, $flags | O_NONBLOCK;
+		1 while syswrite $messages, 'x' x 4096;
+		fcntl $messages, F_SETFL, $flags;
+		open STDERR, '>&', $messages or POSIX::_exit(200);
+	};
+	my $run = DLockCli->start({ before => $fill }, qw(run --ttl 20 stalled sh -c), "echo up; while [ ! -e $dir/stalled ]; do sleep 0.05; done; exit 3");
+	$run->wait_out(qr/up/);
+	$node->restart;
+	my $held = "FROM dlock_leases WHERE name = 'stalled' AND state = 'held'";
+	my $before = sql("SELECT expires_at $held");
+	my $now;
+	wait_until(sub { $now = sql("SELECT expires_at > timestamptz '$before' + '1 s' $held"); $now ne 'f' });
+	is($now, 't', 'a reader who has stopped: renewed');
+	append_to_file("$dir/stalled", '');
+	$run->finish;
+	is($run->{signal} ? "signal $run->{signal}" : $run->{code}, 3, 'a reader who has stopped: exit code');
 }
 
 # Blocked signals stay so for the command only.

@@ -217,8 +217,14 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 	is(beat($one, 'own', $a), 'run 2 3 4, yield ', 'a superuser may beat for it');
 
 	# Whoever is no longer a member of the role can only give back.
+	my ($zero) = tokens('own', 0) =~ /(\d+)/;
+	my @renewals = (
+		"dlock_renew_token('dlock:member/own/w', $w)", "dlock_renew_token('dlock:partition/own/0', $zero)",
+		"dlock_renew('dlock:member/own/w', 'dlock:members/own')", "dlock_renew_all('dlock:members/own')", "dlock_renew_all('dlock:member/own/w')");
+	is($worker->query_safe('SELECT ' . join(', ', @renewals)), 't|t|t|1|2', 'a member of the role may renew');
 	$one->query_safe('REVOKE app FROM worker');
 	is(beat($worker, 'own', $w), 'ERROR 42501', 'expelled: no heartbeat');
+	is($worker->query("SELECT $_"), 'ERROR 42501', "expelled: no $_") foreach @renewals;
 	is($worker->query_safe("SELECT dlock_group_leave('own', $w)"), 't', 'expelled: may leave');
 	is($worker->query("SELECT dlock_group_join('own', 'w')"), 'ERROR 42501', 'expelled: may not come back');
 

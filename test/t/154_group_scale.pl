@@ -155,16 +155,31 @@ $session->quit;
 		my $answer = $one->query("SELECT count(*) FROM dlock_group_heartbeat('big', $token)");
 		return ($answer, $used->() - $before);
 	};
-	my $least = sub { my ($token) = @_; return min map { ($beat->($token))[1] } 1 .. 10 };
 
-	# The most it may take: 10 ms, but on a slow or busy machine twice what as many looks at
-	# locks take one by one.
+	# A heartbeat takes up to 10 ms; on a slow or busy machine, twice what as many looks at
+	# locks take one by one.  The least of each counts, as what else runs only adds to both,
+	# for a while: they take turns until the while is over.
 	my $look = sub {
 		my $before = $used->();
 		$one->query_safe("SELECT count(dlock_check('other-' || i, 1)) FROM generate_series(1, $members + $partitions) i");
 		return $used->() - $before;
 	};
-	my $limit = sub { return max 10, 2 * min map { $look->() } 1 .. 5 };
+	my $is_quick = sub {
+		my ($token, $what) = @_;
+		my (@took, @looked);
+		my ($took, $limit);
+
+		for my $turn (1 .. 60)
+		{
+			push @took, ($beat->($token))[1];
+			push @looked, $look->();
+			($took, $limit) = (min(@took), max(10, 2 * min(@looked)));
+			last if $turn >= 5 && $took <= $limit;
+		}
+		note sprintf '%s: %.2f ms', $what, $took;
+		cmp_ok($took, '<=', $limit, $what);
+		return;
+	};
 	my $state = sub {
 		return $one->query_safe("SELECT count(*), sum(owned) FROM dlock_group_members WHERE group_name = 'big'");
 	};
@@ -176,17 +191,13 @@ SELECT count(dlock_group_join('big', 'm' || i, '1 day')) FROM generate_series(1,
 SELECT dlock_group_alter('big', $partitions);
 EOC
 	my $token = $one->query_safe("SELECT token FROM dlock_group_members WHERE group_name = 'big' AND member = 'm7'");
-	my $even = $least->($token);
-	note sprintf 'a member of %d x %d, equal weights: %.2f ms', $members, $partitions, $even;
-	cmp_ok($even, '<=', $limit->(), 'the largest group: up to 10 ms');
+	$is_quick->($token, "the largest group, $members x $partitions, equal weights: up to 10 ms");
 
 	$one->query_safe("DO \$\$ BEGIN FOR i IN 101 .. 200 LOOP PERFORM FROM dlock_group_heartbeat('big', dlock_group_join('big', 'm' || i, '1 day', 1000)); END LOOP; END \$\$");
-	my $uneven = $least->($token);
 	my ($count, $owned) = split /\|/, $state->();
-	note sprintf 'and some that are heavy have most of %d: %.2f ms', $owned, $uneven;
 	is($count, $members, 'the largest group: all are there');
 	cmp_ok($owned, '>', 9000, 'the largest group: most is run');
-	cmp_ok($uneven, '<=', $limit->(), 'the largest group: up to 10 ms, most of it run');
+	$is_quick->($token, 'the largest group, some members heavy: up to 10 ms');
 
 	# Cancelled, wherever that hits it; its lock is gone before the transaction ends.
 	my $two = DLockSession->new($node, $db);

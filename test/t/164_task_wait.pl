@@ -476,6 +476,30 @@ EOC
 	$boss->query_safe("SELECT dlock_release('busy', 'boss'); DROP FUNCTION careful");
 }
 
+# ---- looks in vain take no memory ----
+{
+	my $queue = new_queue();
+	my $worker = waiting($queue);
+	my $wake = sub {
+		my ($times) = @_;
+		$boss->query_safe("DO \$\$ BEGIN FOR i IN 1..$times LOOP PERFORM dlock_task_put('$queue', 'a'), dlock_task_set('$queue', 'a', 'done'), dlock_task_purge('$queue', '0'); COMMIT; END LOOP; END \$\$");
+	};
+	my $used = sub {
+		my $offset = -s $node->logfile;
+		my $bytes;
+		$boss->query_safe('SELECT pg_log_backend_memory_contexts(' . $worker->pid . ')');
+		wait_until(sub { ($bytes) = slurp_file($node->logfile, $offset) =~ /Grand total: .* (\d+) used/; defined $bytes });
+		return $bytes;
+	};
+	$wake->(100);
+	my $before = $used->();
+	$wake->(1500);
+	cmp_ok($used->() - $before, '<', 30000, 'looks in vain take no memory');
+	$boss->query_safe("SELECT dlock_task_put('$queue', 'b')");
+	gets($worker, 'b', 'and the next one finds a task');
+	$worker->quit;
+}
+
 # ---- a crash ----
 {
 	my $queue = new_queue();

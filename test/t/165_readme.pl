@@ -1,6 +1,6 @@
 # Proves: the SQL and the shell commands of README.md run as they stand and do what the
 # text says (its programs run with the tests of the clients); and with the fence marks in
-# plain SQL of doc/examples, a server without dlock refuses stale tokens.
+# PL/pgSQL of doc/examples, a server without dlock refuses stale tokens.
 
 use strict;
 use warnings FATAL => 'all';
@@ -133,6 +133,11 @@ EOS
 	$a->query_safe('COMMIT');
 	unlike($b->answer, qr/ERROR/, 'then both write');
 	$_->quit foreach $a, $b, $c, $monitor;
+
+	# By row it would drop the rows.
+	$data->safe_psql($db, q{CREATE TABLE by_row (made text);
+		CREATE TRIGGER guard BEFORE INSERT ON by_row FOR EACH ROW EXECUTE FUNCTION fence_guard('nightly-report')});
+	sqlstate_is($data, $db, $present->($newer + 1) . "; INSERT INTO by_row VALUES ('lost')", '39P01', 'a guard by row is refused');
 	$data->stop;
 }
 

@@ -10,6 +10,7 @@ use lib "$FindBin::RealBin/../lib";
 
 use DLockCli;
 use DLockTest;
+use Encode ();
 use JSON::PP;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -81,6 +82,15 @@ cli_is([ qw(task fail mail a), $token ], { code => 76, err => qr/./ }, 'fail wha
 {
 	my ($error) = objects(cli_is([ qw(task fail --json mail a), $token ], { code => 76, err => qr/./ }, 'the same, in JSON')->{err});
 	is_deeply([ @$error{qw(code sqlstate)} ], [ 76, 'LK002' ], 'the lease is lost');
+}
+
+# A payload is JSON still, whatever is in it.
+{
+	my $payload = qq("a\x{7f}\x{92}\x{202e}\\n\x{20ac}");
+	cli_is([ qw(task put mail odd --priority -9 --payload), Encode::encode('UTF-8', $payload) ], {}, 'put an odd payload');
+	my @columns = split /\t/, cli_is([qw(task capture mail)], { out => qr/^odd\t[^\n\x7f\xc2]*\n\z/ }, 'an odd payload is captured')->{out};
+	is(eval { $json->allow_nonref->decode($columns[2]) }, "a\x{7f}\x{92}\x{202e}\n\x{20ac}", 'an odd payload: as it was put');
+	cli_is([ qw(task finish mail odd), $columns[1] ], {}, 'an odd payload: finish');
 }
 
 # ---- waiting ----

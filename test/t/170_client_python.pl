@@ -1,4 +1,6 @@
 # The Python client (src/clients/python), with and without asyncio.
+#
+# The oldest and the newest version are enough.
 
 use strict;
 use warnings FATAL => 'all';
@@ -22,7 +24,7 @@ my $node = start_node('main');
 foreach my $kind (qw(sync async))
 {
 	client_program($node, $python, "$top/test/clients/client.py", $kind);
-	client_tests($kind);
+	client_tests($kind, asks_again => 1);
 }
 client_examples('python', 2, $python, 'example.py');
 
@@ -74,6 +76,11 @@ with dlock.lease('', 'a', owner='\u20ac' * 100, ttl=timedelta(minutes=10)) as l:
     assert l.owner.startswith('\u20ac' * 66 + '/')
 EOP
 script_ok($long, 'a long owner is cut between characters');
+
+foreach my $topic (qw(descriptors keeper lock_delay twice threads transactions keepalives))
+{
+	is(system($python, "$top/test/clients/trouble.py", $topic), 0, "trouble: $topic");
+}
 client_test_large_tokens();
 
 # The hash of doc/scaling.md spreads names over all servers.

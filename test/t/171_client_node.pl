@@ -1,4 +1,6 @@
 # The Node client (src/clients/node), with the driver pg of the system, or else of npm.
+#
+# The oldest and the newest version are enough.
 
 use strict;
 use warnings FATAL => 'all';
@@ -37,7 +39,7 @@ if (!has_driver())
 
 my $node = start_node('main');
 client_program($node, 'node', "$top/test/clients/client.js");
-client_tests('node');
+client_tests('node', asks_again => 1);
 client_examples('js', 1, 'node', 'example.js');
 client_test_large_tokens();
 done_testing();

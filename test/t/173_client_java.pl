@@ -1,4 +1,6 @@
 # The Java client (src/clients/java), and its LockProvider for ShedLock.
+#
+# The oldest and the newest version are enough.
 
 use strict;
 use warnings FATAL => 'all';
@@ -32,7 +34,19 @@ client_program($node, 'java', '-XX:TieredStopAtLevel=1', 'Client');
 cli_is([ { program => 'java' }, 'Client', 'do=shedlock' ],
 	{ out => "held by another: true\nused up\nheld for a while: true\ndone\n" }, 'ShedLock');
 $node->safe_psql('postgres', "SELECT dlock_force_release('shed', 'test') FROM generate_series(1, 2)");
-client_tests('java', borrows => 1, checks => 1);
+client_tests('java', borrows => 1, checks => 1, asks_again => 1);
+
+# A process that can start no thread still stops its work in time, whatever onLost of another
+# lease does.
+my $run = DLockClient::run(do => 'threadless', ttl_ms => 3000, where => 'roomy');
+like($run->{out}, qr/^on_lost\nunreachable left /m, 'no threads: the work is stopped, and told') or diag($run->{err});
+$node->safe_psql('postgres', "SELECT dlock_force_release('job', 'test') FROM generate_series(1, 2)");
+
+# Requests that find no connection keep no thread.
+$run = DLockClient::run(do => 'exhaust', ttl_ms => 3000);
+like($run->{out}, qr/^on_lost\nnobody waits\nunreachable left /m, 'no connections: the work is stopped, and no thread is left') or diag($run->{err});
+$node->safe_psql('postgres', "SELECT dlock_force_release('job', 'test') FROM generate_series(1, 2)");
+
 $ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:$ENV{PGPORT}/postgres?user=$ENV{PGUSER}";
 client_examples('java', 1, 'java', '-XX:TieredStopAtLevel=1', 'Example.java');
 client_test_large_tokens();

@@ -32,7 +32,7 @@ my $primary = start_node('node1', allows_streaming => 1, conf => <<'EOC');
 max_connections = 60
 deadlock_timeout = 200ms
 wal_receiver_status_interval = 1s
-log_min_messages = panic
+log_min_messages = fatal
 EOC
 my $standby = make_standby($primary);
 $primary->append_conf('postgresql.conf', "synchronous_standby_names = 'standby'");

@@ -40,7 +40,7 @@ checkpoint_timeout = 30s
 shared_buffers = 256kB
 deadlock_timeout = 200ms
 wal_writer_delay = 10s
-log_min_messages = panic
+log_min_messages = fatal
 EOC
 $node->stop;
 

@@ -85,6 +85,36 @@ sub granted
 	return;
 }
 
+# ---- what is pinned ----
+
+# A candidate tidies eight pages of four leases, and pins them; meanwhile it is elected by another
+# session, on one of these.  To enter the lease again, with another payload, takes that page and
+# one more, and neither may make way for the other.  Here, as nothing else is on the pages yet.
+$ctl->query_safe('ALTER SYSTEM SET dlock.log_expirations = on');
+$ctl->query_safe('SELECT pg_reload_conf()');
+ok(wait_until(sub { $a->query_safe('SHOW dlock.log_expirations') eq 'on' }), 'a page made way: expirations are logged');
+foreach my $kept (1 .. 8)
+{
+	my $payload = "to_jsonb(repeat('%s', 900))";
+	my $campaign = sub { "SELECT dlock_campaign('x', 'both', '1 h', '0', " . sprintf($payload, $_[0]) . ')' };
+	my $label = "a page made way, $kept";
+
+	$b->query_safe("SELECT count(dlock_acquire('x', i::text, CASE WHEN i = $kept THEN '1 h' ELSE '0.5 s' END::interval, mode => 'shared', payload => "
+		. sprintf($payload, 'x') . ')) FROM generate_series(1, 32) i');
+	$b->query_safe("SELECT dlock_release('x', '$kept')");
+	ok(wait_until(sub { holders('x') eq '' }), "$label: all are dead");
+	stop_at($ctl, $a, 'log_expired');
+	$a->ask($campaign->('y'));
+	is_at($ctl, 'log_expired');
+	my $token = $b->query_safe($campaign->('x'));
+	go($ctl, 'log_expired');
+	is($a->answer, $token, "$label: entered again");
+	is($ctl->query_safe("SELECT left(payload #>> '{}', 1) FROM dlock_leases WHERE name = 'x'"), 'y', "$label: the payload is the new one");
+	done($label);
+}
+$ctl->query_safe('ALTER SYSTEM RESET dlock.log_expirations');
+$ctl->query_safe('SELECT pg_reload_conf()');
+
 # ---- exclusion and tokens ----
 
 # Two ask for a free lock at a time: one of them has it.  That is the one in the middle of its
@@ -492,6 +522,72 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 	done('a circle in a locked partition');
 }
 
+# A process looks for a circle if something is bound to it; not if nothing is any more, nor
+# if something was bound to the one that had its place before.
+{
+	my $looks = sub {
+		my ($session) = @_;
+		my $log_at = -s $node->logfile;
+		my $waiting = qr/\[$session->{pid}\].*still waiting/;
+		fail_at($ctl, $session, 'deadlock_copy');
+		$session->ask(acquire('x', 'a', wait => undef));
+		wait_until(sub { $session->answered || slurp_file($node->logfile, $log_at) =~ $waiting }) or die 'it does not look';
+		my $looked = faults_hit($ctl, 'deadlock_copy') != 0;
+		go($ctl, 'deadlock_copy');
+		$ctl->query_safe("SELECT pg_cancel_backend($session->{pid})");
+		$session->answer;
+		return $looked;
+	};
+	my @connect = ($node, $db, name => 'bound', setup => "SET deadlock_timeout = '10 ms'; SET log_lock_waits = on");
+	my $bind = sub { "SELECT dlock_acquire('bound', 'b', bind => '$_[0]')" };
+
+	hold('x');
+	my $first = DLockSession->new(@connect);
+	$first->query_safe($bind->('session'));
+	ok($looks->($first), 'bound to the session: it looks');
+	$first->quit;
+	my $next = DLockSession->new(@connect);
+	ok(!$looks->($next), 'bound to the session before: the next one does not look');
+	$next->query_safe('BEGIN; ' . $bind->('transaction') . '; COMMIT');
+	ok(!$looks->($next), 'bound to a transaction that is over: it does not look');
+	$next->quit;
+	done('bound');
+}
+
+# A crowd waits by requests for many locks, and one for which all of it waits comes behind
+# it.  All of the crowd moves at a time, in its order, and the search takes time linear in
+# its requests, be it that they share two locks or all.
+foreach my $shared (2, 30)
+{
+	my ($crowd, $names) = (20, 30);
+	my @units = open_sessions($node, $db, $crowd, name => 'unit', setup => "SET deadlock_timeout = '10 min'");
+
+	hold('hot', 'a');
+	foreach my $i (1 .. $crowd)
+	{
+		enqueue($ctl, $units[ $i - 1 ],
+			"SELECT cardinality(dlock_acquire_all(ARRAY['hot', 'hot2'] || ARRAY(SELECT CASE WHEN n > $shared THEN '$i-' ELSE '' END || n FROM generate_series(3, $names) n), 'u$i', '1 h', NULL))");
+	}
+	fail_at($ctl, $a, 'deadlock_copy', 6);
+	fail_at($ctl, $a, 'deadlock_compare', 10 * $crowd * $names);
+	$a->query_safe("SET deadlock_timeout = '10 ms'");
+	like($a->query(acquire('hot2', 'a', wait => undef)), qr/^\d+$/, 'a crowd in front: it lets one pass');
+	$a->query_safe("SET deadlock_timeout = '10 min'");
+	foreach my $name (qw(hot hot2))
+	{
+		is(queue($ctl, $name), join(' ', map { "u$_" } 1 .. $crowd), "a crowd in front: in order for $name");
+	}
+	go_all($ctl);
+	$ctl->query_safe("SELECT dlock_release_all('a')");
+	foreach my $i (1 .. $crowd)
+	{
+		is($units[ $i - 1 ]->answer, $names, "a crowd in front: $i gets all");
+		$ctl->query_safe("SELECT dlock_release_all('u$i')");
+		$units[ $i - 1 ]->quit;
+	}
+	done('a crowd in front');
+}
+
 # ---- who looks at a process that waits ----
 
 # Its place is read without a lock.  Meanwhile it waits for something else.
@@ -712,6 +808,72 @@ foreach my $point (qw(reap_swept reap_leave))
 # A process that is killed does not count what it has executed (test/proof/builds/coverage).
 $_->quit foreach $ctl, $a, $b, $c;
 connect_all();
+
+# A call at the limit of its role erases dead leases of this role, and no others; and not
+# those that die while it does that, of which there may always be more.
+{
+	my $leases = 'SELECT leases FROM dlock_stats';
+	my $limit = "SET dlock.max_leases = 2; SET ROLE tenant";
+	my $before = $ctl->query_safe($leases);
+
+	pause_reapers($node);
+	$ctl->query_safe('CREATE ROLE tenant');
+	$a->query_safe("$limit; SELECT dlock_acquire('t' || i, 'a', '1 h') FROM generate_series(1, 2) i");
+	$b->query_safe("SELECT dlock_acquire('dead' || i, 'b', '1 ms') FROM generate_series(1, 3) i; SELECT pg_sleep(0.002)");
+	fail_at($ctl, $a, 'erase_dead', 2);
+	is($a->query(acquire('t3', 'a')), 'ERROR 53400', 'limit: refused');
+	go($ctl, 'erase_dead');
+	is($ctl->query_safe($leases), $before + 5, 'limit: dead leases of another role are left alone');
+
+	# Another session of the role sees that there are none, by the same look.
+	ok( wait_until(
+			sub {
+				my $new = DLockSession->new($node, $db, setup => $limit);
+				$a->query(acquire('t3', 'a'));
+				fail_at($ctl, $new, 'erase_dead');
+				my $answer = $new->query(acquire('t3', 'a'));
+				go($ctl, 'erase_dead');
+				$new->quit;
+				return $answer eq 'ERROR 53400';
+			}),
+		'limit: another session does not look again');
+
+	# But for a while only.
+	$b->query_safe("SET ROLE tenant; SELECT dlock_acquire('brief', 'b', '1 ms'), dlock_release('t2', 'a')");
+	ok(wait_until(sub { $a->query(acquire('t3', 'a')) =~ /^\d+$/ }), 'limit: a lease that has died makes room');
+
+	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 ms'); SELECT pg_sleep(0.002)");
+	ok( wait_until(
+			sub {
+				stop_at($ctl, $a, 'erase_dead', 2);
+				$a->ask(acquire('t4', 'a'));
+				return 1 if wait_until(sub { $a->answered || faults_hit($ctl, 'erase_dead') != 0 }) && !$a->answered;
+				$a->answer;
+				go($ctl, 'erase_dead');
+				return 0;
+			}),
+		'limit: it looks a second time');
+	fail_at($ctl, $a, 'erase_dea*', 2);
+	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 ms'); SELECT pg_sleep(0.002)");
+	go($ctl, 'erase_dead');
+	is($a->answer, 'ERROR 53400', 'limit: what dies meanwhile is left alone');
+	go_all($ctl);
+	$_->query_safe('RESET ROLE; RESET dlock.max_leases') foreach $a, $b;
+	done('limit');
+}
+
+# A launcher that fails as it forgets a dropped database does that once it is back.
+{
+	$node->safe_psql($db, 'CREATE DATABASE gone');
+	$node->safe_psql('gone', "CREATE EXTENSION dlock; SELECT dlock_acquire('x', 'a', '1 h')");
+	fail_at($ctl, 0, 'forget_dropped');
+	$node->safe_psql($db, 'DROP DATABASE gone');
+	is_at($ctl, 'forget_dropped');
+	go($ctl, 'forget_dropped');
+	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'a launcher that fails forgets a dropped database later');
+	done('dropped');
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1; SELECT pg_reload_conf()');
+}
 
 # A process is killed in the middle of a grant, and with it the server: of the lease there
 # is all or nothing, a lease that was answered before is there, and tokens ascend.

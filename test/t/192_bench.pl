@@ -2,6 +2,8 @@
 # installed: it is granted, refused and handed a lock, and what it counts was granted.  The
 # client for job queues puts, captures and finishes tasks with each whose library is there.
 # The documents ask for variants that there are, and publish.awk fills in their tables.
+#
+# One version of the server is enough.
 
 use strict;
 use warnings FATAL => 'all';
@@ -272,7 +274,7 @@ On 4 processors (fast; 8 GB), of which other work took 3 % (median).
 <!-- end of figures -->
 <!-- optional figures: tasks jobs_x_1_off jobs_y_1_off jobs_z_1_off -->
 
-| 8 clients | one at a time, durable | 20 at a time, durable | one at a time, off | 20 at a time, off |
+| 8 clients | one at a time, durable | 20 at a time, durable | one at a time, not durable | 20 at a time, not durable |
 |---|---|---|---|---|
 | x | - | - | 400 | 4 000 |
 | y | - | - | 200 (2.00) | 5 000 (0.80) |

@@ -735,10 +735,65 @@ test_origins(void)
 	end_test("where a record is from");
 }
 
+/*
+ * A server is promoted, loads a lease that the old one, which is cut off, may still
+ * renew, and writes it; then it restarts on the same boot.  It must keep the lock
+ * until the old one's bound.
+ */
+static void
+test_restart_after_promotion(void)
+{
+	const DLockTime ttl = 10000000;
+	const uint64 old = (uint64) 7 << 32 | 1;
+	const uint64 promoted = (uint64) 8 << 32 | 2;
+
+	begin_test();
+	for (DLockTime after = 0; after < 2 * ttl; after += ttl / 10)
+	{
+		DLockTerm	granted = dlock_rule_grant(ttl, 0, 0);
+		DLockTerm	term = dlock_rule_renew(&granted, 0, 1, 1).term;
+		DLockTime	promised = term.bound_mono;
+		DLockTime	now = 1 + after;
+		uint64		origin;
+
+		term.deadline = 1 + dlock_rule_remaining(&term, dlock_rule_origin(old, promoted), 1, 1, 0);
+		term = dlock_rule_renew(&term, 0, now, now).term;
+		origin = dlock_rule_record_origin(&term, promoted, now);
+		now += dlock_rule_remaining(&term, dlock_rule_origin(origin, promoted), now, now, 0);
+		CHECK(now >= promised, "free " INT64_FORMAT " us too early", promised - now);
+	}
+
+	/*
+	 * Its record of the lease is no renewal, and the old one's clock may be
+	 * wrong.
+	 */
+	for (DLockTime skew = 0; skew < 2 * ttl; skew += ttl / 10)
+	{
+		DLockTerm	term = dlock_rule_grant(ttl, 0, 0);
+		DLockTerm	record;
+		DLockTime	left;
+
+		term.bound_mono = dlock_rule_remaining(&term, dlock_rule_origin(old, promoted), 0, 0, 0);
+		term.deadline = dlock_rule_remaining(&term, dlock_rule_origin(old, promoted), 0, 0, skew);
+		record = dlock_rule_record_term(&term, 0, 0);
+		left = dlock_rule_remaining(&record, dlock_rule_origin(dlock_rule_record_origin(&term, promoted, 0), promoted), 0, 0, 0);
+		CHECK(left == term.deadline, INT64_FORMAT " us are lost", term.deadline - left);
+		CHECK(record.bound_wall == term.deadline, "so on the wall clock");
+	}
+	{
+		DLockTerm	term = dlock_rule_grant(ttl, 0, 0);
+
+		CHECK(dlock_rule_record_origin(&term, promoted, 0) == promoted, "an own grant is limited");
+		term = dlock_rule_grant(0, 0, 0);
+		CHECK(dlock_rule_record_origin(&term, promoted, 0) == promoted, "without a ttl");
+	}
+	end_test("a restart after a promotion");
+}
+
 int
 main(void)
 {
-	printf("1..14\n");
+	printf("1..15\n");
 	test_compatibility();
 	test_upgrades();
 	test_intents();
@@ -753,5 +808,6 @@ main(void)
 	test_token_histories();
 	test_slots();
 	test_origins();
+	test_restart_after_promotion();
 	return failures > 0;
 }

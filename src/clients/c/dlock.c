@@ -35,7 +35,15 @@
 #define CLOCK_ID		CLOCK_MONOTONIC
 #endif
 
+/* The clock that pthread_cond_timedwait() goes by. */
+#ifdef __linux__
+#define COND_CLOCK_ID	CLOCK_MONOTONIC
+#else
+#define COND_CLOCK_ID	CLOCK_REALTIME
+#endif
+
 #define MIN(a, b)		((a) < (b) ? (a) : (b))
+#define MAX(a, b)		((a) > (b) ? (a) : (b))
 
 /*
  * How often to renew, which is how a loss is learned of, and how long before its end a
@@ -57,8 +65,6 @@
 /* The most connections in transactions of a lease. */
 #define MAX_CONNS		16
 
-#define MESSAGE_SIZE	512
-
 /* Bytes of a name for the owner, to which a random part is added. */
 #define LONGEST_OWNER	200
 
@@ -69,11 +75,23 @@ static const char acquire_sql[] =
 static const char renew_sql[] = "SELECT dlock_renew_token($1, $2)";
 static const char release_sql[] = "SELECT dlock_release_token($1, $2)";
 
-/* Add a pair to the setting, for this transaction. */
+/* By the owner, which no other request has.  A wait under way ends first: NULL, to be asked again. */
+static const char undo_sql[] =
+"SELECT CASE WHEN (SELECT count(pg_cancel_backend(pid)) FROM dlock_waiters WHERE owner = $2) = 0"
+" THEN dlock_release($1, $2) END";
+
+/* Add a pair to the setting, for this transaction.  The name is UTF-8 on any connection. */
 static const char present_sql[] =
-"SELECT set_config('dlock.tokens', CASE WHEN position($1::text || ',' IN t || ',') > 0 THEN t"
-" WHEN t = '' THEN $1::text ELSE t || ',' || $1::text END, true)"
-" FROM (SELECT coalesce(current_setting('dlock.tokens', true), '') AS t) AS now";
+"SELECT set_config('dlock.tokens', CASE WHEN position(p || ',' IN t || ',') > 0 THEN t"
+" WHEN t = '' THEN p ELSE t || ',' || p END, true)"
+" FROM (SELECT coalesce(current_setting('dlock.tokens', true), '') AS t,"
+" '\"' || replace(convert_from($1, 'UTF8'), '\"', '\"\"') || '\"=' || $2 AS p) AS now";
+
+typedef struct Complaint
+{
+	char		message[512];
+	char		sqlstate[6];
+} Complaint;
 
 struct DlockLease
 {
@@ -81,14 +99,16 @@ struct DlockLease
 	char	   *name;
 	char	   *mode;
 	char	   *payload;
-	char		owner[256];
+	char	   *who;
+	char		owner[256];		/* who, and a random part */
 	DlockOptions options;
 	int64_t		renew_every;
 	int64_t		margin;
 	char		token[24];
 
 	PGconn	   *conn;
-	int			wake[2];		/* a pipe that ends the keeper's sleep */
+	bool		unheard;		/* the last request may have been done,
+								 * without an answer */
 	pthread_t	keeper;
 	pthread_t	watcher;
 
@@ -96,12 +116,14 @@ struct DlockLease
 	pthread_cond_t changed;
 	int64_t		deadline;
 	DlockStatus status;			/* DLOCK_OK: there is a lease */
+	bool		running;		/* there are the two threads */
 	bool		finishing;
+	bool		telling;		/* on_lost is running, in this thread: */
+	pthread_t	teller;
 	PGconn	   *conns[MAX_CONNS];	/* in transactions */
-	char		trouble[MESSAGE_SIZE];	/* why there was no renewal, or empty */
+	Complaint	trouble;		/* why there was no renewal, or empty */
 
-	char		message[MESSAGE_SIZE];
-	char		sqlstate[6];
+	Complaint	complaint;
 };
 
 typedef enum Answer
@@ -121,40 +143,28 @@ now_ms(void)
 	return (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* The sum of a time and a span; either may be DLOCK_FOREVER. */
-static int64_t
-add(int64_t a, int64_t b)
-{
-	return (a > DLOCK_FOREVER - b) ? DLOCK_FOREVER : a + b;
-}
-
-static void complain(DlockLease *lease, const char *format,...)
-			__attribute__((format(printf, 2, 3)));
-
 static void
+__attribute__((format(printf, 2, 3)))
 complain(DlockLease *lease, const char *format,...)
 {
+	char	   *message = lease->complaint.message;
 	va_list		args;
 	size_t		length;
 
 	va_start(args, format);
-	vsnprintf(lease->message, sizeof(lease->message), format, args);
+	vsnprintf(message, sizeof(lease->complaint.message), format, args);
 	va_end(args);
-	for (length = strlen(lease->message); length > 0 && lease->message[length - 1] == '\n';)
-		lease->message[--length] = '\0';
+	for (length = strlen(message); length > 0 && message[length - 1] == '\n';)
+		message[--length] = '\0';
 }
 
 /* ---- the connection ---- */
 
-typedef enum Event
-{
-	EVENT_READY,
-	EVENT_LATE,
-	EVENT_WOKEN
-} Event;
-
-/* Wait for a descriptor, or until the other one (either may be -1) is readable. */
-static Event
+/*
+ * Wait until the descriptor is ready (ANSWER_VALUE), the waker is readable
+ * (ANSWER_UNWANTED), or it is late (ANSWER_OUTAGE).  Either may be -1.
+ */
+static Answer
 wait_for(int fd, short events, int waker, int64_t until)
 {
 	for (;;)
@@ -163,10 +173,10 @@ wait_for(int fd, short events, int waker, int64_t until)
 		int64_t		left = until - now_ms();
 
 		if (left <= 0)
-			return EVENT_LATE;
+			return ANSWER_OUTAGE;
 		if (poll(fds, 2, (int) MIN(left, PIECE)) <= 0)
 			continue;
-		return (fds[0].revents != 0) ? EVENT_READY : EVENT_WOKEN;
+		return (fds[0].revents != 0) ? ANSWER_VALUE : ANSWER_UNWANTED;
 	}
 }
 
@@ -181,15 +191,16 @@ drop(DlockLease *lease)
 static Answer
 connect_until(DlockLease *lease, int64_t until)
 {
-	const char *keys[] = {"target_session_attrs", "dbname", NULL};
-	const char *values[] = {"read-write", lease->conninfo, NULL};
+	/* What comes before the user's own is a default. */
+	const char *keys[] = {"target_session_attrs", "keepalives_idle", "keepalives_interval", "keepalives_count",
+	"dbname", "client_encoding", NULL};
+	const char *values[] = {"read-write", "10", "5", "3", lease->conninfo, "UTF8", NULL};
 	PostgresPollingStatusType want = PGRES_POLLING_WRITING;
 
 	lease->conn = PQconnectStartParams(keys, values, 1);
-	while (lease->conn != NULL && PQstatus(lease->conn) != CONNECTION_BAD && want != PGRES_POLLING_OK &&
-		   want != PGRES_POLLING_FAILED)
+	while (PQstatus(lease->conn) != CONNECTION_BAD && want != PGRES_POLLING_OK && want != PGRES_POLLING_FAILED)
 	{
-		if (wait_for(PQsocket(lease->conn), (want == PGRES_POLLING_READING) ? POLLIN : POLLOUT, -1, until) != EVENT_READY)
+		if (wait_for(PQsocket(lease->conn), (want == PGRES_POLLING_READING) ? POLLIN : POLLOUT, -1, until) != ANSWER_VALUE)
 		{
 			complain(lease, "the server does not answer");
 			return drop(lease);
@@ -198,16 +209,8 @@ connect_until(DlockLease *lease, int64_t until)
 	}
 	if (PQstatus(lease->conn) == CONNECTION_OK)
 		return ANSWER_VALUE;
-	complain(lease, "%s", (lease->conn != NULL) ? PQerrorMessage(lease->conn) : "out of memory");
+	complain(lease, "%s", PQerrorMessage(lease->conn));
 	return drop(lease);
-}
-
-/* Is this an error that says nothing about the lease? */
-static bool
-is_outage(const char *sqlstate)
-{
-	return sqlstate == NULL || strncmp(sqlstate, "08", 2) == 0 || strncmp(sqlstate, "57P", 3) == 0 ||
-		strcmp(sqlstate, "25006") == 0;
 }
 
 /* The answer to the request under way; "size" is that of "value". */
@@ -216,16 +219,15 @@ take_answer(DlockLease *lease, int waker, int64_t until, char *value, size_t siz
 {
 	Answer		answer = ANSWER_VALUE;
 	PGresult   *result;
-	PGresult   *rest;
 
 	value[0] = '\0';
+	lease->unheard = true;
 	while (PQisBusy(lease->conn))
 	{
-		Event		event = wait_for(PQsocket(lease->conn), POLLIN, waker, until);
-
-		if (event == EVENT_WOKEN)
-			return ANSWER_UNWANTED;
-		if (event == EVENT_LATE)
+		answer = wait_for(PQsocket(lease->conn), POLLIN, waker, until);
+		if (answer == ANSWER_UNWANTED)
+			return answer;
+		if (answer == ANSWER_OUTAGE)
 		{
 			complain(lease, "the server does not answer");
 			return drop(lease);
@@ -234,6 +236,7 @@ take_answer(DlockLease *lease, int waker, int64_t until, char *value, size_t siz
 			break;
 	}
 	result = PQgetResult(lease->conn);
+	lease->unheard = false;
 	if (PQresultStatus(result) == PGRES_TUPLES_OK)
 		snprintf(value, size, "%s", PQgetvalue(result, 0, 0));
 	else
@@ -241,14 +244,16 @@ take_answer(DlockLease *lease, int waker, int64_t until, char *value, size_t siz
 		const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 
 		complain(lease, "%s", PQerrorMessage(lease->conn));
-		snprintf(lease->sqlstate, sizeof(lease->sqlstate), "%s", (sqlstate != NULL) ? sqlstate : "");
-		answer = is_outage(sqlstate) ? ANSWER_OUTAGE : ANSWER_ERROR;
+		snprintf(lease->complaint.sqlstate, sizeof(lease->complaint.sqlstate), "%s", (sqlstate != NULL) ? sqlstate : "");
+		lease->unheard = sqlstate == NULL || strncmp(sqlstate, "08", 2) == 0 || strncmp(sqlstate, "57P", 3) == 0;
+		/* A standby does nothing, and says nothing about the lease. */
+		answer = (lease->unheard || strcmp(sqlstate, "25006") == 0) ? ANSWER_OUTAGE : ANSWER_ERROR;
 	}
 	PQclear(result);
 	if (answer == ANSWER_OUTAGE)
 		return drop(lease);
-	while ((rest = PQgetResult(lease->conn)) != NULL)
-		PQclear(rest);
+	while ((result = PQgetResult(lease->conn)) != NULL)
+		PQclear(result);
 	return answer;
 }
 
@@ -257,11 +262,13 @@ ask(DlockLease *lease, int waker, int64_t until, const char *sql, int count, con
 	char *value, size_t size)
 {
 	value[0] = '\0';
-	lease->sqlstate[0] = '\0';
+	lease->complaint.sqlstate[0] = '\0';
+	lease->unheard = false;
 	if (lease->conn == NULL && connect_until(lease, MIN(until, now_ms() + ANSWER_WITHIN)) != ANSWER_VALUE)
 		return ANSWER_OUTAGE;
 	if (!PQsendQueryParams(lease->conn, sql, count, NULL, params, NULL, NULL, 0))
 	{
+		lease->unheard = true;
 		complain(lease, "%s", PQerrorMessage(lease->conn));
 		return drop(lease);
 	}
@@ -280,19 +287,42 @@ ask_held(DlockLease *lease, int64_t until, const char *sql, bool *held)
 	return answer;
 }
 
-/* Release the lease with this token; false if the server does not say. */
+/*
+ * Release the lease with this token, without a complaint; false if the server does not
+ * say.  A request that was sent, and not answered, may have released it.
+ */
 static bool
 give_back(DlockLease *lease, bool *held)
 {
 	int64_t		until = now_ms() + UNDO_WITHIN;
+	Complaint	complaint = lease->complaint;
+	Answer		answer;
+	bool		in_doubt = false;
 
-	while (now_ms() < until)
+	while ((answer = ask_held(lease, until, release_sql, held)) != ANSWER_VALUE && now_ms() < until)
 	{
-		if (ask_held(lease, until, release_sql, held) == ANSWER_VALUE)
-			return true;
+		in_doubt |= lease->unheard;
 		(void) wait_for(-1, 0, -1, MIN(until, now_ms() + SHORT_NAP));
 	}
-	return false;
+	lease->complaint = complaint;
+	return answer == ANSWER_VALUE && (*held || !in_doubt);
+}
+
+/* If there was no answer to the request: leave behind neither a lease nor a wait for one. */
+static void
+undo_unheard(DlockLease *lease)
+{
+	const char *params[] = {lease->name, lease->owner};
+	int64_t		until = now_ms() + UNDO_WITHIN;
+	Complaint	complaint = lease->complaint;
+	char		done[8] = "";
+
+	if (!lease->unheard)
+		return;
+	while ((ask(lease, -1, until, undo_sql, 2, params, done, sizeof(done)) != ANSWER_VALUE || done[0] == '\0') &&
+		   now_ms() < until)
+		(void) wait_for(-1, 0, -1, MIN(until, now_ms() + SHORT_NAP));
+	lease->complaint = complaint;
 }
 
 /* ---- before ---- */
@@ -303,38 +333,27 @@ copy_of(const char *text)
 	return (text != NULL) ? strdup(text) : NULL;
 }
 
-/* An owner of its own for each lease. */
+/* An owner of its own for each request: the server may get to the undoing of one after the next. */
 static void
 make_owner(DlockLease *lease)
 {
-	char		host[64] = "localhost";
-	uint64_t	number = (uint64_t) now_ms() ^ ((uint64_t) (uintptr_t) lease << 16);
+	char		process[100] = "localhost";
+	const char *who = (lease->who != NULL) ? lease->who : process;
+	uint64_t	number = 0;
 	int			random = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	size_t		length;
 
+	if (random < 0 || read(random, &number, sizeof(number)) <= 0)
+		number = (uint64_t) now_ms() ^ ((uint64_t) (uintptr_t) lease << 16);
 	if (random >= 0)
-	{
-		uint64_t	noise;
-
-		if (read(random, &noise, sizeof(noise)) == sizeof(noise))
-			number = noise;
 		close(random);
-	}
-	(void) gethostname(host, sizeof(host) - 1);
-	if (lease->options.owner != NULL)
-	{
-		size_t		length = strlen(lease->options.owner);
-
-		/* Not within a character of UTF-8. */
-		if (length > LONGEST_OWNER)
-		{
-			length = LONGEST_OWNER;
-			while (length > 0 && ((unsigned char) lease->options.owner[length] & 0xC0) == 0x80)
-				length--;
-		}
-		snprintf(lease->owner, sizeof(lease->owner), "%.*s/%016" PRIx64, (int) length, lease->options.owner, number);
-	}
-	else
-		snprintf(lease->owner, sizeof(lease->owner), "%s/%d/%016" PRIx64, host, (int) getpid(), number);
+	(void) gethostname(process, 63);
+	snprintf(process + strlen(process), 20, "/%d", (int) getpid());
+	length = MIN(strlen(who), LONGEST_OWNER);
+	/* Not within a character of UTF-8. */
+	while (length > 0 && ((unsigned char) who[length] & 0xC0) == 0x80)
+		length--;
+	snprintf(lease->owner, sizeof(lease->owner), "%.*s/%016" PRIx64, (int) length, who, number);
 }
 
 DlockLease *
@@ -350,28 +369,21 @@ dlock_lease_new(const char *conninfo, const char *name, const DlockOptions *opti
 	lease->name = copy_of(name);
 	lease->mode = copy_of((options->mode != NULL) ? options->mode : "exclusive");
 	lease->payload = copy_of(options->payload);
+	lease->who = copy_of(options->owner);
 	lease->renew_every = MIN(options->ttl_ms / 6, RENEW_EVERY);
 	lease->margin = MIN(options->ttl_ms / 6, MARGIN);
-	make_owner(lease);
-	lease->options.owner = NULL;
 	pthread_mutex_init(&lease->lock, NULL);
 	pthread_condattr_init(&attributes);
 #ifdef __linux__
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_condattr_setclock(&attributes, COND_CLOCK_ID);
 #endif
 	pthread_cond_init(&lease->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
-	if (pipe(lease->wake) != 0)
-		lease->wake[0] = lease->wake[1] = -1;
-	if (lease->conninfo == NULL || lease->name == NULL || lease->mode == NULL ||
-		(options->payload != NULL && lease->payload == NULL) || lease->wake[0] < 0)
-	{
-		dlock_lease_free(lease);
-		return NULL;
-	}
-	(void) fcntl(lease->wake[0], F_SETFD, FD_CLOEXEC);
-	(void) fcntl(lease->wake[1], F_SETFD, FD_CLOEXEC);
-	return lease;
+	if (lease->conninfo != NULL && lease->name != NULL && lease->mode != NULL &&
+		(lease->payload != NULL || options->payload == NULL) && (lease->who != NULL || options->owner == NULL))
+		return lease;
+	dlock_lease_free(lease);
+	return NULL;
 }
 
 void
@@ -379,18 +391,15 @@ dlock_lease_free(DlockLease *lease)
 {
 	if (lease == NULL)
 		return;
+	(void) dlock_lease_release(lease);
 	PQfinish(lease->conn);
-	if (lease->wake[0] >= 0)
-	{
-		close(lease->wake[0]);
-		close(lease->wake[1]);
-	}
 	pthread_mutex_destroy(&lease->lock);
 	pthread_cond_destroy(&lease->changed);
 	free(lease->conninfo);
 	free(lease->name);
 	free(lease->mode);
 	free(lease->payload);
+	free(lease->who);
 	free(lease);
 }
 
@@ -427,6 +436,8 @@ give_up(DlockLease *lease)
 	if (take_answer(lease, -1, now_ms() + UNDO_WITHIN, lease->token, sizeof(lease->token)) == ANSWER_VALUE &&
 		lease->token[0] != '\0')
 		(void) give_back(lease, &held);
+	else
+		undo_unheard(lease);
 	lease->token[0] = '\0';
 }
 
@@ -441,6 +452,7 @@ request(DlockLease *lease)
 	char		permits[16];
 	char		lock_delay[40];
 	char		min_hold[40];
+	Answer		answer;
 	const char *params[] = {
 		lease->name, lease->owner, span_sql(options->ttl_ms, ttl),
 		(options->wait_ms != DLOCK_FOREVER) ? span_sql(options->wait_ms, wait) : NULL,
@@ -449,20 +461,17 @@ request(DlockLease *lease)
 	};
 
 	snprintf(permits, sizeof(permits), "%d", options->permits);
-	switch (ask(lease, waker, add(now_ms() + ANSWER_WITHIN, options->wait_ms), acquire_sql, 9, params,
-				lease->token, sizeof(lease->token)))
+	answer = ask(lease, waker, now_ms() + ANSWER_WITHIN + MIN(options->wait_ms, DLOCK_FOREVER / 2), acquire_sql, 9, params,
+				 lease->token, sizeof(lease->token));
+	if (answer == ANSWER_UNWANTED)
 	{
-		case ANSWER_VALUE:
-			break;
-		case ANSWER_ERROR:
-			return DLOCK_ERROR;
-		case ANSWER_OUTAGE:
-			return DLOCK_UNREACHABLE;
-		case ANSWER_UNWANTED:
-			give_up(lease);
-			complain(lease, "given up waiting for lock \"%s\"", lease->name);
-			return DLOCK_GIVEN_UP;
+		give_up(lease);
+		complain(lease, "given up waiting for lock \"%s\"", lease->name);
+		return DLOCK_GIVEN_UP;
 	}
+	undo_unheard(lease);
+	if (answer != ANSWER_VALUE)
+		return (answer == ANSWER_ERROR) ? DLOCK_ERROR : DLOCK_UNREACHABLE;
 	if (lease->token[0] != '\0')
 		return DLOCK_OK;
 	complain(lease, "lock \"%s\" was not acquired", lease->name);
@@ -476,8 +485,6 @@ request(DlockLease *lease)
 static DlockStatus
 renew_grant(DlockLease *lease, int64_t *sent)
 {
-	char		message[MESSAGE_SIZE];
-	char		sqlstate[6];
 	Answer		answer;
 	bool		held;
 
@@ -490,11 +497,7 @@ renew_grant(DlockLease *lease, int64_t *sent)
 		complain(lease, "the lease on \"%s\" was lost at once", lease->name);
 		return DLOCK_LOST;
 	}
-	memcpy(message, lease->message, sizeof(message));
-	memcpy(sqlstate, lease->sqlstate, sizeof(sqlstate));
 	(void) give_back(lease, &held);
-	memcpy(lease->message, message, sizeof(message));
-	memcpy(lease->sqlstate, sqlstate, sizeof(sqlstate));
 	return (answer == ANSWER_ERROR) ? DLOCK_ERROR : DLOCK_UNREACHABLE;
 }
 
@@ -505,21 +508,36 @@ static void
 stop(DlockLease *lease, DlockStatus status)
 {
 	pthread_mutex_lock(&lease->lock);
-	if (lease->status != DLOCK_OK || lease->finishing)
+	if (lease->status == DLOCK_OK && !lease->finishing)
 	{
+		lease->status = status;
+		lease->telling = true;
+		lease->teller = pthread_self();
+		for (int i = 0; i < MAX_CONNS; i++)
+			if (lease->conns[i] != NULL)
+				(void) shutdown(PQsocket(lease->conns[i]), SHUT_RDWR);
 		pthread_mutex_unlock(&lease->lock);
-		return;
+		if (lease->options.on_lost != NULL)
+			lease->options.on_lost(lease, lease->options.argument);
+		pthread_mutex_lock(&lease->lock);
+		lease->telling = false;
+		pthread_cond_broadcast(&lease->changed);
 	}
-	lease->status = status;
-	for (int i = 0; i < MAX_CONNS; i++)
-	{
-		if (lease->conns[i] != NULL)
-			(void) shutdown(PQsocket(lease->conns[i]), SHUT_RDWR);
-	}
-	pthread_cond_broadcast(&lease->changed);
 	pthread_mutex_unlock(&lease->lock);
-	if (lease->options.on_lost != NULL)
-		lease->options.on_lost(lease, lease->options.argument);
+}
+
+/* Wait, holding the lock, for a change; not longer than until then. */
+static void
+wait_changed(DlockLease *lease, int64_t until)
+{
+	int64_t		left = MAX(MIN(until - now_ms(), PIECE), 1);
+	struct timespec end;
+
+	clock_gettime(COND_CLOCK_ID, &end);
+	left += end.tv_nsec / 1000000;
+	end.tv_sec += left / 1000;
+	end.tv_nsec = left % 1000 * 1000000;
+	pthread_cond_timedwait(&lease->changed, &lease->lock, &end);
 }
 
 /* Renew until the work has ended, or there is nothing to be kept. */
@@ -529,40 +547,36 @@ keep(void *argument)
 	DlockLease *lease = argument;
 	int64_t		next = lease->deadline - lease->options.ttl_ms + lease->renew_every;
 
-	while (wait_for(-1, 0, lease->wake[0], next) == EVENT_LATE)
+	pthread_mutex_lock(&lease->lock);
+	while (!lease->finishing && lease->status == DLOCK_OK)
 	{
 		int64_t		sent = now_ms();
 		bool		held;
 		Answer		answer;
 
-		pthread_mutex_lock(&lease->lock);
-		if (lease->status != DLOCK_OK)
+		if (sent < next)
 		{
-			pthread_mutex_unlock(&lease->lock);
-			break;
+			wait_changed(lease, next);
+			continue;
 		}
 		pthread_mutex_unlock(&lease->lock);
-
 		answer = ask_held(lease, sent + lease->margin, renew_sql, &held);
 		if (answer == ANSWER_VALUE && !held)
-		{
 			stop(lease, DLOCK_LOST);
-			break;
-		}
 		pthread_mutex_lock(&lease->lock);
-		if (answer == ANSWER_VALUE)
+		if (held)
 		{
 			lease->deadline = sent + lease->options.ttl_ms;
-			lease->trouble[0] = '\0';
+			lease->trouble.message[0] = '\0';
 			next = sent + lease->renew_every;
 		}
-		else
+		else if (answer != ANSWER_VALUE)
 		{
-			memcpy(lease->trouble, lease->message, sizeof(lease->trouble));
+			lease->trouble = lease->complaint;
 			next = now_ms() + lease->renew_every / 4;
 		}
-		pthread_mutex_unlock(&lease->lock);
 	}
+	pthread_mutex_unlock(&lease->lock);
 	return NULL;
 }
 
@@ -573,23 +587,8 @@ watch(void *argument)
 	DlockLease *lease = argument;
 
 	pthread_mutex_lock(&lease->lock);
-	while (!lease->finishing && lease->status == DLOCK_OK)
-	{
-		int64_t		left = lease->deadline - lease->margin - now_ms();
-		struct timespec until;
-
-		if (left <= 0)
-			break;
-		left = MIN(left, PIECE);
-#ifdef __linux__
-		clock_gettime(CLOCK_MONOTONIC, &until);
-#else
-		clock_gettime(CLOCK_REALTIME, &until);
-#endif
-		until.tv_sec += (until.tv_nsec / 1000000 + left) / 1000;
-		until.tv_nsec = (until.tv_nsec / 1000000 + left) % 1000 * 1000000;
-		pthread_cond_timedwait(&lease->changed, &lease->lock, &until);
-	}
+	while (!lease->finishing && lease->status == DLOCK_OK && now_ms() < lease->deadline - lease->margin)
+		wait_changed(lease, lease->deadline - lease->margin);
 	pthread_mutex_unlock(&lease->lock);
 	stop(lease, DLOCK_UNREACHABLE);
 	return NULL;
@@ -599,26 +598,33 @@ DlockStatus
 dlock_lease_acquire(DlockLease *lease)
 {
 	int64_t		sent = now_ms();
-	DlockStatus status = request(lease);
+	DlockStatus status;
 	bool		held;
 
+	if (lease->running)
+		return lease->status;
+	make_owner(lease);
+	status = request(lease);
 	if (status == DLOCK_OK && now_ms() - sent > lease->renew_every / 2)
 		status = renew_grant(lease, &sent);
 	lease->deadline = (status == DLOCK_OK) ? sent + lease->options.ttl_ms : sent;
 	lease->status = status;
 	lease->finishing = false;
-	lease->trouble[0] = '\0';
+	lease->trouble.message[0] = '\0';
 	if (status != DLOCK_OK)
 		return status;
 
 	if (pthread_create(&lease->watcher, NULL, watch, lease) == 0)
 	{
-		if (pthread_create(&lease->keeper, NULL, keep, lease) == 0)
-			return DLOCK_OK;
+		bool		running = pthread_create(&lease->keeper, NULL, keep, lease) == 0;
+
 		pthread_mutex_lock(&lease->lock);
-		lease->finishing = true;
+		lease->running = running;
+		lease->finishing = !running;
 		pthread_cond_broadcast(&lease->changed);
 		pthread_mutex_unlock(&lease->lock);
+		if (running)
+			return DLOCK_OK;
 		pthread_join(lease->watcher, NULL);
 	}
 	(void) give_back(lease, &held);
@@ -661,13 +667,13 @@ dlock_lease_token(const DlockLease *lease)
 const char *
 dlock_lease_message(const DlockLease *lease)
 {
-	return lease->message;
+	return lease->complaint.message;
 }
 
 const char *
 dlock_lease_sqlstate(const DlockLease *lease)
 {
-	return lease->sqlstate;
+	return lease->complaint.sqlstate;
 }
 
 /* ---- transactions ---- */
@@ -693,11 +699,10 @@ static bool
 execute(PGconn *conn, const char *sql)
 {
 	PGresult   *result = PQexec(conn, sql);
-	bool		done = PQresultStatus(result) == PGRES_COMMAND_OK;
 
 	/* The commit of a transaction that has failed is a rollback. */
-	if (strcmp(sql, "COMMIT") == 0)
-		done = done && strcmp(PQcmdStatus(result), "COMMIT") == 0;
+	bool		done = PQresultStatus(result) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(result), sql) == 0;
+
 	PQclear(result);
 	return done;
 }
@@ -706,26 +711,13 @@ execute(PGconn *conn, const char *sql)
 static bool
 present(DlockLease *lease, PGconn *conn)
 {
-	char	   *pair = malloc(2 * strlen(lease->name) + sizeof(lease->token) + 4);
-	const char *params[] = {pair};
-	char	   *to = pair;
-	PGresult   *result;
-	bool		done;
+	const char *params[] = {lease->name, lease->token};
+	int			lengths[] = {(int) strlen(lease->name), 0};
+	int			formats[] = {1, 0};
+	PGresult   *result = PQexecParams(conn, present_sql, 2, NULL, params, lengths, formats, 0);
+	bool		done = PQresultStatus(result) == PGRES_TUPLES_OK;
 
-	if (pair == NULL)
-		return false;
-	*to++ = '"';
-	for (const char *from = lease->name; *from != '\0'; from++)
-	{
-		if (*from == '"')
-			*to++ = '"';
-		*to++ = *from;
-	}
-	sprintf(to, "\"=%s", lease->token);
-	result = PQexecParams(conn, present_sql, 1, NULL, params, NULL, NULL, 0);
-	done = PQresultStatus(result) == PGRES_TUPLES_OK;
 	PQclear(result);
-	free(pair);
 	return done;
 }
 
@@ -768,27 +760,35 @@ dlock_lease_rollback(DlockLease *lease, PGconn *conn)
 DlockStatus
 dlock_lease_release(DlockLease *lease)
 {
-	char		byte;
+	DlockStatus status;
 	bool		held = false;
 	bool		told;
+	bool		running;
 
+	/* on_lost must not wait for its own thread; others wait for on_lost. */
 	pthread_mutex_lock(&lease->lock);
-	lease->finishing = true;
-	pthread_cond_broadcast(&lease->changed);
+	status = lease->status;
+	running = lease->running && !(lease->telling && pthread_equal(lease->teller, pthread_self()));
+	if (running)
+	{
+		lease->running = false;
+		lease->finishing = true;
+		pthread_cond_broadcast(&lease->changed);
+	}
+	while (running && lease->telling)
+		pthread_cond_wait(&lease->changed, &lease->lock);
 	pthread_mutex_unlock(&lease->lock);
-	while (write(lease->wake[1], ".", 1) != 1)
-		;
+	if (!running)
+		return status;
 	pthread_join(lease->keeper, NULL);
 	pthread_join(lease->watcher, NULL);
-	if (read(lease->wake[0], &byte, 1) != 1)
-		complain(lease, "the pipe is broken");
 
 	told = give_back(lease, &held);
 	if (lease->status == DLOCK_LOST)
 		complain(lease, "the lease on \"%s\" is lost", lease->name);
 	else if (lease->status == DLOCK_UNREACHABLE)
 		complain(lease, "the lease on \"%s\" could not be renewed in time: %.300s", lease->name,
-				 (lease->trouble[0] != '\0') ? lease->trouble : "this process did not get to run");
+				 (lease->trouble.message[0] != '\0') ? lease->trouble.message : "this process did not get to run");
 	else if (told ? !held : now_ms() >= lease->deadline)
 	{
 		complain(lease, "the lease on \"%s\" was lost before the work had ended", lease->name);

@@ -78,14 +78,23 @@ typedef struct DlockOptions
 	void	   *argument;
 } DlockOptions;
 
-/* The strings are copied.  Returns NULL if there is no memory. */
+/*
+ * The strings are UTF-8, whatever the locale and PGCLIENTENCODING are, and are copied.
+ * Returns NULL if there is no memory.
+ */
 extern DlockLease *dlock_lease_new(const char *conninfo, const char *name, const DlockOptions *options);
+
+/* Releases it if it is held.  on_lost must not call this. */
 extern void dlock_lease_free(DlockLease *lease);
 
-/* DLOCK_OK: it is held, and renewed until it is released. */
+/* DLOCK_OK: the lease is held, and renewed until you release it.  Release it before you acquire it again. */
 extern DlockStatus dlock_lease_acquire(DlockLease *lease);
 
-/* The work has ended.  DLOCK_LOST or DLOCK_UNREACHABLE: the lease had ended before. */
+/*
+ * The work has ended.  DLOCK_LOST or DLOCK_UNREACHABLE: the lease had ended before.
+ * Without a lease, or called by on_lost, it changes nothing and returns the present status;
+ * called by others, it waits until on_lost has ended.
+ */
 extern DlockStatus dlock_lease_release(DlockLease *lease);
 
 /* What the last of these has complained of, and its SQLSTATE, which may be empty. */

@@ -58,22 +58,27 @@ const (
 
 const forever = time.Duration(math.MaxInt64)
 
+// Names are UTF-8 in whatever encoding the database has, and drivers differ; so they are passed
+// as bytes.
 const (
-	acquireSQL = `SELECT dlock_acquire(name => $1, owner => $2, ttl => $3::interval, wait => $4::interval,
+	acquireSQL = `SELECT dlock_acquire(name => convert_from($1, 'UTF8'), owner => convert_from($2, 'UTF8'), ttl => $3::interval, wait => $4::interval,
  mode => $5, permits => $6::integer, reentry => 'return', lock_delay => $7::interval,
- min_hold => $8::interval, payload => $9::jsonb)`
-	renewSQL        = `SELECT dlock_renew_token($1, $2)`
-	releaseSQL      = `SELECT dlock_release_token($1, $2)`
-	releaseOwnerSQL = `SELECT dlock_release($1, $2)`
+ min_hold => $8::interval, payload => convert_from($9, 'UTF8')::jsonb)`
+	renewSQL        = `SELECT dlock_renew_token(convert_from($1, 'UTF8'), $2)`
+	releaseSQL      = `SELECT dlock_release_token(convert_from($1, 'UTF8'), $2)`
 
 	// By the owner, which no other request has.  A process id that was asked for before may be
 	// at work for somebody else, if there is a pooler.
-	cancelSQL = `SELECT count(pg_cancel_backend(pid)) FROM dlock_waiters WHERE owner = $1`
+	cancelSQL = `SELECT count(pg_cancel_backend(pid)) FROM dlock_waiters WHERE owner = convert_from($1, 'UTF8')`
+
+	// A wait under way ends first: NULL, to be asked again.
+	undoSQL = `SELECT CASE WHEN (` + cancelSQL + `) = 0
+ THEN dlock_release(convert_from($2, 'UTF8'), convert_from($1, 'UTF8')) END`
 
 	// Add a pair to the setting, for this transaction.
-	presentSQL = `SELECT set_config('dlock.tokens', CASE WHEN position($1::text || ',' IN t || ',') > 0 THEN t
- WHEN t = '' THEN $1::text ELSE t || ',' || $1::text END, true)
- FROM (SELECT coalesce(current_setting('dlock.tokens', true), '') AS t) AS now`
+	presentSQL = `SELECT set_config('dlock.tokens', CASE WHEN position(p || ',' IN t || ',') > 0 THEN t
+ WHEN t = '' THEN p ELSE t || ',' || p END, true)
+ FROM (SELECT coalesce(current_setting('dlock.tokens', true), '') AS t, convert_from($1, 'UTF8') AS p) AS now`
 )
 
 // An error of one of the kinds, and what it came from.
@@ -223,7 +228,7 @@ func (l *Lease) Tx(ctx context.Context, db Beginner, work func(*sql.Tx) error) e
 	}
 	defer tx.Rollback()
 	pair := fmt.Sprintf(`"%s"=%d`, strings.ReplaceAll(l.Name, `"`, `""`), l.Token)
-	if _, err = tx.ExecContext(ctx, presentSQL, pair); err != nil {
+	if _, err = tx.ExecContext(ctx, presentSQL, []byte(pair)); err != nil {
 		return l.instead(err)
 	}
 	if err = work(tx); err != nil {
@@ -272,15 +277,30 @@ func interval(span time.Duration) string {
 	return fmt.Sprintf("%d microseconds", span.Microseconds())
 }
 
-// Is this an error that says nothing about the lease?
-func isOutage(err error) bool {
+// An error that came before there was a connection to send anything over.
+type unsent struct{ error }
+
+func (e unsent) Unwrap() error { return e.error }
+
+// The SQLSTATE, or nothing if it is no error of the server's.
+func sqlState(err error) string {
 	var state interface{ SQLState() string }
-	if !errors.As(err, &state) {
-		return true
+	if errors.As(err, &state) {
+		return state.SQLState()
 	}
-	code := state.SQLState()
-	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") || code == "25006"
+	return ""
 }
+
+func isBroken(err error) bool {
+	code := sqlState(err)
+	return code == "" || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P")
+}
+
+// Is this an error that says nothing about the lease?  A standby can do nothing.
+func isOutage(err error) bool { return isBroken(err) || sqlState(err) == "25006" }
+
+// Is this no answer to a request, which may have been done all the same?
+func isUnheard(err error) bool { return isBroken(err) && !errors.As(err, &unsent{}) }
 
 // An error of the server, or of the way to it.
 func (l *Lease) explain(err error) error {
@@ -309,7 +329,7 @@ func ask[T any](l *Lease, within time.Duration, query string, args ...any) (T, e
 	answered := make(chan answer[T], 1)
 	go func() {
 		var a answer[T]
-		a.err = l.db.QueryRowContext(ctx, query, args...).Scan(&a.value)
+		a.err = l.request(ctx, &a.value, query, args)
 		cancel()
 		answered <- a
 	}()
@@ -327,6 +347,20 @@ type request struct {
 	cancel   context.CancelFunc
 	answered chan error
 	token    sql.NullInt64
+}
+
+// One request.  Where a connection breaks, database/sql may repeat it, and nobody knows; so
+// the release, whose second answer means nothing, has a connection of its own.
+func (l *Lease) request(ctx context.Context, value any, query string, args []any) error {
+	if query != releaseSQL {
+		return l.db.QueryRowContext(ctx, query, args...).Scan(value)
+	}
+	conn, err := l.db.Conn(ctx)
+	if err != nil {
+		return unsent{err}
+	}
+	defer conn.Close()
+	return conn.QueryRowContext(ctx, query, args...).Scan(value)
 }
 
 // Ask for the lease.
@@ -356,7 +390,7 @@ func (l *Lease) acquire(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		payload = string(text)
+		payload = text
 	}
 	var wait any // null: without a limit
 	if l.options.wait != forever {
@@ -367,11 +401,14 @@ func (l *Lease) acquire(ctx context.Context) error {
 		limit = time.After(l.options.wait + answerWithin)
 	}
 	sent := time.Now()
-	r, err := l.send(ctx, []any{l.Name, l.Owner, interval(l.ttl), wait, l.options.mode,
+	r, err := l.send(ctx, []any{[]byte(l.Name), []byte(l.Owner), interval(l.ttl), wait, l.options.mode,
 		l.options.permits, interval(l.options.lockDelay), interval(l.options.minHold), payload})
 	if err == nil {
 		select {
 		case err = <-r.answered:
+			if err != nil && isUnheard(err) {
+				l.undo()
+			}
 		case <-ctx.Done():
 			l.giveUp(r)
 			return ctx.Err()
@@ -397,7 +434,7 @@ func (l *Lease) acquire(ctx context.Context) error {
 func (l *Lease) begin(sent time.Time) error {
 	if time.Since(sent) > l.renewEvery/2 {
 		sent = time.Now()
-		held, err := ask[bool](l, l.margin, renewSQL, l.Name, l.Token)
+		held, err := ask[bool](l, l.margin, renewSQL, []byte(l.Name), l.Token)
 		if err != nil {
 			_, _ = l.giveBack(l.Token)
 			return l.explain(err)
@@ -415,7 +452,7 @@ func (l *Lease) giveUp(r *request) {
 waiting:
 	for end := time.Now().Add(undoWithin); time.Now().Before(end); {
 		// It may not have begun to wait, and then a cancel is in vain.
-		_, _ = ask[int64](l, time.Until(end), cancelSQL, l.Owner)
+		_, _ = ask[int64](l, time.Until(end), cancelSQL, []byte(l.Owner))
 		select {
 		case err := <-r.answered:
 			if err == nil && r.token.Valid {
@@ -429,7 +466,17 @@ waiting:
 		}
 	}
 	r.cancel()
-	_, _ = ask[bool](l, undoWithin, releaseOwnerSQL, l.Name, l.Owner)
+	l.undo()
+}
+
+// There was no answer to the request: leave behind neither a lease nor a wait for one.
+func (l *Lease) undo() {
+	for end := time.Now().Add(undoWithin); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		done, err := ask[sql.NullBool](l, time.Until(end), undoSQL, []byte(l.Owner), []byte(l.Name))
+		if err == nil && done.Valid {
+			return
+		}
+	}
 }
 
 // ---- during the work ----
@@ -461,7 +508,7 @@ func (l *Lease) keep() {
 		case <-timer.C:
 		}
 		sent := time.Now()
-		held, err := ask[bool](l, l.margin, renewSQL, l.Name, l.Token)
+		held, err := ask[bool](l, l.margin, renewSQL, []byte(l.Name), l.Token)
 		switch {
 		case err != nil:
 			l.mu.Lock()
@@ -517,12 +564,20 @@ func (l *Lease) stop(reason error) error {
 
 // ---- after the work ----
 
-// Release a lease: was it held?  The error is for a server that does not say.
+// Release a lease: was it held?  The error is for a server that does not say.  A request
+// that was sent, and not answered, may have released it.
 func (l *Lease) giveBack(token int64) (held bool, err error) {
+	var doubt error
 	for end := time.Now().Add(undoWithin); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		held, err = ask[bool](l, time.Until(end), releaseSQL, l.Name, token)
+		held, err = ask[bool](l, time.Until(end), releaseSQL, []byte(l.Name), token)
+		if held {
+			return true, nil
+		}
 		if err == nil {
-			return held, nil
+			return false, doubt
+		}
+		if isUnheard(err) {
+			doubt = err
 		}
 	}
 	return false, err

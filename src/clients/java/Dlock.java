@@ -18,6 +18,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
@@ -99,7 +100,11 @@ public final class Dlock {
     private static final String RENEW = "SELECT dlock_renew_token(?, ?)";
     private static final String RENEW_FOR = "SELECT dlock_renew_token(?, ?, ?::interval)";
     private static final String RELEASE = "SELECT dlock_release_token(?, ?)";
-    private static final String RELEASE_OWNER = "SELECT dlock_release(?, ?)";
+
+    // By the owner, which no other request has. A wait under way ends first: NULL, to be asked again.
+    private static final String UNDO =
+        "SELECT CASE WHEN (SELECT count(pg_cancel_backend(pid)) FROM dlock_waiters WHERE owner = ?) = 0"
+        + " THEN dlock_release(?, ?) END";
 
     // Add a pair to the setting, for this transaction.
     private static final String PRESENT =
@@ -196,7 +201,7 @@ public final class Dlock {
             return this;
         }
 
-        /** Called, by another thread, when the work is to end. */
+        /** Called, by a thread that has nothing else to do, when the work is to end. */
         public Request onLost(Consumer<Lease> call) {
             onLost = call;
             return this;
@@ -213,7 +218,12 @@ public final class Dlock {
         public Lease acquire() throws SQLException, InterruptedException {
             Lease lease = new Lease(this);
             lease.acquire();
-            lease.start();
+            try {
+                lease.start();
+            } catch (OutOfMemoryError none) {
+                lease.close();
+                throw none;
+            }
             return lease;
         }
 
@@ -232,6 +242,7 @@ public final class Dlock {
         private final String sql;
         private final Object[] values;
         private volatile boolean unwanted;
+        private volatile boolean sent;
         private volatile Statement statement;
         private volatile Connection connection;
 
@@ -253,6 +264,7 @@ public final class Dlock {
                 try {
                     return ask(own);
                 } finally {
+                    connection = null;
                     if (!own.isClosed()) {
                         own.setNetworkTimeout(Runnable::run, timeout);
                         own.setAutoCommit(automatic);
@@ -276,6 +288,7 @@ public final class Dlock {
                         asked.setObject(i + 1, values[i], Types.OTHER);
                     }
                 }
+                sent = true;
                 if (unwanted) {
                     return null;
                 }
@@ -287,7 +300,7 @@ public final class Dlock {
 
         void cancel() {
             unwanted = true;
-            WORKERS.execute(() -> {
+            inBackground(() -> {
                 try {
                     if (statement != null) {
                         statement.cancel();
@@ -298,22 +311,96 @@ public final class Dlock {
             });
         }
 
-        void cut() {
+        private Future<Object> start() throws ExecutionException {
+            try {
+                return WORKERS.submit(this);
+            } catch (OutOfMemoryError none) {
+                throw new ExecutionException(none); // no thread is available
+            }
+        }
+
+        /** The answer; a request that takes longer is given up. */
+        Object answer(long limit) throws ExecutionException, InterruptedException, TimeoutException {
+            Future<Object> answer = start();
+            try {
+                return answer.get(limit, TimeUnit.NANOSECONDS);
+            } catch (InterruptedException | TimeoutException late) {
+                cut(answer);
+                throw late;
+            }
+        }
+
+        /** The same, in spite of interrupts. */
+        Object patiently(long limit) throws ExecutionException, TimeoutException {
+            Future<Object> answer = start();
+            try {
+                return Dlock.patiently(answer, limit);
+            } catch (TimeoutException late) {
+                cut(answer);
+                throw late;
+            }
+        }
+
+        /** Give it up, be it sent or not; a thread that waits for a connection is interrupted. */
+        void cut(Future<Object> answer) {
+            unwanted = true;
+            answer.cancel(true);
             Dlock.cut(connection);
+        }
+
+        /** May it have been done, though there is no answer but this? */
+        boolean isUnheard(ExecutionException failed) {
+            return sent && (!(failed.getCause() instanceof SQLException) || isBroken((SQLException) failed.getCause()));
+        }
+    }
+
+    /** Run a task in another thread, or in this one if no thread can be started. */
+    private static void inBackground(Runnable task) {
+        try {
+            WORKERS.execute(task);
+        } catch (OutOfMemoryError none) {
+            task.run();
         }
     }
 
     /** Take a connection away from the thread that uses it; the server rolls back. */
     private static void cut(Connection connection) {
-        WORKERS.execute(() -> {
+        inBackground(() -> {
             try {
                 if (connection != null) {
-                    connection.abort(WORKERS);
+                    connection.abort(Dlock::inBackground);
                 }
             } catch (SQLException error) {
                 // It is closed.
             }
         });
+    }
+
+    /** The answer, in spite of interrupts. */
+    private static Object patiently(Future<?> answer, long within) throws ExecutionException, TimeoutException {
+        boolean disturbed = false;
+        long end = System.nanoTime() + within;
+        try {
+            while (true) {
+                try {
+                    return answer.get(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+                } catch (InterruptedException outer) {
+                    disturbed = true;
+                }
+            }
+        } finally {
+            if (disturbed) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    private static void napShortly() {
+        try {
+            patiently(new CompletableFuture<>(), SHORT_NAP);
+        } catch (ExecutionException | TimeoutException awake) {
+            return;
+        }
     }
 
     private static String interval(Duration span) {
@@ -335,10 +422,14 @@ public final class Dlock {
         return named.substring(0, Math.min(named.length(), 50)) + "/" + Long.toHexString(RANDOM.nextLong());
     }
 
-    /** Is this an error that says nothing about the lease? */
-    private static boolean isOutage(SQLException error) {
+    private static boolean isBroken(SQLException error) {
         String state = error.getSQLState();
-        return state == null || state.startsWith("08") || state.startsWith("57P") || state.equals("25006");
+        return state == null || state.startsWith("08") || state.startsWith("57P");
+    }
+
+    /** Is this an error that says nothing about the lease? A standby can do nothing. */
+    private static boolean isOutage(SQLException error) {
+        return isBroken(error) || error.getSQLState().equals("25006");
     }
 
     /** A lease that is held. */
@@ -359,7 +450,7 @@ public final class Dlock {
         private boolean finishing;
         private boolean kept; // it is renewed in the background
         private ScheduledFuture<?> watch;
-        private Future<?> told;
+        private FutureTask<?> told; // onLost, called once
 
         private Lease(Request request) {
             this.request = request;
@@ -524,6 +615,9 @@ public final class Dlock {
                 giveUp(call, answer);
                 throw new ServerUnreachable("the server does not answer", late);
             } catch (ExecutionException failed) {
+                if (call.isUnheard(failed)) {
+                    undo();
+                }
                 throw explain(failed);
             }
             if (granted == null) {
@@ -543,8 +637,7 @@ public final class Dlock {
 
         private boolean renewOnce() throws SQLException, InterruptedException {
             try {
-                Future<Object> answer = WORKERS.submit(new Call(request.source, margin, RENEW, name(), token));
-                return Boolean.TRUE.equals(answer.get(ANSWER_WITHIN, TimeUnit.NANOSECONDS));
+                return Boolean.TRUE.equals(new Call(request.source, margin, RENEW, name(), token).answer(ANSWER_WITHIN));
             } catch (TimeoutException late) {
                 giveBack(token);
                 throw new ServerUnreachable("the server does not answer", late);
@@ -586,15 +679,35 @@ public final class Dlock {
                     break;
                 }
             }
-            call.cut();
-            askPatiently(UNDO_WITHIN, RELEASE_OWNER, name(), owner);
+            call.cut(answer);
+            undo();
+        }
+
+        /** There was no answer to the request: leave behind neither a lease nor a wait for one. */
+        private void undo() {
+            long end = System.nanoTime() + UNDO_WITHIN;
+            while (end - System.nanoTime() > 0) {
+                long within = end - System.nanoTime();
+                Call call = new Call(request.source, within, UNDO, owner, name(), owner);
+                try {
+                    if (call.patiently(within) != null) {
+                        return;
+                    }
+                } catch (ExecutionException | TimeoutException failed) {
+                    // Once more.
+                }
+                napShortly();
+            }
         }
 
         // ---- during the work ----
 
         private void start() {
             kept = true;
-            Thread keeper = DAEMONS.newThread(this::keep);
+            Thread keeper = DAEMONS.newThread(() -> {
+                keep();
+                tell();
+            });
             keeper.setName("dlock " + name());
             keeper.start();
             watch();
@@ -656,7 +769,7 @@ public final class Dlock {
                     asking = true;
                 }
                 try {
-                    if (!Boolean.TRUE.equals(new Call(request.source, margin, RENEW, name(), token).call())) {
+                    if (!Boolean.TRUE.equals(new Call(request.source, margin, RENEW, name(), token).answer(margin))) {
                         stop(new LeaseLost("the lease on \"" + name() + "\" is lost"));
                         return;
                     }
@@ -666,74 +779,72 @@ public final class Dlock {
                         asking = false;
                     }
                     next = sent + renewEvery;
-                } catch (SQLException | RuntimeException failed) {
+                } catch (InterruptedException nobody) {
+                    return;
+                } catch (ExecutionException | TimeoutException failed) {
                     synchronized (this) {
-                        trouble = failed;
+                        trouble = failed.getCause();
                     }
                     next = System.nanoTime() + renewEvery / 4;
                 }
             }
         }
 
+        /** Call onLost, unless there was a thread that does or the work has ended by itself. */
+        private void tell() {
+            FutureTask<?> telling;
+            synchronized (this) {
+                telling = told;
+            }
+            if (telling != null) {
+                telling.run();
+            }
+        }
+
         /** Stop the work, once. */
         private void stop(LeaseException reason) {
+            FutureTask<?> telling = new FutureTask<>(() -> request.onLost.accept(this), null);
             synchronized (this) {
                 if (error != null || finishing) {
                     return;
                 }
                 error = reason;
-                told = WORKERS.submit(() -> request.onLost.accept(this));
-                connections.forEach(Dlock::cut);
+                told = telling;
                 if (kept) {
                     interrupted = true;
                     worker.interrupt();
                 }
                 notifyAll();
+                connections.forEach(Dlock::cut);
+            }
+            try {
+                WORKERS.execute(telling);
+            } catch (OutOfMemoryError none) {
+                // The thread that renews tells, as it ends. This one may have other leases to stop.
             }
         }
 
         // ---- after the work ----
 
-        /** The answer, in spite of interrupts. */
-        private static Object patiently(Future<?> answer, long within) throws ExecutionException, TimeoutException {
-            boolean disturbed = false;
-            long end = System.nanoTime() + within;
-            try {
-                while (true) {
-                    try {
-                        return answer.get(end - System.nanoTime(), TimeUnit.NANOSECONDS);
-                    } catch (InterruptedException outer) {
-                        disturbed = true;
-                    }
-                }
-            } finally {
-                if (disturbed) {
-                    Thread.currentThread().interrupt();
-                }
-            }
-        }
-
-        private Object askPatiently(long within, String sql, Object... values) {
-            try {
-                return patiently(WORKERS.submit(new Call(request.source, within, sql, values)), within);
-            } catch (ExecutionException | TimeoutException failed) {
-                return null;
-            }
-        }
-
-        /** Release it: was it held? Null if the server does not say. */
+        /**
+         * Release it: was it held? Null if the server does not say. A request that was sent, and not
+         * answered, may have released it.
+         */
         private Boolean giveBack(long granted) {
             long end = System.nanoTime() + UNDO_WITHIN;
+            boolean inDoubt = false;
             while (end - System.nanoTime() > 0) {
-                Object held = askPatiently(end - System.nanoTime(), RELEASE, name(), granted);
-                if (held != null) {
-                    return (Boolean) held;
-                }
+                long within = end - System.nanoTime();
+                Call call = new Call(request.source, within, RELEASE, name(), granted);
                 try {
-                    patiently(new CompletableFuture<>(), SHORT_NAP);
-                } catch (ExecutionException | TimeoutException awake) {
-                    continue;
+                    Object held = call.patiently(within);
+                    return inDoubt && Boolean.FALSE.equals(held) ? null : (Boolean) held;
+                } catch (ExecutionException failed) {
+                    inDoubt |= call.isUnheard(failed);
+                } catch (TimeoutException late) {
+                    return null;
                 }
+                napShortly();
             }
             return null;
         }

@@ -32,6 +32,10 @@ const MARGIN_MS = 5000;
 const ANSWER_WITHIN_MS = 10000;
 const UNDO_WITHIN_MS = 3000;
 
+// Of a connection, unless said otherwise.  A wait may take hours, so a server whose machine
+// is gone has to be noticed.
+const KEEPALIVES = { keepAlive: true, keepAliveInitialDelayMillis: 10000 };
+
 // The longest time that a timer takes.
 const LONGEST_NAP_MS = 2 ** 31 - 1;
 
@@ -40,6 +44,10 @@ const ACQUIRE = `SELECT dlock_acquire(name => $1, owner => $2, ttl => $3::interv
   min_hold => $8::interval, payload => $9::jsonb)`;
 const RENEW = 'SELECT dlock_renew_token($1, $2)';
 const RELEASE = 'SELECT dlock_release_token($1, $2)';
+
+// By the owner, which no other lease has.  A process id may be another's, if there is a pooler.
+const CANCEL = 'SELECT count(pg_cancel_backend(pid)) FROM dlock_waiters WHERE owner = $1';
+const RELEASE_OWNER = 'SELECT dlock_release($1, $2)';
 
 // Add a pair to the setting, for this transaction.
 const PRESENT = `SELECT set_config('dlock.tokens', CASE WHEN position($1::text || ',' IN t || ',') > 0 THEN t
@@ -76,16 +84,19 @@ function interval(spanMs, name, least) {
 
 // What makes clients for the server of a pool, a client, or such settings.
 function clientsOf(where) {
-  if (typeof where === 'object' && where !== null) {
-    if (where.Client && where.options) {
-      return () => new where.Client(where.options);
-    }
-    if (where.connectionParameters) {
-      return () => new where.constructor(where.connectionParameters);
-    }
+  let Client;
+  let settings = typeof where === 'string' ? { connectionString: where } : where || {};
+  if (settings.Client && settings.options) {
+    ({ Client } = settings);
+    settings = settings.options;
+  } else if (settings.connectionParameters) {
+    Client = settings.constructor;
+    settings = settings.connectionParameters;
+  } else {
+    ({ Client } = require('pg'));
   }
-  const { Client } = require('pg');
-  return () => new Client(where);
+  // The password of a pool or a client is hidden from a copy.
+  return () => new Client({ ...KEEPALIVES, ...settings, password: settings.password });
 }
 
 function isPool(where) {
@@ -115,6 +126,7 @@ class Line {
     this.make = clientsOf(where);
     this.client = null;
     this.pending = null;
+    this.sent = false; // may the last request have been done?
   }
 
   // The promise, or what "late" throws after that time, or the reason of the signal.
@@ -165,15 +177,20 @@ class Line {
 
   // The first value of the answer, as text.
   async ask(until, text, values, signal) {
+    this.sent = false;
     try {
       if (!this.client) {
         await this.connect(Math.min(until, now() + ANSWER_WITHIN_MS), signal);
       }
       const types = { getTypeParser: () => (value) => value };
+      this.sent = true;
       this.pending = this.client.query({ text, values, types, rowMode: 'array' });
       const result = await Line.limit(this.pending, until, signal, Line.late);
       return result.rows[0][0];
     } catch (error) {
+      if (error.code === '25006') {
+        this.sent = false; // a standby does nothing
+      }
       if (signal && signal.aborted) {
         throw error;
       }
@@ -182,25 +199,6 @@ class Line {
         throw error instanceof LeaseError ? error : new ServerUnreachable(error.message, { cause: error });
       }
       throw error;
-    }
-  }
-
-  // Cancel the request under way; returns what was answered all the same, or null.
-  async giveUp() {
-    const until = now() + UNDO_WITHIN_MS;
-    if (!this.client || !this.pending) {
-      return null;
-    }
-    const canceller = new Line(null);
-    canceller.make = this.make;
-    try {
-      await canceller.ask(until, 'SELECT pg_cancel_backend($1)', [this.client.processID]);
-      const result = await Line.limit(this.pending, until, null, Line.late);
-      return result.rows[0][0];
-    } catch (error) {
-      return null;
-    } finally {
-      canceller.close();
     }
   }
 
@@ -242,6 +240,7 @@ class Lease {
     this._onLost = onLost;
     this._outer = signal;
     this._controller = new AbortController();
+    this._where = where;
     this._line = new Line(where);
     this._deadline = 0;
     this._trouble = null;
@@ -302,7 +301,9 @@ class Lease {
       await client.query(PRESENT, [`"${name}"=${this.token}`]);
       const result = await work(client);
       this.check();
-      await client.query('COMMIT');
+      if ((await client.query('COMMIT')).command !== 'COMMIT') {
+        throw Object.assign(new Error('a statement has failed, so the transaction was rolled back'), { code: '25P02' });
+      }
       return result;
     } catch (error) {
       await client.query('ROLLBACK').catch(() => {
@@ -323,11 +324,12 @@ class Lease {
     try {
       token = await this._line.ask(sent + this._wait + ANSWER_WITHIN_MS, ACQUIRE, this._params, this._outer);
     } catch (error) {
-      if (this._outer && this._outer.aborted) {
-        token = await this._line.giveUp();
-        if (token !== null) {
-          await this._giveBack(token);
+      const givenUp = this._outer && this._outer.aborted;
+      if (this._line.sent && (givenUp || error instanceof ServerUnreachable)) {
+        if (givenUp) {
+          await this._giveUp();
         }
+        await this._undo();
       }
       throw error;
     }
@@ -350,6 +352,41 @@ class Lease {
       }
     }
     this._extend(sent);
+  }
+
+  // Cancel the request for the lease, and wait for its end.
+  async _giveUp() {
+    const until = now() + UNDO_WITHIN_MS;
+    const canceller = new Line(this._where);
+    let ended = false;
+    const ending = this._line.pending.catch(ignore).then(() => {
+      ended = true;
+    });
+    while (!ended && now() < until) {
+      // It may not have begun to wait, and then a cancel is in vain.
+      await canceller.ask(until, CANCEL, [this.owner]).catch(ignore);
+      await Promise.race([ending, this._nap(now() + 100)]);
+    }
+    canceller.close();
+    if (!ended) {
+      this._line.drop();
+    }
+  }
+
+  // End a request for the lease whose answer is not known, and what it was granted.
+  async _undo() {
+    const until = now() + UNDO_WITHIN_MS;
+    while (now() < until) {
+      try {
+        if (await this._line.ask(until, CANCEL, [this.owner]) === '0') {
+          await this._line.ask(until, RELEASE_OWNER, [this.name, this.owner]);
+          return;
+        }
+      } catch (error) {
+        // Once more.
+      }
+      await this._nap(now() + 100);
+    }
   }
 
   _stopAt() {
@@ -416,19 +453,24 @@ class Lease {
     clearTimeout(this._timer);
     this._wakeUp();
     this._clients.forEach(cut);
+    // First of all the work: what is called may throw.
+    this._controller.abort(error);
     if (this._onLost) {
       this._onLost(this);
     }
-    this._controller.abort(error);
   }
 
-  // Release it: 't' or 'f', or null if the server does not say.
+  // Release it: 't' or 'f', or null if the server does not say.  A request that was not
+  // answered may have released it.
   async _giveBack(token) {
     const until = now() + UNDO_WITHIN_MS;
+    let inDoubt = false;
     do {
       try {
-        return await this._line.ask(until, RELEASE, [this.name, String(token)]);
+        const held = await this._line.ask(until, RELEASE, [this.name, String(token)]);
+        return inDoubt && held !== 't' ? null : held;
       } catch (error) {
+        inDoubt = inDoubt || (this._line.sent && error instanceof ServerUnreachable);
         await this._nap(now() + 100);
       }
     } while (now() < until);

@@ -67,16 +67,31 @@ _UNDO_WITHIN = 3.0
 
 _FOREVER = float('inf')
 
+# One that needs no descriptor, as there may be none left.
+_Selector = getattr(selectors, 'PollSelector', selectors.SelectSelector)
+
 _ACQUIRE = b"""SELECT dlock_acquire(name => $1, owner => $2, ttl => $3::interval, wait => $4::interval,
  mode => $5, permits => $6::integer, reentry => 'return', lock_delay => $7::interval,
  min_hold => $8::interval, payload => $9::jsonb)"""
 _RENEW = b'SELECT dlock_renew_token($1, $2)'
 _RELEASE = b'SELECT dlock_release_token($1, $2)'
 
+# By the owner, which no other lease has.
+_CANCEL = b'SELECT count(pg_cancel_backend(pid)) FROM dlock_waiters WHERE owner = $1'
+_RELEASE_OWNER = b'SELECT dlock_release($1, $2)'
+
+# Errors of the server that say nothing about the lease: the connection, a shutdown, a standby.
+_OUTAGES = ('08', '57P', '25006')
+
 # Add a pair to the setting, for this transaction.
 _PRESENT = """SELECT set_config('dlock.tokens', CASE WHEN position(%(pair)s::text || ',' IN t || ',') > 0 THEN t
  WHEN t = '' THEN %(pair)s::text ELSE t || ',' || %(pair)s::text END, true)
  FROM (SELECT coalesce(current_setting('dlock.tokens', true), '') AS t) AS now"""
+
+# Of a connection, unless said otherwise.  A wait may take hours, so a server whose machine
+# is gone has to be noticed.
+_DEFAULTS = {'target_session_attrs': 'read-write', 'keepalives_idle': 10, 'keepalives_interval': 5,
+             'keepalives_count': 3}
 
 # Settings of a pool that are not libpq's.
 _NOT_LIBPQ = {'autocommit', 'context', 'cursor_factory', 'prepare_threshold', 'row_factory'}
@@ -115,10 +130,8 @@ def _conninfo_of(where):
     else:
         options = {k: v for k, v in (where.kwargs or {}).items() if k not in _NOT_LIBPQ}
         info = make_conninfo(where.conninfo, **options)
-    if 'target_session_attrs' not in conninfo_to_dict(info):
-        info = make_conninfo(info, target_session_attrs='read-write')
     # Texts are sent as UTF-8, whatever the server or the environment takes for granted.
-    return make_conninfo(info, client_encoding='UTF8').encode()
+    return make_conninfo(**{**_DEFAULTS, **conninfo_to_dict(info), 'client_encoding': 'UTF8'}).encode()
 
 
 class _Line:
@@ -127,6 +140,7 @@ class _Line:
     def __init__(self, conninfo):
         self._conninfo = conninfo
         self._conn = None
+        self.sent = False           # may the last request have been done?
         self._waker, self._woken = socket.socketpair()
         self._woken.setblocking(False)
 
@@ -143,7 +157,7 @@ class _Line:
 
     def _wait(self, fd, events, until, wakes):
         """Wait for the descriptor; false if the time is up or somebody has woken us."""
-        with selectors.DefaultSelector() as selector:
+        with _Selector() as selector:
             if fd is not None:
                 selector.register(fd, events)
             if wakes:
@@ -161,43 +175,35 @@ class _Line:
                     return True
 
     def _connect(self, until):
-        try:
-            conn = self._conn = pq.PGconn.connect_start(self._conninfo)
-            want = pq.PollingStatus.WRITING
-            while conn.status != pq.ConnStatus.BAD and want != pq.PollingStatus.OK:
-                writing = want == pq.PollingStatus.WRITING
-                events = selectors.EVENT_WRITE if writing else selectors.EVENT_READ
-                if not self._wait(conn.socket, events, until, False):
-                    raise ServerUnreachable('the server does not answer')
-                want = conn.connect_poll()
-                if want == pq.PollingStatus.FAILED:
-                    break
-        except psycopg.Error as error:
-            self.drop()
-            raise ServerUnreachable(str(error)) from None
-        except ServerUnreachable:
-            self.drop()
-            raise
+        conn = self._conn = pq.PGconn.connect_start(self._conninfo)
+        want = pq.PollingStatus.WRITING
+        while conn.status != pq.ConnStatus.BAD and want != pq.PollingStatus.OK:
+            writing = want == pq.PollingStatus.WRITING
+            events = selectors.EVENT_WRITE if writing else selectors.EVENT_READ
+            if not self._wait(conn.socket, events, until, False):
+                raise ServerUnreachable('the server does not answer')
+            want = conn.connect_poll()
+            if want == pq.PollingStatus.FAILED:
+                break
         if conn.status != pq.ConnStatus.OK:
-            message = pq.error_message(conn)
-            self.drop()
-            raise ServerUnreachable(message)
+            raise ServerUnreachable(pq.error_message(conn))
 
     def ask(self, until, sql, *params, wakes=False):
         """The first value of the answer.  Errors of the server are psycopg's."""
-        if self._conn is None:
-            self._connect(min(until, _now() + _ANSWER_WITHIN))
+        self.sent = False
         try:
+            if self._conn is None:
+                self._connect(min(until, _now() + _ANSWER_WITHIN))
+            self.sent = True
             self._conn.send_query_params(sql, params)
-            return self._answer(until, wakes)
-        except psycopg.OperationalError as error:
-            if error.sqlstate and not error.sqlstate.startswith(('08', '57P')):
-                raise
+            result = self._answer(until, wakes)
+        except _GivenUp:
+            raise
+        except Exception as error:
+            # Of whatever kind: nobody knows how far the request has come.
             self.drop()
             raise ServerUnreachable(str(error)) from None
-        except psycopg.errors.ReadOnlySqlTransaction as error:
-            self.drop()
-            raise ServerUnreachable(str(error)) from None
+        return self._value(result)
 
     def _answer(self, until, wakes):
         conn = self._conn
@@ -205,33 +211,38 @@ class _Line:
             if not self._wait(conn.socket, selectors.EVENT_READ, until, wakes):
                 if _now() < until:
                     raise _GivenUp
-                self.drop()
                 raise ServerUnreachable('the server does not answer')
             conn.consume_input()
         result = conn.get_result()
         while conn.get_result() is not None:
             pass
         if result is None:
-            raise psycopg.OperationalError('the connection was lost')
+            raise ServerUnreachable('the connection was lost')
+        return result
+
+    def _value(self, result):
         if result.status == pq.ExecStatus.TUPLES_OK:
             return result.get_value(0, 0)
-        state = result.error_field(pq.DiagnosticField.SQLSTATE)
-        kind = psycopg.OperationalError
-        if state is not None:
-            try:
-                kind = psycopg.errors.lookup(state.decode())
-            except KeyError:
-                kind = psycopg.DatabaseError
-        raise kind(pq.error_message(result))
+        state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b'').decode()
+        message = pq.error_message(result)
+        if state == '25006':
+            self.sent = False       # a standby does nothing
+        if not state or state.startswith(_OUTAGES):
+            self.drop()
+            raise ServerUnreachable(message)
+        try:
+            kind = psycopg.errors.lookup(state)
+        except KeyError:
+            kind = psycopg.DatabaseError
+        raise kind(message)
 
     def give_up(self, until):
-        """Cancel the request under way; returns what was answered all the same, or None."""
-        canceller = threading.Thread(target=_cancel, args=(self._conn,), daemon=True)
-        canceller.start()
+        """Cancel the request under way, and wait for its end."""
         try:
-            return self._answer(until, False)
-        except (psycopg.Error, ServerUnreachable):
-            return None
+            _cancel(self._conn.get_cancel())
+            self._answer(until, False)
+        except Exception:
+            self.drop()
 
     def drop(self):
         if self._conn is not None:
@@ -244,20 +255,30 @@ class _Line:
         self._woken.close()
 
 
-def _cancel(pgconn):
+def _cancel(cancel):
+    """Send it from another thread, since it may take a while; without a thread it is not sent."""
+    def send():
+        try:
+            cancel.cancel()
+        except psycopg.Error:
+            pass
     try:
-        pgconn.get_cancel().cancel()
-    except psycopg.Error:
+        threading.Thread(target=send, daemon=True).start()
+    except RuntimeError:
         pass
 
 
 def _cut(conn):
     """Take a connection away from the thread that uses it; the server rolls back."""
     try:
-        pgconn = conn.pgconn
-        threading.Thread(target=_cancel, args=(pgconn,), daemon=True).start()
-        with socket.socket(fileno=os.dup(pgconn.socket)) as shared:
+        cancel = conn.pgconn.get_cancel()
+        # Not a copy of the descriptor, as there may be none left.
+        shared = socket.socket(fileno=conn.pgconn.socket)
+        try:
             shared.shutdown(socket.SHUT_RDWR)
+        finally:
+            shared.detach()
+        _cancel(cancel)
     except (OSError, psycopg.Error):
         pass
 
@@ -292,8 +313,11 @@ class Lease:
         self._finishing = False
         self._connections = set()   # of transactions
         self._answered = threading.Event()
-        self._tell = None           # called when the first answer is there
-        self._interrupt = None      # called once to cancel an async block
+        self._tell_answered = None  # for an async block: called when the first answer is there,
+        self._tell_ended = None     # when the keeper ends,
+        self._interrupt = None      # and once to cancel it
+        self._ended = None
+        self._cancelled = False     # by us
         self._keeper = None
 
     # ---- what the work may ask ----
@@ -337,20 +361,22 @@ class Lease:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         answered = loop.create_future()
+        ended = loop.create_future()
 
-        def tell():
-            if not answered.done():
-                answered.set_result(None)
+        def settle(future):
+            if not future.done():
+                future.set_result(None)
 
         def interrupt():
             if not self._finishing:
                 self._cancelled = True
                 task.cancel()
 
-        self._cancelled = False
-        self._tell = lambda: loop.call_soon_threadsafe(tell)
-        self._interrupt = lambda: loop.call_soon_threadsafe(interrupt)
-        self._start()
+        def soon(call, *args):
+            return lambda: loop.call_soon_threadsafe(call, *args)
+
+        self._start(soon(settle, answered), soon(settle, ended), soon(interrupt))
+        self._ended = ended
         try:
             await answered
             return self._entered()
@@ -373,11 +399,10 @@ class Lease:
 
     async def _joined(self):
         """Wait for the thread; was there a cancel meanwhile?"""
-        ended = asyncio.get_running_loop().run_in_executor(None, self._keeper.join)
         cancelled = False
-        while not ended.done():
+        while not self._ended.done():
             try:
-                await asyncio.shield(ended)
+                await asyncio.shield(self._ended)
             except asyncio.CancelledError:
                 cancelled = True
         return cancelled
@@ -393,8 +418,14 @@ class Lease:
 
     # ---- the thread that keeps it ----
 
-    def _start(self):
-        self._keeper = threading.Thread(target=self._run, name=f'dlock {self.name}', daemon=True)
+    def _start(self, tell_answered=None, tell_ended=None, interrupt=None):
+        with self._changed:
+            if self._keeper is not None:
+                raise RuntimeError('a lease can be entered only once; call dlock.lease() for another')
+            self._keeper = threading.Thread(target=self._run, name=f'dlock {self.name}', daemon=True)
+        self._tell_answered = tell_answered
+        self._tell_ended = tell_ended
+        self._interrupt = interrupt
         self._keeper.start()
 
     def _entered(self):
@@ -412,27 +443,40 @@ class Lease:
                 self._line.wake()
 
     def _run(self):
+        watcher = threading.Thread(target=self._watch, daemon=True)
         try:
-            granted = self._acquire()
-        except Exception as error:
-            self._error = error
-            granted = False
-        try:
-            if granted:
-                watcher = threading.Thread(target=self._watch, daemon=True)
+            token = self._acquire()
+            try:
                 watcher.start()
-            self._answered.set()
-            if self._tell:
-                self._tell()
-            if granted:
-                self._keep()
-                self._release()
+            except BaseException:
+                self._give_back(token)
+                raise
+            self.token = int(token)
+        except BaseException as error:
+            self._error = error
+        self._answered.set()
+        if self._tell_answered:
+            self._tell_answered()
+        try:
+            if self.token is not None:
+                self._keep_and_release()
                 watcher.join()
         finally:
             with self._changed:
                 self._finishing = True
                 self._changed.notify_all()
             self._line.close()
+            if self._tell_ended:
+                self._tell_ended()
+
+    def _keep_and_release(self):
+        try:
+            self._keep()
+        except BaseException as error:
+            self._stop(ServerUnreachable(f'the lease on "{self.name}" is not renewed any more: {error!r}'))
+            raise
+        finally:
+            self._release()
 
     def _acquire(self):
         sent = _now()
@@ -440,10 +484,13 @@ class Lease:
         try:
             token = line.ask(sent + self._wait + _ANSWER_WITHIN, _ACQUIRE, *self._params, wakes=True)
         except _GivenUp:
-            token = line.give_up(_now() + _UNDO_WITHIN)
-            if token is not None:
-                self._give_back(token)
+            line.give_up(_now() + _UNDO_WITHIN)
+            self._undo()
             raise LeaseRefused(f'given up waiting for lock "{self.name}"') from None
+        except ServerUnreachable:
+            if line.sent:
+                self._undo()
+            raise
         if token is None:
             raise LeaseRefused(f'lock "{self.name}" was not acquired')
         # A grant that was waited for may be old; a renewal tells when it was held.
@@ -456,9 +503,20 @@ class Lease:
                 raise
             if held != b't':
                 raise LeaseLost(f'the lease on "{self.name}" was lost at once')
-        self.token = int(token)
         self._deadline = sent + self._ttl
-        return True
+        return token
+
+    def _undo(self):
+        """End a request for the lease whose answer is not known, and what it was granted."""
+        until = _now() + _UNDO_WITHIN
+        while _now() < until:
+            try:
+                if self._line.ask(until, _CANCEL, self._params[1]) == b'0':
+                    self._line.ask(until, _RELEASE_OWNER, *self._params[:2])
+                    return
+            except (psycopg.Error, ServerUnreachable):
+                pass
+            time.sleep(0.1)
 
     def _stop_at(self):
         return self._deadline - self._margin
@@ -477,7 +535,7 @@ class Lease:
             sent = _now()
             try:
                 held = self._line.ask(sent + self._margin, _RENEW, self._params[0], _text(self.token))
-            except (psycopg.Error, ServerUnreachable) as error:
+            except Exception as error:
                 self._trouble = str(error).strip()
                 next_at = _now() + self._renew_every / 4
                 continue
@@ -514,20 +572,29 @@ class Lease:
             self._on_lost(self)
 
     def _give_back(self, token):
-        """Release it: b't' or b'f', or None if the server does not say."""
+        """Release it: b't' or b'f', or None if the server does not say.
+
+        A request that was not answered may have released it.
+        """
         until = _now() + _UNDO_WITHIN
+        in_doubt = False
         while _now() < until:
             try:
-                return self._line.ask(until, _RELEASE, self._params[0], token)
-            except (psycopg.Error, ServerUnreachable):
-                time.sleep(0.1)
+                held = self._line.ask(until, _RELEASE, self._params[0], token)
+                return None if in_doubt and held != b't' else held
+            except ServerUnreachable:
+                in_doubt = in_doubt or self._line.sent
+            except psycopg.Error:
+                pass                # which has released nothing
+            time.sleep(0.1)
         return None
 
     def _release(self):
-        # Not while the work goes on, though it was told to end.
+        # Not while the work goes on, though it was told to end: the release also opens a
+        # lock that is closed after a loss.
         with self._changed:
-            while not self._finishing and _now() < self._deadline:
-                self._changed.wait(1.0)
+            while not self._finishing:
+                self._changed.wait()
         held = self._give_back(_text(self.token))
         if held is None and _now() < self._deadline:
             return                  # it ends by itself
@@ -544,6 +611,9 @@ class _Transaction:
         self._pair = {'pair': f'"{quoted}"={of.token}'}
 
     def _join(self):
+        if self._conn.info.transaction_status not in (pq.TransactionStatus.IDLE, pq.TransactionStatus.UNKNOWN):
+            # This would be a savepoint in it, and nobody would ask before its commit.
+            raise psycopg.ProgrammingError('the connection is in a transaction already')
         with self._lease._changed:
             self._lease._connections.add(self._conn)
         error = self._late(None)
@@ -562,6 +632,8 @@ class _Transaction:
                 self._lease.check()
         except LeaseError as error:
             return error
+        if kind is None and self._conn.info.transaction_status == pq.TransactionStatus.INERROR:
+            return psycopg.errors.InFailedSqlTransaction('a statement has failed, so the transaction is rolled back')
         return None
 
     def __enter__(self):
