@@ -170,6 +170,35 @@ do_write(DlockLease *lease)
 	PQfinish(conn);
 }
 
+/* A transaction that outlives the work, and one that comes after it. */
+static void
+do_late(DlockLease *lease)
+{
+	PGconn	   *conn = PQconnectdb("");
+	bool		begun = dlock_lease_begin(lease, conn);
+	DlockStatus status;
+	bool		committed;
+
+	PQclear(PQexec(conn, arg("sql", "")));
+	status = dlock_lease_release(lease);
+	committed = dlock_lease_commit(lease, conn);
+	printf("begun %d released %d committed %d begun %d\n", begun, status, committed, dlock_lease_begin(lease, conn));
+	PQfinish(conn);
+}
+
+/* Leave the lease alone for a while after it was released, or refused. */
+static void
+do_reuse(DlockLease *lease)
+{
+	DlockStatus status = dlock_lease_acquire(lease);
+
+	if (status == DLOCK_OK)
+		(void) dlock_lease_release(lease);
+	printf("first %d\n", status);
+	while (!may_go())
+		usleep(10000);
+}
+
 static void
 work(DlockLease *lease)
 {
@@ -181,6 +210,8 @@ work(DlockLease *lease)
 		hold(lease);
 	else if (strcmp(what, "write") == 0)
 		do_write(lease);
+	else if (strcmp(what, "late") == 0)
+		do_late(lease);
 	else if (strcmp(what, "ask") == 0)
 	{
 		pthread_create(&asker, NULL, ask, lease);
@@ -225,7 +256,13 @@ main(int argc, char **argv)
 	lease = dlock_lease_new(arg("conninfo", ""), arg("name", ""), &options);
 	free(owner);
 	if (strcmp(arg("do", ""), "nothing") == 0)
-		printf("released %d\n", dlock_lease_release(lease));
+	{
+		bool		lost = dlock_lease_is_lost(lease);
+
+		printf("lost %d released %d\n", lost, dlock_lease_release(lease));
+	}
+	if (strcmp(arg("do", ""), "reuse") == 0)
+		do_reuse(lease);
 	status = dlock_lease_acquire(lease);
 	if (status == DLOCK_OK)
 	{

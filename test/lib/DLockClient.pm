@@ -36,7 +36,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT = qw(client_tests client_test_large_tokens client_program client_examples client_missing);
+our @EXPORT = qw(client_tests client_test_give_up_connecting client_test_large_tokens client_program client_examples client_missing);
 
 my ($node, $go, @command);
 our $usual = 'pool';
@@ -604,6 +604,24 @@ sub client_tests
 	subtest "$kind: encoding" => sub { test_encoding(%params) };
 	subtest "$kind: fence" => \&test_fence;
 	sql('DROP TABLE data');
+	return;
+}
+
+# A server that accepts, and is silent: the caller can give up all the same.
+sub client_test_give_up_connecting
+{
+	my ($kind) = @_;
+	my $proxy = DLockProxy->start($node);
+	my $from;
+
+	local @ENV{qw(PGHOST PGPORT)} = ('127.0.0.1', $proxy->{port});
+	$proxy->set('silent');
+	my $run = start(do => 'giveup', wait_ms => 'none', where => 'roomy');
+	$proxy->wait_refused(1);
+	$from = mono_now();
+	go($run);
+	ends_with($run, qr/gave up/, "$kind: given up while connecting");
+	in_time($from, $run->{ended}, 7, "$kind: given up while connecting: at once");
 	return;
 }
 

@@ -30,6 +30,8 @@ like(DLockClient::run(do => 'try', ttl_ms => '9223372036854775807')->{out}, qr/^
 
 like(DLockClient::run(do => 'try', owner => "\xe2\x82\xac" x 100)->{out}, qr/^done\n/m, 'a long owner is cut between characters');
 
+client_test_give_up_connecting('C');
+
 # A server whose machine is gone is noticed in a wait without a limit.
 {
 	my $proxy = DLockProxy->start($node);
@@ -58,7 +60,24 @@ like(DLockClient::run(do => 'try', owner => "\xe2\x82\xac" x 100)->{out}, qr/^do
 	like($run->{out}, qr{^owner (who/[0-9a-f]{16})\nowner (?!\1)who/[0-9a-f]{16}\ndone\n\z}m, 'acquired twice: with another owner') or diag($run->{err});
 
 	$run = DLockClient::run(do => 'nothing');
-	like($run->{out}, qr/^released 0\ntoken \S+ until \S+\nreleased 0\ndone\n\z/, 'released without a lease, and twice') or diag($run->{err});
+	like($run->{out}, qr/^lost 1 released 0\ntoken \S+ until \S+\nreleased 0\ndone\n\z/, 'released without a lease, and twice; nothing is lost') or diag($run->{err});
+
+	$run = DLockClient::run(do => 'late', sql => 'CREATE TABLE late ()');
+	like($run->{out}, qr/^token .*\nbegun 1 released 0 committed 0 begun 0\ndone\n\z/, 'transactions after the work: refused') or diag($run->{err});
+	is($node->safe_psql('postgres', "SELECT to_regclass('late')"), '', 'transactions after the work: rolled back');
+
+	# Between two leases, a server or a pooler ends what is idle.
+	foreach my $case ([ 'released', 0 ], [ 'refused', 1 ])
+	{
+		my ($what, $status) = @$case;
+		$node->safe_psql('postgres', "SELECT dlock_acquire('job', 'other', '1 h')") if $status != 0;
+		$run = DLockClient::start(do => 'reuse');
+		$run->wait_out(qr/^first $status\n/m);
+		$node->safe_psql('postgres',
+			"SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
+		$node->safe_psql('postgres', "SELECT dlock_release('job', 'other')");
+		DLockClient::ends_with(DLockClient::go($run), 'done', "$what, idle for long, and acquired");
+	}
 
 	$run = DLockClient::start(do => 'tidy', ttl_ms => 120_000);
 	DLockClient::token_of($run);

@@ -115,15 +115,17 @@ struct DlockLease
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	int64_t		deadline;
-	DlockStatus status;			/* DLOCK_OK: there is a lease */
+	DlockStatus status;			/* DLOCK_OK: there is a lease; the caller's
+								 * while finishing */
 	bool		running;		/* there are the two threads */
-	bool		finishing;
+	bool		finishing;		/* there is no work, or it has ended */
 	bool		telling;		/* on_lost is running, in this thread: */
 	pthread_t	teller;
 	PGconn	   *conns[MAX_CONNS];	/* in transactions */
 	Complaint	trouble;		/* why there was no renewal, or empty */
 
-	Complaint	complaint;
+	Complaint	complaint;		/* of the last request */
+	Complaint	told;			/* what the caller is told */
 };
 
 typedef enum Answer
@@ -189,7 +191,7 @@ drop(DlockLease *lease)
 }
 
 static Answer
-connect_until(DlockLease *lease, int64_t until)
+connect_until(DlockLease *lease, int waker, int64_t until)
 {
 	/* What comes before the user's own is a default. */
 	const char *keys[] = {"target_session_attrs", "keepalives_idle", "keepalives_interval", "keepalives_count",
@@ -200,10 +202,13 @@ connect_until(DlockLease *lease, int64_t until)
 	lease->conn = PQconnectStartParams(keys, values, 1);
 	while (PQstatus(lease->conn) != CONNECTION_BAD && want != PGRES_POLLING_OK && want != PGRES_POLLING_FAILED)
 	{
-		if (wait_for(PQsocket(lease->conn), (want == PGRES_POLLING_READING) ? POLLIN : POLLOUT, -1, until) != ANSWER_VALUE)
+		Answer		answer = wait_for(PQsocket(lease->conn), (want == PGRES_POLLING_READING) ? POLLIN : POLLOUT, waker, until);
+
+		if (answer != ANSWER_VALUE)
 		{
 			complain(lease, "the server does not answer");
-			return drop(lease);
+			(void) drop(lease);
+			return answer;
 		}
 		want = PQconnectPoll(lease->conn);
 	}
@@ -252,8 +257,11 @@ take_answer(DlockLease *lease, int waker, int64_t until, char *value, size_t siz
 	PQclear(result);
 	if (answer == ANSWER_OUTAGE)
 		return drop(lease);
-	while ((result = PQgetResult(lease->conn)) != NULL)
+	/* The rest comes with the answer, or is not waited for. */
+	while (!PQisBusy(lease->conn) && (result = PQgetResult(lease->conn)) != NULL)
 		PQclear(result);
+	if (PQtransactionStatus(lease->conn) == PQTRANS_ACTIVE)
+		(void) drop(lease);
 	return answer;
 }
 
@@ -261,11 +269,13 @@ static Answer
 ask(DlockLease *lease, int waker, int64_t until, const char *sql, int count, const char *const *params,
 	char *value, size_t size)
 {
+	Answer		answer;
+
 	value[0] = '\0';
 	lease->complaint.sqlstate[0] = '\0';
 	lease->unheard = false;
-	if (lease->conn == NULL && connect_until(lease, MIN(until, now_ms() + ANSWER_WITHIN)) != ANSWER_VALUE)
-		return ANSWER_OUTAGE;
+	if (lease->conn == NULL && (answer = connect_until(lease, waker, MIN(until, now_ms() + ANSWER_WITHIN))) != ANSWER_VALUE)
+		return answer;
 	if (!PQsendQueryParams(lease->conn, sql, count, NULL, params, NULL, NULL, 0))
 	{
 		lease->unheard = true;
@@ -372,6 +382,7 @@ dlock_lease_new(const char *conninfo, const char *name, const DlockOptions *opti
 	lease->who = copy_of(options->owner);
 	lease->renew_every = MIN(options->ttl_ms / 6, RENEW_EVERY);
 	lease->margin = MIN(options->ttl_ms / 6, MARGIN);
+	lease->finishing = true;
 	pthread_mutex_init(&lease->lock, NULL);
 	pthread_condattr_init(&attributes);
 #ifdef __linux__
@@ -465,7 +476,8 @@ request(DlockLease *lease)
 				 lease->token, sizeof(lease->token));
 	if (answer == ANSWER_UNWANTED)
 	{
-		give_up(lease);
+		if (lease->conn != NULL)
+			give_up(lease);
 		complain(lease, "given up waiting for lock \"%s\"", lease->name);
 		return DLOCK_GIVEN_UP;
 	}
@@ -503,27 +515,24 @@ renew_grant(DlockLease *lease, int64_t *sent)
 
 /* ---- during the work ---- */
 
-/* Stop the work, once. */
+/* Stop the work, once.  Called with the lock held, which is let go of while on_lost runs. */
 static void
 stop(DlockLease *lease, DlockStatus status)
 {
-	pthread_mutex_lock(&lease->lock);
-	if (lease->status == DLOCK_OK && !lease->finishing)
-	{
-		lease->status = status;
-		lease->telling = true;
-		lease->teller = pthread_self();
-		for (int i = 0; i < MAX_CONNS; i++)
-			if (lease->conns[i] != NULL)
-				(void) shutdown(PQsocket(lease->conns[i]), SHUT_RDWR);
-		pthread_mutex_unlock(&lease->lock);
-		if (lease->options.on_lost != NULL)
-			lease->options.on_lost(lease, lease->options.argument);
-		pthread_mutex_lock(&lease->lock);
-		lease->telling = false;
-		pthread_cond_broadcast(&lease->changed);
-	}
+	if (lease->finishing || lease->status != DLOCK_OK)
+		return;
+	lease->status = status;
+	lease->telling = true;
+	lease->teller = pthread_self();
+	for (int i = 0; i < MAX_CONNS; i++)
+		if (lease->conns[i] != NULL)
+			(void) shutdown(PQsocket(lease->conns[i]), SHUT_RDWR);
 	pthread_mutex_unlock(&lease->lock);
+	if (lease->options.on_lost != NULL)
+		lease->options.on_lost(lease, lease->options.argument);
+	pthread_mutex_lock(&lease->lock);
+	lease->telling = false;
+	pthread_cond_broadcast(&lease->changed);
 }
 
 /* Wait, holding the lock, for a change; not longer than until then. */
@@ -545,9 +554,10 @@ static void *
 keep(void *argument)
 {
 	DlockLease *lease = argument;
-	int64_t		next = lease->deadline - lease->options.ttl_ms + lease->renew_every;
+	int64_t		next;
 
 	pthread_mutex_lock(&lease->lock);
+	next = lease->deadline - lease->options.ttl_ms + lease->renew_every;
 	while (!lease->finishing && lease->status == DLOCK_OK)
 	{
 		int64_t		sent = now_ms();
@@ -561,16 +571,16 @@ keep(void *argument)
 		}
 		pthread_mutex_unlock(&lease->lock);
 		answer = ask_held(lease, sent + lease->margin, renew_sql, &held);
+		pthread_mutex_lock(&lease->lock);
 		if (answer == ANSWER_VALUE && !held)
 			stop(lease, DLOCK_LOST);
-		pthread_mutex_lock(&lease->lock);
-		if (held)
+		else if (held)
 		{
 			lease->deadline = sent + lease->options.ttl_ms;
 			lease->trouble.message[0] = '\0';
 			next = sent + lease->renew_every;
 		}
-		else if (answer != ANSWER_VALUE)
+		else
 		{
 			lease->trouble = lease->complaint;
 			next = now_ms() + lease->renew_every / 4;
@@ -587,10 +597,14 @@ watch(void *argument)
 	DlockLease *lease = argument;
 
 	pthread_mutex_lock(&lease->lock);
-	while (!lease->finishing && lease->status == DLOCK_OK && now_ms() < lease->deadline - lease->margin)
-		wait_changed(lease, lease->deadline - lease->margin);
+	while (!lease->finishing && lease->status == DLOCK_OK)
+	{
+		if (now_ms() >= lease->deadline - lease->margin)
+			stop(lease, DLOCK_UNREACHABLE);
+		else
+			wait_changed(lease, lease->deadline - lease->margin);
+	}
 	pthread_mutex_unlock(&lease->lock);
-	stop(lease, DLOCK_UNREACHABLE);
 	return NULL;
 }
 
@@ -599,6 +613,7 @@ dlock_lease_acquire(DlockLease *lease)
 {
 	int64_t		sent = now_ms();
 	DlockStatus status;
+	bool		watched;
 	bool		held;
 
 	if (lease->running)
@@ -607,43 +622,46 @@ dlock_lease_acquire(DlockLease *lease)
 	status = request(lease);
 	if (status == DLOCK_OK && now_ms() - sent > lease->renew_every / 2)
 		status = renew_grant(lease, &sent);
-	lease->deadline = (status == DLOCK_OK) ? sent + lease->options.ttl_ms : sent;
-	lease->status = status;
-	lease->finishing = false;
+
+	/* The threads begin when the lock is free. */
+	pthread_mutex_lock(&lease->lock);
+	watched = status == DLOCK_OK && pthread_create(&lease->watcher, NULL, watch, lease) == 0;
+	lease->running = watched && pthread_create(&lease->keeper, NULL, keep, lease) == 0;
+	lease->finishing = !lease->running;
+	lease->deadline = lease->running ? sent + lease->options.ttl_ms : sent;
+	lease->status = (status == DLOCK_OK && !lease->running) ? DLOCK_ERROR : status;
 	lease->trouble.message[0] = '\0';
-	if (status != DLOCK_OK)
-		return status;
+	pthread_mutex_unlock(&lease->lock);
+	if (lease->running)
+		return DLOCK_OK;
 
-	if (pthread_create(&lease->watcher, NULL, watch, lease) == 0)
-	{
-		bool		running = pthread_create(&lease->keeper, NULL, keep, lease) == 0;
-
-		pthread_mutex_lock(&lease->lock);
-		lease->running = running;
-		lease->finishing = !running;
-		pthread_cond_broadcast(&lease->changed);
-		pthread_mutex_unlock(&lease->lock);
-		if (running)
-			return DLOCK_OK;
+	if (watched)
 		pthread_join(lease->watcher, NULL);
+	if (status == DLOCK_OK)
+	{
+		(void) give_back(lease, &held);
+		complain(lease, "could not create a thread");
 	}
-	(void) give_back(lease, &held);
-	complain(lease, "could not create a thread");
-	return lease->status = DLOCK_ERROR;
+
+	/*
+	 * Until the next request somebody may close it, or a late cancel may
+	 * arrive.
+	 */
+	(void) drop(lease);
+	lease->told = lease->complaint;
+	return lease->status;
 }
 
 bool
 dlock_lease_is_lost(DlockLease *lease)
 {
-	bool		late;
 	bool		lost;
 
 	pthread_mutex_lock(&lease->lock);
-	late = now_ms() >= lease->deadline - lease->margin;
-	lost = late || lease->status != DLOCK_OK;
-	pthread_mutex_unlock(&lease->lock);
-	if (late)
+	if (now_ms() >= lease->deadline - lease->margin)
 		stop(lease, DLOCK_UNREACHABLE);
+	lost = lease->finishing || lease->status != DLOCK_OK;
+	pthread_mutex_unlock(&lease->lock);
 	return lost;
 }
 
@@ -667,13 +685,13 @@ dlock_lease_token(const DlockLease *lease)
 const char *
 dlock_lease_message(const DlockLease *lease)
 {
-	return lease->complaint.message;
+	return lease->told.message;
 }
 
 const char *
 dlock_lease_sqlstate(const DlockLease *lease)
 {
-	return lease->complaint.sqlstate;
+	return lease->told.sqlstate;
 }
 
 /* ---- transactions ---- */
@@ -784,6 +802,7 @@ dlock_lease_release(DlockLease *lease)
 	pthread_join(lease->watcher, NULL);
 
 	told = give_back(lease, &held);
+	(void) drop(lease);
 	if (lease->status == DLOCK_LOST)
 		complain(lease, "the lease on \"%s\" is lost", lease->name);
 	else if (lease->status == DLOCK_UNREACHABLE)
@@ -794,5 +813,6 @@ dlock_lease_release(DlockLease *lease)
 		complain(lease, "the lease on \"%s\" was lost before the work had ended", lease->name);
 		lease->status = DLOCK_LOST;
 	}
+	lease->told = lease->complaint;
 	return lease->status;
 }

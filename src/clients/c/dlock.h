@@ -97,13 +97,13 @@ extern DlockStatus dlock_lease_acquire(DlockLease *lease);
  */
 extern DlockStatus dlock_lease_release(DlockLease *lease);
 
-/* What the last of these has complained of, and its SQLSTATE, which may be empty. */
+/* What the last acquire or release has complained of, and its SQLSTATE, which may be empty. */
 extern const char *dlock_lease_message(const DlockLease *lease);
 extern const char *dlock_lease_sqlstate(const DlockLease *lease);
 
 extern int64_t dlock_lease_token(const DlockLease *lease);
 
-/* Is the work to end? */
+/* Is the work to end?  Without a lease there is none, so this is true. */
 extern bool dlock_lease_is_lost(DlockLease *lease);
 
 /* How long the lease lasts, at least, if no renewal succeeds; the work ends earlier. */
