@@ -21,7 +21,7 @@ our @EXPORT = qw(
   init_node start_node preload_conf path_conf is_staged
   crash_node kill_server_process wait_for_reinit child_pids wait_gone process_stat sleeps
   wait_for_reaper wait_for_no_reaper pause_reapers resume_reapers worker_pid stop_asleep
-  sqlstate_is error_fields timed_query mono_now wait_until
+  sqlstate_is error_fields log_is_clean timed_query mono_now wait_until
   flush_wal
   percentile seed_random
   takeover_is_exact remaining_is_exact
@@ -342,6 +342,19 @@ sub sqlstate_is
 	is($error{sqlstate}, $sqlstate, $test_name)
 	  or diag("$sql\n$error{stderr}");
 	return %error;
+}
+
+# Test that nothing odd is in the log.  Whoever looks at leases leaves out what a process
+# that did not get to run keeps locked, and has to warn of it.
+sub log_is_clean
+{
+	my ($node) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return unlike(
+		slurp_file($node->logfile),
+		qr/PANIC|TRAP:|WARNING(?!:  \d+ of \d+ parts of the memory of leases were left out\n)/,
+		'nothing odd in the log');
 }
 
 # ---------------------------------------------------------------------------

@@ -333,5 +333,5 @@ foreach my $end (
 
 $_->quit foreach $one, $two, $three, $monitor;
 $node->stop;
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|WARNING/, 'nothing odd in the log');
+log_is_clean($node);
 done_testing();

@@ -221,5 +221,5 @@ EOC
 
 $_->quit foreach $monitor, $one, $two, $three;
 $node->stop;
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|WARNING/, 'nothing odd in the log');
+log_is_clean($node);
 done_testing();

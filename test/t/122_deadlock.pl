@@ -521,6 +521,15 @@ $_->query_safe('RESET deadlock_timeout') foreach @s;
 # Storms
 # ---------------------------------------------------------------------------
 
+# What a session was told besides its answer, but for what a look at the leases warns of:
+# a process that did not get to run kept a part of them locked.
+sub odd
+{
+	my ($answer) = @_;
+
+	return $answer->{err} =~ s/^WARNING:  01000: \d+ of \d+ parts of the memory of leases were left out\nDETAIL:  .*\nHINT:  .*\nLOCATION:  .*(?:\n|\z)//gmr;
+}
+
 # Any names in any order: never an error, all or none, one holder at a time.
 # Advisory locks tell whether two hold one name.
 {
@@ -574,7 +583,7 @@ EOC
 		foreach my $session (@s[ 0 .. 7 ])
 		{
 			my $answer = $session->result;
-			is($answer->{err}, '', "storm, wait $wait: no error");
+			is(odd($answer), '', "storm, wait $wait: no error");
 			my ($of_got, $of_refused, $wrong) = split /\|/, $answer->{out}, -1;
 			is($wrong, '', "storm, wait $wait: all or none, and exclusive");
 			$got += $of_got // 0;
@@ -610,7 +619,7 @@ EOC
 	$_->ask("SELECT climb('$_->{name}', 2)") foreach @s[ 0 .. 3 ];
 	$_->ask("SELECT * FROM storm('$_->{name}', 2, NULL)") foreach @s[ 4 .. 7 ];
 	my @answers = map { $_->result } @s[ 0 .. 7 ];
-	is(join('', map { $_->{err} } @answers), '', 'storm among holders of some: no error');
+	is(join('', map { odd($_) } @answers), '', 'storm among holders of some: no error');
 	my $rounds = 0;
 	$rounds += $_->{out} || 0 foreach @answers[ 0 .. 3 ];
 	cmp_ok($rounds, '>', 20, 'storm among holders of some: they go on');

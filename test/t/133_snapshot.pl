@@ -120,5 +120,5 @@ waits('a call by a cursor', 'FETCH w', 0, before => "BEGIN; DECLARE w CURSOR FOR
 $session->quit;
 $control->quit;
 $node->stop;
-unlike(slurp_file($node->logfile), qr/WARNING|PANIC|TRAP:/, 'nothing odd in the log');
+log_is_clean($node);
 done_testing();
