@@ -31,7 +31,8 @@ my $patience = $PostgreSQL::Test::Utils::timeout_default;
 #   user      the role to connect as
 #   options   command-line options for the backend, such as '-c name=value'
 #   setup     SQL to run first
-#   untouched send nothing first; the process id of the backend is not known then
+#   untouched send nothing first; the process id of the backend is not known then,
+#             until wait_for_wait() has found it by the name, which has to be its own
 sub new
 {
 	my ($class, $node, $dbname, %params) = @_;
@@ -318,17 +319,20 @@ sub ask_waiting
 sub wait_for_wait
 {
 	my ($self, $monitor) = @_;
-	my $waits = 0;
+	my $is_it = defined $self->{pid} ? "pid = $self->{pid}" : "application_name = '$self->{name}'";
+	my $pid = '';
 
 	wait_until(
 		sub {
 			return 1 if $self->answered;
-			$waits = $monitor->query_safe(
-				"SELECT count(*) FROM pg_stat_activity WHERE pid = $self->{pid} AND wait_event_type = 'Extension' AND state = 'active'"
+			$pid = $monitor->query_safe(
+				"SELECT pid FROM pg_stat_activity WHERE $is_it AND wait_event_type = 'Extension' AND state = 'active'"
 			);
-			return $waits;
+			return $pid ne '';
 		});
-	return $waits;
+	return 0 if $pid eq '';
+	$self->{pid} = $pid;
+	return 1;
 }
 
 # Wait until at least one of these sessions has answered; returns those that have.  A

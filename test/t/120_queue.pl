@@ -89,11 +89,16 @@ foreach my $round (1 .. 2)
 }
 
 # One at a time: each release wakes one.  The one that is first then may have to
-# look at the new holder's deadline; the others go on sleeping.
+# look at the new holder's deadline; the others go on sleeping.  Up to ten seconds after a
+# statement the timer of a backend's statistics wakes it, whatever it does then; so they
+# wait in the first statement of their sessions.
 {
+	my @s = (@s[ 0 .. 11 ], open_sessions($node, $db, 20, name => 'fresh', options => '-c deadlock_timeout=10min', untouched => 1));
+	my @names = map { $_->{name} } @s;
 	my $token = $ctl->query_safe("SELECT dlock_acquire('single', 'holder', '1 h')");
 
-	enqueue($ctl, $_, acquire('single', $_->{name})) foreach @s;
+	enqueue($ctl, $_, acquire('single', $_->{name})) foreach @s[ 0 .. 11 ];
+	$_->ask_waiting($ctl, acquire('single', $_->{name})) foreach @s[ 12 .. 31 ];
 	my $pids = join ',', map { $_->{pid} } @s;
 	my $slept = -1;
 	wait_until(
@@ -134,6 +139,7 @@ foreach my $round (1 .. 2)
 	queues_are_empty($ctl, 'all cancelled');
 	is($ctl->query_safe("SELECT dlock_release_token('single', $token)"), 't', 'the holder was left alone');
 	is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 0, 'nothing is held');
+	$_->quit foreach @s[ 12 .. 31 ];
 }
 
 # Cancel the call of a session; returns the session.
@@ -559,7 +565,7 @@ DECLARE
 	until timestamptz := clock_timestamp() + seconds * interval '1 s';
 	n int := 0;
 BEGIN
-	WHILE clock_timestamp() < until OR NOT EXISTS (SELECT FROM stream_over) LOOP
+	WHILE clock_timestamp() < until OR n < 20 OR NOT EXISTS (SELECT FROM stream_over) LOOP
 		PERFORM dlock_acquire('stream', owner, '1 h', NULL, mode => 'shared');
 		PERFORM pg_sleep(0.005 + random() * 0.005);
 		PERFORM dlock_release('stream', owner);
@@ -571,15 +577,18 @@ EOC
 	$s[$_]->ask("SET synchronous_commit = off; SELECT read_on('r$_', 2)") foreach 0 .. 5;
 	wait_until(sub { $ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'stream'") > 1 });
 	my $writes = 0;
-	my @took;
+	my (@took, $holders);
 	foreach my $i (1 .. 20)
 	{
 		$s[6]->ask(acquire('stream', 'writer'));
 		my $answer = $s[6]->result;
 		push @took, $answer->{at} - $answer->{sent} - stood_still($answer->{sent});
 		$writes++ if $answer->{out} ne '';
-		is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'stream'"), 1, "write $i: alone")
+
+		# It warns if it leaves something out, which a process that did not get to run keeps locked.
+		wait_until(sub { $holders = $ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'stream'"); $ctl->{stderr} eq '' })
 		  if $i == 1;
+		is($holders, 1, "write $i: alone") if $i == 1;
 		$ctl->query_safe("SELECT dlock_release('stream', 'writer')");
 	}
 	my $reading = grep { !$_->answered } @s[ 0 .. 5 ];
@@ -590,8 +599,10 @@ EOC
 	note "usual wait of the writer $usual s, longest $longest s";
 	cmp_ok($usual, '<', 1, 'and soon');
 	cmp_ok($longest, '<', $at_once, 'each time');
+	my $over = mono_now();
 	my @reads = answers_in_order(@s[ 0 .. 5 ]);
-	is(scalar(grep { $_ < 20 } @reads), 0, 'the readers go on, too') or diag("@reads");
+	note "reads: @reads";
+	in_time($over, mono_now(), $at_once, 'the readers go on, too');
 	queues_are_empty($ctl, 'the stream is over');
 }
 
@@ -703,7 +714,7 @@ foreach my $way ('blocked', 'possible')
 	$ctl->query_safe("SELECT dlock_acquire('$name', 'reader', '1 h', mode => 'shared')");
 	enqueue($ctl, $s[0], "SELECT dlock_convert('$name', $token, 'exclusive', NULL)");
 	enqueue($ctl, $s[1], acquire($name, 'next', mode => 'shared'));
-	kill 'STOP', $s[0]{pid};
+	stop_asleep($node, $s[0]{pid});
 	is($ctl->query_safe("SELECT dlock_renew('$name', 'stopped', '1 s')"), 't', "conversion, $way: soon to end");
 	$ctl->query_safe("SELECT dlock_release('$name', 'reader')") if $way eq 'possible';
 	my ($ready) = wait_any(20, $s[1]);
@@ -719,7 +730,7 @@ foreach my $way ('blocked', 'possible')
 {
 	my $token = $ctl->query_safe("SELECT dlock_acquire('middle', 'holder', '1 h')");
 	enqueue($ctl, $s[$_], acquire('middle', "m$_", ttl => $_ == 1 ? '700 ms' : '1 h')) foreach 0 .. 2;
-	kill 'STOP', $s[1]{pid};
+	stop_asleep($node, $s[1]{pid});
 	$ctl->query_safe("SELECT dlock_release_token('middle', $token)");
 	isnt($token = $s[0]->result->{out}, '', 'the one before a stopped one gets it');
 	$ctl->query_safe("SELECT dlock_release_token('middle', $token)");
