@@ -76,7 +76,7 @@ sub partition
 		if (!$lost)
 		{
 			$lost = $renew->() ne 't';
-			$got{too_slow} = 1 if $renewals < 2 && mono_now() > $first + $ttl;
+			$got{too_slow} = 1 if $renewals < 2 && ($lost || mono_now() > $first + $ttl);
 			$renewals++ unless $lost;
 		}
 		$token = $new->query_safe("SELECT dlock_acquire('name', 'bob', '1 h')");

@@ -57,7 +57,7 @@ sub partition
 		my ($node, @options) = @_;
 
 		use_server($node, $db);
-		return DLockCli->start('run', '--ttl', $ttl, '--kill-after', '300ms', '--lock-delay', '0s', @options, 'work', $^X, $work, "$dir/go");
+		return DLockCli->start('run', '--ttl', $ttl, '--kill-after', $ttl / 20 . 's', '--lock-delay', '0s', @options, 'work', $^X, $work, "$dir/go");
 	};
 
 	# The first renewal of each is logged, with a bound two ttl away.
@@ -98,6 +98,7 @@ sub partition
 			# The first beats are to lie within what was logged.
 			$got{too_slow} = 1 if $answer->{at} > $last{group} + $ttl || $got{beats} < 2 && $answer->{at} > $begin + $ttl;
 			$lost = $answer->{failed};
+			$got{too_slow} = 1 if $lost && $got{beats} < 2;
 			($last{group}, $got{beats}) = ($answer->{sent}, $got{beats} + 1) if $answer->{out} eq 'p';
 		}
 		$taken{task} //= mono_now() if $new->query_safe("SELECT count(*) FROM dlock_task_capture('q')") > 0;
@@ -115,7 +116,9 @@ sub partition
 	($got{stopped}) = $old_run->out =~ /stop (\S+)/;
 	($got{next}) = $new_run->out =~ /start (\S+)/;
 	@got{qw(old_code new_code)} = map { $_->{code} } $old_run, $new_run;
-	$got{too_slow} = 1 if stood_still($begin) > 1;
+
+	# One that does not get to run is killed before it can say that it stops.
+	$got{too_slow} = 1 if !defined $got{stopped} || stood_still($begin) > 1;
 
 	$new->quit;
 	$old->query_safe('SET statement_timeout = 0');
