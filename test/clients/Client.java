@@ -166,6 +166,21 @@ public final class Client {
         }
     }
 
+    /** What is under way when the lease ends, and what comes after it. */
+    private static void outlast(Dlock.Lease lease, DataSource source) throws SQLException {
+        try {
+            lease.transaction(source, connection -> lease.close());
+            say("committed");
+        } catch (Dlock.LeaseLost over) {
+            say("not committed");
+        }
+        try {
+            lease.transaction(source, connection -> say("begun"));
+        } catch (Dlock.LeaseLost over) {
+            say("not begun");
+        }
+    }
+
     /** From now on the client's workers are gone, and the machine has no threads for others. */
     private static void takeThreads() {
         try {
@@ -243,6 +258,8 @@ public final class Client {
                 hold(lease);
             } else if (ARGS.get("do").equals("write")) {
                 write(lease, source);
+            } else if (ARGS.get("do").equals("outlast")) {
+                outlast(lease, source);
             } else if (ARGS.get("do").equals("check")) {
                 while (!mayGo()) {
                     lease.check();

@@ -100,7 +100,34 @@ async function testCommit() {
   });
 }
 
-testSpans().then(testEnd).then(testLoss).then(testKeepAlives).then(testCommit).catch((error) => {
+// A transaction that the work has not waited for is not committed when the lease is over.
+async function testForgotten() {
+  const did = [];
+  const client = { on() {}, removeListener() {}, query: async (text) => did.push(text) && { command: text } };
+  const told = [];
+  let lease;
+  let forgotten;
+  await withLease(where, 'job', { ttlMs: 60000, onLost: () => told.push('on_lost') }, (granted) => new Promise((resolve) => {
+    lease = granted;
+    forgotten = lease.transaction(client, () => new Promise((goOn) => {
+      const giveBack = lease._giveBack;
+      lease._giveBack = function (token) {
+        goOn();
+        return giveBack.call(this, token);
+      };
+      resolve();
+    }));
+    forgotten.catch(() => {});
+  }));
+  await assert.rejects(forgotten, { name: 'LeaseLost' });
+  assert.strictEqual(did.pop(), 'ROLLBACK');
+  assert.ok(!did.includes('COMMIT'));
+  assert.throws(() => lease.check(), { name: 'LeaseLost' });
+  await assert.rejects(lease.transaction(client, () => {}), { name: 'LeaseLost' });
+  assert.deepStrictEqual(told, []);
+}
+
+testSpans().then(testEnd).then(testLoss).then(testKeepAlives).then(testCommit).then(testForgotten).catch((error) => {
   process.stderr.write(`${error.stack}\n`);
   process.exitCode = 1;
 });

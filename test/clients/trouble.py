@@ -225,6 +225,22 @@ def transactions():
         assert sql('SELECT count(*) FROM written') == '1'
 
 
+def ended():
+    """A transaction that outlasts the block is not committed."""
+    sql('CREATE TABLE outlasted (x int); SELECT')
+    told = []
+    with psycopg.connect(autocommit=True) as conn:
+        with dlock.lease('', 'job', ttl=HOUR, on_lost=told.append) as l:
+            outlasting = l.transaction(conn)
+            outlasting.__enter__()
+            conn.execute('INSERT INTO outlasted VALUES (1)')
+        raises(dlock.LeaseLost, outlasting.__exit__, None, None, None)
+        assert sql('SELECT count(*) FROM outlasted') == '0'
+        raises(dlock.LeaseLost, l.check)
+        raises(dlock.LeaseLost, l.transaction(conn).__enter__)
+    assert not told
+
+
 def keepalives():
     for given, idle in ('', '10'), ('keepalives_idle=7', '7'):
         with dlock.lease(given, 'job', ttl=HOUR) as l:

@@ -35,10 +35,12 @@ cli_is([ { program => 'java' }, 'Client', 'do=shedlock' ],
 	{ out => "held by another: true\nused up\nheld for a while: true\ndone\n" }, 'ShedLock');
 $node->safe_psql('postgres', "SELECT dlock_force_release('shed', 'test') FROM generate_series(1, 2)");
 client_tests('java', borrows => 1, checks => 1, asks_again => 1);
+my $run = DLockClient::run(do => 'outlast', where => 'roomy');
+like($run->{out}, qr/^token \S+ until \S+\nnot committed\nnot begun\ndone\n\z/, 'a transaction that outlasts the lease') or diag($run->{err});
 
 # A process that can start no thread still stops its work in time, whatever onLost of another
 # lease does.
-my $run = DLockClient::run(do => 'threadless', ttl_ms => 3000, where => 'roomy');
+$run = DLockClient::run(do => 'threadless', ttl_ms => 3000, where => 'roomy');
 like($run->{out}, qr/^on_lost\nunreachable left /m, 'no threads: the work is stopped, and told') or diag($run->{err});
 $node->safe_psql('postgres', "SELECT dlock_force_release('job', 'test') FROM generate_series(1, 2)");
 

@@ -490,14 +490,15 @@ public final class Dlock {
         }
 
         /**
-         * Throw what close() would throw, if the work is to end. It is an exception of its own:
-         * close() throws too, and no exception can suppress itself.
+         * Throw what close() would throw, if the work is to end; and LeaseLost once it is called. It is
+         * an exception of its own: close() throws too, and no exception can suppress itself.
          */
-        public void check() {
-            if (isLost()) {
-                LeaseException reason = error();
-                throw reason instanceof LeaseLost ? new LeaseLost(reason.getMessage())
-                    : reason == null ? late() : new ServerUnreachable(reason.getMessage(), reason.getCause());
+        public synchronized void check() {
+            if (isLost() && error instanceof ServerUnreachable) {
+                throw new ServerUnreachable(error.getMessage(), error.getCause());
+            } else if (error != null || finishing) {
+                throw new LeaseLost(error == null ? "the lease on \"" + name() + "\" is over, as the work has ended"
+                    : error.getMessage());
             }
         }
 

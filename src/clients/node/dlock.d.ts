@@ -36,7 +36,7 @@ export interface Lease {
   readonly remainingMs: number;
   /** Aborted when the work is to end. */
   readonly signal: AbortSignal;
-  /** Throw what withLease() would throw, if the work is to end. */
+  /** Throw what withLease() would throw, if the work is to end; and LeaseLost once it has ended. */
   check(): void;
   /** Run the work in a transaction that presents the token, on a client or on one of a pool. */
   transaction<C extends ClientBase, T>(client: C, work: (client: C) => Promise<T> | T): Promise<T>;

@@ -269,12 +269,15 @@ class Lease {
     return Math.max(this._deadline - now(), 0);
   }
 
-  // Throw what withLease() would throw, if the work is to end.
+  // Throw what withLease() would throw, if the work is to end; and once it has ended.
   check() {
     if (this.lost) {
       throw this._error;
     }
     this.signal.throwIfAborted();
+    if (this._finishing) {
+      throw new LeaseLost(`the lease on "${this.name}" is over, as the work has ended`);
+    }
   }
 
   // Run work(client) in a transaction that presents the token, on a client or on one of

@@ -330,9 +330,11 @@ class Lease:
         return self._error is not None
 
     def check(self):
-        """Raise what the block would raise, if the work is to end."""
+        """Raise what the block would raise, if the work is to end; and LeaseLost once the block is left."""
         if self.lost:
             raise self._error
+        if self._finishing:
+            raise LeaseLost(f'the lease on "{self.name}" is over, as the work has ended')
 
     def remaining(self):
         """How long the lease lasts, at least, if no renewal succeeds; the work ends earlier."""
