@@ -278,7 +278,8 @@ public final class Client {
     }
 
     private static void shedLock() {
-        LockProvider provider = new DlockLockProvider(server());
+        Pool pool = new Pool(5);
+        LockProvider provider = new DlockLockProvider(pool.asSource());
         SimpleLock first = lock(provider, 600, 0).orElseThrow();
         say("held by another:", lock(provider, 600, 0).isEmpty());
         SimpleLock second = first.extend(Duration.ofSeconds(1200), Duration.ZERO).orElseThrow();
@@ -287,6 +288,13 @@ public final class Client {
         } catch (IllegalStateException used) {
             say("used up");
         }
+        pool.free.acquireUninterruptibly(pool.size);
+        try {
+            second.extend(Duration.ofSeconds(1200), Duration.ZERO);
+        } catch (IllegalStateException unreachable) {
+            say("not extended");
+        }
+        pool.free.release(pool.size);
         second.unlock();
         lock(provider, 600, 500).orElseThrow().unlock();
         say("held for a while:", lock(provider, 600, 0).isEmpty());

@@ -52,16 +52,16 @@ public final class DlockLockProvider implements ExtensibleLockProvider {
             this.lease = lease;
         }
 
-        private void use() {
+        private void checkUnused() {
             if (used) {
                 throw new IllegalStateException("lock \"" + lease.name() + "\" has been unlocked or extended already");
             }
-            used = true;
         }
 
         @Override
         public void unlock() {
-            use();
+            checkUnused();
+            used = true;
             try {
                 lease.close();
             } catch (Dlock.LeaseLost expired) {
@@ -71,9 +71,12 @@ public final class DlockLockProvider implements ExtensibleLockProvider {
 
         @Override
         public Optional<SimpleLock> extend(Duration lockAtMostFor, Duration lockAtLeastFor) {
-            use();
+            checkUnused();
             try {
-                return lease.renew(lockAtMostFor) ? Optional.of(new Lock(lease)) : Optional.empty();
+                boolean held = lease.renew(lockAtMostFor);
+                // Not before: after an error this one is still to be unlocked.
+                used = true;
+                return held ? Optional.of(new Lock(lease)) : Optional.empty();
             } catch (SQLException failed) {
                 throw new IllegalStateException("lock \"" + lease.name() + "\" could not be extended", failed);
             }
