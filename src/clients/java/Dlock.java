@@ -474,11 +474,9 @@ public final class Dlock {
         }
 
         /** Is the work to end? */
-        public boolean isLost() {
-            synchronized (this) {
-                if (error == null && left() > margin) {
-                    return false;
-                }
+        public synchronized boolean isLost() {
+            if (error == null && left() > margin) {
+                return false;
             }
             stop(late());
             return true;
@@ -730,19 +728,13 @@ public final class Dlock {
         }
 
         /** Stop the work when it is time to; until then come back. */
-        private void watch() {
-            long until;
-            synchronized (this) {
-                until = left() - margin;
-                if (finishing || error != null) {
-                    return;
-                }
-                if (until > 0) {
-                    watch = CLOCK.schedule(this::watch, until, TimeUnit.NANOSECONDS);
-                    return;
-                }
+        private synchronized void watch() {
+            long until = left() - margin;
+            if (until <= 0) {
+                stop(late());
+            } else if (!finishing && error == null) {
+                watch = CLOCK.schedule(this::watch, until, TimeUnit.NANOSECONDS);
             }
-            stop(late());
         }
 
         /** Sleep until then; false if the work has ended. */

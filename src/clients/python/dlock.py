@@ -326,7 +326,7 @@ class Lease:
     def lost(self):
         """Is the work to end?"""
         if self._error is None and _now() >= self._stop_at():
-            self._stop(self._late())
+            self._stop()
         return self._error is not None
 
     def check(self):
@@ -551,20 +551,23 @@ class Lease:
 
     def _watch(self):
         """See to it that the work ends in time, whatever the thread that renews hangs in."""
-        with self._changed:
-            while not self._finishing and self._error is None:
+        while True:
+            with self._changed:
+                if self._finishing or self._error is not None:
+                    return
                 left = self._stop_at() - _now()
-                if left <= 0:
-                    break
-                self._changed.wait(min(left, 1.0))
-        self._stop(self._late())
+                if left > 0:
+                    self._changed.wait(min(left, 1.0))
+                    continue
+            self._stop()
 
-    def _stop(self, error):
-        """Stop the work, once."""
+    def _stop(self, error=None):
+        """Stop the work, once: for this reason, or if it is late."""
         with self._changed:
-            if self._error is not None or self._finishing:
+            # A renewal may have been answered since somebody found it late.
+            if self._error is not None or self._finishing or (error is None and _now() < self._stop_at()):
                 return
-            self._error = error
+            self._error = error or self._late()
             for conn in self._connections:
                 _cut(conn)
             if self._interrupt:
