@@ -220,8 +220,19 @@ public final class Client {
     private static void run() throws SQLException, InterruptedException {
         Pool pool = new Pool(ARGS.get("where").equals("pool") ? 1 : 5);
         DataSource source = pool.asSource();
+        Semaphore closed = new Semaphore(0); // by onLost
         Dlock.Request request = Dlock.lease(source, ARGS.get("name"), Duration.ofMillis(Long.parseLong(ARGS.get("ttl_ms"))))
-            .waitFor(Duration.ZERO).onLost(lease -> say("on_lost"));
+            .waitFor(Duration.ZERO).onLost(lease -> {
+                say("on_lost");
+                if (ARGS.get("do").equals("close")) {
+                    try {
+                        lease.close();
+                        say("goes on");
+                    } finally {
+                        closed.release();
+                    }
+                }
+            });
         if (ARGS.get("wait_ms").equals("none")) {
             request.waitForever();
         } else {
@@ -258,6 +269,8 @@ public final class Client {
                 hold(lease);
             } else if (ARGS.get("do").equals("write")) {
                 write(lease, source);
+            } else if (ARGS.get("do").equals("close")) {
+                closed.acquireUninterruptibly();
             } else if (ARGS.get("do").equals("outlast")) {
                 outlast(lease, source);
             } else if (ARGS.get("do").equals("check")) {

@@ -38,6 +38,13 @@ client_tests('java', borrows => 1, checks => 1, asks_again => 1);
 my $run = DLockClient::run(do => 'outlast', where => 'roomy');
 like($run->{out}, qr/^token \S+ until \S+\nnot committed\nnot begun\ndone\n\z/, 'a transaction that outlasts the lease') or diag($run->{err});
 
+# The lease ends with the block, whatever onLost does.
+$run = DLockClient::start(do => 'close', where => 'roomy');
+DLockClient::token_of($run);
+$node->safe_psql('postgres', "SELECT dlock_force_release('job', 'test')");
+$run->finish;
+like($run->{out}, qr/^on_lost\ngoes on\nlost left /m, 'onLost closes the lease: the block tells why it ended') or diag($run->{err});
+
 # A process that can start no thread still stops its work in time, whatever onLost of another
 # lease does.
 $run = DLockClient::run(do => 'threadless', ttl_ms => 3000, where => 'roomy');

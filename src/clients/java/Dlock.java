@@ -451,6 +451,7 @@ public final class Dlock {
         private boolean kept; // it is renewed in the background
         private ScheduledFuture<?> watch;
         private FutureTask<?> told; // onLost, called once
+        private Thread teller; // calls it
 
         private Lease(Request request) {
             this.request = request;
@@ -547,7 +548,8 @@ public final class Dlock {
 
         /**
          * Release it: the work has ended. What the work throws comes first; what this would throw
-         * is then among the suppressed exceptions of that.
+         * is then among the suppressed exceptions of that. Called by onLost, it does nothing: the work
+         * has not ended.
          *
          * @throws LeaseLost the lease was lost before
          * @throws ServerUnreachable it could not be renewed in time
@@ -557,7 +559,7 @@ public final class Dlock {
             boolean mine;
             Future<?> telling;
             synchronized (this) {
-                if (finishing) {
+                if (finishing || (Thread.currentThread() == teller && !told.isDone())) {
                     return;
                 }
                 finishing = true;
@@ -796,7 +798,10 @@ public final class Dlock {
 
         /** Stop the work, once. */
         private void stop(LeaseException reason) {
-            FutureTask<?> telling = new FutureTask<>(() -> request.onLost.accept(this), null);
+            FutureTask<?> telling = new FutureTask<>(() -> {
+                teller = Thread.currentThread();
+                request.onLost.accept(this);
+            }, null);
             synchronized (this) {
                 if (error != null || finishing) {
                     return;
