@@ -225,6 +225,25 @@ def transactions():
         assert sql('SELECT count(*) FROM written') == '1'
 
 
+def begun():
+    """A transaction whose token cannot be presented, as the encoding lacks the name."""
+    async def fail_async(l):
+        async with await psycopg.AsyncConnection.connect(client_encoding='LATIN1') as conn:
+            try:
+                async with l.transaction(conn):
+                    pass
+            except UnicodeEncodeError:
+                await conn.rollback()
+            assert conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+    with dlock.lease('', '\u20ac', ttl=HOUR) as l:
+        with psycopg.connect(client_encoding='LATIN1') as conn:
+            raises(UnicodeEncodeError, l.transaction(conn).__enter__)
+            assert conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            conn.rollback()
+        asyncio.run(fail_async(l))
+
+
 def ended():
     """A transaction that outlasts the block is not committed."""
     sql('CREATE TABLE outlasted (x int); SELECT')

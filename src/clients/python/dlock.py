@@ -645,7 +645,11 @@ class _Transaction:
         self._join()
         try:
             self._transaction.__enter__()
-            self._conn.execute(_PRESENT, self._pair)
+            try:
+                self._conn.execute(_PRESENT, self._pair)
+            except BaseException as error:
+                self._transaction.__exit__(type(error), error, None)
+                raise
         except BaseException:
             self._leave()
             raise
@@ -665,7 +669,11 @@ class _Transaction:
         self._join()
         try:
             await self._transaction.__aenter__()
-            await self._conn.execute(_PRESENT, self._pair)
+            try:
+                await self._conn.execute(_PRESENT, self._pair)
+            except BaseException as error:
+                await self._transaction.__aexit__(type(error), error, None)
+                raise
         except BaseException:
             self._leave()
             raise
