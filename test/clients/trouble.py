@@ -260,6 +260,31 @@ def ended():
     assert not told
 
 
+def entry():
+    """A lease that is lost while the loop is busy, before the block has begun."""
+    async def enter(l):
+        try:
+            async with l:
+                raise AssertionError('the block has begun')
+        finally:
+            task = asyncio.current_task()
+            assert not hasattr(task, 'cancelling') or task.cancelling() == 0
+
+    async def work():
+        l = dlock.lease('', 'job', ttl=HOUR)
+        task = asyncio.create_task(enter(l))
+        while l._keeper is None:
+            await asyncio.sleep(0)
+        wait_until(lambda: l.token)
+        sql("SELECT dlock_force_release('job', 'test')")
+        wait_until(lambda: l.lost)
+        with l._changed:
+            pass        # by now the thread has told the loop
+        await task
+
+    raises(dlock.LeaseLost, asyncio.run, work())
+
+
 def keepalives():
     for given, idle in ('', '10'), ('keepalives_idle=7', '7'):
         with dlock.lease(given, 'job', ttl=HOUR) as l:

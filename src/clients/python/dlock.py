@@ -385,19 +385,24 @@ class Lease:
         except asyncio.CancelledError:
             self._finish()
             await self._joined()
-            raise
+            if not self._cancelled or self._cancelled_by_others(task):
+                raise
+            raise self._error from None
 
     async def __aexit__(self, kind, error, trace):
         self._finish()
         cancelled = await self._joined()
         if self._cancelled:
-            # Somebody else may have cancelled the task, too: that goes on.
-            task = asyncio.current_task()
-            if hasattr(task, 'uncancel') and task.uncancel() > 0:
+            if self._cancelled_by_others(asyncio.current_task()):
                 return
         elif cancelled:
             raise asyncio.CancelledError
         self._outcome(kind, error)
+
+    @staticmethod
+    def _cancelled_by_others(task):
+        """Take our cancel back; has somebody else cancelled the task, too?  That goes on."""
+        return hasattr(task, 'uncancel') and task.uncancel() > 0
 
     async def _joined(self):
         """Wait for the thread; was there a cancel meanwhile?"""
