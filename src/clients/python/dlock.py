@@ -207,15 +207,19 @@ class _Line:
 
     def _answer(self, until, wakes):
         conn = self._conn
-        while conn.is_busy():
-            if not self._wait(conn.socket, selectors.EVENT_READ, until, wakes):
-                if _now() < until:
-                    raise _GivenUp
-                raise ServerUnreachable('the server does not answer')
-            conn.consume_input()
-        result = conn.get_result()
-        while conn.get_result() is not None:
-            pass
+        result = None
+        while True:
+            # Also for the end of the answer: it may be yet to come.
+            while conn.is_busy():
+                if not self._wait(conn.socket, selectors.EVENT_READ, until, wakes):
+                    if _now() < until:
+                        raise _GivenUp
+                    raise ServerUnreachable('the server does not answer')
+                conn.consume_input()
+            more = conn.get_result()
+            if more is None:
+                break
+            result = result or more
         if result is None:
             raise ServerUnreachable('the connection was lost')
         return result
