@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
@@ -283,6 +284,24 @@ def entry():
         await task
 
     raises(dlock.LeaseLost, asyncio.run, work())
+
+
+def silence():
+    """Giving up is heard also while the server does not answer."""
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        l = dlock.lease(f'host=127.0.0.1 port={silent.getsockname()[1]}', 'job', ttl=HOUR, wait=None)
+
+        def interrupt():
+            with silent.accept()[0]:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                ended.wait()
+        ended = threading.Event()
+        # What runs in the background may have it ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=interrupt, daemon=True).start()
+        raises(KeyboardInterrupt, l.__enter__)
+        ended.set()
+        assert isinstance(l._error, dlock.LeaseRefused), l._error
 
 
 def keepalives():

@@ -174,14 +174,19 @@ class _Line:
                 if ready:
                     return True
 
-    def _connect(self, until):
+    def _await(self, events, until, wakes):
+        """Wait for the connection."""
+        if not self._wait(self._conn.socket, events, until, wakes):
+            if _now() < until:
+                raise _GivenUp
+            raise ServerUnreachable('the server does not answer')
+
+    def _connect(self, until, wakes):
         conn = self._conn = pq.PGconn.connect_start(self._conninfo)
         want = pq.PollingStatus.WRITING
         while conn.status != pq.ConnStatus.BAD and want != pq.PollingStatus.OK:
             writing = want == pq.PollingStatus.WRITING
-            events = selectors.EVENT_WRITE if writing else selectors.EVENT_READ
-            if not self._wait(conn.socket, events, until, False):
-                raise ServerUnreachable('the server does not answer')
+            self._await(selectors.EVENT_WRITE if writing else selectors.EVENT_READ, until, wakes)
             want = conn.connect_poll()
             if want == pq.PollingStatus.FAILED:
                 break
@@ -193,7 +198,7 @@ class _Line:
         self.sent = False
         try:
             if self._conn is None:
-                self._connect(min(until, _now() + _ANSWER_WITHIN))
+                self._connect(min(until, _now() + _ANSWER_WITHIN), wakes)
             self.sent = True
             self._conn.send_query_params(sql, params)
             result = self._answer(until, wakes)
@@ -211,10 +216,7 @@ class _Line:
         while True:
             # Also for the end of the answer: it may be yet to come.
             while conn.is_busy():
-                if not self._wait(conn.socket, selectors.EVENT_READ, until, wakes):
-                    if _now() < until:
-                        raise _GivenUp
-                    raise ServerUnreachable('the server does not answer')
+                self._await(selectors.EVENT_READ, until, wakes)
                 conn.consume_input()
             more = conn.get_result()
             if more is None:
@@ -495,8 +497,9 @@ class Lease:
         try:
             token = line.ask(sent + self._wait + _ANSWER_WITHIN, _ACQUIRE, *self._params, wakes=True)
         except _GivenUp:
-            line.give_up(_now() + _UNDO_WITHIN)
-            self._undo()
+            if line.sent:
+                line.give_up(_now() + _UNDO_WITHIN)
+                self._undo()
             raise LeaseRefused(f'given up waiting for lock "{self.name}"') from None
         except ServerUnreachable:
             if line.sent:
