@@ -163,6 +163,20 @@ def threads():
             raises(RuntimeError, dlock.lease('', 'job', ttl=HOUR).__enter__)
         assert sql('SELECT count(*) FROM dlock_leases') == '0', 'not given back'
 
+    # Ctrl-C while it is being started.
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        if thread._target.__name__ == '_run':
+            raise KeyboardInterrupt
+    l = dlock.lease('', 'job', ttl=HOUR)
+    threading.Thread.start = interrupted
+    raises(KeyboardInterrupt, l.__enter__)
+    threading.Thread.start = start
+    assert not l._keeper.is_alive()
+    assert sql('SELECT count(*) FROM dlock_leases') == '0', 'not given back'
+
     # Statements under way are ended all the same.
     def lose():
         wait_until(lambda: sql("SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'") == '1')

@@ -439,7 +439,14 @@ class Lease:
         self._tell_answered = tell_answered
         self._tell_ended = tell_ended
         self._interrupt = interrupt
-        self._keeper.start()
+        try:
+            self._keeper.start()
+        except BaseException:
+            # It may be running all the same, or about to.
+            self._finish()
+            if self._keeper.is_alive():
+                self._keeper.join()
+            raise
 
     def _entered(self):
         if self.token is None:
@@ -452,8 +459,7 @@ class Lease:
         with self._changed:
             self._finishing = True
             self._changed.notify_all()
-            if self._keeper.is_alive():
-                self._line.wake()
+            self._line.wake()
 
     def _run(self):
         watcher = threading.Thread(target=self._watch, daemon=True)
