@@ -20,6 +20,8 @@ import (
 var args = map[string]string{"wait_ms": "0", "payload": "null"}
 var least time.Duration = -1 // of what was left of the lease when there was work
 var how = "steady"           // or the machine stood still for a while
+var asked = make(chan bool)  // closed when the work knows that the lease is lost
+var errHalf = errors.New("half done")
 
 func mayGo() bool {
 	_, err := os.Stat(os.Getenv("DLOCK_TEST_GO"))
@@ -49,6 +51,50 @@ func linger(l *dlock.Lease, cancel func()) {
 	cancel()
 	for before := l.Remaining(); l.Remaining() <= before && !l.Lost(); time.Sleep(10 * time.Millisecond) {
 		before = l.Remaining()
+	}
+}
+
+// Ask at the moment when the lease is over.
+func ask(l *dlock.Lease) {
+	for l.Remaining() > millis(args["ttl_ms"])/6+20*time.Millisecond {
+		time.Sleep(time.Millisecond)
+	}
+	for !l.Lost() {
+	}
+	close(asked)
+}
+
+func onLost(*dlock.Lease) {
+	fmt.Println("on_lost")
+	if args["do"] == "ask" {
+		select {
+		case <-asked:
+			fmt.Println("the work goes on")
+		case <-time.After(20 * time.Second):
+			fmt.Println("the work waits")
+		}
+	}
+}
+
+// Begin a transaction that outlives the work.  What is returned tells what becomes of it, and of
+// another.
+func late(l *dlock.Lease, db dlock.Beginner) func() {
+	begun := make(chan bool)
+	ended := make(chan bool)
+	committed := make(chan error)
+	go func() {
+		committed <- l.Tx(context.Background(), db, func(tx *sql.Tx) error {
+			_, err := tx.Exec(args["sql"])
+			close(begun)
+			<-ended
+			return err
+		})
+	}()
+	<-begun
+	return func() {
+		close(ended)
+		err := l.Tx(context.Background(), db, func(*sql.Tx) error { return nil })
+		fmt.Println("lost", l.Lost(), errors.Is(<-committed, dlock.ErrLost), errors.Is(err, dlock.ErrLost))
 	}
 }
 
@@ -106,6 +152,8 @@ func run() error {
 	}
 	var payload any
 	_ = json.Unmarshal([]byte(args["payload"]), &payload)
+	after := func() {}
+	defer func() { after() }()
 	return dlock.Do(ctx, db, args["name"], millis(args["ttl_ms"]), func(ctx context.Context, l *dlock.Lease) error {
 		until := time.Now().Add(l.Remaining())
 		fmt.Printf("token %d until %.6f\n", l.Token, float64(until.UnixMicro())/1e6)
@@ -116,9 +164,16 @@ func run() error {
 			linger(l, cancel)
 		case "write":
 			write(ctx, l, begin)
+		case "ask":
+			ask(l)
+		case "late":
+			after = late(l, begin)
+		case "fail":
+			hold(ctx, l)
+			return errHalf
 		}
 		return nil
-	}, wait, dlock.Payload(payload), dlock.OnLost(func(*dlock.Lease) { fmt.Println("on_lost") }))
+	}, wait, dlock.Payload(payload), dlock.OnLost(onLost))
 }
 
 func main() {
@@ -127,6 +182,9 @@ func main() {
 		args[key] = value
 	}
 	err := run()
+	if errors.Is(err, errHalf) {
+		fmt.Println("failed")
+	}
 	left := float64(least) / float64(time.Millisecond)
 	switch {
 	case err == nil:

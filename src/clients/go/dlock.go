@@ -92,6 +92,14 @@ func (e *leaseError) Error() string        { return e.text }
 func (e *leaseError) Is(target error) bool { return target == e.kind }
 func (e *leaseError) Unwrap() error        { return e.cause }
 
+// Why a lease has ended, and what the work failed with.
+type bothErrors struct{ ended, work error }
+
+func (e *bothErrors) Error() string        { return fmt.Sprintf("%v; the work failed: %v", e.ended, e.work) }
+func (e *bothErrors) Is(target error) bool { return errors.Is(e.work, target) }
+func (e *bothErrors) As(target any) bool   { return errors.As(e.work, target) }
+func (e *bothErrors) Unwrap() error        { return e.ended }
+
 // An Option of Do.
 type Option func(*options)
 
@@ -181,17 +189,8 @@ func Do(ctx context.Context, db *sql.DB, name string, ttl time.Duration,
 // Lost tells whether the work is to end.
 func (l *Lease) Lost() bool { return l.Err() != nil }
 
-// Err is why the work is to end, or nil.
-func (l *Lease) Err() error {
-	l.mu.Lock()
-	late := l.err == nil && !time.Now().Before(l.deadline.Add(-l.margin))
-	err := l.err
-	l.mu.Unlock()
-	if late {
-		return l.stop(nil)
-	}
-	return err
-}
+// Err is why the work is to end, or nil.  The lease is over when the work has returned.
+func (l *Lease) Err() error { return l.stop(nil) }
 
 // Remaining is how long the lease lasts, at least, if no renewal succeeds; the work ends
 // earlier.
@@ -213,6 +212,9 @@ type Beginner interface {
 // Tx runs work in a transaction that presents the token.  It is rolled back if the work
 // fails, or the lease ends.
 func (l *Lease) Tx(ctx context.Context, db Beginner, work func(*sql.Tx) error) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -244,10 +246,18 @@ func (l *Lease) Tx(ctx context.Context, db Beginner, work func(*sql.Tx) error) e
 func (l *Lease) instead(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil && l.err != nil {
-		return l.err
+	if ended := l.over(); err != nil && ended != nil {
+		return ended
 	}
 	return err
+}
+
+// Why there is no lease to work under, or nil.
+func (l *Lease) over() error {
+	if l.err == nil && l.finishing {
+		return &leaseError{ErrLost, fmt.Sprintf("dlock: the work under the lease on %q has ended", l.Name), nil}
+	}
+	return l.err
 }
 
 // ---- before the work ----
@@ -363,11 +373,33 @@ func (l *Lease) request(ctx context.Context, value any, query string, args []any
 	return conn.QueryRowContext(ctx, query, args...).Scan(value)
 }
 
+// A connection for the request.  A driver may not come back from a server that is silent: then
+// it is left to itself.
+func (l *Lease) connect(ctx context.Context) (*sql.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	answered := make(chan answer[*sql.Conn])
+	go func() {
+		conn, err := l.db.Conn(ctx)
+		select {
+		case answered <- answer[*sql.Conn]{conn, err}:
+		case <-ctx.Done():
+			if err == nil {
+				conn.Close()
+			}
+		}
+	}()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // Ask for the lease.
 func (l *Lease) send(ctx context.Context, args []any) (*request, error) {
-	first, cancelFirst := context.WithTimeout(ctx, answerWithin)
-	defer cancelFirst()
-	conn, err := l.db.Conn(first)
+	conn, err := l.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -535,7 +567,7 @@ func (l *Lease) stop(reason error) error {
 	l.mu.Lock()
 	if l.err != nil || l.finishing {
 		defer l.mu.Unlock()
-		return l.err
+		return l.over()
 	}
 	if reason == nil && time.Now().Before(l.deadline.Add(-l.margin)) {
 		// It was renewed just now.
@@ -551,13 +583,18 @@ func (l *Lease) stop(reason error) error {
 			fmt.Sprintf("dlock: the lease on %q could not be renewed in time: %s", l.Name, text), l.trouble}
 	}
 	l.err = reason
-	l.told.Add(1)
-	defer l.told.Done()
+	if l.options.onLost != nil {
+		l.told.Add(1)
+	}
 	l.mu.Unlock()
 	l.unkeep()
 	l.cancel()
 	if l.options.onLost != nil {
-		l.options.onLost(l)
+		// The work may have asked, and keep what this waits for.
+		go func() {
+			defer l.told.Done()
+			l.options.onLost(l)
+		}()
 	}
 	return reason
 }
@@ -599,6 +636,11 @@ func (l *Lease) finish(failure error) error {
 	if l.err == nil && !held && (err == nil || !time.Now().Before(l.deadline)) {
 		text := fmt.Sprintf("dlock: the lease on %q was lost before the work had ended", l.Name)
 		l.err = &leaseError{ErrLost, text, failure}
+		return l.err
+	}
+	// Unless that says no more than that the work was stopped.
+	if l.err != nil && failure != nil && !errors.Is(failure, l.err) && !errors.Is(failure, context.Canceled) {
+		return &bothErrors{l.err, failure}
 	}
 	return l.err
 }
