@@ -260,11 +260,13 @@ def begun():
 
 
 def ended():
-    """A transaction that outlasts the block is not committed."""
+    """A lease is not lost before its block, and what outlasts the block is not committed."""
     sql('CREATE TABLE outlasted (x int); SELECT')
     told = []
+    lease = dlock.lease('', 'job', ttl=HOUR, on_lost=told.append)
+    assert not lease.lost
     with psycopg.connect(autocommit=True) as conn:
-        with dlock.lease('', 'job', ttl=HOUR, on_lost=told.append) as l:
+        with lease as l:
             outlasting = l.transaction(conn)
             outlasting.__enter__()
             conn.execute('INSERT INTO outlasted VALUES (1)')

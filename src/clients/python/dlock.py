@@ -331,7 +331,7 @@ class Lease:
     @property
     def lost(self):
         """Is the work to end?"""
-        if self._error is None and _now() >= self._stop_at():
+        if self.token is not None and self._error is None and _now() >= self._stop_at():
             self._stop()
         return self._error is not None
 
