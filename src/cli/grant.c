@@ -121,7 +121,8 @@ take_grant(GrantTry *try)
 
 /*
  * Give back what has been granted, or may have been: without its token, what the
- * owner holds, if that is nobody else's name.
+ * owner holds, if that is nobody else's name.  Otherwise all that can be done is to
+ * tell.
  */
 static void
 give_back(GrantTry *try, CliTime end)
@@ -132,7 +133,11 @@ give_back(GrantTry *try, CliTime end)
 	const char *token = try->grant->token;
 
 	if (*token == '\0' && !by_owner)
+	{
+		if (try->in_doubt)
+			output_warning("the server may have granted a lease on \"%s\" to owner \"%s\"", request->name, request->owner);
 		return;
+	}
 	if (loop_connect(conn, end) != 0 || conn->state != CONN_IDLE ||
 		!release(conn, by_owner ? release_sql : release_token_sql, request->name,
 				 by_owner ? CONN_TEXT(request->owner) : CONN_BIGINT(token)))

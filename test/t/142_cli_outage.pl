@@ -302,6 +302,17 @@ foreach my $what ('a restart', 'a terminated backend')
 	wait_until(sub { $run->ended || sql("SELECT count(*) FROM dlock_waiters WHERE name = 'other'") == 1 });
 	$proxy->set('cut');
 	is($run->finish->{code}, 75, 'an owner of many: a wait that is broken, and a lease of somebody else');
+
+	# What was granted while nothing came through is not given back.
+	$run = DLockCli->start(@acquire, 'other');
+	run_waits($node, 'other');
+	$proxy->set('deaf');
+	$proxy->set('silent');
+	$run->signal('TERM');
+	is($run->finish->{code}, 143, 'an owner of many: a signal, and no answer to the cancel');
+	like($run->{err}, qr/^dlock: warning: the server may have granted a lease on "other" to owner "ci"$/m, 'an owner of many: a signal, and no answer to the cancel: told');
+	$proxy->set('pass');
+	ok($node->poll_query_until($db, 'SELECT count(*) = 0 FROM dlock_waiters'), 'an owner of many: a signal, and no answer to the cancel: the wait ends');
 	sql("SELECT dlock_release('other', 'holder')");
 }
 
