@@ -9,6 +9,7 @@ use warnings FATAL => 'all';
 
 use Carp;
 use Config;
+use Cwd qw(abs_path);
 use Exporter 'import';
 use List::Util qw(min);
 use POSIX ();
@@ -151,6 +152,16 @@ sub wait_gone
 	return;
 }
 
+# Process ids of a server, whether its postmaster is there or not: all that work in its
+# data directory.
+sub _pids_of_node
+{
+	my ($node) = @_;
+	my $data_dir = abs_path($node->data_dir);
+
+	return grep { (readlink("/proc/$_/cwd") // '') eq $data_dir } map { m{(\d+)$} } glob '/proc/[0-9]*';
+}
+
 # Kill the server so that nothing of it runs on.  With "orphans" only the
 # postmaster is killed, and its children go on until they notice.
 sub crash_node
@@ -162,8 +173,10 @@ sub crash_node
 	$postmaster =~ s/\n.*//s;
 	if ($params{orphans})
 	{
-		@children = child_pids($postmaster);
+		# Those that are forked until it is killed are its children, too.
 		$node->kill9;
+		wait_gone($postmaster);
+		@children = _pids_of_node($node);
 	}
 	else
 	{
