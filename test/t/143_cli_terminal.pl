@@ -109,7 +109,7 @@ type("fg\n", $prompt, 'awake');
 type("echo code \$?\n", qr/code 76/, 'too late: exit code');
 
 # A terminal that was stopped takes no message, and the lease is renewed all the same.
-type("\$DL run --ttl 20 stopped sh -c 'while [ ! -e $dir/go ]; do sleep 0.05; done; exit 3'\n", qr/\z/, 'a command');
+type("\$DL run --ttl 60 stopped sh -c 'while [ ! -e $dir/go ]; do sleep 0.05; done; exit 3'\n", qr/\z/, 'a command');
 my $held = "FROM dlock_leases WHERE name = 'stopped' AND state = 'held'";
 ok($node->poll_query_until($db, "SELECT count(*) = 1 $held"), 'a lease');
 syswrite $pty, "\cS";

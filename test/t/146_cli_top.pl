@@ -126,7 +126,7 @@ sub start_blocked
 	$blocker->query_safe('BEGIN');
 	$blocker->query_safe("LOCK TABLE $view IN ACCESS EXCLUSIVE MODE");
 	{
-		local $ENV{PGOPTIONS} = '-c deadlock_timeout=3s';
+		local $ENV{PGOPTIONS} = '-c deadlock_timeout=10s';
 		$run{h} = IPC::Run::start([ $dlock, @args ], '<', \undef, '>', \$run{out}, '2>', \$run{err});
 	}
 	wait_until(sub { $run{pid} = sql("SELECT pid FROM pg_locks WHERE relation = '$view'::regclass AND NOT granted") })

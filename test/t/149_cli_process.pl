@@ -94,7 +94,7 @@ sub is_gone
 		fcntl $messages, F_SETFL, $flags;
 		open STDERR, '>&', $messages or POSIX::_exit(200);
 	};
-	my $run = DLockCli->start({ before => $fill }, qw(run --ttl 20 stalled sh -c), "echo up; while [ ! -e $dir/stalled ]; do sleep 0.05; done; exit 3");
+	my $run = DLockCli->start({ before => $fill }, qw(run --ttl 60 stalled sh -c), "echo up; while [ ! -e $dir/stalled ]; do sleep 0.05; done; exit 3");
 	$run->wait_out(qr/up/);
 	$node->restart;
 	my $held = "FROM dlock_leases WHERE name = 'stalled' AND state = 'held'";
