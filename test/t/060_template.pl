@@ -101,12 +101,12 @@ foreach my $attempt (1 .. 3)
 	wait_for_reaper($node, 'original');
 	my ($opener, $copier) = map { DLockSession->new($node, $_) } 'original', 'postgres';
 
-	# That it is being copied is seen by the opener itself.  The server waits a few
-	# seconds for those who are connected.
+	# That it is being copied, or was to be, is seen by the opener itself.  The server waits
+	# a few seconds for those who are connected.
 	$opener->ask(<<'EOC');
 DO $$
 BEGIN
-	WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'CREATE DATABASE gated%' AND state = 'active') LOOP
+	WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'CREATE DATABASE gated%') LOOP
 		PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
 	END LOOP;
 END $$;

@@ -188,7 +188,8 @@ foreach my $closed (
 # says that it is done.
 foreach my $opened ('by itself', 'by its owner', 'by its token', 'by force again')
 {
-	my ($token, $sent, $answered) = timed($monitor, "SELECT dlock_acquire('closes', 'holder', '1 h', lock_delay => '" . ($opened eq 'by itself' ? 3 : 3600) . " s')");
+	my $delay = $opened eq 'by itself' ? 10 : 3600;
+	my ($token, $sent, $answered) = timed($monitor, "SELECT dlock_acquire('closes', 'holder', '1 h', lock_delay => '$delay s')");
 	my $watcher = DLockSession->new($node, $db);
 
 	$waiter->ask_waiting($monitor, "SELECT dlock_acquire('closes', 'waiter', '1 h', wait => NULL)");
@@ -200,7 +201,7 @@ foreach my $opened ('by itself', 'by its owner', 'by its token', 'by force again
 	my $from = mono_now();
 	if ($opened eq 'by itself')
 	{
-		granted_between($sent + 3, $answered + 3, "forced, opened $opened");
+		granted_between($sent + $delay, $answered + $delay, "forced, opened $opened");
 	}
 	else
 	{

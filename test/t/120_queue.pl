@@ -361,7 +361,8 @@ EOC
 			$granted++;
 			$ctl->query_safe("SELECT dlock_release_token('race', $answer->{out})");
 		}
-		elsif (wait_any(2, $s[1]))
+		elsif (wait_any(2, $s[1])
+			|| $ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE owner = 'a$i'") == 0 && wait_any($at_once, $s[1]))
 		{
 			$given_back++;
 		}

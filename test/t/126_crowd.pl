@@ -100,15 +100,25 @@ sub sleeping_crowd
 {
 	$ctl->query_safe("SELECT dlock_acquire('hot', 'holder', '1 h')");
 	my $waiters = start_crowd('1h');
-	my @pids = sleeping_crowd();
-	is(scalar @pids, $crowd, 'all wait');
-	my %before = map { $_ => sleeps($_) } @pids;
-	$ctl->query_safe("SELECT dlock_renew('hot', 'holder', '200 ms')");
-	ok( wait_until(
-			sub { $ctl->query_safe("SELECT owner FROM dlock_leases WHERE name = 'hot'") =~ /^w/ }, 30),
-		'one of the crowd gets the lock');
-	usleep(300_000);
-	my @woken = grep { -e "/proc/$_/status" && sleeps($_) != $before{$_} } @pids;
+	my ($holder, @woken) = 'holder';
+
+	# Some may be woken besides, by the timer of a backend's statistics or when they have slept
+	# for a minute; not each time.
+	foreach my $turn (0 .. 2)
+	{
+		my @pids = sleeping_crowd();
+		is(scalar @pids, $crowd - $turn, 'all wait');
+		my %before = map { $_ => sleeps($_) } @pids;
+		$ctl->query_safe("SELECT dlock_renew('hot', '$holder', '200 ms')");
+		my $next;
+		ok( wait_until(
+				sub { ($next = $ctl->query_safe("SELECT owner FROM dlock_leases WHERE name = 'hot'")) =~ /^w/ && $next ne $holder }, 30),
+			'one of the crowd gets the lock');
+		$holder = $next;
+		usleep(300_000);
+		@woken = grep { -e "/proc/$_/status" && sleeps($_) != $before{$_} } @pids;
+		last if @woken <= 3;
+	}
 	cmp_ok(scalar @woken, '<=', 3, 'an expiry wakes no herd');
 	end_crowd($waiters);
 }
