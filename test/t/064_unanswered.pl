@@ -487,7 +487,9 @@ foreach my $round (1 .. 10)
 	close $fh;
 	my $victim = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr($db), '-f', $file ], '>', \$out, '2>', \$err);
 	my $pid;
-	wait_until(sub { $pid = $monitor->query_safe("SELECT pid FROM pg_stat_activity WHERE application_name = 'victim'") });
+
+	# A cancel that met the settings would belong to none of the statements.
+	wait_until(sub { $pid = $monitor->query_safe("SELECT pid FROM pg_stat_activity WHERE application_name = 'victim' AND query LIKE 'SELECT ''r%'") });
 	while ($victim->pumpable)
 	{
 		$monitor->query_safe("SELECT count(pg_sleep(random() / 1000)), count(pg_cancel_backend($pid)) FROM generate_series(1, 20) WHERE EXISTS (SELECT FROM pg_stat_activity WHERE pid = $pid)");

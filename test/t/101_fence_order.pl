@@ -366,7 +366,7 @@ foreach my $end ('pg_terminate_backend', 'the end of the client')
 }
 
 # Two-phase commit.
-is(locks_left(), 0, 'no locks are left');
+ok(wait_until(sub { locks_left() == 0 }), 'no locks are left');
 foreach my $end ('COMMIT', 'ROLLBACK')
 {
 	my $committed = $end eq 'COMMIT';

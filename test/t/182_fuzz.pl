@@ -188,12 +188,12 @@ foreach my $state (qw(22023 22004 42501 57014 LK002))
 {
 	cmp_ok($seen{$state} // 0, '>', 0, "$state was met");
 }
-$node->safe_psql($db, "ROLLBACK PREPARED '$_'") foreach split /\n/, $node->safe_psql($db, 'SELECT gid FROM pg_prepared_xacts');
 ok( wait_until(
 		sub {
 			$node->safe_psql($db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fuzz'") eq '0';
 		}),
 	'every session has ended');
+$node->safe_psql($db, "ROLLBACK PREPARED '$_'") foreach split /\n/, $node->safe_psql($db, 'SELECT gid FROM pg_prepared_xacts');
 is($node->safe_psql($db, 'SELECT count(*) FROM dlock_waiters'), '0', 'every queue is empty');
 
 # A lease with a lock delay leaves its lock closed, and the second call opens it.
