@@ -30,7 +30,6 @@
  */
 #include "postgres.h"
 
-#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/ipc.h"
@@ -332,61 +331,6 @@ dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now)
 			leader = lease;
 	}
 	return leader;
-}
-
-/* Add the owner of a lease or a request, unless it is there. */
-static void
-add_owner(DLockQueueOwners *owners, const DLockSpaceLease *blocker)
-{
-	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner = dlock_space_lease_owner(blocker, buffer);
-
-	for (int i = 0; i < owners->count; i++)
-	{
-		DLockOwner	named = {owners->owners[i].role,
-		{owners->owners[i].data, owners->owners[i].len}};
-
-		if (dlock_name_is_owner(&named, &owner))
-			return;
-	}
-	owners->more = owners->count == DLOCK_QUEUE_OWNERS;
-	if (owners->more)
-		return;
-	owners->owners[owners->count].role = owner.role;
-	owners->owners[owners->count].len = owner.name.len;
-	memcpy(owners->owners[owners->count].data, owner.name.data, owner.name.len);
-	owners->count++;
-}
-
-/*
- * The owners of the leases that are in the way of a request, and of the requests
- * in front of it that are.
- */
-void
-dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now, DLockQueueOwners *owners)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	uint32		conflicts = dlock_rule_conflicts((DLockMode) request->mode) |
-		((request->mode == DLOCK_MODE_PERMIT) ? DLOCK_RULE_BIT(DLOCK_MODE_PERMIT) : 0);
-	DLockSpaceLease *own = (request->kind == DLOCK_SPACE_CONVERT) ?
-		dlock_holder_converted(entry, request, now) : NULL;
-
-	owners->count = 0;
-	owners->more = false;
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		if (lease != own && dlock_holder_blocks_until(lease) > now &&
-			(conflicts & DLOCK_RULE_BIT(lease->mode)) != 0)
-			add_owner(owners, lease);
-	}
-	for (DLockSpaceLease *ahead = dlock_space_queue(entry); ahead != request;
-		 ahead = dlock_space_next(ahead))
-	{
-		if (dlock_holder_is_waiting(entry, ahead, now) &&
-			(conflicts & DLOCK_RULE_BIT(ahead->mode)) != 0)
-			add_owner(owners, ahead);
-	}
 }
 
 /* ---- calling ---- */
@@ -728,38 +672,6 @@ dlock_queue_call_mine(void)
 		 request != NULL; request = dlock_space_request_next(request))
 		dlock_queue_call_again(dlock_space_entry_of(request), now);
 	dlock_partition_unlock_set(&set);
-}
-
-/*
- * The owners that are in the way of what this process waits for (of the first
- * lock of which that is so), as a list for people.
- */
-char *
-dlock_queue_describe_blockers(void)
-{
-	DLockQueueOwners *owners = palloc0(sizeof(DLockQueueOwners));
-	StringInfoData text;
-	DLockPartitionSet set;
-
-	if (lock_mine(&set))
-	{
-		DLockTime	now = dlock_clock_now();
-
-		for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
-			 request != NULL && owners->count == 0;
-			 request = dlock_space_request_next(request))
-			dlock_queue_owners_in_way(request, now, owners);
-		dlock_partition_unlock_set(&set);
-	}
-
-	initStringInfo(&text);
-	for (int i = 0; i < owners->count; i++)
-		appendStringInfo(&text, "%s\"%.*s\"", (i > 0) ? ", " : "",
-						 owners->owners[i].len, owners->owners[i].data);
-	if (owners->more)
-		appendStringInfoString(&text, ", ...");
-	pfree(owners);
-	return text.data;
 }
 
 /*

@@ -57,22 +57,6 @@ typedef enum DLockQueueNews
 								 * dropped */
 } DLockQueueNews;
 
-/* How many owners in the way are named. */
-#define DLOCK_QUEUE_OWNERS		64
-
-/* Owners, each once. */
-typedef struct DLockQueueOwners
-{
-	int			count;
-	bool		more;			/* than are named */
-	struct
-	{
-		Oid			role;
-		int			len;
-		char		data[DLOCK_OWNER_MAX];
-	}			owners[DLOCK_QUEUE_OWNERS];
-} DLockQueueOwners;
-
 /* the places of processes */
 extern void dlock_queue_request(void);
 extern void dlock_queue_startup(void);
@@ -94,8 +78,6 @@ extern bool dlock_queue_lock(int process, Oid database, LWLockMode mode,
 
 /* under partition locks */
 extern DLockSpaceLease *dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now);
-extern void dlock_queue_owners_in_way(DLockSpaceLease *request, DLockTime now,
-									  DLockQueueOwners *owners);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now);
@@ -109,7 +91,6 @@ extern DLockTime dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 own
 extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);
 extern void dlock_queue_call_mine(void);
 extern void dlock_queue_leave(void);
-extern char *dlock_queue_describe_blockers(void);
 extern void dlock_queue_dismiss(Oid database);
 
 #endif							/* DLOCK_QUEUE_H */

@@ -49,6 +49,7 @@
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/stat.h"
+#include "lock/blocker.h"
 #include "lock/deadlock.h"
 #include "lock/held.h"
 #include "lock/queue.h"
@@ -278,7 +279,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 		now - waiting->began >= (DLockTime) DeadlockTimeout * 1000)
 	{
 		DLockTime	waited = now - waiting->began;
-		char	   *blockers = dlock_queue_describe_blockers();
+		char	   *blockers = dlock_blocker_describe();
 
 		waiting->was_logged = true;
 		ereport(LOG,

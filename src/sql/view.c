@@ -36,6 +36,7 @@
 #include "base/rule.h"
 #include "base/settings.h"
 #include "base/stat.h"
+#include "lock/blocker.h"
 #include "lock/queue.h"
 #include "session/session.h"
 #include "space/holder.h"
@@ -357,7 +358,7 @@ typedef struct DLockViewWaiter
 	bool		converts;
 	int			position;
 	Oid			role;
-	DLockQueueOwners blocked_by;
+	DLockBlockerOwners blocked_by;
 } DLockViewWaiter;
 
 /* The position of a request in its queue.  The partition must be locked. */
@@ -403,7 +404,7 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 		copy->converts = request->kind == DLOCK_SPACE_CONVERT;
 		copy->position = position_of(request);
 		copy->role = request->role;
-		dlock_queue_owners_in_way(request, now, &copy->blocked_by);
+		dlock_blocker_find(request, now, &copy->blocked_by);
 		copies = lappend(copies, copy);
 	}
 	dlock_partition_unlock_set(&set);
@@ -411,7 +412,7 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 }
 
 static Datum
-owner_array(const DLockQueueOwners *owners)
+owner_array(const DLockBlockerOwners *owners)
 {
 	Datum	   *elements = palloc(owners->count * sizeof(Datum));
 
