@@ -397,17 +397,26 @@ is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
 	return true;
 }
 
+/* Why a queue is called. */
+typedef enum DLockQueueCause
+{
+	CALL_CHANGED,				/* leases have changed: those that watch, too */
+	CALL_AGAIN,					/* time has passed, or a request has gone */
+	CALL_KEPT					/* time has passed: those alone that the lock
+								 * kept waiting when they looked last */
+} DLockQueueCause;
+
 /*
  * Call the requests in the queue of a lock that can be granted, and wake the
- * processes that have something else to do now; those that only watch if leases on
- * it have changed.  The partition must be locked exclusively.
+ * processes that have something else to do now.  The partition must be locked
+ * exclusively.
  *
- * Only the first request that stays uncalled has a timer for the end of what is
- * in its way.  This ends as soon as everything behind conflicts, so its cost
+ * Only the first request that is blocked has a timer for the end of what is in its
+ * way.  This ends as soon as everything behind conflicts, so its cost
  * does not depend on how many requests for leases wait.
  */
 static void
-call_queue(DLockSpaceEntry *entry, DLockTime now, bool leases_changed)
+call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 {
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
@@ -423,8 +432,9 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, bool leases_changed)
 	{
 		DLockMode	mode = (DLockMode) request->mode;
 		bool		blocked;
+		bool		callable;
 
-		if (request->kind == DLOCK_SPACE_WATCH && !leases_changed)
+		if (request->kind == DLOCK_SPACE_WATCH && cause != CALL_CHANGED)
 			continue;
 		if (request->kind != DLOCK_SPACE_ASKED)
 		{
@@ -439,7 +449,8 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, bool leases_changed)
 		}
 
 		blocked = dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits);
-		if (request->bound_mono == 0 && !blocked && !is_owned_otherwise(request, now))
+		callable = cause != CALL_KEPT || request->kept;
+		if (request->bound_mono == 0 && !blocked && callable && !is_owned_otherwise(request, now))
 		{
 			request->bound_mono = dlock_rule_grant(request->ttl, now, 0).deadline;
 			dlock_queue_place(request->process)->called = true;
@@ -459,15 +470,20 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, bool leases_changed)
 			continue;
 		}
 
+		if (blocked)
+		{
+			if (is_first)
+				wake_if_late(request, crowd.until, now);
+			is_first = false;
+			request->kept = true;
+		}
+
 		/*
 		 * If its owner has the lock otherwise, its process knows what that
 		 * means.
 		 */
-		if (!blocked)
+		else if (callable)
 			dlock_space_wake(request->process);
-		else if (is_first)
-			wake_if_late(request, crowd.until, now);
-		is_first = false;
 		ahead |= DLOCK_RULE_BIT(mode);
 		if (is_closed(entry, &crowd, ahead))
 			break;
@@ -478,14 +494,14 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, bool leases_changed)
 void
 dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
 {
-	call_queue(entry, now, true);
+	call_queue(entry, now, CALL_CHANGED);
 }
 
 /* The same if only time has passed, or a request has gone. */
 void
 dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now)
 {
-	call_queue(entry, now, false);
+	call_queue(entry, now, CALL_AGAIN);
 }
 
 /*
@@ -501,11 +517,15 @@ dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now)
 	{
 		bool		is_asked = request->kind == DLOCK_SPACE_ASKED;
 
-		/* Observers know when what they see ends; what is called has a bound. */
-		if (request->kind == DLOCK_SPACE_WATCH || (is_asked && request->bound_mono != 0))
+		/*
+		 * Observers know when what they see ends; what is called has a bound,
+		 * and what another lock keeps waiting no timer.
+		 */
+		if (request->kind == DLOCK_SPACE_WATCH ||
+			(is_asked && (request->bound_mono != 0 || !request->kept)))
 			continue;
 		if (request->deadline <= now)
-			dlock_queue_call_again(entry, now);
+			call_queue(entry, now, CALL_KEPT);
 		/* Those behind it have no timer, or have been called, too. */
 		if (is_asked || request->deadline <= now)
 			return;
@@ -557,10 +577,11 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 									  own, request, now, until);
 	if (own != NULL)
 		*until = Min(*until, own->deadline);
-	/* The one in front wakes in time, and calls this one, too. */
-	else if (blocked && !dlock_space_is_first(request))
+	/* One in front looks in time, and calls this one, too. */
+	else if (!blocked || !dlock_space_is_first(request))
 		*until = DLOCK_TIME_FOREVER;
 	request->deadline = Min(*until, anyway);
+	request->kept = blocked;
 	return blocked;
 }
 
@@ -619,6 +640,25 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 }
 
 /*
+ * If the time has come for which a request of this process has the timer, call those
+ * that rely on that: the process may wait for another lock, too, and not take this one.
+ * It does nothing if all that was to end has been renewed: no lease is dead, and no
+ * call in front can have ended.  The partition must be locked exclusively.
+ */
+static void
+pass_on(DLockSpaceLease *request, DLockTime now)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+
+	if (request->kind != DLOCK_SPACE_ASKED || request->deadline > now)
+		return;
+	refresh_if_due(entry, now);
+	request->kept = false;		/* it looks just now */
+	if (now >= entry->earliest || dlock_space_queue(entry) != request)
+		call_queue(entry, now, CALL_KEPT);
+}
+
+/*
  * See what has become of what this process waits for.
  *
  * If it goes on waiting, "until" is when to look again at the latest, since a
@@ -646,7 +686,10 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
+	{
 		overtaken |= is_overtaken(request, now);
+		pass_on(request, now);
+	}
 	if (!overtaken && are_kept_waiting(now, anyway, until))
 		news = DLOCK_QUEUE_WAIT;
 

@@ -112,6 +112,8 @@ typedef struct DLockSpaceLease
 	uint8		stopped:1;		/* it ended otherwise than by its deadline */
 	uint8		unwritten:1;	/* its page says something older or undone */
 	uint8		indexed:1;		/* it is in the bucket of its token */
+	uint8		kept:1;			/* of a request: the lock kept it waiting when
+								 * its process looked last, or since */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
 

@@ -266,8 +266,9 @@ dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts)
 }
 
 /*
- * Is a request for a lease the first one in its queue that has not been called,
- * conversions and requests that only watch aside?  Lock as for bucket.
+ * May a request for a lease be the first one in its queue that the lock keeps waiting,
+ * and that has not been called?  It may if the one in front of it is not; it
+ * has a timer, then.  Lock as for bucket.
  */
 bool
 dlock_space_is_first(const DLockSpaceLease *request)
@@ -275,7 +276,8 @@ dlock_space_is_first(const DLockSpaceLease *request)
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	return dlock_space_entry_of(request)->queue == dlock_memory_ref(request) ||
 		LEASE_AT(request->on_lock.prev)->kind != DLOCK_SPACE_ASKED ||
-		LEASE_AT(request->on_lock.prev)->bound_mono != 0;
+		LEASE_AT(request->on_lock.prev)->bound_mono != 0 ||
+		!LEASE_AT(request->on_lock.prev)->kept;
 }
 
 /* When a lease stops blocking has changed: see to it that "earliest" is not after that. */
@@ -412,6 +414,7 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->stopped = false;
 	lease->unwritten = false;
 	lease->indexed = false;
+	lease->kept = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));

@@ -31,16 +31,17 @@ my $ctl = DLockSession->new($node, $db, name => 'control');
 # A crowd of pgbench's clients, each of which asks once.
 sub start_crowd
 {
-	my ($deadlock_timeout, $mode) = @_;
+	my ($deadlock_timeout, $mode, $sql) = @_;
 	my $script = PostgreSQL::Test::Utils::tempdir . '/crowd.sql';
-	append_to_file($script, sprintf "SELECT dlock_acquire('hot', 'w' || :client_id, '1 h', NULL, mode => '%s');\n", $mode // 'exclusive');
+	$sql //= sprintf "SELECT dlock_acquire('hot', 'w' || :client_id, '1 h', NULL, mode => '%s')", $mode // 'exclusive';
+	append_to_file($script, "$sql;\n");
 	local $ENV{PGOPTIONS} = "-c deadlock_timeout=$deadlock_timeout";
 	my $waiters = IPC::Run::start(
 		[ $node->installed_command('pgbench'), '-n', '-h', $node->host, '-p', $node->port,
 			'-c', $crowd, '-j', 2, '-t', 1, '-f', $script, $db ],
 		'>', \my $out, '2>', \my $err);
 	wait_until(
-		sub { $ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'hot'") == $crowd },
+		sub { $ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'hot' AND owner LIKE 'w%'") == $crowd },
 		120)
 	  or die "the crowd does not come: $err";
 	return $waiters;
@@ -121,6 +122,36 @@ sub sleeping_crowd
 	}
 	cmp_ok(scalar @woken, '<=', 3, 'an expiry wakes no herd');
 	end_crowd($waiters);
+}
+
+# Nor does an expiry before a request for several locks that cannot use it; nor one beside
+# a crowd for whom the lock was free before.
+foreach my $case (
+	[ 'behind a request for several', "dlock_acquire('hot', 'expires', '1 h')", "dlock_acquire_all('{hot, hot/$crowd}', 'first', '1 h', NULL)" ],
+	[ 'waiting for paths', "dlock_acquire_path('hot/expires', 'expires', '1 h')", "dlock_acquire_path('hot/$crowd', 'first', '1 h', NULL)",
+		"SELECT dlock_acquire_path('hot/' || :client_id, 'w' || :client_id, '1 h', NULL)" ])
+{
+	my ($what, $expires, $request, $sql) = @$case;
+	my $first = DLockSession->new($node, $db, name => 'first', setup => "SET deadlock_timeout = '1 h'");
+
+	$ctl->query_safe("SELECT count(dlock_acquire('hot/' || i, 'holder', '1 h')) FROM generate_series(0, $crowd) i");
+	$ctl->query_safe("SELECT $expires");
+	enqueue($ctl, $first, "SELECT $request");
+	my $waiters = start_crowd('1h', undef, $sql);
+
+	# That it ends earlier is a change that wakes them.
+	$ctl->query_safe("SELECT dlock_renew_all('expires', '6 s')");
+	my %before = map { $_ => sleeps($_) } grep { $_ != $first->{pid} } sleeping_crowd();
+	is(scalar keys %before, $crowd, "$what: all wait");
+	my $held = "SELECT count(*) > 0 FROM dlock_leases WHERE owner = 'expires'";
+	is($ctl->query_safe($held), 't', "$what: so far");
+	ok(wait_until(sub { $ctl->query_safe($held) eq 'f' }), "$what: a lease expires");
+	usleep(300_000);
+	my @woken = grep { sleeps($_) != $before{$_} } keys %before;
+	cmp_ok(scalar @woken, '<=', 3, "$what: an expiry wakes no herd");
+	end_crowd($waiters);
+	$ctl->query_safe("SELECT dlock_release_all('holder')");
+	$first->quit;
 }
 
 # A ring that is closed by a conversion, while the two that wait have waited for so

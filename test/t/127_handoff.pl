@@ -1,7 +1,8 @@
 # Proves: a hand-off that lacks something goes well.  What has been done is told, also
 # if no waiter can be served for lack of tokens or pages; the others are served when
-# what was lacking is there; and while the store is locked time-outs count, and a
-# waiter with time is granted the lock afterwards.
+# what was lacking is there; nobody waits behind a request that lacks another lock; and
+# while the store is locked time-outs count, and a waiter with time is granted the lock
+# afterwards.
 
 use strict;
 use warnings FATAL => 'all';
@@ -130,6 +131,36 @@ sub wait_for_sleep
 	clean($label);
 	($s[0]) = DLockSession->new($node, $db, name => 's0') if $s[0]{lost};
 }
+
+# Behind a call for several locks that lacks another one when a lease expires.  A reaper
+# that is faster than this call would help.
+stop_processes();
+foreach my $case (
+	[ 'several', "dlock_acquire('l', 'x', '3 s')", "dlock_acquire('m', 'y', '1 h')",
+		"dlock_acquire_all('{l, m}', 'first', '1 h', NULL, 'shared')", "dlock_acquire('l', 'behind', '1 h', NULL, mode => 'shared')" ],
+	[ 'a path', "dlock_acquire('a', 'x', '3 s', mode => 'shared')", "dlock_acquire_path('a/x', 'y', '1 h', mode => 'shared')",
+		"dlock_acquire_path('a/x', 'first', '1 h', NULL)", "dlock_acquire_path('a/y', 'behind', '1 h', NULL)" ],
+	[ 'a path that the lease lets in', "dlock_acquire('a', 'x', '3 s', mode => 'shared')", "dlock_acquire('a/x', 'y', '1 h')",
+		"dlock_acquire_path('a/x', 'first', '1 h', NULL, mode => 'shared')", "dlock_acquire_path('a/y', 'behind', '1 h', NULL)" ])
+{
+	my ($what, $expires, $lacks, $first, $behind) = @$case;
+	my $label = "behind a call for several, at a deadline, $what";
+
+	isnt($ctl->query_safe("SELECT $_"), '', "$label: held") foreach $lacks, $expires;
+	enqueue($ctl, $s[1], "SELECT $first");
+	enqueue($ctl, $s[0], "SELECT $behind");
+	my $answer = prompt_answer($s[0], $label);
+	like($answer->{out}, qr/^\d+$/, "$label: granted");
+	in_time($answer->{sent}, $answer->{at}, 3 + $at_once / 2, "$label: in time");
+	nobody_answers("$label: the other waits on", $s[1]);
+	is($ctl->query_safe('SELECT DISTINCT owner FROM dlock_waiters'), 'first', "$label: for what it lacks");
+	$ctl->query_safe("SELECT dlock_release_all('y')");
+	answers_in_order($s[1]);
+	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach 'first', 'behind';
+	clean($label);
+	($s[0]) = DLockSession->new($node, $db, name => 's0') if $s[0]{lost};
+}
+continue_processes();
 
 # The release of a permit that may not be had yet, while as many others are to
 # be handed on as lie on more pages than a release has pinned.
