@@ -14,7 +14,7 @@
  *	  A semaphore is different: one holder that goes on is enough.  So the
  *	  search first works out which backends are stuck: all that wait, less
  *	  those whose blockers can all go on (or one of the holders, of a
- *	  semaphore), and this again until no backend is taken away.  The circle is
+ *	  semaphore, or if it has a permit to spare), and this again until no backend is taken away.  The circle is
  *	  looked for among the stuck ones.
  *
  *	  Which backends look, and when, is argued in src/README ("Deadlocks"): one
@@ -114,7 +114,7 @@ pass_lock(DLockGraph *graph, DLockGraphLock *lock)
 	uint32		held = 0;
 	DLockToken	only[DLOCK_MODES] = {0};	/* the stuck holder in a mode, if
 											 * it is one */
-	bool		has_free_holder = lock->has_free_holder;
+	bool		has_free_permit = lock->has_free_permit;
 	bool		changed = false;
 
 	for (int i = 0; i < lock->nholders; i++)
@@ -123,13 +123,13 @@ pass_lock(DLockGraph *graph, DLockGraphLock *lock)
 
 		if (!is_holder_stuck(graph, &lock->holders[i]))
 		{
-			has_free_holder |= (mode == DLOCK_MODE_PERMIT);
+			has_free_permit |= (mode == DLOCK_MODE_PERMIT);
 			continue;
 		}
 		only[mode] = (held & DLOCK_RULE_BIT(mode)) ? DLOCK_TOKEN_NONE : lock->holders[i].token;
 		held |= DLOCK_RULE_BIT(mode);
 	}
-	if (has_free_holder)
+	if (has_free_permit)
 		held &= ~DLOCK_RULE_BIT(DLOCK_MODE_PERMIT);
 
 	for (int i = 0; i < lock->nitems; i++)

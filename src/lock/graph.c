@@ -139,9 +139,9 @@ reach(DLockGraph *graph, int process)
 	graph->pending[graph->npending++] = process;
 }
 
-/* Copy the queue of the next lock, and those of its holders that may be waiting. */
+/* Copy the queue of the next lock. */
 static void
-fill_lock(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
+fill_queue(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 {
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
@@ -163,6 +163,13 @@ fill_lock(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 				.converted = (request->kind == DLOCK_SPACE_CONVERT) ? request->token : DLOCK_TOKEN_NONE
 		};
 	}
+}
+
+/* Copy those of the holders of a lock that may be waiting. */
+static void
+fill_holders(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
+{
+	uint32		taken = 0;
 
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
@@ -174,6 +181,7 @@ fill_lock(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 
 		if (dlock_holder_blocks_until(lease) <= graph->now)
 			continue;
+		taken += (lease->mode == DLOCK_MODE_PERMIT);
 		first = find_candidates(graph, dlock_queue_owner_hash(&owner), &count);
 
 		/* What is only closed opens by itself. */
@@ -182,7 +190,7 @@ fill_lock(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 			 (lease->process == NONE ||
 			  !dlock_queue_is_for_lock(lease->process, graph->database))))
 		{
-			lock->has_free_holder |= (lease->mode == DLOCK_MODE_PERMIT);
+			lock->has_free_permit |= (lease->mode == DLOCK_MODE_PERMIT);
 			continue;
 		}
 		lock->holders = make_room(lock->holders, lock->nholders, sizeof(DLockGraphHolder));
@@ -191,6 +199,8 @@ fill_lock(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 			dlock_graph_copy_owner(lease), first, count, lease->process, (DLockMode) lease->mode, lease->token
 		};
 	}
+	/* One that nobody has is for a request that has been called. */
+	lock->has_free_permit |= taken < entry->permits;
 }
 
 /* Copy a lock, unless that was done. */
@@ -215,7 +225,8 @@ copy_lock(DLockGraph *graph, DLockSpaceEntry *entry)
 	lock->hash = entry->hash;
 	lock->name = dlock_name_copy(name);
 	lock->next = *bucket;
-	fill_lock(graph, lock, entry);
+	fill_queue(graph, lock, entry);
+	fill_holders(graph, lock, entry);
 	*bucket = graph->nlocks++;
 }
 

@@ -45,7 +45,7 @@ typedef struct DLockGraphLock
 	DLockGraphItem *items;		/* in the order of the queue */
 	int			nholders;
 	DLockGraphHolder *holders;
-	bool		has_free_holder;	/* a permit whose holder goes on */
+	bool		has_free_permit;	/* that nobody has, or whose holder goes on */
 	uint32		reached;		/* modes whose blockers among the holders were
 								 * visited, in the copy and then in the search */
 	int			reached_items[DLOCK_MODES]; /* and how far those in the queue */

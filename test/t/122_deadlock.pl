@@ -25,6 +25,15 @@ my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
 my @s = open_sessions($node, $db, 12, name => 's');
 
+# A stopped process would keep the server from being stopped.
+my $stopped;
+END
+{
+	my $status = $?;
+	kill 'CONT', $stopped if $stopped;
+	$? = $status;
+}
+
 sub hold
 {
 	my ($owner, $name, $params) = @_;
@@ -227,6 +236,28 @@ foreach my $n (2, 3, 8)
 	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
 	$_->result foreach grep { $_->{pending} } @s[ 0 .. 2 ];
 	clean('semaphore');
+
+	# A permit that nobody has yet: b is called, and does not get to run.
+	hold('a', 'pool', 'permits => 2');
+	hold('c', 'pool', 'permits => 2');
+	hold('b', 'y');
+	enqueue($ctl, $s[1], want('b', 'pool', 'permits => 2'));
+	stop_asleep($node, $stopped = $s[1]{pid});
+	$ctl->query_safe("SELECT dlock_release('pool', 'c')");
+	my $log = -s $node->logfile;
+	$s[0]->query_safe('SET log_lock_waits = on');
+	$s[0]->ask(want('a', 'y'));
+
+	# That it waits is logged once it has looked.
+	ok(wait_until(sub { $s[0]->answered || slurp_file($node->logfile, $log) =~ /still waiting for exclusive on lock "y"/ }), 'a permit to spare: looked');
+	ok(!$s[0]->answered, 'a permit to spare: no deadlock');
+	kill 'CONT', $stopped;
+	isnt($s[1]->result->{out}, '', 'a permit to spare: the other goes on');
+	$ctl->query_safe("SELECT dlock_release_all('b')");
+	isnt($s[0]->result->{out}, '', 'a permit to spare: and so does the first');
+	$s[0]->query_safe('RESET log_lock_waits');
+	$ctl->query_safe("SELECT dlock_release_all('a')");
+	clean('a permit to spare');
 }
 
 # Through a place in a queue: c waits for nobody that holds what it wants, but for
