@@ -505,7 +505,10 @@ promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogR
 	return lease;
 }
 
-/* Erase dead leases on the locks.  No lock may get too many holders. */
+/*
+ * Erase dead leases on the locks.  No lock may get too many holders; intents, of which
+ * an owner gets one for each path below, are not refused.
+ */
 static DLockStepLack
 tidy_locks(DLockAcquire *acquire)
 {
@@ -517,7 +520,7 @@ tidy_locks(DLockAcquire *acquire)
 
 		if (item->entry == NULL)
 			continue;
-		crowded = !acquire->waits && item->entry->nstrong >= DLOCK_HOLDERS_MAX;
+		crowded = item->entry->nstrong >= DLOCK_HOLDERS_MAX;
 		lack = dlock_step_tidy(&acquire->step, item->entry);
 		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
@@ -530,7 +533,7 @@ tidy_locks(DLockAcquire *acquire)
 			continue;
 		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		if (item->entry != NULL && item->entry->nstrong >= DLOCK_HOLDERS_MAX &&
-			item->part == DLOCK_PART_WHOLE && item->mode > DLOCK_MODE_CR)
+			item->part != DLOCK_PART_INTENT && item->mode > DLOCK_MODE_CR)
 		{
 			acquire->culprit = &item->name;
 			acquire->verdict = VERDICT_CROWDED;

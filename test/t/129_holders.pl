@@ -214,13 +214,23 @@ sub hold
 {
 	my $most = 100_000;
 
-	hold(1, $most, "dlock_acquire('most', 'o' || i, '1 h', mode => 'shared')");
-	is($worker->query("SELECT dlock_acquire('most', 'next', '1 h', mode => 'shared')"), 'ERROR 54000', 'one more is refused');
-	my $token = $worker->query_safe("SELECT dlock_acquire('most', 'weak', '1 h', mode => 'CR')");
-	is($worker->query("SELECT dlock_convert('most', $token, 'shared')"), 'ERROR 54000', 'so is a weak one that is converted');
-	is($worker->query_safe("SELECT mode FROM dlock_leases WHERE name = 'most' AND owner = 'weak'"), 'CR', 'it stays as it is');
-	is($worker->query_safe("SELECT dlock_release('most', 'o1')"), 't', 'one goes');
-	like($worker->query("SELECT dlock_convert('most', $token, 'shared')"), qr/^\d+$/, 'then there is room');
+	hold(1, $most, "dlock_acquire('at/most', 'o' || i, '1 h', mode => 'shared')");
+	is($worker->query("SELECT dlock_acquire('at/most', 'next', '1 h', mode => 'shared')"), 'ERROR 54000', 'one more is refused');
+	my $token = $worker->query_safe("SELECT dlock_acquire('at/most', 'weak', '1 h', mode => 'CR')");
+	is($worker->query("SELECT dlock_convert('at/most', $token, 'shared')"), 'ERROR 54000', 'so is a weak one that is converted');
+	is($worker->query_safe("SELECT mode FROM dlock_leases WHERE name = 'at/most' AND owner = 'weak'"), 'CR', 'it stays as it is');
+	is($worker->query_safe("SELECT dlock_release('at/most', 'o1')"), 't', 'one goes');
+	like($worker->query("SELECT dlock_convert('at/most', $token, 'shared')"), qr/^\d+$/, 'then there is room');
+
+	# Behind an exclusive request that leaves.
+	enqueue($ctl, $waiter, "SELECT dlock_acquire('at/most', 'all', '1 h', NULL)");
+	enqueue($ctl, $worker, "SELECT dlock_acquire('at/most', 'next', '1 h', NULL, mode => 'shared')");
+	$ctl->query_safe("SELECT pg_cancel_backend($waiter->{pid})");
+	is($waiter->answer, 'ERROR 57014', 'one that waits leaves');
+	is($worker->answer, 'ERROR 54000', 'the one behind it is one too many');
+	queues_are_empty($ctl, 'and waits no longer');
+	is($worker->query("SELECT dlock_acquire_path('at/most', 'path', mode => 'shared')"), 'ERROR 54000', 'so is a path');
+	like($worker->query("SELECT dlock_acquire_path('at/most/below', 'path', mode => 'shared')"), qr/^\d+$/, 'but not one below it');
 }
 
 # The processor time of fifty releases, at best.
