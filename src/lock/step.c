@@ -582,24 +582,30 @@ erase_lease(DLockStep *step, DLockSpaceLease *lease)
 }
 
 /*
- * The same, and call the requests that wait.  An expired lease blocked nobody, so then
- * only a request that is late is called.
+ * Call the requests that wait after leases have gone.  Expired ones blocked nobody, so
+ * then only a request that is late is called.
  */
+static void
+call_after_erasure(DLockSpaceEntry *entry, bool changed, DLockTime now)
+{
+	if (changed)
+		dlock_queue_call(entry, now);
+	else
+		dlock_queue_call_if_late(entry, now);
+}
+
+/* Take a part of a lease away, and call the requests that wait. */
 static void
 erase_part(DLockStep *step, DLockSpaceLease *part)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(part);
 	bool		waited_for = dlock_space_queue(entry) != NULL;
-	bool		expired = !part->stopped && dlock_holder_blocks_until(part) <= step->now;
+	bool		changed = part->stopped || dlock_holder_blocks_until(part) > step->now;
 
 	erase_lease(step, part);
 	/* If nobody waits, the entry may have gone. */
-	if (!waited_for)
-		return;
-	if (expired)
-		dlock_queue_call_if_late(entry, step->now);
-	else
-		dlock_queue_call(entry, step->now);
+	if (waited_for)
+		call_after_erasure(entry, changed, step->now);
 }
 
 /*
@@ -619,11 +625,17 @@ dlock_step_lack_path(DLockStep *step, const DLockSpaceLease *part)
 	return DLOCK_LACKS_PATH;
 }
 
-/* Erase the dead leases of a lock.  If nobody is left, its entry is gone, too. */
+/*
+ * Erase the dead leases of a lock, and call the requests that wait: it is not sure that
+ * a grant follows.  If nobody is left, its entry is gone, too.
+ */
 DLockStepLack
 dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 {
+	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 	DLockSpaceLease *next;
+	bool		erased = false;
+	bool		stopped = false;
 	bool		is_last = false;
 
 	Assert(dlock_partition_is_mine(entry->hash));
@@ -631,25 +643,26 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 		return DLOCK_LACKS_NOTHING;
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = next)
 	{
-		DLockStepLack lack;
-
 		next = dlock_space_next(lease);
 		if (dlock_holder_blocks_until(lease) > step->now)
 			continue;
-		if (lease->part != DLOCK_PART_WHOLE)
-			return dlock_step_lack_path(step, lease);
-		lack = dlock_step_pin_lease(step, lease);
+		lack = (lease->part == DLOCK_PART_WHOLE) ?
+			dlock_step_pin_lease(step, lease) : dlock_step_lack_path(step, lease);
 		if (lack != DLOCK_LACKS_NOTHING)
-			return lack;
+			break;
 		is_last = dlock_space_holders(entry) == lease && next == NULL &&
 			dlock_space_queue(entry) == NULL;
+		erased = true;
+		stopped |= lease->stopped;
 		note_expiry(step, lease);
 		erase_lease(step, lease);
 	}
-	if (!is_last)
+	if (!is_last && (erased || lack == DLOCK_LACKS_NOTHING))
 		dlock_space_refresh(entry);
+	if (!is_last && erased)
+		call_after_erasure(entry, stopped, step->now);
 	/* To log can throw, so it comes before a grant: once more. */
-	return (step->expired != NULL) ? DLOCK_LACKS_PARTITIONS : DLOCK_LACKS_NOTHING;
+	return (lack == DLOCK_LACKS_NOTHING && step->expired != NULL) ? DLOCK_LACKS_PARTITIONS : lack;
 }
 
 /* End a lease, with all its parts, and call the requests that wait. */
@@ -776,7 +789,6 @@ try_erase_dead(DLockStep *step, void *arg)
 
 	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = next)
 	{
-		bool		waited_for = dlock_space_queue(entry) != NULL;
 		DLockStepLack lack;
 
 		/* With its last lease the entry goes, too. */
@@ -786,8 +798,6 @@ try_erase_dead(DLockStep *step, void *arg)
 		lack = dlock_step_tidy(step, entry);
 		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
-		if (waited_for)
-			dlock_queue_call(entry, step->now);
 	}
 	return DLOCK_LACKS_NOTHING;
 }

@@ -2,7 +2,7 @@
 # where memory, slots or tokens are fetched, leaves nothing half made.  Each call is made
 # again and again and fails one such point later each time, until it passes all of them.
 # After each error memory, pages, counts and cells fit together, no lock is held that was
-# not before, and tokens ascend.
+# not before, and tokens ascend.  Who waits learns of what a call did before it failed.
 
 use strict;
 use warnings FATAL => 'all';
@@ -197,6 +197,29 @@ foreach my $points ('*', 'ReadBuffer*')
 	is($answer, 23, "load, $points: all are there in the end");
 	cmp_ok($round, '>', 3, "load, $points: there were faults");
 	sound($ctl, "load, $points");
+}
+
+# A call that erases what was ended by force, and then is refused for its role's limit, has
+# told those that wait.
+{
+	$ctl->query_safe('CREATE ROLE tenant');
+	my $watcher = DLockSession->new($node, $db, name => 'watcher', setup => "SET deadlock_timeout = '10 min'");
+	my $limited = DLockSession->new($node, $db, name => 'limited', setup => 'SET dlock.max_leases = 1; SET ROLE tenant');
+	my $token = $ctl->query_safe("SELECT dlock_acquire('forced', 'holder', '1 h')");
+
+	$watcher->ask_waiting($ctl, "SELECT count(token) FROM dlock_watch('forced', $token)");
+	$limited->query_safe("SELECT dlock_acquire('limit', 'limited', '1 h')");
+	stop_at($ctl, $a, 'forced');
+	$a->ask("SELECT dlock_force_release('forced', 'test')");
+	is_at($ctl, 'forced');
+	is($limited->query("SELECT dlock_acquire('forced', 'limited', '1 h')"), 'ERROR 53400', 'ended by force: the next is refused');
+	ok(wait_any(5, $watcher), 'ended by force: who watches is told');
+	go($ctl, 'forced');
+	is($a->answer, 1, 'ended by force: one lease');
+	is($watcher->answer, 0, 'ended by force: nobody holds the lock');
+	$limited->query_safe("SELECT dlock_release('limit', 'limited')");
+	$_->quit foreach $watcher, $limited;
+	sound($ctl, 'ended by force');
 }
 
 # A reaper that fails in the middle is started again, and in the end all has been removed.
