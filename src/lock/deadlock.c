@@ -39,8 +39,8 @@
  *	  is closed only by its place in a queue, there is a way out: the request
  *	  goes to the end of all its queues.  So do all of a crowd at a time, and
  *	  the search begins again without locks: partitions are locked exclusively
- *	  for one copy only; to make it, and to find the circle in it, takes time linear
- *	  in the requests.
+ *	  for one copy and one search.  Both take time linear in the requests; the search
+ *	  takes more if many convert leases on one lock, or if chains of waits cross.
  *
  * IDENTIFICATION
  *	  src/lock/deadlock.c
@@ -159,7 +159,10 @@ pass_lock(DLockGraph *graph, DLockGraphLock *lock)
 	return changed;
 }
 
-/* Work out which of the waiters are stuck. */
+/*
+ * Work out which of the waiters are stuck.  Who waits was copied before those that it
+ * waits for, so a chain to one that goes on takes one pass, backwards.
+ */
 static void
 find_stuck(DLockGraph *graph)
 {
@@ -167,10 +170,12 @@ find_stuck(DLockGraph *graph)
 
 	do
 	{
+		if (graph->locked == NULL)
+			CHECK_FOR_INTERRUPTS();
 		changed = false;
 		for (int i = 0; i < graph->nwaiters; i++)
 			graph->waiters[i].blocked = false;
-		for (int i = 0; i < graph->nlocks; i++)
+		for (int i = graph->nlocks - 1; i >= 0; i--)
 			changed |= pass_lock(graph, &graph->locks[i]);
 		for (int i = 0; i < graph->nwaiters; i++)
 		{
