@@ -59,7 +59,7 @@ make_room(void *array, int count, Size size)
 		return palloc(LEAST_ROOM * size);
 	if (count < LEAST_ROOM || (count & (count - 1)) != 0)
 		return array;
-	return repalloc(array, 2 * count * size);
+	return repalloc_huge(array, 2 * count * size);
 }
 
 static int
@@ -169,6 +169,7 @@ fill_queue(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 static void
 fill_holders(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 {
+	const DLockSpaceLease *intent = NULL;	/* that was copied last */
 	uint32		taken = 0;
 
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
@@ -180,6 +181,10 @@ fill_holders(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 		int			first;
 
 		if (dlock_holder_blocks_until(lease) <= graph->now)
+			continue;
+		/* An owner may have an intent for each of a million paths: one is enough. */
+		if (intent != NULL && lease->part == DLOCK_PART_INTENT && lease->mode == intent->mode &&
+			lease->process == intent->process && dlock_space_is_owned(intent, &owner))
 			continue;
 		taken += (lease->mode == DLOCK_MODE_PERMIT);
 		first = find_candidates(graph, dlock_queue_owner_hash(&owner), &count);
@@ -193,6 +198,8 @@ fill_holders(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 			lock->has_free_permit |= (lease->mode == DLOCK_MODE_PERMIT);
 			continue;
 		}
+		if (lease->part == DLOCK_PART_INTENT)
+			intent = lease;
 		lock->holders = make_room(lock->holders, lock->nholders, sizeof(DLockGraphHolder));
 		lock->holders[lock->nholders++] = (DLockGraphHolder)
 		{
