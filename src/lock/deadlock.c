@@ -192,7 +192,7 @@ find_stuck(DLockGraph *graph)
 
 /* The search gets by an edge to a waiter. */
 static void
-step(DLockGraph *graph, const DLockGraphEdge *edge, DLockGraphWaiter *to)
+step_to(DLockGraph *graph, const DLockGraphEdge *edge, DLockGraphWaiter *to)
 {
 	if (to == NULL || to->found)
 		return;
@@ -222,11 +222,11 @@ step_to_holders(DLockGraph *graph, DLockGraphEdge edge)
 		DLockGraphHolder *holder = &lock->holders[i];
 
 		DLOCK_FAULT("deadlock_compare");
-		if (!dlock_graph_waits_behind(item->mode, holder->mode) || holder->token == item->converted)
+		if (!dlock_rule_waits_behind(item->mode, DLOCK_RULE_BIT(holder->mode)) || holder->token == item->converted)
 			continue;
 		edge.blocker = holder->owner;
 		for (int c = NONE; c < holder->ncandidates; c++)
-			step(graph, &edge, stuck_of_holder(graph, holder, c));
+			step_to(graph, &edge, stuck_of_holder(graph, holder, c));
 	}
 }
 
@@ -243,10 +243,10 @@ step_to_items(DLockGraph *graph, DLockGraphEdge edge)
 		DLockGraphWaiter *waiter = stuck_waiter(graph, lock->items[*i].process);
 
 		DLOCK_FAULT("deadlock_compare");
-		if (waiter == NULL || !dlock_graph_waits_behind(mode, lock->items[*i].mode))
+		if (waiter == NULL || !dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lock->items[*i].mode)))
 			continue;
 		edge.blocker = waiter->owner;
-		step(graph, &edge, waiter);
+		step_to(graph, &edge, waiter);
 	}
 }
 
@@ -349,7 +349,8 @@ is_behind_marked(DLockGraph *graph, int process)
 
 		DLOCK_FAULT("deadlock_compare");
 		if (dlock_rule_waits_behind(mode, lock->marked_modes) ||
-			(lock->marked_item < place->item && dlock_graph_waits_behind(mode, lock->items[lock->marked_item].mode)))
+			(lock->marked_item < place->item &&
+			 dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lock->items[lock->marked_item].mode))))
 			return true;
 	}
 	return false;
@@ -364,6 +365,7 @@ requeue(const int *processes, int count, DLockTime now)
 		for (DLockSpaceLease *request = dlock_queue_first(processes[i]);
 			 request != NULL; request = dlock_space_request_next(request))
 		{
+			/* At the end it stands already, and is in nobody's way. */
 			if (dlock_space_next(request) == NULL)
 				continue;
 			request->bound_mono = 0;
@@ -375,6 +377,7 @@ requeue(const int *processes, int count, DLockTime now)
 		for (DLockSpaceLease *request = dlock_queue_first(processes[i]);
 			 request != NULL; request = dlock_space_request_next(request))
 		{
+			/* If it is the first still, there is nobody that it made way for. */
 			if (dlock_space_queue(dlock_space_entry_of(request)) != request)
 				dlock_queue_call_again(dlock_space_entry_of(request), now);
 		}
@@ -408,7 +411,7 @@ requeue_units(DLockGraph *graph)
 			DLockGraphWaiter *unit = stuck_waiter(graph, items[ahead].process);
 
 			if (unit != NULL && unit != next && is_unit(unit->process) &&
-				dlock_graph_waits_behind(items[at->item].mode, items[ahead].mode) &&
+				dlock_rule_waits_behind(items[at->item].mode, DLOCK_RULE_BIT(items[ahead].mode)) &&
 				is_behind_marked(graph, unit->process))
 				units[count++] = unit->process;
 		}
@@ -496,7 +499,7 @@ holds_something(DLockGraph *graph, bool is_bound)
 	if (!dlock_queue_lock(graph->me, graph->database, LW_SHARED, &set, NULL))
 		return false;
 	dlock_queue_listen();
-	owner = dlock_graph_copy_owner(dlock_queue_first(graph->me));
+	owner = dlock_space_copy_owner(dlock_queue_first(graph->me));
 	dlock_partition_unlock_set(&set);
 	return is_bound || dlock_holder_is_live(graph->database, &owner, dlock_clock_now());
 }
@@ -514,13 +517,12 @@ dlock_deadlock_check(DLockDatabase *db, bool is_bound)
 {
 	DLockGraph	graph = {.database = db->shared->oid,.me = MyProcNumber};
 	MemoryContext old = CurrentMemoryContext;
-	MemoryContext context;
 	char	   *text = NULL;
 	int			attempts = MaxBackends;
 	bool		looks;
 
-	context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(context);
+	graph.context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(graph.context);
 	looks = holds_something(&graph, is_bound);
 	while (looks && dlock_graph_copy(&graph, NULL) && find_circle(&graph))
 		looks = resolve(&graph, attempts-- > 0, old, &text);
@@ -528,6 +530,6 @@ dlock_deadlock_check(DLockDatabase *db, bool is_bound)
 	if (dlock_partition_set_count(&graph.skipped) > 0)
 		(void) dlock_queue_end_listening(graph.me);
 	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
+	MemoryContextDelete(graph.context);
 	return text;
 }

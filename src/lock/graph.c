@@ -10,7 +10,8 @@
  *	  lock is copied once, and each place in a queue is looked at once for each
  *	  mode, so the time it takes is linear in what it copies.
  *
- *	  It lies in the current memory context, which is reset when it begins.
+ *	  It lies in a memory context of its own, which is the current one, and is reset
+ *	  when it begins.
  *
  * IDENTIFICATION
  *	  src/lock/graph.c
@@ -32,19 +33,6 @@
 
 #define NONE	DLOCK_GRAPH_NONE
 
-/* The owner of a lease or a request, palloc'd. */
-DLockOwner
-dlock_graph_copy_owner(const DLockSpaceLease *lease)
-{
-	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
-
-	return (DLockOwner)
-	{
-		owner.role, dlock_name_copy(owner.name)
-	};
-}
-
 /* What an array that grows has room for at first, a power of two. */
 #define LEAST_ROOM	4
 
@@ -53,7 +41,7 @@ dlock_graph_copy_owner(const DLockSpaceLease *lease)
 
 /* See to it that an array has room for one more than it has. */
 static void *
-make_room(void *array, int count, Size size)
+grow(void *array, int count, Size size)
 {
 	if (count == 0)
 		return palloc(LEAST_ROOM * size);
@@ -99,7 +87,8 @@ begin_copy(DLockGraph *graph, const DLockPartitionSet *locked)
 {
 	int			processes = MaxBackends;
 
-	MemoryContextReset(CurrentMemoryContext);
+	Assert(CurrentMemoryContext == graph->context);
+	MemoryContextReset(graph->context);
 	graph->locked = locked;
 	graph->now = dlock_clock_now();
 	graph->candidates = palloc(processes * sizeof(DLockGraphCandidate));
@@ -155,7 +144,7 @@ fill_queue(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 		place->item = lock->nitems;
 		place->next = graph->places[request->process];
 		graph->places[request->process] = place;
-		lock->items = make_room(lock->items, lock->nitems, sizeof(DLockGraphItem));
+		lock->items = grow(lock->items, lock->nitems, sizeof(DLockGraphItem));
 		lock->items[lock->nitems++] = (DLockGraphItem)
 		{
 			.process = request->process,
@@ -182,7 +171,11 @@ fill_holders(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 
 		if (dlock_holder_blocks_until(lease) <= graph->now)
 			continue;
-		/* An owner may have an intent for each of a million paths: one is enough. */
+
+		/*
+		 * An owner may have an intent for each of a million paths: one is
+		 * enough.
+		 */
 		if (intent != NULL && lease->part == DLOCK_PART_INTENT && lease->mode == intent->mode &&
 			lease->process == intent->process && dlock_space_is_owned(intent, &owner))
 			continue;
@@ -200,10 +193,10 @@ fill_holders(DLockGraph *graph, DLockGraphLock *lock, DLockSpaceEntry *entry)
 		}
 		if (lease->part == DLOCK_PART_INTENT)
 			intent = lease;
-		lock->holders = make_room(lock->holders, lock->nholders, sizeof(DLockGraphHolder));
+		lock->holders = grow(lock->holders, lock->nholders, sizeof(DLockGraphHolder));
 		lock->holders[lock->nholders++] = (DLockGraphHolder)
 		{
-			dlock_graph_copy_owner(lease), first, count, lease->process, (DLockMode) lease->mode, lease->token
+			dlock_space_copy_owner(lease), first, count, lease->process, (DLockMode) lease->mode, lease->token
 		};
 	}
 	/* One that nobody has is for a request that has been called. */
@@ -226,7 +219,7 @@ copy_lock(DLockGraph *graph, DLockSpaceEntry *entry)
 			dlock_name_equal(&graph->locks[i].name, &name))
 			return;
 	}
-	graph->locks = make_room(graph->locks, graph->nlocks, sizeof(DLockGraphLock));
+	graph->locks = grow(graph->locks, graph->nlocks, sizeof(DLockGraphLock));
 	lock = &graph->locks[graph->nlocks];
 	memset(lock, 0, sizeof(*lock));
 	lock->hash = entry->hash;
@@ -237,17 +230,19 @@ copy_lock(DLockGraph *graph, DLockSpaceEntry *entry)
 	*bucket = graph->nlocks++;
 }
 
-/* Copy what a process waits for; its partitions are locked. */
+/* Copy what a process waits for, unless it only watches; its partitions are locked. */
 static void
 copy_waiter(DLockGraph *graph, int process, const DLockPartitionSet *set)
 {
 	DLockSpaceLease *request = dlock_queue_first(process);
 	DLockGraphWaiter *waiter = &graph->waiters[graph->nwaiters];
 
+	if (request->kind == DLOCK_SPACE_WATCH)
+		return;
 	memset(waiter, 0, sizeof(*waiter));
 	waiter->process = process;
 	waiter->set = *set;
-	waiter->owner = dlock_graph_copy_owner(request);
+	waiter->owner = dlock_space_copy_owner(request);
 	waiter->stuck = true;
 	for (; request != NULL; request = dlock_space_request_next(request))
 		copy_lock(graph, dlock_space_entry_of(request));
@@ -264,7 +259,7 @@ reach_blockers(DLockGraph *graph, const DLockGraphPlace *place)
 
 	for (; *done < place->item; (*done)++)
 	{
-		if (dlock_graph_waits_behind(mode, lock->items[*done].mode))
+		if (dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lock->items[*done].mode)))
 			reach(graph, lock->items[*done].process);
 	}
 	if (lock->reached & DLOCK_RULE_BIT(mode))
@@ -274,7 +269,7 @@ reach_blockers(DLockGraph *graph, const DLockGraphPlace *place)
 	{
 		const DLockGraphHolder *holder = &lock->holders[i];
 
-		if (!dlock_graph_waits_behind(mode, holder->mode))
+		if (!dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(holder->mode)))
 			continue;
 		if (holder->process != NONE)
 			reach(graph, holder->process);
@@ -292,8 +287,7 @@ visit(DLockGraph *graph, int process)
 
 	if (graph->locked != NULL)
 	{
-		if (dlock_queue_is_within(process, graph->database, graph->locked, &set) &&
-			dlock_queue_place(process)->kind != DLOCK_SPACE_WATCH)
+		if (dlock_queue_is_within(process, graph->database, graph->locked, &set))
 			copy_waiter(graph, process, &set);
 	}
 	else
@@ -301,8 +295,7 @@ visit(DLockGraph *graph, int process)
 		CHECK_FOR_INTERRUPTS();
 		if (!dlock_queue_lock(process, graph->database, LW_SHARED, &set, &graph->skipped))
 			return;
-		if (dlock_queue_place(process)->kind != DLOCK_SPACE_WATCH)
-			copy_waiter(graph, process, &set);
+		copy_waiter(graph, process, &set);
 		dlock_partition_unlock_set(&set);
 	}
 	if (graph->nwaiters == before)

@@ -45,7 +45,8 @@ typedef struct DLockGraphLock
 	DLockGraphItem *items;		/* in the order of the queue */
 	int			nholders;
 	DLockGraphHolder *holders;
-	bool		has_free_permit;	/* that nobody has, or whose holder goes on */
+	bool		has_free_permit;	/* that nobody has, or whose holder goes
+									 * on */
 	uint32		reached;		/* modes whose blockers among the holders were
 								 * visited, in the copy and then in the search */
 	int			reached_items[DLOCK_MODES]; /* and how far those in the queue */
@@ -95,6 +96,7 @@ typedef struct DLockGraphCandidate
  */
 typedef struct DLockGraph
 {
+	MemoryContext context;		/* of the copy, which has all of it */
 	Oid			database;
 	int			me;
 	DLockTime	now;
@@ -105,7 +107,8 @@ typedef struct DLockGraph
 	int		   *waiter_of;		/* by process: index of the waiter, or NONE */
 	int			nwaiters;
 	DLockGraphWaiter *waiters;	/* the first is me */
-	DLockGraphPlace **places;	/* by process, in copied locks */
+	DLockGraphPlace **places;	/* by process, in copied locks; perhaps also
+								 * of an earlier request, until all are locked */
 	int			nlocks;
 	DLockGraphLock *locks;
 	int		   *buckets;		/* by hash: index of a lock, or NONE */
@@ -118,14 +121,6 @@ typedef struct DLockGraph
 	int		   *circle;			/* waiters, from the one after me to me */
 } DLockGraph;
 
-/* Does a request wait for a lease, or behind a request, in another mode? */
-static inline bool
-dlock_graph_waits_behind(DLockMode mode, DLockMode other)
-{
-	return dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(other));
-}
-
-extern DLockOwner dlock_graph_copy_owner(const DLockSpaceLease *lease);
 extern bool dlock_graph_copy(DLockGraph *graph, const DLockPartitionSet *locked);
 
 #endif							/* DLOCK_GRAPH_H */

@@ -271,7 +271,7 @@ may_look(pg_atomic_uint64 *look_at)
  * erase, and these are woken.
  */
 static void
-make_room(DLockStep *step)
+erase_for_room(DLockStep *step)
 {
 	if (erase_dead(step, 0, NULL))
 		return;
@@ -287,12 +287,12 @@ fetch_room(DLockStep *step)
 	DLockStepRoom *room = &step->room;
 
 	while (room->count > 0 && !dlock_space_prepare(room->name_len, room->data_len, room->count))
-		make_room(step);
+		erase_for_room(step);
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
 		while (!dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
 								   room->slots[slot_class]))
-			make_room(step);
+			erase_for_room(step);
 	}
 }
 

@@ -214,7 +214,18 @@ dlock_space_lease_owner(const DLockSpaceLease *lease, char buffer[DLOCK_OWNER_MA
 	return owner;
 }
 
-/* Its payload, likewise. */
+/* The same, palloc'd. */
+static inline DLockOwner
+dlock_space_copy_owner(const DLockSpaceLease *lease)
+{
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
+
+	owner.name = dlock_name_copy(owner.name);
+	return owner;
+}
+
+/* The payload of a lease; a long one is put together in "buffer", too. */
 static inline DLockBytes
 dlock_space_lease_payload(const DLockSpaceLease *lease, char buffer[DLOCK_PAYLOAD_MAX])
 {
