@@ -121,8 +121,7 @@ take_grant(GrantTry *try)
 
 /*
  * Give back what has been granted, or may have been: without its token, what the
- * owner holds, if that is nobody else's name.  Otherwise all that can be done is to
- * tell.
+ * owner holds, if that is nobody else's name.
  */
 static void
 give_back(GrantTry *try, CliTime end)
@@ -133,11 +132,7 @@ give_back(GrantTry *try, CliTime end)
 	const char *token = try->grant->token;
 
 	if (*token == '\0' && !by_owner)
-	{
-		if (try->in_doubt)
-			output_warning("the server may have granted a lease on \"%s\" to owner \"%s\"", request->name, request->owner);
 		return;
-	}
 	if (loop_connect(conn, end) != 0 || conn->state != CONN_IDLE ||
 		!release(conn, by_owner ? release_sql : release_token_sql, request->name,
 				 by_owner ? CONN_TEXT(request->owner) : CONN_BIGINT(token)))
@@ -282,6 +277,19 @@ ask_once(GrantTry *try)
 }
 
 /*
+ * There is no grant, and an answer may have been lost.  Is there a lease that may
+ * be ours?  Yes, if the server does not say otherwise.
+ */
+static bool
+may_be_held(Conn *conn, const GrantRequest *request)
+{
+	const ConnParam params[] = {CONN_TEXT(request->name), CONN_TEXT(request->owner)};
+
+	return conn->state != CONN_IDLE ||
+		conn_ask(conn, GRANT_WITHIN, is_held_sql, 2, params) == NULL || conn_is_true(conn, 0);
+}
+
+/*
  * Acquire a lease, waiting for it as long as the options say.  A connection
  * that is lost meanwhile is made anew, but there has to have been one.  "grant"
  * is all zero, or what has been granted to the same owner before.
@@ -309,6 +317,12 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 	} while (verdict == GRANT_OURS && grant->token[0] == '\0');
 
 	grant->in_doubt = try.in_doubt && !request->is_unique;
+
+	/* Other endings are explained. */
+	if (grant->in_doubt && grant->token[0] == '\0' &&
+		((verdict == GRANT_SIGNALLED && may_be_held(conn, request)) ||
+		 (verdict == GRANT_FAILED && conn->state != CONN_IDLE)))
+		output_warning("the server may have granted a lease on \"%s\" to owner \"%s\"", request->name, request->owner);
 	if (verdict == GRANT_OURS)
 		output_info("acquired \"%s\" with token %s", request->name, grant->token);
 	return verdict;
@@ -369,19 +383,6 @@ tell_refusal(Conn *conn, const GrantRequest *request)
 		output_detail("It is held by \"%s\" with token %s.", conn_value(conn, 0), conn_value(conn, 1));
 	else
 		output_detail("Nobody holds it: it is closed for a while after its last lease, or has just been released.");
-}
-
-/*
- * The lock was refused after an answer may have been lost.  Is there a lease that may
- * be ours?  Yes, if the server does not say otherwise.
- */
-static bool
-may_be_held(Conn *conn, const GrantRequest *request)
-{
-	const ConnParam params[] = {CONN_TEXT(request->name), CONN_TEXT(request->owner)};
-
-	return conn->state != CONN_IDLE ||
-		conn_ask(conn, GRANT_WITHIN, is_held_sql, 2, params) == NULL || conn_is_true(conn, 0);
 }
 
 /* Returns an exit code. */

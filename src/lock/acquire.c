@@ -721,10 +721,10 @@ report_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
  * own owner is in the way.
  *
  * No partition lock may be held.  Throws 53400 if memory is full or the role is
- * at its limit, 22023 if the
- * lock is in use with another number of permits, 55000 if the owner's own
- * lease does not cover what is asked for, and what the server throws when a
- * relation cannot be extended; nothing has changed then.
+ * at its limit, 54000 if a lock has too many holders, 22023 if the lock is in use with
+ * another number of permits, 55000 if the owner's own lease does not cover what is asked
+ * for, and what the server throws when a relation cannot be extended.  Nothing is granted
+ * then; a process that waits is in its queues until it leaves them.
  */
 DLockAcquireAnswer
 dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,

@@ -401,9 +401,10 @@ is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
 typedef enum DLockQueueCause
 {
 	CALL_CHANGED,				/* leases have changed: those that watch, too */
-	CALL_AGAIN,					/* time has passed, or a request has gone */
-	CALL_KEPT					/* time has passed: those alone that the lock
-								 * kept waiting when they looked last */
+	CALL_AGAIN,					/* a request has gone or moved, or may have
+								 * been overlooked */
+	CALL_KEPT					/* a lease or a mark has run out: only those
+								 * that the lock kept waiting */
 } DLockQueueCause;
 
 /*
@@ -642,8 +643,8 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 /*
  * If the time has come for which a request of this process has the timer, call those
  * that rely on that: the process may wait for another lock, too, and not take this one.
- * It does nothing if all that was to end has been renewed: no lease is dead, and no
- * call in front can have ended.  The partition must be locked exclusively.
+ * For the first in the queue it does nothing if all that was to end has been renewed: no
+ * lease is dead, and no call in front can have ended.  The partition must be locked exclusively.
  */
 static void
 pass_on(DLockSpaceLease *request, DLockTime now)
@@ -701,7 +702,11 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	return news;
 }
 
-/* See to it that no request in front of those of this process is overlooked. */
+/*
+ * See to it that no request in front of those of this process is overlooked.  Where the
+ * lock is not in the way of ours, there is none; and to call would wake all that wait for
+ * several locks of which this is one.
+ */
 void
 dlock_queue_call_mine(void)
 {
@@ -713,7 +718,10 @@ dlock_queue_call_mine(void)
 	now = dlock_clock_now();
 	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
-		dlock_queue_call_again(dlock_space_entry_of(request), now);
+	{
+		if (request->kind != DLOCK_SPACE_ASKED || request->kept)
+			dlock_queue_call_again(dlock_space_entry_of(request), now);
+	}
 	dlock_partition_unlock_set(&set);
 }
 

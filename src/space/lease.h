@@ -112,8 +112,9 @@ typedef struct DLockSpaceLease
 	uint8		stopped:1;		/* it ended otherwise than by its deadline */
 	uint8		unwritten:1;	/* its page says something older or undone */
 	uint8		indexed:1;		/* it is in the bucket of its token */
-	uint8		kept:1;			/* of a request: the lock kept it waiting when
-								 * its process looked last, or since */
+	uint8		kept:1;			/* of a request: the lock was in its way when
+								 * its process looked last, or a call found
+								 * so; if not, it waits for another lock */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
 

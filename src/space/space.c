@@ -266,9 +266,9 @@ dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts)
 }
 
 /*
- * May a request for a lease be the first one in its queue that the lock keeps waiting,
- * and that has not been called?  It may if the one in front of it is not; it
- * has a timer, then.  Lock as for bucket.
+ * May a request for a lease be the first one in its queue that has not been called and
+ * that the lock keeps waiting?  No if the one right in front of it is such a one.
+ * Lock as for bucket.
  */
 bool
 dlock_space_is_first(const DLockSpaceLease *request)

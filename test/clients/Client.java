@@ -177,7 +177,7 @@ public final class Client {
         try {
             lease.transaction(source, connection -> say("begun"));
         } catch (Dlock.LeaseLost over) {
-            say("not begun");
+            say(lease.isLost() ? "not begun" : "not lost");
         }
     }
 

@@ -122,6 +122,7 @@ async function testForgotten() {
   await assert.rejects(forgotten, { name: 'LeaseLost' });
   assert.strictEqual(did.pop(), 'ROLLBACK');
   assert.ok(!did.includes('COMMIT'));
+  assert.ok(lease.lost);
   assert.throws(() => lease.check(), { name: 'LeaseLost' });
   await assert.rejects(lease.transaction(client, () => {}), { name: 'LeaseLost' });
   assert.deepStrictEqual(told, []);

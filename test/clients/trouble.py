@@ -260,12 +260,13 @@ def begun():
 
 
 def ended():
-    """A lease is not lost before its block, and what outlasts the block is not committed."""
+    """A lease that is not entered is not there, and what outlasts its block is not committed."""
     sql('CREATE TABLE outlasted (x int); SELECT')
     told = []
     lease = dlock.lease('', 'job', ttl=HOUR, on_lost=told.append)
-    assert not lease.lost
+    assert lease.lost
     with psycopg.connect(autocommit=True) as conn:
+        raises(dlock.LeaseLost, lease.transaction(conn).__enter__)
         with lease as l:
             outlasting = l.transaction(conn)
             outlasting.__enter__()
@@ -273,8 +274,23 @@ def ended():
         raises(dlock.LeaseLost, outlasting.__exit__, None, None, None)
         assert sql('SELECT count(*) FROM outlasted') == '0'
         raises(dlock.LeaseLost, l.check)
+        assert l.lost
         raises(dlock.LeaseLost, l.transaction(conn).__enter__)
     assert not told
+
+
+def killed():
+    """What the server says when it ends the connection is told."""
+    sql("SELECT dlock_acquire('job', 'other', '1 h')")
+
+    def kill():
+        waiting = "FROM dlock_waiters WHERE name = 'job'"
+        wait_until(lambda: sql(f'SELECT count(*) {waiting}') == '1')
+        sql(f'SELECT pg_terminate_backend(pid) {waiting}')
+    threading.Thread(target=kill, daemon=True).start()
+    error = raises(dlock.ServerUnreachable, dlock.lease('', 'job', ttl=HOUR, wait=None).__enter__)
+    assert 'due to administrator command' in str(error), error
+    sql("SELECT dlock_release('job', 'other')")
 
 
 def entry():

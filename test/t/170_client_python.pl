@@ -77,7 +77,7 @@ with dlock.lease('', 'a', owner='\u20ac' * 100, ttl=timedelta(minutes=10)) as l:
 EOP
 script_ok($long, 'a long owner is cut between characters');
 
-foreach my $topic (qw(descriptors keeper lock_delay twice threads transactions begun ended entry silence keepalives))
+foreach my $topic (qw(descriptors keeper lock_delay twice threads transactions begun ended killed entry silence keepalives))
 {
 	is(system($python, "$top/test/clients/trouble.py", $topic), 0, "trouble: $topic");
 }

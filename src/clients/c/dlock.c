@@ -618,6 +618,7 @@ dlock_lease_acquire(DlockLease *lease)
 
 	if (lease->running)
 		return lease->status;
+	memset(&lease->told, 0, sizeof(lease->told));
 	make_owner(lease);
 	status = request(lease);
 	if (status == DLOCK_OK && now_ms() - sent > lease->renew_every / 2)
@@ -813,6 +814,7 @@ dlock_lease_release(DlockLease *lease)
 		complain(lease, "the lease on \"%s\" was lost before the work had ended", lease->name);
 		lease->status = DLOCK_LOST;
 	}
-	lease->told = lease->complaint;
+	if (lease->status != DLOCK_OK)
+		lease->told = lease->complaint;
 	return lease->status;
 }

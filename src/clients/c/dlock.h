@@ -97,7 +97,7 @@ extern DlockStatus dlock_lease_acquire(DlockLease *lease);
  */
 extern DlockStatus dlock_lease_release(DlockLease *lease);
 
-/* What the last acquire or release has complained of, and its SQLSTATE, which may be empty. */
+/* What the last acquire or release has complained of, if it failed, and its SQLSTATE; both may be empty. */
 extern const char *dlock_lease_message(const DlockLease *lease);
 extern const char *dlock_lease_sqlstate(const DlockLease *lease);
 

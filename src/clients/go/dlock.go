@@ -169,7 +169,8 @@ type Lease struct {
 }
 
 // Do runs work under a lease, and releases that when the work has ended.  The error is
-// that of the work, one of the three kinds, that of the context, or the driver's.
+// that of the work, one of the three kinds, that of the context, or the driver's.  Work
+// that fails after a loss gives both errors: errors.Is and errors.As find either.
 func Do(ctx context.Context, db *sql.DB, name string, ttl time.Duration,
 	work func(context.Context, *Lease) error, opts ...Option) error {
 	l := &Lease{Name: name, db: db, ttl: ttl, ended: make(chan struct{})}

@@ -474,10 +474,10 @@ public final class Dlock {
             return token;
         }
 
-        /** Is the work to end? */
+        /** Is the work to end, or has it ended? */
         public synchronized boolean isLost() {
             if (error == null && left() > margin) {
-                return false;
+                return finishing;
             }
             stop(late());
             return true;

@@ -30,7 +30,7 @@ export interface Lease {
   readonly owner: string;
   /** The fencing token. */
   readonly token: bigint;
-  /** Is the work to end? */
+  /** Is the work to end, or has it ended? */
   readonly lost: boolean;
   /** How long the lease lasts, at least, if no renewal succeeds; the work ends earlier. */
   readonly remainingMs: number;

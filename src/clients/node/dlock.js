@@ -256,12 +256,12 @@ class Lease {
     return this._controller.signal;
   }
 
-  // Is the work to end?
+  // Is the work to end, or has it ended?
   get lost() {
     if (!this._error && now() >= this._stopAt()) {
       this._stop(this._late());
     }
-    return this._error !== null;
+    return this._error !== null || this._finishing;
   }
 
   // How long the lease lasts, at least, if no renewal succeeds; the work ends earlier.
@@ -272,12 +272,9 @@ class Lease {
   // Throw what withLease() would throw, if the work is to end; and once it has ended.
   check() {
     if (this.lost) {
-      throw this._error;
+      throw this._error ?? new LeaseLost(`the lease on "${this.name}" is over, as the work has ended`);
     }
     this.signal.throwIfAborted();
-    if (this._finishing) {
-      throw new LeaseLost(`the lease on "${this.name}" is over, as the work has ended`);
-    }
   }
 
   // Run work(client) in a transaction that presents the token, on a client or on one of
@@ -290,7 +287,7 @@ class Lease {
     try {
       return await this._transaction(client, work);
     } finally {
-      client.release(this.lost || client._dlockBroken === true);
+      client.release(this._error !== null || client._dlockBroken === true);
     }
   }
 

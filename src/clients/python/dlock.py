@@ -217,7 +217,14 @@ class _Line:
             # Also for the end of the answer: it may be yet to come.
             while conn.is_busy():
                 self._await(selectors.EVENT_READ, until, wakes)
-                conn.consume_input()
+                try:
+                    conn.consume_input()
+                except psycopg.OperationalError:
+                    # An error comes before the end of the connection; a value may not be the end.
+                    if result is None or result.status == pq.ExecStatus.TUPLES_OK:
+                        raise
+                    self.drop()
+                    return result
             more = conn.get_result()
             if more is None:
                 break
@@ -330,17 +337,15 @@ class Lease:
 
     @property
     def lost(self):
-        """Is the work to end?"""
+        """Is the work to end?  Without a lease there is none: true before the block and after it."""
         if self.token is not None and self._error is None and _now() >= self._stop_at():
             self._stop()
-        return self._error is not None
+        return self.token is None or self._finishing or self._error is not None
 
     def check(self):
-        """Raise what the block would raise, if the work is to end; and LeaseLost once the block is left."""
+        """Raise what the block would raise, if the work is to end; and LeaseLost outside of the block."""
         if self.lost:
-            raise self._error
-        if self._finishing:
-            raise LeaseLost(f'the lease on "{self.name}" is over, as the work has ended')
+            raise self._error or LeaseLost(f'there is no lease on "{self.name}": its block was not entered, or was left')
 
     def remaining(self):
         """How long the lease lasts, at least, if no renewal succeeds; the work ends earlier."""
