@@ -132,11 +132,13 @@ my $view =
   "SELECT string_agg(name || ' ' || token, ',' ORDER BY name COLLATE \"C\") FROM dlock_leases";
 my ($held, $on_disk);
 
+# The view may leave something out, with a warning.
+wait_until(sub { $held = $killer->query_safe($view); return $killer->{stderr} eq '' });
+
 # What a statement was granted that was cut off is undone in memory; the reaper
-# erases it.  While it does not get to run, the view may leave something out.
+# erases it.
 wait_until(
 	sub {
-		$held = $killer->query_safe($view);
 		my %slots = store_slots($node, $db);
 		$on_disk = join(',', map { "$_ $slots{$_}{token}" } sort keys %slots);
 		return $on_disk eq $held;

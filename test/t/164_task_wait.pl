@@ -173,12 +173,13 @@ foreach my $reapers ('with', 'without')
 	$boss->query_safe("SELECT pg_cancel_backend(" . $heir->pid . ')');
 	my ($answer, $heritage) = ($heir->answer, 'heritage');
 
-	# Cancelled too late, it has the task.
+	# Cancelled too late, it has the task, and the other leads now.
 	foreach my $delay (6, 18)
 	{
 		last if $answer ne $heritage;
 		$heritage = "heritage in $delay s";
-		$heir->ask_waiting($boss, capture($queue));
+		($heir, $first) = ($first, $heir);
+		$first->ask_waiting($boss, capture($queue));
 		$boss->query_safe("SELECT dlock_task_put('$queue', '$heritage', delay => '$delay s')");
 		$boss->query_safe("SELECT pg_cancel_backend(" . $heir->pid . ')');
 		$answer = $heir->answer;
