@@ -11,10 +11,10 @@
  *	  that.  If these edges lead from a backend back to it, the circle lasts
  *	  until a lease runs out.
  *
- *	  A semaphore is different: one holder that goes on is enough.  So the
- *	  search first works out which backends are stuck: all that wait, less
- *	  those whose blockers can all go on (or one of the holders, of a
- *	  semaphore, or if it has a permit to spare), and this again until no backend is taken away.  The circle is
+ *	  A semaphore is different: one holder that goes on is enough, or one permit
+ *	  that nobody has.  So the search first works out which backends are stuck:
+ *	  all that wait, less those whose blockers can all go on (or for a semaphore
+ *	  as said), and this again until no backend is taken away.  The circle is
  *	  looked for among the stuck ones.
  *
  *	  Which backends look, and when, is argued in src/README ("Deadlocks"): one

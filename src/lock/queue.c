@@ -644,7 +644,8 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
  * If the time has come for which a request of this process has the timer, call those
  * that rely on that: the process may wait for another lock, too, and not take this one.
  * For the first in the queue it does nothing if all that was to end has been renewed: no
- * lease is dead, and no call in front can have ended.  The partition must be locked exclusively.
+ * lease is dead, and no call in front can have ended.  The partition must be locked
+ * exclusively.
  */
 static void
 pass_on(DLockSpaceLease *request, DLockTime now)
