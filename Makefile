@@ -51,7 +51,7 @@ ISOLATION_OPTS = --inputdir=$(srcdir)/test --encoding=UTF8 \
 	--temp-instance=./tmp_check_isolation --temp-config=$(srcdir)/test/dlock.conf
 
 TAP_TESTS = 1
-PROVE_TESTS = test/t/*.pl
+PROVE_TESTS = test/t/*/*.pl
 
 EXTRA_CLEAN = src/.built_for tmp_check_regress tmp_check_isolation tmp_test tmp_demo tmp_bench \
 	$(wildcard test/bench/noop/*.o test/bench/noop/*.bc test/bench/noop/*.so) \
@@ -124,11 +124,11 @@ bench:
 	@$(srcdir)/test/bench/run
 
 S = 300
-proof: timed_tests = 180_history 182_fuzz 183_power_loss
-proof-history: timed_tests = 180_history
-proof-fuzz: timed_tests = 182_fuzz
-proof-power: timed_tests = 183_power_loss
-proof-soak: timed_tests = 184_soak
+proof: timed_tests = history fuzz power_loss
+proof-history: timed_tests = history
+proof-fuzz: timed_tests = fuzz
+proof-power: timed_tests = power_loss
+proof-soak: timed_tests = soak
 proof-soak: S = 1200
 proof $(timed_proofs):
 	@DLOCK_PROOF_SECONDS=$(S) TESTS='$(timed_tests)' $(srcdir)/test/run
@@ -150,7 +150,7 @@ proof-plproxy:
 	@HA_ONLY=shards $(srcdir)/test/proof/ha/run
 
 proof-pgbouncer:
-	@TESTS=160_cli_pooler $(srcdir)/test/run
+	@TESTS=cli_pooler $(srcdir)/test/run
 
 test-versions:
 	@$(srcdir)/test/versions

@@ -1,0 +1,294 @@
+# Proves: a lease comes back from any kind of stop as it was, to its deadline;
+# renewals are never forgotten; what was not flushed at once is flushed soon; a
+# sequence set by hand takes no token back.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockSession;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_node('main', conf => <<'EOC');
+wal_level = minimal
+wal_writer_delay = 100ms
+max_prepared_transactions = 1
+EOC
+my $db = 'postgres';
+
+my %stops = (
+	clean => sub { $node->restart },
+	immediate => sub { $node->stop('immediate'); $node->start },
+	'kill -9' => sub { crash_node($node); $node->start });
+
+$node->safe_psql($db, 'CREATE ROLE holder');
+$node->safe_psql($db, <<'EOC');
+SELECT dlock_acquire('plain', 'alice', '1 h');
+SELECT dlock_acquire(repeat('n', 255), repeat('o', 255), '2 h', payload => to_jsonb(repeat('p', 1000)));
+SET ROLE holder;
+SELECT dlock_acquire('of-a-role', 'alice', '3 h', payload => '{"a": [1, null]}');
+SELECT dlock_acquire('released', 'alice', '1 h');
+SELECT dlock_acquire('renewed', 'alice', '1 h');
+SELECT dlock_release('released', 'alice');
+SELECT dlock_renew('renewed', 'alice', '4 h');
+SELECT dlock_acquire('flushes-the-release', 'alice', '1 h');
+EOC
+
+my $rows =
+  'SELECT name, owner, token, mode, role, granted_at, ttl, payload FROM dlock_leases ORDER BY name';
+my $before = $node->safe_psql($db, $rows);
+my $token = $node->safe_psql($db, "SELECT max(token) FROM dlock_leases");
+
+foreach my $how ('clean', 'immediate', 'kill -9', 'clean')
+{
+	my $session = DLockSession->new($node, $db);
+	my (undef, $sent, $answered) = timed_query($session,
+		"SELECT dlock_acquire('long', 'alice', '100 s')");
+	my (undef, $sent2, $answered2) = timed_query($session,
+		"SELECT dlock_acquire('short', 'alice', '2 s')");
+	my (undef, $sent3, $answered3) = timed_query($session,
+		"SELECT dlock_acquire('while-down', 'alice', '1 ms')");
+	$session->query_safe(
+		"SELECT dlock_acquire('renewed-short', 'alice', '200 s')");
+
+	# Inside the bound that was logged with the grant, and past it.
+	$session->query_safe("SELECT dlock_renew('renewed-short', 'alice')")
+	  for 1 .. 3;
+	my (undef, $sent4, $answered4) = timed_query($session,
+		"SELECT dlock_renew('renewed-short', 'alice')");
+	$session->query_safe('SELECT 1');
+	$session->quit unless $how eq 'clean';
+
+	$stops{$how}->();
+	$session->quit if $how eq 'clean';
+	$session = DLockSession->new($node, $db);
+
+	remaining_is_exact($session, 'long', 100, $sent, $answered, "$how: long");
+	is( $session->query_safe(
+			"SELECT count(*) FROM dlock_leases WHERE name = 'while-down'"),
+		0,
+		"$how: ended while the server was down");
+
+	my $left = $session->query_safe(
+		"SELECT extract(epoch FROM remaining) FROM dlock_leases WHERE name = 'renewed-short'"
+	);
+	cmp_ok($left, '>=', 200 - (mono_now() - $sent4),
+		"$how: a renewal is not forgotten");
+	cmp_ok($left, '<=', 200, "$how: nor is more than a ttl left");
+
+	my $taken = takeover_is_exact($session, 'short', 2, $sent2, $answered2,
+		"$how: short");
+	cmp_ok($taken, '>', $token, "$how: tokens go on");
+	$token = $taken;
+	$session->query_safe("SELECT dlock_release_all('taker')");
+	$session->query_safe("SELECT dlock_release('long', 'alice')");
+	$session->query_safe("SELECT dlock_release('renewed-short', 'alice')");
+	is($session->query_safe($rows), $before, "$how: leases are as they were");
+	$session->quit;
+}
+
+# The deadline of a lease that is not renewed does not creep over restarts.
+$node->safe_psql($db,
+	"CREATE TABLE ends AS SELECT name, expires_at FROM dlock_leases WHERE name <> 'renewed'"
+);
+crash_node($node);
+$node->start;
+is( $node->safe_psql(
+		$db,
+		'SELECT count(*), count(*) FILTER (WHERE abs(extract(epoch FROM e.expires_at - l.expires_at)) < 0.2) FROM ends e LEFT JOIN dlock_leases l USING (name)'
+	),
+	'4|4',
+	'deadlines stay the same');
+
+# A renewal ends where it was promised, or later, after each of many crashes;
+# a lease that nobody renews ends all the same.
+{
+	my $session = DLockSession->new($node, $db);
+	my $ttl = 6;
+	my @crashes;
+
+	# With more time if a restart takes longer than the lease was to last.
+	for (my $too_late = 1; $too_late; $ttl *= 2)
+	{
+		$too_late = 0;
+		@crashes = ();
+		my (undef, $promised) = timed_query($session, "SELECT dlock_acquire('kept', 'alice', '$ttl s')");
+		while (@crashes < 3 && !$too_late)
+		{
+			my ($renewed, $sent, $answered) = timed_query($session, "SELECT dlock_renew('kept', 'alice')");
+			$too_late = $answered > $promised + $ttl && $ttl < 100;
+			$session->quit;
+			crash_node($node);
+			$node->start;
+			$session = DLockSession->new($node, $db);
+			my ($left, undef, $now) = timed_query($session,
+				"SELECT extract(epoch FROM remaining) FROM dlock_leases WHERE name = 'kept'"
+			);
+			push @crashes, [ $renewed, $left || 0, $sent + $ttl - $now ];
+			$promised = $sent;
+		}
+		last unless $too_late;
+		$session->query_safe("SELECT dlock_force_release('kept', 'test')");
+	}
+	foreach my $crash (1 .. 3)
+	{
+		my ($renewed, $left, $least) = @{ $crashes[ $crash - 1 ] };
+
+		is($renewed, 't', "crash $crash: renewed");
+		cmp_ok($left, '>=', $least, "crash $crash: as long as promised");
+		cmp_ok($left, '<=', $ttl, "crash $crash: at most a ttl");
+	}
+	ok( wait_until(
+			sub {
+				$session->query_safe(
+					"SELECT count(*) FROM dlock_leases WHERE name = 'kept'")
+				  eq '0';
+			},
+			$ttl + 20),
+		'ends when nobody renews it');
+	$session->quit;
+}
+
+# What is not flushed at once is flushed within a moment, with nothing else
+# going on: a release, and a grant with synchronous_commit = off.
+{
+	my $flushed = sub {
+		my ($label) = @_;
+		my $lsn = $node->safe_psql($db, 'SELECT pg_current_wal_insert_lsn()');
+		ok( wait_until(
+				sub {
+					$node->safe_psql($db,
+						"SELECT pg_current_wal_flush_lsn() >= '$lsn'") eq 't';
+				},
+				10),
+			"$label is flushed soon");
+		crash_node($node);
+		$node->start;
+	};
+	$node->safe_psql($db, 'CHECKPOINT');
+	is($node->safe_psql($db, "SELECT dlock_release('plain', 'alice')"),
+		't', 'released');
+	$flushed->('a release');
+	is( $node->safe_psql(
+			$db, "SELECT count(*) FROM dlock_leases WHERE name = 'plain'"),
+		0,
+		'a release that was flushed is not undone');
+	$node->safe_psql($db,
+		"SET synchronous_commit = off; SELECT dlock_acquire('async', 'alice', '1 h')"
+	);
+	$flushed->('an asynchronous grant');
+	is( $node->safe_psql(
+			$db, "SELECT count(*) FROM dlock_leases WHERE name = 'async'"),
+		1,
+		'an asynchronous grant that was flushed is there');
+}
+
+# The sequence set back, forward, restarted, right before a crash or a clean
+# restart: tokens go on.
+my $meddled = 0;
+foreach my $meddling (
+	"SELECT setval('dlock_token_seq', 1, false)",
+	"SELECT setval('dlock_token_seq', (SELECT last_value - 65536 FROM dlock_token_seq))",
+	"SELECT nextval('dlock_token_seq')",
+	"ALTER SEQUENCE dlock_token_seq RESTART",
+	"SELECT dlock_bump_epoch('test')")
+{
+	foreach my $how ('clean', 'kill -9')
+	{
+		my $last = $node->safe_psql($db,
+			"SELECT dlock_acquire('meddled-' || " . $meddled++ . ", 'alice', '1 h')");
+		$node->safe_psql($db, $meddling);
+		$stops{$how}->();
+		my $next = $node->safe_psql($db,
+			"SELECT dlock_acquire('meddled-' || " . $meddled++ . ", 'alice', '1 h')");
+		cmp_ok($next, '>', $last, "$meddling, $how: tokens go on");
+	}
+}
+
+# A prepared transaction neither holds anything up nor takes anything back.
+{
+	my $prepared = $node->safe_psql($db, <<'EOC');
+BEGIN;
+SELECT dlock_acquire('prepared', 'alice', '1 h');
+PREPARE TRANSACTION 'p';
+EOC
+	is($node->safe_psql($db, "SELECT dlock_check('prepared', $prepared)"),
+		't', 'held while its transaction is prepared');
+	$node->safe_psql($db, 'VACUUM FULL dlock_store');
+	crash_node($node);
+	$node->start;
+	is($node->safe_psql($db, "SELECT dlock_check('prepared', $prepared)"),
+		't', 'held after a crash');
+	$node->safe_psql($db, "ROLLBACK PREPARED 'p'");
+	is( $node->safe_psql(
+			$db, "SELECT dlock_release_token('prepared', $prepared)"),
+		't',
+		'held after ROLLBACK PREPARED');
+}
+
+# Many first users at once after a start: one load, one grant.
+{
+	$node->safe_psql($db,
+		"SET synchronous_commit = off; SELECT count(dlock_acquire('many-' || i, 'alice', '1 h')) FROM generate_series(1, 50000) i"
+	);
+	$node->safe_psql($db, "SELECT dlock_acquire('flushed', 'alice', '1 h')");
+	crash_node($node);
+	$node->start;
+	my $dir = PostgreSQL::Test::Utils::tempdir;
+	$node->safe_psql($db, 'CREATE TABLE firsts (token bigint)');
+	append_to_file("$dir/first.sql", <<'EOC');
+SELECT coalesce(dlock_acquire('first', 'owner', '1 h'), 0) AS token \gset
+INSERT INTO firsts SELECT :token WHERE :token > 0;
+EOC
+	$node->command_ok(
+		[
+			'pgbench', '-n', '-c', '8', '-j', '2', '-t', '1', '-f',
+			"$dir/first.sql", $node->connstr($db)
+		],
+		'eight first users');
+	is($node->safe_psql($db, 'SELECT count(*) FROM firsts'),
+		1, 'one of them is granted the lock');
+	is( $node->safe_psql(
+			$db, "SELECT count(*) FROM dlock_leases WHERE name LIKE 'many-%'"),
+		50000,
+		'all leases are loaded');
+
+	# A load that is broken off is done again.
+	foreach my $timeout (1, 5, 20)
+	{
+		$node->restart;
+		$node->psql($db,
+			"SET statement_timeout = $timeout; SELECT dlock_check('first', 1)"
+		);
+		is( $node->safe_psql(
+				$db,
+				"SELECT count(*) FROM dlock_leases WHERE name LIKE 'many-%'"),
+			50000,
+			"all leases are loaded after a load cut off at $timeout ms");
+	}
+	my $held = $node->safe_psql($db,
+		"SELECT count(*) FROM dlock_leases WHERE owner = 'alice' AND role = current_user::regrole");
+	is($node->safe_psql($db, "SELECT dlock_release_all('alice')"),
+		$held, 'all released');
+}
+
+# The first use of all, which loads, may be in the midst of a parallel query.
+{
+	my $token = $node->safe_psql($db,
+		"CREATE TABLE t AS SELECT i FROM generate_series(1, 10000) i; SELECT dlock_acquire('parallel', 'alice', '1 h')");
+	crash_node($node);
+	$node->start;
+	is($node->safe_psql($db, <<"EOC"), "10000|t\nt", 'loaded by the leader of a parallel query');
+SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+SELECT count(*), bool_and(dlock_check('parallel', $token)) FROM t;
+SELECT dlock_release_token('parallel', $token);
+EOC
+}
+
+$node->stop;
+done_testing();

@@ -1,0 +1,230 @@
+# Proves: what a monitor reads is right, and can be read by every role and on a
+# standby: dlock_state, dlock_task_state, dlock_group_state, and dlock_stats with
+# its reset; each lease that expires is logged once if dlock.log_expirations says so.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockCli;
+use DLockSession;
+use DLockStandby;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_node('main', allows_streaming => 1, conf => <<'EOC');
+log_min_messages = log
+dlock.max_reapers = 0
+EOC
+my $db = 'postgres';
+$node->safe_psql($db, <<'EOS');
+CREATE ROLE monitor LOGIN IN ROLE pg_monitor;
+CREATE ROLE stranger LOGIN;
+CREATE ROLE worker LOGIN;
+GRANT EXECUTE ON FUNCTION dlock_fence(text, bigint, boolean), dlock_guard() TO PUBLIC;
+EOS
+my $session = DLockSession->new($node, $db);
+my $waiter = DLockSession->new($node, $db);
+my $stranger = DLockSession->new($node, $db, user => 'stranger');
+my $monitor = DLockSession->new($node, $db, user => 'monitor');
+use_server($node);
+
+sub state_of
+{
+	return $stranger->query_safe("SELECT $_[0] FROM dlock_state");
+}
+
+# Settings are seen by a session once it has been told.
+sub set
+{
+	my ($name, $value) = @_;
+
+	$node->append_conf('postgresql.conf', "$name = $value");
+	$node->reload;
+	foreach my $each ($session, $waiter)
+	{
+		ok(wait_until(sub { $each->query_safe("SHOW $name") eq $value }), "$name = $value");
+	}
+	return;
+}
+
+# ---- leases and requests ----
+{
+	is(state_of('held, closed, expired, oldest_expired IS NULL, waiters, oldest_wait IS NULL'), '0|0|0|t|0|t', 'nothing yet');
+	$session->query_safe("SELECT dlock_acquire('held', 'alice', '1 h'), dlock_acquire_path('a/b/c', 'alice', '1 h'), "
+		  . "dlock_acquire('closed', 'alice', '1 h', min_hold => '1 h'), dlock_release('closed', 'alice')");
+	is(state_of('held, closed'), '2|1', 'a path counts once; one is closed');
+	$session->query_safe("SELECT count(dlock_acquire('short ' || i, 'alice', '1 ms')) FROM generate_series(1, 10) i");
+	ok(wait_until(sub { state_of('expired') == 10 }), 'expired ones stay without a reaper');
+	is(state_of('held'), 2, 'and are not held');
+	my $age = state_of('oldest_expired');
+	ok(wait_until(sub { state_of("oldest_expired > '$age'::interval + '20 ms'") eq 't' }), 'the oldest grows older');
+	is(state_of("oldest_expired < '10 min'"), 't', 'from the end of the lease');
+	ok(wait_until(sub { state_of('databases_without_reaper') == 1 }), 'a database without a reaper');
+
+	$waiter->ask_waiting($session, "SELECT dlock_acquire_all('{held,other}', 'bob', '1 h', wait => '1 h')");
+	is(state_of('waiters'), 1, 'a call that waits for two locks counts once');
+	my $waited = state_of('oldest_wait');
+	ok(wait_until(sub { state_of("oldest_wait > '$waited'::interval + '20 ms'") eq 't' }), 'its wait');
+	$session->query_safe("SELECT dlock_release('held', 'alice')");
+	$waiter->answer;
+	is(state_of('waiters, oldest_wait IS NULL'), '0|t', 'no longer');
+}
+
+# ---- where tokens restarted ----
+{
+	my $epoch = state_of('last_epoch');
+	my $token = $session->query_safe("SELECT dlock_acquire('epoch', 'alice', '1 h')");
+	cmp_ok($epoch, '<', $token, 'tokens are above the epoch');
+	is(state_of('last_epoch'), $epoch, 'grants leave it');
+	is($session->query_safe("SELECT dlock_bump_epoch('test') IS NOT NULL"), 't', 'bumped');
+	cmp_ok(state_of('last_epoch'), '>=', $token, 'a new one');
+	cmp_ok($session->query_safe("SELECT dlock_acquire('epoch 2', 'alice', '1 h')"), '>', state_of('last_epoch'), 'tokens are above that');
+}
+
+# ---- the log ----
+{
+	my $mark = -s $node->logfile;
+	$session->query_safe("SELECT dlock_acquire('short 1', 'bob', '1 ms') > 0");
+	is(scalar(() = slurp_file($node->logfile, $mark) =~ /has expired/g), 0, 'not logged by default');
+
+	set('dlock.log_expirations', 'on');
+	$mark = -s $node->logfile;
+	my $token = $session->query_safe("SELECT token FROM dlock_leases WHERE name = 'short 1'");
+	$session->query_safe("SELECT dlock_acquire('short 2', 'bob', '1 h') > 0");
+	my $log = slurp_file($node->logfile, $mark);
+	like($log, qr/LOG:  lease on lock "short 2" has expired\n.*DETAIL:  Owner "alice" \(role "[^"]+"\) held it with token \d+; it ended \d+\.\d{3} ms ago\./,
+		'the call that takes over logs it');
+	is(scalar(() = $log =~ /has expired/g), 1, 'that one');
+
+	# The reaper logs the others, and what was released is none of them.
+	$session->query_safe("SELECT dlock_acquire('released', 'bob', '1 h', lock_delay => '1 ms') > 0, dlock_release('released', 'bob'), "
+		  . "dlock_acquire_path('x/y/z', 'bob', '1 ms') > 0");
+	set('dlock.max_reapers', '3');
+	ok(wait_until(sub { state_of('expired') == 0 }), 'a reaper removes the rest');
+	ok(wait_until(sub { state_of('databases_without_reaper') == 0 }), 'no database is without one');
+	ok(wait_until(sub { (() = slurp_file($node->logfile, $mark) =~ m{ has expired}g) >= 11 }), 'and has logged each');
+	$log = slurp_file($node->logfile, $mark);
+	my %count;
+	$count{$_}++ foreach $log =~ /LOG:  lease on lock "([^"]*)" has expired/g;
+	is_deeply(\%count, { 'x/y/z' => 1, map { ("short $_" => 1) } 1 .. 10 }, 'each once');
+}
+
+# ---- counters and their reset ----
+{
+	my $rejections = sub {
+		return $stranger->query_safe('SELECT fence_stale, fence_lost, fence_missing, fence_unknown, fence_rejections FROM dlock_stats');
+	};
+	is($rejections->(), '0|0|0|0|0', 'no rejections');
+	$session->query_safe('CREATE TABLE guarded (i int)');
+	$session->query_safe("CREATE TRIGGER guard BEFORE INSERT ON guarded EXECUTE FUNCTION dlock_guard('fenced')");
+	my $old = $session->query_safe("SELECT dlock_acquire('fenced', 'alice', '1 h')");
+	$session->query_safe("SELECT dlock_release('fenced', 'alice')");
+	my $new = $session->query_safe("SELECT dlock_acquire('fenced', 'alice', '1 h')");
+	$session->query_safe("SELECT dlock_fence('fenced', $new)");
+	sqlstate_is($node, $db, "SELECT dlock_fence('fenced', $old)", 'LK001', 'stale');
+	is($rejections->(), '1|0|0|0|1', 'a stale token');
+	sqlstate_is($node, $db, "SELECT dlock_fence('held', $new, live => true)", 'LK002', 'lost');
+	is($rejections->(), '1|1|0|0|2', 'a lost lease');
+	sqlstate_is($node, $db, 'INSERT INTO guarded VALUES (1)', 'LK003', 'missing');
+	is($rejections->(), '1|1|1|0|3', 'no token');
+	sqlstate_is($node, $db, "SELECT dlock_fence('fenced', 9007199254740991)", '22023', 'unknown');
+	is($rejections->(), '1|1|1|1|4', 'a token that was never granted');
+
+	my ($since, $leases) = split /\|/, $session->query_safe('SELECT stats_reset, leases FROM dlock_stats');
+	is($session->query_safe("SELECT '$since' BETWEEN pg_postmaster_start_time() AND now(), memory_free = memory_limit - memory_used FROM dlock_stats"),
+		't|t', 'since the start; free memory');
+	like($stranger->query('SELECT dlock_stats_reset()'), qr/42501/, 'not every role resets them');
+	my $before = $session->query_safe('SELECT clock_timestamp()');
+	$session->query_safe('SELECT dlock_stats_reset()');
+	is($rejections->(), '0|0|0|0|0', 'reset');
+	is($session->query_safe("SELECT grants, waits, wait_time, leases, stats_reset > '$before', (SELECT sum(n) FROM unnest(wait_histogram) n), reaper_lag FROM dlock_stats"),
+		"0|0|00:00:00|$leases|t|0|00:00:00", 'all but what is in memory');
+	$session->query_safe("SELECT dlock_acquire('after', 'alice', '1 h')");
+	is($session->query_safe('SELECT grants FROM dlock_stats'), 1, 'and counted on');
+	my $other = DLockSession->new($node, $db);
+	$other->query_safe("SELECT dlock_acquire('after 2', 'alice', '1 h')");
+	$other->quit;
+	ok(wait_until(sub { $session->query_safe('SELECT grants FROM dlock_stats') == 2 }), 'by processes that have gone as well');
+}
+
+# ---- queues and groups ----
+{
+	$node->safe_psql($db, <<'EOS');
+SET ROLE worker;
+SELECT dlock_task_create_queue('mail', max_attempts => 1);
+SELECT dlock_task_put('mail', 'task ' || i, priority => i) FROM generate_series(1, 6) i;
+SELECT dlock_task_put('mail', 'later', delay => '1 h');
+SELECT dlock_task_finish('mail', key, token) FROM dlock_task_capture('mail', 1);
+SELECT dlock_task_fail('mail', key, token, 'no') FROM dlock_task_capture('mail', 1);
+SELECT count(*) FROM dlock_task_capture('mail', 1, ttl => '1 h');
+SELECT dlock_task_create_queue('empty');
+SELECT dlock_group_create('orders', 4);
+SELECT dlock_group_create('idle', 3);
+EOS
+	my $tasks = 'SELECT queue, role, ready, delayed, captured, parked, oldest_ready IS NULL FROM dlock_task_state ORDER BY queue';
+	is($monitor->query_safe($tasks), "empty|worker|0|0|0|0|t\nmail|worker|3|1|1|1|f", 'queues, for pg_monitor');
+	is($stranger->query_safe($tasks), '', 'not for others');
+	is($monitor->query_safe('SELECT count(*) FROM dlock_tasks'), 0, 'a monitor sees no tasks');
+	my $oldest = $monitor->query_safe("SELECT oldest_ready FROM dlock_task_state WHERE queue = 'mail'");
+	ok( wait_until(
+			sub {
+				$monitor->query_safe("SELECT oldest_ready > '$oldest'::interval + '20 ms' FROM dlock_task_state WHERE queue = 'mail'") eq 't';
+			}),
+		'the oldest task grows older');
+
+	my $member = $session->query_safe("SET ROLE worker; SELECT dlock_group_join('orders', 'node-1', '1 h')");
+	($member) = $member =~ /(\d+)/;
+	my $groups = 'SELECT group_name, role, partitions, members, unowned FROM dlock_group_state ORDER BY 1';
+	is($stranger->query_safe($groups), "idle|worker|3|0|3\norders|worker|4|1|4", 'groups');
+	$session->query_safe("SELECT count(*) FROM dlock_group_heartbeat('orders', $member)");
+	is($stranger->query_safe($groups), "idle|worker|3|0|3\norders|worker|4|1|0", 'with an owner');
+	$session->query_safe('RESET ROLE');
+}
+
+# ---- a standby ----
+{
+	my $standby = make_standby($node, 'standby');
+
+	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+	my $there = DLockSession->new($standby, $db, user => 'monitor');
+	my $held = $node->safe_psql($db, "SELECT count(*) FROM dlock_leases l WHERE state = 'held' AND NOT EXISTS (SELECT FROM dlock_leases k WHERE k.token = l.token AND length(k.name) > length(l.name))");
+	is($there->query_safe('SELECT held, closed, num_nulls(expired, oldest_expired, waiters, oldest_wait, last_epoch, databases_without_reaper) FROM dlock_state'),
+		"$held|1|6", 'dlock_state: the leases');
+	my $columns = $node->safe_psql($db, "SELECT count(*) FROM pg_attribute WHERE attrelid = 'dlock_stats'::regclass AND attnum > 0");
+	is($there->query_safe('SELECT count(*), sum(num_nulls(s.grants, s.leases, s.memory_limit, s.memory_free, s.stats_reset, s.wait_histogram)), (SELECT count(*) FROM jsonb_each_text(to_jsonb(s)) WHERE value IS NULL) FROM dlock_stats s GROUP BY s.*'),
+		"1|6|$columns", 'dlock_stats: one row of NULLs');
+	is($there->query_safe('SELECT queue, ready, delayed, captured, parked FROM dlock_task_state ORDER BY queue'), "empty|0|0|0|0\nmail|3|1|1|1", 'dlock_task_state');
+	is($there->query_safe('SELECT group_name, partitions, num_nulls(members, unowned) FROM dlock_group_state ORDER BY 1'), "idle|3|2\norders|4|2", 'dlock_group_state');
+	sqlstate_is($standby, $db, 'SELECT dlock_stats_reset()', '25006', 'no reset there');
+	$there->quit;
+	$standby->stop;
+}
+
+# ---- a restart ----
+{
+	$_->quit foreach $session, $waiter, $stranger, $monitor;
+	my $epoch = $node->safe_psql($db, 'SELECT last_epoch FROM dlock_state');
+	$node->restart;
+	$node->safe_psql($db, "SELECT dlock_acquire('restarted', 'alice', '1 h')");
+	cmp_ok($node->safe_psql($db, 'SELECT last_epoch FROM dlock_state'), '>', $epoch, 'tokens have restarted');
+}
+
+# ---- dlock status NAME asks for that lock alone ----
+{
+	$node->append_conf('postgresql.conf', 'log_statement = all');
+	$node->reload;
+	$node->poll_query_until($db, "SELECT current_setting('log_statement') = 'all'");
+	my $mark = -s $node->logfile;
+	cli_is([ 'status', 'restarted' ], { out => qr/restarted +alice/ }, 'dlock status NAME');
+	my $log = slurp_file($node->logfile, $mark);
+	like($log, qr/dlock_lease"?\(\$1\)/, 'asks dlock_lease');
+	unlike($log, qr/dlock_leases/, 'and not for all leases');
+}
+
+$node->stop;
+done_testing();

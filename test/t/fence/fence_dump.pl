@@ -1,0 +1,257 @@
+# Proves: marks and guards survive a dump and follow logical replication; they work
+# from any schema, for roles that have no right to anything of the extension's; and
+# nobody but the extension's owner sets a mark back, which the log tells.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $dir = PostgreSQL::Test::Utils::tempdir;
+my $node = start_node('main', allows_streaming => 'logical', conf => "log_min_messages = log\n");
+my $odd = q(eu, "berlin"=1);
+my $schema_sql = <<'EOC';
+CREATE SCHEMA hidden;
+CREATE EXTENSION dlock SCHEMA hidden;
+EOC
+my $tables_sql = <<'EOC';
+CREATE TABLE ledger (id int PRIMARY KEY, body text);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON ledger
+	EXECUTE FUNCTION hidden.dlock_guard('ledger');
+CREATE TABLE tenants (tenant text, body text, token bigint);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON tenants
+	FOR EACH ROW EXECUTE FUNCTION hidden.dlock_guard('tenant/', 'resource_column=tenant', 'token_column=token');
+CREATE TABLE device (id int PRIMARY KEY, body text, token bigint);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON device
+	FOR EACH ROW EXECUTE FUNCTION hidden.dlock_guard('token_column=token');
+EOC
+my $marks = 'SELECT resource, token, raised_at, raised_by FROM hidden.dlock_fences ORDER BY resource';
+
+# A table with the name of that of the marks, on the way of those who look it up
+# by name.
+$node->safe_psql('postgres', 'CREATE DATABASE source');
+$node->safe_psql('source',
+	"$schema_sql $tables_sql CREATE TABLE dlock_fence_mark (resource text PRIMARY KEY, token bigint)");
+my $token = $node->safe_psql('source', "SELECT hidden.dlock_acquire('ledger', 'a', '1 h') + 10");
+$node->safe_psql('source', "SELECT hidden.dlock_acquire('more-' || i, 'more') FROM generate_series(1, 30) i; SELECT hidden.dlock_release_all('more')");
+
+# The setting and the statements, with a token.
+sub writes
+{
+	my ($t) = @_;
+	return (
+		ledger => "SET dlock.tokens = 'ledger=$t'; INSERT INTO ledger VALUES (1, 'a') ON CONFLICT (id) DO UPDATE SET body = 'a'",
+		tenants => "INSERT INTO tenants VALUES ('$odd', 'a', $t)",
+		device => "INSERT INTO device VALUES (1, 'a', $t) ON CONFLICT (id) DO UPDATE SET token = $t");
+}
+
+# What was written with a token can be written with it, and not with a lower one,
+# nor without.
+sub is_guarded
+{
+	my ($target, $dbname, $mark, $label) = @_;
+	my %good = writes($mark);
+	my %stale = writes($mark - 1);
+
+	foreach my $table (sort keys %good)
+	{
+		$target->safe_psql($dbname, $good{$table});
+		sqlstate_is($target, $dbname, $stale{$table}, 'LK001', "$label: $table refuses an old token");
+	}
+	sqlstate_is($target, $dbname, 'DELETE FROM ledger', 'LK003', "$label: a write without a token");
+	sqlstate_is($target, $dbname, 'UPDATE tenants SET body = $$b$$', 'LK003', "$label: a row without a token");
+	return;
+}
+
+is_guarded($node, 'source', $token, 'source');
+is($node->safe_psql('source', 'SELECT count(*) FROM dlock_fence_mark'), 0,
+	'another table of that name is not what holds the marks');
+my $before = $node->safe_psql('source', $marks);
+is($node->safe_psql('source', 'SELECT count(*) FROM hidden.dlock_fences'), 2, 'marks to dump');
+
+# ---------------------------------------------------------------------------
+# Dumps
+# ---------------------------------------------------------------------------
+
+$node->command_ok([ 'pg_dump', '-Fc', '-f', "$dir/custom", $node->connstr('source') ], 'pg_dump');
+$node->command_ok([ 'pg_dump', '--clean', '-f', "$dir/plain.sql", $node->connstr('source') ], 'pg_dump, plain');
+my $fresh = start_node('fresh', conf => "max_worker_processes = 16\n");
+foreach my $restore ([ $fresh, 'a fresh cluster' ], [ $node, 'another database' ])
+{
+	my ($target, $label) = @$restore;
+
+	$target->safe_psql('postgres', 'CREATE DATABASE restored');
+	$target->command_ok(
+		[ 'pg_restore', '--exit-on-error', '-d', $target->connstr('restored'), "$dir/custom" ],
+		"pg_restore into $label");
+	is($target->safe_psql('restored', $marks), $before, "$label: the marks are as they were");
+	is_guarded($target, 'restored', $token, $label);
+	my $next = $target->safe_psql('restored', "SELECT hidden.dlock_acquire('ledger', 'b', '1 h')");
+	cmp_ok($next, '>', $token, "$label: a new token is above the mark");
+	is_guarded($target, 'restored', $next, "$label, new token");
+}
+
+# Over itself: a mark that was raised after the dump is back where it was, and so is
+# the data.  Tokens are not.
+$node->safe_psql('source', { writes($token + 5) }->{ledger});
+$node->command_ok(
+	[ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('source'), '-f', "$dir/plain.sql" ],
+	'restored over the source');
+is($node->safe_psql('source', $marks), $before, 'over the source: the marks are those of the dump');
+is_guarded($node, 'source', $token, 'over the source');
+
+# The data alone, into tables that are guarded already.
+$fresh->safe_psql('postgres', 'CREATE DATABASE data');
+$fresh->safe_psql('data', "$schema_sql $tables_sql CREATE TABLE dlock_fence_mark (resource text PRIMARY KEY, token bigint)");
+$fresh->command_fails(
+	[ 'pg_restore', '--exit-on-error', '--data-only', '-t', 'ledger', '-d', $fresh->connstr('data'), "$dir/custom" ],
+	'data alone is refused by the guard');
+$fresh->command_ok(
+	[ 'pg_restore', '--exit-on-error', '--data-only', '--disable-triggers', '-d', $fresh->connstr('data'), "$dir/custom" ],
+	'and restored with --disable-triggers');
+is($fresh->safe_psql('data', $marks), $before, 'with the marks');
+is_guarded($fresh, 'data', $token, 'data alone');
+
+# A template.
+$fresh->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE data');
+is($fresh->safe_psql('copy', $marks), $before, 'a copy of the database has the marks');
+is_guarded($fresh, 'copy', $token, 'a copy of the database');
+
+# ---------------------------------------------------------------------------
+# Logical replication
+# ---------------------------------------------------------------------------
+
+$fresh->safe_psql('postgres', 'CREATE DATABASE subscriber');
+$fresh->safe_psql('subscriber', "$schema_sql $tables_sql");
+$node->safe_psql('source',
+	'CREATE PUBLICATION fenced FOR TABLE ledger, device, hidden.dlock_fence_mark');
+$fresh->safe_psql('subscriber',
+	"CREATE SUBSCRIPTION fenced CONNECTION '" . $node->connstr . " dbname=source' PUBLICATION fenced");
+$fresh->wait_for_subscription_sync($node, 'fenced', 'subscriber');
+is($fresh->safe_psql('subscriber', $marks), $before, 'replicated: the marks that were there');
+my $ledger = 'SELECT body FROM ledger ORDER BY id';
+is($fresh->safe_psql('subscriber', $ledger), 'a', 'replicated: the rows that were there');
+
+my $next = $node->safe_psql('source', "SELECT hidden.dlock_acquire('other', 'b', '1 h')");
+$node->safe_psql('source', { writes($next) }->{ledger});
+$node->safe_psql('source', "SET dlock.tokens = 'ledger=$next'; INSERT INTO ledger VALUES (2, 'b')");
+$node->safe_psql('source', { writes($next) }->{device});
+$node->wait_for_catchup('fenced');
+is($fresh->safe_psql('subscriber', $ledger), "a\nb", 'replicated: rows that are written now, past the guard there');
+is($fresh->safe_psql('subscriber', 'SELECT token FROM device'), $next, 'replicated: rows that are their own marks');
+is($fresh->safe_psql('subscriber', "SELECT token FROM hidden.dlock_fences WHERE resource = 'ledger'"),
+	$next, 'replicated: the mark');
+sqlstate_is($fresh, 'subscriber', { writes($token) }->{ledger}, 'LK001',
+	'replicated: who writes there with an old token is refused');
+sqlstate_is($fresh, 'subscriber', "UPDATE device SET token = $token", 'LK001', 'replicated: to a row as well');
+sqlstate_is($node, 'source', { writes($token) }->{ledger}, 'LK001', 'replicated: and at the origin');
+$fresh->safe_psql('subscriber', 'DROP SUBSCRIPTION fenced');
+
+# The same setting that replication works with; and a guard for that case.
+my $replica = "SET session_replication_role = replica";
+is($fresh->safe_psql('subscriber', "$replica; UPDATE ledger SET body = 'r' WHERE id = 1; $ledger"),
+	"r\nb", 'session_replication_role = replica skips the guard');
+$fresh->safe_psql('subscriber', 'ALTER TABLE ledger ENABLE ALWAYS TRIGGER guard');
+sqlstate_is($fresh, 'subscriber', "$replica; UPDATE ledger SET body = 's'", 'LK003', 'but not one that is always enabled');
+
+# ---------------------------------------------------------------------------
+# Roles
+# ---------------------------------------------------------------------------
+
+# The extension belongs to a role that is no superuser.
+$node->safe_psql('postgres', <<'EOC');
+CREATE ROLE boss SUPERUSER;
+CREATE ROLE keeper;
+CREATE ROLE deputy IN ROLE keeper;
+CREATE ROLE writer;
+CREATE ROLE granted;
+CREATE DATABASE roles;
+EOC
+$node->safe_psql('roles', <<"EOC");
+SET ROLE boss;
+$schema_sql
+RESET ROLE;
+$tables_sql
+REASSIGN OWNED BY boss TO keeper;
+REVOKE EXECUTE ON FUNCTION hidden.dlock_fence FROM PUBLIC;
+GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ledger, tenants, device TO writer;
+GRANT USAGE ON SCHEMA hidden TO granted;
+GRANT EXECUTE ON FUNCTION hidden.dlock_fence_reset TO granted;
+EOC
+is($node->safe_psql('roles', "SELECT extowner::regrole FROM pg_extension WHERE extname = 'dlock'"),
+	'keeper', 'the owner of the extension');
+
+sub as
+{
+	my ($role, $sql) = @_;
+	return "SET ROLE $role; $sql";
+}
+
+my %written = writes(10);
+my %late = writes(9);
+foreach my $table (sort keys %written)
+{
+	$node->safe_psql('roles', as('writer', $written{$table}));
+	sqlstate_is($node, 'roles', as('writer', $late{$table}), 'LK001', "a role that may write $table alone is guarded");
+}
+is($node->safe_psql('roles', "SELECT DISTINCT raised_by FROM hidden.dlock_fences"), 'writer', 'and named in the marks');
+foreach my $case (
+	[ 'UPDATE ledger SET body = $$x$$', 'LK003' ],
+	[ 'DELETE FROM ledger', 'LK003' ],
+	[ 'TRUNCATE ledger', 'LK003' ],
+	[ "SELECT hidden.dlock_fence('ledger', 11)", '42501' ],
+	[ "SELECT hidden.dlock_fence_reset('ledger', 1, 'mine')", '42501' ],
+	[ 'UPDATE hidden.dlock_fence_mark SET token = 1', '42501' ],
+	[ 'DELETE FROM hidden.dlock_fence_mark', '42501' ],
+	[ 'TRUNCATE hidden.dlock_fence_mark', '42501' ],
+	[ 'ALTER TABLE ledger DISABLE TRIGGER guard', '42501' ],
+	[ 'DROP TRIGGER guard ON ledger', '42501' ],
+	[ 'SET session_replication_role = replica', '42501' ])
+{
+	sqlstate_is($node, 'roles', as('writer', $case->[0]), $case->[1], "a role that may write the table alone: $case->[0]");
+}
+
+# Resets: by the owner, who may be a role's member, and by superusers.
+$node->safe_psql('roles', 'GRANT USAGE ON SCHEMA hidden TO PUBLIC; GRANT SELECT ON hidden.dlock_fence_mark TO granted; GRANT EXECUTE ON FUNCTION hidden.dlock_fence_reset TO writer');
+foreach my $role ('writer', 'granted')
+{
+	my %error = sqlstate_is($node, 'roles', as($role, "SELECT hidden.dlock_fence_reset('ledger', 1, 'mine')"),
+		'42501', "$role, who may call it, does not own the extension");
+	like($error{message} // '', qr/must be owner/, "$role is told so");
+}
+sqlstate_is($node, 'roles', as('writer', "UPDATE hidden.dlock_fence_mark SET token = 1"), '42501', 'nor may the table be written');
+my $mark = 10;
+foreach my $case ([ 'keeper', 9 ], [ 'deputy', 8 ], [ 'postgres', 7 ], [ 'boss', 'NULL' ])
+{
+	my ($role, $to) = @$case;
+	my $reason = "ticket 47-$role: written by a test\n2026-01-01 00:00:00 UTC [1] LOG:  faked";
+	my $offset = -s $node->logfile;
+	my $user = $role eq 'postgres' ? $node->safe_psql('roles', 'SELECT quote_ident(current_user)') : $role;
+
+	is($node->safe_psql('roles', as($user, "SELECT hidden.dlock_fence_reset('ledger', $to, '$reason')")),
+		$mark, "$role resets the mark, and is told what it was");
+	my $log = slurp_file($node->logfile, $offset);
+	my ($line, $detail) = $log =~ /LOG:  (transaction resets the mark of resource .*)\n.*DETAIL:  (.*)/;
+	my $number = $to eq 'NULL' ? 0 : $to;
+	like($line // '', qr/"ledger" from $mark to $number$/, "$role: the log says what was done");
+	like($detail // '', qr/"\Q$user\E".*ticket 47-$role: written by a test/, "$role: and who did it, and why");
+	unlike($log, qr/^2026-01-01 00:00:00 UTC \[1\] LOG:  faked/m, "$role: a line break in the reason starts no line");
+	$mark = $to;
+}
+is($node->safe_psql('roles', "SELECT count(*) FROM hidden.dlock_fences WHERE resource = 'ledger'"), 0, 'removed');
+
+# One that is rolled back is in the log all the same, and is none.
+my $offset = -s $node->logfile;
+$node->safe_psql('roles', "BEGIN; SELECT hidden.dlock_fence_reset('tenant/' || '$odd', 1, 'second thoughts'); ROLLBACK");
+like(slurp_file($node->logfile, $offset), qr/second thoughts/, 'a reset that is rolled back is told');
+is($node->safe_psql('roles', "SELECT token FROM hidden.dlock_fences WHERE resource = 'tenant/' || '$odd'"), 10, 'and is none');
+
+$fresh->stop;
+$node->stop;
+done_testing();

@@ -1,0 +1,225 @@
+# Proves: a request for several locks waits as a unit: it is granted all of them
+# at one moment or none, is in the way of nobody it does not queue before, and
+# never in a deadlock with another of its kind, whatever the order of the names.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockSession;
+use DLockStall;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# Nothing here may depend on looking again after a while.
+my $node = start_node('main', conf => <<'EOC');
+fsync = on
+dlock.reap_interval = 1h
+deadlock_timeout = 1h
+EOC
+my $db = 'postgres';
+my ($monitor, $one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 4;
+
+sub leases_are
+{
+	my ($expected, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is( $monitor->query_safe(
+			"SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name, owner) FROM dlock_leases"),
+		$expected, $test_name);
+	return;
+}
+
+# Nothing is held while one of them is missing, whichever.
+foreach my $held ('a', 'b', 'c')
+{
+	$one->query_safe("SELECT dlock_acquire('$held', 'one', '1 h')");
+	$two->ask_waiting($monitor, "SELECT dlock_acquire_all('{b,c,a}', 'two', '1 h', wait => NULL)");
+	leases_are("$held one", "$held is missing: none is held");
+	$one->query_safe("SELECT dlock_release('$held', 'one')");
+	like($two->answer, qr/^\{\d+,\d+,\d+\}$/, "$held is there: all are granted");
+	leases_are('a two, b two, c two', "$held is there: all are held");
+	is($two->query_safe("SELECT dlock_release_all('two')"), 3, "$held is there: all are released");
+}
+
+# Missing ones come one by one.
+{
+	$one->query_safe("SELECT dlock_acquire_all('{a,b,c}', 'one', '1 h')");
+	$two->ask_waiting($monitor, "SELECT dlock_acquire_all('{c,b,a}', 'two', '1 h', wait => NULL)");
+	foreach my $name ('b', 'a')
+	{
+		$one->query_safe("SELECT dlock_release('$name', 'one')");
+		ok(!$two->answered, "$name is there: it waits on");
+		is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE owner = 'two'"), 0, "$name is there: none is held");
+	}
+	$one->query_safe("SELECT dlock_release('c', 'one')");
+	my $tokens = $two->answer;
+	like($tokens, qr/^\{\d+,\d+,\d+\}$/, 'the last is there');
+	is( $monitor->query_safe("SELECT array_agg(token ORDER BY name DESC) = '$tokens' FROM dlock_leases"),
+		't', 'tokens in the order of the names');
+	$two->query_safe("SELECT dlock_release_all('two')");
+}
+
+# It queues for each of its names, and others are served in their turn.
+{
+	$one->query_safe("SELECT dlock_acquire('b', 'one', '1 h')");
+	$two->ask_waiting($monitor, "SELECT dlock_acquire_all('{a,b,c}', 'two', '1 h', wait => NULL)");
+	is( $monitor->query_safe(
+			"SELECT string_agg(name || ' ' || owner || ' ' || request || ' ' || position || ' ' || pid, ', ' ORDER BY name) FROM dlock_waiters"),
+		join(', ', map { "$_ two acquire 1 " . $two->pid } qw(a b c)),
+		'a row for each of its names');
+	$three->ask_waiting($monitor, "SELECT dlock_acquire('b', 'three', '1 h', wait => NULL)");
+	$one->query_safe("SELECT dlock_release('b', 'one')");
+	like($two->answer, qr/^\{/, 'it came first');
+	ok(!$three->answered, 'and the other one second');
+	$two->query_safe("SELECT dlock_release('b', 'two')");
+	like($three->answer, qr/^\d+$/, 'who gets it then');
+	$monitor->query_safe("SELECT dlock_release_all('two'), dlock_release_all('three')");
+}
+
+# It gives up: no lease, no place in a queue.
+{
+	$one->query_safe("SELECT dlock_acquire('b', 'one', '1 h')");
+	is($two->query_safe("SELECT dlock_acquire_all('{a,b,c}', 'two', '1 h', wait => '100 ms')"), '', 'time is over');
+	$two->ask_waiting($monitor, "SELECT dlock_acquire_all('{a,b,c}', 'two', '1 h', wait => NULL)");
+	$monitor->query_safe('SELECT pg_cancel_backend(' . $two->pid . ')');
+	is($two->answer, 'ERROR 57014', 'cancelled');
+	is($two->query("SET lock_timeout = '100 ms'; SELECT dlock_acquire_all('{a,b,c}', 'two', '1 h', wait => NULL)"), 'ERROR 55P03', 'lock_timeout');
+	$two->ask_waiting($monitor, "SET lock_timeout = 0; SELECT dlock_acquire_all('{a,b,c}', 'two', '1 h', wait => NULL)");
+	$monitor->query_safe('SELECT pg_terminate_backend(' . $two->pid . ')');
+	like($two->answer, qr/^(?:FATAL 57P01|LOST)$/, 'terminated');
+	$two->wait_backend_gone;
+	leases_are('b one', 'nothing is left');
+	is($monitor->query_safe('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits');
+	is($three->query_safe("SELECT cardinality(dlock_acquire_all('{a,c}', 'three', '1 h'))"), 2, 'the others are free');
+	$monitor->query_safe("SELECT dlock_release_all('one'), dlock_release_all('three')");
+	$two = DLockSession->new($node, $db);
+}
+
+# A missing one expires, with nobody to tidy up.
+{
+	pause_reapers($node);
+	$one->query_safe("SELECT dlock_acquire('a', 'one', '1 h'), dlock_acquire('c', 'one', '1 h')");
+	$two->ask_waiting($monitor, "SELECT dlock_acquire_all('{a,b,c}', 'two', '1 h', wait => NULL)");
+	my $sent = mono_now();
+	is($one->query_safe("SELECT dlock_renew('a', 'one', '2 s'), dlock_renew('c', 'one', '1500 ms')"), 't|t', 'to expire');
+	my $answered = mono_now();
+	like($two->answer, qr/^\{\d+,\d+,\d+\}$/, 'expired: granted');
+	cmp_ok($two->{answered_at}, '>=', $sent + 2, 'expired: not before the last deadline');
+	in_time($answered, $two->{answered_at}, 32, 'expired: then');
+	resume_reapers($node);
+	$two->query_safe("SELECT dlock_release_all('two')");
+}
+
+# A forced release of one that is held with others leaves the others.
+{
+	$one->query_safe("SELECT dlock_acquire_all('{a,b,c}', 'one', '1 h')");
+	is($two->query_safe("SELECT dlock_force_release('b', 'test')"), 1, 'one is ended');
+	leases_are('a one, c one', 'the others are held');
+	$one->query_safe("SELECT dlock_release_all('one')");
+}
+
+# The ends of a grant: one flush, however many; and all are there after a crash.
+{
+	my $version = $monitor->query_safe('SHOW server_version_num');
+	my $flushes =
+	  $version >= 180000
+	  ? "SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal'"
+	  : 'SELECT wal_sync FROM pg_stat_wal';
+	$one->query_safe("SET synchronous_commit = on");
+
+	# The server flushes for itself now and then, several times where this takes long.
+	my $least;
+	my $tries = 0;
+	while ($tries < 40 && (!defined $least || $least > 2))
+	{
+		my $try = ++$tries;
+		$one->query_safe("SELECT dlock_acquire('flush', 'one', '1 h', reentry => 'return'); SELECT pg_stat_force_next_flush()");
+		my $before = $monitor->query_safe($flushes);
+		$one->query_safe("SELECT pg_stat_force_next_flush(), cardinality(dlock_acquire_all(array_agg('flush-$try-' || i), 'one', '1 h')) FROM generate_series(1, 500) i");
+		$one->query_safe('SELECT pg_stat_force_next_flush()');
+		my $used = $monitor->query_safe($flushes) - $before;
+		$least = $used if !defined $least || $used < $least;
+	}
+	cmp_ok($least, '<=', 2, 'five hundred locks, one flush');
+	cmp_ok($least, '>=', 1, 'but one flush there is');
+
+	my $rows = 'SELECT name, owner, token, mode, ttl FROM dlock_leases ORDER BY name';
+	my $before = $monitor->query_safe($rows);
+	is(scalar(split /\n/, $before), 500 * $tries + 1, 'leases before the crash');
+	crash_node($node);
+	$node->start;
+	$_->kill_client foreach $monitor, $one, $two, $three;
+	($monitor, $one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 4;
+	is($monitor->query_safe($rows), $before, 'the same after the crash');
+	is($one->query_safe("SELECT dlock_release_all('one')"), 500 * $tries + 1, 'and all can be released');
+}
+
+# Many at once, in any order: no deadlock, nobody is forgotten, and each holds what
+# it was granted alone.
+{
+	$monitor->query_safe(<<'EOC');
+CREATE FUNCTION turns(who text, seconds float) RETURNS int LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	until timestamptz := clock_timestamp() + seconds * interval '1 s';
+	names text[];
+	tokens bigint[];
+	held int;
+	n int := 0;
+BEGIN
+	WHILE clock_timestamp() < until LOOP
+		names := ARRAY(SELECT 'name-' || i FROM generate_series(1, 6) i ORDER BY random() LIMIT 1 + (random() * 3)::int);
+		tokens := dlock_acquire_all(names, who, '1 min', wait => '1 min');
+
+		-- The view leaves out what a process that was stopped keeps locked.
+		FOR i IN 1 .. 3000 LOOP
+			SELECT count(*) INTO held FROM dlock_leases l WHERE l.name = ANY (names);
+			EXIT WHEN held >= cardinality(names);
+			PERFORM pg_sleep(0.01);
+		END LOOP;
+		IF cardinality(tokens) <> cardinality(names) OR held <> cardinality(names) THEN
+			RAISE EXCEPTION '% held %', who, (SELECT array_agg((name, owner)::text) FROM dlock_leases);
+		END IF;
+		IF dlock_release_all(who) <> cardinality(names) THEN
+			RAISE EXCEPTION 'one was lost';
+		END IF;
+		n := n + 1;
+	END LOOP;
+	RETURN n;
+END $$;
+EOC
+	my @sessions = map { DLockSession->new($node, $db) } 1 .. 6;
+	$sessions[$_]->ask("SELECT turns('session-$_', 3)") foreach 0 .. $#sessions;
+	my @n = map { $_->answer } @sessions;
+	note "turns: @n";
+	like($n[$_], qr/^[1-9]\d*$/, "session $_ got its turns") foreach 0 .. $#n;
+	leases_are('', 'nothing is left');
+	is($monitor->query_safe('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits');
+	$_->quit foreach @sessions;
+}
+
+# Two that hold one each and want both: it is no deadlock of their places in the
+# queues, but one of what they hold.
+{
+	$_->query_safe("SET deadlock_timeout = '200 ms'") foreach $one, $two;
+	$one->query_safe("SELECT dlock_acquire('a', 'one', '1 h')");
+	$two->query_safe("SELECT dlock_acquire('b', 'two', '1 h')");
+	$one->ask_waiting($monitor, "SELECT dlock_acquire_all('{c,b}', 'one', '1 h', wait => NULL)");
+	$two->ask("SELECT dlock_acquire_all('{a,d}', 'two', '1 h', wait => NULL)");
+	ok(wait_until(sub { $one->answered || $two->answered }), 'a deadlock is found');
+	my ($victim, $other, $owner) = $one->answered ? ($one, $two, 'one') : ($two, $one, 'two');
+	is($victim->answer, 'ERROR 40P01', 'a deadlock of what they hold');
+	$monitor->query_safe("SELECT dlock_release_all('$owner')");
+	like($other->answer, qr/^\{\d+,\d+\}$/, 'the other one goes on');
+	$monitor->query_safe("SELECT dlock_release_all('one'), dlock_release_all('two')");
+}
+
+$_->quit foreach $monitor, $one, $two, $three;
+$node->stop;
+log_is_clean($node);
+done_testing();

@@ -1,0 +1,316 @@
+# Proves: dlock.max_leases limits the leases and waiting requests of a role in a
+# database, whatever these come from and however they end; it says so, touches no
+# other role, and lets dead leases not count.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockSession;
+use DLockTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_node('main', conf => "max_connections = 100\n");
+my $db = 'postgres';
+my $admin = DLockSession->new($node, $db);
+
+$admin->query_safe(<<'EOC');
+CREATE ROLE tenant LOGIN;
+CREATE ROLE other LOGIN;
+CREATE ROLE member LOGIN IN ROLE tenant;
+EOC
+
+# It had leases before there was a limit, and one of them is dead.
+my $early = DLockSession->new($node, $db, user => 'tenant');
+$early->query_safe("SELECT dlock_acquire('early-' || i, 'early', '1 h') FROM generate_series(1, 3) i");
+$admin->query_safe('ALTER ROLE tenant SET dlock.max_leases = 10');
+my $tenant = DLockSession->new($node, $db, user => 'tenant');
+my $other = DLockSession->new($node, $db, user => 'other');
+
+sub held
+{
+	return $admin->query_safe(
+		"SELECT count(*) FROM dlock_leases WHERE role = 'tenant'::regrole");
+}
+
+sub refused
+{
+	my ($session, $sql, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	like($session->query($sql), qr/^ERROR 53400/, $test_name);
+	return;
+}
+
+is($tenant->query_safe('SHOW dlock.max_leases'), 10, 'ALTER ROLE sets it');
+like($tenant->query('SET dlock.max_leases = 100'), qr/^ERROR 42501/,
+	'the role cannot set it');
+
+# Those that it had count.
+is( $tenant->query_safe(
+		"SELECT count(dlock_acquire('t-' || i, 'alice', '1 h')) FROM generate_series(1, 7) i"),
+	7,
+	'seven beside three early ones');
+refused($tenant, "SELECT dlock_acquire('t-8', 'alice', '1 h')", 'the eleventh is refused');
+my %error = error_fields($node, $db, <<'EOC');
+SET dlock.max_leases = 10;
+SET ROLE tenant;
+SELECT dlock_acquire('t-8');
+EOC
+like($error{message}, qr/role "tenant"/, 'the error names the role');
+like($error{detail}, qr/holds 10 leases.*"dlock.max_leases" is 10/,
+	'the error names the limit and how many there are');
+ok(defined $error{hint}, 'the error says what to do');
+is(held(), 10, 'what was refused is not held');
+is($tenant->query_safe("SELECT dlock_acquire('t-1', 'alice', reentry => 'count') > 0"),
+	't', 'to enter a lease again takes none');
+is($tenant->query_safe("SELECT dlock_renew('t-1', 'alice')"), 't', 'nor does a renewal');
+is($tenant->query_safe("SELECT dlock_acquire('t-1', 'bob') IS NULL"),
+	't', 'a lock that is held is refused as always');
+
+# Others.
+is( $other->query_safe(
+		"SELECT count(dlock_acquire('o-' || i, 'carol', '1 h')) FROM generate_series(1, 50) i"),
+	50,
+	'another role has no limit');
+is($early->query_safe("SELECT dlock_acquire('early-4', 'early', '1 h') > 0"),
+	't', 'nor has a session that began before');
+is($early->query_safe("SELECT dlock_release('early-4', 'early')"), 't', 'released');
+
+# Releases, of all kinds, make room at once: one for one.
+my $full = sub {
+	my ($what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	is($tenant->query_safe("SELECT dlock_acquire('full', 'alice', '1 h') > 0"),
+		't', "room for one: $what");
+	refused($tenant, "SELECT dlock_acquire('more', 'alice', '1 h')", "no room for two: $what");
+	$tenant->query_safe("SELECT dlock_release('full', 'alice')");
+	$tenant->query_safe("SELECT dlock_acquire('t-7', 'alice', '1 h', reentry => 'return')");
+	is(held(), 10, "ten: $what");
+};
+$tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
+$full->('after a release');
+$admin->query_safe("SELECT dlock_force_release('t-7', 'test')");
+$full->('after a release by force');
+$tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
+my $bound = DLockSession->new($node, $db, user => 'tenant');
+$bound->query_safe("SELECT dlock_acquire('bound', 'alice', bind => 'session')");
+$bound->quit;
+$full->('after the end of a session');
+$tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
+$tenant->query_safe("BEGIN; SELECT dlock_acquire('bound', 'alice', bind => 'transaction'); ROLLBACK");
+$full->('after the end of a transaction');
+
+# Waiting requests count, and so does what they are granted.
+$tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
+my $waits = DLockSession->new($node, $db, user => 'tenant');
+$waits->ask_waiting($admin, "SELECT dlock_acquire('o-1', 'alice', '1 h', wait => NULL) > 0");
+refused($tenant, "SELECT dlock_acquire('t-7', 'alice', '1 h')", 'a waiting request counts');
+refused($tenant, "SELECT dlock_acquire('o-2', 'alice', '1 h', wait => '1 h')",
+	'a request that would wait is refused');
+$other->query_safe("SELECT dlock_release('o-1', 'carol')");
+is($waits->answer, 't', 'it is granted');
+is(held(), 10, 'ten are held');
+refused($tenant, "SELECT dlock_acquire('t-7', 'alice', '1 h')", 'what it was granted counts');
+$tenant->query_safe("SELECT dlock_release('o-1', 'alice')");
+$full->('after a hand-off');
+$tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
+$waits->ask_waiting($admin, "SELECT dlock_acquire('o-2', 'alice', '1 h', wait => NULL) > 0");
+$admin->query_safe('SELECT pg_cancel_backend(' . $waits->pid . ')');
+like($waits->answer, qr/^ERROR 57014/, 'it is cancelled');
+$full->('after a cancelled wait');
+
+# Conversions.
+$tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
+$tenant->query_safe("SELECT dlock_acquire('c', 'alice', '1 h', mode => 'shared')");
+$other->query_safe("SELECT dlock_acquire('c', 'carol', '1 h', mode => 'shared')");
+$waits->ask_waiting($admin,
+	"SELECT dlock_convert('c', token, 'exclusive', wait => NULL) > 0 FROM dlock_leases WHERE name = 'c' AND owner = 'alice'");
+$other->query_safe("SELECT dlock_release('c', 'carol')");
+is($waits->answer, 't', 'a conversion needs no other lease');
+$tenant->query_safe("SELECT dlock_release('c', 'alice')");
+$full->('after a conversion');
+
+# Several at once: all or none.
+$tenant->query_safe("SELECT dlock_release('t-6', 'alice'), dlock_release('t-7', 'alice')");
+refused($tenant, "SELECT dlock_acquire_all('{a,b,c}', 'alice', '1 h')", 'three are too many');
+is(held(), 8, 'none of them is held');
+is($tenant->query_safe("SELECT cardinality(dlock_acquire_all('{a,b}', 'alice', '1 h'))"),
+	2, 'two are not');
+refused($tenant, "SELECT dlock_acquire('c', 'alice', '1 h')", 'they count');
+$tenant->query_safe("SELECT dlock_release('a', 'alice'), dlock_release('b', 'alice')");
+refused($tenant, "SELECT dlock_acquire_path('x/y/z', 'alice', '1 h')",
+	'a path counts with its ancestors');
+is($tenant->query_safe("SELECT dlock_acquire_path('x/y', 'alice', '1 h') > 0"),
+	't', 'a shorter path');
+$tenant->query_safe("SELECT dlock_release('x/y', 'alice')");
+is(held(), 8, 'eight are held');
+
+# Dead leases do not count, with a reaper or without.
+$tenant->query_safe("SELECT dlock_acquire('brief-' || i, 'alice', '10 ms') FROM generate_series(1, 2) i");
+ok( wait_until(
+		sub { $tenant->query("SELECT dlock_acquire('t-7', 'alice', '1 h') > 0") eq 't' }),
+	'expired leases do not count');
+$tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
+pause_reapers($node);
+ok( wait_until(
+		sub {
+			$tenant->query("SELECT count(dlock_acquire('brief-' || i, 'alice', '200 ms')) FROM generate_series(1, 2) i") eq '2';
+		}),
+	'no reaper: two leases with a short ttl');
+
+# Not before both are dead: with one of them alive the statement would fail with one lease
+# acquired, which it would be refused ever after.
+ok( wait_until(
+		sub { $admin->query_safe("SELECT count(*) FROM dlock_leases WHERE name LIKE 'brief-%'") eq '0' }),
+	'no reaper: both have expired');
+is($tenant->query("SELECT count(dlock_acquire('t-' || i, 'alice', '1 h')) FROM generate_series(6, 7) i"),
+	2, 'no reaper: expired leases do not count');
+is(held(), 10, 'ten are held again');
+resume_reapers($node);
+
+# The role that a lease would be of is what counts.
+is($admin->query_safe("SELECT dlock_acquire('admin', 'root', '1 h') > 0"), 't', 'no limit for others');
+my $member = DLockSession->new($node, $db, user => 'member');
+is($member->query_safe("SELECT dlock_acquire('m', 'm', '1 h') > 0"), 't', 'nor for a member');
+$member->query_safe('SET ROLE tenant');
+is($member->query_safe('SHOW dlock.max_leases'), -1, 'the setting is that of the session');
+
+# For a database, and none at all.
+$admin->query_safe("ALTER DATABASE $db SET dlock.max_leases = 0");
+my $none = DLockSession->new($node, $db, user => 'other');
+refused($none, "SELECT dlock_acquire('none', 'x')", 'none for a role of that database');
+$admin->query_safe("ALTER DATABASE $db RESET dlock.max_leases");
+
+# Over a crash: limit and leases are there.
+$_->quit foreach ($tenant, $other, $early, $waits, $member, $none, $admin);
+crash_node($node);
+$node->start;
+$admin = DLockSession->new($node, $db);
+$tenant = DLockSession->new($node, $db, user => 'tenant');
+is(held(), 10, 'ten are held after a crash');
+my $unlimited = DLockSession->new($node, $db, setup => 'SET ROLE tenant');
+$unlimited->ask_waiting($admin, "SELECT dlock_acquire('t-1', 'waits', '1 h', wait => NULL)");
+refused($tenant, "SELECT dlock_acquire('t-8', 'alice', '1 h')", 'the eleventh is refused after a crash');
+$tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
+refused($tenant, "SELECT dlock_acquire('t-8', 'alice', '1 h')", 'a request that waited before the leases were counted counts');
+$admin->query_safe('SELECT pg_cancel_backend(' . $unlimited->pid . ')');
+like($unlimited->answer, qr/^ERROR 57014/, 'it is cancelled');
+$unlimited->quit;
+$full->('after a crash');
+
+# Holders of one lock.
+my $crowd = DLockSession->new($node, $db, user => 'other');
+is( $crowd->query_safe(
+		"SET synchronous_commit = off; SELECT count(dlock_acquire('crowd', i::text, '1 h', mode => 'shared')) FROM generate_series(1, 100000) i"),
+	100000,
+	'a lock with 100000 holders');
+like($crowd->query("SELECT dlock_acquire('crowd', 'one more', mode => 'shared')"),
+	qr/^ERROR 54000/, 'one more is refused');
+like($crowd->{message} . $crowd->{detail}, qr/"crowd".*100000/s, 'the error names lock and limit');
+is($crowd->query("SELECT dlock_acquire('crowd', 'weak', '1 h', mode => 'CR') > 0"),
+	't', 'a weak mode is not');
+is($crowd->query("SELECT dlock_acquire('crowd', '1', mode => 'shared', reentry => 'count') > 0 FROM (SELECT dlock_release('crowd', '2')) r"),
+	't', 'a holder may enter again');
+is($crowd->query_safe("SELECT array_agg(DISTINCT dlock_renew_all(i::text, '1 h')) FROM generate_series(3, 50) i"),
+	'{1}', 'each finds its own lease among all');
+is($crowd->query("SELECT dlock_acquire('crowd', 'brief', '1 ms', mode => 'shared') > 0"),
+	't', 'a release makes room');
+ok( wait_until(
+		sub { $crowd->query("SELECT dlock_acquire('crowd', 'after brief', '1 h', mode => 'shared') > 0") eq 't' }),
+	'so does an expiry');
+$admin->query_safe("SELECT dlock_force_release('crowd', 'test')");
+$crowd->quit;
+
+# Marks of a role.
+$admin->query_safe('GRANT EXECUTE ON FUNCTION dlock_fence(text, bigint, boolean) TO tenant, other; ALTER ROLE tenant SET dlock.max_marks = 5');
+$tenant->quit;
+$tenant = DLockSession->new($node, $db, user => 'tenant');
+$other = DLockSession->new($node, $db, user => 'other');
+is($tenant->query_safe("SELECT count(dlock_fence('r-' || i, i)) FROM generate_series(1, 5) i"), 5,
+	'five marks');
+refused($tenant, "SELECT dlock_fence('r-6', 1)", 'the sixth is refused');
+like($tenant->{message} . $tenant->{detail}, qr/role "tenant".*marks of 5 resources.*"dlock.max_marks"/s,
+	'the error names role, number and limit');
+is($tenant->query("SELECT dlock_fence('r-5', 6)"), '', 'a mark that it has can be raised');
+is($other->query_safe("SELECT count(dlock_fence('o-' || i, i)) FROM generate_series(1, 20) i"), 20,
+	'another role has no limit');
+$other->query_safe("SELECT dlock_fence('r-1', 7)");
+is($tenant->query("SELECT dlock_fence('r-6', 1)"), '', 'a mark that another role raised is that one\'s');
+refused($tenant, "SELECT dlock_fence('r-7', 1)", 'five again');
+foreach my $kind (qw(brin hash))
+{
+	$admin->query_safe("CREATE INDEX other_index ON dlock_fence_mark USING $kind (raised_by)");
+	refused($tenant, "SELECT dlock_fence('r-7', 1)", "five again, beside an index of the kind $kind");
+	$admin->query_safe('DROP INDEX other_index');
+}
+$other->quit;
+
+# Many sessions at a time never exceed it, and at the end the count is right.
+my $dir = PostgreSQL::Test::Utils::tempdir;
+append_to_file("$dir/limit.sql", <<'EOC');
+\set n random(1, 40)
+SELECT try('p-' || :n, 'p' || :client_id);
+SELECT dlock_release('p-' || :n, 'p' || :client_id);
+EOC
+$admin->query_safe(<<'EOC');
+CREATE FUNCTION try(name text, owner text) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN dlock_acquire(name, owner, '1 h', wait => '1 ms');
+EXCEPTION WHEN configuration_limit_exceeded THEN
+	RETURN NULL;
+END $$;
+CREATE FUNCTION most(seconds float8) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE most bigint := 0;
+BEGIN
+	FOR i IN 1 .. seconds * 500 LOOP
+		most := greatest(most, (SELECT count(*) FROM dlock_leases WHERE role = 'tenant'::regrole));
+		PERFORM pg_sleep(0.002);
+	END LOOP;
+	RETURN most;
+END $$;
+EOC
+$admin->ask('SELECT most(3)');
+{
+	local $ENV{PGUSER} = 'tenant';
+	$node->command_ok(
+		[ 'pgbench', '-n', '-c', '12', '-T', '3', '-f', "$dir/limit.sql", $node->connstr($db) ],
+		'twelve sessions at a time');
+}
+cmp_ok($admin->answer, '<=', 10, 'never more than ten');
+is(held(), 10, 'those that were there are there');
+$tenant->query_safe("SELECT dlock_release_all('alice')");
+is( $tenant->query_safe(
+		"SELECT count(try('last-' || i, 'last')) FROM generate_series(1, 20) i"),
+	7,
+	'the count is right after all that');
+is(held(), 10, 'ten in all');
+
+# A server can count for so many roles, and says so when they are more.
+$admin->query_safe(<<'EOC');
+SELECT dlock_acquire('taken', 'admin', '1 h');
+SET allow_system_table_mods = on;
+INSERT INTO pg_authid (oid, rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolbypassrls, rolconnlimit)
+	SELECT 1000000 + i, 'many' || i, false, true, false, false, false, false, false, -1 FROM generate_series(1, 16383) i;
+SET dlock.max_leases = 1;
+DO $$
+BEGIN
+	FOR i IN 1 .. 16382 LOOP
+		PERFORM set_config('role', 'many' || i, true);
+		PERFORM dlock_acquire('taken');
+	END LOOP;
+END $$;
+SET ROLE many16383;
+EOC
+refused($admin, "SELECT dlock_acquire('many')", 'too many roles');
+like($admin->{message} . $admin->{detail}, qr/too many roles.* 16383 roles/s, 'too many roles: the error says how many there may be');
+is($admin->query_safe("SET ROLE many1; SELECT dlock_acquire('many') > 0"), 't', 'too many roles: the others may go on');
+refused($admin, "SELECT dlock_acquire('many2')", 'too many roles: and are counted');
+is($admin->query_safe("RESET ROLE; RESET dlock.max_leases; SELECT dlock_acquire('many2') > 0"), 't', 'too many roles: what is not limited is not counted');
+
+$node->stop;
+done_testing();

@@ -1,0 +1,185 @@
+# Proves: a waiter is its role's, too.  What another role acquires under the same
+# name of an owner ends no wait, keeps nobody from waiting and closes no ring; what
+# is bound to a session is stuck when the session waits, for whatever role.  An owner
+# that waits twice for a lock holds one lease in the end.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockQueue;
+use DLockSession;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_node('main', conf => "deadlock_timeout = 100ms\ndlock.reap_interval = 1h\n");
+my $db = 'postgres';
+my $ctl = DLockSession->new($node, $db, name => 'control');
+
+$ctl->query_safe('CREATE ROLE app; CREATE ROLE guest; GRANT ALL ON SCHEMA public TO app, guest');
+my @app = open_sessions($node, $db, 3, name => 'app', setup => 'SET ROLE app');
+my @guest = open_sessions($node, $db, 2, name => 'guest', setup => 'SET ROLE guest');
+
+sub acquire
+{
+	my ($name, $owner, %params) = @_;
+	my $wait = $params{wait} // 'NULL';
+	my $mode = $params{mode} // 'exclusive';
+
+	return "SELECT dlock_acquire('$name', '$owner', '1 h', $wait, '$mode')";
+}
+
+sub release_all
+{
+	my ($session, $owner) = @_;
+
+	return $session->query_safe("SELECT dlock_release_all('$owner')");
+}
+
+# A lease that another role acquires beside the one that is waited for.
+{
+	$ctl->query_safe(acquire('one', 'holder', mode => 'CR'));
+	enqueue($ctl, $app[0], acquire('one', 'w'));
+	isnt($guest[0]->query_safe(acquire('one', 'w', mode => 'NL', wait => "'0'")), '', 'one: a guest of the name of a waiter gets a lease');
+	release_all($guest[0], 'w');
+	isnt($guest[0]->query_safe(acquire('one', 'w', mode => 'NL', wait => "'0'")), '', 'one: and again');
+	nobody_answers('one: the waiter waits on', $app[0]);
+	enqueue($ctl, $guest[1], acquire('one', 'holder', mode => 'PW'));
+	is($ctl->query_safe("SELECT string_agg(role || ' ' || owner, ', ' ORDER BY position) FROM dlock_waiters WHERE name = 'one'"),
+		'app w, guest holder', 'one: the queue has both');
+	is($ctl->query_safe("SELECT blocked_by FROM dlock_waiters WHERE name = 'one' AND role = 'guest'::regrole"),
+		'{w}', 'one: the guest is blocked by the waiter');
+	release_all($ctl, 'holder');
+	isnt($app[0]->result->{out}, '', 'one: the waiter gets the lock when the holder lets go');
+	release_all($app[0], 'w');
+	isnt($guest[1]->result->{out}, '', 'one: and then the guest');
+	is($ctl->query_safe("SELECT string_agg(role || ' ' || owner, ', ' ORDER BY token) FROM dlock_leases WHERE name = 'one'"),
+		'guest w, guest holder', 'one: who holds it');
+	release_all($guest[0], $_) foreach 'w', 'holder';
+	queues_are_empty($ctl, 'one');
+}
+
+# Several locks at once.
+{
+	$ctl->query_safe(acquire('b', 'holder', mode => 'CR'));
+	enqueue($ctl, $app[0], "SELECT dlock_acquire_all('{a,b}', 'w', '1 h', NULL)");
+	$guest[0]->query_safe(acquire('b', 'w', mode => 'NL', wait => "'0'"));
+	nobody_answers('several: the waiter waits on', $app[0]);
+	release_all($ctl, 'holder');
+	like($app[0]->result->{out}, qr/^\{\d+,\d+\}$/, 'several: it gets both');
+	release_all($app[0], 'w');
+	release_all($guest[0], 'w');
+}
+
+# A conversion waits for its owner, whoever of the role's members asks for it.
+{
+	my $token = $app[0]->query_safe(acquire('convert', 'w', mode => 'shared'));
+	$guest[0]->query_safe(acquire('convert', 'v', mode => 'shared'));
+	my $member = DLockSession->new($node, $db, name => 'member');
+	enqueue($ctl, $member, "SELECT dlock_convert('convert', $token, 'exclusive', NULL)");
+	nobody_answers('convert: it waits', $member);
+	is($ctl->query_safe("SELECT role || ' ' || owner FROM dlock_waiters WHERE name = 'convert'"), 'app w', 'convert: for its owner');
+	release_all($guest[0], 'v');
+	isnt($member->result->{out}, '', 'convert: done');
+	release_all($app[0], 'w');
+	$member->quit;
+}
+
+# A ring of names is none.
+{
+	$guest[0]->query_safe(acquire('left', 'w'));
+	$app[0]->query_safe(acquire('right', 'v'));
+	enqueue($ctl, $app[1], acquire('right', 'w'));
+	enqueue($ctl, $app[2], acquire('left', 'v'));
+	nobody_answers('ring of names: nobody is told', @app[ 1, 2 ]);
+	release_all($guest[0], 'w');
+	isnt($app[2]->result->{out}, '', 'ring of names: they go on');
+	release_all($app[0], 'v');
+	isnt($app[1]->result->{out}, '', 'ring of names: both of them');
+	release_all($app[0], $_) foreach 'w', 'v';
+}
+
+# A ring of owners is one, be it of one name.
+{
+	$guest[0]->query_safe(acquire('left', 'w'));
+	$app[0]->query_safe(acquire('right', 'w'));
+	enqueue($ctl, $guest[1], acquire('right', 'w'));
+	$app[1]->ask(acquire('left', 'w'));
+	my ($told) = wait_any(20, $guest[1], $app[1]);
+	is($told->result->{state}, '40P01', 'ring of owners: one is told');
+	release_all($_, 'w') foreach $guest[0], $app[0];
+	my ($other) = grep { $_->{pending} } $guest[1], $app[1];
+	isnt($other->result->{out}, '', 'ring of owners: the other goes on');
+	release_all($_, 'w') foreach $guest[0], $app[0];
+}
+
+# A session that waits for what is bound to itself, for another role.
+{
+	my $session = DLockSession->new($node, $db, name => 'both');
+
+	$session->query_safe("SELECT dlock_acquire('bound', bind => 'session'); SET ROLE app");
+	$session->ask("SELECT dlock_acquire('bound', wait => NULL)");
+	is($session->result->{state}, '40P01', 'bound: the session waits for itself');
+	$session->query_safe("BEGIN; SELECT dlock_acquire('bound-2', bind => 'transaction'); SET LOCAL ROLE guest");
+	$session->ask("SELECT dlock_acquire('bound-2', wait => NULL)");
+	is($session->result->{state}, '40P01', 'bound: likewise its transaction');
+	$session->query_safe('ROLLBACK');
+	$session->quit;
+}
+
+# An owner that waits more than once holds one lease.  Each case: a lock in the way,
+# and what two sessions of the owner ask for.
+my @s = open_sessions($node, $db, 2, name => 's', setup => "SET deadlock_timeout = '1 h'");
+foreach my $case (
+	[ 'exclusive', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL)" } 1 .. 2 ],
+	[ 'shared', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'shared')" } 1 .. 2 ],
+	[ 'NL', 'same', "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'CR')", "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'PR')" ],
+	[ 'permits', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL, permits => 5)" } 1 .. 2 ],
+	[ 'several', 'same', map { "dlock_acquire_all('{same, $_}', 'twin', '1 h', NULL, 'shared')" } 'other', 'another' ],
+	[ 'several and one', 'same', "dlock_acquire_all('{other, same}', 'twin', '1 h', NULL, 'shared')", "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'shared')" ],
+	[ 'a path', 'same', map { "dlock_acquire_path('same/below', 'twin', '1 h', NULL, 'shared')" } 1 .. 2 ])
+{
+	my ($what, $name, @asked) = @$case;
+	my $params = $what eq 'permits' ? ', permits => 5' : '';
+
+	foreach my $reentry ('deny', 'return', 'count')
+	{
+		next if $reentry ne 'deny' && $what =~ /^(?:several|NL)/;
+		my $label = "waiting twice, $what, $reentry";
+		my $n = $params ? 5 : 1;
+		my ($first, $second) = map { $reentry eq 'deny' ? $_ : s/\)$/, reentry => '$reentry')/r } @asked;
+
+		$ctl->query_safe("SELECT dlock_acquire('$name', 'holder$_', '1 h'$params)") foreach 1 .. $n;
+		enqueue($ctl, $s[0], "SELECT $first");
+		enqueue($ctl, $s[1], "SELECT $second");
+		$ctl->query_safe("SELECT dlock_release('$name', 'holder$_')") foreach 1 .. $n;
+
+		# One that asks for several may be served after those that ask for one.
+		my ($granted, $answer) = sort { $a->{state} cmp $b->{state} } map { $s[$_]->result } 0, 1;
+		like($granted->{out}, qr/^\{?\d+/, "$label: one gets it") or diag($granted->{err});
+		if ($reentry eq 'deny')
+		{
+			is($answer->{state}, '40P01', "$label: the other is told") or diag("'$answer->{out}' $answer->{err}");
+		}
+		else
+		{
+			is($answer->{out}, $granted->{out}, "$label: the other has the same token");
+		}
+		my $main = $what eq 'a path' ? "$name/below" : $name;
+		is( $ctl->query_safe("SELECT string_agg(holds::text, ',') FROM dlock_leases WHERE name = '$main' AND owner = 'twin'"),
+			$reentry eq 'count' ? 2 : 1,
+			"$label: one lease");
+		queues_are_empty($ctl, "$label: nobody waits");
+		$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	}
+}
+
+$_->quit foreach @app, @guest, @s;
+$ctl->quit;
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
+done_testing();

@@ -1,0 +1,323 @@
+# Proves: a path and its intents are one lease between sessions: granted together,
+# ended together, there again together after a crash, and never half.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockSession;
+use DLockStall;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+# Nothing here may depend on looking again after a while.
+my $node = start_node('main', conf => <<'EOC');
+dlock.reap_interval = 1h
+deadlock_timeout = 1h
+EOC
+my $db = 'postgres';
+my ($monitor, $one, $two, $three);
+
+sub connect_all
+{
+	($monitor, $one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 4;
+	return;
+}
+
+sub leases_are
+{
+	my ($expected, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is( $monitor->query_safe(
+			"SELECT string_agg(name || ' ' || owner || ' ' || mode, ', ' ORDER BY name COLLATE \"C\", owner) FROM dlock_leases"),
+		$expected, $test_name);
+	return;
+}
+
+connect_all();
+
+# One that wants the ancestor waits for those below, those below for it.
+{
+	my $first = $one->query_safe("SELECT dlock_acquire_path('a/b/c', 'one', '1 h')");
+	$two->ask_waiting($monitor, "SELECT dlock_acquire('a', 'two', '1 h', wait => NULL)");
+	$three->ask_waiting($monitor, "SELECT dlock_acquire_path('a/b/d', 'three', '1 h', wait => NULL)");
+	leases_are('a one CW, a/b one CW, a/b/c one exclusive', 'one that waits has no intents');
+	is($one->query_safe("SELECT dlock_release_token('a/b/c', $first)"), 't', 'released');
+	my $second = $two->answer;
+	cmp_ok($second, '>', $first, 'the ancestor is granted');
+	ok(!$three->answered, 'what is below waits for it');
+	leases_are('a two exclusive', 'the ancestor alone');
+	$two->query_safe("SELECT dlock_release_token('a', $second)");
+	my $third = $three->answer;
+	cmp_ok($third, '>', $second, 'then what is below');
+	leases_are('a three CW, a/b three CW, a/b/d three exclusive', 'with its intents');
+	is($three->query_safe("SELECT count(DISTINCT token), min(token) FROM dlock_leases"), "1|$third", 'and one token');
+
+	# Siblings come and go meanwhile.
+	cmp_ok($one->query("SELECT dlock_acquire_path('a/b/c', 'one', '1 h', wait => NULL)"), '>', $third, 'a sibling');
+	cmp_ok($two->query("SELECT dlock_acquire_path('a/e', 'two', '1 h', wait => NULL)"), '>', $third, 'one further up');
+	is($one->query_safe("SELECT dlock_release_all('one')"), 1, 'the sibling goes');
+	leases_are('a three CW, a two CW, a/b three CW, a/b/d three exclusive, a/e two exclusive', 'the others stay');
+	$monitor->query_safe("SELECT dlock_release_all('two'), dlock_release_all('three')");
+	leases_are('', 'nothing is left');
+}
+
+# Several ancestors that are in the way at different times: all or nothing.
+{
+	$one->query_safe("SELECT dlock_acquire('a/b', 'b', '1 h'), dlock_acquire('a/b/c', 'c', '1 h', mode => 'shared')");
+	$two->ask_waiting($monitor, "SELECT dlock_acquire_path('a/b/c', 'two', '1 h', wait => NULL)");
+	leases_are('a/b b exclusive, a/b/c c shared', 'two in the way');
+	$one->query_safe("SELECT dlock_release('a/b', 'b')");
+	ok(!$two->answered, 'one of them gives way');
+	leases_are('a/b/c c shared', 'one that waits still has nothing');
+	$one->query_safe("SELECT dlock_release('a/b/c', 'c')");
+	like($two->answer, qr/^\d+$/, 'both gave way');
+	leases_are('a two CW, a/b two CW, a/b/c two exclusive', 'now it has all of it');
+	$monitor->query_safe("SELECT dlock_release_all('two')");
+
+	# It gives up: nothing stays.
+	$one->query_safe("SELECT dlock_acquire('a/b/c', 'c', '1 h')");
+	is($two->query_safe("SELECT dlock_acquire_path('a/b/c', 'two', '1 h', wait => '100 ms')"), '', 'time is over');
+	leases_are('a/b/c c exclusive', 'time is over: nothing stays');
+	$two->ask_waiting($monitor, "SELECT dlock_acquire_path('a/b/c', 'two', '1 h', wait => NULL)");
+	$monitor->query_safe('SELECT pg_cancel_backend(' . $two->pid . ')');
+	is($two->answer, 'ERROR 57014', 'cancelled');
+	$two->ask_waiting($monitor, "SELECT dlock_acquire_path('a/b/c', 'two', '1 h', wait => NULL)");
+	$monitor->query_safe('SELECT pg_terminate_backend(' . $two->pid . ')');
+	like($two->answer, qr/^(?:FATAL 57P01|LOST)$/, 'terminated');
+	$two->wait_backend_gone;
+	leases_are('a/b/c c exclusive', 'cancelled and terminated: nothing stays');
+	is($monitor->query_safe('SELECT count(*) FROM dlock_waiters'), 0, 'and nobody waits');
+	cmp_ok($three->query("SELECT dlock_acquire('a', 'three', '1 h')"), '>', 0, 'nor are there intents that nobody sees');
+	$monitor->query_safe("SELECT dlock_release_all('c'), dlock_release_all('three')");
+	$two = DLockSession->new($node, $db);
+}
+
+# A forced release of an ancestor ends every path through it.
+{
+	my $first = $one->query_safe("SELECT dlock_acquire_path('a/b/c', 'one', '1 h')");
+	my $second = $two->query_safe("SELECT dlock_acquire_path('a/d', 'two', '1 h')");
+	$three->ask_waiting($monitor, "SELECT dlock_acquire_path('a/b/c', 'three', '1 h', wait => NULL)");
+	my $forced = $monitor->query_safe("SELECT dlock_force_release('a/b', 'test')");
+	is($forced, 1, 'one path through the ancestor is ended');
+	cmp_ok($three->answer, '>', $second, 'and its successor has it');
+	is($one->query_safe("SELECT dlock_check('a/b/c', $first), dlock_renew('a/b/c', 'one'), dlock_release_token('a/b/c', $first)"),
+		'f|f|f', 'its holder has lost it');
+	is($two->query_safe("SELECT dlock_check('a/d', $second)"), 't', 'the other path stays');
+	leases_are('a three CW, a two CW, a/b three CW, a/b/c three exclusive, a/d two exclusive', 'no intent of it is left');
+	is($monitor->query_safe("SELECT dlock_force_release('a', 'test')"), 2, 'two paths through the root are ended');
+	leases_are('', 'all is gone');
+}
+
+# Paths that expire, with nobody to tidy up, hand on what they kept.
+{
+	pause_reapers($node);
+	my $token = $one->query_safe("SELECT dlock_acquire_path('a/b/c', 'one', '1 h')");
+	$two->ask_waiting($monitor, "SELECT dlock_acquire('a', 'two', '1 h', wait => NULL)");
+	my $sent = mono_now();
+	is($one->query_safe("SELECT dlock_renew('a/b/c', 'one', '2 s')"), 't', 'to expire');
+	my $answered = mono_now();
+	cmp_ok($two->answer, '>', $token, 'expired: the ancestor is handed on');
+	cmp_ok($two->{answered_at}, '>=', $sent + 2, 'expired: not before its time');
+	in_time($answered, $two->{answered_at}, 32, 'expired: then');
+	leases_are('a two exclusive', 'expired: all of it is gone');
+	resume_reapers($node);
+	$monitor->query_safe("SELECT dlock_release_all('two')");
+}
+
+# Two that hold paths and want each other's: a deadlock through ancestors.
+{
+	$_->query_safe("SET deadlock_timeout = '200 ms'") foreach $one, $two;
+	$one->query_safe("SELECT dlock_acquire_path('left/x', 'one', '1 h')");
+	$two->query_safe("SELECT dlock_acquire_path('right/x', 'two', '1 h')");
+	$one->ask_waiting($monitor, "SELECT dlock_acquire('right', 'one', '1 h', wait => NULL)");
+	$two->ask("SELECT dlock_acquire('left', 'two', '1 h', wait => NULL)");
+	ok(wait_until(sub { $one->answered || $two->answered }), 'a deadlock is found');
+	my ($victim, $other) = $one->answered ? ($one, $two) : ($two, $one);
+	is($victim->answer, 'ERROR 40P01', 'a deadlock through ancestors');
+	$monitor->query_safe("SELECT dlock_release_all('" . ($victim == $one ? 'one' : 'two') . "')");
+	like($other->answer, qr/^\d+$/, 'the other one goes on');
+	$monitor->query_safe("SELECT dlock_release_all('one'), dlock_release_all('two')");
+	$_->query_safe('RESET deadlock_timeout') foreach $one, $two;
+	leases_are('', 'nothing is left');
+}
+
+# After a crash: the path and its intents, each with what it had.
+my $rows = <<'EOC';
+SELECT name, owner, token, mode, permits, holds, state, bind, role, granted_at, ttl, payload FROM dlock_leases ORDER BY name COLLATE "C", owner, token
+EOC
+my $deep = 'deep' . '/x' x 31;
+my $wide = 'a/' . 'w' x 253;
+foreach my $crash (
+	[ 'crash', sub { crash_node($node) } ],
+	[ 'crash after a checkpoint', sub { $node->safe_psql($db, 'CHECKPOINT'); crash_node($node) } ],
+	[ 'restart', sub { $node->stop } ])
+{
+	my ($what, $do) = @$crash;
+	my $token = $one->query_safe("SELECT dlock_acquire_path('a/b/c', 'one', '1 h', payload => '{\"p\": 1}')");
+	$one->query_safe("SELECT dlock_acquire_path('$deep', 'one', '1 h', mode => 'shared')");
+	$one->query_safe("SELECT dlock_acquire_path('$wide', repeat('o', 255), '1 h', mode => 'PW', payload => to_jsonb(repeat('p', 1000)))");
+	$one->query_safe("SELECT dlock_acquire_path('a/b/d', 'one', '1 h')");
+	$one->query_safe("SELECT dlock_acquire_path('a/gone', 'one', '1 h')");
+	$one->query_safe("SELECT dlock_acquire_path('a/forced/x', 'one', '1 h')");
+	$one->query_safe("SELECT dlock_release('a/gone', 'one'), dlock_force_release('a/forced/x', 'test')");
+	$one->query_safe("SELECT dlock_renew('a/b/d', 'one', '2 h')");
+	$two->query_safe("SELECT dlock_acquire_path('a/b/e', 'two', '1 h', mode => 'NL')");
+	$two->query_safe("SELECT dlock_acquire('last', 'two', '1 h')");
+	my $before = $monitor->query_safe($rows);
+	is(scalar(split /\n/, $before), 3 + 32 + 2 + 3 + 3 + 1, "$what: before");
+	$do->();
+	$node->start;
+	$_->kill_client foreach $monitor, $one, $two, $three;
+	connect_all();
+	is($monitor->query_safe($rows), $before, "$what: all is back");
+	is($two->query_safe("SELECT dlock_check('a/b/c', $token), dlock_check('a', $token), dlock_acquire('a', 'thief', '1 h') IS NULL, dlock_acquire('a/b', 'thief', '1 h', mode => 'shared') IS NULL, dlock_acquire_path('a/b/c', 'thief', '1 h') IS NULL"),
+		't|f|t|t|t', "$what: and blocks as before");
+	cmp_ok($two->query("SELECT dlock_acquire_path('a/b/f', 'sibling', '1 h')"), '>', $token, "$what: siblings do not mind");
+	is($one->query_safe("SELECT dlock_release_token('a/b/c', $token), dlock_release('$deep', 'one'), dlock_release('$wide', repeat('o', 255))"), 't|t|t', "$what: released");
+	is($monitor->query_safe("SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name COLLATE \"C\", owner) FROM dlock_leases"),
+		'a one, a sibling, a two, a/b one, a/b sibling, a/b two, a/b/d one, a/b/e two, a/b/f sibling, last two', "$what: that frees the whole of each");
+	is($monitor->query_safe("SELECT dlock_force_release('a', 'test'), dlock_force_release('last', 'test')"), '3|1', "$what: forced");
+	is($monitor->query_safe($rows), '', "$what: nothing is left");
+	flush_wal($node, $db);
+}
+
+# An expiry that nobody has seen before the crash.
+{
+	$one->query_safe("SELECT dlock_acquire_path('a/b/c', 'one', '300 ms')");
+	crash_node($node);
+	$node->start;
+	$_->kill_client foreach $monitor, $one, $two, $three;
+	connect_all();
+	ok(wait_until(sub { $two->query_safe("SELECT dlock_acquire('a', 'two', '1 h', reentry => 'return')") ne '' }),
+		'expired over a crash: the ancestor is free');
+	leases_are('a two exclusive', 'expired over a crash: all of it is gone');
+	$monitor->query_safe("SELECT dlock_release_all('two')");
+	flush_wal($node, $db);
+}
+
+# Crashes in the middle of it, at any record: no intent without its path, and no
+# path without its intents.
+{
+	my $whole = <<'EOC';
+SELECT count(*) FROM (SELECT token, max(name) AS path, count(*) AS n FROM dlock_leases GROUP BY token) s
+ WHERE n <> length(path) - length(replace(path, '/', '')) + 1 OR path NOT LIKE '%/leaf%'
+EOC
+	foreach my $round (1 .. 4)
+	{
+		my @sessions = map { DLockSession->new($node, $db) } 1 .. 3;
+		my $start = $monitor->query_safe('SELECT pg_current_wal_insert_lsn()');
+		$sessions[$_]->ask(<<"EOC") foreach 0 .. 2;
+SET synchronous_commit = off;
+DO \$\$
+DECLARE
+	path text;
+BEGIN
+	FOR i IN 1 .. 1000000 LOOP
+		path := 'crash/' || i % 7 || '/x/y/z/leaf-$_-' || i % 40;
+		IF dlock_acquire_path(path, 'crash-$_', '1 h') IS NULL THEN
+			PERFORM dlock_release(path, 'crash-$_');
+		END IF;
+	END LOOP;
+END \$\$
+EOC
+		$node->poll_query_until($db, "SELECT pg_current_wal_flush_lsn() - '$start' > 100000")
+		  or die 'paths do not get on';
+		usleep(int rand 100_000);
+		crash_node($node);
+		$node->start;
+		$_->kill_client foreach @sessions, $monitor, $one, $two, $three;
+		connect_all();
+		my $n = $monitor->query_safe('SELECT count(DISTINCT token) FROM dlock_leases');
+		note "round $round: $n paths";
+		is($monitor->query_safe($whole), 0, "crash in between, round $round: none is half there");
+		is($monitor->query_safe("SELECT sum(dlock_release_all('crash-' || i)) FROM generate_series(0, 2) i"), $n, "round $round: released");
+		leases_are('', "round $round: no intent is left");
+		my %slots = store_slots($node, $db);
+		is(scalar(keys %slots), 0, "round $round: nothing is left on disk");
+		flush_wal($node, $db);
+	}
+}
+
+# Many at once, come and gone: a root that is held alone is held alone, and
+# nothing is left in the end.
+{
+	$monitor->query_safe(<<'EOC');
+CREATE FUNCTION below(who text, seconds float) RETURNS int LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	until timestamptz := clock_timestamp() + seconds * interval '1 s';
+	token bigint;
+	path text;
+	held int;
+	n int := 0;
+BEGIN
+	WHILE clock_timestamp() < until LOOP
+		path := 'root/' || (random() * 3)::int || '/' || (random() * 3)::int;
+		token := dlock_acquire_path(path, who, '1 min', wait => '1 min');
+
+		-- The view leaves out what a process that was stopped keeps locked.
+		FOR i IN 1 .. 3000 LOOP
+			SELECT count(*) INTO held FROM dlock_leases l WHERE l.owner = who AND l.token = token;
+			EXIT WHEN held >= 3;
+			PERFORM pg_sleep(0.01);
+		END LOOP;
+		IF held <> 3 THEN
+			RAISE EXCEPTION 'a path is half there';
+		END IF;
+		IF NOT dlock_release_token(path, token) THEN
+			RAISE EXCEPTION 'a path was lost';
+		END IF;
+		n := n + 1;
+	END LOOP;
+	RETURN n;
+END $$;
+CREATE FUNCTION above(who text, seconds float) RETURNS int LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	until timestamptz := clock_timestamp() + seconds * interval '1 s';
+	token bigint;
+	held int;
+	n int := 0;
+BEGIN
+	WHILE clock_timestamp() < until LOOP
+		token := dlock_acquire('root', who, '1 min', wait => '1 min');
+		FOR i IN 1 .. 3000 LOOP
+			SELECT count(*) INTO held FROM dlock_leases l WHERE l.name LIKE 'root%';
+			EXIT WHEN held >= 1;
+			PERFORM pg_sleep(0.01);
+		END LOOP;
+		IF held <> 1 THEN
+			RAISE EXCEPTION 'not alone';
+		END IF;
+		IF NOT dlock_release_token('root', token) THEN
+			RAISE EXCEPTION 'the root was lost';
+		END IF;
+		n := n + 1;
+	END LOOP;
+	RETURN n;
+END $$;
+EOC
+	$one->ask("SELECT below('one', 2)");
+	$two->ask("SELECT below('two', 2)");
+	$three->ask("SELECT above('three', 2)");
+	my @n = map { $_->answer } $one, $two, $three;
+	note "paths: $n[0], $n[1]; roots: $n[2]";
+	like($n[0], qr/^[1-9]\d*$/, 'paths in one session');
+	like($n[1], qr/^[1-9]\d*$/, 'paths in another');
+	like($n[2], qr/^[1-9]\d*$/, 'the root alone in a third');
+	leases_are('', 'nothing is left of them');
+	is($monitor->query_safe('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits');
+	my %slots = store_slots($node, $db);
+	is(join(',', keys %slots), '', 'nothing is left on disk');
+}
+
+$_->quit foreach $monitor, $one, $two, $three;
+$node->stop;
+log_is_clean($node);
+done_testing();

@@ -1,0 +1,312 @@
+# Proves: a hand-off that lacks something goes well.  What has been done is told, also
+# if no waiter can be served for lack of tokens or pages; the others are served when
+# what was lacking is there; nobody waits behind a request that lacks another lock; and
+# while the store is locked time-outs count, and a waiter with time is granted the lock
+# afterwards.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockQueue;
+use DLockSession;
+use DLockStall;
+use DLockTest;
+use List::Util qw(uniq);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# Nothing here may depend on looking again after a while.
+my $node = start_node('main', conf => <<'EOC');
+deadlock_timeout = 1h
+dlock.reap_interval = 1h
+EOC
+my $db = 'postgres';
+my $ctl = DLockSession->new($node, $db, name => 'control');
+my @s = open_sessions($node, $db, 18, name => 's');
+
+# How long an answer may take that is to come at once.
+my $at_once = 10;
+
+# Stopped processes would keep the server from being stopped.
+my @stopped;
+
+# Do without reapers, and stop these processes.
+sub stop_processes
+{
+	my @pids = @_;
+	my $list = join ', ', 0, @pids;
+
+	pause_reapers($node);
+
+	# Asleep: one that is seen in the queue may have some steps to go until then.
+	wait_until(sub { $ctl->query_safe("SELECT count(*) FROM pg_stat_activity WHERE pid IN ($list) AND wait_event_type = 'Extension'") == @pids })
+	  or die 'not all of them sleep';
+	push @stopped, @pids;
+	kill 'STOP', @pids if @pids;
+	return;
+}
+
+sub continue_processes
+{
+	kill 'CONT', @stopped if @stopped;
+	@stopped = ();
+	resume_reapers($node);
+	return;
+}
+
+END
+{
+	my $status = $?;
+	kill 'CONT', @stopped if @stopped;
+	$? = $status;
+}
+
+# What is left when a test is done would disturb the next.
+sub clean
+{
+	my ($test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	queues_are_empty($ctl, "$test_name: nobody waits");
+	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 0, "$test_name: nobody holds");
+	return;
+}
+
+# The answer that is to come at once.  If it does not the session is ended.
+sub prompt_answer
+{
+	my ($session, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @ready = wait_any($at_once, $session);
+
+	ok(@ready > 0, "$test_name: answered");
+	if (!@ready)
+	{
+		$ctl->query_safe("SELECT pg_terminate_backend($session->{pid})");
+		return { %{ $session->result }, out => '', state => 'none' };
+	}
+	return $session->result;
+}
+
+# Wait until a session that was asked sleeps; for where dlock_waiters cannot be read.
+sub wait_for_sleep
+{
+	my ($session) = @_;
+
+	wait_until(
+		sub {
+			$ctl->query_safe("SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $session->{pid}") eq 't';
+		}) or die "$session->{name} does not wait";
+	return;
+}
+
+# ---------------------------------------------------------------------------
+# More than a release can note or have at hand
+# ---------------------------------------------------------------------------
+
+# Behind many calls for several locks, each of which lacks another one.
+{
+	my $units = 9;
+	my $label = 'behind many calls for several';
+
+	$ctl->query_safe("SELECT dlock_acquire('all', 'holder', '1 h')");
+	foreach my $i (1 .. $units)
+	{
+		$ctl->query_safe("SELECT dlock_acquire('lacks$i', 'holder', '1 h')");
+		enqueue($ctl, $s[$i], "SELECT dlock_acquire_all('{all, lacks$i}', 'unit$i', '1 h', NULL, 'shared')");
+	}
+	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{all, mine}', 'last', '1 h', '1 min', 'shared')");
+	$ctl->query_safe("SELECT dlock_release('all', 'holder')");
+	like(prompt_answer($s[0], $label)->{out}, qr/^\{\d+,\d+\}$/, "$label: granted");
+	nobody_answers("$label: they wait on", @s[ 1 .. $units ]);
+	is($ctl->query_safe('SELECT count(DISTINCT owner) FROM dlock_waiters'), $units, "$label: all of them");
+	$ctl->query_safe("SELECT dlock_release_all('holder')");
+	answers_in_order(@s[ 1 .. $units ]);
+	$ctl->query_safe("SELECT dlock_release_all('unit$_')") foreach 1 .. $units;
+	clean($label);
+	($s[0]) = DLockSession->new($node, $db, name => 's0') if $s[0]{lost};
+}
+
+# Behind a call for several locks that lacks another one when a lease expires.  A reaper
+# that is faster than this call would help.
+stop_processes();
+foreach my $case (
+	[ 'several', "dlock_acquire('l', 'x', '3 s')", "dlock_acquire('m', 'y', '1 h')",
+		"dlock_acquire_all('{l, m}', 'first', '1 h', NULL, 'shared')", "dlock_acquire('l', 'behind', '1 h', NULL, mode => 'shared')" ],
+	[ 'a path', "dlock_acquire('a', 'x', '3 s', mode => 'shared')", "dlock_acquire_path('a/x', 'y', '1 h', mode => 'shared')",
+		"dlock_acquire_path('a/x', 'first', '1 h', NULL)", "dlock_acquire_path('a/y', 'behind', '1 h', NULL)" ],
+	[ 'a path that the lease lets in', "dlock_acquire('a', 'x', '3 s', mode => 'shared')", "dlock_acquire('a/x', 'y', '1 h')",
+		"dlock_acquire_path('a/x', 'first', '1 h', NULL, mode => 'shared')", "dlock_acquire_path('a/y', 'behind', '1 h', NULL)" ])
+{
+	my ($what, $expires, $lacks, $first, $behind) = @$case;
+	my $label = "behind a call for several, at a deadline, $what";
+
+	isnt($ctl->query_safe("SELECT $_"), '', "$label: held") foreach $lacks, $expires;
+	enqueue($ctl, $s[1], "SELECT $first");
+	enqueue($ctl, $s[0], "SELECT $behind");
+	my $answer = prompt_answer($s[0], $label);
+	like($answer->{out}, qr/^\d+$/, "$label: granted");
+	in_time($answer->{sent}, $answer->{at}, 3 + $at_once / 2, "$label: in time");
+	nobody_answers("$label: the other waits on", $s[1]);
+	is($ctl->query_safe('SELECT DISTINCT owner FROM dlock_waiters'), 'first', "$label: for what it lacks");
+	$ctl->query_safe("SELECT dlock_release_all('y')");
+	answers_in_order($s[1]);
+	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach 'first', 'behind';
+	clean($label);
+	($s[0]) = DLockSession->new($node, $db, name => 's0') if $s[0]{lost};
+}
+continue_processes();
+
+# The release of a permit that may not be had yet, while as many others are to
+# be handed on as lie on more pages than a release has pinned.
+{
+	my $label = 'a release beside many hand-offs';
+	my $count = @s;
+	my $permits = 'permits => ' . ($count + 1);
+
+	know_pages(@s);
+	my $token = $ctl->query_safe("SELECT dlock_acquire('crowd', 'early', '1 h', min_hold => '1 h', $permits)");
+	$ctl->query_safe("SELECT count(dlock_acquire('crowd', 'dead' || i, '1 h', $permits)) FROM generate_series(1, $count) i");
+	foreach my $i (0 .. $count - 1)
+	{
+		my $payload = (payloads())[ $i % 3 ];
+		enqueue($ctl, $s[$i], qq{SELECT dlock_acquire('crowd', 'w$i', '1 h', NULL, $permits, payload => '"$payload"')});
+	}
+
+	# Whoever waits would serve itself when the others expire.
+	stop_processes(map { $_->{pid} } @s);
+	$ctl->query_safe("SET synchronous_commit = off; SELECT count(dlock_renew('crowd', 'dead' || i, '500 ms')) FROM generate_series(1, $count) i");
+	$ctl->query_safe('RESET synchronous_commit');
+	ok( wait_until(
+			sub { $ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'crowd'") eq '1' }, 20),
+		"$label: the others have expired");
+	is($ctl->query_safe("SELECT dlock_release_token('crowd', $token)"), 't', "$label: released");
+	continue_processes();
+	my @tokens = answers_in_order(@s);
+	is(scalar(uniq(grep { /^\d+$/ } @tokens)), $count, "$label: all get their permits");
+	is($ctl->query_safe("SELECT state FROM dlock_leases WHERE name = 'crowd' AND owner = 'early'"), 'closed', "$label: closed");
+	is($ctl->query_safe("SELECT dlock_acquire('crowd', 'late', '1 h', $permits)"), '', "$label: and kept from others");
+	clean($label);
+}
+
+# ---------------------------------------------------------------------------
+# No tokens
+# ---------------------------------------------------------------------------
+
+# Keep tokens from being reserved, and take them until so many are left.
+sub use_up_tokens
+{
+	my ($left, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $take = "SELECT dlock_acquire('token', 'taker', bind => 'transaction')";
+
+	# The first one may have to reserve some, and a block may be pending by then.
+	my $last = $ctl->query_safe($take);
+	$s[0]->query_safe('BEGIN; ALTER SEQUENCE dlock_token_seq CACHE 1');
+	my $reserved = $ctl->query_safe('SELECT last_value FROM dlock_token_seq');
+	$ctl->query_safe(<<"EOC") if $reserved - $left > $last;
+SET synchronous_commit = off;
+DO \$\$
+BEGIN
+	LOOP
+		EXIT WHEN dlock_acquire('token', 'taker', '1 h') >= $reserved - $left;
+		PERFORM dlock_release('token', 'taker');
+	END LOOP;
+END \$\$;
+RESET synchronous_commit;
+EOC
+	is($ctl->query_safe("SELECT token FROM dlock_leases WHERE name = 'token'"), $reserved - $left, "$test_name: tokens are used up");
+	is($ctl->query_safe("SELECT dlock_release('token', 'taker')"), 't', "$test_name: and let go");
+	return;
+}
+
+# What is asked here, with somebody to be served who takes a token.
+foreach my $case (
+	[ 'an upgrade', 1, 'CW', 'shared', 'shared' ],
+	[ 'a downgrade', 0, 'exclusive', 'shared', 'shared' ],
+	[ 'a release', 0, 'exclusive', undef, 'exclusive' ])
+{
+	my ($what, $left, $mode, $new_mode, $wanted) = @$case;
+	my $label = "no tokens, $what";
+	my $holder = DLockSession->new($node, $db, name => 'holder');
+
+	my $token = $holder->query_safe("SELECT dlock_acquire('tokens', 'holder', bind => 'session', mode => '$mode')");
+	enqueue($ctl, $s[1], "SELECT dlock_acquire('tokens', 'waiter', '1 h', NULL, mode => '$wanted')");
+	use_up_tokens($left, $label);
+	$holder->ask("SET lock_timeout = '500 ms'; SELECT "
+		  . (defined $new_mode ? "dlock_convert('tokens', $token, '$new_mode')" : "dlock_release_token('tokens', $token)"));
+	my $answer = prompt_answer($holder, $label);
+	is($answer->{state}, '', "$label: no error") or diag($answer->{err});
+	if (defined $new_mode)
+	{
+		cmp_ok($answer->{out} || 0, $left > 0 ? '>' : '==', $token, "$label: its token");
+		is( $ctl->query_safe("SELECT mode, token FROM dlock_leases WHERE name = 'tokens' AND owner = 'holder'"),
+			"$new_mode|$answer->{out}", "$label: done");
+	}
+	else
+	{
+		is($answer->{out}, 't', "$label: true");
+		is($ctl->query_safe("SELECT dlock_check('tokens', $token)"), 'f', "$label: done");
+	}
+	nobody_answers("$label: nobody is granted what there is no token for", $s[1]);
+	is(queue($ctl, 'tokens'), 'waiter', "$label: the other waits");
+	$s[0]->query_safe('ROLLBACK');
+	cmp_ok(prompt_answer($s[1], "$label: the other")->{out} || 0, '>', $answer->{out} =~ /(\d+)/ ? $1 : $token, "$label: the other is granted then");
+	$_->quit foreach $holder;
+	is($ctl->query_safe("SELECT string_agg(owner, ',') FROM dlock_leases"), 'waiter', "$label: what was bound is gone with its session");
+	clean($label);
+}
+
+# ---------------------------------------------------------------------------
+# The store is locked
+# ---------------------------------------------------------------------------
+
+# A lease expires while the store is locked: whoever waits can see it and cannot
+# have it.  Each waits for another lock.
+{
+	my $label = 'the store is locked';
+	my %wait = (
+		wait => [ $s[1], "SELECT dlock_acquire('wait', 'waiter', '1 h', '8 s')" ],
+		lock_timeout => [ $s[2], "SET lock_timeout = '8 s'; SELECT dlock_acquire('lock_timeout', 'waiter', '1 h', NULL)" ],
+		several => [ $s[3], "SELECT dlock_acquire_all('{several, more}', 'waiter', '1 h', '8 s')" ],
+		path => [ $s[4], "SELECT dlock_acquire_path('path/x', 'waiter', '1 h', '8 s')" ],
+		patient => [ $s[5], "SELECT dlock_acquire('patient', 'waiter', '1 h', NULL)" ],
+		cancelled => [ $s[6], "SELECT dlock_acquire('cancelled', 'waiter', '1 h', NULL)" ]);
+	my @timed = qw(wait lock_timeout several path);
+
+	stop_processes();
+	$ctl->query_safe("SELECT dlock_acquire('$_', 'holder', '1 h')") foreach sort keys %wait;
+	$wait{$_}[0]->ask($wait{$_}[1]) foreach sort keys %wait;
+	wait_for_sleep($wait{$_}[0]) foreach sort keys %wait;
+
+	# In one message, so that no client stands still in between until they have expired.
+	is($s[0]->query_safe("BEGIN \\; SELECT dlock_renew_all('holder', '4 s') \\; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE"),
+		scalar keys %wait, "$label: soon to expire");
+	foreach my $what (@timed)
+	{
+		my $answer = prompt_answer($wait{$what}[0], "$label, $what");
+		is($answer->{out} . $answer->{state}, $what eq 'lock_timeout' ? '55P03' : '', "$label, $what: its time is over");
+		cmp_ok($answer->{at} - $answer->{sent}, '>=', 8, "$label, $what: not earlier");
+		in_time($answer->{sent}, $answer->{at}, 8 + $at_once, "$label, $what: in time");
+	}
+	$ctl->query_safe("SELECT pg_cancel_backend($wait{cancelled}[0]{pid})");
+	is(prompt_answer($wait{cancelled}[0], "$label, cancelled")->{state}, '57014', "$label, cancelled: told so");
+	ok(!$wait{patient}[0]->answered, "$label: one with time goes on waiting");
+	$s[0]->query_safe('ROLLBACK');
+	like(prompt_answer($wait{patient}[0], "$label, patient")->{out}, qr/^\d+$/, "$label: and is granted then");
+	$ctl->query_safe("SELECT dlock_release('patient', 'waiter')");
+	is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 0, "$label: the others hold nothing");
+	$s[2]->query_safe('RESET lock_timeout');
+	continue_processes();
+	clean($label);
+}
+
+$_->quit foreach $ctl, @s;
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page|signal 11/, 'nothing odd in the log');
+done_testing();

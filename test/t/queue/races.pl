@@ -1,0 +1,938 @@
+# Proves: each race that src/README speaks of comes out as it says there, in the order of
+# events that is the worst for it: processes are stopped at fault points while others act.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockFault;
+use DLockQueue;
+use DLockSession;
+use DLockStall;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_fault_node('main',
+	conf => "dlock.reap_interval = 10min\ndlock.max_reapers = 0\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
+my $db = 'postgres';
+my ($ctl, $a, $b, $c);
+
+sub waits_for_lwlock
+{
+	my ($session, $what) = @_;
+
+	ok(wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'LWLock' }), $what);
+	return;
+}
+
+sub connect_all
+{
+	$ctl = DLockSession->new($node, $db, name => 'control');
+	($a, $b, $c) = map { DLockSession->new($node, $db, name => $_, setup => "SET deadlock_timeout = '10 min'") } qw(a b c);
+	return;
+}
+connect_all();
+
+sub acquire
+{
+	my ($name, $owner, %params) = @_;
+	my $wait = exists $params{wait} ? defined $params{wait} ? "'$params{wait}'" : 'NULL' : "'0'";
+	my $ttl = $params{ttl} // '1 h';
+	my $mode = $params{mode} // 'exclusive';
+
+	return "SELECT dlock_acquire('$name', '$owner', '$ttl', wait => $wait, mode => '$mode')";
+}
+
+sub holders
+{
+	my ($name) = @_;
+	return $ctl->query_safe("SELECT coalesce(string_agg(owner, ' ' ORDER BY owner), '') FROM dlock_leases WHERE name = '$name'");
+}
+
+# End what a race has left, and see that nothing is half made.
+sub done
+{
+	my ($label) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	go_all($ctl);
+	queues_are_empty($ctl, "$label: nobody waits");
+	sound($ctl, $label);
+	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	return;
+}
+
+# Let an owner have a lock; returns its token.
+sub hold
+{
+	my ($name, $owner) = @_;
+	return $ctl->query_safe(acquire($name, $owner // 'holder'));
+}
+
+# Test that a process that waits is granted its lock, and at once: if nobody wakes it,
+# it looks by itself only after a minute (LONGEST_NAP in src/session/wait.c).
+sub granted
+{
+	my ($session, $from, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	like($session->answer, qr/^(?:\d+|\{\d+,\d+\})$/, $test_name);
+	in_time($from, $session->{answered_at}, 30, "$test_name, at once");
+	return;
+}
+
+# ---- what is pinned ----
+
+# A candidate tidies eight pages of four leases, and pins them; meanwhile it is elected by another
+# session, on one of these.  To enter the lease again, with another payload, takes that page and
+# one more, and neither may make way for the other.  Here, as nothing else is on the pages yet.
+$ctl->query_safe('ALTER SYSTEM SET dlock.log_expirations = on');
+$ctl->query_safe('SELECT pg_reload_conf()');
+ok(wait_until(sub { $a->query_safe('SHOW dlock.log_expirations') eq 'on' }), 'a page made way: expirations are logged');
+foreach my $kept (1 .. 8)
+{
+	my $payload = "to_jsonb(repeat('%s', 900))";
+	my $campaign = sub { "SELECT dlock_campaign('x', 'both', '1 h', '0', " . sprintf($payload, $_[0]) . ')' };
+	my $label = "a page made way, $kept";
+
+	$b->query_safe("SELECT count(dlock_acquire('x', i::text, CASE WHEN i = $kept THEN '1 h' ELSE '0.5 s' END::interval, mode => 'shared', payload => "
+		. sprintf($payload, 'x') . ')) FROM generate_series(1, 32) i');
+	$b->query_safe("SELECT dlock_release('x', '$kept')");
+	ok(wait_until(sub { holders('x') eq '' }), "$label: all are dead");
+	stop_at($ctl, $a, 'log_expired');
+	$a->ask($campaign->('y'));
+	is_at($ctl, 'log_expired');
+	my $token = $b->query_safe($campaign->('x'));
+	go($ctl, 'log_expired');
+	is($a->answer, $token, "$label: entered again");
+	is($ctl->query_safe("SELECT left(payload #>> '{}', 1) FROM dlock_leases WHERE name = 'x'"), 'y', "$label: the payload is the new one");
+	done($label);
+}
+$ctl->query_safe('ALTER SYSTEM RESET dlock.log_expirations');
+$ctl->query_safe('SELECT pg_reload_conf()');
+
+# ---- exclusion and tokens ----
+
+# Two ask for a free lock at a time: one of them has it.  That is the one in the middle of its
+# grant; one that has only locked the partition may find that it lacks a page.
+foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
+{
+	stop_at($ctl, $a, $point);
+	$a->ask(acquire('x', 'a'));
+	is_at($ctl, $point);
+	$b->ask(acquire('x', 'b'));
+	nobody_answers("two at a time, $point: both wait", $a, $b);
+	go($ctl, $point);
+	my ($first, $second) = ($a->answer, $b->answer);
+	($first, $second) = ($second, $first) if $point =~ /^(?:step_locked|grant)$/ && $first eq '';
+	like(my $token = $first, qr/^\d+$/, "two at a time, $point: one is granted");
+	is($second, '', "two at a time, $point: the other is refused");
+	is($ctl->query_safe("SELECT dlock_release_token('x', $token)"), 't', "two at a time, $point: released");
+	cmp_ok($ctl->query_safe(acquire('x', 'c')), '>', $token, "two at a time, $point: the next token is larger");
+	done("two at a time, $point");
+}
+
+# Two find that there are no tokens: the second waits for the reservation of the first, and
+# makes none.
+{
+	$ctl->query_safe('DROP EXTENSION dlock; CREATE EXTENSION dlock');
+	stop_at($ctl, $a, 'token_reserve');
+	$a->ask(acquire('x', 'a'));
+	is_at($ctl, 'token_reserve');
+	$b->ask(acquire('y', 'b'));
+	waits_for_lwlock($b, 'no tokens: the second waits');
+	go($ctl, 'token_reserve');
+	my ($first, $second) = map { $_->answer } $a, $b;
+	cmp_ok(abs($first - $second), '<', 1000, 'no tokens: one reservation is enough');
+	isnt($first, $second, 'no tokens: they get different ones');
+	done('no tokens');
+}
+
+# Others see a lease before it is flushed; that is a refusal and no more.  If it ends by
+# force then, the next grant is answered before, with the larger token.
+{
+	stop_at($ctl, $a, 'flush');
+	$a->ask(acquire('x', 'a'));
+	is_at($ctl, 'flush');
+	is($b->query(acquire('x', 'b')), '', 'unflushed: refused');
+	is($ctl->query_safe("SELECT dlock_force_release('x', 'test')"), 1, 'unflushed: ended by force');
+	my $next = $b->query_safe(acquire('x', 'b'));
+	go($ctl, 'flush');
+	cmp_ok($a->answer, '<', $next, 'unflushed: the lost lease has the smaller token');
+	is(holders('x'), 'b', 'unflushed: one holder');
+	done('unflushed');
+}
+
+# The lock is given up between the answer to the first and its flush: tokens of one lock
+# ascend in the order of grants all the same, and shared requests take theirs in any order.
+{
+	stop_at($ctl, $a, 'granted');
+	$a->ask(acquire('s', 'a', mode => 'shared'));
+	is_at($ctl, 'granted');
+	my $second = $b->query_safe(acquire('s', 'b', mode => 'shared'));
+	is($c->query(acquire('s', 'c')), '', 'shared: a writer is refused');
+	go($ctl, 'granted');
+	my $first = $a->answer;
+	$ctl->query_safe("SELECT dlock_release('s', 'a'), dlock_release('s', 'b')");
+	my $writer = $c->query_safe(acquire('s', 'c'));
+	ok($first < $second && $second < $writer, 'shared: the writer has the largest token');
+	done('shared');
+}
+
+# Two need a new page at a time, and for the same part of the store, which their process ids
+# tell: the second waits, and takes a slot of the page of the first.
+{
+	my $fill = q{SELECT count(dlock_acquire('%1$s' || i, '%1$s', '1 h', payload => to_jsonb(repeat('x', 900)))) FROM generate_series(1, 100) i};
+	my ($first, $second);
+
+	for (my $tries = 0; !$first && $tries < 100; $tries++)
+	{
+		$second->quit if $second;
+		$second = DLockSession->new($node, $db, name => 'second');
+		($first) = grep { $_->pid % 16 == $second->pid % 16 } $a, $b, $c;
+	}
+	$first //= $a;
+	stop_at($ctl, $first, 'extend');
+	$first->ask(sprintf $fill, 'first');
+	is_at($ctl, 'extend');
+	stop_at($ctl, $first, 'granted');
+	$second->ask(sprintf $fill, 'second');
+	ok(wait_until(sub { $ctl->query_safe("SELECT count(*) FROM pg_locks WHERE locktype = 'extend' AND NOT granted") == 1 }), 'a new page: the second waits');
+	go($ctl, 'extend');
+	is_at($ctl, 'granted');
+	is($second->answer, 100, 'a new page: the second goes on');
+	go($ctl, 'granted');
+	is($first->answer, 100, 'a new page: and the first');
+	is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 200, 'a new page: each lease is there');
+	$second->quit;
+	done('a new page');
+}
+
+# ---- dead leases, and what is undone ----
+
+# Two find the same dead path in their way, and wait for its partitions: one ends it, and
+# the other finds it gone.
+{
+	$ctl->query_safe("SELECT dlock_acquire_path('p/q', 'holder', '1 ms'), pg_sleep(0.002)");
+	stop_at($ctl, $b, 'step_locked');
+	$b->ask(acquire('p/q', 'b'));
+	is_at($ctl, 'step_locked');
+	$a->ask(acquire('p', 'a'));
+	waits_for_lwlock($a, 'a dead path: one waits for the other');
+	go($ctl, 'step_locked');
+	like($b->answer, qr/^\d+$/, 'a dead path: the first is granted');
+	like($a->answer, qr/^\d+$/, 'a dead path: so is the second');
+	is(holders('p/q') . holders('p'), 'ba', 'a dead path: it is gone');
+	done('a dead path');
+}
+
+# Memory is full, and the call that makes room erases a lease that a process waits for.
+{
+	hold('x');
+	stop_at($ctl, $a, 'nap');
+	$a->ask(acquire('x', 'a', wait => undef));
+	is_at($ctl, 'nap');
+	$ctl->query_safe("SELECT dlock_renew('x', 'holder', '1 ms'), pg_sleep(0.002)");
+	fail_at($ctl, $b, 'cells');
+	like($b->query("SELECT dlock_acquire('y', 'b', '1 h', payload => to_jsonb(repeat('x', 900)))"), qr/^\d+$/, 'memory is full: room is made');
+	isnt(faults_hit($ctl, 'cells'), 0, 'memory is full: it was');
+	is($ctl->query_safe('SELECT leases FROM dlock_stats'), 1, 'memory is full: the dead lease is gone');
+	go($ctl, 'nap');
+	like($a->answer, qr/^\d+$/, 'memory is full: the process that waits is granted');
+	done('memory is full');
+}
+
+# An upgrade is undone in memory alone, and the lease is renewed before the reaper writes it.
+{
+	my $token = $a->query_safe(acquire('x', 'a', mode => 'shared', ttl => '10 min'));
+	stop_at($ctl, $a, 'flush');
+	$a->ask("SELECT dlock_convert('x', $token, 'exclusive')");
+	is_at($ctl, 'flush');
+	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
+	go($ctl, 'flush');
+	is($a->answer, 'ERROR 57014', 'an undone upgrade: cancelled');
+	is($a->query_safe("SELECT dlock_renew('x', 'a', '1 h')"), 't', 'an undone upgrade: renewed');
+	is($ctl->query_safe("SELECT mode FROM dlock_leases WHERE name = 'x'"), 'shared', 'an undone upgrade: as before');
+	done('an undone upgrade');
+}
+
+# ---- no wake-up is lost ----
+
+# The holder releases after a request has entered the queue; when an interrupt is pending
+# then, whose processing resets the latch; when the process looks, woken by SIGHUP; and when
+# it is about to sleep.  The process must have nothing but its latch to wake it.  A backend
+# reports its statistics up to ten seconds after a statement, by a timer whose signal also
+# sets the latch, and comes though the timer is not needed any more.  So it waits in the first
+# statement of its session.
+foreach my $case (qw(enqueued interrupted looked nap))
+{
+	my $interrupted = $case eq 'interrupted';
+	my $options = '-c deadlock_timeout=10min' . ($interrupted ? ' -c client_connection_check_interval=100ms' : '');
+	my $first = DLockSession->new($node, $db, name => 'first', options => $options, untouched => 1);
+	my $point = $interrupted ? 'enqueued' : $case;
+	hold('x');
+	stop_at($ctl, 0, $point);
+	$first->ask(acquire('x', 'a', wait => undef));
+	if ($point eq 'looked')
+	{
+		my $asleep = "SELECT pid FROM pg_stat_activity WHERE application_name = 'first' AND wait_event_type = 'Extension'";
+		wait_until(sub { $first->{pid} = $ctl->query_safe($asleep) }) or die 'it does not sleep';
+		kill 'HUP', $first->{pid};
+	}
+	$first->{pid} = is_at($ctl, $point);
+	if ($interrupted)
+	{
+		# By then the check of the connection is due.  Released, the process must not go to sleep.
+		$ctl->query_safe('SELECT pg_sleep(0.5)');
+		stop_at($ctl, $first, 'nap');
+	}
+	is(queue($ctl, 'x'), 'a', "release at $case: it is in the queue");
+	is($ctl->query_safe("SELECT dlock_release('x', 'holder')"), 't', "release at $case: released");
+	is($b->query(acquire('x', 'b')), '', "release at $case: nobody barges in");
+	my $from = mono_now();
+	go($ctl, $point);
+	granted($first, $from, "release at $case: granted");
+	is(holders('x'), 'a', "release at $case: one holder");
+	$first->quit;
+	done("release at $case");
+}
+
+# The time of a call is over before its process could sleep; it has been called meanwhile.
+{
+	hold('x');
+	stop_at($ctl, $a, 'enqueued');
+	$a->ask(acquire('x', 'a', wait => '100 ms'));
+	is_at($ctl, 'enqueued');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder'), pg_sleep(0.2)");
+	my $from = mono_now();
+	go($ctl, 'enqueued');
+	granted($a, $from, 'called in time: granted');
+	done('called in time');
+}
+
+# The releaser has called the request and has not woken its process.
+{
+	hold('x');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
+	stop_at($ctl, $b, 'wake');
+	$b->ask("SELECT dlock_release('x', 'holder')");
+	is_at($ctl, 'wake');
+	is($c->query(acquire('x', 'c')), '', 'called, not woken: nobody barges in');
+	is(holders('x'), '', 'called, not woken: nobody holds the lock');
+	my $from = mono_now();
+	go($ctl, 'wake');
+	granted($a, $from, 'called, not woken: granted');
+	is($b->answer, 't', 'called, not woken: released');
+	done('called, not woken');
+}
+
+# It is called in vain, and a change comes before it has cleared the mark.
+{
+	$ctl->query_safe(acquire('x', 'h1') . ';' . acquire('y', 'h2'));
+	enqueue($ctl, $a, "SELECT dlock_acquire_all('{x, y}', 'a', '1 h', NULL)");
+	stop_at($ctl, $a, 'ask_again');
+	$ctl->query_safe("SELECT dlock_release('x', 'h1')");
+	is_at($ctl, 'ask_again');
+	stop_at($ctl, $a, 'nap');
+	$ctl->query_safe("SELECT dlock_force_release('x', 'test')");
+	go($ctl, 'ask_again');
+	is_at($ctl, 'nap');
+	is($b->query(acquire('x', 'b')), '', 'in vain: nobody barges in');
+	$ctl->query_safe("SELECT dlock_release('y', 'h2')");
+	my $from = mono_now();
+	go($ctl, 'nap');
+	granted($a, $from, 'in vain: granted both');
+	done('in vain');
+}
+
+# The first of several that wait leaves at the moment when it is called.
+{
+	hold('x');
+	stop_at($ctl, $a, 'give_up');
+	enqueue($ctl, $a, acquire('x', 'a', wait => '100 ms'));
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	is_at($ctl, 'give_up');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+	is(holders('x'), '', 'gives up: the lock is free');
+	my $from = mono_now();
+	go($ctl, 'give_up');
+	is($a->answer, '', 'gives up: it has no lease');
+	granted($b, $from, 'gives up: the next is granted');
+	done('gives up');
+}
+
+# ---- an end in between ----
+
+# A process that is called is cancelled, or terminated: before it asks; with its lease made
+# and not flushed; flushed and not answered; while it leaves.
+foreach my $way (qw(cancel terminate))
+{
+	foreach my $point (qw(ask_again step_locked grant wal_inserted step_done granted flush flushed))
+	{
+		my $label = "$way at $point";
+		my $late = DLockSession->new($node, $db, name => 'late', setup => "SET deadlock_timeout = '10 min'");
+		hold('x');
+		enqueue($ctl, $late, acquire('x', 'late', wait => undef));
+		enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+		stop_at($ctl, $late, $point);
+		$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+		is_at($ctl, $point);
+		$ctl->query_safe("SELECT pg_${way}_backend($late->{pid})");
+		my $from = mono_now();
+		go($ctl, $point);
+		is($late->answer, $way eq 'cancel' ? 'ERROR 57014' : 'FATAL 57P01', "$label: it fails");
+		granted($b, $from, "$label: the next gets the lock");
+		is(holders('x'), 'b', "$label: alone");
+		$late->quit;
+		$late->wait_backend_gone;
+		done($label);
+	}
+}
+
+# What is undone is called for by a newcomer, between the error and the clean-up.
+foreach my $point (qw(undo abandon))
+{
+	hold('x') if $point eq 'abandon';
+	stop_at($ctl, $a, $point eq 'undo' ? 'granted' : 'nap', 1);
+	$a->ask(acquire('x', 'a', wait => undef));
+	is_at($ctl, $point eq 'undo' ? 'granted' : 'nap');
+	stop_at($ctl, $a, $point);
+	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
+	go($ctl, $point eq 'undo' ? 'granted' : 'nap');
+	is_at($ctl, $point);
+	is($b->query(acquire('x', 'b')), '', "$point: in the way still");
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')") if $point eq 'abandon';
+	my $from = mono_now();
+	go($ctl, $point);
+	is($a->answer, 'ERROR 57014', "$point: cancelled");
+	granted($b, $from, "$point: then granted to the next");
+	done($point);
+}
+
+# ---- a process that is late ----
+{
+	hold('x');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef, ttl => '1 s'));
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	stop_at($ctl, $a, 'ask_again');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+	is_at($ctl, 'ask_again');
+	like(my $token = $b->answer, qr/^\d+$/, 'late: the next passes it by after a ttl');
+	go($ctl, 'ask_again');
+	queue_is($ctl, 'x', 'a', 'late: it waits again');
+	$ctl->query_safe("SELECT dlock_release('x', 'b')");
+	cmp_ok($a->answer, '>', $token, 'late: then it is granted');
+	done('late');
+}
+
+# ---- time ----
+
+# A renewal that has waited for the lock of the partition beyond the deadline comes too
+# late, and one that has read the clock before is in time.
+foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
+{
+	my ($point, $renewed, $holder) = @$case;
+
+	# Once more, with more time, if the machine was too slow to get there in time.
+	my $over;
+	for (my $ttl = 2;; $ttl *= 4)
+	{
+		$a->query_safe(acquire('x', 'a'));
+		stop_at($ctl, $a, $point);
+		my $from = mono_now();
+		$ctl->query_safe("SELECT dlock_renew('x', 'a', '$ttl s')");
+		$over = mono_now() + $ttl + 0.1;
+		$a->ask("SELECT dlock_renew('x', 'a', '1 h')");
+		is_at($ctl, $point);
+		last if mono_now() < $from + $ttl || $ttl > 100;
+		go($ctl, $point);
+		$a->answer;
+		$ctl->query_safe("SELECT dlock_force_release('x', 'test')");
+	}
+	$b->ask(acquire('x', 'b'));
+	wait_until(sub { mono_now() > $over });
+	go($ctl, $point);
+	is($a->answer, $renewed, "renewal at the deadline, $point: in time or not");
+	$b->answer;
+	is(holders('x'), $holder, "renewal at the deadline, $point: one holder");
+	done("renewal at the deadline, $point");
+}
+
+# A lease is ended by force in memory, and not on its page: nobody sees it any more, and it
+# does not come back.
+{
+	hold('x', 'a');
+	stop_at($ctl, $b, 'forced');
+	$b->ask("SELECT dlock_force_release('x', 'test')");
+	is_at($ctl, 'forced');
+	is(holders('x'), '', 'by force: it is over');
+	like($c->query(acquire('x', 'c')), qr/^\d+$/, 'by force: the next is granted');
+	go($ctl, 'forced');
+	is($b->answer, 1, 'by force: one lease');
+	is(holders('x'), 'c', 'by force: the next one is not touched');
+	done('by force');
+}
+
+# ---- deadlocks ----
+
+# A circle is gone when it is looked at for the second time: nobody is its victim.
+{
+	$a->query_safe("SET deadlock_timeout = '10 ms'");
+	$a->query_safe(acquire('x', 'a'));
+	$b->query_safe(acquire('y', 'b'));
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	stop_at($ctl, $a, 'deadlock_found');
+	$a->ask(acquire('y', 'a', wait => undef));
+	is_at($ctl, 'deadlock_found');
+	$ctl->query_safe("SELECT dlock_release('y', 'b')");
+	go($ctl, 'deadlock_found');
+	like($a->answer, qr/^\d+$/, 'a circle that is gone: granted');
+	$ctl->query_safe("SELECT dlock_release('x', 'a')");
+	like($b->answer, qr/^\d+$/, 'a circle that is gone: the other, too');
+	$a->query_safe("SET deadlock_timeout = '10 min'");
+	done('a circle that is gone');
+}
+
+# Before it is looked at for the second time, a process stops under the lock of one of its
+# partitions: the search does not wait for that, and finds the circle later.
+{
+	$a->query_safe("SET deadlock_timeout = '10 ms'");
+	$a->query_safe(acquire('x', 'a'));
+	$b->query_safe(acquire('y', 'b'));
+	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	stop_at($ctl, $a, 'deadlock_found');
+	$a->ask(acquire('y', 'a', wait => undef));
+	is_at($ctl, 'deadlock_found');
+	stop_at($ctl, $c, 'step_locked');
+	$c->ask(acquire('x', 'c'));
+	is_at($ctl, 'step_locked');
+	go($ctl, 'deadlock_found');
+	nobody_answers('a circle in a locked partition: nobody is told', $a, $b);
+	go($ctl, 'step_locked');
+	is($c->answer, '', 'a circle in a locked partition: the process goes on');
+	is($a->answer, 'ERROR 40P01', 'a circle in a locked partition: told in the end');
+	$ctl->query_safe("SELECT dlock_release('x', 'a')");
+	like($b->answer, qr/^\d+$/, 'a circle in a locked partition: the other is granted');
+	$a->query_safe("SET deadlock_timeout = '10 min'");
+	done('a circle in a locked partition');
+}
+
+# A process looks for a circle if something is bound to it; not if nothing is any more, nor
+# if something was bound to the one that had its place before.
+{
+	my $looks = sub {
+		my ($session) = @_;
+		my $log_at = -s $node->logfile;
+		my $waiting = qr/\[$session->{pid}\].*still waiting/;
+		fail_at($ctl, $session, 'deadlock_copy');
+		$session->ask(acquire('x', 'a', wait => undef));
+		wait_until(sub { $session->answered || slurp_file($node->logfile, $log_at) =~ $waiting }) or die 'it does not look';
+		my $looked = faults_hit($ctl, 'deadlock_copy') != 0;
+		go($ctl, 'deadlock_copy');
+		$ctl->query_safe("SELECT pg_cancel_backend($session->{pid})");
+		$session->answer;
+		return $looked;
+	};
+	my @connect = ($node, $db, name => 'bound', setup => "SET deadlock_timeout = '10 ms'; SET log_lock_waits = on");
+	my $bind = sub { "SELECT dlock_acquire('bound', 'b', bind => '$_[0]')" };
+
+	hold('x');
+	my $first = DLockSession->new(@connect);
+	$first->query_safe($bind->('session'));
+	ok($looks->($first), 'bound to the session: it looks');
+	$first->quit;
+	my $next = DLockSession->new(@connect);
+	ok(!$looks->($next), 'bound to the session before: the next one does not look');
+	$next->query_safe('BEGIN; ' . $bind->('transaction') . '; COMMIT');
+	ok(!$looks->($next), 'bound to a transaction that is over: it does not look');
+	$next->quit;
+	done('bound');
+}
+
+# A crowd waits by requests for many locks, and one for which all of it waits comes behind
+# it.  All of the crowd moves at a time, in its order, and the search takes time linear in
+# its requests, be it that they share two locks or all.
+foreach my $shared (2, 30)
+{
+	my ($crowd, $names) = (20, 30);
+	my @units = open_sessions($node, $db, $crowd, name => 'unit', setup => "SET deadlock_timeout = '10 min'");
+
+	hold('hot', 'a');
+	foreach my $i (1 .. $crowd)
+	{
+		enqueue($ctl, $units[ $i - 1 ],
+			"SELECT cardinality(dlock_acquire_all(ARRAY['hot', 'hot2'] || ARRAY(SELECT CASE WHEN n > $shared THEN '$i-' ELSE '' END || n FROM generate_series(3, $names) n), 'u$i', '1 h', NULL))");
+	}
+	fail_at($ctl, $a, 'deadlock_copy', 6);
+	fail_at($ctl, $a, 'deadlock_compare', 10 * $crowd * $names);
+	$a->query_safe("SET deadlock_timeout = '10 ms'");
+	like($a->query(acquire('hot2', 'a', wait => undef)), qr/^\d+$/, 'a crowd in front: it lets one pass');
+	$a->query_safe("SET deadlock_timeout = '10 min'");
+	foreach my $name (qw(hot hot2))
+	{
+		is(queue($ctl, $name), join(' ', map { "u$_" } 1 .. $crowd), "a crowd in front: in order for $name");
+	}
+	go_all($ctl);
+	$ctl->query_safe("SELECT dlock_release_all('a')");
+	foreach my $i (1 .. $crowd)
+	{
+		is($units[ $i - 1 ]->answer, $names, "a crowd in front: $i gets all");
+		$ctl->query_safe("SELECT dlock_release_all('u$i')");
+		$units[ $i - 1 ]->quit;
+	}
+	done('a crowd in front');
+}
+
+# ---- who looks at a process that waits ----
+
+# Its place is read without a lock.  Meanwhile it waits for something else.
+{
+	hold('x');
+	hold('y');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
+	stop_at($ctl, $b, 'queue_read');
+	$b->ask('SELECT name, owner FROM dlock_waiters');
+	is_at($ctl, 'queue_read');
+	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
+	is($a->answer, 'ERROR 57014', 'another request: the first is over');
+	enqueue($ctl, $a, acquire('y', 'other', wait => undef));
+	go($ctl, 'queue_read');
+	is($b->answer, 'y|other', 'another request: the view shows what is there');
+	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
+	$a->answer;
+	done('another request');
+}
+
+# ---- the extension goes, or is rewritten ----
+{
+	hold('x');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
+	stop_at($ctl, $a, 'ask_again');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+	is_at($ctl, 'ask_again');
+	$ctl->query_safe('VACUUM FULL dlock_store');
+	go($ctl, 'ask_again');
+	like($a->answer, qr/^\d+$/, 'rewritten: granted');
+	done('rewritten');
+
+	hold('x');
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
+	stop_at($ctl, $a, 'ask_again');
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+	is_at($ctl, 'ask_again');
+	$ctl->query_safe('DROP EXTENSION dlock; CREATE EXTENSION dlock');
+	like($b->query(acquire('x', 'b')), qr/^\d+$/, 'dropped: a lock of the new extension');
+	go($ctl, 'ask_again');
+	is($a->answer, 'ERROR 55000', 'dropped: the old request is refused');
+	done('dropped');
+
+	# The extension is dropped while a process that has not remembered its relations yet
+	# looks them up: it must not look for that store ever after.
+	my $new = DLockSession->new($node, $db, name => 'new');
+	stop_at($ctl, $new, 'relation_found');
+	$new->ask(acquire('x', 'new'));
+	is_at($ctl, 'relation_found');
+	$ctl->query_safe('DROP EXTENSION dlock');
+	go($ctl, 'relation_found');
+	is($new->answer, 'ERROR 55000', 'dropped while it is looked up: no extension');
+	$ctl->query_safe('CREATE EXTENSION dlock');
+	like($new->query(acquire('x', 'new')), qr/^\d+$/, 'dropped while it is looked up: the new one is found');
+	$new->quit;
+	done('dropped while it is looked up');
+}
+
+# ---- tokens are reserved ----
+
+# The process that reserves a block ends before it has published it, or fails: the next
+# reserves again, and no token comes twice.
+foreach my $point (qw(token_reserve token_reserved))
+{
+	my $before = hold('before');
+	my $ends = DLockSession->new($node, $db, name => 'ends');
+	my $more = "SELECT max(t) FROM (SELECT dlock_acquire('t' || i, 'many', '1 h') AS t, dlock_release('t' || i, 'many') FROM generate_series(1, 70000) i) x";
+	fail_at($ctl, $ends, $point);
+	is($ends->query($more), 'ERROR 58030', "$point: fails");
+	cmp_ok(my $after = $b->query_safe(acquire('after', 'b')), '>', $before, "$point: tokens ascend");
+	$ends->quit;
+	done($point);
+}
+
+# ---- fencing ----
+{
+	my $old = $ctl->query_safe(acquire('f', 'old'));
+	$ctl->query_safe("SELECT dlock_release('f', 'old')");
+	my $new = $ctl->query_safe(acquire('f', 'new'));
+
+	# One with an old token is about to pass, and one with a newer token is first.
+	foreach my $case ([ 'fence', 'f1' ], [ 'fence_raise', 'f2' ])
+	{
+		my ($point, $resource) = @$case;
+		stop_at($ctl, $a, $point);
+		$a->ask("BEGIN; SELECT dlock_fence('$resource', $old)");
+		is_at($ctl, $point);
+		$b->query_safe("BEGIN; SELECT dlock_fence('$resource', $new)");
+		go($ctl, $point);
+		nobody_answers("fence at $point: the old one waits", $a);
+		$b->query_safe('COMMIT');
+		is($a->answer, 'ERROR LK001', "fence at $point: and is refused");
+		$a->query_safe('ROLLBACK');
+	}
+
+	# One with an old token has its lock, and has not written the mark.
+	stop_at($ctl, $a, 'fence_write');
+	$a->ask("BEGIN; SELECT dlock_fence('f3', $old)");
+	is_at($ctl, 'fence_write');
+	$b->ask("BEGIN; SELECT dlock_fence('f3', $new)");
+	nobody_answers('fence at fence_write: the new one waits', $b);
+	go($ctl, 'fence_write');
+	is($a->answer, '', 'fence at fence_write: the old one passes');
+	nobody_answers('fence at fence_write: the new one waits for its end', $b);
+	$a->query_safe('COMMIT');
+	is($b->answer, '', 'fence at fence_write: then it passes');
+	$b->query_safe('COMMIT');
+	is($a->query("SELECT dlock_fence('f3', $old)"), 'ERROR LK001', 'fence at fence_write: the old one no more');
+	done('fence');
+}
+
+# ---- tasks ----
+
+# A capture ends when it has locked a task and has not noted which: another one, which waits
+# since it has skipped the task, is called.
+foreach my $way (qw(cancel terminate))
+{
+	my $capture = "SELECT key FROM dlock_task_capture('q', wait => '1 h')";
+	my $late = DLockSession->new($node, $db, name => 'late');
+
+	$ctl->query_safe("SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+	stop_at($ctl, $late, 'task_statement', 2);
+	$late->ask($capture);
+	is_at($ctl, 'task_statement');
+	$b->ask_waiting($ctl, $capture);
+	$ctl->query_safe("SELECT pg_${way}_backend($late->{pid})");
+	my $left = mono_now();
+	go($ctl, 'task_statement');
+	is($late->answer, $way eq 'cancel' ? 'ERROR 57014' : 'FATAL 57P01', "$way in a look: it fails");
+	is($b->answer, 'k', "$way in a look: another one gets the task");
+	in_time($left, $b->{answered_at}, 30, "$way in a look: at once");
+	$ctl->query_safe("SELECT dlock_task_drop_queue('q')");
+	$late->quit;
+	$late->wait_backend_gone;
+	done("$way in a look");
+}
+
+# ---- the reaper ----
+
+# A lease that is granted while the reaper walks, with an earlier deadline than it knows of,
+# is removed in time: it sweeps every ten minutes otherwise.  The same when it leaves.
+$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1');
+$node->reload;
+foreach my $point (qw(reap_swept reap_leave))
+{
+	stop_at($ctl, 0, $point);
+	$ctl->query_safe(acquire('reap', 'a', ttl => '10 ms'));
+	wait_for_reaper($node, $db);
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0; SELECT pg_reload_conf()') if $point eq 'reap_leave';
+	is_at($ctl, $point);
+	$ctl->query_safe(acquire('reap2', 'a', ttl => '10 ms'));
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1; SELECT pg_reload_conf()') if $point eq 'reap_leave';
+	go($ctl, $point);
+	ok(wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 }), "$point: removed");
+	done($point);
+}
+
+# It is about to remove a lease that is renewed.
+{
+	my $renewed = '';
+
+	# Once more, with more time, if the machine was too slow to renew it in time.
+	for (my $ttl = 0.3; $renewed eq ''; $ttl *= 2)
+	{
+		my $from = mono_now();
+		stop_at($ctl, 0, 'reap');
+		$a->query_safe(acquire('x', 'a', ttl => "$ttl s"));
+		$ctl->query_safe(acquire('x2', 'a', ttl => '10 ms'));
+		is_at($ctl, 'reap');
+		$renewed = $a->query("SELECT dlock_renew('x', 'a', '1 h')");
+		next if $renewed eq 't' || mono_now() < $from + $ttl || $ttl > 20;
+		go($ctl, 'reap');
+		wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 });
+		$renewed = '';
+	}
+	is($renewed, 't', 'a renewal before the reaper');
+	go($ctl, 'reap');
+	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a renewal before the reaper: the other is removed');
+	is(holders('x'), 'a', 'a renewal before the reaper: it is held');
+	done('a renewal before the reaper');
+}
+
+# A process stops under the lock of a partition out of which the reaper is about to remove
+# leases: it goes on with the next sweep.
+{
+	stop_at($ctl, 0, 'reap');
+	$a->query_safe("SELECT dlock_acquire('x', 's' || i, '10 ms', mode => 'shared') FROM generate_series(1, 2) i");
+	is_at($ctl, 'reap');
+	stop_at($ctl, $b, 'step_locked');
+	$b->ask(acquire('x', 'b'));
+	is_at($ctl, 'step_locked');
+	stop_at($ctl, 0, 'reap_swept');
+	go($ctl, 'reap');
+	ok(is_at($ctl, 'reap_swept'), 'a locked partition: the reaper does not wait for it');
+	go($ctl, 'reap_swept');
+	go($ctl, 'step_locked');
+	like($b->answer, qr/^\d+$/, 'a locked partition: the process goes on');
+	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a locked partition: the others are removed');
+	done('a locked partition');
+}
+
+# The extension comes back while the reaper retires, and with it a capture, of which the
+# reaper was told.
+{
+	stop_at($ctl, 0, 'reap_retire');
+	$ctl->query_safe('DROP EXTENSION dlock');
+	is_at($ctl, 'reap_retire');
+	$ctl->query_safe("CREATE EXTENSION dlock; SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+	$ctl->query_safe("SELECT token FROM dlock_task_capture('q', ttl => '10 ms', on_timeout => 'lost')");
+	go($ctl, 'reap_retire');
+	ok(wait_until(sub { $ctl->query_safe('SELECT state FROM dlock_tasks') eq 'lost' }), 'back again: a capture ends');
+	$ctl->query_safe("SELECT dlock_task_drop_queue('q')");
+	done('back again');
+}
+
+# ---- crashes ----
+
+# A process that is killed does not count what it has executed (test/proof/builds/coverage).
+$_->quit foreach $ctl, $a, $b, $c;
+connect_all();
+
+# A call at the limit of its role erases dead leases of this role, and no others; and not
+# those that die while it does that, of which there may always be more.
+{
+	my $leases = 'SELECT leases FROM dlock_stats';
+	my $limit = "SET dlock.max_leases = 2; SET ROLE tenant";
+	my $before = $ctl->query_safe($leases);
+
+	pause_reapers($node);
+	$ctl->query_safe('CREATE ROLE tenant');
+	$a->query_safe("$limit; SELECT dlock_acquire('t' || i, 'a', '1 h') FROM generate_series(1, 2) i");
+	$b->query_safe("SELECT dlock_acquire('dead' || i, 'b', '1 ms') FROM generate_series(1, 3) i; SELECT pg_sleep(0.002)");
+	fail_at($ctl, $a, 'erase_dead', 2);
+	is($a->query(acquire('t3', 'a')), 'ERROR 53400', 'limit: refused');
+	go($ctl, 'erase_dead');
+	is($ctl->query_safe($leases), $before + 5, 'limit: dead leases of another role are left alone');
+
+	# Another session of the role sees that there are none, by the same look.
+	ok( wait_until(
+			sub {
+				my $new = DLockSession->new($node, $db, setup => $limit);
+				$a->query(acquire('t3', 'a'));
+				fail_at($ctl, $new, 'erase_dead');
+				my $answer = $new->query(acquire('t3', 'a'));
+				go($ctl, 'erase_dead');
+				$new->quit;
+				return $answer eq 'ERROR 53400';
+			}),
+		'limit: another session does not look again');
+
+	# But for a while only.
+	$b->query_safe("SET ROLE tenant; SELECT dlock_acquire('brief', 'b', '1 ms'), dlock_release('t2', 'a')");
+	ok(wait_until(sub { $a->query(acquire('t3', 'a')) =~ /^\d+$/ }), 'limit: a lease that has died makes room');
+
+	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 ms'); SELECT pg_sleep(0.002)");
+	ok( wait_until(
+			sub {
+				stop_at($ctl, $a, 'erase_dead', 2);
+				$a->ask(acquire('t4', 'a'));
+				return 1 if wait_until(sub { $a->answered || faults_hit($ctl, 'erase_dead') != 0 }) && !$a->answered;
+				$a->answer;
+				go($ctl, 'erase_dead');
+				return 0;
+			}),
+		'limit: it looks a second time');
+	fail_at($ctl, $a, 'erase_dea*', 2);
+	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 ms'); SELECT pg_sleep(0.002)");
+	go($ctl, 'erase_dead');
+	is($a->answer, 'ERROR 53400', 'limit: what dies meanwhile is left alone');
+	go_all($ctl);
+	$_->query_safe('RESET ROLE; RESET dlock.max_leases') foreach $a, $b;
+	done('limit');
+}
+
+# A launcher that fails as it forgets a dropped database does that once it is back.
+{
+	$node->safe_psql($db, 'CREATE DATABASE gone');
+	$node->safe_psql('gone', "CREATE EXTENSION dlock; SELECT dlock_acquire('x', 'a', '1 h')");
+	fail_at($ctl, 0, 'forget_dropped');
+	$node->safe_psql($db, 'DROP DATABASE gone');
+	is_at($ctl, 'forget_dropped');
+	go($ctl, 'forget_dropped');
+	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'a launcher that fails forgets a dropped database later');
+	done('dropped');
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1; SELECT pg_reload_conf()');
+}
+
+# A process is killed in the middle of a grant, and with it the server: of the lease there
+# is all or nothing, a lease that was answered before is there, and tokens ascend.
+foreach my $point (qw(grant wal_insert wal_inserted step_done granted flush flushed wake))
+{
+	my $kept = $ctl->query_safe(acquire("kept $point", 'kept'));
+	if ($point eq 'wake')
+	{
+		hold('x');
+		enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	}
+	stop_at($ctl, $a, $point);
+	$a->ask($point eq 'wake' ? "SELECT dlock_release('x', 'holder')" : acquire('x', 'a'));
+	is_at($ctl, $point);
+	crash_node($node);
+	$_->quit foreach $ctl, $a, $b, $c;
+	$node->start;
+	connect_all();
+	like(holders('x'), $point eq 'flushed' ? qr/^a$/ : $point eq 'wake' ? qr/^(holder)?$/ : qr/^a?$/, "crash at $point: all or nothing");
+	is(holders("kept $point"), 'kept', "crash at $point: what was answered is there");
+	cmp_ok($ctl->query_safe(acquire('y', 'y')), '>', $kept, "crash at $point: tokens ascend");
+	sound($ctl, "crash at $point");
+	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases WHERE name NOT LIKE 'kept%'");
+}
+
+my $loaded = "SELECT count(*) FROM dlock_leases WHERE name LIKE 'load%'";
+
+# The first use after a crash is stopped, and ends, before all is loaded: others wait for it,
+# and load all.
+$ctl->query_safe("SELECT count(dlock_acquire('load' || i, 'load', '1 h', payload => to_jsonb(repeat('x', 900)))) FROM generate_series(1, 20) i");
+foreach my $case (
+	[ 'goes on', 'load_page', 20 ],
+	[ 'goes on', 'load_ready', 20 ],
+	[ 'fails', 'load_page', 'ERROR 58030' ],
+	[ 'is terminated', 'load_page', 'FATAL 57P01' ],
+	[ 'is terminated', 'load_ready', 'FATAL 57P01' ])
+{
+	my ($what, $point, $answer) = @$case;
+	my $label = "load, $what at $point";
+
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0');
+	crash_node($node);
+	$_->quit foreach $ctl, $a, $b, $c;
+	$node->start;
+	connect_all();
+	stop_at($ctl, $a, $point, $point eq 'load_page' ? 2 : 1);
+	$a->ask($loaded);
+	is_at($ctl, $point);
+	$b->ask($loaded);
+	nobody_answers("$label: others wait", $a, $b);
+	fail_at($ctl, $a, 'ReadBufferExtended') if $what eq 'fails';
+	$ctl->query_safe("SELECT pg_terminate_backend($a->{pid})") if $what eq 'is terminated';
+	go($ctl, $point);
+	is($a->answer, $answer, "$label: the first");
+	is($b->answer, 20, "$label: all are there");
+	go_all($ctl);
+	sound($ctl, $label);
+}
+
+$node->stop;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
+done_testing();
