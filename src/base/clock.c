@@ -25,6 +25,7 @@
 #include "postgres.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,6 +35,7 @@
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 
 #ifdef CLOCK_BOOTTIME
 #define LEASE_CLOCK		CLOCK_BOOTTIME
@@ -80,6 +82,7 @@ dlock_clock_init(void)
 {
 	uint64		hash = 0;
 
+	DLOCK_FAULT_CLOCK_INIT();
 	steady_offset = dlock_clock_wall() - dlock_clock_now();
 	if (!hash_file("/proc/sys/kernel/random/boot_id", &hash))
 		return;
@@ -96,14 +99,14 @@ dlock_clock_now(void)
 	struct timespec ts;
 
 	(void) clock_gettime(LEASE_CLOCK, &ts);
-	return (DLockTime) ts.tv_sec * USECS_PER_SEC + ts.tv_nsec / 1000;
+	return DLOCK_FAULT_TIME((DLockTime) ts.tv_sec * USECS_PER_SEC + ts.tv_nsec / 1000);
 }
 
 /* Wall-clock time, never that of the transaction's start. */
 TimestampTz
 dlock_clock_wall(void)
 {
-	return GetCurrentTimestamp();
+	return DLOCK_FAULT_WALL(GetCurrentTimestamp());
 }
 
 /* When the client's statement began, which identifies the statement. */
@@ -150,12 +153,15 @@ dlock_clock_origin(void)
 /*
  * Milliseconds to sleep from "now" until "until", at least one and at most
  * "at_most" (a span in microseconds, below 24 days).  Rounds up, so that the
- * sleeper does not wake just before its time.
+ * sleeper does not wake just before its time.  Where tests have stopped the clock, no
+ * timer ends the sleep.
  */
 long
 dlock_clock_nap_ms(DLockTime now, DLockTime until, DLockTime at_most)
 {
 	DLockTime	span = Min(until - now, at_most);
 
+	if (DLOCK_FAULT_CLOCK_STANDS())
+		return INT_MAX;
 	return Max(1L, (long) ((span + 999) / 1000));
 }

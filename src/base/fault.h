@@ -28,6 +28,12 @@
 /* Is what follows to fail? */
 #define DLOCK_FAULT_FAILS(name)	false
 
+/* What time is it, for what the machine's clocks say? */
+#define DLOCK_FAULT_CLOCK_INIT()	((void) 0)
+#define DLOCK_FAULT_TIME(machine)	(machine)
+#define DLOCK_FAULT_WALL(machine)	(machine)
+#define DLOCK_FAULT_CLOCK_STANDS()	false
+
 #else
 
 /* The module of the tests looks at everything; the server's flags would hide it. */
@@ -38,6 +44,7 @@
 #include "access/tableam.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/latch.h"
 #include "utils/memutils.h"
 
 /* The longest name of a point, with its end. */
@@ -52,11 +59,23 @@ typedef enum DLockFaultKind
 /* set-up */
 extern void dlock_fault_request(void);
 extern void dlock_fault_startup(void);
+extern void dlock_fault_clock_request(void);
+extern void dlock_fault_clock_startup(void);
+extern void dlock_fault_clock_init(void);
 
 /* for tests */
 extern void dlock_fault_arm(const char *name, DLockFaultKind kind, int pid, int nth);
 extern bool dlock_fault_disarm(const char *name);
 extern int	dlock_fault_hit(const char *name);
+extern bool dlock_fault_stops(int pid);
+extern void dlock_fault_clock_advance(int64 span);
+extern void dlock_fault_clock_settle(void);
+
+/* the clock */
+extern int64 dlock_fault_clock_time(int64 machine);
+extern int64 dlock_fault_clock_wall(int64 machine);
+extern bool dlock_fault_clock_stands(void);
+extern void dlock_fault_clock_wakes(void);
 
 /* points */
 extern void dlock_fault_point(const char *name);
@@ -68,6 +87,10 @@ extern void dlock_fault_interrupt(void);
 #define DLOCK_FAULT(name)		dlock_fault_point(name)
 #define DLOCK_FAULT_STOP(name)	dlock_fault_stop(name)
 #define DLOCK_FAULT_FAILS(name)	dlock_fault_fails(name)
+#define DLOCK_FAULT_CLOCK_INIT()	dlock_fault_clock_init()
+#define DLOCK_FAULT_TIME(machine)	dlock_fault_clock_time(machine)
+#define DLOCK_FAULT_WALL(machine)	dlock_fault_clock_wall(machine)
+#define DLOCK_FAULT_CLOCK_STANDS()	dlock_fault_clock_stands()
 
 /*
  * The points that need no mark.  A function-like macro does not expand its own
@@ -93,6 +116,8 @@ extern void dlock_fault_interrupt(void);
 	(dlock_fault_point("ReadBufferExtended"), ReadBufferExtended(rel, fork, block, mode, strategy))
 #define ReadRecentBuffer(locator, fork, block, buffer) \
 	(!dlock_fault_fails("ReadRecentBuffer") && ReadRecentBuffer(locator, fork, block, buffer))
+#define SetLatch(latch) \
+	(dlock_fault_clock_wakes(), SetLatch(latch))
 
 #undef CHECK_FOR_INTERRUPTS
 #define CHECK_FOR_INTERRUPTS() \

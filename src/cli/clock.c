@@ -9,6 +9,9 @@
  *	  still during a suspension, so a deadline that has passed meanwhile would
  *	  be noticed late.
  *
+ *	  In a build for tests ("make FAULTS=1") a test can set the clock, and
+ *	  nobody is woken when it does; so there a wait looks at it again and again.
+ *
  * IDENTIFICATION
  *	  src/cli/clock.c
  *
@@ -23,6 +26,9 @@
 #endif
 
 #include "clock.h"
+#ifdef DLOCK_FAULTS
+#include "test_clock.h"
+#endif
 
 #ifdef CLOCK_BOOTTIME
 #define CLOCK_ID	CLOCK_BOOTTIME
@@ -36,13 +42,38 @@
 /* Without a timer on that clock, how long a suspension may go unnoticed. */
 #define LONGEST_NAP	CLI_SECOND
 
+#ifdef DLOCK_FAULTS
+
+/* How long a wait looks away from a clock that tests set. */
+#define TEST_NAP	(2 * CLI_MS)
+
+static TestClock *
+test_clock(void)
+{
+	static TestClock *clock = NULL;
+	static bool is_mapped = false;
+
+	if (!is_mapped)
+		clock = test_clock_map();
+	is_mapped = true;
+	return clock;
+}
+
+#endif
+
 CliTime
 clock_now(void)
 {
 	struct timespec now;
+	CliTime		time;
 
 	clock_gettime(CLOCK_ID, &now);
-	return (CliTime) now.tv_sec * CLI_SECOND + now.tv_nsec / 1000;
+	time = (CliTime) now.tv_sec * CLI_SECOND + now.tv_nsec / 1000;
+#ifdef DLOCK_FAULTS
+	if (test_clock() != NULL)
+		time = test_clock_time(test_clock(), time);
+#endif
+	return time;
 }
 
 /* The sum of a time and a span that is not negative; either may be CLI_FOREVER. */
@@ -113,6 +144,15 @@ clock_poll(struct pollfd *fds, int count, CliTime until)
 		return poll_for(fds, count, 0);
 	if (until == CLI_FOREVER)
 		return poll(fds, (nfds_t) count, -1);
+#ifdef DLOCK_FAULTS
+	if (test_clock() != NULL)
+	{
+		do
+			ready = poll_for(fds, count, TEST_NAP);
+		while (ready == 0 && clock_now() < until);
+		return ready;
+	}
+#endif
 	timer = arm_timer(until);
 	if (timer < 0)
 		return poll_for(fds, count, CLI_MIN(until - now, LONGEST_NAP));

@@ -56,6 +56,8 @@ sub define_faults
 CREATE FUNCTION fault_arm(text, text, int, int) RETURNS void LANGUAGE c STRICT AS '$library';
 CREATE FUNCTION fault_go(text) RETURNS bool LANGUAGE c STRICT AS '$library';
 CREATE FUNCTION fault_hit(text) RETURNS int LANGUAGE c STRICT AS '$library';
+CREATE FUNCTION clock_advance(bigint) RETURNS void LANGUAGE c STRICT AS '$library';
+CREATE FUNCTION clock_settle() RETURNS void LANGUAGE c STRICT AS '$library';
 CREATE FUNCTION inconsistencies(int) RETURNS text LANGUAGE c STRICT AS '$library';
 EOC
 	return;

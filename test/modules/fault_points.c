@@ -70,6 +70,7 @@ void
 dlock_fault_request(void)
 {
 	RequestAddinShmemSpace(sizeof(DLockFaultShared));
+	dlock_fault_clock_request();
 }
 
 /* With AddinShmemInitLock held. */
@@ -85,6 +86,7 @@ dlock_fault_startup(void)
 		SpinLockInit(&faults->mutex);
 		pg_atomic_init_u32(&faults->count, 0);
 	}
+	dlock_fault_clock_startup();
 }
 
 static DLockFaultArmed *
@@ -157,6 +159,20 @@ dlock_fault_hit(const char *name)
 		pid = place->hit;
 	SpinLockRelease(&faults->mutex);
 	return pid;
+}
+
+/* Does a process stand at a point? */
+bool
+dlock_fault_stops(int pid)
+{
+	bool		stops = false;
+
+	SpinLockAcquire(&faults->mutex);
+	for (int i = 0; i < ARMED_MAX && !stops; i++)
+		stops = faults->armed[i].name[0] != '\0' && faults->armed[i].hit == pid &&
+			faults->armed[i].kind == DLOCK_FAULT_KIND_STOP;
+	SpinLockRelease(&faults->mutex);
+	return stops;
 }
 
 static bool

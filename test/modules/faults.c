@@ -43,6 +43,8 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(fault_arm);
 PG_FUNCTION_INFO_V1(fault_go);
 PG_FUNCTION_INFO_V1(fault_hit);
+PG_FUNCTION_INFO_V1(clock_advance);
+PG_FUNCTION_INFO_V1(clock_settle);
 PG_FUNCTION_INFO_V1(inconsistencies);
 
 /* fault_arm(name, kind, pid, nth): kind is stop or error; pid zero is any process */
@@ -71,6 +73,22 @@ Datum
 fault_hit(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(dlock_fault_hit(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+/* clock_advance(us): let time pass at once, and wait until the server has settled */
+Datum
+clock_advance(PG_FUNCTION_ARGS)
+{
+	dlock_fault_clock_advance(PG_GETARG_INT64(0));
+	PG_RETURN_VOID();
+}
+
+/* clock_settle(): have all processes look at the time, and wait until they sleep */
+Datum
+clock_settle(PG_FUNCTION_ARGS)
+{
+	dlock_fault_clock_settle();
+	PG_RETURN_VOID();
 }
 
 /* ---- what is known about leases ---- */

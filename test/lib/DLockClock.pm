@@ -1,0 +1,142 @@
+# A clock that the test sets.  It stands still from the first line of a test that uses
+# this module, for all servers with fault points and all commands that the test starts;
+# time passes when the test says so, and servers have settled when that returns: what was
+# due has happened, and every process sleeps.  So nothing here waits for a deadline, and
+# no load of the machine makes a lease end too early.  See test/modules/test_clock.h.
+#
+# What PostgreSQL itself does goes by the machine's clock still: statement_timeout,
+# pg_sleep(), now().
+
+package DLockClock;
+
+use strict;
+use warnings FATAL => 'all';
+
+use Carp;
+use DLockSession;
+use DLockTest;
+use Exporter 'import';
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(clock_gettime CLOCK_REALTIME);
+
+our @EXPORT = qw(advance settle clock_us step_wall_clock still_waits granted_at remaining_is);
+
+# Linux's number of CLOCK_BOOTTIME.
+my $boottime = 7;
+
+my $path = PostgreSQL::Test::Utils::tempdir_short() . '/clock';
+
+# The frozen time, what was skipped of a running one, and how far the wall clock is ahead.
+sub _write
+{
+	my @clock = @_;
+
+	# Written in place, since it is mapped.
+	open my $fh, (-e $path ? '+<' : '>'), $path or croak "$path: $!";
+	binmode $fh;
+	syswrite($fh, pack('q3', @clock)) == 24 or croak "$path: $!";
+	close $fh or croak "$path: $!";
+	chmod 0666, $path;
+	return;
+}
+
+sub _read
+{
+	open my $fh, '<', $path or croak "$path: $!";
+	binmode $fh;
+	sysread $fh, my $clock, 24;
+	close $fh;
+	return unpack 'q3', $clock;
+}
+
+{
+	my $now = int(clock_gettime($boottime) * 1e6);
+	_write($now, 0, int(clock_gettime(CLOCK_REALTIME) * 1e6) - $now);
+	$ENV{DLOCK_TEST_CLOCK} = $path;
+}
+
+# The time in microseconds.
+sub clock_us
+{
+	return (_read())[0];
+}
+
+sub _us
+{
+	my ($seconds) = @_;
+
+	return sprintf '%.0f', $seconds * 1e6;
+}
+
+# Let so many seconds pass, which may be a fraction to the microsecond.  "control" is a
+# session of a server with fault points; more of them are of further servers.
+sub advance
+{
+	my ($seconds, $control, @others) = @_;
+
+	$control->query_safe('SELECT clock_advance(' . _us($seconds) . ')');
+	settle(@others);
+	return;
+}
+
+# Wait until all processes of these servers have done what there is to do now.
+sub settle
+{
+	my @controls = @_;
+
+	$_->query_safe('SELECT clock_settle()') foreach @controls;
+	return;
+}
+
+# Step the wall clock alone, by so many seconds.
+sub step_wall_clock
+{
+	my ($seconds) = @_;
+	my @clock = _read();
+
+	$clock[2] += _us($seconds);
+	_write(@clock);
+	return;
+}
+
+# These sessions wait, and go on waiting as long as nothing happens: the server has
+# settled, and each of them has its request in a queue, or watches.
+sub still_waits
+{
+	my ($control, $test_name, @sessions) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	settle($control);
+	my $pids = join ', ', map { $_->pid } @sessions;
+	my $waiting = $control->query_safe(
+		"SELECT count(*) FROM pg_stat_activity WHERE pid IN ($pids) AND state = 'active' AND wait_event_type = 'Extension'");
+	return is($waiting, scalar @sessions, $test_name);
+}
+
+# A session that waits is granted the lock, or told what it asked for, after exactly so
+# many seconds, and not a microsecond before.  Returns its answer.
+sub granted_at
+{
+	my ($control, $session, $seconds, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	advance($seconds - 0.000001, $control);
+	still_waits($control, "$test_name: not before its time", $session);
+	advance(0.000001, $control);
+	my $answer = $session->answer;
+	isnt($answer, '', "$test_name: at its time");
+	return $answer;
+}
+
+# What is left of a lease, to the microsecond.
+sub remaining_is
+{
+	my ($control, $name, $seconds, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return is($control->query_safe("SELECT extract(epoch FROM remaining) FROM dlock_leases WHERE name = '$name'"),
+		sprintf('%.6f', $seconds), $test_name);
+}
+
+1;

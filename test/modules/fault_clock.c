@@ -1,0 +1,194 @@
+/*-------------------------------------------------------------------------
+ *
+ * fault_clock.c
+ *	  The clock of a library for tests: it can stand still and be advanced.
+ *
+ * NOTES
+ *	  A part of a library that is made with "make FAULTS=1", and of no other
+ *	  (src/base/fault.h).  src/base/clock.c asks here what time it is; where the
+ *	  time comes from is said in test_clock.h.
+ *
+ *	  A process that sleeps until a moment has no timer while the clock stands
+ *	  still: a wake-up that is lost is a hang at once, and not a delay until the
+ *	  next timer.  When time is advanced, the latches of all processes are set,
+ *	  so each looks at the new time.
+ *
+ *	  The one that advances then waits until the server has settled: until each
+ *	  process has done what there was to do at the new time and sleeps again, or
+ *	  can do nothing.  That is known exactly.  A process that is about to sleep
+ *	  says so in its latch before it looks at it for the last time, so one whose
+ *	  latch says "sleeping" and is not set sleeps until somebody sets it.  If all
+ *	  were seen so, one after the other, and no latch was set in between by this
+ *	  library, then they were so all at a time.
+ *
+ * IDENTIFICATION
+ *	  test/modules/fault_clock.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+
+#include "base/fault.h"
+#include "../test/modules/test_clock.h"
+
+/* From 1970, where Unix begins to count, to 2000, where PostgreSQL does. */
+#define UNIX_TO_POSTGRES	((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY)
+
+/* How often to see whether all sleep, and how long at most, in microseconds. */
+#define SETTLE_INTERVAL		200
+#define SETTLE_PATIENCE		(120 * USECS_PER_SEC)
+
+/* Mapped in the postmaster; NULL without a test clock. */
+static TestClock *test_clock = NULL;
+
+/* How often this library has set a latch, in all processes. */
+static pg_atomic_uint64 *wake_ups = NULL;
+
+void
+dlock_fault_clock_request(void)
+{
+	RequestAddinShmemSpace(sizeof(pg_atomic_uint64));
+}
+
+/* With AddinShmemInitLock held. */
+void
+dlock_fault_clock_startup(void)
+{
+	bool		found;
+
+	wake_ups = ShmemInitStruct("dlock test clock", sizeof(pg_atomic_uint64), &found);
+	if (!found)
+		pg_atomic_init_u64(wake_ups, 0);
+}
+
+/* Called before the first reading of the clock. */
+void
+dlock_fault_clock_init(void)
+{
+	test_clock = test_clock_map();
+}
+
+/* The monotonic clock, for what the machine's says. */
+int64
+dlock_fault_clock_time(int64 machine)
+{
+	return (test_clock != NULL) ? test_clock_time(test_clock, machine) : machine;
+}
+
+/* The wall clock likewise. */
+int64
+dlock_fault_clock_wall(int64 machine)
+{
+	return (test_clock != NULL) ?
+		test_clock_wall(test_clock, machine + UNIX_TO_POSTGRES) - UNIX_TO_POSTGRES : machine;
+}
+
+/* Does a nap end by a wake-up only, since the clock stands still? */
+bool
+dlock_fault_clock_stands(void)
+{
+	return test_clock != NULL && test_clock->frozen != 0;
+}
+
+/* This library is about to set a latch. */
+void
+dlock_fault_clock_wakes(void)
+{
+	if (wake_ups != NULL)
+		(void) pg_atomic_fetch_add_u64(wake_ups, 1);
+}
+
+/* Is a process stopped by a signal? */
+static bool
+is_stopped(int pid)
+{
+	char		path[64];
+	char		line[512];
+	char	   *state = NULL;
+	FILE	   *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	file = fopen(path, "r");
+	if (file == NULL)
+		return true;			/* it has gone */
+	if (fgets(line, sizeof(line), file) != NULL)
+		state = strrchr(line, ')');
+	fclose(file);
+	return state != NULL && (state[2] == 'T' || state[2] == 'Z');
+}
+
+/* Does a process sleep, or can it do nothing until somebody else does something? */
+static bool
+is_at_rest(PGPROC *proc)
+{
+	int			pid = proc->pid;
+
+	if (pid == 0 || proc == MyProc)
+		return true;
+	pg_memory_barrier();
+	if (proc->procLatch.maybe_sleeping && !proc->procLatch.is_set)
+		return true;
+	return proc->lwWaiting || dlock_fault_stops(pid) || is_stopped(pid);
+}
+
+/* A process that does not sleep, or zero. */
+static int
+find_restless(void)
+{
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+
+		if (!is_at_rest(proc))
+			return proc->pid;
+	}
+	return 0;
+}
+
+/*
+ * Have each process look at the time, and wait until all of them sleep again.  Throws if
+ * one does not.
+ */
+void
+dlock_fault_clock_settle(void)
+{
+	int			restless = 0;
+
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		PGPROC	   *proc = GetPGProcByNumber(i);
+
+		if (proc->pid != 0 && proc != MyProc)
+			SetLatch(&proc->procLatch);
+	}
+	for (int64 waited = 0; waited < SETTLE_PATIENCE; waited += SETTLE_INTERVAL)
+	{
+		uint64		before = pg_atomic_read_u64(wake_ups);
+
+		restless = find_restless();
+		if (restless == 0 && pg_atomic_read_u64(wake_ups) == before)
+			return;
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(SETTLE_INTERVAL);
+	}
+	elog(ERROR, "process %d does not come to rest", restless);
+}
+
+/* Let so many microseconds pass at once, and wait until the server has settled. */
+void
+dlock_fault_clock_advance(int64 span)
+{
+	if (test_clock == NULL)
+		elog(ERROR, "this server has no test clock");
+	test_clock_advance(test_clock, span);
+	dlock_fault_clock_settle();
+}
