@@ -25,7 +25,6 @@
 #include "postgres.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -153,15 +152,15 @@ dlock_clock_origin(void)
 /*
  * Milliseconds to sleep from "now" until "until", at least one and at most
  * "at_most" (a span in microseconds, below 24 days).  Rounds up, so that the
- * sleeper does not wake just before its time.  Where tests have stopped the clock, no
- * timer ends the sleep.
+ * sleeper does not wake just before its time.
+ *
+ * "at_most" is a last resort, in case that "until" is wrong or a wake-up is lost.  There
+ * is none where tests have stopped the clock.
  */
 long
 dlock_clock_nap_ms(DLockTime now, DLockTime until, DLockTime at_most)
 {
 	DLockTime	span = Min(until - now, at_most);
 
-	if (DLOCK_FAULT_CLOCK_STANDS())
-		return INT_MAX;
-	return Max(1L, (long) ((span + 999) / 1000));
+	return DLOCK_FAULT_NAP(until, Max(1L, (long) ((span + 999) / 1000)));
 }

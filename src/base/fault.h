@@ -32,7 +32,9 @@
 #define DLOCK_FAULT_CLOCK_INIT()	((void) 0)
 #define DLOCK_FAULT_TIME(machine)	(machine)
 #define DLOCK_FAULT_WALL(machine)	(machine)
-#define DLOCK_FAULT_CLOCK_STANDS()	false
+
+/* How long to sleep until then, in milliseconds? */
+#define DLOCK_FAULT_NAP(until, ms)	(ms)
 
 #else
 
@@ -74,7 +76,7 @@ extern void dlock_fault_clock_settle(void);
 /* the clock */
 extern int64 dlock_fault_clock_time(int64 machine);
 extern int64 dlock_fault_clock_wall(int64 machine);
-extern bool dlock_fault_clock_stands(void);
+extern long dlock_fault_clock_nap(int64 until, long ms);
 extern void dlock_fault_clock_wakes(void);
 
 /* points */
@@ -90,7 +92,7 @@ extern void dlock_fault_interrupt(void);
 #define DLOCK_FAULT_CLOCK_INIT()	dlock_fault_clock_init()
 #define DLOCK_FAULT_TIME(machine)	dlock_fault_clock_time(machine)
 #define DLOCK_FAULT_WALL(machine)	dlock_fault_clock_wall(machine)
-#define DLOCK_FAULT_CLOCK_STANDS()	dlock_fault_clock_stands()
+#define DLOCK_FAULT_NAP(until, ms)	dlock_fault_clock_nap(until, ms)
 
 /*
  * The points that need no mark.  A function-like macro does not expand its own

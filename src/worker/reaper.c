@@ -609,7 +609,7 @@ nap(DLockReaper *reaper, DLockTime next, uint32 wait_event)
 		if (VirtualTransactionIdIsValid(reaper->claimant))
 			longest = CLAIM_LEAST;
 		if (WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					  dlock_clock_nap_ms(now, next, longest), wait_event) & WL_LATCH_SET)
+					  dlock_clock_nap_ms(now, Min(next, now + longest), longest), wait_event) & WL_LATCH_SET)
 			return true;
 	}
 }

@@ -8,10 +8,10 @@
  *	  (src/base/fault.h).  src/base/clock.c asks here what time it is; where the
  *	  time comes from is said in test_clock.h.
  *
- *	  A process that sleeps until a moment has no timer while the clock stands
- *	  still: a wake-up that is lost is a hang at once, and not a delay until the
- *	  next timer.  When time is advanced, the latches of all processes are set,
- *	  so each looks at the new time.
+ *	  A process that sleeps until a moment says so in shared memory.  When time
+ *	  is advanced to that moment or beyond, its latch is set, as a timer would
+ *	  do; nobody else is woken.  So a timer that is set too late, or a wake-up
+ *	  that is lost, is a hang, and not a delay until the next one.
  *
  *	  The one that advances then waits until the server has settled: until each
  *	  process has done what there was to do at the new time and sleeps again, or
@@ -28,7 +28,7 @@
  */
 #include "postgres.h"
 
-#include <signal.h>
+#include <limits.h>
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
@@ -37,6 +37,7 @@
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
+#include "base/compat.h"
 #include "base/fault.h"
 #include "../test/modules/test_clock.h"
 
@@ -50,13 +51,26 @@
 /* Mapped in the postmaster; NULL without a test clock. */
 static TestClock *test_clock = NULL;
 
-/* How often this library has set a latch, in all processes. */
-static pg_atomic_uint64 *wake_ups = NULL;
+typedef struct FaultClockShared
+{
+	pg_atomic_uint64 wake_ups;	/* how often this library has set a latch */
+
+	/* By process: the moment until which it wants to sleep, or wanted to. */
+	pg_atomic_uint64 naps[FLEXIBLE_ARRAY_MEMBER];
+} FaultClockShared;
+
+static FaultClockShared *shared = NULL;
+
+static Size
+shared_size(void)
+{
+	return add_size(sizeof(FaultClockShared), mul_size(sizeof(pg_atomic_uint64), MaxBackends));
+}
 
 void
 dlock_fault_clock_request(void)
 {
-	RequestAddinShmemSpace(sizeof(pg_atomic_uint64));
+	RequestAddinShmemSpace(shared_size());
 }
 
 /* With AddinShmemInitLock held. */
@@ -65,9 +79,12 @@ dlock_fault_clock_startup(void)
 {
 	bool		found;
 
-	wake_ups = ShmemInitStruct("dlock test clock", sizeof(pg_atomic_uint64), &found);
-	if (!found)
-		pg_atomic_init_u64(wake_ups, 0);
+	shared = ShmemInitStruct("dlock test clock", shared_size(), &found);
+	if (found)
+		return;
+	pg_atomic_init_u64(&shared->wake_ups, 0);
+	for (int i = 0; i < MaxBackends; i++)
+		pg_atomic_init_u64(&shared->naps[i], PG_INT64_MAX);
 }
 
 /* Called before the first reading of the clock. */
@@ -92,19 +109,27 @@ dlock_fault_clock_wall(int64 machine)
 		test_clock_wall(test_clock, machine + UNIX_TO_POSTGRES) - UNIX_TO_POSTGRES : machine;
 }
 
-/* Does a nap end by a wake-up only, since the clock stands still? */
-bool
-dlock_fault_clock_stands(void)
+/*
+ * How long to sleep until then, in milliseconds; "ms" on a clock that runs.  The time is
+ * read once more after the process has said until when it sleeps, or whoever advances
+ * the clock in between would not wake it.
+ */
+long
+dlock_fault_clock_nap(int64 until, long ms)
 {
-	return test_clock != NULL && test_clock->frozen != 0;
+	if (test_clock == NULL || test_clock->frozen == 0)
+		return ms;
+	pg_atomic_write_u64(&shared->naps[MyProcNumber], (uint64) until);
+	pg_memory_barrier();
+	return (test_clock_time(test_clock, 0) < until) ? INT_MAX : 1;
 }
 
 /* This library is about to set a latch. */
 void
 dlock_fault_clock_wakes(void)
 {
-	if (wake_ups != NULL)
-		(void) pg_atomic_fetch_add_u64(wake_ups, 1);
+	if (shared != NULL)
+		(void) pg_atomic_fetch_add_u64(&shared->wake_ups, 1);
 }
 
 /* Is a process stopped by a signal? */
@@ -154,28 +179,37 @@ find_restless(void)
 	return 0;
 }
 
+/* Wake the processes whose time has come. */
+static void
+wake_due(void)
+{
+	int64		now = test_clock_time(test_clock, 0);
+
+	pg_memory_barrier();
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		if ((int64) pg_atomic_read_u64(&shared->naps[i]) <= now)
+			SetLatch(&GetPGProcByNumber(i)->procLatch);
+	}
+}
+
 /*
- * Have each process look at the time, and wait until all of them sleep again.  Throws if
- * one does not.
+ * Wake the processes whose time has come, and wait until all of the server's sleep.
+ * Throws if one does not.
  */
 void
 dlock_fault_clock_settle(void)
 {
 	int			restless = 0;
 
-	for (int i = 0; i < MaxBackends; i++)
-	{
-		PGPROC	   *proc = GetPGProcByNumber(i);
-
-		if (proc->pid != 0 && proc != MyProc)
-			SetLatch(&proc->procLatch);
-	}
+	if (test_clock != NULL && test_clock->frozen != 0)
+		wake_due();
 	for (int64 waited = 0; waited < SETTLE_PATIENCE; waited += SETTLE_INTERVAL)
 	{
-		uint64		before = pg_atomic_read_u64(wake_ups);
+		uint64		before = pg_atomic_read_u64(&shared->wake_ups);
 
 		restless = find_restless();
-		if (restless == 0 && pg_atomic_read_u64(wake_ups) == before)
+		if (restless == 0 && pg_atomic_read_u64(&shared->wake_ups) == before)
 			return;
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(SETTLE_INTERVAL);

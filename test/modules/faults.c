@@ -83,7 +83,7 @@ clock_advance(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* clock_settle(): have all processes look at the time, and wait until they sleep */
+/* clock_settle(): wake the processes whose time has come, and wait until all sleep */
 Datum
 clock_settle(PG_FUNCTION_ARGS)
 {
