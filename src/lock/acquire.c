@@ -606,7 +606,7 @@ grant(DLockAcquire *acquire)
 
 	/*
 	 * There may be somebody who watches, or who must look at the lock
-	 * earlier.
+	 * earlier, or other requests of the owner.
 	 */
 	for (int i = 0; i < request->count; i++)
 	{
@@ -615,6 +615,7 @@ grant(DLockAcquire *acquire)
 		if (item->entry == NULL)
 			continue;
 		item->entry = dlock_space_find(shared->oid, item->hash, &item->name);
+		dlock_queue_wake_twins(item->entry, &owner, item->part);
 		dlock_queue_call(item->entry, step->now);
 	}
 	return DLOCK_LACKS_NOTHING;

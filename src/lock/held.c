@@ -387,6 +387,7 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
 	dlock_queue_owner_gained(step->db->shared->oid, &owner);
+	dlock_queue_wake_twins(entry, &owner, (DLockPart) lease->part);
 	dlock_queue_call(entry, step->now);
 	convert->answer = DLOCK_ANSWER_GRANTED;
 	*convert->granted = (DLockAcquireGranted)

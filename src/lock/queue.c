@@ -43,6 +43,7 @@
 #include "base/rule.h"
 #include "lock/queue.h"
 #include "space/holder.h"
+#include "space/twin.h"
 
 /* ---- the places of processes ---- */
 
@@ -305,6 +306,30 @@ dlock_queue_owner_gained(Oid database, const DLockOwner *owner)
 	}
 }
 
+/*
+ * An owner was granted a lock, or a stronger mode: wake the processes of its other
+ * requests for that lock.  Such a request enters the lease now, or waits for its own
+ * owner; its process asks, and knows at once.  The partition must be locked exclusively.
+ * Cannot fail.
+ *
+ * The grant of an intent wakes no request for one: an owner may have many.
+ */
+void
+dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPart part)
+{
+	Assert(dlock_partition_is_mine(entry->hash));
+	if (dlock_space_queue(entry) == NULL || !dlock_twin_may_wait(entry, owner))
+		return;
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		if (request->kind == DLOCK_SPACE_ASKED &&
+			(part != DLOCK_PART_INTENT || request->part != DLOCK_PART_INTENT) &&
+			dlock_space_is_owned(request, owner))
+			dlock_space_wake(request->process);
+	}
+}
+
 /* ---- looking ---- */
 
 /* Lock the partitions of this process's requests, if it waits. */
@@ -541,6 +566,8 @@ is_overtaken(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockSpaceLease *leader;
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner;
 
 	switch ((DLockSpaceKind) request->kind)
 	{
@@ -550,7 +577,9 @@ is_overtaken(DLockSpaceLease *request, DLockTime now)
 		case DLOCK_SPACE_CONVERT:
 			return dlock_holder_converted(entry, request, now) == NULL;
 		default:
-			return is_owned_otherwise(request, now);
+			owner = dlock_space_lease_owner(request, buffer);
+			return is_owned_otherwise(request, now) ||
+				dlock_holder_is_own_way(entry, &owner, (DLockMode) request->mode, now);
 	}
 }
 

@@ -77,6 +77,8 @@ extern bool dlock_queue_lock(int process, Oid database, LWLockMode mode,
 							 DLockPartitionSet *set, DLockPartitionSet *skipped);
 
 /* under partition locks */
+extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner,
+								   DLockPart part);
 extern DLockSpaceLease *dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now);

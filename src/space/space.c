@@ -32,6 +32,7 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "space/space.h"
+#include "space/twin.h"
 
 /* The buckets, and their number as a power of 2; set once, in the postmaster. */
 static DLockMemoryRef *buckets = NULL;
@@ -70,6 +71,7 @@ dlock_space_request(void)
 	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(bucket_bits)));
 	dlock_partition_request();
 	dlock_holder_request();
+	dlock_twin_request();
 }
 
 /*
@@ -87,6 +89,7 @@ dlock_space_startup(void)
 		memset(buckets, 0, size);
 	dlock_partition_startup();
 	dlock_holder_startup(buckets + ((Size) 1 << bucket_bits), bucket_bits);
+	dlock_twin_startup();
 }
 
 /* The bucket of a hash.  Those of a partition lie side by side. */
@@ -525,6 +528,7 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	{
 		entry->permits = value->permits;
 		entry->asked_modes |= DLOCK_RULE_BIT(value->mode);
+		dlock_twin_enter(lease);
 	}
 	before = dlock_space_behind(entry, kind);
 	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease),
@@ -538,6 +542,8 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 static void
 unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
+	if (lease->kind == DLOCK_SPACE_ASKED)
+		dlock_twin_leave(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
 		entry->asked_modes = 0;

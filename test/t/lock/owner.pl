@@ -1,7 +1,8 @@
 # Proves: a waiter is its role's, too.  What another role acquires under the same
 # name of an owner ends no wait, keeps nobody from waiting and closes no ring; what
 # is bound to a session is stuck when the session waits, for whatever role.  An owner
-# that waits twice for a lock holds one lease in the end.
+# that waits twice for a lock holds one lease in the end.  The grant wakes its other
+# request, and nobody else's.
 
 use strict;
 use warnings FATAL => 'all';
@@ -131,9 +132,12 @@ sub release_all
 	$session->quit;
 }
 
+# From here on no session looks for a deadlock by itself: only a wake-up tells it.
+my $told_within = 20;
+my @s = open_sessions($node, $db, 22, name => 's', setup => "SET deadlock_timeout = '1 h'");
+
 # An owner that waits more than once holds one lease.  Each case: a lock in the way,
 # and what two sessions of the owner ask for.
-my @s = open_sessions($node, $db, 2, name => 's', setup => "SET deadlock_timeout = '1 h'");
 foreach my $case (
 	[ 'exclusive', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL)" } 1 .. 2 ],
 	[ 'shared', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'shared')" } 1 .. 2 ],
@@ -141,6 +145,9 @@ foreach my $case (
 	[ 'permits', 'same', map { "dlock_acquire('same', 'twin', '1 h', NULL, permits => 5)" } 1 .. 2 ],
 	[ 'several', 'same', map { "dlock_acquire_all('{same, $_}', 'twin', '1 h', NULL, 'shared')" } 'other', 'another' ],
 	[ 'several and one', 'same', "dlock_acquire_all('{other, same}', 'twin', '1 h', NULL, 'shared')", "dlock_acquire('same', 'twin', '1 h', NULL, mode => 'shared')" ],
+	[ 'several after one', 'same', "dlock_acquire('same', 'twin', '1 h', NULL)", "dlock_acquire_all('{other, same}', 'twin', '1 h', NULL)" ],
+	[ 'several paths', 'same', "dlock_acquire_path('same/below', 'twin', '1 h', NULL)", "dlock_acquire('same', 'twin', '1 h', NULL)" ],
+	[ 'several, path last', 'same', "dlock_acquire('same', 'twin', '1 h', NULL)", "dlock_acquire_path('same/below', 'twin', '1 h', NULL)" ],
 	[ 'a path', 'same', map { "dlock_acquire_path('same/below', 'twin', '1 h', NULL, 'shared')" } 1 .. 2 ])
 {
 	my ($what, $name, @asked) = @$case;
@@ -159,7 +166,7 @@ foreach my $case (
 		$ctl->query_safe("SELECT dlock_release('$name', 'holder$_')") foreach 1 .. $n;
 
 		# One that asks for several may be served after those that ask for one.
-		my ($granted, $answer) = sort { $a->{state} cmp $b->{state} } map { $s[$_]->result } 0, 1;
+		my ($granted, $answer) = sort { $a->{state} cmp $b->{state} } map { $s[$_]->result($told_within) } 0, 1;
 		like($granted->{out}, qr/^\{?\d+/, "$label: one gets it") or diag($granted->{err});
 		if ($reentry eq 'deny')
 		{
@@ -169,13 +176,84 @@ foreach my $case (
 		{
 			is($answer->{out}, $granted->{out}, "$label: the other has the same token");
 		}
-		my $main = $what eq 'a path' ? "$name/below" : $name;
-		is( $ctl->query_safe("SELECT string_agg(holds::text, ',') FROM dlock_leases WHERE name = '$main' AND owner = 'twin'"),
-			$reentry eq 'count' ? 2 : 1,
+		is( $ctl->query_safe("SELECT count(DISTINCT token), max(holds) FROM dlock_leases WHERE name IN ('$name', '$name/below') AND owner = 'twin'"),
+			$reentry eq 'count' ? '1|2' : '1|1',
 			"$label: one lease");
 		queues_are_empty($ctl, "$label: nobody waits");
 		$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
 	}
+}
+
+# Lets go what these sessions wait for, and what they got.
+sub let_go
+{
+	my @waiting = grep { $_->{pending} } @_;
+
+	while (@waiting)
+	{
+		$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+		$_->result($told_within) foreach wait_any(0.1, @waiting);
+		@waiting = grep { $_->{pending} } @waiting;
+	}
+	$ctl->query_safe("SELECT dlock_force_release(name, 'test') FROM dlock_leases");
+	queues_are_empty($ctl, 'nobody waits');
+	return;
+}
+
+# How often these sessions have gone to sleep, once all of them sleep.
+sub settled_sleeps
+{
+	my @sessions = @_;
+	my @before = (-1);
+	my @now;
+
+	wait_until(
+		sub {
+			@now = map { sleeps($_->{pid}) } @sessions;
+			my $same = "@now" eq "@before" && !grep { slurp_file("/proc/$_->{pid}/stat") !~ /\) S /s } @sessions;
+			@before = @now;
+			return $same;
+		}) or die 'not all of them sleep';
+	return @now;
+}
+
+# A newcomer of the owner, granted beside the holder.  20 others wait for the same lock,
+# and the owner waits for another lock, too: they sleep on.
+{
+	my ($waiter, $elsewhere, @others) = @s;
+
+	$ctl->query_safe(acquire('beside', 'holder', mode => 'CR'));
+	$ctl->query_safe(acquire('elsewhere', 'holder'));
+	enqueue($ctl, $others[$_], acquire('beside', "other$_")) foreach 0 .. $#others;
+	enqueue($ctl, $elsewhere, acquire('elsewhere', 'twin'));
+	foreach my $state ('40P01', '55000')
+	{
+		my $reentry = $state eq '55000' ? ", reentry => 'return'" : '';
+
+		enqueue($ctl, $waiter, "SELECT dlock_acquire('beside', 'twin', '1 h', NULL$reentry)");
+		my @before = settled_sleeps($elsewhere, @others);
+		$ctl->query_safe(acquire('beside', 'twin', mode => 'NL', wait => "'0'"));
+		is($waiter->result($told_within)->{state}, $state, "beside, $state: the waiter is told");
+		is_deeply([ settled_sleeps($elsewhere, @others) ], \@before, "beside, $state: the others sleep on, and the owner for another lock");
+		$ctl->query_safe("SELECT dlock_release('beside', 'twin')");
+	}
+	let_go(@s);
+}
+
+# Paths of an owner wait, behind another owner; what it gets above them by a conversion is
+# in their way.
+{
+	my ($other, @waiters) = @s[ 0 .. 4 ];
+
+	$ctl->query_safe(acquire("tree/$_", 'holder')) foreach 0 .. 3;
+	$ctl->query_safe(acquire('tree', 'holder', mode => 'CR'));
+	my $token = $ctl->query_safe(acquire('tree', 'twin', mode => 'NL'));
+	enqueue($ctl, $other, acquire('tree', 'other'));
+	enqueue($ctl, $waiters[$_], "SELECT dlock_acquire_path('tree/$_', 'twin', '1 h', NULL)") foreach 0 .. 3;
+	isnt($ctl->query_safe("SELECT dlock_convert('tree', $token, 'PW')"), '', 'paths: the owner gets what is above them');
+	is($_->result($told_within)->{state}, '40P01', "paths: $_->{name} is told") foreach @waiters;
+	nobody_answers('paths: the other owner waits on', $other);
+	let_go($other);
 }
 
 $_->quit foreach @app, @guest, @s;
