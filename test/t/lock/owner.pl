@@ -132,8 +132,9 @@ sub release_all
 	$session->quit;
 }
 
-# From here on no session looks for a deadlock by itself: only a wake-up tells it.
-my $told_within = 20;
+# From here on no session looks for a deadlock by itself: only a wake-up tells it, in time.  (One
+# for another cause may come some ten seconds later.)
+my $told_within = 5;
 my @s = open_sessions($node, $db, 22, name => 's', setup => "SET deadlock_timeout = '1 h'");
 
 # An owner that waits more than once holds one lease.  Each case: a lock in the way,
