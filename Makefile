@@ -36,7 +36,7 @@ PG_CPPFLAGS = -I$(srcdir)/src
 # A library for tests, with the fault points of src/base/fault.h: make FAULTS=1.
 ifdef FAULTS
 PG_CPPFLAGS += -DDLOCK_FAULTS -include base/fault.h
-sources += test/modules/fault_points.c test/modules/fault_clock.c
+sources += test/modules/fault_points.c test/modules/fault_clock.c test/modules/fault_counts.c
 endif
 OBJS := $(patsubst %.c,%.o,$(sources))
 

@@ -36,6 +36,9 @@
 /* How long to sleep until then, in milliseconds? */
 #define DLOCK_FAULT_NAP(until, ms)	(ms)
 
+/* Something was visited or done that costs: a DLockFaultCost. */
+#define DLOCK_FAULT_COUNT(cost)	((void) 0)
+
 #else
 
 /* The module of the tests looks at everything; the server's flags would hide it. */
@@ -43,7 +46,10 @@
 
 #include "postgres.h"
 
+#include "access/generic_xlog.h"
 #include "access/tableam.h"
+#include "access/xlog.h"
+#include "access/xloginsert.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/latch.h"
@@ -58,12 +64,29 @@ typedef enum DLockFaultKind
 	DLOCK_FAULT_KIND_ERROR		/* throw, or fail */
 } DLockFaultKind;
 
+/* What is counted; test/modules/fault_counts.c has the names. */
+typedef enum DLockFaultCost
+{
+	DLOCK_COST_ENTRIES,			/* locks that a walk came to */
+	DLOCK_COST_LEASES,
+	DLOCK_COST_REQUESTS,
+	DLOCK_COST_PLACES,			/* of processes that may wait */
+	DLOCK_COST_RECORDS,			/* of the WAL */
+	DLOCK_COST_FLUSHES,			/* of the WAL, needed or not */
+	DLOCK_COST_WAKES,			/* of other processes */
+	DLOCK_COST_NAPS				/* how often the process went to sleep */
+} DLockFaultCost;
+
+#define DLOCK_FAULT_COSTS	(DLOCK_COST_NAPS + 1)
+
 /* set-up */
 extern void dlock_fault_request(void);
 extern void dlock_fault_startup(void);
 extern void dlock_fault_clock_request(void);
 extern void dlock_fault_clock_startup(void);
 extern void dlock_fault_clock_init(void);
+extern void dlock_fault_counts_request(void);
+extern void dlock_fault_counts_startup(void);
 
 /* for tests */
 extern void dlock_fault_arm(const char *name, DLockFaultKind kind, int pid, int nth);
@@ -72,12 +95,17 @@ extern int	dlock_fault_hit(const char *name);
 extern bool dlock_fault_stops(int pid);
 extern void dlock_fault_clock_advance(int64 span);
 extern void dlock_fault_clock_settle(void);
+extern const char *dlock_fault_count_name(DLockFaultCost cost);
+extern uint64 dlock_fault_counted(int pid, DLockFaultCost cost);
 
 /* the clock */
 extern int64 dlock_fault_clock_time(int64 machine);
 extern int64 dlock_fault_clock_wall(int64 machine);
 extern long dlock_fault_clock_nap(int64 until, long ms);
 extern void dlock_fault_clock_wakes(void);
+
+/* the counts */
+extern void dlock_fault_count(DLockFaultCost cost);
 
 /* points */
 extern void dlock_fault_point(const char *name);
@@ -93,6 +121,7 @@ extern void dlock_fault_interrupt(void);
 #define DLOCK_FAULT_TIME(machine)	dlock_fault_clock_time(machine)
 #define DLOCK_FAULT_WALL(machine)	dlock_fault_clock_wall(machine)
 #define DLOCK_FAULT_NAP(until, ms)	dlock_fault_clock_nap(until, ms)
+#define DLOCK_FAULT_COUNT(cost)		dlock_fault_count(cost)
 
 /*
  * The points that need no mark.  A function-like macro does not expand its own
@@ -119,7 +148,15 @@ extern void dlock_fault_interrupt(void);
 #define ReadRecentBuffer(locator, fork, block, buffer) \
 	(!dlock_fault_fails("ReadRecentBuffer") && ReadRecentBuffer(locator, fork, block, buffer))
 #define SetLatch(latch) \
-	(dlock_fault_clock_wakes(), SetLatch(latch))
+	(dlock_fault_clock_wakes(), dlock_fault_count(DLOCK_COST_WAKES), SetLatch(latch))
+
+/* What is counted and needs no mark either. */
+#define GenericXLogFinish(state) \
+	(dlock_fault_count(DLOCK_COST_RECORDS), GenericXLogFinish(state))
+#define XLogInsert(rmid, info) \
+	(dlock_fault_count(DLOCK_COST_RECORDS), XLogInsert(rmid, info))
+#define XLogFlush(lsn) \
+	(dlock_fault_count(DLOCK_COST_FLUSHES), XLogFlush(lsn))
 
 #undef CHECK_FOR_INTERRUPTS
 #define CHECK_FOR_INTERRUPTS() \

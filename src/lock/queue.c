@@ -109,6 +109,7 @@ DLockQueueShared *
 dlock_queue_place(int process)
 {
 	Assert(process >= 0 && process < MaxBackends);
+	DLOCK_FAULT_COUNT(DLOCK_COST_PLACES);
 	return &places[process];
 }
 

@@ -45,9 +45,6 @@
 /* There are fewer owners than leases. */
 #define OWNER_BITS_LESS		2
 
-#define NONE				DLOCK_MEMORY_NONE
-#define LEASE_AT(ref)		((DLockSpaceLease *) dlock_memory_at(ref))
-
 #define OWNER_NODE			offsetof(DLockSpaceLease, u.owner)
 
 /* The buckets, and numbers of them as powers of 2; set once, in the postmaster. */
@@ -128,8 +125,8 @@ unlink_token(DLockSpaceLease *lease)
 {
 	DLockMemoryRef *link = token_bucket(dlock_space_entry_of(lease)->hash, lease->token);
 
-	while (LEASE_AT(*link) != lease)
-		link = &LEASE_AT(*link)->token_next;
+	for (DLockSpaceLease *other; (other = dlock_space_lease_at(*link)) != lease;)
+		link = &other->token_next;
 	*link = lease->token_next;
 }
 
@@ -196,22 +193,21 @@ dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token)
 DLockSpaceLease *
 dlock_holder_find_part(const DLockSpaceEntry *entry, DLockToken token)
 {
-	DLockMemoryRef ref = entry->holders;
+	DLockSpaceLease *lease = dlock_space_lease_at(entry->holders);
 
 	Assert(dlock_partition_is_held(entry->hash));
-	for (; ref != NONE && !LEASE_AT(ref)->indexed; ref = LEASE_AT(ref)->on_lock.next)
+	for (; lease != NULL && !lease->indexed; lease = dlock_space_next(lease))
 	{
-		if (LEASE_AT(ref)->token == token)
-			return LEASE_AT(ref);
+		if (lease->token == token)
+			return lease;
 	}
-	if (ref == NONE)
+	if (lease == NULL)
 		return NULL;
 
-	ref = *token_bucket(entry->hash, token);
-	while (ref != NONE && (LEASE_AT(ref)->token != token ||
-						   LEASE_AT(ref)->entry != dlock_memory_ref(entry)))
-		ref = LEASE_AT(ref)->token_next;
-	return dlock_memory_or_null(ref);
+	lease = dlock_space_lease_at(*token_bucket(entry->hash, token));
+	while (lease != NULL && (lease->token != token || lease->entry != dlock_memory_ref(entry)))
+		lease = dlock_space_lease_at(lease->token_next);
+	return lease;
 }
 
 /*
@@ -224,29 +220,30 @@ visit_owned(DLockSpaceEntry *entry, const DLockBytes *owner_name,
 			bool (*visit) (DLockSpaceLease *lease, void *arg), void *arg)
 {
 	uint32		bucket;
-	DLockMemoryRef held = entry->holders;
-	DLockMemoryRef owned;
+	DLockSpaceLease *held = dlock_space_holders(entry);
+	DLockSpaceLease *owned;
 	bool		done = false;
 
 	Assert(dlock_partition_is_held(entry->hash));
 
 	/* Most locks have few holders; no need for another lock. */
-	for (int i = 0; i < DLOCK_HOLDER_FEW && held != NONE; i++)
+	for (int i = 0; i < DLOCK_HOLDER_FEW && held != NULL; i++)
 	{
-		if (visit(LEASE_AT(held), arg))
+		if (visit(held, arg))
 			return;
-		held = LEASE_AT(held)->on_lock.next;
+		held = dlock_space_next(held);
 	}
-	if (held == NONE)
+	if (held == NULL)
 		return;
 
 	bucket = owner_bucket_of(entry->database, owner_name);
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (owned = owner_buckets[bucket]; held != NONE && owned != NONE && !done;)
+	owned = dlock_space_lease_at(owner_buckets[bucket]);
+	while (held != NULL && owned != NULL && !done)
 	{
-		done = visit(LEASE_AT(held), arg) || visit(LEASE_AT(owned), arg);
-		held = LEASE_AT(held)->on_lock.next;
-		owned = LEASE_AT(owned)->u.owner.next;
+		done = visit(held, arg) || visit(owned, arg);
+		held = dlock_space_next(held);
+		owned = dlock_space_lease_at(owned->u.owner.next);
 	}
 	LWLockRelease(owner_lock(bucket));
 }
@@ -362,8 +359,8 @@ list_leases(Oid database, const DLockBytes *owner_name, DLockSpaceRef *refs, int
 
 	*own = 0;
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (DLockSpaceLease *lease = dlock_memory_or_null(owner_buckets[bucket]); lease != NULL;
-		 lease = dlock_memory_or_null(lease->u.owner.next))
+	for (DLockSpaceLease *lease = dlock_space_lease_at(owner_buckets[bucket]); lease != NULL;
+		 lease = dlock_space_lease_at(lease->u.owner.next))
 	{
 		DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 		int			place = count;
@@ -426,8 +423,8 @@ dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTime now)
 
 	Assert(!dlock_partition_is_any_held());
 	LWLockAcquire(owner_lock(bucket), LW_SHARED);
-	for (DLockSpaceLease *lease = dlock_memory_or_null(owner_buckets[bucket]); lease != NULL && !live;
-		 lease = dlock_memory_or_null(lease->u.owner.next))
+	for (DLockSpaceLease *lease = dlock_space_lease_at(owner_buckets[bucket]); lease != NULL && !live;
+		 lease = dlock_space_lease_at(lease->u.owner.next))
 	{
 		live = dlock_space_entry_of(lease)->database == database &&
 			dlock_space_is_owned(lease, owner) &&

@@ -13,6 +13,7 @@
 
 #include "access/xlogdefs.h"
 
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/types.h"
 #include "space/limit.h"
@@ -125,12 +126,35 @@ dlock_space_entry_of(const DLockSpaceLease *lease)
 	return dlock_memory_at(lease->entry);
 }
 
+/*
+ * A lease or a request that a walk comes to; NULL for DLOCK_MEMORY_NONE.  All walks go
+ * through here, and over locks through dlock_space_entry_at(): they are counted.
+ */
+static inline DLockSpaceLease *
+dlock_space_lease_at(DLockMemoryRef ref)
+{
+	DLockSpaceLease *lease = dlock_memory_or_null(ref);
+
+	if (lease != NULL)
+		DLOCK_FAULT_COUNT((lease->kind == DLOCK_SPACE_HELD) ? DLOCK_COST_LEASES : DLOCK_COST_REQUESTS);
+	return lease;
+}
+
+/* A lock that a walk comes to, likewise. */
+static inline DLockSpaceEntry *
+dlock_space_entry_at(DLockMemoryRef ref)
+{
+	if (ref != DLOCK_MEMORY_NONE)
+		DLOCK_FAULT_COUNT(DLOCK_COST_ENTRIES);
+	return dlock_memory_or_null(ref);
+}
+
 /* The first lease on a lock; NULL if there is none.  The partition lock must be held. */
 static inline DLockSpaceLease *
 dlock_space_holders(DLockSpaceEntry *entry)
 {
 	Assert(dlock_partition_is_held(entry->hash));
-	return dlock_memory_or_null(entry->holders);
+	return dlock_space_lease_at(entry->holders);
 }
 
 /* The first request in the queue of a lock, likewise. */
@@ -138,7 +162,7 @@ static inline DLockSpaceLease *
 dlock_space_queue(DLockSpaceEntry *entry)
 {
 	Assert(dlock_partition_is_held(entry->hash));
-	return dlock_memory_or_null(entry->queue);
+	return dlock_space_lease_at(entry->queue);
 }
 
 /* The next lease or request of the same lock, likewise. */
@@ -146,14 +170,14 @@ static inline DLockSpaceLease *
 dlock_space_next(DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
-	return dlock_memory_or_null(lease->on_lock.next);
+	return dlock_space_lease_at(lease->on_lock.next);
 }
 
 /* A request that waits, by the place that dlock_space_enqueue() told, likewise. */
 static inline DLockSpaceLease *
 dlock_space_request_first(DLockMemoryRef first)
 {
-	DLockSpaceLease *request = dlock_memory_or_null(first);
+	DLockSpaceLease *request = dlock_space_lease_at(first);
 
 	Assert(request == NULL || dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	return request;
@@ -165,7 +189,7 @@ dlock_space_request_next(DLockSpaceLease *request)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	Assert(request->kind != DLOCK_SPACE_HELD);
-	return dlock_memory_or_null(request->u.next_part);
+	return dlock_space_lease_at(request->u.next_part);
 }
 
 /* The next lock of the same bucket, likewise. */
@@ -173,7 +197,7 @@ static inline DLockSpaceEntry *
 dlock_space_next_entry(DLockSpaceEntry *entry)
 {
 	Assert(dlock_partition_is_held(entry->hash));
-	return dlock_memory_or_null(entry->next);
+	return dlock_space_entry_at(entry->next);
 }
 
 /* The longest part of a name that stands there, and the least that is left to an owner. */

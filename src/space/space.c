@@ -150,7 +150,7 @@ DLockSpaceEntry *
 dlock_space_bucket(uint32 hash)
 {
 	Assert(dlock_partition_is_held(hash));
-	return dlock_memory_or_null(*bucket_of(hash));
+	return dlock_space_entry_at(*bucket_of(hash));
 }
 
 static inline bool
@@ -666,7 +666,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		return;
 
 	link = bucket_of(entry->hash);
-	while (ENTRY_AT(*link) != entry)
+	while (dlock_space_entry_at(*link) != entry)
 		link = &ENTRY_AT(*link)->next;
 	*link = entry->next;
 	dlock_memory_text_free(entry->name, DLOCK_SPACE_NAME_ROOM, entry->name_len);
@@ -679,7 +679,7 @@ look_at(uint32 first, uint32 count, Oid database, bool queues, DLockSpaceVisitor
 {
 	for (uint32 bucket = first; bucket < first + count; bucket++)
 	{
-		for (DLockSpaceEntry *entry = dlock_memory_or_null(buckets[bucket]); entry != NULL;
+		for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL;
 			 entry = dlock_space_next_entry(entry))
 		{
 			if (OidIsValid(database) && entry->database != database)
@@ -810,7 +810,7 @@ dlock_space_purge(Oid database)
 			continue;
 
 		LWLockAcquire(lock, LW_EXCLUSIVE);
-		for (entry = dlock_memory_or_null(buckets[bucket]); entry != NULL; entry = next)
+		for (entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
 		{
 			DLockSpaceLease *lease = (entry->database == database) ? dlock_space_holders(entry) : NULL;
 

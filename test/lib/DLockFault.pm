@@ -15,7 +15,8 @@ use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(start_fault_node define_faults stop_at is_at go go_all fail_at faults_hit sound);
+our @EXPORT = qw(start_fault_node define_faults stop_at is_at go go_all fail_at faults_hit counts cost cost_is
+  sound);
 
 my $top = abs_path(dirname(__FILE__) . '/../..');
 my $library;
@@ -58,6 +59,7 @@ CREATE FUNCTION fault_go(text) RETURNS bool LANGUAGE c STRICT AS '$library';
 CREATE FUNCTION fault_hit(text) RETURNS int LANGUAGE c STRICT AS '$library';
 CREATE FUNCTION clock_advance(bigint) RETURNS void LANGUAGE c STRICT AS '$library';
 CREATE FUNCTION clock_settle() RETURNS void LANGUAGE c STRICT AS '$library';
+CREATE FUNCTION fault_counts(int) RETURNS text LANGUAGE c STRICT AS '$library';
 CREATE FUNCTION inconsistencies(int) RETURNS text LANGUAGE c STRICT AS '$library';
 EOC
 	return;
@@ -123,6 +125,37 @@ sub go_all
 
 	go($control, $_) foreach keys %armed;
 	return;
+}
+
+# What a session, or a process by its id, or all (0) have visited and done up to now, by
+# name: entries, leases, requests, places, records, flushes, wakes, naps.
+sub counts
+{
+	my ($control, $session) = @_;
+	my $pid = ref $session ? $session->pid : $session;
+
+	return split ' ', $control->query_safe("SELECT fault_counts($pid)");
+}
+
+# What a statement of a session costs, by the same names, those that are not zero.
+sub cost
+{
+	my ($control, $session, $sql) = @_;
+	my %before = counts($control, $session);
+	$session->query_safe($sql);
+	my %after = counts($control, $session);
+
+	return map { $_ => $after{$_} - $before{$_} } grep { $after{$_} != $before{$_} } keys %after;
+}
+
+# A statement costs exactly this, as far as it is named; what is not named is not compared.
+sub cost_is
+{
+	my ($control, $session, $sql, $expected, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my %cost = cost($control, $session, $sql);
+
+	return is_deeply({ map { $_ => $cost{$_} // 0 } keys %$expected }, $expected, $test_name);
 }
 
 # What is known of leases, waiters, counts and cells fits together, and with the pages.

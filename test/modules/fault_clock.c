@@ -117,6 +117,7 @@ dlock_fault_clock_wall(int64 machine)
 long
 dlock_fault_clock_nap(int64 until, long ms)
 {
+	dlock_fault_count(DLOCK_COST_NAPS);
 	if (test_clock == NULL || test_clock->frozen == 0)
 		return ms;
 	pg_atomic_write_u64(&shared->naps[MyProcNumber], (uint64) until);

@@ -71,6 +71,7 @@ dlock_fault_request(void)
 {
 	RequestAddinShmemSpace(sizeof(DLockFaultShared));
 	dlock_fault_clock_request();
+	dlock_fault_counts_request();
 }
 
 /* With AddinShmemInitLock held. */
@@ -87,6 +88,7 @@ dlock_fault_startup(void)
 		pg_atomic_init_u32(&faults->count, 0);
 	}
 	dlock_fault_clock_startup();
+	dlock_fault_counts_startup();
 }
 
 static DLockFaultArmed *

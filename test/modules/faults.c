@@ -45,6 +45,7 @@ PG_FUNCTION_INFO_V1(fault_go);
 PG_FUNCTION_INFO_V1(fault_hit);
 PG_FUNCTION_INFO_V1(clock_advance);
 PG_FUNCTION_INFO_V1(clock_settle);
+PG_FUNCTION_INFO_V1(fault_counts);
 PG_FUNCTION_INFO_V1(inconsistencies);
 
 /* fault_arm(name, kind, pid, nth): kind is stop or error; pid zero is any process */
@@ -89,6 +90,20 @@ clock_settle(PG_FUNCTION_ARGS)
 {
 	dlock_fault_clock_settle();
 	PG_RETURN_VOID();
+}
+
+/* fault_counts(pid): names and counts of what a process has done; zero: of all processes */
+Datum
+fault_counts(PG_FUNCTION_ARGS)
+{
+	int			pid = PG_GETARG_INT32(0);
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (int cost = 0; cost < DLOCK_FAULT_COSTS; cost++)
+		appendStringInfo(&text, "%s " UINT64_FORMAT " ", dlock_fault_count_name((DLockFaultCost) cost),
+						 dlock_fault_counted(pid, (DLockFaultCost) cost));
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(text.data, text.len));
 }
 
 /* ---- what is known about leases ---- */

@@ -1,0 +1,100 @@
+/*-------------------------------------------------------------------------
+ *
+ * fault_counts.c
+ *	  Counts of what operations cost: what they visit, write and flush.
+ *
+ * NOTES
+ *	  A part of a library that is made with "make FAULTS=1", and of no other
+ *	  (src/base/fault.h).  A test compares the counts before and after a
+ *	  statement.  The load of the machine does not change them.
+ *
+ *	  Walks are counted where a reference is followed: in the functions of
+ *	  space/lease.h and, for places, in dlock_queue_place().  So a new walk is
+ *	  counted, too.  Records, flushes and wake-ups are counted by the macros at
+ *	  the end of fault.h.
+ *
+ *	  Lock rules.  A process changes its own counts only, and all of them may be
+ *	  read at any time.  The counts of a process that has ended go on with the
+ *	  next one that has its number.
+ *
+ * IDENTIFICATION
+ *	  test/modules/fault_counts.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "port/atomics.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+
+#include "base/compat.h"
+#include "base/fault.h"
+
+typedef struct FaultCountsShared
+{
+	pg_atomic_uint64 costs[DLOCK_FAULT_COSTS];
+} FaultCountsShared;
+
+/* By process; set once, in the postmaster. */
+static FaultCountsShared *counts = NULL;
+
+static const char *const names[DLOCK_FAULT_COSTS] = {
+	"entries", "leases", "requests", "places", "records", "flushes", "wakes", "naps"
+};
+
+static Size
+counts_size(void)
+{
+	return mul_size(sizeof(FaultCountsShared), MaxBackends);
+}
+
+void
+dlock_fault_counts_request(void)
+{
+	RequestAddinShmemSpace(counts_size());
+}
+
+/* With AddinShmemInitLock held. */
+void
+dlock_fault_counts_startup(void)
+{
+	bool		found;
+
+	counts = ShmemInitStruct("dlock fault counts", counts_size(), &found);
+	for (int i = 0; i < MaxBackends && !found; i++)
+	{
+		for (int cost = 0; cost < DLOCK_FAULT_COSTS; cost++)
+			pg_atomic_init_u64(&counts[i].costs[cost], 0);
+	}
+}
+
+/* This process has visited or done something. */
+void
+dlock_fault_count(DLockFaultCost cost)
+{
+	if (counts != NULL && MyProc != NULL && MyProcNumber < MaxBackends)
+		(void) pg_atomic_fetch_add_u64(&counts[MyProcNumber].costs[cost], 1);
+}
+
+const char *
+dlock_fault_count_name(DLockFaultCost cost)
+{
+	return names[cost];
+}
+
+/* What a process has counted; zero: all of them together. */
+uint64
+dlock_fault_counted(int pid, DLockFaultCost cost)
+{
+	uint64		sum = 0;
+
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		if (pid == 0 || GetPGProcByNumber(i)->pid == pid)
+			sum += pg_atomic_read_u64(&counts[i].costs[cost]);
+	}
+	return sum;
+}
