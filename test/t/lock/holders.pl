@@ -1,6 +1,7 @@
-# Proves: what an operation costs does not depend on how many hold the lock: the end of a
-# lease on a path beside a null lease, after renewals, and beside conversions that wait;
-# and a request that begins to wait.  A lock has no more holders than it may have.
+# Proves: what an operation visits does not depend on how many hold the lock: an
+# acquisition, a renewal and a release; the end of a lease on a path beside a null lease,
+# after renewals, and beside conversions that wait; the expiry of a crowd; and a request
+# that begins to wait.  A lock has no more holders than it may have.
 
 use strict;
 use warnings FATAL => 'all';
@@ -8,65 +9,22 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
 use DLockQueue;
 use DLockSession;
 use DLockTest;
-use List::Util qw(min);
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $few = 20;
-my $many = 20_000;
+my $many = 10_000;
+
+# An index has 4096 places for the tokens of one partition, so a lease may have a few others
+# of its lock in front of it there: they are among what an operation may visit.
+my $bound = 40;
 
 my $db = 'postgres';
-my $node = start_node('main', conf => "dlock.max_memory = 128MB\ndlock.reap_interval = 1s\nsynchronous_commit = off\ndeadlock_timeout = 1h\n");
+my $node = start_fault_node('main', conf => "dlock.max_memory = 128MB\nsynchronous_commit = off\ndeadlock_timeout = 1h\n");
 my ($ctl, $worker, $waiter) = open_sessions($node, $db, 3, name => 's');
-
-# The processor time that the worker has used up to now, in seconds.
-sub processor_time
-{
-	return $worker->query_safe("SELECT split_part(pg_read_file('/proc/self/schedstat', 0, 60), ' ', 1)::float8 / 1e9");
-}
-
-# What the worker's statement costs, at best.
-sub cost
-{
-	my ($sql) = @_;
-	my $least;
-
-	foreach my $round (1 .. 5)
-	{
-		my $before = processor_time();
-		$worker->query_safe($sql);
-		my $time = processor_time() - $before;
-		$least = $time if !defined $least || $time < $least;
-	}
-	return $least;
-}
-
-# What it costs does not change: the one function returns what it costs with few, and the other
-# with many.  The least of each counts, as what else runs only adds to both, for a while: they
-# take turns until the while is over.  One that could not tell returns nothing.
-sub as_before
-{
-	my ($with_few, $with_many, $test_name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my ($before, $after);
-
-	foreach my $turn (1 .. 20)
-	{
-		$before = min(grep { defined } $before, scalar $with_few->());
-		my $now = $with_many->();
-		$after = min(grep { defined } $after, $now);
-		next if !defined $before || !defined $now;
-
-		# What else runs does not make it ten times as much.
-		$after = $now if $now > 10 * $before;
-		last if $after < 3 * $before || $after > 10 * $before;
-	}
-	return cmp_ok($after, '<', 3 * $before, sprintf '%s (%.0f us, then %.0f us)', $test_name, 1e6 * $before, 1e6 * $after);
-}
 
 # So many leases, beginning with a number.
 sub hold
@@ -77,141 +35,170 @@ sub hold
 	return;
 }
 
+# A statement of the worker's visits no more leases than that, few requests and locks, and
+# writes so many records.
+sub visits_few
+{
+	my ($sql, $records, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my %cost = cost($ctl, $worker, $sql);
+
+	few(\%cost, 1, $test_name);
+	is($cost{records} // 0, $records, "$test_name: writes $records records");
+	return;
+}
+
+# So many operations have visited few.
+sub few
+{
+	my ($cost, $operations, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	note join ', ', "$test_name: $operations", map { "$_ $cost->{$_}" } sort keys %$cost;
+	cmp_ok($cost->{leases} // 0, '<=', $operations * $bound, "$test_name: visits few leases");
+	cmp_ok($cost->{requests} // 0, '<=', $operations * 4, "$test_name: few requests");
+	cmp_ok($cost->{entries} // 0, '<=', $operations * 8, "$test_name: few locks");
+	return;
+}
+
+# The same for as many releases.
+sub releases_visit_few
+{
+	my ($name, $from, $to, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $count = $to - $from + 1;
+
+	# An error unless all of them are there.
+	my %cost = cost($ctl, $worker, "SELECT 1 / (count(*) FILTER (WHERE dlock_release('$name', 'o' || i)) = $count)::int FROM generate_series($from, $to) i");
+	few(\%cost, $count, $test_name);
+	return;
+}
+
+# What all other processes have done up to now.
+sub counts_of_others
+{
+	my %all = counts($ctl, 0);
+	my %own = counts($ctl, $ctl);
+
+	return map { $_ => $all{$_} - $own{$_} } keys %all;
+}
+
+# One holder more, beside all the others.
+{
+	hold(1, $many, "dlock_acquire('plain', 'o' || i, '1 h', mode => 'shared')");
+	$worker->query_safe("SELECT dlock_acquire('warm', 'me', '1 h'), dlock_release('warm', 'me')");
+	visits_few("SELECT dlock_acquire('plain', 'me', '1 h', mode => 'shared')", 1, 'an acquisition');
+	visits_few("SELECT dlock_renew('plain', 'me')", 0, 'a renewal');
+	visits_few("SELECT dlock_release('plain', 'me')", 1, 'a release');
+	visits_few("SELECT dlock_release('plain', 'o$_')", 1, "a release of holder $_") foreach 1, $many / 2, $many;
+	$ctl->query_safe("SELECT dlock_force_release('plain', 'test')");
+}
+
 # The end of a path, beside siblings and a null lease on their parent.
 {
-	my $share = sub { "dlock_acquire_path('$_[0]/' || $_[1], 'o' || $_[1], '1 h', mode => 'shared')" };
-	my $cost = sub {
-		my ($path) = @_;
-		return cost('SELECT count(' . $share->($path, 0) . "), count(dlock_release('$path/0', 'o0')) FROM generate_series(1, 50)");
-	};
+	my $share = sub { "dlock_acquire_path('p/' || $_[0], 'o' || $_[0], '1 h', mode => 'shared')" };
 
-	foreach (['few', $few], ['p', $many])
-	{
-		my ($path, $holders) = @$_;
-		hold(1, $holders, $share->($path, 'i'));
-		isnt($ctl->query_safe("SELECT dlock_acquire('$path', 'null', '1 h', mode => 'NL')"), '', 'a null lease');
-	}
-	as_before(sub { $cost->('few') }, sub { $cost->('p') }, 'a path with siblings');
-	is($ctl->query_safe("SELECT count(*) FILTER (WHERE dlock_release('few/' || i, 'o' || i)) FROM generate_series(1, $few) i"), $few, 'the few go');
-	$ctl->query_safe("SELECT dlock_force_release('few', 'test')");
+	hold(1, $many, $share->('i'));
+	isnt($ctl->query_safe("SELECT dlock_acquire('p', 'null', '1 h', mode => 'NL')"), '', 'a null lease');
+	visits_few('SELECT ' . $share->(0), 1, 'a path with siblings');
+	visits_few("SELECT dlock_release('p/0', 'o0')", 1, 'its release');
 	is($ctl->query_safe("SELECT dlock_acquire('p', 'other', mode => 'exclusive')"), '', 'they are in the way');
 	is($ctl->query_safe("SELECT count(*) FILTER (WHERE dlock_release('p/' || i, 'o' || i)) FROM generate_series(1, $many) i"), $many, 'they go');
 	isnt($ctl->query_safe("SELECT dlock_acquire('p', 'other', mode => 'exclusive')"), '', 'the null lease is not in the way');
 	$ctl->query_safe("SELECT dlock_force_release('p', 'test')");
 }
 
-# A release, when the time has passed at which a lease would have ended without a renewal.
+# A release, when the time has passed at which a lease would have ended without a renewal:
+# the first process that looks at the lock then takes notice of that; releases after it know.
 {
-	my %waiter = (renewed => $waiter, granted => DLockSession->new($node, $db));
-	my %next = (renewed => 1, granted => 1);
-	my $releases = sub {
-		my ($name) = @_;
-		$next{$name} += 250;
-		return cost_of_releases($name, $next{$name} - 250);
-	};
-
-	foreach my $name (sort keys %waiter)
-	{
-		hold(1, $many, "dlock_acquire('$name', 'o' || i, '1 h', mode => 'shared')");
-		enqueue($ctl, $waiter{$name}, "SELECT dlock_acquire('$name', 'waiter', '1 h', NULL)");
-	}
+	hold(1, $many, "dlock_acquire('renewed', 'o' || i, '1 h', mode => 'shared')");
+	enqueue($ctl, $waiter, "SELECT dlock_acquire('renewed', 'waiter', '1 h', NULL)");
+	releases_visit_few('renewed', 1, 250, 'releases beside a request');
 	is($ctl->query_safe("SELECT dlock_renew('renewed', 'o$many', '3 s') AND dlock_renew('renewed', 'o$many', '1 h')"), 't', 'one is shortened and renewed');
-	$ctl->query_safe('SELECT pg_sleep(3.1)');
-	as_before(sub { $releases->('granted') }, sub { $releases->('renewed') }, 'a release after renewals');
-	foreach my $name (sort keys %waiter)
-	{
-		ok(!$waiter{$name}->answered, 'a request waits');
-		$ctl->query_safe("SELECT dlock_force_release('$name', 'test')");
-		isnt($waiter{$name}->answer, '', 'and gets the lock');
-		$ctl->query_safe("SELECT dlock_force_release('$name', 'test')");
-	}
-	$waiter{granted}->quit;
+	my %before = counts_of_others();
+	advance(3, $ctl);
+	my %after = counts_of_others();
+	cmp_ok($after{leases} - $before{leases}, '<=', 2 * $many + $bound, 'to notice it takes two walks, and no more');
+	releases_visit_few('renewed', 251, 500, 'releases after renewals');
+	still_waits($ctl, 'a request waits', $waiter);
+	$ctl->query_safe("SELECT dlock_force_release('renewed', 'test')");
+	isnt($waiter->answer, '', 'and gets the lock');
+	$ctl->query_safe("SELECT dlock_force_release('renewed', 'test')");
 }
 
 # A release beside a conversion that waits, to a mode that all the others are in the way of.
 {
-	my $cost = sub {
-		my ($name, $holders) = @_;
-		my $token = $ctl->query_safe("SELECT dlock_acquire('$name', 'converts', '1 h', mode => 'shared')");
+	my $token = $ctl->query_safe("SELECT dlock_acquire('converted', 'converts', '1 h', mode => 'shared')");
 
-		hold(1, $holders, "dlock_acquire('$name', 'o' || i, '1 h', mode => 'shared')");
-		enqueue($ctl, $waiter, "SELECT dlock_convert('$name', $token, 'exclusive', NULL)");
-		my $time = cost_of_releases($name, 1);
-		ok(!$waiter->answered, 'a conversion waits');
-		$ctl->query_safe("SELECT dlock_release('$name', 'o' || i) FROM generate_series(251, $holders) i");
-		isnt($waiter->answer, '', 'and is made with the last release');
-		$ctl->query_safe("SELECT dlock_force_release('$name', 'test')");
-		return $time;
-	};
-
-	as_before(sub { $cost->('converted', 250 + $few) }, sub { $cost->('converted by many', $many) }, 'a release beside a conversion that waits');
+	hold(1, $many, "dlock_acquire('converted', 'o' || i, '1 h', mode => 'shared')");
+	enqueue($ctl, $waiter, "SELECT dlock_convert('converted', $token, 'exclusive', NULL)");
+	releases_visit_few('converted', 1, 250, 'releases beside a conversion that waits');
+	still_waits($ctl, 'a conversion waits', $waiter);
+	$ctl->query_safe("SELECT dlock_release('converted', 'o' || i) FROM generate_series(251, $many) i");
+	isnt($waiter->answer, '', 'and is made with the last release');
+	$ctl->query_safe("SELECT dlock_force_release('converted', 'test')");
 }
 
-# The expiry of half of a crowd, for the reaper: with nobody waiting, and with one for whom
-# the others are in the way.
+# The expiry of half of a crowd: with nobody waiting, and with one for whom the others are in
+# the way.
+foreach my $waits (0, 1)
 {
-	my $reaper = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock reaper'";
 	my $half = $many / 2;
-	my $cost = sub {
-		my ($name, $waits) = @_;
-		hold(1, $half, "dlock_acquire('$name', 'stays' || i, '1 h', mode => 'shared')");
-		hold(1, $half, "dlock_acquire('$name', 'o' || i, '1 h', mode => 'shared')");
-		enqueue($ctl, $waiter, "SELECT dlock_acquire('$name', 'waiter', '1 h', NULL)") if $waits;
-		$ctl->query_safe("SELECT dlock_acquire('reaped', 'for its pid', '1 ms')");
-		my $pid;
-		ok(wait_until(sub { ($pid = $ctl->query_safe($reaper)) ne '' }), 'there is a reaper');
+	my $name = $waits ? 'expires, and is waited for' : 'expires';
 
-		my $used = sub { my $stat = eval { slurp_file("/proc/$pid/schedstat") } // return; (split ' ', $stat)[0] / 1e9 };
-		my $before = $used->();
-
-		# Not earlier, so that it is this one's work, and all of it.
-		is($ctl->query_safe("SELECT count(*) FILTER (WHERE dlock_renew('$name', 'o' || i, '1 s')) FROM generate_series(1, $half) i"), $half, 'they are to go');
-		my $gone = "SELECT NOT EXISTS (SELECT FROM dlock_leases WHERE owner = 'o$half') AND expired = 0 FROM dlock_state";
-		ok(wait_until(sub { $ctl->query_safe($gone) eq 't' }), 'half of them go');
-		my $after = $used->();
-
-		# It may have left meanwhile, and another may have come in its place.
-		my $is_same = $ctl->query_safe($reaper) eq $pid;
-		ok(!$waits || !$waiter->answered, 'the others are in the way');
-		$ctl->query_safe("SELECT dlock_release('$name', 'stays' || i) FROM generate_series(1, $half) i");
-		isnt($waiter->answer, '', 'the last release lets it in') if $waits;
-		$ctl->query_safe("SELECT dlock_release_all('waiter')");
-		return $is_same && defined $before && defined $after ? $after - $before : undef;
-	};
-
-	as_before(sub { $cost->('expires', 0) }, sub { $cost->('expires, and is waited for', 1) }, 'the expiry of a crowd');
+	hold(1, $half, "dlock_acquire('$name', 'stays' || i, '1 h', mode => 'shared')");
+	hold(1, $half, "dlock_acquire('$name', 'o' || i, '10 s', mode => 'shared')");
+	enqueue($ctl, $waiter, "SELECT dlock_acquire('$name', 'waiter', '1 h', NULL)") if $waits;
+	my %before = counts_of_others();
+	advance(10, $ctl);
+	ok( wait_until(
+			sub {
+				advance(1, $ctl);
+				return $ctl->query_safe('SELECT expired FROM dlock_state') == 0;
+			}),
+		"$name: half of them go");
+	my %after = counts_of_others();
+	my %cost = map { $_ => $after{$_} - $before{$_} } keys %after;
+	few(\%cost, $half, $name);
+	is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = '$name'"), $half, "$name: half of them stay");
+	still_waits($ctl, "$name: the others are in the way", $waiter) if $waits;
+	$ctl->query_safe("SELECT dlock_release('$name', 'stays' || i) FROM generate_series(1, $half) i");
+	isnt($waiter->answer, '', 'the last release lets it in') if $waits;
+	$ctl->query_safe("SELECT dlock_release_all('waiter')");
 }
 
 # A lease that is named by its owner, which has many more.
 {
-	my $renew = sub { return "DO \$\$ BEGIN FOR i IN 1 .. 100 LOOP PERFORM $_[0]; END LOOP; END \$\$" };
-
 	hold(1, $many, "dlock_acquire('named', 'o' || i, '1 h', mode => 'shared')");
 	hold(1, $many, "dlock_acquire('of one owner ' || i, 'me', '1 h')");
 	my $token = $worker->query_safe("SELECT dlock_acquire('named', 'me', '1 h', mode => 'shared')");
-	as_before(sub { cost($renew->("dlock_renew_token('named', $token)")) }, sub { cost($renew->("dlock_renew('named', 'me')")) }, 'by token, and by name');
+	visits_few("SELECT dlock_renew_token('named', $token)", 0, 'by token');
+	visits_few("SELECT dlock_renew('named', 'me')", 0, 'by name');
 	$ctl->query_safe("SELECT dlock_force_release('named', 'test'), dlock_release_all('me')");
 }
 
 # A request that begins to wait looks whether its own owner is in the way: with a lease on
 # the lock, or with one on a path below it.
 {
-	my $cost = sub { cost("DO \$\$ BEGIN FOR i IN 1 .. 50 LOOP PERFORM dlock_acquire('$_[0]', 'new', '1 h', '1 us'); END LOOP; END \$\$") };
-	my $refusal = sub {
+	my $refused = sub {
 		my ($owner) = @_;
-		return $worker->query("SELECT dlock_acquire('above', '$owner', '1 h', '1 us')");
+
+		enqueue($ctl, $worker, "SELECT dlock_acquire('above', '$owner', '1 h', '1 us')");
+		advance(0.000001, $ctl);
+		return $worker->answer;
 	};
 
-	hold(1, $few, "dlock_acquire_path('few/' || i, 'few' || i, '1 h', mode => 'shared')");
 	hold(1, $many, "dlock_acquire_path('above/' || i, 'o' || i, '1 h', mode => 'shared')");
-	as_before(sub { $cost->('few') }, sub { $cost->('above') }, 'a request that begins to wait');
-	$ctl->query_safe("SELECT dlock_release_all('few' || i) FROM generate_series(1, $few) i");
-	is($refusal->("o$_"), 'ERROR 40P01', 'own leases below are in the way') foreach 1, 500, $many;
+	my %before = counts($ctl, $worker);
+	is($refused->('new'), '', 'a request that waits');
+	my %after = counts($ctl, $worker);
+	few({ map { $_ => $after{$_} - $before{$_} } keys %after }, 3, 'it begins, looks and leaves');
+	is($refused->("o$_"), 'ERROR 40P01', 'own leases below are in the way') foreach 1, 500, $many;
 	$ctl->query_safe("SELECT dlock_acquire('abov' || i, 'beside', '1 h') FROM generate_series(1, 50) i");
 	isnt($ctl->query_safe("SELECT dlock_acquire_path('above2/x', 'beside', '1 h')"), '', 'a path beside it');
-	is($refusal->('beside'), '', 'leases elsewhere are not');
+	is($refused->('beside'), '', 'leases elsewhere are not');
 	isnt($ctl->query_safe("SELECT dlock_acquire('above', 'weak', '1 h', mode => 'CR')"), '', 'a weak lease');
-	is($refusal->('weak'), 'ERROR 40P01', 'own leases on it are in the way');
+	is($refused->('weak'), 'ERROR 40P01', 'own leases on it are in the way');
 	$ctl->query_safe("SELECT dlock_release_all('o' || i) FROM generate_series(1, $many) i");
 }
 
@@ -238,23 +225,7 @@ sub hold
 	like($worker->query("SELECT dlock_acquire_path('at/most/below', 'path', mode => 'shared')"), qr/^\d+$/, 'but not one below it');
 }
 
-# The processor time of fifty releases, at best.
-sub cost_of_releases
-{
-	my ($name, $from) = @_;
-	my $least;
-
-	foreach my $round (0 .. 4)
-	{
-		my $first = $from + 50 * $round;
-		my $before = processor_time();
-		is($worker->query_safe("SELECT count(*) FILTER (WHERE dlock_release('$name', 'o' || i)) FROM generate_series($first, $first + 49) i"), 50, 'some go');
-		my $time = processor_time() - $before;
-		$least = $time if !defined $least || $time < $least;
-	}
-	return $least;
-}
-
 $_->quit foreach $ctl, $worker, $waiter;
 $node->stop;
+log_is_clean($node);
 done_testing();
