@@ -10,30 +10,30 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
 use DLockQueue;
 use DLockSession;
-use DLockStall;
 use DLockTest;
 use IPC::Run ();
 use List::Util qw(sum0);
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 my $db = 'postgres';
 my $crowd = 200;
-my $node = start_node('main',
+my $node = start_fault_node('main',
 	conf => "max_connections = " . ($crowd + 30) . "\nsynchronous_commit = off\n");
 my $ctl = DLockSession->new($node, $db, name => 'control');
 
-# A crowd of pgbench's clients, each of which asks once.
+# A crowd of pgbench's clients, each of which asks once.  The timer of the server for a
+# backend's statistics would wake it, and is off once they have been sent.
 sub start_crowd
 {
 	my ($deadlock_timeout, $mode, $sql) = @_;
 	my $script = PostgreSQL::Test::Utils::tempdir . '/crowd.sql';
 	$sql //= sprintf "SELECT dlock_acquire('hot', 'w' || :client_id, '1 h', NULL, mode => '%s')", $mode // 'exclusive';
-	append_to_file($script, "$sql;\n");
+	append_to_file($script, "SELECT pg_stat_force_next_flush();\n$sql;\n");
 	local $ENV{PGOPTIONS} = "-c deadlock_timeout=$deadlock_timeout";
 	my $waiters = IPC::Run::start(
 		[ $node->installed_command('pgbench'), '-n', '-h', $node->host, '-p', $node->port,
@@ -43,6 +43,7 @@ sub start_crowd
 		sub { $ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'hot' AND owner LIKE 'w%'") == $crowd },
 		120)
 	  or die "the crowd does not come: $err";
+	settle($ctl);
 	return $waiters;
 }
 
@@ -58,88 +59,108 @@ sub end_crowd
 	return;
 }
 
-# The processor time that processes have used up to now, in seconds.
-sub processor_time
+# What those that wait for the lock have done up to now, by process id.
+sub work
 {
-	return sum0(map { (split ' ', slurp_file("/proc/$_/schedstat"))[0] / 1e9 } @_);
+	my %work;
+
+	foreach (split /\n/, $ctl->query_safe("SELECT pid, fault_counts(pid) FROM dlock_waiters WHERE name = 'hot'"))
+	{
+		my ($pid, $counts) = split /\|/;
+		$work{$pid} = { split ' ', $counts };
+	}
+	return %work;
 }
 
-# The backends of the crowd, all asleep: one that is seen in the queue may have some
-# steps to go until it sleeps.
-sub sleeping_crowd
+# All that they have done of one kind.
+sub total
 {
-	my @pids = split /\n/, $ctl->query_safe("SELECT pid FROM dlock_waiters WHERE name = 'hot'");
-	my $before = -1;
+	my ($kind, %work) = @_;
 
-	wait_until(
-		sub {
-			return 0 if $ctl->query_safe("SELECT count(*) FROM pg_stat_activity WHERE pid IN (" . join(', ', 0, @pids) . ") AND wait_event_type = 'Extension'") != @pids;
-			my $now = sum0(map { sleeps($_) } @pids);
-			my $same = $now == $before && !grep { slurp_file("/proc/$_/stat") !~ /\) S /s } @pids;
-			$before = $now;
-			return $same;
-		}) or die 'the crowd does not sleep';
-	return @pids;
+	return sum0(map { $_->{$kind} } values %work);
 }
 
-# A crowd that waits takes next to nothing.  What it would cost if each looked for
-# deadlocks each 100 ms, or called all that wait below the same path, is more than all that
-# a machine has.
+# The processes that have gone to sleep anew, of those that still wait.
+sub woken
+{
+	my ($before, $after) = @_;
+
+	return join ' ', grep { $after->{$_}{naps} != $before->{$_}{naps} } keys %$after;
+}
+
+# A crowd that waits does next to nothing: each looks for a deadlock after 1, 2, 4, 8 and then
+# each 8 times deadlock_timeout, and nobody wakes anybody.  A look does not depend on how many
+# wait, but for paths: those in front in the queue of the path above are looked through.
 foreach my $case (
-	[ 'for a lock', "dlock_acquire('hot', 'holder', '1 h')" ],
-	[ 'for paths', "count(dlock_acquire('hot/' || i, 'holder', '1 h')) FROM generate_series(0, $crowd) i",
+	[ 'for a lock', 16, "dlock_acquire('hot', 'holder', '1 h')" ],
+	[ 'for paths', 2 * $crowd + 32, "count(dlock_acquire('hot/' || i, 'holder', '1 h')) FROM generate_series(0, $crowd) i",
 		"SELECT dlock_acquire_path('hot/' || :client_id, 'w' || :client_id, '1 h', NULL)" ])
 {
-	my ($what, $held, $sql) = @$case;
+	my ($what, $requests, $held, $sql) = @$case;
 
 	$ctl->query_safe("SELECT $held");
 	my $waiters = start_crowd('100ms', undef, $sql);
-	my @pids = split /\n/, $ctl->query_safe("SELECT pid FROM dlock_waiters WHERE name = 'hot'");
-	my ($begin, $before) = (mono_now(), processor_time(@pids));
-	usleep(2_000_000);
-	my $share = (processor_time(@pids) - $before) / (mono_now() - $begin);
-	note sprintf('the crowd %s uses %.2f processors', $what, $share);
-	cmp_ok($share, '<', 0.15, "a crowd that waits $what does not slow the others");
+	my %before = work();
+	advance(0.1, $ctl) foreach 1 .. 23;
+	my %after = work();
+	is(scalar keys %after, $crowd, "a crowd waits $what");
+	my %cost = map { $_ => total($_, %after) - total($_, %before) } qw(naps wakes records flushes leases places entries requests);
+	my $looks = 5 * $crowd;
+	is($cost{naps}, $looks, "a crowd that waits $what: each looks so often");
+	is("@cost{qw(wakes records flushes)}", '0 0 0', "a crowd that waits $what: wakes nobody and writes nothing");
+	cmp_ok($cost{leases}, '<=', 2 * $looks, "a crowd that waits $what: visits few leases");
+	cmp_ok($cost{places}, '<=', 16 * $looks, "a crowd that waits $what: few places of processes");
+	cmp_ok($cost{entries}, '<=', 2 * $looks, "a crowd that waits $what: few locks");
+	cmp_ok($cost{requests}, '<=', $requests * $looks, "a crowd that waits $what: few requests");
 	end_crowd($waiters);
 	$ctl->query_safe("SELECT dlock_release_all('holder')");
 }
 
-# An expiry wakes the first, which arms the next; nobody else.
+# Others that come and go beside a crowd do not go through it, nor does the one that a
+# release lets in.
+{
+	my $holder = DLockSession->new($node, $db, name => 'holder');
+
+	$holder->query_safe("SELECT dlock_acquire('hot', 'holder', '1 h')");
+	my $waiters = start_crowd('1h');
+	cost_is($ctl, $holder, "SELECT dlock_acquire('hot', 'other')", { entries => 1, leases => 1, requests => 2, wakes => 0, records => 0 }, 'a refusal beside a crowd');
+	cost_is($ctl, $holder, "SELECT dlock_renew('hot', 'holder')", { entries => 1, leases => 1, requests => 0, wakes => 0, records => 0 }, 'a renewal beside a crowd');
+	my %before = counts($ctl, 0);
+	cost_is($ctl, $holder, "SELECT dlock_release('hot', 'holder')", { entries => 1, leases => 1, requests => 4, wakes => 1, records => 1 }, 'a release beside a crowd');
+	settle($ctl);
+	my %after = counts($ctl, 0);
+	is(join(' ', map { $after{$_} - $before{$_} } qw(wakes records naps)), '1 2 0', 'it is granted to one of the crowd, and nobody else is woken');
+	cmp_ok($after{requests} - $before{requests}, '<=', 10, 'a release and the grant that follows visit few requests');
+	cmp_ok($after{leases} - $before{leases}, '<=', 4, 'and few leases');
+	end_crowd($waiters);
+	$holder->quit;
+}
+
+# An expiry wakes the first and nobody else.
 {
 	$ctl->query_safe("SELECT dlock_acquire('hot', 'holder', '1 h')");
 	my $waiters = start_crowd('1h');
-	my ($holder, @woken) = 'holder';
-
-	# Some may be woken besides, by the timer of a backend's statistics or when they have slept
-	# for a minute; not each time.
-	foreach my $turn (0 .. 2)
-	{
-		my @pids = sleeping_crowd();
-		is(scalar @pids, $crowd - $turn, 'all wait');
-		my %before = map { $_ => sleeps($_) } @pids;
-		$ctl->query_safe("SELECT dlock_renew('hot', '$holder', '200 ms')");
-		my $next;
-		ok( wait_until(
-				sub { ($next = $ctl->query_safe("SELECT owner FROM dlock_leases WHERE name = 'hot'")) =~ /^w/ && $next ne $holder }, 30),
-			'one of the crowd gets the lock');
-		$holder = $next;
-		usleep(300_000);
-		@woken = grep { -e "/proc/$_/status" && sleeps($_) != $before{$_} } @pids;
-		last if @woken <= 3 || @woken > $crowd / 2;
-	}
-	cmp_ok(scalar @woken, '<=', 3, 'an expiry wakes no herd');
+	$ctl->query_safe("SELECT dlock_renew('hot', 'holder', '200 ms')");
+	settle($ctl);
+	my %before = work();
+	is(scalar keys %before, $crowd, 'all wait');
+	advance(0.2, $ctl);
+	like($ctl->query_safe("SELECT owner FROM dlock_leases WHERE name = 'hot'"), qr/^w/, 'one of the crowd gets the lock');
+	my %after = work();
+	is(scalar keys %after, $crowd - 1, 'the others wait on');
+	is(woken(\%before, \%after), '', 'and none of them was woken');
 	end_crowd($waiters);
 }
 
-# Nor does an expiry before a request for several locks that cannot use it; nor one beside
-# a crowd for whom the lock was free before.
+# Nor does an expiry before a request for several locks that cannot use it, which alone
+# looks; nor one beside a crowd for whom the lock was free before.
 foreach my $case (
-	[ 'behind a request for several', "dlock_acquire('hot', 'expires', '1 h')", "dlock_acquire_all('{hot, hot/$crowd}', 'first', '1 h', NULL)" ],
-	[ 'waiting for paths', "dlock_acquire_path('hot/expires', 'expires', '1 h')", "dlock_acquire_path('hot/$crowd', 'first', '1 h', NULL)",
+	[ 'behind a request for several', 1, "dlock_acquire('hot', 'expires', '1 h')", "dlock_acquire_all('{hot, hot/$crowd}', 'first', '1 h', NULL)" ],
+	[ 'waiting for paths', 0, "dlock_acquire_path('hot/expires', 'expires', '1 h')", "dlock_acquire_path('hot/$crowd', 'first', '1 h', NULL)",
 		"SELECT dlock_acquire_path('hot/' || :client_id, 'w' || :client_id, '1 h', NULL)" ])
 {
-	my ($what, $expires, $request, $sql) = @$case;
-	my $first = DLockSession->new($node, $db, name => 'first', setup => "SET deadlock_timeout = '1 h'");
+	my ($what, $looks, $expires, $request, $sql) = @$case;
+	my $first = DLockSession->new($node, $db, name => 'first', setup => "SET deadlock_timeout = '1 h'; SELECT pg_stat_force_next_flush()");
 
 	$ctl->query_safe("SELECT count(dlock_acquire('hot/' || i, 'holder', '1 h')) FROM generate_series(0, $crowd) i");
 	$ctl->query_safe("SELECT $expires");
@@ -148,14 +169,16 @@ foreach my $case (
 
 	# That it ends earlier is a change that wakes them.
 	$ctl->query_safe("SELECT dlock_renew_all('expires', '6 s')");
-	my %before = map { $_ => sleeps($_) } grep { $_ != $first->{pid} } sleeping_crowd();
-	is(scalar keys %before, $crowd, "$what: all wait");
+	advance(5.999999, $ctl);
+	my %before = work();
+	is(scalar keys %before, $crowd + 1, "$what: all wait");
 	my $held = "SELECT count(*) > 0 FROM dlock_leases WHERE owner = 'expires'";
 	is($ctl->query_safe($held), 't', "$what: so far");
-	ok(wait_until(sub { $ctl->query_safe($held) eq 'f' }), "$what: a lease expires");
-	usleep(300_000);
-	my @woken = grep { sleeps($_) != $before{$_} } keys %before;
-	cmp_ok(scalar @woken, '<=', 3, "$what: an expiry wakes no herd");
+	advance(0.000001, $ctl);
+	is($ctl->query_safe($held), 'f', "$what: a lease expires");
+	my %after = work();
+	is(scalar keys %after, $crowd + 1, "$what: they wait on");
+	is(woken(\%before, \%after), $looks ? $first->pid : '', "$what: an expiry wakes no herd");
 	end_crowd($waiters);
 	$ctl->query_safe("SELECT dlock_release_all('holder')");
 	$first->quit;
@@ -173,14 +196,14 @@ foreach my $case (
 	enqueue($ctl, $a1, "SELECT dlock_acquire('one', 'a', '1 h', NULL)");
 	enqueue($ctl, $b2, "SELECT dlock_acquire('two', 'b', '1 h', NULL)");
 
-	# After 1, 2, 4 and 8 s they look again after 16 s.
-	usleep(8_500_000);
+	# After 1, 2, 4 and 8 s they look again after 8 s.
+	advance($_, $ctl) foreach 1, 2, 4, 8, 1;
 	isnt($a2->query_safe("SELECT dlock_convert('two', $token, 'CR')"), '', 'the conversion is granted');
-	my $closed = mono_now();
 	$c->query_safe("SELECT dlock_release('two', 'c')");
+	still_waits($ctl, 'nobody is told at once', $a1, $b2);
+	advance(1, $ctl);
 	my ($told) = wait_any(30, $a1, $b2);
-	is($told->result->{state}, '40P01', 'the ring is found');
-	in_time($closed, mono_now(), 6, 'at once, though they looked rarely');
+	is($told->result->{state}, '40P01', 'the ring is found after deadlock_timeout, though they looked rarely');
 	$_->quit foreach $a1, $a2, $b1, $b2, $c;
 }
 
@@ -190,29 +213,22 @@ foreach my $case (
 	my $timeout = 0.2;
 	my ($waiter, $worker) = open_sessions($node, $db, 2, name => 's');
 
-	$waiter->query_safe("SET deadlock_timeout = '" . 1000 * $timeout . " ms'");
+	$waiter->query_safe("SET deadlock_timeout = '" . 1000 * $timeout . " ms'; SELECT pg_stat_force_next_flush()");
 	$ctl->query_safe("SELECT dlock_acquire('hot', 'holder', '1 h')");
 	enqueue($ctl, $waiter, "SELECT dlock_acquire('hot', 'both', '1 h', NULL)");
-	my $before = sleeps($waiter->{pid});
-	my $begin = mono_now();
-	my ($pairs, $woken, %worked) = (0, 0);
 
-	# For so many times deadlock_timeout as there was work in: neither the worker nor the
-	# waiter does anything while the machine stands still.
-	while (keys %worked < 20 || keys %worked < 40 && $woken < 12)
+	# The first time it only looks, and from then on it is told once, too.
+	foreach my $turn (1 .. 20)
 	{
-		$worked{ int((mono_now() - $begin) / $timeout) } = 1;
+		settle($ctl);
+		my %before = counts($ctl, $waiter);
 		$worker->query_safe("SELECT count(dlock_acquire('both-' || i, 'both')), count(dlock_release('both-' || i, 'both'))"
-			  . ' FROM generate_series(1, 100) i');
-		$pairs += 100;
-		$woken = sleeps($waiter->{pid}) - $before;
+			  . ' FROM generate_series(1, 100) i') foreach 1 .. 3;
+		settle($ctl);
+		advance($timeout, $ctl);
+		my %after = counts($ctl, $waiter);
+		is($after{naps} - $before{naps}, $turn == 1 ? 1 : 2, "turn $turn: an owner that works on wakes the backend by which it waits so often");
 	}
-	my $looks = (mono_now() - $begin) / $timeout;
-	note sprintf('woken %d times by %d locks; deadlock_timeout passed %.0f times', $woken, $pairs, $looks);
-	# Once to be told, once to look, and the locks that it takes for that may be busy.
-	cmp_ok($woken, '<=', 4 * ($looks + 2), 'an owner that works on does not wake the backend by which it waits');
-	# Who is told once only looks after 1, 2, 4 and 8 times deadlock_timeout, and each eight times after that.
-	cmp_ok($woken, '>=', 12, 'but sees to it that it looks');
 	$ctl->query_safe("SELECT dlock_release('hot', 'holder')");
 	isnt($waiter->result->{out}, '', 'and it gets the lock');
 	$ctl->query_safe("SELECT dlock_force_release('hot', 'test')");
@@ -223,7 +239,7 @@ foreach my $case (
 {
 	$ctl->query_safe("SELECT dlock_acquire('hot', 'holder', '1 h')");
 	my $waiters = start_crowd('1h', 'shared');
-	$ctl->query_safe("SELECT dlock_release('hot', 'holder')");
+	cost_is($ctl, $ctl, "SELECT dlock_release('hot', 'holder')", { wakes => $crowd, records => 1 }, 'a release wakes all that share');
 	$waiters->finish;
 	is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'hot' AND mode = 'shared'"), $crowd, 'a crowd that shares: all have it');
 	end_crowd($waiters);
