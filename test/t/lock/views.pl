@@ -1,7 +1,6 @@
 # Proves: dlock_waiters shows who waits for what, since when, in which place and
 # behind whom, and nobody else; waits have events of their own; slow ones are
-# logged as log_lock_waits says.  dlock_lease costs the same however many leases
-# there are.
+# logged as log_lock_waits says.
 
 use strict;
 use warnings FATAL => 'all';
@@ -165,38 +164,6 @@ sub rows
 	like($log, qr/DETAIL:  In the way: (?:"holder \d+", ){64}\.\.\.\.$/m, 'with as many owners as are named');
 	$monitor->query_safe("SELECT dlock_force_release('crowded', 'next')");
 	like($session[2]->answer, qr/^\d+$/, 'granted');
-}
-
-# What dlock_lease() costs does not depend on how many leases there are.
-{
-	my $processor_time = sub {
-		return $monitor->query_safe("SELECT split_part(pg_read_file('/proc/self/schedstat', 0, 60), ' ', 1)::float8 / 1e9");
-	};
-	my $cost = sub {
-		my $least;
-		foreach my $round (1 .. 10)
-		{
-			my $before = $processor_time->();
-			$monitor->query_safe("SELECT count(l.*) FROM generate_series(1, 2000) i, LATERAL dlock_lease('cost-' || i % 100 || left(random()::text, 0)) l");
-			my $time = $processor_time->() - $before;
-			$least = $time if !defined $least || $time < $least;
-		}
-		return $least;
-	};
-	my ($few, $many);
-
-	# A neighbour on the machine may come between the one and the other; not each time.
-	foreach my $turn (1 .. 5)
-	{
-		$monitor->query_safe("SELECT dlock_release_all('cost')");
-		$monitor->query_safe("SELECT count(dlock_acquire('cost-' || i, 'cost', '1 h')) FROM generate_series(0, 99) i");
-		$few = $cost->();
-		$monitor->query_safe("SELECT count(dlock_acquire('cost-' || i, 'cost', '1 h')) FROM generate_series(100, 99999) i");
-		$many = $cost->();
-		last if $many < 3 * $few;
-	}
-	cmp_ok($many, '<', 3 * $few, "dlock_lease() among 100000 leases as among 100 (2000 calls in $few s of the processor)");
-	is($monitor->query_safe("SELECT name, owner, state FROM dlock_lease('cost-99999')"), 'cost-99999|cost|held', 'it is there');
 }
 
 $_->quit foreach $monitor, @session, $waits, $looks;

@@ -1,0 +1,84 @@
+# Proves: what each operation costs, counted: the locks, leases and requests that it visits,
+# the WAL records that it writes, and the flushes that it asks for.  A request for several
+# locks is flushed once.  dlock_lease costs the same however many leases there are.  The
+# clock stands still, or a record that is not flushed would wake the launcher now and then.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockClock;
+use DLockFault;
+use DLockSession;
+use DLockTest;
+use Test::More;
+
+my $db = 'postgres';
+my $node = start_fault_node('main', conf => "deadlock_timeout = 1h\ndlock.max_reapers = 0\n");
+my ($ctl, $worker) = open_sessions($node, $db, 2, name => 's', setup => 'SET synchronous_commit = on');
+
+# A statement of the worker's costs this, and nothing else.
+sub costs
+{
+	my ($sql, $expected, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my %nothing = map { $_ => 0 } qw(entries leases requests records flushes wakes);
+
+	return cost_is($ctl, $worker, "SELECT $sql", { %nothing, %$expected }, "$test_name: $sql");
+}
+
+# Tokens are reserved, and pages known.
+$worker->query_safe("SELECT count(dlock_acquire('warm' || i, 'warm', '1 h')), dlock_release_all('warm') FROM generate_series(1, 20) i");
+
+# A lock of one's own.
+costs("dlock_acquire('lock', 'me', '1 h')", { flushes => 1, records => 1 }, 'granted');
+costs("dlock_acquire('lock', 'other', '1 h')", { entries => 1, leases => 1 }, 'refused');
+costs("dlock_renew('lock', 'me')", { entries => 1, flushes => 1, leases => 1 }, 'renewed at the same moment');
+costs("dlock_renew('lock', 'me', '2 h')", { entries => 1, flushes => 1, leases => 1, records => 1 }, 'renewed for longer');
+costs("dlock_check('lock', 1)", { entries => 1, leases => 1 }, 'checked');
+costs("dlock_release('lock', 'other')", { entries => 2, leases => 2 }, 'not released');
+costs("dlock_release('lock', 'me')", { entries => 2, leases => 1, records => 1 }, 'released');
+costs("dlock_release('lock', 'me')", {}, 'not there');
+
+# Bound to the session.
+costs("dlock_acquire('lock', 'me', bind => 'session')", {}, 'bound');
+costs("dlock_release('lock', 'me')", { entries => 2, leases => 1 }, 'bound and released');
+
+# A path, and several.
+costs("dlock_acquire_path('a/b/c/d', 'me', '1 h')", { flushes => 1, records => 1 }, 'a path');
+costs("dlock_release('a/b/c/d', 'me')", { entries => 9, leases => 5, records => 1 }, 'its release');
+costs("dlock_acquire_all('{a, b, c, d}', 'me', '1 h')", { flushes => 1, records => 4 }, 'several');
+costs("dlock_release_all('me')", { entries => 8, leases => 8, records => 4 }, 'their release');
+
+# Without the wait for the disk.
+$worker->query_safe('SET synchronous_commit = off');
+costs("dlock_acquire('lock', 'me', '1 h')", { records => 1 }, 'not flushed');
+costs("dlock_release('lock', 'me')", { entries => 2, leases => 1, records => 1 }, 'not flushed');
+$worker->query_safe('SET synchronous_commit = on');
+
+# As many as one likes with one flush.  Some records more are for new pages.
+{
+	my %cost = cost($ctl, $worker, "SELECT dlock_acquire_all(array_agg('many-' || i), 'me', '1 h') FROM generate_series(1, 500) i");
+
+	is($cost{flushes}, 1, 'five hundred locks, one flush');
+	cmp_ok($cost{records}, '>=', 500, 'a record for each');
+	cmp_ok($cost{records}, '<=', 520, 'and few more');
+	is($ctl->query_safe("SELECT dlock_release_all('me')"), 500, 'all are there');
+}
+
+# dlock_lease() among so many leases: it visits one, and the few locks in front of it in the
+# hash table.
+foreach my $many (100, 100_000)
+{
+	$ctl->query_safe("SELECT count(dlock_acquire('one-of-' || i, 'me', '1 h', reentry => 'return')) FROM generate_series(1, $many) i");
+	my %cost = cost($ctl, $worker, 'SELECT count(l.*) FROM generate_series(1, 100) i, LATERAL dlock_lease($$one-of-$$ || i) l');
+	is($cost{leases}, 100, "dlock_lease() among $many leases");
+	cmp_ok($cost{entries}, '<=', 300, 'visits few locks');
+}
+
+$_->quit foreach $worker, $ctl;
+$node->stop;
+log_is_clean($node);
+done_testing();
