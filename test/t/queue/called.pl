@@ -1,5 +1,5 @@
-# Proves: a request that is called keeps the lock for its process until the lease
-# that it would get would end, and no longer; a process that comes too late waits
+# Proves, to the microsecond: a request that is called keeps the lock for its process until
+# the lease that it would get would end, and no longer; a process that comes too late waits
 # again and never has a lease that is over; one that is cancelled or terminated
 # meanwhile passes the lock on at once; and nobody else is let in.
 
@@ -9,17 +9,19 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
 use DLockQueue;
 use DLockSession;
 use DLockTest;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_node('main');
+# Nothing else calls anybody: no reaper, and no search for deadlocks.
+my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\ndlock.max_reapers = 0\n");
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
-my @s = open_sessions($node, $db, 4, name => 'w', setup => "SET deadlock_timeout = '10 min'");
+my @s = open_sessions($node, $db, 4, name => 'w');
 my %stopped;
 
 # Stopped processes would keep the server from being stopped.
@@ -35,8 +37,7 @@ sub stop
 	my ($session) = @_;
 
 	# Asleep, so that it does not just look.
-	wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'Extension' })
-	  or die "$session->{name} does not sleep";
+	settle($ctl);
 	kill 'STOP', $session->{pid};
 	$stopped{ $session->{pid} } = 1;
 	wait_until(sub { slurp_file("/proc/$session->{pid}/stat") =~ /\) T / }) or die 'it does not stop';
@@ -49,6 +50,7 @@ sub go_on
 
 	kill 'CONT', $session->{pid};
 	delete $stopped{ $session->{pid} };
+	settle($ctl);
 	return;
 }
 
@@ -74,22 +76,22 @@ sub blocked_by
 	return $ctl->query_safe("SELECT coalesce(string_agg(blocked_by::text, ' '), 'none') FROM dlock_waiters WHERE owner = '$owner'");
 }
 
-# Late, after a release or at the holder's deadline.
+# Late, after a release or at the holder's deadline, when whoever asks calls it.
 foreach my $way ('release', 'deadline')
 {
 	my $name = "late-$way";
 	$ctl->query_safe("SELECT dlock_acquire('$name', 'holder', '1 h')");
-	enqueue($ctl, $s[0], acquire($name, 'late', ttl => '3 s'));
+	enqueue($ctl, $s[0], acquire($name, 'late', ttl => '10 min'));
 	enqueue($ctl, $s[1], acquire($name, 'next'));
 	stop($s[0]);
-	$ctl->query_safe("SELECT " . ($way eq 'release' ? "dlock_release('$name', 'holder')" : "dlock_renew('$name', 'holder', '1 s')"));
+	$way eq 'release' ? $ctl->query_safe("SELECT dlock_release('$name', 'holder')") : advance(3600, $ctl);
 	is($ctl->query_safe(acquire($name, 'barger', wait => '0')), '', "$way: nobody barges in");
-	ok(wait_until(sub { blocked_by('late') eq '{}' || holders($name) eq 'next' }), "$way: it is called");
+	is(blocked_by('late'), '{}', "$way: it is called");
 	is($ctl->query_safe("SELECT dlock_release_all('late')"), 0, "$way: but holds nothing");
-	isnt(my $next = $s[1]->result->{out}, '', "$way: the next gets the lock");
+	my $next = granted_at($ctl, $s[1], 600, "$way: the next gets the lock");
 	is($ctl->query_safe("SELECT dlock_release_all('late')"), 0, "$way: it holds nothing then, either");
 	go_on($s[0]);
-	ok(wait_until(sub { blocked_by('late') eq '{next}' }), "$way: it waits again");
+	is(blocked_by('late'), '{next}', "$way: it waits again");
 	is(holders($name), 'next', "$way: for the holder");
 	$ctl->query_safe("SELECT dlock_release_token('$name', $next)");
 	cmp_ok($s[0]->result->{out}, '>', $next, "$way: and gets a later token");
@@ -99,17 +101,17 @@ foreach my $way ('release', 'deadline')
 # Not so late: it is its turn still, even if its time is up.
 {
 	my $token = $ctl->query_safe("SELECT dlock_acquire('soon', 'holder', '1 h')");
-	enqueue($ctl, $s[0], acquire('soon', 'late', wait => '6 s'));
+	enqueue($ctl, $s[0], acquire('soon', 'late', wait => '30 min'));
 	enqueue($ctl, $s[1], acquire('soon', 'next'));
 	stop($s[0]);
-	my $at = mono_now();
 	$ctl->query_safe("SELECT dlock_release('soon', 'holder')");
 	is($ctl->query_safe(acquire('soon', 'barger', wait => '0')), '', 'its turn: nobody barges in');
 	is($ctl->query_safe("SELECT dlock_force_release('soon', 'test')"), 0, 'its turn: nobody holds the lock');
-	wait_until(sub { mono_now() > $at + 6.5 });
+	advance(3600 - 0.000001, $ctl);
 	is(blocked_by('next'), '{late}', 'its turn: the next waits');
 	go_on($s[0]);
 	cmp_ok($s[0]->result->{out}, '>', $token, 'its turn: it gets the lock');
+	remaining_is($ctl, 'soon', 3600, 'its turn: for all of its ttl');
 	is(queue($ctl, 'soon'), 'next', 'its turn: the next waits still');
 	$ctl->query_safe("SELECT dlock_release('soon', 'late')");
 	$s[1]->result;
@@ -134,13 +136,13 @@ foreach my $way ('cancel', 'terminate')
 	$ctl->query_safe("SELECT dlock_release('end', 'next')");
 	next unless $answer->{gone};
 	$s[0]->quit;
-	$s[0] = DLockSession->new($node, $db, name => 'w1', setup => "SET deadlock_timeout = '10 min'");
+	$s[0] = DLockSession->new($node, $db, name => 'w1');
 }
 
 # One for several locks.
 foreach my $request (
-	[ 'several', 'b', "SELECT dlock_acquire_all('{a, b}', 'late', '3 s', NULL)" ],
-	[ 'a path', 'a/b', "SELECT dlock_acquire_path('a/b', 'late', '3 s', NULL)" ])
+	[ 'several', 'b', "SELECT dlock_acquire_all('{a, b}', 'late', '10 min', NULL)" ],
+	[ 'a path', 'a/b', "SELECT dlock_acquire_path('a/b', 'late', '10 min', NULL)" ])
 {
 	my ($what, $name, $sql) = @$request;
 	$ctl->query_safe("SELECT dlock_acquire('a', 'holder', '1 h')");
@@ -148,10 +150,10 @@ foreach my $request (
 	enqueue($ctl, $s[1], acquire('a', 'next a'));
 	stop($s[0]);
 	$ctl->query_safe("SELECT dlock_release('a', 'holder')");
-	isnt($s[1]->result->{out}, '', "$what: the next gets the lock that was called for");
+	granted_at($ctl, $s[1], 600, "$what: the next gets the lock that was called for");
 	is(holders($name), '', "$what: nothing is held by the late one");
 	go_on($s[0]);
-	ok(wait_until(sub { blocked_by('late') =~ /next a/ }), "$what: it waits again");
+	like(blocked_by('late'), qr/next a/, "$what: it waits again");
 	$ctl->query_safe("SELECT dlock_release('a', 'next a')");
 	isnt($s[0]->result->{out}, '', "$what: and gets all");
 	$ctl->query_safe("SELECT dlock_release_all('late')");
@@ -161,10 +163,14 @@ foreach my $request (
 # refused calls it, so that it keeps others out for no longer than a ttl.
 {
 	$ctl->query_safe("SELECT dlock_acquire('held', 'holder', '1 h')");
-	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{free, held}', 'late', '1 s', NULL)");
+	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{free, held}', 'late', '10 min', NULL)");
 	stop($s[0]);
-	ok(wait_until(sub { $ctl->query_safe(acquire('free', 'other', wait => '0')) ne '' }),
-		'stopped: a free lock is not kept from others for ever');
+	my $try = acquire('free', 'other', wait => '0');
+	is($ctl->query_safe($try), '', 'stopped: a free lock is kept from others');
+	advance(600 - 0.000001, $ctl);
+	is($ctl->query_safe($try), '', 'stopped: for a ttl');
+	advance(0.000001, $ctl);
+	isnt($ctl->query_safe($try), '', 'stopped: and no longer');
 	go_on($s[0]);
 	$ctl->query_safe("SELECT dlock_force_release('held', 'test'), dlock_force_release('free', 'test')");
 	isnt($s[0]->result->{out}, '', 'stopped: then it gets both');
@@ -173,14 +179,11 @@ foreach my $request (
 
 # One that was called in vain is as if it had not been called.
 {
-	my $slept = sub { slurp_file("/proc/$s[0]{pid}/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die };
-
 	$ctl->query_safe("SELECT dlock_acquire('vain', 'h1', '1 h'), dlock_acquire('held', 'h2', '1 h')");
-	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{vain, held}', 'both', '1 s', NULL)");
-	my $before = $slept->();
-	my $at = mono_now();
+	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{vain, held}', 'both', '10 min', NULL)");
 	$ctl->query_safe("SELECT dlock_release('vain', 'h1')");
-	wait_until(sub { $slept->() > $before && mono_now() > $at + 1.2 }) or die 'it does not look';
+	settle($ctl);
+	advance(1200, $ctl);
 	is($ctl->query_safe(acquire('vain', 'barger', wait => '0')), '', 'called in vain: it keeps its turn');
 	$ctl->query_safe("SELECT dlock_release('held', 'h2')");
 	isnt($s[0]->result->{out}, '', 'called in vain: it gets both');
@@ -194,7 +197,7 @@ foreach my $request (
 	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{one, two}', 'both', '1 h', NULL)");
 	enqueue($ctl, $s[1], acquire('one', 'next'));
 	$ctl->query_safe("SELECT dlock_release('one', 'h1')");
-	nobody_answers('one of two is free: nobody has it', @s[ 0, 1 ]);
+	still_waits($ctl, 'one of two is free: nobody has it', @s[ 0, 1 ]);
 	is(blocked_by('next'), '{both}', 'one of two is free: its turn');
 	$ctl->query_safe("SELECT dlock_release('two', 'h2')");
 	isnt($s[0]->result->{out}, '', 'both are free: granted');
@@ -203,44 +206,36 @@ foreach my $request (
 	$ctl->query_safe("SELECT dlock_release_all('next')");
 }
 
-# Two in a row: the third looks by itself.
+# Two in a row: the third looks by itself, after 1, 3, 7 and 15 minutes.  The time of the
+# first is over after 10, so the second is called after 15, for 10 more.
 {
-	my $third = DLockSession->new($node, $db, name => 'third', setup => "SET deadlock_timeout = '200 ms'");
-	my ($first, $second);
-
-	# With more time if the first one does not get to run when it is called, and loses its turn.
-	foreach my $ttl (3, 12, 48)
-	{
-		$ctl->query_safe("SELECT dlock_acquire('row', 'holder', '1 h')");
-		enqueue($ctl, $s[$_], acquire('row', "late$_", ttl => "$ttl s")) foreach 0, 1;
-		enqueue($ctl, $third, acquire('row', 'third'));
-		stop($s[$_]) foreach 0, 1;
-		$ctl->query_safe("SELECT dlock_release('row', 'holder')");
-		isnt($third->result->{out}, '', 'two are late: the third gets the lock');
-		go_on($s[$_]) foreach 0, 1;
-		ok(wait_until(sub { blocked_by('late0') eq '{third}' }), 'two are late: the first waits');
-		my $from = mono_now();
-		$ctl->query_safe("SELECT dlock_release('row', 'third')");
-		$first = $s[0]->result->{out};
-		my $soon = mono_now() - $from < $ttl;
-		$ctl->query_safe("SELECT dlock_force_release('row', 'test')");
-		$second = $s[1]->result->{out};
-		$ctl->query_safe("SELECT dlock_force_release('row', 'test')");
-		last if $second > $first || $soon;
-	}
-	cmp_ok($second, '>', $first, 'two are late: their order is as it was');
-	$third->quit;
+	$ctl->query_safe("SELECT dlock_acquire('row', 'holder', '1 h')");
+	enqueue($ctl, $s[$_], acquire('row', "late$_", ttl => '10 min')) foreach 0, 1;
+	$s[2]->query_safe("SET deadlock_timeout = '1 min'");
+	enqueue($ctl, $s[2], acquire('row', 'third'));
+	stop($s[$_]) foreach 0, 1;
+	$ctl->query_safe("SELECT dlock_release('row', 'holder')");
+	advance($_ * 60, $ctl) foreach 1, 2, 4, 8;
+	granted_at($ctl, $s[2], 600, 'two are late: the third gets the lock');
+	$s[2]->query_safe('RESET deadlock_timeout');
+	go_on($s[$_]) foreach 0, 1;
+	is(blocked_by('late0'), '{third}', 'two are late: the first waits');
+	$ctl->query_safe("SELECT dlock_release('row', 'third')");
+	my $first = $s[0]->result->{out};
+	$ctl->query_safe("SELECT dlock_release('row', 'late0')");
+	cmp_ok($s[1]->result->{out}, '>', $first, 'two are late: their order is as it was');
+	$ctl->query_safe("SELECT dlock_release('row', 'late1')");
 }
 
 # Permits: a call takes one away from those behind, and no more.
 {
 	$ctl->query_safe("SELECT dlock_acquire('pool', 'h$_', '1 h', permits => 2)") foreach 1, 2;
-	enqueue($ctl, $s[0], acquire('pool', 'late', permits => 2, ttl => '3 s'));
+	enqueue($ctl, $s[0], acquire('pool', 'late', permits => 2, ttl => '10 min'));
 	enqueue($ctl, $s[$_], acquire('pool', "p$_", permits => 2)) foreach 1, 2;
 	stop($s[0]);
 	$ctl->query_safe("SELECT dlock_force_release('pool', 'test')");
 	isnt($s[1]->result->{out}, '', 'permits: one that is called is not in the way of the next');
-	isnt($s[2]->result->{out}, '', 'permits: and then gives its permit away');
+	granted_at($ctl, $s[2], 600, 'permits: and then gives its permit away');
 	is(holders('pool'), 'p1 p2', 'permits: two');
 	$ctl->query_safe("SELECT dlock_force_release('pool', 'test')");
 	sqlstate_is($node, $db, acquire('pool', 'x', permits => 5, wait => '0'), '22023', 'permits: their number is that of the late one');
@@ -275,7 +270,7 @@ foreach my $request (
 	$ctl->query_safe("SELECT dlock_release('convert', 'holder')");
 	isnt(my $new = $ctl->query_safe("SELECT dlock_convert('convert', $token, 'exclusive')"), '', 'conversion: made');
 	go_on($s[0]);
-	ok(wait_until(sub { blocked_by('called') eq '{converts}' }), 'conversion: the other one waits again');
+	is(blocked_by('called'), '{converts}', 'conversion: the other one waits again');
 	is(holders('convert'), 'converts', 'conversion: one holder');
 	$ctl->query_safe("SELECT dlock_release('convert', 'converts')");
 	cmp_ok($s[0]->result->{out}, '>', $new, 'conversion: then it is its turn');
@@ -285,11 +280,11 @@ foreach my $request (
 # Its owner gets the lock by another call meanwhile.
 {
 	$ctl->query_safe("SELECT dlock_acquire('own', 'holder', '1 h', mode => 'shared')");
-	enqueue($ctl, $s[0], acquire('own', 'me', ttl => '2 s'));
+	enqueue($ctl, $s[0], acquire('own', 'me', ttl => '10 min'));
 	enqueue($ctl, $s[1], acquire('own', 'me', mode => 'shared', ttl => '1 h'));
 	stop($s[0]);
 	$ctl->query_safe("SELECT dlock_release('own', 'holder')");
-	isnt($s[1]->result->{out}, '', 'its owner: has the lock otherwise');
+	granted_at($ctl, $s[1], 600, 'its owner: has the lock otherwise');
 	go_on($s[0]);
 	is($s[0]->result->{state}, '40P01', 'its owner: it would wait for itself');
 	$ctl->query_safe("SELECT dlock_release('own', 'me')");
@@ -314,5 +309,5 @@ foreach my $request (
 queues_are_empty($ctl, 'nobody waits');
 $ctl->quit;
 $node->stop;
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page/, 'nothing odd in the log');
+log_is_clean($node);
 done_testing();
