@@ -89,7 +89,8 @@ sub woken
 }
 
 # A crowd that waits does next to nothing: each looks for a deadlock after 1, 2, 4, 8 and then
-# each 8 times deadlock_timeout, and nobody wakes anybody.  A look does not depend on how many
+# each 8 times deadlock_timeout, and nobody wakes anybody.  A look asks twice for what is held,
+# once whether its own owner holds it.  It does not depend on how many
 # wait, but for paths: those in front in the queue of the path above are looked through.
 foreach my $case (
 	[ 'for a lock', 16, "dlock_acquire('hot', 'holder', '1 h')" ],
@@ -108,7 +109,7 @@ foreach my $case (
 	my $looks = 5 * $crowd;
 	is($cost{naps}, $looks, "a crowd that waits $what: each looks so often");
 	is("@cost{qw(wakes records flushes)}", '0 0 0', "a crowd that waits $what: wakes nobody and writes nothing");
-	cmp_ok($cost{leases}, '<=', 2 * $looks, "a crowd that waits $what: visits few leases");
+	cmp_ok($cost{leases}, '<=', 4 * $looks, "a crowd that waits $what: visits few leases");
 	cmp_ok($cost{places}, '<=', 16 * $looks, "a crowd that waits $what: few places of processes");
 	cmp_ok($cost{entries}, '<=', 2 * $looks, "a crowd that waits $what: few locks");
 	cmp_ok($cost{requests}, '<=', $requests * $looks, "a crowd that waits $what: few requests");
@@ -130,7 +131,7 @@ foreach my $case (
 	settle($ctl);
 	my %after = counts($ctl, 0);
 	is(join(' ', map { $after{$_} - $before{$_} } qw(wakes records naps)), '1 2 0', 'it is granted to one of the crowd, and nobody else is woken');
-	cmp_ok($after{requests} - $before{requests}, '<=', 10, 'a release and the grant that follows visit few requests');
+	cmp_ok($after{requests} - $before{requests}, '<=', 11, 'a release and the grant that follows visit few requests');
 	cmp_ok($after{leases} - $before{leases}, '<=', 4, 'and few leases');
 	end_crowd($waiters);
 	$holder->quit;
