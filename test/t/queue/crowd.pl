@@ -130,7 +130,7 @@ foreach my $case (
 	cost_is($ctl, $holder, "SELECT dlock_release('hot', 'holder')", { entries => 1, leases => 1, requests => 4, wakes => 1, records => 1 }, 'a release beside a crowd');
 	settle($ctl);
 	my %after = counts($ctl, 0);
-	
+
 	# Wake-ups are not counted here: the worker that flushes may be due one.
 	is(join(' ', map { $after{$_} - $before{$_} } qw(records naps)), '2 0', 'it is granted to one of the crowd, and nobody else of it is woken');
 	cmp_ok($after{requests} - $before{requests}, '<=', 11, 'a release and the grant that follows visit few requests');
