@@ -106,8 +106,11 @@ foreach my $case (
 	my %after = work();
 	is(scalar keys %after, $crowd, "a crowd waits $what");
 	my %cost = map { $_ => total($_, %after) - total($_, %before) } qw(naps wakes records flushes leases places entries requests);
-	my $looks = 5 * $crowd;
-	is($cost{naps}, $looks, "a crowd that waits $what: each looks so often");
+
+	# A signal of the server's own may wake a backend once more, and it looks then.
+	my $looks = $cost{naps};
+	cmp_ok($looks, '>=', 5 * $crowd, "a crowd that waits $what: each looks so often");
+	cmp_ok($looks, '<=', 6 * $crowd, "a crowd that waits $what: and no more often");
 	is("@cost{qw(wakes records flushes)}", '0 0 0', "a crowd that waits $what: wakes nobody and writes nothing");
 	cmp_ok($cost{leases}, '<=', 4 * $looks, "a crowd that waits $what: visits few leases");
 	cmp_ok($cost{places}, '<=', 16 * $looks, "a crowd that waits $what: few places of processes");
