@@ -74,10 +74,11 @@ typedef enum DLockFaultCost
 	DLOCK_COST_RECORDS,			/* of the WAL */
 	DLOCK_COST_FLUSHES,			/* of the WAL, needed or not */
 	DLOCK_COST_WAKES,			/* of other processes */
-	DLOCK_COST_NAPS				/* how often the process went to sleep */
+	DLOCK_COST_NAPS,			/* how often the process went to sleep */
+	DLOCK_COST_WOKEN			/* how often this library has set its latch */
 } DLockFaultCost;
 
-#define DLOCK_FAULT_COSTS	(DLOCK_COST_NAPS + 1)
+#define DLOCK_FAULT_COSTS	(DLOCK_COST_WOKEN + 1)
 
 /* set-up */
 extern void dlock_fault_request(void);
@@ -106,6 +107,7 @@ extern void dlock_fault_clock_wakes(void);
 
 /* the counts */
 extern void dlock_fault_count(DLockFaultCost cost);
+extern void dlock_fault_count_wake(const Latch *latch);
 
 /* points */
 extern void dlock_fault_point(const char *name);
@@ -148,7 +150,7 @@ extern void dlock_fault_interrupt(void);
 #define ReadRecentBuffer(locator, fork, block, buffer) \
 	(!dlock_fault_fails("ReadRecentBuffer") && ReadRecentBuffer(locator, fork, block, buffer))
 #define SetLatch(latch) \
-	(dlock_fault_clock_wakes(), dlock_fault_count(DLOCK_COST_WAKES), SetLatch(latch))
+	(dlock_fault_clock_wakes(), dlock_fault_count_wake(latch), SetLatch(latch))
 
 /* What is counted and needs no mark either. */
 #define GenericXLogFinish(state) \

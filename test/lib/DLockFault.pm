@@ -128,7 +128,7 @@ sub go_all
 }
 
 # What a session, or a process by its id, or all (0) have visited and done up to now, by
-# name: entries, leases, requests, places, records, flushes, wakes, naps.
+# name: entries, leases, requests, places, records, flushes, wakes, naps, woken.
 sub counts
 {
 	my ($control, $session) = @_;

@@ -42,7 +42,7 @@ typedef struct FaultCountsShared
 static FaultCountsShared *counts = NULL;
 
 static const char *const names[DLOCK_FAULT_COSTS] = {
-	"entries", "leases", "requests", "places", "records", "flushes", "wakes", "naps"
+	"entries", "leases", "requests", "places", "records", "flushes", "wakes", "naps", "woken"
 };
 
 static Size
@@ -77,6 +77,18 @@ dlock_fault_count(DLockFaultCost cost)
 {
 	if (counts != NULL && MyProc != NULL && MyProcNumber < MaxBackends)
 		(void) pg_atomic_fetch_add_u64(&counts[MyProcNumber].costs[cost], 1);
+}
+
+/* This process sets the latch of a process: count that for both. */
+void
+dlock_fault_count_wake(const Latch *latch)
+{
+	const PGPROC *proc = (const PGPROC *) ((const char *) latch - offsetof(PGPROC, procLatch));
+	ptrdiff_t	number = proc - ProcGlobal->allProcs;
+
+	dlock_fault_count(DLOCK_COST_WAKES);
+	if (counts != NULL && number >= 0 && number < MaxBackends)
+		(void) pg_atomic_fetch_add_u64(&counts[number].costs[DLOCK_COST_WOKEN], 1);
 }
 
 const char *
