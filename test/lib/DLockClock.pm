@@ -1,6 +1,6 @@
 # A clock that the test sets.  It stands still from the first line of a test that uses
-# this module, for all servers with fault points and all commands that the test starts;
-# time passes when the test says so, and servers have settled when that returns: what was
+# this module, for all servers with fault points that the test starts (and for a command
+# that was made with FAULTS=1); time passes when the test says so, and servers have settled when that returns: what was
 # due has happened, and every process sleeps.  So nothing here waits for a deadline, and
 # no load of the machine makes a lease end too early.  See test/modules/test_clock.h.
 #
@@ -20,7 +20,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(clock_gettime CLOCK_REALTIME);
 
-our @EXPORT = qw(advance settle clock_us step_wall_clock still_waits granted_at remaining_is);
+our @EXPORT = qw(advance settle still_waits granted_at remaining_is);
 
 # Linux's number of CLOCK_BOOTTIME.
 my $boottime = 7;
@@ -28,38 +28,15 @@ my $boottime = 7;
 my $path = PostgreSQL::Test::Utils::tempdir_short() . '/clock';
 
 # The frozen time, what was skipped of a running one, and how far the wall clock is ahead.
-sub _write
-{
-	my @clock = @_;
-
-	# Written in place, since it is mapped.
-	open my $fh, (-e $path ? '+<' : '>'), $path or croak "$path: $!";
-	binmode $fh;
-	syswrite($fh, pack('q3', @clock)) == 24 or croak "$path: $!";
-	close $fh or croak "$path: $!";
-	chmod 0666, $path;
-	return;
-}
-
-sub _read
-{
-	open my $fh, '<', $path or croak "$path: $!";
-	binmode $fh;
-	sysread $fh, my $clock, 24;
-	close $fh;
-	return unpack 'q3', $clock;
-}
-
 {
 	my $now = int(clock_gettime($boottime) * 1e6);
-	_write($now, 0, int(clock_gettime(CLOCK_REALTIME) * 1e6) - $now);
-	$ENV{DLOCK_TEST_CLOCK} = $path;
-}
 
-# The time in microseconds.
-sub clock_us
-{
-	return (_read())[0];
+	open my $fh, '>', $path or croak "$path: $!";
+	binmode $fh;
+	syswrite($fh, pack('q3', $now, 0, int(clock_gettime(CLOCK_REALTIME) * 1e6) - $now)) == 24 or croak "$path: $!";
+	close $fh or croak "$path: $!";
+	chmod 0666, $path;
+	$ENV{DLOCK_TEST_CLOCK} = $path;
 }
 
 sub _us
@@ -86,17 +63,6 @@ sub settle
 	my @controls = @_;
 
 	$_->query_safe('SELECT clock_settle()') foreach @controls;
-	return;
-}
-
-# Step the wall clock alone, by so many seconds.
-sub step_wall_clock
-{
-	my ($seconds) = @_;
-	my @clock = _read();
-
-	$clock[2] += _us($seconds);
-	_write(@clock);
 	return;
 }
 

@@ -13,9 +13,10 @@
  *	  counted, too.  Records, flushes and wake-ups are counted by the macros at
  *	  the end of fault.h.
  *
- *	  Lock rules.  A process changes its own counts only, and all of them may be
- *	  read at any time.  The counts of a process that has ended go on with the
- *	  next one that has its number.
+ *	  Lock rules.  A process changes its own counts, and "woken" is changed by
+ *	  the one that wakes it; all of them are atomic and may be read at any time.
+ *	  The counts of a process that has ended go on with the next one that has
+ *	  its number.
  *
  * IDENTIFICATION
  *	  test/modules/fault_counts.c

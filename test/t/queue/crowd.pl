@@ -89,9 +89,9 @@ sub woken
 }
 
 # A crowd that waits does next to nothing: each looks for a deadlock after 1, 2, 4, 8 and then
-# each 8 times deadlock_timeout, and nobody wakes anybody.  A look asks twice for what is held,
-# once whether its own owner holds it.  It does not depend on how many
-# wait, but for paths: those in front in the queue of the path above are looked through.
+# each 8 times deadlock_timeout, and nobody wakes anybody.  A look asks what is held, and once
+# more whether its own owner holds it.  It does not depend on how many wait, but for paths:
+# those in front in the queue of the path above are looked through.
 foreach my $case (
 	[ 'for a lock', 16, "dlock_acquire('hot', 'holder', '1 h')" ],
 	[ 'for paths', 2 * $crowd + 32, "count(dlock_acquire('hot/' || i, 'holder', '1 h')) FROM generate_series(0, $crowd) i",
