@@ -107,10 +107,11 @@ foreach my $case (
 	is(scalar keys %after, $crowd, "a crowd waits $what");
 	my %cost = map { $_ => total($_, %after) - total($_, %before) } qw(naps woken wakes records flushes leases places entries requests);
 
-	is($cost{woken}, 5 * $crowd, "a crowd that waits $what: each is woken so often, by its timer");
-
-	# A signal of the server's own may wake a backend once more, and it looks then.
+	# A signal of the server's own may wake a backend, which then looks once more, or before
+	# its timer would have woken it.
 	my $looks = $cost{naps};
+	cmp_ok($looks, '>=', 5 * $crowd, "a crowd that waits $what: each looks so often");
+	cmp_ok($cost{woken}, '<=', 5 * $crowd, "a crowd that waits $what: and is woken no more often");
 	is("@cost{qw(wakes records flushes)}", '0 0 0', "a crowd that waits $what: wakes nobody and writes nothing");
 	cmp_ok($cost{leases}, '<=', 4 * $looks, "a crowd that waits $what: visits few leases");
 	cmp_ok($cost{places}, '<=', 16 * $looks, "a crowd that waits $what: few places of processes");
@@ -187,7 +188,8 @@ foreach my $case (
 	is($ctl->query_safe($held), 'f', "$what: a lease expires");
 	my %after = work();
 	is(scalar keys %after, $crowd + 1, "$what: they wait on");
-	is(woken(\%before, \%after), $looks ? $first->pid : '', "$what: an expiry wakes no herd");
+	delete @before{ $first->pid }, delete @after{ $first->pid } if $looks;
+	is(woken(\%before, \%after), '', "$what: an expiry wakes no herd");
 	end_crowd($waiters);
 	$ctl->query_safe("SELECT dlock_release_all('holder')");
 	$first->quit;
@@ -236,7 +238,9 @@ foreach my $case (
 		settle($ctl);
 		advance($timeout, $ctl);
 		my %after = counts($ctl, $waiter);
-		is($after{woken} - $before{woken}, $turn == 1 ? 1 : 2, "turn $turn: an owner that works on wakes the backend by which it waits so often");
+		my $times = $turn == 1 ? 1 : 2;
+		cmp_ok($after{woken} - $before{woken}, '<=', $times, "turn $turn: an owner that works on does not wake the backend by which it waits more often");
+		cmp_ok($after{naps} - $before{naps}, '>=', $times, "turn $turn: which looks so often");
 	}
 	$ctl->query_safe("SELECT dlock_release('hot', 'holder')");
 	isnt($waiter->result->{out}, '', 'and it gets the lock');
