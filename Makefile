@@ -3,7 +3,8 @@
 #   make                 build the library and the command
 #   make install         install them into the directories of the server that PG_CONFIG names
 #   make installcheck    test the installed library on private servers
-#   make test            everything a newcomer needs: packages, build, all tests; installs nothing
+#   make test            everything a newcomer needs: packages, build, tests; installs nothing
+#   make nightly         all tests on all versions, and all that attacks the promises; hours
 #   make demo            a private throw-away server with the story of a lease
 #   make bench           compare with the usual alternatives
 #   make proof S=600     attack the promises of doc/proof.md for so many seconds
@@ -65,7 +66,7 @@ timed_proofs := proof-history proof-fuzz proof-power proof-soak
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
 scripts := test demo stop-demo bench proof $(timed_proofs) proof-model proof-mutants proof-ha proof-plproxy \
-	proof-pgbouncer proof-builds test-versions test-bare test-packages dist
+	proof-pgbouncer proof-builds test-versions test-bare test-packages nightly dist
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -142,7 +143,7 @@ proof-mutants:
 proof-ha:
 	@$(srcdir)/test/proof/ha/run
 
-# PARTS='ubsan' and the like: some of them.
+# PARTS='asan' and the like: some of them.
 proof-builds:
 	@$(srcdir)/test/proof/builds/run $(PARTS)
 
@@ -151,6 +152,9 @@ proof-plproxy:
 
 proof-pgbouncer:
 	@TESTS=cli_pooler $(srcdir)/test/run
+
+nightly:
+	@PARTS='$(PARTS)' $(srcdir)/test/nightly
 
 test-versions:
 	@$(srcdir)/test/versions

@@ -27,12 +27,8 @@ my $library;
 sub start_fault_node
 {
 	my ($name, %params) = @_;
-	my $path = $ENV{DLOCK_FAULT_PATH_CONFIG};
-	plan skip_all => 'only test/run compiles the library with fault points' if !defined $ENV{DLOCK_FAULT_BINDIR};
-	my $node = init_node(
-		$name, %params,
-		node => defined $path ? [] : [ install_path => dirname($ENV{DLOCK_FAULT_BINDIR}) ],
-		path => defined $path ? slurp_file($path) : '');
+	plan skip_all => 'only test/run compiles the library with fault points' if ($ENV{DLOCK_FAULTS} // 'no') eq 'no';
+	my $node = init_node($name, %params);
 
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION dlock');

@@ -29,6 +29,28 @@ our @EXPORT = qw(
   store_slots slots_of_file fake_clock_env fake_clock_set
 );
 
+# What the test has used of the processor, for DLockTotals; not what its children have.
+my $test_pid = $$;
+
+END
+{
+	if ($$ == $test_pid && defined $ENV{TESTLOGDIR})
+	{
+		my $status = $?;
+		my ($name) = $0 =~ m{([^/]+)\.pl$};
+
+		if (defined $name && open my $out, '>', "$ENV{TESTLOGDIR}/cpu_$name")
+		{
+			my $cpu = 0;
+
+			$cpu += $_ foreach times;
+			printf $out "%.1f\n", $cpu;
+			close $out;
+		}
+		$? = $status;
+	}
+}
+
 # ---------------------------------------------------------------------------
 # Servers
 # ---------------------------------------------------------------------------
@@ -72,6 +94,9 @@ sub init_node
 		# It would preload the library, which not every test wants.
 		local %ENV = %ENV;
 		delete $ENV{TEMP_CONFIG};
+
+		# The template is of the server that is tested.
+		delete $ENV{INITDB_TEMPLATE} if @$new;
 		$node->init(%params);
 	}
 	$node->append_conf('postgresql.conf',

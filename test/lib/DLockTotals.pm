@@ -7,6 +7,11 @@ package DLockTotals;
 use strict;
 use warnings;
 use parent 'TAP::Harness';
+use Time::HiRes qw(time);
+
+# The slowest files that are told, and what a file may take.
+my $slowest_told = 10;
+my $budget = 30;
 
 # How much of a failure is told.
 my $told_chars = 240;
@@ -66,7 +71,54 @@ sub summary
 	open my $out, '>', $ENV{DLOCK_TOTALS} or die "$ENV{DLOCK_TOTALS}: $!";
 	print $out "$_\n" foreach "$passed $failed $skipped", @failures;
 	close $out or die "$ENV{DLOCK_TOTALS}: $!";
+	$self->tell_times($aggregate);
 	return;
+}
+
+# How long the files took.  The processor seconds are those of the test and of the
+# programs that it has waited for; servers are not among them.
+sub tell_times
+{
+	my ($self, $aggregate) = @_;
+	my %took;
+
+	foreach my $file (grep { /\.pl$/ } $aggregate->descriptions)
+	{
+		my ($parser) = $aggregate->parsers($file);
+		$took{$file} = $parser->end_time - $parser->start_time;
+	}
+	my @slowest = sort { $took{$b} <=> $took{$a} } keys %took;
+	if ($ENV{DLOCK_TIMES} && @slowest)
+	{
+		open my $out, '>', $ENV{DLOCK_TIMES} or die "$ENV{DLOCK_TIMES}: $!";
+		printf $out "%s\t%.1f\t%s\n", name_of($_), $took{$_}, cpu_of($_) foreach @slowest;
+		close $out or die "$ENV{DLOCK_TIMES}: $!";
+	}
+	return if @slowest <= $slowest_told;
+	print "slowest files: seconds, processor seconds without servers\n";
+	printf "  %6.1f %6s  %s\n", $took{$_}, cpu_of($_), name_of($_) foreach @slowest[ 0 .. $slowest_told - 1 ];
+	my @over = grep { $took{$_} > $budget } @slowest;
+	print 'over the budget of ', $budget, ' s: ', join(' ', map { name_of($_) } @over), "\n" if @over;
+	return;
+}
+
+sub name_of
+{
+	my ($file) = @_;
+	return $file =~ m{([^/]+/[^/]+)\.pl$} ? $1 : $file;
+}
+
+# DLockTest leaves it there at the end of a test.
+sub cpu_of
+{
+	my ($file) = @_;
+	my ($name) = $file =~ m{([^/]+)\.pl$};
+
+	open my $in, '<', ($ENV{TESTLOGDIR} // '.') . "/cpu_$name" or return '-';
+	my $cpu = <$in>;
+	close $in;
+	chomp $cpu;
+	return $cpu;
 }
 
 # Each failure of a file in a line.

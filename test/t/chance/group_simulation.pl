@@ -3,8 +3,6 @@
 # has two owners at any moment, as the members themselves see it; and after each
 # event all is evenly spread within two heartbeats of each member, with no more
 # moved than has to be.
-#
-# One version of the server is enough.
 
 use strict;
 use warnings FATAL => 'all';

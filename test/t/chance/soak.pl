@@ -7,8 +7,6 @@
 #   DLOCK_SEED             the choices of another run
 #
 # test/proof/DLockSoak.pm has the load and the judge, and soak_rules the latter's test.
-#
-# One version of the server is enough.
 
 use strict;
 use warnings FATAL => 'all';

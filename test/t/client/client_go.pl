@@ -1,6 +1,4 @@
 # The Go client (src/clients/go), with pgx and with lib/pq.
-#
-# The oldest and the newest version are enough.
 
 use strict;
 use warnings FATAL => 'all';

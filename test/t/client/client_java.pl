@@ -1,6 +1,4 @@
 # The Java client (src/clients/java), and its LockProvider for ShedLock.
-#
-# The oldest and the newest version are enough.
 
 use strict;
 use warnings FATAL => 'all';

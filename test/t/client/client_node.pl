@@ -1,6 +1,4 @@
 # The Node client (src/clients/node), with the driver pg of the system, or else of npm.
-#
-# The oldest and the newest version are enough.
 
 use strict;
 use warnings FATAL => 'all';

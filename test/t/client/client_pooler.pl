@@ -1,7 +1,5 @@
 # Proves: the examples of the clients in C and Java run behind PgBouncer in transaction mode,
 # with the settings that doc/clients.md names.
-#
-# The oldest and the newest version are enough.
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,6 +1,4 @@
 # The Python client (src/clients/python), with and without asyncio.
-#
-# The oldest and the newest version are enough.
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,7 +1,5 @@
 # The manual page and the completion of the dlock command: they know each command and
 # each option that its help tells of, and no others.
-#
-# One version of the server is enough.
 
 use strict;
 use warnings FATAL => 'all';

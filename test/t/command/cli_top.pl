@@ -1,8 +1,6 @@
 # dlock top: on a screen of 80 by 24 and others, what the keys do, that the terminal
 # is always given back, a server that comes and goes, plain lines, and how often a lock
 # is granted.
-#
-# One version of the server is enough.
 
 use strict;
 use warnings FATAL => 'all';

@@ -1,8 +1,6 @@
 # Proves: the command neither reads what it has not written nor loses memory, in all
 # of its subcommands against a server, when it loses its lock, and in the processes
 # that it forks.
-#
-# One version of the server is enough.
 
 use strict;
 use warnings FATAL => 'all';

@@ -2,8 +2,6 @@
 # installed: it is granted, refused and handed a lock, and what it counts was granted.  The
 # client for job queues puts, captures and finishes tasks with each whose library is there.
 # The documents ask for variants that there are, and publish.awk fills in their tables.
-#
-# One version of the server is enough.
 
 use strict;
 use warnings FATAL => 'all';

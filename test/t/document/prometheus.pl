@@ -2,8 +2,6 @@
 # dashboard and the alerts ask for, under the same names and with the same values;
 # each query of the dashboard is answered by the real Prometheus; the alerts fire when
 # they should; and a standby is scraped without errors.
-#
-# One version of the server is enough.
 
 use strict;
 use warnings FATAL => 'all';
