@@ -210,10 +210,9 @@ move_cell(uint32 *from, uint32 *to)
 static void
 trim_kept(int left)
 {
-	DLockMemoryStripe *stripe = &memory->stripes[own_stripe()];
-
 	while (kept.count > left)
 	{
+		DLockMemoryStripe *stripe = &memory->stripes[own_stripe()];
 		int			count = Min(kept.count - left, BATCH);
 
 		SpinLockAcquire(&stripe->mutex);
