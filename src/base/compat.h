@@ -93,13 +93,6 @@ typedef TU_UpdateIndexes DLockUpdateIndexes;
 #define MyProcNumber					(MyProc->pgprocno)
 #endif
 
-/* 17 lets a resource owner have sets of events; one of the session has none. */
-#if PG_VERSION_NUM < 170000
-#define DLOCK_CREATE_WAIT_EVENT_SET(n)	CreateWaitEventSet(TopMemoryContext, n)
-#else
-#define DLOCK_CREATE_WAIT_EVENT_SET(n)	CreateWaitEventSet(NULL, n)
-#endif
-
 /* 17 lets extensions name what they wait for. */
 #if PG_VERSION_NUM < 170000
 #define WaitEventExtensionNew(name)		PG_WAIT_EXTENSION

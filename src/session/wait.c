@@ -30,17 +30,11 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "executor/execdesc.h"
 #include "miscadmin.h"
-#include "nodes/execnodes.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
-#include "tcop/pquery.h"
-#include "utils/memutils.h"
-#include "utils/portal.h"
 #include "utils/snapmgr.h"
 
 #include "base/clock.h"
@@ -61,15 +55,9 @@
 #include "space/space.h"
 #include "store/flush.h"
 
-/*
- * For the socket of the client.  Of struct Port nothing else is used, so its parts
- * that take headers of other libraries can be left out.
- */
-#undef ENABLE_GSS
-#undef ENABLE_SSPI
-#undef USE_OPENSSL
-#undef USE_SSL
-#include "libpq/libpq-be.h"
+/* As in libpq/libpq.h, which wants the headers of Kerberos. */
+extern PGDLLIMPORT WaitEventSet *FeBeWaitSet;
+#define FeBeWaitSetSocketPos 0
 
 /* The longest time to sleep, in microseconds. */
 #define LONGEST_NAP		(60 * USECS_PER_SEC)
@@ -94,7 +82,6 @@ struct DLockWaitCall
 {
 	DLockSpaceKind kind;
 	DLockWaitAsk ask;
-	Oid			function;		/* the SQL function that waits */
 	const DLockBytes *name;		/* for messages */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
@@ -113,8 +100,8 @@ struct DLockWaitCall
 };
 
 static DLockWaitCall
-begin_call(DLockSpaceKind kind, DLockWaitAsk ask, Oid function, const DLockBytes *name,
-		   DLockMode mode, DLockTime wait)
+begin_call(DLockSpaceKind kind, DLockWaitAsk ask, const DLockBytes *name, DLockMode mode,
+		   DLockTime wait)
 {
 	DLockTime	now = dlock_clock_now();
 	DLockTime	check_every = (DLockTime) DeadlockTimeout * 1000;
@@ -123,7 +110,6 @@ begin_call(DLockSpaceKind kind, DLockWaitAsk ask, Oid function, const DLockBytes
 	{
 		.kind = kind,
 			.ask = ask,
-			.function = function,
 			.name = name,
 			.mode = mode,
 			.began = now,
@@ -154,94 +140,6 @@ abandon(int code, Datum arg)
 	DLOCK_FAULT_STOP("abandon");
 	dlock_queue_leave();
 	count_wait((DLockWaitCall *) DatumGetPointer(arg));
-}
-
-/* ---- the snapshot ---- */
-
-/*
- * The expression that this plan evaluates before anything else, if the plan is SELECT
- * of one expression, or SELECT of columns FROM one function; or NULL.
- */
-static Node *
-first_expression(const PlannedStmt *statement)
-{
-	Plan	   *plan = statement->planTree;
-	List	   *functions;
-	ListCell   *cell;
-
-	if (statement->commandType != CMD_SELECT || statement->subplans != NIL ||
-		plan->lefttree != NULL || plan->initPlan != NIL)
-		return NULL;
-	if (IsA(plan, Result) && list_length(plan->targetlist) == 1)
-		return (Node *) linitial_node(TargetEntry, plan->targetlist)->expr;
-	if (!IsA(plan, FunctionScan) || plan->qual != NIL)
-		return NULL;
-
-	/* Nothing else may wait, or use the snapshot. */
-	foreach(cell, plan->targetlist)
-	{
-		if (!IsA(lfirst_node(TargetEntry, cell)->expr, Var))
-			return NULL;
-	}
-	functions = ((FunctionScan *) plan)->functions;
-	return (list_length(functions) == 1) ? linitial_node(RangeTblFunction, functions)->funcexpr : NULL;
-}
-
-/*
- * Does this plan begin with a call of "function" with constants and parameters as its
- * arguments?  Then nothing has been evaluated by the statement's snapshot when the call
- * waits.
- */
-static bool
-is_mere_call(const PlannedStmt *statement, Oid function)
-{
-	FuncExpr   *call = (FuncExpr *) first_expression(statement);
-	ListCell   *cell;
-
-	if (call == NULL || !IsA(call, FuncExpr))
-		return false;
-	foreach(cell, call->args)
-	{
-		if (!IsA(lfirst(cell), Const) && !IsA(lfirst(cell), Param))
-			return false;
-	}
-	return call->funcid == function;
-}
-
-/*
- * Give up the statement's snapshot if the statement is nothing but a call of
- * "function", the one that waits.  Returns the query to take another for after the wait,
- * or NULL.  Should an error come first, the query is not looked at again.
- */
-static QueryDesc *
-release_snapshot(Oid function)
-{
-	QueryDesc  *query = (ActivePortal != NULL) ? ActivePortal->queryDesc : NULL;
-
-	/*
-	 * Is the snapshot in use that of the portal, and not one of a function in
-	 * between?
-	 */
-	if (query == NULL || query->estate == NULL || query->snapshot != query->estate->es_snapshot ||
-		!ActiveSnapshotSet() || GetActiveSnapshot() != query->snapshot || !is_mere_call(query->plannedstmt, function))
-		return NULL;
-
-	PopActiveSnapshot();
-	UnregisterSnapshot(query->estate->es_snapshot);
-	UnregisterSnapshot(query->snapshot);
-	query->estate->es_snapshot = query->snapshot = InvalidSnapshot;
-	return query;
-}
-
-/* The wait is over: let the query have a snapshot again. */
-static void
-take_snapshot(QueryDesc *query)
-{
-	if (query == NULL)
-		return;
-	query->snapshot = RegisterSnapshot(GetTransactionSnapshot());
-	query->estate->es_snapshot = RegisterSnapshot(query->snapshot);
-	PushActiveSnapshot(query->snapshot);
 }
 
 /* ---- waiting ---- */
@@ -341,29 +239,27 @@ ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
 }
 
 /*
- * Sleep on the latch, at most until then, or until the client has closed its
- * connection, which the next look at interrupts then finds.  The set of events is made
- * once for the session: to change the server's own for each nap costs system calls.
+ * Sleep on the latch, at most until then, or until the client has closed its connection,
+ * which the next CHECK_FOR_INTERRUPTS() then finds.  A client's backend sleeps on the
+ * events of its connection, as pq_check_connection() does.
  */
 static void
 nap(DLockTime now, DLockTime until, uint32 event)
 {
-	static WaitEventSet *events = NULL;
+	long		ms = dlock_clock_nap_ms(now, until, LONGEST_NAP);
 	WaitEvent	occurred;
 
-	if (events == NULL)
+	if (FeBeWaitSet == NULL || !WaitEventSetCanReportClosed())
 	{
-		WaitEventSet *set = DLOCK_CREATE_WAIT_EVENT_SET(3);
-
-		(void) AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-		if (IsUnderPostmaster)
-			(void) AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
-		if (MyProcPort != NULL && WaitEventSetCanReportClosed())
-			(void) AddWaitEventToSet(set, WL_SOCKET_CLOSED, MyProcPort->sock, NULL, NULL);
-		events = set;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, event);
+		return;
 	}
-	if (WaitEventSetWait(events, dlock_clock_nap_ms(now, until, LONGEST_NAP), &occurred, 1, event) > 0 &&
-		(occurred.events & WL_SOCKET_CLOSED) != 0)
+	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_CLOSED, NULL);
+	if (WaitEventSetWait(FeBeWaitSet, ms, &occurred, 1, event) == 0)
+		return;
+	if ((occurred.events & WL_POSTMASTER_DEATH) != 0)
+		proc_exit(1);
+	if ((occurred.events & WL_SOCKET_CLOSED) != 0)
 		ClientConnectionLost = InterruptPending = true;
 }
 
@@ -495,10 +391,7 @@ call(DLockWaitCall *waiting)
 	DLOCK_FAULT_STOP("enqueued");
 	PG_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	{
-		QueryDesc  *query = release_snapshot(waiting->function);
-
 		answer = wait_in_queue(waiting);
-		take_snapshot(query);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon, PointerGetDatum(waiting));
 	end_wait(waiting, answer == DLOCK_ANSWER_GRANTED);
@@ -547,16 +440,16 @@ take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer)
 /*
  * Acquire what is asked for, waiting up to "wait" microseconds for it
  * (DLOCK_TIME_FOREVER: without a limit).  Returns the first token, or
- * DLOCK_TOKEN_NONE if the time is up.  "function" is the SQL function that does it.
+ * DLOCK_TOKEN_NONE if the time is up.
  *
  * When this returns the grant is as durable as synchronous_commit asks for.
  * Throws what dlock_acquire_locks() and call() throw.
  */
 DLockToken
-dlock_wait_acquire(Oid function, const DLockAcquireRequest *request, DLockTime wait)
+dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait)
 {
-	DLockWaitCall waiting = begin_call(DLOCK_SPACE_ASKED, ask_to_acquire, function,
-									   &request->names[0], request->mode, wait);
+	DLockWaitCall waiting = begin_call(DLOCK_SPACE_ASKED, ask_to_acquire, &request->names[0],
+									   request->mode, wait);
 
 	waiting.request = *request;
 	return take_answer(&waiting, call(&waiting));
@@ -588,11 +481,9 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
  * DLOCK_TOKEN_NONE if the time is up, and the lease is as it was.
  */
 DLockToken
-dlock_wait_convert(Oid function, const DLockBytes *name, DLockToken token, DLockMode mode,
-				   DLockTime wait)
+dlock_wait_convert(const DLockBytes *name, DLockToken token, DLockMode mode, DLockTime wait)
 {
-	DLockWaitCall waiting = begin_call(DLOCK_SPACE_CONVERT, ask_to_convert, function, name, mode,
-									   wait);
+	DLockWaitCall waiting = begin_call(DLOCK_SPACE_CONVERT, ask_to_convert, name, mode, wait);
 
 	waiting.token = token;
 
@@ -696,11 +587,10 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
  * In either case "holder" tells who it is then.
  */
 void
-dlock_wait_watch(Oid function, const DLockBytes *name, DLockToken seen, DLockTime wait,
+dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 				 DLockWaitHolder *holder)
 {
-	DLockWaitCall waiting = begin_call(DLOCK_SPACE_WATCH, ask_who_holds, function, name,
-									   DLOCK_MODE_NL, wait);
+	DLockWaitCall waiting = begin_call(DLOCK_SPACE_WATCH, ask_who_holds, name, DLOCK_MODE_NL, wait);
 	DLockDatabase db;
 
 	waiting.token = seen;
@@ -717,15 +607,14 @@ dlock_wait_watch(Oid function, const DLockBytes *name, DLockToken seen, DLockTim
 /* ---- tasks ---- */
 
 /*
- * A call of "function" has looked for tasks and found none: sleep until it is time to look
+ * A call has looked for tasks and found none: sleep until it is time to look
  * again, or until the deadline, and then return false.  Throws what interrupts it.  If the
  * extension is dropped it is time to look, which throws 55000.
  */
 bool
-dlock_wait_task(Oid function, DLockTime deadline)
+dlock_wait_task(DLockTime deadline)
 {
 	static uint32 event = 0;
-	QueryDesc  *query = release_snapshot(function);
 	DLockTime	now;
 	bool		look;
 
@@ -744,6 +633,5 @@ dlock_wait_task(Oid function, DLockTime deadline)
 		InvalidateCatalogSnapshotConditionally();
 		nap(now, Min(until, deadline), event);
 	}
-	take_snapshot(query);
 	return look && now < deadline;
 }

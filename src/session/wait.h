@@ -28,11 +28,11 @@ typedef struct DLockWaitHolder
 	char		payload[DLOCK_PAYLOAD_MAX];
 } DLockWaitHolder;
 
-extern DLockToken dlock_wait_acquire(Oid function, const DLockAcquireRequest *request, DLockTime wait);
-extern DLockToken dlock_wait_convert(Oid function, const DLockBytes *name, DLockToken token,
+extern DLockToken dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait);
+extern DLockToken dlock_wait_convert(const DLockBytes *name, DLockToken token,
 									 DLockMode mode, DLockTime wait);
-extern void dlock_wait_watch(Oid function, const DLockBytes *name, DLockToken seen, DLockTime wait,
+extern void dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 							 DLockWaitHolder *holder);
-extern bool dlock_wait_task(Oid function, DLockTime deadline);
+extern bool dlock_wait_task(DLockTime deadline);
 
 #endif							/* DLOCK_WAIT_H */

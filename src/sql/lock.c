@@ -217,7 +217,7 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	get_options(fcinfo, has_permits ? 6 : 5, request);
 
 	dlock_session_check_writable(function);
-	return dlock_wait_acquire(fcinfo->flinfo->fn_oid, request, wait);
+	return dlock_wait_acquire(request, wait);
 }
 
 static Datum
@@ -341,7 +341,7 @@ convert(PG_FUNCTION_ARGS)
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 3);
 
 	dlock_session_check_writable("dlock_convert");
-	return token_or_null(fcinfo, dlock_wait_convert(fcinfo->flinfo->fn_oid, &name, token, mode, wait));
+	return token_or_null(fcinfo, dlock_wait_convert(&name, token, mode, wait));
 }
 
 /* dlock_convert(name, token, mode, wait) -> token or null */
@@ -540,7 +540,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_watch");
 
-	dlock_wait_watch(fcinfo->flinfo->fn_oid, &name, seen, wait, &holder);
+	dlock_wait_watch(&name, seen, wait, &holder);
 
 	if (holder.token != DLOCK_TOKEN_NONE)
 	{
@@ -581,7 +581,7 @@ campaign(PG_FUNCTION_ARGS)
 	request.payload = dlock_value_get_payload(fcinfo, 4);
 
 	dlock_session_check_writable("dlock_campaign");
-	return token_or_null(fcinfo, dlock_wait_acquire(fcinfo->flinfo->fn_oid, &request, wait));
+	return token_or_null(fcinfo, dlock_wait_acquire(&request, wait));
 }
 
 /* dlock_campaign(election, candidate, ttl, wait, payload) -> token or null */

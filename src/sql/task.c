@@ -250,7 +250,7 @@ run_waiting(FunctionCallInfo fcinfo, DLockTime wait)
 	MemoryContext look = AllocSetContextCreate(CurrentMemoryContext, "dlock look", ALLOCSET_SMALL_SIZES);
 	MemoryContext context = MemoryContextSwitchTo(look);
 
-	while (!try_capture(fcinfo) && dlock_wait_task(fcinfo->flinfo->fn_oid, deadline))
+	while (!try_capture(fcinfo) && dlock_wait_task(deadline))
 		MemoryContextReset(look);
 	MemoryContextSwitchTo(context);
 	MemoryContextDelete(look);
