@@ -290,29 +290,15 @@ give_back_kept(int code, Datum arg)
 	kept.most = 0;
 }
 
-/*
- * Warn in the log alone: it concerns the operator, and not the role whose call
- * happens to find that out.
- */
+/* It concerns the operator, and not the role whose call happens to find that out. */
 static void
 warn_of_use(int percent, uint64 used, uint64 limit)
 {
-	int			before = client_min_messages;
-
-	client_min_messages = ERROR;
-	PG_TRY();
-	{
-		ereport(WARNING,
-				(errmsg("lock space is more than %d%% full", percent),
-				 errdetail("The leases of all databases together use " UINT64_FORMAT " of " UINT64_FORMAT " bytes.",
-						   used, limit),
-				 errhint("Limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\".")));
-	}
-	PG_FINALLY();
-	{
-		client_min_messages = before;
-	}
-	PG_END_TRY();
+	ereport(LOG_SERVER_ONLY,
+			(errmsg("lock space is more than %d%% full", percent),
+			 errdetail("The leases of all databases together use " UINT64_FORMAT " of " UINT64_FORMAT " bytes.",
+					   used, limit),
+			 errhint("Limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\".")));
 }
 
 /*

@@ -182,8 +182,8 @@ my $warnings = sub {
 	my ($offset) = @_;
 	my $log = slurp_file($node->logfile, $offset);
 
-	return join ' ', scalar(() = $log =~ /WARNING:  lock space is more than 80% full/g),
-	  scalar(() = $log =~ /WARNING:  lock space is more than 95% full/g);
+	return join ' ', scalar(() = $log =~ /LOG:  lock space is more than 80% full/g),
+	  scalar(() = $log =~ /LOG:  lock space is more than 95% full/g);
 };
 my $ninety = int(0.9 * $first[0]);
 my $acquire = sub {
