@@ -734,7 +734,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	DLockAcquire acquire = {.granted = granted};
 
 	plan(&acquire, db, request);
-	(void) dlock_step_run(&acquire.step, try_acquire, &acquire);
+	dlock_step_run(&acquire.step, try_acquire, &acquire);
 	if (request->count > 1)
 	{
 		pfree(acquire.items);

@@ -85,7 +85,7 @@ dlock_blocker_describe(void)
 	StringInfoData text;
 	DLockPartitionSet set;
 
-	if (dlock_queue_lock(MyProcNumber, dlock_queue_mine()->database, LW_SHARED, &set, NULL))
+	if (dlock_queue_lock(MyProcNumber, dlock_queue_mine()->database, LW_SHARED, &set))
 	{
 		DLockTime	now = dlock_clock_now();
 

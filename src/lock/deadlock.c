@@ -32,9 +32,6 @@
  *	  queue before it gives up the locks, so no other backend of the circle
  *	  finds it, too.
  *
- *	  A partition that another backend keeps locked, because it was stopped in
- *	  there, is not copied.  The search is then repeated until it can be.
- *
  *	  A request for several locks holds nothing while it waits.  If a circle
  *	  is closed only by its place in a queue, there is a way out: the request
  *	  goes to the end of all its queues.  So do all of a crowd at a time, and
@@ -471,8 +468,7 @@ resolve(DLockGraph *graph, bool may_move, MemoryContext context, char **text)
 	bool		moved = false;
 
 	DLOCK_FAULT("deadlock_found");
-	if (!dlock_partition_try_lock_set(&set, LW_EXCLUSIVE, &graph->skipped))
-		return false;
+	dlock_partition_lock_set(&set, LW_EXCLUSIVE);
 	if (dlock_graph_copy(graph, &set) && find_circle(graph))
 	{
 		moved = may_move && requeue_units(graph);
@@ -496,7 +492,7 @@ holds_something(DLockGraph *graph, bool is_bound)
 	DLockPartitionSet set;
 	DLockOwner	owner;
 
-	if (!dlock_queue_lock(graph->me, graph->database, LW_SHARED, &set, NULL))
+	if (!dlock_queue_lock(graph->me, graph->database, LW_SHARED, &set))
 		return false;
 	dlock_queue_listen();
 	owner = dlock_space_copy_owner(dlock_queue_first(graph->me));
@@ -526,9 +522,6 @@ dlock_deadlock_check(DLockDatabase *db, bool is_bound)
 	looks = holds_something(&graph, is_bound);
 	while (looks && dlock_graph_copy(&graph, NULL) && find_circle(&graph))
 		looks = resolve(&graph, attempts-- > 0, old, &text);
-
-	if (dlock_partition_set_count(&graph.skipped) > 0)
-		(void) dlock_queue_end_listening(graph.me);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(graph.context);
 	return text;

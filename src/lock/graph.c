@@ -293,7 +293,7 @@ visit(DLockGraph *graph, int process)
 	else
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!dlock_queue_lock(process, graph->database, LW_SHARED, &set, &graph->skipped))
+		if (!dlock_queue_lock(process, graph->database, LW_SHARED, &set))
 			return;
 		copy_waiter(graph, process, &set);
 		dlock_partition_unlock_set(&set);
@@ -310,8 +310,7 @@ visit(DLockGraph *graph, int process)
  *
  * "locked" are the partitions that the caller has locked exclusively: what waits for
  * others, too, is left out.  If it is NULL, the partitions of one waiter at a time are
- * locked, in shared mode; those that cannot be had for long are left out, and noted in
- * "skipped".  Reacts to interrupts then.
+ * locked, in shared mode.  Reacts to interrupts then.
  */
 bool
 dlock_graph_copy(DLockGraph *graph, const DLockPartitionSet *locked)

@@ -101,7 +101,6 @@ typedef struct DLockGraph
 	int			me;
 	DLockTime	now;
 	const DLockPartitionSet *locked;	/* exclusively; NULL in the first copy */
-	DLockPartitionSet skipped;	/* partitions left out of it */
 	int			ncandidates;
 	DLockGraphCandidate *candidates;
 	int		   *waiter_of;		/* by process: index of the waiter, or NONE */

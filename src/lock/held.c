@@ -33,9 +33,6 @@
 /* How long a lease that was stopped in memory may stay on disk. */
 #define TIDY_DELAY		USECS_PER_SEC
 
-/* When to come back to a lease whose partition is locked for long. */
-#define SKIPPED_DELAY	USECS_PER_SEC
-
 /* ---- finding ---- */
 
 /* A lease that is looked for, and what was found. */
@@ -106,7 +103,7 @@ run_on_found(DLockStep *step, DLockDatabase *db, DLockHeldFind *found, DLockStep
 {
 	dlock_step_begin(step, db);
 	dlock_partition_set_add(&step->set, found->target->hash);
-	(void) dlock_step_run(step, attempt, found);
+	dlock_step_run(step, attempt, found);
 	if (OidIsValid(found->stranger) && !found->target->skip)
 		dlock_error_not_owner(&found->target->name, found->stranger);
 	return found->lease != NULL;
@@ -670,7 +667,7 @@ dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForc
 
 		dlock_step_begin(&step, db);
 		dlock_partition_set_add(&step.set, dlock_name_hash(db->shared->oid, name));
-		(void) dlock_step_run(&step, try_force, &force);
+		dlock_step_run(&step, try_force, &force);
 		if (force.count <= force.room)
 			break;
 		force.room = force.count + 8;
@@ -759,13 +756,9 @@ dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
  * Remove a lease if it is dead, or write it if only memory has it as it is.
  * Returns zero when it is gone, else until when it keeps others out now.
  * "removed" says whether this call removed it.
- *
- * If "skipped" is given, it does not wait for partitions that are locked for
- * long, see dlock_partition_try_lock_set(), but returns when to come back.
  */
 DLockTime
-dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartitionSet *skipped,
-				  bool *removed)
+dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, bool *removed)
 {
 	DLockHolderTarget target = dlock_holder_target(hash, token);
 	DLockHeldExpiry expiry = {.found = {.target = &target}};
@@ -773,11 +766,8 @@ dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartiti
 
 	dlock_step_begin(&step, db);
 	dlock_partition_set_add(&step.set, hash);
-	step.skipped = skipped;
-	if (!dlock_step_run(&step, try_expire, &expiry))
-		expiry.until = dlock_clock_now() + SKIPPED_DELAY;
-	else
-		dlock_flush_later(step.lsn, step.now);
+	dlock_step_run(&step, try_expire, &expiry);
+	dlock_flush_later(step.lsn, step.now);
 	*removed = expiry.removed && expiry.until == 0;
 	return expiry.until;
 }

@@ -177,8 +177,8 @@ dlock_queue_listens(void)
 }
 
 /* A process listens no longer; false if it did not. */
-bool
-dlock_queue_end_listening(int process)
+static bool
+end_listening(int process)
 {
 	uint32		owner = pg_atomic_exchange_u32(&listeners->owners[process], 0);
 
@@ -189,13 +189,10 @@ dlock_queue_end_listening(int process)
 
 /*
  * Lock the partitions of what a process waits for; they are told in "set".
- * False, and nothing locked, if it does not wait, or does so in another
- * database; or if they are left out, see dlock_partition_try_lock_set(), which
- * happens only if "skipped" is given.
+ * False, and nothing locked, if it does not wait, or does so in another database.
  */
 bool
-dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockPartitionSet *set,
-				 DLockPartitionSet *skipped)
+dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockPartitionSet *set)
 {
 	volatile DLockQueueShared *wait = dlock_queue_place(process);
 	uint32		serial;
@@ -206,10 +203,7 @@ dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockPartitionSet *
 		pg_read_barrier();
 		*set = dlock_queue_place(process)->set;
 		DLOCK_FAULT_STOP("queue_read");
-		if (skipped == NULL)
-			dlock_partition_lock_set(set, mode);
-		else if (!dlock_partition_try_lock_set(set, mode, skipped))
-			return false;
+		dlock_partition_lock_set(set, mode);
 
 		/*
 		 * In this order: if it waits, the serial is that of what it waits
@@ -261,7 +255,7 @@ dlock_queue_end(int process, DLockQueueState state)
 	DLockQueueShared *wait = dlock_queue_place(process);
 
 	Assert(dlock_partition_set_is_mine(&wait->set) && wait->state == DLOCK_QUEUE_WAITING);
-	(void) dlock_queue_end_listening(process);
+	(void) end_listening(process);
 	pg_write_barrier();
 	wait->state = state;
 }
@@ -302,7 +296,7 @@ dlock_queue_owner_gained(Oid database, const DLockOwner *owner)
 	{
 		if (pg_atomic_read_u32(&listeners->owners[process]) == hash &&
 			dlock_queue_is_for_lock(process, database) &&
-			dlock_queue_end_listening(process))
+			end_listening(process))
 			dlock_space_wake(process);
 	}
 }
@@ -337,7 +331,7 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 static bool
 lock_mine(DLockPartitionSet *set)
 {
-	return dlock_queue_lock(MyProcNumber, dlock_queue_mine()->database, LW_EXCLUSIVE, set, NULL);
+	return dlock_queue_lock(MyProcNumber, dlock_queue_mine()->database, LW_EXCLUSIVE, set);
 }
 
 /*
@@ -809,7 +803,7 @@ dlock_queue_dismiss(Oid database)
 		DLockSpaceLease *request;
 		DLockSpaceLease *next;
 
-		if (!dlock_queue_lock(process, database, LW_EXCLUSIVE, &set, NULL))
+		if (!dlock_queue_lock(process, database, LW_EXCLUSIVE, &set))
 			continue;
 		for (request = dlock_queue_first(process); request != NULL; request = next)
 		{

@@ -69,12 +69,11 @@ extern void dlock_queue_end(int process, DLockQueueState state);
 extern bool dlock_queue_is_for_lock(int process, Oid database);
 extern void dlock_queue_listen(void);
 extern bool dlock_queue_listens(void);
-extern bool dlock_queue_end_listening(int process);
 extern void dlock_queue_owner_gained(Oid database, const DLockOwner *owner);
 extern bool dlock_queue_is_within(int process, Oid database, const DLockPartitionSet *locked,
 								  DLockPartitionSet *set);
 extern bool dlock_queue_lock(int process, Oid database, LWLockMode mode,
-							 DLockPartitionSet *set, DLockPartitionSet *skipped);
+							 DLockPartitionSet *set);
 
 /* under partition locks */
 extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner,

@@ -218,7 +218,6 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 {
 	step->db = db;
 	memset(&step->set, 0, sizeof(step->set));
-	step->skipped = NULL;
 	step->lsn = InvalidXLogRecPtr;
 	step->expired = NULL;
 	step->member_of = InvalidOid;
@@ -369,18 +368,15 @@ log_expired(DLockStep *step)
 }
 
 /*
- * Run an attempt until it lacks nothing.  False if partitions were left out, see
- * dlock_partition_try_lock_set(); that happens only if step->skipped is given.  No
- * partition lock may be held.
+ * Run an attempt until it lacks nothing.  No partition lock may be held.
  *
  * Without db->rel the attempt may lack partitions and nothing else; this cannot
  * fail then.
  */
-bool
+void
 dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 {
-	DLockStepLack lack = DLOCK_LACKS_NOTHING;
-	bool		run = true;
+	DLockStepLack lack;
 
 	Assert(!dlock_partition_is_any_held());
 	Assert(step->db->rel == NULL || CheckRelationLockedByMe(step->db->rel, RowExclusiveLock, true));
@@ -389,12 +385,7 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 	{
 		DLockPartitionSet locked = step->set;
 
-		if (step->skipped == NULL)
-			dlock_partition_lock_set(&locked, LW_EXCLUSIVE);
-		else
-			run = dlock_partition_try_lock_set(&locked, LW_EXCLUSIVE, step->skipped);
-		if (!run)
-			break;
+		dlock_partition_lock_set(&locked, LW_EXCLUSIVE);
 		DLOCK_FAULT_STOP("step_locked");
 		step->now = dlock_clock_now();
 		lack = attempt(step, arg);
@@ -405,7 +396,6 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 		fetch(step, lack);
 	} while (lack != DLOCK_LACKS_NOTHING);
 	finish(step);
-	return run;
 }
 
 /* An attempt needs these partitions, too: are they locked? */
@@ -750,7 +740,7 @@ end_path(DLockStep *step)
 	dlock_step_begin(&inner, step->db);
 	inner.path_token = step->path_token;
 	dlock_holder_path_set(step->db->shared->oid, &path, &inner.set);
-	(void) dlock_step_run(&inner, try_end_path, &path);
+	dlock_step_run(&inner, try_end_path, &path);
 	step->lsn = Max(step->lsn, inner.lsn);
 }
 
@@ -835,7 +825,7 @@ erase_dead(DLockStep *step, DLockLimitCounter counter, pg_atomic_uint64 *look_at
 		CHECK_FOR_INTERRUPTS();
 		dlock_step_begin(&inner, step->db);
 		dlock_partition_set_add(&inner.set, dead->hashes[i]);
-		(void) dlock_step_run(&inner, try_erase_dead, &dead->hashes[i]);
+		dlock_step_run(&inner, try_erase_dead, &dead->hashes[i]);
 		dlock_flush_later(inner.lsn, inner.now);
 	}
 	pfree(dead);

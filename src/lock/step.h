@@ -58,7 +58,6 @@ typedef struct DLockStep
 {
 	DLockDatabase *db;			/* without db->rel, pages cannot be changed */
 	DLockPartitionSet set;		/* partitions to lock exclusively */
-	DLockPartitionSet *skipped; /* if given, partitions may be left out */
 	DLockTime	now;			/* read under the partition locks */
 	DLockTime	full_at;		/* when it first found no room; or zero */
 	XLogRecPtr	lsn;			/* end of the last record written */
@@ -96,7 +95,7 @@ typedef DLockStepLack (*DLockStepAttempt) (DLockStep *step, void *arg);
 
 /* the driver, without locks */
 extern void dlock_step_begin(DLockStep *step, DLockDatabase *db);
-extern bool dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg);
+extern void dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg);
 extern void dlock_step_need_pins(DLockStep *step, int count);
 
 /* what an attempt needs, under partition locks */

@@ -214,7 +214,7 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 		dlock_grants_prepare(2, DLOCK_BIND_NONE);
 		dlock_step_begin(&step, db);
 		dlock_partition_set_add(&step.set, once.hash);
-		(void) dlock_step_run(&step, try_win, &once);
+		dlock_step_run(&step, try_win, &once);
 	} while (once.is_first && !begin(db, name, every, memory, &once.granted));
 
 	/* Either the slot is lost, or it was over before it was won. */

@@ -575,7 +575,7 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 
 	dlock_step_begin(&step, db);
 	dlock_partition_set_add(&step.set, watch.hash);
-	(void) dlock_step_run(&step, try_watch, &watch);
+	dlock_step_run(&step, try_watch, &watch);
 	if (watch.changed)
 		return DLOCK_ANSWER_GRANTED;
 	return may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;

@@ -11,10 +11,8 @@
  *	  once (dlock_partition_lock_set), and waits for one with none of the others
  *	  held.
  *
- *	  A backend that is stopped under a partition lock keeps the backends waiting
- *	  that need this partition, and no others.  A view, a reaper or a search for
- *	  deadlocks can do without a partition, and leaves it out after
- *	  DLOCK_PARTITION_PATIENCE.
+ *	  A backend that is stopped under a partition lock keeps those waiting that
+ *	  need this partition, as under any LWLock of the server.
  *
  *	  How often a lock is granted is counted here, and not in its entry
  *	  (space/lease.h): that goes with the last lease, so a lock that is acquired
@@ -202,29 +200,6 @@ dlock_partition_set_contains(const DLockPartitionSet *set, const DLockPartitionS
 	return true;
 }
 
-/* Do two sets have a partition in common? */
-static bool
-sets_meet(const DLockPartitionSet *a, const DLockPartitionSet *b)
-{
-	for (int word = 0; word < (int) lengthof(a->bits); word++)
-	{
-		if (a->bits[word] & b->bits[word])
-			return true;
-	}
-	return false;
-}
-
-/* How many partitions are in the set? */
-int
-dlock_partition_set_count(const DLockPartitionSet *set)
-{
-	int			count = 0;
-
-	for (int word = 0; word < (int) lengthof(set->bits); word++)
-		count += pg_popcount64(set->bits[word]);
-	return count;
-}
-
 /* For assertions: are all partitions of the set locked exclusively by this backend? */
 bool
 dlock_partition_set_is_mine(const DLockPartitionSet *set)
@@ -289,31 +264,6 @@ dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode)
 	LWLockRelease(&dlock_partition_locks[held].lock);
 	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
 		LWLockAcquire(&dlock_partition_locks[partition].lock, mode);
-}
-
-/*
- * The same, unless a lock is not free for DLOCK_PARTITION_PATIENCE, as it happens if
- * a backend is stopped under it: then add that partition to "skipped", and
- * return false.  Do not even wait if one of them is in "skipped" already.
- */
-bool
-dlock_partition_try_lock_set(const DLockPartitionSet *set, LWLockMode mode, DLockPartitionSet *skipped)
-{
-	DLockTime	give_up = dlock_clock_now() + DLOCK_PARTITION_PATIENCE;
-	int			busy;
-
-	if (sets_meet(set, skipped))
-		return false;
-	while ((busy = take_set(set, mode, NO_PARTITION)) != NO_PARTITION)
-	{
-		if (dlock_clock_now() >= give_up)
-		{
-			dlock_partition_add(skipped, busy);
-			return false;
-		}
-		pg_usleep(DLOCK_PARTITION_PATIENCE_STEP);
-	}
-	return true;
 }
 
 void

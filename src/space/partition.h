@@ -17,12 +17,6 @@
 #define DLOCK_PARTITION_BITS	7
 #define DLOCK_PARTITION_COUNT		(1 << DLOCK_PARTITION_BITS)
 
-/* How long a partition is waited for that can be left out. */
-#define DLOCK_PARTITION_PATIENCE		(100 * INT64CONST(1000))
-
-/* How long to sleep between two looks at a lock that is not free, in microseconds. */
-#define DLOCK_PARTITION_PATIENCE_STEP	100
-
 /* A set of partitions. */
 typedef struct DLockPartitionSet
 {
@@ -80,10 +74,7 @@ extern uint64 dlock_partition_grants(uint32 hash, TimestampTz *since);
 extern void dlock_partition_set_add(DLockPartitionSet *set, uint32 hash);
 extern void dlock_partition_set_join(DLockPartitionSet *set, const DLockPartitionSet *other);
 extern bool dlock_partition_set_contains(const DLockPartitionSet *set, const DLockPartitionSet *other);
-extern int	dlock_partition_set_count(const DLockPartitionSet *set);
 extern void dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode);
-extern bool dlock_partition_try_lock_set(const DLockPartitionSet *set, LWLockMode mode,
-										 DLockPartitionSet *skipped);
 extern void dlock_partition_unlock_set(const DLockPartitionSet *set);
 
 #endif							/* DLOCK_PARTITION_H */

@@ -698,64 +698,35 @@ look_at(uint32 first, uint32 count, Oid database, bool queues, DLockSpaceVisitor
  * Call "visitor" for every lease of a database, or of all (InvalidOid), and if asked
  * for every request, under its partition lock in "mode".  The lock is given up
  * between groups of buckets, so the walk as a whole is no snapshot.
- *
- * Partitions whose locks are not free are put off.  When for DLOCK_PARTITION_PATIENCE
- * none of those that are left can be locked, leave them out; returns their set.
  */
-static DLockPartitionSet
+static void
 walk(Oid database, LWLockMode mode, bool queues, DLockSpaceVisitor visitor, void *arg)
 {
 	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
-	uint32		done[DLOCK_PARTITION_COUNT] = {0};	/* buckets of each */
-	DLockTime	give_up = 0;
-	bool		progress = true;
 
 	Assert(!dlock_partition_is_any_held());
-	for (;;)
+	for (uint32 bucket = 0; bucket < (1U << bucket_bits); bucket += VISIT_BUCKETS)
 	{
-		DLockPartitionSet left = {{0}};
+		LWLock	   *lock = &dlock_partition_locks[bucket / per_partition].lock;
 
-		for (uint32 partition = 0; partition < DLOCK_PARTITION_COUNT; partition++)
-		{
-			LWLock	   *lock = &dlock_partition_locks[partition].lock;
-
-			while (done[partition] < per_partition)
-			{
-				CHECK_FOR_INTERRUPTS();
-				if (!LWLockConditionalAcquire(lock, mode))
-				{
-					dlock_partition_add(&left, partition);
-					break;
-				}
-				look_at(partition * per_partition + done[partition], VISIT_BUCKETS,
-						database, queues, visitor, arg);
-				done[partition] += VISIT_BUCKETS;
-				LWLockRelease(lock);
-				progress = true;
-			}
-		}
-		if (dlock_partition_set_count(&left) == 0)
-			return left;
-		if (progress)
-			give_up = dlock_clock_now() + DLOCK_PARTITION_PATIENCE;
-		else if (dlock_clock_now() >= give_up)
-			return left;
-		progress = false;
-		pg_usleep(DLOCK_PARTITION_PATIENCE_STEP);
+		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(lock, mode);
+		look_at(bucket, VISIT_BUCKETS, database, queues, visitor, arg);
+		LWLockRelease(lock);
 	}
 }
 
 /*
  * Call "visitor" for every lease of a database, or of all (InvalidOid), expired
- * ones too; returns the partitions that were left out, see walk().
+ * ones too, see walk().
  *
  * The visitor runs under the partition lock in shared mode and must neither
  * change anything nor wait; it may allocate local memory.
  */
-DLockPartitionSet
+void
 dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 {
-	return walk(database, LW_SHARED, false, visitor, arg);
+	walk(database, LW_SHARED, false, visitor, arg);
 }
 
 /* Count a lease or a request, unless it is counted or not of this role. */
@@ -769,24 +740,21 @@ count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *role)
 
 /*
  * The counter of the leases of a role, if the settings limit these; zero if not.
- * The first time it counts all that the role has.  What it misses, for its
- * partition stays locked, it counts the next time.  No partition lock may be held.
+ * The first time it counts all that the role has.  No partition lock may be held.
  * Throws 53400 if there are no more counters.
  */
 DLockLimitCounter
 dlock_space_counter(Oid database, Oid role)
 {
 	DLockLimitCounter counter;
-	DLockPartitionSet left;
 
 	if (dlock_settings_max_leases < 0)
 		return 0;
 	counter = dlock_limit_track(database, role);
 	if (dlock_limit_is_complete(counter))
 		return counter;
-	left = walk(database, LW_EXCLUSIVE, true, count_lease, &role);
-	if (dlock_partition_set_count(&left) == 0)
-		dlock_limit_set_complete(counter);
+	walk(database, LW_EXCLUSIVE, true, count_lease, &role);
+	dlock_limit_set_complete(counter);
 	return counter;
 }
 

@@ -58,7 +58,7 @@ extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime 
 extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
-extern DLockPartitionSet dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
 extern DLockLimitCounter dlock_space_counter(Oid database, Oid role);
 extern void dlock_space_purge(Oid database);
 

@@ -176,49 +176,19 @@ visit_pages(DLockStoreLeaseVisitor visitor, void *arg)
 	table_close(rel, AccessShareLock);
 }
 
-#define STOPPED_DETAIL "A server process keeps a part of this memory locked for more than 100 ms."
-#define STOPPED_HINT "Look for a stopped server process (state T in ps), and resume it with SIGCONT."
-
-/* Say that partitions were left out, once a statement. */
-static void
-warn_left_out(const DLockPartitionSet *left_out)
-{
-	static TimestampTz warned_in = 0;
-	int			count = dlock_partition_set_count(left_out);
-
-	if (count == 0 || warned_in == dlock_clock_statement())
-		return;
-	warned_in = dlock_clock_statement();
-	ereport(WARNING,
-			(errcode(ERRCODE_WARNING),
-			 errmsg("%d of %d parts of the memory of leases were left out",
-					count, DLOCK_PARTITION_COUNT),
-			 errdetail(STOPPED_DETAIL),
-			 errhint(STOPPED_HINT)));
-}
-
-/* Collect the leases on one lock; throws 55P03 if its partition stays locked. */
+/* Collect the leases on one lock. */
 static void
 collect_lock(DLockViewState *state, Oid database)
 {
 	uint32		hash = dlock_name_hash(database, state->name);
-	DLockPartitionSet set = {{0}};
-	DLockPartitionSet skipped = {{0}};
 	DLockSpaceEntry *entry;
 
-	dlock_partition_set_add(&set, hash);
-	if (!dlock_partition_try_lock_set(&set, LW_SHARED, &skipped))
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("leases on lock \"%.*s\" cannot be read",
-						state->name->len, state->name->data),
-				 errdetail(STOPPED_DETAIL),
-				 errhint(STOPPED_HINT)));
+	dlock_partition_lock(hash, LW_SHARED);
 	entry = dlock_space_find(database, hash, state->name);
 	for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
 		 lease != NULL; lease = dlock_space_next(lease))
 		visit_memory(entry, lease, state);
-	dlock_partition_unlock_set(&set);
+	dlock_partition_unlock(hash);
 }
 
 static void
@@ -233,11 +203,7 @@ collect_from_memory(DLockViewState *state)
 	if (state->name != NULL)
 		collect_lock(state, db.shared->oid);
 	else
-	{
-		DLockPartitionSet left_out = dlock_space_visit(db.shared->oid, visit_memory, state);
-
-		warn_left_out(&left_out);
-	}
+		dlock_space_visit(db.shared->oid, visit_memory, state);
 	dlock_session_close(&db);
 }
 
@@ -325,19 +291,14 @@ dlock_sql_grant_count(PG_FUNCTION_ARGS)
 
 	if (!RecoveryInProgress())
 	{
-		DLockPartitionSet set = {{0}};
-		DLockPartitionSet skipped = {{0}};
 		DLockDatabase db;
 		uint32		hash;
 
 		dlock_session_open(&db);
 		hash = dlock_name_hash(db.shared->oid, &name);
-		dlock_partition_set_add(&set, hash);
-		if (dlock_partition_try_lock_set(&set, LW_SHARED, &skipped))
-		{
-			grants = dlock_partition_grants(hash, &since);
-			dlock_partition_unlock_set(&set);
-		}
+		dlock_partition_lock(hash, LW_SHARED);
+		grants = dlock_partition_grants(hash, &since);
+		dlock_partition_unlock(hash);
 		dlock_session_close(&db);
 	}
 	dlock_value_add(&row, true, PG_GETARG_DATUM(0));
@@ -373,17 +334,16 @@ position_of(DLockSpaceLease *request)
 	return position;
 }
 
-/* Copy a process's waiting requests; NIL if it has none, or is left out. */
+/* Copy a process's waiting requests; NIL if it has none. */
 static List *
-copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall,
-			  DLockPartitionSet *skipped)
+copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall)
 {
 	List	   *copies = NIL;
 	DLockQueueShared *wait = dlock_queue_place(process);
 	DLockTime	now = dlock_clock_now();
 	DLockPartitionSet set;
 
-	if (!dlock_queue_lock(process, database, LW_SHARED, &set, skipped))
+	if (!dlock_queue_lock(process, database, LW_SHARED, &set))
 		return NIL;
 	*since = wait->since;
 	*since_wall = wait->since_wall;
@@ -427,7 +387,6 @@ Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
 	DLockDatabase db;
-	DLockPartitionSet skipped = {{0}};
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
@@ -438,7 +397,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 	{
 		DLockTime	since;
 		TimestampTz since_wall;
-		List	   *copies = copy_requests(process, db.shared->oid, &since, &since_wall, &skipped);
+		List	   *copies = copy_requests(process, db.shared->oid, &since, &since_wall);
 		ListCell   *cell;
 
 		CHECK_FOR_INTERRUPTS();
@@ -462,7 +421,6 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		}
 		list_free_deep(copies);
 	}
-	warn_left_out(&skipped);
 	dlock_session_close(&db);
 	return (Datum) 0;
 }
@@ -579,7 +537,7 @@ count_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 
 /* Count the requests that wait; a call counts once, however many locks it asks for. */
 static void
-count_waiters(DLockViewCount *count, Oid database, DLockPartitionSet *skipped)
+count_waiters(DLockViewCount *count, Oid database)
 {
 	for (int process = 0; process < MaxBackends; process++)
 	{
@@ -587,7 +545,7 @@ count_waiters(DLockViewCount *count, Oid database, DLockPartitionSet *skipped)
 		DLockPartitionSet set;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!dlock_queue_lock(process, database, LW_SHARED, &set, skipped))
+		if (!dlock_queue_lock(process, database, LW_SHARED, &set))
 			continue;
 		if (wait->kind != DLOCK_SPACE_WATCH)
 		{
@@ -615,14 +573,12 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 	begin_look(&count.look);
 	if (memory)
 	{
-		DLockPartitionSet left_out;
 		DLockDatabase db;
 
 		dlock_session_open(&db);
 		count.look.now = dlock_clock_now();
-		left_out = dlock_space_visit(db.shared->oid, count_lease, &count);
-		count_waiters(&count, db.shared->oid, &left_out);
-		warn_left_out(&left_out);
+		dlock_space_visit(db.shared->oid, count_lease, &count);
+		count_waiters(&count, db.shared->oid);
 		epoch = dlock_token_epoch(&db.shared->tokens);
 		dlock_session_close(&db);
 		waiting = dlock_database_count_waiting();

@@ -65,9 +65,6 @@
 /* Least time between two walks over the leases. */
 #define WALK_DISTANCE			(50 * INT64CONST(1000))
 
-/* When to look again after partitions were left out of a walk. */
-#define LEFT_OUT_DELAY			USECS_PER_SEC
-
 /*
  * A worker rests for this multiple of what a walk took, of which no more is believed
  * than the second, since the machine may have slept.
@@ -335,20 +332,17 @@ walk_leases(HTAB *walks, DLockTime now)
 	DLockTime	next = DLOCK_TIME_FOREVER;
 	HASH_SEQ_STATUS scan;
 	DLockLauncherWalk *walk;
-	DLockPartitionSet left_out;
 
 	/* From here on a backend that grants a lease tells of it. */
 	hash_seq_init(&scan, walks);
 	while ((walk = hash_seq_search(&scan)) != NULL)
 		(void) pg_atomic_exchange_u64(&walk->shared->reaper.wake_at,
 									  (uint64) DLOCK_TIME_FOREVER);
-	left_out = dlock_space_visit(InvalidOid, visit_lease, walks);
+	dlock_space_visit(InvalidOid, visit_lease, walks);
 
 	hash_seq_init(&scan, walks);
 	while ((walk = hash_seq_search(&scan)) != NULL)
 	{
-		if (dlock_partition_set_count(&left_out) > 0)
-			walk->first = Min(walk->first, now + LEFT_OUT_DELAY);
 		dlock_database_note_deadline(walk->shared, walk->first);
 		if (walk->first > now)
 		{

@@ -190,15 +190,11 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	};
 }
 
-/*
- * Find all leases that end before the next horizon.  If partitions had to be left
- * out, the next sweep comes as soon as it may.
- */
+/* Find all leases that end before the next horizon. */
 static void
 sweep(DLockReaper *reaper, DLockTime now)
 {
 	MemoryContext old;
-	DLockPartitionSet left_out;
 
 	reaper->horizon = now + (DLockTime) dlock_settings_reap_interval_ms * 1000;
 
@@ -213,9 +209,7 @@ sweep(DLockReaper *reaper, DLockTime now)
 	reaper->count = 0;
 	reaper->room = 64;
 	reaper->leases = palloc(reaper->room * sizeof(DLockReaperLease));
-	left_out = dlock_space_visit(reaper->shared->oid, collect_due, reaper);
-	if (dlock_partition_set_count(&left_out) > 0)
-		reaper->horizon = now;
+	dlock_space_visit(reaper->shared->oid, collect_due, reaper);
 
 	DLOCK_FAULT("reap_swept");
 	reaper->due = binaryheap_allocate(Max(1, reaper->count), compare_due, NULL);
@@ -249,7 +243,6 @@ next_event(DLockReaper *reaper)
 static void
 remove_expired(DLockReaper *reaper, DLockDatabase *db)
 {
-	DLockPartitionSet skipped = {{0}};
 	DLockReaperLease *first;
 
 	for (int i = 0; i < REAP_BATCH && (first = first_due(reaper)) != NULL; i++)
@@ -264,7 +257,7 @@ remove_expired(DLockReaper *reaper, DLockDatabase *db)
 
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("reap");
-		first->due_at = dlock_held_expire(db, first->hash, first->token, &skipped, &removed);
+		first->due_at = dlock_held_expire(db, first->hash, first->token, &removed);
 		if (removed)
 			reaper->last_work = dlock_clock_now();
 		if (first->due_at == 0 || first->due_at > reaper->horizon)

@@ -770,25 +770,6 @@ foreach my $point (qw(reap_swept reap_leave))
 	done('a renewal before the reaper');
 }
 
-# A process stops under the lock of a partition out of which the reaper is about to remove
-# leases: it goes on with the next sweep.
-{
-	stop_at($ctl, 0, 'reap');
-	$a->query_safe("SELECT dlock_acquire('x', 's' || i, '10 ms', mode => 'shared') FROM generate_series(1, 2) i");
-	is_at($ctl, 'reap');
-	stop_at($ctl, $b, 'step_locked');
-	$b->ask(acquire('x', 'b'));
-	is_at($ctl, 'step_locked');
-	stop_at($ctl, 0, 'reap_swept');
-	go($ctl, 'reap');
-	ok(is_at($ctl, 'reap_swept'), 'a locked partition: the reaper does not wait for it');
-	go($ctl, 'reap_swept');
-	go($ctl, 'step_locked');
-	like($b->answer, qr/^\d+$/, 'a locked partition: the process goes on');
-	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a locked partition: the others are removed');
-	done('a locked partition');
-}
-
 # The extension comes back while the reaper retires, and with it a capture, of which the
 # reaper was told.
 {
