@@ -16,7 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(start_fault_node define_faults stop_at is_at go go_all fail_at faults_hit counts cost cost_is
-  sound);
+  sound still_worker);
 
 my $top = abs_path(dirname(__FILE__) . '/../..');
 my $library;
@@ -34,6 +34,15 @@ sub start_fault_node
 	$node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 	define_faults($node, 'postgres');
 	return $node;
+}
+
+# Have the server do without its worker from now on, which would erase what expires.
+sub still_worker
+{
+	my ($node) = @_;
+
+	pause_reapers($node);
+	return;
 }
 
 # Have the functions in a database.

@@ -10,51 +10,37 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
 use DLockQueue;
 use DLockSession;
-use DLockStall;
 use DLockTest;
 use List::Util qw(uniq);
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
 
 # Nothing here may depend on looking again after a while.
-my $node = start_node('main', conf => <<'EOC');
-deadlock_timeout = 1h
-dlock.reap_interval = 1h
-EOC
+my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\n");
+still_worker($node);
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
 my @s = open_sessions($node, $db, 18, name => 's');
 
-# How long an answer may take that is to come at once.
-my $at_once = 10;
-
 # Stopped processes would keep the server from being stopped.
 my @stopped;
 
-# Do without reapers, and stop these processes.
+# Stop these processes, which sleep.
 sub stop_processes
 {
-	my @pids = @_;
-	my $list = join ', ', 0, @pids;
-
-	pause_reapers($node);
-
-	# Asleep: one that is seen in the queue may have some steps to go until then.
-	wait_until(sub { $ctl->query_safe("SELECT count(*) FROM pg_stat_activity WHERE pid IN ($list) AND wait_event_type = 'Extension'") == @pids })
-	  or die 'not all of them sleep';
-	push @stopped, @pids;
-	kill 'STOP', @pids if @pids;
+	settle($ctl);
+	@stopped = @_;
+	kill 'STOP', @stopped;
 	return;
 }
 
 sub continue_processes
 {
-	kill 'CONT', @stopped if @stopped;
+	kill 'CONT', @stopped;
 	@stopped = ();
-	resume_reapers($node);
 	return;
 }
 
@@ -77,34 +63,6 @@ sub clean
 	return;
 }
 
-# The answer that is to come at once.  If it does not the session is ended.
-sub prompt_answer
-{
-	my ($session, $test_name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my @ready = wait_any($at_once, $session);
-
-	ok(@ready > 0, "$test_name: answered");
-	if (!@ready)
-	{
-		$ctl->query_safe("SELECT pg_terminate_backend($session->{pid})");
-		return { %{ $session->result }, out => '', state => 'none' };
-	}
-	return $session->result;
-}
-
-# Wait until a session that was asked sleeps; for where dlock_waiters cannot be read.
-sub wait_for_sleep
-{
-	my ($session) = @_;
-
-	wait_until(
-		sub {
-			$ctl->query_safe("SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $session->{pid}") eq 't';
-		}) or die "$session->{name} does not wait";
-	return;
-}
-
 # ---------------------------------------------------------------------------
 # More than a release can note or have at hand
 # ---------------------------------------------------------------------------
@@ -122,25 +80,22 @@ sub wait_for_sleep
 	}
 	enqueue($ctl, $s[0], "SELECT dlock_acquire_all('{all, mine}', 'last', '1 h', '1 min', 'shared')");
 	$ctl->query_safe("SELECT dlock_release('all', 'holder')");
-	like(prompt_answer($s[0], $label)->{out}, qr/^\{\d+,\d+\}$/, "$label: granted");
-	nobody_answers("$label: they wait on", @s[ 1 .. $units ]);
+	like($s[0]->answer, qr/^\{\d+,\d+\}$/, "$label: granted");
+	still_waits($ctl, "$label: they wait on", @s[ 1 .. $units ]);
 	is($ctl->query_safe('SELECT count(DISTINCT owner) FROM dlock_waiters'), $units, "$label: all of them");
 	$ctl->query_safe("SELECT dlock_release_all('holder')");
 	answers_in_order(@s[ 1 .. $units ]);
 	$ctl->query_safe("SELECT dlock_release_all('unit$_')") foreach 1 .. $units;
 	clean($label);
-	($s[0]) = DLockSession->new($node, $db, name => 's0') if $s[0]{lost};
 }
 
-# Behind a call for several locks that lacks another one when a lease expires.  A reaper
-# that is faster than this call would help.
-stop_processes();
+# Behind a call for several locks that lacks another one when a lease expires.
 foreach my $case (
-	[ 'several', "dlock_acquire('l', 'x', '3 s')", "dlock_acquire('m', 'y', '1 h')",
+	[ 'several', "dlock_acquire('l', 'x', '10 min')", "dlock_acquire('m', 'y', '1 h')",
 		"dlock_acquire_all('{l, m}', 'first', '1 h', NULL, 'shared')", "dlock_acquire('l', 'behind', '1 h', NULL, mode => 'shared')" ],
-	[ 'a path', "dlock_acquire('a', 'x', '3 s', mode => 'shared')", "dlock_acquire_path('a/x', 'y', '1 h', mode => 'shared')",
+	[ 'a path', "dlock_acquire('a', 'x', '10 min', mode => 'shared')", "dlock_acquire_path('a/x', 'y', '1 h', mode => 'shared')",
 		"dlock_acquire_path('a/x', 'first', '1 h', NULL)", "dlock_acquire_path('a/y', 'behind', '1 h', NULL)" ],
-	[ 'a path that the lease lets in', "dlock_acquire('a', 'x', '3 s', mode => 'shared')", "dlock_acquire('a/x', 'y', '1 h')",
+	[ 'a path that the lease lets in', "dlock_acquire('a', 'x', '10 min', mode => 'shared')", "dlock_acquire('a/x', 'y', '1 h')",
 		"dlock_acquire_path('a/x', 'first', '1 h', NULL, mode => 'shared')", "dlock_acquire_path('a/y', 'behind', '1 h', NULL)" ])
 {
 	my ($what, $expires, $lacks, $first, $behind) = @$case;
@@ -149,18 +104,14 @@ foreach my $case (
 	isnt($ctl->query_safe("SELECT $_"), '', "$label: held") foreach $lacks, $expires;
 	enqueue($ctl, $s[1], "SELECT $first");
 	enqueue($ctl, $s[0], "SELECT $behind");
-	my $answer = prompt_answer($s[0], $label);
-	like($answer->{out}, qr/^\d+$/, "$label: granted");
-	in_time($answer->{sent}, $answer->{at}, 3 + $at_once / 2, "$label: in time");
-	nobody_answers("$label: the other waits on", $s[1]);
+	like(granted_at($ctl, $s[0], 600, $label), qr/^\d+$/, "$label: granted");
+	still_waits($ctl, "$label: the other waits on", $s[1]);
 	is($ctl->query_safe('SELECT DISTINCT owner FROM dlock_waiters'), 'first', "$label: for what it lacks");
 	$ctl->query_safe("SELECT dlock_release_all('y')");
 	answers_in_order($s[1]);
 	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach 'first', 'behind';
 	clean($label);
-	($s[0]) = DLockSession->new($node, $db, name => 's0') if $s[0]{lost};
 }
-continue_processes();
 
 # The release of a permit that may not be had yet, while as many others are to
 # be handed on as lie on more pages than a release has pinned.
@@ -180,11 +131,9 @@ continue_processes();
 
 	# Whoever waits would serve itself when the others expire.
 	stop_processes(map { $_->{pid} } @s);
-	$ctl->query_safe("SET synchronous_commit = off; SELECT count(dlock_renew('crowd', 'dead' || i, '500 ms')) FROM generate_series(1, $count) i");
-	$ctl->query_safe('RESET synchronous_commit');
-	ok( wait_until(
-			sub { $ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'crowd'") eq '1' }, 20),
-		"$label: the others have expired");
+	$ctl->query_safe("SELECT count(dlock_renew('crowd', 'dead' || i, '10 min')) FROM generate_series(1, $count) i");
+	advance(600, $ctl);
+	is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'crowd'"), 1, "$label: the others have expired");
 	is($ctl->query_safe("SELECT dlock_release_token('crowd', $token)"), 't', "$label: released");
 	continue_processes();
 	my @tokens = answers_in_order(@s);
@@ -238,9 +187,8 @@ foreach my $case (
 	my $token = $holder->query_safe("SELECT dlock_acquire('tokens', 'holder', bind => 'session', mode => '$mode')");
 	enqueue($ctl, $s[1], "SELECT dlock_acquire('tokens', 'waiter', '1 h', NULL, mode => '$wanted')");
 	use_up_tokens($left, $label);
-	$holder->ask("SET lock_timeout = '500 ms'; SELECT "
-		  . (defined $new_mode ? "dlock_convert('tokens', $token, '$new_mode')" : "dlock_release_token('tokens', $token)"));
-	my $answer = prompt_answer($holder, $label);
+	my $answer = $holder->ask("SET lock_timeout = '1 s'; SELECT "
+		  . (defined $new_mode ? "dlock_convert('tokens', $token, '$new_mode')" : "dlock_release_token('tokens', $token)"))->result;
 	is($answer->{state}, '', "$label: no error") or diag($answer->{err});
 	if (defined $new_mode)
 	{
@@ -253,11 +201,12 @@ foreach my $case (
 		is($answer->{out}, 't', "$label: true");
 		is($ctl->query_safe("SELECT dlock_check('tokens', $token)"), 'f', "$label: done");
 	}
-	nobody_answers("$label: nobody is granted what there is no token for", $s[1]);
+	settle($ctl);
+	is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE owner = 'waiter'"), 0, "$label: nobody is granted what there is no token for");
 	is(queue($ctl, 'tokens'), 'waiter', "$label: the other waits");
 	$s[0]->query_safe('ROLLBACK');
-	cmp_ok(prompt_answer($s[1], "$label: the other")->{out} || 0, '>', $answer->{out} =~ /(\d+)/ ? $1 : $token, "$label: the other is granted then");
-	$_->quit foreach $holder;
+	cmp_ok($s[1]->answer, '>', $answer->{out} =~ /(\d+)/ ? $1 : $token, "$label: the other is granted then");
+	$holder->quit;
 	is($ctl->query_safe("SELECT string_agg(owner, ',') FROM dlock_leases"), 'waiter', "$label: what was bound is gone with its session");
 	clean($label);
 }
@@ -271,42 +220,39 @@ foreach my $case (
 {
 	my $label = 'the store is locked';
 	my %wait = (
-		wait => [ $s[1], "SELECT dlock_acquire('wait', 'waiter', '1 h', '8 s')" ],
-		lock_timeout => [ $s[2], "SET lock_timeout = '8 s'; SELECT dlock_acquire('lock_timeout', 'waiter', '1 h', NULL)" ],
-		several => [ $s[3], "SELECT dlock_acquire_all('{several, more}', 'waiter', '1 h', '8 s')" ],
-		path => [ $s[4], "SELECT dlock_acquire_path('path/x', 'waiter', '1 h', '8 s')" ],
+		wait => [ $s[1], "SELECT dlock_acquire('wait', 'waiter', '1 h', '2 h')" ],
+		lock_timeout => [ $s[2], "SET lock_timeout = '2 h'; SELECT dlock_acquire('lock_timeout', 'waiter', '1 h', NULL)" ],
+		several => [ $s[3], "SELECT dlock_acquire_all('{several, more}', 'waiter', '1 h', '2 h')" ],
+		path => [ $s[4], "SELECT dlock_acquire_path('path/x', 'waiter', '1 h', '2 h')" ],
 		patient => [ $s[5], "SELECT dlock_acquire('patient', 'waiter', '1 h', NULL)" ],
 		cancelled => [ $s[6], "SELECT dlock_acquire('cancelled', 'waiter', '1 h', NULL)" ]);
 	my @timed = qw(wait lock_timeout several path);
 
-	stop_processes();
 	$ctl->query_safe("SELECT dlock_acquire('$_', 'holder', '1 h')") foreach sort keys %wait;
-	$wait{$_}[0]->ask($wait{$_}[1]) foreach sort keys %wait;
-	wait_for_sleep($wait{$_}[0]) foreach sort keys %wait;
-
-	# In one message, so that no client stands still in between until they have expired.
-	is($s[0]->query_safe("BEGIN \\; SELECT dlock_renew_all('holder', '4 s') \\; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE"),
-		scalar keys %wait, "$label: soon to expire");
+	enqueue($ctl, @{ $wait{$_} }) foreach sort keys %wait;
+	$s[0]->query_safe('BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE');
+	advance(3600, $ctl);
+	advance(3599.999999, $ctl);
+	still_waits($ctl, "$label: all wait", map { $wait{$_}[0] } sort keys %wait);
+	advance(0.000001, $ctl);
 	foreach my $what (@timed)
 	{
-		my $answer = prompt_answer($wait{$what}[0], "$label, $what");
+		my $answer = $wait{$what}[0]->result;
 		is($answer->{out} . $answer->{state}, $what eq 'lock_timeout' ? '55P03' : '', "$label, $what: its time is over");
-		cmp_ok($answer->{at} - $answer->{sent}, '>=', 8, "$label, $what: not earlier");
-		in_time($answer->{sent}, $answer->{at}, 8 + $at_once, "$label, $what: in time");
 	}
 	$ctl->query_safe("SELECT pg_cancel_backend($wait{cancelled}[0]{pid})");
-	is(prompt_answer($wait{cancelled}[0], "$label, cancelled")->{state}, '57014', "$label, cancelled: told so");
-	ok(!$wait{patient}[0]->answered, "$label: one with time goes on waiting");
+	is($wait{cancelled}[0]->answer, 'ERROR 57014', "$label, cancelled: told so");
+	still_waits($ctl, "$label: one with time goes on waiting", $wait{patient}[0]);
 	$s[0]->query_safe('ROLLBACK');
-	like(prompt_answer($wait{patient}[0], "$label, patient")->{out}, qr/^\d+$/, "$label: and is granted then");
+	advance(1, $ctl);
+	like($wait{patient}[0]->answer, qr/^\d+$/, "$label: and is granted then");
 	$ctl->query_safe("SELECT dlock_release('patient', 'waiter')");
 	is($ctl->query_safe('SELECT count(*) FROM dlock_leases'), 0, "$label: the others hold nothing");
 	$s[2]->query_safe('RESET lock_timeout');
-	continue_processes();
 	clean($label);
 }
 
 $_->quit foreach $ctl, @s;
 $node->stop;
-unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|invalid page|signal 11/, 'nothing odd in the log');
+log_is_clean($node);
 done_testing();
