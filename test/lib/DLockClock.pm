@@ -20,7 +20,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(clock_gettime CLOCK_REALTIME);
 
-our @EXPORT = qw(advance settle still_waits granted_at remaining_is);
+our @EXPORT = qw(advance step_wall_clock settle still_waits granted_at remaining_is);
 
 # Linux's number of CLOCK_BOOTTIME.
 my $boottime = 7;
@@ -46,15 +46,40 @@ sub _us
 	return sprintf '%.0f', $seconds * 1e6;
 }
 
+# Add to a number of the file, see test/modules/test_clock.h.
+sub _add
+{
+	my ($number, $seconds) = @_;
+
+	open my $fh, '+<', $path or croak "$path: $!";
+	binmode $fh;
+	sysseek $fh, 8 * $number, 0;
+	sysread($fh, my $value, 8) == 8 or croak "$path: $!";
+	sysseek $fh, 8 * $number, 0;
+	syswrite($fh, pack('q', unpack('q', $value) + _us($seconds))) == 8 or croak "$path: $!";
+	close $fh or croak "$path: $!";
+	return;
+}
+
 # Let so many seconds pass, which may be a fraction to the microsecond.  "control" is a
-# session of a server with fault points; more of them are of further servers.
+# session of a server with fault points; more of them are of further servers.  Without
+# one, no server may be running.
 sub advance
 {
 	my ($seconds, $control, @others) = @_;
 
+	return _add(0, $seconds) if !defined $control;
 	$control->query_safe('SELECT clock_advance(' . _us($seconds) . ')');
 	settle(@others);
 	return;
+}
+
+# The wall clock is put forward, or back.
+sub step_wall_clock
+{
+	my ($seconds) = @_;
+
+	return _add(2, $seconds);
 }
 
 # Wait until all processes of these servers have done what there is to do now.
