@@ -8,42 +8,34 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
+use DLockQueue;
 use DLockSession;
-use DLockStall;
 use DLockTest;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
 
 # Nothing here may depend on looking again after a while.
-my $node = start_node('main', conf => <<'EOC');
-dlock.reap_interval = 1h
-deadlock_timeout = 1h
-EOC
+my $node = start_fault_node('main', conf => "deadlock_timeout = 500h\n");
 my $db = 'postgres';
 my ($monitor, $one, $two, $watcher) = map { DLockSession->new($node, $db) } 1 .. 4;
 
 # Have the watcher wait for something to happen to a lock whose holder has the
-# token $seen ("NULL" for none), do it, and test what it says and that it says so
-# at once.
+# token $seen ("NULL" for none), do it, and test what it says.  The clock stands still
+# meanwhile, so one that is not woken says nothing.
 sub woken_by
 {
 	my ($what, $name, $seen, $do, $expected) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	$watcher->ask_waiting($monitor, "SELECT owner, mode FROM dlock_watch('$name', $seen)");
-	my $sent = mono_now();
 	$do->();
 	my $answer = $watcher->answer;
-	my $answered = $watcher->{answered_at};
 
 	# It may look in between one holder and the next.
 	$answer = $watcher->query("SELECT owner, mode FROM dlock_watch('$name', NULL)")
 	  if $what =~ /^a hand-off/ && $answer eq '|';
 	is($answer, $expected, "$what: told");
-
-	# Who is not woken looks again after a minute.
-	in_time($sent, $answered, 30, "$what: at once");
 	return;
 }
 
@@ -53,16 +45,26 @@ sub doing
 	return sub { $session->query_safe($sql) };
 }
 
+# To the microsecond.
+sub after
+{
+	my ($seconds, $what) = @_;
+	return sub {
+		advance($seconds - 0.000001, $monitor);
+		still_waits($monitor, "$what: not before", $watcher);
+		advance(0.000001, $monitor);
+	};
+}
+
 sub token_of
 {
 	my ($name) = @_;
 	return $monitor->query_safe("SELECT max(token) FROM dlock_leases WHERE name = '$name'");
 }
 
-foreach my $stopped (0, 1)
+foreach my $with ('', ', no worker')
 {
-	my $with = $stopped ? ', no reaper' : '';
-	pause_reapers($node) if $stopped;
+	still_worker($node) if $with;
 
 	woken_by("a grant$with", 'w', 'NULL', doing($one, "SELECT dlock_acquire('w', 'one', '1 h')"), 'one|exclusive');
 	woken_by("a release$with", 'w', token_of('w'), doing($one, "SELECT dlock_release('w', 'one')"), '|');
@@ -70,11 +72,11 @@ foreach my $stopped (0, 1)
 	woken_by("a forced release$with", 'w', token_of('w'), doing($two, "SELECT dlock_force_release('w', 'test')"), '|');
 	$one->query_safe("SELECT dlock_acquire('w', 'one', '1 h')");
 	woken_by("release_all$with", 'w', token_of('w'), doing($two, "SELECT dlock_release_all('one')"), '|');
-	$one->query_safe("SELECT dlock_acquire('w', 'one', '10 s')");
-	woken_by("expiry$with", 'w', token_of('w'), sub { wait_until(sub { token_of('w') eq '' }) }, '|');
+	$one->query_safe("SELECT dlock_acquire('w', 'one', '10 min')");
+	woken_by("expiry$with", 'w', token_of('w'), after(600, "expiry$with"), '|');
 	$one->query_safe("SELECT dlock_acquire('w', 'one', '1 h')");
 	woken_by("a renewal that brings the deadline nearer$with", 'w', token_of('w'),
-		sub { $one->query_safe("SELECT dlock_renew('w', 'one', '100 ms')"); wait_until(sub { token_of('w') eq '' }) }, '|');
+		sub { $one->query_safe("SELECT dlock_renew('w', 'one', '2 min')"); after(120, "a nearer deadline$with")->() }, '|');
 
 	# Handed on to one that waits.
 	$one->query_safe("SELECT dlock_acquire('w', 'one', '1 h')");
@@ -82,9 +84,10 @@ foreach my $stopped (0, 1)
 	woken_by("a hand-off$with", 'w', token_of('w'), doing($one, "SELECT dlock_release('w', 'one')"), 'two|exclusive');
 	$two->answer;
 	$two->query_safe("SELECT dlock_release('w', 'two')");
-	$one->query_safe("SELECT dlock_acquire('w', 'one', '10 s')");
+	$one->query_safe("SELECT dlock_acquire('w', 'one', '10 min')");
 	$two->ask_waiting($monitor, "SELECT dlock_acquire('w', 'two', '1 h', wait => NULL)");
-	woken_by("a hand-off at the deadline$with", 'w', token_of('w'), sub { $two->answer }, 'two|exclusive');
+	woken_by("a hand-off at the deadline$with", 'w', token_of('w'), after(600, "a hand-off at the deadline$with"), 'two|exclusive');
+	$two->answer;
 
 	# A new token of the same holder; another holder beside it.
 	woken_by("a conversion down and up$with", 'w', token_of('w'), sub {
@@ -124,7 +127,6 @@ foreach my $stopped (0, 1)
 	woken_by("a forced release of its ancestor$with", 'w/a/b', token_of('w/a/b'), doing($two, "SELECT dlock_force_release('w', 'test')"), '|');
 	woken_by("a grant of several$with", 'w2', 'NULL', doing($one, "SELECT dlock_acquire_all('{w1,w2,w3}', 'one', '1 h')"), 'one|exclusive');
 	$one->query_safe("SELECT dlock_release_all('one')");
-	resume_reapers($node) if $stopped;
 }
 
 # Many that watch are all told.
@@ -140,7 +142,7 @@ foreach my $stopped (0, 1)
 	$one->query_safe("SELECT dlock_release('many', 'one')");
 	$two->answer;
 	is(join(',', map { $_->answer } @watchers), join(',', ('two') x 10), 'ten are told');
-	ok(!$watcher->answered, 'one of another lock is not');
+	still_waits($monitor, 'one of another lock is not', $watcher);
 	$_->quit foreach @watchers;
 	$two->query_safe("SELECT dlock_release('many', 'two')");
 	$one->query_safe("SELECT dlock_acquire('other', 'one', '1 h')");
@@ -162,29 +164,29 @@ foreach my $stopped (0, 1)
 	$two->query_safe("SELECT dlock_release('same', 'first')");
 	$two->query_safe("SELECT dlock_acquire_path('same/x', 'path', '1 h')");
 	$two->query_safe("SELECT dlock_acquire('other', 'third', '1 h'), dlock_release('other', 'third')");
-	is($watcher->wait_for_wait($monitor), 1, 'it watches on');
+	still_waits($monitor, 'it watches on', $watcher);
 	is($monitor->query_safe("SELECT owner, mode FROM dlock_watch('same', $second, '0')"), 'second|NL', 'the holder is the same');
 	$two->query_safe("SELECT dlock_release('same', 'second')");
 	is($watcher->answer, '|', 'until it is gone');
 	$two->query_safe("SELECT dlock_release('same/x', 'path')");
 }
 
-# Who asks for the lock in vain does not wake it.  Up to ten seconds after a statement the
-# timer of a backend's statistics wakes it, whatever it does then; so it watches in the first
-# statement of its session.
+# Who asks for the lock in vain does not wake it, at once or after a wait.
 {
-	my $watcher = DLockSession->new($node, $db, name => 'watcher', untouched => 1);
-
 	$one->query_safe("SELECT dlock_acquire('asked', 'one', '1 h')");
 	$watcher->ask_waiting($monitor, 'SELECT owner FROM dlock_watch(\'asked\', ' . token_of('asked') . ')');
-	ok(wait_until(sub { (process_stat($watcher->pid))[0] eq 'S' }), 'it sleeps');
-	my $before = sleeps($watcher->pid);
-	is($two->query_safe("SELECT count(dlock_acquire('asked', 'two', wait => CASE WHEN i % 10 = 0 THEN '1 ms' ELSE '0' END::interval)) FROM generate_series(1, 200) i"),
-		0, 'refused, at once or after a wait');
-	is(sleeps($watcher->pid), $before, 'it sleeps on');
+	settle($monitor);
+	my %before = counts($monitor, $watcher);
+	is($two->query_safe("SELECT count(dlock_acquire('asked', 'two')) FROM generate_series(1, 200) i"), 0, 'refused at once');
+	foreach (1 .. 3)
+	{
+		$two->ask_waiting($monitor, "SELECT dlock_acquire('asked', 'two', wait => '1 s') IS NULL");
+		is(granted_at($monitor, $two, 1, 'refused after a wait'), 't', 'refused after a wait');
+	}
+	my %after = counts($monitor, $watcher);
+	is("$after{woken} $after{naps}", "$before{woken} $before{naps}", 'it sleeps on');
 	$one->query_safe("SELECT dlock_release('asked', 'one')");
 	is($watcher->answer, '', 'until the lock is free');
-	$watcher->quit;
 }
 
 # A snapshot from before is no matter, nor is a transaction that may not write.
@@ -198,10 +200,11 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 
 # What ends a watch besides.
 {
-	my $sent = mono_now();
-	is($watcher->query("SELECT count(owner) FROM dlock_watch('w', NULL, '300 ms')"), 0, 'its time is over');
-	cmp_ok(mono_now() - $sent, '>=', 0.3, 'not earlier');
-	is($watcher->query("SET statement_timeout = '300 ms'; SELECT * FROM dlock_watch('w', NULL)"), 'ERROR 57014', 'statement_timeout');
+	$watcher->ask_waiting($monitor, "SELECT count(owner) FROM dlock_watch('w', NULL, '5 min')");
+	is(granted_at($monitor, $watcher, 300, 'its time is over'), 0, 'its time is over');
+
+	# This one goes by the machine's clock.
+	is($watcher->query("SET statement_timeout = '100 ms'; SELECT * FROM dlock_watch('w', NULL)"), 'ERROR 57014', 'statement_timeout');
 	$watcher->query_safe('RESET statement_timeout');
 	$watcher->ask_waiting($monitor, "SELECT * FROM dlock_watch('w', NULL)");
 	$monitor->query_safe('SELECT pg_cancel_backend(' . $watcher->pid . ')');
@@ -216,10 +219,13 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 	$killed->kill_client;
 	ok(eval { $killed->wait_backend_gone; 1 }, 'a client that dies takes its watch along');
 
-	# None of them is woken later, or in the way.
+	# It is not woken later, or in the way.
+	my %before = counts($monitor, $watcher);
 	$one->query_safe("SELECT dlock_acquire('w', 'one', '1 h'), dlock_release('w', 'one')");
+	advance(3600, $monitor);
+	my %after = counts($monitor, $watcher);
+	is($after{woken}, $before{woken}, 'it is not woken any more');
 	is($watcher->query_safe('SELECT 1'), 1, 'the session goes on');
-	is($watcher->query_safe("SELECT pg_sleep(0.05); SELECT 2"), "\n2", 'undisturbed');
 }
 
 # The store is rewritten meanwhile; nobody waits for anybody.
@@ -230,8 +236,7 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 	$two->ask_waiting($monitor, "SELECT dlock_acquire('w', 'two', '1 h', wait => NULL)");
 	is($monitor->query("SET lock_timeout = '20 s'; VACUUM FULL dlock_store"), '', 'VACUUM FULL does not wait for them');
 	$monitor->query_safe('RESET lock_timeout');
-	is($watcher->wait_for_wait($monitor), 1, 'a watcher stays through VACUUM FULL');
-	is($two->wait_for_wait($monitor), 1, 'a waiter stays through VACUUM FULL');
+	still_waits($monitor, 'a watcher and a waiter stay through VACUUM FULL', $watcher, $two);
 	$one->query_safe("SELECT dlock_release('w', 'one')");
 	like($two->answer, qr/^\d+$/, 'and is granted');
 	like($watcher->answer, qr/^(?:two)?$/, 'and told');
@@ -252,16 +257,12 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 	$converter->ask_waiting($monitor, "SELECT dlock_convert('c', $reader, 'exclusive', NULL)");
 	$all->ask_waiting($monitor, "SELECT dlock_acquire_all('{x,w,y}', 'all', '1 h', wait => NULL)");
 
-	# No reaper is needed to tell them; and what was rolled back is not told.
-	pause_reapers($node);
+	# No worker is needed to tell them; and what was rolled back is not told.
 	$monitor->query_safe('BEGIN; SAVEPOINT s; DROP EXTENSION dlock; ROLLBACK TO s; COMMIT');
-	ok(!$_->answered, 'DROP EXTENSION rolled back: they wait') foreach $watcher, $two, $converter, $all;
-	my $sent = mono_now();
+	still_waits($monitor, 'DROP EXTENSION rolled back: they wait', $watcher, $two, $converter, $all);
 	is($monitor->query("SET lock_timeout = '20 s'; DROP EXTENSION dlock"), '', 'DROP EXTENSION does not wait for them');
 	is($_->[1]->answer, 'ERROR 55000', "DROP EXTENSION: $_->[0]")
 	  foreach [ 'a watcher', $watcher ], [ 'a waiter', $two ], [ 'a conversion', $converter ], [ 'one that wants several', $all ];
-	in_time($sent, mono_now(), 30, 'DROP EXTENSION: at once');
-	resume_reapers($node);
 	$monitor->query_safe('CREATE EXTENSION dlock');
 	is($monitor->query_safe('SELECT (SELECT count(*) FROM dlock_leases) + (SELECT count(*) FROM dlock_waiters)'), 0, 'it comes back empty');
 	woken_by('the extension made anew', 'w', 'NULL', doing($one, "SELECT dlock_acquire('w', 'one', '1 h')"), 'one|exclusive');
