@@ -8,108 +8,75 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
-use DLockFence;
+use DLockClock;
+use DLockFault;
 use DLockSession;
 use DLockStandby;
 use DLockTest;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(usleep);
 
 my $db = 'postgres';
+my $ttl = 60;
 
-my $number = 0;
-
-# One partition, with leases of $ttl seconds.  Returns what came of it, and whether the
-# machine was too slow to show it: whether something was answered so late that the lease
-# may have ended, as it was to.
-sub partition
+foreach my $case ('promoted', 'promoted and crashed')
 {
-	my ($ttl, $crash) = @_;
-	my %got = (too_slow => 0);
-
-	$number++;
-	my $primary = start_node("primary$number", allows_streaming => 1);
+	my $number = $case eq 'promoted' ? 1 : 2;
+	my $primary = start_fault_node("primary$number", allows_streaming => 1);
 	my $standby = make_standby($primary, "standby$number");
 	make_synchronous($primary);
+	my ($old, $its_control) = open_sessions($primary, $db, 2, name => 'old');
+	my $renew = "SELECT dlock_renew('name', 'alice')";
 
-	# The second renewal is inside the bound of the first, and writes nothing.
-	my $old = DLockSession->new($primary, $db, name => 'old');
-	my $last = mono_now();
-	my $renew = sub {
-		my ($answer, $sent, $answered) = (outcome($old, "SELECT dlock_renew('name', 'alice')"), $old->{sent}, mono_now());
-
-		$got{too_slow} = 1 if $answered > $last + $ttl;
-		$last = $sent if $answer eq 't';
-		return $answer;
-	};
+	# The first renewal writes that the lease may be renewed up to two ttl from then; the
+	# second, and all up to a ttl later, write nothing.
 	$old->query_safe("SELECT dlock_acquire('name', 'alice', '$ttl s')");
-	usleep(100_000);
-	$got{first} = $renew->();
-	my $first = $last;
+	advance(1, $its_control);
+	is($old->query_safe($renew), 't', "$case: renewed, with a record");
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 	cut_off($primary, $standby);
 	$standby->promote;
-	$old->query_safe("SET statement_timeout = '30 s'");
-	$got{second} = $renew->();
-	$old->query_safe("SET statement_timeout = '3 s'");
-
+	advance(1, $its_control);
+	is($old->query_safe($renew), 't', "$case: the primary that is cut off renews");
 	my $new = DLockSession->new($standby, $db, name => 'new');
-	$got{refused} = $new->query_safe("SELECT dlock_acquire('name', 'bob', '1 h')");
-	if ($crash)
+	my $acquire = "SELECT dlock_acquire('name', 'bob', '1 h')";
+	is($new->query_safe($acquire), '', "$case: held on the promoted");
+	if ($case ne 'promoted')
 	{
 		crash_node($standby);
+		advance(1, $its_control);
 		$standby->start;
+		$new->kill_client;
 		$new = DLockSession->new($standby, $db, name => 'new');
+		is($new->query_safe($acquire), '', "$case: held on the promoted after the crash");
 	}
-
-	# The next renewals are to lie within what the first one wrote, which is a ttl more
-	# than it promised.
-	$got{too_slow} = 1 if mono_now() > $first + $ttl;
-
-	# Until it has to write, which is not confirmed.
-	my ($token, $answered, $renewals, $lost) = ('', 0, 0, 0);
-	my $end = mono_now() + 10 * $ttl + 20;
-	while ($token eq '' && mono_now() < $end)
+	else
 	{
-		if (!$lost)
-		{
-			$lost = $renew->() ne 't';
-			$got{too_slow} = 1 if $renewals < 2 && ($lost || mono_now() > $first + $ttl);
-			$renewals++ unless $lost;
-		}
-		$token = $new->query_safe("SELECT dlock_acquire('name', 'bob', '1 h')");
-		$answered = mono_now();
-		usleep(50_000);
+		advance(1, $its_control, $new);
 	}
-	@got{qw(renewals token late)} = ($renewals, $token, $answered - $last - $ttl);
-	$new->quit;
-	$old->query_safe('SET statement_timeout = 0');
-	$old->quit;
+
+	# A second after the second renewal, 58 before the last one that need not be written.
+	foreach my $step (28, 29.999999, 0.000001)
+	{
+		advance($step, $its_control, $new);
+		is($old->query_safe($renew), 't', "$case: the old primary renews without writing");
+		is($new->query_safe($acquire), '', "$case: and the promoted does not grant");
+	}
+
+	# One that has to write is not confirmed.
+	advance(0.000001, $its_control, $new);
+	$old->ask($renew);
+	ok( wait_until(
+			sub { $its_control->query_safe("SELECT wait_event = 'SyncRep' FROM pg_stat_activity WHERE pid = " . $old->pid) eq 't' }),
+		"$case: a renewal that is written waits for the standby");
+	advance($ttl - 0.000002, $its_control, $new);
+	is($new->query_safe($acquire), '', "$case: refused in the last microsecond that the old primary has promised");
+	advance(0.000001, $its_control, $new);
+	isnt($new->query_safe($acquire), '', "$case: granted then");
+	is($its_control->query_safe("SELECT pg_cancel_backend($old->{pid})"), 't', "$case: the renewal is cancelled");
+	isnt($old->answer, 't', "$case: it was never confirmed");
+	$_->quit foreach $new, $old, $its_control;
 	$standby->stop;
 	crash_node($primary);
-	return %got;
-}
-
-foreach my $case ('promoted', 'promoted, crashed')
-{
-	my $crash = $case ne 'promoted';
-	my %got;
-
-	# The old primary is to renew after the crash, too.
-	foreach my $ttl ($crash ? (8, 24, 72) : (4, 12, 36))
-	{
-		%got = partition($ttl, $crash);
-		last unless $got{too_slow};
-		note "too slow for a ttl of $ttl s";
-	}
-	is($got{first}, 't', "$case: renewed, with a record");
-	is($got{second}, 't', "$case: the primary that is cut off renews");
-	is($got{refused}, '', "$case: held on the promoted");
-	cmp_ok($got{renewals}, '>', 1, "$case: the old primary renews without writing");
-	isnt($got{token}, '', "$case: the lock is granted in the end");
-	cmp_ok($got{late}, '>=', 0, "$case: after the last deadline that was acknowledged");
 }
 
 done_testing();
