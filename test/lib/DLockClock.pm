@@ -20,7 +20,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(clock_gettime CLOCK_REALTIME);
 
-our @EXPORT = qw(advance step_wall_clock settle still_waits granted_at remaining_is);
+our @EXPORT = qw(advance step_wall_clock run_clock settle still_waits granted_at remaining_is);
 
 # Linux's number of CLOCK_BOOTTIME.
 my $boottime = 7;
@@ -63,7 +63,7 @@ sub _add
 
 # Let so many seconds pass, which may be a fraction to the microsecond.  "control" is a
 # session of a server with fault points; more of them are of further servers.  Without
-# one, no server may be running.
+# one, nobody is woken: for when no server runs.
 sub advance
 {
 	my ($seconds, $control, @others) = @_;
@@ -80,6 +80,18 @@ sub step_wall_clock
 	my ($seconds) = @_;
 
 	return _add(2, $seconds);
+}
+
+# From now on the clock runs, on from where it stood.  No session may wait.
+sub run_clock
+{
+	open my $fh, '+<', $path or croak "$path: $!";
+	binmode $fh;
+	sysread($fh, my $frozen, 8) == 8 or croak "$path: $!";
+	sysseek $fh, 0, 0;
+	syswrite($fh, pack('q2', 0, unpack('q', $frozen) - int(clock_gettime($boottime) * 1e6))) == 16 or croak "$path: $!";
+	close $fh or croak "$path: $!";
+	return;
 }
 
 # Wait until all processes of these servers have done what there is to do now.

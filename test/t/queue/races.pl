@@ -7,7 +7,9 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
 use DLockFault;
+use DLockFence;
 use DLockQueue;
 use DLockSession;
 use DLockStall;
@@ -17,7 +19,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = start_fault_node('main',
-	conf => "dlock.reap_interval = 10min\ndlock.max_reapers = 0\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
+	conf => "dlock.reap_interval = 10min\ndeadlock_timeout = 500h\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
+still_worker($node);
 my $db = 'postgres';
 my ($ctl, $a, $b, $c);
 
@@ -32,7 +35,7 @@ sub waits_for_lwlock
 sub connect_all
 {
 	$ctl = DLockSession->new($node, $db, name => 'control');
-	($a, $b, $c) = map { DLockSession->new($node, $db, name => $_, setup => "SET deadlock_timeout = '10 min'") } qw(a b c);
+	($a, $b, $c) = map { DLockSession->new($node, $db, name => $_) } qw(a b c);
 	return;
 }
 connect_all();
@@ -73,15 +76,14 @@ sub hold
 	return $ctl->query_safe(acquire($name, $owner // 'holder'));
 }
 
-# Test that a process that waits is granted its lock, and at once: if nobody wakes it,
-# it looks by itself only after a minute (LONGEST_NAP in src/session/wait.c).
+# Test that a process that waits is granted its lock.  The clock stands still, so that it
+# hangs if nobody wakes it.
 sub granted
 {
-	my ($session, $from, $test_name) = @_;
+	my ($session, $test_name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	like($session->answer, qr/^(?:\d+|\{\d+,\d+\})$/, $test_name);
-	in_time($from, $session->{answered_at}, 30, "$test_name, at once");
 	return;
 }
 
@@ -99,10 +101,11 @@ foreach my $kept (1 .. 8)
 	my $campaign = sub { "SELECT dlock_campaign('x', 'both', '1 h', '0', " . sprintf($payload, $_[0]) . ')' };
 	my $label = "a page made way, $kept";
 
-	$b->query_safe("SELECT count(dlock_acquire('x', i::text, CASE WHEN i = $kept THEN '1 h' ELSE '0.5 s' END::interval, mode => 'shared', payload => "
+	$b->query_safe("SELECT count(dlock_acquire('x', i::text, CASE WHEN i = $kept THEN '1 h' ELSE '10 min' END::interval, mode => 'shared', payload => "
 		. sprintf($payload, 'x') . ')) FROM generate_series(1, 32) i');
 	$b->query_safe("SELECT dlock_release('x', '$kept')");
-	ok(wait_until(sub { holders('x') eq '' }), "$label: all are dead");
+	advance(600, $ctl);
+	is(holders('x'), '', "$label: all are dead");
 	stop_at($ctl, $a, 'log_expired');
 	$a->ask($campaign->('y'));
 	is_at($ctl, 'log_expired');
@@ -125,7 +128,7 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	$a->ask(acquire('x', 'a'));
 	is_at($ctl, $point);
 	$b->ask(acquire('x', 'b'));
-	nobody_answers("two at a time, $point: both wait", $a, $b);
+	waits_for_lwlock($b, "two at a time, $point: the other waits");
 	go($ctl, $point);
 	my ($first, $second) = ($a->answer, $b->answer);
 	($first, $second) = ($second, $first) if $point =~ /^(?:step_locked|grant)$/ && $first eq '';
@@ -217,7 +220,8 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 # Two find the same dead path in their way, and wait for its partitions: one ends it, and
 # the other finds it gone.
 {
-	$ctl->query_safe("SELECT dlock_acquire_path('p/q', 'holder', '1 ms'), pg_sleep(0.002)");
+	$ctl->query_safe("SELECT dlock_acquire_path('p/q', 'holder', '1 min')");
+	advance(60, $ctl);
 	stop_at($ctl, $b, 'step_locked');
 	$b->ask(acquire('p/q', 'b'));
 	is_at($ctl, 'step_locked');
@@ -236,7 +240,8 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	stop_at($ctl, $a, 'nap');
 	$a->ask(acquire('x', 'a', wait => undef));
 	is_at($ctl, 'nap');
-	$ctl->query_safe("SELECT dlock_renew('x', 'holder', '1 ms'), pg_sleep(0.002)");
+	$ctl->query_safe("SELECT dlock_renew('x', 'holder', '1 min')");
+	advance(60, $ctl);
 	fail_at($ctl, $b, 'cells');
 	like($b->query("SELECT dlock_acquire('y', 'b', '1 h', payload => to_jsonb(repeat('x', 900)))"), qr/^\d+$/, 'memory is full: room is made');
 	isnt(faults_hit($ctl, 'cells'), 0, 'memory is full: it was');
@@ -293,9 +298,8 @@ foreach my $case (qw(enqueued interrupted looked nap))
 	is(queue($ctl, 'x'), 'a', "release at $case: it is in the queue");
 	is($ctl->query_safe("SELECT dlock_release('x', 'holder')"), 't', "release at $case: released");
 	is($b->query(acquire('x', 'b')), '', "release at $case: nobody barges in");
-	my $from = mono_now();
 	go($ctl, $point);
-	granted($first, $from, "release at $case: granted");
+	granted($first, "release at $case: granted");
 	is(holders('x'), 'a', "release at $case: one holder");
 	$first->quit;
 	done("release at $case");
@@ -305,12 +309,12 @@ foreach my $case (qw(enqueued interrupted looked nap))
 {
 	hold('x');
 	stop_at($ctl, $a, 'enqueued');
-	$a->ask(acquire('x', 'a', wait => '100 ms'));
+	$a->ask(acquire('x', 'a', wait => '1 min'));
 	is_at($ctl, 'enqueued');
-	$ctl->query_safe("SELECT dlock_release('x', 'holder'), pg_sleep(0.2)");
-	my $from = mono_now();
+	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
+	advance(60, $ctl);
 	go($ctl, 'enqueued');
-	granted($a, $from, 'called in time: granted');
+	granted($a, 'called in time: granted');
 	done('called in time');
 }
 
@@ -323,9 +327,8 @@ foreach my $case (qw(enqueued interrupted looked nap))
 	is_at($ctl, 'wake');
 	is($c->query(acquire('x', 'c')), '', 'called, not woken: nobody barges in');
 	is(holders('x'), '', 'called, not woken: nobody holds the lock');
-	my $from = mono_now();
 	go($ctl, 'wake');
-	granted($a, $from, 'called, not woken: granted');
+	granted($a, 'called, not woken: granted');
 	is($b->answer, 't', 'called, not woken: released');
 	done('called, not woken');
 }
@@ -343,9 +346,8 @@ foreach my $case (qw(enqueued interrupted looked nap))
 	is_at($ctl, 'nap');
 	is($b->query(acquire('x', 'b')), '', 'in vain: nobody barges in');
 	$ctl->query_safe("SELECT dlock_release('y', 'h2')");
-	my $from = mono_now();
 	go($ctl, 'nap');
-	granted($a, $from, 'in vain: granted both');
+	granted($a, 'in vain: granted both');
 	done('in vain');
 }
 
@@ -353,15 +355,15 @@ foreach my $case (qw(enqueued interrupted looked nap))
 {
 	hold('x');
 	stop_at($ctl, $a, 'give_up');
-	enqueue($ctl, $a, acquire('x', 'a', wait => '100 ms'));
+	enqueue($ctl, $a, acquire('x', 'a', wait => '1 min'));
 	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
+	advance(60, $ctl);
 	is_at($ctl, 'give_up');
 	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
 	is(holders('x'), '', 'gives up: the lock is free');
-	my $from = mono_now();
 	go($ctl, 'give_up');
 	is($a->answer, '', 'gives up: it has no lease');
-	granted($b, $from, 'gives up: the next is granted');
+	granted($b, 'gives up: the next is granted');
 	done('gives up');
 }
 
@@ -374,7 +376,7 @@ foreach my $way (qw(cancel terminate))
 	foreach my $point (qw(ask_again step_locked grant wal_inserted step_done granted flush flushed))
 	{
 		my $label = "$way at $point";
-		my $late = DLockSession->new($node, $db, name => 'late', setup => "SET deadlock_timeout = '10 min'");
+		my $late = DLockSession->new($node, $db, name => 'late');
 		hold('x');
 		enqueue($ctl, $late, acquire('x', 'late', wait => undef));
 		enqueue($ctl, $b, acquire('x', 'b', wait => undef));
@@ -382,10 +384,9 @@ foreach my $way (qw(cancel terminate))
 		$ctl->query_safe("SELECT dlock_release('x', 'holder')");
 		is_at($ctl, $point);
 		$ctl->query_safe("SELECT pg_${way}_backend($late->{pid})");
-		my $from = mono_now();
 		go($ctl, $point);
 		is($late->answer, $way eq 'cancel' ? 'ERROR 57014' : 'FATAL 57P01', "$label: it fails");
-		granted($b, $from, "$label: the next gets the lock");
+		granted($b, "$label: the next gets the lock");
 		is(holders('x'), 'b', "$label: alone");
 		$late->quit;
 		$late->wait_backend_gone;
@@ -407,22 +408,21 @@ foreach my $point (qw(undo abandon))
 	is($b->query(acquire('x', 'b')), '', "$point: in the way still");
 	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
 	$ctl->query_safe("SELECT dlock_release('x', 'holder')") if $point eq 'abandon';
-	my $from = mono_now();
 	go($ctl, $point);
 	is($a->answer, 'ERROR 57014', "$point: cancelled");
-	granted($b, $from, "$point: then granted to the next");
+	granted($b, "$point: then granted to the next");
 	done($point);
 }
 
 # ---- a process that is late ----
 {
 	hold('x');
-	enqueue($ctl, $a, acquire('x', 'a', wait => undef, ttl => '1 s'));
+	enqueue($ctl, $a, acquire('x', 'a', wait => undef, ttl => '10 min'));
 	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
 	stop_at($ctl, $a, 'ask_again');
 	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
 	is_at($ctl, 'ask_again');
-	like(my $token = $b->answer, qr/^\d+$/, 'late: the next passes it by after a ttl');
+	like(my $token = granted_at($ctl, $b, 600, 'late'), qr/^\d+$/, 'late: the next passes it by after a ttl');
 	go($ctl, 'ask_again');
 	queue_is($ctl, 'x', 'a', 'late: it waits again');
 	$ctl->query_safe("SELECT dlock_release('x', 'b')");
@@ -438,24 +438,13 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 {
 	my ($point, $renewed, $holder) = @$case;
 
-	# Once more, with more time, if the machine was too slow to get there in time.
-	my $over;
-	for (my $ttl = 2;; $ttl *= 4)
-	{
-		$a->query_safe(acquire('x', 'a'));
-		stop_at($ctl, $a, $point);
-		my $from = mono_now();
-		$ctl->query_safe("SELECT dlock_renew('x', 'a', '$ttl s')");
-		$over = mono_now() + $ttl + 0.1;
-		$a->ask("SELECT dlock_renew('x', 'a', '1 h')");
-		is_at($ctl, $point);
-		last if mono_now() < $from + $ttl || $ttl > 100;
-		go($ctl, $point);
-		$a->answer;
-		$ctl->query_safe("SELECT dlock_force_release('x', 'test')");
-	}
+	$a->query_safe(acquire('x', 'a'));
+	stop_at($ctl, $a, $point);
+	$a->ask("SELECT dlock_renew('x', 'a', '2 h')");
+	is_at($ctl, $point);
+	advance(3600, $ctl);
 	$b->ask(acquire('x', 'b'));
-	wait_until(sub { mono_now() > $over });
+	waits_for_lwlock($b, "renewal at the deadline, $point: another one waits");
 	go($ctl, $point);
 	is($a->answer, $renewed, "renewal at the deadline, $point: in time or not");
 	$b->answer;
@@ -482,43 +471,49 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 
 # A circle is gone when it is looked at for the second time: nobody is its victim.
 {
-	$a->query_safe("SET deadlock_timeout = '10 ms'");
+	$a->query_safe("SET deadlock_timeout = '1 min'");
 	$a->query_safe(acquire('x', 'a'));
 	$b->query_safe(acquire('y', 'b'));
 	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
 	stop_at($ctl, $a, 'deadlock_found');
-	$a->ask(acquire('y', 'a', wait => undef));
+	enqueue($ctl, $a, acquire('y', 'a', wait => undef));
+	advance(60, $ctl);
 	is_at($ctl, 'deadlock_found');
 	$ctl->query_safe("SELECT dlock_release('y', 'b')");
 	go($ctl, 'deadlock_found');
 	like($a->answer, qr/^\d+$/, 'a circle that is gone: granted');
 	$ctl->query_safe("SELECT dlock_release('x', 'a')");
 	like($b->answer, qr/^\d+$/, 'a circle that is gone: the other, too');
-	$a->query_safe("SET deadlock_timeout = '10 min'");
+	$a->query_safe("RESET deadlock_timeout");
 	done('a circle that is gone');
 }
 
 # Before it is looked at for the second time, a process stops under the lock of one of its
 # partitions: the search does not wait for that, and finds the circle later.
 {
-	$a->query_safe("SET deadlock_timeout = '10 ms'");
+	$a->query_safe("SET deadlock_timeout = '1 min'");
 	$a->query_safe(acquire('x', 'a'));
 	$b->query_safe(acquire('y', 'b'));
 	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
 	stop_at($ctl, $a, 'deadlock_found');
-	$a->ask(acquire('y', 'a', wait => undef));
+	enqueue($ctl, $a, acquire('y', 'a', wait => undef));
+	advance(60, $ctl);
 	is_at($ctl, 'deadlock_found');
 	stop_at($ctl, $c, 'step_locked');
 	$c->ask(acquire('x', 'c'));
 	is_at($ctl, 'step_locked');
 	go($ctl, 'deadlock_found');
-	nobody_answers('a circle in a locked partition: nobody is told', $a, $b);
+
+	# It has some patience with the partition, so time has to pass.
+	wait_until(sub { advance(0.1); $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $a->{pid}") eq 'Extension' });
+	still_waits($ctl, 'a circle in a locked partition: nobody is told', $a, $b);
 	go($ctl, 'step_locked');
 	is($c->answer, '', 'a circle in a locked partition: the process goes on');
+	advance(60, $ctl);
 	is($a->answer, 'ERROR 40P01', 'a circle in a locked partition: told in the end');
 	$ctl->query_safe("SELECT dlock_release('x', 'a')");
 	like($b->answer, qr/^\d+$/, 'a circle in a locked partition: the other is granted');
-	$a->query_safe("SET deadlock_timeout = '10 min'");
+	$a->query_safe("RESET deadlock_timeout");
 	done('a circle in a locked partition');
 }
 
@@ -527,18 +522,16 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 {
 	my $looks = sub {
 		my ($session) = @_;
-		my $log_at = -s $node->logfile;
-		my $waiting = qr/\[$session->{pid}\].*still waiting/;
 		fail_at($ctl, $session, 'deadlock_copy');
-		$session->ask(acquire('x', 'a', wait => undef));
-		wait_until(sub { $session->answered || slurp_file($node->logfile, $log_at) =~ $waiting }) or die 'it does not look';
+		enqueue($ctl, $session, acquire('x', 'a', wait => undef));
+		advance(60, $ctl);
 		my $looked = faults_hit($ctl, 'deadlock_copy') != 0;
 		go($ctl, 'deadlock_copy');
 		$ctl->query_safe("SELECT pg_cancel_backend($session->{pid})");
 		$session->answer;
 		return $looked;
 	};
-	my @connect = ($node, $db, name => 'bound', setup => "SET deadlock_timeout = '10 ms'; SET log_lock_waits = on");
+	my @connect = ($node, $db, name => 'bound', setup => "SET deadlock_timeout = '1 min'");
 	my $bind = sub { "SELECT dlock_acquire('bound', 'b', bind => '$_[0]')" };
 
 	hold('x');
@@ -560,7 +553,7 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 foreach my $shared (2, 30)
 {
 	my ($crowd, $names) = (20, 30);
-	my @units = open_sessions($node, $db, $crowd, name => 'unit', setup => "SET deadlock_timeout = '10 min'");
+	my @units = open_sessions($node, $db, $crowd, name => 'unit');
 
 	hold('hot', 'a');
 	foreach my $i (1 .. $crowd)
@@ -570,9 +563,11 @@ foreach my $shared (2, 30)
 	}
 	fail_at($ctl, $a, 'deadlock_copy', 6);
 	fail_at($ctl, $a, 'deadlock_compare', 10 * $crowd * $names);
-	$a->query_safe("SET deadlock_timeout = '10 ms'");
-	like($a->query(acquire('hot2', 'a', wait => undef)), qr/^\d+$/, 'a crowd in front: it lets one pass');
-	$a->query_safe("SET deadlock_timeout = '10 min'");
+	$a->query_safe("SET deadlock_timeout = '1 min'");
+	enqueue($ctl, $a, acquire('hot2', 'a', wait => undef));
+	advance(60, $ctl);
+	like($a->answer, qr/^\d+$/, 'a crowd in front: it lets one pass');
+	$a->query_safe("RESET deadlock_timeout");
 	foreach my $name (qw(hot hot2))
 	{
 		is(queue($ctl, $name), join(' ', map { "u$_" } 1 .. $crowd), "a crowd in front: in order for $name");
@@ -677,7 +672,7 @@ foreach my $point (qw(token_reserve token_reserved))
 		is_at($ctl, $point);
 		$b->query_safe("BEGIN; SELECT dlock_fence('$resource', $new)");
 		go($ctl, $point);
-		nobody_answers("fence at $point: the old one waits", $a);
+		ok(wait_blocked($ctl, $a), "fence at $point: the old one waits");
 		$b->query_safe('COMMIT');
 		is($a->answer, 'ERROR LK001', "fence at $point: and is refused");
 		$a->query_safe('ROLLBACK');
@@ -688,16 +683,64 @@ foreach my $point (qw(token_reserve token_reserved))
 	$a->ask("BEGIN; SELECT dlock_fence('f3', $old)");
 	is_at($ctl, 'fence_write');
 	$b->ask("BEGIN; SELECT dlock_fence('f3', $new)");
-	nobody_answers('fence at fence_write: the new one waits', $b);
+	ok(wait_blocked($ctl, $b), 'fence at fence_write: the new one waits');
 	go($ctl, 'fence_write');
 	is($a->answer, '', 'fence at fence_write: the old one passes');
-	nobody_answers('fence at fence_write: the new one waits for its end', $b);
+	ok(wait_blocked($ctl, $b), 'fence at fence_write: the new one waits for its end');
 	$a->query_safe('COMMIT');
 	is($b->answer, '', 'fence at fence_write: then it passes');
 	$b->query_safe('COMMIT');
 	is($a->query("SELECT dlock_fence('f3', $old)"), 'ERROR LK001', 'fence at fence_write: the old one no more');
 	done('fence');
 }
+
+# ---- a role at its limit ----
+
+# A call at the limit of its role erases dead leases of this role, and no others; and not
+# those that die while it does that, of which there may always be more.
+{
+	my $leases = 'SELECT leases FROM dlock_stats';
+	my $limit = "SET dlock.max_leases = 2; SET ROLE tenant";
+	my $before = $ctl->query_safe($leases);
+
+	$ctl->query_safe('CREATE ROLE tenant');
+	$a->query_safe("$limit; SELECT dlock_acquire('t' || i, 'a', '1 h') FROM generate_series(1, 2) i");
+	$b->query_safe("SELECT dlock_acquire('dead' || i, 'b', '1 min') FROM generate_series(1, 3) i");
+	advance(60, $ctl);
+	fail_at($ctl, $a, 'erase_dead', 2);
+	is($a->query(acquire('t3', 'a')), 'ERROR 53400', 'limit: refused');
+	go($ctl, 'erase_dead');
+	is($ctl->query_safe($leases), $before + 5, 'limit: dead leases of another role are left alone');
+
+	# Another session of the role sees that there are none, by the same look.
+	my $new = DLockSession->new($node, $db, setup => $limit);
+	fail_at($ctl, $new, 'erase_dead');
+	is($new->query(acquire('t3', 'a')), 'ERROR 53400', 'limit: another session does not look again');
+	go($ctl, 'erase_dead');
+	$new->quit;
+
+	# But for a while only.
+	$b->query_safe("SET ROLE tenant; SELECT dlock_acquire('brief', 'b', '1 min'), dlock_release('t2', 'a')");
+	advance(60, $ctl);
+	like($a->query(acquire('t3', 'a')), qr/^\d+$/, 'limit: a lease that has died makes room');
+
+	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 min')");
+	advance(60, $ctl);
+	stop_at($ctl, $a, 'erase_dead', 2);
+	$a->ask(acquire('t4', 'a'));
+	ok(is_at($ctl, 'erase_dead'), 'limit: it looks a second time');
+	fail_at($ctl, $a, 'erase_dea*', 2);
+	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 min')");
+	advance(60, $ctl);
+	go($ctl, 'erase_dead');
+	is($a->answer, 'ERROR 53400', 'limit: what dies meanwhile is left alone');
+	go_all($ctl);
+	$_->query_safe('RESET ROLE; RESET dlock.max_leases') foreach $a, $b;
+	done('limit');
+}
+
+# From here on time passes by itself.
+run_clock();
 
 # ---- tasks ----
 
@@ -790,59 +833,6 @@ foreach my $point (qw(reap_swept reap_leave))
 $_->quit foreach $ctl, $a, $b, $c;
 connect_all();
 
-# A call at the limit of its role erases dead leases of this role, and no others; and not
-# those that die while it does that, of which there may always be more.
-{
-	my $leases = 'SELECT leases FROM dlock_stats';
-	my $limit = "SET dlock.max_leases = 2; SET ROLE tenant";
-	my $before = $ctl->query_safe($leases);
-
-	pause_reapers($node);
-	$ctl->query_safe('CREATE ROLE tenant');
-	$a->query_safe("$limit; SELECT dlock_acquire('t' || i, 'a', '1 h') FROM generate_series(1, 2) i");
-	$b->query_safe("SELECT dlock_acquire('dead' || i, 'b', '1 ms') FROM generate_series(1, 3) i; SELECT pg_sleep(0.002)");
-	fail_at($ctl, $a, 'erase_dead', 2);
-	is($a->query(acquire('t3', 'a')), 'ERROR 53400', 'limit: refused');
-	go($ctl, 'erase_dead');
-	is($ctl->query_safe($leases), $before + 5, 'limit: dead leases of another role are left alone');
-
-	# Another session of the role sees that there are none, by the same look.
-	ok( wait_until(
-			sub {
-				my $new = DLockSession->new($node, $db, setup => $limit);
-				$a->query(acquire('t3', 'a'));
-				fail_at($ctl, $new, 'erase_dead');
-				my $answer = $new->query(acquire('t3', 'a'));
-				go($ctl, 'erase_dead');
-				$new->quit;
-				return $answer eq 'ERROR 53400';
-			}),
-		'limit: another session does not look again');
-
-	# But for a while only.
-	$b->query_safe("SET ROLE tenant; SELECT dlock_acquire('brief', 'b', '1 ms'), dlock_release('t2', 'a')");
-	ok(wait_until(sub { $a->query(acquire('t3', 'a')) =~ /^\d+$/ }), 'limit: a lease that has died makes room');
-
-	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 ms'); SELECT pg_sleep(0.002)");
-	ok( wait_until(
-			sub {
-				stop_at($ctl, $a, 'erase_dead', 2);
-				$a->ask(acquire('t4', 'a'));
-				return 1 if wait_until(sub { $a->answered || faults_hit($ctl, 'erase_dead') != 0 }) && !$a->answered;
-				$a->answer;
-				go($ctl, 'erase_dead');
-				return 0;
-			}),
-		'limit: it looks a second time');
-	fail_at($ctl, $a, 'erase_dea*', 2);
-	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 ms'); SELECT pg_sleep(0.002)");
-	go($ctl, 'erase_dead');
-	is($a->answer, 'ERROR 53400', 'limit: what dies meanwhile is left alone');
-	go_all($ctl);
-	$_->query_safe('RESET ROLE; RESET dlock.max_leases') foreach $a, $b;
-	done('limit');
-}
-
 # A launcher that fails as it forgets a dropped database does that once it is back.
 {
 	$node->safe_psql($db, 'CREATE DATABASE gone');
@@ -904,7 +894,7 @@ foreach my $case (
 	$a->ask($loaded);
 	is_at($ctl, $point);
 	$b->ask($loaded);
-	nobody_answers("$label: others wait", $a, $b);
+	ok(wait_blocked($ctl, $b), "$label: others wait");
 	fail_at($ctl, $a, 'ReadBufferExtended') if $what eq 'fails';
 	$ctl->query_safe("SELECT pg_terminate_backend($a->{pid})") if $what eq 'is terminated';
 	go($ctl, $point);
