@@ -8,18 +8,15 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
 use DLockSession;
-use DLockStall;
 use DLockTest;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
 
 # Nothing here may depend on looking again after a while.
-my $node = start_node('main', conf => <<'EOC');
-dlock.reap_interval = 1h
-deadlock_timeout = 1h
-EOC
+my $node = start_fault_node('main', conf => "deadlock_timeout = 500h\n");
+still_worker($node);
 my $db = 'postgres';
 my $monitor = DLockSession->new($node, $db);
 my ($one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 3;
@@ -144,7 +141,7 @@ foreach my $down (@modes[ 0 .. 4 ])
 	is($one->query_safe("SELECT dlock_release_token('order', $first)"), 't', 'order: released');
 	my $converted = $two->answer;
 	cmp_ok($converted, '>', $second, 'order: the conversion is granted');
-	ok(!$three->answered, 'order: the other one waits on');
+	still_waits($monitor, 'order: the other one waits on', $three);
 	queue_is('order', 'three acquire exclusive', 'order: alone in the queue');
 
 	# The only holder converts at once, whoever waits.
@@ -165,7 +162,7 @@ foreach my $down (@modes[ 0 .. 4 ])
 	queue_is('conversions', 'two convert CW, three convert shared', 'conversions in their order');
 	$one->query_safe("SELECT dlock_release_token('conversions', $first)");
 	$second = $two->answer;
-	ok(!$three->answered, 'conversions: the second waits for the first');
+	still_waits($monitor, 'conversions: the second waits for the first', $three);
 	$two->query_safe("SELECT dlock_release_token('conversions', $second)");
 	cmp_ok($three->answer, '>', $second, 'conversions: then the second');
 	$three->query_safe("SELECT dlock_release('conversions', 'three')");
@@ -177,10 +174,8 @@ foreach my $down (@modes[ 0 .. 4 ])
 	my $first = $one->query_safe(acquire('readers', 'one', "mode => 'shared'"));
 	my $second = $two->query_safe(acquire('readers', 'two', "mode => 'shared'"));
 	$one->ask_waiting($monitor, "SELECT dlock_convert('readers', $first, 'exclusive', NULL)");
-	my $sent = mono_now();
 	is($two->query("SELECT dlock_convert('readers', $second, 'exclusive', NULL)"),
-		'ERROR 40P01', 'conversion deadlock');
-	in_time($sent, mono_now(), 60, 'conversion deadlock: at once');
+		'ERROR 40P01', 'conversion deadlock, at once');
 	like($two->{message}, qr/deadlock detected/, 'conversion deadlock: said');
 	like($two->{detail}, qr/Owner "two" waits for exclusive on lock "readers" behind owner "one"/,
 		'conversion deadlock: one edge');
@@ -190,7 +185,7 @@ foreach my $down (@modes[ 0 .. 4 ])
 		't', 'conversion deadlock: its lease stays');
 	is($two->query_safe("SELECT dlock_convert('readers', $second, 'exclusive')"),
 		'', 'conversion deadlock: one that does not wait is refused only');
-	ok(!$one->answered, 'conversion deadlock: the first waits on');
+	still_waits($monitor, 'conversion deadlock: the first waits on', $one);
 	$two->query_safe("SELECT dlock_release_token('readers', $second)");
 	cmp_ok($one->answer, '>', $second, 'conversion deadlock: and gets it');
 	is($one->query_safe("SELECT dlock_check('readers', $first)"),
@@ -199,19 +194,19 @@ foreach my $down (@modes[ 0 .. 4 ])
 }
 
 # The lease ends while its conversion waits.
-$two->query_safe(acquire('lost', 'two', "mode => 'shared'"));
+$two->query_safe("SELECT dlock_acquire('lost', 'two', '10 h', mode => 'shared')");
 foreach my $end (
 	[ 'released', "SELECT dlock_release('lost', 'one')" ],
 	[ 'released as one of all', "SELECT dlock_release_all('one')" ],
-	[ 'made shorter and expired', "SELECT dlock_renew('lost', 'one', '50 ms')" ],
-	[ 'expired', undef ])
+	[ 'made shorter and expired', "SELECT dlock_renew('lost', 'one', '5 min')", 300 ],
+	[ 'expired', undef, 600 ])
 {
-	my ($what, $sql) = @$end;
-	my $ttl = defined $sql ? '1 h' : '10 s';
+	my ($what, $sql, $seconds) = @$end;
+	my $ttl = defined $sql ? '1 h' : '10 min';
 	my $token = $one->query_safe("SELECT dlock_acquire('lost', 'one', '$ttl', mode => 'shared')");
 	$one->ask_waiting($monitor, "SELECT dlock_convert('lost', $token, 'exclusive', NULL)");
 	is($three->query_safe($sql), $sql =~ /_all/ ? 1 : 't', "$what while waiting") if defined $sql;
-	is($one->answer, 'ERROR LK002', "$what while waiting: lost");
+	is($seconds ? granted_at($monitor, $one, $seconds, "$what while waiting") : $one->answer, 'ERROR LK002', "$what while waiting: lost");
 	queue_is('lost', '', "$what while waiting: nobody waits");
 	is($monitor->query_safe("SELECT string_agg(owner || ' ' || mode, ',') FROM dlock_leases WHERE name = 'lost'"),
 		'two shared', "$what while waiting: the other holder is left alone");
@@ -232,19 +227,19 @@ foreach my $end (
 	is($three->query_safe("SELECT dlock_renew('kept', 'one', '1 h')"), 't', 'renewed while waiting');
 	$three->query_safe("SELECT pg_cancel_backend(" . $one->pid . ")");
 	is($one->answer, 'ERROR 57014', 'cancelled while waiting');
-	is($one->query_safe("SELECT dlock_convert('kept', $token, 'exclusive', '50 ms')"),
-		'', 'time is over');
-	is($one->query("SET statement_timeout = '300 ms'; SELECT dlock_convert('kept', $token, 'exclusive', NULL)"),
+	$one->ask_waiting($monitor, "SELECT dlock_convert('kept', $token, 'exclusive', '5 min') IS NULL");
+	is(granted_at($monitor, $one, 300, 'time is over'), 't', 'time is over');
+	is($one->query("SET statement_timeout = '100 ms'; SELECT dlock_convert('kept', $token, 'exclusive', NULL)"),
 		'ERROR 57014', 'time of the statement is over');
 	$one->query_safe('RESET statement_timeout');
-	is($one->query("SET lock_timeout = '50 ms'; SELECT dlock_convert('kept', $token, 'exclusive', NULL)"),
-		'ERROR 55P03', 'time for a lock is over');
+	$one->ask_waiting($monitor, "SET lock_timeout = '5 min'; SELECT dlock_convert('kept', $token, 'exclusive', NULL)");
+	is(granted_at($monitor, $one, 300, 'time for a lock is over'), 'ERROR 55P03', 'time for a lock is over');
 	$one->query_safe('RESET lock_timeout');
 	queue_is('kept', '', 'nobody waits');
 	is( $monitor->query_safe(
-			"SELECT mode, token, remaining > '50 min' FROM dlock_leases WHERE name = 'kept' AND owner = 'one'"
+			"SELECT mode, token, remaining FROM dlock_leases WHERE name = 'kept' AND owner = 'one'"
 		),
-		"shared|$token|t",
+		"shared|$token|00:50:00",
 		'the lease is as it was');
 	is($monitor->query_safe("SELECT dlock_acquire('kept', 'reader', '1 h', mode => 'shared') > 0"),
 		't', 'and lets others in as before');
@@ -305,7 +300,7 @@ foreach my $end (
 	  foreach 2 .. 4;
 	is($one->query_safe("SELECT dlock_force_release('permits', 'both')"), 2, 'two permits come free');
 	cmp_ok($sessions[$_]->answer, '>', 0, "one of them for p$_") foreach 2 .. 3;
-	ok(!$sessions[4]->answered, 'none for the third');
+	still_waits($monitor, 'none for the third', $sessions[4]);
 	$sessions[2]->query_safe("SELECT dlock_release('permits', 'p2')");
 	cmp_ok($sessions[4]->answer, '>', 0, 'then the third');
 	$_->quit foreach @sessions;
@@ -325,7 +320,7 @@ foreach my $end (
 		'ERROR 40P01', 'denied: waiting for oneself');
 	is($three->query_safe(acquire('again', 'one', "wait => '0'")), '', 'denied without a wait');
 	is($one->query_safe("SELECT dlock_release_token('again', $token)"), 't', 'first release');
-	ok(!$two->answered, 'is not the last');
+	still_waits($monitor, 'is not the last', $two);
 	is($three->query_safe("SELECT dlock_release('again', 'one')"), 't', 'second release, from the other session');
 	cmp_ok($two->answer, '>', $token, 'hands it on');
 	$two->query_safe("SELECT dlock_release('again', 'two')");
