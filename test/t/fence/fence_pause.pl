@@ -8,14 +8,14 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
 use DLockFence;
 use DLockSession;
 use DLockTest;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_node('main');
+my $node = start_fault_node('main');
 my $db = 'postgres';
 my $control = DLockSession->new($node, $db, name => 'control');
 
@@ -123,7 +123,7 @@ sub stopped_between
 	outcome_is($a, $a->{transaction}, '', "$label: writes");
 	stop_process($a->{$which});
 	$a->ask($a->{transaction});
-	pass_deadline($control, $case->{resource}, $a->{token});
+	advance(3600, $control);
 	my $b = open_holder($case, 'b');
 	if ($case->{mode} eq 'live')
 	{
@@ -156,7 +156,7 @@ sub stopped_within
 
 	outcome_is($a, "$a->{begin}; $a->{write}", '', "$label: writes");
 	stop_process($a->{$which});
-	pass_deadline($control, $case->{resource}, $a->{token});
+	advance(3600, $control);
 	my $b = open_holder($case, 'b');
 
 	# With the row alone as its mark, it is the row that is waited for.
@@ -243,13 +243,14 @@ CREATE TRIGGER guard BEFORE UPDATE ON story EXECUTE FUNCTION dlock_guard('story'
 EOC
 	my ($a, $b) = open_sessions($node, $db, 2, name => 'worker');
 	my $write = "UPDATE story SET body = body || ";
-	my $token = $a->query_safe("SELECT dlock_acquire('story', 'a', '1 s')");
+	my $token = $a->query_safe("SELECT dlock_acquire('story', 'a', '10 min')");
 
 	$a->query_safe("SET dlock.tokens = 'story=$token'");
 	$a->query_safe("$write 'a'");
 	stop_process($a->{psql});
 	$a->ask("$write 'late'");
-	my $next = $b->query_safe("SELECT dlock_acquire('story', 'b', '1 h', wait => '1 min')");
+	$b->ask_waiting($control, "SELECT dlock_acquire('story', 'b', '1 h', wait => '1 h')");
+	my $next = granted_at($control, $b, 600, 'time passes');
 	cmp_ok($next, '>', $token, 'time passes: taken over');
 	$b->query_safe("SET dlock.tokens = 'story=$next'");
 	$b->query_safe("$write 'b'");
