@@ -488,35 +488,6 @@ foreach my $case ([ 'step_locked', 'f', 'b' ], [ 'step_done', 't', 'a' ])
 	done('a circle that is gone');
 }
 
-# Before it is looked at for the second time, a process stops under the lock of one of its
-# partitions: the search does not wait for that, and finds the circle later.
-{
-	$a->query_safe("SET deadlock_timeout = '1 min'");
-	$a->query_safe(acquire('x', 'a'));
-	$b->query_safe(acquire('y', 'b'));
-	enqueue($ctl, $b, acquire('x', 'b', wait => undef));
-	stop_at($ctl, $a, 'deadlock_found');
-	enqueue($ctl, $a, acquire('y', 'a', wait => undef));
-	advance(60, $ctl);
-	is_at($ctl, 'deadlock_found');
-	stop_at($ctl, $c, 'step_locked');
-	$c->ask(acquire('x', 'c'));
-	is_at($ctl, 'step_locked');
-	go($ctl, 'deadlock_found');
-
-	# It has some patience with the partition, so time has to pass.
-	wait_until(sub { advance(0.1); $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $a->{pid}") eq 'Extension' });
-	still_waits($ctl, 'a circle in a locked partition: nobody is told', $a, $b);
-	go($ctl, 'step_locked');
-	is($c->answer, '', 'a circle in a locked partition: the process goes on');
-	advance(60, $ctl);
-	is($a->answer, 'ERROR 40P01', 'a circle in a locked partition: told in the end');
-	$ctl->query_safe("SELECT dlock_release('x', 'a')");
-	like($b->answer, qr/^\d+$/, 'a circle in a locked partition: the other is granted');
-	$a->query_safe("RESET deadlock_timeout");
-	done('a circle in a locked partition');
-}
-
 # A process looks for a circle if something is bound to it; not if nothing is any more, nor
 # if something was bound to the one that had its place before.
 {
