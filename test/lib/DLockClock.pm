@@ -16,11 +16,12 @@ use Carp;
 use DLockSession;
 use DLockTest;
 use Exporter 'import';
+use File::Copy qw(copy);
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(clock_gettime CLOCK_REALTIME);
 
-our @EXPORT = qw(advance step_wall_clock run_clock settle still_waits granted_at remaining_is);
+our @EXPORT = qw(advance step_wall_clock another_clock run_clock settle still_waits granted_at remaining_is);
 
 # Linux's number of CLOCK_BOOTTIME.
 my $boottime = 7;
@@ -49,15 +50,15 @@ sub _us
 # Add to a number of the file, see test/modules/test_clock.h.
 sub _add
 {
-	my ($number, $seconds) = @_;
+	my ($number, $seconds, $file) = (@_, $path);
 
-	open my $fh, '+<', $path or croak "$path: $!";
+	open my $fh, '+<', $file or croak "$file: $!";
 	binmode $fh;
 	sysseek $fh, 8 * $number, 0;
-	sysread($fh, my $value, 8) == 8 or croak "$path: $!";
+	sysread($fh, my $value, 8) == 8 or croak "$file: $!";
 	sysseek $fh, 8 * $number, 0;
-	syswrite($fh, pack('q', unpack('q', $value) + _us($seconds))) == 8 or croak "$path: $!";
-	close $fh or croak "$path: $!";
+	syswrite($fh, pack('q', unpack('q', $value) + _us($seconds))) == 8 or croak "$file: $!";
+	close $fh or croak "$file: $!";
 	return;
 }
 
@@ -74,12 +75,22 @@ sub advance
 	return;
 }
 
-# The wall clock is put forward, or back.
+# The wall clock is put forward, or back; that of another server if its file is given.
 sub step_wall_clock
 {
-	my ($seconds) = @_;
+	my ($seconds, @file) = @_;
 
-	return _add(2, $seconds);
+	return _add(2, $seconds, @file);
+}
+
+# A copy of the clock for another server, which is to be started with this file as
+# DLOCK_TEST_CLOCK in its environment.
+sub another_clock
+{
+	my $file = PostgreSQL::Test::Utils::tempdir_short() . '/clock';
+
+	copy($path, $file) or croak "$file: $!";
+	return $file;
 }
 
 # From now on the clock runs, on from where it stood.  No session may wait.

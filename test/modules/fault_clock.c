@@ -94,19 +94,25 @@ dlock_fault_clock_init(void)
 	test_clock = test_clock_map();
 }
 
-/* The monotonic clock, for what the machine's says. */
+/* The monotonic clock, for what the machine's says; a process can be held up after that. */
 int64
 dlock_fault_clock_time(int64 machine)
 {
-	return (test_clock != NULL) ? test_clock_time(test_clock, machine) : machine;
+	int64		now = (test_clock != NULL) ? test_clock_time(test_clock, machine) : machine;
+
+	dlock_fault_stop("clock");
+	return now;
 }
 
 /* The wall clock likewise. */
 int64
 dlock_fault_clock_wall(int64 machine)
 {
-	return (test_clock != NULL) ?
+	int64		now = (test_clock != NULL) ?
 		test_clock_wall(test_clock, machine + UNIX_TO_POSTGRES) - UNIX_TO_POSTGRES : machine;
+
+	dlock_fault_stop("clock");
+	return now;
 }
 
 /*

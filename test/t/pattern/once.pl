@@ -1,6 +1,7 @@
 # Proves: of all who call dlock_once in a time slot one wins, across sessions,
 # rollbacks, isolation levels, crashes, boots, a promotion, and whatever the wall
-# clock does; slots that were won are never won again, and nobody waits.
+# clock does, also to one that is held up between any two looks at the clocks; slots that
+# were won are never won again, and nobody waits.
 
 use strict;
 use warnings FATAL => 'all';
@@ -8,17 +9,20 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
 use DLockSession;
 use DLockStandby;
 use DLockTest;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
-my %fake = fake_clock_env($control);
+# The identity of the machine's boot is a lie, too.
+my $boot = PostgreSQL::Test::Utils::tempdir . '/boot';
+my %fake = fake_clock_env($boot);
 plan skip_all => 'no C compiler to build test/lib/fake_clock.c with'
   unless %fake;
+@ENV{ keys %fake } = values %fake;
 
 my $hour = 3600;
 my $day = 24 * $hour;
@@ -26,43 +30,53 @@ my $day = 24 * $hour;
 # Seconds to add so that it is a quarter past noon: what is less than half an hour
 # from now is in the same hour.
 my $noon = 12.25 * $hour - time % $day;
-my %clock = (wall => $noon);
+my %clock = (wall => $noon, boottime => 0);
 my $db = 'postgres';
 
-sub set_clock
-{
-	my (%to) = @_;
-	%clock = (%clock, %to);
-	fake_clock_set($control, %clock);
-	return;
-}
-
-sub start
-{
-	my ($node) = @_;
-	local %ENV = (%ENV, %fake);
-	$node->start;
-	return;
-}
-
-sub crash
-{
-	my ($node) = @_;
-	crash_node($node);
-	start($node);
-	return;
-}
-
-my $node = init_node('main', allows_streaming => 1, conf => <<'EOC');
+step_wall_clock($noon);
+my $node = start_fault_node('main', allows_streaming => 1, conf => <<'EOC');
 fsync = on
 max_connections = 40
 dlock.max_clock_skew = 10s
 dlock.max_ttl = 1d
 EOC
-set_clock();
-start($node);
-$node->safe_psql($db, 'CREATE EXTENSION dlock; CREATE ROLE app LOGIN; CREATE ROLE other LOGIN');
-my ($one, $two) = map { DLockSession->new($node, $db, options => '-c statement_timeout=60s') } 1 .. 2;
+still_worker($node);
+$node->safe_psql($db, 'CREATE ROLE app LOGIN; CREATE ROLE other LOGIN');
+my ($one, $two);
+
+sub connect_all
+{
+	($one, $two) = open_sessions($node, $db, 2, name => 's', options => '-c statement_timeout=60s');
+	return;
+}
+connect_all();
+
+# Set the wall clock ahead of the machine's, or let time pass by the monotonic one alone.
+sub set_clock
+{
+	my (%to) = @_;
+
+	if (defined $to{boottime})
+	{
+		my $seconds = $to{boottime} - $clock{boottime};
+
+		advance($seconds, $one);
+		step_wall_clock(-$seconds);
+	}
+	step_wall_clock($to{wall} - $clock{wall}) if defined $to{wall};
+	%clock = (%clock, %to);
+	return;
+}
+
+sub crash
+{
+	crash_node($node);
+	$node->start;
+	$_->kill_client foreach $one, $two;
+	connect_all();
+	return;
+}
+
 my $last = 0;
 
 # It wins, with a token above all before.
@@ -101,14 +115,11 @@ set_clock(wall => $noon + 4 * $hour);
 loses($one, "'job', '1 h'", 'set back by an hour');
 set_clock(wall => $noon - 5 * $hour);
 loses($one, "'job', '1 h'", 'set back by many hours');
-crash($node);
-$_->kill_client foreach $one, $two;
-($one, $two) = map { DLockSession->new($node, $db, options => '-c statement_timeout=60s') } 1 .. 2;
+crash();
 loses($one, "'job', '1 h'", 'set back, and a crash');
-set_clock(wall => $noon + 4 * $hour, boot_id => 'next');
-crash($node);
-$_->kill_client foreach $one, $two;
-($one, $two) = map { DLockSession->new($node, $db, options => '-c statement_timeout=60s') } 1 .. 2;
+set_clock(wall => $noon + 4 * $hour);
+fake_clock_set($boot, boot_id => 'next');
+crash();
 loses($one, "'job', '1 h'", 'set back over a boot');
 set_clock(wall => $noon + 5 * $hour);
 loses($one, "'job', '1 h'", 'the slot that was won last');
@@ -158,53 +169,85 @@ wins($one, "'both', '1 h'", 'an hour of these');
 set_clock(boottime => $clock{boottime} + 27 * $hour);
 $one->query_safe("SET dlock.max_ttl = '7 d'");
 loses($one, "'both', '7 days'", 'the hour and dlock.max_ttl are over, the seven days are not');
-crash($node);
-$_->kill_client foreach $one, $two;
-($one, $two) = map { DLockSession->new($node, $db, options => '-c statement_timeout=60s') } 1 .. 2;
+crash();
 $one->query_safe("SET dlock.max_ttl = '7 d'");
 loses($one, "'both', '7 days'", 'nor after a crash');
 wins($one, "'forced', '1 day'", 'to be taken back');
 is($one->query_safe("SELECT dlock_force_release('dlock:once/forced', 'run it again')"), 1, 'an operator takes it');
-{
-	my $lsn = $one->query_safe('SELECT pg_current_wal_insert_lsn()');
-	ok($node->poll_query_until($db, "SELECT pg_current_wal_flush_lsn() >= '$lsn'"), 'that is on disk');
-}
-crash($node);
-$_->kill_client foreach $one, $two;
-($one, $two) = map { DLockSession->new($node, $db, options => '-c statement_timeout=60s') } 1 .. 2;
+flush_wal($node, $db);
+crash();
 wins($one, "'forced', '1 day'", 'so it can be won again after a crash');
 loses($one, "'forced', '1 day'", 'and once');
 
+# When the slot that a win of $name fell into ends, and its lease; if that is over, the name
+# stays closed for dlock.max_ttl.
+sub ends
+{
+	my ($name) = @_;
+
+	return split /\|/, $two->query_safe(<<"EOC");
+SELECT (floor(extract(epoch FROM granted_at) / $hour) + 1) * $hour, extract(epoch FROM expires_at - CASE state WHEN 'closed' THEN interval '1 day' ELSE '0' END)
+FROM dlock_leases WHERE name = 'dlock:once/$name'
+EOC
+}
+
+# Set the wall clock to so many seconds before the next hour.
+sub set_before_hour
+{
+	my ($seconds) = @_;
+	$two->query_safe("SELECT dlock_acquire('probe', 'probe', '1 h', reentry => 'deny')");
+	my $now = $two->query_safe("SELECT extract(epoch FROM granted_at) FROM dlock_leases WHERE name = 'probe'");
+	$two->query_safe("SELECT dlock_release('probe', 'probe')");
+	my $us = sprintf '%.0f', $now * 1e6;
+	my $step = ($hour * 1e6 - $us % ($hour * 1e6)) / 1e6 - $seconds;
+	set_clock(wall => $clock{wall} + $step);
+	return;
+}
+
 # The first win of a name lasts for the slot that it fell into, also if a slot ends
-# at that moment: of as short ones as these, one ends in some calls of many.
+# at that moment.
+foreach my $seconds (0.000001, 0, -0.000001)
 {
-	my $left = 'extract(epoch FROM expires_at - interval \'1 day\') * 1000000';
-	my $end = '(floor(extract(epoch FROM granted_at) * 1000000 / 500) + 1) * 500';
-
-	$one->query_safe("SELECT count(dlock_once('edge-' || i, '500 us')) FROM generate_series(1, 4000) i");
-	# Several looks, since one reads the two clocks one after the other.
-	my @forgotten = sort { $a <=> $b } map { $one->query_safe(
-			"SELECT count(*) FROM dlock_leases WHERE name LIKE 'dlock:once/edge-%' AND $left < $end - 250") } 1 .. 5;
-	is($forgotten[0], 0, 'none is forgotten before its slot');
-	$one->query_safe("SELECT count(dlock_force_release(name, 'test')) FROM dlock_leases WHERE name LIKE 'dlock:once/edge-%'");
+	set_before_hour($seconds);
+	wins($one, "'edge$seconds', '1 h'", "$seconds s before a slot ends");
+	my ($slot, $lease) = ends("edge$seconds");
+	cmp_ok($lease, '==', $slot, "$seconds s before a slot ends: the lease lasts for its slot");
 }
 
-# Who is held up for 100 s between any two looks at the clocks, and wins, has the
-# lease up to the end of the slot at least.
-wins($one, "'held up', '1 h'", 'one to succeed');
-foreach my $readings (1 .. 6)
+# Held up for 100 s after any look at the clocks, in the midst of a slot or at its end, the
+# first to win a name or one who succeeds: if it wins, it has the lease up to the end of the
+# slot at least, and a slot that another one has won meanwhile is not won again.
+foreach my $case ([ 'in a slot', 1000 ], [ 'at its end', 0.000001 ])
 {
-	set_clock(
-		wall => $clock{wall} + $hour + 100,
-		boottime => ($clock{boottime} // 0) + $hour + 100,
-		late => [ $one->pid, $readings, 100, 100 ]);
-	wins($one, "'held up', '1 h'", "held up after reading $readings");
-	is( $two->query_safe(
-			"SELECT extract(epoch FROM expires_at) - (floor(extract(epoch FROM granted_at) / 3600) + 1) * 3600 BETWEEN -1 AND 101 FROM dlock_leases WHERE name = 'dlock:once/held up'"),
-		't',
-		"held up after reading $readings: the lease lasts for its slot");
+	my ($when, $before) = @$case;
+
+	foreach my $first (0, 1)
+	{
+		my $held_up = 1;
+		for (my $reading = 1; $held_up; $reading++)
+		{
+			my $name = ($first ? 'first' : 'next') . " $when $reading";
+			my $label = "$name, held up";
+
+			# The lease of the last win has ended.
+			wins($one, "'$name', '1 h'", "$label: before") if !$first;
+			advance($hour, $two);
+			set_before_hour($before);
+			stop_at($two, $one, 'clock', $reading);
+			$one->ask("SELECT dlock_once('$name', '1 h')");
+			$held_up = wait_until(sub { $one->answered || faults_hit($two, 'clock') }) && faults_hit($two, 'clock');
+			advance(100, $two) if $held_up;
+			go($two, 'clock');
+			my $token = $one->answer;
+			like($token, qr/^\d+$/, "$label: it wins");
+			my ($slot, $lease) = ends($name);
+			cmp_ok($lease, '>=', $slot, "$label: the lease lasts for its slot");
+			cmp_ok($lease, '<=', $slot + 100, "$label: and no longer than it was held up");
+			$last = $token;
+			cmp_ok($reading, '>', 2, "$label: all looks were tried") if !$held_up;
+		}
+	}
 }
-set_clock(late => undef);
 
 # Transactions: a rollback opens nothing, an open one holds nobody up.
 foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
@@ -233,9 +276,7 @@ $one->query_safe('ROLLBACK; SELECT 1');
 	$one->query_safe('SELECT pg_terminate_backend(' . $three->pid . ')');
 	$three->wait_backend_gone;
 	loses($one, "'dies', '1 h'", 'its session died');
-	crash($node);
-	$_->kill_client foreach $one, $two;
-	($one, $two) = map { DLockSession->new($node, $db, options => '-c statement_timeout=60s') } 1 .. 2;
+	crash();
 	loses($one, "'dies', '1 h'", 'the server died');
 }
 
@@ -262,8 +303,7 @@ $one->query_safe('ROLLBACK; SELECT 1');
 {
 	my $token = wins($one, "'watch', '1 h'", 'watched');
 
-	# It must not find out by looking again.
-	$two->query_safe("SET deadlock_timeout = '1 h'");
+	# It cannot find out by looking again: its clock stands still.
 	$two->ask_waiting($one, "SELECT token FROM dlock_watch('dlock:once/watch', $token)");
 	set_clock(wall => $clock{wall} + $hour);
 	my $next = wins($one, "'watch', '1 h'", 'the next slot');
@@ -280,44 +320,25 @@ EOC
 	$sum += $_->answer foreach @sessions;
 	is($sum, 500, '16 sessions, 500 names: one wins each');
 
-	$one->query_safe(<<'EOC');
-CREATE TABLE won (who int, token bigint, low bigint, high bigint);
-CREATE FUNCTION slot() RETURNS bigint LANGUAGE sql AS $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 20)::bigint $$;
-CREATE PROCEDURE race(me int, until timestamptz) LANGUAGE plpgsql AS $$
-DECLARE before bigint; token bigint;
-BEGIN
-	WHILE clock_timestamp() < until LOOP
-		before := slot();
-		token := dlock_once('race', '50 ms');
-		IF token IS NOT NULL THEN
-			INSERT INTO won VALUES (me, token, before, slot());
-			COMMIT;
-		END IF;
-	END LOOP;
-END $$;
-EOC
-	my $until = $one->query_safe("SELECT clock_timestamp() + '4 s'");
-	$sessions[$_]->ask("CALL race($_, '$until')") foreach 0 .. $#sessions;
-	$_->answer foreach @sessions;
+	foreach my $round (1 .. 20)
+	{
+		set_clock(wall => $clock{wall} + $hour);
+		$_->ask("SELECT dlock_once('race', '1 h')") foreach @sessions;
+		my @won = grep { $_ ne '' } answers_in_order(@sessions);
+		is(scalar @won, 1, "slot $round: one wins");
+		cmp_ok($won[0], '>', $last, "slot $round: tokens ascend with the slots");
+		$last = $won[0];
+	}
 	$_->quit foreach @sessions;
-	note $one->query_safe('SELECT count(*), count(DISTINCT who), min(low), max(high) FROM won');
-	cmp_ok($one->query_safe('SELECT count(*) FROM won'), '>=', 10, 'slots were won');
-	is( $one->query_safe(
-			'SELECT count(*) FROM (SELECT low FROM won WHERE low = high GROUP BY low HAVING count(*) > 1) twice'),
-		0, 'none was won twice');
-	is( $one->query_safe(
-			'SELECT count(*) FROM (SELECT low, lag(low) OVER w AS before, high, lag(high) OVER w AS high_before FROM won WINDOW w AS (ORDER BY token)) o WHERE high < before OR high = before AND low = high AND high_before = before'),
-		0, 'slots ascend with the tokens');
-	is( $one->query_safe('SELECT count(*) <= max(high) - min(low) + 1 FROM won'), 't', 'no more wins than slots');
 }
 
 # A standby with a slow clock is promoted.
 {
-	my $its_control = PostgreSQL::Test::Utils::tempdir . '/clock_of_standby';
+	my $its_clock = another_clock();
 	my $standby = make_standby($node, 'standby', start => 0);
 	{
-		fake_clock_set($its_control, %clock, wall => $clock{wall} - 3 * $hour);
-		local %ENV = (%ENV, %fake, FAKE_CLOCK_FILE => $its_control);
+		step_wall_clock(-3 * $hour, $its_clock);
+		local $ENV{DLOCK_TEST_CLOCK} = $its_clock;
 		$standby->start;
 	}
 	make_synchronous($node);
@@ -326,11 +347,13 @@ EOC
 	crash_node($node);
 	$standby->promote;
 	$one = DLockSession->new($standby, $db);
-	is($one->query_safe("SELECT clock_timestamp() < granted_at FROM dlock_leases WHERE name = 'dlock:once/failover'"), 't', 'the clock of the standby is behind');
+	$one->query_safe("SELECT dlock_acquire('probe', 'probe', '1 h')");
+	is($one->query_safe("SELECT p.granted_at < f.granted_at FROM dlock_leases p, dlock_leases f WHERE p.name = 'probe' AND f.name = 'dlock:once/failover'"),
+		't', 'the clock of the standby is behind');
 	loses($one, "'failover', '1 h'", 'not won again after the promotion');
-	fake_clock_set($its_control, %clock);
+	step_wall_clock(3 * $hour, $its_clock);
 	loses($one, "'failover', '1 h'", 'nor when the clock has caught up');
-	fake_clock_set($its_control, %clock, wall => $clock{wall} + $hour);
+	step_wall_clock($hour, $its_clock);
 	wins($one, "'failover', '1 h'", 'the next slot');
 	$one->quit;
 	$standby->stop;
