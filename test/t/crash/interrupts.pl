@@ -83,9 +83,8 @@ foreach my $session (10 .. 12)
 }
 my $killer = DLockSession->new($node, $db);
 my ($cancelled, $terminated) = (0, 0);
-my $end = mono_now() + 6;
 my @victims;
-while (mono_now() < $end || ($cancelled <= 20 || $terminated <= 3) && mono_now() < $end + 300)
+while ($cancelled < 100 || $terminated < 20)
 {
 	if (@victims < 3)
 	{
@@ -109,8 +108,6 @@ while (mono_now() < $end || ($cancelled <= 20 || $terminated <= 3) && mono_now()
 	@victims = grep { eval { $_->pump_nb }; $_->pumpable } @victims;
 }
 note "$cancelled cancelled, $terminated terminated";
-cmp_ok($cancelled, '>', 20, 'sessions were cancelled');
-cmp_ok($terminated, '>', 3, 'sessions were terminated');
 eval { $_->kill_kill } foreach @victims;
 eval { $_->finish } foreach @running;
 
