@@ -3,18 +3,16 @@
  *	  Lies to a server about the time and about the boot of its machine.
  *
  * For LD_PRELOAD.  The file named by FAKE_CLOCK_FILE holds "WALL BOOTTIME
- * BOOTID [PID READINGS SECONDS WALLSECONDS]": seconds to add to the wall clock, seconds to
+ * BOOTID [PID READINGS SECONDS]": seconds to add to the wall clock, seconds to
  * add to the clock that counts from the boot, and what the kernel's boot id
  * shall be ("-": the true one).  It is read anew each time, so the clocks of a
  * server that runs can be made to jump; replace it by rename, never write into
  * it.
  *
- * The last four choose the moment of a jump in the work of one process: the
+ * The last three choose the moment of a jump in the work of one process: the
  * next so many readings of the clock that counts from the boot, in the process
- * PID, are without the last SECONDS of BOOTTIME, and until after them the wall
- * clock is without the last WALLSECONDS of WALL.  With both the same the process
- * has been held up at that moment.  They are counted from the first one that finds
- * this BOOTTIME.
+ * PID, are without the last SECONDS of BOOTTIME.  They are counted from the first
+ * one that finds this BOOTTIME.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -39,13 +37,12 @@ struct lie
 	long		late_pid;
 	long		late_readings;
 	long		late_seconds;
-	long		late_wall_seconds;
 };
 
 static struct lie
 read_lie(void)
 {
-	struct lie	lie = {0, 0, "-", 0, 0, 0, 0};
+	struct lie	lie = {0, 0, "-", 0, 0, 0};
 	const char *path = getenv("FAKE_CLOCK_FILE");
 	char		buf[256];
 	ssize_t		len = 0;
@@ -61,20 +58,18 @@ read_lie(void)
 	if (len > 0)
 	{
 		buf[len] = '\0';
-		(void) sscanf(buf, "%ld %ld %63s %ld %ld %ld %ld", &lie.wall, &lie.boottime, lie.boot_id,
-					  &lie.late_pid, &lie.late_readings, &lie.late_seconds, &lie.late_wall_seconds);
+		(void) sscanf(buf, "%ld %ld %63s %ld %ld %ld", &lie.wall, &lie.boottime, lie.boot_id,
+					  &lie.late_pid, &lie.late_readings, &lie.late_seconds);
 	}
 	return lie;
 }
 
-/* Is the jump to come yet for this process, which makes so many readings now? */
+/* Is the jump to come yet for this process, which reads the clock now? */
 static int
-is_early(const struct lie *lie, long more)
+is_early(const struct lie *lie)
 {
 	static long counted = 0;	/* the BOOTTIME that "readings" is for */
 	static long readings = 0;
-	int			early;
-
 	if (lie->late_pid != (long) getpid())
 		return 0;
 	if (counted != lie->boottime)
@@ -82,9 +77,7 @@ is_early(const struct lie *lie, long more)
 		counted = lie->boottime;
 		readings = 0;
 	}
-	early = readings < lie->late_readings;
-	readings += more;
-	return early;
+	return readings++ < lie->late_readings;
 }
 
 /* Seconds to add to the clock that counts from the boot. */
@@ -93,16 +86,7 @@ boottime_lie(void)
 {
 	struct lie	lie = read_lie();
 
-	return is_early(&lie, 1) ? lie.boottime - lie.late_seconds : lie.boottime;
-}
-
-/* Seconds to add to the wall clock. */
-static long
-wall_lie(void)
-{
-	struct lie	lie = read_lie();
-
-	return is_early(&lie, 0) ? lie.wall - lie.late_wall_seconds : lie.wall;
+	return is_early(&lie) ? lie.boottime - lie.late_seconds : lie.boottime;
 }
 
 int
@@ -111,7 +95,7 @@ clock_gettime(clockid_t clock, struct timespec *ts)
 	int			result = (int) syscall(SYS_clock_gettime, clock, ts);
 
 	if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-		ts->tv_sec += wall_lie();
+		ts->tv_sec += read_lie().wall;
 	else if (result == 0 && clock == CLOCK_BOOTTIME)
 		ts->tv_sec += boottime_lie();
 	return result;
