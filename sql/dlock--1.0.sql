@@ -212,7 +212,6 @@ CREATE TABLE @extschema@.dlock_fence_mark (
     raised_at pg_catalog.timestamptz NOT NULL,
     raised_by pg_catalog.name NOT NULL)
     USING heap;
-CREATE INDEX dlock_fence_mark_raised_by ON @extschema@.dlock_fence_mark (raised_by);
 REVOKE ALL ON TABLE @extschema@.dlock_fence_mark FROM PUBLIC;
 COMMENT ON TABLE @extschema@.dlock_fence_mark
     IS 'the highest fencing token that each resource has seen; read it through dlock_fences';

@@ -26,7 +26,6 @@ int			dlock_settings_default_ttl_ms = 30 * 1000;
 int			dlock_settings_max_ttl_s = 24 * 60 * 60;
 int			dlock_settings_max_memory_kb = 64 * 1024;
 int			dlock_settings_max_leases = -1;
-int			dlock_settings_max_marks = -1;
 int			dlock_settings_reap_interval_ms = 10 * 1000;
 int			dlock_settings_max_reapers = 3;
 int			dlock_settings_max_clock_skew_ms = 10 * 1000;
@@ -271,14 +270,6 @@ dlock_settings_define(void)
 							"Most leases of a role in a database, waiting requests included.",
 							"-1 means no limit.",
 							&dlock_settings_max_leases,
-							-1, -1, INT_MAX,
-							PGC_SUSET, 0,
-							NULL, NULL, NULL);
-
-	DefineCustomIntVariable("dlock.max_marks",
-							"Most resources whose fence a role has passed last with a higher token.",
-							"-1 means no limit.",
-							&dlock_settings_max_marks,
 							-1, -1, INT_MAX,
 							PGC_SUSET, 0,
 							NULL, NULL, NULL);

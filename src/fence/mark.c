@@ -57,7 +57,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/name.h"
-#include "base/settings.h"
 #include "fence/mark.h"
 #include "session/session.h"
 
@@ -70,9 +69,6 @@ enum
 	COLUMN_RAISED_BY,
 	COLUMNS = COLUMN_RAISED_BY
 };
-
-/* How long a count of a role's marks is used. */
-#define COUNT_HOLDS		USECS_PER_SEC
 
 /* Where this backend has read marks last, by the hashes of their resources. */
 #define PLACES			1024
@@ -261,75 +257,6 @@ dlock_mark_read(const DLockBytes *resource)
 	return token;
 }
 
-/* The B-tree of a table whose first column this is; InvalidOid if it has none. */
-static Oid
-find_index(Relation rel, AttrNumber column)
-{
-	Oid			found = InvalidOid;
-	List	   *indexes = RelationGetIndexList(rel);
-	ListCell   *cell;
-
-	foreach(cell, indexes)
-	{
-		Relation	index = index_open(lfirst_oid(cell), AccessShareLock);
-
-		if (index->rd_rel->relam == BTREE_AM_OID && index->rd_index->indisvalid &&
-			index->rd_index->indkey.values[0] == column)
-			found = lfirst_oid(cell);
-		index_close(index, AccessShareLock);
-	}
-	list_free(indexes);
-	return found;
-}
-
-/* Count the marks that a role was the last to raise, up to "most". */
-static int
-count_marks(Relation rel, Name role, int most)
-{
-	Oid			index = find_index(rel, COLUMN_RAISED_BY);
-	SysScanDesc scan;
-	ScanKeyData key;
-	int			count = 0;
-
-	ScanKeyInit(&key, COLUMN_RAISED_BY, BTEqualStrategyNumber, F_NAMEEQ, NameGetDatum(role));
-	scan = systable_beginscan(rel, index, OidIsValid(index), SnapshotSelf, 1, &key);
-	while (count < most && HeapTupleIsValid(systable_getnext(scan)))
-		count++;
-	systable_endscan(scan);
-	return count;
-}
-
-/*
- * Check that a role may have one more mark; throws 53400 otherwise.
- *
- * A count is used for a while, so that a new mark does not count all the others.
- */
-static void
-check_limit(Relation rel, Name role)
-{
-	static Oid	counted_for = InvalidOid;
-	static int	count = 0;
-	static DLockTime until = 0;
-	DLockTime	now = dlock_clock_now();
-
-	if (dlock_settings_max_marks < 0)
-		return;
-	if (counted_for != GetUserId() || now >= until || count >= dlock_settings_max_marks)
-	{
-		count = count_marks(rel, role, dlock_settings_max_marks);
-		counted_for = GetUserId();
-		until = now + COUNT_HOLDS;
-	}
-	if (count >= dlock_settings_max_marks)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("too many fenced resources for role \"%s\"", NameStr(*role)),
-				 errdetail("The role has raised the marks of %d resources, the limit that \"dlock.max_marks\" sets.",
-						   dlock_settings_max_marks),
-				 errhint("Remove marks with dlock_fence_reset(), or raise \"dlock.max_marks\" for the role.")));
-	count++;
-}
-
 /* The row of a mark, which keeps what others have added to the old one. */
 static HeapTuple
 form_mark(Relation rel, const DLockBytes *resource, DLockToken token, Name role, HeapTuple old)
@@ -351,8 +278,7 @@ form_mark(Relation rel, const DLockBytes *resource, DLockToken token, Name role,
 
 /*
  * Set the mark of a resource, or with DLOCK_TOKEN_NONE remove it.  The fence lock must
- * be held exclusively; the table stays locked to the end of the transaction.  Throws
- * 53400 if the mark is a new one, and the current role has as many as it may.
+ * be held exclusively; the table stays locked to the end of the transaction.
  */
 void
 dlock_mark_write(const DLockBytes *resource, DLockToken token)
@@ -374,10 +300,7 @@ dlock_mark_write(const DLockBytes *resource, DLockToken token)
 	else if (HeapTupleIsValid(old))
 		CatalogTupleUpdate(rel, &old->t_self, form_mark(rel, resource, token, &role, old));
 	else
-	{
-		check_limit(rel, &role);
 		CatalogTupleInsert(rel, form_mark(rel, resource, token, &role, NULL));
-	}
 	systable_endscan(scan);
 	table_close(rel, NoLock);
 

@@ -221,30 +221,6 @@ is($crowd->query("SELECT dlock_acquire('crowd', 'after brief', '1 h', mode => 's
 $admin->query_safe("SELECT dlock_force_release('crowd', 'test')");
 $crowd->quit;
 
-# Marks of a role.
-$admin->query_safe('GRANT EXECUTE ON FUNCTION dlock_fence(text, bigint, boolean) TO tenant, other; ALTER ROLE tenant SET dlock.max_marks = 5');
-$tenant->quit;
-$tenant = DLockSession->new($node, $db, user => 'tenant');
-$other = DLockSession->new($node, $db, user => 'other');
-is($tenant->query_safe("SELECT count(dlock_fence('r-' || i, i)) FROM generate_series(1, 5) i"), 5,
-	'five marks');
-refused($tenant, "SELECT dlock_fence('r-6', 1)", 'the sixth is refused');
-like($tenant->{message} . $tenant->{detail}, qr/role "tenant".*marks of 5 resources.*"dlock.max_marks"/s,
-	'the error names role, number and limit');
-is($tenant->query("SELECT dlock_fence('r-5', 6)"), '', 'a mark that it has can be raised');
-is($other->query_safe("SELECT count(dlock_fence('o-' || i, i)) FROM generate_series(1, 20) i"), 20,
-	'another role has no limit');
-$other->query_safe("SELECT dlock_fence('r-1', 7)");
-is($tenant->query("SELECT dlock_fence('r-6', 1)"), '', 'a mark that another role raised is that one\'s');
-refused($tenant, "SELECT dlock_fence('r-7', 1)", 'five again');
-foreach my $kind (qw(brin hash))
-{
-	$admin->query_safe("CREATE INDEX other_index ON dlock_fence_mark USING $kind (raised_by)");
-	refused($tenant, "SELECT dlock_fence('r-7', 1)", "five again, beside an index of the kind $kind");
-	$admin->query_safe('DROP INDEX other_index');
-}
-$other->quit;
-
 # Many sessions at a time never exceed it, as each of them sees after each grant, and at the
 # end the count is right.
 my $dir = PostgreSQL::Test::Utils::tempdir;
