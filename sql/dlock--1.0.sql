@@ -262,6 +262,61 @@ REVOKE ALL ON FUNCTION @extschema@.dlock_guard() FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_guard()
     IS 'BEFORE trigger that refuses writes without a good fencing token';
 
+-- Bits of tgtype: 1 FOR EACH ROW, 4 INSERT, 8 DELETE, 16 UPDATE, 32 TRUNCATE.  A guard
+-- with a condition covers no command as a whole.
+CREATE VIEW @extschema@.dlock_guards AS
+    WITH RECURSIVE guard AS (
+        SELECT t.tgrelid, t.tgname, pg_catalog.pg_get_triggerdef(t.oid) AS definition, e.fires,
+               CASE WHEN NOT e.fires OR t.tgqual IS NOT NULL THEN 0
+                    WHEN pg_catalog.array_length(t.tgattr, 1) OPERATOR(pg_catalog.>) 0
+                    THEN t.tgtype OPERATOR(pg_catalog.&) (OPERATOR(pg_catalog.~) 16)
+                    ELSE t.tgtype END AS covers
+          FROM pg_catalog.pg_trigger t,
+               LATERAL (SELECT t.tgenabled OPERATOR(pg_catalog.=) ANY ('{O,A}'::pg_catalog."char"[]) AS fires) e
+         WHERE t.tgfoid OPERATOR(pg_catalog.=) '@extschema@.dlock_guard()'::pg_catalog.regprocedure
+    ), guarded AS (
+        SELECT tgrelid AS relid FROM guard
+        UNION
+        SELECT i.inhrelid
+          FROM guarded g
+          JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) g.relid
+    ), part AS (
+        SELECT relid, relid AS part FROM guarded
+        UNION
+        SELECT p.relid, i.inhrelid
+          FROM part p
+          JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) p.part
+    )
+    SELECT g.relid::pg_catalog.regclass AS relation,
+           ARRAY(SELECT o.definition
+                   FROM guard o
+                  WHERE o.tgrelid OPERATOR(pg_catalog.=) g.relid AND o.fires
+                  ORDER BY o.tgname) AS guards,
+           ARRAY(SELECT e.command
+                   FROM (VALUES (1, 'INSERT', 4), (2, 'UPDATE', 16), (3, 'DELETE', 8), (4, 'TRUNCATE', 32))
+                            AS e (n, command, bit)
+                  WHERE NOT EXISTS (SELECT
+                                      FROM guard o
+                                     WHERE o.tgrelid OPERATOR(pg_catalog.=) g.relid
+                                       AND (o.covers OPERATOR(pg_catalog.&) 1) OPERATOR(pg_catalog.=) 0
+                                       AND (o.covers OPERATOR(pg_catalog.&) e.bit) OPERATOR(pg_catalog.<>) 0)
+                    AND EXISTS (SELECT
+                                  FROM part p
+                                  JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) p.part
+                                 WHERE p.relid OPERATOR(pg_catalog.=) g.relid
+                                   AND (e.bit OPERATOR(pg_catalog.<>) 4 OR c.relispartition
+                                        OR p.part OPERATOR(pg_catalog.=) g.relid)
+                                   AND NOT EXISTS (SELECT
+                                                     FROM guard o
+                                                    WHERE o.tgrelid OPERATOR(pg_catalog.=) p.part
+                                                      AND (o.covers OPERATOR(pg_catalog.&) 1) OPERATOR(pg_catalog.=) 1
+                                                      AND (o.covers OPERATOR(pg_catalog.&) e.bit) OPERATOR(pg_catalog.<>) 0))
+                  ORDER BY e.n) AS uncovered
+      FROM guarded g;
+GRANT SELECT ON @extschema@.dlock_guards TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_guards
+    IS 'the tables with guards and their partitions and child tables, the guards that fire, and the commands on the table that some rows are open to';
+
 CREATE FUNCTION @extschema@.dlock_fence_declare(
     resource pg_catalog.text,
     role pg_catalog.text DEFAULT NULL,

@@ -48,7 +48,6 @@
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/table.h"
-#include "catalog/pg_inherits.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
 #include "parser/parse_relation.h"
@@ -251,150 +250,7 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 	guard->token_attr = find_column(guard, rel, guard->token_column, true);
 }
 
-/* ---- writes without a guard ---- */
-
-#define ROW_EVENTS	(TRIGGER_TYPE_INSERT | TRIGGER_TYPE_UPDATE | TRIGGER_TYPE_DELETE)
-#define ALL_EVENTS	(ROW_EVENTS | TRIGGER_TYPE_TRUNCATE)
-
-/* The events of which each write to a table fires some guard. */
-typedef struct DLockGuardCover
-{
-	int16		rows;			/* one FOR EACH ROW */
-	int16		statements;		/* one FOR EACH STATEMENT */
-} DLockGuardCover;
-
-static bool
-has_condition(HeapTuple trigger, Relation triggers)
-{
-	return !heap_attisnull(trigger, Anum_pg_trigger_tgqual, RelationGetDescr(triggers));
-}
-
-static bool
-has_columns(HeapTuple trigger)
-{
-	return ((Form_pg_trigger) GETSTRUCT(trigger))->tgattr.dim1 > 0;
-}
-
-/* What the guards of one table cover, the new one included. */
-static DLockGuardCover
-find_cover(Relation triggers, Oid relid, Oid function)
-{
-	DLockGuardCover cover = {0, 0};
-	SysScanDesc scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-
-	ScanKeyInit(&key, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(relid));
-	scan = systable_beginscan(triggers, TriggerRelidNameIndexId, true, SnapshotSelf, 1, &key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
-		int16		events = form->tgtype & ALL_EVENTS;
-
-		if (form->tgfoid != function || has_condition(tuple, triggers) ||
-			(form->tgenabled != TRIGGER_FIRES_ON_ORIGIN && form->tgenabled != TRIGGER_FIRES_ALWAYS))
-			continue;
-		if (has_columns(tuple))
-			events &= ~TRIGGER_TYPE_UPDATE;
-		if (TRIGGER_FOR_ROW(form->tgtype))
-			cover.rows |= events;
-		else
-			cover.statements |= events;
-	}
-	systable_endscan(scan);
-	return cover;
-}
-
-/* Add a kind of unguarded writes, and a hint. */
-static void
-add_open(StringInfo open, StringInfo hint, const char *what, const char *remedy)
-{
-	appendStringInfo(open, "%s%s", open->len > 0 ? "; " : "", what);
-	if (strstr(hint->data, remedy) == NULL)
-		appendStringInfo(hint, "%s%s", hint->len > 0 ? " " : "", remedy);
-}
-
-/*
- * Add the writes to partitions or child tables that no guard sees.  The server
- * copies row triggers to partitions, but only after this.
- */
-static void
-add_children(StringInfo open, StringInfo hint, Relation triggers, Relation rel, Oid function,
-			 const DLockGuardCover *cover, int16 wanted)
-{
-	bool		partitioned = rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
-	int16		passed_on = partitioned ? cover->rows : 0;
-	const char *first = NULL;
-	int			bare = 0;
-	List	   *children;
-	ListCell   *cell;
-
-	wanted &= (cover->rows | cover->statements) & ~passed_on;
-	if (wanted == 0 || !(rel->rd_rel->relhassubclass || partitioned))
-		return;
-
-	/* No locks: a child that is being dropped does no harm here. */
-	children = find_all_inheritors(RelationGetRelid(rel), NoLock, NULL);
-	foreach(cell, children)
-	{
-		DLockGuardCover own = find_cover(triggers, lfirst_oid(cell), function);
-
-		if (lfirst_oid(cell) == RelationGetRelid(rel) ||
-			(wanted & ~(own.rows | own.statements)) == 0)
-			continue;
-		if (bare++ == 0)
-			first = get_rel_name(lfirst_oid(cell));
-	}
-	if (bare == 0 && !(partitioned && list_length(children) == 1))
-		return;
-	add_open(open, hint,
-			 !partitioned ? psprintf("rows of child tables, such as \"%s\"", first ? first : "") :
-			 first != NULL ? psprintf("statements that name a partition, such as \"%s\"", first) :
-			 "statements that name a partition",
-			 !partitioned ? "Create a guard on each child table." :
-			 (wanted & ROW_EVENTS) != 0 ? "Guard the partitioned table FOR EACH ROW, or each partition." :
-			 "Create a guard on each partition.");
-}
-
-/*
- * Warn of writes that no guard of the table sees, the new one included.  A guard
- * for TRUNCATE alone accompanies a guard of rows, so only TRUNCATE is checked for
- * it.
- */
-static void
-warn_open(Relation triggers, HeapTuple trigger, Relation rel)
-{
-	Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(trigger);
-	int16		events = form->tgtype & ALL_EVENTS;
-	int16		wanted = (events == TRIGGER_TYPE_TRUNCATE) ? events : ALL_EVENTS;
-	DLockGuardCover cover = find_cover(triggers, form->tgrelid, form->tgfoid);
-	int16		missing = wanted & ~(cover.rows | cover.statements);
-	StringInfoData open;
-	StringInfoData hint;
-
-	initStringInfo(&open);
-	initStringInfo(&hint);
-	if ((missing & ~events & TRIGGER_TYPE_INSERT) != 0)
-		add_open(&open, &hint, "INSERT", "Guard INSERT, UPDATE and DELETE.");
-	if ((missing & ~events & TRIGGER_TYPE_UPDATE) != 0)
-		add_open(&open, &hint, "UPDATE", "Guard INSERT, UPDATE and DELETE.");
-	if ((missing & ~events & TRIGGER_TYPE_DELETE) != 0)
-		add_open(&open, &hint, "DELETE", "Guard INSERT, UPDATE and DELETE.");
-	if ((missing & events) != 0 && has_condition(trigger, triggers))
-		add_open(&open, &hint, "what the WHEN condition leaves out", "Guard without WHEN.");
-	if ((missing & events & TRIGGER_TYPE_UPDATE) != 0 && has_columns(trigger))
-		add_open(&open, &hint, "an UPDATE of other columns", "Guard UPDATE without OF.");
-	add_children(&open, &hint, triggers, rel, form->tgfoid, &cover, wanted);
-	if ((missing & ~events & TRIGGER_TYPE_TRUNCATE) != 0)
-		add_open(&open, &hint, "TRUNCATE", "Create a guard BEFORE TRUNCATE, or revoke TRUNCATE.");
-	if (open.len > 0)
-		ereport(WARNING,
-				(errmsg("guard \"%s\" leaves writes to table \"%s\" open",
-						NameStr(form->tgname), RelationGetRelationName(rel)),
-				 errdetail("No guard fires for: %s.", open.data),
-				 errhint("%s", hint.data)));
-}
+/* ---- at CREATE TRIGGER ---- */
 
 /* Does a trigger execute dlock_guard()? */
 static bool
@@ -407,10 +263,9 @@ is_guard(Form_pg_trigger form)
 }
 
 /*
- * At CREATE TRIGGER, refuse what would be refused at each write, refuse to
- * let writers pass the fence of a resource that the creator may not pass, and
- * warn of writes that stay open.  Ignores other triggers, and
- * copies for partitions.
+ * Refuse what would be refused at each write, and refuse to let writers pass the fence
+ * of a resource that the creator may not pass.  Ignores other triggers, and copies for
+ * partitions.
  */
 void
 dlock_guard_check_trigger(Oid trigger)
@@ -446,12 +301,9 @@ dlock_guard_check_trigger(Oid trigger)
 		}
 		parse_arguments(&guard, form->tgnargs, arguments);
 		check_guard(&guard, rel, form->tgtype);
-		if (!OidIsValid(form->tgparentid))
-		{
-			if (guard.prefix.len > 0 || guard.resource_column != NULL)
-				dlock_fence_check_right(&guard.prefix, guard.resource_column != NULL);
-			warn_open(triggers, tuple, rel);
-		}
+		if (!OidIsValid(form->tgparentid) &&
+			(guard.prefix.len > 0 || guard.resource_column != NULL))
+			dlock_fence_check_right(&guard.prefix, guard.resource_column != NULL);
 		table_close(rel, NoLock);
 	}
 	systable_endscan(scan);
