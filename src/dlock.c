@@ -17,7 +17,7 @@
  *	  - DISCARD ALL, with which a pooler resets a session for another client;
  *	  - COMMIT PREPARED and ROLLBACK PREPARED, which may make tasks ready;
  *	  - runs of the executor, whose grants are undone if they are canceled
- *		(session/grants.c), and whose plan a guard asks about (fence/plan.c).
+ *		(session/grants.c).
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -49,7 +49,6 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "fence/guard.h"
-#include "fence/plan.h"
 #include "lock/queue.h"
 #include "session/capture.h"
 #include "session/grants.h"
@@ -123,7 +122,6 @@ startup_hook(void)
 static ProcessUtility_hook_type next_utility_hook = NULL;
 static object_access_hook_type next_access_hook = NULL;
 static ExecutorRun_hook_type next_run_hook = NULL;
-static ExecutorFinish_hook_type next_finish_hook = NULL;
 
 /* Has this transaction created or dropped the extension? */
 static bool extension_changed = false;
@@ -247,12 +245,9 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 static void
 run_hook(DLOCK_RUN_PARAMETERS)
 {
-	DLockPlanRun before;
-	bool		changed = dlock_plan_begin_run(query->plannedstmt, &before);
-	bool		outermost = dlock_grants_begin_run();
 	volatile bool failed = true;
 
-	if (!changed && !outermost)
+	if (!dlock_grants_begin_run())
 	{
 		next_run_hook(DLOCK_RUN_ARGUMENTS);
 		return;
@@ -264,31 +259,7 @@ run_hook(DLOCK_RUN_PARAMETERS)
 	}
 	PG_FINALLY();
 	{
-		dlock_plan_end_run(&before);
-		if (outermost)
-			dlock_grants_end_run(failed);
-	}
-	PG_END_TRY();
-}
-
-/* The rest of an UPDATE or MERGE in WITH runs here, before the AFTER triggers. */
-static void
-finish_hook(QueryDesc *query)
-{
-	DLockPlanRun before;
-
-	if (!dlock_plan_begin_run(query->plannedstmt, &before))
-	{
-		next_finish_hook(query);
-		return;
-	}
-	PG_TRY();
-	{
-		next_finish_hook(query);
-	}
-	PG_FINALLY();
-	{
-		dlock_plan_end_run(&before);
+		dlock_grants_end_run(failed);
 	}
 	PG_END_TRY();
 }
@@ -395,8 +366,6 @@ _PG_init(void)
 	dlock_am_created_hook = store_created;
 	next_run_hook = (ExecutorRun_hook != NULL) ? ExecutorRun_hook : standard_ExecutorRun;
 	ExecutorRun_hook = run_hook;
-	next_finish_hook = (ExecutorFinish_hook != NULL) ? ExecutorFinish_hook : standard_ExecutorFinish;
-	ExecutorFinish_hook = finish_hook;
 	RegisterXactCallback(xact_callback, NULL);
 }
 

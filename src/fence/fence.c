@@ -553,8 +553,8 @@ dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live)
 }
 
 /* The token with which this transaction has passed; DLOCK_TOKEN_NONE if not. */
-DLockToken
-dlock_fence_passed(const DLockBytes *resource)
+static DLockToken
+passed_with(const DLockBytes *resource)
 {
 	DLockFenceResource *passed;
 
@@ -562,6 +562,24 @@ dlock_fence_passed(const DLockBytes *resource)
 		return DLOCK_TOKEN_NONE;
 	passed = find_resource(resource, false);
 	return (passed != NULL && passed->last != NULL) ? passed->last->token : DLOCK_TOKEN_NONE;
+}
+
+/*
+ * Pass the fence of a resource with the token that this transaction presents: the one
+ * given, unless it is DLOCK_TOKEN_NONE; else the one that it has passed with; else the
+ * one in the setting.  Returns it; DLOCK_TOKEN_NONE, and has not passed, if there is none.
+ * Throws what dlock_fence_pass() throws.
+ */
+DLockToken
+dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, bool as_live)
+{
+	if (token == DLOCK_TOKEN_NONE)
+		token = passed_with(resource);
+	if (token == DLOCK_TOKEN_NONE)
+		token = dlock_settings_token(resource);
+	if (token != DLOCK_TOKEN_NONE)
+		dlock_fence_pass(resource, token, as_live);
+	return token;
 }
 
 /* ---- tokens of no resource in particular ---- */
@@ -639,7 +657,7 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 	dlock_mark_write(resource, token);
 
 	/* If this transaction has passed, it has to do so again. */
-	if (dlock_fence_passed(resource) != DLOCK_TOKEN_NONE)
+	if (passed_with(resource) != DLOCK_TOKEN_NONE)
 		remember(find_resource(resource, false), DLOCK_TOKEN_NONE, false);
 	return mark;
 }

@@ -22,7 +22,7 @@ extern uint64 dlock_fence_generation;
 extern void dlock_fence_check_right(const DLockBytes *resource, bool is_prefix);
 extern void dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token);
 extern void dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live);
-extern DLockToken dlock_fence_passed(const DLockBytes *resource);
+extern DLockToken dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, bool as_live);
 extern void dlock_fence_note_row(DLockToken token);
 extern DLockToken dlock_fence_presented(bool *ambiguous);
 extern DLockToken dlock_fence_reset(const DLockBytes *resource, DLockToken token);

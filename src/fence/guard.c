@@ -24,18 +24,21 @@
  *	  newest version before it calls a trigger, so this needs no other lock and
  *	  no table of marks.
  *
- *	  The server tells a trigger which columns a statement sets.  For a MERGE
- *	  these are the columns that any of its actions sets.  If one UPDATE action of
- *	  a MERGE sets the token column and another does not, the column presents its
- *	  token only if that changes (fence/plan.c).  A row that moves to another
- *	  partition fires the triggers for INSERT there, with what the old row held
- *	  or a guard there has put in.  So if an UPDATE of the statement may move rows
- *	  and does not set the column, no row that comes to a partition presents a
- *	  token by it; and if the statement inserts rows there, too, one with a higher
- *	  token than is presented otherwise is refused.
+ *	  An UPDATE sets the columns that the server tells the trigger.  For a MERGE
+ *	  these are the columns that any of its UPDATE actions sets, so every such
+ *	  action must set the token column.  An INSERT sets all columns; null and zero
+ *	  are no tokens.
  *
- *	  Look-ups are kept for the rest of the statement, so a row like the one
- *	  before costs some comparisons only.
+ *	  An UPDATE that moves a row to another partition fires the triggers for
+ *	  UPDATE and DELETE in the old partition, and those for INSERT in the new one.
+ *	  These do not learn that an UPDATE has fired them.  If all partitions have the
+ *	  guard, it has seen the row in the old partition, and the column now holds a
+ *	  token that the transaction has presented there, for the new row, too.  If a
+ *	  guard is that of a part of the partitions, the column of a row that is inserted
+ *	  there presents nothing.
+ *
+ *	  What is found out about a trigger is kept for the rest of the statement, so a
+ *	  row like the one before costs some comparisons only.
  *
  * IDENTIFICATION
  *	  src/fence/guard.c
@@ -59,11 +62,9 @@
 
 #include "base/error.h"
 #include "base/name.h"
-#include "base/settings.h"
 #include "base/stat.h"
 #include "fence/fence.h"
 #include "fence/guard.h"
-#include "fence/plan.h"
 #include "session/session.h"
 
 /* A trigger, and its state during a statement. */
@@ -78,8 +79,8 @@ typedef struct DLockGuard
 	AttrNumber	token_attr;
 	bool		live;
 	bool		foreign;
-	DLockPlanColumn plan;		/* what the statement does with the token
-								 * column */
+	bool		everywhere;		/* is the guard that of all partitions? ... */
+	bool		everywhere_known;	/* ... if this has been found out */
 
 	FmgrInfo	output;			/* of the resource column's type */
 	char		resource[DLOCK_NAME_MAX + 1];	/* the latest one ... */
@@ -310,11 +311,7 @@ dlock_guard_check_trigger(Oid trigger)
 	table_close(triggers, AccessShareLock);
 }
 
-static bool
-is_partition(const TriggerData *data)
-{
-	return data->tg_relation->rd_rel->relispartition;
-}
+/* ---- when it fires ---- */
 
 /* Set up the state of a trigger for a statement. */
 static DLockGuard *
@@ -327,9 +324,6 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 	guard->table = pstrdup(RelationGetRelationName(data->tg_relation));
 	parse_arguments(guard, data->tg_trigger->tgnargs, data->tg_trigger->tgargs);
 	check_guard(guard, data->tg_relation, data->tg_trigger->tgtype);
-	if (guard->token_attr != InvalidAttrNumber)
-		guard->plan = dlock_plan_look(RelationGetRelid(data->tg_relation), guard->token_attr,
-									  guard->token_column);
 	if (guard->resource_attr != InvalidAttrNumber)
 	{
 		Oid			function;
@@ -361,57 +355,79 @@ read_column(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToke
 	return !isnull;
 }
 
+/* Was a trigger created on a table that is no partition, and so in all its partitions? */
+static bool
+is_created_on_root(Oid trigger)
+{
+	Relation	triggers = table_open(TriggerRelationId, AccessShareLock);
+	Oid			table = InvalidOid;
+
+	while (OidIsValid(trigger))
+	{
+		SysScanDesc scan;
+		ScanKeyData key;
+		HeapTuple	tuple;
+
+		ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
+					ObjectIdGetDatum(trigger));
+		scan = systable_beginscan(triggers, TriggerOidIndexId, true, NULL, 1, &key);
+		tuple = systable_getnext(scan);
+		if (!HeapTupleIsValid(tuple))
+			elog(ERROR, "could not find trigger %u", trigger);
+		table = ((Form_pg_trigger) GETSTRUCT(tuple))->tgrelid;
+		trigger = ((Form_pg_trigger) GETSTRUCT(tuple))->tgparentid;
+		systable_endscan(scan);
+	}
+	table_close(triggers, AccessShareLock);
+	return !get_rel_relispartition(table);
+}
+
+/*
+ * Does an inserted row present the token in its column?  Not in a partition, if the row
+ * may come from a partition where this guard has not fired for the UPDATE.
+ */
+static bool
+is_insert_presenting(DLockGuard *guard, TriggerData *data)
+{
+	const Trigger *trigger = data->tg_trigger;
+
+	if (!data->tg_relation->rd_rel->relispartition)
+		return true;
+	if (!guard->everywhere_known)
+	{
+		guard->everywhere = TRIGGER_FOR_UPDATE(trigger->tgtype) && trigger->tgnattr == 0 &&
+			trigger->tgqual == NULL && is_created_on_root(trigger->tgoid);
+		guard->everywhere_known = true;
+	}
+	return guard->everywhere;
+}
+
 /*
  * The token to which a statement sets the column of a row; DLOCK_TOKEN_NONE if it
  * does not set it.  An update that does not name the column presents nothing,
- * though the row has a token; nor does a row that it may have moved, or an
- * inserted null or zero.
+ * though the row has a token.
  */
 static DLockToken
-token_of_column(const DLockGuard *guard, TriggerData *data, HeapTuple new)
+token_of_column(DLockGuard *guard, TriggerData *data, HeapTuple new)
 {
+	bool		is_insert = TRIGGER_FIRED_BY_INSERT(data->tg_event);
 	DLockToken	token;
-	DLockToken	before;
-	bool		is_set;
 
 	if (guard->token_attr == InvalidAttrNumber || new == NULL)
 		return DLOCK_TOKEN_NONE;
-	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event) &&
+	if (is_insert ? !is_insert_presenting(guard, data) :
 		!bms_is_member(guard->token_attr - FirstLowInvalidHeapAttributeNumber,
 					   data->tg_updatedcols))
 		return DLOCK_TOKEN_NONE;
-	if (TRIGGER_FIRED_BY_INSERT(data->tg_event) && is_partition(data) &&
-		(guard->plan.unset || dlock_plan_was_filled(&guard->plan)))
-		return DLOCK_TOKEN_NONE;
-
-	is_set = read_column(guard, data, new, &token);
-	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event) && is_partition(data))
-		dlock_plan_note_set(&guard->plan, !is_set);
-	if (!is_set)
-		return DLOCK_TOKEN_NONE;
-	if (guard->plan.uneven && TRIGGER_FIRED_BY_UPDATE(data->tg_event) &&
-		read_column(guard, data, data->tg_trigtuple, &before) && before == token)
+	if (!read_column(guard, data, new, &token))
 		return DLOCK_TOKEN_NONE;
 
 	/* A new row has zero by default, if its column must not be null. */
-	if (token == 0 && TRIGGER_FIRED_BY_INSERT(data->tg_event))
+	if (token == 0 && is_insert)
 		return DLOCK_TOKEN_NONE;
 	if (token <= DLOCK_TOKEN_NONE)
 		dlock_error_token(token);
 	return token;
-}
-
-/* A statement may not lower the token of a row that it inserts. */
-pg_noreturn static void
-refuse_insert(const DLockGuard *guard, DLockToken held, DLockToken token)
-{
-	dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
-	ereport(ERROR,
-			(errcode(ERRCODE_DLOCK_NO_TOKEN),
-			 errmsg("no fencing token presented for a row of table \"%s\"", guard->table),
-			 errdetail("This statement also updates the table, so token %lld in column \"%s\" presents nothing. The transaction presents token %lld, which is lower.",
-					   (long long) held, guard->token_column, (long long) token),
-			 errhint("Insert and update rows in separate statements, or set the column in the UPDATE, too.")));
 }
 
 /* Put the token into the column of a row. */
@@ -425,22 +441,17 @@ stamp(const DLockGuard *guard, TriggerData *data, HeapTuple row, DLockToken toke
 
 	if (attr == InvalidAttrNumber || (read_column(guard, data, row, &held) && held == token))
 		return row;
-	if (held > token && TRIGGER_FIRED_BY_INSERT(data->tg_event) && guard->plan.inserts)
-		refuse_insert(guard, held, token);
 	return heap_modify_tuple_by_cols(row, RelationGetDescr(data->tg_relation), 1, &attr, &value,
 									 &isnull);
 }
 
-/* Some actions of a MERGE set the token, and some do not. */
-pg_noreturn static void
-refuse_merge(const DLockGuard *guard)
+/* A hint for an error that no token is presented. */
+static int
+hint_missing(const DLockGuard *guard, const char *usual)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_DLOCK_NO_TOKEN),
-			 errmsg("no fencing token presented for a row of table \"%s\"", guard->table),
-			 errdetail("Some UPDATE actions of this MERGE set column \"%s\" and some do not, so the token that a row already holds presents nothing.",
-					   guard->token_column),
-			 errhint("Set the column in all UPDATE actions, or present the token by dlock_fence() or \"dlock.tokens\".")));
+	if (guard->everywhere_known && !guard->everywhere)
+		return errhint("In a partition, the column of an inserted row presents a token only if the guard was created on the partitioned table, for UPDATE too. Create it there, or present the token by dlock_fence() or \"dlock.tokens\".");
+	return errhint("%s", usual);
 }
 
 /* ---- resources ---- */
@@ -459,23 +470,17 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 		memcmp(guard->resource, resource->data, resource->len) == 0)
 		return guard->token;
 
-	if (token == DLOCK_TOKEN_NONE)
-		token = dlock_fence_passed(resource);
-	if (token == DLOCK_TOKEN_NONE)
-		token = dlock_settings_token(resource);
+	token = dlock_fence_pass_presented(resource, token, guard->live);
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
-		if (guard->plan.uneven)
-			refuse_merge(guard);
 		ereport(ERROR,
 				(errcode(ERRCODE_DLOCK_NO_TOKEN),
 				 errmsg("no fencing token presented for resource \"%.*s\"",
 						resource->len, resource->data),
 				 errdetail("Table \"%s\" takes writes only from the holder of a lease.", guard->table),
-				 errhint("Acquire the lock, and call dlock_fence() with its token in this transaction or set \"dlock.tokens\".")));
+				 hint_missing(guard, "Acquire the lock, and call dlock_fence() with its token in this transaction or set \"dlock.tokens\".")));
 	}
-	dlock_fence_pass(resource, token, guard->live);
 
 	memcpy(guard->resource, resource->data, resource->len);
 	guard->resource_len = resource->len;
@@ -558,32 +563,31 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 					 errdetail("The row is fenced by its column \"%s\", which names no resource.",
 							   guard->token_column),
 					 errhint("Set the column to the token, or name it for \"*\" in \"dlock.tokens\".")));
-		if (guard->plan.uneven)
-			refuse_merge(guard);
 		ereport(ERROR,
 				(errcode(ERRCODE_DLOCK_NO_TOKEN),
 				 errmsg("no fencing token presented for a row of table \"%s\"", guard->table),
 				 errdetail("The row is fenced by its column \"%s\".", guard->token_column),
-				 errhint("Set the column to the token of the lease, or, for a DELETE, name the token for \"*\" in \"dlock.tokens\".")));
+				 hint_missing(guard, "Set the column to the token of the lease, or, for a DELETE, name the token for \"*\" in \"dlock.tokens\".")));
 	}
 
-	if (old != NULL)
+	/*
+	 * Rows from before the trigger have no mark.  An inserted row whose
+	 * column presents nothing may have been moved, with its mark.
+	 */
+	if (old != NULL || written == DLOCK_TOKEN_NONE)
+		(void) read_column(guard, data, (old != NULL) ? old : new, &mark);
+	if (token < mark)
 	{
-		/* Rows from before the trigger have no mark. */
-		(void) read_column(guard, data, old, &mark);
-		if (token < mark)
-		{
-			dlock_stat_count(DLOCK_STAT_FENCE_STALE, 1);
-			ereport(ERROR,
-					(errcode(ERRCODE_DLOCK_STALE_TOKEN),
-					 errmsg("fencing token %lld is stale for a row of table \"%s\"",
-							(long long) token, guard->table),
-					 errdetail("Column \"%s\" of the row holds %lld.",
-							   guard->token_column, (long long) mark),
-					 errhint("Stop the work, and acquire the lock again.")));
-		}
+		dlock_stat_count(DLOCK_STAT_FENCE_STALE, 1);
+		ereport(ERROR,
+				(errcode(ERRCODE_DLOCK_STALE_TOKEN),
+				 errmsg("fencing token %lld is stale for a row of table \"%s\"",
+						(long long) token, guard->table),
+				 errdetail("Column \"%s\" of the row holds %lld.",
+						   guard->token_column, (long long) mark),
+				 errhint("Stop the work, and acquire the lock again.")));
 	}
-	if (token > mark && !guard->foreign)
+	if ((old == NULL || token > mark) && !guard->foreign)
 		dlock_fence_check_known(&guard->prefix, guard->table, token);
 	if (written != DLOCK_TOKEN_NONE)
 		dlock_fence_note_row(written);

@@ -151,6 +151,14 @@ sqlstate_is($fresh, 'subscriber', { writes($token) }->{ledger}, 'LK001',
 	'replicated: who writes there with an old token is refused');
 sqlstate_is($fresh, 'subscriber', "UPDATE device SET token = $token", 'LK001', 'replicated: to a row as well');
 sqlstate_is($node, 'source', { writes($token) }->{ledger}, 'LK001', 'replicated: and at the origin');
+
+# A guard that is always enabled takes a replicated row as one whose columns are all set, whoever has set them.
+$fresh->safe_psql('subscriber', 'ALTER TABLE device ENABLE ALWAYS TRIGGER guard');
+$node->safe_psql('source', "UPDATE device SET body = 'set', token = " . ($next + 1));
+$node->safe_psql('source', "SET dlock.tokens = '*=" . ($next + 2) . "'; UPDATE device SET body = 'stamped'; INSERT INTO device VALUES (2, 'new')");
+$node->wait_for_catchup('fenced');
+is($fresh->safe_psql('subscriber', 'SELECT id, body, token FROM device ORDER BY id'),
+	join("\n", map { "$_|" . ($next + 2) } '1|stamped', '2|new'), 'replicated: through a guard that is always enabled');
 $fresh->safe_psql('subscriber', 'DROP SUBSCRIPTION fenced');
 
 # The same setting that replication works with; and a guard for that case.
