@@ -16,7 +16,8 @@ use DLockTest;
 use Test::More;
 
 my $db = 'postgres';
-my $node = start_fault_node('main', conf => "deadlock_timeout = 1h\ndlock.max_reapers = 0\n");
+my $node = start_fault_node('main', conf => "deadlock_timeout = 1h\n");
+still_worker($node);
 my ($ctl, $worker) = open_sessions($node, $db, 2, name => 's', setup => 'SET synchronous_commit = on');
 
 # A statement of the worker's costs this, and nothing else.

@@ -18,7 +18,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 # Nothing else calls anybody: no reaper, and no search for deadlocks.
-my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\ndlock.max_reapers = 0\n");
+my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\n");
+still_worker($node);
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
 my @s = open_sessions($node, $db, 4, name => 'w');

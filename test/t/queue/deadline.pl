@@ -18,7 +18,8 @@ use Test::More;
 
 my $rounds = 20;
 
-my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\ndlock.max_reapers = 0\n");
+my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\n");
+still_worker($node);
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
 my ($first, $second, $patient) = open_sessions($node, $db, 3, name => 'waiter');
