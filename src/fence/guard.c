@@ -415,7 +415,7 @@ token_of_column(DLockGuard *guard, TriggerData *data, HeapTuple new)
 
 	if (guard->token_attr == InvalidAttrNumber || new == NULL)
 		return DLOCK_TOKEN_NONE;
-	if (is_insert ? !is_insert_presenting(guard, data) :
+	if (!is_insert &&
 		!bms_is_member(guard->token_attr - FirstLowInvalidHeapAttributeNumber,
 					   data->tg_updatedcols))
 		return DLOCK_TOKEN_NONE;
@@ -423,7 +423,7 @@ token_of_column(DLockGuard *guard, TriggerData *data, HeapTuple new)
 		return DLOCK_TOKEN_NONE;
 
 	/* A new row has zero by default, if its column must not be null. */
-	if (token == 0 && is_insert)
+	if (is_insert && (token == 0 || !is_insert_presenting(guard, data)))
 		return DLOCK_TOKEN_NONE;
 	if (token <= DLOCK_TOKEN_NONE)
 		dlock_error_token(token);

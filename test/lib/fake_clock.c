@@ -70,6 +70,7 @@ is_early(const struct lie *lie)
 {
 	static long counted = 0;	/* the BOOTTIME that "readings" is for */
 	static long readings = 0;
+
 	if (lie->late_pid != (long) getpid())
 		return 0;
 	if (counted != lie->boottime)
