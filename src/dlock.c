@@ -15,9 +15,7 @@
  *	  - commands that would harm the store without asking its access method;
  *	  - CREATE TRIGGER of a guard that could not work;
  *	  - DISCARD ALL, with which a pooler resets a session for another client;
- *	  - COMMIT PREPARED and ROLLBACK PREPARED, which may make tasks ready;
- *	  - runs of the executor, whose grants are undone if they are canceled
- *		(session/grants.c).
+ *	  - COMMIT PREPARED and ROLLBACK PREPARED, which may make tasks ready.
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -34,7 +32,6 @@
 #include "catalog/pg_extension.h"
 #include "catalog/pg_trigger.h"
 #include "commands/extension.h"
-#include "executor/executor.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -121,7 +118,6 @@ startup_hook(void)
 
 static ProcessUtility_hook_type next_utility_hook = NULL;
 static object_access_hook_type next_access_hook = NULL;
-static ExecutorRun_hook_type next_run_hook = NULL;
 
 /* Has this transaction created or dropped the extension? */
 static bool extension_changed = false;
@@ -242,28 +238,6 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		dlock_guard_check_trigger(objectId);
 }
 
-static void
-run_hook(DLOCK_RUN_PARAMETERS)
-{
-	volatile bool failed = true;
-
-	if (!dlock_grants_begin_run())
-	{
-		next_run_hook(DLOCK_RUN_ARGUMENTS);
-		return;
-	}
-	PG_TRY();
-	{
-		next_run_hook(DLOCK_RUN_ARGUMENTS);
-		failed = false;
-	}
-	PG_FINALLY();
-	{
-		dlock_grants_end_run(failed);
-	}
-	PG_END_TRY();
-}
-
 /* A store got its storage, most likely because of CREATE EXTENSION. */
 static void
 store_created(void)
@@ -364,8 +338,6 @@ _PG_init(void)
 	next_access_hook = object_access_hook;
 	object_access_hook = access_hook;
 	dlock_am_created_hook = store_created;
-	next_run_hook = (ExecutorRun_hook != NULL) ? ExecutorRun_hook : standard_ExecutorRun;
-	ExecutorRun_hook = run_hook;
 	RegisterXactCallback(xact_callback, NULL);
 }
 

@@ -116,16 +116,6 @@ typedef TU_UpdateIndexes DLockUpdateIndexes;
  */
 #define DLOCK_BEGIN_EXIT()				LWLockReleaseAll()
 
-/* 18 dropped an argument of ExecutorRun_hook. */
-#if PG_VERSION_NUM < 180000
-#define DLOCK_RUN_PARAMETERS \
-	QueryDesc *query, ScanDirection direction, uint64 count, bool execute_once
-#define DLOCK_RUN_ARGUMENTS				query, direction, count, execute_once
-#else
-#define DLOCK_RUN_PARAMETERS			QueryDesc *query, ScanDirection direction, uint64 count
-#define DLOCK_RUN_ARGUMENTS				query, direction, count
-#endif
-
 /* 18 turned the attribute into a prefix. */
 #ifndef pg_noreturn
 #define pg_noreturn						pg_attribute_noreturn()

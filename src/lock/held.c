@@ -444,12 +444,6 @@ dlock_held_convert(DLockDatabase *db, const DLockHolderTarget *target,
 
 /* ---- releasing ---- */
 
-typedef struct DLockHeldRelease
-{
-	DLockHeldFind found;
-	DLockToken	counted;		/* of a lease that goes on with one hold less */
-} DLockHeldRelease;
-
 /* A lease is released before the least time to hold it: it closes its lock. */
 static void
 close_lock(DLockStep *step, DLockSpaceLease *lease)
@@ -470,15 +464,15 @@ close_lock(DLockStep *step, DLockSpaceLease *lease)
 static DLockStepLack
 try_release(DLockStep *step, void *arg)
 {
-	DLockHeldRelease *release = arg;
-	DLockStepLack lack = find_wanted(step, &release->found);
-	DLockSpaceLease *lease = release->found.lease;
+	DLockHeldFind *found = arg;
+	DLockStepLack lack = find_wanted(step, found);
+	DLockSpaceLease *lease = found->lease;
 	DLockRuleEnd end;
 	DLockTerm	term;
 
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
 		return lack;
-	if (release->found.target->closed)
+	if (found->target->closed)
 		return dlock_step_end_lease(step, lease);
 	end = dlock_rule_release(lease->holds, lease->min_until, step->now);
 	lack = (end == DLOCK_RULE_END) ? dlock_step_end_lease(step, lease) :
@@ -494,7 +488,6 @@ try_release(DLockStep *step, void *arg)
 	}
 
 	lease->holds--;
-	release->counted = lease->token;
 	term = dlock_space_lease_term(lease);
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
@@ -508,20 +501,15 @@ try_release(DLockStep *step, void *arg)
  * The release is not flushed: the next grant of the lock writes its record
  * after this one, and a crash that loses both brings the lease back for a ttl
  * at most.  Throws 42501.
- *
- * "counted", if not NULL, is the token of a lease that goes on with one hold less;
- * else DLOCK_TOKEN_NONE.
  */
 bool
-dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target, DLockToken *counted)
+dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target)
 {
-	DLockHeldRelease release = {.found = {.target = target}};
+	DLockHeldFind release = {.target = target};
 	DLockStep	step;
 
-	if (!run_on_found(&step, db, &release.found, try_release))
+	if (!run_on_found(&step, db, &release, try_release))
 		return false;
-	if (counted != NULL)
-		*counted = release.counted;
 	dlock_flush_later(step.lsn, step.now);
 	return true;
 }
@@ -538,10 +526,10 @@ release_refs(DLockDatabase *db, const DLockSpaceRef *refs, int count)
 
 		CHECK_FOR_INTERRUPTS();
 		target.skip = true;
-		if (!dlock_held_release(db, &target, NULL))
+		if (!dlock_held_release(db, &target))
 			continue;
 		released++;
-		while (dlock_held_release(db, &target, NULL))
+		while (dlock_held_release(db, &target))
 			CHECK_FOR_INTERRUPTS();
 	}
 	return released;

@@ -415,7 +415,7 @@ release_partitions(DLockDatabase *db, const DLockGroupMember *member,
 		CHECK_FOR_INTERRUPTS();
 		target.name = member->lock_name;
 		if (bsearch(&refs[i].token, tokens, token_count, sizeof(DLockToken), compare_tokens) != NULL)
-			released += dlock_held_release(db, &target, NULL);
+			released += dlock_held_release(db, &target);
 	}
 	return released;
 }
@@ -432,7 +432,7 @@ remove_member(DLockDatabase *db, const DLockGroupMember *member)
 	};
 
 	/* First what can be refused. */
-	(void) dlock_held_release(db, &target, NULL);
+	(void) dlock_held_release(db, &target);
 	(void) dlock_held_release_all(db, &member->lock_name);
 }
 

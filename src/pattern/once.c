@@ -125,7 +125,7 @@ succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLeas
 
 	/* There are no waiters for this lock, but there may be observers. */
 	dlock_queue_call(entry, step->now);
-	dlock_grants_add_slot(once->hash, token, once->before);
+	dlock_grants_add_slot(once->hash, token);
 	once->granted.token = token;
 	once->granted.lsn = lease->lsn;
 	return DLOCK_LACKS_NOTHING;

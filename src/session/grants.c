@@ -7,26 +7,16 @@
  * NOTES
  *	  A grant is made before it is flushed, and flushed before it is answered.
  *	  A call that is cancelled or terminated in between would leave a lease
- *	  that nobody knows.  So this backend lists what it was granted until the
- *	  answer cannot be lost any more, and undoes it if the answer is lost
- *	  (src/README, "What is not answered"):
- *
- *	  - A function ends in an error, whatever it is, before it returns: what
- *		this function listed is undone, as if it had never been granted.
- *	  - The outermost run of the executor is cancelled (57014), or the session
- *		ends within it: what all functions of that run listed is undone.  What
- *		a function has returned may be known to its caller, so such a lease
- *		ends as that of a lost session does, and its lock delay counts.
- *
- *	  A function that is called outside of any run (by the function call protocol, or in a
- *	  simple expression of PL/pgSQL) has answered when it returns.  Any other
- *	  error undoes nothing but what the failing function itself was granted:
- *	  leases are not transactional.
+ *	  that nobody knows.  So a function lists what it was granted.  If it ends in an
+ *	  error, whatever it is, what it listed is undone, as if it had never been
+ *	  granted (src/README, "What is not answered").  When it returns, it has
+ *	  answered: an error later in the statement undoes nothing, since leases are not
+ *	  transactional.
  *
  *	  How a change is undone:
  *
  *	  a grant		it ends (dlock_held_stop)
- *	  one more hold	there is one less, unless the run has released it itself
+ *	  one more hold	there is one less
  *	  an upgrade	the lease gets its old token and its old mode back.  Where
  *					neither mode covers the other (CW and PR), something that
  *					conflicts may have been granted meanwhile; the lease ends,
@@ -38,8 +28,7 @@
  *	  as before.
  *
  *	  To undo changes memory alone, and cannot fail; pages are left to the reaper,
- *	  which is woken.  Later changes are undone before earlier ones, since one lease
- *	  may have been granted and converted in one run.
+ *	  which is woken.
  *
  *	  This backend remembers the leases that are bound to it, and ends them from
  *	  the server's callbacks: at commit, when the transaction is visible to
@@ -97,24 +86,15 @@ typedef struct DLockGrantsItem
 	uint8		after;
 	DLockToken	token;			/* that the lease has now */
 	DLockToken	from;			/* UPGRADE: that it had */
-	const DLockGrantsSlot *slot;	/* SLOT: what the record was */
 } DLockGrantsItem;
 
-/* Room that is kept from one statement to the next. */
+/* Room that is kept from one call to the next. */
 #define ROOM_KEPT		64
 
-/* With fewer changes in the list none is forgotten: to ask of each costs time. */
-#define ROOM_MANY		(64 * 1024)
-
-static MemoryContext context = NULL;	/* of the slots */
-static DLockGrantsSlot *spare = NULL;	/* one of them that is not listed */
 static DLockGrantsItem *items = NULL;
-static Size count = 0;
-static Size returned = 0;		/* the first so many are of functions that
-								 * have returned */
-static Size room = 0;
-static bool has_slots = false;
-static bool running = false;	/* in the outermost run of the executor */
+static int	count = 0;
+static int	room = 0;
+static DLockGrantsSlot slot_before; /* the record of a time slot */
 
 /* ---- leases that are bound to this session or its transaction ---- */
 
@@ -326,23 +306,23 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 			return true;
 
 		case CHANGE_SLOT:
-			dlock_space_succeed(lease, item->slot->role, item->slot->token);
-			lease->delay = item->slot->delay;
-			dlock_space_set_term(lease, &item->slot->term);
-			lease->min_until = item->slot->min_until;
-			lease->granted_at = item->slot->granted_at;
-			lease->holds = item->slot->holds;
-			lease->stopped = item->slot->stopped;
+			dlock_space_succeed(lease, slot_before.role, slot_before.token);
+			lease->delay = slot_before.delay;
+			dlock_space_set_term(lease, &slot_before.term);
+			lease->min_until = slot_before.min_until;
+			lease->granted_at = slot_before.granted_at;
+			lease->holds = slot_before.holds;
+			lease->stopped = slot_before.stopped;
 			return true;
 	}
 	return false;
 }
 
-/* Undo a change; "known" if its function has returned. */
+/* Undo a change. */
 static void
-undo(DLockDatabase *db, const DLockGrantsItem *item, bool known)
+undo(DLockDatabase *db, const DLockGrantsItem *item)
 {
-	DLockHeldStop how = known ? DLOCK_STOP_LOST : DLOCK_STOP_UNTOLD;
+	DLockHeldStop how = DLOCK_STOP_UNTOLD;
 	DLockToken	ends = (item->kind == CHANGE_GRANT) ? item->token : DLOCK_TOKEN_NONE;
 	DLockSpaceLease *lease;
 	DLockTime	now;
@@ -375,37 +355,28 @@ undo(DLockDatabase *db, const DLockGrantsItem *item, bool known)
 		dlock_held_stop(db, item->hash, ends, how);
 }
 
-/* Undo all but the first "kept" changes, the last one first. */
+/* The function fails, or the session ends in it: undo what it has listed. */
 static void
-undo_from(Size kept)
+undo_all(void)
 {
 	DLockDatabase db;
 
-	if (count == kept)
+	if (count == 0)
 		return;
 
 	/* The abort would do that next; here it must come first. */
 	LWLockReleaseAll();
 	DLOCK_FAULT_STOP("undo");
 	dlock_session_shared(&db);
-	while (count > kept)
-	{
-		count--;
-		undo(&db, &items[count], count < returned);
-	}
-	returned = Min(returned, count);
+	while (count > 0)
+		undo(&db, &items[--count]);
 }
 
-/* The answer cannot be lost any more: there is nothing to undo. */
+/* The function has answered: there is nothing to undo. */
 static void
 forget(void)
 {
-	if (count == 0 && !has_slots)
-		return;
-	count = returned = 0;
-	has_slots = false;
-	spare = NULL;
-	MemoryContextReset(context);
+	count = 0;
 	if (room > ROOM_KEPT)
 	{
 		pfree(items);
@@ -414,46 +385,13 @@ forget(void)
 	}
 }
 
-/* The session ends, most likely while nothing is listed. */
 static void
 undo_at_exit(int code, Datum arg)
 {
-	undo_from(0);
+	undo_all();
 }
 
 /* ---- listing ---- */
-
-/*
- * A run that acquires without end, and releases, must not fill the memory: forget
- * grants that have ended.  One that was converted since has another token, and
- * is kept with what converted it.
- */
-static void
-forget_ended(void)
-{
-	Size		kept = 0;
-	Size		kept_returned = 0;
-	uint8		converted[8192] = {0};	/* hashes of which that may be so */
-	DLockDatabase db;
-
-	dlock_session_shared(&db);
-	for (Size i = 0; i < count; i++)
-	{
-		if (items[i].kind != CHANGE_GRANT)
-			converted[items[i].hash % lengthof(converted)] = 1;
-	}
-	for (Size i = 0; i < count; i++)
-	{
-		DLockHolderTarget target = dlock_holder_target(items[i].hash, items[i].token);
-
-		if (!converted[items[i].hash % lengthof(converted)] && !dlock_held_is_live(&db, &target))
-			continue;
-		kept_returned += i < returned;
-		items[kept++] = items[i];
-	}
-	count = kept;
-	returned = kept_returned;
-}
 
 /*
  * Have room to list so many changes without fail, and as many leases that are bound
@@ -464,39 +402,31 @@ dlock_grants_prepare(int more, DLockBind bind)
 {
 	if (bind != DLOCK_BIND_NONE)
 		prepare_bound(more);
-	if (context == NULL)
-	{
-		context = AllocSetContextCreate(TopMemoryContext, "dlock answers",
-										ALLOCSET_SMALL_SIZES);
-		before_shmem_exit(undo_at_exit, (Datum) 0);
-	}
 	if (count + more <= room)
 		return;
-	if (count >= ROOM_MANY)
-		forget_ended();
-	if (count + more > room / 2)
+	if (items == NULL)
 	{
-		Size		wanted = Max(ROOM_KEPT, 2 * (count + more));
+		static bool registered = false;
 
-		items = (items == NULL) ?
-			MemoryContextAllocHuge(TopMemoryContext, wanted * sizeof(DLockGrantsItem)) :
-			repalloc_huge(items, wanted * sizeof(DLockGrantsItem));
-		room = wanted;
+		if (!registered)
+			before_shmem_exit(undo_at_exit, (Datum) 0);
+		registered = true;
+		items = MemoryContextAlloc(TopMemoryContext, Max(ROOM_KEPT, more) * sizeof(DLockGrantsItem));
+		room = Max(ROOM_KEPT, more);
+	}
+	else
+	{
+		items = repalloc(items, (count + more) * sizeof(DLockGrantsItem));
+		room = count + more;
 	}
 }
 
-/*
- * The same for a time slot, and a place for what its record was.  The next call gets the
- * same place unless that is listed: most slots are not won.
- */
+/* The same for a time slot; returns where to put what its record was. */
 DLockGrantsSlot *
 dlock_grants_prepare_slot(void)
 {
 	dlock_grants_prepare(2, DLOCK_BIND_NONE);
-	has_slots = true;
-	if (spare == NULL)
-		spare = MemoryContextAlloc(context, sizeof(DLockGrantsSlot));
-	return spare;
+	return &slot_before;
 }
 
 static void
@@ -546,42 +476,16 @@ dlock_grants_convert(uint32 hash, DLockToken from, DLockMode before,
 	convert_bound(hash, from, to);
 }
 
-/*
- * A lease has been released once and goes on: the last time that it was entered
- * again is undone already, if that is listed.
- */
+/* A time slot has been won; dlock_grants_prepare_slot() has what its record was. */
 void
-dlock_grants_count_down(uint32 hash, DLockToken token)
+dlock_grants_add_slot(uint32 hash, DLockToken token)
 {
-	for (Size i = count; i-- > 0;)
-	{
-		if (items[i].hash != hash || items[i].token != token)
-			continue;
-		if (items[i].kind == CHANGE_UPGRADE)
-			token = items[i].from;
-		if (items[i].kind != CHANGE_HOLD)
-			continue;
-		memmove(&items[i], &items[i + 1], (count - i - 1) * sizeof(DLockGrantsItem));
-		count--;
-		returned -= i < returned;
-		return;
-	}
-}
+	DLockGrantsItem item = {.kind = CHANGE_SLOT,.hash = hash,.token = token};
 
-/* A time slot has been won whose record was that before. */
-void
-dlock_grants_add_slot(uint32 hash, DLockToken token, const DLockGrantsSlot *before)
-{
-	DLockGrantsItem item = {
-		.kind = CHANGE_SLOT,.hash = hash,.token = token,.slot = before
-	};
-
-	Assert(before == spare);
-	spare = NULL;
 	list(&item);
 }
 
-/* ---- calls and runs ---- */
+/* ---- calls ---- */
 
 /*
  * Call a function that may list changes: if it fails, they are undone, and memory
@@ -598,38 +502,15 @@ dlock_grants_call(PGFunction body, FunctionCallInfo fcinfo)
 	}
 	PG_CATCH();
 	{
-		undo_from(returned);
+		undo_all();
 		dlock_memory_trim();
 		dlock_slot_trim();
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 
-	if (running)
-		returned = count;
-	else
-		forget();
-	return result;
-}
-
-/* The executor begins a run; returns whether it is the outermost one. */
-bool
-dlock_grants_begin_run(void)
-{
-	if (running)
-		return false;
-	running = true;
-	return true;
-}
-
-/* The outermost run ends, or has failed with an error that is being handled. */
-void
-dlock_grants_end_run(bool failed)
-{
-	running = false;
-	if (failed && geterrcode() == ERRCODE_QUERY_CANCELED)
-		undo_from(0);
 	forget();
+	return result;
 }
 
 /* The session is reset: end the leases that are bound to it. */

@@ -30,8 +30,6 @@ typedef struct DLockGrantsSlot
 	bool		stopped;
 } DLockGrantsSlot;
 
-extern bool dlock_grants_begin_run(void);
-extern void dlock_grants_end_run(bool failed);
 extern Datum dlock_grants_call(PGFunction body, FunctionCallInfo fcinfo);
 extern void dlock_grants_discard(void);
 extern bool dlock_grants_are_bound(void);
@@ -45,7 +43,6 @@ extern void dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *reque
 							 const DLockAcquireGranted *granted);
 extern void dlock_grants_convert(uint32 hash, DLockToken from, DLockMode before,
 								 DLockToken to, DLockMode after);
-extern void dlock_grants_count_down(uint32 hash, DLockToken token);
-extern void dlock_grants_add_slot(uint32 hash, DLockToken token, const DLockGrantsSlot *before);
+extern void dlock_grants_add_slot(uint32 hash, DLockToken token);
 
 #endif							/* DLOCK_GRANTS_H */

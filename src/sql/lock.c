@@ -400,18 +400,15 @@ release(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 {
 	DLockHolderTarget target = get_target(fcinfo, by);
 	DLockDatabase db;
-	DLockToken	counted = DLOCK_TOKEN_NONE;
 	bool		released;
 
 	dlock_session_check_writable(function);
 	open_for_target(&db, &target);
-	released = dlock_held_release(&db, &target, &counted);
-	if (counted != DLOCK_TOKEN_NONE)
-		dlock_grants_count_down(target.hash, counted);
+	released = dlock_held_release(&db, &target);
 
 	/* Without a lease nothing is left to do under the lock. */
 	target.closed = true;
-	while (!released && dlock_held_release(&db, &target, NULL))
+	while (!released && dlock_held_release(&db, &target))
 		CHECK_FOR_INTERRUPTS();
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(released);
