@@ -3,13 +3,22 @@
  * cmd_status.c
  *	  dlock status: who holds, and who waits.
  *
+ * NOTES
+ *	  With --watch the tables are shown again and again.  On a terminal each look
+ *	  is written over the one before, from the top, as far as there are lines;
+ *	  that needs no more than sequences that all terminals obey.  The lock that
+ *	  has been waited for longest comes first, so it is there to be seen.
+ *
  * IDENTIFICATION
  *	  src/cli/cmd_status.c
  *
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include "clock.h"
 #include "commands.h"
 #include "conn.h"
 #include "output.h"
@@ -31,9 +40,11 @@ static const RowsColumn lease_columns[] = {
 	{"ttl", NULL, true}, {"payload", "PAYLOAD", true}
 };
 #define LEASES(from) \
-	"SELECT name, owner, mode, token, state, " SECONDS("remaining") "," \
+	"SELECT l.name, owner, mode, token, state, " SECONDS("remaining") "," \
 	" permits, holds, bind, pid, role, " UTC("granted_at") ", " UTC("expires_at") ", " SECONDS("ttl") ", payload" \
-	" FROM " from " ORDER BY name COLLATE \"C\", token"
+	" FROM " from " l LEFT JOIN (SELECT name, pg_catalog.max(waited) AS longest" \
+	"  FROM @dlock_waiters GROUP BY name) w ON l.name OPERATOR(pg_catalog.=) w.name" \
+	" ORDER BY longest DESC NULLS LAST, l.name COLLATE \"C\", token"
 static const char leases_sql[] = LEASES("@dlock_leases");
 static const char lease_sql[] = LEASES("@dlock_lease($1)");
 
@@ -47,33 +58,140 @@ static const char waiter_sql[] =
 "SELECT name, position, owner, mode, " SECONDS("waited") ","
 " request, permits, role, " UTC("since") ", pid, pg_catalog.to_json(blocked_by)"
 " FROM @dlock_waiters WHERE $1 IS NULL OR name OPERATOR(pg_catalog.=) $1"
-" ORDER BY name COLLATE \"C\", position";
+" ORDER BY pg_catalog.max(waited) OVER (PARTITION BY name) DESC, name COLLATE \"C\", position";
+
+static const char now_sql[] = "SELECT " UTC("pg_catalog.clock_timestamp()");
+
+/* Append the leases and the requests of a lock, or of all; false: see the connection's error. */
+static bool
+append_tables(Text *to, Conn *conn, const char *name)
+{
+	const ConnParam params[] = {CONN_TEXT(name)};
+	int			found;
+
+	if (conn_ask(conn, WITHIN, (name != NULL) ? lease_sql : leases_sql, (name != NULL) ? 1 : 0, params) == NULL)
+		return false;
+	found = PQntuples(conn->answer);
+	rows_append(to, conn->answer, "lease", lease_columns, (int) CLI_LENGTH(lease_columns));
+	if (conn_ask(conn, WITHIN, waiter_sql, 1, params) == NULL)
+		return false;
+	if (!output_is_json() && found > 0 && PQntuples(conn->answer) > 0)
+		text_add_char(to, '\n');
+	rows_append(to, conn->answer, "waiter", waiter_columns, (int) CLI_LENGTH(waiter_columns));
+	return true;
+}
+
+/* ---- again and again ---- */
+
+/* Append the server's time, by which the lines that follow are told from those before. */
+static bool
+append_time(Text *to, Conn *conn)
+{
+	if (conn_ask(conn, WITHIN, now_sql, 0, NULL) == NULL)
+		return false;
+	if (output_is_json())
+	{
+		output_json_begin(to);
+		output_json_text(to, "kind", "look");
+		output_json_text(to, "time", conn_value(conn, 0));
+		output_json_end(to);
+	}
+	else
+		text_addf(to, "%s\n\n", conn_value(conn, 0));
+	return true;
+}
+
+/*
+ * Write lines over what the terminal shows, as many as it has but one.  Lines do not
+ * wrap meanwhile.
+ */
+static void
+redraw(const char *lines)
+{
+	struct winsize size = {0};
+	Text		frame;
+
+	(void) ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+	text_init(&frame);
+	text_add(&frame, "\033[?7l\033[H");
+	for (int left = (size.ws_row > 1) ? size.ws_row - 1 : 23; *lines != '\0' && left > 0; lines++)
+	{
+		left -= (*lines == '\n');
+		if (*lines == '\n')
+			text_add(&frame, "\033[K");
+		text_add_char(&frame, *lines);
+	}
+	text_add(&frame, "\033[J\033[?7h");
+	fputs(frame.data, stdout);
+	text_free(&frame);
+}
+
+/* May the next look succeed?  A cancel may have been meant for another statement. */
+static bool
+may_pass(const Conn *conn)
+{
+	return connerror_may_pass(&conn->error, true) ||
+		conn->error.trouble == CONN_INTERRUPTED || conn->error.trouble == CONN_DEADLOCK;
+}
+
+/* Show the tables until that fails for good, or a signal ends it.  Returns an exit code. */
+static int
+watch(Conn *conn, const char *name, CliTime interval)
+{
+	bool		on_terminal = isatty(STDOUT_FILENO) && !output_is_json();
+	bool		was_told = false;
+	int			code = CLI_EXIT_OK;
+
+	if (on_terminal)
+		fputs("\033[2J", stdout);
+	while (code == CLI_EXIT_OK)
+	{
+		Text		look;
+
+		text_init(&look);
+		if (conn_open(conn) && append_time(&look, conn) && append_tables(&look, conn, name))
+		{
+			was_told = false;
+			if (on_terminal)
+				redraw(look.data);
+			else
+				printf("%s%s", look.data, output_is_json() ? "" : "\n");
+			code = output_finish();
+		}
+		else if (!may_pass(conn))
+			code = conn_report(conn);
+		else if (!was_told)
+		{
+			output_warning("%s; trying again", conn->error.message);
+			was_told = true;
+		}
+		text_free(&look);
+		output_flush();
+		if (code == CLI_EXIT_OK)
+			(void) clock_poll(NULL, 0, clock_now() + interval);
+	}
+	return code;
+}
 
 static int
 run(const Options *options, int argc, char **argv)
 {
-	const ConnParam params[] = {CONN_TEXT((argc > 0) ? argv[0] : NULL)};
-	int			code = CLI_EXIT_OK;
-	int			found = 0;
-	const char *sql = (argc > 0) ? lease_sql : leases_sql;
+	const char *name = (argc > 0) ? argv[0] : NULL;
+	int			code;
 	Conn		conn;
+	Text		tables;
 
 	conn_init(&conn, options->conninfo);
-	if (conn_open(&conn) && conn_ask(&conn, WITHIN, sql, (argc > 0) ? 1 : 0, params) != NULL)
-	{
-		found = PQntuples(conn.answer);
-		rows_print(conn.answer, "lease", lease_columns, (int) CLI_LENGTH(lease_columns));
-		if (conn_ask(&conn, WITHIN, waiter_sql, 1, params) != NULL)
-		{
-			if (!output_is_json() && found > 0 && PQntuples(conn.answer) > 0)
-				putchar('\n');
-			rows_print(conn.answer, "waiter", waiter_columns, (int) CLI_LENGTH(waiter_columns));
-		}
-	}
-	if (conn.state == CONN_IDLE && conn.answer != NULL)
-		code = output_finish();
+	text_init(&tables);
+	if (!conn_open(&conn))
+		code = conn_report(&conn);
+	else if (options->watch > 0)
+		code = watch(&conn, name, options->watch);
+	else if (append_tables(&tables, &conn, name))
+		code = output_print(tables.data);
 	else
 		code = conn_report(&conn);
+	text_free(&tables);
 	conn_close(&conn);
 	return code;
 }
@@ -85,8 +203,8 @@ const Command cmd_status = {
 	.summary = "show who holds locks, and who waits for them",
 	.text =
 	"Shows the leases of this database and the calls that wait, of all locks or of\n"
-	"one.\n"
-	"LEFT and WAITED are in seconds.\n",
+	"one.  The lock that has been waited for longest comes first.  LEFT and WAITED\n"
+	"are in seconds.  With --watch they are shown again and again.\n",
 	.least = 0,
 	.most = 1,
 	.run = run

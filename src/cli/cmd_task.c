@@ -53,7 +53,7 @@ tell(const Conn *conn, const TaskAnswer *answer, char **argv)
 	}
 	else if (!answer->raw)
 	{
-		output_append_safe(&line, value, -1);
+		output_append_safe(&line, value);
 		text_add_char(&line, '\n');
 	}
 	code = output_print(line.data);
@@ -138,7 +138,7 @@ print_captured(const Conn *conn)
 			if (column > 0)
 				text_add_char(&lines, '\t');
 			if (column < 2)
-				output_append_safe(&lines, PQgetvalue(conn->answer, row, column), -1);
+				output_append_safe(&lines, PQgetvalue(conn->answer, row, column));
 			else
 				output_append_json(&lines, PQgetvalue(conn->answer, row, column));
 		}

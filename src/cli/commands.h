@@ -23,7 +23,6 @@ extern const Command cmd_wait;
 extern const Command cmd_watch;
 extern const Command cmd_force_release;
 extern const Command cmd_elect;
-extern const Command cmd_top;
 extern const Command cmd_task_put;
 extern const Command cmd_task_capture;
 extern const Command cmd_task_finish;

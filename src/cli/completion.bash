@@ -97,7 +97,7 @@ _dlock() {
 		mapfile -t COMPREPLY < <(compgen -W "$(_dlock_argument "$pending")" -- "$cur")
 	elif [[ $cur == -* && $place = 0 ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$(cut -d ' ' -f 1 <<<"$options")" -- "$cur")
-	elif [ "$place" = 0 ] && [[ $command != top && $command != task* ]]; then
+	elif [ "$place" = 0 ] && [[ $command != task* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W "$(_dlock_names)" -- "$cur")
 		# A colon divides words, too.
 		if declare -F __ltrim_colon_completions >/dev/null; then

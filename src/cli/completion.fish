@@ -99,7 +99,7 @@ for line in (command dlock --help 2>/dev/null | string replace -rf '^  ([a-z-]+(
             complete -c dlock -n "__dlock_at $command = 0" -a '(__dlock_names)'
             complete -c dlock -n "__dlock_at $command = 1" -a '(__fish_complete_command)'
             complete -c dlock -n "__dlock_at $command -gt 1" -F
-        case top 'task *'
+        case 'task *'
         case '*'
             complete -c dlock -n "__dlock_at $command = 0" -a '(__dlock_names)'
     end

@@ -87,7 +87,7 @@ _dlock() {
 	(( CURRENT -= $#command ))
 	case $command in
 		run | elect) _arguments -S $specs '1:lock:_dlock_names' '*:::command:_normal' ;;
-		top | task*) _arguments -S $specs ;;
+		task*) _arguments -S $specs ;;
 		*) _arguments -S $specs '1:lock:_dlock_names' ;;
 	esac
 }

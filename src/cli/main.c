@@ -19,7 +19,6 @@
  *		process.c		owners, random numbers, descriptors
  *		output.c		messages, tables, JSON
  *		terminal.c		whose the terminal is
- *		screen.c		the terminal as a screen
  *	  3	options.c		options and help
  *		childenv.c		the environment of the command that is run
  *		rows.c			answers as tables or JSON
@@ -27,10 +26,8 @@
  *		connerror.c		what an error means
  *	  4	conn.c			the connection, which may come and go
  *		guardian.c		the process that ends the command if we cannot
- *		top_look.c		what dlock top knows of the server
  *	  5	loop.c			waiting for all of these
  *		child.c			the command that is run
- *		top_draw.c		what dlock top shows
  *	  6	grant.c			acquire and give back
  *		capture.c		the same for tasks
  *		target.c		a lease by its token or owner
@@ -54,7 +51,7 @@
 static const Command *const commands[] =
 {
 	&cmd_run, &cmd_acquire, &cmd_renew, &cmd_release, &cmd_check, &cmd_status, &cmd_wait, &cmd_watch,
-	&cmd_elect, &cmd_force_release, &cmd_top,
+	&cmd_elect, &cmd_force_release,
 	&cmd_task_put, &cmd_task_capture, &cmd_task_finish, &cmd_task_fail, &cmd_task_list
 };
 

@@ -190,11 +190,11 @@ print_holder(const ObserveHolder *holder, void *arg)
 	else
 	{
 		text_addf(&line, "%s  %s  %s  ", now, printer->held, holder->token);
-		output_append_safe(&line, holder->owner, -1);
+		output_append_safe(&line, holder->owner);
 		if (holder->payload != NULL)
 		{
 			text_add(&line, "  ");
-			output_append_safe(&line, holder->payload, -1);
+			output_append_safe(&line, holder->payload);
 		}
 		text_add_char(&line, '\n');
 	}

@@ -29,6 +29,9 @@
 #define ACQUIRERS	(CMD_RUN | CMD_ACQUIRE | CMD_ELECT)
 #define RUNNERS		(CMD_RUN | CMD_ELECT)
 
+/* From one look to the next, of status --watch. */
+#define WATCH_EVERY		(2 * CLI_SECOND)
+
 typedef enum OptionId
 {
 	OPT_CONNINFO = 1, OPT_JSON, OPT_QUIET, OPT_VERBOSE, OPT_HELP,
@@ -36,7 +39,7 @@ typedef enum OptionId
 	OPT_LOCK_DELAY, OPT_MIN_HOLD, OPT_PAYLOAD, OPT_PATH, OPT_EXIT,
 	OPT_SHELL, OPT_KILL_AFTER, OPT_OUTAGE, OPT_SIGNAL, OPT_ON_LOST, OPT_NO_TOKENS,
 	OPT_ONCE_PER, OPT_STATE, OPT_PRIORITY, OPT_DELAY, OPT_ERROR,
-	OPT_REASON, OPT_ONCE, OPT_OBSERVE, OPT_BATCH, OPT_COUNT, OPT_INTERVAL
+	OPT_REASON, OPT_ONCE, OPT_OBSERVE, OPT_COUNT, OPT_WATCH
 } OptionId;
 
 static const struct
@@ -85,10 +88,9 @@ static const struct
 	{OPT_ONCE, CMD_ELECT, 0, "once", NULL, "end when the command has ended, or its lease"},
 	{OPT_OBSERVE, CMD_ELECT, 0, "observe", NULL, "print each new leader, and do not campaign"},
 	{OPT_REASON, CMD_FORCE, 0, "reason", "TEXT", "why; it is written to the server's log"},
-	{OPT_BATCH, CMD_TOP, 'b', "batch", NULL, "print plain lines"},
-	{OPT_COUNT, CMD_TOP | CMD_WATCH, 'n', "count", "N", "end after so many"},
+	{OPT_COUNT, CMD_WATCH, 'n', "count", "N", "end after so many"},
 	{OPT_COUNT, CMD_CAPTURE, 'n', "count", "N", "capture up to so many (1)"},
-	{OPT_INTERVAL, CMD_TOP, 'i', "interval", "SPAN", "from one look to the next"},
+	{OPT_WATCH, CMD_STATUS, 0, "watch", "[=SPAN]", "show it again every SPAN (2s)"},
 	{OPT_CONNINFO, CMD_ALL, 'd', "dbname", "CONNINFO", "database, connection string or URI; PG*\nvariables otherwise"},
 	{OPT_JSON, CMD_ALL, 0, "json", NULL, "print JSON, an object a line, errors too"},
 	{OPT_QUIET, CMD_ALL, 'q', "quiet", NULL, "say only what the exit code does not"},
@@ -263,12 +265,11 @@ take(Options *options, OptionId id, const char *argument)
 			return options->once = true;
 		case OPT_OBSERVE:
 			return options->observe = true;
-		case OPT_BATCH:
-			return options->batch = true;
 		case OPT_COUNT:
 			return parse_int(argument, 1, INT32_MAX, &options->count);
-		case OPT_INTERVAL:
-			return parse_some(argument, &options->interval);
+		case OPT_WATCH:
+			options->watch = WATCH_EVERY;
+			return argument == NULL || parse_some(argument, &options->watch);
 		case OPT_HELP:
 			break;
 	}
@@ -408,7 +409,7 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 		.signal = SIGTERM,
 		.refused_exit = CLI_EXIT_REFUSED,
 		.count = -1,
-		.interval = -1
+		.watch = -1
 	};
 
 	*options = defaults;

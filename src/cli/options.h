@@ -23,7 +23,6 @@
 #define CMD_FORCE		0x0040
 #define CMD_ELECT		0x0080
 #define CMD_WATCH		0x0100
-#define CMD_TOP			0x0200
 #define CMD_CHECK		0x0400
 #define CMD_PUT			0x0800
 #define CMD_CAPTURE		0x1000
@@ -79,9 +78,8 @@ typedef struct Options
 	const char *reason;
 	bool		once;
 	bool		observe;
-	bool		batch;
 	int			count;			/* negative: no limit */
-	CliTime		interval;
+	CliTime		watch;			/* from one look to the next */
 } Options;
 
 typedef struct Command

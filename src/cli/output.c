@@ -154,8 +154,8 @@ show_char(const char *text, char *shown, int *width)
 }
 
 /* How many columns a text takes on a terminal, as output_append_safe() writes it. */
-int
-output_width(const char *text)
+static int
+width_of(const char *text)
 {
 	char		shown[12];
 	int			total = 0;
@@ -170,29 +170,18 @@ output_width(const char *text)
 	return total;
 }
 
-/*
- * Append a text such that it does no harm to a terminal, cut off at "width"
- * columns (negative: not at all).  What is cut off is told by a "~".
- */
+/* Append a text such that it does no harm to a terminal. */
 void
-output_append_safe(Text *to, const char *text, int width)
+output_append_safe(Text *to, const char *text)
 {
-	bool		cut = width >= 0 && output_width(text) > width;
-	int			room = cut ? width - 1 : 0;
-
 	while (*text != '\0')
 	{
 		char		shown[12];
-		int			columns;
+		int			width;
 
-		text += show_char(text, shown, &columns);
-		if (cut && columns > room)
-			break;
-		room -= columns;
+		text += show_char(text, shown, &width);
 		text_add(to, shown);
 	}
-	if (cut && width > 0)
-		text_add_char(to, '~');
 }
 
 /* ---- JSON ---- */
@@ -362,7 +351,7 @@ say(const char *kind, const char *format, va_list args)
 	{
 		text_init(&line);
 		text_addf(&line, "dlock: %s: ", kind);
-		output_append_safe(&line, text.data, -1);
+		output_append_safe(&line, text.data);
 		text_add_char(&line, '\n');
 		write_message(&line);
 		text_free(&line);
@@ -470,11 +459,11 @@ output_hint(const char *format,...)
 static void
 append_cell(Text *line, const OutputColumn *column, const char *text, int width, bool last)
 {
-	int			pad = width - output_width(text);
+	int			pad = width - width_of(text);
 
 	if (column->right)
 		text_addf(line, "%*s", pad, "");
-	output_append_safe(line, text, -1);
+	output_append_safe(line, text);
 	if (!column->right && !last)
 		text_addf(line, "%*s", pad, "");
 	if (!last)
@@ -482,39 +471,35 @@ append_cell(Text *line, const OutputColumn *column, const char *text, int width,
 }
 
 /*
- * Print rows under titles, aligned.  "cells" are the rows one after the other;
+ * Append rows under titles, aligned.  "cells" are the rows one after the other;
  * NULL is shown as "-".
  */
 void
-output_table(FILE *out, const OutputColumn *columns, int ncolumns,
+output_table(Text *to, const OutputColumn *columns, int ncolumns,
 			 const char *const *cells, int nrows)
 {
 	int		   *widths = text_alloc((size_t) ncolumns * sizeof(*widths));
-	Text		line;
 
 	for (int i = 0; i < ncolumns; i++)
-		widths[i] = output_width(columns[i].title);
+		widths[i] = width_of(columns[i].title);
 	for (int at = 0; at < nrows * ncolumns; at++)
 	{
-		int			width = (cells[at] != NULL) ? output_width(cells[at]) : 1;
+		int			width = (cells[at] != NULL) ? width_of(cells[at]) : 1;
 
 		widths[at % ncolumns] = CLI_MAX(widths[at % ncolumns], width);
 	}
 
-	text_init(&line);
 	for (int row = -1; row < nrows; row++)
 	{
 		for (int i = 0; i < ncolumns; i++)
 		{
 			const char *text = (row < 0) ? columns[i].title : cells[row * ncolumns + i];
 
-			append_cell(&line, &columns[i], (text != NULL) ? text : "-", widths[i], i == ncolumns - 1);
+			append_cell(to, &columns[i], (text != NULL) ? text : "-", widths[i], i == ncolumns - 1);
 		}
-		text_add_char(&line, '\n');
+		text_add_char(to, '\n');
 	}
 	free(widths);
-	fputs(line.data, out);
-	text_free(&line);
 }
 
 /* Print to stdout what is to be seen at once.  Returns an exit code. */

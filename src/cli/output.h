@@ -40,8 +40,7 @@ extern void output_flush(void);
 extern void output_never_wait(void);
 
 /* text */
-extern int	output_width(const char *text);
-extern void output_append_safe(Text *to, const char *text, int width);
+extern void output_append_safe(Text *to, const char *text);
 
 /* JSON, an object a line */
 extern void output_json_begin(Text *to);
@@ -57,7 +56,7 @@ typedef struct OutputColumn
 	bool		right;			/* aligned to the right */
 } OutputColumn;
 
-extern void output_table(FILE *out, const OutputColumn *columns, int ncolumns,
+extern void output_table(Text *to, const OutputColumn *columns, int ncolumns,
 						 const char *const *cells, int nrows);
 extern int	output_print(const char *text);
 extern int	output_finish(void);

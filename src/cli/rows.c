@@ -24,33 +24,28 @@ cell(const PGresult *result, int row, int column)
 }
 
 static void
-print_json(const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+append_json(Text *to, const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
 {
 	for (int row = 0; row < PQntuples(result); row++)
 	{
-		Text		line;
-
-		text_init(&line);
-		output_json_begin(&line);
+		output_json_begin(to);
 		if (kind != NULL)
-			output_json_text(&line, "kind", kind);
+			output_json_text(to, "kind", kind);
 		for (int i = 0; i < ncolumns; i++)
 		{
 			const char *value = cell(result, row, i);
 
 			if (columns[i].raw)
-				output_json_raw(&line, columns[i].key, value);
+				output_json_raw(to, columns[i].key, value);
 			else
-				output_json_text(&line, columns[i].key, value);
+				output_json_text(to, columns[i].key, value);
 		}
-		output_json_end(&line);
-		fputs(line.data, stdout);
-		text_free(&line);
+		output_json_end(to);
 	}
 }
 
 static void
-print_table(const PGresult *result, const RowsColumn *columns, int ncolumns)
+append_table(Text *to, const PGresult *result, const RowsColumn *columns, int ncolumns)
 {
 	int			nrows = PQntuples(result);
 	OutputColumn *shown = text_alloc((size_t) ncolumns * sizeof(*shown));
@@ -74,20 +69,32 @@ print_table(const PGresult *result, const RowsColumn *columns, int ncolumns)
 				cells[row * nshown + at++] = cell(result, row, i);
 		}
 	}
-	output_table(stdout, shown, nshown, cells, nrows);
+	output_table(to, shown, nshown, cells, nrows);
 	free(cells);
 	free(shown);
 }
 
 /*
- * Print an answer to stdout: as a table, or with --json as an object a row, which
- * begins with its kind (NULL: none).  Numbers are aligned to the right.
+ * Append an answer: as a table, or with --json as an object a row, which begins with
+ * its kind (NULL: none).  Numbers are aligned to the right.
  */
+void
+rows_append(Text *to, const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+{
+	if (output_is_json())
+		append_json(to, result, kind, columns, ncolumns);
+	else if (PQntuples(result) > 0)
+		append_table(to, result, columns, ncolumns);
+}
+
+/* Print an answer to stdout. */
 void
 rows_print(const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
 {
-	if (output_is_json())
-		print_json(result, kind, columns, ncolumns);
-	else if (PQntuples(result) > 0)
-		print_table(result, columns, ncolumns);
+	Text		text;
+
+	text_init(&text);
+	rows_append(&text, result, kind, columns, ncolumns);
+	fputs(text.data, stdout);
+	text_free(&text);
 }

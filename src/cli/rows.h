@@ -13,7 +13,7 @@
 
 #include "libpq-fe.h"
 
-#include "cli.h"
+#include "text.h"
 
 /* A column of an answer. */
 typedef struct RowsColumn
@@ -23,6 +23,8 @@ typedef struct RowsColumn
 	bool		raw;			/* JSON already: a number, a boolean, a jsonb */
 } RowsColumn;
 
+extern void rows_append(Text *to, const PGresult *result, const char *kind,
+						const RowsColumn *columns, int ncolumns);
 extern void rows_print(const PGresult *result, const char *kind,
 					   const RowsColumn *columns, int ncolumns);
 

@@ -107,7 +107,6 @@ missing_packages() {
 			# What single tests need, and are skipped without.
 			have pgbouncer || have /usr/sbin/pgbouncer || echo pgbouncer
 			perl -MIO::Pty -e 1 2>/dev/null || echo libio-pty-perl
-			perl -MTerm::VT102 -e 1 2>/dev/null || echo libterm-vt102-perl
 			have zsh || echo zsh
 			have fish || echo fish
 			;;

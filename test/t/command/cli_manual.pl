@@ -277,7 +277,7 @@ foreach my $shell ([ fish => \&complete_fish ], [ zsh => \&complete_zsh ])
 		is_deeply([ $complete->('dlock re') ], [qw(release renew)], "$name: commands that begin so");
 		is_deeply([ $complete->('dlock task ') ], [qw(capture fail finish list put)], "$name: second words");
 		is_deeply([ $complete->('dlock help task f') ], [qw(fail finish)], "$name: second words to be helped with");
-		foreach my $command ('run', 'top', 'task fail', 'task capture')
+		foreach my $command ('run', 'status', 'task fail', 'task capture')
 		{
 			is_deeply([ $complete->("dlock $command --") ], [ sort map { "--$_" } keys %{ $options{$command} } ], "$name: options of $command");
 		}

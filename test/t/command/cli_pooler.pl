@@ -95,7 +95,6 @@ sub go_through
 	cli_is([qw(status a)], { out => qr/\Q$token\E/ }, "$mode: status");
 	cli_is([qw(watch -n 1 a)], { out => qr/\Q$token\E/ }, "$mode: watch");
 	cli_is([qw(wait -w 0.1 a)], { code => 75, err => qr/still held/ }, "$mode: wait");
-	cli_is([qw(top --batch -n 2 --interval 0.1)], { out => qr/\Q$token\E|leases/ }, "$mode: top");
 	cli_is([ 'release', 'a', $token ], {}, "$mode: release");
 	cli_is([qw(force-release a --reason test)], { out => "0\n" }, "$mode: force-release");
 	$same->('single requests');

@@ -128,21 +128,6 @@ type("typed\n", qr/1 typed.*shell> \z/s, 'the other end has the terminal');
 type("echo piped | \$DL run tty sh -c 'read x; read y </dev/tty; echo \$x \$y'\n", qr/\z/, 'a command that reads the terminal besides its input');
 type("typed\n", qr/piped typed.*shell> \z/s, 'gets it when it needs it');
 
-# A screen in the background is stopped until it is in the foreground, or told to end.
-my $enter = qr/\e\[\?1049h/;
-type("set -b\n", $prompt, 'jobs are told of at once');
-type("TERM=xterm \$DL top &\n", qr/Stopped|$enter/, 'dlock top in the background');
-unlike($screen, $enter, 'does not take the screen');
-type("fg\n", $enter, 'fg: it takes the screen');
-type("\cZ", qr/Stopped.*shell> \z/s, '^Z');
-type("bg\n", qr/Stopped|$enter/, 'bg');
-unlike($screen, $enter, 'bg: does not take the screen');
-type("set +b\n", $prompt, 'jobs are told of later again');
-type("kill %%\n", $prompt, 'it is told to end');
-my $told = $screen;
-# (A shell can miss a job that ends within its kill, and finds it with the next one.)
-ok(wait_until(sub { $told =~ /Exit 143/ || ($told .= type_quietly("(:)\n")) =~ /Exit 143/ }), 'and ends in the background');
-
 # Modes that a killed command leaves behind.
 type("\$DL run tty sh -c 'stty raw -echo; kill -KILL \$\$'; stty -a\n", qr/[^-]icanon.*shell> \z/s, 'the modes of the terminal are restored');
 

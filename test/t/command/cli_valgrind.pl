@@ -107,9 +107,12 @@ $run->signal('TERM');
 $run->finish;
 clean(4, 'elections');
 
-# Screens.
-is(cli(qw(top --batch --count 2 --interval 0.2))->{code}, 0, 'top');
-clean(1, 'top');
+# Look after look.
+$run = DLockCli->start(qw(status --json --watch=0.1));
+$run->wait_out(qr/look.*look/s);
+$run->signal('TERM');
+$run->finish;
+clean(1, 'status, watched');
 
 # Errors.
 is(cli(qw(status -d dbname=nowhere))->{code}, 69, 'no such database');
