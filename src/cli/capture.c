@@ -23,11 +23,8 @@
 #include <string.h>
 
 #include "capture.h"
-#include "clock.h"
-#include "duration.h"
 #include "loop.h"
 #include "output.h"
-#include "signals.h"
 
 /* How long a captured task is the worker's, if it does not say. */
 #define CAPTURE_TTL		(30 * CLI_SECOND)
@@ -126,7 +123,7 @@ connect_again(CaptureTry *try, int *signal)
 		}
 		if (event.conn == CONN_FAILED)
 		{
-			if (!connerror_may_pass(&conn->error, true) || clock_now() >= try->end)
+			if (!conn_may_pass(conn, true) || clock_now() >= try->end)
 				return CAPTURE_FAILED;
 			output_info("%s; trying again", conn->error.message);
 		}
@@ -220,10 +217,10 @@ ask_once(CaptureTry *try, int *signal)
 				 * that is none.
 				 */
 				capture_give_back(conn, try->queue);
-				connerror_late(&conn->error);
+				conn_set_late(conn);
 				return CAPTURE_FAILED;
 			case CONN_FAILED:
-				if (!connerror_may_pass(&conn->error, try->was_answered) || clock_now() >= try->end)
+				if (!conn_may_pass(conn, try->was_answered) || clock_now() >= try->end)
 					return CAPTURE_FAILED;
 				output_info("%s; connecting again", conn->error.message);
 				return GO_ON;

@@ -5,10 +5,21 @@
  *
  * NOTES
  *	  It is executed in a process group of its own, which is what is signalled,
- *	  so that what it has started itself is reached too.  It does not begin
- *	  before the guardian knows of it: until then it waits for a word from us,
- *	  and ends if we are gone instead.  Afterwards the kernel kills it when we
- *	  die, and the guardian kills the rest of the group.
+ *	  so that what it has started itself is reached, too.
+ *
+ *	  It must not outlive its lease.  A timer kills the group should this process
+ *	  be in a call that blocks just then, such as of the name resolver.  If this
+ *	  process is killed, the kernel kills the child (PR_SET_PDEATHSIG, on Linux),
+ *	  but not what the child has started, nor a child that has changed its user or
+ *	  has executed a file that does so.  A process that is stopped does nothing in
+ *	  time.  What fencing tokens protect needs none of this.
+ *
+ *	  A shell or an editor can use the terminal only if its group is the terminal's
+ *	  foreground group, as a shell makes it for its jobs.  It is, from the
+ *	  beginning, if both ends of the command are the terminal.  In
+ *	  "dlock run x gen | less" the terminal has to stay with the group that we share
+ *	  with less.  A command that needs it all the same, say for a password, is
+ *	  stopped by the kernel when it uses it, and gets it then.
  *
  * IDENTIFICATION
  *	  src/cli/child.c
@@ -19,6 +30,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,77 +39,106 @@
 #endif
 
 #include "child.h"
+#include "loop.h"
 #include "output.h"
-#include "pipe.h"
-#include "signals.h"
 
 extern char **environ;
 
-/* The pipes between a child and us before it is executed. */
-typedef struct ChildPipes
-{
-	int			go[2];			/* a byte: go on */
-	int			error[2];		/* errno; closed by a successful exec */
-} ChildPipes;
+/* How often to kill a group that should be dead, in microseconds. */
+#define KILL_AGAIN	100000
 
+/* What the timer kills, and when; zero: nothing. */
+static volatile pid_t doomed = 0;
+static volatile CliTime doomed_at;
+static struct sigaction old_alarm;
+
+/* ---- the terminal ---- */
+
+/* Is our process group the one in the foreground? */
+static bool
+has_terminal(const Child *child)
+{
+	return child->terminal >= 0 && tcgetpgrp(child->terminal) == getpgrp();
+}
+
+/*
+ * Make a process group the one in the foreground.  A process that does
+ * that from the background would be stopped, hence the blocked signal.
+ */
 static void
-close_pipe(int *pipe)
+give_terminal(int fd, pid_t group)
 {
-	for (int i = 0; i < 2; i++)
-	{
-		if (pipe[i] >= 0)
-			close(pipe[i]);
-		pipe[i] = -1;
-	}
+	sigset_t	set;
+	sigset_t	old;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTTOU);
+	sigprocmask(SIG_BLOCK, &set, &old);
+	(void) tcsetpgrp(fd, group);
+	sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
-static ssize_t
-read_all(int fd, void *buffer, size_t size)
+/* Give the terminal to a child that needs it, if it is ours to give. */
+static bool
+lend_terminal(Child *child)
 {
-	ssize_t		got;
-
-	do
-		got = read(fd, buffer, size);
-	while (got < 0 && errno == EINTR);
-	return got;
+	if (!has_terminal(child))
+		return false;
+	give_terminal(child->terminal, child->pid);
+	child->had_terminal = true;
+	return true;
 }
+
+/* Take the terminal back; false if the child did not have it. */
+static bool
+take_terminal(const Child *child)
+{
+	if (child->terminal < 0 || tcgetpgrp(child->terminal) != child->pid)
+		return false;
+	give_terminal(child->terminal, getpgrp());
+	return true;
+}
+
+/* ---- the beginning ---- */
 
 /* In the new process.  Does not return. */
 static void CLI_NORETURN
-execute(ChildPipes *pipes, pid_t parent, int terminal, char *const *argv, char *const *environment)
+execute(int report, pid_t parent, int terminal, char *const *argv, char *const *environment)
 {
-	char		byte;
 	int			error;
 
 	signals_reset();
+	if (doomed_at != 0)
+		sigaction(SIGALRM, &old_alarm, NULL);
 	setpgid(0, 0);
 	if (terminal >= 0)
-		terminal_give(terminal, getpgrp());
+		give_terminal(terminal, getpgrp());
 #ifdef __linux__
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
-	close(pipes->go[1]);
-	if (getppid() != parent || read_all(pipes->go[0], &byte, 1) != 1)
+	/* The parent may have died before that. */
+	if (getppid() != parent)
 		_exit(CLI_EXIT_SYSTEM);
 
 	environ = (char **) environment;
 	execvp(argv[0], argv);
 	error = errno;
-	if (write(pipes->error[1], &error, sizeof(error)) < 0)
-		_exit(CLI_EXIT_SYSTEM);
+	(void) !write(report, &error, sizeof(error));
 	_exit(CLI_EXIT_NOT_FOUND);
 }
 
 /* What has become of the exec?  Zero, or an exit code. */
 static int
-await_exec(Child *child, ChildPipes *pipes, const char *name)
+await_exec(Child *child, int report, const char *name)
 {
 	int			error = 0;
 	int			code;
+	ssize_t		got;
 
-	close(pipes->error[1]);
-	pipes->error[1] = -1;
-	if (read_all(pipes->error[0], &error, sizeof(error)) != (ssize_t) sizeof(error))
+	do
+		got = read(report, &error, sizeof(error));
+	while (got < 0 && errno == EINTR);
+	if (got != (ssize_t) sizeof(error))
 		return 0;
 	code = (error == ENOENT || error == ENOTDIR) ?
 		CLI_EXIT_NOT_FOUND : CLI_EXIT_NOT_EXECUTABLE;
@@ -111,15 +152,13 @@ await_exec(Child *child, ChildPipes *pipes, const char *name)
 }
 
 /*
- * Execute a command that is not to live longer than until "kill_at", for which the
- * guardian sees, or until the fuse goes off (guardian.c).  Returns zero
- * when it runs; otherwise the exit code that tells why not, after a message.
+ * Execute a command.  Returns zero when it runs; otherwise the exit code that tells
+ * why not, after a message.
  */
 int
-child_start(Child *child, char *const *argv, char *const *environment,
-			CliTime kill_at, CliTime fuse_at)
+child_start(Child *child, char *const *argv, char *const *environment)
 {
-	ChildPipes	pipes = {{-1, -1}, {-1, -1}};
+	int			report[2] = {-1, -1};	/* errno; closed by a successful exec */
 	pid_t		parent = getpid();
 	int			terminal = -1;
 	int			code;
@@ -127,13 +166,13 @@ child_start(Child *child, char *const *argv, char *const *environment,
 	/* Nothing that is to be written must be in two processes. */
 	output_flush();
 	memset(child, 0, sizeof(*child));
-	terminal_open(&child->terminal);
-	if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && terminal_is_ours(&child->terminal))
-		terminal = child->terminal.fd;
+	child->terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+	child->has_modes = child->terminal >= 0 && tcgetattr(child->terminal, &child->modes) == 0;
+	if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && has_terminal(child))
+		terminal = child->terminal;
 	child->had_terminal = terminal >= 0;
 
-	if (!pipe_open(pipes.go) || !pipe_open(pipes.error) ||
-		!guardian_start(&child->guardian) || (child->pid = fork()) < 0)
+	if (!loop_pipe(report) || (child->pid = fork()) < 0)
 	{
 		output_error(CLI_EXIT_SYSTEM, "could not start a process: %s", strerror(errno));
 		child->ended = true;
@@ -142,33 +181,76 @@ child_start(Child *child, char *const *argv, char *const *environment,
 	else
 	{
 		if (child->pid == 0)
-			execute(&pipes, parent, terminal, argv, environment);
+			execute(report[1], parent, terminal, argv, environment);
 
 		/* The child does the same; the first of the two counts. */
 		setpgid(child->pid, child->pid);
 		if (terminal >= 0)
-			terminal_give(terminal, child->pid);
-		guardian_tell(&child->guardian, child->pid, kill_at, fuse_at);
-		(void) !write(pipes.go[1], "", 1);
-		code = await_exec(child, &pipes, argv[0]);
+			give_terminal(terminal, child->pid);
+		close(report[1]);
+		report[1] = -1;
+		code = await_exec(child, report[0], argv[0]);
 	}
-	close_pipe(pipes.go);
-	close_pipe(pipes.error);
+	for (int i = 0; i < 2; i++)
+	{
+		if (report[i] >= 0)
+			close(report[i]);
+	}
 	if (code != 0)
 		child_finish(child);
 	return code;
 }
 
-/* Give the terminal to a child that needs it, if it is ours to give. */
-static bool
-lend_terminal(Child *child)
+/* ---- the timer ---- */
+
+static void
+kill_doomed(int signo)
 {
-	if (!terminal_is_ours(&child->terminal))
-		return false;
-	terminal_give(child->terminal.fd, child->pid);
-	child->had_terminal = true;
-	return true;
+	int			saved = errno;
+
+	(void) signo;
+	if (doomed > 0 && clock_now() >= doomed_at)
+		kill(-doomed, SIGKILL);
+	errno = saved;
 }
+
+/*
+ * Kill the child and its group at that time, whatever this process is doing then;
+ * CLI_FOREVER: do not.
+ */
+void
+child_kill_at(const Child *child, CliTime at)
+{
+	struct itimerval timer = {{0, KILL_AGAIN}, {0, 0}};
+	CliTime		span = CLI_MAX(at - clock_now(), CLI_MS);
+	struct sigaction action;
+	sigset_t	set;
+
+	doomed = 0;
+	if (at == CLI_FOREVER)
+	{
+		memset(&timer, 0, sizeof(timer));
+		(void) setitimer(ITIMER_REAL, &timer, NULL);
+		return;
+	}
+	if (doomed_at == 0)
+	{
+		memset(&action, 0, sizeof(action));
+		action.sa_handler = kill_doomed;
+		action.sa_flags = SA_RESTART;
+		sigaction(SIGALRM, &action, &old_alarm);
+		sigemptyset(&set);
+		sigaddset(&set, SIGALRM);
+		sigprocmask(SIG_UNBLOCK, &set, NULL);
+	}
+	doomed_at = at;
+	doomed = child->pid;
+	timer.it_value.tv_sec = (time_t) (span / CLI_SECOND);
+	timer.it_value.tv_usec = (suseconds_t) (span % CLI_SECOND);
+	(void) setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+/* ---- while it runs ---- */
 
 static ChildState
 look_at_stop(Child *child, int signo)
@@ -179,7 +261,7 @@ look_at_stop(Child *child, int signo)
 		return CHILD_RUNS;
 	}
 	/* Any other stop is the business of its sender. */
-	return (child->terminal.fd >= 0 && (signo == SIGTSTP || signo == SIGTTIN || signo == SIGTTOU)) ?
+	return (child->terminal >= 0 && (signo == SIGTSTP || signo == SIGTTIN || signo == SIGTTOU)) ?
 		CHILD_STOPPED : CHILD_RUNS;
 }
 
@@ -189,7 +271,6 @@ child_look(Child *child)
 {
 	int			status;
 
-	guardian_look(&child->guardian);
 	if (child->ended)
 		return CHILD_ENDED;
 	if (waitpid(child->pid, &status, WNOHANG | WUNTRACED) != child->pid)
@@ -227,16 +308,12 @@ child_group_lives(const Child *child)
 /*
  * The terminal has stopped the child: stop with it, so that the shell that has
  * started us notices.  Returns when we are continued; child_resume() has to follow.
+ * In a group that no shell looks after this does nothing.
  */
 void
 child_suspend(Child *child)
 {
-	(void) terminal_take_back(&child->terminal, child->pid);
-
-	/* This is a stop that the user knows of, and looks for the job after it. */
-	guardian_tell(&child->guardian, child->pid, child->guardian.kill_at, CLI_FOREVER);
-
-	/* In a group that no shell looks after this does nothing. */
+	(void) take_terminal(child);
 	kill(0, SIGTSTP);
 }
 
@@ -249,12 +326,16 @@ child_resume(Child *child)
 	child_signal(child, SIGCONT);
 }
 
-/* The child is gone, or was never there.  Its guardian is not needed any more. */
+/* The child is gone, or was never there. */
 void
 child_finish(Child *child)
 {
-	guardian_dismiss(&child->guardian);
-	if (child->pid > 0 && terminal_take_back(&child->terminal, child->pid) && child->signal != 0)
-		terminal_restore(&child->terminal);
-	terminal_close(&child->terminal);
+	child_kill_at(child, CLI_FOREVER);
+
+	/* What a command that was killed may have left behind. */
+	if (child->pid > 0 && take_terminal(child) && child->signal != 0 && child->has_modes)
+		(void) tcsetattr(child->terminal, TCSADRAIN, &child->modes);
+	if (child->terminal >= 0)
+		close(child->terminal);
+	child->terminal = -1;
 }

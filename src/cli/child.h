@@ -11,8 +11,10 @@
 #ifndef CHILD_H
 #define CHILD_H
 
-#include "guardian.h"
-#include "terminal.h"
+#include <sys/types.h>
+#include <termios.h>
+
+#include "cli.h"
 
 typedef enum ChildState
 {
@@ -27,13 +29,15 @@ typedef struct Child
 	bool		ended;
 	int			exit_code;
 	int			signal;			/* that ended it; zero: none did */
-	Guardian	guardian;
-	Terminal	terminal;
+
+	int			terminal;		/* negative: there is none */
+	bool		has_modes;
+	struct termios modes;		/* of the terminal, as they were at first */
 	bool		had_terminal;	/* it was given to it at least once */
 } Child;
 
-extern int	child_start(Child *child, char *const *argv, char *const *environment,
-						CliTime kill_at, CliTime fuse_at);
+extern int	child_start(Child *child, char *const *argv, char *const *environment);
+extern void child_kill_at(const Child *child, CliTime at);
 extern ChildState child_look(Child *child);
 extern void child_signal(Child *child, int signo);
 extern bool child_group_lives(const Child *child);

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * cli.h
- *	  What all parts of the dlock command speak of.
+ *	  What all parts of the dlock command speak of: exit codes, strings, spans of
+ *	  time, the clock.
  *
  * IDENTIFICATION
  *	  src/cli/cli.h
@@ -11,6 +12,8 @@
 #ifndef CLI_H
 #define CLI_H
 
+#include <poll.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +26,7 @@ typedef enum CliExit
 {
 	CLI_EXIT_OK = 0,
 	CLI_EXIT_USAGE = 64,		/* EX_USAGE */
+	CLI_EXIT_NO_QUEUE = 66,		/* EX_NOINPUT */
 	CLI_EXIT_UNREACHABLE = 69,	/* EX_UNAVAILABLE */
 	CLI_EXIT_SERVER = 70,		/* EX_SOFTWARE: an error that is not expected */
 	CLI_EXIT_SYSTEM = 71,		/* EX_OSERR */
@@ -34,7 +38,7 @@ typedef enum CliExit
 	CLI_EXIT_SIGNAL = 128		/* plus the number of the signal */
 } CliExit;
 
-/* A time on the clock of clock.c, or a span of it, in microseconds. */
+/* A time on the clock of clock_now(), or a span of it, in microseconds. */
 typedef int64_t CliTime;
 
 #define CLI_FOREVER		INT64_MAX
@@ -52,5 +56,39 @@ typedef int64_t CliTime;
 #define CLI_PRINTF(f, a)
 #define CLI_NORETURN
 #endif
+
+/* A string that grows.  "data" always ends in a zero byte, which "len" does not count. */
+typedef struct Text
+{
+	char	   *data;
+	size_t		len;
+	size_t		size;
+} Text;
+
+extern void *text_alloc(size_t size);
+extern char *text_copy(const char *text);
+extern char *text_print(const char *format,...) CLI_PRINTF(1, 2);
+extern void text_init(Text *text);
+extern void text_free(Text *text);
+extern void text_add(Text *to, const char *from);
+extern void text_add_char(Text *to, char c);
+extern void text_add_bytes(Text *to, const char *from, size_t len);
+extern void text_addf(Text *to, const char *format,...) CLI_PRINTF(2, 3);
+extern void text_addv(Text *to, const char *format, va_list args);
+
+/* Room for what duration_print() and duration_sql() write. */
+#define DURATION_SIZE	40
+
+extern bool duration_parse(const char *text, CliTime *span);
+extern const char *duration_print(CliTime span, char *buffer);
+extern const char *duration_sql(CliTime span, char *buffer);
+
+extern CliTime clock_now(void);
+extern CliTime clock_add(CliTime a, CliTime b);
+extern int	clock_poll(struct pollfd *fds, int count, CliTime until);
+extern void clock_print_utc(CliTime from_now, char *buffer);
+
+extern uint64_t process_random(void);
+extern char *process_owner(const char *prefix);
 
 #endif							/* CLI_H */

@@ -11,14 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "clock.h"
 #include "commands.h"
-#include "duration.h"
 #include "grant.h"
 #include "output.h"
-#include "process.h"
-#include "signals.h"
-#include "text.h"
+#include "loop.h"
 
 /* A ttl, if none is given. */
 #define ACQUIRE_TTL		(30 * CLI_SECOND)

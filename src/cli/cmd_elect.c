@@ -10,14 +10,11 @@
  */
 #include <stdlib.h>
 
-#include "clock.h"
 #include "commands.h"
 #include "hold.h"
 #include "loop.h"
 #include "observe.h"
 #include "output.h"
-#include "process.h"
-#include "signals.h"
 
 /* A command that fails at once must not be started over and over without a pause. */
 #define PAUSE	CLI_SECOND

@@ -11,7 +11,6 @@
 #include "commands.h"
 #include "conn.h"
 #include "output.h"
-#include "text.h"
 
 #define WITHIN	(30 * CLI_SECOND)
 

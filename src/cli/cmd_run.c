@@ -11,11 +11,9 @@
 #include <stdlib.h>
 
 #include "commands.h"
-#include "duration.h"
 #include "hold.h"
 #include "output.h"
-#include "process.h"
-#include "signals.h"
+#include "loop.h"
 
 static HoldEnd
 run_prepared(Conn *conn, const GrantRequest *request, const HoldCommand *command)

@@ -18,7 +18,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "commands.h"
 #include "conn.h"
 #include "output.h"
@@ -130,7 +129,7 @@ redraw(const char *lines)
 static bool
 may_pass(const Conn *conn)
 {
-	return connerror_may_pass(&conn->error, true) ||
+	return conn_may_pass(conn, true) ||
 		conn->error.trouble == CONN_INTERRUPTED || conn->error.trouble == CONN_DEADLOCK;
 }
 

@@ -13,11 +13,9 @@
 #include "capture.h"
 #include "commands.h"
 #include "conn.h"
-#include "duration.h"
 #include "output.h"
 #include "rows.h"
-#include "signals.h"
-#include "text.h"
+#include "loop.h"
 
 #define WITHIN	(30 * CLI_SECOND)
 

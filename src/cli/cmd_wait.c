@@ -8,7 +8,6 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "clock.h"
 #include "commands.h"
 #include "observe.h"
 #include "output.h"

@@ -4,33 +4,29 @@
  *	  The connection to the server, which may come and go.
  *
  * NOTES
- *	  Only conn_open() and conn_ask() wait.  A caller with other things to do
- *	  waits for conn_events() until conn_wake(), and calls conn_step(), which
- *	  tells what has happened.  A connection that breaks, or
- *	  that does not answer in time, is given up and made anew, each attempt a
- *	  little later than the one before.  What was being asked is forgotten then:
- *	  whether the server has done it is not known.
+ *	  Only conn_open() and conn_ask() wait.  Others wait for conn_events() until
+ *	  conn_wake(), and call conn_step(), which tells what has happened.  A
+ *	  connection that breaks, or does not answer in time, is given up and made
+ *	  anew.  Whether the server has done what was being asked is not known then.
  *
  *	  A statement that takes too long is cancelled before its connection is given
- *	  up.  The server would go on with it otherwise: what waits for a synchronous
- *	  standby does not look whether its client is still there.  If the cancel gets
- *	  through, that is CONN_LATE, and the connection is idle again.
+ *	  up: a backend that waits for a synchronous standby does not see that its
+ *	  client is gone.  If the cancel gets through, that is CONN_LATE, and the
+ *	  connection is idle again.
  *
- *	  libpq tries several hosts in turn when they refuse, but in this mode it
- *	  stays with one that does not answer at all.  So after an attempt that ran
- *	  out of time the next one begins with another host (connparams.c).
+ *	  Of several hosts one that can be written to is wanted, unless the user
+ *	  says otherwise.  libpq goes on to the next host when one refuses, but not,
+ *	  in this mode, when one does not answer.  So after an attempt that ran out of
+ *	  time the lists of hosts are turned round.  Those of a service file are not
+ *	  seen here.  The name resolver blocks.
  *
- *	  The name resolver blocks, which libpq does not offer a way around.
+ *	  A pooler may hand the session to another client after each transaction, so
+ *	  what a request needs to have set goes before it, in libpq's pipeline mode.
+ *	  With one Sync behind both they are one transaction, with which the settings
+ *	  end, and an error of the first keeps the server from the second.
  *
- *	  A pooler may hand the session to somebody else after each transaction, so
- *	  nothing is left behind in it.  What a request needs to have set goes before
- *	  it, in libpq's pipeline mode: both are sent at once, with one Sync behind
- *	  them, and so are one transaction, with which the settings end.  An error of
- *	  the first keeps the server from the second, so whatever went wrong there is
- *	  one error, and nothing has been done.  The server looks at its timeouts
- *	  anew when it begins the second one.
- *
- *	  One timeout is of use only between transactions, so see "set_up".
+ *	  What an error means is told by its SQLSTATE.  An attempt to connect that
+ *	  fails leaves only a text, which has the SQLSTATE in its verbose form.
  *
  * IDENTIFICATION
  *	  src/cli/conn.c
@@ -44,13 +40,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "conn.h"
-#include "connerror.h"
-#include "connparams.h"
 #include "output.h"
-#include "process.h"
-#include "text.h"
 
 /* How long an attempt may take, and each step after it, at most and in a hurry. */
 #define CONNECT_WITHIN	(10 * CLI_SECOND)
@@ -66,67 +57,250 @@
 /* How long a server may be starting before a command that does not wait gives up. */
 #define STARTING_WITHIN	(10 * CLI_SECOND)
 
-static const char find_extension[] =
+#define STATE_LENGTH	5
+
+/*
+ * Where the extension is, whether it knows a setting; and what is set once.
+ *
+ * An idle connection must not be cut off between requests, and a transaction cannot
+ * see to that.  A pooler has to tell each client another key to cancel with.  So if
+ * the process that libpq has been told is the one that answers, the session is ours,
+ * and the timeout is turned off.
+ */
+static const char set_up[] =
 "SELECT pg_catalog.quote_ident(n.nspname) || '.',"
-" pg_catalog.current_setting('dlock.tokens', true) IS NOT NULL"
+" pg_catalog.current_setting('dlock.tokens', true) IS NOT NULL,"
+" CASE WHEN pg_catalog.current_setting('idle_session_timeout') OPERATOR(pg_catalog.<>) '0'"
+" AND pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %d"
+" THEN pg_catalog.set_config('idle_session_timeout', '0', false) END"
 " FROM pg_catalog.pg_extension e"
 " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace"
 " WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'";
 
 /*
- * Requests have limits of their own, so the timeouts that somebody has set for a
- * role or a database would do nothing but harm.
- *
- * A process that dies while its backend waits in a queue would be granted a
- * lease that nobody uses.  With client_connection_check_interval the backend notices
- * within seconds, and with keepalives that the machine of the process is gone.
- *
- * A statement that may wait must not compute anything with its answer, or it would
- * hold back vacuum.  So times are told in UTC.
+ * Requests have limits of their own, so the timeouts of a role or a database would
+ * only do harm.  A backend that waits in a queue has to notice that its client is
+ * gone; not every platform can check that.  Times are told in UTC, since a statement
+ * that waits must not compute anything with its answer: that holds back vacuum.
  */
 #define LOCALLY(name, value)	"pg_catalog.set_config('" name "', '" value "', true)"
 
-static const char no_timeouts[] =
+static const char settings[] =
 "SELECT " LOCALLY("statement_timeout", "0") ", " LOCALLY("lock_timeout", "0") ","
 " " LOCALLY("tcp_keepalives_idle", "10") ", " LOCALLY("tcp_keepalives_interval", "5") ","
-" " LOCALLY("tcp_keepalives_count", "3");
-static const char plain_times[] =
-", " LOCALLY("TimeZone", "UTC") ", " LOCALLY("DateStyle", "ISO");
+" " LOCALLY("tcp_keepalives_count", "3") ", " LOCALLY("TimeZone", "UTC") ", " LOCALLY("DateStyle", "ISO") ","
+" CASE WHEN pg_catalog.version() OPERATOR(pg_catalog.~) 'linux|darwin|bsd'"
+" THEN " LOCALLY("client_connection_check_interval", "2s") " END";
 static const char no_transaction_timeout[] = ", " LOCALLY("transaction_timeout", "0");
-static const char check_client[] = ", " LOCALLY("client_connection_check_interval", "2s");
 
 #define HAS_TRANSACTION_TIMEOUT		170000
 
-/*
- * What is set once for a connection, and what is tried out.
- *
- * Between requests a connection may have to be idle for longer than an
- * idle_session_timeout allows, and that cannot be turned off for a transaction.
- * To be cut off again and again, and to connect again each time, would cost more
- * than it is worth, and every time something could go wrong.  So it is turned
- * off for the session; but only if the session is ours.  A pooler that hands
- * sessions from one client to the next has to tell each of them another key to
- * cancel with, or they could cancel what others do.  So if the process that
- * libpq has been told is the one that answers, there is none in between.  If
- * there is one, an idle session is its own business, and it gets another.
- *
- * Not every platform has client_connection_check_interval.  An error at the end
- * tells that; and what was tried has ended with its transaction.
- */
-static const char set_up[] =
-"BEGIN;"
-" SELECT pg_catalog.set_config('idle_session_timeout', '0', false)"
-" WHERE pg_catalog.current_setting('idle_session_timeout') OPERATOR(pg_catalog.<>) '0'"
-" AND pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %d;"
-" COMMIT;"
-" SELECT " LOCALLY("client_connection_check_interval", "2s");
+/* The first that fits, by what the SQLSTATE begins with. */
+static const struct
+{
+	const char *state;
+	ConnTrouble trouble;
+}			meanings[] =
+
+{
+	{"57P03", CONN_STARTING},
+	{"08", CONN_UNREACHABLE},
+	{"57P", CONN_UNREACHABLE},	/* shut down, crashed, idle for too long */
+	{"25006", CONN_READ_ONLY},	/* a standby, or default_transaction_read_only */
+	{"53300", CONN_UNREACHABLE},	/* too many connections */
+	{"53", CONN_UNAVAILABLE},	/* the lock space or a disk is full */
+	{"3D000", CONN_UNAVAILABLE},
+	{"42883", CONN_UNAVAILABLE},	/* an extension of another version */
+	{"42P01", CONN_UNAVAILABLE},	/* dropped meanwhile */
+	{"55000", CONN_UNAVAILABLE},	/* not preloaded, dropped meanwhile */
+	{"42704", CONN_NO_QUEUE},
+	{"28", CONN_FORBIDDEN},
+	{"42501", CONN_FORBIDDEN},
+	{"22", CONN_INVALID},
+	{"42939", CONN_INVALID},	/* a name that is dlock's own */
+	{"57014", CONN_INTERRUPTED},
+	{"55P03", CONN_INTERRUPTED},
+	{"40P01", CONN_DEADLOCK},
+	{"LK002", CONN_LOST},
+};
+
+/* ---- errors ---- */
+
+static ConnTrouble
+meaning_of(const char *state)
+{
+	for (size_t i = 0; i < CLI_LENGTH(meanings); i++)
+	{
+		if (strncmp(state, meanings[i].state, strlen(meanings[i].state)) == 0)
+			return meanings[i].trouble;
+	}
+	return CONN_UNEXPECTED;
+}
+
+static void
+clear_error(ConnError *error)
+{
+	free(error->message);
+	free(error->detail);
+	free(error->hint);
+	memset(error, 0, sizeof(*error));
+}
+
+static void
+set_error(ConnError *error, ConnTrouble trouble, const char *state, const char *message,
+		  const char *detail, const char *hint)
+{
+	clear_error(error);
+	error->trouble = trouble;
+	if (state != NULL)
+		strncpy(error->state, state, STATE_LENGTH);
+	error->message = text_copy(message);
+	error->message[strcspn(error->message, "\n")] = '\0';
+	error->detail = text_copy(detail);
+	error->hint = text_copy(hint);
+}
+
+/* If the result is an error, tell what it means; false if it is none. */
+static bool
+take_error(ConnError *error, const PGresult *result)
+{
+	ExecStatusType status = PQresultStatus(result);
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+	if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK)
+		return false;
+	if (state != NULL)
+		set_error(error, meaning_of(state), state, (message != NULL) ? message : state,
+				  PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL),
+				  PQresultErrorField(result, PG_DIAG_MESSAGE_HINT));
+	else
+	{
+		/* libpq's own: the connection broke, or there is no memory. */
+		message = PQresultErrorMessage(result);
+		set_error(error, CONN_UNREACHABLE, NULL, (*message != '\0') ? message : "no answer from the server", NULL, NULL);
+	}
+	return true;
+}
+
+/* An SQLSTATE and a colon after two blanks, as the verbose form has it; or NULL. */
+static const char *
+find_state(const char *text)
+{
+	for (const char *p = strstr(text, ":  "); p != NULL; p = strstr(p + 1, ":  "))
+	{
+		size_t		length = strspn(p + 3, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+
+		if (length == STATE_LENGTH && strncmp(p + 3 + length, ": ", 2) == 0)
+			return p + 3;
+	}
+	return NULL;
+}
+
+/* The text of a failed attempt in one line, without SQLSTATEs and places in the server's source. */
+static char *
+tidy(const char *text)
+{
+	char	   *copy = text_copy(text);
+	char	   *rest;
+	Text		tidied;
+
+	text_init(&tidied);
+	for (char *line = strtok_r(copy, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+	{
+		const char *state = find_state(line);
+
+		if (strstr(line, ".c:") != NULL)
+			continue;
+		text_add(&tidied, (tidied.len > 0) ? "; " : "");
+		line += strspn(line, " \t");
+		if (state != NULL)
+			text_addf(&tidied, "%.*s%s", (int) (state - line) - 1, line, state + STATE_LENGTH + 1);
+		else
+			text_add(&tidied, line);
+	}
+	free(copy);
+	return tidied.data;
+}
+
+/* The connection could not be made, or broke. */
+static void
+take_connection_error(ConnError *error, const PGconn *pg)
+{
+	const char *text = (pg != NULL) ? PQerrorMessage(pg) : "out of memory";
+	const char *state = find_state(text);
+	char	   *message = tidy(text);
+	ConnTrouble trouble = (state != NULL) ? meaning_of(state) :
+		(pg != NULL && PQconnectionNeedsPassword(pg)) ? CONN_FORBIDDEN : CONN_UNREACHABLE;
+
+	set_error(error, trouble, state, (*message != '\0') ? message : "the connection was lost", NULL, NULL);
+	free(message);
+}
+
+/* The server is there, and has not done what it was asked to. */
+void
+conn_set_late(Conn *conn)
+{
+	set_error(&conn->error, CONN_UNREACHABLE, NULL, "the server did not finish the request in time", NULL,
+			  "If it has synchronous standbys, see whether they are connected.");
+}
+
+/* Is it worth while to connect again?  "was_up": there was such a server once. */
+bool
+conn_may_pass(const Conn *conn, bool was_up)
+{
+	ConnTrouble trouble = conn->error.trouble;
+
+	return trouble == CONN_STARTING || (was_up && (trouble == CONN_UNREACHABLE || trouble == CONN_READ_ONLY));
+}
+
+/* The exit code of the last error.  That a lock was not acquired is not known here. */
+int
+conn_exit_code(const Conn *conn)
+{
+	static const CliExit codes[] = {
+		[CONN_UNREACHABLE] = CLI_EXIT_UNREACHABLE,
+		[CONN_READ_ONLY] = CLI_EXIT_UNREACHABLE,
+		[CONN_STARTING] = CLI_EXIT_UNREACHABLE,
+		[CONN_UNAVAILABLE] = CLI_EXIT_UNREACHABLE,
+		[CONN_NO_QUEUE] = CLI_EXIT_NO_QUEUE,
+		[CONN_FORBIDDEN] = CLI_EXIT_PERMISSION,
+		[CONN_INVALID] = CLI_EXIT_USAGE,
+		[CONN_LOST] = CLI_EXIT_LOST,
+		[CONN_UNEXPECTED] = CLI_EXIT_SERVER
+	};
+	CliExit		code = codes[conn->error.trouble];
+
+	return (code != CLI_EXIT_OK) ? code : CLI_EXIT_SERVER;
+}
+
+/* Say what the last error was, with an exit code, which is returned. */
+int
+conn_report_as(const Conn *conn, int code)
+{
+	output_server_error(code, (conn->error.state[0] != '\0') ? conn->error.state : NULL,
+						"%s", conn->error.message);
+	if (conn->error.detail != NULL)
+		output_detail("%s", conn->error.detail);
+	if (conn->error.hint != NULL)
+		output_hint("%s", conn->error.hint);
+	return code;
+}
+
+/* The same, with the exit code of the error. */
+int
+conn_report(const Conn *conn)
+{
+	return conn_report_as(conn, conn_exit_code(conn));
+}
+
+/* ---- the beginning and the end ---- */
 
 void
 conn_init(Conn *conn, const char *conninfo)
 {
 	memset(conn, 0, sizeof(*conn));
 	conn->conninfo = conninfo;
-	conn->state = CONN_DOWN;
 }
 
 static void
@@ -147,50 +321,41 @@ clear_answer(Conn *conn)
 	conn->answer = NULL;
 }
 
-/* Give up the connection; the next attempt comes after a while. */
-void
-conn_drop(Conn *conn)
+static void
+disconnect(Conn *conn)
 {
-	CliTime		nap = RETRY_FIRST << CLI_MIN(conn->failures, 10);
-
 	end_canceller(conn);
 	clear_answer(conn);
 	PQfinish(conn->pg);
 	conn->pg = NULL;
 	conn->state = CONN_DOWN;
+}
+
+/* Give up the connection; the next attempt comes after a while. */
+ConnEvent
+conn_drop(Conn *conn)
+{
+	CliTime		nap = CLI_MIN(RETRY_FIRST << CLI_MIN(conn->failures, 10), RETRY_LONGEST);
 
 	/* Many who have lost the same server must not come back as one. */
-	nap = CLI_MIN(nap, RETRY_LONGEST);
+	disconnect(conn);
 	conn->at = clock_now() + nap / 2 + (CliTime) (process_random() % (uint64_t) nap);
 	conn->failures++;
+	return CONN_FAILED;
 }
 
 void
 conn_close(Conn *conn)
 {
-	end_canceller(conn);
-	clear_answer(conn);
-	PQfinish(conn->pg);
-	conn->pg = NULL;
+	disconnect(conn);
 	free(conn->schema);
 	conn->schema = NULL;
-	free(conn->settings);
-	conn->settings = NULL;
-	connerror_clear(&conn->error);
-	conn->state = CONN_DOWN;
-}
-
-static ConnEvent
-fail(Conn *conn)
-{
-	conn_drop(conn);
-	return CONN_FAILED;
+	clear_error(&conn->error);
 }
 
 /*
- * How long an attempt, or a step of it, may take.  Who is in a hurry has more of
- * them, so that another host gets its turn, and each has more time than the one
- * before, should the network be slow.
+ * How long an attempt, or a step of it, may take.  In a hurry other hosts get their
+ * turn sooner; each attempt has more time than the one before, for slow networks.
  */
 static CliTime
 patience(const Conn *conn)
@@ -198,6 +363,69 @@ patience(const Conn *conn)
 	if (conn->patience == 0)
 		return CONNECT_WITHIN;
 	return CLI_MIN(CLI_MAX(conn->patience, CONNECT_LEAST) << CLI_MIN(conn->timeouts, 10), CONNECT_WITHIN);
+}
+
+/* ---- connection parameters ---- */
+
+/* A list that is separated by commas, turned round by so many items; NULL if it has but one. */
+static char *
+rotate_list(const char *list, int by)
+{
+	int			items = 1;
+	const char *start = list;
+
+	if (list == NULL || strchr(list, ',') == NULL)
+		return NULL;
+	for (const char *p = list; *p != '\0'; p++)
+		items += (*p == ',');
+	for (by %= items; by > 0; by--)
+		start = strchr(start, ',') + 1;
+	if (start == list)
+		return text_copy(list);
+	return text_print("%s,%.*s", start, (int) (start - list) - 1, list);
+}
+
+/* A parameter of a connection string, or of the environment; NULL if it is not given. */
+static const char *
+find_parameter(PQconninfoOption *options, const char *keyword, const char *variable)
+{
+	for (PQconninfoOption *option = options; option != NULL && option->keyword != NULL; option++)
+	{
+		if (strcmp(option->keyword, keyword) == 0 && option->val != NULL)
+			return option->val;
+	}
+	return getenv(variable);
+}
+
+/* Begin to connect.  A server whose machine is gone is noticed by keepalives. */
+static PGconn *
+start(const char *conninfo, int rotate)
+{
+	/* A later one wins, so what comes before the user's, "dbname", is a default. */
+	const char *keywords[] = {
+		"keepalives_idle", "keepalives_interval", "keepalives_count", "fallback_application_name",
+		"target_session_attrs", "dbname", "client_encoding", "host", "hostaddr", "port", NULL
+	};
+	const char *values[CLI_LENGTH(keywords)] = {"10", "5", "3", "dlock", NULL, conninfo, "UTF8"};
+	static const char *const variables[] = {"PGHOST", "PGHOSTADDR", "PGPORT"};
+	char	   *rotated[CLI_LENGTH(variables)];
+	PQconninfoOption *given = NULL;
+	PGconn	   *pg;
+
+	if (conninfo != NULL && (strchr(conninfo, '=') != NULL || strstr(conninfo, "://") != NULL))
+		given = PQconninfoParse(conninfo, NULL);
+	for (size_t i = 0; i < CLI_LENGTH(variables); i++)
+	{
+		rotated[i] = rotate_list(find_parameter(given, keywords[7 + i], variables[i]), rotate);
+		values[7 + i] = rotated[i];
+	}
+	if ((rotated[0] != NULL || rotated[1] != NULL) && getenv("PGTARGETSESSIONATTRS") == NULL)
+		values[4] = "read-write";
+	pg = PQconnectStartParams(keywords, values, 1);
+	for (size_t i = 0; i < CLI_LENGTH(variables); i++)
+		free(rotated[i]);
+	PQconninfoFree(given);
+	return pg;
 }
 
 /* ---- sending ---- */
@@ -219,26 +447,25 @@ qualify(const Conn *conn, const char *sql)
 	return text.data;
 }
 
+/* A failure shows when the answer is read. */
 static void
 flush(Conn *conn)
 {
-	/* A failure shows when the answer is read. */
 	conn->flushing = PQflush(conn->pg) > 0;
 }
 
-/* Send a statement; in a pipeline, after what is to be set for it. */
+/* Send a statement, after what is to be set for it. */
 static void
 send_with_settings(Conn *conn, const char *sql, int count, const Oid *types, const char *const *values)
 {
-	bool		in_pipeline = PQpipelineStatus(conn->pg) != PQ_PIPELINE_OFF;
-
-	if (in_pipeline &&
-		!PQsendQueryParams(conn->pg, conn->settings, 0, NULL, NULL, NULL, NULL, 0))
-		return;
+	char	   *before = text_print("%s%s", settings, (PQserverVersion(conn->pg) >= HAS_TRANSACTION_TIMEOUT) ?
+									no_transaction_timeout : "");
 
 	/* Without a Sync there is no answer, so half of it is not taken for one. */
-	if (PQsendQueryParams(conn->pg, sql, count, types, values, NULL, NULL, 0) && in_pipeline)
+	if (PQsendQueryParams(conn->pg, before, 0, NULL, NULL, NULL, NULL, 0) &&
+		PQsendQueryParams(conn->pg, sql, count, types, values, NULL, NULL, 0))
 		(void) PQpipelineSync(conn->pg);
+	free(before);
 }
 
 /*
@@ -267,19 +494,7 @@ conn_send(Conn *conn, CliTime within, const char *sql, int count, const ConnPara
 	free(qualified);
 }
 
-static void
-send_setup(Conn *conn, ConnState state, const char *sql)
-{
-	(void) PQsendQuery(conn->pg, sql);
-	flush(conn);
-	conn->state = state;
-	conn->at = clock_now() + patience(conn);
-}
-
-/*
- * Ask the server to cancel what it is doing for this connection.  That may
- * wait for the network, so it is left to a process of its own.
- */
+/* Have the statement cancelled.  That may wait for the network, so a process of its own does it. */
 void
 conn_cancel(Conn *conn)
 {
@@ -290,17 +505,13 @@ conn_cancel(Conn *conn)
 	if (conn->state != CONN_BUSY || conn->canceller != 0)
 		return;
 	pid = fork();
+	conn->canceller = CLI_MAX(pid, 0);
 	if (pid != 0)
-	{
-		conn->canceller = CLI_MAX(pid, 0);
 		return;
-	}
 
-	process_detach(-1);
 	cancel = PQgetCancel(conn->pg);
 	if (cancel != NULL)
 		(void) PQcancel(cancel, error, sizeof(error));
-	PQfreeCancel(cancel);
 	_exit(0);
 }
 
@@ -320,14 +531,14 @@ static ConnEvent
 begin_attempt(Conn *conn)
 {
 	end_canceller(conn);
-	conn->pg = connparams_start(conn->conninfo, conn->timeouts);
+	conn->pg = start(conn->conninfo, conn->timeouts);
 	conn->state = CONN_CONNECTING;
 	conn->wants = PGRES_POLLING_WRITING;
 	conn->at = clock_now() + patience(conn);
 	if (conn->pg == NULL || PQstatus(conn->pg) == CONNECTION_BAD)
 	{
-		connerror_of_connection(&conn->error, conn->pg);
-		return fail(conn);
+		take_connection_error(&conn->error, conn->pg);
+		return conn_drop(conn);
 	}
 	PQsetErrorVerbosity(conn->pg, PQERRORS_VERBOSE);
 	PQsetNoticeReceiver(conn->pg, ignore_notice, NULL);
@@ -337,59 +548,46 @@ begin_attempt(Conn *conn)
 static ConnEvent
 continue_attempt(Conn *conn)
 {
-	conn->wants = PQconnectPoll(conn->pg);
-	switch (conn->wants)
-	{
-		case PGRES_POLLING_OK:
-			PQsetnonblocking(conn->pg, 1);
-			send_setup(conn, CONN_ASKING, find_extension);
-			return CONN_NOTHING;
-		case PGRES_POLLING_FAILED:
-			connerror_of_connection(&conn->error, conn->pg);
-			return fail(conn);
-		default:
-			return CONN_NOTHING;
-	}
-}
-
-/* The connection is there: see whether the extension is. */
-static ConnEvent
-end_asking(Conn *conn)
-{
 	char	   *sql;
 
+	conn->wants = PQconnectPoll(conn->pg);
+	if (conn->wants == PGRES_POLLING_FAILED)
+	{
+		take_connection_error(&conn->error, conn->pg);
+		return conn_drop(conn);
+	}
+	if (conn->wants == PGRES_POLLING_OK)
+	{
+		sql = text_print(set_up, PQbackendPID(conn->pg));
+		(void) PQsetnonblocking(conn->pg, 1);
+		(void) PQsendQuery(conn->pg, sql);
+		flush(conn);
+		free(sql);
+		conn->state = CONN_SETTING;
+		conn->at = clock_now() + patience(conn);
+	}
+	return CONN_NOTHING;
+}
+
+/* The connection is there: is the extension, too? */
+static ConnEvent
+end_setup(Conn *conn)
+{
+	char	   *message;
+
 	if (conn->answer == NULL)
-		return fail(conn);
+		return conn_drop(conn);
 	if (PQntuples(conn->answer) == 0)
 	{
-		connerror_no_extension(&conn->error, PQdb(conn->pg));
-		return fail(conn);
+		message = text_print("database \"%s\" does not have the extension \"dlock\"", PQdb(conn->pg));
+		set_error(&conn->error, CONN_UNAVAILABLE, NULL, message, NULL,
+				  "Run CREATE EXTENSION dlock in it, or name another database with -d.");
+		free(message);
+		return conn_drop(conn);
 	}
 	free(conn->schema);
 	conn->schema = text_copy(conn_value(conn, 0));
 	conn->takes_tokens = conn_is_true(conn, 1);
-	sql = text_print(set_up, PQbackendPID(conn->pg));
-	send_setup(conn, CONN_SETTING, sql);
-	free(sql);
-	return CONN_NOTHING;
-}
-
-/* The connection is ready for requests: see what goes before each. */
-static ConnEvent
-end_setting(Conn *conn)
-{
-	Text		settings;
-
-	text_init(&settings);
-	text_add(&settings, no_timeouts);
-	text_add(&settings, plain_times);
-	if (PQserverVersion(conn->pg) >= HAS_TRANSACTION_TIMEOUT)
-		text_add(&settings, no_transaction_timeout);
-	if (conn->answer != NULL)
-		text_add(&settings, check_client);
-	free(conn->settings);
-	conn->settings = settings.data;
-
 	clear_answer(conn);
 	(void) PQenterPipelineMode(conn->pg);
 	return CONN_UP;
@@ -402,40 +600,28 @@ end_request(Conn *conn)
 	ConnState	was = conn->state;
 
 	conn->state = CONN_IDLE;
-	if (conn->answer != NULL && connerror_of_result(&conn->error, conn->answer))
+	if (conn->answer != NULL && take_error(&conn->error, conn->answer))
 		clear_answer(conn);
-	if (was == CONN_ASKING)
-		return end_asking(conn);
 	if (was == CONN_SETTING)
-		return end_setting(conn);
+		return end_setup(conn);
 	if (conn->is_late)
 	{
 		/* Another host may be faster. */
 		conn->timeouts++;
-		connerror_late(&conn->error);
+		conn_set_late(conn);
 		return CONN_LATE;
 	}
 
-	/*
-	 * It goes down, or is a standby now: another one may be there, or will
-	 * be.
-	 */
+	/* It goes down, or is a standby now: another one may be there. */
 	if (conn->answer == NULL && conn->error.trouble <= CONN_STARTING)
-		return fail(conn);
+		return conn_drop(conn);
 	conn->failures = conn->timeouts = 0;
 	return CONN_ANSWERED;
 }
 
-/* Has the server said what is wrong?  What comes after that tells less. */
-static bool
-is_error(const PGresult *result)
-{
-	return result != NULL && PQresultErrorField(result, PG_DIAG_SQLSTATE) != NULL;
-}
-
 /*
- * Take what can be read without waiting.  The answer is what was said last: of
- * several statements the last one's result, or an error.  True if that was all.
+ * Take what can be read without waiting.  The answer is the result of the last
+ * statement, or the first error of the server's.  True if that was all.
  */
 static bool
 take_results(Conn *conn)
@@ -450,17 +636,15 @@ take_results(Conn *conn)
 
 		if (result == NULL)
 		{
-			/*
-			 * In a pipeline that is the end of one statement; twice: of what
-			 * there is.
-			 */
+			/* In a pipeline: the end of a statement; twice: of what there is. */
 			if (!in_pipeline || was_end)
 				return !in_pipeline;
 			was_end = true;
 			continue;
 		}
 		was_end = false;
-		if (status == PGRES_PIPELINE_ABORTED || status == PGRES_PIPELINE_SYNC || is_error(conn->answer))
+		if (status == PGRES_PIPELINE_ABORTED || status == PGRES_PIPELINE_SYNC ||
+			PQresultErrorField(conn->answer, PG_DIAG_SQLSTATE) != NULL)
 			PQclear(result);
 		else
 		{
@@ -488,15 +672,13 @@ exchange(Conn *conn)
 		return (ended && conn->state != CONN_IDLE) ? end_request(conn) : CONN_NOTHING;
 
 	/* The server's last words say more than that it is gone. */
-	if (conn->answer == NULL || !connerror_of_result(&conn->error, conn->answer) ||
+	if (conn->answer == NULL || !take_error(&conn->error, conn->answer) ||
 		conn->error.trouble > CONN_STARTING)
-		connerror_of_connection(&conn->error, conn->pg);
-	return fail(conn);
+		take_connection_error(&conn->error, conn->pg);
+	return conn_drop(conn);
 }
 
-/*
- * Go on, with what poll() has said about the descriptor of conn_events().
- */
+/* Go on, with what poll() has said about the descriptor of conn_events(). */
 ConnEvent
 conn_step(Conn *conn, short revents)
 {
@@ -519,8 +701,8 @@ conn_step(Conn *conn, short revents)
 	if (conn->state != CONN_IDLE && now >= conn->at)
 	{
 		conn->timeouts += (conn->state != CONN_BUSY);
-		connerror_timeout(&conn->error);
-		return fail(conn);
+		set_error(&conn->error, CONN_UNREACHABLE, NULL, "the server does not answer", NULL, NULL);
+		return conn_drop(conn);
 	}
 	return CONN_NOTHING;
 }
@@ -529,16 +711,12 @@ conn_step(Conn *conn, short revents)
 int
 conn_events(Conn *conn, struct pollfd *fd)
 {
-	bool		write;
-
 	if (conn->pg == NULL || PQsocket(conn->pg) < 0)
 		return 0;
-	write = (conn->state == CONN_CONNECTING) ?
-		conn->wants == PGRES_POLLING_WRITING : conn->flushing;
 	fd->fd = PQsocket(conn->pg);
-	fd->events = write ? POLLOUT : POLLIN;
-	if (conn->flushing)
-		fd->events |= POLLIN;
+	fd->events = conn->flushing ? POLLIN | POLLOUT : POLLIN;
+	if (conn->state == CONN_CONNECTING)
+		fd->events = (conn->wants == PGRES_POLLING_WRITING) ? POLLOUT : POLLIN;
 	fd->revents = 0;
 	return 1;
 }
@@ -548,13 +726,6 @@ CliTime
 conn_wake(const Conn *conn)
 {
 	return (conn->state == CONN_IDLE) ? CLI_FOREVER : conn->at;
-}
-
-/* Whatever the connection is busy with has to be over by then. */
-void
-conn_hurry(Conn *conn, CliTime until)
-{
-	conn->at = CLI_MIN(conn->at, until);
 }
 
 /* ---- waiting ---- */
@@ -624,24 +795,4 @@ conn_is_true(const Conn *conn, int column)
 	const char *value = conn_value(conn, column);
 
 	return value != NULL && value[0] == 't';
-}
-
-/* Say what the last error was.  Returns an exit code. */
-int
-conn_report(const Conn *conn)
-{
-	return conn_report_as(conn, connerror_exit_code(&conn->error));
-}
-
-/* The same, with an exit code that the caller knows better. */
-int
-conn_report_as(const Conn *conn, int code)
-{
-	output_server_error(code, (conn->error.state[0] != '\0') ? conn->error.state : NULL,
-						"%s", conn->error.message);
-	if (conn->error.detail != NULL)
-		output_detail("%s", conn->error.detail);
-	if (conn->error.hint != NULL)
-		output_hint("%s", conn->error.hint);
-	return code;
 }

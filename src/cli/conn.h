@@ -17,14 +17,38 @@
 #include "libpq-fe.h"
 
 #include "cli.h"
-#include "connerror.h"
+
+/* What an error means for the caller. */
+typedef enum ConnTrouble
+{
+	CONN_FINE,
+	CONN_UNREACHABLE,			/* it may be there again in a moment */
+	CONN_READ_ONLY,				/* the same, if it was not so before */
+	CONN_STARTING,				/* the same, and the server says so itself */
+	CONN_UNAVAILABLE,			/* what was asked for is not there */
+	CONN_NO_QUEUE,
+	CONN_FORBIDDEN,
+	CONN_INVALID,				/* the request is wrong */
+	CONN_INTERRUPTED,			/* cancelled, or a timeout of the server's */
+	CONN_DEADLOCK,
+	CONN_LOST,					/* the lease is not held */
+	CONN_UNEXPECTED
+} ConnTrouble;
+
+typedef struct ConnError
+{
+	ConnTrouble trouble;
+	char		state[6];		/* SQLSTATE; empty if the server told none */
+	char	   *message;
+	char	   *detail;
+	char	   *hint;
+} ConnError;
 
 typedef enum ConnState
 {
 	CONN_DOWN,					/* the next attempt comes at "at" */
 	CONN_CONNECTING,
-	CONN_ASKING,				/* connected, and looking for the extension */
-	CONN_SETTING,				/* the session up */
+	CONN_SETTING,				/* connected, and looking for the extension */
 	CONN_IDLE,
 	CONN_BUSY					/* with a request */
 } ConnState;
@@ -52,7 +76,6 @@ typedef struct Conn
 	bool		flushing;
 	char	   *schema;			/* of the extension, quoted, with a point */
 	bool		takes_tokens;	/* the server knows the setting dlock.tokens */
-	char	   *settings;		/* what is set for each request */
 	bool		is_late;		/* BUSY: the request has been cancelled */
 	PGresult   *answer;
 	ConnError	error;
@@ -81,11 +104,10 @@ extern void conn_close(Conn *conn);
 extern int	conn_events(Conn *conn, struct pollfd *fd);
 extern CliTime conn_wake(const Conn *conn);
 extern ConnEvent conn_step(Conn *conn, short revents);
-extern void conn_drop(Conn *conn);
+extern ConnEvent conn_drop(Conn *conn);
 extern void conn_send(Conn *conn, CliTime within, const char *sql,
 					  int count, const ConnParam *params);
 extern void conn_cancel(Conn *conn);
-extern void conn_hurry(Conn *conn, CliTime until);
 
 /* for those that do nothing else meanwhile */
 extern bool conn_open(Conn *conn);
@@ -95,6 +117,9 @@ extern PGresult *conn_ask(Conn *conn, CliTime within, const char *sql,
 /* answers and errors */
 extern const char *conn_value(const Conn *conn, int column);
 extern bool conn_is_true(const Conn *conn, int column);
+extern void conn_set_late(Conn *conn);
+extern bool conn_may_pass(const Conn *conn, bool was_up);
+extern int	conn_exit_code(const Conn *conn);
 extern int	conn_report(const Conn *conn);
 extern int	conn_report_as(const Conn *conn, int code);
 

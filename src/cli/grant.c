@@ -20,12 +20,9 @@
  */
 #include <string.h>
 
-#include "clock.h"
-#include "duration.h"
 #include "grant.h"
 #include "loop.h"
 #include "output.h"
-#include "signals.h"
 
 /* How long to try to undo what may have been granted, before leaving. */
 #define UNDO_WITHIN		(3 * CLI_SECOND)
@@ -169,7 +166,7 @@ undo(GrantTry *try, LoopEvent event)
 	if (conn->state == CONN_BUSY)
 	{
 		try->in_doubt = true;
-		conn_drop(conn);
+		(void) conn_drop(conn);
 	}
 	give_back(try, clock_now() + UNDO_WITHIN);
 	return GRANT_SIGNALLED;
@@ -188,7 +185,7 @@ give_up(GrantTry *try, ConnEvent event)
 		try->in_doubt = true;
 	give_back(try, clock_now() + UNDO_WITHIN);
 	if (event == CONN_LATE)
-		connerror_late(&try->conn->error);
+		conn_set_late(try->conn);
 	return GRANT_FAILED;
 }
 
@@ -206,7 +203,7 @@ connect_for(GrantTry *try)
 			return undo(try, event);
 		if (event.conn == CONN_FAILED)
 		{
-			if (!connerror_may_pass(&conn->error, try->was_up) || clock_now() >= try->end)
+			if (!conn_may_pass(conn, try->was_up) || clock_now() >= try->end)
 				return GRANT_FAILED;
 			output_info("%s; trying again", conn->error.message);
 		}
@@ -419,6 +416,6 @@ grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant, Grant
 	if (conn->error.trouble == CONN_DEADLOCK && grant->in_doubt && may_be_held(conn, request))
 		return tell_doubt(request);
 	code = (conn->error.trouble == CONN_DEADLOCK) ? request->options->refused_exit :
-		connerror_exit_code(&conn->error);
+		conn_exit_code(conn);
 	return conn_report_as(conn, code);
 }

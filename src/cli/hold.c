@@ -30,14 +30,9 @@
 #include <string.h>
 
 #include "child.h"
-#include "childenv.h"
-#include "clock.h"
-#include "duration.h"
 #include "hold.h"
 #include "loop.h"
 #include "output.h"
-#include "signals.h"
-#include "text.h"
 
 /*
  * If nothing is said: the time to live, and from the first signal to KILL.  With
@@ -210,18 +205,18 @@ hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCo
 
 /* ---- stopping the command ---- */
 
-/* When the command is to end though this process does nothing about it. */
-static CliTime
-unless_warned(const Hold *hold, CliTime at)
+/* Have the command killed in time though this process may be in a call that blocks. */
+static void
+kill_in_time(const Hold *hold)
 {
-	return (hold->options->on_lost == ON_LOST_WARN) ? CLI_FOREVER : at;
+	if (hold->options->on_lost == ON_LOST_KILL)
+		child_kill_at(&hold->child, hold->lease.kill_at);
 }
 
 static void
 kill_child(Hold *hold)
 {
 	child_signal(&hold->child, SIGKILL);
-	guardian_defuse();
 	hold->kill_at = clock_now();
 	hold->stopping = hold->killed = true;
 }
@@ -356,8 +351,7 @@ take_renewal(Hold *hold)
 	}
 	lease_extend(&hold->lease, hold->sent);
 	if (!hold->killed)
-		guardian_tell(&hold->child.guardian, hold->child.pid, unless_warned(hold, hold->lease.guard_at),
-					  unless_warned(hold, hold->lease.fuse_at));
+		kill_in_time(hold);
 	if (hold->trouble != NULL)
 		output_warning("the lease on \"%s\" is renewed again", hold->request->name);
 	free(hold->trouble);
@@ -377,7 +371,7 @@ take_event(Hold *hold, ConnEvent event)
 			break;
 		case CONN_LATE:
 			note_trouble(hold, "the server did not renew the lease");
-			conn_drop(hold->conn);
+			(void) conn_drop(hold->conn);
 			break;
 		case CONN_FAILED:
 			note_trouble(hold, "the server cannot be reached");
@@ -429,7 +423,7 @@ settle(Hold *hold, CliTime end)
 	Conn	   *conn = hold->conn;
 
 	if (conn->state == CONN_BUSY)
-		conn_hurry(conn, clock_now() + HURRY_WITHIN);
+		conn->at = CLI_MIN(conn->at, clock_now() + HURRY_WITHIN);
 	while ((conn->state != CONN_IDLE || conn->canceller != 0) && clock_now() < end)
 	{
 		LoopEvent	event = loop_wait(conn, end);
@@ -542,12 +536,14 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 
 	conn->patience = command->plan.ttl / ATTEMPTS;
 	lease_extend(&hold.lease, grant->sent);
-	environment = childenv_make(request->name, grant->token, request->owner,
+	environment = lease_environment(request->name, grant->token, request->owner,
 								hold.lease.deadline - clock_now(),
 								conn->takes_tokens && !request->options->no_tokens);
-	end.code = child_start(&hold.child, command->argv, environment,
-						   unless_warned(&hold, hold.lease.guard_at), unless_warned(&hold, hold.lease.fuse_at));
-	childenv_free(environment);
+	end.code = child_start(&hold.child, command->argv, environment);
+	lease_free_environment(environment);
+
+	if (end.code == CLI_EXIT_OK)
+		kill_in_time(&hold);
 
 	while (end.code == CLI_EXIT_OK && !is_over(&hold))
 	{

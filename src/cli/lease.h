@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * lease.h
- *	  The deadline of a lease as its holder keeps it: pure arithmetic.
+ *	  What a lease means for the command that runs under it: its deadline, and
+ *	  what it finds in its environment.
  *
  * IDENTIFICATION
  *	  src/cli/lease.h
@@ -32,8 +33,6 @@ typedef struct Lease
 	CliTime		renew_at;
 	CliTime		term_at;		/* the command has to be told to end */
 	CliTime		kill_at;		/* it has to be killed */
-	CliTime		guard_at;		/* the guardian kills it */
-	CliTime		fuse_at;		/* the kernel does, for both may be stopped */
 	CliTime		deadline;		/* others may have the lock */
 } Lease;
 
@@ -51,5 +50,12 @@ extern CliTime lease_least_ttl(CliTime kill_after, CliTime outage);
 extern void lease_extend(Lease *lease, CliTime sent);
 extern LeaseDue lease_due(const Lease *lease, CliTime now);
 extern bool lease_is_fresh(const Lease *lease, CliTime now);
+
+extern char *tokens_extend(const char *outer, const char *name, const char *token);
+extern char *tokens_options(const char *options, const char *outer, const char *tokens);
+
+extern char **lease_environment(const char *name, const char *token, const char *owner,
+								CliTime expires_in, bool with_options);
+extern void lease_free_environment(char **environment);
 
 #endif							/* LEASE_H */

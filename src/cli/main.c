@@ -41,12 +41,13 @@
  *
  *-------------------------------------------------------------------------
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "output.h"
-#include "process.h"
 
 static const Command *const commands[] =
 {
@@ -54,6 +55,21 @@ static const Command *const commands[] =
 	&cmd_elect, &cmd_force_release,
 	&cmd_task_put, &cmd_task_capture, &cmd_task_finish, &cmd_task_fail, &cmd_task_list
 };
+
+/*
+ * See to it that the first three descriptors are in use, so that no socket becomes
+ * what messages are written to.  Who uses one that was closed gets an error
+ * still, and a command that we execute finds it closed.
+ */
+static void
+fill_standard(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+	{
+		if (fcntl(fd, F_GETFD) < 0)
+			(void) !open("/dev/null", ((fd == STDIN_FILENO) ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+	}
+}
 
 static void
 print_help(void)
@@ -67,6 +83,7 @@ print_help(void)
 		   "Exit codes, but for that of the command that is run (128+N: signal N ended it):\n"
 		   "  0    done\n"
 		   "  64   wrong usage, or a value that the server does not accept\n"
+		   "  66   there is no such task queue\n"
 		   "  69   the server is out of reach, too slow, did not answer, or lacks something\n"
 		   "  70   an error of the server that was not expected\n"
 		   "  71   an error of this machine\n"
@@ -184,7 +201,7 @@ main(int argc, char **argv)
 	int			first;
 	int			words;
 
-	process_fill_standard();
+	fill_standard();
 	output_init(OUTPUT_NORMAL, asks_for_json(argc, argv));
 	if (argc < 2)
 	{

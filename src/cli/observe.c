@@ -12,12 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "clock.h"
-#include "duration.h"
 #include "loop.h"
 #include "observe.h"
 #include "output.h"
-#include "text.h"
 
 /* A statement that runs for long holds back vacuum. */
 #define SLICE		(300 * CLI_SECOND)

@@ -21,7 +21,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "duration.h"
 #include "options.h"
 #include "output.h"
 

@@ -14,7 +14,6 @@
 #include <stdio.h>
 
 #include "cli.h"
-#include "text.h"
 
 /* How much is said on stderr. */
 typedef enum OutputLevel

@@ -13,7 +13,6 @@
 
 #include "output.h"
 #include "rows.h"
-#include "text.h"
 
 #define TYPE_JSONB	3802		/* as in pg_type */
 

@@ -13,7 +13,6 @@
 
 #include "libpq-fe.h"
 
-#include "text.h"
 
 /* A column of an answer. */
 typedef struct RowsColumn

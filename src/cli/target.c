@@ -10,10 +10,8 @@
  */
 #include <string.h>
 
-#include "duration.h"
 #include "output.h"
 #include "target.h"
-#include "text.h"
 
 #define WITHIN	(30 * CLI_SECOND)
 

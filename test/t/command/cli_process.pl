@@ -1,7 +1,6 @@
 # Proves: dlock keeps its promises as a process that is started, signalled or left
 # alone in unusual ways: a signal together with the grant, or over and over, closed or
-# broken descriptors, blocked signals, a command that leaves others behind, a guardian
-# that is killed.
+# broken descriptors, blocked signals, a command that leaves others behind.
 
 use strict;
 use warnings FATAL => 'all';
@@ -153,46 +152,6 @@ SKIP:
 	$run->wait_out(qr/up/);
 	sql("SELECT dlock_force_release('orphans', 'test')");
 	is($run->finish->{code}, 76, 'orphans: does not wait for the dead');
-}
-
-# The guardian of a process, and whether it is stopped.
-sub guardian_of
-{
-	my ($pid) = @_;
-
-	foreach my $file (glob '/proc/[0-9]*/stat')
-	{
-		open my $stat, '<', $file or next;
-		return ($1, $2) if (readline($stat) // '') =~ /^(\d+) \(dlock-guardian\) (\w) $pid / && $2 ne 'Z';
-	}
-	return;
-}
-
-# A guardian that is killed or stopped does not leave the command alone.
-SKIP:
-{
-	skip 'no /proc', 4 unless -e '/proc/self/stat';
-	foreach my $signal ('KILL', 'STOP')
-	{
-		my $run = DLockCli->start(qw(run --ttl 600 guard sh -c), 'sleep 1000 & echo $!; wait; echo');
-		my ($rest) = $run->wait_out(qr/(\d+)\n/) ? $run->out =~ /(\d+)/ : ();
-		my $guardian;
-
-		# It gives itself its name when it has run for the first time.
-		wait_until(sub { ($guardian) = guardian_of($run->{pid}); defined $guardian }) or die 'there is no guardian';
-
-		# The keeper must not be faster than we can look.
-		$run->signal('STOP');
-		kill $signal, $guardian;
-		wait_until(sub { my ($old, $state) = guardian_of($run->{pid}); !defined $old || $state eq 'T' });
-		$run->signal('CONT');
-		ok(wait_until(sub { my ($new, $state) = guardian_of($run->{pid}); defined $new && $state ne 'T' }),
-			"guardian got $signal: there is one again");
-		$run->signal('KILL');
-		$run->finish;
-		is_gone($rest, "guardian got $signal, then the keeper was killed: the command is gone");
-		sql("SELECT dlock_force_release('guard', 'test') FROM generate_series(1, 2)");
-	}
 }
 
 # A second signal does not keep the lease from being released.

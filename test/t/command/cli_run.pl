@@ -1,6 +1,6 @@
 # Proves: dlock run passes on what its command gets and gives, and keeps the
-# promise of the lease: when that is lost, or dlock itself is killed or stopped, the
-# command and all that it has started is gone before anybody else's starts.
+# promise of the lease: when that is lost, the command and all that it has started is
+# gone before anybody else's starts; when dlock itself is killed, the command is.
 
 use strict;
 use warnings FATAL => 'all';
@@ -12,7 +12,6 @@ use DLockCli;
 use DLockSession;
 use DLockStall;
 use DLockTest;
-use Fcntl;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -55,32 +54,6 @@ sub runs
 	my ($pid) = @_;
 
 	return state_of($pid) !~ /[ZX]/;
-}
-
-# Stop processes, one after the other.
-sub stop
-{
-	foreach my $pid (@_)
-	{
-		kill 'STOP', $pid;
-		wait_until(sub { state_of($pid) eq 'T' }) or die "$pid does not stop";
-	}
-	return;
-}
-
-# The guardian of a run, or several.  It is there as soon as the command is, but may
-# not have got as far as closing what is dlock's, and then giving itself a name.
-sub guardians_of
-{
-	my ($run) = @_;
-	my @guardians;
-
-	wait_until(
-		sub {
-			@guardians = grep { (eval { slurp_file("/proc/$_/comm") } // '') =~ /guardian/ } child_pids($run->{pid});
-			return scalar @guardians;
-		});
-	return @guardians;
 }
 
 # What it gets and gives.
@@ -268,86 +241,20 @@ foreach my $mode ([qw(-s)], [qw(--permits 2)], [qw(--mode PW)])
 	$session->query('SELECT dlock_force_release(name, \'next\') FROM dlock_leases');
 }
 
-# dlock killed: the command, and what it has started, is killed at once.
-foreach my $whom ('dlock', 'its whole group')
+# dlock killed: the command is killed at once.  What it has started goes on.
 {
 	my $run = DLockCli->start(qw(run --ttl 600 dead sh -c), "sh -c 'echo \$\$ >$dir/below; exec sleep 600' & echo \$\$ >$dir/pid; exec sleep 600");
-	my @pids = map { told_pid("$dir/$_") } qw(pid below);
-	kill 'KILL', $whom eq 'dlock' ? $run->{pid} : -$run->{pid};
-	my $killed = mono_now();
-	ok(wait_until(sub { !grep { runs($_) } @pids }), "SIGKILL to $whom: the command is gone");
-	in_time($killed, mono_now(), 90, "SIGKILL to $whom: at once");
-	is(held('dead'), 1, "SIGKILL to $whom: the lease is there still");
+	my ($pid, $below) = map { told_pid("$dir/$_") } qw(pid below);
+	$run->signal('KILL');
+	ok(wait_until(sub { !runs($pid) }), 'SIGKILL to dlock: the command is gone');
+	is(held('dead'), 1, 'SIGKILL to dlock: the lease is there still');
+	ok(runs($below), 'SIGKILL to dlock: what the command has started is not killed');
+	kill 'KILL', $below;
 	$run->finish;
 	$session->query('SELECT dlock_force_release(name, \'next\') FROM dlock_leases') for 1 .. 2;
 }
 
-# dlock stopped past the end of the lease: the guardian kills the command before it,
-# and lets dlock go on.  If both are stopped, the kernel ends dlock, and with it the
-# command, and lets the guardian go on.  The ttl leaves each of these 0.3 s for its
-# work, and survives what a busy machine does before the stop.
-{
-	my @stopped;
-
-	foreach my $both (0, 1)
-	{
-		my $run = DLockCli->start(qw(run --ttl 20 --kill-after 0.5), "frozen$both", 'sh', '-c',
-			"trap '' TERM; sh -c 'trap \"\" TERM HUP; echo \$\$ >$dir/below; while :; do sleep 0.05; done' & echo \$\$ >$dir/pid; while :; do sleep 0.05; done");
-		my @pids = map { told_pid("$dir/$_") } qw(pid below);
-		my @guardians = guardians_of($run);
-		my $label = $both ? 'both stopped' : 'stopped';
-		is(scalar @guardians, 1, "$label: there is a guardian");
-
-		# The other way round, dlock would continue it.
-		stop($run->{pid}, $both ? @guardians : ());
-		my $next = DLockCli->start('run', "frozen$both", 'sh', '-c',
-			join '; ', (map { "grep '^State:[[:blank:]]*[^ZX[:blank:]]' /proc/$_/status" } @pids), 'true');
-		push @stopped, { both => $both, label => $label, run => $run, pids => \@pids, next => $next };
-	}
-	foreach my $stopped (@stopped)
-	{
-		my ($label, $run) = @$stopped{qw(label run)};
-		is($stopped->{next}->finish->{out}, '', "$label: the command is gone when the next begins");
-		is(scalar(grep { runs($_) } @{ $stopped->{pids} }), 0, "$label: with all that it has started");
-		$run->finish;
-		if ($stopped->{both})
-		{
-			is($run->{signal}, 9, "$label: killed");
-		}
-		else
-		{
-			is($run->{code}, 76, "$label: exit code");
-			like($run->{err}, qr/could not be renewed in time|(?:is|was) lost/, "$label: told");
-		}
-	}
-}
-
-# A guardian that somebody kills is replaced, and not only with the next renewal.
-{
-	my $run = DLockCli->start(qw(run --ttl 600 guard sh -c), "echo \$\$ >$dir/pid; exec sleep 600");
-	my $pid = told_pid("$dir/pid");
-	my ($first) = guardians_of($run);
-	kill 'KILL', $first;
-	ok(wait_until(sub { grep { $_ != $first && runs($_) } guardians_of($run) }), 'a guardian is replaced');
-	$run->signal('KILL');
-	ok(wait_until(sub { !runs($pid) }, 20), 'and the command is killed as ever');
-	$run->finish;
-}
-
-# The guardian keeps nothing open that a caller may wait for the end of.
-{
-	pipe my $reader, my $writer or die;
-	my $run = DLockCli->start({ out => $writer, before => sub { fcntl $reader, Fcntl::F_SETFD(), 0 } },
-		qw(run pipe sh -c), "echo \$\$ >$dir/pid; exec sleep 600");
-	my $pid = told_pid("$dir/pid");
-	my ($guardian) = guardians_of($run);
-	my @open = map { readlink($_) =~ s/\[.*//r } glob "/proc/$guardian/fd/*";
-	is(join(' ', sort grep { !/^anon_inode/ } @open), '/dev/null /dev/null /dev/null socket:', 'the guardian has nothing open');
-	close $writer;
-	$run->signal('TERM');
-	is($run->finish->{code}, 143, 'ended');
-	is(join('', <$reader>), '', 'the pipe is at its end');
-}
+# Nothing keeps open what a caller may wait for the end of.
 {
 	my $out = `'@{[ cli_program() ]}' run pipe2 sh -c 'echo line; exit 2'`;
 	is("$out$?", "line\n512", 'in a pipe');

@@ -46,7 +46,7 @@ cli_is([qw(task put mail b --priority -5 --json)], { out => qq({"queue":"mail","
 cli_is([qw(task put mail later --delay 1h)], {}, 'put, with a delay');
 cli_is([qw(task put mail c --priority high)], { code => 64, err => qr/"--priority" does not take "high"/ }, 'no priority');
 cli_is([qw(task put mail c --payload {)], { code => 64, err => qr/json/ }, 'no JSON');
-cli_is([qw(task put nowhere c)], { code => 69, err => qr/nowhere/ }, 'no queue');
+cli_is([qw(task put nowhere c)], { code => 66, err => qr/nowhere/ }, 'no queue');
 cli_is([qw(task put mail)], { code => 64, err => qr/too few arguments/ }, 'no key');
 
 my $token = capture('b', '--owner', 'me');
@@ -186,7 +186,7 @@ sql("SELECT dlock_task_create_queue('wait')");
 	$waiter = DLockCli->start(@wait, 'wait');
 	waits();
 	sql("SELECT dlock_task_drop_queue('wait')");
-	is($waiter->finish->{code}, 69, 'wait: the queue is dropped');
+	is($waiter->finish->{code}, 66, 'wait: the queue is dropped');
 	like($waiter->{err}, qr/"wait" does not exist/, 'wait: the queue is dropped: told');
 }
 

@@ -1,0 +1,120 @@
+# Proves, on a clock that the test sets: the command of dlock run is dead before its lease
+# ends, though dlock is stuck in the name resolver; one that was kept from acting, since dlock
+# was stopped, is killed when dlock goes on; and a lease that is renewed is kept.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockCli;
+use DLockClock;
+use DLockFault;
+use DLockSession;
+use DLockTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_fault_node('main', conf => "listen_addresses = 'localhost'\ndlock.max_reapers = 0\n");
+my $db = 'postgres';
+use_server($node);
+my $ctl = DLockSession->new($node, $db, name => 'control');
+my $dir = PostgreSQL::Test::Utils::tempdir();
+
+# The command, and what it has started in its group.
+sub start_run
+{
+	my ($name, @options) = @_;
+	my $run = DLockCli->start(@options, 'run', '--ttl', 3, '--kill-after', 0, $name, 'sh', '-c', "sleep 1000 & echo \$\$ \$!; wait");
+
+	$run->wait_out(qr/\d+ \d+\n/);
+	return ($run, $run->out =~ /(\d+)/g);
+}
+
+sub runs
+{
+	return grep { my ($state) = process_stat($_); defined $state && $state !~ /[ZX]/ } @_;
+}
+
+sub is_held
+{
+	my ($name) = @_;
+	return $ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = '$name' AND state = 'held'");
+}
+
+# Time goes on, and the lease is renewed.
+{
+	my ($run, @pids) = start_run('kept');
+	foreach my $second (1 .. 10)
+	{
+		my $renewals = $ctl->query_safe('SELECT renewals FROM dlock_stats');
+		advance(1, $ctl);
+		ok(wait_until(sub { $ctl->query_safe('SELECT renewals FROM dlock_stats') > $renewals }), "second $second: renewed");
+	}
+	is(is_held('kept'), 1, 'kept: after ten seconds of a ttl of three');
+	$run->signal('TERM');
+	is($run->finish->{code}, 143, 'kept: ended');
+}
+
+# Stopped for longer than the lease.  That the command runs on until then is what fencing
+# is for.
+{
+	my ($run, @pids) = start_run('stopped');
+	$run->signal('STOP');
+	wait_until(sub { my ($state) = process_stat($run->{pid}); $state eq 'T' });
+	advance(3, $ctl);
+	is(is_held('stopped'), 0, 'stopped: the lease has ended');
+	is(scalar runs(@pids), 2, 'stopped: nobody stops the command');
+	$run->signal('CONT');
+	is($run->finish->{code}, 76, 'stopped: exit code');
+	like($run->{err}, qr/could not be renewed in time; stopping the command\n.*detail: This process was stopped/, 'stopped: told');
+	is(scalar runs(@pids), 0, 'stopped: all of the command is gone when dlock goes on');
+}
+
+# The server is lost, and the name resolver does not answer.
+{
+	chomp(my $compiler = `$ENV{PG_CONFIG} --cc`);
+	append_to_file("$dir/hang.c", <<'EOC');
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int
+getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **result)
+{
+	int			(*next) (const char *, const char *, const struct addrinfo *, struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
+
+	while (access(getenv("HANG"), F_OK) == 0)
+	{
+		close(open(getenv("HUNG"), O_CREAT | O_WRONLY, 0600));
+		usleep(10000);
+	}
+	return next(node, service, hints, result);
+}
+EOC
+	system("$compiler -shared -fPIC -o '$dir/hang.so' '$dir/hang.c' -ldl") == 0 or die 'no compiler';
+	my ($run, @pids) = start_run('resolver', { env => { PGHOST => 'localhost', LD_PRELOAD => "$dir/hang.so", HANG => "$dir/hang", HUNG => "$dir/hung" } });
+	append_to_file("$dir/hang", '');
+	$node->safe_psql($db, "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'dlock'");
+	$run->wait_err(qr/trying again/);
+	advance(0.1, $ctl);
+	ok(wait_until(sub { -e "$dir/hung" }), 'resolver: dlock is stuck in it');
+
+	# The margin before the deadline is a twentieth of the ttl.
+	advance(2.7499, $ctl);
+	is(scalar runs(@pids), 2, 'resolver: the command runs until the margin');
+	advance(0.0001, $ctl);
+	ok(wait_until(sub { !runs(@pids) }), 'resolver: the command and what it has started are killed');
+	is(is_held('resolver'), 1, 'resolver: while the lease is held');
+	unlink "$dir/hang";
+	is($run->finish->{code}, 76, 'resolver: exit code');
+}
+
+$ctl->quit;
+$node->stop;
+done_testing();
