@@ -29,6 +29,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -38,11 +39,9 @@
 #include <sys/prctl.h>
 #endif
 
-#include "child.h"
+#include "hold.h"
 #include "loop.h"
 #include "output.h"
-
-extern char **environ;
 
 /* How often to kill a group that should be dead, in microseconds. */
 #define KILL_AGAIN	100000
@@ -103,7 +102,7 @@ take_terminal(const Child *child)
 
 /* In the new process.  Does not return. */
 static void CLI_NORETURN
-execute(int report, pid_t parent, int terminal, char *const *argv, char *const *environment)
+execute(int report, pid_t parent, int terminal, char *const *argv, char *const *variables)
 {
 	int			error;
 
@@ -120,7 +119,8 @@ execute(int report, pid_t parent, int terminal, char *const *argv, char *const *
 	if (getppid() != parent)
 		_exit(CLI_EXIT_SYSTEM);
 
-	environ = (char **) environment;
+	for (; *variables != NULL; variables++)
+		putenv(*variables);
 	execvp(argv[0], argv);
 	error = errno;
 	(void) !write(report, &error, sizeof(error));
@@ -152,11 +152,11 @@ await_exec(Child *child, int report, const char *name)
 }
 
 /*
- * Execute a command.  Returns zero when it runs; otherwise the exit code that tells
- * why not, after a message.
+ * Execute a command, with variables, "NAME=value", in its environment.  Returns zero
+ * when it runs; otherwise the exit code that tells why not, after a message.
  */
 int
-child_start(Child *child, char *const *argv, char *const *environment)
+child_start(Child *child, char *const *argv, char *const *variables)
 {
 	int			report[2] = {-1, -1};	/* errno; closed by a successful exec */
 	pid_t		parent = getpid();
@@ -181,7 +181,7 @@ child_start(Child *child, char *const *argv, char *const *environment)
 	else
 	{
 		if (child->pid == 0)
-			execute(report[1], parent, terminal, argv, environment);
+			execute(report[1], parent, terminal, argv, variables);
 
 		/* The child does the same; the first of the two counts. */
 		setpgid(child->pid, child->pid);

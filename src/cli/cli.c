@@ -10,23 +10,26 @@
  *
  *	  The clock does not step and goes on while the machine is suspended, as
  *	  that of the server does.  The timeout of poll() stands still then, so no wait
- *	  lasts longer than a second before the clock is looked at.
+ *	  lasts longer than a second before it reads the clock again.
  *
  *	  In a build for tests ("make FAULTS=1") a test can set the clock, and
- *	  nobody is woken when it does; so there a wait looks at it more often.
+ *	  that wakes nobody; so a wait reads such a clock more often.
  *
  * IDENTIFICATION
  *	  src/cli/cli.c
  *
  *-------------------------------------------------------------------------
  */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef __APPLE__
+#include <sys/random.h>
+#endif
 
 #include "cli.h"
 #ifdef DLOCK_FAULTS
@@ -36,7 +39,7 @@
 /* Spans that are longer are mistakes: a hundred years. */
 #define LONGEST_SPAN	(INT64_C(36525) * 86400 * CLI_SECOND)
 
-/* How long a wait looks away from the clock, and from one that tests set. */
+/* How long a wait lasts before it reads the clock, and one that tests set. */
 #define LONGEST_NAP		CLI_SECOND
 #define TEST_NAP		(2 * CLI_MS)
 
@@ -191,50 +194,27 @@ static const struct
 
 /*
  * Read a span: digits, perhaps with a decimal fraction, and a unit; seconds if
- * there is none.  Rounds down to microseconds.  The decimal sign is a point in
- * every locale.  False if the text is anything else or the span too long.
+ * there is none.  The decimal sign is a point, as this program sets no locale.
+ * False if the text is anything else or the span too long.
  */
 bool
 duration_parse(const char *text, CliTime *span)
 {
-	const char *p = text;
-	int64_t		whole = 0;
-	int64_t		fraction = 0;
-	int64_t		scale = 1;
-	int			digits = 0;
+	size_t		length = strspn(text, "0123456789.");
+	char	   *end;
+	double		number = strtod(text, &end);
 
-	for (; *p >= '0' && *p <= '9'; p++, digits++)
-	{
-		whole = whole * 10 + (*p - '0');
-		if (whole > LONGEST_SPAN)
-			return false;
-	}
-	if (*p == '.')
-	{
-		/* Nine digits are enough for a microsecond of a day's fraction ... */
-		for (p++; *p >= '0' && *p <= '9'; p++, digits++)
-		{
-			if (scale >= INT64_C(1000000000))
-				continue;
-			fraction = fraction * 10 + (*p - '0');
-			scale *= 10;
-		}
-	}
-	if (digits == 0)
+	if (length == 0 || end != text + length)
 		return false;
-
 	for (size_t i = 0; i < CLI_LENGTH(units); i++)
 	{
-		CliTime		unit = units[i].span;
-
-		if (strcmp(p, units[i].name) != 0)
+		if (strcmp(end, units[i].name) != 0)
 			continue;
-		if (whole > LONGEST_SPAN / unit)
+		number *= (double) units[i].span;
+		if (number > (double) LONGEST_SPAN)
 			return false;
-		/* ... and few enough for the product, split in two, to fit. */
-		*span = whole * unit + fraction * (unit / CLI_MS) / scale * CLI_MS +
-			fraction * (unit / CLI_MS) % scale * CLI_MS / scale;
-		return *span <= LONGEST_SPAN;
+		*span = (CliTime) (number + 0.5);
+		return true;
 	}
 	return false;
 }
@@ -243,22 +223,15 @@ duration_parse(const char *text, CliTime *span)
 const char *
 duration_print(CliTime span, char *buffer)
 {
-	char	   *end;
+	bool		in_ms = span < CLI_SECOND && span % CLI_MS == 0 && span > 0;
+	size_t		length = (size_t) snprintf(buffer, DURATION_SIZE, "%.6f",
+										   (double) span / (double) (in_ms ? CLI_MS : CLI_SECOND));
 
-	if (span % CLI_SECOND == 0 || span >= 1000 * CLI_SECOND)
-	{
-		snprintf(buffer, DURATION_SIZE, "%" PRId64 "s", span / CLI_SECOND);
-		return buffer;
-	}
-	if (span < CLI_SECOND && span % CLI_MS == 0)
-	{
-		snprintf(buffer, DURATION_SIZE, "%" PRId64 "ms", span / CLI_MS);
-		return buffer;
-	}
-	snprintf(buffer, DURATION_SIZE, "%" PRId64 ".%06" PRId64, span / CLI_SECOND, span % CLI_SECOND);
-	for (end = buffer + strlen(buffer) - 1; *end == '0'; end--)
-		;
-	strcpy(end + 1, "s");
+	while (buffer[length - 1] == '0')
+		length--;
+	if (buffer[length - 1] == '.')
+		length--;
+	strcpy(buffer + length, in_ms ? "ms" : "s");
 	return buffer;
 }
 
@@ -358,14 +331,10 @@ clock_print_utc(CliTime from_now, char *buffer)
 uint64_t
 process_random(void)
 {
-	static uint64_t calls = 0;
-	uint64_t	number = 0;
-	int			fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	uint64_t	number;
 
-	if (fd < 0 || read(fd, &number, sizeof(number)) != (ssize_t) sizeof(number))
-		number = (uint64_t) clock_now() * UINT64_C(2654435761) + (uint64_t) getpid() + ++calls;
-	if (fd >= 0)
-		close(fd);
+	if (getentropy(&number, sizeof(number)) != 0)
+		number = (uint64_t) clock_now() * UINT64_C(2654435761) + (uint64_t) getpid();
 	return number;
 }
 
@@ -382,15 +351,11 @@ process_owner(const char *prefix)
 
 	if (prefix != NULL)
 	{
-		size_t		length = strlen(prefix);
+		size_t		length = strnlen(prefix, LONGEST_PREFIX);
 
 		/* Not within a character. */
-		if (length > LONGEST_PREFIX)
-		{
-			length = LONGEST_PREFIX;
-			while (length > 0 && ((unsigned char) prefix[length] & 0xC0) == 0x80)
-				length--;
-		}
+		while (length > 0 && ((unsigned char) prefix[length] & 0xC0) == 0x80)
+			length--;
 		return text_print("%.*s/%08" PRIx32, (int) length, prefix, number);
 	}
 	if (gethostname(host, sizeof(host)) == 0)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cmd_run.c
- *	  dlock run: run a command while holding a lock.
+ *	  dlock run and elect: run a command while holding a lock.
  *
  * IDENTIFICATION
  *	  src/cli/cmd_run.c
@@ -10,10 +10,14 @@
  */
 #include <stdlib.h>
 
-#include "commands.h"
 #include "hold.h"
-#include "output.h"
 #include "loop.h"
+#include "output.h"
+
+/* A command that fails at once must not be started over and over without a pause. */
+#define PAUSE	CLI_SECOND
+
+/* ---- run ---- */
 
 static HoldEnd
 run_prepared(Conn *conn, const GrantRequest *request, const HoldCommand *command)
@@ -31,7 +35,7 @@ run_prepared(Conn *conn, const GrantRequest *request, const HoldCommand *command
 
 /*
  * Win the slot of time that it is now; false with an exit code.  That comes before
- * the lock: who waited for that would learn too late that there is nothing to do.
+ * the lock: after a wait for that it would be too late to learn that the slot is taken.
  */
 static bool
 win_slot(Conn *conn, const char *name, const Options *options, int *code)
@@ -54,7 +58,7 @@ win_slot(Conn *conn, const char *name, const Options *options, int *code)
 }
 
 static int
-run(const Options *options, int argc, char **argv)
+run_once(const Options *options, int argc, char **argv)
 {
 	GrantRequest request = {
 		.name = argv[0],
@@ -105,5 +109,94 @@ const Command cmd_run = {
 	"its environment, and in PGOPTIONS what fences the sessions that it begins.\n",
 	.least = 1,
 	.most = -1,
-	.run = run
+	.run = run_once
+};
+
+/* ---- elect ---- */
+
+/* Returns zero, or the signal that ended the pause. */
+static int
+pause_between(Conn *conn)
+{
+	CliTime		until = clock_now() + PAUSE;
+
+	while (clock_now() < until)
+	{
+		LoopEvent	event = loop_wait(conn, until);
+
+		if (signals_is_fatal(event.signal))
+			return event.signal;
+	}
+	return 0;
+}
+
+static int
+campaign(Conn *conn, const GrantRequest *request, const HoldCommand *command)
+{
+	for (;;)
+	{
+		Grant		grant;
+		GrantVerdict verdict = hold_acquire(conn, request, &grant, command);
+		HoldEnd		end;
+		int			signo;
+
+		if (verdict != GRANT_OURS)
+			return grant_explain(conn, request, &grant, verdict);
+		end = hold_run(conn, request, &grant, command);
+		if (end.interrupted)
+			return signals_interrupt();
+		if (request->options->once || end.signal != 0 ||
+			end.code == CLI_EXIT_NOT_FOUND || end.code == CLI_EXIT_NOT_EXECUTABLE)
+			return end.code;
+
+		output_info("the command has ended with exit code %d; campaigning again", end.code);
+		signo = pause_between(conn);
+		if (signo != 0)
+			return signals_die(signo);
+	}
+}
+
+static int
+run_again(const Options *options, int argc, char **argv)
+{
+	GrantRequest request = {
+		.name = argv[0],
+		.is_unique = true,
+		.options = options
+	};
+	HoldCommand command;
+	Conn		conn;
+	char	   *owner;
+	int			code;
+
+	if (options->observe)
+		return watch_leader(options, argv[0]);
+	signals_catch();
+	code = hold_prepare(&command, &request, cmd_elect.name, argc, argv);
+	if (code != CLI_EXIT_OK)
+		return code;
+
+	request.owner = owner = process_owner(options->owner);
+	conn_init(&conn, options->conninfo);
+	code = campaign(&conn, &request, &command);
+	conn_close(&conn);
+	free(owner);
+	return code;
+}
+
+const Command cmd_elect = {
+	.name = "elect",
+	.bit = CMD_ELECT,
+	.arguments = "NAME [--] COMMAND [ARGUMENT]...",
+	.summary = "run a command while being the leader",
+	.text =
+	"Campaigns to be the leader NAME, the holder of the lock of that name, and runs\n"
+	"COMMAND while it leads.  When the command has ended, or the lease was lost and\n"
+	"the command was stopped, it campaigns again.  A signal to end is passed on to\n"
+	"the command, and is the end of it.\n\n"
+	"dlock elect --observe NAME prints who leads, and each change; with --wait for so\n"
+	"long, and then it exits with 75 if nobody leads.\n",
+	.least = 1,
+	.most = -1,
+	.run = run_again
 };

@@ -4,10 +4,10 @@
  *	  dlock status: who holds, and who waits.
  *
  * NOTES
- *	  With --watch the tables are shown again and again.  On a terminal each look
- *	  is written over the one before, from the top, as far as there are lines;
- *	  that needs no more than sequences that all terminals obey.  The lock that
- *	  has been waited for longest comes first, so it is there to be seen.
+ *	  With --watch the tables are shown again and again.  On a terminal they are
+ *	  written over the ones before, from the top, as far as there are lines.  All
+ *	  terminals obey the sequences that this needs.  The lock with the longest wait
+ *	  comes first, so that it is always visible.
  *
  * IDENTIFICATION
  *	  src/cli/cmd_status.c
@@ -18,18 +18,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "options.h"
 #include "conn.h"
 #include "output.h"
-#include "rows.h"
 
 #define WITHIN	(30 * CLI_SECOND)
-
-/* A time as programs read it, and a span in seconds. */
-#define UTC(t) \
-	"pg_catalog.to_char(pg_catalog.timezone('UTC', " t "), 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
-#define SECONDS(s) \
-	"pg_catalog.round(extract(epoch FROM " s ")::pg_catalog.numeric, 3)"
 
 static const RowsColumn lease_columns[] = {
 	{"name", "NAME", false}, {"owner", "OWNER", false}, {"mode", "MODE", false},
@@ -82,7 +75,7 @@ append_tables(Text *to, Conn *conn, const char *name)
 
 /* ---- again and again ---- */
 
-/* Append the server's time, by which the lines that follow are told from those before. */
+/* Append the server's time, which separates the lines from those before. */
 static bool
 append_time(Text *to, Conn *conn)
 {
@@ -91,7 +84,7 @@ append_time(Text *to, Conn *conn)
 	if (output_is_json())
 	{
 		output_json_begin(to);
-		output_json_text(to, "kind", "look");
+		output_json_text(to, "kind", "status");
 		output_json_text(to, "time", conn_value(conn, 0));
 		output_json_end(to);
 	}
@@ -125,7 +118,7 @@ redraw(const char *lines)
 	text_free(&frame);
 }
 
-/* May the next look succeed?  A cancel may have been meant for another statement. */
+/* May the next attempt succeed?  A late cancel may have hit this statement. */
 static bool
 may_pass(const Conn *conn)
 {
@@ -145,16 +138,16 @@ watch(Conn *conn, const char *name, CliTime interval)
 		fputs("\033[2J", stdout);
 	while (code == CLI_EXIT_OK)
 	{
-		Text		look;
+		Text		tables;
 
-		text_init(&look);
-		if (conn_open(conn) && append_time(&look, conn) && append_tables(&look, conn, name))
+		text_init(&tables);
+		if (conn_open(conn) && append_time(&tables, conn) && append_tables(&tables, conn, name))
 		{
 			was_told = false;
 			if (on_terminal)
-				redraw(look.data);
+				redraw(tables.data);
 			else
-				printf("%s%s", look.data, output_is_json() ? "" : "\n");
+				printf("%s%s", tables.data, output_is_json() ? "" : "\n");
 			code = output_finish();
 		}
 		else if (!may_pass(conn))
@@ -164,7 +157,7 @@ watch(Conn *conn, const char *name, CliTime interval)
 			output_warning("%s; trying again", conn->error.message);
 			was_told = true;
 		}
-		text_free(&look);
+		text_free(&tables);
 		output_flush();
 		if (code == CLI_EXIT_OK)
 			(void) clock_poll(NULL, 0, clock_now() + interval);

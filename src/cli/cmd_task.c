@@ -11,16 +11,12 @@
 #include <stdio.h>
 
 #include "capture.h"
-#include "commands.h"
+#include "options.h"
 #include "conn.h"
 #include "output.h"
-#include "rows.h"
 #include "loop.h"
 
 #define WITHIN	(30 * CLI_SECOND)
-
-#define UTC(t) \
-	"pg_catalog.to_char(pg_catalog.timezone('UTC', " t "), 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
 
 /* What has been done to a task, in JSON: the key of the answer, which is JSON or text. */
 typedef struct TaskAnswer

@@ -401,7 +401,10 @@ find_parameter(PQconninfoOption *options, const char *keyword, const char *varia
 static PGconn *
 start(const char *conninfo, int rotate)
 {
-	/* A later one wins, so what comes before the user's, "dbname", is a default. */
+	/*
+	 * A later one wins, so what comes before the user's, "dbname", is a
+	 * default.
+	 */
 	const char *keywords[] = {
 		"keepalives_idle", "keepalives_interval", "keepalives_count", "fallback_application_name",
 		"target_session_attrs", "dbname", "client_encoding", "host", "hostaddr", "port", NULL
@@ -509,6 +512,9 @@ conn_cancel(Conn *conn)
 	if (pid != 0)
 		return;
 
+	/* Somebody may wait for the end of these. */
+	close(STDOUT_FILENO);
+	close(STDERR_FILENO);
 	cancel = PQgetCancel(conn->pg);
 	if (cancel != NULL)
 		(void) PQcancel(cancel, error, sizeof(error));
@@ -606,8 +612,7 @@ end_request(Conn *conn)
 		return end_setup(conn);
 	if (conn->is_late)
 	{
-		/* Another host may be faster. */
-		conn->timeouts++;
+		conn->timeouts++;		/* another host may be faster */
 		conn_set_late(conn);
 		return CONN_LATE;
 	}
@@ -661,13 +666,11 @@ take_results(Conn *conn)
 static ConnEvent
 exchange(Conn *conn)
 {
-	bool		alive;
-	bool		ended;
+	bool		alive = PQconsumeInput(conn->pg) != 0;
+	bool		ended = take_results(conn);
 
 	if (conn->flushing)
 		flush(conn);
-	alive = PQconsumeInput(conn->pg) != 0;
-	ended = take_results(conn);
 	if (alive && PQstatus(conn->pg) == CONNECTION_OK)
 		return (ended && conn->state != CONN_IDLE) ? end_request(conn) : CONN_NOTHING;
 
@@ -792,7 +795,5 @@ conn_value(const Conn *conn, int column)
 bool
 conn_is_true(const Conn *conn, int column)
 {
-	const char *value = conn_value(conn, column);
-
-	return value != NULL && value[0] == 't';
+	return conn_value(conn, column) != NULL && *conn_value(conn, column) == 't';
 }

@@ -95,6 +95,12 @@ typedef struct ConnParam
 #define CONN_INTERVAL(v)	((ConnParam) {1186, (v)})
 #define CONN_JSONB(v)		((ConnParam) {3802, (v)})
 
+/* A time as programs read it, and a span in seconds, in SQL. */
+#define UTC(t) \
+	"pg_catalog.to_char(pg_catalog.timezone('UTC', " t "), 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+#define SECONDS(s) \
+	"pg_catalog.round(extract(epoch FROM " s ")::pg_catalog.numeric, 3)"
+
 #define CONN_MAX_PARAMS		16
 
 extern void conn_init(Conn *conn, const char *conninfo);

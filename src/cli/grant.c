@@ -20,7 +20,7 @@
  */
 #include <string.h>
 
-#include "grant.h"
+#include "hold.h"
 #include "loop.h"
 #include "output.h"
 
@@ -212,24 +212,28 @@ connect_for(GrantTry *try)
 	return GRANT_OURS;
 }
 
-/* What a request that is not granted came to; GRANT_OURS to ask again. */
+/* The server has answered.  GRANT_OURS with no token: ask again. */
 static GrantVerdict
-look_at_error(GrantTry *try)
+look_at_answer(GrantTry *try)
 {
-	switch (try->conn->error.trouble)
+	ConnTrouble trouble = try->conn->error.trouble;
+
+	try->was_answered = true;
+	take_grant(try);
+	if (try->grant->token[0] != '\0')
+		return GRANT_OURS;
+
+	/* It waits for the lease that was granted to the lost connection. */
+	if (try->conn->answer == NULL && trouble == CONN_DEADLOCK && try->in_doubt && try->request->is_unique)
 	{
-		case CONN_INTERRUPTED:
-			/* A timeout of the server's, which is shorter than ours. */
-			return (clock_now() < try->end) ? GRANT_OURS : GRANT_REFUSED;
-		case CONN_DEADLOCK:
-			/* It waits for the lease that was granted to the lost connection. */
-			if (!try->in_doubt || !try->request->is_unique)
-				return GRANT_FAILED;
-			(void) clock_poll(NULL, 0, clock_now() + RETRY_NAP);
-			return GRANT_OURS;
-		default:
-			return GRANT_FAILED;
+		(void) clock_poll(NULL, 0, clock_now() + RETRY_NAP);
+		return GRANT_OURS;
 	}
+
+	/* A timeout of the server's may be shorter than ours. */
+	if (try->conn->answer == NULL && trouble != CONN_INTERRUPTED)
+		return GRANT_FAILED;
+	return (clock_now() < try->end) ? GRANT_OURS : GRANT_REFUSED;
 }
 
 /* Ask once, and wait for the answer; GRANT_OURS with no token: ask again. */
@@ -238,52 +242,49 @@ ask_once(GrantTry *try)
 {
 	Conn	   *conn = try->conn;
 	CliTime		left = (try->end < CLI_FOREVER) ? CLI_MAX(try->end - clock_now(), 0) : CLI_FOREVER;
+	LoopEvent	event;
 
 	send_acquire(try, try->was_answered ? left : 0);
-	for (;;)
+	do
 	{
-		LoopEvent	event = loop_wait(conn, CLI_FOREVER);
-
+		event = loop_wait(conn, CLI_FOREVER);
 		if (signals_is_fatal(event.signal))
 			return undo(try, event);
-		if (event.conn == CONN_LATE ||
-			(event.conn == CONN_FAILED && clock_now() >= clock_add(try->end, GRANT_WITHIN)))
-			return give_up(try, event.conn);
-		if (event.conn == CONN_FAILED)
-		{
-			/*
-			 * One that has become a standby may be replaced; one that was, is
-			 * not.
-			 */
-			if (conn->error.trouble == CONN_READ_ONLY && !try->in_doubt && !try->was_answered)
-				return GRANT_FAILED;
-			output_info("%s; connecting again", conn->error.message);
-			try->in_doubt = true;
-			return GRANT_OURS;
-		}
-		if (event.conn != CONN_ANSWERED)
-			continue;
-		try->was_answered = true;
-		if (conn->answer == NULL)
-			return look_at_error(try);
-		take_grant(try);
-		if (try->grant->token[0] != '\0')
-			return GRANT_OURS;
-		return (clock_now() < try->end) ? GRANT_OURS : GRANT_REFUSED;
-	}
+	} while (event.conn == CONN_NOTHING);
+
+	if (event.conn == CONN_ANSWERED)
+		return look_at_answer(try);
+	if (event.conn == CONN_LATE || clock_now() >= clock_add(try->end, GRANT_WITHIN))
+		return give_up(try, event.conn);
+
+	/* One that has become a standby may be replaced; one that was, is not. */
+	if (conn->error.trouble == CONN_READ_ONLY && !try->in_doubt && !try->was_answered)
+		return GRANT_FAILED;
+	output_info("%s; connecting again", conn->error.message);
+	try->in_doubt = true;
+	return GRANT_OURS;
 }
 
 /*
- * There is no grant, and an answer may have been lost.  Is there a lease that may
- * be ours?  Yes, if the server does not say otherwise.
+ * There is no grant, but an answer was lost, and others use this owner: the server may
+ * have granted a lease.  Whether it is held, it says itself; if not, it may be.
  */
-static bool
-may_be_held(Conn *conn, const GrantRequest *request)
+static GrantVerdict
+look_at_doubt(Conn *conn, const GrantRequest *request, GrantVerdict verdict)
 {
 	const ConnParam params[] = {CONN_TEXT(request->name), CONN_TEXT(request->owner)};
+	bool		is_refused = verdict == GRANT_REFUSED ||
+		(verdict == GRANT_FAILED && conn->error.trouble == CONN_DEADLOCK);
 
-	return conn->state != CONN_IDLE ||
-		conn_ask(conn, GRANT_WITHIN, is_held_sql, 2, params) == NULL || conn_is_true(conn, 0);
+	if (verdict == GRANT_FAILED && !is_refused && conn->state == CONN_IDLE)
+		return verdict;
+	if (conn->state == CONN_IDLE &&
+		conn_ask(conn, GRANT_WITHIN, is_held_sql, 2, params) != NULL && !conn_is_true(conn, 0))
+		return verdict;
+	if (is_refused)
+		return GRANT_DOUBTFUL;
+	output_warning("the server may have granted a lease on \"%s\" to owner \"%s\"", request->name, request->owner);
+	return verdict;
 }
 
 /*
@@ -313,43 +314,11 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 			verdict = ask_once(&try);
 	} while (verdict == GRANT_OURS && grant->token[0] == '\0');
 
-	grant->in_doubt = try.in_doubt && !request->is_unique;
-
-	/* Other endings are explained. */
-	if (grant->in_doubt && grant->token[0] == '\0' &&
-		((verdict == GRANT_SIGNALLED && may_be_held(conn, request)) ||
-		 (verdict == GRANT_FAILED && conn->state != CONN_IDLE)))
-		output_warning("the server may have granted a lease on \"%s\" to owner \"%s\"", request->name, request->owner);
+	if (try.in_doubt && !request->is_unique && grant->token[0] == '\0')
+		verdict = look_at_doubt(conn, request, verdict);
 	if (verdict == GRANT_OURS)
 		output_info("acquired \"%s\" with token %s", request->name, grant->token);
 	return verdict;
-}
-
-/*
- * Renew what was granted, over an idle connection.  GRANT_REFUSED: it is lost, or
- * whether it is held is not known.
- */
-GrantVerdict
-grant_renew(Conn *conn, const GrantRequest *request, Grant *grant)
-{
-	const ConnParam params[] = {CONN_TEXT(request->name), CONN_BIGINT(grant->token)};
-	GrantTry	try = {
-		.conn = conn,
-		.request = request,
-		.grant = grant
-	};
-	LoopEvent	event;
-
-	grant->sent = clock_now();
-	conn_send(conn, GRANT_WITHIN, GRANT_RENEW_SQL, 2, params);
-	do
-	{
-		event = loop_wait(conn, CLI_FOREVER);
-		if (signals_is_fatal(event.signal))
-			return undo(&try, event);
-	} while (event.conn == CONN_NOTHING);
-	return (event.conn == CONN_ANSWERED && conn->answer != NULL && conn_is_true(conn, 0)) ?
-		GRANT_OURS : GRANT_REFUSED;
 }
 
 /*
@@ -365,7 +334,7 @@ grant_release(Conn *conn, const char *name, const char *token, bool *was_held)
 	return done;
 }
 
-/* The lock is not to be had.  Who is in the way? */
+/* The lock was not granted.  Print its holder. */
 static void
 tell_refusal(Conn *conn, const GrantRequest *request)
 {
@@ -382,40 +351,28 @@ tell_refusal(Conn *conn, const GrantRequest *request)
 		output_detail("Nobody holds it: it is closed for a while after its last lease, or has just been released.");
 }
 
-/* Returns an exit code. */
-static int
-tell_doubt(const GrantRequest *request)
-{
-	output_error(CLI_EXIT_UNREACHABLE, "the answer to the request for lock \"%s\" was lost", request->name);
-	output_detail("The server may have granted a lease to owner \"%s\".", request->owner);
-	return CLI_EXIT_UNREACHABLE;
-}
-
 /* Say why there is no lease.  Returns an exit code. */
 int
 grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant, GrantVerdict verdict)
 {
-	int			code;
+	int			refused = request->options->refused_exit;
 
 	switch (verdict)
 	{
 		case GRANT_OURS:
-			return CLI_EXIT_OK;
+			break;
 		case GRANT_REFUSED:
-			if (grant->in_doubt && may_be_held(conn, request))
-				return tell_doubt(request);
 			tell_refusal(conn, request);
-			return request->options->refused_exit;
+			return refused;
+		case GRANT_DOUBTFUL:
+			output_error(CLI_EXIT_UNREACHABLE, "the answer to the request for lock \"%s\" was lost", request->name);
+			output_detail("The server may have granted a lease to owner \"%s\".", request->owner);
+			return CLI_EXIT_UNREACHABLE;
 		case GRANT_SIGNALLED:
 			return signals_die(grant->signal);
 		case GRANT_FAILED:
-			break;
+			/* The server ends a wait in a deadlock; no lock was acquired. */
+			return conn_report_as(conn, (conn->error.trouble == CONN_DEADLOCK) ? refused : conn_exit_code(conn));
 	}
-
-	/* The server ends a wait in a deadlock; no lock was acquired. */
-	if (conn->error.trouble == CONN_DEADLOCK && grant->in_doubt && may_be_held(conn, request))
-		return tell_doubt(request);
-	code = (conn->error.trouble == CONN_DEADLOCK) ? request->options->refused_exit :
-		conn_exit_code(conn);
-	return conn_report_as(conn, code);
+	return CLI_EXIT_OK;
 }

@@ -29,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "child.h"
 #include "hold.h"
 #include "loop.h"
 #include "output.h"
@@ -57,6 +56,8 @@
 
 /* Of that, what a renewal under way has left. */
 #define HURRY_WITHIN	CLI_SECOND
+
+static const char renew_sql[] = "SELECT @dlock_renew_token($1, $2)";
 
 typedef struct Hold
 {
@@ -127,21 +128,12 @@ take_words(HoldCommand *command, const Options *options, const char *of, int arg
 
 /* Complain about a ttl that is too short for what was asked for besides. */
 static int
-complain(const char *of, const Options *options, CliTime ttl, CliTime kill_after)
+complain(const char *of, CliTime ttl, CliTime kill_after, CliTime outage)
 {
 	char		a[DURATION_SIZE];
-	char		b[DURATION_SIZE];
-	Text		given;
 
-	text_init(&given);
-	if (options->kill_after >= 0)
-		text_addf(&given, " --kill-after %s", duration_print(options->kill_after, a));
-	if (options->outage >= 0)
-		text_addf(&given, " --outage %s", duration_print(options->outage, a));
 	output_error(CLI_EXIT_USAGE, "a ttl of %s leaves no time to stop the command before the lease ends", duration_print(ttl, a));
-	output_hint("%s%s, use --ttl %s or more.", (given.len > 0) ? "With" : "Without --kill-after", given.data,
-				duration_print(lease_least_ttl((given.len > 0) ? kill_after : 0, options->outage), b));
-	text_free(&given);
+	output_hint("Use --ttl %s or more.", duration_print(lease_least_ttl(kill_after, outage), a));
 	return options_usage(of);
 }
 
@@ -164,7 +156,7 @@ hold_prepare(HoldCommand *command, GrantRequest *request, const char *of, int ar
 	else
 		request->ttl = (options->outage >= 0) ? lease_least_ttl(kill_after, options->outage) : HOLD_TTL;
 	if (!lease_plan(plan, request->ttl, kill_after, may_shorten) || lease_outage(plan) < options->outage)
-		return complain(of, options, request->ttl, kill_after);
+		return complain(of, request->ttl, may_shorten ? 0 : kill_after, options->outage);
 	request->lock_delay = (options->lock_delay >= 0) ? options->lock_delay :
 		plan->kill_after + DELAY_MARGIN;
 	output_info("outage budget: %s (ttl %s, renewed every %s, kill-after %s)",
@@ -182,22 +174,21 @@ GrantVerdict
 hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCommand *command)
 {
 	Lease		lease = {.plan = command->plan};
-	bool		again = false;
 	GrantVerdict verdict;
 
 	output_never_wait();
 	memset(grant, 0, sizeof(*grant));
 	verdict = grant_acquire(conn, request, grant);
-	while (verdict == GRANT_OURS)
+	for (bool again = false; verdict == GRANT_OURS; again = true)
 	{
 		CliTime		now = clock_now();
+		const ConnParam params[] = {CONN_TEXT(request->name), CONN_BIGINT(grant->token)};
 
 		lease_extend(&lease, grant->sent);
-		if (lease_is_fresh(&lease, now) || (again && lease_due(&lease, now) < LEASE_TERM))
+		if (lease_is_fresh(&lease, now) || (again && now < lease.term_at))
 			break;
-		again = true;
-		verdict = grant_renew(conn, request, grant);
-		if (verdict == GRANT_REFUSED)
+		grant->sent = now;
+		if (conn_ask(conn, GRANT_WITHIN, renew_sql, 2, params) == NULL || !conn_is_true(conn, 0))
 			verdict = grant_acquire(conn, request, grant);
 	}
 	return verdict;
@@ -221,85 +212,44 @@ kill_child(Hold *hold)
 	hold->stopping = hold->killed = true;
 }
 
-/* Ask the command to end, and kill it if it has not after a while. */
+/* Have the command end, and kill it if it has not after a while; "is_asked": it has had a signal. */
 static void
-stop_child(Hold *hold)
+stop_child(Hold *hold, bool is_asked)
 {
-	if (hold->options->on_lost == ON_LOST_WARN || hold->stopping)
+	if (hold->stopping)
 		return;
 	hold->stopping = true;
 	hold->kill_at = clock_now() + hold->lease.plan.kill_after;
+	if (is_asked)
+		return;
 	child_signal(&hold->child, hold->options->signal);
 	child_signal(&hold->child, SIGCONT);
 }
 
-/*
- * If a signal was the end of the command, what it has started may still be at
- * work, or at cleaning up.  The lock is not for others before that is over.
- */
+/* The lease is lost, or cannot be kept: end the command, and say so. */
 static void
-end_rest(Hold *hold)
+end_without_lease(Hold *hold, const char *what)
 {
-	if (!hold->child.ended || hold->stopping ||
-		(hold->child.signal == 0 && hold->signal == 0) || !child_group_lives(&hold->child))
-		return;
-	hold->stopping = true;
-	hold->kill_at = clock_now() + hold->lease.plan.kill_after;
+	bool		warn = hold->options->on_lost == ON_LOST_WARN;
 
-	/*
-	 * A signal that was not meant for the command alone has reached the rest,
-	 * too.
-	 */
-	if (hold->signal == 0 && !hold->child.had_terminal)
-	{
-		child_signal(&hold->child, hold->options->signal);
-		child_signal(&hold->child, SIGCONT);
-	}
+	if (!warn && clock_now() >= hold->lease.kill_at)
+		kill_child(hold);
+	else if (!warn)
+		stop_child(hold, false);
+	output_warning("the lease on \"%s\" %s; %s", hold->request->name, what,
+				   !warn ? "stopping the command" : "the command goes on without it");
 }
 
 /* The server says that the lease is not ours. */
 static void
-tell_lost(Hold *hold)
+lose(Hold *hold)
 {
-	const char *what = (hold->options->on_lost == ON_LOST_WARN) ? "the command goes on without it" :
-		"stopping the command";
-
 	hold->lost = true;
-	stop_child(hold);
-	output_warning("the lease on \"%s\" is lost; %s", hold->request->name, what);
+	end_without_lease(hold, "is lost");
 	if (clock_now() < hold->lease.deadline)
 		output_detail("It was released by force, or by somebody who knows its token.");
 	else
 		output_detail("It has expired.");
-}
-
-/* A renewal has failed, or the connection.  One warning is enough until it is over. */
-static void
-note_trouble(Hold *hold, const char *what)
-{
-	char	   *trouble = text_print("%s: %s", what, hold->conn->error.message);
-
-	if (hold->trouble == NULL && !hold->lost)
-		output_warning("%s; trying again", trouble);
-	else
-		output_info("%s; trying again", trouble);
-	free(hold->trouble);
-	hold->trouble = trouble;
-}
-
-/* The lease ends soon, and it could not be renewed. */
-static void
-tell_not_kept(Hold *hold)
-{
-	const char *what = (hold->options->on_lost == ON_LOST_WARN) ? "the command goes on" :
-		"stopping the command";
-
-	hold->not_kept = true;
-	output_warning("the lease on \"%s\" could not be renewed in time; %s", hold->request->name, what);
-	if (hold->trouble == NULL)
-		output_detail("This process was stopped, or did not get to run.");
-	else
-		output_detail("%c%s", toupper((unsigned char) hold->trouble[0]), hold->trouble + 1);
 }
 
 /* Do what the clock says is due for the command. */
@@ -307,17 +257,17 @@ static void
 keep_time(Hold *hold)
 {
 	CliTime		now = clock_now();
-	LeaseDue	due = lease_due(&hold->lease, now);
 
-	if (hold->stopping && !hold->killed && (now >= hold->kill_at || due == LEASE_KILL))
+	if (hold->stopping && !hold->killed && (now >= hold->kill_at || now >= hold->lease.kill_at))
 		kill_child(hold);
-	if (hold->lost || hold->not_kept || due < LEASE_TERM || hold->stopping)
+	if (hold->lost || hold->not_kept || now < hold->lease.term_at || hold->stopping)
 		return;
-	tell_not_kept(hold);
-	if (due == LEASE_KILL && hold->options->on_lost == ON_LOST_KILL)
-		kill_child(hold);
+	hold->not_kept = true;
+	end_without_lease(hold, "could not be renewed in time");
+	if (hold->trouble == NULL)
+		output_detail("This process was stopped, or did not get to run.");
 	else
-		stop_child(hold);
+		output_detail("%c%s", toupper((unsigned char) hold->trouble[0]), hold->trouble + 1);
 }
 
 /* ---- asking the server ---- */
@@ -332,53 +282,53 @@ ask(Hold *hold)
 	if (hold->conn->state != CONN_IDLE || hold->lost || now < hold->lease.renew_at)
 		return;
 	hold->sent = now;
-	conn_send(hold->conn, CLI_MIN(SLOWEST, hold->lease.plan.ttl / 6), GRANT_RENEW_SQL, 2, params);
+	conn_send(hold->conn, CLI_MIN(SLOWEST, hold->lease.plan.ttl / 6), renew_sql, 2, params);
 }
 
+/* Why there was no renewal; NULL: there was.  One warning is enough until it is over. */
 static void
-take_renewal(Hold *hold)
+set_trouble(Hold *hold, const char *what)
 {
-	if (hold->conn->answer == NULL && hold->conn->error.trouble != CONN_LOST)
-	{
-		note_trouble(hold, "the server did not renew the lease");
-		hold->lease.renew_at = clock_now() + RETRY_NAP;
-		return;
-	}
-	if (hold->conn->answer == NULL || !conn_is_true(hold->conn, 0))
-	{
-		tell_lost(hold);
-		return;
-	}
-	lease_extend(&hold->lease, hold->sent);
-	if (!hold->killed)
-		kill_in_time(hold);
-	if (hold->trouble != NULL)
+	char	   *trouble = (what != NULL) ? text_print("%s: %s", what, hold->conn->error.message) : NULL;
+
+	if (trouble == NULL && hold->trouble != NULL)
 		output_warning("the lease on \"%s\" is renewed again", hold->request->name);
+	else if (trouble != NULL && hold->trouble == NULL && !hold->lost)
+		output_warning("%s; trying again", trouble);
+	else if (trouble != NULL)
+		output_info("%s; trying again", trouble);
 	free(hold->trouble);
-	hold->trouble = NULL;
+	hold->trouble = trouble;
 }
 
 static void
 take_event(Hold *hold, ConnEvent event)
 {
-	switch (event)
+	Conn	   *conn = hold->conn;
+	bool		is_answer = event == CONN_ANSWERED && conn->answer != NULL;
+
+	if (event == CONN_NOTHING)
+		return;
+	if (event == CONN_UP)
+		hold->lease.renew_at = clock_now(); /* what happened meanwhile is not
+											 * known */
+	else if (event == CONN_FAILED)
+		set_trouble(hold, "the server cannot be reached");
+	else if (is_answer && conn_is_true(conn, 0))
 	{
-		case CONN_NOTHING:
-			break;
-		case CONN_UP:
-			/* What happened meanwhile is not known. */
-			hold->lease.renew_at = clock_now();
-			break;
-		case CONN_LATE:
-			note_trouble(hold, "the server did not renew the lease");
-			(void) conn_drop(hold->conn);
-			break;
-		case CONN_FAILED:
-			note_trouble(hold, "the server cannot be reached");
-			break;
-		case CONN_ANSWERED:
-			take_renewal(hold);
-			break;
+		lease_extend(&hold->lease, hold->sent);
+		if (!hold->killed)
+			kill_in_time(hold);
+		set_trouble(hold, NULL);
+	}
+	else if (is_answer || (event == CONN_ANSWERED && conn->error.trouble == CONN_LOST))
+		lose(hold);
+	else
+	{
+		set_trouble(hold, "the server did not renew the lease");
+		hold->lease.renew_at = clock_now() + RETRY_NAP;
+		if (event == CONN_LATE)
+			(void) conn_drop(conn);
 	}
 }
 
@@ -416,7 +366,10 @@ take_signal(Hold *hold, int signo)
 
 /* ---- the end ---- */
 
-/* Get the connection idle, however that goes; false if that takes too long. */
+/*
+ * Get the connection idle, however that goes; false if that takes too long, or a signal
+ * comes while there is no server.  Signals often come twice, as from timeout(1).
+ */
 static bool
 settle(Hold *hold, CliTime end)
 {
@@ -428,20 +381,19 @@ settle(Hold *hold, CliTime end)
 	{
 		LoopEvent	event = loop_wait(conn, end);
 
-		if (signals_is_fatal(event.signal))
-			hold->signal = event.signal;
-
-		/*
-		 * Signals often come twice, as from timeout(1), so one is no reason
-		 * to leave the lease behind while the server is there; but it is not
-		 * waited for.
-		 */
-		if (signals_is_fatal(event.signal) && conn->state != CONN_BUSY && conn->state != CONN_IDLE)
+		if (!signals_is_fatal(event.signal))
+			continue;
+		hold->signal = event.signal;
+		if (conn->state != CONN_BUSY && conn->state != CONN_IDLE)
 			return false;
 	}
 	return conn->state == CONN_IDLE;
 }
 
+/*
+ * A connection that breaks is made anew: a server may just be taking over.  What was
+ * asked before may have been done unheard, and then the lease is gone by that.
+ */
 static void
 release(Hold *hold)
 {
@@ -450,11 +402,6 @@ release(Hold *hold)
 	bool		was_held;
 	bool		in_doubt = false;
 
-	/*
-	 * A connection that breaks is made anew: a server may just be taking
-	 * over.  What was asked before may have been done unheard, and then the
-	 * lease is gone by that.
-	 */
 	while (settle(hold, end))
 	{
 		if (grant_release(hold->conn, name, hold->token, &was_held))
@@ -478,22 +425,30 @@ release(Hold *hold)
 	hold->lost = clock_now() >= hold->lease.deadline;
 }
 
-/* Is all over that has to be waited for? */
+/*
+ * Is all over that has to be waited for?  What was started in the background may go on
+ * after an end that the command chose itself.  If a signal was the end, the rest of the
+ * group may still be at work, or at cleaning up, and the lock is not for others before
+ * that is over.
+ */
 static bool
-is_over(const Hold *hold)
+is_over(Hold *hold)
 {
-	if (!hold->child.ended)
-		return false;
+	Child	   *child = &hold->child;
 
-	/*
-	 * What was started in the background may go on after an end that the
-	 * command chose itself, but not after another one.
-	 */
-	if (!hold->stopping || !child_group_lives(&hold->child))
+	if (!child->ended)
+		return false;
+	if ((!hold->stopping && child->signal == 0 && hold->signal == 0) || !child_group_lives(child))
 		return true;
 
 	/*
-	 * Who is not gone by now is dead and waits for a parent, or is not ours
+	 * A signal that was not meant for the command alone has reached the rest,
+	 * too.
+	 */
+	stop_child(hold, hold->signal != 0 || child->had_terminal);
+
+	/*
+	 * What is not gone by now is dead and waits for a parent, or is not ours
 	 * to kill.
 	 */
 	return hold->killed && clock_now() >= hold->kill_at + DELAY_MARGIN;
@@ -510,17 +465,13 @@ next_time(const Hold *hold)
 	if (hold->child.ended)
 		return CLI_MIN(next, clock_now() + GROUP_NAP);
 	if (hold->stopping && !hold->killed)
-		next = CLI_MIN(next, hold->kill_at);
-	if (!hold->lost && !hold->not_kept)
+		next = CLI_MIN(next, CLI_MIN(hold->kill_at, hold->lease.kill_at));
+	else if (!hold->lost && !hold->not_kept)
 		next = CLI_MIN(next, hold->lease.term_at);
-	else if (!hold->killed && hold->options->on_lost == ON_LOST_KILL)
-		next = CLI_MIN(next, hold->lease.kill_at);
 	return next;
 }
 
-/*
- * Run a command under the lease that has just been granted, and release it.
- */
+/* Run a command under the lease that has just been granted, and release it. */
 HoldEnd
 hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const HoldCommand *command)
 {
@@ -532,32 +483,28 @@ hold_run(Conn *conn, const GrantRequest *request, const Grant *grant, const Hold
 		.lease.plan = command->plan
 	};
 	HoldEnd		end = {0};
-	char	  **environment;
+	LeaseVariables variables;
 
 	conn->patience = command->plan.ttl / ATTEMPTS;
 	lease_extend(&hold.lease, grant->sent);
-	environment = lease_environment(request->name, grant->token, request->owner,
-								hold.lease.deadline - clock_now(),
-								conn->takes_tokens && !request->options->no_tokens);
-	end.code = child_start(&hold.child, command->argv, environment);
-	lease_free_environment(environment);
-
+	lease_environment(variables, request->name, grant->token, request->owner,
+					  hold.lease.deadline - clock_now(), conn->takes_tokens && !request->options->no_tokens);
+	end.code = child_start(&hold.child, command->argv, variables);
+	for (char **variable = variables; *variable != NULL; variable++)
+		free(*variable);
 	if (end.code == CLI_EXIT_OK)
+	{
 		kill_in_time(&hold);
+		while (!is_over(&hold))
+		{
+			LoopEvent	event;
 
-	while (end.code == CLI_EXIT_OK && !is_over(&hold))
-	{
-		LoopEvent	event;
-
-		ask(&hold);
-		event = loop_wait(conn, next_time(&hold));
-		take_event(&hold, event.conn);
-		take_signal(&hold, event.signal);
-		keep_time(&hold);
-		end_rest(&hold);
-	}
-	if (end.code == CLI_EXIT_OK)
-	{
+			ask(&hold);
+			event = loop_wait(conn, next_time(&hold));
+			take_event(&hold, event.conn);
+			take_signal(&hold, event.signal);
+			keep_time(&hold);
+		}
 		end.code = hold.child.exit_code;
 		child_finish(&hold.child);
 	}

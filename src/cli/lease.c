@@ -18,12 +18,8 @@
  *	  The setting dlock.tokens is a list of pairs, name=token, separated by commas.
  *	  A name that has anything but letters, digits and a few marks in it stands in
  *	  double quotes, and a quote in it is doubled.  A command that is run under a
- *	  lease may run another one under another, so the list grows inward.  It is
- *	  kept in the environment as it is, besides in PGOPTIONS, where it would have
- *	  to be told from what the user put there.
- *
- *	  What tells of the lease comes from this process, whatever was inherited:
- *	  in a run inside another one the inner lease is to be seen.
+ *	  lease may run another one under another, so the list grows inward, in a
+ *	  variable of its own.  Of several settings in PGOPTIONS the last one counts.
  *
  * IDENTIFICATION
  *	  src/cli/lease.c
@@ -35,20 +31,14 @@
 
 #include "lease.h"
 
-extern char **environ;
-
-#define TOKENS_PREFIX	"-c dlock.tokens="
-
-/* The most variables that tell of a lease. */
-#define MOST_OWN	8
-
-/* ---- the deadline ---- */
-
+/* From KILL to the deadline. */
 #define SHORTEST_MARGIN		(100 * CLI_MS)
 #define LONGEST_MARGIN		CLI_SECOND
 
 /* How often to renew, at least: that is also how a loss is learned of. */
 #define RENEW_EVERY			CLI_SECOND
+
+/* ---- the deadline ---- */
 
 static CliTime
 margin_of(CliTime ttl)
@@ -109,16 +99,6 @@ lease_extend(Lease *lease, CliTime sent)
 	lease->renew_at = sent + plan->renew_every;
 }
 
-LeaseDue
-lease_due(const Lease *lease, CliTime now)
-{
-	if (now >= lease->kill_at)
-		return LEASE_KILL;
-	if (now >= lease->term_at)
-		return LEASE_TERM;
-	return (now >= lease->renew_at) ? LEASE_RENEW : LEASE_FINE;
-}
-
 /*
  * Is there enough left of it to begin something?  Not after a grant that came
  * long after it was asked for: that has to be renewed first.
@@ -129,25 +109,14 @@ lease_is_fresh(const Lease *lease, CliTime now)
 	return now < lease->deadline - lease->plan.ttl + lease->plan.renew_every / 2;
 }
 
-/* ---- tokens ---- */
+/* ---- the environment ---- */
 
-/* Need a name with this character no quotes? */
-static bool
-is_mark(char c)
-{
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-		(c != '\0' && strchr("_-./:", c) != NULL);
-}
-
+/* Needs a name no quotes? */
 static bool
 is_plain(const char *name)
 {
-	for (const char *p = name; *p != '\0'; p++)
-	{
-		if (!is_mark(*p))
-			return false;
-	}
-	return *name != '\0';
+	return *name != '\0' && name[strspn(name, "abcdefghijklmnopqrstuvwxyz"
+										"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:")] == '\0';
 }
 
 static void
@@ -183,45 +152,11 @@ end_of_pair(const char *pair)
 }
 
 /*
- * Is this a pair that the server understands?  The list may come from anybody, and
- * one that it does not understand would keep every session from beginning.
- */
-static bool
-is_pair(const char *pair, const char *end)
-{
-	const char *p = pair;
-	size_t		digits;
-	unsigned long long token;
-
-	if (*p == '"')
-	{
-		for (p++; p < end && (*p != '"' || p[1] == '"'); p++)
-			p += (*p == '"');
-		if (p == pair + 1 || p++ >= end)
-			return false;
-	}
-	else
-	{
-		while (p < end && is_mark(*p))
-			p++;
-		if (p == pair)
-			return false;
-	}
-	if (p >= end || *p++ != '=')
-		return false;
-	digits = strspn(p, "0123456789");
-	if (digits == 0 || digits > 19 || p + digits != end)
-		return false;
-	token = strtoull(p, NULL, 10);
-	return token > 0 && token <= INT64_MAX;
-}
-
-/*
- * The list "outer" (may be NULL) with a pair added.  What it says of the same
- * name goes, and what is no pair.  To be freed by the caller.
+ * The list "outer" (may be NULL) with a pair added, in place of one with the same
+ * name.  To be freed by the caller.
  */
 char *
-tokens_extend(const char *outer, const char *name, const char *token)
+lease_tokens(const char *outer, const char *name, const char *token)
 {
 	Text		list;
 	Text		own;
@@ -235,135 +170,68 @@ tokens_extend(const char *outer, const char *name, const char *token)
 	{
 		const char *end = end_of_pair(pair);
 
-		if (is_pair(pair, end) && strncmp(pair, own.data, own.len) != 0)
+		if (end > pair && strncmp(pair, own.data, own.len) != 0)
 		{
 			text_add_bytes(&list, pair, (size_t) (end - pair));
 			text_add_char(&list, ',');
 		}
 		pair = (*end == ',') ? end + 1 : end;
 	}
-	text_add(&list, own.data);
-	text_add(&list, token);
+	text_addf(&list, "%s%s", own.data, token);
 
 	text_free(&own);
 	return list.data;
 }
 
-/* Append the setting as one word of PGOPTIONS, which are split at white space. */
-static void
-append_setting(Text *to, const char *tokens)
+/*
+ * PGOPTIONS (may be NULL) with the setting added, as one word of those, which are
+ * split at white space.  To be freed by the caller.
+ */
+char *
+lease_pgoptions(const char *options, const char *tokens)
 {
-	text_add(to, TOKENS_PREFIX);
+	Text		all;
+
+	text_init(&all);
+	if (options != NULL && *options != '\0')
+		text_addf(&all, "%s ", options);
+	text_add(&all, "-c dlock.tokens=");
 	for (const char *p = tokens; *p != '\0'; p++)
 	{
 		if (strchr(" \t\n\r\v\f\\", *p) != NULL)
-			text_add_char(to, '\\');
-		text_add_char(to, *p);
+			text_add_char(&all, '\\');
+		text_add_char(&all, *p);
 	}
-}
-
-/*
- * PGOPTIONS (may be NULL) with the setting added.  The one that an outer run
- * has put at its end, for its list "outer", is replaced.  To be freed by the
- * caller.
- */
-char *
-tokens_options(const char *options, const char *outer, const char *tokens)
-{
-	Text		all;
-	Text		old;
-	size_t		length = (options != NULL) ? strlen(options) : 0;
-
-	text_init(&all);
-	text_init(&old);
-	if (outer != NULL)
-		append_setting(&old, outer);
-	if (old.len > 0 && length >= old.len &&
-		strcmp(options + length - old.len, old.data) == 0 &&
-		(length == old.len || options[length - old.len - 1] == ' '))
-		length -= old.len;
-	while (length > 0 && options[length - 1] == ' ' &&
-		   (length < 2 || options[length - 2] != '\\'))
-		length--;
-
-	if (length > 0)
-	{
-		text_add_bytes(&all, options, length);
-		text_add_char(&all, ' ');
-	}
-	append_setting(&all, tokens);
-
-	text_free(&old);
 	return all.data;
 }
 
-/* ---- the environment ---- */
-
-/* Does an entry set one of the same variables as ours do? */
-static bool
-is_replaced(const char *entry, char *const *own, int nown)
-{
-	size_t		length = strcspn(entry, "=");
-
-	for (int i = 0; i < nown; i++)
-	{
-		if (strncmp(entry, own[i], length + 1) == 0)
-			return true;
-	}
-	return false;
-}
-
 /*
- * Our environment with what tells of a lease, which ends in "expires_in" unless
- * it is renewed; with PGOPTIONS too, if "with_options".  To be freed by
- * lease_free_environment().
+ * The variables that tell the command of a lease, which ends in "expires_in" unless
+ * it is renewed: PGOPTIONS, too, if "with_options".  Whatever was inherited, the inner
+ * lease is to be seen.  There is a NULL at the end.
  */
-char	  **
-lease_environment(const char *name, const char *token, const char *owner,
-			  CliTime expires_in, bool with_options)
+void
+lease_environment(LeaseVariables own, const char *name, const char *token, const char *owner,
+				  CliTime expires_in, bool with_options)
 {
-	const char *outer = getenv("DLOCK_TOKENS");
-	char	   *tokens = tokens_extend(outer, name, token);
-	char	   *own[MOST_OWN];
+	char	   *tokens = lease_tokens(getenv("DLOCK_TOKENS"), name, token);
 	char		end[DURATION_SIZE];
-	int			nown = 0;
-	int			ninherited = 0;
 	int			n = 0;
-	char	  **made;
 
-	own[nown++] = text_print("DLOCK_NAME=%s", name);
-	own[nown++] = text_print("DLOCK_TOKEN=%s", token);
-	own[nown++] = text_print("DLOCK_OWNER=%s", owner);
 	clock_print_utc(expires_in, end);
-	own[nown++] = text_print("DLOCK_EXPIRES_AT=%s", end);
-	own[nown++] = text_copy("DLOCK_HELD=1");
-	own[nown++] = text_print("DLOCK_TOKENS=%s", tokens);
+	own[n++] = text_print("DLOCK_NAME=%s", name);
+	own[n++] = text_print("DLOCK_TOKEN=%s", token);
+	own[n++] = text_print("DLOCK_OWNER=%s", owner);
+	own[n++] = text_print("DLOCK_EXPIRES_AT=%s", end);
+	own[n++] = text_print("DLOCK_HELD=1");
+	own[n++] = text_print("DLOCK_TOKENS=%s", tokens);
 	if (with_options)
 	{
-		char	   *options = tokens_options(getenv("PGOPTIONS"), outer, tokens);
+		char	   *options = lease_pgoptions(getenv("PGOPTIONS"), tokens);
 
-		own[nown++] = text_print("PGOPTIONS=%s", options);
+		own[n++] = text_print("PGOPTIONS=%s", options);
 		free(options);
 	}
+	own[n] = NULL;
 	free(tokens);
-
-	while (environ[ninherited] != NULL)
-		ninherited++;
-	made = text_alloc((size_t) (ninherited + nown + 1) * sizeof(*made));
-	for (int i = 0; i < ninherited; i++)
-	{
-		if (!is_replaced(environ[i], own, nown))
-			made[n++] = text_copy(environ[i]);
-	}
-	for (int i = 0; i < nown; i++)
-		made[n++] = own[i];
-	return made;
-}
-
-void
-lease_free_environment(char **environment)
-{
-	for (char **entry = environment; *entry != NULL; entry++)
-		free(*entry);
-	free(environment);
 }

@@ -36,26 +36,18 @@ typedef struct Lease
 	CliTime		deadline;		/* others may have the lock */
 } Lease;
 
-typedef enum LeaseDue
-{
-	LEASE_FINE,
-	LEASE_RENEW,
-	LEASE_TERM,
-	LEASE_KILL
-} LeaseDue;
-
 extern bool lease_plan(LeasePlan *plan, CliTime ttl, CliTime kill_after, bool may_shorten);
 extern CliTime lease_outage(const LeasePlan *plan);
 extern CliTime lease_least_ttl(CliTime kill_after, CliTime outage);
 extern void lease_extend(Lease *lease, CliTime sent);
-extern LeaseDue lease_due(const Lease *lease, CliTime now);
 extern bool lease_is_fresh(const Lease *lease, CliTime now);
 
-extern char *tokens_extend(const char *outer, const char *name, const char *token);
-extern char *tokens_options(const char *options, const char *outer, const char *tokens);
+/* "NAME=value", up to a NULL. */
+typedef char *LeaseVariables[8];
 
-extern char **lease_environment(const char *name, const char *token, const char *owner,
-								CliTime expires_in, bool with_options);
-extern void lease_free_environment(char **environment);
+extern char *lease_tokens(const char *outer, const char *name, const char *token);
+extern char *lease_pgoptions(const char *options, const char *tokens);
+extern void lease_environment(LeaseVariables own, const char *name, const char *token, const char *owner,
+							  CliTime expires_in, bool with_options);
 
 #endif							/* LEASE_H */

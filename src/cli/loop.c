@@ -27,15 +27,29 @@
 #include "loop.h"
 #include "output.h"
 
-static const int caught[] =
+/* What becomes of signals, unless they were ignored before. */
+static struct
 {
-	SIGCHLD, SIGCONT, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH
+	int			signo;
+	bool		ignored;		/* otherwise it is an event */
+	bool		is_set;
+	struct sigaction before;
+}			table[] =
+
+{
+	{.signo = SIGPIPE,.ignored = true},
+	{.signo = SIGTTOU,.ignored = true},
+	{.signo = SIGCHLD},
+	{.signo = SIGCONT},
+	{.signo = SIGINT},
+	{.signo = SIGTERM},
+	{.signo = SIGHUP},
+	{.signo = SIGQUIT},
+	{.signo = SIGUSR1},
+	{.signo = SIGUSR2},
+	{.signo = SIGWINCH},
 };
 
-/* Ignored, if they have their default action. */
-static const int unwanted[] = {SIGPIPE, SIGTTOU};
-
-static bool ignoring[CLI_LENGTH(unwanted)];
 static sigset_t inherited;		/* signals that were blocked */
 static int	ends[2] = {-1, -1};
 
@@ -68,82 +82,62 @@ handle(int signo)
 	errno = saved;
 }
 
-/* Ignore what a message to the wrong place would bring about.  May be called again. */
-void
-signals_ignore_unwanted(void)
+static void
+set_actions(bool events, sigset_t *set)
 {
-	for (size_t i = 0; i < CLI_LENGTH(unwanted); i++)
-	{
-		struct sigaction old;
+	struct sigaction action;
 
-		if (sigaction(unwanted[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
-			ignoring[i] = signal(unwanted[i], SIG_IGN) != SIG_ERR;
+	memset(&action, 0, sizeof(action));
+	action.sa_flags = SA_RESTART;
+	sigfillset(&action.sa_mask);
+	for (size_t i = 0; i < CLI_LENGTH(table); i++)
+	{
+		int			signo = table[i].signo;
+
+		if (table[i].is_set || (!table[i].ignored && !events) || sigaction(signo, NULL, &table[i].before) < 0)
+			continue;
+		action.sa_handler = table[i].ignored ? SIG_IGN : handle;
+		table[i].is_set = (table[i].before.sa_handler != SIG_IGN || signo == SIGCHLD) &&
+			sigaction(signo, &action, NULL) == 0;
+		if (!table[i].ignored)
+			sigaddset(set, signo);
 	}
 }
 
-/* From now on signals are events.  May be called again. */
+/* Ignore what a message to the wrong place would bring about. */
+void
+signals_ignore_unwanted(void)
+{
+	set_actions(false, NULL);
+}
+
+/* From now on signals are events. */
 void
 signals_catch(void)
 {
-	struct sigaction action;
 	sigset_t	set;
 
-	if (ends[0] < 0)
-	{
-		if (!loop_pipe(ends))
-			return;
-		for (int i = 0; i < 2; i++)
-			(void) fcntl(ends[i], F_SETFL, O_NONBLOCK);
-		sigprocmask(SIG_SETMASK, NULL, &inherited);
-	}
-	signals_ignore_unwanted();
-	memset(&action, 0, sizeof(action));
-	action.sa_handler = handle;
-	action.sa_flags = SA_RESTART;
-	sigfillset(&action.sa_mask);
+	if (!loop_pipe(ends))
+		return;
+	for (int i = 0; i < 2; i++)
+		(void) fcntl(ends[i], F_SETFL, O_NONBLOCK);
 	sigemptyset(&set);
-	for (size_t i = 0; i < CLI_LENGTH(caught); i++)
-	{
-		struct sigaction old;
-
-		if (sigaction(caught[i], NULL, &old) == 0 &&
-			(old.sa_handler != SIG_IGN || caught[i] == SIGCHLD))
-			sigaction(caught[i], &action, NULL);
-		sigaddset(&set, caught[i]);
-	}
-	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	set_actions(true, &set);
+	sigprocmask(SIG_UNBLOCK, &set, &inherited);
 }
 
 /* Signals do again what they did when this process began. */
 void
 signals_reset(void)
 {
+	for (size_t i = 0; i < CLI_LENGTH(table); i++)
+	{
+		if (table[i].is_set)
+			sigaction(table[i].signo, &table[i].before, NULL);
+		table[i].is_set = false;
+	}
 	if (ends[0] >= 0)
 		sigprocmask(SIG_SETMASK, &inherited, NULL);
-	for (size_t i = 0; i < CLI_LENGTH(caught); i++)
-	{
-		struct sigaction old;
-
-		if (sigaction(caught[i], NULL, &old) == 0 && old.sa_handler == handle)
-			signal(caught[i], SIG_DFL);
-	}
-	for (size_t i = 0; i < CLI_LENGTH(unwanted); i++)
-	{
-		if (ignoring[i])
-			signal(unwanted[i], SIG_DFL);
-		ignoring[i] = false;
-	}
-}
-
-/* The next signal that has come; zero if there is none. */
-static int
-next_signal(void)
-{
-	unsigned char number;
-
-	if (ends[0] < 0 || read(ends[0], &number, 1) != 1)
-		return 0;
-	return number;
 }
 
 /* Is this one that asks a process to end? */
@@ -185,7 +179,7 @@ signals_interrupt(void)
 
 /*
  * Wait until something happens, or the time has come; an event in which nothing
- * has happened may come earlier.  Signals have to be caught (signals.c).
+ * has happened may come earlier.
  */
 LoopEvent
 loop_wait(Conn *conn, CliTime until)
@@ -193,6 +187,7 @@ loop_wait(Conn *conn, CliTime until)
 	LoopEvent	event = {0, CONN_NOTHING};
 	struct pollfd fds[2];
 	int			nconn = conn_events(conn, &fds[0]);
+	unsigned char signo;
 
 	/* Those that came before this was called are in the pipe. */
 	output_flush();
@@ -201,8 +196,8 @@ loop_wait(Conn *conn, CliTime until)
 	if (clock_poll(fds, nconn + 1, CLI_MIN(until, conn_wake(conn))) < 0)
 		return event;
 
-	if (fds[nconn].revents != 0)
-		event.signal = next_signal();
+	if (fds[nconn].revents != 0 && read(ends[0], &signo, 1) == 1)
+		event.signal = signo;
 	event.conn = conn_step(conn, (nconn > 0) ? fds[0].revents : 0);
 	return event;
 }

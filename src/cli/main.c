@@ -8,33 +8,18 @@
  *	  of the extension's inside.  The map of the files, lowest layer first; each
  *	  includes only lower ones:
  *
- *	  0	cli.h			exit codes, spans of time
- *	  1	text.c			strings that grow
- *		clock.c			the clock of deadlines
- *		duration.c		spans as people write them
- *		lease.c			the deadline of a lease, pure
- *		pipe.c			pipes for this process only
- *		signals.c		signals as events
- *	  2	tokens.c		the setting dlock.tokens, pure
- *		process.c		owners, random numbers, descriptors
- *		output.c		messages, tables, JSON
- *		terminal.c		whose the terminal is
- *	  3	options.c		options and help
- *		childenv.c		the environment of the command that is run
- *		rows.c			answers as tables or JSON
- *		connparams.c	what is added to the user's connection parameters
- *		connerror.c		what an error means
- *	  4	conn.c			the connection, which may come and go
- *		guardian.c		the process that ends the command if we cannot
- *	  5	loop.c			waiting for all of these
- *		child.c			the command that is run
- *	  6	grant.c			acquire and give back
+ *	  0	cli.c			exit codes, strings, spans of time, the clock
+ *	  1	output.c		messages, tables, JSON
+ *		lease.c			the deadline of a lease, and what its command is told; pure
+ *	  2	options.c		options and help
+ *		conn.c			the connection, which may come and go: all of libpq
+ *	  3	loop.c			waiting for the connection, signals and the clock
+ *	  4	child.c			the command that is run
+ *		grant.c			acquire and give back
  *		capture.c		the same for tasks
- *		target.c		a lease by its token or owner
- *		observe.c		watching who holds a lock
- *	  7	hold.c			run a command and keep its lease
- *	  8	cmd_*.c			one for each command
- *	  9	main.c			this file: the table of commands
+ *	  5	hold.c			run a command and keep its lease
+ *	  6	cmd_*.c			the commands
+ *	  7	main.c			this file: the table of commands
  *
  * IDENTIFICATION
  *	  src/cli/main.c
@@ -46,7 +31,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "options.h"
 #include "output.h"
 
 static const Command *const commands[] =
@@ -58,8 +43,8 @@ static const Command *const commands[] =
 
 /*
  * See to it that the first three descriptors are in use, so that no socket becomes
- * what messages are written to.  Who uses one that was closed gets an error
- * still, and a command that we execute finds it closed.
+ * what messages are written to.  To use one that was closed is an error still, and
+ * the command that we execute finds it closed.
  */
 static void
 fill_standard(void)
@@ -71,7 +56,7 @@ fill_standard(void)
 	}
 }
 
-static void
+static int
 print_help(void)
 {
 	printf("dlock holds lease locks in a PostgreSQL server.\n\n"
@@ -92,11 +77,12 @@ print_help(void)
 		   "  77   no permission\n"
 		   "  126  the command cannot be executed\n"
 		   "  127  the command was not found\n");
+	return output_finish();
 }
 
 /*
- * The command that the words begin with; "count" is how many words it has, or
- * 1 if there is none.
+ * The command that the words begin with, in one word or two; "count" is how many it
+ * has.  NULL: there is none.
  */
 static const Command *
 find_command(int argc, char **argv, int *count)
@@ -105,44 +91,41 @@ find_command(int argc, char **argv, int *count)
 	{
 		const char *name = commands[i]->name;
 		size_t		first = strcspn(name, " ");
-		bool		has_two = name[first] != '\0';
 
-		if (strlen(argv[0]) != first || strncmp(argv[0], name, first) != 0)
-			continue;
-		if (!has_two || (argc > 1 && strcmp(argv[1], name + first + 1) == 0))
-		{
-			*count = 1 + has_two;
+		*count = (name[first] == '\0') ? 1 : 2;
+		if (argc >= *count && strlen(argv[0]) == first && strncmp(argv[0], name, first) == 0 &&
+			(*count == 1 || strcmp(argv[1], name + first + 1) == 0))
 			return commands[i];
-		}
 	}
-	*count = 1;
 	return NULL;
 }
 
-/* Print the commands of two words that begin with this one; false if there are none. */
 static bool
-print_group(const char *first)
+is_help(const char *argument)
 {
-	size_t		length = strlen(first);
-	bool		found = false;
-
-	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
-	{
-		const char *name = commands[i]->name;
-
-		if (strncmp(name, first, length) != 0 || name[length] != ' ')
-			continue;
-		printf("  dlock %-14s %s\n", name, commands[i]->summary);
-		found = true;
-	}
-	return found;
+	return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
-/* There is no such command, or only the first of its two words. */
 static int
-complain(int argc, char **argv)
+print_tasks(void)
 {
-	if (strcmp(argv[0], "task") != 0)
+	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
+	{
+		if (strncmp(commands[i]->name, "task ", 5) == 0)
+			printf("  dlock %-14s %s\n", commands[i]->name, commands[i]->summary);
+	}
+	return output_finish();
+}
+
+/* There is no such command, or only the first of its two words.  Returns an exit code. */
+static int
+miss_command(int argc, char **argv, bool wants_help)
+{
+	bool		is_task = strcmp(argv[0], "task") == 0;
+
+	if (is_task && ((wants_help && argc == 1) || (argc > 1 && is_help(argv[1]))))
+		return print_tasks();
+	if (!is_task)
 		output_error(CLI_EXIT_USAGE, "there is no command \"%s\"", argv[0]);
 	else if (argc < 2 || argv[1][0] == '-')
 		output_error(CLI_EXIT_USAGE, "\"dlock task\" needs put, capture, finish, fail or list");
@@ -153,13 +136,7 @@ complain(int argc, char **argv)
 	return options_usage(NULL);
 }
 
-static bool
-is_help(const char *argument)
-{
-	return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
-}
-
-/* Without a command to say which options there are, is --json among them? */
+/* Is a mistake in the options to be told in JSON? */
 static bool
 asks_for_json(int argc, char **argv)
 {
@@ -171,33 +148,12 @@ asks_for_json(int argc, char **argv)
 	return false;
 }
 
-/* dlock help [COMMAND], or what is an option of no command. */
-static int
-run_help(int argc, char **argv)
-{
-	const Command *command = NULL;
-	int			words;
-
-	if (argc == 1 && print_group(argv[0]))
-		return output_finish();
-	if (argc > 0)
-	{
-		command = find_command(argc, argv, &words);
-		if (command == NULL)
-			return complain(argc, argv);
-	}
-	if (command != NULL)
-		options_help(command);
-	else
-		print_help();
-	return output_finish();
-}
-
 int
 main(int argc, char **argv)
 {
 	const Command *command;
 	Options		options;
+	bool		wants_help;
 	int			first;
 	int			words;
 
@@ -213,21 +169,22 @@ main(int argc, char **argv)
 		printf("dlock %s\n", DLOCK_VERSION);
 		return output_finish();
 	}
-	if (is_help(argv[1]))
-		return run_help(0, NULL);
-	if (strcmp(argv[1], "help") == 0)
-		return run_help((argc > 2 && !is_help(argv[2])) ? argc - 2 : 0, argv + 2);
+	wants_help = strcmp(argv[1], "help") == 0;
+	if (is_help(argv[1]) || (wants_help && (argc == 2 || is_help(argv[2]))))
+		return print_help();
+	argc -= 1 + wants_help;
+	argv += 1 + wants_help;
 
-	if (argc > 2 && is_help(argv[2]) && print_group(argv[1]))
-		return output_finish();
-
-	command = find_command(argc - 1, argv + 1, &words);
+	command = find_command(argc, argv, &words);
 	if (command == NULL)
-		return complain(argc - 1, argv + 1);
-	argc -= words;
-	argv += words;
+		return miss_command(argc, argv, wants_help);
+	if (wants_help)
+	{
+		options_help(command);
+		return output_finish();
+	}
+	argc -= words - 1;
+	argv += words - 1;
 	first = options_parse(command, argc, argv, &options);
-	if (first < 0)
-		return -1 - first;
-	return command->run(&options, argc - first, argv + first);
+	return (first < 0) ? -1 - first : command->run(&options, argc - first, argv + first);
 }

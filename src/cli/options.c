@@ -4,9 +4,9 @@
  *	  The options of all commands, and the help that is made of them.
  *
  * NOTES
- *	  One table says of each option which commands take it, how it is written
- *	  and what it means, so the parser and the help cannot differ.  A letter may
- *	  stand in it twice, for different commands.
+ *	  One table says of each option which commands take it, how it is written,
+ *	  where its argument goes and what it means, so the parser and the help cannot
+ *	  differ.  A name or a letter may stand in it twice, for different commands.
  *
  * IDENTIFICATION
  *	  src/cli/options.c
@@ -28,76 +28,86 @@
 #define ACQUIRERS	(CMD_RUN | CMD_ACQUIRE | CMD_ELECT)
 #define RUNNERS		(CMD_RUN | CMD_ELECT)
 
-/* From one look to the next, of status --watch. */
-#define WATCH_EVERY		(2 * CLI_SECOND)
+/* A span that has to be more than zero, if it may be left out and is. */
+#define SOME_SPAN	(2 * CLI_SECOND)
 
-typedef enum OptionId
+/* What kind of argument an option has, and what becomes of it. */
+typedef enum OptionKind
 {
-	OPT_CONNINFO = 1, OPT_JSON, OPT_QUIET, OPT_VERBOSE, OPT_HELP,
-	OPT_NONBLOCK, OPT_WAIT, OPT_SHARED, OPT_EXCLUSIVE, OPT_MODE, OPT_PERMITS, OPT_TTL, OPT_OWNER,
-	OPT_LOCK_DELAY, OPT_MIN_HOLD, OPT_PAYLOAD, OPT_PATH, OPT_EXIT,
-	OPT_SHELL, OPT_KILL_AFTER, OPT_OUTAGE, OPT_SIGNAL, OPT_ON_LOST, OPT_NO_TOKENS,
-	OPT_ONCE_PER, OPT_STATE, OPT_PRIORITY, OPT_DELAY, OPT_ERROR,
-	OPT_REASON, OPT_ONCE, OPT_OBSERVE, OPT_COUNT, OPT_WATCH
-} OptionId;
+	OPT_HELP,
+	OPT_FLAG,
+	OPT_NONBLOCK, OPT_SHARED, OPT_EXCLUSIVE,
+	OPT_TEXT,
+	OPT_WORD,					/* not empty */
+	OPT_NUMBER,					/* of 32 bits; kept as text */
+	OPT_COUNT,					/* 1 or more */
+	OPT_CODE,					/* an exit code */
+	OPT_SPAN,					/* without limit, if it is left out */
+	OPT_SOME,					/* more than zero */
+	OPT_SIGNAL,
+	OPT_ON_LOST
+} OptionKind;
+
+#define FIELD(name)	offsetof(Options, name)
 
 static const struct
 {
-	OptionId	id;
+	OptionKind	kind;
 	unsigned	commands;
 	char		letter;			/* or zero */
 	const char *name;
 	const char *argument;		/* NULL: takes none; in brackets: or none */
+	size_t		field;			/* of Options */
 	const char *help;
 }			table[] =
 
 {
-	{OPT_NONBLOCK, CMD_RUN | CMD_ACQUIRE, 'n', "nonblock", NULL, "do not wait for the lock"},
-	{OPT_WAIT, ACQUIRERS | CMD_WAIT, 'w', "wait", "SPAN", "wait no longer than this; without it, wait\nas long as it takes"},
-	{OPT_WAIT, ACQUIRERS | CMD_WAIT, 0, "timeout", "SPAN", "the same as --wait"},
-	{OPT_WAIT, CMD_CAPTURE, 0, "wait", "[=SPAN]", "wait for a task, no longer than this if it is\ngiven"},
-	{OPT_WAIT, CMD_CAPTURE, 0, "timeout", "SPAN", "the same as --wait=SPAN"},
-	{OPT_ONCE_PER, CMD_RUN, 0, "once-per", "SPAN", "run it once in each slot of time so long, of\nall machines"},
-	{OPT_EXCLUSIVE, CMD_RUN | CMD_ACQUIRE, 'x', "exclusive", NULL, "an exclusive lock (the default)"},
-	{OPT_SHARED, CMD_RUN | CMD_ACQUIRE, 's', "shared", NULL, "a shared lock"},
-	{OPT_MODE, CMD_RUN | CMD_ACQUIRE, 0, "mode", "MODE", "exclusive, shared, NL, CR, CW, PR, PW or EX"},
-	{OPT_PERMITS, CMD_RUN | CMD_ACQUIRE, 0, "permits", "N", "one permit of a semaphore with N"},
-	{OPT_PATH, CMD_RUN | CMD_ACQUIRE, 0, "path", NULL, "NAME is a place in a hierarchy, such as a/b/c"},
-	{OPT_TTL, ACQUIRERS | CMD_RENEW, 0, "ttl", "SPAN", "time to live of the lease (60s; of acquire\n30s; of renew the one that it has)"},
-	{OPT_TTL, CMD_CAPTURE, 0, "ttl", "SPAN", "how long the task is yours (30s)"},
-	{OPT_OWNER, ACQUIRERS | CMD_RENEW | CMD_RELEASE, 0, "owner", "TEXT", "owner of the lease"},
-	{OPT_OWNER, CMD_CAPTURE, 0, "owner", "TEXT", "who works on it, for others to see"},
-	{OPT_LOCK_DELAY, ACQUIRERS, 0, "lock-delay", "SPAN", "keep the lock closed for so long if the lease\nexpires or is ended by force"},
-	{OPT_MIN_HOLD, CMD_RUN | CMD_ACQUIRE, 0, "min-hold", "SPAN", "keep the lock for so long even if it is\nreleased before"},
-	{OPT_PAYLOAD, ACQUIRERS, 0, "payload", "JSON", "kept with the lease, for others to see"},
-	{OPT_PAYLOAD, CMD_PUT, 0, "payload", "JSON", "what there is to do"},
-	{OPT_PRIORITY, CMD_PUT, 0, "priority", "N", "tasks with smaller numbers come first (0)"},
-	{OPT_STATE, CMD_PUT | CMD_FINISH | CMD_FAIL, 0, "state", "STATE", "the task's new state, not the queue's own"},
-	{OPT_STATE, CMD_CAPTURE | CMD_LIST, 0, "state", "STATE", "only tasks in this state"},
-	{OPT_DELAY, CMD_PUT | CMD_FAIL, 0, "delay", "SPAN", "the task cannot be captured for so long"},
-	{OPT_ERROR, CMD_FAIL, 0, "error", "TEXT", "what went wrong; it is kept with the task"},
-	{OPT_EXIT, CMD_RUN | CMD_ACQUIRE | CMD_WAIT, 'E', "conflict-exit-code", "CODE", "exit code if the lock is not to be had (75)"},
-	{OPT_EXIT, CMD_CAPTURE, 'E', "conflict-exit-code", "CODE", "exit code if there is no task (75)"},
-	{OPT_SHELL, RUNNERS, 'c', "command", "STRING", "run this by sh -c, instead of COMMAND"},
-	{OPT_KILL_AFTER, RUNNERS, 0, "kill-after", "SPAN", "from the first signal to KILL, when the command\nhas to end (5s)"},
-	{OPT_OUTAGE, RUNNERS, 0, "outage", "SPAN", "the command has to outlast an outage of the\nserver this long; without --ttl, this chooses\nit (53s with the default ttl)"},
-	{OPT_SIGNAL, RUNNERS, 0, "signal", "NAME", "the first signal (TERM)"},
-	{OPT_ON_LOST, RUNNERS, 0, "on-lost", "ACTION", "when the lease is lost, kill the command (the\ndefault), or warn"},
-	{OPT_NO_TOKENS, RUNNERS, 0, "no-tokens", NULL, "leave PGOPTIONS of the command alone"},
-	{OPT_ONCE, CMD_ELECT, 0, "once", NULL, "end when the command has ended, or its lease"},
-	{OPT_OBSERVE, CMD_ELECT, 0, "observe", NULL, "print each new leader, and do not campaign"},
-	{OPT_REASON, CMD_FORCE, 0, "reason", "TEXT", "why; it is written to the server's log"},
-	{OPT_COUNT, CMD_WATCH, 'n', "count", "N", "end after so many"},
-	{OPT_COUNT, CMD_CAPTURE, 'n', "count", "N", "capture up to so many (1)"},
-	{OPT_WATCH, CMD_STATUS, 0, "watch", "[=SPAN]", "show it again every SPAN (2s)"},
-	{OPT_CONNINFO, CMD_ALL, 'd', "dbname", "CONNINFO", "database, connection string or URI; PG*\nvariables otherwise"},
-	{OPT_JSON, CMD_ALL, 0, "json", NULL, "print JSON, an object a line, errors too"},
-	{OPT_QUIET, CMD_ALL, 'q', "quiet", NULL, "say only what the exit code does not"},
-	{OPT_VERBOSE, CMD_ALL, 'v', "verbose", NULL, "say more"},
-	{OPT_HELP, CMD_ALL, 'h', "help", NULL, "this help"},
+	{OPT_NONBLOCK, CMD_RUN | CMD_ACQUIRE, 'n', "nonblock", NULL, FIELD(wait), "do not wait for the lock"},
+	{OPT_SPAN, ACQUIRERS | CMD_WAIT, 'w', "wait", "SPAN", FIELD(wait), "wait no longer than this; without it, wait\nas long as it takes"},
+	{OPT_SPAN, ACQUIRERS | CMD_WAIT, 0, "timeout", "SPAN", FIELD(wait), "the same as --wait"},
+	{OPT_SPAN, CMD_CAPTURE, 0, "wait", "[=SPAN]", FIELD(wait), "wait for a task, no longer than this if it is\ngiven"},
+	{OPT_SPAN, CMD_CAPTURE, 0, "timeout", "SPAN", FIELD(wait), "the same as --wait=SPAN"},
+	{OPT_SOME, CMD_RUN, 0, "once-per", "SPAN", FIELD(once_per), "run it once in each slot of time so long, of\nall machines"},
+	{OPT_EXCLUSIVE, CMD_RUN | CMD_ACQUIRE, 'x', "exclusive", NULL, FIELD(mode), "an exclusive lock (the default)"},
+	{OPT_SHARED, CMD_RUN | CMD_ACQUIRE, 's', "shared", NULL, FIELD(mode), "a shared lock"},
+	{OPT_TEXT, CMD_RUN | CMD_ACQUIRE, 0, "mode", "MODE", FIELD(mode), "exclusive, shared, NL, CR, CW, PR, PW or EX"},
+	{OPT_NUMBER, CMD_RUN | CMD_ACQUIRE, 0, "permits", "N", FIELD(permits), "one permit of a semaphore with N"},
+	{OPT_FLAG, CMD_RUN | CMD_ACQUIRE, 0, "path", NULL, FIELD(path), "NAME is a place in a hierarchy, such as a/b/c"},
+	{OPT_SOME, ACQUIRERS | CMD_RENEW, 0, "ttl", "SPAN", FIELD(ttl), "time to live of the lease (60s; of acquire\n30s; of renew the one that it has)"},
+	{OPT_SOME, CMD_CAPTURE, 0, "ttl", "SPAN", FIELD(ttl), "how long the task is yours (30s)"},
+	{OPT_WORD, ACQUIRERS | CMD_RENEW | CMD_RELEASE, 0, "owner", "TEXT", FIELD(owner), "owner of the lease"},
+	{OPT_WORD, CMD_CAPTURE, 0, "owner", "TEXT", FIELD(owner), "who works on it, for others to see"},
+	{OPT_SPAN, ACQUIRERS, 0, "lock-delay", "SPAN", FIELD(lock_delay), "keep the lock closed for so long if the lease\nexpires or is ended by force"},
+	{OPT_SPAN, CMD_RUN | CMD_ACQUIRE, 0, "min-hold", "SPAN", FIELD(min_hold), "keep the lock for so long even if it is\nreleased before"},
+	{OPT_TEXT, ACQUIRERS, 0, "payload", "JSON", FIELD(payload), "kept with the lease, for others to see"},
+	{OPT_TEXT, CMD_PUT, 0, "payload", "JSON", FIELD(payload), "what there is to do"},
+	{OPT_NUMBER, CMD_PUT, 0, "priority", "N", FIELD(priority), "tasks with smaller numbers come first (0)"},
+	{OPT_TEXT, CMD_PUT | CMD_FINISH | CMD_FAIL, 0, "state", "STATE", FIELD(state), "the task's new state, not the queue's own"},
+	{OPT_TEXT, CMD_CAPTURE | CMD_LIST, 0, "state", "STATE", FIELD(state), "only tasks in this state"},
+	{OPT_SPAN, CMD_PUT | CMD_FAIL, 0, "delay", "SPAN", FIELD(delay), "the task cannot be captured for so long"},
+	{OPT_TEXT, CMD_FAIL, 0, "error", "TEXT", FIELD(error), "what went wrong; it is kept with the task"},
+	{OPT_CODE, CMD_RUN | CMD_ACQUIRE | CMD_WAIT, 'E', "conflict-exit-code", "CODE", FIELD(refused_exit), "exit code if the lock is not to be had (75)"},
+	{OPT_CODE, CMD_CAPTURE, 'E', "conflict-exit-code", "CODE", FIELD(refused_exit), "exit code if there is no task (75)"},
+	{OPT_TEXT, RUNNERS, 'c', "command", "STRING", FIELD(shell), "run this by sh -c, instead of COMMAND"},
+	{OPT_SPAN, RUNNERS, 0, "kill-after", "SPAN", FIELD(kill_after), "from the first signal to KILL, when the command\nhas to end (5s)"},
+	{OPT_SPAN, RUNNERS, 0, "outage", "SPAN", FIELD(outage), "the command has to outlast an outage of the\nserver this long; without --ttl, this chooses\nit (53s with the default ttl)"},
+	{OPT_SIGNAL, RUNNERS, 0, "signal", "NAME", FIELD(signal), "the first signal (TERM)"},
+	{OPT_ON_LOST, RUNNERS, 0, "on-lost", "ACTION", FIELD(on_lost), "when the lease is lost, kill the command (the\ndefault), or warn"},
+	{OPT_FLAG, RUNNERS, 0, "no-tokens", NULL, FIELD(no_tokens), "leave PGOPTIONS of the command alone"},
+	{OPT_FLAG, CMD_ELECT, 0, "once", NULL, FIELD(once), "end when the command has ended, or its lease"},
+	{OPT_FLAG, CMD_ELECT, 0, "observe", NULL, FIELD(observe), "print each new leader, and do not campaign"},
+	{OPT_WORD, CMD_FORCE, 0, "reason", "TEXT", FIELD(reason), "why; it is written to the server's log"},
+	{OPT_COUNT, CMD_WATCH, 'n', "count", "N", FIELD(count), "end after so many"},
+	{OPT_COUNT, CMD_CAPTURE, 'n', "count", "N", FIELD(count), "capture up to so many (1)"},
+	{OPT_SOME, CMD_STATUS, 0, "watch", "[=SPAN]", FIELD(watch), "show it again every SPAN (2s)"},
+	{OPT_TEXT, CMD_ALL, 'd', "dbname", "CONNINFO", FIELD(conninfo), "database, connection string or URI; PG*\nvariables otherwise"},
+	{OPT_FLAG, CMD_ALL, 0, "json", NULL, FIELD(json), "print JSON, an object a line, errors too"},
+	{OPT_FLAG, CMD_ALL, 'q', "quiet", NULL, FIELD(quiet), "say only what the exit code does not"},
+	{OPT_FLAG, CMD_ALL, 'v', "verbose", NULL, FIELD(verbose), "say more"},
+	{OPT_HELP, CMD_ALL, 'h', "help", NULL, 0, "this help"},
 };
 
-/* For what has no letter, getopt_long() answers with the id and this. */
+/* getopt_long() answers with a letter, or with this and the row of a long option. */
 #define NO_LETTER	256
 
 static const struct
@@ -152,125 +162,50 @@ parse_signal(const char *text, int *number)
 	return parse_int(text, 1, 64, number);
 }
 
-/* A span that must not be zero. */
-static bool
-parse_some(const char *text, CliTime *span)
-{
-	return duration_parse(text, span) && *span > 0;
-}
-
-static bool
-parse_on_lost(const char *text, OptionsOnLost *action)
-{
-	*action = (strcmp(text, "warn") == 0) ? ON_LOST_WARN : ON_LOST_KILL;
-	return strcmp(text, "warn") == 0 || strcmp(text, "kill") == 0;
-}
-
-/* Take an option of a task; false if its argument is not understood. */
-static bool
-take_of_task(Options *options, OptionId id, const char *argument)
-{
-	int			number;
-
-	if (id == OPT_DELAY)
-		return duration_parse(argument, &options->delay);
-	if (id == OPT_PRIORITY)
-	{
-		options->priority = argument;
-		return parse_int(argument, INT32_MIN, INT32_MAX, &number);
-	}
-	if (id == OPT_STATE)
-		options->state = argument;
-	else
-		options->error = argument;
-	return true;
-}
-
 /* Take an option; false if its argument is not understood. */
 static bool
-take(Options *options, OptionId id, const char *argument)
+take(Options *options, OptionKind kind, size_t field, const char *argument)
 {
+	void	   *at = (char *) options + field;
 	int			number;
 
-	switch (id)
+	switch (kind)
 	{
-		case OPT_CONNINFO:
-			options->conninfo = argument;
-			return true;
-		case OPT_JSON:
-			return options->json = true;
-		case OPT_QUIET:
-			return options->quiet = true;
-		case OPT_VERBOSE:
-			return options->verbose = true;
+		case OPT_HELP:
+			return false;
+		case OPT_FLAG:
+			return *(bool *) at = true;
 		case OPT_NONBLOCK:
-			options->wait = 0;
+			*(CliTime *) at = 0;
 			return true;
-		case OPT_WAIT:
-			options->wait = CLI_FOREVER;
-			return argument == NULL || duration_parse(argument, &options->wait);
 		case OPT_SHARED:
-			options->mode = "shared";
+			*(const char **) at = "shared";
 			return true;
 		case OPT_EXCLUSIVE:
-			options->mode = "exclusive";
+			*(const char **) at = "exclusive";
 			return true;
-		case OPT_MODE:
-			options->mode = argument;
-			return true;
-		case OPT_PERMITS:
-			options->permits = argument;
-			return parse_int(argument, 1, INT32_MAX, &number);
-		case OPT_TTL:
-			return parse_some(argument, &options->ttl);
-		case OPT_OWNER:
-			options->owner = argument;
-			return *argument != '\0';
-		case OPT_LOCK_DELAY:
-			return duration_parse(argument, &options->lock_delay);
-		case OPT_MIN_HOLD:
-			return duration_parse(argument, &options->min_hold);
-		case OPT_PAYLOAD:
-			options->payload = argument;
-			return true;
-		case OPT_PATH:
-			return options->path = true;
-		case OPT_EXIT:
-			return parse_int(argument, 0, 255, &options->refused_exit);
-		case OPT_SHELL:
-			options->shell = argument;
-			return true;
-		case OPT_KILL_AFTER:
-			return duration_parse(argument, &options->kill_after);
-		case OPT_OUTAGE:
-			return duration_parse(argument, &options->outage);
-		case OPT_SIGNAL:
-			return parse_signal(argument, &options->signal);
-		case OPT_ON_LOST:
-			return parse_on_lost(argument, &options->on_lost);
-		case OPT_NO_TOKENS:
-			return options->no_tokens = true;
-		case OPT_ONCE_PER:
-			return parse_some(argument, &options->once_per);
-		case OPT_STATE:
-		case OPT_PRIORITY:
-		case OPT_DELAY:
-		case OPT_ERROR:
-			return take_of_task(options, id, argument);
-		case OPT_REASON:
-			options->reason = argument;
-			return *argument != '\0';
-		case OPT_ONCE:
-			return options->once = true;
-		case OPT_OBSERVE:
-			return options->observe = true;
+		case OPT_TEXT:
+		case OPT_WORD:
+			*(const char **) at = argument;
+			return kind == OPT_TEXT || *argument != '\0';
+		case OPT_NUMBER:
+			*(const char **) at = argument;
+			return parse_int(argument, INT32_MIN, INT32_MAX, &number);
 		case OPT_COUNT:
-			return parse_int(argument, 1, INT32_MAX, &options->count);
-		case OPT_WATCH:
-			options->watch = WATCH_EVERY;
-			return argument == NULL || parse_some(argument, &options->watch);
-		case OPT_HELP:
-			break;
+			return parse_int(argument, 1, INT32_MAX, at);
+		case OPT_CODE:
+			return parse_int(argument, 0, 255, at);
+		case OPT_SPAN:
+			*(CliTime *) at = CLI_FOREVER;
+			return argument == NULL || duration_parse(argument, at);
+		case OPT_SOME:
+			*(CliTime *) at = SOME_SPAN;
+			return argument == NULL || (duration_parse(argument, at) && *(CliTime *) at > 0);
+		case OPT_SIGNAL:
+			return parse_signal(argument, at);
+		case OPT_ON_LOST:
+			*(OptionsOnLost *) at = (strcmp(argument, "warn") == 0) ? ON_LOST_WARN : ON_LOST_KILL;
+			return strcmp(argument, "warn") == 0 || strcmp(argument, "kill") == 0;
 	}
 	return false;
 }
@@ -297,7 +232,7 @@ describe(const Command *command, char *letters, struct option *longs)
 		longs->name = table[i].name;
 		longs->has_arg = is_optional(table[i].argument) ? optional_argument :
 			(table[i].argument != NULL) ? required_argument : no_argument;
-		longs->val = (table[i].letter != 0) ? table[i].letter : NO_LETTER + (int) table[i].id;
+		longs->val = NO_LETTER + (int) i;
 		longs++;
 		if (table[i].letter == 0)
 			continue;
@@ -313,10 +248,11 @@ describe(const Command *command, char *letters, struct option *longs)
 static int
 find_row(const Command *command, int found)
 {
+	if (found >= NO_LETTER)
+		return found - NO_LETTER;
 	for (size_t i = 0; i < CLI_LENGTH(table); i++)
 	{
-		if ((table[i].commands & command->bit) != 0 &&
-			found == ((table[i].letter != 0) ? table[i].letter : NO_LETTER + (int) table[i].id))
+		if ((table[i].commands & command->bit) != 0 && table[i].letter == found)
 			return (int) i;
 	}
 	return -1;
@@ -357,35 +293,6 @@ check_together(const Command *command, const Options *options, int arguments)
 }
 
 /*
- * See how messages are to be printed.  That is done first, and whatever else is
- * wrong, so that messages about the other options obey it.
- */
-static void
-init_output(const Command *command, int argc, char **argv, const char *letters,
-			const struct option *longs)
-{
-	OutputLevel level = OUTPUT_NORMAL;
-	bool		json = false;
-	int			found;
-
-	while ((found = getopt_long(argc, argv, letters, longs, NULL)) != -1)
-	{
-		int			row = find_row(command, found);
-		OptionId	id = (row < 0) ? OPT_HELP : table[row].id;
-
-		json |= id == OPT_JSON;
-		if (id == OPT_QUIET)
-			level = OUTPUT_QUIET;
-		else if (id == OPT_VERBOSE && level != OUTPUT_QUIET)
-			level = OUTPUT_VERBOSE;
-	}
-	output_init(level, json);
-
-	/* From the beginning, and with what getopt_long() remembers forgotten. */
-	optind = 0;
-}
-
-/*
  * Parse the options of a command, whose name is argv[0].  Returns the index of
  * the first argument; or, negative, -1 - an exit code, if there is nothing more
  * to do.
@@ -416,19 +323,18 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 		options->wait = 0;
 	describe(command, letters, longs);
 	opterr = 0;
-	init_output(command, argc, argv, letters, longs);
 	while ((found = getopt_long(argc, argv, letters, longs, NULL)) != -1)
 	{
 		int			row = find_row(command, found);
 
 		if (row < 0)
 			return -1 - complain(command, found, argv);
-		if (table[row].id == OPT_HELP)
+		if (table[row].kind == OPT_HELP)
 		{
 			options_help(command);
 			return -1 - output_finish();
 		}
-		if (!take(options, table[row].id, optarg))
+		if (!take(options, table[row].kind, table[row].field, optarg))
 		{
 			output_error(CLI_EXIT_USAGE, "option \"--%s\" does not take \"%s\"", table[row].name, optarg);
 			if (strstr(table[row].argument, "SPAN") != NULL)
@@ -436,6 +342,7 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 			return -1 - options_usage(command->name);
 		}
 	}
+	output_init(options->quiet ? OUTPUT_QUIET : options->verbose ? OUTPUT_VERBOSE : OUTPUT_NORMAL, options->json);
 	if (!check_together(command, options, argc - optind))
 		return -1 - options_usage(command->name);
 	return optind;

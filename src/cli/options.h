@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * options.h
- *	  The options of all commands, and the help that is made of them.
+ *	  The commands, their options, and the help that is made of them.
  *
  * IDENTIFICATION
  *	  src/cli/options.h
@@ -79,7 +79,7 @@ typedef struct Options
 	bool		once;
 	bool		observe;
 	int			count;			/* negative: no limit */
-	CliTime		watch;			/* from one look to the next */
+	CliTime		watch;			/* from one table to the next */
 } Options;
 
 typedef struct Command
@@ -94,6 +94,26 @@ typedef struct Command
 								 * the first */
 	int			(*run) (const Options *options, int argc, char **argv);
 } Command;
+
+/* One in each cmd_<name>.c, or several of a kind. */
+extern const Command cmd_run;
+extern const Command cmd_acquire;
+extern const Command cmd_renew;
+extern const Command cmd_release;
+extern const Command cmd_check;
+extern const Command cmd_status;
+extern const Command cmd_wait;
+extern const Command cmd_watch;
+extern const Command cmd_force_release;
+extern const Command cmd_elect;
+extern const Command cmd_task_put;
+extern const Command cmd_task_capture;
+extern const Command cmd_task_finish;
+extern const Command cmd_task_fail;
+extern const Command cmd_task_list;
+
+/* cmd_watch.c */
+extern int	watch_leader(const Options *options, const char *name);
 
 extern int	options_parse(const Command *command, int argc, char **argv, Options *options);
 extern void options_help(const Command *command);

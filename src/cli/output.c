@@ -15,9 +15,9 @@
  *
  *	  A process that keeps a lease must not wait for the reader of its messages, be
  *	  it a pager that shows another page or a terminal that was stopped by ^S.  It
- *	  drops what would have to wait.  A pipe or a terminal that is opened once
- *	  more can be written to without waiting, while other users of our standard
- *	  error find it unchanged.
+ *	  drops what would have to wait.  A pipe or a terminal that is opened once more
+ *	  can be written to without waiting, while other users of our standard error
+ *	  find it unchanged.
  *
  * IDENTIFICATION
  *	  src/cli/output.c
@@ -29,14 +29,15 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "libpq-fe.h"
-
 #include "output.h"
+
+#define TYPE_JSONB	3802		/* as in pg_type */
 
 static OutputLevel level = OUTPUT_NORMAL;
 static bool json = false;
@@ -69,52 +70,27 @@ output_is_json(void)
 
 /* ---- text ---- */
 
-static int
-utf8(void)
-{
-	static int	encoding = -1;
-
-	if (encoding < 0)
-		encoding = pg_char_to_encoding("UTF8");
-	return encoding;
-}
-
-/* The code point of a well-formed character of so many bytes. */
-static unsigned
-code_point(const char *text, int length)
-{
-	unsigned	code = (unsigned char) text[0];
-
-	if (length > 1)
-		code &= 0xFFu >> (length + 1);
-	for (int i = 1; i < length; i++)
-		code = code << 6 | ((unsigned char) text[i] & 0x3F);
-	return code;
-}
-
 /*
- * Bytes of the character at the start of a text; zero if it is not well formed.
- * Arguments may be anything, and readers of JSON are strict: no longer form than
- * needed, no surrogates, nothing beyond the last code point.
+ * Decode the character at the start of a text.  Returns how many bytes it has; zero
+ * if it is not well formed.  Arguments may be anything, and readers of JSON are
+ * strict: no longer form than needed, no surrogates, nothing beyond the last code point.
  */
 static int
-char_length(const char *text)
+decode(const char *text, unsigned *code)
 {
 	static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-	int			length = PQmblen(text, utf8());
-	unsigned	code;
+	unsigned	first = (unsigned char) text[0];
+	int			length = (first < 0x80) ? 1 : (first < 0xC0) ? 0 : (first < 0xE0) ? 2 : (first < 0xF0) ? 3 :
+		(first < 0xF8) ? 4 : 0;
 
-	if ((unsigned char) text[0] < 0x80)
-		return 1;
-	if (length < 2 || length > 4)
-		return 0;
+	*code = (length == 1) ? first : first & (0xFFu >> (length + 1));
 	for (int i = 1; i < length; i++)
 	{
 		if (((unsigned char) text[i] & 0xC0) != 0x80)
 			return 0;
+		*code = *code << 6 | ((unsigned char) text[i] & 0x3F);
 	}
-	code = code_point(text, length);
-	return (code < least[length] || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) ? 0 : length;
+	return (*code < least[length] || *code > 0x10FFFF || (*code >= 0xD800 && *code <= 0xDFFF)) ? 0 : length;
 }
 
 /* Does a character change how others are shown?  Marks of direction do. */
@@ -133,24 +109,17 @@ is_hostile(unsigned code)
 static int
 show_char(const char *text, char *shown, int *width)
 {
-	int			length = char_length(text);
 	unsigned	code;
+	int			length = decode(text, &code);
 
-	if (length == 0)
-	{
-		*width = sprintf(shown, "\\x%02x", (unsigned char) text[0]);
-		return 1;
-	}
-	code = code_point(text, length);
-	*width = PQdsplen(text, utf8());
-	if (*width < 0 || is_hostile(code))
-		*width = sprintf(shown, (code < 0x100) ? "\\x%02x" : "\\u%04x", code);
+	*width = (length > 0 && !is_hostile(code)) ? PQdsplen(text, pg_char_to_encoding("UTF8")) : -1;
+	if (*width >= 0)
+		sprintf(shown, "%.*s", length, text);
+	else if (length == 0 || code < 0x100)
+		*width = sprintf(shown, "\\x%02x", (length == 0) ? (unsigned char) text[0] : code);
 	else
-	{
-		memcpy(shown, text, (size_t) length);
-		shown[length] = '\0';
-	}
-	return length;
+		*width = sprintf(shown, "\\u%04x", code);
+	return CLI_MAX(length, 1);
 }
 
 /* How many columns a text takes on a terminal, as output_append_safe() writes it. */
@@ -193,15 +162,14 @@ output_append_safe(Text *to, const char *text)
 static int
 append_json_char(Text *to, const char *text)
 {
-	int			length = char_length(text);
 	unsigned	code;
+	int			length = decode(text, &code);
 
 	if (length == 0)
 	{
 		text_add(to, "\\ufffd");
 		return 1;
 	}
-	code = code_point(text, length);
 	if (code < 0x20 || (code >= 0x7F && code < 0xA0) || is_hostile(code))
 		text_addf(to, "\\u%04x", code);
 	else
@@ -311,10 +279,10 @@ write_message(const Text *line)
 		if (poll(&fd, 1, may_wait ? -1 : 0) == 0)
 			return;
 		written = write(messages, at, CLI_MIN(left, PIPE_BUF));
-		if (written < 0 && (errno == EINTR || (errno == EAGAIN && may_wait)))
-			continue;
-		if (written <= 0)
+		if (written < 0 && errno != EINTR && (errno != EAGAIN || !may_wait))
 			return;
+		if (written < 0)
+			continue;
 		at += written;
 		left -= (size_t) written;
 	}
@@ -454,53 +422,103 @@ output_hint(const char *format,...)
 	va_end(args);
 }
 
-/* ---- tables ---- */
+/* ---- answers of the server ---- */
 
-static void
-append_cell(Text *line, const OutputColumn *column, const char *text, int width, bool last)
+static const char *
+cell(const PGresult *result, int row, int column)
 {
-	int			pad = width - width_of(text);
-
-	if (column->right)
-		text_addf(line, "%*s", pad, "");
-	output_append_safe(line, text);
-	if (!column->right && !last)
-		text_addf(line, "%*s", pad, "");
-	if (!last)
-		text_add(line, "  ");
+	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
 }
 
-/*
- * Append rows under titles, aligned.  "cells" are the rows one after the other;
- * NULL is shown as "-".
- */
-void
-output_table(Text *to, const OutputColumn *columns, int ncolumns,
-			 const char *const *cells, int nrows)
+static void
+append_objects(Text *to, const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
 {
-	int		   *widths = text_alloc((size_t) ncolumns * sizeof(*widths));
-
-	for (int i = 0; i < ncolumns; i++)
-		widths[i] = width_of(columns[i].title);
-	for (int at = 0; at < nrows * ncolumns; at++)
+	for (int row = 0; row < PQntuples(result); row++)
 	{
-		int			width = (cells[at] != NULL) ? width_of(cells[at]) : 1;
-
-		widths[at % ncolumns] = CLI_MAX(widths[at % ncolumns], width);
-	}
-
-	for (int row = -1; row < nrows; row++)
-	{
+		output_json_begin(to);
+		if (kind != NULL)
+			output_json_text(to, "kind", kind);
 		for (int i = 0; i < ncolumns; i++)
 		{
-			const char *text = (row < 0) ? columns[i].title : cells[row * ncolumns + i];
+			if (columns[i].raw)
+				output_json_raw(to, columns[i].key, cell(result, row, i));
+			else
+				output_json_text(to, columns[i].key, cell(result, row, i));
+		}
+		output_json_end(to);
+	}
+}
 
-			append_cell(to, &columns[i], (text != NULL) ? text : "-", widths[i], i == ncolumns - 1);
+/* What a table shows: the title (row -1) or a value; NULL is shown as "-". */
+static const char *
+shown(const PGresult *result, const RowsColumn *columns, int row, int column)
+{
+	const char *text = (row < 0) ? columns[column].title : cell(result, row, column);
+
+	return (text != NULL) ? text : "-";
+}
+
+/* Append rows under titles, aligned; numbers to the right. */
+static void
+append_table(Text *to, const PGresult *result, const RowsColumn *columns, int ncolumns)
+{
+	int		   *widths = text_alloc((size_t) ncolumns * sizeof(*widths));
+	int			last = 0;
+
+	for (int i = 0; i < ncolumns; i++)
+	{
+		if (columns[i].title == NULL)
+			continue;
+		last = i;
+		for (int row = -1; row < PQntuples(result); row++)
+			widths[i] = CLI_MAX(widths[i], width_of(shown(result, columns, row, i)));
+	}
+	for (int row = -1; row < PQntuples(result); row++)
+	{
+		for (int i = 0; i <= last; i++)
+		{
+			bool		right = columns[i].raw && PQftype(result, i) != TYPE_JSONB;
+			const char *text = shown(result, columns, row, i);
+			int			pad = widths[i] - width_of(text);
+
+			if (columns[i].title == NULL)
+				continue;
+			text_addf(to, "%*s", right ? pad : 0, "");
+			output_append_safe(to, text);
+			if (i < last)
+				text_addf(to, "%*s", right ? 2 : pad + 2, "");
 		}
 		text_add_char(to, '\n');
 	}
 	free(widths);
 }
+
+/*
+ * Append an answer: as a table, or with --json as an object a row, which begins with
+ * its kind (NULL: none).
+ */
+void
+rows_append(Text *to, const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+{
+	if (output_is_json())
+		append_objects(to, result, kind, columns, ncolumns);
+	else if (PQntuples(result) > 0)
+		append_table(to, result, columns, ncolumns);
+}
+
+/* Print an answer to stdout. */
+void
+rows_print(const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+{
+	Text		text;
+
+	text_init(&text);
+	rows_append(&text, result, kind, columns, ncolumns);
+	fputs(text.data, stdout);
+	text_free(&text);
+}
+
+/* ---- standard output ---- */
 
 /* Print to stdout what is to be seen at once.  Returns an exit code. */
 int

@@ -11,7 +11,7 @@
 #ifndef OUTPUT_H
 #define OUTPUT_H
 
-#include <stdio.h>
+#include "libpq-fe.h"
 
 #include "cli.h"
 
@@ -48,15 +48,20 @@ extern void output_json_raw(Text *to, const char *key, const char *value);
 extern void output_append_json(Text *to, const char *value);
 extern void output_json_end(Text *to);
 
-/* tables */
-typedef struct OutputColumn
+/* answers of the server */
+/* A column of an answer. */
+typedef struct RowsColumn
 {
-	const char *title;
-	bool		right;			/* aligned to the right */
-} OutputColumn;
+	const char *key;			/* in JSON; in the answer, at the same place */
+	const char *title;			/* in the table; NULL: not shown there */
+	bool		raw;			/* JSON already: a number, a boolean, a jsonb */
+} RowsColumn;
 
-extern void output_table(Text *to, const OutputColumn *columns, int ncolumns,
-						 const char *const *cells, int nrows);
+extern void rows_append(Text *to, const PGresult *result, const char *kind,
+						const RowsColumn *columns, int ncolumns);
+extern void rows_print(const PGresult *result, const char *kind,
+					   const RowsColumn *columns, int ncolumns);
+
 extern int	output_print(const char *text);
 extern int	output_finish(void);
 

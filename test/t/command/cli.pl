@@ -50,9 +50,9 @@ cli_is([qw(release a first)], { code => 64, err => $usage }, 'no token');
 cli_is([qw(force-release a)], { code => 64, err => $usage }, 'no reason');
 cli_is([qw(run a)], { code => 64, err => $usage }, 'nothing to run');
 cli_is([ 'run', '-c', 'true', 'a', 'true' ], { code => 64, err => $usage }, 'two things to run');
-cli_is([qw(run --ttl 10 --kill-after 6 a true)], { code => 64, err => qr/use --ttl 14s or more/ }, 'no time to kill');
-cli_is([qw(run --ttl 500ms a true)], { code => 64, err => qr/a ttl of 500ms .*hint: Without --kill-after, use --ttl 1s or more\./s }, 'no time at all');
-cli_is([qw(run --ttl 500ms --kill-after 300ms a true)], { code => 64, err => qr/hint: With --kill-after 300ms, use --ttl 1s or more\./ }, 'no time for that');
+cli_is([qw(run --ttl 10 --kill-after 6 a true)], { code => 64, err => qr/Use --ttl 14s or more/ }, 'no time to kill');
+cli_is([qw(run --ttl 500ms a true)], { code => 64, err => qr/a ttl of 500ms .*hint: Use --ttl 1s or more\./s }, 'no time at all');
+cli_is([qw(run --ttl 500ms --kill-after 300ms a true)], { code => 64, err => qr/hint: Use --ttl 1s or more\./ }, 'no time for that');
 cli_is($_, { code => 64, out => '', err => qr/^dlock: error: option "(?:-c|--command)" needs one argument.*\n.*--help/ }, "@$_: what to run?")
   foreach [qw(run a -c)], [qw(run a --command)], [qw(run a -c true true)], [qw(elect a -c)];
 cli_is($_, { code => 64, out => '', err => qr/^dlock: error: the command of -c is empty\n/ }, 'nothing for the shell to run')

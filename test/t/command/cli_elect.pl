@@ -34,6 +34,7 @@ sub candidate
 }
 
 cli_is([qw(elect site)], { code => 64, err => qr/no command/ }, 'no command');
+cli_is([qw(elect --observe -w 0 site)], { code => 75, out => qr/^\S+  nobody\n\z/, err => qr/nobody leads "site"/ }, 'who leads now: nobody');
 my $observer = DLockCli->start(qw(elect --observe site));
 my $json = DLockCli->start(qw(elect --observe --json site));
 $observer->wait_out(qr/^\S+  nobody\n\z/);
@@ -58,6 +59,10 @@ foreach my $owner (qw(one two three))
 is(leader(), 'one', 'the first leads');
 is($candidate{two}->out . $candidate{three}->out, '', 'the others do not run');
 is_observed($candidate{one});
+
+# So long, and no longer.
+cli_is([qw(elect --observe -w 0.3 site)], { out => qr/^\S+  leader  \d+  one\/\w+  \S.*\n\z/ }, 'who leads, for a while');
+cli_is([qw(elect --observe --json --timeout 0 site)], { out => qr/^\{"time":.*"leader":true,.*\}\n\z/ }, 'who leads now');
 
 # The leader is told to go.
 $candidate{one}->signal('TERM');

@@ -33,6 +33,15 @@ sub start_run
 	return ($run, $run->out =~ /(\d+)/g);
 }
 
+# Time goes on until dlock has seen that the whole group is gone.
+sub end_run
+{
+	my ($run) = @_;
+
+	wait_until(sub { advance(0.02, $ctl); return $run->ended }) or die 'dlock does not end';
+	return $run->finish;
+}
+
 sub runs
 {
 	return grep { my ($state) = process_stat($_); defined $state && $state !~ /[ZX]/ } @_;
@@ -55,7 +64,7 @@ sub is_held
 	}
 	is(is_held('kept'), 1, 'kept: after ten seconds of a ttl of three');
 	$run->signal('TERM');
-	is($run->finish->{code}, 143, 'kept: ended');
+	is(end_run($run)->{code}, 143, 'kept: ended');
 }
 
 # Stopped for longer than the lease.  That the command runs on until then is what fencing
@@ -68,7 +77,7 @@ sub is_held
 	is(is_held('stopped'), 0, 'stopped: the lease has ended');
 	is(scalar runs(@pids), 2, 'stopped: nobody stops the command');
 	$run->signal('CONT');
-	is($run->finish->{code}, 76, 'stopped: exit code');
+	is(end_run($run)->{code}, 76, 'stopped: exit code');
 	like($run->{err}, qr/could not be renewed in time; stopping the command\n.*detail: This process was stopped/, 'stopped: told');
 	is(scalar runs(@pids), 0, 'stopped: all of the command is gone when dlock goes on');
 }
@@ -112,7 +121,7 @@ EOC
 	ok(wait_until(sub { !runs(@pids) }), 'resolver: the command and what it has started are killed');
 	is(is_held('resolver'), 1, 'resolver: while the lease is held');
 	unlink "$dir/hang";
-	is($run->finish->{code}, 76, 'resolver: exit code');
+	is(end_run($run)->{code}, 76, 'resolver: exit code');
 }
 
 $ctl->quit;

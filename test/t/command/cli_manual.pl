@@ -12,7 +12,7 @@ use Test::More;
 my $dlock = $ENV{DLOCK_CLI};
 my $top = dirname(__FILE__) . '/../../..';
 my $page = "$top/doc/dlock.1";
-my $completion = "$top/src/cli/completion.bash";
+my $completion = "$top/packaging/completion/dlock.bash";
 my $source = slurp_file($page);
 
 sub output_of
@@ -207,7 +207,7 @@ sub explain_fish
 
 	return split /\n/, output_of('sh', '-c', 'exec "$@" 2>&1', 'sh',
 		'fish', '--no-config', '-c', 'source $argv[1]; complete -C $argv[2]',
-		"$top/src/cli/completion.fish", $line);
+		"$top/packaging/completion/dlock.fish", $line);
 }
 
 sub complete_fish
@@ -245,7 +245,7 @@ EOC
 sub complete_zsh
 {
 	my ($line) = @_;
-	local @ENV{qw(ZDOTDIR TERM COMPLETION)} = ($bin, 'dumb', "$top/src/cli/completion.zsh");
+	local @ENV{qw(ZDOTDIR TERM COMPLETION)} = ($bin, 'dumb', "$top/packaging/completion/dlock.zsh");
 	my $out = output_of('zsh', '-f', '-c', <<'EOC', 'zsh', $line);
 zmodload zsh/zpty
 zpty z zsh -d -i

@@ -1,5 +1,5 @@
-# Proves: dlock status --watch shows the leases and the requests look after look, the lock that
-# has been waited for longest first; on a terminal it redraws them and leaves nothing behind;
+# Proves: dlock status --watch shows the leases and the requests again and again, the lock with
+# the longest wait first; on a terminal it redraws them and leaves nothing behind;
 # it outlasts the server, and ends when nobody reads.
 
 use strict;
@@ -36,19 +36,19 @@ foreach my $i (0 .. 2)
 	$node->poll_query_until($db, "SELECT count(*) = $i + 1 FROM dlock_waiters") or die 'nobody waits';
 }
 
-# ---- once, and look after look ----
+# ---- once, and again ----
 
 my @order = map { "$_->{kind} $_->{name} $_->{owner}" } objects(cli_is([qw(status --json)], { out => qr/./ }, 'once')->{out});
 my @expected = ('lease c holder', 'lease b holder', 'lease a holder', 'lease d holder', 'waiter c waiter-0', 'waiter c waiter-2', 'waiter b waiter-1');
 is_deeply(\@order, \@expected, 'the lock that has been waited for longest is the first');
 
 my $run = DLockCli->start(qw(status --json --watch=0.05));
-$run->wait_out(qr/(?:"look".*){3}\n/s);
+$run->wait_out(qr/(?:"status".*){3}\n/s);
 $run->signal('TERM');
 is($run->finish->{signal}, 15, 'JSON: ended');
-my @looks = objects($run->{out} =~ s/[^\n]*\z//r);
-is_deeply([ map { join ' ', grep { defined } @$_{qw(kind name owner)} } @looks[ 0 .. 8 ] ], [ 'look', @expected, 'look' ], 'JSON: each look has all of it');
-like($looks[0]{time}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'JSON: a look has its time');
+my @shown = objects($run->{out} =~ s/[^\n]*\z//r);
+is_deeply([ map { join ' ', grep { defined } @$_{qw(kind name owner)} } @shown[ 0 .. 8 ] ], [ 'status', @expected, 'status' ], 'JSON: each time all of it');
+like($shown[0]{time}, qr/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'JSON: each time has its time');
 
 $run = DLockCli->start(qw(status --watch=0.05 c));
 $run->wait_out(qr/(?:^\d{4}-\S+Z\n\nNAME.*\nc .*\n\nNAME.*\nc .*\nc .*\n\n){2}/m);
@@ -56,7 +56,7 @@ unlike($run->out, qr/\e|^[abd] /m, 'plain lines: of one lock, without sequences'
 $run->signal('TERM');
 $run->finish;
 
-cli_is([qw(status --watch=0)], { code => 64, err => qr/"--watch" does not take "0"/ }, 'no time between two looks');
+cli_is([qw(status --watch=0)], { code => 64, err => qr/"--watch" does not take "0"/ }, 'no time between two');
 is(system('/bin/sh', '-c', "'@{[ cli_program() ]}' status --watch=0.01 | head -n 1 >/dev/null"), 0, 'a pipe that is closed ends it');
 
 # ---- on a terminal ----
@@ -90,13 +90,13 @@ SKIP:
 # ---- a server that comes and goes ----
 
 $run = DLockCli->start(qw(status --json --watch=0.05));
-$run->wait_out(qr/"look"/);
+$run->wait_out(qr/"status"/);
 $_->quit foreach @waiters;
 $node->stop('immediate');
 $run->wait_err(qr/trying again/);
 my $seen = length $run->out;
 $node->start;
-ok(wait_until(sub { substr($run->out, $seen) =~ /"look".*"lease"/s }), 'the server is back');
+ok(wait_until(sub { substr($run->out, $seen) =~ /"status".*"lease"/s }), 'the server is back');
 $node->safe_psql($db, 'DROP EXTENSION dlock');
 is($run->finish->{code}, 69, 'the extension is gone for good: exit code');
 cli_is([qw(status --watch -d host=/nowhere)], { code => 69, err => qr/./ }, 'no server at first');

@@ -109,7 +109,7 @@ clean(4, 'elections');
 
 # Look after look.
 $run = DLockCli->start(qw(status --json --watch=0.1));
-$run->wait_out(qr/look.*look/s);
+$run->wait_out(qr/status.*status/s);
 $run->signal('TERM');
 $run->finish;
 clean(1, 'status, watched');
