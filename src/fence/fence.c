@@ -126,7 +126,7 @@ check_live(const DLockBytes *resource, DLockToken token)
 
 	dlock_session_open(&db);
 	target.hash = dlock_name_hash(db.shared->oid, resource);
-	held = dlock_held_is_live(&db, &target);
+	held = dlock_held_is_told(&db, &target);
 	dlock_session_close(&db);
 	if (held)
 		return;

@@ -26,6 +26,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 
 #include "base/clock.h"
@@ -427,12 +428,13 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 	DLockTerm  *term = &item->renewal.term;
 
 	item->own->holds += counts;
-	if (item->own->slot != DLOCK_SLOT_NONE && !item->other_payload &&
-		(item->renewal.must_log || counts))
-		dlock_step_log_state(&acquire->step, item->own, term);
-	dlock_space_set_term(item->own, term);
+	dlock_step_renew(&acquire->step, item->own, term,
+					 !item->other_payload && (item->renewal.must_log || counts));
 	if (item->other_payload)
+	{
 		replace_payload(acquire, item);
+		dlock_space_set_term(item->own, term);	/* of its parts, too */
+	}
 	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
 }
 
@@ -501,6 +503,8 @@ promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogR
 	lease->slot = item->slot;
 	lease->process = process;
 	lease->lsn = lsn;
+	lease->confirmed = 0;
+	lease->level = synchronous_commit;
 	dlock_space_promote(item->entry, lease);
 	return lease;
 }

@@ -61,7 +61,8 @@ typedef struct DLockAcquireGranted
 								 * conversion is looked at at once */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
-								 * had */
+								 * had ... */
+	DLockTime	vouched_until;	/* ... and up to when it was vouched for */
 	const DLockBytes *own;		/* SELF: the name of the lock that the owner
 								 * has */
 } DLockAcquireGranted;

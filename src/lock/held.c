@@ -122,18 +122,61 @@ tell_end(DLockStep *step, DLockSpaceLease *lease)
 		dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
 }
 
-/* Is the lease that a target names live now?  Changes nothing. */
-bool
-dlock_held_is_live(DLockDatabase *db, const DLockHolderTarget *target)
+/* What is said of a lease. */
+typedef struct DLockHeldEnds
 {
+	DLockTime	deadline;		/* zero if there is none */
+	DLockTime	told_until;
+	bool		unknown;		/* see dlock_holder_is_unknown() */
+	XLogRecPtr	lsn;
+} DLockHeldEnds;
+
+/* When does the lease that a target names end?  Changes nothing. */
+static DLockHeldEnds
+find_ends(DLockDatabase *db, const DLockHolderTarget *target)
+{
+	DLockHeldEnds ends = {0};
 	DLockSpaceLease *lease;
-	bool		live;
 
 	dlock_partition_lock(target->hash, LW_SHARED);
 	lease = dlock_space_find_target(db->shared->oid, target, NIL);
-	live = lease != NULL && dlock_rule_is_live(lease->deadline, dlock_clock_now());
+	if (lease != NULL)
+		ends = (DLockHeldEnds)
+	{
+		lease->deadline, dlock_holder_told_until(lease), dlock_holder_is_unknown(lease), lease->lsn
+	};
 	dlock_partition_unlock(target->hash);
-	return live;
+	return ends;
+}
+
+/* Is the lease that a target names live now, be it confirmed or not? */
+bool
+dlock_held_is_live(DLockDatabase *db, const DLockHolderTarget *target)
+{
+	return dlock_rule_is_live(find_ends(db, target).deadline, dlock_clock_now());
+}
+
+/*
+ * Is it held, as far as that is confirmed?  The answer to everybody who asks.  Waits
+ * only if the lease was loaded: for its record, as synchronous_commit asks for.
+ */
+bool
+dlock_held_is_told(DLockDatabase *db, const DLockHolderTarget *target)
+{
+	DLockHeldEnds ends = find_ends(db, target);
+
+	if (dlock_rule_is_live(ends.told_until, dlock_clock_now()))
+		return true;
+	if (!dlock_rule_is_live(ends.deadline, dlock_clock_now()))
+		return false;
+
+	/* Nobody may have waited for what is safe by now. */
+	dlock_flush_look();
+	ends = find_ends(db, target);
+	if (!ends.unknown)
+		return dlock_rule_is_live(ends.told_until, dlock_clock_now());
+	dlock_flush_commit(ends.lsn, dlock_clock_now());
+	return dlock_held_is_live(db, target);
 }
 
 /* ---- renewing ---- */
@@ -164,12 +207,11 @@ try_renew(DLockStep *step, void *arg)
 		lack = dlock_step_pin(step, lease->slot);
 		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
-		dlock_step_log_state(step, lease, &renewal.term);
 	}
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
+	dlock_step_renew(step, lease, &renewal.term, renewal.must_log);
 	renew->lsn = lease->lsn;
-	dlock_space_set_term(lease, &renewal.term);
 	if (renewal.term.deadline < term.deadline)
 		tell_end(step, lease);
 	return DLOCK_LACKS_NOTHING;
@@ -351,6 +393,7 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
 	DLockMode	before = (DLockMode) lease->mode;
+	DLockTime	vouched_until = dlock_holder_vouched_until(lease);
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner;
 	DLockTime	until;
@@ -389,7 +432,7 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	convert->answer = DLOCK_ANSWER_GRANTED;
 	*convert->granted = (DLockAcquireGranted)
 	{
-		.token = lease->token,.lsn = lease->lsn,.before = before
+		.token = lease->token,.lsn = lease->lsn,.before = before,.vouched_until = vouched_until
 	};
 	return DLOCK_LACKS_NOTHING;
 }
@@ -444,6 +487,14 @@ dlock_held_convert(DLockDatabase *db, const DLockHolderTarget *target,
 
 /* ---- releasing ---- */
 
+typedef struct DLockHeldRelease
+{
+	DLockHeldFind found;
+	bool		unconfirmed;	/* its holder was told that it is over ... */
+	int			level;			/* ... unless this is confirmed by now */
+	XLogRecPtr	lsn;
+} DLockHeldRelease;
+
 /* A lease is released before the least time to hold it: it closes its lock. */
 static void
 close_lock(DLockStep *step, DLockSpaceLease *lease)
@@ -464,16 +515,20 @@ close_lock(DLockStep *step, DLockSpaceLease *lease)
 static DLockStepLack
 try_release(DLockStep *step, void *arg)
 {
-	DLockHeldFind *found = arg;
-	DLockStepLack lack = find_wanted(step, found);
-	DLockSpaceLease *lease = found->lease;
+	DLockHeldRelease *release = arg;
+	DLockStepLack lack = find_wanted(step, &release->found);
+	DLockSpaceLease *lease = release->found.lease;
 	DLockRuleEnd end;
 	DLockTerm	term;
 
 	if (lack != DLOCK_LACKS_NOTHING || lease == NULL)
 		return lack;
-	if (found->target->closed)
+	if (release->found.target->closed)
 		return dlock_step_end_lease(step, lease);
+	release->unconfirmed = !dlock_rule_is_live(dlock_holder_told_until(lease), step->now) &&
+		!dlock_holder_is_unknown(lease);
+	release->level = lease->level;
+	release->lsn = lease->lsn;
 	end = dlock_rule_release(lease->holds, lease->min_until, step->now);
 	lack = (end == DLOCK_RULE_END) ? dlock_step_end_lease(step, lease) :
 		dlock_step_pin_lease(step, lease);
@@ -496,7 +551,8 @@ try_release(DLockStep *step, void *arg)
 
 /*
  * Release the lease that a target names, or open the lock that it keeps closed;
- * false if there is none.
+ * false if there is none.  One whose grant, or last renewal, is not confirmed is
+ * released, too, but as far as is known its holder did not hold it any more: false.
  *
  * The release is not flushed: the next grant of the lock writes its record
  * after this one, and a crash that loses both brings the lease back for a ttl
@@ -505,13 +561,16 @@ try_release(DLockStep *step, void *arg)
 bool
 dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target)
 {
-	DLockHeldFind release = {.target = target};
+	DLockHeldRelease release = {.found = {.target = target}};
 	DLockStep	step;
 
-	if (!run_on_found(&step, db, &release, try_release))
+	if (!run_on_found(&step, db, &release.found, try_release))
 		return false;
 	dlock_flush_later(step.lsn, step.now);
-	return true;
+	if (!release.unconfirmed)
+		return true;
+	dlock_flush_look();
+	return dlock_flush_is_confirmed(release.level, release.lsn);
 }
 
 /* Release those of these leases that are live, all their holds; how many? */

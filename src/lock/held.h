@@ -35,6 +35,7 @@ typedef struct DLockHeldForced
 } DLockHeldForced;
 
 extern bool dlock_held_is_live(DLockDatabase *db, const DLockHolderTarget *target);
+extern bool dlock_held_is_told(DLockDatabase *db, const DLockHolderTarget *target);
 
 /* renewing and converting */
 extern bool dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,

@@ -58,6 +58,7 @@
 typedef struct DLockQueueListenShared
 {
 	pg_atomic_uint32 count;
+	pg_atomic_uint32 observers; /* processes that watch a lock */
 	pg_atomic_uint32 counters[OWNER_COUNTERS];
 
 	/*
@@ -98,6 +99,7 @@ dlock_queue_startup(void)
 	if (found)
 		return;
 	pg_atomic_init_u32(&listeners->count, 0);
+	pg_atomic_init_u32(&listeners->observers, 0);
 	for (int i = 0; i < OWNER_COUNTERS; i++)
 		pg_atomic_init_u32(&listeners->counters[i], 0);
 	for (int i = 0; i < MaxBackends; i++)
@@ -256,6 +258,8 @@ dlock_queue_end(int process, DLockQueueState state)
 
 	Assert(dlock_partition_set_is_mine(&wait->set) && wait->state == DLOCK_QUEUE_WAITING);
 	(void) end_listening(process);
+	if (wait->kind == DLOCK_SPACE_WATCH)
+		(void) pg_atomic_fetch_sub_u32(&listeners->observers, 1);
 	pg_write_barrier();
 	wait->state = state;
 }
@@ -335,8 +339,8 @@ lock_mine(DLockPartitionSet *set)
 }
 
 /*
- * The live lease with the latest token on a lock, intents aside; NULL if there
- * is none.
+ * The lease with the latest token on a lock of those that are told to be held, intents
+ * aside; NULL if there is none.
  */
 DLockSpaceLease *
 dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now)
@@ -346,11 +350,44 @@ dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		if (lease->part != DLOCK_PART_INTENT && dlock_rule_is_live(lease->deadline, now) &&
+		if (lease->part != DLOCK_PART_INTENT &&
+			dlock_rule_is_live(dlock_holder_told_until(lease), now) &&
 			(leader == NULL || leader->token < lease->token))
 			leader = lease;
 	}
 	return leader;
+}
+
+/*
+ * What this process was granted on locks is confirmed: wake the observers.  Without
+ * observers anywhere this costs nothing.  No partition lock may be held.  Cannot fail.
+ *
+ * No wake-up is lost: a process is counted as an observer before it looks last at what
+ * is confirmed, and here the confirmation comes before the look at the count.
+ */
+void
+dlock_queue_tell_observers(Oid database, const DLockBytes *names, int count)
+{
+	Assert(!dlock_partition_is_any_held());
+	pg_memory_barrier();
+	if (pg_atomic_read_u32(&listeners->observers) == 0)
+		return;
+	for (int i = 0; i < count; i++)
+	{
+		uint32		hash = dlock_name_hash(database, &names[i]);
+		DLockSpaceEntry *entry;
+
+		dlock_partition_lock(hash, LW_SHARED);
+		entry = dlock_space_find(database, hash, &names[i]);
+		for (DLockSpaceLease *request = (entry != NULL) ? dlock_space_queue(entry) : NULL;
+			 request != NULL && request->kind != DLOCK_SPACE_ASKED;
+			 request = dlock_space_next(request))
+		{
+			if (request->kind == DLOCK_SPACE_WATCH)
+				dlock_space_wake(request->process);
+		}
+		dlock_partition_unlock(hash);
+	}
 }
 
 /* ---- calling ---- */
@@ -592,7 +629,7 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 	if (request->kind == DLOCK_SPACE_WATCH)
 	{
 		own = dlock_queue_leader(entry, now);
-		*until = (own != NULL) ? own->deadline : DLOCK_TIME_FOREVER;
+		*until = (own != NULL) ? dlock_holder_told_until(own) : DLOCK_TIME_FOREVER;
 		return true;
 	}
 	if (request->kind == DLOCK_SPACE_CONVERT)
@@ -661,6 +698,8 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->serial++;
 	pg_write_barrier();
 	mine->state = DLOCK_QUEUE_WAITING;
+	if (kind == DLOCK_SPACE_WATCH)
+		(void) pg_atomic_fetch_add_u32(&listeners->observers, 1);
 	return are_kept_waiting(now, now + (DLockTime) DeadlockTimeout * 1000, &until) ? until : now;
 }
 

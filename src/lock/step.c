@@ -60,6 +60,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -427,6 +428,19 @@ set_record_term(DLockStep *step, DLockLeaseValue *value, const DLockTerm *term)
 	value->origin = dlock_rule_record_origin(term, dlock_clock_origin(), step->now);
 }
 
+/*
+ * A record of a lease is about to be written, with a bound.  Until it is confirmed
+ * nothing is told of the lease but what both this one and the records before it vouch
+ * for: of two records, a standby may have either.
+ */
+static void
+expect_record(DLockSpaceLease *lease, DLockTime bound)
+{
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
+	lease->confirmed = Min(dlock_holder_vouched_until(lease), bound);
+	lease->lsn = DLOCK_SPACE_BEING_WRITTEN;
+}
+
 /* A lease that is held, as it is to be on disk. */
 static DLockLeaseValue
 value_on_disk(DLockStep *step, const DLockSpaceLease *lease, DLockHolderTexts *texts)
@@ -455,6 +469,7 @@ dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *ter
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	if (term != NULL)
 		set_record_term(step, &value, term);
+	expect_record(lease, value.term.bound_mono);
 	lease->lsn = dlock_step_write(step, lease->slot, &value);
 	lease->unwritten = false;
 }
@@ -479,6 +494,8 @@ dlock_step_replace(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *pa
 	changed = dlock_space_hold(entry->database, entry->hash, &value, slot, lease->process,
 							   lease->lsn);
 	changed->min_until = lease->min_until;
+	changed->confirmed = lease->confirmed;
+	changed->level = lease->level;
 	dlock_space_remove(entry, lease);
 
 	if (slot == DLOCK_SLOT_NONE)
@@ -489,6 +506,7 @@ dlock_step_replace(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *pa
 		return changed;
 	}
 	value = value_on_disk(step, changed, &texts);
+	expect_record(changed, value.term.bound_mono);
 	changed->lsn = step->lsn = dlock_store_move(page_of(step, old), old,
 												page_of(step, slot), slot, &value);
 	dlock_slot_free(&step->db->shared->slots, old);
@@ -514,7 +532,30 @@ dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *t
 	set_record_term(step, &value, term);
 	value.delay = lease->delay;
 	value.holds = lease->holds;
+	expect_record(lease, value.term.bound_mono);
 	lease->lsn = step->lsn = dlock_store_set_state(page_of(step, lease->slot), lease->slot, &value);
+}
+
+/*
+ * Give a live lease another term.  If that is to be logged here its page, if it has one,
+ * is pinned; if not, and the bound is another, the caller rewrites the lease.  What is
+ * told of it goes by this session's synchronous_commit from now on.
+ */
+void
+dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term, bool logs)
+{
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
+	if (lease->level != synchronous_commit)
+	{
+		/* What is told already stays so. */
+		lease->confirmed = dlock_holder_told_until(lease);
+		lease->level = synchronous_commit;
+	}
+	if (logs && lease->slot != DLOCK_SLOT_NONE)
+		dlock_step_log_state(step, lease, term);
+	else if (lease->slot != DLOCK_SLOT_NONE && term->bound_mono != lease->bound_mono)
+		expect_record(lease, term->bound_mono);
+	dlock_space_set_term(lease, term);
 }
 
 /* ---- the end of leases ---- */

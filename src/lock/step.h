@@ -110,6 +110,8 @@ extern XLogRecPtr dlock_step_write(DLockStep *step, DLockSlot slot,
 								   const DLockLeaseValue *lease);
 extern void dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease,
 								 const DLockTerm *term);
+extern void dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term,
+							 bool logs);
 extern void dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term);
 extern DLockSpaceLease *dlock_step_replace(DLockStep *step, DLockSpaceLease *lease,
 										   const DLockBytes *payload, DLockSlot slot);

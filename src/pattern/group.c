@@ -185,7 +185,7 @@ copy_member(DLockDatabase *db, const DLockGroup *group, const DLockSpaceRef *ref
 		member->role = lease->role;
 		member->payload = put_bytes(dlock_space_lease_payload(lease, payload), payload);
 		member->ttl = lease->ttl;
-		member->deadline = lease->deadline;
+		member->told_until = dlock_holder_told_until(lease);
 		member->joined_at = lease->granted_at;
 	}
 	dlock_partition_unlock(ref->hash);
@@ -324,7 +324,7 @@ look_at_partitions(DLockDatabase *db, DLockGroup *group)
 			owner = dlock_space_lease_owner(lease, buffer);
 			owner.name = put_bytes(owner.name, buffer);
 			partition->token = lease->token;
-			partition->deadline = lease->deadline;
+			partition->told_until = dlock_holder_told_until(lease);
 			partition->since = lease->granted_at;
 		}
 		dlock_partition_unlock(partition->hash);

@@ -38,7 +38,7 @@ typedef struct DLockGroupMember
 	Oid			role;
 	DLockBytes	payload;		/* weight and payload, a jsonb without header */
 	DLockTime	ttl;
-	DLockTime	deadline;
+	DLockTime	told_until;
 	TimestampTz joined_at;
 } DLockGroupMember;
 
@@ -57,7 +57,7 @@ typedef struct DLockGroupPartition
 	uint32		hash;			/* of lock_name */
 	DLockToken	token;			/* of its lease; DLOCK_TOKEN_NONE: free */
 	int			member;			/* index of its owner, or -1 */
-	DLockTime	deadline;
+	DLockTime	told_until;
 	TimestampTz since;
 	DLockGroupAction action;	/* of the calling member */
 } DLockGroupPartition;

@@ -78,6 +78,7 @@ record_of(const DLockSpaceLease *lease)
 		.granted_at = lease->granted_at,
 		.role = lease->role,
 		.holds = lease->holds,
+		.vouched_until = dlock_holder_vouched_until(lease),
 		.stopped = lease->stopped
 	};
 

@@ -85,7 +85,8 @@ typedef struct DLockGrantsItem
 	uint8		before;			/* UPGRADE: the modes */
 	uint8		after;
 	DLockToken	token;			/* that the lease has now */
-	DLockToken	from;			/* UPGRADE: that it had */
+	DLockToken	from;			/* UPGRADE: that it had ... */
+	DLockTime	vouched_until;	/* ... and up to when it was vouched for */
 } DLockGrantsItem;
 
 /* Room that is kept from one call to the next. */
@@ -282,6 +283,7 @@ static bool
 restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 {
 	DLockHolderCrowd crowd;
+	XLogRecPtr	lsn = lease->lsn;
 
 	Assert(dlock_partition_is_mine(item->hash));
 	switch ((DLockGrantsKind) item->kind)
@@ -294,6 +296,8 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 
 		case CHANGE_UPGRADE:
 			dlock_space_succeed(lease, lease->role, item->from);
+			lease->lsn = lsn;
+			lease->confirmed = item->vouched_until;
 			convert_bound(item->hash, item->token, item->from);
 
 			/* It may have been converted to a weaker mode since. */
@@ -307,6 +311,8 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 
 		case CHANGE_SLOT:
 			dlock_space_succeed(lease, slot_before.role, slot_before.token);
+			lease->lsn = lsn;
+			lease->confirmed = slot_before.vouched_until;
 			lease->delay = slot_before.delay;
 			dlock_space_set_term(lease, &slot_before.term);
 			lease->min_until = slot_before.min_until;
@@ -462,18 +468,18 @@ dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 
 /* A lease has been converted; with an upgrade it has got another token. */
 void
-dlock_grants_convert(uint32 hash, DLockToken from, DLockMode before,
-					 DLockToken to, DLockMode after)
+dlock_grants_convert(uint32 hash, DLockToken from, const DLockAcquireGranted *granted,
+					 DLockMode after)
 {
 	DLockGrantsItem item = {
-		.kind = CHANGE_UPGRADE,.hash = hash,.token = to,.from = from,
-		.before = before,.after = after
+		.kind = CHANGE_UPGRADE,.hash = hash,.token = granted->token,.from = from,
+		.vouched_until = granted->vouched_until,.before = granted->before,.after = after
 	};
 
-	if (from == to)
+	if (from == granted->token)
 		return;
 	list(&item);
-	convert_bound(hash, from, to);
+	convert_bound(hash, from, granted->token);
 }
 
 /* A time slot has been won; dlock_grants_prepare_slot() has what its record was. */

@@ -22,6 +22,7 @@ typedef struct DLockGrantsSlot
 {
 	DLockToken	token;
 	DLockTerm	term;
+	DLockTime	vouched_until;
 	DLockTime	delay;
 	DLockTime	min_until;
 	TimestampTz granted_at;
@@ -41,8 +42,8 @@ extern DLockGrantsSlot *dlock_grants_prepare_slot(void);
 /* after it; these cannot fail */
 extern void dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 							 const DLockAcquireGranted *granted);
-extern void dlock_grants_convert(uint32 hash, DLockToken from, DLockMode before,
-								 DLockToken to, DLockMode after);
+extern void dlock_grants_convert(uint32 hash, DLockToken from,
+								 const DLockAcquireGranted *granted, DLockMode after);
 extern void dlock_grants_add_slot(uint32 hash, DLockToken token);
 
 #endif							/* DLOCK_GRANTS_H */

@@ -419,6 +419,8 @@ hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot
 		no_room();
 	dlock_partition_lock(hash, LW_EXCLUSIVE);
 	held = dlock_space_hold(database, hash, lease, slot, -1, lsn);
+	held->level = SYNCHRONOUS_COMMIT_ON;
+	held->confirmed = DLOCK_SPACE_UNKNOWN;
 	if (lease->min_hold > 0)
 		held->min_until = min_until_of(state, lease);
 	dlock_partition_unlock(hash);

@@ -82,7 +82,7 @@ struct DLockWaitCall
 {
 	DLockSpaceKind kind;
 	DLockWaitAsk ask;
-	const DLockBytes *name;		/* for messages */
+	const DLockBytes *name;		/* of the first lock */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
 	DLockTime	check_at;		/* when to look for a deadlock */
@@ -426,14 +426,21 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	return answer;
 }
 
-/* The token of what a call was granted, durable as synchronous_commit asks for. */
+/*
+ * The token of what a call was granted, on "count" locks, durable as synchronous_commit
+ * asks for.
+ */
 static DLockToken
-take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer)
+take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer, int count)
 {
 	if (answer == DLOCK_ANSWER_REFUSED)
 		return DLOCK_TOKEN_NONE;
 	DLOCK_FAULT("granted");
 	dlock_flush_commit(waiting->granted.lsn, dlock_clock_now());
+
+	/* Without a record to wait for, observers were woken by the grant. */
+	if (synchronous_commit != SYNCHRONOUS_COMMIT_OFF && !XLogRecPtrIsInvalid(waiting->granted.lsn))
+		dlock_queue_tell_observers(MyDatabaseId, waiting->name, count);
 	return waiting->granted.token;
 }
 
@@ -452,7 +459,7 @@ dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait)
 									   request->mode, wait);
 
 	waiting.request = *request;
-	return take_answer(&waiting, call(&waiting));
+	return take_answer(&waiting, call(&waiting), request->path ? 1 : request->count);
 }
 
 /* ---- convert ---- */
@@ -470,8 +477,7 @@ ask_to_convert(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	dlock_grants_prepare(1, DLOCK_BIND_NONE);
 	answer = dlock_held_convert(db, &target, waiting->mode, may_wait, granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
-		dlock_grants_convert(target.hash, waiting->token, granted->before, granted->token,
-							 waiting->mode);
+		dlock_grants_convert(target.hash, waiting->token, granted, waiting->mode);
 	return answer;
 }
 
@@ -489,7 +495,7 @@ dlock_wait_convert(const DLockBytes *name, DLockToken token, DLockMode mode, DLo
 
 	/* If it waits, then as a holder, which may have closed a circle. */
 	waiting.check_at = 0;
-	return take_answer(&waiting, call(&waiting));
+	return take_answer(&waiting, call(&waiting), 1);
 }
 
 /* ---- watch ---- */
@@ -498,14 +504,17 @@ dlock_wait_convert(const DLockBytes *name, DLockToken token, DLockMode mode, DLo
 static void
 describe_holder(DLockSpaceLease *leader, DLockTime now, DLockWaitHolder *holder)
 {
+	DLockTime	told_until;
+
 	holder->token = DLOCK_TOKEN_NONE;
 	if (leader == NULL)
 		return;
 	holder->token = leader->token;
 	holder->mode = (DLockMode) leader->mode;
 	holder->granted_at = leader->granted_at;
-	holder->remaining = (leader->deadline == DLOCK_TIME_FOREVER) ?
-		DLOCK_TIME_FOREVER : leader->deadline - now;
+	told_until = dlock_holder_told_until(leader);
+	holder->remaining = (told_until == DLOCK_TIME_FOREVER) ?
+		DLOCK_TIME_FOREVER : told_until - now;
 	holder->owner_len = leader->owner_len;
 	holder->payload_len = leader->payload_len;
 	dlock_space_copy_text(leader, 0, leader->owner_len, holder->owner);
@@ -545,23 +554,40 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 	return DLOCK_LACKS_NOTHING;
 }
 
-/* An attempt: see who holds the lock, and wait if that is still the one seen. */
-static DLockStepLack
-try_watch(DLockStep *step, void *arg)
+/* See who holds the lock, and whether that is another one than the one seen. */
+static void
+look_at_holder(DLockStep *step, DLockWaitWatch *watch)
 {
-	DLockWaitWatch *watch = arg;
 	DLockWaitCall *waiting = watch->waiting;
 	DLockSpaceEntry *entry = dlock_space_find(step->db->shared->oid, watch->hash, waiting->name);
-	bool		waits = dlock_queue_mine()->state == DLOCK_QUEUE_WAITING;
 
 	describe_holder((entry != NULL) ? dlock_queue_leader(entry, step->now) : NULL, step->now,
 					waiting->holder);
 	watch->changed = waiting->holder->token != waiting->token;
-	if (watch->changed && waits)
+}
+
+/*
+ * An attempt: see who holds the lock, and wait if that is still the one seen.  A holder
+ * may be confirmed at any moment, but wakes this process only once that is in the queue:
+ * so it looks once more then.
+ */
+static DLockStepLack
+try_watch(DLockStep *step, void *arg)
+{
+	DLockWaitWatch *watch = arg;
+
+	look_at_holder(step, watch);
+	if (!watch->changed && watch->may_wait && dlock_queue_mine()->state != DLOCK_QUEUE_WAITING)
+	{
+		DLockStepLack lack = enqueue_watch(step, watch);
+
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
+		look_at_holder(step, watch);
+	}
+	if (watch->changed && dlock_queue_mine()->state == DLOCK_QUEUE_WAITING)
 		dlock_queue_remove_mine(step->now);
-	if (watch->changed || waits || !watch->may_wait)
-		return DLOCK_LACKS_NOTHING;
-	return enqueue_watch(step, watch);
+	return DLOCK_LACKS_NOTHING;
 }
 
 static DLockAcquireAnswer
@@ -573,6 +599,7 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	};
 	DLockStep	step;
 
+	dlock_flush_look();
 	dlock_step_begin(&step, db);
 	dlock_partition_set_add(&step.set, watch.hash);
 	dlock_step_run(&step, try_watch, &watch);

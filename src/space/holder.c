@@ -39,6 +39,7 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "space/holder.h"
+#include "store/flush.h"
 
 #define OWNER_LOCKS			32
 
@@ -470,6 +471,35 @@ dlock_holder_blocks_until(const DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
 	return dlock_rule_blocks_until(lease->deadline, lease->delay);
+}
+
+/* Up to when the confirmed records about a lease vouch for it. */
+DLockTime
+dlock_holder_vouched_until(const DLockSpaceLease *lease)
+{
+	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	return dlock_flush_is_confirmed(lease->level, lease->lsn) ?
+		Max(lease->bound_mono, lease->deadline) : lease->confirmed;
+}
+
+/*
+ * Until when a lease is held, as far as that is confirmed: what its holder, and
+ * whoever asks, is told.  Others are kept out by its deadline, which may be later.
+ */
+DLockTime
+dlock_holder_told_until(const DLockSpaceLease *lease)
+{
+	return Min(lease->deadline, dlock_holder_vouched_until(lease));
+}
+
+/*
+ * Was a lease loaded, and none of its records confirmed since?  An answer other than "not
+ * confirmed" has to wait for its last record.
+ */
+bool
+dlock_holder_is_unknown(const DLockSpaceLease *lease)
+{
+	return dlock_holder_vouched_until(lease) == DLOCK_SPACE_UNKNOWN;
 }
 
 /* When a reaper has something to do about a lease: end it, or write it. */

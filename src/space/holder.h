@@ -92,6 +92,9 @@ extern bool dlock_holder_is_live(Oid database, const DLockOwner *owner, DLockTim
 /* a lease as a value, and who is in the way */
 extern DLockLeaseValue dlock_holder_value(const DLockSpaceLease *lease, DLockHolderTexts *texts);
 extern DLockTime dlock_holder_blocks_until(const DLockSpaceLease *lease);
+extern DLockTime dlock_holder_vouched_until(const DLockSpaceLease *lease);
+extern DLockTime dlock_holder_told_until(const DLockSpaceLease *lease);
+extern bool dlock_holder_is_unknown(const DLockSpaceLease *lease);
 extern DLockTime dlock_holder_due_at(const DLockSpaceLease *lease);
 extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, DLockTime now);
 extern DLockHolderCrowd dlock_holder_without(DLockHolderCrowd crowd, const DLockSpaceLease *own,

@@ -89,7 +89,12 @@ typedef struct DLockSpaceLease
 	DLockTime	min_until;		/* a release takes effect no earlier; of a
 								 * request: a span */
 	TimestampTz granted_at;
-	XLogRecPtr	lsn;			/* end of the last record about this lease */
+	XLogRecPtr	lsn;			/* end of the last record about this lease; or
+								 * DLOCK_SPACE_BEING_WRITTEN */
+	DLockTime	confirmed;		/* up to when the records before that one
+								 * vouch for it, or DLOCK_SPACE_UNKNOWN; only
+								 * as long as that one is not confirmed
+								 * (store/flush.c) at "level" */
 	DLockMemoryRef entry;		/* its lock */
 	DLockMemoryNode on_lock;	/* in the list of holders, or in the queue */
 	union
@@ -116,8 +121,16 @@ typedef struct DLockSpaceLease
 	uint8		kept:1;			/* of a request: the lock was in its way when
 								 * its process looked last, or a call found
 								 * so; if not, it waits for another lock */
+	uint8		level;			/* of synchronous_commit, with which it was
+								 * granted or renewed last */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
+
+/* The last record about a lease is written before its partition lock is given up. */
+#define DLOCK_SPACE_BEING_WRITTEN	((XLogRecPtr) PG_UINT64_MAX)
+
+/* The lease was loaded: its last holder may have been told anything. */
+#define DLOCK_SPACE_UNKNOWN			((DLockTime) -1)
 
 /* The lock that a lease is on, or that a request waits for. */
 static inline DLockSpaceEntry *

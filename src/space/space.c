@@ -20,6 +20,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/proc.h"
@@ -403,6 +404,8 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->min_until = value->min_hold;
 	lease->granted_at = value->granted_at;
 	lease->lsn = InvalidXLogRecPtr;
+	lease->confirmed = 0;
+	lease->level = synchronous_commit;
 	lease->entry = dlock_memory_ref(entry);
 	lease->slot = slot;
 	lease->role = value->role;
@@ -572,7 +575,8 @@ dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 }
 
 /*
- * Give a lease that is held another token, and with it to a role.  Lock as for
+ * Give a lease that is held another token, and with it to a role.  If it is on disk,
+ * a record is to follow; until that is confirmed, nobody has this token.  Lock as for
  * dlock_space_hold().
  */
 void
@@ -584,11 +588,15 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 	dlock_limit_leave(lease->counter);
 	lease->counter = dlock_limit_enter(entry->database, role);
 	dlock_holder_change(lease, role, token);
+	lease->level = synchronous_commit;
+	lease->confirmed = 0;
+	if (lease->slot != DLOCK_SLOT_NONE)
+		lease->lsn = DLOCK_SPACE_BEING_WRITTEN;
 }
 
 /*
  * Give a lease that is held another term, with all its parts, whose partitions must
- * be locked exclusively.  A new delay must be in place.
+ * be locked exclusively.  A new delay must be in place, and what is confirmed.
  */
 void
 dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term)
@@ -601,6 +609,9 @@ dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term)
 		parts[i]->ttl = term->ttl;
 		parts[i]->deadline = term->deadline;
 		parts[i]->bound_mono = term->bound_mono;
+		parts[i]->lsn = lease->lsn;
+		parts[i]->confirmed = lease->confirmed;
+		parts[i]->level = lease->level;
 		note_end(parts[i]);
 	}
 }

@@ -439,7 +439,7 @@ dlock_sql_check(PG_FUNCTION_ARGS)
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_check");
 	open_for_target(&db, &target);
-	live = dlock_held_is_live(&db, &target);
+	live = dlock_held_is_told(&db, &target);
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(live);
 }

@@ -402,7 +402,7 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, true, Int32GetDatum(share->quota));
 		dlock_value_add(&row, true, ObjectIdGetDatum(member->role));
 		dlock_value_add(&row, true, TimestampTzGetDatum(member->joined_at));
-		dlock_value_add(&row, true, expiry_of(&group, member->deadline));
+		dlock_value_add(&row, true, expiry_of(&group, member->told_until));
 		dlock_value_add(&row, true, dlock_value_of_span(member->ttl));
 		dlock_value_add(&row, has_payload, payload);
 		dlock_value_put(&row, fcinfo);
@@ -428,7 +428,7 @@ dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, owned, owned ? dlock_name_to_text(group.members[partition->member].name) : 0);
 		dlock_value_add(&row, leased, Int64GetDatum(partition->token));
 		dlock_value_add(&row, leased, TimestampTzGetDatum(partition->since));
-		dlock_value_add(&row, leased, leased ? expiry_of(&group, partition->deadline) : 0);
+		dlock_value_add(&row, leased, leased ? expiry_of(&group, partition->told_until) : 0);
 		dlock_value_put(&row, fcinfo);
 	}
 	return (Datum) 0;

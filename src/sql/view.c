@@ -42,6 +42,7 @@
 #include "space/holder.h"
 #include "space/space.h"
 #include "sql/value.h"
+#include "store/flush.h"
 #include "store/store.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease);
@@ -56,6 +57,8 @@ typedef struct DLockViewLease
 {
 	DLockLeaseValue value;
 	int			pid;			/* zero if it is bound to none */
+	DLockTime	blocks_until;	/* that it keeps others out */
+	bool		unconfirmed;	/* it is live, and nobody is told so */
 } DLockViewLease;
 
 /* Copies of the leases that were found, and the clocks to compare them with. */
@@ -82,7 +85,8 @@ begin_look(DLockViewState *state)
 
 /* Add a copy of a lease with its deadline, unless another lock is wanted. */
 static void
-add_lease(DLockViewState *state, const DLockLeaseValue *lease, int pid)
+add_lease(DLockViewState *state, const DLockLeaseValue *lease, DLockTime blocks_until,
+		  bool unconfirmed, int pid)
 {
 	DLockViewLease *copy;
 
@@ -90,6 +94,8 @@ add_lease(DLockViewState *state, const DLockLeaseValue *lease, int pid)
 		return;
 	copy = palloc(sizeof(DLockViewLease));
 	copy->pid = pid;
+	copy->blocks_until = blocks_until;
+	copy->unconfirmed = unconfirmed;
 	copy->value = *lease;
 	copy->value.name = dlock_name_copy(lease->name);
 	copy->value.owner = dlock_name_copy(lease->owner);
@@ -105,16 +111,23 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	DLockHolderTexts texts;
 	DLockLeaseValue value = dlock_holder_value(lease, &texts);
 
-	if (dlock_holder_blocks_until(lease) <= state->now)
+	DLockTime	blocks_until = dlock_holder_blocks_until(lease);
+	bool		unconfirmed;
+
+	if (blocks_until <= state->now)
 		return;
+	value.term.deadline = dlock_holder_told_until(lease);
+	unconfirmed = dlock_rule_is_live(lease->deadline, state->now) &&
+		!dlock_rule_is_live(value.term.deadline, state->now);
 	if (value.part == DLOCK_PART_INTENT)
 		value.payload.len = 0;
-	add_lease(state, &value, (lease->process >= 0) ? GetPGProcByNumber(lease->process)->pid : 0);
+	add_lease(state, &value, blocks_until, unconfirmed,
+			  (lease->process >= 0) ? GetPGProcByNumber(lease->process)->pid : 0);
 }
 
 /* The intents of a lease on a path are not on disk: they follow from it. */
 static void
-add_intents(DLockViewState *state, const DLockLeaseValue *lease)
+add_intents(DLockViewState *state, const DLockLeaseValue *lease, DLockTime blocks_until)
 {
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
 	int			count = dlock_name_ancestors(&lease->name, ancestors);
@@ -126,7 +139,7 @@ add_intents(DLockViewState *state, const DLockLeaseValue *lease)
 	for (int i = 0; i < count; i++)
 	{
 		intent.name = ancestors[i];
-		add_lease(state, &intent, 0);
+		add_lease(state, &intent, blocks_until, false, 0);
 	}
 }
 
@@ -152,12 +165,14 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 {
 	DLockViewState *state = arg;
 	DLockLeaseValue lease = *found;
+	DLockTime	blocks_until;
 
 	if (!find_deadline(state, &lease))
 		return DLOCK_STORE_KEEP;
-	add_lease(state, &lease, 0);
+	blocks_until = dlock_rule_blocks_until(lease.term.deadline, lease.delay);
+	add_lease(state, &lease, blocks_until, false, 0);
 	if (lease.part == DLOCK_PART_PATH)
-		add_intents(state, &lease);
+		add_intents(state, &lease, blocks_until);
 	return DLOCK_STORE_KEEP;
 }
 
@@ -197,6 +212,7 @@ collect_from_memory(DLockViewState *state)
 	DLockDatabase db;
 
 	dlock_session_open(&db);
+	dlock_flush_look();
 	/* Read the clocks again, since loading takes time. */
 	state->now = dlock_clock_now();
 	state->wall = dlock_clock_wall();
@@ -214,8 +230,8 @@ put_lease(FunctionCallInfo fcinfo, const DLockViewState *state, const DLockViewL
 	static const char *const binds[] = {"none", "session", "transaction"};
 	const DLockLeaseValue *lease = &shown->value;
 	bool		live = dlock_rule_is_live(lease->term.deadline, state->now);
-	DLockTime	until = live ? lease->term.deadline :
-		dlock_rule_blocks_until(lease->term.deadline, lease->delay);
+	const char *lease_state = live ? "held" : shown->unconfirmed ? "unconfirmed" : "closed";
+	DLockTime	until = live ? lease->term.deadline : shown->blocks_until;
 	DLockTime	remaining = until - state->now;
 	bool		ends = (until != DLOCK_TIME_FOREVER);
 	DLockValueRow row = {0};
@@ -226,7 +242,7 @@ put_lease(FunctionCallInfo fcinfo, const DLockViewState *state, const DLockViewL
 	dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(lease->mode)));
 	dlock_value_add(&row, lease->permits > 0, Int32GetDatum((int32) lease->permits));
 	dlock_value_add(&row, true, Int32GetDatum((int32) lease->holds));
-	dlock_value_add(&row, true, CStringGetTextDatum(live ? "held" : "closed"));
+	dlock_value_add(&row, true, CStringGetTextDatum(lease_state));
 	dlock_value_add(&row, true, CStringGetTextDatum(binds[lease->bind]));
 	dlock_value_add(&row, live && shown->pid != 0, Int32GetDatum(shown->pid));
 	dlock_value_add(&row, true, ObjectIdGetDatum(lease->role));

@@ -16,6 +16,12 @@
  *	  that LSN after a nap.  If the launcher is missing or stopped, a backend that
  *	  finds the mark too old calls XLogSetAsyncXactLSN().
  *
+ *	  What sessions have waited for is remembered, by the level of synchronous_commit
+ *	  that they waited with: a record that such a wait has passed is *confirmed* at that
+ *	  level, and so are all before it.  What is told of a lease goes by that
+ *	  (dlock_holder_told_until).  A wait that has been passed stays so, whatever
+ *	  becomes of the standbys or of their names.
+ *
  *	  All state is in atomics.  A backend advances the LSN before it looks at the
  *	  mark, and the launcher clears the mark before it reads the LSN, so no record
  *	  is missed.
@@ -48,6 +54,9 @@ typedef struct DLockFlushShared
 	pg_atomic_uint64 lsn;		/* end of the last record left unflushed */
 	pg_atomic_uint64 since;		/* the mark: when the first was left; or 0 */
 	Latch	   *volatile launcher;	/* its latch; set by itself */
+
+	/* By synchronous_commit: up to where records are confirmed; grows only. */
+	pg_atomic_uint64 confirmed[SYNCHRONOUS_COMMIT_REMOTE_APPLY + 1];
 } DLockFlushShared;
 
 /* A mark older than this many times wal_writer_delay has been overlooked. */
@@ -73,6 +82,8 @@ dlock_flush_startup(void)
 		pg_atomic_init_u64(&flush->lsn, 0);
 		pg_atomic_init_u64(&flush->since, 0);
 		flush->launcher = NULL;
+		for (int level = 0; level < lengthof(flush->confirmed); level++)
+			pg_atomic_init_u64(&flush->confirmed[level], 0);
 	}
 }
 
@@ -86,9 +97,64 @@ dlock_flush_now(XLogRecPtr lsn)
 	XLogFlush(lsn);
 }
 
+/* Raise a position, unless it is as far. */
+static void
+advance(pg_atomic_uint64 *position, uint64 to)
+{
+	uint64		seen = pg_atomic_read_u64(position);
+
+	while (seen < to && !pg_atomic_compare_exchange_u64(position, &seen, to))
+		;
+}
+
+/* Records up to this one are as safe as a level of synchronous_commit asks for, or a lower one. */
+static void
+confirm(int level, XLogRecPtr lsn)
+{
+	for (; level >= SYNCHRONOUS_COMMIT_LOCAL_FLUSH; level--)
+		advance(&flush->confirmed[level], lsn);
+}
+
+/*
+ * Is a record, and all before it, confirmed at a level of synchronous_commit?  Cheap, so
+ * that it can be asked under partition locks.
+ */
+bool
+dlock_flush_is_confirmed(int level, XLogRecPtr lsn)
+{
+	Assert(level >= SYNCHRONOUS_COMMIT_OFF && level <= SYNCHRONOUS_COMMIT_REMOTE_APPLY);
+	return level == SYNCHRONOUS_COMMIT_OFF || lsn <= pg_atomic_read_u64(&flush->confirmed[level]);
+}
+
+/*
+ * Confirm what is safe by now, though nobody may have waited for it: what the server has
+ * flushed, and its synchronous standbys, if any, have reported.  No LWLock may be held.
+ */
+void
+dlock_flush_look(void)
+{
+	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
+	XLogRecPtr	reported[NUM_SYNC_REP_WAIT_MODE];
+
+	/* Right after its start the server may not know yet that there are names. */
+	if (max_wal_senders == 0 || !((SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0') ||
+								  DLOCK_SYNC_STANDBYS_DEFINED()))
+	{
+		confirm(SYNCHRONOUS_COMMIT_REMOTE_APPLY, flushed);
+		return;
+	}
+	confirm(SYNCHRONOUS_COMMIT_LOCAL_FLUSH, flushed);
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	memcpy(reported, WalSndCtl->lsn, sizeof(reported));
+	LWLockRelease(SyncRepLock);
+	confirm(SYNCHRONOUS_COMMIT_REMOTE_WRITE, Min(flushed, reported[SYNC_REP_WAIT_WRITE]));
+	confirm(SYNCHRONOUS_COMMIT_REMOTE_FLUSH, Min(flushed, reported[SYNC_REP_WAIT_FLUSH]));
+	confirm(SYNCHRONOUS_COMMIT_REMOTE_APPLY, Min(flushed, reported[SYNC_REP_WAIT_APPLY]));
+}
+
 /* Have the synchronous standbys, if any, confirmed a record? */
 static bool
-is_confirmed(XLogRecPtr lsn)
+has_arrived(XLogRecPtr lsn)
 {
 	int			mode = (synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE) ? SYNC_REP_WAIT_WRITE :
 		(synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_APPLY) ? SYNC_REP_WAIT_APPLY :
@@ -132,8 +198,9 @@ dlock_flush_commit(XLogRecPtr lsn, DLockTime now)
 	if (synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
 	{
 		SyncRepWaitForLSN(lsn, true);
-		confirmed = is_confirmed(lsn);
+		confirmed = has_arrived(lsn);
 	}
+	confirm(confirmed ? synchronous_commit : SYNCHRONOUS_COMMIT_LOCAL_FLUSH, lsn);
 	RESUME_INTERRUPTS();
 	CHECK_FOR_INTERRUPTS();
 	if (!confirmed)
@@ -154,9 +221,7 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 	/* Another backend has moved it further, and sets the time. */
 	if (seen >= lsn)
 		return;
-	while (seen < lsn &&
-		   !pg_atomic_compare_exchange_u64(&flush->lsn, &seen, lsn))
-		;
+	advance(&flush->lsn, lsn);
 
 	since = pg_atomic_read_u64(&flush->since);
 	if (since == 0)

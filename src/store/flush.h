@@ -23,6 +23,9 @@ extern void dlock_flush_now(XLogRecPtr lsn);
 extern void dlock_flush_commit(XLogRecPtr lsn, DLockTime now);
 extern void dlock_flush_later(XLogRecPtr lsn, DLockTime now);
 
+extern bool dlock_flush_is_confirmed(int level, XLogRecPtr lsn);
+extern void dlock_flush_look(void);
+
 extern void dlock_flush_set_launcher(Latch *latch);
 extern void dlock_flush_wake_launcher(void);
 extern DLockTime dlock_flush_pending(DLockTime now);

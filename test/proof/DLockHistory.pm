@@ -25,8 +25,8 @@
 #
 # The rules, which are those of doc/reference.md as a holder can test them:
 #
-#   exclusion   while a lease is live by what its holder was told, nobody is granted what
-#               conflicts with it
+#   exclusion   while a lease is live by what its holder was told, be it by a check, nobody is
+#               granted what conflicts with it
 #   token       a grant that was asked for after another was answered has the larger token
 #   unique      no two grants have one token, and only an upgrade changes that of a lease
 #   lost        a lease is not denied before it can have ended
@@ -201,6 +201,11 @@ sub understand
 	push @{ $lease->{denials} }, { %$call, last => $#{ $lease->{told} } }
 	  if $call->{status} eq 'none' && $what ne 'convert' || "$call->{status} $call->{value}" eq 'error LK002';
 	push @{ $lease->{successes} }, $call if $granted;
+
+	# It was live when the check was made, if not for longer.
+	push @{ $lease->{told} },
+	  { came => $call->{came}, end => max($call->{sent}, $lease->{told}[-1]{end}), server => $call->{server} }
+	  if $what eq 'check' && $granted;
 	return;
 }
 

@@ -413,7 +413,7 @@ static void
 watch(void)
 {
 	call(true, "waiters", "SELECT name, owner FROM dlock_waiters");
-	call(true, "leases", "SELECT name, owner, token FROM dlock_leases WHERE state = 'held'");
+	call(true, "leases", "SELECT name, owner, token FROM dlock_leases WHERE state <> 'closed'");
 	nap(10);
 }
 

@@ -71,9 +71,9 @@ my $clients = DLockProof->new($primary, count => 12);
 # End a server process, or what it does, or stop it for a moment.
 sub strike
 {
-	my ($what) = @_;
+	my ($what, $node) = @_;
 
-	$primary->safe_psql($db,
+	($node // $primary)->safe_psql($db,
 		"SELECT $what(pid) FROM (SELECT pid FROM pg_stat_activity WHERE application_name = 'history' ORDER BY random() LIMIT 1) victim");
 	return;
 }
@@ -103,7 +103,12 @@ sub fail_over
 	$clients->aim($primary);
 	if ($cut_off)
 	{
-		usleep(200_000 + rand 1_500_000);
+		# What waits for the standby is cancelled, and its client asks what it has.
+		for (my $until = mono_now() + 0.2 + rand 1.5; mono_now() < $until;)
+		{
+			usleep(50_000);
+			strike('pg_cancel_backend', $old);
+		}
 		crash_node($old);
 	}
 	$old->clean_node;

@@ -110,6 +110,22 @@ is_wrong('exclusion', 'a renewed lease was live all the while', $first . <<'EOC'
 	a 1400 call renew x a1 100 0
 	a 1410 done ok t
 EOC
+is_wrong('exclusion', 'a check says that it is live still', $first . <<'EOC');
+	a 900 call renew x a1 100 0
+	a 910 done error 57014
+	b 1100 call acquire x b1 exclusive 1000 0 first
+	b 1110 done ok 101
+	a 1120 call check x a1 100
+	a 1130 done ok t
+EOC
+is_right('a check before the other was granted', $first . <<'EOC');
+	a 900 call renew x a1 100 0
+	a 910 done error 57014
+	b 1000 call acquire x b1 exclusive 1000 500 first
+	a 1100 call check x a1 100
+	b 1110 done ok 101
+	a 1120 done ok t
+EOC
 is_right('shared beside shared', <<'EOC');
 	a 10 call acquire x a1 shared 1000 0 first
 	a 20 done ok 100
