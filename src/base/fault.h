@@ -75,10 +75,12 @@ typedef enum DLockFaultCost
 	DLOCK_COST_FLUSHES,			/* of the WAL, needed or not */
 	DLOCK_COST_WAKES,			/* of other processes */
 	DLOCK_COST_NAPS,			/* how often the process went to sleep */
-	DLOCK_COST_WOKEN			/* how often this library has set its latch */
+	DLOCK_COST_WOKEN,			/* how often this library has set its latch */
+	DLOCK_COST_LOCKINGS,		/* of partitions */
+	DLOCK_COST_MOST				/* leases between two of these: the maximum */
 } DLockFaultCost;
 
-#define DLOCK_FAULT_COSTS	(DLOCK_COST_WOKEN + 1)
+#define DLOCK_FAULT_COSTS	(DLOCK_COST_MOST + 1)
 
 /* set-up */
 extern void dlock_fault_request(void);

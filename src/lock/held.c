@@ -347,7 +347,11 @@ change_mode(DLockStep *step, DLockSpaceLease *lease, DLockMode mode)
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 	if (token != lease->token)
+	{
 		dlock_space_succeed(lease, lease->role, token);
+		/* A walk over the leases may miss it now. */
+		dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+	}
 	dlock_space_set_mode(lease, mode);
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_rewrite(step, lease, NULL);

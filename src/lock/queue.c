@@ -339,26 +339,6 @@ lock_mine(DLockPartitionSet *set)
 }
 
 /*
- * The lease with the latest token on a lock of those that are told to be held, intents
- * aside; NULL if there is none.
- */
-DLockSpaceLease *
-dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now)
-{
-	DLockSpaceLease *leader = NULL;
-
-	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
-		 lease = dlock_space_next(lease))
-	{
-		if (lease->part != DLOCK_PART_INTENT &&
-			dlock_rule_is_live(dlock_holder_told_until(lease), now) &&
-			(leader == NULL || leader->token < lease->token))
-			leader = lease;
-	}
-	return leader;
-}
-
-/*
  * What this process was granted on locks is confirmed: wake the observers.  Without
  * observers anywhere this costs nothing.  No partition lock may be held.  Cannot fail.
  *
@@ -597,15 +577,13 @@ static bool
 is_overtaken(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	DLockSpaceLease *leader;
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner;
 
 	switch ((DLockSpaceKind) request->kind)
 	{
 		case DLOCK_SPACE_WATCH:
-			leader = dlock_queue_leader(entry, now);
-			return request->token != ((leader != NULL) ? leader->token : DLOCK_TOKEN_NONE);
+			return false;
 		case DLOCK_SPACE_CONVERT:
 			return dlock_holder_converted(entry, request, now) == NULL;
 		default:
@@ -626,12 +604,9 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 	DLockSpaceLease *own = NULL;
 	bool		blocked;
 
+	*until = DLOCK_TIME_FOREVER;
 	if (request->kind == DLOCK_SPACE_WATCH)
-	{
-		own = dlock_queue_leader(entry, now);
-		*until = (own != NULL) ? dlock_holder_told_until(own) : DLOCK_TIME_FOREVER;
 		return true;
-	}
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
 	refresh_if_due(entry, now);

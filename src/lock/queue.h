@@ -79,7 +79,6 @@ extern bool dlock_queue_lock(int process, Oid database, LWLockMode mode,
 extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner,
 								   DLockPart part);
 extern void dlock_queue_tell_observers(Oid database, const DLockBytes *names, int count);
-extern DLockSpaceLease *dlock_queue_leader(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now);

@@ -483,20 +483,14 @@ DLockSpaceLease *
 dlock_step_replace(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *payload,
 				   DLockSlot slot)
 {
-	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockSlot	old = lease->slot;
 	DLockHolderTexts texts;
 	DLockLeaseValue value = dlock_holder_value(lease, &texts);
 	DLockSpaceLease *changed;
 
-	Assert(dlock_partition_is_mine(entry->hash));
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	value.payload = *payload;
-	changed = dlock_space_hold(entry->database, entry->hash, &value, slot, lease->process,
-							   lease->lsn);
-	changed->min_until = lease->min_until;
-	changed->confirmed = lease->confirmed;
-	changed->level = lease->level;
-	dlock_space_remove(entry, lease);
+	changed = dlock_space_hold_again(lease, &value, slot);
 
 	if (slot == DLOCK_SLOT_NONE)
 		return changed;

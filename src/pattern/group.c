@@ -55,6 +55,7 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/held.h"
+#include "lock/queue.h"
 #include "pattern/group.h"
 #include "session/grants.h"
 #include "space/holder.h"
@@ -509,6 +510,7 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 	unlock_group(group);
 
 	dlock_flush_commit(granted.lsn, dlock_clock_now());
+	dlock_queue_tell_observers(db->shared->oid, &name, 1);
 	return granted.token;
 }
 
@@ -700,6 +702,8 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 	unlock_group(group);
 
 	dlock_flush_commit(lsn, dlock_clock_now());
+	for (int i = 0; i < group->partition_count && short_of > 0; i++)
+		dlock_queue_tell_observers(db->shared->oid, &group->partitions[i].lock_name, 1);
 }
 
 /*

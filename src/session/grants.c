@@ -349,10 +349,8 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 				how = (item->kind == CHANGE_UPGRADE) ? DLOCK_STOP_LOST : how;
 			}
 			if (lease->slot != DLOCK_SLOT_NONE)
-			{
 				lease->unwritten = true;
-				dlock_database_note_deadline(db->shared, now);
-			}
+			dlock_database_note_deadline(db->shared, dlock_holder_due_at(lease));
 			dlock_queue_call(dlock_space_entry_of(lease), now);
 		}
 		dlock_partition_unlock(item->hash);

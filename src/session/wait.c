@@ -42,6 +42,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/name.h"
+#include "base/rule.h"
 #include "base/stat.h"
 #include "lock/blocker.h"
 #include "lock/deadlock.h"
@@ -287,6 +288,12 @@ look(DLockWaitCall *waiting, DLockTime *until)
 {
 	DLockAcquireAnswer answer = DLOCK_ANSWER_QUEUED;
 
+	if (waiting->kind == DLOCK_SPACE_WATCH)
+	{
+		DLOCK_FAULT("ask_again");
+		*until = ask_again(waiting, &answer) ? waiting->granted.until : dlock_clock_now() + RETRY_NAP;
+		return answer;
+	}
 	switch (dlock_queue_look(waiting->check_at, until))
 	{
 		case DLOCK_QUEUE_GONE:
@@ -527,6 +534,12 @@ typedef struct DLockWaitWatch
 	uint32		hash;			/* of the name of the lock */
 	bool		may_wait;
 	bool		changed;
+
+	/* The newest lease, where that takes a walk over all of many. */
+	bool		unsure;			/* the walk is to be made, or made again */
+	bool		walked;
+	DLockToken	newest;			/* what it has found; or none */
+	DLockTime	now;
 } DLockWaitWatch;
 
 /* Put a request to watch the lock into its queue. */
@@ -549,21 +562,64 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SPACE_WATCH, &place);
-	waiting->granted.until = dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1,
-											   place, step->now, dlock_clock_wall());
+	(void) dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1,
+							 place, step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
 
-/* See who holds the lock, and whether that is another one than the one seen. */
+/* A visitor of the leases on a lock: find the newest. */
+static void
+find_newest(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
+{
+	DLockWaitWatch *watch = arg;
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	name = dlock_space_entry_name(entry, buffer);
+
+	if (lease->token > watch->newest && lease->part != DLOCK_PART_INTENT &&
+		dlock_rule_is_live(dlock_holder_told_until(lease), watch->now) &&
+		dlock_name_equal(&name, watch->waiting->name))
+		watch->newest = lease->token;
+}
+
+/*
+ * The newest lease on the lock.  If that takes a walk, what the walk has found counts if it
+ * is held still, or something that stands in front is newer: all that was granted since.
+ */
+static DLockSpaceLease *
+find_holder(DLockSpaceEntry *entry, DLockWaitWatch *watch, DLockTime now, bool *pending)
+{
+	bool		sure;
+	DLockSpaceLease *holder = dlock_holder_newest(entry, now, &sure, pending);
+	DLockSpaceLease *found;
+
+	watch->unsure = !sure && !watch->walked;
+	if (sure || watch->unsure || watch->newest == DLOCK_TOKEN_NONE)
+		return holder;
+	found = dlock_holder_find_part(entry, watch->newest);
+	watch->unsure = found == NULL || !dlock_rule_is_live(dlock_holder_told_until(found), now);
+	return (watch->unsure || (holder != NULL && holder->token > found->token)) ? holder : found;
+}
+
+/*
+ * See who holds the lock, and whether that is another one than the one seen.  If that one
+ * has gone, and the next is about to be confirmed, wait for that: in an upgrade, both are
+ * one lease.
+ */
 static void
 look_at_holder(DLockStep *step, DLockWaitWatch *watch)
 {
 	DLockWaitCall *waiting = watch->waiting;
 	DLockSpaceEntry *entry = dlock_space_find(step->db->shared->oid, watch->hash, waiting->name);
+	DLockSpaceLease *holder = NULL;
+	bool		pending = false;
 
-	describe_holder((entry != NULL) ? dlock_queue_leader(entry, step->now) : NULL, step->now,
-					waiting->holder);
-	watch->changed = waiting->holder->token != waiting->token;
+	watch->unsure = false;
+	if (entry != NULL)
+		holder = find_holder(entry, watch, step->now, &pending);
+	describe_holder(holder, step->now, waiting->holder);
+	watch->changed = waiting->holder->token != waiting->token &&
+		!(watch->may_wait && pending && waiting->holder->token < waiting->token);
+	waiting->granted.until = (holder != NULL) ? dlock_holder_told_until(holder) : DLOCK_TIME_FOREVER;
 }
 
 /*
@@ -577,6 +633,8 @@ try_watch(DLockStep *step, void *arg)
 	DLockWaitWatch *watch = arg;
 
 	look_at_holder(step, watch);
+	if (watch->unsure)
+		return DLOCK_LACKS_NOTHING;
 	if (!watch->changed && watch->may_wait && dlock_queue_mine()->state != DLOCK_QUEUE_WAITING)
 	{
 		DLockStepLack lack = enqueue_watch(step, watch);
@@ -600,9 +658,18 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	DLockStep	step;
 
 	dlock_flush_look();
-	dlock_step_begin(&step, db);
-	dlock_partition_set_add(&step.set, watch.hash);
-	dlock_step_run(&step, try_watch, &watch);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		watch.walked = watch.unsure;
+		watch.newest = DLOCK_TOKEN_NONE;
+		watch.now = dlock_clock_now();
+		if (watch.walked)
+			dlock_space_visit_lock(db->shared->oid, waiting->name, find_newest, &watch);
+		dlock_step_begin(&step, db);
+		dlock_partition_set_add(&step.set, watch.hash);
+		dlock_step_run(&step, try_watch, &watch);
+	} while (watch.unsure);
 	if (watch.changed)
 		return DLOCK_ANSWER_GRANTED;
 	return may_wait ? DLOCK_ANSWER_QUEUED : DLOCK_ANSWER_REFUSED;

@@ -49,7 +49,7 @@
 #define OWNER_NODE			offsetof(DLockSpaceLease, u.owner)
 
 /* The buckets, and numbers of them as powers of 2; set once, in the postmaster. */
-static DLockMemoryRef *token_buckets = NULL;
+DLockMemoryRef *dlock_holder_tokens = NULL;
 static DLockMemoryRef *owner_buckets = NULL;
 static uint32 token_bits = 0;
 static uint32 owner_bits = 0;
@@ -76,7 +76,7 @@ dlock_holder_startup(DLockMemoryRef *place, uint32 bits)
 {
 	token_bits = bits;
 	owner_bits = bits - OWNER_BITS_LESS;
-	token_buckets = place;
+	dlock_holder_tokens = place;
 	owner_buckets = place + ((Size) 1 << token_bits);
 	owner_locks = GetNamedLWLockTranche("dlock_owner");
 }
@@ -87,8 +87,8 @@ token_bucket(uint32 hash, DLockToken token)
 {
 	uint32		per_partition = (1U << token_bits) / DLOCK_PARTITION_COUNT;
 
-	return &token_buckets[dlock_partition_of(hash) * per_partition +
-						  murmurhash32((uint32) token) % per_partition];
+	return &dlock_holder_tokens[dlock_partition_of(hash) * per_partition +
+								murmurhash32((uint32) token) % per_partition];
 }
 
 static inline uint32
@@ -186,6 +186,44 @@ dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken token)
 	if (lease->indexed)
 		link_token(lease);
 	LWLockRelease(lock);
+}
+
+/* So many leases, and one for each process, are looked through for the newest. */
+#define NEWEST_VISITS		64
+
+/*
+ * The lease with the latest token on a lock of those that are told to be held, intents
+ * aside; NULL if there is none.  Not "sure" if there may be a newer one: there are many
+ * leases, and these do not stand in order, or the newest of them are dead and not yet
+ * erased.  (Each process may have one that is not confirmed.)  "pending": a newer one
+ * will be told of as soon as it is confirmed.  Lock as for find.
+ */
+DLockSpaceLease *
+dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *sure, bool *pending)
+{
+	DLockSpaceLease *newest = NULL;
+	int			visits = NEWEST_VISITS + MaxBackends;
+
+	*sure = true;
+	*pending = false;
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		/* Only older ones follow, or only intents. */
+		if (lease->indexed && (lease->part == DLOCK_PART_INTENT || (newest != NULL && newest->indexed)))
+			break;
+		if (visits-- == 0 || (lease->indexed && entry->shuffled))
+			*sure = false;
+		if (visits < 0)
+			break;
+		if (lease->part == DLOCK_PART_INTENT || (newest != NULL && lease->token < newest->token))
+			continue;
+		if (dlock_rule_is_live(dlock_holder_told_until(lease), now))
+			newest = lease;
+		else if (lease->confirmed == 0 && dlock_rule_is_live(lease->deadline, now))
+			*pending = true;
+	}
+	return newest;
 }
 
 /*

@@ -65,6 +65,12 @@ typedef struct DLockHolderTexts
 	char		payload[DLOCK_PAYLOAD_MAX];
 } DLockHolderTexts;
 
+/*
+ * The buckets of the index of tokens: as many as those of the space (space/space.c), and
+ * in the same partitions.  Linked by "token_next".
+ */
+extern DLockMemoryRef *dlock_holder_tokens;
+
 /* set-up */
 extern Size dlock_holder_size(uint32 bits);
 extern void dlock_holder_request(void);
@@ -76,6 +82,8 @@ extern void dlock_holder_change(DLockSpaceLease *lease, Oid role, DLockToken tok
 extern void dlock_holder_remove(DLockSpaceLease *lease);
 
 /* look-ups */
+extern DLockSpaceLease *dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now,
+											bool *sure, bool *pending);
 extern DLockSpaceLease *dlock_holder_find_part(const DLockSpaceEntry *entry, DLockToken token);
 extern DLockSpaceLease *dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
 												DLockTime now);

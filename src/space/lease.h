@@ -45,7 +45,9 @@ typedef struct DLockSpaceEntry
 {
 	DLockTime	earliest;		/* all leases on the lock block until then */
 	DLockMemoryRef next;		/* next entry of the bucket */
-	DLockMemoryRef holders;		/* leases; those by "indexed" come last */
+	DLockMemoryRef holders;		/* leases: the few that are not "indexed";
+								 * then the others, the newest token first
+								 * unless "shuffled"; then indexed intents */
 	DLockMemoryRef queue;		/* requests that wait */
 	Oid			database;
 	uint32		hash;
@@ -55,7 +57,8 @@ typedef struct DLockSpaceEntry
 	uint8		held_modes;		/* a set; those of the leases, and perhaps NL */
 	uint8		asked_modes;	/* a set; at least those of the queue */
 	uint8		name_len;
-	bool		lodges;			/* a lease or request lies in its cell */
+	uint8		lodges:1;		/* a lease or request lies in its cell */
+	uint8		shuffled:1;		/* indexed leases may not stand by token */
 	char		name[FLEXIBLE_ARRAY_MEMBER];	/* or as much as fits */
 } DLockSpaceEntry;
 
@@ -203,6 +206,14 @@ dlock_space_request_next(DLockSpaceLease *request)
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	Assert(request->kind != DLOCK_SPACE_HELD);
 	return dlock_space_lease_at(request->u.next_part);
+}
+
+/* The next lease in the same bucket of the index of tokens, likewise. */
+static inline DLockSpaceLease *
+dlock_space_next_indexed(DLockSpaceLease *lease)
+{
+	Assert(lease->indexed && dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	return dlock_space_lease_at(lease->token_next);
 }
 
 /* The next lock of the same bucket, likewise. */

@@ -142,6 +142,7 @@ dlock_partition_lock(uint32 hash, LWLockMode mode)
 {
 	Assert(!dlock_partition_is_any_held());
 	LWLockAcquire(dlock_partition_lwlock(hash), mode);
+	DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
 }
 
 void
@@ -233,6 +234,7 @@ take_set(const DLockPartitionSet *set, LWLockMode mode, int held)
 			dlock_partition_unlock_set(&taken);
 			return partition;
 		}
+		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
 		dlock_partition_add(&taken, partition);
 	}
 	return NO_PARTITION;
@@ -260,10 +262,14 @@ dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode)
 		if (held == NO_PARTITION)
 			return;
 		LWLockAcquire(&dlock_partition_locks[held].lock, mode);
+		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
 	}
 	LWLockRelease(&dlock_partition_locks[held].lock);
 	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
+	{
 		LWLockAcquire(&dlock_partition_locks[partition].lock, mode);
+		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
+	}
 }
 
 void

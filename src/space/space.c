@@ -7,7 +7,10 @@
  *	  Locks (DLockSpaceEntry) hang in a hash table, by database and name.  The
  *	  leases on a lock hang on it, and so does the queue of requests that wait
  *	  for it.  The table is an array of buckets of a fixed size, so no operation
- *	  has to resize it while others wait.  What hangs on it is made of the cells
+ *	  has to resize it while others wait.  A walk over leases goes by buckets: those of
+ *	  the table have locks and the few leases that are not indexed, those of the index of
+ *	  tokens (space/holder.c) the others.  So it can stop anywhere and go on there, however
+ *	  many leases a lock has.  What hangs on it is made of the cells
  *	  of space/memory.c.
  *
  *	  Lock rules.  All of a lock is protected by the lock of its partition
@@ -39,8 +42,12 @@
 static DLockMemoryRef *buckets = NULL;
 static uint32 bucket_bits = 0;
 
-/* How many buckets a walk looks at before it lets others have the lock; a power of 2. */
+/*
+ * How many buckets, a power of 2, or leases a walk looks at before it lets others have the
+ * lock.  A bucket is looked at as a whole; there are about as many as cells.
+ */
 #define VISIT_BUCKETS		32
+#define VISIT_LEASES		64
 
 /* Buckets are no fewer than this, so that each partition has some. */
 #define MIN_BUCKET_BITS		12
@@ -362,7 +369,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry->database = database;
 	entry->hash = hash;
 	entry->permits = 0;
-	entry->lodges = false;
+	entry->lodges = entry->shuffled = false;
 	entry->name_len = name->len;
 	dlock_memory_text_put(entry->name, DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = *bucket_of(hash);
@@ -451,16 +458,47 @@ has_many(DLockSpaceEntry *entry)
 }
 
 /*
- * Hang a lease on its lock, as one that is held.  One more than a few is found
- * by the index of tokens, and comes last; the few come first.
+ * In front of which lease does a new one hang on its lock?  A few come first, then those
+ * that are found by the index of tokens, of which the newest comes first, then intents.
+ */
+static DLockMemoryRef
+place_of(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
+{
+	DLockSpaceLease *next;
+
+	if (!lease->indexed)
+		return entry->holders;
+	if (lease->part == DLOCK_PART_INTENT)
+		return NONE;
+	next = dlock_space_holders(entry);
+	while (next != NULL && !next->indexed)
+		next = dlock_space_next(next);
+	return (next != NULL) ? dlock_memory_ref(next) : NONE;
+}
+
+/*
+ * Put a lease that hangs on nothing in front of another one of its lock; NONE: at the
+ * end.
  */
 static void
-link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
+insert_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockMemoryRef before)
+{
+	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease), before, LOCK_NODE);
+	if (lease->indexed && lease->part != DLOCK_PART_INTENT && before != NONE &&
+		LEASE_AT(before)->part != DLOCK_PART_INTENT && LEASE_AT(before)->token > lease->token)
+		entry->shuffled = true;
+}
+
+/*
+ * Hang a lease on its lock, as one that is held; at the place of "old", unless that is
+ * NULL.
+ */
+static void
+link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *old)
 {
 	lease->kind = DLOCK_SPACE_HELD;
-	lease->indexed = has_many(entry);
-	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease),
-							 lease->indexed ? NONE : entry->holders, LOCK_NODE);
+	lease->indexed = (old != NULL) ? old->indexed : has_many(entry);
+	insert_holder(entry, lease, (old != NULL) ? dlock_memory_ref(old) : place_of(entry, lease));
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);
@@ -489,7 +527,27 @@ dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
 	entry->permits = value->permits;
 	lease->lsn = lsn;
 	lease->min_until = 0;
-	link_holder(entry, lease);
+	link_holder(entry, lease, NULL);
+	return lease;
+}
+
+/*
+ * Put another lease with the same token in the place of one that is held, which goes.
+ * Lock and memory as for dlock_space_hold().  Cannot fail.
+ */
+DLockSpaceLease *
+dlock_space_hold_again(DLockSpaceLease *old, const DLockLeaseValue *value, DLockSlot slot)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(old);
+	DLockSpaceLease *lease = make_lease(entry, value, slot, old->process, DLOCK_SPACE_HELD);
+
+	Assert(dlock_partition_is_mine(entry->hash));
+	lease->lsn = old->lsn;
+	lease->confirmed = old->confirmed;
+	lease->level = old->level;
+	lease->min_until = old->min_until;
+	link_holder(entry, lease, old);
+	dlock_space_remove(entry, old);
 	return lease;
 }
 
@@ -562,7 +620,7 @@ dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	Assert(dlock_partition_is_mine(entry->hash));
 	Assert(lease->kind == DLOCK_SPACE_ASKED);
 	unlink_request(entry, lease);
-	link_holder(entry, lease);
+	link_holder(entry, lease, NULL);
 }
 
 /* Move a request to the end of its queue.  Lock as for dlock_space_hold(). */
@@ -588,6 +646,8 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 	dlock_limit_leave(lease->counter);
 	lease->counter = dlock_limit_enter(entry->database, role);
 	dlock_holder_change(lease, role, token);
+	dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
+	insert_holder(entry, lease, place_of(entry, lease));
 	lease->level = synchronous_commit;
 	lease->confirmed = 0;
 	if (lease->slot != DLOCK_SLOT_NONE)
@@ -667,7 +727,10 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		drop_mode(entry, (DLockMode) lease->mode);
 		if (entry->holders == NONE)
+		{
 			entry->earliest = DLOCK_TIME_FOREVER;
+			entry->shuffled = false;
+		}
 	}
 	else
 		unlink_request(entry, lease);
@@ -684,45 +747,93 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	dlock_memory_give_back(dlock_memory_ref(entry));
 }
 
-/* Call "visitor" for the leases of a database, or of all, and for their queues, in some buckets. */
-static void
-look_at(uint32 first, uint32 count, Oid database, bool queues, DLockSpaceVisitor visitor, void *arg)
+/* What a walk is for. */
+typedef struct DLockSpaceWalk
 {
-	for (uint32 bucket = first; bucket < first + count; bucket++)
+	Oid			database;		/* InvalidOid: all */
+	bool		queues;			/* requests, too */
+	DLockSpaceVisitor visitor;
+	void	   *arg;
+	uint32		visits;			/* under the lock that is held */
+} DLockSpaceWalk;
+
+static void
+visit(DLockSpaceWalk *walk, DLockSpaceLease *lease)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+
+	walk->visits++;
+	if (!OidIsValid(walk->database) || entry->database == walk->database)
+		walk->visitor(entry, lease, walk->arg);
+}
+
+/* Visit the leases of a lock that are not indexed: a few.  Are there others? */
+static bool
+visit_few(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
+{
+	DLockSpaceLease *lease = dlock_space_holders(entry);
+
+	for (; lease != NULL && !lease->indexed; lease = dlock_space_next(lease))
+		visit(walk, lease);
+	return lease != NULL;
+}
+
+/* Visit the leases of the index that are in a bucket. */
+static void
+visit_indexed(DLockSpaceWalk *walk, uint32 bucket)
+{
+	for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]); lease != NULL;
+		 lease = dlock_space_next_indexed(lease))
+		visit(walk, lease);
+}
+
+/*
+ * Visit the leases, and if asked the requests, in some buckets of the table and of the
+ * index.  Returns how many buckets these were: fewer than "count" if there is much in them.
+ */
+static uint32
+look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
+{
+	uint32		bucket = first;
+
+	walk->visits = 0;
+	for (; bucket < first + count && walk->visits < VISIT_LEASES; bucket++)
 	{
 		for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL;
 			 entry = dlock_space_next_entry(entry))
 		{
-			if (OidIsValid(database) && entry->database != database)
-				continue;
-			for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+			(void) visit_few(walk, entry);
+			for (DLockSpaceLease *lease = dlock_space_queue(entry); walk->queues && lease != NULL;
 				 lease = dlock_space_next(lease))
-				visitor(entry, lease, arg);
-			for (DLockSpaceLease *lease = dlock_space_queue(entry); queues && lease != NULL;
-				 lease = dlock_space_next(lease))
-				visitor(entry, lease, arg);
+				visit(walk, lease);
 		}
+		if (dlock_holder_tokens[bucket] != NONE)
+			visit_indexed(walk, bucket);
 	}
+	return bucket - first;
 }
 
 /*
  * Call "visitor" for every lease of a database, or of all (InvalidOid), and if asked
  * for every request, under its partition lock in "mode".  The lock is given up
- * between groups of buckets, so the walk as a whole is no snapshot.
+ * after VISIT_BUCKETS or some VISIT_LEASES, so the walk as a whole is no snapshot: a
+ * lease that is converted meanwhile may be visited twice or not at all.
  */
 static void
 walk(Oid database, LWLockMode mode, bool queues, DLockSpaceVisitor visitor, void *arg)
 {
+	DLockSpaceWalk what = {database, queues, visitor, arg, 0};
 	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
 
 	Assert(!dlock_partition_is_any_held());
-	for (uint32 bucket = 0; bucket < (1U << bucket_bits); bucket += VISIT_BUCKETS)
+	for (uint32 bucket = 0; bucket < (1U << bucket_bits);)
 	{
 		LWLock	   *lock = &dlock_partition_locks[bucket / per_partition].lock;
 
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(lock, mode);
-		look_at(bucket, VISIT_BUCKETS, database, queues, visitor, arg);
+		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
+		bucket += look_at(&what, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
 		LWLockRelease(lock);
 	}
 }
@@ -738,6 +849,42 @@ void
 dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 {
 	walk(database, LW_SHARED, false, visitor, arg);
+}
+
+/*
+ * Call "visitor" for the leases on one lock, as dlock_space_visit() does.  A lock with few
+ * is seen at one moment, one with many as a walk sees it.
+ */
+void
+dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor visitor, void *arg)
+{
+	uint32		hash = dlock_name_hash(database, name);
+	DLockSpaceWalk what = {.database = database,.visitor = visitor,.arg = arg};
+	uint32		bucket = dlock_partition_of(hash) * ((1U << bucket_bits) / DLOCK_PARTITION_COUNT);
+	uint32		end = bucket + (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
+	bool		first = true;
+	bool		more = true;
+
+	Assert(!dlock_partition_is_any_held());
+	while (more)
+	{
+		DLockSpaceEntry *entry;
+
+		CHECK_FOR_INTERRUPTS();
+		dlock_partition_lock(hash, LW_SHARED);
+		entry = dlock_space_find(database, hash, name);
+		what.visits = 0;
+		if (first)
+			more = entry != NULL && visit_few(&what, entry);
+		else
+		{
+			for (int i = 0; entry != NULL && i < VISIT_BUCKETS && bucket < end && what.visits < VISIT_LEASES; i++)
+				visit_indexed(&what, bucket++);
+			more = entry != NULL && bucket < end;
+		}
+		first = false;
+		dlock_partition_unlock(hash);
+	}
 }
 
 /* Count a lease or a request, unless it is counted or not of this role. */
@@ -784,26 +931,34 @@ dlock_space_purge(Oid database)
 		DLockSpaceEntry *entry;
 		DLockSpaceEntry *next;
 
+		int			removed = VISIT_LEASES;
+
 		/* Most buckets of most servers are empty; a glance needs no lock. */
 		if (*(volatile DLockMemoryRef *) &buckets[bucket] == NONE)
 			continue;
 
-		LWLockAcquire(lock, LW_EXCLUSIVE);
-		for (entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
+		while (removed >= VISIT_LEASES)
 		{
-			DLockSpaceLease *lease = (entry->database == database) ? dlock_space_holders(entry) : NULL;
-
-			next = dlock_space_next_entry(entry);
-
-			/* The entry goes with its last lease. */
-			while (lease != NULL)
+			removed = 0;
+			LWLockAcquire(lock, LW_EXCLUSIVE);
+			DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
+			for (entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
 			{
-				DLockSpaceLease *gone = lease;
+				DLockSpaceLease *lease = (entry->database == database) ? dlock_space_holders(entry) : NULL;
 
-				lease = dlock_space_next(gone);
-				dlock_space_remove(entry, gone);
+				next = dlock_space_next_entry(entry);
+
+				/* The entry goes with its last lease. */
+				while (lease != NULL && removed < VISIT_LEASES)
+				{
+					DLockSpaceLease *gone = lease;
+
+					lease = dlock_space_next(gone);
+					dlock_space_remove(entry, gone);
+					removed++;
+				}
 			}
+			LWLockRelease(lock);
 		}
-		LWLockRelease(lock);
 	}
 }

@@ -44,6 +44,8 @@ extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,
 										 const DLockLeaseValue *value,
 										 DLockSlot slot, int process,
 										 XLogRecPtr lsn);
+extern DLockSpaceLease *dlock_space_hold_again(DLockSpaceLease *old,
+											   const DLockLeaseValue *value, DLockSlot slot);
 extern DLockSpaceLease *dlock_space_enqueue(Oid database, uint32 hash,
 											const DLockLeaseValue *value,
 											DLockSpaceKind kind, DLockMemoryRef *place);
@@ -59,6 +61,8 @@ extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
 extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit_lock(Oid database, const DLockBytes *name,
+								   DLockSpaceVisitor visitor, void *arg);
 extern DLockLimitCounter dlock_space_counter(Oid database, Oid role);
 extern void dlock_space_purge(Oid database);
 

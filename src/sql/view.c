@@ -195,15 +195,7 @@ visit_pages(DLockStoreLeaseVisitor visitor, void *arg)
 static void
 collect_lock(DLockViewState *state, Oid database)
 {
-	uint32		hash = dlock_name_hash(database, state->name);
-	DLockSpaceEntry *entry;
-
-	dlock_partition_lock(hash, LW_SHARED);
-	entry = dlock_space_find(database, hash, state->name);
-	for (DLockSpaceLease *lease = (entry != NULL) ? dlock_space_holders(entry) : NULL;
-		 lease != NULL; lease = dlock_space_next(lease))
-		visit_memory(entry, lease, state);
-	dlock_partition_unlock(hash);
+	dlock_space_visit_lock(database, state->name, visit_memory, state);
 }
 
 static void

@@ -43,7 +43,8 @@ typedef struct FaultCountsShared
 static FaultCountsShared *counts = NULL;
 
 static const char *const names[DLOCK_FAULT_COSTS] = {
-	"entries", "leases", "requests", "places", "records", "flushes", "wakes", "naps", "woken"
+	"entries", "leases", "requests", "places", "records", "flushes", "wakes", "naps", "woken",
+	"lockings", "most"
 };
 
 static Size
@@ -72,12 +73,31 @@ dlock_fault_counts_startup(void)
 	}
 }
 
+/* Keep the largest number of leases that this process has visited under one lock. */
+static void
+count_most(DLockFaultCost cost)
+{
+	static bool begun = false;
+	static uint64 visits = 0;
+	pg_atomic_uint64 *most = &counts[MyProcNumber].costs[DLOCK_COST_MOST];
+
+	if (cost == DLOCK_COST_LOCKINGS)
+		visits = 0;
+	else if (cost == DLOCK_COST_LEASES)
+		visits++;
+	if (!begun || visits > pg_atomic_read_u64(most))
+		pg_atomic_write_u64(most, visits);
+	begun = true;
+}
+
 /* This process has visited or done something. */
 void
 dlock_fault_count(DLockFaultCost cost)
 {
-	if (counts != NULL && MyProc != NULL && MyProcNumber < MaxBackends)
-		(void) pg_atomic_fetch_add_u64(&counts[MyProcNumber].costs[cost], 1);
+	if (counts == NULL || MyProc == NULL || MyProcNumber >= MaxBackends)
+		return;
+	(void) pg_atomic_fetch_add_u64(&counts[MyProcNumber].costs[cost], 1);
+	count_most(cost);
 }
 
 /* This process sets the latch of a process: count that for both. */
