@@ -7,6 +7,39 @@
 -- patterns.sql, which uses the engine by its functions alone.
 
 ----------------------------------------------------------------------------
+-- What is not interface
+----------------------------------------------------------------------------
+
+CREATE SCHEMA _dlock;
+REVOKE ALL ON SCHEMA _dlock FROM PUBLIC;
+GRANT USAGE ON SCHEMA _dlock TO PUBLIC;
+COMMENT ON SCHEMA _dlock IS 'internals of the extension dlock';
+
+-- What patterns need beside leases.
+CREATE FUNCTION _dlock.token(above pg_catalog.int8) RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_token' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION _dlock.token(pg_catalog.int8)
+    IS 'a fencing token, larger than all before, and than one that a row has seen';
+
+CREATE FUNCTION _dlock.session() RETURNS pg_catalog.text
+    AS 'MODULE_PATHNAME', 'dlock_sql_session' LANGUAGE C STABLE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION _dlock.session() IS 'the session, as an owner of leases';
+
+CREATE FUNCTION _dlock.signal(queue_id pg_catalog.int4) RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_signal' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION _dlock.signal(pg_catalog.int4)
+    IS 'when this transaction has committed, wake up one session that waits for this queue; true';
+
+CREATE FUNCTION _dlock.signals(queue_id pg_catalog.int4) RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_signals' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION _dlock.signals(pg_catalog.int4) IS 'how many signals the queue has had, and others of its hash';
+
+CREATE FUNCTION _dlock.signal_wait(queue_id pg_catalog.int4, seen pg_catalog.int8, until pg_catalog.timestamptz) RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_signal_wait' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION _dlock.signal_wait(pg_catalog.int4, pg_catalog.int8, pg_catalog.timestamptz)
+    IS 'sleep until the queue has had more signals, or until then';
+
+----------------------------------------------------------------------------
 -- Storage
 ----------------------------------------------------------------------------
 

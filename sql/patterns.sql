@@ -9,656 +9,421 @@
 -- Tasks
 ----------------------------------------------------------------------------
 
--- Only the functions below get at these tables.
-CREATE TABLE @extschema@.dlock_task_queue (
+-- Tasks are rows, and all functions on them run as their caller.  Row security lets a role
+-- use the queues that belong to it, by hand, too.
+CREATE TABLE _dlock.task_queue (
     queue pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
-    role pg_catalog.regrole NOT NULL,
     queue_id pg_catalog.int4 GENERATED ALWAYS AS IDENTITY UNIQUE,
+    role pg_catalog.regrole NOT NULL,
     initial pg_catalog.text NOT NULL,
     done pg_catalog.text NOT NULL,
     parked pg_catalog.text NOT NULL,
     max_attempts pg_catalog.int4,
+    retry_delay pg_catalog.interval NOT NULL,
     transitions pg_catalog.text[]);
-REVOKE ALL ON TABLE @extschema@.dlock_task_queue FROM PUBLIC;
-COMMENT ON TABLE @extschema@.dlock_task_queue
+COMMENT ON TABLE _dlock.task_queue
     IS 'task queues, their owners and the transitions that they allow';
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_queue', '');
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_queue_queue_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue_queue_id_seq', '');
+ALTER TABLE _dlock.task_queue ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON _dlock.task_queue FOR SELECT USING (true);
+CREATE POLICY creators ON _dlock.task_queue FOR INSERT WITH CHECK (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY users ON _dlock.task_queue FOR DELETE USING (pg_catalog.pg_has_role(role, 'USAGE'));
+REVOKE ALL ON _dlock.task_queue FROM PUBLIC;
+GRANT SELECT, INSERT, DELETE ON _dlock.task_queue TO PUBLIC;
 
--- The row of a task holds its capture: it is captured while "due" is not null, or
--- if it has no owner, put off.  That ends at "deadline" by the wall clock when it was
--- written, at "ends" by the clock of the boot then: dlock_task_until() tells which
--- counts.  No index has these, so extending a capture changes no index.
-CREATE TABLE @extschema@.dlock_task (
+-- A captured task is in the state "working" up to expires_at.  From then on it is in "state",
+-- as any other task, and from ready_at on it can be captured.  So no task has to be changed
+-- when a time has come, and one index serves all captures.
+--
+-- "done" is the token with which the task was finished, 0 before that: finished tasks do
+-- not stand in the way of a new one with their key.
+--
+-- VACUUM does not truncate the table, which begins with some pages: the planner would prefer
+-- to read a small table as a whole, and a session keeps its plans while the table grows.
+CREATE TABLE _dlock.task (
     queue_id pg_catalog.int4 NOT NULL,
+    role pg_catalog.regrole NOT NULL,
+    priority pg_catalog.int4 NOT NULL DEFAULT 0,
     attempts pg_catalog.int4 NOT NULL DEFAULT 0,
-    id pg_catalog.int8 GENERATED ALWAYS AS IDENTITY,
+    done pg_catalog.int8 NOT NULL DEFAULT 0,
     token pg_catalog.int8,
-    due pg_catalog.timestamptz,
-    deadline pg_catalog.timestamptz,
+    ready_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    expires_at pg_catalog.timestamptz,
     created_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     changed_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     finished_at pg_catalog.timestamptz,
     ttl pg_catalog.interval,
-    ends pg_catalog.interval,
-    boot pg_catalog.int4,
-    priority pg_catalog.int4 NOT NULL,
     key pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
     state pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-    owner pg_catalog.text,
+    working pg_catalog.text,
     from_state pg_catalog.text,
-    timeout_state pg_catalog.text,
+    owner pg_catalog.text,
     error pg_catalog.text,
     payload pg_catalog.jsonb,
-    PRIMARY KEY (queue_id, key))
-    WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
-          autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
-REVOKE ALL ON TABLE @extschema@.dlock_task FROM PUBLIC;
-COMMENT ON TABLE @extschema@.dlock_task
+    CONSTRAINT task_key UNIQUE (queue_id, key, done))
+    WITH (fillfactor = 85, vacuum_truncate = false,
+          autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+          autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 1000,
+          autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE _dlock.task
     IS 'tasks with their states and captures; read them through dlock_tasks';
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task', '');
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_task_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task', '');
 
--- What can be captured, in the order in which it is.
-CREATE INDEX dlock_task_ready ON @extschema@.dlock_task (queue_id, state, priority, id)
-    WHERE due IS NULL AND finished_at IS NULL;
-COMMENT ON INDEX @extschema@.dlock_task_ready
-    IS 'tasks that can be captured';
+-- The order in which tasks are captured.  Without statistics the planner takes a partial index for
+-- a tiny one, and would read all of it to find a task by its key.  So statements that do so say
+-- "done = 0", which does not imply the condition of this index.
+CREATE INDEX task_ready ON _dlock.task (state, queue_id, priority, ready_at) WHERE finished_at IS NULL;
+CREATE INDEX task_finished ON _dlock.task (queue_id, finished_at) WHERE finished_at IS NOT NULL;
 
-CREATE INDEX dlock_task_due ON @extschema@.dlock_task (queue_id, due)
-    WHERE due IS NOT NULL;
-COMMENT ON INDEX @extschema@.dlock_task_due
-    IS 'tasks that are captured or put off, by when to look at them';
+INSERT INTO _dlock.task (queue_id, role, key, state, error)
+    SELECT 0, 0, i, '', pg_catalog.repeat('x', 1000) FROM pg_catalog.generate_series(1, 150) i;
+DELETE FROM _dlock.task;
 
-CREATE INDEX dlock_task_finished ON @extschema@.dlock_task (queue_id, finished_at)
-    WHERE finished_at IS NOT NULL;
-COMMENT ON INDEX @extschema@.dlock_task_finished
-    IS 'tasks that are finished, for dlock_task_purge()';
+ALTER TABLE _dlock.task ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON _dlock.task FOR SELECT USING (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY changers ON _dlock.task FOR UPDATE USING (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY removers ON _dlock.task FOR DELETE USING (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY creators ON _dlock.task FOR INSERT WITH CHECK (EXISTS (
+    SELECT FROM _dlock.task_queue q
+     WHERE q.queue_id OPERATOR(pg_catalog.=) task.queue_id
+       AND q.role::pg_catalog.oid OPERATOR(pg_catalog.=) task.role::pg_catalog.oid
+       AND pg_catalog.pg_has_role(q.role, 'USAGE')));
+REVOKE ALL ON _dlock.task FROM PUBLIC;
+GRANT SELECT, INSERT, DELETE ON _dlock.task TO PUBLIC;
+GRANT UPDATE (priority, attempts, done, token, ready_at, expires_at, changed_at, finished_at, ttl,
+    state, working, from_state, owner, error, payload) ON _dlock.task TO PUBLIC;
 
-CREATE FUNCTION @extschema@.dlock_task_until(
-    deadline pg_catalog.timestamptz,
-    boot pg_catalog.int4,
-    ends pg_catalog.interval)
-    RETURNS pg_catalog.timestamptz
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_until'
-    LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_until(pg_catalog.timestamptz, pg_catalog.int4, pg_catalog.interval)
-    IS 'when a capture or a delay ends, by the clock of this server that does not step';
+-- The tasks of a queue belong to the role of the queue.
+CREATE FUNCTION _dlock.task_role_changed() RETURNS pg_catalog.trigger
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE _dlock.task t SET role = new.role WHERE t.queue_id = new.queue_id;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION _dlock.task_role_changed() IS 'give the tasks of a queue to its new role';
+CREATE TRIGGER role_changed AFTER UPDATE OF role ON _dlock.task_queue
+    FOR EACH ROW EXECUTE FUNCTION _dlock.task_role_changed();
 
-CREATE FUNCTION @extschema@.dlock_task_wall_time(
-    deadline pg_catalog.timestamptz)
-    RETURNS pg_catalog.timestamptz
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_wall_time'
-    LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_wall_time(pg_catalog.timestamptz)
-    IS 'when the wall clock, as it goes now, will show the end of a capture or a delay';
-
-CREATE VIEW @extschema@.dlock_tasks WITH (security_barrier) AS
-    SELECT q.queue, t.key, t.state, t.priority, t.attempts, t.token,
-           CASE WHEN t.due IS NOT NULL THEN t.owner END AS owner,
-           CASE WHEN t.due IS NOT NULL AND t.owner IS NOT NULL THEN @extschema@.dlock_task_wall_time(@extschema@.dlock_task_until(t.deadline, t.boot, t.ends)) END AS expires_at,
-           CASE WHEN t.due IS NOT NULL AND t.owner IS NULL THEN @extschema@.dlock_task_wall_time(@extschema@.dlock_task_until(t.deadline, t.boot, t.ends)) END AS ready_at,
-           t.created_at, t.changed_at, t.finished_at, t.error, t.payload
-      FROM @extschema@.dlock_task_queue q
-      JOIN @extschema@.dlock_task t USING (queue_id)
-     WHERE pg_catalog.pg_has_role(q.role, 'USAGE');
+CREATE VIEW @extschema@.dlock_tasks WITH (security_invoker) AS
+    SELECT q.queue, t.key, CASE WHEN c.captured THEN t.working ELSE t.state END AS state, t.priority, t.attempts, t.token,
+           CASE WHEN c.captured OR t.finished_at IS NOT NULL THEN t.owner END AS owner,
+           CASE WHEN c.captured THEN t.expires_at END AS expires_at,
+           CASE WHEN NOT c.captured AND t.finished_at IS NULL AND t.ready_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN t.ready_at END AS ready_at,
+           t.created_at, t.changed_at, t.finished_at,
+           CASE WHEN NOT c.captured AND t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END AS error, t.payload
+      FROM _dlock.task_queue q
+      JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id
+           CROSS JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp(), false) AS captured OFFSET 0) c;
 GRANT SELECT ON @extschema@.dlock_tasks TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_tasks
     IS 'the tasks of the queues that the current role may use';
 
 CREATE VIEW @extschema@.dlock_task_state WITH (security_barrier) AS
     SELECT q.queue, q.role,
-           pg_catalog.count(*) FILTER (WHERE t.due IS NULL AND t.state OPERATOR(pg_catalog.<>) q.parked) AS ready,
-           pg_catalog.count(*) FILTER (WHERE t.due IS NOT NULL AND t.owner IS NULL) AS delayed,
-           pg_catalog.count(*) FILTER (WHERE t.due IS NOT NULL AND t.owner IS NOT NULL) AS captured,
-           pg_catalog.count(*) FILTER (WHERE t.due IS NULL AND t.state OPERATOR(pg_catalog.=) q.parked) AS parked,
-           pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(t.created_at)
-               FILTER (WHERE t.due IS NULL AND t.state OPERATOR(pg_catalog.<>) q.parked) AS oldest_ready
-      FROM @extschema@.dlock_task_queue q
-      LEFT JOIN @extschema@.dlock_task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id AND t.finished_at IS NULL
+           pg_catalog.count(*) FILTER (WHERE c.ready AND NOT c.parked) AS ready,
+           pg_catalog.count(*) FILTER (WHERE NOT c.captured AND NOT c.ready AND NOT c.parked) AS delayed,
+           pg_catalog.count(*) FILTER (WHERE c.captured) AS captured,
+           pg_catalog.count(*) FILTER (WHERE NOT c.captured AND c.parked) AS parked,
+           pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(t.ready_at) FILTER (WHERE c.ready AND NOT c.parked) AS oldest_ready
+      FROM _dlock.task_queue q
+      LEFT JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id AND t.done OPERATOR(pg_catalog.=) 0
+      LEFT JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) now, false) AS captured,
+                                t.ready_at OPERATOR(pg_catalog.<=) now AS ready,
+                                t.state OPERATOR(pg_catalog.=) q.parked AS parked
+                           FROM pg_catalog.clock_timestamp() now) c ON t.queue_id IS NOT NULL
      WHERE pg_catalog.pg_has_role(q.role, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE')
      GROUP BY q.queue, q.role;
 GRANT SELECT ON @extschema@.dlock_task_state TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_task_state
     IS 'how many tasks the queues have that the current role may use; a member of pg_monitor sees all queues';
 
--- Two languages for the functions on tasks.  A function in dlock_plpgsql has a body in
--- PL/pgSQL, and runs as the owner of the extension, who alone gets at the tables;
--- dlock_task_caller() is the role that called it, and its arguments have been checked.  One in
--- dlock_sql is an SQL statement; it sees what is committed now under any isolation level,
--- and returns the first column of its first row, as a set all its rows, or without
--- RETURNING their number.  Both find names in pg_catalog, and in the schema of the
--- extension, whatever its name is now.  There may be objects of others in that, so operators
--- get the very types that they have in pg_catalog, our functions just the types of their
--- parameters, and those of pg_catalog are named with it.
-CREATE FUNCTION @extschema@.dlock_plpgsql_handler() RETURNS pg_catalog.language_handler
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_handler' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_plpgsql_handler() IS 'call handler of language dlock_plpgsql';
-CREATE LANGUAGE dlock_plpgsql HANDLER @extschema@.dlock_plpgsql_handler;
-COMMENT ON LANGUAGE dlock_plpgsql IS 'PL/pgSQL, run as the owner of extension dlock';
+-- What the functions below share; they set the search_path.  Most of it is called only when an argument is not the usual
+-- one, or to say what is wrong.
 
-CREATE FUNCTION @extschema@.dlock_sql_handler() RETURNS pg_catalog.language_handler
-    AS 'MODULE_PATHNAME', 'dlock_sql_statement_handler' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_sql_handler() IS 'call handler of language dlock_sql';
-CREATE LANGUAGE dlock_sql HANDLER @extschema@.dlock_sql_handler;
-COMMENT ON LANGUAGE dlock_sql IS 'one SQL statement, which sees what is committed now';
-
-CREATE TYPE @extschema@.dlock_task_term AS (
-    ttl pg_catalog.interval,
-    due pg_catalog.timestamptz,
-    deadline pg_catalog.timestamptz,
-    boot pg_catalog.int4,
-    ends pg_catalog.interval);
-COMMENT ON TYPE @extschema@.dlock_task_term IS 'how long a capture or a delay lasts, and when it ends, as a row has it';
-
-CREATE TYPE @extschema@.dlock_task_row AS (
-    place pg_catalog.tid,
-    state pg_catalog.text,
-    attempts pg_catalog.int4,
-    token pg_catalog.int8,
-    owner pg_catalog.text,
-    captured pg_catalog.bool,
-    until pg_catalog.timestamptz,
-    ttl pg_catalog.interval,
-    from_state pg_catalog.text,
-    timeout_state pg_catalog.text,
-    finished pg_catalog.bool);
-COMMENT ON TYPE @extschema@.dlock_task_row IS 'a task that is locked; a capture lasts until a time by dlock_task_clock()';
-
-CREATE TYPE @extschema@.dlock_task_place AS (
-    priority pg_catalog.int4,
-    id pg_catalog.int8,
-    due pg_catalog.timestamptz);
-COMMENT ON TYPE @extschema@.dlock_task_place IS 'where a look begins: for tasks, or for what is over';
-
-CREATE FUNCTION @extschema@.dlock_task_caller() RETURNS pg_catalog.oid
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_caller' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_caller() IS 'the role that called the function in dlock_plpgsql that runs';
-
-CREATE FUNCTION @extschema@.dlock_task_open(queue pg_catalog.text, exclusive pg_catalog.bool) RETURNS @extschema@.dlock_task_queue
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_open' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_open(pg_catalog.text, pg_catalog.bool) IS 'find a queue that the caller may use, and lock it';
-
-CREATE FUNCTION @extschema@.dlock_task_tokens(queue pg_catalog.text, count pg_catalog.int4, seen pg_catalog.int8) RETURNS pg_catalog.int8
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_tokens' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.int4, pg_catalog.int8)
-    IS 'take so many tokens, all above one that a task has seen; returns the first';
-
-CREATE FUNCTION @extschema@.dlock_task_clock() RETURNS pg_catalog.timestamptz
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_clock' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_clock() IS 'the clock of this server that does not step';
-
-CREATE FUNCTION @extschema@.dlock_task_end(ttl pg_catalog.interval) RETURNS @extschema@.dlock_task_term
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_end' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_end(pg_catalog.interval)
-    IS 'the term that begins now, for null of the default ttl; once this transaction has committed, the reaper looks at its end';
-
-CREATE FUNCTION @extschema@.dlock_task_tell(queue_id pg_catalog.int4, state pg_catalog.text, committed pg_catalog.bool) RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_tell' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_tell(pg_catalog.int4, pg_catalog.text, pg_catalog.bool)
-    IS 'when this transaction has committed, or has ended in any way, call a process that waits for a task in this state; true';
-
-CREATE FUNCTION @extschema@.dlock_task_enlist(states pg_catalog.text[]) RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_enlist' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_enlist(pg_catalog.text[]) IS 'whether this capture waits if it finds no task; if so, it is called from now on';
-
-CREATE FUNCTION @extschema@.dlock_task_plan(due pg_catalog.timestamptz) RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_plan' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_plan(pg_catalog.timestamptz) IS 'this capture has found no task; when it has to look again';
-
--- A look for tasks begins where an earlier one of this session has found the first, if that
--- had to read over many that are gone (session/capture.c).
-CREATE FUNCTION @extschema@.dlock_task_begin(state pg_catalog.text) RETURNS @extschema@.dlock_task_place
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_begin' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_begin(pg_catalog.text) IS 'where to begin to look for tasks in this state, or for null, for captures and delays that are over';
-
-CREATE FUNCTION @extschema@.dlock_task_looked(count pg_catalog.int4, found pg_catalog.int4, priority pg_catalog.int4, id pg_catalog.int8, due pg_catalog.timestamptz) RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_looked' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_looked(pg_catalog.int4, pg_catalog.int4, pg_catalog.int4, pg_catalog.int8, pg_catalog.timestamptz)
-    IS 'the look for up to so many tasks has ended: how many it found, and where the first is; or up to when nothing is over; true';
-
-CREATE FUNCTION @extschema@.dlock_task_look_again() RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_task_look_again' LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_task_look_again() IS 'this capture found nothing; whether it has to look again for tasks, or if false for what is over; null: no';
-
-CREATE FUNCTION @extschema@.dlock_task_add_queue(queue pg_catalog.text, role pg_catalog.oid, initial pg_catalog.text, done pg_catalog.text, parked pg_catalog.text, max_attempts pg_catalog.int4, transitions pg_catalog.text[])
-    RETURNS pg_catalog.int8
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    INSERT INTO dlock_task_queue (queue, role, initial, done, parked, max_attempts, transitions)
-    VALUES ($1, $2::pg_catalog.regrole, $3, $4, $5, $6, $7)
-        ON CONFLICT (queue) DO NOTHING
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_add_queue(pg_catalog.text, pg_catalog.oid, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
-    IS 'write a queue, unless its name is taken';
-
-CREATE FUNCTION @extschema@.dlock_task_remove_queue(queue_id pg_catalog.int4) RETURNS pg_catalog.int8
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    WITH q AS (DELETE FROM dlock_task_queue WHERE queue_id = $1)
-    DELETE FROM dlock_task WHERE queue_id = $1
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_remove_queue(pg_catalog.int4) IS 'delete a queue and its tasks; returns how many these were';
-
-CREATE FUNCTION @extschema@.dlock_task_add(queue_id pg_catalog.int4, key pg_catalog.text, payload pg_catalog.jsonb, priority pg_catalog.int4, state pg_catalog.text, finished pg_catalog.bool, delay @extschema@.dlock_task_term)
-    RETURNS pg_catalog.int8
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    INSERT INTO dlock_task (queue_id, key, payload, priority, state, finished_at, timeout_state, ttl, due, deadline, boot, ends)
-    VALUES ($1, $2, $3, $4, $5, CASE WHEN $6 THEN pg_catalog.clock_timestamp() END,
-            CASE WHEN ($7).ttl IS NOT NULL THEN $5 END, ($7).ttl, ($7).due, ($7).deadline, ($7).boot, ($7).ends)
-        ON CONFLICT (queue_id, key) DO NOTHING
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_add(pg_catalog.int4, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, @extschema@.dlock_task_term)
-    IS 'write a new task, unless its key is taken';
-
-CREATE FUNCTION @extschema@.dlock_task_read(queue_id pg_catalog.int4, key pg_catalog.text) RETURNS @extschema@.dlock_task_row
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    SELECT ROW(ctid, state, attempts, token, owner, due IS NOT NULL AND owner IS NOT NULL,
-            dlock_task_until(deadline, boot, ends), ttl, from_state, timeout_state,
-            CASE WHEN due IS NULL AND finished_at IS NULL THEN NOT dlock_task_tell(queue_id, state, false) ELSE finished_at IS NOT NULL END)::dlock_task_row
-      FROM dlock_task WHERE queue_id = $1 AND key = $2 FOR NO KEY UPDATE
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_read(pg_catalog.int4, pg_catalog.text) IS 'lock a task';
-
-CREATE FUNCTION @extschema@.dlock_task_write(place pg_catalog.tid, state pg_catalog.text, attempts pg_catalog.int4, error pg_catalog.text, captured pg_catalog.bool, owned pg_catalog.bool, finished pg_catalog.bool, delay @extschema@.dlock_task_term)
-    RETURNS pg_catalog.int8
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    UPDATE dlock_task
-       SET state = $2, attempts = $3, error = $4, changed_at = pg_catalog.clock_timestamp(),
-           owner = CASE WHEN $6 THEN owner END,
-           finished_at = CASE WHEN $7 THEN pg_catalog.clock_timestamp() END,
-           timeout_state = CASE WHEN ($8).ttl IS NULL THEN timeout_state ELSE $2 END,
-           due = CASE WHEN $5 THEN due ELSE ($8).due END, ttl = coalesce(($8).ttl, ttl),
-           deadline = coalesce(($8).deadline, deadline), boot = coalesce(($8).boot, boot), ends = coalesce(($8).ends, ends)
-     WHERE ctid = $1
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_write(pg_catalog.tid, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, pg_catalog.bool, pg_catalog.bool, @extschema@.dlock_task_term)
-    IS 'write the state of a locked task, and whether its capture goes on, its owner stays, it is finished, or put off';
-
--- "due" stays unless it would be too late, so that no index has to change.
-CREATE FUNCTION @extschema@.dlock_task_prolong(place pg_catalog.tid, term @extschema@.dlock_task_term) RETURNS pg_catalog.int8
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    UPDATE dlock_task
-       SET ttl = ($2).ttl, due = least(due, ($2).due), deadline = ($2).deadline, boot = ($2).boot, ends = ($2).ends
-     WHERE ctid = $1
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_prolong(pg_catalog.tid, @extschema@.dlock_task_term) IS 'write a longer capture of a locked task';
-
-CREATE FUNCTION @extschema@.dlock_task_pick(
-    queue_id pg_catalog.int4,
-    state pg_catalog.text,
-    count pg_catalog.int4,
-    start @extschema@.dlock_task_place,
-    OUT places pg_catalog.tid[],
-    OUT seen pg_catalog.int8,
-    OUT priority pg_catalog.int4,
-    OUT id pg_catalog.int8)
-    RETURNS pg_catalog.record
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    SELECT f FROM (
-        SELECT pg_catalog.array_agg(p.ctid) AS places, pg_catalog.max(p.token) AS seen,
-               (pg_catalog.array_agg(p.priority))[1] AS priority, (pg_catalog.array_agg(p.id))[1] AS id
-          FROM (SELECT ctid, token, priority, id FROM dlock_task
-                 WHERE queue_id = $1 AND state = $2 AND due IS NULL AND finished_at IS NULL
-                   AND (priority, id) >= (($4).priority, ($4).id)
-                 ORDER BY priority, id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED) p) f
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_pick(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, @extschema@.dlock_task_place)
-    IS 'lock tasks that can be captured; seen is the largest of their tokens, and the rest says where the first is';
-
-CREATE FUNCTION @extschema@.dlock_task_seize(
-    places pg_catalog.tid[],
-    first pg_catalog.int8,
-    to_state pg_catalog.text,
-    owner pg_catalog.text,
-    term @extschema@.dlock_task_term,
-    on_timeout pg_catalog.text,
-    max_attempts pg_catalog.int4,
-    parked pg_catalog.text,
-    OUT key pg_catalog.text,
-    OUT token pg_catalog.int8,
-    OUT payload pg_catalog.jsonb,
-    OUT priority pg_catalog.int4,
-    OUT attempts pg_catalog.int4,
-    OUT from_state pg_catalog.text,
-    OUT expires_at pg_catalog.timestamptz)
-    RETURNS SETOF pg_catalog.record
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    UPDATE dlock_task t
-       SET state = $3, attempts = t.attempts + 1, token = $2 + (u.n - 1), owner = $4, ttl = ($5).ttl,
-           due = ($5).due, deadline = ($5).deadline, boot = ($5).boot, ends = ($5).ends,
-           from_state = t.state, changed_at = pg_catalog.clock_timestamp(),
-           timeout_state = CASE WHEN t.attempts + 1 >= $7 THEN $8 ELSE coalesce($6, t.state) END
-      FROM pg_catalog.unnest($1) WITH ORDINALITY AS u (place, n)
-     WHERE t.ctid = u.place
-    RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.from_state, t.deadline
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_seize(pg_catalog.tid[], pg_catalog.int8, pg_catalog.text, pg_catalog.text, @extschema@.dlock_task_term, pg_catalog.text, pg_catalog.int4, pg_catalog.text)
-    IS 'write captures of tasks that are locked';
-
-CREATE FUNCTION @extschema@.dlock_task_remove_finished(queue_id pg_catalog.int4, older_than pg_catalog.interval, count pg_catalog.int4)
-    RETURNS pg_catalog.int8
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    DELETE FROM dlock_task WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM dlock_task
-         WHERE queue_id = $1 AND finished_at < pg_catalog.clock_timestamp() - $2
-         ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED))
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_remove_finished(pg_catalog.int4, pg_catalog.interval, pg_catalog.int4)
-    IS 'delete tasks that were finished so long ago';
-
-CREATE FUNCTION @extschema@.dlock_task_due_in(queue_id pg_catalog.int4, start pg_catalog.timestamptz, now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
-    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
-    SELECT pg_catalog.array_agg(d.ctid) FROM
-        (SELECT ctid FROM dlock_task WHERE queue_id = $1 AND due >= $2 AND due <= $3
-          ORDER BY due LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) d
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz, pg_catalog.timestamptz)
-    IS 'lock tasks of a queue that are to be looked at';
-
--- What a capture that waits writes is rolled back if it finds nothing, so it leaves the rest to others.
-CREATE FUNCTION @extschema@.dlock_task_over_in(queue_id pg_catalog.int4, states pg_catalog.text[], start pg_catalog.timestamptz, now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
-    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
-    SELECT pg_catalog.array_agg(d.ctid) FROM
-        (SELECT ctid FROM dlock_task WHERE queue_id = $1 AND due >= $3 AND due <= $4
-            AND timeout_state = ANY ($2) AND dlock_task_until(deadline, boot, ends) <= $4
-          ORDER BY due LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) d
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_over_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz, pg_catalog.timestamptz)
-    IS 'lock tasks of a queue whose captures and delays are over, and that go to one of these states';
-
-CREATE FUNCTION @extschema@.dlock_task_next_in(queue_id pg_catalog.int4, states pg_catalog.text[], now pg_catalog.timestamptz)
-    RETURNS pg_catalog.timestamptz
-    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
-    SELECT least(
-        (SELECT due FROM dlock_task WHERE queue_id = $1 AND due > $3 ORDER BY due LIMIT 1),
-        (SELECT pg_catalog.min(CASE WHEN until > $3 THEN until ELSE $3 + pg_catalog.interval '1 s' END)
-           FROM dlock_task t, dlock_task_until(t.deadline, t.boot, t.ends) until
-          WHERE t.queue_id = $1 AND t.due <= $3 AND t.timeout_state = ANY ($2)))
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_next_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz)
-    IS 'when a capture or delay ends that may lead to one of these states; soon, if it has ended and the row is locked';
-
-CREATE FUNCTION @extschema@.dlock_task_due(now pg_catalog.timestamptz) RETURNS pg_catalog.tid[]
-    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
-    SELECT ARRAY(SELECT d.ctid FROM dlock_task_queue q CROSS JOIN LATERAL
-        (SELECT t.ctid FROM dlock_task t WHERE t.queue_id = q.queue_id AND t.due <= $1
-          ORDER BY t.due LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) d LIMIT 1000)
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_due(pg_catalog.timestamptz) IS 'lock tasks of all queues that are to be looked at';
-
--- A capture whose time is over ends; one that was extended, or comes from another
--- clock, gets to its turn at its end by ours; a task that was put off can be captured.
-CREATE FUNCTION @extschema@.dlock_task_expire(places pg_catalog.tid[], now pg_catalog.timestamptz) RETURNS pg_catalog.int8
-    LANGUAGE dlock_sql VOLATILE STRICT PARALLEL UNSAFE AS $$
-    WITH moved AS (
-        UPDATE dlock_task t
-           SET (state, error, owner, changed_at, due) = (
-               SELECT CASE WHEN until <= $2 THEN t.timeout_state ELSE t.state END,
-                      CASE WHEN until <= $2 AND t.owner IS NOT NULL THEN 'timed out' ELSE t.error END,
-                      CASE WHEN until > $2 THEN t.owner END,
-                      CASE WHEN until <= $2 THEN pg_catalog.clock_timestamp() ELSE t.changed_at END,
-                      CASE WHEN until > $2 THEN until END
-                 FROM dlock_task_until(t.deadline, t.boot, t.ends) until)
-         WHERE t.ctid = ANY ($1)
-        RETURNING CASE WHEN t.due IS NULL THEN dlock_task_tell(t.queue_id, t.state, true) END)
-    SELECT pg_catalog.count(*) FROM moved
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_expire(pg_catalog.tid[], pg_catalog.timestamptz)
-    IS 'end captures and delays that are over';
-
--- Nothing has more left than its ttl, or delay, or is looked at later than at its end.
--- Captures go on while this runs, and theirs may end a little later than what is "now" here.
-CREATE FUNCTION @extschema@.dlock_task_clamp(due pg_catalog.timestamptz, deadline pg_catalog.timestamptz, boot pg_catalog.int4, ends pg_catalog.interval)
-    RETURNS pg_catalog.int8
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    UPDATE dlock_task t
-       SET (due, deadline, boot, ends) = (
-           SELECT least(until, $1 + t.ttl),
-                  CASE WHEN until > $1 + t.ttl THEN $2 + t.ttl ELSE t.deadline END,
-                  CASE WHEN until > $1 + t.ttl THEN $3 ELSE t.boot END,
-                  CASE WHEN until > $1 + t.ttl THEN $4 + t.ttl ELSE t.ends END
-             FROM dlock_task_until(t.deadline, t.boot, t.ends) until)
-     WHERE t.ctid = ANY (ARRAY(
-        SELECT c.ctid FROM dlock_task c
-         WHERE c.due IS NOT NULL
-           AND (c.due > dlock_task_until(c.deadline, c.boot, c.ends) + pg_catalog.interval '1 s'
-             OR dlock_task_until(c.deadline, c.boot, c.ends) > $1 + c.ttl + pg_catalog.interval '10 s')
-         LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED))
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_clamp(pg_catalog.timestamptz, pg_catalog.timestamptz, pg_catalog.int4, pg_catalog.interval)
-    IS 'cut off ends that are too far away';
-
-CREATE FUNCTION @extschema@.dlock_task_next_due(OUT due pg_catalog.timestamptz, OUT queues pg_catalog.int8)
-    RETURNS pg_catalog.record
-    LANGUAGE dlock_sql VOLATILE PARALLEL UNSAFE AS $$
-    SELECT f FROM (
-        SELECT pg_catalog.min(d.due) AS due, pg_catalog.count(*) AS queues FROM dlock_task_queue q LEFT JOIN LATERAL
-            (SELECT t.due FROM dlock_task t WHERE t.queue_id = q.queue_id AND t.due IS NOT NULL
-              ORDER BY t.due LIMIT 1) d ON true) f
-$$;
-COMMENT ON FUNCTION @extschema@.dlock_task_next_due() IS 'when the next task is to be looked at, and how many queues there are';
-
-CREATE FUNCTION @extschema@.dlock_task_sweep(
-    clamp pg_catalog.bool,
-    OUT clamped pg_catalog.int8,
-    OUT moved pg_catalog.int8,
-    OUT due pg_catalog.timestamptz,
-    OUT queues pg_catalog.int8)
-    RETURNS pg_catalog.record
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
-DECLARE
-    now dlock_task_term := dlock_task_end('0'::pg_catalog.interval);
-    next pg_catalog.record;
+CREATE FUNCTION _dlock.check_text(value pg_catalog.text, what pg_catalog.text, longest pg_catalog.int4) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-    IF clamp THEN
-        clamped := dlock_task_clamp(now.due, now.deadline, now.boot, now.ends);
+    IF value IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = format('%s must not be null', what);
+    ELSIF value = '' THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('%s must not be empty', what);
+    ELSIF octet_length(value) > longest THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('%s is too long', what),
+            DETAIL = format('It has %s bytes; the limit is %s.', octet_length(value), longest);
     END IF;
-    moved := dlock_task_expire(dlock_task_due(now.due), now.due);
-    next := dlock_task_next_due();
-    due := next.due;
-    queues := next.queues;
+    RETURN true;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_sweep(pg_catalog.bool)
-    IS 'for the reaper: end what is over, at most 1000, and tell when the next is due';
+COMMENT ON FUNCTION _dlock.check_text(pg_catalog.text, pg_catalog.text, pg_catalog.int4) IS 'refuse a text that is null, empty or too long';
 
--- What raises an error.
-CREATE FUNCTION @extschema@.dlock_task_lost(queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, t @extschema@.dlock_task_row)
-    RETURNS pg_catalog.void
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+CREATE FUNCTION _dlock.check_span(span pg_catalog.interval, what pg_catalog.text, longest pg_catalog.interval) RETURNS pg_catalog.interval
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-    IF t.place IS NULL THEN
-        RAISE undefined_object USING MESSAGE = pg_catalog.format('task "%s" does not exist in queue "%s"', key, queue),
-            HINT = 'Put it there with dlock_task_put().';
+    IF span IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = format('parameter "%s" must not be null', what);
+    ELSIF span < interval '0' OR span > longest THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('parameter "%s" is out of range', what),
+            DETAIL = format('The value is %s; the limit is %s.', span, longest), HINT = 'Pass a shorter span, and no negative one.';
+    END IF;
+    RETURN span;
+END $$;
+COMMENT ON FUNCTION _dlock.check_span(pg_catalog.interval, pg_catalog.text, pg_catalog.interval) IS 'refuse a span that is null, negative or too long';
+
+CREATE FUNCTION _dlock.check_token(token pg_catalog.int8) RETURNS pg_catalog.int8
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF token IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'fencing token must not be null';
+    ELSIF token <= 0 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'fencing token must be greater than zero',
+            DETAIL = format('The value is %s.', token), HINT = 'Pass the token that the capture returned.';
+    END IF;
+    RETURN token;
+END $$;
+COMMENT ON FUNCTION _dlock.check_token(pg_catalog.int8) IS 'refuse what cannot be a token';
+
+CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    IF ttl IS NULL THEN
+        RETURN current_setting('dlock.default_ttl')::interval;
+    ELSIF ttl = interval '0' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'parameter "ttl" must be greater than zero',
+            HINT = 'Pass the time after which the capture times out.';
+    END IF;
+    RETURN _dlock.check_span(ttl, 'ttl', current_setting('dlock.max_ttl')::interval);
+END $$;
+COMMENT ON FUNCTION _dlock.ttl(pg_catalog.interval) IS 'the ttl, or the default one, if it is in range';
+
+-- The caller has not found a queue that it may use.
+CREATE FUNCTION _dlock.find_queue(queue pg_catalog.text) RETURNS _dlock.task_queue
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+DECLARE
+    q _dlock.task_queue;
+BEGIN
+    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue = find_queue.queue;
+    IF q.queue_id IS NULL AND _dlock.check_text(queue, 'queue name', 255) THEN
+        RAISE undefined_object USING MESSAGE = format('task queue "%s" does not exist', queue),
+            HINT = 'Create it with dlock_queue_create().';
+    ELSIF NOT pg_has_role(q.role, 'USAGE') THEN
+        RAISE insufficient_privilege USING MESSAGE = format('permission denied for task queue "%s"', queue),
+            DETAIL = format('It belongs to role "%s".', q.role), HINT = 'Only that role, its members and superusers can use it.';
+    END IF;
+    RETURN q;
+END $$;
+COMMENT ON FUNCTION _dlock.find_queue(pg_catalog.text) IS 'a queue that the caller may use';
+
+CREATE FUNCTION _dlock.task_state(q _dlock.task_queue, state pg_catalog.text, not_done pg_catalog.text DEFAULT NULL) RETURNS pg_catalog.text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF _dlock.check_text(state, 'task state', 63) AND (state ~ '^ | $|->') THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid state "%s"', state),
+            DETAIL = 'It begins or ends with a blank, or has "->" in it.', HINT = 'Use a word.';
+    ELSIF state = q.done AND not_done IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('state "%s" is the one of finished tasks', state),
+            DETAIL = not_done, HINT = 'Use another state.';
+    ELSIF q.transitions IS NOT NULL AND state <> q.parked
+        AND state <> ALL (string_to_array(array_to_string(q.transitions, ' -> '), ' -> ')) THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('state "%s" is not declared for task queue "%s"', state, q.queue),
+            DETAIL = 'The queue has declared transitions, and none of them leads there or starts there.',
+            HINT = 'Use one of the states that are declared.';
+    END IF;
+    RETURN state;
+END $$;
+COMMENT ON FUNCTION _dlock.task_state(_dlock.task_queue, pg_catalog.text, pg_catalog.text) IS 'the state, if the queue has it';
+
+-- Transitions are kept as texts like 'from -> to', with one blank on each side.
+CREATE FUNCTION _dlock.task_step(q _dlock.task_queue, from_state pg_catalog.text, to_state pg_catalog.text, detail pg_catalog.text)
+    RETURNS pg_catalog.text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+    allowed text;
+BEGIN
+    IF q.transitions IS NULL OR from_state = to_state AND detail LIKE 'Task %' OR (from_state || ' -> ' || to_state) = ANY (q.transitions) THEN
+        RETURN to_state;
+    END IF;
+    SELECT string_agg(format('"%s"', substr(w, length(from_state) + 5)), ', ')
+      INTO allowed FROM unnest(q.transitions) w WHERE starts_with(w, from_state || ' -> ');
+    RAISE check_violation USING MESSAGE = format('task queue "%s" does not allow the transition from state "%s" to "%s"', q.queue, from_state, to_state),
+        DETAIL = detail, HINT = format('From "%s" it allows%s.', from_state, coalesce(': ' || allowed, ' none'));
+END $$;
+COMMENT ON FUNCTION _dlock.task_step(_dlock.task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
+    IS 'the second state, if tasks may go there from the first one';
+
+CREATE FUNCTION _dlock.task_check_capture(q _dlock.task_queue, from_states pg_catalog.text[], to_state pg_catalog.text, on_timeout pg_catalog.text)
+    RETURNS pg_catalog.void
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+    from_state text;
+    back text;
+BEGIN
+    IF array_ndims(from_states) IS DISTINCT FROM 1 OR cardinality(from_states) > 16 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid array of states',
+            DETAIL = 'It is empty, has more than one dimension, or more than 16 states.', HINT = 'Pass the states to capture from.';
+    END IF;
+    PERFORM _dlock.task_state(q, to_state, 'A capture cannot begin there.');
+    FOREACH from_state IN ARRAY from_states LOOP
+        back := coalesce(on_timeout, from_state);
+        PERFORM _dlock.task_state(q, from_state, 'A task that is finished cannot be captured.'),
+                _dlock.task_state(q, back, 'A capture cannot time out to there.'),
+                _dlock.task_step(q, from_state, to_state, 'So the capture would move tasks.');
+        IF to_state <> back THEN
+            PERFORM _dlock.task_step(q, to_state, back,
+                'So tasks would be moved when their capture times out, unless on_timeout names another state.');
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION _dlock.task_check_capture(_dlock.task_queue, pg_catalog.text[], pg_catalog.text, pg_catalog.text)
+    IS 'refuse a capture if the queue does not allow what can come of it';
+
+-- Lock an unfinished task.  With a token it has to be captured with that.
+CREATE FUNCTION _dlock.task_lock(q _dlock.task_queue, key pg_catalog.text, token pg_catalog.int8, may_be_lost pg_catalog.bool DEFAULT false)
+    RETURNS _dlock.task
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    t _dlock.task;
+BEGIN
+    SELECT * INTO t FROM _dlock.task x WHERE x.queue_id = q.queue_id AND x.key = task_lock.key AND x.done = 0 FOR NO KEY UPDATE;
+    IF t.expires_at > clock_timestamp() THEN
+        IF t.token = token THEN
+            RETURN t;
+        ELSIF token IS NULL THEN
+            RAISE object_in_use USING MESSAGE = format('task "%s" of queue "%s" is captured', key, q.queue),
+                DETAIL = format('Owner "%s" holds it under a lease.', t.owner), HINT = 'Pass the token of the capture, or wait until it ends.';
+        END IF;
+    ELSIF t.key IS NOT NULL AND token IS NULL THEN
+        RETURN t;
+    ELSIF t.key IS NULL THEN
+        -- The last one that was finished says what has become of a capture.
+        SELECT * INTO t FROM _dlock.task x WHERE x.queue_id = q.queue_id AND x.key = task_lock.key ORDER BY x.done DESC LIMIT 1;
+        IF t.key IS NULL OR token IS NULL THEN
+            PERFORM _dlock.check_text(key, 'task key', 255);
+            RAISE undefined_object USING MESSAGE = format('task "%s" does not exist in queue "%s"', key, q.queue),
+                DETAIL = CASE WHEN t.key IS NOT NULL THEN 'One of this key is finished.' ELSE '' END, HINT = 'Put it there with dlock_task_put().';
+        END IF;
+    END IF;
+    IF may_be_lost THEN
+        RETURN NULL;
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'LK002',
-        MESSAGE = pg_catalog.format('capture of task "%s" of queue "%s" with token %s is not held', key, queue, token),
+        MESSAGE = format('capture of task "%s" of queue "%s" with token %s is not held', key, q.queue, token),
         DETAIL = CASE
-            WHEN t.token > token THEN pg_catalog.format('The task has been captured again since, with token %s.', t.token)
-            WHEN t.token = token AND t.captured THEN 'It has timed out.'
-            WHEN t.token = token THEN pg_catalog.format('It has ended; the task is in state "%s".', t.state)
+            WHEN t.token > token THEN format('The task has been captured again since, with token %s.', t.token)
+            WHEN t.token = token AND t.expires_at IS NOT NULL THEN 'It has timed out.'
+            WHEN t.token = token THEN format('It has ended; the task is in state "%s".', t.state)
             ELSE 'The task was not captured with this token, or that was rolled back.' END,
         HINT = 'Stop the work on this task, and undo what was not committed.';
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_lost(pg_catalog.text, pg_catalog.text, pg_catalog.int8, @extschema@.dlock_task_row)
-    IS 'say why the capture of a task is not held';
+COMMENT ON FUNCTION _dlock.task_lock(_dlock.task_queue, pg_catalog.text, pg_catalog.int8, pg_catalog.bool)
+    IS 'lock a task, or say why its capture is not held';
 
-CREATE FUNCTION @extschema@.dlock_task_refuse(state pg_catalog.text, detail pg_catalog.text) RETURNS pg_catalog.void
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-BEGIN
-    RAISE invalid_parameter_value USING MESSAGE = pg_catalog.format('state "%s" is the one of finished tasks', state),
-        DETAIL = detail, HINT = 'Use another state.';
-END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_refuse(pg_catalog.text, pg_catalog.text) IS 'refuse the state of finished tasks';
-
--- Transitions are kept as texts like 'from -> to', with one blank on each side.
-CREATE FUNCTION @extschema@.dlock_task_known(q @extschema@.dlock_task_queue, state pg_catalog.text) RETURNS pg_catalog.text
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-BEGIN
-    IF q.transitions IS NULL OR state = q.parked OR state = ANY (
-        pg_catalog.string_to_array(pg_catalog.array_to_string(q.transitions, ' -> '), ' -> ')) THEN
-        RETURN state;
-    END IF;
-    RAISE invalid_parameter_value USING MESSAGE = pg_catalog.format('state "%s" is not declared for task queue "%s"', state, q.queue),
-        DETAIL = 'The queue has declared transitions, and none of them leads there or starts there.',
-        HINT = 'Use one of the states that are declared.';
-END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_known(@extschema@.dlock_task_queue, pg_catalog.text) IS 'the state, if the queue has it';
-
-CREATE FUNCTION @extschema@.dlock_task_step(q @extschema@.dlock_task_queue, from_state pg_catalog.text, to_state pg_catalog.text, detail pg_catalog.text)
+-- End the capture of a locked task, or set its state.
+CREATE FUNCTION _dlock.task_move(t _dlock.task, state pg_catalog.text, attempts pg_catalog.int4, error pg_catalog.text, delay pg_catalog.interval)
     RETURNS pg_catalog.text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
-    allowed pg_catalog.text;
+    now timestamptz := clock_timestamp();
 BEGIN
-    IF q.transitions IS NULL OR (from_state || ' -> ' || to_state) = ANY (q.transitions) THEN
-        RETURN to_state;
+    UPDATE _dlock.task x
+       SET state = task_move.state, attempts = task_move.attempts, error = left(task_move.error, 1000),
+           working = NULL, owner = NULL, expires_at = NULL, changed_at = now, ready_at = now + coalesce(delay, '0')
+     WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
+    IF delay IS NULL OR delay = interval '0' THEN
+        PERFORM _dlock.signal(t.queue_id);
     END IF;
-    SELECT pg_catalog.string_agg(pg_catalog.format('"%s"', pg_catalog.substr(w, pg_catalog.length(from_state) + 5)), ', ')
-      INTO allowed
-      FROM pg_catalog.unnest(q.transitions) w WHERE pg_catalog.starts_with(w, from_state || ' -> ');
-    RAISE check_violation USING MESSAGE = pg_catalog.format(
-            'task queue "%s" does not allow the transition from state "%s" to "%s"', q.queue, from_state, to_state),
-        DETAIL = detail,
-        HINT = pg_catalog.format('From "%s" it allows%s.', from_state, coalesce(': ' || allowed, ' none'));
+    RETURN state;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_step(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
-    IS 'the second state, if tasks may go there from the first one';
+COMMENT ON FUNCTION _dlock.task_move(_dlock.task, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
+    IS 'make a locked task a free one in this state; returns the state';
 
-CREATE FUNCTION @extschema@.dlock_task_next(q @extschema@.dlock_task_queue, key pg_catalog.text, from_state pg_catalog.text, to_state pg_catalog.text)
-    RETURNS pg_catalog.text
+CREATE FUNCTION _dlock.task_end(t _dlock.task, state pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    now timestamptz := clock_timestamp();
 BEGIN
-    to_state := dlock_task_known(q, to_state);
-    IF from_state <> to_state THEN
-        to_state := dlock_task_step(q, from_state, to_state, pg_catalog.format('Task "%s" is in the first of these states.', key));
-    END IF;
-    RETURN to_state;
+    UPDATE _dlock.task x
+       SET state = task_end.state, done = task_end.token, token = task_end.token, error = NULL, working = NULL,
+           expires_at = NULL, changed_at = now, finished_at = now
+     WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
+    RETURN FOUND;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_next(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
-    IS 'the second state, if the task may go there';
+COMMENT ON FUNCTION _dlock.task_end(_dlock.task, pg_catalog.text, pg_catalog.int8) IS 'finish a locked task; true';
 
-CREATE FUNCTION @extschema@.dlock_task_check_capture(q @extschema@.dlock_task_queue, from_state pg_catalog.text, to_state pg_catalog.text, on_timeout pg_catalog.text)
-    RETURNS pg_catalog.text
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-BEGIN
-    IF to_state = q.done THEN
-        PERFORM dlock_task_refuse(to_state, 'A capture cannot begin there.'::pg_catalog.text);
-    ELSIF on_timeout = q.done THEN
-        PERFORM dlock_task_refuse(on_timeout, 'A capture cannot time out to there.'::pg_catalog.text);
-    END IF;
-    from_state := dlock_task_known(q, from_state);
-    to_state := dlock_task_known(q, to_state);
-    on_timeout := dlock_task_known(q, on_timeout);
-    to_state := dlock_task_step(q, from_state, to_state, 'So the capture would move tasks.'::pg_catalog.text);
-    IF to_state <> on_timeout THEN
-        on_timeout := dlock_task_step(q, to_state, on_timeout,
-            'So tasks would be moved when their capture times out, unless on_timeout names another state.'::pg_catalog.text);
-    END IF;
-    RETURN to_state;
-END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_check_capture(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
-    IS 'the state to capture to, if the queue allows what can come of it';
-
-REVOKE ALL ON FUNCTION
-    @extschema@.dlock_plpgsql_handler(),
-    @extschema@.dlock_sql_handler(),
-    @extschema@.dlock_task_caller(),
-    @extschema@.dlock_task_open(pg_catalog.text, pg_catalog.bool),
-    @extschema@.dlock_task_tokens(pg_catalog.text, pg_catalog.int4, pg_catalog.int8),
-    @extschema@.dlock_task_tell(pg_catalog.int4, pg_catalog.text, pg_catalog.bool),
-    @extschema@.dlock_task_enlist(pg_catalog.text[]),
-    @extschema@.dlock_task_plan(pg_catalog.timestamptz),
-    @extschema@.dlock_task_begin(pg_catalog.text),
-    @extschema@.dlock_task_looked(pg_catalog.int4, pg_catalog.int4, pg_catalog.int4, pg_catalog.int8, pg_catalog.timestamptz),
-    @extschema@.dlock_task_look_again(),
-    @extschema@.dlock_task_clock(),
-    @extschema@.dlock_task_end(pg_catalog.interval),
-    @extschema@.dlock_task_add_queue(pg_catalog.text, pg_catalog.oid, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text[]),
-    @extschema@.dlock_task_remove_queue(pg_catalog.int4),
-    @extschema@.dlock_task_add(pg_catalog.int4, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, @extschema@.dlock_task_term),
-    @extschema@.dlock_task_read(pg_catalog.int4, pg_catalog.text),
-    @extschema@.dlock_task_write(pg_catalog.tid, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.bool, pg_catalog.bool, pg_catalog.bool, @extschema@.dlock_task_term),
-    @extschema@.dlock_task_prolong(pg_catalog.tid, @extschema@.dlock_task_term),
-    @extschema@.dlock_task_pick(pg_catalog.int4, pg_catalog.text, pg_catalog.int4, @extschema@.dlock_task_place),
-    @extschema@.dlock_task_seize(pg_catalog.tid[], pg_catalog.int8, pg_catalog.text, pg_catalog.text, @extschema@.dlock_task_term, pg_catalog.text, pg_catalog.int4, pg_catalog.text),
-    @extschema@.dlock_task_remove_finished(pg_catalog.int4, pg_catalog.interval, pg_catalog.int4),
-    @extschema@.dlock_task_due_in(pg_catalog.int4, pg_catalog.timestamptz, pg_catalog.timestamptz),
-    @extschema@.dlock_task_over_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz, pg_catalog.timestamptz),
-    @extschema@.dlock_task_next_in(pg_catalog.int4, pg_catalog.text[], pg_catalog.timestamptz),
-    @extschema@.dlock_task_due(pg_catalog.timestamptz),
-    @extschema@.dlock_task_expire(pg_catalog.tid[], pg_catalog.timestamptz),
-    @extschema@.dlock_task_clamp(pg_catalog.timestamptz, pg_catalog.timestamptz, pg_catalog.int4, pg_catalog.interval),
-    @extschema@.dlock_task_next_due(),
-    @extschema@.dlock_task_sweep(pg_catalog.bool),
-    @extschema@.dlock_task_lost(pg_catalog.text, pg_catalog.text, pg_catalog.int8, @extschema@.dlock_task_row),
-    @extschema@.dlock_task_refuse(pg_catalog.text, pg_catalog.text),
-    @extschema@.dlock_task_known(@extschema@.dlock_task_queue, pg_catalog.text),
-    @extschema@.dlock_task_step(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text),
-    @extschema@.dlock_task_next(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text),
-    @extschema@.dlock_task_check_capture(@extschema@.dlock_task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
-    FROM PUBLIC;
-
-CREATE FUNCTION @extschema@.dlock_task_create_queue(
+CREATE FUNCTION @extschema@.dlock_queue_create(
     queue pg_catalog.text,
     transitions pg_catalog.text[] DEFAULT NULL,
     initial pg_catalog.text DEFAULT 'ready',
     done pg_catalog.text DEFAULT 'done',
     parked pg_catalog.text DEFAULT 'parked',
-    max_attempts pg_catalog.int4 DEFAULT NULL)
+    max_attempts pg_catalog.int4 DEFAULT 20,
+    retry_delay pg_catalog.interval DEFAULT '1 s')
     RETURNS pg_catalog.void
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q dlock_task_queue;
-    sides pg_catalog.text[];
-    problem pg_catalog.text;
+    q _dlock.task_queue;
+    sides text[];
+    problem text;
 BEGIN
-    IF initial = done OR parked = done THEN
-        PERFORM dlock_task_refuse(done, 'The initial state and the one of parked tasks must be others.'::pg_catalog.text);
-    ELSIF pg_catalog.cardinality(transitions) = 0 OR pg_catalog.array_ndims(transitions) > 1 THEN
+    IF cardinality(transitions) = 0 OR array_ndims(transitions) > 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid array of transitions',
             DETAIL = 'It is empty, or has more than one dimension.', HINT = 'Pass texts like "from -> to", or NULL to allow all.';
+    ELSIF max_attempts < 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'parameter "max_attempts" must be greater than zero',
+            DETAIL = format('The value is %s.', max_attempts), HINT = 'Pass NULL for no limit.';
     END IF;
-    FOR i IN 1 .. coalesce(pg_catalog.cardinality(transitions), 0) LOOP
-        IF transitions[i] IS NULL THEN
-            RAISE null_value_not_allowed USING MESSAGE = 'transition must not be null';
-        END IF;
-        sides := pg_catalog.regexp_split_to_array(transitions[i], ' *-> *');
-        sides[1] := pg_catalog.ltrim(sides[1]);
-        sides[2] := pg_catalog.rtrim(sides[2]);
+    FOR i IN 1 .. coalesce(cardinality(transitions), 0) LOOP
+        sides := regexp_split_to_array(trim(transitions[i]), ' *-> *');
         problem := CASE
+            WHEN transitions[i] IS NULL THEN 'It is null.'
             WHEN sides[2] IS NULL THEN 'There is no "->" in it.'
             WHEN sides[1] = '' OR sides[2] = '' THEN 'A state is missing.'
             WHEN sides[3] IS NOT NULL THEN 'There is more than one "->" in it.'
-            WHEN pg_catalog.octet_length(sides[1]) > 63 OR pg_catalog.octet_length(sides[2]) > 63
-                THEN 'A state has more than 63 bytes.' END;
+            WHEN octet_length(sides[1]) > 63 OR octet_length(sides[2]) > 63 THEN 'A state has more than 63 bytes.' END;
         IF problem IS NOT NULL THEN
-            RAISE invalid_parameter_value USING MESSAGE = pg_catalog.format('invalid transition "%s"', transitions[i]),
+            RAISE invalid_parameter_value USING MESSAGE = format('invalid transition "%s"', transitions[i]),
                 DETAIL = problem, HINT = 'Write a transition as "from -> to".';
         END IF;
         transitions[i] := sides[1] || ' -> ' || sides[2];
     END LOOP;
     q.queue := queue;
     q.transitions := transitions;
-    initial := dlock_task_known(q, initial);
-    done := dlock_task_known(q, done);
-    IF dlock_task_add_queue(queue, dlock_task_caller(), initial, done, parked, max_attempts, transitions) = 0 THEN
-        RAISE duplicate_object USING MESSAGE = pg_catalog.format('task queue "%s" already exists', queue),
-            HINT = 'Use another name, or drop it with dlock_task_drop_queue().';
+    q.done := done;
+    q.parked := parked;
+    PERFORM _dlock.check_text(queue, 'queue name', 255), _dlock.task_state(q, done),
+        _dlock.task_state(q, initial, 'Tasks cannot begin there.'), _dlock.task_state(q, parked, 'Tasks cannot be parked there.'),
+        _dlock.check_span(retry_delay, 'retry_delay', '1 h');
+    INSERT INTO _dlock.task_queue (queue, role, initial, done, parked, max_attempts, retry_delay, transitions)
+        VALUES (queue, current_user::regrole, initial, done, parked, max_attempts, retry_delay, transitions)
+        ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE duplicate_object USING MESSAGE = format('task queue "%s" already exists', queue),
+            HINT = 'Use another name, or drop it with dlock_queue_drop().';
     END IF;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_create_queue(pg_catalog.text, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4)
+COMMENT ON FUNCTION @extschema@.dlock_queue_create(pg_catalog.text, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.interval)
     IS 'create a task queue that belongs to the current role; transitions are texts like ''from -> to''';
 
-CREATE FUNCTION @extschema@.dlock_task_drop_queue(
+-- A transaction that puts a task may commit after this, so what an earlier one left goes, too.
+CREATE FUNCTION @extschema@.dlock_queue_drop(
     queue pg_catalog.text)
-    RETURNS pg_catalog.int8
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+    RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q dlock_task_queue := dlock_task_open(queue, true);
+    q _dlock.task_queue;
 BEGIN
-    RETURN dlock_task_remove_queue(q.queue_id);
+    PERFORM _dlock.check_text(queue, 'queue name', 255);
+    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue = dlock_queue_drop.queue;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    q := _dlock.find_queue(queue);
+    DELETE FROM _dlock.task_queue x WHERE x.queue_id = q.queue_id;
+    DELETE FROM _dlock.task t
+     WHERE t.role = q.role AND NOT EXISTS (SELECT FROM _dlock.task_queue x WHERE x.queue_id = t.queue_id);
+    RETURN true;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_drop_queue(pg_catalog.text)
-    IS 'drop a task queue with all its tasks; returns how many these were';
+COMMENT ON FUNCTION @extschema@.dlock_queue_drop(pg_catalog.text)
+    IS 'drop a task queue with all its tasks; false if there is none of this name';
 
 CREATE FUNCTION @extschema@.dlock_task_put(
     queue pg_catalog.text,
@@ -668,69 +433,34 @@ CREATE FUNCTION @extschema@.dlock_task_put(
     state pg_catalog.text DEFAULT NULL,
     delay pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.bool
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE
-    q dlock_task_queue := dlock_task_open(queue, false);
-    term dlock_task_term;
+    id int4;
+    q _dlock.task_queue;
 BEGIN
-    state := coalesce(state, q.initial);
-    IF q.transitions IS NOT NULL THEN
-        state := dlock_task_known(q, state);
-    END IF;
-    IF delay IS NOT NULL THEN
-        IF state = q.done THEN
-            PERFORM dlock_task_refuse(state, 'A task that is finished cannot be put off.'::pg_catalog.text);
+    IF (octet_length(key) <= 255 AND key <> '' AND priority IS NOT NULL) IS NOT TRUE OR state IS NOT NULL OR delay IS NOT NULL THEN
+        q := _dlock.find_queue(queue);
+        PERFORM _dlock.check_text(key, 'task key', 255),
+            _dlock.task_state(q, coalesce(state, q.initial), 'A task cannot begin there.'),
+            _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days');
+        IF priority IS NULL THEN
+            RAISE null_value_not_allowed USING MESSAGE = 'parameter "priority" must not be null';
         END IF;
-        term := dlock_task_end(delay);
     END IF;
-    RETURN CASE WHEN dlock_task_add(q.queue_id, key, payload, priority, state, state = q.done, term) = 0 THEN false
-        WHEN delay IS NULL AND state <> q.done THEN dlock_task_tell(q.queue_id, state, true)
-        ELSE true END;
+    INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, state, ready_at)
+        SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, x.initial), clock_timestamp() + coalesce(delay, '0')
+          FROM _dlock.task_queue x WHERE x.queue = queue AND pg_has_role(x.role, 'USAGE')
+        ON CONFLICT DO NOTHING
+        RETURNING t.queue_id INTO id;
+    IF id IS NULL THEN
+        q := _dlock.find_queue(queue);
+        RETURN false;
+    END IF;
+    RETURN delay > interval '0' OR _dlock.signal(id);
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
-    IS 'put a task into a queue, to be captured after the delay; false, and nothing changes, if its key is there already';
-
-CREATE FUNCTION @extschema@.dlock_task_set(
-    queue pg_catalog.text,
-    key pg_catalog.text,
-    state pg_catalog.text,
-    token pg_catalog.int8 DEFAULT NULL)
-    RETURNS pg_catalog.text
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
-DECLARE
-    q dlock_task_queue := dlock_task_open(queue, false);
-    t dlock_task_row := dlock_task_read(q.queue_id, key);
-    live pg_catalog.bool := t.captured AND t.until > dlock_task_clock();
-    finished pg_catalog.bool := state = q.done;
-    told pg_catalog.bool;
-BEGIN
-    IF t.place IS NULL OR (live AND t.token = token) IS NOT TRUE AND token IS NOT NULL THEN
-        PERFORM dlock_task_lost(queue, key, token, t);
-    ELSIF live AND token IS NULL THEN
-        RAISE object_in_use USING MESSAGE = pg_catalog.format('task "%s" of queue "%s" is captured', key, queue),
-            DETAIL = pg_catalog.format('Owner "%s" holds it under a lease.', t.owner),
-            HINT = 'Pass the token of the capture, or wait until it ends.';
-    ELSIF t.captured AND NOT live THEN
-        t.state := t.timeout_state;
-    END IF;
-    state := dlock_task_next(q, key, t.state, state);
-    IF live AND NOT finished AND t.timeout_state <> q.parked AND t.timeout_state <> state THEN
-        t.timeout_state := dlock_task_step(q, state, t.timeout_state, 'There the task would go when its capture times out.'::pg_catalog.text);
-    END IF;
-
-    -- A task that is taken up again after it was given up, or done, is tried anew.
-    IF t.finished AND NOT finished OR NOT t.finished AND NOT live AND t.state = q.parked AND state <> q.parked THEN
-        t.attempts := 0;
-    END IF;
-    IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, live AND NOT finished, live, finished, NULL::dlock_task_term) <> 1 THEN
-        RAISE 'task "%" was locked but not written', key;
-    ELSIF NOT live AND NOT finished THEN
-        told := dlock_task_tell(q.queue_id, state, true);
-    END IF;
-    RETURN t.state;
-END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_set(pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int8)
-    IS 'set the state of a task; returns the one before';
+    IS 'put a task into a queue, to be captured after the delay; false, and nothing changes, if an unfinished one has its key';
 
 CREATE FUNCTION @extschema@.dlock_task_capture(
     queue pg_catalog.text,
@@ -749,88 +479,100 @@ CREATE FUNCTION @extschema@.dlock_task_capture(
     OUT from_state pg_catalog.text,
     OUT expires_at pg_catalog.timestamptz)
     RETURNS SETOF pg_catalog.record
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE
-    q dlock_task_queue := dlock_task_open(queue, false);
-    now pg_catalog.timestamptz;
-    start pg_catalog.timestamptz;
-    over pg_catalog.tid[];
-    picked pg_catalog.record;
-    found pg_catalog.int4;
-    moved pg_catalog.int8;
-    waits pg_catalog.bool;
-    captured pg_catalog.bool := false;
-    for_tasks pg_catalog.bool;
-    told pg_catalog.bool;
+    q _dlock.task_queue;
+    now timestamptz;
+    until timestamptz;
+    seen int8;
+    places tid[];
+    place tid;
+    wanted int4 := count;
 BEGIN
-    from_states := coalesce(from_states, ARRAY[q.initial]);
-    FOREACH from_state IN ARRAY from_states LOOP
-        IF q.transitions IS NOT NULL OR to_state = q.done OR coalesce(on_timeout, from_state) = q.done THEN
-            to_state := dlock_task_check_capture(q, from_state, to_state, coalesce(on_timeout, from_state));
-        END IF;
-    END LOOP;
-
-    -- What has timed out may be the next.
-    waits := dlock_task_enlist(from_states);
-    LOOP
-        start := (dlock_task_begin(NULL::pg_catalog.text)).due;
-        now := dlock_task_clock();
-        over := CASE WHEN waits THEN dlock_task_over_in(q.queue_id, from_states, start, now)
-            ELSE dlock_task_due_in(q.queue_id, start, now) END;
-        told := dlock_task_looked(0, 0, NULL::pg_catalog.int4, NULL::pg_catalog.int8, CASE WHEN over IS NULL THEN now END);
-        moved := dlock_task_expire(over, dlock_task_clock());
-        EXIT WHEN NOT for_tasks AND coalesce(moved, 0) = 0;
-        FOREACH from_state IN ARRAY from_states LOOP
-            picked := dlock_task_pick(q.queue_id, from_state, count, dlock_task_begin(from_state));
-            found := pg_catalog.cardinality(picked.places);
-            told := dlock_task_looked(count, found, picked.priority, picked.id, NULL::pg_catalog.timestamptz);
-            CONTINUE WHEN found IS NULL;
-            RETURN QUERY SELECT * FROM dlock_task_seize(picked.places,
-                dlock_task_tokens(queue, found, picked.seen),
-                to_state, owner, dlock_task_end(ttl), on_timeout, q.max_attempts, q.parked);
-            GET DIAGNOSTICS moved = ROW_COUNT;
-            IF moved = 0 THEN
-                RAISE 'tasks of queue "%" were locked but not written', queue;
-            END IF;
-            waits := false;
-            captured := true;
-            count := count - found;
-            EXIT WHEN count = 0;
-        END LOOP;
-        EXIT WHEN captured;
-        for_tasks := dlock_task_look_again();
-        EXIT WHEN for_tasks IS NULL;
-    END LOOP;
-    IF waits THEN
-        PERFORM dlock_task_plan(dlock_task_next_in(q.queue_id, from_states, dlock_task_clock()));
+    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue = queue AND pg_has_role(x.role, 'USAGE');
+    IF q.queue_id IS NULL THEN
+        q := _dlock.find_queue(queue);
+    ELSIF (count BETWEEN 1 AND 1000) IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'number of tasks must be from 1 to 1000',
+            DETAIL = format('The number given is %s.', coalesce(count::text, 'null')), HINT = 'Capture more with further calls.';
     END IF;
+    from_states := coalesce(from_states, ARRAY[q.initial]);
+    IF q.transitions IS NOT NULL OR (to_state = 'working') IS NOT TRUE OR q.done = 'working' OR on_timeout IS NOT NULL OR from_states <> ARRAY[q.initial] THEN
+        PERFORM _dlock.task_check_capture(q, from_states, to_state, on_timeout);
+    END IF;
+    IF owner IS NOT NULL THEN
+        PERFORM _dlock.check_text(owner, 'owner', 255);
+    END IF;
+    owner := coalesce(owner, _dlock.session());
+    ttl := CASE WHEN ttl IS NULL THEN current_setting('dlock.default_ttl')::interval
+        WHEN ttl > interval '0' AND ttl <= current_setting('dlock.max_ttl')::interval THEN ttl ELSE _dlock.ttl(ttl) END;
+    IF wait <> interval '0' THEN
+        until := clock_timestamp() + _dlock.check_span(wait, 'wait', '36500 days');
+    ELSIF wait IS NULL THEN
+        until := 'infinity';
+    END IF;
+    LOOP
+        seen := CASE WHEN until IS NOT NULL THEN _dlock.signals(q.queue_id) END;
+        FOREACH from_state IN ARRAY from_states LOOP
+            now := clock_timestamp();
+            -- A limit that the planner does not know would cost a new plan for each call.
+            IF wanted = 1 THEN
+                places := ARRAY(SELECT x.ctid FROM _dlock.task x
+                    WHERE x.state = from_state AND x.queue_id = q.queue_id AND x.finished_at IS NULL AND x.ready_at <= now
+                    ORDER BY x.priority, x.ready_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED);
+            ELSE
+                places := ARRAY(SELECT x.ctid FROM _dlock.task x
+                    WHERE x.state = from_state AND x.queue_id = q.queue_id AND x.finished_at IS NULL AND x.ready_at <= now
+                    ORDER BY x.priority, x.ready_at LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED);
+            END IF;
+            FOREACH place IN ARRAY places LOOP
+                UPDATE _dlock.task t
+                   SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
+                       attempts = t.attempts + 1, ttl = ttl, expires_at = now + ttl, changed_at = now,
+                       state = CASE WHEN t.attempts + 1 >= q.max_attempts THEN q.parked ELSE coalesce(on_timeout, from_state) END,
+                       ready_at = now + ttl + least(q.retry_delay * 2 ^ least(t.attempts, 20), '1 h'),
+                       error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
+                 WHERE t.ctid = place
+                RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.expires_at
+                  INTO key, token, payload, priority, attempts, expires_at;
+                wanted := wanted - 1;
+                RETURN NEXT;
+            END LOOP;
+            EXIT WHEN wanted = 0;
+        END LOOP;
+        -- Another snapshot shows nothing new to a transaction that keeps its first one.
+        EXIT WHEN wanted < count OR until IS NULL OR clock_timestamp() >= until
+            OR current_setting('transaction_isolation') <> 'read committed';
+        PERFORM _dlock.signal_wait(q.queue_id, seen, least(until, clock_timestamp() + '1 s'));
+    END LOOP;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.interval)
     IS 'capture up to so many tasks in one of from_states for a ttl, each with a fencing token, and move them to to_state; if there are none, wait for them';
 
-CREATE FUNCTION @extschema@.dlock_task_extend(
+CREATE FUNCTION @extschema@.dlock_task_renew(
     queue pg_catalog.text,
     key pg_catalog.text,
     token pg_catalog.int8,
     ttl pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.bool
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q dlock_task_queue := dlock_task_open(queue, false);
-    t dlock_task_row := dlock_task_read(q.queue_id, key);
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    t _dlock.task := _dlock.task_lock(q, key, _dlock.check_token(token), true);
+    ends timestamptz := clock_timestamp() + CASE WHEN ttl IS NULL THEN t.ttl ELSE _dlock.ttl(ttl) END;
 BEGIN
-    IF t.captured AND t.token = token AND t.until > dlock_task_clock() THEN
-        IF dlock_task_prolong(t.place, dlock_task_end(coalesce(ttl, t.ttl))) <> 1 THEN
-            RAISE 'task "%" was locked but not written', key;
-        END IF;
-        RETURN true;
-    ELSIF t.place IS NULL THEN
-        PERFORM dlock_task_lost(queue, key, token, t);
+    IF t.key IS NULL THEN
+        RETURN false;
+    ELSIF ttl IS NULL THEN
+        ends := greatest(ends, t.expires_at);
     END IF;
-    RETURN false;
+    UPDATE _dlock.task x SET expires_at = ends, ready_at = ends + (t.ready_at - t.expires_at), ttl = coalesce(dlock_task_renew.ttl, t.ttl)
+     WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
+    RETURN true;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_extend(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
-    IS 'extend the capture of a task; false if it is no longer held';
+COMMENT ON FUNCTION @extschema@.dlock_task_renew(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
+    IS 'let the capture of a task end so much later; false if it is no longer held';
 
 CREATE FUNCTION @extschema@.dlock_task_finish(
     queue pg_catalog.text,
@@ -838,29 +580,34 @@ CREATE FUNCTION @extschema@.dlock_task_finish(
     token pg_catalog.int8,
     state pg_catalog.text DEFAULT NULL)
     RETURNS pg_catalog.bool
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
 DECLARE
-    q dlock_task_queue := dlock_task_open(queue, false);
-    t dlock_task_row := dlock_task_read(q.queue_id, key);
+    q _dlock.task_queue;
+    t _dlock.task;
+    now timestamptz := clock_timestamp();
 BEGIN
+    UPDATE _dlock.task x
+       SET state = y.done, done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
+      FROM _dlock.task_queue y
+     WHERE y.queue = queue AND y.transitions IS NULL AND state IS NULL
+       AND x.queue_id = y.queue_id AND x.key = key AND x.done = 0 AND x.token = token AND x.expires_at > clock_timestamp();
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    q := _dlock.find_queue(queue);
     state := coalesce(state, q.done);
-
-    -- Without an owner, it was not the capture with this token that finished it.
-    IF t.finished AND t.owner IS NOT NULL AND t.token = token AND t.state = state THEN
+    IF EXISTS (SELECT FROM _dlock.task x WHERE x.queue_id = q.queue_id AND x.key = key AND x.done = _dlock.check_token(token) AND x.owner IS NOT NULL AND x.state = state) THEN
         RETURN false;
-    ELSIF (t.captured AND t.token = token AND t.until > dlock_task_clock()) IS NOT TRUE THEN
-        PERFORM dlock_task_lost(queue, key, token, t);
-    ELSIF state = q.initial OR state = q.parked THEN
-        RAISE invalid_parameter_value USING MESSAGE = pg_catalog.format('state "%s" cannot be that of a finished task', state),
+    END IF;
+    t := _dlock.task_lock(q, key, token);
+    IF state = q.initial OR state = q.parked THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('state "%s" cannot be that of a finished task', state),
             DETAIL = 'It is the initial state of the queue, or the one of parked tasks.',
             HINT = 'Use another state, or hand the task on with dlock_task_release().';
-    ELSIF q.transitions IS NOT NULL THEN
-        state := dlock_task_next(q, key, t.state, state);
     END IF;
-    IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, false, true, true, NULL::dlock_task_term) <> 1 THEN
-        RAISE 'task "%" was locked but not written', key;
-    END IF;
-    RETURN true;
+    state := _dlock.task_step(q, t.working, _dlock.task_state(q, state), format('Task "%s" is in the first of these states.', key));
+    RETURN _dlock.task_end(t, state, token);
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
     IS 'finish a captured task; false if this token has finished it before';
@@ -869,37 +616,22 @@ CREATE FUNCTION @extschema@.dlock_task_fail(
     queue pg_catalog.text,
     key pg_catalog.text,
     token pg_catalog.int8,
-    error pg_catalog.text DEFAULT NULL,
     state pg_catalog.text DEFAULT NULL,
+    error pg_catalog.text DEFAULT NULL,
     delay pg_catalog.interval DEFAULT NULL)
     RETURNS pg_catalog.text
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q dlock_task_queue := dlock_task_open(queue, false);
-    t dlock_task_row := dlock_task_read(q.queue_id, key);
-    term dlock_task_term;
-    told pg_catalog.bool;
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    t _dlock.task := _dlock.task_lock(q, key, _dlock.check_token(token));
 BEGIN
-    IF (t.captured AND t.token = token AND t.until > dlock_task_clock()) IS NOT TRUE THEN
-        PERFORM dlock_task_lost(queue, key, token, t);
-    ELSIF t.attempts >= q.max_attempts THEN
-        state := q.parked;
-    ELSE
-        state := coalesce(state, t.from_state);
-        IF state = q.done THEN
-            PERFORM dlock_task_refuse(state, 'A capture that fails must not end there.'::pg_catalog.text);
-        END IF;
-        state := dlock_task_next(q, key, t.state, state);
-        IF delay IS NOT NULL THEN
-            term := dlock_task_end(delay);
-        END IF;
+    IF t.attempts >= q.max_attempts THEN
+        RETURN _dlock.task_move(t, q.parked, t.attempts, error, '0');
     END IF;
-    IF dlock_task_write(t.place, state, t.attempts, error, false, false, false, term) <> 1 THEN
-        RAISE 'task "%" was locked but not written', key;
-    ELSIF term.ttl IS NULL THEN
-        told := dlock_task_tell(q.queue_id, state, true);
-    END IF;
-    RETURN state;
+    state := _dlock.task_step(q, t.working, _dlock.task_state(q, coalesce(state, t.from_state), 'A capture that fails must not end there.'),
+        format('Task "%s" is in the first of these states.', key));
+    RETURN _dlock.task_move(t, state, t.attempts, error,
+        _dlock.check_span(coalesce(delay, t.ready_at - t.expires_at), 'delay', '36500 days'));
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_fail(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.text, pg_catalog.interval)
     IS 'give a captured task up; returns the state that it is in then, that of parked tasks if its attempts are used up';
@@ -910,47 +642,80 @@ CREATE FUNCTION @extschema@.dlock_task_release(
     token pg_catalog.int8,
     state pg_catalog.text DEFAULT NULL,
     delay pg_catalog.interval DEFAULT NULL)
-    RETURNS pg_catalog.text
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+    RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q dlock_task_queue := dlock_task_open(queue, false);
-    t dlock_task_row := dlock_task_read(q.queue_id, key);
-    term dlock_task_term;
-    told pg_catalog.bool;
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    t _dlock.task := _dlock.task_lock(q, key, _dlock.check_token(token), state IS NULL);
 BEGIN
-    state := coalesce(state, t.from_state);
-    IF (t.captured AND t.token = token AND t.until > dlock_task_clock()) IS NOT TRUE THEN
-        PERFORM dlock_task_lost(queue, key, token, t);
-    ELSIF state = q.done THEN
-        PERFORM dlock_task_refuse(state, 'A capture is released there only by dlock_task_finish().'::pg_catalog.text);
+    IF t.key IS NULL THEN
+        RETURN false;
     END IF;
-    state := dlock_task_next(q, key, t.state, state);
-    IF delay IS NOT NULL THEN
-        term := dlock_task_end(delay);
-    END IF;
+    state := _dlock.task_step(q, t.working, _dlock.task_state(q, coalesce(state, t.from_state), 'A capture is released there only by dlock_task_finish().'),
+        format('Task "%s" is in the first of these states.', key));
 
-    -- In another state it is tried anew.
-    t.attempts := CASE WHEN state = t.from_state THEN greatest(0, t.attempts - 1) ELSE 0 END;
-    IF dlock_task_write(t.place, state, t.attempts, NULL::pg_catalog.text, false, false, false, term) <> 1 THEN
-        RAISE 'task "%" was locked but not written', key;
-    ELSIF term.ttl IS NULL THEN
-        told := dlock_task_tell(q.queue_id, state, true);
-    END IF;
-    RETURN state;
+    -- In another state the task is tried anew.
+    PERFORM _dlock.task_move(t, state, CASE WHEN state = t.from_state THEN t.attempts - 1 ELSE 0 END, NULL,
+        _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days'));
+    RETURN true;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.interval)
-    IS 'give a captured task back, without counting an attempt, or hand it on to another state; returns the state that it is in then';
+    IS 'give a captured task back without counting an attempt, false if it is lost; or hand it on to another state';
+
+CREATE FUNCTION @extschema@.dlock_task_set(
+    queue pg_catalog.text,
+    key pg_catalog.text,
+    token pg_catalog.int8,
+    state pg_catalog.text)
+    RETURNS pg_catalog.text
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    t _dlock.task := _dlock.task_lock(q, key, CASE WHEN token IS NOT NULL THEN _dlock.check_token(token) END);
+    before text := CASE WHEN token IS NULL THEN t.state ELSE t.working END;
+BEGIN
+    state := _dlock.task_step(q, before, _dlock.task_state(q, state), format('Task "%s" is in the first of these states.', key));
+    IF state = q.done THEN
+        PERFORM _dlock.task_end(t, state, coalesce(token, _dlock.token(t.token)));
+    ELSIF token IS NULL THEN
+        -- A task that was given up is tried anew.
+        PERFORM _dlock.task_move(t, state, CASE WHEN before = q.parked AND state <> before THEN 0 ELSE t.attempts END, NULL, NULL);
+    ELSE
+        IF t.state <> q.parked AND t.state <> state THEN
+            PERFORM _dlock.task_step(q, state, t.state, 'There the task would go when its capture times out.');
+        END IF;
+        UPDATE _dlock.task x SET working = dlock_task_set.state, changed_at = clock_timestamp()
+         WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
+    END IF;
+    RETURN before;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_set(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+    IS 'set the state of a task, with the token of its capture, or NULL if it is not captured; returns the one before';
 
 CREATE FUNCTION @extschema@.dlock_task_purge(
     queue pg_catalog.text,
     older_than pg_catalog.interval,
     count pg_catalog.int4 DEFAULT 10000)
     RETURNS pg_catalog.int8
-    LANGUAGE dlock_plpgsql VOLATILE PARALLEL UNSAFE AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q dlock_task_queue := dlock_task_open(queue, false);
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    now timestamptz := clock_timestamp();
+    place tid;
+    removed int8 := 0;
 BEGIN
-    RETURN dlock_task_remove_finished(q.queue_id, older_than, count);
+    IF (count > 0) IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'number of tasks must be greater than zero', HINT = 'Pass how many to remove at most.';
+    END IF;
+    older_than := _dlock.check_span(older_than, 'older_than', '10000000 days');
+    FOREACH place IN ARRAY ARRAY(
+        SELECT x.ctid FROM _dlock.task x
+         WHERE x.queue_id = q.queue_id AND x.finished_at <= now - older_than
+         ORDER BY x.finished_at LIMIT dlock_task_purge.count FOR UPDATE SKIP LOCKED) LOOP
+        DELETE FROM _dlock.task t WHERE t.ctid = place;
+        removed := removed + 1;
+    END LOOP;
+    RETURN removed;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4)
     IS 'remove up to so many tasks that were finished so long ago; returns how many';
@@ -1153,3 +918,22 @@ CREATE VIEW @extschema@.dlock_group_state AS
 GRANT SELECT ON @extschema@.dlock_group_state TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_group_state
     IS 'how many partitions and members each group has, and how many partitions have no owner';
+
+-- Default privileges may have granted more than this script says.
+DO $$
+DECLARE
+    command pg_catalog.text;
+BEGIN
+    FOR command IN
+        SELECT pg_catalog.format('REVOKE ALL ON SCHEMA _dlock FROM %s', a.grantee::pg_catalog.regrole)
+          FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
+         WHERE n.nspname OPERATOR(pg_catalog.=) '_dlock' AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, n.nspowner])
+        UNION
+        SELECT pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', c.oid::pg_catalog.regclass, a.grantee::pg_catalog.regrole)
+          FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+         WHERE c.relnamespace OPERATOR(pg_catalog.=) '_dlock'::pg_catalog.regnamespace::pg_catalog.oid
+           AND c.relkind OPERATOR(pg_catalog.<>) 'S' AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, c.relowner])
+    LOOP
+        EXECUTE command;
+    END LOOP;
+END $$;

@@ -108,7 +108,7 @@ const Command cmd_task_put = {
 	.arguments = "QUEUE KEY",
 	.summary = "put a task into a queue",
 	.text =
-	"Puts task KEY into QUEUE, which \"SELECT dlock_task_create_queue('QUEUE')\" makes.\n"
+	"Puts task KEY into QUEUE, which \"SELECT dlock_queue_create('QUEUE')\" makes.\n"
 	"If the key is there already nothing changes; --json tells.\n",
 	.least = 2,
 	.most = 2,

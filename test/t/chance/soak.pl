@@ -52,7 +52,7 @@ log_error_verbosity = verbose
 EOC
 $node->safe_psql($db, <<'EOC');
 SELECT dlock_group_create('g', 4);
-SELECT dlock_task_create_queue('q', max_attempts => 3);
+SELECT dlock_queue_create('q', max_attempts => 3);
 CREATE TABLE guarded (id int PRIMARY KEY, v bigint);
 INSERT INTO guarded SELECT g, 0 FROM generate_series(0, 4) g;
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guarded EXECUTE FUNCTION dlock_guard('guarded');

@@ -34,7 +34,7 @@ EOC
 my $db = 'postgres';
 
 $node->safe_psql($db, <<"EOC");
-SELECT dlock_task_create_queue('q', '{ready -> working, working -> ready, working -> half, half -> ready, working -> done, half -> done}');
+SELECT dlock_queue_create('q', '{ready -> working, working -> ready, working -> half, half -> ready, working -> done, half -> done}');
 SELECT count(dlock_task_put('q', 'k' || i, priority => i % 5)) FROM generate_series(1, $tasks) i;
 EOC
 $node->safe_psql($db, <<'EOC');
@@ -75,7 +75,7 @@ BEGIN
 		RETURN false;
 	ELSE
 		IF dice < 0.1 THEN
-			PERFORM dlock_task_extend('q', k, t);
+			PERFORM dlock_task_renew('q', k, t);
 		END IF;
 		IF dice < 0.2 THEN
 			PERFORM dlock_task_set('q', k, 'half', t);
@@ -104,7 +104,7 @@ BEGIN
 	END IF;
 	IF dice < 0.005 THEN
 		-- this row is locked then, so nobody else can end its capture meanwhile
-		PERFORM dlock_task_extend('q', keys[1], tokens[1]);
+		PERFORM dlock_task_renew('q', keys[1], tokens[1]);
 		PERFORM pg_sleep(2.5);
 	ELSIF dice < 0.01 THEN
 		PERFORM pg_sleep(1.2);

@@ -29,7 +29,7 @@ my $soon = 30;
 sub new_queue
 {
 	my $queue = 'q' . ++$number;
-	$boss->query_safe("SELECT dlock_task_create_queue('$queue')");
+	$boss->query_safe("SELECT dlock_queue_create('$queue')");
 	return $queue;
 }
 
@@ -120,7 +120,7 @@ foreach my $end ('ROLLBACK', 'ROLLBACK TO s', 'COMMIT of a mere look')
 	}
 	else
 	{
-		is($other->query("SELECT dlock_task_extend('$queue', 'a', 1)"), 'f', "$end: the row is locked");
+		is($other->query("SELECT dlock_task_renew('$queue', 'a', 1)"), 'f', "$end: the row is locked");
 	}
 	my $worker = waiting($queue);
 	nobody_answers("$end: a worker does not see it", $worker);
@@ -163,7 +163,7 @@ foreach my $reapers ('with', 'without')
 	cmp_ok(mono_now() - $from, '>=', 0.5, 'and not before');
 	my $token = $boss->query("SELECT token FROM dlock_tasks WHERE queue = '$queue'");
 	my $left = $first == $worker ? $second : $worker;
-	$boss->query_safe("SELECT dlock_task_extend('$queue', 'late', $token, '400 ms')");
+	$boss->query_safe("SELECT dlock_task_renew('$queue', 'late', $token, '400 ms')");
 	gets($left, 'late', 'a capture that was cut short, once it has timed out');
 
 	# The time of the one that leads is known to the next, too.
@@ -320,11 +320,11 @@ sub all_sleep
 {
 	my $queue = new_queue();
 	my $worker = waiting($queue);
-	$boss->query_safe("SELECT dlock_task_drop_queue('$queue')");
+	$boss->query_safe("SELECT dlock_queue_drop('$queue')");
 	is($worker->answer, 'ERROR 42704', 'a queue that is waited for can be dropped');
-	$boss->query_safe("SELECT dlock_task_create_queue('$queue')");
+	$boss->query_safe("SELECT dlock_queue_create('$queue')");
 	$worker->ask_waiting($boss, capture($queue));
-	$boss->query("BEGIN; SELECT dlock_task_drop_queue('$queue'), dlock_task_create_queue('$queue'), dlock_task_put('$queue', 'new'); COMMIT");
+	$boss->query("BEGIN; SELECT dlock_queue_drop('$queue'), dlock_queue_create('$queue'), dlock_task_put('$queue', 'new'); COMMIT");
 	gets($worker, 'new', 'a new one of the same name serves');
 
 	$worker->ask_waiting($boss, capture($queue));
@@ -367,7 +367,7 @@ EOC
 # ---- no call is lost, whoever gives up, fails or is cancelled ----
 {
 	my $count = 3000;
-	$boss->query_safe("SELECT dlock_task_create_queue('crowd'); CREATE TABLE done (key text)");
+	$boss->query_safe("SELECT dlock_queue_create('crowd'); CREATE TABLE done (key text)");
 	$boss->query_safe(<<'EOC');
 CREATE PROCEDURE work() LANGUAGE plpgsql AS $$
 DECLARE t record;

@@ -708,7 +708,7 @@ foreach my $way (qw(cancel terminate))
 	my $capture = "SELECT key FROM dlock_task_capture('q', wait => '1 h')";
 	my $late = DLockSession->new($node, $db, name => 'late');
 
-	$ctl->query_safe("SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+	$ctl->query_safe("SELECT dlock_queue_create('q'), dlock_task_put('q', 'k')");
 	stop_at($ctl, $late, 'task_statement', 2);
 	$late->ask($capture);
 	is_at($ctl, 'task_statement');
@@ -719,7 +719,7 @@ foreach my $way (qw(cancel terminate))
 	is($late->answer, $way eq 'cancel' ? 'ERROR 57014' : 'FATAL 57P01', "$way in a look: it fails");
 	is($b->answer, 'k', "$way in a look: another one gets the task");
 	in_time($left, $b->{answered_at}, 30, "$way in a look: at once");
-	$ctl->query_safe("SELECT dlock_task_drop_queue('q')");
+	$ctl->query_safe("SELECT dlock_queue_drop('q')");
 	$late->quit;
 	$late->wait_backend_gone;
 	done("$way in a look");
@@ -795,11 +795,11 @@ foreach my $point (qw(reap_swept reap_leave))
 	stop_at($ctl, 0, 'reap_retire');
 	$ctl->query_safe('DROP EXTENSION dlock');
 	is_at($ctl, 'reap_retire');
-	$ctl->query_safe("CREATE EXTENSION dlock; SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+	$ctl->query_safe("CREATE EXTENSION dlock; SELECT dlock_queue_create('q'), dlock_task_put('q', 'k')");
 	$ctl->query_safe("SELECT token FROM dlock_task_capture('q', ttl => '10 ms', on_timeout => 'lost')");
 	go($ctl, 'reap_retire');
 	ok(wait_until(sub { $ctl->query_safe('SELECT state FROM dlock_tasks') eq 'lost' }), 'back again: a capture ends');
-	$ctl->query_safe("SELECT dlock_task_drop_queue('q')");
+	$ctl->query_safe("SELECT dlock_queue_drop('q')");
 	done('back again');
 }
 

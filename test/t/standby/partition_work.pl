@@ -45,7 +45,7 @@ sub partition
 
 	fake_clock_set($control);
 	my $primary = start_node("primary$ttl", allows_streaming => 1);
-	$primary->safe_psql($db, "SELECT dlock_group_create('g', names => ARRAY['p']); SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+	$primary->safe_psql($db, "SELECT dlock_group_create('g', names => ARRAY['p']); SELECT dlock_queue_create('q'), dlock_task_put('q', 'k')");
 	my $standby = make_standby($primary, "standby$ttl", start => 0);
 	fake_clock_set($control, wall => 5, boot_id => 'another-machine');
 	{
@@ -72,7 +72,7 @@ sub partition
 	my $logged = "SELECT granted_at + interval '$ttl s' + interval '500 ms' < expires_at FROM dlock_leases WHERE name = 'work'";
 	wait_until(sub { $old->query_safe($logged) eq 't' || mono_now() > $begin + $ttl });
 	$got{renewed} = $old->query($beat);
-	$got{extended} = $old->query("SELECT dlock_task_extend('q', 'k', $token)");
+	$got{extended} = $old->query("SELECT dlock_task_renew('q', 'k', $token)");
 	my %last = (task => $old->{sent}, group => $old->{sent});
 	$got{too_slow} = 1 if mono_now() > $begin + $ttl;
 

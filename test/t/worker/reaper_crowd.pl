@@ -48,7 +48,7 @@ EOC
 
 # Databases with expired leases and a capture that times out.
 $node->safe_psql($db, 'CREATE DATABASE pattern');
-$node->safe_psql('pattern', "CREATE EXTENSION dlock; SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+$node->safe_psql('pattern', "CREATE EXTENSION dlock; SELECT dlock_queue_create('q'), dlock_task_put('q', 'k')");
 my @names = map { "d$_" } 1 .. $n;
 $node->safe_psql($db, "CREATE DATABASE $_ TEMPLATE pattern") foreach @names;
 

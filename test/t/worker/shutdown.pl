@@ -80,7 +80,7 @@ BEGIN
 	RETURN NEW;
 END $$;
 CREATE TRIGGER dawdle BEFORE UPDATE ON dlock_task FOR EACH ROW EXECUTE FUNCTION dawdle();
-SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k');
+SELECT dlock_queue_create('q'), dlock_task_put('q', 'k');
 EOC
 my $locker;
 sub make_wait
