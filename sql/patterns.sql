@@ -545,6 +545,7 @@ BEGIN
         EXIT WHEN wanted < count OR until IS NULL OR clock_timestamp() >= until
             OR current_setting('transaction_isolation') <> 'read committed';
         PERFORM _dlock.signal_wait(q.queue_id, seen, least(until, clock_timestamp() + '1 s'));
+        q := _dlock.find_queue(queue);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.interval)

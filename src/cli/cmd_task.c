@@ -242,8 +242,8 @@ fail(const Options *options, int argc, char **argv)
 	static const TaskAnswer answer = {"state", false};
 	char		delay[DURATION_SIZE];
 	const ConnParam params[] = {
-		CONN_TEXT(argv[0]), CONN_TEXT(argv[1]), CONN_BIGINT(argv[2]), CONN_TEXT(options->error),
-		CONN_TEXT(options->state), CONN_INTERVAL(delay_sql(options, delay))
+		CONN_TEXT(argv[0]), CONN_TEXT(argv[1]), CONN_BIGINT(argv[2]), CONN_TEXT(options->state),
+		CONN_TEXT(options->error), CONN_INTERVAL(delay_sql(options, delay))
 	};
 
 	(void) argc;
