@@ -80,7 +80,7 @@ const dlock = {
           await pool.query("SELECT dlock_queue_drop('job')");
         }
         await pool.query("SELECT dlock_queue_create('job')");
-        await pool.query('VACUUM ANALYZE dlock_task');
+        await pool.query('VACUUM ANALYZE _dlock.task');
       },
       left: async () => Number((await run('left',
         "SELECT ready + delayed + captured + parked AS count FROM dlock_task_state WHERE queue = 'job'"))[0].count),
