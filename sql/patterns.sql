@@ -21,8 +21,7 @@ CREATE TABLE _dlock.task_queue (
     max_attempts pg_catalog.int4,
     retry_delay pg_catalog.interval NOT NULL,
     transitions pg_catalog.text[]);
-COMMENT ON TABLE _dlock.task_queue
-    IS 'task queues, their owners and the transitions that they allow';
+COMMENT ON TABLE _dlock.task_queue IS 'task queues, their owners and the transitions that they allow';
 SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue', '');
 SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue_queue_id_seq', '');
 ALTER TABLE _dlock.task_queue ENABLE ROW LEVEL SECURITY;
@@ -66,8 +65,7 @@ CREATE TABLE _dlock.task (
           autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
           autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 1000,
           autovacuum_vacuum_cost_delay = 0);
-COMMENT ON TABLE _dlock.task
-    IS 'tasks with their states and captures; read them through dlock_tasks';
+COMMENT ON TABLE _dlock.task IS 'tasks with their states and captures; read them through dlock_tasks';
 SELECT pg_catalog.pg_extension_config_dump('_dlock.task', '');
 
 -- The order in which tasks are captured.  Without statistics the planner takes a partial index for
@@ -116,8 +114,7 @@ CREATE VIEW @extschema@.dlock_tasks WITH (security_invoker) AS
       JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id
            CROSS JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp(), false) AS captured OFFSET 0) c;
 GRANT SELECT ON @extschema@.dlock_tasks TO PUBLIC;
-COMMENT ON VIEW @extschema@.dlock_tasks
-    IS 'the tasks of the queues that the current role may use';
+COMMENT ON VIEW @extschema@.dlock_tasks IS 'the tasks of the queues that the current role may use';
 
 CREATE VIEW @extschema@.dlock_task_state WITH (security_barrier) AS
     SELECT q.queue, q.role,
@@ -135,8 +132,7 @@ CREATE VIEW @extschema@.dlock_task_state WITH (security_barrier) AS
      WHERE pg_catalog.pg_has_role(q.role, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE')
      GROUP BY q.queue, q.role;
 GRANT SELECT ON @extschema@.dlock_task_state TO PUBLIC;
-COMMENT ON VIEW @extschema@.dlock_task_state
-    IS 'how many tasks the queues have that the current role may use; a member of pg_monitor sees all queues';
+COMMENT ON VIEW @extschema@.dlock_task_state IS 'how many tasks the queues have that the current role may use; a member of pg_monitor sees all queues';
 
 -- What the functions below share; they set the search_path.  Most of it is called only when an argument is not the usual
 -- one, or to say what is wrong.
@@ -233,8 +229,7 @@ END $$;
 COMMENT ON FUNCTION _dlock.task_state(_dlock.task_queue, pg_catalog.text, pg_catalog.text) IS 'the state, if the queue has it';
 
 -- Transitions are kept as texts like 'from -> to', with one blank on each side.
-CREATE FUNCTION _dlock.task_step(q _dlock.task_queue, from_state pg_catalog.text, to_state pg_catalog.text, detail pg_catalog.text)
-    RETURNS pg_catalog.text
+CREATE FUNCTION _dlock.task_step(q _dlock.task_queue, from_state pg_catalog.text, to_state pg_catalog.text, detail pg_catalog.text) RETURNS pg_catalog.text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
     allowed text;
@@ -247,11 +242,9 @@ BEGIN
     RAISE check_violation USING MESSAGE = format('task queue "%s" does not allow the transition from state "%s" to "%s"', q.queue, from_state, to_state),
         DETAIL = detail, HINT = format('From "%s" it allows%s.', from_state, coalesce(': ' || allowed, ' none'));
 END $$;
-COMMENT ON FUNCTION _dlock.task_step(_dlock.task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text)
-    IS 'the second state, if tasks may go there from the first one';
+COMMENT ON FUNCTION _dlock.task_step(_dlock.task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text) IS 'the second state, if tasks may go there from the first one';
 
-CREATE FUNCTION _dlock.task_check_capture(q _dlock.task_queue, from_states pg_catalog.text[], to_state pg_catalog.text, on_timeout pg_catalog.text)
-    RETURNS pg_catalog.void
+CREATE FUNCTION _dlock.task_check_capture(q _dlock.task_queue, from_states pg_catalog.text[], to_state pg_catalog.text, on_timeout pg_catalog.text) RETURNS pg_catalog.void
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
     from_state text;
@@ -273,12 +266,10 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION _dlock.task_check_capture(_dlock.task_queue, pg_catalog.text[], pg_catalog.text, pg_catalog.text)
-    IS 'refuse a capture if the queue does not allow what can come of it';
+COMMENT ON FUNCTION _dlock.task_check_capture(_dlock.task_queue, pg_catalog.text[], pg_catalog.text, pg_catalog.text) IS 'refuse a capture if the queue does not allow what can come of it';
 
 -- Lock an unfinished task.  With a token it has to be captured with that.
-CREATE FUNCTION _dlock.task_lock(q _dlock.task_queue, key pg_catalog.text, token pg_catalog.int8, may_be_lost pg_catalog.bool DEFAULT false)
-    RETURNS _dlock.task
+CREATE FUNCTION _dlock.task_lock(q _dlock.task_queue, key pg_catalog.text, token pg_catalog.int8, may_be_lost pg_catalog.bool DEFAULT false) RETURNS _dlock.task
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
     t _dlock.task;
@@ -314,12 +305,10 @@ BEGIN
             ELSE 'The task was not captured with this token, or that was rolled back.' END,
         HINT = 'Stop the work on this task, and undo what was not committed.';
 END $$;
-COMMENT ON FUNCTION _dlock.task_lock(_dlock.task_queue, pg_catalog.text, pg_catalog.int8, pg_catalog.bool)
-    IS 'lock a task, or say why its capture is not held';
+COMMENT ON FUNCTION _dlock.task_lock(_dlock.task_queue, pg_catalog.text, pg_catalog.int8, pg_catalog.bool) IS 'lock a task, or say why its capture is not held';
 
 -- End the capture of a locked task, or set its state.
-CREATE FUNCTION _dlock.task_move(t _dlock.task, state pg_catalog.text, attempts pg_catalog.int4, error pg_catalog.text, delay pg_catalog.interval)
-    RETURNS pg_catalog.text
+CREATE FUNCTION _dlock.task_move(t _dlock.task, state pg_catalog.text, attempts pg_catalog.int4, error pg_catalog.text, delay pg_catalog.interval) RETURNS pg_catalog.text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
     now timestamptz := clock_timestamp();
@@ -333,8 +322,7 @@ BEGIN
     END IF;
     RETURN state;
 END $$;
-COMMENT ON FUNCTION _dlock.task_move(_dlock.task, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
-    IS 'make a locked task a free one in this state; returns the state';
+COMMENT ON FUNCTION _dlock.task_move(_dlock.task, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval) IS 'make a locked task a free one in this state; returns the state';
 
 CREATE FUNCTION _dlock.task_end(t _dlock.task, state pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
@@ -350,14 +338,8 @@ END $$;
 COMMENT ON FUNCTION _dlock.task_end(_dlock.task, pg_catalog.text, pg_catalog.int8) IS 'finish a locked task; true';
 
 CREATE FUNCTION @extschema@.dlock_queue_create(
-    queue pg_catalog.text,
-    transitions pg_catalog.text[] DEFAULT NULL,
-    initial pg_catalog.text DEFAULT 'ready',
-    done pg_catalog.text DEFAULT 'done',
-    parked pg_catalog.text DEFAULT 'parked',
-    max_attempts pg_catalog.int4 DEFAULT 20,
-    retry_delay pg_catalog.interval DEFAULT '1 s')
-    RETURNS pg_catalog.void
+    queue pg_catalog.text, transitions pg_catalog.text[] DEFAULT NULL, initial pg_catalog.text DEFAULT 'ready', done pg_catalog.text DEFAULT 'done',
+    parked pg_catalog.text DEFAULT 'parked', max_attempts pg_catalog.int4 DEFAULT 20, retry_delay pg_catalog.interval DEFAULT '1 s') RETURNS pg_catalog.void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue;
@@ -404,9 +386,7 @@ COMMENT ON FUNCTION @extschema@.dlock_queue_create(pg_catalog.text, pg_catalog.t
     IS 'create a task queue that belongs to the current role; transitions are texts like ''from -> to''';
 
 -- A transaction that puts a task may commit after this, so what an earlier one left goes, too.
-CREATE FUNCTION @extschema@.dlock_queue_drop(
-    queue pg_catalog.text)
-    RETURNS pg_catalog.bool
+CREATE FUNCTION @extschema@.dlock_queue_drop(queue pg_catalog.text) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue;
@@ -422,17 +402,11 @@ BEGIN
      WHERE t.role = q.role AND NOT EXISTS (SELECT FROM _dlock.task_queue x WHERE x.queue_id = t.queue_id);
     RETURN true;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_queue_drop(pg_catalog.text)
-    IS 'drop a task queue with all its tasks; false if there is none of this name';
+COMMENT ON FUNCTION @extschema@.dlock_queue_drop(pg_catalog.text) IS 'drop a task queue with all its tasks; false if there is none of this name';
 
 CREATE FUNCTION @extschema@.dlock_task_put(
-    queue pg_catalog.text,
-    key pg_catalog.text,
-    payload pg_catalog.jsonb DEFAULT NULL,
-    priority pg_catalog.int4 DEFAULT 0,
-    state pg_catalog.text DEFAULT NULL,
-    delay pg_catalog.interval DEFAULT NULL)
-    RETURNS pg_catalog.bool
+    queue pg_catalog.text, key pg_catalog.text, payload pg_catalog.jsonb DEFAULT NULL, priority pg_catalog.int4 DEFAULT 0,
+    state pg_catalog.text DEFAULT NULL, delay pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -463,22 +437,10 @@ COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text,
     IS 'put a task into a queue, to be captured after the delay; false, and nothing changes, if an unfinished one has its key';
 
 CREATE FUNCTION @extschema@.dlock_task_capture(
-    queue pg_catalog.text,
-    count pg_catalog.int4 DEFAULT 1,
-    from_states pg_catalog.text[] DEFAULT NULL,
-    to_state pg_catalog.text DEFAULT 'working',
-    owner pg_catalog.text DEFAULT NULL,
-    ttl pg_catalog.interval DEFAULT NULL,
-    on_timeout pg_catalog.text DEFAULT NULL,
-    wait pg_catalog.interval DEFAULT '0',
-    OUT key pg_catalog.text,
-    OUT token pg_catalog.int8,
-    OUT payload pg_catalog.jsonb,
-    OUT priority pg_catalog.int4,
-    OUT attempts pg_catalog.int4,
-    OUT from_state pg_catalog.text,
-    OUT expires_at pg_catalog.timestamptz)
-    RETURNS SETOF pg_catalog.record
+    queue pg_catalog.text, count pg_catalog.int4 DEFAULT 1, from_states pg_catalog.text[] DEFAULT NULL, to_state pg_catalog.text DEFAULT 'working',
+    owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL, on_timeout pg_catalog.text DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0', OUT key pg_catalog.text, OUT token pg_catalog.int8, OUT payload pg_catalog.jsonb,
+    OUT priority pg_catalog.int4, OUT attempts pg_catalog.int4, OUT from_state pg_catalog.text, OUT expires_at pg_catalog.timestamptz) RETURNS SETOF pg_catalog.record
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -552,11 +514,7 @@ COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.i
     IS 'capture up to so many tasks in one of from_states for a ttl, each with a fencing token, and move them to to_state; if there are none, wait for them';
 
 CREATE FUNCTION @extschema@.dlock_task_renew(
-    queue pg_catalog.text,
-    key pg_catalog.text,
-    token pg_catalog.int8,
-    ttl pg_catalog.interval DEFAULT NULL)
-    RETURNS pg_catalog.bool
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue := _dlock.find_queue(queue);
@@ -576,11 +534,7 @@ COMMENT ON FUNCTION @extschema@.dlock_task_renew(pg_catalog.text, pg_catalog.tex
     IS 'let the capture of a task end so much later; false if it is no longer held';
 
 CREATE FUNCTION @extschema@.dlock_task_finish(
-    queue pg_catalog.text,
-    key pg_catalog.text,
-    token pg_catalog.int8,
-    state pg_catalog.text DEFAULT NULL)
-    RETURNS pg_catalog.bool
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text DEFAULT NULL) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
@@ -610,17 +564,11 @@ BEGIN
     state := _dlock.task_step(q, t.working, _dlock.task_state(q, state), format('Task "%s" is in the first of these states.', key));
     RETURN _dlock.task_end(t, state, token);
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
-    IS 'finish a captured task; false if this token has finished it before';
+COMMENT ON FUNCTION @extschema@.dlock_task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text) IS 'finish a captured task; false if this token has finished it before';
 
 CREATE FUNCTION @extschema@.dlock_task_fail(
-    queue pg_catalog.text,
-    key pg_catalog.text,
-    token pg_catalog.int8,
-    state pg_catalog.text DEFAULT NULL,
-    error pg_catalog.text DEFAULT NULL,
-    delay pg_catalog.interval DEFAULT NULL)
-    RETURNS pg_catalog.text
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text DEFAULT NULL, error pg_catalog.text DEFAULT NULL,
+    delay pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue := _dlock.find_queue(queue);
@@ -638,12 +586,7 @@ COMMENT ON FUNCTION @extschema@.dlock_task_fail(pg_catalog.text, pg_catalog.text
     IS 'give a captured task up; returns the state that it is in then, that of parked tasks if its attempts are used up';
 
 CREATE FUNCTION @extschema@.dlock_task_release(
-    queue pg_catalog.text,
-    key pg_catalog.text,
-    token pg_catalog.int8,
-    state pg_catalog.text DEFAULT NULL,
-    delay pg_catalog.interval DEFAULT NULL)
-    RETURNS pg_catalog.bool
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text DEFAULT NULL, delay pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue := _dlock.find_queue(queue);
@@ -664,11 +607,7 @@ COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.t
     IS 'give a captured task back without counting an attempt, false if it is lost; or hand it on to another state';
 
 CREATE FUNCTION @extschema@.dlock_task_set(
-    queue pg_catalog.text,
-    key pg_catalog.text,
-    token pg_catalog.int8,
-    state pg_catalog.text)
-    RETURNS pg_catalog.text
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text) RETURNS pg_catalog.text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue := _dlock.find_queue(queue);
@@ -694,10 +633,7 @@ COMMENT ON FUNCTION @extschema@.dlock_task_set(pg_catalog.text, pg_catalog.text,
     IS 'set the state of a task, with the token of its capture, or NULL if it is not captured; returns the one before';
 
 CREATE FUNCTION @extschema@.dlock_task_purge(
-    queue pg_catalog.text,
-    older_than pg_catalog.interval,
-    count pg_catalog.int4 DEFAULT 10000)
-    RETURNS pg_catalog.int8
+    queue pg_catalog.text, older_than pg_catalog.interval, count pg_catalog.int4 DEFAULT 10000) RETURNS pg_catalog.int8
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue := _dlock.find_queue(queue);
@@ -718,8 +654,7 @@ BEGIN
     END LOOP;
     RETURN removed;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4)
-    IS 'remove up to so many tasks that were finished so long ago; returns how many';
+COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4) IS 'remove up to so many tasks that were finished so long ago; returns how many';
 
 ----------------------------------------------------------------------------
 -- Patterns: time slots, election, groups
