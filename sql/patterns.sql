@@ -193,7 +193,7 @@ COMMENT ON FUNCTION _dlock.ttl(pg_catalog.interval) IS 'the ttl, or the default 
 
 -- The caller has not found a queue that it may use.
 CREATE FUNCTION _dlock.find_queue(queue pg_catalog.text) RETURNS _dlock.task_queue
-    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue;
 BEGIN
@@ -244,17 +244,23 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION _dlock.task_step(_dlock.task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text) IS 'the second state, if tasks may go there from the first one';
 
-CREATE FUNCTION _dlock.task_check_capture(q _dlock.task_queue, from_states pg_catalog.text[], to_state pg_catalog.text, on_timeout pg_catalog.text) RETURNS pg_catalog.void
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE FUNCTION _dlock.task_check_capture(queue pg_catalog.text, count pg_catalog.int4, from_states pg_catalog.text[], to_state pg_catalog.text,
+    owner pg_catalog.text, ttl pg_catalog.interval, on_timeout pg_catalog.text, wait pg_catalog.interval) RETURNS pg_catalog.void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
     from_state text;
     back text;
 BEGIN
-    IF array_ndims(from_states) IS DISTINCT FROM 1 OR cardinality(from_states) > 16 THEN
+    IF (count BETWEEN 1 AND 1000) IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'number of tasks must be from 1 to 1000',
+            DETAIL = format('The number given is %s.', coalesce(count::text, 'null')), HINT = 'Capture more with further calls.';
+    ELSIF array_ndims(from_states) IS DISTINCT FROM 1 OR cardinality(from_states) > 16 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid array of states',
             DETAIL = 'It is empty, has more than one dimension, or more than 16 states.', HINT = 'Pass the states to capture from.';
     END IF;
-    PERFORM _dlock.task_state(q, to_state, 'A capture cannot begin there.');
+    PERFORM _dlock.task_state(q, to_state, 'A capture cannot begin there.'), _dlock.ttl(ttl),
+        _dlock.check_text(coalesce(owner, '-'), 'owner', 255), _dlock.check_span(coalesce(wait, '0'), 'wait', '36500 days');
     FOREACH from_state IN ARRAY from_states LOOP
         back := coalesce(on_timeout, from_state);
         PERFORM _dlock.task_state(q, from_state, 'A task that is finished cannot be captured.'),
@@ -266,7 +272,8 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION _dlock.task_check_capture(_dlock.task_queue, pg_catalog.text[], pg_catalog.text, pg_catalog.text) IS 'refuse a capture if the queue does not allow what can come of it';
+COMMENT ON FUNCTION _dlock.task_check_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.interval)
+    IS 'refuse a capture if its arguments are bad, or the queue does not allow what can come of it';
 
 -- Lock an unfinished task.  With a token it has to be captured with that.
 CREATE FUNCTION _dlock.task_lock(q _dlock.task_queue, key pg_catalog.text, token pg_catalog.int8, may_be_lost pg_catalog.bool DEFAULT false) RETURNS _dlock.task
@@ -404,34 +411,47 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_queue_drop(pg_catalog.text) IS 'drop a task queue with all its tasks; false if there is none of this name';
 
+CREATE FUNCTION _dlock.task_check_put(queue pg_catalog.text, key pg_catalog.text, priority pg_catalog.int4, state pg_catalog.text, delay pg_catalog.interval)
+    RETURNS pg_catalog.void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
+BEGIN
+    PERFORM _dlock.check_text(key, 'task key', 255),
+        _dlock.task_state(q, coalesce(state, q.initial), 'A task cannot begin there.'),
+        _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days');
+    IF priority IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'parameter "priority" must not be null';
+    END IF;
+END $$;
+COMMENT ON FUNCTION _dlock.task_check_put(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
+    IS 'refuse a task that cannot be put';
+
+-- put, capture and finish name the schema of all that they use instead of setting search_path, which
+-- would cost each of them as much as a statement.
 CREATE FUNCTION @extschema@.dlock_task_put(
     queue pg_catalog.text, key pg_catalog.text, payload pg_catalog.jsonb DEFAULT NULL, priority pg_catalog.int4 DEFAULT 0,
     state pg_catalog.text DEFAULT NULL, delay pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 #variable_conflict use_variable
 DECLARE
-    id int4;
-    q _dlock.task_queue;
+    id pg_catalog.int4;
 BEGIN
-    IF (octet_length(key) <= 255 AND key <> '' AND priority IS NOT NULL) IS NOT TRUE OR state IS NOT NULL OR delay IS NOT NULL THEN
-        q := _dlock.find_queue(queue);
-        PERFORM _dlock.check_text(key, 'task key', 255),
-            _dlock.task_state(q, coalesce(state, q.initial), 'A task cannot begin there.'),
-            _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days');
-        IF priority IS NULL THEN
-            RAISE null_value_not_allowed USING MESSAGE = 'parameter "priority" must not be null';
-        END IF;
+    IF (pg_catalog.octet_length(key) OPERATOR(pg_catalog.<=) 255 AND key OPERATOR(pg_catalog.<>) '' AND priority IS NOT NULL
+        AND state IS NULL AND delay IS NULL) IS NOT TRUE THEN
+        PERFORM _dlock.task_check_put(queue, key, priority, state, delay);
     END IF;
     INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, state, ready_at)
-        SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, x.initial), clock_timestamp() + coalesce(delay, '0')
-          FROM _dlock.task_queue x WHERE x.queue = queue AND pg_has_role(x.role, 'USAGE')
+        SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, x.initial),
+               pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) coalesce(delay, '0')
+          FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE')
         ON CONFLICT DO NOTHING
         RETURNING t.queue_id INTO id;
     IF id IS NULL THEN
-        q := _dlock.find_queue(queue);
+        PERFORM _dlock.find_queue(queue);
         RETURN false;
     END IF;
-    RETURN delay > interval '0' OR _dlock.signal(id);
+    RETURN delay OPERATOR(pg_catalog.>) '0' OR _dlock.signal(id);
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
     IS 'put a task into a queue, to be captured after the delay; false, and nothing changes, if an unfinished one has its key';
@@ -441,72 +461,75 @@ CREATE FUNCTION @extschema@.dlock_task_capture(
     owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL, on_timeout pg_catalog.text DEFAULT NULL,
     wait pg_catalog.interval DEFAULT '0', OUT key pg_catalog.text, OUT token pg_catalog.int8, OUT payload pg_catalog.jsonb,
     OUT priority pg_catalog.int4, OUT attempts pg_catalog.int4, OUT from_state pg_catalog.text, OUT expires_at pg_catalog.timestamptz) RETURNS SETOF pg_catalog.record
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 AS $$
 #variable_conflict use_variable
 DECLARE
     q _dlock.task_queue;
-    now timestamptz;
-    until timestamptz;
-    seen int8;
-    places tid[];
-    place tid;
-    wanted int4 := count;
+    now pg_catalog.timestamptz;
+    until pg_catalog.timestamptz;
+    seen pg_catalog.int8;
+    place pg_catalog.tid;
+    wanted pg_catalog.int4 := count;
 BEGIN
-    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue = queue AND pg_has_role(x.role, 'USAGE');
-    IF q.queue_id IS NULL THEN
-        q := _dlock.find_queue(queue);
-    ELSIF (count BETWEEN 1 AND 1000) IS NOT TRUE THEN
-        RAISE invalid_parameter_value USING MESSAGE = 'number of tasks must be from 1 to 1000',
-            DETAIL = format('The number given is %s.', coalesce(count::text, 'null')), HINT = 'Capture more with further calls.';
-    END IF;
+    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE');
     from_states := coalesce(from_states, ARRAY[q.initial]);
-    IF q.transitions IS NOT NULL OR (to_state = 'working') IS NOT TRUE OR q.done = 'working' OR on_timeout IS NOT NULL OR from_states <> ARRAY[q.initial] THEN
-        PERFORM _dlock.task_check_capture(q, from_states, to_state, on_timeout);
-    END IF;
-    IF owner IS NOT NULL THEN
-        PERFORM _dlock.check_text(owner, 'owner', 255);
+    ttl := coalesce(ttl, pg_catalog.current_setting('dlock.default_ttl')::pg_catalog.interval);
+    IF (q.transitions IS NULL AND pg_catalog.cardinality(from_states) OPERATOR(pg_catalog.=) 1 AND from_states[1] OPERATOR(pg_catalog.=) q.initial
+        AND to_state OPERATOR(pg_catalog.=) 'working' AND q.done OPERATOR(pg_catalog.<>) 'working' AND on_timeout IS NULL AND owner IS NULL
+        AND count OPERATOR(pg_catalog.>=) 1 AND count OPERATOR(pg_catalog.<=) 1000 AND wait OPERATOR(pg_catalog.=) '0'
+        AND ttl OPERATOR(pg_catalog.>) '0' AND ttl OPERATOR(pg_catalog.<=) pg_catalog.current_setting('dlock.max_ttl')::pg_catalog.interval) IS NOT TRUE THEN
+        PERFORM _dlock.task_check_capture(queue, count, from_states, to_state, owner, ttl, on_timeout, wait);
+        until := CASE WHEN wait IS NULL THEN 'infinity' WHEN wait OPERATOR(pg_catalog.>) '0' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) wait END;
     END IF;
     owner := coalesce(owner, _dlock.session());
-    ttl := CASE WHEN ttl IS NULL THEN current_setting('dlock.default_ttl')::interval
-        WHEN ttl > interval '0' AND ttl <= current_setting('dlock.max_ttl')::interval THEN ttl ELSE _dlock.ttl(ttl) END;
-    IF wait <> interval '0' THEN
-        until := clock_timestamp() + _dlock.check_span(wait, 'wait', '36500 days');
-    ELSIF wait IS NULL THEN
-        until := 'infinity';
-    END IF;
     LOOP
         seen := CASE WHEN until IS NOT NULL THEN _dlock.signals(q.queue_id) END;
         FOREACH from_state IN ARRAY from_states LOOP
-            now := clock_timestamp();
-            -- A limit that the planner does not know would cost a new plan for each call.
-            IF wanted = 1 THEN
-                places := ARRAY(SELECT x.ctid FROM _dlock.task x
-                    WHERE x.state = from_state AND x.queue_id = q.queue_id AND x.finished_at IS NULL AND x.ready_at <= now
-                    ORDER BY x.priority, x.ready_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED);
-            ELSE
-                places := ARRAY(SELECT x.ctid FROM _dlock.task x
-                    WHERE x.state = from_state AND x.queue_id = q.queue_id AND x.finished_at IS NULL AND x.ready_at <= now
-                    ORDER BY x.priority, x.ready_at LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED);
-            END IF;
-            FOREACH place IN ARRAY places LOOP
+            now := pg_catalog.clock_timestamp();
+            -- For one task, one statement, and a limit that the planner knows.
+            IF wanted OPERATOR(pg_catalog.=) 1 THEN
                 UPDATE _dlock.task t
                    SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
-                       attempts = t.attempts + 1, ttl = ttl, expires_at = now + ttl, changed_at = now,
-                       state = CASE WHEN t.attempts + 1 >= q.max_attempts THEN q.parked ELSE coalesce(on_timeout, from_state) END,
-                       ready_at = now + ttl + least(q.retry_delay * 2 ^ least(t.attempts, 20), '1 h'),
+                       attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
+                       state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) q.max_attempts THEN q.parked ELSE coalesce(on_timeout, from_state) END,
+                       ready_at = now OPERATOR(pg_catalog.+) ttl OPERATOR(pg_catalog.+)
+                           least(q.retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
                        error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
-                 WHERE t.ctid = place
+                 WHERE t.ctid OPERATOR(pg_catalog.=) (
+                    SELECT x.ctid FROM _dlock.task x
+                     WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) now
+                     ORDER BY x.priority, x.ready_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
                 RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.expires_at
                   INTO key, token, payload, priority, attempts, expires_at;
-                wanted := wanted - 1;
+                IF FOUND THEN
+                    wanted := 0;
+                    RETURN NEXT;
+                    EXIT;
+                END IF;
+            END IF;
+            -- A task that has been changed since that statement began was locked there and not found by its place.
+            FOREACH place IN ARRAY ARRAY(SELECT x.ctid FROM _dlock.task x
+                 WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) now
+                 ORDER BY x.priority, x.ready_at LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED) LOOP
+                UPDATE _dlock.task t
+                   SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
+                       attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
+                       state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) q.max_attempts THEN q.parked ELSE coalesce(on_timeout, from_state) END,
+                       ready_at = now OPERATOR(pg_catalog.+) ttl OPERATOR(pg_catalog.+)
+                           least(q.retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
+                       error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
+                 WHERE t.ctid OPERATOR(pg_catalog.=) place
+                RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.expires_at
+                  INTO key, token, payload, priority, attempts, expires_at;
+                wanted := wanted OPERATOR(pg_catalog.-) 1;
                 RETURN NEXT;
             END LOOP;
-            EXIT WHEN wanted = 0;
+            EXIT WHEN wanted OPERATOR(pg_catalog.=) 0;
         END LOOP;
         -- Another snapshot shows nothing new to a transaction that keeps its first one.
-        EXIT WHEN wanted < count OR until IS NULL OR clock_timestamp() >= until
-            OR current_setting('transaction_isolation') <> 'read committed';
-        PERFORM _dlock.signal_wait(q.queue_id, seen, least(until, clock_timestamp() + '1 s'));
+        EXIT WHEN wanted OPERATOR(pg_catalog.<) count OR until IS NULL OR pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) until
+            OR pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed';
+        PERFORM _dlock.signal_wait(q.queue_id, seen, least(until, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '1 s'));
         q := _dlock.find_queue(queue);
     END LOOP;
 END $$;
@@ -533,23 +556,13 @@ END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_renew(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
     IS 'let the capture of a task end so much later; false if it is no longer held';
 
-CREATE FUNCTION @extschema@.dlock_task_finish(
-    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text DEFAULT NULL) RETURNS pg_catalog.bool
+CREATE FUNCTION _dlock.task_finish(queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
     q _dlock.task_queue;
     t _dlock.task;
-    now timestamptz := clock_timestamp();
 BEGIN
-    UPDATE _dlock.task x
-       SET state = y.done, done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
-      FROM _dlock.task_queue y
-     WHERE y.queue = queue AND y.transitions IS NULL AND state IS NULL
-       AND x.queue_id = y.queue_id AND x.key = key AND x.done = 0 AND x.token = token AND x.expires_at > clock_timestamp();
-    IF FOUND THEN
-        RETURN true;
-    END IF;
     q := _dlock.find_queue(queue);
     state := coalesce(state, q.done);
     IF EXISTS (SELECT FROM _dlock.task x WHERE x.queue_id = q.queue_id AND x.key = key AND x.done = _dlock.check_token(token) AND x.owner IS NOT NULL AND x.state = state) THEN
@@ -563,6 +576,24 @@ BEGIN
     END IF;
     state := _dlock.task_step(q, t.working, _dlock.task_state(q, state), format('Task "%s" is in the first of these states.', key));
     RETURN _dlock.task_end(t, state, token);
+END $$;
+COMMENT ON FUNCTION _dlock.task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+    IS 'finish a captured task in any queue and state, or say why not';
+
+CREATE FUNCTION @extschema@.dlock_task_finish(
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text DEFAULT NULL) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+#variable_conflict use_variable
+DECLARE
+    now pg_catalog.timestamptz := pg_catalog.clock_timestamp();
+BEGIN
+    UPDATE _dlock.task x
+       SET state = q.done, done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
+      FROM _dlock.task_queue q
+     WHERE q.queue OPERATOR(pg_catalog.=) queue AND q.transitions IS NULL AND state IS NULL
+       AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.key OPERATOR(pg_catalog.=) key AND x.done OPERATOR(pg_catalog.=) 0
+       AND x.token OPERATOR(pg_catalog.=) token AND x.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
+    RETURN FOUND OR _dlock.task_finish(queue, key, token, state);
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text) IS 'finish a captured task; false if this token has finished it before';
 
