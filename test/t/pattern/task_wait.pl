@@ -88,7 +88,7 @@ $boss->query_safe("SELECT dlock_queue_drop('q')");
 
 # ---- captures that wait ----
 
-my $worker = $sleepers[0];
+my ($worker, $monitor) = @sleepers;
 $boss->query_safe("SELECT dlock_queue_create('w', retry_delay => '0')");
 sub capture { return "SELECT key FROM dlock_task_capture('w', ttl => '1 h', wait => " . (shift // 'NULL') . ')' }
 
@@ -98,7 +98,7 @@ sub gets
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($worker->answer, $key, $name);
 }
-$worker->ask_waiting($boss, capture());
+$worker->ask_waiting($monitor, capture());
 $boss->query_safe("SELECT dlock_task_put('w', 'a')");
 gets('a', 'a task that is put');
 $boss->query_safe("SELECT dlock_task_put('w', 'b')");
@@ -106,31 +106,31 @@ is($worker->query(capture()), 'b', 'one that is there');
 is($worker->query(capture("'100 ms'")), '', 'none in time');
 
 # What no commit announces: the end of a delay, or of a capture, and another session's rollback.
-$worker->ask_waiting($boss, capture());
+$worker->ask_waiting($monitor, capture());
 $boss->query_safe("SELECT dlock_task_put('w', 'c', delay => '1 h')");
 $boss->query_safe("UPDATE _dlock.task SET ready_at = now() WHERE key = 'c'");
 gets('c', 'a delay that ends');
-$worker->ask_waiting($boss, capture());
+$worker->ask_waiting($monitor, capture());
 $boss->query_safe("UPDATE _dlock.task SET expires_at = now(), ready_at = now() WHERE key = 'c'");
 gets('c', 'a capture that times out');
 $boss->query('BEGIN');
 $boss->query_safe("SELECT dlock_task_put('w', 'd')");
-$worker->ask_waiting($boss, capture());
+$worker->ask_waiting($monitor, capture());
 $boss->query("PREPARE TRANSACTION 'p'");
 $boss->query("COMMIT PREPARED 'p'");
 gets('d', 'a transaction that was prepared');
 $boss->query_safe("SELECT dlock_task_put('w', 'e')");
 $boss->query('BEGIN');
 is($boss->query(capture()), 'e', 'captured, not committed');
-$worker->ask_waiting($boss, capture());
+$worker->ask_waiting($monitor, capture());
 $boss->query('ROLLBACK');
 gets('e', 'a rollback gives the task back');
 
 # The end of a wait.
-$worker->ask_waiting($boss, capture());
+$worker->ask_waiting($monitor, capture());
 $boss->query_safe('SELECT pg_cancel_backend(' . $worker->pid . ')');
 is($worker->answer, 'ERROR 57014', 'canceled');
-$worker->ask_waiting($boss, capture());
+$worker->ask_waiting($monitor, capture());
 $boss->query_safe("SELECT dlock_queue_drop('w')");
 is($worker->answer, 'ERROR 42704', 'the queue is dropped');
 is($worker->query('SELECT 1'), 1, 'the session goes on');
