@@ -26,7 +26,12 @@ srcdir := $(or $(VPATH),$(patsubst %/,%,$(dir $(firstword $(MAKEFILE_LIST)))))
 sources_of = $(sort $(patsubst $(srcdir)/%,%,$(wildcard $(addprefix $(srcdir)/,$(1)))))
 
 EXTENSION = dlock
-DATA := $(call sources_of,sql/dlock--*.sql)
+DATA := $(call sources_of,sql/dlock--*--*.sql)
+
+# The install script, made of the engine's part and that of the patterns.
+script := sql/dlock--$(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" $(srcdir)/dlock.control).sql
+script_parts := $(addprefix $(srcdir)/,sql/engine.sql sql/patterns.sql)
+DATA_built := $(script)
 
 MODULE_big = dlock
 # The rooms of the library; src/README has the map.
@@ -79,6 +84,10 @@ include $(PGXS)
 ifeq ($(MAJORVERSION) $(PORTNAME) $(FAULTS),15 linux )
 SHLIB_LINK += -Wl,--version-script=$(srcdir)/src/exports.map
 endif
+
+$(script): $(script_parts)
+	@mkdir -p $(@D)
+	cat $^ >$@
 
 # Servers are rarely configured with --enable-depend.
 objects := $(OBJS) $(OBJS:.o=.bc)

@@ -14,8 +14,7 @@
  *		waiting for its locks, and a reaper looks at the database;
  *	  - commands that would harm the store without asking its access method;
  *	  - CREATE TRIGGER of a guard that could not work;
- *	  - DISCARD ALL, with which a pooler resets a session for another client;
- *	  - COMMIT PREPARED and ROLLBACK PREPARED, which may make tasks ready.
+ *	  - DISCARD ALL, with which a pooler resets a session for another client.
  *
  * IDENTIFICATION
  *	  src/dlock.c
@@ -47,9 +46,9 @@
 #include "base/stat.h"
 #include "fence/guard.h"
 #include "lock/queue.h"
-#include "session/capture.h"
 #include "session/grants.h"
 #include "session/session.h"
+#include "session/signal.h"
 #include "space/database.h"
 #include "space/limit.h"
 #include "space/memory.h"
@@ -81,7 +80,7 @@ static const DLockModule modules[] =
 	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},
 	{dlock_queue_request, dlock_queue_startup},
-	{dlock_capture_request, dlock_capture_startup},
+	{dlock_signal_request, dlock_signal_startup},
 	{dlock_stat_request, dlock_stat_startup},
 	{dlock_limit_request, dlock_limit_startup},
 	{dlock_flush_request, dlock_flush_startup},
@@ -183,9 +182,6 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	/* Looked at now, for a ROLLBACK may free the command. */
 	bool		discards = IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL;
-	bool		was_prepared = IsA(command, TransactionStmt) &&
-		(((TransactionStmt *) command)->kind == TRANS_STMT_COMMIT_PREPARED ||
-		 ((TransactionStmt *) command)->kind == TRANS_STMT_ROLLBACK_PREPARED);
 
 	if (IsA(command, AlterTableStmt))
 		check_alter_table((AlterTableStmt *) command);
@@ -208,10 +204,6 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	/* As the server does with advisory locks. */
 	if (discards)
 		dlock_grants_discard();
-
-	/* What the transaction noted for its end is gone. */
-	if (was_prepared)
-		dlock_capture_call_all(MyDatabaseId);
 }
 
 static void
@@ -251,10 +243,8 @@ static void
 end_transaction(bool committed)
 {
 	if (OidIsValid(extension_dropped) && committed)
-	{
 		dlock_queue_dismiss(MyDatabaseId);
-		dlock_capture_call_all(MyDatabaseId);
-	}
+	dlock_signal_end_transaction(committed);
 	if (extension_changed && committed)
 		dlock_launcher_extension_changed();
 	if (OidIsValid(database_dropped) && committed)

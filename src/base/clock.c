@@ -11,12 +11,6 @@
  *	  machine.  The boot id tells boots apart.  A time namespace
  *	  (time_namespaces(7)) shifts the clock, so its offsets are part of that id.
  *
- *	  SQL compares timestamps, and needs a clock that does not step.  The steady
- *	  clock starts at the wall clock's time when the library is loaded, and runs
- *	  as the monotonic clock does.  The postmaster loads the library, so all
- *	  processes of a server inherit the same start, also after a crash.  Times of
- *	  the steady clock mean nothing to other servers, or to the next run.
- *
  * IDENTIFICATION
  *	  src/base/clock.c
  *
@@ -45,9 +39,6 @@
 /* Set when the library is loaded; all processes of a server inherit it. */
 static uint32 boot_id = 0;
 
-/* How far the steady clock is ahead of the monotonic one; likewise. */
-static DLockTime steady_offset = 0;
-
 /*
  * Fold the content of a small file of /proc into a hash; false if it cannot
  * be read.
@@ -70,8 +61,7 @@ hash_file(const char *path, uint64 *hash)
 }
 
 /*
- * Read the boot id, and start the steady clock.  Called once, when the library
- * is loaded.
+ * Read the boot id.  Called once, when the library is loaded.
  *
  * Without a boot id recovery always goes by the wall clock: zero, the unknown
  * boot, equals no boot, not even itself.
@@ -82,7 +72,6 @@ dlock_clock_init(void)
 	uint64		hash = 0;
 
 	DLOCK_FAULT_CLOCK_INIT();
-	steady_offset = dlock_clock_wall() - dlock_clock_now();
 	if (!hash_file("/proc/sys/kernel/random/boot_id", &hash))
 		return;
 	(void) hash_file("/proc/self/timens_offsets", &hash);
@@ -113,20 +102,6 @@ TimestampTz
 dlock_clock_statement(void)
 {
 	return GetCurrentStatementStartTimestamp();
-}
-
-/* The time on the steady clock. */
-TimestampTz
-dlock_clock_steady(void)
-{
-	return dlock_clock_now() + steady_offset;
-}
-
-/* How far the steady clock is ahead of dlock_clock_now(). */
-DLockTime
-dlock_clock_steady_offset(void)
-{
-	return steady_offset;
 }
 
 /* The boot that dlock_clock_now() counts in; zero if unknown. */

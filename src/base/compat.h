@@ -98,6 +98,17 @@ typedef TU_UpdateIndexes DLockUpdateIndexes;
 #define WaitEventExtensionNew(name)		PG_WAIT_EXTENSION
 #endif
 
+/* Up to 16 a process that stops to sleep passes on a signal that it has got meanwhile. */
+#if PG_VERSION_NUM < 170000
+#define DLOCK_CANCEL_SLEEP(cv)			ConditionVariableCancelSleep()
+#else
+#define DLOCK_CANCEL_SLEEP(cv) \
+	do { \
+		if (ConditionVariableCancelSleep()) \
+			ConditionVariableSignal(cv); \
+	} while (0)
+#endif
+
 /* Minor releases of 2025 turned the flag into one of several; to be read without a lock. */
 #ifdef SYNC_STANDBY_DEFINED
 #define DLOCK_SYNC_STANDBYS_DEFINED() \

@@ -30,7 +30,7 @@
 #define CAPTURE_TTL		(30 * CLI_SECOND)
 
 /* How long a turn waits at most, and how long it may take beside that. */
-#define TURN			(300 * CLI_SECOND)
+#define TURN			(10 * CLI_SECOND)
 #define WITHIN			(30 * CLI_SECOND)
 
 /* How long to try to undo what may have been captured, before leaving. */

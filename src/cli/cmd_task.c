@@ -102,7 +102,7 @@ const Command cmd_task_put = {
 	.arguments = "QUEUE KEY",
 	.summary = "put a task into a queue",
 	.text =
-	"Puts task KEY into QUEUE, which \"SELECT dlock_task_create_queue('QUEUE')\" makes.\n"
+	"Puts task KEY into QUEUE, which \"SELECT dlock_queue_create('QUEUE')\" makes.\n"
 	"If the key is there already nothing changes; --json tells.\n",
 	.least = 2,
 	.most = 2,
@@ -236,8 +236,8 @@ fail(const Options *options, int argc, char **argv)
 	static const TaskAnswer answer = {"state", false};
 	char		delay[DURATION_SIZE];
 	const ConnParam params[] = {
-		CONN_TEXT(argv[0]), CONN_TEXT(argv[1]), CONN_BIGINT(argv[2]), CONN_TEXT(options->error),
-		CONN_TEXT(options->state), CONN_INTERVAL(delay_sql(options, delay))
+		CONN_TEXT(argv[0]), CONN_TEXT(argv[1]), CONN_BIGINT(argv[2]), CONN_TEXT(options->state),
+		CONN_TEXT(options->error), CONN_INTERVAL(delay_sql(options, delay))
 	};
 
 	(void) argc;

@@ -70,7 +70,6 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "lock/queue.h"
-#include "session/capture.h"
 #include "session/session.h"
 #include "space/memory.h"
 #include "space/slot.h"
@@ -589,7 +588,6 @@ unload(DLockDatabaseShared *shared)
 	Assert(is_load_locked(shared));
 	pg_atomic_write_u32(&shared->loaded, 0);
 	dlock_queue_dismiss(shared->oid);
-	dlock_capture_call_all(shared->oid);
 	dlock_space_purge(shared->oid);
 }
 
@@ -637,7 +635,6 @@ read_store(DLockDatabase *db)
 	pg_atomic_write_u32(&shared->loaded, 1);
 
 	dlock_database_note_deadline(shared, 0);
-	dlock_database_note_task(shared, 0);
 }
 
 /*

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wait.c
- *	  Calls that may wait: acquire, convert, watch, capture of tasks.
+ *	  Calls that may wait: acquire, convert, watch.
  *
  * NOTES
  *	  A call asks for something, and if it has to wait, its process goes into
@@ -49,7 +49,6 @@
 #include "lock/held.h"
 #include "lock/queue.h"
 #include "lock/step.h"
-#include "session/capture.h"
 #include "session/grants.h"
 #include "session/session.h"
 #include "session/wait.h"
@@ -696,36 +695,4 @@ dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 	dlock_session_open(&db);
 	(void) ask_who_holds(&waiting, &db, false);
 	dlock_session_close(&db);
-}
-
-/* ---- tasks ---- */
-
-/*
- * A call has looked for tasks and found none: sleep until it is time to look
- * again, or until the deadline, and then return false.  Throws what interrupts it.  If the
- * extension is dropped it is time to look, which throws 55000.
- */
-bool
-dlock_wait_task(DLockTime deadline)
-{
-	static uint32 event = 0;
-	DLockTime	now;
-	bool		look;
-
-	if (event == 0)
-		event = WaitEventExtensionNew("DLockTaskCapture");
-	for (;;)
-	{
-		DLockTime	until;
-
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		now = dlock_clock_now();
-		look = dlock_capture_must_look(now, &until);
-		if (look || now >= deadline)
-			break;
-		InvalidateCatalogSnapshotConditionally();
-		nap(now, Min(until, deadline), event);
-	}
-	return look && now < deadline;
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wait.h
- *	  Calls that may wait: acquire, convert, watch, capture of tasks.
+ *	  Calls that may wait: acquire, convert, watch.
  *
  * IDENTIFICATION
  *	  src/session/wait.h
@@ -33,6 +33,5 @@ extern DLockToken dlock_wait_convert(const DLockBytes *name, DLockToken token,
 									 DLockMode mode, DLockTime wait);
 extern void dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 							 DLockWaitHolder *holder);
-extern bool dlock_wait_task(DLockTime deadline);
 
 #endif							/* DLOCK_WAIT_H */

@@ -131,7 +131,7 @@ add_database(Oid oid)
 	database->oid = oid;
 	pg_atomic_init_u32(&database->loaded, 0);
 	pg_atomic_init_u64(&database->reaper.wake_at, (uint64) DLOCK_TIME_FOREVER);
-	pg_atomic_init_u64(&database->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
+	pg_atomic_init_u64(&database->reaper.visit_at, (uint64) DLOCK_TIME_FOREVER);
 	dlock_slot_init(&database->slots);
 	dlock_token_init(&database->tokens);
 	dlock_stat_init(&database->stats);
@@ -307,10 +307,10 @@ dlock_database_wake_reapers(void)
 	dlock_database_unlock();
 }
 
-/* The same for the capture of a task.  Cannot fail. */
+/* The same for a visit whatever the leases.  Cannot fail. */
 void
-dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline)
+dlock_database_note_visit(DLockDatabaseShared *database, DLockTime deadline)
 {
-	if (lower_time(&database->reaper.task_at, deadline))
+	if (lower_time(&database->reaper.visit_at, deadline))
 		wake_worker(database, deadline);
 }

@@ -39,8 +39,8 @@ typedef struct DLockReaperShared
 	 */
 	pg_atomic_uint64 wake_at;
 
-	/* No capture of a task ends earlier, as far as is known; likewise. */
-	pg_atomic_uint64 task_at;
+	/* When a reaper has to visit the database whatever its leases; likewise. */
+	pg_atomic_uint64 visit_at;
 } DLockReaperShared;
 
 /* One database.  Lives as long as the server, or until the database is dropped. */
@@ -86,6 +86,6 @@ extern int	dlock_database_count_waiting(void);
 extern void dlock_database_note_deadline(DLockDatabaseShared *database,
 										 DLockTime deadline);
 extern void dlock_database_wake_reapers(void);
-extern void dlock_database_note_task(DLockDatabaseShared *database, DLockTime deadline);
+extern void dlock_database_note_visit(DLockDatabaseShared *database, DLockTime deadline);
 
 #endif							/* DLOCK_DATABASE_H */

@@ -28,8 +28,14 @@
 #include "pattern/owned.h"
 #include "session/grants.h"
 #include "session/session.h"
+#include "session/signal.h"
 #include "sql/value.h"
 
+PG_FUNCTION_INFO_V1(dlock_sql_token);
+PG_FUNCTION_INFO_V1(dlock_sql_session);
+PG_FUNCTION_INFO_V1(dlock_sql_signal);
+PG_FUNCTION_INFO_V1(dlock_sql_signals);
+PG_FUNCTION_INFO_V1(dlock_sql_signal_wait);
 PG_FUNCTION_INFO_V1(dlock_sql_once);
 PG_FUNCTION_INFO_V1(dlock_sql_group_create);
 PG_FUNCTION_INFO_V1(dlock_sql_group_alter);
@@ -40,6 +46,71 @@ PG_FUNCTION_INFO_V1(dlock_sql_group_yield);
 PG_FUNCTION_INFO_V1(dlock_sql_group_leave);
 PG_FUNCTION_INFO_V1(dlock_sql_group_member_list);
 PG_FUNCTION_INFO_V1(dlock_sql_group_partition_list);
+
+/* ---- for patterns in SQL ---- */
+
+/*
+ * _dlock.token(above) -> a new token, above one that a row has seen
+ *
+ * A row that was copied from another database may have seen a later token than
+ * this one has granted.
+ */
+Datum
+dlock_sql_token(PG_FUNCTION_ARGS)
+{
+	DLockToken	above = PG_ARGISNULL(0) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(0);
+	DLockToken	token;
+	DLockDatabase db;
+
+	dlock_session_check_writable("dlock_task_capture");
+	dlock_session_open(&db);
+	token = dlock_token_take_one(&db.shared->tokens, db.sequence);
+	if (token <= above && above < dlock_rule_token_clock(dlock_clock_wall()))
+	{
+		(void) dlock_token_move(&db.shared->tokens, db.sequence, DLOCK_TOKEN_NONE);
+		token = dlock_token_take_one(&db.shared->tokens, db.sequence);
+	}
+	dlock_session_close(&db);
+	if (token <= above)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a task has seen token %lld, which is above those of this database",
+						(long long) above),
+				 errdetail("Its row was copied from another database."),
+				 errhint("Call dlock_bump_epoch() with that number as \"above\".")));
+	PG_RETURN_INT64(token);
+}
+
+/* _dlock.session() -> the default owner */
+Datum
+dlock_sql_session(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_DATUM(dlock_name_to_text(dlock_name_session()));
+}
+
+/* _dlock.signal(queue_id) -> true */
+Datum
+dlock_sql_signal(PG_FUNCTION_ARGS)
+{
+	dlock_signal_at_commit(PG_GETARG_INT32(0));
+	PG_RETURN_BOOL(true);
+}
+
+/* _dlock.signals(queue_id) -> how many so far */
+Datum
+dlock_sql_signals(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((int64) dlock_signal_seen(PG_GETARG_INT32(0)));
+}
+
+/* _dlock.signal_wait(queue_id, seen, until) */
+Datum
+dlock_sql_signal_wait(PG_FUNCTION_ARGS)
+{
+	dlock_signal_wait(PG_GETARG_INT32(0), (uint64) PG_GETARG_INT64(1),
+					  TimestampDifferenceMilliseconds(dlock_clock_wall(), PG_GETARG_TIMESTAMPTZ(2)));
+	PG_RETURN_VOID();
+}
 
 /* ---- time slots ---- */
 

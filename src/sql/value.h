@@ -26,7 +26,6 @@ typedef struct DLockValueRow
 } DLockValueRow;
 
 /* arguments */
-extern const DLockNameKind dlock_value_queue_name;
 extern void dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *message);
 extern void dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter);
 extern DLockBytes dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const DLockNameKind *kind);
@@ -41,7 +40,6 @@ extern DLockTime dlock_value_get_ttl(FunctionCallInfo fcinfo, int argno, bool ac
 extern DLockTime dlock_value_get_wait(FunctionCallInfo fcinfo, int argno);
 extern DLockTime dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter);
 extern char *dlock_value_get_reason(FunctionCallInfo fcinfo, int argno);
-extern DLockTime dlock_value_check_task(FunctionCallInfo fcinfo);
 
 /* results */
 extern void dlock_value_add(DLockValueRow *row, bool present, Datum value);

@@ -11,11 +11,11 @@
  *
  *	  The registry shows what is due (src/README, "Workers").  The launcher sleeps
  *	  until the earliest of the times that databases publish, wake_at for leases and
- *	  task_at for captures of tasks.  When wake_at of some databases
+ *	  visit_at after the extension was created or dropped.  When wake_at of some databases
  *	  has passed, the launcher walks over their leases, all in one walk.  Most
  *	  leases have been released or renewed by then, and the launcher only
  *	  publishes the next time.  A database is due if it has an expired lease, or
- *	  if its task_at has passed.  The launcher serves databases in the order in
+ *	  if its visit_at has passed.  The launcher serves databases in the order in
  *	  which they became due, or in which their last reapers exited.
  *
  *	  After a start nothing is loaded or published.  So the launcher begins with
@@ -149,7 +149,7 @@ dlock_launcher_extension_changed(void)
 	}
 	dlock_database_unlock();
 	if (shared != NULL)
-		dlock_database_note_task(shared, 0);
+		dlock_database_note_visit(shared, 0);
 }
 
 /* ---- databases ---- */
@@ -290,14 +290,14 @@ read_registry(HTAB *walks, DLockTime now)
 	{
 		DLockReaperShared *reaper = &shared->reaper;
 		DLockTime	wake_at = (DLockTime) pg_atomic_read_u64(&reaper->wake_at);
-		DLockTime	task_at = (DLockTime) pg_atomic_read_u64(&reaper->task_at);
-		DLockTime	first = Min(wake_at, task_at);
+		DLockTime	visit_at = (DLockTime) pg_atomic_read_u64(&reaper->visit_at);
+		DLockTime	first = Min(wake_at, visit_at);
 
 		if (reaper->pid != 0 || reaper->due_since != 0)
 			continue;
 		if (first > now)
 			next = Min(next, first);
-		else if (task_at <= now || pg_atomic_read_u32(&shared->loaded) == 0)
+		else if (visit_at <= now || pg_atomic_read_u32(&shared->loaded) == 0)
 			mark_due(reaper, first);
 		else
 		{
@@ -305,7 +305,7 @@ read_registry(HTAB *walks, DLockTime now)
 
 			walk->shared = shared;
 			walk->first = DLOCK_TIME_FOREVER;
-			next = Min(next, task_at);
+			next = Min(next, visit_at);
 		}
 	}
 	dlock_database_unlock();

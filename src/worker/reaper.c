@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * reaper.c
- *	  The background worker that removes a database's expired leases, and ends
- *	  captures of tasks that have timed out.
+ *	  The background worker that removes a database's expired leases.
  *
  * NOTES
  *	  A reaper only cleans up.  A lease ends at its deadline whether or not it
@@ -13,22 +12,6 @@
  *	  deadline, removes expired leases, and sweeps again after the interval, or at
  *	  an earlier time that a backend has published (src/README, "Workers").  Most of
  *	  those leases have been released by then.
- *
- *	  It also ends captures of tasks that have timed out (src/README, "Tasks").  A
- *	  capture is dead once its deadline has passed, and every function judges it so.
- *	  What is left to do, writing the state that the task goes to, falls to the first
- *	  that comes: the reaper, or a call that is about to capture from this queue.
- *	  Rows that are locked are left alone.  Their capturer may be finishing, and its
- *	  commit or rollback decides.
- *
- *	  A sweep over tasks publishes when the next capture ends (task_at).  A capture
- *	  lowers that if it ends earlier, but not before it is committed, as a sweep
- *	  in between would not see it and would plan without it (session/capture.c).
- *	  This must hold for a time without a reaper: the launcher starts one at
- *	  task_at.  While there is a reaper, it also looks at times of its own, at least
- *	  once in dlock.reap_interval.  Nothing tells of captures that were prepared and
- *	  are committed after their end, or that a restore of a dump has written.  If a
- *	  database has queues, a reaper looks for them once in UNTOLD_INTERVAL.
  *
  *	  The launcher starts a reaper when something is due in a database, up to
  *	  dlock.max_reapers.  A reaper exits after some time without work; earlier if
@@ -43,24 +26,18 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
-#include "executor/spi.h"
 #include "lib/binaryheap.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
-#include "storage/lmgr.h"
-#include "utils/builtins.h"
+#include "storage/lock.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/clock.h"
@@ -76,22 +53,6 @@
 
 /* Least time between two sweeps. */
 #define SWEEP_DISTANCE			(10 * INT64CONST(1000))
-
-/* When to come again if tasks are locked: a reaper that stays, and the next one. */
-#define TASKS_LOCKED_NAP		USECS_PER_SEC
-#define TASKS_LOCKED_ABSENCE	(10 * USECS_PER_SEC)
-
-/* How many tasks one sweep changes at most; the script has it too. */
-#define TASK_BATCH				1000
-
-/* How often to look for captures that nobody has told of, if there are queues. */
-#define UNTOLD_INTERVAL			(10 * 60 * USECS_PER_SEC)
-
-/*
- * How often to look for ends that are too far off, or looked at too late: those from
- * before a start with another clock, but also what was locked then or prepared, or is restored.
- */
-#define CLAMP_INTERVAL			(60 * USECS_PER_SEC)
 
 /* How many leases are removed while the store stays locked. */
 #define REAP_BATCH				1000
@@ -150,10 +111,6 @@ typedef struct DLockReaper
 	DLockTime	horizon;		/* the heap has all deadlines up to here */
 	DLockTime	earliest_sweep;
 	DLockTime	planned;		/* when to wake, as published */
-	DLockTime	look_at;		/* at tasks, whatever is published */
-	DLockTime	earliest_look;	/* but not before */
-	DLockTime	clamp_at;		/* look for deadlines that are too far off */
-	bool		sweeps_tasks;	/* and has not published the result */
 	DLockTime	started;
 	DLockTime	last_work;		/* zero if there was none */
 	VirtualTransactionId claimant;	/* has locked the database, if valid */
@@ -311,150 +268,6 @@ reap(DLockReaper *reaper, DLockTime *wake)
 	return result;
 }
 
-/* ---- tasks ---- */
-
-/* Open the leases, unless the extension is not there, or the tables of tasks are locked. */
-static bool
-try_open_tasks(DLockDatabase *db)
-{
-	static const char *const tables[] = {"dlock_task_queue", "dlock_task"};
-
-	if (dlock_session_try_open(db) != DLOCK_SESSION_OPENED)
-		return false;
-	for (size_t i = 0; i < lengthof(tables); i++)
-	{
-		Oid			table = get_relname_relid(tables[i], RelationGetNamespace(db->rel));
-
-		if (!OidIsValid(table) || !ConditionalLockRelationOid(table, RowExclusiveLock))
-		{
-			dlock_session_close(db);
-			return false;
-		}
-	}
-	return true;
-}
-
-/*
- * Run the sweep of the extension's script.  Returns when the next capture ends, if
- * known; "now" if there is more to do; zero if what is due is locked by somebody.
- */
-static DLockTime
-run_task_sweep(DLockReaper *reaper, DLockDatabase *db, DLockTime now)
-{
-	bool		clamp = now >= reaper->clamp_at;
-	Datum		values[4];
-	bool		nulls[4];
-	int64		moved;
-	DLockTime	due;
-	char	   *query = psprintf("SELECT * FROM %s.dlock_task_sweep(%s)",
-								 quote_identifier(get_namespace_name(RelationGetNamespace(db->rel))),
-								 clamp ? "true" : "false");
-
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "could not connect to SPI");
-	if (SPI_execute(query, false, 1) != SPI_OK_SELECT || SPI_processed != 1)
-		elog(ERROR, "could not sweep over tasks");
-	heap_deform_tuple(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, values, nulls);
-	if (clamp)
-		reaper->clamp_at = now + (DatumGetInt64(values[0]) == TASK_BATCH ? 0 : CLAMP_INTERVAL);
-	reaper->look_at = Min(reaper->look_at, reaper->clamp_at);
-	moved = DatumGetInt64(values[1]);
-	due = (DatumGetInt64(values[3]) > 0) ? now + UNTOLD_INTERVAL : DLOCK_TIME_FOREVER;
-	if (!nulls[2])
-		due = Min(due, DatumGetTimestampTz(values[2]) - dlock_clock_steady_offset());
-	if (SPI_finish() != SPI_OK_FINISH)
-		elog(ERROR, "could not disconnect from SPI");
-
-	if (moved > 0)
-		reaper->last_work = dlock_clock_now();
-	if (moved == TASK_BATCH)
-		return now;
-	return (due > now) ? due : 0;
-}
-
-/* Sweep once over all queues, in a transaction of its own; returns likewise. */
-static DLockTime
-sweep_tasks(DLockReaper *reaper, DLockTime now)
-{
-	DLockDatabase db;
-	DLockTime	due = 0;
-
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	if (try_open_tasks(&db))
-	{
-		due = run_task_sweep(reaper, &db, now);
-		dlock_session_close(&db);
-	}
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	return due;
-}
-
-/* When to look at tasks. */
-static DLockTime
-next_task_look(DLockReaper *reaper)
-{
-	DLockTime	told = (DLockTime) pg_atomic_read_u64(&reaper->shared->reaper.task_at);
-
-	return Max(Min(told, reaper->look_at), reaper->earliest_look);
-}
-
-/*
- * End captures that have timed out, if it is time; returns when to come again.
- *
- * A failure, which can come from triggers on the table as well as from a full
- * disk, goes to the log, and nothing else of the worker suffers from it.
- */
-static DLockTime
-reap_tasks(DLockReaper *reaper)
-{
-	MemoryContext context = CurrentMemoryContext;
-	DLockTime	now = dlock_clock_now();
-	DLockTime	interval = (DLockTime) dlock_settings_reap_interval_ms * 1000;
-	volatile DLockTime due = now + interval;
-
-	if (next_task_look(reaper) > now)
-		return next_task_look(reaper);
-
-	/* Captures that commit from now on lower it again. */
-	reaper->sweeps_tasks = true;
-	pg_atomic_exchange_u64(&reaper->shared->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
-	reaper->look_at = now + interval;
-	PG_TRY();
-	{
-		due = sweep_tasks(reaper, now);
-	}
-	PG_CATCH();
-	{
-		if (ShutdownRequestPending)
-			PG_RE_THROW();
-		HOLD_INTERRUPTS();
-		EmitErrorReport();
-		AbortCurrentTransaction();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		RESUME_INTERRUPTS();
-		reaper->look_at = now + interval;
-		reaper->clamp_at = 0;
-	}
-	PG_END_TRY();
-	if (due == 0)
-	{
-		due = now + TASKS_LOCKED_ABSENCE;
-		reaper->look_at = now + TASKS_LOCKED_NAP;
-	}
-
-	/*
-	 * With many queues a sweep is dear, and each capture may end at another
-	 * time.
-	 */
-	reaper->earliest_look = (due > now) ? dlock_launcher_rest(now, 0) : now;
-	dlock_database_note_task(reaper->shared, due);
-	reaper->sweeps_tasks = false;
-	return next_task_look(reaper);
-}
-
 /* ---- coming and going ---- */
 
 /*
@@ -474,10 +287,10 @@ retire(void)
 		return;
 	DLOCK_FAULT_STOP("reap_retire");
 	pg_atomic_exchange_u64(&shared->reaper.wake_at, (uint64) DLOCK_TIME_FOREVER);
-	pg_atomic_exchange_u64(&shared->reaper.task_at, (uint64) DLOCK_TIME_FOREVER);
+	pg_atomic_exchange_u64(&shared->reaper.visit_at, (uint64) DLOCK_TIME_FOREVER);
 	StartTransactionCommand();
 	if (!dlock_session_unload_if_dropped(shared))
-		dlock_database_note_task(shared, 0);
+		dlock_database_note_visit(shared, 0);
 	CommitTransactionCommand();
 
 	dlock_database_lock(LW_EXCLUSIVE);
@@ -495,8 +308,6 @@ sign_off(int code, Datum arg)
 
 	DLOCK_BEGIN_EXIT();
 	DLOCK_FAULT_STOP("reap_leave");
-	if (reaper->sweeps_tasks)
-		dlock_database_note_task(reaper->shared, 0);
 	dlock_database_lock(LW_EXCLUSIVE);
 	shared->pid = 0;
 	shared->latch = NULL;
@@ -608,9 +419,8 @@ nap(DLockReaper *reaper, DLockTime next, uint32 wait_event)
 }
 
 /*
- * What a database sets for its sessions is not meant for this one, which writes
- * rows of tasks: neither the role, nor these.  No wait for disk or standbys:
- * what a crash undoes of its work is done again.
+ * What a database sets for its sessions is not meant for this one.  No wait for disk
+ * or standbys: what a crash undoes of its work is done again.
  */
 static void
 override_settings(void)
@@ -667,11 +477,12 @@ work(Datum arg)
 	if (!sign_on(&reaper))
 		return;
 
+	/* This is the visit. */
+	(void) pg_atomic_exchange_u64(&reaper.shared->reaper.visit_at, (uint64) DLOCK_TIME_FOREVER);
 	while (!ShutdownRequestPending)
 	{
 		DLockSessionTry result;
 		DLockTime	next;
-		DLockTime	tasks;
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
@@ -690,8 +501,6 @@ work(Datum arg)
 			retire();
 			return;
 		}
-		tasks = reap_tasks(&reaper);
-		next = Min(next, tasks);
 		if (result == DLOCK_SESSION_OPENED)
 			note_success(reaper.shared);
 		(void) pgstat_report_stat(false);

@@ -269,9 +269,9 @@ my @kinds = (
 		my (undef, $o, $me) = @_;
 		my $mine = "FROM dlock_tasks WHERE queue = 'q' AND owner = '$o' AND state = 'working'";
 		map({ my $key = int rand 40; "SELECT dlock_task_put('q', 'k$key', delay => '" . int(rand 50) . " ms')" } 1, 2),
-		  "SELECT dlock_task_capture('q', 2, owner => '$o', ttl => '500 ms')", "SELECT dlock_task_extend('q', key, token) $mine LIMIT 1",
+		  "SELECT dlock_task_capture('q', 2, owner => '$o', ttl => '500 ms')", "SELECT dlock_task_renew('q', key, token) $mine LIMIT 1",
 		  "SELECT " . pick(map({ "dlock_task_$_('q', key, token)" } qw(finish finish fail release))) . " $mine LIMIT 1",
-		  "SELECT dlock_task_set('q', key, 'done') FROM dlock_tasks WHERE queue = 'q' AND state = 'parked'",
+		  "SELECT dlock_task_set('q', key, NULL, 'done') FROM dlock_tasks WHERE queue = 'q' AND state = 'parked'",
 		  "SELECT dlock_task_purge('q', '100 ms')";
 	},
 	# Fences.

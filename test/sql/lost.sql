@@ -16,7 +16,7 @@ END $$;
 SELECT dlock_acquire('lost-1', 'lost-a', '1 ms') AS old \gset
 SELECT pg_sleep(0.01);
 SELECT dlock_acquire('lost-1', 'lost-b', '1 h') AS new \gset
-SELECT dlock_task_create_queue('lost-q'), dlock_task_put('lost-q', 'k');
+SELECT dlock_queue_create('lost-q', retry_delay => '0'), dlock_task_put('lost-q', 'k');
 SELECT token AS capture FROM dlock_task_capture('lost-q', ttl => '1 ms') \gset
 SELECT pg_sleep(0.01);
 SELECT token AS new_capture FROM dlock_task_capture('lost-q', ttl => '1 h') \gset
@@ -31,11 +31,11 @@ SELECT call, pg_temp.answer('SELECT ' || format(call, :old)) AS answer FROM unne
 	$$dlock_renew_all('lost-a')$$, $$dlock_release_all('lost-a')$$,
 	$$dlock_convert('lost-1', %s, 'shared')$$, $$dlock_fence('lost-1', %s, live => true)$$]) WITH ORDINALITY u(call, n) ORDER BY n;
 SELECT call, pg_temp.answer('SELECT ' || format(call, :capture)) AS answer FROM unnest(ARRAY[
-	$$dlock_task_extend('lost-q', 'k', %s)$$, $$dlock_task_finish('lost-q', 'k', %s)$$, $$dlock_task_fail('lost-q', 'k', %s)$$,
-	$$dlock_task_release('lost-q', 'k', %s)$$, $$dlock_task_set('lost-q', 'k', 'x', %s)$$]) WITH ORDINALITY u(call, n) ORDER BY n;
+	$$dlock_task_renew('lost-q', 'k', %s)$$, $$dlock_task_finish('lost-q', 'k', %s)$$, $$dlock_task_fail('lost-q', 'k', %s)$$,
+	$$dlock_task_release('lost-q', 'k', %s)$$, $$dlock_task_set('lost-q', 'k', %s, 'x')$$]) WITH ORDINALITY u(call, n) ORDER BY n;
 SELECT call, pg_temp.answer('SELECT ' || format(call, :membership)) AS answer FROM unnest(ARRAY[
 	$$dlock_group_leave('lost-g', %s)$$, $$dlock_group_yield('lost-g', %s, ARRAY(SELECT token FROM dlock_group_partitions))$$,
 	$$dlock_group_heartbeat('lost-g', %s)$$]) WITH ORDINALITY u(call, n) ORDER BY n;
 
-SELECT dlock_check('lost-1', :new), dlock_task_extend('lost-q', 'k', :new_capture), count(*) FROM dlock_group_heartbeat('lost-g', :new_membership);
-SELECT dlock_release_token('lost-1', :new), dlock_task_drop_queue('lost-q'), dlock_group_leave('lost-g', :new_membership), dlock_group_drop('lost-g');
+SELECT dlock_check('lost-1', :new), dlock_task_renew('lost-q', 'k', :new_capture), count(*) FROM dlock_group_heartbeat('lost-g', :new_membership);
+SELECT dlock_release_token('lost-1', :new), dlock_queue_drop('lost-q'), dlock_group_leave('lost-g', :new_membership), dlock_group_drop('lost-g');

@@ -19,7 +19,7 @@ EXCEPTION WHEN OTHERS THEN
 		CASE WHEN hint <> '' THEN E'\n  ' || hint ELSE '' END;
 END $$;
 
-SELECT dlock_task_create_queue('task-error', '{ready -> working, working -> ready, working -> done}');
+SELECT dlock_queue_create('task-error', '{ready -> working, working -> ready, working -> done}');
 SELECT dlock_task_put('task-error', 'a'), dlock_task_put('task-error', 'b');
 SELECT token FROM dlock_task_capture('task-error', owner => 'task-w', ttl => '1 h') \gset
 CREATE TEMP VIEW tasks AS SELECT key, state, priority, attempts, token, owner, created_at, changed_at, finished_at, error, payload FROM dlock_tasks WHERE queue = 'task-error';
@@ -28,13 +28,13 @@ CREATE TEMP TABLE before AS TABLE tasks;
 \pset tuples_only on
 
 -- queues
-SELECT pg_temp.raised(format('SELECT dlock_task_create_queue(%s)', arguments)) FROM unnest(ARRAY[
+SELECT pg_temp.raised(format('SELECT dlock_queue_create(%s)', arguments)) FROM unnest(ARRAY[
 	$$NULL$$, $$''$$, $$repeat('x', 256)$$, $$'task-error'$$, $$'e', '{}'$$, $$'e', '{NULL}'$$, $$'e', '{{a->b},{b->c}}'$$,
 	$$'e', '{a}'$$, $$'e', '{-> b}'$$, $$'e', '{a ->}'$$, $$'e', '{a -> b -> c}'$$, $$'e', ARRAY['a -> ' || repeat('x', 64)]$$,
 	$$'e', '{a -> b}'$$, $$'e', '{ready -> b}'$$, $$'e', initial => NULL$$, $$'e', initial => ''$$, $$'e', initial => ' a'$$,
 	$$'e', done => 'a->b'$$, $$'e', done => 'ready'$$, $$'e', parked => 'done'$$, $$'e', parked => repeat('x', 64)$$,
-	$$'e', max_attempts => 0$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
-SELECT pg_temp.raised(format('SELECT dlock_task_drop_queue(%s)', arguments)) FROM unnest(ARRAY[$$NULL$$, $$''$$, $$'no-such'$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
+	$$'e', max_attempts => 0$$, $$'e', retry_delay => '-1 s'$$, $$'e', retry_delay => '2 h'$$, $$'e', retry_delay => NULL$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
+SELECT pg_temp.raised(format('SELECT dlock_queue_drop(%s)', arguments)) FROM unnest(ARRAY[$$NULL$$, $$''$$, $$'no-such'$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
 
 -- put
 SELECT pg_temp.raised(format('SELECT dlock_task_put(%s)', arguments)) FROM unnest(ARRAY[
@@ -43,8 +43,8 @@ SELECT pg_temp.raised(format('SELECT dlock_task_put(%s)', arguments)) FROM unnes
 
 -- set
 SELECT pg_temp.raised(format('SELECT dlock_task_set(%s)', arguments)) FROM unnest(ARRAY[
-	$$'no-such', 'a', 'ready'$$, $$'task-error', 'no-such', 'ready'$$, $$'task-error', 'a', NULL$$, $$'task-error', 'a', 'ready'$$,
-	$$'task-error', 'b', 'nowhere'$$, $$'task-error', 'b', 'done'$$, $$'task-error', 'b', 'working', 0$$, $$'task-error', 'b', 'working', 9223372036854775807$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
+	$$'no-such', 'a', NULL, 'ready'$$, $$'task-error', 'no-such', NULL, 'ready'$$, $$'task-error', 'a', NULL, NULL$$, $$'task-error', 'a', NULL, 'ready'$$,
+	$$'task-error', 'b', NULL, NULL$$, $$'task-error', 'b', NULL, 'nowhere'$$, $$'task-error', 'b', NULL, 'done'$$, $$'task-error', 'b', 0, 'working'$$, $$'task-error', 'b', 9223372036854775807, 'working'$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
 
 -- capture
 SELECT pg_temp.raised(format('SELECT * FROM dlock_task_capture(%s)', arguments)) FROM unnest(ARRAY[
@@ -54,10 +54,10 @@ SELECT pg_temp.raised(format('SELECT * FROM dlock_task_capture(%s)', arguments))
 	$$'task-error', owner => ''$$, $$'task-error', ttl => '0'$$, $$'task-error', ttl => '1 year'$$, $$'task-error', on_timeout => 'done'$$, $$'task-error', on_timeout => 'nowhere'$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
 
 -- what needs a capture
-SELECT pg_temp.raised(format('SELECT %s(%s)', function, arguments)) FROM unnest(ARRAY['dlock_task_extend', 'dlock_task_finish', 'dlock_task_fail', 'dlock_task_release']) function,
+SELECT pg_temp.raised(format('SELECT %s(%s)', function, arguments)) FROM unnest(ARRAY['dlock_task_renew', 'dlock_task_finish', 'dlock_task_fail', 'dlock_task_release']) function,
 	unnest(ARRAY[$$NULL, 'a', 1$$, $$'task-error', NULL, 1$$, $$'task-error', 'a', NULL$$, $$'task-error', 'a', -1$$, $$'no-such', 'a', 1$$, $$'task-error', 'no-such', 1$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY function, n;
 SELECT pg_temp.raised(format('SELECT %s', call)) FROM unnest(ARRAY[
-	format($$dlock_task_extend('task-error', 'a', %s, '-1 s')$$, :token), format($$dlock_task_finish('task-error', 'a', %s, 'nowhere')$$, :token),
+	format($$dlock_task_renew('task-error', 'a', %s, '-1 s')$$, :token), format($$dlock_task_finish('task-error', 'a', %s, 'nowhere')$$, :token),
 	format($$dlock_task_fail('task-error', 'a', %s, state => 'nowhere')$$, :token), format($$dlock_task_fail('task-error', 'a', %s, state => 'done')$$, :token),
 	$$dlock_task_finish('task-error', 'b', 1)$$, $$dlock_task_purge('task-error', NULL)$$, $$dlock_task_purge('task-error', '1 s', 0)$$, $$dlock_task_purge('task-error', '-1 s')$$]) WITH ORDINALITY AS u(call, n) ORDER BY n;
 
@@ -68,10 +68,7 @@ SELECT pg_temp.raised('SELECT * FROM dlock_task_capture(''task-error'')');
 SELECT count(*) FROM dlock_tasks WHERE queue = 'task-error';
 COMMIT;
 
--- what has no end is shown so
-SELECT dlock_task_wall_time('infinity'), dlock_task_wall_time('-infinity');
-
 -- all as it was
 (TABLE before EXCEPT TABLE tasks) UNION ALL (TABLE tasks EXCEPT TABLE before);
 SELECT count(*) FROM before;
-SELECT dlock_task_drop_queue('task-error');
+SELECT dlock_queue_drop('task-error');

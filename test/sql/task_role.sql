@@ -1,4 +1,4 @@
--- Proves: a queue is for its role, its members and superusers; the functions work in any schema, on any search path, also one that means harm, under any isolation level, and nobody gets at the tables.
+-- Proves: a queue is for its role, its members and superusers, by the functions as by hand; the functions work in any schema, on any search path, also one that means harm, and under any isolation level; default privileges give nobody more.
 \set SHOW_CONTEXT never
 \set home :DBNAME
 SET client_min_messages = warning;
@@ -11,78 +11,119 @@ CREATE ROLE regress_dlock_queue;
 CREATE ROLE regress_dlock_worker IN ROLE regress_dlock_queue;
 CREATE ROLE regress_dlock_other;
 CREATE ROLE regress_dlock_heir NOINHERIT IN ROLE regress_dlock_queue;
+CREATE ROLE regress_dlock_monitor IN ROLE pg_monitor;
 CREATE SCHEMA "Own schema";
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO PUBLIC, regress_dlock_other;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC, regress_dlock_other;
 CREATE EXTENSION dlock SCHEMA "Own schema";
+ALTER DEFAULT PRIVILEGES REVOKE ALL ON SCHEMAS FROM PUBLIC, regress_dlock_other;
+ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM PUBLIC, regress_dlock_other;
 GRANT USAGE ON SCHEMA "Own schema" TO PUBLIC;
 GRANT CREATE ON SCHEMA public TO PUBLIC;
+SET search_path = "Own schema";
+
+SELECT has_schema_privilege('regress_dlock_other', '_dlock', 'CREATE') AS create;
+SELECT c.relname, has_table_privilege('regress_dlock_other', c.oid, 'SELECT') AS read, has_table_privilege('regress_dlock_other', c.oid, 'TRUNCATE, REFERENCES, TRIGGER, UPDATE') AS more
+  FROM pg_class c WHERE c.relnamespace = '_dlock'::regnamespace AND c.relkind = 'r' ORDER BY c.relname;
 
 SET ROLE regress_dlock_queue;
-SELECT "Own schema".dlock_task_create_queue('role-1', max_attempts => 2), "Own schema".dlock_task_put('role-1', 'a');
+SELECT dlock_queue_create('role-1', max_attempts => 2, retry_delay => '0'), dlock_task_put('role-1', 'a');
 SET ROLE regress_dlock_worker;
-SELECT "Own schema".dlock_task_put('role-1', 'b');
-SELECT key, current_user FROM "Own schema".dlock_task_capture('role-1');
-SELECT queue, key, state FROM "Own schema".dlock_tasks ORDER BY key;
-SELECT current_user, current_setting('search_path'), current_setting('enable_sort');
--- after an error all is as before
-SELECT "Own schema".dlock_task_set('role-1', 'none', 'x');
-SELECT current_user, current_setting('search_path'), current_setting('enable_sort');
+SELECT dlock_task_put('role-1', 'b');
+SELECT key, current_user FROM dlock_task_capture('role-1');
+SELECT queue, key, state FROM dlock_tasks ORDER BY key;
 
+-- others, also by the plans that this session has kept
 SET ROLE regress_dlock_other;
-SELECT "Own schema".dlock_task_put('role-1', 'c');
-SELECT * FROM "Own schema".dlock_task_capture('role-1');
-SELECT "Own schema".dlock_task_set('role-1', 'b', 'x');
-SELECT "Own schema".dlock_task_finish('role-1', 'a', 1);
-SELECT "Own schema".dlock_task_purge('role-1', '0');
-SELECT "Own schema".dlock_task_drop_queue('role-1');
-SELECT count(*) FROM "Own schema".dlock_tasks;
-SELECT count(*) FROM "Own schema".dlock_task;
-INSERT INTO "Own schema".dlock_task_queue (queue) VALUES ('x');
+SELECT dlock_task_put('role-1', 'c');
+SELECT * FROM dlock_task_capture('role-1');
+SELECT dlock_task_set('role-1', 'b', NULL, 'x');
+SELECT dlock_task_finish('role-1', 'a', 1);
+SELECT dlock_task_purge('role-1', '0');
+SELECT dlock_queue_drop('role-1');
+SELECT dlock_queue_create('role-1');
+SELECT count(*) FROM dlock_tasks;
+SELECT count(*) FROM dlock_task_state;
+SELECT count(*) FROM _dlock.task;
+UPDATE _dlock.task SET state = 'x';
+DELETE FROM _dlock.task;
+DELETE FROM _dlock.task_queue;
+INSERT INTO _dlock.task (queue_id, role, key, state) SELECT queue_id, role, 'x', 'ready' FROM _dlock.task_queue;
+INSERT INTO _dlock.task (queue_id, role, key, state) SELECT queue_id, current_user::regrole, 'x', 'ready' FROM _dlock.task_queue;
+INSERT INTO _dlock.task_queue (queue, role, initial, done, parked, retry_delay) VALUES ('x', 'regress_dlock_queue', 'a', 'b', 'c', '0');
+UPDATE _dlock.task_queue SET role = current_user::regrole;
+SELECT dlock_queue_create('role-o'), dlock_task_put('role-o', 'c');
+UPDATE _dlock.task SET role = 'regress_dlock_queue';
+SELECT key FROM dlock_task_capture('role-o');
 SET ROLE regress_dlock_heir;
-SELECT "Own schema".dlock_task_put('role-1', 'c');
-SELECT count(*) FROM "Own schema".dlock_tasks;
+SELECT dlock_task_put('role-1', 'c');
+SELECT count(*) FROM dlock_tasks;
+SET ROLE regress_dlock_monitor;
+SELECT queue, ready, captured FROM dlock_task_state ORDER BY queue;
+SELECT count(*) FROM dlock_tasks;
+
+-- by hand
+SET ROLE regress_dlock_worker;
+UPDATE _dlock.task SET priority = -1 WHERE key = 'b';
+SELECT key, priority FROM dlock_task_capture('role-1');
+
+-- a queue that gets another role, with its tasks
+RESET ROLE;
+UPDATE _dlock.task_queue SET role = 'regress_dlock_queue' WHERE queue = 'role-o';
+SET ROLE regress_dlock_other;
+SELECT count(*) FROM dlock_tasks;
+SET ROLE regress_dlock_queue;
+SELECT key, state FROM dlock_tasks WHERE queue = 'role-o';
+SELECT dlock_queue_drop('role-o');
 
 -- a path that leads to operators and functions of somebody else
-SET ROLE regress_dlock_worker;
+SET ROLE regress_dlock_other;
 CREATE FUNCTION public.harm(text, text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'as %', current_user; END $$;
 CREATE OPERATOR public.= (LEFTARG = text, RIGHTARG = text, FUNCTION = public.harm);
 CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'as %', current_user; END $$;
-CREATE TEMP TABLE dlock_task (a int);
+SET ROLE regress_dlock_worker;
+CREATE TEMP TABLE task (a int);
 SET search_path = public, pg_temp, pg_catalog, "Own schema";
-BEGIN;
-SELECT dlock_task_put('role-1', 'd'), key FROM dlock_task_capture('role-1', 10, ttl => '1 microsecond');
+SELECT dlock_task_put('role-1', 'd'), dlock_task_put('role-1', 'd', delay => '1 s');
+SELECT key, dlock_task_renew('role-1', key, token), dlock_task_set('role-1', key, token, 'half'), dlock_task_release('role-1', key, token) FROM dlock_task_capture('role-1');
+SELECT key, dlock_task_fail('role-1', key, token) FROM dlock_task_capture('role-1', 1, '{ready}', on_timeout => 'ready');
 SELECT key, dlock_task_finish('role-1', key, token) FROM dlock_task_capture('role-1', 1);
-COMMIT;
-RESET search_path;
-DROP TABLE pg_temp.dlock_task;
+SELECT state, error FROM dlock_tasks WHERE key OPERATOR(pg_catalog.=) 'd';
+SELECT ready, captured FROM dlock_task_state;
+SELECT dlock_task_purge('role-1', '0');
+SET search_path = "Own schema";
+DROP TABLE pg_temp.task;
+RESET ROLE;
 DROP OPERATOR public.= (text, text);
 DROP FUNCTION public.harm, public.clock_timestamp;
 
--- every level; and in one transaction what was done before is seen
+-- every level; in one transaction what was done before is seen, and one that keeps its snapshot does not wait
 SET ROLE regress_dlock_queue;
-SELECT "Own schema".dlock_task_create_queue('role-2');
+SELECT dlock_queue_create('role-2', retry_delay => '0');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
-SELECT "Own schema".dlock_task_put('role-2', 'a'), "Own schema".dlock_task_put('role-2', 'a');
-SELECT "Own schema".dlock_task_finish('role-2', key, token) FROM "Own schema".dlock_task_capture('role-2');
-SELECT state FROM "Own schema".dlock_tasks WHERE queue = 'role-2';
+SELECT dlock_task_put('role-2', 'a'), dlock_task_put('role-2', 'a');
+SELECT dlock_task_finish('role-2', key, token) FROM dlock_task_capture('role-2');
+SELECT state FROM dlock_tasks WHERE queue = 'role-2';
+SELECT key FROM dlock_task_capture('role-2', wait => NULL);
 COMMIT;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
-SELECT "Own schema".dlock_task_put('role-2', 'b');
-SELECT "Own schema".dlock_task_fail('role-2', key, token) FROM "Own schema".dlock_task_capture('role-2');
-SELECT "Own schema".dlock_task_set('role-2', 'b', 'done');
+SELECT dlock_task_put('role-2', 'b');
+SELECT dlock_task_fail('role-2', key, token) FROM dlock_task_capture('role-2');
+SELECT dlock_task_set('role-2', 'b', NULL, 'done');
 COMMIT;
-SELECT key, state FROM "Own schema".dlock_tasks WHERE queue = 'role-2' ORDER BY key;
+SELECT key, state FROM dlock_tasks WHERE queue = 'role-2' ORDER BY key;
 
 -- the schema gets another name
 RESET ROLE;
 ALTER SCHEMA "Own schema" RENAME TO other;
 SET search_path = other;
-SELECT dlock_task_put('role-2', 'c'), dlock_task_finish('role-1', key, token) FROM dlock_task_capture('role-1', 1, '{parked, ready}');
+SELECT dlock_task_put('role-2', 'c');
 SELECT key, state FROM dlock_tasks WHERE queue = 'role-2' ORDER BY key;
 DROP EXTENSION dlock;
 CREATE EXTENSION dlock;
-SELECT dlock_task_create_queue('role-2'), dlock_task_put('role-2', 'c');
+SELECT dlock_queue_create('role-2'), dlock_task_put('role-2', 'c');
 SELECT key FROM dlock_task_capture('role-2');
 
 \c :home
 DROP DATABASE regress_dlock_task;
-DROP ROLE regress_dlock_queue, regress_dlock_worker, regress_dlock_other, regress_dlock_heir;
+DROP ROLE regress_dlock_queue, regress_dlock_worker, regress_dlock_other, regress_dlock_heir, regress_dlock_monitor;

@@ -77,10 +77,10 @@ const dlock = {
     return {
       async reset() {
         if ((await pool.query("SELECT FROM dlock_task_state WHERE queue = 'job'")).rowCount > 0) {
-          await pool.query("SELECT dlock_task_drop_queue('job')");
+          await pool.query("SELECT dlock_queue_drop('job')");
         }
-        await pool.query("SELECT dlock_task_create_queue('job')");
-        await pool.query('VACUUM ANALYZE dlock_task');
+        await pool.query("SELECT dlock_queue_create('job')");
+        await pool.query('VACUUM ANALYZE _dlock.task');
       },
       left: async () => Number((await run('left',
         "SELECT ready + delayed + captured + parked AS count FROM dlock_task_state WHERE queue = 'job'"))[0].count),

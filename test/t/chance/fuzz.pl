@@ -51,7 +51,7 @@ CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON per_row FOR EACH ROW
 GRANT ALL ON guarded, per_row TO fuzz_a, fuzz_b;
 SET ROLE fuzz_b;
 SELECT dlock_group_create('g', 3);
-SELECT dlock_task_create_queue('q');
+SELECT dlock_queue_create('q');
 SELECT dlock_task_put('q', 'k1'), dlock_task_put('q', 'k2');
 EOC
 

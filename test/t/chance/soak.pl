@@ -50,7 +50,7 @@ log_error_verbosity = verbose
 EOC
 $node->safe_psql($db, <<'EOC');
 SELECT dlock_group_create('g', 4);
-SELECT dlock_task_create_queue('q', max_attempts => 3);
+SELECT dlock_queue_create('q', max_attempts => 3, retry_delay => '10 ms');
 CREATE TABLE guarded (id int PRIMARY KEY, v bigint);
 INSERT INTO guarded SELECT g, 0 FROM generate_series(0, 4) g;
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guarded EXECUTE FUNCTION dlock_guard('guarded');
@@ -84,7 +84,7 @@ my @measures = (
 	[ 'leases in memory', 's', 40 ],
 	[ 'requests in queues', 's', 8 ],
 	[ 'dlock_store, bytes', 's', 64 * $kilobyte ],
-	[ 'dlock_task, bytes', 's', 1024 * $kilobyte ],
+	[ '_dlock.task, bytes', 's', 1024 * $kilobyte ],
 	[ 'fence marks and other tables of dlock, bytes', 's', 128 * $kilobyte ],
 	[ 'the catalog, bytes', 's', 512 * $kilobyte ],
 	[ 'files of relations', 's', 20 ],
@@ -136,8 +136,8 @@ WITH relation AS (
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 	WHERE c.relkind IN ('r', 'S'))
 SELECT s.memory_used, s.leases, (SELECT count(*) FROM dlock_waiters),
-	sum(size) FILTER (WHERE relname = 'dlock_store'), sum(size) FILTER (WHERE relname = 'dlock_task'),
-	sum(size) FILTER (WHERE relname LIKE 'dlock%' AND relname NOT IN ('dlock_store', 'dlock_task')),
+	sum(size) FILTER (WHERE relname = 'dlock_store'), sum(size) FILTER (WHERE relname = 'task'),
+	sum(size) FILTER (WHERE relname LIKE 'dlock%' AND relname <> 'dlock_store'),
 	sum(size) FILTER (WHERE nspname = 'pg_catalog'), (SELECT count(*) FROM pg_ls_dir('base/' || (SELECT oid FROM pg_database WHERE datname = current_database()))),
 	(SELECT wal_of_pair())
 FROM dlock_stats s, relation GROUP BY 1, 2;
@@ -252,7 +252,7 @@ my $begin = mono_now();
 my ($next_sample, $next_large, $large) = (0, 0, 0);
 
 # Autovacuum, held off in the last quarter, may be about to keep pace again; what grows goes on.
-my @heaps = grep { $_->[0] =~ /^(?:dlock_task|the catalog), bytes$/ } @measures;
+my @heaps = grep { $_->[0] =~ /^(?:_dlock\.task|the catalog), bytes$/ } @measures;
 
 sub is_enough
 {

@@ -34,14 +34,14 @@ EOC
 my $db = 'postgres';
 
 $node->safe_psql($db, <<"EOC");
-SELECT dlock_task_create_queue('q', '{ready -> working, working -> ready, working -> half, half -> ready, working -> done, half -> done}');
+SELECT dlock_queue_create('q', '{ready -> working, working -> ready, working -> half, half -> ready, working -> done, half -> done}', max_attempts => NULL, retry_delay => '10 ms');
 SELECT count(dlock_task_put('q', 'k' || i, priority => i % 5)) FROM generate_series(1, $tasks) i;
 EOC
 $node->safe_psql($db, <<'EOC');
 -- What each task has brought about, in the transaction that has finished it.
 CREATE TABLE effect (key text, token bigint);
 
--- All that ever happens to captures, and the ends of delays.
+-- All that ever happens to captures; "deadline" is that of the one before, its back-off included.
 CREATE TABLE history (seq bigserial, at timestamptz, key text, kind text, was_captured bool, was_token bigint, token bigint, deadline timestamptz,
 	-- when its owner called for the end of a capture, which the clock is looked at after
 	called timestamptz);
@@ -49,17 +49,15 @@ CREATE FUNCTION remember() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF new.token IS DISTINCT FROM old.token THEN
 		INSERT INTO public.history (at, key, kind, was_captured, was_token, token, deadline)
-		VALUES (clock_timestamp(), new.key, 'capture', old.due IS NOT NULL, old.token, new.token, old.deadline);
-	ELSIF old.due IS NOT NULL AND old.owner IS NULL AND new.due IS NULL THEN
-		INSERT INTO public.history (at, key, kind, deadline) VALUES (clock_timestamp(), new.key, 'ready', old.deadline);
-	ELSIF old.due IS NOT NULL AND (new.due IS NULL OR new.owner IS NULL) THEN
+		VALUES (clock_timestamp(), new.key, 'capture', old.expires_at IS NOT NULL, old.token, new.token, old.ready_at);
+	ELSIF old.expires_at IS NOT NULL AND new.expires_at IS NULL THEN
 		INSERT INTO public.history (at, key, kind, was_captured, was_token, token, deadline, called)
-		VALUES (clock_timestamp(), new.key, CASE WHEN new.error = 'timed out' THEN 'timeout' ELSE 'end' END, true, old.token, new.token, old.deadline,
+		VALUES (clock_timestamp(), new.key, 'end', true, old.token, new.token, old.expires_at,
 			nullif(current_setting('stress.called', true), '')::timestamptz);
 	END IF;
 	RETURN NULL;
 END $$;
-CREATE TRIGGER remember AFTER UPDATE ON dlock_task FOR EACH ROW EXECUTE FUNCTION remember();
+CREATE TRIGGER remember AFTER UPDATE ON _dlock.task FOR EACH ROW EXECUTE FUNCTION remember();
 
 -- One task of a batch; true if the capturer goes on with the next.
 CREATE FUNCTION one(k text, t bigint) RETURNS bool LANGUAGE plpgsql AS $$
@@ -68,17 +66,17 @@ DECLARE
 BEGIN
 	PERFORM set_config('stress.called', clock_timestamp()::text, true);
 	IF dice < 0.02 THEN
-		PERFORM dlock_task_fail('q', k, t, 'no luck', delay => CASE WHEN dice < 0.01 THEN interval '300 ms' END);
+		PERFORM dlock_task_fail('q', k, t, error => 'no luck', delay => CASE WHEN dice < 0.01 THEN interval '300 ms' END);
 	ELSIF dice < 0.03 THEN
 		PERFORM dlock_task_release('q', k, t, delay => CASE WHEN dice < 0.025 THEN interval '200 ms' END);
 	ELSIF dice < 0.035 THEN
 		RETURN false;
 	ELSE
 		IF dice < 0.1 THEN
-			PERFORM dlock_task_extend('q', k, t);
+			PERFORM dlock_task_renew('q', k, t);
 		END IF;
 		IF dice < 0.2 THEN
-			PERFORM dlock_task_set('q', k, 'half', t);
+			PERFORM dlock_task_set('q', k, t, 'half');
 		END IF;
 		INSERT INTO effect VALUES (k, t);
 		PERFORM dlock_task_finish('q', k, t);
@@ -104,7 +102,7 @@ BEGIN
 	END IF;
 	IF dice < 0.005 THEN
 		-- this row is locked then, so nobody else can end its capture meanwhile
-		PERFORM dlock_task_extend('q', keys[1], tokens[1]);
+		PERFORM dlock_task_renew('q', keys[1], tokens[1]);
 		PERFORM pg_sleep(2.5);
 	ELSIF dice < 0.01 THEN
 		PERFORM pg_sleep(1.2);
@@ -181,7 +179,7 @@ while ($left > 0 && mono_now() < $end)
 		my $done = ask("SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE application_name = 'capturer' ORDER BY random() LIMIT 1) a");
 		$died{backend} += $done // 0;
 	}
-	my $now = ask("SELECT count(*) FROM dlock_task WHERE finished_at IS NULL");
+	my $now = ask("SELECT count(*) FROM _dlock.task WHERE finished_at IS NULL");
 	$end = mono_now() + $patience if defined $now && $now < $left;
 	$left = $now if defined $now;
 }
@@ -202,13 +200,11 @@ sub is_sql
 	return;
 }
 
-is_sql("SELECT count(*), count(*) FILTER (WHERE state = 'done' AND due IS NULL) FROM dlock_task", "$tasks|$tasks", 'none is lost, and all are done');
-is_sql("SELECT count(*) FROM dlock_task t WHERE NOT EXISTS (SELECT FROM effect e WHERE e.key = t.key AND e.token = t.token)",
+is_sql("SELECT count(*), count(*) FILTER (WHERE state = 'done' AND done = token) FROM _dlock.task", "$tasks|$tasks", 'none is lost, and all are done');
+is_sql("SELECT count(*) FROM _dlock.task t WHERE NOT EXISTS (SELECT FROM effect e WHERE e.key = t.key AND e.token = t.token)",
 	0, 'each was done by the capture that finished it');
 is_sql('SELECT count(*) - count(DISTINCT key) FROM effect', 0, 'and what a lost capture did was undone');
-is_sql("SELECT count(*) FROM history WHERE kind = 'capture' AND was_captured", 0, 'none is captured while it is captured');
-is_sql("SELECT count(*) FROM history WHERE kind = 'timeout' AND at < deadline", 0, 'no capture is ended before its deadline');
-is_sql("SELECT count(*) FROM history WHERE kind = 'ready' AND at < deadline", 0, 'nor a delay');
+is_sql("SELECT count(*) FROM history WHERE kind = 'capture' AND at < deadline", 0, 'none is captured while it is captured or put off');
 
 # A process may stand still between its look at the clock and the trigger, but not look
 # at the clock before it is called.
@@ -216,12 +212,11 @@ is_sql("SELECT count(*) FROM history WHERE kind = 'end' AND (called IS NULL OR c
 is_sql("SELECT count(*) FROM history WHERE kind = 'capture' AND token <= was_token", 0, 'tokens of a task ascend');
 is_sql("SELECT count(*) - count(DISTINCT token) FROM history WHERE kind = 'capture'", 0, 'no token is given twice');
 is_sql(
-	"SELECT count(*) FROM (SELECT kind, lag(kind) OVER (PARTITION BY key ORDER BY seq) AS before FROM history WHERE kind <> 'ready') h WHERE (kind = 'capture') = coalesce(before = 'capture', false)",
-	0, 'between two captures one ends');
+	"SELECT count(*) FROM (SELECT kind, was_captured, lag(kind) OVER (PARTITION BY key ORDER BY seq) AS before FROM history) h WHERE NOT coalesce(was_captured, false) AND kind = 'capture' AND before = 'capture'",
+	0, 'between two captures one ends or times out');
 
 # Otherwise nothing was tested.
-cmp_ok($node->safe_psql($db, "SELECT count(*) FROM history WHERE kind = 'timeout'"), '>', 0, 'captures have timed out');
-cmp_ok($node->safe_psql($db, "SELECT count(*) FROM history WHERE kind = 'ready'"), '>', 0, 'delays have ended');
+cmp_ok($node->safe_psql($db, "SELECT count(*) FROM history WHERE kind = 'capture' AND was_captured"), '>', 0, 'captures have timed out');
 cmp_ok($died{client}, '>', 0, 'clients were killed');
 cmp_ok($died{backend}, '>', 0, 'backends were terminated');
 cmp_ok($died{server}, '>', 0, 'the server crashed');

@@ -21,7 +21,7 @@ plan skip_all => 'pgbouncer is needed' unless defined $pgbouncer;
 my $node = init_node('main');
 $node->start;
 my $db = 'postgres';
-$node->safe_psql($db, "CREATE EXTENSION dlock; CREATE ROLE pooled LOGIN SUPERUSER; SELECT dlock_task_create_queue('queue')");
+$node->safe_psql($db, "CREATE EXTENSION dlock; CREATE ROLE pooled LOGIN SUPERUSER; SELECT dlock_queue_create('queue')");
 
 # So short that to wait for longer takes no time, and so long that a statement that
 # is not to wait is not hit.

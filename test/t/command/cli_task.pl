@@ -20,7 +20,7 @@ my $node = init_node('main', conf => "dlock.max_ttl = '20000d'\ntimezone = 'Asia
 $node->start;
 my $db = 'postgres';
 $node->safe_psql($db, 'CREATE SCHEMA "Odd place"; CREATE EXTENSION dlock SCHEMA "Odd place"');
-$node->safe_psql($db, qq(SELECT "Odd place".dlock_task_create_queue('mail', max_attempts => 2)));
+$node->safe_psql($db, qq(SELECT "Odd place".dlock_queue_create('mail', max_attempts => 2, retry_delay => '0')));
 use_server($node);
 my $json = JSON::PP->new->utf8;
 
@@ -121,7 +121,7 @@ sub task
 	my ($key) = @_;
 	return sql("SELECT state || ' ' || attempts FROM dlock_tasks WHERE queue = 'wait' AND key = '$key'");
 }
-sql("SELECT dlock_task_create_queue('wait')");
+sql("SELECT dlock_queue_create('wait')");
 {
 	my @wait = qw(task capture --wait --ttl 1h);
 	my $waiter = DLockCli->start(@wait, 'wait');
@@ -184,7 +184,7 @@ sql("SELECT dlock_task_create_queue('wait')");
 
 	$waiter = DLockCli->start(@wait, 'wait');
 	waits();
-	sql("SELECT dlock_task_drop_queue('wait')");
+	sql("SELECT dlock_queue_drop('wait')");
 	is($waiter->finish->{code}, 66, 'wait: the queue is dropped');
 	like($waiter->{err}, qr/"wait" does not exist/, 'wait: the queue is dropped: told');
 }

@@ -156,13 +156,13 @@ sub set
 {
 	$node->safe_psql($db, <<'EOS');
 SET ROLE worker;
-SELECT dlock_task_create_queue('mail', max_attempts => 1);
+SELECT dlock_queue_create('mail', max_attempts => 1);
 SELECT dlock_task_put('mail', 'task ' || i, priority => i) FROM generate_series(1, 6) i;
 SELECT dlock_task_put('mail', 'later', delay => '1 h');
 SELECT dlock_task_finish('mail', key, token) FROM dlock_task_capture('mail', 1);
-SELECT dlock_task_fail('mail', key, token, 'no') FROM dlock_task_capture('mail', 1);
+SELECT dlock_task_fail('mail', key, token, error => 'no') FROM dlock_task_capture('mail', 1);
 SELECT count(*) FROM dlock_task_capture('mail', 1, ttl => '1 h');
-SELECT dlock_task_create_queue('empty');
+SELECT dlock_queue_create('empty');
 SELECT dlock_group_create('orders', 4);
 SELECT dlock_group_create('idle', 3);
 EOS

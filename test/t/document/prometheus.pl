@@ -96,7 +96,7 @@ my $node = start_node('main', allows_streaming => 1);
 my $db = 'postgres';
 $node->safe_psql($db, "CREATE ROLE $user LOGIN IN ROLE pg_monitor; CREATE TABLE guarded (i int); "
 	  . "CREATE TRIGGER guard BEFORE INSERT ON guarded EXECUTE FUNCTION dlock_guard('held');"
-	  . "SELECT dlock_task_create_queue('mail'), dlock_task_put('mail', 'a'), dlock_group_create('orders', 4)");
+	  . "SELECT dlock_queue_create('mail'), dlock_task_put('mail', 'a'), dlock_group_create('orders', 4)");
 my $session = DLockSession->new($node, $db);
 my $waiter = DLockSession->new($node, $db);
 $session->query_safe("SELECT dlock_acquire('held', 'alice', '1 h')");

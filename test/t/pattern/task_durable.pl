@@ -21,10 +21,10 @@ my $dir = PostgreSQL::Test::Utils::tempdir;
 my $all = "SELECT queue, key, state, priority, attempts, token, owner, finished_at, error, payload FROM dlock_tasks ORDER BY queue, key";
 
 $node->safe_psql($db, <<'EOC');
-SELECT dlock_task_create_queue('q', '{ready -> working, working -> ready, working -> done}', max_attempts => 5);
+SELECT dlock_queue_create('q', '{ready -> working, working -> ready, working -> done}', max_attempts => 5, retry_delay => '0');
 SELECT dlock_task_put('q', 'k' || i, jsonb_build_object('i', i), i % 3) FROM generate_series(1, 30) i;
 SELECT dlock_task_finish('q', key, token) FROM dlock_task_capture('q', 10);
-SELECT dlock_task_fail('q', key, token, 'no luck') FROM dlock_task_capture('q', 5);
+SELECT dlock_task_fail('q', key, token, error => 'no luck') FROM dlock_task_capture('q', 5);
 SELECT * FROM dlock_task_capture('q', 5, owner => 'w', ttl => '1 h');
 EOC
 my $before = $node->safe_psql($db, $all);
@@ -38,7 +38,7 @@ $node->start;
 is($node->safe_psql($db, $all), $before, 'crash: all is as it was committed');
 my $token = $node->safe_psql($db, "SELECT min(token) FROM dlock_task_capture('q', 5, owner => 'w', ttl => '1 h')");
 cmp_ok($token, '>', $lost, 'crash: a token that was rolled back is not given again');
-is($node->safe_psql($db, "SELECT bool_and(dlock_task_extend('q', key, token, '1 h')) FROM dlock_tasks WHERE owner = 'w'"),
+is($node->safe_psql($db, "SELECT bool_and(dlock_task_renew('q', key, token, '1 h')) FROM dlock_tasks WHERE owner = 'w'"),
 	't', 'crash: captures are held');
 
 # A standby shows the same, and takes no calls.
@@ -68,7 +68,7 @@ my $after = $standby->safe_psql($db, "SELECT token FROM dlock_task_capture('q', 
 cmp_ok($after, '>', $newest, 'promotion: captured again, its token is above the one that was lost');
 sqlstate_is($standby, $db, "SELECT dlock_task_finish('q', '$key', $newest)", 'LK002', 'promotion: who had it then has lost it');
 is( $standby->safe_psql($db,
-		"SELECT bool_and(dlock_task_extend('q', key, token, '1 h')) FROM dlock_tasks WHERE owner = 'w'"),
+		"SELECT bool_and(dlock_task_renew('q', key, token, '1 h')) FROM dlock_tasks WHERE owner = 'w'"),
 	't', 'promotion: captures are held');
 $node = $standby;
 
@@ -80,17 +80,16 @@ $node->command_ok([ 'pg_restore', '--exit-on-error', '-d', $node->connstr('resto
 is($node->safe_psql('restored', $all), $before, 'restored: all is there');
 is( $node->safe_psql('restored', "SELECT dlock_task_finish('q', key, token) FROM dlock_tasks WHERE owner = 'w' LIMIT 1"),
 	't', 'restored: a capture can be finished');
-is($node->safe_psql('restored', "SELECT dlock_task_create_queue('r'), dlock_task_put('r', 'a'), dlock_task_put('q', 'a')"),
+is($node->safe_psql('restored', "SELECT dlock_queue_create('r'), dlock_task_put('r', 'a'), dlock_task_put('q', 'a')"),
 	'|t|t', 'restored: queues and tasks are added');
-is($node->safe_psql('restored', 'SELECT count(DISTINCT id) = count(*) FROM dlock_task'), 't', 'restored: numbers go on');
-sqlstate_is($node, 'restored', "SELECT dlock_task_set('q', 'a', 'done')", '23514', 'restored: transitions are enforced');
+sqlstate_is($node, 'restored', "SELECT dlock_task_set('q', 'a', NULL, 'done')", '23514', 'restored: transitions are enforced');
 
 # Rows with tokens from elsewhere: the database gets above them, or says so.
-$node->safe_psql('restored', "UPDATE dlock_task SET token = token + 1000000 WHERE key = 'a'; UPDATE dlock_task SET token = (SELECT max(token) FROM dlock_task) + 1000000 WHERE key = 'a'");
-my $foreign = $node->safe_psql('restored', "SELECT max(token) FROM dlock_task");
+$node->safe_psql('restored', "UPDATE _dlock.task SET token = (SELECT max(token) FROM _dlock.task) + 1000000 WHERE key = 'a'");
+my $foreign = $node->safe_psql('restored', "SELECT max(token) FROM _dlock.task");
 cmp_ok($node->safe_psql('restored', "SELECT token FROM dlock_task_capture('q', 100) WHERE key = 'a'"),
 	'>', $foreign, 'a token from elsewhere: the next is above it');
-$node->safe_psql('restored', "UPDATE dlock_task SET token = 9223372036854775806, due = NULL WHERE key = 'a'; UPDATE dlock_task SET state = 'ready' WHERE key = 'a'");
+$node->safe_psql('restored', "UPDATE _dlock.task SET token = 9223372036854775806, ready_at = now(), expires_at = NULL WHERE key = 'a'");
 sqlstate_is($node, 'restored', "SELECT * FROM dlock_task_capture('q', 100)", '55000', 'a token out of reach: it is said');
 $node->stop;
 

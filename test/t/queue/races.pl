@@ -713,32 +713,6 @@ foreach my $point (qw(token_reserve token_reserved))
 # From here on time passes by itself.
 run_clock();
 
-# ---- tasks ----
-
-# A capture ends when it has locked a task and has not noted which: another one, which waits
-# since it has skipped the task, is called.
-foreach my $way (qw(cancel terminate))
-{
-	my $capture = "SELECT key FROM dlock_task_capture('q', wait => '1 h')";
-	my $late = DLockSession->new($node, $db, name => 'late');
-
-	$ctl->query_safe("SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
-	stop_at($ctl, $late, 'task_statement', 2);
-	$late->ask($capture);
-	is_at($ctl, 'task_statement');
-	$b->ask_waiting($ctl, $capture);
-	$ctl->query_safe("SELECT pg_${way}_backend($late->{pid})");
-	my $left = mono_now();
-	go($ctl, 'task_statement');
-	is($late->answer, $way eq 'cancel' ? 'ERROR 57014' : 'FATAL 57P01', "$way in a look: it fails");
-	is($b->answer, 'k', "$way in a look: another one gets the task");
-	in_time($left, $b->{answered_at}, 30, "$way in a look: at once");
-	$ctl->query_safe("SELECT dlock_task_drop_queue('q')");
-	$late->quit;
-	$late->wait_backend_gone;
-	done("$way in a look");
-}
-
 # ---- the reaper ----
 
 # A lease that is granted while the reaper walks, with an earlier deadline than it knows of,
@@ -784,18 +758,6 @@ foreach my $point (qw(reap_swept reap_leave))
 	done('a renewal before the reaper');
 }
 
-# The extension comes back while the reaper retires, and with it a capture, of which the
-# reaper was told.
-{
-	stop_at($ctl, 0, 'reap_retire');
-	$ctl->query_safe('DROP EXTENSION dlock');
-	is_at($ctl, 'reap_retire');
-	$ctl->query_safe("CREATE EXTENSION dlock; SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
-	$ctl->query_safe("SELECT token FROM dlock_task_capture('q', ttl => '10 ms', on_timeout => 'lost')");
-	go($ctl, 'reap_retire');
-	ok(wait_until(sub { $ctl->query_safe('SELECT state FROM dlock_tasks') eq 'lost' }), 'back again: a capture ends');
-	$ctl->query_safe("SELECT dlock_task_drop_queue('q')");
-	done('back again');
 }
 
 # ---- crashes ----

@@ -1,6 +1,6 @@
 # Proves: with synchronous replication and a standby that is promoted while the
 # primary is only cut off, work is never done twice at a time: not by the commands of
-# dlock run, nor by members of a group, nor on a captured task.  The promoted server is
+# dlock run, nor by members of a group.  The promoted server is
 # another machine, to its clocks, which are ahead by less than dlock.max_clock_skew.
 
 use strict;
@@ -45,7 +45,7 @@ sub partition
 
 	fake_clock_set($control);
 	my $primary = start_node("primary$ttl", allows_streaming => 1);
-	$primary->safe_psql($db, "SELECT dlock_group_create('g', names => ARRAY['p']); SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
+	$primary->safe_psql($db, "SELECT dlock_group_create('g', names => ARRAY['p'])");
 	my $standby = make_standby($primary, "standby$ttl", start => 0);
 	fake_clock_set($control, wall => 5, boot_id => 'another-machine');
 	{
@@ -66,14 +66,12 @@ sub partition
 	$old_run->wait_out(qr/start/);
 	my $old = DLockSession->new($primary, $db, name => 'old');
 	my $member = $old->query_safe("SELECT dlock_group_join('g', 'alice', '$ttl s')");
-	my $token = $old->query_safe("SELECT token FROM dlock_task_capture('q', ttl => '$ttl s')");
 	my $beat = "SELECT string_agg(partition, ',') FROM dlock_group_heartbeat('g', $member) WHERE action = 'run'";
 	$got{owned} = $old->query($beat);
 	my $logged = "SELECT granted_at + interval '$ttl s' + interval '500 ms' < expires_at FROM dlock_leases WHERE name = 'work'";
 	wait_until(sub { $old->query_safe($logged) eq 't' || mono_now() > $begin + $ttl });
 	$got{renewed} = $old->query($beat);
-	$got{extended} = $old->query("SELECT dlock_task_extend('q', 'k', $token)");
-	my %last = (task => $old->{sent}, group => $old->{sent});
+	my %last = (group => $old->{sent});
 	$got{too_slow} = 1 if mono_now() > $begin + $ttl;
 
 	# The cut.
@@ -89,7 +87,7 @@ sub partition
 	my (%taken, $lost);
 	my $end = mono_now() + 10 * $ttl;
 	$got{beats} = 0;
-	while (keys %taken < 2 && mono_now() < $end)
+	while (!%taken && mono_now() < $end)
 	{
 		if (!$lost)
 		{
@@ -101,11 +99,10 @@ sub partition
 			$got{too_slow} = 1 if $lost && $got{beats} < 2;
 			($last{group}, $got{beats}) = ($answer->{sent}, $got{beats} + 1) if $answer->{out} eq 'p';
 		}
-		$taken{task} //= mono_now() if $new->query_safe("SELECT count(*) FROM dlock_task_capture('q')") > 0;
 		$taken{group} //= mono_now() if $new->query_safe($new_beat) eq 'p';
 		usleep(50_000);
 	}
-	$got{$_} = ($taken{$_} // 0) - $last{$_} - $ttl foreach qw(task group);
+	$got{$_} = ($taken{$_} // 0) - $last{$_} - $ttl foreach qw(group);
 
 	# The old command loses its lease and ends, the new one gets the lock.
 	wait_until(sub { $old_run->ended });
@@ -138,10 +135,8 @@ foreach (6, 18, 54)
 }
 is($got{owned}, 'p', 'the member has the partition');
 is($got{renewed}, 'p', 'the member has renewed');
-is($got{extended}, 't', 'the capture is extended');
 cmp_ok($got{beats}, '>', 1, 'group: the old primary goes on to answer');
 cmp_ok($got{group}, '>=', 0, 'group: the partition is taken after the last acknowledged deadline');
-cmp_ok($got{task}, '>=', 0, 'task: captured after the last acknowledged deadline');
 cmp_ok(($got{stopped} // 0) - $got{started}, '>', $ttl, 'run: the old command ran on after the cut');
 cmp_ok($got{next} // 0, '>', $got{stopped} // 0, 'run: the new command starts when the old one has stopped');
 is($got{old_code}, 76, 'run: the old one has lost its lease');

@@ -1,0 +1,540 @@
+/* sql/engine.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION dlock" to load this file. \quit
+
+-- The engine: what is written in C, and its views.  The Makefile joins this file and
+-- patterns.sql, which uses the engine by its functions alone.
+
+----------------------------------------------------------------------------
+-- What is not interface
+----------------------------------------------------------------------------
+
+CREATE SCHEMA _dlock;
+REVOKE ALL ON SCHEMA _dlock FROM PUBLIC;
+GRANT USAGE ON SCHEMA _dlock TO PUBLIC;
+COMMENT ON SCHEMA _dlock IS 'internals of the extension dlock';
+
+-- What patterns need beside leases.
+CREATE FUNCTION _dlock.token(above pg_catalog.int8) RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_token' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION _dlock.token(pg_catalog.int8)
+    IS 'a fencing token, larger than all before, and than one that a row has seen';
+
+CREATE FUNCTION _dlock.session() RETURNS pg_catalog.text
+    AS 'MODULE_PATHNAME', 'dlock_sql_session' LANGUAGE C STABLE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION _dlock.session() IS 'the session, as an owner of leases';
+
+CREATE FUNCTION _dlock.signal(queue_id pg_catalog.int4) RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_signal' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION _dlock.signal(pg_catalog.int4)
+    IS 'when this transaction has committed, wake up one session that waits for this queue; true';
+
+CREATE FUNCTION _dlock.signals(queue_id pg_catalog.int4) RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_signals' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION _dlock.signals(pg_catalog.int4) IS 'how many signals the queue has had, and others of its hash';
+
+CREATE FUNCTION _dlock.signal_wait(queue_id pg_catalog.int4, seen pg_catalog.int8, until pg_catalog.timestamptz) RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_signal_wait' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION _dlock.signal_wait(pg_catalog.int4, pg_catalog.int8, pg_catalog.timestamptz)
+    IS 'sleep until the queue has had more signals, or until then';
+
+----------------------------------------------------------------------------
+-- Storage
+----------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.dlock_store_handler(internal)
+    RETURNS pg_catalog.table_am_handler
+    AS 'MODULE_PATHNAME', 'dlock_sql_store_handler'
+    LANGUAGE C STRICT;
+COMMENT ON FUNCTION @extschema@.dlock_store_handler(internal)
+    IS 'table access method handler of the lease store';
+
+CREATE ACCESS METHOD dlock_store TYPE TABLE HANDLER @extschema@.dlock_store_handler;
+COMMENT ON ACCESS METHOD dlock_store
+    IS 'pages that hold leases, written in place; scans as empty and refuses DML';
+
+-- The pages of the leases.  The table has no columns; the view dlock_leases shows
+-- its leases.
+CREATE TABLE @extschema@.dlock_store () USING dlock_store;
+REVOKE ALL ON TABLE @extschema@.dlock_store FROM PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_store
+    IS 'durable pages of the leases; read them through dlock_leases';
+
+-- The source of fencing tokens.  Its value is the end of the block that the server
+-- may grant from memory, so it is ahead of the last token.
+CREATE SEQUENCE @extschema@.dlock_token_seq AS pg_catalog.int8 MINVALUE 1 START WITH 1 NO CYCLE;
+REVOKE ALL ON SEQUENCE @extschema@.dlock_token_seq FROM PUBLIC;
+COMMENT ON SEQUENCE @extschema@.dlock_token_seq
+    IS 'end of the last block of fencing tokens reserved';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_token_seq', '');
+
+----------------------------------------------------------------------------
+-- Leases
+----------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.dlock_acquire(
+    name pg_catalog.text,
+    owner pg_catalog.text DEFAULT NULL,
+    ttl pg_catalog.interval DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0',
+    mode pg_catalog.text DEFAULT 'exclusive',
+    permits pg_catalog.int4 DEFAULT NULL,
+    reentry pg_catalog.text DEFAULT 'deny',
+    bind pg_catalog.text DEFAULT 'none',
+    lock_delay pg_catalog.interval DEFAULT '0',
+    min_hold pg_catalog.interval DEFAULT '0',
+    payload pg_catalog.jsonb DEFAULT NULL)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_acquire'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_acquire(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
+    IS 'acquire a lease; returns its fencing token, or NULL if the lock is held';
+
+CREATE FUNCTION @extschema@.dlock_acquire_all(
+    names pg_catalog.text[],
+    owner pg_catalog.text DEFAULT NULL,
+    ttl pg_catalog.interval DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0',
+    mode pg_catalog.text DEFAULT 'exclusive',
+    reentry pg_catalog.text DEFAULT 'deny',
+    bind pg_catalog.text DEFAULT 'none',
+    lock_delay pg_catalog.interval DEFAULT '0',
+    min_hold pg_catalog.interval DEFAULT '0',
+    payload pg_catalog.jsonb DEFAULT NULL)
+    RETURNS pg_catalog.int8[]
+    AS 'MODULE_PATHNAME', 'dlock_sql_acquire_all'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_acquire_all(pg_catalog.text[], pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
+    IS 'acquire leases on all of these locks or on none; returns their tokens in the order of the names, or NULL';
+
+CREATE FUNCTION @extschema@.dlock_acquire_path(
+    path pg_catalog.text,
+    owner pg_catalog.text DEFAULT NULL,
+    ttl pg_catalog.interval DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0',
+    mode pg_catalog.text DEFAULT 'exclusive',
+    reentry pg_catalog.text DEFAULT 'deny',
+    bind pg_catalog.text DEFAULT 'none',
+    lock_delay pg_catalog.interval DEFAULT '0',
+    min_hold pg_catalog.interval DEFAULT '0',
+    payload pg_catalog.jsonb DEFAULT NULL)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_acquire_path'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_acquire_path(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
+    IS 'acquire a lease on a path like a/b/c and intents on its ancestors; returns its fencing token, or NULL if a lock is held';
+
+CREATE FUNCTION @extschema@.dlock_convert(
+    name pg_catalog.text,
+    token pg_catalog.int8,
+    mode pg_catalog.text,
+    wait pg_catalog.interval DEFAULT '0')
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_convert'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_convert(pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.interval)
+    IS 'change the mode of the lease with this token; returns its token, a new one after an upgrade, or NULL if others are in the way';
+
+CREATE FUNCTION @extschema@.dlock_renew(
+    name pg_catalog.text,
+    owner pg_catalog.text DEFAULT NULL,
+    ttl pg_catalog.interval DEFAULT NULL)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_renew'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_renew(pg_catalog.text, pg_catalog.text, pg_catalog.interval)
+    IS 'extend the lease that this owner holds; false if it holds none';
+
+CREATE FUNCTION @extschema@.dlock_renew_token(
+    name pg_catalog.text,
+    token pg_catalog.int8,
+    ttl pg_catalog.interval DEFAULT NULL)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_renew_token'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_renew_token(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
+    IS 'extend the lease with this token; false if it is no longer held';
+
+CREATE FUNCTION @extschema@.dlock_release(
+    name pg_catalog.text,
+    owner pg_catalog.text DEFAULT NULL)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_release'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_release(pg_catalog.text, pg_catalog.text)
+    IS 'release the lease that this owner holds; false if it holds none';
+
+CREATE FUNCTION @extschema@.dlock_release_token(
+    name pg_catalog.text,
+    token pg_catalog.int8)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_release_token'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_release_token(pg_catalog.text, pg_catalog.int8)
+    IS 'release the lease with this token; false if it is no longer held';
+
+CREATE FUNCTION @extschema@.dlock_check(
+    name pg_catalog.text,
+    token pg_catalog.int8)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_check'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION @extschema@.dlock_check(pg_catalog.text, pg_catalog.int8)
+    IS 'whether the lease with this token is held now';
+
+CREATE FUNCTION @extschema@.dlock_watch(
+    name pg_catalog.text,
+    seen pg_catalog.int8,
+    wait pg_catalog.interval DEFAULT NULL,
+    OUT token pg_catalog.int8,
+    OUT owner pg_catalog.text,
+    OUT mode pg_catalog.text,
+    OUT granted_at pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz,
+    OUT payload pg_catalog.jsonb)
+    RETURNS pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_watch'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION @extschema@.dlock_watch(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
+    IS 'wait until the token of a lock''s holder differs from the token seen; returns the holder, NULLs if there is none';
+
+CREATE FUNCTION @extschema@.dlock_renew_all(
+    owner pg_catalog.text DEFAULT NULL,
+    ttl pg_catalog.interval DEFAULT NULL)
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_renew_all'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_renew_all(pg_catalog.text, pg_catalog.interval)
+    IS 'extend every lease of an owner; returns how many';
+
+CREATE FUNCTION @extschema@.dlock_release_all(
+    owner pg_catalog.text DEFAULT NULL)
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_release_all'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_release_all(pg_catalog.text)
+    IS 'release every lease of an owner; returns how many';
+
+CREATE FUNCTION @extschema@.dlock_force_release(
+    name pg_catalog.text,
+    reason pg_catalog.text)
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_force_release'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_force_release(pg_catalog.text, pg_catalog.text) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_force_release(pg_catalog.text, pg_catalog.text)
+    IS 'end all leases on a name, and log the reason; returns how many';
+
+CREATE FUNCTION @extschema@.dlock_bump_epoch(
+    reason pg_catalog.text,
+    above pg_catalog.int8 DEFAULT NULL)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_bump_epoch'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text, pg_catalog.int8) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text, pg_catalog.int8)
+    IS 'move fencing tokens above those of another server; returns a number below all later tokens';
+
+----------------------------------------------------------------------------
+-- Fencing
+----------------------------------------------------------------------------
+
+-- The highest token that each fenced resource has seen.  Only dlock_fence() and
+-- dlock_guard() write it, for every role.
+CREATE TABLE @extschema@.dlock_fence_mark (
+    resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    token pg_catalog.int8 NOT NULL CHECK (token OPERATOR(pg_catalog.>) 0),
+    raised_at pg_catalog.timestamptz NOT NULL,
+    raised_by pg_catalog.name NOT NULL)
+    USING heap;
+REVOKE ALL ON TABLE @extschema@.dlock_fence_mark FROM PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_fence_mark
+    IS 'the highest fencing token that each resource has seen; read it through dlock_fences';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_fence_mark', '');
+
+-- Declarations about resources, by name or, with a * at the end, by the beginning
+-- of names.  Only dlock_fence_declare() writes it.
+CREATE TABLE @extschema@.dlock_fence_declared (
+    resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    role pg_catalog.regrole,
+    is_foreign pg_catalog.bool NOT NULL)
+    USING heap;
+REVOKE ALL ON TABLE @extschema@.dlock_fence_declared FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.dlock_fence_declared TO PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_fence_declared
+    IS 'which role a fenced resource belongs to, and whether its tokens come from another database; written by dlock_fence_declare()';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_fence_declared', '');
+
+CREATE VIEW @extschema@.dlock_fences AS
+    SELECT m.resource, m.token, m.raised_at, m.raised_by,
+           EXISTS (SELECT
+                     FROM @extschema@.dlock_fence_declared d
+                    WHERE d.is_foreign
+                      AND (d.resource OPERATOR(pg_catalog.=) m.resource
+                           OR (pg_catalog."right"(d.resource, 1) OPERATOR(pg_catalog.=) '*'
+                               AND pg_catalog.starts_with(m.resource, pg_catalog."left"(d.resource, -1))))) AS is_foreign
+      FROM @extschema@.dlock_fence_mark m;
+GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_fences
+    IS 'the highest fencing token that each resource has seen, the role that presented it, and whether its tokens come from another database';
+
+CREATE FUNCTION @extschema@.dlock_fence(
+    resource pg_catalog.text,
+    token pg_catalog.int8,
+    live pg_catalog.bool DEFAULT false)
+    RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_fence'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8, pg_catalog.bool) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_fence(pg_catalog.text, pg_catalog.int8, pg_catalog.bool)
+    IS 'refuse a token below the highest that the resource has seen, and keep higher ones out until this transaction ends';
+
+CREATE FUNCTION @extschema@.dlock_guard()
+    RETURNS pg_catalog.trigger
+    AS 'MODULE_PATHNAME', 'dlock_sql_guard'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_guard() FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_guard()
+    IS 'BEFORE trigger that refuses writes without a good fencing token';
+
+-- Bits of tgtype: 1 FOR EACH ROW, 4 INSERT, 8 DELETE, 16 UPDATE, 32 TRUNCATE.  A guard
+-- with a condition covers no command as a whole.
+CREATE VIEW @extschema@.dlock_guards AS
+    WITH RECURSIVE guard AS (
+        SELECT t.tgrelid, t.tgname, pg_catalog.pg_get_triggerdef(t.oid) AS definition, e.fires,
+               CASE WHEN NOT e.fires OR t.tgqual IS NOT NULL THEN 0
+                    WHEN pg_catalog.array_length(t.tgattr, 1) OPERATOR(pg_catalog.>) 0
+                    THEN t.tgtype OPERATOR(pg_catalog.&) (OPERATOR(pg_catalog.~) 16)
+                    ELSE t.tgtype END AS covers
+          FROM pg_catalog.pg_trigger t,
+               LATERAL (SELECT t.tgenabled OPERATOR(pg_catalog.=) ANY ('{O,A}'::pg_catalog."char"[]) AS fires) e
+         WHERE t.tgfoid OPERATOR(pg_catalog.=) '@extschema@.dlock_guard()'::pg_catalog.regprocedure
+    ), guarded AS (
+        SELECT tgrelid AS relid FROM guard
+        UNION
+        SELECT i.inhrelid
+          FROM guarded g
+          JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) g.relid
+    ), part AS (
+        SELECT relid, relid AS part FROM guarded
+        UNION
+        SELECT p.relid, i.inhrelid
+          FROM part p
+          JOIN pg_catalog.pg_inherits i ON i.inhparent OPERATOR(pg_catalog.=) p.part
+    )
+    SELECT g.relid::pg_catalog.regclass AS relation,
+           ARRAY(SELECT o.definition
+                   FROM guard o
+                  WHERE o.tgrelid OPERATOR(pg_catalog.=) g.relid AND o.fires
+                  ORDER BY o.tgname) AS guards,
+           ARRAY(SELECT e.command
+                   FROM (VALUES (1, 'INSERT', 4), (2, 'UPDATE', 16), (3, 'DELETE', 8), (4, 'TRUNCATE', 32))
+                            AS e (n, command, bit)
+                  WHERE NOT EXISTS (SELECT
+                                      FROM guard o
+                                     WHERE o.tgrelid OPERATOR(pg_catalog.=) g.relid
+                                       AND (o.covers OPERATOR(pg_catalog.&) 1) OPERATOR(pg_catalog.=) 0
+                                       AND (o.covers OPERATOR(pg_catalog.&) e.bit) OPERATOR(pg_catalog.<>) 0)
+                    AND EXISTS (SELECT
+                                  FROM part p
+                                  JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) p.part
+                                 WHERE p.relid OPERATOR(pg_catalog.=) g.relid
+                                   AND (e.bit OPERATOR(pg_catalog.<>) 4 OR c.relispartition
+                                        OR p.part OPERATOR(pg_catalog.=) g.relid)
+                                   AND NOT EXISTS (SELECT
+                                                     FROM guard o
+                                                    WHERE o.tgrelid OPERATOR(pg_catalog.=) p.part
+                                                      AND (o.covers OPERATOR(pg_catalog.&) 1) OPERATOR(pg_catalog.=) 1
+                                                      AND (o.covers OPERATOR(pg_catalog.&) e.bit) OPERATOR(pg_catalog.<>) 0))
+                  ORDER BY e.n) AS uncovered
+      FROM guarded g;
+GRANT SELECT ON @extschema@.dlock_guards TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_guards
+    IS 'the tables with guards and their partitions and child tables, the guards that fire, and the commands on the table that some rows are open to';
+
+CREATE FUNCTION @extschema@.dlock_fence_declare(
+    resource pg_catalog.text,
+    role pg_catalog.text DEFAULT NULL,
+    is_foreign pg_catalog.bool DEFAULT false)
+    RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_fence_declare'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_fence_declare(pg_catalog.text, pg_catalog.text, pg_catalog.bool) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_fence_declare(pg_catalog.text, pg_catalog.text, pg_catalog.bool)
+    IS 'declare which role a fenced resource belongs to, and whether its tokens come from another database; neither removes the declaration';
+
+CREATE FUNCTION @extschema@.dlock_fence_reset(
+    resource pg_catalog.text,
+    token pg_catalog.int8,
+    reason pg_catalog.text)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_fence_reset'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_fence_reset(pg_catalog.text, pg_catalog.int8, pg_catalog.text) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_fence_reset(pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+    IS 'set the mark of a resource, also to a lower token, or remove it (NULL); logs the reason; for the owner of the extension only';
+
+----------------------------------------------------------------------------
+-- Looking
+----------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.dlock_lease_list(
+    OUT name pg_catalog.text,
+    OUT owner pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT mode pg_catalog.text,
+    OUT permits pg_catalog.int4,
+    OUT holds pg_catalog.int4,
+    OUT state pg_catalog.text,
+    OUT bind pg_catalog.text,
+    OUT pid pg_catalog.int4,
+    OUT role pg_catalog.regrole,
+    OUT granted_at pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz,
+    OUT remaining pg_catalog.interval,
+    OUT ttl pg_catalog.interval,
+    OUT payload pg_catalog.jsonb)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_lease'
+    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
+COMMENT ON FUNCTION @extschema@.dlock_lease_list()
+    IS 'the leases of this database';
+
+CREATE FUNCTION @extschema@.dlock_lease(
+    INOUT name pg_catalog.text,
+    OUT owner pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT mode pg_catalog.text,
+    OUT permits pg_catalog.int4,
+    OUT holds pg_catalog.int4,
+    OUT state pg_catalog.text,
+    OUT bind pg_catalog.text,
+    OUT pid pg_catalog.int4,
+    OUT role pg_catalog.regrole,
+    OUT granted_at pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz,
+    OUT remaining pg_catalog.interval,
+    OUT ttl pg_catalog.interval,
+    OUT payload pg_catalog.jsonb)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_lease'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
+COMMENT ON FUNCTION @extschema@.dlock_lease(pg_catalog.text)
+    IS 'the leases on a lock, as dlock_leases shows them';
+
+CREATE VIEW @extschema@.dlock_leases AS
+    SELECT name, owner, token, mode, permits, holds, state, bind, pid, role,
+           granted_at, expires_at, remaining, ttl, payload
+      FROM @extschema@.dlock_lease_list();
+GRANT SELECT ON @extschema@.dlock_leases TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_leases
+    IS 'the leases of this database that are held, or that keep their lock closed';
+
+CREATE FUNCTION @extschema@.dlock_grant_count(
+    INOUT name pg_catalog.text,
+    OUT grants pg_catalog.int8,
+    OUT since pg_catalog.timestamptz)
+    RETURNS pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_grant_count'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION @extschema@.dlock_grant_count(pg_catalog.text)
+    IS 'how often a lock has been granted, and since when that is counted; NULLs if it is not';
+
+CREATE FUNCTION @extschema@.dlock_waiter_list(
+    OUT name pg_catalog.text,
+    OUT owner pg_catalog.text,
+    OUT mode pg_catalog.text,
+    OUT permits pg_catalog.int4,
+    OUT request pg_catalog.text,
+    OUT "position" pg_catalog.int4,
+    OUT since pg_catalog.timestamptz,
+    OUT waited pg_catalog.interval,
+    OUT pid pg_catalog.int4,
+    OUT role pg_catalog.regrole,
+    OUT blocked_by pg_catalog.text[])
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_waiter_list'
+    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 100;
+COMMENT ON FUNCTION @extschema@.dlock_waiter_list()
+    IS 'the requests that wait for locks of this database';
+
+CREATE VIEW @extschema@.dlock_waiters AS
+    SELECT name, owner, mode, permits, request, "position", since, waited, pid, role, blocked_by
+      FROM @extschema@.dlock_waiter_list();
+GRANT SELECT ON @extschema@.dlock_waiters TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_waiters
+    IS 'the requests that wait for locks of this database, with their place in the queue and the owners in their way';
+
+CREATE FUNCTION @extschema@.dlock_stat_row(
+    OUT grants pg_catalog.int8,
+    OUT handoffs pg_catalog.int8,
+    OUT reentries pg_catalog.int8,
+    OUT refusals pg_catalog.int8,
+    OUT timeouts pg_catalog.int8,
+    OUT deadlocks pg_catalog.int8,
+    OUT renewals pg_catalog.int8,
+    OUT conversions pg_catalog.int8,
+    OUT releases pg_catalog.int8,
+    OUT expiries pg_catalog.int8,
+    OUT fence_stale pg_catalog.int8,
+    OUT fence_lost pg_catalog.int8,
+    OUT fence_missing pg_catalog.int8,
+    OUT fence_unknown pg_catalog.int8,
+    OUT waits pg_catalog.int8,
+    OUT wait_time pg_catalog.interval,
+    OUT wait_histogram pg_catalog.int8[],
+    OUT reaper_lag pg_catalog.interval,
+    OUT leases pg_catalog.int8,
+    OUT memory_used pg_catalog.int8,
+    OUT memory_limit pg_catalog.int8,
+    OUT stats_reset pg_catalog.timestamptz)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_stat_row'
+    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+COMMENT ON FUNCTION @extschema@.dlock_stat_row()
+    IS 'counters of this database since the last reset';
+
+CREATE VIEW @extschema@.dlock_stats AS
+    SELECT grants, handoffs, reentries, refusals, timeouts, deadlocks, renewals, conversions,
+           releases, expiries,
+           fence_stale OPERATOR(pg_catalog.+) fence_lost OPERATOR(pg_catalog.+) fence_missing
+               OPERATOR(pg_catalog.+) fence_unknown AS fence_rejections,
+           fence_stale, fence_lost, fence_missing, fence_unknown,
+           waits, wait_time, wait_histogram, reaper_lag, leases,
+           memory_used, memory_limit, memory_limit OPERATOR(pg_catalog.-) memory_used AS memory_free,
+           stats_reset
+      FROM @extschema@.dlock_stat_row();
+GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_stats
+    IS 'counters of this database since the last reset or the start of the server, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
+
+CREATE FUNCTION @extschema@.dlock_stats_reset()
+    RETURNS pg_catalog.void
+    AS 'MODULE_PATHNAME', 'dlock_sql_stats_reset'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+REVOKE ALL ON FUNCTION @extschema@.dlock_stats_reset() FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.dlock_stats_reset()
+    IS 'set the counters of this database to zero';
+
+CREATE FUNCTION @extschema@.dlock_state_row(
+    OUT held pg_catalog.int8,
+    OUT closed pg_catalog.int8,
+    OUT expired pg_catalog.int8,
+    OUT oldest_expired pg_catalog.interval,
+    OUT waiters pg_catalog.int8,
+    OUT oldest_wait pg_catalog.interval,
+    OUT last_epoch pg_catalog.int8,
+    OUT databases_without_reaper pg_catalog.int4)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_state_row'
+    LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
+COMMENT ON FUNCTION @extschema@.dlock_state_row()
+    IS 'how many leases and requests this database has, and how old they are';
+
+CREATE VIEW @extschema@.dlock_state AS
+    SELECT held, closed, expired, oldest_expired, waiters, oldest_wait, last_epoch, databases_without_reaper
+      FROM @extschema@.dlock_state_row();
+GRANT SELECT ON @extschema@.dlock_state TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_state
+    IS 'how many leases and requests this database has now, how old the oldest are, and where tokens last restarted';

@@ -1,0 +1,906 @@
+/* sql/patterns.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION dlock" to load this file. \quit
+
+-- What is made of leases and rows: tasks, time slots, elections and groups.
+
+----------------------------------------------------------------------------
+-- Tasks
+----------------------------------------------------------------------------
+
+-- Tasks are rows, and all functions on them run as their caller.  Row security lets a role
+-- use the queues that belong to it, by hand, too.
+CREATE TABLE _dlock.task_queue (
+    queue pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    queue_id pg_catalog.int4 GENERATED ALWAYS AS IDENTITY UNIQUE,
+    role pg_catalog.regrole NOT NULL,
+    initial pg_catalog.text NOT NULL,
+    done pg_catalog.text NOT NULL,
+    parked pg_catalog.text NOT NULL,
+    max_attempts pg_catalog.int4,
+    retry_delay pg_catalog.interval NOT NULL,
+    transitions pg_catalog.text[]);
+COMMENT ON TABLE _dlock.task_queue IS 'task queues, their owners and the transitions that they allow';
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue_queue_id_seq', '');
+ALTER TABLE _dlock.task_queue ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON _dlock.task_queue FOR SELECT USING (true);
+CREATE POLICY creators ON _dlock.task_queue FOR INSERT WITH CHECK (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY users ON _dlock.task_queue FOR DELETE USING (pg_catalog.pg_has_role(role, 'USAGE'));
+REVOKE ALL ON _dlock.task_queue FROM PUBLIC;
+GRANT SELECT, INSERT, DELETE ON _dlock.task_queue TO PUBLIC;
+
+-- A captured task is in the state "working" up to expires_at.  From then on it is in "state",
+-- as any other task, and from ready_at on it can be captured.  So no task has to be changed
+-- when a time has come, and one index serves all captures.
+--
+-- "done" is the token with which the task was finished, 0 before that: finished tasks do
+-- not stand in the way of a new one with their key.
+--
+-- VACUUM does not truncate the table, which begins with some pages: the planner would prefer
+-- to read a small table as a whole, and a session keeps its plans while the table grows.
+CREATE TABLE _dlock.task (
+    queue_id pg_catalog.int4 NOT NULL,
+    role pg_catalog.regrole NOT NULL,
+    priority pg_catalog.int4 NOT NULL DEFAULT 0,
+    attempts pg_catalog.int4 NOT NULL DEFAULT 0,
+    done pg_catalog.int8 NOT NULL DEFAULT 0,
+    token pg_catalog.int8,
+    ready_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    expires_at pg_catalog.timestamptz,
+    created_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    changed_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    finished_at pg_catalog.timestamptz,
+    ttl pg_catalog.interval,
+    key pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+    state pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+    working pg_catalog.text,
+    from_state pg_catalog.text,
+    owner pg_catalog.text,
+    error pg_catalog.text,
+    payload pg_catalog.jsonb,
+    CONSTRAINT task_key UNIQUE (queue_id, key, done))
+    WITH (fillfactor = 85, vacuum_truncate = false,
+          autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+          autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 1000,
+          autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE _dlock.task IS 'tasks with their states and captures; read them through dlock_tasks';
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task', '');
+
+-- The order in which tasks are captured.  Without statistics the planner takes a partial index for
+-- a tiny one, and would read all of it to find a task by its key.  So statements that do so say
+-- "done = 0", which does not imply the condition of this index.
+CREATE INDEX task_ready ON _dlock.task (state, queue_id, priority, ready_at) WHERE finished_at IS NULL;
+CREATE INDEX task_finished ON _dlock.task (queue_id, finished_at) WHERE finished_at IS NOT NULL;
+
+INSERT INTO _dlock.task (queue_id, role, key, state, error)
+    SELECT 0, 0, i, '', pg_catalog.repeat('x', 1000) FROM pg_catalog.generate_series(1, 150) i;
+DELETE FROM _dlock.task;
+
+ALTER TABLE _dlock.task ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON _dlock.task FOR SELECT USING (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY changers ON _dlock.task FOR UPDATE USING (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY removers ON _dlock.task FOR DELETE USING (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY creators ON _dlock.task FOR INSERT WITH CHECK (EXISTS (
+    SELECT FROM _dlock.task_queue q
+     WHERE q.queue_id OPERATOR(pg_catalog.=) task.queue_id
+       AND q.role::pg_catalog.oid OPERATOR(pg_catalog.=) task.role::pg_catalog.oid
+       AND pg_catalog.pg_has_role(q.role, 'USAGE')));
+REVOKE ALL ON _dlock.task FROM PUBLIC;
+GRANT SELECT, INSERT, DELETE ON _dlock.task TO PUBLIC;
+GRANT UPDATE (priority, attempts, done, token, ready_at, expires_at, changed_at, finished_at, ttl,
+    state, working, from_state, owner, error, payload) ON _dlock.task TO PUBLIC;
+
+-- The tasks of a queue belong to the role of the queue.
+CREATE FUNCTION _dlock.task_role_changed() RETURNS pg_catalog.trigger
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE _dlock.task t SET role = new.role WHERE t.queue_id = new.queue_id;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION _dlock.task_role_changed() IS 'give the tasks of a queue to its new role';
+CREATE TRIGGER role_changed AFTER UPDATE OF role ON _dlock.task_queue
+    FOR EACH ROW EXECUTE FUNCTION _dlock.task_role_changed();
+
+CREATE VIEW @extschema@.dlock_tasks WITH (security_invoker) AS
+    SELECT q.queue, t.key, CASE WHEN c.captured THEN t.working ELSE t.state END AS state, t.priority, t.attempts, t.token,
+           CASE WHEN c.captured OR t.finished_at IS NOT NULL THEN t.owner END AS owner,
+           CASE WHEN c.captured THEN t.expires_at END AS expires_at,
+           CASE WHEN NOT c.captured AND t.finished_at IS NULL AND t.ready_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN t.ready_at END AS ready_at,
+           t.created_at, t.changed_at, t.finished_at,
+           CASE WHEN NOT c.captured AND t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END AS error, t.payload
+      FROM _dlock.task_queue q
+      JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id
+           CROSS JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp(), false) AS captured OFFSET 0) c;
+GRANT SELECT ON @extschema@.dlock_tasks TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_tasks IS 'the tasks of the queues that the current role may use';
+
+CREATE VIEW @extschema@.dlock_task_state WITH (security_barrier) AS
+    SELECT q.queue, q.role,
+           pg_catalog.count(*) FILTER (WHERE c.ready AND NOT c.parked) AS ready,
+           pg_catalog.count(*) FILTER (WHERE NOT c.captured AND NOT c.ready AND NOT c.parked) AS delayed,
+           pg_catalog.count(*) FILTER (WHERE c.captured) AS captured,
+           pg_catalog.count(*) FILTER (WHERE NOT c.captured AND c.parked) AS parked,
+           pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(t.ready_at) FILTER (WHERE c.ready AND NOT c.parked) AS oldest_ready
+      FROM _dlock.task_queue q
+      LEFT JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id AND t.done OPERATOR(pg_catalog.=) 0
+      LEFT JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) now, false) AS captured,
+                                t.ready_at OPERATOR(pg_catalog.<=) now AS ready,
+                                t.state OPERATOR(pg_catalog.=) q.parked AS parked
+                           FROM pg_catalog.clock_timestamp() now) c ON t.queue_id IS NOT NULL
+     WHERE pg_catalog.pg_has_role(q.role, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE')
+     GROUP BY q.queue, q.role;
+GRANT SELECT ON @extschema@.dlock_task_state TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_task_state IS 'how many tasks the queues have that the current role may use; a member of pg_monitor sees all queues';
+
+-- What the functions below share; they set the search_path.  Most of it is called only when an argument is not the usual
+-- one, or to say what is wrong.
+
+CREATE FUNCTION _dlock.check_text(value pg_catalog.text, what pg_catalog.text, longest pg_catalog.int4) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF value IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = format('%s must not be null', what);
+    ELSIF value = '' THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('%s must not be empty', what);
+    ELSIF octet_length(value) > longest THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('%s is too long', what),
+            DETAIL = format('It has %s bytes; the limit is %s.', octet_length(value), longest);
+    END IF;
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION _dlock.check_text(pg_catalog.text, pg_catalog.text, pg_catalog.int4) IS 'refuse a text that is null, empty or too long';
+
+CREATE FUNCTION _dlock.check_span(span pg_catalog.interval, what pg_catalog.text, longest pg_catalog.interval) RETURNS pg_catalog.interval
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF span IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = format('parameter "%s" must not be null', what);
+    ELSIF span < interval '0' OR span > longest THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('parameter "%s" is out of range', what),
+            DETAIL = format('The value is %s; the limit is %s.', span, longest), HINT = 'Pass a shorter span, and no negative one.';
+    END IF;
+    RETURN span;
+END $$;
+COMMENT ON FUNCTION _dlock.check_span(pg_catalog.interval, pg_catalog.text, pg_catalog.interval) IS 'refuse a span that is null, negative or too long';
+
+CREATE FUNCTION _dlock.check_token(token pg_catalog.int8) RETURNS pg_catalog.int8
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF token IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'fencing token must not be null';
+    ELSIF token <= 0 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'fencing token must be greater than zero',
+            DETAIL = format('The value is %s.', token), HINT = 'Pass the token that the capture returned.';
+    END IF;
+    RETURN token;
+END $$;
+COMMENT ON FUNCTION _dlock.check_token(pg_catalog.int8) IS 'refuse what cannot be a token';
+
+CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    IF ttl IS NULL THEN
+        RETURN current_setting('dlock.default_ttl')::interval;
+    ELSIF ttl = interval '0' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'parameter "ttl" must be greater than zero',
+            HINT = 'Pass the time after which the capture times out.';
+    END IF;
+    RETURN _dlock.check_span(ttl, 'ttl', current_setting('dlock.max_ttl')::interval);
+END $$;
+COMMENT ON FUNCTION _dlock.ttl(pg_catalog.interval) IS 'the ttl, or the default one, if it is in range';
+
+-- The caller has not found a queue that it may use.
+CREATE FUNCTION _dlock.find_queue(queue pg_catalog.text) RETURNS _dlock.task_queue
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue;
+BEGIN
+    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue = find_queue.queue;
+    IF q.queue_id IS NULL AND _dlock.check_text(queue, 'queue name', 255) THEN
+        RAISE undefined_object USING MESSAGE = format('task queue "%s" does not exist', queue),
+            HINT = 'Create it with dlock_queue_create().';
+    ELSIF NOT pg_has_role(q.role, 'USAGE') THEN
+        RAISE insufficient_privilege USING MESSAGE = format('permission denied for task queue "%s"', queue),
+            DETAIL = format('It belongs to role "%s".', q.role), HINT = 'Only that role, its members and superusers can use it.';
+    END IF;
+    RETURN q;
+END $$;
+COMMENT ON FUNCTION _dlock.find_queue(pg_catalog.text) IS 'a queue that the caller may use';
+
+CREATE FUNCTION _dlock.task_state(q _dlock.task_queue, state pg_catalog.text, not_done pg_catalog.text DEFAULT NULL) RETURNS pg_catalog.text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    IF _dlock.check_text(state, 'task state', 63) AND (state ~ '^ | $|->') THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('invalid state "%s"', state),
+            DETAIL = 'It begins or ends with a blank, or has "->" in it.', HINT = 'Use a word.';
+    ELSIF state = q.done AND not_done IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('state "%s" is the one of finished tasks', state),
+            DETAIL = not_done, HINT = 'Use another state.';
+    ELSIF q.transitions IS NOT NULL AND state <> q.parked
+        AND state <> ALL (string_to_array(array_to_string(q.transitions, ' -> '), ' -> ')) THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('state "%s" is not declared for task queue "%s"', state, q.queue),
+            DETAIL = 'The queue has declared transitions, and none of them leads there or starts there.',
+            HINT = 'Use one of the states that are declared.';
+    END IF;
+    RETURN state;
+END $$;
+COMMENT ON FUNCTION _dlock.task_state(_dlock.task_queue, pg_catalog.text, pg_catalog.text) IS 'the state, if the queue has it';
+
+-- Transitions are kept as texts like 'from -> to', with one blank on each side.
+CREATE FUNCTION _dlock.task_step(q _dlock.task_queue, from_state pg_catalog.text, to_state pg_catalog.text, detail pg_catalog.text) RETURNS pg_catalog.text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+    allowed text;
+BEGIN
+    IF q.transitions IS NULL OR from_state = to_state AND detail LIKE 'Task %' OR (from_state || ' -> ' || to_state) = ANY (q.transitions) THEN
+        RETURN to_state;
+    END IF;
+    SELECT string_agg(format('"%s"', substr(w, length(from_state) + 5)), ', ')
+      INTO allowed FROM unnest(q.transitions) w WHERE starts_with(w, from_state || ' -> ');
+    RAISE check_violation USING MESSAGE = format('task queue "%s" does not allow the transition from state "%s" to "%s"', q.queue, from_state, to_state),
+        DETAIL = detail, HINT = format('From "%s" it allows%s.', from_state, coalesce(': ' || allowed, ' none'));
+END $$;
+COMMENT ON FUNCTION _dlock.task_step(_dlock.task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text) IS 'the second state, if tasks may go there from the first one';
+
+CREATE FUNCTION _dlock.task_check_capture(queue pg_catalog.text, count pg_catalog.int4, from_states pg_catalog.text[], to_state pg_catalog.text,
+    owner pg_catalog.text, ttl pg_catalog.interval, on_timeout pg_catalog.text, wait pg_catalog.interval) RETURNS pg_catalog.void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    from_state text;
+    back text;
+BEGIN
+    IF (count BETWEEN 1 AND 1000) IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'number of tasks must be from 1 to 1000',
+            DETAIL = format('The number given is %s.', coalesce(count::text, 'null')), HINT = 'Capture more with further calls.';
+    ELSIF array_ndims(from_states) IS DISTINCT FROM 1 OR cardinality(from_states) > 16 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid array of states',
+            DETAIL = 'It is empty, has more than one dimension, or more than 16 states.', HINT = 'Pass the states to capture from.';
+    END IF;
+    PERFORM _dlock.task_state(q, to_state, 'A capture cannot begin there.'), _dlock.ttl(ttl),
+        _dlock.check_text(coalesce(owner, '-'), 'owner', 255), _dlock.check_span(coalesce(wait, '0'), 'wait', '36500 days');
+    FOREACH from_state IN ARRAY from_states LOOP
+        back := coalesce(on_timeout, from_state);
+        PERFORM _dlock.task_state(q, from_state, 'A task that is finished cannot be captured.'),
+                _dlock.task_state(q, back, 'A capture cannot time out to there.'),
+                _dlock.task_step(q, from_state, to_state, 'So the capture would move tasks.');
+        IF to_state <> back THEN
+            PERFORM _dlock.task_step(q, to_state, back,
+                'So tasks would be moved when their capture times out, unless on_timeout names another state.');
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION _dlock.task_check_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.interval)
+    IS 'refuse a capture if its arguments are bad, or the queue does not allow what can come of it';
+
+-- Lock an unfinished task.  With a token it has to be captured with that.
+CREATE FUNCTION _dlock.task_lock(q _dlock.task_queue, key pg_catalog.text, token pg_catalog.int8, may_be_lost pg_catalog.bool DEFAULT false) RETURNS _dlock.task
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    t _dlock.task;
+BEGIN
+    SELECT * INTO t FROM _dlock.task x WHERE x.queue_id = q.queue_id AND x.key = task_lock.key AND x.done = 0 FOR NO KEY UPDATE;
+    IF t.expires_at > clock_timestamp() THEN
+        IF t.token = token THEN
+            RETURN t;
+        ELSIF token IS NULL THEN
+            RAISE object_in_use USING MESSAGE = format('task "%s" of queue "%s" is captured', key, q.queue),
+                DETAIL = format('Owner "%s" holds it under a lease.', t.owner), HINT = 'Pass the token of the capture, or wait until it ends.';
+        END IF;
+    ELSIF t.key IS NOT NULL AND token IS NULL THEN
+        RETURN t;
+    ELSIF t.key IS NULL THEN
+        -- The last one that was finished says what has become of a capture.
+        SELECT * INTO t FROM _dlock.task x WHERE x.queue_id = q.queue_id AND x.key = task_lock.key ORDER BY x.done DESC LIMIT 1;
+        IF t.key IS NULL OR token IS NULL THEN
+            PERFORM _dlock.check_text(key, 'task key', 255);
+            RAISE undefined_object USING MESSAGE = format('task "%s" does not exist in queue "%s"', key, q.queue),
+                DETAIL = CASE WHEN t.key IS NOT NULL THEN 'One of this key is finished.' ELSE '' END, HINT = 'Put it there with dlock_task_put().';
+        END IF;
+    END IF;
+    IF may_be_lost THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'LK002',
+        MESSAGE = format('capture of task "%s" of queue "%s" with token %s is not held', key, q.queue, token),
+        DETAIL = CASE
+            WHEN t.token > token THEN format('The task has been captured again since, with token %s.', t.token)
+            WHEN t.token = token AND t.expires_at IS NOT NULL THEN 'It has timed out.'
+            WHEN t.token = token THEN format('It has ended; the task is in state "%s".', t.state)
+            ELSE 'The task was not captured with this token, or that was rolled back.' END,
+        HINT = 'Stop the work on this task, and undo what was not committed.';
+END $$;
+COMMENT ON FUNCTION _dlock.task_lock(_dlock.task_queue, pg_catalog.text, pg_catalog.int8, pg_catalog.bool) IS 'lock a task, or say why its capture is not held';
+
+-- End the capture of a locked task, or set its state.
+CREATE FUNCTION _dlock.task_move(t _dlock.task, state pg_catalog.text, attempts pg_catalog.int4, error pg_catalog.text, delay pg_catalog.interval) RETURNS pg_catalog.text
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    now timestamptz := clock_timestamp();
+BEGIN
+    UPDATE _dlock.task x
+       SET state = task_move.state, attempts = task_move.attempts, error = left(task_move.error, 1000),
+           working = NULL, owner = NULL, expires_at = NULL, changed_at = now, ready_at = now + coalesce(delay, '0')
+     WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
+    IF delay IS NULL OR delay = interval '0' THEN
+        PERFORM _dlock.signal(t.queue_id);
+    END IF;
+    RETURN state;
+END $$;
+COMMENT ON FUNCTION _dlock.task_move(_dlock.task, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval) IS 'make a locked task a free one in this state; returns the state';
+
+CREATE FUNCTION _dlock.task_end(t _dlock.task, state pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+DECLARE
+    now timestamptz := clock_timestamp();
+BEGIN
+    UPDATE _dlock.task x
+       SET state = task_end.state, done = task_end.token, token = task_end.token, error = NULL, working = NULL,
+           expires_at = NULL, changed_at = now, finished_at = now
+     WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
+    RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION _dlock.task_end(_dlock.task, pg_catalog.text, pg_catalog.int8) IS 'finish a locked task; true';
+
+CREATE FUNCTION @extschema@.dlock_queue_create(
+    queue pg_catalog.text, transitions pg_catalog.text[] DEFAULT NULL, initial pg_catalog.text DEFAULT 'ready', done pg_catalog.text DEFAULT 'done',
+    parked pg_catalog.text DEFAULT 'parked', max_attempts pg_catalog.int4 DEFAULT 20, retry_delay pg_catalog.interval DEFAULT '1 s') RETURNS pg_catalog.void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue;
+    sides text[];
+    problem text;
+BEGIN
+    IF cardinality(transitions) = 0 OR array_ndims(transitions) > 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid array of transitions',
+            DETAIL = 'It is empty, or has more than one dimension.', HINT = 'Pass texts like "from -> to", or NULL to allow all.';
+    ELSIF max_attempts < 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'parameter "max_attempts" must be greater than zero',
+            DETAIL = format('The value is %s.', max_attempts), HINT = 'Pass NULL for no limit.';
+    END IF;
+    FOR i IN 1 .. coalesce(cardinality(transitions), 0) LOOP
+        sides := regexp_split_to_array(trim(transitions[i]), ' *-> *');
+        problem := CASE
+            WHEN transitions[i] IS NULL THEN 'It is null.'
+            WHEN sides[2] IS NULL THEN 'There is no "->" in it.'
+            WHEN sides[1] = '' OR sides[2] = '' THEN 'A state is missing.'
+            WHEN sides[3] IS NOT NULL THEN 'There is more than one "->" in it.'
+            WHEN octet_length(sides[1]) > 63 OR octet_length(sides[2]) > 63 THEN 'A state has more than 63 bytes.' END;
+        IF problem IS NOT NULL THEN
+            RAISE invalid_parameter_value USING MESSAGE = format('invalid transition "%s"', transitions[i]),
+                DETAIL = problem, HINT = 'Write a transition as "from -> to".';
+        END IF;
+        transitions[i] := sides[1] || ' -> ' || sides[2];
+    END LOOP;
+    q.queue := queue;
+    q.transitions := transitions;
+    q.done := done;
+    q.parked := parked;
+    PERFORM _dlock.check_text(queue, 'queue name', 255), _dlock.task_state(q, done),
+        _dlock.task_state(q, initial, 'Tasks cannot begin there.'), _dlock.task_state(q, parked, 'Tasks cannot be parked there.'),
+        _dlock.check_span(retry_delay, 'retry_delay', '1 h');
+    INSERT INTO _dlock.task_queue (queue, role, initial, done, parked, max_attempts, retry_delay, transitions)
+        VALUES (queue, current_user::regrole, initial, done, parked, max_attempts, retry_delay, transitions)
+        ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE duplicate_object USING MESSAGE = format('task queue "%s" already exists', queue),
+            HINT = 'Use another name, or drop it with dlock_queue_drop().';
+    END IF;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_queue_create(pg_catalog.text, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.interval)
+    IS 'create a task queue that belongs to the current role; transitions are texts like ''from -> to''';
+
+-- A transaction that puts a task may commit after this, so what an earlier one left goes, too.
+CREATE FUNCTION @extschema@.dlock_queue_drop(queue pg_catalog.text) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue;
+BEGIN
+    PERFORM _dlock.check_text(queue, 'queue name', 255);
+    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue = dlock_queue_drop.queue;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    q := _dlock.find_queue(queue);
+    DELETE FROM _dlock.task_queue x WHERE x.queue_id = q.queue_id;
+    DELETE FROM _dlock.task t
+     WHERE t.role = q.role AND NOT EXISTS (SELECT FROM _dlock.task_queue x WHERE x.queue_id = t.queue_id);
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_queue_drop(pg_catalog.text) IS 'drop a task queue with all its tasks; false if there is none of this name';
+
+CREATE FUNCTION _dlock.task_check_put(queue pg_catalog.text, key pg_catalog.text, priority pg_catalog.int4, state pg_catalog.text, delay pg_catalog.interval)
+    RETURNS pg_catalog.void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
+BEGIN
+    PERFORM _dlock.check_text(key, 'task key', 255),
+        _dlock.task_state(q, coalesce(state, q.initial), 'A task cannot begin there.'),
+        _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days');
+    IF priority IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'parameter "priority" must not be null';
+    END IF;
+END $$;
+COMMENT ON FUNCTION _dlock.task_check_put(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
+    IS 'refuse a task that cannot be put';
+
+-- put, capture and finish name the schema of all that they use instead of setting search_path, which
+-- would cost each of them as much as a statement.
+CREATE FUNCTION @extschema@.dlock_task_put(
+    queue pg_catalog.text, key pg_catalog.text, payload pg_catalog.jsonb DEFAULT NULL, priority pg_catalog.int4 DEFAULT 0,
+    state pg_catalog.text DEFAULT NULL, delay pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+#variable_conflict use_variable
+DECLARE
+    id pg_catalog.int4;
+BEGIN
+    IF (pg_catalog.octet_length(key) OPERATOR(pg_catalog.<=) 255 AND key OPERATOR(pg_catalog.<>) '' AND priority IS NOT NULL
+        AND state IS NULL AND delay IS NULL) IS NOT TRUE THEN
+        PERFORM _dlock.task_check_put(queue, key, priority, state, delay);
+    END IF;
+    INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, state, ready_at)
+        SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, x.initial),
+               pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) coalesce(delay, '0')
+          FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE')
+        ON CONFLICT DO NOTHING
+        RETURNING t.queue_id INTO id;
+    IF id IS NULL THEN
+        PERFORM _dlock.find_queue(queue);
+        RETURN false;
+    END IF;
+    RETURN delay OPERATOR(pg_catalog.>) '0' OR _dlock.signal(id);
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
+    IS 'put a task into a queue, to be captured after the delay; false, and nothing changes, if an unfinished one has its key';
+
+CREATE FUNCTION @extschema@.dlock_task_capture(
+    queue pg_catalog.text, count pg_catalog.int4 DEFAULT 1, from_states pg_catalog.text[] DEFAULT NULL, to_state pg_catalog.text DEFAULT 'working',
+    owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL, on_timeout pg_catalog.text DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0', OUT key pg_catalog.text, OUT token pg_catalog.int8, OUT payload pg_catalog.jsonb,
+    OUT priority pg_catalog.int4, OUT attempts pg_catalog.int4, OUT from_state pg_catalog.text, OUT expires_at pg_catalog.timestamptz) RETURNS SETOF pg_catalog.record
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 AS $$
+#variable_conflict use_variable
+DECLARE
+    q _dlock.task_queue;
+    now pg_catalog.timestamptz;
+    until pg_catalog.timestamptz;
+    seen pg_catalog.int8;
+    place pg_catalog.tid;
+    wanted pg_catalog.int4 := count;
+BEGIN
+    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE');
+    from_states := coalesce(from_states, ARRAY[q.initial]);
+    ttl := coalesce(ttl, pg_catalog.current_setting('dlock.default_ttl')::pg_catalog.interval);
+    IF (q.transitions IS NULL AND pg_catalog.cardinality(from_states) OPERATOR(pg_catalog.=) 1 AND from_states[1] OPERATOR(pg_catalog.=) q.initial
+        AND to_state OPERATOR(pg_catalog.=) 'working' AND q.done OPERATOR(pg_catalog.<>) 'working' AND on_timeout IS NULL AND owner IS NULL
+        AND count OPERATOR(pg_catalog.>=) 1 AND count OPERATOR(pg_catalog.<=) 1000 AND wait OPERATOR(pg_catalog.=) '0'
+        AND ttl OPERATOR(pg_catalog.>) '0' AND ttl OPERATOR(pg_catalog.<=) pg_catalog.current_setting('dlock.max_ttl')::pg_catalog.interval) IS NOT TRUE THEN
+        PERFORM _dlock.task_check_capture(queue, count, from_states, to_state, owner, ttl, on_timeout, wait);
+        until := CASE WHEN wait IS NULL THEN 'infinity' WHEN wait OPERATOR(pg_catalog.>) '0' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) wait END;
+    END IF;
+    owner := coalesce(owner, _dlock.session());
+    LOOP
+        seen := CASE WHEN until IS NOT NULL THEN _dlock.signals(q.queue_id) END;
+        FOREACH from_state IN ARRAY from_states LOOP
+            now := pg_catalog.clock_timestamp();
+            -- For one task, one statement, and a limit that the planner knows.
+            IF wanted OPERATOR(pg_catalog.=) 1 THEN
+                UPDATE _dlock.task t
+                   SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
+                       attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
+                       state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) q.max_attempts THEN q.parked ELSE coalesce(on_timeout, from_state) END,
+                       ready_at = now OPERATOR(pg_catalog.+) ttl OPERATOR(pg_catalog.+)
+                           least(q.retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
+                       error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
+                 WHERE t.ctid OPERATOR(pg_catalog.=) (
+                    SELECT x.ctid FROM _dlock.task x
+                     WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) now
+                     ORDER BY x.priority, x.ready_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+                RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.expires_at
+                  INTO key, token, payload, priority, attempts, expires_at;
+                IF FOUND THEN
+                    wanted := 0;
+                    RETURN NEXT;
+                    EXIT;
+                END IF;
+            END IF;
+            -- A task that has been changed since that statement began was locked there and not found by its place.
+            FOREACH place IN ARRAY ARRAY(SELECT x.ctid FROM _dlock.task x
+                 WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) now
+                 ORDER BY x.priority, x.ready_at LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED) LOOP
+                UPDATE _dlock.task t
+                   SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
+                       attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
+                       state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) q.max_attempts THEN q.parked ELSE coalesce(on_timeout, from_state) END,
+                       ready_at = now OPERATOR(pg_catalog.+) ttl OPERATOR(pg_catalog.+)
+                           least(q.retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
+                       error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
+                 WHERE t.ctid OPERATOR(pg_catalog.=) place
+                RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.expires_at
+                  INTO key, token, payload, priority, attempts, expires_at;
+                wanted := wanted OPERATOR(pg_catalog.-) 1;
+                RETURN NEXT;
+            END LOOP;
+            EXIT WHEN wanted OPERATOR(pg_catalog.=) 0;
+        END LOOP;
+        -- Another snapshot shows nothing new to a transaction that keeps its first one.
+        EXIT WHEN wanted OPERATOR(pg_catalog.<) count OR until IS NULL OR pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) until
+            OR pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed';
+        PERFORM _dlock.signal_wait(q.queue_id, seen, least(until, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '1 s'));
+        q := _dlock.find_queue(queue);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.interval)
+    IS 'capture up to so many tasks in one of from_states for a ttl, each with a fencing token, and move them to to_state; if there are none, wait for them';
+
+CREATE FUNCTION @extschema@.dlock_task_renew(
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    t _dlock.task := _dlock.task_lock(q, key, _dlock.check_token(token), true);
+    ends timestamptz := clock_timestamp() + CASE WHEN ttl IS NULL THEN t.ttl ELSE _dlock.ttl(ttl) END;
+BEGIN
+    IF t.key IS NULL THEN
+        RETURN false;
+    ELSIF ttl IS NULL THEN
+        ends := greatest(ends, t.expires_at);
+    END IF;
+    UPDATE _dlock.task x SET expires_at = ends, ready_at = ends + (t.ready_at - t.expires_at), ttl = coalesce(dlock_task_renew.ttl, t.ttl)
+     WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_renew(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
+    IS 'let the capture of a task end so much later; false if it is no longer held';
+
+CREATE FUNCTION _dlock.task_finish(queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    q _dlock.task_queue;
+    t _dlock.task;
+BEGIN
+    q := _dlock.find_queue(queue);
+    state := coalesce(state, q.done);
+    IF EXISTS (SELECT FROM _dlock.task x WHERE x.queue_id = q.queue_id AND x.key = key AND x.done = _dlock.check_token(token) AND x.owner IS NOT NULL AND x.state = state) THEN
+        RETURN false;
+    END IF;
+    t := _dlock.task_lock(q, key, token);
+    IF state = q.initial OR state = q.parked THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('state "%s" cannot be that of a finished task', state),
+            DETAIL = 'It is the initial state of the queue, or the one of parked tasks.',
+            HINT = 'Use another state, or hand the task on with dlock_task_release().';
+    END IF;
+    state := _dlock.task_step(q, t.working, _dlock.task_state(q, state), format('Task "%s" is in the first of these states.', key));
+    RETURN _dlock.task_end(t, state, token);
+END $$;
+COMMENT ON FUNCTION _dlock.task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+    IS 'finish a captured task in any queue and state, or say why not';
+
+CREATE FUNCTION @extschema@.dlock_task_finish(
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text DEFAULT NULL) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
+#variable_conflict use_variable
+DECLARE
+    now pg_catalog.timestamptz := pg_catalog.clock_timestamp();
+BEGIN
+    UPDATE _dlock.task x
+       SET state = q.done, done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
+      FROM _dlock.task_queue q
+     WHERE q.queue OPERATOR(pg_catalog.=) queue AND q.transitions IS NULL AND state IS NULL
+       AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.key OPERATOR(pg_catalog.=) key AND x.done OPERATOR(pg_catalog.=) 0
+       AND x.token OPERATOR(pg_catalog.=) token AND x.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
+    RETURN FOUND OR _dlock.task_finish(queue, key, token, state);
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text) IS 'finish a captured task; false if this token has finished it before';
+
+CREATE FUNCTION @extschema@.dlock_task_fail(
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text DEFAULT NULL, error pg_catalog.text DEFAULT NULL,
+    delay pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.text
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    t _dlock.task := _dlock.task_lock(q, key, _dlock.check_token(token));
+BEGIN
+    IF t.attempts >= q.max_attempts THEN
+        RETURN _dlock.task_move(t, q.parked, t.attempts, error, '0');
+    END IF;
+    state := _dlock.task_step(q, t.working, _dlock.task_state(q, coalesce(state, t.from_state), 'A capture that fails must not end there.'),
+        format('Task "%s" is in the first of these states.', key));
+    RETURN _dlock.task_move(t, state, t.attempts, error,
+        _dlock.check_span(coalesce(delay, t.ready_at - t.expires_at), 'delay', '36500 days'));
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_fail(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.text, pg_catalog.interval)
+    IS 'give a captured task up; returns the state that it is in then, that of parked tasks if its attempts are used up';
+
+CREATE FUNCTION @extschema@.dlock_task_release(
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text DEFAULT NULL, delay pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    t _dlock.task := _dlock.task_lock(q, key, _dlock.check_token(token), state IS NULL);
+BEGIN
+    IF t.key IS NULL THEN
+        RETURN false;
+    END IF;
+    state := _dlock.task_step(q, t.working, _dlock.task_state(q, coalesce(state, t.from_state), 'A capture is released there only by dlock_task_finish().'),
+        format('Task "%s" is in the first of these states.', key));
+
+    -- In another state the task is tried anew.
+    PERFORM _dlock.task_move(t, state, CASE WHEN state = t.from_state THEN t.attempts - 1 ELSE 0 END, NULL,
+        _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days'));
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.interval)
+    IS 'give a captured task back without counting an attempt, false if it is lost; or hand it on to another state';
+
+CREATE FUNCTION @extschema@.dlock_task_set(
+    queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text) RETURNS pg_catalog.text
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    t _dlock.task := _dlock.task_lock(q, key, CASE WHEN token IS NOT NULL THEN _dlock.check_token(token) END);
+    before text := CASE WHEN token IS NULL THEN t.state ELSE t.working END;
+BEGIN
+    state := _dlock.task_step(q, before, _dlock.task_state(q, state), format('Task "%s" is in the first of these states.', key));
+    IF state = q.done THEN
+        PERFORM _dlock.task_end(t, state, coalesce(token, _dlock.token(t.token)));
+    ELSIF token IS NULL THEN
+        -- A task that was given up is tried anew.
+        PERFORM _dlock.task_move(t, state, CASE WHEN before = q.parked AND state <> before THEN 0 ELSE t.attempts END, NULL, NULL);
+    ELSE
+        IF t.state <> q.parked AND t.state <> state THEN
+            PERFORM _dlock.task_step(q, state, t.state, 'There the task would go when its capture times out.');
+        END IF;
+        UPDATE _dlock.task x SET working = dlock_task_set.state, changed_at = clock_timestamp()
+         WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
+    END IF;
+    RETURN before;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_set(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
+    IS 'set the state of a task, with the token of its capture, or NULL if it is not captured; returns the one before';
+
+CREATE FUNCTION @extschema@.dlock_task_purge(
+    queue pg_catalog.text, older_than pg_catalog.interval, count pg_catalog.int4 DEFAULT 10000) RETURNS pg_catalog.int8
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q _dlock.task_queue := _dlock.find_queue(queue);
+    now timestamptz := clock_timestamp();
+    place tid;
+    removed int8 := 0;
+BEGIN
+    IF (count > 0) IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'number of tasks must be greater than zero', HINT = 'Pass how many to remove at most.';
+    END IF;
+    older_than := _dlock.check_span(older_than, 'older_than', '10000000 days');
+    FOREACH place IN ARRAY ARRAY(
+        SELECT x.ctid FROM _dlock.task x
+         WHERE x.queue_id = q.queue_id AND x.finished_at <= now - older_than
+         ORDER BY x.finished_at LIMIT dlock_task_purge.count FOR UPDATE SKIP LOCKED) LOOP
+        DELETE FROM _dlock.task t WHERE t.ctid = place;
+        removed := removed + 1;
+    END LOOP;
+    RETURN removed;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4) IS 'remove up to so many tasks that were finished so long ago; returns how many';
+
+----------------------------------------------------------------------------
+-- Patterns: time slots, election, groups
+----------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.dlock_once(
+    name pg_catalog.text,
+    every pg_catalog.interval)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_once'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_once(pg_catalog.text, pg_catalog.interval)
+    IS 'a fencing token for the first caller in each time slot, NULL for all others';
+
+CREATE FUNCTION @extschema@.dlock_campaign(
+    election pg_catalog.text,
+    candidate pg_catalog.text,
+    ttl pg_catalog.interval DEFAULT NULL,
+    wait pg_catalog.interval DEFAULT '0',
+    payload pg_catalog.jsonb DEFAULT NULL)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_campaign'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_campaign(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
+    IS 'become or remain the leader; returns the fencing token of the term, or NULL if another candidate leads';
+
+CREATE FUNCTION @extschema@.dlock_resign(
+    election pg_catalog.text,
+    candidate pg_catalog.text)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_resign'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_resign(pg_catalog.text, pg_catalog.text)
+    IS 'end the term of a leader; false if it does not lead';
+
+CREATE FUNCTION @extschema@.dlock_leader(
+    election pg_catalog.text,
+    OUT leader pg_catalog.text,
+    OUT since pg_catalog.timestamptz,
+    OUT token pg_catalog.int8,
+    OUT payload pg_catalog.jsonb,
+    OUT expires_at pg_catalog.timestamptz)
+    RETURNS pg_catalog.record
+    LANGUAGE sql VOLATILE PARALLEL RESTRICTED
+BEGIN ATOMIC
+    -- One row in any case: without a leader a row of NULLs, and not NULL.
+    SELECT l.owner, l.granted_at, l.token, l.payload, l.expires_at
+      FROM (SELECT 1 AS one) always
+      LEFT JOIN @extschema@.dlock_lease(election) l ON l.state = 'held'
+     ORDER BY l.token DESC
+     LIMIT 1;
+END;
+COMMENT ON FUNCTION @extschema@.dlock_leader(pg_catalog.text)
+    IS 'the leader, since when, with its token and payload; NULLs if there is none';
+
+-- The definitions of groups; memberships and partitions are leases.  Only the
+-- functions below write it.
+CREATE TABLE @extschema@.dlock_groups (
+    name pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    role pg_catalog.regrole NOT NULL,
+    partitions pg_catalog.text[] NOT NULL)
+    USING heap;
+GRANT SELECT ON @extschema@.dlock_groups TO PUBLIC;
+COMMENT ON TABLE @extschema@.dlock_groups
+    IS 'groups, their owners and the names of their partitions';
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_groups', '');
+
+CREATE FUNCTION @extschema@.dlock_group_create(
+    group_name pg_catalog.text,
+    count pg_catalog.int4 DEFAULT NULL,
+    names pg_catalog.text[] DEFAULT NULL)
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_create'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_create(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
+    IS 'create a group of so many partitions, or of those named, that belongs to the current role; returns their number';
+
+CREATE FUNCTION @extschema@.dlock_group_alter(
+    group_name pg_catalog.text,
+    count pg_catalog.int4 DEFAULT NULL,
+    names pg_catalog.text[] DEFAULT NULL)
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_alter'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_alter(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
+    IS 'give a group other partitions; returns their number';
+
+CREATE FUNCTION @extschema@.dlock_group_drop(
+    group_name pg_catalog.text)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_drop'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_drop(pg_catalog.text)
+    IS 'drop a group; false if there is none of this name';
+
+CREATE FUNCTION @extschema@.dlock_group_join(
+    group_name pg_catalog.text,
+    member pg_catalog.text,
+    ttl pg_catalog.interval DEFAULT NULL,
+    weight pg_catalog.int4 DEFAULT 1,
+    payload pg_catalog.jsonb DEFAULT NULL)
+    RETURNS pg_catalog.int8
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_join'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_join(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.int4, pg_catalog.jsonb)
+    IS 'join a group; returns the token of the membership';
+
+CREATE FUNCTION @extschema@.dlock_group_heartbeat(
+    group_name pg_catalog.text,
+    membership pg_catalog.int8,
+    yielded pg_catalog.int8[] DEFAULT NULL,
+    OUT partition pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT action pg_catalog.text)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_heartbeat'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
+COMMENT ON FUNCTION @extschema@.dlock_group_heartbeat(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
+    IS 'remain in a group; returns the partitions to run, with their tokens, and those to stop and yield';
+
+CREATE FUNCTION @extschema@.dlock_group_yield(
+    group_name pg_catalog.text,
+    membership pg_catalog.int8,
+    yielded pg_catalog.int8[])
+    RETURNS pg_catalog.int4
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_yield'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_yield(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
+    IS 'give up partitions that the member has stopped working on, by their tokens; returns how many';
+
+CREATE FUNCTION @extschema@.dlock_group_leave(
+    group_name pg_catalog.text,
+    membership pg_catalog.int8)
+    RETURNS pg_catalog.bool
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_leave'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_group_leave(pg_catalog.text, pg_catalog.int8)
+    IS 'leave a group and give up all of its partitions; false if it is no member';
+
+CREATE FUNCTION @extschema@.dlock_group_member_list(
+    group_name pg_catalog.text,
+    OUT member pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT weight pg_catalog.int4,
+    OUT owned pg_catalog.int4,
+    OUT due pg_catalog.int4,
+    OUT role pg_catalog.regrole,
+    OUT joined_at pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz,
+    OUT ttl pg_catalog.interval,
+    OUT payload pg_catalog.jsonb)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_member_list'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
+COMMENT ON FUNCTION @extschema@.dlock_group_member_list(pg_catalog.text)
+    IS 'the members of a group';
+
+CREATE VIEW @extschema@.dlock_group_members AS
+    SELECT g.name AS group_name, m.member, m.token, m.weight, m.owned, m.due, m.role,
+           m.joined_at, m.expires_at, m.ttl, m.payload
+      FROM @extschema@.dlock_groups g
+           CROSS JOIN LATERAL @extschema@.dlock_group_member_list(g.name) m;
+GRANT SELECT ON @extschema@.dlock_group_members TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_group_members
+    IS 'the members of all groups, with the number of partitions that they own and should own';
+
+CREATE FUNCTION @extschema@.dlock_group_partition_list(
+    group_name pg_catalog.text,
+    OUT partition pg_catalog.text,
+    OUT member pg_catalog.text,
+    OUT token pg_catalog.int8,
+    OUT since pg_catalog.timestamptz,
+    OUT expires_at pg_catalog.timestamptz)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_group_partition_list'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+COMMENT ON FUNCTION @extschema@.dlock_group_partition_list(pg_catalog.text)
+    IS 'the partitions of a group and their owners';
+
+CREATE VIEW @extschema@.dlock_group_partitions AS
+    SELECT g.name AS group_name, p.partition, p.member, p.token, p.since, p.expires_at
+      FROM @extschema@.dlock_groups g
+           CROSS JOIN LATERAL @extschema@.dlock_group_partition_list(g.name) p;
+GRANT SELECT ON @extschema@.dlock_group_partitions TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_group_partitions
+    IS 'the partitions of all groups and their owners';
+
+CREATE VIEW @extschema@.dlock_group_state AS
+    SELECT g.name AS group_name, g.role,
+           pg_catalog.cardinality(g.partitions) AS partitions,
+           CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
+               (SELECT pg_catalog.count(*) FROM @extschema@.dlock_group_member_list(g.name)) END AS members,
+           CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
+               (SELECT pg_catalog.count(*) FROM @extschema@.dlock_group_partition_list(g.name) p
+                 WHERE p.member IS NULL) END AS unowned
+      FROM @extschema@.dlock_groups g;
+GRANT SELECT ON @extschema@.dlock_group_state TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_group_state
+    IS 'how many partitions and members each group has, and how many partitions have no owner';
+
+-- Default privileges may have granted more than this script says.
+DO $$
+DECLARE
+    command pg_catalog.text;
+BEGIN
+    FOR command IN
+        SELECT pg_catalog.format('REVOKE ALL ON SCHEMA _dlock FROM %s', a.grantee::pg_catalog.regrole)
+          FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
+         WHERE n.nspname OPERATOR(pg_catalog.=) '_dlock' AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, n.nspowner])
+        UNION
+        SELECT pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', c.oid::pg_catalog.regclass, a.grantee::pg_catalog.regrole)
+          FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+         WHERE c.relnamespace OPERATOR(pg_catalog.=) '_dlock'::pg_catalog.regnamespace::pg_catalog.oid
+           AND c.relkind OPERATOR(pg_catalog.<>) 'S' AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, c.relowner])
+    LOOP
+        EXECUTE command;
+    END LOOP;
+END $$;
