@@ -39,7 +39,7 @@
  */
 static const char totals_sql[] =
 "SELECT " UTC("pg_catalog.clock_timestamp()") ", pg_catalog.current_setting('in_hot_standby')::pg_catalog.bool,"
-" l.leases, l.closed, w.waiters, " SECONDS("w.longest") ", " SECONDS("s.reaper_lag") ","
+" l.leases, l.closed, w.waiters, " SECONDS("w.longest") ", " SECONDS("s.cleanup_lag") ","
 " s.grants, s.handoffs, s.releases, s.renewals, s.refusals, s.expiries, s.timeouts, s.deadlocks,"
 " s.conversions, s.waits, " SECONDS("s.wait_time")
 " FROM (SELECT pg_catalog.count(*) AS leases,"
@@ -300,7 +300,7 @@ top_look_print_json(const TopLook *look)
 	add_number(&line, look, "closed", TOP_NCLOSED);
 	add_number(&line, look, "waiters", TOP_NWAITERS);
 	add_number(&line, look, "longest_wait", TOP_LONGEST_WAIT);
-	add_number(&line, look, "reaper_lag", TOP_REAPER_LAG);
+	add_number(&line, look, "cleanup_lag", TOP_REAPER_LAG);
 	for (int i = 0; i < TOP_NRATES; i++)
 	{
 		char		key[40];

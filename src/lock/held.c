@@ -120,7 +120,7 @@ tell_end(DLockStep *step, DLockSpaceLease *lease)
 	int			count = dlock_space_parts(lease, parts);
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+	dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 	for (int i = 0; i < count; i++)
 		dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
 }
@@ -462,7 +462,7 @@ close_lock(DLockStep *step, DLockSpaceLease *lease)
 	DLockTerm	term = {0, step->now, step->now, 0};
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	dlock_database_note_deadline(step->db->shared, until);
+	dlock_database_note_deadline(until);
 	lease->delay = until - step->now;
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
@@ -643,7 +643,7 @@ try_force(DLockStep *step, void *arg)
 		dlock_space_stop((whole != NULL) ? whole : lease, told->closed_for, step->now);
 	}
 	if (force->count > 0)
-		dlock_database_note_deadline(step->db->shared, step->now);
+		dlock_database_note_deadline(step->now);
 	dlock_stat_count(DLOCK_STAT_RELEASE, released);
 	return DLOCK_LACKS_NOTHING;
 }
@@ -734,7 +734,7 @@ try_expire(DLockStep *step, void *arg)
 	lack = dlock_step_end_lease(step, lease);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
-	pg_atomic_write_u64(&step->db->shared->stats.reaper_lag, step->now - expiry->until);
+	pg_atomic_write_u64(&step->db->shared->stats.cleanup_lag, step->now - expiry->until);
 	expiry->until = 0;
 	return DLOCK_LACKS_NOTHING;
 }
@@ -815,7 +815,7 @@ try_stop(DLockStep *step, void *arg)
 		return lack;
 	delay = delay_of(lease, end->how, step->now);
 	if (lease->slot != DLOCK_SLOT_NONE || delay > 0)
-		dlock_database_note_deadline(step->db->shared, step->now + Max(TIDY_DELAY, delay));
+		dlock_database_note_deadline(step->now + Max(TIDY_DELAY, delay));
 	dlock_step_stop_lease(step, lease, delay);
 	return DLOCK_LACKS_NOTHING;
 }

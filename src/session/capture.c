@@ -327,8 +327,6 @@ at_end_of_transaction(XactEvent event, void *arg)
 		return;
 	if (wait_level > 0)
 		dlock_capture_leave();
-	if (first_end != DLOCK_TIME_FOREVER && event != XACT_EVENT_ABORT)
-		dlock_database_note_task(own_database, first_end);
 	if (event != XACT_EVENT_PREPARE)
 		tell(InvalidSubTransactionId,
 			 (event == XACT_EVENT_COMMIT) ? DLOCK_CAPTURE_COMMITTED : DLOCK_CAPTURE_ABORTED);

@@ -37,7 +37,7 @@
  *	  A renewal and a downgrade are not undone: their owner has the same token
  *	  as before.
  *
- *	  To undo changes memory alone, and cannot fail; pages are left to the reaper,
+ *	  To undo changes memory alone, and cannot fail; pages are left to the worker,
  *	  which is woken.  Later changes are undone before earlier ones, since one lease
  *	  may have been granted and converted in one run.
  *
@@ -365,7 +365,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item, bool known)
 			if (lease->slot != DLOCK_SLOT_NONE)
 			{
 				lease->unwritten = true;
-				dlock_database_note_deadline(db->shared, now);
+				dlock_database_note_deadline(now);
 			}
 			dlock_queue_call(dlock_space_entry_of(lease), now);
 		}

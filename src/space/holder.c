@@ -472,7 +472,7 @@ dlock_holder_blocks_until(const DLockSpaceLease *lease)
 	return dlock_rule_blocks_until(lease->deadline, lease->delay);
 }
 
-/* When a reaper has something to do about a lease: end it, or write it. */
+/* When the worker has something to do about a lease: end it, or write it. */
 DLockTime
 dlock_holder_due_at(const DLockSpaceLease *lease)
 {

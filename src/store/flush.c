@@ -11,13 +11,13 @@
  *	  The server has XLogSetAsyncXactLSN() for that.  Called for every record, it
  *	  wakes the WAL writer for almost every record, which costs more than
  *	  everything else a lease does.  Here the first backend that leaves a record
- *	  unflushed sets a mark and wakes the launcher (worker/launcher.c); other
- *	  backends see the mark and only advance the LSN.  The launcher flushes up to
- *	  that LSN after a nap.  If the launcher is missing or stopped, a backend that
+ *	  unflushed sets a mark and wakes the worker (worker/worker.c); other
+ *	  backends see the mark and only advance the LSN.  The worker flushes up to
+ *	  that LSN after a nap.  If the worker is missing or stopped, a backend that
  *	  finds the mark too old calls XLogSetAsyncXactLSN().
  *
  *	  All state is in atomics.  A backend advances the LSN before it looks at the
- *	  mark, and the launcher clears the mark before it reads the LSN, so no record
+ *	  mark, and the worker clears the mark before it reads the LSN, so no record
  *	  is missed.
  *
  * IDENTIFICATION
@@ -47,7 +47,7 @@ typedef struct DLockFlushShared
 {
 	pg_atomic_uint64 lsn;		/* end of the last record left unflushed */
 	pg_atomic_uint64 since;		/* the mark: when the first was left; or 0 */
-	Latch	   *volatile launcher;	/* its latch; set by itself */
+	Latch	   *volatile worker;	/* its latch; set by itself */
 } DLockFlushShared;
 
 /* A mark older than this many times wal_writer_delay has been overlooked. */
@@ -72,7 +72,7 @@ dlock_flush_startup(void)
 	{
 		pg_atomic_init_u64(&flush->lsn, 0);
 		pg_atomic_init_u64(&flush->since, 0);
-		flush->launcher = NULL;
+		flush->worker = NULL;
 	}
 }
 
@@ -161,9 +161,9 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 	since = pg_atomic_read_u64(&flush->since);
 	if (since == 0)
 	{
-		/* The mark comes first: a starting launcher names its latch first. */
+		/* The mark comes first: a starting worker names its latch first. */
 		if (pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now))
-			dlock_flush_wake_launcher();
+			dlock_flush_wake_worker();
 	}
 	else if (now - (DLockTime) since >
 			 (DLockTime) WalWriterDelay * 1000 * OVERLOOKED_FACTOR &&
@@ -171,20 +171,20 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 		XLogSetAsyncXactLSN(lsn);
 }
 
-/* Name the latch of the launcher, which calls dlock_flush_pending(); NULL when it ends. */
+/* Name the latch of the worker, which calls dlock_flush_pending(); NULL when it ends. */
 void
-dlock_flush_set_launcher(Latch *latch)
+dlock_flush_set_worker(Latch *latch)
 {
-	flush->launcher = latch;
+	flush->worker = latch;
 	pg_memory_barrier();		/* before it reads what it is woken for */
 }
 
-/* Wake the launcher, if there is one, for whatever is new to it.  Cannot fail. */
+/* Wake the worker, if there is one, for whatever is new to it.  Cannot fail. */
 void
-dlock_flush_wake_launcher(void)
+dlock_flush_wake_worker(void)
 {
 	/* A latch is never unmapped; a stale one does no harm. */
-	Latch	   *latch = flush->launcher;
+	Latch	   *latch = flush->worker;
 
 	if (latch != NULL)
 		SetLatch(latch);

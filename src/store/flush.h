@@ -23,8 +23,8 @@ extern void dlock_flush_now(XLogRecPtr lsn);
 extern void dlock_flush_commit(XLogRecPtr lsn, DLockTime now);
 extern void dlock_flush_later(XLogRecPtr lsn, DLockTime now);
 
-extern void dlock_flush_set_launcher(Latch *latch);
-extern void dlock_flush_wake_launcher(void);
+extern void dlock_flush_set_worker(Latch *latch);
+extern void dlock_flush_wake_worker(void);
 extern DLockTime dlock_flush_pending(DLockTime now);
 
 #endif							/* DLOCK_FLUSH_H */
