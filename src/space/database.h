@@ -48,6 +48,7 @@ typedef struct DLockDatabaseShared
 
 	/* Read and written by the worker only. */
 	DLockTime	retry_at;		/* not to be cleaned up before that */
+	int			failures;		/* errors in a row */
 
 	DLockSlotShared slots;
 	DLockTokenShared tokens;

@@ -80,9 +80,12 @@
 #define BURST				50
 #define BURST_REST			1	/* microseconds; a timer makes it some 50 */
 
-/* When to try again if a database or its store is locked; and after an error. */
-#define LOCKED_DELAY		USECS_PER_SEC
-#define ERROR_DELAY			(10 * USECS_PER_SEC)
+/*
+ * When to try again if a database or its store is locked.  After an error, likewise,
+ * and then after twice as long each time, up to ERROR_DOUBLINGS times.
+ */
+#define RETRY_DELAY			USECS_PER_SEC
+#define ERROR_DOUBLINGS		6
 
 /* A lease that ends soon: enough to find it again, if it lives. */
 typedef struct DLockWorkerLease
@@ -276,9 +279,10 @@ erase_in_database(DLockDatabaseShared *shared, DLockWorkerLease **leases, int co
 			erase_leases(&db, leases, count);
 			dlock_stat_detach();
 			DLOCK_FAULT("worker_erased");
+			shared->failures = 0;
 			break;
 		case DLOCK_SESSION_LOCKED:
-			shared->retry_at = dlock_clock_now() + LOCKED_DELAY;
+			shared->retry_at = dlock_clock_now() + RETRY_DELAY;
 			break;
 		case DLOCK_SESSION_ABSENT:
 			/* A backend that opens the store makes this worker sweep. */
@@ -310,7 +314,8 @@ try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		RESUME_INTERRUPTS();
-		shared->retry_at = dlock_clock_now() + ERROR_DELAY;
+		shared->retry_at = dlock_clock_now() + (RETRY_DELAY << shared->failures);
+		shared->failures = Min(shared->failures + 1, ERROR_DOUBLINGS);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);

@@ -29,11 +29,13 @@ sub start_fault_node
 	my ($name, %params) = @_;
 	my $path = $ENV{DLOCK_FAULT_PATH_CONFIG};
 	plan skip_all => 'only test/run compiles the library with fault points' if !defined $ENV{DLOCK_FAULT_BINDIR};
+	$params{conf} = "dlock_test.worker = on\n" . ($params{conf} // '');
 	my $node = init_node(
 		$name, %params,
 		node => defined $path ? [] : [ install_path => dirname($ENV{DLOCK_FAULT_BINDIR}) ],
 		path => defined $path ? slurp_file($path) : '');
 
+	$node->{dlock_faults} = 1;
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 	define_faults($node, 'postgres');

@@ -290,11 +290,11 @@ foreach my $way (sort(keys %cut), 'timed out')
 	ok($done, "upgrade $way: hit");
 }
 
-# Without a reaper a renewal writes what was undone, with all that it logs.
+# Without the worker a renewal writes what was undone, with all that it logs.
 {
 	my $token;
 
-	pause_reapers($node);
+	pause_worker($node);
 	ok( wait_until(
 			sub {
 				$caller->query_safe("SELECT dlock_release_all('me')");
@@ -309,7 +309,7 @@ foreach my $way (sort(keys %cut), 'timed out')
 	$_ = DLockSession->new($node, $db) foreach $monitor, $next, $holder, $caller;
 	is($monitor->query_safe("SELECT token || ' ' || mode FROM dlock_leases WHERE name = 'undone'"),
 		"$token shared", 'renewed after an undone upgrade: and after a crash');
-	resume_reapers($node);
+	resume_worker($node);
 	$monitor->query_safe("SELECT dlock_release_all('me')");
 }
 

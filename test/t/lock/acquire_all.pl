@@ -18,7 +18,6 @@ use Test::More;
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
 fsync = on
-dlock.reap_interval = 1h
 deadlock_timeout = 1h
 EOC
 my $db = 'postgres';
@@ -102,7 +101,7 @@ foreach my $held ('a', 'b', 'c')
 
 # A missing one expires, with nobody to tidy up.
 {
-	pause_reapers($node);
+	pause_worker($node);
 	$one->query_safe("SELECT dlock_acquire('a', 'one', '1 h'), dlock_acquire('c', 'one', '1 h')");
 	$two->ask_waiting($monitor, "SELECT dlock_acquire_all('{a,b,c}', 'two', '1 h', wait => NULL)");
 	my $sent = mono_now();
@@ -111,7 +110,7 @@ foreach my $held ('a', 'b', 'c')
 	like($two->answer, qr/^\{\d+,\d+,\d+\}$/, 'expired: granted');
 	cmp_ok($two->{answered_at}, '>=', $sent + 2, 'expired: not before the last deadline');
 	in_time($answered, $two->{answered_at}, 32, 'expired: then');
-	resume_reapers($node);
+	resume_worker($node);
 	$two->query_safe("SELECT dlock_release_all('two')");
 }
 

@@ -20,7 +20,6 @@ use Test::More;
 my $node = start_node('main', conf => <<'EOC');
 restart_after_crash = on
 deadlock_timeout = 1h
-dlock.reap_interval = 1h
 EOC
 my $db = 'postgres';
 my ($monitor, $waiter, $taker);
@@ -79,11 +78,11 @@ sub seen_in_time
 connect_all();
 
 # After expiry: for those who ask again and again, and for one that waits, with
-# the reaper and without.
+# the worker and without.
 foreach my $stopped (0, 1)
 {
-	my $with = $stopped ? 'no reaper' : 'with a reaper';
-	pause_reapers($node) if $stopped;
+	my $with = $stopped ? 'no worker' : 'with the worker';
+	pause_worker($node) if $stopped;
 	my ($token, $sent, $answered) = timed($monitor,
 		"SELECT dlock_acquire('asked', 'holder', '300 ms', lock_delay => '500 ms')");
 	my $next = takeover_is_exact($taker, 'asked', 0.8, $sent, $answered, "expired, $with");
@@ -128,7 +127,7 @@ foreach my $stopped (0, 1)
 		"SELECT dlock_acquire_path('held/x', 'holder', '1 h', min_hold => '500 ms')");
 	$monitor->query_safe("SELECT dlock_release('held/x', 'holder')");
 	takeover_is_exact($taker, 'held', 0.5, $sent, $answered, "a path released early, $with");
-	resume_reapers($node) if $stopped;
+	resume_worker($node) if $stopped;
 	$monitor->query_safe("SELECT dlock_force_release('held', 'next')");
 }
 
@@ -222,11 +221,11 @@ foreach my $opened ('by itself', 'by its owner', 'by its token', 'by force again
 # What has expired is not there any more to be released by force, whether or not
 # anybody has tidied up.
 {
-	pause_reapers($node);
+	pause_worker($node);
 	$monitor->query_safe("SELECT dlock_acquire('expired', 'holder', '1 ms'), dlock_acquire_path('expired-path/x', 'holder', '1 ms'), pg_sleep(0.01)");
 	is($monitor->query_safe("SELECT dlock_force_release('expired', 'test')"), 0, 'nothing to release by force after expiry');
 	is($monitor->query_safe("SELECT dlock_force_release('expired-path', 'test')"), 0, 'nor through an ancestor');
-	resume_reapers($node);
+	resume_worker($node);
 }
 
 # How a session ends that a lease with a lock delay is bound to: unclean ends

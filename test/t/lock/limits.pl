@@ -150,28 +150,28 @@ is($tenant->query_safe("SELECT dlock_acquire_path('x/y', 'alice', '1 h') > 0"),
 $tenant->query_safe("SELECT dlock_release('x/y', 'alice')");
 is(held(), 8, 'eight are held');
 
-# Dead leases do not count, with a reaper or without.
+# Dead leases do not count, with the worker or without.
 $tenant->query_safe("SELECT dlock_acquire('brief-' || i, 'alice', '10 ms') FROM generate_series(1, 2) i");
 ok( wait_until(
 		sub { $tenant->query("SELECT dlock_acquire('t-7', 'alice', '1 h') > 0") eq 't' }),
 	'expired leases do not count');
 $tenant->query_safe("SELECT dlock_release('t-7', 'alice')");
-pause_reapers($node);
+pause_worker($node);
 ok( wait_until(
 		sub {
 			$tenant->query("SELECT count(dlock_acquire('brief-' || i, 'alice', '200 ms')) FROM generate_series(1, 2) i") eq '2';
 		}),
-	'no reaper: two leases with a short ttl');
+	'no worker: two leases with a short ttl');
 
 # Not before both are dead: with one of them alive the statement would fail with one lease
 # acquired, which it would be refused ever after.
 ok( wait_until(
 		sub { $admin->query_safe("SELECT count(*) FROM dlock_leases WHERE name LIKE 'brief-%'") eq '0' }),
-	'no reaper: both have expired');
+	'no worker: both have expired');
 is($tenant->query("SELECT count(dlock_acquire('t-' || i, 'alice', '1 h')) FROM generate_series(6, 7) i"),
-	2, 'no reaper: expired leases do not count');
+	2, 'no worker: expired leases do not count');
 is(held(), 10, 'ten are held again');
-resume_reapers($node);
+resume_worker($node);
 
 # The role that a lease would be of is what counts.
 is($admin->query_safe("SELECT dlock_acquire('admin', 'root', '1 h') > 0"), 't', 'no limit for others');

@@ -17,7 +17,6 @@ use Test::More;
 
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
-dlock.reap_interval = 1h
 deadlock_timeout = 1h
 EOC
 my $db = 'postgres';

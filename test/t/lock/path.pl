@@ -17,7 +17,6 @@ use Time::HiRes qw(usleep);
 
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
-dlock.reap_interval = 1h
 deadlock_timeout = 1h
 EOC
 my $db = 'postgres';
@@ -116,7 +115,7 @@ connect_all();
 
 # Paths that expire, with nobody to tidy up, hand on what they kept.
 {
-	pause_reapers($node);
+	pause_worker($node);
 	my $token = $one->query_safe("SELECT dlock_acquire_path('a/b/c', 'one', '1 h')");
 	$two->ask_waiting($monitor, "SELECT dlock_acquire('a', 'two', '1 h', wait => NULL)");
 	my $sent = mono_now();
@@ -126,7 +125,7 @@ connect_all();
 	cmp_ok($two->{answered_at}, '>=', $sent + 2, 'expired: not before its time');
 	in_time($answered, $two->{answered_at}, 32, 'expired: then');
 	leases_are('a two exclusive', 'expired: all of it is gone');
-	resume_reapers($node);
+	resume_worker($node);
 	$monitor->query_safe("SELECT dlock_release_all('two')");
 }
 

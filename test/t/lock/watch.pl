@@ -17,7 +17,6 @@ use Test::More;
 
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
-dlock.reap_interval = 1h
 deadlock_timeout = 1h
 EOC
 my $db = 'postgres';
@@ -61,8 +60,8 @@ sub token_of
 
 foreach my $stopped (0, 1)
 {
-	my $with = $stopped ? ', no reaper' : '';
-	pause_reapers($node) if $stopped;
+	my $with = $stopped ? ', no worker' : '';
+	pause_worker($node) if $stopped;
 
 	woken_by("a grant$with", 'w', 'NULL', doing($one, "SELECT dlock_acquire('w', 'one', '1 h')"), 'one|exclusive');
 	woken_by("a release$with", 'w', token_of('w'), doing($one, "SELECT dlock_release('w', 'one')"), '|');
@@ -124,7 +123,7 @@ foreach my $stopped (0, 1)
 	woken_by("a forced release of its ancestor$with", 'w/a/b', token_of('w/a/b'), doing($two, "SELECT dlock_force_release('w', 'test')"), '|');
 	woken_by("a grant of several$with", 'w2', 'NULL', doing($one, "SELECT dlock_acquire_all('{w1,w2,w3}', 'one', '1 h')"), 'one|exclusive');
 	$one->query_safe("SELECT dlock_release_all('one')");
-	resume_reapers($node) if $stopped;
+	resume_worker($node) if $stopped;
 }
 
 # Many that watch are all told.
@@ -252,8 +251,8 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 	$converter->ask_waiting($monitor, "SELECT dlock_convert('c', $reader, 'exclusive', NULL)");
 	$all->ask_waiting($monitor, "SELECT dlock_acquire_all('{x,w,y}', 'all', '1 h', wait => NULL)");
 
-	# No reaper is needed to tell them; and what was rolled back is not told.
-	pause_reapers($node);
+	# No worker is needed to tell them; and what was rolled back is not told.
+	pause_worker($node);
 	$monitor->query_safe('BEGIN; SAVEPOINT s; DROP EXTENSION dlock; ROLLBACK TO s; COMMIT');
 	ok(!$_->answered, 'DROP EXTENSION rolled back: they wait') foreach $watcher, $two, $converter, $all;
 	my $sent = mono_now();
@@ -261,7 +260,7 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 	is($_->[1]->answer, 'ERROR 55000', "DROP EXTENSION: $_->[0]")
 	  foreach [ 'a watcher', $watcher ], [ 'a waiter', $two ], [ 'a conversion', $converter ], [ 'one that wants several', $all ];
 	in_time($sent, mono_now(), 30, 'DROP EXTENSION: at once');
-	resume_reapers($node);
+	resume_worker($node);
 	$monitor->query_safe('CREATE EXTENSION dlock');
 	is($monitor->query_safe('SELECT (SELECT count(*) FROM dlock_leases) + (SELECT count(*) FROM dlock_waiters)'), 0, 'it comes back empty');
 	woken_by('the extension made anew', 'w', 'NULL', doing($one, "SELECT dlock_acquire('w', 'one', '1 h')"), 'one|exclusive');

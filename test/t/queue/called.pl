@@ -17,8 +17,8 @@ use DLockTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# Nothing else calls anybody: no reaper, and no search for deadlocks.
-my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\ndlock.max_reapers = 0\n");
+# Nothing else calls anybody: no worker, and no search for deadlocks.
+my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\ndlock_test.worker = off\n");
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
 my @s = open_sessions($node, $db, 4, name => 'w');

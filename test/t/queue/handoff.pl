@@ -22,7 +22,6 @@ use Test::More;
 # Nothing here may depend on looking again after a while.
 my $node = start_node('main', conf => <<'EOC');
 deadlock_timeout = 1h
-dlock.reap_interval = 1h
 EOC
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
@@ -34,13 +33,13 @@ my $at_once = 10;
 # Stopped processes would keep the server from being stopped.
 my @stopped;
 
-# Do without reapers, and stop these processes.
+# Do without the worker, and stop these processes.
 sub stop_processes
 {
 	my @pids = @_;
 	my $list = join ', ', 0, @pids;
 
-	pause_reapers($node);
+	pause_worker($node);
 
 	# Asleep: one that is seen in the queue may have some steps to go until then.
 	wait_until(sub { $ctl->query_safe("SELECT count(*) FROM pg_stat_activity WHERE pid IN ($list) AND wait_event_type = 'Extension'") == @pids })
@@ -54,7 +53,7 @@ sub continue_processes
 {
 	kill 'CONT', @stopped if @stopped;
 	@stopped = ();
-	resume_reapers($node);
+	resume_worker($node);
 	return;
 }
 
@@ -132,7 +131,7 @@ sub wait_for_sleep
 	($s[0]) = DLockSession->new($node, $db, name => 's0') if $s[0]{lost};
 }
 
-# Behind a call for several locks that lacks another one when a lease expires.  A reaper
+# Behind a call for several locks that lacks another one when a lease expires.  The worker
 # that is faster than this call would help.
 stop_processes();
 foreach my $case (

@@ -17,7 +17,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = start_fault_node('main',
-	conf => "dlock.reap_interval = 10min\ndlock.max_reapers = 0\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
+	conf => "dlock_test.worker = off\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
 my $db = 'postgres';
 my ($ctl, $a, $b, $c);
 
@@ -246,7 +246,7 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	done('memory is full');
 }
 
-# An upgrade is undone in memory alone, and the lease is renewed before the reaper writes it.
+# An upgrade is undone in memory alone, and the lease is renewed before the worker writes it.
 {
 	my $token = $a->query_safe(acquire('x', 'a', mode => 'shared', ttl => '10 min'));
 	stop_at($ctl, $a, 'flush');
@@ -725,27 +725,24 @@ foreach my $way (qw(cancel terminate))
 	done("$way in a look");
 }
 
-# ---- the reaper ----
+# ---- the worker ----
 
-# A lease that is granted while the reaper walks, with an earlier deadline than it knows of,
-# is removed in time: it sweeps every ten minutes otherwise.  The same when it leaves.
-$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1');
-$node->reload;
-foreach my $point (qw(reap_swept reap_leave))
+# A lease that is granted while the worker walks, with an earlier deadline than it knows of,
+# is erased in time.
+resume_worker($node);
 {
-	stop_at($ctl, 0, $point);
-	$ctl->query_safe(acquire('reap', 'a', ttl => '10 ms'));
-	wait_for_reaper($node, $db);
-	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0; SELECT pg_reload_conf()') if $point eq 'reap_leave';
-	is_at($ctl, $point);
-	$ctl->query_safe(acquire('reap2', 'a', ttl => '10 ms'));
-	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1; SELECT pg_reload_conf()') if $point eq 'reap_leave';
-	go($ctl, $point);
-	ok(wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 }), "$point: removed");
-	done($point);
+	stop_at($ctl, 0, 'worker_swept');
+	$ctl->query_safe(acquire('erase', 'a', ttl => '10 ms'));
+	is_at($ctl, 'worker_swept');
+	$ctl->query_safe(acquire('erase2', 'a', ttl => '10 ms'));
+	my $from = mono_now();
+	go($ctl, 'worker_swept');
+	ok(wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 }), 'granted in a sweep: erased');
+	in_time($from, mono_now(), 5, 'granted in a sweep: not only at the next one');
+	done('granted in a sweep');
 }
 
-# It is about to remove a lease that is renewed.
+# It is about to erase a lease that is renewed.
 {
 	my $renewed = '';
 
@@ -753,54 +750,65 @@ foreach my $point (qw(reap_swept reap_leave))
 	for (my $ttl = 0.3; $renewed eq ''; $ttl *= 2)
 	{
 		my $from = mono_now();
-		stop_at($ctl, 0, 'reap');
+		stop_at($ctl, 0, 'worker_erase');
 		$a->query_safe(acquire('x', 'a', ttl => "$ttl s"));
 		$ctl->query_safe(acquire('x2', 'a', ttl => '10 ms'));
-		is_at($ctl, 'reap');
+		is_at($ctl, 'worker_erase');
 		$renewed = $a->query("SELECT dlock_renew('x', 'a', '1 h')");
 		next if $renewed eq 't' || mono_now() < $from + $ttl || $ttl > 20;
-		go($ctl, 'reap');
+		go($ctl, 'worker_erase');
 		wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 });
 		$renewed = '';
 	}
-	is($renewed, 't', 'a renewal before the reaper');
-	go($ctl, 'reap');
-	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a renewal before the reaper: the other is removed');
-	is(holders('x'), 'a', 'a renewal before the reaper: it is held');
-	done('a renewal before the reaper');
+	is($renewed, 't', 'a renewal before the worker');
+	go($ctl, 'worker_erase');
+	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a renewal before the worker: the other is erased');
+	is(holders('x'), 'a', 'a renewal before the worker: it is held');
+	done('a renewal before the worker');
 }
 
-# A process stops under the lock of a partition out of which the reaper is about to remove
+# A process stops under the lock of a partition out of which the worker is about to erase
 # leases: it goes on with the next sweep.
 {
-	stop_at($ctl, 0, 'reap');
+	stop_at($ctl, 0, 'worker_erase');
 	$a->query_safe("SELECT dlock_acquire('x', 's' || i, '10 ms', mode => 'shared') FROM generate_series(1, 2) i");
-	is_at($ctl, 'reap');
+	is_at($ctl, 'worker_erase');
 	stop_at($ctl, $b, 'step_locked');
 	$b->ask(acquire('x', 'b'));
 	is_at($ctl, 'step_locked');
-	stop_at($ctl, 0, 'reap_swept');
-	go($ctl, 'reap');
-	ok(is_at($ctl, 'reap_swept'), 'a locked partition: the reaper does not wait for it');
-	go($ctl, 'reap_swept');
+	stop_at($ctl, 0, 'worker_swept');
+	go($ctl, 'worker_erase');
+	ok(is_at($ctl, 'worker_swept'), 'a locked partition: the worker does not wait for it');
+	go($ctl, 'worker_swept');
 	go($ctl, 'step_locked');
 	like($b->answer, qr/^\d+$/, 'a locked partition: the process goes on');
-	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a locked partition: the others are removed');
+	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a locked partition: the others are erased');
 	done('a locked partition');
 }
 
-# The extension comes back while the reaper retires, and with it a capture, of which the
-# reaper was told.
+# The extension comes back before the worker has purged the leases of the one that was
+# dropped, and has leases of its own.
 {
-	stop_at($ctl, 0, 'reap_retire');
+	$a->query_safe(acquire('old', 'a'));
+	stop_at($ctl, 0, 'worker_purge');
 	$ctl->query_safe('DROP EXTENSION dlock');
-	is_at($ctl, 'reap_retire');
-	$ctl->query_safe("CREATE EXTENSION dlock; SELECT dlock_task_create_queue('q'), dlock_task_put('q', 'k')");
-	$ctl->query_safe("SELECT token FROM dlock_task_capture('q', ttl => '10 ms', on_timeout => 'lost')");
-	go($ctl, 'reap_retire');
-	ok(wait_until(sub { $ctl->query_safe('SELECT state FROM dlock_tasks') eq 'lost' }), 'back again: a capture ends');
-	$ctl->query_safe("SELECT dlock_task_drop_queue('q')");
+	is_at($ctl, 'worker_purge');
+	$ctl->query_safe('CREATE EXTENSION dlock');
+	$a->query_safe(acquire('new', 'a'));
+	go($ctl, 'worker_purge');
+	$ctl->query_safe(acquire('last', 'a', ttl => '10 ms'));
+	ok(wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 1 }), 'back again: leases are erased');
+	is(holders('old') . '|' . holders('new'), '|a', 'back again: the new lease is held, and the old one is not');
 	done('back again');
+}
+
+# And not at all.
+{
+	$a->query_safe("SELECT count(dlock_acquire('n' || i, 'a', '1 h')) FROM generate_series(1, 100) i");
+	$ctl->query_safe('DROP EXTENSION dlock');
+	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'gone: memory is free');
+	$ctl->query_safe('CREATE EXTENSION dlock');
+	done('gone');
 }
 
 # ---- crashes ----
@@ -816,7 +824,7 @@ connect_all();
 	my $limit = "SET dlock.max_leases = 2; SET ROLE tenant";
 	my $before = $ctl->query_safe($leases);
 
-	pause_reapers($node);
+	pause_worker($node);
 	$ctl->query_safe('CREATE ROLE tenant');
 	$a->query_safe("$limit; SELECT dlock_acquire('t' || i, 'a', '1 h') FROM generate_series(1, 2) i");
 	$b->query_safe("SELECT dlock_acquire('dead' || i, 'b', '1 ms') FROM generate_series(1, 3) i; SELECT pg_sleep(0.002)");
@@ -862,17 +870,17 @@ connect_all();
 	done('limit');
 }
 
-# A launcher that fails as it forgets a dropped database does that once it is back.
+# A worker that fails as it forgets a dropped database does that once it is back.
 {
 	$node->safe_psql($db, 'CREATE DATABASE gone');
 	$node->safe_psql('gone', "CREATE EXTENSION dlock; SELECT dlock_acquire('x', 'a', '1 h')");
-	fail_at($ctl, 0, 'forget_dropped');
+	fail_at($ctl, 0, 'worker_purge');
 	$node->safe_psql($db, 'DROP DATABASE gone');
-	is_at($ctl, 'forget_dropped');
-	go($ctl, 'forget_dropped');
-	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'a launcher that fails forgets a dropped database later');
+	is_at($ctl, 'worker_purge');
+	go($ctl, 'worker_purge');
+	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'a worker that fails forgets a dropped database later');
 	done('dropped');
-	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1; SELECT pg_reload_conf()');
+	resume_worker($node);
 }
 
 # A process is killed in the middle of a grant, and with it the server: of the lease there
@@ -914,7 +922,7 @@ foreach my $case (
 	my ($what, $point, $answer) = @$case;
 	my $label = "load, $what at $point";
 
-	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0');
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock_test.worker = off');
 	crash_node($node);
 	$_->quit foreach $ctl, $a, $b, $c;
 	$node->start;

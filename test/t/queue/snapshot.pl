@@ -15,7 +15,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep);
 
-my $node = start_node('main', conf => "autovacuum = off\ndlock.reap_interval = 1h");
+my $node = start_node('main', conf => "autovacuum = off");
 my $db = 'postgres';
 use_server($node);
 my $control = DLockSession->new($node, $db);

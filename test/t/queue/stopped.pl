@@ -1,7 +1,7 @@
 # Proves: while a backend is stopped under the lock of one partition of the lock
 # space, only what needs locks of that partition waits.  Locks of all others are
 # acquired and released as before, also beside requests for several locks that
-# wait for that partition; views leave it out and say so; the reaper goes on
+# wait for that partition; views leave it out and say so; the worker goes on
 # with the rest; and when the backend goes on, all is as before.
 
 use strict;
@@ -18,7 +18,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep);
 
-my $node = start_node('main', conf => "autovacuum = off\ndlock.reap_interval = 100ms\ndeadlock_timeout = 100ms");
+my $node = start_node('main', conf => "autovacuum = off\ndeadlock_timeout = 100ms");
 my $db = 'postgres';
 my $library = PostgreSQL::Test::Utils::tempdir() . '/stop_partition.so';
 chomp(my $include = `$ENV{PG_CONFIG} --includedir-server`);
@@ -229,7 +229,7 @@ foreach my $case (
 	is_prompt($tenant, "SELECT dlock_release('$of_tenant', 'tenant')", 't', 'afterwards');
 }
 
-# ---- the reaper ----
+# ---- the worker ----
 {
 	my $short = name_at("= $at", 'short');
 	my $in_memory = 'SELECT leases FROM dlock_stats';
@@ -247,7 +247,7 @@ foreach my $case (
 	foreach my $round (1 .. 2)
 	{
 		$one->query_safe("SELECT count(dlock_acquire('short-$before-' || i, 'short', '50 ms')) FROM generate_series(1, 300) i WHERE partition_of('short-$before-' || i) <> $at");
-		ok(wait_until(sub { $monitor->query_safe($in_memory) == $held + 1 }), "round $round: the reaper removes what is elsewhere");
+		ok(wait_until(sub { $monitor->query_safe($in_memory) == $held + 1 }), "round $round: the worker removes what is elsewhere");
 	}
 	go_on();
 	ok(wait_until(sub { $monitor->query_safe($in_memory) == $held }), 'and what was there, afterwards');
