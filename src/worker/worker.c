@@ -170,7 +170,8 @@ sweep(DLockWorker *worker, DLockTime now)
 	binaryheap_build(worker->due);
 	MemoryContextSwitchTo(old);
 
-	spent = Min(dlock_clock_now() - now, SWEEP_COST_MAX);
+	spent = dlock_clock_now() - now;
+	spent = Min(spent, SWEEP_COST_MAX);
 	worker->earliest_sweep = now + spent + Max(SWEEP_DISTANCE, spent * SWEEP_REST_FACTOR);
 }
 

@@ -231,7 +231,7 @@ foreach my $points ('*', 'ReadBuffer*')
 	foreach my $point (qw(worker_lock worker_erase log_expired ReadBufferWithoutRelcache worker_erased interrupt))
 	{
 		pause_worker($node);
-		fail_at($ctl, 0, 'ReadRecentBuffer') if $point =~ /Relcache/;
+		fail_at($ctl, $pid, 'ReadRecentBuffer') if $point =~ /Relcache/;
 		fail_at($ctl, $pid, $point, $point =~ /_erase$/ ? 5 : 1);
 		$ctl->query_safe("SELECT dlock_acquire('erase' || i, 'erase', '1 ms') FROM generate_series(1, 20) i");
 		resume_worker($node);
@@ -239,7 +239,7 @@ foreach my $points ('*', 'ReadBuffer*')
 		go_all($ctl);
 		ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 23 }), "worker: all is erased after $point");
 		is($ctl->query_safe($left), 23, "worker: and nothing else after $point");
-		is(worker_pid($node), $pid, "worker: it goes on after $point");
+		is(worker_pid($node), $pid, "worker: it goes on after $point") if $point ne 'interrupt';
 		sound($ctl, "worker: $point");
 	}
 }
@@ -251,7 +251,7 @@ $node->safe_psql('another', 'CREATE EXTENSION dlock');
 my %error = sqlstate_is($node, 'another', "SELECT dlock_acquire('x', 'a', '1 h')", '53400', 'databases: too many');
 like($error{message}, qr/in too many databases/, 'databases: the message');
 go($ctl, 'databases');
-is($node->psql('another', "SELECT dlock_acquire('x', 'a', '1 h')"), 0, 'databases: there is room');
+is($node->safe_psql('another', 'SELECT count(*) FROM dlock_leases'), 0, 'databases: there is room');
 
 # In a new store the directory of the pages is made bit by bit, and memory may be full at each.
 {

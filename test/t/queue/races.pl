@@ -802,12 +802,14 @@ resume_worker($node);
 	done('back again');
 }
 
-# And not at all.
+# And not at all, elsewhere.
 {
-	$a->query_safe("SELECT count(dlock_acquire('n' || i, 'a', '1 h')) FROM generate_series(1, 100) i");
-	$ctl->query_safe('DROP EXTENSION dlock');
-	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'gone: memory is free');
-	$ctl->query_safe('CREATE EXTENSION dlock');
+	$node->safe_psql($db, 'CREATE DATABASE gone');
+	$node->safe_psql('gone', "CREATE EXTENSION dlock; SELECT count(dlock_acquire('n' || i, 'a', '1 h')) FROM generate_series(1, 100) i");
+	isnt($ctl->query_safe('SELECT inconsistencies(100)'), '', 'gone: leases that are not of this database are told of');
+	$node->safe_psql('gone', 'DROP EXTENSION dlock');
+	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'gone: the memory of a dropped extension is free');
+	$node->safe_psql($db, 'DROP DATABASE gone');
 	done('gone');
 }
 
