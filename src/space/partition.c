@@ -12,7 +12,7 @@
  *	  held.
  *
  *	  A backend that is stopped under a partition lock keeps the backends waiting
- *	  that need this partition, and no others.  A view, a reaper or a search for
+ *	  that need this partition, and no others.  A view, the worker or a search for
  *	  deadlocks can do without a partition, and leaves it out after
  *	  DLOCK_PARTITION_PATIENCE.
  *

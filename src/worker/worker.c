@@ -108,6 +108,7 @@ typedef struct DLockWorker
 	DLockTime	earliest_sweep;
 	DLockTime	planned;		/* when to wake, as published */
 	bool		purges;			/* look for abandoned databases */
+	bool		busy;			/* shows that it is at work */
 } DLockWorker;
 
 /* ---- what is due ---- */
@@ -359,6 +360,9 @@ erase_due(DLockWorker *worker)
 		batch[count++] = first;
 		(void) binaryheap_remove_first(worker->due);
 	}
+	if (count > 0 && !worker->busy)
+		pgstat_report_activity(STATE_RUNNING, "erasing expired leases");
+	worker->busy |= count > 0;
 	qsort(batch, count, sizeof(batch[0]), compare_databases);
 	for (int begin = 0; begin < count; begin = next)
 	{
@@ -487,6 +491,11 @@ work(void)
 		}
 		next = do_due(&worker);
 		(void) pgstat_report_stat(false);
+		if (worker.busy && next > dlock_clock_now())
+		{
+			pgstat_report_activity(STATE_IDLE, NULL);
+			worker.busy = false;
+		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 dlock_clock_nap_ms(dlock_clock_now(), next, SWEEP_INTERVAL), wait_event);
 	}
