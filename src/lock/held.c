@@ -687,7 +687,6 @@ typedef struct DLockHeldExpiry
 	DLockHeldFind found;
 	bool		forced;			/* it was ended by force, which is not written */
 	DLockTime	until;			/* zero: the lease is gone */
-	bool		removed;
 } DLockHeldExpiry;
 
 /* Log the end of a lease that keeps its lock closed, and call the requests that wait. */
@@ -726,7 +725,6 @@ try_expire(DLockStep *step, void *arg)
 			dlock_step_rewrite(step, lease, NULL);
 		return lack;
 	}
-	expiry->removed = true;
 
 	/* What is left of a path whose own lease is gone, or goes with it. */
 	if (lease->part == DLOCK_PART_INTENT)
@@ -758,14 +756,12 @@ dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 /*
  * Remove a lease if it is dead, or write it if only memory has it as it is.
  * Returns zero when it is gone, else until when it keeps others out now.
- * "removed" says whether this call removed it.
  *
  * If "skipped" is given, it does not wait for partitions that are locked for
  * long, see dlock_partition_try_lock_set(), but returns when to come back.
  */
 DLockTime
-dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartitionSet *skipped,
-				  bool *removed)
+dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartitionSet *skipped)
 {
 	DLockHolderTarget target = dlock_holder_target(hash, token);
 	DLockHeldExpiry expiry = {.found = {.target = &target}};
@@ -778,7 +774,6 @@ dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, DLockPartiti
 		expiry.until = dlock_clock_now() + SKIPPED_DELAY;
 	else
 		dlock_flush_later(step.lsn, step.now);
-	*removed = expiry.removed && expiry.until == 0;
 	return expiry.until;
 }
 

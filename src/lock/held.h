@@ -56,7 +56,7 @@ extern int	dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name,
 									DLockHeldForced **ended);
 extern void dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token);
 extern DLockTime dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token,
-								   DLockPartitionSet *skipped, bool *removed);
+								   DLockPartitionSet *skipped);
 extern void dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token,
 							DLockHeldStop how);
 

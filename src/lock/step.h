@@ -56,7 +56,8 @@ typedef struct DLockStepRoom
  */
 typedef struct DLockStep
 {
-	DLockDatabase *db;			/* without db->locator, pages cannot be changed */
+	DLockDatabase *db;			/* without db->locator, pages cannot be
+								 * changed */
 	DLockPartitionSet set;		/* partitions to lock exclusively */
 	DLockPartitionSet *skipped; /* if given, partitions may be left out */
 	DLockTime	now;			/* read under the partition locks */

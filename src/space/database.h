@@ -26,7 +26,8 @@ typedef enum DLockDatabaseState
 {
 	DLOCK_DATABASE_ABSENT,		/* nothing that counts */
 	DLOCK_DATABASE_LOADED,		/* its leases, and where their pages are */
-	DLOCK_DATABASE_MOVED		/* its leases; their pages may be elsewhere now */
+	DLOCK_DATABASE_MOVED		/* its leases; their pages may be elsewhere
+								 * now */
 } DLockDatabaseState;
 
 /* One database.  Lives as long as the server, or until the database is dropped. */
@@ -35,8 +36,8 @@ typedef struct DLockDatabaseShared
 	/* Protected by the registry lock. */
 	Oid			oid;			/* or InvalidOid: the entry is free */
 	bool		dropped;		/* the database is gone */
-	bool		abandoned;		/* what is in memory is to be purged, if nothing
-								 * counts */
+	bool		abandoned;		/* what is in memory is to be purged, if
+								 * nothing counts */
 
 	/*
 	 * Set under the load lock; LOADED becomes MOVED at any time, and ABSENT

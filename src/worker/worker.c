@@ -249,7 +249,6 @@ static void
 erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
 {
 	DLockPartitionSet skipped = {{0}};
-	bool		removed;
 
 	for (int i = 0; i < count; i++)
 	{
@@ -259,8 +258,7 @@ erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
 
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("worker_erase");
-		leases[i]->due_at = dlock_held_expire(db, leases[i]->hash, leases[i]->token, &skipped,
-											  &removed);
+		leases[i]->due_at = dlock_held_expire(db, leases[i]->hash, leases[i]->token, &skipped);
 	}
 }
 
