@@ -191,11 +191,12 @@ dlock_flush_wake_worker(void)
 }
 
 /*
- * Flush records that have waited for wal_writer_delay.  Returns when to call this
- * again; DLOCK_TIME_FOREVER: when the latch is set.
+ * Flush records that have waited for wal_writer_delay; if the worker is busy, leave
+ * that to the WAL writer.  Returns when to call this again; DLOCK_TIME_FOREVER: when the
+ * latch is set.
  */
 DLockTime
-dlock_flush_pending(DLockTime now)
+dlock_flush_pending(DLockTime now, bool busy)
 {
 	DLockTime	since = (DLockTime) pg_atomic_read_u64(&flush->since);
 	DLockTime	due = since + (DLockTime) WalWriterDelay * 1000;
@@ -205,6 +206,9 @@ dlock_flush_pending(DLockTime now)
 	if (now < due)
 		return due;
 	(void) pg_atomic_exchange_u64(&flush->since, 0);
-	XLogFlush(pg_atomic_read_u64(&flush->lsn));
+	if (busy)
+		XLogSetAsyncXactLSN(pg_atomic_read_u64(&flush->lsn));
+	else
+		XLogFlush(pg_atomic_read_u64(&flush->lsn));
 	return DLOCK_TIME_FOREVER;
 }

@@ -25,6 +25,6 @@ extern void dlock_flush_later(XLogRecPtr lsn, DLockTime now);
 
 extern void dlock_flush_set_worker(Latch *latch);
 extern void dlock_flush_wake_worker(void);
-extern DLockTime dlock_flush_pending(DLockTime now);
+extern DLockTime dlock_flush_pending(DLockTime now, bool busy);
 
 #endif							/* DLOCK_FLUSH_H */

@@ -444,7 +444,7 @@ static DLockTime
 do_due(DLockWorker *worker)
 {
 	DLockTime	now = dlock_clock_now();
-	DLockTime	pending = dlock_flush_pending(now);
+	DLockTime	pending = dlock_flush_pending(now, worker->busy);
 	DLockTime	asked = dlock_database_asked();
 
 	worker->purges |= dlock_database_take_abandoned();
