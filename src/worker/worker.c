@@ -477,6 +477,7 @@ work(void)
 	while (!ShutdownRequestPending)
 	{
 		DLockTime	next;
+		DLockTime	now;
 
 		/* Others may wait until this process has served their interrupts. */
 		ResetLatch(MyLatch);
@@ -489,13 +490,16 @@ work(void)
 		}
 		next = do_due(&worker);
 		(void) pgstat_report_stat(false);
-		if (worker.busy && next > dlock_clock_now())
-		{
+
+		/* A nap takes a millisecond at least. */
+		now = dlock_clock_now();
+		if (next <= now)
+			continue;
+		if (worker.busy)
 			pgstat_report_activity(STATE_IDLE, NULL);
-			worker.busy = false;
-		}
+		worker.busy = false;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 dlock_clock_nap_ms(dlock_clock_now(), next, SWEEP_INTERVAL), wait_event);
+						 dlock_clock_nap_ms(now, next, SWEEP_INTERVAL), wait_event);
 	}
 }
 
