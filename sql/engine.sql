@@ -484,7 +484,7 @@ CREATE FUNCTION @extschema@.dlock_stat_row(
     OUT waits pg_catalog.int8,
     OUT wait_time pg_catalog.interval,
     OUT wait_histogram pg_catalog.int8[],
-    OUT reaper_lag pg_catalog.interval,
+    OUT cleanup_lag pg_catalog.interval,
     OUT leases pg_catalog.int8,
     OUT memory_used pg_catalog.int8,
     OUT memory_limit pg_catalog.int8,
@@ -501,7 +501,7 @@ CREATE VIEW @extschema@.dlock_stats AS
            fence_stale OPERATOR(pg_catalog.+) fence_lost OPERATOR(pg_catalog.+) fence_missing
                OPERATOR(pg_catalog.+) fence_unknown AS fence_rejections,
            fence_stale, fence_lost, fence_missing, fence_unknown,
-           waits, wait_time, wait_histogram, reaper_lag, leases,
+           waits, wait_time, wait_histogram, cleanup_lag, leases,
            memory_used, memory_limit, memory_limit OPERATOR(pg_catalog.-) memory_used AS memory_free,
            stats_reset
       FROM @extschema@.dlock_stat_row();
@@ -524,8 +524,7 @@ CREATE FUNCTION @extschema@.dlock_state_row(
     OUT oldest_expired pg_catalog.interval,
     OUT waiters pg_catalog.int8,
     OUT oldest_wait pg_catalog.interval,
-    OUT last_epoch pg_catalog.int8,
-    OUT databases_without_reaper pg_catalog.int4)
+    OUT last_epoch pg_catalog.int8)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_state_row'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
@@ -533,7 +532,7 @@ COMMENT ON FUNCTION @extschema@.dlock_state_row()
     IS 'how many leases and requests this database has, and how old they are';
 
 CREATE VIEW @extschema@.dlock_state AS
-    SELECT held, closed, expired, oldest_expired, waiters, oldest_wait, last_epoch, databases_without_reaper
+    SELECT held, closed, expired, oldest_expired, waiters, oldest_wait, last_epoch
       FROM @extschema@.dlock_state_row();
 GRANT SELECT ON @extschema@.dlock_state TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_state

@@ -8,10 +8,9 @@
  *
  *	  The hooks notice
  *
- *	  - DROP DATABASE, so that the reaper leaves the database and its leases are
- *		forgotten;
- *	  - a transaction that creates or drops the extension, so that requests stop
- *		waiting for its locks, and a reaper looks at the database;
+ *	  - DROP DATABASE and DROP EXTENSION, so that requests stop waiting for the locks,
+ *		and the leases are forgotten;
+ *	  - commands that may move the pages of a store (src/README, "The worker");
  *	  - commands that would harm the store without asking its access method;
  *	  - CREATE TRIGGER of a guard that could not work;
  *	  - DISCARD ALL, with which a pooler resets a session for another client.
@@ -55,7 +54,7 @@
 #include "space/space.h"
 #include "store/am.h"
 #include "store/flush.h"
-#include "worker/launcher.h"
+#include "worker/worker.h"
 
 PG_MODULE_MAGIC_EXT(
 					.name = "dlock",
@@ -117,9 +116,6 @@ startup_hook(void)
 
 static ProcessUtility_hook_type next_utility_hook = NULL;
 static object_access_hook_type next_access_hook = NULL;
-
-/* Has this transaction created or dropped the extension? */
-static bool extension_changed = false;
 
 /* The extension, if this transaction drops it; InvalidOid if not. */
 static Oid	extension_dropped = InvalidOid;
@@ -214,42 +210,36 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 
 	if (access == OAT_DROP && classId == ExtensionRelationId &&
 		objectId == get_extension_oid("dlock", true))
-	{
-		extension_changed = true;
 		extension_dropped = objectId;
-	}
-
-	/* The server has locked the database and checked the privilege. */
 	if (access == OAT_DROP && classId == DatabaseRelationId)
-	{
-		dlock_launcher_dismiss_reaper(objectId);
 		database_dropped = objectId;
-	}
+
+	/* If that is SET TABLESPACE, the database is locked. */
+	if (access == OAT_POST_ALTER && classId == DatabaseRelationId)
+		dlock_database_moved(objectId);
 	if (access == OAT_POST_CREATE && classId == TriggerRelationId &&
 		!((ObjectAccessPostCreate *) arg)->is_internal)
 		dlock_guard_check_trigger(objectId);
 }
 
-/* A store got its storage, most likely because of CREATE EXTENSION. */
+/* A store moves, most likely that of this database. */
 static void
-store_created(void)
+store_moved(void)
 {
-	/* Attach now: the registry may be full, and a commit must not fail. */
-	(void) dlock_database_attach(MyDatabaseId);
-	extension_changed = true;
+	dlock_database_moved(MyDatabaseId);
 }
 
 static void
 end_transaction(bool committed)
 {
 	if (OidIsValid(extension_dropped) && committed)
+	{
 		dlock_queue_dismiss(MyDatabaseId);
+		dlock_database_abandoned(MyDatabaseId, false);
+	}
 	dlock_signal_end_transaction(committed);
-	if (extension_changed && committed)
-		dlock_launcher_extension_changed();
 	if (OidIsValid(database_dropped) && committed)
-		dlock_database_dropped(database_dropped);
-	extension_changed = false;
+		dlock_database_abandoned(database_dropped, true);
 	extension_dropped = database_dropped = InvalidOid;
 }
 
@@ -317,7 +307,7 @@ _PG_init(void)
 	}
 
 	dlock_settings_define();
-	dlock_launcher_register();
+	dlock_worker_register();
 
 	next_request_hook = shmem_request_hook;
 	shmem_request_hook = request_hook;
@@ -327,7 +317,7 @@ _PG_init(void)
 	ProcessUtility_hook = utility_hook;
 	next_access_hook = object_access_hook;
 	object_access_hook = access_hook;
-	dlock_am_created_hook = store_created;
+	dlock_am_moved_hook = store_moved;
 	RegisterXactCallback(xact_callback, NULL);
 }
 

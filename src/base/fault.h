@@ -28,6 +28,9 @@
 /* Is what follows to fail? */
 #define DLOCK_FAULT_FAILS(name)	false
 
+/* Has a test switched something off? */
+#define DLOCK_FAULT_IS_OFF(name)	false
+
 /* What time is it, for what the machine's clocks say? */
 #define DLOCK_FAULT_CLOCK_INIT()	((void) 0)
 #define DLOCK_FAULT_TIME(machine)	(machine)
@@ -115,12 +118,14 @@ extern void dlock_fault_count_wake(const Latch *latch);
 extern void dlock_fault_point(const char *name);
 extern void dlock_fault_stop(const char *name);
 extern bool dlock_fault_fails(const char *name);
+extern bool dlock_fault_is_off(const char *name);
 extern void dlock_fault_memory(const char *name);
 extern void dlock_fault_interrupt(void);
 
 #define DLOCK_FAULT(name)		dlock_fault_point(name)
 #define DLOCK_FAULT_STOP(name)	dlock_fault_stop(name)
 #define DLOCK_FAULT_FAILS(name)	dlock_fault_fails(name)
+#define DLOCK_FAULT_IS_OFF(name)	dlock_fault_is_off(name)
 #define DLOCK_FAULT_CLOCK_INIT()	dlock_fault_clock_init()
 #define DLOCK_FAULT_TIME(machine)	dlock_fault_clock_time(machine)
 #define DLOCK_FAULT_WALL(machine)	dlock_fault_clock_wall(machine)
@@ -149,6 +154,9 @@ extern void dlock_fault_interrupt(void);
 	(dlock_fault_point("ReadBuffer"), ReadBuffer(rel, block))
 #define ReadBufferExtended(rel, fork, block, mode, strategy) \
 	(dlock_fault_point("ReadBufferExtended"), ReadBufferExtended(rel, fork, block, mode, strategy))
+#define ReadBufferWithoutRelcache(locator, fork, block, mode, strategy, permanent) \
+	(dlock_fault_point("ReadBufferWithoutRelcache"), \
+	 ReadBufferWithoutRelcache(locator, fork, block, mode, strategy, permanent))
 #define ReadRecentBuffer(locator, fork, block, buffer) \
 	(!dlock_fault_fails("ReadRecentBuffer") && ReadRecentBuffer(locator, fork, block, buffer))
 #define SetLatch(latch) \

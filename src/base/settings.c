@@ -26,8 +26,6 @@ int			dlock_settings_default_ttl_ms = 30 * 1000;
 int			dlock_settings_max_ttl_s = 24 * 60 * 60;
 int			dlock_settings_max_memory_kb = 64 * 1024;
 int			dlock_settings_max_leases = -1;
-int			dlock_settings_reap_interval_ms = 10 * 1000;
-int			dlock_settings_max_reapers = 3;
 int			dlock_settings_max_clock_skew_ms = 10 * 1000;
 bool		dlock_settings_log_expirations = false;
 
@@ -272,22 +270,6 @@ dlock_settings_define(void)
 							&dlock_settings_max_leases,
 							-1, -1, INT_MAX,
 							PGC_SUSET, 0,
-							NULL, NULL, NULL);
-
-	DefineCustomIntVariable("dlock.reap_interval",
-							"Longest nap of a worker that removes expired leases.",
-							"After six of these without work, or after a minute, it leaves.  A lease ends at its deadline whatever this says.",
-							&dlock_settings_reap_interval_ms,
-							10 * 1000, 10, 60 * 60 * 1000,
-							PGC_SIGHUP, GUC_UNIT_MS,
-							NULL, NULL, NULL);
-
-	DefineCustomIntVariable("dlock.max_reapers",
-							"How many workers remove expired leases at the same time.",
-							"A lease ends at its deadline even if there is none.",
-							&dlock_settings_max_reapers,
-							3, 0, 1024,
-							PGC_SIGHUP, 0,
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("dlock.max_clock_skew",

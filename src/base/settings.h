@@ -20,8 +20,6 @@ extern int	dlock_settings_default_ttl_ms;
 extern int	dlock_settings_max_ttl_s;
 extern int	dlock_settings_max_memory_kb;
 extern int	dlock_settings_max_leases;	/* negative: no limit */
-extern int	dlock_settings_reap_interval_ms;
-extern int	dlock_settings_max_reapers;
 extern int	dlock_settings_max_clock_skew_ms;
 extern bool dlock_settings_log_expirations;
 

@@ -72,7 +72,7 @@ void
 dlock_stat_init(DLockStatShared *stats)
 {
 	stats->reset_at = dlock_clock_wall();
-	pg_atomic_init_u64(&stats->reaper_lag, 0);
+	pg_atomic_init_u64(&stats->cleanup_lag, 0);
 }
 
 /* Add counts, "sign" being 1, or subtract them: -1. */
@@ -90,25 +90,40 @@ add_counts(DLockStatCounts *sum, const DLockStatCounts *counts, int sign)
 static void
 leave_place(int code, Datum arg)
 {
-	DLockStatPlace *place = (DLockStatPlace *) DatumGetPointer(arg);
-	DLockStatShared *stats = place->stats;
-
 	DLOCK_BEGIN_EXIT();
+	dlock_stat_detach();
+}
+
+/*
+ * Add this process's counts to the past of the database that it counts for, if it does,
+ * and count for none.  Cannot fail.
+ */
+void
+dlock_stat_detach(void)
+{
+	DLockStatPlace *place = &places[MyProcNumber];
+
+	if (mine == &nowhere)
+		return;
 	LWLockAcquire(places_lock, LW_EXCLUSIVE);
-	add_counts(&stats->past, &place->counts, 1);
+	add_counts(&place->stats->past, &place->counts, 1);
 	place->stats = NULL;
 	memset(&place->counts, 0, sizeof(place->counts));
 	LWLockRelease(places_lock);
 	mine = &nowhere;
 }
 
-/* Count for this database until this process exits. */
+/* Count for this database until this process detaches or exits. */
 void
 dlock_stat_attach(DLockStatShared *stats)
 {
+	static bool registered = false;
 	DLockStatPlace *place = &places[MyProcNumber];
 
-	on_shmem_exit(leave_place, PointerGetDatum(place));
+	Assert(mine == &nowhere);
+	if (!registered)
+		on_shmem_exit(leave_place, (Datum) 0);
+	registered = true;
 	place->stats = stats;
 	mine = &place->counts;
 }
@@ -190,5 +205,5 @@ dlock_stat_reset(DLockStatShared *stats)
 	stats->base.leases = 0;
 	stats->reset_at = dlock_clock_wall();
 	LWLockRelease(places_lock);
-	pg_atomic_write_u64(&stats->reaper_lag, 0);
+	pg_atomic_write_u64(&stats->cleanup_lag, 0);
 }

@@ -56,13 +56,14 @@ typedef struct DLockStatShared
 	DLockStatCounts base;		/* at the last reset; without leases */
 	TimestampTz reset_at;
 
-	pg_atomic_uint64 reaper_lag;	/* of the last removal, microseconds */
+	pg_atomic_uint64 cleanup_lag;	/* of the last removal, microseconds */
 } DLockStatShared;
 
 extern void dlock_stat_request(void);
 extern void dlock_stat_startup(void);
 extern void dlock_stat_init(DLockStatShared *stats);
 extern void dlock_stat_attach(DLockStatShared *stats);
+extern void dlock_stat_detach(void);
 extern void dlock_stat_count(DLockStatEvent event, uint64 count);
 extern void dlock_stat_count_wait(DLockTime waited);
 extern void dlock_stat_count_lease(int count);

@@ -594,7 +594,7 @@ grant(DLockAcquire *acquire)
 							 granted->lsn);
 		if (request->min_hold > 0)
 			lease->min_until = step->now + request->min_hold;
-		dlock_database_note_deadline(shared, dlock_holder_blocks_until(lease));
+		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 		dlock_partition_count_grant(item->hash, wall);
 		if (!request->path)
 			token++;

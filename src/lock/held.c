@@ -117,7 +117,7 @@ tell_end(DLockStep *step, DLockSpaceLease *lease)
 	int			count = dlock_space_parts(lease, parts);
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+	dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 	for (int i = 0; i < count; i++)
 		dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
 }
@@ -350,7 +350,7 @@ change_mode(DLockStep *step, DLockSpaceLease *lease, DLockMode mode)
 	{
 		dlock_space_succeed(lease, lease->role, token);
 		/* A walk over the leases may miss it now. */
-		dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 	}
 	dlock_space_set_mode(lease, mode);
 	if (lease->slot != DLOCK_SLOT_NONE)
@@ -508,7 +508,7 @@ close_lock(DLockStep *step, DLockSpaceLease *lease)
 	DLockTerm	term = {0, step->now, step->now, 0};
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	dlock_database_note_deadline(step->db->shared, until);
+	dlock_database_note_deadline(until);
 	lease->delay = until - step->now;
 	if (lease->slot != DLOCK_SLOT_NONE)
 		dlock_step_log_state(step, lease, &term);
@@ -691,7 +691,7 @@ try_force(DLockStep *step, void *arg)
 		dlock_space_stop((whole != NULL) ? whole : lease, told->closed_for, step->now);
 	}
 	if (force->count > 0)
-		dlock_database_note_deadline(step->db->shared, step->now);
+		dlock_database_note_deadline(step->now);
 	dlock_stat_count(DLOCK_STAT_RELEASE, released);
 	return DLOCK_LACKS_NOTHING;
 }
@@ -735,7 +735,6 @@ typedef struct DLockHeldExpiry
 	DLockHeldFind found;
 	bool		forced;			/* it was ended by force, which is not written */
 	DLockTime	until;			/* zero: the lease is gone */
-	bool		removed;
 } DLockHeldExpiry;
 
 /* Log the end of a lease that keeps its lock closed, and call the requests that wait. */
@@ -774,7 +773,6 @@ try_expire(DLockStep *step, void *arg)
 			dlock_step_rewrite(step, lease, NULL);
 		return lack;
 	}
-	expiry->removed = true;
 
 	/* What is left of a path whose own lease is gone, or goes with it. */
 	if (lease->part == DLOCK_PART_INTENT)
@@ -782,7 +780,7 @@ try_expire(DLockStep *step, void *arg)
 	lack = dlock_step_end_lease(step, lease);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
-	pg_atomic_write_u64(&step->db->shared->stats.reaper_lag, step->now - expiry->until);
+	pg_atomic_write_u64(&step->db->shared->stats.cleanup_lag, step->now - expiry->until);
 	expiry->until = 0;
 	return DLOCK_LACKS_NOTHING;
 }
@@ -806,10 +804,9 @@ dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 /*
  * Remove a lease if it is dead, or write it if only memory has it as it is.
  * Returns zero when it is gone, else until when it keeps others out now.
- * "removed" says whether this call removed it.
  */
 DLockTime
-dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, bool *removed)
+dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 {
 	DLockHolderTarget target = dlock_holder_target(hash, token);
 	DLockHeldExpiry expiry = {.found = {.target = &target}};
@@ -819,7 +816,6 @@ dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, bool *remove
 	dlock_partition_set_add(&step.set, hash);
 	dlock_step_run(&step, try_expire, &expiry);
 	dlock_flush_later(step.lsn, step.now);
-	*removed = expiry.removed && expiry.until == 0;
 	return expiry.until;
 }
 
@@ -856,7 +852,7 @@ try_stop(DLockStep *step, void *arg)
 		return lack;
 	delay = delay_of(lease, end->how, step->now);
 	if (lease->slot != DLOCK_SLOT_NONE || delay > 0)
-		dlock_database_note_deadline(step->db->shared, step->now + Max(TIDY_DELAY, delay));
+		dlock_database_note_deadline(step->now + Max(TIDY_DELAY, delay));
 	dlock_step_stop_lease(step, lease, delay);
 	return DLOCK_LACKS_NOTHING;
 }

@@ -55,8 +55,7 @@ extern int	dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_nam
 extern int	dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name,
 									DLockHeldForced **ended);
 extern void dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token);
-extern DLockTime dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token,
-								   bool *removed);
+extern DLockTime dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token);
 extern void dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token,
 							DLockHeldStop how);
 

@@ -25,14 +25,14 @@
  *	  released	the same, and something else ended it ("stopped")
  *
  *	  A lease that is expired or released is dead.  Dead leases stay where
- *	  they are until a request wants the lock, or the reaper comes; a grant
+ *	  they are until a request wants the lock, or the worker comes; a grant
  *	  erases the dead leases of the lock first.  So at any point of the
  *	  WAL the leases of a lock that are live on disk are compatible, whichever
  *	  records a crash cuts off.  An intent has no record of its own, so what is
  *	  erased for it is its path's, and all parts of a path go together.
  *
  *	  A dead lease also takes memory, and counts for its role.  No promise needs
- *	  a reaper, so a request that finds no room erases dead leases of its
+ *	  the worker, so a request that finds no room erases dead leases of its
  *	  database itself, and is refused only if there are none.
  *
  *	  Lock order, which every file of dlock keeps:
@@ -182,7 +182,7 @@ dlock_step_pin(DLockStep *step, DLockSlot slot)
 
 	if (BufferIsValid(page_of(step, slot)))
 		return DLOCK_LACKS_NOTHING;
-	buffer = dlock_store_pin_cached(db->rel, slot, *dlock_slot_hint(&db->shared->slots, slot));
+	buffer = dlock_store_pin_cached(&db->locator, slot, *dlock_slot_hint(&db->shared->slots, slot));
 	if (!BufferIsValid(buffer))
 	{
 		step->slot = slot;
@@ -232,7 +232,9 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 static void
 fetch_page(DLockStep *step)
 {
-	Buffer		buffer = ReadBuffer(step->db->rel, dlock_slot_block(step->slot));
+	DLockDatabase *db = step->db;
+	Buffer		buffer = (db->rel != NULL) ? ReadBuffer(db->rel, dlock_slot_block(step->slot)) :
+		dlock_store_pin_by_locator(&db->locator, step->slot, db->shared->slots.incarnation);
 
 	*dlock_slot_hint(&step->db->shared->slots, step->slot) = buffer;
 	add_pin(step, step->slot, buffer);
@@ -267,15 +269,15 @@ may_look(pg_atomic_uint64 *look_at)
 
 /*
  * Memory is full: make room by erasing dead leases of this database.  Throws
- * 53400 if there are none; those of other databases only their reapers can
- * erase, and these are woken.
+ * 53400 if there are none; those of other databases only the worker can erase,
+ * which is woken.
  */
 static void
 erase_for_room(DLockStep *step)
 {
 	if (erase_dead(step, 0, NULL))
 		return;
-	dlock_database_wake_reapers();
+	dlock_database_note_deadline(step->full_at);
 	dlock_error_space_full();
 }
 
@@ -371,8 +373,8 @@ log_expired(DLockStep *step)
 /*
  * Run an attempt until it lacks nothing.  No partition lock may be held.
  *
- * Without db->rel the attempt may lack partitions and nothing else; this cannot
- * fail then.
+ * Without db->rel the attempt may lack partitions, pages of leases and paths to end; and
+ * without db->locator, too, partitions and nothing else, and this cannot fail then.
  */
 void
 dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
@@ -712,7 +714,7 @@ dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease)
  * End a lease now, with all its parts, in memory alone; its locks stay closed
  * for "delay".  Cannot fail.
  *
- * What is on disk is erased later, by the reaper or by the next grant.
+ * What is on disk is erased later, by the worker or by the next grant.
  * A crash before that brings back a lease for its ttl at most.
  */
 void
@@ -828,7 +830,7 @@ try_erase_dead(DLockStep *step, void *arg)
 }
 
 /*
- * Erase dead leases of the database, as the reaper does, of up to DEAD_LOCKS locks;
+ * Erase dead leases of the database, as the worker does, of up to DEAD_LOCKS locks;
  * only those that a counter counts, unless it is zero.  False if there were none;
  * "look_at", if given, then says when to look again.  No partition lock may be held.
  *

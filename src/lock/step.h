@@ -56,7 +56,8 @@ typedef struct DLockStepRoom
  */
 typedef struct DLockStep
 {
-	DLockDatabase *db;			/* without db->rel, pages cannot be changed */
+	DLockDatabase *db;			/* without db->locator, pages cannot be
+								 * changed */
 	DLockPartitionSet set;		/* partitions to lock exclusively */
 	DLockTime	now;			/* read under the partition locks */
 	DLockTime	full_at;		/* when it first found no room; or zero */

@@ -120,7 +120,7 @@ succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLeas
 	lease->holds = 1;
 	lease->stopped = false;
 	dlock_step_rewrite(step, lease, NULL);
-	dlock_database_note_deadline(step->db->shared, dlock_holder_blocks_until(lease));
+	dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 	dlock_partition_count_grant(once->hash, wall);
 	dlock_stat_count(DLOCK_STAT_GRANT, 1);
 

@@ -27,7 +27,7 @@
  *	  A renewal and a downgrade are not undone: their owner has the same token
  *	  as before.
  *
- *	  To undo changes memory alone, and cannot fail; pages are left to the reaper,
+ *	  To undo changes memory alone, and cannot fail; pages are left to the worker,
  *	  which is woken.
  *
  *	  This backend remembers the leases that are bound to it, and ends them from
@@ -350,7 +350,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 			}
 			if (lease->slot != DLOCK_SLOT_NONE)
 				lease->unwritten = true;
-			dlock_database_note_deadline(db->shared, dlock_holder_due_at(lease));
+			dlock_database_note_deadline(dlock_holder_due_at(lease));
 			dlock_queue_call(dlock_space_entry_of(lease), now);
 		}
 		dlock_partition_unlock(item->hash);

@@ -370,7 +370,7 @@ typedef struct DLockSessionLoad
 static bool
 is_loaded(const DLockDatabase *db)
 {
-	bool		loaded = pg_atomic_read_u32(&db->shared->loaded) != 0;
+	bool		loaded = pg_atomic_read_u32(&db->shared->state) == DLOCK_DATABASE_LOADED;
 
 	pg_read_barrier();
 	return loaded && RelFileLocatorEquals(db->shared->locator, db->rel->rd_locator);
@@ -397,12 +397,12 @@ min_until_of(const DLockSessionLoad *state, const DLockLeaseValue *lease)
 
 /*
  * Memory is full.  This database has no expired leases in memory, and only the
- * reapers of other databases can remove theirs.
+ * worker can erase those of others.
  */
 pg_noreturn static void
 no_room(void)
 {
-	dlock_database_wake_reapers();
+	dlock_database_note_deadline(0);
 	dlock_error_space_full();
 }
 
@@ -536,7 +536,7 @@ was_moved(DLockDatabase *db)
 {
 	DLockPageMeta meta;
 
-	return pg_atomic_read_u32(&db->shared->loaded) != 0 &&
+	return pg_atomic_read_u32(&db->shared->state) != DLOCK_DATABASE_ABSENT &&
 		dlock_store_read_meta(db->rel, &meta) &&
 		meta.database == db->shared->oid &&
 		meta.incarnation == db->shared->slots.incarnation;
@@ -586,7 +586,7 @@ static void
 unload(DLockDatabaseShared *shared)
 {
 	Assert(is_load_locked(shared));
-	pg_atomic_write_u32(&shared->loaded, 0);
+	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_ABSENT);
 	dlock_queue_dismiss(shared->oid);
 	dlock_space_purge(shared->oid);
 }
@@ -609,7 +609,6 @@ read_store(DLockDatabase *db)
 	/* Tokens restart with the first grant, which may be much later. */
 	dlock_token_reset(&shared->tokens);
 	dlock_slot_reset(&shared->slots, incarnation);
-	shared->locator = db->rel->rd_locator;
 
 	state.db = db;
 	state.origin = dlock_clock_origin();
@@ -631,10 +630,27 @@ read_store(DLockDatabase *db)
 	dlock_memory_trim();
 
 	DLOCK_FAULT("load_ready");
-	pg_write_barrier();
-	pg_atomic_write_u32(&shared->loaded, 1);
+}
 
-	dlock_database_note_deadline(shared, 0);
+/*
+ * The leases are in memory: tell where their pages are, and have the worker see to them.
+ * The load lock must be held.
+ */
+static void
+publish(DLockDatabase *db)
+{
+	DLockDatabaseShared *shared = db->shared;
+
+	Assert(is_load_locked(shared));
+
+	/*
+	 * If the worker has the store locked, it has found these very values.
+	 */
+	shared->store = RelationGetRelid(db->rel);
+	shared->locator = db->rel->rd_locator;
+	pg_write_barrier();
+	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_LOADED);
+	dlock_database_note_deadline(0);
 }
 
 /*
@@ -650,14 +666,13 @@ load(DLockDatabase *db)
 	Assert(CheckRelationLockedByMe(db->rel, RowExclusiveLock, true));
 	Assert(!dlock_partition_is_any_held());
 	lock_load(db->shared);
-	if (is_loaded(db))
+	/* Another backend may have been faster. */
+	if (!is_loaded(db))
 	{
-		 /* another backend was faster */ ;
+		if (!was_moved(db))
+			read_store(db);
+		publish(db);
 	}
-	else if (was_moved(db))
-		db->shared->locator = db->rel->rd_locator;
-	else
-		read_store(db);
 	unlock_load(db->shared);
 }
 
@@ -686,6 +701,7 @@ open_leases(DLockDatabase *db, bool wait)
 
 	dlock_session_attach();
 	db->shared = my_database;
+	db->locator = db->rel->rd_locator;
 	db->sequence = oids[SEQUENCE];
 	if (!is_loaded(db))
 		load(db);
@@ -711,24 +727,25 @@ dlock_session_try_open(DLockDatabase *db)
 }
 
 /*
- * Forget the leases of this database if the extension is no longer installed;
- * false if it is.
+ * For the worker: forget the leases of an abandoned database, and a dropped one
+ * altogether.  What a backend has loaded since, or is just loading, stays: it has
+ * purged what was there before.
  */
-bool
-dlock_session_unload_if_dropped(DLockDatabaseShared *shared)
+void
+dlock_session_purge(DLockDatabaseShared *shared)
 {
-	Relation	rel;
+	LOCKTAG		tag = load_lock_tag(shared);
+	bool		locked = LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 
-	/* The lock keeps others from loading the leases of a new extension. */
-	lock_load(shared);
-	forget_relations((Datum) 0, InvalidOid);
-	rel = dlock_session_open_store(AccessShareLock);
-	if (rel == NULL)
-		unload(shared);
-	else
-		table_close(rel, AccessShareLock);
-	unlock_load(shared);
-	return rel == NULL;
+	if (locked && pg_atomic_read_u32(&shared->state) == DLOCK_DATABASE_ABSENT)
+	{
+		dlock_stat_attach(&shared->stats);
+		dlock_space_purge(shared->oid);
+		dlock_stat_detach();
+	}
+	dlock_database_settle(shared);
+	if (locked)
+		LockRelease(&tag, ExclusiveLock, false);
 }
 
 /* Close what was opened, at the end of the operation. */

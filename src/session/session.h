@@ -33,7 +33,7 @@ extern Relation dlock_session_open_declared(LOCKMODE lockmode);
 extern Oid	dlock_session_schema(void);
 extern bool dlock_session_is_owner(void);
 extern void dlock_session_attach(void);
-extern bool dlock_session_unload_if_dropped(DLockDatabaseShared *shared);
+extern void dlock_session_purge(DLockDatabaseShared *shared);
 extern void dlock_session_close(DLockDatabase *db);
 extern void dlock_session_shared(DLockDatabase *db);
 

@@ -34,11 +34,14 @@ typedef struct DLockRegistryShared
 	int			used;			/* places that were ever used; protected by
 								 * the registry lock */
 
-	/* When the launcher looks at the registry; a backend with less lowers it. */
-	pg_atomic_uint64 look_at;
+	/*
+	 * No lease in memory ends earlier, except those that the worker knows of.
+	 * A backend that grants one with an earlier end lowers it.
+	 */
+	pg_atomic_uint64 wake_at;
 
-	/* The launcher says: a database waits for another's reaper to leave. */
-	pg_atomic_uint32 crowded;
+	/* 1: some database may be abandoned. */
+	pg_atomic_uint32 abandoned;
 
 	DLockDatabaseShared places[DLOCK_DATABASE_MAX];
 } DLockRegistryShared;
@@ -64,8 +67,8 @@ dlock_database_startup(void)
 	if (!found)
 	{
 		registry->used = 0;
-		pg_atomic_init_u64(&registry->look_at, (uint64) DLOCK_TIME_FOREVER);
-		pg_atomic_init_u32(&registry->crowded, 0);
+		pg_atomic_init_u64(&registry->wake_at, (uint64) DLOCK_TIME_FOREVER);
+		pg_atomic_init_u32(&registry->abandoned, 0);
 	}
 }
 
@@ -129,9 +132,7 @@ add_database(Oid oid)
 
 	memset(database, 0, sizeof(DLockDatabaseShared));
 	database->oid = oid;
-	pg_atomic_init_u32(&database->loaded, 0);
-	pg_atomic_init_u64(&database->reaper.wake_at, (uint64) DLOCK_TIME_FOREVER);
-	pg_atomic_init_u64(&database->reaper.visit_at, (uint64) DLOCK_TIME_FOREVER);
+	pg_atomic_init_u32(&database->state, DLOCK_DATABASE_ABSENT);
 	dlock_slot_init(&database->slots);
 	dlock_token_init(&database->tokens);
 	dlock_stat_init(&database->stats);
@@ -139,8 +140,8 @@ add_database(Oid oid)
 }
 
 /*
- * Find a database in the registry, or add it.  The registry lock must not be
- * held.  Throws 53400 if the registry is full.
+ * Find the database of this backend in the registry, or add it.  The registry lock
+ * must not be held.  Throws 53400 if the registry is full.
  */
 DLockDatabaseShared *
 dlock_database_attach(Oid oid)
@@ -151,6 +152,8 @@ dlock_database_attach(Oid oid)
 	database = dlock_database_find(oid);
 	if (database == NULL)
 		database = add_database(oid);
+	else
+		database->dropped = false;	/* another database has the same oid now */
 	dlock_database_unlock();
 	if (database == NULL)
 		ereport(ERROR,
@@ -162,36 +165,39 @@ dlock_database_attach(Oid oid)
 }
 
 /*
- * Take a database that has been dropped out of the registry, with all its
- * leases.  The registry lock must not be held.
- *
- * The database must be in there.  So this is for the launcher alone: nobody
- * else takes any out.
+ * The memory of an abandoned database has been purged, if need be: the worker, which
+ * alone calls this, is done with it.  If the database was dropped, and is not there
+ * again, it leaves the registry; then the load lock must be held.
  */
 void
-dlock_database_forget(Oid oid)
+dlock_database_settle(DLockDatabaseShared *database)
 {
-	DLockDatabaseShared *database;
 	DLockSlotShared slots;
+	bool		dropped;
 
-	/* Another database may take the place at once. */
+	/* Another database may take the entry at once. */
 	dlock_database_lock(LW_EXCLUSIVE);
-	database = dlock_database_find(oid);
-	slots = database->slots;
-	database->oid = InvalidOid;
+	database->abandoned = false;
+	dropped = database->dropped;
+	if (dropped)
+	{
+		slots = database->slots;
+		database->oid = InvalidOid;
+	}
 	dlock_database_unlock();
-
-	dlock_space_purge(oid);
-	dlock_slot_release(&slots);
+	if (dropped)
+		dlock_slot_release(&slots);
 }
 
+/* ---- what a committing transaction tells ---- */
+
 /*
- * The database has been dropped: have the launcher forget it.  Should its oid
- * come back before that, the new database does not get its leases.  Cannot
- * fail.
+ * The store of a database, or all of the database, has been dropped: what is in memory
+ * counts no longer, and the worker purges it.  The relation or the database is locked
+ * exclusively.  Cannot fail.
  */
 void
-dlock_database_dropped(Oid oid)
+dlock_database_abandoned(Oid oid, bool dropped)
 {
 	DLockDatabaseShared *database;
 
@@ -199,118 +205,89 @@ dlock_database_dropped(Oid oid)
 	database = dlock_database_find(oid);
 	if (database != NULL)
 	{
-		database->dropped = true;
-		pg_atomic_write_u32(&database->loaded, 0);
+		pg_atomic_write_u32(&database->state, DLOCK_DATABASE_ABSENT);
+		database->dropped |= dropped;
+		database->abandoned = true;
+		pg_atomic_write_u32(&registry->abandoned, 1);
 	}
 	dlock_database_unlock();
-	dlock_flush_wake_launcher();
+	dlock_flush_wake_worker();
 }
 
-/* ---- the launcher, and the reaper of a database ---- */
-
-/* Lower a published time; false if it is not later. */
-static bool
-lower_time(pg_atomic_uint64 *published, DLockTime time)
+/*
+ * The pages of a database's store may be elsewhere from now on: until a backend opens it,
+ * which knows, the worker leaves them alone.  If they do move, the relation or the
+ * database is locked exclusively.
+ */
+void
+dlock_database_moved(Oid oid)
 {
-	uint64		seen = pg_atomic_read_u64(published);
+	DLockDatabaseShared *database;
+	uint32		expected = DLOCK_DATABASE_LOADED;
+
+	dlock_database_lock(LW_SHARED);
+	database = dlock_database_find(oid);
+	if (database != NULL)
+		(void) pg_atomic_compare_exchange_u32(&database->state, &expected, DLOCK_DATABASE_MOVED);
+	dlock_database_unlock();
+}
+
+/* ---- the worker ---- */
+
+/* Lower the time at which the worker looks; false if it is not later. */
+static bool
+lower_wake_at(DLockTime time)
+{
+	uint64		seen = pg_atomic_read_u64(&registry->wake_at);
 
 	while ((uint64) time < seen)
 	{
-		if (pg_atomic_compare_exchange_u64(published, &seen, (uint64) time))
+		if (pg_atomic_compare_exchange_u64(&registry->wake_at, &seen, (uint64) time))
 			return true;
 	}
 	return false;
 }
 
 /*
- * For the launcher: from here on a backend that lowers any time of a database
- * without a reaper wakes it, until it has told by dlock_database_plan_look()
- * when it looks again.
+ * A lease has this deadline: have it seen to no later than that.  May be called
+ * under a partition lock.  Cannot fail.
  */
 void
-dlock_database_begin_look(void)
+dlock_database_note_deadline(DLockTime deadline)
 {
-	(void) pg_atomic_exchange_u64(&registry->look_at, (uint64) DLOCK_TIME_FOREVER);
+	if (lower_wake_at(deadline))
+		dlock_flush_wake_worker();
 }
 
-void
-dlock_database_plan_look(DLockTime next)
-{
-	(void) lower_time(&registry->look_at, next);
-}
-
-/* Say whether a database waits for the reaper of another to leave. */
-void
-dlock_database_set_crowded(bool crowded)
-{
-	pg_atomic_write_u32(&registry->crowded, crowded);
-}
-
+/* May some database be abandoned, since this was last called? */
 bool
-dlock_database_is_crowded(void)
+dlock_database_take_abandoned(void)
 {
-	return pg_atomic_read_u32(&registry->crowded) != 0;
+	return pg_atomic_read_u32(&registry->abandoned) != 0 &&
+		pg_atomic_exchange_u32(&registry->abandoned, 0) != 0;
 }
 
-/* How many databases need a reaper and have none?  The registry lock must not be held. */
-int
-dlock_database_count_waiting(void)
+/* The earliest deadline that was noted since the last sweep, or that was planned. */
+DLockTime
+dlock_database_asked(void)
 {
-	int			count = 0;
-
-	dlock_database_lock(LW_SHARED);
-	for (DLockDatabaseShared *database = NULL; (database = dlock_database_next(database)) != NULL;)
-		count += database->reaper.due_since != 0 && database->reaper.pid == 0;
-	dlock_database_unlock();
-	return count;
-}
-
-/* A time of the database was lowered: wake the process that has to know. */
-static void
-wake_worker(DLockDatabaseShared *database, DLockTime time)
-{
-	Latch	   *latch = *(Latch *volatile *) &database->reaper.latch;
-
-	/*
-	 * A reaper that is about to leave may not see the time.  But it makes the
-	 * launcher look after that.
-	 */
-	if (latch != NULL)
-		SetLatch(latch);
-	else if (lower_time(&registry->look_at, time))
-		dlock_flush_wake_launcher();
+	return (DLockTime) pg_atomic_read_u64(&registry->wake_at);
 }
 
 /*
- * A lease has this deadline: have it seen to no later than that.  May be called
- * under a partition lock.
+ * The worker is about to walk over the leases: from here on each grant of one that ends
+ * before the horizon notes it, whether or not the walk meets it.
  */
 void
-dlock_database_note_deadline(DLockDatabaseShared *database, DLockTime deadline)
+dlock_database_begin_sweep(DLockTime horizon)
 {
-	if (lower_time(&database->reaper.wake_at, deadline))
-		wake_worker(database, deadline);
+	(void) pg_atomic_exchange_u64(&registry->wake_at, (uint64) horizon);
 }
 
-/* Wake the reapers of all databases in which something is due. */
-void
-dlock_database_wake_reapers(void)
+/* Publish when the worker means to wake; returns when it has to. */
+DLockTime
+dlock_database_plan_sweep(DLockTime planned)
 {
-	DLockTime	now = dlock_clock_now();
-
-	dlock_database_lock(LW_SHARED);
-	for (DLockDatabaseShared *database = NULL; (database = dlock_database_next(database)) != NULL;)
-	{
-		if ((DLockTime) pg_atomic_read_u64(&database->reaper.wake_at) <= now)
-			wake_worker(database, now);
-	}
-	dlock_database_unlock();
-}
-
-/* The same for a visit whatever the leases.  Cannot fail. */
-void
-dlock_database_note_visit(DLockDatabaseShared *database, DLockTime deadline)
-{
-	if (lower_time(&database->reaper.visit_at, deadline))
-		wake_worker(database, deadline);
+	(void) lower_wake_at(planned);
+	return Min(planned, dlock_database_asked());
 }

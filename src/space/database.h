@@ -12,7 +12,6 @@
 #define DLOCK_DATABASE_H
 
 #include "port/atomics.h"
-#include "storage/latch.h"
 #include "storage/lwlock.h"
 
 #include "base/stat.h"
@@ -22,39 +21,38 @@
 /* Databases of one server in which leases can be used. */
 #define DLOCK_DATABASE_MAX	1024
 
-/* The database's reaper, as others see it. */
-typedef struct DLockReaperShared
+/* What is in memory of a database. */
+typedef enum DLockDatabaseState
 {
-	/* Protected by the registry lock; latch is also read without. */
-	int			pid;			/* of the reaper; zero if there is none */
-	Latch	   *latch;
-	int			attempts;		/* starts since one has worked */
-	DLockTime	left_at;		/* when the last one left */
-	DLockTime	not_before;		/* the launcher starts none earlier */
-	DLockTime	due_since;		/* since when one is needed; zero if none is */
-
-	/*
-	 * No lease in memory ends earlier, except those that the reaper has in
-	 * its heap.  A backend that grants one with an earlier end lowers it.
-	 */
-	pg_atomic_uint64 wake_at;
-
-	/* When a reaper has to visit the database whatever its leases; likewise. */
-	pg_atomic_uint64 visit_at;
-} DLockReaperShared;
+	DLOCK_DATABASE_ABSENT,		/* nothing that counts */
+	DLOCK_DATABASE_LOADED,		/* its leases, and where their pages are */
+	DLOCK_DATABASE_MOVED		/* its leases; their pages may be elsewhere
+								 * now */
+} DLockDatabaseState;
 
 /* One database.  Lives as long as the server, or until the database is dropped. */
 typedef struct DLockDatabaseShared
 {
-	Oid			oid;			/* or InvalidOid: the place is free; set under
-								 * the registry lock */
-	bool		dropped;		/* protected by the registry lock */
-	pg_atomic_uint32 loaded;	/* 1: the leases are in memory; set under the
-								 * load lock */
-	RelFileLocator locator;		/* of the store; likewise */
+	/* Protected by the registry lock. */
+	Oid			oid;			/* or InvalidOid: the entry is free */
+	bool		dropped;		/* the database is gone */
+	bool		abandoned;		/* what is in memory is to be purged, if
+								 * nothing counts */
+
+	/*
+	 * Set under the load lock; LOADED becomes MOVED at any time, and ABSENT
+	 * when nobody can have the store open.
+	 */
+	pg_atomic_uint32 state;		/* a DLockDatabaseState */
+	Oid			store;			/* the relation */
+	RelFileLocator locator;		/* and its pages */
+
+	/* Read and written by the worker only. */
+	DLockTime	retry_at;		/* not to be cleaned up before that */
+	int			failures;		/* errors in a row */
+
 	DLockSlotShared slots;
 	DLockTokenShared tokens;
-	DLockReaperShared reaper;
 	DLockStatShared stats;
 } DLockDatabaseShared;
 
@@ -62,7 +60,8 @@ typedef struct DLockDatabaseShared
 typedef struct DLockDatabase
 {
 	DLockDatabaseShared *shared;
-	Relation	rel;			/* the store, locked */
+	Relation	rel;			/* the store, locked; or NULL */
+	RelFileLocator locator;		/* of its pages, if they can be changed */
 	Oid			sequence;		/* of the tokens */
 } DLockDatabase;
 
@@ -74,18 +73,15 @@ extern void dlock_database_unlock(void);
 extern DLockDatabaseShared *dlock_database_find(Oid oid);
 extern DLockDatabaseShared *dlock_database_attach(Oid oid);
 extern DLockDatabaseShared *dlock_database_next(DLockDatabaseShared *database);
-extern void dlock_database_forget(Oid oid);
+extern void dlock_database_settle(DLockDatabaseShared *database);
 
-extern void dlock_database_dropped(Oid oid);
+extern void dlock_database_abandoned(Oid oid, bool dropped);
+extern void dlock_database_moved(Oid oid);
 
-extern void dlock_database_begin_look(void);
-extern void dlock_database_plan_look(DLockTime next);
-extern void dlock_database_set_crowded(bool crowded);
-extern bool dlock_database_is_crowded(void);
-extern int	dlock_database_count_waiting(void);
-extern void dlock_database_note_deadline(DLockDatabaseShared *database,
-										 DLockTime deadline);
-extern void dlock_database_wake_reapers(void);
-extern void dlock_database_note_visit(DLockDatabaseShared *database, DLockTime deadline);
+extern void dlock_database_note_deadline(DLockTime deadline);
+extern bool dlock_database_take_abandoned(void);
+extern DLockTime dlock_database_asked(void);
+extern void dlock_database_begin_sweep(DLockTime horizon);
+extern DLockTime dlock_database_plan_sweep(DLockTime planned);
 
 #endif							/* DLOCK_DATABASE_H */

@@ -540,7 +540,7 @@ dlock_holder_is_unknown(const DLockSpaceLease *lease)
 	return dlock_holder_vouched_until(lease) == DLOCK_SPACE_UNKNOWN;
 }
 
-/* When a reaper has something to do about a lease: end it, or write it. */
+/* When the worker has something to do about a lease: end it, or write it. */
 DLockTime
 dlock_holder_due_at(const DLockSpaceLease *lease)
 {

@@ -502,8 +502,7 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *old
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);
-	if (entry->database == MyDatabaseId)
-		dlock_stat_count_lease(1);
+	dlock_stat_count_lease(1);
 }
 
 /*
@@ -721,8 +720,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (lease->kind == DLOCK_SPACE_HELD)
 	{
-		if (entry->database == MyDatabaseId)
-			dlock_stat_count_lease(-1);
+		dlock_stat_count_lease(-1);
 		dlock_holder_remove(lease);
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		drop_mode(entry, (DLockMode) lease->mode);

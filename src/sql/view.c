@@ -455,7 +455,7 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 
 		dlock_session_open(&db);
 		counts = dlock_stat_read(&db.shared->stats, &since);
-		lag = pg_atomic_read_u64(&db.shared->stats.reaper_lag);
+		lag = pg_atomic_read_u64(&db.shared->stats.cleanup_lag);
 		used = dlock_memory_used();
 		limit = dlock_memory_limit();
 		dlock_session_close(&db);
@@ -574,7 +574,6 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 		.first_wait = DLOCK_TIME_FOREVER
 	};
 	DLockToken	epoch = DLOCK_TOKEN_NONE;
-	int			waiting = 0;
 	DLockValueRow row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -589,7 +588,6 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 		count_waiters(&count, db.shared->oid);
 		epoch = dlock_token_epoch(&db.shared->tokens);
 		dlock_session_close(&db);
-		waiting = dlock_database_count_waiting();
 	}
 	else
 		visit_pages(count_page_lease, &count);
@@ -603,7 +601,6 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 	dlock_value_add(&row, count.waiters > 0,
 					dlock_value_of_span(Max(0, dlock_clock_now() - count.first_wait)));
 	dlock_value_add(&row, epoch != DLOCK_TOKEN_NONE, Int64GetDatum(epoch));
-	dlock_value_add(&row, memory, Int32GetDatum(waiting));
 	dlock_value_put(&row, fcinfo);
 	return (Datum) 0;
 }

@@ -34,7 +34,7 @@
 #include "base/error.h"
 #include "store/am.h"
 
-DLockAmCreatedHook dlock_am_created_hook = NULL;
+DLockAmMovedHook dlock_am_moved_hook = NULL;
 
 /* ---- scans: no rows ---- */
 
@@ -271,9 +271,6 @@ relation_set_new_filelocator(Relation rel, const RelFileLocator *newrlocator,
 	*minmulti = ReadNextMultiXactId();
 	srel = RelationCreateStorage(*newrlocator, persistence, true);
 	smgrclose(srel);
-
-	if (dlock_am_created_hook != NULL)
-		dlock_am_created_hook();
 }
 
 static void
@@ -282,14 +279,22 @@ relation_nontransactional_truncate(Relation rel)
 	refuse(gettext_noop("cannot truncate table \"%s\""), rel);
 }
 
+/* Tell that the blocks move, and write them out: no page gets dirty again. */
+static void
+begin_move(Relation rel)
+{
+	if (dlock_am_moved_hook != NULL)
+		dlock_am_moved_hook();
+	FlushRelationBuffers(rel);
+}
+
 /* SET TABLESPACE: move the blocks as they are. */
 static void
 relation_copy_data(Relation rel, const RelFileLocator *newrlocator)
 {
 	SMgrRelation dst;
 
-	/* The caller holds AccessExclusiveLock, so no page gets dirty again. */
-	FlushRelationBuffers(rel);
+	begin_move(rel);
 	dst = RelationCreateStorage(*newrlocator, rel->rd_rel->relpersistence, true);
 	RelationCopyStorage(RelationGetSmgr(rel), dst, MAIN_FORKNUM,
 						rel->rd_rel->relpersistence);
@@ -305,7 +310,7 @@ relation_copy_for_cluster(Relation OldTable, Relation NewTable, Relation OldInde
 						  double *num_tuples, double *tups_vacuumed,
 						  double *tups_recently_dead)
 {
-	FlushRelationBuffers(OldTable);
+	begin_move(OldTable);
 	RelationCopyStorage(RelationGetSmgr(OldTable), RelationGetSmgr(NewTable),
 						MAIN_FORKNUM, NewTable->rd_rel->relpersistence);
 	*xid_cutoff = ReadNextTransactionId();

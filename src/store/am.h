@@ -13,10 +13,13 @@
 
 #include "base/compat.h"
 
-/* Called when a relation of this access method gets storage. */
-typedef void (*DLockAmCreatedHook) (void);
+/*
+ * Called when a relation of this access method is about to get other storage, under
+ * AccessExclusiveLock.
+ */
+typedef void (*DLockAmMovedHook) (void);
 
-extern DLockAmCreatedHook dlock_am_created_hook;
+extern DLockAmMovedHook dlock_am_moved_hook;
 
 extern const TableAmRoutine *dlock_am_routine(void);
 

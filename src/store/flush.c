@@ -11,9 +11,9 @@
  *	  The server has XLogSetAsyncXactLSN() for that.  Called for every record, it
  *	  wakes the WAL writer for almost every record, which costs more than
  *	  everything else a lease does.  Here the first backend that leaves a record
- *	  unflushed sets a mark and wakes the launcher (worker/launcher.c); other
- *	  backends see the mark and only advance the LSN.  The launcher flushes up to
- *	  that LSN after a nap.  If the launcher is missing or stopped, a backend that
+ *	  unflushed sets a mark and wakes the worker (worker/worker.c); other
+ *	  backends see the mark and only advance the LSN.  The worker flushes up to
+ *	  that LSN after a nap.  If the worker is missing or stopped, a backend that
  *	  finds the mark too old calls XLogSetAsyncXactLSN().
  *
  *	  What sessions have waited for is remembered, by the level of synchronous_commit
@@ -23,7 +23,7 @@
  *	  becomes of the standbys or of their names.
  *
  *	  All state is in atomics.  A backend advances the LSN before it looks at the
- *	  mark, and the launcher clears the mark before it reads the LSN, so no record
+ *	  mark, and the worker clears the mark before it reads the LSN, so no record
  *	  is missed.
  *
  * IDENTIFICATION
@@ -53,7 +53,7 @@ typedef struct DLockFlushShared
 {
 	pg_atomic_uint64 lsn;		/* end of the last record left unflushed */
 	pg_atomic_uint64 since;		/* the mark: when the first was left; or 0 */
-	Latch	   *volatile launcher;	/* its latch; set by itself */
+	Latch	   *volatile worker;	/* its latch; set by itself */
 
 	/* By synchronous_commit: up to where records are confirmed; grows only. */
 	pg_atomic_uint64 confirmed[SYNCHRONOUS_COMMIT_REMOTE_APPLY + 1];
@@ -81,7 +81,7 @@ dlock_flush_startup(void)
 	{
 		pg_atomic_init_u64(&flush->lsn, 0);
 		pg_atomic_init_u64(&flush->since, 0);
-		flush->launcher = NULL;
+		flush->worker = NULL;
 		for (int level = 0; level < lengthof(flush->confirmed); level++)
 			pg_atomic_init_u64(&flush->confirmed[level], 0);
 	}
@@ -226,9 +226,9 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 	since = pg_atomic_read_u64(&flush->since);
 	if (since == 0)
 	{
-		/* The mark comes first: a starting launcher names its latch first. */
+		/* The mark comes first: a starting worker names its latch first. */
 		if (pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now))
-			dlock_flush_wake_launcher();
+			dlock_flush_wake_worker();
 	}
 	else if (now - (DLockTime) since >
 			 (DLockTime) WalWriterDelay * 1000 * OVERLOOKED_FACTOR &&
@@ -236,31 +236,32 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 		XLogSetAsyncXactLSN(lsn);
 }
 
-/* Name the latch of the launcher, which calls dlock_flush_pending(); NULL when it ends. */
+/* Name the latch of the worker, which calls dlock_flush_pending(); NULL when it ends. */
 void
-dlock_flush_set_launcher(Latch *latch)
+dlock_flush_set_worker(Latch *latch)
 {
-	flush->launcher = latch;
+	flush->worker = latch;
 	pg_memory_barrier();		/* before it reads what it is woken for */
 }
 
-/* Wake the launcher, if there is one, for whatever is new to it.  Cannot fail. */
+/* Wake the worker, if there is one, for whatever is new to it.  Cannot fail. */
 void
-dlock_flush_wake_launcher(void)
+dlock_flush_wake_worker(void)
 {
 	/* A latch is never unmapped; a stale one does no harm. */
-	Latch	   *latch = flush->launcher;
+	Latch	   *latch = flush->worker;
 
 	if (latch != NULL)
 		SetLatch(latch);
 }
 
 /*
- * Flush records that have waited for wal_writer_delay.  Returns when to call this
- * again; DLOCK_TIME_FOREVER: when the latch is set.
+ * Flush records that have waited for wal_writer_delay; if the worker is busy, leave
+ * that to the WAL writer.  Returns when to call this again; DLOCK_TIME_FOREVER: when the
+ * latch is set.
  */
 DLockTime
-dlock_flush_pending(DLockTime now)
+dlock_flush_pending(DLockTime now, bool busy)
 {
 	DLockTime	since = (DLockTime) pg_atomic_read_u64(&flush->since);
 	DLockTime	due = since + (DLockTime) WalWriterDelay * 1000;
@@ -270,6 +271,9 @@ dlock_flush_pending(DLockTime now)
 	if (now < due)
 		return due;
 	(void) pg_atomic_exchange_u64(&flush->since, 0);
-	XLogFlush(pg_atomic_read_u64(&flush->lsn));
+	if (busy)
+		XLogSetAsyncXactLSN(pg_atomic_read_u64(&flush->lsn));
+	else
+		XLogFlush(pg_atomic_read_u64(&flush->lsn));
 	return DLOCK_TIME_FOREVER;
 }

@@ -328,12 +328,36 @@ dlock_store_unlock_sequence(Buffer buffer)
  * InvalidBuffer otherwise.  Does not wait; may be called under a partition lock.
  */
 Buffer
-dlock_store_pin_cached(Relation rel, DLockSlot slot, Buffer hint)
+dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot, Buffer hint)
 {
 	if (BufferIsValid(hint) &&
-		ReadRecentBuffer(rel->rd_locator, MAIN_FORKNUM, dlock_slot_block(slot), hint))
+		ReadRecentBuffer(*locator, MAIN_FORKNUM, dlock_slot_block(slot), hint))
 		return hint;
 	return InvalidBuffer;
+}
+
+/*
+ * Pin the page of a slot of any database, whose store is locked.  May wait.  Throws XX001
+ * if it is no page of slots of this incarnation: the locator is stale, or it is damaged.
+ */
+Buffer
+dlock_store_pin_by_locator(const RelFileLocator *locator, DLockSlot slot, uint64 incarnation)
+{
+	BlockNumber block = dlock_slot_block(slot);
+	Buffer		buffer = ReadBufferWithoutRelcache(*locator, MAIN_FORKNUM, block,
+												   RBM_NORMAL, NULL, true);
+	int			slot_class;
+	DLockPageKind kind;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	kind = dlock_page_kind(BufferGetPage(buffer), incarnation, &slot_class);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if (kind != DLOCK_PAGE_SLOTS)
+	{
+		ReleaseBuffer(buffer);
+		report_damage(block, "It is not a page of slots of this store.");
+	}
+	return buffer;
 }
 
 /*

@@ -49,7 +49,9 @@ extern XLogRecPtr dlock_store_set_sequence(Relation sequence, Buffer buffer, DLo
 extern void dlock_store_unlock_sequence(Buffer buffer);
 
 /* slots */
-extern Buffer dlock_store_pin_cached(Relation rel, DLockSlot slot, Buffer hint);
+extern Buffer dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot, Buffer hint);
+extern Buffer dlock_store_pin_by_locator(const RelFileLocator *locator, DLockSlot slot,
+										 uint64 incarnation);
 extern XLogRecPtr dlock_store_write(Buffer buffer, DLockSlot slot,
 									const DLockLeaseValue *lease);
 extern XLogRecPtr dlock_store_erase(Buffer buffer, DLockSlot slot);

@@ -18,7 +18,7 @@
  *	  token from the second half of the block is told that tokens are missing.
  *	  It releases its locks, having changed nothing, reserves the next block
  *	  without a flush, and tries again.  The next commit or grant of any backend
- *	  flushes the record, or the launcher does after wal_writer_delay
+ *	  flushes the record, or the worker does after wal_writer_delay
  *	  (dlock_flush_later).  A backend that finds the block used up goes on with
  *	  the pending one, and flushes the record itself if that has not happened
  *	  yet.  Half a block lasts half a second at 60 000 grants a second.

@@ -3,26 +3,21 @@
 # The groups that measure latencies, by the program in probe/.  To be sourced by
 # measure.
 
-# Do there have to be no reapers at the moment?
-reapers_paused=no
+# The worker that is stopped at the moment.
+worker_paused=
 
-# Do without reapers, and wait until those that are there have left.
-reapers_pause() {
-	local attempt
-	reapers_paused=yes
-	server_sql main -c "ALTER SYSTEM SET dlock.max_reapers = 0" -c "SELECT pg_reload_conf()" >/dev/null
-	for ((attempt = 0; attempt < 100; attempt++)); do
-		sleep 0.1
-		[ "$(server_sql main -c "SELECT current_setting('dlock.max_reapers') = '0' AND NOT EXISTS (
-		                         SELECT FROM pg_stat_activity WHERE backend_type = 'dlock reaper')")" != t ] || return 0
-	done
-	die "the reapers do not leave"
+# Do without the worker, which is stopped in its sleep.
+worker_pause() {
+	worker_paused=$(server_sql main -c "SELECT pid FROM pg_stat_activity
+	                                     WHERE backend_type = 'dlock worker' AND wait_event IS NOT NULL")
+	[ -n "$worker_paused" ] || die "the worker is not asleep"
+	kill -STOP "$worker_paused"
 }
 
-reapers_resume() {
-	[ "$reapers_paused" = yes ] || return 0
-	reapers_paused=no
-	server_sql main -c "ALTER SYSTEM RESET dlock.max_reapers" -c "SELECT pg_reload_conf()" >/dev/null
+worker_resume() {
+	[ -n "$worker_paused" ] || return 0
+	kill -CONT "$worker_paused"
+	worker_paused=
 }
 
 # run_probe SERVER SYNC MEASUREMENT CLIENTS LOG
@@ -67,9 +62,9 @@ measure_latency() {
 	local round=$1 count=$2 name=$3 server=$5 sync=$6 measurement=$7
 	local log=$place/log/$name.$count.$round status=0 before
 	before=$(stat -c %s "$place/latency.tsv")
-	[ "$measurement" != takeover_alone ] || reapers_pause
+	[ "$measurement" != takeover_alone ] || worker_pause
 	run_latency "$server" "$sync" "${measurement%_alone}" "$count" "$log" || status=$?
-	reapers_resume
+	worker_resume
 	if [ $status != 0 ]; then
 		problem "$name, $count clients, round $round: $(head -n 1 "$log.err")"
 		! is_peer "$server" || return 0

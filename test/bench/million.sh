@@ -108,7 +108,7 @@ measure_millions() {
 }
 
 # The first call after a restart, by a session that has to load the leases: no
-# worker can be faster, for there is a place for the launcher only.
+# worker can be faster, for it does not load them.
 million_load() {
 	local round answer load again
 	million_load_ms=()

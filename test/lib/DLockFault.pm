@@ -28,8 +28,10 @@ sub start_fault_node
 {
 	my ($name, %params) = @_;
 	plan skip_all => 'only test/run compiles the library with fault points' if ($ENV{DLOCK_FAULTS} // 'no') eq 'no';
+	$params{conf} = "dlock_test.worker = on\n" . ($params{conf} // '');
 	my $node = init_node($name, %params);
 
+	$node->{dlock_faults} = 1;
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION dlock');
 	define_faults($node, 'postgres');
@@ -41,7 +43,7 @@ sub still_worker
 {
 	my ($node) = @_;
 
-	pause_reapers($node);
+	pause_worker($node);
 	return;
 }
 

@@ -21,7 +21,7 @@ use Time::HiRes qw(clock_gettime usleep CLOCK_MONOTONIC);
 our @EXPORT = qw(
   init_node start_node preload_conf path_conf is_staged
   crash_node kill_server_process wait_for_reinit child_pids wait_gone process_stat sleeps
-  wait_for_reaper wait_for_no_reaper pause_reapers resume_reapers worker_pid stop_asleep
+  pause_worker resume_worker worker_pid stop_asleep
   sqlstate_is error_fields log_is_clean timed_query mono_now wait_until
   flush_wal
   percentile seed_random
@@ -264,63 +264,48 @@ sub flush_wal
 # Background workers
 # ---------------------------------------------------------------------------
 
-# Something must be due in the database, or become due.
-sub wait_for_reaper
-{
-	my ($node, $dbname) = @_;
-
-	$node->poll_query_until('postgres',
-		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'dlock reaper' AND datname = '$dbname'"
-	) or croak "timed out waiting for the reaper of $dbname";
-	return;
-}
-
-sub wait_for_no_reaper
-{
-	my ($node, $dbname) = @_;
-
-	$node->poll_query_until('postgres',
-		"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'dlock reaper' AND datname = '$dbname'"
-	) or croak "timed out waiting for the reaper of $dbname to leave";
-	return;
-}
-
-# Do without reapers, in all databases, from now on.
-sub pause_reapers
+# Do without the worker from now on; until the server stops, unless it has fault points.
+sub pause_worker
 {
 	my ($node) = @_;
 
-	$node->safe_psql('postgres', 'ALTER SYSTEM SET dlock.max_reapers = 0');
+	if (!$node->{dlock_faults})
+	{
+		stop_asleep($node, worker_pid($node));
+		return;
+	}
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET dlock_test.worker = off');
 	$node->reload;
 	$node->poll_query_until('postgres',
-		"SELECT current_setting('dlock.max_reapers') = '0' AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'dlock reaper')"
-	) or croak 'timed out waiting for the reapers to leave';
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'dlock worker' AND state = 'disabled'")
+	  or croak 'timed out waiting for the worker to be off';
 	return;
 }
 
-# And have them again.
-sub resume_reapers
+# And have it again.
+sub resume_worker
 {
 	my ($node) = @_;
 
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET dlock.max_reapers');
+	if (!$node->{dlock_faults})
+	{
+		kill 'CONT', worker_pid($node);
+		return;
+	}
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET dlock_test.worker = on');
 	$node->reload;
 	return;
 }
 
-# Process id of the launcher, or of the reaper of a database.  A launcher may only be
-# starting, and is waited for; for a reaper that is not there the answer is empty.
+# Process id of the worker, which may only be starting, and is waited for.
 sub worker_pid
 {
-	my ($node, $type, $dbname) = @_;
-	my $of = defined $dbname ? "datname = '$dbname'" : 'datname IS NULL';
+	my ($node) = @_;
+	my $pid;
 
-	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'dlock launcher'")
-	  or croak 'timed out waiting for the launcher'
-	  if $type eq 'launcher';
-	return $node->safe_psql('postgres',
-		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock $type' AND $of"
-	);
+	wait_until(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'dlock worker'") })
+	  or croak 'timed out waiting for the worker';
+	return $pid;
 }
 
 # Stop background workers in their sleep.  One that is stopped at work may hold

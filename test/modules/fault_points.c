@@ -33,6 +33,7 @@
 #include "storage/pmsignal.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
+#include "utils/guc.h"
 
 #include "base/compat.h"
 #include "base/fault.h"
@@ -246,6 +247,25 @@ dlock_fault_fails(const char *name)
 	uint32		serial;
 
 	return CritSectionCount == 0 && pass(name, DLOCK_FAULT_KIND_ERROR, &serial) != NULL;
+}
+
+/*
+ * Has a test switched something off, by a setting like "dlock_test.worker = off"?  The
+ * process shows it as its state.
+ */
+bool
+dlock_fault_is_off(const char *name)
+{
+	char		setting[DLOCK_FAULT_NAME + 16];
+	const char *value;
+	bool		is_off;
+
+	snprintf(setting, sizeof(setting), "dlock_test.%s", name);
+	value = GetConfigOption(setting, true, false);
+	is_off = value != NULL && strcmp(value, "off") == 0;
+
+	pgstat_report_activity(is_off ? STATE_DISABLED : STATE_IDLE, NULL);
+	return is_off;
 }
 
 /* Stop here, or throw. */

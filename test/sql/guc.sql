@@ -41,7 +41,6 @@ SELECT ttl FROM dlock_leases WHERE name = 'guc-2';
 -- for whom and when
 \set VERBOSITY sqlstate
 SET dlock.max_memory = '1GB';
-SET dlock.reap_interval = '1s';
 SET dlock.max_clock_skew = '1s';
 CREATE ROLE regress_dlock_guc;
 SET ROLE regress_dlock_guc;

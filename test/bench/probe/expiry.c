@@ -12,7 +12,7 @@
  *	  process that has nothing to do with dlock kept a processor busy: the
  *	  removal does that, too, and where processors are few they notice.
  *
- *	  The removal is the work of the database's reaper, and pg_stat_activity
+ *	  The removal is the work of the worker, and pg_stat_activity
  *	  says since when this has had nothing to do.  That it has done what it is
  *	  there for is checked in the end.
  *
@@ -35,7 +35,7 @@
 /* In the end of it a processor is kept busy, from and until so long before. */
 #define BUSY_FROM		(SEC + SEC / 4)
 #define BUSY_UNTIL		(SEC / 4)
-/* How often the reaper is looked at, and how often it must have been idle. */
+/* How often the worker is looked at, and how often it must have been idle. */
 #define LOOK_INTERVAL	(10 * MSEC)
 #define IDLE_LOOKS		4
 /* When to give up. */
@@ -54,7 +54,7 @@ typedef struct Expiry
 	Session		filler;			/* acquires the leases that expire */
 	Session    *others;
 	bool	   *holds;			/* which of them have a lock */
-	Session		watcher;		/* looks at the reaper */
+	Session		watcher;		/* looks at the worker */
 	Sample	   *samples;
 	int			count;
 	int			room;
@@ -225,9 +225,9 @@ keep_busy(Expiry *expiry)
 	}
 }
 
-/* ---- the reaper ---- */
+/* ---- the worker ---- */
 
-/* Act on what is known of the reaper, and look again when it is time. */
+/* Act on what is known of the worker, and look again when it is time. */
 static void
 watch(Expiry *expiry, Time now)
 {
@@ -258,7 +258,7 @@ open_watcher(Expiry *expiry)
 
 	snprintf(sql, sizeof(sql),
 			 "SELECT (extract(epoch FROM state_change) * 1000000)::bigint FROM pg_stat_activity"
-			 " WHERE backend_type = 'dlock reaper' AND datname = current_database()"
+			 " WHERE backend_type = 'dlock worker'"
 			 " AND state = 'idle' AND wait_event IS NOT NULL"
 			 " AND state_change >= to_timestamp(%.6f)",
 			 (double) (expiry->deadline + expiry->wall_ahead) / SEC);

@@ -600,7 +600,7 @@ end:
 	:: d_step { CAN_STOP(2) -> stopped = 2 }
 	fi;
 quiet:
-	/* The reaper comes once; what it does the others would do, too. */
+	/* The worker comes once; what it does the others would do, too. */
 	do
 	:: atomic { timeout && UNREAPED(0) -> d_step { reap(0) } }
 	:: atomic { timeout && UNREAPED(1) -> d_step { reap(1) } }

@@ -30,7 +30,6 @@ seed_random();
 # The sessions may fill a log; what it shows below are background processes.
 my $node = start_node('main', conf => <<'EOC');
 dlock.max_memory = 1MB
-dlock.reap_interval = 1s
 max_prepared_transactions = 5
 deadlock_timeout = 50ms
 log_min_messages = error

@@ -31,7 +31,7 @@ my $ttl = 50_000;
 my $slack = 50;    # real time passes, too
 my $db = 'postgres';
 my $time = 0;    # of the server's monotonic clock, added by us
-my $node = init_node('main', conf => "dlock.reap_interval = 100ms\n");
+my $node = init_node('main', conf => "");
 
 sub start
 {
@@ -246,7 +246,7 @@ sub event
 		sub {
 			my %slots = store_slots($node, $db);
 			return sum0(map { $_->{count} } values %slots) == $session->query_safe('SELECT count(*) FROM dlock_leases');
-		}) or die 'timed out waiting for the reaper';
+		}) or die 'timed out waiting for the worker';
 	flush_wal($node, $db);
 	crash_node($node);
 	$session->kill_client;

@@ -32,7 +32,6 @@ my $unit = 5000;
 my $node = init_node('main', conf => <<'EOC');
 dlock.default_ttl = 25000s
 dlock.max_ttl = 10d
-dlock.reap_interval = 10ms
 deadlock_timeout = 50ms
 synchronous_commit = off
 EOC
@@ -43,7 +42,7 @@ my $db = 'postgres';
 }
 $node->safe_psql($db, 'CREATE EXTENSION dlock');
 
-my $launcher = worker_pid($node, 'launcher');
+my $worker = worker_pid($node);
 my $boottime = 0;
 my ($model, $session, @sessions, @history, %seen);
 my $latest = 0;
@@ -93,7 +92,7 @@ sub word_of
 }
 
 # Have all processes that wait looked whether they can be granted what they were called for?
-# The reaper calls them, too, as long as it has something to remove.
+# The worker calls them, too, as long as it has something to erase.
 sub all_have_looked
 {
 	my @pids = map { $_->{pid} } grep { $_->{pending} } @sessions;
@@ -103,7 +102,7 @@ sub all_have_looked
 	return 0 if $session->query_safe('SELECT expired FROM dlock_state') != 0 || $session->{stderr} ne '';
 	return $asleep->()
 	  && $session->query_safe("SELECT count(*) FROM pg_stat_activity WHERE (pid IN (" . join(',', @pids)
-		  . ") OR backend_type = 'dlock reaper') AND wait_event_type IS DISTINCT FROM 'Extension'") == 0
+		  . ") OR backend_type = 'dlock worker') AND wait_event_type IS DISTINCT FROM 'Extension'") == 0
 	  && $asleep->();
 }
 
@@ -118,9 +117,8 @@ sub advance
 	$model->advance($seconds);
 	fake_clock_set($control, boottime => $boottime);
 
-	# The launcher sleeps by the clock as it was.  If there is no reaper just now, which
-	# would look again at once, it has to call one.
-	kill 'USR1', $launcher;
+	# The worker sleeps by the clock as it was.
+	kill 'USR1', $worker;
 	return;
 }
 

@@ -37,7 +37,6 @@ my $node = start_node('main', conf => <<'EOC');
 dlock.max_ttl = 5s
 dlock.default_ttl = 2s
 dlock.max_memory = 4MB
-dlock.reap_interval = 1s
 max_connections = 40
 deadlock_timeout = 100ms
 autovacuum = on
@@ -89,10 +88,8 @@ my @measures = (
 	[ 'the catalog, bytes', 's', 512 * $kilobyte ],
 	[ 'files of relations', 's', 20 ],
 	[ 'WAL of a grant and its release, bytes', 's', 8 ],
-	[ 'launcher: private memory, bytes', 's', 256 * $kilobyte ],
-	[ 'launcher: open files', 's', 2 ],
-	[ 'reaper: private memory, bytes', 's', 256 * $kilobyte ],
-	[ 'reaper: open files', 's', 4 ],
+	[ 'worker: private memory, bytes', 's', 256 * $kilobyte ],
+	[ 'worker: open files', 's', 4 ],
 	[ 'postmaster: private memory, bytes', 's', 256 * $kilobyte ],
 	[ 'postmaster: open files', 's', 2 ],
 	[ 'session: memory contexts, bytes', 'rounds', 128 * $kilobyte, 'contexts' ],
@@ -236,14 +233,14 @@ my %fault = (
 	'stop backend' => sub { stop_for_a_moment(victim("'soak', 'steady'")) },
 	'stop client' => sub { stop_for_a_moment(client()) },
 	'kill client' => sub { my $pid = client(); kill 'KILL', $pid if $pid; },
-	'end reaper' => sub {
-		$node->safe_psql($db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'dlock reaper'");
+	'end worker' => sub {
+		$node->safe_psql($db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'dlock worker'");
 	},
 	'kill backend' => \&kill_backend,
 	'crash' => sub { crash_node($node); $node->start; },
 	'restart' => sub { $node->stop(rand() < 0.5 ? 'fast' : 'immediate'); $node->start; },);
 my @small = ('cancel', 'cancel', 'terminate', 'stop backend', 'stop client', 'kill client');
-my @large = ('kill backend', 'crash', 'end reaper', 'restart');
+my @large = ('kill backend', 'crash', 'end worker', 'restart');
 
 # Large faults, which end all processes, come in the first half only, so that the
 # second tells what grows in a process.
@@ -322,7 +319,7 @@ ok(wait_until(sub { $node->safe_psql($db, 'SELECT leases FROM dlock_stats') eq '
   or diag $node->safe_psql($db, 'SELECT name, state, bind, expires_at FROM dlock_leases');
 
 # The directory of slots is made of cells as leases are, of 232 bytes: one for nine pages, and three nodes.  And the
-# reaper keeps one (src/space/slot.c, src/space/memory.c).
+# worker keeps one (src/space/slot.c, src/space/memory.c).
 my ($cells, $pages) = split /\|/, $node->safe_psql($db, "SELECT memory_used / 232, pg_relation_size('dlock_store') / 8192 FROM dlock_stats");
 cmp_ok($cells, '<=', int(($pages + 8) / 9) + 3 + 1, 'no memory, but for the directory of slots');
 is(scalar keys %{ { store_slots($node, $db) } }, 0, 'and no record on a page');

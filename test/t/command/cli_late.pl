@@ -17,7 +17,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_fault_node('main', conf => "listen_addresses = 'localhost'\ndlock.max_reapers = 0\n");
+my $node = start_fault_node('main', conf => "listen_addresses = 'localhost'\ndlock_test.worker = off\n");
 my $db = 'postgres';
 use_server($node);
 my $ctl = DLockSession->new($node, $db, name => 'control');

@@ -19,7 +19,6 @@ use Test::More;
 my $node = start_node('main', conf => <<'EOC');
 wal_writer_delay = 10s
 deadlock_timeout = 1h
-dlock.reap_interval = 1h
 EOC
 my $db = 'postgres';
 
@@ -83,7 +82,7 @@ my @dead = qw(handoff below/b wait/b onto intent/b unit1 convert);
 my %token;
 
 know_pages(@s);
-pause_reapers($node);
+pause_worker($node);
 my $converted;
 {
 	my $hold = sub {

@@ -17,7 +17,7 @@ use Test::More;
 use constant PAGE => 8192;
 
 my $db = 'postgres';
-my $node = start_node('main', conf => 'dlock.max_reapers = 0');
+my $node = start_node('main');
 my $held = $node->safe_psql($db, "SELECT dlock_acquire('held', 'alice', '1 h', payload => '{\"a\": 1}')");
 my $file = $node->data_dir . '/' . $node->safe_psql($db, "SELECT pg_relation_filepath('dlock_store')");
 

@@ -18,7 +18,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_fault_node('main', conf => "dlock.max_reapers = 0\ndlock.max_memory = 1MB\ndlock.log_expirations = on");
+my $node = start_fault_node('main', conf => "dlock_test.worker = off\ndlock.max_memory = 1MB\ndlock.log_expirations = on");
 my $db = 'postgres';
 my ($ctl, $a);
 
@@ -222,28 +222,36 @@ foreach my $points ('*', 'ReadBuffer*')
 	sound($ctl, 'ended by force');
 }
 
-# A reaper that fails in the middle is started again, and in the end all has been removed.
+# The worker that fails in the middle tries again later, and in the end all has been erased.
 {
 	my $left = "SELECT count(*) FROM dlock_leases WHERE owner = 'load'";
 
-	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1');
-	fail_at($ctl, 0, 'reap', 5);
-	$ctl->query_safe("SELECT dlock_acquire('reap' || i, 'reap', '1 ms') FROM generate_series(1, 20) i");
-	$node->reload;
-	ok(wait_until(sub { faults_hit($ctl, 'reap') != 0 }), 'reaper: it fails');
-	go($ctl, 'reap');
-	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 23 }), 'reaper: all is removed in the end');
-	is($ctl->query_safe($left), 23, 'reaper: and nothing else');
-	sound($ctl, 'reaper');
+	my $pid = worker_pid($node);
+
+	foreach my $point (qw(worker_lock worker_erase log_expired ReadBufferWithoutRelcache worker_erased interrupt))
+	{
+		pause_worker($node);
+		fail_at($ctl, $pid, 'ReadRecentBuffer') if $point =~ /Relcache/;
+		fail_at($ctl, $pid, $point, $point =~ /_erase$/ ? 5 : 1);
+		$ctl->query_safe("SELECT dlock_acquire('erase' || i, 'erase', '1 ms') FROM generate_series(1, 20) i");
+		resume_worker($node);
+		ok(wait_until(sub { faults_hit($ctl, $point) != 0 }), "worker: it fails at $point");
+		go_all($ctl);
+		ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 23 }), "worker: all is erased after $point");
+		is($ctl->query_safe($left), 23, "worker: and nothing else after $point");
+		is(worker_pid($node), $pid, "worker: it goes on after $point") if $point ne 'interrupt';
+		sound($ctl, "worker: $point");
+	}
 }
 
 # A server has room for so many databases that no test fills it.
 $node->safe_psql($db, 'CREATE DATABASE another');
 fail_at($ctl, 0, 'databases');
-my %error = sqlstate_is($node, 'another', 'CREATE EXTENSION dlock', '53400', 'databases: too many');
+$node->safe_psql('another', 'CREATE EXTENSION dlock');
+my %error = sqlstate_is($node, 'another', "SELECT dlock_acquire('x', 'a', '1 h')", '53400', 'databases: too many');
 like($error{message}, qr/in too many databases/, 'databases: the message');
 go($ctl, 'databases');
-is($node->psql('another', 'CREATE EXTENSION dlock'), 0, 'databases: there is room');
+is($node->safe_psql('another', 'SELECT count(*) FROM dlock_leases'), 0, 'databases: there is room');
 
 # In a new store the directory of the pages is made bit by bit, and memory may be full at each.
 {

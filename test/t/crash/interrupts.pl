@@ -132,7 +132,7 @@ my ($held, $on_disk);
 # The view may leave something out, with a warning.
 wait_until(sub { $held = $killer->query_safe($view); return $killer->{stderr} eq '' });
 
-# What a statement was granted that was cut off is undone in memory; the reaper
+# What a statement was granted that was cut off is undone in memory; the worker
 # erases it.
 wait_until(
 	sub {

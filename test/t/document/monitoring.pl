@@ -18,7 +18,6 @@ use Test::More;
 
 my $node = start_node('main', allows_streaming => 1, conf => <<'EOC');
 log_min_messages = log
-dlock.max_reapers = 0
 EOC
 my $db = 'postgres';
 $node->safe_psql($db, <<'EOS');
@@ -32,6 +31,7 @@ my $waiter = DLockSession->new($node, $db);
 my $stranger = DLockSession->new($node, $db, user => 'stranger');
 my $monitor = DLockSession->new($node, $db, user => 'monitor');
 use_server($node);
+pause_worker($node);
 
 sub state_of
 {
@@ -59,12 +59,11 @@ sub set
 		  . "dlock_acquire('closed', 'alice', '1 h', min_hold => '1 h'), dlock_release('closed', 'alice')");
 	is(state_of('held, closed'), '2|1', 'a path counts once; one is closed');
 	$session->query_safe("SELECT count(dlock_acquire('short ' || i, 'alice', '1 ms')) FROM generate_series(1, 10) i");
-	ok(wait_until(sub { state_of('expired') == 10 }), 'expired ones stay without a reaper');
+	ok(wait_until(sub { state_of('expired') == 10 }), 'expired ones stay without the worker');
 	is(state_of('held'), 2, 'and are not held');
 	my $age = state_of('oldest_expired');
 	ok(wait_until(sub { state_of("oldest_expired > '$age'::interval + '20 ms'") eq 't' }), 'the oldest grows older');
 	is(state_of("oldest_expired < '10 min'"), 't', 'from the end of the lease');
-	ok(wait_until(sub { state_of('databases_without_reaper') == 1 }), 'a database without a reaper');
 
 	$waiter->ask_waiting($session, "SELECT dlock_acquire_all('{held,other}', 'bob', '1 h', wait => '1 h')");
 	is(state_of('waiters'), 1, 'a call that waits for two locks counts once');
@@ -101,12 +100,11 @@ sub set
 		'the call that takes over logs it');
 	is(scalar(() = $log =~ /has expired/g), 1, 'that one');
 
-	# The reaper logs the others, and what was released is none of them.
+	# The worker logs the others, and what was released is none of them.
 	$session->query_safe("SELECT dlock_acquire('released', 'bob', '1 h', lock_delay => '1 ms') > 0, dlock_release('released', 'bob'), "
 		  . "dlock_acquire_path('x/y/z', 'bob', '1 ms') > 0");
-	set('dlock.max_reapers', '3');
-	ok(wait_until(sub { state_of('expired') == 0 }), 'a reaper removes the rest');
-	ok(wait_until(sub { state_of('databases_without_reaper') == 0 }), 'no database is without one');
+	resume_worker($node);
+	ok(wait_until(sub { state_of('expired') == 0 }), 'the worker removes the rest');
 	ok(wait_until(sub { (() = slurp_file($node->logfile, $mark) =~ m{ has expired}g) >= 11 }), 'and has logged each');
 	$log = slurp_file($node->logfile, $mark);
 	my %count;
@@ -142,7 +140,7 @@ sub set
 	my $before = $session->query_safe('SELECT clock_timestamp()');
 	$session->query_safe('SELECT dlock_stats_reset()');
 	is($rejections->(), '0|0|0|0|0', 'reset');
-	is($session->query_safe("SELECT grants, waits, wait_time, leases, stats_reset > '$before', (SELECT sum(n) FROM unnest(wait_histogram) n), reaper_lag FROM dlock_stats"),
+	is($session->query_safe("SELECT grants, waits, wait_time, leases, stats_reset > '$before', (SELECT sum(n) FROM unnest(wait_histogram) n), cleanup_lag FROM dlock_stats"),
 		"0|0|00:00:00|$leases|t|0|00:00:00", 'all but what is in memory');
 	$session->query_safe("SELECT dlock_acquire('after', 'alice', '1 h')");
 	is($session->query_safe('SELECT grants FROM dlock_stats'), 1, 'and counted on');
@@ -193,8 +191,8 @@ EOS
 	$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 	my $there = DLockSession->new($standby, $db, user => 'monitor');
 	my $held = $node->safe_psql($db, "SELECT count(*) FROM dlock_leases l WHERE state = 'held' AND NOT EXISTS (SELECT FROM dlock_leases k WHERE k.token = l.token AND length(k.name) > length(l.name))");
-	is($there->query_safe('SELECT held, closed, num_nulls(expired, oldest_expired, waiters, oldest_wait, last_epoch, databases_without_reaper) FROM dlock_state'),
-		"$held|1|6", 'dlock_state: the leases');
+	is($there->query_safe('SELECT held, closed, num_nulls(expired, oldest_expired, waiters, oldest_wait, last_epoch) FROM dlock_state'),
+		"$held|1|5", 'dlock_state: the leases');
 	my $columns = $node->safe_psql($db, "SELECT count(*) FROM pg_attribute WHERE attrelid = 'dlock_stats'::regclass AND attnum > 0");
 	is($there->query_safe('SELECT count(*), sum(num_nulls(s.grants, s.leases, s.memory_limit, s.memory_free, s.stats_reset, s.wait_histogram)), (SELECT count(*) FROM jsonb_each_text(to_jsonb(s)) WHERE value IS NULL) FROM dlock_stats s GROUP BY s.*'),
 		"1|6|$columns", 'dlock_stats: one row of NULLs');

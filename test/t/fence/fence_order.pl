@@ -439,7 +439,6 @@ $_->quit foreach $a, $b, $c, $control;
 $control = DLockSession->new($node, $db, name => 'control');
 is(mark($control, $r), 10, 'killed: the mark is as it was');
 
-# The reaper that starts with the server has one while it loads the leases.
 ok(wait_until(sub { locks_left() == 0 }), 'killed: no locks are left');
 outcome_is($control, fence(10), '', 'killed: the fence is open');
 

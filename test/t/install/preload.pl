@@ -78,7 +78,7 @@ $node->append_conf('postgresql.conf', preload_conf());
 $node->restart;
 my $token = $node->safe_psql('postgres', "SELECT dlock_acquire('a', 'alice', '1 h')");
 cmp_ok($token, '>', 0, 'granted once preloaded');
-like(worker_pid($node, 'launcher'), qr/^\d+$/, 'the launcher is there');
+like(worker_pid($node), qr/^\d+$/, 'the worker is there');
 
 # No warning now.
 $node->safe_psql('postgres', 'CREATE DATABASE other');

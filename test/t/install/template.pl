@@ -13,7 +13,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_node('main', conf => 'max_prepared_transactions = 2');
+my $node = start_node('main');
 $node->safe_psql('postgres', 'CREATE DATABASE original');
 $node->safe_psql('original', 'CREATE EXTENSION dlock');
 my $token = $node->safe_psql('original',
@@ -79,47 +79,12 @@ foreach my $strategy ('wal_log', 'file_copy')
 		is($node->safe_psql($of_copy, 'SELECT name FROM dlock_leases'),
 			'x', "$label: those of its copy");
 		$node->safe_psql($copy, "SELECT dlock_acquire('brief', 'bob', '1 ms')");
-		wait_for_reaper($node, $copy);
 		$node->safe_psql('postgres', "DROP DATABASE $of_copy");
 		$node->safe_psql('postgres', "DROP DATABASE $copy");
 		is($node->safe_psql('original', "SELECT dlock_check('held', $token)"),
 			't', "$label: the original, once the copies are gone");
 	}
 }
-
-# After a start, a reaper that cannot look at the template since that is locked leaves
-# when it is to be copied.  The lock is that of a prepared transaction, which somebody
-# else who is connected to the template ends in time.
-#
-# Once more if it was refused, for the opener may have been too slow; a reaper that stays does
-# so each time.
-my $refused;
-foreach my $attempt (1 .. 3)
-{
-	$node->safe_psql('original', "BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'gate'");
-	$node->restart;
-	wait_for_reaper($node, 'original');
-	my ($opener, $copier) = map { DLockSession->new($node, $_) } 'original', 'postgres';
-
-	# That it is being copied, or was to be, is seen by the opener itself.  The server waits
-	# a few seconds for those who are connected.
-	$opener->ask(<<'EOC');
-DO $$
-BEGIN
-	WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'CREATE DATABASE gated%') LOOP
-		PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
-	END LOOP;
-END $$;
-ROLLBACK PREPARED 'gate';
-\q
-EOC
-	$copier->ask('CREATE DATABASE gated TEMPLATE original');
-	$refused = $copier->answer;
-	$opener->wait_backend_gone;
-	$copier->quit;
-	last if $refused eq '';
-}
-is($refused, '', 'it does not stay there while the original is copied');
 
 # A template whose leases have been loaded, used, and then copied unloaded.
 $node->restart;

@@ -20,7 +20,6 @@ my $node = start_node('main', conf => <<'EOC');
 restart_after_crash = on
 max_prepared_transactions = 5
 deadlock_timeout = 1h
-dlock.reap_interval = 1h
 EOC
 my $db = 'postgres';
 my $monitor = DLockSession->new($node, $db);
@@ -266,7 +265,7 @@ holder_ends('idle_in_transaction_session_timeout', "BEGIN; $transaction", run("S
 
 # A thousand at once, when nobody tidies up; and sessions that come and go.
 {
-	pause_reapers($node);
+	pause_worker($node);
 	my $holder = DLockSession->new($node, $db);
 	$holder->query_safe("SELECT count(dlock_acquire('many-' || i, 'holder', bind => 'session')) FROM generate_series(1, 1000) i; BEGIN; SELECT count(dlock_acquire('more-' || i, 'holder', bind => 'transaction')) FROM generate_series(1, 1000) i");
 	is($monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE bind <> 'none'"), 2000, 'two thousand leases');
@@ -281,7 +280,7 @@ holder_ends('idle_in_transaction_session_timeout', "BEGIN; $transaction", run("S
 	# The last one may be on its way out still.
 	ok(wait_until(sub { $monitor->query_safe("SELECT count(*) FROM dlock_leases WHERE bind <> 'none'") eq '0' }),
 		'sessions come and go');
-	resume_reapers($node);
+	resume_worker($node);
 }
 
 # A session that lives long does not grow by what it has held.

@@ -1,7 +1,7 @@
 # Proves: what each operation costs, counted: the locks, leases and requests that it visits,
 # the WAL records that it writes, and the flushes that it asks for.  A request for several
 # locks is flushed once.  dlock_lease costs the same however many leases there are.  The
-# clock stands still, or a record that is not flushed would wake the launcher now and then.
+# clock stands still, or a record that is not flushed would wake the worker now and then.
 
 use strict;
 use warnings FATAL => 'all';

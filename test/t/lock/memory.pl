@@ -207,9 +207,9 @@ foreach my $round (1, 2)
 	$session->query_safe("SELECT dlock_release_all('filler')");
 }
 
-# Full of dead leases, and no reaper there: a call that finds no memory erases
+# Full of dead leases, and no worker there: a call that finds no memory erases
 # them.  The database of that call pays for its own dead leases only.
-pause_reapers($node);
+pause_worker($node);
 my $dead;
 
 # With more time if the first ones are dead before the last ones are there.
@@ -224,14 +224,14 @@ ok(wait_until(sub { $session->query_safe("SELECT count(*) FROM dlock_leases WHER
 	'all of them are dead');
 my $expired = $session->query_safe('SELECT expiries FROM dlock_stats');
 cmp_ok($session->query_safe("SELECT dlock_acquire('after-dead', 'alice', '1 h')"),
-	'>', 0, 'dead leases, no reaper: a lock is acquired');
+	'>', 0, 'dead leases, no worker: a lock is acquired');
 $session->query_safe("SELECT dlock_release('after-dead', 'alice')");
 cmp_ok($session->query_safe('SELECT expiries FROM dlock_stats') - $expired,
-	'<=', 2000, 'dead leases, no reaper: that erased no more than some of them');
+	'<=', 2000, 'dead leases, no worker: that erased no more than some of them');
 cmp_ok($session->query_safe("SELECT fill('next-', 'next', NULL, '1 h')"),
-	'>=', 0.95 * $first[0], 'dead leases, no reaper: all of the memory serves again');
+	'>=', 0.95 * $first[0], 'dead leases, no worker: all of the memory serves again');
 $session->query_safe("SELECT dlock_release_all('next')");
-resume_reapers($node);
+resume_worker($node);
 
 # Expired leases make room like released ones, without anybody asking for them.
 $session->query_safe("SELECT fill('expires-', 'filler', NULL, '300 ms')");

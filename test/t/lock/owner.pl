@@ -17,7 +17,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_node('main', conf => "deadlock_timeout = 100ms\ndlock.reap_interval = 1h\n");
+my $node = start_node('main', conf => "deadlock_timeout = 100ms\n");
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
 

@@ -20,7 +20,7 @@ my $many = 10_000;
 
 # A bucket more than the limit of 64 leases, where a session more is added for each process.
 my $limit = 250;
-my $node = start_fault_node('main', conf => "deadlock_timeout = 1h\ndlock.max_reapers = 0\nmax_connections = 20\n");
+my $node = start_fault_node('main', conf => "deadlock_timeout = 1h\ndlock_test.worker = off\nmax_connections = 20\n");
 my $ctl = DLockSession->new($node, $db, name => 'control');
 
 sub holders

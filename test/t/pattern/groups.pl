@@ -143,7 +143,7 @@ sub owners
 # A member that does not beat loses all at its ttl, and nothing before, with nobody to
 # tidy up.
 {
-	pause_reapers($node);
+	pause_worker($node);
 	my ($ttl, $a, $b, $sent, $ran, $answered);
 
 	# Once more, with more time, if the machine was too slow to beat in time.
@@ -172,7 +172,7 @@ sub owners
 		'the other one runs all');
 	cmp_ok(mono_now(), '>=', $sent + $ttl, 'not before the ttl');
 	is(beat($one, 'g', $a), 'ERROR LK002', 'the dead one is told');
-	resume_reapers($node);
+	resume_worker($node);
 	$two->query_safe("SELECT dlock_group_leave('g', $b)");
 }
 

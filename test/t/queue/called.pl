@@ -17,7 +17,7 @@ use DLockTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# Nothing else calls anybody: no reaper, and no search for deadlocks.
+# Nothing else calls anybody: no worker, and no search for deadlocks.
 my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\n");
 still_worker($node);
 my $db = 'postgres';

@@ -1,6 +1,6 @@
 # Proves, to the microsecond: a lease keeps others out until its deadline and not a moment
 # longer; a wait is over at its own time and not before; whoever waits is served at the
-# deadline as it is then, in order, without a timer of the server's own, without the reaper,
+# deadline as it is then, in order, without a timer of the server's own, without the worker,
 # and without another call; and a moment that passes wakes nobody whose time it is not.
 
 use strict;

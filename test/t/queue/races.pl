@@ -19,7 +19,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = start_fault_node('main',
-	conf => "dlock.reap_interval = 10min\ndeadlock_timeout = 500h\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
+	conf => "deadlock_timeout = 500h\ndlock.max_memory = 1MB\nwal_writer_delay = 10s\nrestart_after_crash = on");
 still_worker($node);
 my $db = 'postgres';
 my ($ctl, $a, $b, $c);
@@ -251,7 +251,7 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	done('memory is full');
 }
 
-# An upgrade is undone in memory alone, and the lease is renewed before the reaper writes it.
+# An upgrade is undone in memory alone, and the lease is renewed before the worker writes it.
 {
 	my $token = $a->query_safe(acquire('x', 'a', mode => 'shared', ttl => '10 min'));
 	stop_at($ctl, $a, 'flush');
@@ -713,27 +713,24 @@ foreach my $point (qw(token_reserve token_reserved))
 # From here on time passes by itself.
 run_clock();
 
-# ---- the reaper ----
+# ---- the worker ----
 
-# A lease that is granted while the reaper walks, with an earlier deadline than it knows of,
-# is removed in time: it sweeps every ten minutes otherwise.  The same when it leaves.
-$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1');
-$node->reload;
-foreach my $point (qw(reap_swept reap_leave))
+# A lease that is granted while the worker walks, with an earlier deadline than it knows of,
+# is erased in time.
+resume_worker($node);
 {
-	stop_at($ctl, 0, $point);
-	$ctl->query_safe(acquire('reap', 'a', ttl => '10 ms'));
-	wait_for_reaper($node, $db);
-	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0; SELECT pg_reload_conf()') if $point eq 'reap_leave';
-	is_at($ctl, $point);
-	$ctl->query_safe(acquire('reap2', 'a', ttl => '10 ms'));
-	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1; SELECT pg_reload_conf()') if $point eq 'reap_leave';
-	go($ctl, $point);
-	ok(wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 }), "$point: removed");
-	done($point);
+	stop_at($ctl, 0, 'worker_swept');
+	$ctl->query_safe(acquire('erase', 'a', ttl => '10 ms'));
+	is_at($ctl, 'worker_swept');
+	$ctl->query_safe(acquire('erase2', 'a', ttl => '10 ms'));
+	my $from = mono_now();
+	go($ctl, 'worker_swept');
+	ok(wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 }), 'granted in a sweep: erased');
+	in_time($from, mono_now(), 5, 'granted in a sweep: not only at the next one');
+	done('granted in a sweep');
 }
 
-# It is about to remove a lease that is renewed.
+# It is about to erase a lease that is renewed.
 {
 	my $renewed = '';
 
@@ -741,23 +738,48 @@ foreach my $point (qw(reap_swept reap_leave))
 	for (my $ttl = 0.3; $renewed eq ''; $ttl *= 2)
 	{
 		my $from = mono_now();
-		stop_at($ctl, 0, 'reap');
+		stop_at($ctl, 0, 'worker_erase');
 		$a->query_safe(acquire('x', 'a', ttl => "$ttl s"));
 		$ctl->query_safe(acquire('x2', 'a', ttl => '10 ms'));
-		is_at($ctl, 'reap');
+		is_at($ctl, 'worker_erase');
 		$renewed = $a->query("SELECT dlock_renew('x', 'a', '1 h')");
 		next if $renewed eq 't' || mono_now() < $from + $ttl || $ttl > 20;
-		go($ctl, 'reap');
+		go($ctl, 'worker_erase');
 		wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 0 });
 		$renewed = '';
 	}
-	is($renewed, 't', 'a renewal before the reaper');
-	go($ctl, 'reap');
-	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a renewal before the reaper: the other is removed');
-	is(holders('x'), 'a', 'a renewal before the reaper: it is held');
-	done('a renewal before the reaper');
+	is($renewed, 't', 'a renewal before the worker');
+	go($ctl, 'worker_erase');
+	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 1 }), 'a renewal before the worker: the other is erased');
+	is(holders('x'), 'a', 'a renewal before the worker: it is held');
+	done('a renewal before the worker');
 }
 
+# The extension comes back before the worker has purged the leases of the one that was
+# dropped, and has leases of its own.
+{
+	$a->query_safe(acquire('old', 'a'));
+	stop_at($ctl, 0, 'worker_purge');
+	$ctl->query_safe('DROP EXTENSION dlock');
+	is_at($ctl, 'worker_purge');
+	$ctl->query_safe('CREATE EXTENSION dlock');
+	$a->query_safe(acquire('new', 'a'));
+	go($ctl, 'worker_purge');
+	$ctl->query_safe(acquire('last', 'a', ttl => '10 ms'));
+	ok(wait_until(sub { $ctl->query_safe('SELECT leases FROM dlock_stats') == 1 }), 'back again: leases are erased');
+	is(holders('old') . '|' . holders('new'), '|a', 'back again: the new lease is held, and the old one is not');
+	done('back again');
+}
+
+# And not at all, elsewhere.
+{
+	$node->safe_psql($db, 'CREATE DATABASE gone');
+	$node->safe_psql('gone', "CREATE EXTENSION dlock; SELECT count(dlock_acquire('n' || i, 'a', '1 h')) FROM generate_series(1, 100) i");
+	isnt($ctl->query_safe('SELECT inconsistencies(100)'), '', 'gone: leases that are not of this database are told of');
+	$node->safe_psql('gone', 'DROP EXTENSION dlock');
+	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'gone: the memory of a dropped extension is free');
+	$node->safe_psql($db, 'DROP DATABASE gone');
+	done('gone');
 }
 
 # ---- crashes ----
@@ -766,17 +788,17 @@ foreach my $point (qw(reap_swept reap_leave))
 $_->quit foreach $ctl, $a, $b, $c;
 connect_all();
 
-# A launcher that fails as it forgets a dropped database does that once it is back.
+# A worker that fails as it forgets a dropped database does that once it is back.
 {
 	$node->safe_psql($db, 'CREATE DATABASE gone');
 	$node->safe_psql('gone', "CREATE EXTENSION dlock; SELECT dlock_acquire('x', 'a', '1 h')");
-	fail_at($ctl, 0, 'forget_dropped');
+	fail_at($ctl, 0, 'worker_purge');
 	$node->safe_psql($db, 'DROP DATABASE gone');
-	is_at($ctl, 'forget_dropped');
-	go($ctl, 'forget_dropped');
-	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'a launcher that fails forgets a dropped database later');
+	is_at($ctl, 'worker_purge');
+	go($ctl, 'worker_purge');
+	ok(wait_until(sub { $ctl->query_safe('SELECT inconsistencies(100)') eq '' }), 'a worker that fails forgets a dropped database later');
 	done('dropped');
-	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 1; SELECT pg_reload_conf()');
+	resume_worker($node);
 }
 
 # A process is killed in the middle of a grant, and with it the server: of the lease there
@@ -818,7 +840,7 @@ foreach my $case (
 	my ($what, $point, $answer) = @$case;
 	my $label = "load, $what at $point";
 
-	$node->safe_psql($db, 'ALTER SYSTEM SET dlock.max_reapers = 0');
+	$node->safe_psql($db, 'ALTER SYSTEM SET dlock_test.worker = off');
 	crash_node($node);
 	$_->quit foreach $ctl, $a, $b, $c;
 	$node->start;

@@ -1,5 +1,5 @@
 # Proves, to the microsecond: whoever waits gets a lock at the holder's deadline, without the
-# reaper, and at the deadline as it is then, when the holder has renewed its lease or made it
+# worker, and at the deadline as it is then, when the holder has renewed its lease or made it
 # shorter meanwhile.
 
 use strict;
@@ -17,7 +17,7 @@ use Test::More;
 
 # Whoever waits looks again after deadlock_timeout, which would hide that it was not told of
 # something.
-my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\ndlock.max_reapers = 0\n");
+my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\ndlock_test.worker = off\n");
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
 my @s = open_sessions($node, $db, 5, name => 'w');
@@ -33,11 +33,11 @@ sub acquire
 }
 
 # Sessions take turns: the one that has had the lock waits for it again as another owner.
-# With the reaper at work, which finds the same lease at the same moment, too.
-foreach my $case ([ 'one waits', 2, 20, 0 ], [ 'several wait', 5, 20, 0 ], [ 'reaper at work', 3, 20, 4 ])
+# With the worker at work, which finds the same lease at the same moment, too.
+foreach my $case ([ 'one waits', 2, 20, 'off' ], [ 'several wait', 5, 20, 'off' ], [ 'worker at work', 3, 20, 'on' ])
 {
-	my ($label, $count, $turns, $reapers) = @$case;
-	$ctl->query_safe("ALTER SYSTEM SET dlock.max_reapers = $reapers; SELECT pg_reload_conf()");
+	my ($label, $count, $turns, $worker) = @$case;
+	$ctl->query_safe("ALTER SYSTEM SET dlock_test.worker = $worker; SELECT pg_reload_conf()");
 	my $last = $ctl->query_safe("SELECT dlock_acquire('turns', 'first', '1 h')");
 	my @queue = @s[ 0 .. $count - 1 ];
 	my $ascend = 1;
@@ -62,7 +62,7 @@ foreach my $case ([ 'one waits', 2, 20, 0 ], [ 'several wait', 5, 20, 0 ], [ 're
 	}
 	$ctl->query_safe("SELECT dlock_force_release('turns', 'test')");
 }
-$ctl->query_safe('ALTER SYSTEM SET dlock.max_reapers = 0');
+$ctl->query_safe('ALTER SYSTEM SET dlock_test.worker = off');
 $ctl->query_safe('SELECT pg_reload_conf()');
 queues_are_empty($ctl, 'nobody waits');
 

@@ -21,7 +21,7 @@ use Test::More;
 my $db = 'postgres';
 
 # Nothing here may depend on looking again after a while.
-my $primary = start_fault_node('primary', allows_streaming => 1, conf => "deadlock_timeout = 10h\ndlock.max_reapers = 0\n");
+my $primary = start_fault_node('primary', allows_streaming => 1, conf => "deadlock_timeout = 10h\ndlock_test.worker = off\n");
 my $standby = make_standby($primary, 'standby');
 make_synchronous($primary);
 

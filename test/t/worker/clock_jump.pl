@@ -1,4 +1,4 @@
-# Proves: at whatever moment of its work the clock jumps under the reaper, as when
+# Proves: at whatever moment of its work the clock jumps under the worker, as when
 # the machine has slept, it goes on removing what has expired; and where several
 # leases have expired at once it calls all requests that waited for them.
 
@@ -18,8 +18,7 @@ my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
 my %fake = fake_clock_env($control);
 plan skip_all => 'no C compiler to build test/lib/fake_clock.c with' unless %fake;
 
-# The reaper sweeps often, and stays for a second.
-my $node = init_node('main', conf => "dlock.reap_interval = 200ms\n");
+my $node = init_node('main');
 my $db = 'postgres';
 {
 	local %ENV = (%ENV, %fake);
@@ -30,7 +29,7 @@ my $session = DLockSession->new($node, $db);
 my $jump = 1000;
 my $boottime = 0;
 
-# How many leases have been granted that expire, and are counted by the reaper alone.
+# How many leases have been granted that expire, and are counted by the worker alone.
 my $due = 0;
 
 sub grant
@@ -42,25 +41,12 @@ sub grant
 	return;
 }
 
-# Should the reaper have left before a jump, the launcher finds the lease: it looks each minute.
 sub all_are_removed
 {
 	return wait_until(sub { $session->query_safe('SELECT expiries FROM dlock_stats') == $due }, 90);
 }
 
-# The reaper, with something to do so that there is one.  It leaves after a second.
-sub find_reaper
-{
-	my $pid = '';
-
-	ok( wait_until(
-			sub {
-				grant('spark', '1 ms');
-				return all_are_removed() && ($pid = worker_pid($node, 'reaper', $db)) ne '';
-			}),
-		'a reaper is there');
-	return $pid;
-}
+my $worker = worker_pid($node);
 
 # It reads the clock a few times whenever it wakes.  Which of them finds the new
 # BOOTTIME first is chance if it was at work just then: so it is done over, and with
@@ -68,17 +54,11 @@ sub find_reaper
 # jump.
 foreach my $readings ((0 .. 9) x 3)
 {
-	my $from = mono_now();
-	my $reaper = find_reaper();
-
 	grant("name-$boottime", '500 s');
 	$boottime += $jump;
-	fake_clock_set($control, boottime => $boottime, late => [ $reaper, $readings, $jump ]);
+	fake_clock_set($control, boottime => $boottime, late => [ $worker, $readings, $jump ]);
+	kill 'USR1', $worker;	# it sleeps by the clock as it was
 	ok(all_are_removed(), "a jump after $readings readings: removed") or last;
-
-	# It may have left by now.  Another one has come if it had nothing to do for a second.
-	my $now = worker_pid($node, 'reaper', $db);
-	like($now, qr/^(?:$reaper)?$/, 'by that reaper') if mono_now() < $from + 1;
 }
 
 # The end of "first" lets a request for both locks be called; a request in front of

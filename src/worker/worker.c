@@ -1,0 +1,540 @@
+/*-------------------------------------------------------------------------
+ *
+ * worker.c
+ *	  The background worker: erases expired leases of all databases, and flushes
+ *	  the WAL that backends have left unflushed.
+ *
+ * NOTES
+ *	  The worker only cleans up.  A lease ends at its deadline whether or not it
+ *	  has been erased, and a waiting backend sees to its own lock.
+ *
+ *	  A sweep walks over the leases of all databases and puts those that end within
+ *	  SWEEP_INTERVAL into a heap.  Then the worker sleeps until the first deadline,
+ *	  erases what has expired, and sweeps again after the interval, or at an earlier
+ *	  deadline that a backend has noted (space/database.c).  Most leases in the heap
+ *	  have been released by then.
+ *
+ *	  The worker is connected to no database.  It reads and changes the pages of a
+ *	  store by their locator, under two locks that a session has, too: RowExclusiveLock
+ *	  on the database, which commands on all of it wait for, such as DROP DATABASE; and
+ *	  on the relation, which VACUUM FULL and the like wait for.  It never waits for
+ *	  these locks, and keeps them for one batch.  src/README ("The worker") argues why
+ *	  the locator is right while it has them.
+ *
+ *	  An error while it erases leaves the leases of that database alone for a while; the
+ *	  others do not suffer from it.
+ *
+ *	  Lock rules.  The locks on the database and its store come first, the database's
+ *	  before the store's; what follows is as for a backend (lock/step.c).
+ *
+ * IDENTIFICATION
+ *	  src/worker/worker.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "lib/binaryheap.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
+#include "storage/sinval.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/fault.h"
+#include "lock/held.h"
+#include "session/session.h"
+#include "space/holder.h"
+#include "space/space.h"
+#include "store/flush.h"
+#include "worker/worker.h"
+
+/* How far a sweep looks ahead, and the longest nap. */
+#define SWEEP_INTERVAL		(10 * USECS_PER_SEC)
+
+/*
+ * Least time between two sweeps.  They take a tenth of the worker's time at most;
+ * one of more than SWEEP_COST_MAX counts as that, since the machine may have slept.
+ */
+#define SWEEP_DISTANCE		(10 * INT64CONST(1000))
+#define SWEEP_REST_FACTOR	10
+#define SWEEP_COST_MAX		USECS_PER_SEC
+
+/* How many leases are erased at a time, while their databases stay locked. */
+#define BATCH				1000
+
+/*
+ * After so many leases the worker rests for a moment.  A process that never
+ * rests loses its processor at the end of a time slice, most likely while it
+ * holds a lock, and all that want this lock wait until it runs again.
+ */
+#define BURST				50
+#define BURST_REST			1	/* microseconds; a timer makes it some 50 */
+
+/*
+ * When to try again if a database or its store is locked.  After an error, likewise,
+ * and then after twice as long each time, up to ERROR_DOUBLINGS times.
+ */
+#define RETRY_DELAY			USECS_PER_SEC
+#define ERROR_DOUBLINGS		6
+
+/* A lease that ends soon: enough to find it again, if it lives. */
+typedef struct DLockWorkerLease
+{
+	DLockTime	due_at;
+	DLockToken	token;
+	uint32		hash;
+	Oid			database;
+} DLockWorkerLease;
+
+/* The state of the worker. */
+typedef struct DLockWorker
+{
+	MemoryContext context;		/* of leases and due */
+	DLockWorkerLease *leases;	/* found by the last sweep */
+	int			count;
+	int			room;
+	binaryheap *due;			/* of leases, by due_at */
+	DLockTime	horizon;		/* the heap has all deadlines up to here */
+	DLockTime	earliest_sweep;
+	DLockTime	planned;		/* when to wake, as published */
+	bool		purges;			/* look for abandoned databases */
+	bool		busy;			/* shows that it is at work */
+} DLockWorker;
+
+/* ---- what is due ---- */
+
+/* The server's heap has the largest on top, and this one the first deadline. */
+static int
+compare_due(Datum a, Datum b, void *arg)
+{
+	DLockTime	left = ((DLockWorkerLease *) DatumGetPointer(a))->due_at;
+	DLockTime	right = ((DLockWorkerLease *) DatumGetPointer(b))->due_at;
+
+	return (left < right) - (left > right);
+}
+
+static void
+collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
+{
+	DLockWorker *worker = arg;
+	DLockTime	due_at = dlock_holder_due_at(lease);
+
+	if (due_at > worker->horizon)
+		return;
+	if (worker->count == worker->room)
+	{
+		worker->room *= 2;
+		worker->leases = repalloc_huge(worker->leases, worker->room * sizeof(DLockWorkerLease));
+	}
+	worker->leases[worker->count++] = (DLockWorkerLease)
+	{
+		due_at, lease->token, entry->hash, entry->database
+	};
+}
+
+/* Find all leases that end before the next horizon. */
+static void
+sweep(DLockWorker *worker, DLockTime now)
+{
+	MemoryContext old = MemoryContextSwitchTo(worker->context);
+	DLockTime	spent;
+
+	worker->horizon = now + SWEEP_INTERVAL;
+	dlock_database_begin_sweep(worker->horizon);
+
+	MemoryContextReset(worker->context);
+	worker->count = 0;
+	worker->room = 64;
+	worker->leases = palloc(worker->room * sizeof(DLockWorkerLease));
+	dlock_space_visit(InvalidOid, collect_due, worker);
+
+	DLOCK_FAULT("worker_swept");
+	worker->due = binaryheap_allocate(Max(1, worker->count), compare_due, NULL);
+	for (int i = 0; i < worker->count; i++)
+		binaryheap_add_unordered(worker->due, PointerGetDatum(&worker->leases[i]));
+	binaryheap_build(worker->due);
+	MemoryContextSwitchTo(old);
+
+	spent = dlock_clock_now() - now;
+	spent = Min(spent, SWEEP_COST_MAX);
+	worker->earliest_sweep = now + spent + Max(SWEEP_DISTANCE, spent * SWEEP_REST_FACTOR);
+}
+
+/* The lease in the heap that ends first; NULL if there is none. */
+static DLockWorkerLease *
+first_due(DLockWorker *worker)
+{
+	if (worker->due == NULL || binaryheap_empty(worker->due))
+		return NULL;
+	return (DLockWorkerLease *) DatumGetPointer(binaryheap_first(worker->due));
+}
+
+/* Publish when the worker means to wake; returns when it has to. */
+static DLockTime
+publish_plan(DLockWorker *worker)
+{
+	DLockWorkerLease *first = first_due(worker);
+	DLockTime	asked;
+
+	worker->planned = Max(worker->horizon, worker->earliest_sweep);
+	if (first != NULL)
+		worker->planned = Min(worker->planned, first->due_at);
+	asked = dlock_database_plan_sweep(worker->planned);
+
+	/* A lease has an earlier deadline: sweep then, or as soon as allowed. */
+	if (asked < worker->planned)
+		return Min(worker->planned, Max(asked, worker->earliest_sweep));
+	return worker->planned;
+}
+
+/* ---- erasing ---- */
+
+/* Lock something in this transaction, unless that would have to wait. */
+static bool
+try_lock(const LOCKTAG *tag)
+{
+	return LockAcquire(tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+/*
+ * Open the leases of a database in this transaction, whose end closes them.  LOCKED if
+ * a command has locked the database or the store, or waits to do so; ABSENT if nobody
+ * has told where the pages are now.
+ */
+static DLockSessionTry
+try_open(DLockDatabaseShared *shared, DLockDatabase *db)
+{
+	Oid			store = shared->store;
+	LOCKTAG		tag;
+
+	if (pg_atomic_read_u32(&shared->state) != DLOCK_DATABASE_LOADED)
+		return DLOCK_SESSION_ABSENT;
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, shared->oid, 0);
+	if (!try_lock(&tag))
+		return DLOCK_SESSION_LOCKED;
+	DLOCK_FAULT("worker_lock");
+	SET_LOCKTAG_RELATION(tag, shared->oid, store);
+	if (!try_lock(&tag))
+		return DLOCK_SESSION_LOCKED;
+
+	/* It may have been dropped or moved before that. */
+	if (pg_atomic_read_u32(&shared->state) != DLOCK_DATABASE_LOADED || shared->store != store)
+		return DLOCK_SESSION_ABSENT;
+	pg_read_barrier();
+	db->shared = shared;
+	db->rel = NULL;
+	db->locator = shared->locator;
+	db->sequence = InvalidOid;
+	return DLOCK_SESSION_OPENED;
+}
+
+/* Erase leases of a database, and set for each when it is due now: zero if it is gone. */
+static void
+erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (i % BURST == BURST - 1)
+			pg_usleep(BURST_REST);
+
+		/* It may have been released, or renewed. */
+		DLOCK_FAULT("worker_erase");
+		leases[i]->due_at = dlock_held_expire(db, leases[i]->hash, leases[i]->token);
+	}
+}
+
+/*
+ * Erase due leases of one database in a transaction of its own, unless it is locked.
+ * After an error the transaction is still there.
+ */
+static void
+erase_in_database(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
+{
+	DLockDatabase db;
+
+	StartTransactionCommand();
+	switch (try_open(shared, &db))
+	{
+		case DLOCK_SESSION_OPENED:
+			dlock_stat_attach(&shared->stats);
+			erase_leases(&db, leases, count);
+			dlock_stat_detach();
+			DLOCK_FAULT("worker_erased");
+			shared->failures = 0;
+			break;
+		case DLOCK_SESSION_LOCKED:
+			shared->retry_at = dlock_clock_now() + RETRY_DELAY;
+			break;
+		case DLOCK_SESSION_ABSENT:
+			/* A backend that opens the store makes this worker sweep. */
+			for (int i = 0; i < count; i++)
+				leases[i]->due_at = 0;
+			break;
+	}
+	CommitTransactionCommand();
+}
+
+/* The same; an error goes to the log, and the database has to wait. */
+static void
+try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		erase_in_database(shared, leases, count);
+	}
+	PG_CATCH();
+	{
+		if (ShutdownRequestPending)
+			PG_RE_THROW();
+		HOLD_INTERRUPTS();
+		EmitErrorReport();
+		AbortCurrentTransaction();
+		dlock_stat_detach();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		RESUME_INTERRUPTS();
+		shared->retry_at = dlock_clock_now() + (RETRY_DELAY << shared->failures);
+		shared->failures = Min(shared->failures + 1, ERROR_DOUBLINGS);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+}
+
+static DLockDatabaseShared *
+find_database(Oid oid)
+{
+	DLockDatabaseShared *shared;
+
+	dlock_database_lock(LW_SHARED);
+	shared = dlock_database_find(oid);
+	dlock_database_unlock();
+	return shared;
+}
+
+static int
+compare_databases(const void *a, const void *b)
+{
+	const DLockWorkerLease *left = *(DLockWorkerLease *const *) a;
+	const DLockWorkerLease *right = *(DLockWorkerLease *const *) b;
+
+	if (left->database != right->database)
+		return (left->database > right->database) ? 1 : -1;
+	return (left->due_at > right->due_at) - (left->due_at < right->due_at);
+}
+
+/* Erase a batch of the leases whose deadline has passed, database by database. */
+static void
+erase_due(DLockWorker *worker)
+{
+	static DLockWorkerLease *batch[BATCH];
+	DLockTime	now = dlock_clock_now();
+	DLockWorkerLease *first;
+	int			count = 0;
+	int			next;
+
+	while (count < BATCH && (first = first_due(worker)) != NULL && first->due_at <= now)
+	{
+		batch[count++] = first;
+		(void) binaryheap_remove_first(worker->due);
+	}
+	if (count > 0 && !worker->busy)
+		pgstat_report_activity(STATE_RUNNING, "erasing expired leases");
+	worker->busy |= count > 0;
+	qsort(batch, count, sizeof(batch[0]), compare_databases);
+	for (int begin = 0; begin < count; begin = next)
+	{
+		DLockDatabaseShared *shared = find_database(batch[begin]->database);
+
+		for (next = begin + 1; next < count && batch[next]->database == batch[begin]->database;)
+			next++;
+		if (shared == NULL)
+			continue;
+		if (shared->retry_at <= now)
+			try_erase(shared, &batch[begin], next - begin);
+		for (int i = begin; i < next; i++)
+		{
+			if (batch[i]->due_at == 0)
+				continue;
+			batch[i]->due_at = Max(batch[i]->due_at, shared->retry_at);
+			if (batch[i]->due_at <= worker->horizon)
+				binaryheap_add(worker->due, PointerGetDatum(batch[i]));
+		}
+	}
+}
+
+/* ---- abandoned databases ---- */
+
+/* An abandoned database; NULL if there is none. */
+static DLockDatabaseShared *
+find_abandoned(void)
+{
+	DLockDatabaseShared *shared = NULL;
+
+	dlock_database_lock(LW_SHARED);
+	while ((shared = dlock_database_next(shared)) != NULL && !shared->abandoned)
+		;
+	dlock_database_unlock();
+	return shared;
+}
+
+/* Purge the memory of what was dropped. */
+static void
+purge_abandoned(void)
+{
+	DLockDatabaseShared *shared;
+
+	while ((shared = find_abandoned()) != NULL)
+	{
+		DLOCK_FAULT("worker_purge");
+		StartTransactionCommand();
+		dlock_session_purge(shared);
+		CommitTransactionCommand();
+	}
+}
+
+/* ---- the process ---- */
+
+/*
+ * SIGTERM: end, also in the middle of some work, which is interrupted as by a
+ * query cancel.  The server's own handler (die) would log a FATAL error at each
+ * shutdown.
+ */
+static void
+handle_terminate(SIGNAL_ARGS)
+{
+	int			save_errno = errno;
+
+	ShutdownRequestPending = true;
+	QueryCancelPending = true;
+	InterruptPending = true;
+	SetLatch(MyLatch);
+	errno = save_errno;
+}
+
+static void
+at_exit(int code, Datum arg)
+{
+	DLOCK_BEGIN_EXIT();
+	dlock_flush_set_worker(NULL);
+}
+
+/* Do what is due; returns when to do so again, unless woken. */
+static DLockTime
+do_due(DLockWorker *worker)
+{
+	DLockTime	now = dlock_clock_now();
+	DLockTime	pending = dlock_flush_pending(now, worker->busy);
+	DLockTime	asked = dlock_database_asked();
+
+	worker->purges |= dlock_database_take_abandoned();
+	if (worker->purges)
+		purge_abandoned();
+	worker->purges = false;
+
+	if (DLOCK_FAULT_IS_OFF("worker"))
+		return pending;
+	if ((now >= worker->horizon || (asked < worker->planned && now >= asked)) &&
+		now >= worker->earliest_sweep)
+		sweep(worker, now);
+	erase_due(worker);
+	return Min(pending, publish_plan(worker));
+}
+
+static void
+work(void)
+{
+	DLockWorker worker = {.purges = true};
+	uint32		wait_event;
+
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	wait_event = WaitEventExtensionNew("DLockWorkerMain");
+	before_shmem_exit(at_exit, (Datum) 0);
+	dlock_flush_set_worker(MyLatch);
+	worker.context = AllocSetContextCreate(TopMemoryContext, "dlock worker",
+										   ALLOCSET_DEFAULT_SIZES);
+
+	while (!ShutdownRequestPending)
+	{
+		DLockTime	next;
+		DLockTime	now;
+
+		/* Others may wait until this process has served their interrupts. */
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		ProcessCatchupInterrupt();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		next = do_due(&worker);
+		(void) pgstat_report_stat(false);
+
+		/* A nap takes a millisecond at least. */
+		now = dlock_clock_now();
+		if (next <= now)
+			continue;
+		if (worker.busy)
+			pgstat_report_activity(STATE_IDLE, NULL);
+		worker.busy = false;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 dlock_clock_nap_ms(now, next, SWEEP_INTERVAL), wait_event);
+	}
+}
+
+/* The worker.  The postmaster starts another one if only this one ends. */
+void
+dlock_worker_main(Datum arg)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, handle_terminate);
+	BackgroundWorkerUnblockSignals();
+	PG_TRY();
+	{
+		work();
+	}
+	PG_CATCH();
+	{
+		/* It may be inside a transaction, which ends with the process. */
+		if (!ShutdownRequestPending || geterrcode() != ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	proc_exit(1);
+}
+
+/*
+ * Have the postmaster start the worker.  Called while shared_preload_libraries is
+ * processed.
+ */
+void
+dlock_worker_register(void)
+{
+	BackgroundWorker worker = {
+		.bgw_name = "dlock worker",
+		.bgw_type = "dlock worker",
+		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+		.bgw_start_time = BgWorkerStart_RecoveryFinished,
+		.bgw_restart_time = 1,
+		.bgw_library_name = "dlock",
+		.bgw_function_name = "dlock_worker_main"
+	};
+
+	/* pg_upgrade wants the old and the new cluster to itself. */
+	if (!IsBinaryUpgrade)
+		RegisterBackgroundWorker(&worker);
+}
