@@ -758,8 +758,6 @@ foreach my $point (qw(reap_swept reap_leave))
 	done('a renewal before the reaper');
 }
 
-}
-
 # ---- crashes ----
 
 # A process that is killed does not count what it has executed (test/proof/builds/coverage).
