@@ -477,6 +477,7 @@ DECLARE
     until pg_catalog.timestamptz;
     seen pg_catalog.int8;
     place pg_catalog.tid;
+    places pg_catalog.tid[];
     wanted pg_catalog.int4 := count;
 BEGIN
     SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE');
@@ -500,31 +501,21 @@ BEGIN
         END LOOP;
         FOREACH from_state IN ARRAY from_states LOOP
             now := pg_catalog.clock_timestamp();
-            -- For one task, one statement, and a limit that the planner knows.
+            -- A statement of its own: a scan marks dead entries when it ends, and gives up on a page that
+            -- has been changed meanwhile, as the update does.  A limit that the planner does not know would
+            -- cost a new plan for each call.
             IF wanted OPERATOR(pg_catalog.=) 1 THEN
-                UPDATE _dlock.task t
-                   SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
-                       attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
-                       state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) q.max_attempts THEN q.parked ELSE coalesce(on_timeout, from_state) END,
-                       ready_at = now OPERATOR(pg_catalog.+) ttl OPERATOR(pg_catalog.+)
-                           least(q.retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
-                       error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
-                 WHERE t.ctid OPERATOR(pg_catalog.=) (
-                    SELECT x.ctid FROM _dlock.task x
-                     WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL AND NOT x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-                     ORDER BY x.priority, x.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-                RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.expires_at
-                  INTO key, token, payload, priority, attempts, expires_at;
-                IF FOUND THEN
-                    wanted := 0;
-                    RETURN NEXT;
-                    EXIT;
-                END IF;
+                places := ARRAY(SELECT x.ctid FROM _dlock.task x
+                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL
+                      AND NOT x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+                    ORDER BY x.priority, x.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED);
+            ELSE
+                places := ARRAY(SELECT x.ctid FROM _dlock.task x
+                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL
+                      AND NOT x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+                    ORDER BY x.priority, x.id LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED);
             END IF;
-            -- A task that has been changed since that statement began was locked there and not found by its place.
-            FOREACH place IN ARRAY ARRAY(SELECT x.ctid FROM _dlock.task x
-                 WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL AND NOT x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-                 ORDER BY x.priority, x.id LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED) LOOP
+            FOREACH place IN ARRAY places LOOP
                 UPDATE _dlock.task t
                    SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
                        attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
