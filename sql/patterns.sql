@@ -42,6 +42,8 @@ GRANT SELECT, INSERT, DELETE ON _dlock.task_queue TO PUBLIC;
 -- to read a small table as a whole, and a session keeps its plans while the table grows.
 CREATE TABLE _dlock.task (
     queue_id pg_catalog.int4 NOT NULL,
+    id pg_catalog.int8 GENERATED ALWAYS AS IDENTITY,
+    put_off pg_catalog.bool NOT NULL DEFAULT false,
     role pg_catalog.regrole NOT NULL,
     priority pg_catalog.int4 NOT NULL DEFAULT 0,
     attempts pg_catalog.int4 NOT NULL DEFAULT 0,
@@ -67,11 +69,17 @@ CREATE TABLE _dlock.task (
           autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE _dlock.task IS 'tasks with their states and captures; read them through dlock_tasks';
 SELECT pg_catalog.pg_extension_config_dump('_dlock.task', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task_id_seq', '');
 
 -- The order in which tasks are captured.  Without statistics the planner takes a partial index for
 -- a tiny one, and would read all of it to find a task by its key.  So statements that do so say
 -- "done = 0", which does not imply the condition of this index.
-CREATE INDEX task_ready ON _dlock.task (state, queue_id, priority, ready_at) WHERE finished_at IS NULL;
+--
+-- All entries of a task are side by side there, and captures visit those of tasks that are captured:
+-- so dead entries are removed when others need their place, and need not wait for VACUUM.  A task that
+-- is put off is not there, but in task_put_off, until a capture finds that its delay is over.
+CREATE INDEX task_ready ON _dlock.task (state, queue_id, priority, id) WHERE finished_at IS NULL AND NOT put_off;
+CREATE INDEX task_put_off ON _dlock.task (queue_id, ready_at) WHERE put_off;
 CREATE INDEX task_finished ON _dlock.task (queue_id, finished_at) WHERE finished_at IS NOT NULL;
 
 INSERT INTO _dlock.task (queue_id, role, key, state, error)
@@ -89,7 +97,7 @@ CREATE POLICY creators ON _dlock.task FOR INSERT WITH CHECK (EXISTS (
        AND pg_catalog.pg_has_role(q.role, 'USAGE')));
 REVOKE ALL ON _dlock.task FROM PUBLIC;
 GRANT SELECT, INSERT, DELETE ON _dlock.task TO PUBLIC;
-GRANT UPDATE (priority, attempts, done, token, ready_at, expires_at, changed_at, finished_at, ttl,
+GRANT UPDATE (priority, put_off, attempts, done, token, ready_at, expires_at, changed_at, finished_at, ttl,
     state, working, from_state, owner, error, payload) ON _dlock.task TO PUBLIC;
 
 -- The tasks of a queue belong to the role of the queue.
@@ -322,7 +330,7 @@ DECLARE
 BEGIN
     UPDATE _dlock.task x
        SET state = task_move.state, attempts = task_move.attempts, error = left(task_move.error, 1000),
-           working = NULL, owner = NULL, expires_at = NULL, changed_at = now, ready_at = now + coalesce(delay, '0')
+           working = NULL, owner = NULL, expires_at = NULL, changed_at = now, ready_at = now + coalesce(delay, '0'), put_off = coalesce(delay > interval '0', false)
      WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
     IF delay IS NULL OR delay = interval '0' THEN
         PERFORM _dlock.signal(t.queue_id);
@@ -337,7 +345,7 @@ DECLARE
     now timestamptz := clock_timestamp();
 BEGIN
     UPDATE _dlock.task x
-       SET state = task_end.state, done = task_end.token, token = task_end.token, error = NULL, working = NULL,
+       SET state = task_end.state, put_off = false, done = task_end.token, token = task_end.token, error = NULL, working = NULL,
            expires_at = NULL, changed_at = now, finished_at = now
      WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
     RETURN FOUND;
@@ -441,8 +449,8 @@ BEGIN
         AND state IS NULL AND delay IS NULL) IS NOT TRUE THEN
         PERFORM _dlock.task_check_put(queue, key, priority, state, delay);
     END IF;
-    INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, state, ready_at)
-        SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, x.initial),
+    INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, put_off, state, ready_at)
+        SELECT x.queue_id, x.role, key, payload, priority, delay IS NOT NULL, coalesce(state, x.initial),
                pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) coalesce(delay, '0')
           FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE')
         ON CONFLICT DO NOTHING
@@ -469,6 +477,7 @@ DECLARE
     until pg_catalog.timestamptz;
     seen pg_catalog.int8;
     place pg_catalog.tid;
+    places pg_catalog.tid[];
     wanted pg_catalog.int4 := count;
 BEGIN
     SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE');
@@ -484,33 +493,29 @@ BEGIN
     owner := coalesce(owner, _dlock.session());
     LOOP
         seen := CASE WHEN until IS NOT NULL THEN _dlock.signals(q.queue_id) END;
+        now := pg_catalog.clock_timestamp();
+        FOR place IN SELECT x.ctid FROM _dlock.task x
+             WHERE x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) now
+             ORDER BY x.ready_at LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED LOOP
+            UPDATE _dlock.task t SET put_off = false WHERE t.ctid OPERATOR(pg_catalog.=) place;
+        END LOOP;
         FOREACH from_state IN ARRAY from_states LOOP
             now := pg_catalog.clock_timestamp();
-            -- For one task, one statement, and a limit that the planner knows.
+            -- A statement of its own: a scan marks dead entries when it ends, and gives up on a page that
+            -- has been changed meanwhile, as the update does.  A limit that the planner does not know would
+            -- cost a new plan for each call.
             IF wanted OPERATOR(pg_catalog.=) 1 THEN
-                UPDATE _dlock.task t
-                   SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
-                       attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
-                       state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) q.max_attempts THEN q.parked ELSE coalesce(on_timeout, from_state) END,
-                       ready_at = now OPERATOR(pg_catalog.+) ttl OPERATOR(pg_catalog.+)
-                           least(q.retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
-                       error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
-                 WHERE t.ctid OPERATOR(pg_catalog.=) (
-                    SELECT x.ctid FROM _dlock.task x
-                     WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) now
-                     ORDER BY x.priority, x.ready_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-                RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.expires_at
-                  INTO key, token, payload, priority, attempts, expires_at;
-                IF FOUND THEN
-                    wanted := 0;
-                    RETURN NEXT;
-                    EXIT;
-                END IF;
+                places := ARRAY(SELECT x.ctid FROM _dlock.task x
+                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL
+                      AND NOT x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+                    ORDER BY x.priority, x.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED);
+            ELSE
+                places := ARRAY(SELECT x.ctid FROM _dlock.task x
+                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL
+                      AND NOT x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+                    ORDER BY x.priority, x.id LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED);
             END IF;
-            -- A task that has been changed since that statement began was locked there and not found by its place.
-            FOREACH place IN ARRAY ARRAY(SELECT x.ctid FROM _dlock.task x
-                 WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) now
-                 ORDER BY x.priority, x.ready_at LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED) LOOP
+            FOREACH place IN ARRAY places LOOP
                 UPDATE _dlock.task t
                    SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
                        attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,

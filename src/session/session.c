@@ -329,8 +329,8 @@ dlock_session_check_writable(const char *function)
 }
 
 /* Throw 55000 if dlock is not preloaded. */
-static void
-check_preloaded(void)
+void
+dlock_session_check_preloaded(void)
 {
 	if (!dlock_memory_is_ready())
 		ereport(ERROR,
@@ -349,7 +349,7 @@ dlock_session_attach(void)
 {
 	if (my_database != NULL)
 		return;
-	check_preloaded();
+	dlock_session_check_preloaded();
 	my_database = dlock_database_attach(MyDatabaseId);
 	dlock_stat_attach(&my_database->stats);
 }
@@ -688,7 +688,7 @@ open_leases(DLockDatabase *db, bool wait)
 {
 	DLockSessionTry result;
 
-	check_preloaded();
+	dlock_session_check_preloaded();
 	result = try_store(RowExclusiveLock, wait, &db->rel);
 	if (result != DLOCK_SESSION_OPENED)
 		return result;

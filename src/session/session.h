@@ -21,6 +21,7 @@ typedef enum DLockSessionTry
 	DLOCK_SESSION_ABSENT		/* the extension is not installed */
 } DLockSessionTry;
 
+extern void dlock_session_check_preloaded(void);
 extern void dlock_session_check_writable(const char *function);
 extern void dlock_session_open(DLockDatabase *db);
 extern DLockSessionTry dlock_session_try_open(DLockDatabase *db);

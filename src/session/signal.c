@@ -33,6 +33,7 @@
 #include "storage/shmem.h"
 
 #include "base/compat.h"
+#include "session/session.h"
 #include "session/signal.h"
 
 #define SIGNALS		128
@@ -111,13 +112,18 @@ dlock_signal_seen(int32 queue)
 	return (signals != NULL) ? pg_atomic_read_u64(&signals[index_of(queue)].sent) : 0;
 }
 
-/* Sleep until there is a signal that has not been seen, but no longer than this. */
+/*
+ * Sleep until there is a signal that has not been seen, but no longer than this.  Throws
+ * 55000 if dlock is not preloaded.
+ */
 void
 dlock_signal_wait(int32 queue, uint64 seen, long timeout_ms)
 {
 	static uint32 event = 0;
-	DLockSignalShared *shared = &signals[index_of(queue)];
+	DLockSignalShared *shared;
 
+	dlock_session_check_preloaded();
+	shared = &signals[index_of(queue)];
 	if (event == 0)
 		event = WaitEventExtensionNew("DLockTaskCapture");
 	ConditionVariablePrepareToSleep(&shared->waiters);

@@ -306,7 +306,9 @@ diag join "\n", DLockSoak::table(@table);
 
 my $errors = DLockSoak::read_errors(map { $_->{errors} } @load);
 diag join ', ', map { "$_ $errors->{$_}" } sort keys %$errors;
-is(join(' ', grep { /^XX|^42|^P0|^2F/ } keys %$errors), '', 'no odd error');
+
+# Sessions end the same parked tasks, and whoever comes second is told that there is none (42704).
+is(join(' ', grep { /^XX|^42(?!704)|^P0|^2F/ } keys %$errors), '', 'no odd error');
 
 # ---------------------------------------------------------------------------
 # What is left

@@ -125,7 +125,7 @@ sql("SELECT dlock_queue_create('wait')");
 {
 	my @wait = qw(task capture --wait --ttl 1h);
 	my $waiter = DLockCli->start(@wait, 'wait');
-	waits();
+	my $backend = waits();
 
 	cli_is([qw(task put wait a)], {}, 'wait: put');
 	is($waiter->finish->{code}, 0, 'wait: exit code') or diag($waiter->{err});

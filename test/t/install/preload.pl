@@ -26,6 +26,7 @@ my @calls = (
 	q(dlock_release_all('alice')),
 	q(dlock_force_release('a', 'reason')),
 	q(dlock_bump_epoch('reason')),
+	q(_dlock.signal_wait(1, 0, 'infinity')),
 	q(* FROM dlock_leases));
 
 sub refused_everywhere
