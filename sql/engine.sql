@@ -125,6 +125,21 @@ CREATE FUNCTION @extschema@.dlock_acquire_path(
 COMMENT ON FUNCTION @extschema@.dlock_acquire_path(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
     IS 'acquire a lease on a path like a/b/c and intents on its ancestors; returns its fencing token, or NULL if a lock is held';
 
+CREATE FUNCTION @extschema@.dlock_acquire_each(
+    names pg_catalog.text[],
+    owners pg_catalog.text[],
+    ttl pg_catalog.interval DEFAULT NULL,
+    mode pg_catalog.text DEFAULT 'exclusive',
+    permits pg_catalog.int4 DEFAULT NULL,
+    reentry pg_catalog.text DEFAULT 'deny',
+    lock_delay pg_catalog.interval DEFAULT '0',
+    min_hold pg_catalog.interval DEFAULT '0')
+    RETURNS pg_catalog.int8[]
+    AS 'MODULE_PATHNAME', 'dlock_sql_acquire_each'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_acquire_each(pg_catalog.text[], pg_catalog.text[], pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval, pg_catalog.interval)
+    IS 'acquire each of these locks for its owner, independently; returns a fencing token, or NULL, for each';
+
 CREATE FUNCTION @extschema@.dlock_convert(
     name pg_catalog.text,
     token pg_catalog.int8,
@@ -156,6 +171,16 @@ CREATE FUNCTION @extschema@.dlock_renew_token(
 COMMENT ON FUNCTION @extschema@.dlock_renew_token(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
     IS 'extend the lease with this token; false if it is no longer held';
 
+CREATE FUNCTION @extschema@.dlock_renew_each(
+    names pg_catalog.text[],
+    tokens pg_catalog.int8[],
+    ttl pg_catalog.interval DEFAULT NULL)
+    RETURNS pg_catalog.bool[]
+    AS 'MODULE_PATHNAME', 'dlock_sql_renew_each'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_renew_each(pg_catalog.text[], pg_catalog.int8[], pg_catalog.interval)
+    IS 'extend each lease with one of these tokens, independently; returns whether it is held, for each';
+
 CREATE FUNCTION @extschema@.dlock_release(
     name pg_catalog.text,
     owner pg_catalog.text DEFAULT NULL)
@@ -173,6 +198,15 @@ CREATE FUNCTION @extschema@.dlock_release_token(
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_release_token(pg_catalog.text, pg_catalog.int8)
     IS 'release the lease with this token; false if it is no longer held';
+
+CREATE FUNCTION @extschema@.dlock_release_each(
+    names pg_catalog.text[],
+    tokens pg_catalog.int8[])
+    RETURNS pg_catalog.bool[]
+    AS 'MODULE_PATHNAME', 'dlock_sql_release_each'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_release_each(pg_catalog.text[], pg_catalog.int8[])
+    IS 'release each lease with one of these tokens, independently; returns whether it was held, for each';
 
 CREATE FUNCTION @extschema@.dlock_check(
     name pg_catalog.text,
