@@ -43,31 +43,32 @@ COMMENT ON FUNCTION _dlock.signal_wait(pg_catalog.int4, pg_catalog.int8, pg_cata
 -- Storage
 ----------------------------------------------------------------------------
 
-CREATE FUNCTION @extschema@.dlock_store_handler(internal)
+CREATE FUNCTION _dlock.store_handler(internal)
     RETURNS pg_catalog.table_am_handler
     AS 'MODULE_PATHNAME', 'dlock_sql_store_handler'
     LANGUAGE C STRICT;
-COMMENT ON FUNCTION @extschema@.dlock_store_handler(internal)
+REVOKE ALL ON FUNCTION _dlock.store_handler(internal) FROM PUBLIC;
+COMMENT ON FUNCTION _dlock.store_handler(internal)
     IS 'table access method handler of the lease store';
 
-CREATE ACCESS METHOD dlock_store TYPE TABLE HANDLER @extschema@.dlock_store_handler;
+CREATE ACCESS METHOD dlock_store TYPE TABLE HANDLER _dlock.store_handler;
 COMMENT ON ACCESS METHOD dlock_store
     IS 'pages that hold leases, written in place; scans as empty and refuses DML';
 
 -- The pages of the leases.  The table has no columns; the view dlock_leases shows
 -- its leases.
-CREATE TABLE @extschema@.dlock_store () USING dlock_store;
-REVOKE ALL ON TABLE @extschema@.dlock_store FROM PUBLIC;
-COMMENT ON TABLE @extschema@.dlock_store
+CREATE TABLE _dlock.store () USING dlock_store;
+REVOKE ALL ON TABLE _dlock.store FROM PUBLIC;
+COMMENT ON TABLE _dlock.store
     IS 'durable pages of the leases; read them through dlock_leases';
 
 -- The source of fencing tokens.  Its value is the end of the block that the server
 -- may grant from memory, so it is ahead of the last token.
-CREATE SEQUENCE @extschema@.dlock_token_seq AS pg_catalog.int8 MINVALUE 1 START WITH 1 NO CYCLE;
-REVOKE ALL ON SEQUENCE @extschema@.dlock_token_seq FROM PUBLIC;
-COMMENT ON SEQUENCE @extschema@.dlock_token_seq
+CREATE SEQUENCE _dlock.token_seq AS pg_catalog.int8 MINVALUE 1 START WITH 1 NO CYCLE;
+REVOKE ALL ON SEQUENCE _dlock.token_seq FROM PUBLIC;
+COMMENT ON SEQUENCE _dlock.token_seq
     IS 'end of the last block of fencing tokens reserved';
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_token_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.token_seq', '');
 
 ----------------------------------------------------------------------------
 -- Leases
@@ -125,6 +126,21 @@ CREATE FUNCTION @extschema@.dlock_acquire_path(
 COMMENT ON FUNCTION @extschema@.dlock_acquire_path(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
     IS 'acquire a lease on a path like a/b/c and intents on its ancestors; returns its fencing token, or NULL if a lock is held';
 
+CREATE FUNCTION @extschema@.dlock_acquire_each(
+    names pg_catalog.text[],
+    owners pg_catalog.text[],
+    ttl pg_catalog.interval DEFAULT NULL,
+    mode pg_catalog.text DEFAULT 'exclusive',
+    permits pg_catalog.int4 DEFAULT NULL,
+    reentry pg_catalog.text DEFAULT 'deny',
+    lock_delay pg_catalog.interval DEFAULT '0',
+    min_hold pg_catalog.interval DEFAULT '0')
+    RETURNS pg_catalog.int8[]
+    AS 'MODULE_PATHNAME', 'dlock_sql_acquire_each'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_acquire_each(pg_catalog.text[], pg_catalog.text[], pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval, pg_catalog.interval)
+    IS 'acquire each of these locks for its owner, independently; returns a fencing token, or NULL, for each';
+
 CREATE FUNCTION @extschema@.dlock_convert(
     name pg_catalog.text,
     token pg_catalog.int8,
@@ -156,6 +172,16 @@ CREATE FUNCTION @extschema@.dlock_renew_token(
 COMMENT ON FUNCTION @extschema@.dlock_renew_token(pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
     IS 'extend the lease with this token; false if it is no longer held';
 
+CREATE FUNCTION @extschema@.dlock_renew_each(
+    names pg_catalog.text[],
+    tokens pg_catalog.int8[],
+    ttl pg_catalog.interval DEFAULT NULL)
+    RETURNS pg_catalog.bool[]
+    AS 'MODULE_PATHNAME', 'dlock_sql_renew_each'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_renew_each(pg_catalog.text[], pg_catalog.int8[], pg_catalog.interval)
+    IS 'extend each lease with one of these tokens, independently; returns whether it is held, for each';
+
 CREATE FUNCTION @extschema@.dlock_release(
     name pg_catalog.text,
     owner pg_catalog.text DEFAULT NULL)
@@ -173,6 +199,15 @@ CREATE FUNCTION @extschema@.dlock_release_token(
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.dlock_release_token(pg_catalog.text, pg_catalog.int8)
     IS 'release the lease with this token; false if it is no longer held';
+
+CREATE FUNCTION @extschema@.dlock_release_each(
+    names pg_catalog.text[],
+    tokens pg_catalog.int8[])
+    RETURNS pg_catalog.bool[]
+    AS 'MODULE_PATHNAME', 'dlock_sql_release_each'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.dlock_release_each(pg_catalog.text[], pg_catalog.int8[])
+    IS 'release each lease with one of these tokens, independently; returns whether it was held, for each';
 
 CREATE FUNCTION @extschema@.dlock_check(
     name pg_catalog.text,
@@ -242,39 +277,39 @@ COMMENT ON FUNCTION @extschema@.dlock_bump_epoch(pg_catalog.text, pg_catalog.int
 
 -- The highest token that each fenced resource has seen.  Only dlock_fence() and
 -- dlock_guard() write it, for every role.
-CREATE TABLE @extschema@.dlock_fence_mark (
+CREATE TABLE _dlock.fence_mark (
     resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     token pg_catalog.int8 NOT NULL CHECK (token OPERATOR(pg_catalog.>) 0),
     raised_at pg_catalog.timestamptz NOT NULL,
     raised_by pg_catalog.name NOT NULL)
     USING heap;
-REVOKE ALL ON TABLE @extschema@.dlock_fence_mark FROM PUBLIC;
-COMMENT ON TABLE @extschema@.dlock_fence_mark
+REVOKE ALL ON TABLE _dlock.fence_mark FROM PUBLIC;
+COMMENT ON TABLE _dlock.fence_mark
     IS 'the highest fencing token that each resource has seen; read it through dlock_fences';
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_fence_mark', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.fence_mark', '');
 
 -- Declarations about resources, by name or, with a * at the end, by the beginning
 -- of names.  Only dlock_fence_declare() writes it.
-CREATE TABLE @extschema@.dlock_fence_declared (
+CREATE TABLE _dlock.fence_declared (
     resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     role pg_catalog.regrole,
     is_foreign pg_catalog.bool NOT NULL)
     USING heap;
-REVOKE ALL ON TABLE @extschema@.dlock_fence_declared FROM PUBLIC;
-GRANT SELECT ON TABLE @extschema@.dlock_fence_declared TO PUBLIC;
-COMMENT ON TABLE @extschema@.dlock_fence_declared
+REVOKE ALL ON TABLE _dlock.fence_declared FROM PUBLIC;
+GRANT SELECT ON TABLE _dlock.fence_declared TO PUBLIC;
+COMMENT ON TABLE _dlock.fence_declared
     IS 'which role a fenced resource belongs to, and whether its tokens come from another database; written by dlock_fence_declare()';
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_fence_declared', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.fence_declared', '');
 
 CREATE VIEW @extschema@.dlock_fences AS
     SELECT m.resource, m.token, m.raised_at, m.raised_by,
            EXISTS (SELECT
-                     FROM @extschema@.dlock_fence_declared d
+                     FROM _dlock.fence_declared d
                     WHERE d.is_foreign
                       AND (d.resource OPERATOR(pg_catalog.=) m.resource
                            OR (pg_catalog."right"(d.resource, 1) OPERATOR(pg_catalog.=) '*'
                                AND pg_catalog.starts_with(m.resource, pg_catalog."left"(d.resource, -1))))) AS is_foreign
-      FROM @extschema@.dlock_fence_mark m;
+      FROM _dlock.fence_mark m;
 GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_fences
     IS 'the highest fencing token that each resource has seen, the role that presented it, and whether its tokens come from another database';
@@ -379,7 +414,9 @@ COMMENT ON FUNCTION @extschema@.dlock_fence_reset(pg_catalog.text, pg_catalog.in
 -- Looking
 ----------------------------------------------------------------------------
 
-CREATE FUNCTION @extschema@.dlock_lease_list(
+-- Functions that a view calls run as the view's reader, so PUBLIC may execute those of _dlock.
+
+CREATE FUNCTION _dlock.lease_list(
     OUT name pg_catalog.text,
     OUT owner pg_catalog.text,
     OUT token pg_catalog.int8,
@@ -398,7 +435,7 @@ CREATE FUNCTION @extschema@.dlock_lease_list(
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_lease'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
-COMMENT ON FUNCTION @extschema@.dlock_lease_list()
+COMMENT ON FUNCTION _dlock.lease_list()
     IS 'the leases of this database';
 
 CREATE FUNCTION @extschema@.dlock_lease(
@@ -426,7 +463,7 @@ COMMENT ON FUNCTION @extschema@.dlock_lease(pg_catalog.text)
 CREATE VIEW @extschema@.dlock_leases AS
     SELECT name, owner, token, mode, permits, holds, state, bind, pid, role,
            granted_at, expires_at, remaining, ttl, payload
-      FROM @extschema@.dlock_lease_list();
+      FROM _dlock.lease_list();
 GRANT SELECT ON @extschema@.dlock_leases TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_leases
     IS 'the leases of this database that are held, or that keep their lock closed';
@@ -441,7 +478,7 @@ CREATE FUNCTION @extschema@.dlock_grant_count(
 COMMENT ON FUNCTION @extschema@.dlock_grant_count(pg_catalog.text)
     IS 'how often a lock has been granted, and since when that is counted; NULLs if it is not';
 
-CREATE FUNCTION @extschema@.dlock_waiter_list(
+CREATE FUNCTION _dlock.waiter_list(
     OUT name pg_catalog.text,
     OUT owner pg_catalog.text,
     OUT mode pg_catalog.text,
@@ -456,17 +493,17 @@ CREATE FUNCTION @extschema@.dlock_waiter_list(
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_waiter_list'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION @extschema@.dlock_waiter_list()
+COMMENT ON FUNCTION _dlock.waiter_list()
     IS 'the requests that wait for locks of this database';
 
 CREATE VIEW @extschema@.dlock_waiters AS
     SELECT name, owner, mode, permits, request, "position", since, waited, pid, role, blocked_by
-      FROM @extschema@.dlock_waiter_list();
+      FROM _dlock.waiter_list();
 GRANT SELECT ON @extschema@.dlock_waiters TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_waiters
     IS 'the requests that wait for locks of this database, with their place in the queue and the owners in their way';
 
-CREATE FUNCTION @extschema@.dlock_stat_row(
+CREATE FUNCTION _dlock.stat_row(
     OUT grants pg_catalog.int8,
     OUT handoffs pg_catalog.int8,
     OUT reentries pg_catalog.int8,
@@ -492,7 +529,7 @@ CREATE FUNCTION @extschema@.dlock_stat_row(
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_stat_row'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
-COMMENT ON FUNCTION @extschema@.dlock_stat_row()
+COMMENT ON FUNCTION _dlock.stat_row()
     IS 'counters of this database since the last reset';
 
 CREATE VIEW @extschema@.dlock_stats AS
@@ -504,7 +541,7 @@ CREATE VIEW @extschema@.dlock_stats AS
            waits, wait_time, wait_histogram, cleanup_lag, leases,
            memory_used, memory_limit, memory_limit OPERATOR(pg_catalog.-) memory_used AS memory_free,
            stats_reset
-      FROM @extschema@.dlock_stat_row();
+      FROM _dlock.stat_row();
 GRANT SELECT ON @extschema@.dlock_stats TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_stats
     IS 'counters of this database since the last reset or the start of the server, the leases in memory now, and the bytes of memory that all databases use; the histogram counts waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones';
@@ -517,7 +554,7 @@ REVOKE ALL ON FUNCTION @extschema@.dlock_stats_reset() FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.dlock_stats_reset()
     IS 'set the counters of this database to zero';
 
-CREATE FUNCTION @extschema@.dlock_state_row(
+CREATE FUNCTION _dlock.state_row(
     OUT held pg_catalog.int8,
     OUT closed pg_catalog.int8,
     OUT expired pg_catalog.int8,
@@ -528,12 +565,12 @@ CREATE FUNCTION @extschema@.dlock_state_row(
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_state_row'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1;
-COMMENT ON FUNCTION @extschema@.dlock_state_row()
+COMMENT ON FUNCTION _dlock.state_row()
     IS 'how many leases and requests this database has, and how old they are';
 
 CREATE VIEW @extschema@.dlock_state AS
     SELECT held, closed, expired, oldest_expired, waiters, oldest_wait, last_epoch
-      FROM @extschema@.dlock_state_row();
+      FROM _dlock.state_row();
 GRANT SELECT ON @extschema@.dlock_state TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_state
     IS 'how many leases and requests this database has now, how old the oldest are, and where tokens last restarted';

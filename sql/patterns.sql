@@ -904,7 +904,7 @@ BEGIN
         SELECT pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', c.oid::pg_catalog.regclass, a.grantee::pg_catalog.regrole)
           FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
          WHERE c.relnamespace OPERATOR(pg_catalog.=) '_dlock'::pg_catalog.regnamespace::pg_catalog.oid
-           AND c.relkind OPERATOR(pg_catalog.<>) 'S' AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, c.relowner])
+           AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, c.relowner])
     LOOP
         EXECUTE command;
     END LOOP;

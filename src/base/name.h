@@ -52,6 +52,15 @@ dlock_name_equal(const DLockBytes *a, const DLockBytes *b)
 	return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
 }
 
+/* The client of an owner that is written as client#task; the whole name of any other. */
+static inline DLockBytes
+dlock_name_client(const DLockBytes *owner)
+{
+	const char *end = memchr(owner->data, '#', owner->len);
+
+	return (DLockBytes) {owner->data, (end != NULL) ? (int) (end - owner->data) : owner->len};
+}
+
 /* Are these one owner? */
 static inline bool
 dlock_name_is_owner(const DLockOwner *a, const DLockOwner *b)

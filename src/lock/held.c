@@ -278,6 +278,24 @@ dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
 }
 
 /*
+ * Renew each of these leases by itself, as above, with one flush; "renewed" gets the
+ * answers in their order.
+ */
+void
+dlock_held_renew_each(DLockDatabase *db, const DLockHolderTarget *targets, int count,
+					  DLockTime ttl, bool *renewed)
+{
+	XLogRecPtr	lsn = InvalidXLogRecPtr;
+
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		renewed[i] = renew_lease(db, &targets[i], ttl, &lsn);
+	}
+	dlock_flush_commit(lsn, dlock_clock_now());
+}
+
+/*
  * Renew all live leases that the name of an owner stands for: those of the
  * current user; if it has none, those of the roles that it is a member of.
  * Flushes once.  Returns how many.

@@ -48,8 +48,11 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/dependency.h"
 #include "catalog/indexing.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_namespace.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -78,7 +81,7 @@
 #include "store/flush.h"
 #include "store/store.h"
 
-/* The relations of the extension. */
+/* The relations of the extension that C reads, in the schema _dlock. */
 typedef enum DLockSessionRelation
 {
 	STORE,
@@ -88,10 +91,10 @@ typedef enum DLockSessionRelation
 } DLockSessionRelation;
 
 static const char *const names[] = {
-	[STORE] = "dlock_store",
-	[SEQUENCE] = "dlock_token_seq",
-	[MARKS] = "dlock_fence_mark",
-	[DECLARED] = "dlock_fence_declared"
+	[STORE] = "store",
+	[SEQUENCE] = "token_seq",
+	[MARKS] = "fence_mark",
+	[DECLARED] = "fence_declared"
 };
 
 /* Their oids, remembered from the catalogs; InvalidOid: not looked up. */
@@ -140,15 +143,35 @@ dlock_session_schema(void)
 }
 
 /*
- * Look the relations up in the catalogs; false if the extension is not there.
- * Leases can do without the marks.
+ * Look up the relations of an extension with this oid; false if one that leases
+ * need is not there.  Leases can do without the marks.
+ *
+ * A schema _dlock that is not the extension's does not count: while the extension
+ * is not installed, or its own schema has another name, any role that may create
+ * schemas can make one.
  */
+static bool
+look_up(Oid extension, Oid *found)
+{
+	Oid			schema = get_namespace_oid("_dlock", true);
+
+	if (!OidIsValid(schema) || getExtensionOfObject(NamespaceRelationId, schema) != extension)
+		return false;
+	for (size_t i = 0; i < lengthof(names); i++)
+	{
+		found[i] = get_relname_relid(names[i], schema);
+		DLOCK_FAULT("relation_found");
+	}
+	return OidIsValid(found[STORE]) && OidIsValid(found[SEQUENCE]);
+}
+
+/* Look the relations up in the catalogs; false if the extension is not there. */
 static bool
 find_relations(void)
 {
 	static bool registered = false;
-	Oid			schema;
 	Oid			found[lengthof(oids)];
+	Oid			extension;
 
 	if (!registered)
 	{
@@ -156,18 +179,19 @@ find_relations(void)
 		registered = true;
 	}
 
-	schema = dlock_session_schema();
-	if (!OidIsValid(schema))
-		return false;
-	for (size_t i = 0; i < lengthof(found); i++)
+	/* One transaction can drop the extension and create it again meanwhile. */
+	while (OidIsValid(extension = get_extension_oid("dlock", true)))
 	{
-		found[i] = get_relname_relid(names[i], schema);
-		DLOCK_FAULT("relation_found");
+		if (look_up(extension, found))
+		{
+			/* Each look-up can have made us forget the others. */
+			memcpy(oids, found, sizeof(oids));
+			return true;
+		}
+		if (get_extension_oid("dlock", true) == extension)
+			return false;
 	}
-
-	/* Each look-up can have made us forget the others, or hear of a drop. */
-	memcpy(oids, found, sizeof(oids));
-	return OidIsValid(oids[STORE]) && OidIsValid(oids[SEQUENCE]);
+	return false;
 }
 
 /* Is the storage of the relation that of a committed transaction? */

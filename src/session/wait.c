@@ -432,6 +432,18 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	return answer;
 }
 
+/* Grants on these locks become durable as synchronous_commit asks for, and observers are told. */
+static void
+make_durable(XLogRecPtr lsn, const DLockBytes *names, int count)
+{
+	DLOCK_FAULT("granted");
+	dlock_flush_commit(lsn, dlock_clock_now());
+
+	/* Without a record to wait for, observers were woken by the grant. */
+	if (synchronous_commit != SYNCHRONOUS_COMMIT_OFF && !XLogRecPtrIsInvalid(lsn))
+		dlock_queue_tell_observers(MyDatabaseId, names, count);
+}
+
 /*
  * The token of what a call was granted, on "count" locks, durable as synchronous_commit
  * asks for.
@@ -441,12 +453,7 @@ take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer, int count)
 {
 	if (answer == DLOCK_ANSWER_REFUSED)
 		return DLOCK_TOKEN_NONE;
-	DLOCK_FAULT("granted");
-	dlock_flush_commit(waiting->granted.lsn, dlock_clock_now());
-
-	/* Without a record to wait for, observers were woken by the grant. */
-	if (synchronous_commit != SYNCHRONOUS_COMMIT_OFF && !XLogRecPtrIsInvalid(waiting->granted.lsn))
-		dlock_queue_tell_observers(MyDatabaseId, waiting->name, count);
+	make_durable(waiting->granted.lsn, waiting->name, count);
 	return waiting->granted.token;
 }
 
@@ -466,6 +473,40 @@ dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait)
 
 	waiting.request = *request;
 	return take_answer(&waiting, call(&waiting), request->path ? 1 : request->count);
+}
+
+/*
+ * Acquire each of these locks for its owner, by itself and without waiting: the other
+ * arguments are those of the request.  "tokens" gets the answers in their order,
+ * DLOCK_TOKEN_NONE for a lock that was not to be had.
+ *
+ * One flush makes all grants as durable as synchronous_commit asks for.  Throws what
+ * dlock_acquire_locks() throws; nothing is granted then.
+ */
+void
+dlock_wait_acquire_each(const DLockAcquireRequest *request, const DLockBytes *names,
+						const DLockBytes *owners, int count, DLockToken *tokens)
+{
+	DLockWaitCall waiting = {.request = *request};
+	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	DLockDatabase db;
+
+	dlock_session_open(&db);
+	dlock_grants_prepare(count, request->bind);
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		waiting.request.names = &names[i];
+		waiting.request.owner = owners[i];
+		tokens[i] = DLOCK_TOKEN_NONE;
+		if (ask_to_acquire(&waiting, &db, false) == DLOCK_ANSWER_GRANTED)
+		{
+			tokens[i] = waiting.granted.token;
+			lsn = Max(lsn, waiting.granted.lsn);
+		}
+	}
+	dlock_session_close(&db);
+	make_durable(lsn, names, count);
 }
 
 /* ---- convert ---- */

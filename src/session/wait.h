@@ -29,6 +29,8 @@ typedef struct DLockWaitHolder
 } DLockWaitHolder;
 
 extern DLockToken dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait);
+extern void dlock_wait_acquire_each(const DLockAcquireRequest *request, const DLockBytes *names,
+									const DLockBytes *owners, int count, DLockToken *tokens);
 extern DLockToken dlock_wait_convert(const DLockBytes *name, DLockToken token,
 									 DLockMode mode, DLockTime wait);
 extern void dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,

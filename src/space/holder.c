@@ -94,7 +94,9 @@ token_bucket(uint32 hash, DLockToken token)
 static inline uint32
 owner_bucket_of(Oid database, const DLockBytes *owner_name)
 {
-	return dlock_name_hash(database, owner_name) & ((1U << owner_bits) - 1);
+	DLockBytes	client = dlock_name_client(owner_name);
+
+	return dlock_name_hash(database, &client) & ((1U << owner_bits) - 1);
 }
 
 static inline uint32
@@ -404,7 +406,7 @@ list_leases(Oid database, const DLockBytes *owner_name, DLockSpaceRef *refs, int
 		DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 		int			place = count;
 
-		if (entry->database != database || !dlock_space_is_owner_name(lease, owner_name))
+		if (entry->database != database || !dlock_space_is_of(lease, owner_name))
 			continue;
 		if (count++ >= room)
 			continue;
@@ -423,9 +425,10 @@ list_leases(Oid database, const DLockBytes *owner_name, DLockSpaceRef *refs, int
 }
 
 /*
- * The leases of the owners of a name, whatever their role, expired ones too;
- * palloc'd, with their number in "count".  The current user's come first; "own" is
- * how many these are, unless NULL.  No partition lock may be held.
+ * The leases of the owners of a name, and of the tasks of a client of that name,
+ * whatever their role, expired ones too; palloc'd, with their number in "count".  The
+ * current user's come first; "own" is how many these are, unless NULL.  No partition
+ * lock may be held.
  *
  * Grants may wait for the owner's lock, so nothing is allocated under it: where the
  * room is too small, the list is begun again with more.

@@ -305,6 +305,17 @@ dlock_space_is_owner_name(const DLockSpaceLease *lease, const DLockBytes *name)
 	return dlock_name_equal(&own, name);
 }
 
+/* Is this the name of its owner, or of the client of which its owner is a task? */
+static inline bool
+dlock_space_is_of(const DLockSpaceLease *lease, const DLockBytes *name)
+{
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockBytes	own = dlock_space_lease_text(lease, 0, lease->owner_len, buffer);
+	DLockBytes	client = dlock_name_client(&own);
+
+	return dlock_name_equal(&own, name) || dlock_name_equal(&client, name);
+}
+
 /* Is it this owner's? */
 static inline bool
 dlock_space_is_owned(const DLockSpaceLease *lease, const DLockOwner *owner)

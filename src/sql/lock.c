@@ -34,11 +34,14 @@
 PG_FUNCTION_INFO_V1(dlock_sql_acquire);
 PG_FUNCTION_INFO_V1(dlock_sql_acquire_all);
 PG_FUNCTION_INFO_V1(dlock_sql_acquire_path);
+PG_FUNCTION_INFO_V1(dlock_sql_acquire_each);
 PG_FUNCTION_INFO_V1(dlock_sql_convert);
 PG_FUNCTION_INFO_V1(dlock_sql_renew);
 PG_FUNCTION_INFO_V1(dlock_sql_renew_token);
+PG_FUNCTION_INFO_V1(dlock_sql_renew_each);
 PG_FUNCTION_INFO_V1(dlock_sql_release);
 PG_FUNCTION_INFO_V1(dlock_sql_release_token);
+PG_FUNCTION_INFO_V1(dlock_sql_release_each);
 PG_FUNCTION_INFO_V1(dlock_sql_check);
 PG_FUNCTION_INFO_V1(dlock_sql_watch);
 PG_FUNCTION_INFO_V1(dlock_sql_renew_all);
@@ -128,29 +131,36 @@ get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 	request->permits = PG_GETARG_INT32(argno);
 }
 
-/*
- * The last parameters of functions that acquire locks, from "reentry" on, and the
- * ttl, which depends on them.
- */
-static void
-get_options(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
+static DLockReentry
+get_reentry(FunctionCallInfo fcinfo, int argno)
 {
-	static const DLockWord reentries[] = {
+	static const DLockWord words[] = {
 		{"deny", DLOCK_REENTRY_DENY},
 		{"count", DLOCK_REENTRY_COUNT},
 		{"return", DLOCK_REENTRY_RETURN}
 	};
-	static const DLockWord binds[] = {
+
+	return (DLockReentry) get_word(fcinfo, argno, "reentry", words, lengthof(words));
+}
+
+static DLockBind
+get_bind(FunctionCallInfo fcinfo, int argno)
+{
+	static const DLockWord words[] = {
 		{"none", DLOCK_BIND_NONE},
 		{"session", DLOCK_BIND_SESSION},
 		{"transaction", DLOCK_BIND_TRANSACTION}
 	};
 
-	request->reentry = get_word(fcinfo, argno, "reentry", reentries, lengthof(reentries));
-	request->bind = get_word(fcinfo, argno + 1, "bind", binds, lengthof(binds));
-	request->delay = dlock_value_get_span(fcinfo, argno + 2, "lock_delay");
-	request->min_hold = dlock_value_get_span(fcinfo, argno + 3, "min_hold");
-	request->payload = dlock_value_get_payload(fcinfo, argno + 4);
+	return (DLockBind) get_word(fcinfo, argno, "bind", words, lengthof(words));
+}
+
+/* The parameters "lock_delay" and "min_hold", and the ttl, which depends on the latter and on the bind. */
+static void
+get_times(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
+{
+	request->delay = dlock_value_get_span(fcinfo, argno, "lock_delay");
+	request->min_hold = dlock_value_get_span(fcinfo, argno + 1, "min_hold");
 
 	/* A bound lease needs no deadline. */
 	if (request->bind != DLOCK_BIND_NONE && PG_ARGISNULL(2))
@@ -207,6 +217,7 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 			  DLockAcquireRequest *request)
 {
 	DLockTime	wait;
+	int			argno;
 
 	request->role = GetUserId();
 	request->owner = dlock_value_get_own_owner(fcinfo, 1);
@@ -214,7 +225,11 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	request->mode = get_mode(fcinfo, 4);
 	if (has_permits)
 		get_permits(fcinfo, 5, request);
-	get_options(fcinfo, has_permits ? 6 : 5, request);
+	argno = has_permits ? 6 : 5;
+	request->reentry = get_reentry(fcinfo, argno);
+	request->bind = get_bind(fcinfo, argno + 1);
+	get_times(fcinfo, argno + 2, request);
+	request->payload = dlock_value_get_payload(fcinfo, argno + 4);
 
 	dlock_session_check_writable(function);
 	return dlock_wait_acquire(request, wait);
@@ -395,6 +410,18 @@ dlock_sql_renew_token(PG_FUNCTION_ARGS)
 	return renew(fcinfo, "dlock_renew_token", DLOCK_BY_TOKEN);
 }
 
+/* Release a lease; or else open the lock that it keeps closed, since nothing is left to do under it. */
+static bool
+release_target(DLockDatabase *db, DLockHolderTarget *target)
+{
+	bool		released = dlock_held_release(db, target);
+
+	target->closed = true;
+	while (!released && dlock_held_release(db, target))
+		CHECK_FOR_INTERRUPTS();
+	return released;
+}
+
 static Datum
 release(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 {
@@ -404,12 +431,7 @@ release(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 
 	dlock_session_check_writable(function);
 	open_for_target(&db, &target);
-	released = dlock_held_release(&db, &target);
-
-	/* Without a lease nothing is left to do under the lock. */
-	target.closed = true;
-	while (!released && dlock_held_release(&db, &target))
-		CHECK_FOR_INTERRUPTS();
+	released = release_target(&db, &target);
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(released);
 }
@@ -474,6 +496,181 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 	dlock_session_close(&db);
 	PG_RETURN_INT32(released);
 }
+
+/* ---- each ---- */
+
+/* The elements of an array parameter of these functions, which has "*count" of them, or any number if that is below zero. */
+static Datum *
+get_elements(FunctionCallInfo fcinfo, int argno, const char *parameter, Oid type, int *count, bool **nulls)
+{
+	ArrayType  *array;
+	Datum	   *values;
+	int			given;
+
+	dlock_value_require_parameter(fcinfo, argno, parameter);
+	array = PG_GETARG_ARRAYTYPE_P(argno);
+	deconstruct_array(array, type, (type == TEXTOID) ? -1 : sizeof(int64), type != TEXTOID && FLOAT8PASSBYVAL,
+					  (type == TEXTOID) ? TYPALIGN_INT : TYPALIGN_DOUBLE, &values, nulls, &given);
+	if (ARR_NDIM(array) > 1 || given > DLOCK_NAMES_MAX || (*count >= 0 && given != *count))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid array for parameter \"%s\"", parameter),
+				 ARR_NDIM(array) > 1 ? errdetail("It has %d dimensions.", ARR_NDIM(array)) :
+				 errdetail("It has %d elements.", given),
+				 errhint("Pass one-dimensional arrays of the same length, of up to %d elements.", DLOCK_NAMES_MAX)));
+	*count = given;
+	return values;
+}
+
+/* The names of locks, the first parameter; their number in "count". */
+static DLockBytes *
+get_each_name(FunctionCallInfo fcinfo, int *count)
+{
+	bool	   *nulls;
+	Datum	   *values;
+	DLockBytes *names;
+
+	*count = -1;
+	values = get_elements(fcinfo, 0, "names", TEXTOID, count, &nulls);
+	names = palloc(*count * sizeof(DLockBytes));
+	for (int i = 0; i < *count; i++)
+	{
+		if (nulls[i])
+			dlock_error_null(dlock_name_lock.null);
+		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), &dlock_name_lock);
+		dlock_value_check_own(&names[i]);
+	}
+	return names;
+}
+
+/* The owner of each, the second parameter; NULL means this session. */
+static DLockBytes *
+get_each_owner(FunctionCallInfo fcinfo, int count)
+{
+	bool	   *nulls;
+	Datum	   *values = get_elements(fcinfo, 1, "owners", TEXTOID, &count, &nulls);
+	DLockBytes *owners = palloc(count * sizeof(DLockBytes));
+
+	for (int i = 0; i < count; i++)
+	{
+		owners[i] = nulls[i] ? dlock_name_session() : dlock_name_of_text(DatumGetTextPP(values[i]), &dlock_name_owner);
+		dlock_value_check_own_owner(&owners[i]);
+	}
+	return owners;
+}
+
+/* The leases of the first two parameters, names and tokens; those of strangers are answered as if they were not there. */
+static DLockHolderTarget *
+get_each_target(FunctionCallInfo fcinfo, int *count)
+{
+	DLockBytes *names = get_each_name(fcinfo, count);
+	bool	   *nulls;
+	Datum	   *values = get_elements(fcinfo, 1, "tokens", INT8OID, count, &nulls);
+	DLockHolderTarget *targets = palloc(*count * sizeof(DLockHolderTarget));
+
+	for (int i = 0; i < *count; i++)
+	{
+		targets[i] = (DLockHolderTarget)
+		{
+			.by = DLOCK_BY_TOKEN,.name = names[i],
+				.token = dlock_value_to_token(values[i], nulls[i]),.skip = true
+		};
+	}
+	return targets;
+}
+
+/* Open the database, and set the hashes of targets. */
+static void
+open_for_targets(DLockDatabase *db, DLockHolderTarget *targets, int count)
+{
+	dlock_session_open(db);
+	for (int i = 0; i < count; i++)
+		targets[i].hash = dlock_name_hash(db->shared->oid, &targets[i].name);
+}
+
+static Datum
+array_of_bools(const bool *values, int count)
+{
+	Datum	   *elements = palloc(count * sizeof(Datum));
+
+	for (int i = 0; i < count; i++)
+		elements[i] = BoolGetDatum(values[i]);
+	PG_RETURN_ARRAYTYPE_P(construct_array(elements, count, BOOLOID, sizeof(bool), true, TYPALIGN_CHAR));
+}
+
+static Datum
+acquire_each(PG_FUNCTION_ARGS)
+{
+	DLockAcquireRequest request = {.count = 1,.role = GetUserId(),.bind = DLOCK_BIND_NONE};
+	int			count;
+	int			lower = 1;
+	DLockBytes *names = get_each_name(fcinfo, &count);
+	DLockBytes *owners = get_each_owner(fcinfo, count);
+	DLockToken *tokens = palloc(count * sizeof(DLockToken));
+	Datum	   *values = palloc(count * sizeof(Datum));
+	bool	   *nulls = palloc(count * sizeof(bool));
+
+	request.mode = get_mode(fcinfo, 3);
+	get_permits(fcinfo, 4, &request);
+	request.reentry = get_reentry(fcinfo, 5);
+	get_times(fcinfo, 6, &request);
+	dlock_session_check_writable("dlock_acquire_each");
+	dlock_wait_acquire_each(&request, names, owners, count, tokens);
+
+	for (int i = 0; i < count; i++)
+	{
+		values[i] = Int64GetDatum(tokens[i]);
+		nulls[i] = tokens[i] == DLOCK_TOKEN_NONE;
+	}
+	PG_RETURN_ARRAYTYPE_P(construct_md_array(values, nulls, 1, &count, &lower, INT8OID, sizeof(int64),
+											 FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* dlock_acquire_each(names, owners, ttl, mode, ...) -> a token or null for each */
+Datum
+dlock_sql_acquire_each(PG_FUNCTION_ARGS)
+{
+	return dlock_grants_call(acquire_each, fcinfo);
+}
+
+/* dlock_renew_each(names, tokens, ttl) -> a boolean for each */
+Datum
+dlock_sql_renew_each(PG_FUNCTION_ARGS)
+{
+	int			count;
+	DLockHolderTarget *targets = get_each_target(fcinfo, &count);
+	DLockTime	ttl = dlock_value_get_ttl(fcinfo, 2, false);
+	bool	   *renewed = palloc(count * sizeof(bool));
+	DLockDatabase db;
+
+	dlock_session_check_writable("dlock_renew_each");
+	open_for_targets(&db, targets, count);
+	dlock_held_renew_each(&db, targets, count, ttl, renewed);
+	dlock_session_close(&db);
+	return array_of_bools(renewed, count);
+}
+
+/* dlock_release_each(names, tokens) -> a boolean for each */
+Datum
+dlock_sql_release_each(PG_FUNCTION_ARGS)
+{
+	int			count;
+	DLockHolderTarget *targets = get_each_target(fcinfo, &count);
+	bool	   *released = palloc(count * sizeof(bool));
+	DLockDatabase db;
+
+	dlock_session_check_writable("dlock_release_each");
+	open_for_targets(&db, targets, count);
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		released[i] = release_target(&db, &targets[i]);
+	}
+	dlock_session_close(&db);
+	return array_of_bools(released, count);
+}
+
+/* ---- others ---- */
 
 static void
 log_forced(const DLockBytes *name, const DLockHeldForced *ended, const char *user,

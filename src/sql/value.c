@@ -113,24 +113,36 @@ dlock_value_get_own_owner(FunctionCallInfo fcinfo, int argno)
 {
 	DLockBytes	owner = dlock_value_get_owner(fcinfo, argno);
 
-	check_unreserved(gettext_noop("lease owner \"%.*s\" is reserved"), &owner);
+	dlock_value_check_own_owner(&owner);
 	return owner;
+}
+
+void
+dlock_value_check_own_owner(const DLockBytes *owner)
+{
+	check_unreserved(gettext_noop("lease owner \"%.*s\" is reserved"), owner);
+}
+
+DLockToken
+dlock_value_to_token(Datum value, bool is_null)
+{
+	DLockToken	token;
+
+	if (is_null)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("fencing token must not be null"),
+				 errhint("A call that returned NULL in place of a token acquired nothing.")));
+	token = DatumGetInt64(value);
+	if (token <= 0)
+		dlock_error_token(token);
+	return token;
 }
 
 DLockToken
 dlock_value_get_token(FunctionCallInfo fcinfo, int argno)
 {
-	DLockToken	token;
-
-	if (PG_ARGISNULL(argno))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("fencing token must not be null"),
-				 errhint("A call that returned NULL in place of a token acquired nothing.")));
-	token = PG_GETARG_INT64(argno);
-	if (token <= 0)
-		dlock_error_token(token);
-	return token;
+	return dlock_value_to_token(PG_GETARG_DATUM(argno), PG_ARGISNULL(argno));
 }
 
 /* The bytes of a payload; none if it is null. */

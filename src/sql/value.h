@@ -33,6 +33,8 @@ extern DLockBytes dlock_value_get_own_name(FunctionCallInfo fcinfo, int argno);
 extern void dlock_value_check_own(const DLockBytes *name);
 extern DLockBytes dlock_value_get_owner(FunctionCallInfo fcinfo, int argno);
 extern DLockBytes dlock_value_get_own_owner(FunctionCallInfo fcinfo, int argno);
+extern void dlock_value_check_own_owner(const DLockBytes *owner);
+extern DLockToken dlock_value_to_token(Datum value, bool is_null);
 extern DLockToken dlock_value_get_token(FunctionCallInfo fcinfo, int argno);
 extern DLockBytes dlock_value_get_payload(FunctionCallInfo fcinfo, int argno);
 extern DLockTime dlock_value_to_span(const Interval *interval);

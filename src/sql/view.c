@@ -247,7 +247,7 @@ put_lease(FunctionCallInfo fcinfo, const DLockViewState *state, const DLockViewL
 }
 
 /*
- * dlock_lease_list() and dlock_lease(name) -> the leases of this database, and those on
+ * _dlock.lease_list() and dlock_lease(name) -> the leases of this database, and those on
  * a lock
  */
 Datum
@@ -390,7 +390,7 @@ owner_array(const DLockBlockerOwners *owners)
 										   TYPALIGN_INT));
 }
 
-/* dlock_waiter_list() -> the requests that wait for locks of this database */
+/* _dlock.waiter_list() -> the requests that wait for locks of this database */
 Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
@@ -435,7 +435,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 
 /* ---- counters ---- */
 
-/* dlock_stat_row() -> the counts of this database since the last reset; NULLs on a standby */
+/* _dlock.stat_row() -> the counts of this database since the last reset; NULLs on a standby */
 Datum
 dlock_sql_stat_row(PG_FUNCTION_ARGS)
 {
@@ -564,7 +564,7 @@ count_waiters(DLockViewCount *count, Oid database)
 	}
 }
 
-/* dlock_state_row() -> leases and requests by number and age; what is only in memory is NULL on a standby */
+/* _dlock.state_row() -> leases and requests by number and age; what is only in memory is NULL on a standby */
 Datum
 dlock_sql_state_row(PG_FUNCTION_ARGS)
 {

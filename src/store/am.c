@@ -246,7 +246,7 @@ finish_bulk_insert(Relation rel, int options)
 {
 	if (rel->rd_createSubid != InvalidSubTransactionId)
 		dlock_error_store_operation(gettext_noop("cannot rewrite table \"%s\""),
-									"dlock_store");
+									"store");
 }
 
 /* ---- the relation as a whole ---- */

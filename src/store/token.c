@@ -5,7 +5,7 @@
  *
  * NOTES
  *	  Tokens come from a block that was reserved by a WAL record of the sequence
- *	  dlock_token_seq.  The block is *pending* until that
+ *	  _dlock.token_seq.  The block is *pending* until that
  *	  record is flushed, and no token of a pending block is handed out.  So a
  *	  crash can skip tokens, but never hands one out twice, whatever
  *	  synchronous_commit says.
@@ -261,7 +261,7 @@ reserve_block(DLockTokenShared *tokens, Oid oid, bool moves, DLockToken above, b
 			ereport(ERROR,
 					(errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
 					 errmsg("fencing tokens are exhausted"),
-					 errdetail("The sequence \"dlock_token_seq\" is near 2^53, the end of the tokens."),
+					 errdetail("The sequence \"_dlock.token_seq\" is near 2^53, the end of the tokens."),
 					 errhint("Set the sequence back to the value it had before it was set so high by hand.")));
 	}
 	dlock_store_unlock_sequence(buffer);

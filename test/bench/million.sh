@@ -148,7 +148,7 @@ million_setup() {
 		SELECT sum(allocated_size) FROM pg_shmem_allocations WHERE name LIKE 'dlock%'")
 	million_fill
 	million_overfill
-	million_relation=$(server_sql million -c "SELECT pg_relation_size('dlock_store') / 1024 / 1024")
+	million_relation=$(server_sql million -c "SELECT pg_relation_size('_dlock.store') / 1024 / 1024")
 	progress "restarting with $leases leases"
 	million_load
 	server_fill_wal million
@@ -179,7 +179,7 @@ million_report() {
 	say
 	say "  leases that fit                               $million_capacity"
 	say "  bytes of shared memory for each, all counted  $each$(million_verdict "$each" 256)"
-	say "  size of dlock_store                           $million_relation MB"
+	say "  size of _dlock.store                          $million_relation MB"
 	[ "$million_fits" = no ] ||
 		say "  acquired by one session, without flushes, in  $million_fill_ms ms"
 	[ "$million_fits" = yes ] ||

@@ -331,7 +331,7 @@ function print_million() {
 	print "|---|---|"
 	print "| shared memory of a lease, all counted | " million["bytes"] " bytes |"
 	print "| leases that fit into `dlock.max_memory` = " grouped(million["memory"]) " kB | " grouped(million["capacity"]) " |"
-	print "| size of `dlock_store` on disk | " million["relation"] " MB |"
+	print "| size of `_dlock.store` on disk | " million["relation"] " MB |"
 	print "| acquired by one session, 1000 in a call, `synchronous_commit` off | " seconds(million["fill"]) " s |"
 	print "| first call after a restart, which loads them | " seconds(million["load"]) " s (" seconds(million["load_low"]) " to " seconds(million["load_high"]) ") |"
 	rows++

@@ -541,7 +541,7 @@ sub store_slots
 	$node->safe_psql($dbname, 'CHECKPOINT');
 	return slots_of_file($node->data_dir . '/'
 	  . $node->safe_psql($dbname,
-		"SELECT pg_relation_filepath('dlock_store')"));
+		"SELECT pg_relation_filepath('_dlock.store')"));
 }
 
 # The same for a file, which is read as it is.

@@ -168,7 +168,7 @@ sub aside
 		'SELECT * FROM dlock_leases', 'SELECT * FROM dlock_waiters', 'SELECT * FROM dlock_stats', 'SELECT * FROM dlock_state', 'SELECT * FROM dlock_task_state',
 		'SELECT * FROM dlock_group_state', 'SELECT * FROM dlock_fences',
 		'SELECT * FROM dlock_tasks', 'SELECT * FROM dlock_group_members', 'SELECT * FROM dlock_group_partitions',
-		'SELECT * FROM dlock_store', 'INSERT INTO dlock_store DEFAULT VALUES', 'DELETE FROM dlock_store',
+		'SELECT * FROM _dlock.store', 'INSERT INTO _dlock.store DEFAULT VALUES', 'DELETE FROM _dlock.store',
 		'SET synchronous_commit = ' . pick('on', 'off', 'local'),
 		'SET dlock.tokens = ' . quote(pick('', 'a=1', '*=9007199254740991', 'a=1,b', '"a b"=3', 'a=99999999999999999999')),
 		'SET dlock.default_ttl = ' . quote(pick('1s', '0', '-1', '1000d', '10ms')),

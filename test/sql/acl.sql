@@ -122,21 +122,21 @@ REVOKE EXECUTE ON FUNCTION dlock_force_release(text, text) FROM regress_dlock_st
 -- the store and the sequence cannot be touched or read
 SET ROLE regress_dlock_stranger;
 \set VERBOSITY sqlstate
-SELECT * FROM dlock_store;
-TRUNCATE dlock_store;
-DELETE FROM dlock_store;
+SELECT * FROM _dlock.store;
+TRUNCATE _dlock.store;
+DELETE FROM _dlock.store;
 BEGIN;
-LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE _dlock.store IN ACCESS EXCLUSIVE MODE;
 ROLLBACK;
 BEGIN;
-LOCK TABLE dlock_store IN ACCESS SHARE MODE;
+LOCK TABLE _dlock.store IN ACCESS SHARE MODE;
 ROLLBACK;
-DO $$ BEGIN ALTER TABLE dlock_store SET ACCESS METHOD heap; EXCEPTION WHEN insufficient_privilege OR feature_not_supported THEN NULL; END $$;
-VACUUM FULL dlock_store;
-SELECT nextval('dlock_token_seq');
-SELECT setval('dlock_token_seq', 1);
-SELECT last_value FROM dlock_token_seq;
-ALTER SEQUENCE dlock_token_seq RESTART;
+DO $$ BEGIN ALTER TABLE _dlock.store SET ACCESS METHOD heap; EXCEPTION WHEN insufficient_privilege OR feature_not_supported THEN NULL; END $$;
+VACUUM FULL _dlock.store;
+SELECT nextval('_dlock.token_seq');
+SELECT setval('_dlock.token_seq', 1);
+SELECT last_value FROM _dlock.token_seq;
+ALTER SEQUENCE _dlock.token_seq RESTART;
 SET dlock.max_ttl = '2 d';
 DROP EXTENSION dlock;
 \set VERBOSITY default

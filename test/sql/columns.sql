@@ -29,17 +29,17 @@ BEGIN
 END $$;
 SELECT proname FROM pg_proc WHERE pronamespace = 'narrow'::regnamespace ORDER BY proname COLLATE "C";
 
-SELECT * FROM narrow.dlock_stat_row();
+SELECT * FROM narrow.stat_row();
 \set VERBOSITY sqlstate
-SELECT * FROM wide.dlock_stat_row();
-SELECT * FROM narrow.dlock_state_row();
-SELECT * FROM wide.dlock_state_row();
+SELECT * FROM wide.stat_row();
+SELECT * FROM narrow.state_row();
+SELECT * FROM wide.state_row();
 SELECT * FROM narrow.dlock_lease('columns');
 SELECT * FROM wide.dlock_lease('columns');
 SELECT * FROM narrow.dlock_grant_count('columns');
 SELECT * FROM wide.dlock_grant_count('columns');
-SELECT * FROM narrow.dlock_lease_list();
-SELECT * FROM wide.dlock_lease_list();
+SELECT * FROM narrow.lease_list();
+SELECT * FROM wide.lease_list();
 SELECT * FROM narrow.dlock_watch('columns', NULL, '0');
 SELECT * FROM wide.dlock_watch('columns-free', NULL, '0');
 SELECT * FROM narrow.dlock_group_heartbeat('columns', :member, NULL);

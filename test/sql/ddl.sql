@@ -13,11 +13,6 @@ CREATE EXTENSION dlock SCHEMA "Own schema";
 SELECT "Own schema".dlock_acquire('ddl-own', 'alice', '1 h') > 0 AS granted;
 SELECT name, owner FROM "Own schema".dlock_leases;
 
--- nor do tables of the same names get in the way
-CREATE TABLE dlock_store (a int);
-CREATE TABLE dlock_token_seq (a int);
-CREATE TEMP TABLE dlock_store (a int);
-SELECT "Own schema".dlock_acquire('ddl-own-2', 'alice', '1 h') > 0 AS granted;
 ALTER SCHEMA "Own schema" RENAME TO "Other schema";
 SELECT "Other schema".dlock_acquire('ddl-own', 'bob', '1 h') AS refused;
 SELECT leader, since IS NOT NULL AS since FROM "Other schema".dlock_leader('ddl-own');
@@ -27,8 +22,22 @@ SELECT p.proname AS knows_the_old_name
    AND (p.prosrc || coalesce(p.proconfig::text, '')) LIKE '%Own schema%';
 ALTER SCHEMA "Other schema" RENAME TO "Own schema";
 SELECT "Own schema".dlock_release_all('alice');
-DROP TABLE pg_temp.dlock_store;
-DROP TABLE dlock_store, dlock_token_seq;
+
+-- its own schema is closed, and counts under its name alone; another of that name does not
+SELECT nspowner = extowner AS of_the_owner, (SELECT string_agg(privilege_type, ' ') FROM aclexplode(nspacl) WHERE grantee <> nspowner) AS others
+  FROM pg_namespace, pg_extension WHERE nspname = '_dlock' AND extname = 'dlock';
+ALTER SCHEMA _dlock RENAME TO ddl_other;
+CREATE SCHEMA _dlock;
+CREATE TABLE _dlock.store () USING dlock_store;
+CREATE SEQUENCE _dlock.token_seq;
+\c
+SET client_min_messages = warning;
+\set VERBOSITY sqlstate
+SELECT "Own schema".dlock_acquire('ddl-own', 'alice', '1 h');
+DROP SCHEMA _dlock CASCADE;
+ALTER SCHEMA ddl_other RENAME TO _dlock;
+\set VERBOSITY default
+SELECT "Own schema".dlock_acquire('ddl-own', 'alice', '1 h') > 0 AS granted, "Own schema".dlock_release_all('alice');
 
 -- the schema is chosen once
 \set VERBOSITY sqlstate
@@ -36,6 +45,12 @@ ALTER EXTENSION dlock SET SCHEMA public;
 \set VERBOSITY default
 DROP EXTENSION dlock;
 DROP SCHEMA "Own schema";
+
+-- nor is the extension created where a schema has that name
+CREATE SCHEMA _dlock;
+CREATE EXTENSION dlock;
+SELECT count(*) AS extensions FROM pg_extension WHERE extname = 'dlock';
+DROP SCHEMA _dlock;
 CREATE EXTENSION dlock;
 SELECT dlock_acquire('ddl-1', 'alice', '1 h', payload => '{"a": 1}') AS t1, dlock_acquire('ddl-2', repeat('o', 255), '1 h') AS t2 \gset
 
@@ -61,27 +76,28 @@ END $$;
 CALL still_held(:t1, :t2);
 
 -- DML, and what else the table access method has no answer to
-INSERT INTO dlock_store DEFAULT VALUES;
-TRUNCATE dlock_store;
-ALTER TABLE dlock_store SET ACCESS METHOD heap;
-CREATE INDEX ON dlock_store ((1));
+INSERT INTO _dlock.store DEFAULT VALUES;
+TRUNCATE _dlock.store;
+ALTER TABLE _dlock.store SET ACCESS METHOD heap;
+CREATE INDEX ON _dlock.store ((1));
 \set VERBOSITY sqlstate
-COPY dlock_store FROM PROGRAM 'echo';
-MERGE INTO dlock_store USING (VALUES (1)) v ON false WHEN NOT MATCHED THEN INSERT DEFAULT VALUES;
-CREATE INDEX CONCURRENTLY ON dlock_store ((1));
-ALTER TABLE dlock_store SET UNLOGGED;
-ALTER TABLE dlock_fence_mark SET UNLOGGED;
-ALTER TABLE dlock_fence_declared SET UNLOGGED;
-ALTER SEQUENCE dlock_token_seq SET UNLOGGED;
-ALTER TABLE dlock_token_seq SET UNLOGGED;
-ALTER TABLE dlock_store ADD COLUMN a serial;
-ALTER TABLE dlock_store SET UNLOGGED, SET ACCESS METHOD heap;
-CREATE RULE "_RETURN" AS ON SELECT TO dlock_store DO INSTEAD SELECT;
-TRUNCATE dlock_store RESTART IDENTITY CASCADE;
-DROP TABLE dlock_store;
-DROP SEQUENCE dlock_token_seq;
+COPY _dlock.store FROM PROGRAM 'echo';
+MERGE INTO _dlock.store USING (VALUES (1)) v ON false WHEN NOT MATCHED THEN INSERT DEFAULT VALUES;
+CREATE INDEX CONCURRENTLY ON _dlock.store ((1));
+ALTER TABLE _dlock.store SET UNLOGGED;
+ALTER TABLE _dlock.fence_mark SET UNLOGGED;
+ALTER TABLE _dlock.fence_declared SET UNLOGGED;
+ALTER SEQUENCE _dlock.token_seq SET UNLOGGED;
+ALTER TABLE _dlock.token_seq SET UNLOGGED;
+ALTER TABLE _dlock.store ADD COLUMN a serial;
+ALTER TABLE _dlock.store SET UNLOGGED, SET ACCESS METHOD heap;
+CREATE RULE "_RETURN" AS ON SELECT TO _dlock.store DO INSTEAD SELECT;
+TRUNCATE _dlock.store RESTART IDENTITY CASCADE;
+DROP TABLE _dlock.store;
+DROP SEQUENCE _dlock.token_seq;
 DROP ACCESS METHOD dlock_store CASCADE;
-DROP FUNCTION dlock_store_handler(internal) CASCADE;
+DROP FUNCTION _dlock.store_handler(internal) CASCADE;
+DROP SCHEMA _dlock CASCADE;
 
 -- who waits would not learn of a drop that another session commits
 BEGIN;
@@ -92,73 +108,73 @@ ROLLBACK PREPARED 'ddl';
 CALL still_held(:t1, :t2);
 
 -- nothing is left behind by those attempts
-SELECT count(*) AS indexes FROM pg_index WHERE indrelid = 'dlock_store'::regclass;
-SELECT relpersistence, amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.oid = 'dlock_store'::regclass;
-SELECT count(*) AS columns FROM pg_attribute WHERE attrelid = 'dlock_store'::regclass AND attnum > 0 AND NOT attisdropped;
+SELECT count(*) AS indexes FROM pg_index WHERE indrelid = '_dlock.store'::regclass;
+SELECT relpersistence, amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE c.oid = '_dlock.store'::regclass;
+SELECT count(*) AS columns FROM pg_attribute WHERE attrelid = '_dlock.store'::regclass AND attnum > 0 AND NOT attisdropped;
 
 -- it scans as empty
-SELECT count(*) FROM dlock_store;
-SELECT FROM dlock_store FOR UPDATE;
-SELECT FROM dlock_store TABLESAMPLE SYSTEM (100);
-SELECT FROM dlock_store WHERE ctid = '(1,1)';
-SELECT FROM dlock_store WHERE ctid > '(0,1)';
-SELECT count(*) FROM generate_series(1, 3) LEFT JOIN dlock_store ON true;
-DELETE FROM dlock_store;
-COPY dlock_store TO stdout;
+SELECT count(*) FROM _dlock.store;
+SELECT FROM _dlock.store FOR UPDATE;
+SELECT FROM _dlock.store TABLESAMPLE SYSTEM (100);
+SELECT FROM _dlock.store WHERE ctid = '(1,1)';
+SELECT FROM _dlock.store WHERE ctid > '(0,1)';
+SELECT count(*) FROM generate_series(1, 3) LEFT JOIN _dlock.store ON true;
+DELETE FROM _dlock.store;
+COPY _dlock.store TO stdout;
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
 SET min_parallel_table_scan_size = 0;
-SELECT count(*) FROM dlock_store;
+SELECT count(*) FROM _dlock.store;
 SET enable_parallel_append = off;
 CREATE TABLE ddl_rows AS SELECT i FROM generate_series(1, 10000) i;
-SELECT count(*) FROM (SELECT 1 FROM ddl_rows UNION ALL SELECT 1 FROM dlock_store) all_rows;
+SELECT count(*) FROM (SELECT 1 FROM ddl_rows UNION ALL SELECT 1 FROM _dlock.store) all_rows;
 DROP TABLE ddl_rows;
 SET enable_seqscan = off;
-SELECT FROM dlock_store WHERE ctid = '(1,1)';
-SELECT FROM dlock_store WHERE ctid > '(0,1)';
+SELECT FROM _dlock.store WHERE ctid = '(1,1)';
+SELECT FROM _dlock.store WHERE ctid > '(0,1)';
 RESET enable_seqscan;
 \set VERBOSITY sqlstate
-SELECT currtid2('dlock_store', '(1,1)');
+SELECT currtid2('_dlock.store', '(1,1)');
 \set VERBOSITY default
-COPY dlock_store FROM PROGRAM 'true';
+COPY _dlock.store FROM PROGRAM 'true';
 CALL still_held(:t1, :t2);
 
 -- maintenance
-VACUUM dlock_store;
-VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) dlock_store;
-ANALYZE dlock_store;
-VACUUM (FULL, ANALYZE) dlock_store;
+VACUUM _dlock.store;
+VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) _dlock.store;
+ANALYZE _dlock.store;
+VACUUM (FULL, ANALYZE) _dlock.store;
 CALL still_held(:t1, :t2);
-VACUUM FULL dlock_store, pg_class;
+VACUUM FULL _dlock.store, pg_class;
 CALL still_held(:t1, :t2);
 VACUUM;
 ANALYZE;
-REINDEX TABLE dlock_store;
-REINDEX SCHEMA public;
+REINDEX TABLE _dlock.store;
+REINDEX SCHEMA _dlock;
 CALL still_held(:t1, :t2);
-SELECT age(relfrozenxid) < 1000000 AS young, mxid_age(relminmxid) < 1000000 AS multi_young FROM pg_class WHERE oid = 'dlock_store'::regclass;
+SELECT age(relfrozenxid) < 1000000 AS young, mxid_age(relminmxid) < 1000000 AS multi_young FROM pg_class WHERE oid = '_dlock.store'::regclass;
 
 -- moved to another tablespace, and back
 SET allow_in_place_tablespaces = on;
 CREATE TABLESPACE regress_dlock_space LOCATION '';
-ALTER TABLE dlock_store SET TABLESPACE regress_dlock_space;
+ALTER TABLE _dlock.store SET TABLESPACE regress_dlock_space;
 CALL still_held(:t1, :t2);
-VACUUM FULL dlock_store;
+VACUUM FULL _dlock.store;
 CALL still_held(:t1, :t2);
-ALTER TABLE dlock_store SET TABLESPACE pg_default;
+ALTER TABLE _dlock.store SET TABLESPACE pg_default;
 CALL still_held(:t1, :t2);
 BEGIN;
-ALTER TABLE dlock_store SET TABLESPACE regress_dlock_space;
+ALTER TABLE _dlock.store SET TABLESPACE regress_dlock_space;
 ROLLBACK;
 CALL still_held(:t1, :t2);
 DROP TABLESPACE regress_dlock_space;
 
 -- under another name it is no store; under its own it is again
-ALTER TABLE dlock_store RENAME TO dlock_other;
+ALTER TABLE _dlock.store RENAME TO other;
 \set VERBOSITY sqlstate
 SELECT dlock_acquire('ddl-3', 'alice', '1 h');
 \set VERBOSITY default
-ALTER TABLE dlock_other RENAME TO dlock_store;
+ALTER TABLE _dlock.other RENAME TO store;
 CALL still_held(:t1, :t2);
 
 -- dlock writes these tables directly, so they are heaps, whatever the default is
@@ -167,7 +183,7 @@ BEGIN;
 DROP EXTENSION dlock;
 SET LOCAL default_table_access_method = ddl_heap;
 CREATE EXTENSION dlock;
-SELECT relname, amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname ~ '^dlock_' AND relkind = 'r' ORDER BY relname;
+SELECT relname, amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relnamespace = '_dlock'::regnamespace AND relkind = 'r' AND relname !~ '^task' ORDER BY relname COLLATE "C";
 ROLLBACK;
 DROP ACCESS METHOD ddl_heap;
 

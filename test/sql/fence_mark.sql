@@ -3,7 +3,7 @@
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
-TRUNCATE dlock_fence_mark;
+TRUNCATE _dlock.fence_mark;
 
 -- A mark that stands is found in its place again, and again after others.
 SELECT dlock_fence('place-1', 5);
@@ -12,34 +12,34 @@ SELECT dlock_fence('place-2', 7);
 SELECT dlock_fence('place-2', 7), dlock_fence('place-1', 5);
 
 -- It is changed by a statement.
-UPDATE dlock_fence_mark SET token = 6 WHERE resource = 'place-1';
+UPDATE _dlock.fence_mark SET token = 6 WHERE resource = 'place-1';
 SELECT dlock_fence('place-1', 5);
 SELECT dlock_fence('place-1', 6);
 BEGIN;
-UPDATE dlock_fence_mark SET token = 8 WHERE resource = 'place-1';
+UPDATE _dlock.fence_mark SET token = 8 WHERE resource = 'place-1';
 ROLLBACK;
 SELECT dlock_fence('place-1', 6);
-DELETE FROM dlock_fence_mark WHERE resource = 'place-1';
+DELETE FROM _dlock.fence_mark WHERE resource = 'place-1';
 SELECT dlock_fence('place-1', 4);
 SELECT dlock_fence('place-1', 4);
 
 -- The table has become shorter than the place says.
-TRUNCATE dlock_fence_mark;
+TRUNCATE _dlock.fence_mark;
 SELECT dlock_fence('place-1', 3);
 SELECT dlock_fence('place-1', 3);
 
 -- Another resource is in that place.
-SELECT ctid, resource, token FROM dlock_fence_mark;
-TRUNCATE dlock_fence_mark;
+SELECT ctid, resource, token FROM _dlock.fence_mark;
+TRUNCATE _dlock.fence_mark;
 SELECT dlock_fence('place-other', 9);
-SELECT ctid, resource, token FROM dlock_fence_mark;
+SELECT ctid, resource, token FROM _dlock.fence_mark;
 SELECT dlock_fence('place-1', 2);
 SELECT dlock_fence('place-other', 8);
 
 -- The rows have moved.
 SELECT dlock_fence('place-1', 2);
-DELETE FROM dlock_fence_mark WHERE resource = 'place-other';
-VACUUM FULL dlock_fence_mark;
+DELETE FROM _dlock.fence_mark WHERE resource = 'place-other';
+VACUUM FULL _dlock.fence_mark;
 SELECT dlock_fence('place-1', 1);
 SELECT dlock_fence('place-1', 2);
 

@@ -91,4 +91,4 @@ CREATE TRIGGER bad BEFORE INSERT ON unknown_b FOR EACH ROW EXECUTE FUNCTION dloc
 DROP TABLE unknown_a, unknown_b;
 SELECT dlock_release('unknown-1', 'a');
 SELECT count(dlock_fence_reset(resource, NULL, 'end of the test')) FROM dlock_fences WHERE resource LIKE 'unknown%';
-SELECT count(*) FROM dlock_fence_declared;
+SELECT count(*) FROM _dlock.fence_declared;

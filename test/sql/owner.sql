@@ -132,5 +132,15 @@ SELECT dlock_acquire('owner-9', 'owner-w', '1 h', reentry => 'return') = :token 
 RESET ROLE;
 DROP FUNCTION owner_acquire();
 
+-- the tasks of a client are owners of their own; the client's name stands for all of them
+SELECT name, dlock_acquire(name, owner, '1 h') > 0 AS granted
+  FROM (VALUES ('owner-a', 'client'), ('owner-b', 'client#1'), ('owner-c', 'client#2'), ('owner-d', 'client#2#x'), ('owner-e', 'client2'), ('owner-f', 'clien'), ('owner-g', '#1')) v(name, owner);
+SELECT dlock_acquire('owner-b', 'client') AS refused, dlock_renew('owner-b', 'client') AS renewed, dlock_release('owner-c', 'client#1') AS released;
+SELECT dlock_renew_all('client', '2 h') AS client, dlock_renew_all('client#2', '3 h') AS task, dlock_renew_all('client#', '4 h') AS nobody;
+SELECT name, owner, ttl FROM dlock_leases WHERE name LIKE 'owner-%' ORDER BY name;
+SELECT dlock_release_all('client#1') AS task, dlock_release_all('client') AS client;
+SELECT name, owner FROM dlock_leases WHERE name LIKE 'owner-%' ORDER BY name;
+SELECT dlock_release_all('client2'), dlock_release_all('clien'), dlock_release_all('#1');
+
 SELECT name FROM dlock_leases WHERE name LIKE 'owner-%';
 DROP ROLE regress_dlock_boss, regress_dlock_app, regress_dlock_guest;

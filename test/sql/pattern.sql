@@ -84,7 +84,7 @@ SELECT token = :term AS same_term, payload FROM dlock_leader('pattern');
 SELECT dlock_campaign('pattern', 'b', payload => '3') AS refused;
 
 -- of any length, each of which has its own kind of slot and of memory
-CREATE TEMP TABLE pattern_size AS SELECT pg_relation_size('dlock_store') AS bytes;
+CREATE TEMP TABLE pattern_size AS SELECT pg_relation_size('_dlock.store') AS bytes;
 DO $$
 DECLARE
 	term bigint;
@@ -106,7 +106,7 @@ BEGIN
 		PERFORM dlock_campaign('pattern', 'a', payload => to_jsonb(repeat('x', i * 7 % 1000)));
 	END LOOP;
 END $$;
-SELECT pg_relation_size('dlock_store') - bytes <= 4 * 8192 AS not_grown FROM pattern_size;
+SELECT pg_relation_size('_dlock.store') - bytes <= 4 * 8192 AS not_grown FROM pattern_size;
 SELECT dlock_campaign('pattern', 'a') = :term AS same_term, dlock_check('pattern', :term), dlock_renew_all('a');
 SELECT length(payload #>> '{}') AS length FROM dlock_leader('pattern');
 SELECT dlock_resign('pattern', 'a');

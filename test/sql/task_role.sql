@@ -15,9 +15,11 @@ CREATE ROLE regress_dlock_monitor IN ROLE pg_monitor;
 CREATE SCHEMA "Own schema";
 ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO PUBLIC, regress_dlock_other;
 ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC, regress_dlock_other;
+ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO PUBLIC, regress_dlock_other;
 CREATE EXTENSION dlock SCHEMA "Own schema";
 ALTER DEFAULT PRIVILEGES REVOKE ALL ON SCHEMAS FROM PUBLIC, regress_dlock_other;
 ALTER DEFAULT PRIVILEGES REVOKE ALL ON TABLES FROM PUBLIC, regress_dlock_other;
+ALTER DEFAULT PRIVILEGES REVOKE ALL ON SEQUENCES FROM PUBLIC, regress_dlock_other;
 GRANT USAGE ON SCHEMA "Own schema" TO PUBLIC;
 GRANT CREATE ON SCHEMA public TO PUBLIC;
 SET search_path = "Own schema";
@@ -25,6 +27,7 @@ SET search_path = "Own schema";
 SELECT has_schema_privilege('regress_dlock_other', '_dlock', 'CREATE') AS create;
 SELECT c.relname, has_table_privilege('regress_dlock_other', c.oid, 'SELECT') AS read, has_table_privilege('regress_dlock_other', c.oid, 'TRUNCATE, REFERENCES, TRIGGER, UPDATE') AS more
   FROM pg_class c WHERE c.relnamespace = '_dlock'::regnamespace AND c.relkind = 'r' ORDER BY c.relname;
+SELECT has_sequence_privilege('regress_dlock_other', '_dlock.token_seq', 'USAGE, SELECT, UPDATE') AS sequence;
 
 SET ROLE regress_dlock_queue;
 SELECT dlock_queue_create('role-1', max_attempts => 2, retry_delay => '0'), dlock_task_put('role-1', 'a');

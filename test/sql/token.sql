@@ -82,21 +82,21 @@ END $$;
 CALL grant_some(3);
 
 -- the sequence is set back, to its beginning, restarted, advanced by hand
-SELECT setval('dlock_token_seq', 1, false) > 0 AS set;
+SELECT setval('_dlock.token_seq', 1, false) > 0 AS set;
 CALL grant_some(10);
-SELECT setval('dlock_token_seq', 5) > 0 AS set;
+SELECT setval('_dlock.token_seq', 5) > 0 AS set;
 CALL grant_many(11);
-ALTER SEQUENCE dlock_token_seq RESTART;
+ALTER SEQUENCE _dlock.token_seq RESTART;
 CALL grant_some(12);
 BEGIN;
-ALTER SEQUENCE dlock_token_seq RESTART WITH 1;
+ALTER SEQUENCE _dlock.token_seq RESTART WITH 1;
 ROLLBACK;
 CALL grant_some(13);
-SELECT count(nextval('dlock_token_seq')) FROM generate_series(1, 10);
+SELECT count(nextval('_dlock.token_seq')) FROM generate_series(1, 10);
 CALL grant_many(14);
 
 -- or forward, as when a dump is restored: tokens of the next block but one are above that
-SELECT setval('dlock_token_seq', (SELECT max(token) + 1000000000 FROM highest)) AS forward \gset
+SELECT setval('_dlock.token_seq', (SELECT max(token) + 1000000000 FROM highest)) AS forward \gset
 CALL grant_many(15);
 SELECT max(token) - :forward BETWEEN 1 << 30 AND (1 << 30) + 100000 AS above FROM highest;
 
@@ -112,15 +112,15 @@ SELECT dlock_bump_epoch('seen elsewhere', :known) = :known AS as_asked;
 CALL grant_some(22);
 SELECT dlock_bump_epoch('seen elsewhere, lower', 1) > :known AS larger;
 CALL grant_some(23);
-SELECT last_value AS before FROM dlock_token_seq \gset
+SELECT last_value AS before FROM _dlock.token_seq \gset
 SELECT dlock_bump_epoch('mistaken', -1);
 SELECT dlock_bump_epoch('mistaken', 9007199254740991);
 SELECT dlock_bump_epoch('mistaken', 9223372036854775807);
-SELECT last_value - :before AS reserved FROM dlock_token_seq;
+SELECT last_value - :before AS reserved FROM _dlock.token_seq;
 
 -- no more tokens, since somebody has set the sequence to its end: an error, once those in memory
 -- are used up, until it is set back
-SELECT setval('dlock_token_seq', 9223372036854775807) > 0 AS set;
+SELECT setval('_dlock.token_seq', 9223372036854775807) > 0 AS set;
 \set SHOW_CONTEXT never
 DO $$ BEGIN FOR i IN 1 .. 100000 LOOP PERFORM dlock_acquire('token-e', 'alice', '1 h'); PERFORM dlock_release('token-e', 'alice'); END LOOP; END $$;
 \set SHOW_CONTEXT errors
@@ -128,7 +128,7 @@ SELECT dlock_acquire('token-e', 'alice', '1 h');
 SELECT dlock_bump_epoch('does not help');
 SELECT count(*) FROM dlock_leases WHERE name = 'token-e';
 SELECT dlock_renew('token-first', 'alice');
-SELECT setval('dlock_token_seq', :before) > 0 AS set;
+SELECT setval('_dlock.token_seq', :before) > 0 AS set;
 CALL grant_some(30);
 
 -- leases were not touched by any of this

@@ -129,6 +129,6 @@ SELECT dlock_acquire('transaction-locks', 'alice', '1 h') AS token \gset
 SELECT dlock_renew_token('transaction-locks', :token, '2 h'), dlock_check('transaction-locks', :token);
 SELECT count(*) > 0 AS seen FROM dlock_leases;
 SELECT dlock_release_token('transaction-locks', :token);
-SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN ('dlock_store'::regclass, 'dlock_token_seq'::regclass);
+SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN ('_dlock.store'::regclass, '_dlock.token_seq'::regclass);
 SELECT pg_current_xact_id_if_assigned() IS NULL AS none;
 COMMIT;

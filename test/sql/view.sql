@@ -100,7 +100,7 @@ SELECT name, role::text ~ '^\d+$' AS is_number FROM dlock_leases WHERE name = 'v
 SELECT dlock_release_token('view-1', :token);
 
 -- what only looks does not keep a query from being parallel
-SELECT proname FROM pg_proc WHERE proname LIKE 'dlock%' AND proparallel = 'r' ORDER BY proname COLLATE "C";
+SELECT oid::regproc FROM pg_proc WHERE (proname LIKE 'dlock%' OR pronamespace = '_dlock'::regnamespace) AND proparallel = 'r' ORDER BY oid::regproc::text COLLATE "C";
 CREATE TEMP TABLE view_plan (line text);
 CREATE TABLE view_job AS SELECT 'view-job-' || i AS name FROM generate_series(1, 1000) i;
 SELECT dlock_acquire('view-job-500', 'alice', '1 h') AS token \gset

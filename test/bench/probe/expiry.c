@@ -79,7 +79,7 @@ open_filler(Expiry *expiry)
 					" to_timestamp($3::float8) - clock_timestamp()))"
 					" FROM generate_series(1, $2::int) i");
 	session_prepare(filler, "empty", "SELECT dlock_release_all($1::text)");
-	session_prepare(filler, "size", "SELECT pg_relation_size('dlock_store')");
+	session_prepare(filler, "size", "SELECT pg_relation_size('_dlock.store')");
 }
 
 /*

@@ -203,7 +203,7 @@ SELECT count(*), count(DISTINCT name) FROM dlock_leases WHERE name LIKE 'set-%';
 \elif :way = 4
 SELECT count(dlock_force_release('set-' || i, 'test')) FROM generate_series(1, 50, 7) i;
 \elif :way = 5
-VACUUM FULL dlock_store;
+VACUUM FULL _dlock.store;
 \endif
 EOC
 ok( wait_until(

@@ -82,7 +82,7 @@ my @measures = (
 	[ 'shared memory for leases, bytes', 's', 32 * $kilobyte ],
 	[ 'leases in memory', 's', 40 ],
 	[ 'requests in queues', 's', 8 ],
-	[ 'dlock_store, bytes', 's', 64 * $kilobyte ],
+	[ '_dlock.store, bytes', 's', 64 * $kilobyte ],
 	[ '_dlock.task, bytes', 's', 1024 * $kilobyte ],
 	[ 'fence marks and other tables of dlock, bytes', 's', 128 * $kilobyte ],
 	[ 'the catalog, bytes', 's', 512 * $kilobyte ],
@@ -133,8 +133,8 @@ WITH relation AS (
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 	WHERE c.relkind IN ('r', 'S'))
 SELECT s.memory_used, s.leases, (SELECT count(*) FROM dlock_waiters),
-	sum(size) FILTER (WHERE relname = 'dlock_store'), sum(size) FILTER (WHERE relname = 'task'),
-	sum(size) FILTER (WHERE relname LIKE 'dlock%' AND relname <> 'dlock_store'),
+	sum(size) FILTER (WHERE nspname = '_dlock' AND relname = 'store'), sum(size) FILTER (WHERE relname = 'task'),
+	sum(size) FILTER (WHERE (nspname = '_dlock' OR relname LIKE 'dlock%') AND relname NOT IN ('store', 'task')),
 	sum(size) FILTER (WHERE nspname = 'pg_catalog'), (SELECT count(*) FROM pg_ls_dir('base/' || (SELECT oid FROM pg_database WHERE datname = current_database()))),
 	(SELECT wal_of_pair())
 FROM dlock_stats s, relation GROUP BY 1, 2;
@@ -322,7 +322,7 @@ ok(wait_until(sub { $node->safe_psql($db, 'SELECT leases FROM dlock_stats') eq '
 
 # The directory of slots is made of cells as leases are, of 232 bytes: one for nine pages, and three nodes.  And the
 # worker keeps one (src/space/slot.c, src/space/memory.c).
-my ($cells, $pages) = split /\|/, $node->safe_psql($db, "SELECT memory_used / 232, pg_relation_size('dlock_store') / 8192 FROM dlock_stats");
+my ($cells, $pages) = split /\|/, $node->safe_psql($db, "SELECT memory_used / 232, pg_relation_size('_dlock.store') / 8192 FROM dlock_stats");
 cmp_ok($cells, '<=', int(($pages + 8) / 9) + 3 + 1, 'no memory, but for the directory of slots');
 is(scalar keys %{ { store_slots($node, $db) } }, 0, 'and no record on a page');
 ok(wait_until(sub { $node->safe_psql($db, "SELECT count(*) FROM dlock_tasks WHERE state = 'working'") eq '0' }), 'no task is captured');

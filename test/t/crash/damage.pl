@@ -19,7 +19,7 @@ use constant PAGE => 8192;
 my $db = 'postgres';
 my $node = start_node('main');
 my $held = $node->safe_psql($db, "SELECT dlock_acquire('held', 'alice', '1 h', payload => '{\"a\": 1}')");
-my $file = $node->data_dir . '/' . $node->safe_psql($db, "SELECT pg_relation_filepath('dlock_store')");
+my $file = $node->data_dir . '/' . $node->safe_psql($db, "SELECT pg_relation_filepath('_dlock.store')");
 
 # What is written here would have a wrong checksum.  It fails where there are none.
 $node->stop;
@@ -85,7 +85,7 @@ poke(-s $file, "\0" x (2 * PAGE));
 my $size = -s $file;
 $node->start;
 is($node->safe_psql($db, "SELECT count(dlock_acquire('many' || i, 'bob', '1 h')) FROM generate_series(1, 100) i"), 100, 'empty pages: granted');
-is($node->safe_psql($db, "SELECT pg_relation_size('dlock_store')"), $size, 'empty pages: the store has not grown');
+is($node->safe_psql($db, "SELECT pg_relation_size('_dlock.store')"), $size, 'empty pages: the store has not grown');
 crash_node($node);
 $node->start;
 is($node->safe_psql($db, 'SELECT count(*) FROM dlock_leases'), 101, 'empty pages: all is there after a crash');

@@ -61,7 +61,7 @@ my ($n, $sqlstate, $message) = split /\|/,
 note "$n leases, then $sqlstate: $message";
 cmp_ok($n, '>', 10_000, 'many leases fit');
 like($message, qr/could not extend file/, 'then the store cannot be extended');
-my $size = $node->safe_psql($db, "SELECT pg_relation_size('dlock_store')");
+my $size = $node->safe_psql($db, "SELECT pg_relation_size('_dlock.store')");
 cmp_ok($size, '<=', $limit, 'the store is as large as allowed');
 
 # Nothing is lost, and others can work.
@@ -127,7 +127,7 @@ cmp_ok(
 	),
 	'==', 2000,
 	'granted once there is room');
-cmp_ok($node->safe_psql($db, "SELECT pg_relation_size('dlock_store')"),
+cmp_ok($node->safe_psql($db, "SELECT pg_relation_size('_dlock.store')"),
 	'>', $size, 'and the store has grown');
 cmp_ok(
 	$node->safe_psql($db, "SELECT min(token) FROM dlock_leases WHERE name LIKE 'c-%'"),

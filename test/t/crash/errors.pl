@@ -174,7 +174,7 @@ foreach my $call (@calls)
 diag "$errors errors: " . join ', ', map { "$_ $failed_at{$_}" } sort keys %failed_at;
 
 # What the sweeps have used is free again: no slot is lost, and the store does not grow.
-cmp_ok($node->safe_psql($db, "SELECT pg_relation_size('dlock_store') / 8192"), '<', 40, 'no slots are lost');
+cmp_ok($node->safe_psql($db, "SELECT pg_relation_size('_dlock.store') / 8192"), '<', 40, 'no slots are lost');
 
 # The load after a crash: whatever fails in it, the next use tries again, and finds all.
 $ctl->query_safe("SELECT dlock_acquire('load' || i, 'load', '1 h', payload => '$long') FROM generate_series(1, 20) i; SELECT dlock_acquire_path('l/m/n', 'load', '1 h')");

@@ -145,7 +145,7 @@ $primary->safe_psql($db, 'CHECKPOINT');
 crash_node($primary);
 $primary->start;
 is($primary->safe_psql($db, $rows), $durable, 'after a checkpoint and a crash');
-$primary->safe_psql($db, 'VACUUM FULL dlock_store');
+$primary->safe_psql($db, 'VACUUM FULL _dlock.store');
 is($primary->safe_psql($db, $rows), $durable, 'after VACUUM FULL');
 $primary->safe_psql($db, "SELECT dlock_acquire('end', 'end', '1 h'), dlock_release('end', 'end')");
 $primary->poll_query_until($db, 'SELECT count(*) = 1 FROM pg_stat_replication');

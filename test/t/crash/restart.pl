@@ -152,10 +152,10 @@ is( $node->safe_psql(
 # restart: tokens go on.
 my $meddled = 0;
 foreach my $meddling (
-	"SELECT setval('dlock_token_seq', 1, false)",
-	"SELECT setval('dlock_token_seq', (SELECT last_value - 65536 FROM dlock_token_seq))",
-	"SELECT nextval('dlock_token_seq')",
-	"ALTER SEQUENCE dlock_token_seq RESTART",
+	"SELECT setval('_dlock.token_seq', 1, false)",
+	"SELECT setval('_dlock.token_seq', (SELECT last_value - 65536 FROM _dlock.token_seq))",
+	"SELECT nextval('_dlock.token_seq')",
+	"ALTER SEQUENCE _dlock.token_seq RESTART",
 	"SELECT dlock_bump_epoch('test')")
 {
 	foreach my $how ('clean', 'kill -9')
@@ -179,7 +179,7 @@ PREPARE TRANSACTION 'p';
 EOC
 	is($node->safe_psql($db, "SELECT dlock_check('prepared', $prepared)"),
 		't', 'held while its transaction is prepared');
-	$node->safe_psql($db, 'VACUUM FULL dlock_store');
+	$node->safe_psql($db, 'VACUUM FULL _dlock.store');
 	crash_node($node);
 	$node->start;
 	is($node->safe_psql($db, "SELECT dlock_check('prepared', $prepared)"),

@@ -117,6 +117,7 @@ my %grant = (
 	'bound to the transaction' => "dlock_acquire('%s', 'me', bind => 'transaction')",
 	'bound to the transaction, with a lock delay' => "dlock_acquire('%s', 'me', bind => 'transaction', lock_delay => '10 min')",
 	'several' => "dlock_acquire_all(ARRAY['%s', 'a', 'b'], 'me', '10 min')",
+	'each' => "dlock_acquire_each(ARRAY['%s', 'a', 'b'], '{me#1,me#2,me#3}', '10 min')",
 	'a path' => "dlock_acquire_path('%s/a/b', 'me', '10 min')",
 	'a campaign' => "dlock_campaign('%s', 'me', '10 min', payload => '{}')",);
 

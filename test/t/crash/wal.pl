@@ -55,10 +55,10 @@ EOC
 	$node->safe_psql($db,
 		"CREATE TABLESPACE space LOCATION '" . $node->basedir . "/space'");
 	foreach my $rewrite (
-		'VACUUM FULL dlock_store',
-		'ALTER TABLE dlock_store SET TABLESPACE space',
+		'VACUUM FULL _dlock.store',
+		'ALTER TABLE _dlock.store SET TABLESPACE space',
 		'VACUUM FULL',
-		'ALTER TABLE dlock_store SET TABLESPACE pg_default')
+		'ALTER TABLE _dlock.store SET TABLESPACE pg_default')
 	{
 		$node->safe_psql($db, $rewrite);
 		is($node->safe_psql($db, $rows), $before, "minimal: held after $rewrite");
@@ -71,7 +71,7 @@ EOC
 	}
 
 	# A rewrite that nobody has looked at before the crash.
-	$node->safe_psql($db, 'VACUUM FULL dlock_store');
+	$node->safe_psql($db, 'VACUUM FULL _dlock.store');
 	crash_node($node);
 	$node->start;
 	is($node->safe_psql($db, $rows), $before,
@@ -79,7 +79,7 @@ EOC
 
 	# A rewrite that is rolled back, and then a crash.
 	$node->safe_psql($db,
-		'BEGIN; ALTER TABLE dlock_store SET TABLESPACE space; ROLLBACK');
+		'BEGIN; ALTER TABLE _dlock.store SET TABLESPACE space; ROLLBACK');
 	$node->safe_psql($db, "SELECT dlock_acquire('after ROLLBACK', 'alice', '1 h')");
 	$before = $node->safe_psql($db, $rows);
 	crash_node($node);
@@ -110,7 +110,7 @@ EOC
 	$work =~ s/'last'/'last-2'/;
 	$primary->safe_psql($db, $work);
 	my $leases = $primary->safe_psql($db, $rows);
-	$primary->safe_psql($db, 'VACUUM FULL dlock_store');
+	$primary->safe_psql($db, 'VACUUM FULL _dlock.store');
 	is($primary->safe_psql($db, $rows), $leases, 'held after VACUUM FULL');
 	$primary->safe_psql($db, "SELECT dlock_acquire('end', 'alice', '1 h')");
 	$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));

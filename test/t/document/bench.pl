@@ -284,7 +284,7 @@ On 4 processors (fast; 8 GB), of which other work took 3 % (median).
 |---|---|
 | shared memory of a lease, all counted | 242.5 bytes |
 | leases that fit into `dlock.max_memory` = 250 000 kB | 1 101 000 |
-| size of `dlock_store` on disk | 153 MB |
+| size of `_dlock.store` on disk | 153 MB |
 | acquired by one session, 1000 in a call, `synchronous_commit` off | 1.70 s |
 | first call after a restart, which loads them | 0.61 s (0.60 to 0.65) |
 

@@ -161,7 +161,7 @@ $a->query_safe("SET dlock.tokens = ''");
 
 # One that has raised a mark keeps rewrites waiting, and goes on itself; one that
 # only shares keeps nobody waiting, and finds its mark where it is afterwards.
-foreach my $ddl ('VACUUM FULL dlock_fence_mark', 'REINDEX TABLE dlock_fence_mark', 'CLUSTER dlock_fence_mark USING dlock_fence_mark_pkey')
+foreach my $ddl ('VACUUM FULL _dlock.fence_mark', 'REINDEX TABLE _dlock.fence_mark', 'CLUSTER _dlock.fence_mark USING fence_mark_pkey')
 {
 	$token += 20;
 	$a->query_safe("BEGIN; SELECT dlock_fence('ledger', $token)");
@@ -194,7 +194,7 @@ foreach my $try (1 .. 10)
 		'<', \undef, '>', \my $load_out, '2>', \my $load_err);
 	while ($load->pumpable)
 	{
-		$control->query_safe($_) foreach 'VACUUM FULL dlock_fence_mark', 'REINDEX TABLE dlock_fence_mark', 'ANALYZE dlock_fence_mark';
+		$control->query_safe($_) foreach 'VACUUM FULL _dlock.fence_mark', 'REINDEX TABLE _dlock.fence_mark', 'ANALYZE _dlock.fence_mark';
 		$rewrites++;
 		eval { $load->pump_nb };
 	}
@@ -208,9 +208,9 @@ is( $control->query_safe(
 	'and no mark is lost');
 
 # Without its primary key, or another column, nothing passes.
-$control->query_safe('ALTER TABLE dlock_fence_mark DROP CONSTRAINT dlock_fence_mark_pkey');
+$control->query_safe('ALTER TABLE _dlock.fence_mark DROP CONSTRAINT fence_mark_pkey');
 outcome_is($a, "SELECT dlock_fence('ledger', 1000)", '55000', 'no primary key: refused');
-$control->query_safe('ALTER TABLE dlock_fence_mark ADD PRIMARY KEY (resource)');
+$control->query_safe('ALTER TABLE _dlock.fence_mark ADD PRIMARY KEY (resource)');
 outcome_is($a, "SELECT dlock_fence('ledger', 1000)", '', 'there again: passes');
 
 # ---------------------------------------------------------------------------

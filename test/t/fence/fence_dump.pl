@@ -33,11 +33,8 @@ CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON device
 EOC
 my $marks = 'SELECT resource, token, raised_at, raised_by FROM hidden.dlock_fences ORDER BY resource';
 
-# A table with the name of that of the marks, on the way of those who look it up
-# by name.
 $node->safe_psql('postgres', 'CREATE DATABASE source');
-$node->safe_psql('source',
-	"$schema_sql $tables_sql CREATE TABLE dlock_fence_mark (resource text PRIMARY KEY, token bigint)");
+$node->safe_psql('source', "$schema_sql $tables_sql");
 my $token = $node->safe_psql('source', "SELECT hidden.dlock_acquire('ledger', 'a', '1 h') + 10");
 $node->safe_psql('source', "SELECT hidden.dlock_acquire('more-' || i, 'more') FROM generate_series(1, 30) i; SELECT hidden.dlock_release_all('more')");
 
@@ -70,8 +67,6 @@ sub is_guarded
 }
 
 is_guarded($node, 'source', $token, 'source');
-is($node->safe_psql('source', 'SELECT count(*) FROM dlock_fence_mark'), 0,
-	'another table of that name is not what holds the marks');
 my $before = $node->safe_psql('source', $marks);
 is($node->safe_psql('source', 'SELECT count(*) FROM hidden.dlock_fences'), 2, 'marks to dump');
 
@@ -108,7 +103,7 @@ is_guarded($node, 'source', $token, 'over the source');
 
 # The data alone, into tables that are guarded already.
 $fresh->safe_psql('postgres', 'CREATE DATABASE data');
-$fresh->safe_psql('data', "$schema_sql $tables_sql CREATE TABLE dlock_fence_mark (resource text PRIMARY KEY, token bigint)");
+$fresh->safe_psql('data', "$schema_sql $tables_sql");
 $fresh->command_fails(
 	[ 'pg_restore', '--exit-on-error', '--data-only', '-t', 'ledger', '-d', $fresh->connstr('data'), "$dir/custom" ],
 	'data alone is refused by the guard');
@@ -130,7 +125,7 @@ is_guarded($fresh, 'copy', $token, 'a copy of the database');
 $fresh->safe_psql('postgres', 'CREATE DATABASE subscriber');
 $fresh->safe_psql('subscriber', "$schema_sql $tables_sql");
 $node->safe_psql('source',
-	'CREATE PUBLICATION fenced FOR TABLE ledger, device, hidden.dlock_fence_mark');
+	'CREATE PUBLICATION fenced FOR TABLE ledger, device, _dlock.fence_mark');
 $fresh->safe_psql('subscriber',
 	"CREATE SUBSCRIPTION fenced CONNECTION '" . $node->connstr . " dbname=source' PUBLICATION fenced");
 $fresh->wait_for_subscription_sync($node, 'fenced', 'subscriber');
@@ -215,9 +210,9 @@ foreach my $case (
 	[ 'TRUNCATE ledger', 'LK003' ],
 	[ "SELECT hidden.dlock_fence('ledger', 11)", '42501' ],
 	[ "SELECT hidden.dlock_fence_reset('ledger', 1, 'mine')", '42501' ],
-	[ 'UPDATE hidden.dlock_fence_mark SET token = 1', '42501' ],
-	[ 'DELETE FROM hidden.dlock_fence_mark', '42501' ],
-	[ 'TRUNCATE hidden.dlock_fence_mark', '42501' ],
+	[ 'UPDATE _dlock.fence_mark SET token = 1', '42501' ],
+	[ 'DELETE FROM _dlock.fence_mark', '42501' ],
+	[ 'TRUNCATE _dlock.fence_mark', '42501' ],
 	[ 'ALTER TABLE ledger DISABLE TRIGGER guard', '42501' ],
 	[ 'DROP TRIGGER guard ON ledger', '42501' ],
 	[ 'SET session_replication_role = replica', '42501' ])
@@ -226,14 +221,14 @@ foreach my $case (
 }
 
 # Resets: by the owner, who may be a role's member, and by superusers.
-$node->safe_psql('roles', 'GRANT USAGE ON SCHEMA hidden TO PUBLIC; GRANT SELECT ON hidden.dlock_fence_mark TO granted; GRANT EXECUTE ON FUNCTION hidden.dlock_fence_reset TO writer');
+$node->safe_psql('roles', 'GRANT USAGE ON SCHEMA hidden TO PUBLIC; GRANT SELECT ON _dlock.fence_mark TO granted; GRANT EXECUTE ON FUNCTION hidden.dlock_fence_reset TO writer');
 foreach my $role ('writer', 'granted')
 {
 	my %error = sqlstate_is($node, 'roles', as($role, "SELECT hidden.dlock_fence_reset('ledger', 1, 'mine')"),
 		'42501', "$role, who may call it, does not own the extension");
 	like($error{message} // '', qr/must be owner/, "$role is told so");
 }
-sqlstate_is($node, 'roles', as('writer', "UPDATE hidden.dlock_fence_mark SET token = 1"), '42501', 'nor may the table be written');
+sqlstate_is($node, 'roles', as('writer', "UPDATE _dlock.fence_mark SET token = 1"), '42501', 'nor may the table be written');
 my $mark = 10;
 foreach my $case ([ 'keeper', 9 ], [ 'deputy', 8 ], [ 'postgres', 7 ], [ 'boss', 'NULL' ])
 {

@@ -84,7 +84,7 @@ is(as_role('stranger', "SET dlock.tokens = 'ledger=1'; INSERT INTO ledger VALUES
 # Declarations: replaced, renamed roles, dropped roles, taken back.
 $node->safe_psql($db, 'ALTER ROLE writers RENAME TO "new writers"');
 is(as_role('worker', "SELECT dlock_fence('ledger', 1)"), '', 'a role that is renamed');
-is($node->safe_psql($db, "SELECT resource, role, is_foreign FROM dlock_fence_declared ORDER BY resource"),
+is($node->safe_psql($db, "SELECT resource, role, is_foreign FROM _dlock.fence_declared ORDER BY resource"),
 	"ledger|\"new writers\"|f\ntenant/*|\"new writers\"|f", 'what is declared can be read');
 $node->safe_psql($db, q{SELECT dlock_fence_declare('ledger', 'holder')});
 refused('worker', "SELECT dlock_fence('ledger', 1)", 'declared anew', 'permission denied for fenced resource "ledger"');
@@ -102,7 +102,7 @@ foreach my $bad (
 	my ($rc, $out, $err) = $node->psql($db, "\\set VERBOSITY sqlstate\nSELECT $bad->[0]");
 	like($err, qr/ERROR:  $bad->[1]/, "bad input: $bad->[0]");
 }
-is($node->safe_psql($db, 'SELECT count(*) FROM dlock_fence_declared'), 0, 'nothing is left');
+is($node->safe_psql($db, 'SELECT count(*) FROM _dlock.fence_declared'), 0, 'nothing is left');
 
 # A transaction that sits at the mark is named to whoever wants to take over.
 # The role is the one that has connected, which is what pg_terminate_backend() asks for.
@@ -164,7 +164,7 @@ my $dump = $node->basedir . '/dump.sql';
 $node->command_ok([ 'pg_dump', '-f', $dump, $node->connstr($db) ], 'dump');
 $node->safe_psql($db, 'CREATE DATABASE copy');
 $node->command_ok([ 'psql', '-X', '-v', 'ON_ERROR_STOP=1', '-q', '-f', $dump, $node->connstr('copy') ], 'restore');
-is($node->safe_psql('copy', 'SELECT resource, role, is_foreign FROM dlock_fence_declared'), 'far/*|holder|t', 'declarations are dumped');
+is($node->safe_psql('copy', 'SELECT resource, role, is_foreign FROM _dlock.fence_declared'), 'far/*|holder|t', 'declarations are dumped');
 
 $_->quit foreach $sitting, $waiter, $first, $second;
 $node->stop;

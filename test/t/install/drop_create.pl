@@ -119,7 +119,7 @@ EOC
 	{
 		$node->safe_psql($db, 'DROP EXTENSION dlock');
 		$node->safe_psql($db, 'CREATE EXTENSION dlock');
-		$node->safe_psql($db, 'VACUUM FULL dlock_store') if $i % 4 == 0;
+		$node->safe_psql($db, 'VACUUM FULL _dlock.store') if $i % 4 == 0;
 	}
 	$_->finish foreach @load;
 	is($node->safe_psql($db, "SELECT dlock_acquire('end', 'alice', '1 h') > 0"),

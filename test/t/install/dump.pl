@@ -34,13 +34,13 @@ $node->command_ok(
 my $plain = slurp_file("$dir/plain.sql");
 like($plain, qr/^CREATE EXTENSION IF NOT EXISTS dlock WITH SCHEMA s;$/m,
 	'the dump creates the extension');
-is(join("\n", $plain =~ /^(.*dlock_(?:store|token_seq|leases).*;)$/gm),
-	"SELECT pg_catalog.setval('s.dlock_token_seq', "
-	  . $node->safe_psql('source', 'SELECT last_value FROM s.dlock_token_seq')
+is(join("\n", $plain =~ /^(.*dlock(?:_leases|\.store|\.token_seq).*;)$/gm),
+	"SELECT pg_catalog.setval('_dlock.token_seq', "
+	  . $node->safe_psql('source', 'SELECT last_value FROM _dlock.token_seq')
 	  . ", true);",
 	'and sets its sequence, and no more');
 unlike($plain, qr/^(INSERT|CREATE TABLE)/m, 'the dump makes no tables');
-is(join(' ', sort $plain =~ /^COPY (\S+) .*;\n\\\.$/gm), '_dlock.task _dlock.task_queue s.dlock_fence_declared s.dlock_fence_mark s.dlock_groups',
+is(join(' ', sort $plain =~ /^COPY (\S+) .*;\n\\\.$/gm), '_dlock.fence_declared _dlock.fence_mark _dlock.task _dlock.task_queue s.dlock_groups',
 	'and has no rows where there are no marks, groups and tasks');
 is(scalar(() = $plain =~ /^COPY /gm), 5, 'nor any of other tables');
 

@@ -57,7 +57,7 @@ sub upgrade
 	my $last = $old->safe_psql('postgres',
 		"SELECT s.dlock_acquire('last', 'alice', '1 ms')");
 	my $option = $old->safe_psql('postgres',
-		"SELECT coalesce(attoptions[1], '') FROM pg_attribute WHERE attrelid = 's.dlock_fence_mark'::regclass AND attname = 'token'");
+		"SELECT coalesce(attoptions[1], '') FROM pg_attribute WHERE attrelid = '_dlock.fence_mark'::regclass AND attname = 'token'");
 	my $old_bin = $old->config_data('--bindir');
 	$old->stop;
 

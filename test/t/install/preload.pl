@@ -51,7 +51,7 @@ like($stderr, qr/WARNING: .*preload/s, 'and warned about it');
 
 refused_everywhere($node, '', 'not preloaded');
 refused_everywhere($node, "LOAD 'dlock';", 'loaded by LOAD');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_store'),
+is($node->safe_psql('postgres', 'SELECT count(*) FROM _dlock.store'),
 	0, 'the store can be scanned');
 $node->safe_psql('postgres', 'VACUUM FULL');
 $node->command_ok([ 'pg_dump', '-f', '/dev/null', $node->connstr('postgres') ],

@@ -52,8 +52,8 @@ foreach my $strategy ('wal_log', 'file_copy')
 			),
 			1000,
 			"$label: all locks are free");
-		is($node->safe_psql($copy, "SELECT pg_relation_size('dlock_store')"),
-			$node->safe_psql('original', "SELECT pg_relation_size('dlock_store')"),
+		is($node->safe_psql($copy, "SELECT pg_relation_size('_dlock.store')"),
+			$node->safe_psql('original', "SELECT pg_relation_size('_dlock.store')"),
 			"$label: pages of the past are used again");
 		is($node->safe_psql('original', "SELECT dlock_check('held', $token)"),
 			't', "$label: the original still holds its own");

@@ -37,7 +37,7 @@ sub measure
 {
 	$session->query_safe('SELECT pg_stat_force_next_flush()');
 	my ($lsn, $size, $xid, $rows) = split /\|/, $session->query_safe(<<'EOC');
-SELECT pg_current_wal_insert_lsn() - '0/0', pg_total_relation_size('dlock_store') + pg_total_relation_size('dlock_token_seq'),
+SELECT pg_current_wal_insert_lsn() - '0/0', pg_total_relation_size('_dlock.store') + pg_total_relation_size('_dlock.token_seq'),
        pg_snapshot_xmax(pg_current_snapshot()), (SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_all_tables)
 EOC
 	return (lsn => $lsn, size => $size, xid => $xid, rows => $rows);
@@ -134,7 +134,7 @@ is($after{xid}, $start{xid}, 'still no transaction ids');
 sub age
 {
 	return $node->safe_psql($db,
-		"SELECT greatest(age(relfrozenxid), mxid_age(relminmxid)) FROM pg_class WHERE oid = 'dlock_store'::regclass");
+		"SELECT greatest(age(relfrozenxid), mxid_age(relminmxid)) FROM pg_class WHERE oid = '_dlock.store'::regclass");
 }
 
 sub grow_older
@@ -150,7 +150,7 @@ foreach my $vacuum ('VACUUM', 'VACUUM FULL', 'VACUUM (FREEZE)')
 {
 	grow_older(1000);
 	cmp_ok(age(), '>=', 1000, "$vacuum: the store has grown older");
-	$node->safe_psql($db, "$vacuum dlock_store");
+	$node->safe_psql($db, "$vacuum _dlock.store");
 	cmp_ok(age(), '<', 500, "$vacuum: and is young, in spite of the open transaction");
 }
 is($node->safe_psql($db, "SELECT count(*) FROM pg_class WHERE relkind IN ('r', 'm', 't') AND age(relfrozenxid) > 1000000"),

@@ -53,6 +53,12 @@ costs("dlock_release('a/b/c/d', 'me')", { entries => 9, leases => 5, records => 
 costs("dlock_acquire_all('{a, b, c, d}', 'me', '1 h')", { flushes => 1, records => 4 }, 'several');
 costs("dlock_release_all('me')", { entries => 8, leases => 8, records => 4 }, 'their release');
 
+# Each by itself: what the single calls cost, but one flush.
+costs("dlock_acquire_each('{a, b, c, d}', '{me#1, me#2, me#3, me#4}', '1 h')", { flushes => 1, records => 4 }, 'each');
+my $tokens = $ctl->query_safe("SELECT array_agg(token ORDER BY name) FROM dlock_leases WHERE owner LIKE 'me#_'");
+costs("dlock_renew_each('{a, b, c, d}', '$tokens', '2 h')", { entries => 4, flushes => 1, leases => 4, records => 4 }, 'their renewal');
+costs("dlock_release_each('{a, b, c, d}', '$tokens')", { entries => 8, leases => 4, records => 4 }, 'their release');
+
 # Without the wait for the disk.
 $worker->query_safe('SET synchronous_commit = off');
 costs("dlock_acquire('lock', 'me', '1 h')", { records => 1 }, 'not flushed');

@@ -298,7 +298,7 @@ $node->command_ok(
 	],
 	'400 sessions');
 cmp_ok(
-	$node->safe_psql($db, "SELECT pg_relation_size('dlock_store') / 8192"),
+	$node->safe_psql($db, "SELECT pg_relation_size('_dlock.store') / 8192"),
 	'<=', 30, 'nor does the store grow by what a session had reserved');
 my $n = $node->safe_psql($db,
 	"SET synchronous_commit = off; SELECT fill('last-', 'filler', NULL, '1 h')");

@@ -63,7 +63,7 @@ sub rows
 			'SELECT count(*) FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid IN (' . $waits->pid . ',' . $session[1]->pid . ')'),
 		0, 'they have no transaction id');
 	is( $monitor->query_safe(
-			"SELECT count(*) FROM pg_locks WHERE pid IN (" . $waits->pid . ',' . $session[1]->pid . ") AND relation IN ('dlock_store'::regclass, 'dlock_token_seq'::regclass)"),
+			"SELECT count(*) FROM pg_locks WHERE pid IN (" . $waits->pid . ',' . $session[1]->pid . ") AND relation IN ('_dlock.store'::regclass, '_dlock.token_seq'::regclass)"),
 		0, 'nor a lock of the tables');
 
 	$session[0]->query_safe("SELECT dlock_release('lock', 'holder')");

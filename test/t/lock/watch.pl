@@ -234,7 +234,7 @@ foreach my $begin ('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', 'BEGIN ISO
 	my $token = token_of('w');
 	$watcher->ask_waiting($monitor, "SELECT owner FROM dlock_watch('w', $token)");
 	$two->ask_waiting($monitor, "SELECT dlock_acquire('w', 'two', '1 h', wait => NULL)");
-	is($monitor->query("SET lock_timeout = '20 s'; VACUUM FULL dlock_store"), '', 'VACUUM FULL does not wait for them');
+	is($monitor->query("SET lock_timeout = '20 s'; VACUUM FULL _dlock.store"), '', 'VACUUM FULL does not wait for them');
 	$monitor->query_safe('RESET lock_timeout');
 	still_waits($monitor, 'a watcher and a waiter stay through VACUUM FULL', $watcher, $two);
 	$one->query_safe("SELECT dlock_release('w', 'one')");

@@ -156,8 +156,8 @@ sub use_up_tokens
 
 	# The first one may have to reserve some, and a block may be pending by then.
 	my $last = $ctl->query_safe($take);
-	$s[0]->query_safe('BEGIN; ALTER SEQUENCE dlock_token_seq CACHE 1');
-	my $reserved = $ctl->query_safe('SELECT last_value FROM dlock_token_seq');
+	$s[0]->query_safe('BEGIN; ALTER SEQUENCE _dlock.token_seq CACHE 1');
+	my $reserved = $ctl->query_safe('SELECT last_value FROM _dlock.token_seq');
 	$ctl->query_safe(<<"EOC") if $reserved - $left > $last;
 SET synchronous_commit = off;
 DO \$\$
@@ -230,7 +230,7 @@ foreach my $case (
 
 	$ctl->query_safe("SELECT dlock_acquire('$_', 'holder', '1 h')") foreach sort keys %wait;
 	enqueue($ctl, @{ $wait{$_} }) foreach sort keys %wait;
-	$s[0]->query_safe('BEGIN; LOCK TABLE dlock_store IN ACCESS EXCLUSIVE MODE');
+	$s[0]->query_safe('BEGIN; LOCK TABLE _dlock.store IN ACCESS EXCLUSIVE MODE');
 	advance(3600, $ctl);
 	advance(3599.999999, $ctl);
 	still_waits($ctl, "$label: all wait", map { $wait{$_}[0] } sort keys %wait);

@@ -559,8 +559,8 @@ EOC
 
 	# Fails after the time-out if it is.
 	$ctl->query_safe("SET lock_timeout = '20 s'; SET statement_timeout = '30 s'");
-	$ctl->query_safe('VACUUM FULL dlock_store');
-	pass('VACUUM FULL dlock_store while sessions wait');
+	$ctl->query_safe('VACUUM FULL _dlock.store');
+	pass('VACUUM FULL _dlock.store while sessions wait');
 	queue_is($ctl, 'others', 'o0 o1 o2 o3', 'they go on waiting');
 	is($ctl->query_safe("SELECT dlock_check('others', $token)"), 't', 'the holder holds it');
 	my @tokens = $token;
@@ -568,7 +568,7 @@ EOC
 	{
 		$ctl->query_safe("SELECT dlock_release_token('others', $tokens[-1])");
 		push @tokens, answers_in_order($s[$i]);
-		$ctl->query_safe('VACUUM FULL dlock_store') if $i == 1;
+		$ctl->query_safe('VACUUM FULL _dlock.store') if $i == 1;
 	}
 	pass('and get the lock in turn');
 	$ctl->query_safe("SELECT dlock_release_token('others', $tokens[-1])");

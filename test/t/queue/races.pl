@@ -581,7 +581,7 @@ foreach my $shared (2, 30)
 	stop_at($ctl, $a, 'ask_again');
 	$ctl->query_safe("SELECT dlock_release('x', 'holder')");
 	is_at($ctl, 'ask_again');
-	$ctl->query_safe('VACUUM FULL dlock_store');
+	$ctl->query_safe('VACUUM FULL _dlock.store');
 	go($ctl, 'ask_again');
 	like($a->answer, qr/^\d+$/, 'rewritten: granted');
 	done('rewritten');
@@ -608,6 +608,16 @@ foreach my $shared (2, 30)
 	is($new->answer, 'ERROR 55000', 'dropped while it is looked up: no extension');
 	$ctl->query_safe('CREATE EXTENSION dlock');
 	like($new->query(acquire('x', 'new')), qr/^\d+$/, 'dropped while it is looked up: the new one is found');
+	$new->quit;
+
+	# The same, and another one is created in the same transaction: it is never absent.
+	$new = DLockSession->new($node, $db, name => 'again');
+	stop_at($ctl, $new, 'relation_found');
+	$new->ask(acquire('x', 'new'));
+	is_at($ctl, 'relation_found');
+	$ctl->query_safe('DROP EXTENSION dlock; CREATE EXTENSION dlock');
+	go($ctl, 'relation_found');
+	like($new->answer, qr/^\d+$/, 'dropped and created while it is looked up: the new one is found');
 	$new->quit;
 	done('dropped while it is looked up');
 }

@@ -54,7 +54,7 @@ SELECT dlock_force_release('forced', 'test');
 SELECT dlock_bump_epoch('test');
 DO $$ BEGIN FOR i IN 1 .. 20000 LOOP PERFORM dlock_release_token('pairs', dlock_acquire('pairs', 'alice', '1 h')); END LOOP; END $$;
 EOC
-$primary->safe_psql($db, 'VACUUM FULL dlock_store');
+$primary->safe_psql($db, 'VACUUM FULL _dlock.store');
 my $token = $primary->safe_psql($db, "SELECT dlock_acquire('held', 'alice', '1 h')");
 $primary->safe_psql($db, 'CREATE DATABASE other TEMPLATE postgres');
 $primary->safe_psql('other', "SELECT dlock_acquire('held', 'bob', '1 h')");

@@ -140,10 +140,10 @@ foreach my $n (0 .. 2)
 # The highest token is one of another database, which the fence has to be told.
 $standby->safe_psql($db, "SELECT dlock_fence_declare('ledger', is_foreign => true)");
 $standby->safe_psql($db, "BEGIN; SELECT dlock_fence('ledger', $highest); COMMIT");
-my $marks = $standby->safe_psql($db, 'COPY dlock_fence_mark TO STDOUT');
+my $marks = $standby->safe_psql($db, 'COPY _dlock.fence_mark TO STDOUT');
 $new->safe_psql($db, "CREATE DATABASE marked");
 $new->safe_psql('marked', "CREATE EXTENSION dlock");
-$new->safe_psql('marked', "COPY dlock_fence_mark FROM STDIN;\n$marks\n\\.\n");
+$new->safe_psql('marked', "COPY _dlock.fence_mark FROM STDIN;\n$marks\n\\.\n");
 my $old = $highest;
 my $token = grants_above($new, 'marked', 'with the marks alone');
 is($new->safe_psql('marked', "SELECT dlock_fence('ledger', $token)"), '', 'the new holder passes');

@@ -38,7 +38,7 @@ sub use_all
 	foreach my $name (@names)
 	{
 		my $path = $node->safe_psql($name,
-			"SELECT pg_relation_filepath('dlock_store') FROM (SELECT count(dlock_acquire('x' || i, 'alice', '$ttl')) FROM generate_series(1, 5) i) c");
+			"SELECT pg_relation_filepath('_dlock.store') FROM (SELECT count(dlock_acquire('x' || i, 'alice', '$ttl')) FROM generate_series(1, 5) i) c");
 		$store{$name} = $node->data_dir . '/' . $path;
 	}
 	return;

@@ -116,10 +116,10 @@ foreach my $case (
 make_database('work');
 my $there = DLockSession->new($node, 'work');
 my @commands = (
-	'VACUUM FULL dlock_store', 'REINDEX TABLE dlock_store',
-	'ALTER TABLE dlock_store SET TABLESPACE space1', 'ALTER TABLE dlock_store SET TABLESPACE pg_default',
-	'BEGIN; SAVEPOINT s; ALTER TABLE dlock_store SET TABLESPACE space2; ROLLBACK TO s; COMMIT',
-	'BEGIN; ALTER TABLE dlock_store SET TABLESPACE space2; ROLLBACK');
+	'VACUUM FULL _dlock.store', 'REINDEX TABLE _dlock.store',
+	'ALTER TABLE _dlock.store SET TABLESPACE space1', 'ALTER TABLE _dlock.store SET TABLESPACE pg_default',
+	'BEGIN; SAVEPOINT s; ALTER TABLE _dlock.store SET TABLESPACE space2; ROLLBACK TO s; COMMIT',
+	'BEGIN; ALTER TABLE _dlock.store SET TABLESPACE space2; ROLLBACK');
 foreach my $command (@commands)
 {
 	foreach my $point (@points)
@@ -139,9 +139,9 @@ foreach my $command (@commands)
 # A command that waits goes first, as one that is at work does: the worker comes back later.
 foreach my $lock ('ACCESS EXCLUSIVE', 'SHARE')
 {
-	$there->query_safe("BEGIN; LOCK TABLE dlock_store IN ACCESS SHARE MODE; SELECT dlock_acquire('brief', 'alice', '1 s')");
+	$there->query_safe("BEGIN; LOCK TABLE _dlock.store IN ACCESS SHARE MODE; SELECT dlock_acquire('brief', 'alice', '1 s')");
 	my $other = DLockSession->new($node, 'work');
-	$other->ask("BEGIN; LOCK TABLE dlock_store IN $lock MODE");
+	$other->ask("BEGIN; LOCK TABLE _dlock.store IN $lock MODE");
 	$lock eq 'SHARE' ? $other->answer : waits_for_lock($other->pid);
 	stop_at($ctl, $worker, 'worker_lock');
 	is_at($ctl, 'worker_lock');
@@ -158,7 +158,7 @@ foreach my $lock ('ACCESS EXCLUSIVE', 'SHARE')
 }
 
 # A move that is prepared, and committed later.
-$there->query_safe("SELECT dlock_acquire('brief', 'alice', '100 ms'); BEGIN; ALTER TABLE dlock_store SET TABLESPACE space2; PREPARE TRANSACTION 'move'");
+$there->query_safe("SELECT dlock_acquire('brief', 'alice', '100 ms'); BEGIN; ALTER TABLE _dlock.store SET TABLESPACE space2; PREPARE TRANSACTION 'move'");
 stop_at($ctl, $worker, 'worker_swept');
 $ctl->query_safe("SELECT dlock_acquire('elsewhere', 'alice', '1 ms')");
 is_at($ctl, 'worker_swept');
@@ -171,7 +171,7 @@ is_clean('work', 'a move that was prepared');
 {
 	my $log = -s $node->logfile;
 	$there->query_safe("SELECT dlock_acquire('brief', 'alice', '300 ms')");
-	$there->query_safe("ALTER TABLE dlock_store SET TABLESPACE space1");
+	$there->query_safe("ALTER TABLE _dlock.store SET TABLESPACE space1");
 	$ctl->query_safe("SELECT dlock_acquire('elsewhere', 'alice', '500 ms')");
 	ok(wait_until(sub { $ctl->query_safe("SELECT leases FROM dlock_stats") == 0 }), 'moved, and not opened: the worker has been there');
 	unlike(slurp_file($node->logfile, $log), qr/ERROR/, 'moved, and not opened: no error');

@@ -46,9 +46,9 @@ EOC
 	is($node->safe_psql('work', 'SELECT leases FROM dlock_stats'), 2, 'and in memory');
 
 	# Their room is used again.
-	my $size = $node->safe_psql('work', "SELECT pg_relation_size('dlock_store')");
+	my $size = $node->safe_psql('work', "SELECT pg_relation_size('_dlock.store')");
 	$node->safe_psql('work', "SELECT count(dlock_acquire('next-' || i, 'alice', '1 h')) FROM generate_series(1, 2000) i");
-	is($node->safe_psql('work', "SELECT pg_relation_size('dlock_store')"), $size, 'the store does not grow');
+	is($node->safe_psql('work', "SELECT pg_relation_size('_dlock.store')"), $size, 'the store does not grow');
 	$node->safe_psql('work', "SELECT dlock_release_all('alice')");
 }
 
