@@ -40,7 +40,6 @@
 #endif
 
 #include "hold.h"
-#include "loop.h"
 #include "output.h"
 
 /* How often to kill a group that should be dead, in microseconds. */

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 #include "hold.h"
-#include "loop.h"
 #include "output.h"
 
 /* A command that fails at once must not be started over and over without a pause. */
@@ -24,9 +23,9 @@ run_prepared(Conn *conn, const GrantRequest *request, const HoldCommand *command
 {
 	HoldEnd		end = {0};
 	Grant		grant;
-	GrantVerdict verdict = hold_acquire(conn, request, &grant, command);
+	AskVerdict	verdict = hold_acquire(conn, request, &grant, command);
 
-	if (verdict == GRANT_OURS)
+	if (verdict == ASK_GRANTED)
 		end = hold_run(conn, request, &grant, command);
 	else
 		end.code = grant_explain(conn, request, &grant, verdict);
@@ -57,11 +56,11 @@ win_slot(Conn *conn, const char *name, const Options *options, int *code)
 	return false;
 }
 
-static int
-run_once(const Options *options, int argc, char **argv)
+int
+run_once(const Options *options, char **arguments)
 {
 	GrantRequest request = {
-		.name = argv[0],
+		.name = arguments[0],
 		.is_unique = true,
 		.options = options
 	};
@@ -75,7 +74,7 @@ run_once(const Options *options, int argc, char **argv)
 	 * no lease.
 	 */
 	signals_ignore_unwanted();
-	end.code = hold_prepare(&command, &request, cmd_run.name, argc, argv);
+	end.code = hold_prepare(&command, &request, arguments);
 	if (end.code != CLI_EXIT_OK)
 		return end.code;
 
@@ -91,26 +90,6 @@ run_once(const Options *options, int argc, char **argv)
 	free(owner);
 	return (end.interrupted && !end.lost) ? signals_interrupt() : end.code;
 }
-
-const Command cmd_run = {
-	.name = "run",
-	.bit = CMD_RUN,
-	.arguments = "NAME [--] COMMAND [ARGUMENT]...",
-	.summary = "run a command while holding a lock",
-	.text =
-	"Acquires a lease on lock NAME, runs COMMAND, and releases it.  The lease is\n"
-	"renewed while the command runs.  If it is lost, the command is stopped, and the\n"
-	"exit code is 76; if the server cannot be reached, the command goes on as long as\n"
-	"the lease lasts, and is stopped before it ends.  Otherwise the exit code is the\n"
-	"command's.\n\n"
-	"With --once-per 1d, one of the machines runs it each day; the others exit with\n"
-	"75.\n\n"
-	"The command finds DLOCK_NAME, DLOCK_TOKEN, DLOCK_OWNER and DLOCK_EXPIRES_AT in\n"
-	"its environment, and in PGOPTIONS what fences the sessions that it begins.\n",
-	.least = 1,
-	.most = -1,
-	.run = run_once
-};
 
 /* ---- elect ---- */
 
@@ -136,11 +115,11 @@ campaign(Conn *conn, const GrantRequest *request, const HoldCommand *command)
 	for (;;)
 	{
 		Grant		grant;
-		GrantVerdict verdict = hold_acquire(conn, request, &grant, command);
+		AskVerdict	verdict = hold_acquire(conn, request, &grant, command);
 		HoldEnd		end;
 		int			signo;
 
-		if (verdict != GRANT_OURS)
+		if (verdict != ASK_GRANTED)
 			return grant_explain(conn, request, &grant, verdict);
 		end = hold_run(conn, request, &grant, command);
 		if (end.interrupted)
@@ -156,11 +135,11 @@ campaign(Conn *conn, const GrantRequest *request, const HoldCommand *command)
 	}
 }
 
-static int
-run_again(const Options *options, int argc, char **argv)
+int
+run_again(const Options *options, char **arguments)
 {
 	GrantRequest request = {
-		.name = argv[0],
+		.name = arguments[0],
 		.is_unique = true,
 		.options = options
 	};
@@ -170,9 +149,9 @@ run_again(const Options *options, int argc, char **argv)
 	int			code;
 
 	if (options->observe)
-		return watch_leader(options, argv[0]);
+		return watch_leader(options, arguments);
 	signals_catch();
-	code = hold_prepare(&command, &request, cmd_elect.name, argc, argv);
+	code = hold_prepare(&command, &request, arguments);
 	if (code != CLI_EXIT_OK)
 		return code;
 
@@ -183,20 +162,3 @@ run_again(const Options *options, int argc, char **argv)
 	free(owner);
 	return code;
 }
-
-const Command cmd_elect = {
-	.name = "elect",
-	.bit = CMD_ELECT,
-	.arguments = "NAME [--] COMMAND [ARGUMENT]...",
-	.summary = "run a command while being the leader",
-	.text =
-	"Campaigns to be the leader NAME, the holder of the lock of that name, and runs\n"
-	"COMMAND while it leads.  When the command has ended, or the lease was lost and\n"
-	"the command was stopped, it campaigns again.  A signal to end is passed on to\n"
-	"the command, and is the end of it.\n\n"
-	"dlock elect --observe NAME prints who leads, and each change; with --wait for so\n"
-	"long, and then it exits with 75 if nobody leads.\n",
-	.least = 1,
-	.most = -1,
-	.run = run_again
-};

@@ -24,31 +24,21 @@
 
 #define WITHIN	(30 * CLI_SECOND)
 
-static const RowsColumn lease_columns[] = {
-	{"name", "NAME", false}, {"owner", "OWNER", false}, {"mode", "MODE", false},
-	{"token", "TOKEN", true}, {"state", "STATE", false}, {"remaining", "LEFT", true},
-	{"permits", NULL, true}, {"holds", NULL, true}, {"bind", NULL, false}, {"pid", NULL, true},
-	{"role", NULL, false}, {"granted_at", NULL, false}, {"expires_at", NULL, false},
-	{"ttl", NULL, true}, {"payload", "PAYLOAD", true}
-};
+static const char *const lease_titles[] = {"NAME", "OWNER", "MODE", "TOKEN", "STATE", "LEFT",[14] = "PAYLOAD"};
 #define LEASES(from) \
-	"SELECT l.name, owner, mode, token, state, " SECONDS("remaining") "," \
-	" permits, holds, bind, pid, role, " UTC("granted_at") ", " UTC("expires_at") ", " SECONDS("ttl") ", payload" \
+	"SELECT l.name, owner, mode, token, state, " SECONDS("remaining") " AS remaining," \
+	" permits, holds, bind, pid, role, " UTC("granted_at") " AS granted_at," \
+	" " UTC("expires_at") " AS expires_at, " SECONDS("ttl") " AS ttl, payload" \
 	" FROM " from " l LEFT JOIN (SELECT name, pg_catalog.max(waited) AS longest" \
 	"  FROM @dlock_waiters GROUP BY name) w ON l.name OPERATOR(pg_catalog.=) w.name" \
 	" ORDER BY longest DESC NULLS LAST, l.name COLLATE \"C\", token"
 static const char leases_sql[] = LEASES("@dlock_leases");
 static const char lease_sql[] = LEASES("@dlock_lease($1)");
 
-static const RowsColumn waiter_columns[] = {
-	{"name", "NAME", false}, {"position", "POSITION", true}, {"owner", "WAITING", false},
-	{"mode", "MODE", false}, {"waited", "WAITED", true}, {"request", NULL, false},
-	{"permits", NULL, true}, {"role", NULL, false}, {"since", NULL, false}, {"pid", NULL, true},
-	{"blocked_by", NULL, true}
-};
+static const char *const waiter_titles[11] = {"NAME", "POSITION", "WAITING", "MODE", "WAITED"};
 static const char waiter_sql[] =
-"SELECT name, position, owner, mode, " SECONDS("waited") ","
-" request, permits, role, " UTC("since") ", pid, pg_catalog.to_json(blocked_by)"
+"SELECT name, position, owner, mode, " SECONDS("waited") " AS waited,"
+" request, permits, role, " UTC("since") " AS since, pid, pg_catalog.to_json(blocked_by) AS blocked_by"
 " FROM @dlock_waiters WHERE $1 IS NULL OR name OPERATOR(pg_catalog.=) $1"
 " ORDER BY pg_catalog.max(waited) OVER (PARTITION BY name) DESC, name COLLATE \"C\", position";
 
@@ -64,12 +54,12 @@ append_tables(Text *to, Conn *conn, const char *name)
 	if (conn_ask(conn, WITHIN, (name != NULL) ? lease_sql : leases_sql, (name != NULL) ? 1 : 0, params) == NULL)
 		return false;
 	found = PQntuples(conn->answer);
-	rows_append(to, conn->answer, "lease", lease_columns, (int) CLI_LENGTH(lease_columns));
+	rows_append(to, conn->answer, "lease", lease_titles);
 	if (conn_ask(conn, WITHIN, waiter_sql, 1, params) == NULL)
 		return false;
 	if (!output_is_json() && found > 0 && PQntuples(conn->answer) > 0)
 		text_add_char(to, '\n');
-	rows_append(to, conn->answer, "waiter", waiter_columns, (int) CLI_LENGTH(waiter_columns));
+	rows_append(to, conn->answer, "waiter", waiter_titles);
 	return true;
 }
 
@@ -165,10 +155,10 @@ watch(Conn *conn, const char *name, CliTime interval)
 	return code;
 }
 
-static int
-run(const Options *options, int argc, char **argv)
+int
+show_status(const Options *options, char **arguments)
 {
-	const char *name = (argc > 0) ? argv[0] : NULL;
+	const char *name = arguments[0];
 	int			code;
 	Conn		conn;
 	Text		tables;
@@ -187,17 +177,3 @@ run(const Options *options, int argc, char **argv)
 	conn_close(&conn);
 	return code;
 }
-
-const Command cmd_status = {
-	.name = "status",
-	.bit = CMD_STATUS,
-	.arguments = "[NAME]",
-	.summary = "show who holds locks, and who waits for them",
-	.text =
-	"Shows the leases of this database and the calls that wait, of all locks or of\n"
-	"one.  The lock that has been waited for longest comes first.  LEFT and WAITED\n"
-	"are in seconds.  With --watch they are shown again and again.\n",
-	.least = 0,
-	.most = 1,
-	.run = run
-};

@@ -14,8 +14,8 @@
 #include <sys/types.h>
 #include <termios.h>
 
-#include "conn.h"
 #include "lease.h"
+#include "loop.h"
 #include "options.h"
 
 /* ---- the lease: grant.c ---- */
@@ -34,15 +34,6 @@ typedef struct GrantRequest
 	const Options *options;
 } GrantRequest;
 
-typedef enum GrantVerdict
-{
-	GRANT_OURS,
-	GRANT_REFUSED,
-	GRANT_DOUBTFUL,				/* the answer was lost */
-	GRANT_SIGNALLED,			/* see "signal" */
-	GRANT_FAILED				/* see the connection's error */
-} GrantVerdict;
-
 typedef struct Grant
 {
 	char		token[24];
@@ -50,10 +41,10 @@ typedef struct Grant
 	int			signal;
 } Grant;
 
-extern GrantVerdict grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant);
+extern AskVerdict grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant);
 extern bool grant_release(Conn *conn, const char *name, const char *token, bool *was_held);
 extern int	grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant,
-						  GrantVerdict verdict);
+						  AskVerdict verdict);
 
 /* ---- the process: child.c ---- */
 
@@ -106,9 +97,8 @@ typedef struct HoldEnd
 	bool		interrupted;	/* the terminal's user has ended it */
 } HoldEnd;
 
-extern int	hold_prepare(HoldCommand *command, GrantRequest *request, const char *of,
-						 int argc, char **argv);
-extern GrantVerdict hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant,
+extern int	hold_prepare(HoldCommand *command, GrantRequest *request, char **arguments);
+extern AskVerdict hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant,
 								 const HoldCommand *command);
 extern HoldEnd hold_run(Conn *conn, const GrantRequest *request, const Grant *grant,
 						const HoldCommand *command);

@@ -37,7 +37,10 @@
 
 #include "output.h"
 
-#define TYPE_JSONB	3802		/* as in pg_type */
+/* As in pg_type. */
+#define TYPE_BOOL	16
+#define TYPE_JSON	114
+#define TYPE_JSONB	3802
 
 static OutputLevel level = OUTPUT_NORMAL;
 static bool json = false;
@@ -424,26 +427,33 @@ output_hint(const char *format,...)
 
 /* ---- answers of the server ---- */
 
-static const char *
-cell(const PGresult *result, int row, int column)
+static bool
+is_number(const PGresult *result, int column)
 {
-	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
+	Oid			type = PQftype(result, column);
+
+	return type == 20 || type == 21 || type == 23 || type == 1700;
 }
 
 static void
-append_objects(Text *to, const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+append_objects(Text *to, const PGresult *result, const char *kind)
 {
 	for (int row = 0; row < PQntuples(result); row++)
 	{
 		output_json_begin(to);
 		if (kind != NULL)
 			output_json_text(to, "kind", kind);
-		for (int i = 0; i < ncolumns; i++)
+		for (int i = 0; i < PQnfields(result); i++)
 		{
-			if (columns[i].raw)
-				output_json_raw(to, columns[i].key, cell(result, row, i));
+			const char *value = PQgetisnull(result, row, i) ? NULL : PQgetvalue(result, row, i);
+			Oid			type = PQftype(result, i);
+
+			if (type == TYPE_BOOL && value != NULL)
+				value = (*value == 't') ? "true" : "false";
+			if (is_number(result, i) || type == TYPE_BOOL || type == TYPE_JSON || type == TYPE_JSONB)
+				output_json_raw(to, PQfname(result, i), value);
 			else
-				output_json_text(to, columns[i].key, cell(result, row, i));
+				output_json_text(to, PQfname(result, i), value);
 		}
 		output_json_end(to);
 	}
@@ -451,40 +461,41 @@ append_objects(Text *to, const PGresult *result, const char *kind, const RowsCol
 
 /* What a table shows: the title (row -1) or a value; NULL is shown as "-". */
 static const char *
-shown(const PGresult *result, const RowsColumn *columns, int row, int column)
+shown(const PGresult *result, const char *const *titles, int row, int column)
 {
-	const char *text = (row < 0) ? columns[column].title : cell(result, row, column);
-
-	return (text != NULL) ? text : "-";
+	if (row < 0)
+		return titles[column];
+	return PQgetisnull(result, row, column) ? "-" : PQgetvalue(result, row, column);
 }
 
 /* Append rows under titles, aligned; numbers to the right. */
 static void
-append_table(Text *to, const PGresult *result, const RowsColumn *columns, int ncolumns)
+append_table(Text *to, const PGresult *result, const char *const *titles)
 {
+	int			ncolumns = PQnfields(result);
 	int		   *widths = text_alloc((size_t) ncolumns * sizeof(*widths));
 	int			last = 0;
 
 	for (int i = 0; i < ncolumns; i++)
 	{
-		if (columns[i].title == NULL)
+		if (titles[i] == NULL)
 			continue;
 		last = i;
 		for (int row = -1; row < PQntuples(result); row++)
-			widths[i] = CLI_MAX(widths[i], width_of(shown(result, columns, row, i)));
+			widths[i] = CLI_MAX(widths[i], width_of(shown(result, titles, row, i)));
 	}
 	for (int row = -1; row < PQntuples(result); row++)
 	{
 		for (int i = 0; i <= last; i++)
 		{
-			bool		right = columns[i].raw && PQftype(result, i) != TYPE_JSONB;
-			const char *text = shown(result, columns, row, i);
-			int			pad = widths[i] - width_of(text);
+			bool		right = is_number(result, i);
+			int			pad;
 
-			if (columns[i].title == NULL)
+			if (titles[i] == NULL)
 				continue;
+			pad = widths[i] - width_of(shown(result, titles, row, i));
 			text_addf(to, "%*s", right ? pad : 0, "");
-			output_append_safe(to, text);
+			output_append_safe(to, shown(result, titles, row, i));
 			if (i < last)
 				text_addf(to, "%*s", right ? 2 : pad + 2, "");
 		}
@@ -494,28 +505,31 @@ append_table(Text *to, const PGresult *result, const RowsColumn *columns, int nc
 }
 
 /*
- * Append an answer: as a table, or with --json as an object a row, which begins with
- * its kind (NULL: none).
+ * Append an answer: as a table of the columns with a title, one of the titles for each
+ * column, or with --json as an object a row, with the columns' names as keys, which
+ * begins with its kind (NULL: none).
  */
 void
-rows_append(Text *to, const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+rows_append(Text *to, const PGresult *result, const char *kind, const char *const *titles)
 {
 	if (output_is_json())
-		append_objects(to, result, kind, columns, ncolumns);
+		append_objects(to, result, kind);
 	else if (PQntuples(result) > 0)
-		append_table(to, result, columns, ncolumns);
+		append_table(to, result, titles);
 }
 
-/* Print an answer to stdout. */
-void
-rows_print(const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+/* Print an answer to stdout.  Returns an exit code. */
+int
+rows_print(const PGresult *result, const char *kind, const char *const *titles)
 {
 	Text		text;
+	int			code;
 
 	text_init(&text);
-	rows_append(&text, result, kind, columns, ncolumns);
-	fputs(text.data, stdout);
+	rows_append(&text, result, kind, titles);
+	code = output_print(text.data);
 	text_free(&text);
+	return code;
 }
 
 /* ---- standard output ---- */

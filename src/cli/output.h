@@ -49,18 +49,8 @@ extern void output_append_json(Text *to, const char *value);
 extern void output_json_end(Text *to);
 
 /* answers of the server */
-/* A column of an answer. */
-typedef struct RowsColumn
-{
-	const char *key;			/* in JSON; in the answer, at the same place */
-	const char *title;			/* in the table; NULL: not shown there */
-	bool		raw;			/* JSON already: a number, a boolean, a jsonb */
-} RowsColumn;
-
-extern void rows_append(Text *to, const PGresult *result, const char *kind,
-						const RowsColumn *columns, int ncolumns);
-extern void rows_print(const PGresult *result, const char *kind,
-					   const RowsColumn *columns, int ncolumns);
+extern void rows_append(Text *to, const PGresult *result, const char *kind, const char *const *titles);
+extern int	rows_print(const PGresult *result, const char *kind, const char *const *titles);
 
 extern int	output_print(const char *text);
 extern int	output_finish(void);
