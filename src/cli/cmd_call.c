@@ -114,13 +114,12 @@ print_answer(const Conn *conn, const Options *options, const char *name)
 		code = rows_print(conn->answer, NULL, task_titles);
 	else if (bit == CMD_FORCE || bit == CMD_FAIL)
 	{
-		Text		line;
+		PQExpBufferData line;
 
-		text_init(&line);
+		initPQExpBuffer(&line);
 		output_append_safe(&line, conn_value(conn, PQnfields(conn->answer) - 1));
-		text_add_char(&line, '\n');
-		code = output_print(line.data);
-		text_free(&line);
+		appendPQExpBufferChar(&line, '\n');
+		code = output_print(&line);
 	}
 	if ((bit & NAME_LEASE) != 0 && !conn_is_true(conn, 1))
 	{

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cmd_status.c
- *	  dlock status: who holds, and who waits.
+ *	  dlock status: leases and requests.
  *
  * NOTES
  *	  With --watch the tables are shown again and again.  On a terminal they are
@@ -42,23 +42,23 @@ static const char waiter_sql[] =
 " FROM @dlock_waiters WHERE $1 IS NULL OR name OPERATOR(pg_catalog.=) $1"
 " ORDER BY pg_catalog.max(waited) OVER (PARTITION BY name) DESC, name COLLATE \"C\", position";
 
-static const char now_sql[] = "SELECT " UTC("pg_catalog.clock_timestamp()");
+static const char now_sql[] = "SELECT " UTC("pg_catalog.clock_timestamp()") " AS time";
 
 /* Append the leases and the requests of a lock, or of all; false: see the connection's error. */
 static bool
-append_tables(Text *to, Conn *conn, const char *name)
+append_tables(PQExpBuffer to, Conn *conn, const char *name)
 {
 	const ConnParam params[] = {CONN_TEXT(name)};
 	int			found;
 
-	if (conn_ask(conn, WITHIN, (name != NULL) ? lease_sql : leases_sql, (name != NULL) ? 1 : 0, params) == NULL)
+	if (conn_ask(conn, WITHIN, (name != NULL) ? lease_sql : leases_sql, 1, params) == NULL)
 		return false;
 	found = PQntuples(conn->answer);
 	rows_append(to, conn->answer, "lease", lease_titles);
 	if (conn_ask(conn, WITHIN, waiter_sql, 1, params) == NULL)
 		return false;
 	if (!output_is_json() && found > 0 && PQntuples(conn->answer) > 0)
-		text_add_char(to, '\n');
+		appendPQExpBufferChar(to, '\n');
 	rows_append(to, conn->answer, "waiter", waiter_titles);
 	return true;
 }
@@ -67,19 +67,14 @@ append_tables(Text *to, Conn *conn, const char *name)
 
 /* Append the server's time, which separates the lines from those before. */
 static bool
-append_time(Text *to, Conn *conn)
+append_time(PQExpBuffer to, Conn *conn)
 {
 	if (conn_ask(conn, WITHIN, now_sql, 0, NULL) == NULL)
 		return false;
 	if (output_is_json())
-	{
-		output_json_begin(to);
-		output_json_text(to, "kind", "status");
-		output_json_text(to, "time", conn_value(conn, 0));
-		output_json_end(to);
-	}
+		rows_append(to, conn->answer, "status", NULL);
 	else
-		text_addf(to, "%s\n\n", conn_value(conn, 0));
+		appendPQExpBuffer(to, "%s\n\n", conn_value(conn, 0));
 	return true;
 }
 
@@ -91,21 +86,21 @@ static void
 redraw(const char *lines)
 {
 	struct winsize size = {0};
-	Text		frame;
+	PQExpBufferData frame;
 
 	(void) ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-	text_init(&frame);
-	text_add(&frame, "\033[?7l\033[H");
+	initPQExpBuffer(&frame);
+	appendPQExpBufferStr(&frame, "\033[?7l\033[H");
 	for (int left = (size.ws_row > 1) ? size.ws_row - 1 : 23; *lines != '\0' && left > 0; lines++)
 	{
 		left -= (*lines == '\n');
 		if (*lines == '\n')
-			text_add(&frame, "\033[K");
-		text_add_char(&frame, *lines);
+			appendPQExpBufferStr(&frame, "\033[K");
+		appendPQExpBufferChar(&frame, *lines);
 	}
-	text_add(&frame, "\033[J\033[?7h");
+	appendPQExpBufferStr(&frame, "\033[J\033[?7h");
 	fputs(frame.data, stdout);
-	text_free(&frame);
+	termPQExpBuffer(&frame);
 }
 
 /* May the next attempt succeed?  A late cancel may have hit this statement. */
@@ -128,9 +123,9 @@ watch(Conn *conn, const char *name, CliTime interval)
 		fputs("\033[2J", stdout);
 	while (code == CLI_EXIT_OK)
 	{
-		Text		tables;
+		PQExpBufferData tables;
 
-		text_init(&tables);
+		initPQExpBuffer(&tables);
 		if (conn_open(conn) && append_time(&tables, conn) && append_tables(&tables, conn, name))
 		{
 			was_told = false;
@@ -147,7 +142,7 @@ watch(Conn *conn, const char *name, CliTime interval)
 			output_warning("%s; trying again", conn->error.message);
 			was_told = true;
 		}
-		text_free(&tables);
+		termPQExpBuffer(&tables);
 		output_flush();
 		if (code == CLI_EXIT_OK)
 			(void) clock_poll(NULL, 0, clock_now() + interval);
@@ -161,19 +156,19 @@ show_status(const Options *options, char **arguments)
 	const char *name = arguments[0];
 	int			code;
 	Conn		conn;
-	Text		tables;
+	PQExpBufferData tables;
 
 	conn_init(&conn, options->conninfo);
-	text_init(&tables);
+	initPQExpBuffer(&tables);
 	if (!conn_open(&conn))
 		code = conn_report(&conn);
 	else if (options->watch > 0)
 		code = watch(&conn, name, options->watch);
 	else if (append_tables(&tables, &conn, name))
-		code = output_print(tables.data);
+		code = output_print(&tables);
 	else
 		code = conn_report(&conn);
-	text_free(&tables);
+	termPQExpBuffer(&tables);
 	conn_close(&conn);
 	return code;
 }

@@ -64,16 +64,13 @@ give_back(Ask *ask, CliTime end)
 	for (int row = 0; row < PQntuples(tasks); row++)
 	{
 		const char *key = PQgetvalue(tasks, row, CAPTURED_KEY);
-		bool		done = false;
 		const ConnParam params[] = {
 			CONN_TEXT(((Capture *) ask)->queue), CONN_TEXT(key),
 			CONN_BIGINT(PQgetvalue(tasks, row, CAPTURED_TOKEN)),
 			CONN_TEXT(PQgetvalue(tasks, row, CAPTURED_STATE))
 		};
 
-		if (conn->state == CONN_IDLE)
-			done = conn_insist(conn, end - clock_now(), release_sql, 4, params);
-		if (!done)
+		if (conn->state != CONN_IDLE || !conn_insist(conn, end - clock_now(), release_sql, 4, params))
 			output_warning("task \"%s\" could not be given back, and comes back by itself", key);
 	}
 	PQclear(tasks);
@@ -111,7 +108,7 @@ take_answer(Ask *ask)
 	return (is_error && ((Capture *) ask)->options->wait == 0) ? ASK_FAILED : ASK_REFUSED;
 }
 
-static const AskKind tasks_kind = {TURN, 0, send_capture, NULL, take_answer, give_back};
+static const AskKind task_kind = {TURN, 0, send_capture, NULL, take_answer, give_back};
 
 /*
  * Write times as other commands do.  They come as "2026-01-31 12:00:00.25+00", without
@@ -140,23 +137,20 @@ write_times(PGresult *tasks)
 static int
 print_tasks(PGresult *tasks)
 {
-	Text		lines;
-	int			code;
+	PQExpBufferData lines;
 
 	write_times(tasks);
 	if (output_is_json())
 		return rows_print(tasks, NULL, NULL);
-	text_init(&lines);
+	initPQExpBuffer(&lines);
 	for (int row = 0; row < PQntuples(tasks); row++)
 	{
 		output_append_safe(&lines, PQgetvalue(tasks, row, CAPTURED_KEY));
-		text_addf(&lines, "\t%s\t", PQgetvalue(tasks, row, CAPTURED_TOKEN));
+		appendPQExpBuffer(&lines, "\t%s\t", PQgetvalue(tasks, row, CAPTURED_TOKEN));
 		output_append_json(&lines, PQgetvalue(tasks, row, CAPTURED_PAYLOAD));
-		text_add_char(&lines, '\n');
+		appendPQExpBufferChar(&lines, '\n');
 	}
-	code = output_print(lines.data);
-	text_free(&lines);
-	return code;
+	return output_print(&lines);
 }
 
 int
@@ -164,7 +158,7 @@ capture(const Options *options, char **arguments)
 {
 	Conn		conn;
 	Capture		capture = {
-		.ask = {.kind = &tasks_kind, .conn = &conn, .was_up = true},
+		.ask = {.kind = &task_kind,.conn = &conn,.was_up = true},
 		.options = options,
 		.queue = arguments[0]
 	};
@@ -182,7 +176,7 @@ capture(const Options *options, char **arguments)
 			case ASK_GRANTED:
 				code = print_tasks(conn.answer);
 
-				/* What nobody learns the token of must not stay captured. */
+				/* A task whose token is unknown must not stay captured. */
 				if (code != CLI_EXIT_OK)
 					give_back(&capture.ask, clock_now() + ASK_UNDO_WITHIN);
 				break;

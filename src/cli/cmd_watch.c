@@ -18,23 +18,25 @@
 #define SLICE		(300 * CLI_SECOND)
 #define WITHIN		(10 * CLI_SECOND)
 
-static const char watch_sql[] =
-"SELECT token, owner, mode, " UTC("granted_at") ", " UTC("expires_at") ", payload"
-" FROM @dlock_watch($1, $2, $3)";
+#define WATCH(held) \
+	"SELECT " UTC("pg_catalog.clock_timestamp()") " AS time, $1 AS name, token IS NOT NULL AS " held "," \
+	" token, owner, mode, " UTC("granted_at") " AS granted_at, " UTC("expires_at") " AS expires_at, payload" \
+	" FROM @dlock_watch($1, $2, $3)"
 
 /* Its columns. */
 enum
 {
-	HOLDER_TOKEN, HOLDER_OWNER, HOLDER_MODE, HOLDER_GRANTED_AT, HOLDER_EXPIRES_AT, HOLDER_PAYLOAD
+	HOLDER_TIME, HOLDER_TOKEN = 3, HOLDER_OWNER, HOLDER_PAYLOAD = 8
 };
 
 typedef struct Watch
 {
 	Ask			ask;
 	Conn		conn;
+	const char *sql;
 	const char *name;
 	bool		was_told;		/* of the first holder, or that there is none */
-	char	   *seen;			/* its token; NULL: nobody */
+	char	   *seen;			/* its token; NULL: none */
 } Watch;
 
 static void
@@ -46,7 +48,7 @@ send_watch(Ask *ask, CliTime span)
 		CONN_TEXT(watch->name), CONN_BIGINT(watch->seen), CONN_INTERVAL(duration_sql(span, wait))
 	};
 
-	conn_send(ask->conn, span + WITHIN, watch_sql, 3, params);
+	conn_send(ask->conn, span + WITHIN, watch->sql, 3, params);
 }
 
 /* Is it another holder? */
@@ -69,15 +71,16 @@ take_answer(Ask *ask)
 }
 
 /* A statement that runs for long holds back vacuum, so there is one after another. */
-static const AskKind holders = {SLICE, 0, send_watch, NULL, take_answer, NULL};
+static const AskKind holder_kind = {SLICE, 0, send_watch, NULL, take_answer, NULL};
 
 static void
-begin(Watch *watch, const Options *options, const char *name)
+begin(Watch *watch, const char *sql, const Options *options, const char *name)
 {
 	memset(watch, 0, sizeof(*watch));
 	conn_init(&watch->conn, options->conninfo);
+	watch->sql = sql;
 	watch->name = name;
-	watch->ask.kind = &holders;
+	watch->ask.kind = &holder_kind;
 	watch->ask.conn = &watch->conn;
 	watch->ask.end = clock_add(clock_now(), options->wait);
 }
@@ -102,7 +105,7 @@ wait_free(const Options *options, char **arguments)
 	AskVerdict	verdict;
 	int			code = CLI_EXIT_OK;
 
-	begin(&watch, options, arguments[0]);
+	begin(&watch, WATCH("held"), options, arguments[0]);
 	do
 		verdict = loop_ask(&watch.ask);
 	while (verdict == ASK_GRANTED && watch.seen != NULL);
@@ -121,41 +124,25 @@ static int
 print_holder(const Watch *watch, const char *held, const char *nobody)
 {
 	const Conn *conn = &watch->conn;
+	const char *now = conn_value(conn, HOLDER_TIME);
 	const char *token = conn_value(conn, HOLDER_TOKEN);
 	const char *payload = conn_value(conn, HOLDER_PAYLOAD);
-	char		now[DURATION_SIZE];
-	Text		line;
-	int			code;
+	PQExpBufferData line;
 
-	clock_print_utc(0, now);
-	text_init(&line);
 	if (output_is_json())
-	{
-		output_json_begin(&line);
-		output_json_text(&line, "time", now);
-		output_json_text(&line, "name", watch->name);
-		output_json_raw(&line, held, (token != NULL) ? "true" : "false");
-		output_json_raw(&line, "token", token);
-		output_json_text(&line, "owner", conn_value(conn, HOLDER_OWNER));
-		output_json_text(&line, "mode", conn_value(conn, HOLDER_MODE));
-		output_json_text(&line, "granted_at", conn_value(conn, HOLDER_GRANTED_AT));
-		output_json_text(&line, "expires_at", conn_value(conn, HOLDER_EXPIRES_AT));
-		output_json_raw(&line, "payload", payload);
-		output_json_end(&line);
-	}
-	else if (token == NULL)
-		text_addf(&line, "%s  %s\n", now, nobody);
+		return rows_print(conn->answer, NULL, NULL);
+	initPQExpBuffer(&line);
+	if (token == NULL)
+		appendPQExpBuffer(&line, "%s  %s\n", now, nobody);
 	else
 	{
-		text_addf(&line, "%s  %s  %s  ", now, held, token);
+		appendPQExpBuffer(&line, "%s  %s  %s  ", now, held, token);
 		output_append_safe(&line, conn_value(conn, HOLDER_OWNER));
-		text_add(&line, (payload != NULL) ? "  " : "");
+		appendPQExpBufferStr(&line, (payload != NULL) ? "  " : "");
 		output_append_safe(&line, (payload != NULL) ? payload : "");
-		text_add_char(&line, '\n');
+		appendPQExpBufferChar(&line, '\n');
 	}
-	code = output_print(line.data);
-	text_free(&line);
-	return code;
+	return output_print(&line);
 }
 
 int
@@ -166,7 +153,7 @@ watch_holder(const Options *options, char **arguments)
 	int			left = options->count;
 	int			code = CLI_EXIT_OK;
 
-	begin(&watch, options, arguments[0]);
+	begin(&watch, WATCH("held"), options, arguments[0]);
 	while (left-- != 0 && code == CLI_EXIT_OK && (verdict = loop_ask(&watch.ask)) == ASK_GRANTED)
 		code = print_holder(&watch, "held", "free");
 	return end(&watch, verdict, code);
@@ -180,7 +167,7 @@ watch_leader(const Options *options, char **arguments)
 	AskVerdict	verdict = ASK_GRANTED;
 	int			code = CLI_EXIT_OK;
 
-	begin(&watch, options, arguments[0]);
+	begin(&watch, WATCH("leader"), options, arguments[0]);
 	while (code == CLI_EXIT_OK && (verdict = loop_ask(&watch.ask)) == ASK_GRANTED)
 		code = print_holder(&watch, "leader", "nobody");
 	if (verdict == ASK_REFUSED && watch.seen == NULL)

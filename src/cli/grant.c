@@ -5,9 +5,9 @@
  *
  * NOTES
  *	  A connection may break between the grant and its answer.  Then the request
- *	  is sent again.  For an owner that nobody else uses it has reentry => 'return',
+ *	  is sent again.  For an owner that is this process's own it has reentry => 'return',
  *	  so the server answers with the token of a lease that it has granted.  For any
- *	  other owner it has 'deny': that lease may be somebody else's.
+ *	  other owner it has 'deny': that lease may be another client's.
  *
  *	  A wait is one statement, however long it is, so it keeps its place in the
  *	  queue.
@@ -22,7 +22,7 @@
 #include "hold.h"
 #include "output.h"
 
-/* From one attempt to the next while the backend of a lost connection is in the way. */
+/* From one attempt to the next while the backend of a lost connection still waits. */
 #define RETRY_NAP		(200 * CLI_MS)
 
 #define ACQUIRE_TAIL \
@@ -74,8 +74,7 @@ send_acquire(Ask *ask, CliTime span)
 	};
 
 	try->grant->sent = clock_now();
-	conn_send(ask->conn, clock_add(span, GRANT_WITHIN), options->path ? acquire_path_sql : acquire_sql,
-			  options->path ? 9 : 10, params);
+	conn_send(ask->conn, clock_add(span, GRANT_WITHIN), options->path ? acquire_path_sql : acquire_sql, 10, params);
 }
 
 static void
@@ -90,7 +89,7 @@ note_grant(Ask *ask)
 
 /*
  * Give back what has been granted, or may have been: without its token, what the
- * owner holds, if that is nobody else's name.
+ * owner holds, if no other process uses that name.
  */
 static void
 give_back(Ask *ask, CliTime end)
@@ -106,7 +105,7 @@ give_back(Ask *ask, CliTime end)
 
 	if (*token == '\0' && !by_owner)
 		return;
-	if (loop_connect(conn, end) != 0 || conn->state != CONN_IDLE ||
+	if (loop_pause(conn, end, true) != 0 || conn->state != CONN_IDLE ||
 		!conn_insist(conn, ASK_UNDO_WITHIN, by_owner ? release_sql : release_token_sql, 2, params))
 		output_warning("the lease on \"%s\" could not be given back, and ends by itself", request->name);
 }
@@ -134,7 +133,7 @@ take_answer(Ask *ask)
 }
 
 /* A wait keeps its place in the queue as long as its statement. */
-static const AskKind leases = {CLI_FOREVER, GRANT_WITHIN, send_acquire, note_grant, take_answer, give_back};
+static const AskKind lease_kind = {CLI_FOREVER, GRANT_WITHIN, send_acquire, note_grant, take_answer, give_back};
 
 /*
  * There is no grant, but an answer was lost, and others use this owner: the server may
@@ -168,7 +167,7 @@ grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant)
 {
 	GrantTry	try = {
 		.ask = {
-			.kind = &leases,
+			.kind = &lease_kind,
 			.conn = conn,
 			.end = clock_add(clock_now(), request->options->wait),
 			.was_up = conn->schema != NULL,

@@ -330,7 +330,7 @@ take_signal(Hold *hold, int signo)
 		case 0:
 			break;
 		case SIGCHLD:
-			if (child_look(&hold->child) != CHILD_STOPPED)
+			if (child_check(&hold->child) != CHILD_STOPPED)
 				break;
 			child_suspend(&hold->child);
 			/* FALLTHROUGH */
@@ -429,16 +429,10 @@ is_over(Hold *hold)
 	if ((!hold->stopping && child->signal == 0 && hold->signal == 0) || !child_group_lives(child))
 		return true;
 
-	/*
-	 * A signal that was not meant for the command alone has reached the rest,
-	 * too.
-	 */
+	/* A signal for all of the group has reached the rest, too. */
 	stop_child(hold, hold->signal != 0 || child->had_terminal);
 
-	/*
-	 * What is not gone by now is dead and waits for a parent, or is not ours
-	 * to kill.
-	 */
+	/* What is still there waits for its parent, or is not ours to kill. */
 	return hold->killed && clock_now() >= hold->kill_at + DELAY_MARGIN;
 }
 

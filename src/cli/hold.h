@@ -28,7 +28,7 @@ typedef struct GrantRequest
 {
 	const char *name;
 	const char *owner;
-	bool		is_unique;		/* nobody else uses this owner */
+	bool		is_unique;		/* no other process uses this owner */
 	CliTime		ttl;
 	CliTime		lock_delay;
 	const Options *options;
@@ -70,7 +70,7 @@ typedef struct Child
 
 extern int	child_start(Child *child, char *const *argv, char *const *variables);
 extern void child_kill_at(const Child *child, CliTime at);
-extern ChildState child_look(Child *child);
+extern ChildState child_check(Child *child);
 extern void child_signal(Child *child, int signo);
 extern bool child_group_lives(const Child *child);
 extern void child_suspend(Child *child);
@@ -99,7 +99,7 @@ typedef struct HoldEnd
 
 extern int	hold_prepare(HoldCommand *command, GrantRequest *request, char **arguments);
 extern AskVerdict hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant,
-								 const HoldCommand *command);
+							   const HoldCommand *command);
 extern HoldEnd hold_run(Conn *conn, const GrantRequest *request, const Grant *grant,
 						const HoldCommand *command);
 

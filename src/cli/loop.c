@@ -10,7 +10,7 @@
  *	  without job control arrange for, stays ignored.  One that was blocked does not
  *	  stay blocked: without it, the end of a command would not be noticed.
  *
- *	  A message that nobody can read, or that has to wait for the terminal, must
+ *	  A message that has no reader, or that has to wait for the terminal, must
  *	  not end or stop the process that keeps a lease, so the signals that come of
  *	  it are ignored.  The command that is run finds all of this as it was.
  *
@@ -204,13 +204,13 @@ loop_wait(Conn *conn, CliTime until)
 }
 
 /*
- * Wait until the connection is idle.  Returns zero then, or when the time has
- * come; otherwise the signal that asked for an end.
+ * Wait until the time has come or, "for_connection", the connection is idle.  Returns
+ * zero then; otherwise the signal that asked for an end.
  */
 int
-loop_connect(Conn *conn, CliTime until)
+loop_pause(Conn *conn, CliTime until, bool for_connection)
 {
-	while (conn->state != CONN_IDLE && clock_now() < until)
+	while (clock_now() < until && !(for_connection && conn->state == CONN_IDLE))
 	{
 		LoopEvent	event = loop_wait(conn, until);
 
@@ -249,10 +249,7 @@ undo(Ask *ask, LoopEvent event)
 		if (event.conn == CONN_FAILED && conn->schema != NULL)
 			ask->in_doubt = true;
 
-		/*
-		 * The canceller is waited for, too: a pooler may not like it to
-		 * vanish.
-		 */
+		/* A pooler may not like the canceller to vanish. */
 		if ((conn->state != CONN_BUSY && conn->canceller == 0) || clock_now() >= end)
 			break;
 		event = loop_wait(conn, end);

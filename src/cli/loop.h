@@ -23,7 +23,7 @@ typedef struct LoopEvent
 
 extern bool loop_pipe(int pair[2]);
 extern LoopEvent loop_wait(Conn *conn, CliTime until);
-extern int	loop_connect(Conn *conn, CliTime until);
+extern int	loop_pause(Conn *conn, CliTime until, bool for_connection);
 
 /* How long to try to undo what may have been granted, before leaving. */
 #define ASK_UNDO_WITHIN	(3 * CLI_SECOND)

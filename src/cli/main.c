@@ -47,7 +47,7 @@ static const Command commands[] =
 		"75.\n\n"
 		"The command finds DLOCK_NAME, DLOCK_TOKEN, DLOCK_OWNER and DLOCK_EXPIRES_AT in\n"
 		"its environment, and in PGOPTIONS what fences the sessions that it begins.\n",
-		1, -1, run_once
+		1, -1, run_command
 	},
 	{
 		"acquire", CMD_ACQUIRE, "NAME", "get a lease and print its fencing token",
@@ -104,7 +104,7 @@ static const Command commands[] =
 		"the command, and is the end of it.\n\n"
 		"dlock elect --observe NAME prints who leads, and each change; with --wait for so\n"
 		"long, and then it exits with 75 if nobody leads.\n",
-		1, -1, run_again
+		1, -1, run_command
 	},
 	{
 		"force-release", CMD_FORCE, "NAME --reason TEXT", "end leases of others",
@@ -165,13 +165,23 @@ fill_standard(void)
 	}
 }
 
+/* Print the commands whose names begin so, after "before" each. */
+static void
+print_commands(const char *prefix, const char *before)
+{
+	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
+	{
+		if (strncmp(commands[i].name, prefix, strlen(prefix)) == 0)
+			printf("  %s%-14s %s\n", before, commands[i].name, commands[i].summary);
+	}
+}
+
 static int
 print_help(void)
 {
 	printf("dlock holds lease locks in a PostgreSQL server.\n\n"
 		   "Usage: dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
-	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
-		printf("  %-14s %s\n", commands[i].name, commands[i].summary);
+	print_commands("", "");
 	printf("\n\"dlock COMMAND --help\" tells more about each.  The server is found as by psql:\n"
 		   "with -d CONNINFO, or the variables PGHOST, PGPORT, PGDATABASE, PGUSER and so on.\n\n"
 		   "Exit codes, but for that of the command that is run (128+N: signal N ended it):\n"
@@ -215,17 +225,6 @@ is_help(const char *argument)
 	return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
-static int
-print_tasks(void)
-{
-	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
-	{
-		if (strncmp(commands[i].name, "task ", 5) == 0)
-			printf("  dlock %-14s %s\n", commands[i].name, commands[i].summary);
-	}
-	return output_finish();
-}
-
 /* There is no such command, or only the first of its two words.  Returns an exit code. */
 static int
 miss_command(int argc, char **argv, bool wants_help)
@@ -233,7 +232,10 @@ miss_command(int argc, char **argv, bool wants_help)
 	bool		is_task = strcmp(argv[0], "task") == 0;
 
 	if (is_task && ((wants_help && argc == 1) || (argc > 1 && is_help(argv[1]))))
-		return print_tasks();
+	{
+		print_commands("task ", "dlock ");
+		return output_finish();
+	}
 	if (!is_task)
 		output_error(CLI_EXIT_USAGE, "there is no command \"%s\"", argv[0]);
 	else if (argc < 2 || argv[1][0] == '-')

@@ -121,7 +121,7 @@ static const struct
 	{"USR2", SIGUSR2}, {"ALRM", SIGALRM}, {"TERM", SIGTERM}, {"CONT", SIGCONT}, {"WINCH", SIGWINCH},
 };
 
-/* Where to look after a mistake.  Returns an exit code. */
+/* Point to the help, after a mistake.  Returns an exit code. */
 int
 options_usage(const Command *command)
 {

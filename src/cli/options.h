@@ -103,15 +103,8 @@ struct Command
 };
 
 /* In cmd_<name>.c, some of them together. */
-extern CommandRun run_once,
-			run_again,
-			acquire,
-			wait_free,
-			watch_holder,
-			watch_leader,
-			show_status,
-			capture,
-			call_function;
+extern CommandRun acquire, run_command, call_function, capture;
+extern CommandRun show_status, wait_free, watch_holder, watch_leader;
 
 extern int	options_parse(const Command *command, int argc, char **argv, Options *options);
 extern void options_help(const Command *command);
