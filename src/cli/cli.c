@@ -24,12 +24,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
-
-#ifdef __APPLE__
-#include <sys/random.h>
-#endif
 
 #include "cli.h"
 #include "pqexpbuffer.h"

@@ -70,7 +70,7 @@ give_back(Ask *ask, CliTime end)
 			CONN_TEXT(PQgetvalue(tasks, row, CAPTURED_STATE))
 		};
 
-		if (conn->state != CONN_IDLE || !conn_insist(conn, end - clock_now(), release_sql, 4, params))
+		if (conn->state != CONN_IDLE || !loop_insist(conn, end - clock_now(), release_sql, 4, params))
 			output_warning("task \"%s\" could not be given back, and comes back by itself", key);
 	}
 	PQclear(tasks);

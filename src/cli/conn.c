@@ -774,25 +774,6 @@ conn_ask(Conn *conn, CliTime within, const char *sql, int count, const ConnParam
 	return conn->answer;
 }
 
-/*
- * The same for what has to be done before we leave.  A cancel that was late for another
- * statement may hit this one, so it is sent three times.  False if it was not done.
- */
-bool
-conn_insist(Conn *conn, CliTime within, const char *sql, int count, const ConnParam *params)
-{
-	CliTime		end = clock_now() + within;
-
-	for (int attempt = 0; attempt < 3 && clock_now() < end; attempt++)
-	{
-		if (conn_ask(conn, end - clock_now(), sql, count, params) != NULL)
-			return true;
-		if (conn->state != CONN_IDLE || conn->error.trouble != CONN_INTERRUPTED)
-			break;
-	}
-	return false;
-}
-
 /* ---- answers ---- */
 
 /* A column of the first row of the answer; NULL if it is null. */

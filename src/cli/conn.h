@@ -119,8 +119,6 @@ extern void conn_cancel(Conn *conn);
 extern bool conn_open(Conn *conn);
 extern PGresult *conn_ask(Conn *conn, CliTime within, const char *sql,
 						  int count, const ConnParam *params);
-extern bool conn_insist(Conn *conn, CliTime within, const char *sql,
-						int count, const ConnParam *params);
 
 /* answers and errors */
 extern const char *conn_value(const Conn *conn, int column);

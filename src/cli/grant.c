@@ -106,7 +106,7 @@ give_back(Ask *ask, CliTime end)
 	if (*token == '\0' && !by_owner)
 		return;
 	if (loop_pause(conn, end, true) != 0 || conn->state != CONN_IDLE ||
-		!conn_insist(conn, ASK_UNDO_WITHIN, by_owner ? release_sql : release_token_sql, 2, params))
+		!loop_insist(conn, ASK_UNDO_WITHIN, by_owner ? release_sql : release_token_sql, 2, params))
 		output_warning("the lease on \"%s\" could not be given back, and ends by itself", request->name);
 }
 
@@ -197,7 +197,7 @@ bool
 grant_release(Conn *conn, const char *name, const char *token, bool *was_held)
 {
 	const ConnParam params[] = {CONN_TEXT(name), CONN_BIGINT(token)};
-	bool		done = conn_insist(conn, ASK_UNDO_WITHIN, release_token_sql, 2, params);
+	bool		done = loop_insist(conn, ASK_UNDO_WITHIN, release_token_sql, 2, params);
 
 	*was_held = done && conn_is_true(conn, 0);
 	return done;

@@ -68,6 +68,8 @@ struct Ask
 };
 
 extern AskVerdict loop_ask(Ask *ask);
+extern bool loop_insist(Conn *conn, CliTime within, const char *sql,
+						int count, const ConnParam *params);
 
 /* signals as events */
 extern void signals_ignore_unwanted(void);
