@@ -154,8 +154,13 @@ const char *
 duration_print(CliTime span, char *buffer)
 {
 	bool		in_ms = span < CLI_SECOND && span % CLI_MS == 0 && span > 0;
+	size_t		length = (size_t) snprintf(buffer, DURATION_SIZE, "%.6f",
+										   (double) span / (double) (in_ms ? CLI_MS : CLI_SECOND));
 
-	snprintf(buffer, DURATION_SIZE, "%.15g%s", (double) span / (double) (in_ms ? CLI_MS : CLI_SECOND), in_ms ? "ms" : "s");
+	while (buffer[length - 1] == '0')
+		length--;
+	length -= (buffer[length - 1] == '.');
+	strcpy(buffer + length, in_ms ? "ms" : "s");
 	return buffer;
 }
 

@@ -5,10 +5,10 @@
  *
  * NOTES
  *	  One thread, the keeper, talks with the server.  It does not wait long, but
- *	  libpq's resolver of host names may.  Another one watches the clock, and stops the
- *	  work in time whatever the keeper hangs in.  The connection is the caller's before the keeper begins and
- *	  after it has ended, so nothing protects it; "lock" protects what both threads
- *	  and the caller use.
+ *	  libpq's resolver of host names may.  Another one watches the clock, and stops
+ *	  the work in time whatever the keeper hangs in.  The connection is the caller's
+ *	  before the keeper begins and after it has ended, so nothing protects it; "lock"
+ *	  protects what both threads and the caller use.
  *
  *-------------------------------------------------------------------------
  */
