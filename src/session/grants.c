@@ -89,7 +89,7 @@ typedef struct DLockGrantsItem
 	DLockTime	vouched_until;	/* ... and up to when it was vouched for */
 } DLockGrantsItem;
 
-/* Room that is kept from one call to the next. */
+/* Room that is reused from one call to the next. */
 #define ROOM_KEPT		64
 
 static DLockGrantsItem *items = NULL;

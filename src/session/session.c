@@ -94,10 +94,10 @@ static const char *const names[] = {
 	[DECLARED] = "dlock_fence_declared"
 };
 
-/* Their oids, remembered from the catalogs; InvalidOid: not looked up. */
+/* Their oids, remembered from the catalogs; InvalidOid: not read. */
 static Oid	oids[lengthof(names)];
 
-/* Has each been found to exist, under its lock, since it was looked up? */
+/* Has each been found to exist, under its lock, since it was read? */
 static bool seen[lengthof(names)];
 
 /* The shared state of this backend's database. */
@@ -165,7 +165,7 @@ find_relations(void)
 		DLOCK_FAULT("relation_found");
 	}
 
-	/* Each look-up can have made us forget the others, or hear of a drop. */
+	/* Each read can have made us forget the others, or hear of a drop. */
 	memcpy(oids, found, sizeof(oids));
 	return OidIsValid(oids[STORE]) && OidIsValid(oids[SEQUENCE]);
 }

@@ -8,8 +8,8 @@
  *	  the queue and sleeps on its latch.  It is woken when it is called
  *	  (lock/queue.c), and wakes by itself for five things: its time is up; a
  *	  lease in its way ends, so that it takes the lock over even if nobody else
- *	  does anything; it is time to look for a deadlock; it is interrupted; its
- *	  client has closed the connection.  Whatever it is, it then looks at its
+ *	  does anything; it is time for a deadlock check; it is interrupted; its
+ *	  client has closed the connection.  Whatever it is, it then checks its
  *	  requests, and if they can be granted asks again.
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
@@ -62,7 +62,7 @@ extern PGDLLIMPORT WaitEventSet *FeBeWaitSet;
 /* The longest time to sleep, in microseconds. */
 #define LONGEST_NAP		(60 * USECS_PER_SEC)
 
-/* The longest time between two looks for a deadlock, in terms of deadlock_timeout. */
+/* The longest time between two deadlock checks, in terms of deadlock_timeout. */
 #define CHECK_RARELY	8
 
 /* How long to leave the store alone if it cannot be had at once. */
@@ -85,7 +85,7 @@ struct DLockWaitCall
 	const DLockBytes *name;		/* of the first lock */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
-	DLockTime	check_at;		/* when to look for a deadlock */
+	DLockTime	check_at;		/* when to check for a deadlock */
 	DLockTime	check_every;	/* how long after that again */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
