@@ -192,14 +192,13 @@ sub cli_is
 
 # Start "dlock run" with these arguments: its command prints its token, and ends with
 # code 3 when end_ride() allows it to.
-my $go;
-
 sub start_ride
 {
 	my (@args) = @_;
 
-	$go = PostgreSQL::Test::Utils::tempdir_short() . '/go';
+	my $go = PostgreSQL::Test::Utils::tempdir_short() . '/go';
 	my $run = DLockCli->start('run', @args, 'sh', '-c', "echo \"token \$DLOCK_TOKEN\"; while [ ! -e $go ]; do sleep 0.05; done; exit 3");
+	$run->{go} = $go;
 	$run->wait_out(qr/token \d/);
 	return $run;
 }
@@ -208,7 +207,7 @@ sub end_ride
 {
 	my ($run) = @_;
 
-	append_to_file($go, '');
+	append_to_file($run->{go}, '');
 	return $run->finish;
 }
 
