@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cmd_watch.c
- *	  dlock watch and wait, and elect --observe: who holds a lock, and each change.
+ *	  dlock watch and wait, and elect --observe: the holder of a lock, and each change.
  *
  * IDENTIFICATION
  *	  src/cli/cmd_watch.c

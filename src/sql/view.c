@@ -58,7 +58,7 @@ typedef struct DLockViewLease
 	DLockLeaseValue value;
 	int			pid;			/* zero if it is bound to none */
 	DLockTime	blocks_until;	/* that it keeps others out */
-	bool		unconfirmed;	/* it is live, and nobody is told so */
+	bool		unconfirmed;	/* it is live, but not confirmed */
 } DLockViewLease;
 
 /* Copies of the leases that were found, and the clocks to compare them with. */

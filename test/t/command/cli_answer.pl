@@ -69,29 +69,6 @@ without_release_answers($node,
 	sql("SELECT dlock_force_release('election', 'next') FROM generate_series(1, 2)");
 }
 
-# No server when the time to wait is over says nothing about the lock.
-{
-	my $run;
-
-	sql("SELECT dlock_acquire('held', 'holder', '1 h')");
-
-	# The server has to stop before the time to wait is over.
-	foreach my $wait (3, 12, 48)
-	{
-		$run = DLockCli->start(qw(wait -w), $wait, 'held');
-		wait_until(sub { $run->ended || sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'dlock' AND state = 'active' AND query LIKE '%dlock_watch%'") == 1 });
-		$node->stop('immediate');
-		my $in_time = mono_now() < $run->{started} + $wait;
-		$run->finish;
-		last if $in_time;
-		$node->start if $wait < 48;
-	}
-	is($run->{code}, 69, 'dlock wait without a server: exit code');
-	unlike($run->{err}, qr/still held/, 'dlock wait without a server: not taken for a lock that is held');
-	$node->start;
-	sql("SELECT dlock_force_release('held', 'test')");
-}
-
 # While it waits.
 foreach my $what (sort keys %cut)
 {
