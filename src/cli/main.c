@@ -34,8 +34,7 @@
 #include "options.h"
 #include "output.h"
 
-static const Command commands[] =
-{
+static const Command commands[] = {
 	{
 		"run", CMD_RUN, "NAME [--] COMMAND [ARGUMENT]...", "run a command while holding a lock",
 		"Acquires a lease on lock NAME, runs COMMAND, and releases it.  The lease is\n"
