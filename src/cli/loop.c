@@ -334,7 +334,9 @@ ask_once(Ask *ask)
 	/* One that has become a standby may be replaced; one that was, is not. */
 	if (conn->error.trouble == CONN_READ_ONLY && !ask->in_doubt && !ask->was_answered)
 		return ASK_FAILED;
-	output_info("%s; connecting again", conn->error.message);
+	/* A watcher has no other sign that it sees nothing. */
+	output_message((kind->give_back != NULL) ? OUTPUT_VERBOSE : OUTPUT_NORMAL,
+				   (kind->give_back != NULL) ? "info" : "warning", "%s; connecting again", conn->error.message);
 	ask->in_doubt = true;
 	return ASK_AGAIN;
 }
