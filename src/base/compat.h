@@ -4,7 +4,7 @@
  *	  Differences between PostgreSQL versions, and nothing else.
  *
  * NOTES
- *	  This is the only file that looks at PG_VERSION_NUM.  The rest is written
+ *	  This is the only file that tests PG_VERSION_NUM.  The rest is written
  *	  against the newest names; where an older server calls a thing otherwise,
  *	  the new name is defined here.
  *

@@ -49,7 +49,7 @@ dlock_error_space_full(void)
 			 errhint("Limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\".")));
 }
 
-/* "message" is a whole sentence with a place for the name of the relation. */
+/* "message" is a whole sentence with %s for the name of the relation. */
 void
 dlock_error_store_operation(const char *message, const char *relation)
 {

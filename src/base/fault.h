@@ -7,7 +7,7 @@
  *	  They exist in a library that was built with "make FAULTS=1", and in no
  *	  other.  In that build this header comes before each source file, since it
  *	  also makes a point of each allocation, each page read and each look at
- *	  interrupts in it: those need no mark of their own.
+ *	  interrupts in it: those need no macro of their own.
  *
  * IDENTIFICATION
  *	  src/base/fault.h
@@ -44,7 +44,7 @@
 
 #else
 
-/* The module of the tests looks at everything; the server's flags would hide it. */
+/* The module of the tests reads everything; the server's flags would hide it. */
 #pragma GCC visibility push(default)
 
 #include "postgres.h"
@@ -133,7 +133,7 @@ extern void dlock_fault_interrupt(void);
 #define DLOCK_FAULT_COUNT(cost)		dlock_fault_count(cost)
 
 /*
- * The points that need no mark.  A function-like macro does not expand its own
+ * The points that need no macro.  A function-like macro does not expand its own
  * name again, so these call what they stand for.
  */
 #define palloc(size) \
@@ -162,7 +162,7 @@ extern void dlock_fault_interrupt(void);
 #define SetLatch(latch) \
 	(dlock_fault_clock_wakes(), dlock_fault_count_wake(latch), SetLatch(latch))
 
-/* What is counted and needs no mark either. */
+/* What is counted and needs no macro either. */
 #define GenericXLogFinish(state) \
 	(dlock_fault_count(DLOCK_COST_RECORDS), GenericXLogFinish(state))
 #define XLogInsert(rmid, info) \

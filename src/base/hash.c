@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * hash.c
- *	  Hashes whose collisions nobody can choose.
+ *	  Hashes whose collisions no client can choose.
  *
  * NOTES
  *	  Users choose names, and locks of the server have hashes of names for keys.

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * hash.h
- *	  Hashes whose collisions nobody can choose.
+ *	  Hashes whose collisions no client can choose.
  *
  * IDENTIFICATION
  *	  src/base/hash.h

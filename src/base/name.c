@@ -4,8 +4,8 @@
  *	  Names of locks, owners and modes: limits, hashes, the default owner.
  *
  * NOTES
- *	  A name is its bytes: it is kept and compared in full, without regard to
- *	  collation or case, and a hash of it only ever finds the place to look.
+ *	  A name is its bytes: it is stored and compared in full, without regard to
+ *	  collation or case, and a hash of it only ever finds where to search.
  *
  * IDENTIFICATION
  *	  src/base/name.c

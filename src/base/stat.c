@@ -4,13 +4,13 @@
  *	  What has happened since the last reset, counted by database.
  *
  * NOTES
- *	  Every process counts in a place of its own, so that counting is cheap
+ *	  Every process has counters of its own, so that counting is cheap
  *	  however many processes do it.  At its exit a process adds its counts to
- *	  the past of the database.  A reader adds up the past and the places of the
+ *	  the past of the database.  A reader adds up the past and the counters of the
  *	  processes that count for the database.  A reset notes that sum, which later
- *	  readers subtract; the places are left to their processes.
+ *	  readers subtract; it does not write to the counters of other processes.
  *
- *	  Lock rules.  Only its process writes a place, without a lock; a reader may
+ *	  Lock rules.  Only its process writes its counters, without a lock; a reader may
  *	  see counters of slightly different moments.  The LWLock dlock_stat keeps a
  *	  reader from counting a process twice, or not at all, while that exits:
  *	  readers take it in share mode, an exiting process and a reset in exclusive
@@ -34,37 +34,37 @@
 #include "base/stat.h"
 
 /* What one process has counted; "stats" is NULL if it has not begun. */
-typedef struct DLockStatPlace
+typedef struct DLockStatProcess
 {
 	DLockStatShared *volatile stats;
 	DLockStatCounts counts;
-} DLockStatPlace;
+} DLockStatProcess;
 
-static DLockStatPlace *places = NULL;
-static LWLock *places_lock = NULL;
+static DLockStatProcess *processes = NULL;
+static LWLock *stat_lock = NULL;
 
-/* This process's place; before it has one, its counts are ignored. */
+/* This process's counters; before it has some, its counts are ignored. */
 static DLockStatCounts nowhere;
 static DLockStatCounts *mine = &nowhere;
 
 void
 dlock_stat_request(void)
 {
-	RequestAddinShmemSpace(mul_size(sizeof(DLockStatPlace), MaxBackends));
+	RequestAddinShmemSpace(mul_size(sizeof(DLockStatProcess), MaxBackends));
 	RequestNamedLWLockTranche("dlock_stat", 1);
 }
 
-/* Create the places; with AddinShmemInitLock held. */
+/* Create the counters; with AddinShmemInitLock held. */
 void
 dlock_stat_startup(void)
 {
 	bool		found;
-	Size		size = mul_size(sizeof(DLockStatPlace), MaxBackends);
+	Size		size = mul_size(sizeof(DLockStatProcess), MaxBackends);
 
-	places = ShmemInitStruct("dlock statistics", size, &found);
-	places_lock = &GetNamedLWLockTranche("dlock_stat")->lock;
+	processes = ShmemInitStruct("dlock statistics", size, &found);
+	stat_lock = &GetNamedLWLockTranche("dlock_stat")->lock;
 	if (!found)
-		memset(places, 0, size);
+		memset(processes, 0, size);
 }
 
 /* Set up the counts of a database, which are zero. */
@@ -88,7 +88,7 @@ add_counts(DLockStatCounts *sum, const DLockStatCounts *counts, int sign)
 
 /* At exit, add this process's counts to the past of the database. */
 static void
-leave_place(int code, Datum arg)
+detach_at_exit(int code, Datum arg)
 {
 	DLOCK_BEGIN_EXIT();
 	dlock_stat_detach();
@@ -101,15 +101,15 @@ leave_place(int code, Datum arg)
 void
 dlock_stat_detach(void)
 {
-	DLockStatPlace *place = &places[MyProcNumber];
+	DLockStatProcess *process = &processes[MyProcNumber];
 
 	if (mine == &nowhere)
 		return;
-	LWLockAcquire(places_lock, LW_EXCLUSIVE);
-	add_counts(&place->stats->past, &place->counts, 1);
-	place->stats = NULL;
-	memset(&place->counts, 0, sizeof(place->counts));
-	LWLockRelease(places_lock);
+	LWLockAcquire(stat_lock, LW_EXCLUSIVE);
+	add_counts(&process->stats->past, &process->counts, 1);
+	process->stats = NULL;
+	memset(&process->counts, 0, sizeof(process->counts));
+	LWLockRelease(stat_lock);
 	mine = &nowhere;
 }
 
@@ -118,14 +118,14 @@ void
 dlock_stat_attach(DLockStatShared *stats)
 {
 	static bool registered = false;
-	DLockStatPlace *place = &places[MyProcNumber];
+	DLockStatProcess *process = &processes[MyProcNumber];
 
 	Assert(mine == &nowhere);
 	if (!registered)
-		on_shmem_exit(leave_place, (Datum) 0);
+		on_shmem_exit(detach_at_exit, (Datum) 0);
 	registered = true;
-	place->stats = stats;
-	mine = &place->counts;
+	process->stats = stats;
+	mine = &process->counts;
 }
 
 /* Count an event.  Cannot fail, and takes no lock. */
@@ -164,11 +164,11 @@ sum_up(const DLockStatShared *stats)
 {
 	DLockStatCounts sum = stats->past;
 
-	Assert(LWLockHeldByMe(places_lock));
+	Assert(LWLockHeldByMe(stat_lock));
 	for (int i = 0; i < MaxBackends; i++)
 	{
-		if (places[i].stats == stats)
-			add_counts(&sum, &places[i].counts, 1);
+		if (processes[i].stats == stats)
+			add_counts(&sum, &processes[i].counts, 1);
 	}
 	return sum;
 }
@@ -188,11 +188,11 @@ dlock_stat_read(DLockStatShared *stats, TimestampTz *since)
 {
 	DLockStatCounts sum;
 
-	LWLockAcquire(places_lock, LW_SHARED);
+	LWLockAcquire(stat_lock, LW_SHARED);
 	sum = sum_up(stats);
 	add_counts(&sum, &stats->base, -1);
 	*since = stats->reset_at;
-	LWLockRelease(places_lock);
+	LWLockRelease(stat_lock);
 	return sum;
 }
 
@@ -200,10 +200,10 @@ dlock_stat_read(DLockStatShared *stats, TimestampTz *since)
 void
 dlock_stat_reset(DLockStatShared *stats)
 {
-	LWLockAcquire(places_lock, LW_EXCLUSIVE);
+	LWLockAcquire(stat_lock, LW_EXCLUSIVE);
 	stats->base = sum_up(stats);
 	stats->base.leases = 0;
 	stats->reset_at = dlock_clock_wall();
-	LWLockRelease(places_lock);
+	LWLockRelease(stat_lock);
 	pg_atomic_write_u64(&stats->cleanup_lag, 0);
 }

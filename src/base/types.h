@@ -34,7 +34,7 @@
 
 /*
  * Leases on one lock, those of the weakest modes (NL and CR) aside.  What a lock
- * costs others hardly grows with them, but what has to look at each does.
+ * costs others hardly grows with them, but what has to scan them does.
  */
 #define DLOCK_HOLDERS_MAX		100000
 
@@ -132,7 +132,7 @@ typedef enum DLockPart
 } DLockPart;
 
 /*
- * The home of a lease in the store: a block number and a place on that page,
+ * The home of a lease in the store: a block number and a slot of that page,
  * packed (store/page.h).  Block zero holds no slots, so zero is no slot.
  */
 typedef uint32 DLockSlot;
@@ -159,7 +159,7 @@ typedef struct DLockTerm
  * A lease as a value, as it stands on disk and as it is handed around.
  *
  * "delay" is for how long the lock stays closed after the deadline.  On disk
- * it and min_hold are kept in milliseconds.
+ * it and min_hold are stored in milliseconds.
  */
 typedef struct DLockLeaseValue
 {
@@ -172,7 +172,7 @@ typedef struct DLockLeaseValue
 	uint32		permits;		/* of the semaphore; zero if it is none */
 	TimestampTz granted_at;
 	uint64		origin;			/* where the bound was logged */
-	DLockTerm	term;			/* the deadline is not kept on disk */
+	DLockTerm	term;			/* the deadline is not on disk */
 	DLockTime	delay;
 	DLockTime	min_hold;
 	DLockBytes	name;

@@ -40,7 +40,6 @@
 #endif
 
 #include "hold.h"
-#include "loop.h"
 #include "output.h"
 
 /* How often to kill a group that should be dead, in microseconds. */
@@ -253,7 +252,7 @@ child_kill_at(const Child *child, CliTime at)
 /* ---- while it runs ---- */
 
 static ChildState
-look_at_stop(Child *child, int signo)
+take_stop(Child *child, int signo)
 {
 	if ((signo == SIGTTIN || signo == SIGTTOU) && lend_terminal(child))
 	{
@@ -267,7 +266,7 @@ look_at_stop(Child *child, int signo)
 
 /* What has become of it?  To be called when there was a SIGCHLD. */
 ChildState
-child_look(Child *child)
+child_check(Child *child)
 {
 	int			status;
 
@@ -276,7 +275,7 @@ child_look(Child *child)
 	if (waitpid(child->pid, &status, WNOHANG | WUNTRACED) != child->pid)
 		return CHILD_RUNS;
 	if (WIFSTOPPED(status))
-		return look_at_stop(child, WSTOPSIG(status));
+		return take_stop(child, WSTOPSIG(status));
 
 	child->ended = true;
 	child->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -295,7 +294,7 @@ child_signal(Child *child, int signo)
 /*
  * Does a process of its group live still?  To be called after its end.  Processes
  * that were left to us, as to the first one of a container, are dead only when
- * we have looked at them.
+ * we have waited for them.
  */
 bool
 child_group_lives(const Child *child)
@@ -308,7 +307,7 @@ child_group_lives(const Child *child)
 /*
  * The terminal has stopped the child: stop with it, so that the shell that has
  * started us notices.  Returns when we are continued; child_resume() has to follow.
- * In a group that no shell looks after this does nothing.
+ * In a group without a shell this does nothing.
  */
 void
 child_suspend(Child *child)

@@ -13,7 +13,7 @@
  *	  lasts longer than a second before it reads the clock again.
  *
  *	  In a build for tests ("make FAULTS=1") a test can set the clock, and
- *	  that wakes nobody; so a wait reads such a clock more often.
+ *	  that wakes no process; so a wait reads such a clock more often.
  *
  * IDENTIFICATION
  *	  src/cli/cli.c
@@ -24,14 +24,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
-#ifdef __APPLE__
-#include <sys/random.h>
-#endif
-
 #include "cli.h"
+#include "pqexpbuffer.h"
 #ifdef DLOCK_FAULTS
 #include "test_clock.h"
 #endif
@@ -61,17 +59,6 @@ fail(void)
 	exit(CLI_EXIT_SYSTEM);
 }
 
-/* Memory that is set to zero. */
-void *
-text_alloc(size_t size)
-{
-	void	   *memory = calloc(1, size);
-
-	if (memory == NULL)
-		fail();
-	return memory;
-}
-
 /* A copy of a string; of NULL, NULL. */
 char *
 text_copy(const char *text)
@@ -87,91 +74,34 @@ text_copy(const char *text)
 }
 
 char *
+text_printv(const char *format, va_list args)
+{
+	char	   *text;
+
+	if (vasprintf(&text, format, args) < 0)
+		fail();
+	return text;
+}
+
+char *
 text_print(const char *format,...)
 {
-	Text		text;
+	char	   *text;
 	va_list		args;
 
-	text_init(&text);
 	va_start(args, format);
-	text_addv(&text, format, args);
+	text = text_printv(format, args);
 	va_end(args);
-	return text.data;
+	return text;
 }
 
-void
-text_init(Text *text)
+/* What a string has grown to, to be freed by the caller. */
+char *
+text_take(PQExpBuffer text)
 {
-	text->size = 64;
-	text->len = 0;
-	text->data = text_alloc(text->size);
-}
-
-void
-text_free(Text *text)
-{
-	free(text->data);
-	text->data = NULL;
-}
-
-/* Make room for so many bytes more, and a zero byte. */
-static void
-enlarge(Text *text, size_t more)
-{
-	if (text->len + more < text->size)
-		return;
-	while (text->len + more >= text->size)
-		text->size *= 2;
-	text->data = realloc(text->data, text->size);
-	if (text->data == NULL)
+	if (PQExpBufferBroken(text))
 		fail();
-}
-
-void
-text_add_bytes(Text *to, const char *from, size_t len)
-{
-	enlarge(to, len);
-	memcpy(to->data + to->len, from, len);
-	to->len += len;
-	to->data[to->len] = '\0';
-}
-
-void
-text_add(Text *to, const char *from)
-{
-	text_add_bytes(to, from, strlen(from));
-}
-
-void
-text_add_char(Text *to, char c)
-{
-	text_add_bytes(to, &c, 1);
-}
-
-void
-text_addv(Text *to, const char *format, va_list args)
-{
-	va_list		again;
-	int			length;
-
-	va_copy(again, args);
-	length = vsnprintf(NULL, 0, format, again);
-	va_end(again);
-	if (length < 0)
-		return;
-	enlarge(to, (size_t) length);
-	vsnprintf(to->data + to->len, (size_t) length + 1, format, args);
-	to->len += (size_t) length;
-}
-
-void
-text_addf(Text *to, const char *format,...)
-{
-	va_list		args;
-
-	va_start(args, format);
-	text_addv(to, format, args);
-	va_end(args);
+	return text->data;
 }
 
 /* ---- spans of time ---- */
@@ -229,8 +159,7 @@ duration_print(CliTime span, char *buffer)
 
 	while (buffer[length - 1] == '0')
 		length--;
-	if (buffer[length - 1] == '.')
-		length--;
+	length -= (buffer[length - 1] == '.');
 	strcpy(buffer + length, in_ms ? "ms" : "s");
 	return buffer;
 }

@@ -57,24 +57,14 @@ typedef int64_t CliTime;
 #define CLI_NORETURN
 #endif
 
-/* A string that grows.  "data" always ends in a zero byte, which "len" does not count. */
-typedef struct Text
-{
-	char	   *data;
-	size_t		len;
-	size_t		size;
-} Text;
+/* Strings that grow are libpq's: pqexpbuffer.h, which needs this of its includer. */
+#define pg_attribute_printf CLI_PRINTF
+struct PQExpBufferData;
 
-extern void *text_alloc(size_t size);
 extern char *text_copy(const char *text);
 extern char *text_print(const char *format,...) CLI_PRINTF(1, 2);
-extern void text_init(Text *text);
-extern void text_free(Text *text);
-extern void text_add(Text *to, const char *from);
-extern void text_add_char(Text *to, char c);
-extern void text_add_bytes(Text *to, const char *from, size_t len);
-extern void text_addf(Text *to, const char *format,...) CLI_PRINTF(2, 3);
-extern void text_addv(Text *to, const char *format, va_list args);
+extern char *text_printv(const char *format, va_list args);
+extern char *text_take(struct PQExpBufferData *text);
 
 /* Room for what duration_print() and duration_sql() write. */
 #define DURATION_SIZE	40

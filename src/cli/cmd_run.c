@@ -1,37 +1,87 @@
 /*-------------------------------------------------------------------------
  *
  * cmd_run.c
- *	  dlock run and elect: run a command while holding a lock.
+ *	  dlock acquire, and dlock run and elect, which run a command under a lease.
  *
  * IDENTIFICATION
  *	  src/cli/cmd_run.c
  *
  *-------------------------------------------------------------------------
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "hold.h"
-#include "loop.h"
 #include "output.h"
+
+/* A ttl of acquire, if none is given. */
+#define ACQUIRE_TTL		(30 * CLI_SECOND)
 
 /* A command that fails at once must not be started over and over without a pause. */
 #define PAUSE	CLI_SECOND
 
-/* ---- run ---- */
+/* ---- acquire ---- */
 
-static HoldEnd
-run_prepared(Conn *conn, const GrantRequest *request, const HoldCommand *command)
+static int
+print_grant(const GrantRequest *request, const Grant *grant)
 {
-	HoldEnd		end = {0};
-	Grant		grant;
-	GrantVerdict verdict = hold_acquire(conn, request, &grant, command);
+	PQExpBufferData line;
 
-	if (verdict == GRANT_OURS)
-		end = hold_run(conn, request, &grant, command);
+	initPQExpBuffer(&line);
+	if (output_is_json())
+	{
+		char		seconds[DURATION_SIZE];
+
+		snprintf(seconds, sizeof(seconds), "%.3f", (double) request->ttl / (double) CLI_SECOND);
+		output_json_begin(&line);
+		output_json_text(&line, "name", request->name);
+		output_json_raw(&line, "token", grant->token);
+		output_json_text(&line, "owner", request->owner);
+		output_json_raw(&line, "ttl", seconds);
+		output_json_end(&line);
+	}
 	else
-		end.code = grant_explain(conn, request, &grant, verdict);
-	return end;
+		appendPQExpBuffer(&line, "%s\n", grant->token);
+	return output_print(&line);
 }
+
+int
+acquire(const Options *options, char **arguments)
+{
+	char	   *owner = (options->owner != NULL) ? text_copy(options->owner) : process_owner(NULL);
+	GrantRequest request = {
+		.name = arguments[0],
+		.owner = owner,
+		.is_unique = options->owner == NULL,
+		.ttl = (options->ttl > 0) ? options->ttl : ACQUIRE_TTL,
+		.lock_delay = CLI_MAX(options->lock_delay, 0),
+		.options = options
+	};
+	AskVerdict	verdict;
+	Grant		grant = {0};
+	Conn		conn;
+	int			code;
+
+	signals_catch();
+	conn_init(&conn, options->conninfo);
+	verdict = grant_acquire(&conn, &request, &grant);
+	if (verdict != ASK_GRANTED)
+		code = grant_explain(&conn, &request, &grant, verdict);
+	else
+	{
+		bool		was_held;
+
+		/* A lock whose token is unknown must not stay locked. */
+		code = print_grant(&request, &grant);
+		if (code != CLI_EXIT_OK)
+			(void) grant_release(&conn, request.name, grant.token, &was_held);
+	}
+	conn_close(&conn);
+	free(owner);
+	return code;
+}
+
+/* ---- run and elect ---- */
 
 /*
  * Win the slot of time that it is now; false with an exit code.  That comes before
@@ -57,110 +107,40 @@ win_slot(Conn *conn, const char *name, const Options *options, int *code)
 	return false;
 }
 
-static int
-run_once(const Options *options, int argc, char **argv)
-{
-	GrantRequest request = {
-		.name = argv[0],
-		.is_unique = true,
-		.options = options
-	};
-	HoldCommand command;
-	HoldEnd		end = {0};
-	Conn		conn;
-	char	   *owner;
-
-	/*
-	 * Messages may have no reader.  Other signals end us as long as there is
-	 * no lease.
-	 */
-	signals_ignore_unwanted();
-	end.code = hold_prepare(&command, &request, cmd_run.name, argc, argv);
-	if (end.code != CLI_EXIT_OK)
-		return end.code;
-
-	/* Two runs must never be one owner, even if they are given the same name. */
-	request.owner = owner = process_owner(options->owner);
-	conn_init(&conn, options->conninfo);
-	if (options->once_per < 0 || win_slot(&conn, request.name, options, &end.code))
-	{
-		signals_catch();
-		end = run_prepared(&conn, &request, &command);
-	}
-	conn_close(&conn);
-	free(owner);
-	return (end.interrupted && !end.lost) ? signals_interrupt() : end.code;
-}
-
-const Command cmd_run = {
-	.name = "run",
-	.bit = CMD_RUN,
-	.arguments = "NAME [--] COMMAND [ARGUMENT]...",
-	.summary = "run a command while holding a lock",
-	.text =
-	"Acquires a lease on lock NAME, runs COMMAND, and releases it.  The lease is\n"
-	"renewed while the command runs.  If it is lost, the command is stopped, and the\n"
-	"exit code is 76; if the server cannot be reached, the command goes on as long as\n"
-	"the lease lasts, and is stopped before it ends.  Otherwise the exit code is the\n"
-	"command's.\n\n"
-	"With --once-per 1d, one of the machines runs it each day; the others exit with\n"
-	"75.\n\n"
-	"The command finds DLOCK_NAME, DLOCK_TOKEN, DLOCK_OWNER and DLOCK_EXPIRES_AT in\n"
-	"its environment, and in PGOPTIONS what fences the sessions that it begins.\n",
-	.least = 1,
-	.most = -1,
-	.run = run_once
-};
-
-/* ---- elect ---- */
-
-/* Returns zero, or the signal that ended the pause. */
-static int
-pause_between(Conn *conn)
-{
-	CliTime		until = clock_now() + PAUSE;
-
-	while (clock_now() < until)
-	{
-		LoopEvent	event = loop_wait(conn, until);
-
-		if (signals_is_fatal(event.signal))
-			return event.signal;
-	}
-	return 0;
-}
-
+/* Acquire the lease and run the command, once or, as elect does, again and again. */
 static int
 campaign(Conn *conn, const GrantRequest *request, const HoldCommand *command)
 {
+	bool		once = request->options->once || request->options->command->bit == CMD_RUN;
+
 	for (;;)
 	{
 		Grant		grant;
-		GrantVerdict verdict = hold_acquire(conn, request, &grant, command);
+		AskVerdict	verdict = hold_acquire(conn, request, &grant, command);
 		HoldEnd		end;
 		int			signo;
 
-		if (verdict != GRANT_OURS)
+		if (verdict != ASK_GRANTED)
 			return grant_explain(conn, request, &grant, verdict);
 		end = hold_run(conn, request, &grant, command);
-		if (end.interrupted)
+		if (end.interrupted && !end.lost)
 			return signals_interrupt();
-		if (request->options->once || end.signal != 0 ||
+		if (once || end.interrupted || end.signal != 0 ||
 			end.code == CLI_EXIT_NOT_FOUND || end.code == CLI_EXIT_NOT_EXECUTABLE)
 			return end.code;
 
 		output_info("the command has ended with exit code %d; campaigning again", end.code);
-		signo = pause_between(conn);
+		signo = loop_pause(conn, clock_now() + PAUSE, false);
 		if (signo != 0)
 			return signals_die(signo);
 	}
 }
 
-static int
-run_again(const Options *options, int argc, char **argv)
+int
+run_command(const Options *options, char **arguments)
 {
 	GrantRequest request = {
-		.name = argv[0],
+		.name = arguments[0],
 		.is_unique = true,
 		.options = options
 	};
@@ -170,33 +150,26 @@ run_again(const Options *options, int argc, char **argv)
 	int			code;
 
 	if (options->observe)
-		return watch_leader(options, argv[0]);
-	signals_catch();
-	code = hold_prepare(&command, &request, cmd_elect.name, argc, argv);
+		return watch_leader(options, arguments);
+
+	/*
+	 * Messages may have no reader.  Other signals end us as long as there is
+	 * no lease.
+	 */
+	signals_ignore_unwanted();
+	code = hold_prepare(&command, &request, arguments);
 	if (code != CLI_EXIT_OK)
 		return code;
 
+	/* Two runs must never be one owner, even if they are given the same name. */
 	request.owner = owner = process_owner(options->owner);
 	conn_init(&conn, options->conninfo);
-	code = campaign(&conn, &request, &command);
+	if (options->once_per < 0 || win_slot(&conn, request.name, options, &code))
+	{
+		signals_catch();
+		code = campaign(&conn, &request, &command);
+	}
 	conn_close(&conn);
 	free(owner);
 	return code;
 }
-
-const Command cmd_elect = {
-	.name = "elect",
-	.bit = CMD_ELECT,
-	.arguments = "NAME [--] COMMAND [ARGUMENT]...",
-	.summary = "run a command while being the leader",
-	.text =
-	"Campaigns to be the leader NAME, the holder of the lock of that name, and runs\n"
-	"COMMAND while it leads.  When the command has ended, or the lease was lost and\n"
-	"the command was stopped, it campaigns again.  A signal to end is passed on to\n"
-	"the command, and is the end of it.\n\n"
-	"dlock elect --observe NAME prints who leads, and each change; with --wait for so\n"
-	"long, and then it exits with 75 if nobody leads.\n",
-	.least = 1,
-	.most = -1,
-	.run = run_again
-};

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * cmd_status.c
- *	  dlock status: who holds, and who waits.
+ *	  dlock status: leases and requests.
  *
  * NOTES
  *	  With --watch the tables are shown again and again.  On a terminal they are
@@ -24,52 +24,42 @@
 
 #define WITHIN	(30 * CLI_SECOND)
 
-static const RowsColumn lease_columns[] = {
-	{"name", "NAME", false}, {"owner", "OWNER", false}, {"mode", "MODE", false},
-	{"token", "TOKEN", true}, {"state", "STATE", false}, {"remaining", "LEFT", true},
-	{"permits", NULL, true}, {"holds", NULL, true}, {"bind", NULL, false}, {"pid", NULL, true},
-	{"role", NULL, false}, {"granted_at", NULL, false}, {"expires_at", NULL, false},
-	{"ttl", NULL, true}, {"payload", "PAYLOAD", true}
-};
+static const char *const lease_titles[] = {"NAME", "OWNER", "MODE", "TOKEN", "STATE", "LEFT",[14] = "PAYLOAD"};
 #define LEASES(from) \
-	"SELECT l.name, owner, mode, token, state, " SECONDS("remaining") "," \
-	" permits, holds, bind, pid, role, " UTC("granted_at") ", " UTC("expires_at") ", " SECONDS("ttl") ", payload" \
+	"SELECT l.name, owner, mode, token, state, " SECONDS("remaining") " AS remaining," \
+	" permits, holds, bind, pid, role, " UTC("granted_at") " AS granted_at," \
+	" " UTC("expires_at") " AS expires_at, " SECONDS("ttl") " AS ttl, payload" \
 	" FROM " from " l LEFT JOIN (SELECT name, pg_catalog.max(waited) AS longest" \
 	"  FROM @dlock_waiters GROUP BY name) w ON l.name OPERATOR(pg_catalog.=) w.name" \
 	" ORDER BY longest DESC NULLS LAST, l.name COLLATE \"C\", token"
 static const char leases_sql[] = LEASES("@dlock_leases");
 static const char lease_sql[] = LEASES("@dlock_lease($1)");
 
-static const RowsColumn waiter_columns[] = {
-	{"name", "NAME", false}, {"position", "POSITION", true}, {"owner", "WAITING", false},
-	{"mode", "MODE", false}, {"waited", "WAITED", true}, {"request", NULL, false},
-	{"permits", NULL, true}, {"role", NULL, false}, {"since", NULL, false}, {"pid", NULL, true},
-	{"blocked_by", NULL, true}
-};
+static const char *const waiter_titles[11] = {"NAME", "POSITION", "WAITING", "MODE", "WAITED"};
 static const char waiter_sql[] =
-"SELECT name, position, owner, mode, " SECONDS("waited") ","
-" request, permits, role, " UTC("since") ", pid, pg_catalog.to_json(blocked_by)"
+"SELECT name, position, owner, mode, " SECONDS("waited") " AS waited,"
+" request, permits, role, " UTC("since") " AS since, pid, pg_catalog.to_json(blocked_by) AS blocked_by"
 " FROM @dlock_waiters WHERE $1 IS NULL OR name OPERATOR(pg_catalog.=) $1"
 " ORDER BY pg_catalog.max(waited) OVER (PARTITION BY name) DESC, name COLLATE \"C\", position";
 
-static const char now_sql[] = "SELECT " UTC("pg_catalog.clock_timestamp()");
+static const char now_sql[] = "SELECT " UTC("pg_catalog.clock_timestamp()") " AS time";
 
 /* Append the leases and the requests of a lock, or of all; false: see the connection's error. */
 static bool
-append_tables(Text *to, Conn *conn, const char *name)
+append_tables(PQExpBuffer to, Conn *conn, const char *name)
 {
 	const ConnParam params[] = {CONN_TEXT(name)};
 	int			found;
 
-	if (conn_ask(conn, WITHIN, (name != NULL) ? lease_sql : leases_sql, (name != NULL) ? 1 : 0, params) == NULL)
+	if (conn_ask(conn, WITHIN, (name != NULL) ? lease_sql : leases_sql, 1, params) == NULL)
 		return false;
 	found = PQntuples(conn->answer);
-	rows_append(to, conn->answer, "lease", lease_columns, (int) CLI_LENGTH(lease_columns));
+	rows_append(to, conn->answer, "lease", lease_titles);
 	if (conn_ask(conn, WITHIN, waiter_sql, 1, params) == NULL)
 		return false;
 	if (!output_is_json() && found > 0 && PQntuples(conn->answer) > 0)
-		text_add_char(to, '\n');
-	rows_append(to, conn->answer, "waiter", waiter_columns, (int) CLI_LENGTH(waiter_columns));
+		appendPQExpBufferChar(to, '\n');
+	rows_append(to, conn->answer, "waiter", waiter_titles);
 	return true;
 }
 
@@ -77,19 +67,14 @@ append_tables(Text *to, Conn *conn, const char *name)
 
 /* Append the server's time, which separates the lines from those before. */
 static bool
-append_time(Text *to, Conn *conn)
+append_time(PQExpBuffer to, Conn *conn)
 {
 	if (conn_ask(conn, WITHIN, now_sql, 0, NULL) == NULL)
 		return false;
 	if (output_is_json())
-	{
-		output_json_begin(to);
-		output_json_text(to, "kind", "status");
-		output_json_text(to, "time", conn_value(conn, 0));
-		output_json_end(to);
-	}
+		rows_append(to, conn->answer, "status", NULL);
 	else
-		text_addf(to, "%s\n\n", conn_value(conn, 0));
+		appendPQExpBuffer(to, "%s\n\n", conn_value(conn, 0));
 	return true;
 }
 
@@ -101,21 +86,21 @@ static void
 redraw(const char *lines)
 {
 	struct winsize size = {0};
-	Text		frame;
+	PQExpBufferData frame;
 
 	(void) ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
-	text_init(&frame);
-	text_add(&frame, "\033[?7l\033[H");
+	initPQExpBuffer(&frame);
+	appendPQExpBufferStr(&frame, "\033[?7l\033[H");
 	for (int left = (size.ws_row > 1) ? size.ws_row - 1 : 23; *lines != '\0' && left > 0; lines++)
 	{
 		left -= (*lines == '\n');
 		if (*lines == '\n')
-			text_add(&frame, "\033[K");
-		text_add_char(&frame, *lines);
+			appendPQExpBufferStr(&frame, "\033[K");
+		appendPQExpBufferChar(&frame, *lines);
 	}
-	text_add(&frame, "\033[J\033[?7h");
+	appendPQExpBufferStr(&frame, "\033[J\033[?7h");
 	fputs(frame.data, stdout);
-	text_free(&frame);
+	termPQExpBuffer(&frame);
 }
 
 /* May the next attempt succeed?  A late cancel may have hit this statement. */
@@ -138,9 +123,9 @@ watch(Conn *conn, const char *name, CliTime interval)
 		fputs("\033[2J", stdout);
 	while (code == CLI_EXIT_OK)
 	{
-		Text		tables;
+		PQExpBufferData tables;
 
-		text_init(&tables);
+		initPQExpBuffer(&tables);
 		if (conn_open(conn) && append_time(&tables, conn) && append_tables(&tables, conn, name))
 		{
 			was_told = false;
@@ -157,7 +142,7 @@ watch(Conn *conn, const char *name, CliTime interval)
 			output_warning("%s; trying again", conn->error.message);
 			was_told = true;
 		}
-		text_free(&tables);
+		termPQExpBuffer(&tables);
 		output_flush();
 		if (code == CLI_EXIT_OK)
 			(void) clock_poll(NULL, 0, clock_now() + interval);
@@ -165,39 +150,25 @@ watch(Conn *conn, const char *name, CliTime interval)
 	return code;
 }
 
-static int
-run(const Options *options, int argc, char **argv)
+int
+show_status(const Options *options, char **arguments)
 {
-	const char *name = (argc > 0) ? argv[0] : NULL;
+	const char *name = arguments[0];
 	int			code;
 	Conn		conn;
-	Text		tables;
+	PQExpBufferData tables;
 
 	conn_init(&conn, options->conninfo);
-	text_init(&tables);
+	initPQExpBuffer(&tables);
 	if (!conn_open(&conn))
 		code = conn_report(&conn);
 	else if (options->watch > 0)
 		code = watch(&conn, name, options->watch);
 	else if (append_tables(&tables, &conn, name))
-		code = output_print(tables.data);
+		code = output_print(&tables);
 	else
 		code = conn_report(&conn);
-	text_free(&tables);
+	termPQExpBuffer(&tables);
 	conn_close(&conn);
 	return code;
 }
-
-const Command cmd_status = {
-	.name = "status",
-	.bit = CMD_STATUS,
-	.arguments = "[NAME]",
-	.summary = "show who holds locks, and who waits for them",
-	.text =
-	"Shows the leases of this database and the calls that wait, of all locks or of\n"
-	"one.  The lock that has been waited for longest comes first.  LEFT and WAITED\n"
-	"are in seconds.  With --watch they are shown again and again.\n",
-	.least = 0,
-	.most = 1,
-	.run = run
-};

@@ -1,7 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * cmd_task.c
- *	  dlock task put, capture, finish, fail and list: queues of work.
+ *	  dlock task capture: take tasks from a queue.
+ *
+ * NOTES
+ *	  A wait is made in turns, a statement each.  Calls that wait for tasks have
+ *	  no place in a queue that a new statement would lose.  Between two turns the
+ *	  session is free for what a pooler or the server wants to do with it, and
+ *	  nothing that lasts as long as a statement lasts for longer than a turn.
+ *
+ *	  A connection may break between a capture and its answer.  Nobody knows the
+ *	  token then, so the task comes back when its ttl is over.
  *
  * IDENTIFICATION
  *	  src/cli/cmd_task.c
@@ -9,300 +18,179 @@
  *-------------------------------------------------------------------------
  */
 #include <stdio.h>
+#include <string.h>
 
-#include "capture.h"
-#include "options.h"
-#include "conn.h"
-#include "output.h"
 #include "loop.h"
+#include "options.h"
+#include "output.h"
 
-#define WITHIN	(30 * CLI_SECOND)
+/* How long a captured task is the worker's, if it does not say. */
+#define CAPTURE_TTL		(30 * CLI_SECOND)
 
-/* What has been done to a task, in JSON: the key of the answer, which is JSON or text. */
-typedef struct TaskAnswer
+/* How long a turn waits at most, and how long it may take beside that. */
+#define TURN			(10 * CLI_SECOND)
+#define WITHIN			(30 * CLI_SECOND)
+
+/* Columns and parameters only, so it waits without a snapshot. */
+static const char capture_sql[] =
+"SELECT key, token, payload, priority, attempts, from_state AS state, expires_at"
+" FROM @dlock_task_capture(queue => $1, count => $2,"
+" from_states => CASE WHEN $3 IS NULL THEN NULL ELSE ARRAY[$3] END, owner => $4, ttl => $5, wait => $6)";
+static const char release_sql[] = "SELECT @dlock_task_release($1, $2, $3, $4)";
+
+/* Columns of the answer. */
+enum
 {
-	const char *key;
-	bool		raw;
-} TaskAnswer;
+	CAPTURED_KEY, CAPTURED_TOKEN, CAPTURED_PAYLOAD, CAPTURED_STATE = 5, CAPTURED_EXPIRES_AT
+};
 
-/* Print what was answered, if "answer" is not NULL and --json was given. */
-static int
-tell(const Conn *conn, const TaskAnswer *answer, char **argv)
+typedef struct Capture
 {
-	const char *value = conn_value(conn, 0);
-	Text		line;
-	int			code;
+	Ask			ask;
+	const Options *options;
+	const char *queue;
+} Capture;
 
-	text_init(&line);
-	if (output_is_json())
+/* Give back the tasks of the answer, as if they had not been captured. */
+static void
+give_back(Ask *ask, CliTime end)
+{
+	Conn	   *conn = ask->conn;
+	PGresult   *tasks = conn->answer;
+
+	if (conn->state != CONN_IDLE)
+		return;
+	conn->answer = NULL;
+	for (int row = 0; row < PQntuples(tasks); row++)
 	{
-		output_json_begin(&line);
-		output_json_text(&line, "queue", argv[0]);
-		output_json_text(&line, "key", argv[1]);
-		if (answer->raw)
-			output_json_raw(&line, answer->key, conn_is_true(conn, 0) ? "true" : "false");
-		else
-			output_json_text(&line, answer->key, value);
-		output_json_end(&line);
+		const char *key = PQgetvalue(tasks, row, CAPTURED_KEY);
+		const ConnParam params[] = {
+			CONN_TEXT(((Capture *) ask)->queue), CONN_TEXT(key),
+			CONN_BIGINT(PQgetvalue(tasks, row, CAPTURED_TOKEN)),
+			CONN_TEXT(PQgetvalue(tasks, row, CAPTURED_STATE))
+		};
+
+		if (conn->state != CONN_IDLE || !loop_insist(conn, end - clock_now(), release_sql, 4, params))
+			output_warning("task \"%s\" could not be given back, and comes back by itself", key);
 	}
-	else if (!answer->raw)
-	{
-		output_append_safe(&line, value);
-		text_add_char(&line, '\n');
-	}
-	code = output_print(line.data);
-	text_free(&line);
-	return code;
+	PQclear(tasks);
 }
 
-/* Ask, and tell the answer.  Returns an exit code. */
-static int
-ask_and_tell(const Options *options, const char *sql, int count, const ConnParam *params,
-			 const TaskAnswer *answer, char **argv)
+static void
+send_capture(Ask *ask, CliTime span)
 {
-	Conn		conn;
-	int			code;
-
-	conn_init(&conn, options->conninfo);
-	if (conn_open(&conn) && conn_ask(&conn, WITHIN, sql, count, params) != NULL)
-		code = tell(&conn, answer, argv);
-	else
-		code = conn_report(&conn);
-	conn_close(&conn);
-	return code;
-}
-
-/* The delay that was asked for; NULL: none. */
-static const char *
-delay_sql(const Options *options, char *buffer)
-{
-	return (options->delay >= 0) ? duration_sql(options->delay, buffer) : NULL;
-}
-
-/* ---- put ---- */
-
-static int
-put(const Options *options, int argc, char **argv)
-{
-	static const TaskAnswer answer = {"put", true};
-	char		delay[DURATION_SIZE];
+	const Options *options = ((Capture *) ask)->options;
+	char		ttl[DURATION_SIZE];
+	char		wait[DURATION_SIZE];
+	char		count[16];
 	const ConnParam params[] = {
-		CONN_TEXT(argv[0]), CONN_TEXT(argv[1]), CONN_JSONB(options->payload),
-		CONN_INT((options->priority != NULL) ? options->priority : "0"),
-		CONN_TEXT(options->state), CONN_INTERVAL(delay_sql(options, delay))
+		CONN_TEXT(((Capture *) ask)->queue), CONN_INT(count), CONN_TEXT(options->state), CONN_TEXT(options->owner),
+		CONN_INTERVAL(duration_sql((options->ttl >= 0) ? options->ttl : CAPTURE_TTL, ttl)),
+		CONN_INTERVAL(duration_sql(span, wait))
 	};
 
-	(void) argc;
-	return ask_and_tell(options, "SELECT @dlock_task_put($1, $2, $3, $4, $5, $6)", 6, params, &answer, argv);
+	snprintf(count, sizeof(count), "%d", CLI_MAX(options->count, 1));
+	conn_send(ask->conn, span + WITHIN, capture_sql, 6, params);
 }
 
-const Command cmd_task_put = {
-	.name = "task put",
-	.bit = CMD_PUT,
-	.arguments = "QUEUE KEY",
-	.summary = "put a task into a queue",
-	.text =
-	"Puts task KEY into QUEUE, which \"SELECT dlock_queue_create('QUEUE')\" makes.\n"
-	"If the key is there already nothing changes; --json tells.\n",
-	.least = 2,
-	.most = 2,
-	.run = put
-};
-
-/* ---- capture ---- */
-
-static const RowsColumn captured_columns[] = {
-	{"key", NULL, false}, {"token", NULL, true}, {"payload", NULL, true},
-	{"priority", NULL, true}, {"attempts", NULL, true}, {"state", NULL, false},
-	{"expires_at", NULL, false}
-};
-
-/* A line each: key, token and payload, with a tab between them. */
-static int
-print_captured(const Conn *conn)
+static AskVerdict
+take_answer(Ask *ask)
 {
-	Text		lines;
-	int			code;
+	bool		has_time = clock_now() < ask->end;
+	bool		is_error = ask->conn->answer == NULL;
 
-	text_init(&lines);
-	for (int row = 0; row < PQntuples(conn->answer); row++)
+	if (is_error && ask->conn->error.trouble != CONN_INTERRUPTED)
+		return ASK_FAILED;
+	if (PQntuples(ask->conn->answer) > 0)
+		return ASK_GRANTED;
+	if (has_time)
+		return ASK_AGAIN;
+	return (is_error && ((Capture *) ask)->options->wait == 0) ? ASK_FAILED : ASK_REFUSED;
+}
+
+static const AskKind task_kind = {TURN, 0, send_capture, NULL, take_answer, give_back};
+
+/*
+ * Write times as other commands do.  They come as "2026-01-31 12:00:00.25+00", without
+ * zeros at the end.
+ */
+static void
+write_times(PGresult *tasks)
+{
+	for (int row = 0; row < PQntuples(tasks); row++)
 	{
-		for (int column = 0; column < 3; column++)
-		{
-			if (column > 0)
-				text_add_char(&lines, '\t');
-			if (column < 2)
-				output_append_safe(&lines, PQgetvalue(conn->answer, row, column));
-			else
-				output_append_json(&lines, PQgetvalue(conn->answer, row, column));
-		}
-		text_add_char(&lines, '\n');
+		const char *time = PQgetvalue(tasks, row, CAPTURED_EXPIRES_AT);
+		char		text[] = "YYYY-MM-DDTHH:MM:SS.000Z";
+		size_t		whole = strlen("YYYY-MM-DDTHH:MM:SS");
+
+		if (strlen(time) < whole)
+			continue;
+		memcpy(text, time, whole);
+		text[10] = 'T';
+		if (time[whole] == '.')
+			memcpy(text + whole + 1, time + whole + 1, CLI_MIN(strspn(time + whole + 1, "0123456789"), 3));
+		(void) PQsetvalue(tasks, row, CAPTURED_EXPIRES_AT, text, (int) strlen(text));
 	}
-	code = output_print(lines.data);
-	text_free(&lines);
-	return code;
 }
 
+/* Print objects, or a line each: key, token and payload, with a tab between them. */
 static int
-print_objects(const Conn *conn)
+print_tasks(PGresult *tasks)
 {
-	rows_print(conn->answer, NULL, captured_columns, (int) CLI_LENGTH(captured_columns));
-	return output_finish();
+	PQExpBufferData lines;
+
+	write_times(tasks);
+	if (output_is_json())
+		return rows_print(tasks, NULL, NULL);
+	initPQExpBuffer(&lines);
+	for (int row = 0; row < PQntuples(tasks); row++)
+	{
+		output_append_safe(&lines, PQgetvalue(tasks, row, CAPTURED_KEY));
+		appendPQExpBuffer(&lines, "\t%s\t", PQgetvalue(tasks, row, CAPTURED_TOKEN));
+		output_append_json(&lines, PQgetvalue(tasks, row, CAPTURED_PAYLOAD));
+		appendPQExpBufferChar(&lines, '\n');
+	}
+	return output_print(&lines);
 }
 
-static int
-capture(const Options *options, int argc, char **argv)
+int
+capture(const Options *options, char **arguments)
 {
 	Conn		conn;
-	int			signal = 0;
+	Capture		capture = {
+		.ask = {.kind = &task_kind,.conn = &conn,.was_up = true},
+		.options = options,
+		.queue = arguments[0]
+	};
 	int			code = CLI_EXIT_OK;
 
-	(void) argc;
 	conn_init(&conn, options->conninfo);
 	if (!conn_open(&conn))
 		code = conn_report(&conn);
 	else
 	{
 		signals_catch();
-		switch (capture_tasks(&conn, options, argv[0], &signal))
+		capture.ask.end = clock_add(clock_now(), options->wait);
+		switch (loop_ask(&capture.ask))
 		{
-			case CAPTURE_OURS:
-				code = output_is_json() ? print_objects(&conn) : print_captured(&conn);
+			case ASK_GRANTED:
+				code = print_tasks(conn.answer);
 
-				/* What nobody learns the token of must not stay captured. */
+				/* A task whose token is unknown must not stay captured. */
 				if (code != CLI_EXIT_OK)
-					capture_give_back(&conn, argv[0]);
+					give_back(&capture.ask, clock_now() + ASK_UNDO_WITHIN);
 				break;
-			case CAPTURE_NONE:
+			case ASK_REFUSED:
 				code = options->refused_exit;
-				output_refusal(code, "queue \"%s\" has no task to capture", argv[0]);
+				output_refusal(code, "queue \"%s\" has no task to capture", arguments[0]);
 				break;
-			case CAPTURE_SIGNALLED:
-				break;
-			case CAPTURE_FAILED:
+			case ASK_FAILED:
 				code = conn_report(&conn);
+				break;
+			default:
 				break;
 		}
 	}
 	conn_close(&conn);
-	return (signal != 0) ? signals_die(signal) : code;
+	return (capture.ask.signal != 0) ? signals_die(capture.ask.signal) : code;
 }
-
-const Command cmd_task_capture = {
-	.name = "task capture",
-	.bit = CMD_CAPTURE,
-	.arguments = "QUEUE",
-	.summary = "take tasks from a queue, to work on them",
-	.text =
-	"Captures the first task of QUEUE and prints its key, its token and its payload,\n"
-	"with a tab between them.  It is this worker's until --ttl has passed; then it is\n"
-	"put back, and its token counts no more.  Exits with 75 if there is no task, with\n"
-	"--wait=SPAN if there is none in this time.\n",
-	.least = 1,
-	.most = 1,
-	.run = capture
-};
-
-/* ---- finish and fail ---- */
-
-static int
-finish(const Options *options, int argc, char **argv)
-{
-	static const TaskAnswer answer = {"finished", true};
-	const ConnParam params[] = {
-		CONN_TEXT(argv[0]), CONN_TEXT(argv[1]), CONN_BIGINT(argv[2]), CONN_TEXT(options->state)
-	};
-
-	(void) argc;
-	return ask_and_tell(options, "SELECT @dlock_task_finish($1, $2, $3, $4)", 4, params, &answer, argv);
-}
-
-const Command cmd_task_finish = {
-	.name = "task finish",
-	.bit = CMD_FINISH,
-	.arguments = "QUEUE KEY TOKEN",
-	.summary = "end a task that was captured",
-	.text =
-	"Says that the task that was captured with this token is done.  Exits with 76 if\n"
-	"it is another worker's meanwhile, or nobody's.\n",
-	.least = 3,
-	.most = 3,
-	.run = finish
-};
-
-static int
-fail(const Options *options, int argc, char **argv)
-{
-	static const TaskAnswer answer = {"state", false};
-	char		delay[DURATION_SIZE];
-	const ConnParam params[] = {
-		CONN_TEXT(argv[0]), CONN_TEXT(argv[1]), CONN_BIGINT(argv[2]), CONN_TEXT(options->state),
-		CONN_TEXT(options->error), CONN_INTERVAL(delay_sql(options, delay))
-	};
-
-	(void) argc;
-	return ask_and_tell(options, "SELECT @dlock_task_fail($1, $2, $3, $4, $5, $6)", 6, params, &answer, argv);
-}
-
-const Command cmd_task_fail = {
-	.name = "task fail",
-	.bit = CMD_FAIL,
-	.arguments = "QUEUE KEY TOKEN",
-	.summary = "give a captured task back, as failed",
-	.text =
-	"Says that the task that was captured with this token has failed, and prints its\n"
-	"new state: that before, or that of parked tasks if the queue allows no more\n"
-	"attempts.\n"
-	"Exits with 76 if it is another worker's meanwhile, or nobody's.\n",
-	.least = 3,
-	.most = 3,
-	.run = fail
-};
-
-/* ---- list ---- */
-
-static const RowsColumn task_columns[] = {
-	{"queue", "QUEUE", false}, {"key", "KEY", false}, {"state", "STATE", false},
-	{"priority", "PRIORITY", true}, {"attempts", "ATTEMPTS", true}, {"token", "TOKEN", true},
-	{"owner", "OWNER", false}, {"expires_at", NULL, false}, {"ready_at", NULL, false},
-	{"created_at", NULL, false}, {"changed_at", NULL, false}, {"finished_at", NULL, false},
-	{"error", "ERROR", false}, {"payload", "PAYLOAD", true}
-};
-static const char list_sql[] =
-"SELECT queue, key, state, priority, attempts, token, owner,"
-" " UTC("expires_at") ", " UTC("ready_at") ", " UTC("created_at") ", " UTC("changed_at") ", " UTC("finished_at") ","
-" error, payload FROM @dlock_tasks"
-" WHERE ($1 IS NULL OR queue OPERATOR(pg_catalog.=) $1) AND ($2 IS NULL OR state OPERATOR(pg_catalog.=) $2)"
-" ORDER BY queue COLLATE \"C\", finished_at NULLS FIRST, priority, created_at, key COLLATE \"C\"";
-
-static int
-list(const Options *options, int argc, char **argv)
-{
-	const ConnParam params[] = {CONN_TEXT((argc > 0) ? argv[0] : NULL), CONN_TEXT(options->state)};
-	Conn		conn;
-	int			code;
-
-	conn_init(&conn, options->conninfo);
-	if (conn_open(&conn) && conn_ask(&conn, WITHIN, list_sql, 2, params) != NULL)
-	{
-		rows_print(conn.answer, NULL, task_columns, (int) CLI_LENGTH(task_columns));
-		code = output_finish();
-	}
-	else
-		code = conn_report(&conn);
-	conn_close(&conn);
-	return code;
-}
-
-const Command cmd_task_list = {
-	.name = "task list",
-	.bit = CMD_LIST,
-	.arguments = "[QUEUE]",
-	.summary = "show the tasks of queues",
-	.text =
-	"Shows the tasks of all queues that this role may use, or of one; those that are\n"
-	"finished come last.\n",
-	.least = 0,
-	.most = 1,
-	.run = list
-};

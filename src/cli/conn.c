@@ -197,30 +197,30 @@ find_state(const char *text)
 	return NULL;
 }
 
-/* The text of a failed attempt in one line, without SQLSTATEs and places in the server's source. */
+/* The text of a failed attempt in one line, without SQLSTATEs and lines of the server's source. */
 static char *
 tidy(const char *text)
 {
 	char	   *copy = text_copy(text);
 	char	   *rest;
-	Text		tidied;
+	PQExpBufferData tidied;
 
-	text_init(&tidied);
+	initPQExpBuffer(&tidied);
 	for (char *line = strtok_r(copy, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
 	{
 		const char *state = find_state(line);
 
 		if (strstr(line, ".c:") != NULL)
 			continue;
-		text_add(&tidied, (tidied.len > 0) ? "; " : "");
+		appendPQExpBufferStr(&tidied, (tidied.len > 0) ? "; " : "");
 		line += strspn(line, " \t");
 		if (state != NULL)
-			text_addf(&tidied, "%.*s%s", (int) (state - line) - 1, line, state + STATE_LENGTH + 1);
+			appendPQExpBuffer(&tidied, "%.*s%s", (int) (state - line) - 1, line, state + STATE_LENGTH + 1);
 		else
-			text_add(&tidied, line);
+			appendPQExpBufferStr(&tidied, line);
 	}
 	free(copy);
-	return tidied.data;
+	return text_take(&tidied);
 }
 
 /* The connection could not be made, or broke. */
@@ -278,8 +278,8 @@ conn_exit_code(const Conn *conn)
 int
 conn_report_as(const Conn *conn, int code)
 {
-	output_server_error(code, (conn->error.state[0] != '\0') ? conn->error.state : NULL,
-						"%s", conn->error.message);
+	output_message(OUTPUT_QUIET, "error", "%s", conn->error.message);
+	output_codes(code, (conn->error.state[0] != '\0') ? conn->error.state : NULL);
 	if (conn->error.detail != NULL)
 		output_detail("%s", conn->error.detail);
 	if (conn->error.hint != NULL)
@@ -337,7 +337,7 @@ conn_drop(Conn *conn)
 {
 	CliTime		nap = CLI_MIN(RETRY_FIRST << CLI_MIN(conn->failures, 10), RETRY_LONGEST);
 
-	/* Many who have lost the same server must not come back as one. */
+	/* Clients that have lost the same server must not come back all at once. */
 	disconnect(conn);
 	conn->at = clock_now() + nap / 2 + (CliTime) (process_random() % (uint64_t) nap);
 	conn->failures++;
@@ -437,17 +437,17 @@ start(const char *conninfo, int rotate)
 static char *
 qualify(const Conn *conn, const char *sql)
 {
-	Text		text;
+	PQExpBufferData text;
 
-	text_init(&text);
+	initPQExpBuffer(&text);
 	for (; *sql != '\0'; sql++)
 	{
 		if (*sql == '@')
-			text_add(&text, conn->schema);
+			appendPQExpBufferStr(&text, conn->schema);
 		else
-			text_add_char(&text, *sql);
+			appendPQExpBufferChar(&text, *sql);
 	}
-	return text.data;
+	return text_take(&text);
 }
 
 /* A failure shows when the answer is read. */
@@ -455,20 +455,6 @@ static void
 flush(Conn *conn)
 {
 	conn->flushing = PQflush(conn->pg) > 0;
-}
-
-/* Send a statement, after what is to be set for it. */
-static void
-send_with_settings(Conn *conn, const char *sql, int count, const Oid *types, const char *const *values)
-{
-	char	   *before = text_print("%s%s", settings, (PQserverVersion(conn->pg) >= HAS_TRANSACTION_TIMEOUT) ?
-									no_transaction_timeout : "");
-
-	/* Without a Sync there is no answer, so half of it is not taken for one. */
-	if (PQsendQueryParams(conn->pg, before, 0, NULL, NULL, NULL, NULL, 0) &&
-		PQsendQueryParams(conn->pg, sql, count, types, values, NULL, NULL, 0))
-		(void) PQpipelineSync(conn->pg);
-	free(before);
 }
 
 /*
@@ -482,6 +468,8 @@ conn_send(Conn *conn, CliTime within, const char *sql, int count, const ConnPara
 	Oid			types[CONN_MAX_PARAMS];
 	const char *values[CONN_MAX_PARAMS];
 	char	   *qualified = qualify(conn, sql);
+	char	   *before = text_print("%s%s", settings, (PQserverVersion(conn->pg) >= HAS_TRANSACTION_TIMEOUT) ?
+									no_transaction_timeout : "");
 
 	for (int i = 0; i < count; i++)
 	{
@@ -489,11 +477,16 @@ conn_send(Conn *conn, CliTime within, const char *sql, int count, const ConnPara
 		values[i] = params[i].value;
 	}
 	clear_answer(conn);
-	send_with_settings(conn, qualified, count, types, values);
+
+	/* Without a Sync there is no answer, so half of it is not taken for one. */
+	if (PQsendQueryParams(conn->pg, before, 0, NULL, NULL, NULL, NULL, 0) &&
+		PQsendQueryParams(conn->pg, qualified, count, types, values, NULL, NULL, 0))
+		(void) PQpipelineSync(conn->pg);
 	flush(conn);
 	conn->state = CONN_BUSY;
 	conn->is_late = false;
 	conn->at = clock_add(clock_now(), within);
+	free(before);
 	free(qualified);
 }
 

@@ -48,7 +48,7 @@ typedef enum ConnState
 {
 	CONN_DOWN,					/* the next attempt comes at "at" */
 	CONN_CONNECTING,
-	CONN_SETTING,				/* connected, and looking for the extension */
+	CONN_SETTING,				/* connected, and finding the extension */
 	CONN_IDLE,
 	CONN_BUSY					/* with a request */
 } ConnState;

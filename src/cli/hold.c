@@ -30,7 +30,6 @@
 #include <string.h>
 
 #include "hold.h"
-#include "loop.h"
 #include "output.h"
 
 /*
@@ -83,67 +82,50 @@ typedef struct Hold
 
 /* ---- before ---- */
 
-static int
-take_words(HoldCommand *command, const Options *options, const char *of, int argc, char **argv)
+/* See what is to be run; false after a message. */
+static bool
+take_words(HoldCommand *command, const Options *options, char **words)
 {
 	const char *shell = options->shell;
-	int			first = 1;
 
 	/* As flock(1) has it: -c behind the name, and one argument. */
-	if (shell == NULL && argc > 1 &&
-		(strcmp(argv[1], "-c") == 0 || strcmp(argv[1], "--command") == 0))
+	if (shell == NULL && *words != NULL && (strcmp(*words, "-c") == 0 || strcmp(*words, "--command") == 0))
 	{
-		if (argc != 3)
+		if (words[1] == NULL || words[2] != NULL)
 		{
-			output_error(CLI_EXIT_USAGE, "option \"%s\" needs one argument, the command", argv[1]);
-			return options_usage(of);
+			output_error(CLI_EXIT_USAGE, "option \"%s\" needs one argument, the command", *words);
+			return false;
 		}
-		shell = argv[2];
-		first = argc;
+		shell = words[1];
+		words += 2;
 	}
-	else if (argc > 1 && strcmp(argv[1], "--") == 0)
-		first = 2;
+	else if (*words != NULL && strcmp(*words, "--") == 0)
+		words++;
 
 	if (shell != NULL && *shell == '\0')
-	{
 		output_error(CLI_EXIT_USAGE, "the command of -c is empty");
-		return options_usage(of);
-	}
-	if ((shell != NULL) == (first < argc))
-	{
-		output_error(CLI_EXIT_USAGE, (shell != NULL) ? "there is a command besides that of -c" : "no command is given");
-		return options_usage(of);
-	}
-	command->argv = argv + first;
-	if (shell != NULL)
+	else if (shell == NULL && *words == NULL)
+		output_error(CLI_EXIT_USAGE, "no command is given");
+	else if (shell != NULL && *words != NULL)
+		output_error(CLI_EXIT_USAGE, "there is a command besides that of -c");
+	else
 	{
 		command->words[0] = (char *) "/bin/sh";
 		command->words[1] = (char *) "-c";
 		command->words[2] = (char *) shell;
 		command->words[3] = NULL;
-		command->argv = command->words;
+		command->argv = (shell != NULL) ? command->words : words;
+		return true;
 	}
-	return CLI_EXIT_OK;
-}
-
-/* Complain about a ttl that is too short for what was asked for besides. */
-static int
-complain(const char *of, CliTime ttl, CliTime kill_after, CliTime outage)
-{
-	char		a[DURATION_SIZE];
-
-	output_error(CLI_EXIT_USAGE, "a ttl of %s leaves no time to stop the command before the lease ends", duration_print(ttl, a));
-	output_hint("Use --ttl %s or more.", duration_print(lease_least_ttl(kill_after, outage), a));
-	return options_usage(of);
+	return false;
 }
 
 /*
- * See what is to be run from the arguments of command "of", and how the lease is
- * to be kept; complete the request for it.  Returns an exit code, after a message
- * if it is not zero.
+ * See what is to be run from the arguments, and how the lease is to be kept; complete
+ * the request for it.  Returns an exit code, after a message if it is not zero.
  */
 int
-hold_prepare(HoldCommand *command, GrantRequest *request, const char *of, int argc, char **argv)
+hold_prepare(HoldCommand *command, GrantRequest *request, char **arguments)
 {
 	const Options *options = request->options;
 	bool		may_shorten = options->kill_after < 0 && options->outage < 0;
@@ -156,13 +138,19 @@ hold_prepare(HoldCommand *command, GrantRequest *request, const char *of, int ar
 	else
 		request->ttl = (options->outage >= 0) ? lease_least_ttl(kill_after, options->outage) : HOLD_TTL;
 	if (!lease_plan(plan, request->ttl, kill_after, may_shorten) || lease_outage(plan) < options->outage)
-		return complain(of, request->ttl, may_shorten ? 0 : kill_after, options->outage);
+	{
+		output_error(CLI_EXIT_USAGE, "a ttl of %s leaves no time to stop the command before the lease ends",
+					 duration_print(request->ttl, spans[0]));
+		output_hint("Use --ttl %s or more.",
+					duration_print(lease_least_ttl(may_shorten ? 0 : kill_after, options->outage), spans[0]));
+		return options_usage(options->command);
+	}
 	request->lock_delay = (options->lock_delay >= 0) ? options->lock_delay :
 		plan->kill_after + DELAY_MARGIN;
 	output_info("outage budget: %s (ttl %s, renewed every %s, kill-after %s)",
 				duration_print(lease_outage(plan), spans[0]), duration_print(plan->ttl, spans[1]),
 				duration_print(plan->renew_every, spans[2]), duration_print(plan->kill_after, spans[3]));
-	return take_words(command, options, of, argc, argv);
+	return take_words(command, options, arguments + 1) ? CLI_EXIT_OK : options_usage(options->command);
 }
 
 /*
@@ -170,16 +158,16 @@ hold_prepare(HoldCommand *command, GrantRequest *request, const char *of, int ar
  * it was asked for is renewed first.  If the answer to that takes long as well, so
  * does every answer, and it will do.
  */
-GrantVerdict
+AskVerdict
 hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant, const HoldCommand *command)
 {
 	Lease		lease = {.plan = command->plan};
-	GrantVerdict verdict;
+	AskVerdict	verdict;
 
 	output_never_wait();
 	memset(grant, 0, sizeof(*grant));
 	verdict = grant_acquire(conn, request, grant);
-	for (bool again = false; verdict == GRANT_OURS; again = true)
+	for (bool again = false; verdict == ASK_GRANTED; again = true)
 	{
 		CliTime		now = clock_now();
 		const ConnParam params[] = {CONN_TEXT(request->name), CONN_BIGINT(grant->token)};
@@ -342,7 +330,7 @@ take_signal(Hold *hold, int signo)
 		case 0:
 			break;
 		case SIGCHLD:
-			if (child_look(&hold->child) != CHILD_STOPPED)
+			if (child_check(&hold->child) != CHILD_STOPPED)
 				break;
 			child_suspend(&hold->child);
 			/* FALLTHROUGH */
@@ -441,16 +429,10 @@ is_over(Hold *hold)
 	if ((!hold->stopping && child->signal == 0 && hold->signal == 0) || !child_group_lives(child))
 		return true;
 
-	/*
-	 * A signal that was not meant for the command alone has reached the rest,
-	 * too.
-	 */
+	/* A signal for all of the group has reached the rest, too. */
 	stop_child(hold, hold->signal != 0 || child->had_terminal);
 
-	/*
-	 * What is not gone by now is dead and waits for a parent, or is not ours
-	 * to kill.
-	 */
+	/* What is still there waits for its parent, or is not ours to kill. */
 	return hold->killed && clock_now() >= hold->kill_at + DELAY_MARGIN;
 }
 

@@ -14,8 +14,8 @@
 #include <sys/types.h>
 #include <termios.h>
 
-#include "conn.h"
 #include "lease.h"
+#include "loop.h"
 #include "options.h"
 
 /* ---- the lease: grant.c ---- */
@@ -28,20 +28,11 @@ typedef struct GrantRequest
 {
 	const char *name;
 	const char *owner;
-	bool		is_unique;		/* nobody else uses this owner */
+	bool		is_unique;		/* no other process uses this owner */
 	CliTime		ttl;
 	CliTime		lock_delay;
 	const Options *options;
 } GrantRequest;
-
-typedef enum GrantVerdict
-{
-	GRANT_OURS,
-	GRANT_REFUSED,
-	GRANT_DOUBTFUL,				/* the answer was lost */
-	GRANT_SIGNALLED,			/* see "signal" */
-	GRANT_FAILED				/* see the connection's error */
-} GrantVerdict;
 
 typedef struct Grant
 {
@@ -50,10 +41,10 @@ typedef struct Grant
 	int			signal;
 } Grant;
 
-extern GrantVerdict grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant);
+extern AskVerdict grant_acquire(Conn *conn, const GrantRequest *request, Grant *grant);
 extern bool grant_release(Conn *conn, const char *name, const char *token, bool *was_held);
 extern int	grant_explain(Conn *conn, const GrantRequest *request, const Grant *grant,
-						  GrantVerdict verdict);
+						  AskVerdict verdict);
 
 /* ---- the process: child.c ---- */
 
@@ -79,7 +70,7 @@ typedef struct Child
 
 extern int	child_start(Child *child, char *const *argv, char *const *variables);
 extern void child_kill_at(const Child *child, CliTime at);
-extern ChildState child_look(Child *child);
+extern ChildState child_check(Child *child);
 extern void child_signal(Child *child, int signo);
 extern bool child_group_lives(const Child *child);
 extern void child_suspend(Child *child);
@@ -106,10 +97,9 @@ typedef struct HoldEnd
 	bool		interrupted;	/* the terminal's user has ended it */
 } HoldEnd;
 
-extern int	hold_prepare(HoldCommand *command, GrantRequest *request, const char *of,
-						 int argc, char **argv);
-extern GrantVerdict hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant,
-								 const HoldCommand *command);
+extern int	hold_prepare(HoldCommand *command, GrantRequest *request, char **arguments);
+extern AskVerdict hold_acquire(Conn *conn, const GrantRequest *request, Grant *grant,
+							   const HoldCommand *command);
 extern HoldEnd hold_run(Conn *conn, const GrantRequest *request, const Grant *grant,
 						const HoldCommand *command);
 

@@ -16,7 +16,7 @@
  *		 |- renew_every -|- outage budget ----|- kill_after -|- margin -|
  *
  *	  The setting dlock.tokens is a list of pairs, name=token, separated by commas.
- *	  A name that has anything but letters, digits and a few marks in it stands in
+ *	  A name that has anything but letters, digits and a few signs in it stands in
  *	  double quotes, and a quote in it is doubled.  A command that is run under a
  *	  lease may run another one under another, so the list grows inward, in a
  *	  variable of its own.  Of several settings in PGOPTIONS the last one counts.
@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "lease.h"
+#include "pqexpbuffer.h"
 
 /* From KILL to the deadline. */
 #define SHORTEST_MARGIN		(100 * CLI_MS)
@@ -120,21 +121,21 @@ is_plain(const char *name)
 }
 
 static void
-append_name(Text *to, const char *name)
+append_name(PQExpBuffer to, const char *name)
 {
 	if (is_plain(name))
 	{
-		text_add(to, name);
+		appendPQExpBufferStr(to, name);
 		return;
 	}
-	text_add_char(to, '"');
+	appendPQExpBufferChar(to, '"');
 	for (const char *p = name; *p != '\0'; p++)
 	{
 		if (*p == '"')
-			text_add_char(to, '"');
-		text_add_char(to, *p);
+			appendPQExpBufferChar(to, '"');
+		appendPQExpBufferChar(to, *p);
 	}
-	text_add_char(to, '"');
+	appendPQExpBufferChar(to, '"');
 }
 
 /* Where the pair that begins here ends: at a comma outside quotes, or the end. */
@@ -152,19 +153,19 @@ end_of_pair(const char *pair)
 }
 
 /*
- * The list "outer" (may be NULL) with a pair added, in place of one with the same
+ * The list "outer" (may be NULL) with a pair added, instead of one with the same
  * name.  To be freed by the caller.
  */
 char *
 lease_tokens(const char *outer, const char *name, const char *token)
 {
-	Text		list;
-	Text		own;
+	PQExpBufferData list;
+	PQExpBufferData own;
 
-	text_init(&list);
-	text_init(&own);
+	initPQExpBuffer(&list);
+	initPQExpBuffer(&own);
 	append_name(&own, name);
-	text_add_char(&own, '=');
+	appendPQExpBufferChar(&own, '=');
 
 	for (const char *pair = (outer != NULL) ? outer : ""; *pair != '\0';)
 	{
@@ -172,15 +173,15 @@ lease_tokens(const char *outer, const char *name, const char *token)
 
 		if (end > pair && strncmp(pair, own.data, own.len) != 0)
 		{
-			text_add_bytes(&list, pair, (size_t) (end - pair));
-			text_add_char(&list, ',');
+			appendBinaryPQExpBuffer(&list, pair, (size_t) (end - pair));
+			appendPQExpBufferChar(&list, ',');
 		}
 		pair = (*end == ',') ? end + 1 : end;
 	}
-	text_addf(&list, "%s%s", own.data, token);
+	appendPQExpBuffer(&list, "%s%s", own.data, token);
 
-	text_free(&own);
-	return list.data;
+	termPQExpBuffer(&own);
+	return text_take(&list);
 }
 
 /*
@@ -190,19 +191,19 @@ lease_tokens(const char *outer, const char *name, const char *token)
 char *
 lease_pgoptions(const char *options, const char *tokens)
 {
-	Text		all;
+	PQExpBufferData all;
 
-	text_init(&all);
+	initPQExpBuffer(&all);
 	if (options != NULL && *options != '\0')
-		text_addf(&all, "%s ", options);
-	text_add(&all, "-c dlock.tokens=");
+		appendPQExpBuffer(&all, "%s ", options);
+	appendPQExpBufferStr(&all, "-c dlock.tokens=");
 	for (const char *p = tokens; *p != '\0'; p++)
 	{
 		if (strchr(" \t\n\r\v\f\\", *p) != NULL)
-			text_add_char(&all, '\\');
-		text_add_char(&all, *p);
+			appendPQExpBufferChar(&all, '\\');
+		appendPQExpBufferChar(&all, *p);
 	}
-	return all.data;
+	return text_take(&all);
 }
 
 /*

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * loop.c
- *	  Waiting for the connection, signals and the clock at a time.
+ *	  Waiting for the connection, signals and the clock at a time, and requests
+ *	  that wait.
  *
  * NOTES
  *	  A handler writes the signal's number to a pipe, which the loop reads.
@@ -9,7 +10,7 @@
  *	  without job control arrange for, stays ignored.  One that was blocked does not
  *	  stay blocked: without it, the end of a command would not be noticed.
  *
- *	  A message that nobody can read, or that has to wait for the terminal, must
+ *	  A message that has no reader, or that has to wait for the terminal, must
  *	  not end or stop the process that keeps a lease, so the signals that come of
  *	  it are ignored.  The command that is run finds all of this as it was.
  *
@@ -203,13 +204,13 @@ loop_wait(Conn *conn, CliTime until)
 }
 
 /*
- * Wait until the connection is idle.  Returns zero then, or when the time has
- * come; otherwise the signal that asked for an end.
+ * Wait until the time has come or, "for_connection", the connection is idle.  Returns
+ * zero then; otherwise the signal that asked for an end.
  */
 int
-loop_connect(Conn *conn, CliTime until)
+loop_pause(Conn *conn, CliTime until, bool for_connection)
 {
-	while (conn->state != CONN_IDLE && clock_now() < until)
+	while (clock_now() < until && !(for_connection && conn->state == CONN_IDLE))
 	{
 		LoopEvent	event = loop_wait(conn, until);
 
@@ -217,4 +218,162 @@ loop_connect(Conn *conn, CliTime until)
 			return event.signal;
 	}
 	return 0;
+}
+
+/* ---- requests that wait ---- */
+
+/* Remember what the answer grants. */
+static void
+note(Ask *ask)
+{
+	if (ask->kind->note != NULL)
+		ask->kind->note(ask);
+}
+
+/*
+ * A signal has come: stop waiting, and give back what may have been granted at that
+ * moment.  The answer may even have come together with the signal.
+ */
+static AskVerdict
+undo(Ask *ask, LoopEvent event)
+{
+	Conn	   *conn = ask->conn;
+	CliTime		end = clock_now() + ASK_UNDO_WITHIN;
+
+	ask->signal = event.signal;
+	conn_cancel(conn);
+	for (;;)
+	{
+		if (event.conn == CONN_ANSWERED || event.conn == CONN_LATE)
+			note(ask);
+		if (event.conn == CONN_FAILED && conn->schema != NULL)
+			ask->in_doubt = true;
+
+		/* A pooler may not like the canceller to vanish. */
+		if ((conn->state != CONN_BUSY && conn->canceller == 0) || clock_now() >= end)
+			break;
+		event = loop_wait(conn, end);
+	}
+	if (conn->state == CONN_BUSY)
+	{
+		ask->in_doubt = true;
+		(void) conn_drop(conn);
+	}
+	if (ask->kind->give_back != NULL)
+		ask->kind->give_back(ask, clock_now() + ASK_UNDO_WITHIN);
+	return ASK_SIGNALLED;
+}
+
+/*
+ * The server has not done in time what it was asked to.  It may have granted it, and
+ * wait for a standby that is to have that, too: that is no grant.
+ */
+static AskVerdict
+give_up(Ask *ask, ConnEvent event)
+{
+	if (event == CONN_LATE)
+		note(ask);
+	else
+		ask->in_doubt = true;
+	if (ask->kind->give_back != NULL)
+		ask->kind->give_back(ask, clock_now() + ASK_UNDO_WITHIN);
+	if (event == CONN_LATE)
+		conn_set_late(ask->conn);
+	return ASK_FAILED;
+}
+
+/* Wait for a connection; ASK_AGAIN if there is one. */
+static AskVerdict
+connect_for(Ask *ask)
+{
+	Conn	   *conn = ask->conn;
+
+	while (conn->state != CONN_IDLE)
+	{
+		LoopEvent	event = loop_wait(conn, CLI_FOREVER);
+
+		if (signals_is_fatal(event.signal))
+			return undo(ask, event);
+		if (event.conn == CONN_FAILED)
+		{
+			if (!conn_may_pass(conn, ask->was_up) || clock_now() >= ask->end)
+				return ASK_FAILED;
+			output_info("%s; trying again", conn->error.message);
+		}
+	}
+	ask->was_up = true;
+	return ASK_AGAIN;
+}
+
+/* Send the statement once, and wait for the answer. */
+static AskVerdict
+ask_once(Ask *ask)
+{
+	const AskKind *kind = ask->kind;
+	Conn	   *conn = ask->conn;
+	CliTime		left = (ask->end < CLI_FOREVER) ? CLI_MAX(ask->end - clock_now(), 0) : CLI_FOREVER;
+	LoopEvent	event;
+
+	kind->send(ask, ask->was_answered ? CLI_MIN(left, kind->longest) : 0);
+	do
+	{
+		event = loop_wait(conn, CLI_FOREVER);
+		if (signals_is_fatal(event.signal))
+			return undo(ask, event);
+	} while (event.conn == CONN_NOTHING);
+
+	if (event.conn == CONN_ANSWERED)
+	{
+		ask->was_answered = true;
+		note(ask);
+		return kind->take(ask);
+	}
+	if ((event.conn == CONN_LATE && kind->give_back != NULL) || clock_now() >= clock_add(ask->end, kind->grace))
+		return give_up(ask, event.conn);
+
+	/* One that has become a standby may be replaced; one that was, is not. */
+	if (conn->error.trouble == CONN_READ_ONLY && !ask->in_doubt && !ask->was_answered)
+		return ASK_FAILED;
+	/* A watcher has no other sign that it sees nothing. */
+	output_message((kind->give_back != NULL) ? OUTPUT_VERBOSE : OUTPUT_NORMAL,
+				   (kind->give_back != NULL) ? "info" : "warning", "%s; connecting again", conn->error.message);
+	ask->in_doubt = true;
+	return ASK_AGAIN;
+}
+
+/*
+ * Ask until there is an answer that counts, the time is up or a signal comes.  A
+ * connection that is lost meanwhile is made anew, but there has to have been one.
+ */
+AskVerdict
+loop_ask(Ask *ask)
+{
+	AskVerdict	verdict;
+
+	do
+	{
+		verdict = connect_for(ask);
+		if (verdict == ASK_AGAIN)
+			verdict = ask_once(ask);
+	} while (verdict == ASK_AGAIN);
+	return verdict;
+}
+
+/*
+ * Send what has to be done before we leave, and wait for it.  A cancel that was late for another
+ * statement may hit this one, so it is sent three times.  False if it was not done.
+ */
+bool
+loop_insist(Conn *conn, CliTime within, const char *sql, int count, const ConnParam *params)
+{
+	CliTime		end = clock_now() + within;
+
+	for (int attempt = 0; attempt < 3 && clock_now() < end; attempt++)
+	{
+		if (conn_ask(conn, end - clock_now(), sql, count, params) != NULL)
+			return true;
+		if (conn->state != CONN_IDLE || conn->error.trouble != CONN_INTERRUPTED)
+			break;
+	}
+	return false;
 }

@@ -13,10 +13,10 @@
  *		lease.c			the deadline of a lease, and what its command is told; pure
  *	  2	options.c		options and help
  *		conn.c			the connection, which may come and go: all of libpq
- *	  3	loop.c			waiting for the connection, signals and the clock
+ *	  3	loop.c			waiting for the connection, signals and the clock; requests
+ *						that wait
  *	  4	child.c			the command that is run
  *		grant.c			acquire and give back
- *		capture.c		the same for tasks
  *	  5	hold.c			run a command and keep its lease
  *	  6	cmd_*.c			the commands
  *	  7	main.c			this file: the table of commands
@@ -34,11 +34,119 @@
 #include "options.h"
 #include "output.h"
 
-static const Command *const commands[] =
-{
-	&cmd_run, &cmd_acquire, &cmd_renew, &cmd_release, &cmd_check, &cmd_status, &cmd_wait, &cmd_watch,
-	&cmd_elect, &cmd_force_release,
-	&cmd_task_put, &cmd_task_capture, &cmd_task_finish, &cmd_task_fail, &cmd_task_list
+static const Command commands[] = {
+	{
+		"run", CMD_RUN, "NAME [--] COMMAND [ARGUMENT]...", "run a command while holding a lock",
+		"Acquires a lease on lock NAME, runs COMMAND, and releases it.  The lease is\n"
+		"renewed while the command runs.  If it is lost, the command is stopped, and the\n"
+		"exit code is 76; if the server cannot be reached, the command goes on as long as\n"
+		"the lease lasts, and is stopped before it ends.  Otherwise the exit code is the\n"
+		"command's.\n\n"
+		"With --once-per 1d, one of the machines runs it each day; the others exit with\n"
+		"75.\n\n"
+		"The command finds DLOCK_NAME, DLOCK_TOKEN, DLOCK_OWNER and DLOCK_EXPIRES_AT in\n"
+		"its environment, and in PGOPTIONS what fences the sessions that it begins.\n",
+		1, -1, run_command
+	},
+	{
+		"acquire", CMD_ACQUIRE, "NAME", "get a lease and print its fencing token",
+		"Acquires a lease on lock NAME and prints its fencing token.  Nobody renews it:\n"
+		"it ends after --ttl, unless \"dlock renew\" or \"dlock release\" is called in time.\n"
+		"To hold a lock while a command runs, use \"dlock run\".\n",
+		1, 1, acquire
+	},
+	{
+		"renew", CMD_RENEW, "NAME [TOKEN]", "extend a lease that \"dlock acquire\" got",
+		"Extends the lease with this token, or of this --owner, on lock NAME.  Without\n"
+		"--ttl it keeps its own.  Exits with 76 if the lease is not held any more: it\n"
+		"has expired, was released, or is somebody else's.\n",
+		1, 2, call_function
+	},
+	{
+		"release", CMD_RELEASE, "NAME [TOKEN]", "end a lease that \"dlock acquire\" got",
+		"Ends the lease with this token, or of this --owner, on lock NAME.  Exits with\n"
+		"76 if it was not held any more; a lease that somebody else has is never touched.\n",
+		1, 2, call_function
+	},
+	{
+		"check", CMD_CHECK, "NAME TOKEN", "ask whether a lease is still held",
+		"Exits with 0 if the lease with this token on lock NAME is held now, and with 76\n"
+		"if it is not.  The lease may end right after the answer; what must not happen\n"
+		"without it has to be fenced by the token.\n",
+		2, 2, call_function
+	},
+	{
+		"status", CMD_STATUS, "[NAME]", "show who holds locks, and who waits for them",
+		"Shows the leases of this database and the calls that wait, of all locks or of\n"
+		"one.  The lock that has been waited for longest comes first.  LEFT and WAITED\n"
+		"are in seconds.  With --watch they are shown again and again.\n",
+		0, 1, show_status
+	},
+	{
+		"wait", CMD_WAIT, "NAME", "wait until nobody holds a lock",
+		"Waits until nobody holds lock NAME, without acquiring it or standing in its\n"
+		"queue.  Exits with 75 if that has not come about within --wait.\n",
+		1, 1, wait_free
+	},
+	{
+		"watch", CMD_WATCH, "NAME", "print each change of the holder of a lock",
+		"Prints who holds lock NAME, and a line more each time that this changes: the\n"
+		"time, the token, the owner and the payload, or \"free\".  Of several holders it is\n"
+		"the one that came last.\n",
+		1, 1, watch_holder
+	},
+	{
+		"elect", CMD_ELECT, "NAME [--] COMMAND [ARGUMENT]...", "run a command while being the leader",
+		"Campaigns to be the leader NAME, the holder of the lock of that name, and runs\n"
+		"COMMAND while it leads.  When the command has ended, or the lease was lost and\n"
+		"the command was stopped, it campaigns again.  A signal to end is passed on to\n"
+		"the command, and is the end of it.\n\n"
+		"dlock elect --observe NAME prints who leads, and each change; with --wait for so\n"
+		"long, and then it exits with 75 if nobody leads.\n",
+		1, -1, run_command
+	},
+	{
+		"force-release", CMD_FORCE, "NAME --reason TEXT", "end leases of others",
+		"Ends all leases on lock NAME, of all owners, and prints how many there were.\n"
+		"The server's log tells who did it and why.  A lease with a lock delay, as\n"
+		"\"dlock run\" has, keeps the lock closed while its command is being stopped; once\n"
+		"more opens it at once.\n",
+		1, 1, call_function
+	},
+	{
+		"task put", CMD_PUT, "QUEUE KEY", "put a task into a queue",
+		"Puts task KEY into QUEUE, which \"SELECT dlock_queue_create('QUEUE')\" makes.\n"
+		"If the key is there already nothing changes; --json tells.\n",
+		2, 2, call_function
+	},
+	{
+		"task capture", CMD_CAPTURE, "QUEUE", "take tasks from a queue, to work on them",
+		"Captures the first task of QUEUE and prints its key, its token and its payload,\n"
+		"with a tab between them.  It is this worker's until --ttl has passed; then it is\n"
+		"put back, and its token counts no more.  Exits with 75 if there is no task, with\n"
+		"--wait=SPAN if there is none in this time.\n",
+		1, 1, capture
+	},
+	{
+		"task finish", CMD_FINISH, "QUEUE KEY TOKEN", "end a task that was captured",
+		"Says that the task that was captured with this token is done.  Exits with 76 if\n"
+		"it is another worker's meanwhile, or nobody's.\n",
+		3, 3, call_function
+	},
+	{
+		"task fail", CMD_FAIL, "QUEUE KEY TOKEN", "give a captured task back, as failed",
+		"Says that the task that was captured with this token has failed, and prints its\n"
+		"new state: that before, or that of parked tasks if the queue allows no more\n"
+		"attempts.\n"
+		"Exits with 76 if it is another worker's meanwhile, or nobody's.\n",
+		3, 3, call_function
+	},
+	{
+		"task list", CMD_LIST, "[QUEUE]", "show the tasks of queues",
+		"Shows the tasks of all queues that this role may use, or of one; those that are\n"
+		"finished come last.\n",
+		0, 1, call_function
+	},
 };
 
 /*
@@ -56,13 +164,23 @@ fill_standard(void)
 	}
 }
 
+/* Print the commands whose names begin so, after "before" each. */
+static void
+print_commands(const char *prefix, const char *before)
+{
+	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
+	{
+		if (strncmp(commands[i].name, prefix, strlen(prefix)) == 0)
+			printf("  %s%-14s %s\n", before, commands[i].name, commands[i].summary);
+	}
+}
+
 static int
 print_help(void)
 {
 	printf("dlock holds lease locks in a PostgreSQL server.\n\n"
 		   "Usage: dlock COMMAND [OPTION]... [ARGUMENT]...\n\nCommands:\n");
-	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
-		printf("  %-14s %s\n", commands[i]->name, commands[i]->summary);
+	print_commands("", "");
 	printf("\n\"dlock COMMAND --help\" tells more about each.  The server is found as by psql:\n"
 		   "with -d CONNINFO, or the variables PGHOST, PGPORT, PGDATABASE, PGUSER and so on.\n\n"
 		   "Exit codes, but for that of the command that is run (128+N: signal N ended it):\n"
@@ -89,13 +207,13 @@ find_command(int argc, char **argv, int *count)
 {
 	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
 	{
-		const char *name = commands[i]->name;
+		const char *name = commands[i].name;
 		size_t		first = strcspn(name, " ");
 
 		*count = (name[first] == '\0') ? 1 : 2;
 		if (argc >= *count && strlen(argv[0]) == first && strncmp(argv[0], name, first) == 0 &&
 			(*count == 1 || strcmp(argv[1], name + first + 1) == 0))
-			return commands[i];
+			return &commands[i];
 	}
 	return NULL;
 }
@@ -106,17 +224,6 @@ is_help(const char *argument)
 	return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
-static int
-print_tasks(void)
-{
-	for (size_t i = 0; i < CLI_LENGTH(commands); i++)
-	{
-		if (strncmp(commands[i]->name, "task ", 5) == 0)
-			printf("  dlock %-14s %s\n", commands[i]->name, commands[i]->summary);
-	}
-	return output_finish();
-}
-
 /* There is no such command, or only the first of its two words.  Returns an exit code. */
 static int
 miss_command(int argc, char **argv, bool wants_help)
@@ -124,7 +231,10 @@ miss_command(int argc, char **argv, bool wants_help)
 	bool		is_task = strcmp(argv[0], "task") == 0;
 
 	if (is_task && ((wants_help && argc == 1) || (argc > 1 && is_help(argv[1]))))
-		return print_tasks();
+	{
+		print_commands("task ", "dlock ");
+		return output_finish();
+	}
 	if (!is_task)
 		output_error(CLI_EXIT_USAGE, "there is no command \"%s\"", argv[0]);
 	else if (argc < 2 || argv[1][0] == '-')
@@ -186,5 +296,5 @@ main(int argc, char **argv)
 	argc -= words - 1;
 	argv += words - 1;
 	first = options_parse(command, argc, argv, &options);
-	return (first < 0) ? -1 - first : command->run(&options, argc - first, argv + first);
+	return (first < 0) ? -1 - first : command->run(&options, argv + first);
 }

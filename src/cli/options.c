@@ -121,12 +121,12 @@ static const struct
 	{"USR2", SIGUSR2}, {"ALRM", SIGALRM}, {"TERM", SIGTERM}, {"CONT", SIGCONT}, {"WINCH", SIGWINCH},
 };
 
-/* Where to look after a mistake.  Returns an exit code. */
+/* Point to the help, after a mistake.  Returns an exit code. */
 int
-options_usage(const char *command)
+options_usage(const Command *command)
 {
 	if (command != NULL)
-		output_hint("Try \"dlock %s --help\".", command);
+		output_hint("Try \"dlock %s --help\".", command->name);
 	else
 		output_hint("Try \"dlock --help\".");
 	return CLI_EXIT_USAGE;
@@ -269,7 +269,7 @@ complain(const Command *command, int found, char **argv)
 	else
 		output_error(CLI_EXIT_USAGE, "\"dlock %s\" has no option \"%s\", or it is ambiguous or takes no argument",
 					 command->name, argv[optind - 1]);
-	return options_usage(command->name);
+	return options_usage(command);
 }
 
 static bool
@@ -319,6 +319,7 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 	};
 
 	*options = defaults;
+	options->command = command;
 	if (command->bit == CMD_CAPTURE)
 		options->wait = 0;
 	describe(command, letters, longs);
@@ -339,12 +340,12 @@ options_parse(const Command *command, int argc, char **argv, Options *options)
 			output_error(CLI_EXIT_USAGE, "option \"--%s\" does not take \"%s\"", table[row].name, optarg);
 			if (strstr(table[row].argument, "SPAN") != NULL)
 				output_hint("A span is a number with a unit: 500ms, 1.5s, 5m, 2h or 1d; without one it means seconds.");
-			return -1 - options_usage(command->name);
+			return -1 - options_usage(command);
 		}
 	}
 	output_init(options->quiet ? OUTPUT_QUIET : options->verbose ? OUTPUT_VERBOSE : OUTPUT_NORMAL, options->json);
 	if (!check_together(command, options, argc - optind))
-		return -1 - options_usage(command->name);
+		return -1 - options_usage(command);
 	return optind;
 }
 

@@ -38,9 +38,13 @@ typedef enum OptionsOnLost
 	ON_LOST_WARN
 } OptionsOnLost;
 
+typedef struct Command Command;
+
 /* What was asked for.  Spans are negative, and texts NULL, if not given. */
 typedef struct Options
 {
+	const Command *command;
+
 	/* all commands */
 	const char *conninfo;
 	bool		json;
@@ -82,7 +86,10 @@ typedef struct Options
 	CliTime		watch;			/* from one table to the next */
 } Options;
 
-typedef struct Command
+/* What carries a command out; "arguments" ends with NULL.  Returns an exit code. */
+typedef int CommandRun(const Options *options, char **arguments);
+
+struct Command
 {
 	const char *name;
 	unsigned	bit;
@@ -92,31 +99,15 @@ typedef struct Command
 	int			least;			/* arguments that it takes */
 	int			most;			/* negative: any number, and options end at
 								 * the first */
-	int			(*run) (const Options *options, int argc, char **argv);
-} Command;
+	CommandRun *run;
+};
 
-/* One in each cmd_<name>.c, or several of a kind. */
-extern const Command cmd_run;
-extern const Command cmd_acquire;
-extern const Command cmd_renew;
-extern const Command cmd_release;
-extern const Command cmd_check;
-extern const Command cmd_status;
-extern const Command cmd_wait;
-extern const Command cmd_watch;
-extern const Command cmd_force_release;
-extern const Command cmd_elect;
-extern const Command cmd_task_put;
-extern const Command cmd_task_capture;
-extern const Command cmd_task_finish;
-extern const Command cmd_task_fail;
-extern const Command cmd_task_list;
-
-/* cmd_watch.c */
-extern int	watch_leader(const Options *options, const char *name);
+/* In cmd_<name>.c, some of them together. */
+extern CommandRun acquire, run_command, call_function, capture;
+extern CommandRun show_status, wait_free, watch_holder, watch_leader;
 
 extern int	options_parse(const Command *command, int argc, char **argv, Options *options);
 extern void options_help(const Command *command);
-extern int	options_usage(const char *command);
+extern int	options_usage(const Command *command);
 
 #endif							/* OPTIONS_H */

@@ -37,13 +37,19 @@
 
 #include "output.h"
 
-#define TYPE_JSONB	3802		/* as in pg_type */
+/* In an answer that is shown as a table. */
+#define MOST_COLUMNS	16
+
+/* As in pg_type. */
+#define TYPE_BOOL	16
+#define TYPE_JSON	114
+#define TYPE_JSONB	3802
 
 static OutputLevel level = OUTPUT_NORMAL;
 static bool json = false;
 static bool was_said = true;	/* the message that a detail or hint belongs
 								 * to */
-static Text open_object;		/* of that message; empty if there is none */
+static PQExpBufferData open_object; /* of that message; empty if there is none */
 static bool has_hint;			/* it has one */
 static int	messages = STDERR_FILENO;
 static bool may_wait = true;	/* for their reader */
@@ -57,7 +63,7 @@ output_init(OutputLevel new_level, bool as_json)
 	json = as_json;
 	if (!at_exit)
 	{
-		text_init(&open_object);
+		initPQExpBuffer(&open_object);
 		at_exit = atexit(output_flush) == 0;
 	}
 }
@@ -141,7 +147,7 @@ width_of(const char *text)
 
 /* Append a text such that it does no harm to a terminal. */
 void
-output_append_safe(Text *to, const char *text)
+output_append_safe(PQExpBuffer to, const char *text)
 {
 	while (*text != '\0')
 	{
@@ -149,7 +155,7 @@ output_append_safe(Text *to, const char *text)
 		int			width;
 
 		text += show_char(text, shown, &width);
-		text_add(to, shown);
+		appendPQExpBufferStr(to, shown);
 	}
 }
 
@@ -160,59 +166,52 @@ output_append_safe(Text *to, const char *text)
  * its length.  What a terminal would obey becomes an escape, as it is for JSON either way.
  */
 static int
-append_json_char(Text *to, const char *text)
+append_json_char(PQExpBuffer to, const char *text)
 {
 	unsigned	code;
 	int			length = decode(text, &code);
 
 	if (length == 0)
 	{
-		text_add(to, "\\ufffd");
+		appendPQExpBufferStr(to, "\\ufffd");
 		return 1;
 	}
 	if (code < 0x20 || (code >= 0x7F && code < 0xA0) || is_hostile(code))
-		text_addf(to, "\\u%04x", code);
+		appendPQExpBuffer(to, "\\u%04x", code);
 	else
-		text_add_bytes(to, text, (size_t) length);
+		appendBinaryPQExpBuffer(to, text, (size_t) length);
 	return length;
 }
 
 static void
-append_json_string(Text *to, const char *text)
+append_json_string(PQExpBuffer to, const char *text)
 {
-	text_add_char(to, '"');
+	appendPQExpBufferChar(to, '"');
 	while (*text != '\0')
 	{
 		if (*text == '"' || *text == '\\')
-			text_add_char(to, '\\');
+			appendPQExpBufferChar(to, '\\');
 		text += append_json_char(to, text);
 	}
-	text_add_char(to, '"');
-}
-
-/* Begin an object, on a line of its own. */
-void
-output_json_begin(Text *to)
-{
-	text_add_char(to, '{');
+	appendPQExpBufferChar(to, '"');
 }
 
 static void
-append_key(Text *to, const char *key)
+append_key(PQExpBuffer to, const char *key)
 {
 	if (to->len > 0 && to->data[to->len - 1] != '{')
-		text_add_char(to, ',');
+		appendPQExpBufferChar(to, ',');
 	append_json_string(to, key);
-	text_add_char(to, ':');
+	appendPQExpBufferChar(to, ':');
 }
 
 /* A member that is a string; NULL becomes null. */
 void
-output_json_text(Text *to, const char *key, const char *value)
+output_json_text(PQExpBuffer to, const char *key, const char *value)
 {
 	append_key(to, key);
 	if (value == NULL)
-		text_add(to, "null");
+		appendPQExpBufferStr(to, "null");
 	else
 		append_json_string(to, value);
 }
@@ -222,12 +221,12 @@ output_json_text(Text *to, const char *key, const char *value)
  * and is JSON still: beyond ASCII, what is not in a string is none.
  */
 void
-output_append_json(Text *to, const char *value)
+output_append_json(PQExpBuffer to, const char *value)
 {
 	while (*value != '\0')
 	{
 		if ((unsigned char) *value < 0x7F)
-			text_add_char(to, *value++);
+			appendPQExpBufferChar(to, *value++);
 		else
 			value += append_json_char(to, value);
 	}
@@ -235,16 +234,10 @@ output_append_json(Text *to, const char *value)
 
 /* A member whose value is JSON already. */
 void
-output_json_raw(Text *to, const char *key, const char *value)
+output_json_raw(PQExpBuffer to, const char *key, const char *value)
 {
 	append_key(to, key);
 	output_append_json(to, (value != NULL) ? value : "null");
-}
-
-void
-output_json_end(Text *to)
-{
-	text_add(to, "}\n");
 }
 
 /* ---- messages ---- */
@@ -266,7 +259,7 @@ output_never_wait(void)
 
 /* Write a message, in pieces that a pipe that takes anything takes as a whole. */
 static void
-write_message(const Text *line)
+write_message(const PQExpBufferData *line)
 {
 	const char *at = line->data;
 	size_t		left = line->len;
@@ -297,153 +290,106 @@ output_flush(void)
 	output_json_end(&open_object);
 	/* At once, so that lines of several processes do not mix. */
 	write_message(&open_object);
-	text_free(&open_object);
-	text_init(&open_object);
+	resetPQExpBuffer(&open_object);
 }
 
 static void
 say(const char *kind, const char *format, va_list args)
 {
-	Text		text;
-	Text		line;
+	char	   *text = text_printv(format, args);
+	PQExpBufferData line;
 
-	text_init(&text);
-	text_addv(&text, format, args);
 	if (json)
 	{
 		if (open_object.len == 0)
 			output_json_begin(&open_object);
-		output_json_text(&open_object, kind, text.data);
+		output_json_text(&open_object, kind, text);
 	}
 	else
 	{
-		text_init(&line);
-		text_addf(&line, "dlock: %s: ", kind);
-		output_append_safe(&line, text.data);
-		text_add_char(&line, '\n');
+		initPQExpBuffer(&line);
+		appendPQExpBuffer(&line, "dlock: %s: ", kind);
+		output_append_safe(&line, text);
+		appendPQExpBufferChar(&line, '\n');
 		write_message(&line);
-		text_free(&line);
+		termPQExpBuffer(&line);
 	}
-	text_free(&text);
+	free(text);
 }
 
-#define SAY(kind, least) \
-	do { \
-		va_list		args; \
-		\
-		output_flush(); \
-		has_hint = false; \
-		was_said = level >= (least); \
-		if (!was_said) \
-			return; \
-		va_start(args, format); \
-		say(kind, format, args); \
-		va_end(args); \
-	} while (0)
+/* Write a message, if as much as that is to be said. */
+void
+output_message(OutputLevel least, const char *kind, const char *format,...)
+{
+	va_list		args;
 
-/* What programs tell errors by. */
-static void
-add_codes(int code, const char *sqlstate)
+	output_flush();
+	has_hint = false;
+	was_said = level >= least;
+	if (!was_said)
+		return;
+	va_start(args, format);
+	say(kind, format, args);
+	va_end(args);
+}
+
+/* What programs tell the last message, an error, by; the SQLSTATE may be NULL. */
+void
+output_codes(int code, const char *sqlstate)
 {
 	char		number[16];
 
-	if (!json)
+	if (!json || !was_said)
 		return;
 	snprintf(number, sizeof(number), "%d", code);
 	output_json_raw(&open_object, "code", number);
 	output_json_text(&open_object, "sqlstate", sqlstate);
 }
 
-/* What keeps the command from doing what it was asked to, with its exit code. */
+/* More about the last message, if that was said; its object has room for one hint. */
 void
-output_error(int code, const char *format,...)
+output_more(const char *kind, const char *format,...)
 {
-	SAY("error", OUTPUT_QUIET);
-	add_codes(code, NULL);
-}
-
-/* The same, of the server; the SQLSTATE is NULL if it is not known. */
-void
-output_server_error(int code, const char *sqlstate, const char *format,...)
-{
-	SAY("error", OUTPUT_QUIET);
-	add_codes(code, sqlstate);
-}
-
-/* The same, where the exit status tells it as well. */
-void
-output_refusal(int code, const char *format,...)
-{
-	SAY("error", OUTPUT_NORMAL);
-	add_codes(code, NULL);
-}
-
-void
-output_warning(const char *format,...)
-{
-	SAY("warning", OUTPUT_NORMAL);
-}
-
-void
-output_info(const char *format,...)
-{
-	SAY("info", OUTPUT_VERBOSE);
-}
-
-/* More about the last message, if that was said. */
-static void
-say_more(const char *kind, const char *format, va_list args)
-{
-	if (was_said)
-		say(kind, format, args);
-}
-
-void
-output_detail(const char *format,...)
-{
+	bool		is_hint = strcmp(kind, "hint") == 0;
 	va_list		args;
 
-	va_start(args, format);
-	say_more("detail", format, args);
-	va_end(args);
-}
-
-/* What to do about it.  The object of a message has room for the first one. */
-void
-output_hint(const char *format,...)
-{
-	va_list		args;
-
-	if (json && has_hint)
+	if (!was_said || (json && is_hint && has_hint))
 		return;
-	has_hint = true;
+	has_hint |= is_hint;
 	va_start(args, format);
-	say_more("hint", format, args);
+	say(kind, format, args);
 	va_end(args);
 }
 
 /* ---- answers of the server ---- */
 
-static const char *
-cell(const PGresult *result, int row, int column)
+static bool
+is_number(const PGresult *result, int column)
 {
-	return PQgetisnull(result, row, column) ? NULL : PQgetvalue(result, row, column);
+	Oid			type = PQftype(result, column);
+
+	return type == 20 || type == 21 || type == 23 || type == 1700;
 }
 
 static void
-append_objects(Text *to, const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+append_objects(PQExpBuffer to, const PGresult *result, const char *kind)
 {
 	for (int row = 0; row < PQntuples(result); row++)
 	{
 		output_json_begin(to);
 		if (kind != NULL)
 			output_json_text(to, "kind", kind);
-		for (int i = 0; i < ncolumns; i++)
+		for (int i = 0; i < PQnfields(result); i++)
 		{
-			if (columns[i].raw)
-				output_json_raw(to, columns[i].key, cell(result, row, i));
+			const char *value = PQgetisnull(result, row, i) ? NULL : PQgetvalue(result, row, i);
+			Oid			type = PQftype(result, i);
+
+			if (type == TYPE_BOOL && value != NULL)
+				value = (*value == 't') ? "true" : "false";
+			if (is_number(result, i) || type == TYPE_BOOL || type == TYPE_JSON || type == TYPE_JSONB)
+				output_json_raw(to, PQfname(result, i), value);
 			else
-				output_json_text(to, columns[i].key, cell(result, row, i));
+				output_json_text(to, PQfname(result, i), value);
 		}
 		output_json_end(to);
 	}
@@ -451,86 +397,87 @@ append_objects(Text *to, const PGresult *result, const char *kind, const RowsCol
 
 /* What a table shows: the title (row -1) or a value; NULL is shown as "-". */
 static const char *
-shown(const PGresult *result, const RowsColumn *columns, int row, int column)
+shown(const PGresult *result, const char *const *titles, int row, int column)
 {
-	const char *text = (row < 0) ? columns[column].title : cell(result, row, column);
-
-	return (text != NULL) ? text : "-";
+	if (row < 0)
+		return titles[column];
+	return PQgetisnull(result, row, column) ? "-" : PQgetvalue(result, row, column);
 }
 
 /* Append rows under titles, aligned; numbers to the right. */
 static void
-append_table(Text *to, const PGresult *result, const RowsColumn *columns, int ncolumns)
+append_table(PQExpBuffer to, const PGresult *result, const char *const *titles)
 {
-	int		   *widths = text_alloc((size_t) ncolumns * sizeof(*widths));
+	int			ncolumns = PQnfields(result);
+	int			widths[MOST_COLUMNS] = {0};
 	int			last = 0;
 
 	for (int i = 0; i < ncolumns; i++)
 	{
-		if (columns[i].title == NULL)
+		if (titles[i] == NULL)
 			continue;
 		last = i;
 		for (int row = -1; row < PQntuples(result); row++)
-			widths[i] = CLI_MAX(widths[i], width_of(shown(result, columns, row, i)));
+			widths[i] = CLI_MAX(widths[i], width_of(shown(result, titles, row, i)));
 	}
 	for (int row = -1; row < PQntuples(result); row++)
 	{
 		for (int i = 0; i <= last; i++)
 		{
-			bool		right = columns[i].raw && PQftype(result, i) != TYPE_JSONB;
-			const char *text = shown(result, columns, row, i);
-			int			pad = widths[i] - width_of(text);
+			bool		right = is_number(result, i);
+			int			pad;
 
-			if (columns[i].title == NULL)
+			if (titles[i] == NULL)
 				continue;
-			text_addf(to, "%*s", right ? pad : 0, "");
-			output_append_safe(to, text);
+			pad = widths[i] - width_of(shown(result, titles, row, i));
+			appendPQExpBuffer(to, "%*s", right ? pad : 0, "");
+			output_append_safe(to, shown(result, titles, row, i));
 			if (i < last)
-				text_addf(to, "%*s", right ? 2 : pad + 2, "");
+				appendPQExpBuffer(to, "%*s", right ? 2 : pad + 2, "");
 		}
-		text_add_char(to, '\n');
+		appendPQExpBufferChar(to, '\n');
 	}
-	free(widths);
 }
 
 /*
- * Append an answer: as a table, or with --json as an object a row, which begins with
- * its kind (NULL: none).
+ * Append an answer: as a table of the columns with a title, one of the titles for each
+ * column, or with --json as an object a row, with the columns' names as keys, which
+ * begins with its kind (NULL: none).
  */
 void
-rows_append(Text *to, const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+rows_append(PQExpBuffer to, const PGresult *result, const char *kind, const char *const *titles)
 {
 	if (output_is_json())
-		append_objects(to, result, kind, columns, ncolumns);
+		append_objects(to, result, kind);
 	else if (PQntuples(result) > 0)
-		append_table(to, result, columns, ncolumns);
+		append_table(to, result, titles);
 }
 
-/* Print an answer to stdout. */
-void
-rows_print(const PGresult *result, const char *kind, const RowsColumn *columns, int ncolumns)
+/* Print an answer to stdout.  Returns an exit code. */
+int
+rows_print(const PGresult *result, const char *kind, const char *const *titles)
 {
-	Text		text;
+	PQExpBufferData text;
 
-	text_init(&text);
-	rows_append(&text, result, kind, columns, ncolumns);
-	fputs(text.data, stdout);
-	text_free(&text);
+	initPQExpBuffer(&text);
+	rows_append(&text, result, kind, titles);
+	return output_print(&text);
 }
 
 /* ---- standard output ---- */
 
-/* Print to stdout what is to be seen at once.  Returns an exit code. */
+/* Print a text to stdout, at once, and free it.  Returns an exit code. */
 int
-output_print(const char *text)
+output_print(PQExpBuffer text)
 {
-	fputs(text, stdout);
+	fputs(text_take(text), stdout);
+	termPQExpBuffer(text);
 	return output_finish();
 }
 
 /*
  * Has all that was printed to stdout got there?  Returns an exit code.  A reader
- * who has gone is no reason for a message; usually SIGPIPE has ended us by then.
+ * that has gone is no reason for a message; usually SIGPIPE has ended us by then.
  */
 int
 output_finish(void)

@@ -28,7 +28,7 @@
  *
  *	  The lock's key is a hash of the resource.  Two resources of one hash would
  *	  share the lock, and their transactions would wait for each other.  With 64
- *	  bits that is improbable, and the hash has a secret key, so nobody can choose a
+ *	  bits that is improbable, and the hash has a secret key, so no client can choose a
  *	  resource to hold up another one (base/hash.c).
  *
  *	  A transaction that has passed and does not end keeps all higher tokens

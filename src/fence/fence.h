@@ -15,7 +15,7 @@
 
 /*
  * Changes with the passes of this transaction.  While it stays the same, a pass need
- * not be looked up again.
+ * not be searched for again.
  */
 extern uint64 dlock_fence_generation;
 

@@ -20,7 +20,7 @@
  *	  fence/fence.c takes these locks.
  *
  *	  A mark that stands is in the same row as when this backend read it last,
- *	  so the backend remembers where that was, and looks there first.  It does
+ *	  so the backend remembers where that was, and reads there first.  It does
  *	  not remember what the mark was, so a write to the table need not be told
  *	  of, be it by a restore or a subscription.
  *

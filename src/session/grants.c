@@ -7,7 +7,7 @@
  * NOTES
  *	  A grant is made before it is flushed, and flushed before it is answered.
  *	  A call that is cancelled or terminated in between would leave a lease
- *	  that nobody knows.  So a function lists what it was granted.  If it ends in an
+ *	  that no client knows.  So a function lists what it was granted.  If it ends in an
  *	  error, whatever it is, what it listed is undone, as if it had never been
  *	  granted (src/README, "What is not answered").  When it returns, it has
  *	  answered: an error later in the statement undoes nothing, since leases are not
@@ -89,7 +89,7 @@ typedef struct DLockGrantsItem
 	DLockTime	vouched_until;	/* ... and up to when it was vouched for */
 } DLockGrantsItem;
 
-/* Room that is kept from one call to the next. */
+/* Room that is reused from one call to the next. */
 #define ROOM_KEPT		64
 
 static DLockGrantsItem *items = NULL;

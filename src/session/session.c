@@ -97,10 +97,10 @@ static const char *const names[] = {
 	[DECLARED] = "fence_declared"
 };
 
-/* Their oids, remembered from the catalogs; InvalidOid: not looked up. */
+/* Their oids, remembered from the catalogs; InvalidOid: not read. */
 static Oid	oids[lengthof(names)];
 
-/* Has each been found to exist, under its lock, since it was looked up? */
+/* Has each been found to exist, under its lock, since it was read? */
 static bool seen[lengthof(names)];
 
 /* The shared state of this backend's database. */

@@ -5,12 +5,12 @@
  *
  * NOTES
  *	  A call asks for something, and if it has to wait, its process goes into
- *	  the queue and sleeps on its latch.  It is woken when it is called
- *	  (lock/queue.c), and wakes by itself for five things: its time is up; a
- *	  lease in its way ends, so that it takes the lock over even if nobody else
- *	  does anything; it is time to look for a deadlock; it is interrupted; its
- *	  client has closed the connection.  Whatever it is, it then looks at its
- *	  requests, and if they can be granted asks again.
+ *	  the queue and sleeps on its latch.  It is woken at its turn (lock/queue.c),
+ *	  and wakes by itself for five things: its time is up; a lease that blocks it
+ *	  ends, so that it takes the lock over even if no other backend does anything;
+ *	  it is time for a deadlock check; it is interrupted; its client has closed the
+ *	  connection.  Whatever it is, it then checks its requests, and asks again if it
+ *	  is their turn.
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
  *	  so that this can be dropped or rewritten, nor anything of the lock.  If the
@@ -62,7 +62,7 @@ extern PGDLLIMPORT WaitEventSet *FeBeWaitSet;
 /* The longest time to sleep, in microseconds. */
 #define LONGEST_NAP		(60 * USECS_PER_SEC)
 
-/* The longest time between two looks for a deadlock, in terms of deadlock_timeout. */
+/* The longest time between two deadlock checks, in terms of deadlock_timeout. */
 #define CHECK_RARELY	8
 
 /* How long to leave the store alone if it cannot be had at once. */
@@ -85,7 +85,7 @@ struct DLockWaitCall
 	const DLockBytes *name;		/* of the first lock */
 	DLockMode	mode;
 	DLockTime	deadline;		/* when its time is up */
-	DLockTime	check_at;		/* when to look for a deadlock */
+	DLockTime	check_at;		/* when to check for a deadlock */
 	DLockTime	check_every;	/* how long after that again */
 	DLockTime	began;
 	DLockTime	lock_timeout_at;	/* when the server's lock_timeout is over */
@@ -213,7 +213,7 @@ fail_gone(void)
 
 /*
  * Ask again, being in the queue.  False if the store cannot be had at once:
- * somebody is rewriting it, or wants to.
+ * another session is rewriting it, or wants to.
  */
 static bool
 ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
@@ -718,7 +718,7 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 /*
  * Wait until the holder of a lock is another than the one with the token
  * "seen" (DLOCK_TOKEN_NONE: nobody), but no longer than "wait" microseconds.
- * In either case "holder" tells who it is then.
+ * In either case "holder" is the holder then.
  */
 void
 dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,

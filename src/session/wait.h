@@ -17,7 +17,7 @@
 /* Who holds a lock, for an observer. */
 typedef struct DLockWaitHolder
 {
-	DLockToken	token;			/* DLOCK_TOKEN_NONE: nobody, and no more is
+	DLockToken	token;			/* DLOCK_TOKEN_NONE: no holder, and no more is
 								 * told */
 	DLockMode	mode;
 	TimestampTz granted_at;

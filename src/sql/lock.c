@@ -110,7 +110,7 @@ get_mode(FunctionCallInfo fcinfo, int argno)
 	return (DLockMode) get_word(fcinfo, argno, "mode", words, lengthof(words));
 }
 
-/* Permits, if any, in place of the mode. */
+/* Permits, if any, instead of the mode. */
 static void
 get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 {

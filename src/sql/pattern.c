@@ -414,11 +414,11 @@ dlock_sql_group_leave(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(left);
 }
 
-/* ---- groups: looking ---- */
+/* ---- groups: reading ---- */
 
 /* The members and partitions of a group; none if there is no such group, or on a standby. */
 static DLockGroup
-look_at_group(FunctionCallInfo fcinfo)
+read_group(FunctionCallInfo fcinfo)
 {
 	DLockGroup	group = {.name = get_group_name(fcinfo, 0)};
 	DLockDatabase db;
@@ -455,7 +455,7 @@ payload_of(const DLockGroupMember *member, Datum *payload)
 Datum
 dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 {
-	DLockGroup	group = look_at_group(fcinfo);
+	DLockGroup	group = read_group(fcinfo);
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < group.member_count; i++)
@@ -485,7 +485,7 @@ dlock_sql_group_member_list(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_group_partition_list(PG_FUNCTION_ARGS)
 {
-	DLockGroup	group = look_at_group(fcinfo);
+	DLockGroup	group = read_group(fcinfo);
 
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < group.partition_count; i++)

@@ -63,7 +63,7 @@ dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const DLockNameKind *ki
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), kind);
 }
 
-/* Throw 42939 for a name that users may look at but not use; "message" has a place for it. */
+/* Throw 42939 for a name that users may read but not use; "message" has %s for it. */
 static void
 check_unreserved(const char *message, const DLockBytes *name)
 {

@@ -58,7 +58,7 @@ typedef struct DLockViewLease
 	DLockLeaseValue value;
 	int			pid;			/* zero if it is bound to none */
 	DLockTime	blocks_until;	/* that it keeps others out */
-	bool		unconfirmed;	/* it is live, and nobody is told so */
+	bool		unconfirmed;	/* it is live, but not confirmed */
 } DLockViewLease;
 
 /* Copies of the leases that were found, and the clocks to compare them with. */
@@ -72,9 +72,9 @@ typedef struct DLockViewState
 	List	   *leases;			/* of DLockViewLease */
 } DLockViewState;
 
-/* Read the clocks for a look at all locks. */
+/* Read the clocks for a scan of all locks. */
 static void
-begin_look(DLockViewState *state)
+begin_scan(DLockViewState *state)
 {
 	memset(state, 0, sizeof(*state));
 	state->now = dlock_clock_now();
@@ -262,7 +262,7 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	DLockBytes	name;
 
 	InitMaterializedSRF(fcinfo, 0);
-	begin_look(&state);
+	begin_scan(&state);
 	if (PG_NARGS() > 0)
 	{
 		name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
@@ -498,7 +498,7 @@ dlock_sql_stats_reset(PG_FUNCTION_ARGS)
 /* How many leases and requests there are, and the age of the oldest of a kind. */
 typedef struct DLockViewCount
 {
-	DLockViewState look;
+	DLockViewState scan;
 	int64		held;
 	int64		closed;
 	int64		expired;		/* or ended otherwise, and not yet removed */
@@ -516,9 +516,9 @@ count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 
 	if (lease->part == DLOCK_PART_INTENT)
 		return;
-	if (dlock_rule_is_live(lease->deadline, count->look.now))
+	if (dlock_rule_is_live(lease->deadline, count->scan.now))
 		count->held++;
-	else if (until > count->look.now)
+	else if (until > count->scan.now)
 		count->closed++;
 	else
 	{
@@ -534,9 +534,9 @@ count_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 	DLockViewCount *count = arg;
 	DLockLeaseValue lease = *found;
 
-	if (!find_deadline(&count->look, &lease))
+	if (!find_deadline(&count->scan, &lease))
 		return DLOCK_STORE_KEEP;
-	if (dlock_rule_is_live(lease.term.deadline, count->look.now))
+	if (dlock_rule_is_live(lease.term.deadline, count->scan.now))
 		count->held++;
 	else
 		count->closed++;
@@ -577,13 +577,13 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 	DLockValueRow row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
-	begin_look(&count.look);
+	begin_scan(&count.scan);
 	if (memory)
 	{
 		DLockDatabase db;
 
 		dlock_session_open(&db);
-		count.look.now = dlock_clock_now();
+		count.scan.now = dlock_clock_now();
 		dlock_space_visit(db.shared->oid, count_lease, &count);
 		count_waiters(&count, db.shared->oid);
 		epoch = dlock_token_epoch(&db.shared->tokens);
@@ -596,7 +596,7 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 	dlock_value_add(&row, true, Int64GetDatum(count.closed));
 	dlock_value_add(&row, memory, Int64GetDatum(count.expired));
 	dlock_value_add(&row, count.expired > 0,
-					dlock_value_of_span(Max(0, count.look.now - count.first_end)));
+					dlock_value_of_span(Max(0, count.scan.now - count.first_end)));
 	dlock_value_add(&row, memory, Int64GetDatum(count.waiters));
 	dlock_value_add(&row, count.waiters > 0,
 					dlock_value_of_span(Max(0, dlock_clock_now() - count.first_wait)));

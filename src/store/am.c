@@ -8,7 +8,7 @@
  *	  any table (src/README, "Pages").  SQL does not see its content: it has no
  *	  columns, scans as empty, and refuses all writes.  Commands that move the whole relation (VACUUM FULL,
  *	  SET TABLESPACE) copy the blocks as they are, since leases in memory know
- *	  their blocks and places.
+ *	  their blocks and slots.
  *
  *	  It holds no transaction ids, so VACUUM only sets relfrozenxid and
  *	  relminmxid to the next ids, whatever transactions are open.  These could be

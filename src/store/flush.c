@@ -11,10 +11,10 @@
  *	  The server has XLogSetAsyncXactLSN() for that.  Called for every record, it
  *	  wakes the WAL writer for almost every record, which costs more than
  *	  everything else a lease does.  Here the first backend that leaves a record
- *	  unflushed sets a mark and wakes the worker (worker/worker.c); other
- *	  backends see the mark and only advance the LSN.  The worker flushes up to
+ *	  unflushed notes the time and wakes the worker (worker/worker.c); other
+ *	  backends see that time and only advance the LSN.  The worker flushes up to
  *	  that LSN after a nap.  If the worker is missing or stopped, a backend that
- *	  finds the mark too old calls XLogSetAsyncXactLSN().
+ *	  finds the time too old calls XLogSetAsyncXactLSN().
  *
  *	  What sessions have waited for is remembered, by the level of synchronous_commit
  *	  that they waited with: a record that such a wait has passed is *confirmed* at that
@@ -22,8 +22,8 @@
  *	  (dlock_holder_told_until).  A wait that has been passed stays so, whatever
  *	  becomes of the standbys or of their names.
  *
- *	  All state is in atomics.  A backend advances the LSN before it looks at the
- *	  mark, and the worker clears the mark before it reads the LSN, so no record
+ *	  All state is in atomics.  A backend advances the LSN before it reads the
+ *	  time, and the worker clears the time before it reads the LSN, so no record
  *	  is missed.
  *
  * IDENTIFICATION
@@ -52,14 +52,14 @@
 typedef struct DLockFlushShared
 {
 	pg_atomic_uint64 lsn;		/* end of the last record left unflushed */
-	pg_atomic_uint64 since;		/* the mark: when the first was left; or 0 */
+	pg_atomic_uint64 since;		/* when the first was left; or 0 */
 	Latch	   *volatile worker;	/* its latch; set by itself */
 
 	/* By synchronous_commit: up to where records are confirmed; grows only. */
 	pg_atomic_uint64 confirmed[SYNCHRONOUS_COMMIT_REMOTE_APPLY + 1];
 } DLockFlushShared;
 
-/* A mark older than this many times wal_writer_delay has been overlooked. */
+/* If the first was left this many times wal_writer_delay ago, the worker is missing. */
 #define OVERLOOKED_FACTOR	4
 
 static DLockFlushShared *flush = NULL;
@@ -127,7 +127,7 @@ dlock_flush_is_confirmed(int level, XLogRecPtr lsn)
 }
 
 /*
- * Confirm what is safe by now, though nobody may have waited for it: what the server has
+ * Confirm what is safe by now, though no session may have waited for it: what the server has
  * flushed, and its synchronous standbys, if any, have reported.  No LWLock may be held.
  */
 void
@@ -226,7 +226,7 @@ dlock_flush_later(XLogRecPtr lsn, DLockTime now)
 	since = pg_atomic_read_u64(&flush->since);
 	if (since == 0)
 	{
-		/* The mark comes first: a starting worker names its latch first. */
+		/* The time comes first: a starting worker names its latch first. */
 		if (pg_atomic_compare_exchange_u64(&flush->since, &since, (uint64) now))
 			dlock_flush_wake_worker();
 	}

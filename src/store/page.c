@@ -110,19 +110,19 @@ slots_of(Page page)
 }
 
 static int
-slot_offset(Page page, int place)
+slot_offset(Page page, int number)
 {
 	int			slot_class = slots_of(page)->slot_class;
 
 	Assert(slot_class < DLOCK_PAGE_CLASSES);
-	Assert(place >= 0 && place < dlock_page_slot_count(slot_class));
-	return SLOTS_OFFSET + place * slot_sizes[slot_class];
+	Assert(number >= 0 && number < dlock_page_slot_count(slot_class));
+	return SLOTS_OFFSET + number * slot_sizes[slot_class];
 }
 
 static DLockPageSlotDisk *
-slot_at(Page page, int place)
+slot_at(Page page, int number)
 {
-	return (DLockPageSlotDisk *) ((char *) page + slot_offset(page, place));
+	return (DLockPageSlotDisk *) ((char *) page + slot_offset(page, number));
 }
 
 /* Make the meta page of any page. */
@@ -241,11 +241,11 @@ write_state(DLockPageSlotDisk *slot, const DLockLeaseValue *lease)
 
 /* Write a lease into a slot of its class, free or not. */
 DLockPageChange
-dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
+dlock_page_write(Page page, int number, const DLockLeaseValue *lease)
 {
 	PageHeader	header = (PageHeader) page;
-	DLockPageSlotDisk *slot = slot_at(page, place);
-	int			end = slot_offset(page, place) + slot_sizes[slots_of(page)->slot_class];
+	DLockPageSlotDisk *slot = slot_at(page, number);
+	int			end = slot_offset(page, number) + slot_sizes[slots_of(page)->slot_class];
 	char	   *data = slot->data;
 	DLockPageChange change;
 
@@ -293,14 +293,14 @@ dlock_page_write(Page page, int place, const DLockLeaseValue *lease)
  * payload of the result point into the page.
  */
 bool
-dlock_page_read(Page page, int place, DLockLeaseValue *lease)
+dlock_page_read(Page page, int number, DLockLeaseValue *lease)
 {
 	DLockPageSlotDisk *slot;
 
-	if (dlock_page_token(page, place) == DLOCK_TOKEN_NONE)
+	if (dlock_page_token(page, number) == DLOCK_TOKEN_NONE)
 		return false;
 
-	slot = slot_at(page, place);
+	slot = slot_at(page, number);
 	lease->token = slot->token;
 	lease->mode = (DLockMode) slot->mode;
 	lease->bind = (DLockBind) slot->bind;
@@ -325,19 +325,19 @@ dlock_page_read(Page page, int place, DLockLeaseValue *lease)
 
 /* The token in a slot; DLOCK_TOKEN_NONE if the slot is free. */
 DLockToken
-dlock_page_token(Page page, int place)
+dlock_page_token(Page page, int number)
 {
 	/* Nothing was ever written beyond pd_lower. */
-	if (slot_offset(page, place) >= ((PageHeader) page)->pd_lower)
+	if (slot_offset(page, number) >= ((PageHeader) page)->pd_lower)
 		return DLOCK_TOKEN_NONE;
-	return slot_at(page, place)->token;
+	return slot_at(page, number)->token;
 }
 
 /* Free a slot.  The rest of it stays, to keep the WAL record short. */
 DLockPageChange
-dlock_page_erase(Page page, int place)
+dlock_page_erase(Page page, int number)
 {
-	DLockPageSlotDisk *slot = slot_at(page, place);
+	DLockPageSlotDisk *slot = slot_at(page, number);
 
 	slot->token = DLOCK_TOKEN_NONE;
 	return one_range(page, &slot->token, sizeof(slot->token));
@@ -348,9 +348,9 @@ dlock_page_erase(Page page, int place)
  * its lock delay, and its holds.
  */
 DLockPageChange
-dlock_page_set_state(Page page, int place, const DLockLeaseValue *lease)
+dlock_page_set_state(Page page, int number, const DLockLeaseValue *lease)
 {
-	DLockPageSlotDisk *slot = slot_at(page, place);
+	DLockPageSlotDisk *slot = slot_at(page, number);
 
 	write_state(slot, lease);
 	return one_range(page, &slot->ttl,

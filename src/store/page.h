@@ -54,14 +54,14 @@ typedef struct DLockPageChange
 #define DLOCK_PAGE_CLASSES		3
 #define DLOCK_PAGE_MAX_SLOTS	63
 
-/* A slot is its block number shifted by six bits, plus its place there. */
+/* A slot is its block number shifted by six bits, plus its number there. */
 #define DLOCK_SLOT_BITS			6
 #define DLOCK_SLOT_MAX_BLOCK	((BlockNumber) (PG_UINT32_MAX >> DLOCK_SLOT_BITS))
 
 static inline DLockSlot
-dlock_slot_make(BlockNumber block, int place)
+dlock_slot_make(BlockNumber block, int number)
 {
-	return ((DLockSlot) block << DLOCK_SLOT_BITS) | (DLockSlot) place;
+	return ((DLockSlot) block << DLOCK_SLOT_BITS) | (DLockSlot) number;
 }
 
 static inline BlockNumber
@@ -87,12 +87,12 @@ extern void dlock_page_init_slots(Page page, uint64 incarnation, int slot_class)
 extern DLockPageKind dlock_page_kind(Page page, uint64 incarnation, int *slot_class);
 
 /* slots */
-extern DLockPageChange dlock_page_write(Page page, int place,
+extern DLockPageChange dlock_page_write(Page page, int number,
 										const DLockLeaseValue *lease);
-extern bool dlock_page_read(Page page, int place, DLockLeaseValue *lease);
-extern DLockToken dlock_page_token(Page page, int place);
-extern DLockPageChange dlock_page_erase(Page page, int place);
-extern DLockPageChange dlock_page_set_state(Page page, int place,
+extern bool dlock_page_read(Page page, int number, DLockLeaseValue *lease);
+extern DLockToken dlock_page_token(Page page, int number);
+extern DLockPageChange dlock_page_erase(Page page, int number);
+extern DLockPageChange dlock_page_set_state(Page page, int number,
 											const DLockLeaseValue *lease);
 
 #endif							/* DLOCK_PAGE_H */

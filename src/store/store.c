@@ -158,9 +158,9 @@ dlock_store_init_page(Relation rel, BlockNumber block, uint64 incarnation,
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Free the given places of a page on disk. */
+/* Free the given slots of a page on disk. */
 static void
-erase_places(Relation rel, BlockNumber block, uint64 places)
+erase_slots(Relation rel, BlockNumber block, uint64 numbers)
 {
 	Buffer		buffer = ReadBuffer(rel, block);
 	GenericXLogState *state;
@@ -169,14 +169,14 @@ erase_places(Relation rel, BlockNumber block, uint64 places)
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
 	state = GenericXLogStart(rel);
 	page = GenericXLogRegisterBuffer(state, buffer, 0);
-	for (; places != 0; places &= places - 1)
-		(void) dlock_page_erase(page, pg_rightmost_one_pos64(places));
+	for (; numbers != 0; numbers &= numbers - 1)
+		(void) dlock_page_erase(page, pg_rightmost_one_pos64(numbers));
 	(void) finish_record(state);
 	UnlockReleaseBuffer(buffer);
 }
 
 /*
- * Copy a block into "copy", so that it can be looked at without a lock.
+ * Copy a block into "copy", so that it can be read without a lock.
  */
 static void
 copy_block(Relation rel, BlockNumber block, BufferAccessStrategy strategy, char *copy)
@@ -190,7 +190,7 @@ copy_block(Relation rel, BlockNumber block, BufferAccessStrategy strategy, char 
 }
 
 /*
- * Show all leases of a page to the visitor; returns the places that stay taken,
+ * Show all leases of a page to the visitor; returns the slots that stay taken,
  * and in "erase" those to erase.
  */
 static uint64
@@ -200,12 +200,12 @@ visit_slots(Page page, BlockNumber block, int slot_class,
 	uint64		taken = 0;
 
 	*erase = 0;
-	for (int place = 0; place < dlock_page_slot_count(slot_class); place++)
+	for (int number = 0; number < dlock_page_slot_count(slot_class); number++)
 	{
 		DLockLeaseValue lease;
 		int			len;
 
-		if (!dlock_page_read(page, place, &lease))
+		if (!dlock_page_read(page, number, &lease))
 			continue;
 
 		len = lease.name.len + lease.owner.len + lease.payload.len;
@@ -217,17 +217,17 @@ visit_slots(Page page, BlockNumber block, int slot_class,
 			(int) lease.part > DLOCK_PART_PATH)
 			report_damage(block, "A slot has a mode out of range.");
 
-		if (visitor(&lease, dlock_slot_make(block, place), PageGetLSN(page), arg) == DLOCK_STORE_KEEP)
-			taken |= UINT64CONST(1) << place;
+		if (visitor(&lease, dlock_slot_make(block, number), PageGetLSN(page), arg) == DLOCK_STORE_KEEP)
+			taken |= UINT64CONST(1) << number;
 		else
-			*erase |= UINT64CONST(1) << place;
+			*erase |= UINT64CONST(1) << number;
 	}
 	return taken;
 }
 
 /*
  * Visit all pages: show their leases to "visit_lease", and then the page itself to
- * "visit_page", with the places that stay taken.
+ * "visit_page", with the slots that stay taken.
  *
  * Erases the leases that "visit_lease" does not keep; without "visit_page", as on
  * a standby, it changes nothing.  Visitors may throw.  Throws XX001 if a page is
@@ -266,7 +266,7 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
 		if (visit_page != NULL)
 		{
 			if (erase != 0)
-				erase_places(rel, block, erase);
+				erase_slots(rel, block, erase);
 			visit_page(block, slot_class, taken, arg);
 		}
 	}

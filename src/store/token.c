@@ -332,7 +332,7 @@ dlock_token_move(DLockTokenShared *tokens, Oid sequence, DLockToken above)
 	return base;
 }
 
-/* ---- looking ---- */
+/* ---- reading ---- */
 
 /* The number below the first token since they last restarted; zero if none was reserved. */
 DLockToken

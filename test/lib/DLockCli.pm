@@ -13,7 +13,7 @@ use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(cli cli_is cli_program use_server run_waits without_release_answers);
+our @EXPORT = qw(cli cli_is cli_program end_ride start_ride use_server run_waits without_release_answers);
 
 my $number = 0;
 
@@ -188,6 +188,27 @@ sub cli_is
 		is($run->{err}, $expected->{err} // '', "$test_name: message");
 	}
 	return $run;
+}
+
+# Start "dlock run" with these arguments: its command prints its token, and ends with
+# code 3 when end_ride() allows it to.
+sub start_ride
+{
+	my (@args) = @_;
+
+	my $go = PostgreSQL::Test::Utils::tempdir_short() . '/go';
+	my $run = DLockCli->start('run', @args, 'sh', '-c', "echo \"token \$DLOCK_TOKEN\"; while [ ! -e $go ]; do sleep 0.05; done; exit 3");
+	$run->{go} = $go;
+	$run->wait_out(qr/token \d/);
+	return $run;
+}
+
+sub end_ride
+{
+	my ($run) = @_;
+
+	append_to_file($run->{go}, '');
+	return $run->finish;
 }
 
 # Wait until somebody waits for a lock.

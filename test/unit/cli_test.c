@@ -1,4 +1,4 @@
-/* link: src/cli/cli.o src/cli/lease.o */
+/* link: src/cli/cli.o src/cli/lease.o -lpq */
 /*
  * cli_test.c
  *	  The parts of the dlock command that are pure: spans of time, the deadline

@@ -4,18 +4,16 @@
  *	  Leases of dlock for C, over libpq.
  *
  * NOTES
- *	  One thread, the keeper, talks with the server, and never waits for it longer
- *	  than it means to.  (The name of a host is looked up by libpq, which may take its
- *	  time.)  Another one watches the clock, and stops the work in time whatever the
- *	  keeper hangs in.  The connection is the caller's before the keeper begins and
- *	  after it has ended, so nothing protects it; "lock" protects what both threads
- *	  and the caller use.
+ *	  One thread, the keeper, talks with the server.  It does not wait long, but
+ *	  libpq's resolver of host names may.  Another one watches the clock, and stops
+ *	  the work in time whatever the keeper hangs in.  The connection is the caller's
+ *	  before the keeper begins and after it has ended, so nothing protects it; "lock"
+ *	  protects what both threads and the caller use.
  *
  *-------------------------------------------------------------------------
  */
 #define _GNU_SOURCE
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
@@ -23,6 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,9 +42,6 @@
 #define COND_CLOCK_ID	CLOCK_REALTIME
 #endif
 
-#define MIN(a, b)		((a) < (b) ? (a) : (b))
-#define MAX(a, b)		((a) > (b) ? (a) : (b))
-
 /*
  * How often to renew, which is how a loss is learned of, and how long before its end a
  * lease is given up that was not renewed; both a sixth of the ttl if that is less.
@@ -56,7 +53,6 @@
 /* How long a request, its connection included, may take; and what tidies up. */
 #define ANSWER_WITHIN	10000
 #define UNDO_WITHIN		3000
-
 #define SHORT_NAP		100
 
 /* Waits are made of pieces of this length, as poll() does not count a suspension. */
@@ -350,13 +346,10 @@ make_owner(DlockLease *lease)
 	char		process[100] = "localhost";
 	const char *who = (lease->who != NULL) ? lease->who : process;
 	uint64_t	number = 0;
-	int			random = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
 	size_t		length;
 
-	if (random < 0 || read(random, &number, sizeof(number)) <= 0)
+	if (getentropy(&number, sizeof(number)) != 0)
 		number = (uint64_t) now_ms() ^ ((uint64_t) (uintptr_t) lease << 16);
-	if (random >= 0)
-		close(random);
 	(void) gethostname(process, 63);
 	snprintf(process + strlen(process), 20, "/%d", (int) getpid());
 	length = MIN(strlen(who), LONGEST_OWNER);
@@ -458,17 +451,14 @@ request(DlockLease *lease)
 {
 	const DlockOptions *options = &lease->options;
 	int			waker = (options->give_up_fd > 0) ? options->give_up_fd : -1;
-	char		ttl[40];
-	char		wait[40];
+	char		spans[4][40];
 	char		permits[16];
-	char		lock_delay[40];
-	char		min_hold[40];
 	Answer		answer;
 	const char *params[] = {
-		lease->name, lease->owner, span_sql(options->ttl_ms, ttl),
-		(options->wait_ms != DLOCK_FOREVER) ? span_sql(options->wait_ms, wait) : NULL,
+		lease->name, lease->owner, span_sql(options->ttl_ms, spans[0]),
+		(options->wait_ms != DLOCK_FOREVER) ? span_sql(options->wait_ms, spans[1]) : NULL,
 		lease->mode, (options->permits > 0) ? permits : NULL,
-		span_sql(options->lock_delay_ms, lock_delay), span_sql(options->min_hold_ms, min_hold), lease->payload
+		span_sql(options->lock_delay_ms, spans[2]), span_sql(options->min_hold_ms, spans[3]), lease->payload
 	};
 
 	snprintf(permits, sizeof(permits), "%d", options->permits);
@@ -644,10 +634,7 @@ dlock_lease_acquire(DlockLease *lease)
 		complain(lease, "could not create a thread");
 	}
 
-	/*
-	 * Until the next request somebody may close it, or a late cancel may
-	 * arrive.
-	 */
+	/* A late cancel may arrive before the next request. */
 	(void) drop(lease);
 	lease->told = lease->complaint;
 	return lease->status;
@@ -754,15 +741,10 @@ dlock_lease_begin(DlockLease *lease, PGconn *conn)
 bool
 dlock_lease_commit(DlockLease *lease, PGconn *conn)
 {
-	bool		done;
+	bool		done = !dlock_lease_is_lost(lease) && execute(conn, "COMMIT");
 
-	if (dlock_lease_is_lost(lease))
-	{
-		dlock_lease_rollback(lease, conn);
-		return false;
-	}
-	done = execute(conn, "COMMIT");
-	(void) replace_conn(lease, conn, NULL);
+	/* After a commit there is nothing to roll back. */
+	dlock_lease_rollback(lease, conn);
 	return done;
 }
 
@@ -788,12 +770,9 @@ dlock_lease_release(DlockLease *lease)
 	pthread_mutex_lock(&lease->lock);
 	status = lease->status;
 	running = lease->running && !(lease->telling && pthread_equal(lease->teller, pthread_self()));
-	if (running)
-	{
-		lease->running = false;
-		lease->finishing = true;
-		pthread_cond_broadcast(&lease->changed);
-	}
+	lease->running &= !running;
+	lease->finishing |= running;
+	pthread_cond_broadcast(&lease->changed);
 	while (running && lease->telling)
 		pthread_cond_wait(&lease->changed, &lease->lock);
 	pthread_mutex_unlock(&lease->lock);
