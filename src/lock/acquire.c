@@ -595,7 +595,6 @@ grant(DLockAcquire *acquire)
 		if (request->min_hold > 0)
 			lease->min_until = step->now + request->min_hold;
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
-		dlock_partition_count_grant(item->hash, wall);
 		if (!request->path)
 			token++;
 	}

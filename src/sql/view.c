@@ -46,7 +46,6 @@
 #include "store/store.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease);
-PG_FUNCTION_INFO_V1(dlock_sql_grant_count);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
 PG_FUNCTION_INFO_V1(dlock_sql_stats_reset);
@@ -283,36 +282,6 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
 	return (Datum) 0;
-}
-
-/*
- * dlock_grant_count(name) -> how often a lock was granted, and since when; NULLs if
- * that is not counted, or cannot be read
- */
-Datum
-dlock_sql_grant_count(PG_FUNCTION_ARGS)
-{
-	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
-	uint64		grants = 0;
-	TimestampTz since = 0;
-	DLockValueRow row = {0};
-
-	if (!RecoveryInProgress())
-	{
-		DLockDatabase db;
-		uint32		hash;
-
-		dlock_session_open(&db);
-		hash = dlock_name_hash(db.shared->oid, &name);
-		dlock_partition_lock(hash, LW_SHARED);
-		grants = dlock_partition_grants(hash, &since);
-		dlock_partition_unlock(hash);
-		dlock_session_close(&db);
-	}
-	dlock_value_add(&row, true, PG_GETARG_DATUM(0));
-	dlock_value_add(&row, grants > 0, Int64GetDatum((int64) grants));
-	dlock_value_add(&row, grants > 0, TimestampTzGetDatum(since));
-	return HeapTupleGetDatum(dlock_value_form(&row, fcinfo));
 }
 
 /* ---- requests that wait ---- */

@@ -36,8 +36,6 @@ SELECT * FROM narrow.dlock_state_row();
 SELECT * FROM wide.dlock_state_row();
 SELECT * FROM narrow.dlock_lease('columns');
 SELECT * FROM wide.dlock_lease('columns');
-SELECT * FROM narrow.dlock_grant_count('columns');
-SELECT * FROM wide.dlock_grant_count('columns');
 SELECT * FROM narrow.dlock_lease_list();
 SELECT * FROM wide.dlock_lease_list();
 SELECT * FROM narrow.dlock_watch('columns', NULL, '0');
