@@ -8,8 +8,7 @@
  *	  Each partition has an LWLock, which protects all that space.c keeps there.
  *
  *	  Lock rules.  A backend that needs several partitions takes them all at
- *	  once (dlock_partition_lock_set), and waits for one with none of the others
- *	  held.
+ *	  once, in ascending order (dlock_partition_lock_set).
  *
  *	  A backend that is stopped under a partition lock keeps those waiting that
  *	  need this partition, as under any LWLock of the server.
@@ -31,9 +30,6 @@
 #include "base/fault.h"
 #include "base/types.h"
 #include "space/partition.h"
-
-/* How often dlock_partition_lock_set() begins again before it insists. */
-#define LOCK_SET_ATTEMPTS	10
 
 #define NO_PARTITION	(-1)
 
@@ -163,57 +159,13 @@ dlock_partition_set_is_mine(const DLockPartitionSet *set)
 }
 
 /*
- * Take the locks of all partitions of a set, of which this backend holds that of
- * "held" already, without waiting.  Returns NO_PARTITION, or else, with none of
- * them held, a partition whose lock is not free.
- */
-static int
-take_set(const DLockPartitionSet *set, LWLockMode mode, int held)
-{
-	DLockPartitionSet taken = {{0}};
-
-	if (held != NO_PARTITION)
-		dlock_partition_add(&taken, held);
-	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
-	{
-		if (partition == held)
-			continue;
-		if (!LWLockConditionalAcquire(&dlock_partition_locks[partition].lock, mode))
-		{
-			dlock_partition_unlock_set(&taken);
-			return partition;
-		}
-		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-		dlock_partition_add(&taken, partition);
-	}
-	return NO_PARTITION;
-}
-
-/*
- * Take the locks of all partitions of a set.  No other partition lock may be
- * held.
- *
- * Wait for a lock with no other lock held, so that a backend that is stopped
- * under one lock keeps only backends waiting that need this one.  With many
- * partitions on a busy server that might never come to an end, so finally take
- * them in ascending order, holding those before.  Both can go on side by side
- * without a deadlock: a backend that waits with locks held waits for a higher one.
+ * Take the locks of all partitions of a set, in ascending order.  No other partition
+ * lock may be held.
  */
 void
 dlock_partition_lock_set(const DLockPartitionSet *set, LWLockMode mode)
 {
-	int			held = NO_PARTITION;
-
 	Assert(!dlock_partition_is_any_held());
-	for (int attempt = 0; attempt < LOCK_SET_ATTEMPTS; attempt++)
-	{
-		held = take_set(set, mode, held);
-		if (held == NO_PARTITION)
-			return;
-		LWLockAcquire(&dlock_partition_locks[held].lock, mode);
-		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-	}
-	LWLockRelease(&dlock_partition_locks[held].lock);
 	for (int partition = NO_PARTITION; (partition = next_in(set, partition)) != NO_PARTITION;)
 	{
 		LWLockAcquire(&dlock_partition_locks[partition].lock, mode);
