@@ -49,7 +49,7 @@
 #include "session/session.h"
 #include "session/signal.h"
 #include "space/database.h"
-#include "space/limit.h"
+#include "space/count.h"
 #include "space/memory.h"
 #include "space/space.h"
 #include "store/am.h"
@@ -81,7 +81,7 @@ static const DLockModule modules[] =
 	{dlock_queue_request, dlock_queue_startup},
 	{dlock_signal_request, dlock_signal_startup},
 	{dlock_stat_request, dlock_stat_startup},
-	{dlock_limit_request, dlock_limit_startup},
+	{dlock_count_request, dlock_count_startup},
 	{dlock_flush_request, dlock_flush_startup},
 	{dlock_database_request, dlock_database_startup},
 #ifdef DLOCK_FAULTS

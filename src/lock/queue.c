@@ -30,6 +30,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/ipc.h"
@@ -42,24 +43,20 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/queue.h"
+#include "space/count.h"
 #include "space/holder.h"
-#include "space/twin.h"
 
 /* ---- the places of processes ---- */
 
-/* How many counters tell whether a backend listens for an owner; a power of two. */
-#define OWNER_COUNTERS	16384
-
 /*
  * Backends that wait and have looked for a deadlock: they are told when their owner
- * gets something.  A counter tells how many of them have an owner with a hash that
- * falls on it, so a grant finds out in O(1) that nobody is to be told of it.
+ * gets something.  They are counted by the hash of the owner (space/count.c), so a grant
+ * finds out in O(1) that nobody is to be told of it.
  */
 typedef struct DLockQueueListenShared
 {
 	pg_atomic_uint32 count;
 	pg_atomic_uint32 observers; /* processes that watch a lock */
-	pg_atomic_uint32 counters[OWNER_COUNTERS];
 
 	/*
 	 * By process: the hash of the owner, zero for those that do not listen.
@@ -100,8 +97,6 @@ dlock_queue_startup(void)
 		return;
 	pg_atomic_init_u32(&listeners->count, 0);
 	pg_atomic_init_u32(&listeners->observers, 0);
-	for (int i = 0; i < OWNER_COUNTERS; i++)
-		pg_atomic_init_u32(&listeners->counters[i], 0);
 	for (int i = 0; i < MaxBackends; i++)
 		pg_atomic_init_u32(&listeners->owners[i], 0);
 }
@@ -141,17 +136,18 @@ dlock_queue_owner_hash(const DLockOwner *owner)
 	return Max(1, dlock_name_hash(owner->role, &owner->name));
 }
 
-static pg_atomic_uint32 *
-counter_of(uint32 owner)
+/* The key by which the backends that listen for an owner are counted. */
+static inline uint64
+listener_key(uint32 owner)
 {
-	return &listeners->counters[owner & (OWNER_COUNTERS - 1)];
+	return hash_bytes_uint32_extended(owner, 0);
 }
 
 /* One more backend listens for an owner, or one less. */
 static void
 count_listener(uint32 owner, int by)
 {
-	(void) pg_atomic_fetch_add_u32(counter_of(owner), by);
+	dlock_count_add(DLOCK_COUNT_LISTENERS, listener_key(owner), by);
 	(void) pg_atomic_fetch_add_u32(&listeners->count, by);
 }
 
@@ -294,7 +290,7 @@ dlock_queue_owner_gained(Oid database, const DLockOwner *owner)
 	if (pg_atomic_read_u32(&listeners->count) == 0)
 		return;
 	hash = dlock_queue_owner_hash(owner);
-	if (pg_atomic_read_u32(counter_of(hash)) == 0)
+	if (dlock_count_read(DLOCK_COUNT_LISTENERS, listener_key(hash)) == 0)
 		return;
 	for (int process = 0; process < MaxBackends; process++)
 	{
@@ -317,7 +313,7 @@ void
 dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPart part)
 {
 	Assert(dlock_partition_is_mine(entry->hash));
-	if (dlock_space_queue(entry) == NULL || !dlock_twin_may_wait(entry, owner))
+	if (dlock_space_queue(entry) == NULL || !dlock_space_may_wait(entry, owner))
 		return;
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
