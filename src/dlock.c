@@ -41,6 +41,7 @@
 #include "base/compat.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/name.h"
 #include "base/settings.h"
 #include "base/stat.h"
 #include "fence/guard.h"
@@ -306,6 +307,7 @@ _PG_init(void)
 		return;
 	}
 
+	dlock_name_init();
 	dlock_settings_define();
 	dlock_worker_register();
 

@@ -51,7 +51,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/held.h"
@@ -105,7 +104,7 @@ dlock_group_of_name(const DLockBytes *name)
 static LOCKTAG
 group_lock_tag(const DLockGroup *group)
 {
-	uint64		hash = dlock_hash_bytes(0, group->name.data, group->name.len);
+	uint64		hash = dlock_name_stable_hash(&group->name);
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
