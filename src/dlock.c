@@ -79,7 +79,7 @@ static const DLockModule modules[] =
 {
 	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},
-	{dlock_queue_request, dlock_queue_startup},
+	{dlock_process_request, dlock_process_startup},
 	{dlock_signal_request, dlock_signal_startup},
 	{dlock_stat_request, dlock_stat_startup},
 	{dlock_count_request, dlock_count_startup},

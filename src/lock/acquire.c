@@ -257,7 +257,7 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 static void
 find_places(DLockAcquire *acquire)
 {
-	DLockSpaceLease *place = dlock_queue_first(MyProcNumber);
+	DLockSpaceLease *place = dlock_process_first(MyProcNumber);
 
 	acquire->waits = place != NULL;
 	for (int i = 0; i < acquire->request->count; i++)
@@ -603,9 +603,9 @@ grant(DLockAcquire *acquire)
 	if (acquire->waits)
 	{
 		dlock_stat_count(DLOCK_STAT_HANDOFF, request->path ? 1 : request->count);
-		dlock_queue_end(MyProcNumber, DLOCK_QUEUE_IDLE);
+		dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 	}
-	dlock_queue_owner_gained(shared->oid, &owner);
+	dlock_process_owner_gained(shared->oid, &owner);
 
 	/*
 	 * There may be somebody who watches, or who must look at the lock
@@ -651,7 +651,7 @@ enqueue(DLockAcquire *acquire)
 		(void) dlock_space_enqueue(database, item->hash, &value, DLOCK_SPACE_ASKED, &first);
 	}
 	acquire->granted->until =
-		dlock_queue_enter(DLOCK_SPACE_ASKED, database, dlock_queue_owner_hash(&owner),
+		dlock_queue_enter(DLOCK_SPACE_ASKED, database, dlock_process_owner_hash(&owner),
 						  &acquire->step.set, request->count, first,
 						  acquire->step.now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;

@@ -509,7 +509,7 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 	unlock_group(group);
 
 	dlock_flush_commit(granted.lsn, dlock_clock_now());
-	dlock_queue_tell_observers(db->shared->oid, &name, 1);
+	dlock_process_tell_observers(db->shared->oid, &name, 1);
 	return granted.token;
 }
 
@@ -702,7 +702,7 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 
 	dlock_flush_commit(lsn, dlock_clock_now());
 	for (int i = 0; i < group->partition_count && short_of > 0; i++)
-		dlock_queue_tell_observers(db->shared->oid, &group->partitions[i].lock_name, 1);
+		dlock_process_tell_observers(db->shared->oid, &group->partitions[i].lock_name, 1);
 }
 
 /*

@@ -224,6 +224,6 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 		return DLOCK_TOKEN_NONE;
 	}
 	dlock_flush_commit(once.granted.lsn, dlock_clock_now());
-	dlock_queue_tell_observers(db->shared->oid, name, 1);
+	dlock_process_tell_observers(db->shared->oid, name, 1);
 	return once.granted.token;
 }

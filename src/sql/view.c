@@ -36,7 +36,7 @@
 #include "base/rule.h"
 #include "base/settings.h"
 #include "base/stat.h"
-#include "lock/blocker.h"
+#include "lock/process.h"
 #include "lock/queue.h"
 #include "session/session.h"
 #include "space/holder.h"
@@ -296,7 +296,7 @@ typedef struct DLockViewWaiter
 	bool		converts;
 	int			position;
 	Oid			role;
-	DLockBlockerOwners blocked_by;
+	DLockProcessBlockers blocked_by;
 } DLockViewWaiter;
 
 /* The position of a request in its queue.  The partition must be locked. */
@@ -316,11 +316,11 @@ static List *
 copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall)
 {
 	List	   *copies = NIL;
-	DLockQueueShared *wait = dlock_queue_place(process);
+	DLockProcessShared *wait = dlock_process_at(process);
 	DLockTime	now = dlock_clock_now();
 	DLockPartitionSet set;
 
-	if (!dlock_queue_lock(process, database, LW_SHARED, &set))
+	if (!dlock_process_lock(process, database, LW_SHARED, &set))
 		return NIL;
 	*since = wait->since;
 	*since_wall = wait->since_wall;
@@ -341,7 +341,7 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 		copy->converts = request->kind == DLOCK_SPACE_CONVERT;
 		copy->position = position_of(request);
 		copy->role = request->role;
-		dlock_blocker_find(request, now, &copy->blocked_by);
+		dlock_process_find_blockers(request, now, &copy->blocked_by);
 		copies = lappend(copies, copy);
 	}
 	dlock_partition_unlock_set(&set);
@@ -349,7 +349,7 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 }
 
 static Datum
-owner_array(const DLockBlockerOwners *owners)
+owner_array(const DLockProcessBlockers *owners)
 {
 	Datum	   *elements = palloc(owners->count * sizeof(Datum));
 
@@ -518,11 +518,11 @@ count_waiters(DLockViewCount *count, Oid database)
 {
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockQueueShared *wait = dlock_queue_place(process);
+		DLockProcessShared *wait = dlock_process_at(process);
 		DLockPartitionSet set;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!dlock_queue_lock(process, database, LW_SHARED, &set))
+		if (!dlock_process_lock(process, database, LW_SHARED, &set))
 			continue;
 		if (wait->kind != DLOCK_SPACE_WATCH)
 		{

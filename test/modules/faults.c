@@ -309,9 +309,9 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 static bool
 is_waited_for(const DLockSpaceLease *request)
 {
-	DLockQueueShared *wait = dlock_queue_place(request->process);
+	DLockProcessShared *wait = dlock_process_at(request->process);
 
-	if (wait->state != DLOCK_QUEUE_WAITING)
+	if (wait->state != DLOCK_PROCESS_WAITING)
 		return false;
 	for (DLockSpaceLease *part = dlock_space_request_first(wait->first); part != NULL;
 		 part = dlock_space_request_next(part))
@@ -366,10 +366,10 @@ check_processes(Check *check)
 
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockQueueShared *wait = dlock_queue_place(process);
+		DLockProcessShared *wait = dlock_process_at(process);
 		int			count = 0;
 
-		if (wait->state != DLOCK_QUEUE_WAITING || wait->database != check->db.shared->oid)
+		if (wait->state != DLOCK_PROCESS_WAITING || wait->database != check->db.shared->oid)
 			continue;
 		for (DLockSpaceLease *request = dlock_space_request_first(wait->first); request != NULL;
 			 request = dlock_space_request_next(request))
