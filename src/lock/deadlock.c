@@ -57,11 +57,8 @@
 #define NONE	(-1)
 #define BOUND	(-2)			/* see next_stuck() */
 
-/* What an array that grows has room for at first, a power of two. */
-#define LEAST_ROOM	4
-
-/* By hash: locks that were copied, and processes. */
-#define BUCKETS		16384
+#define LEAST_ROOM	4			/* of an array that grows; a power of two */
+#define BUCKETS		16384		/* by hash: of locks, and of processes */
 
 /* A request in the queue of a lock, copied. */
 typedef struct DLockDeadlockItem
@@ -89,7 +86,7 @@ typedef struct DLockDeadlockLock
 	DLockBytes	name;
 	int			next;			/* copied with the same hash bucket, or NONE */
 	int			nitems;
-	DLockDeadlockItem *items;		/* in the order of the queue */
+	DLockDeadlockItem *items;	/* in the order of the queue */
 	int			nholders;
 	DLockDeadlockHolder *holders;
 	bool		has_free_permit;	/* that nobody has, or whose holder goes
@@ -148,8 +145,9 @@ typedef struct DLockDeadlockGraph
 	int		   *waiter_of;		/* by process: index of the waiter, or NONE */
 	int			nwaiters;
 	DLockDeadlockWaiter *waiters;	/* the first is me */
-	DLockDeadlockPlace **places;	/* by process, in copied locks; perhaps also
-								 * of an earlier request, until all are locked */
+	DLockDeadlockPlace **places;	/* by process, in copied locks; perhaps
+									 * also of an earlier request, until all
+									 * are locked */
 	int			nlocks;
 	DLockDeadlockLock *locks;
 	int		   *buckets;		/* by hash: index of a lock, or NONE */
@@ -194,7 +192,7 @@ begin_copy(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 	graph->next_candidate = palloc(processes * sizeof(int));
 	graph->waiter_of = palloc(processes * sizeof(int));
 	graph->waiters = palloc(processes * sizeof(DLockDeadlockWaiter));
-	graph->reached = palloc((processes + 1) * sizeof(int));	/* me twice */
+	graph->reached = palloc((processes + 1) * sizeof(int)); /* me twice */
 	graph->is_reached = palloc0(processes * sizeof(bool));
 	graph->places = palloc0(processes * sizeof(DLockDeadlockPlace *));
 	graph->buckets = palloc(BUCKETS * sizeof(int));
@@ -395,11 +393,9 @@ visit(DLockDeadlockGraph *graph, int process)
 }
 
 /*
- * Copy all that can be reached from the backend "me", into the current memory context, which
- * is reset; false if it does not wait.
- *
- * "locked" are the partitions that the caller has locked exclusively: what waits for
- * others, too, is left out.  If it is NULL, reacts to interrupts.
+ * Copy all that can be reached from the backend "me"; false if it does not wait.  "locked" are
+ * the partitions that the caller has locked exclusively: what waits for others, too, is left
+ * out.  If it is NULL, reacts to interrupts.
  */
 static bool
 copy_graph(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
@@ -604,7 +600,11 @@ find_circle(DLockDeadlockGraph *graph)
 	{
 		for (DLockDeadlockPlace *place = graph->places[graph->waiters[graph->reached[i]].process];
 			 place != NULL; place = place->next)
-			step_from_place(graph, (DLockDeadlockEdge) {.from = graph->reached[i],.at = place});
+		{
+			DLockDeadlockEdge edge = {.from = graph->reached[i],.at = place};
+
+			step_from_place(graph, edge);
+		}
 	}
 	if (!mine->found)
 		return false;

@@ -210,7 +210,7 @@ dlock_process_lock(int process, Oid database, LWLockMode mode, DLockPartitionSet
  */
 bool
 dlock_process_is_within(int process, Oid database, const DLockPartitionSet *locked,
-					  DLockPartitionSet *set)
+						DLockPartitionSet *set)
 {
 	volatile DLockProcessShared *wait = dlock_process_at(process);
 	uint32		serial = wait->serial;

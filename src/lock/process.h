@@ -20,7 +20,7 @@ typedef enum DLockProcessState
 {
 	DLOCK_PROCESS_IDLE,			/* it is in no queue */
 	DLOCK_PROCESS_WAITING,
-	DLOCK_PROCESS_DROPPED			/* the extension was dropped */
+	DLOCK_PROCESS_DROPPED		/* the extension was dropped */
 } DLockProcessState;
 
 /*

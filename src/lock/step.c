@@ -628,6 +628,9 @@ dlock_step_lack_path(DLockStep *step, const DLockSpaceLease *part)
 	return DLOCK_LACKS_PATH;
 }
 
+/* How many leases a step erases before it lets others have the locks. */
+#define TIDY_BATCH	1000
+
 /*
  * Erase the dead leases of a lock, and call the requests that wait: it is not sure that
  * a grant follows.  If nobody is left, its entry is gone, too.
@@ -637,7 +640,7 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 {
 	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 	DLockSpaceLease *next;
-	bool		erased = false;
+	int			erased = 0;
 	bool		stopped = false;
 	bool		is_last = false;
 
@@ -649,20 +652,24 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 		next = dlock_space_next(lease);
 		if (dlock_holder_blocks_until(lease) > step->now)
 			continue;
-		lack = (lease->part == DLOCK_PART_WHOLE) ?
-			dlock_step_pin_lease(step, lease) : dlock_step_lack_path(step, lease);
+		/* Others may use the partition before this goes on. */
+		if (erased == TIDY_BATCH)
+			lack = DLOCK_LACKS_PARTITIONS;
+		else
+			lack = (lease->part == DLOCK_PART_WHOLE) ?
+				dlock_step_pin_lease(step, lease) : dlock_step_lack_path(step, lease);
 		if (lack != DLOCK_LACKS_NOTHING)
 			break;
 		is_last = dlock_space_holders(entry) == lease && next == NULL &&
 			dlock_space_queue(entry) == NULL;
-		erased = true;
+		erased++;
 		stopped |= lease->stopped;
 		note_expiry(step, lease);
 		erase_lease(step, lease);
 	}
-	if (!is_last && (erased || lack == DLOCK_LACKS_NOTHING))
+	if (!is_last && (erased > 0 || lack == DLOCK_LACKS_NOTHING))
 		dlock_space_refresh(entry);
-	if (!is_last && erased)
+	if (!is_last && erased > 0)
 		call_after_erasure(entry, stopped, step->now);
 	/* To log can throw, so it comes before a grant: once more. */
 	return (lack == DLOCK_LACKS_NOTHING && step->expired != NULL) ? DLOCK_LACKS_PARTITIONS : lack;
