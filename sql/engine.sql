@@ -468,16 +468,6 @@ GRANT SELECT ON @extschema@.dlock_leases TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_leases
     IS 'the leases of this database that are held, or that keep their lock closed';
 
-CREATE FUNCTION @extschema@.dlock_grant_count(
-    INOUT name pg_catalog.text,
-    OUT grants pg_catalog.int8,
-    OUT since pg_catalog.timestamptz)
-    RETURNS pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_grant_count'
-    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION @extschema@.dlock_grant_count(pg_catalog.text)
-    IS 'how often a lock has been granted, and since when that is counted; NULLs if it is not';
-
 CREATE FUNCTION _dlock.waiter_list(
     OUT name pg_catalog.text,
     OUT owner pg_catalog.text,

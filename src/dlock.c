@@ -41,6 +41,7 @@
 #include "base/compat.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/name.h"
 #include "base/settings.h"
 #include "base/stat.h"
 #include "fence/guard.h"
@@ -49,7 +50,7 @@
 #include "session/session.h"
 #include "session/signal.h"
 #include "space/database.h"
-#include "space/limit.h"
+#include "space/count.h"
 #include "space/memory.h"
 #include "space/space.h"
 #include "store/am.h"
@@ -78,10 +79,10 @@ static const DLockModule modules[] =
 {
 	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},
-	{dlock_queue_request, dlock_queue_startup},
+	{dlock_process_request, dlock_process_startup},
 	{dlock_signal_request, dlock_signal_startup},
 	{dlock_stat_request, dlock_stat_startup},
-	{dlock_limit_request, dlock_limit_startup},
+	{dlock_count_request, dlock_count_startup},
 	{dlock_flush_request, dlock_flush_startup},
 	{dlock_database_request, dlock_database_startup},
 #ifdef DLOCK_FAULTS
@@ -306,6 +307,7 @@ _PG_init(void)
 		return;
 	}
 
+	dlock_name_init();
 	dlock_settings_define();
 	dlock_worker_register();
 

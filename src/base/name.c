@@ -15,14 +15,19 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "common/cryptohash.h"
+#include "common/hashfn.h"
+#include "common/sha2.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "base/compat.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/name.h"
+
+/* Of the hashes; drawn at the start of the server. */
+static uint64 seed = 0;
 
 const DLockNameKind dlock_name_lock = {
 	DLOCK_NAME_MAX,
@@ -211,11 +216,45 @@ dlock_name_of_mode(DLockMode mode)
 	return names[mode];
 }
 
-/* Hash a name or an owner together with the database that it belongs to. */
+/* Draw the seed of the hashes; in the postmaster, from which all processes have it. */
+void
+dlock_name_init(void)
+{
+	if (!pg_strong_random(&seed, sizeof(seed)))
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random bytes for dlock")));
+}
+
+/*
+ * Hash a name or an owner together with the database that it belongs to.  Another start of
+ * the server has other hashes, so nobody can choose names that fall together.
+ */
 uint32
 dlock_name_hash(Oid database, const DLockBytes *bytes)
 {
-	return (uint32) dlock_hash_bytes(database, bytes->data, bytes->len);
+	return (uint32) hash_bytes_extended((const unsigned char *) bytes->data, bytes->len, seed + database);
+}
+
+/*
+ * Hash a name for a lock of the server, which may be prepared, and so outlive a start: the
+ * first bits of its SHA-256.  Nobody can find another name with this hash, although
+ * pg_locks shows it.
+ */
+uint64
+dlock_name_stable_hash(const DLockBytes *bytes)
+{
+	pg_cryptohash_ctx *context = pg_cryptohash_create(PG_SHA256);
+	uint8		digest[PG_SHA256_DIGEST_LENGTH];
+	uint64		hash;
+
+	if (pg_cryptohash_init(context) < 0 ||
+		pg_cryptohash_update(context, (const uint8 *) bytes->data, bytes->len) < 0 ||
+		pg_cryptohash_final(context, digest, sizeof(digest)) < 0)
+		elog(ERROR, "could not compute SHA-256: %s", pg_cryptohash_error(context));
+	pg_cryptohash_free(context);
+	memcpy(&hash, digest, sizeof(hash));
+	return hash;
 }
 
 /* A name as a value of SQL, palloc'd. */

@@ -41,7 +41,9 @@ extern DLockBytes dlock_name_session(void);
 extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);
 extern bool dlock_name_is_below(const DLockBytes *path, const DLockBytes *above);
 extern const char *dlock_name_of_mode(DLockMode mode);
+extern void dlock_name_init(void);
 extern uint32 dlock_name_hash(Oid database, const DLockBytes *bytes);
+extern uint64 dlock_name_stable_hash(const DLockBytes *bytes);
 extern Datum dlock_name_to_text(DLockBytes bytes);
 extern Datum dlock_name_to_jsonb(DLockBytes bytes);
 

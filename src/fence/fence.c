@@ -28,8 +28,8 @@
  *
  *	  The lock's key is a hash of the resource.  Two resources of one hash would
  *	  share the lock, and their transactions would wait for each other.  With 64
- *	  bits that is improbable, and the hash has a secret key, so no client can choose a
- *	  resource to hold up another one (base/hash.c).
+ *	  bits of SHA-256 that is improbable, and nobody can choose a resource to hold up
+ *	  another one.
  *
  *	  A transaction that has passed and does not end keeps all higher tokens
  *	  out, so an error that ends a wait for the lock names the transaction.

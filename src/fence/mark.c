@@ -55,7 +55,6 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/name.h"
 #include "fence/mark.h"
 #include "session/session.h"
@@ -138,17 +137,11 @@ dlock_mark_check_table(Relation rel, const Oid *types, int columns, bool writing
 				 errhint("Undo the ALTER TABLE or CREATE INDEX.")));
 }
 
-static uint64
-hash_resource(const DLockBytes *resource)
-{
-	return dlock_hash_bytes(0, resource->data, resource->len);
-}
-
 /* The heavyweight lock of a resource's fence. */
 void
 dlock_mark_tag(LOCKTAG *tag, const DLockBytes *resource)
 {
-	uint64		hash = hash_resource(resource);
+	uint64		hash = dlock_name_stable_hash(resource);
 
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
 						 DLOCK_LOCK_CLASS_FENCE);
@@ -235,7 +228,7 @@ read_at(Relation rel, ItemPointer place, const DLockBytes *resource, DLockToken 
 DLockToken
 dlock_mark_read(const DLockBytes *resource)
 {
-	ItemPointer place = &places[hash_resource(resource) % PLACES];
+	ItemPointer place = &places[dlock_name_hash(InvalidOid, resource) % PLACES];
 	Relation	rel;
 	DLockToken	token = DLOCK_TOKEN_NONE;
 

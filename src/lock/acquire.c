@@ -39,6 +39,7 @@
 #include "lock/acquire.h"
 #include "lock/queue.h"
 #include "lock/step.h"
+#include "space/count.h"
 #include "space/holder.h"
 #include "space/memory.h"
 #include "space/slot.h"
@@ -89,8 +90,6 @@ typedef struct DLockAcquire
 	DLockStep	step;
 	DLockAcquireItem *items;
 	DLockAcquireItem single;
-	DLockLimitCounter counter;	/* of the role's leases; zero if these are not
-								 * limited */
 	bool		waits;			/* this process is in the queue for it */
 	DLockStepRoom room;			/* that the leases need */
 	DLockAcquireGranted *granted;
@@ -142,7 +141,6 @@ static void
 plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *request)
 {
 	acquire->request = request;
-	acquire->counter = dlock_space_counter(db->shared->oid, request->role);
 	acquire->items = &acquire->single;
 	memset(&acquire->room, 0, sizeof(acquire->room));
 	dlock_step_begin(&acquire->step, db);
@@ -259,7 +257,7 @@ value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 static void
 find_places(DLockAcquire *acquire)
 {
-	DLockSpaceLease *place = dlock_queue_first(MyProcNumber);
+	DLockSpaceLease *place = dlock_process_first(MyProcNumber);
 
 	acquire->waits = place != NULL;
 	for (int i = 0; i < acquire->request->count; i++)
@@ -479,13 +477,15 @@ reenter(DLockAcquire *acquire)
  * Count the leases for their role, if these are limited.  Requests in the queue are counted already.
  */
 static DLockStepLack
-charge(DLockAcquire *acquire)
+reserve_leases(DLockAcquire *acquire)
 {
-	if (acquire->counter == 0 || acquire->waits ||
-		dlock_limit_charge(acquire->counter, acquire->request->count, dlock_settings_max_leases))
+	const DLockAcquireRequest *request = acquire->request;
+
+	if (dlock_settings_max_leases < 0 || acquire->waits ||
+		dlock_count_reserve_leases(acquire->step.db->shared->oid, request->role, request->count,
+								   dlock_settings_max_leases))
 		return DLOCK_LACKS_NOTHING;
-	acquire->step.role = acquire->request->role;
-	acquire->step.counter = acquire->counter;
+	acquire->step.role = request->role;
 	return DLOCK_LACKS_LIMIT;
 }
 
@@ -568,7 +568,7 @@ grant(DLockAcquire *acquire)
 	if (lack == DLOCK_LACKS_NOTHING)
 		lack = dlock_step_tokens(step, request->path ? 1 : request->count, &token);
 	if (lack == DLOCK_LACKS_NOTHING)
-		lack = charge(acquire);
+		lack = reserve_leases(acquire);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 
@@ -595,7 +595,6 @@ grant(DLockAcquire *acquire)
 		if (request->min_hold > 0)
 			lease->min_until = step->now + request->min_hold;
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
-		dlock_partition_count_grant(item->hash, wall);
 		if (!request->path)
 			token++;
 	}
@@ -604,9 +603,9 @@ grant(DLockAcquire *acquire)
 	if (acquire->waits)
 	{
 		dlock_stat_count(DLOCK_STAT_HANDOFF, request->path ? 1 : request->count);
-		dlock_queue_end(MyProcNumber, DLOCK_QUEUE_IDLE);
+		dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 	}
-	dlock_queue_owner_gained(shared->oid, &owner);
+	dlock_process_owner_gained(shared->oid, &owner);
 
 	/*
 	 * There may be somebody who watches, or who must look at the lock
@@ -639,7 +638,7 @@ enqueue(DLockAcquire *acquire)
 		return DLOCK_LACKS_NOTHING;
 	lack = check_memory(acquire);
 	if (lack == DLOCK_LACKS_NOTHING)
-		lack = charge(acquire);
+		lack = reserve_leases(acquire);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 
@@ -652,7 +651,7 @@ enqueue(DLockAcquire *acquire)
 		(void) dlock_space_enqueue(database, item->hash, &value, DLOCK_SPACE_ASKED, &first);
 	}
 	acquire->granted->until =
-		dlock_queue_enter(DLOCK_SPACE_ASKED, database, dlock_queue_owner_hash(&owner),
+		dlock_queue_enter(DLOCK_SPACE_ASKED, database, dlock_process_owner_hash(&owner),
 						  &acquire->step.set, request->count, first,
 						  acquire->step.now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;

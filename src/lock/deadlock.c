@@ -17,27 +17,23 @@
  *	  as said), and this again until no backend is taken away.  The circle is
  *	  looked for among the stuck ones.
  *
- *	  Which backends look, and when, is argued in src/README ("Deadlocks"): one
- *	  whose owner holds something, or to which something is bound, after
- *	  deadlock_timeout, and again when that owner has got more.
+ *	  Which backends check, and when, and why that is enough, is argued in src/README
+ *	  ("Deadlocks").
  *
- *	  How they look.  First a copy of all that can be reached from this
- *	  backend is made, with the partitions of one waiting backend locked in
- *	  shared mode at a time.  The copy is no snapshot, but the edges of a
- *	  deadlock do not go away, so a copy that is made after the last of them
- *	  appeared has them all.  The search runs on the copy without locks.  If it
- *	  finds a circle, the partitions of all stuck backends are locked
- *	  exclusively, the copy is made anew from these partitions alone, and the
- *	  search is repeated: what it finds then is true.  This backend leaves the
- *	  queue before it gives up the locks, so no other backend of the circle
- *	  finds it, too.
+ *	  A check copies all that can be reached from this backend, with the partitions of
+ *	  one waiting backend at a time locked in shared mode, and searches the copy without
+ *	  locks.  The copy is no snapshot.  But the edges of a deadlock stay, so one that is
+ *	  made after the last of them appeared has them all; and if it has a circle, the
+ *	  partitions of all stuck backends are locked exclusively, and copy and search are
+ *	  repeated in these alone: what is found then is true.  This backend leaves its queues
+ *	  before it unlocks, so no other backend of the circle finds it, too.
  *
- *	  A request for several locks holds nothing while it waits.  If a circle
- *	  is closed only by its place in a queue, there is a way out: the request
- *	  goes to the end of all its queues.  So do all of a crowd at a time, and
- *	  the search begins again without locks: partitions are locked exclusively
- *	  for one copy and one search.  Both take time linear in the requests; the search
- *	  takes more if many convert leases on one lock, or if chains of waits cross.
+ *	  Each lock is copied once, and each place in a queue and each lease is visited once
+ *	  for each mode, so a copy takes time linear in the requests.  So does the search, but
+ *	  for many conversions on one lock, and for chains of waits that cross.
+ *
+ *	  A request for several locks holds nothing while it waits.  If only its place closes
+ *	  a circle, it goes to the end of all its queues, and the check begins again.
  *
  * IDENTIFICATION
  *	  src/lock/deadlock.c
@@ -55,17 +51,368 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/deadlock.h"
-#include "lock/graph.h"
 #include "lock/queue.h"
 #include "space/holder.h"
 
-#define NONE	DLOCK_GRAPH_NONE
+#define NONE	(-1)
+#define BOUND	(-2)			/* see next_stuck() */
+
+#define LEAST_ROOM	4			/* of an array that grows; a power of two */
+#define BUCKETS		16384		/* by hash: of locks, and of processes */
+
+/* A request in the queue of a lock, copied. */
+typedef struct DLockDeadlockItem
+{
+	int			process;
+	DLockMode	mode;
+	DLockToken	converted;		/* of a conversion: the token of its lease */
+} DLockDeadlockItem;
+
+/* A live lease whose owner may be waiting, copied. */
+typedef struct DLockDeadlockHolder
+{
+	DLockOwner	owner;
+	int			candidate;		/* first process that may wait for this owner;
+								 * or NONE */
+	int			process;		/* that it is bound to; or NONE */
+	DLockMode	mode;
+	DLockToken	token;
+} DLockDeadlockHolder;
+
+/* A lock that a backend of interest waits for, copied. */
+typedef struct DLockDeadlockLock
+{
+	uint32		hash;
+	DLockBytes	name;
+	int			next;			/* copied with the same hash bucket, or NONE */
+	int			nitems;
+	DLockDeadlockItem *items;	/* in the order of the queue */
+	int			nholders;
+	DLockDeadlockHolder *holders;
+	bool		has_free_permit;	/* that nobody has, or whose holder goes
+									 * on */
+	uint32		reached;		/* modes whose blockers among the holders were
+								 * visited, in the copy and then in the search */
+	int			reached_items[DLOCK_MODES]; /* and how far those in the queue */
+	uint32		marked_modes;	/* of the leases of the waiter that is marked */
+	int			marked_item;	/* and its place in the queue; or the end */
+} DLockDeadlockLock;
+
+/* A place in a queue. */
+typedef struct DLockDeadlockPlace
+{
+	int			lock;			/* index of the lock, and of the item there */
+	int			item;
+	struct DLockDeadlockPlace *next;	/* of the same process */
+} DLockDeadlockPlace;
+
+/* How the search got to a waiter: from which one, and what is in the way of that. */
+typedef struct DLockDeadlockEdge
+{
+	int			from;
+	const DLockDeadlockPlace *at;
+	DLockOwner	blocker;
+	bool		is_place;		/* a request in front of it, and not a lease */
+} DLockDeadlockEdge;
+
+/* A backend that waits, and that this one waits for at some remove. */
+typedef struct DLockDeadlockWaiter
+{
+	int			process;
+	DLockPartitionSet set;
+	DLockOwner	owner;
+	bool		stuck;
+	bool		blocked;		/* by stuck ones, in the pass at hand */
+	bool		found;
+	DLockDeadlockEdge edge;
+	int			next;			/* in the circle */
+} DLockDeadlockWaiter;
+
+/*
+ * A copy of who waits for whom in a database, as far as it can be reached from one
+ * backend, with room for a search in it.
+ */
+typedef struct DLockDeadlockGraph
+{
+	MemoryContext context;		/* of the copy, which has all of it */
+	Oid			database;
+	int			me;
+	DLockTime	now;
+	const DLockPartitionSet *locked;	/* exclusively; NULL in the first copy */
+	int		   *candidates;		/* by hash of the owner: the first process of
+								 * all that wait in the database, or NONE */
+	int		   *next_candidate; /* by process: the next with this hash */
+	int		   *waiter_of;		/* by process: index of the waiter, or NONE */
+	int			nwaiters;
+	DLockDeadlockWaiter *waiters;	/* the first is me */
+	DLockDeadlockPlace **places;	/* by process, in copied locks; perhaps
+									 * also of an earlier request, until all
+									 * are locked */
+	int			nlocks;
+	DLockDeadlockLock *locks;
+	int		   *buckets;		/* by hash: index of a lock, or NONE */
+	int			nreached;
+	int		   *reached;		/* processes, in the copy; then waiters */
+	bool	   *is_reached;		/* by process, in the copy */
+} DLockDeadlockGraph;
+
+/* ---- the copy ---- */
+
+/* See to it that an array has room for one more than it has. */
+static void *
+grow(void *array, int count, Size size)
+{
+	if (count == 0)
+		return palloc(LEAST_ROOM * size);
+	if (count < LEAST_ROOM || (count & (count - 1)) != 0)
+		return array;
+	return repalloc_huge(array, 2 * count * size);
+}
+
+/* The first process that waits, from this one on, whose owner has a hash; or NONE. */
+static int
+find_candidate(const DLockDeadlockGraph *graph, int process, uint32 hash)
+{
+	while (process != NONE && dlock_process_at(process)->owner != hash)
+		process = graph->next_candidate[process];
+	return process;
+}
+
+/* Begin a copy with all that wait in the database. */
+static void
+begin_copy(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
+{
+	int			processes = MaxBackends;
+
+	Assert(CurrentMemoryContext == graph->context);
+	MemoryContextReset(graph->context);
+	graph->locked = locked;
+	graph->now = dlock_clock_now();
+	graph->candidates = palloc(BUCKETS * sizeof(int));
+	graph->next_candidate = palloc(processes * sizeof(int));
+	graph->waiter_of = palloc(processes * sizeof(int));
+	graph->waiters = palloc(processes * sizeof(DLockDeadlockWaiter));
+	graph->reached = palloc((processes + 1) * sizeof(int)); /* me twice */
+	graph->is_reached = palloc0(processes * sizeof(bool));
+	graph->places = palloc0(processes * sizeof(DLockDeadlockPlace *));
+	graph->buckets = palloc(BUCKETS * sizeof(int));
+	memset(graph->buckets, 0xFF, BUCKETS * sizeof(int));	/* NONE */
+	memset(graph->candidates, 0xFF, BUCKETS * sizeof(int));
+	graph->nwaiters = graph->nlocks = graph->nreached = 0;
+
+	for (int process = 0; process < processes; process++)
+	{
+		int		   *first = &graph->candidates[dlock_process_at(process)->owner % BUCKETS];
+
+		graph->waiter_of[process] = NONE;
+		if (!dlock_process_is_for_lock(process, graph->database))
+			continue;
+		graph->next_candidate[process] = *first;
+		*first = process;
+	}
+}
+
+/* A process is to be visited, unless it was, or will be. */
+static void
+reach(DLockDeadlockGraph *graph, int process)
+{
+	if (graph->is_reached[process])
+		return;
+	graph->is_reached[process] = true;
+	graph->reached[graph->nreached++] = process;
+}
+
+/* Copy the queue of the next lock. */
+static void
+fill_queue(DLockDeadlockGraph *graph, DLockDeadlockLock *lock, DLockSpaceEntry *entry)
+{
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		DLockDeadlockPlace *place;
+
+		if (!dlock_holder_is_waiting(entry, request, graph->now))
+			continue;
+		place = palloc(sizeof(DLockDeadlockPlace));
+		place->lock = graph->nlocks;
+		place->item = lock->nitems;
+		place->next = graph->places[request->process];
+		graph->places[request->process] = place;
+		lock->items = grow(lock->items, lock->nitems, sizeof(DLockDeadlockItem));
+		lock->items[lock->nitems++] = (DLockDeadlockItem)
+		{
+			.process = request->process,
+				.mode = (DLockMode) request->mode,
+				.converted = (request->kind == DLOCK_SPACE_CONVERT) ? request->token : DLOCK_TOKEN_NONE
+		};
+	}
+}
+
+/* Copy those of the holders of a lock that may be waiting. */
+static void
+fill_holders(DLockDeadlockGraph *graph, DLockDeadlockLock *lock, DLockSpaceEntry *entry)
+{
+	const DLockSpaceLease *intent = NULL;	/* that was copied last */
+	uint32		taken = 0;
+
+	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
+		 lease = dlock_space_next(lease))
+	{
+		char		buffer[DLOCK_OWNER_MAX];
+		DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
+		uint32		hash;
+		int			candidate;
+
+		if (dlock_holder_blocks_until(lease) <= graph->now)
+			continue;
+
+		/*
+		 * An owner may have an intent for each of a million paths: one is
+		 * enough.
+		 */
+		if (intent != NULL && lease->part == DLOCK_PART_INTENT && lease->mode == intent->mode &&
+			lease->process == intent->process && dlock_space_is_owned(intent, &owner))
+			continue;
+		taken += (lease->mode == DLOCK_MODE_PERMIT);
+		hash = dlock_process_owner_hash(&owner);
+		candidate = find_candidate(graph, graph->candidates[hash % BUCKETS], hash);
+
+		/* What is only closed opens by itself. */
+		if (!dlock_rule_is_live(lease->deadline, graph->now) ||
+			(candidate == NONE &&
+			 (lease->process == NONE ||
+			  !dlock_process_is_for_lock(lease->process, graph->database))))
+		{
+			lock->has_free_permit |= (lease->mode == DLOCK_MODE_PERMIT);
+			continue;
+		}
+		if (lease->part == DLOCK_PART_INTENT)
+			intent = lease;
+		lock->holders = grow(lock->holders, lock->nholders, sizeof(DLockDeadlockHolder));
+		lock->holders[lock->nholders++] = (DLockDeadlockHolder)
+		{
+			dlock_space_copy_owner(lease), candidate, lease->process, (DLockMode) lease->mode, lease->token
+		};
+	}
+	/* One that nobody has is for a request that has been called. */
+	lock->has_free_permit |= taken < entry->permits;
+}
+
+/* Copy a lock, unless that was done. */
+static void
+copy_lock(DLockDeadlockGraph *graph, DLockSpaceEntry *entry)
+{
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	name = dlock_space_entry_name(entry, buffer);
+	int		   *bucket = &graph->buckets[entry->hash % BUCKETS];
+	DLockDeadlockLock *lock;
+
+	for (int i = *bucket; i != NONE; i = graph->locks[i].next)
+	{
+		DLOCK_FAULT("deadlock_compare");
+		if (graph->locks[i].hash == entry->hash &&
+			dlock_name_equal(&graph->locks[i].name, &name))
+			return;
+	}
+	graph->locks = grow(graph->locks, graph->nlocks, sizeof(DLockDeadlockLock));
+	lock = &graph->locks[graph->nlocks];
+	memset(lock, 0, sizeof(*lock));
+	lock->hash = entry->hash;
+	lock->name = dlock_name_copy(name);
+	lock->next = *bucket;
+	fill_queue(graph, lock, entry);
+	fill_holders(graph, lock, entry);
+	*bucket = graph->nlocks++;
+}
+
+/* Copy what a process waits for, unless it only watches; its partitions are locked. */
+static void
+copy_waiter(DLockDeadlockGraph *graph, int process, const DLockPartitionSet *set)
+{
+	DLockSpaceLease *request = dlock_process_first(process);
+
+	if (request->kind == DLOCK_SPACE_WATCH)
+		return;
+	graph->waiters[graph->nwaiters] = (DLockDeadlockWaiter)
+	{
+		.process = process,.set = *set,.owner = dlock_space_copy_owner(request),.stuck = true
+	};
+	for (; request != NULL; request = dlock_space_request_next(request))
+		copy_lock(graph, dlock_space_entry_of(request));
+	graph->waiter_of[process] = graph->nwaiters++;
+}
+
+/* Reach all that may be in the way of a request. */
+static void
+reach_blockers(DLockDeadlockGraph *graph, const DLockDeadlockPlace *place)
+{
+	DLockDeadlockLock *lock = &graph->locks[place->lock];
+	DLockMode	mode = lock->items[place->item].mode;
+	int		   *done = &lock->reached_items[mode];
+
+	for (; *done < place->item; (*done)++)
+	{
+		if (dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lock->items[*done].mode)))
+			reach(graph, lock->items[*done].process);
+	}
+	if (lock->reached & DLOCK_RULE_BIT(mode))
+		return;
+	lock->reached |= DLOCK_RULE_BIT(mode);
+	for (int i = 0; i < lock->nholders; i++)
+	{
+		const DLockDeadlockHolder *holder = &lock->holders[i];
+
+		if (!dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(holder->mode)))
+			continue;
+		if (holder->process != NONE)
+			reach(graph, holder->process);
+		for (int c = holder->candidate; c != NONE; c = graph->next_candidate[c])
+			reach(graph, c);
+	}
+}
+
+/* Copy what a process waits for, with its partitions locked for that. */
+static void
+visit(DLockDeadlockGraph *graph, int process)
+{
+	DLockPartitionSet set;
+
+	if (graph->locked == NULL)
+		CHECK_FOR_INTERRUPTS();
+	if (graph->locked != NULL ?
+		!dlock_process_is_within(process, graph->database, graph->locked, &set) :
+		!dlock_process_lock(process, graph->database, LW_SHARED, &set))
+		return;
+	copy_waiter(graph, process, &set);
+	if (graph->locked == NULL)
+		dlock_partition_unlock_set(&set);
+	if (graph->waiter_of[process] == NONE)
+		return;
+	for (DLockDeadlockPlace *place = graph->places[process]; place != NULL; place = place->next)
+		reach_blockers(graph, place);
+}
+
+/*
+ * Copy all that can be reached from the backend "me"; false if it does not wait.  "locked" are
+ * the partitions that the caller has locked exclusively: what waits for others, too, is left
+ * out.  If it is NULL, reacts to interrupts.
+ */
+static bool
+copy_graph(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
+{
+	DLOCK_FAULT("deadlock_copy");
+	begin_copy(graph, locked);
+	reach(graph, graph->me);
+	for (int i = 0; i < graph->nreached; i++)
+		visit(graph, graph->reached[i]);
+	return graph->waiter_of[graph->me] == 0;
+}
 
 /* ---- who is stuck ---- */
 
 /* The waiter that a process is; NULL if it is none, was not reached, or goes on. */
-static DLockGraphWaiter *
-stuck_waiter(DLockGraph *graph, int process)
+static DLockDeadlockWaiter *
+stuck_waiter(DLockDeadlockGraph *graph, int process)
 {
 	int			index = (process != NONE) ? graph->waiter_of[process] : NONE;
 
@@ -73,30 +420,23 @@ stuck_waiter(DLockGraph *graph, int process)
 }
 
 /*
- * A stuck waiter that a lease waits for to be released: the backend that the lease is
- * bound to, if "i" is NONE, or else the i-th candidate, if its owner waits by that
- * one; NULL if not.
+ * The next stuck waiter without which a lease is not released, or NULL: the backend that it
+ * is bound to, and those by which its owner waits.  "at" is BOUND at first.
  */
-static DLockGraphWaiter *
-stuck_of_holder(DLockGraph *graph, const DLockGraphHolder *holder, int i)
+static DLockDeadlockWaiter *
+next_stuck(DLockDeadlockGraph *graph, const DLockDeadlockHolder *holder, int *at)
 {
-	DLockGraphWaiter *waiter;
-
-	if (i == NONE)
-		return stuck_waiter(graph, holder->process);
-	waiter = stuck_waiter(graph, graph->candidates[holder->first + i].process);
-	return (waiter != NULL && dlock_name_is_owner(&waiter->owner, &holder->owner)) ? waiter : NULL;
-}
-
-static bool
-is_holder_stuck(DLockGraph *graph, const DLockGraphHolder *holder)
-{
-	for (int i = NONE; i < holder->ncandidates; i++)
+	while (*at != NONE)
 	{
-		if (stuck_of_holder(graph, holder, i) != NULL)
-			return true;
+		int			process = (*at == BOUND) ? holder->process : *at;
+		DLockDeadlockWaiter *waiter = stuck_waiter(graph, process);
+
+		*at = (*at == BOUND) ? holder->candidate : graph->next_candidate[*at];
+		if (waiter != NULL && (process == holder->process ||
+							   dlock_name_is_owner(&waiter->owner, &holder->owner)))
+			return waiter;
 	}
-	return false;
+	return NULL;
 }
 
 /*
@@ -105,7 +445,7 @@ is_holder_stuck(DLockGraph *graph, const DLockGraphHolder *holder)
  * those behind it in the same pass.
  */
 static bool
-pass_lock(DLockGraph *graph, DLockGraphLock *lock)
+pass_lock(DLockDeadlockGraph *graph, DLockDeadlockLock *lock)
 {
 	uint32		ahead = 0;
 	uint32		held = 0;
@@ -117,8 +457,9 @@ pass_lock(DLockGraph *graph, DLockGraphLock *lock)
 	for (int i = 0; i < lock->nholders; i++)
 	{
 		DLockMode	mode = lock->holders[i].mode;
+		int			at = BOUND;
 
-		if (!is_holder_stuck(graph, &lock->holders[i]))
+		if (next_stuck(graph, &lock->holders[i], &at) == NULL)
 		{
 			has_free_permit |= (mode == DLOCK_MODE_PERMIT);
 			continue;
@@ -131,8 +472,8 @@ pass_lock(DLockGraph *graph, DLockGraphLock *lock)
 
 	for (int i = 0; i < lock->nitems; i++)
 	{
-		DLockGraphItem *item = &lock->items[i];
-		DLockGraphWaiter *waiter = stuck_waiter(graph, item->process);
+		DLockDeadlockItem *item = &lock->items[i];
+		DLockDeadlockWaiter *waiter = stuck_waiter(graph, item->process);
 		uint32		others = held;
 
 		if (waiter == NULL)
@@ -161,7 +502,7 @@ pass_lock(DLockGraph *graph, DLockGraphLock *lock)
  * waits for, so a chain to one that goes on takes one pass, backwards.
  */
 static void
-find_stuck(DLockGraph *graph)
+find_stuck(DLockDeadlockGraph *graph)
 {
 	bool		changed;
 
@@ -189,75 +530,48 @@ find_stuck(DLockGraph *graph)
 
 /* The search gets by an edge to a waiter. */
 static void
-step_to(DLockGraph *graph, const DLockGraphEdge *edge, DLockGraphWaiter *to)
+step_to(DLockDeadlockGraph *graph, const DLockDeadlockEdge *edge, DLockDeadlockWaiter *to)
 {
 	if (to == NULL || to->found)
 		return;
 	to->found = true;
 	to->edge = *edge;
-	graph->found[graph->nfound++] = (int) (to - graph->waiters);
+	graph->reached[graph->nreached++] = (int) (to - graph->waiters);
 }
 
-/* Step to the holders that are in the way of a waiter at a place. */
+/* Step to the holders and the requests in front that block a waiter at a place. */
 static void
-step_to_holders(DLockGraph *graph, DLockGraphEdge edge)
+step_from_place(DLockDeadlockGraph *graph, DLockDeadlockEdge edge)
 {
-	DLockGraphLock *lock = &graph->locks[edge.at->lock];
-	DLockGraphItem *item = &lock->items[edge.at->item];
+	DLockDeadlockLock *lock = &graph->locks[edge.at->lock];
+	DLockDeadlockItem *item = &lock->items[edge.at->item];
+	bool		skips = (lock->reached & DLOCK_RULE_BIT(item->mode)) != 0;
 
-	if (lock->reached & DLOCK_RULE_BIT(item->mode))
-		return;
-
-	/*
-	 * A conversion skips its own lease, so others in this mode must look
-	 * again.
-	 */
+	/* A conversion skips its own lease, so others in this mode step again. */
 	if (item->converted == DLOCK_TOKEN_NONE)
 		lock->reached |= DLOCK_RULE_BIT(item->mode);
-	for (int i = 0; i < lock->nholders; i++)
+	for (int i = 0; i < lock->nholders && !skips; i++)
 	{
-		DLockGraphHolder *holder = &lock->holders[i];
+		DLockDeadlockHolder *holder = &lock->holders[i];
 
 		DLOCK_FAULT("deadlock_compare");
 		if (!dlock_rule_waits_behind(item->mode, DLOCK_RULE_BIT(holder->mode)) || holder->token == item->converted)
 			continue;
 		edge.blocker = holder->owner;
-		for (int c = NONE; c < holder->ncandidates; c++)
-			step_to(graph, &edge, stuck_of_holder(graph, holder, c));
+		for (int at = BOUND; at != NONE;)
+			step_to(graph, &edge, next_stuck(graph, holder, &at));
 	}
-}
-
-/* Step to the requests in front of a waiter at a place that are in its way. */
-static void
-step_to_items(DLockGraph *graph, DLockGraphEdge edge)
-{
-	DLockGraphLock *lock = &graph->locks[edge.at->lock];
-	DLockMode	mode = lock->items[edge.at->item].mode;
 
 	edge.is_place = true;
-	for (int *i = &lock->reached_items[mode]; *i < edge.at->item; (*i)++)
+	for (int *i = &lock->reached_items[item->mode]; *i < edge.at->item; (*i)++)
 	{
-		DLockGraphWaiter *waiter = stuck_waiter(graph, lock->items[*i].process);
+		DLockDeadlockWaiter *waiter = stuck_waiter(graph, lock->items[*i].process);
 
 		DLOCK_FAULT("deadlock_compare");
-		if (waiter == NULL || !dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lock->items[*i].mode)))
+		if (waiter == NULL || !dlock_rule_waits_behind(item->mode, DLOCK_RULE_BIT(lock->items[*i].mode)))
 			continue;
 		edge.blocker = waiter->owner;
 		step_to(graph, &edge, waiter);
-	}
-}
-
-/* Step to all that are in the way of a waiter, and that were not stepped to yet. */
-static void
-step_from(DLockGraph *graph, int from)
-{
-	for (DLockGraphPlace *place = graph->places[graph->waiters[from].process];
-		 place != NULL; place = place->next)
-	{
-		DLockGraphEdge edge = {.from = from,.at = place};
-
-		step_to_holders(graph, edge);
-		step_to_items(graph, edge);
 	}
 }
 
@@ -266,10 +580,9 @@ step_from(DLockGraph *graph, int from)
  * there is none.
  */
 static bool
-find_circle(DLockGraph *graph)
+find_circle(DLockDeadlockGraph *graph)
 {
-	DLockGraphWaiter *mine = &graph->waiters[0];
-	int			length;
+	DLockDeadlockWaiter *mine = &graph->waiters[0];
 	int			to = 0;
 
 	find_stuck(graph);
@@ -281,24 +594,27 @@ find_circle(DLockGraph *graph)
 		graph->locks[i].reached = 0;
 		memset(graph->locks[i].reached_items, 0, sizeof(graph->locks[i].reached_items));
 	}
-	graph->found[graph->nfound++] = 0;
-	for (int i = 0; i < graph->nfound && !mine->found; i++)
-		step_from(graph, graph->found[i]);
+	graph->nreached = 0;
+	graph->reached[graph->nreached++] = 0;
+	for (int i = 0; i < graph->nreached && !mine->found; i++)
+	{
+		for (DLockDeadlockPlace *place = graph->places[graph->waiters[graph->reached[i]].process];
+			 place != NULL; place = place->next)
+		{
+			DLockDeadlockEdge edge = {.from = graph->reached[i],.at = place};
+
+			step_from_place(graph, edge);
+		}
+	}
 	if (!mine->found)
 		return false;
 
-	graph->length = 0;
 	do
 	{
-		graph->length++;
-		to = graph->waiters[to].edge.from;
-	} while (to != 0);
-	graph->circle = palloc(graph->length * sizeof(int));
-	length = graph->length;
-	do
-	{
-		graph->circle[--length] = to;
-		to = graph->waiters[to].edge.from;
+		int			from = graph->waiters[to].edge.from;
+
+		graph->waiters[from].next = to;
+		to = from;
 	} while (to != 0);
 	return true;
 }
@@ -307,41 +623,39 @@ find_circle(DLockGraph *graph)
 static bool
 is_unit(int process)
 {
-	const DLockQueueShared *wait = dlock_queue_place(process);
-
-	return wait->count > 1 && wait->kind != DLOCK_SPACE_CONVERT;
+	return dlock_process_at(process)->count > 1 && dlock_process_at(process)->kind != DLOCK_SPACE_CONVERT;
 }
 
 /* Mark on each lock how a stuck waiter is in the way of others. */
 static void
-mark(DLockGraph *graph, DLockGraphWaiter *blocker)
+mark(DLockDeadlockGraph *graph, DLockDeadlockWaiter *blocker)
 {
 	for (int i = 0; i < graph->nlocks; i++)
 	{
-		DLockGraphLock *lock = &graph->locks[i];
+		DLockDeadlockLock *lock = &graph->locks[i];
 
 		lock->marked_modes = 0;
 		lock->marked_item = lock->nitems;
 		for (int h = 0; h < lock->nholders; h++)
 		{
-			for (int c = NONE; c < lock->holders[h].ncandidates; c++)
+			for (int at = BOUND; at != NONE;)
 			{
-				if (stuck_of_holder(graph, &lock->holders[h], c) == blocker)
+				if (next_stuck(graph, &lock->holders[h], &at) == blocker)
 					lock->marked_modes |= DLOCK_RULE_BIT(lock->holders[h].mode);
 			}
 		}
 	}
-	for (DLockGraphPlace *place = graph->places[blocker->process]; place != NULL; place = place->next)
+	for (DLockDeadlockPlace *place = graph->places[blocker->process]; place != NULL; place = place->next)
 		graph->locks[place->lock].marked_item = place->item;
 }
 
 /* Does a process, which converts nothing, wait for the waiter that is marked? */
 static bool
-is_behind_marked(DLockGraph *graph, int process)
+is_behind_marked(DLockDeadlockGraph *graph, int process)
 {
-	for (DLockGraphPlace *place = graph->places[process]; place != NULL; place = place->next)
+	for (DLockDeadlockPlace *place = graph->places[process]; place != NULL; place = place->next)
 	{
-		DLockGraphLock *lock = &graph->locks[place->lock];
+		DLockDeadlockLock *lock = &graph->locks[place->lock];
 		DLockMode	mode = lock->items[place->item].mode;
 
 		DLOCK_FAULT("deadlock_compare");
@@ -353,34 +667,6 @@ is_behind_marked(DLockGraph *graph, int process)
 	return false;
 }
 
-/* Move requests for several locks, of these processes, to the end of their queues. */
-static void
-requeue(const int *processes, int count, DLockTime now)
-{
-	for (int i = 0; i < count; i++)
-	{
-		for (DLockSpaceLease *request = dlock_queue_first(processes[i]);
-			 request != NULL; request = dlock_space_request_next(request))
-		{
-			/* At the end it stands already, and is in nobody's way. */
-			if (dlock_space_next(request) == NULL)
-				continue;
-			request->bound_mono = 0;
-			dlock_space_requeue(dlock_space_entry_of(request), request);
-		}
-	}
-	for (int i = 0; i < count; i++)
-	{
-		for (DLockSpaceLease *request = dlock_queue_first(processes[i]);
-			 request != NULL; request = dlock_space_request_next(request))
-		{
-			/* If it is the first still, there is nobody that it made way for. */
-			if (dlock_space_queue(dlock_space_entry_of(request)) != request)
-				dlock_queue_call_again(dlock_space_entry_of(request), now);
-		}
-	}
-}
-
 /*
  * If a request for several locks is in the circle only by its place in a
  * queue, move it to the end of its queues; false if there is none.  With it go
@@ -388,24 +674,25 @@ requeue(const int *processes, int count, DLockTime now)
  * one in their way (src/README, "Deadlocks").
  */
 static bool
-requeue_units(DLockGraph *graph)
+requeue_units(DLockDeadlockGraph *graph)
 {
 	int		   *units = palloc(MaxBackends * sizeof(int));
 	int			count = 0;
+	int			i = 0;
 
-	for (int i = 0; i < graph->length && count == 0; i++)
+	do
 	{
-		DLockGraphWaiter *first = &graph->waiters[graph->circle[i]];
-		const DLockGraphPlace *at = first->edge.at;
-		DLockGraphItem *items = graph->locks[at->lock].items;
-		DLockGraphWaiter *next = &graph->waiters[graph->circle[(i + 1) % graph->length]];
+		DLockDeadlockWaiter *first = &graph->waiters[i = graph->waiters[i].next];
+		const DLockDeadlockPlace *at = first->edge.at;
+		DLockDeadlockItem *items = graph->locks[at->lock].items;
+		DLockDeadlockWaiter *next = &graph->waiters[first->next];
 
 		if (!first->edge.is_place || !is_unit(first->process))
 			continue;
 		mark(graph, next);
 		for (int ahead = 0; ahead < at->item; ahead++)
 		{
-			DLockGraphWaiter *unit = stuck_waiter(graph, items[ahead].process);
+			DLockDeadlockWaiter *unit = stuck_waiter(graph, items[ahead].process);
 
 			if (unit != NULL && unit != next && is_unit(unit->process) &&
 				dlock_rule_waits_behind(items[at->item].mode, DLOCK_RULE_BIT(items[ahead].mode)) &&
@@ -413,46 +700,33 @@ requeue_units(DLockGraph *graph)
 				units[count++] = unit->process;
 		}
 		Assert(count > 0);
-	}
-	requeue(units, count, graph->now);
+	} while (i != 0 && count == 0);
+	dlock_queue_move_last(units, count, graph->now);
 	return count > 0;
 }
 
 /* The circle in words, a line for each edge. */
 static char *
-describe_circle(const DLockGraph *graph, MemoryContext context)
+describe_circle(const DLockDeadlockGraph *graph, MemoryContext context)
 {
 	StringInfoData text;
 	MemoryContext old = MemoryContextSwitchTo(context);
+	int			i = 0;
 
 	initStringInfo(&text);
-	for (int i = 0; i < graph->length; i++)
+	do
 	{
-		DLockGraphEdge *edge = &graph->waiters[graph->circle[i]].edge;
+		DLockDeadlockEdge *edge = &graph->waiters[i = graph->waiters[i].next].edge;
 		DLockBytes	waiter = graph->waiters[edge->from].owner.name;
-		DLockGraphLock *lock = &graph->locks[edge->at->lock];
+		DLockDeadlockLock *lock = &graph->locks[edge->at->lock];
 
 		appendStringInfo(&text, "%sOwner \"%.*s\" waits for %s on lock \"%.*s\" behind owner \"%.*s\".",
-						 (i > 0) ? "\n" : "", waiter.len, waiter.data,
+						 (text.len > 0) ? "\n" : "", waiter.len, waiter.data,
 						 dlock_name_of_mode(lock->items[edge->at->item].mode), lock->name.len, lock->name.data,
 						 edge->blocker.name.len, edge->blocker.name.data);
-	}
+	} while (i != 0);
 	MemoryContextSwitchTo(old);
 	return text.data;
-}
-
-/* The partitions of all stuck waiters. */
-static DLockPartitionSet
-stuck_set(const DLockGraph *graph)
-{
-	DLockPartitionSet set = {{0}};
-
-	for (int i = 0; i < graph->nwaiters; i++)
-	{
-		if (graph->waiters[i].stuck)
-			dlock_partition_set_join(&set, &graph->waiters[i].set);
-	}
-	return set;
 }
 
 /*
@@ -462,14 +736,19 @@ stuck_set(const DLockGraph *graph)
  * queue, and describe the circle, in "context".
  */
 static bool
-resolve(DLockGraph *graph, bool may_move, MemoryContext context, char **text)
+resolve(DLockDeadlockGraph *graph, bool may_move, MemoryContext context, char **text)
 {
-	DLockPartitionSet set = stuck_set(graph);
+	DLockPartitionSet set = {{0}};
 	bool		moved = false;
 
+	for (int i = 0; i < graph->nwaiters; i++)
+	{
+		if (graph->waiters[i].stuck)
+			dlock_partition_set_join(&set, &graph->waiters[i].set);
+	}
 	DLOCK_FAULT("deadlock_found");
 	dlock_partition_lock_set(&set, LW_EXCLUSIVE);
-	if (dlock_graph_copy(graph, &set) && find_circle(graph))
+	if (copy_graph(graph, &set) && find_circle(graph))
 	{
 		moved = may_move && requeue_units(graph);
 		if (!moved)
@@ -483,24 +762,6 @@ resolve(DLockGraph *graph, bool may_move, MemoryContext context, char **text)
 }
 
 /*
- * Does the owner for which this backend waits hold a live lease, or has this
- * backend one that is bound to it?
- */
-static bool
-holds_something(DLockGraph *graph, bool is_bound)
-{
-	DLockPartitionSet set;
-	DLockOwner	owner;
-
-	if (!dlock_queue_lock(graph->me, graph->database, LW_SHARED, &set))
-		return false;
-	dlock_queue_listen();
-	owner = dlock_space_copy_owner(dlock_queue_first(graph->me));
-	dlock_partition_unlock_set(&set);
-	return is_bound || dlock_holder_is_live(graph->database, &owner, dlock_clock_now());
-}
-
-/*
  * Look for a deadlock that this backend is part of.  If there is one, the
  * backend leaves the queue, and the result describes the circle; else NULL.
  * "is_bound" says that leases are bound to this backend.
@@ -511,17 +772,28 @@ holds_something(DLockGraph *graph, bool is_bound)
 char *
 dlock_deadlock_check(DLockDatabase *db, bool is_bound)
 {
-	DLockGraph	graph = {.database = db->shared->oid,.me = MyProcNumber};
+	DLockDeadlockGraph graph = {.database = db->shared->oid,.me = MyProcNumber};
 	MemoryContext old = CurrentMemoryContext;
 	char	   *text = NULL;
 	int			attempts = MaxBackends;
-	bool		looks;
+	DLockPartitionSet set;
+	DLockOwner	owner;
+	bool		goes_on;
 
 	graph.context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(graph.context);
-	looks = holds_something(&graph, is_bound);
-	while (looks && dlock_graph_copy(&graph, NULL) && find_circle(&graph))
-		looks = resolve(&graph, attempts-- > 0, old, &text);
+	goes_on = dlock_process_lock(graph.me, graph.database, LW_SHARED, &set);
+	if (goes_on)
+	{
+		dlock_process_listen();
+		owner = dlock_space_copy_owner(dlock_process_first(graph.me));
+		dlock_partition_unlock_set(&set);
+
+		/* Who holds nothing is in no circle. */
+		goes_on = is_bound || dlock_holder_is_live(graph.database, &owner, dlock_clock_now());
+	}
+	while (goes_on && copy_graph(&graph, NULL) && find_circle(&graph))
+		goes_on = resolve(&graph, attempts-- > 0, old, &text);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(graph.context);
 	return text;

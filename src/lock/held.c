@@ -402,7 +402,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 		return DLOCK_LACKS_ROOM;
 	}
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
-	(void) dlock_queue_enter(DLOCK_SPACE_CONVERT, entry->database, dlock_queue_owner_hash(&owner),
+	(void) dlock_queue_enter(DLOCK_SPACE_CONVERT, entry->database, dlock_process_owner_hash(&owner),
 							 &step->set, 1, place, step->now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
@@ -413,7 +413,7 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 {
 	DLockSpaceLease *lease = convert->found.lease;
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
-	DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
+	DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 	DLockMode	before = (DLockMode) lease->mode;
 	DLockTime	vouched_until = dlock_holder_vouched_until(lease);
 	char		buffer[DLOCK_OWNER_MAX];
@@ -444,11 +444,11 @@ convert_found(DLockStep *step, DLockHeldConversion *convert)
 	if (request != NULL)
 	{
 		dlock_space_remove(entry, request);
-		dlock_queue_end(MyProcNumber, DLOCK_QUEUE_IDLE);
+		dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 	}
 	dlock_stat_count(DLOCK_STAT_CONVERSION, 1);
 	owner = dlock_space_lease_owner(lease, buffer);
-	dlock_queue_owner_gained(step->db->shared->oid, &owner);
+	dlock_process_owner_gained(step->db->shared->oid, &owner);
 	dlock_queue_wake_twins(entry, &owner, (DLockPart) lease->part);
 	dlock_queue_call(entry, step->now);
 	convert->answer = DLOCK_ANSWER_GRANTED;

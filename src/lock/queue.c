@@ -16,13 +16,6 @@
  *	  A process that waits holds no lock of the server's.  To leave the queue
  *	  it only changes memory, so it can do that during an error or at exit.
  *
- *	  The requests themselves stand in the queues of their locks
- *	  (space/space.c).  Each process has a place in shared memory, which says
- *	  which requests are its.  To get from a process to its requests one has to
- *	  lock partitions that are only known from its place.  So the place is read
- *	  without a lock, the locks are taken, and the serial tells whether it still
- *	  is the same request: it cannot go away from then on.
- *
  * IDENTIFICATION
  *	  src/lock/queue.c
  *
@@ -31,10 +24,7 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "port/atomics.h"
-#include "storage/ipc.h"
 #include "storage/proc.h"
-#include "storage/shmem.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
@@ -43,267 +33,6 @@
 #include "base/rule.h"
 #include "lock/queue.h"
 #include "space/holder.h"
-#include "space/twin.h"
-
-/* ---- the places of processes ---- */
-
-/* How many counters tell whether a backend listens for an owner; a power of two. */
-#define OWNER_COUNTERS	16384
-
-/*
- * Backends that wait and have looked for a deadlock: they are told when their owner
- * gets something.  A counter tells how many of them have an owner with a hash that
- * falls on it, so a grant finds out in O(1) that nobody is to be told of it.
- */
-typedef struct DLockQueueListenShared
-{
-	pg_atomic_uint32 count;
-	pg_atomic_uint32 observers; /* processes that watch a lock */
-	pg_atomic_uint32 counters[OWNER_COUNTERS];
-
-	/*
-	 * By process: the hash of the owner, zero for those that do not listen.
-	 * Set by the process, with its partitions locked; cleared by the first
-	 * that tells it, or with the end of the wait.
-	 */
-	pg_atomic_uint32 owners[FLEXIBLE_ARRAY_MEMBER];
-} DLockQueueListenShared;
-
-static DLockQueueListenShared *listeners = NULL;
-static DLockQueueShared *places = NULL;
-
-static Size
-listeners_size(void)
-{
-	return add_size(sizeof(DLockQueueListenShared), mul_size(sizeof(pg_atomic_uint32), MaxBackends));
-}
-
-void
-dlock_queue_request(void)
-{
-	RequestAddinShmemSpace(listeners_size());
-	RequestAddinShmemSpace(mul_size(sizeof(DLockQueueShared), MaxBackends));
-}
-
-/* Create the places; with AddinShmemInitLock held. */
-void
-dlock_queue_startup(void)
-{
-	bool		found;
-	Size		size = mul_size(sizeof(DLockQueueShared), MaxBackends);
-
-	places = ShmemInitStruct("dlock waits", size, &found);
-	if (!found)
-		memset(places, 0, size);
-	listeners = ShmemInitStruct("dlock listeners", listeners_size(), &found);
-	if (found)
-		return;
-	pg_atomic_init_u32(&listeners->count, 0);
-	pg_atomic_init_u32(&listeners->observers, 0);
-	for (int i = 0; i < OWNER_COUNTERS; i++)
-		pg_atomic_init_u32(&listeners->counters[i], 0);
-	for (int i = 0; i < MaxBackends; i++)
-		pg_atomic_init_u32(&listeners->owners[i], 0);
-}
-
-/* The place of a process, by its number (MyProcNumber). */
-DLockQueueShared *
-dlock_queue_place(int process)
-{
-	Assert(process >= 0 && process < MaxBackends);
-	DLOCK_FAULT_COUNT(DLOCK_COST_PLACES);
-	return &places[process];
-}
-
-/* The place of this process. */
-DLockQueueShared *
-dlock_queue_mine(void)
-{
-	return &places[MyProcNumber];
-}
-
-/*
- * The first of the requests by which a process waits; NULL if it does not.  Their
- * partitions must be locked, unless the process is this one, in no queue.
- */
-DLockSpaceLease *
-dlock_queue_first(int process)
-{
-	const DLockQueueShared *wait = dlock_queue_place(process);
-
-	return (wait->state == DLOCK_QUEUE_WAITING) ? dlock_space_request_first(wait->first) : NULL;
-}
-
-/* The hash by which an owner that waits is found; never zero. */
-uint32
-dlock_queue_owner_hash(const DLockOwner *owner)
-{
-	return Max(1, dlock_name_hash(owner->role, &owner->name));
-}
-
-static pg_atomic_uint32 *
-counter_of(uint32 owner)
-{
-	return &listeners->counters[owner & (OWNER_COUNTERS - 1)];
-}
-
-/* One more backend listens for an owner, or one less. */
-static void
-count_listener(uint32 owner, int by)
-{
-	(void) pg_atomic_fetch_add_u32(counter_of(owner), by);
-	(void) pg_atomic_fetch_add_u32(&listeners->count, by);
-}
-
-/*
- * This process waits, and is about to look for a deadlock: from now on it is told
- * once if its owner gets something.  Its partitions must be locked, in any mode.
- */
-void
-dlock_queue_listen(void)
-{
-	int			me = MyProcNumber;
-	uint32		owner = places[me].owner;
-
-	Assert(places[me].state == DLOCK_QUEUE_WAITING && owner != 0);
-	count_listener(owner, 1);	/* first, so that it is never too low */
-	if (pg_atomic_exchange_u32(&listeners->owners[me], owner) != 0)
-		count_listener(owner, -1);
-}
-
-/* Does this process listen still, so that it can sleep for long? */
-bool
-dlock_queue_listens(void)
-{
-	return pg_atomic_read_u32(&listeners->owners[MyProcNumber]) != 0;
-}
-
-/* A process listens no longer; false if it did not. */
-static bool
-end_listening(int process)
-{
-	uint32		owner = pg_atomic_exchange_u32(&listeners->owners[process], 0);
-
-	if (owner != 0)
-		count_listener(owner, -1);
-	return owner != 0;
-}
-
-/*
- * Lock the partitions of what a process waits for; they are told in "set".
- * False, and nothing locked, if it does not wait, or does so in another database.
- */
-bool
-dlock_queue_lock(int process, Oid database, LWLockMode mode, DLockPartitionSet *set)
-{
-	volatile DLockQueueShared *wait = dlock_queue_place(process);
-	uint32		serial;
-
-	while (wait->state == DLOCK_QUEUE_WAITING && wait->database == database)
-	{
-		serial = wait->serial;
-		pg_read_barrier();
-		*set = dlock_queue_place(process)->set;
-		DLOCK_FAULT_STOP("queue_read");
-		dlock_partition_lock_set(set, mode);
-
-		/*
-		 * In this order: if it waits, the serial is that of what it waits
-		 * for, and if that is the one of before, so is the set.
-		 */
-		if (wait->state == DLOCK_QUEUE_WAITING)
-		{
-			pg_read_barrier();
-			if (wait->serial == serial)
-				return true;
-		}
-		dlock_partition_unlock_set(set);
-	}
-	return false;
-}
-
-/*
- * Does a process wait in this database, for requests whose partitions, told in
- * "set", are all among those that the caller has locked?  Then they stay there.
- */
-bool
-dlock_queue_is_within(int process, Oid database, const DLockPartitionSet *locked,
-					  DLockPartitionSet *set)
-{
-	volatile DLockQueueShared *wait = dlock_queue_place(process);
-	uint32		serial = wait->serial;
-
-	pg_read_barrier();
-	*set = dlock_queue_place(process)->set;
-	pg_read_barrier();
-
-	/*
-	 * In this order, as above: a set that changed while it was read is no
-	 * set.
-	 */
-	if (wait->state != DLOCK_QUEUE_WAITING || wait->database != database)
-		return false;
-	pg_read_barrier();
-	return wait->serial == serial && dlock_partition_set_contains(locked, set);
-}
-
-/*
- * A process that waits does so no longer; "state" is what it is from now on.
- * The partitions of all its requests must be locked exclusively.  Cannot fail.
- */
-void
-dlock_queue_end(int process, DLockQueueState state)
-{
-	DLockQueueShared *wait = dlock_queue_place(process);
-
-	Assert(dlock_partition_set_is_mine(&wait->set) && wait->state == DLOCK_QUEUE_WAITING);
-	(void) end_listening(process);
-	if (wait->kind == DLOCK_SPACE_WATCH)
-		(void) pg_atomic_fetch_sub_u32(&listeners->observers, 1);
-	pg_write_barrier();
-	wait->state = state;
-}
-
-/*
- * Does a process wait for a lock of this database, and not only watch?  Without
- * the partitions of its requests locked this is only a hint.
- */
-bool
-dlock_queue_is_for_lock(int process, Oid database)
-{
-	volatile DLockQueueShared *wait = dlock_queue_place(process);
-
-	return wait->state == DLOCK_QUEUE_WAITING && wait->database == database &&
-		wait->kind != DLOCK_SPACE_WATCH;
-}
-
-/*
- * An owner got a lock, or a stronger mode: backends by which it waits may be in
- * a deadlock now, and look.  To be called under the partition lock under which it
- * got that.  Cannot fail.
- *
- * A backend that does not listen looks by itself within deadlock_timeout, and finds
- * the lease then.  So an owner that gets and gives up locks all the time, by one
- * backend, wakes those by which it waits once in that time, not with every lock.
- */
-void
-dlock_queue_owner_gained(Oid database, const DLockOwner *owner)
-{
-	uint32		hash;
-
-	if (pg_atomic_read_u32(&listeners->count) == 0)
-		return;
-	hash = dlock_queue_owner_hash(owner);
-	if (pg_atomic_read_u32(counter_of(hash)) == 0)
-		return;
-	for (int process = 0; process < MaxBackends; process++)
-	{
-		if (pg_atomic_read_u32(&listeners->owners[process]) == hash &&
-			dlock_queue_is_for_lock(process, database) &&
-			end_listening(process))
-			dlock_space_wake(process);
-	}
-}
 
 /*
  * An owner was granted a lock, or a stronger mode: wake the processes of its other
@@ -317,7 +46,7 @@ void
 dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPart part)
 {
 	Assert(dlock_partition_is_mine(entry->hash));
-	if (dlock_space_queue(entry) == NULL || !dlock_twin_may_wait(entry, owner))
+	if (dlock_space_queue(entry) == NULL || !dlock_space_may_wait(entry, owner))
 		return;
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
@@ -335,39 +64,7 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 static bool
 lock_mine(DLockPartitionSet *set)
 {
-	return dlock_queue_lock(MyProcNumber, dlock_queue_mine()->database, LW_EXCLUSIVE, set);
-}
-
-/*
- * What this process was granted on locks is confirmed: wake the observers.  Without
- * observers anywhere this costs nothing.  No partition lock may be held.  Cannot fail.
- *
- * No wake-up is lost: a process is counted as an observer before it looks last at what
- * is confirmed, and here the confirmation comes before the look at the count.
- */
-void
-dlock_queue_tell_observers(Oid database, const DLockBytes *names, int count)
-{
-	Assert(!dlock_partition_is_any_held());
-	pg_memory_barrier();
-	if (pg_atomic_read_u32(&listeners->observers) == 0)
-		return;
-	for (int i = 0; i < count; i++)
-	{
-		uint32		hash = dlock_name_hash(database, &names[i]);
-		DLockSpaceEntry *entry;
-
-		dlock_partition_lock(hash, LW_SHARED);
-		entry = dlock_space_find(database, hash, &names[i]);
-		for (DLockSpaceLease *request = (entry != NULL) ? dlock_space_queue(entry) : NULL;
-			 request != NULL && request->kind != DLOCK_SPACE_ASKED;
-			 request = dlock_space_next(request))
-		{
-			if (request->kind == DLOCK_SPACE_WATCH)
-				dlock_space_wake(request->process);
-		}
-		dlock_partition_unlock(hash);
-	}
+	return dlock_process_lock(MyProcNumber, dlock_process_mine()->database, LW_EXCLUSIVE, set);
 }
 
 /* ---- calling ---- */
@@ -491,7 +188,7 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		if (request->bound_mono == 0 && !blocked && callable && !is_owned_otherwise(request, now))
 		{
 			request->bound_mono = dlock_rule_grant(request->ttl, now, 0).deadline;
-			dlock_queue_place(request->process)->called = true;
+			dlock_process_at(request->process)->called = true;
 			dlock_space_wake(request->process);
 		}
 		if (request->bound_mono != 0)
@@ -632,7 +329,7 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 	bool		kept = false;
 
 	*until = DLOCK_TIME_FOREVER;
-	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
+	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		DLockTime	ends;
@@ -656,10 +353,10 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
 				  DLockTime now, TimestampTz wall)
 {
-	DLockQueueShared *mine = dlock_queue_mine();
+	DLockProcessShared *mine = dlock_process_mine();
 	DLockTime	until;
 
-	Assert(mine->state == DLOCK_QUEUE_IDLE);
+	Assert(mine->state == DLOCK_PROCESS_IDLE);
 	mine->called = false;
 	mine->database = database;
 	mine->owner = owner;
@@ -672,9 +369,9 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	pg_write_barrier();
 	mine->serial++;
 	pg_write_barrier();
-	mine->state = DLOCK_QUEUE_WAITING;
+	mine->state = DLOCK_PROCESS_WAITING;
 	if (kind == DLOCK_SPACE_WATCH)
-		(void) pg_atomic_fetch_add_u32(&listeners->observers, 1);
+		dlock_process_observes();
 	return are_kept_waiting(now, now + (DLockTime) DeadlockTimeout * 1000, &until) ? until : now;
 }
 
@@ -715,16 +412,16 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 	bool		overtaken = false;
 
 	/* Most likely it can be granted: to ask tells. */
-	if (dlock_queue_mine()->called)
+	if (dlock_process_mine()->called)
 	{
-		dlock_queue_mine()->called = false;
+		dlock_process_mine()->called = false;
 		return DLOCK_QUEUE_READY;
 	}
 	if (!lock_mine(&set))
 		return DLOCK_QUEUE_GONE;
 
 	now = dlock_clock_now();
-	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
+	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		overtaken |= is_overtaken(request, now);
@@ -734,7 +431,7 @@ dlock_queue_look(DLockTime anyway, DLockTime *until)
 		news = DLOCK_QUEUE_WAIT;
 
 	/* What was called in vain is to be called again when it is worth it. */
-	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
+	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL && news == DLOCK_QUEUE_WAIT; request = dlock_space_request_next(request))
 		request->bound_mono = 0;
 	dlock_partition_unlock_set(&set);
@@ -755,13 +452,44 @@ dlock_queue_call_mine(void)
 	if (!lock_mine(&set))
 		return;
 	now = dlock_clock_now();
-	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
+	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		if (request->kind != DLOCK_SPACE_ASKED || request->kept)
 			dlock_queue_call_again(dlock_space_entry_of(request), now);
 	}
 	dlock_partition_unlock_set(&set);
+}
+
+/*
+ * Move requests for several locks, of these processes, to the end of their queues, whose
+ * partitions are locked exclusively.  They keep their order.
+ */
+void
+dlock_queue_move_last(const int *processes, int count, DLockTime now)
+{
+	for (int i = 0; i < count; i++)
+	{
+		for (DLockSpaceLease *request = dlock_process_first(processes[i]);
+			 request != NULL; request = dlock_space_request_next(request))
+		{
+			/* At the end it stands already, and blocks nobody. */
+			if (dlock_space_next(request) == NULL)
+				continue;
+			request->bound_mono = 0;
+			dlock_space_requeue(dlock_space_entry_of(request), request);
+		}
+	}
+	for (int i = 0; i < count; i++)
+	{
+		for (DLockSpaceLease *request = dlock_process_first(processes[i]);
+			 request != NULL; request = dlock_space_request_next(request))
+		{
+			/* If it is the first still, there is nobody that it made way for. */
+			if (dlock_space_queue(dlock_space_entry_of(request)) != request)
+				dlock_queue_call_again(dlock_space_entry_of(request), now);
+		}
+	}
 }
 
 /*
@@ -773,8 +501,8 @@ dlock_queue_remove_mine(DLockTime now)
 {
 	DLockSpaceLease *next;
 
-	Assert(dlock_partition_set_is_mine(&dlock_queue_mine()->set));
-	for (DLockSpaceLease *request = dlock_queue_first(MyProcNumber);
+	Assert(dlock_partition_set_is_mine(&dlock_process_mine()->set));
+	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = next)
 	{
 		DLockSpaceEntry *entry = dlock_space_entry_of(request);
@@ -787,7 +515,7 @@ dlock_queue_remove_mine(DLockTime now)
 		if (!is_last && !is_watcher)
 			dlock_queue_call_again(entry, now);
 	}
-	dlock_queue_end(MyProcNumber, DLOCK_QUEUE_IDLE);
+	dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 }
 
 /* Wait no longer, if this process does.  Cannot fail. */
@@ -801,7 +529,7 @@ dlock_queue_leave(void)
 		dlock_queue_remove_mine(dlock_clock_now());
 		dlock_partition_unlock_set(&set);
 	}
-	dlock_queue_mine()->state = DLOCK_QUEUE_IDLE;
+	dlock_process_mine()->state = DLOCK_PROCESS_IDLE;
 }
 
 /*
@@ -817,14 +545,14 @@ dlock_queue_dismiss(Oid database)
 		DLockSpaceLease *request;
 		DLockSpaceLease *next;
 
-		if (!dlock_queue_lock(process, database, LW_EXCLUSIVE, &set))
+		if (!dlock_process_lock(process, database, LW_EXCLUSIVE, &set))
 			continue;
-		for (request = dlock_queue_first(process); request != NULL; request = next)
+		for (request = dlock_process_first(process); request != NULL; request = next)
 		{
 			next = dlock_space_request_next(request);
 			dlock_space_remove(dlock_space_entry_of(request), request);
 		}
-		dlock_queue_end(process, DLOCK_QUEUE_DROPPED);
+		dlock_process_end(process, DLOCK_PROCESS_DROPPED);
 		dlock_space_wake(process);
 		dlock_partition_unlock_set(&set);
 	}

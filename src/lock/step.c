@@ -46,8 +46,8 @@
  *	  (4) the mutex of the tokens, that of a stripe of slots (space/slot.c), or
  *		  that of a list of free memory (space/memory.c).
  *
- *	  Never held together with another: the registry lock (space/database.c),
- *	  the lock of the limits (space/limit.c), that of the counts (base/stat.c).
+ *	  Never held together with another: the registry lock (space/database.c), and
+ *	  the lock of the statistics (base/stat.c).
  *
  *	  Flushing comes last, with no lock held.  Others see a lease before it is
  *	  durable; what they can conclude from that is a refusal, which promises
@@ -75,6 +75,7 @@
 #include "base/stat.h"
 #include "lock/queue.h"
 #include "lock/step.h"
+#include "space/count.h"
 #include "space/holder.h"
 #include "space/slot.h"
 #include "store/flush.h"
@@ -93,7 +94,6 @@ typedef struct DLockStepExpired
 	char		texts[FLEXIBLE_ARRAY_MEMBER];	/* name, owner */
 } DLockStepExpired;
 
-static bool erase_dead(DLockStep *step, DLockLimitCounter counter, pg_atomic_uint64 *look_at);
 static void end_path(DLockStep *step);
 
 /* ---- pages and tokens ---- */
@@ -241,47 +241,19 @@ fetch_page(DLockStep *step)
 }
 
 /*
- * A look for dead leases goes over all of the space, and a role at its limit may ask
- * again and again, from many sessions.  So after one that found none, the next one
- * for the role begins so much later; in a larger space in proportion.
- */
-#define LOOK_DISTANCE		(100 * INT64CONST(1000))
-#define LOOK_DISTANCE_KB	(64 * 1024)
-
-static DLockTime
-next_look(void)
-{
-	return dlock_clock_now() + LOOK_DISTANCE * Max(1, dlock_settings_max_memory_kb / LOOK_DISTANCE_KB);
-}
-
-/*
- * May this call look for dead leases?  If the last look found none, one call may
- * each time, and sets the time of the next.
+ * There is no room: let the worker erase what is dead, once.  False if it has done so
+ * already, or is not there.
  */
 static bool
-may_look(pg_atomic_uint64 *look_at)
+wait_for_worker(DLockStep *step)
 {
-	uint64		seen = pg_atomic_read_u64(look_at);
+	bool		waits = !step->has_waited;
 
-	return seen == 0 || (dlock_clock_now() >= (DLockTime) seen &&
-						 pg_atomic_compare_exchange_u64(look_at, &seen, (uint64) next_look()));
+	step->has_waited = true;
+	return waits && dlock_database_wait_for_pass();
 }
 
-/*
- * Memory is full: make room by erasing dead leases of this database.  Throws
- * 53400 if there are none; those of other databases only the worker can erase,
- * which is woken.
- */
-static void
-erase_for_room(DLockStep *step)
-{
-	if (erase_dead(step, 0, NULL))
-		return;
-	dlock_database_note_deadline(step->full_at);
-	dlock_error_space_full();
-}
-
-/* Reserve memory and slots. */
+/* Reserve memory and slots.  Throws 53400 if there are none. */
 static void
 fetch_room(DLockStep *step)
 {
@@ -289,28 +261,32 @@ fetch_room(DLockStep *step)
 	DLockStepRoom *room = &step->room;
 
 	while (room->count > 0 && !dlock_space_prepare(room->name_len, room->data_len, room->count))
-		erase_for_room(step);
+	{
+		if (!wait_for_worker(step))
+			dlock_error_space_full();
+	}
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{
 		while (!dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
 								   room->slots[slot_class]))
-			erase_for_room(step);
+		{
+			if (!wait_for_worker(step))
+				dlock_error_space_full();
+		}
 	}
 }
 
-/* A role is at its limit: erase dead leases of it.  Throws 53400 if there are none. */
+/* A role is at its limit.  Throws 53400 if none of its leases is dead. */
 static void
-relieve(DLockStep *step)
+fetch_leases(DLockStep *step)
 {
-	pg_atomic_uint64 *look_at = dlock_limit_look_at(step->counter);
-
-	if (may_look(look_at) && erase_dead(step, step->counter, look_at))
+	if (wait_for_worker(step))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("too many leases for role \"%s\"", GetUserNameFromId(step->role, false)),
 			 errdetail("The role holds %u leases in this database, waiting requests included, and \"dlock.max_leases\" is %d.",
-					   dlock_limit_count(step->counter), dlock_settings_max_leases),
+					   dlock_count_leases(step->db->shared->oid, step->role), dlock_settings_max_leases),
 			 errhint("Release leases, or have a superuser raise \"dlock.max_leases\" for the role.")));
 }
 
@@ -337,7 +313,7 @@ fetch(DLockStep *step, DLockStepLack lack)
 			fetch_room(step);
 			break;
 		case DLOCK_LACKS_LIMIT:
-			relieve(step);
+			fetch_leases(step);
 			break;
 		case DLOCK_LACKS_RIGHT:
 			if (has_privs_of_role(GetUserId(), step->role))
@@ -383,7 +359,7 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 
 	Assert(!dlock_partition_is_any_held());
 	Assert(step->db->rel == NULL || CheckRelationLockedByMe(step->db->rel, RowExclusiveLock, true));
-	step->full_at = 0;
+	step->has_waited = false;
 	do
 	{
 		DLockPartitionSet locked = step->set;
@@ -652,6 +628,9 @@ dlock_step_lack_path(DLockStep *step, const DLockSpaceLease *part)
 	return DLOCK_LACKS_PATH;
 }
 
+/* How many leases a step erases before it lets others have the locks. */
+#define TIDY_BATCH	1000
+
 /*
  * Erase the dead leases of a lock, and call the requests that wait: it is not sure that
  * a grant follows.  If nobody is left, its entry is gone, too.
@@ -661,7 +640,7 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 {
 	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 	DLockSpaceLease *next;
-	bool		erased = false;
+	int			erased = 0;
 	bool		stopped = false;
 	bool		is_last = false;
 
@@ -673,20 +652,24 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 		next = dlock_space_next(lease);
 		if (dlock_holder_blocks_until(lease) > step->now)
 			continue;
-		lack = (lease->part == DLOCK_PART_WHOLE) ?
-			dlock_step_pin_lease(step, lease) : dlock_step_lack_path(step, lease);
+		/* Others may use the partition before this goes on. */
+		if (erased == TIDY_BATCH)
+			lack = DLOCK_LACKS_PARTITIONS;
+		else
+			lack = (lease->part == DLOCK_PART_WHOLE) ?
+				dlock_step_pin_lease(step, lease) : dlock_step_lack_path(step, lease);
 		if (lack != DLOCK_LACKS_NOTHING)
 			break;
 		is_last = dlock_space_holders(entry) == lease && next == NULL &&
 			dlock_space_queue(entry) == NULL;
-		erased = true;
+		erased++;
 		stopped |= lease->stopped;
 		note_expiry(step, lease);
 		erase_lease(step, lease);
 	}
-	if (!is_last && (erased || lack == DLOCK_LACKS_NOTHING))
+	if (!is_last && (erased > 0 || lack == DLOCK_LACKS_NOTHING))
 		dlock_space_refresh(entry);
-	if (!is_last && erased)
+	if (!is_last && erased > 0)
 		call_after_erasure(entry, stopped, step->now);
 	/* To log can throw, so it comes before a grant: once more. */
 	return (lack == DLOCK_LACKS_NOTHING && step->expired != NULL) ? DLOCK_LACKS_PARTITIONS : lack;
@@ -779,92 +762,4 @@ end_path(DLockStep *step)
 	dlock_holder_path_set(step->db->shared->oid, &path, &inner.set);
 	dlock_step_run(&inner, try_end_path, &path);
 	step->lsn = Max(step->lsn, inner.lsn);
-}
-
-/* ---- dead leases ---- */
-
-/* How many locks with dead leases one walk finds. */
-#define DEAD_LOCKS	1000
-
-typedef struct DLockStepDead
-{
-	DLockTime	by;				/* dead at this time */
-	DLockLimitCounter counter;	/* counted by this; zero: all */
-	int			count;
-	uint32		hashes[DEAD_LOCKS];
-} DLockStepDead;
-
-/* A visitor of the space: note the lock of a dead lease. */
-static void
-note_dead(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
-{
-	DLockStepDead *dead = arg;
-
-	if (dlock_holder_blocks_until(lease) > dead->by || dead->count == DEAD_LOCKS ||
-		(dead->counter != 0 && lease->counter != dead->counter) ||
-		(dead->count > 0 && dead->hashes[dead->count - 1] == entry->hash))
-		return;
-	dead->hashes[dead->count++] = entry->hash;
-}
-
-/* An attempt: erase the dead leases on the locks with a hash. */
-static DLockStepLack
-try_erase_dead(DLockStep *step, void *arg)
-{
-	uint32		hash = *(uint32 *) arg;
-	DLockSpaceEntry *next;
-
-	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = next)
-	{
-		DLockStepLack lack;
-
-		/* With its last lease the entry goes, too. */
-		next = dlock_space_next_entry(entry);
-		if (entry->hash != hash || entry->database != step->db->shared->oid)
-			continue;
-		lack = dlock_step_tidy(step, entry);
-		if (lack != DLOCK_LACKS_NOTHING)
-			return lack;
-	}
-	return DLOCK_LACKS_NOTHING;
-}
-
-/*
- * Erase dead leases of the database, as the worker does, of up to DEAD_LOCKS locks;
- * only those that a counter counts, unless it is zero.  False if there were none;
- * "look_at", if given, then says when to look again.  No partition lock may be held.
- *
- * What dies after a step first found no room is left alone: there may always be
- * more, and the step must end.
- */
-static bool
-erase_dead(DLockStep *step, DLockLimitCounter counter, pg_atomic_uint64 *look_at)
-{
-	DLockStepDead *dead = palloc(sizeof(DLockStepDead));
-	bool		found;
-
-	Assert(!dlock_partition_is_any_held());
-	DLOCK_FAULT("erase_dead");
-	if (step->full_at == 0)
-		step->full_at = dlock_clock_now();
-	dead->by = step->full_at;
-	dead->counter = counter;
-	dead->count = 0;
-	(void) dlock_space_visit(step->db->shared->oid, note_dead, dead);
-	found = dead->count > 0;
-	if (look_at != NULL)
-		pg_atomic_write_u64(look_at, found ? 0 : (uint64) next_look());
-
-	for (int i = 0; i < dead->count; i++)
-	{
-		DLockStep	inner;
-
-		CHECK_FOR_INTERRUPTS();
-		dlock_step_begin(&inner, step->db);
-		dlock_partition_set_add(&inner.set, dead->hashes[i]);
-		dlock_step_run(&inner, try_erase_dead, &dead->hashes[i]);
-		dlock_flush_later(inner.lsn, inner.now);
-	}
-	pfree(dead);
-	return found;
 }

@@ -60,7 +60,7 @@ typedef struct DLockStep
 								 * changed */
 	DLockPartitionSet set;		/* partitions to lock exclusively */
 	DLockTime	now;			/* read under the partition locks */
-	DLockTime	full_at;		/* when it first found no room; or zero */
+	bool		has_waited;		/* for the worker to make room */
 	XLogRecPtr	lsn;			/* end of the last record written */
 
 	/* What the catalogs say of the current user. */
@@ -82,7 +82,6 @@ typedef struct DLockStep
 	int			tokens;
 	DLockStepRoom room;
 	Oid			role;
-	DLockLimitCounter counter;	/* of that role's leases */
 	DLockToken	path_token;
 	int			path_len;
 	char		path[DLOCK_NAME_MAX];

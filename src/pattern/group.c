@@ -51,7 +51,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/held.h"
@@ -105,7 +104,7 @@ dlock_group_of_name(const DLockBytes *name)
 static LOCKTAG
 group_lock_tag(const DLockGroup *group)
 {
-	uint64		hash = dlock_hash_bytes(0, group->name.data, group->name.len);
+	uint64		hash = dlock_name_stable_hash(&group->name);
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash,
@@ -510,7 +509,7 @@ dlock_group_join(DLockDatabase *db, DLockGroup *group, const DLockBytes *member,
 	unlock_group(group);
 
 	dlock_flush_commit(granted.lsn, dlock_clock_now());
-	dlock_queue_tell_observers(db->shared->oid, &name, 1);
+	dlock_process_tell_observers(db->shared->oid, &name, 1);
 	return granted.token;
 }
 
@@ -703,7 +702,7 @@ dlock_group_beat(DLockDatabase *db, DLockGroup *group, DLockToken token,
 
 	dlock_flush_commit(lsn, dlock_clock_now());
 	for (int i = 0; i < group->partition_count && short_of > 0; i++)
-		dlock_queue_tell_observers(db->shared->oid, &group->partitions[i].lock_name, 1);
+		dlock_process_tell_observers(db->shared->oid, &group->partitions[i].lock_name, 1);
 }
 
 /*

@@ -121,7 +121,6 @@ succeed(DLockStep *step, DLockOnce *once, DLockSpaceEntry *entry, DLockSpaceLeas
 	lease->stopped = false;
 	dlock_step_rewrite(step, lease, NULL);
 	dlock_database_note_deadline(dlock_holder_blocks_until(lease));
-	dlock_partition_count_grant(once->hash, wall);
 	dlock_stat_count(DLOCK_STAT_GRANT, 1);
 
 	/* There are no waiters for this lock, but there may be observers. */
@@ -225,6 +224,6 @@ dlock_once_win(DLockDatabase *db, const DLockBytes *name, DLockTime every, DLock
 		return DLOCK_TOKEN_NONE;
 	}
 	dlock_flush_commit(once.granted.lsn, dlock_clock_now());
-	dlock_queue_tell_observers(db->shared->oid, name, 1);
+	dlock_process_tell_observers(db->shared->oid, name, 1);
 	return once.granted.token;
 }

@@ -206,7 +206,7 @@ find_own_row(Relation rel, const DLockBytes *name)
 static void
 lock_name(Relation rel, const DLockBytes *name)
 {
-	(void) dlock_owned_lock(rel, dlock_name_hash(MyDatabaseId, name), ExclusiveLock);
+	(void) dlock_owned_lock(rel, (uint32) dlock_name_stable_hash(name), ExclusiveLock);
 }
 
 /* Find a row as above, and lock it; who may not use the group waits for nobody. */

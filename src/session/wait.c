@@ -44,7 +44,7 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/stat.h"
-#include "lock/blocker.h"
+#include "lock/process.h"
 #include "lock/deadlock.h"
 #include "lock/held.h"
 #include "lock/queue.h"
@@ -177,7 +177,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 		now - waiting->began >= (DLockTime) DeadlockTimeout * 1000)
 	{
 		DLockTime	waited = now - waiting->began;
-		char	   *blockers = dlock_blocker_describe();
+		char	   *blockers = dlock_process_describe_blockers();
 
 		waiting->was_logged = true;
 		ereport(LOG,
@@ -207,7 +207,7 @@ wait_event(const DLockWaitCall *waiting)
 pg_noreturn static void
 fail_gone(void)
 {
-	dlock_queue_mine()->state = DLOCK_QUEUE_IDLE;
+	dlock_process_mine()->state = DLOCK_PROCESS_IDLE;
 	dlock_error_no_extension();
 }
 
@@ -231,7 +231,7 @@ ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
 	}
 
 	/* With the store open, this process stays in the queue if it is there. */
-	if (dlock_queue_mine()->state == DLOCK_QUEUE_DROPPED)
+	if (dlock_process_mine()->state == DLOCK_PROCESS_DROPPED)
 		fail_gone();
 	*answer = waiting->ask(waiting, &db, true);
 	dlock_session_close(&db);
@@ -341,7 +341,7 @@ wait_in_queue(DLockWaitCall *waiting)
 				return give_up(waiting);
 			continue;
 		}
-		if (waiting->kind != DLOCK_SPACE_WATCH && !dlock_queue_listens())
+		if (waiting->kind != DLOCK_SPACE_WATCH && !dlock_process_listens())
 		{
 			waiting->check_every = (DLockTime) DeadlockTimeout * 1000;
 			waiting->check_at = Min(waiting->check_at, now + waiting->check_every);
@@ -441,7 +441,7 @@ make_durable(XLogRecPtr lsn, const DLockBytes *names, int count)
 
 	/* Without a record to wait for, observers were woken by the grant. */
 	if (synchronous_commit != SYNCHRONOUS_COMMIT_OFF && !XLogRecPtrIsInvalid(lsn))
-		dlock_queue_tell_observers(MyDatabaseId, names, count);
+		dlock_process_tell_observers(MyDatabaseId, names, count);
 }
 
 /*
@@ -675,7 +675,7 @@ try_watch(DLockStep *step, void *arg)
 	look_at_holder(step, watch);
 	if (watch->unsure)
 		return DLOCK_LACKS_NOTHING;
-	if (!watch->changed && watch->may_wait && dlock_queue_mine()->state != DLOCK_QUEUE_WAITING)
+	if (!watch->changed && watch->may_wait && dlock_process_mine()->state != DLOCK_PROCESS_WAITING)
 	{
 		DLockStepLack lack = enqueue_watch(step, watch);
 
@@ -683,7 +683,7 @@ try_watch(DLockStep *step, void *arg)
 			return lack;
 		look_at_holder(step, watch);
 	}
-	if (watch->changed && dlock_queue_mine()->state == DLOCK_QUEUE_WAITING)
+	if (watch->changed && dlock_process_mine()->state == DLOCK_PROCESS_WAITING)
 		dlock_queue_remove_mine(step->now);
 	return DLOCK_LACKS_NOTHING;
 }

@@ -19,15 +19,20 @@
  */
 #include "postgres.h"
 
+#include "storage/condition_variable.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
 #include "base/clock.h"
+#include "base/compat.h"
 #include "base/fault.h"
 #include "space/database.h"
 #include "space/space.h"
 #include "store/flush.h"
+
+/* How long a call waits for the worker, in milliseconds, should that be stopped. */
+#define PASS_PATIENCE	10000
 
 typedef struct DLockRegistryShared
 {
@@ -42,6 +47,11 @@ typedef struct DLockRegistryShared
 
 	/* 1: some database may be abandoned. */
 	pg_atomic_uint32 abandoned;
+
+	/* Passes of the worker: how many were asked for, and the last one made. */
+	pg_atomic_uint64 passes_asked;
+	pg_atomic_uint64 passes_made;
+	ConditionVariable passed;
 
 	DLockDatabaseShared places[DLOCK_DATABASE_MAX];
 } DLockRegistryShared;
@@ -69,6 +79,9 @@ dlock_database_startup(void)
 		registry->used = 0;
 		pg_atomic_init_u64(&registry->wake_at, (uint64) DLOCK_TIME_FOREVER);
 		pg_atomic_init_u32(&registry->abandoned, 0);
+		pg_atomic_init_u64(&registry->passes_asked, 0);
+		pg_atomic_init_u64(&registry->passes_made, 0);
+		ConditionVariableInit(&registry->passed);
 	}
 }
 
@@ -290,4 +303,47 @@ dlock_database_plan_sweep(DLockTime planned)
 {
 	(void) lower_wake_at(planned);
 	return Min(planned, dlock_database_asked());
+}
+
+/*
+ * Have the worker erase what is dead now, and wait until it has.  False if there is no
+ * worker.  No lock of dlock may be held.  Reacts to interrupts.
+ */
+bool
+dlock_database_wait_for_pass(void)
+{
+	static uint32 event = 0;
+	uint64		pass;
+
+	Assert(!LWLockHeldByMe(registry_lock) && !dlock_partition_is_any_held());
+	pass = pg_atomic_add_fetch_u64(&registry->passes_asked, 1);
+	if (DLOCK_FAULT_FAILS("passes") || !dlock_flush_wake_worker())
+		return false;
+	if (event == 0)
+		event = WaitEventExtensionNew("DLockWorkerPass");
+	ConditionVariablePrepareToSleep(&registry->passed);
+	while (pg_atomic_read_u64(&registry->passes_made) < pass)
+	{
+		if (ConditionVariableTimedSleep(&registry->passed, PASS_PATIENCE, event))
+			break;
+	}
+	DLOCK_CANCEL_SLEEP(&registry->passed);
+	return true;
+}
+
+/* The pass that the worker begins, before it reads the clock. */
+uint64
+dlock_database_begin_pass(void)
+{
+	return pg_atomic_read_u64(&registry->passes_asked);
+}
+
+/* The worker has erased all that was dead when it began a pass. */
+void
+dlock_database_end_pass(uint64 pass)
+{
+	if (pg_atomic_read_u64(&registry->passes_made) == pass)
+		return;
+	pg_atomic_write_u64(&registry->passes_made, pass);
+	ConditionVariableBroadcast(&registry->passed);
 }

@@ -16,7 +16,6 @@
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/types.h"
-#include "space/limit.h"
 #include "space/memory.h"
 #include "space/partition.h"
 
@@ -110,7 +109,6 @@ typedef struct DLockSpaceLease
 	Oid			role;
 	int			process;		/* that waits, or that it is bound to; or -1 */
 	uint32		holds;
-	DLockLimitCounter counter;	/* that it is counted by; or zero */
 	uint16		payload_len;
 	uint8		owner_len;
 	uint8		room;			/* of data; what does not fit goes on in cells */

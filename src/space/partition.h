@@ -11,7 +11,6 @@
 #ifndef DLOCK_PARTITION_H
 #define DLOCK_PARTITION_H
 
-#include "datatype/timestamp.h"
 #include "storage/lwlock.h"
 
 #define DLOCK_PARTITION_BITS	7
@@ -65,10 +64,6 @@ extern void dlock_partition_startup(void);
 extern void dlock_partition_lock(uint32 hash, LWLockMode mode);
 extern void dlock_partition_unlock(uint32 hash);
 extern void dlock_space_wake(int process);
-
-/* counts of grants */
-extern void dlock_partition_count_grant(uint32 hash, TimestampTz now);
-extern uint64 dlock_partition_grants(uint32 hash, TimestampTz *since);
 
 /* sets of partitions */
 extern void dlock_partition_set_add(DLockPartitionSet *set, uint32 hash);

@@ -24,6 +24,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/proc.h"
@@ -35,8 +36,8 @@
 #include "base/rule.h"
 #include "base/settings.h"
 #include "base/stat.h"
+#include "space/count.h"
 #include "space/space.h"
-#include "space/twin.h"
 
 /* The buckets, and their number as a power of 2; set once, in the postmaster. */
 static DLockMemoryRef *buckets = NULL;
@@ -79,7 +80,6 @@ dlock_space_request(void)
 	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(bucket_bits)));
 	dlock_partition_request();
 	dlock_holder_request();
-	dlock_twin_request();
 }
 
 /*
@@ -97,7 +97,6 @@ dlock_space_startup(void)
 		memset(buckets, 0, size);
 	dlock_partition_startup();
 	dlock_holder_startup(buckets + ((Size) 1 << bucket_bits), bucket_bits);
-	dlock_twin_startup();
 }
 
 /* The bucket of a hash.  Those of a partition lie side by side. */
@@ -384,6 +383,13 @@ lodging_of(DLockSpaceEntry *entry)
 	return (DLockSpaceLease *) ((char *) entry + lodging_offset(entry->name_len));
 }
 
+/* Does it count as a lease of its role (space/count.c)? */
+static inline bool
+is_counted(const DLockSpaceLease *lease)
+{
+	return lease->kind == DLOCK_SPACE_HELD || lease->kind == DLOCK_SPACE_ASKED;
+}
+
 /* Make a lease in memory of a value, in the entry's own cell if that is free. */
 static DLockSpaceLease *
 make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
@@ -419,8 +425,6 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->process = process;
 	lease->holds = value->holds;
 	lease->kind = kind;
-	lease->counter = (kind == DLOCK_SPACE_HELD || kind == DLOCK_SPACE_ASKED) ?
-		dlock_limit_enter(entry->database, value->role) : 0;
 	lease->mode = value->mode;
 	lease->bind = value->bind;
 	lease->part = value->part;
@@ -431,6 +435,8 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
+	if (is_counted(lease))
+		dlock_count_lease(entry->database, lease->role, 1);
 	return lease;
 }
 
@@ -438,7 +444,8 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 static void
 free_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
-	dlock_limit_leave(lease->counter);
+	if (is_counted(lease))
+		dlock_count_lease(entry->database, lease->role, -1);
 	dlock_memory_text_free(lease->data, lease->room, lease->owner_len + lease->payload_len);
 	if (lease == lodging_of(entry))
 		entry->lodges = false;
@@ -550,6 +557,33 @@ dlock_space_hold_again(DLockSpaceLease *old, const DLockLeaseValue *value, DLock
 	return lease;
 }
 
+/* The key by which the requests of an owner for a lock are counted. */
+static inline uint64
+owner_key(const DLockSpaceEntry *entry, const DLockOwner *owner)
+{
+	return hash_bytes_uint32_extended(dlock_name_hash(owner->role, &owner->name), entry->hash);
+}
+
+static uint64
+request_key(const DLockSpaceLease *request)
+{
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
+
+	return owner_key(dlock_space_entry_of(request), &owner);
+}
+
+/*
+ * May an owner have a request for a lease in the queue of a lock?  False is certain, and
+ * takes no search.  The partition lock must be held.
+ */
+bool
+dlock_space_may_wait(const DLockSpaceEntry *entry, const DLockOwner *owner)
+{
+	Assert(dlock_partition_is_held(entry->hash));
+	return dlock_count_read(DLOCK_COUNT_REQUESTS, owner_key(entry, owner)) > 0;
+}
+
 /*
  * The request in front of which a new one enters a queue; NULL if it goes to the
  * end.  Conversions come first, then requests that only watch, then all others, so
@@ -588,7 +622,7 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	{
 		entry->permits = value->permits;
 		entry->asked_modes |= DLOCK_RULE_BIT(value->mode);
-		dlock_twin_enter(lease);
+		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), 1);
 	}
 	before = dlock_space_behind(entry, kind);
 	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease),
@@ -603,7 +637,7 @@ static void
 unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	if (lease->kind == DLOCK_SPACE_ASKED)
-		dlock_twin_leave(lease);
+		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), -1);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
 		entry->asked_modes = 0;
@@ -642,8 +676,8 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 
 	Assert(dlock_partition_is_mine(entry->hash));
-	dlock_limit_leave(lease->counter);
-	lease->counter = dlock_limit_enter(entry->database, role);
+	dlock_count_lease(entry->database, lease->role, -1);
+	dlock_count_lease(entry->database, role, 1);
 	dlock_holder_change(lease, role, token);
 	dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 	insert_holder(entry, lease, place_of(entry, lease));
@@ -749,7 +783,6 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 typedef struct DLockSpaceWalk
 {
 	Oid			database;		/* InvalidOid: all */
-	bool		queues;			/* requests, too */
 	DLockSpaceVisitor visitor;
 	void	   *arg;
 	uint32		visits;			/* under the lock that is held */
@@ -786,8 +819,7 @@ visit_indexed(DLockSpaceWalk *walk, uint32 bucket)
 }
 
 /*
- * Visit the leases, and if asked the requests, in some buckets of the table and of the
- * index.  Returns how many buckets these were: fewer than "count" if there is much in them.
+ * Visit the leases in some buckets of the table and of the index.  Returns how many buckets these were: fewer than "count" if there is much in them.
  */
 static uint32
 look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
@@ -801,9 +833,6 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 			 entry = dlock_space_next_entry(entry))
 		{
 			(void) visit_few(walk, entry);
-			for (DLockSpaceLease *lease = dlock_space_queue(entry); walk->queues && lease != NULL;
-				 lease = dlock_space_next(lease))
-				visit(walk, lease);
 		}
 		if (dlock_holder_tokens[bucket] != NONE)
 			visit_indexed(walk, bucket);
@@ -812,15 +841,18 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 }
 
 /*
- * Call "visitor" for every lease of a database, or of all (InvalidOid), and if asked
- * for every request, under its partition lock in "mode".  The lock is given up
- * after VISIT_BUCKETS or some VISIT_LEASES, so the walk as a whole is no snapshot: a
- * lease that is converted meanwhile may be visited twice or not at all.
+ * Call "visitor" for every lease of a database, or of all (InvalidOid), expired ones
+ * too.  The partition lock is given up after VISIT_BUCKETS or some VISIT_LEASES, so the
+ * walk as a whole is no snapshot: a lease that is converted meanwhile may be visited
+ * twice or not at all.
+ *
+ * The visitor runs under the partition lock in shared mode and must neither
+ * change anything nor wait; it may allocate local memory.
  */
-static void
-walk(Oid database, LWLockMode mode, bool queues, DLockSpaceVisitor visitor, void *arg)
+void
+dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 {
-	DLockSpaceWalk what = {database, queues, visitor, arg, 0};
+	DLockSpaceWalk walk = {database, visitor, arg, 0};
 	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
 
 	Assert(!dlock_partition_is_any_held());
@@ -829,24 +861,11 @@ walk(Oid database, LWLockMode mode, bool queues, DLockSpaceVisitor visitor, void
 		LWLock	   *lock = &dlock_partition_locks[bucket / per_partition].lock;
 
 		CHECK_FOR_INTERRUPTS();
-		LWLockAcquire(lock, mode);
+		LWLockAcquire(lock, LW_SHARED);
 		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-		bucket += look_at(&what, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
+		bucket += look_at(&walk, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
 		LWLockRelease(lock);
 	}
-}
-
-/*
- * Call "visitor" for every lease of a database, or of all (InvalidOid), expired
- * ones too, see walk().
- *
- * The visitor runs under the partition lock in shared mode and must neither
- * change anything nor wait; it may allocate local memory.
- */
-void
-dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
-{
-	walk(database, LW_SHARED, false, visitor, arg);
 }
 
 /*
@@ -883,35 +902,6 @@ dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor v
 		first = false;
 		dlock_partition_unlock(hash);
 	}
-}
-
-/* Count a lease or a request, unless it is counted or not of this role. */
-static void
-count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *role)
-{
-	if (lease->role == *(Oid *) role && lease->counter == 0 &&
-		(lease->kind == DLOCK_SPACE_HELD || lease->kind == DLOCK_SPACE_ASKED))
-		lease->counter = dlock_limit_enter(entry->database, lease->role);
-}
-
-/*
- * The counter of the leases of a role, if the settings limit these; zero if not.
- * The first time it counts all that the role has.  No partition lock may be held.
- * Throws 53400 if there are no more counters.
- */
-DLockLimitCounter
-dlock_space_counter(Oid database, Oid role)
-{
-	DLockLimitCounter counter;
-
-	if (dlock_settings_max_leases < 0)
-		return 0;
-	counter = dlock_limit_track(database, role);
-	if (dlock_limit_is_complete(counter))
-		return counter;
-	walk(database, LW_EXCLUSIVE, true, count_lease, &role);
-	dlock_limit_set_complete(counter);
-	return counter;
 }
 
 /*

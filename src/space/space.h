@@ -37,6 +37,7 @@ extern DLockSpaceLease *dlock_space_find_part(Oid database, const DLockBytes *na
 extern int	dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern DLockSpaceLease *dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind);
+extern bool dlock_space_may_wait(const DLockSpaceEntry *entry, const DLockOwner *owner);
 extern bool dlock_space_is_first(const DLockSpaceLease *request);
 
 /* changes */
@@ -63,7 +64,6 @@ extern void dlock_space_refresh(DLockSpaceEntry *entry);
 extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_visit_lock(Oid database, const DLockBytes *name,
 								   DLockSpaceVisitor visitor, void *arg);
-extern DLockLimitCounter dlock_space_counter(Oid database, Oid role);
 extern void dlock_space_purge(Oid database);
 
 #endif							/* DLOCK_SPACE_H */

@@ -36,7 +36,7 @@
 #include "base/rule.h"
 #include "base/settings.h"
 #include "base/stat.h"
-#include "lock/blocker.h"
+#include "lock/process.h"
 #include "lock/queue.h"
 #include "session/session.h"
 #include "space/holder.h"
@@ -46,7 +46,6 @@
 #include "store/store.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease);
-PG_FUNCTION_INFO_V1(dlock_sql_grant_count);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
 PG_FUNCTION_INFO_V1(dlock_sql_stats_reset);
@@ -285,36 +284,6 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/*
- * dlock_grant_count(name) -> how often a lock was granted, and since when; NULLs if
- * that is not counted, or cannot be read
- */
-Datum
-dlock_sql_grant_count(PG_FUNCTION_ARGS)
-{
-	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
-	uint64		grants = 0;
-	TimestampTz since = 0;
-	DLockValueRow row = {0};
-
-	if (!RecoveryInProgress())
-	{
-		DLockDatabase db;
-		uint32		hash;
-
-		dlock_session_open(&db);
-		hash = dlock_name_hash(db.shared->oid, &name);
-		dlock_partition_lock(hash, LW_SHARED);
-		grants = dlock_partition_grants(hash, &since);
-		dlock_partition_unlock(hash);
-		dlock_session_close(&db);
-	}
-	dlock_value_add(&row, true, PG_GETARG_DATUM(0));
-	dlock_value_add(&row, grants > 0, Int64GetDatum((int64) grants));
-	dlock_value_add(&row, grants > 0, TimestampTzGetDatum(since));
-	return HeapTupleGetDatum(dlock_value_form(&row, fcinfo));
-}
-
 /* ---- requests that wait ---- */
 
 /* A request that waits, copied. */
@@ -327,7 +296,7 @@ typedef struct DLockViewWaiter
 	bool		converts;
 	int			position;
 	Oid			role;
-	DLockBlockerOwners blocked_by;
+	DLockProcessBlockers blocked_by;
 } DLockViewWaiter;
 
 /* The position of a request in its queue.  The partition must be locked. */
@@ -347,11 +316,11 @@ static List *
 copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall)
 {
 	List	   *copies = NIL;
-	DLockQueueShared *wait = dlock_queue_place(process);
+	DLockProcessShared *wait = dlock_process_at(process);
 	DLockTime	now = dlock_clock_now();
 	DLockPartitionSet set;
 
-	if (!dlock_queue_lock(process, database, LW_SHARED, &set))
+	if (!dlock_process_lock(process, database, LW_SHARED, &set))
 		return NIL;
 	*since = wait->since;
 	*since_wall = wait->since_wall;
@@ -372,7 +341,7 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 		copy->converts = request->kind == DLOCK_SPACE_CONVERT;
 		copy->position = position_of(request);
 		copy->role = request->role;
-		dlock_blocker_find(request, now, &copy->blocked_by);
+		dlock_process_find_blockers(request, now, &copy->blocked_by);
 		copies = lappend(copies, copy);
 	}
 	dlock_partition_unlock_set(&set);
@@ -380,7 +349,7 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 }
 
 static Datum
-owner_array(const DLockBlockerOwners *owners)
+owner_array(const DLockProcessBlockers *owners)
 {
 	Datum	   *elements = palloc(owners->count * sizeof(Datum));
 
@@ -549,11 +518,11 @@ count_waiters(DLockViewCount *count, Oid database)
 {
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockQueueShared *wait = dlock_queue_place(process);
+		DLockProcessShared *wait = dlock_process_at(process);
 		DLockPartitionSet set;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!dlock_queue_lock(process, database, LW_SHARED, &set))
+		if (!dlock_process_lock(process, database, LW_SHARED, &set))
 			continue;
 		if (wait->kind != DLOCK_SPACE_WATCH)
 		{

@@ -244,8 +244,8 @@ dlock_flush_set_worker(Latch *latch)
 	pg_memory_barrier();		/* before it reads what it is woken for */
 }
 
-/* Wake the worker, if there is one, for whatever is new to it.  Cannot fail. */
-void
+/* Wake the worker for whatever is new to it; false if there is none.  Cannot fail. */
+bool
 dlock_flush_wake_worker(void)
 {
 	/* A latch is never unmapped; a stale one does no harm. */
@@ -253,6 +253,7 @@ dlock_flush_wake_worker(void)
 
 	if (latch != NULL)
 		SetLatch(latch);
+	return latch != NULL;
 }
 
 /*

@@ -27,7 +27,7 @@ extern bool dlock_flush_is_confirmed(int level, XLogRecPtr lsn);
 extern void dlock_flush_look(void);
 
 extern void dlock_flush_set_worker(Latch *latch);
-extern void dlock_flush_wake_worker(void);
+extern bool dlock_flush_wake_worker(void);
 extern DLockTime dlock_flush_pending(DLockTime now, bool busy);
 
 #endif							/* DLOCK_FLUSH_H */

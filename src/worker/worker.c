@@ -435,9 +435,11 @@ at_exit(int code, Datum arg)
 static DLockTime
 do_due(DLockWorker *worker)
 {
+	uint64		pass = dlock_database_begin_pass();
 	DLockTime	now = dlock_clock_now();
 	DLockTime	pending = dlock_flush_pending(now, worker->busy);
 	DLockTime	asked = dlock_database_asked();
+	DLockTime	next;
 
 	worker->purges |= dlock_database_take_abandoned();
 	if (worker->purges)
@@ -445,12 +447,20 @@ do_due(DLockWorker *worker)
 	worker->purges = false;
 
 	if (DLOCK_FAULT_IS_OFF("worker"))
+	{
+		dlock_database_end_pass(pass);
 		return pending;
+	}
 	if ((now >= worker->horizon || (asked < worker->planned && now >= asked)) &&
 		now >= worker->earliest_sweep)
 		sweep(worker, now);
 	erase_due(worker);
-	return Min(pending, publish_plan(worker));
+	next = publish_plan(worker);
+
+	/* Nothing is dead any more of what was, but in databases that are locked. */
+	if (dlock_database_asked() > now)
+		dlock_database_end_pass(pass);
+	return Min(pending, next);
 }
 
 static void

@@ -9,7 +9,7 @@
  *	  statement.  The load of the machine does not change them.
  *
  *	  Walks are counted where a reference is followed: in the functions of
- *	  space/lease.h and, for places, in dlock_queue_place().  So a new walk is
+ *	  space/lease.h and, for places, in dlock_process_at().  So a new walk is
  *	  counted, too.  Records, flushes and wake-ups are counted by the macros at
  *	  the end of fault.h.
  *

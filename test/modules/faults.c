@@ -35,6 +35,7 @@
 #include "base/settings.h"
 #include "lock/queue.h"
 #include "session/session.h"
+#include "space/count.h"
 #include "space/holder.h"
 #include "store/store.h"
 
@@ -137,8 +138,16 @@ typedef struct Check
 	int64		cells;			/* in use by locks, leases and requests */
 	int64		held;
 	int			requests;
-	uint32		counted[DLOCK_LIMIT_COUNTERS + 1];	/* leases by counter */
 } Check;
+
+/* The leases of roles in databases; those that were found by an earlier call stay. */
+static struct
+{
+	Oid			database;
+	Oid			role;
+	uint32		leases;
+}			roles[100];
+static int	nroles = 0;
 
 #define complain(check, ...) \
 	(appendStringInfo(&(check)->findings, __VA_ARGS__), \
@@ -212,6 +221,20 @@ check_owned(Check *check, const OwnedLease *owned)
 	pfree(refs);
 }
 
+static void
+count_for_role(Oid database, Oid role)
+{
+	int			i = 0;
+
+	while (i < nroles && (roles[i].database != database || roles[i].role != role))
+		i++;
+	if (i == nroles && nroles++ == lengthof(roles))
+		elog(ERROR, "too many roles");
+	roles[i].database = database;
+	roles[i].role = role;
+	roles[i].leases++;
+}
+
 /* What leases and requests have in common; counts their cells. */
 static void
 check_common(Check *check, const char *name, const DLockSpaceEntry *entry,
@@ -227,7 +250,8 @@ check_common(Check *check, const char *name, const DLockSpaceEntry *entry,
 	*lodges |= is_lodger;
 	check->cells += !is_lodger +
 		dlock_memory_text_cells(lease->owner_len + lease->payload_len, lease->room);
-	check->counted[lease->counter]++;
+	if (lease->kind == DLOCK_SPACE_HELD || lease->kind == DLOCK_SPACE_ASKED)
+		count_for_role(entry->database, lease->role);
 }
 
 static void
@@ -285,9 +309,9 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 static bool
 is_waited_for(const DLockSpaceLease *request)
 {
-	DLockQueueShared *wait = dlock_queue_place(request->process);
+	DLockProcessShared *wait = dlock_process_at(request->process);
 
-	if (wait->state != DLOCK_QUEUE_WAITING)
+	if (wait->state != DLOCK_PROCESS_WAITING)
 		return false;
 	for (DLockSpaceLease *part = dlock_space_request_first(wait->first); part != NULL;
 		 part = dlock_space_request_next(part))
@@ -342,10 +366,10 @@ check_processes(Check *check)
 
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockQueueShared *wait = dlock_queue_place(process);
+		DLockProcessShared *wait = dlock_process_at(process);
 		int			count = 0;
 
-		if (wait->state != DLOCK_QUEUE_WAITING || wait->database != check->db.shared->oid)
+		if (wait->state != DLOCK_PROCESS_WAITING || wait->database != check->db.shared->oid)
 			continue;
 		for (DLockSpaceLease *request = dlock_space_request_first(wait->first); request != NULL;
 			 request = dlock_space_request_next(request))
@@ -399,6 +423,8 @@ inconsistencies(PG_FUNCTION_ARGS)
 	memset(&all, 0xff, sizeof(all));
 	dlock_partition_lock_set(&all, LW_EXCLUSIVE);
 	check->now = dlock_clock_now();
+	for (int i = 0; i < nroles; i++)
+		roles[i].leases = 0;
 	buckets = Max(12, pg_ceil_log2_64((uint64) dlock_settings_max_memory_kb * 1024 / 256));
 	for (uint64 bucket = 0; bucket < UINT64CONST(1) << buckets; bucket++)
 	{
@@ -416,11 +442,12 @@ inconsistencies(PG_FUNCTION_ARGS)
 		if (!check->leases[i].in_memory)
 			complain(check, "the page has token %lld, memory has not", (long long) check->leases[i].token);
 	}
-	for (int counter = 1; counter <= DLOCK_LIMIT_COUNTERS; counter++)
+	for (int i = 0; i < nroles; i++)
 	{
-		if (check->counted[counter] != dlock_limit_count((DLockLimitCounter) counter))
-			complain(check, "a role's counter is %u instead of %u",
-					 dlock_limit_count((DLockLimitCounter) counter), check->counted[counter]);
+		uint32		leases = dlock_count_leases(roles[i].database, roles[i].role);
+
+		if (roles[i].leases != leases)
+			complain(check, "a role's count is %u instead of %u", leases, roles[i].leases);
 	}
 	counted = dlock_stat_read(&check->db.shared->stats, &since).leases;
 	if (counted != check->held)

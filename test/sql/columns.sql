@@ -36,8 +36,6 @@ SELECT * FROM narrow.state_row();
 SELECT * FROM wide.state_row();
 SELECT * FROM narrow.dlock_lease('columns');
 SELECT * FROM wide.dlock_lease('columns');
-SELECT * FROM narrow.dlock_grant_count('columns');
-SELECT * FROM wide.dlock_grant_count('columns');
 SELECT * FROM narrow.lease_list();
 SELECT * FROM wide.lease_list();
 SELECT * FROM narrow.dlock_watch('columns', NULL, '0');

@@ -260,9 +260,10 @@ is($node->safe_psql('another', 'SELECT count(*) FROM dlock_leases'), 0, 'databas
 	while ($hit && $round < 20)
 	{
 		fail_at($ctl, 0, 'cells', ++$round);
+		fail_at($ctl, 0, 'passes');
 		%error = error_fields($node, 'another', "SELECT dlock_acquire('x', 'a', '1 h')");
 		$hit = faults_hit($ctl, 'cells');
-		go($ctl, 'cells');
+		go($ctl, $_) foreach 'cells', 'passes';
 		last if !$hit;
 		$refused++;
 		is($error{sqlstate}, '53400', "a new store, memory full at $round: refused");

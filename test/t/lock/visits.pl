@@ -103,6 +103,19 @@ visits_few("SELECT owner FROM dlock_watch('crowd', $newest)", 'after', 'who watc
 my $last = holders(1, 1, '1 h');
 is(holders($many + 2001, $many + 2001, '1 h'), $ctl->query_safe("SELECT token FROM dlock_watch('crowd', 1, '0')"), 'and of one that comes then');
 
+# A grant erases all that is dead, a thousand leases at a time.
+$ctl->query_safe("SELECT count(dlock_acquire('dead', 'owner-' || i, '10 s', mode => 'shared')) FROM generate_series(1, 3500) i");
+advance(10, $ctl);
+{
+	my $session = DLockSession->new($node, $db, name => 'worker');
+
+	$session->query_safe("SELECT dlock_acquire('warm', 'a', '1 h')");
+	my %cost = cost($ctl, $session, "SELECT dlock_acquire('dead', 'after', '1 h')");
+	is($ctl->query_safe("SELECT string_agg(owner, ' ') FROM dlock_lease('dead')"), 'after', 'a grant over dead leases: they are erased');
+	cmp_ok($cost{lockings}, '>=', 4, "a grant over dead leases: in $cost{lockings} goes");
+	$session->quit;
+}
+
 sound($ctl, 'in the end');
 visits_few('DROP EXTENSION dlock', '', 'DROP EXTENSION');
 $ctl->quit;

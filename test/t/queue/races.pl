@@ -234,23 +234,6 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	done('a dead path');
 }
 
-# Memory is full, and the call that makes room erases a lease that a process waits for.
-{
-	hold('x');
-	stop_at($ctl, $a, 'nap');
-	$a->ask(acquire('x', 'a', wait => undef));
-	is_at($ctl, 'nap');
-	$ctl->query_safe("SELECT dlock_renew('x', 'holder', '1 min')");
-	advance(60, $ctl);
-	fail_at($ctl, $b, 'cells');
-	like($b->query("SELECT dlock_acquire('y', 'b', '1 h', payload => to_jsonb(repeat('x', 900)))"), qr/^\d+$/, 'memory is full: room is made');
-	isnt(faults_hit($ctl, 'cells'), 0, 'memory is full: it was');
-	is($ctl->query_safe('SELECT leases FROM dlock_stats'), 1, 'memory is full: the dead lease is gone');
-	go($ctl, 'nap');
-	like($a->answer, qr/^\d+$/, 'memory is full: the process that waits is granted');
-	done('memory is full');
-}
-
 # An upgrade is undone in memory alone, and the lease is renewed before the worker writes it.
 {
 	my $token = $a->query_safe(acquire('x', 'a', mode => 'shared', ttl => '10 min'));
@@ -673,51 +656,6 @@ foreach my $point (qw(token_reserve token_reserved))
 	$b->query_safe('COMMIT');
 	is($a->query("SELECT dlock_fence('f3', $old)"), 'ERROR LK001', 'fence at fence_write: the old one no more');
 	done('fence');
-}
-
-# ---- a role at its limit ----
-
-# A call at the limit of its role erases dead leases of this role, and no others; and not
-# those that die while it does that, of which there may always be more.
-{
-	my $leases = 'SELECT leases FROM dlock_stats';
-	my $limit = "SET dlock.max_leases = 2; SET ROLE tenant";
-	my $before = $ctl->query_safe($leases);
-
-	$ctl->query_safe('CREATE ROLE tenant');
-	$a->query_safe("$limit; SELECT dlock_acquire('t' || i, 'a', '1 h') FROM generate_series(1, 2) i");
-	$b->query_safe("SELECT dlock_acquire('dead' || i, 'b', '1 min') FROM generate_series(1, 3) i");
-	advance(60, $ctl);
-	fail_at($ctl, $a, 'erase_dead', 2);
-	is($a->query(acquire('t3', 'a')), 'ERROR 53400', 'limit: refused');
-	go($ctl, 'erase_dead');
-	is($ctl->query_safe($leases), $before + 5, 'limit: dead leases of another role are left alone');
-
-	# Another session of the role sees that there are none, by the same look.
-	my $new = DLockSession->new($node, $db, setup => $limit);
-	fail_at($ctl, $new, 'erase_dead');
-	is($new->query(acquire('t3', 'a')), 'ERROR 53400', 'limit: another session does not look again');
-	go($ctl, 'erase_dead');
-	$new->quit;
-
-	# But for a while only.
-	$b->query_safe("SET ROLE tenant; SELECT dlock_acquire('brief', 'b', '1 min'), dlock_release('t2', 'a')");
-	advance(60, $ctl);
-	like($a->query(acquire('t3', 'a')), qr/^\d+$/, 'limit: a lease that has died makes room');
-
-	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 min')");
-	advance(60, $ctl);
-	stop_at($ctl, $a, 'erase_dead', 2);
-	$a->ask(acquire('t4', 'a'));
-	ok(is_at($ctl, 'erase_dead'), 'limit: it looks a second time');
-	fail_at($ctl, $a, 'erase_dea*', 2);
-	$b->query_safe("SELECT dlock_acquire('brief', 'b', '1 min')");
-	advance(60, $ctl);
-	go($ctl, 'erase_dead');
-	is($a->answer, 'ERROR 53400', 'limit: what dies meanwhile is left alone');
-	go_all($ctl);
-	$_->query_safe('RESET ROLE; RESET dlock.max_leases') foreach $a, $b;
-	done('limit');
 }
 
 # From here on time passes by itself.

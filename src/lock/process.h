@@ -1,0 +1,95 @@
+/*-------------------------------------------------------------------------
+ *
+ * process.h
+ *	  Processes that wait: their requests, what wakes them beside a turn, who blocks them.
+ *
+ * IDENTIFICATION
+ *	  src/lock/process.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_PROCESS_H
+#define DLOCK_PROCESS_H
+
+#include "storage/proc.h"
+
+#include "base/compat.h"
+#include "space/space.h"
+
+typedef enum DLockProcessState
+{
+	DLOCK_PROCESS_IDLE,			/* it is in no queue */
+	DLOCK_PROCESS_WAITING,
+	DLOCK_PROCESS_DROPPED		/* the extension was dropped */
+} DLockProcessState;
+
+/*
+ * What a process waits for.
+ *
+ * While the state is WAITING, all of it is protected by the locks of the
+ * partitions in "set": any of them is enough to read, all of them exclusively
+ * are needed to change.  While it is anything else the process itself is the
+ * only one to change it.
+ */
+typedef struct DLockProcessShared
+{
+	DLockProcessState state;
+	uint32		serial;			/* counts the requests of this process */
+	bool		called;			/* a request of it was; set by anyone, cleared
+								 * by the process */
+	Oid			database;
+	uint32		owner;			/* hash of the owner that waits; zero if it
+								 * watches */
+	DLockSpaceKind kind;
+	DLockPartitionSet set;		/* the partitions of its requests */
+	int			count;			/* of requests */
+	DLockMemoryRef first;		/* the first of them */
+	DLockTime	since;
+	TimestampTz since_wall;
+} DLockProcessShared;
+
+/* How many owners in the way are named. */
+#define DLOCK_PROCESS_BLOCKERS	64
+
+/* Owners, each once. */
+typedef struct DLockProcessBlockers
+{
+	int			count;
+	bool		more;			/* than are named */
+	struct
+	{
+		Oid			role;
+		int			len;
+		char		data[DLOCK_OWNER_MAX];
+	}			owners[DLOCK_PROCESS_BLOCKERS];
+} DLockProcessBlockers;
+
+/* set-up */
+extern void dlock_process_request(void);
+extern void dlock_process_startup(void);
+
+/* what a process waits for */
+extern DLockProcessShared *dlock_process_at(int process);
+extern DLockProcessShared *dlock_process_mine(void);
+extern DLockSpaceLease *dlock_process_first(int process);
+extern uint32 dlock_process_owner_hash(const DLockOwner *owner);
+extern bool dlock_process_lock(int process, Oid database, LWLockMode mode,
+							   DLockPartitionSet *set);
+extern bool dlock_process_is_within(int process, Oid database, const DLockPartitionSet *locked,
+									DLockPartitionSet *set);
+extern bool dlock_process_is_for_lock(int process, Oid database);
+extern void dlock_process_end(int process, DLockProcessState state);
+
+/* wake-ups for a deadlock check, and of observers */
+extern void dlock_process_listen(void);
+extern bool dlock_process_listens(void);
+extern void dlock_process_owner_gained(Oid database, const DLockOwner *owner);
+extern void dlock_process_observes(void);
+extern void dlock_process_tell_observers(Oid database, const DLockBytes *names, int count);
+
+/* who blocks it */
+extern void dlock_process_find_blockers(DLockSpaceLease *request, DLockTime now,
+										DLockProcessBlockers *owners);
+extern char *dlock_process_describe_blockers(void);
+
+#endif							/* DLOCK_PROCESS_H */

@@ -1,0 +1,37 @@
+/*-------------------------------------------------------------------------
+ *
+ * count.h
+ *	  How many there are of something, by a key.
+ *
+ * IDENTIFICATION
+ *	  src/space/count.h
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef DLOCK_COUNT_H
+#define DLOCK_COUNT_H
+
+/* What is counted, and by what. */
+typedef enum DLockCountKind
+{
+	DLOCK_COUNT_LEASES,			/* and requests for leases, by role */
+	DLOCK_COUNT_REQUESTS,		/* for leases, by owner and lock */
+	DLOCK_COUNT_LISTENERS		/* backends, by owner */
+} DLockCountKind;
+
+#define DLOCK_COUNT_KINDS	(DLOCK_COUNT_LISTENERS + 1)
+
+/* set-up */
+extern void dlock_count_request(void);
+extern void dlock_count_startup(void);
+
+/* with locks or without */
+extern void dlock_count_add(DLockCountKind kind, uint64 key, int by);
+extern uint32 dlock_count_read(DLockCountKind kind, uint64 key);
+
+/* the leases of a role */
+extern bool dlock_count_reserve_leases(Oid database, Oid role, uint32 leases, uint32 limit);
+extern void dlock_count_lease(Oid database, Oid role, int by);
+extern uint32 dlock_count_leases(Oid database, Oid role);
+
+#endif							/* DLOCK_COUNT_H */
