@@ -1,4 +1,4 @@
--- Proves: no function on tasks reads the table as a whole, or more of it than it needs, whatever the planner knows: nothing, that the table is empty, or what it was before thousands of tasks came.
+-- Proves: no function on tasks reads the table as a whole, or more of it than it needs, whatever the planner knows: nothing, that the table is empty, or what it was before thousands of tasks came.  A capture makes no entry in an index.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
@@ -51,6 +51,16 @@ SELECT seq_scans, reads_a_call <= 2 AS few FROM task_plan_run(20);
 -- and of many rows
 VACUUM ANALYZE _dlock.task;
 SELECT seq_scans, reads_a_call <= 2 AS few FROM task_plan_run(20);
+SELECT dlock_queue_drop('task-plan');
+
+-- a capture changes a row in its place
+SELECT dlock_queue_create('task-plan');
+BEGIN;
+SELECT count(dlock_task_put('task-plan', 'hot' || i)) FROM generate_series(1, 3) i;
+SELECT n_tup_upd AS updates, n_tup_hot_upd AS hot FROM pg_stat_xact_all_tables WHERE relid = '_dlock.task'::regclass \gset
+SELECT count(*) FROM dlock_task_capture('task-plan', 3);
+SELECT n_tup_upd - :updates AS updates, n_tup_hot_upd - :hot AS hot FROM pg_stat_xact_all_tables WHERE relid = '_dlock.task'::regclass;
+ROLLBACK;
 SELECT dlock_queue_drop('task-plan');
 ALTER TABLE _dlock.task RESET (autovacuum_enabled);
 DROP FUNCTION task_plan_run;
