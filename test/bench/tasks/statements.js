@@ -83,7 +83,7 @@ const dlock = {
         await pool.query('VACUUM ANALYZE _dlock.task');
       },
       left: async () => Number((await run('left',
-        "SELECT ready + delayed + captured + parked AS count FROM dlock_task_state WHERE queue = 'job'"))[0].count),
+        "SELECT sum(ready + delayed + captured + parked) AS count FROM dlock_task_state WHERE queue = 'job'"))[0].count ?? -1),
       put: (n) => (n === 1
         ? run('put', "SELECT dlock_task_put('job', $1, $2)", key(), payload)
         : run('puts', "SELECT count(dlock_task_put('job', k, $2)) FROM unnest($1::text[]) k",
