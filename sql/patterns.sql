@@ -602,11 +602,13 @@ CREATE FUNCTION @extschema@.dlock_task_finish(
 DECLARE
     now pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 BEGIN
+    -- Not by a join: a plan that begins with the task would look for its key without its queue, all over the index.
     UPDATE _dlock.task x
-       SET state = q.done, done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
-      FROM _dlock.task_queue q
-     WHERE q.queue OPERATOR(pg_catalog.=) queue AND q.transitions IS NULL AND state IS NULL
-       AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.key OPERATOR(pg_catalog.=) key AND x.done OPERATOR(pg_catalog.=) 0
+       SET state = (SELECT q.done FROM _dlock.task_queue q WHERE q.queue OPERATOR(pg_catalog.=) queue),
+           done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
+     WHERE x.queue_id OPERATOR(pg_catalog.=) (SELECT q.queue_id FROM _dlock.task_queue q
+                                               WHERE q.queue OPERATOR(pg_catalog.=) queue AND q.transitions IS NULL AND state IS NULL)
+       AND x.key OPERATOR(pg_catalog.=) key AND x.done OPERATOR(pg_catalog.=) 0
        AND x.token OPERATOR(pg_catalog.=) token AND x.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
     RETURN FOUND OR _dlock.task_finish(queue, key, token, state);
 END $$;
