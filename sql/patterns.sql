@@ -451,7 +451,8 @@ BEGIN
         PERFORM _dlock.task_check_put(queue, key, priority, state, delay);
     END IF;
     INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, state, put_off, ready_at)
-        SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, x.initial), pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) nullif(delay, '0'),
+        SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, x.initial),
+               CASE WHEN delay OPERATOR(pg_catalog.>) '0' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) delay END,
                pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) coalesce(delay, '0')
           FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE')
         ON CONFLICT DO NOTHING
