@@ -29,10 +29,8 @@ const graphile = {
     const [shared, release] = await getUtilsAndReleasersFromOptions(options);
     const { withPgClient, addJob, addJobs } = shared;
     return {
-      async reset() {
-        await pool.query('TRUNCATE graphile_worker._private_jobs');
-        await pool.query('VACUUM ANALYZE graphile_worker._private_jobs');
-      },
+      reset: () => pool.query('TRUNCATE graphile_worker._private_jobs'),
+      vacuum: () => pool.query('VACUUM ANALYZE graphile_worker._private_jobs'),
       left: async () => Number((await pool.query('SELECT count(*) FROM graphile_worker._private_jobs')).rows[0].count),
       put: (n) => (n === 1
         ? addJob(identifier, payload)

@@ -11,7 +11,7 @@
 // are in the queue before.  Runs begin half a second before they count.  The
 // connection is that of libpq's environment variables.
 //
-// A peer is a module with open(connections) -> { install, reset, left, put(n), capture(n),
+// A peer is a module with open(connections) -> { install, reset, vacuum, left, put(n), capture(n),
 // finish(tasks), close }, or with loop(concurrency, n, done) instead of
 // capture and finish.  put, capture and finish are what is measured; left tells how
 // many tasks are not finished.  All peers have a pool of connections that never has to wait, of the
@@ -125,6 +125,7 @@ async function rate(peer, options) {
       await queue.put(Math.min(1000, options.waiting - filled));
     }
   }
+  await queue.vacuum(); // a plan for an empty table would not do for a full one
   const before = await queue.left();
   const threads = Math.min(options.threads, options.clients);
   const workers = Array.from({ length: threads }, (_, i) => new Worker(__filename, {
