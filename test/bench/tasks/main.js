@@ -57,16 +57,18 @@ async function runClient(queue, { size, seconds }, start, counts) {
   }
 }
 
-// As many tasks are put as the loop of a library finishes, up to 100 ahead.
+// As many tasks are put as the loop of a library finishes, up to 100 ahead.  It may finish more, of
+// those that waited before: what counts is what was both put and finished.
 async function runLoop(queue, clients, { size, seconds }, start, counts) {
   const from = start + lead * 1000;
   const until = from + seconds * 1e6;
   const wake = [];
+  const counting = () => now() >= from && now() < until;
+  let put = 0;
+  let finished = 0;
   const end = await queue.loop(clients, size, () => {
     counts.finished++;
-    if (now() >= from && now() < until) {
-      counts.counted++;
-    }
+    finished += counting() ? 1 : 0;
     wake.splice(0).forEach((resolve) => resolve());
   });
   const tick = setInterval(() => wake.splice(0).forEach((resolve) => resolve()), 50);
@@ -75,6 +77,7 @@ async function runLoop(queue, clients, { size, seconds }, start, counts) {
       if (counts.put - counts.finished < 100) {
         counts.put += size;
         await queue.put(size);
+        put += counting() ? size : 0;
       } else {
         await new Promise((resolve) => wake.push(resolve));
       }
@@ -82,6 +85,7 @@ async function runLoop(queue, clients, { size, seconds }, start, counts) {
   }));
   await end();
   clearInterval(tick);
+  counts.counted = Math.min(put, finished);
 }
 
 // The processor time that the sessions of the database have taken, in µs.
@@ -150,7 +154,7 @@ async function rate(peer, options) {
   const left = await queue.left();
   // What ends while a loop stops may stay there, locked.
   const lost = left - (peer === 'none' ? 0 : before + sum.put - sum.finished);
-  assert(lost >= 0 && lost <= (queue.loop ? options.clients : 0), 'tasks that are left');
+  assert(lost >= 0 && lost <= (queue.loop ? options.clients * options.size : 0), 'tasks that are left');
   await queue.close();
   console.log(`rate ${(sum.counted / options.seconds).toFixed(1)}`);
   for (const step of ['put_us', 'capture_us', 'finish_us']) {
