@@ -43,7 +43,6 @@ GRANT SELECT, INSERT, DELETE ON _dlock.task_queue TO PUBLIC;
 CREATE TABLE _dlock.task (
     queue_id pg_catalog.int4 NOT NULL,
     id pg_catalog.int8 GENERATED ALWAYS AS IDENTITY,
-    put_off pg_catalog.bool NOT NULL DEFAULT false,
     role pg_catalog.regrole NOT NULL,
     priority pg_catalog.int4 NOT NULL DEFAULT 0,
     attempts pg_catalog.int4 NOT NULL DEFAULT 0,
@@ -51,6 +50,7 @@ CREATE TABLE _dlock.task (
     token pg_catalog.int8,
     ready_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     expires_at pg_catalog.timestamptz,
+    put_off pg_catalog.timestamptz,
     created_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     changed_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     finished_at pg_catalog.timestamptz,
@@ -75,11 +75,12 @@ SELECT pg_catalog.pg_extension_config_dump('_dlock.task_id_seq', '');
 -- a tiny one, and would read all of it to find a task by its key.  So statements that do so say
 -- "done = 0", which does not imply the condition of this index.
 --
--- All entries of a task are side by side there, and captures visit those of tasks that are captured:
--- so dead entries are removed when others need their place, and need not wait for VACUUM.  A task that
--- is put off is not there, but in task_put_off, until a capture finds that its delay is over.
-CREATE INDEX task_ready ON _dlock.task (state, queue_id, priority, id) WHERE finished_at IS NULL AND NOT put_off;
-CREATE INDEX task_put_off ON _dlock.task (queue_id, ready_at) WHERE put_off;
+-- Captures visit the entries of tasks that are captured, so dead entries are removed when others need
+-- their place, and need not wait for VACUUM.  A task with a delay is not there, but in task_put_off, until
+-- a capture finds that its delay is over.  No index has a column that a capture changes: the new row
+-- needs no new entries (it is "HOT") unless the task will be in another state at its deadline.
+CREATE INDEX task_ready ON _dlock.task (state, queue_id, priority, id) WHERE finished_at IS NULL AND put_off IS NULL;
+CREATE INDEX task_put_off ON _dlock.task (queue_id, put_off) WHERE put_off IS NOT NULL;
 CREATE INDEX task_finished ON _dlock.task (queue_id, finished_at) WHERE finished_at IS NOT NULL;
 
 INSERT INTO _dlock.task (queue_id, role, key, state, error)
@@ -97,7 +98,7 @@ CREATE POLICY creators ON _dlock.task FOR INSERT WITH CHECK (EXISTS (
        AND pg_catalog.pg_has_role(q.role, 'USAGE')));
 REVOKE ALL ON _dlock.task FROM PUBLIC;
 GRANT SELECT, INSERT, DELETE ON _dlock.task TO PUBLIC;
-GRANT UPDATE (priority, put_off, attempts, done, token, ready_at, expires_at, changed_at, finished_at, ttl,
+GRANT UPDATE (priority, attempts, done, token, ready_at, expires_at, put_off, changed_at, finished_at, ttl,
     state, working, from_state, owner, error, payload) ON _dlock.task TO PUBLIC;
 
 -- The tasks of a queue belong to the role of the queue.
@@ -330,7 +331,7 @@ DECLARE
 BEGIN
     UPDATE _dlock.task x
        SET state = task_move.state, attempts = task_move.attempts, error = left(task_move.error, 1000),
-           working = NULL, owner = NULL, expires_at = NULL, changed_at = now, ready_at = now + coalesce(delay, '0'), put_off = coalesce(delay > interval '0', false)
+           working = NULL, owner = NULL, expires_at = NULL, changed_at = now, ready_at = now + coalesce(delay, '0'), put_off = now + nullif(delay, '0')
      WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
     IF delay IS NULL OR delay = interval '0' THEN
         PERFORM _dlock.signal(t.queue_id);
@@ -345,7 +346,7 @@ DECLARE
     now timestamptz := clock_timestamp();
 BEGIN
     UPDATE _dlock.task x
-       SET state = task_end.state, put_off = false, done = task_end.token, token = task_end.token, error = NULL, working = NULL,
+       SET state = task_end.state, put_off = NULL, done = task_end.token, token = task_end.token, error = NULL, working = NULL,
            expires_at = NULL, changed_at = now, finished_at = now
      WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
     RETURN FOUND;
@@ -449,8 +450,9 @@ BEGIN
         AND state IS NULL AND delay IS NULL) IS NOT TRUE THEN
         PERFORM _dlock.task_check_put(queue, key, priority, state, delay);
     END IF;
-    INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, put_off, state, ready_at)
-        SELECT x.queue_id, x.role, key, payload, priority, delay IS NOT NULL, coalesce(state, x.initial),
+    INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, state, put_off, ready_at)
+        SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, x.initial),
+               CASE WHEN delay OPERATOR(pg_catalog.>) '0' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) delay END,
                pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) coalesce(delay, '0')
           FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE')
         ON CONFLICT DO NOTHING
@@ -472,7 +474,12 @@ CREATE FUNCTION @extschema@.dlock_task_capture(
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 AS $$
 #variable_conflict use_variable
 DECLARE
-    q _dlock.task_queue;
+    id pg_catalog.int4;
+    parked pg_catalog.text;
+    max_attempts pg_catalog.int4;
+    retry_delay pg_catalog.interval;
+    usual pg_catalog.bool;
+    due pg_catalog.bool;
     now pg_catalog.timestamptz;
     until pg_catalog.timestamptz;
     seen pg_catalog.int8;
@@ -480,48 +487,53 @@ DECLARE
     places pg_catalog.tid[];
     wanted pg_catalog.int4 := count;
 BEGIN
-    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE');
-    from_states := coalesce(from_states, ARRAY[q.initial]);
     ttl := coalesce(ttl, pg_catalog.current_setting('dlock.default_ttl')::pg_catalog.interval);
-    IF (q.transitions IS NULL AND pg_catalog.cardinality(from_states) OPERATOR(pg_catalog.=) 1 AND from_states[1] OPERATOR(pg_catalog.=) q.initial
-        AND to_state OPERATOR(pg_catalog.=) 'working' AND q.done OPERATOR(pg_catalog.<>) 'working' AND on_timeout IS NULL AND owner IS NULL
-        AND count OPERATOR(pg_catalog.>=) 1 AND count OPERATOR(pg_catalog.<=) 1000 AND wait OPERATOR(pg_catalog.=) '0'
-        AND ttl OPERATOR(pg_catalog.>) '0' AND ttl OPERATOR(pg_catalog.<=) pg_catalog.current_setting('dlock.max_ttl')::pg_catalog.interval) IS NOT TRUE THEN
-        PERFORM _dlock.task_check_capture(queue, count, from_states, to_state, owner, ttl, on_timeout, wait);
-        until := CASE WHEN wait IS NULL THEN 'infinity' WHEN wait OPERATOR(pg_catalog.>) '0' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) wait END;
-    END IF;
-    owner := coalesce(owner, _dlock.session());
     LOOP
-        seen := CASE WHEN until IS NOT NULL THEN _dlock.signals(q.queue_id) END;
-        now := pg_catalog.clock_timestamp();
-        FOR place IN SELECT x.ctid FROM _dlock.task x
-             WHERE x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) now
-             ORDER BY x.ready_at LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED LOOP
-            UPDATE _dlock.task t SET put_off = false WHERE t.ctid OPERATOR(pg_catalog.=) place;
-        END LOOP;
+        SELECT x.queue_id, x.parked, x.max_attempts, x.retry_delay, coalesce(from_states, ARRAY[x.initial]),
+               x.transitions IS NULL AND x.done OPERATOR(pg_catalog.<>) 'working' AND to_state OPERATOR(pg_catalog.=) 'working'
+                   AND (from_states IS NULL OR from_states OPERATOR(pg_catalog.=) ARRAY[x.initial]) AND on_timeout IS NULL AND owner IS NULL
+                   AND wait OPERATOR(pg_catalog.=) '0' AND count OPERATOR(pg_catalog.>=) 1 AND count OPERATOR(pg_catalog.<=) 1000
+                   AND ttl OPERATOR(pg_catalog.>) '0' AND ttl OPERATOR(pg_catalog.<=) pg_catalog.current_setting('dlock.max_ttl')::pg_catalog.interval,
+               (SELECT t.put_off FROM _dlock.task t
+                 WHERE t.queue_id OPERATOR(pg_catalog.=) x.queue_id AND t.put_off IS NOT NULL
+                 ORDER BY t.put_off LIMIT 1) OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+          INTO id, parked, max_attempts, retry_delay, from_states, usual, due
+          FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE');
+        IF usual IS NOT TRUE THEN
+            PERFORM _dlock.task_check_capture(queue, count, from_states, to_state, owner, ttl, on_timeout, wait);
+            until := coalesce(until, CASE WHEN wait IS NULL THEN 'infinity' WHEN wait OPERATOR(pg_catalog.>) '0' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) wait END);
+            seen := _dlock.signals(id);
+        END IF;
+        IF due THEN
+            FOR place IN SELECT x.ctid FROM _dlock.task x
+                 WHERE x.queue_id OPERATOR(pg_catalog.=) id AND x.put_off OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+                 ORDER BY x.put_off LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED LOOP
+                UPDATE _dlock.task t SET put_off = NULL WHERE t.ctid OPERATOR(pg_catalog.=) place;
+            END LOOP;
+        END IF;
         FOREACH from_state IN ARRAY from_states LOOP
             now := pg_catalog.clock_timestamp();
             -- A statement of its own: a scan marks dead entries when it ends, and gives up on a page that
-            -- has been changed meanwhile, as the update does.  A limit that the planner does not know would
-            -- cost a new plan for each call.
+            -- has been changed meanwhile.  A limit that the planner does not know would cost a new plan for
+            -- each call.
             IF wanted OPERATOR(pg_catalog.=) 1 THEN
                 places := ARRAY(SELECT x.ctid FROM _dlock.task x
-                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL
-                      AND NOT x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) id AND x.finished_at IS NULL
+                      AND x.put_off IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
                     ORDER BY x.priority, x.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED);
             ELSE
                 places := ARRAY(SELECT x.ctid FROM _dlock.task x
-                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.finished_at IS NULL
-                      AND NOT x.put_off AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) id AND x.finished_at IS NULL
+                      AND x.put_off IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
                     ORDER BY x.priority, x.id LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED);
             END IF;
             FOREACH place IN ARRAY places LOOP
                 UPDATE _dlock.task t
-                   SET working = to_state, from_state = from_state, owner = owner, token = _dlock.token(t.token),
+                   SET working = to_state, from_state = from_state, owner = coalesce(owner, _dlock.session()), token = _dlock.token(t.token),
                        attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
-                       state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) q.max_attempts THEN q.parked ELSE coalesce(on_timeout, from_state) END,
+                       state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) max_attempts THEN parked ELSE coalesce(on_timeout, from_state) END,
                        ready_at = now OPERATOR(pg_catalog.+) ttl OPERATOR(pg_catalog.+)
-                           least(q.retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
+                           least(retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
                        error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
                  WHERE t.ctid OPERATOR(pg_catalog.=) place
                 RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.expires_at
@@ -534,8 +546,7 @@ BEGIN
         -- Another snapshot shows nothing new to a transaction that keeps its first one.
         EXIT WHEN wanted OPERATOR(pg_catalog.<) count OR until IS NULL OR pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) until
             OR pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed';
-        PERFORM _dlock.signal_wait(q.queue_id, seen, least(until, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '1 s'));
-        q := _dlock.find_queue(queue);
+        PERFORM _dlock.signal_wait(id, seen, least(until, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '1 s'));
     END LOOP;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.interval)
@@ -592,11 +603,13 @@ CREATE FUNCTION @extschema@.dlock_task_finish(
 DECLARE
     now pg_catalog.timestamptz := pg_catalog.clock_timestamp();
 BEGIN
+    -- Not by a join: a plan that begins with the task would look for its key without its queue, all over the index.
     UPDATE _dlock.task x
-       SET state = q.done, done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
-      FROM _dlock.task_queue q
-     WHERE q.queue OPERATOR(pg_catalog.=) queue AND q.transitions IS NULL AND state IS NULL
-       AND x.queue_id OPERATOR(pg_catalog.=) q.queue_id AND x.key OPERATOR(pg_catalog.=) key AND x.done OPERATOR(pg_catalog.=) 0
+       SET state = (SELECT q.done FROM _dlock.task_queue q WHERE q.queue OPERATOR(pg_catalog.=) queue),
+           done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
+     WHERE x.queue_id OPERATOR(pg_catalog.=) (SELECT q.queue_id FROM _dlock.task_queue q
+                                               WHERE q.queue OPERATOR(pg_catalog.=) queue AND q.transitions IS NULL AND state IS NULL)
+       AND x.key OPERATOR(pg_catalog.=) key AND x.done OPERATOR(pg_catalog.=) 0
        AND x.token OPERATOR(pg_catalog.=) token AND x.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
     RETURN FOUND OR _dlock.task_finish(queue, key, token, state);
 END $$;

@@ -161,14 +161,14 @@ peer_run() {
 # the result says.
 left_out=()
 
-# leave_out PEER WHY: a server, or a peer of the group "jobs".
+# leave_out PEER WHY: a server, or a peer of the group "tasks".
 leave_out() {
 	local peer=$1 variant server script kept=()
 	left_out+=("$peer: $2")
 	progress "LEFT OUT: $peer: $2"
 	for variant in "${variants[@]}"; do
 		read -r _ _ server _ script _ <<<"$variant"
-		[ "$server" = "$peer" ] || [[ $script = "jobs@$peer."* ]] || kept+=("$variant")
+		[ "$server" = "$peer" ] || [[ $script = "tasks@$peer."* ]] || kept+=("$variant")
 	done
 	variants=("${kept[@]}")
 }

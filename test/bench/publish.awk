@@ -13,7 +13,7 @@
 #   rates VARIANT...         a second, a column for each number of clients, or size of a crowd
 #   compared VARIANT...      the same, and in brackets the rate of the first one divided by this one's
 #   beside VARIANT...        the same, and in brackets the rate divided by that of the first column
-#   tasks VARIANT...         the same of jobs_*_1_off, jobs_*_20_off, and both on, a column for each
+#   tasks VARIANT...         the same of tasks_*_1_off, tasks_*_20_off, and both on, a column for each
 #   million                  memory of a lease, and how long it takes to load a million
 #   ratios VARIANT/OTHER...  of the rates of the same round, from lowest to highest
 #   latencies WHAT[:CLIENTS]...  p50 and p99 in ms, from lowest to highest
@@ -296,33 +296,35 @@ function spread(n) {
 }
 
 # With the largest number of clients.  In brackets how many times as fast the first one is.
-function print_tasks(    i, j, n, ending, line, name, base, first) {
+function print_tasks(    i, j, n, c, ending, line, name, base, first) {
 	for (i = 4; i <= n_words; i++)
 		if (counts[word[i]] == "")
 			tell_missing(word[i])
 	find_columns()
-	if (n_columns == 0)
-		return
-	print "| " column[n_columns] " clients | one at a time, durable | 20 at a time, durable | one at a time, not durable | 20 at a time, not durable |"
-	print "|---|---|---|---|---|"
 	n = split("_1_on _20_on _1_off _20_off", ending, " ")
 	first = word[4]
 	sub(/_1_off$/, "", first)
-	for (i = 4; i <= n_words; i++) {
-		if (counts[word[i]] == "")
-			continue
-		base = word[i]
-		sub(/_1_off$/, "", base)
-		name = name_of(word[i])
-		sub(/, .*/, "", name)
-		line = "| " name " |"
-		for (j = 1; j <= n; j++) {
-			word[4] = first ending[j]
-			line = line " " cell("compared", base ending[j], "", column[n_columns]) " |"
+	for (c = 1; c <= n_columns; c++) {
+		if (c > 1)
+			print ""
+		print "| " grouped(column[c]) " waiting | one at a time, durable | 20 at a time, durable | one at a time, not durable | 20 at a time, not durable |"
+		print "|---|---|---|---|---|"
+		for (i = 4; i <= n_words; i++) {
+			if (counts[word[i]] == "")
+				continue
+			base = word[i]
+			sub(/_1_off$/, "", base)
+			name = name_of(word[i])
+			sub(/, .*/, "", name)
+			line = "| " name " |"
+			for (j = 1; j <= n; j++) {
+				word[4] = first ending[j]
+				line = line " " cell("compared", base ending[j], "", column[c]) " |"
+			}
+			word[4] = first "_1_off"
+			print line
+			rows++
 		}
-		word[4] = first "_1_off"
-		print line
-		rows++
 	}
 }
 

@@ -40,7 +40,7 @@ FILENAME ~ /\/ratios$/ {
 
 # Is a run one beside so many sessions or leases, and not by so many clients?
 function is_beside(name) {
-	return name == "crowd" || name == "million"
+	return name == "crowd" || name == "million" || name == "tasks"
 }
 
 # Sort value[1..n] in place; what is asked of it next is low, median and high.
@@ -102,7 +102,7 @@ function collect(what, count, of,    r, part, other) {
 }
 
 function print_rates(    i, j, line) {
-	print "A second: pairs; in the group \"single\" statements, in \"hot\" hand-offs, in \"all\" locks, in \"bulk\" rows, in \"jobs\" tasks: medians of the rounds"
+	print "A second: pairs; in the group \"single\" statements, in \"hot\" hand-offs, in \"all\" locks, in \"bulk\" rows: medians of the rounds"
 	print ""
 	line = sprintf("%-62s", "group: variant                  clients:")
 	for (j = 1; j <= n_clients; j++)
@@ -122,7 +122,7 @@ function print_rates(    i, j, line) {
 
 function print_crowds(    i, j) {
 	print ""
-	print "Beside a crowd, or live leases: pairs, hand-offs or calls a second, or processes: medians of the rounds"
+	print "Beside a crowd, live leases or waiting tasks: pairs, hand-offs, calls or tasks a second, or processes: medians of the rounds"
 	print ""
 	printf "%-62s%9s%9s\n", "variant", "size", ""
 	for (i = 1; i <= n_variants; i++)

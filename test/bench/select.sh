@@ -56,8 +56,8 @@ selected_need_dlock() {
 		case $script in
 		pair_sql_* | pair_limit | pair_noop | pair_advisory | noop_* | hot_advisory | hot_row) ;;
 		*peer*@dlock) return 0 ;;
-		jobs@dlock.*) return 0 ;;
-		*peer*@* | jobs@*) ;;
+		tasks@dlock.*) return 0 ;;
+		*peer*@* | tasks@*) ;;
 		*) return 0 ;;
 		esac
 	done

@@ -134,7 +134,7 @@ missing_packages() {
 			[ -e /usr/share/java/zookeeper.jar ] || echo zookeeper
 			have java || echo default-jre-headless
 			;;
-		jobs)
+		tasks)
 			# The job queues that the benchmark compares with come from npm.
 			have node || echo nodejs
 			have npm || echo npm

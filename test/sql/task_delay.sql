@@ -42,11 +42,11 @@ SELECT * FROM pg_temp.shown();
 
 -- a delay that is over; without one, the back-off of the queue counts
 SELECT dlock_task_put('task-delay', 'e', delay => '1 h');
-UPDATE _dlock.task SET ready_at = now() WHERE key = 'e';
+UPDATE _dlock.task SET ready_at = now(), put_off = now() WHERE key = 'e';
 SELECT token AS e FROM dlock_task_capture('task-delay', owner => 'w', ttl => '1 h') \gset
 SELECT dlock_task_fail('task-delay', 'e', :e, error => 'kept');
 SELECT * FROM pg_temp.shown();
-UPDATE _dlock.task SET ready_at = now() WHERE key = 'e';
+UPDATE _dlock.task SET ready_at = now(), put_off = now() WHERE key = 'e';
 SELECT token AS e FROM dlock_task_capture('task-delay', owner => 'w', ttl => '1 h') \gset
 SELECT dlock_task_release('task-delay', 'e', :e);
 

@@ -1,4 +1,4 @@
--- Proves: no function on tasks reads the table as a whole, or more of it than it needs, whatever the planner knows: nothing, that the table is empty, or what it was before thousands of tasks came.
+-- Proves: no function on tasks reads the table or an index as a whole, or more of it than it needs, whatever the planner knows: nothing, that the table is empty, or what it was before thousands of tasks came.  A capture makes no entry in an index.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS dlock;
 RESET client_min_messages;
@@ -33,12 +33,38 @@ BEGIN
 	reads_a_call := (after.idx_tup_fetch - before.idx_tup_fetch) / n;
 END $$;
 
+-- Pages that put, capture, finish and a capture of an empty queue visit, if these are more than a few.
+CREATE FUNCTION task_plan_pages(OUT step text, OUT pages int) RETURNS SETOF record LANGUAGE plpgsql AS $$
+DECLARE
+	t record;
+	plan json;
+	call text;
+BEGIN
+	CREATE TEMP TABLE captured (key text, token int8) ON COMMIT DROP;
+	FOREACH call IN ARRAY ARRAY[
+		'SELECT dlock_task_put(''task-plan'', ''p'' || clock_timestamp(), priority => -1)',
+		'INSERT INTO captured SELECT key, token FROM dlock_task_capture(''task-plan'')',
+		'SELECT dlock_task_finish(''task-plan'', key, token) FROM captured',
+		'SELECT dlock_task_capture(''task-plan-empty'')']
+	LOOP
+		EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ' || call INTO plan;
+		pages := (plan -> 0 -> 'Plan' ->> 'Shared Hit Blocks')::int + (plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::int;
+		step := substring(call from 'dlock_task_\w+');
+		IF pages > 20 THEN
+			RETURN NEXT;
+		END IF;
+	END LOOP;
+END $$;
+
 SELECT dlock_queue_create('task-plan', max_attempts => NULL);
+SELECT dlock_queue_create('task-plan-empty');
 
 -- never vacuumed; plans are made while it is nearly empty, and kept
 SELECT seq_scans, reads_a_call <= 2 AS few FROM task_plan_run(20);
+SELECT * FROM task_plan_pages();
 SELECT count(dlock_task_put('task-plan', 'more' || i)) FROM generate_series(1, 5000) i;
 SELECT seq_scans, reads_a_call <= 2 AS few FROM task_plan_run(20);
+SELECT * FROM task_plan_pages();
 
 -- vacuumed and analyzed when it is empty: new plans, kept while the table grows
 DELETE FROM _dlock.task;
@@ -46,11 +72,24 @@ VACUUM ANALYZE _dlock.task;
 SELECT relpages >= 10 AS has_pages, reltuples FROM pg_class WHERE oid = '_dlock.task'::regclass;
 \c -
 SELECT seq_scans, reads_a_call <= 2 AS few FROM task_plan_run(20);
+SELECT * FROM task_plan_pages();
 SELECT count(dlock_task_put('task-plan', 'more' || i)) FROM generate_series(1, 5000) i;
 SELECT seq_scans, reads_a_call <= 2 AS few FROM task_plan_run(20);
+SELECT * FROM task_plan_pages();
 -- and of many rows
 VACUUM ANALYZE _dlock.task;
 SELECT seq_scans, reads_a_call <= 2 AS few FROM task_plan_run(20);
+SELECT * FROM task_plan_pages();
 SELECT dlock_queue_drop('task-plan');
+
+-- a capture changes a row in its place
+SELECT dlock_queue_create('task-plan');
+BEGIN;
+SELECT count(dlock_task_put('task-plan', 'hot' || i)) FROM generate_series(1, 3) i;
+SELECT n_tup_upd AS updates, n_tup_hot_upd AS hot FROM pg_stat_xact_all_tables WHERE relid = '_dlock.task'::regclass \gset
+SELECT count(*) FROM dlock_task_capture('task-plan', 3);
+SELECT n_tup_upd - :updates AS updates, n_tup_hot_upd - :hot AS hot FROM pg_stat_xact_all_tables WHERE relid = '_dlock.task'::regclass;
+ROLLBACK;
+SELECT dlock_queue_drop('task-plan'), dlock_queue_drop('task-plan-empty');
 ALTER TABLE _dlock.task RESET (autovacuum_enabled);
-DROP FUNCTION task_plan_run;
+DROP FUNCTION task_plan_run, task_plan_pages;

@@ -91,39 +91,39 @@ like($err, qr/^error: cannot connect to .*none: /, 'is told');
 
 # ---- job queues in the same server ----
 
-# Run the client for job queues, as jobs.sh does.
-sub run_jobs
+# Run the client for job queues, as tasks.sh does.
+sub run_tasks
 {
 	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, NODE_PATH => '/usr/share/nodejs');
 
-	return run_it('node', "$place/jobs/main.js", @_);
+	return run_it('node', "$place/tasks/main.js", @_);
 }
 
-mkdir "$place/jobs" or die "$place/jobs: $!";
-copy($_, "$place/jobs/") or die "$_: $!" foreach glob("$bench/jobs/*.js");
-copy("$bench/jobs/package.json", "$place/jobs/") or die $!;
+mkdir "$place/tasks" or die "$place/tasks: $!";
+copy($_, "$place/tasks/") or die "$_: $!" foreach glob("$bench/tasks/*.js");
+copy("$bench/tasks/package.json", "$place/tasks/") or die $!;
 my $has_node = system('node --version >/dev/null 2>&1') == 0;
 if ($has_node && $ENV{DLOCK_CLIENTS})
 {
-	system("cd '$place/jobs' && HOME='$place' npm install --ignore-scripts --no-audit --no-fund --no-package-lock --silent --cache '$place/npm' >&2");
+	system("cd '$place/tasks' && HOME='$place' npm install --ignore-scripts --no-audit --no-fund --no-package-lock --silent --cache '$place/npm' >&2");
 }
-foreach my $peer (qw(none table dlock graphile pgboss))
+foreach my $peer (qw(none table dlock graphile loop pgboss))
 {
   SKIP:
 	{
-		($status, $out, $err) = $has_node ? run_jobs('version', $peer) : (1, '', '');
-		skip "$peer: node has no library of it", $peer eq 'none' ? 6 : 7 if $status != 0;
+		($status, $out, $err) = $has_node ? run_tasks('version', $peer) : (1, '', '');
+		skip "$peer: node has no library of it", $peer =~ /none|loop/ ? 6 : 7 if $status != 0;
 		like($out, qr/^[\w-]+ \d+\.\d+\.\d+$/, "$peer: its version");
-		($status, $out, $err) = run_jobs('install', $peer);
+		($status, $out, $err) = run_tasks('install', $peer);
 		is($status, 0, "$peer: is installed") or diag($err);
-		if ($peer ne 'none')
+		if ($peer !~ /none|loop/)
 		{
-			($status, $out, $err) = run_jobs('check', $peer);
+			($status, $out, $err) = run_tasks('check', $peer);
 			is("$status $out", "0 ok\n", "$peer: a task is captured once, and finished") or diag($err);
 		}
 		foreach my $size (1, 20)
 		{
-			($status, $out, $err) = run_jobs('rate', $peer, 'clients=3', "size=$size", qw(seconds=1 threads=2 waiting=100));
+			($status, $out, $err) = run_tasks('rate', $peer, 'clients=3', "size=$size", qw(seconds=1 threads=2 waiting=100));
 			is($status, 0, "$peer, $size at a time: nothing is lost") or diag($err);
 			like($out, qr/\Arate \d+\.\d\nput_us \d+\ncapture_us \d+\nfinish_us \d+\nserver_us \d+\nleft \d+\n\z/, 'a run');
 		}
@@ -180,14 +180,14 @@ is_deeply(\@unknown, [], 'of variants that there are');
 
 append_to_file("$place/variants", join '', map { "$_\n" } '# of what',
 	'a group main on pair first thing', 'b group main on pair second', 'm million million on pair beside leases',
-	map { ("jobs_x_$_ jobs main on jobs\@x x, so many", "jobs_y_$_ jobs main on jobs\@y y, so many") } qw(1_on 20_on 1_off 20_off));
+	map { ("tasks_x_$_ tasks main on tasks\@x x, so many", "tasks_y_$_ tasks main on tasks\@y y, so many") } qw(1_on 20_on 1_off 20_off));
 append_to_file("$place/machine", <<'EOC');
 4 processors: fast; 8 GB
 use of the processors by others, sampled between runs: median 3 %, highest 9 %
 EOC
 append_to_file("$place/runs.tsv", join '', map { "$_\n" } "a\t1\t1\t3000", "b\t1\t1\t1500", "a\t1\t2\t5000", "b\t1\t2\t1000", "a\t8\t1\t12345",
 	"m\t0\t1\t1000", "m\t10000\t1\t900", "m\t0\t2\t500", "m\t10000\t2\t500",
-	"jobs_x_1_off\t8\t1\t400", "jobs_y_1_off\t8\t1\t200", "jobs_x_20_off\t8\t1\t4000", "jobs_y_20_off\t8\t1\t5000");
+	"tasks_x_1_off\t8\t1\t400", "tasks_y_1_off\t8\t1\t200", "tasks_x_20_off\t8\t1\t4000", "tasks_y_20_off\t8\t1\t5000");
 append_to_file("$place/latency.tsv", "a.notify\t2\t1\t10\t1500\t20000\n");
 append_to_file("$place/million.tsv", join '', map { "$_\n" } "leases\t1000000", "memory\t250000", "capacity\t1101000",
 	"bytes\t242.5", "relation\t153", "fill\t1695", "load\t612.3", "load_low\t600", "load_high\t650.1");
@@ -206,7 +206,7 @@ old
 <!-- end of figures -->
 <!-- figures: beside m -->
 <!-- end of figures -->
-<!-- optional figures: tasks jobs_x_1_off jobs_y_1_off jobs_z_1_off -->
+<!-- optional figures: tasks tasks_x_1_off tasks_y_1_off tasks_z_1_off -->
 old
 <!-- end of figures -->
 <!-- optional figures: million -->
@@ -223,7 +223,7 @@ my @publish = ('awk', '-f', "$bench/publish.awk", map { "$place/$_" } qw(variant
 ($status, $out, $err) = run_it(@publish);
 is($status, 0, 'a document') or diag($err);
 is($err, <<"EOC", 'what lacks is told');
-$place/document: "jobs_z_1_off" was not measured
+$place/document: "tasks_z_1_off" was not measured
 $place/document: not measured, so it stays as it is: <!-- optional figures: beside c -->
 EOC
 is($out, <<'EOC', 'has its tables');
@@ -270,9 +270,9 @@ On 4 processors (fast; 8 GB), of which other work took 3 % (median).
 | beside leases | 750 | 700 (0.95) |
 
 <!-- end of figures -->
-<!-- optional figures: tasks jobs_x_1_off jobs_y_1_off jobs_z_1_off -->
+<!-- optional figures: tasks tasks_x_1_off tasks_y_1_off tasks_z_1_off -->
 
-| 8 clients | one at a time, durable | 20 at a time, durable | one at a time, not durable | 20 at a time, not durable |
+| 8 waiting | one at a time, durable | 20 at a time, durable | one at a time, not durable | 20 at a time, not durable |
 |---|---|---|---|---|
 | x | - | - | 400 | 4 000 |
 | y | - | - | 200 (2.00) | 5 000 (0.80) |

@@ -108,7 +108,7 @@ is($worker->query(capture("'100 ms'")), '', 'none in time');
 # What no commit announces: the end of a delay, or of a capture, and another session's rollback.
 $worker->ask_waiting($monitor, capture());
 $boss->query_safe("SELECT dlock_task_put('w', 'c', delay => '1 h')");
-$boss->query_safe("UPDATE _dlock.task SET ready_at = now() WHERE key = 'c'");
+$boss->query_safe("UPDATE _dlock.task SET ready_at = now(), put_off = now() WHERE key = 'c'");
 gets('c', 'a delay that ends');
 $worker->ask_waiting($monitor, capture());
 $boss->query_safe("UPDATE _dlock.task SET expires_at = now(), ready_at = now() WHERE key = 'c'");

@@ -21,6 +21,7 @@ const none = {
     const { pool, run } = await makeRun(connections);
     return {
       reset: async () => {},
+      vacuum: async () => {},
       left: async () => 0,
       put: (n) => run('put', 'SELECT $1::int, $2::text', n, payload),
       capture: async (n) => (await run('capture', 'SELECT $1::int AS n', n)) && new Array(n).fill(0),
@@ -46,10 +47,8 @@ const table = {
         CREATE INDEX ON job (priority, id) WHERE state = 'ready'`);
     }
     return {
-      async reset() {
-        await pool.query('TRUNCATE job');
-        await pool.query('VACUUM ANALYZE job');
-      },
+      reset: () => pool.query('TRUNCATE job'),
+      vacuum: () => pool.query('VACUUM ANALYZE job'),
       left: async () => Number((await run('left', 'SELECT count(*) FROM job'))[0].count),
       put: (n) => (n === 1
         ? run('put', 'INSERT INTO job (payload) VALUES ($1)', payload)
@@ -80,10 +79,10 @@ const dlock = {
           await pool.query("SELECT dlock_queue_drop('job')");
         }
         await pool.query("SELECT dlock_queue_create('job')");
-        await pool.query('VACUUM ANALYZE _dlock.task');
       },
+      vacuum: () => pool.query('VACUUM ANALYZE _dlock.task'),
       left: async () => Number((await run('left',
-        "SELECT ready + delayed + captured + parked AS count FROM dlock_task_state WHERE queue = 'job'"))[0].count),
+        "SELECT sum(ready + delayed + captured + parked) AS count FROM dlock_task_state WHERE queue = 'job'"))[0].count ?? -1),
       put: (n) => (n === 1
         ? run('put', "SELECT dlock_task_put('job', $1, $2)", key(), payload)
         : run('puts', "SELECT count(dlock_task_put('job', k, $2)) FROM unnest($1::text[]) k",

@@ -1,9 +1,10 @@
 'use strict';
 // graphile-worker: jobs are added as an application adds them, and got and completed by what
-// its own workers call for that, without their loop.  Without named queues.
+// its own workers call for that, without their loop; "loop" is with it, and with a local queue
+// if there are several at a time.  Without named queues.
 
 const { Pool } = require('pg');
-const { makeWorkerUtils } = require('graphile-worker');
+const { makeWorkerUtils, run } = require('graphile-worker');
 const { getUtilsAndReleasersFromOptions } = require('graphile-worker/dist/lib');
 const { batchGetJobs } = require('graphile-worker/dist/sql/getJobs');
 const { batchCompleteJobs } = require('graphile-worker/dist/sql/completeJobs');
@@ -28,10 +29,8 @@ const graphile = {
     const [shared, release] = await getUtilsAndReleasersFromOptions(options);
     const { withPgClient, addJob, addJobs } = shared;
     return {
-      async reset() {
-        await pool.query('TRUNCATE graphile_worker._private_jobs');
-        await pool.query('VACUUM ANALYZE graphile_worker._private_jobs');
-      },
+      reset: () => pool.query('TRUNCATE graphile_worker._private_jobs'),
+      vacuum: () => pool.query('VACUUM ANALYZE graphile_worker._private_jobs'),
       left: async () => Number((await pool.query('SELECT count(*) FROM graphile_worker._private_jobs')).rows[0].count),
       put: (n) => (n === 1
         ? addJob(identifier, payload)
@@ -46,4 +45,32 @@ const graphile = {
   }
 };
 
-module.exports = { graphile };
+const loop = {
+  version: graphile.version,
+  async open(connections, install) {
+    const queue = await graphile.open(connections, install);
+    return {
+      ...queue,
+      async loop(concurrency, n, done) {
+        const pool = new Pool({ max: concurrency + 2 }); // one listens
+        ['error', 'connect'].forEach((event) => pool.on(event, () => {}));
+        const batch = { localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 };
+        const runner = await run({
+          pgPool: pool,
+          logger: new Logger(() => () => {}),
+          concurrency,
+          noHandleSignals: true,
+          taskList: { [identifier]: () => {} },
+          preset: { worker: n > 1 ? batch : {} }
+        });
+        runner.events.on('job:complete', done);
+        return async () => {
+          await runner.stop();
+          await pool.end();
+        };
+      }
+    };
+  }
+};
+
+module.exports = { graphile, loop };

@@ -22,10 +22,8 @@ const pgboss = {
       await boss.createQueue(name);
     }
     return {
-      async reset() {
-        await pool.query(`DELETE FROM pgboss.job WHERE name = '${name}'`);
-        await pool.query('VACUUM ANALYZE pgboss.job');
-      },
+      reset: () => pool.query(`DELETE FROM pgboss.job WHERE name = '${name}'`),
+      vacuum: () => pool.query('VACUUM ANALYZE pgboss.job'),
       left: async () => Number((await pool.query(
         `SELECT count(*) FROM pgboss.job WHERE name = '${name}' AND state < 'completed'`)).rows[0].count),
       put: (n) => (n === 1 ? boss.send(name, data) : boss.insert(Array.from({ length: n }, () => ({ name, data })))),
