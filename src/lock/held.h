@@ -40,8 +40,6 @@ extern bool dlock_held_is_told(DLockDatabase *db, const DLockHolderTarget *targe
 /* renewing and converting */
 extern bool dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
 							 DLockTime ttl);
-extern int	dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
-								  DLockTime ttl, XLogRecPtr *lsn);
 extern int	dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
 								 DLockTime ttl);
 extern DLockAcquireAnswer dlock_held_convert(DLockDatabase *db,
