@@ -21,6 +21,10 @@ CREATE FUNCTION _dlock.token(above pg_catalog.int8) RETURNS pg_catalog.int8
 COMMENT ON FUNCTION _dlock.token(pg_catalog.int8)
     IS 'a fencing token, larger than all before, and than one that a row has seen';
 
+CREATE FUNCTION _dlock.clock() RETURNS pg_catalog.timestamptz
+    AS 'MODULE_PATHNAME', 'dlock_sql_clock' LANGUAGE C VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION _dlock.clock() IS 'the wall clock that leases go by';
+
 CREATE FUNCTION _dlock.session() RETURNS pg_catalog.text
     AS 'MODULE_PATHNAME', 'dlock_sql_session' LANGUAGE C STABLE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION _dlock.session() IS 'the session, as an owner of leases';
@@ -38,6 +42,28 @@ CREATE FUNCTION _dlock.signal_wait(queue_id pg_catalog.int4, seen pg_catalog.int
     AS 'MODULE_PATHNAME', 'dlock_sql_signal_wait' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION _dlock.signal_wait(pg_catalog.int4, pg_catalog.int8, pg_catalog.timestamptz)
     IS 'sleep until the queue has had more signals, or until then';
+
+-- The leases on several locks, and those of an owner, at the cost of these alone.  A lease that is
+-- not confirmed, or keeps its lock closed, is not held.
+CREATE TYPE _dlock.held_lock AS (
+    name pg_catalog.text,
+    owner pg_catalog.text,
+    role pg_catalog.regrole,
+    token pg_catalog.int8,
+    is_held pg_catalog.bool,
+    granted_at pg_catalog.timestamptz,
+    expires_at pg_catalog.timestamptz,
+    ttl pg_catalog.interval,
+    payload pg_catalog.jsonb);
+COMMENT ON TYPE _dlock.held_lock IS 'a lock, and a lease on it';
+
+CREATE FUNCTION _dlock.names_held(names pg_catalog.text[]) RETURNS SETOF _dlock.held_lock
+    AS 'MODULE_PATHNAME', 'dlock_sql_names_held' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 1000;
+COMMENT ON FUNCTION _dlock.names_held(pg_catalog.text[]) IS 'the leases on these locks, in this order; none on a standby';
+
+CREATE FUNCTION _dlock.owner_held(owner pg_catalog.text) RETURNS SETOF _dlock.held_lock
+    AS 'MODULE_PATHNAME', 'dlock_sql_owner_held' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 10;
+COMMENT ON FUNCTION _dlock.owner_held(pg_catalog.text) IS 'the leases of the owners of this name; none on a standby';
 
 ----------------------------------------------------------------------------
 -- Storage

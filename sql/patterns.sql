@@ -181,7 +181,7 @@ BEGIN
         RAISE null_value_not_allowed USING MESSAGE = 'fencing token must not be null';
     ELSIF token <= 0 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'fencing token must be greater than zero',
-            DETAIL = format('The value is %s.', token), HINT = 'Pass the token that the capture returned.';
+            DETAIL = format('The value is %s.', token), HINT = 'Pass the token that the call returned.';
     END IF;
     RETURN token;
 END $$;
@@ -194,7 +194,7 @@ BEGIN
         RETURN current_setting('dlock.default_ttl')::interval;
     ELSIF ttl = interval '0' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'parameter "ttl" must be greater than zero',
-            HINT = 'Pass the time after which the capture times out.';
+            HINT = 'Pass the time after which it ends.';
     END IF;
     RETURN _dlock.check_span(ttl, 'ttl', current_setting('dlock.max_ttl')::interval);
 END $$;
@@ -706,38 +706,114 @@ END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4) IS 'remove up to so many tasks that were finished so long ago; returns how many';
 
 ----------------------------------------------------------------------------
--- Patterns: time slots, election, groups
+-- Time slots and elections
 ----------------------------------------------------------------------------
 
-CREATE FUNCTION @extschema@.dlock_once(
-    name pg_catalog.text,
-    every pg_catalog.interval)
-    RETURNS pg_catalog.int8
-    AS 'MODULE_PATHNAME', 'dlock_sql_once'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_once(pg_catalog.text, pg_catalog.interval)
-    IS 'a fencing token for the first caller in each time slot, NULL for all others';
+-- The functions on leases by names that stay when the extension moves to another schema.
+CREATE FUNCTION _dlock.acquire(name pg_catalog.text, owner pg_catalog.text, ttl pg_catalog.interval, lock_delay pg_catalog.interval, payload pg_catalog.jsonb)
+    RETURNS pg_catalog.int8 LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT @extschema@.dlock_acquire(name, owner, ttl, mode => 'shared', lock_delay => lock_delay, payload => payload);
+END;
+COMMENT ON FUNCTION _dlock.acquire(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb) IS 'dlock_acquire, shared';
+CREATE FUNCTION _dlock.acquire_all(names pg_catalog.text[], owner pg_catalog.text, ttl pg_catalog.interval)
+    RETURNS pg_catalog.int8[] LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT @extschema@.dlock_acquire_all(names, owner, ttl);
+END;
+COMMENT ON FUNCTION _dlock.acquire_all(pg_catalog.text[], pg_catalog.text, pg_catalog.interval) IS 'dlock_acquire_all';
+CREATE FUNCTION _dlock.renew_all(owner pg_catalog.text, ttl pg_catalog.interval) RETURNS pg_catalog.int4 LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT @extschema@.dlock_renew_all(owner, ttl);
+END;
+COMMENT ON FUNCTION _dlock.renew_all(pg_catalog.text, pg_catalog.interval) IS 'dlock_renew_all';
+CREATE FUNCTION _dlock.release_token(name pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.bool LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT @extschema@.dlock_release_token(name, token);
+END;
+COMMENT ON FUNCTION _dlock.release_token(pg_catalog.text, pg_catalog.int8) IS 'dlock_release_token';
+CREATE FUNCTION _dlock.release_all(owner pg_catalog.text) RETURNS pg_catalog.int4 LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT @extschema@.dlock_release_all(owner);
+END;
+COMMENT ON FUNCTION _dlock.release_all(pg_catalog.text) IS 'dlock_release_all';
+
+-- A win is a lease on a lock of its own, up to the end of the slot, and then the lock is closed as
+-- long as a lease may last.  The leases are shared, so that neither blocks a later win.  When they were
+-- granted says which slots are won: by the wall clock alone, whose slots they are.
+--
+-- Whoever finds no win in its slot records one, and looks again: of those who do so together the one
+-- with the lowest token wins.  Tokens of a lock ascend in the order of its grants, so each sees
+-- all that are lower.  Others take theirs back.
+CREATE FUNCTION @extschema@.dlock_once(name pg_catalog.text, every pg_catalog.interval) RETURNS pg_catalog.int8
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lock text := 'once:' || name;
+    memory text := current_setting('dlock.max_ttl');
+    slot timestamptz;
+    slot_end timestamptz;
+    win record;
+    mine int8;
+BEGIN
+    PERFORM _dlock.check_text(name, 'name', 240);
+    IF every IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'length of the time slots must not be null';
+    ELSIF every <= interval '0' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'length of the time slots must be greater than zero',
+            HINT = 'Pass the length of a slot, such as ''1 day''.';
+    ELSIF every > memory::interval THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'length of the time slots is longer than "dlock.max_ttl"',
+            DETAIL = format('The limit is %s seconds.', extract(epoch FROM memory::interval)::int8), HINT = 'Pass a shorter length, or raise "dlock.max_ttl".';
+    END IF;
+
+    LOOP
+        slot := date_bin(make_interval(secs => extract(epoch FROM every)::float8), _dlock.clock(), 'epoch');
+        slot_end := slot + make_interval(secs => extract(epoch FROM every)::float8);
+        IF EXISTS (SELECT FROM _dlock.names_held(ARRAY[lock]) l WHERE l.granted_at >= slot) THEN
+            RETURN NULL;
+        END IF;
+        mine := _dlock.acquire(lock, format('%s to %s', slot, slot_end), greatest(slot_end - _dlock.clock(), '1 us'),
+            least(memory::interval, '49 days'), NULL);
+        IF mine IS NULL THEN
+            RETURN NULL;        -- won at this moment
+        END IF;
+        SELECT bool_or(l.token < mine AND l.granted_at >= slot) AS is_lost,
+               bool_or(l.token = mine AND (l.granted_at < slot OR l.granted_at >= slot_end)) AS is_over
+          INTO win FROM _dlock.names_held(ARRAY[lock]) l;
+        IF win.is_lost OR win.is_over THEN
+            PERFORM _dlock.release_token(lock, mine);
+        END IF;
+        IF win.is_lost THEN
+            RETURN NULL;
+        END IF;
+        EXIT WHEN NOT win.is_over;
+    END LOOP;
+
+    -- Those before it that are no longer needed.
+    FOR win IN SELECT l.token FROM _dlock.names_held(ARRAY[lock]) l
+                WHERE l.token < mine AND pg_has_role(l.role, 'USAGE') AND (NOT l.is_held OR l.expires_at <= slot_end) LOOP
+        PERFORM _dlock.release_token(lock, win.token);
+    END LOOP;
+    RETURN mine;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_once(pg_catalog.text, pg_catalog.interval) IS 'a fencing token for the first caller in each time slot, NULL for all others';
 
 CREATE FUNCTION @extschema@.dlock_campaign(
-    election pg_catalog.text,
-    candidate pg_catalog.text,
-    ttl pg_catalog.interval DEFAULT NULL,
-    wait pg_catalog.interval DEFAULT '0',
-    payload pg_catalog.jsonb DEFAULT NULL)
-    RETURNS pg_catalog.int8
-    AS 'MODULE_PATHNAME', 'dlock_sql_campaign'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    election pg_catalog.text, candidate pg_catalog.text, ttl pg_catalog.interval DEFAULT NULL, wait pg_catalog.interval DEFAULT '0',
+    payload pg_catalog.jsonb DEFAULT NULL) RETURNS pg_catalog.int8
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT @extschema@.dlock_acquire(election, candidate, ttl, wait, reentry => 'return', payload => payload);
+END;
 COMMENT ON FUNCTION @extschema@.dlock_campaign(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
     IS 'become or remain the leader; returns the fencing token of the term, or NULL if another candidate leads';
 
-CREATE FUNCTION @extschema@.dlock_resign(
-    election pg_catalog.text,
-    candidate pg_catalog.text)
-    RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_resign'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_resign(pg_catalog.text, pg_catalog.text)
-    IS 'end the term of a leader; false if it does not lead';
+CREATE FUNCTION @extschema@.dlock_resign(election pg_catalog.text, candidate pg_catalog.text) RETURNS pg_catalog.bool
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE
+BEGIN ATOMIC
+    SELECT @extschema@.dlock_release(election, candidate);
+END;
+COMMENT ON FUNCTION @extschema@.dlock_resign(pg_catalog.text, pg_catalog.text) IS 'end the term of a leader; false if it does not lead';
 
 CREATE FUNCTION @extschema@.dlock_leader(
     election pg_catalog.text,
@@ -759,150 +835,318 @@ END;
 COMMENT ON FUNCTION @extschema@.dlock_leader(pg_catalog.text)
     IS 'the leader, since when, with its token and payload; NULLs if there is none';
 
--- The definitions of groups; memberships and partitions are leases.  Only the
--- functions below write it.
-CREATE TABLE @extschema@.dlock_groups (
+----------------------------------------------------------------------------
+-- Groups
+----------------------------------------------------------------------------
+
+-- A group has no state besides its definition and the leases of its members.  A membership is a
+-- shared lease on the lock of the group, a partition is a lock, and its lease belongs to the same owner.
+-- Each renewal computes all shares again from the same facts, so nothing is handed over or elected.
+--
+-- What keeps two members from running a partition is its lease.  The shares only say who takes it.
+CREATE TABLE _dlock.group_definition (
     name pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
     role pg_catalog.regrole NOT NULL,
-    partitions pg_catalog.text[] NOT NULL)
-    USING heap;
+    partitions pg_catalog.text[] NOT NULL);
+COMMENT ON TABLE _dlock.group_definition IS 'groups, their owners and the names of their partitions';
+SELECT pg_catalog.pg_extension_config_dump('_dlock.group_definition', '');
+ALTER TABLE _dlock.group_definition ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON _dlock.group_definition FOR SELECT USING (true);
+CREATE POLICY users ON _dlock.group_definition USING (pg_catalog.pg_has_role(role, 'USAGE'));
+REVOKE ALL ON _dlock.group_definition FROM PUBLIC;
+GRANT SELECT, INSERT, DELETE, UPDATE (partitions) ON _dlock.group_definition TO PUBLIC;
+
+CREATE VIEW @extschema@.dlock_groups WITH (security_invoker) AS SELECT name, role, partitions FROM _dlock.group_definition;
 GRANT SELECT ON @extschema@.dlock_groups TO PUBLIC;
-COMMENT ON TABLE @extschema@.dlock_groups
-    IS 'groups, their owners and the names of their partitions';
-SELECT pg_catalog.pg_extension_config_dump('@extschema@.dlock_groups', '');
+COMMENT ON VIEW @extschema@.dlock_groups IS 'groups, their owners and the names of their partitions';
+
+CREATE FUNCTION _dlock.group_find(group_name pg_catalog.text) RETURNS _dlock.group_definition
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    g _dlock.group_definition;
+BEGIN
+    SELECT * INTO g FROM _dlock.group_definition x WHERE x.name = group_name;
+    IF g.name IS NULL THEN
+        PERFORM _dlock.check_text(group_name, 'group name', 100);
+        RAISE undefined_object USING MESSAGE = format('group "%s" does not exist', group_name), HINT = 'Create it with dlock_group_create().';
+    ELSIF NOT pg_has_role(g.role, 'USAGE') THEN
+        RAISE insufficient_privilege USING MESSAGE = format('permission denied for group "%s"', group_name),
+            DETAIL = format('It belongs to role "%s".', g.role), HINT = 'Only that role, its members and superusers can use it.';
+    END IF;
+    RETURN g;
+END $$;
+COMMENT ON FUNCTION _dlock.group_find(pg_catalog.text) IS 'a group that the caller may use';
+
+CREATE FUNCTION _dlock.group_partitions(count pg_catalog.int4, names pg_catalog.text[]) RETURNS pg_catalog.text[]
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (count IS NULL) = (names IS NULL) THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'either count or names of the partitions must be given',
+            HINT = 'Partitions that are counted are named 0, 1, 2 and so on.';
+    ELSIF count NOT BETWEEN 1 AND 10000 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'count of partitions must be from 1 to 10000',
+            DETAIL = format('The number given is %s.', count), HINT = 'Use several partitions for each member, not one for each key.';
+    ELSIF names IS NULL THEN
+        RETURN ARRAY(SELECT i::text FROM generate_series(0, count - 1) i);
+    ELSIF array_ndims(names) IS DISTINCT FROM 1 OR cardinality(names) > 10000
+        OR cardinality(names) > (SELECT pg_catalog.count(DISTINCT n) FROM unnest(names) n WHERE _dlock.check_text(n, 'partition name', 100)) THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'invalid array of partition names',
+            DETAIL = 'It is empty, has more than one dimension, more than 10000 names, or a name twice.', HINT = 'Pass different names.';
+    END IF;
+    RETURN names;
+END $$;
+COMMENT ON FUNCTION _dlock.group_partitions(pg_catalog.int4, pg_catalog.text[]) IS 'the names of partitions that are counted, or named';
 
 CREATE FUNCTION @extschema@.dlock_group_create(
-    group_name pg_catalog.text,
-    count pg_catalog.int4 DEFAULT NULL,
-    names pg_catalog.text[] DEFAULT NULL)
-    RETURNS pg_catalog.int4
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_create'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    group_name pg_catalog.text, count pg_catalog.int4 DEFAULT NULL, names pg_catalog.text[] DEFAULT NULL) RETURNS pg_catalog.void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF _dlock.check_text(group_name, 'group name', 100) AND position('/' IN group_name) > 0 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('group name "%s" contains a slash', group_name), HINT = 'Use another character.';
+    END IF;
+    INSERT INTO _dlock.group_definition (name, role, partitions)
+        VALUES (group_name, quote_ident(current_user)::regrole, _dlock.group_partitions(count, names)) ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE duplicate_object USING MESSAGE = format('group "%s" already exists', group_name),
+            HINT = 'To give it other partitions, use dlock_group_alter().';
+    END IF;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_group_create(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
-    IS 'create a group of so many partitions, or of those named, that belongs to the current role; returns their number';
+    IS 'create a group of so many partitions, or of those named, that belongs to the current role';
 
 CREATE FUNCTION @extschema@.dlock_group_alter(
-    group_name pg_catalog.text,
-    count pg_catalog.int4 DEFAULT NULL,
-    names pg_catalog.text[] DEFAULT NULL)
-    RETURNS pg_catalog.int4
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_alter'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_group_alter(pg_catalog.text, pg_catalog.int4, pg_catalog.text[])
-    IS 'give a group other partitions; returns their number';
+    group_name pg_catalog.text, count pg_catalog.int4 DEFAULT NULL, names pg_catalog.text[] DEFAULT NULL) RETURNS pg_catalog.void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    g _dlock.group_definition := _dlock.group_find(group_name);
+BEGIN
+    UPDATE _dlock.group_definition x SET partitions = _dlock.group_partitions(count, names) WHERE x.name = g.name;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_alter(pg_catalog.text, pg_catalog.int4, pg_catalog.text[]) IS 'give a group other partitions';
 
-CREATE FUNCTION @extschema@.dlock_group_drop(
-    group_name pg_catalog.text)
-    RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_drop'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_group_drop(pg_catalog.text)
-    IS 'drop a group; false if there is none of this name';
+CREATE FUNCTION @extschema@.dlock_group_drop(group_name pg_catalog.text) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    g _dlock.group_definition;
+BEGIN
+    IF _dlock.check_text(group_name, 'group name', 100) AND EXISTS (SELECT FROM _dlock.group_definition x WHERE x.name = group_name) THEN
+        g := _dlock.group_find(group_name);
+        DELETE FROM _dlock.group_definition x WHERE x.name = g.name;
+    END IF;
+    RETURN g.name IS NOT NULL;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_drop(pg_catalog.text) IS 'drop a group; false if there is none of this name';
 
-CREATE FUNCTION @extschema@.dlock_group_join(
-    group_name pg_catalog.text,
-    member pg_catalog.text,
-    ttl pg_catalog.interval DEFAULT NULL,
-    weight pg_catalog.int4 DEFAULT 1,
-    payload pg_catalog.jsonb DEFAULT NULL)
-    RETURNS pg_catalog.int8
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_join'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION _dlock.group_held(g _dlock.group_definition) RETURNS _dlock.held_lock[]
+    LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN ARRAY(SELECT h FROM _dlock.names_held(ARRAY(SELECT 'group:' || g.name || '/' || p FROM unnest(g.partitions) p)) h);
+END $$;
+COMMENT ON FUNCTION _dlock.group_held(_dlock.group_definition) IS 'the leases on the partitions of a group';
+
+-- A share is the number of partitions times a member's part of the weights, rounded down.  What is left goes
+-- to some members, one each: first to those that own more anyway, so that it need not move; then by the
+-- largest remainder (Hamilton).  Among members that own no more the one that asks comes first, so that it
+-- takes a free partition at once.  Whoever may not use the group is no member, whatever leases it has.
+CREATE FUNCTION _dlock.group_shares(g _dlock.group_definition, held _dlock.held_lock[], asks pg_catalog.int8,
+    OUT member pg_catalog.text, OUT token pg_catalog.int8, OUT weight pg_catalog.int4, OUT owned pg_catalog.int4, OUT due pg_catalog.int4,
+    OUT role pg_catalog.regrole, OUT joined_at pg_catalog.timestamptz, OUT expires_at pg_catalog.timestamptz, OUT ttl pg_catalog.interval,
+    OUT payload pg_catalog.jsonb) RETURNS SETOF pg_catalog.record LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    partitions int4 := cardinality(g.partitions);
+BEGIN
+    RETURN QUERY
+    WITH leases AS (
+        SELECT l.*, (l.payload ->> 'weight')::int4 AS weight, l.payload -> 'payload' AS own_payload
+          FROM _dlock.names_held(ARRAY['group:' || g.name]) l WHERE pg_has_role(l.role, g.role, 'USAGE')
+    ), owners AS (
+        SELECT h.owner, h.role::oid AS role, count(*)::int4 AS owned FROM unnest(held) h GROUP BY h.owner, h.role::oid
+    ), parts AS (
+        SELECT l.*, coalesce(o.owned, 0) AS owned,
+               partitions::int8 * l.weight AS part, sum(l.weight) OVER ()::int8 AS weights
+          FROM leases l LEFT JOIN owners o ON o.owner = l.owner AND o.role = l.role::oid
+    ), shares AS (
+        SELECT p.*, (part / weights)::int4 AS base, part % weights AS rest,
+               partitions - sum(part / weights) OVER () AS spare FROM parts p
+    )
+    SELECT substr(s.owner, length(g.name) + 8), s.token, s.weight, s.owned,
+           base + (rest > 0 AND row_number() OVER (PARTITION BY rest > 0
+               ORDER BY s.owned <= base, rest DESC, s.owned > base OR s.token IS DISTINCT FROM asks, s.token) <= spare)::int4,
+           s.role, s.granted_at, s.expires_at, s.ttl, s.own_payload
+      FROM shares s;
+END $$;
+COMMENT ON FUNCTION _dlock.group_shares(_dlock.group_definition, _dlock.held_lock[], pg_catalog.int8)
+    IS 'the members of a group, with the number of partitions that they own and should own';
+
+CREATE VIEW @extschema@.dlock_group_members WITH (security_invoker) AS
+    SELECT g.name AS group_name, m.member, m.token, m.weight, m.owned, m.due, m.role, m.joined_at, m.expires_at, m.ttl, m.payload
+      FROM _dlock.group_definition g CROSS JOIN LATERAL _dlock.group_shares(g, _dlock.group_held(g), NULL) m
+     WHERE NOT pg_catalog.pg_is_in_recovery();
+GRANT SELECT ON @extschema@.dlock_group_members TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_group_members IS 'the members of all groups, with the number of partitions that they own and should own';
+
+CREATE VIEW @extschema@.dlock_group_partitions WITH (security_invoker) AS
+    SELECT g.name AS group_name, p.partition,
+           CASE WHEN pg_catalog.starts_with(h.owner, p.prefix) THEN pg_catalog.substr(h.owner, pg_catalog.length(p.prefix) + 1) END AS member,
+           h.token, h.granted_at AS since, h.expires_at
+      FROM _dlock.group_definition g
+           CROSS JOIN LATERAL _dlock.group_held(g) held
+           CROSS JOIN LATERAL (SELECT p AS partition, 'group:' || g.name || '/' AS prefix FROM pg_catalog.unnest(g.partitions) p) p
+           LEFT JOIN LATERAL pg_catalog.unnest(held) h ON h.name = p.prefix || p.partition
+     WHERE NOT pg_catalog.pg_is_in_recovery();
+GRANT SELECT ON @extschema@.dlock_group_partitions TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_group_partitions IS 'the partitions of all groups and their owners';
+
+CREATE VIEW @extschema@.dlock_group_state WITH (security_invoker) AS
+    SELECT g.name AS group_name, g.role, pg_catalog.cardinality(g.partitions) AS partitions,
+           CASE WHEN NOT r.recovers THEN (SELECT pg_catalog.count(*) FROM _dlock.group_shares(g, '{}', NULL)) END AS members,
+           CASE WHEN NOT r.recovers THEN pg_catalog.cardinality(g.partitions) - pg_catalog.cardinality(_dlock.group_held(g)) END AS unowned
+      FROM _dlock.group_definition g, pg_catalog.pg_is_in_recovery() AS r (recovers);
+GRANT SELECT ON @extschema@.dlock_group_state TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_group_state IS 'how many partitions and members each group has, and how many partitions have no owner';
+
+-- The earlier run of a member ends by its membership first.  A renewal of that run checks the
+-- membership last, so it has taken what it tells before this, and the rest of its leases ends here.
+CREATE FUNCTION @extschema@.dlock_group_join( group_name pg_catalog.text, member pg_catalog.text, ttl pg_catalog.interval DEFAULT NULL, weight pg_catalog.int4 DEFAULT 1,
+    payload pg_catalog.jsonb DEFAULT NULL) RETURNS pg_catalog.int8 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    g _dlock.group_definition := _dlock.group_find(group_name);
+    lock text := 'group:' || group_name;
+    me text := lock || '/' || member;
+    kept jsonb := jsonb_build_object('weight', weight) || CASE WHEN payload IS NULL THEN '{}' ELSE jsonb_build_object('payload', payload) END;
+    token int8;
+BEGIN
+    PERFORM _dlock.check_text(member, 'member name', 100), _dlock.ttl(ttl);
+    IF (weight BETWEEN 1 AND 1000) IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'weight must be from 1 to 1000',
+            DETAIL = format('The weight given is %s.', coalesce(weight::text, 'null')), HINT = 'A member gets partitions in proportion to its weight.';
+    ELSIF pg_column_size(kept) > 1024 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'payload is too long',
+            DETAIL = format('With the weight it has %s bytes; the limit is 1024.', pg_column_size(kept));
+    END IF;
+
+    PERFORM _dlock.release_token(lock, h.token) FROM _dlock.names_held(ARRAY[lock]) h WHERE h.owner = me AND pg_has_role(h.role, 'USAGE');
+    PERFORM _dlock.release_all(me);
+    token := _dlock.acquire(lock, me, ttl, '0', kept);
+    IF token IS NULL THEN
+        RAISE lock_not_available USING MESSAGE = format('could not join group "%s"', group_name), HINT = 'See dlock_lease() and dlock_waiters.',
+            DETAIL = format('The member joins elsewhere at the moment, or lock "%s" is held in another mode.', lock);
+    END IF;
+    RETURN token;
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_group_join(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.int4, pg_catalog.jsonb)
     IS 'join a group; returns the token of the membership';
 
-CREATE FUNCTION @extschema@.dlock_group_heartbeat(
-    group_name pg_catalog.text,
-    membership pg_catalog.int8,
-    yielded pg_catalog.int8[] DEFAULT NULL,
-    OUT partition pg_catalog.text,
-    OUT token pg_catalog.int8,
-    OUT action pg_catalog.text)
-    RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_heartbeat'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100;
-COMMENT ON FUNCTION @extschema@.dlock_group_heartbeat(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
-    IS 'remain in a group; returns the partitions to run, with their tokens, and those to stop and yield';
+CREATE FUNCTION _dlock.group_member(group_name pg_catalog.text, membership pg_catalog.int8, renews pg_catalog.bool DEFAULT false) RETURNS _dlock.held_lock
+    LANGUAGE plpgsql VOLATILE PARALLEL RESTRICTED SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    me _dlock.held_lock;
+BEGIN
+    PERFORM _dlock.check_text(group_name, 'group name', 100), _dlock.check_token(membership);
+    SELECT * INTO me FROM _dlock.names_held(ARRAY['group:' || group_name]) h WHERE h.token = membership AND h.is_held;
+    IF me.owner IS NULL AND renews THEN
+        RAISE EXCEPTION USING ERRCODE = 'LK002', MESSAGE = format('membership in group "%s" with token %s is not held', group_name, membership),
+            DETAIL = 'It has expired, has been left or taken over, or was never granted.',
+            HINT = 'Stop the work on all partitions, and join the group again.';
+    ELSIF NOT (CASE WHEN renews THEN me.role = quote_ident(current_user)::regrole ELSE pg_has_role(me.role, 'USAGE') END) THEN
+        RAISE insufficient_privilege USING MESSAGE = format('permission denied for membership %s in group "%s"', membership, group_name),
+            DETAIL = format('It belongs to role "%s".', me.role),
+            HINT = CASE WHEN renews THEN 'Only that role can renew it.' ELSE 'Only that role, its members and superusers can end it.' END;
+    END IF;
+    RETURN me;
+END $$;
+COMMENT ON FUNCTION _dlock.group_member(pg_catalog.text, pg_catalog.int8, pg_catalog.bool) IS 'a membership that the caller may renew or end; NULLs if it is over, which one that renews must not be';
+
+-- A partition that has left the group can be given up, too.
+CREATE FUNCTION _dlock.group_yield(me _dlock.held_lock, yielded pg_catalog.int8[]) RETURNS pg_catalog.int4
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT count(*) FILTER (WHERE _dlock.release_token(h.name, h.token)) FROM _dlock.owner_held(me.owner) h
+             WHERE h.token = ANY (yielded) AND h.role = me.role AND starts_with(h.name, me.name || '/'));
+END $$;
+COMMENT ON FUNCTION _dlock.group_yield(_dlock.held_lock, pg_catalog.int8[]) IS 'release partitions of a member by their tokens; returns how many';
 
 CREATE FUNCTION @extschema@.dlock_group_yield(
-    group_name pg_catalog.text,
-    membership pg_catalog.int8,
-    yielded pg_catalog.int8[])
-    RETURNS pg_catalog.int4
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_yield'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+    group_name pg_catalog.text, membership pg_catalog.int8, yielded pg_catalog.int8[]) RETURNS pg_catalog.int4
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF yielded IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'array of fencing tokens must not be null';
+    END IF;
+    RETURN _dlock.group_yield(_dlock.group_member(group_name, membership), yielded);
+END $$;
 COMMENT ON FUNCTION @extschema@.dlock_group_yield(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
     IS 'give up partitions that the member has stopped working on, by their tokens; returns how many';
 
-CREATE FUNCTION @extschema@.dlock_group_leave(
-    group_name pg_catalog.text,
-    membership pg_catalog.int8)
-    RETURNS pg_catalog.bool
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_leave'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_group_leave(pg_catalog.text, pg_catalog.int8)
-    IS 'leave a group and give up all of its partitions; false if it is no member';
+CREATE FUNCTION @extschema@.dlock_group_leave(group_name pg_catalog.text, membership pg_catalog.int8) RETURNS pg_catalog.bool
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    me _dlock.held_lock := _dlock.group_member(group_name, membership);
+BEGIN
+    IF me.owner IS NULL OR NOT _dlock.release_token('group:' || group_name, membership) THEN
+        RETURN false;
+    END IF;
+    PERFORM _dlock.release_all(me.owner);
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_leave(pg_catalog.text, pg_catalog.int8) IS 'leave a group and give up all of its partitions; false if it is no member';
 
-CREATE FUNCTION @extschema@.dlock_group_member_list(
-    group_name pg_catalog.text,
-    OUT member pg_catalog.text,
-    OUT token pg_catalog.int8,
-    OUT weight pg_catalog.int4,
-    OUT owned pg_catalog.int4,
-    OUT due pg_catalog.int4,
-    OUT role pg_catalog.regrole,
-    OUT joined_at pg_catalog.timestamptz,
-    OUT expires_at pg_catalog.timestamptz,
-    OUT ttl pg_catalog.interval,
-    OUT payload pg_catalog.jsonb)
-    RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_member_list'
-    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10;
-COMMENT ON FUNCTION @extschema@.dlock_group_member_list(pg_catalog.text)
-    IS 'the members of a group';
+-- Renews first and reads then, so what it tells has been renewed; and looks at the membership again when all
+-- is read, so what it tells is this run's.  Leases are taken under a lock, so that each member sees what others
+-- have taken; the error that ends the block frees it before the transaction ends.
+CREATE FUNCTION @extschema@.dlock_group_renew( group_name pg_catalog.text, membership pg_catalog.int8, yielded pg_catalog.int8[] DEFAULT NULL,
+    OUT partition pg_catalog.text, OUT token pg_catalog.int8, OUT action pg_catalog.text) RETURNS SETOF pg_catalog.record
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 100 SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    g _dlock.group_definition := _dlock.group_find(group_name);
+    lock text := 'group:' || group_name;
+    me _dlock.held_lock := _dlock.group_member(group_name, membership, true);
+    held _dlock.held_lock[];
+    share record;
+    wanted text[];
+    renewed int4;
+BEGIN
+    PERFORM _dlock.group_yield(me, yielded);
+    renewed := _dlock.renew_all(me.owner, me.ttl);
+    held := _dlock.group_held(g);
+    SELECT s.* INTO share FROM _dlock.group_shares(g, held, membership) s WHERE s.token = membership;
+    IF share.owned < share.due THEN
+        BEGIN
+            PERFORM pg_advisory_xact_lock(hashtextextended(lock, 0));
+            held := _dlock.group_held(g);
+            SELECT s.* INTO share FROM _dlock.group_shares(g, held, membership) s WHERE s.token = membership;
+            wanted := ARRAY(SELECT lock || '/' || p FROM unnest(g.partitions) p WHERE lock || '/' || p NOT IN (SELECT h.name FROM unnest(held) h) LIMIT greatest(share.due - share.owned, 0));
+            WHILE cardinality(wanted) > 0 LOOP
+                PERFORM _dlock.acquire_all(wanted[:1000], me.owner, me.ttl);
+                wanted := wanted[1001:];
+            END LOOP;
+            held := _dlock.group_held(g);
+            RAISE SQLSTATE 'LK000';
+        EXCEPTION
+            WHEN SQLSTATE 'LK000' THEN NULL;
+            WHEN insufficient_resources THEN
+                RAISE WARNING USING ERRCODE = SQLSTATE, MESSAGE = format('could not acquire partitions of group "%s": %s', group_name, SQLERRM),
+                    DETAIL = 'The member keeps the partitions that it has.', HINT = 'The next renewal tries again.';
+        END;
+    END IF;
 
-CREATE VIEW @extschema@.dlock_group_members AS
-    SELECT g.name AS group_name, m.member, m.token, m.weight, m.owned, m.due, m.role,
-           m.joined_at, m.expires_at, m.ttl, m.payload
-      FROM @extschema@.dlock_groups g
-           CROSS JOIN LATERAL @extschema@.dlock_group_member_list(g.name) m;
-GRANT SELECT ON @extschema@.dlock_group_members TO PUBLIC;
-COMMENT ON VIEW @extschema@.dlock_group_members
-    IS 'the members of all groups, with the number of partitions that they own and should own';
+    PERFORM _dlock.group_member(group_name, membership, true);
+    RETURN QUERY SELECT substr(h.name, length(lock) + 2), h.token,
+                        CASE WHEN row_number() OVER (ORDER BY h.token DESC) <= count(*) OVER () - share.due THEN 'yield' ELSE 'run' END
+                   FROM unnest(held) h WHERE h.owner = me.owner AND h.role = me.role AND h.is_held;
 
-CREATE FUNCTION @extschema@.dlock_group_partition_list(
-    group_name pg_catalog.text,
-    OUT partition pg_catalog.text,
-    OUT member pg_catalog.text,
-    OUT token pg_catalog.int8,
-    OUT since pg_catalog.timestamptz,
-    OUT expires_at pg_catalog.timestamptz)
-    RETURNS SETOF pg_catalog.record
-    AS 'MODULE_PATHNAME', 'dlock_sql_group_partition_list'
-    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION @extschema@.dlock_group_partition_list(pg_catalog.text)
-    IS 'the partitions of a group and their owners';
-
-CREATE VIEW @extschema@.dlock_group_partitions AS
-    SELECT g.name AS group_name, p.partition, p.member, p.token, p.since, p.expires_at
-      FROM @extschema@.dlock_groups g
-           CROSS JOIN LATERAL @extschema@.dlock_group_partition_list(g.name) p;
-GRANT SELECT ON @extschema@.dlock_group_partitions TO PUBLIC;
-COMMENT ON VIEW @extschema@.dlock_group_partitions
-    IS 'the partitions of all groups and their owners';
-
-CREATE VIEW @extschema@.dlock_group_state AS
-    SELECT g.name AS group_name, g.role,
-           pg_catalog.cardinality(g.partitions) AS partitions,
-           CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
-               (SELECT pg_catalog.count(*) FROM @extschema@.dlock_group_member_list(g.name)) END AS members,
-           CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
-               (SELECT pg_catalog.count(*) FROM @extschema@.dlock_group_partition_list(g.name) p
-                 WHERE p.member IS NULL) END AS unowned
-      FROM @extschema@.dlock_groups g;
-GRANT SELECT ON @extschema@.dlock_group_state TO PUBLIC;
-COMMENT ON VIEW @extschema@.dlock_group_state
-    IS 'how many partitions and members each group has, and how many partitions have no owner';
+    -- Of those that have left the group, too.
+    IF renewed > share.owned + 1 THEN
+        RETURN QUERY SELECT substr(h.name, length(lock) + 2), h.token, 'yield'
+                       FROM _dlock.owner_held(me.owner) h
+                      WHERE h.role = me.role AND h.is_held AND starts_with(h.name, lock || '/')
+                        AND substr(h.name, length(lock) + 2) <> ALL (g.partitions);
+    END IF;
+END $$;
+COMMENT ON FUNCTION @extschema@.dlock_group_renew(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
+    IS 'remain in a group; returns the partitions to run, with their tokens, and those to stop and yield';
 
 -- Default privileges may have granted more than this script says.
 DO $$

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * rule.h
- *	  The rules of leases and groups, as pure functions on values.
+ *	  The rules of leases, as pure functions on values.
  *
  * IDENTIFICATION
  *	  src/base/rule.h
@@ -57,21 +57,6 @@ typedef enum DLockRuleOrigin
 	DLOCK_RULE_ELSEWHERE		/* elsewhere, before a boot, or unknown */
 } DLockRuleOrigin;
 
-/* The heaviest member of a group that there can be. */
-#define DLOCK_RULE_WEIGHT_MAX	1000
-
-/* A member of a group, which gets its quota of the partitions. */
-typedef struct DLockRuleMember
-{
-	int			weight;			/* 1 to DLOCK_RULE_WEIGHT_MAX */
-	int			owned;			/* partitions that it has */
-	bool		asks;			/* it is the calling member */
-	int			quota;			/* result: partitions that it should own */
-
-	/* for the calculation */
-	uint64		order;			/* rank among those that may get one more */
-} DLockRuleMember;
-
 /* modes */
 extern uint32 dlock_rule_conflicts(DLockMode mode);
 extern bool dlock_rule_waits_behind(DLockMode mode, uint32 ahead);
@@ -98,13 +83,6 @@ extern DLockRuleOrigin dlock_rule_origin(uint64 record, uint64 here);
 extern DLockTime dlock_rule_remaining(const DLockTerm *logged, DLockRuleOrigin origin,
 									  DLockTime now, TimestampTz wall,
 									  DLockTime max_skew);
-
-/* time slots */
-extern int64 dlock_rule_slot(TimestampTz wall, DLockTime every);
-extern TimestampTz dlock_rule_slot_end(TimestampTz wall, DLockTime every);
-
-/* partitions of groups */
-extern void dlock_rule_quotas(DLockRuleMember *members, int count, int partitions);
 
 /* tokens */
 extern DLockToken dlock_rule_token_clock(TimestampTz wall);

@@ -25,9 +25,6 @@
 #define DLOCK_OWNER_MAX		255
 #define DLOCK_PAYLOAD_MAX	1024
 
-/* Names of locks that begin so are not for users, but for the patterns. */
-#define DLOCK_NAME_RESERVED	"dlock:"
-
 /* Parts of a path, and names that one request may ask for. */
 #define DLOCK_PATH_MAX_PARTS	32
 #define DLOCK_NAMES_MAX			1000
@@ -44,11 +41,10 @@
 /*
  * Heavyweight locks of the server's, of the class of advisory locks, under
  * numbers that the SQL functions for advisory locks (1 and 2) do not use: for
- * loading a database's leases, for the fence of a resource, and for a group.
+ * loading a database's leases, and for the fence of a resource.
  */
 #define DLOCK_LOCK_CLASS_LOAD	25708
 #define DLOCK_LOCK_CLASS_FENCE	25709
-#define DLOCK_LOCK_CLASS_GROUP	25710
 
 /*
  * A fencing token; zero is never one.  The largest is that up to which a double,

@@ -117,7 +117,6 @@ static const struct
 	{"28", CONN_FORBIDDEN},
 	{"42501", CONN_FORBIDDEN},
 	{"22", CONN_INVALID},
-	{"42939", CONN_INVALID},	/* a name that is dlock's own */
 	{"57014", CONN_INTERRUPTED},
 	{"55P03", CONN_INTERRUPTED},
 	{"40P01", CONN_DEADLOCK},

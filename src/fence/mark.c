@@ -123,10 +123,10 @@ is_usable(Relation rel, const Oid *types, int columns, bool writing)
 
 /*
  * Throw 55000 unless a table can be used as a catalog is, with columns of these types
- * first; for other tables than those in here, too.
+ * first.
  */
-void
-dlock_mark_check_table(Relation rel, const Oid *types, int columns, bool writing)
+static void
+check_table(Relation rel, const Oid *types, int columns, bool writing)
 {
 	if (!is_usable(rel, types, columns, writing))
 		ereport(ERROR,
@@ -165,7 +165,7 @@ open_marks(bool writing)
 	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
 	Relation	rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
 
-	dlock_mark_check_table(rel, types, COLUMNS, writing);
+	check_table(rel, types, COLUMNS, writing);
 	return rel;
 }
 
@@ -318,7 +318,7 @@ open_declared(LOCKMODE lockmode, bool writing)
 	static const Oid types[DECLARED_COLUMNS] = {TEXTOID, REGROLEOID, BOOLOID};
 	Relation	rel = dlock_session_open_declared(lockmode);
 
-	dlock_mark_check_table(rel, types, DECLARED_COLUMNS, writing);
+	check_table(rel, types, DECLARED_COLUMNS, writing);
 	return rel;
 }
 

@@ -12,7 +12,6 @@
 #define DLOCK_MARK_H
 
 #include "storage/lock.h"
-#include "utils/relcache.h"
 
 #include "base/types.h"
 
@@ -24,7 +23,6 @@ typedef struct DLockMarkDeclared
 	char		by[DLOCK_NAME_MAX + 1]; /* the declaration that says so */
 } DLockMarkDeclared;
 
-extern void dlock_mark_check_table(Relation rel, const Oid *types, int columns, bool writing);
 extern void dlock_mark_find_declared(const DLockBytes *resource, bool is_prefix, DLockMarkDeclared *declared);
 extern void dlock_mark_declare(const DLockBytes *resource, Oid role, bool is_foreign);
 extern void dlock_mark_tag(LOCKTAG *tag, const DLockBytes *resource);

@@ -235,11 +235,10 @@ renew_lease(DLockDatabase *db, const DLockHolderTarget *target, DLockTime ttl, X
 
 /*
  * Renew those of these leases that are live and that the current user may
- * renew, likewise.  Returns how many; the others' tokens become DLOCK_TOKEN_NONE.
+ * renew, likewise.  Returns how many.
  */
-int
-dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
-					  DLockTime ttl, XLogRecPtr *lsn)
+static int
+renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count, DLockTime ttl, XLogRecPtr *lsn)
 {
 	int			renewed = 0;
 
@@ -249,10 +248,7 @@ dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
 
 		CHECK_FOR_INTERRUPTS();
 		target.skip = true;
-		if (renew_lease(db, &target, ttl, lsn))
-			renewed++;
-		else
-			refs[i].token = DLOCK_TOKEN_NONE;
+		renewed += renew_lease(db, &target, ttl, lsn);
 	}
 	return renewed;
 }
@@ -307,10 +303,10 @@ dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime 
 	int			count;
 	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &own, &count);
 	XLogRecPtr	last = InvalidXLogRecPtr;
-	int			renewed = dlock_held_renew_refs(db, refs, own, ttl, &last);
+	int			renewed = renew_refs(db, refs, own, ttl, &last);
 
 	if (renewed == 0)
-		renewed = dlock_held_renew_refs(db, refs + own, count - own, ttl, &last);
+		renewed = renew_refs(db, refs + own, count - own, ttl, &last);
 	pfree(refs);
 	dlock_flush_commit(last, dlock_clock_now());
 	return renewed;

@@ -42,8 +42,6 @@ extern bool dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
 							 DLockTime ttl);
 extern void dlock_held_renew_each(DLockDatabase *db, const DLockHolderTarget *targets,
 								  int count, DLockTime ttl, bool *renewed);
-extern int	dlock_held_renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count,
-								  DLockTime ttl, XLogRecPtr *lsn);
 extern int	dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
 								 DLockTime ttl);
 extern DLockAcquireAnswer dlock_held_convert(DLockDatabase *db,

@@ -21,8 +21,6 @@
  *					neither mode covers the other (CW and PR), something that
  *					conflicts may have been granted meanwhile; the lease ends,
  *					then.
- *	  a time slot	the record of wins is as before; what it says of longer slots
- *					is not forgotten, so none of them can be won twice
  *
  *	  A renewal and a downgrade are not undone: their owner has the same token
  *	  as before.
@@ -73,8 +71,7 @@ typedef enum DLockGrantsKind
 {
 	CHANGE_GRANT,
 	CHANGE_HOLD,				/* the owner's own lease was entered once more */
-	CHANGE_UPGRADE,
-	CHANGE_SLOT
+	CHANGE_UPGRADE
 } DLockGrantsKind;
 
 /* A change that has not been answered. */
@@ -95,7 +92,6 @@ typedef struct DLockGrantsItem
 static DLockGrantsItem *items = NULL;
 static int	count = 0;
 static int	room = 0;
-static DLockGrantsSlot slot_before; /* the record of a time slot */
 
 /* ---- leases that are bound to this session or its transaction ---- */
 
@@ -308,18 +304,6 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 				return false;
 			dlock_space_set_mode(lease, (DLockMode) item->before);
 			return true;
-
-		case CHANGE_SLOT:
-			dlock_space_succeed(lease, slot_before.role, slot_before.token);
-			lease->lsn = lsn;
-			lease->confirmed = slot_before.vouched_until;
-			lease->delay = slot_before.delay;
-			dlock_space_set_term(lease, &slot_before.term);
-			lease->min_until = slot_before.min_until;
-			lease->granted_at = slot_before.granted_at;
-			lease->holds = slot_before.holds;
-			lease->stopped = slot_before.stopped;
-			return true;
 	}
 	return false;
 }
@@ -340,8 +324,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 		lease = dlock_space_find_token(db->shared->oid, item->hash, item->token);
 
 		/* What was ended by force stays ended. */
-		if (lease != NULL && !lease->stopped &&
-			(item->kind == CHANGE_SLOT || dlock_rule_is_live(lease->deadline, now)))
+		if (lease != NULL && !lease->stopped && dlock_rule_is_live(lease->deadline, now))
 		{
 			if (!restore(lease, item, now))
 			{
@@ -425,14 +408,6 @@ dlock_grants_prepare(int more, DLockBind bind)
 	}
 }
 
-/* The same for a time slot; returns where to put what its record was. */
-DLockGrantsSlot *
-dlock_grants_prepare_slot(void)
-{
-	dlock_grants_prepare(2, DLOCK_BIND_NONE);
-	return &slot_before;
-}
-
 static void
 list(const DLockGrantsItem *item)
 {
@@ -478,15 +453,6 @@ dlock_grants_convert(uint32 hash, DLockToken from, const DLockAcquireGranted *gr
 		return;
 	list(&item);
 	convert_bound(hash, from, granted->token);
-}
-
-/* A time slot has been won; dlock_grants_prepare_slot() has what its record was. */
-void
-dlock_grants_add_slot(uint32 hash, DLockToken token)
-{
-	DLockGrantsItem item = {.kind = CHANGE_SLOT,.hash = hash,.token = token};
-
-	list(&item);
 }
 
 /* ---- calls ---- */

@@ -25,7 +25,6 @@
 #include "fence/guard.h"
 #include "fence/mark.h"
 #include "lock/held.h"
-#include "pattern/owned.h"
 #include "session/grants.h"
 #include "session/session.h"
 #include "session/wait.h"
@@ -47,8 +46,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_watch);
 PG_FUNCTION_INFO_V1(dlock_sql_renew_all);
 PG_FUNCTION_INFO_V1(dlock_sql_release_all);
 PG_FUNCTION_INFO_V1(dlock_sql_force_release);
-PG_FUNCTION_INFO_V1(dlock_sql_campaign);
-PG_FUNCTION_INFO_V1(dlock_sql_resign);
 PG_FUNCTION_INFO_V1(dlock_sql_bump_epoch);
 PG_FUNCTION_INFO_V1(dlock_sql_fence);
 PG_FUNCTION_INFO_V1(dlock_sql_fence_declare);
@@ -220,7 +217,7 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	int			argno;
 
 	request->role = GetUserId();
-	request->owner = dlock_value_get_own_owner(fcinfo, 1);
+	request->owner = dlock_value_get_owner(fcinfo, 1);
 	wait = dlock_value_get_wait(fcinfo, 3);
 	request->mode = get_mode(fcinfo, 4);
 	if (has_permits)
@@ -230,6 +227,8 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	request->bind = get_bind(fcinfo, argno + 1);
 	get_times(fcinfo, argno + 2, request);
 	request->payload = dlock_value_get_payload(fcinfo, argno + 4);
+	request->set_payload = has_permits && request->reentry == DLOCK_REENTRY_RETURN &&
+		request->payload.len > 0;
 
 	dlock_session_check_writable(function);
 	return dlock_wait_acquire(request, wait);
@@ -238,7 +237,7 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 static Datum
 acquire(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_own_name(fcinfo, 0);
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
 	DLockAcquireRequest request = {
 		.count = 1,
 		.names = &name
@@ -264,8 +263,6 @@ get_names(FunctionCallInfo fcinfo, int argno, int *count)
 	dlock_value_require(fcinfo, argno, gettext_noop("array of lock names must not be null"));
 	names = dlock_name_of_array(PG_GETARG_ARRAYTYPE_P(argno), invalid, &dlock_name_lock,
 								DLOCK_NAMES_MAX, count);
-	for (int i = 0; i < *count; i++)
-		dlock_value_check_own(&names[i]);
 	dlock_name_check_different(names, *count, invalid);
 	return names;
 }
@@ -316,7 +313,6 @@ get_path(FunctionCallInfo fcinfo, int argno, int *count)
 	int			parts = 1;
 
 	*path = dlock_value_get_text(fcinfo, argno, &dlock_name_path);
-	dlock_value_check_own(path);
 	for (int i = 0; i < path->len; i++)
 	{
 		if (path->data[i] != '/')
@@ -350,7 +346,7 @@ dlock_sql_acquire_path(PG_FUNCTION_ARGS)
 static Datum
 convert(PG_FUNCTION_ARGS)
 {
-	DLockBytes	name = dlock_value_get_own_name(fcinfo, 0);
+	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 	DLockMode	mode = get_mode(fcinfo, 2);
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 3);
@@ -366,21 +362,6 @@ dlock_sql_convert(PG_FUNCTION_ARGS)
 	return dlock_grants_call(convert, fcinfo);
 }
 
-/*
- * Check that the server lets the caller renew leases on a lock, or of an owner, of this
- * name.  Those of a group need the right to use the group: a lease outlives that right,
- * but must not do so for ever.  Throws 42501, and 42704 if there is no such group.
- */
-static void
-check_renewable(const DLockBytes *name, const char *function)
-{
-	DLockGroup	group = {.name = dlock_group_of_name(name)};
-
-	dlock_session_check_writable(function);
-	if (group.name.len > 0)
-		dlock_owned_use_group(&group, function);
-}
-
 static Datum
 renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 {
@@ -389,7 +370,7 @@ renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 	DLockDatabase db;
 	bool		renewed;
 
-	check_renewable(&target.name, function);
+	dlock_session_check_writable(function);
 	open_for_target(&db, &target);
 	renewed = dlock_held_renew(&db, &target, ttl);
 	dlock_session_close(&db);
@@ -475,7 +456,7 @@ dlock_sql_renew_all(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	int			renewed;
 
-	check_renewable(&owner, "dlock_renew_all");
+	dlock_session_check_writable("dlock_renew_all");
 	dlock_session_open(&db);
 	renewed = dlock_held_renew_all(&db, &owner, ttl);
 	dlock_session_close(&db);
@@ -538,7 +519,6 @@ get_each_name(FunctionCallInfo fcinfo, int *count)
 		if (nulls[i])
 			dlock_error_null(dlock_name_lock.null);
 		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), &dlock_name_lock);
-		dlock_value_check_own(&names[i]);
 	}
 	return names;
 }
@@ -554,7 +534,6 @@ get_each_owner(FunctionCallInfo fcinfo, int count)
 	for (int i = 0; i < count; i++)
 	{
 		owners[i] = nulls[i] ? dlock_name_session() : dlock_name_of_text(DatumGetTextPP(values[i]), &dlock_name_owner);
-		dlock_value_check_own_owner(&owners[i]);
 	}
 	return owners;
 }
@@ -751,46 +730,6 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	while (row.count < WATCH_COLUMNS)
 		dlock_value_add(&row, false, 0);
 	PG_RETURN_DATUM(HeapTupleGetDatum(dlock_value_form(&row, fcinfo)));
-}
-
-static Datum
-campaign(PG_FUNCTION_ARGS)
-{
-	DLockBytes	name = dlock_value_get_own_name(fcinfo, 0);
-	DLockAcquireRequest request = {
-		.count = 1,
-		.names = &name,
-		.mode = DLOCK_MODE_EX,
-		.reentry = DLOCK_REENTRY_RETURN,
-		.bind = DLOCK_BIND_NONE,
-		.role = GetUserId(),
-		.set_payload = !PG_ARGISNULL(4)
-	};
-	DLockTime	wait;
-
-	dlock_value_require(fcinfo, 1, gettext_noop("candidate must not be null"));
-	request.owner = dlock_value_get_own_owner(fcinfo, 1);
-	request.ttl = dlock_value_get_ttl(fcinfo, 2, true);
-	wait = dlock_value_get_wait(fcinfo, 3);
-	request.payload = dlock_value_get_payload(fcinfo, 4);
-
-	dlock_session_check_writable("dlock_campaign");
-	return token_or_null(fcinfo, dlock_wait_acquire(&request, wait));
-}
-
-/* dlock_campaign(election, candidate, ttl, wait, payload) -> token or null */
-Datum
-dlock_sql_campaign(PG_FUNCTION_ARGS)
-{
-	return dlock_grants_call(campaign, fcinfo);
-}
-
-/* dlock_resign(election, candidate) -> boolean */
-Datum
-dlock_sql_resign(PG_FUNCTION_ARGS)
-{
-	dlock_value_require(fcinfo, 1, gettext_noop("candidate must not be null"));
-	return release(fcinfo, "dlock_resign", DLOCK_BY_OWNER);
 }
 
 /* dlock_bump_epoch(reason, above) -> a number below all later tokens */

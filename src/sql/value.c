@@ -63,38 +63,6 @@ dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const DLockNameKind *ki
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), kind);
 }
 
-/* Throw 42939 for a name that users may read but not use; "message" has %s for it. */
-static void
-check_unreserved(const char *message, const DLockBytes *name)
-{
-	int			len = strlen(DLOCK_NAME_RESERVED);
-
-	if (name->len >= len && memcmp(name->data, DLOCK_NAME_RESERVED, len) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_RESERVED_NAME),
-				 errmsg(message, name->len, name->data),
-				 errdetail("Names that begin with \"%s\" belong to time slots and groups.",
-						   DLOCK_NAME_RESERVED),
-				 errhint("Use another name.")));
-}
-
-/* Throw 42939 if a lock name is reserved for dlock itself. */
-void
-dlock_value_check_own(const DLockBytes *name)
-{
-	check_unreserved(gettext_noop("lock name \"%.*s\" is reserved"), name);
-}
-
-/* The name of a lock that users may acquire. */
-DLockBytes
-dlock_value_get_own_name(FunctionCallInfo fcinfo, int argno)
-{
-	DLockBytes	name = dlock_value_get_text(fcinfo, argno, &dlock_name_lock);
-
-	dlock_value_check_own(&name);
-	return name;
-}
-
 /* No owner means this session. */
 DLockBytes
 dlock_value_get_owner(FunctionCallInfo fcinfo, int argno)
@@ -102,25 +70,6 @@ dlock_value_get_owner(FunctionCallInfo fcinfo, int argno)
 	if (PG_ARGISNULL(argno))
 		return dlock_name_session();
 	return dlock_name_of_text(PG_GETARG_TEXT_PP(argno), &dlock_name_owner);
-}
-
-/*
- * The owner of a lease that a user acquires.  Throws 42939 for the names with
- * which groups own their leases.
- */
-DLockBytes
-dlock_value_get_own_owner(FunctionCallInfo fcinfo, int argno)
-{
-	DLockBytes	owner = dlock_value_get_owner(fcinfo, argno);
-
-	dlock_value_check_own_owner(&owner);
-	return owner;
-}
-
-void
-dlock_value_check_own_owner(const DLockBytes *owner)
-{
-	check_unreserved(gettext_noop("lease owner \"%.*s\" is reserved"), owner);
 }
 
 DLockToken
@@ -165,8 +114,8 @@ dlock_value_get_payload(FunctionCallInfo fcinfo, int argno)
  * An interval in microseconds, a day being 24 hours and a month 30 days.  What
  * is too long for that comes back as the longest there is.
  */
-DLockTime
-dlock_value_to_span(const Interval *interval)
+static DLockTime
+to_span(const Interval *interval)
 {
 	int64		days = (int64) interval->month * DAYS_PER_MONTH + interval->day;
 	int64		result;
@@ -212,7 +161,7 @@ dlock_value_get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("ttl must be finite"),
 					 errhint("Pass a finite ttl, and renew the lease while it is needed.")));
-		ttl = dlock_value_to_span(interval);
+		ttl = to_span(interval);
 		if (ttl <= 0)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -239,7 +188,7 @@ dlock_value_get_wait(FunctionCallInfo fcinfo, int argno)
 
 	if (PG_ARGISNULL(argno))
 		return DLOCK_TIME_FOREVER;
-	wait = dlock_value_to_span(PG_GETARG_INTERVAL_P(argno));
+	wait = to_span(PG_GETARG_INTERVAL_P(argno));
 	if (wait < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -255,7 +204,7 @@ dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter)
 	DLockTime	span;
 
 	dlock_value_require_parameter(fcinfo, argno, parameter);
-	span = dlock_value_to_span(PG_GETARG_INTERVAL_P(argno));
+	span = to_span(PG_GETARG_INTERVAL_P(argno));
 	if (span < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

@@ -29,15 +29,10 @@ typedef struct DLockValueRow
 extern void dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *message);
 extern void dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter);
 extern DLockBytes dlock_value_get_text(FunctionCallInfo fcinfo, int argno, const DLockNameKind *kind);
-extern DLockBytes dlock_value_get_own_name(FunctionCallInfo fcinfo, int argno);
-extern void dlock_value_check_own(const DLockBytes *name);
 extern DLockBytes dlock_value_get_owner(FunctionCallInfo fcinfo, int argno);
-extern DLockBytes dlock_value_get_own_owner(FunctionCallInfo fcinfo, int argno);
-extern void dlock_value_check_own_owner(const DLockBytes *owner);
 extern DLockToken dlock_value_to_token(Datum value, bool is_null);
 extern DLockToken dlock_value_get_token(FunctionCallInfo fcinfo, int argno);
 extern DLockBytes dlock_value_get_payload(FunctionCallInfo fcinfo, int argno);
-extern DLockTime dlock_value_to_span(const Interval *interval);
 extern DLockTime dlock_value_get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring);
 extern DLockTime dlock_value_get_wait(FunctionCallInfo fcinfo, int argno);
 extern DLockTime dlock_value_get_span(FunctionCallInfo fcinfo, int argno, const char *parameter);

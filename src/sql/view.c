@@ -46,6 +46,8 @@
 #include "store/store.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_lease);
+PG_FUNCTION_INFO_V1(dlock_sql_names_held);
+PG_FUNCTION_INFO_V1(dlock_sql_owner_held);
 PG_FUNCTION_INFO_V1(dlock_sql_waiter_list);
 PG_FUNCTION_INFO_V1(dlock_sql_stat_row);
 PG_FUNCTION_INFO_V1(dlock_sql_stats_reset);
@@ -281,6 +283,98 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
+	return (Datum) 0;
+}
+
+/* ---- leases of some locks, or of an owner, for patterns ---- */
+
+/* Add the rows of leases that were found, and forget them. */
+static void
+put_held(FunctionCallInfo fcinfo, DLockViewState *state)
+{
+	ListCell   *cell;
+
+	foreach(cell, state->leases)
+	{
+		const DLockViewLease *shown = lfirst(cell);
+		const DLockLeaseValue *lease = &shown->value;
+		DLockTime	until = lease->term.deadline;
+		bool		ends = (until != DLOCK_TIME_FOREVER);
+		DLockValueRow row = {0};
+
+		dlock_value_add(&row, true, dlock_name_to_text(lease->name));
+		dlock_value_add(&row, true, dlock_name_to_text(lease->owner));
+		dlock_value_add(&row, true, ObjectIdGetDatum(lease->role));
+		dlock_value_add(&row, true, Int64GetDatum(lease->token));
+		dlock_value_add(&row, true, BoolGetDatum(dlock_rule_is_live(until, state->now)));
+		dlock_value_add(&row, true, TimestampTzGetDatum(lease->granted_at));
+		dlock_value_add(&row, ends, TimestampTzGetDatum(ends ? state->wall + (until - state->now) : 0));
+		dlock_value_add(&row, ends, ends ? dlock_value_of_span(lease->term.ttl) : 0);
+		dlock_value_add(&row, lease->payload.len > 0, dlock_name_to_jsonb(lease->payload));
+		dlock_value_put(&row, fcinfo);
+	}
+	list_free_deep(state->leases);
+	state->leases = NIL;
+}
+
+/* _dlock.names_held(names) -> the leases on these locks; none on a standby */
+Datum
+dlock_sql_names_held(PG_FUNCTION_ARGS)
+{
+	Datum	   *names;
+	int			count;
+	DLockViewState state;
+	DLockDatabase db;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (RecoveryInProgress())
+		return (Datum) 0;
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &count);
+	dlock_session_open(&db);
+	dlock_flush_look();
+	begin_scan(&state);
+	for (int i = 0; i < count; i++)
+	{
+		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), &dlock_name_lock);
+
+		state.name = &name;
+		collect_lock(&state, db.shared->oid);
+		put_held(fcinfo, &state);
+	}
+	dlock_session_close(&db);
+	return (Datum) 0;
+}
+
+/* _dlock.owner_held(owner) -> the leases of the owners of this name; none on a standby */
+Datum
+dlock_sql_owner_held(PG_FUNCTION_ARGS)
+{
+	DLockBytes	owner = dlock_value_get_owner(fcinfo, 0);
+	DLockSpaceRef *refs;
+	int			count;
+	DLockViewState state;
+	DLockDatabase db;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (RecoveryInProgress())
+		return (Datum) 0;
+	dlock_session_open(&db);
+	dlock_flush_look();
+	begin_scan(&state);
+	refs = dlock_holder_list(db.shared->oid, &owner, NULL, &count);
+	for (int i = 0; i < count; i++)
+	{
+		DLockSpaceLease *lease;
+
+		CHECK_FOR_INTERRUPTS();
+		dlock_partition_lock(refs[i].hash, LW_SHARED);
+		lease = dlock_space_find_token(db.shared->oid, refs[i].hash, refs[i].token);
+		if (lease != NULL)
+			visit_memory(dlock_space_entry_of(lease), lease, &state);
+		dlock_partition_unlock(refs[i].hash);
+		put_held(fcinfo, &state);
+	}
+	dlock_session_close(&db);
 	return (Datum) 0;
 }
 

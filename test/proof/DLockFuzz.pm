@@ -54,7 +54,7 @@ my @names = ('a', 'a', 'b', 'b', 'a/b', 'a/b/c', 's', 'g', 'q');
 my @hostile_texts = (
 	"''", "' '", "repeat('x', 255)", "repeat('x', 256)", "repeat('ä', 127)", "repeat('ä', 200)", "repeat('x', 1000000)",
 	"'%s%n%d'", "E'\\x01\\x7f'", "E'\\\\'", "''''", "'; DROP TABLE guarded; --'", "'/'", "'a//b'", "'/a'", "'a/'", "repeat('a/', 40) || 'b'",
-	"repeat('a/', 31) || 'b'", "'dlock:once/a'", "'dlock:member/g/m1'", "'dlock:partition/g/0'", "'dlock:'", "'*'", "'a*'", "'a=1,b=2'", "'\"'",
+	"repeat('a/', 31) || 'b'", "'once:a'", "'group:g/m1'", "'group:g/0'", "'*'", "'a*'", "'a=1,b=2'", "'\"'",
 	"'ready -> working'", 'NULL', 'current_user::text', "chr(1114111)", "'exclusive'", "'123'");
 my @tokens = (
 	'(SELECT max(token) FROM dlock_leases)',

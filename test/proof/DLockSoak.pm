@@ -260,8 +260,8 @@ my @kinds = (
 	sub {
 		my (undef, undef, $me) = @_;
 		my $member = "FROM dlock_group_members m WHERE group_name = 'g' AND member = 'm$me'";
-		"SELECT dlock_group_join('g', 'm$me', '2 s')", "SELECT dlock_group_heartbeat('g', token) $member",
-		  "SELECT dlock_group_heartbeat('g', token, array(SELECT p.token FROM dlock_group_partitions p WHERE p.member = 'm$me')) $member",
+		"SELECT dlock_group_join('g', 'm$me', '2 s')", "SELECT dlock_group_renew('g', token) $member",
+		  "SELECT dlock_group_renew('g', token, array(SELECT p.token FROM dlock_group_partitions p WHERE p.member = 'm$me')) $member",
 		  rand() < 0.3 ? "SELECT dlock_group_leave('g', token) $member" : (), rand() < 0.1 ? "SELECT dlock_group_alter('g', 3 + (random() * 5)::int)" : ();
 	},
 	# Tasks.

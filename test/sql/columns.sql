@@ -40,11 +40,7 @@ SELECT * FROM narrow.lease_list();
 SELECT * FROM wide.lease_list();
 SELECT * FROM narrow.dlock_watch('columns', NULL, '0');
 SELECT * FROM wide.dlock_watch('columns-free', NULL, '0');
-SELECT * FROM narrow.dlock_group_heartbeat('columns', :member, NULL);
-SELECT * FROM narrow.dlock_group_member_list('columns');
-SELECT * FROM wide.dlock_group_member_list('columns');
-SELECT * FROM narrow.dlock_group_partition_list('columns');
-SELECT * FROM wide.dlock_group_partition_list('columns');
+SELECT * FROM narrow.dlock_group_renew('columns', :member, NULL);
 \set VERBOSITY default
 
 SET client_min_messages = warning;

@@ -23,7 +23,7 @@ SELECT token AS new_capture FROM dlock_task_capture('lost-q', ttl => '1 h') \gse
 SELECT dlock_group_create('lost-g', 1);
 SELECT dlock_group_join('lost-g', 'm', '1 h') AS membership \gset
 SELECT dlock_group_join('lost-g', 'm', '1 h') AS new_membership \gset
-SELECT count(*) FROM dlock_group_heartbeat('lost-g', :new_membership);
+SELECT count(*) FROM dlock_group_renew('lost-g', :new_membership);
 
 SELECT call, pg_temp.answer('SELECT ' || format(call, :old)) AS answer FROM unnest(ARRAY[
 	$$dlock_check('lost-1', %s)$$, $$dlock_renew('lost-1', 'lost-a')$$, $$dlock_renew_token('lost-1', %s)$$,
@@ -35,7 +35,7 @@ SELECT call, pg_temp.answer('SELECT ' || format(call, :capture)) AS answer FROM 
 	$$dlock_task_release('lost-q', 'k', %s)$$, $$dlock_task_set('lost-q', 'k', %s, 'x')$$]) WITH ORDINALITY u(call, n) ORDER BY n;
 SELECT call, pg_temp.answer('SELECT ' || format(call, :membership)) AS answer FROM unnest(ARRAY[
 	$$dlock_group_leave('lost-g', %s)$$, $$dlock_group_yield('lost-g', %s, ARRAY(SELECT token FROM dlock_group_partitions))$$,
-	$$dlock_group_heartbeat('lost-g', %s)$$]) WITH ORDINALITY u(call, n) ORDER BY n;
+	$$dlock_group_renew('lost-g', %s)$$]) WITH ORDINALITY u(call, n) ORDER BY n;
 
-SELECT dlock_check('lost-1', :new), dlock_task_renew('lost-q', 'k', :new_capture), count(*) FROM dlock_group_heartbeat('lost-g', :new_membership);
+SELECT dlock_check('lost-1', :new), dlock_task_renew('lost-q', 'k', :new_capture), count(*) FROM dlock_group_renew('lost-g', :new_membership);
 SELECT dlock_release_token('lost-1', :new), dlock_queue_drop('lost-q'), dlock_group_leave('lost-g', :new_membership), dlock_group_drop('lost-g');

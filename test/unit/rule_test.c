@@ -674,42 +674,6 @@ test_no_deadline(void)
 	end_test("leases without a deadline");
 }
 
-/* Slots of any length tile the time line, and one begins with 1970. */
-static void
-test_slots(void)
-{
-	static const DLockTime lengths[] = {
-		1, 7, USECS_PER_SEC, USECS_PER_MINUTE, USECS_PER_HOUR, USECS_PER_DAY,
-		7 * USECS_PER_DAY, 36500 * USECS_PER_DAY
-	};
-	TimestampTz of_1970 = -(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
-	const TimestampTz around[] = {of_1970, 0, INT64CONST(850000000) * USECS_PER_SEC};
-
-	begin_test();
-	for (int l = 0; l < N(lengths); l++)
-	{
-		DLockTime	every = lengths[l];
-
-		CHECK(dlock_rule_slot(of_1970, every) == 0, "1970 does not begin slot 0");
-		CHECK(dlock_rule_slot(of_1970 - 1, every) == -1, "what is before 1970 is not slot -1");
-		for (int a = 0; a < N(around); a++)
-		{
-			for (int step = -20; step <= 20; step++)
-			{
-				TimestampTz wall = around[a] + step * Max(1, every / 7);
-				int64		slot = dlock_rule_slot(wall, every);
-				TimestampTz end = dlock_rule_slot_end(wall, every);
-
-				CHECK(end > wall && end - wall <= every, "a slot does not end within its length");
-				CHECK(dlock_rule_slot(end, every) == slot + 1, "the next slot does not begin there");
-				CHECK(dlock_rule_slot(end - 1, every) == slot, "the slot ends before");
-				CHECK((end - of_1970) % every == 0, "slots are not aligned");
-			}
-		}
-	}
-	end_test("time slots");
-}
-
 /* Only a boot that is known, and the same, makes times of its clock comparable. */
 static void
 test_origins(void)
@@ -793,7 +757,7 @@ test_restart_after_promotion(void)
 int
 main(void)
 {
-	printf("1..15\n");
+	printf("1..14\n");
 	test_compatibility();
 	test_upgrades();
 	test_intents();
@@ -806,7 +770,6 @@ main(void)
 	test_token_clock();
 	test_token_base();
 	test_token_histories();
-	test_slots();
 	test_origins();
 	test_restart_after_promotion();
 	return failures > 0;

@@ -103,7 +103,7 @@ sub beat
 	my $member = $member{$name};
 	my $yielded = join ',', @{ $member->{stopped} // [] };
 	my $until = $time + $ttl;
-	my $answer = $session->query("SELECT partition, token, action FROM dlock_group_heartbeat('g', $member->{token}, '{$yielded}')");
+	my $answer = $session->query("SELECT partition, token, action FROM dlock_group_renew('g', $member->{token}, '{$yielded}')");
 
 	if ($answer =~ /^ERROR/)
 	{

@@ -70,7 +70,6 @@ cli_is($_, { code => 64, out => '', err => qr/^dlock: error: the command of -c i
 	}
 }
 cli_is([ 'acquire', '' ], { code => 64, err => qr/lock name must not be empty/ }, 'the server does not take it');
-cli_is([qw(acquire dlock:a)], { code => 64, err => qr/is reserved.*detail:.*hint:/s }, 'a name that is reserved');
 cli_is([qw(acquire --payload {a a)], { code => 64, err => qr/json/ }, 'no JSON');
 
 # Help.

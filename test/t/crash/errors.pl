@@ -101,7 +101,7 @@ my @calls = (
 		waits => "SELECT dlock_release('x', 'other')" },
 	{ call => 'once', sql => "SELECT dlock_once('once', '1 ms')" },
 	{ call => 'campaign', sql => "SELECT dlock_campaign('e%d', 'a', '1 h')" },
-	{ call => 'group', setup => "SELECT dlock_group_create('g%d', 3)", sql => "SELECT dlock_group_heartbeat('g%d', dlock_group_join('g%d', 'm'))" },
+	{ call => 'group', setup => "SELECT dlock_group_create('g%d', 3)", sql => "SELECT dlock_group_renew('g%d', dlock_group_join('g%d', 'm'))" },
 	{ call => 'fence', setup => "SELECT dlock_acquire('x', 'a', '1 h')", sql => "SELECT dlock_fence('r%d', token) FROM dlock_leases WHERE name = 'x'", keeps => 1 },
 	{ call => 'bump_epoch', sql => "SELECT dlock_bump_epoch('test')", keeps => 1 },
 	{ call => 'views', setup => "SELECT dlock_acquire_all($names, 'a', '1 h')",

@@ -251,10 +251,10 @@ my $long = $caller->query_safe("SELECT dlock_once('$second', '10000 days')");
 advance(0.001, $monitor);
 cut_off('cancelled', "SELECT dlock_once('$second', '1 ms')", 'a shorter slot');
 is($caller->query_safe("SELECT dlock_once('$second', '10000 days')"), '', 'the longer slot: remembered');
-my $record = "SELECT token FROM dlock_leases WHERE name = 'dlock:once/$second'";
+my $record = "SELECT token FROM dlock_leases WHERE name = 'once:$second'";
 is($monitor->query_safe($record), $long, 'the longer slot: its record is as before');
 advance(60, $monitor);
-ok(wait_until(sub { my %slots = store_slots($node, $db); $slots{"dlock:once/$second"}{token} == $long }),
+ok(wait_until(sub { my %slots = store_slots($node, $db); $slots{"once:$second"}{token} == $long }),
 	'the longer slot: on the page, too');
 
 # A member that does not know that it has joined, and partitions that it does not
@@ -263,9 +263,9 @@ $caller->query_safe("SELECT dlock_group_create('g', 4)");
 cut_off('cancelled', "SELECT dlock_group_join('g', 'm', '10 min')", 'joined');
 is($monitor->query_safe('SELECT count(*) FROM dlock_group_members'), 0, 'joined: no member');
 my $member = $caller->query_safe("SELECT dlock_group_join('g', 'm', '10 min')");
-cut_off('cancelled', "SELECT * FROM dlock_group_heartbeat('g', $member)", 'heartbeat');
+cut_off('cancelled', "SELECT * FROM dlock_group_renew('g', $member)", 'heartbeat');
 is($monitor->query_safe('SELECT count(token) FROM dlock_group_partitions'), 0, 'heartbeat: no partition');
-is($caller->query_safe("SELECT count(*) FROM dlock_group_heartbeat('g', $member)"), 4, 'heartbeat: all, the next time');
+is($caller->query_safe("SELECT count(*) FROM dlock_group_renew('g', $member)"), 4, 'heartbeat: all, the next time');
 $caller->query_safe("SELECT dlock_group_leave('g', $member)");
 
 # ---------------------------------------------------------------------------
@@ -356,10 +356,10 @@ foreach my $way (sort keys %cut)
 # Afterwards
 # ---------------------------------------------------------------------------
 
-my $rest = "SELECT string_agg(name, ' ') FROM dlock_leases WHERE name NOT LIKE 'dlock:once/%'";
+my $rest = "SELECT string_agg(name, ' ') FROM dlock_leases WHERE name NOT LIKE 'once:%'";
 is($monitor->query_safe($rest), '', 'nothing else is left in memory');
 advance(60, $monitor);
-ok(wait_until(sub { my %slots = store_slots($node, $db); !grep { !m{^dlock:once/} } keys %slots }), 'nor on disk');
+ok(wait_until(sub { my %slots = store_slots($node, $db); !grep { !m{^once:} } keys %slots }), 'nor on disk');
 
 # Without the worker a renewal writes what was undone, with all that it logs.
 {

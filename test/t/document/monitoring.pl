@@ -179,7 +179,7 @@ EOS
 	($member) = $member =~ /(\d+)/;
 	my $groups = 'SELECT group_name, role, partitions, members, unowned FROM dlock_group_state ORDER BY 1';
 	is($stranger->query_safe($groups), "idle|worker|3|0|3\norders|worker|4|1|4", 'groups');
-	$session->query_safe("SELECT count(*) FROM dlock_group_heartbeat('orders', $member)");
+	$session->query_safe("SELECT count(*) FROM dlock_group_renew('orders', $member)");
 	is($stranger->query_safe($groups), "idle|worker|3|0|3\norders|worker|4|1|0", 'with an owner');
 	$session->query_safe('RESET ROLE');
 }

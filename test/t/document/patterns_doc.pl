@@ -72,16 +72,16 @@ $groups .= join '', map { "$_|T|yield\n" } 4 .. 7;
 $groups .= "4\n" . join '', map { "$_|T|run\n" } 4 .. 7;
 $groups .= join '', map { "$_|" . ($_ < 4 ? 'node-1' : 'node-2') . "\n" } 0 .. 7;
 $groups .= "node-1|1|4|4\nnode-2|1|4|4\nt\n";
-is($out{'Groups, block 1'} =~ s/\|\d+\|(run|yield)/|T|$1/gr, "8\n$groups", 'spread');
+is($out{'Groups, block 1'} =~ s/\|\d+\|(run|yield)/|T|$1/gr, "\n$groups", 'spread');
 is( $out{'Sharded consumers, block 1'} =~ s/token \d+/token T/gr,
 	join('', map { "consume the orders with id % 8 = $_, with token T\n" } (0 .. 3) x 3) . "t\n",
 	'consumed');
 
 # A job whose last run goes on leaves the slot alone, and one that has lost the slot the lock.
 my $job = 'Cron singleton, block 3';
-$node->safe_psql($db, q{SELECT dlock_force_release('dlock:once/sync', 'test'), dlock_acquire('sync', 'host-2', '1 h')});
+$node->safe_psql($db, q{SELECT dlock_force_release('once:sync', 'test'), dlock_force_release('once:sync', 'test'), dlock_acquire('sync', 'host-2', '1 h')});
 is(run_block("$job, held", 'sql', $block{$job}), '', 'it is not run');
-is($node->safe_psql($db, q{SELECT count(*) FROM dlock_lease('dlock:once/sync') WHERE state = 'held'}), 0, 'the slot is free');
+is($node->safe_psql($db, q{SELECT count(*) FROM dlock_lease('once:sync') WHERE state = 'held'}), 0, 'the slot is free');
 $node->safe_psql($db, q{SELECT dlock_release('sync', 'host-2'), dlock_once('sync', '1 day')});
 run_block("$job, slot lost", 'sql', $block{$job});	# unless another slot has just begun
 is($node->safe_psql($db, q{SELECT count(*) FROM dlock_lease('sync')}), 0, 'the lock is free');

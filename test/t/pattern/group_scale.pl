@@ -1,6 +1,6 @@
 # Proves: a group of 1000 partitions and 50 members converges within two heartbeats of
 # each, and a heartbeat visits each lock of the group a few times there, however many other
-# leases there are, writes a record for each partition that it takes, and flushes once.  So
+# leases there are, writes a record for each partition that it takes, and flushes twice at most.  So
 # it does in the largest group there can be, where it can be cancelled, which leaves nothing
 # behind.
 #
@@ -39,7 +39,7 @@ DECLARE m member; lost bigint[]; n int;
 BEGIN
 	FOR m IN SELECT * FROM member ORDER BY md5(name || nr) LOOP
 		SELECT count(*), array_agg(token) FILTER (WHERE action = 'yield')
-		  FROM dlock_group_heartbeat('g', m.token) INTO n, lost;
+		  FROM dlock_group_renew('g', m.token) INTO n, lost;
 		PERFORM dlock_group_yield('g', m.token, coalesce(lost, '{}'));
 		INSERT INTO beat VALUES (nr, m.name, n, coalesce(cardinality(lost), 0));
 		COMMIT;
@@ -60,13 +60,13 @@ sub beat_costs
 	my ($group, $member, $owned, $locks, $test_name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $token = $session->query_safe("SELECT token FROM dlock_group_members WHERE group_name = '$group' AND member = '$member'");
-	my %cost = cost($ctl, $session, "SELECT count(*) FROM dlock_group_heartbeat('$group', $token)");
+	my %cost = cost($ctl, $session, "SELECT count(*) FROM dlock_group_renew('$group', $token)");
 
 	note join ', ', $test_name, map { "$_ $cost{$_}" } sort keys %cost;
 	cmp_ok($cost{leases}, '<=', 3 * $locks, "$test_name: visits leases of the group, and no others");
 	cmp_ok($cost{entries}, '<=', 2 * $locks, "$test_name: and its locks");
 	cmp_ok($cost{records}, '<=', $owned + 1, "$test_name: writes a record for each partition");
-	cmp_ok($cost{flushes} // 0, '<=', 1, "$test_name: flushes once");
+	cmp_ok($cost{flushes} // 0, '<=', 2, "$test_name: flushes once for what it renews, and once for what it takes");
 	return;
 }
 
@@ -127,7 +127,7 @@ EOC
 	my $token = $session->query_safe("SELECT token FROM dlock_group_members WHERE group_name = 'big' AND member = 'm7'");
 	beat_costs('big', 'm7', 1, $members + $partitions, 'the largest group, equal weights');
 
-	$session->query_safe("DO \$\$ BEGIN FOR i IN 101 .. 200 LOOP PERFORM FROM dlock_group_heartbeat('big', dlock_group_join('big', 'm' || i, '1 day', 1000)); END LOOP; END \$\$");
+	$session->query_safe("DO \$\$ BEGIN FOR i IN 101 .. 200 LOOP PERFORM FROM dlock_group_renew('big', dlock_group_join('big', 'm' || i, '1 day', 1000)); END LOOP; END \$\$");
 	my ($count, $owned) = split /\|/, $state->();
 	is($count, $members, 'the largest group: all are there');
 	cmp_ok($owned, '>', 9000, 'the largest group: most is run');
@@ -142,7 +142,7 @@ EOC
 CREATE FUNCTION beat_until_cancelled(token bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
 	LOOP
-		PERFORM FROM dlock_group_heartbeat('big', token);
+		PERFORM FROM dlock_group_renew('big', token);
 	END LOOP;
 EXCEPTION WHEN query_canceled THEN
 	PERFORM set_config('statement_timeout', '0', true);
@@ -166,7 +166,7 @@ EOC
 	is(join(', ', map { "$_: $answers{$_}" } sort keys %answers), '0: 20', 'cancelled: no lock is left');
 	is($state->(), $before, 'cancelled: all have what they had');
 	is($cancelled->("BEGIN \\; ", 50), 0, 'cancelled: in a transaction');
-	like($two->query("SELECT count(*) FROM dlock_group_heartbeat('big', $other)"), qr/^[01]$/, 'cancelled: another member beats before the transaction ends');
+	like($two->query("SELECT count(*) FROM dlock_group_renew('big', $other)"), qr/^[01]$/, 'cancelled: another member beats before the transaction ends');
 	$session->query_safe('ROLLBACK');
 	$two->quit;
 }

@@ -130,7 +130,7 @@ wins($one, "'job', '1 h'", 'the slot after that');
 wins($one, "'slow', '1 h'", 'a slot');
 set_clock(boottime => 2 * $hour);
 loses($one, "'slow', '1 h'", 'longer than a slot by the monotonic clock');
-is($one->query_safe("SELECT state FROM dlock_leases WHERE name = 'dlock:once/slow'"), 'closed', 'which ends its lease');
+is($one->query_safe("SELECT state FROM dlock_leases WHERE name = 'once:slow'"), 'closed', 'which ends its lease');
 set_clock(wall => $noon + 8 * $hour);
 wins($one, "'slow', '1 h'", 'the next slot by the wall clock');
 
@@ -173,7 +173,7 @@ crash();
 $one->query_safe("SET dlock.max_ttl = '7 d'");
 loses($one, "'both', '7 days'", 'nor after a crash');
 wins($one, "'forced', '1 day'", 'to be taken back');
-is($one->query_safe("SELECT dlock_force_release('dlock:once/forced', 'run it again')"), 1, 'an operator takes it');
+is($one->query_safe("SELECT dlock_force_release('once:forced', 'run it again')"), 1, "an operator $_ it") foreach qw(takes opens);
 flush_wal($node, $db);
 crash();
 wins($one, "'forced', '1 day'", 'so it can be won again after a crash');
@@ -187,7 +187,7 @@ sub ends
 
 	return split /\|/, $two->query_safe(<<"EOC");
 SELECT (floor(extract(epoch FROM granted_at) / $hour) + 1) * $hour, extract(epoch FROM expires_at - CASE state WHEN 'closed' THEN interval '1 day' ELSE '0' END)
-FROM dlock_leases WHERE name = 'dlock:once/$name'
+FROM dlock_leases WHERE name = 'once:$name'
 EOC
 }
 
@@ -285,16 +285,18 @@ $one->query_safe('ROLLBACK; SELECT 1');
 	my $app = DLockSession->new($node, $db, user => 'app');
 	my $other = DLockSession->new($node, $db, user => 'other');
 	my $token = wins($app, "'roles', '1 h'", 'app wins');
-	is($other->query("SELECT dlock_release_token('dlock:once/roles', $token)"), 'ERROR 42501', 'and others cannot release that');
+	is($other->query("SELECT dlock_release_token('once:roles', $token)"), 'ERROR 42501', 'and others cannot release that');
 	loses($other, "'roles', '1 h'", 'nor win');
 	set_clock(wall => $clock{wall} + $hour);
 	my $next = wins($other, "'roles', '1 h'", 'but they can win the next slot');
-	is($app->query_safe("SELECT dlock_release_token('dlock:once/roles', $token)"), 'f', 'the old token is dead');
-	is($app->query("SELECT dlock_release_token('dlock:once/roles', $next)"), 'ERROR 42501', 'the new one is the other role\'s');
-	is($other->query_safe("SELECT role FROM dlock_leases WHERE name = 'dlock:once/roles'"), 'other', 'the lease is the other role\'s');
-	is($other->query_safe("SELECT dlock_release_token('dlock:once/roles', $next)"), 't', 'the winner gives the slot back');
+	is($app->query_safe("SELECT dlock_release_token('once:roles', $token)"), 't', 'app can give its old slot up');
+	is($app->query("SELECT dlock_release_token('once:roles', $next)"), 'ERROR 42501', 'the new one is the other role\'s');
+	is($other->query_safe("SELECT role FROM dlock_leases WHERE name = 'once:roles'"), 'other', 'the lease is the other role\'s');
+	is($other->query_safe("SELECT dlock_release_token('once:roles', $next)"), 't', 'the winner gives the slot back');
 	wins($app, "'roles', '1 h'", 'so it can be won again');
-	is($one->query_safe("SELECT dlock_force_release('dlock:once/roles', 'run it again')"), 1, 'an operator takes it');
+	is($one->query_safe("SELECT dlock_force_release('once:roles', 'run it again')"), 1, 'an operator takes it');
+	loses($other, "'roles', '1 h'", 'which leaves the lock closed');
+	is($one->query_safe("SELECT dlock_force_release('once:roles', 'run it again')"), 1, 'an operator opens it');
 	wins($app, "'roles', '1 h'", 'and it can be won again');
 	$_->quit foreach $app, $other;
 }
@@ -304,7 +306,7 @@ $one->query_safe('ROLLBACK; SELECT 1');
 	my $token = wins($one, "'watch', '1 h'", 'watched');
 
 	# It cannot find out by looking again: its clock stands still.
-	$two->ask_waiting($one, "SELECT token FROM dlock_watch('dlock:once/watch', $token)");
+	$two->ask_waiting($one, "SELECT token FROM dlock_watch('once:watch', $token)");
 	set_clock(wall => $clock{wall} + $hour);
 	my $next = wins($one, "'watch', '1 h'", 'the next slot');
 	is($two->answer, $next, 'who watches is told');
@@ -348,7 +350,7 @@ EOC
 	$standby->promote;
 	$one = DLockSession->new($standby, $db);
 	$one->query_safe("SELECT dlock_acquire('probe', 'probe', '1 h')");
-	is($one->query_safe("SELECT p.granted_at < f.granted_at FROM dlock_leases p, dlock_leases f WHERE p.name = 'probe' AND f.name = 'dlock:once/failover'"),
+	is($one->query_safe("SELECT p.granted_at < f.granted_at FROM dlock_leases p, dlock_leases f WHERE p.name = 'probe' AND f.name = 'once:failover'"),
 		't', 'the clock of the standby is behind');
 	loses($one, "'failover', '1 h'", 'not won again after the promotion');
 	step_wall_clock(3 * $hour, $its_clock);

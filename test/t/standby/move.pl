@@ -61,7 +61,7 @@ sqlstate_is($new, $db, writes($new, $later, 5), 'LK001', 'and now the last one o
 # A server with leases of another time.
 $new->safe_psql($db, "SELECT dlock_acquire('path', 'a', '1 h'), dlock_acquire_path('x/y', 'b', '1 h'), dlock_once('slot', '1 h')");
 $new->safe_psql($db, $release);
-is($new->safe_psql($db, "SELECT string_agg(name, ' ') FROM dlock_leases"), 'dlock:once/slot', 'what was recovered is released, but for time slots');
+is($new->safe_psql($db, "SELECT string_agg(name, ' ') FROM dlock_leases"), 'once:slot', 'what was recovered is released, but for time slots');
 
 $_->stop foreach $old, $new;
 done_testing();

@@ -66,7 +66,7 @@ sub partition
 	$old_run->wait_out(qr/start/);
 	my $old = DLockSession->new($primary, $db, name => 'old');
 	my $member = $old->query_safe("SELECT dlock_group_join('g', 'alice', '$ttl s')");
-	my $beat = "SELECT string_agg(partition, ',') FROM dlock_group_heartbeat('g', $member) WHERE action = 'run'";
+	my $beat = "SELECT string_agg(partition, ',') FROM dlock_group_renew('g', $member) WHERE action = 'run'";
 	$got{owned} = $old->query($beat);
 	my $logged = "SELECT granted_at + interval '$ttl s' + interval '500 ms' < expires_at FROM dlock_leases WHERE name = 'work'";
 	wait_until(sub { $old->query_safe($logged) eq 't' || mono_now() > $begin + $ttl });
@@ -83,7 +83,7 @@ sub partition
 	my $new_run = $start_work->($standby, '-w', 10 * $ttl);
 	my $new = DLockSession->new($standby, $db, name => 'new');
 	my $new_member = $new->query_safe("SELECT dlock_group_join('g', 'bob', '1 h')");
-	my $new_beat = "SELECT string_agg(partition, ',') FROM dlock_group_heartbeat('g', $new_member) WHERE action = 'run'";
+	my $new_beat = "SELECT string_agg(partition, ',') FROM dlock_group_renew('g', $new_member) WHERE action = 'run'";
 	my (%taken, $lost);
 	my $end = mono_now() + 10 * $ttl;
 	$got{beats} = 0;
