@@ -87,7 +87,6 @@ function print_latencies(    i, name, text) {
 		print_latency(name, text)
 		print_latency(name ".dlock", text ", dlock waits")
 		print_latency(name ".notify", text ", release with NOTIFY, acquire")
-		print_latency(name ".notify2", text ", release, NOTIFY, acquire")
 		print_latency(name ".polling", text ", acquire every 10 ms")
 		print_latency(name ".table", text ", lease table, release with NOTIFY")
 		print_latency(name ".advisory", text ", advisory lock")

@@ -45,7 +45,7 @@ latency_note() {
 	local name=$1 count=$2 round=$3 log=$4 kind what
 	awk '{ print $1 }' "$log" | sort -u | while read -r kind; do
 		what=$name
-		[ "$kind" = takeover ] || [[ $name = *_handoff_* && $name != old_* ]] || what=$name.$kind
+		[ "$kind" = takeover ] || [[ $name = *_handoff_* ]] || what=$name.$kind
 		awk -v kind="$kind" '$1 == kind { print $2 }' "$log" | sort -n |
 			awk -v what="$what" -v clients="$count" -v round="$round" '
 				function rank(part) { return int(part * NR + 0.999999) }

@@ -9,22 +9,11 @@ server_port() {
 	held) echo 61002 ;;
 	million) echo 61003 ;;
 	crowd) echo 61004 ;;
-	old_main) echo 61005 ;;
-	old_crowd) echo 61006 ;;
-	old_held) echo 61007 ;;
 	esac
 }
 
 server_names() {
-	echo main held million crowd old_main old_crowd old_held
-}
-
-# The programs of a server.
-server_bindir() {
-	case $1 in
-	old_*) echo "$old_bindir" ;;
-	*) echo "$bindir" ;;
-	esac
+	echo main held million crowd
 }
 
 server_exists() {
@@ -35,7 +24,7 @@ server_exists() {
 server_make() {
 	local name=$1
 	shift
-	"$(server_bindir "$name")/initdb" -D "$place/data/$name" -U bench -A trust -E UTF8 --locale=C \
+	"$bindir/initdb" -D "$place/data/$name" -U bench -A trust -E UTF8 --locale=C \
 		--no-instructions >"$place/log/initdb.$name"
 	{
 		echo "listen_addresses = ''"
@@ -51,15 +40,15 @@ server_make() {
 server_start() {
 	local name=$1
 	shift
-	"$(server_bindir "$name")/pg_ctl" -D "$place/data/$name" status >/dev/null ||
-		"$(server_bindir "$name")/pg_ctl" -D "$place/data/$name" -l "$place/log/$name" -s -w -t 600 -o "$*" start >&2 || {
+	"$bindir/pg_ctl" -D "$place/data/$name" status >/dev/null ||
+		"$bindir/pg_ctl" -D "$place/data/$name" -l "$place/log/$name" -s -w -t 600 -o "$*" start >&2 || {
 		tail -n 5 "$place/log/$name" >&2
 		die "the server \"$name\" does not start"
 	}
 }
 
 server_stop() {
-	"$(server_bindir "$1")/pg_ctl" -D "$place/data/$1" -s -w -m fast stop >&2
+	"$bindir/pg_ctl" -D "$place/data/$1" -s -w -m fast stop >&2
 }
 
 servers_stop() {

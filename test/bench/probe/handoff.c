@@ -11,8 +11,6 @@
  *	  notify	it listens, is notified, and tries dlock_acquire; the
  *				notification is sent by the very statement that releases, so
  *				that it costs no round trip of its own
- *	  notify2	the same, but NOTIFY is a statement of its own, after the
- *				release
  *	  polling	it tries dlock_acquire every 10 ms; the release comes at a
  *				random moment between two tries
  *
@@ -67,7 +65,6 @@ open_party(Party *party, const char *owner)
 	session_prepare(&party->session, "release", "SELECT dlock_release('handoff', $1::text)");
 	session_prepare(&party->session, "release_notify",
 					"SELECT dlock_release('handoff', $1::text), pg_notify('handoff', '')");
-	session_prepare(&party->session, "notify", "NOTIFY handoff");
 	session_prepare(&party->session, "table_try",
 					"INSERT INTO lease_delete AS l (name, owner, token, expires_at)"
 					" VALUES ('handoff', $1::text, nextval('lease_delete_token'),"
@@ -142,12 +139,10 @@ by_advisory(Handoff *handoff, Party *holder, Party *next)
 }
 
 /*
- * One listens, the other releases by the statement "release" and notifies, if
- * need be by the statement "notify".
+ * One listens, the other releases and notifies by the statement "release".
  */
 static Time
-by_notification(Party *holder, Party *next, const char *try, const char *release,
-				const char *notify)
+by_notification(Party *holder, Party *next, const char *try, const char *release)
 {
 	Session    *both[] = {&next->session, &holder->session};
 	Time		released;
@@ -159,11 +154,6 @@ by_notification(Party *holder, Party *next, const char *try, const char *release
 
 	session_send(&holder->session, release, 1, holder->owner);
 	released = holder->session.sent_at;
-	if (notify != NULL)
-	{
-		session_answer(&holder->session);
-		session_send(&holder->session, notify, 0, NULL);
-	}
 	do
 	{
 		while (next->session.notified == 0)
@@ -178,13 +168,7 @@ by_notification(Party *holder, Party *next, const char *try, const char *release
 static Time
 by_notify(Handoff *handoff, Party *holder, Party *next)
 {
-	return by_notification(holder, next, "try", "release_notify", NULL);
-}
-
-static Time
-by_notify_of_its_own(Handoff *handoff, Party *holder, Party *next)
-{
-	return by_notification(holder, next, "try", "release", "notify");
+	return by_notification(holder, next, "try", "release_notify");
 }
 
 /* The same with a lease table, while the holder has the other lock, too. */
@@ -195,7 +179,7 @@ by_table(Handoff *handoff, Party *holder, Party *next)
 
 	session_call(&holder->session, "table_try", 1, holder->owner);
 	want(&holder->session, true);
-	latency = by_notification(holder, next, "table_try", "table_release_notify", NULL);
+	latency = by_notification(holder, next, "table_try", "table_release_notify");
 
 	session_call(&next->session, "table_release_notify", 1, next->owner);
 	change_places(holder, next);
@@ -236,7 +220,6 @@ static const struct Way
 }			ways[] = {
 	{"dlock", 10, by_waiting},
 	{"notify", 10, by_notify},
-	{"notify2", 10, by_notify_of_its_own},
 	{"polling", 3, by_polling},
 	{"table", 10, by_table},
 	{"advisory", 10, by_advisory},
