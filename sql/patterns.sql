@@ -1135,7 +1135,8 @@ BEGIN
     PERFORM _dlock.group_member(group_name, membership, true);
     RETURN QUERY SELECT substr(h.name, length(lock) + 2), h.token,
                         CASE WHEN row_number() OVER (ORDER BY h.token DESC) <= count(*) OVER () - share.due THEN 'yield' ELSE 'run' END
-                   FROM unnest(held) h WHERE h.owner = me.owner AND h.role = me.role AND h.is_held;
+                   FROM unnest(held) WITH ORDINALITY h (name, owner, role, token, is_held, granted_at, expires_at, ttl, payload, n)
+                  WHERE h.owner = me.owner AND h.role = me.role AND h.is_held ORDER BY h.n;
 
     -- Of those that have left the group, too.
     IF renewed > share.owned + 1 THEN

@@ -37,6 +37,7 @@
 #               its owner was not told
 #   order       a request that was seen in the queue before another was made is served first
 #   early       a call that waits does not give up before its time
+#   deadlock    an owner that asks for locks at once, or in the order of their names, is in none
 #
 # Whatever the scheduler does to clients, the watcher or this program, no rule is
 # found broken that was not: a lease counts as live up to its ttl after the *call* that asked for
@@ -245,6 +246,8 @@ sub understand_acquire
 	}
 	$self->found('early', "$owner gave $names up after " . ($call->{came} - $call->{sent}) . " us of $wait ms")
 	  if $call->{status} eq 'none' && $attempt eq 'first' && $call->{came} < $call->{sent} + 1000 * $wait;
+	$self->found('deadlock', "$owner asked for $names")
+	  if "$call->{status} $call->{value}" eq 'error 40P01' && $attempt eq 'first';
 	if ($call->{what} eq 'acquire' && $mode ne 'permit')
 	{
 		push @{ $self->{requests} },

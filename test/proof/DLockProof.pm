@@ -45,6 +45,7 @@ sub seconds
 #   count     how many
 #   options   those of their server processes
 #   flush     one more flushes now and then
+#   work      what they do (work); see history_client.c
 sub new
 {
 	my ($class, $node, %params) = @_;
@@ -52,6 +53,7 @@ sub new
 		program => build('history_client', '-lpq'),
 		directory => "$PostgreSQL::Test::Utils::log_path/history.$$." . ++$runs,
 		options => $params{options} // '',
+		work => $params{work} // 'work',
 		pids => [],
 		started => 0,
 		stopped => {},
@@ -60,7 +62,7 @@ sub new
 	mkdir $self->{directory} or croak "$self->{directory}: $!";
 	$self->aim($node);
 	$self->{others} = [ map { $self->start_client($_, '') } 'watch', $params{flush} ? 'flush' : () ];
-	push @{ $self->{pids} }, $self->start_client('work', $self->{options}) for 1 .. $params{count};
+	push @{ $self->{pids} }, $self->start_client($self->{work}, $self->{options}) for 1 .. $params{count};
 	return $self;
 }
 
@@ -97,7 +99,7 @@ sub kill_one
 	my $place = int rand @{ $self->{pids} };
 
 	$self->end_client($self->{pids}[$place]);
-	$self->{pids}[$place] = $self->start_client('work', $self->{options});
+	$self->{pids}[$place] = $self->start_client($self->{work}, $self->{options});
 	return;
 }
 

@@ -3,14 +3,15 @@
  * history_client.c
  *	  A client that does what clients do, and writes down each call and answer.
  *
- *		history_client LOG TARGET SEED work|watch|flush [OPTIONS]
+ *		history_client LOG TARGET SEED work|haste|watch|flush [OPTIONS]
  *
  * LOG gets the history (DLockHistory.pm tells the format).  TARGET is a file
  * whose first line is a connection string; it is read for each new connection,
  * so the test changes it after a failover.  OPTIONS become those of the server
- * process.  "work" acquires, renews, converts and releases leases; "watch"
- * looks at queues and leases; "flush" now and then commits a transaction.  None
- * ends by itself: the test kills them, as it may at any other moment.
+ * process.  "work" acquires, renews, converts and releases leases, and "haste"
+ * does so as fast as it can; "watch" looks at queues and leases; "flush" now
+ * and then commits a transaction.  None ends by itself: the test kills them, as
+ * it may at any other moment.
  *
  * The line of a call is in the file before the call is sent, with a time read
  * before that; the line of an answer has a time read after it arrived.  So the
@@ -67,6 +68,7 @@ static PGconn *conn;
 static bool warned;				/* since the last call */
 static long calls;
 static long owners;
+static bool in_haste;			/* leases are short, or released soon */
 
 /* What the last call that succeeded has answered. */
 static char *answer;
@@ -250,10 +252,13 @@ choose_lease(Lease *lease)
 	memset(lease, 0, sizeof(*lease));
 	snprintf(lease->owner, sizeof(lease->owner), "%d-%ld", (int) getpid(), ++owners);
 	strcpy(lease->mode, modes[pick(4)]);
-	lease->ttl = chance(60) ? 200 + pick(800) : 1500 + pick(3000);
+	if (in_haste)
+		lease->ttl = chance(15) ? 20 + pick(100) : 60000;
+	else
+		lease->ttl = chance(60) ? 200 + pick(800) : 1500 + pick(3000);
 	lease->names = 1;
 	strcpy(lease->function, "acquire");
-	if (kind < 15)
+	if (kind < 25)
 	{
 		int			from = pick(NAMES);
 
@@ -263,13 +268,13 @@ choose_lease(Lease *lease)
 		for (int i = 0; i < lease->names; i++)
 			snprintf(lease->name[i], sizeof(lease->name[i]), "n%d", (from + i * 7) % NAMES);
 	}
-	else if (kind < 30)
+	else if (kind < 40)
 	{
 		strcpy(lease->function, "acquire_path");
 		strcpy(lease->name[0], places[pick(5)]);
 		lease->path = true;
 	}
-	else if (kind < 40)
+	else if (kind < 50)
 	{
 		strcpy(lease->name[0], "s");
 		strcpy(lease->mode, "permit");
@@ -277,6 +282,30 @@ choose_lease(Lease *lease)
 	else
 		/* Some locks are asked for more often than others. */
 		snprintf(lease->name[0], sizeof(lease->name[0]), "n%d", pick(2 + pick(NAMES - 1)));
+}
+
+/*
+ * Begin a transaction, which is rolled back after the call.  Its isolation must
+ * not matter, nor its end.  Half of them end the call at any moment.
+ */
+static void
+begin(void)
+{
+	static const char *const levels[] = {"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"};
+	char		sql[128];
+
+	connect_server();
+	snprintf(sql, sizeof(sql), "BEGIN ISOLATION LEVEL %s; SET LOCAL statement_timeout = %d",
+			 levels[pick(3)], chance(50) ? 0 : 20 + pick(300));
+	PQclear(PQexec(conn, sql));
+}
+
+/* The time-out may end this, too. */
+static void
+roll_back(void)
+{
+	while (conn != NULL && PQstatus(conn) == CONNECTION_OK && PQtransactionStatus(conn) != PQTRANS_IDLE)
+		PQclear(PQexec(conn, "ROLLBACK"));
 }
 
 /* Ask for it.  A retry gets what an attempt before it may have been granted. */
@@ -288,7 +317,7 @@ acquire(Lease *lease, bool retry)
 	char		sql[512];
 	char		how[32];
 	char	   *token;
-	int			wait = chance(30) ? 0 : chance(80) ? 50 + pick(1000) : 2000 + pick(3000);
+	int			wait = chance(30) ? 0 : chance(80) ? 50 + pick(in_haste ? 200 : 1000) : 2000 + pick(3000);
 	Outcome		outcome;
 
 	snprintf(how, sizeof(how), strcmp(lease->mode, "permit") == 0 ? "permits => 2" : "mode => '%s'", lease->mode);
@@ -301,7 +330,10 @@ acquire(Lease *lease, bool retry)
 			 lease->names > 1 ? "{" : "", names, lease->names > 1 ? "}" : "",
 			 lease->owner, lease->ttl, wait, how,
 			 retry ? "return" : "deny", lease->names > 1 ? ", ',')" : "");
+	if (chance(20))
+		begin();
 	outcome = call(false, what, sql);
+	roll_back();
 	if (outcome == DONE)
 	{
 		token = strtok(answer, ",");
@@ -366,6 +398,26 @@ convert(Lease *lease)
 	return outcome == DONE || outcome == NOTHING;
 }
 
+/*
+ * Ask for another lock with the lease held.  Owners do so in the order of the
+ * names, so none of them is ever in a deadlock.
+ */
+static void
+climb(Lease *lease)
+{
+	Lease		more = *lease;
+	int			number = atoi(lease->name[0] + 1);
+
+	if (number == NAMES - 1)
+		return;
+	snprintf(more.name[0], sizeof(more.name[0]), "n%d", number + 1 + pick(NAMES - 1 - number));
+	if (acquire(&more, false) != DONE)
+		return;
+	strcpy(lease->name[1], more.name[0]);
+	strcpy(lease->token[1], more.token[0]);
+	lease->names = 2;
+}
+
 /* The life of a lease. */
 static void
 work(void)
@@ -385,11 +437,13 @@ work(void)
 		return;
 	}
 
+	if (lease.names == 1 && lease.name[0][0] == 'n' && chance(40))
+		climb(&lease);
 	for (int steps = pick(5); steps > 0 && known; steps--)
 	{
 		int			i = pick(lease.names);
 
-		nap(chance(95) ? pick(20) : pick(lease.ttl / 2));
+		nap(in_haste ? pick(4) : chance(95) ? pick(20) : pick(lease.ttl / 2));
 		if (chance(60))
 			known = renew(&lease, i) != NOTHING;
 		else if (chance(50))
@@ -400,7 +454,7 @@ work(void)
 
 	/* The others expire.  The release of what is lost has to say so. */
 	for (int i = 0; i < lease.names; i++)
-		if (chance(lease.ttl < 1000 ? 80 : 94))
+		if (chance(lease.ttl < 1000 ? 80 : in_haste ? 100 : 94))
 		{
 			bool		by_token = chance(50);
 
@@ -432,7 +486,7 @@ main(int argc, char **argv)
 
 	if (argc < 5)
 	{
-		fprintf(stderr, "usage: history_client LOG TARGET SEED work|watch|flush [OPTIONS]\n");
+		fprintf(stderr, "usage: history_client LOG TARGET SEED work|haste|watch|flush [OPTIONS]\n");
 		return 64;
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -443,6 +497,7 @@ main(int argc, char **argv)
 	target = argv[2];
 	srandom(atol(argv[3]));
 	task = strcmp(argv[4], "watch") == 0 ? watch : strcmp(argv[4], "flush") == 0 ? flush : work;
+	in_haste = strcmp(argv[4], "haste") == 0;
 	if (argc > 5)
 		options = argv[5];
 	for (;;)

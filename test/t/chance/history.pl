@@ -30,7 +30,7 @@ seed_random();
 my $nodes = 1;
 my $primary = start_node('node1', allows_streaming => 1, conf => <<'EOC');
 max_connections = 60
-deadlock_timeout = 200ms
+deadlock_timeout = 20ms
 wal_receiver_status_interval = 1s
 log_min_messages = fatal
 EOC
@@ -78,6 +78,13 @@ sub strike
 	return;
 }
 
+# End a wait, at any place of a queue.
+sub strike_waiter
+{
+	$primary->safe_psql($db, 'SELECT pg_cancel_backend(pid) FROM (SELECT pid FROM dlock_waiters ORDER BY random() LIMIT 3) victim');
+	return;
+}
+
 sub stop_backend
 {
 	my $pid = $primary->safe_psql($db, "SELECT pid FROM pg_stat_activity WHERE application_name = 'history' ORDER BY random() LIMIT 1");
@@ -122,6 +129,8 @@ my %fault = (
 	'kill client' => sub { $clients->kill_one },
 	'stop backend' => \&stop_backend,
 	'cancel' => sub { strike('pg_cancel_backend') },
+	'cancel waiters' => \&strike_waiter,
+	'rewrite' => sub { $primary->safe_psql($db, 'VACUUM FULL dlock_store') },
 	'terminate' => sub { strike('pg_terminate_backend') },
 	'crash' => sub { crash_node($primary); $primary->start; },
 	'restart' => sub { $primary->stop(rand() < 0.5 ? 'fast' : 'immediate'); $primary->start; },
@@ -129,7 +138,7 @@ my %fault = (
 	'cut off' => sub { fail_over(1) },);
 
 # Small faults all the time, and each of the large ones in turn.
-my @small = ('stop client', 'stop client', 'kill client', 'stop backend', 'cancel', 'terminate');
+my @small = ('stop client', 'stop client', 'kill client', 'stop backend', 'cancel', 'cancel waiters', 'cancel waiters', 'terminate', 'rewrite');
 my @large = ('crash', 'cut off', 'restart', 'failover');
 my $begin = mono_now();
 my $end = $begin + $seconds;

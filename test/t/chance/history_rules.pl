@@ -535,6 +535,25 @@ is_wrong('early', 'a wait that is cut short', <<'EOC');
 EOC
 
 # ---------------------------------------------------------------------------
+# deadlock
+# ---------------------------------------------------------------------------
+
+is_wrong('deadlock', 'of a request for several locks', <<'EOC');
+	a 10 call acquire_all x,y a1 exclusive 1000 500 first
+	a 50 done error 40P01
+EOC
+is_right('a deadlock of an owner that may hold what it asks for', <<'EOC');
+	a 10 call acquire x a1 exclusive 1000 500 first
+	a 20 done lost 57P01
+	a 30 call acquire x a1 exclusive 1000 500 again
+	a 60 done error 40P01
+EOC
+is_right('a deadlock of two that convert', $first =~ s/exclusive/shared/r . <<'EOC');
+	a 30 call convert x a1 100 shared exclusive 500
+	a 60 done error 40P01
+EOC
+
+# ---------------------------------------------------------------------------
 # Without durability
 # ---------------------------------------------------------------------------
 

@@ -46,6 +46,13 @@ SELECT dlock_release('early', 'owner');
 SELECT dlock_acquire('hold', 'owner', '1 h', min_hold => '1 h');
 SELECT dlock_acquire_path('path/a/b', 'owner', '1 h', mode => 'shared');
 SELECT dlock_acquire_path('path/a/c', 'other', '1 h');
+SELECT dlock_acquire_path('path/a/null', 'other', '1 h', mode => 'NL');
+SELECT dlock_acquire_path('deep' || repeat('/x', 31), 'owner', '1 h');
+SELECT dlock_acquire_path('wide/' || repeat('w', 250), repeat('o', 255), '1 h', mode => 'PW', payload => to_jsonb(repeat('p', 1000)));
+SELECT dlock_acquire_path('path/renewed', 'owner', '1 h'), dlock_renew('path/renewed', 'owner', '2 h');
+SELECT dlock_acquire_path('path/gone', 'owner', '1 h'), dlock_release('path/gone', 'owner');
+SELECT dlock_acquire_path('path/forced', 'owner', '1 h'), dlock_force_release('path/forced', 'test');
+SELECT dlock_acquire_path('expired/a', 'owner', '1 ms');
 SELECT dlock_acquire_path('path/early', 'other', '1 h', min_hold => '1 h');
 SELECT dlock_release('path/early', 'other');
 SELECT dlock_acquire_path('path/counted', 'other', '1 h', reentry => 'count');
@@ -76,7 +83,9 @@ sub behaves
 		[ 'delayed', "mode => 'NL'", 1 ], [ 'early', '', 0 ],
 		[ 'path', "mode => 'CW'", 1 ], [ 'path', "mode => 'shared'", 0 ],
 		[ 'path/a', "mode => 'shared'", 0 ], [ 'path/a/b', "mode => 'shared'", 1 ],
-		[ 'path/early', '', 0 ], [ 'all-1', "mode => 'CW'", 1 ],
+		[ 'path/early', '', 0 ], [ 'deep', "mode => 'CR'", 1 ], [ 'deep/x/x', "mode => 'shared'", 0 ],
+		[ 'wide', '', 0 ], [ 'path/renewed', '', 0 ], [ 'path/gone', '', 1 ], [ 'path/forced', '', 1 ],
+		[ 'expired', '', 1 ], [ 'all-1', "mode => 'CW'", 1 ],
 		[ 'all-3', "mode => 'shared'", 0 ], [ 'bound', '', 1 ])
 	{
 		my ($name, $with, $granted) = @$case;
@@ -101,6 +110,9 @@ sub counts
 
 	is(join(',', map { $session->query_safe("SELECT dlock_release('counted', 'owner')") } 1 .. 4), 't,t,t,f', "$what: three releases are left");
 	is(join(',', map { $session->query_safe("SELECT dlock_release('path/counted', 'other')") } 1 .. 3), 't,t,f', "$what: two of the path");
+	is( $session->query_safe("SELECT dlock_release('deep' || repeat('/x', 31), 'owner'); SELECT count(*) FROM dlock_leases WHERE name LIKE 'deep%'"),
+		"t\n0", "$what: a path is released with its intents");
+	is($session->query_safe("SELECT dlock_force_release('wide', 'test'); SELECT count(*) FROM dlock_leases WHERE name LIKE 'wide%'"), "1\n0", "$what: and by force");
 	is($session->query_safe("SELECT dlock_release('hold', 'owner'); SELECT state FROM dlock_leases WHERE name = 'hold'"), "t\nclosed", "$what: a least time still counts");
 	is($session->query_safe("SELECT dlock_renew('delay', 'owner', '1 ms'); SELECT pg_sleep(0.01); SELECT state FROM dlock_leases WHERE name = 'delay'"), "t\n\nclosed", "$what: a lock delay still counts");
 	$session->quit;

@@ -139,60 +139,6 @@ connect_all();
 	leases_are('', 'nothing is left');
 }
 
-# After a crash: the path and its intents, each with what it had.
-my $rows = <<'EOC';
-SELECT name, owner, token, mode, permits, holds, state, bind, role, granted_at, ttl, payload FROM dlock_leases ORDER BY name COLLATE "C", owner, token
-EOC
-my $deep = 'deep' . '/x' x 31;
-my $wide = 'a/' . 'w' x 253;
-foreach my $crash (
-	[ 'crash', sub { crash_node($node) } ],
-	[ 'crash after a checkpoint', sub { $node->safe_psql($db, 'CHECKPOINT'); crash_node($node) } ],
-	[ 'restart', sub { $node->stop } ])
-{
-	my ($what, $do) = @$crash;
-	my $token = $one->query_safe("SELECT dlock_acquire_path('a/b/c', 'one', '1 h', payload => '{\"p\": 1}')");
-	$one->query_safe("SELECT dlock_acquire_path('$deep', 'one', '1 h', mode => 'shared')");
-	$one->query_safe("SELECT dlock_acquire_path('$wide', repeat('o', 255), '1 h', mode => 'PW', payload => to_jsonb(repeat('p', 1000)))");
-	$one->query_safe("SELECT dlock_acquire_path('a/b/d', 'one', '1 h')");
-	$one->query_safe("SELECT dlock_acquire_path('a/gone', 'one', '1 h')");
-	$one->query_safe("SELECT dlock_acquire_path('a/forced/x', 'one', '1 h')");
-	$one->query_safe("SELECT dlock_release('a/gone', 'one'), dlock_force_release('a/forced/x', 'test')");
-	$one->query_safe("SELECT dlock_renew('a/b/d', 'one', '2 h')");
-	$two->query_safe("SELECT dlock_acquire_path('a/b/e', 'two', '1 h', mode => 'NL')");
-	$two->query_safe("SELECT dlock_acquire('last', 'two', '1 h')");
-	my $before = $monitor->query_safe($rows);
-	is(scalar(split /\n/, $before), 3 + 32 + 2 + 3 + 3 + 1, "$what: before");
-	$do->();
-	$node->start;
-	$_->kill_client foreach $monitor, $one, $two, $three;
-	connect_all();
-	is($monitor->query_safe($rows), $before, "$what: all is back");
-	is($two->query_safe("SELECT dlock_check('a/b/c', $token), dlock_check('a', $token), dlock_acquire('a', 'thief', '1 h') IS NULL, dlock_acquire('a/b', 'thief', '1 h', mode => 'shared') IS NULL, dlock_acquire_path('a/b/c', 'thief', '1 h') IS NULL"),
-		't|f|t|t|t', "$what: and blocks as before");
-	cmp_ok($two->query("SELECT dlock_acquire_path('a/b/f', 'sibling', '1 h')"), '>', $token, "$what: siblings do not mind");
-	is($one->query_safe("SELECT dlock_release_token('a/b/c', $token), dlock_release('$deep', 'one'), dlock_release('$wide', repeat('o', 255))"), 't|t|t', "$what: released");
-	is($monitor->query_safe("SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name COLLATE \"C\", owner) FROM dlock_leases"),
-		'a one, a sibling, a two, a/b one, a/b sibling, a/b two, a/b/d one, a/b/e two, a/b/f sibling, last two', "$what: that frees the whole of each");
-	is($monitor->query_safe("SELECT dlock_force_release('a', 'test'), dlock_force_release('last', 'test')"), '3|1', "$what: forced");
-	is($monitor->query_safe($rows), '', "$what: nothing is left");
-	flush_wal($node, $db);
-}
-
-# An expiry that nobody has seen before the crash.
-{
-	$one->query_safe("SELECT dlock_acquire_path('a/b/c', 'one', '5 min')");
-	crash_node($node);
-	advance(300);
-	$node->start;
-	$_->kill_client foreach $monitor, $one, $two, $three;
-	connect_all();
-	isnt($two->query_safe("SELECT dlock_acquire('a', 'two', '1 h')"), '', 'expired over a crash: the ancestor is free');
-	leases_are('a two exclusive', 'expired over a crash: all of it is gone');
-	$monitor->query_safe("SELECT dlock_release_all('two')");
-	flush_wal($node, $db);
-}
-
 # Crashes in the middle of it, at any record: no intent without its path, and no
 # path without its intents.
 {

@@ -64,7 +64,7 @@ sub beat_costs
 
 	note join ', ', $test_name, map { "$_ $cost{$_}" } sort keys %cost;
 	cmp_ok($cost{leases}, '<=', 3 * $locks, "$test_name: visits leases of the group, and no others");
-	cmp_ok($cost{entries}, '<=', 2 * $locks, "$test_name: and its locks");
+	cmp_ok($cost{entries}, '<=', 3 * $locks, "$test_name: and its locks, which a renewal that takes some reads three times");
 	cmp_ok($cost{records}, '<=', $owned + 1, "$test_name: writes a record for each partition");
 	cmp_ok($cost{flushes} // 0, '<=', 2, "$test_name: flushes once for what it renews, and once for what it takes");
 	return;
