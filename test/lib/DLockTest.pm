@@ -489,15 +489,12 @@ sub fake_clock_env
 
 # What a server with that environment sees from now on: "wall" and "boottime"
 # are added (seconds), "boot_id" replaces the identity of the machine's boot.
-# With "late", an array of a process id, a number and seconds, the last so many
-# seconds of "boottime" come over that process only after so many readings.
 sub fake_clock_set
 {
 	my ($control, %fake) = @_;
 
 	open my $fh, '>', "$control.new" or croak "$control.new: $!";
-	printf $fh "%d %d %s %d %d %d\n", $fake{wall} // 0, $fake{boottime} // 0,
-	  $fake{boot_id} // '-', (@{ $fake{late} // [] }, (0) x 3)[ 0 .. 2 ];
+	printf $fh "%d %d %s\n", $fake{wall} // 0, $fake{boottime} // 0, $fake{boot_id} // '-';
 	close $fh or croak "$control.new: $!";
 	rename "$control.new", $control or croak "$control: $!";
 	return;

@@ -3,16 +3,10 @@
  *	  Lies to a server about the time and about the boot of its machine.
  *
  * For LD_PRELOAD.  The file named by FAKE_CLOCK_FILE holds "WALL BOOTTIME
- * BOOTID [PID READINGS SECONDS]": seconds to add to the wall clock, seconds to
- * add to the clock that counts from the boot, and what the kernel's boot id
- * shall be ("-": the true one).  It is read anew each time, so the clocks of a
- * server that runs can be made to jump; replace it by rename, never write into
- * it.
- *
- * The last three choose the moment of a jump in the work of one process: the
- * next so many readings of the clock that counts from the boot, in the process
- * PID, are without the last SECONDS of BOOTTIME.  They are counted from the first
- * one that finds this BOOTTIME.
+ * BOOTID": seconds to add to the wall clock, seconds to add to the clock that
+ * counts from the boot, and what the kernel's boot id shall be ("-": the true
+ * one).  It is read anew each time, so the clocks of a server that runs can be
+ * made to jump; replace it by rename, never write into it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,15 +28,12 @@ struct lie
 	long		wall;
 	long		boottime;
 	char		boot_id[64];
-	long		late_pid;
-	long		late_readings;
-	long		late_seconds;
 };
 
 static struct lie
 read_lie(void)
 {
-	struct lie	lie = {0, 0, "-", 0, 0, 0};
+	struct lie	lie = {0, 0, "-"};
 	const char *path = getenv("FAKE_CLOCK_FILE");
 	char		buf[256];
 	ssize_t		len = 0;
@@ -58,36 +49,9 @@ read_lie(void)
 	if (len > 0)
 	{
 		buf[len] = '\0';
-		(void) sscanf(buf, "%ld %ld %63s %ld %ld %ld", &lie.wall, &lie.boottime, lie.boot_id,
-					  &lie.late_pid, &lie.late_readings, &lie.late_seconds);
+		(void) sscanf(buf, "%ld %ld %63s", &lie.wall, &lie.boottime, lie.boot_id);
 	}
 	return lie;
-}
-
-/* Is the jump to come yet for this process, which reads the clock now? */
-static int
-is_early(const struct lie *lie)
-{
-	static long counted = 0;	/* the BOOTTIME that "readings" is for */
-	static long readings = 0;
-
-	if (lie->late_pid != (long) getpid())
-		return 0;
-	if (counted != lie->boottime)
-	{
-		counted = lie->boottime;
-		readings = 0;
-	}
-	return readings++ < lie->late_readings;
-}
-
-/* Seconds to add to the clock that counts from the boot. */
-static long
-boottime_lie(void)
-{
-	struct lie	lie = read_lie();
-
-	return is_early(&lie) ? lie.boottime - lie.late_seconds : lie.boottime;
 }
 
 int
@@ -98,7 +62,7 @@ clock_gettime(clockid_t clock, struct timespec *ts)
 	if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
 		ts->tv_sec += read_lie().wall;
 	else if (result == 0 && clock == CLOCK_BOOTTIME)
-		ts->tv_sec += boottime_lie();
+		ts->tv_sec += read_lie().boottime;
 	return result;
 }
 

@@ -1,6 +1,6 @@
 # Proves: at whatever moment of its work the clock jumps under the worker, as when
-# the machine has slept, it goes on removing what has expired; and where several
-# leases have expired at once it calls all requests that waited for them.
+# the machine has slept, it goes on removing what has expired, in bounded time; and where
+# several leases have expired at once it calls all requests that waited for them.
 
 use strict;
 use warnings FATAL => 'all';
@@ -8,26 +8,23 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockClock;
+use DLockFault;
+use DLockQueue;
 use DLockSession;
 use DLockTest;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $control = PostgreSQL::Test::Utils::tempdir . '/clock';
-my %fake = fake_clock_env($control);
-plan skip_all => 'no C compiler to build test/lib/fake_clock.c with' unless %fake;
-
-my $node = init_node('main');
+my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\n");
 my $db = 'postgres';
-{
-	local %ENV = (%ENV, %fake);
-	$node->start;
-}
-$node->safe_psql($db, 'CREATE EXTENSION dlock');
-my $session = DLockSession->new($node, $db);
+my $ctl = DLockSession->new($node, $db, name => 'control');
+my $worker = worker_pid($node);
 my $jump = 1000;
-my $boottime = 0;
+
+# So long after a jump, in seconds, the worker may rest at most: it takes a sweep for one of
+# a second (SWEEP_COST_MAX), and rests for ten times that.
+my $rest = 11;
 
 # How many leases have been granted that expire, and are counted by the worker alone.
 my $due = 0;
@@ -36,47 +33,68 @@ sub grant
 {
 	my ($name, $ttl) = @_;
 
-	$session->query_safe("SELECT dlock_acquire('$name', 'holder', '$ttl')");
+	$ctl->query_safe("SELECT dlock_acquire('$name', 'holder', '$ttl')");
 	$due++;
 	return;
 }
 
-sub all_are_removed
+# The clock jumps when the worker has read it for the nth time since "begin" woke it: it goes
+# on with the time that it has read, and finds the other one at the next reading.  False if
+# it has settled with fewer readings.
+sub jump_after
 {
-	return wait_until(sub { $session->query_safe('SELECT expiries FROM dlock_stats') == $due }, 90);
+	my ($n, $what, $begin) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	stop_at($ctl, $worker, 'clock', $n);
+	$begin->();
+	settle($ctl);
+	my $stopped = faults_hit($ctl, 'clock');
+	advance($jump, $ctl) if $stopped;
+	go($ctl, 'clock');
+	settle($ctl);
+	return 0 if !$stopped;
+	advance($rest, $ctl);
+	return is($ctl->query_safe('SELECT expiries, leases FROM dlock_stats'), "$due|0", "$what, a jump after reading $n: all are removed");
 }
 
-my $worker = worker_pid($node);
-
-# It reads the clock a few times whenever it wakes.  Which of them finds the new
-# BOOTTIME first is chance if it was at work just then: so it is done over, and with
-# more readings than one round has.  When it stands still, that is for longer than the
-# jump.
-foreach my $readings ((0 .. 9) x 3)
+# It is woken by a grant whose deadline comes before what it has planned; or a deadline has
+# come, and it sweeps and erases.  It knows of one lease, and not of the other.
+my %begin = (
+	'at a grant' => sub { grant('near', '5 s') },
+	'at a deadline' => sub { advance(5, $ctl) },
+);
+foreach my $what (sort keys %begin)
 {
-	grant("name-$boottime", '500 s');
-	$boottime += $jump;
-	fake_clock_set($control, boottime => $boottime, late => [ $worker, $readings, $jump ]);
-	kill 'USR1', $worker;	# it sleeps by the clock as it was
-	ok(all_are_removed(), "a jump after $readings readings: removed") or last;
+	my $n = 0;
+
+	while (1)
+	{
+		grant('far', '500 s');
+		grant('near', '5 s') if $what eq 'at a deadline';
+		settle($ctl);
+		jump_after(++$n, $what, $begin{$what}) or last;
+	}
+	cmp_ok($n, '>', $what eq 'at a grant' ? 2 : 5, "$what: as often as it reads the clock");
+	advance($jump, $ctl);
 }
 
 # The end of "first" lets a request for both locks be called; a request in front of
 # it on "second", where all that was held is over, too, is not forgotten over that.
 {
-	my ($single, $several) = map { DLockSession->new($node, $db) } 1 .. 2;
+	my ($single, $several) = open_sessions($node, $db, 2, name => 'waiter');
 
-	$session->query_safe("SELECT dlock_acquire('first', 'holder', '500 s'), dlock_acquire('second', 'holder', '600 s')");
-	$single->ask_waiting($session, "SELECT dlock_acquire('second', 'single', '1 h', NULL, 'PW')");
-	$several->ask_waiting($session, "SELECT dlock_acquire_all('{first,second}', 'several', '1 h', NULL, 'CR')");
-	$boottime += $jump;
-	fake_clock_set($control, boottime => $boottime);
+	$ctl->query_safe("SELECT dlock_acquire('first', 'holder', '500 s'), dlock_acquire('second', 'holder', '600 s')");
+	enqueue($ctl, $single, "SELECT dlock_acquire('second', 'single', '1 h', NULL, 'PW')");
+	enqueue($ctl, $several, "SELECT dlock_acquire_all('{first,second}', 'several', '1 h', NULL, 'CR')");
+	advance($jump, $ctl);
 	like($several->answer, qr/^\{\d+,\d+\}$/, 'several: granted');
 	like($single->answer, qr/^\d+$/, 'and the request in front');
-	is( $session->query_safe("SELECT string_agg(owner, ' ' ORDER BY owner) FROM dlock_leases WHERE name = 'second'"),
+	is($ctl->query_safe("SELECT string_agg(owner, ' ' ORDER BY owner) FROM dlock_leases WHERE name = 'second'"),
 		'several single', 'both hold the lock');
 	$_->quit foreach $single, $several;
 }
-$session->quit;
+$ctl->quit;
 $node->stop;
+log_is_clean($node);
 done_testing();
