@@ -139,6 +139,7 @@ EOC
 foreach my $launchers (4, 0)
 {
 	$node->append_conf('postgresql.conf', "max_worker_processes = 1\nmax_logical_replication_workers = $launchers");
+	my $log = -s $node->logfile;
 	$node->restart;
 	my $session = DLockSession->new($node, 'work');
 	my $waiter = DLockSession->new($node, 'work');
@@ -147,6 +148,7 @@ foreach my $launchers (4, 0)
 	if ($launchers)
 	{
 		is($session->query_safe("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'dlock worker'"), 0, 'there is none');
+		like(slurp_file($node->logfile, $log), qr/LOG: .*too many background workers.*HINT: .*max_worker_processes/s, 'the server log says so');
 		like(on_disk(), qr/y/, 'nobody erases');
 	}
 	else
