@@ -250,7 +250,7 @@ wait_for_worker(DLockStep *step)
 	bool		waits = !step->has_waited;
 
 	step->has_waited = true;
-	return waits && dlock_database_wait_for_pass();
+	return waits && dlock_database_wait_pass();
 }
 
 /* Reserve memory and slots.  Throws 53400 if there are none. */

@@ -19,8 +19,10 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
@@ -31,8 +33,8 @@
 #include "space/space.h"
 #include "store/flush.h"
 
-/* How long a call waits for the worker, in milliseconds, should that be stopped. */
-#define PASS_PATIENCE	10000
+/* A backend waits no longer for the worker. */
+#define PASS_PATIENCE	USECS_PER_SEC
 
 typedef struct DLockRegistryShared
 {
@@ -48,10 +50,13 @@ typedef struct DLockRegistryShared
 	/* 1: some database may be abandoned. */
 	pg_atomic_uint32 abandoned;
 
-	/* Passes of the worker: how many were asked for, and the last one made. */
+	/*
+	 * Passes of the worker that backends have asked for, and those that have
+	 * ended.
+	 */
 	pg_atomic_uint64 passes_asked;
-	pg_atomic_uint64 passes_made;
-	ConditionVariable passed;
+	pg_atomic_uint64 passes_ended;
+	ConditionVariable pass_ended;
 
 	DLockDatabaseShared places[DLOCK_DATABASE_MAX];
 } DLockRegistryShared;
@@ -80,8 +85,8 @@ dlock_database_startup(void)
 		pg_atomic_init_u64(&registry->wake_at, (uint64) DLOCK_TIME_FOREVER);
 		pg_atomic_init_u32(&registry->abandoned, 0);
 		pg_atomic_init_u64(&registry->passes_asked, 0);
-		pg_atomic_init_u64(&registry->passes_made, 0);
-		ConditionVariableInit(&registry->passed);
+		pg_atomic_init_u64(&registry->passes_ended, 0);
+		ConditionVariableInit(&registry->pass_ended);
 	}
 }
 
@@ -306,44 +311,56 @@ dlock_database_plan_sweep(DLockTime planned)
 }
 
 /*
- * Have the worker erase what is dead now, and wait until it has.  False if there is no
- * worker.  No lock of dlock may be held.  Reacts to interrupts.
+ * Wait until the worker has erased what is dead now, in all databases, and purged what
+ * was dropped: one pass.  No LWLock may be held; throws if the wait is canceled.
+ *
+ * Locks of relations may be held, since the worker waits for none, and leaves a store alone
+ * that it cannot lock.  So the pass ends, and the wait with it; if the worker is stopped, or
+ * has very much to do, it ends without.  False if there is no worker.
  */
 bool
-dlock_database_wait_for_pass(void)
+dlock_database_wait_pass(void)
 {
 	static uint32 event = 0;
-	uint64		pass;
+	uint64		pass = pg_atomic_add_fetch_u64(&registry->passes_asked, 1);
+	DLockTime	until = dlock_clock_now() + PASS_PATIENCE;
 
-	Assert(!LWLockHeldByMe(registry_lock) && !dlock_partition_is_any_held());
-	pass = pg_atomic_add_fetch_u64(&registry->passes_asked, 1);
-	if (DLOCK_FAULT_FAILS("passes") || !dlock_flush_wake_worker())
-		return false;
+	Assert(!dlock_partition_is_any_held());
 	if (event == 0)
 		event = WaitEventExtensionNew("DLockWorkerPass");
-	ConditionVariablePrepareToSleep(&registry->passed);
-	while (pg_atomic_read_u64(&registry->passes_made) < pass)
+	if (DLOCK_FAULT_FAILS("passes") || !dlock_flush_wake_worker())
+		return false;
+	for (;;)
 	{
-		if (ConditionVariableTimedSleep(&registry->passed, PASS_PATIENCE, event))
+		DLockTime	now;
+
+		/* The end of another pass has taken this process off the list. */
+		ConditionVariablePrepareToSleep(&registry->pass_ended);
+		now = dlock_clock_now();
+		if (pg_atomic_read_u64(&registry->passes_ended) >= pass || now >= until)
 			break;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 dlock_clock_nap_ms(now, until, PASS_PATIENCE), event);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
 	}
-	DLOCK_CANCEL_SLEEP(&registry->passed);
+	DLOCK_CANCEL_SLEEP(&registry->pass_ended);
 	return true;
 }
 
-/* The pass that the worker begins, before it reads the clock. */
+/* For the worker: the last pass that was asked for; zero if that has ended. */
 uint64
-dlock_database_begin_pass(void)
+dlock_database_pass(void)
 {
-	return pg_atomic_read_u64(&registry->passes_asked);
+	uint64		pass = pg_atomic_read_u64(&registry->passes_asked);
+
+	return (pass > pg_atomic_read_u64(&registry->passes_ended)) ? pass : 0;
 }
 
-/* The worker has erased all that was dead when it began a pass. */
+/* This pass has ended, and all before it. */
 void
 dlock_database_end_pass(uint64 pass)
 {
-	if (pg_atomic_read_u64(&registry->passes_made) == pass)
-		return;
-	pg_atomic_write_u64(&registry->passes_made, pass);
-	ConditionVariableBroadcast(&registry->passed);
+	pg_atomic_write_u64(&registry->passes_ended, pass);
+	ConditionVariableBroadcast(&registry->pass_ended);
 }

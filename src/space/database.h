@@ -83,8 +83,9 @@ extern bool dlock_database_take_abandoned(void);
 extern DLockTime dlock_database_asked(void);
 extern void dlock_database_begin_sweep(DLockTime horizon);
 extern DLockTime dlock_database_plan_sweep(DLockTime planned);
-extern bool dlock_database_wait_for_pass(void);
-extern uint64 dlock_database_begin_pass(void);
+
+extern bool dlock_database_wait_pass(void);
+extern uint64 dlock_database_pass(void);
 extern void dlock_database_end_pass(uint64 pass);
 
 #endif							/* DLOCK_DATABASE_H */

@@ -21,6 +21,9 @@
  *	  these locks, and keeps them for one batch.  src/README ("The worker") argues why
  *	  the locator is right while it has them.
  *
+ *	  A call that has found no room waits for a *pass*: the worker erases what was due when
+ *	  the pass began, with one sweep if there may be leases that it does not know of.
+ *
  *	  An error while it erases leaves the leases of that database alone for a while; the
  *	  others do not suffer from it.
  *
@@ -109,6 +112,9 @@ typedef struct DLockWorker
 	DLockTime	planned;		/* when to wake, as published */
 	bool		purges;			/* look for abandoned databases */
 	bool		busy;			/* shows that it is at work */
+	uint64		pass;			/* what backends wait for; or zero */
+	DLockTime	pass_began;		/* it erases what was due then */
+	bool		pass_swept;		/* so the heap has all that was due then */
 } DLockWorker;
 
 /* ---- what is due ---- */
@@ -149,6 +155,7 @@ sweep(DLockWorker *worker, DLockTime now)
 	MemoryContext old = MemoryContextSwitchTo(worker->context);
 	DLockTime	spent;
 
+	worker->pass_swept = true;
 	worker->horizon = now + SWEEP_INTERVAL;
 	dlock_database_begin_sweep(worker->horizon);
 
@@ -431,16 +438,63 @@ at_exit(int code, Datum arg)
 	dlock_flush_set_worker(NULL);
 }
 
+/* Is there nothing in the heap that is due now? */
+static bool
+nothing_due(DLockWorker *worker, DLockTime now)
+{
+	DLockWorkerLease *first = first_due(worker);
+
+	return first == NULL || first->due_at > now;
+}
+
+/* Backends wait for room: begin a pass, unless it has begun. */
+static void
+begin_pass(DLockWorker *worker, DLockTime now)
+{
+	if (worker->pass != 0)
+		return;
+	worker->pass = dlock_database_pass();
+	worker->pass_began = now;
+	worker->pass_swept = false;
+}
+
+/* Is a sweep due?  For a pass there may be one without a rest. */
+static bool
+is_sweep_due(DLockWorker *worker, DLockTime now)
+{
+	DLockTime	asked = dlock_database_asked();
+
+	if (now < worker->horizon && (asked >= worker->planned || now < asked))
+		return false;
+	return now >= worker->earliest_sweep ||
+		(worker->pass != 0 && !worker->pass_swept && nothing_due(worker, now));
+}
+
+/* Has all been erased that was due when the pass began? */
+static bool
+is_pass_done(DLockWorker *worker)
+{
+	return nothing_due(worker, worker->pass_began) &&
+		(worker->pass_swept || dlock_database_asked() > worker->pass_began);
+}
+
+static void
+end_pass(DLockWorker *worker)
+{
+	if (worker->pass != 0)
+		dlock_database_end_pass(worker->pass);
+	worker->pass = 0;
+}
+
 /* Do what is due; returns when to do so again, unless woken. */
 static DLockTime
 do_due(DLockWorker *worker)
 {
-	uint64		pass = dlock_database_begin_pass();
 	DLockTime	now = dlock_clock_now();
 	DLockTime	pending = dlock_flush_pending(now, worker->busy);
-	DLockTime	asked = dlock_database_asked();
 	DLockTime	next;
 
+	begin_pass(worker, now);
 	worker->purges |= dlock_database_take_abandoned();
 	if (worker->purges)
 		purge_abandoned();
@@ -448,19 +502,17 @@ do_due(DLockWorker *worker)
 
 	if (DLOCK_FAULT_IS_OFF("worker"))
 	{
-		dlock_database_end_pass(pass);
+		end_pass(worker);
 		return pending;
 	}
-	if ((now >= worker->horizon || (asked < worker->planned && now >= asked)) &&
-		now >= worker->earliest_sweep)
+	if (is_sweep_due(worker, now))
 		sweep(worker, now);
 	erase_due(worker);
-	next = publish_plan(worker);
-
-	/* Nothing is dead any more of what was, but in databases that are locked. */
-	if (dlock_database_asked() > now)
-		dlock_database_end_pass(pass);
-	return Min(pending, next);
+	next = Min(pending, publish_plan(worker));
+	if (worker->pass != 0 && !is_pass_done(worker))
+		return now;
+	end_pass(worker);
+	return next;
 }
 
 static void
