@@ -391,7 +391,7 @@ BEGIN
         _dlock.task_state(q, initial, 'Tasks cannot begin there.'), _dlock.task_state(q, parked, 'Tasks cannot be parked there.'),
         _dlock.check_span(retry_delay, 'retry_delay', '1 h');
     INSERT INTO _dlock.task_queue (queue, role, initial, done, parked, max_attempts, retry_delay, transitions)
-        VALUES (queue, current_user::regrole, initial, done, parked, max_attempts, retry_delay, transitions)
+        VALUES (queue, quote_ident(current_user)::regrole, initial, done, parked, max_attempts, retry_delay, transitions)
         ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RAISE duplicate_object USING MESSAGE = format('task queue "%s" already exists', queue),
@@ -1018,6 +1018,10 @@ DECLARE
     token int8;
 BEGIN
     PERFORM _dlock.check_text(member, 'member name', 100), _dlock.ttl(ttl);
+    IF position('#' IN member) > 0 THEN
+        RAISE invalid_parameter_value USING MESSAGE = format('member name "%s" contains "#"', member),
+            DETAIL = 'What follows it in an owner is the task of a client.', HINT = 'Use another character.';
+    END IF;
     IF (weight BETWEEN 1 AND 1000) IS NOT TRUE THEN
         RAISE invalid_parameter_value USING MESSAGE = 'weight must be from 1 to 1000',
             DETAIL = format('The weight given is %s.', coalesce(weight::text, 'null')), HINT = 'A member gets partitions in proportion to its weight.';

@@ -127,6 +127,15 @@ CREATE EXTENSION dlock;
 SELECT dlock_queue_create('role-2'), dlock_task_put('role-2', 'c');
 SELECT key FROM dlock_task_capture('role-2');
 
+-- a role whose name has to be quoted
+CREATE ROLE "regress_dlock Odd";
+SET ROLE "regress_dlock Odd";
+SELECT dlock_queue_create('odd'), dlock_group_create('odd', 2), dlock_group_join('odd', 'm') > 0 AS joined;
+SELECT dlock_group_join('odd', 'm#1');
+RESET ROLE;
+SELECT q.role, g.role FROM _dlock.task_queue q, dlock_groups g WHERE q.queue = 'odd';
+
 \c :home
 DROP DATABASE regress_dlock_task;
+DROP ROLE "regress_dlock Odd";
 DROP ROLE regress_dlock_queue, regress_dlock_worker, regress_dlock_other, regress_dlock_heir, regress_dlock_monitor;
