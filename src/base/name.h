@@ -60,7 +60,10 @@ dlock_name_client(const DLockBytes *owner)
 {
 	const char *end = memchr(owner->data, '#', owner->len);
 
-	return (DLockBytes) {owner->data, (end != NULL) ? (int) (end - owner->data) : owner->len};
+	return (DLockBytes)
+	{
+		owner->data, (end != NULL) ? (int) (end - owner->data) : owner->len
+	};
 }
 
 /* Are these one owner? */

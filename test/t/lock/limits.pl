@@ -159,14 +159,29 @@ foreach my $how ('alone', 'while the worker erases', 'and is cancelled')
 	$tenant->query_safe("SELECT dlock_acquire('brief-' || i, 'alice', '10 min') FROM generate_series(1, 2) i");
 	advance(600 - 0.000001, $admin);
 	refused($tenant, "SELECT dlock_acquire('t-7', 'alice', '1 h')", "$how: leases count until their deadline");
-	stop_at($admin, $worker, 'worker_erase') if $how ne 'alone';
-	advance(1, $admin);
-	is_at($admin, 'worker_erase') if $how ne 'alone';
+	if ($how eq 'alone')
+	{
+		advance(1, $admin);
+	}
+	else
+	{
+		# The worker is busy with another lease, and begins a pass when the call waits already.
+		$tenant->query_safe("SELECT dlock_renew('brief-' || i, 'alice', '1 min') FROM generate_series(1, 2) i");
+		$admin->query_safe("SELECT dlock_acquire('earlier', 'root', '1 s')");
+		stop_at($admin, $worker, 'worker_erased');
+		advance(1, $admin);
+		is_at($admin, 'worker_erased');
+		stop_at($admin, $worker, 'worker_erase');
+		advance(60, $admin);
+	}
 	$tenant->ask("SELECT count(dlock_acquire('t-' || i, 'alice', '10 h')) FROM generate_series(6, 7) i");
 	if ($how ne 'alone')
 	{
 		ok(wait_until(sub { $admin->query_safe('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $tenant->pid) eq 'Extension' }),
 			"$how: it waits");
+		go($admin, 'worker_erased');
+		is_at($admin, 'worker_erase');
+		ok($tenant->{pending}, "$how: it waits for what the worker erases");
 	}
 	$admin->query_safe('SELECT pg_cancel_backend(' . $tenant->pid . ')') if $how eq 'and is cancelled';
 	go($admin, 'worker_erase') if $how eq 'while the worker erases';
