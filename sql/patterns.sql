@@ -754,6 +754,7 @@ DECLARE
     slot_end timestamptz;
     win record;
     mine int8;
+    has_won bool := false;
 BEGIN
     PERFORM _dlock.check_text(name, 'name', 240);
     IF every IS NULL THEN
@@ -772,29 +773,37 @@ BEGIN
         IF EXISTS (SELECT FROM _dlock.names_held(ARRAY[lock]) l WHERE l.granted_at >= slot) THEN
             RETURN NULL;
         END IF;
-        mine := _dlock.acquire(lock, format('%s to %s', slot, slot_end), greatest(slot_end - _dlock.clock(), '1 us'),
-            least(memory::interval, '49 days'), NULL);
-        IF mine IS NULL THEN
-            RETURN NULL;        -- won at this moment
-        END IF;
-        SELECT bool_or(l.token < mine AND l.granted_at >= slot) AS is_lost,
-               bool_or(l.token = mine AND (l.granted_at < slot OR l.granted_at >= slot_end)) AS is_over
-          INTO win FROM _dlock.names_held(ARRAY[lock]) l;
-        IF win.is_lost OR win.is_over THEN
-            PERFORM _dlock.release_token(lock, mine);
-        END IF;
-        IF win.is_lost THEN
-            RETURN NULL;
-        END IF;
-        EXIT WHEN NOT win.is_over;
+        -- A call that fails takes its win back, unless it has won already: then it has happened.
+        BEGIN
+            mine := _dlock.acquire(lock, format('%s to %s', slot, slot_end), greatest(slot_end - _dlock.clock(), '1 us'),
+                least(memory::interval, '49 days'), NULL);
+            IF mine IS NULL THEN
+                RETURN NULL;        -- won at this moment
+            END IF;
+            SELECT bool_or(l.token < mine AND l.granted_at >= slot) AS is_lost,
+                   bool_or(l.token = mine AND (l.granted_at < slot OR l.granted_at >= slot_end)) AS is_over
+              INTO win FROM _dlock.names_held(ARRAY[lock]) l;
+            IF win.is_lost OR win.is_over THEN
+                PERFORM _dlock.release_token(lock, mine);
+            END IF;
+            IF win.is_lost THEN
+                RETURN NULL;
+            ELSIF NOT win.is_over THEN
+                -- Earlier wins are no longer needed, as this one says what they did.
+                has_won := true;
+                PERFORM _dlock.release_token(lock, l.token) FROM _dlock.names_held(ARRAY[lock]) l
+                  WHERE l.token < mine AND pg_has_role(l.role, 'USAGE') AND (NOT l.is_held OR l.expires_at <= slot_end);
+                RETURN mine;
+            END IF;
+        EXCEPTION WHEN query_canceled OR OTHERS THEN
+            IF has_won THEN
+                RETURN mine;
+            ELSIF mine IS NOT NULL THEN
+                PERFORM _dlock.release_token(lock, mine);
+            END IF;
+            RAISE;
+        END;
     END LOOP;
-
-    -- Those before it that are no longer needed.
-    FOR win IN SELECT l.token FROM _dlock.names_held(ARRAY[lock]) l
-                WHERE l.token < mine AND pg_has_role(l.role, 'USAGE') AND (NOT l.is_held OR l.expires_at <= slot_end) LOOP
-        PERFORM _dlock.release_token(lock, win.token);
-    END LOOP;
-    RETURN mine;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_once(pg_catalog.text, pg_catalog.interval) IS 'a fencing token for the first caller in each time slot, NULL for all others';
 

@@ -32,6 +32,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "base/rule.h"
 #include "base/settings.h"
@@ -330,6 +331,7 @@ dlock_sql_names_held(PG_FUNCTION_ARGS)
 	if (RecoveryInProgress())
 		return (Datum) 0;
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &names, NULL, &count);
+	DLOCK_FAULT("names_held");
 	dlock_session_open(&db);
 	dlock_flush_look();
 	begin_scan(&state);

@@ -4,6 +4,7 @@
 #
 # A request is a hash of
 #   owner, ttl, permits, reentry, bind, delay, min_hold, payload    as in SQL; ttl undef: no deadline
+#   is_single    asked for by dlock_acquire, which replaces the payload of a lease that is returned
 #   items    what it asks for, an array of { name, mode, part }, where part is "whole",
 #            "path" (the name of a path) or "intent" (an ancestor of it)
 #   convert  instead of items: the lease to convert, and "mode" to which
@@ -325,6 +326,7 @@ sub reenter
 	my $lease = $self->find($request->{items}[0]{name}, owner => $request->{owner});
 
 	$lease->{holds}++ if $request->{reentry} eq 'count';
+	$lease->{payload} = $request->{payload} if $request->{reentry} eq 'return' && $request->{is_single} && defined $request->{payload};
 	if (defined $lease->{ttl})
 	{
 		my $ttl = $request->{ttl} // $lease->{ttl};

@@ -245,6 +245,18 @@ cut_off('cancelled', "SELECT dlock_once('first', '10000 days')", 'time slot');
 isnt($caller->query_safe("SELECT dlock_once('first', '10000 days')"), '', 'time slot: won by the next');
 is($caller->query_safe("SELECT dlock_once('first', '10000 days')"), '', 'time slot: once');
 
+# Nor if the call is cancelled between its win and the look for another one; once it has won it has happened.
+stop_at($monitor, $caller, 'names_held', 2);
+$caller->ask("SELECT dlock_once('between', '10000 days')");
+cut_at('cancelled', 'names_held', 'time slot, recorded');
+stop_at($monitor, $caller, 'names_held', 3);
+$caller->ask("SELECT dlock_once('between', '10000 days')");
+is_at($monitor, 'names_held');
+$monitor->query_safe('SELECT pg_cancel_backend(' . $caller->pid . ')');
+go($monitor, 'names_held');
+like($caller->answer, qr/^\d+$/, 'time slot, won: told although cancelled');
+is($caller->query_safe("SELECT dlock_once('between', '10000 days')"), '', 'time slot, won: once');
+
 # Nor is the longer one forgotten that was won before.
 my $second = 'second';
 my $long = $caller->query_safe("SELECT dlock_once('$second', '10000 days')");
