@@ -68,7 +68,7 @@ sub load
 
 	while (!$clients->is_enough($end))
 	{
-		$control->query_safe('VACUUM FULL dlock_store') if rand() < 0.02;
+		$control->query_safe('VACUUM FULL _dlock.store') if rand() < 0.02;
 		$ended += strike();
 		usleep(rand 30_000);
 	}
