@@ -187,12 +187,13 @@ get_target(FunctionCallInfo fcinfo, DLockHolderBy by)
 	return target;
 }
 
-/* Open the database for an operation on a target, and set its hash. */
+/* Open the database for operations on targets, and set their hashes. */
 static void
-open_for_target(DLockDatabase *db, DLockHolderTarget *target)
+open_for_targets(DLockDatabase *db, DLockHolderTarget *targets, int count)
 {
 	dlock_session_open(db);
-	target->hash = dlock_name_hash(db->shared->oid, &target->name);
+	for (int i = 0; i < count; i++)
+		targets[i].hash = dlock_name_hash(db->shared->oid, &targets[i].name);
 }
 
 /* ---- functions ---- */
@@ -304,7 +305,7 @@ refuse_path(const DLockBytes *path, const char *detail)
 			 errhint("Write a path as \"a/b/c\", with up to %d parts.", DLOCK_PATH_MAX_PARTS)));
 }
 
-/* A path and its ancestors; their number in "count". */
+/* A path and its ancestors. */
 static DLockBytes *
 get_path(FunctionCallInfo fcinfo, int argno, int *count)
 {
@@ -371,7 +372,7 @@ renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 	bool		renewed;
 
 	dlock_session_check_writable(function);
-	open_for_target(&db, &target);
+	open_for_targets(&db, &target, 1);
 	renewed = dlock_held_renew(&db, &target, ttl);
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(renewed);
@@ -411,7 +412,7 @@ release(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 	bool		released;
 
 	dlock_session_check_writable(function);
-	open_for_target(&db, &target);
+	open_for_targets(&db, &target, 1);
 	released = release_target(&db, &target);
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(released);
@@ -441,7 +442,7 @@ dlock_sql_check(PG_FUNCTION_ARGS)
 
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_check");
-	open_for_target(&db, &target);
+	open_for_targets(&db, &target, 1);
 	live = dlock_held_is_told(&db, &target);
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(live);
@@ -503,46 +504,28 @@ get_elements(FunctionCallInfo fcinfo, int argno, const char *parameter, Oid type
 	return values;
 }
 
-/* The names of locks, the first parameter; their number in "count". */
+/* Texts of a kind; NULL means this session, where it may be. */
 static DLockBytes *
-get_each_name(FunctionCallInfo fcinfo, int *count)
+get_texts(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockNameKind *kind, int *count)
 {
 	bool	   *nulls;
-	Datum	   *values;
-	DLockBytes *names;
+	Datum	   *values = get_elements(fcinfo, argno, parameter, TEXTOID, count, &nulls);
+	DLockBytes *texts = palloc(*count * sizeof(DLockBytes));
 
-	*count = -1;
-	values = get_elements(fcinfo, 0, "names", TEXTOID, count, &nulls);
-	names = palloc(*count * sizeof(DLockBytes));
 	for (int i = 0; i < *count; i++)
 	{
-		if (nulls[i])
-			dlock_error_null(dlock_name_lock.null);
-		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), &dlock_name_lock);
+		if (nulls[i] && kind->null != NULL)
+			dlock_error_null(kind->null);
+		texts[i] = nulls[i] ? dlock_name_session() : dlock_name_of_text(DatumGetTextPP(values[i]), kind);
 	}
-	return names;
-}
-
-/* The owner of each, the second parameter; NULL means this session. */
-static DLockBytes *
-get_each_owner(FunctionCallInfo fcinfo, int count)
-{
-	bool	   *nulls;
-	Datum	   *values = get_elements(fcinfo, 1, "owners", TEXTOID, &count, &nulls);
-	DLockBytes *owners = palloc(count * sizeof(DLockBytes));
-
-	for (int i = 0; i < count; i++)
-	{
-		owners[i] = nulls[i] ? dlock_name_session() : dlock_name_of_text(DatumGetTextPP(values[i]), &dlock_name_owner);
-	}
-	return owners;
+	return texts;
 }
 
 /* The leases of the first two parameters, names and tokens; those of strangers are answered as if they were not there. */
 static DLockHolderTarget *
 get_each_target(FunctionCallInfo fcinfo, int *count)
 {
-	DLockBytes *names = get_each_name(fcinfo, count);
+	DLockBytes *names = get_texts(fcinfo, 0, "names", &dlock_name_lock, count);
 	bool	   *nulls;
 	Datum	   *values = get_elements(fcinfo, 1, "tokens", INT8OID, count, &nulls);
 	DLockHolderTarget *targets = palloc(*count * sizeof(DLockHolderTarget));
@@ -556,15 +539,6 @@ get_each_target(FunctionCallInfo fcinfo, int *count)
 		};
 	}
 	return targets;
-}
-
-/* Open the database, and set the hashes of targets. */
-static void
-open_for_targets(DLockDatabase *db, DLockHolderTarget *targets, int count)
-{
-	dlock_session_open(db);
-	for (int i = 0; i < count; i++)
-		targets[i].hash = dlock_name_hash(db->shared->oid, &targets[i].name);
 }
 
 static Datum
@@ -581,10 +555,10 @@ static Datum
 acquire_each(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.count = 1,.role = GetUserId(),.bind = DLOCK_BIND_NONE};
-	int			count;
+	int			count = -1;
 	int			lower = 1;
-	DLockBytes *names = get_each_name(fcinfo, &count);
-	DLockBytes *owners = get_each_owner(fcinfo, count);
+	DLockBytes *names = get_texts(fcinfo, 0, "names", &dlock_name_lock, &count);
+	DLockBytes *owners = get_texts(fcinfo, 1, "owners", &dlock_name_owner, &count);
 	DLockToken *tokens = palloc(count * sizeof(DLockToken));
 	Datum	   *values = palloc(count * sizeof(Datum));
 	bool	   *nulls = palloc(count * sizeof(bool));
@@ -616,7 +590,7 @@ dlock_sql_acquire_each(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_renew_each(PG_FUNCTION_ARGS)
 {
-	int			count;
+	int			count = -1;
 	DLockHolderTarget *targets = get_each_target(fcinfo, &count);
 	DLockTime	ttl = dlock_value_get_ttl(fcinfo, 2, false);
 	bool	   *renewed = palloc(count * sizeof(bool));
@@ -633,7 +607,7 @@ dlock_sql_renew_each(PG_FUNCTION_ARGS)
 Datum
 dlock_sql_release_each(PG_FUNCTION_ARGS)
 {
-	int			count;
+	int			count = -1;
 	DLockHolderTarget *targets = get_each_target(fcinfo, &count);
 	bool	   *released = palloc(count * sizeof(bool));
 	DLockDatabase db;

@@ -48,7 +48,9 @@ DROP SCHEMA "Own schema";
 
 -- nor is the extension created where a schema has that name
 CREATE SCHEMA _dlock;
+\set VERBOSITY sqlstate
 CREATE EXTENSION dlock;
+\set VERBOSITY default
 SELECT count(*) AS extensions FROM pg_extension WHERE extname = 'dlock';
 DROP SCHEMA _dlock;
 CREATE EXTENSION dlock;
