@@ -9,11 +9,13 @@ use warnings FATAL => 'all';
 use Carp;
 use DLockTest qw(mono_now wait_until);
 use Exporter 'import';
+use IO::Select;
+use IO::Socket::UNIX;
 use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(cli cli_is cli_program end_ride start_ride use_server run_waits without_release_answers);
+our @EXPORT = qw(cli cli_is cli_program end_proxy end_ride start_proxy start_ride use_server run_waits without_release_answers);
 
 my $number = 0;
 
@@ -246,6 +248,50 @@ sub without_release_answers
 		DROP FUNCTION dlock_release_token(text, bigint);
 		DROP SEQUENCE release_requests;
 		ALTER FUNCTION dlock_hidden(text, bigint) RENAME TO dlock_release_token});
+	return;
+}
+
+# Something between the command and the server that passes on what it gets so many
+# seconds later.  Returns the directory of its socket, and the process group that it is.
+sub start_proxy
+{
+	my ($node, $delay) = @_;
+	my $proxy = PostgreSQL::Test::Utils::tempdir_short();
+	my $socket = '.s.PGSQL.' . $node->port;
+	my $server = IO::Socket::UNIX->new(Local => "$proxy/$socket", Listen => 10) or die "$proxy: $!";
+	my $pid = fork // die "fork: $!";
+
+	if ($pid == 0)
+	{
+		POSIX::setpgid(0, 0);
+		$SIG{CHLD} = 'IGNORE';
+		while (1)
+		{
+			my $client = $server->accept or next;
+			next if fork;
+			my $backend = IO::Socket::UNIX->new(Peer => $node->host . "/$socket") or POSIX::_exit(1);
+			my $select = IO::Select->new($client, $backend);
+			while (1)
+			{
+				foreach my $from ($select->can_read)
+				{
+					sysread($from, my $data, 65536) or POSIX::_exit(0);
+					select undef, undef, undef, $delay;
+					syswrite($from == $client ? $backend : $client, $data) or POSIX::_exit(0);
+				}
+			}
+		}
+	}
+	POSIX::setpgid($pid, $pid);
+	return ($proxy, $pid);
+}
+
+sub end_proxy
+{
+	my ($pid) = @_;
+
+	kill 'KILL', -$pid;
+	waitpid $pid, 0;
 	return;
 }
 

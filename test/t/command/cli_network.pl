@@ -9,9 +9,6 @@ use lib "$FindBin::RealBin/../../lib";
 
 use DLockCli;
 use DLockTest;
-use IO::Select;
-use IO::Socket::UNIX;
-use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -48,53 +45,9 @@ sub stop_idle_backend
 	return $pid;
 }
 
-# Something between the command and the server that passes on what it gets a while
-# later.  Returns the directory of its socket, and the process group that it is.
-sub start_proxy
-{
-	my ($delay) = @_;
-	my $proxy = PostgreSQL::Test::Utils::tempdir_short();
-	my $socket = '.s.PGSQL.' . $node->port;
-	my $server = IO::Socket::UNIX->new(Local => "$proxy/$socket", Listen => 10) or die "$proxy: $!";
-	my $pid = fork // die "fork: $!";
-
-	if ($pid == 0)
-	{
-		POSIX::setpgid(0, 0);
-		$SIG{CHLD} = 'IGNORE';
-		while (1)
-		{
-			my $client = $server->accept or next;
-			next if fork;
-			my $backend = IO::Socket::UNIX->new(Peer => $node->host . "/$socket") or POSIX::_exit(1);
-			my $select = IO::Select->new($client, $backend);
-			while (1)
-			{
-				foreach my $from ($select->can_read)
-				{
-					sysread($from, my $data, 65536) or POSIX::_exit(0);
-					select undef, undef, undef, $delay;
-					syswrite($from == $client ? $backend : $client, $data) or POSIX::_exit(0);
-				}
-			}
-		}
-	}
-	POSIX::setpgid($pid, $pid);
-	return ($proxy, $pid);
-}
-
-sub end_proxy
-{
-	my ($pid) = @_;
-
-	kill 'KILL', -$pid;
-	waitpid $pid, 0;
-	return;
-}
-
 # Answers that always take long are no reason not to begin.
 {
-	my ($proxy, $pid) = start_proxy(0.3);
+	my ($proxy, $pid) = start_proxy($node, 0.3);
 	cli_is([ 'run', '-d', "host=$proxy", qw(--ttl 30 -s slow true) ], {}, 'a slow network');
 	end_proxy($pid);
 }
@@ -102,7 +55,7 @@ sub end_proxy
 # A connection that does not answer, though it is open; and another host that gets its turn
 # in time if one freezes.
 {
-	my ($proxy, $pid) = start_proxy(0);
+	my ($proxy, $pid) = start_proxy($node, 0);
 	my $hosts = "host=$proxy," . $node->host . ' port=' . join(',', ($node->port) x 2);
 	my $connection = start_ride(qw(--ttl 120 --kill-after 0.5 connection));
 	my $backend = stop_idle_backend();
