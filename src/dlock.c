@@ -158,7 +158,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	Node	   *command = pstmt->utilityStmt;
 	const RangeVar *changed = find_changed(command);
 
-	/* Looked at now, for a ROLLBACK may free the command. */
+	/* A ROLLBACK may free the command. */
 	bool		discards = IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL;
 
 	/* No lock: only the owner of the extension could rename it meanwhile. */

@@ -22,7 +22,7 @@
  *	  server detects deadlocks among these and all other locks, keeps them over
  *	  PREPARE TRANSACTION, and releases them at a rollback to a savepoint.
  *
- *	  So the lock and the mark tell what a transaction has passed: it holds the
+ *	  So the lock and the mark say what a transaction has passed: it holds the
  *	  lock of a resource if it has passed, and the mark is its token then.  A table
  *	  in this backend remembers that, and the rows of a statement pay a look-up
  *	  there.  After a rollback to a savepoint nothing in the table counts, and the
@@ -76,7 +76,7 @@ typedef struct DLockFencePass
 {
 	char		name[DLOCK_NAME_MAX + 1];	/* hash key, must be first */
 	LOCKTAG		tag;
-	ItemPointerData place;		/* where its mark was read last */
+	ItemPointerData tid;		/* where its mark was read last */
 	uint64		transaction;	/* the last one that has used it, by number */
 	uint64		epoch;			/* "token" is right while this is the current
 								 * one */
@@ -86,8 +86,8 @@ typedef struct DLockFencePass
 								 * lease */
 } DLockFencePass;
 
-/* A table of so many resources is kept for the next transactions. */
-#define KEPT	256
+/* The next transaction starts with the table of this one, unless it has more resources. */
+#define REUSED	256
 
 /* The resources, by name; NULL: none. */
 static HTAB *passes = NULL;
@@ -140,7 +140,7 @@ find_pass(const DLockBytes *resource)
 		dlock_mark_tag(&tag, resource);
 		pass = hash_search(passes, key, HASH_ENTER, NULL);
 		pass->tag = tag;
-		ItemPointerSetInvalid(&pass->place);
+		ItemPointerSetInvalid(&pass->tid);
 		pass->transaction = pass->epoch = 0;
 	}
 	if (pass->transaction != transaction)
@@ -153,7 +153,7 @@ find_pass(const DLockBytes *resource)
 		pass->token = DLOCK_TOKEN_NONE;
 		if (DLOCK_LOCK_HELD_BY_ME(&pass->tag, ShareLock) ||
 			DLOCK_LOCK_HELD_BY_ME(&pass->tag, ExclusiveLock))
-			pass->token = dlock_mark_read(resource, &pass->place);
+			pass->token = dlock_mark_read(resource, &pass->tid);
 		pass->epoch = epoch;
 	}
 	return pass;
@@ -228,7 +228,7 @@ xact_callback(XactEvent event, void *arg)
 	epoch++;
 	live = false;
 	rows = NULL;				/* goes with the transaction's memory */
-	if (passes != NULL && hash_get_num_entries(passes) > KEPT)
+	if (passes != NULL && hash_get_num_entries(passes) > REUSED)
 	{
 		hash_destroy(passes);
 		passes = NULL;
@@ -380,7 +380,7 @@ take(DLockFencePass *pass, const DLockBytes *resource, DLockToken token)
 
 	DLOCK_FAULT("fence");
 	acquire(pass, ShareLock, resource);
-	mark = dlock_mark_read(resource, &pass->place);
+	mark = dlock_mark_read(resource, &pass->tid);
 	DLOCK_FAULT("fence_read");
 	if (mark < token)
 	{
@@ -395,7 +395,7 @@ take(DLockFencePass *pass, const DLockBytes *resource, DLockToken token)
 					 errhint("Call dlock_fence() in a READ WRITE transaction.")));
 		dlock_fence_check_known(resource, NULL, token);
 		acquire(pass, ExclusiveLock, resource);
-		mark = dlock_mark_read(resource, &pass->place);
+		mark = dlock_mark_read(resource, &pass->tid);
 		if (mark < token)
 		{
 			DLOCK_FAULT("fence_write");
@@ -573,7 +573,7 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 				 errhint("Acquire a new lease: its token is above the mark.")));
 	pass = find_pass(resource);
 	acquire(pass, ExclusiveLock, resource);
-	mark = dlock_mark_read(resource, &pass->place);
+	mark = dlock_mark_read(resource, &pass->tid);
 	dlock_mark_write(resource, token);
 	pass->token = token;
 	return mark;
