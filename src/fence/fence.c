@@ -292,6 +292,27 @@ acquire(const DLockFencePass *pass, LOCKMODE mode, const DLockBytes *resource)
 }
 
 /*
+ * Take a token above one that may come from another database.  If that one is above the
+ * clock, and so above the tokens of any database, the result need not be.
+ */
+DLockToken
+dlock_fence_take_above(DLockToken above)
+{
+	DLockDatabase db;
+	DLockToken	token;
+
+	dlock_session_open(&db);
+	token = dlock_token_take_one(&db.shared->tokens, db.sequence);
+	if (token <= above && above < dlock_rule_token_clock(dlock_clock_wall()))
+	{
+		(void) dlock_token_move(&db.shared->tokens, db.sequence, DLOCK_TOKEN_NONE);
+		token = dlock_token_take_one(&db.shared->tokens, db.sequence);
+	}
+	dlock_session_close(&db);
+	return token;
+}
+
+/*
  * A mark that came from elsewhere, by replication for one, may be above the tokens of
  * this database.  Tokens to come must be above it, or it would refuse them, too.
  */
@@ -301,16 +322,8 @@ raise_tokens(DLockToken mark)
 	DLockDatabase db;
 
 	dlock_session_shared(&db);
-	if (mark <= dlock_token_issued(&db.shared->tokens) ||
-		mark >= dlock_rule_token_clock(dlock_clock_wall()))
-		return;
-	dlock_session_open(&db);
-	if (dlock_token_take_one(&db.shared->tokens, db.sequence) < mark)
-	{
-		(void) dlock_token_move(&db.shared->tokens, db.sequence, DLOCK_TOKEN_NONE);
-		(void) dlock_token_take_one(&db.shared->tokens, db.sequence);
-	}
-	dlock_session_close(&db);
+	if (dlock_token_issued(&db.shared->tokens) < mark)
+		(void) dlock_fence_take_above(mark);
 }
 
 /* Throw LK001.  "table" as in dlock_fence_check_known(). */

@@ -11,8 +11,10 @@
 #ifndef DLOCK_FENCE_H
 #define DLOCK_FENCE_H
 
+#include "base/compat.h"
 #include "base/types.h"
 
+extern DLockToken dlock_fence_take_above(DLockToken above);
 extern void dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token);
 pg_noreturn extern void dlock_fence_refuse(const DLockBytes *resource, const char *table,
 										   DLockToken token, DLockToken mark);
