@@ -314,31 +314,11 @@ COMMENT ON TABLE _dlock.fence_mark
     IS 'the highest fencing token that each resource has seen; read it through dlock_fences';
 SELECT pg_catalog.pg_extension_config_dump('_dlock.fence_mark', '');
 
--- Declarations about resources, by name or, with a * at the end, by the beginning
--- of names.  Only dlock_fence_declare() writes it.
-CREATE TABLE _dlock.fence_declared (
-    resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
-    role pg_catalog.regrole,
-    is_foreign pg_catalog.bool NOT NULL)
-    USING heap;
-REVOKE ALL ON TABLE _dlock.fence_declared FROM PUBLIC;
-GRANT SELECT ON TABLE _dlock.fence_declared TO PUBLIC;
-COMMENT ON TABLE _dlock.fence_declared
-    IS 'which role a fenced resource belongs to, and whether its tokens come from another database; written by dlock_fence_declare()';
-SELECT pg_catalog.pg_extension_config_dump('_dlock.fence_declared', '');
-
 CREATE VIEW @extschema@.dlock_fences AS
-    SELECT m.resource, m.token, m.raised_at, m.raised_by,
-           EXISTS (SELECT
-                     FROM _dlock.fence_declared d
-                    WHERE d.is_foreign
-                      AND (d.resource OPERATOR(pg_catalog.=) m.resource
-                           OR (pg_catalog."right"(d.resource, 1) OPERATOR(pg_catalog.=) '*'
-                               AND pg_catalog.starts_with(m.resource, pg_catalog."left"(d.resource, -1))))) AS is_foreign
-      FROM _dlock.fence_mark m;
+    SELECT resource, token, raised_at, raised_by FROM _dlock.fence_mark;
 GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_fences
-    IS 'the highest fencing token that each resource has seen, the role that presented it, and whether its tokens come from another database';
+    IS 'the highest fencing token that each resource has seen, and the role that presented it';
 
 CREATE FUNCTION @extschema@.dlock_fence(
     resource pg_catalog.text,
@@ -360,15 +340,17 @@ COMMENT ON FUNCTION @extschema@.dlock_guard()
     IS 'BEFORE trigger that refuses writes without a good fencing token';
 
 -- Bits of tgtype: 1 FOR EACH ROW, 4 INSERT, 8 DELETE, 16 UPDATE, 32 TRUNCATE.  A guard
--- with a condition covers no command as a whole.
+-- with a condition covers no command as a whole, and one of a view none: statements on
+-- the view fire the triggers of its tables.
 CREATE VIEW @extschema@.dlock_guards AS
     WITH RECURSIVE guard AS (
         SELECT t.tgrelid, t.tgname, pg_catalog.pg_get_triggerdef(t.oid) AS definition, e.fires,
-               CASE WHEN NOT e.fires OR t.tgqual IS NOT NULL THEN 0
+               CASE WHEN NOT e.fires OR t.tgqual IS NOT NULL OR c.relkind OPERATOR(pg_catalog.=) 'v' THEN 0
                     WHEN pg_catalog.array_length(t.tgattr, 1) OPERATOR(pg_catalog.>) 0
                     THEN t.tgtype OPERATOR(pg_catalog.&) (OPERATOR(pg_catalog.~) 16)
                     ELSE t.tgtype END AS covers
-          FROM pg_catalog.pg_trigger t,
+          FROM pg_catalog.pg_trigger t
+          JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid,
                LATERAL (SELECT t.tgenabled OPERATOR(pg_catalog.=) ANY ('{O,A}'::pg_catalog."char"[]) AS fires) e
          WHERE t.tgfoid OPERATOR(pg_catalog.=) '@extschema@.dlock_guard()'::pg_catalog.regprocedure
     ), guarded AS (
@@ -413,17 +395,6 @@ CREATE VIEW @extschema@.dlock_guards AS
 GRANT SELECT ON @extschema@.dlock_guards TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_guards
     IS 'the tables with guards and their partitions and child tables, the guards that fire, and the commands on the table that some rows are open to';
-
-CREATE FUNCTION @extschema@.dlock_fence_declare(
-    resource pg_catalog.text,
-    role pg_catalog.text DEFAULT NULL,
-    is_foreign pg_catalog.bool DEFAULT false)
-    RETURNS pg_catalog.void
-    AS 'MODULE_PATHNAME', 'dlock_sql_fence_declare'
-    LANGUAGE C VOLATILE PARALLEL UNSAFE;
-REVOKE ALL ON FUNCTION @extschema@.dlock_fence_declare(pg_catalog.text, pg_catalog.text, pg_catalog.bool) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.dlock_fence_declare(pg_catalog.text, pg_catalog.text, pg_catalog.bool)
-    IS 'declare which role a fenced resource belongs to, and whether its tokens come from another database; neither removes the declaration';
 
 CREATE FUNCTION @extschema@.dlock_fence_reset(
     resource pg_catalog.text,

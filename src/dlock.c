@@ -11,8 +11,7 @@
  *	  - DROP DATABASE and DROP EXTENSION, so that requests stop waiting for the locks,
  *		and the leases are forgotten;
  *	  - commands that may move the pages of a store (src/README, "The worker");
- *	  - commands that would harm the store without asking its access method;
- *	  - CREATE TRIGGER of a guard that could not work;
+ *	  - commands that would harm the extension's tables and sequence;
  *	  - DISCARD ALL, with which a pooler resets a session for another client.
  *
  * IDENTIFICATION
@@ -28,7 +27,6 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
-#include "catalog/pg_trigger.h"
 #include "commands/extension.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -44,7 +42,6 @@
 #include "base/name.h"
 #include "base/settings.h"
 #include "base/stat.h"
-#include "fence/guard.h"
 #include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
@@ -125,49 +122,32 @@ static Oid	extension_dropped = InvalidOid;
 static Oid	database_dropped = InvalidOid;
 
 /*
- * Refuse a command on the lease store; "message" as in base/error.c.  No lock: only
- * the owner of the table could rename it meanwhile.
+ * The relation that a command would change without asking its access method: by an
+ * index, as a view (before 16), by another access method or persistence.
  */
-static void
-refuse_for_store(RangeVar *relation, const char *message)
-{
-	if (dlock_session_is_store(RangeVarGetRelid(relation, NoLock, true)))
-		dlock_error_store_operation(message, relation->relname);
-}
-
-/*
- * Refuse subcommands of ALTER TABLE and ALTER SEQUENCE that would lose the leases, the
- * marks, the declarations, or the end of the tokens.
- */
-static void
-check_alter_table(AlterTableStmt *command)
+static const RangeVar *
+find_changed(const Node *command)
 {
 	ListCell   *cell;
 
-	foreach(cell, command->cmds)
+	/*
+	 * If only the access method refused it, CONCURRENTLY would leave an
+	 * invalid index
+	 */
+	if (IsA(command, IndexStmt) && !((const IndexStmt *) command)->primary)
+		return ((const IndexStmt *) command)->relation;
+	if (IsA(command, RuleStmt) && ((const RuleStmt *) command)->event == CMD_SELECT)
+		return ((const RuleStmt *) command)->relation;
+	if (!IsA(command, AlterTableStmt))
+		return NULL;
+	foreach(cell, ((const AlterTableStmt *) command)->cmds)
 	{
 		AlterTableType type = ((AlterTableCmd *) lfirst(cell))->subtype;
-		Oid			relid;
 
-		if (type == AT_SetAccessMethod)
-			refuse_for_store(command->relation,
-							 gettext_noop("cannot change the access method of table \"%s\""));
-		if (type != AT_SetUnLogged)
-			continue;
-		refuse_for_store(command->relation,
-						 gettext_noop("cannot change the persistence of table \"%s\""));
-		relid = RangeVarGetRelid(command->relation, NoLock, true);
-		if (dlock_session_is_fence_table(relid))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot change the persistence of table \"%s\"", command->relation->relname),
-					 errdetail("A crash would empty the table, and dlock would accept tokens that it must refuse.")));
-		if (dlock_session_is_sequence(relid))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot change the persistence of sequence \"%s\"", command->relation->relname),
-					 errdetail("A crash would lose it, and tokens could be granted again.")));
+		if (type == AT_SetAccessMethod || type == AT_SetUnLogged)
+			return ((const AlterTableStmt *) command)->relation;
 	}
+	return NULL;
 }
 
 static void
@@ -176,25 +156,17 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 			 QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *command = pstmt->utilityStmt;
+	const RangeVar *changed = find_changed(command);
 
-	/* Looked at now, for a ROLLBACK may free the command. */
+	/* A ROLLBACK may free the command. */
 	bool		discards = IsA(command, DiscardStmt) && ((DiscardStmt *) command)->target == DISCARD_ALL;
 
-	if (IsA(command, AlterTableStmt))
-		check_alter_table((AlterTableStmt *) command);
-
-	/*
-	 * If only the access method refused an index, CREATE INDEX CONCURRENTLY
-	 * would leave an invalid one, which blocks VACUUM FULL.
-	 */
-	if (IsA(command, IndexStmt))
-		refuse_for_store(((IndexStmt *) command)->relation,
-						 gettext_noop("cannot create an index on table \"%s\""));
-
-	/* Servers before 16 can make a view of a table. */
-	if (IsA(command, RuleStmt) && ((RuleStmt *) command)->event == CMD_SELECT)
-		refuse_for_store(((RuleStmt *) command)->relation,
-						 gettext_noop("cannot make a view of table \"%s\""));
+	/* No lock: only the owner of the extension could rename it meanwhile. */
+	if (changed != NULL && dlock_session_is_internal(RangeVarGetRelid(changed, NoLock, true)))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot change relation \"%s\" in this way", changed->relname),
+				 errdetail("It has the leases, the tokens, or the marks, which would be lost.")));
 
 	next_utility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 
@@ -218,9 +190,6 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 	/* If that is SET TABLESPACE, the database is locked. */
 	if (access == OAT_POST_ALTER && classId == DatabaseRelationId)
 		dlock_database_moved(objectId);
-	if (access == OAT_POST_CREATE && classId == TriggerRelationId &&
-		!((ObjectAccessPostCreate *) arg)->is_internal)
-		dlock_guard_check_trigger(objectId);
 }
 
 /* A store moves, most likely that of this database. */

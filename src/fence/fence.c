@@ -22,21 +22,19 @@
  *	  server detects deadlocks among these and all other locks, keeps them over
  *	  PREPARE TRANSACTION, and releases them at a rollback to a savepoint.
  *
- *	  Only a token that this database has granted raises a mark; a higher one
- *	  would refuse all tokens to come.  Tokens of a resource that is declared to
- *	  be foreign come from another database, and are not checked.
+ *	  So the lock and the mark say what a transaction has passed: it holds the
+ *	  lock of a resource if it has passed, and the mark is its token then.  A table
+ *	  in this backend remembers that, and the rows of a statement pay a look-up
+ *	  there.  After a rollback to a savepoint nothing in the table counts, and the
+ *	  lock and the mark are read again.
+ *
+ *	  Only a token that can have been granted raises a mark; a higher one would
+ *	  refuse all tokens to come.
  *
  *	  The lock's key is a hash of the resource.  Two resources of one hash would
  *	  share the lock, and their transactions would wait for each other.  With 64
  *	  bits of SHA-256 that is improbable, and nobody can choose a resource to hold up
  *	  another one.
- *
- *	  A transaction that has passed and does not end keeps all higher tokens
- *	  out, so an error that ends a wait for the lock names the transaction.
- *
- *	  The mark is read under the lock, and the lock is kept, so one check is
- *	  enough for a transaction.  This backend remembers its passes by savepoint,
- *	  since a rollback to a savepoint takes back locks and marks.
  *
  *	  A pass can be live: then the token's lease must be held at each statement
  *	  that asks, and just before the commit.  The process may be paused between
@@ -45,12 +43,6 @@
  *	  commit is a callback, and the server calls the last registered callback
  *	  first.  Callbacks of other extensions may commit on other servers, so ours
  *	  is registered again at the first live pass of each transaction.
- *
- *	  All passes of a transaction are on one stack, newest first, so passes of a
- *	  savepoint are on top of earlier ones.  A token that was presented in a row
- *	  which is its own mark is on the stack too, as a pass of no resource.
- *	  Most transactions pass few resources, so the first ones are in an array;
- *	  the hash table for all others is not made without need.
  *
  * IDENTIFICATION
  *	  src/fence/fence.c
@@ -63,15 +55,15 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
-#include "storage/proc.h"
-#include "storage/procarray.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "base/clock.h"
 #include "base/compat.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/name.h"
+#include "base/rule.h"
 #include "base/settings.h"
 #include "base/stat.h"
 #include "fence/fence.h"
@@ -79,38 +71,93 @@
 #include "lock/held.h"
 #include "session/session.h"
 
-/* One pass of this transaction. */
+/* A resource, and how this transaction has passed its fence. */
 typedef struct DLockFencePass
 {
-	struct DLockFencePass *next;	/* on the stack */
-	struct DLockFencePass *before;	/* of the same resource */
-	struct DLockFenceResource *resource;	/* NULL: a row's token */
-	SubTransactionId subid;
-	DLockToken	token;
-	bool		live;
+	char		name[DLOCK_NAME_MAX + 1];	/* hash key, must be first */
+	LOCKTAG		tag;
+	ItemPointerData tid;		/* where its mark was read last */
+	uint64		transaction;	/* the last one that has used it, by number */
+	uint64		epoch;			/* "token" is right while this is the current
+								 * one */
+	DLockToken	token;			/* DLOCK_TOKEN_NONE: has not passed */
+	bool		live;			/* has any pass of "transaction" been live? */
+	uint64		checked_by;		/* live: the statement that has checked the
+								 * lease */
 } DLockFencePass;
 
-/* A resource that this transaction has passed. */
-typedef struct DLockFenceResource
+/* The next transaction starts with the table of this one, unless it has more resources. */
+#define REUSED	256
+
+/* The resources, by name; NULL: none. */
+static HTAB *passes = NULL;
+
+static uint64 transaction = 1;	/* the number of this transaction */
+static uint64 epoch = 1;		/* changes with it, and with a rollback to a
+								 * savepoint */
+static bool live = false;		/* is a pass of this transaction live? */
+
+/* The last token that a subtransaction has written into a row that is its own mark. */
+typedef struct DLockFenceRow
 {
-	char		name[DLOCK_NAME_MAX + 1];	/* hash key, must be first */
-	DLockFencePass *last;		/* NULL if rolled back */
-} DLockFenceResource;
+	struct DLockFenceRow *next; /* of an earlier subtransaction */
+	SubTransactionId subid;
+	DLockToken	token;
+} DLockFenceRow;
 
-/* So many resources of a transaction need no hash table. */
-#define FEW		4
-
-/* These belong to the current transaction, and are empty outside one. */
-static DLockFenceResource few[FEW];
-static int	few_count = 0;
-static HTAB *others = NULL;
-static DLockFencePass *stack = NULL;
-static DLockFencePass *last_row = NULL;
-static bool live = false;		/* has any pass been live? */
-
-uint64		dlock_fence_generation = 1;
+static DLockFenceRow *rows = NULL;	/* the last one first */
 
 /* ---- what this transaction has passed ---- */
+
+static void
+create_passes(void)
+{
+	HASHCTL		control = {
+		.keysize = DLOCK_NAME_MAX + 1,
+		.entrysize = sizeof(DLockFencePass),
+		.hcxt = TopMemoryContext
+	};
+
+	passes = hash_create("dlock fences", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+}
+
+/* Find a resource, and with which token this transaction has passed its fence. */
+static DLockFencePass *
+find_pass(const DLockBytes *resource)
+{
+	char		key[DLOCK_NAME_MAX + 1];
+	DLockFencePass *pass;
+
+	memcpy(key, resource->data, resource->len);
+	key[resource->len] = '\0';
+	if (passes == NULL)
+		create_passes();
+	pass = hash_search(passes, key, HASH_FIND, NULL);
+	if (pass == NULL)
+	{
+		LOCKTAG		tag;
+
+		dlock_mark_tag(&tag, resource);
+		pass = hash_search(passes, key, HASH_ENTER, NULL);
+		pass->tag = tag;
+		ItemPointerSetInvalid(&pass->tid);
+		pass->transaction = pass->epoch = 0;
+	}
+	if (pass->transaction != transaction)
+	{
+		pass->transaction = transaction;
+		pass->live = false;
+	}
+	if (pass->epoch != epoch)
+	{
+		pass->token = DLOCK_TOKEN_NONE;
+		if (DLOCK_LOCK_HELD_BY_ME(&pass->tag, ShareLock) ||
+			DLOCK_LOCK_HELD_BY_ME(&pass->tag, ExclusiveLock))
+			pass->token = dlock_mark_read(resource, &pass->tid);
+		pass->epoch = epoch;
+	}
+	return pass;
+}
 
 /* Throw LK002 unless a token is that of a live lease. */
 static void
@@ -134,58 +181,42 @@ check_live(const DLockBytes *resource, DLockToken token)
 	dlock_error_lease_lost(resource, token);
 }
 
-/* The live pass of a resource that counts: the one with the highest token. */
-static DLockFencePass *
-last_live(const DLockFenceResource *resource)
-{
-	DLockFencePass *pass = resource->last;
-
-	while (pass != NULL && !pass->live)
-		pass = pass->before;
-	return pass;
-}
-
-/* Before the commit: is what was live still so? */
+/*
+ * Check what was passed live, before the commit.  The token is that of the last pass.  A
+ * live pass that was rolled back counts if one before it holds the fence: the check
+ * may refuse too much then, and never too little.  A prepared transaction would commit
+ * without a check.
+ */
 static void
-check_commit(void)
+check_end(bool is_prepare)
 {
-	for (DLockFencePass *pass = stack; live && pass != NULL; pass = pass->next)
-	{
-		if (pass->live && pass == last_live(pass->resource))
-		{
-			DLockBytes	name = {pass->resource->name, strlen(pass->resource->name)};
+	HASH_SEQ_STATUS scan;
+	DLockFencePass *pass;
 
-			check_live(&name, pass->token);
-		}
-	}
-}
-
-/* A prepared transaction commits without a check. */
-static void
-check_prepare(void)
-{
-	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
+	hash_seq_init(&scan, passes);
+	while ((pass = hash_seq_search(&scan)) != NULL)
 	{
-		if (pass->live)
+		DLockBytes	name = {pass->name, strlen(pass->name)};
+
+		if (pass->transaction != transaction || !pass->live ||
+			find_pass(&name)->token == DLOCK_TOKEN_NONE)
+			continue;
+		if (is_prepare)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot prepare a transaction that has passed a fence as a live holder"),
 					 errdetail("Only the session that commits can see whether the lease is live."),
 					 errhint("Pass the fence without \"live\".")));
+		check_live(&name, pass->token);
 	}
 }
 
-/*
- * The check before the commit.  If registering it again fails, nothing has
- * passed live; xact_callback() still forgets the passes.
- */
+/* If registering this callback again fails, nothing has passed live. */
 static void
 check_callback(XactEvent event, void *arg)
 {
-	if (event == XACT_EVENT_PRE_COMMIT)
-		check_commit();
-	else if (event == XACT_EVENT_PRE_PREPARE)
-		check_prepare();
+	if (live && (event == XACT_EVENT_PRE_COMMIT || event == XACT_EVENT_PRE_PREPARE))
+		check_end(event == XACT_EVENT_PRE_PREPARE);
 }
 
 static void
@@ -193,12 +224,15 @@ xact_callback(XactEvent event, void *arg)
 {
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
-	few_count = 0;
-	others = NULL;				/* goes with the transaction's memory */
-	stack = NULL;
-	last_row = NULL;
+	transaction++;
+	epoch++;
 	live = false;
-	dlock_fence_generation++;
+	rows = NULL;				/* goes with the transaction's memory */
+	if (passes != NULL && hash_get_num_entries(passes) > REUSED)
+	{
+		hash_destroy(passes);
+		passes = NULL;
+	}
 }
 
 static void
@@ -207,217 +241,124 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		while (stack != NULL && stack->subid == subid)
-		{
-			DLockFencePass *pass = stack;
-
-			if (pass->resource != NULL)
-				pass->resource->last = pass->before;
-			else
-				last_row = pass->before;
-			stack = pass->next;
-			pfree(pass);
-			dlock_fence_generation++;
-		}
+		epoch++;
+		while (rows != NULL && rows->subid == subid)
+			rows = rows->next;
 	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
-		for (DLockFencePass *pass = stack; pass != NULL && pass->subid == subid; pass = pass->next)
-			pass->subid = parent;
+		for (DLockFenceRow *row = rows; row != NULL && row->subid == subid; row = row->next)
+			row->subid = parent;
 	}
 }
 
-/* Be called when the transaction ends. */
+/* Have this backend and its callbacks ready; throws 55000 if dlock is not preloaded. */
 static void
-register_callbacks(void)
+set_up(void)
 {
-	static bool registered = false;
+	static bool done = false;
 
-	if (registered)
+	if (done)
 		return;
+	dlock_session_attach();
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
-	registered = true;
-}
-
-static HTAB *
-create_others(void)
-{
-	HASHCTL		control = {
-		.keysize = DLOCK_NAME_MAX + 1,
-		.entrysize = sizeof(DLockFenceResource),
-		.hcxt = TopTransactionContext
-	};
-
-	return hash_create("dlock fences", 16, &control, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
-}
-
-/* The resource of this name; if there is none, a new one with "enter", else NULL. */
-static DLockFenceResource *
-find_resource(const DLockBytes *name, bool enter)
-{
-	DLockFenceResource *resource;
-	char		key[DLOCK_NAME_MAX + 1];
-	bool		found;
-
-	for (int i = 0; i < few_count; i++)
-	{
-		if (few[i].name[name->len] == '\0' && memcmp(few[i].name, name->data, name->len) == 0)
-			return &few[i];
-	}
-	if (enter && few_count < FEW)
-	{
-		resource = &few[few_count++];
-		memcpy(resource->name, name->data, name->len);
-		resource->name[name->len] = '\0';
-		resource->last = NULL;
-		return resource;
-	}
-
-	if (others == NULL && !enter)
-		return NULL;
-	if (others == NULL)
-		others = create_others();
-	memcpy(key, name->data, name->len);
-	key[name->len] = '\0';
-	resource = hash_search(others, key, enter ? HASH_ENTER : HASH_FIND, &found);
-	if (resource != NULL && !found)
-		resource->last = NULL;
-	return resource;
-}
-
-/* Remember a pass; all that can fail is done before anything changes. */
-static void
-remember(DLockFenceResource *resource, DLockToken token, bool is_live)
-{
-	DLockFencePass **last = (resource != NULL) ? &resource->last : &last_row;
-	DLockFencePass *pass = MemoryContextAlloc(TopTransactionContext, sizeof(DLockFencePass));
-
-	if (is_live && !live)
-	{
-		UnregisterXactCallback(check_callback, NULL);
-		RegisterXactCallback(check_callback, NULL);
-		live = true;
-	}
-	pass->next = stack;
-	pass->before = *last;
-	pass->resource = resource;
-	pass->subid = GetCurrentSubTransactionId();
-	pass->token = token;
-	pass->live = is_live;
-	*last = pass;
-	stack = pass;
-	dlock_fence_generation++;
+	done = true;
 }
 
 /* ---- the lock and the mark ---- */
 
-/* The transactions that have passed the fence, as a list for people. */
-static char *
-list_holders(const LOCKTAG *tag)
-{
-	LockData   *locks = GetLockStatusData();
-	StringInfoData list;
-
-	initStringInfo(&list);
-	for (int i = 0; i < locks->nelements; i++)
-	{
-		LockInstanceData *lock = &locks->locks[i];
-		PGPROC	   *proc;
-		char	   *role;
-
-		if (memcmp(&lock->locktag, tag, sizeof(LOCKTAG)) != 0 || lock->holdMask == 0 ||
-			lock->pid == MyProcPid)
-			continue;
-		proc = BackendPidGetProc(lock->pid);
-		role = (proc != NULL) ? GetUserNameFromId(proc->roleId, true) : NULL;
-		if (list.len > 0)
-			appendStringInfoString(&list, ", ");
-		if (lock->pid == 0)
-			appendStringInfoString(&list, "a prepared transaction");
-		else if (role != NULL)
-			appendStringInfo(&list, "process %d of role \"%s\"", lock->pid, role);
-		else
-			appendStringInfo(&list, "process %d", lock->pid);
-	}
-	return list.data;
-}
-
-/* Throw the error that has ended the wait for a resource's lock, with a hint. */
-pg_noreturn static void
-rethrow_blocked(const LOCKTAG *tag, const DLockBytes *resource, MemoryContext caller)
-{
-	ErrorData  *error;
-	char	   *holders;
-
-	MemoryContextSwitchTo(caller);
-	error = CopyErrorData();
-	FlushErrorState();
-
-	/* Leave the lock's queue before catalogs, and so other locks, are used. */
-	LockErrorCleanup();
-	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE ||
-		error->sqlerrcode == ERRCODE_QUERY_CANCELED)
-	{
-		holders = list_holders(tag);
-		if (*holders != '\0')
-			error->hint = psprintf("In the way at the fence of resource \"%.*s\": %s. That role, a member of pg_signal_backend, or a superuser can end a process by pg_terminate_backend().",
-								   resource->len, resource->data, holders);
-	}
-	ReThrowError(error);
-}
-
-/* Get a resource's lock; an error that ends the wait names its holders. */
+/* Add the resource to errors and to log_lock_waits. */
 static void
-acquire(const LOCKTAG *tag, LOCKMODE mode, const DLockBytes *resource)
+name_resource(void *arg)
 {
-	MemoryContext caller = CurrentMemoryContext;
+	const DLockBytes *resource = arg;
 
-	if (LockAcquire(tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL)
-		return;
-	PG_TRY();
-	{
-		(void) LockAcquire(tag, mode, false, false);
-	}
-	PG_CATCH();
-	{
-		rethrow_blocked(tag, resource, caller);
-	}
-	PG_END_TRY();
+	errcontext("while passing the fence of resource \"%.*s\"", resource->len, resource->data);
 }
 
 static void
-refuse_stale(const DLockBytes *resource, DLockToken token, DLockToken mark)
+acquire(const DLockFencePass *pass, LOCKMODE mode, const DLockBytes *resource)
+{
+	ErrorContextCallback context = {
+		.previous = error_context_stack,
+		.callback = name_resource,
+		.arg = unconstify(DLockBytes *, resource)
+	};
+
+	error_context_stack = &context;
+	(void) LockAcquire(&pass->tag, mode, false, false);
+	error_context_stack = context.previous;
+}
+
+/*
+ * Take a token above one that may come from another database.  If that one is above the
+ * clock, and so above the tokens of any database, the result need not be.
+ */
+DLockToken
+dlock_fence_take_above(DLockToken above)
+{
+	DLockDatabase db;
+	DLockToken	token;
+
+	dlock_session_open(&db);
+	token = dlock_token_take_one(&db.shared->tokens, db.sequence);
+	if (token <= above && above < dlock_rule_token_clock(dlock_clock_wall()))
+	{
+		(void) dlock_token_move(&db.shared->tokens, db.sequence, DLOCK_TOKEN_NONE);
+		token = dlock_token_take_one(&db.shared->tokens, db.sequence);
+	}
+	dlock_session_close(&db);
+	return token;
+}
+
+/*
+ * A mark that came from elsewhere, by replication for one, may be above the tokens of
+ * this database.  Tokens to come must be above it, or it would refuse them, too.
+ */
+static void
+raise_tokens(DLockToken mark)
+{
+	DLockDatabase db;
+
+	dlock_session_shared(&db);
+	if (dlock_token_issued(&db.shared->tokens) < mark)
+		(void) dlock_fence_take_above(mark);
+}
+
+/* Throw LK001.  "table" as in dlock_fence_check_known(). */
+void
+dlock_fence_refuse(const DLockBytes *resource, const char *table, DLockToken token, DLockToken mark)
 {
 	dlock_stat_count(DLOCK_STAT_FENCE_STALE, 1);
+	raise_tokens(mark);
 	ereport(ERROR,
 			(errcode(ERRCODE_DLOCK_STALE_TOKEN),
+			 (table == NULL) ?
 			 errmsg("fencing token %lld for resource \"%.*s\" is stale",
-					(long long) token, resource->len, resource->data),
-			 errdetail("The resource has been fenced with token %lld since.", (long long) mark),
+					(long long) token, resource->len, resource->data) :
+			 errmsg("fencing token %lld is stale for a row of table \"%s\"",
+					(long long) token, table),
+			 (table == NULL) ?
+			 errdetail("The resource has been fenced with token %lld since.", (long long) mark) :
+			 errdetail("The row holds token %lld.", (long long) mark),
 			 errhint("Stop the work, and acquire the lock again.")));
 }
 
 /*
- * Throw 22023 for a token that this database has not granted, unless the resource is
- * declared foreign.  A row of "table" that is its own mark has no resource: it is empty,
- * and "table" is NULL for all others.
- *
- * Most tokens are not above those that this backend has seen before.  Any other
- * token is compared with a fresh one, which is above all tokens from before the
- * start of the server (see README).
+ * Throw 22023 for a token that cannot have been granted by now: it is above those of
+ * this database, and above the clock, which those of other databases are not above
+ * (src/README, "Tokens").  A row of "table" that is its own mark has no resource;
+ * "table" is NULL for all others.
  */
 void
 dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token)
 {
-	static DLockToken issued = DLOCK_TOKEN_NONE;
-	DLockMarkDeclared declared;
+	TimestampTz now = dlock_clock_wall() + (TimestampTz) dlock_settings_max_clock_skew_ms * 1000;
 	DLockDatabase db;
+	DLockToken	issued;
 
-	if (token <= issued)
-		return;
-	dlock_mark_find_declared(resource, false, &declared);
-	if (declared.is_foreign)
+	if (token <= dlock_rule_token_clock(now))
 		return;
 	dlock_session_open(&db);
 	issued = dlock_token_issued(&db.shared->tokens);
@@ -434,10 +375,9 @@ dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToke
 					(long long) token, resource->len, resource->data) :
 			 errmsg("fencing token %lld for a row of table \"%s\" has never been granted",
 					(long long) token, table),
-			 errdetail("The latest token of this database is %lld.", (long long) issued),
-			 (table == NULL) ?
-			 errhint("If the lock is in another database, call dlock_fence_declare(resource, is_foreign => true).") :
-			 errhint("If the locks are in another database, create the guard with 'tokens=foreign'.")));
+			 errdetail("The latest token of this database is %lld, and no database has granted one above its clock.",
+					   (long long) issued),
+			 errhint("If the lock is in a database whose clock was ahead, call dlock_bump_epoch() here, with a number above its tokens as \"above\".")));
 }
 
 /*
@@ -447,19 +387,17 @@ dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToke
  * that raise the mark would deadlock.
  */
 static void
-take(const DLockBytes *resource, DLockToken token)
+take(DLockFencePass *pass, const DLockBytes *resource, DLockToken token)
 {
-	LOCKTAG		tag;
 	DLockToken	mark;
 
-	dlock_mark_tag(&tag, resource);
 	DLOCK_FAULT("fence");
-	acquire(&tag, ShareLock, resource);
-	mark = dlock_mark_read(resource);
+	acquire(pass, ShareLock, resource);
+	mark = dlock_mark_read(resource, &pass->tid);
 	DLOCK_FAULT("fence_read");
 	if (mark < token)
 	{
-		(void) LockRelease(&tag, ShareLock, false);
+		(void) LockRelease(&pass->tag, ShareLock, false);
 		DLOCK_FAULT("fence_raise");
 		if (XactReadOnly)
 			ereport(ERROR,
@@ -469,8 +407,8 @@ take(const DLockBytes *resource, DLockToken token)
 					 errdetail("The token is higher than the mark of the resource."),
 					 errhint("Call dlock_fence() in a READ WRITE transaction.")));
 		dlock_fence_check_known(resource, NULL, token);
-		acquire(&tag, ExclusiveLock, resource);
-		mark = dlock_mark_read(resource);
+		acquire(pass, ExclusiveLock, resource);
+		mark = dlock_mark_read(resource, &pass->tid);
 		if (mark < token)
 		{
 			DLOCK_FAULT("fence_write");
@@ -483,40 +421,52 @@ take(const DLockBytes *resource, DLockToken token)
 			 * Another transaction has raised it to this token: share the
 			 * lock.
 			 */
-			(void) LockAcquire(&tag, ShareLock, false, false);
-			(void) LockRelease(&tag, ExclusiveLock, false);
+			(void) LockAcquire(&pass->tag, ShareLock, false, false);
+			(void) LockRelease(&pass->tag, ExclusiveLock, false);
 		}
 	}
 	if (mark > token)
-		refuse_stale(resource, token, mark);
+		dlock_fence_refuse(resource, NULL, token, mark);
 }
 
 /*
- * Throw 42501 unless the current user may pass the fence of a resource, or with
- * "is_prefix", of all whose names begin so.
- *
- * A guard does not ask.  Its creator had this right, and privileges on the table
- * decide which roles may write.
+ * Pass the fence of a resource with a token, unless this transaction has done so.  For
+ * DLOCK_TOKEN_NONE, the token is the one that the transaction has passed with, or else the
+ * one in dlock.tokens.  If there is none, the result has not passed.
  */
-void
-dlock_fence_check_right(const DLockBytes *resource, bool is_prefix)
+static DLockFencePass *
+pass_with(const DLockBytes *resource, DLockToken token)
 {
-	DLockMarkDeclared declared;
+	DLockFencePass *pass;
 
-	dlock_mark_find_declared(resource, is_prefix, &declared);
-	if (OidIsValid(declared.denied))
+	if (RecoveryInProgress())
+		dlock_error_standby("dlock_fence");
+	set_up();
+	pass = find_pass(resource);
+	if (token == DLOCK_TOKEN_NONE && pass->token == DLOCK_TOKEN_NONE)
+		token = dlock_settings_token(resource);
+	if (token == DLOCK_TOKEN_NONE || token == pass->token)
+		return pass;
+	if (token < pass->token)
+		dlock_fence_refuse(resource, NULL, token, pass->token);
+	take(pass, resource, token);
+	pass->token = token;
+	return pass;
+}
+
+/* Make a pass live; "statement" as in dlock_fence_pass_presented(). */
+static void
+pass_live(DLockFencePass *pass, const DLockBytes *resource, uint64 statement)
+{
+	check_live(resource, pass->token);
+	if (!live)
 	{
-		char	   *role = GetUserNameFromId(declared.denied, true);
-
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for fenced resource \"%.*s\"",
-						resource->len, resource->data),
-				 (role != NULL) ?
-				 errdetail("\"%s\" is declared to belong to role \"%s\".", declared.by, role) :
-				 errdetail("\"%s\" is declared to belong to a role that no longer exists.", declared.by),
-				 errhint("Use a member of the role, or change the declaration with dlock_fence_declare().")));
+		UnregisterXactCallback(check_callback, NULL);
+		RegisterXactCallback(check_callback, NULL);
+		live = true;
 	}
+	pass->live = true;
+	pass->checked_by = statement;
 }
 
 /*
@@ -532,54 +482,28 @@ dlock_fence_check_right(const DLockBytes *resource, bool is_prefix)
 void
 dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live)
 {
-	DLockFenceResource *passed;
-	DLockFencePass *last;
+	DLockFencePass *pass = pass_with(resource, token);
 
-	if (RecoveryInProgress())
-		dlock_error_standby("dlock_fence");
-	dlock_session_attach();
-	register_callbacks();
-	passed = find_resource(resource, true);
-	last = passed->last;
-
-	if (last != NULL && token < last->token)
-		refuse_stale(resource, token, last->token);
-	if (last == NULL || token > last->token)
-		take(resource, token);
 	if (as_live)
-		check_live(resource, token);
-	if (last == NULL || token > last->token || (as_live && !last->live))
-		remember(passed, token, as_live);
-}
-
-/* The token with which this transaction has passed; DLOCK_TOKEN_NONE if not. */
-static DLockToken
-passed_with(const DLockBytes *resource)
-{
-	DLockFenceResource *passed;
-
-	if (stack == NULL)
-		return DLOCK_TOKEN_NONE;
-	passed = find_resource(resource, false);
-	return (passed != NULL && passed->last != NULL) ? passed->last->token : DLOCK_TOKEN_NONE;
+		pass_live(pass, resource, 0);
 }
 
 /*
  * Pass the fence of a resource with the token that this transaction presents: the one
  * given, unless it is DLOCK_TOKEN_NONE; else the one that it has passed with; else the
  * one in the setting.  Returns it; DLOCK_TOKEN_NONE, and has not passed, if there is none.
- * Throws what dlock_fence_pass() throws.
+ * Throws what dlock_fence_pass() throws.  If "statement", a number of the caller's, is not
+ * zero, the pass is live, and its lease is checked once for that number.
  */
 DLockToken
-dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, bool as_live)
+dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, uint64 statement)
 {
-	if (token == DLOCK_TOKEN_NONE)
-		token = passed_with(resource);
-	if (token == DLOCK_TOKEN_NONE)
-		token = dlock_settings_token(resource);
-	if (token != DLOCK_TOKEN_NONE)
-		dlock_fence_pass(resource, token, as_live);
-	return token;
+	DLockFencePass *pass = pass_with(resource, token);
+
+	if (statement != 0 && pass->token != DLOCK_TOKEN_NONE &&
+		!(pass->live && pass->checked_by == statement))
+		pass_live(pass, resource, statement);
+	return pass->token;
 }
 
 /* ---- tokens of no resource in particular ---- */
@@ -588,14 +512,18 @@ dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, bool as
 void
 dlock_fence_note_row(DLockToken token)
 {
-	/* A statement may write many rows. */
-	if (last_row != NULL && last_row->subid == GetCurrentSubTransactionId())
+	SubTransactionId subid = GetCurrentSubTransactionId();
+	DLockFenceRow *row = rows;
+
+	set_up();
+	if (row == NULL || row->subid != subid)
 	{
-		last_row->token = token;
-		return;
+		row = MemoryContextAlloc(TopTransactionContext, sizeof(DLockFenceRow));
+		row->next = rows;
+		row->subid = subid;
+		rows = row;
 	}
-	register_callbacks();
-	remember(NULL, token, false);
+	row->token = token;
 }
 
 /*
@@ -610,10 +538,12 @@ dlock_fence_presented(bool *ambiguous)
 	const DLockSettingsToken *pairs;
 	int			count = dlock_settings_tokens(&pairs);
 	DLockToken	only = DLOCK_TOKEN_NONE;
+	HASH_SEQ_STATUS scan;
+	DLockFencePass *pass;
 
 	*ambiguous = false;
-	if (last_row != NULL)
-		return last_row->token;
+	if (rows != NULL)
+		return rows->token;
 	for (int i = 0; i < count; i++)
 	{
 		if (pairs[i].any)
@@ -621,10 +551,13 @@ dlock_fence_presented(bool *ambiguous)
 		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pairs[i].token);
 		only = pairs[i].token;
 	}
-	for (DLockFencePass *pass = stack; pass != NULL; pass = pass->next)
+	if (passes != NULL)
+		hash_seq_init(&scan, passes);
+	while (passes != NULL && (pass = hash_seq_search(&scan)) != NULL)
 	{
-		/* Only the latest pass of a resource counts. */
-		if (pass->resource->last != pass || pass->token == DLOCK_TOKEN_NONE)
+		DLockBytes	name = {pass->name, strlen(pass->name)};
+
+		if (pass->transaction != transaction || find_pass(&name)->token == DLOCK_TOKEN_NONE)
 			continue;
 		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pass->token);
 		only = pass->token;
@@ -635,29 +568,26 @@ dlock_fence_presented(bool *ambiguous)
 /*
  * Set the mark of a resource to a token, which may be lower, or remove it if the
  * token is DLOCK_TOKEN_NONE.  Waits until all other transactions that have passed
- * are over.  Returns the old mark.  Throws 42501 unless the current user owns the
- * extension.
+ * are over; this one has passed with the new mark then.  Returns the old mark.  Throws
+ * 42501 unless the current user owns the extension.
  */
 DLockToken
 dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 {
-	LOCKTAG		tag;
+	DLockFencePass *pass;
 	DLockToken	mark;
 
-	dlock_session_attach();
+	set_up();
 	if (!dlock_session_is_owner())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("must be owner of extension \"dlock\" to reset a mark"),
 				 errdetail("A lower mark lets holders write that have been fenced off."),
 				 errhint("Acquire a new lease: its token is above the mark.")));
-	dlock_mark_tag(&tag, resource);
-	acquire(&tag, ExclusiveLock, resource);
-	mark = dlock_mark_read(resource);
+	pass = find_pass(resource);
+	acquire(pass, ExclusiveLock, resource);
+	mark = dlock_mark_read(resource, &pass->tid);
 	dlock_mark_write(resource, token);
-
-	/* If this transaction has passed, it has to do so again. */
-	if (passed_with(resource) != DLOCK_TOKEN_NONE)
-		remember(find_resource(resource, false), DLOCK_TOKEN_NONE, false);
+	pass->token = token;
 	return mark;
 }

@@ -11,18 +11,15 @@
 #ifndef DLOCK_FENCE_H
 #define DLOCK_FENCE_H
 
+#include "base/compat.h"
 #include "base/types.h"
 
-/*
- * Changes with the passes of this transaction.  While it stays the same, a pass need
- * not be searched for again.
- */
-extern uint64 dlock_fence_generation;
-
-extern void dlock_fence_check_right(const DLockBytes *resource, bool is_prefix);
+extern DLockToken dlock_fence_take_above(DLockToken above);
 extern void dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token);
+pg_noreturn extern void dlock_fence_refuse(const DLockBytes *resource, const char *table,
+										   DLockToken token, DLockToken mark);
 extern void dlock_fence_pass(const DLockBytes *resource, DLockToken token, bool as_live);
-extern DLockToken dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, bool as_live);
+extern DLockToken dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, uint64 statement);
 extern void dlock_fence_note_row(DLockToken token);
 extern DLockToken dlock_fence_presented(bool *ambiguous);
 extern DLockToken dlock_fence_reset(const DLockBytes *resource, DLockToken token);

@@ -10,7 +10,6 @@
  *		'resource_column=COLUMN'	... or the column that names it, after NAME
  *		'token_column=COLUMN'		the column that may carry the token
  *		'mode=live'					the token's lease must be live; default 'fence'
- *		'tokens=foreign'			tokens of another database; default 'own'
  *
  *	  With a resource, a write passes the resource's fence (fence/fence.c).  The
  *	  token is the value to which the statement sets the token column; else the
@@ -37,8 +36,8 @@
  *	  guard is that of a part of the partitions, the column of a row that is inserted
  *	  there presents nothing.
  *
- *	  What is found out about a trigger is kept for the rest of the statement, so a
- *	  row like the one before costs some comparisons only.
+ *	  The arguments of a trigger are parsed once in a statement.  A trigger that cannot
+ *	  guard refuses each write.
  *
  * IDENTIFICATION
  *	  src/fence/guard.c
@@ -78,15 +77,12 @@ typedef struct DLockGuard
 	AttrNumber	resource_attr;	/* zero if there is no such column */
 	AttrNumber	token_attr;
 	bool		live;
-	bool		foreign;
+	uint64		statement;		/* if live: its number in this backend; else
+								 * zero */
 	bool		everywhere;		/* is the guard that of all partitions? ... */
 	bool		everywhere_known;	/* ... if this has been found out */
 
 	FmgrInfo	output;			/* of the resource column's type */
-	char		resource[DLOCK_NAME_MAX + 1];	/* the latest one ... */
-	int			resource_len;
-	DLockToken	token;			/* ... and its token */
-	uint64		generation;		/* of that pass; zero: none yet */
 } DLockGuard;
 
 /* ---- what a trigger was created with ---- */
@@ -129,7 +125,6 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 {
 	const char *resource = NULL;
 	const char *mode = NULL;
-	const char *tokens = NULL;
 
 	for (int i = 0; i < count; i++)
 	{
@@ -143,11 +138,9 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 			set_once(guard, &guard->token_column, value);
 		else if ((value = option_value(arguments[i], "mode")) != NULL)
 			set_once(guard, &mode, value);
-		else if ((value = option_value(arguments[i], "tokens")) != NULL)
-			set_once(guard, &tokens, value);
 		else if (strchr(arguments[i], '=') != NULL)
 			refuse_guard(guard, psprintf("It has the unknown option \"%s\".", arguments[i]),
-						 "Options are resource, resource_column, token_column, mode and tokens. Write a resource with \"=\" in its name as 'resource=...'.");
+						 "Options are resource, resource_column, token_column and mode. Write a resource with \"=\" in its name as 'resource=...'.");
 		else
 			set_once(guard, &resource, arguments[i]);
 	}
@@ -161,10 +154,6 @@ parse_arguments(DLockGuard *guard, int count, char *const *arguments)
 		refuse_guard(guard, psprintf("It has the unknown mode \"%s\".", mode),
 					 "Modes are \"fence\" and \"live\".");
 	guard->live = mode != NULL && strcmp(mode, "live") == 0;
-	if (tokens != NULL && strcmp(tokens, "own") != 0 && strcmp(tokens, "foreign") != 0)
-		refuse_guard(guard, psprintf("It has the unknown kind of tokens \"%s\".", tokens),
-					 "Kinds are \"own\" and \"foreign\".");
-	guard->foreign = tokens != NULL && strcmp(tokens, "foreign") == 0;
 }
 
 /*
@@ -240,9 +229,6 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 		refuse_guard(guard, "It has the mode \"live\", but names no resource.",
 					 "Name the lock of the lease by 'resource=...' or 'resource_column=...'.");
 
-	if (guard->foreign && has_resource)
-		refuse_guard(guard, "The option \"tokens\" is for rows that are their own marks.",
-					 "Declare the resource with dlock_fence_declare(resource, is_foreign => true).");
 	if (!has_resource && rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
 		refuse_guard(guard, "Rows of a foreign table are not locked here, and cannot be their own marks.",
 					 "Name a resource.");
@@ -251,72 +237,13 @@ check_guard(DLockGuard *guard, Relation rel, int16 type)
 	guard->token_attr = find_column(guard, rel, guard->token_column, true);
 }
 
-/* ---- at CREATE TRIGGER ---- */
-
-/* Does a trigger execute dlock_guard()? */
-static bool
-is_guard(Form_pg_trigger form)
-{
-	char	   *function = get_func_name(form->tgfoid);
-
-	return function != NULL && strcmp(function, "dlock_guard") == 0 &&
-		get_func_namespace(form->tgfoid) == dlock_session_schema();
-}
-
-/*
- * Refuse what would be refused at each write, and refuse to let writers pass the fence
- * of a resource that the creator may not pass.  Ignores other triggers, and copies for
- * partitions.
- */
-void
-dlock_guard_check_trigger(Oid trigger)
-{
-	Relation	triggers = table_open(TriggerRelationId, AccessShareLock);
-	SysScanDesc scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-
-	/* The snapshot of the creating command cannot see the trigger yet. */
-	ScanKeyInit(&key, Anum_pg_trigger_oid, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(trigger));
-	scan = systable_beginscan(triggers, TriggerOidIndexId, true, SnapshotSelf, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple) && is_guard((Form_pg_trigger) GETSTRUCT(tuple)))
-	{
-		Form_pg_trigger form = (Form_pg_trigger) GETSTRUCT(tuple);
-		Relation	rel = table_open(form->tgrelid, NoLock);
-		DLockGuard	guard = {
-			.trigger = NameStr(form->tgname),
-			.table = RelationGetRelationName(rel)
-		};
-		char	  **arguments = palloc((form->tgnargs + 1) * sizeof(char *));
-		bool		isnull;
-		char	   *next = VARDATA_ANY(DatumGetByteaPP(heap_getattr(tuple, Anum_pg_trigger_tgargs,
-																	RelationGetDescr(triggers), &isnull)));
-
-		/* Each ends with a zero. */
-		for (int i = 0; i < form->tgnargs; i++)
-		{
-			arguments[i] = next;
-			next += strlen(next) + 1;
-		}
-		parse_arguments(&guard, form->tgnargs, arguments);
-		check_guard(&guard, rel, form->tgtype);
-		if (!OidIsValid(form->tgparentid) &&
-			(guard.prefix.len > 0 || guard.resource_column != NULL))
-			dlock_fence_check_right(&guard.prefix, guard.resource_column != NULL);
-		table_close(rel, NoLock);
-	}
-	systable_endscan(scan);
-	table_close(triggers, AccessShareLock);
-}
-
 /* ---- when it fires ---- */
 
 /* Set up the state of a trigger for a statement. */
 static DLockGuard *
 set_up(TriggerData *data, FmgrInfo *flinfo)
 {
+	static uint64 statements = 0;
 	MemoryContext old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 	DLockGuard *guard = palloc0(sizeof(DLockGuard));
 
@@ -324,6 +251,8 @@ set_up(TriggerData *data, FmgrInfo *flinfo)
 	guard->table = pstrdup(RelationGetRelationName(data->tg_relation));
 	parse_arguments(guard, data->tg_trigger->tgnargs, data->tg_trigger->tgargs);
 	check_guard(guard, data->tg_relation, data->tg_trigger->tgtype);
+	if (guard->live)
+		guard->statement = ++statements;
 	if (guard->resource_attr != InvalidAttrNumber)
 	{
 		Oid			function;
@@ -463,14 +392,7 @@ hint_missing(const DLockGuard *guard, const char *usual)
 static DLockToken
 pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 {
-	/* The same as for the last row? */
-	if (guard->generation == dlock_fence_generation &&
-		(token == DLOCK_TOKEN_NONE || token == guard->token) &&
-		guard->resource_len == resource->len &&
-		memcmp(guard->resource, resource->data, resource->len) == 0)
-		return guard->token;
-
-	token = dlock_fence_pass_presented(resource, token, guard->live);
+	token = dlock_fence_pass_presented(resource, token, guard->statement);
 	if (token == DLOCK_TOKEN_NONE)
 	{
 		dlock_stat_count(DLOCK_STAT_FENCE_MISSING, 1);
@@ -481,11 +403,6 @@ pass(DLockGuard *guard, const DLockBytes *resource, DLockToken token)
 				 errdetail("Table \"%s\" takes writes only from the holder of a lease.", guard->table),
 				 hint_missing(guard, "Acquire the lock, and call dlock_fence() with its token in this transaction or set \"dlock.tokens\".")));
 	}
-
-	memcpy(guard->resource, resource->data, resource->len);
-	guard->resource_len = resource->len;
-	guard->token = token;
-	guard->generation = dlock_fence_generation;
 	return token;
 }
 
@@ -577,17 +494,8 @@ guard_row(DLockGuard *guard, TriggerData *data, HeapTuple old, HeapTuple new)
 	if (old != NULL || written == DLOCK_TOKEN_NONE)
 		(void) read_column(guard, data, (old != NULL) ? old : new, &mark);
 	if (token < mark)
-	{
-		dlock_stat_count(DLOCK_STAT_FENCE_STALE, 1);
-		ereport(ERROR,
-				(errcode(ERRCODE_DLOCK_STALE_TOKEN),
-				 errmsg("fencing token %lld is stale for a row of table \"%s\"",
-						(long long) token, guard->table),
-				 errdetail("Column \"%s\" of the row holds %lld.",
-						   guard->token_column, (long long) mark),
-				 errhint("Stop the work, and acquire the lock again.")));
-	}
-	if ((old == NULL || token > mark) && !guard->foreign)
+		dlock_fence_refuse(&guard->prefix, guard->table, token, mark);
+	if (old == NULL || token > mark)
 		dlock_fence_check_known(&guard->prefix, guard->table, token);
 	if (written != DLOCK_TOKEN_NONE)
 		dlock_fence_note_row(written);

@@ -14,6 +14,5 @@
 #include "commands/trigger.h"
 
 extern HeapTuple dlock_guard_fire(TriggerData *data, FmgrInfo *flinfo);
-extern void dlock_guard_check_trigger(Oid trigger);
 
 #endif							/* DLOCK_GUARD_H */

@@ -87,7 +87,7 @@ typedef struct DLockGrantsItem
 } DLockGrantsItem;
 
 /* Room that is reused from one call to the next. */
-#define ROOM_KEPT		64
+#define ROOM_REUSED		64
 
 static DLockGrantsItem *items = NULL;
 static int	count = 0;
@@ -122,7 +122,7 @@ static void
 end_bound(DLockBind bind, SubTransactionId subid)
 {
 	DLockHeldStop how = is_session_lost() ? DLOCK_STOP_LOST : DLOCK_STOP_OVER;
-	int			kept = 0;
+	int			left = 0;
 	DLockDatabase db;
 
 	if (nbound == 0)
@@ -134,9 +134,9 @@ end_bound(DLockBind bind, SubTransactionId subid)
 			(subid == InvalidSubTransactionId || subid == bound[i].subid))
 			dlock_held_stop(&db, bound[i].hash, bound[i].token, how);
 		else
-			bound[kept++] = bound[i];
+			bound[left++] = bound[i];
 	}
-	nbound = kept;
+	nbound = left;
 }
 
 /* A prepared transaction outlives its session; a lease cannot follow it. */
@@ -213,7 +213,7 @@ dlock_grants_are_bound(void)
 static void
 forget_ended_bound(void)
 {
-	int			kept = 0;
+	int			left = 0;
 	DLockDatabase db;
 
 	dlock_session_shared(&db);
@@ -222,9 +222,9 @@ forget_ended_bound(void)
 		DLockHolderTarget target = dlock_holder_target(bound[i].hash, bound[i].token);
 
 		if (dlock_held_is_live(&db, &target))
-			bound[kept++] = bound[i];
+			bound[left++] = bound[i];
 	}
-	nbound = kept;
+	nbound = left;
 }
 
 /* Make room for this many more leases, so that adding them cannot fail. */
@@ -364,7 +364,7 @@ static void
 forget(void)
 {
 	count = 0;
-	if (room > ROOM_KEPT)
+	if (room > ROOM_REUSED)
 	{
 		pfree(items);
 		items = NULL;
@@ -398,8 +398,8 @@ dlock_grants_prepare(int more, DLockBind bind)
 		if (!registered)
 			before_shmem_exit(undo_at_exit, (Datum) 0);
 		registered = true;
-		items = MemoryContextAlloc(TopMemoryContext, Max(ROOM_KEPT, more) * sizeof(DLockGrantsItem));
-		room = Max(ROOM_KEPT, more);
+		items = MemoryContextAlloc(TopMemoryContext, Max(ROOM_REUSED, more) * sizeof(DLockGrantsItem));
+		room = Max(ROOM_REUSED, more);
 	}
 	else
 	{

@@ -86,15 +86,13 @@ typedef enum DLockSessionRelation
 {
 	STORE,
 	SEQUENCE,
-	MARKS,
-	DECLARED
+	MARKS
 } DLockSessionRelation;
 
 static const char *const names[] = {
 	[STORE] = "store",
 	[SEQUENCE] = "token_seq",
-	[MARKS] = "fence_mark",
-	[DECLARED] = "fence_declared"
+	[MARKS] = "fence_mark"
 };
 
 /* Their oids, remembered from the catalogs; InvalidOid: not read. */
@@ -119,27 +117,6 @@ forget_relations(Datum arg, Oid relid)
 		memset(oids, 0, sizeof(oids));
 		memset(seen, 0, sizeof(seen));
 	}
-}
-
-/* The schema of the extension; InvalidOid if it is not installed. */
-Oid
-dlock_session_schema(void)
-{
-	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
-	SysScanDesc scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-	Oid			schema = InvalidOid;
-
-	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
-				CStringGetDatum("dlock"));
-	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return schema;
 }
 
 /*
@@ -203,32 +180,15 @@ is_settled(Relation rel)
 		rel->rd_firstRelfilelocatorSubid == InvalidSubTransactionId;
 }
 
-static bool
-is_relation(DLockSessionRelation which, Oid relid)
-{
-	return OidIsValid(relid) &&
-		(OidIsValid(oids[which]) || find_relations()) && relid == oids[which];
-}
-
-/* Is this relation the table of marks, or that of declarations, of this database? */
+/* Is this one of the relations of this database? */
 bool
-dlock_session_is_fence_table(Oid relid)
+dlock_session_is_internal(Oid relid)
 {
-	return is_relation(MARKS, relid) || is_relation(DECLARED, relid);
-}
+	bool		internal = false;
 
-/* Is this relation the sequence of tokens of this database? */
-bool
-dlock_session_is_sequence(Oid relid)
-{
-	return is_relation(SEQUENCE, relid);
-}
-
-/* Is this relation the store of this database? */
-bool
-dlock_session_is_store(Oid relid)
-{
-	return is_relation(STORE, relid);
+	for (size_t i = 0; OidIsValid(relid) && i < lengthof(oids); i++)
+		internal |= (OidIsValid(oids[i]) || find_relations()) && relid == oids[i];
+	return internal;
 }
 
 /*
@@ -315,13 +275,6 @@ Relation
 dlock_session_open_marks(LOCKMODE lockmode)
 {
 	return open_table(MARKS, lockmode);
-}
-
-/* Open what is declared about resources; throws 55000 if it is not there. */
-Relation
-dlock_session_open_declared(LOCKMODE lockmode)
-{
-	return open_table(DECLARED, lockmode);
 }
 
 /* May the current user do what only the owner of the extension may? */

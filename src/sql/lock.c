@@ -14,7 +14,6 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 
@@ -23,7 +22,6 @@
 #include "base/name.h"
 #include "fence/fence.h"
 #include "fence/guard.h"
-#include "fence/mark.h"
 #include "lock/held.h"
 #include "session/grants.h"
 #include "session/session.h"
@@ -48,7 +46,6 @@ PG_FUNCTION_INFO_V1(dlock_sql_release_all);
 PG_FUNCTION_INFO_V1(dlock_sql_force_release);
 PG_FUNCTION_INFO_V1(dlock_sql_bump_epoch);
 PG_FUNCTION_INFO_V1(dlock_sql_fence);
-PG_FUNCTION_INFO_V1(dlock_sql_fence_declare);
 PG_FUNCTION_INFO_V1(dlock_sql_fence_reset);
 PG_FUNCTION_INFO_V1(dlock_sql_guard);
 
@@ -749,23 +746,7 @@ dlock_sql_fence(PG_FUNCTION_ARGS)
 	DLockToken	token = dlock_value_get_token(fcinfo, 1);
 
 	dlock_value_require_parameter(fcinfo, 2, "live");
-	dlock_fence_check_right(&resource, false);
 	dlock_fence_pass(&resource, token, PG_GETARG_BOOL(2));
-	PG_RETURN_VOID();
-}
-
-/* dlock_fence_declare(resource, role, is_foreign) -> void */
-Datum
-dlock_sql_fence_declare(PG_FUNCTION_ARGS)
-{
-	DLockBytes	resource = dlock_value_get_text(fcinfo, 0, &dlock_name_resource);
-	Oid			role = InvalidOid;
-
-	dlock_value_require_parameter(fcinfo, 2, "is_foreign");
-	if (!PG_ARGISNULL(1))
-		role = get_role_oid(text_to_cstring(PG_GETARG_TEXT_PP(1)), false);
-	dlock_session_check_writable("dlock_fence_declare");
-	dlock_mark_declare(&resource, role, PG_GETARG_BOOL(2));
 	PG_RETURN_VOID();
 }
 

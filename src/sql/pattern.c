@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/name.h"
-#include "base/rule.h"
+#include "fence/fence.h"
 #include "session/session.h"
 #include "session/signal.h"
 
@@ -36,17 +36,9 @@ dlock_sql_token(PG_FUNCTION_ARGS)
 {
 	DLockToken	above = PG_ARGISNULL(0) ? DLOCK_TOKEN_NONE : PG_GETARG_INT64(0);
 	DLockToken	token;
-	DLockDatabase db;
 
 	dlock_session_check_writable("dlock_task_capture");
-	dlock_session_open(&db);
-	token = dlock_token_take_one(&db.shared->tokens, db.sequence);
-	if (token <= above && above < dlock_rule_token_clock(dlock_clock_wall()))
-	{
-		(void) dlock_token_move(&db.shared->tokens, db.sequence, DLOCK_TOKEN_NONE);
-		token = dlock_token_take_one(&db.shared->tokens, db.sequence);
-	}
-	dlock_session_close(&db);
+	token = dlock_fence_take_above(above);
 	if (token <= above)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -45,7 +45,7 @@ dlock_value_require(FunctionCallInfo fcinfo, int argno, const char *message)
 		dlock_error_null(message);
 }
 
-/* Likewise for an argument that is best known by the parameter's name. */
+/* Throw 22004, with the parameter's name, if an argument is NULL. */
 void
 dlock_value_require_parameter(FunctionCallInfo fcinfo, int argno, const char *parameter)
 {
@@ -128,8 +128,8 @@ to_span(const Interval *interval)
 }
 
 /*
- * A ttl in microseconds.  For null, the default if "acquiring", else zero,
- * which stands for the lease's own.
+ * A ttl in microseconds.  For null, the default, within the limit, if "acquiring"; else
+ * zero, which stands for the lease's own.
  */
 DLockTime
 dlock_value_get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
@@ -141,16 +141,7 @@ dlock_value_get_ttl(FunctionCallInfo fcinfo, int argno, bool acquiring)
 	{
 		if (!acquiring)
 			return 0;
-		ttl = (DLockTime) dlock_settings_default_ttl_ms * 1000;
-		if (ttl > limit)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("\"dlock.default_ttl\" is longer than \"dlock.max_ttl\""),
-					 errdetail("The default is %d.%03d seconds, and the limit is %d seconds.",
-							   dlock_settings_default_ttl_ms / 1000,
-							   dlock_settings_default_ttl_ms % 1000,
-							   dlock_settings_max_ttl_s),
-					 errhint("Pass a ttl, or lower \"dlock.default_ttl\".")));
+		ttl = Min((DLockTime) dlock_settings_default_ttl_ms * 1000, limit);
 	}
 	else
 	{

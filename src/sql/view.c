@@ -10,9 +10,6 @@
  *	  to a session are not shown on a standby, since they end with the primary's
  *	  sessions.
  *
- *	  A view does not wait for long: parts of memory that stay locked are left
- *	  out, with a warning.
- *
  * IDENTIFICATION
  *	  src/sql/view.c
  *
@@ -179,7 +176,7 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 }
 
 static void
-visit_pages(DLockStoreLeaseVisitor visitor, void *arg)
+collect_from_pages(DLockViewState *state)
 {
 	Relation	rel = dlock_session_open_store(AccessShareLock);
 	DLockPageMeta meta;
@@ -189,7 +186,7 @@ visit_pages(DLockStoreLeaseVisitor visitor, void *arg)
 
 	/* A copied database has leases only once it has a meta page of its own. */
 	if (dlock_store_read_meta(rel, &meta) && meta.database == MyDatabaseId)
-		dlock_store_visit(rel, meta.incarnation, visitor, NULL, arg);
+		dlock_store_visit(rel, meta.incarnation, visit_page_lease, NULL, state);
 	table_close(rel, AccessShareLock);
 }
 
@@ -272,7 +269,7 @@ dlock_sql_lease(PG_FUNCTION_ARGS)
 	}
 
 	if (RecoveryInProgress())
-		visit_pages(visit_page_lease, &state);
+		collect_from_pages(&state);
 	else
 		collect_from_memory(&state);
 
@@ -563,7 +560,7 @@ dlock_sql_stats_reset(PG_FUNCTION_ARGS)
 /* How many leases and requests there are, and the age of the oldest of a kind. */
 typedef struct DLockViewCount
 {
-	DLockViewState scan;
+	DLockTime	now;
 	int64		held;
 	int64		closed;
 	int64		expired;		/* or ended otherwise, and not yet removed */
@@ -581,31 +578,15 @@ count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 
 	if (lease->part == DLOCK_PART_INTENT)
 		return;
-	if (dlock_rule_is_live(lease->deadline, count->scan.now))
+	if (dlock_rule_is_live(lease->deadline, count->now))
 		count->held++;
-	else if (until > count->scan.now)
+	else if (until > count->now)
 		count->closed++;
 	else
 	{
 		count->expired++;
 		count->first_end = Min(count->first_end, until);
 	}
-}
-
-/* A visitor of the store. */
-static DLockStoreVerdict
-count_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *arg)
-{
-	DLockViewCount *count = arg;
-	DLockLeaseValue lease = *found;
-
-	if (!find_deadline(&count->scan, &lease))
-		return DLOCK_STORE_KEEP;
-	if (dlock_rule_is_live(lease.term.deadline, count->scan.now))
-		count->held++;
-	else
-		count->closed++;
-	return DLOCK_STORE_KEEP;
 }
 
 /* Count the requests that wait; a call counts once, however many locks it asks for. */
@@ -629,12 +610,13 @@ count_waiters(DLockViewCount *count, Oid database)
 	}
 }
 
-/* _dlock.state_row() -> leases and requests by number and age; what is only in memory is NULL on a standby */
+/* _dlock.state_row() -> leases and requests by number and age; NULLs on a standby */
 Datum
 dlock_sql_state_row(PG_FUNCTION_ARGS)
 {
-	bool		memory = !RecoveryInProgress();
+	bool		counts_here = !RecoveryInProgress();
 	DLockViewCount count = {
+		.now = dlock_clock_now(),
 		.first_end = DLOCK_TIME_FOREVER,
 		.first_wait = DLOCK_TIME_FOREVER
 	};
@@ -642,27 +624,24 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 	DLockValueRow row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
-	begin_scan(&count.scan);
-	if (memory)
+	if (counts_here)
 	{
 		DLockDatabase db;
 
 		dlock_session_open(&db);
-		count.scan.now = dlock_clock_now();
+		count.now = dlock_clock_now();
 		dlock_space_visit(db.shared->oid, count_lease, &count);
 		count_waiters(&count, db.shared->oid);
 		epoch = dlock_token_epoch(&db.shared->tokens);
 		dlock_session_close(&db);
 	}
-	else
-		visit_pages(count_page_lease, &count);
 
-	dlock_value_add(&row, true, Int64GetDatum(count.held));
-	dlock_value_add(&row, true, Int64GetDatum(count.closed));
-	dlock_value_add(&row, memory, Int64GetDatum(count.expired));
+	dlock_value_add(&row, counts_here, Int64GetDatum(count.held));
+	dlock_value_add(&row, counts_here, Int64GetDatum(count.closed));
+	dlock_value_add(&row, counts_here, Int64GetDatum(count.expired));
 	dlock_value_add(&row, count.expired > 0,
-					dlock_value_of_span(Max(0, count.scan.now - count.first_end)));
-	dlock_value_add(&row, memory, Int64GetDatum(count.waiters));
+					dlock_value_of_span(Max(0, count.now - count.first_end)));
+	dlock_value_add(&row, counts_here, Int64GetDatum(count.waiters));
 	dlock_value_add(&row, count.waiters > 0,
 					dlock_value_of_span(Max(0, dlock_clock_now() - count.first_wait)));
 	dlock_value_add(&row, epoch != DLOCK_TOKEN_NONE, Int64GetDatum(epoch));

@@ -88,7 +88,6 @@ MERGE INTO _dlock.store USING (VALUES (1)) v ON false WHEN NOT MATCHED THEN INSE
 CREATE INDEX CONCURRENTLY ON _dlock.store ((1));
 ALTER TABLE _dlock.store SET UNLOGGED;
 ALTER TABLE _dlock.fence_mark SET UNLOGGED;
-ALTER TABLE _dlock.fence_declared SET UNLOGGED;
 ALTER SEQUENCE _dlock.token_seq SET UNLOGGED;
 ALTER TABLE _dlock.token_seq SET UNLOGGED;
 ALTER TABLE _dlock.store ADD COLUMN a serial;

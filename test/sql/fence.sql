@@ -128,7 +128,7 @@ SELECT dlock_fence('fence-1', 6);
 SELECT dlock_fence_reset('fence-1', NULL, 'test');
 SELECT dlock_fence_reset('fence-1', NULL, 'test');
 SELECT count(*) FROM dlock_fences WHERE resource = 'fence-1';
--- who has passed, and sets the mark back, has to pass again
+-- whoever sets the mark has passed with it
 BEGIN;
 SELECT dlock_fence('fence-1', 10);
 SELECT dlock_fence_reset('fence-1', 5, 'test');
@@ -136,38 +136,22 @@ SELECT dlock_fence('fence-1', 7);
 SELECT dlock_fence('fence-1', 6);
 ROLLBACK;
 
--- a table of marks that was altered: harmless, refused, and not possible
+-- a table of marks that was altered: refused, or not possible
 BEGIN;
-ALTER TABLE _dlock.fence_mark ADD COLUMN a text, ADD COLUMN b int, ADD COLUMN c int;
-ALTER TABLE _dlock.fence_mark DROP COLUMN c;
-CREATE INDEX ON _dlock.fence_mark (token);
 SELECT dlock_fence('fence-1', 10);
-UPDATE _dlock.fence_mark SET a = 'kept' WHERE resource = 'fence-1';
-SELECT dlock_fence('fence-1', 11);
-SELECT resource, token, a, b FROM _dlock.fence_mark WHERE resource = 'fence-1';
 SAVEPOINT a;
-CREATE INDEX ON _dlock.fence_mark (lower(resource));
+ALTER TABLE _dlock.fence_mark ADD COLUMN a text;
 SELECT dlock_fence('fence-1', 11);
-SELECT dlock_fence('fence-1', 12);
-ROLLBACK TO a;
-CREATE INDEX ON _dlock.fence_mark (token) WHERE token > 5;
-SELECT dlock_fence('fence-1', 12);
 ROLLBACK TO a;
 ALTER TABLE _dlock.fence_mark ADD CONSTRAINT u UNIQUE (token) DEFERRABLE;
-SELECT dlock_fence('fence-1', 12);
-ROLLBACK TO a;
-ALTER TABLE _dlock.fence_mark ADD COLUMN d int NOT NULL DEFAULT 1;
-SELECT dlock_fence('fence-1', 12);
+SELECT dlock_fence('fence-1', 11);
 ROLLBACK TO a;
 ALTER TABLE _dlock.fence_mark DROP CONSTRAINT fence_mark_pkey;
-SELECT dlock_fence('fence-1', 12);
+SELECT dlock_fence('fence-1', 11);
 ROLLBACK TO a;
-CREATE ACCESS METHOD fence_heap TYPE TABLE HANDLER heap_tableam_handler;
-ALTER TABLE _dlock.fence_mark SET ACCESS METHOD fence_heap;
-SELECT dlock_fence('fence-1', 12);
-ROLLBACK TO a;
-SELECT dlock_fence('fence-1', 12);
+SELECT dlock_fence('fence-1', 11);
 ROLLBACK;
+CREATE INDEX ON _dlock.fence_mark (token);
 ALTER TABLE _dlock.fence_mark SET UNLOGGED;
 
 CREATE ROLE fence_user;

@@ -242,29 +242,38 @@ INSERT INTO guard_g VALUES (5, -1);
 RESET dlock.tokens;
 SELECT * FROM guard_g ORDER BY id;
 
--- triggers that cannot work
-CREATE TRIGGER bad AFTER INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
-CREATE CONSTRAINT TRIGGER bad AFTER INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard();
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('mode=live');
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'mode=alive');
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'y');
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'resource_column=');
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'tokn_column=id');
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'token_column=gone');
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'token_column=id');
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=gone');
-CREATE TRIGGER bad BEFORE INSERT ON guard_a FOR EACH STATEMENT EXECUTE FUNCTION dlock_guard('resource_column=id');
-CREATE TRIGGER bad BEFORE INSERT ON guard_c EXECUTE FUNCTION dlock_guard('token_column=token');
-CREATE TRIGGER bad BEFORE INSERT ON guard_c FOR EACH ROW EXECUTE FUNCTION dlock_guard('token_column=token', 'mode=live');
-CREATE TABLE guard_f (day date, id int, twice int GENERATED ALWAYS AS (id * 2) STORED, stamp bigint GENERATED ALWAYS AS (id::bigint) STORED);
-CREATE TRIGGER bad BEFORE INSERT ON guard_f FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=day');
-CREATE TRIGGER bad BEFORE INSERT ON guard_f FOR EACH ROW EXECUTE FUNCTION dlock_guard('resource_column=twice');
-CREATE TRIGGER bad BEFORE INSERT ON guard_f FOR EACH ROW EXECUTE FUNCTION dlock_guard('x', 'token_column=stamp');
-CREATE VIEW guard_v AS SELECT * FROM guard_a;
-CREATE TRIGGER bad INSTEAD OF INSERT ON guard_v FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
-CREATE TRIGGER bad BEFORE INSERT OR UPDATE OR DELETE ON guard_v EXECUTE FUNCTION dlock_guard('x');
-SELECT tgname FROM pg_trigger WHERE tgname = 'bad';
+-- a trigger that cannot work refuses each write
+CREATE TABLE guard_f (id int, token bigint, day date, twice int GENERATED ALWAYS AS (id * 2) STORED, stamp bigint GENERATED ALWAYS AS (id::bigint) STORED);
+CREATE VIEW guard_v AS SELECT id FROM guard_f;
+CREATE FUNCTION guard_bad(relation regclass, created text, arguments text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('CREATE %s INSERT ON %s FOR EACH %s EXECUTE FUNCTION dlock_guard(%s)', split_part(created, ',', 1), relation, split_part(created, ',', 2), arguments);
+	EXECUTE format('INSERT INTO %s (id) VALUES (1)', relation);
+END $$;
+\set SHOW_CONTEXT never
+SET dlock.tokens = '*=1';
+SELECT guard_bad('guard_f', 'TRIGGER bad AFTER,ROW', $$'x'$$);
+SELECT guard_bad('guard_f', 'CONSTRAINT TRIGGER bad AFTER,ROW', $$'x'$$);
+SELECT guard_bad('guard_v', 'TRIGGER bad INSTEAD OF,ROW', $$'x'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'mode=live'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'x', 'mode=alive'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'x', 'y'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'x', 'resource_column='$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'x', 'tokn_column=id'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'x', 'token_column=gone'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'x', 'token_column=id'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'resource_column=gone'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,STATEMENT', $$'resource_column=id'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,STATEMENT', $$'token_column=token'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'token_column=token', 'mode=live'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'resource_column=day'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'resource_column=twice'$$);
+SELECT guard_bad('guard_f', 'TRIGGER bad BEFORE,ROW', $$'x', 'token_column=stamp'$$);
+RESET dlock.tokens;
+\unset SHOW_CONTEXT
+SELECT count(*) FROM guard_f;
+DROP FUNCTION guard_bad;
 SELECT dlock_guard();
 
 -- one that has come to

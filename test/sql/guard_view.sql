@@ -76,12 +76,18 @@ SELECT * FROM guard_view_uncovered WHERE relation::text LIKE '%c%';
 CREATE OR REPLACE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_view_c1 FOR EACH ROW EXECUTE FUNCTION dlock_guard('x');
 SELECT * FROM guard_view_uncovered WHERE relation::text LIKE '%c%';
 
+-- a guard of a view sees no statement
+CREATE VIEW guard_view_v AS SELECT * FROM guard_view_c;
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE ON guard_view_v EXECUTE FUNCTION dlock_guard('x');
+SELECT * FROM guard_view_uncovered WHERE relation::text LIKE '%v';
+
 -- for every role, with all that it would see anyway
 CREATE ROLE guard_view_user;
 SET ROLE guard_view_user;
 SELECT count(*) > 0 AS seen FROM dlock_guards;
 RESET ROLE;
 
+DROP VIEW guard_view_v;
 DROP TABLE guard_view_b, guard_view_b1, guard_view_c, guard_view_c1;
 DROP VIEW guard_view_uncovered, guard_view;
 DROP FUNCTION guard_view_other;

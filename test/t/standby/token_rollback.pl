@@ -137,8 +137,7 @@ foreach my $n (0 .. 2)
 }
 
 # A new server that gets the marks, and nothing that tells of tokens.
-# The highest token is one of another database, which the fence has to be told.
-$standby->safe_psql($db, "SELECT dlock_fence_declare('ledger', is_foreign => true)");
+# The highest token is one of another database.
 $standby->safe_psql($db, "BEGIN; SELECT dlock_fence('ledger', $highest); COMMIT");
 my $marks = $standby->safe_psql($db, 'COPY _dlock.fence_mark TO STDOUT');
 $new->safe_psql($db, "CREATE DATABASE marked");
