@@ -765,7 +765,6 @@ dlock_session_purge(DLockDatabaseShared *shared)
 	{
 		dlock_stat_attach(&shared->stats);
 		dlock_space_purge(shared->oid);
-		dlock_stat_detach();
 	}
 	dlock_database_settle(shared);
 	if (locked)

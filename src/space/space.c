@@ -509,7 +509,7 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *old
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);
-	dlock_stat_count_lease(1);
+	dlock_stat_count(DLOCK_STAT_LEASES, 1);
 }
 
 /*
@@ -754,7 +754,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (lease->kind == DLOCK_SPACE_HELD)
 	{
-		dlock_stat_count_lease(-1);
+		dlock_stat_count(DLOCK_STAT_LEASES, -1);
 		dlock_holder_remove(lease);
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		drop_mode(entry, (DLockMode) lease->mode);

@@ -276,7 +276,6 @@ erase_in_database(DLockDatabaseShared *shared, DLockWorkerLease **leases, int co
 		case DLOCK_SESSION_OPENED:
 			dlock_stat_attach(&shared->stats);
 			erase_leases(&db, leases, count);
-			dlock_stat_detach();
 			DLOCK_FAULT("worker_erased");
 			shared->failures = 0;
 			break;
@@ -309,7 +308,6 @@ try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
 		AbortCurrentTransaction();
-		dlock_stat_detach();
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		RESUME_INTERRUPTS();

@@ -409,7 +409,6 @@ inconsistencies(PG_FUNCTION_ARGS)
 	Check	   *check = palloc0(sizeof(Check));
 	DLockPartitionSet all;
 	ListCell   *cell;
-	TimestampTz since;
 	uint32		buckets;
 	int64		counted;
 	int64		used;
@@ -449,7 +448,7 @@ inconsistencies(PG_FUNCTION_ARGS)
 		if (roles[i].leases != leases)
 			complain(check, "a role's count is %u instead of %u", leases, roles[i].leases);
 	}
-	counted = dlock_stat_read(&check->db.shared->stats, &since).leases;
+	counted = dlock_stat_read(&check->db.shared->stats, DLOCK_STAT_LEASES);
 	if (counted != check->held)
 		complain(check, "the statistics have %lld leases instead of %lld",
 				 (long long) counted, (long long) check->held);
