@@ -184,18 +184,16 @@ check_memory(DLockAcquire *acquire)
 static DLockStepLack
 assign_slots(DLockAcquire *acquire)
 {
-	DLockSlotShared *slots = &acquire->step.db->shared->slots;
 	int			used[DLOCK_PAGE_CLASSES] = {0};
 
+	if (!dlock_slot_reserve(&acquire->step.db->shared->slots, acquire->room.slots))
+		return lack_room(acquire);
 	for (int i = 0; i < acquire->request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
 
-		if (item->slot_class == NO_CLASS)
-			continue;
-		item->slot = dlock_slot_reserved(slots, item->slot_class, used[item->slot_class]++);
-		if (item->slot == DLOCK_SLOT_NONE)
-			return lack_room(acquire);
+		if (item->slot_class != NO_CLASS)
+			item->slot = dlock_slot_reserved(item->slot_class, used[item->slot_class]++);
 	}
 	return check_memory(acquire);
 }
@@ -739,10 +737,8 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	plan(&acquire, db, request);
 	dlock_step_run(&acquire.step, try_acquire, &acquire);
 	if (request->count > 1)
-	{
 		pfree(acquire.items);
-		dlock_slot_trim();
-	}
+	dlock_slot_trim();
 	dlock_memory_trim();
 
 	switch (acquire.verdict)

@@ -21,7 +21,7 @@
  *		incarnation.
  *	  - Another database's oid: this database was copied from a template.  The
  *		leases belong to the other database, so the store begins a new
- *		incarnation, which makes all its pages blank.
+ *		incarnation, in which none of its pages counts.
  *	  - This database's oid: the leases are ours.
  *
  *	  The disk cannot tell whether another server has granted tokens that our
@@ -512,7 +512,7 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 	return DLOCK_STORE_KEEP;
 }
 
-/* Enter a page into the directory of slots. */
+/* Learn which slots of a page are free. */
 static void
 load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 {

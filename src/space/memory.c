@@ -7,7 +7,7 @@
  *	  It is an array of dlock.max_memory bytes in the server's main shared
  *	  memory segment, cut into cells of one size (src/README, "Shared memory", says
  *	  why).  A cell is a lock with its first lease, a further lease, a piece of a
- *	  text that was too long for either, or a piece of the directory of slots.
+ *	  text that was too long for either, or a part of a stack of free slots.
  *
  *	  Free cells hang in lists, one for each stripe of backends.  A backend
  *	  takes cells from its own stripe, then cells that were never used, then
