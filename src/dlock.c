@@ -129,7 +129,7 @@ static Oid	database_dropped = InvalidOid;
 static void
 refuse_for_store(RangeVar *relation, const char *message)
 {
-	if (dlock_session_is_store(RangeVarGetRelid(relation, NoLock, true)))
+	if (dlock_session_is(DLOCK_RELATION_STORE, RangeVarGetRelid(relation, NoLock, true)))
 		dlock_error_store_operation(message, relation->relname);
 }
 
@@ -155,12 +155,12 @@ check_alter_table(AlterTableStmt *command)
 		refuse_for_store(command->relation,
 						 gettext_noop("cannot change the persistence of table \"%s\""));
 		relid = RangeVarGetRelid(command->relation, NoLock, true);
-		if (dlock_session_is_fence_table(relid))
+		if (dlock_session_is(DLOCK_RELATION_MARKS, relid) || dlock_session_is(DLOCK_RELATION_DECLARED, relid))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot change the persistence of table \"%s\"", command->relation->relname),
 					 errdetail("A crash would empty the table, and dlock would accept tokens that it must refuse.")));
-		if (dlock_session_is_sequence(relid))
+		if (dlock_session_is(DLOCK_RELATION_SEQUENCE, relid))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("cannot change the persistence of sequence \"%s\"", command->relation->relname),

@@ -51,8 +51,11 @@
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/table.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "commands/extension.h"
 #include "parser/parse_relation.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -260,7 +263,7 @@ is_guard(Form_pg_trigger form)
 	char	   *function = get_func_name(form->tgfoid);
 
 	return function != NULL && strcmp(function, "dlock_guard") == 0 &&
-		get_func_namespace(form->tgfoid) == dlock_session_schema();
+		getExtensionOfObject(ProcedureRelationId, form->tgfoid) == get_extension_oid("dlock", true);
 }
 
 /*

@@ -163,7 +163,8 @@ static Relation
 open_marks(bool writing)
 {
 	static const Oid types[COLUMNS] = {TEXTOID, INT8OID, TIMESTAMPTZOID, NAMEOID};
-	Relation	rel = dlock_session_open_marks(writing ? RowExclusiveLock : AccessShareLock);
+	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_MARKS,
+												  writing ? RowExclusiveLock : AccessShareLock);
 
 	check_table(rel, types, COLUMNS, writing);
 	return rel;
@@ -316,7 +317,7 @@ static Relation
 open_declared(LOCKMODE lockmode, bool writing)
 {
 	static const Oid types[DECLARED_COLUMNS] = {TEXTOID, REGROLEOID, BOOLOID};
-	Relation	rel = dlock_session_open_declared(lockmode);
+	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_DECLARED, lockmode);
 
 	check_table(rel, types, DECLARED_COLUMNS, writing);
 	return rel;

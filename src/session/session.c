@@ -44,12 +44,11 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/dependency.h"
-#include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_namespace.h"
@@ -58,11 +57,8 @@
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/acl.h"
-#include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
@@ -81,20 +77,11 @@
 #include "store/flush.h"
 #include "store/store.h"
 
-/* The relations of the extension that C reads, in the schema _dlock. */
-typedef enum DLockSessionRelation
-{
-	STORE,
-	SEQUENCE,
-	MARKS,
-	DECLARED
-} DLockSessionRelation;
-
 static const char *const names[] = {
-	[STORE] = "store",
-	[SEQUENCE] = "token_seq",
-	[MARKS] = "fence_mark",
-	[DECLARED] = "fence_declared"
+	[DLOCK_RELATION_STORE] = "store",
+	[DLOCK_RELATION_SEQUENCE] = "token_seq",
+	[DLOCK_RELATION_MARKS] = "fence_mark",
+	[DLOCK_RELATION_DECLARED] = "fence_declared"
 };
 
 /* Their oids, remembered from the catalogs; InvalidOid: not read. */
@@ -121,27 +108,6 @@ forget_relations(Datum arg, Oid relid)
 	}
 }
 
-/* The schema of the extension; InvalidOid if it is not installed. */
-Oid
-dlock_session_schema(void)
-{
-	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
-	SysScanDesc scan;
-	ScanKeyData key;
-	HeapTuple	tuple;
-	Oid			schema = InvalidOid;
-
-	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
-				CStringGetDatum("dlock"));
-	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-		schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return schema;
-}
-
 /*
  * Look up the relations of an extension with this oid; false if one that leases
  * need is not there.  Leases can do without the marks.
@@ -162,7 +128,7 @@ look_up(Oid extension, Oid *found)
 		found[i] = get_relname_relid(names[i], schema);
 		DLOCK_FAULT("relation_found");
 	}
-	return OidIsValid(found[STORE]) && OidIsValid(found[SEQUENCE]);
+	return OidIsValid(found[DLOCK_RELATION_STORE]) && OidIsValid(found[DLOCK_RELATION_SEQUENCE]);
 }
 
 /* Look the relations up in the catalogs; false if the extension is not there. */
@@ -203,125 +169,65 @@ is_settled(Relation rel)
 		rel->rd_firstRelfilelocatorSubid == InvalidSubTransactionId;
 }
 
-static bool
-is_relation(DLockSessionRelation which, Oid relid)
+/* Is this one of the relations of this database's extension? */
+bool
+dlock_session_is(DLockSessionRelation which, Oid relid)
 {
 	return OidIsValid(relid) &&
 		(OidIsValid(oids[which]) || find_relations()) && relid == oids[which];
 }
 
-/* Is this relation the table of marks, or that of declarations, of this database? */
-bool
-dlock_session_is_fence_table(Oid relid)
-{
-	return is_relation(MARKS, relid) || is_relation(DECLARED, relid);
-}
-
-/* Is this relation the sequence of tokens of this database? */
-bool
-dlock_session_is_sequence(Oid relid)
-{
-	return is_relation(SEQUENCE, relid);
-}
-
-/* Is this relation the store of this database? */
-bool
-dlock_session_is_store(Oid relid)
-{
-	return is_relation(STORE, relid);
-}
-
 /*
- * Open one of the relations.  ABSENT if the extension is not installed, and
- * LOCKED if "wait" is false and another session has locked the relation, or is
- * waiting to lock it.
+ * Open one of the relations.  NULL if "wait" is false and another session has locked it,
+ * or waits to lock it.  Throws 55000 if it is not there, or if the store has another
+ * access method.
  */
-static DLockSessionTry
-try_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait, Relation *rel)
+static Relation
+open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
 {
+	Relation	rel;
 	Oid			oid;
 
 	/*
-	 * The remembered oid may belong to a dropped extension.  With the lock
-	 * comes word of drops, which makes us forget one that was seen.
+	 * What is remembered may have been dropped.  With the lock comes word of
+	 * that, which makes us forget what was seen.
 	 */
 	for (;;)
 	{
+		if (!OidIsValid(oids[which]))
+			(void) find_relations();
 		oid = oids[which];
-		if (!OidIsValid(oid) && (!find_relations() || !OidIsValid(oid = oids[which])))
-			return DLOCK_SESSION_ABSENT;
+		if (!OidIsValid(oid))
+			dlock_error_no_extension();
 		if (wait)
 			LockRelationOid(oid, lockmode);
 		else if (!ConditionalLockRelationOid(oid, lockmode))
-			return DLOCK_SESSION_LOCKED;
-		if (seen[which] || SearchSysCacheExists1(RELOID, ObjectIdGetDatum(oid)))
+			return NULL;
+		rel = seen[which] ? relation_open(oid, NoLock) : try_relation_open(oid, NoLock);
+		if (rel != NULL && dlock_session_is(which, oid))
 			break;
+		if (rel != NULL)
+			relation_close(rel, NoLock);
 		UnlockRelationOid(oid, lockmode);
 		forget_relations((Datum) 0, InvalidOid);
 	}
-	*rel = table_open(oid, NoLock);
-	seen[which] = oids[which] == oid;
 
-	/* Opening it can have made us forget the oids. */
-	if (!OidIsValid(oids[which]) && !find_relations())
-	{
-		table_close(*rel, lockmode);
-		return DLOCK_SESSION_ABSENT;
-	}
-	return DLOCK_SESSION_OPENED;
-}
-
-/* The same for the store.  Throws 55000 if it has another access method. */
-static DLockSessionTry
-try_store(LOCKMODE lockmode, bool wait, Relation *rel)
-{
-	DLockSessionTry result = try_relation(STORE, lockmode, wait, rel);
-
-	if (result == DLOCK_SESSION_OPENED && (*rel)->rd_tableam != dlock_am_routine())
+	seen[which] = true;
+	if (which == DLOCK_RELATION_STORE && rel->rd_tableam != dlock_am_routine())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" does not have the access method of the lease store",
-						RelationGetRelationName(*rel)),
+						RelationGetRelationName(rel)),
 				 errdetail("Its access method has been changed, and the leases in it are gone."),
 				 errhint("Drop and create the extension \"dlock\".")));
-	return result;
-}
-
-/*
- * Open the store of this database; NULL if the extension is not installed.
- * Throws 55000 if it has another access method.
- */
-Relation
-dlock_session_open_store(LOCKMODE lockmode)
-{
-	Relation	rel;
-
-	return (try_store(lockmode, true, &rel) == DLOCK_SESSION_OPENED) ? rel : NULL;
-}
-
-/* Open a table that must be there; throws 55000 if it is not. */
-static Relation
-open_table(DLockSessionRelation which, LOCKMODE lockmode)
-{
-	Relation	rel;
-
-	if (try_relation(which, lockmode, true, &rel) != DLOCK_SESSION_OPENED)
-		dlock_error_no_extension();
 	return rel;
 }
 
-/* Open the marks of fenced resources; throws 55000 if they are not there. */
+/* Open one of the relations, waiting for the lock.  Throws 55000 likewise. */
 Relation
-dlock_session_open_marks(LOCKMODE lockmode)
+dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode)
 {
-	return open_table(MARKS, lockmode);
-}
-
-/* Open what is declared about resources; throws 55000 if it is not there. */
-Relation
-dlock_session_open_declared(LOCKMODE lockmode)
-{
-	return open_table(DECLARED, lockmode);
+	return open_relation(which, lockmode, true);
 }
 
 /* May the current user do what only the owner of the extension may? */
@@ -585,23 +491,6 @@ is_load_locked(DLockDatabaseShared *shared)
 }
 #endif
 
-/* Take the load lock of a database, waiting for it; freed by an abort. */
-static void
-lock_load(DLockDatabaseShared *shared)
-{
-	LOCKTAG		tag = load_lock_tag(shared);
-
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
-}
-
-static void
-unlock_load(DLockDatabaseShared *shared)
-{
-	LOCKTAG		tag = load_lock_tag(shared);
-
-	LockRelease(&tag, ExclusiveLock, false);
-}
-
 /*
  * Forget the leases of a database, if any are in memory.  The load lock must
  * be held, and the store not be in use.
@@ -687,9 +576,11 @@ publish(DLockDatabase *db)
 static void
 load(DLockDatabase *db)
 {
+	LOCKTAG		tag = load_lock_tag(db->shared);
+
 	Assert(CheckRelationLockedByMe(db->rel, RowExclusiveLock, true));
 	Assert(!dlock_partition_is_any_held());
-	lock_load(db->shared);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 	/* Another backend may have been faster. */
 	if (!is_loaded(db))
 	{
@@ -697,25 +588,24 @@ load(DLockDatabase *db)
 			read_store(db);
 		publish(db);
 	}
-	unlock_load(db->shared);
+	LockRelease(&tag, ExclusiveLock, false);
 }
 
 /* ---- opening ---- */
 
 /*
  * Open the leases of this database for one operation, after loading them if
- * necessary.  The server must not be in recovery.  Throws 55000 in all states that
- * an operator has to repair.
+ * necessary.  The server must not be in recovery.  False if "wait" is false and another
+ * session has locked the store, or waits to lock it.  Throws 55000 in all states that an
+ * operator has to repair.
  */
-static DLockSessionTry
+static bool
 open_leases(DLockDatabase *db, bool wait)
 {
-	DLockSessionTry result;
-
 	dlock_session_check_preloaded();
-	result = try_store(RowExclusiveLock, wait, &db->rel);
-	if (result != DLOCK_SESSION_OPENED)
-		return result;
+	db->rel = open_relation(DLOCK_RELATION_STORE, RowExclusiveLock, wait);
+	if (db->rel == NULL)
+		return false;
 	if (!is_settled(db->rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -726,25 +616,21 @@ open_leases(DLockDatabase *db, bool wait)
 	dlock_session_attach();
 	db->shared = my_database;
 	db->locator = db->rel->rd_locator;
-	db->sequence = oids[SEQUENCE];
+	db->sequence = oids[DLOCK_RELATION_SEQUENCE];
 	if (!is_loaded(db))
 		load(db);
-	return DLOCK_SESSION_OPENED;
+	return true;
 }
 
-/* The same; throws 55000 if the extension is not installed. */
+/* The same, and wait. */
 void
 dlock_session_open(DLockDatabase *db)
 {
-	if (open_leases(db, true) != DLOCK_SESSION_OPENED)
-		dlock_error_no_extension();
+	(void) open_leases(db, true);
 }
 
-/*
- * The same, but do not wait if another session has locked the store, or is
- * waiting to lock it.
- */
-DLockSessionTry
+/* The same, but do not wait for the lock of the store. */
+bool
 dlock_session_try_open(DLockDatabase *db)
 {
 	return open_leases(db, false);

@@ -181,11 +181,8 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 static void
 visit_pages(DLockStoreLeaseVisitor visitor, void *arg)
 {
-	Relation	rel = dlock_session_open_store(AccessShareLock);
+	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock);
 	DLockPageMeta meta;
-
-	if (rel == NULL)
-		dlock_error_no_extension();
 
 	/* A copied database has leases only once it has a meta page of its own. */
 	if (dlock_store_read_meta(rel, &meta) && meta.database == MyDatabaseId)
