@@ -169,13 +169,13 @@ lack_room(DLockAcquire *acquire)
 	return DLOCK_LACKS_ROOM;
 }
 
-/* Is there memory for all leases or requests? */
+/* Reserve memory for all leases or requests. */
 static DLockStepLack
 check_memory(DLockAcquire *acquire)
 {
 	if (!needs_memory(acquire) ||
-		dlock_space_is_prepared(acquire->room.name_len, acquire->room.data_len,
-								acquire->request->count))
+		dlock_space_prepare(acquire->room.name_len, acquire->room.data_len,
+							acquire->request->count))
 		return DLOCK_LACKS_NOTHING;
 	return lack_room(acquire);
 }
@@ -738,8 +738,6 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	dlock_step_run(&acquire.step, try_acquire, &acquire);
 	if (request->count > 1)
 		pfree(acquire.items);
-	dlock_slot_trim();
-	dlock_memory_trim();
 
 	switch (acquire.verdict)
 	{

@@ -106,11 +106,14 @@ unpin(DLockStep *step)
 	step->oldest_pin = 0;
 }
 
-/* Give up all pins, and what there was to keep them in. */
+/* Give up all pins, and what there was to keep them in; memory and slots that were not used, too. */
 static void
 finish(DLockStep *step)
 {
 	unpin(step);
+	dlock_slot_trim();
+	dlock_memory_trim();
+	dlock_memory_watch();
 	if (step->pins == step->few_pins)
 		return;
 	pfree(step->pins);
@@ -257,14 +260,15 @@ fetch_room(DLockStep *step)
 	DLockDatabase *db = step->db;
 	DLockStepRoom *room = &step->room;
 
-	while (room->count > 0 && !dlock_space_prepare(room->name_len, room->data_len, room->count))
-	{
-		if (!wait_for_worker(step))
-			dlock_error_space_full();
-	}
+	/* A new page takes memory, too, so it comes first. */
 	while (!dlock_slot_reserve(&db->shared->slots, room->slots))
 	{
 		if (!dlock_slot_extend(&db->shared->slots, db->rel, room->slots) && !wait_for_worker(step))
+			dlock_error_space_full();
+	}
+	while (room->count > 0 && !dlock_space_prepare(room->name_len, room->data_len, room->count))
+	{
+		if (!wait_for_worker(step))
 			dlock_error_space_full();
 	}
 }

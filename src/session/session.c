@@ -54,6 +54,7 @@
 #include "catalog/pg_namespace.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/acl.h"
@@ -270,6 +271,14 @@ dlock_session_check_preloaded(void)
 				 errhint("Add \"shared_preload_libraries = 'dlock'\" to postgresql.conf and restart the server.")));
 }
 
+/* Give back what a call has reserved, before the locks of its transaction are given up. */
+static void
+trim_at_exit(int code, Datum arg)
+{
+	dlock_slot_trim();
+	dlock_memory_trim();
+}
+
 /*
  * Find the shared state of this database, leases loaded or not, and count in it
  * from now on.  Throws 55000 if dlock is not preloaded.
@@ -282,6 +291,7 @@ dlock_session_attach(void)
 	dlock_session_check_preloaded();
 	my_database = dlock_database_attach(MyDatabaseId);
 	dlock_stat_attach(&my_database->stats);
+	before_shmem_exit(trim_at_exit, (Datum) 0);
 }
 
 /* ---- loading ---- */
@@ -541,6 +551,7 @@ read_store(DLockDatabase *db)
 	}
 	PG_END_TRY();
 	dlock_memory_trim();
+	dlock_memory_watch();
 
 	DLOCK_FAULT("load_ready");
 }

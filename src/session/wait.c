@@ -586,7 +586,7 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 	};
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
-	if (!dlock_space_is_prepared(waiting->name->len, 0, 1))
+	if (!dlock_space_prepare(waiting->name->len, 0, 1))
 	{
 		step->room = (DLockStepRoom)
 		{

@@ -34,7 +34,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "storage/lmgr.h"
 
 #include "base/fault.h"
@@ -248,13 +247,6 @@ dlock_slot_trim(void)
 	}
 }
 
-/* The same at exit, before the lock of the relation is given up. */
-static void
-trim_at_exit(int code, Datum arg)
-{
-	dlock_slot_trim();
-}
-
 /*
  * Take a free slot; DLOCK_SLOT_NONE if there is none.
  *
@@ -281,10 +273,7 @@ bool
 dlock_slot_reserve(DLockSlotShared *slots, const int *counts)
 {
 	if (reserved.slots == NULL)
-	{
 		reserved.stripe = MyProcPid % DLOCK_SLOT_STRIPES;
-		before_shmem_exit(trim_at_exit, (Datum) 0);
-	}
 	reserved.slots = slots;
 	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
 	{

@@ -132,16 +132,9 @@ cells_for(int name_len, int data_len, int count)
 					dlock_memory_text_cells(data_len, room_beside(name_len)));
 }
 
-/* Do the next "count" insertions have memory?  Lengths as for cells_for(). */
-bool
-dlock_space_is_prepared(int name_len, int data_len, int count)
-{
-	return dlock_memory_is_prepared(cells_for(name_len, data_len, count));
-}
-
 /*
- * See to it that they have.  False if memory is full.  No partition lock may
- * be held.
+ * Reserve memory for the next "count" insertions; lengths as for cells_for().  False if
+ * memory is full.  Neither waits nor throws.
  */
 bool
 dlock_space_prepare(int name_len, int data_len, int count)
