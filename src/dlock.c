@@ -41,7 +41,6 @@
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/settings.h"
-#include "base/stat.h"
 #include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
@@ -78,7 +77,6 @@ static const DLockModule modules[] =
 	{dlock_space_request, dlock_space_startup},
 	{dlock_process_request, dlock_process_startup},
 	{dlock_signal_request, dlock_signal_startup},
-	{dlock_stat_request, dlock_stat_startup},
 	{dlock_count_request, dlock_count_startup},
 	{dlock_flush_request, dlock_flush_startup},
 	{dlock_database_request, dlock_database_startup},

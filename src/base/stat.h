@@ -11,7 +11,6 @@
 #ifndef DLOCK_STAT_H
 #define DLOCK_STAT_H
 
-#include "datatype/timestamp.h"
 #include "port/atomics.h"
 
 #include "base/types.h"
@@ -33,42 +32,35 @@ typedef enum DLockStatEvent
 	DLOCK_STAT_FENCE_MISSING,	/* ... LK003, ... */
 	DLOCK_STAT_FENCE_UNKNOWN,	/* ... 22023: a token that was never granted */
 	DLOCK_STAT_WAIT,			/* waits that are over, for whatever reason */
-	DLOCK_STAT_WAIT_TIME		/* their microseconds */
+	DLOCK_STAT_WAIT_TIME,		/* their microseconds */
+	DLOCK_STAT_BUCKET,			/* waits by their length: the first bucket */
+	DLOCK_STAT_LEASES = DLOCK_STAT_BUCKET + 7	/* leases in memory: added
+												 * less removed */
 } DLockStatEvent;
 
+/* What happens, without the state at the moment. */
 #define DLOCK_STAT_EVENTS		(DLOCK_STAT_WAIT_TIME + 1)
 
 /* Waits of up to 1 ms, 10 ms, 100 ms, 1 s, 10 s, 100 s, and longer ones. */
-#define DLOCK_STAT_BUCKETS		7
+#define DLOCK_STAT_BUCKETS		(DLOCK_STAT_LEASES - DLOCK_STAT_BUCKET)
 
-typedef struct DLockStatCounts
-{
-	uint64		events[DLOCK_STAT_EVENTS];
-	uint64		waits[DLOCK_STAT_BUCKETS];
-	int64		leases;			/* in memory: those added less those removed */
-} DLockStatCounts;
+#define DLOCK_STAT_COUNTERS		(DLOCK_STAT_LEASES + 1)
+#define DLOCK_STAT_STRIPES		4
 
-/* Of one database; "past" has the counts of processes that have exited. */
+/* Of one database.  All fields are atomic. */
 typedef struct DLockStatShared
 {
-	/* Protected by the lock dlock_stat. */
-	DLockStatCounts past;
-	DLockStatCounts base;		/* at the last reset; without leases */
-	TimestampTz reset_at;
-
+	pg_atomic_uint64 counters[DLOCK_STAT_STRIPES][DLOCK_STAT_COUNTERS];
+	pg_atomic_uint64 reset_at;	/* on the wall clock */
 	pg_atomic_uint64 cleanup_lag;	/* of the last removal, microseconds */
 } DLockStatShared;
 
-extern void dlock_stat_request(void);
-extern void dlock_stat_startup(void);
 extern void dlock_stat_init(DLockStatShared *stats);
 extern void dlock_stat_attach(DLockStatShared *stats);
-extern void dlock_stat_detach(void);
-extern void dlock_stat_count(DLockStatEvent event, uint64 count);
+extern void dlock_stat_count(DLockStatEvent event, int64 count);
 extern void dlock_stat_count_wait(DLockTime waited);
-extern void dlock_stat_count_lease(int count);
 extern void dlock_stat_forget_leases(DLockStatShared *stats);
-extern DLockStatCounts dlock_stat_read(DLockStatShared *stats, TimestampTz *since);
+extern int64 dlock_stat_read(DLockStatShared *stats, DLockStatEvent event);
 extern void dlock_stat_reset(DLockStatShared *stats);
 
 #endif							/* DLOCK_STAT_H */

@@ -169,13 +169,13 @@ lack_room(DLockAcquire *acquire)
 	return DLOCK_LACKS_ROOM;
 }
 
-/* Is there memory for all leases or requests? */
+/* Reserve memory for all leases or requests. */
 static DLockStepLack
 check_memory(DLockAcquire *acquire)
 {
 	if (!needs_memory(acquire) ||
-		dlock_space_is_prepared(acquire->room.name_len, acquire->room.data_len,
-								acquire->request->count))
+		dlock_space_prepare(acquire->room.name_len, acquire->room.data_len,
+							acquire->request->count))
 		return DLOCK_LACKS_NOTHING;
 	return lack_room(acquire);
 }
@@ -184,18 +184,16 @@ check_memory(DLockAcquire *acquire)
 static DLockStepLack
 assign_slots(DLockAcquire *acquire)
 {
-	DLockSlotShared *slots = &acquire->step.db->shared->slots;
 	int			used[DLOCK_PAGE_CLASSES] = {0};
 
+	if (!dlock_slot_reserve(&acquire->step.db->shared->slots, acquire->room.slots))
+		return lack_room(acquire);
 	for (int i = 0; i < acquire->request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
 
-		if (item->slot_class == NO_CLASS)
-			continue;
-		item->slot = dlock_slot_reserved(slots, item->slot_class, used[item->slot_class]++);
-		if (item->slot == DLOCK_SLOT_NONE)
-			return lack_room(acquire);
+		if (item->slot_class != NO_CLASS)
+			item->slot = dlock_slot_reserved(item->slot_class, used[item->slot_class]++);
 	}
 	return check_memory(acquire);
 }
@@ -739,11 +737,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	plan(&acquire, db, request);
 	dlock_step_run(&acquire.step, try_acquire, &acquire);
 	if (request->count > 1)
-	{
 		pfree(acquire.items);
-		dlock_slot_trim();
-	}
-	dlock_memory_trim();
 
 	switch (acquire.verdict)
 	{

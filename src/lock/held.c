@@ -389,7 +389,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
 	Assert(dlock_partition_is_mine(entry->hash));
-	if (!dlock_space_is_prepared(value.name.len, value.owner.len, 1))
+	if (!dlock_space_prepare(value.name.len, value.owner.len, 1))
 	{
 		step->room = (DLockStepRoom)
 		{
@@ -499,7 +499,6 @@ dlock_held_convert(DLockDatabase *db, const DLockHolderTarget *target,
 				 errhint("Release it and acquire it in the other mode.")));
 	if (convert.crowded)
 		dlock_error_crowded(&target->name);
-	dlock_memory_trim();
 	return convert.answer;
 }
 

@@ -43,11 +43,10 @@
  *	  (2) the partition locks of names, all at once (dlock_partition_lock_set).
  *	  (3) the content lock of a buffer (store/store.c), or an owner's lock
  *		  (space/holder.c).
- *	  (4) the mutex of the tokens, that of a stripe of slots (space/slot.c), or
+ *	  (4) the mutex of the tokens, that of a stack of slots (space/slot.c), or
  *		  that of a list of free memory (space/memory.c).
  *
- *	  Never held together with another: the registry lock (space/database.c), and
- *	  the lock of the statistics (base/stat.c).
+ *	  Never held together with another: the registry lock (space/database.c).
  *
  *	  Flushing comes last, with no lock held.  Others see a lease before it is
  *	  durable; what they can conclude from that is a refusal, which promises
@@ -107,11 +106,14 @@ unpin(DLockStep *step)
 	step->oldest_pin = 0;
 }
 
-/* Give up all pins, and what there was to keep them in. */
+/* Give up all pins, and what there was to keep them in; memory and slots that were not used, too. */
 static void
 finish(DLockStep *step)
 {
 	unpin(step);
+	dlock_slot_trim();
+	dlock_memory_trim();
+	dlock_memory_watch();
 	if (step->pins == step->few_pins)
 		return;
 	pfree(step->pins);
@@ -182,7 +184,7 @@ dlock_step_pin(DLockStep *step, DLockSlot slot)
 
 	if (BufferIsValid(page_of(step, slot)))
 		return DLOCK_LACKS_NOTHING;
-	buffer = dlock_store_pin_cached(&db->locator, slot, *dlock_slot_hint(&db->shared->slots, slot));
+	buffer = dlock_store_pin_cached(&db->locator, slot);
 	if (!BufferIsValid(buffer))
 	{
 		step->slot = slot;
@@ -233,11 +235,9 @@ static void
 fetch_page(DLockStep *step)
 {
 	DLockDatabase *db = step->db;
-	Buffer		buffer = (db->rel != NULL) ? ReadBuffer(db->rel, dlock_slot_block(step->slot)) :
-		dlock_store_pin_by_locator(&db->locator, step->slot, db->shared->slots.incarnation);
 
-	*dlock_slot_hint(&step->db->shared->slots, step->slot) = buffer;
-	add_pin(step, step->slot, buffer);
+	add_pin(step, step->slot,
+			dlock_store_pin(&db->locator, step->slot, db->shared->slots.incarnation));
 }
 
 /*
@@ -260,19 +260,16 @@ fetch_room(DLockStep *step)
 	DLockDatabase *db = step->db;
 	DLockStepRoom *room = &step->room;
 
+	/* A new page takes memory, too, so it comes first. */
+	while (!dlock_slot_reserve(&db->shared->slots, room->slots))
+	{
+		if (!dlock_slot_extend(&db->shared->slots, db->rel, room->slots) && !wait_for_worker(step))
+			dlock_error_space_full();
+	}
 	while (room->count > 0 && !dlock_space_prepare(room->name_len, room->data_len, room->count))
 	{
 		if (!wait_for_worker(step))
 			dlock_error_space_full();
-	}
-	for (int slot_class = 0; slot_class < DLOCK_PAGE_CLASSES; slot_class++)
-	{
-		while (!dlock_slot_reserve(&db->shared->slots, db->rel, slot_class,
-								   room->slots[slot_class]))
-		{
-			if (!wait_for_worker(step))
-				dlock_error_space_full();
-		}
 	}
 }
 
@@ -452,6 +449,14 @@ dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *ter
 	lease->unwritten = false;
 }
 
+/* The class of the slot of a lease. */
+static int
+class_of(const DLockSpaceLease *lease)
+{
+	return dlock_page_class_for(dlock_space_entry_of(lease)->name_len + lease->owner_len +
+								lease->payload_len);
+}
+
 /*
  * Give a lease another payload, in "slot", which is the one that it has or a free
  * one of another class.  The pages of both are pinned, and there is memory for a
@@ -462,6 +467,7 @@ dlock_step_replace(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *pa
 				   DLockSlot slot)
 {
 	DLockSlot	old = lease->slot;
+	int			old_class = class_of(lease);
 	DLockHolderTexts texts;
 	DLockLeaseValue value = dlock_holder_value(lease, &texts);
 	DLockSpaceLease *changed;
@@ -481,7 +487,7 @@ dlock_step_replace(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *pa
 	expect_record(changed, value.term.bound_mono);
 	changed->lsn = step->lsn = dlock_store_move(page_of(step, old), old,
 												page_of(step, slot), slot, &value);
-	dlock_slot_free(&step->db->shared->slots, old);
+	dlock_slot_free(&step->db->shared->slots, old_class, old);
 	return changed;
 }
 
@@ -575,13 +581,14 @@ erase_lease(DLockStep *step, DLockSpaceLease *lease)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
 	DLockSlot	slot = lease->slot;
+	int			slot_class = class_of(lease);
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (slot != DLOCK_SLOT_NONE)
 		step->lsn = dlock_store_erase(page_of(step, slot), slot);
 	dlock_space_remove(entry, lease);
 	if (slot != DLOCK_SLOT_NONE)
-		dlock_slot_free(&step->db->shared->slots, slot);
+		dlock_slot_free(&step->db->shared->slots, slot_class, slot);
 }
 
 /*

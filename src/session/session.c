@@ -21,7 +21,7 @@
  *		incarnation.
  *	  - Another database's oid: this database was copied from a template.  The
  *		leases belong to the other database, so the store begins a new
- *		incarnation, which makes all its pages blank.
+ *		incarnation, in which none of its pages counts.
  *	  - This database's oid: the leases are ours.
  *
  *	  The disk cannot tell whether another server has granted tokens that our
@@ -44,25 +44,22 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/dependency.h"
-#include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_namespace.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "utils/acl.h"
-#include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
@@ -81,18 +78,10 @@
 #include "store/flush.h"
 #include "store/store.h"
 
-/* The relations of the extension that C reads, in the schema _dlock. */
-typedef enum DLockSessionRelation
-{
-	STORE,
-	SEQUENCE,
-	MARKS
-} DLockSessionRelation;
-
 static const char *const names[] = {
-	[STORE] = "store",
-	[SEQUENCE] = "token_seq",
-	[MARKS] = "fence_mark"
+	[DLOCK_RELATION_STORE] = "store",
+	[DLOCK_RELATION_SEQUENCE] = "token_seq",
+	[DLOCK_RELATION_MARKS] = "fence_mark"
 };
 
 /* Their oids, remembered from the catalogs; InvalidOid: not read. */
@@ -139,7 +128,7 @@ look_up(Oid extension, Oid *found)
 		found[i] = get_relname_relid(names[i], schema);
 		DLOCK_FAULT("relation_found");
 	}
-	return OidIsValid(found[STORE]) && OidIsValid(found[SEQUENCE]);
+	return OidIsValid(found[DLOCK_RELATION_STORE]) && OidIsValid(found[DLOCK_RELATION_SEQUENCE]);
 }
 
 /* Look the relations up in the catalogs; false if the extension is not there. */
@@ -180,101 +169,73 @@ is_settled(Relation rel)
 		rel->rd_firstRelfilelocatorSubid == InvalidSubTransactionId;
 }
 
-/* Is this one of the relations of this database? */
+/* Is this that relation of this database's extension? */
+static bool
+is_relation(DLockSessionRelation which, Oid relid)
+{
+	return OidIsValid(relid) &&
+		(OidIsValid(oids[which]) || find_relations()) && relid == oids[which];
+}
+
+/* Is this one of the relations of this database's extension? */
 bool
 dlock_session_is_internal(Oid relid)
 {
-	bool		internal = false;
-
-	for (size_t i = 0; OidIsValid(relid) && i < lengthof(oids); i++)
-		internal |= (OidIsValid(oids[i]) || find_relations()) && relid == oids[i];
-	return internal;
+	return is_relation(DLOCK_RELATION_STORE, relid) ||
+		is_relation(DLOCK_RELATION_SEQUENCE, relid) || is_relation(DLOCK_RELATION_MARKS, relid);
 }
 
 /*
- * Open one of the relations.  ABSENT if the extension is not installed, and
- * LOCKED if "wait" is false and another session has locked the relation, or is
- * waiting to lock it.
+ * Open one of the relations.  NULL if "wait" is false and another session has locked it,
+ * or waits to lock it.  Throws 55000 if it is not there, or if the store has another
+ * access method.
  */
-static DLockSessionTry
-try_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait, Relation *rel)
+static Relation
+open_relation(DLockSessionRelation which, LOCKMODE lockmode, bool wait)
 {
+	Relation	rel;
 	Oid			oid;
 
 	/*
-	 * The remembered oid may belong to a dropped extension.  With the lock
-	 * comes word of drops, which makes us forget one that was seen.
+	 * What is remembered may have been dropped.  With the lock comes word of
+	 * that, which makes us forget what was seen.
 	 */
 	for (;;)
 	{
+		if (!OidIsValid(oids[which]))
+			(void) find_relations();
 		oid = oids[which];
-		if (!OidIsValid(oid) && (!find_relations() || !OidIsValid(oid = oids[which])))
-			return DLOCK_SESSION_ABSENT;
+		if (!OidIsValid(oid))
+			dlock_error_no_extension();
 		if (wait)
 			LockRelationOid(oid, lockmode);
 		else if (!ConditionalLockRelationOid(oid, lockmode))
-			return DLOCK_SESSION_LOCKED;
-		if (seen[which] || SearchSysCacheExists1(RELOID, ObjectIdGetDatum(oid)))
+			return NULL;
+		rel = seen[which] ? relation_open(oid, NoLock) : try_relation_open(oid, NoLock);
+		if (rel != NULL && is_relation(which, oid))
 			break;
+		if (rel != NULL)
+			relation_close(rel, NoLock);
 		UnlockRelationOid(oid, lockmode);
 		forget_relations((Datum) 0, InvalidOid);
 	}
-	*rel = table_open(oid, NoLock);
-	seen[which] = oids[which] == oid;
 
-	/* Opening it can have made us forget the oids. */
-	if (!OidIsValid(oids[which]) && !find_relations())
-	{
-		table_close(*rel, lockmode);
-		return DLOCK_SESSION_ABSENT;
-	}
-	return DLOCK_SESSION_OPENED;
-}
-
-/* The same for the store.  Throws 55000 if it has another access method. */
-static DLockSessionTry
-try_store(LOCKMODE lockmode, bool wait, Relation *rel)
-{
-	DLockSessionTry result = try_relation(STORE, lockmode, wait, rel);
-
-	if (result == DLOCK_SESSION_OPENED && (*rel)->rd_tableam != dlock_am_routine())
+	seen[which] = true;
+	if (which == DLOCK_RELATION_STORE && rel->rd_tableam != dlock_am_routine())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("table \"%s\" does not have the access method of the lease store",
-						RelationGetRelationName(*rel)),
+						RelationGetRelationName(rel)),
 				 errdetail("Its access method has been changed, and the leases in it are gone."),
 				 errhint("Drop and create the extension \"dlock\".")));
-	return result;
-}
-
-/*
- * Open the store of this database; NULL if the extension is not installed.
- * Throws 55000 if it has another access method.
- */
-Relation
-dlock_session_open_store(LOCKMODE lockmode)
-{
-	Relation	rel;
-
-	return (try_store(lockmode, true, &rel) == DLOCK_SESSION_OPENED) ? rel : NULL;
-}
-
-/* Open a table that must be there; throws 55000 if it is not. */
-static Relation
-open_table(DLockSessionRelation which, LOCKMODE lockmode)
-{
-	Relation	rel;
-
-	if (try_relation(which, lockmode, true, &rel) != DLOCK_SESSION_OPENED)
-		dlock_error_no_extension();
 	return rel;
 }
 
-/* Open the marks of fenced resources; throws 55000 if they are not there. */
+/* Open one of the relations, waiting for the lock.  Throws 55000 likewise. */
 Relation
-dlock_session_open_marks(LOCKMODE lockmode)
+dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode)
 {
-	return open_table(MARKS, lockmode);
+	return open_relation(which, lockmode, true);
 }
 
 /* May the current user do what only the owner of the extension may? */
@@ -317,6 +278,14 @@ dlock_session_check_preloaded(void)
 				 errhint("Add \"shared_preload_libraries = 'dlock'\" to postgresql.conf and restart the server.")));
 }
 
+/* Give back what a call has reserved, before the locks of its transaction are given up. */
+static void
+trim_at_exit(int code, Datum arg)
+{
+	dlock_slot_trim();
+	dlock_memory_trim();
+}
+
 /*
  * Find the shared state of this database, leases loaded or not, and count in it
  * from now on.  Throws 55000 if dlock is not preloaded.
@@ -329,6 +298,7 @@ dlock_session_attach(void)
 	dlock_session_check_preloaded();
 	my_database = dlock_database_attach(MyDatabaseId);
 	dlock_stat_attach(&my_database->stats);
+	before_shmem_exit(trim_at_exit, (Datum) 0);
 }
 
 /* ---- loading ---- */
@@ -465,7 +435,7 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 	return DLOCK_STORE_KEEP;
 }
 
-/* Enter a page into the directory of slots. */
+/* Learn which slots of a page are free. */
 static void
 load_page(BlockNumber block, int slot_class, uint64 taken, void *arg)
 {
@@ -538,23 +508,6 @@ is_load_locked(DLockDatabaseShared *shared)
 }
 #endif
 
-/* Take the load lock of a database, waiting for it; freed by an abort. */
-static void
-lock_load(DLockDatabaseShared *shared)
-{
-	LOCKTAG		tag = load_lock_tag(shared);
-
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
-}
-
-static void
-unlock_load(DLockDatabaseShared *shared)
-{
-	LOCKTAG		tag = load_lock_tag(shared);
-
-	LockRelease(&tag, ExclusiveLock, false);
-}
-
 /*
  * Forget the leases of a database, if any are in memory.  The load lock must
  * be held, and the store not be in use.
@@ -605,6 +558,7 @@ read_store(DLockDatabase *db)
 	}
 	PG_END_TRY();
 	dlock_memory_trim();
+	dlock_memory_watch();
 
 	DLOCK_FAULT("load_ready");
 }
@@ -640,9 +594,11 @@ publish(DLockDatabase *db)
 static void
 load(DLockDatabase *db)
 {
+	LOCKTAG		tag = load_lock_tag(db->shared);
+
 	Assert(CheckRelationLockedByMe(db->rel, RowExclusiveLock, true));
 	Assert(!dlock_partition_is_any_held());
-	lock_load(db->shared);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 	/* Another backend may have been faster. */
 	if (!is_loaded(db))
 	{
@@ -650,25 +606,24 @@ load(DLockDatabase *db)
 			read_store(db);
 		publish(db);
 	}
-	unlock_load(db->shared);
+	LockRelease(&tag, ExclusiveLock, false);
 }
 
 /* ---- opening ---- */
 
 /*
  * Open the leases of this database for one operation, after loading them if
- * necessary.  The server must not be in recovery.  Throws 55000 in all states that
- * an operator has to repair.
+ * necessary.  The server must not be in recovery.  False if "wait" is false and another
+ * session has locked the store, or waits to lock it.  Throws 55000 in all states that an
+ * operator has to repair.
  */
-static DLockSessionTry
+static bool
 open_leases(DLockDatabase *db, bool wait)
 {
-	DLockSessionTry result;
-
 	dlock_session_check_preloaded();
-	result = try_store(RowExclusiveLock, wait, &db->rel);
-	if (result != DLOCK_SESSION_OPENED)
-		return result;
+	db->rel = open_relation(DLOCK_RELATION_STORE, RowExclusiveLock, wait);
+	if (db->rel == NULL)
+		return false;
 	if (!is_settled(db->rel))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -679,25 +634,21 @@ open_leases(DLockDatabase *db, bool wait)
 	dlock_session_attach();
 	db->shared = my_database;
 	db->locator = db->rel->rd_locator;
-	db->sequence = oids[SEQUENCE];
+	db->sequence = oids[DLOCK_RELATION_SEQUENCE];
 	if (!is_loaded(db))
 		load(db);
-	return DLOCK_SESSION_OPENED;
+	return true;
 }
 
-/* The same; throws 55000 if the extension is not installed. */
+/* The same, and wait. */
 void
 dlock_session_open(DLockDatabase *db)
 {
-	if (open_leases(db, true) != DLOCK_SESSION_OPENED)
-		dlock_error_no_extension();
+	(void) open_leases(db, true);
 }
 
-/*
- * The same, but do not wait if another session has locked the store, or is
- * waiting to lock it.
- */
-DLockSessionTry
+/* The same, but do not wait for the lock of the store. */
+bool
 dlock_session_try_open(DLockDatabase *db)
 {
 	return open_leases(db, false);
@@ -718,7 +669,6 @@ dlock_session_purge(DLockDatabaseShared *shared)
 	{
 		dlock_stat_attach(&shared->stats);
 		dlock_space_purge(shared->oid);
-		dlock_stat_detach();
 	}
 	dlock_database_settle(shared);
 	if (locked)

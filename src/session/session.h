@@ -13,21 +13,20 @@
 
 #include "space/database.h"
 
-/* The result of an attempt to open the store. */
-typedef enum DLockSessionTry
+/* The relations of the extension that C reads, in the schema _dlock. */
+typedef enum DLockSessionRelation
 {
-	DLOCK_SESSION_OPENED,
-	DLOCK_SESSION_LOCKED,		/* by another session */
-	DLOCK_SESSION_ABSENT		/* the extension is not installed */
-} DLockSessionTry;
+	DLOCK_RELATION_STORE,
+	DLOCK_RELATION_SEQUENCE,
+	DLOCK_RELATION_MARKS
+} DLockSessionRelation;
 
 extern void dlock_session_check_preloaded(void);
 extern void dlock_session_check_writable(const char *function);
 extern void dlock_session_open(DLockDatabase *db);
-extern DLockSessionTry dlock_session_try_open(DLockDatabase *db);
+extern bool dlock_session_try_open(DLockDatabase *db);
 extern bool dlock_session_is_internal(Oid relid);
-extern Relation dlock_session_open_store(LOCKMODE lockmode);
-extern Relation dlock_session_open_marks(LOCKMODE lockmode);
+extern Relation dlock_session_open_relation(DLockSessionRelation which, LOCKMODE lockmode);
 extern bool dlock_session_is_owner(void);
 extern void dlock_session_attach(void);
 extern void dlock_session_purge(DLockDatabaseShared *shared);

@@ -220,15 +220,8 @@ ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
 {
 	DLockDatabase db;
 
-	switch (dlock_session_try_open(&db))
-	{
-		case DLOCK_SESSION_OPENED:
-			break;
-		case DLOCK_SESSION_LOCKED:
-			return false;
-		case DLOCK_SESSION_ABSENT:
-			dlock_error_no_extension();
-	}
+	if (!dlock_session_try_open(&db))
+		return false;
 
 	/* With the store open, this process stays in the queue if it is there. */
 	if (dlock_process_mine()->state == DLOCK_PROCESS_DROPPED)
@@ -593,7 +586,7 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 	};
 	DLockMemoryRef place = DLOCK_MEMORY_NONE;
 
-	if (!dlock_space_is_prepared(waiting->name->len, 0, 1))
+	if (!dlock_space_prepare(waiting->name->len, 0, 1))
 	{
 		step->room = (DLockStepRoom)
 		{

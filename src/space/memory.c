@@ -7,17 +7,15 @@
  *	  It is an array of dlock.max_memory bytes in the server's main shared
  *	  memory segment, cut into cells of one size (src/README, "Shared memory", says
  *	  why).  A cell is a lock with its first lease, a further lease, a piece of a
- *	  text that was too long for either, or a piece of the directory of slots.
+ *	  text that was too long for either, or a part of a stack of free slots.
  *
  *	  Free cells hang in lists, one for each stripe of backends.  A backend
  *	  takes cells from its own stripe, then cells that were never used, then
  *	  those of the other stripes, and gives them back to its own.
  *
- *	  A cell is allocated before the partition lock of its lock is taken
- *	  (dlock_memory_prepare), and is this backend's until it takes it
- *	  (dlock_memory_take), so that a change under the lock cannot fail.  What is
- *	  given back becomes the next change's cell, if few are kept: a backend that
- *	  acquires and releases in turn does not visit the lists at all.
+ *	  A change under a partition lock reserves its cells first (dlock_memory_prepare),
+ *	  so that it cannot fail half made.  What it does not take is given back at the
+ *	  end of the step, or when the call fails (dlock_memory_trim).
  *
  *	  A text stands in a place of its owner's.  If it is longer than that, the
  *	  last four bytes of the place are the number of the cell with the next
@@ -36,7 +34,6 @@
 
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/guc.h"
@@ -44,19 +41,12 @@
 #include "base/fault.h"
 #include "base/settings.h"
 #include "space/memory.h"
-#include "space/partition.h"
 
 StaticAssertDecl(DLOCK_MEMORY_CELL % DLOCK_MEMORY_UNIT == 0,
 				 "a cell is no multiple of the unit of references");
 
 /* Backends spread over so many lists of free cells. */
 #define STRIPES			16
-
-/* A backend keeps up to so many cells for its next leases. */
-#define KEPT_CELLS		1
-
-/* Cells that change places while a mutex is held, or at one go. */
-#define BATCH			8
 
 /* At these percentages the operator is warned, ... */
 #define WARN_FIRST		80
@@ -94,19 +84,14 @@ typedef struct DLockMemoryPiece
 static DLockMemoryShared *memory = NULL;
 char	   *dlock_memory_cells = NULL;
 
-/* Cells that this backend has for itself, a list like those of the stripes. */
-static struct
-{
-	uint32		head;
-	int			count;
-	int			most;			/* kept unasked; 0 before first use, and at
-								 * exit */
-}			kept;
+/* Cells that this backend has reserved, a list like those of the stripes. */
+static uint32 reserved = 0;
+static int	nreserved = 0;
 
-/* Cells taken from the lists since use was last looked at. */
+/* Cells reserved since it was found out how many are in use. */
 static int	unwatched = 0;
 
-/* How many cells go by before it is looked at again. */
+/* How many cells go by before that is done again. */
 #define WATCH_DISTANCE	16
 
 StaticAssertDecl(DLOCK_MEMORY_CELL % MAXIMUM_ALIGNOF == 0, "cells are aligned");
@@ -194,100 +179,50 @@ own_stripe(void)
 	return MyProcPid % STRIPES;
 }
 
-/* Move the first cell of a list to the head of another. */
-static inline void
-move_cell(uint32 *from, uint32 *to)
+/* Take a cell from the list of a stripe; zero if it is empty. */
+static uint32
+take_from(DLockMemoryStripe *stripe)
 {
-	uint32		cell = *from;
-	DLockMemoryPiece *piece = piece_at(cell);
-
-	*from = piece->next;
-	piece->next = *to;
-	*to = cell;
-}
-
-/* Free all but "left" of the cells that this backend keeps. */
-static void
-trim_kept(int left)
-{
-	while (kept.count > left)
-	{
-		DLockMemoryStripe *stripe = &memory->stripes[own_stripe()];
-		int			count = Min(kept.count - left, BATCH);
-
-		SpinLockAcquire(&stripe->mutex);
-		for (int i = 0; i < count; i++)
-			move_cell(&kept.head, &stripe->head);
-		stripe->count += count;
-		SpinLockRelease(&stripe->mutex);
-		kept.count -= count;
-	}
-}
-
-/* Keep cells, up to BATCH and up to "wanted" in all, from a stripe's list; false if it is empty. */
-static bool
-keep_cells(DLockMemoryStripe *stripe, int wanted)
-{
-	int			count = 0;
+	uint32		cell;
 
 	/* A glance without the mutex can only miss what was just put there. */
 	if (*(volatile uint32 *) &stripe->count == 0)
-		return false;
+		return 0;
 
-	wanted = Min(wanted - kept.count, BATCH);
 	SpinLockAcquire(&stripe->mutex);
-	for (; count < wanted && stripe->head != 0; count++)
-		move_cell(&stripe->head, &kept.head);
-	stripe->count -= count;
-	SpinLockRelease(&stripe->mutex);
-	kept.count += count;
-	return count > 0;
-}
-
-/*
- * Keep cells that were never used, likewise.  Some more than wanted are taken; what
- * is too much goes to the own stripe.
- */
-static bool
-keep_fresh_cells(int wanted)
-{
-	uint32		first = pg_atomic_read_u32(&memory->fresh);
-	uint32		count;
-
-	do
+	cell = stripe->head;
+	if (cell != 0)
 	{
-		count = Min(BATCH, memory->limit - first);
-		if (count == 0)
-			return false;
-	} while (!pg_atomic_compare_exchange_u32(&memory->fresh, &first, first + count));
-
-	for (uint32 i = 0; i < count; i++)
-	{
-		piece_at(first + i)->next = kept.head;
-		kept.head = first + i;
+		stripe->head = piece_at(cell)->next;
+		stripe->count--;
 	}
-	kept.count += count;
-	trim_kept(wanted);
-	return true;
+	SpinLockRelease(&stripe->mutex);
+	return cell;
 }
 
-/* Keep some more cells from wherever there are some; false if memory is full. */
-static bool
-keep_any_cells(int wanted)
+/* Take a cell that was never used; zero if there is none. */
+static uint32
+take_fresh(void)
 {
-	bool		found = keep_cells(&memory->stripes[own_stripe()], wanted) || keep_fresh_cells(wanted);
+	uint32		cell = pg_atomic_read_u32(&memory->fresh);
 
-	for (int i = 1; i < STRIPES && !found; i++)
-		found = keep_cells(&memory->stripes[(own_stripe() + i) % STRIPES], wanted);
-	return found;
+	while (cell < memory->limit &&
+		   !pg_atomic_compare_exchange_u32(&memory->fresh, &cell, cell + 1))
+		;
+	return (cell < memory->limit) ? cell : 0;
 }
 
-/* Give back at exit what this backend kept. */
-static void
-give_back_kept(int code, Datum arg)
+/* Take a cell from wherever there is one; zero if memory is full. */
+static uint32
+take_any(void)
 {
-	trim_kept(0);
-	kept.most = 0;
+	uint32		cell = take_from(&memory->stripes[own_stripe()]);
+
+	if (cell == 0)
+		cell = take_fresh();
+	for (int i = 1; i < STRIPES && cell == 0; i++)
+		cell = take_from(&memory->stripes[(own_stripe() + i) % STRIPES]);
+	return cell;
 }
 
 /* It concerns the operator, and not the role whose call happens to find that out. */
@@ -303,16 +238,20 @@ warn_of_use(int percent, uint64 used, uint64 limit)
 
 /*
  * Warn the operator if memory runs short, once for each of two percentages, and
- * again only after use has been clearly below it.
+ * again only after use has been clearly below it.  No partition lock may be held.
  */
-static void
-watch_use(void)
+void
+dlock_memory_watch(void)
 {
 	uint64		limit = dlock_memory_limit();
 	uint32		before = pg_atomic_read_u32(&memory->warned);
 	uint32		now = 0;
 	uint64		used;
 	int			percent;
+
+	if (unwatched < WATCH_DISTANCE)
+		return;
+	unwatched = 0;
 
 	/* As long as so many were never used, nothing else can be the case. */
 	if (pg_atomic_read_u32(&memory->fresh) < memory->limit / 100 * WARN_FIRST)
@@ -333,76 +272,63 @@ watch_use(void)
 		warn_of_use(now, used, limit);
 }
 
-/* Does this backend have so many cells? */
-bool
-dlock_memory_is_prepared(int count)
-{
-	return kept.count >= count;
-}
-
 /*
- * See to it that this backend has so many cells.  False if memory is full.
- *
- * No partition lock may be held, since this may warn the operator.
+ * See to it that this backend has reserved so many cells.  False if memory is full.
+ * Neither waits nor throws.
  */
 bool
 dlock_memory_prepare(int count)
 {
-	Assert(!dlock_partition_is_any_held());
-	if (kept.most == 0)
-		on_shmem_exit(give_back_kept, (Datum) 0);
-	kept.most = KEPT_CELLS;
-	while (kept.count < count)
+	while (nreserved < count)
 	{
-		int			before = kept.count;
+		uint32		cell = DLOCK_FAULT_FAILS("cells") ? 0 : take_any();
 
-		if (DLOCK_FAULT_FAILS("cells") || !keep_any_cells(count))
+		if (cell == 0)
 		{
-			trim_kept(0);
+			dlock_memory_trim();
 			return false;
 		}
-		unwatched += kept.count - before;
-	}
-	if (unwatched >= WATCH_DISTANCE)
-	{
-		unwatched = 0;
-		watch_use();
+		piece_at(cell)->next = reserved;
+		reserved = cell;
+		nreserved++;
+		unwatched++;
 	}
 	return true;
 }
 
-/* Take a cell that was prepared.  Cannot fail. */
+/* Take a cell that was reserved.  Cannot fail. */
 DLockMemoryRef
 dlock_memory_take(void)
 {
-	uint32		cell = kept.head;
+	uint32		cell = reserved;
 
-	Assert(kept.count > 0);
-	kept.head = piece_at(cell)->next;
-	kept.count--;
+	Assert(nreserved > 0);
+	reserved = piece_at(cell)->next;
+	nreserved--;
 	return dlock_memory_cell(cell);
 }
 
-/* Free a cell, or keep it for the next change.  Cannot fail. */
+/* Free a cell.  Cannot fail. */
 void
 dlock_memory_give_back(DLockMemoryRef ref)
 {
+	DLockMemoryStripe *stripe = &memory->stripes[own_stripe()];
 	uint32		cell = dlock_memory_number(ref);
 
 	Assert(ref == dlock_memory_cell(cell) && cell > 0 && cell < memory->limit);
-	piece_at(cell)->next = kept.head;
-	kept.head = cell;
-	kept.count++;
-
-	/* What was prepared stays. */
-	trim_kept(Max(kept.most, kept.count - 1));
+	SpinLockAcquire(&stripe->mutex);
+	piece_at(cell)->next = stripe->head;
+	stripe->head = cell;
+	stripe->count++;
+	SpinLockRelease(&stripe->mutex);
 }
 
-/* Free what was prepared beyond what is worth keeping. */
+/* Free what was reserved and not taken. */
 void
 dlock_memory_trim(void)
 {
-	trim_kept(KEPT_CELLS);
+	while (nreserved > 0)
+		dlock_memory_give_back(dlock_memory_take());
 }
 
 /* ---- texts ---- */

@@ -11,7 +11,6 @@
 #ifndef DLOCK_SLOT_H
 #define DLOCK_SLOT_H
 
-#include "storage/buf.h"
 #include "storage/spin.h"
 
 #include "base/compat.h"
@@ -21,40 +20,36 @@
 /* Backends spread over so many groups of pages, to keep out of each other's way. */
 #define DLOCK_SLOT_STRIPES			16
 
-/* Branches of the directory of pages, which is a tree: see space/slot.c. */
-#define DLOCK_SLOT_BRANCHES			40
-
-/* Pages of one class that have free slots, for the backends of one stripe. */
-typedef struct DLockSlotStripe
+/*
+ * The free slots of one class on the pages of one stripe: a stack.  Protected by the
+ * mutex, except "total" and "cells", which the relation's extension lock protects.
+ */
+typedef struct DLockSlotStack
 {
 	slock_t		mutex;
-	BlockNumber head;			/* first page; protected by mutex */
-} DLockSlotStripe;
+	int			count;			/* free slots in the cell on top */
+	uint32		top;			/* that cell; zero as long as there is no page */
+	uint32		total;			/* slots of its pages, free or not */
+	uint32		cells;
+} DLockSlotStack;
 
-/* The directory of one database's store. */
+/* The free slots of one database's store. */
 typedef struct DLockSlotShared
 {
 	/*
-	 * Written only while the database is being loaded; read with the relation
-	 * open.
+	 * Of the store.  Written while the database is being loaded; read with
+	 * the relation open.
 	 */
-	uint64		incarnation;	/* of the store */
-	uint32		generation;		/* counts loads; what was kept before is void */
+	uint64		incarnation;
 
 	/* Protected by the relation's extension lock. */
-	BlockNumber nblocks;		/* blocks that the directory covers */
-	BlockNumber blank;			/* first page of no class, by next */
+	BlockNumber nblocks;		/* blocks in use; the next page comes after
+								 * them */
 
-	/*
-	 * Cells, or zero.  Each is set once, under the extension lock or while
-	 * the database is being loaded, and stays.
-	 */
-	uint32		branches[DLOCK_SLOT_BRANCHES];
-
-	DLockSlotStripe stripes[DLOCK_PAGE_CLASSES][DLOCK_SLOT_STRIPES];
+	DLockSlotStack stacks[DLOCK_PAGE_CLASSES][DLOCK_SLOT_STRIPES];
 } DLockSlotShared;
 
-/* the directory as a whole */
+/* the store as a whole */
 extern void dlock_slot_init(DLockSlotShared *slots);
 extern void dlock_slot_reset(DLockSlotShared *slots, uint64 incarnation);
 extern void dlock_slot_release(DLockSlotShared *slots);
@@ -62,12 +57,11 @@ extern bool dlock_slot_add_page(DLockSlotShared *slots,
 								BlockNumber block, int slot_class, uint64 taken);
 
 /* slots */
-extern DLockSlot dlock_slot_reserved(DLockSlotShared *slots, int slot_class, int n);
-extern bool dlock_slot_reserve(DLockSlotShared *slots, Relation rel,
-							   int slot_class, int count);
+extern bool dlock_slot_reserve(DLockSlotShared *slots, const int *counts);
+extern bool dlock_slot_extend(DLockSlotShared *slots, Relation rel, const int *counts);
+extern DLockSlot dlock_slot_reserved(int slot_class, int n);
 extern void dlock_slot_use(int slot_class);
 extern void dlock_slot_trim(void);
-extern void dlock_slot_free(DLockSlotShared *slots, DLockSlot slot);
-extern Buffer *dlock_slot_hint(DLockSlotShared *slots, DLockSlot slot);
+extern void dlock_slot_free(DLockSlotShared *slots, int slot_class, DLockSlot slot);
 
 #endif							/* DLOCK_SLOT_H */

@@ -132,16 +132,9 @@ cells_for(int name_len, int data_len, int count)
 					dlock_memory_text_cells(data_len, room_beside(name_len)));
 }
 
-/* Do the next "count" insertions have memory?  Lengths as for cells_for(). */
-bool
-dlock_space_is_prepared(int name_len, int data_len, int count)
-{
-	return dlock_memory_is_prepared(cells_for(name_len, data_len, count));
-}
-
 /*
- * See to it that they have.  False if memory is full.  No partition lock may
- * be held.
+ * Reserve memory for the next "count" insertions; lengths as for cells_for().  False if
+ * memory is full.  Neither waits nor throws.
  */
 bool
 dlock_space_prepare(int name_len, int data_len, int count)
@@ -509,7 +502,7 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *old
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);
-	dlock_stat_count_lease(1);
+	dlock_stat_count(DLOCK_STAT_LEASES, 1);
 }
 
 /*
@@ -754,7 +747,7 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (lease->kind == DLOCK_SPACE_HELD)
 	{
-		dlock_stat_count_lease(-1);
+		dlock_stat_count(DLOCK_STAT_LEASES, -1);
 		dlock_holder_remove(lease);
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		drop_mode(entry, (DLockMode) lease->mode);

@@ -23,7 +23,6 @@ extern void dlock_space_request(void);
 extern void dlock_space_startup(void);
 
 /* memory */
-extern bool dlock_space_is_prepared(int name_len, int data_len, int count);
 extern bool dlock_space_prepare(int name_len, int data_len, int count);
 
 /* look-ups */

@@ -178,11 +178,8 @@ visit_page_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, v
 static void
 collect_from_pages(DLockViewState *state)
 {
-	Relation	rel = dlock_session_open_store(AccessShareLock);
+	Relation	rel = dlock_session_open_relation(DLOCK_RELATION_STORE, AccessShareLock);
 	DLockPageMeta meta;
-
-	if (rel == NULL)
-		dlock_error_no_extension();
 
 	/* A copied database has leases only once it has a meta page of its own. */
 	if (dlock_store_read_meta(rel, &meta) && meta.database == MyDatabaseId)
@@ -502,7 +499,7 @@ Datum
 dlock_sql_stat_row(PG_FUNCTION_ARGS)
 {
 	bool		counts_here = !RecoveryInProgress();
-	DLockStatCounts counts = {.leases = 0};
+	int64		counts[DLOCK_STAT_COUNTERS] = {0};
 	TimestampTz since = 0;
 	uint64		lag = 0;
 	uint64		used = 0;
@@ -516,7 +513,9 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 		DLockDatabase db;
 
 		dlock_session_open(&db);
-		counts = dlock_stat_read(&db.shared->stats, &since);
+		for (int i = 0; i < DLOCK_STAT_COUNTERS; i++)
+			counts[i] = dlock_stat_read(&db.shared->stats, i);
+		since = (TimestampTz) pg_atomic_read_u64(&db.shared->stats.reset_at);
 		lag = pg_atomic_read_u64(&db.shared->stats.cleanup_lag);
 		used = dlock_memory_used();
 		limit = dlock_memory_limit();
@@ -525,15 +524,15 @@ dlock_sql_stat_row(PG_FUNCTION_ARGS)
 
 	for (int i = 0; i < DLOCK_STAT_EVENTS; i++)
 		dlock_value_add(&row, counts_here, (i == DLOCK_STAT_WAIT_TIME) ?
-						dlock_value_of_span((DLockTime) counts.events[i]) :
-						Int64GetDatum((int64) counts.events[i]));
+						dlock_value_of_span(counts[i]) :
+						Int64GetDatum(counts[i]));
 	for (int i = 0; i < DLOCK_STAT_BUCKETS; i++)
-		buckets[i] = Int64GetDatum((int64) counts.waits[i]);
+		buckets[i] = Int64GetDatum(counts[DLOCK_STAT_BUCKET + i]);
 	dlock_value_add(&row, counts_here,
 					PointerGetDatum(construct_array(buckets, DLOCK_STAT_BUCKETS, INT8OID, sizeof(int64),
 													FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 	dlock_value_add(&row, counts_here, dlock_value_of_span((DLockTime) lag));
-	dlock_value_add(&row, counts_here, Int64GetDatum(counts.leases));
+	dlock_value_add(&row, counts_here, Int64GetDatum(counts[DLOCK_STAT_LEASES]));
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) used));
 	dlock_value_add(&row, counts_here, Int64GetDatum((int64) limit));
 	dlock_value_add(&row, counts_here, TimestampTzGetDatum(since));

@@ -52,7 +52,7 @@ typedef struct DLockPageChange
 
 /* Classes of slots, smallest first. */
 #define DLOCK_PAGE_CLASSES		3
-#define DLOCK_PAGE_MAX_SLOTS	63
+#define DLOCK_PAGE_MAX_SLOTS	56
 
 /* A slot is its block number shifted by six bits, plus its number there. */
 #define DLOCK_SLOT_BITS			6

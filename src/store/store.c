@@ -211,7 +211,7 @@ visit_slots(Page page, BlockNumber block, int slot_class,
 		len = lease.name.len + lease.owner.len + lease.payload.len;
 		if (lease.name.len == 0 || lease.owner.len == 0 ||
 			lease.payload.len > DLOCK_PAYLOAD_MAX ||
-			dlock_page_class_for(len) > slot_class)
+			dlock_page_class_for(len) != slot_class)
 			report_damage(block, "A slot has lengths out of range.");
 		if ((int) lease.mode >= DLOCK_MODES || (int) lease.bind > DLOCK_BIND_TRANSACTION ||
 			(int) lease.part > DLOCK_PART_PATH)
@@ -226,8 +226,8 @@ visit_slots(Page page, BlockNumber block, int slot_class,
 }
 
 /*
- * Visit all pages: show their leases to "visit_lease", and then the page itself to
- * "visit_page", with the slots that stay taken.
+ * Visit all pages of slots: show their leases to "visit_lease", and then the page itself
+ * to "visit_page", with the slots that stay taken.
  *
  * Erases the leases that "visit_lease" does not keep; without "visit_page", as on
  * a standby, it changes nothing.  Visitors may throw.  Throws XX001 if a page is
@@ -243,9 +243,9 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
 
 	for (BlockNumber block = 1; block < nblocks; block++)
 	{
-		int			slot_class = -1;
-		uint64		taken = 0;
-		uint64		erase = 0;
+		int			slot_class;
+		uint64		taken;
+		uint64		erase;
 
 		CHECK_FOR_INTERRUPTS();
 		copy_block(rel, block, strategy, copy.data);
@@ -257,17 +257,15 @@ dlock_store_visit(Relation rel, uint64 incarnation, DLockStoreLeaseVisitor visit
 			case DLOCK_PAGE_SLOTS:
 				taken = visit_slots((Page) copy.data, block, slot_class,
 									visit_lease, arg, &erase);
+				if (visit_page == NULL)
+					break;
+				if (erase != 0)
+					erase_slots(rel, block, erase);
+				visit_page(block, slot_class, taken, arg);
 				break;
 
 			case DLOCK_PAGE_DAMAGED:
 				report_damage(block, "It is not a page of slots.");
-		}
-
-		if (visit_page != NULL)
-		{
-			if (erase != 0)
-				erase_slots(rel, block, erase);
-			visit_page(block, slot_class, taken, arg);
 		}
 	}
 	FreeAccessStrategy(strategy);
@@ -324,15 +322,23 @@ dlock_store_unlock_sequence(Buffer buffer)
 }
 
 /*
- * Pin the page of a slot if it is in the buffer that "hint" names;
+ * The buffers in which this process has seen pages, by the block number.  Pages can share
+ * an element; a wrong buffer is noticed.
+ */
+static Buffer seen[16384];
+
+/*
+ * Pin the page of a slot if it is in the buffer where this process has seen it last;
  * InvalidBuffer otherwise.  Does not wait; may be called under a partition lock.
  */
 Buffer
-dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot, Buffer hint)
+dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot)
 {
-	if (BufferIsValid(hint) &&
-		ReadRecentBuffer(*locator, MAIN_FORKNUM, dlock_slot_block(slot), hint))
-		return hint;
+	BlockNumber block = dlock_slot_block(slot);
+	Buffer		buffer = seen[block % lengthof(seen)];
+
+	if (BufferIsValid(buffer) && ReadRecentBuffer(*locator, MAIN_FORKNUM, block, buffer))
+		return buffer;
 	return InvalidBuffer;
 }
 
@@ -341,7 +347,7 @@ dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot, Buffer hin
  * if it is no page of slots of this incarnation: the locator is stale, or it is damaged.
  */
 Buffer
-dlock_store_pin_by_locator(const RelFileLocator *locator, DLockSlot slot, uint64 incarnation)
+dlock_store_pin(const RelFileLocator *locator, DLockSlot slot, uint64 incarnation)
 {
 	BlockNumber block = dlock_slot_block(slot);
 	Buffer		buffer = ReadBufferWithoutRelcache(*locator, MAIN_FORKNUM, block,
@@ -357,6 +363,7 @@ dlock_store_pin_by_locator(const RelFileLocator *locator, DLockSlot slot, uint64
 		ReleaseBuffer(buffer);
 		report_damage(block, "It is not a page of slots of this store.");
 	}
+	seen[block % lengthof(seen)] = buffer;
 	return buffer;
 }
 

@@ -30,7 +30,6 @@ typedef DLockStoreVerdict (*DLockStoreLeaseVisitor) (const DLockLeaseValue *leas
 													 DLockSlot slot, XLogRecPtr lsn,
 													 void *arg);
 
-/* "slot_class" is negative for a page that was never initialized. */
 typedef void (*DLockStorePageVisitor) (BlockNumber block, int slot_class,
 									   uint64 taken, void *arg);
 
@@ -49,9 +48,9 @@ extern XLogRecPtr dlock_store_set_sequence(Relation sequence, Buffer buffer, DLo
 extern void dlock_store_unlock_sequence(Buffer buffer);
 
 /* slots */
-extern Buffer dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot, Buffer hint);
-extern Buffer dlock_store_pin_by_locator(const RelFileLocator *locator, DLockSlot slot,
-										 uint64 incarnation);
+extern Buffer dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot);
+extern Buffer dlock_store_pin(const RelFileLocator *locator, DLockSlot slot,
+							  uint64 incarnation);
 extern XLogRecPtr dlock_store_write(Buffer buffer, DLockSlot slot,
 									const DLockLeaseValue *lease);
 extern XLogRecPtr dlock_store_erase(Buffer buffer, DLockSlot slot);

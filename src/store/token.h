@@ -11,30 +11,20 @@
 #ifndef DLOCK_TOKEN_H
 #define DLOCK_TOKEN_H
 
-#include "access/xlogdefs.h"
 #include "storage/spin.h"
 
 #include "base/types.h"
 
-/*
- * How many tokens are reserved at a time, and how many are left of a block when
- * the next is reserved: half of them.
- */
+/* How many tokens are reserved at a time. */
 #define DLOCK_TOKEN_BLOCK	65536
-#define DLOCK_TOKEN_AHEAD	(DLOCK_TOKEN_BLOCK / 2)
 
 /* The tokens of a database.  All fields are protected by the mutex. */
 typedef struct DLockTokenShared
 {
 	slock_t		mutex;
 	DLockToken	next;			/* the next token to hand out ... */
-	DLockToken	last;			/* ... unless it is above this */
-	DLockToken	ask;			/* a taker beyond this must reserve more */
-
-	/* The last block reserved; pending while "reserved" is above "last". */
-	DLockToken	reserved_from;
-	DLockToken	reserved;
-	XLogRecPtr	reserved_lsn;	/* it is durable when this is flushed */
+	DLockToken	last;			/* ... unless it is above this, the last
+								 * reserved */
 	bool		based;			/* reserved since the last reset */
 	DLockToken	epoch;			/* below the block with which they restarted */
 } DLockTokenShared;

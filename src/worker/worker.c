@@ -90,6 +90,14 @@
 #define RETRY_DELAY			USECS_PER_SEC
 #define ERROR_DOUBLINGS		6
 
+/* The result of an attempt to open the leases of a database. */
+typedef enum DLockWorkerTry
+{
+	OPENED,
+	LOCKED,						/* by a command, or one waits to do so */
+	ABSENT						/* nobody has told where the pages are now */
+} DLockWorkerTry;
+
 /* A lease that ends soon: enough to find it again, if it lives. */
 typedef struct DLockWorkerLease
 {
@@ -213,36 +221,32 @@ try_lock(const LOCKTAG *tag)
 	return LockAcquire(tag, RowExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
-/*
- * Open the leases of a database in this transaction, whose end closes them.  LOCKED if
- * a command has locked the database or the store, or waits to do so; ABSENT if nobody
- * has told where the pages are now.
- */
-static DLockSessionTry
+/* Open the leases of a database in this transaction, whose end closes them. */
+static DLockWorkerTry
 try_open(DLockDatabaseShared *shared, DLockDatabase *db)
 {
 	Oid			store = shared->store;
 	LOCKTAG		tag;
 
 	if (pg_atomic_read_u32(&shared->state) != DLOCK_DATABASE_LOADED)
-		return DLOCK_SESSION_ABSENT;
+		return ABSENT;
 	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, shared->oid, 0);
 	if (!try_lock(&tag))
-		return DLOCK_SESSION_LOCKED;
+		return LOCKED;
 	DLOCK_FAULT("worker_lock");
 	SET_LOCKTAG_RELATION(tag, shared->oid, store);
 	if (!try_lock(&tag))
-		return DLOCK_SESSION_LOCKED;
+		return LOCKED;
 
 	/* It may have been dropped or moved before that. */
 	if (pg_atomic_read_u32(&shared->state) != DLOCK_DATABASE_LOADED || shared->store != store)
-		return DLOCK_SESSION_ABSENT;
+		return ABSENT;
 	pg_read_barrier();
 	db->shared = shared;
 	db->rel = NULL;
 	db->locator = shared->locator;
 	db->sequence = InvalidOid;
-	return DLOCK_SESSION_OPENED;
+	return OPENED;
 }
 
 /* Erase leases of a database, and set for each when it is due now: zero if it is gone. */
@@ -273,17 +277,16 @@ erase_in_database(DLockDatabaseShared *shared, DLockWorkerLease **leases, int co
 	StartTransactionCommand();
 	switch (try_open(shared, &db))
 	{
-		case DLOCK_SESSION_OPENED:
+		case OPENED:
 			dlock_stat_attach(&shared->stats);
 			erase_leases(&db, leases, count);
-			dlock_stat_detach();
 			DLOCK_FAULT("worker_erased");
 			shared->failures = 0;
 			break;
-		case DLOCK_SESSION_LOCKED:
+		case LOCKED:
 			shared->retry_at = dlock_clock_now() + RETRY_DELAY;
 			break;
-		case DLOCK_SESSION_ABSENT:
+		case ABSENT:
 			/* A backend that opens the store makes this worker sweep. */
 			for (int i = 0; i < count; i++)
 				leases[i]->due_at = 0;
@@ -309,7 +312,6 @@ try_erase(DLockDatabaseShared *shared, DLockWorkerLease **leases, int count)
 		HOLD_INTERRUPTS();
 		EmitErrorReport();
 		AbortCurrentTransaction();
-		dlock_stat_detach();
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		RESUME_INTERRUPTS();

@@ -384,20 +384,6 @@ check_processes(Check *check)
 		complain(check, "%d requests in queues, %d of processes", check->requests, requests);
 }
 
-/* How many cells have the directory of slots, its height being three. */
-static int64
-directory_cells(uint32 cell, int height)
-{
-	uint32	   *node = dlock_memory_at(dlock_memory_cell(cell));
-	int64		cells = 1;
-
-	if (cell == 0)
-		return 0;
-	for (size_t i = 0; i < DLOCK_MEMORY_CELL / sizeof(uint32) && height > 0; i++)
-		cells += directory_cells(node[i], height - 1);
-	return cells;
-}
-
 /*
  * inconsistencies(kept): what is wrong, as text; empty if nothing is.  "kept" is how
  * many cells backends may have for themselves.
@@ -409,7 +395,6 @@ inconsistencies(PG_FUNCTION_ARGS)
 	Check	   *check = palloc0(sizeof(Check));
 	DLockPartitionSet all;
 	ListCell   *cell;
-	TimestampTz since;
 	uint32		buckets;
 	int64		counted;
 	int64		used;
@@ -449,12 +434,12 @@ inconsistencies(PG_FUNCTION_ARGS)
 		if (roles[i].leases != leases)
 			complain(check, "a role's count is %u instead of %u", leases, roles[i].leases);
 	}
-	counted = dlock_stat_read(&check->db.shared->stats, &since).leases;
+	counted = dlock_stat_read(&check->db.shared->stats, DLOCK_STAT_LEASES);
 	if (counted != check->held)
 		complain(check, "the statistics have %lld leases instead of %lld",
 				 (long long) counted, (long long) check->held);
-	for (int i = 0; i < DLOCK_SLOT_BRANCHES; i++)
-		check->cells += directory_cells(check->db.shared->slots.branches[i], 3);
+	for (int i = 0; i < DLOCK_PAGE_CLASSES * DLOCK_SLOT_STRIPES; i++)
+		check->cells += check->db.shared->slots.stacks[i / DLOCK_SLOT_STRIPES][i % DLOCK_SLOT_STRIPES].cells;
 	used = dlock_memory_used() / DLOCK_MEMORY_CELL;
 	if (used < check->cells || used > check->cells + kept)
 		complain(check, "%lld cells are in use instead of %lld to %lld",

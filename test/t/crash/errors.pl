@@ -253,7 +253,7 @@ like($error{message}, qr/in too many databases/, 'databases: the message');
 go($ctl, 'databases');
 is($node->safe_psql('another', 'SELECT count(*) FROM dlock_leases'), 0, 'databases: there is room');
 
-# In a new store the directory of the pages is made bit by bit, and memory may be full at each.
+# In a new store a page takes memory for its free slots, and the lease does; it may be full at each.
 {
 	my ($round, $hit, $refused) = (0, 1, 0);
 
