@@ -135,30 +135,6 @@ foreach my $signal (qw(INT HUP QUIT USR1 USR2 WINCH))
 	is($run->finish->{code}, 4, 'SIGHUP: not if it was ignored');
 }
 
-# While it waits, a signal ends it, and leaves nothing behind.
-foreach my $signal ('TERM', 'INT')
-{
-	my ($run, $waiting);
-
-	# It waits some seconds for the server to cancel, in which a backend may not get to run;
-	# not each time.
-	foreach my $attempt (1 .. 3)
-	{
-		$session->query_safe("SELECT dlock_acquire('q', 'holder', '1 h')");
-		$run = DLockCli->start(qw(run q true));
-		run_waits($node, 'q');
-		my $signalled = mono_now();
-		$run->signal($signal);
-		$run->finish;
-		is($signal eq 'INT' ? $run->{signal} : $run->{code} - 128, $signal eq 'INT' ? 2 : 15, "SIG$signal: ends who waits");
-		$waiting = $session->query_safe("SELECT count(*) FROM dlock_waiters");
-		wait_until(sub { $session->query_safe("SELECT count(*) FROM dlock_waiters") == 0 });
-		$session->query_safe("SELECT dlock_release('q', 'holder')");
-		last if !$waiting || $run->{ended} - $signalled < 3;
-	}
-	is($waiting, 0, "SIG$signal: who does not wait any more");
-	is(held('q'), 0, "SIG$signal: nothing was acquired");
-}
 {
 	# Killed while it waits: its backend notices, and is not granted the lock.
 	$session->query_safe("SELECT dlock_acquire('q', 'holder', '1 h')");
