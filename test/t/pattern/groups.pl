@@ -16,7 +16,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_node('main', conf => "fsync = on\nmax_connections = 60\n");
+my $node = start_node('main', conf => "max_connections = 60\n");
 my $db = 'postgres';
 $node->safe_psql($db, 'CREATE ROLE app LOGIN; CREATE ROLE other LOGIN; CREATE ROLE worker LOGIN IN ROLE app');
 my ($one, $two) = map { DLockSession->new($node, $db) } 1 .. 2;
