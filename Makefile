@@ -10,7 +10,7 @@
 #   make proof S=600     attack the promises of doc/proof.md for so many seconds
 #   make proof-soak      20 minutes of mixed load with faults: does anything grow?
 #   make proof-model     check the model of grants and hand-offs, with spin
-#   make proof-mutants   seed the model's mistakes into the code, and see the tests find them
+#   make proof-mutants   make mistakes in the code, and see the tests find them
 #   make proof-ha        fail over with Patroni and etcd, shard with PL/Proxy
 #   make proof-builds    the tests with undefined behaviour and misuse of memory trapped, with
 #                        a server that checks assertions, and with a report of the lines executed
@@ -147,7 +147,7 @@ proof-model:
 	@$(srcdir)/test/proof/model/run
 
 proof-mutants:
-	@$(srcdir)/test/proof/model/try_mutants
+	@$(srcdir)/test/proof/matrix/run
 
 proof-ha:
 	@$(srcdir)/test/proof/ha/run

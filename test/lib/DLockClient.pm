@@ -36,7 +36,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT = qw(client_tests client_test_give_up_connecting client_test_large_tokens client_program client_examples client_missing);
+our @EXPORT = qw(client_part client_tests client_test_give_up_connecting client_test_large_tokens client_program client_examples client_missing);
 
 my ($node, $go, @command);
 our $usual = 'pool';
@@ -51,11 +51,11 @@ sub client_missing
 	return;
 }
 
-# The program that is tested from now on, on this server.
+# The program that is tested from now on, on this server; undef if parts have their own.
 sub client_program
 {
 	($node, @command) = @_;
-	use_server($node);
+	use_server($node) if defined $node;
 
 	# Some drivers do not ask the system for it.
 	$ENV{PGUSER} = getpwuid $>;
@@ -581,30 +581,55 @@ sub test_encoding
 	return;
 }
 
-# All tests of the program of client_program().  Options:
+# A part for beside(): a function that is called with a server of its own, which it stops, as
+# the one of the program of client_program().
+sub client_part
+{
+	my ($name, $code, @server) = @_;
+	my @program = @command;
+
+	return $name => sub {
+		my $server = start_node($name =~ s/\W/_/gr, @server);
+		client_program($server, @program);
+		eval { $code->($server); 1 } or fail("died: $@");
+		$server->stop('immediate');
+	};
+}
+
+# All tests of the program of client_program(), each beside the others with a server of its
+# own.  Options:
 #   borrows   its requests go over connections of the pool
 #   checks    it knows "do=check"
 #   asks_again  it asks again if it does not hear of a request
 #   strict    it takes no other encoding from the environment
+#   server    options of start_node()
+# Returns names and functions, for beside().
 sub client_tests
 {
 	my ($kind, %params) = @_;
 
-	subtest "$kind: a pool of one" => \&test_pool_of_one if $params{borrows};
-	local $usual = 'roomy' if $params{borrows};
+	# Those that take the longest first.
+	my @tests = (
+		'riding out' => \&test_ride_out,
+		'loss' => \&test_loss,
+		'acquire' => \&test_acquire,
+		$params{asks_again} ? ('an unheard grant' => \&test_unheard_grant, 'asked again' => \&test_asked_again) : (),
+		'silence' => \&test_silence,
+		'fence' => \&test_fence,
+		'encoding' => sub { test_encoding(%params) },
+		'deadline' => \&test_deadline,
+		$params{borrows} ? ('a pool of one' => \&test_pool_of_one) : (),
+		$params{checks} ? ('work that asks' => \&test_check) : ());
+	my @parts;
 
-	subtest "$kind: acquire" => \&test_acquire;
-	subtest "$kind: deadline" => \&test_deadline;
-	subtest "$kind: riding out" => \&test_ride_out;
-	subtest "$kind: silence" => \&test_silence;
-	subtest "$kind: loss" => \&test_loss;
-	subtest "$kind: an unheard grant" => \&test_unheard_grant if $params{asks_again};
-	subtest "$kind: asked again" => \&test_asked_again if $params{asks_again};
-	subtest "$kind: work that asks" => \&test_check if $params{checks};
-	subtest "$kind: encoding" => sub { test_encoding(%params) };
-	subtest "$kind: fence" => \&test_fence;
-	sql('DROP TABLE data');
-	return;
+	while (my ($name, $test) = splice @tests, 0, 2)
+	{
+		push @parts, client_part("$kind: $name", sub {
+				local $usual = $params{borrows} && $name ne 'a pool of one' ? 'roomy' : $usual;
+				$test->();
+			}, @{ $params{server} // [] });
+	}
+	return @parts;
 }
 
 # A server that accepts, and is silent: the caller can give up all the same.

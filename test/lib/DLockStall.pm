@@ -22,19 +22,25 @@ my $much = 0.5;
 # How often something is done that a machine which stands still may disturb.
 my $attempts = 10;
 
-socketpair(my $watcher, my $asker, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or croak "socketpair: $!";
-$watcher->autoflush(1);
-my $pid = fork // croak "fork: $!";
-if ($pid == 0)
+my ($watcher, $pid);
+start_watcher();
+
+# A process that was forked has one of its own from now on, and leaves that of its parent alone.
+sub start_watcher
 {
+	socketpair($watcher, my $asker, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or croak "socketpair: $!";
+	$watcher->autoflush(1);
+	$pid = fork // croak "fork: $!";
+	return if $pid != 0;
 	close $watcher;
-	watch();
+	watch($asker);
+	return;
 }
-close $asker;
 
 # In the process: whenever it is asked, answer for how long nothing ran since then.
 sub watch
 {
+	my ($asker) = @_;
 	my @stalls;
 	my $last = mono_now();
 

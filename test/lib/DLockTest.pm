@@ -25,7 +25,7 @@ our @EXPORT = qw(
   sqlstate_is error_fields log_is_clean timed_query mono_now wait_until
   flush_wal
   percentile seed_random
-  takeover_is_exact remaining_is_exact
+  remaining_is_exact
   store_slots slots_of_file fake_clock_env fake_clock_set
 );
 
@@ -419,35 +419,6 @@ sub timed_query
 	my $answer = $session->query_safe($sql);
 
 	return ($answer, $sent, mono_now());
-}
-
-# A lease of $ttl seconds was granted (or renewed) somewhere in [$from, $to].
-# Ask for the lock again and again and test that it is refused until the
-# deadline and granted from then on.  The bounds have no slack: a request
-# answered before the earliest deadline possible must have been refused, one
-# sent after the latest must have been granted.  Returns the new token.
-sub takeover_is_exact
-{
-	my ($session, $name, $ttl, $from, $to, $test_name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my ($token, $sent, $answered);
-	my $last_refused = 0;
-	my $end = $to + $ttl + 10;
-
-	while (1)
-	{
-		($token, $sent, $answered) = timed_query($session,
-			"SELECT dlock_acquire('$name', 'taker', '1 h')");
-		last if $token ne '' || $sent > $end;
-		$last_refused = $sent;
-		usleep(2_000);
-	}
-	isnt($token, '', "$test_name: taken over");
-	cmp_ok($answered, '>=', $from + $ttl,
-		"$test_name: not before the deadline");
-	cmp_ok($last_refused, '<=', $to + $ttl,
-		"$test_name: not refused after the deadline");
-	return $token;
 }
 
 # A lease of $ttl seconds was granted (or renewed) somewhere in [$from, $to];

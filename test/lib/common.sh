@@ -72,7 +72,7 @@ sum_of_logs() {
 # What failed is told again at the end, where it is seen in the last lines of a long
 # output.  A script that runs others finds it there by its first word.
 failure_mark='failed: '
-failures_told=20
+failures_told=${DLOCK_FAILURES_TOLD:-20}
 
 # say_failures PREFIX LINE...
 say_failures() {

@@ -6,6 +6,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockBeside;
 use DLockClient;
 use DLockProxy;
 use DLockTest;
@@ -23,7 +24,7 @@ is(system(@cc, '-Werror', '-o', "$place/client", "$top/test/clients/client.c", @
 
 my $node = start_node('main');
 client_program($node, "$place/client");
-client_tests('c', asks_again => 1);
+beside(client_tests('c', asks_again => 1));
 
 # Not the default ttl of the server, of which the client would know nothing.
 like(DLockClient::run(do => 'try', ttl_ms => '9223372036854775807')->{out}, qr/^error 22\d+\n\z/, 'no ttl without an end');

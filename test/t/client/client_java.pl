@@ -6,6 +6,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockBeside;
 use DLockCli;
 use DLockClient;
 use DLockTest;
@@ -27,12 +28,13 @@ is(system('javac', '-Xlint:all,-serial', '-Werror', '-d', $place,
 	0, 'it compiles');
 
 # The driver knows no other way than TCP.
-my $node = start_node('main', conf => "listen_addresses = '127.0.0.1'");
+my @server = (conf => "listen_addresses = '127.0.0.1'");
+my $node = start_node('main', @server);
 client_program($node, 'java', '-XX:TieredStopAtLevel=1', 'Client');
 cli_is([ { program => 'java' }, 'Client', 'do=shedlock' ],
 	{ out => "held by another: true\nused up\nnot extended\nheld for a while: true\ndone\n" }, 'ShedLock');
 $node->safe_psql('postgres', "SELECT dlock_force_release('shed', 'test') FROM generate_series(1, 2)");
-client_tests('java', borrows => 1, checks => 1, asks_again => 1);
+beside(client_tests('java', borrows => 1, checks => 1, asks_again => 1, server => \@server));
 my $run = DLockClient::run(do => 'outlast', where => 'roomy');
 like($run->{out}, qr/^token \S+ until \S+\nnot committed\nnot begun\ndone\n\z/, 'a transaction that outlasts the lease') or diag($run->{err});
 

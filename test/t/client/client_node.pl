@@ -6,6 +6,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockBeside;
 use DLockClient;
 use DLockTest;
 use PostgreSQL::Test::Utils;
@@ -37,7 +38,7 @@ if (!has_driver())
 
 my $node = start_node('main');
 client_program($node, 'node', "$top/test/clients/client.js");
-client_tests('node', asks_again => 1);
+beside(client_tests('node', asks_again => 1));
 client_examples('js', 1, 'node', 'example.js');
 client_test_large_tokens();
 done_testing();

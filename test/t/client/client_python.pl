@@ -6,6 +6,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockBeside;
 use DLockClient;
 use DLockTest;
 use PostgreSQL::Test::Utils;
@@ -18,12 +19,20 @@ $ENV{PYTHONDONTWRITEBYTECODE} = 1;
 client_missing('python3 with psycopg 3 and psycopg_pool')
   if system("$python -c 'import psycopg, psycopg_pool' 2>/dev/null") != 0;
 
-my $node = start_node('main');
+my @parts;
 foreach my $kind (qw(sync async))
 {
-	client_program($node, $python, "$top/test/clients/client.py", $kind);
-	client_tests($kind, asks_again => 1);
+	client_program(undef, $python, "$top/test/clients/client.py", $kind);
+	push @parts, client_tests($kind, asks_again => 1);
 }
+foreach my $topic (qw(descriptors keeper lock_delay twice threads transactions begun ended killed entry silence keepalives))
+{
+	push @parts, client_part("trouble: $topic", sub { is(system($python, "$top/test/clients/trouble.py", $topic), 0, 'passes') });
+}
+beside(@parts);
+
+my $node = start_node('main');
+client_program($node, $python, "$top/test/clients/client.py", 'async');
 client_examples('python', 2, $python, 'example.py');
 
 # Not by -c: that would find dlock.so, which is no module of Python's.
@@ -75,10 +84,6 @@ with dlock.lease('', 'a', owner='\u20ac' * 100, ttl=timedelta(minutes=10)) as l:
 EOP
 script_ok($long, 'a long owner is cut between characters');
 
-foreach my $topic (qw(descriptors keeper lock_delay twice threads transactions begun ended killed entry silence keepalives))
-{
-	is(system($python, "$top/test/clients/trouble.py", $topic), 0, "trouble: $topic");
-}
 client_test_large_tokens();
 
 # The hash of doc/scaling.md spreads names over all servers.

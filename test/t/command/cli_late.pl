@@ -1,6 +1,7 @@
 # Proves, on a clock that the test sets: the command of dlock run is dead before its lease
 # ends, though dlock is stuck in the name resolver; one that was kept from acting, since dlock
-# was stopped, is killed when dlock goes on; and a lease that is renewed is kept.
+# was stopped, is killed when dlock goes on; a lease that is renewed is kept; and who is
+# ended while it waits has left the queue.
 
 use strict;
 use warnings FATAL => 'all';
@@ -65,6 +66,21 @@ sub is_held
 	is(is_held('kept'), 1, 'kept: after ten seconds of a ttl of three');
 	$run->signal('TERM');
 	is(end_run($run)->{code}, 143, 'kept: ended');
+}
+
+# While it waits, a signal ends it, and leaves nothing behind.
+foreach my $signal (['TERM', 143, 0], ['INT', 0, 2])
+{
+	my ($name, $code, $ended_by) = @$signal;
+	$ctl->query_safe("SELECT dlock_acquire('q', 'holder', '1 h')");
+	my $run = DLockCli->start(qw(run q true));
+	run_waits($node, 'q');
+	$run->signal($name);
+	$run->finish;
+	is("$run->{code} $run->{signal}", "$code $ended_by", "SIG$name: ends who waits");
+	is($ctl->query_safe('SELECT count(*) FROM dlock_waiters'), 0, "SIG$name: who does not wait any more");
+	$ctl->query_safe("SELECT dlock_release('q', 'holder')");
+	is(is_held('q'), 0, "SIG$name: nothing was acquired");
 }
 
 # Stopped for longer than the lease.  That the command runs on until then is what fencing

@@ -1,6 +1,5 @@
 # Proves: dlock run rides out what is shorter than the lease, be it a restart, a crash
-# or a backend that is terminated; if each renewal fails, it stops its command and says
-# why.  How long an outage may be is said, and can be chosen.
+# or a backend that is terminated.  How long an outage may be is said, and can be chosen.
 
 use strict;
 use warnings FATAL => 'all';
@@ -44,27 +43,6 @@ foreach my $what (sort keys %cut)
 	unlike($run->{err}, qr/lost|error/, "$what: not a loss");
 }
 
-# A server that answers with an error for longer than the lease: it is named.
-{
-	sql('ALTER FUNCTION dlock_renew_token(text, bigint, interval) RENAME TO dlock_hidden');
-	sql(q{CREATE FUNCTION dlock_renew_token(text, bigint, interval = NULL) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''out of order''; END'});
-
-	# With time enough for each answer, and more than once, so that the last trouble is not one
-	# that is late.
-	my $why = qr/could not be renewed in time; stopping the command\n.*detail: The server did not renew the lease: out of order\n/;
-	my $run;
-	foreach my $attempt (1 .. 3)
-	{
-		$run = cli(qw(run --ttl 12 --kill-after 5 odd sleep 600));
-		last if $run->{err} =~ $why;
-	}
-	is($run->{code}, 76, 'renewals that fail: exit code');
-	like($run->{err}, $why, 'renewals that fail: told why');
-	is(scalar(() = $run->{err} =~ /warning: the server did not renew/g), 1, 'renewals that fail: told once');
-	sql('DROP FUNCTION dlock_renew_token(text, bigint, interval)');
-	sql('ALTER FUNCTION dlock_hidden(text, bigint, interval) RENAME TO dlock_renew_token');
-}
-
 # How long an outage may take is said, and can be chosen.
 foreach my $case (
 	[ [], '53s', '60s' ],
@@ -101,29 +79,6 @@ cli_is([qw(run --ttl 30 --outage 30 budget true)], { code => 64, err => qr/hint:
 	like($run->{err}, qr/could not be released, and ends by itself/, 'away at the end: told');
 	$node->start;
 	sql("SELECT dlock_force_release('end', 'next') FROM generate_series(1, 2)");
-}
-
-# No server when the time to wait is over says nothing about the lock.
-{
-	my $run;
-
-	sql("SELECT dlock_acquire('held', 'holder', '1 h')");
-
-	# The server has to stop before the time to wait is over.
-	foreach my $wait (3, 12, 48)
-	{
-		$run = DLockCli->start(qw(wait -w), $wait, 'held');
-		wait_until(sub { $run->ended || sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'dlock' AND state = 'active' AND query LIKE '%dlock_watch%'") == 1 });
-		$node->stop('immediate');
-		my $in_time = mono_now() < $run->{started} + $wait;
-		$run->finish;
-		last if $in_time;
-		$node->start if $wait < 48;
-	}
-	is($run->{code}, 69, 'dlock wait without a server: exit code');
-	unlike($run->{err}, qr/still held/, 'dlock wait without a server: not taken for a lock that is held');
-	$node->start;
-	sql("SELECT dlock_force_release('held', 'test')");
 }
 
 done_testing();

@@ -15,7 +15,7 @@ use DLockTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = start_fault_node('main', conf => "fsync = on\ndlock.max_ttl = '10000 d'\n");
+my $node = start_fault_node('main', conf => "dlock.max_ttl = '10000 d'\n");
 my $db = 'postgres';
 my ($monitor, $next, $holder, $caller);
 my $number = 0;

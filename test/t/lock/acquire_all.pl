@@ -15,7 +15,7 @@ use DLockTest;
 use Test::More;
 
 # Nothing here may depend on looking again after a while.
-my $node = start_fault_node('main', conf => "fsync = on\ndeadlock_timeout = 500h\n");
+my $node = start_fault_node('main', conf => "deadlock_timeout = 500h\n");
 still_worker($node);
 my $db = 'postgres';
 my ($monitor, $one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 4;

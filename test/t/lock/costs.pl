@@ -43,6 +43,13 @@ costs("dlock_release('lock', 'other')", { entries => 2, leases => 2 }, 'not rele
 costs("dlock_release('lock', 'me')", { entries => 2, leases => 1, records => 1 }, 'released');
 costs("dlock_release('lock', 'me')", {}, 'not there');
 
+# A record that is left unflushed wakes the worker, which flushes it in a while; those that
+# follow it until then do not.
+$worker->query_safe("SELECT dlock_acquire('lock', 'me', '1 h'), dlock_acquire('next', 'me', '1 h')");
+advance(1, $ctl);
+costs("dlock_release('lock', 'me')", { entries => 2, leases => 1, records => 1, wakes => 1 }, 'released');
+costs("dlock_release('next', 'me')", { entries => 2, leases => 1, records => 1 }, 'released after it');
+
 # Bound to the session.
 costs("dlock_acquire('lock', 'me', bind => 'session')", {}, 'bound');
 costs("dlock_release('lock', 'me')", { entries => 2, leases => 1 }, 'bound and released');

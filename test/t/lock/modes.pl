@@ -152,6 +152,17 @@ foreach my $down (@modes[ 0 .. 4 ])
 	$three->query_safe("SELECT dlock_release('order', 'three')");
 }
 
+# One that comes later, and that the holders would let in, does not pass one that waits.
+{
+	my ($first, $second) = map { $one->query_safe(acquire('overtake', $_, "mode => 'PR'")) } qw(first second);
+	my $third = $one->query_safe(acquire('overtake', 'third', "mode => 'NL'"));
+	$two->ask_waiting($monitor, "SELECT dlock_convert('overtake', $first, 'exclusive', NULL)");
+	is($one->query_safe("SELECT dlock_convert('overtake', $third, 'CR')"), '', 'a conversion behind another: refused');
+	$one->query_safe("SELECT dlock_release('overtake', 'second')");
+	like($two->answer, qr/^\d+$/, 'a conversion behind another: the first is granted');
+	$one->query_safe("SELECT dlock_force_release('overtake', 'test')");
+}
+
 # Conversions among themselves: one after the other, as they came.
 {
 	my $first = $one->query_safe(acquire('conversions', 'one', "mode => 'PW'"));

@@ -16,7 +16,7 @@ use DLockTest;
 use POSIX ();
 use Test::More;
 
-my $node = start_fault_node('main', allows_streaming => 1, conf => "fsync = on\n");
+my $node = start_fault_node('main', allows_streaming => 1);
 my $db = 'postgres';
 $node->safe_psql($db, <<'EOC');
 CREATE ROLE app LOGIN;

@@ -35,7 +35,6 @@ my $db = 'postgres';
 
 step_wall_clock($noon);
 my $node = start_fault_node('main', allows_streaming => 1, conf => <<'EOC');
-fsync = on
 max_connections = 40
 dlock.max_clock_skew = 10s
 dlock.max_ttl = 1d

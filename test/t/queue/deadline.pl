@@ -50,6 +50,24 @@ is($ctl->query_safe("SELECT dlock_renew('lock', 'taker')"), 't', 'renewed in the
 advance(3600, $ctl);
 is($ctl->query_safe("SELECT dlock_renew('lock', 'taker')"), 'f', 'not at the end');
 
+# So it is whatever the session of the holder does, which learns of it late or never.
+foreach my $what ('has a transaction open', 'stands still', 'is gone')
+{
+	my $holder = DLockSession->new($node, $db);
+	$holder->query_safe("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT dlock_acquire('late', 'late', '1 h')");
+	$holder->query_safe('COMMIT; SELECT 1') if $what ne 'has a transaction open';
+	kill 'STOP', $holder->pid if $what eq 'stands still';
+	$holder->quit if $what eq 'is gone';
+	advance(3599.999999, $ctl);
+	is($ctl->query_safe("SELECT dlock_acquire('late', 'next', '1 h')"), '', "a holder that $what: refused before the end");
+	advance(0.000001, $ctl);
+	isnt($ctl->query_safe("SELECT dlock_acquire('late', 'next', '1 h')"), '', "a holder that $what: granted at it");
+	kill 'CONT', $holder->pid if $what eq 'stands still';
+	is($holder->query_safe("SELECT dlock_renew('late', 'late') OR dlock_release('late', 'late')"), 'f', "a holder that $what: learns that it has lost it") if $what ne 'is gone';
+	$holder->quit if $what ne 'is gone';
+	$ctl->query_safe("SELECT dlock_release('late', 'next')");
+}
+
 # Waiting, round after round: the first gets the lock at the holder's end, the second at
 # the first one's, and the third, which waits for two hours, is told when they are over.
 foreach my $round (1 .. $rounds)

@@ -8,7 +8,6 @@ use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
 use DLockSession;
-use DLockStall;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -82,29 +81,10 @@ EOC
 	ok(wait_until(sub { on_disk() eq 'far' }), 'on disk, too');
 }
 
-# Stopped, it costs tidiness only: a lease ends at its deadline, to the moment.
+# Stopped, it costs tidiness only (queue/deadline has the moments).
 {
 	pause_worker($node);
 	my $session = DLockSession->new($node, 'work');
-	my $holder = DLockSession->new($node, 'work');
-	my (undef, $sent, $answered) = timed_query($holder,
-		"BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT dlock_acquire('stopped', 'alice', '1 s')");
-	takeover_is_exact($session, 'stopped', 1, $sent, $answered, 'the worker stopped');
-	is($holder->query_safe("SELECT dlock_renew('stopped', 'alice')"), 'f', 'the late holder learns that it has lost it');
-	$holder->query_safe('ROLLBACK');
-
-	# So it does when its own session stands still.
-	my $backend = $holder->query_safe('SELECT pg_backend_pid()');
-	(undef, $sent, $answered) = timed_query($holder, "SELECT dlock_acquire('frozen', 'alice', '1 s')");
-	kill 'STOP', $backend;
-	takeover_is_exact($session, 'frozen', 1, $sent, $answered, 'session of the holder stopped');
-	kill 'CONT', $backend;
-	is($holder->query_safe("SELECT dlock_release('frozen', 'alice')"), 'f', 'its late release frees nothing');
-
-	# And when it is gone.
-	(undef, $sent, $answered) = timed_query($holder, "SELECT dlock_acquire('gone', 'alice', '1 s')");
-	$holder->quit;
-	takeover_is_exact($session, 'gone', 1, $sent, $answered, 'session of the holder gone');
 
 	# Expired leases that nobody has erased are not shown or counted.
 	$session->query_safe("SELECT count(dlock_acquire('dead-' || i, 'carol', '1 microsecond')) FROM generate_series(1, 100) i; SELECT pg_sleep(0.001)");
