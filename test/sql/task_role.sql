@@ -53,7 +53,7 @@ DELETE FROM _dlock.task;
 DELETE FROM _dlock.task_queue;
 INSERT INTO _dlock.task (queue_id, role, key, state) SELECT queue_id, role, 'x', 'ready' FROM _dlock.task_queue;
 INSERT INTO _dlock.task (queue_id, role, key, state) SELECT queue_id, current_user::regrole, 'x', 'ready' FROM _dlock.task_queue;
-INSERT INTO _dlock.task_queue (queue, role, initial, done, parked, retry_delay) VALUES ('x', 'regress_dlock_queue', 'a', 'b', 'c', '0');
+INSERT INTO _dlock.task_queue (queue, role, retry_delay) VALUES ('x', 'regress_dlock_queue', '0');
 UPDATE _dlock.task_queue SET role = current_user::regrole;
 SELECT dlock_queue_create('role-o'), dlock_task_put('role-o', 'c');
 UPDATE _dlock.task SET role = 'regress_dlock_queue';
