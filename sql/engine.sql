@@ -29,6 +29,10 @@ CREATE FUNCTION _dlock.session() RETURNS pg_catalog.text
     AS 'MODULE_PATHNAME', 'dlock_sql_session' LANGUAGE C STABLE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION _dlock.session() IS 'the session, as an owner of leases';
 
+CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval
+    AS 'MODULE_PATHNAME', 'dlock_sql_ttl' LANGUAGE C STABLE PARALLEL SAFE;
+COMMENT ON FUNCTION _dlock.ttl(pg_catalog.interval) IS 'the ttl, or the default one, if it is in range';
+
 CREATE FUNCTION _dlock.signal(queue_id pg_catalog.int4) RETURNS pg_catalog.bool
     AS 'MODULE_PATHNAME', 'dlock_sql_signal' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION _dlock.signal(pg_catalog.int4)

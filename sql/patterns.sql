@@ -6,146 +6,10 @@
 -- What is made of leases and rows: tasks, time slots, elections and groups.
 
 ----------------------------------------------------------------------------
--- Tasks
+-- Arguments
 ----------------------------------------------------------------------------
 
--- Tasks are rows, and all functions on them run as their caller.  Row security lets a role
--- use the queues that belong to it, by hand, too.
-CREATE TABLE _dlock.task_queue (
-    queue pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
-    queue_id pg_catalog.int4 GENERATED ALWAYS AS IDENTITY UNIQUE,
-    role pg_catalog.regrole NOT NULL,
-    initial pg_catalog.text NOT NULL,
-    done pg_catalog.text NOT NULL,
-    parked pg_catalog.text NOT NULL,
-    max_attempts pg_catalog.int4,
-    retry_delay pg_catalog.interval NOT NULL,
-    transitions pg_catalog.text[]);
-COMMENT ON TABLE _dlock.task_queue IS 'task queues, their owners and the transitions that they allow';
-SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue', '');
-SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue_queue_id_seq', '');
-ALTER TABLE _dlock.task_queue ENABLE ROW LEVEL SECURITY;
-CREATE POLICY readers ON _dlock.task_queue FOR SELECT USING (true);
-CREATE POLICY creators ON _dlock.task_queue FOR INSERT WITH CHECK (pg_catalog.pg_has_role(role, 'USAGE'));
-CREATE POLICY users ON _dlock.task_queue FOR DELETE USING (pg_catalog.pg_has_role(role, 'USAGE'));
-REVOKE ALL ON _dlock.task_queue FROM PUBLIC;
-GRANT SELECT, INSERT, DELETE ON _dlock.task_queue TO PUBLIC;
-
--- A captured task is in the state "working" up to expires_at.  From then on it is in "state",
--- as any other task, and from ready_at on it can be captured.  So no task has to be changed
--- when a time has come, and one index serves all captures.
---
--- "done" is the token with which the task was finished, 0 before that: finished tasks do
--- not stand in the way of a new one with their key.
---
--- VACUUM does not truncate the table, which begins with some pages: the planner would prefer
--- to read a small table as a whole, and a session keeps its plans while the table grows.
-CREATE TABLE _dlock.task (
-    queue_id pg_catalog.int4 NOT NULL,
-    id pg_catalog.int8 GENERATED ALWAYS AS IDENTITY,
-    role pg_catalog.regrole NOT NULL,
-    priority pg_catalog.int4 NOT NULL DEFAULT 0,
-    attempts pg_catalog.int4 NOT NULL DEFAULT 0,
-    done pg_catalog.int8 NOT NULL DEFAULT 0,
-    token pg_catalog.int8,
-    ready_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    expires_at pg_catalog.timestamptz,
-    put_off pg_catalog.timestamptz,
-    created_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    changed_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    finished_at pg_catalog.timestamptz,
-    ttl pg_catalog.interval,
-    key pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-    state pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
-    working pg_catalog.text,
-    from_state pg_catalog.text,
-    owner pg_catalog.text,
-    error pg_catalog.text,
-    payload pg_catalog.jsonb,
-    CONSTRAINT task_key UNIQUE (queue_id, key, done))
-    WITH (fillfactor = 85, vacuum_truncate = false,
-          autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
-          autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 1000,
-          autovacuum_vacuum_cost_delay = 0);
-COMMENT ON TABLE _dlock.task IS 'tasks with their states and captures; read them through dlock_tasks';
-SELECT pg_catalog.pg_extension_config_dump('_dlock.task', '');
-SELECT pg_catalog.pg_extension_config_dump('_dlock.task_id_seq', '');
-
--- The order in which tasks are captured.  Without statistics the planner takes a partial index for
--- a tiny one, and would read all of it to find a task by its key.  So statements that do so say
--- "done = 0", which does not imply the condition of this index.
---
--- Captures visit the entries of tasks that are captured, so dead entries are removed when others need
--- their place, and need not wait for VACUUM.  A task with a delay is not there, but in task_put_off, until
--- a capture finds that its delay is over.  No index has a column that a capture changes: the new row
--- needs no new entries (it is "HOT") unless the task will be in another state at its deadline.
-CREATE INDEX task_ready ON _dlock.task (state, queue_id, priority, id) WHERE finished_at IS NULL AND put_off IS NULL;
-CREATE INDEX task_put_off ON _dlock.task (queue_id, put_off) WHERE put_off IS NOT NULL;
-CREATE INDEX task_finished ON _dlock.task (queue_id, finished_at) WHERE finished_at IS NOT NULL;
-
-INSERT INTO _dlock.task (queue_id, role, key, state, error)
-    SELECT 0, 0, i, '', pg_catalog.repeat('x', 1000) FROM pg_catalog.generate_series(1, 150) i;
-DELETE FROM _dlock.task;
-
-ALTER TABLE _dlock.task ENABLE ROW LEVEL SECURITY;
-CREATE POLICY readers ON _dlock.task FOR SELECT USING (pg_catalog.pg_has_role(role, 'USAGE'));
-CREATE POLICY changers ON _dlock.task FOR UPDATE USING (pg_catalog.pg_has_role(role, 'USAGE'));
-CREATE POLICY removers ON _dlock.task FOR DELETE USING (pg_catalog.pg_has_role(role, 'USAGE'));
-CREATE POLICY creators ON _dlock.task FOR INSERT WITH CHECK (EXISTS (
-    SELECT FROM _dlock.task_queue q
-     WHERE q.queue_id OPERATOR(pg_catalog.=) task.queue_id
-       AND q.role::pg_catalog.oid OPERATOR(pg_catalog.=) task.role::pg_catalog.oid
-       AND pg_catalog.pg_has_role(q.role, 'USAGE')));
-REVOKE ALL ON _dlock.task FROM PUBLIC;
-GRANT SELECT, INSERT, DELETE ON _dlock.task TO PUBLIC;
-GRANT UPDATE (priority, attempts, done, token, ready_at, expires_at, put_off, changed_at, finished_at, ttl,
-    state, working, from_state, owner, error, payload) ON _dlock.task TO PUBLIC;
-
--- The tasks of a queue belong to the role of the queue.
-CREATE FUNCTION _dlock.task_role_changed() RETURNS pg_catalog.trigger
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    UPDATE _dlock.task t SET role = new.role WHERE t.queue_id = new.queue_id;
-    RETURN NULL;
-END $$;
-COMMENT ON FUNCTION _dlock.task_role_changed() IS 'give the tasks of a queue to its new role';
-CREATE TRIGGER role_changed AFTER UPDATE OF role ON _dlock.task_queue
-    FOR EACH ROW EXECUTE FUNCTION _dlock.task_role_changed();
-
-CREATE VIEW @extschema@.dlock_tasks WITH (security_invoker) AS
-    SELECT q.queue, t.key, CASE WHEN c.captured THEN t.working ELSE t.state END AS state, t.priority, t.attempts, t.token,
-           CASE WHEN c.captured OR t.finished_at IS NOT NULL THEN t.owner END AS owner,
-           CASE WHEN c.captured THEN t.expires_at END AS expires_at,
-           CASE WHEN NOT c.captured AND t.finished_at IS NULL AND t.ready_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN t.ready_at END AS ready_at,
-           t.created_at, t.changed_at, t.finished_at,
-           CASE WHEN NOT c.captured AND t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END AS error, t.payload
-      FROM _dlock.task_queue q
-      JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id
-           CROSS JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp(), false) AS captured OFFSET 0) c;
-GRANT SELECT ON @extschema@.dlock_tasks TO PUBLIC;
-COMMENT ON VIEW @extschema@.dlock_tasks IS 'the tasks of the queues that the current role may use';
-
-CREATE VIEW @extschema@.dlock_task_state WITH (security_barrier) AS
-    SELECT q.queue, q.role,
-           pg_catalog.count(*) FILTER (WHERE c.ready AND NOT c.parked) AS ready,
-           pg_catalog.count(*) FILTER (WHERE NOT c.captured AND NOT c.ready AND NOT c.parked) AS delayed,
-           pg_catalog.count(*) FILTER (WHERE c.captured) AS captured,
-           pg_catalog.count(*) FILTER (WHERE NOT c.captured AND c.parked) AS parked,
-           pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(t.ready_at) FILTER (WHERE c.ready AND NOT c.parked) AS oldest_ready
-      FROM _dlock.task_queue q
-      LEFT JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id AND t.done OPERATOR(pg_catalog.=) 0
-      LEFT JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) now, false) AS captured,
-                                t.ready_at OPERATOR(pg_catalog.<=) now AS ready,
-                                t.state OPERATOR(pg_catalog.=) q.parked AS parked
-                           FROM pg_catalog.clock_timestamp() now) c ON t.queue_id IS NOT NULL
-     WHERE pg_catalog.pg_has_role(q.role, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE')
-     GROUP BY q.queue, q.role;
-GRANT SELECT ON @extschema@.dlock_task_state TO PUBLIC;
-COMMENT ON VIEW @extschema@.dlock_task_state IS 'how many tasks the queues have that the current role may use; a member of pg_monitor sees all queues';
-
--- What the functions below share; they set the search_path.  Most of it is called only when an argument is not the usual
--- one, or to say what is wrong.
-
+-- For functions that set the search_path.
 CREATE FUNCTION _dlock.check_text(value pg_catalog.text, what pg_catalog.text, longest pg_catalog.int4) RETURNS pg_catalog.bool
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
@@ -187,20 +51,143 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION _dlock.check_token(pg_catalog.int8) IS 'refuse what cannot be a token';
 
-CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval
-    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
-BEGIN
-    IF ttl IS NULL THEN
-        RETURN current_setting('dlock.default_ttl')::interval;
-    ELSIF ttl = interval '0' THEN
-        RAISE invalid_parameter_value USING MESSAGE = 'parameter "ttl" must be greater than zero',
-            HINT = 'Pass the time after which it ends.';
-    END IF;
-    RETURN _dlock.check_span(ttl, 'ttl', current_setting('dlock.max_ttl')::interval);
-END $$;
-COMMENT ON FUNCTION _dlock.ttl(pg_catalog.interval) IS 'the ttl, or the default one, if it is in range';
+----------------------------------------------------------------------------
+-- Tasks
+----------------------------------------------------------------------------
 
--- The caller has not found a queue that it may use.
+-- Tasks are rows, and all functions on them run as their caller.  Row security lets a role
+-- use the queues that belong to it, by hand, too.
+CREATE TABLE _dlock.task_queue (
+    queue pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
+    queue_id pg_catalog.int4 GENERATED ALWAYS AS IDENTITY UNIQUE,
+    role pg_catalog.regrole NOT NULL,
+    max_attempts pg_catalog.int4,
+    retry_delay pg_catalog.interval NOT NULL,
+    transitions pg_catalog.text[]);
+COMMENT ON TABLE _dlock.task_queue IS 'task queues, their owners and the transitions that they allow';
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task_queue_queue_id_seq', '');
+ALTER TABLE _dlock.task_queue ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON _dlock.task_queue FOR SELECT USING (true);
+CREATE POLICY creators ON _dlock.task_queue FOR INSERT WITH CHECK (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY users ON _dlock.task_queue FOR DELETE USING (pg_catalog.pg_has_role(role, 'USAGE'));
+REVOKE ALL ON _dlock.task_queue FROM PUBLIC;
+GRANT SELECT, INSERT, DELETE ON _dlock.task_queue TO PUBLIC;
+
+-- A captured task is in the state "working" up to expires_at.  From then on it is in "state",
+-- as any other task, and from ready_at on it can be captured.  So no task has to be changed
+-- when a time has come, and one index serves all captures.
+--
+-- "done" is the token with which the task was finished, 0 before that: finished tasks do
+-- not stand in the way of a new one with their key.
+--
+-- VACUUM does not truncate the table, which begins with some 70 pages: the planner would prefer to
+-- read a smaller table as a whole, and a session keeps its plans while the table grows.  (For an array
+-- of places that it does not know it assumes ten, at a random_page_cost of 4 each.)
+CREATE TABLE _dlock.task (
+    queue_id pg_catalog.int4 NOT NULL,
+    id pg_catalog.int8 GENERATED ALWAYS AS IDENTITY,
+    role pg_catalog.regrole NOT NULL,
+    priority pg_catalog.int4 NOT NULL DEFAULT 0,
+    attempts pg_catalog.int4 NOT NULL DEFAULT 0,
+    done pg_catalog.int8 NOT NULL DEFAULT 0,
+    token pg_catalog.int8,
+    ready_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    expires_at pg_catalog.timestamptz,
+    put_off pg_catalog.timestamptz,
+    created_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    changed_at pg_catalog.timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    finished_at pg_catalog.timestamptz,
+    ttl pg_catalog.interval,
+    key pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+    state pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
+    working pg_catalog.text,
+    from_state pg_catalog.text,
+    owner pg_catalog.text,
+    error pg_catalog.text,
+    payload pg_catalog.jsonb,
+    CONSTRAINT task_key UNIQUE (queue_id, key, done))
+    WITH (fillfactor = 85, vacuum_truncate = false,
+          autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+          autovacuum_analyze_scale_factor = 0.1, autovacuum_analyze_threshold = 1000,
+          autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE _dlock.task IS 'tasks with their states and captures; read them through dlock_tasks';
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task', '');
+SELECT pg_catalog.pg_extension_config_dump('_dlock.task_id_seq', '');
+
+-- task_ready has the order in which tasks are captured.  Without statistics the planner takes a partial
+-- index for a tiny one, and would read all of it to find a task by its key.  So statements that do so say
+-- "done = 0", which does not imply the condition of this index.
+--
+-- Captures visit the entries of tasks that are captured, so dead entries are removed when others need
+-- their place, and need not wait for VACUUM.  A task with a delay is not there, but in task_aside, until
+-- a capture finds that its delay is over.  No index has a column that a capture changes: the new row
+-- needs no new entries (it is "HOT") unless the task will be in another state at its deadline.
+CREATE INDEX task_ready ON _dlock.task (state, queue_id, priority, id) WHERE finished_at IS NULL AND put_off IS NULL;
+CREATE INDEX task_aside ON _dlock.task (queue_id, put_off, finished_at) WHERE finished_at IS NOT NULL OR put_off IS NOT NULL;
+
+INSERT INTO _dlock.task (queue_id, role, key, state, error)
+    SELECT 0, 0, i, '', pg_catalog.repeat('x', 1000) FROM pg_catalog.generate_series(1, 500) i;
+DELETE FROM _dlock.task;
+
+ALTER TABLE _dlock.task ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON _dlock.task FOR SELECT USING (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY changers ON _dlock.task FOR UPDATE USING (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY removers ON _dlock.task FOR DELETE USING (pg_catalog.pg_has_role(role, 'USAGE'));
+CREATE POLICY creators ON _dlock.task FOR INSERT WITH CHECK (EXISTS (
+    SELECT FROM _dlock.task_queue q
+     WHERE q.queue_id OPERATOR(pg_catalog.=) _dlock.task.queue_id
+       AND q.role::pg_catalog.oid OPERATOR(pg_catalog.=) _dlock.task.role::pg_catalog.oid
+       AND pg_catalog.pg_has_role(q.role, 'USAGE')));
+REVOKE ALL ON _dlock.task FROM PUBLIC;
+GRANT SELECT, INSERT, DELETE ON _dlock.task TO PUBLIC;
+GRANT UPDATE (priority, attempts, done, token, ready_at, expires_at, put_off, changed_at, finished_at, ttl,
+    state, working, from_state, owner, error, payload) ON _dlock.task TO PUBLIC;
+
+-- The tasks of a queue belong to the role of the queue.
+CREATE FUNCTION _dlock.task_role_changed() RETURNS pg_catalog.trigger
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE _dlock.task t SET role = new.role WHERE t.queue_id = new.queue_id;
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION _dlock.task_role_changed() IS 'give the tasks of a queue to its new role';
+CREATE TRIGGER role_changed AFTER UPDATE OF role ON _dlock.task_queue
+    FOR EACH ROW EXECUTE FUNCTION _dlock.task_role_changed();
+
+CREATE VIEW @extschema@.dlock_tasks WITH (security_invoker) AS
+    SELECT q.queue, t.key, CASE WHEN c.captured THEN t.working ELSE t.state END AS state, t.priority, t.attempts, t.token,
+           CASE WHEN c.captured OR t.finished_at IS NOT NULL THEN t.owner END AS owner,
+           CASE WHEN c.captured THEN t.expires_at END AS expires_at,
+           CASE WHEN NOT c.captured AND t.finished_at IS NULL AND t.ready_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN t.ready_at END AS ready_at,
+           t.created_at, t.changed_at, t.finished_at,
+           CASE WHEN NOT c.captured AND t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END AS error, t.payload
+      FROM _dlock.task_queue q
+      JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id
+           CROSS JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp(), false) AS captured OFFSET 0) c;
+GRANT SELECT ON @extschema@.dlock_tasks TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_tasks IS 'the tasks of the queues that the current role may use';
+
+CREATE VIEW @extschema@.dlock_task_state WITH (security_barrier) AS
+    SELECT q.queue, q.role,
+           pg_catalog.count(*) FILTER (WHERE c.ready AND NOT c.parked) AS ready,
+           pg_catalog.count(*) FILTER (WHERE NOT c.captured AND NOT c.ready AND NOT c.parked) AS delayed,
+           pg_catalog.count(*) FILTER (WHERE c.captured) AS captured,
+           pg_catalog.count(*) FILTER (WHERE NOT c.captured AND c.parked) AS parked,
+           pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(t.ready_at) FILTER (WHERE c.ready AND NOT c.parked) AS oldest_ready
+      FROM _dlock.task_queue q
+      LEFT JOIN _dlock.task t ON t.queue_id OPERATOR(pg_catalog.=) q.queue_id AND t.done OPERATOR(pg_catalog.=) 0
+      LEFT JOIN LATERAL (SELECT coalesce(t.expires_at OPERATOR(pg_catalog.>) now, false) AS captured,
+                                t.ready_at OPERATOR(pg_catalog.<=) now AS ready,
+                                t.state OPERATOR(pg_catalog.=) 'parked' AS parked
+                           FROM pg_catalog.clock_timestamp() now) c ON t.queue_id IS NOT NULL
+     WHERE pg_catalog.pg_has_role(q.role, 'USAGE') OR pg_catalog.pg_has_role('pg_monitor', 'USAGE')
+     GROUP BY q.queue, q.role;
+GRANT SELECT ON @extschema@.dlock_task_state TO PUBLIC;
+COMMENT ON VIEW @extschema@.dlock_task_state IS 'how many tasks the queues have that the current role may use; a member of pg_monitor sees all queues';
+
+-- What the functions below share.  Most of it is called only when an argument is not the usual one, or to say what is wrong.
+
 CREATE FUNCTION _dlock.find_queue(queue pg_catalog.text) RETURNS _dlock.task_queue
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -218,70 +205,69 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION _dlock.find_queue(pg_catalog.text) IS 'a queue that the caller may use';
 
-CREATE FUNCTION _dlock.task_state(q _dlock.task_queue, state pg_catalog.text, not_done pg_catalog.text DEFAULT NULL) RETURNS pg_catalog.text
+-- Transitions are kept as texts like 'from -> to', with one blank on each side.
+CREATE FUNCTION _dlock.task_state(q _dlock.task_queue, state pg_catalog.text, from_state pg_catalog.text DEFAULT NULL,
+    may_finish pg_catalog.bool DEFAULT false, detail pg_catalog.text DEFAULT 'The queue has declared transitions.') RETURNS pg_catalog.text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     IF _dlock.check_text(state, 'task state', 63) AND (state ~ '^ | $|->') THEN
         RAISE invalid_parameter_value USING MESSAGE = format('invalid state "%s"', state),
             DETAIL = 'It begins or ends with a blank, or has "->" in it.', HINT = 'Use a word.';
-    ELSIF state = q.done AND not_done IS NOT NULL THEN
-        RAISE invalid_parameter_value USING MESSAGE = format('state "%s" is the one of finished tasks', state),
-            DETAIL = not_done, HINT = 'Use another state.';
-    ELSIF q.transitions IS NOT NULL AND state <> q.parked
-        AND state <> ALL (string_to_array(array_to_string(q.transitions, ' -> '), ' -> ')) THEN
+    ELSIF state = 'done' AND NOT may_finish THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'state "done" is the one of finished tasks',
+            HINT = 'Use another state, or finish the task with dlock_task_finish().';
+    ELSIF q.transitions IS NULL OR from_state = state THEN
+        RETURN state;
+    ELSIF state <> 'parked' AND state <> ALL (string_to_array(array_to_string(q.transitions, ' -> '), ' -> ')) THEN
         RAISE invalid_parameter_value USING MESSAGE = format('state "%s" is not declared for task queue "%s"', state, q.queue),
             DETAIL = 'The queue has declared transitions, and none of them leads there or starts there.',
             HINT = 'Use one of the states that are declared.';
+    ELSIF from_state || ' -> ' || state <> ALL (q.transitions) THEN
+        RAISE check_violation USING DETAIL = detail,
+            MESSAGE = format('task queue "%s" does not allow the transition from state "%s" to "%s"', q.queue, from_state, state),
+            HINT = format('From "%s" it allows%s.', from_state,
+                coalesce((SELECT ': ' || string_agg(format('"%s"', substr(w, length(from_state) + 5)), ', ')
+                            FROM unnest(q.transitions) w WHERE starts_with(w, from_state || ' -> ')), ' none'));
     END IF;
     RETURN state;
 END $$;
-COMMENT ON FUNCTION _dlock.task_state(_dlock.task_queue, pg_catalog.text, pg_catalog.text) IS 'the state, if the queue has it';
+COMMENT ON FUNCTION _dlock.task_state(_dlock.task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.bool, pg_catalog.text)
+    IS 'the state, if the queue has it, and tasks may go there from another one';
 
--- Transitions are kept as texts like 'from -> to', with one blank on each side.
-CREATE FUNCTION _dlock.task_step(q _dlock.task_queue, from_state pg_catalog.text, to_state pg_catalog.text, detail pg_catalog.text) RETURNS pg_catalog.text
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE FUNCTION _dlock.task_check_put(queue pg_catalog.text, key pg_catalog.text, priority pg_catalog.int4, state pg_catalog.text, delay pg_catalog.interval)
+    RETURNS pg_catalog.bool LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    allowed text;
+    q _dlock.task_queue := _dlock.find_queue(queue);
 BEGIN
-    IF q.transitions IS NULL OR from_state = to_state AND detail LIKE 'Task %' OR (from_state || ' -> ' || to_state) = ANY (q.transitions) THEN
-        RETURN to_state;
+    PERFORM _dlock.check_text(key, 'task key', 255), _dlock.task_state(q, coalesce(state, 'ready')),
+        _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days');
+    IF priority IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'parameter "priority" must not be null';
     END IF;
-    SELECT string_agg(format('"%s"', substr(w, length(from_state) + 5)), ', ')
-      INTO allowed FROM unnest(q.transitions) w WHERE starts_with(w, from_state || ' -> ');
-    RAISE check_violation USING MESSAGE = format('task queue "%s" does not allow the transition from state "%s" to "%s"', q.queue, from_state, to_state),
-        DETAIL = detail, HINT = format('From "%s" it allows%s.', from_state, coalesce(': ' || allowed, ' none'));
+    RETURN state IS NULL AND delay IS NULL;
 END $$;
-COMMENT ON FUNCTION _dlock.task_step(_dlock.task_queue, pg_catalog.text, pg_catalog.text, pg_catalog.text) IS 'the second state, if tasks may go there from the first one';
+COMMENT ON FUNCTION _dlock.task_check_put(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
+    IS 'refuse a task that cannot be put; true if it has neither a state nor a delay';
 
 CREATE FUNCTION _dlock.task_check_capture(queue pg_catalog.text, count pg_catalog.int4, from_states pg_catalog.text[], to_state pg_catalog.text,
-    owner pg_catalog.text, ttl pg_catalog.interval, on_timeout pg_catalog.text, wait pg_catalog.interval) RETURNS pg_catalog.void
+    owner pg_catalog.text, on_timeout pg_catalog.text, wait pg_catalog.interval) RETURNS pg_catalog.void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue := _dlock.find_queue(queue);
-    from_state text;
-    back text;
 BEGIN
     IF (count BETWEEN 1 AND 1000) IS NOT TRUE THEN
         RAISE invalid_parameter_value USING MESSAGE = 'number of tasks must be from 1 to 1000',
             DETAIL = format('The number given is %s.', coalesce(count::text, 'null')), HINT = 'Capture more with further calls.';
-    ELSIF array_ndims(from_states) IS DISTINCT FROM 1 OR cardinality(from_states) > 16 THEN
+    ELSIF from_states IS NOT NULL AND array_ndims(from_states) IS DISTINCT FROM 1 OR cardinality(from_states) > 16 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid array of states',
             DETAIL = 'It is empty, has more than one dimension, or more than 16 states.', HINT = 'Pass the states to capture from.';
     END IF;
-    PERFORM _dlock.task_state(q, to_state, 'A capture cannot begin there.'), _dlock.ttl(ttl),
-        _dlock.check_text(coalesce(owner, '-'), 'owner', 255), _dlock.check_span(coalesce(wait, '0'), 'wait', '36500 days');
-    FOREACH from_state IN ARRAY from_states LOOP
-        back := coalesce(on_timeout, from_state);
-        PERFORM _dlock.task_state(q, from_state, 'A task that is finished cannot be captured.'),
-                _dlock.task_state(q, back, 'A capture cannot time out to there.'),
-                _dlock.task_step(q, from_state, to_state, 'So the capture would move tasks.');
-        IF to_state <> back THEN
-            PERFORM _dlock.task_step(q, to_state, back,
-                'So tasks would be moved when their capture times out, unless on_timeout names another state.');
-        END IF;
-    END LOOP;
+    PERFORM _dlock.check_text(coalesce(owner, '-'), 'owner', 255), _dlock.check_span(coalesce(wait, '0'), 'wait', '36500 days'),
+        _dlock.task_state(q, s), _dlock.task_state(q, to_state, s, false, 'The capture would move tasks so.'),
+        _dlock.task_state(q, coalesce(on_timeout, s), to_state, false, 'A capture that times out would move tasks so, unless on_timeout names another state.')
+        FROM unnest(coalesce(from_states, '{ready}')) s;
 END $$;
-COMMENT ON FUNCTION _dlock.task_check_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.interval)
+COMMENT ON FUNCTION _dlock.task_check_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.interval)
     IS 'refuse a capture if its arguments are bad, or the queue does not allow what can come of it';
 
 -- Lock an unfinished task.  With a token it has to be captured with that.
@@ -323,44 +309,31 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION _dlock.task_lock(_dlock.task_queue, pg_catalog.text, pg_catalog.int8, pg_catalog.bool) IS 'lock a task, or say why its capture is not held';
 
--- End the capture of a locked task, or set its state.
-CREATE FUNCTION _dlock.task_move(t _dlock.task, state pg_catalog.text, attempts pg_catalog.int4, error pg_catalog.text, delay pg_catalog.interval) RETURNS pg_catalog.text
+CREATE FUNCTION _dlock.task_move(t _dlock.task, state pg_catalog.text, attempts pg_catalog.int4, error pg_catalog.text DEFAULT NULL,
+    delay pg_catalog.interval DEFAULT '0', finished_by pg_catalog.int8 DEFAULT 0) RETURNS pg_catalog.text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 DECLARE
     now timestamptz := clock_timestamp();
 BEGIN
     UPDATE _dlock.task x
-       SET state = task_move.state, attempts = task_move.attempts, error = left(task_move.error, 1000),
-           working = NULL, owner = NULL, expires_at = NULL, changed_at = now, ready_at = now + coalesce(delay, '0'), put_off = now + nullif(delay, '0')
+       SET state = task_move.state, attempts = task_move.attempts, error = left(task_move.error, 1000), working = NULL, expires_at = NULL,
+           owner = CASE WHEN finished_by > 0 THEN x.owner END, token = greatest(x.token, finished_by), done = finished_by,
+           finished_at = CASE WHEN finished_by > 0 THEN now END, changed_at = now, ready_at = now + delay, put_off = now + nullif(delay, '0')
      WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
-    IF delay IS NULL OR delay = interval '0' THEN
+    IF finished_by = 0 AND delay = '0' THEN
         PERFORM _dlock.signal(t.queue_id);
     END IF;
     RETURN state;
 END $$;
-COMMENT ON FUNCTION _dlock.task_move(_dlock.task, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval) IS 'make a locked task a free one in this state; returns the state';
-
-CREATE FUNCTION _dlock.task_end(t _dlock.task, state pg_catalog.text, token pg_catalog.int8) RETURNS pg_catalog.bool
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
-DECLARE
-    now timestamptz := clock_timestamp();
-BEGIN
-    UPDATE _dlock.task x
-       SET state = task_end.state, put_off = NULL, done = task_end.token, token = task_end.token, error = NULL, working = NULL,
-           expires_at = NULL, changed_at = now, finished_at = now
-     WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
-    RETURN FOUND;
-END $$;
-COMMENT ON FUNCTION _dlock.task_end(_dlock.task, pg_catalog.text, pg_catalog.int8) IS 'finish a locked task; true';
+COMMENT ON FUNCTION _dlock.task_move(_dlock.task, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval, pg_catalog.int8)
+    IS 'end the capture of a locked task, set its state, or finish it with a token; returns the state';
 
 CREATE FUNCTION @extschema@.dlock_queue_create(
-    queue pg_catalog.text, transitions pg_catalog.text[] DEFAULT NULL, initial pg_catalog.text DEFAULT 'ready', done pg_catalog.text DEFAULT 'done',
-    parked pg_catalog.text DEFAULT 'parked', max_attempts pg_catalog.int4 DEFAULT 20, retry_delay pg_catalog.interval DEFAULT '1 s') RETURNS pg_catalog.void
+    queue pg_catalog.text, transitions pg_catalog.text[] DEFAULT NULL, max_attempts pg_catalog.int4 DEFAULT 20,
+    retry_delay pg_catalog.interval DEFAULT '1 s') RETURNS pg_catalog.void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q _dlock.task_queue;
     sides text[];
-    problem text;
 BEGIN
     IF cardinality(transitions) = 0 OR array_ndims(transitions) > 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'invalid array of transitions',
@@ -369,36 +342,24 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = 'parameter "max_attempts" must be greater than zero',
             DETAIL = format('The value is %s.', max_attempts), HINT = 'Pass NULL for no limit.';
     END IF;
-    FOR i IN 1 .. coalesce(cardinality(transitions), 0) LOOP
+    FOR i IN coalesce(array_lower(transitions, 1), 1) .. coalesce(array_upper(transitions, 1), 0) LOOP
         sides := regexp_split_to_array(trim(transitions[i]), ' *-> *');
-        problem := CASE
-            WHEN transitions[i] IS NULL THEN 'It is null.'
-            WHEN sides[2] IS NULL THEN 'There is no "->" in it.'
-            WHEN sides[1] = '' OR sides[2] = '' THEN 'A state is missing.'
-            WHEN sides[3] IS NOT NULL THEN 'There is more than one "->" in it.'
-            WHEN octet_length(sides[1]) > 63 OR octet_length(sides[2]) > 63 THEN 'A state has more than 63 bytes.' END;
-        IF problem IS NOT NULL THEN
+        IF (cardinality(sides) = 2 AND octet_length(sides[1]) BETWEEN 1 AND 63 AND octet_length(sides[2]) BETWEEN 1 AND 63) IS NOT TRUE THEN
             RAISE invalid_parameter_value USING MESSAGE = format('invalid transition "%s"', transitions[i]),
-                DETAIL = problem, HINT = 'Write a transition as "from -> to".';
+                DETAIL = 'It has not two states, of 1 to 63 bytes, with "->" between them.', HINT = 'Write a transition as "from -> to".';
         END IF;
         transitions[i] := sides[1] || ' -> ' || sides[2];
     END LOOP;
-    q.queue := queue;
-    q.transitions := transitions;
-    q.done := done;
-    q.parked := parked;
-    PERFORM _dlock.check_text(queue, 'queue name', 255), _dlock.task_state(q, done),
-        _dlock.task_state(q, initial, 'Tasks cannot begin there.'), _dlock.task_state(q, parked, 'Tasks cannot be parked there.'),
-        _dlock.check_span(retry_delay, 'retry_delay', '1 h');
-    INSERT INTO _dlock.task_queue (queue, role, initial, done, parked, max_attempts, retry_delay, transitions)
-        VALUES (queue, quote_ident(current_user)::regrole, initial, done, parked, max_attempts, retry_delay, transitions)
+    PERFORM _dlock.check_text(queue, 'queue name', 255), _dlock.check_span(retry_delay, 'retry_delay', '1 h');
+    INSERT INTO _dlock.task_queue (queue, role, max_attempts, retry_delay, transitions)
+        VALUES (queue, quote_ident(current_user)::regrole, max_attempts, retry_delay, transitions)
         ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RAISE duplicate_object USING MESSAGE = format('task queue "%s" already exists', queue),
             HINT = 'Use another name, or drop it with dlock_queue_drop().';
     END IF;
 END $$;
-COMMENT ON FUNCTION @extschema@.dlock_queue_create(pg_catalog.text, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.interval)
+COMMENT ON FUNCTION @extschema@.dlock_queue_create(pg_catalog.text, pg_catalog.text[], pg_catalog.int4, pg_catalog.interval)
     IS 'create a task queue that belongs to the current role; transitions are texts like ''from -> to''';
 
 -- A transaction that puts a task may commit after this, so what an earlier one left goes, too.
@@ -407,9 +368,7 @@ CREATE FUNCTION @extschema@.dlock_queue_drop(queue pg_catalog.text) RETURNS pg_c
 DECLARE
     q _dlock.task_queue;
 BEGIN
-    PERFORM _dlock.check_text(queue, 'queue name', 255);
-    SELECT * INTO q FROM _dlock.task_queue x WHERE x.queue = dlock_queue_drop.queue;
-    IF NOT FOUND THEN
+    IF _dlock.check_text(queue, 'queue name', 255) AND NOT EXISTS (SELECT FROM _dlock.task_queue x WHERE x.queue = dlock_queue_drop.queue) THEN
         RETURN false;
     END IF;
     q := _dlock.find_queue(queue);
@@ -420,22 +379,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_queue_drop(pg_catalog.text) IS 'drop a task queue with all its tasks; false if there is none of this name';
 
-CREATE FUNCTION _dlock.task_check_put(queue pg_catalog.text, key pg_catalog.text, priority pg_catalog.int4, state pg_catalog.text, delay pg_catalog.interval)
-    RETURNS pg_catalog.void
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    q _dlock.task_queue := _dlock.find_queue(queue);
-BEGIN
-    PERFORM _dlock.check_text(key, 'task key', 255),
-        _dlock.task_state(q, coalesce(state, q.initial), 'A task cannot begin there.'),
-        _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days');
-    IF priority IS NULL THEN
-        RAISE null_value_not_allowed USING MESSAGE = 'parameter "priority" must not be null';
-    END IF;
-END $$;
-COMMENT ON FUNCTION _dlock.task_check_put(pg_catalog.text, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
-    IS 'refuse a task that cannot be put';
-
 -- put, capture and finish name the schema of all that they use instead of setting search_path, which
 -- would cost each of them as much as a statement.
 CREATE FUNCTION @extschema@.dlock_task_put(
@@ -444,24 +387,30 @@ CREATE FUNCTION @extschema@.dlock_task_put(
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE AS $$
 #variable_conflict use_variable
 DECLARE
-    id pg_catalog.int4;
+    now pg_catalog.timestamptz := pg_catalog.clock_timestamp();
+    put_off pg_catalog.timestamptz;
+    is_checked pg_catalog.bool := false;
+    is_stored pg_catalog.bool;
 BEGIN
-    IF (pg_catalog.octet_length(key) OPERATOR(pg_catalog.<=) 255 AND key OPERATOR(pg_catalog.<>) '' AND priority IS NOT NULL
-        AND state IS NULL AND delay IS NULL) IS NOT TRUE THEN
-        PERFORM _dlock.task_check_put(queue, key, priority, state, delay);
-    END IF;
-    INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, state, put_off, ready_at)
-        SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, x.initial),
-               CASE WHEN delay OPERATOR(pg_catalog.>) '0' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) delay END,
-               pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) coalesce(delay, '0')
-          FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE')
-        ON CONFLICT DO NOTHING
-        RETURNING t.queue_id INTO id;
-    IF id IS NULL THEN
-        PERFORM _dlock.find_queue(queue);
-        RETURN false;
-    END IF;
-    RETURN delay OPERATOR(pg_catalog.>) '0' OR _dlock.signal(id);
+    LOOP
+        INSERT INTO _dlock.task AS t (queue_id, role, key, payload, priority, state, put_off, ready_at, created_at, changed_at)
+            SELECT x.queue_id, x.role, key, payload, priority, coalesce(state, 'ready'), put_off, coalesce(put_off, now), now, now
+              FROM _dlock.task_queue x
+             WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE')
+               AND (is_checked OR state IS NULL AND delay IS NULL AND priority IS NOT NULL
+                    AND key OPERATOR(pg_catalog.<>) '' AND pg_catalog.octet_length(key) OPERATOR(pg_catalog.<=) 255)
+            ON CONFLICT DO NOTHING
+            RETURNING t.put_off IS NOT NULL OR _dlock.signal(t.queue_id) INTO is_stored;
+        IF is_stored THEN
+            RETURN true;
+        ELSIF is_checked OR _dlock.task_check_put(queue, key, priority, state, delay) THEN
+            RETURN false;
+        END IF;
+        is_checked := true;
+        IF delay OPERATOR(pg_catalog.>) '0' THEN
+            put_off := now OPERATOR(pg_catalog.+) delay;
+        END IF;
+    END LOOP;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_put(pg_catalog.text, pg_catalog.text, pg_catalog.jsonb, pg_catalog.int4, pg_catalog.text, pg_catalog.interval)
     IS 'put a task into a queue, to be captured after the delay; false, and nothing changes, if an unfinished one has its key';
@@ -475,7 +424,6 @@ CREATE FUNCTION @extschema@.dlock_task_capture(
 #variable_conflict use_variable
 DECLARE
     id pg_catalog.int4;
-    parked pg_catalog.text;
     max_attempts pg_catalog.int4;
     retry_delay pg_catalog.interval;
     usual pg_catalog.bool;
@@ -483,70 +431,70 @@ DECLARE
     now pg_catalog.timestamptz;
     until pg_catalog.timestamptz;
     seen pg_catalog.int8;
-    place pg_catalog.tid;
     places pg_catalog.tid[];
     wanted pg_catalog.int4 := count;
 BEGIN
-    ttl := coalesce(ttl, pg_catalog.current_setting('dlock.default_ttl')::pg_catalog.interval);
+    ttl := _dlock.ttl(ttl);
     LOOP
-        SELECT x.queue_id, x.parked, x.max_attempts, x.retry_delay, coalesce(from_states, ARRAY[x.initial]),
-               x.transitions IS NULL AND x.done OPERATOR(pg_catalog.<>) 'working' AND to_state OPERATOR(pg_catalog.=) 'working'
-                   AND (from_states IS NULL OR from_states OPERATOR(pg_catalog.=) ARRAY[x.initial]) AND on_timeout IS NULL AND owner IS NULL
-                   AND wait OPERATOR(pg_catalog.=) '0' AND count OPERATOR(pg_catalog.>=) 1 AND count OPERATOR(pg_catalog.<=) 1000
-                   AND ttl OPERATOR(pg_catalog.>) '0' AND ttl OPERATOR(pg_catalog.<=) pg_catalog.current_setting('dlock.max_ttl')::pg_catalog.interval,
-               (SELECT t.put_off FROM _dlock.task t
-                 WHERE t.queue_id OPERATOR(pg_catalog.=) x.queue_id AND t.put_off IS NOT NULL
-                 ORDER BY t.put_off LIMIT 1) OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-          INTO id, parked, max_attempts, retry_delay, from_states, usual, due
-          FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE');
-        IF usual IS NOT TRUE THEN
-            PERFORM _dlock.task_check_capture(queue, count, from_states, to_state, owner, ttl, on_timeout, wait);
-            until := coalesce(until, CASE WHEN wait IS NULL THEN 'infinity' WHEN wait OPERATOR(pg_catalog.>) '0' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) wait END);
-            seen := _dlock.signals(id);
-        END IF;
-        IF due THEN
-            FOR place IN SELECT x.ctid FROM _dlock.task x
-                 WHERE x.queue_id OPERATOR(pg_catalog.=) id AND x.put_off OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-                 ORDER BY x.put_off LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED LOOP
-                UPDATE _dlock.task t SET put_off = NULL WHERE t.ctid OPERATOR(pg_catalog.=) place;
+        FOREACH from_state IN ARRAY CASE WHEN pg_catalog.cardinality(from_states) OPERATOR(pg_catalog.>) 0 THEN from_states ELSE ARRAY['ready'] END LOOP
+            LOOP
+                SELECT x.queue_id, x.max_attempts, x.retry_delay, pg_catalog.clock_timestamp(),
+                       x.transitions IS NULL AND from_states IS NULL AND to_state OPERATOR(pg_catalog.=) 'working' AND on_timeout IS NULL AND owner IS NULL
+                           AND wait OPERATOR(pg_catalog.=) '0' AND count OPERATOR(pg_catalog.<=) 1000 AND count OPERATOR(pg_catalog.>) 0,
+                       (SELECT t.put_off FROM _dlock.task t WHERE t.queue_id OPERATOR(pg_catalog.=) x.queue_id AND t.put_off IS NOT NULL
+                         ORDER BY t.put_off LIMIT 1) OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp(),
+                       ARRAY(SELECT t.ctid FROM _dlock.task t
+                              WHERE t.state OPERATOR(pg_catalog.=) from_state AND t.queue_id OPERATOR(pg_catalog.=) x.queue_id
+                                AND t.finished_at IS NULL AND t.put_off IS NULL AND t.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+                              ORDER BY t.priority, t.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+                  INTO id, max_attempts, retry_delay, now, usual, due, places
+                  FROM _dlock.task_queue x WHERE x.queue OPERATOR(pg_catalog.=) queue AND pg_catalog.pg_has_role(x.role, 'USAGE');
+                IF usual IS NOT TRUE THEN
+                    PERFORM _dlock.task_check_capture(queue, count, from_states, to_state, owner, on_timeout, wait);
+                    until := coalesce(until, CASE WHEN wait IS NULL THEN 'infinity' ELSE now OPERATOR(pg_catalog.+) wait END);
+                END IF;
+                EXIT WHEN due IS NOT TRUE;
+                -- Tasks whose delay is over may come first.
+                UPDATE _dlock.task t SET put_off = NULL WHERE t.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+                    SELECT x.ctid FROM _dlock.task x WHERE x.queue_id OPERATOR(pg_catalog.=) id AND x.put_off OPERATOR(pg_catalog.<=) now
+                     ORDER BY x.put_off LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED));
+                EXIT WHEN NOT FOUND;
             END LOOP;
-        END IF;
-        FOREACH from_state IN ARRAY from_states LOOP
-            now := pg_catalog.clock_timestamp();
-            -- A statement of its own: a scan marks dead entries when it ends, and gives up on a page that
-            -- has been changed meanwhile.  A limit that the planner does not know would cost a new plan for
-            -- each call.
-            IF wanted OPERATOR(pg_catalog.=) 1 THEN
-                places := ARRAY(SELECT x.ctid FROM _dlock.task x
-                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) id AND x.finished_at IS NULL
-                      AND x.put_off IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-                    ORDER BY x.priority, x.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED);
-            ELSE
-                places := ARRAY(SELECT x.ctid FROM _dlock.task x
-                    WHERE x.state OPERATOR(pg_catalog.=) from_state AND x.queue_id OPERATOR(pg_catalog.=) id AND x.finished_at IS NULL
-                      AND x.put_off IS NULL AND x.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
-                    ORDER BY x.priority, x.id LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED);
+            IF pg_catalog.cardinality(places) OPERATOR(pg_catalog.>) 0 THEN
+                -- The first one and those behind it.  A limit that the planner does not know costs a new plan for each call.
+                IF wanted OPERATOR(pg_catalog.>) 1 THEN
+                    places := ARRAY(SELECT t.ctid FROM _dlock.task t
+                        WHERE t.state OPERATOR(pg_catalog.=) from_state AND t.queue_id OPERATOR(pg_catalog.=) id
+                          AND t.finished_at IS NULL AND t.put_off IS NULL AND t.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+                        ORDER BY t.priority, t.id LIMIT wanted FOR NO KEY UPDATE SKIP LOCKED);
+                END IF;
+                -- A statement of its own: a scan marks dead entries when it ends, and gives up on a page that has been changed
+                -- meanwhile.  An array that the planner knows would cost a new plan for each call.
+                RETURN QUERY WITH captured AS (
+                    UPDATE _dlock.task t
+                       SET working = to_state, from_state = from_state, owner = coalesce(owner, _dlock.session()), token = _dlock.token(t.token),
+                           attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
+                           state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) max_attempts THEN 'parked' ELSE coalesce(on_timeout, from_state) END,
+                           ready_at = now OPERATOR(pg_catalog.+) ttl OPERATOR(pg_catalog.+)
+                               least(retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
+                           error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
+                     WHERE t.ctid OPERATOR(pg_catalog.=) ANY ((SELECT places)::pg_catalog.tid[])
+                    RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.from_state, t.expires_at, t.id)
+                    SELECT c.key, c.token, c.payload, c.priority, c.attempts, c.from_state, c.expires_at FROM captured c ORDER BY c.priority, c.id;
+                wanted := wanted OPERATOR(pg_catalog.-) pg_catalog.cardinality(places);
+                IF wanted OPERATOR(pg_catalog.=) 0 THEN
+                    RETURN;
+                END IF;
             END IF;
-            FOREACH place IN ARRAY places LOOP
-                UPDATE _dlock.task t
-                   SET working = to_state, from_state = from_state, owner = coalesce(owner, _dlock.session()), token = _dlock.token(t.token),
-                       attempts = t.attempts OPERATOR(pg_catalog.+) 1, ttl = ttl, expires_at = now OPERATOR(pg_catalog.+) ttl, changed_at = now,
-                       state = CASE WHEN t.attempts OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.>=) max_attempts THEN parked ELSE coalesce(on_timeout, from_state) END,
-                       ready_at = now OPERATOR(pg_catalog.+) ttl OPERATOR(pg_catalog.+)
-                           least(retry_delay OPERATOR(pg_catalog.*) pg_catalog.power(2, least(t.attempts, 20)), '1 h'),
-                       error = CASE WHEN t.expires_at IS NOT NULL THEN 'timed out' ELSE t.error END
-                 WHERE t.ctid OPERATOR(pg_catalog.=) place
-                RETURNING t.key, t.token, t.payload, t.priority, t.attempts, t.expires_at
-                  INTO key, token, payload, priority, attempts, expires_at;
-                wanted := wanted OPERATOR(pg_catalog.-) 1;
-                RETURN NEXT;
-            END LOOP;
-            EXIT WHEN wanted OPERATOR(pg_catalog.=) 0;
         END LOOP;
         -- Another snapshot shows nothing new to a transaction that keeps its first one.
         EXIT WHEN wanted OPERATOR(pg_catalog.<) count OR until IS NULL OR pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>=) until
             OR pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed';
-        PERFORM _dlock.signal_wait(id, seen, least(until, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '1 s'));
+        -- Sleeps unless there has been a signal since before the scan.
+        IF seen IS NOT NULL THEN
+            PERFORM _dlock.signal_wait(id, seen, least(until, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '1 s'));
+        END IF;
+        seen := _dlock.signals(id);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_capture(pg_catalog.text, pg_catalog.int4, pg_catalog.text[], pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.text, pg_catalog.interval)
@@ -556,18 +504,12 @@ CREATE FUNCTION @extschema@.dlock_task_renew(
     queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    q _dlock.task_queue := _dlock.find_queue(queue);
-    t _dlock.task := _dlock.task_lock(q, key, _dlock.check_token(token), true);
-    ends timestamptz := clock_timestamp() + CASE WHEN ttl IS NULL THEN t.ttl ELSE _dlock.ttl(ttl) END;
+    t _dlock.task := _dlock.task_lock(_dlock.find_queue(queue), key, _dlock.check_token(token), true);
+    ends timestamptz := CASE WHEN ttl IS NULL THEN greatest(clock_timestamp() + t.ttl, t.expires_at) ELSE clock_timestamp() + _dlock.ttl(ttl) END;
 BEGIN
-    IF t.key IS NULL THEN
-        RETURN false;
-    ELSIF ttl IS NULL THEN
-        ends := greatest(ends, t.expires_at);
-    END IF;
     UPDATE _dlock.task x SET expires_at = ends, ready_at = ends + (t.ready_at - t.expires_at), ttl = coalesce(dlock_task_renew.ttl, t.ttl)
      WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
-    RETURN true;
+    RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_renew(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.interval)
     IS 'let the capture of a task end so much later; false if it is no longer held';
@@ -576,22 +518,18 @@ CREATE FUNCTION _dlock.task_finish(queue pg_catalog.text, key pg_catalog.text, t
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    q _dlock.task_queue;
+    q _dlock.task_queue := _dlock.find_queue(queue);
     t _dlock.task;
 BEGIN
-    q := _dlock.find_queue(queue);
-    state := coalesce(state, q.done);
     IF EXISTS (SELECT FROM _dlock.task x WHERE x.queue_id = q.queue_id AND x.key = key AND x.done = _dlock.check_token(token) AND x.owner IS NOT NULL AND x.state = state) THEN
         RETURN false;
     END IF;
     t := _dlock.task_lock(q, key, token);
-    IF state = q.initial OR state = q.parked THEN
+    IF state = 'ready' OR state = 'parked' THEN
         RAISE invalid_parameter_value USING MESSAGE = format('state "%s" cannot be that of a finished task', state),
-            DETAIL = 'It is the initial state of the queue, or the one of parked tasks.',
             HINT = 'Use another state, or hand the task on with dlock_task_release().';
     END IF;
-    state := _dlock.task_step(q, t.working, _dlock.task_state(q, state), format('Task "%s" is in the first of these states.', key));
-    RETURN _dlock.task_end(t, state, token);
+    RETURN _dlock.task_move(t, _dlock.task_state(q, state, t.working, true), t.attempts, finished_by => token) IS NOT NULL;
 END $$;
 COMMENT ON FUNCTION _dlock.task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text)
     IS 'finish a captured task in any queue and state, or say why not';
@@ -605,13 +543,15 @@ DECLARE
 BEGIN
     -- Not by a join: a plan that begins with the task would look for its key without its queue, all over the index.
     UPDATE _dlock.task x
-       SET state = (SELECT q.done FROM _dlock.task_queue q WHERE q.queue OPERATOR(pg_catalog.=) queue),
-           done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
+       SET state = 'done', done = token, error = NULL, working = NULL, expires_at = NULL, changed_at = now, finished_at = now
      WHERE x.queue_id OPERATOR(pg_catalog.=) (SELECT q.queue_id FROM _dlock.task_queue q
                                                WHERE q.queue OPERATOR(pg_catalog.=) queue AND q.transitions IS NULL AND state IS NULL)
        AND x.key OPERATOR(pg_catalog.=) key AND x.done OPERATOR(pg_catalog.=) 0
-       AND x.token OPERATOR(pg_catalog.=) token AND x.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp();
-    RETURN FOUND OR _dlock.task_finish(queue, key, token, state);
+       AND x.token OPERATOR(pg_catalog.=) token AND x.expires_at OPERATOR(pg_catalog.>) now;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    RETURN _dlock.task_finish(queue, key, token, coalesce(state, 'done'));
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_finish(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text) IS 'finish a captured task; false if this token has finished it before';
 
@@ -624,16 +564,15 @@ DECLARE
     t _dlock.task := _dlock.task_lock(q, key, _dlock.check_token(token));
 BEGIN
     IF t.attempts >= q.max_attempts THEN
-        RETURN _dlock.task_move(t, q.parked, t.attempts, error, '0');
+        RETURN _dlock.task_move(t, 'parked', t.attempts, error);
     END IF;
-    state := _dlock.task_step(q, t.working, _dlock.task_state(q, coalesce(state, t.from_state), 'A capture that fails must not end there.'),
-        format('Task "%s" is in the first of these states.', key));
-    RETURN _dlock.task_move(t, state, t.attempts, error,
+    RETURN _dlock.task_move(t, _dlock.task_state(q, coalesce(state, t.from_state), t.working), t.attempts, error,
         _dlock.check_span(coalesce(delay, t.ready_at - t.expires_at), 'delay', '36500 days'));
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_fail(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.text, pg_catalog.interval)
-    IS 'give a captured task up; returns the state that it is in then, that of parked tasks if its attempts are used up';
+    IS 'give a captured task up; returns the state that it is in then, "parked" if its attempts are used up';
 
+-- In another state the task is tried anew.
 CREATE FUNCTION @extschema@.dlock_task_release(
     queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text DEFAULT NULL, delay pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.bool
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -644,17 +583,15 @@ BEGIN
     IF t.key IS NULL THEN
         RETURN false;
     END IF;
-    state := _dlock.task_step(q, t.working, _dlock.task_state(q, coalesce(state, t.from_state), 'A capture is released there only by dlock_task_finish().'),
-        format('Task "%s" is in the first of these states.', key));
-
-    -- In another state the task is tried anew.
-    PERFORM _dlock.task_move(t, state, CASE WHEN state = t.from_state THEN t.attempts - 1 ELSE 0 END, NULL,
-        _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days'));
+    PERFORM _dlock.task_move(t, _dlock.task_state(q, coalesce(state, t.from_state), t.working),
+        CASE WHEN coalesce(state, t.from_state) = t.from_state THEN t.attempts - 1 ELSE 0 END,
+        delay => _dlock.check_span(coalesce(delay, '0'), 'delay', '36500 days'));
     RETURN true;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_release(pg_catalog.text, pg_catalog.text, pg_catalog.int8, pg_catalog.text, pg_catalog.interval)
     IS 'give a captured task back without counting an attempt, false if it is lost; or hand it on to another state';
 
+-- A parked task is tried anew.
 CREATE FUNCTION @extschema@.dlock_task_set(
     queue pg_catalog.text, key pg_catalog.text, token pg_catalog.int8, state pg_catalog.text) RETURNS pg_catalog.text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -663,15 +600,13 @@ DECLARE
     t _dlock.task := _dlock.task_lock(q, key, CASE WHEN token IS NOT NULL THEN _dlock.check_token(token) END);
     before text := CASE WHEN token IS NULL THEN t.state ELSE t.working END;
 BEGIN
-    state := _dlock.task_step(q, before, _dlock.task_state(q, state), format('Task "%s" is in the first of these states.', key));
-    IF state = q.done THEN
-        PERFORM _dlock.task_end(t, state, coalesce(token, _dlock.token(t.token)));
+    IF _dlock.task_state(q, state, before, true) = 'done' THEN
+        PERFORM _dlock.task_move(t, state, t.attempts, finished_by => coalesce(token, _dlock.token(t.token)));
     ELSIF token IS NULL THEN
-        -- A task that was given up is tried anew.
-        PERFORM _dlock.task_move(t, state, CASE WHEN before = q.parked AND state <> before THEN 0 ELSE t.attempts END, NULL, NULL);
+        PERFORM _dlock.task_move(t, state, CASE WHEN before = 'parked' AND state <> before THEN 0 ELSE t.attempts END);
     ELSE
-        IF t.state <> q.parked AND t.state <> state THEN
-            PERFORM _dlock.task_step(q, state, t.state, 'There the task would go when its capture times out.');
+        IF t.state <> 'parked' THEN
+            PERFORM _dlock.task_state(q, t.state, state, false, 'There the task would go when its capture times out.');
         END IF;
         UPDATE _dlock.task x SET working = dlock_task_set.state, changed_at = clock_timestamp()
          WHERE x.queue_id = t.queue_id AND x.key = t.key AND x.done = 0;
@@ -686,21 +621,16 @@ CREATE FUNCTION @extschema@.dlock_task_purge(
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q _dlock.task_queue := _dlock.find_queue(queue);
-    now timestamptz := clock_timestamp();
-    place tid;
-    removed int8 := 0;
+    before timestamptz := clock_timestamp() - _dlock.check_span(older_than, 'older_than', '10000000 days');
+    removed int8;
 BEGIN
     IF (count > 0) IS NOT TRUE THEN
         RAISE invalid_parameter_value USING MESSAGE = 'number of tasks must be greater than zero', HINT = 'Pass how many to remove at most.';
     END IF;
-    older_than := _dlock.check_span(older_than, 'older_than', '10000000 days');
-    FOREACH place IN ARRAY ARRAY(
-        SELECT x.ctid FROM _dlock.task x
-         WHERE x.queue_id = q.queue_id AND x.finished_at <= now - older_than
-         ORDER BY x.finished_at LIMIT dlock_task_purge.count FOR UPDATE SKIP LOCKED) LOOP
-        DELETE FROM _dlock.task t WHERE t.ctid = place;
-        removed := removed + 1;
-    END LOOP;
+    DELETE FROM _dlock.task t WHERE t.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM _dlock.task x WHERE x.queue_id = q.queue_id AND x.put_off IS NULL AND x.finished_at <= before
+         ORDER BY x.put_off, x.finished_at LIMIT dlock_task_purge.count FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS removed = ROW_COUNT;
     RETURN removed;
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_task_purge(pg_catalog.text, pg_catalog.interval, pg_catalog.int4) IS 'remove up to so many tasks that were finished so long ago; returns how many';

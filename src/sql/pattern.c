@@ -17,10 +17,12 @@
 #include "fence/fence.h"
 #include "session/session.h"
 #include "session/signal.h"
+#include "sql/value.h"
 
 PG_FUNCTION_INFO_V1(dlock_sql_token);
 PG_FUNCTION_INFO_V1(dlock_sql_clock);
 PG_FUNCTION_INFO_V1(dlock_sql_session);
+PG_FUNCTION_INFO_V1(dlock_sql_ttl);
 PG_FUNCTION_INFO_V1(dlock_sql_signal);
 PG_FUNCTION_INFO_V1(dlock_sql_signals);
 PG_FUNCTION_INFO_V1(dlock_sql_signal_wait);
@@ -61,6 +63,13 @@ Datum
 dlock_sql_session(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_DATUM(dlock_name_to_text(dlock_name_session()));
+}
+
+/* _dlock.ttl(ttl) -> the ttl, or the default one */
+Datum
+dlock_sql_ttl(PG_FUNCTION_ARGS)
+{
+	return dlock_value_of_span(dlock_value_get_ttl(fcinfo, 0, true));
 }
 
 /* _dlock.signal(queue_id) -> true */

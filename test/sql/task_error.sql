@@ -31,15 +31,14 @@ CREATE TEMP TABLE before AS TABLE tasks;
 SELECT pg_temp.raised(format('SELECT dlock_queue_create(%s)', arguments)) FROM unnest(ARRAY[
 	$$NULL$$, $$''$$, $$repeat('x', 256)$$, $$'task-error'$$, $$'e', '{}'$$, $$'e', '{NULL}'$$, $$'e', '{{a->b},{b->c}}'$$,
 	$$'e', '{a}'$$, $$'e', '{-> b}'$$, $$'e', '{a ->}'$$, $$'e', '{a -> b -> c}'$$, $$'e', ARRAY['a -> ' || repeat('x', 64)]$$,
-	$$'e', '{a -> b}'$$, $$'e', '{ready -> b}'$$, $$'e', initial => NULL$$, $$'e', initial => ''$$, $$'e', initial => ' a'$$,
-	$$'e', done => 'a->b'$$, $$'e', done => 'ready'$$, $$'e', parked => 'done'$$, $$'e', parked => repeat('x', 64)$$,
 	$$'e', max_attempts => 0$$, $$'e', retry_delay => '-1 s'$$, $$'e', retry_delay => '2 h'$$, $$'e', retry_delay => NULL$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
 SELECT pg_temp.raised(format('SELECT dlock_queue_drop(%s)', arguments)) FROM unnest(ARRAY[$$NULL$$, $$''$$, $$'no-such'$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
 
 -- put
 SELECT pg_temp.raised(format('SELECT dlock_task_put(%s)', arguments)) FROM unnest(ARRAY[
 	$$NULL, 'k'$$, $$'no-such', 'k'$$, $$'task-error', NULL$$, $$'task-error', ''$$, $$'task-error', repeat('k', 256)$$,
-	$$'task-error', 'k', priority => NULL$$, $$'task-error', 'k', state => ''$$, $$'task-error', 'k', state => 'nowhere'$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
+	$$'task-error', 'k', priority => NULL$$, $$'task-error', 'k', state => ''$$, $$'task-error', 'k', state => ' a'$$, $$'task-error', 'k', state => 'a->b'$$,
+	$$'task-error', 'k', state => repeat('x', 64)$$, $$'task-error', 'k', state => 'done'$$, $$'task-error', 'k', state => 'nowhere'$$]) WITH ORDINALITY AS u(arguments, n) ORDER BY n;
 
 -- set
 SELECT pg_temp.raised(format('SELECT dlock_task_set(%s)', arguments)) FROM unnest(ARRAY[

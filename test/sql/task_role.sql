@@ -53,7 +53,7 @@ DELETE FROM _dlock.task;
 DELETE FROM _dlock.task_queue;
 INSERT INTO _dlock.task (queue_id, role, key, state) SELECT queue_id, role, 'x', 'ready' FROM _dlock.task_queue;
 INSERT INTO _dlock.task (queue_id, role, key, state) SELECT queue_id, current_user::regrole, 'x', 'ready' FROM _dlock.task_queue;
-INSERT INTO _dlock.task_queue (queue, role, initial, done, parked, retry_delay) VALUES ('x', 'regress_dlock_queue', 'a', 'b', 'c', '0');
+INSERT INTO _dlock.task_queue (queue, role, retry_delay) VALUES ('x', 'regress_dlock_queue', '0');
 UPDATE _dlock.task_queue SET role = current_user::regrole;
 SELECT dlock_queue_create('role-o'), dlock_task_put('role-o', 'c');
 UPDATE _dlock.task SET role = 'regress_dlock_queue';
@@ -81,9 +81,34 @@ SELECT dlock_queue_drop('role-o');
 
 -- a path that leads to operators and functions of somebody else
 SET ROLE regress_dlock_other;
-CREATE FUNCTION public.harm(text, text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'as %', current_user; END $$;
-CREATE OPERATOR public.= (LEFTARG = text, RIGHTARG = text, FUNCTION = public.harm);
-CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'as %', current_user; END $$;
+-- each operator and each function that tasks may need, of arguments that fit as well
+DO $$
+DECLARE
+	types regtype[] := '{text,int4,int8,tid,oid,bool,float8,interval,timestamptz}';
+	l regtype;
+	r regtype;
+	o text;
+	f regprocedure;
+BEGIN
+	FOREACH l IN ARRAY types LOOP
+		FOREACH r IN ARRAY types LOOP
+			EXECUTE format('CREATE FUNCTION public.harm(%s, %s) RETURNS bool LANGUAGE plpgsql AS ''BEGIN RAISE EXCEPTION $m$as %%$m$, current_user; END''', l, r);
+			FOREACH o IN ARRAY '{=,<>,<,<=,>,>=,+,-,*,||,~}'::text[] LOOP
+				EXECUTE format('CREATE OPERATOR public.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = public.harm)', o, l, r);
+			END LOOP;
+		END LOOP;
+	END LOOP;
+	FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND prokind = 'f' AND proname = ANY (
+		'{clock_timestamp,pg_has_role,octet_length,cardinality,current_setting,power,now,unnest,left,float8,interval}') LOOP
+		EXECUTE format('CREATE FUNCTION public.%s RETURNS %s LANGUAGE plpgsql AS ''BEGIN RAISE EXCEPTION $m$as %%$m$, current_user; END''',
+			f, pg_get_function_result(f));
+	END LOOP;
+END $$;
+SELECT count(*) > 700 AS many FROM pg_operator WHERE oprnamespace = 'public'::regnamespace;
+CREATE DOMAIN public.text AS int4;
+CREATE DOMAIN public.timestamptz AS int4;
+CREATE DOMAIN public.tid AS int4;
+CREATE DOMAIN public."interval" AS int4;
 SET ROLE regress_dlock_worker;
 CREATE TEMP TABLE task (a int);
 SET search_path = public, pg_temp, pg_catalog, "Own schema";
@@ -91,14 +116,15 @@ SELECT dlock_task_put('role-1', 'd'), dlock_task_put('role-1', 'd', delay => '1 
 SELECT key, dlock_task_renew('role-1', key, token), dlock_task_set('role-1', key, token, 'half'), dlock_task_release('role-1', key, token) FROM dlock_task_capture('role-1');
 SELECT key, dlock_task_fail('role-1', key, token) FROM dlock_task_capture('role-1', 1, '{ready}', on_timeout => 'ready');
 SELECT key, dlock_task_finish('role-1', key, token) FROM dlock_task_capture('role-1', 1);
+SELECT dlock_task_put('role-1', 'e', state => 'ready');
+SELECT key FROM dlock_task_capture('role-1', 2, owner => 'w', ttl => '1 min', wait => '1 ms');
 SELECT state, error FROM dlock_tasks WHERE key OPERATOR(pg_catalog.=) 'd';
 SELECT ready, captured FROM dlock_task_state;
 SELECT dlock_task_purge('role-1', '0');
 SET search_path = "Own schema";
 DROP TABLE pg_temp.task;
 RESET ROLE;
-DROP OPERATOR public.= (text, text);
-DROP FUNCTION public.harm, public.clock_timestamp;
+DROP OWNED BY regress_dlock_other;
 
 -- every level; in one transaction what was done before is seen, and one that keeps its snapshot does not wait
 SET ROLE regress_dlock_queue;
