@@ -93,8 +93,8 @@ CREATE POLICY changers ON _dlock.task FOR UPDATE USING (pg_catalog.pg_has_role(r
 CREATE POLICY removers ON _dlock.task FOR DELETE USING (pg_catalog.pg_has_role(role, 'USAGE'));
 CREATE POLICY creators ON _dlock.task FOR INSERT WITH CHECK (EXISTS (
     SELECT FROM _dlock.task_queue q
-     WHERE q.queue_id OPERATOR(pg_catalog.=) task.queue_id
-       AND q.role::pg_catalog.oid OPERATOR(pg_catalog.=) task.role::pg_catalog.oid
+     WHERE q.queue_id OPERATOR(pg_catalog.=) _dlock.task.queue_id
+       AND q.role::pg_catalog.oid OPERATOR(pg_catalog.=) _dlock.task.role::pg_catalog.oid
        AND pg_catalog.pg_has_role(q.role, 'USAGE')));
 REVOKE ALL ON _dlock.task FROM PUBLIC;
 GRANT SELECT, INSERT, DELETE ON _dlock.task TO PUBLIC;
@@ -191,12 +191,12 @@ CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval
     LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
 BEGIN
     IF ttl IS NULL THEN
-        RETURN current_setting('dlock.default_ttl')::interval;
+        RETURN _dlock.default_ttl();
     ELSIF ttl = interval '0' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'parameter "ttl" must be greater than zero',
             HINT = 'Pass the time after which it ends.';
     END IF;
-    RETURN _dlock.check_span(ttl, 'ttl', current_setting('dlock.max_ttl')::interval);
+    RETURN _dlock.check_span(ttl, 'ttl', _dlock.max_ttl());
 END $$;
 COMMENT ON FUNCTION _dlock.ttl(pg_catalog.interval) IS 'the ttl, or the default one, if it is in range';
 
@@ -487,13 +487,13 @@ DECLARE
     places pg_catalog.tid[];
     wanted pg_catalog.int4 := count;
 BEGIN
-    ttl := coalesce(ttl, pg_catalog.current_setting('dlock.default_ttl')::pg_catalog.interval);
+    ttl := coalesce(ttl, _dlock.default_ttl());
     LOOP
         SELECT x.queue_id, x.parked, x.max_attempts, x.retry_delay, coalesce(from_states, ARRAY[x.initial]),
                x.transitions IS NULL AND x.done OPERATOR(pg_catalog.<>) 'working' AND to_state OPERATOR(pg_catalog.=) 'working'
                    AND (from_states IS NULL OR from_states OPERATOR(pg_catalog.=) ARRAY[x.initial]) AND on_timeout IS NULL AND owner IS NULL
                    AND wait OPERATOR(pg_catalog.=) '0' AND count OPERATOR(pg_catalog.>=) 1 AND count OPERATOR(pg_catalog.<=) 1000
-                   AND ttl OPERATOR(pg_catalog.>) '0' AND ttl OPERATOR(pg_catalog.<=) pg_catalog.current_setting('dlock.max_ttl')::pg_catalog.interval,
+                   AND ttl OPERATOR(pg_catalog.>) '0' AND ttl OPERATOR(pg_catalog.<=) _dlock.max_ttl(),
                (SELECT t.put_off FROM _dlock.task t
                  WHERE t.queue_id OPERATOR(pg_catalog.=) x.queue_id AND t.put_off IS NOT NULL
                  ORDER BY t.put_off LIMIT 1) OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
@@ -749,7 +749,7 @@ CREATE FUNCTION @extschema@.dlock_once(name pg_catalog.text, every pg_catalog.in
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     lock text := 'once:' || name;
-    memory text := current_setting('dlock.max_ttl');
+    memory interval := _dlock.max_ttl();
     slot timestamptz;
     slot_end timestamptz;
     win record;
@@ -762,9 +762,9 @@ BEGIN
     ELSIF every <= interval '0' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'length of the time slots must be greater than zero',
             HINT = 'Pass the length of a slot, such as ''1 day''.';
-    ELSIF every > memory::interval THEN
+    ELSIF every > memory THEN
         RAISE invalid_parameter_value USING MESSAGE = 'length of the time slots is longer than "dlock.max_ttl"',
-            DETAIL = format('The limit is %s seconds.', extract(epoch FROM memory::interval)::int8), HINT = 'Pass a shorter length, or raise "dlock.max_ttl".';
+            DETAIL = format('The limit is %s seconds.', extract(epoch FROM memory)::int8), HINT = 'Pass a shorter length, or raise "dlock.max_ttl".';
     END IF;
 
     LOOP
@@ -776,7 +776,7 @@ BEGIN
         -- A call that fails takes its win back, unless it has won already: then it has happened.
         BEGIN
             mine := _dlock.acquire(lock, format('%s to %s', slot, slot_end), greatest(slot_end - _dlock.clock(), '1 us'),
-                least(memory::interval, '49 days'), NULL);
+                least(memory, '49 days'), NULL);
             IF mine IS NULL THEN
                 RETURN NULL;        -- won at this moment
             END IF;
@@ -796,7 +796,7 @@ BEGIN
                 RETURN mine;
             END IF;
         EXCEPTION WHEN query_canceled OR OTHERS THEN
-            IF has_won THEN
+            IF has_won AND NOT _dlock.is_transactional() THEN
                 RETURN mine;
             ELSIF mine IS NOT NULL THEN
                 PERFORM _dlock.release_token(lock, mine);
@@ -1136,7 +1136,9 @@ BEGIN
                 wanted := wanted[1001:];
             END LOOP;
             held := _dlock.group_held(g);
-            RAISE SQLSTATE 'LK000';
+            IF NOT _dlock.is_transactional() THEN
+                RAISE SQLSTATE 'LK000';
+            END IF;
         EXCEPTION
             WHEN SQLSTATE 'LK000' THEN NULL;
             WHEN insufficient_resources THEN
@@ -1161,22 +1163,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_group_renew(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
     IS 'remain in a group; returns the partitions to run, with their tokens, and those to stop and yield';
-
--- Default privileges may have granted more than this script says.
-DO $$
-DECLARE
-    command pg_catalog.text;
-BEGIN
-    FOR command IN
-        SELECT pg_catalog.format('REVOKE ALL ON SCHEMA _dlock FROM %s', a.grantee::pg_catalog.regrole)
-          FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
-         WHERE n.nspname OPERATOR(pg_catalog.=) '_dlock' AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, n.nspowner])
-        UNION
-        SELECT pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', c.oid::pg_catalog.regclass, a.grantee::pg_catalog.regrole)
-          FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
-         WHERE c.relnamespace OPERATOR(pg_catalog.=) '_dlock'::pg_catalog.regnamespace::pg_catalog.oid
-           AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, c.relowner])
-    LOOP
-        EXECUTE command;
-    END LOOP;
-END $$;
