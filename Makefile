@@ -17,6 +17,7 @@
 #   make test-versions   the tests on the other supported major versions
 #   make test-bare       make demo and a few tests on bare Debian machines
 #   make test-packages   build, install and test Debian's packages
+#   make plain           dlock_plain.sql, the edition for servers that load no library
 #   make dist            the archive of a release, for PGXN
 #
 # It builds elsewhere, too: call it from there with make -f /path/to/Makefile.
@@ -28,9 +29,9 @@ sources_of = $(sort $(patsubst $(srcdir)/%,%,$(wildcard $(addprefix $(srcdir)/,$
 EXTENSION = dlock
 DATA := $(call sources_of,sql/dlock--*--*.sql)
 
-# The install script, made of the engine's part and that of the patterns.
+# The install script, made of the engine's part, that of the patterns, and what closes it.
 script := sql/dlock--$(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" $(srcdir)/dlock.control).sql
-script_parts := $(addprefix $(srcdir)/,sql/engine.sql sql/patterns.sql)
+script_parts := $(addprefix $(srcdir)/,sql/engine.sql sql/patterns.sql sql/privileges.sql)
 DATA_built := $(script)
 
 MODULE_big = dlock
@@ -59,7 +60,7 @@ ISOLATION_OPTS = --inputdir=$(srcdir)/test --encoding=UTF8 \
 TAP_TESTS = 1
 PROVE_TESTS = test/t/*/*.pl
 
-EXTRA_CLEAN = src/.built_for tmp_check_regress tmp_check_isolation tmp_test tmp_demo tmp_bench \
+EXTRA_CLEAN = src/.built_for tmp_check_regress tmp_check_isolation tmp_test tmp_demo tmp_bench dlock_plain.sql \
 	$(wildcard test/bench/noop/*.o test/bench/noop/*.bc test/bench/noop/*.so) \
 	dlock-*.zip
 
@@ -71,7 +72,7 @@ timed_proofs := proof-history proof-fuzz proof-power proof-soak
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
 scripts := test demo stop-demo bench proof $(timed_proofs) proof-model proof-mutants proof-ha proof-plproxy \
-	proof-pgbouncer proof-builds test-versions test-bare test-packages nightly dist
+	proof-pgbouncer proof-builds test-versions test-bare test-packages nightly dist plain
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -176,5 +177,8 @@ test-packages:
 
 dist:
 	@$(srcdir)/packaging/dist
+
+plain:
+	$(srcdir)/packaging/plain >dlock_plain.sql
 
 .PHONY: $(scripts)

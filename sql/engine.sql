@@ -25,6 +25,18 @@ CREATE FUNCTION _dlock.clock() RETURNS pg_catalog.timestamptz
     AS 'MODULE_PATHNAME', 'dlock_sql_clock' LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION _dlock.clock() IS 'the wall clock that leases go by';
 
+CREATE FUNCTION _dlock.max_ttl() RETURNS pg_catalog.interval LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT pg_catalog.current_setting('dlock.max_ttl')::pg_catalog.interval;
+END;
+COMMENT ON FUNCTION _dlock.max_ttl() IS 'the setting dlock.max_ttl';
+
+CREATE FUNCTION _dlock.is_transactional() RETURNS pg_catalog.bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT false;
+END;
+COMMENT ON FUNCTION _dlock.is_transactional() IS 'whether a rollback takes leases back';
+
 CREATE FUNCTION _dlock.session() RETURNS pg_catalog.text
     AS 'MODULE_PATHNAME', 'dlock_sql_session' LANGUAGE C STABLE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION _dlock.session() IS 'the session, as an owner of leases';

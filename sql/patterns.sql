@@ -679,7 +679,7 @@ CREATE FUNCTION @extschema@.dlock_once(name pg_catalog.text, every pg_catalog.in
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     lock text := 'once:' || name;
-    memory text := current_setting('dlock.max_ttl');
+    memory interval := _dlock.max_ttl();
     slot timestamptz;
     slot_end timestamptz;
     win record;
@@ -692,9 +692,9 @@ BEGIN
     ELSIF every <= interval '0' THEN
         RAISE invalid_parameter_value USING MESSAGE = 'length of the time slots must be greater than zero',
             HINT = 'Pass the length of a slot, such as ''1 day''.';
-    ELSIF every > memory::interval THEN
+    ELSIF every > memory THEN
         RAISE invalid_parameter_value USING MESSAGE = 'length of the time slots is longer than "dlock.max_ttl"',
-            DETAIL = format('The limit is %s seconds.', extract(epoch FROM memory::interval)::int8), HINT = 'Pass a shorter length, or raise "dlock.max_ttl".';
+            DETAIL = format('The limit is %s seconds.', extract(epoch FROM memory)::int8), HINT = 'Pass a shorter length, or raise "dlock.max_ttl".';
     END IF;
 
     LOOP
@@ -706,7 +706,7 @@ BEGIN
         -- A call that fails takes its win back, unless it has won already: then it has happened.
         BEGIN
             mine := _dlock.acquire(lock, format('%s to %s', slot, slot_end), greatest(slot_end - _dlock.clock(), '1 us'),
-                least(memory::interval, '49 days'), NULL);
+                least(memory, '49 days'), NULL);
             IF mine IS NULL THEN
                 RETURN NULL;        -- won at this moment
             END IF;
@@ -726,7 +726,7 @@ BEGIN
                 RETURN mine;
             END IF;
         EXCEPTION WHEN query_canceled OR OTHERS THEN
-            IF has_won THEN
+            IF has_won AND NOT _dlock.is_transactional() THEN
                 RETURN mine;
             ELSIF mine IS NOT NULL THEN
                 PERFORM _dlock.release_token(lock, mine);
@@ -1066,7 +1066,9 @@ BEGIN
                 wanted := wanted[1001:];
             END LOOP;
             held := _dlock.group_held(g);
-            RAISE SQLSTATE 'LK000';
+            IF NOT _dlock.is_transactional() THEN
+                RAISE SQLSTATE 'LK000';
+            END IF;
         EXCEPTION
             WHEN SQLSTATE 'LK000' THEN NULL;
             WHEN insufficient_resources THEN
@@ -1091,22 +1093,3 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION @extschema@.dlock_group_renew(pg_catalog.text, pg_catalog.int8, pg_catalog.int8[])
     IS 'remain in a group; returns the partitions to run, with their tokens, and those to stop and yield';
-
--- Default privileges may have granted more than this script says.
-DO $$
-DECLARE
-    command pg_catalog.text;
-BEGIN
-    FOR command IN
-        SELECT pg_catalog.format('REVOKE ALL ON SCHEMA _dlock FROM %s', a.grantee::pg_catalog.regrole)
-          FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
-         WHERE n.nspname OPERATOR(pg_catalog.=) '_dlock' AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, n.nspowner])
-        UNION
-        SELECT pg_catalog.format('REVOKE ALL ON TABLE %s FROM %s', c.oid::pg_catalog.regclass, a.grantee::pg_catalog.regrole)
-          FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
-         WHERE c.relnamespace OPERATOR(pg_catalog.=) '_dlock'::pg_catalog.regnamespace::pg_catalog.oid
-           AND a.grantee OPERATOR(pg_catalog.<>) ALL (ARRAY[0::pg_catalog.oid, c.relowner])
-    LOOP
-        EXECUTE command;
-    END LOOP;
-END $$;

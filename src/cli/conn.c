@@ -60,7 +60,8 @@
 #define STATE_LENGTH	5
 
 /*
- * Where the extension is, whether it knows a setting; and what is set once.
+ * Where the extension is, or, without it, the plain edition in search_path; whether it
+ * knows a setting; and what is set once.
  *
  * An idle connection must not be cut off between requests, and a transaction cannot
  * see to that.  A pooler has to tell each client another key to cancel with.  So if
@@ -69,13 +70,14 @@
  */
 static const char set_up[] =
 "SELECT pg_catalog.quote_ident(n.nspname) || '.',"
-" pg_catalog.current_setting('dlock.tokens', true) IS NOT NULL,"
+" pg_catalog.current_setting('dlock.tokens', true) IS NOT NULL OR NOT EXISTS"
+" (SELECT FROM pg_catalog.pg_extension e WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'),"
 " CASE WHEN pg_catalog.current_setting('idle_session_timeout') OPERATOR(pg_catalog.<>) '0'"
 " AND pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %d"
 " THEN pg_catalog.set_config('idle_session_timeout', '0', false) END"
-" FROM pg_catalog.pg_extension e"
-" JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace"
-" WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'";
+" FROM pg_catalog.pg_namespace n WHERE n.oid OPERATOR(pg_catalog.=) coalesce("
+"(SELECT e.extnamespace FROM pg_catalog.pg_extension e WHERE e.extname OPERATOR(pg_catalog.=) 'dlock'), "
+"(SELECT p.pronamespace FROM pg_catalog.pg_proc p WHERE p.oid OPERATOR(pg_catalog.=) pg_catalog.to_regproc('dlock_acquire')::pg_catalog.oid))";
 
 /*
  * Requests have limits of their own, so the timeouts of a role or a database would

@@ -1,0 +1,57 @@
+# Proves: the command works over the plain edition as over the extension; and the extension, created
+# beside it, grants tokens above all that the plain edition has granted.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockPlain;
+use DLockTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_plain_node('main');
+my $db = 'postgres';
+my $command = $ENV{DLOCK_CLI} // 'dlock';
+local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, $db);
+
+# What the command prints, and its exit status.
+sub dlock
+{
+	my ($out, $err) = run_command([ $command, @_ ]);
+	return join ' ', grep { $_ ne '' } $? >> 8, $out, $err;
+}
+
+my $held = dlock('acquire', '--ttl', '1h', '--owner', 'me', 'job');
+like($held, qr/^0 \d+$/, 'acquire');
+my ($token) = $held =~ /(\d+)$/;
+like(dlock('run', '-n', 'job', '--', 'true'), qr/^75 .*is held by "me" with token $token/s, 'run: refused');
+like(dlock('status', 'job'), qr/^0 .*me.*$token/s, 'status');
+like(dlock('check', 'job', $token), qr/^0/, 'check');
+like(dlock('renew', '--owner', 'me', 'job'), qr/^0/, 'renew');
+like(dlock('release', '--owner', 'me', 'job'), qr/^0/, 'release');
+like(dlock('run', '--ttl', '1min', 'job', '--', 'psql', '-XAtc', 'SHOW dlock.tokens'), qr/^0 job=[1-9]\d+$/, 'run: a child presents the token');
+like(dlock('run', 'job', '--', 'sh', '-c', 'exit 3'), qr/^3/, 'run: the status of the child');
+is(sql('SELECT count(*) FROM dlock_leases'), 0, 'nothing is left');
+
+# ---------------------------------------------------------------------------
+# The way up
+# ---------------------------------------------------------------------------
+
+$token = sql("SELECT dlock_bump_epoch('test', 2 * last_value) FROM _dlock_token_seq");
+$node->append_conf('postgresql.conf', preload_conf());
+$node->restart;
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	$node->safe_psql($db, 'CREATE SCHEMA dlock; CREATE EXTENSION dlock SCHEMA dlock; GRANT USAGE ON SCHEMA dlock TO PUBLIC');
+	is($node->safe_psql($db, 'SELECT count(*) FROM app.dlock_leases'), 0, 'no lease of the plain edition is left');
+	$node->safe_psql($db, "SELECT dlock.dlock_bump_epoch('from the plain edition', last_value) FROM app._dlock_token_seq");
+	$node->safe_psql($db, 'ALTER ROLE app SET search_path = dlock');
+}
+is(sql("SELECT count(*) FROM pg_proc p WHERE p.oid = to_regproc('dlock_acquire') AND p.pronamespace = 'dlock'::regnamespace"), 1, 'the extension is found');
+cmp_ok(sql("SELECT dlock_acquire('job', 'x', '1 h')"), '>', $token, 'its tokens are above all earlier ones');
+is(sql("SELECT state FROM dlock_leases"), 'held', 'its lease is seen');
+like(dlock('run', '-n', 'job', '--', 'true'), qr/^75 /, 'and the command goes by it');
+done_testing();

@@ -1,0 +1,150 @@
+# Proves: the plain edition, installed by a role that owns a schema and nothing else, on a server
+# without the library, grants, refuses, renews and ends leases as the extension does; what it
+# cannot do is an error that names the extension.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockPlain;
+use DLockSession;
+use DLockTest;
+use Test::More;
+
+my $node = start_plain_node('main');
+my $db = 'postgres';
+set_clock_of();
+
+is(sql("SELECT rolsuper OR rolcreatedb OR rolcreaterole OR rolreplication OR rolbypassrls FROM pg_roles WHERE rolname = 'app'"), 'f', 'the role has no attribute');
+is(sql("SELECT has_database_privilege('postgres', 'CREATE')"), 'f', 'nor may it create schemas');
+is(sql('SELECT count(*) FROM pg_extension WHERE extname = \'dlock\''), 0, 'there is no extension');
+isnt(sqlstate(plain_script()), '00000', 'a second script in the same schema fails');
+
+# ---------------------------------------------------------------------------
+# A lease, and its end
+# ---------------------------------------------------------------------------
+
+my $token = sql("SELECT dlock_acquire('a', 'x', '1 h')");
+cmp_ok($token, '>', 0, 'granted');
+is(sql("SELECT dlock_acquire('a', 'y', '1 h')"), '', 'refused');
+is(sql("SELECT dlock_acquire('a', 'x', '1 h')"), '', 'refused to the owner, too');
+is(sql("SELECT name, owner, token = $token, mode, permits, holds, state, bind, pid, role, ttl, payload FROM dlock_leases"), 'a|x|t|exclusive||1|held|none||app|01:00:00|', 'as the view shows it');
+advance('40 min');
+is(sql("SELECT dlock_check('a', $token), dlock_renew('a', 'y'), dlock_renew('a', 'x'), dlock_renew_token('a', $token + 1)"), 't|f|t|f', 'renewed by its owner');
+advance('40 min');
+is(sql("SELECT dlock_check('a', $token), dlock_renew_token('a', $token, '10 min')"), 't|t', 'held, and made shorter');
+advance('11 min');
+is(sql("SELECT dlock_check('a', $token), dlock_renew('a', 'x'), dlock_renew_token('a', $token), dlock_release('a', 'x'), (SELECT count(*) FROM dlock_leases)"),
+	'f|f|f|f|0', 'over at its deadline, and not revived');
+my $second = sql("SELECT dlock_acquire('a', 'y', '1 h')");
+cmp_ok($second, '>', $token, 'taken over with a larger token');
+is(sql("SELECT dlock_release_token('a', $token), dlock_release('a', 'x'), dlock_check('a', $second)"), 'f|f|t', 'an old holder does not free its successor');
+is(sql("SELECT dlock_release_token('a', $second), dlock_release_token('a', $second)"), 't|f', 'released, once');
+is(sql('SELECT count(*) FROM dlock_leases'), 0, 'and free');
+
+# ---------------------------------------------------------------------------
+# Modes, permits, re-entry, closed locks
+# ---------------------------------------------------------------------------
+
+is(sql("SELECT count(dlock_acquire('s', 'o' || i, '1 h', mode => 'shared')) FROM generate_series(1, 5) i"), 5, 'shared by five');
+is(sql("SELECT dlock_acquire('s', 'x', '1 h')"), '', 'not exclusive beside them');
+is(sql("SELECT count(*) FILTER (WHERE dlock_release('s', 'o' || i)) FROM generate_series(1, 5) i"), 5, 'all released');
+isnt(sql("SELECT dlock_acquire('s', 'x', '1 h')"), '', 'exclusive then');
+is(sql("SELECT dlock_acquire('s', 'y', '1 h', mode => 'shared'), dlock_release('s', 'x')"), '|t', 'and not shared');
+is(sql("SELECT count(dlock_acquire('p', 'o' || i, '1 h', permits => 3)) FROM generate_series(1, 5) i"), 3, 'three permits');
+is(sqlstate("SELECT dlock_acquire('p', 'x', '1 h', permits => 2)"), '22023', 'another number of permits');
+is(sqlstate("SELECT dlock_acquire('p', 'x', '1 h')"), '22023', 'no permits');
+is(sql("SELECT dlock_release('p', 'o2'), dlock_acquire('p', 'o4', '1 h', permits => 3) > 0, dlock_acquire('p', 'o5', '1 h', permits => 3)"), 't|t|', 'a permit given back');
+advance('2 h');
+$token = sql("SELECT dlock_acquire('r', 'x', '1 h', reentry => 'count')");
+is(sql("SELECT dlock_acquire('r', 'x', '2 h', reentry => 'count'), dlock_acquire('r', 'x', '1 s', reentry => 'return', payload => '{}'), dlock_acquire('r', 'y', '1 h', reentry => 'return')"),
+	"$token|$token|", 're-entered with its token');
+is(sql("SELECT holds, ttl, payload FROM dlock_leases WHERE name = 'r'"), '2|02:00:00|{}', 'counted, extended, with the payload of the last call');
+is(sql("SELECT dlock_release('r', 'x'), dlock_check('r', $token), dlock_release('r', 'x'), dlock_check('r', $token)"), 't|t|t|f', 'released as often');
+is(sql("SELECT dlock_acquire('r', 'x', '1 h', mode => 'shared') > 0"), 't', 'shared');
+is(sqlstate("SELECT dlock_acquire('r', 'x', '1 h', reentry => 'return')"), '55000', 'a mode that the lease does not cover');
+is(sqlstate("SELECT dlock_acquire('r', 'x', '1 h', wait => '1 h')"), '40P01', 'a wait for oneself');
+
+sql("SELECT dlock_acquire('d', 'x', '1 min', lock_delay => '1 h')");
+advance('2 min');
+is(sql("SELECT state, dlock_acquire('d', 'y', '1 min') FROM dlock_leases WHERE name = 'd'"), 'closed|', 'closed after an unclean end');
+is(sql("SELECT dlock_release('d', 'y'), dlock_release('d', 'x'), dlock_acquire('d', 'y', '1 min') > 0"), 'f|f|t', 'opened by the release of its owner');
+sql("SELECT dlock_acquire('m', 'x', '1 h', min_hold => '30 min'), dlock_release('m', 'x')");
+is(sql("SELECT dlock_acquire('m', 'y', '1 h'), dlock_acquire('m', 'x', '1 h', reentry => 'return')"), '|', 'not free before its least time');
+advance('31 min');
+is(sql("SELECT dlock_acquire('m', 'y', '1 h') > 0"), 't', 'but after it');
+
+# ---------------------------------------------------------------------------
+# Many, and by owner
+# ---------------------------------------------------------------------------
+
+my @got = split /,/, sql("SELECT array_to_string(dlock_acquire_each('{e3,e1,e2,e1}', '{c#1,c#2,c#3,c#4}', '1 h'), ',', '-')");
+is($got[3], '-', 'each: a name that stands twice goes to the first');
+is(sql("SELECT string_agg(name || owner || (token = (ARRAY[$got[0],$got[1],$got[2]])[CASE name WHEN 'e3' THEN 1 WHEN 'e1' THEN 2 ELSE 3 END]), ' ' ORDER BY name) FROM dlock_leases WHERE name LIKE 'e_'"),
+	'e1c#2true e2c#3true e3c#1true', 'each: in the order of the arguments');
+is(sql("SELECT dlock_renew_each('{e2,e1,e3}', '{$got[2],1,$got[0]}', '2 h')"), '{t,f,t}', 'each renewed by its token');
+is(sql("SELECT dlock_renew_all('c', '3 h'), dlock_renew_all('c#1'), dlock_renew_all('nobody')"), '3|1|0', 'all of a client, of a task');
+is(sql("SELECT dlock_release_each('{e3,e1}', '{$got[0],$got[1]}'), dlock_release_all('c')"), '{t,t}|1', 'and released');
+is(sql("SELECT dlock_acquire('l2', 'x', '1 h') > 0, dlock_acquire_all('{l1,l2,l3}', 'y', '1 h')"), 't|', 'all or none: none');
+is(sql("SELECT count(*) FROM dlock_leases WHERE owner = 'y' AND name LIKE 'l_'"), 0, 'none is left');
+is(sql("SELECT dlock_release('l2', 'x'), cardinality(dlock_acquire_all('{l1,l2,l3}', 'y', '1 h'))"), 't|3', 'all');
+
+# ---------------------------------------------------------------------------
+# Tokens, and names that are gone
+# ---------------------------------------------------------------------------
+
+$token = sql("SELECT dlock_acquire('t', 'x', '1 h')");
+cmp_ok($token, '>=', (time - 1_767_225_600 - 60) << 22, 'tokens begin at the clock');
+sql("SELECT dlock_release('t', 'x'), dlock_bump_epoch('test', $token + 2 * 60 * 4194304)");
+cmp_ok(sql("SELECT dlock_acquire('t', 'x', '1 h')"), '>', $token + 2 * 60 * 4194304, 'and are moved on');
+sql("SELECT setval('_dlock_token_seq', 1)");
+cmp_ok(sql("SELECT dlock_acquire('t2', 'x', '1 h')"), '>=', (time - 1_767_225_600 - 60) << 22, 'an old sequence, as a dump has it, is not followed');
+advance('1 day');
+sql("SELECT count(dlock_acquire('new-' || i, 'x', '1 h')) FROM generate_series(1, 2000) i");
+advance('1 day');
+sql("SELECT count(dlock_acquire('newer-' || i, 'x', '1 h')) FROM generate_series(1, 2000) i");
+cmp_ok(sql("SELECT count(*) FROM _dlock_lease WHERE name LIKE 'new-%'"), '<', 1500, 'names that are no longer used go');
+
+# ---------------------------------------------------------------------------
+# Roles
+# ---------------------------------------------------------------------------
+
+$token = sql("SELECT dlock_acquire('role', 'x', '1 h')");
+{
+	local $ENV{PGUSER} = 'other';
+	is(sql("SELECT dlock_acquire('role', 'x', '1 h', reentry => 'return'), dlock_renew('role', 'x'), dlock_release('role', 'x'), dlock_release_all('x')"), '|f|f|0', 'the name of an owner is no key to the lease of another role');
+	is(sqlstate("SELECT dlock_release_token('role', $token)"), '42501', 'nor is its token');
+	is(sqlstate("SELECT dlock_renew_token('role', $token)"), '42501', 'not to renew it, either');
+	is(sql("SELECT dlock_release_each('{role}', '{$token}')"), '{f}', 'one of many: false');
+	is(sqlstate("SELECT dlock_force_release('role', 'x')"), '42501', 'a release by force is not for all');
+	is(sqlstate('UPDATE _dlock_lease SET free_at = now()'), '42501', 'tables are not open to others');
+	is(sqlstate("SELECT setval('_dlock_token_seq', 1)"), '42501', 'nor are tokens');
+	is(sql("SELECT dlock_acquire('roles', 'x', '1 h') > 0, role FROM dlock_leases WHERE name = 'role'"), 't|app', 'another role acquires and sees');
+}
+is(sql("SELECT dlock_release('roles', 'x')"), 'f', 'the owner of the schema is another owner');
+is(sql("SELECT dlock_force_release('roles', 'test'), dlock_force_release('roles', 'test')"), '1|0', 'released by force');
+
+# ---------------------------------------------------------------------------
+# Errors
+# ---------------------------------------------------------------------------
+
+foreach my $case (
+	[ '22004', "dlock_acquire(NULL)" ], [ '22023', "dlock_acquire('')" ], [ '22023', "dlock_acquire(repeat('x', 256))" ], [ '22023', "dlock_acquire('e', '')" ],
+	[ '22023', "dlock_acquire('e', 'x', '0')" ], [ '22023', "dlock_acquire('e', 'x', '2 days')" ], [ '22023', "dlock_acquire('e', 'x', wait => '-1 s')" ],
+	[ '22023', "dlock_acquire('e', mode => 'odd')" ], [ '22004', "dlock_acquire('e', mode => NULL)" ], [ '22023', "dlock_acquire('e', reentry => 'odd')" ],
+	[ '22023', "dlock_acquire('e', permits => 0)" ], [ '22023', "dlock_acquire('e', payload => to_jsonb(repeat('x', 2000)))" ],
+	[ '22004', "dlock_renew_token('e', NULL)" ], [ '22023', "dlock_release_token('e', 0)" ], [ '22023', "dlock_check('e', -1)" ],
+	[ '22023', "dlock_acquire_each('{a,b}', '{x}')" ], [ '22023', "dlock_acquire_all('{a,a}', 'x')" ], [ '22023', "dlock_acquire_all('{}', 'x')" ],
+	[ '0A000', "dlock_acquire('e', mode => 'PW')" ], [ '0A000', "dlock_acquire('e', bind => 'session')" ], [ '0A000', "dlock_convert('e', 1, 'shared')" ],
+	[ '0A000', "dlock_acquire_path('e/f', 'x')" ])
+{
+	is(sqlstate("SELECT $case->[1]"), $case->[0], "$case->[1]: $case->[0]");
+}
+is(sqlstate("SET default_transaction_read_only = on; SELECT dlock_acquire('e', 'x')"), '25006', 'a read-only transaction: 25006');
+my %error = error_fields($node, $db, "SELECT dlock_convert('e', 1, 'shared')");
+like($error{message}, qr/needs the extension dlock/, 'the extension is named');
+is(sql("SELECT count(*) FROM dlock_leases WHERE name = 'e'"), 0, 'an error leaves nothing');
+is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'nor waits');
+done_testing();

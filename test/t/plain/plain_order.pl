@@ -1,0 +1,195 @@
+# Proves, of the plain edition: calls that wait are served in their order, and kept places in
+# theirs; of sessions that race for a lock one gets it, at every isolation level; transactions
+# that are left open hold up nothing but their own leases, and a lease counts from its commit on.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockPlain;
+use DLockSession;
+use DLockTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_plain_node('main', conf => 'max_prepared_transactions = 2');
+my $db = 'postgres';
+my @s = open_sessions($node, $db, 4, name => 's');
+
+# Let a session send what will wait.
+sub enqueue
+{
+	my ($session, $sql, $name, $count) = @_;
+
+	$session->ask($sql);
+	wait_until(sub { sql("SELECT count(*) FROM dlock_waiters WHERE name = '$name'") == $count }) or die "$session->{name} does not wait";
+	return;
+}
+
+# ---------------------------------------------------------------------------
+# Calls that wait
+# ---------------------------------------------------------------------------
+
+my $token = sql("SELECT dlock_acquire('q', 'holder', '1 h')");
+enqueue($s[$_], "SELECT dlock_acquire('q', 's$_', '1 h', wait => NULL)", 'q', $_ + 1) foreach 0 .. 2;
+is(sql("SELECT string_agg(request || ' ' || role || ' ' || blocked_by::text, ', ') FROM dlock_waiters"), join(', ', ('call app {holder}') x 3), 'they are seen');
+is(sql("SELECT dlock_renew_token('q', $token)"), 't', 'the holder renews meanwhile');
+is(sql("SELECT dlock_release('q', 'holder')"), 't', 'and releases');
+foreach my $i (0 .. 2)
+{
+	cmp_ok($s[$i]->answer, '>', $token, "served: $i");
+	is(sql("SELECT owner FROM dlock_leases WHERE name = 'q'"), "s$i", 'holds the lock');
+	is(sql("SELECT dlock_acquire('q', 'barges', '1 h')"), '', 'nobody goes before those that wait');
+	is(sql("SELECT dlock_release('q', 's$i')"), 't', 'releases it');
+}
+is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits');
+
+# A lease that ends by itself.
+sql("SELECT dlock_acquire('q', 'holder', '1 s')");
+isnt($s[0]->query_safe("SELECT dlock_acquire('q', 'waits', '1 h', wait => '1 min')"), '', 'a lease that has expired is taken over');
+is($s[1]->query_safe("SELECT dlock_acquire('q', 'waits in vain', '1 h', wait => '50 ms')"), '', 'a wait ends');
+enqueue($s[1], "SELECT dlock_acquire('q', 'waits too', '1 h', wait => '1 h')", 'q', 1);
+is($s[2]->query_safe("SELECT dlock_acquire('q', 'waits in vain', '1 h', wait => '50 ms')"), '', 'also behind another one');
+sql("SELECT pg_cancel_backend($s[1]->{pid})");
+like($s[1]->answer, qr/57014/, 'a wait is cancelled');
+is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits');
+sql("SELECT dlock_force_release('q', 'test')");
+
+# A reader that waits behind a writer, and shares the lock afterwards.
+sql("SELECT dlock_acquire('rw', 'reader', '1 h', mode => 'shared')");
+enqueue($s[0], "SELECT dlock_acquire('rw', 'writer', '1 h', wait => NULL)", 'rw', 1);
+enqueue($s[1], "SELECT dlock_acquire('rw', 'second', '1 h', wait => NULL, mode => 'shared')", 'rw', 2);
+is(sql("SELECT dlock_acquire('rw', 'third', '1 h', mode => 'shared')"), '', 'a writer is not starved');
+sql("SELECT dlock_release('rw', 'reader')");
+isnt($s[0]->answer, '', 'it gets the lock');
+sql("SELECT dlock_release('rw', 'writer')");
+isnt($s[1]->answer, '', 'then the reader does');
+is(sql("SELECT dlock_release('rw', 'second')"), 't', 'released');
+
+# ---------------------------------------------------------------------------
+# Kept places
+# ---------------------------------------------------------------------------
+
+set_clock_of();
+sql("SELECT dlock_acquire('k', 'holder', '1 h')");
+is(sql("SELECT dlock_acquire('k', 'c#$_', '1 h', keep => '1 min')"), '', "a place: $_") foreach 1 .. 3;
+is(sql("SELECT string_agg(owner || position, ' ' ORDER BY position) FROM dlock_waiters"), 'c#11 c#22 c#33', 'in their order');
+is(sql("SELECT dlock_acquire_each('{k,l}', '{d,d}', '1 h', keep => '1 min') IS NULL, (SELECT count(*) FROM dlock_take('c', '0', '1 min'))"), 'f|0', 'and of another client; none has its turn');
+sql("SELECT dlock_release('k', 'holder')");
+is(sql("SELECT dlock_acquire('k', 'barges', '1 h'), dlock_acquire('k', 'c#2', '1 h', keep => '1 min')"), '|', 'free, and only for the first');
+is(sql("SELECT count(*) FROM dlock_take('d', '0', '1 min')"), 0, 'nor for another client');
+is(sql("SELECT name, owner, token > 0 FROM dlock_take('c', '0', '1 min')"), 'k|c#1|t', 'which takes it');
+sql("SELECT dlock_release('k', 'c#1')");
+advance('2 min');
+is(sql("SELECT dlock_acquire('k', 'late', '1 h') > 0"), 't', 'places whose clients stay away end');
+sql("SELECT dlock_release('k', 'late')");
+
+# One that sleeps until its turn has come.
+sql("SELECT dlock_acquire('k', 'holder', '1 h')");
+sql("SELECT dlock_acquire('k', 'e', '1 h', keep => '1 h')");
+$s[0]->ask("SELECT owner FROM dlock_take('e', '1 h', '1 h')");
+is(sql("SELECT dlock_release('k', 'holder')"), 't', 'released');
+is($s[0]->answer, 'e', 'a client that sleeps takes its place');
+is(sql("SELECT dlock_acquire('k', 'f', '1 h', keep => '1 h'), dlock_acquire('k', 'f', '1 h')"), '|', 'a place is given up');
+is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'without keep');
+sql("SELECT dlock_release('k', 'e')");
+
+# ---------------------------------------------------------------------------
+# Races: the second waits for the first to commit
+# ---------------------------------------------------------------------------
+
+# Until a session waits for another one's transaction.
+sub is_blocked
+{
+	my ($session) = @_;
+	return wait_until(sub { sql("SELECT cardinality(pg_blocking_pids($session->{pid}))") > 0 });
+}
+
+foreach my $known (0, 1)
+{
+	foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
+	{
+		foreach my $mode ([ 'exclusive', '' ], [ 'shared', ", mode => 'shared'" ], [ 'one permit', ', permits => 1' ])
+		{
+			my $name = "race $known $level $mode->[0]";
+			my $what = ($known ? 'a known name' : 'a new name') . ", $level, $mode->[0]";
+
+			sql("SELECT dlock_acquire('$name', 'x', '1 h'), dlock_release('$name', 'x')") if $known;
+			$s[0]->query_safe("BEGIN; SELECT dlock_acquire('$name', 'a', '1 h'$mode->[1])");
+			$s[1]->ask("BEGIN ISOLATION LEVEL $level; SELECT dlock_acquire('$name', 'b', '1 h'); COMMIT");
+			ok(is_blocked($s[1]), "$what: waits");
+			$s[0]->query_safe('COMMIT');
+			$s[1]->answer;
+			$s[1]->query('ROLLBACK');
+			is(sql("SELECT owner FROM dlock_leases WHERE name = '$name'"), 'a', "$what: one has it");
+		}
+	}
+}
+
+# What is renewed but not committed is not taken for expired.
+$token = sql("SELECT dlock_acquire('renewed', 'a', '1 h', mode => 'shared'), dlock_acquire('renewed', 'b', '1 h', mode => 'shared')") =~ s/.*\|//r;
+sql("SELECT dlock_release('renewed', 'a')");
+$s[0]->query_safe("BEGIN; SELECT dlock_renew_token('renewed', $token, '10 h')");
+advance('2 h');
+$s[1]->ask("SELECT dlock_acquire('renewed', 'c', '1 h')");
+ok(is_blocked($s[1]), 'a lease that is being renewed: waits');
+$s[0]->query_safe('COMMIT');
+is($s[1]->answer, '', 'a lease that is being renewed: refused');
+
+# Many that want many: no two get one, and none is lost.
+my $script = PostgreSQL::Test::Utils::tempdir() . '/race.sql';
+append_to_file($script, <<'EOS');
+\set n random(1, 3)
+SELECT dlock_acquire('many' || :n, 'o' || :client_id, '1 h', wait => '5 s', mode => CASE WHEN random() < 0.3 THEN 'shared' ELSE 'exclusive' END) AS token \gset
+UPDATE holders SET n = n + 1 WHERE name = 'many' || :n AND :token IS NOT NULL;
+SELECT dlock_release('many' || :n, 'o' || :client_id);
+EOS
+sql('CREATE TABLE holders (name text, n int)');
+$node->command_ok([ 'pgbench', '-n', '-c', 8, '-j', 2, '-t', 20, '-f', $script, '-U', 'app', $db ], 'many clients');
+is(sql("SELECT count(*) FROM dlock_leases WHERE name LIKE 'many%'"), 0, 'many clients: all have released');
+
+# ---------------------------------------------------------------------------
+# Transactions
+# ---------------------------------------------------------------------------
+
+is(sqlstate("BEGIN; CREATE TABLE written (); SELECT dlock_acquire('x1', 'a'); COMMIT"), '25001', 'a transaction that has written something cannot acquire');
+is(sqlstate("BEGIN; INSERT INTO holders DEFAULT VALUES; SELECT dlock_acquire_each('{x1}', '{a}'); COMMIT"), '25001', 'nor many');
+isnt(sql("BEGIN; SELECT dlock_acquire('x1', 'a', '1 h'); SELECT dlock_acquire('x2', 'a', '1 h'); SELECT dlock_release('x1', 'a'); SELECT dlock_acquire('x3', 'a', '1 h'); COMMIT"), '', 'one with several calls can');
+is(sql("SELECT string_agg(name, ' ' ORDER BY name) FROM dlock_leases WHERE owner = 'a' AND name LIKE 'x_'"), 'x2 x3', 'and they count together');
+sql("BEGIN; SELECT dlock_acquire('x4', 'a', '1 h'); ROLLBACK");
+is(sql("SELECT dlock_acquire('x4', 'b', '1 h') > 0"), 't', 'a rollback takes a grant back');
+is(sqlstate("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT dlock_acquire('x4', 'c', '1 h', wait => '1 s')"), '0A000', 'a wait that would see nothing is refused');
+
+$s[0]->query_safe("BEGIN; SELECT dlock_acquire('x5', 'a', '1 h')");
+advance('2 h');
+like($s[0]->query('COMMIT'), qr/LK002/, 'a lease that has ended before its commit');
+$s[0]->query_safe("BEGIN; SELECT dlock_acquire('x5', 'a', '1 h')");
+advance('2 s');
+like($s[0]->ask('COMMIT')->result->{err}, qr/WARNING:  25001: lease on lock "x5" is committed [2-9]\d* s after/, 'a lease that is committed late');
+$token = sql("SELECT token FROM dlock_leases WHERE name = 'x5'");
+$s[0]->query_safe("BEGIN; SELECT dlock_renew_token('x5', $token)");
+advance('2 s');
+like($s[0]->ask('COMMIT')->result->{err}, qr/WARNING:  25001/, 'a renewal that is committed late');
+$s[0]->query_safe("BEGIN; SELECT dlock_renew_token('x5', $token); SELECT dlock_release_token('x5', $token)");
+advance('2 h');
+is($s[0]->query('COMMIT'), '', 'nothing of a lease that is released');
+
+# A transaction that has been refused and stays open keeps nobody from anything.
+$token = sql("SELECT dlock_acquire('open', 'a', '1 h')");
+$s[0]->query_safe("BEGIN; SELECT dlock_acquire('open', 'b', '1 h'); SELECT dlock_acquire('open', 'b', '1 h', wait => '10 ms')");
+is(sql("SELECT dlock_renew_token('open', $token), dlock_release_token('open', $token)"), 't|t', 'the holder renews and releases beside a refused one');
+is(sql("SELECT dlock_acquire('open', 'c', '1 h') > 0"), 't', 'another one acquires');
+$s[0]->query_safe('COMMIT');
+
+# One that has been granted and stays open holds up those that want the lock, and not for ever.
+$s[0]->query_safe("BEGIN; SELECT dlock_acquire('stuck', 'a', '1 h')");
+is($s[1]->query_safe("SELECT dlock_acquire('stuck', 'b', '1 h', wait => '50 ms')"), '', 'a wait ends beside an open transaction');
+is(sqlstate("SELECT dlock_acquire('stuck', 'b', '1 h')"), '55P03', 'a call that does not wait fails then');
+$s[0]->query_safe('ROLLBACK');
+is(sql("SELECT dlock_acquire('stuck', 'b', '1 h') > 0"), 't', 'and gets the lock after it');
+
+$_->quit foreach @s;
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
+done_testing();
