@@ -231,7 +231,7 @@ fill_queue(DLockDeadlockGraph *graph, DLockDeadlockLock *lock, DLockSpaceEntry *
 	{
 		DLockDeadlockPlace *place;
 
-		if (!dlock_holder_is_waiting(entry, request, graph->now))
+		if (request->placed || !dlock_holder_is_waiting(entry, request, graph->now))
 			continue;
 		place = palloc(sizeof(DLockDeadlockPlace));
 		place->lock = graph->nlocks;

@@ -628,15 +628,16 @@ dlock_holder_converted(const DLockSpaceEntry *entry, const DLockSpaceLease *requ
 /*
  * Does a request in the queue wait for the lock, so that others are behind it?
  * Not if it only watches; nor if it is for the conversion of a lease that has
- * ended since; nor if it was called too long ago.  Its process will notice when
- * it gets to run.
+ * ended since; nor if it was called too long ago, which its process will notice when it
+ * gets to run; nor if it is a place that has been kept in vain.
  */
 bool
 dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
 	Assert(dlock_partition_is_held(entry->hash));
 	if (request->kind == DLOCK_SPACE_ASKED)
-		return request->bound_mono == 0 || request->bound_mono > now;
+		return (request->bound_mono == 0 || request->bound_mono > now) &&
+			!dlock_space_is_over(request, now);
 	if (request->kind == DLOCK_SPACE_WATCH)
 		return false;
 	return dlock_holder_converted(entry, request, now) != NULL;
@@ -646,7 +647,7 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
  * Would a lease in this mode conflict with the holders of the lock, apart from
  * "own", or with the requests in the queue that are in front of "before" (NULL:
  * all of them)?  "until" is when the first of the holders ends, or a request that
- * has been called no longer keeps others out.
+ * has been called no longer keeps others out, or a place is kept no longer.
  */
 bool
 dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
@@ -668,6 +669,8 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 		if (!dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(request->mode)) ||
 			!dlock_holder_is_waiting(entry, request, now))
 			continue;
+		if (request->placed && request->process < 0)
+			*until = Min(*until, request->confirmed);
 		if (request->kind == DLOCK_SPACE_ASKED && request->bound_mono != 0)
 		{
 			*until = Min(*until, request->bound_mono);

@@ -37,6 +37,7 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "space/count.h"
+#include "space/place.h"
 #include "space/space.h"
 
 /* The buckets, and their number as a power of 2; set once, in the postmaster. */
@@ -276,8 +277,9 @@ dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts)
 }
 
 /*
- * May a request for a lease be the first one in its queue that has not been called and
- * that the lock keeps waiting?  No if the one right in front of it is such a one.
+ * May a request for a lease be the first one in its queue that has a process, that has not
+ * been called and that the lock keeps waiting?  No if the one right in front of it is such
+ * a one.
  * Lock as for bucket.
  */
 bool
@@ -287,6 +289,7 @@ dlock_space_is_first(const DLockSpaceLease *request)
 	return dlock_space_entry_of(request)->queue == dlock_memory_ref(request) ||
 		LEASE_AT(request->on_lock.prev)->kind != DLOCK_SPACE_ASKED ||
 		LEASE_AT(request->on_lock.prev)->bound_mono != 0 ||
+		LEASE_AT(request->on_lock.prev)->process < 0 ||
 		!LEASE_AT(request->on_lock.prev)->kept;
 }
 
@@ -368,7 +371,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry->database = database;
 	entry->hash = hash;
 	entry->permits = 0;
-	entry->lodges = entry->shuffled = false;
+	entry->lodges = entry->shuffled = entry->places = entry->attended = false;
 	entry->name_len = name->len;
 	dlock_memory_text_put(entry->name, DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = *bucket_of(hash);
@@ -432,6 +435,8 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->unwritten = false;
 	lease->indexed = false;
 	lease->kept = false;
+	lease->placed = false;
+	lease->called = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
@@ -638,9 +643,11 @@ unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	if (lease->kind == DLOCK_SPACE_ASKED)
 		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), -1);
+	if (lease->placed)
+		dlock_place_remove(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
-		entry->asked_modes = 0;
+		entry->asked_modes = entry->places = entry->attended = 0;
 }
 
 /*
@@ -785,6 +792,7 @@ typedef struct DLockSpaceWalk
 	Oid			database;		/* InvalidOid: all */
 	DLockSpaceVisitor visitor;
 	void	   *arg;
+	bool		places;			/* of these, too */
 	uint32		visits;			/* under the lock that is held */
 } DLockSpaceWalk;
 
@@ -807,6 +815,18 @@ visit_few(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
 	for (; lease != NULL && !lease->indexed; lease = dlock_space_next(lease))
 		visit(walk, lease);
 	return lease != NULL;
+}
+
+/* Visit the places in the queue of a lock, in their order. */
+static void
+visit_places(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
+{
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		if (request->placed)
+			visit(walk, request);
+	}
 }
 
 /* Visit the leases of the index that are in a bucket. */
@@ -833,6 +853,8 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 			 entry = dlock_space_next_entry(entry))
 		{
 			(void) visit_few(walk, entry);
+			if (walk->places && entry->places)
+				visit_places(walk, entry);
 		}
 		if (dlock_holder_tokens[bucket] != NONE)
 			visit_indexed(walk, bucket);
@@ -842,17 +864,17 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 
 /*
  * Call "visitor" for every lease of a database, or of all (InvalidOid), expired ones
- * too.  The partition lock is given up after VISIT_BUCKETS or some VISIT_LEASES, so the
- * walk as a whole is no snapshot: a lease that is converted meanwhile may be visited
- * twice or not at all.
+ * too, and if "places" is true, for every place.  The partition lock is given up after
+ * VISIT_BUCKETS or some VISIT_LEASES, so the walk as a whole is no snapshot: a lease that
+ * is converted meanwhile may be visited twice or not at all.
  *
  * The visitor runs under the partition lock in shared mode and must neither
  * change anything nor wait; it may allocate local memory.
  */
 void
-dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
+dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg)
 {
-	DLockSpaceWalk walk = {database, visitor, arg, 0};
+	DLockSpaceWalk walk = {database, visitor, arg, places, 0};
 	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
 
 	Assert(!dlock_partition_is_any_held());
@@ -904,9 +926,23 @@ dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor v
 	}
 }
 
+/* The first lease on a lock, or else the first place; NULL if there is none. */
+static DLockSpaceLease *
+first_lasting(DLockSpaceEntry *entry)
+{
+	DLockSpaceLease *lease = dlock_space_holders(entry);
+
+	if (lease != NULL)
+		return lease;
+	lease = dlock_space_queue(entry);
+	while (lease != NULL && !lease->placed)
+		lease = dlock_space_next(lease);
+	return lease;
+}
+
 /*
- * Forget every lease of a database.  No other backend may be using the leases
- * of that database.
+ * Forget every lease and every place of a database.  No other backend may be using the
+ * leases of that database.
  */
 void
 dlock_space_purge(Oid database)
@@ -932,17 +968,17 @@ dlock_space_purge(Oid database)
 			DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
 			for (entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
 			{
-				DLockSpaceLease *lease = (entry->database == database) ? dlock_space_holders(entry) : NULL;
+				DLockSpaceLease *lease = (entry->database == database) ? first_lasting(entry) : NULL;
 
 				next = dlock_space_next_entry(entry);
-
-				/* The entry goes with its last lease. */
 				while (lease != NULL && removed < VISIT_LEASES)
 				{
-					DLockSpaceLease *gone = lease;
+					bool		is_last = (entry->holders == NONE) != (entry->queue == NONE) &&
+						lease->on_lock.prev == dlock_memory_ref(lease);
 
-					lease = dlock_space_next(gone);
-					dlock_space_remove(entry, gone);
+					/* The entry goes with its last lease. */
+					dlock_space_remove(entry, lease);
+					lease = is_last ? NULL : first_lasting(entry);
 					removed++;
 				}
 			}

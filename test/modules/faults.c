@@ -37,6 +37,7 @@
 #include "session/session.h"
 #include "space/count.h"
 #include "space/holder.h"
+#include "space/place.h"
 #include "store/store.h"
 
 PG_MODULE_MAGIC;
@@ -137,7 +138,7 @@ typedef struct Check
 	List	   *owned;
 	int64		cells;			/* in use by locks, leases and requests */
 	int64		held;
-	int			requests;
+	int			requests;		/* apart from places */
 } Check;
 
 /* The leases of roles in databases; those that were found by an earlier call stay. */
@@ -322,14 +323,36 @@ is_waited_for(const DLockSpaceLease *request)
 	return false;
 }
 
+/* A place: it is found by its owner, no other is, and who listens has been told. */
+static void
+check_place(Check *check, const char *name, DLockSpaceEntry *entry, DLockSpaceLease *place)
+{
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(place, buffer);
+	uint32		hash;
+
+	if (!entry->places || place->kind != DLOCK_SPACE_ASKED || place->token == DLOCK_TOKEN_NONE)
+		complain(check, "%s: half a place", name);
+	if (dlock_place_find(entry, &owner) != place)
+		complain(check, "%s: not the place that its owner finds", name);
+	if (dlock_place_hashes(entry->database, place->role, &owner.name, place->process, &hash, 1) != 1)
+		complain(check, "%s: a place that its client does not find", name);
+	if (place->process >= 0 && !dlock_place_is_heard(place))
+		complain(check, "%s: a place that process %d does not listen for", name, place->process);
+}
+
 static void
 check_queue(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodges)
 {
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL; request = dlock_space_next(request))
 	{
-		check->requests++;
+		check->requests += !request->placed;
 		check_common(check, name, entry, request, lodges);
-		if (request->kind == DLOCK_SPACE_HELD)
+		if (request->kind == DLOCK_SPACE_ASKED && request->process >= 0 && !entry->attended)
+			complain(check, "%s: the lock does not know that a request has a process", name);
+		if (request->placed)
+			check_place(check, name, entry, request);
+		else if (request->kind == DLOCK_SPACE_HELD)
 			complain(check, "%s: a lease in the queue", name);
 		else if (!is_waited_for(request))
 			complain(check, "%s: a request that process %d does not wait for", name, request->process);
