@@ -722,6 +722,7 @@ keep_place(DLockAcquire *acquire)
 		acquire->granted->token = item->place->token;
 	}
 	item->place->reentry = request->reentry;
+	acquire->granted->until = item->place->token;
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -68,7 +68,8 @@ typedef struct DLockAcquireGranted
 								 * is new, or none */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
 	DLockTime	until;			/* QUEUED: when to look at the requests; a
-								 * conversion is looked at at once */
+								 * conversion is looked at at once.  KEPT:
+								 * since when it has the place */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
 								 * had ... */

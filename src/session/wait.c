@@ -145,6 +145,18 @@ abandon(int code, Datum arg)
 
 /* ---- waiting ---- */
 
+/* The owner that asks is in a circle of waits. */
+pg_noreturn static void
+report_deadlock(const char *circle)
+{
+	dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+			 errmsg("deadlock detected"),
+			 errdetail("%s", circle),
+			 errhint("Acquire locks in the same order everywhere, or all at once with dlock_acquire_all().")));
+}
+
 /*
  * The call has waited for deadlock_timeout: is it in a deadlock?  If not, say
  * that it waits if that is wanted, and see to it that no request in front of it
@@ -165,14 +177,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 	dlock_session_shared(&db);
 	circle = dlock_deadlock_check(&db, dlock_grants_are_bound());
 	if (circle != NULL)
-	{
-		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
-				 errmsg("deadlock detected"),
-				 errdetail("%s", circle),
-				 errhint("Acquire locks in the same order everywhere, or all at once with dlock_acquire_all().")));
-	}
+		report_deadlock(circle);
 
 	if (log_lock_waits && !waiting->was_logged &&
 		now - waiting->began >= (DLockTime) DeadlockTimeout * 1000)
@@ -409,6 +414,28 @@ call(DLockWaitCall *waiting)
 
 /* ---- acquire ---- */
 
+/*
+ * A place has been asked for in vain.  If it has been there for deadlock_timeout, it may be
+ * in a deadlock; then it is gone.
+ */
+static DLockAcquireAnswer
+check_place(DLockWaitCall *waiting, DLockDatabase *db)
+{
+	DLockAcquireRequest *request = &waiting->request;
+	DLockOwner	owner = {request->role, request->owner};
+	char	   *circle;
+
+	if (dlock_clock_now() - waiting->granted.until < (DLockTime) DeadlockTimeout * 1000)
+		return DLOCK_ANSWER_KEPT;
+	circle = dlock_deadlock_check_place(db, request->names, &owner);
+	if (circle == NULL)
+		return DLOCK_ANSWER_KEPT;
+	if (!request->takes)
+		report_deadlock(circle);
+	dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
+	return DLOCK_ANSWER_FAILED;
+}
+
 static DLockAcquireAnswer
 ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
@@ -421,7 +448,10 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	if (answer == DLOCK_ANSWER_GRANTED)
 		dlock_grants_add(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_KEPT)
+	{
 		dlock_grants_add_place(db, request, &waiting->granted);
+		answer = check_place(waiting, db);
+	}
 	if (answer == DLOCK_ANSWER_SELF)
 		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
 	if (answer == DLOCK_ANSWER_SELF && !request->takes)

@@ -62,6 +62,7 @@ typedef struct DLockPlaceShared
 {
 	pg_atomic_uint64 latest;	/* time of the last place that was asked for */
 	pg_atomic_uint32 listening; /* processes */
+	pg_atomic_uint32 count;		/* of places */
 	DLockMemoryRef buckets[BUCKETS];
 	DLockPlaceListener listeners[FLEXIBLE_ARRAY_MEMBER];
 } DLockPlaceShared;
@@ -96,6 +97,7 @@ dlock_place_startup(void)
 	memset(shared, 0, shared_size());
 	pg_atomic_init_u64(&shared->latest, 0);
 	pg_atomic_init_u32(&shared->listening, 0);
+	pg_atomic_init_u32(&shared->count, 0);
 	for (int i = 0; i < MaxBackends; i++)
 		pg_atomic_init_u32(&shared->listeners[i].hash, 0);
 }
@@ -201,6 +203,7 @@ dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until)
 	dlock_memory_list_insert(bucket_of(hash), dlock_memory_ref(request), DLOCK_MEMORY_NONE, CLIENT_NODE);
 	attend(request, hash);
 	LWLockRelease(lock_of(hash));
+	(void) pg_atomic_fetch_add_u32(&shared->count, 1);
 }
 
 /* A place is none any more.  Likewise. */
@@ -214,6 +217,7 @@ dlock_place_remove(DLockSpaceLease *request)
 	LWLockAcquire(lock_of(hash), LW_EXCLUSIVE);
 	dlock_memory_list_delete(bucket_of(hash), dlock_memory_ref(request), CLIENT_NODE);
 	LWLockRelease(lock_of(hash));
+	(void) pg_atomic_fetch_sub_u32(&shared->count, 1);
 	request->placed = false;
 	request->u.next_part = DLOCK_MEMORY_NONE;
 }
@@ -244,6 +248,40 @@ dlock_place_find(DLockSpaceEntry *entry, const DLockOwner *owner)
 	}
 	LWLockRelease(lock_of(hash));
 	return found;
+}
+
+/*
+ * All places in a database; palloc'd, with their number in "count".  Nothing is allocated
+ * under a lock: a place that is made meanwhile may be missing.
+ */
+DLockPlaceRef *
+dlock_place_list(Oid database, int *count)
+{
+	int			room = (int) pg_atomic_read_u32(&shared->count);
+	DLockPlaceRef *refs = palloc((room + 1) * sizeof(DLockPlaceRef));
+
+	*count = 0;
+	for (int bucket = 0; bucket < BUCKETS && *count < room; bucket++)
+	{
+		if (*(volatile DLockMemoryRef *) &shared->buckets[bucket] == DLOCK_MEMORY_NONE)
+			continue;
+		LWLockAcquire(lock_of(bucket), LW_SHARED);
+		for (DLockSpaceLease *place = dlock_space_lease_at(shared->buckets[bucket]); place != NULL && *count < room;
+			 place = dlock_space_next_place(place))
+		{
+			DLockSpaceEntry *entry = dlock_space_entry_of(place);
+			char		buffer[DLOCK_OWNER_MAX];
+			DLockOwner	owner = dlock_space_lease_owner(place, buffer);
+
+			if (entry->database == database)
+				refs[(*count)++] = (DLockPlaceRef)
+			{
+				dlock_name_hash(owner.role, &owner.name), entry->hash
+			};
+		}
+		LWLockRelease(lock_of(bucket));
+	}
+	return refs;
 }
 
 /*

@@ -32,6 +32,13 @@ typedef struct DLockPlaceCopy
 	char		payload[DLOCK_PAYLOAD_MAX];
 } DLockPlaceCopy;
 
+/* A place that somebody may wait for. */
+typedef struct DLockPlaceRef
+{
+	uint32		owner;			/* hash of its owner */
+	uint32		lock;			/* and of its lock */
+} DLockPlaceRef;
+
 /* set-up */
 extern void dlock_place_request(void);
 extern void dlock_place_startup(void);
@@ -40,6 +47,7 @@ extern void dlock_place_startup(void);
 extern void dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until);
 extern void dlock_place_remove(DLockSpaceLease *request);
 extern DLockSpaceLease *dlock_place_find(DLockSpaceEntry *entry, const DLockOwner *owner);
+extern DLockPlaceRef *dlock_place_list(Oid database, int *count);
 extern int	dlock_place_hashes(Oid database, Oid role, const DLockBytes *client, int process,
 							   uint32 *hashes, int room);
 

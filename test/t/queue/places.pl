@@ -1,7 +1,8 @@
 # Proves, to the microsecond: a place that nobody attends to has its turn for its ttl, or for
 # as long as it is kept, and then those behind it go on; it keeps its position until its time
 # is over; who listens is woken once, at the turn of any of its places, also of later ones;
-# whoever has the timer, and leaves, hands it on; and a crowd of places costs a hand-off nothing.
+# whoever has the timer, and leaves, hands it on; and a crowd of places costs a hand-off
+# nothing.  A circle of owners that wait, by calls or by places, is found.
 
 use strict;
 use warnings FATAL => 'all';
@@ -263,7 +264,7 @@ place('two', 'client#1', '10 min', '2 h');
 takes($l, 'client', 'NULL');
 takes($m, 'client', 'NULL');
 release('two', 'holder');
-wait_any($l, $m);
+wait_any(20, $l, $m);
 is($ctl->query_safe("SELECT count(*) FROM dlock_leases WHERE name = 'two' AND owner = 'client#1'"), '1', 'two: one is granted it');
 foreach my $session ($l, $m)
 {
@@ -272,6 +273,51 @@ foreach my $session ($l, $m)
 }
 $ctl->query_safe("SELECT dlock_release_all('client')");
 sound($ctl, 'two');
+
+# Deadlocks: a blocked call finds a circle through a place, a call that asks again one of
+# places alone, once its place is there for deadlock_timeout; and a place in front counts.
+$_->query_safe("SET deadlock_timeout = '1 h'") foreach $ctl, $b, $c, $l;
+sub hold_two
+{
+	is($ctl->query_safe("SELECT count(*) FROM unnest(dlock_acquire_each('{d1,d2,d3}', '{a#1,b#1,c#1}', '1 d')) t"), '3', 'deadlock: held');
+	return;
+}
+hold_two();
+place('d2', 'a#1', '1 d', '1 d');
+enqueue($ctl, $b, "SELECT dlock_acquire('d1', 'b#1', '1 h', NULL, keep => '1 h')");
+advance(3600, $ctl);
+like($b->answer, qr/40P01/, 'deadlock: a blocked call');
+like($b->{stderr}, qr/Owner "b#1" waits for exclusive on lock "d1" behind owner "a#1"/, 'deadlock: what it waits for');
+queue_now('d1', '', 'it has left the queue');
+queue_now('d2', 'a#1', 'the place stays');
+place('d1', 'b#1', '1 d', '1 d');
+advance(3599.999999, $ctl);
+is(place('d1', 'b#1', '1 d', '1 d'), '', 'deadlock: a place that is new');
+advance(0.000001, $ctl);
+like($ctl->query(q(SELECT dlock_acquire('d1', 'b#1', '1 d', keep => '1 d'))), qr/40P01/, 'deadlock: of two places');
+queue_now('d1', '', 'the place is gone');
+is(place('d2', 'a#1', '1 d', '1 d'), '', 'deadlock: the other one stays');
+place('d1', 'b#1', '1 d', '1 d');
+advance(3600, $ctl);
+is($ctl->query_safe(q(SELECT * FROM dlock_take('b', '1 h', '1 d'))), 'd1|b#1|', 'deadlock: a row of dlock_take');
+is(place('d3', 'b#1', '1 d', '1 d'), '', 'deadlock: a chain is no circle');
+enqueue($ctl, $b, "SELECT dlock_acquire('d2', 'c#1', '1 h', NULL)");
+advance(36000, $ctl);
+like($b->answer, qr/40P01/, 'deadlock: of a place, a blocked call and its lease');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a b c);
+is($ctl->query_safe("SELECT dlock_acquire('d2', 'c', '1 d', mode => 'shared') > 0 AND dlock_acquire('d1', 'a', '1 d') > 0"), 't', 'deadlock: shared');
+place('d2', 'b', '1 h', '1 d');
+enqueue($ctl, $b, "SELECT dlock_acquire('d1', 'c', '1 h', NULL)");
+enqueue($ctl, $c, "SELECT dlock_acquire('d2', 'a', '1 h', NULL, mode => 'shared')");
+advance(8 * 3600, $ctl);
+settle($ctl);
+wait_any(20, $b, $c);
+is(($b->answered ? 1 : 0) + ($c->answered ? 1 : 0), 1, 'deadlock: a place in front is in the circle');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a b c);
+$_->answer foreach $b, $c;
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a b c);
+sound($ctl, 'deadlock');
+$_->query_safe('RESET deadlock_timeout') foreach $ctl, $b, $c, $l;
 
 # A crowd of places that nobody attends to costs a hand-off, a refusal and a call nothing.
 holder('crowd', '10 h');
