@@ -133,8 +133,12 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockWorker *worker = arg;
-	DLockTime	due_at = dlock_holder_due_at(lease);
+	DLockTime	due_at;
 
+	/* An intent goes with its path. */
+	if (lease->part == DLOCK_PART_INTENT)
+		return;
+	due_at = dlock_holder_due_at(lease);
 	if (due_at > worker->horizon)
 		return;
 	if (worker->count == worker->room)
