@@ -126,7 +126,7 @@ plan_item(DLockAcquire *acquire, int i)
 	{
 		item->mode = dlock_rule_intent(request->mode);
 		item->part = DLOCK_PART_INTENT;
-		item->payload = request->names[0];
+		item->payload.len = 0;
 	}
 	else if (request->path && request->count > 1)
 		item->part = DLOCK_PART_PATH;
@@ -481,10 +481,7 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 	dlock_step_renew(&acquire->step, item->own, term,
 					 !item->other_payload && (item->renewal.must_log || counts));
 	if (item->other_payload)
-	{
 		replace_payload(acquire, item);
-		dlock_space_set_term(item->own, term);	/* of its parts, too */
-	}
 	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
 }
 
@@ -540,9 +537,10 @@ reserve_leases(DLockAcquire *acquire)
 	return DLOCK_LACKS_LIMIT;
 }
 
-/* Make a request in the queue the lease that it asks for. */
+/* Make a request in the queue the lease that it asks for, an intent one of "path". */
 static DLockSpaceLease *
-promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogRecPtr lsn)
+promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogRecPtr lsn,
+		DLockSpaceLease *path)
 {
 	DLockSpaceLease *lease = item->place;
 
@@ -556,7 +554,7 @@ promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogR
 	lease->lsn = lsn;
 	lease->confirmed = 0;
 	lease->level = synchronous_commit;
-	dlock_space_promote(item->entry, lease);
+	dlock_space_promote(item->entry, lease, path);
 	return lease;
 }
 
@@ -608,6 +606,7 @@ grant(DLockAcquire *acquire)
 	DLockOwner	owner = {request->role, request->owner};
 	int			process = (request->bind != DLOCK_BIND_NONE) ? MyProcNumber : -1;
 	TimestampTz wall = dlock_clock_wall();
+	DLockSpaceLease *path = NULL;
 	DLockToken	token;
 	DLockStepLack lack = assign_slots(acquire);
 
@@ -640,14 +639,16 @@ grant(DLockAcquire *acquire)
 		if (item->slot != DLOCK_SLOT_NONE)
 			granted->lsn = dlock_step_write(step, item->slot, &value);
 		lease = acquire->waits ?
-			promote(item, &value, process, granted->lsn) :
+			promote(item, &value, process, granted->lsn, path) :
 			dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
-							 granted->lsn);
+							 granted->lsn, path);
 		if (request->min_hold > 0)
 			lease->min_until = step->now + request->min_hold;
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 		if (!request->path)
 			token++;
+		else if (i == 0)
+			path = lease;
 	}
 	use_slots(acquire);
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);

@@ -328,7 +328,7 @@ fill_holders(DLockDeadlockGraph *graph, DLockDeadlockLock *lock, DLockSpaceEntry
 		candidate = find_candidate(graph, graph->candidates[hash % BUCKETS], hash);
 
 		/* What is only closed opens by itself. */
-		if (!dlock_rule_is_live(lease->deadline, graph->now) ||
+		if (!dlock_rule_is_live(dlock_space_whole(lease)->deadline, graph->now) ||
 			(candidate == NONE &&
 			 (lease->process == NONE ||
 			  !dlock_process_is_for_lock(lease->process, graph->database))))

@@ -123,7 +123,7 @@ call_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockHolderCrowd others =
-		dlock_holder_without(*crowd, dlock_holder_find_part(entry, request->token), now);
+		dlock_holder_without(*crowd, dlock_holder_find_token(entry, request->token), now);
 
 	if (dlock_holder_is_in_way(&others, ahead, (DLockMode) request->mode, 0))
 		wake_if_late(request, crowd->until, now);

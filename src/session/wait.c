@@ -841,7 +841,7 @@ find_holder(DLockSpaceEntry *entry, DLockWaitWatch *watch, DLockTime now, bool *
 	watch->unsure = !sure && !watch->walked;
 	if (sure || watch->unsure || watch->newest == DLOCK_TOKEN_NONE)
 		return holder;
-	found = dlock_holder_find_part(entry, watch->newest);
+	found = dlock_holder_find_token(entry, watch->newest);
 	watch->unsure = found == NULL || !dlock_rule_is_live(dlock_holder_told_until(found), now);
 	return (watch->unsure || (holder != NULL && holder->token > found->token)) ? holder : found;
 }

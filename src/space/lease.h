@@ -81,6 +81,12 @@ typedef enum DLockSpaceKind
  * the owner's or the client's lock protects.  Token and role change under both; the
  * entry and the owner's name never change while it is reachable, nor does what a
  * place asks for.  So either lock is enough to read these.
+ *
+ * A lease on a path has an intent on each ancestor.  An intent is made and goes with
+ * its path, and has no term of its own: what is said of its end is read from the path
+ * (dlock_space_whole).  Whatever changes that, or the list of the intents, has the
+ * partitions of the path and of all its ancestors locked exclusively, so any of them is
+ * enough to read it.
  */
 typedef struct DLockSpaceLease
 {
@@ -107,9 +113,12 @@ typedef struct DLockSpaceLease
 	union
 	{
 		DLockMemoryNode owner;	/* of a lease: in the bucket of its owner */
-		DLockMemoryRef next_part;	/* of a request: its next part */
 		DLockMemoryNode client; /* of a place: in the bucket of its client */
+		DLockMemoryRef path;	/* of an intent: the lease on its path */
 	}			u;
+	DLockMemoryRef next_part;	/* of a request: the next that its process
+								 * waits for; of a lease on a path, and of an
+								 * intent: the next intent */
 	DLockMemoryRef token_next;	/* in the bucket of its token, if "indexed" */
 	DLockSlot	slot;			/* none if it does not outlive the server */
 	Oid			role;
@@ -142,6 +151,15 @@ typedef struct DLockSpaceLease
 
 /* The lease was loaded: its last holder may have been told anything. */
 #define DLOCK_SPACE_UNKNOWN			((DLockTime) -1)
+
+/* The lease that says when an intent ends, that on its path; of others, the lease itself. */
+static inline DLockSpaceLease *
+dlock_space_whole(const DLockSpaceLease *lease)
+{
+	Assert(lease->kind == DLOCK_SPACE_HELD);
+	return (lease->part == DLOCK_PART_INTENT) ? dlock_memory_at(lease->u.path) :
+		unconstify(DLockSpaceLease *, lease);
+}
 
 /* The lock that a lease is on, or that a request waits for. */
 static inline DLockSpaceEntry *
@@ -213,7 +231,18 @@ dlock_space_request_next(DLockSpaceLease *request)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	Assert(request->kind != DLOCK_SPACE_HELD);
-	return dlock_space_lease_at(request->u.next_part);
+	return dlock_space_lease_at(request->next_part);
+}
+
+/*
+ * The next part of a lease that is held: after itself its intents, if it is one on a path.
+ * The partition of one of the parts must be locked.
+ */
+static inline DLockSpaceLease *
+dlock_space_next_part(const DLockSpaceLease *part)
+{
+	Assert(part->kind == DLOCK_SPACE_HELD);
+	return dlock_space_lease_at(part->next_part);
 }
 
 /* The next place in the bucket of the same client, whose lock must be held. */
@@ -313,6 +342,7 @@ static inline DLockTerm
 dlock_space_lease_term(const DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	lease = dlock_space_whole(lease);
 	return (DLockTerm)
 	{
 		lease->ttl, lease->deadline, lease->bound_mono, 0

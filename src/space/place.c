@@ -219,7 +219,6 @@ dlock_place_remove(DLockSpaceLease *request)
 	LWLockRelease(lock_of(hash));
 	(void) pg_atomic_fetch_sub_u32(&shared->count, 1);
 	request->placed = false;
-	request->u.next_part = DLOCK_MEMORY_NONE;
 }
 
 /*

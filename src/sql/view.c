@@ -114,15 +114,14 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	DLockLeaseValue value = dlock_holder_value(lease, &texts);
 
 	DLockTime	blocks_until = dlock_holder_blocks_until(lease);
+	DLockTime	deadline = value.term.deadline;
 	bool		unconfirmed;
 
 	if (blocks_until <= state->now)
 		return;
 	value.term.deadline = dlock_holder_told_until(lease);
-	unconfirmed = dlock_rule_is_live(lease->deadline, state->now) &&
+	unconfirmed = dlock_rule_is_live(deadline, state->now) &&
 		!dlock_rule_is_live(value.term.deadline, state->now);
-	if (value.part == DLOCK_PART_INTENT)
-		value.payload.len = 0;
 	add_lease(state, &value, blocks_until, unconfirmed,
 			  (lease->process >= 0) ? GetPGProcByNumber(lease->process)->pid : 0);
 }
@@ -133,14 +132,11 @@ add_intents(DLockViewState *state, const DLockLeaseValue *lease, DLockTime block
 {
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
 	int			count = dlock_name_ancestors(&lease->name, ancestors);
-	DLockLeaseValue intent = *lease;
 
-	intent.mode = dlock_rule_intent(lease->mode);
-	intent.payload.len = 0;
-	intent.holds = 1;
 	for (int i = 0; i < count; i++)
 	{
-		intent.name = ancestors[i];
+		DLockLeaseValue intent = dlock_rule_intent_of(lease, ancestors[i]);
+
 		add_lease(state, &intent, blocks_until, false, 0);
 	}
 }
@@ -617,7 +613,7 @@ static void
 count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockViewCount *count = arg;
-	DLockTime	until = dlock_holder_blocks_until(lease);
+	DLockTime	until;
 
 	if (lease->placed)
 	{
@@ -630,6 +626,7 @@ count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	}
 	if (lease->part == DLOCK_PART_INTENT)
 		return;
+	until = dlock_holder_blocks_until(lease);
 	if (dlock_rule_is_live(lease->deadline, count->scan.now))
 		count->held++;
 	else if (until > count->scan.now)

@@ -135,9 +135,13 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockWorker *worker = arg;
-	DLockTime	due_at = !lease->placed ? dlock_holder_due_at(lease) :
-		(lease->process < 0) ? lease->confirmed : DLOCK_TIME_FOREVER;
+	DLockTime	due_at;
 
+	/* An intent goes with its path. */
+	if (lease->part == DLOCK_PART_INTENT)
+		return;
+	due_at = !lease->placed ? dlock_holder_due_at(lease) :
+		(lease->process < 0) ? lease->confirmed : DLOCK_TIME_FOREVER;
 	if (due_at > worker->horizon)
 		return;
 	if (worker->count == worker->room)

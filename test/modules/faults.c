@@ -255,6 +255,41 @@ check_common(Check *check, const char *name, const DLockSpaceEntry *entry,
 		count_for_role(entry->database, lease->role);
 }
 
+/* A path and its intents lead to each other. */
+static void
+check_parts(Check *check, const char *name, const DLockSpaceEntry *entry, const DLockSpaceLease *lease)
+{
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	char		buffers[2][DLOCK_NAME_MAX];
+	DLockBytes	own = dlock_space_entry_name(entry, buffers[0]);
+	int			count = (lease->part == DLOCK_PART_PATH) ? dlock_name_ancestors(&own, ancestors) : 0;
+	const DLockSpaceLease *path = dlock_space_whole(lease);
+	const DLockSpaceLease *part = path;
+
+	if (lease->part == DLOCK_PART_INTENT)
+	{
+		while (part != NULL && part != lease)
+			part = dlock_space_next_part(part);
+		if (part == NULL || path->token != lease->token)
+			complain(check, "%s: an intent without its path", name);
+		return;
+	}
+
+	/*
+	 * The last of the intents was made last: that on the nearest ancestor
+	 * comes first.
+	 */
+	while ((part = dlock_space_next_part(part)) != NULL && count > 0)
+	{
+		DLockBytes	at = dlock_space_entry_name(dlock_space_entry_of(part), buffers[1]);
+
+		if (!dlock_name_equal(&at, &ancestors[--count]))
+			break;
+	}
+	if (part != NULL || count > 0)
+		complain(check, "%s: a path without one of its intents", name);
+}
+
 static void
 check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodges)
 {
@@ -282,10 +317,13 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 		before = dlock_memory_ref(lease);
 		if (entry->earliest > dlock_holder_blocks_until(lease))
 			complain(check, "%s: a lease ends before \"earliest\"", name);
-		if (dlock_holder_find_part(entry, lease->token) == NULL)
-			complain(check, "%s: token %lld is not found", name, (long long) lease->token);
+		check_parts(check, name, entry, lease);
 		if (lease->part != DLOCK_PART_INTENT)
+		{
+			if (dlock_holder_find_token(entry, lease->token) != lease)
+				complain(check, "%s: token %lld is not found", name, (long long) lease->token);
 			note_owned(check, name, lease);
+		}
 		if (lease->slot != DLOCK_SLOT_NONE)
 			check_slot(check, name, lease);
 		for (DLockSpaceLease *other = dlock_space_holders(entry); other != lease; other = dlock_space_next(other))
