@@ -113,7 +113,11 @@ release('short', 'b');
 still_waits($ctl, 'short: a place has the turn', $c);
 $ctl->query_safe("SELECT dlock_release_all('p')");
 isnt($c->answer, '', 'short: is given up in its turn, and the next one goes on');
+place('short', 'p', '10 min', '5 min');
+enqueue($ctl, $b, "SELECT dlock_acquire('short', 'b', '1 h', NULL)");
 release('short', 'c');
+granted_at($ctl, $b, 300, 'short: who is right behind has it when the place is over');
+release('short', 'b');
 sound($ctl, 'short');
 
 # The turn after an expiry, which somebody behind a place notices.
