@@ -127,12 +127,13 @@ CREATE FUNCTION @extschema@.dlock_acquire(
     bind pg_catalog.text DEFAULT 'none',
     lock_delay pg_catalog.interval DEFAULT '0',
     min_hold pg_catalog.interval DEFAULT '0',
-    payload pg_catalog.jsonb DEFAULT NULL)
+    payload pg_catalog.jsonb DEFAULT NULL,
+    keep pg_catalog.interval DEFAULT '0')
     RETURNS pg_catalog.int8
     AS 'MODULE_PATHNAME', 'dlock_sql_acquire'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_acquire(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb)
-    IS 'acquire a lease; returns its fencing token, or NULL if the lock is held';
+COMMENT ON FUNCTION @extschema@.dlock_acquire(pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.jsonb, pg_catalog.interval)
+    IS 'acquire a lease; returns its fencing token, or NULL if the lock is held; then the place in the queue can be kept';
 
 CREATE FUNCTION @extschema@.dlock_acquire_all(
     names pg_catalog.text[],
@@ -176,12 +177,26 @@ CREATE FUNCTION @extschema@.dlock_acquire_each(
     permits pg_catalog.int4 DEFAULT NULL,
     reentry pg_catalog.text DEFAULT 'deny',
     lock_delay pg_catalog.interval DEFAULT '0',
-    min_hold pg_catalog.interval DEFAULT '0')
+    min_hold pg_catalog.interval DEFAULT '0',
+    keep pg_catalog.interval DEFAULT '0')
     RETURNS pg_catalog.int8[]
     AS 'MODULE_PATHNAME', 'dlock_sql_acquire_each'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
-COMMENT ON FUNCTION @extschema@.dlock_acquire_each(pg_catalog.text[], pg_catalog.text[], pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval, pg_catalog.interval)
+COMMENT ON FUNCTION @extschema@.dlock_acquire_each(pg_catalog.text[], pg_catalog.text[], pg_catalog.interval, pg_catalog.text, pg_catalog.int4, pg_catalog.text, pg_catalog.interval, pg_catalog.interval, pg_catalog.interval)
     IS 'acquire each of these locks for its owner, independently; returns a fencing token, or NULL, for each';
+
+CREATE FUNCTION @extschema@.dlock_take(
+    client pg_catalog.text,
+    wait pg_catalog.interval,
+    keep pg_catalog.interval,
+    OUT name pg_catalog.text,
+    OUT owner pg_catalog.text,
+    OUT token pg_catalog.int8)
+    RETURNS SETOF pg_catalog.record
+    AS 'MODULE_PATHNAME', 'dlock_sql_take'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 10;
+COMMENT ON FUNCTION @extschema@.dlock_take(pg_catalog.text, pg_catalog.interval, pg_catalog.interval)
+    IS 'acquire the leases for which this client keeps places and whose turn has come, waiting for the first; keeps the other places';
 
 CREATE FUNCTION @extschema@.dlock_convert(
     name pg_catalog.text,
@@ -492,7 +507,8 @@ CREATE FUNCTION _dlock.waiter_list(
     OUT waited pg_catalog.interval,
     OUT pid pg_catalog.int4,
     OUT role pg_catalog.regrole,
-    OUT blocked_by pg_catalog.text[])
+    OUT blocked_by pg_catalog.text[],
+    OUT kept_until pg_catalog.timestamptz)
     RETURNS SETOF pg_catalog.record
     AS 'MODULE_PATHNAME', 'dlock_sql_waiter_list'
     LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED ROWS 100;
@@ -500,7 +516,7 @@ COMMENT ON FUNCTION _dlock.waiter_list()
     IS 'the requests that wait for locks of this database';
 
 CREATE VIEW @extschema@.dlock_waiters AS
-    SELECT name, owner, mode, permits, request, "position", since, waited, pid, role, blocked_by
+    SELECT name, owner, mode, permits, request, "position", since, waited, pid, role, blocked_by, kept_until
       FROM _dlock.waiter_list();
 GRANT SELECT ON @extschema@.dlock_waiters TO PUBLIC;
 COMMENT ON VIEW @extschema@.dlock_waiters

@@ -48,6 +48,7 @@
 #include "space/database.h"
 #include "space/count.h"
 #include "space/memory.h"
+#include "space/place.h"
 #include "space/space.h"
 #include "store/am.h"
 #include "store/flush.h"
@@ -75,6 +76,7 @@ static const DLockModule modules[] =
 {
 	{dlock_memory_request, dlock_memory_startup},
 	{dlock_space_request, dlock_space_startup},
+	{dlock_place_request, dlock_place_startup},
 	{dlock_process_request, dlock_process_startup},
 	{dlock_signal_request, dlock_signal_startup},
 	{dlock_count_request, dlock_count_startup},

@@ -89,6 +89,20 @@ dlock_rule_intent(DLockMode mode)
 	}
 }
 
+/* The intent of a lease on a path for one of the ancestors, as a value. */
+DLockLeaseValue
+dlock_rule_intent_of(const DLockLeaseValue *path, DLockBytes ancestor)
+{
+	DLockLeaseValue intent = *path;
+
+	intent.part = DLOCK_PART_INTENT;
+	intent.mode = dlock_rule_intent(path->mode);
+	intent.name = ancestor;
+	intent.holds = 1;
+	intent.payload.len = 0;
+	return intent;
+}
+
 /*
  * Decide on a request for a lock.
  *

@@ -63,6 +63,7 @@ extern bool dlock_rule_waits_behind(DLockMode mode, uint32 ahead);
 extern bool dlock_rule_is_compatible(DLockMode a, DLockMode b);
 extern bool dlock_rule_is_upgrade(DLockMode from, DLockMode to);
 extern DLockMode dlock_rule_intent(DLockMode mode);
+extern DLockLeaseValue dlock_rule_intent_of(const DLockLeaseValue *path, DLockBytes ancestor);
 
 /* decisions */
 extern DLockRuleVerdict dlock_rule_decide(const DLockRuleCase *asked);

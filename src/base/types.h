@@ -173,7 +173,7 @@ typedef struct DLockLeaseValue
 	DLockTime	min_hold;
 	DLockBytes	name;
 	DLockBytes	owner;
-	DLockBytes	payload;		/* a jsonb without header; an intent's path */
+	DLockBytes	payload;		/* a jsonb without header */
 } DLockLeaseValue;
 
 #endif							/* DLOCK_TYPES_H */

@@ -13,7 +13,9 @@
  *	  again (lock/queue.c), and is granted what a newcomer would be granted if
  *	  nobody stood in the queue behind it: by the same code, and at that moment.
  *	  All that differs is that the requests become the leases, so that memory
- *	  cannot be short.
+ *	  cannot be short.  The owner of a place asks in the same way: it is granted what
+ *	  can be granted to a request that stands there, or the place gets a process, stays,
+ *	  or is given up.
  *
  *	  A lease that is bound to a session or a transaction need not outlive the
  *	  server, so it has no place on disk: unless the lock is to stay closed
@@ -42,6 +44,7 @@
 #include "space/count.h"
 #include "space/holder.h"
 #include "space/memory.h"
+#include "space/place.h"
 #include "space/slot.h"
 #include "store/page.h"
 
@@ -58,7 +61,8 @@ typedef struct DLockAcquireItem
 	int			slot_class;		/* of its home on disk; NO_CLASS if it has
 								 * none */
 	DLockSlot	slot;
-	DLockSpaceLease *place;		/* in the queue, if this process waits */
+	DLockSpaceLease *place;		/* in the queue, if this process waits, or the
+								 * owner has one */
 	DLockSpaceEntry *entry;		/* NULL if the lock has none */
 
 	/*
@@ -79,6 +83,7 @@ typedef enum DLockAcquireVerdict
 	VERDICT_SELF,
 	VERDICT_CROWDED,			/* the lock has as many holders as it may */
 	VERDICT_OTHER_PERMITS,
+	VERDICT_OTHER_PLACE,		/* the owner has a place for something else */
 	VERDICT_WEAKER,				/* the owner's lease does not cover it */
 	VERDICT_TOO_MANY_HOLDS
 } DLockAcquireVerdict;
@@ -90,7 +95,8 @@ typedef struct DLockAcquire
 	DLockStep	step;
 	DLockAcquireItem *items;
 	DLockAcquireItem single;
-	bool		waits;			/* this process is in the queue for it */
+	bool		sleeps;			/* this process is in the queue for it */
+	bool		waits;			/* the same, or its owner has a place */
 	DLockStepRoom room;			/* that the leases need */
 	DLockAcquireGranted *granted;
 	DLockAcquireVerdict verdict;
@@ -120,7 +126,7 @@ plan_item(DLockAcquire *acquire, int i)
 	{
 		item->mode = dlock_rule_intent(request->mode);
 		item->part = DLOCK_PART_INTENT;
-		item->payload = request->names[0];
+		item->payload.len = 0;
 	}
 	else if (request->path && request->count > 1)
 		item->part = DLOCK_PART_PATH;
@@ -257,7 +263,7 @@ find_places(DLockAcquire *acquire)
 {
 	DLockSpaceLease *place = dlock_process_first(MyProcNumber);
 
-	acquire->waits = place != NULL;
+	acquire->waits = acquire->sleeps = place != NULL;
 	for (int i = 0; i < acquire->request->count; i++)
 	{
 		acquire->items[i].place = place;
@@ -276,7 +282,7 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
-		if (request->kind == DLOCK_SPACE_ASKED ||
+		if ((request->kind == DLOCK_SPACE_ASKED && !dlock_space_is_over(request, now)) ||
 			dlock_holder_is_waiting(entry, request, now))
 			return true;
 	}
@@ -289,6 +295,36 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 	return false;
 }
 
+/* Find the place that the owner has, which is for calls that ask for one lock.  One that is over goes. */
+static void
+find_own_place(DLockAcquire *acquire, DLockAcquireItem *item, const DLockOwner *owner)
+{
+	if (item->entry == NULL || !item->entry->places || acquire->sleeps ||
+		acquire->request->path || acquire->request->tokens != NULL || !dlock_space_may_wait(item->entry, owner))
+		return;
+	item->place = dlock_place_find(item->entry, owner);
+	if (item->place != NULL && dlock_space_is_over(item->place, acquire->step.now))
+	{
+		dlock_queue_give_up(item->place, acquire->step.now);
+		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
+		item->place = NULL;
+	}
+	acquire->waits = item->place != NULL;
+}
+
+/* Was a place asked for with other arguments?  They make the lease that it becomes. */
+static bool
+is_for_other(const DLockAcquireRequest *request, const DLockSpaceLease *place)
+{
+	char		buffer[DLOCK_PAYLOAD_MAX];
+	DLockBytes	payload = dlock_space_lease_payload(place, buffer);
+
+	return place->mode != request->mode || dlock_space_entry_of(place)->permits != request->permits ||
+		place->ttl != request->ttl || place->delay != request->delay ||
+		place->min_until != request->min_hold || request->bind != DLOCK_BIND_NONE ||
+		!dlock_name_equal(&payload, &request->payload);
+}
+
 /* Look at all locks, and decide. */
 static DLockAcquireVerdict
 decide(DLockAcquire *acquire)
@@ -296,7 +332,8 @@ decide(DLockAcquire *acquire)
 	const DLockAcquireRequest *request = acquire->request;
 	DLockOwner	owner = {request->role, request->owner};
 	DLockRuleCase asked = {
-		.mode = request->mode,.reentry = request->reentry,.may_wait = request->may_wait
+		.mode = request->mode,.reentry = request->reentry,
+		.may_wait = request->may_wait || request->keep > 0
 	};
 	DLockTime	now = acquire->step.now;
 	DLockTime	until;
@@ -311,10 +348,15 @@ decide(DLockAcquire *acquire)
 
 		item->own = NULL;
 		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
+		find_own_place(acquire, item, &owner);
+		if (request->takes && item->place == NULL)
+			return VERDICT_REFUSED;
 		if (item->entry == NULL)
 			continue;
 		if (now >= item->entry->earliest)
 			dlock_space_refresh(item->entry);
+		if (item->place != NULL && item->place->placed && is_for_other(request, item->place))
+			return VERDICT_OTHER_PLACE;
 		if (has_other_permits(item->entry, request->permits, now))
 		{
 			acquire->culprit = &request->names[i];
@@ -340,7 +382,7 @@ decide(DLockAcquire *acquire)
 										 NULL, item->place, now, &until))
 		{
 			asked.blocked = true;
-			if (!request->may_wait ||
+			if (!asked.may_wait ||
 				!dlock_holder_is_own_way(item->entry, &owner, item->mode, now))
 				continue;
 			blocked_by_self = true;
@@ -367,6 +409,16 @@ decide(DLockAcquire *acquire)
 			return VERDICT_WEAKER;
 	}
 	pg_unreachable();
+}
+
+/* The request is in no queue any more, be it by a place. */
+static void
+leave_queues(DLockAcquire *acquire)
+{
+	if (acquire->sleeps)
+		dlock_queue_remove_mine(acquire->step.now);
+	else if (acquire->waits)
+		dlock_queue_give_up(acquire->items[0].place, acquire->step.now);
 }
 
 /* Have at hand what it takes to enter a lease again. */
@@ -427,10 +479,7 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 	dlock_step_renew(&acquire->step, item->own, term,
 					 !item->other_payload && (item->renewal.must_log || counts));
 	if (item->other_payload)
-	{
 		replace_payload(acquire, item);
-		dlock_space_set_term(item->own, term);	/* of its parts, too */
-	}
 	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
 }
 
@@ -453,8 +502,7 @@ reenter(DLockAcquire *acquire)
 			return lack;
 	}
 
-	if (acquire->waits)
-		dlock_queue_remove_mine(acquire->step.now);
+	leave_queues(acquire);
 	*granted = (DLockAcquireGranted)
 	{
 		.token = acquire->items[0].own->token,.entered = true
@@ -487,9 +535,10 @@ reserve_leases(DLockAcquire *acquire)
 	return DLOCK_LACKS_LIMIT;
 }
 
-/* Make a request in the queue the lease that it asks for. */
+/* Make a request in the queue the lease that it asks for, an intent one of "path". */
 static DLockSpaceLease *
-promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogRecPtr lsn)
+promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogRecPtr lsn,
+		DLockSpaceLease *path)
 {
 	DLockSpaceLease *lease = item->place;
 
@@ -503,7 +552,7 @@ promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogR
 	lease->lsn = lsn;
 	lease->confirmed = 0;
 	lease->level = synchronous_commit;
-	dlock_space_promote(item->entry, lease);
+	dlock_space_promote(item->entry, lease, path);
 	return lease;
 }
 
@@ -555,6 +604,7 @@ grant(DLockAcquire *acquire)
 	DLockOwner	owner = {request->role, request->owner};
 	int			process = (request->bind != DLOCK_BIND_NONE) ? MyProcNumber : -1;
 	TimestampTz wall = dlock_clock_wall();
+	DLockSpaceLease *path = NULL;
 	DLockToken	token;
 	DLockStepLack lack = assign_slots(acquire);
 
@@ -587,21 +637,24 @@ grant(DLockAcquire *acquire)
 		if (item->slot != DLOCK_SLOT_NONE)
 			granted->lsn = dlock_step_write(step, item->slot, &value);
 		lease = acquire->waits ?
-			promote(item, &value, process, granted->lsn) :
+			promote(item, &value, process, granted->lsn, path) :
 			dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
-							 granted->lsn);
+							 granted->lsn, path);
 		if (request->min_hold > 0)
 			lease->min_until = step->now + request->min_hold;
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 		if (!request->path)
 			token++;
+		else if (i == 0)
+			path = lease;
 	}
 	use_slots(acquire);
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
 	if (acquire->waits)
 	{
 		dlock_stat_count(DLOCK_STAT_HANDOFF, request->path ? 1 : request->count);
-		dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
+		if (acquire->sleeps)
+			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 	}
 	dlock_process_owner_gained(shared->oid, &owner);
 
@@ -622,35 +675,91 @@ grant(DLockAcquire *acquire)
 	return DLOCK_LACKS_NOTHING;
 }
 
-/* Put the request into the queues. */
+/* Make the requests; "first" is where they can be found. */
 static DLockStepLack
-enqueue(DLockAcquire *acquire)
+make_requests(DLockAcquire *acquire, DLockMemoryRef *first)
 {
-	const DLockAcquireRequest *request = acquire->request;
-	DLockOwner	owner = {request->role, request->owner};
-	Oid			database = acquire->step.db->shared->oid;
-	DLockMemoryRef first = DLOCK_MEMORY_NONE;
-	DLockStepLack lack;
+	DLockStepLack lack = check_memory(acquire);
 
-	if (acquire->waits)
-		return DLOCK_LACKS_NOTHING;
-	lack = check_memory(acquire);
 	if (lack == DLOCK_LACKS_NOTHING)
 		lack = reserve_leases(acquire);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;
 
 	/* The last one first: they are told of in the order of the names. */
-	for (int i = request->count - 1; i >= 0; i--)
+	for (int i = acquire->request->count - 1; i >= 0; i--)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
 		DLockLeaseValue value = value_of(acquire, item);
 
-		(void) dlock_space_enqueue(database, item->hash, &value, DLOCK_SPACE_ASKED, &first);
+		item->place = dlock_space_enqueue(acquire->step.db->shared->oid, item->hash, &value,
+										  DLOCK_SPACE_ASKED, first);
 	}
+	return DLOCK_LACKS_NOTHING;
+}
+
+/* Keep the place that the owner has, or a new one. */
+static DLockStepLack
+keep_place(DLockAcquire *acquire)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	DLockAcquireItem *item = &acquire->items[0];
+	DLockTime	now = acquire->step.now;
+	DLockMemoryRef first = DLOCK_MEMORY_NONE;
+	DLockStepLack lack;
+
+	acquire->granted->token = DLOCK_TOKEN_NONE;
+	if (acquire->waits)
+		dlock_queue_stay(item->place, request->takes ? 0 : now + request->keep, request->takes,
+						 now, request->anyway);
+	else
+	{
+		lack = make_requests(acquire, &first);
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
+		dlock_queue_keep(item->place, now, now + request->keep, now);
+		acquire->granted->token = item->place->token;
+	}
+	item->place->reentry = request->reentry;
+	acquire->granted->until = item->place->token;
+	return DLOCK_LACKS_NOTHING;
+}
+
+/* Put the request into the queues. */
+static DLockStepLack
+enqueue(DLockAcquire *acquire)
+{
+	const DLockAcquireRequest *request = acquire->request;
+	DLockOwner	owner = {request->role, request->owner};
+	DLockMemoryRef first = DLOCK_MEMORY_NONE;
+	DLockStepLack lack = DLOCK_LACKS_NOTHING;
+
+	if (acquire->sleeps)
+		return DLOCK_LACKS_NOTHING;
+
+	/* It may be the turn of places that nobody has told of it. */
+	for (int i = 0; i < request->count; i++)
+	{
+		if (acquire->items[i].entry != NULL && acquire->items[i].entry->places)
+			dlock_queue_call_again(acquire->items[i].entry, acquire->step.now);
+	}
+	if (!request->may_wait)
+		return keep_place(acquire);
+
+	if (acquire->waits)
+	{
+		dlock_place_remove(acquire->items[0].place);
+		acquire->items[0].place->process = MyProcNumber;
+		acquire->items[0].place->bound_mono = 0;
+		first = dlock_memory_ref(acquire->items[0].place);
+	}
+	else
+		lack = make_requests(acquire, &first);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
 	acquire->granted->until =
-		dlock_queue_enter(DLOCK_SPACE_ASKED, database, dlock_process_owner_hash(&owner),
-						  &acquire->step.set, request->count, first,
+		dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
+						  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
 						  acquire->step.now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
@@ -681,9 +790,13 @@ try_acquire(DLockStep *step, void *arg)
 	acquire->verdict = decide(acquire);
 	if (acquire->verdict == VERDICT_GRANT)
 		return (acquire->owned > 0) ? reenter(acquire) : grant(acquire);
+	if (acquire->verdict == VERDICT_QUEUE)
+		return enqueue(acquire);
 	if (acquire->verdict == VERDICT_REFUSED)
 		call_queues(acquire);
-	return (acquire->verdict == VERDICT_QUEUE) ? enqueue(acquire) : DLOCK_LACKS_NOTHING;
+	if (!acquire->sleeps && acquire->verdict != VERDICT_OTHER_PLACE)
+		leave_queues(acquire);
+	return DLOCK_LACKS_NOTHING;
 }
 
 /* Report that the lock is used as a semaphore of another size, or by modes. */
@@ -719,8 +832,8 @@ report_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
  * GRANTED: "granted" has the token; the leases run from this moment.  It is
  * left to the caller to list them (session/grants.c) and to flush; nothing throws
  * after they were made.  REFUSED: somebody is in the way, and the
- * request may not wait.  QUEUED: it waits now, and nothing is held.  SELF: its
- * own owner is in the way.
+ * request may not wait.  QUEUED: it waits now, and nothing is held.  KEPT: it may not
+ * wait, and has a place now.  SELF: its own owner is in the way.
  *
  * No partition lock may be held.  Throws 53400 if memory is full or the role is
  * at its limit, 54000 if a lock has too many holders, 22023 if the lock is in use with
@@ -739,6 +852,9 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	if (request->count > 1)
 		pfree(acquire.items);
 
+	if (request->takes && acquire.verdict != VERDICT_GRANT && acquire.verdict != VERDICT_REFUSED &&
+		acquire.verdict != VERDICT_QUEUE && acquire.verdict != VERDICT_SELF)
+		return DLOCK_ANSWER_FAILED;
 	switch (acquire.verdict)
 	{
 		case VERDICT_GRANT:
@@ -747,7 +863,10 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 			dlock_stat_count(DLOCK_STAT_REFUSAL, 1);
 			return DLOCK_ANSWER_REFUSED;
 		case VERDICT_QUEUE:
-			return DLOCK_ANSWER_QUEUED;
+			if (request->may_wait)
+				return DLOCK_ANSWER_QUEUED;
+			dlock_stat_count(DLOCK_STAT_REFUSAL, !request->takes);
+			return DLOCK_ANSWER_KEPT;
 		case VERDICT_SELF:
 			granted->own = acquire.culprit;
 			return DLOCK_ANSWER_SELF;
@@ -755,6 +874,15 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 			dlock_error_crowded(acquire.culprit);
 		case VERDICT_OTHER_PERMITS:
 			report_other_permits(acquire.culprit, acquire.permits, request->permits);
+		case VERDICT_OTHER_PLACE:
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("owner \"%.*s\" keeps a place for lock \"%.*s\" with other arguments",
+							request->owner.len, request->owner.data,
+							request->names[0].len, request->names[0].data),
+					 errdetail("The mode, the permits, the ttl and what else makes the lease stay as they were first asked for."),
+					 errhint("Pass the same arguments, or give up all places of the owner with dlock_release_all().")));
+			break;
 		case VERDICT_WEAKER:
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -39,6 +39,12 @@ typedef struct DLockAcquireRequest
 	DLockTime	min_hold;
 	Oid			role;
 	bool		may_wait;
+	DLockTime	keep;			/* how long it keeps its place, if it is not
+								 * granted; zero: it has none */
+	bool		takes;			/* only by the place that the owner has, which
+								 * this process listens for; "keep" is more
+								 * than zero */
+	DLockTime	anyway;			/* TAKES: when it asks again in any case */
 	bool		set_payload;	/* also of the one lease that is entered again */
 	DLockToken *tokens;			/* where to put those of leases entered again,
 								 * unless NULL */
@@ -49,16 +55,21 @@ typedef enum DLockAcquireAnswer
 	DLOCK_ANSWER_GRANTED,
 	DLOCK_ANSWER_REFUSED,
 	DLOCK_ANSWER_QUEUED,		/* this process is in the queue now */
-	DLOCK_ANSWER_SELF			/* it would wait for its own owner */
+	DLOCK_ANSWER_KEPT,			/* it has a place */
+	DLOCK_ANSWER_SELF,			/* it would wait for its own owner */
+	DLOCK_ANSWER_FAILED			/* "takes": there is an error, and the place
+								 * is gone */
 } DLockAcquireAnswer;
 
 /* What else an answer says. */
 typedef struct DLockAcquireGranted
 {
-	DLockToken	token;			/* the first one */
+	DLockToken	token;			/* the first one; KEPT: the id of a place that
+								 * is new, or none */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
 	DLockTime	until;			/* QUEUED: when to look at the requests; a
-								 * conversion is looked at at once */
+								 * conversion is looked at at once.  KEPT:
+								 * since when it has the place */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
 								 * had ... */

@@ -6,7 +6,7 @@
  * NOTES
  *	  A backend that waits waits for the owners of the leases in its way, and
  *	  for the backends in front of it in the queue.  An owner that waits, in
- *	  any of its backends, does not go on to release what it holds; nor does a
+ *	  any of its backends or by a place, does not go on to release what it holds; nor does a
  *	  backend that waits end what is bound to it, for whichever role it acquired
  *	  that.  If these edges lead from a backend back to it, the circle lasts
  *	  until a lease runs out.
@@ -32,6 +32,10 @@
  *	  for each mode, so a copy takes time linear in the requests.  So does the search, but
  *	  for many conversions on one lock, and for chains of waits that cross.
  *
+ *	  In the copy a place is a process of its own, with a number above those of backends
+ *	  ("nodes"), that waits for one lock.  Nobody sleeps by it, so its owner's next call for
+ *	  it checks.
+ *
  *	  A request for several locks holds nothing while it waits.  If only its place closes
  *	  a circle, it goes to the end of all its queues, and the check begins again.
  *
@@ -53,6 +57,7 @@
 #include "lock/deadlock.h"
 #include "lock/queue.h"
 #include "space/holder.h"
+#include "space/place.h"
 
 #define NONE	(-1)
 #define BOUND	(-2)			/* see next_stuck() */
@@ -66,6 +71,7 @@ typedef struct DLockDeadlockItem
 	int			process;
 	DLockMode	mode;
 	DLockToken	converted;		/* of a conversion: the token of its lease */
+	DLockOwner	owner;			/* of a place */
 } DLockDeadlockItem;
 
 /* A live lease whose owner may be waiting, copied. */
@@ -136,9 +142,14 @@ typedef struct DLockDeadlockGraph
 {
 	MemoryContext context;		/* of the copy, which has all of it */
 	Oid			database;
-	int			me;
+	int			me;				/* the node that the search is for */
+	const DLockBytes *my_name;	/* unless NULL, it is the place on this lock
+								 * ... */
+	const DLockOwner *my_owner; /* ... of this owner */
 	DLockTime	now;
 	const DLockPartitionSet *locked;	/* exclusively; NULL in the first copy */
+	int			nkept;			/* places in the database ... */
+	DLockPlaceRef *kept;		/* ... whose nodes follow MaxBackends */
 	int		   *candidates;		/* by hash of the owner: the first process of
 								 * all that wait in the database, or NONE */
 	int		   *next_candidate; /* by process: the next with this hash */
@@ -169,23 +180,52 @@ grow(void *array, int count, Size size)
 	return repalloc_huge(array, 2 * count * size);
 }
 
+/* The place that a node is; NULL if it is a backend. */
+static const DLockPlaceRef *
+place_of(const DLockDeadlockGraph *graph, int node)
+{
+	return (node >= MaxBackends) ? &graph->kept[node - MaxBackends] : NULL;
+}
+
+/* The hash of the owner that waits by a node. */
+static uint32
+owner_of(const DLockDeadlockGraph *graph, int node)
+{
+	const DLockPlaceRef *place = place_of(graph, node);
+
+	return (place != NULL) ? Max(1, place->owner) : dlock_process_at(node)->owner;
+}
+
 /* The first process that waits, from this one on, whose owner has a hash; or NONE. */
 static int
 find_candidate(const DLockDeadlockGraph *graph, int process, uint32 hash)
 {
-	while (process != NONE && dlock_process_at(process)->owner != hash)
+	while (process != NONE && owner_of(graph, process) != hash)
 		process = graph->next_candidate[process];
 	return process;
+}
+
+/* The node of the place of an owner on a lock, by their hashes; NONE if it is new. */
+static int
+find_place_node(const DLockDeadlockGraph *graph, uint32 owner, uint32 lock)
+{
+	int			node = find_candidate(graph, graph->candidates[owner % BUCKETS], owner);
+
+	while (node != NONE && (place_of(graph, node) == NULL || place_of(graph, node)->lock != lock))
+		node = find_candidate(graph, graph->next_candidate[node], owner);
+	return node;
 }
 
 /* Begin a copy with all that wait in the database. */
 static void
 begin_copy(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 {
-	int			processes = MaxBackends;
+	int			processes;
 
 	Assert(CurrentMemoryContext == graph->context);
 	MemoryContextReset(graph->context);
+	graph->kept = dlock_place_list(graph->database, &graph->nkept);
+	processes = MaxBackends + graph->nkept;
 	graph->locked = locked;
 	graph->now = dlock_clock_now();
 	graph->candidates = palloc(BUCKETS * sizeof(int));
@@ -202,10 +242,10 @@ begin_copy(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 
 	for (int process = 0; process < processes; process++)
 	{
-		int		   *first = &graph->candidates[dlock_process_at(process)->owner % BUCKETS];
+		int		   *first = &graph->candidates[owner_of(graph, process) % BUCKETS];
 
 		graph->waiter_of[process] = NONE;
-		if (!dlock_process_is_for_lock(process, graph->database))
+		if (process < MaxBackends && !dlock_process_is_for_lock(process, graph->database))
 			continue;
 		graph->next_candidate[process] = *first;
 		*first = process;
@@ -230,18 +270,28 @@ fill_queue(DLockDeadlockGraph *graph, DLockDeadlockLock *lock, DLockSpaceEntry *
 		 request = dlock_space_next(request))
 	{
 		DLockDeadlockPlace *place;
+		DLockOwner	owner = {0};
+		int			node = request->process;
 
 		if (!dlock_holder_is_waiting(entry, request, graph->now))
 			continue;
+		if (request->placed)
+		{
+			owner = dlock_space_copy_owner(request);
+			node = find_place_node(graph, dlock_process_owner_hash(&owner), entry->hash);
+			if (node == NONE)
+				continue;
+		}
 		place = palloc(sizeof(DLockDeadlockPlace));
 		place->lock = graph->nlocks;
 		place->item = lock->nitems;
-		place->next = graph->places[request->process];
-		graph->places[request->process] = place;
+		place->next = graph->places[node];
+		graph->places[node] = place;
 		lock->items = grow(lock->items, lock->nitems, sizeof(DLockDeadlockItem));
 		lock->items[lock->nitems++] = (DLockDeadlockItem)
 		{
-			.process = request->process,
+			.process = node,
+				.owner = owner,
 				.mode = (DLockMode) request->mode,
 				.converted = (request->kind == DLOCK_SPACE_CONVERT) ? request->token : DLOCK_TOKEN_NONE
 		};
@@ -278,7 +328,7 @@ fill_holders(DLockDeadlockGraph *graph, DLockDeadlockLock *lock, DLockSpaceEntry
 		candidate = find_candidate(graph, graph->candidates[hash % BUCKETS], hash);
 
 		/* What is only closed opens by itself. */
-		if (!dlock_rule_is_live(lease->deadline, graph->now) ||
+		if (!dlock_rule_is_live(dlock_space_whole(lease)->deadline, graph->now) ||
 			(candidate == NONE &&
 			 (lease->process == NONE ||
 			  !dlock_process_is_for_lock(lease->process, graph->database))))
@@ -371,14 +421,45 @@ reach_blockers(DLockDeadlockGraph *graph, const DLockDeadlockPlace *place)
 	}
 }
 
-/* Copy what a process waits for, with its partitions locked for that. */
+/* Copy the lock that a place is for, unless that was done. */
 static void
-visit(DLockDeadlockGraph *graph, int process)
+copy_place(DLockDeadlockGraph *graph, int node)
+{
+	DLockPartitionSet set = {{0}};
+	uint32		hash = place_of(graph, node)->lock;
+	DLockDeadlockPlace *place;
+
+	dlock_partition_set_add(&set, hash);
+	if (graph->locked != NULL && !dlock_partition_set_contains(graph->locked, &set))
+		return;
+	if (graph->places[node] == NULL)
+	{
+		if (graph->locked == NULL)
+			dlock_partition_lock_set(&set, LW_SHARED);
+		for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = dlock_space_next_entry(entry))
+		{
+			if (entry->hash == hash && entry->database == graph->database)
+				copy_lock(graph, entry);
+		}
+		if (graph->locked == NULL)
+			dlock_partition_unlock_set(&set);
+	}
+	place = graph->places[node];
+	if (place == NULL)
+		return;
+	graph->waiters[graph->nwaiters] = (DLockDeadlockWaiter)
+	{
+		.process = node,.set = set,.owner = graph->locks[place->lock].items[place->item].owner,.stuck = true
+	};
+	graph->waiter_of[node] = graph->nwaiters++;
+}
+
+/* Copy what a backend waits for. */
+static void
+copy_backend(DLockDeadlockGraph *graph, int process)
 {
 	DLockPartitionSet set;
 
-	if (graph->locked == NULL)
-		CHECK_FOR_INTERRUPTS();
 	if (graph->locked != NULL ?
 		!dlock_process_is_within(process, graph->database, graph->locked, &set) :
 		!dlock_process_lock(process, graph->database, LW_SHARED, &set))
@@ -386,6 +467,18 @@ visit(DLockDeadlockGraph *graph, int process)
 	copy_waiter(graph, process, &set);
 	if (graph->locked == NULL)
 		dlock_partition_unlock_set(&set);
+}
+
+/* Copy what a process waits for, with its partitions locked for that. */
+static void
+visit(DLockDeadlockGraph *graph, int process)
+{
+	if (graph->locked == NULL)
+		CHECK_FOR_INTERRUPTS();
+	if (place_of(graph, process) != NULL)
+		copy_place(graph, process);
+	else
+		copy_backend(graph, process);
 	if (graph->waiter_of[process] == NONE)
 		return;
 	for (DLockDeadlockPlace *place = graph->places[process]; place != NULL; place = place->next)
@@ -393,7 +486,7 @@ visit(DLockDeadlockGraph *graph, int process)
 }
 
 /*
- * Copy all that can be reached from the backend "me"; false if it does not wait.  "locked" are
+ * Copy all that can be reached from the node "me"; false if it does not wait.  "locked" are
  * the partitions that the caller has locked exclusively: what waits for others, too, is left
  * out.  If it is NULL, reacts to interrupts.
  */
@@ -402,6 +495,11 @@ copy_graph(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 {
 	DLOCK_FAULT("deadlock_copy");
 	begin_copy(graph, locked);
+	if (graph->my_name != NULL)
+		graph->me = find_place_node(graph, dlock_process_owner_hash(graph->my_owner),
+									dlock_name_hash(graph->database, graph->my_name));
+	if (graph->me == NONE)
+		return false;
 	reach(graph, graph->me);
 	for (int i = 0; i < graph->nreached; i++)
 		visit(graph, graph->reached[i]);
@@ -623,7 +721,8 @@ find_circle(DLockDeadlockGraph *graph)
 static bool
 is_unit(int process)
 {
-	return dlock_process_at(process)->count > 1 && dlock_process_at(process)->kind != DLOCK_SPACE_CONVERT;
+	return process < MaxBackends && dlock_process_at(process)->count > 1 &&
+		dlock_process_at(process)->kind != DLOCK_SPACE_CONVERT;
 }
 
 /* Mark on each lock how a stuck waiter is in the way of others. */
@@ -729,6 +828,25 @@ describe_circle(const DLockDeadlockGraph *graph, MemoryContext context)
 	return text.data;
 }
 
+/* Leave the queue: this backend, or the place that the search is for. */
+static void
+leave(DLockDeadlockGraph *graph)
+{
+	DLockSpaceEntry *entry;
+	DLockSpaceLease *place = NULL;
+
+	if (graph->my_name == NULL)
+	{
+		dlock_queue_remove_mine(graph->now);
+		return;
+	}
+	entry = dlock_space_find(graph->database, dlock_name_hash(graph->database, graph->my_name), graph->my_name);
+	if (entry != NULL)
+		place = dlock_place_find(entry, graph->my_owner);
+	if (place != NULL)
+		dlock_queue_give_up(place, graph->now);
+}
+
 /*
  * A circle was found in a copy.  Look again with the partitions of all stuck
  * waiters locked.  If it is still there, move requests if that helps ("may_move");
@@ -754,11 +872,24 @@ resolve(DLockDeadlockGraph *graph, bool may_move, MemoryContext context, char **
 		if (!moved)
 		{
 			*text = describe_circle(graph, context);
-			dlock_queue_remove_mine(graph->now);
+			leave(graph);
 		}
 	}
 	dlock_partition_unlock_set(&set);
 	return moved;
+}
+
+/* Search for a circle until there is none, or one that no move resolves. */
+static char *
+search(DLockDeadlockGraph *graph, MemoryContext context)
+{
+	char	   *text = NULL;
+	int			attempts = MaxBackends;
+	bool		goes_on = true;
+
+	while (goes_on && copy_graph(graph, NULL) && find_circle(graph))
+		goes_on = resolve(graph, attempts-- > 0, context, &text);
+	return text;
 }
 
 /*
@@ -775,25 +906,43 @@ dlock_deadlock_check(DLockDatabase *db, bool is_bound)
 	DLockDeadlockGraph graph = {.database = db->shared->oid,.me = MyProcNumber};
 	MemoryContext old = CurrentMemoryContext;
 	char	   *text = NULL;
-	int			attempts = MaxBackends;
 	DLockPartitionSet set;
 	DLockOwner	owner;
-	bool		goes_on;
 
 	graph.context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(graph.context);
-	goes_on = dlock_process_lock(graph.me, graph.database, LW_SHARED, &set);
-	if (goes_on)
+	if (dlock_process_lock(graph.me, graph.database, LW_SHARED, &set))
 	{
 		dlock_process_listen();
 		owner = dlock_space_copy_owner(dlock_process_first(graph.me));
 		dlock_partition_unlock_set(&set);
 
 		/* Who holds nothing is in no circle. */
-		goes_on = is_bound || dlock_holder_is_live(graph.database, &owner, dlock_clock_now());
+		if (is_bound || dlock_holder_is_live(graph.database, &owner, dlock_clock_now()))
+			text = search(&graph, old);
 	}
-	while (goes_on && copy_graph(&graph, NULL) && find_circle(&graph))
-		goes_on = resolve(&graph, attempts-- > 0, old, &text);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(graph.context);
+	return text;
+}
+
+/*
+ * Look for a deadlock that the place of an owner on a lock is part of.  If there is one,
+ * the place is gone.  Result and conditions as above.
+ */
+char *
+dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner)
+{
+	DLockDeadlockGraph graph = {.database = db->shared->oid,.my_name = name,.my_owner = owner};
+	MemoryContext old = CurrentMemoryContext;
+	char	   *text;
+
+	if (!dlock_holder_is_live(graph.database, owner, dlock_clock_now()))
+		return NULL;
+	graph.context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(graph.context);
+	text = search(&graph, old);
+
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(graph.context);
 	return text;

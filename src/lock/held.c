@@ -6,8 +6,8 @@
  *
  * NOTES
  *	  Leases are named by owner, by token, or by a reference.  To find one is the
- *	  first part of each attempt.  A lease on a path is changed with all its parts,
- *	  under the partition locks of the path and its ancestors.
+ *	  first part of each attempt.  A lease on a path is changed under the partition
+ *	  locks of all its parts.
  *
  * IDENTIFICATION
  *	  src/lock/held.c
@@ -50,17 +50,9 @@ typedef struct DLockHeldFind
 static DLockStepLack
 find_any(DLockStep *step, DLockHeldFind *found)
 {
-	DLockPartitionSet needed = {{0}};
-	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	path;
-
 	Assert(dlock_partition_is_mine(found->target->hash));
 	found->lease = dlock_space_find_target(step->db->shared->oid, found->target, step->strangers);
-	if (found->lease == NULL || found->lease->part != DLOCK_PART_PATH)
-		return DLOCK_LACKS_NOTHING;
-	path = dlock_holder_path(found->lease, buffer);
-	dlock_holder_path_set(step->db->shared->oid, &path, &needed);
-	return dlock_step_widen(step, &needed);
+	return (found->lease != NULL) ? dlock_step_lock_parts(step, found->lease) : DLOCK_LACKS_NOTHING;
 }
 
 /*
@@ -113,13 +105,10 @@ run_on_found(DLockStep *step, DLockDatabase *db, DLockHeldFind *found, DLockStep
 static void
 tell_end(DLockStep *step, DLockSpaceLease *lease)
 {
-	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_space_parts(lease, parts);
-
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
 	dlock_database_note_deadline(dlock_holder_blocks_until(lease));
-	for (int i = 0; i < count; i++)
-		dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
+	for (; lease != NULL; lease = dlock_space_next_part(lease))
+		dlock_queue_call(dlock_space_entry_of(lease), step->now);
 }
 
 /* What is said of a lease. */
@@ -646,9 +635,9 @@ typedef struct DLockHeldForce
  * what is closed already is opened.
  */
 static void
-note_forced(DLockHeldForced *told, const DLockSpaceLease *lease, uint32 hash, DLockTime now)
+note_forced(DLockHeldForced *told, const DLockSpaceLease *lease, DLockTime now)
 {
-	told->hash = hash;
+	told->hash = dlock_space_entry_of(lease)->hash;
 	told->token = lease->token;
 	told->role = lease->role;
 	told->was_closed = lease->deadline <= now;
@@ -666,7 +655,6 @@ try_force(DLockStep *step, void *arg)
 	DLockSpaceEntry *entry = dlock_space_find(database, dlock_name_hash(database, force->name),
 											  force->name);
 	DLockPartitionSet needed = {{0}};
-	char		buffer[DLOCK_NAME_MAX];
 	int			released = 0;
 	DLockStepLack lack;
 
@@ -676,10 +664,7 @@ try_force(DLockStep *step, void *arg)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		DLockBytes	path = dlock_holder_path(lease, buffer);
-
-		if (lease->part != DLOCK_PART_WHOLE)
-			dlock_holder_path_set(database, &path, &needed);
+		dlock_step_add_parts(&needed, dlock_space_whole(lease));
 		force->count += dlock_holder_blocks_until(lease) > step->now;
 	}
 	lack = dlock_step_widen(step, &needed);
@@ -690,18 +675,15 @@ try_force(DLockStep *step, void *arg)
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
-		DLockBytes	path = dlock_holder_path(lease, buffer);
+		DLockSpaceLease *whole = dlock_space_whole(lease);
 		DLockHeldForced *told = &force->ended[force->count];
-		DLockSpaceLease *whole;
 
 		if (dlock_holder_blocks_until(lease) <= step->now)
 			continue;
 		force->count++;
-		released += !lease->stopped;
-		note_forced(told, lease, dlock_name_hash(database, &path), step->now);
-		whole = (lease->part == DLOCK_PART_INTENT) ?
-			dlock_space_find_part(database, &path, lease->token) : lease;
-		dlock_space_stop((whole != NULL) ? whole : lease, told->closed_for, step->now);
+		released += !whole->stopped;
+		note_forced(told, whole, step->now);
+		dlock_space_stop(whole, told->closed_for, step->now);
 	}
 	if (force->count > 0)
 		dlock_database_note_deadline(step->now);
@@ -787,9 +769,6 @@ try_expire(DLockStep *step, void *arg)
 		return lack;
 	}
 
-	/* What is left of a path whose own lease is gone, or goes with it. */
-	if (lease->part == DLOCK_PART_INTENT)
-		return dlock_step_lack_path(step, lease);
 	lack = dlock_step_end_lease(step, lease);
 	if (lack != DLOCK_LACKS_NOTHING)
 		return lack;

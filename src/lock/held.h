@@ -25,7 +25,7 @@ typedef enum DLockHeldStop
 /* What is known of a lease that was ended, for a log line. */
 typedef struct DLockHeldForced
 {
-	uint32		hash;			/* of its name, or of its path's */
+	uint32		hash;			/* of its name, or of its path */
 	DLockToken	token;
 	Oid			role;
 	DLockTime	closed_for;		/* the lock is closed now, for so long */

@@ -16,6 +16,10 @@
  *	  A process that waits holds no lock of the server's.  To leave the queue
  *	  it only changes memory, so it can do that during an error or at exit.
  *
+ *	  A place is a request that no call waits for.  It is called like any other, and
+ *	  wakes the process that listens for it; without one, it has its turn for as long
+ *	  as it is kept, its ttl at most, and its owner asks for it or does not.
+ *
  * IDENTIFICATION
  *	  src/lock/queue.c
  *
@@ -32,7 +36,20 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/queue.h"
+#include "space/database.h"
 #include "space/holder.h"
+#include "space/place.h"
+
+/* Wake the process of a request, if it has one. */
+static void
+wake(DLockSpaceLease *request)
+{
+	if (request->process < 0)
+		return;
+	if (request->placed)
+		request->called = true;
+	dlock_space_wake(request->process);
+}
 
 /*
  * An owner was granted a lock, or a stronger mode: wake the processes of its other
@@ -54,7 +71,7 @@ dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPar
 		if (request->kind == DLOCK_SPACE_ASKED &&
 			(part != DLOCK_PART_INTENT || request->part != DLOCK_PART_INTENT) &&
 			dlock_space_is_owned(request, owner))
-			dlock_space_wake(request->process);
+			wake(request);
 	}
 }
 
@@ -68,6 +85,13 @@ lock_mine(DLockPartitionSet *set)
 }
 
 /* ---- calling ---- */
+
+/* Is a request the only one in the queue of its lock? */
+static bool
+is_alone(DLockSpaceEntry *entry, DLockSpaceLease *request)
+{
+	return dlock_space_queue(entry) == request && dlock_space_next(request) == NULL;
+}
 
 /* Recompute what the holders come to, if "earliest" has passed. */
 static void
@@ -89,7 +113,7 @@ wake_if_late(DLockSpaceLease *request, DLockTime until, DLockTime now)
 	if (later || request->deadline <= now)
 		request->deadline = until;
 	if (later)
-		dlock_space_wake(request->process);
+		wake(request);
 }
 
 /* Wake the process of a conversion that can be made, or if it would look too late. */
@@ -99,7 +123,7 @@ call_conversion(DLockSpaceLease *request, const DLockHolderCrowd *crowd, uint32 
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockHolderCrowd others =
-		dlock_holder_without(*crowd, dlock_holder_find_part(entry, request->token), now);
+		dlock_holder_without(*crowd, dlock_holder_find_token(entry, request->token), now);
 
 	if (dlock_holder_is_in_way(&others, ahead, (DLockMode) request->mode, 0))
 		wake_if_late(request, crowd->until, now);
@@ -131,6 +155,37 @@ is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
 	return true;
 }
 
+/* Mark a request that can be granted, for as long as it keeps others out, and wake its process. */
+static void
+mark(DLockSpaceLease *request, DLockTime now)
+{
+	request->bound_mono = dlock_rule_grant(request->ttl, now, 0).deadline;
+	if (request->process < 0)
+		request->bound_mono = Min(request->bound_mono, request->confirmed);
+	else if (!request->placed)
+		dlock_process_at(request->process)->called = true;
+	wake(request);
+}
+
+/*
+ * Remove the places in front that are over.  The lock would go with the last one, which
+ * is left to the worker.
+ */
+static void
+drop_over(DLockSpaceEntry *entry, DLockTime now)
+{
+	DLockSpaceLease *request = entry->places ? dlock_space_behind(entry, DLOCK_SPACE_WATCH) : NULL;
+
+	while (request != NULL && dlock_space_is_over(request, now) &&
+		   (dlock_space_holders(entry) != NULL || !is_alone(entry, request)))
+	{
+		DLockSpaceLease *over = request;
+
+		request = dlock_space_next(over);
+		dlock_space_remove(entry, over);
+	}
+}
+
 /* Why a queue is called. */
 typedef enum DLockQueueCause
 {
@@ -146,9 +201,10 @@ typedef enum DLockQueueCause
  * processes that have something else to do now.  The partition must be locked
  * exclusively.
  *
- * Only the first request that is blocked has a timer for the end of what is in its
- * way.  This ends as soon as everything behind conflicts, so its cost
- * does not depend on how many requests for leases wait.
+ * Only the first request that is blocked, and has a process, has a timer for the end of
+ * what is in its way.  This ends as soon as everything behind conflicts, so its cost does
+ * not depend on how many requests for leases wait; but behind places without a process
+ * it goes on until it has met a request with one.
  */
 static void
 call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
@@ -156,12 +212,14 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
 	bool		is_first = true;
+	bool		attended = false;
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (dlock_space_queue(entry) == NULL)
 		return;
 	refresh_if_due(entry, now);
 	crowd = dlock_holder_survey(entry, now);
+	drop_over(entry, now);
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
@@ -183,14 +241,14 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			continue;
 		}
 
+		if (dlock_space_is_over(request, now))
+			continue;
+		attended |= request->process >= 0;
+
 		blocked = dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits);
 		callable = cause != CALL_KEPT || request->kept;
 		if (request->bound_mono == 0 && !blocked && callable && !is_owned_otherwise(request, now))
-		{
-			request->bound_mono = dlock_rule_grant(request->ttl, now, 0).deadline;
-			dlock_process_at(request->process)->called = true;
-			dlock_space_wake(request->process);
-		}
+			mark(request, now);
 		if (request->bound_mono != 0)
 		{
 			/*
@@ -205,7 +263,13 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			continue;
 		}
 
-		if (blocked)
+		if (blocked && request->process < 0)
+		{
+			/* What follows may be granted when it is over. */
+			crowd.until = Min(crowd.until, request->confirmed);
+			request->kept = true;
+		}
+		else if (blocked)
 		{
 			if (is_first)
 				wake_if_late(request, crowd.until, now);
@@ -218,11 +282,13 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		 * means.
 		 */
 		else if (callable)
-			dlock_space_wake(request->process);
+			wake(request);
 		ahead |= DLOCK_RULE_BIT(mode);
-		if (is_closed(entry, &crowd, ahead))
-			break;
+		if (is_closed(entry, &crowd, ahead) &&
+			!(is_first && request->process < 0 && entry->attended))
+			return;
 	}
+	entry->attended = attended;
 }
 
 /* To be called after each change of the leases on a lock. */
@@ -252,6 +318,8 @@ dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now)
 	{
 		bool		is_asked = request->kind == DLOCK_SPACE_ASKED;
 
+		bool		is_late = request->deadline <= now || request->process < 0;
+
 		/*
 		 * Observers know when what they see ends; what is called has a bound,
 		 * and what another lock keeps waiting no timer.
@@ -259,10 +327,10 @@ dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now)
 		if (request->kind == DLOCK_SPACE_WATCH ||
 			(is_asked && (request->bound_mono != 0 || !request->kept)))
 			continue;
-		if (request->deadline <= now)
+		if (is_late)
 			call_queue(entry, now, CALL_KEPT);
 		/* Those behind it have no timer, or have been called, too. */
-		if (is_asked || request->deadline <= now)
+		if (is_asked || is_late)
 			return;
 	}
 }
@@ -304,6 +372,7 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 	*until = DLOCK_TIME_FOREVER;
 	if (request->kind == DLOCK_SPACE_WATCH)
 		return true;
+	entry->attended |= request->process >= 0;
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
 	refresh_if_due(entry, now);
@@ -461,6 +530,216 @@ dlock_queue_call_mine(void)
 	dlock_partition_unlock_set(&set);
 }
 
+/* ---- places ---- */
+
+/* Take a request out of its queue, and call those behind it. */
+static void
+remove_request(DLockSpaceLease *request, DLockTime now)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+	bool		is_watcher = request->kind == DLOCK_SPACE_WATCH;
+	bool		is_last = dlock_space_holders(entry) == NULL && is_alone(entry, request);
+
+	dlock_space_remove(entry, request);
+	if (!is_last && !is_watcher)
+		dlock_queue_call_again(entry, now);
+}
+
+/*
+ * A request that no call waits for becomes a place, kept until some time.  An owner has
+ * one place on a lock: of two the one in front stays.  The partition must be locked
+ * exclusively.  Cannot fail.
+ */
+void
+dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLockTime now)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
+	DLockSpaceLease *other = entry->places ? dlock_place_find(entry, &owner) : NULL;
+	DLockSpaceLease *front = request;
+
+	for (DLockSpaceLease *at = dlock_space_queue(entry); other != NULL && front == request && at != request;
+		 at = dlock_space_next(at))
+	{
+		if (at == other && !dlock_space_is_over(other, now))
+			front = other;
+	}
+	dlock_database_note_deadline(until);
+	if (front == request)
+	{
+		request->process = -1;
+		dlock_place_add(request, since, until);
+	}
+	else
+		front->confirmed = Max(front->confirmed, until);
+	if (other != NULL)
+		dlock_space_remove(entry, (front == request) ? other : request);
+	dlock_queue_call_again(entry, now);
+}
+
+/* A place is given up.  Likewise. */
+void
+dlock_queue_give_up(DLockSpaceLease *place, DLockTime now)
+{
+	Assert(place->placed);
+	remove_request(place, now);
+}
+
+/*
+ * A place that was asked for cannot be granted yet.  It is kept until another time, unless
+ * that is zero, and looked at again by the process that listens, if "listens" this one.
+ * The partition must be locked exclusively.
+ */
+void
+dlock_queue_stay(DLockSpaceLease *place, DLockTime until, bool listens, DLockTime now, DLockTime anyway)
+{
+	DLockTime	ends;
+
+	Assert(place->placed);
+	if (until > 0)
+	{
+		place->confirmed = until;
+		dlock_database_note_deadline(until);
+	}
+	if (listens)
+		place->process = MyProcNumber;
+	place->called = false;
+	place->bound_mono = 0;
+	(void) is_kept_waiting(place, now, anyway, &ends);
+}
+
+/* The place of a lock with this id; NULL if there is none.  The partition must be locked. */
+static DLockSpaceLease *
+find_place(Oid database, uint32 hash, DLockToken id)
+{
+	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = dlock_space_next_entry(entry))
+	{
+		DLockSpaceLease *request = (entry->hash == hash && entry->database == database && entry->places) ?
+			dlock_space_queue(entry) : NULL;
+
+		for (; request != NULL; request = dlock_space_next(request))
+		{
+			if (request->placed && request->token == id)
+				return request;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Remove a place if it is over, or in any case ("anyway").  Returns until when it is kept;
+ * zero if it is gone, or has a process.  Cannot fail.
+ */
+DLockTime
+dlock_queue_expire(Oid database, uint32 hash, DLockToken id, bool anyway)
+{
+	DLockSpaceLease *place;
+	DLockTime	until = 0;
+	DLockTime	now;
+
+	dlock_partition_lock(hash, LW_EXCLUSIVE);
+	now = dlock_clock_now();
+	place = find_place(database, hash, id);
+	if (place != NULL && (anyway || dlock_space_is_over(place, now)))
+		dlock_queue_give_up(place, now);
+	else if (place != NULL && place->process < 0)
+		until = place->confirmed;
+	dlock_partition_unlock(hash);
+	return until;
+}
+
+/* What is to happen to places of a client. */
+typedef struct DLockQueueLeft
+{
+	Oid			database;
+	Oid			role;
+	const DLockBytes *client;
+	int			process;		/* only of this one; -1: of all */
+	DLockTime	keep;			/* how long they are kept; zero: not */
+	bool		longer;			/* if they would be kept for less */
+} DLockQueueLeft;
+
+/* Leave a place to itself, or to another process that listens. */
+static void
+leave_place(const DLockQueueLeft *left, DLockSpaceLease *place, DLockTime now)
+{
+	DLockTime	until = now + left->keep;
+
+	if (left->keep == 0 && !left->longer)
+	{
+		dlock_queue_give_up(place, now);
+		return;
+	}
+	place->confirmed = left->longer ? Max(place->confirmed, until) : until;
+	dlock_database_note_deadline(place->confirmed);
+	dlock_place_attend(place);
+	dlock_queue_call_again(dlock_space_entry_of(place), now);
+}
+
+/* The first place on locks of a hash that something is to happen to; NULL if there is none. */
+static DLockSpaceLease *
+find_left(const DLockQueueLeft *left, uint32 hash)
+{
+	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = dlock_space_next_entry(entry))
+	{
+		DLockSpaceLease *request = (entry->hash == hash && entry->database == left->database) ?
+			dlock_space_queue(entry) : NULL;
+
+		for (; request != NULL; request = dlock_space_next(request))
+		{
+			if (request->placed && (left->process < 0 || request->process == left->process) &&
+				request->role == left->role && dlock_space_is_of(request, left->client))
+				return request;
+		}
+	}
+	return NULL;
+}
+
+/* Leave all places that there are.  Cannot fail, so it finds them a few at a time. */
+static void
+leave_places(const DLockQueueLeft *left)
+{
+	uint32		hashes[64];
+	int			count;
+
+	while ((count = dlock_place_hashes(left->database, left->role, left->client, left->process,
+									   hashes, lengthof(hashes))) > 0)
+	{
+		for (int i = 0; i < count; i++)
+		{
+			DLockSpaceLease *place;
+
+			dlock_partition_lock(hashes[i], LW_EXCLUSIVE);
+			while ((place = find_left(left, hashes[i])) != NULL)
+				leave_place(left, place, dlock_clock_now());
+			dlock_partition_unlock(hashes[i]);
+		}
+	}
+}
+
+/*
+ * This process listens no longer for the places of a client, which are kept for so long
+ * from now on; if it has failed, for no less than they would be.  Cannot fail.
+ */
+void
+dlock_queue_end_listening(Oid database, Oid role, const DLockBytes *client, DLockTime keep, bool failed)
+{
+	DLockQueueLeft left = {database, role, client, MyProcNumber, keep, failed};
+
+	dlock_place_end_listening();
+	leave_places(&left);
+}
+
+/* Give up all places of a client.  Cannot fail. */
+void
+dlock_queue_give_up_all(Oid database, Oid role, const DLockBytes *client)
+{
+	DLockQueueLeft left = {database, role, client, -1, 0, false};
+
+	leave_places(&left);
+}
+
 /*
  * Move requests for several locks, of these processes, to the end of their queues, whose
  * partitions are locked exclusively.  They keep their order.
@@ -505,28 +784,35 @@ dlock_queue_remove_mine(DLockTime now)
 	for (DLockSpaceLease *request = dlock_process_first(MyProcNumber);
 		 request != NULL; request = next)
 	{
-		DLockSpaceEntry *entry = dlock_space_entry_of(request);
-		bool		is_watcher = request->kind == DLOCK_SPACE_WATCH;
-		bool		is_last = dlock_space_holders(entry) == NULL &&
-			dlock_space_next(dlock_space_queue(entry)) == NULL;
-
 		next = dlock_space_request_next(request);
-		dlock_space_remove(entry, request);
-		if (!is_last && !is_watcher)
-			dlock_queue_call_again(entry, now);
+		remove_request(request, now);
 	}
 	dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 }
 
-/* Wait no longer, if this process does.  Cannot fail. */
+/*
+ * Wait no longer, if this process does.  If "keep" is not zero, its request stays for so
+ * long, as a place.  Cannot fail.
+ */
 void
-dlock_queue_leave(void)
+dlock_queue_leave(DLockTime keep)
 {
 	DLockPartitionSet set;
 
 	if (lock_mine(&set))
 	{
-		dlock_queue_remove_mine(dlock_clock_now());
+		DLockProcessShared *mine = dlock_process_mine();
+		DLockTime	now = dlock_clock_now();
+
+		if (keep == 0)
+			dlock_queue_remove_mine(now);
+		else
+		{
+			DLockSpaceLease *request = dlock_process_first(MyProcNumber);
+
+			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
+			dlock_queue_keep(request, mine->since, now + keep, now);
+		}
 		dlock_partition_unlock_set(&set);
 	}
 	dlock_process_mine()->state = DLOCK_PROCESS_IDLE;
@@ -556,4 +842,5 @@ dlock_queue_dismiss(Oid database)
 		dlock_space_wake(process);
 		dlock_partition_unlock_set(&set);
 	}
+	dlock_place_wake_listeners(database);
 }

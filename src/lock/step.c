@@ -93,8 +93,6 @@ typedef struct DLockStepExpired
 	char		texts[FLEXIBLE_ARRAY_MEMBER];	/* name, owner */
 } DLockStepExpired;
 
-static void end_path(DLockStep *step);
-
 /* ---- pages and tokens ---- */
 
 /* Give up all pins. */
@@ -303,9 +301,6 @@ fetch(DLockStep *step, DLockStepLack lack)
 		case DLOCK_LACKS_TOKENS:
 			dlock_token_fetch(&step->db->shared->tokens, step->db->sequence, step->tokens);
 			break;
-		case DLOCK_LACKS_PATH:
-			end_path(step);
-			break;
 		case DLOCK_LACKS_ROOM:
 			fetch_room(step);
 			break;
@@ -346,8 +341,8 @@ log_expired(DLockStep *step)
 /*
  * Run an attempt until it lacks nothing.  No partition lock may be held.
  *
- * Without db->rel the attempt may lack partitions, pages of leases and paths to end; and
- * without db->locator, too, partitions and nothing else, and this cannot fail then.
+ * Without db->rel the attempt may lack partitions and pages of leases; and without
+ * db->locator, too, partitions and nothing else, and this cannot fail then.
  */
 void
 dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
@@ -357,9 +352,10 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 	Assert(!dlock_partition_is_any_held());
 	Assert(step->db->rel == NULL || CheckRelationLockedByMe(step->db->rel, RowExclusiveLock, true));
 	step->has_waited = false;
+	step->locked = step->set;
 	do
 	{
-		DLockPartitionSet locked = step->set;
+		DLockPartitionSet locked = step->locked;
 
 		dlock_partition_lock_set(&locked, LW_EXCLUSIVE);
 		DLOCK_FAULT_STOP("step_locked");
@@ -374,15 +370,39 @@ dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg)
 	finish(step);
 }
 
-/* An attempt needs these partitions, too: are they locked? */
+/*
+ * An attempt needs these partitions beside those of the step: are they locked?  They
+ * are from the next attempt on, until one needs others.
+ */
 DLockStepLack
 dlock_step_widen(DLockStep *step, const DLockPartitionSet *needed)
 {
-	Assert(dlock_partition_set_is_mine(&step->set));
-	if (dlock_partition_set_contains(&step->set, needed))
+	Assert(dlock_partition_set_is_mine(&step->locked));
+	if (dlock_partition_set_contains(&step->locked, needed))
 		return DLOCK_LACKS_NOTHING;
-	dlock_partition_set_join(&step->set, needed);
+	step->locked = step->set;
+	dlock_partition_set_join(&step->locked, needed);
 	return DLOCK_LACKS_PARTITIONS;
+}
+
+/* Add the partitions of all parts of a lease to a set; one of them must be locked. */
+void
+dlock_step_add_parts(DLockPartitionSet *set, const DLockSpaceLease *lease)
+{
+	for (; lease != NULL; lease = dlock_space_next_part(lease))
+		dlock_partition_set_add(set, dlock_space_entry_of(lease)->hash);
+}
+
+/* Are the partitions of all parts of a lease locked?  That of one must be. */
+DLockStepLack
+dlock_step_lock_parts(DLockStep *step, const DLockSpaceLease *lease)
+{
+	DLockPartitionSet needed = {{0}};
+
+	if (lease->part == DLOCK_PART_WHOLE)
+		return DLOCK_LACKS_NOTHING;
+	dlock_step_add_parts(&needed, lease);
+	return dlock_step_widen(step, &needed);
 }
 
 /* ---- records of leases ---- */
@@ -604,35 +624,43 @@ call_after_erasure(DLockSpaceEntry *entry, bool changed, DLockTime now)
 		dlock_queue_call_if_late(entry, now);
 }
 
-/* Take a part of a lease away, and call the requests that wait. */
+/*
+ * Take a lease away with all its parts, and call the requests that wait for their locks,
+ * but for one whose requests the caller calls.
+ */
 static void
-erase_part(DLockStep *step, DLockSpaceLease *part)
+erase_parts(DLockStep *step, DLockSpaceLease *lease, const DLockSpaceEntry *but)
 {
-	DLockSpaceEntry *entry = dlock_space_entry_of(part);
-	bool		waited_for = dlock_space_queue(entry) != NULL;
-	bool		changed = part->stopped || dlock_holder_blocks_until(part) > step->now;
+	bool		changed = lease->stopped || dlock_holder_blocks_until(lease) > step->now;
+	DLockSpaceLease *next;
 
-	erase_lease(step, part);
-	/* If nobody waits, the entry may have gone. */
-	if (waited_for)
-		call_after_erasure(entry, changed, step->now);
+	for (DLockSpaceLease *part = lease; part != NULL; part = next)
+	{
+		DLockSpaceEntry *entry = dlock_space_entry_of(part);
+		bool		waited_for = entry != but && dlock_space_queue(entry) != NULL;
+
+		next = dlock_space_next_part(part);
+		erase_lease(step, part);
+		/* If nobody waits, the entry may have gone. */
+		if (waited_for)
+			call_after_erasure(entry, changed, step->now);
+	}
 }
 
 /*
- * A part of a lease on a path is dead.  All parts have one record on disk, and
- * end together, under the locks of all of the path.
+ * End a lease, with all its parts, whose partitions are locked, and call the requests
+ * that wait.
  */
 DLockStepLack
-dlock_step_lack_path(DLockStep *step, const DLockSpaceLease *part)
+dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease)
 {
-	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	path = dlock_holder_path(part, buffer);
+	DLockStepLack lack = dlock_step_pin_lease(step, lease);
 
-	Assert(dlock_partition_is_mine(dlock_space_entry_of(part)->hash));
-	step->path_token = part->token;
-	step->path_len = path.len;
-	memcpy(step->path, path.data, path.len);
-	return DLOCK_LACKS_PATH;
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
+	note_expiry(step, lease);
+	erase_parts(step, lease, NULL);
+	return DLOCK_LACKS_NOTHING;
 }
 
 /* How many leases a step erases before it lets others have the locks. */
@@ -640,7 +668,8 @@ dlock_step_lack_path(DLockStep *step, const DLockSpaceLease *part)
 
 /*
  * Erase the dead leases of a lock, and call the requests that wait: it is not sure that
- * a grant follows.  If nobody is left, its entry is gone, too.
+ * a grant follows.  If nobody is left, its entry is gone, too.  Lacks nothing only if it
+ * has erased none on other locks.
  */
 DLockStepLack
 dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
@@ -656,23 +685,28 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 		return DLOCK_LACKS_NOTHING;
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL; lease = next)
 	{
+		DLockSpaceLease *whole = dlock_space_whole(lease);
+
 		next = dlock_space_next(lease);
 		if (dlock_holder_blocks_until(lease) > step->now)
 			continue;
 		/* Others may use the partition before this goes on. */
-		if (erased == TIDY_BATCH)
-			lack = DLOCK_LACKS_PARTITIONS;
-		else
-			lack = (lease->part == DLOCK_PART_WHOLE) ?
-				dlock_step_pin_lease(step, lease) : dlock_step_lack_path(step, lease);
+		lack = (erased == TIDY_BATCH) ? DLOCK_LACKS_PARTITIONS : dlock_step_lock_parts(step, whole);
+		if (lack == DLOCK_LACKS_NOTHING)
+			lack = dlock_step_pin_lease(step, whole);
 		if (lack != DLOCK_LACKS_NOTHING)
 			break;
 		is_last = dlock_space_holders(entry) == lease && next == NULL &&
 			dlock_space_queue(entry) == NULL;
+		/* The caller may know other locks of a path, which may go. */
+		if (whole->part == DLOCK_PART_PATH)
+			lack = DLOCK_LACKS_PARTITIONS;
 		erased++;
-		stopped |= lease->stopped;
-		note_expiry(step, lease);
-		erase_lease(step, lease);
+		stopped |= whole->stopped;
+		note_expiry(step, whole);
+		erase_parts(step, whole, entry);
+		if (lack != DLOCK_LACKS_NOTHING)
+			break;
 	}
 	if (!is_last && (erased > 0 || lack == DLOCK_LACKS_NOTHING))
 		dlock_space_refresh(entry);
@@ -680,24 +714,6 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 		call_after_erasure(entry, stopped, step->now);
 	/* To log can throw, so it comes before a grant: once more. */
 	return (lack == DLOCK_LACKS_NOTHING && step->expired != NULL) ? DLOCK_LACKS_PARTITIONS : lack;
-}
-
-/* End a lease, with all its parts, and call the requests that wait. */
-DLockStepLack
-dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease)
-{
-	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
-	DLockStepLack lack = dlock_step_pin_lease(step, lease);
-	int			count;
-
-	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	if (lack != DLOCK_LACKS_NOTHING)
-		return lack;
-	note_expiry(step, lease);
-	count = dlock_space_parts(lease, parts);
-	for (int i = 0; i < count; i++)
-		erase_part(step, parts[i]);
-	return DLOCK_LACKS_NOTHING;
 }
 
 /*
@@ -710,63 +726,13 @@ dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease)
 void
 dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay)
 {
-	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_space_parts(lease, parts);
-	bool		on_disk = lease->slot != DLOCK_SLOT_NONE;
-
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	if (on_disk || delay > 0)
-		dlock_space_stop(lease, delay, step->now);
-	for (int i = 0; i < count; i++)
+	if (lease->slot == DLOCK_SLOT_NONE && delay == 0)
 	{
-		if (on_disk || delay > 0)
-			dlock_queue_call(dlock_space_entry_of(parts[i]), step->now);
-		else
-			erase_part(step, parts[i]);
+		erase_parts(step, lease, NULL);
+		return;
 	}
-}
-
-/* Remove the intents of a path whose own lease is no longer there. */
-static void
-remove_intents(DLockStep *step, const DLockBytes *path, DLockToken token)
-{
-	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_name_ancestors(path, ancestors);
-
-	for (int i = 0; i < count; i++)
-	{
-		DLockSpaceLease *intent = dlock_space_find_part(step->db->shared->oid, &ancestors[i], token);
-
-		if (intent != NULL)
-			erase_part(step, intent);
-	}
-}
-
-/* An attempt: end the lease on a path, with all its parts, if it is dead. */
-static DLockStepLack
-try_end_path(DLockStep *step, void *arg)
-{
-	const DLockBytes *path = arg;
-	DLockSpaceLease *lease = dlock_space_find_part(step->db->shared->oid, path, step->path_token);
-	DLockStepLack lack = DLOCK_LACKS_NOTHING;
-
-	if (lease == NULL)
-		remove_intents(step, path, step->path_token);
-	else if (dlock_holder_blocks_until(lease) <= step->now)
-		lack = dlock_step_end_lease(step, lease);
-	return lack;
-}
-
-/* End the dead lease on the path that a step lacks the end of. */
-static void
-end_path(DLockStep *step)
-{
-	DLockBytes	path = {step->path, step->path_len};
-	DLockStep	inner;
-
-	dlock_step_begin(&inner, step->db);
-	inner.path_token = step->path_token;
-	dlock_holder_path_set(step->db->shared->oid, &path, &inner.set);
-	dlock_step_run(&inner, try_end_path, &path);
-	step->lsn = Max(step->lsn, inner.lsn);
+	dlock_space_stop(lease, delay, step->now);
+	for (; lease != NULL; lease = dlock_space_next_part(lease))
+		dlock_queue_call(dlock_space_entry_of(lease), step->now);
 }

@@ -35,8 +35,8 @@ typedef enum DLockStepLack
 	DLOCK_LACKS_NOTHING,		/* it is done */
 	DLOCK_LACKS_PAGE,			/* of "slot", pinned */
 	DLOCK_LACKS_TOKENS,			/* "tokens" of them */
-	DLOCK_LACKS_PARTITIONS,		/* "set" has more of them now */
-	DLOCK_LACKS_PATH,			/* the dead lease on "path" is to be ended */
+	DLOCK_LACKS_PARTITIONS,		/* "locked" has others now; or it is to begin
+								 * anew */
 	DLOCK_LACKS_ROOM,			/* memory and slots, as "room" tells */
 	DLOCK_LACKS_LIMIT,			/* "role" has as many leases as it may */
 	DLOCK_LACKS_RIGHT			/* may the current user act for "role"? */
@@ -59,6 +59,7 @@ typedef struct DLockStep
 	DLockDatabase *db;			/* without db->locator, pages cannot be
 								 * changed */
 	DLockPartitionSet set;		/* partitions to lock exclusively */
+	DLockPartitionSet locked;	/* these, and what an attempt found to need */
 	DLockTime	now;			/* read under the partition locks */
 	bool		has_waited;		/* for the worker to make room */
 	XLogRecPtr	lsn;			/* end of the last record written */
@@ -82,13 +83,10 @@ typedef struct DLockStep
 	int			tokens;
 	DLockStepRoom room;
 	Oid			role;
-	DLockToken	path_token;
-	int			path_len;
-	char		path[DLOCK_NAME_MAX];
 } DLockStep;
 
 /*
- * An attempt runs with the partitions of step->set locked exclusively.  It either
+ * An attempt runs with the partitions of step->locked locked exclusively.  It either
  * makes its change as a whole, or changes nothing and says what it lacks.
  */
 typedef DLockStepLack (*DLockStepAttempt) (DLockStep *step, void *arg);
@@ -104,6 +102,8 @@ extern DLockStepLack dlock_step_pin(DLockStep *step, DLockSlot slot);
 extern DLockStepLack dlock_step_pin_lease(DLockStep *step, const DLockSpaceLease *lease);
 extern DLockStepLack dlock_step_tokens(DLockStep *step, int count, DLockToken *first);
 extern DLockStepLack dlock_step_widen(DLockStep *step, const DLockPartitionSet *needed);
+extern void dlock_step_add_parts(DLockPartitionSet *set, const DLockSpaceLease *lease);
+extern DLockStepLack dlock_step_lock_parts(DLockStep *step, const DLockSpaceLease *lease);
 
 /* records of leases, whose pages are pinned */
 extern XLogRecPtr dlock_step_write(DLockStep *step, DLockSlot slot,
@@ -120,6 +120,5 @@ extern DLockSpaceLease *dlock_step_replace(DLockStep *step, DLockSpaceLease *lea
 extern DLockStepLack dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry);
 extern DLockStepLack dlock_step_end_lease(DLockStep *step, DLockSpaceLease *lease);
 extern void dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay);
-extern DLockStepLack dlock_step_lack_path(DLockStep *step, const DLockSpaceLease *part);
 
 #endif							/* DLOCK_STEP_H */

@@ -16,6 +16,7 @@
  *	  How a change is undone:
  *
  *	  a grant		it ends (dlock_held_stop)
+ *	  a new place	it is given up
  *	  one more hold	there is one less
  *	  an upgrade	the lease gets its old token and its old mode back.  Where
  *					neither mode covers the other (CW and PR), something that
@@ -70,6 +71,7 @@
 typedef enum DLockGrantsKind
 {
 	CHANGE_GRANT,
+	CHANGE_PLACE,				/* it was not granted, and has a place */
 	CHANGE_HOLD,				/* the owner's own lease was entered once more */
 	CHANGE_UPGRADE
 } DLockGrantsKind;
@@ -81,7 +83,7 @@ typedef struct DLockGrantsItem
 	uint8		kind;			/* a DLockGrantsKind */
 	uint8		before;			/* UPGRADE: the modes */
 	uint8		after;
-	DLockToken	token;			/* that the lease has now */
+	DLockToken	token;			/* that the lease has now; PLACE: its id */
 	DLockToken	from;			/* UPGRADE: that it had ... */
 	DLockTime	vouched_until;	/* ... and up to when it was vouched for */
 } DLockGrantsItem;
@@ -285,6 +287,7 @@ restore(DLockSpaceLease *lease, const DLockGrantsItem *item, DLockTime now)
 	switch ((DLockGrantsKind) item->kind)
 	{
 		case CHANGE_GRANT:
+		case CHANGE_PLACE:
 			break;
 
 		case CHANGE_HOLD:
@@ -317,7 +320,9 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 	DLockSpaceLease *lease;
 	DLockTime	now;
 
-	if (ends == DLOCK_TOKEN_NONE)
+	if (item->kind == CHANGE_PLACE)
+		(void) dlock_queue_expire(db->shared->oid, item->hash, item->token, true);
+	else if (ends == DLOCK_TOKEN_NONE)
 	{
 		dlock_partition_lock(item->hash, LW_EXCLUSIVE);
 		now = dlock_clock_now();
@@ -437,6 +442,20 @@ dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 		if (request->bind != DLOCK_BIND_NONE && !granted->entered)
 			add_bound(item.hash, item.token, request->bind);
 	}
+}
+
+/* One lock that was asked for has not been granted; there is a place, and a new one if it has an id. */
+void
+dlock_grants_add_place(DLockDatabase *db, const DLockAcquireRequest *request,
+					   const DLockAcquireGranted *granted)
+{
+	DLockGrantsItem item = {
+		.kind = CHANGE_PLACE,.token = granted->token,
+		.hash = dlock_name_hash(db->shared->oid, &request->names[0])
+	};
+
+	if (granted->token != DLOCK_TOKEN_NONE)
+		list(&item);
 }
 
 /* A lease has been converted; with an upgrade it has got another token. */

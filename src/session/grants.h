@@ -27,6 +27,8 @@ extern void dlock_grants_prepare(int more, DLockBind bind);
 /* after it; these cannot fail */
 extern void dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 							 const DLockAcquireGranted *granted);
+extern void dlock_grants_add_place(DLockDatabase *db, const DLockAcquireRequest *request,
+								   const DLockAcquireGranted *granted);
 extern void dlock_grants_convert(uint32 hash, DLockToken from,
 								 const DLockAcquireGranted *granted, DLockMode after);
 

@@ -353,42 +353,39 @@ no_room(void)
 	dlock_error_space_full();
 }
 
-/* Put a lease into memory. */
+/*
+ * Put a lease into memory.  The intents of one on a path are not on disk: they follow
+ * from it.
+ */
 static void
 hold_lease(DLockSessionLoad *state, const DLockLeaseValue *lease, DLockSlot slot, XLogRecPtr lsn)
 {
 	Oid			database = state->db->shared->oid;
 	uint32		hash = dlock_name_hash(database, &lease->name);
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	int			count = (lease->part == DLOCK_PART_PATH) ? dlock_name_ancestors(&lease->name, ancestors) : 0;
+	DLockPartitionSet set = {{0}};
 	DLockSpaceLease *held;
 
-	if (!dlock_space_prepare(lease->name.len, lease->owner.len + lease->payload.len, 1))
+	if (!dlock_space_prepare(lease->name.len, lease->owner.len + lease->payload.len, 1 + count))
 		no_room();
-	dlock_partition_lock(hash, LW_EXCLUSIVE);
-	held = dlock_space_hold(database, hash, lease, slot, -1, lsn);
+	dlock_partition_set_add(&set, hash);
+	for (int i = 0; i < count; i++)
+		dlock_partition_set_add(&set, dlock_name_hash(database, &ancestors[i]));
+	dlock_partition_lock_set(&set, LW_EXCLUSIVE);
+	held = dlock_space_hold(database, hash, lease, slot, -1, lsn, NULL);
 	held->level = SYNCHRONOUS_COMMIT_ON;
 	held->confirmed = DLOCK_SPACE_UNKNOWN;
 	if (lease->min_hold > 0)
 		held->min_until = min_until_of(state, lease);
-	dlock_partition_unlock(hash);
-}
-
-/* The intents of a lease on a path are not on disk: they follow from it. */
-static void
-hold_intents(DLockSessionLoad *state, const DLockLeaseValue *lease, XLogRecPtr lsn)
-{
-	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_name_ancestors(&lease->name, ancestors);
-	DLockLeaseValue intent = *lease;
-
-	intent.part = DLOCK_PART_INTENT;
-	intent.mode = dlock_rule_intent(lease->mode);
-	intent.payload = lease->name;
-	intent.holds = 1;
 	for (int i = 0; i < count; i++)
 	{
-		intent.name = ancestors[i];
-		hold_lease(state, &intent, DLOCK_SLOT_NONE, lsn);
+		DLockLeaseValue intent = dlock_rule_intent_of(lease, ancestors[i]);
+
+		(void) dlock_space_hold(database, dlock_name_hash(database, &intent.name), &intent,
+								DLOCK_SLOT_NONE, -1, lsn, held);
 	}
+	dlock_partition_unlock_set(&set);
 }
 
 /*
@@ -430,8 +427,6 @@ load_lease(const DLockLeaseValue *found, DLockSlot slot, XLogRecPtr lsn, void *a
 			dlock_rule_remaining(&found->term, origin, state->now, state->wall, 0);
 
 	hold_lease(state, &lease, slot, lsn);
-	if (lease.part == DLOCK_PART_PATH)
-		hold_intents(state, &lease, lsn);
 	return DLOCK_STORE_KEEP;
 }
 

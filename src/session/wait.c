@@ -52,6 +52,7 @@
 #include "session/grants.h"
 #include "session/session.h"
 #include "session/wait.h"
+#include "space/place.h"
 #include "space/space.h"
 #include "store/flush.h"
 
@@ -138,11 +139,23 @@ abandon(int code, Datum arg)
 	/* The abort would do that next; here it must come first. */
 	LWLockReleaseAll();
 	DLOCK_FAULT_STOP("abandon");
-	dlock_queue_leave();
+	dlock_queue_leave(0);
 	count_wait((DLockWaitCall *) DatumGetPointer(arg));
 }
 
 /* ---- waiting ---- */
+
+/* The owner that asks is in a circle of waits. */
+pg_noreturn static void
+report_deadlock(const char *circle)
+{
+	dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
+			 errmsg("deadlock detected"),
+			 errdetail("%s", circle),
+			 errhint("Acquire locks in the same order everywhere, or all at once with dlock_acquire_all().")));
+}
 
 /*
  * The call has waited for deadlock_timeout: is it in a deadlock?  If not, say
@@ -164,14 +177,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 	dlock_session_shared(&db);
 	circle = dlock_deadlock_check(&db, dlock_grants_are_bound());
 	if (circle != NULL)
-	{
-		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
-				 errmsg("deadlock detected"),
-				 errdetail("%s", circle),
-				 errhint("Acquire locks in the same order everywhere, or all at once with dlock_acquire_all().")));
-	}
+		report_deadlock(circle);
 
 	if (log_lock_waits && !waiting->was_logged &&
 		now - waiting->began >= (DLockTime) DeadlockTimeout * 1000)
@@ -256,13 +262,15 @@ nap(DLockTime now, DLockTime until, uint32 event)
 		ClientConnectionLost = InterruptPending = true;
 }
 
-/* The time is up: leave the queue. */
+/* The time is up: leave the queue, or keep the place. */
 static DLockAcquireAnswer
 give_up(DLockWaitCall *waiting)
 {
+	bool		fails = dlock_clock_now() < waiting->deadline;
+
 	DLOCK_FAULT("give_up");
-	dlock_queue_leave();
-	if (dlock_clock_now() < waiting->deadline)
+	dlock_queue_leave(fails ? 0 : waiting->request.keep);
+	if (fails)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("canceling statement due to lock timeout")));
@@ -370,7 +378,7 @@ end_wait(const DLockWaitCall *waiting, bool granted)
 }
 
 /*
- * Ask for what is wanted, and wait for it if need be.  GRANTED, or REFUSED if
+ * Ask for what is wanted, and wait for it if need be.  GRANTED; or REFUSED or KEPT if
  * it is not to be had in time.  Throws 40P01, 55P03, 57014 and whatever else
  * interrupts it, and 55000 if the extension is dropped meanwhile; the process is
  * in no queue then.
@@ -399,6 +407,28 @@ call(DLockWaitCall *waiting)
 
 /* ---- acquire ---- */
 
+/*
+ * A place has been asked for in vain.  If it has been there for deadlock_timeout, it may be
+ * in a deadlock; then it is gone.
+ */
+static DLockAcquireAnswer
+check_place(DLockWaitCall *waiting, DLockDatabase *db)
+{
+	DLockAcquireRequest *request = &waiting->request;
+	DLockOwner	owner = {request->role, request->owner};
+	char	   *circle;
+
+	if (dlock_clock_now() - waiting->granted.until < (DLockTime) DeadlockTimeout * 1000)
+		return DLOCK_ANSWER_KEPT;
+	circle = dlock_deadlock_check_place(db, request->names, &owner);
+	if (circle == NULL)
+		return DLOCK_ANSWER_KEPT;
+	if (!request->takes)
+		report_deadlock(circle);
+	dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
+	return DLOCK_ANSWER_FAILED;
+}
+
 static DLockAcquireAnswer
 ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 {
@@ -410,9 +440,14 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 	answer = dlock_acquire_locks(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_GRANTED)
 		dlock_grants_add(db, request, &waiting->granted);
-	if (answer == DLOCK_ANSWER_SELF)
+	if (answer == DLOCK_ANSWER_KEPT)
 	{
+		dlock_grants_add_place(db, request, &waiting->granted);
+		answer = check_place(waiting, db);
+	}
+	if (answer == DLOCK_ANSWER_SELF)
 		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
+	if (answer == DLOCK_ANSWER_SELF && !request->takes)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 				 errmsg("deadlock detected"),
@@ -421,7 +456,6 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 						   waiting->granted.own->len, waiting->granted.own->data,
 						   request->owner.len, request->owner.data),
 				 errhint("Use another owner, or reentry => 'count' or 'return' to enter the lease that it holds.")));
-	}
 	return answer;
 }
 
@@ -444,7 +478,7 @@ make_durable(XLogRecPtr lsn, const DLockBytes *names, int count)
 static DLockToken
 take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer, int count)
 {
-	if (answer == DLOCK_ANSWER_REFUSED)
+	if (answer != DLOCK_ANSWER_GRANTED)
 		return DLOCK_TOKEN_NONE;
 	make_durable(waiting->granted.lsn, waiting->name, count);
 	return waiting->granted.token;
@@ -453,7 +487,7 @@ take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer, int count)
 /*
  * Acquire what is asked for, waiting up to "wait" microseconds for it
  * (DLOCK_TIME_FOREVER: without a limit).  Returns the first token, or
- * DLOCK_TOKEN_NONE if the time is up.
+ * DLOCK_TOKEN_NONE if the time is up; then its place is kept if it says so.
  *
  * When this returns the grant is as durable as synchronous_commit asks for.
  * Throws what dlock_acquire_locks() and call() throw.
@@ -500,6 +534,171 @@ dlock_wait_acquire_each(const DLockAcquireRequest *request, const DLockBytes *na
 	}
 	dlock_session_close(&db);
 	make_durable(lsn, names, count);
+}
+
+/* ---- take ---- */
+
+/* A call that takes what the places of a client can be granted. */
+typedef struct DLockWaitTake
+{
+	Oid			database;
+	Oid			role;
+	const DLockBytes *client;
+	DLockTime	keep;
+	DLockWaitTaken *taken;		/* what it has taken */
+	int			count;
+	int			room;
+	int			granted;		/* of these */
+	XLogRecPtr	lsn;
+} DLockWaitTake;
+
+/* How many places are asked for at a time. */
+#define TAKE_BATCH		64
+
+/* The clean-up.  Must not fail. */
+static void
+abandon_take(int code, Datum arg)
+{
+	DLockWaitTake *take = (DLockWaitTake *) DatumGetPointer(arg);
+
+	LWLockReleaseAll();
+	dlock_queue_end_listening(take->database, take->role, take->client, take->keep, true);
+}
+
+/* Ask for a place, which may be granted. */
+static void
+ask_for_place(DLockWaitTake *take, DLockDatabase *db, const DLockPlaceCopy *copy, DLockTime anyway)
+{
+	DLockBytes	name = dlock_bytes(copy->name, copy->name_len);
+	DLockWaitCall waiting = {
+		.request = {
+			.count = 1,.names = &name,.role = take->role,
+			.owner = dlock_bytes(copy->owner, copy->owner_len),
+			.payload = dlock_bytes(copy->payload, copy->payload_len),
+			.mode = copy->mode,.permits = copy->permits,.reentry = copy->reentry,
+			.ttl = copy->ttl,.delay = copy->delay,.min_hold = copy->min_hold,
+			.keep = 1,.takes = true,.anyway = anyway
+		}
+	};
+	DLockAcquireAnswer answer;
+
+	if (take->count == take->room)
+	{
+		take->room = Max(8, 2 * take->room);
+		take->taken = (take->taken == NULL) ? palloc(take->room * sizeof(DLockWaitTaken)) :
+			repalloc_huge(take->taken, take->room * sizeof(DLockWaitTaken));
+	}
+	take->taken[take->count] = (DLockWaitTaken)
+	{
+		.name = dlock_name_copy(name),.owner = dlock_name_copy(waiting.request.owner)
+	};
+	answer = ask_to_acquire(&waiting, db, false);
+	if (answer == DLOCK_ANSWER_GRANTED)
+	{
+		take->taken[take->count].token = waiting.granted.token;
+		take->lsn = Max(take->lsn, waiting.granted.lsn);
+		take->granted++;
+	}
+	if (answer != DLOCK_ANSWER_KEPT && answer != DLOCK_ANSWER_REFUSED)
+		take->count++;
+}
+
+/*
+ * Ask for all places for which it is time.  Returns when to do so again, if nothing has
+ * been taken.
+ */
+static DLockTime
+take_due(DLockWaitTake *take, DLockPlaceCopy *copies)
+{
+	DLockDatabase db;
+	DLockTime	until;
+	int			due;
+
+	if (!dlock_session_try_open(&db))
+		return dlock_clock_now() + RETRY_NAP;
+	do
+	{
+		DLockTime	now = dlock_clock_now();
+
+		due = dlock_place_due(now, copies, TAKE_BATCH, &until);
+		for (int i = 0; i < due; i++)
+		{
+			/* What has been granted is to be answered. */
+			if (take->granted == 0)
+				CHECK_FOR_INTERRUPTS();
+			ask_for_place(take, &db, &copies[i],
+						  now + CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
+		}
+	} while (due > 0);
+	dlock_session_close(&db);
+	return until;
+}
+
+/* Take what can be taken, and sleep until then, or until a deadline. */
+static void
+take_or_wait(DLockWaitTake *take, DLockTime deadline)
+{
+	static uint32 event = 0;
+	DLockPlaceCopy *copies = palloc(TAKE_BATCH * sizeof(DLockPlaceCopy));
+
+	if (event == 0)
+		event = WaitEventExtensionNew("DLockTake");
+	for (;;)
+	{
+		DLockTime	until;
+		DLockTime	now;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		until = take_due(take, copies);
+		now = dlock_clock_now();
+		if (take->count > 0 || now >= deadline)
+			break;
+		InvalidateCatalogSnapshotConditionally();
+		DLOCK_FAULT("take_nap");
+		nap(now, Min(until, deadline), event);
+	}
+	pfree(copies);
+}
+
+/*
+ * Take what the places of a client of the current user can be granted, and wait up to
+ * "wait" microseconds until that is something.  All places are kept for "keep" from now
+ * on, those that are left; if this fails, for no less.  Returns how many are told in
+ * "taken" (palloc'd): those granted, and those that can never be, without a token.
+ *
+ * One flush makes all grants as durable as synchronous_commit asks for.  Throws what
+ * call() throws; no place is changed then.  What has been granted when a flush fails is
+ * undone, and its place is gone.
+ */
+int
+dlock_wait_take(const DLockBytes *client, DLockTime wait, DLockTime keep, DLockWaitTaken **taken)
+{
+	DLockTime	began = dlock_clock_now();
+	DLockTime	deadline = (wait > DLOCK_TIME_FOREVER - began) ? DLOCK_TIME_FOREVER : began + wait;
+	DLockWaitTake take = {.role = GetUserId(),.client = client,.keep = keep};
+	DLockDatabase db;
+	DLockBytes *names;
+
+	dlock_session_open(&db);
+	take.database = db.shared->oid;
+	dlock_session_close(&db);
+	dlock_grants_prepare(1, DLOCK_BIND_NONE);	/* its clean-up comes first */
+	PG_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
+	{
+		dlock_place_listen(take.database, take.role, client);
+		take_or_wait(&take, deadline);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
+	dlock_queue_end_listening(take.database, take.role, client, keep, false);
+
+	*taken = take.taken;
+	names = palloc((take.count + 1) * sizeof(DLockBytes));
+	for (int i = 0; i < take.count; i++)
+		names[i] = take.taken[i].name;
+	if (take.granted > 0)
+		make_durable(take.lsn, names, take.count);
+	return take.count;
 }
 
 /* ---- convert ---- */
@@ -628,7 +827,7 @@ find_holder(DLockSpaceEntry *entry, DLockWaitWatch *watch, DLockTime now, bool *
 	watch->unsure = !sure && !watch->walked;
 	if (sure || watch->unsure || watch->newest == DLOCK_TOKEN_NONE)
 		return holder;
-	found = dlock_holder_find_part(entry, watch->newest);
+	found = dlock_holder_find_token(entry, watch->newest);
 	watch->unsure = found == NULL || !dlock_rule_is_live(dlock_holder_told_until(found), now);
 	return (watch->unsure || (holder != NULL && holder->token > found->token)) ? holder : found;
 }

@@ -28,9 +28,20 @@ typedef struct DLockWaitHolder
 	char		payload[DLOCK_PAYLOAD_MAX];
 } DLockWaitHolder;
 
+/* What a place was granted. */
+typedef struct DLockWaitTaken
+{
+	DLockBytes	name;
+	DLockBytes	owner;
+	DLockToken	token;			/* DLOCK_TOKEN_NONE: an error; the place is
+								 * gone */
+} DLockWaitTaken;
+
 extern DLockToken dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait);
 extern void dlock_wait_acquire_each(const DLockAcquireRequest *request, const DLockBytes *names,
 									const DLockBytes *owners, int count, DLockToken *tokens);
+extern int	dlock_wait_take(const DLockBytes *client, DLockTime wait, DLockTime keep,
+							DLockWaitTaken **taken);
 extern DLockToken dlock_wait_convert(const DLockBytes *name, DLockToken token,
 									 DLockMode mode, DLockTime wait);
 extern void dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,

@@ -228,25 +228,32 @@ dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now, bool *sure, bool *pen
 	return newest;
 }
 
+/* Has a lease a token?  Its intents have it, too, but are no leases of their own. */
+static inline bool
+has_token(const DLockSpaceLease *lease, DLockToken token)
+{
+	return lease->token == token && lease->part != DLOCK_PART_INTENT;
+}
+
 /*
  * The lease with a token on a lock; NULL if there is none.  Lock as for find.
  */
 DLockSpaceLease *
-dlock_holder_find_part(const DLockSpaceEntry *entry, DLockToken token)
+dlock_holder_find_token(const DLockSpaceEntry *entry, DLockToken token)
 {
 	DLockSpaceLease *lease = dlock_space_lease_at(entry->holders);
 
 	Assert(dlock_partition_is_held(entry->hash));
 	for (; lease != NULL && !lease->indexed; lease = dlock_space_next(lease))
 	{
-		if (lease->token == token)
+		if (has_token(lease, token))
 			return lease;
 	}
 	if (lease == NULL)
 		return NULL;
 
 	lease = dlock_space_lease_at(*token_bucket(entry->hash, token));
-	while (lease != NULL && (lease->token != token || lease->entry != dlock_memory_ref(entry)))
+	while (lease != NULL && (!has_token(lease, token) || lease->entry != dlock_memory_ref(entry)))
 		lease = dlock_space_lease_at(lease->token_next);
 	return lease;
 }
@@ -499,7 +506,7 @@ dlock_holder_value(const DLockSpaceLease *lease, DLockHolderTexts *texts)
 			.permits = entry->permits,
 			.granted_at = lease->granted_at,
 			.term = dlock_space_lease_term(lease),
-			.delay = lease->delay,
+			.delay = dlock_space_whole(lease)->delay,
 			.name = dlock_space_entry_name(entry, texts->name),
 			.owner = dlock_space_lease_owner(lease, texts->owner).name,
 			.payload = dlock_space_lease_payload(lease, texts->payload)
@@ -511,6 +518,7 @@ DLockTime
 dlock_holder_blocks_until(const DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	lease = dlock_space_whole(lease);
 	return dlock_rule_blocks_until(lease->deadline, lease->delay);
 }
 
@@ -519,6 +527,7 @@ DLockTime
 dlock_holder_vouched_until(const DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	lease = dlock_space_whole(lease);
 	return dlock_flush_is_confirmed(lease->level, lease->lsn) ?
 		Max(lease->bound_mono, lease->deadline) : lease->confirmed;
 }
@@ -530,7 +539,7 @@ dlock_holder_vouched_until(const DLockSpaceLease *lease)
 DLockTime
 dlock_holder_told_until(const DLockSpaceLease *lease)
 {
-	return Min(lease->deadline, dlock_holder_vouched_until(lease));
+	return Min(dlock_space_whole(lease)->deadline, dlock_holder_vouched_until(lease));
 }
 
 /*
@@ -620,7 +629,7 @@ dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead, DLockMode mo
 DLockSpaceLease *
 dlock_holder_converted(const DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
-	DLockSpaceLease *lease = dlock_holder_find_part(entry, request->token);
+	DLockSpaceLease *lease = dlock_holder_find_token(entry, request->token);
 
 	return (lease != NULL && dlock_rule_is_live(lease->deadline, now)) ? lease : NULL;
 }
@@ -628,15 +637,16 @@ dlock_holder_converted(const DLockSpaceEntry *entry, const DLockSpaceLease *requ
 /*
  * Does a request in the queue wait for the lock, so that others are behind it?
  * Not if it only watches; nor if it is for the conversion of a lease that has
- * ended since; nor if it was called too long ago.  Its process will notice when
- * it gets to run.
+ * ended since; nor if it was called too long ago, which its process will notice when it
+ * gets to run; nor if it is a place that has been kept in vain.
  */
 bool
 dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, DLockTime now)
 {
 	Assert(dlock_partition_is_held(entry->hash));
 	if (request->kind == DLOCK_SPACE_ASKED)
-		return request->bound_mono == 0 || request->bound_mono > now;
+		return (request->bound_mono == 0 || request->bound_mono > now) &&
+			!dlock_space_is_over(request, now);
 	if (request->kind == DLOCK_SPACE_WATCH)
 		return false;
 	return dlock_holder_converted(entry, request, now) != NULL;
@@ -646,7 +656,7 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
  * Would a lease in this mode conflict with the holders of the lock, apart from
  * "own", or with the requests in the queue that are in front of "before" (NULL:
  * all of them)?  "until" is when the first of the holders ends, or a request that
- * has been called no longer keeps others out.
+ * has been called no longer keeps others out, or a place is kept no longer.
  */
 bool
 dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
@@ -668,6 +678,8 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 		if (!dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(request->mode)) ||
 			!dlock_holder_is_waiting(entry, request, now))
 			continue;
+		if (request->placed && request->process < 0)
+			*until = Min(*until, request->confirmed);
 		if (request->kind == DLOCK_SPACE_ASKED && request->bound_mono != 0)
 		{
 			*until = Min(*until, request->bound_mono);
@@ -708,7 +720,7 @@ find_in_way(DLockSpaceLease *lease, void *arg)
 			return false;
 		held = dlock_rule_intent(held);
 	}
-	if (dlock_rule_is_live(lease->deadline, owned->now) &&
+	if (dlock_rule_is_live(dlock_space_whole(lease)->deadline, owned->now) &&
 		dlock_space_is_owned(lease, owned->owner) && !dlock_rule_is_compatible(held, owned->mode))
 		owned->found = lease;
 	return owned->found != NULL;
@@ -726,30 +738,4 @@ dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner, DLockMo
 
 	visit_owned(entry, &owner->name, find_in_way, &owned);
 	return owned.found != NULL;
-}
-
-/* ---- the parts of a path ---- */
-
-/* Add the partitions of a path and its ancestors to a set. */
-void
-dlock_holder_path_set(Oid database, const DLockBytes *path, DLockPartitionSet *set)
-{
-	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_name_ancestors(path, ancestors);
-
-	dlock_partition_set_add(set, dlock_name_hash(database, path));
-	for (int i = 0; i < count; i++)
-		dlock_partition_set_add(set, dlock_name_hash(database, &ancestors[i]));
-}
-
-/* The path that a part of a lease on a path belongs to; put together in "buffer" if long. */
-DLockBytes
-dlock_holder_path(const DLockSpaceLease *part, char buffer[DLOCK_NAME_MAX])
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(part);
-
-	Assert(dlock_partition_is_held(entry->hash));
-	return (part->part == DLOCK_PART_INTENT) ?
-		dlock_space_lease_text(part, part->owner_len, part->payload_len, buffer) :
-		dlock_space_entry_name(entry, buffer);
 }

@@ -84,7 +84,7 @@ extern void dlock_holder_remove(DLockSpaceLease *lease);
 /* look-ups */
 extern DLockSpaceLease *dlock_holder_newest(DLockSpaceEntry *entry, DLockTime now,
 											bool *sure, bool *pending);
-extern DLockSpaceLease *dlock_holder_find_part(const DLockSpaceEntry *entry, DLockToken token);
+extern DLockSpaceLease *dlock_holder_find_token(const DLockSpaceEntry *entry, DLockToken token);
 extern DLockSpaceLease *dlock_holder_find_owned(DLockSpaceEntry *entry, const DLockOwner *owner,
 												DLockTime now);
 extern DLockHolderTarget dlock_holder_target(uint32 hash, DLockToken token);
@@ -119,10 +119,5 @@ extern bool dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLeas
 									DLockTime now);
 extern bool dlock_holder_is_own_way(DLockSpaceEntry *entry, const DLockOwner *owner,
 									DLockMode mode, DLockTime now);
-
-/* the parts of a path */
-extern void dlock_holder_path_set(Oid database, const DLockBytes *path,
-								  DLockPartitionSet *set);
-extern DLockBytes dlock_holder_path(const DLockSpaceLease *part, char buffer[DLOCK_NAME_MAX]);
 
 #endif							/* DLOCK_HOLDER_H */

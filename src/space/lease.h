@@ -58,6 +58,8 @@ typedef struct DLockSpaceEntry
 	uint8		name_len;
 	uint8		lodges:1;		/* a lease or request lies in its cell */
 	uint8		shuffled:1;		/* indexed leases may not stand by token */
+	uint8		places:1;		/* there may be places in the queue, and ... */
+	uint8		attended:1;		/* ... requests for leases with a process */
 	char		name[FLEXIBLE_ARRAY_MEMBER];	/* or as much as fits */
 } DLockSpaceEntry;
 
@@ -72,16 +74,24 @@ typedef enum DLockSpaceKind
 
 /*
  * A lease, or a request in the queue for one.  A request has all that the lease
- * will need, so a grant only has to move it.
+ * will need, so a grant only has to move it.  A request for one lock that no call
+ * waits for is a place, kept for its owner (space/place.c).
  *
- * Protected by the partition lock of its entry, except u.owner, which the
- * owner's lock protects.  Token and role change under both; the entry and the
- * owner's name never change while it is reachable.  So either lock is enough to
- * read these.
+ * Protected by the partition lock of its entry, except u.owner and u.client, which
+ * the owner's or the client's lock protects.  Token and role change under both; the
+ * entry and the owner's name never change while it is reachable, nor does what a
+ * place asks for.  So either lock is enough to read these.
+ *
+ * A lease on a path has an intent on each ancestor.  An intent is made and goes with
+ * its path, and has no term of its own: what is said of its end is read from the path
+ * (dlock_space_whole).  Whatever changes that, or the list of the intents, has the
+ * partitions of the path and of all its ancestors locked exclusively, so any of them is
+ * enough to read it.
  */
 typedef struct DLockSpaceLease
 {
-	DLockToken	token;			/* of a conversion: that of the lease held */
+	DLockToken	token;			/* of a conversion: that of the lease held; of
+								 * a place: when it was asked for, made unique */
 	DLockTime	ttl;
 	DLockTime	deadline;		/* of a request: when its process will look */
 	DLockTime	bound_mono;		/* see DLockTerm; of a request that has been
@@ -96,18 +106,24 @@ typedef struct DLockSpaceLease
 	DLockTime	confirmed;		/* up to when the records before that one
 								 * vouch for it, or DLOCK_SPACE_UNKNOWN; only
 								 * as long as that one is not confirmed
-								 * (store/flush.c) at "level" */
+								 * (store/flush.c) at "level"; of a place:
+								 * until when it is kept */
 	DLockMemoryRef entry;		/* its lock */
 	DLockMemoryNode on_lock;	/* in the list of holders, or in the queue */
 	union
 	{
 		DLockMemoryNode owner;	/* of a lease: in the bucket of its owner */
-		DLockMemoryRef next_part;	/* of a request: its next part */
+		DLockMemoryNode client; /* of a place: in the bucket of its client */
+		DLockMemoryRef path;	/* of an intent: the lease on its path */
 	}			u;
+	DLockMemoryRef next_part;	/* of a request: the next that its process
+								 * waits for; of a lease on a path, and of an
+								 * intent: the next intent */
 	DLockMemoryRef token_next;	/* in the bucket of its token, if "indexed" */
 	DLockSlot	slot;			/* none if it does not outlive the server */
 	Oid			role;
-	int			process;		/* that waits, or that it is bound to; or -1 */
+	int			process;		/* that waits, or that it is bound to; of a
+								 * place: that listens for it; or -1 */
 	uint32		holds;
 	uint16		payload_len;
 	uint8		owner_len;
@@ -122,8 +138,11 @@ typedef struct DLockSpaceLease
 	uint8		kept:1;			/* of a request: the lock was in its way when
 								 * its process looked last, or a call found
 								 * so; if not, it waits for another lock */
-	uint8		level;			/* of synchronous_commit, with which it was
+	uint8		level:4;		/* of synchronous_commit, with which it was
 								 * granted or renewed last */
+	uint8		reentry:2;		/* of a place: a DLockReentry */
+	uint8		placed:1;		/* it is a place */
+	uint8		called:1;		/* of a place: its process is to ask for it */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
 
@@ -132,6 +151,15 @@ typedef struct DLockSpaceLease
 
 /* The lease was loaded: its last holder may have been told anything. */
 #define DLOCK_SPACE_UNKNOWN			((DLockTime) -1)
+
+/* The lease that says when an intent ends, that on its path; of others, the lease itself. */
+static inline DLockSpaceLease *
+dlock_space_whole(const DLockSpaceLease *lease)
+{
+	Assert(lease->kind == DLOCK_SPACE_HELD);
+	return (lease->part == DLOCK_PART_INTENT) ? dlock_memory_at(lease->u.path) :
+		unconstify(DLockSpaceLease *, lease);
+}
 
 /* The lock that a lease is on, or that a request waits for. */
 static inline DLockSpaceEntry *
@@ -203,7 +231,37 @@ dlock_space_request_next(DLockSpaceLease *request)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
 	Assert(request->kind != DLOCK_SPACE_HELD);
-	return dlock_space_lease_at(request->u.next_part);
+	return dlock_space_lease_at(request->next_part);
+}
+
+/*
+ * The next part of a lease that is held: after itself its intents, if it is one on a path.
+ * The partition of one of the parts must be locked.
+ */
+static inline DLockSpaceLease *
+dlock_space_next_part(const DLockSpaceLease *part)
+{
+	Assert(part->kind == DLOCK_SPACE_HELD);
+	return dlock_space_lease_at(part->next_part);
+}
+
+/* The next place in the bucket of the same client, whose lock must be held. */
+static inline DLockSpaceLease *
+dlock_space_next_place(const DLockSpaceLease *place)
+{
+	Assert(place->placed);
+	return dlock_space_lease_at(place->u.client.next);
+}
+
+/*
+ * Has a place been kept in vain?  It is as good as not there, then, and may be removed
+ * at any time.  Lock as for next.
+ */
+static inline bool
+dlock_space_is_over(const DLockSpaceLease *request, DLockTime now)
+{
+	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
+	return request->placed && request->process < 0 && request->confirmed <= now;
 }
 
 /* The next lease in the same bucket of the index of tokens, likewise. */
@@ -284,6 +342,7 @@ static inline DLockTerm
 dlock_space_lease_term(const DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(lease)->hash));
+	lease = dlock_space_whole(lease);
 	return (DLockTerm)
 	{
 		lease->ttl, lease->deadline, lease->bound_mono, 0

@@ -37,6 +37,7 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "space/count.h"
+#include "space/place.h"
 #include "space/space.h"
 
 /* The buckets, and their number as a power of 2; set once, in the postmaster. */
@@ -177,43 +178,31 @@ dlock_space_find(Oid database, uint32 hash, const DLockBytes *name)
 }
 
 /*
- * Find the lease with a token, by the hash of its lock, an intent only if there
- * is no other; NULL if there is none.  Lock as for bucket.
+ * Find the lease with a token, by the hash of its lock; NULL if there is none.  Lock as
+ * for bucket.
  */
 DLockSpaceLease *
 dlock_space_find_token(Oid database, uint32 hash, DLockToken token)
 {
-	DLockSpaceLease *found = NULL;
+	DLockSpaceLease *lease = NULL;
 
-	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL;
+	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL && lease == NULL;
 		 entry = dlock_space_next_entry(entry))
 	{
-		DLockSpaceLease *holder;
-
-		if (entry->hash != hash || entry->database != database)
-			continue;
-		holder = dlock_holder_find_part(entry, token);
-		if (holder == NULL)
-			continue;
-		found = holder;
-
-		/* A path and its ancestors have one token, and might have one hash. */
-		if (holder->part != DLOCK_PART_INTENT)
-			break;
+		if (entry->hash == hash && entry->database == database)
+			lease = dlock_holder_find_token(entry, token);
 	}
-	return found;
+	return lease;
 }
 
 /*
- * Find the lease that a target names; NULL if there is none.  Intents are found by
- * reference only; "strangers" are roles whose leases an owner's name does not stand
- * for.  Lock as for bucket.
+ * Find the lease that a target names; NULL if there is none.  "strangers" are roles
+ * whose leases an owner's name does not stand for.  Lock as for bucket.
  */
 DLockSpaceLease *
 dlock_space_find_target(Oid database, const DLockHolderTarget *target, const List *strangers)
 {
 	DLockSpaceEntry *entry;
-	DLockSpaceLease *lease;
 
 	Assert(dlock_partition_is_held(target->hash));
 	if (target->by == DLOCK_BY_REF)
@@ -221,56 +210,14 @@ dlock_space_find_target(Oid database, const DLockHolderTarget *target, const Lis
 	entry = dlock_space_find(database, target->hash, &target->name);
 	if (entry == NULL)
 		return NULL;
-	if (target->by == DLOCK_BY_OWNER)
-		return dlock_holder_find_named(entry, target, strangers);
-	lease = dlock_holder_find_part(entry, target->token);
-	return (lease != NULL && lease->part != DLOCK_PART_INTENT) ? lease : NULL;
+	return (target->by == DLOCK_BY_OWNER) ? dlock_holder_find_named(entry, target, strangers) :
+		dlock_holder_find_token(entry, target->token);
 }
 
 /*
- * Find the lease with a token on the lock of a name; NULL if there is none.  Lock
- * as for bucket.
- */
-DLockSpaceLease *
-dlock_space_find_part(Oid database, const DLockBytes *name, DLockToken token)
-{
-	DLockSpaceEntry *entry = dlock_space_find(database, dlock_name_hash(database, name), name);
-
-	return (entry != NULL) ? dlock_holder_find_part(entry, token) : NULL;
-}
-
-/*
- * All parts of a lease: itself, and if it is one on a path, the intents on the
- * ancestors.  Returns how many; there are at most DLOCK_PATH_MAX_PARTS.  The
- * partitions of the whole path must be locked.
- */
-int
-dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
-	char		buffer[DLOCK_NAME_MAX];
-	DLockBytes	name = dlock_space_entry_name(entry, buffer);
-	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
-	int			count = 1;
-	int			nancestors = 0;
-
-	Assert(dlock_partition_is_held(entry->hash));
-	parts[0] = lease;
-	if (lease->part == DLOCK_PART_PATH)
-		nancestors = dlock_name_ancestors(&name, ancestors);
-	for (int i = 0; i < nancestors; i++)
-	{
-		DLockSpaceLease *intent = dlock_space_find_part(entry->database, &ancestors[i], lease->token);
-
-		if (intent != NULL)
-			parts[count++] = intent;
-	}
-	return count;
-}
-
-/*
- * May a request for a lease be the first one in its queue that has not been called and
- * that the lock keeps waiting?  No if the one right in front of it is such a one.
+ * May a request for a lease be the first one in its queue that has a process, that has not
+ * been called and that the lock keeps waiting?  No if the one right in front of it is such
+ * a one.
  * Lock as for bucket.
  */
 bool
@@ -280,18 +227,26 @@ dlock_space_is_first(const DLockSpaceLease *request)
 	return dlock_space_entry_of(request)->queue == dlock_memory_ref(request) ||
 		LEASE_AT(request->on_lock.prev)->kind != DLOCK_SPACE_ASKED ||
 		LEASE_AT(request->on_lock.prev)->bound_mono != 0 ||
+		LEASE_AT(request->on_lock.prev)->process < 0 ||
 		!LEASE_AT(request->on_lock.prev)->kept;
 }
 
-/* When a lease stops blocking has changed: see to it that "earliest" is not after that. */
+/* See to it that "earliest" of a lock is not after the end of a lease on it. */
 static void
 note_end(const DLockSpaceLease *lease)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
-	DLockTime	until = dlock_rule_blocks_until(lease->deadline, lease->delay);
 
 	Assert(dlock_partition_is_mine(entry->hash));
-	entry->earliest = Min(entry->earliest, until);
+	entry->earliest = Min(entry->earliest, dlock_holder_blocks_until(lease));
+}
+
+/* The end of a lease has changed: see to the locks of all its parts. */
+static void
+note_ends(const DLockSpaceLease *lease)
+{
+	for (const DLockSpaceLease *part = lease; part != NULL; part = dlock_space_next_part(part))
+		note_end(part);
 }
 
 /*
@@ -361,7 +316,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry->database = database;
 	entry->hash = hash;
 	entry->permits = 0;
-	entry->lodges = entry->shuffled = false;
+	entry->lodges = entry->shuffled = entry->places = entry->attended = false;
 	entry->name_len = name->len;
 	dlock_memory_text_put(entry->name, DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = *bucket_of(hash);
@@ -421,10 +376,13 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->mode = value->mode;
 	lease->bind = value->bind;
 	lease->part = value->part;
+	lease->next_part = NONE;
 	lease->stopped = false;
 	lease->unwritten = false;
 	lease->indexed = false;
 	lease->kept = false;
+	lease->placed = false;
+	lease->called = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
@@ -490,13 +448,21 @@ insert_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockMemoryRef bef
 }
 
 /*
- * Hang a lease on its lock, as one that is held; at the place of "old", unless that is
- * NULL.
+ * Hang a lease on its lock, as one that is held; as an intent of "path", and at the place
+ * of "old", unless these are NULL.
  */
 static void
-link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *old)
+link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path,
+			DLockSpaceLease *old)
 {
+	Assert((path != NULL) == (lease->part == DLOCK_PART_INTENT));
 	lease->kind = DLOCK_SPACE_HELD;
+	lease->next_part = (path != NULL) ? path->next_part : NONE;
+	if (path != NULL)
+	{
+		lease->u.path = dlock_memory_ref(path);
+		path->next_part = dlock_memory_ref(lease);
+	}
 	lease->indexed = (old != NULL) ? old->indexed : has_many(entry);
 	insert_holder(entry, lease, (old != NULL) ? dlock_memory_ref(old) : place_of(entry, lease));
 	add_mode(entry, (DLockMode) lease->mode);
@@ -511,11 +477,12 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *old
  * The partition lock must be held exclusively, and dlock_space_prepare() must
  * have promised the memory.  "slot" is the lease's home on disk, "process" the
  * number of the process that it is bound to or -1, "lsn" the end of the record
- * that put it on disk.  min_until is left to the caller.  Cannot fail.
+ * that put it on disk.  An intent is one of "path", which is held already.  min_until is
+ * left to the caller.  Cannot fail.
  */
 DLockSpaceLease *
 dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
-				 DLockSlot slot, int process, XLogRecPtr lsn)
+				 DLockSlot slot, int process, XLogRecPtr lsn, DLockSpaceLease *path)
 {
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *lease;
@@ -526,13 +493,14 @@ dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
 	entry->permits = value->permits;
 	lease->lsn = lsn;
 	lease->min_until = 0;
-	link_holder(entry, lease, NULL);
+	link_holder(entry, lease, path, NULL);
 	return lease;
 }
 
 /*
  * Put another lease with the same token in the place of one that is held, which goes.
- * Lock and memory as for dlock_space_hold().  Cannot fail.
+ * The partitions of all its parts must be locked exclusively; memory as for
+ * dlock_space_hold().  Cannot fail.
  */
 DLockSpaceLease *
 dlock_space_hold_again(DLockSpaceLease *old, const DLockLeaseValue *value, DLockSlot slot)
@@ -545,7 +513,10 @@ dlock_space_hold_again(DLockSpaceLease *old, const DLockLeaseValue *value, DLock
 	lease->confirmed = old->confirmed;
 	lease->level = old->level;
 	lease->min_until = old->min_until;
-	link_holder(entry, lease, old);
+	link_holder(entry, lease, NULL, old);
+	lease->next_part = old->next_part;
+	for (DLockSpaceLease *intent = lease; (intent = dlock_space_next_part(intent)) != NULL;)
+		intent->u.path = dlock_memory_ref(lease);
 	dlock_space_remove(entry, old);
 	return lease;
 }
@@ -620,7 +591,7 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	before = dlock_space_behind(entry, kind);
 	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease),
 							 (before != NULL) ? dlock_memory_ref(before) : NONE, LOCK_NODE);
-	lease->u.next_part = *place;
+	lease->next_part = *place;
 	*place = dlock_memory_ref(lease);
 	return lease;
 }
@@ -631,22 +602,24 @@ unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	if (lease->kind == DLOCK_SPACE_ASKED)
 		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), -1);
+	if (lease->placed)
+		dlock_place_remove(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
-		entry->asked_modes = 0;
+		entry->asked_modes = entry->places = entry->attended = 0;
 }
 
 /*
- * Make a request the lease that it asks for; the caller has filled in what
- * comes with the grant.  Lock as for dlock_space_hold().  Cannot fail.
+ * Make a request the lease that it asks for, an intent one of "path"; the caller has
+ * filled in what comes with the grant.  Lock as for dlock_space_hold().  Cannot fail.
  */
 void
-dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease)
+dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path)
 {
 	Assert(dlock_partition_is_mine(entry->hash));
 	Assert(lease->kind == DLOCK_SPACE_ASKED);
 	unlink_request(entry, lease);
-	link_holder(entry, lease, NULL);
+	link_holder(entry, lease, path, NULL);
 }
 
 /* Move a request to the end of its queue.  Lock as for dlock_space_hold(). */
@@ -681,44 +654,29 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 }
 
 /*
- * Give a lease that is held another term, with all its parts, whose partitions must
- * be locked exclusively.  A new delay must be in place, and what is confirmed.
+ * Give a lease that is held another term; the partitions of all its parts must be locked
+ * exclusively.  A new delay must be in place.
  */
 void
 dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term)
 {
-	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_space_parts(lease, parts);
-
-	for (int i = 0; i < count; i++)
-	{
-		parts[i]->ttl = term->ttl;
-		parts[i]->deadline = term->deadline;
-		parts[i]->bound_mono = term->bound_mono;
-		parts[i]->lsn = lease->lsn;
-		parts[i]->confirmed = lease->confirmed;
-		parts[i]->level = lease->level;
-		note_end(parts[i]);
-	}
+	lease->ttl = term->ttl;
+	lease->deadline = term->deadline;
+	lease->bound_mono = term->bound_mono;
+	note_ends(lease);
 }
 
 /*
- * End a lease now, with all its parts, unless its time is up; its locks stay closed
- * for "delay" after its end.  Locks as for dlock_space_set_term().
+ * End a lease now, unless its time is up; its locks stay closed for "delay" after its
+ * end.  Locks as for dlock_space_set_term().
  */
 void
 dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now)
 {
-	DLockSpaceLease *parts[DLOCK_PATH_MAX_PARTS];
-	int			count = dlock_space_parts(lease, parts);
-
-	for (int i = 0; i < count; i++)
-	{
-		parts[i]->deadline = Min(parts[i]->deadline, now);
-		parts[i]->delay = delay;
-		parts[i]->stopped = true;
-		note_end(parts[i]);
-	}
+	lease->deadline = Min(lease->deadline, now);
+	lease->delay = delay;
+	lease->stopped = true;
+	note_ends(lease);
 }
 
 /* Give a lease that is held another mode.  Lock as for dlock_space_hold(). */
@@ -778,6 +736,7 @@ typedef struct DLockSpaceWalk
 	Oid			database;		/* InvalidOid: all */
 	DLockSpaceVisitor visitor;
 	void	   *arg;
+	bool		places;			/* of these, too */
 	uint32		visits;			/* under the lock that is held */
 } DLockSpaceWalk;
 
@@ -800,6 +759,18 @@ visit_few(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
 	for (; lease != NULL && !lease->indexed; lease = dlock_space_next(lease))
 		visit(walk, lease);
 	return lease != NULL;
+}
+
+/* Visit the places in the queue of a lock, in their order. */
+static void
+visit_places(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
+{
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		if (request->placed)
+			visit(walk, request);
+	}
 }
 
 /* Visit the leases of the index that are in a bucket. */
@@ -826,6 +797,8 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 			 entry = dlock_space_next_entry(entry))
 		{
 			(void) visit_few(walk, entry);
+			if (walk->places && entry->places)
+				visit_places(walk, entry);
 		}
 		if (dlock_holder_tokens[bucket] != NONE)
 			visit_indexed(walk, bucket);
@@ -835,17 +808,17 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 
 /*
  * Call "visitor" for every lease of a database, or of all (InvalidOid), expired ones
- * too.  The partition lock is given up after VISIT_BUCKETS or some VISIT_LEASES, so the
- * walk as a whole is no snapshot: a lease that is converted meanwhile may be visited
- * twice or not at all.
+ * too, and if "places" is true, for every place.  The partition lock is given up after
+ * VISIT_BUCKETS or some VISIT_LEASES, so the walk as a whole is no snapshot: a lease that
+ * is converted meanwhile may be visited twice or not at all.
  *
  * The visitor runs under the partition lock in shared mode and must neither
  * change anything nor wait; it may allocate local memory.
  */
 void
-dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
+dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg)
 {
-	DLockSpaceWalk walk = {database, visitor, arg, 0};
+	DLockSpaceWalk walk = {database, visitor, arg, places, 0};
 	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
 
 	Assert(!dlock_partition_is_any_held());
@@ -897,9 +870,51 @@ dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor v
 	}
 }
 
+/* The first lease on a lock, or else the first place; NULL if there is none. */
+static DLockSpaceLease *
+first_lasting(DLockSpaceEntry *entry)
+{
+	DLockSpaceLease *lease = dlock_space_holders(entry);
+
+	if (lease != NULL)
+		return lease;
+	lease = dlock_space_queue(entry);
+	while (lease != NULL && !lease->placed)
+		lease = dlock_space_next(lease);
+	return lease;
+}
+
+/* Forget some leases and places of a database in a bucket, which is locked; how many? */
+static int
+purge_some(Oid database, uint32 bucket)
+{
+	DLockSpaceEntry *next;
+	int			removed = 0;
+
+	for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
+	{
+		DLockSpaceLease *lease = (entry->database == database) ? first_lasting(entry) : NULL;
+
+		next = dlock_space_next_entry(entry);
+		while (lease != NULL && removed < VISIT_LEASES)
+		{
+			bool		is_last = (entry->holders == NONE) != (entry->queue == NONE) &&
+				lease->on_lock.prev == dlock_memory_ref(lease);
+
+			/* No refresh: the paths of intents may have gone. */
+			entry->held_modes = DLOCK_RULE_BIT(lease->mode);
+			/* The entry goes with its last lease. */
+			dlock_space_remove(entry, lease);
+			lease = is_last ? NULL : first_lasting(entry);
+			removed++;
+		}
+	}
+	return removed;
+}
+
 /*
- * Forget every lease of a database.  No other backend may be using the leases
- * of that database.
+ * Forget every lease and every place of a database.  No other backend may be using the
+ * leases of that database.
  */
 void
 dlock_space_purge(Oid database)
@@ -909,36 +924,16 @@ dlock_space_purge(Oid database)
 	for (uint32 bucket = 0; bucket < (1U << bucket_bits); bucket++)
 	{
 		LWLock	   *lock = &dlock_partition_locks[bucket / per_partition].lock;
-		DLockSpaceEntry *entry;
-		DLockSpaceEntry *next;
-
 		int			removed = VISIT_LEASES;
 
 		/* Most buckets of most servers are empty; a glance needs no lock. */
 		if (*(volatile DLockMemoryRef *) &buckets[bucket] == NONE)
 			continue;
-
 		while (removed >= VISIT_LEASES)
 		{
-			removed = 0;
 			LWLockAcquire(lock, LW_EXCLUSIVE);
 			DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-			for (entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
-			{
-				DLockSpaceLease *lease = (entry->database == database) ? dlock_space_holders(entry) : NULL;
-
-				next = dlock_space_next_entry(entry);
-
-				/* The entry goes with its last lease. */
-				while (lease != NULL && removed < VISIT_LEASES)
-				{
-					DLockSpaceLease *gone = lease;
-
-					lease = dlock_space_next(gone);
-					dlock_space_remove(entry, gone);
-					removed++;
-				}
-			}
+			removed = purge_some(database, bucket);
 			LWLockRelease(lock);
 		}
 	}

@@ -31,9 +31,6 @@ extern DLockSpaceEntry *dlock_space_find(Oid database, uint32 hash,
 extern DLockSpaceLease *dlock_space_find_token(Oid database, uint32 hash, DLockToken token);
 extern DLockSpaceLease *dlock_space_find_target(Oid database, const DLockHolderTarget *target,
 												const List *strangers);
-extern DLockSpaceLease *dlock_space_find_part(Oid database, const DLockBytes *name,
-											  DLockToken token);
-extern int	dlock_space_parts(DLockSpaceLease *lease, DLockSpaceLease **parts);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern DLockSpaceLease *dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind);
 extern bool dlock_space_may_wait(const DLockSpaceEntry *entry, const DLockOwner *owner);
@@ -43,13 +40,14 @@ extern bool dlock_space_is_first(const DLockSpaceLease *request);
 extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,
 										 const DLockLeaseValue *value,
 										 DLockSlot slot, int process,
-										 XLogRecPtr lsn);
+										 XLogRecPtr lsn, DLockSpaceLease *path);
 extern DLockSpaceLease *dlock_space_hold_again(DLockSpaceLease *old,
 											   const DLockLeaseValue *value, DLockSlot slot);
 extern DLockSpaceLease *dlock_space_enqueue(Oid database, uint32 hash,
 											const DLockLeaseValue *value,
 											DLockSpaceKind kind, DLockMemoryRef *place);
-extern void dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease);
+extern void dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease,
+								DLockSpaceLease *path);
 extern void dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token);
 extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
@@ -60,7 +58,7 @@ extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime 
 extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
-extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_visit_lock(Oid database, const DLockBytes *name,
 								   DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_purge(Oid database);

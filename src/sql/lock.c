@@ -23,6 +23,7 @@
 #include "fence/fence.h"
 #include "fence/guard.h"
 #include "lock/held.h"
+#include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
 #include "session/wait.h"
@@ -32,6 +33,7 @@ PG_FUNCTION_INFO_V1(dlock_sql_acquire);
 PG_FUNCTION_INFO_V1(dlock_sql_acquire_all);
 PG_FUNCTION_INFO_V1(dlock_sql_acquire_path);
 PG_FUNCTION_INFO_V1(dlock_sql_acquire_each);
+PG_FUNCTION_INFO_V1(dlock_sql_take);
 PG_FUNCTION_INFO_V1(dlock_sql_convert);
 PG_FUNCTION_INFO_V1(dlock_sql_renew);
 PG_FUNCTION_INFO_V1(dlock_sql_renew_token);
@@ -168,6 +170,19 @@ get_times(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 				 errhint("Pass a longer ttl; a release can end the lease earlier.")));
 }
 
+/* How long a request keeps its place, which a lease that is bound cannot have. */
+static void
+get_keep(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
+{
+	request->keep = dlock_value_get_span(fcinfo, argno, "keep");
+	if (request->keep > 0 && request->bind != DLOCK_BIND_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("parameters \"keep\" and \"bind\" cannot be used together"),
+				 errdetail("A place is kept without a session, so there is none to bind the lease to."),
+				 errhint("Leave one of them out.")));
+}
+
 /* The lock and the owner or token of the first two parameters; lacks the hash. */
 static DLockHolderTarget
 get_target(FunctionCallInfo fcinfo, DLockHolderBy by)
@@ -205,7 +220,7 @@ token_or_null(FunctionCallInfo fcinfo, DLockToken token)
 
 /*
  * Acquire the locks of a request, whose parameters after the first are those of
- * dlock_acquire(), but only this one has "permits".  Returns the first token.
+ * dlock_acquire(), but only this one has "permits" and "keep".  Returns the first token.
  */
 static DLockToken
 acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
@@ -225,6 +240,8 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	request->bind = get_bind(fcinfo, argno + 1);
 	get_times(fcinfo, argno + 2, request);
 	request->payload = dlock_value_get_payload(fcinfo, argno + 4);
+	if (has_permits)
+		get_keep(fcinfo, argno + 5, request);
 	request->set_payload = has_permits && request->reentry == DLOCK_REENTRY_RETURN &&
 		request->payload.len > 0;
 
@@ -471,6 +488,7 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 
 	dlock_session_check_writable("dlock_release_all");
 	dlock_session_open(&db);
+	dlock_queue_give_up_all(db.shared->oid, GetUserId(), &owner);
 	released = dlock_held_release_all(&db, &owner);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(released);
@@ -564,6 +582,7 @@ acquire_each(PG_FUNCTION_ARGS)
 	get_permits(fcinfo, 4, &request);
 	request.reentry = get_reentry(fcinfo, 5);
 	get_times(fcinfo, 6, &request);
+	get_keep(fcinfo, 8, &request);
 	dlock_session_check_writable("dlock_acquire_each");
 	dlock_wait_acquire_each(&request, names, owners, count, tokens);
 
@@ -581,6 +600,39 @@ Datum
 dlock_sql_acquire_each(PG_FUNCTION_ARGS)
 {
 	return dlock_grants_call(acquire_each, fcinfo);
+}
+
+static Datum
+take(PG_FUNCTION_ARGS)
+{
+	DLockBytes	client;
+	DLockTime	wait = dlock_value_get_wait(fcinfo, 1);
+	DLockTime	keep = dlock_value_get_span(fcinfo, 2, "keep");
+	DLockWaitTaken *taken;
+	int			count;
+
+	dlock_value_require_parameter(fcinfo, 0, "client");
+	client = dlock_value_get_owner(fcinfo, 0);
+	InitMaterializedSRF(fcinfo, 0);
+	dlock_session_check_writable("dlock_take");
+	count = dlock_wait_take(&client, wait, keep, &taken);
+	for (int i = 0; i < count; i++)
+	{
+		DLockValueRow row = {0};
+
+		dlock_value_add(&row, true, dlock_name_to_text(taken[i].name));
+		dlock_value_add(&row, true, dlock_name_to_text(taken[i].owner));
+		dlock_value_add(&row, taken[i].token != DLOCK_TOKEN_NONE, Int64GetDatum(taken[i].token));
+		dlock_value_put(&row, fcinfo);
+	}
+	return (Datum) 0;
+}
+
+/* dlock_take(client, wait, keep) -> what the places of the client were granted */
+Datum
+dlock_sql_take(PG_FUNCTION_ARGS)
+{
+	return dlock_grants_call(take, fcinfo);
 }
 
 /* dlock_renew_each(names, tokens, ttl) -> a boolean for each */

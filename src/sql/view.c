@@ -111,15 +111,14 @@ visit_memory(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	DLockLeaseValue value = dlock_holder_value(lease, &texts);
 
 	DLockTime	blocks_until = dlock_holder_blocks_until(lease);
+	DLockTime	deadline = value.term.deadline;
 	bool		unconfirmed;
 
 	if (blocks_until <= state->now)
 		return;
 	value.term.deadline = dlock_holder_told_until(lease);
-	unconfirmed = dlock_rule_is_live(lease->deadline, state->now) &&
+	unconfirmed = dlock_rule_is_live(deadline, state->now) &&
 		!dlock_rule_is_live(value.term.deadline, state->now);
-	if (value.part == DLOCK_PART_INTENT)
-		value.payload.len = 0;
 	add_lease(state, &value, blocks_until, unconfirmed,
 			  (lease->process >= 0) ? GetPGProcByNumber(lease->process)->pid : 0);
 }
@@ -130,14 +129,11 @@ add_intents(DLockViewState *state, const DLockLeaseValue *lease, DLockTime block
 {
 	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
 	int			count = dlock_name_ancestors(&lease->name, ancestors);
-	DLockLeaseValue intent = *lease;
 
-	intent.mode = dlock_rule_intent(lease->mode);
-	intent.payload.len = 0;
-	intent.holds = 1;
 	for (int i = 0; i < count; i++)
 	{
-		intent.name = ancestors[i];
+		DLockLeaseValue intent = dlock_rule_intent_of(lease, ancestors[i]);
+
 		add_lease(state, &intent, blocks_until, false, 0);
 	}
 }
@@ -207,7 +203,7 @@ collect_from_memory(DLockViewState *state)
 	if (state->name != NULL)
 		collect_lock(state, db.shared->oid);
 	else
-		dlock_space_visit(db.shared->oid, visit_memory, state);
+		dlock_space_visit(db.shared->oid, false, visit_memory, state);
 	dlock_session_close(&db);
 }
 
@@ -385,6 +381,10 @@ typedef struct DLockViewWaiter
 	uint32		permits;
 	bool		converts;
 	int			position;
+	int			process;		/* that waits, or -1 */
+	DLockTime	since;
+	TimestampTz since_wall;
+	DLockTime	kept_until;		/* of a place without a process; else 0 */
 	Oid			role;
 	DLockProcessBlockers blocked_by;
 } DLockViewWaiter;
@@ -401,9 +401,29 @@ position_of(DLockSpaceLease *request)
 	return position;
 }
 
+/* Copy a request.  The partition must be locked. */
+static DLockViewWaiter *
+copy_request(DLockSpaceLease *request, int position, DLockTime now)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+	DLockViewWaiter *copy = palloc0(sizeof(DLockViewWaiter));
+	DLockHolderTexts texts;
+
+	copy->name = dlock_name_copy(dlock_space_entry_name(entry, texts.name));
+	copy->owner = dlock_name_copy(dlock_space_lease_owner(request, texts.owner).name);
+	copy->mode = (DLockMode) request->mode;
+	copy->permits = entry->permits;
+	copy->converts = request->kind == DLOCK_SPACE_CONVERT;
+	copy->position = position;
+	copy->process = request->process;
+	copy->role = request->role;
+	dlock_process_find_blockers(request, now, &copy->blocked_by);
+	return copy;
+}
+
 /* Copy a process's waiting requests; NIL if it has none. */
 static List *
-copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wall)
+copy_requests(int process, Oid database)
 {
 	List	   *copies = NIL;
 	DLockProcessShared *wait = dlock_process_at(process);
@@ -412,30 +432,37 @@ copy_requests(int process, Oid database, DLockTime *since, TimestampTz *since_wa
 
 	if (!dlock_process_lock(process, database, LW_SHARED, &set))
 		return NIL;
-	*since = wait->since;
-	*since_wall = wait->since_wall;
 	for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
 		 request != NULL; request = dlock_space_request_next(request))
 	{
-		DLockSpaceEntry *entry = dlock_space_entry_of(request);
 		DLockViewWaiter *copy;
-		DLockHolderTexts texts;
 
 		if (request->kind == DLOCK_SPACE_WATCH)
 			continue;
-		copy = palloc(sizeof(DLockViewWaiter));
-		copy->name = dlock_name_copy(dlock_space_entry_name(entry, texts.name));
-		copy->owner = dlock_name_copy(dlock_space_lease_owner(request, texts.owner).name);
-		copy->mode = (DLockMode) request->mode;
-		copy->permits = entry->permits;
-		copy->converts = request->kind == DLOCK_SPACE_CONVERT;
-		copy->position = position_of(request);
-		copy->role = request->role;
-		dlock_process_find_blockers(request, now, &copy->blocked_by);
+		copy = copy_request(request, position_of(request), now);
+		copy->since = wait->since;
+		copy->since_wall = wait->since_wall;
 		copies = lappend(copies, copy);
 	}
 	dlock_partition_unlock_set(&set);
 	return copies;
+}
+
+/* A visitor of the space: copy the places. */
+static void
+copy_place(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
+{
+	List	  **places = arg;
+	DLockTime	now = dlock_clock_now();
+	DLockViewWaiter *copy;
+
+	if (!request->placed || dlock_space_is_over(request, now))
+		return;
+	copy = copy_request(request, position_of(request), now);
+	copy->since = request->token;
+	copy->since_wall = dlock_clock_wall() - (now - copy->since);
+	copy->kept_until = (request->process < 0) ? dlock_clock_wall() + (request->confirmed - now) : 0;
+	*places = lappend(*places, copy);
 }
 
 static Datum
@@ -449,11 +476,41 @@ owner_array(const DLockProcessBlockers *owners)
 										   TYPALIGN_INT));
 }
 
-/* _dlock.waiter_list() -> the requests that wait for locks of this database */
+/* Add the rows of requests that were copied, and forget them. */
+static void
+put_waiters(FunctionCallInfo fcinfo, List *copies)
+{
+	ListCell   *cell;
+
+	foreach(cell, copies)
+	{
+		DLockViewWaiter *waiter = lfirst(cell);
+		bool		attended = waiter->process >= 0;
+		DLockValueRow row = {0};
+
+		dlock_value_add(&row, true, dlock_name_to_text(waiter->name));
+		dlock_value_add(&row, true, dlock_name_to_text(waiter->owner));
+		dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(waiter->mode)));
+		dlock_value_add(&row, waiter->permits > 0, Int32GetDatum((int32) waiter->permits));
+		dlock_value_add(&row, true, CStringGetTextDatum(waiter->converts ? "convert" : "acquire"));
+		dlock_value_add(&row, true, Int32GetDatum(waiter->position));
+		dlock_value_add(&row, true, TimestampTzGetDatum(waiter->since_wall));
+		dlock_value_add(&row, true, dlock_value_of_span(dlock_clock_now() - waiter->since));
+		dlock_value_add(&row, attended, Int32GetDatum(attended ? GetPGProcByNumber(waiter->process)->pid : 0));
+		dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
+		dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
+		dlock_value_add(&row, waiter->kept_until != 0, TimestampTzGetDatum(waiter->kept_until));
+		dlock_value_put(&row, fcinfo);
+	}
+	list_free_deep(copies);
+}
+
+/* _dlock.waiter_list() -> the requests that wait for locks of this database, and the places */
 Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
 	DLockDatabase db;
+	List	   *places = NIL;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
@@ -462,32 +519,11 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 	dlock_session_open(&db);
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		DLockTime	since;
-		TimestampTz since_wall;
-		List	   *copies = copy_requests(process, db.shared->oid, &since, &since_wall);
-		ListCell   *cell;
-
 		CHECK_FOR_INTERRUPTS();
-		foreach(cell, copies)
-		{
-			DLockViewWaiter *waiter = lfirst(cell);
-			DLockValueRow row = {0};
-
-			dlock_value_add(&row, true, dlock_name_to_text(waiter->name));
-			dlock_value_add(&row, true, dlock_name_to_text(waiter->owner));
-			dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(waiter->mode)));
-			dlock_value_add(&row, waiter->permits > 0, Int32GetDatum((int32) waiter->permits));
-			dlock_value_add(&row, true, CStringGetTextDatum(waiter->converts ? "convert" : "acquire"));
-			dlock_value_add(&row, true, Int32GetDatum(waiter->position));
-			dlock_value_add(&row, true, TimestampTzGetDatum(since_wall));
-			dlock_value_add(&row, true, dlock_value_of_span(dlock_clock_now() - since));
-			dlock_value_add(&row, true, Int32GetDatum(GetPGProcByNumber(process)->pid));
-			dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
-			dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
-			dlock_value_put(&row, fcinfo);
-		}
-		list_free_deep(copies);
+		put_waiters(fcinfo, copy_requests(process, db.shared->oid));
 	}
+	dlock_space_visit(db.shared->oid, true, copy_place, &places);
+	put_waiters(fcinfo, places);
 	dlock_session_close(&db);
 	return (Datum) 0;
 }
@@ -573,10 +609,20 @@ static void
 count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockViewCount *count = arg;
-	DLockTime	until = dlock_holder_blocks_until(lease);
+	DLockTime	until;
 
+	if (lease->placed)
+	{
+		if (!dlock_space_is_over(lease, count->now))
+		{
+			count->waiters++;
+			count->first_wait = Min(count->first_wait, lease->token);
+		}
+		return;
+	}
 	if (lease->part == DLOCK_PART_INTENT)
 		return;
+	until = dlock_holder_blocks_until(lease);
 	if (dlock_rule_is_live(lease->deadline, count->now))
 		count->held++;
 	else if (until > count->now)
@@ -629,7 +675,7 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 
 		dlock_session_open(&db);
 		count.now = dlock_clock_now();
-		dlock_space_visit(db.shared->oid, count_lease, &count);
+		dlock_space_visit(db.shared->oid, true, count_lease, &count);
 		count_waiters(&count, db.shared->oid);
 		epoch = dlock_token_epoch(&db.shared->tokens);
 		dlock_session_close(&db);

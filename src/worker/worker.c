@@ -55,6 +55,7 @@
 #include "base/compat.h"
 #include "base/fault.h"
 #include "lock/held.h"
+#include "lock/queue.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/space.h"
@@ -98,13 +99,14 @@ typedef enum DLockWorkerTry
 	ABSENT						/* nobody has told where the pages are now */
 } DLockWorkerTry;
 
-/* A lease that ends soon: enough to find it again, if it lives. */
+/* A lease, or a place, that ends soon: enough to find it again, if it lives. */
 typedef struct DLockWorkerLease
 {
 	DLockTime	due_at;
 	DLockToken	token;
 	uint32		hash;
 	Oid			database;
+	bool		is_place;		/* the token is its id */
 } DLockWorkerLease;
 
 /* The state of the worker. */
@@ -141,8 +143,13 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockWorker *worker = arg;
-	DLockTime	due_at = dlock_holder_due_at(lease);
+	DLockTime	due_at;
 
+	/* An intent goes with its path. */
+	if (lease->part == DLOCK_PART_INTENT)
+		return;
+	due_at = !lease->placed ? dlock_holder_due_at(lease) :
+		(lease->process < 0) ? lease->confirmed : DLOCK_TIME_FOREVER;
 	if (due_at > worker->horizon)
 		return;
 	if (worker->count == worker->room)
@@ -152,7 +159,7 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	}
 	worker->leases[worker->count++] = (DLockWorkerLease)
 	{
-		due_at, lease->token, entry->hash, entry->database
+		due_at, lease->token, entry->hash, entry->database, lease->placed
 	};
 }
 
@@ -171,7 +178,7 @@ sweep(DLockWorker *worker, DLockTime now)
 	worker->count = 0;
 	worker->room = 64;
 	worker->leases = palloc(worker->room * sizeof(DLockWorkerLease));
-	dlock_space_visit(InvalidOid, collect_due, worker);
+	dlock_space_visit(InvalidOid, true, collect_due, worker);
 
 	DLOCK_FAULT("worker_swept");
 	worker->due = binaryheap_allocate(Max(1, worker->count), compare_due, NULL);
@@ -261,7 +268,9 @@ erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
 
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("worker_erase");
-		leases[i]->due_at = dlock_held_expire(db, leases[i]->hash, leases[i]->token);
+		leases[i]->due_at = leases[i]->is_place ?
+			dlock_queue_expire(db->shared->oid, leases[i]->hash, leases[i]->token, false) :
+			dlock_held_expire(db, leases[i]->hash, leases[i]->token);
 	}
 }
 

@@ -37,6 +37,7 @@
 #include "session/session.h"
 #include "space/count.h"
 #include "space/holder.h"
+#include "space/place.h"
 #include "store/store.h"
 
 PG_MODULE_MAGIC;
@@ -137,7 +138,7 @@ typedef struct Check
 	List	   *owned;
 	int64		cells;			/* in use by locks, leases and requests */
 	int64		held;
-	int			requests;
+	int			requests;		/* apart from places */
 } Check;
 
 /* The leases of roles in databases; those that were found by an earlier call stay. */
@@ -254,6 +255,41 @@ check_common(Check *check, const char *name, const DLockSpaceEntry *entry,
 		count_for_role(entry->database, lease->role);
 }
 
+/* A path and its intents lead to each other. */
+static void
+check_parts(Check *check, const char *name, const DLockSpaceEntry *entry, const DLockSpaceLease *lease)
+{
+	DLockBytes	ancestors[DLOCK_PATH_MAX_PARTS];
+	char		buffers[2][DLOCK_NAME_MAX];
+	DLockBytes	own = dlock_space_entry_name(entry, buffers[0]);
+	int			count = (lease->part == DLOCK_PART_PATH) ? dlock_name_ancestors(&own, ancestors) : 0;
+	const DLockSpaceLease *path = dlock_space_whole(lease);
+	const DLockSpaceLease *part = path;
+
+	if (lease->part == DLOCK_PART_INTENT)
+	{
+		while (part != NULL && part != lease)
+			part = dlock_space_next_part(part);
+		if (part == NULL || path->token != lease->token)
+			complain(check, "%s: an intent without its path", name);
+		return;
+	}
+
+	/*
+	 * The last of the intents was made last: that on the nearest ancestor
+	 * comes first.
+	 */
+	while ((part = dlock_space_next_part(part)) != NULL && count > 0)
+	{
+		DLockBytes	at = dlock_space_entry_name(dlock_space_entry_of(part), buffers[1]);
+
+		if (!dlock_name_equal(&at, &ancestors[--count]))
+			break;
+	}
+	if (part != NULL || count > 0)
+		complain(check, "%s: a path without one of its intents", name);
+}
+
 static void
 check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodges)
 {
@@ -281,10 +317,13 @@ check_holders(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodg
 		before = dlock_memory_ref(lease);
 		if (entry->earliest > dlock_holder_blocks_until(lease))
 			complain(check, "%s: a lease ends before \"earliest\"", name);
-		if (dlock_holder_find_part(entry, lease->token) == NULL)
-			complain(check, "%s: token %lld is not found", name, (long long) lease->token);
+		check_parts(check, name, entry, lease);
 		if (lease->part != DLOCK_PART_INTENT)
+		{
+			if (dlock_holder_find_token(entry, lease->token) != lease)
+				complain(check, "%s: token %lld is not found", name, (long long) lease->token);
 			note_owned(check, name, lease);
+		}
 		if (lease->slot != DLOCK_SLOT_NONE)
 			check_slot(check, name, lease);
 		for (DLockSpaceLease *other = dlock_space_holders(entry); other != lease; other = dlock_space_next(other))
@@ -322,14 +361,36 @@ is_waited_for(const DLockSpaceLease *request)
 	return false;
 }
 
+/* A place: it is found by its owner, no other is, and who listens has been told. */
+static void
+check_place(Check *check, const char *name, DLockSpaceEntry *entry, DLockSpaceLease *place)
+{
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(place, buffer);
+	uint32		hash;
+
+	if (!entry->places || place->kind != DLOCK_SPACE_ASKED || place->token == DLOCK_TOKEN_NONE)
+		complain(check, "%s: half a place", name);
+	if (dlock_place_find(entry, &owner) != place)
+		complain(check, "%s: not the place that its owner finds", name);
+	if (dlock_place_hashes(entry->database, place->role, &owner.name, place->process, &hash, 1) != 1)
+		complain(check, "%s: a place that its client does not find", name);
+	if (place->process >= 0 && !dlock_place_is_heard(place))
+		complain(check, "%s: a place that process %d does not listen for", name, place->process);
+}
+
 static void
 check_queue(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodges)
 {
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL; request = dlock_space_next(request))
 	{
-		check->requests++;
+		check->requests += !request->placed;
 		check_common(check, name, entry, request, lodges);
-		if (request->kind == DLOCK_SPACE_HELD)
+		if (request->kind == DLOCK_SPACE_ASKED && request->process >= 0 && !entry->attended)
+			complain(check, "%s: the lock does not know that a request has a process", name);
+		if (request->placed)
+			check_place(check, name, entry, request);
+		else if (request->kind == DLOCK_SPACE_HELD)
 			complain(check, "%s: a lease in the queue", name);
 		else if (!is_waited_for(request))
 			complain(check, "%s: a request that process %d does not wait for", name, request->process);

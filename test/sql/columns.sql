@@ -40,6 +40,11 @@ SELECT * FROM narrow.lease_list();
 SELECT * FROM wide.lease_list();
 SELECT * FROM narrow.dlock_watch('columns', NULL, '0');
 SELECT * FROM wide.dlock_watch('columns-free', NULL, '0');
+SELECT dlock_acquire('columns-taken', o, '1 h', keep => '1 h') > 0 AS granted FROM unnest('{a,b,c}'::text[]) o;
+SELECT dlock_release('columns-taken', 'a');
+SELECT * FROM wide.dlock_take('b', '0', '0');
+SELECT name, owner FROM narrow.dlock_take('c', '0', '0');
+SELECT dlock_release('columns-taken', 'b'), dlock_release('columns-taken', 'c');
 SELECT * FROM narrow.dlock_group_renew('columns', :member, NULL);
 \set VERBOSITY default
 

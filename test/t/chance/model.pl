@@ -1,7 +1,8 @@
 # Proves: whatever is asked in whatever order, the answers are those of a plain
 # model of the rules (test/lib/DLockModel.pm): several owners, all modes, permits,
 # re-entry, conversions, paths, several names at once, deadlines, lock_delay and
-# min_hold; and, of sessions that wait, who is granted what after each step.
+# min_hold; and, of sessions that wait, by a call or by a place that they keep, who is granted
+# what after each step.
 #
 #   DLOCK_MODEL_STEPS   how many (3000, and half as many with waiting)
 #   DLOCK_SEED          the steps of another run
@@ -83,12 +84,12 @@ sub check_tokens
 	return;
 }
 
-# An answer as a word: what it says, or its SQLSTATE.
+# An answer as a word: what it says, or its SQLSTATE.  Of what a place was granted, the token.
 sub word_of
 {
 	my ($answer) = @_;
 
-	return $answer->{failed} ? $answer->{state} : $answer->{out};
+	return $answer->{failed} ? $answer->{state} : $answer->{out} =~ s/^[^|]*\|[^|]*\|//r;
 }
 
 # Have all processes that wait looked whether they can be granted what they were called for?
@@ -533,6 +534,9 @@ sub ask
 		$decision = $model->decide($request);
 	}
 
+	# It may keep a place, and take its turn.
+	my $keeps = !$convert && $sql =~ /dlock_acquire\(/ && $wait ne "'0'" && chance(0.5);
+
 	# What would wait in a ring, be it with itself, is left to another test.
 	if ($decision eq 'blocked' && $wait ne "'0'")
 	{
@@ -543,14 +547,26 @@ sub ask
 	}
 	return if $decision eq 'self';
 
-	$sql =~ s/WAIT/$wait/;
+	my $call = $keeps ? "'0'" : $wait;
+	$sql =~ s/WAIT/$call/;
+	$sql =~ s/\)$/, keep => '9 d')/ if $keeps;
 	note_step($owner, $sql);
 	$of->ask($sql);
 	if ($decision eq 'blocked' && $wait ne "'0'")
 	{
 		$model->wait_for($request);
 		$request_of{$owner} = $request;
-		$done{ $convert ? 'convert waits' : 'waits' }++;
+		$done{ $convert ? 'convert waits' : $keeps ? 'keeps' : 'waits' }++;
+		if ($keeps)
+		{
+			my $answer = word_of($of->result);
+			wrong("$sql: '$answer', expected to keep a place") if $answer ne '';
+			compare_waiters();
+			$sql = "SELECT * FROM dlock_take('$owner', $wait, '" . ($wait eq 'NULL' ? '9 d' : '0') . "')";
+			note_step($owner, $sql);
+			$of->ask($sql);
+			$request->{kept} = 1;
+		}
 		if ($wait ne 'NULL')
 		{
 			my $answer = word_of($of->result);
@@ -615,8 +631,22 @@ for (my $i = 0; $i < $waiting_steps && !$failures; $i++)
 		$session->query_safe("SELECT pg_cancel_backend($of->{pid})");
 		my $answer = word_of($of->result);
 		wrong("$of->{name}: '$answer' when cancelled") if $answer ne '57014';
-		$model->leave(delete $request_of{ $of->{name} });
 		$done{cancelled}++;
+		my $request = $request_of{ $of->{name} };
+		if ($request->{kept})
+		{
+			# Its place stays, until it is given up.
+			compare_waiters();
+			$done{'left alone'}++;
+			my $again = chance(0.5) ? "NULL, '9 d'" : "'0', '0'";
+			note_step($of->{name}, "takes again: $again");
+			$of->ask("SELECT * FROM dlock_take('$of->{name}', $again)");
+			next if $again =~ /NULL/;
+			$answer = word_of($of->result);
+			wrong("$of->{name}: '$answer' when it gives its place up") if $answer ne '';
+		}
+		delete $request_of{ $of->{name} };
+		$model->leave($request);
 	}
 	elsif ($way < 0.98)
 	{
@@ -629,7 +659,7 @@ for (my $i = 0; $i < $waiting_steps && !$failures; $i++)
 is($failures, 0, "$waiting_steps steps of sessions that wait agree with the model");
 cmp_ok(mono_now() - $start, '<', 2400, 'in less time than the deadlines are away from the jumps of the clock');
 note "$_: $done{$_}" foreach sort keys %done;
-foreach my $what ('waits', 'granted', 'several granted', 'convert waits', 'timed out', 'cancelled')
+foreach my $what ('waits', 'keeps', 'left alone', 'granted', 'several granted', 'convert waits', 'timed out', 'cancelled')
 {
 	cmp_ok($done{$what} // 0, '>', 0, $what);
 }

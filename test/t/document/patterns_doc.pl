@@ -57,6 +57,8 @@ sub run_block
 }
 
 # What they say.
+like($out{'Waiting without a connection, block 1'}, qr/\|1\|t\n.*invoice:2\|app-7#b\|\d+\n/s, 'a place, and its turn');
+like($out{'Waiting without a connection, block 2'}, qr/^ann: \d+\nbob: please wait\nbob: token \d+\n/, 'who waits asks again');
 like($out{'Cron singleton, block 1'}, qr/^the night's report, with token \d+$/, 'the first machine does it');
 is($out{'Cron singleton, block 2'}, "t\n", 'the slot is given back');
 is($out{'Cron singleton, block 3'}, "the job\nt\n", 'it is run');

@@ -233,6 +233,16 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	done('a dead path');
 }
 
+# Dead paths that another path takes the place of, with locks of theirs alone.
+{
+	$ctl->query_safe("SELECT dlock_acquire_path('p/q', 'holder', '1 min'), dlock_acquire_path('p/r/s', 'holder', '1 min')");
+	advance(60, $ctl);
+	like($a->query("SELECT dlock_acquire_path('p/r/s/t', 'a', '1 h')"), qr/^\d+$/, 'dead paths: another in their place');
+	is($ctl->query_safe("SELECT string_agg(name || ' ' || owner, ', ' ORDER BY name) FROM dlock_leases"),
+		'p a, p/r a, p/r/s a, p/r/s/t a', 'dead paths: they are gone');
+	done('dead paths');
+}
+
 # An upgrade is undone in memory alone, and the lease is renewed before the worker writes it.
 {
 	my $token = $a->query_safe(acquire('x', 'a', mode => 'shared', ttl => '10 min'));
