@@ -465,7 +465,7 @@ replace_payload(DLockAcquire *acquire, DLockAcquireItem *item)
 		slot = item->slot;
 		dlock_slot_use(item->slot_class);
 	}
-	item->own = dlock_step_replace(&acquire->step, own, payload, slot);
+	dlock_step_set_payload(&acquire->step, own, payload, slot);
 }
 
 /* Enter a lease again; all that it takes is at hand. */

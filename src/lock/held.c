@@ -101,6 +101,34 @@ run_on_found(DLockStep *step, DLockDatabase *db, DLockHeldFind *found, DLockStep
 	return found->lease != NULL;
 }
 
+/* What is done to a lease that a target names; false if there is none. */
+typedef bool (*DLockHeldAction) (DLockDatabase *db, const DLockHolderTarget *target, void *arg);
+
+/*
+ * Do something to all live leases that the name of an owner stands for: those of the
+ * current user; if it has none, those of the roles that it is a member of.  Returns how
+ * many.
+ */
+static int
+run_on_owned(DLockDatabase *db, const DLockBytes *owner_name, DLockHeldAction action, void *arg)
+{
+	int			own;
+	int			count;
+	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &own, &count);
+	int			done = 0;
+
+	for (int i = 0; i < count && (i != own || done == 0); i++)
+	{
+		DLockHolderTarget target = dlock_holder_target(refs[i].hash, refs[i].token);
+
+		CHECK_FOR_INTERRUPTS();
+		target.skip = true;
+		done += action(db, &target, arg);
+	}
+	pfree(refs);
+	return done;
+}
+
 /* A lease ends at another time than requests in the queue expect: call these. */
 static void
 tell_end(DLockStep *step, DLockSpaceLease *lease)
@@ -223,26 +251,6 @@ renew_lease(DLockDatabase *db, const DLockHolderTarget *target, DLockTime ttl, X
 }
 
 /*
- * Renew those of these leases that are live and that the current user may
- * renew, likewise.  Returns how many.
- */
-static int
-renew_refs(DLockDatabase *db, DLockSpaceRef *refs, int count, DLockTime ttl, XLogRecPtr *lsn)
-{
-	int			renewed = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		DLockHolderTarget target = dlock_holder_target(refs[i].hash, refs[i].token);
-
-		CHECK_FOR_INTERRUPTS();
-		target.skip = true;
-		renewed += renew_lease(db, &target, ttl, lsn);
-	}
-	return renewed;
-}
-
-/*
  * Renew the live lease that a target names; false if there is none.
  *
  * "ttl" zero keeps that of the lease.  When this returns true, the new
@@ -254,12 +262,10 @@ bool
 dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
 				 DLockTime ttl)
 {
-	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	bool		renewed;
 
-	if (!renew_lease(db, target, ttl, &lsn))
-		return false;
-	dlock_flush_commit(lsn, dlock_clock_now());
-	return true;
+	dlock_held_renew_each(db, target, 1, ttl, &renewed);
+	return renewed;
 }
 
 /*
@@ -280,24 +286,22 @@ dlock_held_renew_each(DLockDatabase *db, const DLockHolderTarget *targets, int c
 	dlock_flush_commit(lsn, dlock_clock_now());
 }
 
-/*
- * Renew all live leases that the name of an owner stands for: those of the
- * current user; if it has none, those of the roles that it is a member of.
- * Flushes once.  Returns how many.
- */
+static bool
+renew_owned(DLockDatabase *db, const DLockHolderTarget *target, void *arg)
+{
+	DLockHeldRenewal *renewals = arg;
+
+	return renew_lease(db, target, renewals->ttl, &renewals->lsn);
+}
+
+/* Renew all live leases that the name of an owner stands for, with one flush; how many? */
 int
 dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime ttl)
 {
-	int			own;
-	int			count;
-	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &own, &count);
-	XLogRecPtr	last = InvalidXLogRecPtr;
-	int			renewed = renew_refs(db, refs, own, ttl, &last);
+	DLockHeldRenewal renewals = {.ttl = ttl};
+	int			renewed = run_on_owned(db, owner_name, renew_owned, &renewals);
 
-	if (renewed == 0)
-		renewed = renew_refs(db, refs + own, count - own, ttl, &last);
-	pfree(refs);
-	dlock_flush_commit(last, dlock_clock_now());
+	dlock_flush_commit(renewals.lsn, dlock_clock_now());
 	return renewed;
 }
 
@@ -579,43 +583,22 @@ dlock_held_release(DLockDatabase *db, const DLockHolderTarget *target)
 	return dlock_flush_is_confirmed(release.level, release.lsn);
 }
 
-/* Release those of these leases that are live, all their holds; how many? */
-static int
-release_refs(DLockDatabase *db, const DLockSpaceRef *refs, int count)
+/* Release all holds of a lease. */
+static bool
+release_owned(DLockDatabase *db, const DLockHolderTarget *target, void *arg)
 {
-	int			released = 0;
+	bool		released = dlock_held_release(db, target);
 
-	for (int i = 0; i < count; i++)
-	{
-		DLockHolderTarget target = dlock_holder_target(refs[i].hash, refs[i].token);
-
+	while (released && dlock_held_release(db, target))
 		CHECK_FOR_INTERRUPTS();
-		target.skip = true;
-		if (!dlock_held_release(db, &target))
-			continue;
-		released++;
-		while (dlock_held_release(db, &target))
-			CHECK_FOR_INTERRUPTS();
-	}
 	return released;
 }
 
-/*
- * Release all live leases that the name of an owner stands for, as
- * dlock_held_renew_all() finds them.  Returns how many.
- */
+/* Release all live leases that the name of an owner stands for; how many? */
 int
 dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name)
 {
-	int			own;
-	int			count;
-	DLockSpaceRef *refs = dlock_holder_list(db->shared->oid, owner_name, &own, &count);
-	int			released = release_refs(db, refs, own);
-
-	if (released == 0)
-		released = release_refs(db, refs + own, count - own);
-	pfree(refs);
-	return released;
+	return run_on_owned(db, owner_name, release_owned, NULL);
 }
 
 /* ---- by force ---- */
@@ -777,6 +760,19 @@ try_expire(DLockStep *step, void *arg)
 	return DLOCK_LACKS_NOTHING;
 }
 
+/* Do what try_expire() does for a lease; returns until when it keeps others out then. */
+static DLockTime
+expire(DLockDatabase *db, uint32 hash, DLockToken token, bool forced)
+{
+	DLockHolderTarget target = dlock_holder_target(hash, token);
+	DLockHeldExpiry expiry = {.found = {.target = &target},.forced = forced};
+	DLockStep	step;
+
+	(void) run_on_found(&step, db, &expiry.found, try_expire);
+	dlock_flush_later(step.lsn, step.now);
+	return expiry.until;
+}
+
 /*
  * See to what is left of a lease that was ended by force: either it is removed,
  * or it keeps its lock closed for a while, and that survives a crash.
@@ -784,13 +780,8 @@ try_expire(DLockStep *step, void *arg)
 void
 dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 {
-	DLockHolderTarget target = dlock_holder_target(hash, token);
-	DLockHeldExpiry expiry = {.found = {.target = &target},.forced = true};
-	DLockStep	step;
-
 	DLOCK_FAULT("forced");
-	(void) run_on_found(&step, db, &expiry.found, try_expire);
-	dlock_flush_later(step.lsn, step.now);
+	(void) expire(db, hash, token, true);
 }
 
 /*
@@ -800,15 +791,7 @@ dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
 DLockTime
 dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token)
 {
-	DLockHolderTarget target = dlock_holder_target(hash, token);
-	DLockHeldExpiry expiry = {.found = {.target = &target}};
-	DLockStep	step;
-
-	dlock_step_begin(&step, db);
-	dlock_partition_set_add(&step.set, hash);
-	dlock_step_run(&step, try_expire, &expiry);
-	dlock_flush_later(step.lsn, step.now);
-	return expiry.until;
+	return expire(db, hash, token, false);
 }
 
 /* ---- with a session, or without an answer ---- */

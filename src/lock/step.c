@@ -480,35 +480,33 @@ class_of(const DLockSpaceLease *lease)
 /*
  * Give a lease another payload, in "slot", which is the one that it has or a free
  * one of another class.  The pages of both are pinned, and there is memory for a
- * lease.  Returns the lease, which is at another place; the old one is gone.
+ * lease.
  */
-DLockSpaceLease *
-dlock_step_replace(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *payload,
-				   DLockSlot slot)
+void
+dlock_step_set_payload(DLockStep *step, DLockSpaceLease *lease, const DLockBytes *payload,
+					   DLockSlot slot)
 {
 	DLockSlot	old = lease->slot;
 	int			old_class = class_of(lease);
 	DLockHolderTexts texts;
-	DLockLeaseValue value = dlock_holder_value(lease, &texts);
-	DLockSpaceLease *changed;
+	DLockLeaseValue value;
 
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(lease)->hash));
-	value.payload = *payload;
-	changed = dlock_space_hold_again(lease, &value, slot);
-
+	dlock_holder_set_payload(lease, payload);
 	if (slot == DLOCK_SLOT_NONE)
-		return changed;
+		return;
 	if (slot == old)
 	{
-		dlock_step_rewrite(step, changed, NULL);
-		return changed;
+		dlock_step_rewrite(step, lease, NULL);
+		return;
 	}
-	value = value_on_disk(step, changed, &texts);
-	expect_record(changed, value.term.bound_mono);
-	changed->lsn = step->lsn = dlock_store_move(page_of(step, old), old,
-												page_of(step, slot), slot, &value);
+	lease->slot = slot;
+	value = value_on_disk(step, lease, &texts);
+	expect_record(lease, value.term.bound_mono);
+	lease->lsn = step->lsn = dlock_store_move(page_of(step, old), old,
+											  page_of(step, slot), slot, &value);
+	lease->unwritten = false;
 	dlock_slot_free(&step->db->shared->slots, old_class, old);
-	return changed;
 }
 
 /*

@@ -113,8 +113,8 @@ extern void dlock_step_log_state(DLockStep *step, DLockSpaceLease *lease,
 extern void dlock_step_renew(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term,
 							 bool logs);
 extern void dlock_step_rewrite(DLockStep *step, DLockSpaceLease *lease, const DLockTerm *term);
-extern DLockSpaceLease *dlock_step_replace(DLockStep *step, DLockSpaceLease *lease,
-										   const DLockBytes *payload, DLockSlot slot);
+extern void dlock_step_set_payload(DLockStep *step, DLockSpaceLease *lease,
+								   const DLockBytes *payload, DLockSlot slot);
 
 /* the end of leases */
 extern DLockStepLack dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry);

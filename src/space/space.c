@@ -434,26 +434,21 @@ place_of(DLockSpaceEntry *entry, const DLockSpaceLease *lease)
 	return (next != NULL) ? dlock_memory_ref(next) : NONE;
 }
 
-/*
- * Put a lease that hangs on nothing in front of another one of its lock; NONE: at the
- * end.
- */
+/* Put a lease that hangs on nothing into the list of its lock. */
 static void
-insert_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockMemoryRef before)
+insert_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
+	DLockMemoryRef before = place_of(entry, lease);
+
 	dlock_memory_list_insert(&entry->holders, dlock_memory_ref(lease), before, LOCK_NODE);
 	if (lease->indexed && lease->part != DLOCK_PART_INTENT && before != NONE &&
 		LEASE_AT(before)->part != DLOCK_PART_INTENT && LEASE_AT(before)->token > lease->token)
 		entry->shuffled = true;
 }
 
-/*
- * Hang a lease on its lock, as one that is held; as an intent of "path", and at the place
- * of "old", unless these are NULL.
- */
+/* Hang a lease on its lock, as one that is held; as an intent of "path" unless that is NULL. */
 static void
-link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path,
-			DLockSpaceLease *old)
+link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path)
 {
 	Assert((path != NULL) == (lease->part == DLOCK_PART_INTENT));
 	lease->kind = DLOCK_SPACE_HELD;
@@ -463,8 +458,8 @@ link_holder(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *pat
 		lease->u.path = dlock_memory_ref(path);
 		path->next_part = dlock_memory_ref(lease);
 	}
-	lease->indexed = (old != NULL) ? old->indexed : has_many(entry);
-	insert_holder(entry, lease, (old != NULL) ? dlock_memory_ref(old) : place_of(entry, lease));
+	lease->indexed = has_many(entry);
+	insert_holder(entry, lease);
 	add_mode(entry, (DLockMode) lease->mode);
 	note_end(lease);
 	dlock_holder_add(lease);
@@ -493,31 +488,7 @@ dlock_space_hold(Oid database, uint32 hash, const DLockLeaseValue *value,
 	entry->permits = value->permits;
 	lease->lsn = lsn;
 	lease->min_until = 0;
-	link_holder(entry, lease, path, NULL);
-	return lease;
-}
-
-/*
- * Put another lease with the same token in the place of one that is held, which goes.
- * The partitions of all its parts must be locked exclusively; memory as for
- * dlock_space_hold().  Cannot fail.
- */
-DLockSpaceLease *
-dlock_space_hold_again(DLockSpaceLease *old, const DLockLeaseValue *value, DLockSlot slot)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(old);
-	DLockSpaceLease *lease = make_lease(entry, value, slot, old->process, DLOCK_SPACE_HELD);
-
-	Assert(dlock_partition_is_mine(entry->hash));
-	lease->lsn = old->lsn;
-	lease->confirmed = old->confirmed;
-	lease->level = old->level;
-	lease->min_until = old->min_until;
-	link_holder(entry, lease, NULL, old);
-	lease->next_part = old->next_part;
-	for (DLockSpaceLease *intent = lease; (intent = dlock_space_next_part(intent)) != NULL;)
-		intent->u.path = dlock_memory_ref(lease);
-	dlock_space_remove(entry, old);
+	link_holder(entry, lease, path);
 	return lease;
 }
 
@@ -619,7 +590,7 @@ dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLe
 	Assert(dlock_partition_is_mine(entry->hash));
 	Assert(lease->kind == DLOCK_SPACE_ASKED);
 	unlink_request(entry, lease);
-	link_holder(entry, lease, path, NULL);
+	link_holder(entry, lease, path);
 }
 
 /* Move a request to the end of its queue.  Lock as for dlock_space_hold(). */
@@ -646,7 +617,7 @@ dlock_space_succeed(DLockSpaceLease *lease, Oid role, DLockToken token)
 	dlock_count_lease(entry->database, role, 1);
 	dlock_holder_change(lease, role, token);
 	dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
-	insert_holder(entry, lease, place_of(entry, lease));
+	insert_holder(entry, lease);
 	lease->level = synchronous_commit;
 	lease->confirmed = 0;
 	if (lease->slot != DLOCK_SLOT_NONE)
@@ -737,6 +708,7 @@ typedef struct DLockSpaceWalk
 	DLockSpaceVisitor visitor;
 	void	   *arg;
 	bool		places;			/* of these, too */
+	bool		is_for_indexed; /* alone */
 	uint32		visits;			/* under the lock that is held */
 } DLockSpaceWalk;
 
@@ -773,17 +745,9 @@ visit_places(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
 	}
 }
 
-/* Visit the leases of the index that are in a bucket. */
-static void
-visit_indexed(DLockSpaceWalk *walk, uint32 bucket)
-{
-	for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]); lease != NULL;
-		 lease = dlock_space_next_indexed(lease))
-		visit(walk, lease);
-}
-
 /*
- * Visit the leases in some buckets of the table and of the index.  Returns how many buckets these were: fewer than "count" if there is much in them.
+ * Visit the leases in some buckets of the table and of the index.  Returns how many
+ * buckets these were: fewer than "count" if there is much in them.
  */
 static uint32
 look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
@@ -793,17 +757,38 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 	walk->visits = 0;
 	for (; bucket < first + count && walk->visits < VISIT_LEASES; bucket++)
 	{
-		for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL;
-			 entry = dlock_space_next_entry(entry))
+		for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]);
+			 entry != NULL && !walk->is_for_indexed; entry = dlock_space_next_entry(entry))
 		{
 			(void) visit_few(walk, entry);
 			if (walk->places && entry->places)
 				visit_places(walk, entry);
 		}
-		if (dlock_holder_tokens[bucket] != NONE)
-			visit_indexed(walk, bucket);
+		for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]);
+			 lease != NULL; lease = dlock_space_next_indexed(lease))
+			visit(walk, lease);
 	}
 	return bucket - first;
+}
+
+/* Visit the leases in all buckets of some partitions. */
+static void
+walk_over(DLockSpaceWalk *walk, int partition, int count)
+{
+	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
+	uint32		end = (partition + count) * per_partition;
+
+	Assert(!dlock_partition_is_any_held());
+	for (uint32 bucket = partition * per_partition; bucket < end;)
+	{
+		LWLock	   *lock = &dlock_partition_locks[bucket / per_partition].lock;
+
+		CHECK_FOR_INTERRUPTS();
+		LWLockAcquire(lock, LW_SHARED);
+		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
+		bucket += look_at(walk, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
+		LWLockRelease(lock);
+	}
 }
 
 /*
@@ -818,56 +803,29 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 void
 dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg)
 {
-	DLockSpaceWalk walk = {database, visitor, arg, places, 0};
-	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
+	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.places = places};
 
-	Assert(!dlock_partition_is_any_held());
-	for (uint32 bucket = 0; bucket < (1U << bucket_bits);)
-	{
-		LWLock	   *lock = &dlock_partition_locks[bucket / per_partition].lock;
-
-		CHECK_FOR_INTERRUPTS();
-		LWLockAcquire(lock, LW_SHARED);
-		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-		bucket += look_at(&walk, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
-		LWLockRelease(lock);
-	}
+	walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
 }
 
 /*
  * Call "visitor" for the leases on one lock, as dlock_space_visit() does.  A lock with few
- * is seen at one moment, one with many as a walk sees it.
+ * is seen at one moment; one with many as a walk sees it, and others with it.
  */
 void
 dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor visitor, void *arg)
 {
+	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.is_for_indexed = true};
 	uint32		hash = dlock_name_hash(database, name);
-	DLockSpaceWalk what = {.database = database,.visitor = visitor,.arg = arg};
-	uint32		bucket = dlock_partition_of(hash) * ((1U << bucket_bits) / DLOCK_PARTITION_COUNT);
-	uint32		end = bucket + (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
-	bool		first = true;
-	bool		more = true;
+	DLockSpaceEntry *entry;
+	bool		more;
 
-	Assert(!dlock_partition_is_any_held());
-	while (more)
-	{
-		DLockSpaceEntry *entry;
-
-		CHECK_FOR_INTERRUPTS();
-		dlock_partition_lock(hash, LW_SHARED);
-		entry = dlock_space_find(database, hash, name);
-		what.visits = 0;
-		if (first)
-			more = entry != NULL && visit_few(&what, entry);
-		else
-		{
-			for (int i = 0; entry != NULL && i < VISIT_BUCKETS && bucket < end && what.visits < VISIT_LEASES; i++)
-				visit_indexed(&what, bucket++);
-			more = entry != NULL && bucket < end;
-		}
-		first = false;
-		dlock_partition_unlock(hash);
-	}
+	dlock_partition_lock(hash, LW_SHARED);
+	entry = dlock_space_find(database, hash, name);
+	more = entry != NULL && visit_few(&walk, entry);
+	dlock_partition_unlock(hash);
+	if (more)
+		walk_over(&walk, dlock_partition_of(hash), 1);
 }
 
 /* The first lease on a lock, or else the first place; NULL if there is none. */

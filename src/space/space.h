@@ -41,8 +41,6 @@ extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,
 										 const DLockLeaseValue *value,
 										 DLockSlot slot, int process,
 										 XLogRecPtr lsn, DLockSpaceLease *path);
-extern DLockSpaceLease *dlock_space_hold_again(DLockSpaceLease *old,
-											   const DLockLeaseValue *value, DLockSlot slot);
 extern DLockSpaceLease *dlock_space_enqueue(Oid database, uint32 hash,
 											const DLockLeaseValue *value,
 											DLockSpaceKind kind, DLockMemoryRef *place);
