@@ -287,4 +287,4 @@ if (Symbol.asyncDispose) {
   };
 }
 
-module.exports = { Hold, Lease, present };
+module.exports = { Hold, Lease, present, RENEW, RELEASE };

@@ -16,6 +16,7 @@
 // for each, as JSON.  An error of many is traced to those whose it is, by asking for halves:
 // a statement that fails changes nothing.
 
+const crypto = require('crypto');
 const { ServerUnreachable, ServerUnsupported } = require('./errors');
 const { now, timer } = require('./span');
 
@@ -95,7 +96,7 @@ async function look(client) {
       : 'the database has no dlock'}; a role with the right to do so has to run ${row ? 'ALTER EXTENSION dlock UPDATE'
       : 'CREATE EXTENSION dlock'} in database "${client.database}"`);
   }
-  return { schema: row[0], has: (name) => names.has(name), texts: new Map() };
+  return { schema: row[0], has: (name) => names.has(name), statements: new Map() };
 }
 
 class Line {
@@ -118,8 +119,9 @@ class Line {
     if (this.client !== client) {
       throw new ServerUnreachable('the connection has come too late');
     }
-    if (!this.lines.server) {
+    if (!this.lines.server || this.lines.stale) {
       this.lines.server = await look(client);
+      this.lines.stale = false;
     }
   }
 
@@ -136,8 +138,7 @@ class Line {
       sent = now();
       const single = kind.key === undefined;
       const values = single ? batch[0].row : batch[0].row.map((_, i) => batch.map((request) => request.row[i]));
-      const query = { text: this.lines.textOf(kind), values: values.concat(kind.shared || []), types: TEXT, rowMode: 'array' };
-      return (await this.client.query(query)).rows;
+      return (await this.client.query({ ...this.lines.statementOf(kind), values: values.concat(kind.shared || []) })).rows;
     };
     try {
       const late = new Promise((_, reject) => {
@@ -164,6 +165,12 @@ class Line {
   }
 
   async failed(batch, error, sent) {
+    if (/^(26000|42P05)$/.test(error.code) && this.lines.prepares) {
+      this.lines.prepares = false;
+      this.lines.server.statements.clear();
+      await this.ask(batch, true);
+      return;
+    }
     if (sent && batch.length > 1 && isOfOne(error)) {
       await this.ask(batch.slice(0, batch.length / 2), true);
       await this.ask(batch.slice(batch.length / 2), true);
@@ -178,7 +185,8 @@ class Line {
       // Nothing happens on a standby.
       why.inDoubt = sent > 0 && error.code !== '25006';
     } else if (error.code === '42883') {
-      this.lines.server = null; // perhaps the extension has been created anew
+      this.lines.stale = true; // perhaps the extension has been created anew
+      this.drop();
     }
     batch.forEach((request) => request.reject(why));
   }
@@ -201,9 +209,7 @@ class Line {
       this.busy = true;
       this.rank = batch[0].kind.rank;
       clearTimeout(this.idle);
-      if (this.client && this.client.ref) {
-        this.client.ref();
-      }
+      this.lines.ref();
       this.ask(batch);
     }
   }
@@ -237,7 +243,9 @@ class Lines {
     this.urgentWithin = urgentWithin;
     this.lines = only ? [new Line(this)] : [new Line(this), new Line(this)];
     this.queues = [new Map(), new Map()]; // by rank, then by key
-    this.server = null;
+    this.server = null; // what look() has found
+    this.stale = false;
+    this.prepares = true;
     this.sweep = null; // timer
     this.sweepAt = Infinity;
   }
@@ -246,12 +254,15 @@ class Lines {
     return kind.rank === URGENT ? Math.min(this.urgentWithin(), URGENT_WITHIN_MS) : kind.within || ANSWER_WITHIN_MS;
   }
 
-  textOf(kind) {
-    const { texts } = this.server;
-    if (!texts.has(kind.text)) {
-      texts.set(kind.text, kind.text(this.server));
+  // Prepared, until there turns out to be a pooler for which that is no good.
+  statementOf(kind) {
+    const { statements } = this.server;
+    if (!statements.has(kind.text)) {
+      const text = kind.text(this.server);
+      const name = this.prepares ? { name: `dlock_${crypto.createHash('md5').update(text).digest('hex').slice(0, 16)}` } : {};
+      statements.set(kind.text, { text, ...name, types: TEXT, rowMode: 'array' });
     }
-    return texts.get(kind.text);
+    return statements.get(kind.text);
   }
 
   // Promise { value, note, sent } of one among many, or { rows, sent }.  Until it is sent, it is taken
@@ -320,6 +331,19 @@ class Lines {
       }
     }
     this.sweep = this.sweepAt < Infinity ? timer(() => this.sweepQueues(), this.sweepAt).unref() : null;
+  }
+
+  // Whether a statement under way keeps the process from ending.
+  ref(method = 'ref') {
+    this.lines.forEach(({ client }) => client && client[method] && client[method]());
+  }
+
+  unref() {
+    this.ref('unref');
+  }
+
+  drop() {
+    this.lines.forEach((line) => line.drop());
   }
 
   async close() {

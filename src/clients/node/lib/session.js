@@ -6,9 +6,9 @@
 const { AsyncLocalStorage } = require('async_hooks');
 const crypto = require('crypto');
 const os = require('os');
-const { LeaseRefused, LeaseDeadlock, LeaseError, ServerUnreachable } = require('./errors');
+const { LeaseRefused, LeaseDeadlock, LeaseError, LeaseLost, ServerUnreachable } = require('./errors');
 const { watch, Election } = require('./follow');
-const { Lease, present } = require('./hold');
+const { Lease, present, RENEW, RELEASE } = require('./hold');
 const { Lines, URGENT, USUAL, ignore } = require('./lines');
 const { now, span, interval, timer, nap } = require('./span');
 const { Waits } = require('./waits');
@@ -21,26 +21,34 @@ const DEFAULT_TTL_MS = 60000;
 const UNDO_WITHIN_MS = 3000;
 const RETRY_MS = 200;
 
-// Many at once; with a note of who holds what is not granted.
-const HOLDERS = (schema) => `CASE WHEN array_position(r, NULL) > 0 THEN (SELECT json_agg(
-  CASE WHEN t IS NULL THEN (SELECT owner FROM ${schema}dlock_lease(n) LIMIT 1) END ORDER BY i)
-  FROM unnest($1::text[], r) WITH ORDINALITY AS e(n, t, i)) END`;
 const REST = 'ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval';
-const ACQUIRE = ({ schema, has }) => `SELECT r, ${has('dlock_lease') ? HOLDERS(schema) : 'NULL'} FROM ${has('dlock_acquire_each')
-  ? `${schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], ${REST}) AS a(r)`
-  : `(SELECT array_agg(${schema}dlock_acquire(name => n, owner => o, ${REST}) ORDER BY i)
-      FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)) AS a(r)`}`;
+const KEEP = ({ has }, parameter) => (has('dlock_take') ? [`, keep => ${parameter}::interval`, ''] : ['', ` WHERE ${parameter}::interval IS NOT NULL`]);
+const ACQUIRE = (server) => {
+  const { schema, has } = server;
+  const [keep, unused] = KEEP(server, '$9');
+  return has('dlock_acquire_each') ? `SELECT ${schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], ${REST}${keep})${unused}`
+    : `SELECT array_agg(${schema}dlock_acquire(name => n, owner => o, ${REST}${keep}) ORDER BY i)
+       FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)${unused}`;
+};
 
 // Those that go alone.
-const alone = (name, more) => ({
+const alone = (name, more = () => ['', '']) => ({
   rank: USUAL,
-  text: ({ schema }) => `SELECT ${schema}${name}($1, owner => $2, ttl => $3::interval, mode => $4, reentry => $5,
-    lock_delay => $6::interval, min_hold => $7::interval, payload => $8::jsonb${more})`
+  text: (server) => `SELECT ${server.schema}${name}($1, owner => $2, ttl => $3::interval, mode => $4, reentry => $5,
+    lock_delay => $6::interval, min_hold => $7::interval, payload => $8::jsonb${more(server)[0]})${more(server)[1]}`
 });
-const ALONE = alone('dlock_acquire', ', permits => $9::integer');
-const PATH = alone('dlock_acquire_path', '');
-const ALL = alone('dlock_acquire_all', '');
-const HOLDER = { rank: USUAL, text: ({ schema }) => `SELECT l.owner FROM unnest($1::text[]) AS n, ${schema}dlock_lease(n) AS l LIMIT 1` };
+const ALONE = alone('dlock_acquire', (server) => {
+  const [keep, unused] = KEEP(server, '$10');
+  return [`, permits => $9::integer${keep}`, unused];
+});
+const PATH = alone('dlock_acquire_path');
+const ALL = alone('dlock_acquire_all');
+const HOLDER = {
+  key: 'holder',
+  rank: USUAL,
+  text: ({ schema }) => `SELECT array_agg(i ORDER BY i), json_agg((SELECT owner FROM ${schema}dlock_lease(n) LIMIT 1) ORDER BY i)
+    FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)`
+};
 const ONCE = { rank: USUAL, text: ({ schema }) => `SELECT ${schema}dlock_once($1, $2::interval)` };
 
 // What an owner may have been granted.
@@ -63,7 +71,7 @@ class Session {
     }
     this.client = client;
     this.where = where;
-    this.waits = new Waits();
+    this.waits = new Waits(this);
     this.lines = new Lines(where, { urgentWithin: () => this._margin });
     this._holds = new Set(); // to be renewed
     this._held = new Map(); // how many leases: by owner and name
@@ -155,25 +163,24 @@ class Session {
     const limit = wait === Infinity ? Infinity : span(wait, 'wait');
     const [length, delay, least] = [ttlMs, span(lockDelay, 'lockDelay'), span(minHold, 'minHold')].map(interval);
     const want = {
-      names, owner, task: which, ttl: ttlMs, onLost, signal, label: names.join(', '), until: now() + limit, patient: limit > 0,
-      alone: kind === 'lock' && permits === null && mode === 'exclusive', reentry
+      kind, names, owner, reentry, task: which, ttl: ttlMs, onLost, signal, label: names.join(', '), until: now() + limit, patient: limit > 0,
+      alone: kind === 'lock' && permits === null && mode === 'exclusive', place: kind === 'lock' ? this._key(names[0], { owner }) : null
     };
     if (kind === 'lock' && payload === null) {
-      const shared = [length, mode, permits, reentry, delay, least];
-      const request = { key: shared.join(), rank: USUAL, text: ACQUIRE, shared };
-      want.ask = async () => {
-        const { value, note, sent } = await this.lines.ask(request, [names[0], owner], undefined, want.request = {});
-        return { tokens: value === 'NULL' ? null : [value], sent, holder: note };
+      want.ask = async (keep) => {
+        const shared = [length, mode, permits, reentry, delay, least, keep];
+        const request = { key: shared.join(), rank: USUAL, text: ACQUIRE, shared };
+        const { value, sent } = await this.lines.ask(request, [names[0], owner], undefined, want.request = {});
+        return { tokens: value === 'NULL' ? null : [value], sent };
       };
     } else {
       const request = { lock: ALONE, path: PATH, all: ALL }[kind];
       const row = [kind === 'all' ? names : names[0], owner, length, mode, reentry, delay, least,
-        payload === null ? null : JSON.stringify(payload)].concat(kind === 'lock' ? [permits] : []);
-      want.ask = async () => {
-        const { rows: [[value]], sent } = await this.lines.ask(request, row, undefined, want.request = {});
-        const asked = kind === 'path' ? names[0].split('/').map((_, i, parts) => parts.slice(0, i + 1).join('/')) : names;
-        const holder = value === null ? (await this.lines.ask(HOLDER, [asked])).rows[0] : null;
-        return { tokens: value && value.replace(/[{}]/g, '').split(','), sent, holder: holder && holder[0] };
+        payload === null ? null : JSON.stringify(payload)];
+      want.ask = async (keep) => {
+        const { rows: [[value]], sent } = await this.lines.ask(request, kind === 'lock' ? [...row, permits, keep] : row, undefined,
+          want.request = {});
+        return { tokens: value && value.replace(/[{}]/g, '').split(','), sent };
       };
     }
     return want;
@@ -195,7 +202,7 @@ class Session {
     const aborted = new Promise((_, reject) => {
       abort = () => {
         want.gone = true;
-        if (want.request) {
+        if (want.request && !want.placed) {
           want.request.gone = true;
         }
         this.waits.end(want);
@@ -213,21 +220,42 @@ class Session {
   }
 
   async _obtain(want) {
+    try {
+      return await this._ask(want);
+    } finally {
+      this.waits.forget(want);
+    }
+  }
+
+  async _ask(want) {
     const { names, label } = want;
     for (let doubts = 0; ;) {
-      const last = !want.patient || now() >= want.until;
+      const last = !want.patient || now() >= want.until || want.gone || want.got === 'never';
+      const never = want.got === 'never';
       try {
-        const { tokens, sent, holder } = await want.ask();
-        if (tokens) {
-          return new Lease(this, want, new Map(names.map((name, i) => [name, Number(tokens[i])])), sent);
-        }
-        if (want.patient && names.some((name) => this._held.has(this._key(name, want)))) {
+        if (want.patient && names.some((name) => this._held.has(this._key(name, want)) && want.reentry === 'deny')) {
           throw new LeaseDeadlock(`the task would wait for its own lease on "${label}"`);
         }
-        if (last || want.gone) {
-          throw new LeaseRefused(label, holder);
+        if (!last && want.place) {
+          this.waits.expect(want);
         }
-        await this.waits.turn(want);
+        const { tokens, sent } = await want.ask(last ? '0' : Waits.KEEP);
+        if (tokens) {
+          return this._grant(want, tokens, sent);
+        }
+        if (never) {
+          throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
+        }
+        if (last) {
+          throw new LeaseRefused(label, want.gone ? null : await this._holder(want));
+        }
+        if (!this.lines.server.has('dlock_take')) {
+          this.waits.forget(want);
+        }
+        const got = await this.waits.turn(want);
+        if (got && got !== 'never') {
+          return this._grant(want, [got.token], await this._confirm(want, got));
+        }
       } catch (error) {
         if (!(error instanceof ServerUnreachable)) {
           throw error;
@@ -243,6 +271,34 @@ class Session {
           await nap(Math.min(RETRY_MS, Math.max(want.until - now(), 0)));
         }
       }
+    }
+  }
+
+  // Who holds it, or something above it; null if nobody does any more.
+  async _holder({ names, kind }) {
+    const places = kind === 'path' ? names[0].split('/').map((_, i, parts) => parts.slice(0, i + 1).join('/')) : names;
+    const holders = this.lines.server.has('dlock_lease') ? places.map((name) => this.lines.ask(HOLDER, [name])) : [];
+    return (await Promise.all(holders).catch(() => [])).map(({ note }) => note).find(Boolean) || null;
+  }
+
+  _grant(want, tokens, sent) {
+    return new Lease(this, want, new Map(want.names.map((name, i) => [name, Number(tokens[i])])), sent);
+  }
+
+  // A turn may have come some time after it was asked for: when was the lease held for sure?
+  async _confirm({ names: [name], ttl }, { token, sent }) {
+    if (now() - sent < Math.min(ttl / 12, 1000)) {
+      return sent;
+    }
+    try {
+      const renewed = await this.lines.ask(RENEW, [name, token]);
+      if (renewed.value !== 't') {
+        throw new LeaseLost(`the lease on "${name}" was lost at once`);
+      }
+      return renewed.sent;
+    } catch (error) {
+      this.lines.ask(RELEASE, [name, token]).catch(ignore);
+      throw error;
     }
   }
 

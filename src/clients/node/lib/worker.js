@@ -36,7 +36,7 @@ class Task extends Hold {
     super(worker._session, `task "${key}" of queue "${worker.queue}"`, worker._ttl, sent, { signal: worker._stopper.signal });
     Object.assign(this, {
       queue: worker.queue, key, token: Number(token), payload: JSON.parse(payload), priority: Number(priority), attempts: Number(attempts),
-      fromState: from, state: null, _finished: false
+      fromState: from, state: null, _finished: false, _server: worker._lines.server
     });
   }
 
@@ -52,7 +52,7 @@ class Task extends Hold {
 
   // What the transaction has written is committed with the task's end, or not at all.
   async _last(client) {
-    const { schema } = this._session.lines.server;
+    const { schema } = this._server;
     await client.query(`SELECT ${schema}dlock_task_finish($1, $2, $3, state => $4)`, [this.queue, this.key, this.token, this.state]);
   }
 
