@@ -1,15 +1,21 @@
 'use strict';
-// What the Node client does whatever the server says, with a driver that is not one.
+// What the library for Node does whatever the server says, with a driver that is not one: each
+// statement is answered when the test says so.
 
 const assert = require('assert');
-const { withLease } = require('dlock');
+const { Session } = require('dlock');
 
-const asked = [];
-let renewing = null; // called when a renewal is asked for; returns its answer
+const asked = []; // statements that are not answered
+const turn = () => new Promise(setImmediate);
+const failure = (code) => Object.assign(new Error(code), { severity: 'ERROR', code });
+let clients = 0;
+let last; // the settings of the last client
 
 class Client {
   constructor(settings) {
-    this.settings = settings;
+    last = settings;
+    this.database = 'db';
+    clients++;
   }
 
   on() {}
@@ -20,115 +26,226 @@ class Client {
 
   async end() {}
 
-  async query({ text }) {
-    asked.push(text);
-    const value = text.includes('dlock_acquire') ? '7' : text.includes('dlock_renew') ? await renewing() : 't';
-    return { rows: [[value]] };
+  query({ text, values }) {
+    if (text.includes('pg_proc')) {
+      const names = ['acquire', 'acquire_each', 'renew_token', 'renew_each', 'release', 'release_token', 'release_each'];
+      return Promise.resolve({ rows: [['', names.map((name) => `dlock_${name}`).join(' '), '1.0']] });
+    }
+    const statement = { what: /dlock_([a-z_]+)/.exec(text)[1], values };
+    return new Promise((resolve, reject) => {
+      statement.answer = (...answers) => resolve({ rows: [[`{${answers}}`, null]] });
+      statement.fail = (code) => reject(failure(code));
+      asked.push(statement);
+    });
   }
 }
 
 const where = { Client, options: {} };
 
-async function testSpans() {
-  for (const ttlMs of [Infinity, NaN, -1, 0, '60000', undefined]) {
-    await assert.rejects(withLease(where, 'job', { ttlMs }, () => {}), TypeError, `a ttl of ${ttlMs}`);
+// The next statement, which has to be this one.
+async function next(what, names) {
+  while (asked.length === 0) {
+    await turn();
   }
-  await assert.rejects(withLease(where, 'job', { ttlMs: 60000, lockDelayMs: Infinity }, () => {}), TypeError);
-  assert.strictEqual(asked.length, 0);
+  const statement = asked.shift();
+  assert.strictEqual(statement.what, what);
+  assert.deepStrictEqual(statement.values[0], names);
+  return statement;
 }
 
-// Work that ends while a renewal is under way is not waited for until the next one.
-async function testEnd() {
-  let lease;
-  let slept = false;
-  await withLease(where, 'job', { ttlMs: 600000 }, (granted) => new Promise((resolve) => {
-    const nap = granted._nap;
-    lease = granted;
-    lease._nap = function (until) {
-      slept = slept || this._finishing;
-      return nap.call(this, until);
-    };
-    renewing = async () => {
-      resolve();
-      while (!lease._finishing) {
-        await new Promise(setImmediate);
-      }
-      return 't';
-    };
-  }));
-  assert.strictEqual(slept, false, 'it is released at once');
-  assert.ok(asked[asked.length - 1].includes('dlock_release'));
-}
-
-// An onLost that throws does not keep the work from being told.
-async function testLoss() {
-  renewing = async () => 'f';
-  let told = false;
-  const work = (lease, signal) => new Promise((resolve) => {
-    const limit = setTimeout(resolve, 30000);
-    signal.addEventListener('abort', () => {
-      told = true;
-      clearTimeout(limit);
-      resolve();
-    });
-  });
-  const onLost = () => {
-    throw new Error('thrown by onLost');
-  };
-  await assert.rejects(withLease(where, 'job', { ttlMs: 6000, onLost }, work), { name: 'LeaseLost' });
-  assert.ok(told, 'the work is told');
-}
-
-// A server whose machine is gone is noticed in a wait without a limit.
-async function testKeepAlives() {
-  const hidden = Object.defineProperty({ host: 'a' }, 'password', { value: 'secret' });
-  for (const [options, keepAlive] of [[hidden, true], [{ host: 'a', password: 'secret', keepAlive: false }, false]]) {
-    await withLease({ Client, options }, 'job', { ttlMs: 60000 }, ({ _line: { client: { settings } } }) => {
-      assert.deepStrictEqual(settings, { host: 'a', password: 'secret', keepAlive, keepAliveInitialDelayMillis: 10000 });
-    });
+async function none() {
+  for (let i = 0; i < 10; i++) {
+    await turn();
   }
+  assert.deepStrictEqual(asked, []);
 }
 
-// The server rolls a transaction back in which a statement has failed, and COMMIT is no error.
-async function testCommit() {
-  let command = 'COMMIT';
-  const client = { on() {}, removeListener() {}, query: async () => ({ command }) };
-  await withLease(where, 'job', { ttlMs: 60000 }, async (lease) => {
+const tests = {
+  async 'spans'() {
+    const session = new Session(where);
+    for (const ttl of [Infinity, NaN, -1, 0, '60000', '1 fortnight', null]) {
+      await assert.rejects(session.lease('job', { ttl }, () => {}), TypeError, `a ttl of ${ttl}`);
+    }
+    await assert.rejects(session.acquire('job', { lockDelay: Infinity }), TypeError);
+    await assert.rejects(session.acquire('job', { wait: '-1 s' }), TypeError);
+    assert.throws(() => new Session(where, { client: 'a#b' }), TypeError);
+    await none();
+  },
+
+  async 'a call alone goes at once, and what comes up meanwhile together in the next statement'() {
+    const session = new Session(where);
+    const leases = ['a', 'b', 'c'].map((name) => session.acquire(name));
+    const other = session.acquire('d', { ttl: '2 min' });
+    const first = await next('acquire_each', ['a']);
+    await none();
+    first.answer(1);
+    (await next('acquire_each', ['b', 'c'])).answer(2, 3);
+    (await next('acquire_each', ['d'])).answer(4);
+    leases.push(other);
+    assert.deepStrictEqual(await Promise.all(leases.map(async (lease) => (await lease).token)), [1, 2, 3, 4]);
+    const released = Promise.all(leases.map(async (lease) => (await lease).release()));
+    (await next('release_each', ['a'])).answer('t'); // on the first line, as it is free
+    (await next('release_each', ['b', 'c', 'd'])).answer('t', 't', 't');
+    await released;
+  },
+
+  async 'at most 1000 in a statement'() {
+    const session = new Session(where);
+    const names = Array.from({ length: 2500 }, (_, i) => `n${i}`);
+    const all = Promise.allSettled(names.map((name) => session.acquire(name)));
+    for (const [from, to] of [[0, 1], [1, 1001], [1001, 2001], [2001, 2500]]) {
+      (await next('acquire_each', names.slice(from, to))).answer(...names.slice(from, to).map(() => 'NULL'));
+    }
+    assert.ok((await all).every(({ reason }) => reason.name === 'LeaseRefused'));
+  },
+
+  async 'a slow grant holds up neither releases nor renewals'() {
+    const session = new Session(where);
+    const before = clients;
+    const job = session.acquire('job', { ttl: 600 });
+    (await next('acquire_each', ['job'])).answer(7);
+    const lease = await job;
+    assert.strictEqual(clients, before + 1);
+    const slow = session.acquire('slow');
+    const granting = await next('acquire_each', ['slow']);
+    (await next('renew_each', ['job'])).answer('t');
+    assert.strictEqual(clients, before + 2);
+    const released = lease.release();
+    (await next('release_each', ['job'])).answer('t');
+    await released;
+    granting.answer('NULL');
+    await assert.rejects(slow, { name: 'LeaseRefused' });
+  },
+
+  async 'an error is traced to the request whose it is'() {
+    const session = new Session(where);
+    const first = session.acquire('x');
+    const others = Promise.allSettled(['a', 'b', '', 'c', 'd'].map((name) => session.acquire(name)));
+    (await next('acquire_each', ['x'])).answer(1);
+    await first;
+    (await next('acquire_each', ['a', 'b', '', 'c', 'd'])).fail('22023');
+    (await next('acquire_each', ['a', 'b'])).answer(2, 3);
+    (await next('acquire_each', ['', 'c', 'd'])).fail('22023');
+    (await next('acquire_each', [''])).fail('22023');
+    (await next('acquire_each', ['c', 'd'])).answer(4, 5);
+    const results = await others;
+    assert.deepStrictEqual(results.map(({ value, reason }) => (value ? value.token : reason.code)), [2, 3, '22023', 4, 5]);
+    // What is everybody's is told to everybody.
+    const all = ['e', 'f'].map((name) => session.acquire(name).catch((error) => error.code));
+    (await next('acquire_each', ['e'])).fail('42501');
+    (await next('acquire_each', ['f'])).fail('42501');
+    assert.deepStrictEqual(await Promise.all(all), ['42501', '42501']);
+  },
+
+  async 'what is cancelled is taken out, or released once it is granted'() {
+    const session = new Session(where);
+    const [one, two] = [new AbortController(), new AbortController()];
+    const first = session.acquire('a', { signal: one.signal });
+    const second = session.acquire('b', { signal: two.signal });
+    [first, second].forEach((promise) => promise.catch(() => {}));
+    const third = session.acquire('c');
+    const statement = await next('acquire_each', ['a']);
+    one.abort();
+    two.abort();
+    await assert.rejects(first, { name: 'AbortError' });
+    await assert.rejects(second, { name: 'AbortError' });
+    statement.answer(5);
+    const both = [await next('acquire_each', ['c']), await next('release_each', ['a'])];
+    assert.deepStrictEqual(both[1].values[1], [5]);
+    both[0].answer(6);
+    both[1].answer('t');
+    await third;
+    await none();
+  },
+
+  async 'an answer that is lost: what was granted is released, and asked for again'() {
+    const session = new Session(where);
+    const lease = session.acquire('a');
+    (await next('acquire_each', ['a'])).fail('57P01');
+    (await next('release', ['a'])).answer('t');
+    (await next('acquire_each', ['a'])).answer(2);
+    assert.strictEqual((await lease).token, 2);
+  },
+
+  async 'a lease that is lost, and an onLost that throws'() {
+    const session = new Session(where);
+    const thrown = new Promise((resolve) => { process.once('uncaughtException', resolve); });
+    let told = false;
+    const run = session.lease('job', { ttl: 600, onLost() { throw new Error('by onLost'); } }, (lease, signal) => new Promise((resolve) => {
+      signal.addEventListener('abort', () => {
+        told = true;
+        resolve();
+      });
+    }));
+    (await next('acquire_each', ['job'])).answer(7);
+    (await next('renew_each', ['job'])).answer('f');
+    (await next('release_each', ['job'])).answer('f');
+    await assert.rejects(run, { name: 'LeaseLost' });
+    assert.ok(told);
+    assert.strictEqual((await thrown).message, 'by onLost');
+  },
+
+  async 'renewals that fail are told once'() {
+    const told = [];
+    const session = new Session(where, { onTrouble: (error) => told.push(error.message) });
+    const lease = session.acquire('job', { ttl: 1200 });
+    (await next('acquire_each', ['job'])).answer(7);
+    await lease;
+    (await next('renew_each', ['job'])).fail('XX000');
+    (await next('renew_each', ['job'])).fail('XX000');
+    (await next('renew_each', ['job'])).answer('t');
+    (await lease).release();
+    (await next('release_each', ['job'])).answer('t');
+    assert.deepStrictEqual(told, ['renewals fail: XX000']);
+  },
+
+  // The server rolls a transaction back in which a statement has failed, and COMMIT is no error.
+  async 'a transaction that is not committed'() {
+    const session = new Session(where);
+    let command = 'COMMIT';
+    const client = { on() {}, removeListener() {}, query: async () => ({ command }) };
+    const acquired = session.acquire('job');
+    (await next('acquire_each', ['job'])).answer(7);
+    const lease = await acquired;
     assert.strictEqual(await lease.transaction(client, () => 'done'), 'done');
     command = 'ROLLBACK';
     await assert.rejects(lease.transaction(client, () => 'done'), { code: '25P02' });
-  });
-}
 
-// A transaction that the work has not waited for is not committed when the lease is over.
-async function testForgotten() {
-  const did = [];
-  const client = { on() {}, removeListener() {}, query: async (text) => did.push(text) && { command: text } };
-  const told = [];
-  let lease;
-  let forgotten;
-  await withLease(where, 'job', { ttlMs: 60000, onLost: () => told.push('on_lost') }, (granted) => new Promise((resolve) => {
-    lease = granted;
-    forgotten = lease.transaction(client, () => new Promise((goOn) => {
-      const giveBack = lease._giveBack;
-      lease._giveBack = function (token) {
-        goOn();
-        return giveBack.call(this, token);
-      };
-      resolve();
-    }));
-    forgotten.catch(() => {});
-  }));
-  await assert.rejects(forgotten, { name: 'LeaseLost' });
-  assert.strictEqual(did.pop(), 'ROLLBACK');
-  assert.ok(!did.includes('COMMIT'));
-  assert.ok(lease.lost);
-  assert.throws(() => lease.check(), { name: 'LeaseLost' });
-  await assert.rejects(lease.transaction(client, () => {}), { name: 'LeaseLost' });
-  assert.deepStrictEqual(told, []);
-}
+    // Nor is one that the work has not waited for.
+    let goOn;
+    const did = [];
+    client.query = async (text) => did.push(text) && { command: text };
+    const forgotten = lease.transaction(client, () => new Promise((resolve) => { goOn = resolve; }));
+    await turn();
+    const released = lease.release();
+    (await next('release_each', ['job'])).answer('t');
+    await released;
+    goOn();
+    await assert.rejects(forgotten, { name: 'LeaseLost' });
+    assert.strictEqual(did.pop(), 'ROLLBACK');
+    assert.throws(() => lease.check(), { name: 'LeaseLost' });
+  },
 
-testSpans().then(testEnd).then(testLoss).then(testKeepAlives).then(testCommit).then(testForgotten).catch((error) => {
-  process.stderr.write(`${error.stack}\n`);
-  process.exitCode = 1;
-});
+  async 'settings of the connections'() {
+    const defaults = { keepAlive: true, keepAliveInitialDelayMillis: 10000, fallback_application_name: 'dlock' };
+    const hidden = Object.defineProperty({ host: 'a' }, 'password', { value: 'secret' });
+    for (const [options, expected] of [[hidden, {}], [{ host: 'a', password: 'secret', keepAlive: false }, { keepAlive: false }]]) {
+      const lease = new Session({ Client, options }).acquire('job');
+      (await next('acquire_each', ['job'])).answer(7);
+      await lease;
+      assert.deepStrictEqual(last, { ...defaults, host: 'a', password: 'secret', ...expected });
+    }
+  }
+};
+
+(async () => {
+  for (const [name, test] of Object.entries(tests)) {
+    try {
+      await test();
+    } catch (error) {
+      process.stderr.write(`${name}: ${error.stack}\n`);
+      process.exit(1);
+    }
+  }
+  process.exit();
+})();

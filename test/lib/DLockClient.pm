@@ -31,7 +31,6 @@ use DLockProxy;
 use DLockStall;
 use DLockTest;
 use Exporter 'import';
-use File::Copy;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
@@ -689,7 +688,6 @@ sub client_examples
 		{
 			unlink $file;
 			append_to_file($file, $example);
-			copy("$top/src/clients/node/dlock.js", $file =~ s{[^/]*$}{dlock.js}r) or die "$file: $!" if $language eq 'js';
 			cli_is([ { program => $program }, @words, $file ], {}, "$doc, example " . ++$total . " in $language");
 		}
 	}

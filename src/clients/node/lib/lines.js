@@ -1,0 +1,355 @@
+'use strict';
+
+// Connections of a session, and what is asked over them.  What comes up while a statement
+// is on its way waits for the next one, which then asks for all of its kind at once.
+// Nothing waits for company: if a line is free, a request is sent at once.
+//
+// A kind of request has
+//   key      requests of equal keys can be asked in one statement; undefined: alone
+//   rank     URGENT goes first, and never stands behind a grant: while the first line is
+//            busy with one, the second one is there for it
+//   text     (server) => the statement.  Its parameters are an array for each element of
+//            a request's row, then "shared"
+//   shared   parameters that such requests have in common
+//   within   how long the statement may take, in milliseconds
+// The answer to many is an array, in order, in the first column; a second one may have a note
+// for each, as JSON.  An error of many is traced to those whose it is, by asking for halves:
+// a statement that fails changes nothing.
+
+const crypto = require('crypto');
+const { ServerUnreachable, ServerUnsupported } = require('./errors');
+const { now, timer } = require('./span');
+
+const URGENT = 0;
+const USUAL = 1;
+
+// Most requests in a statement.
+const BATCH = 1000;
+
+// How long a statement may take, its connection included, if its kind says nothing; an
+// urgent one; and how long an unused connection stays open.
+const ANSWER_WITHIN_MS = 10000;
+const URGENT_WITHIN_MS = 5000;
+const IDLE_MS = 10000;
+
+// Unless the pool has other settings.  A server whose machine is gone has to be noticed.
+const DEFAULTS = { keepAlive: true, keepAliveInitialDelayMillis: 10000, fallback_application_name: 'dlock' };
+
+// What is there, and where.
+const LOOK = `SELECT format('%I.', n.nspname), string_agg(DISTINCT p.proname, ' '), e.extversion
+  FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+  LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'dlock' AND e.extnamespace = n.oid
+  WHERE p.proname LIKE 'dlock\\_%' GROUP BY n.nspname, e.extversion
+  ORDER BY e.extversion IS NULL, max(pg_catalog.pg_function_is_visible(p.oid)::int) DESC LIMIT 1`;
+const NEEDED = ['dlock_acquire', 'dlock_renew_token', 'dlock_release', 'dlock_release_token'];
+
+// The values as they come from the server.
+const TEXT = { getTypeParser: () => (value) => value };
+
+function ignore() {}
+
+// What makes clients for the server of a pool, a client, or such settings.
+function clientsOf(where) {
+  let Client;
+  let settings = typeof where === 'string' ? { connectionString: where } : where || {};
+  if (settings.Client && settings.options) {
+    ({ Client } = settings);
+    settings = settings.options;
+  } else if (settings.connectionParameters) {
+    Client = settings.constructor;
+    settings = settings.connectionParameters;
+  } else {
+    // That of the program, if this package is a link in its node_modules.
+    ({ Client } = require(require.resolve('pg', { paths: [__dirname, process.cwd()] })));
+  }
+  // The password of a pool or a client is hidden from a copy.
+  return () => new Client({ ...DEFAULTS, ...settings, password: settings.password });
+}
+
+// Take the connection away from whatever uses it; the server rolls back.
+function cut(client) {
+  const stream = client.connection && client.connection.stream;
+  if (stream) {
+    stream.destroy();
+  } else {
+    client.end().catch(ignore);
+  }
+}
+
+// Is this an error that says nothing but that this server cannot be asked now?
+function isOutage(error) {
+  return !error.severity || /^(08|57P|25006|53300)/.test(error.code);
+}
+
+// Could this error be of one request among many?
+function isOfOne(error) {
+  return error.severity && !/^(42883|42501|57|0A|25)/.test(error.code);
+}
+
+// "server" has the schema of the functions, quoted, and the names of those that are there.
+async function look(client) {
+  const [row] = (await client.query({ text: LOOK, rowMode: 'array', types: TEXT })).rows;
+  const names = new Set(row ? row[1].split(' ') : []);
+  const missing = NEEDED.filter((name) => !names.has(name));
+  if (missing.length > 0) {
+    throw new ServerUnsupported(`${row ? `dlock ${row[2] || ''} of the server is too old: ${missing[0]}() is missing`
+      : 'the database has no dlock'}; a role with the right to do so has to run ${row ? 'ALTER EXTENSION dlock UPDATE'
+      : 'CREATE EXTENSION dlock'} in database "${client.database}"`);
+  }
+  return { schema: row[0], has: (name) => names.has(name), statements: new Map() };
+}
+
+class Line {
+  constructor(lines) {
+    this.lines = lines;
+    this.client = null;
+    this.busy = false;
+    this.rank = USUAL; // of what it asks
+    this.idle = null;
+  }
+
+  async connect() {
+    const client = this.client = this.lines.make();
+    client.on('error', () => {
+      if (this.client === client) {
+        this.client = null;
+      }
+    });
+    await client.connect();
+    if (this.client !== client) {
+      throw new ServerUnreachable('the connection has come too late');
+    }
+    if (!this.lines.server || this.lines.stale) {
+      this.lines.server = await look(client);
+      this.lines.stale = false;
+    }
+  }
+
+  // Ask, and settle the requests.  Does not throw.
+  async ask(batch, half = false) {
+    const { kind } = batch[0];
+    const until = now() + this.lines.within(kind);
+    let limit;
+    let sent = 0;
+    const asking = async () => {
+      if (!this.client) {
+        await this.connect();
+      }
+      sent = now();
+      const single = kind.key === undefined;
+      const values = single ? batch[0].row : batch[0].row.map((_, i) => batch.map((request) => request.row[i]));
+      return (await this.client.query({ ...this.lines.statementOf(kind), values: values.concat(kind.shared || []) })).rows;
+    };
+    try {
+      const late = new Promise((_, reject) => {
+        limit = timer(() => reject(new ServerUnreachable('the server does not answer')), until);
+      });
+      const asked = asking();
+      asked.catch(ignore);
+      const rows = await Promise.race([asked, late]);
+      if (kind.key === undefined) {
+        batch[0].resolve({ rows, sent });
+      } else {
+        const answers = rows[0][0].slice(1, -1).split(',');
+        const notes = rows[0][1] ? JSON.parse(rows[0][1]) : [];
+        batch.forEach((request, i) => request.resolve({ value: answers[i], note: notes[i], sent }));
+      }
+    } catch (error) {
+      await this.failed(batch, error, sent);
+    } finally {
+      clearTimeout(limit);
+    }
+    if (!half) {
+      this.free();
+    }
+  }
+
+  async failed(batch, error, sent) {
+    if (/^(26000|42P05)$/.test(error.code) && this.lines.prepares) {
+      this.lines.prepares = false;
+      this.lines.server.statements.clear();
+      await this.ask(batch, true);
+      return;
+    }
+    if (sent && batch.length > 1 && isOfOne(error)) {
+      await this.ask(batch.slice(0, batch.length / 2), true);
+      await this.ask(batch.slice(batch.length / 2), true);
+      return;
+    }
+    let why = error;
+    if (isOutage(error) || !sent) {
+      this.drop();
+      if (!(error instanceof ServerUnreachable) && isOutage(error) && !(error instanceof ServerUnsupported)) {
+        why = new ServerUnreachable(error.message, { cause: error });
+      }
+      // Nothing happens on a standby.
+      why.inDoubt = sent > 0 && error.code !== '25006';
+    } else if (error.code === '42883') {
+      this.lines.stale = true; // perhaps the extension has been created anew
+      this.drop();
+    }
+    batch.forEach((request) => request.reject(why));
+  }
+
+  // A connection that is not used keeps no process alive, and is closed in the end.
+  free() {
+    this.busy = false;
+    this.lines.pump();
+    if (!this.busy && this.client) {
+      this.idle = setTimeout(() => this.close(), IDLE_MS);
+      this.idle.unref();
+      if (this.client.unref) {
+        this.client.unref();
+      }
+    }
+  }
+
+  take(batch) {
+    if (batch) {
+      this.busy = true;
+      this.rank = batch[0].kind.rank;
+      clearTimeout(this.idle);
+      this.lines.ref();
+      this.ask(batch);
+    }
+  }
+
+  drop() {
+    if (this.client) {
+      this.client.on('error', ignore);
+      cut(this.client);
+      this.client = null;
+    }
+  }
+
+  async close() {
+    const { client } = this;
+    this.client = null;
+    clearTimeout(this.idle);
+    if (client) {
+      client.on('error', ignore);
+      if (client.ref) {
+        client.ref();
+      }
+      await client.end().catch(ignore);
+    }
+  }
+}
+
+class Lines {
+  // "urgentWithin" says how long an urgent statement may take by now.
+  constructor(where, { urgentWithin = () => URGENT_WITHIN_MS, only = false } = {}) {
+    this.make = clientsOf(where);
+    this.urgentWithin = urgentWithin;
+    this.lines = only ? [new Line(this)] : [new Line(this), new Line(this)];
+    this.queues = [new Map(), new Map()]; // by rank, then by key
+    this.server = null; // what look() has found
+    this.stale = false;
+    this.prepares = true;
+    this.sweep = null; // timer
+    this.sweepAt = Infinity;
+  }
+
+  within(kind) {
+    return kind.rank === URGENT ? Math.min(this.urgentWithin(), URGENT_WITHIN_MS) : kind.within || ANSWER_WITHIN_MS;
+  }
+
+  // Prepared, until there turns out to be a pooler for which that is no good.
+  statementOf(kind) {
+    const { statements } = this.server;
+    if (!statements.has(kind.text)) {
+      const text = kind.text(this.server);
+      const name = this.prepares ? { name: `dlock_${crypto.createHash('md5').update(text).digest('hex').slice(0, 16)}` } : {};
+      statements.set(kind.text, { text, ...name, types: TEXT, rowMode: 'array' });
+    }
+    return statements.get(kind.text);
+  }
+
+  // Promise { value, note, sent } of one among many, or { rows, sent }.  Until it is sent, it is taken
+  // out if request.gone gets true, and rejected at "until".
+  ask(kind, row, until = now() + ANSWER_WITHIN_MS, request = {}) {
+    return new Promise((resolve, reject) => {
+      Object.assign(request, { kind, row, until, resolve, reject });
+      const queue = this.queues[kind.rank];
+      const key = kind.key === undefined ? Symbol('alone') : kind.key;
+      const requests = queue.get(key);
+      if (requests) {
+        requests.push(request);
+      } else {
+        queue.set(key, [request]);
+      }
+      this.pump();
+      if (until < this.sweepAt && (this.queues[0].size > 0 || this.queues[1].size > 0)) {
+        clearTimeout(this.sweep);
+        this.sweepAt = until;
+        this.sweep = timer(() => this.sweepQueues(), until).unref();
+      }
+    });
+  }
+
+  // The next requests up to this rank, of one kind.
+  next(rank) {
+    for (const queue of this.queues.slice(0, rank + 1)) {
+      for (const [key, requests] of queue) {
+        queue.delete(key);
+        const live = requests.filter((request) => !request.gone);
+        if (live.length > BATCH) {
+          queue.set(key, live.splice(BATCH));
+        }
+        if (live.length > 0) {
+          return live;
+        }
+      }
+    }
+    return null;
+  }
+
+  pump() {
+    const [first, second] = this.lines;
+    if (!first.busy) {
+      first.take(this.next(USUAL));
+    }
+    if (second && !second.busy && first.busy && first.rank === USUAL) {
+      second.take(this.next(URGENT));
+    }
+  }
+
+  // Reject what has been queued for too long.
+  sweepQueues() {
+    this.sweepAt = Infinity;
+    for (const queue of this.queues) {
+      for (const [key, requests] of queue) {
+        const late = requests.filter((request) => request.until <= now());
+        late.forEach((request) => request.reject(new ServerUnreachable('the server did not get to answer in time')));
+        const rest = requests.filter((request) => !request.gone && request.until > now());
+        rest.forEach((request) => { this.sweepAt = Math.min(this.sweepAt, request.until); });
+        if (rest.length > 0) {
+          queue.set(key, rest);
+        } else {
+          queue.delete(key);
+        }
+      }
+    }
+    this.sweep = this.sweepAt < Infinity ? timer(() => this.sweepQueues(), this.sweepAt).unref() : null;
+  }
+
+  // Whether a statement under way keeps the process from ending.
+  ref(method = 'ref') {
+    this.lines.forEach(({ client }) => client && client[method] && client[method]());
+  }
+
+  unref() {
+    this.ref('unref');
+  }
+
+  drop() {
+    this.lines.forEach((line) => line.drop());
+  }
+
+  async close() {
+    clearTimeout(this.sweep);
+    await Promise.all(this.lines.map((line) => line.close()));
+  }
+}
+
+module.exports = { Lines, URGENT, USUAL, cut, ignore };

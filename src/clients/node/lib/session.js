@@ -1,0 +1,390 @@
+'use strict';
+
+// A program's session with the server of a pool: one client that owns leases, on connections
+// of its own, see lines.js.
+
+const { AsyncLocalStorage } = require('async_hooks');
+const crypto = require('crypto');
+const os = require('os');
+const { LeaseRefused, LeaseDeadlock, LeaseError, LeaseLost, ServerUnreachable } = require('./errors');
+const { watch, Election } = require('./follow');
+const { Lease, present, RENEW, RELEASE } = require('./hold');
+const { Lines, URGENT, USUAL, ignore } = require('./lines');
+const { now, span, interval, timer, nap } = require('./span');
+const { Waits } = require('./waits');
+const { Worker } = require('./worker');
+
+const DEFAULT_TTL_MS = 60000;
+
+// How long to go on trying to undo a request whose answer is not known, and how soon a request
+// that waits is sent again to a server that is away.
+const UNDO_WITHIN_MS = 3000;
+const RETRY_MS = 200;
+
+const REST = 'ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval';
+const KEEP = ({ has }, parameter) => (has('dlock_take') ? [`, keep => ${parameter}::interval`, ''] : ['', ` WHERE ${parameter}::interval IS NOT NULL`]);
+const ACQUIRE = (server) => {
+  const { schema, has } = server;
+  const [keep, unused] = KEEP(server, '$9');
+  return has('dlock_acquire_each') ? `SELECT ${schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], ${REST}${keep})${unused}`
+    : `SELECT array_agg(${schema}dlock_acquire(name => n, owner => o, ${REST}${keep}) ORDER BY i)
+       FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)${unused}`;
+};
+
+// Those that go alone.
+const alone = (name, more = () => ['', '']) => ({
+  rank: USUAL,
+  text: (server) => `SELECT ${server.schema}${name}($1, owner => $2, ttl => $3::interval, mode => $4, reentry => $5,
+    lock_delay => $6::interval, min_hold => $7::interval, payload => $8::jsonb${more(server)[0]})${more(server)[1]}`
+});
+const ALONE = alone('dlock_acquire', (server) => {
+  const [keep, unused] = KEEP(server, '$10');
+  return [`, permits => $9::integer${keep}`, unused];
+});
+const PATH = alone('dlock_acquire_path');
+const ALL = alone('dlock_acquire_all');
+const HOLDER = {
+  key: 'holder',
+  rank: USUAL,
+  text: ({ schema }) => `SELECT array_agg(i ORDER BY i), json_agg((SELECT owner FROM ${schema}dlock_lease(n) LIMIT 1) ORDER BY i)
+    FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)`
+};
+const ONCE = { rank: USUAL, text: ({ schema }) => `SELECT ${schema}dlock_once($1, $2::interval)` };
+
+// What an owner may have been granted.
+const UNDO = {
+  key: 'undo',
+  rank: URGENT,
+  text: ({ schema }) => `SELECT array_agg(${schema}dlock_release(n, o) ORDER BY i)
+    FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)`
+};
+
+// The task that runs, and how many there have been.
+const tasks = new AsyncLocalStorage();
+let taskCount = 0;
+
+class Session {
+  constructor(where, { client = `${os.hostname().slice(0, 50)}/${process.pid}/${crypto.randomBytes(6).toString('hex')}`,
+    onTrouble = (error) => process.emitWarning(error.message, 'DlockWarning') } = {}) {
+    if (typeof client !== 'string' || client === '' || client.includes('#')) {
+      throw new TypeError('client must be a text without #');
+    }
+    this.client = client;
+    this.where = where;
+    this.waits = new Waits(this);
+    this.lines = new Lines(where, { urgentWithin: () => this._margin });
+    this._holds = new Set(); // to be renewed
+    this._held = new Map(); // how many leases: by owner and name
+    this._margin = Infinity; // the smallest one of them
+    this._timer = null; // for the next renewal or deadline
+    this._timerAt = Infinity;
+    this._tell = onTrouble; // what goes wrong in the background
+    this._inTrouble = false; // do renewals fail?
+    this._closing = new Set(); // what has to be ended by close()
+    this._closed = false;
+  }
+
+  // -------------------------------------------------------------- leases
+
+  // Run work(lease, signal) under a lease.
+  async lease(name, options, work) {
+    const [set, what] = typeof options === 'function' ? [{}, options] : [options, work];
+    return (await this.acquire(name, set))._run(what);
+  }
+
+  // A lease, to be released by the caller.
+  acquire(name, options) {
+    return this._acquire('lock', [name], options);
+  }
+
+  // All of the locks, or none.
+  acquireAll(names, options) {
+    return this._acquire('all', [...names], options);
+  }
+
+  // A place in a hierarchy, such as 'a/b/c'.
+  acquirePath(path, options) {
+    return this._acquire('path', [path], options);
+  }
+
+  // One of so many permits.
+  acquirePermit(name, permits, options) {
+    return this._acquire('lock', [name], { ...options, permits });
+  }
+
+  // Run the work as a task of its own: an owner of leases that is not the one around it.
+  task(work) {
+    return this._inTask(++taskCount, work);
+  }
+
+  // Present the tokens of leases in a transaction that somebody else has begun.
+  present(tx, ...leases) {
+    return present(tx, leases);
+  }
+
+  // The token, if this is the first call in this time slot; or null.
+  async once(name, every) {
+    const { rows: [[token]] } = await this.lines.ask(ONCE, [name, interval(span(every, 'every', 0.001))]);
+    return token === null ? null : Number(token);
+  }
+
+  // Campaign until stop(): gained(lease) is called with each term, lost(lease, error) at its end.
+  elect(name, options = {}) {
+    return new Election(this, name, options);
+  }
+
+  watch(name, options) {
+    return watch(this, name, options);
+  }
+
+  // Work on tasks of a queue by handler(task, signal), until stop().
+  worker(queue, handler, options) {
+    return new Worker(this, queue, handler, options);
+  }
+
+  // Give back all, and close the connections.
+  async close() {
+    this._closed = true;
+    await Promise.all([...this._closing].map((what) => what.stop()));
+    await Promise.all([...this._holds].map((hold) => hold.release && hold.release().catch(ignore)));
+    await this.lines.close();
+  }
+
+  _inTask(task, work) {
+    return tasks.run(task, work);
+  }
+
+  // What is wanted, and for whom.  Throws what the options are to blame for.
+  _want(kind, names, { ttl = DEFAULT_TTL_MS, wait = 0, task, mode = 'exclusive', permits = null, reentry = 'deny',
+    lockDelay = 0, minHold = 0, payload = null, onLost, signal } = {}) {
+    const which = task === undefined ? tasks.getStore() || ++taskCount : task;
+    const owner = `${this.client}#${which}`;
+    const ttlMs = span(ttl, 'ttl', 0.001);
+    const limit = wait === Infinity ? Infinity : span(wait, 'wait');
+    const [length, delay, least] = [ttlMs, span(lockDelay, 'lockDelay'), span(minHold, 'minHold')].map(interval);
+    const want = {
+      kind, names, owner, reentry, task: which, ttl: ttlMs, onLost, signal, label: names.join(', '), until: now() + limit, patient: limit > 0,
+      alone: kind === 'lock' && permits === null && mode === 'exclusive', place: kind === 'lock' ? this._key(names[0], { owner }) : null
+    };
+    if (kind === 'lock' && payload === null) {
+      want.ask = async (keep) => {
+        const shared = [length, mode, permits, reentry, delay, least, keep];
+        const request = { key: shared.join(), rank: USUAL, text: ACQUIRE, shared };
+        const { value, sent } = await this.lines.ask(request, [names[0], owner], undefined, want.request = {});
+        return { tokens: value === 'NULL' ? null : [value], sent };
+      };
+    } else {
+      const request = { lock: ALONE, path: PATH, all: ALL }[kind];
+      const row = [kind === 'all' ? names : names[0], owner, length, mode, reentry, delay, least,
+        payload === null ? null : JSON.stringify(payload)];
+      want.ask = async (keep) => {
+        const { rows: [[value]], sent } = await this.lines.ask(request, kind === 'lock' ? [...row, permits, keep] : row, undefined,
+          want.request = {});
+        return { tokens: value && value.replace(/[{}]/g, '').split(','), sent };
+      };
+    }
+    return want;
+  }
+
+  async _acquire(kind, names, options) {
+    if (this._closed) {
+      throw new LeaseError('the session is closed');
+    }
+    const want = this._want(kind, names, options);
+    const { signal } = want;
+    if (!signal) {
+      return this._obtain(want);
+    }
+    signal.throwIfAborted();
+
+    // Whoever has given up is told at once; what is granted all the same is released.
+    let abort;
+    const aborted = new Promise((_, reject) => {
+      abort = () => {
+        want.gone = true;
+        if (want.request && !want.placed) {
+          want.request.gone = true;
+        }
+        this.waits.end(want);
+        reject(signal.reason);
+      };
+      signal.addEventListener('abort', abort);
+    });
+    const obtained = this._obtain(want);
+    obtained.then((lease) => want.gone && lease.release().catch(ignore), ignore);
+    try {
+      return await Promise.race([obtained, aborted]);
+    } finally {
+      signal.removeEventListener('abort', abort);
+    }
+  }
+
+  async _obtain(want) {
+    try {
+      return await this._ask(want);
+    } finally {
+      this.waits.forget(want);
+    }
+  }
+
+  async _ask(want) {
+    const { names, label } = want;
+    for (let doubts = 0; ;) {
+      const last = !want.patient || now() >= want.until || want.gone || want.got === 'never';
+      const never = want.got === 'never';
+      try {
+        if (want.patient && names.some((name) => this._held.has(this._key(name, want)) && want.reentry === 'deny')) {
+          throw new LeaseDeadlock(`the task would wait for its own lease on "${label}"`);
+        }
+        if (!last && want.place) {
+          this.waits.expect(want);
+        }
+        const { tokens, sent } = await want.ask(last ? '0' : Waits.KEEP);
+        if (tokens) {
+          return this._grant(want, tokens, sent);
+        }
+        if (never) {
+          throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
+        }
+        if (last) {
+          throw new LeaseRefused(label, want.gone ? null : await this._holder(want));
+        }
+        if (!this.lines.server.has('dlock_take')) {
+          this.waits.forget(want);
+        }
+        const got = await this.waits.turn(want);
+        if (got && got !== 'never') {
+          return this._grant(want, [got.token], await this._confirm(want, got));
+        }
+      } catch (error) {
+        if (!(error instanceof ServerUnreachable)) {
+          throw error;
+        }
+        if (error.inDoubt) {
+          doubts++;
+          await this._undo(want);
+        }
+        if (want.gone || (last && !(error.inDoubt && doubts === 1))) {
+          throw error;
+        }
+        if (!error.inDoubt) {
+          await nap(Math.min(RETRY_MS, Math.max(want.until - now(), 0)));
+        }
+      }
+    }
+  }
+
+  // Who holds it, or something above it; null if nobody does any more.
+  async _holder({ names, kind }) {
+    const places = kind === 'path' ? names[0].split('/').map((_, i, parts) => parts.slice(0, i + 1).join('/')) : names;
+    const holders = this.lines.server.has('dlock_lease') ? places.map((name) => this.lines.ask(HOLDER, [name])) : [];
+    return (await Promise.all(holders).catch(() => [])).map(({ note }) => note).find(Boolean) || null;
+  }
+
+  _grant(want, tokens, sent) {
+    return new Lease(this, want, new Map(want.names.map((name, i) => [name, Number(tokens[i])])), sent);
+  }
+
+  // A turn may have come some time after it was asked for: when was the lease held for sure?
+  async _confirm({ names: [name], ttl }, { token, sent }) {
+    if (now() - sent < Math.min(ttl / 12, 1000)) {
+      return sent;
+    }
+    try {
+      const renewed = await this.lines.ask(RENEW, [name, token]);
+      if (renewed.value !== 't') {
+        throw new LeaseLost(`the lease on "${name}" was lost at once`);
+      }
+      return renewed.sent;
+    } catch (error) {
+      this.lines.ask(RELEASE, [name, token]).catch(ignore);
+      throw error;
+    }
+  }
+
+  // End what an unanswered request may have been granted: not if the task has another lease on
+  // the lock, which that would end.
+  async _undo({ names, owner }) {
+    const until = now() + UNDO_WITHIN_MS;
+    const mine = names.filter((name) => !this._held.has(this._key(name, { owner })));
+    for (let done = false; !done && now() < until;) {
+      done = await Promise.all(mine.map((name) => this.lines.ask(UNDO, [name, owner], until))).catch(ignore);
+      if (!done) {
+        await nap(100);
+      }
+    }
+  }
+
+  // -------------------------------------------------------------- what is held
+
+  _key(name, { owner }) {
+    return `${owner}\0${name}`;
+  }
+
+  _count(lease, more) {
+    for (const name of lease.tokens.keys()) {
+      const key = this._key(name, lease);
+      const count = (this._held.get(key) || 0) + more;
+      if (count > 0) {
+        this._held.set(key, count);
+      } else {
+        this._held.delete(key);
+      }
+    }
+  }
+
+  _keep(hold) {
+    this._holds.add(hold);
+    this._margin = Math.min(this._margin, hold._margin);
+    this._arm(Math.min(hold._renewAt, hold._stopAt));
+  }
+
+  _forget(hold) {
+    this._holds.delete(hold);
+    if (this._holds.size === 0) {
+      clearTimeout(this._timer);
+      this._timerAt = this._margin = Infinity;
+    }
+  }
+
+  _arm(at) {
+    if (at < this._timerAt && this._holds.size > 0) {
+      clearTimeout(this._timer);
+      this._timerAt = at;
+      this._timer = timer(() => this._tick(), at);
+    }
+  }
+
+  // Stop what is late, and renew what is due, or soon will be.
+  _tick() {
+    const at = now();
+    let next = Infinity;
+    this._timerAt = this._margin = Infinity;
+    for (const hold of this._holds) {
+      if (!hold.lost) {
+        if (hold._renewAt <= at + hold._every / 2) {
+          hold._renew();
+        }
+        this._margin = Math.min(this._margin, hold._margin);
+        next = Math.min(next, hold._renewAt, hold._stopAt);
+      }
+    }
+    this._arm(next);
+  }
+
+  // Renewals fail, or go on.
+  _trouble(error) {
+    if (error && !this._inTrouble) {
+      this._tell(new LeaseError(`renewals fail: ${error.message}`, { cause: error }));
+    }
+    this._inTrouble = error !== null;
+  }
+}
+
+if (Symbol.asyncDispose) {
+  Session.prototype[Symbol.asyncDispose] = function dispose() {
+    return this.close();
+  };
+}
+
+module.exports = { Session };
