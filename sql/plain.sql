@@ -86,11 +86,14 @@ CREATE FUNCTION _dlock.ttl(ttl pg_catalog.interval) RETURNS pg_catalog.interval
 BEGIN
     IF ttl IS NULL THEN
         RETURN _dlock.default_ttl();
-    ELSIF ttl = interval '0' THEN
-        RAISE invalid_parameter_value USING MESSAGE = 'parameter "ttl" must be greater than zero',
-            HINT = 'Pass the time after which it ends.';
+    ELSIF ttl <= interval '0' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ttl must be greater than zero', HINT = 'To end a lease, use dlock_release().';
+    ELSIF ttl > _dlock.max_ttl() THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'ttl is longer than "dlock.max_ttl"',
+            DETAIL = format('The limit is %s seconds.', extract(epoch FROM _dlock.max_ttl())::int8),
+            HINT = 'Pass a shorter ttl, and renew the lease while it is needed.';
     END IF;
-    RETURN _dlock.check_span(ttl, 'ttl', _dlock.max_ttl());
+    RETURN ttl;
 END $$;
 CREATE FUNCTION _dlock.is_transactional() RETURNS pg_catalog.bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC

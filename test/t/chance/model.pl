@@ -622,7 +622,25 @@ for (my $i = 0; $i < $waiting_steps && !$failures; $i++)
 	}
 	elsif ($way < 0.85)
 	{
-		step('w' . int(1 + rand 8), pick(('release') x 12, 'renew', 'force', 'release_all'));
+		my $who = 'w' . int(1 + rand 8);
+		my $what = pick(('release') x 12, 'renew', 'force', 'release_all');
+		my @kept = grep { $request_of{$_}{kept} } keys %request_of;
+		($who, $what) = (pick(sort @kept), 'release_all') if @kept && chance(0.05);
+		my $request = $what eq 'release_all' ? $request_of{$who} : undef;
+		my ($of) = grep { $_->{name} eq $who } @busy;
+
+		# The owner's places are given up, too, and first.
+		$request = undef unless $request && $request->{kept};
+		$model->leave($request) if $request;
+		step($who, $what);
+		if ($request)
+		{
+			delete $request_of{$who};
+			$session->query_safe("SELECT pg_cancel_backend($of->{pid})");
+			my $answer = word_of($of->result);
+			wrong("$who: '$answer' when nothing is left to be taken") if $answer ne '57014';
+			$done{'given up'}++;
+		}
 	}
 	elsif ($way < 0.93 && @busy)
 	{
@@ -659,7 +677,7 @@ for (my $i = 0; $i < $waiting_steps && !$failures; $i++)
 is($failures, 0, "$waiting_steps steps of sessions that wait agree with the model");
 cmp_ok(mono_now() - $start, '<', 2400, 'in less time than the deadlines are away from the jumps of the clock');
 note "$_: $done{$_}" foreach sort keys %done;
-foreach my $what ('waits', 'keeps', 'left alone', 'granted', 'several granted', 'convert waits', 'timed out', 'cancelled')
+foreach my $what ('waits', 'keeps', 'left alone', 'given up', 'granted', 'several granted', 'convert waits', 'timed out', 'cancelled')
 {
 	cmp_ok($done{$what} // 0, '>', 0, $what);
 }

@@ -320,10 +320,10 @@ is($node->safe_psql($db, 'SELECT count(*) FROM dlock_waiters'), '0', 'no request
 ok(wait_until(sub { $node->safe_psql($db, 'SELECT leases FROM dlock_stats') eq '0' }), 'no lease is left in memory')
   or diag $node->safe_psql($db, 'SELECT name, state, bind, expires_at FROM dlock_leases');
 
-# The directory of slots is made of cells as leases are, of 232 bytes: one for nine pages, and three nodes.  And the
-# worker keeps one (src/space/slot.c, src/space/memory.c).
+# The directory of slots is made of cells as leases are, of 232 bytes: at most one for each page of slots
+# (src/space/slot.c).
 my ($cells, $pages) = split /\|/, $node->safe_psql($db, "SELECT memory_used / 232, pg_relation_size('_dlock.store') / 8192 FROM dlock_stats");
-cmp_ok($cells, '<=', int(($pages + 8) / 9) + 3 + 1, 'no memory, but for the directory of slots');
+cmp_ok($cells, '<', $pages, 'no memory, but for the directory of slots');
 is(scalar keys %{ { store_slots($node, $db) } }, 0, 'and no record on a page');
 ok(wait_until(sub { $node->safe_psql($db, "SELECT count(*) FROM dlock_tasks WHERE state = 'working'") eq '0' }), 'no task is captured');
 $node->stop;
