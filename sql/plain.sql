@@ -731,7 +731,7 @@ GRANT SELECT ON @extschema@.dlock_waiters TO PUBLIC;
 -- Fencing
 ----------------------------------------------------------------------------
 
-CREATE VIEW @extschema@.dlock_fences AS SELECT m.resource, m.token, m.raised_at, m.raised_by, false AS is_foreign FROM _dlock.fence_mark m;
+CREATE VIEW @extschema@.dlock_fences AS SELECT m.resource, m.token, m.raised_at, m.raised_by FROM _dlock.fence_mark m;
 GRANT SELECT ON @extschema@.dlock_fences TO PUBLIC;
 
 -- The row of the mark is locked up to the end of the transaction: shared by those whose token is the mark, and by
