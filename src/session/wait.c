@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wait.c
- *	  Calls that may wait: acquire, convert, watch.
+ *	  Calls that may wait: acquire, convert, take, watch.
  *
  * NOTES
  *	  A call asks for something, and if it has to wait, its process goes into
@@ -13,11 +13,9 @@
  *	  is their turn.
  *
  *	  While it sleeps it has nothing open and holds nothing: neither the store,
- *	  so that this can be dropped or rewritten, nor anything of the lock.  If the
- *	  statement is nothing but this call, it does not hold its snapshot either.  A wait
- *	  of days would keep vacuum from removing rows; and CREATE INDEX CONCURRENTLY
- *	  waits for the end of all transactions that have a snapshot, while its session
- *	  may be the one that holds the lock.
+ *	  so that this can be dropped or rewritten, nor anything of the lock.  Only the
+ *	  snapshot of its statement stays, as that of any statement does; who waits for
+ *	  long keeps a place instead.
  *
  *	  An error, be it an interrupt, takes the process out of the queue in the
  *	  clean-up below.  What it was granted by then is undone like any other
