@@ -47,11 +47,11 @@ extern uint64 dlock_name_stable_hash(const DLockBytes *bytes);
 extern Datum dlock_name_to_text(DLockBytes bytes);
 extern Datum dlock_name_to_jsonb(DLockBytes bytes);
 
-/* Equality of the full bytes. */
+/* Equality of the full bytes; "data" may be NULL where there are none. */
 static inline bool
 dlock_name_equal(const DLockBytes *a, const DLockBytes *b)
 {
-	return a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
+	return a->len == b->len && (a->len == 0 || memcmp(a->data, b->data, a->len) == 0);
 }
 
 /* The client of an owner that is written as client#task; the whole name of any other. */
