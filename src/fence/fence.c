@@ -293,19 +293,21 @@ acquire(const DLockFencePass *pass, LOCKMODE mode, const DLockBytes *resource)
 
 /*
  * Take a token above one that may come from another database.  If that one is above the
- * clock, and so above the tokens of any database, the result need not be.
+ * clock by more than dlock.max_clock_skew, and so above the tokens of any database, the
+ * result need not be.
  */
 DLockToken
 dlock_fence_take_above(DLockToken above)
 {
+	TimestampTz now = dlock_clock_wall() + (TimestampTz) dlock_settings_max_clock_skew_ms * 1000;
 	DLockDatabase db;
 	DLockToken	token;
 
 	dlock_session_open(&db);
 	token = dlock_token_take_one(&db.shared->tokens, db.sequence);
-	if (token <= above && above < dlock_rule_token_clock(dlock_clock_wall()))
+	if (token <= above && above <= dlock_rule_token_clock(now))
 	{
-		(void) dlock_token_move(&db.shared->tokens, db.sequence, DLOCK_TOKEN_NONE);
+		(void) dlock_token_move(&db.shared->tokens, db.sequence, above);
 		token = dlock_token_take_one(&db.shared->tokens, db.sequence);
 	}
 	dlock_session_close(&db);

@@ -441,6 +441,13 @@ prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
 		acquire->verdict = VERDICT_TOO_MANY_HOLDS;
 		return DLOCK_LACKS_NOTHING;
 	}
+	if (item->other_payload && own->slot != DLOCK_SLOT_NONE && item->slot_class == NO_CLASS)
+	{
+		/* The lease outlives the server, and what is asked for would not. */
+		acquire->culprit = &item->name;
+		acquire->verdict = VERDICT_WEAKER;
+		return DLOCK_LACKS_NOTHING;
+	}
 	if (item->other_payload)
 		lack = assign_slots(acquire);
 	if (lack == DLOCK_LACKS_NOTHING && own->slot != DLOCK_SLOT_NONE &&
@@ -694,6 +701,7 @@ make_requests(DLockAcquire *acquire, DLockMemoryRef *first)
 
 		item->place = dlock_space_enqueue(acquire->step.db->shared->oid, item->hash, &value,
 										  DLOCK_SPACE_ASKED, first);
+		item->place->reentry = acquire->request->reentry;
 	}
 	return DLOCK_LACKS_NOTHING;
 }
@@ -710,8 +718,11 @@ keep_place(DLockAcquire *acquire)
 
 	acquire->granted->token = DLOCK_TOKEN_NONE;
 	if (acquire->waits)
+	{
+		item->place->reentry = request->reentry;
 		dlock_queue_stay(item->place, request->takes ? 0 : now + request->keep, request->takes,
-						 now, request->anyway);
+						 now, request->takes ? request->anyway : DLOCK_TIME_FOREVER);
+	}
 	else
 	{
 		lack = make_requests(acquire, &first);
@@ -720,7 +731,6 @@ keep_place(DLockAcquire *acquire)
 		dlock_queue_keep(item->place, now, now + request->keep, now);
 		acquire->granted->token = item->place->token;
 	}
-	item->place->reentry = request->reentry;
 	acquire->granted->until = item->place->token;
 	return DLOCK_LACKS_NOTHING;
 }
@@ -789,7 +799,14 @@ try_acquire(DLockStep *step, void *arg)
 	find_places(acquire);
 	acquire->verdict = decide(acquire);
 	if (acquire->verdict == VERDICT_GRANT)
-		return (acquire->owned > 0) ? reenter(acquire) : grant(acquire);
+	{
+		DLockStepLack lack = (acquire->owned > 0) ? reenter(acquire) : grant(acquire);
+
+		/* What cannot be granted at all gives the place up. */
+		if (lack == DLOCK_LACKS_NOTHING && acquire->verdict != VERDICT_GRANT && !acquire->sleeps)
+			leave_queues(acquire);
+		return lack;
+	}
 	if (acquire->verdict == VERDICT_QUEUE)
 		return enqueue(acquire);
 	if (acquire->verdict == VERDICT_REFUSED)
@@ -852,6 +869,9 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	if (request->count > 1)
 		pfree(acquire.items);
 
+	/* Its owner has replaced the place meanwhile, which is asked for anew. */
+	if (request->takes && acquire.verdict == VERDICT_OTHER_PLACE)
+		return DLOCK_ANSWER_REFUSED;
 	if (request->takes && acquire.verdict != VERDICT_GRANT && acquire.verdict != VERDICT_REFUSED &&
 		acquire.verdict != VERDICT_QUEUE && acquire.verdict != VERDICT_SELF)
 		return DLOCK_ANSWER_FAILED;

@@ -260,6 +260,8 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			crowd.modes |= DLOCK_RULE_BIT(mode);
 			crowd.nstrong += (mode == DLOCK_MODE_PERMIT);
 			crowd.until = Min(crowd.until, request->bound_mono);
+			if (request->placed && request->process < 0)
+				crowd.until = Min(crowd.until, request->confirmed);
 			continue;
 		}
 

@@ -549,6 +549,7 @@ read_store(DLockDatabase *db)
 	{
 		/* Leave the memory to other databases. */
 		dlock_space_purge(shared->oid);
+		dlock_slot_release(&shared->slots);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -664,6 +665,7 @@ dlock_session_purge(DLockDatabaseShared *shared)
 	{
 		dlock_stat_attach(&shared->stats);
 		dlock_space_purge(shared->oid);
+		dlock_slot_release(&shared->slots);
 	}
 	dlock_database_settle(shared);
 	if (locked)

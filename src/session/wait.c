@@ -599,6 +599,11 @@ ask_for_place(DLockWaitTake *take, DLockDatabase *db, const DLockPlaceCopy *copy
 	}
 	if (answer != DLOCK_ANSWER_KEPT && answer != DLOCK_ANSWER_REFUSED)
 		take->count++;
+	else
+	{
+		pfree(unconstify(char *, take->taken[take->count].name.data));
+		pfree(unconstify(char *, take->taken[take->count].owner.data));
+	}
 }
 
 /*

@@ -828,13 +828,18 @@ dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor v
 		walk_over(&walk, dlock_partition_of(hash), 1);
 }
 
-/* The first lease on a lock, or else the first place; NULL if there is none. */
+/*
+ * The first lease on a lock, or else the first place; with "paths", the first lease on a
+ * path.  NULL if there is none.
+ */
 static DLockSpaceLease *
-first_lasting(DLockSpaceEntry *entry)
+first_lasting(DLockSpaceEntry *entry, bool paths)
 {
 	DLockSpaceLease *lease = dlock_space_holders(entry);
 
-	if (lease != NULL)
+	while (paths && lease != NULL && lease->part != DLOCK_PART_PATH)
+		lease = dlock_space_next(lease);
+	if (paths || lease != NULL)
 		return lease;
 	lease = dlock_space_queue(entry);
 	while (lease != NULL && !lease->placed)
@@ -842,16 +847,19 @@ first_lasting(DLockSpaceEntry *entry)
 	return lease;
 }
 
-/* Forget some leases and places of a database in a bucket, which is locked; how many? */
+/*
+ * Forget some leases and places of a database in a bucket, which is locked; with "paths",
+ * leases on paths alone.  How many?
+ */
 static int
-purge_some(Oid database, uint32 bucket)
+purge_some(Oid database, uint32 bucket, bool paths)
 {
 	DLockSpaceEntry *next;
 	int			removed = 0;
 
 	for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
 	{
-		DLockSpaceLease *lease = (entry->database == database) ? first_lasting(entry) : NULL;
+		DLockSpaceLease *lease = (entry->database == database) ? first_lasting(entry, paths) : NULL;
 
 		next = dlock_space_next_entry(entry);
 		while (lease != NULL && removed < VISIT_LEASES)
@@ -863,7 +871,7 @@ purge_some(Oid database, uint32 bucket)
 			entry->held_modes = DLOCK_RULE_BIT(lease->mode);
 			/* The entry goes with its last lease. */
 			dlock_space_remove(entry, lease);
-			lease = is_last ? NULL : first_lasting(entry);
+			lease = is_last ? NULL : first_lasting(entry, paths);
 			removed++;
 		}
 	}
@@ -877,21 +885,27 @@ purge_some(Oid database, uint32 bucket)
 void
 dlock_space_purge(Oid database)
 {
-	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
+	uint32		count = 1U << bucket_bits;
 
-	for (uint32 bucket = 0; bucket < (1U << bucket_bits); bucket++)
+	for (uint32 i = 0; i < 2 * count; i++)
 	{
-		LWLock	   *lock = &dlock_partition_locks[bucket / per_partition].lock;
+		uint32		bucket = i % count;
+		LWLock	   *lock = &dlock_partition_locks[bucket / (count / DLOCK_PARTITION_COUNT)].lock;
 		int			removed = VISIT_LEASES;
 
 		/* Most buckets of most servers are empty; a glance needs no lock. */
 		if (*(volatile DLockMemoryRef *) &buckets[bucket] == NONE)
 			continue;
+
+		/*
+		 * Paths first: a session that ends meanwhile looks for the path that
+		 * is bound to it, and follows that to its intents.
+		 */
 		while (removed >= VISIT_LEASES)
 		{
 			LWLockAcquire(lock, LW_EXCLUSIVE);
 			DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-			removed = purge_some(database, bucket);
+			removed = purge_some(database, bucket, i < count);
 			LWLockRelease(lock);
 		}
 	}

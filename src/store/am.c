@@ -90,6 +90,13 @@ tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 }
 
 static void
+tuple_insert_speculative(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+						 struct BulkInsertStateData *bistate, uint32 specToken)
+{
+	refuse(gettext_noop("cannot insert into table \"%s\""), rel);
+}
+
+static void
 multi_insert(Relation rel, TupleTableSlot **slots, int nslots, CommandId cid,
 			 int options, struct BulkInsertStateData *bistate)
 {
@@ -230,6 +237,7 @@ dlock_am_routine(void)
 		routine.tuple_fetch_row_version = tuple_fetch_row_version;
 		routine.tuple_tid_valid = tuple_tid_valid;
 		routine.tuple_insert = tuple_insert;
+		routine.tuple_insert_speculative = tuple_insert_speculative;
 		routine.multi_insert = multi_insert;
 		routine.finish_bulk_insert = finish_bulk_insert;
 		routine.index_build_range_scan = index_build_range_scan;

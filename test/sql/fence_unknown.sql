@@ -71,7 +71,7 @@ SELECT token = :foreign AS raised FROM unknown_b;
 
 -- a token of this database is below such a mark, and the next one above it
 SELECT dlock_acquire('unknown-4', 'a', '1 h') AS token \gset
-SELECT unknown_clock(0) AS foreign \gset
+SELECT unknown_clock(9) AS foreign \gset
 SELECT :token < :foreign AS below;
 SELECT dlock_fence('unknown-4', :foreign);
 SELECT dlock_fence('unknown-4', :token);

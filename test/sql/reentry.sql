@@ -130,3 +130,9 @@ RESET ROLE;
 SELECT owner, holds, ttl, dlock_release_token('x', :token) FROM dlock_leases WHERE name = 'x';
 DROP ROLE regress_dlock_reentry;
 DROP FUNCTION reentry;
+
+-- what would not outlive the server does not change the payload of a lease that does
+SELECT dlock_acquire('reentry-bind', 'o', payload => '{"x": 1}') IS NOT NULL AS granted;
+SELECT dlock_acquire('reentry-bind', 'o', bind => 'session', reentry => 'return', payload => '{"x": 2}');
+SELECT payload FROM dlock_leases WHERE name = 'reentry-bind';
+SELECT dlock_release('reentry-bind', 'o');
