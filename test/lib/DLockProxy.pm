@@ -82,6 +82,8 @@ sub stop
 	my ($self) = @_;
 
 	return if !$self->{pid} || $self->{owner} != $$;
+	# Processes that were started later may have it open, too.
+	shutdown $self->{orders}, 2;
 	close $self->{orders};
 	local $?;
 	waitpid delete $self->{pid}, 0;
