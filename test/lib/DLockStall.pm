@@ -110,6 +110,9 @@ END
 	if (defined $pid && $pid > 0)
 	{
 		local $?;
+
+		# Processes that were started later may have it open, too.
+		shutdown $watcher, 2;
 		close $watcher;
 		waitpid $pid, 0;
 	}

@@ -78,6 +78,7 @@ test_types() if $npm;
 }
 run_scenarios('node', 'last', $node, $proxy, @agent);
 is(system('node', "$top/test/clients/bare.js"), 0, 'what needs no server');
+$proxy->stop;
 done_testing();
 
 # Programs that run until they are told to end.
