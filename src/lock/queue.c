@@ -319,7 +319,6 @@ dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now)
 		 request = dlock_space_next(request))
 	{
 		bool		is_asked = request->kind == DLOCK_SPACE_ASKED;
-
 		bool		is_late = request->deadline <= now || request->process < 0;
 
 		/*

@@ -82,7 +82,7 @@ release('turn', 'holder');
 still_waits($ctl, 'turn: it has the turn, and nobody goes ahead', $b, $c);
 granted_at($ctl, $b, 600, 'turn: the next one after the ttl of the place');
 still_waits($ctl, 'turn: only that one', $c);
-is(place('turn', 'p', '10 min', '2 h'), '', 'turn: too late for now');
+is(place('turn', 'p', '10 min', '2 h'), '', 'turn: it has missed its turn');
 queue_now('turn', 'p c', 'it has its position');
 release('turn', 'b');
 still_waits($ctl, 'turn: it has the turn again', $c);
