@@ -28,8 +28,11 @@ class Client {
 
   query({ text, values }) {
     if (text.includes('pg_proc')) {
-      const names = ['acquire', 'acquire_each', 'renew_token', 'renew_each', 'release', 'release_token', 'release_each'];
+      const names = ['acquire_each', 'renew_each', 'release_each', 'take'];
       return Promise.resolve({ rows: [['', names.map((name) => `dlock_${name}`).join(' '), '1.0']] });
+    }
+    if (text.includes('dlock_lease(')) {
+      return Promise.resolve({ rows: [['{}', null]] }); // the holder has gone
     }
     const statement = { what: /dlock_([a-z_]+)/.exec(text)[1], values };
     return new Promise((resolve, reject) => {

@@ -19,11 +19,8 @@ const MARGIN_MS = 5000;
 // How long to go on trying to give back what is held.
 const GIVE_BACK_WITHIN_MS = 3000;
 
-// A statement of many, for a server that has the function for one only.
-const each = (many, one, columns) => ({ schema, has }) => (has(many) ? `SELECT ${schema}${many}($1, $2)`
-  : `SELECT array_agg(${schema}${one}(n, x) ORDER BY i) FROM unnest($1::text[], $2::${columns}[]) WITH ORDINALITY AS e(n, x, i)`);
-const RENEW = { key: 'renew', rank: URGENT, text: each('dlock_renew_each', 'dlock_renew_token', 'bigint') };
-const RELEASE = { key: 'release', rank: URGENT, text: each('dlock_release_each', 'dlock_release_token', 'bigint') };
+const RENEW = { key: 'renew', rank: URGENT, text: ({ schema }) => `SELECT ${schema}dlock_renew_each($1, $2)` };
+const RELEASE = { key: 'release', rank: URGENT, text: ({ schema }) => `SELECT ${schema}dlock_release_each($1, $2)` };
 
 const quote = (name) => `"${name.replace(/"/g, '""')}"`;
 const literal = (text) => `E'${text.replace(/[\\']/g, '$&$&')}'`;
@@ -242,7 +239,6 @@ class Lease extends Hold {
     this._end();
     this._session._count(this, -1);
     const answers = await Promise.all([...this.tokens].map((pair) => this._giveBack(pair)));
-    this.tokens.forEach((_, name) => this._session.waits.released(name));
     if (!tooLate && !this._error && (answers.includes('f') || (answers.includes(null) && now() >= this._deadline))) {
       this._error = new LeaseLost(`${this._what} was lost before the work had ended`);
     }

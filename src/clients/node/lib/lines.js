@@ -41,7 +41,7 @@ const LOOK = `SELECT format('%I.', n.nspname), string_agg(DISTINCT p.proname, ' 
   LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'dlock' AND e.extnamespace = n.oid
   WHERE p.proname LIKE 'dlock\\_%' GROUP BY n.nspname, e.extversion
   ORDER BY e.extversion IS NULL, max(pg_catalog.pg_function_is_visible(p.oid)::int) DESC LIMIT 1`;
-const NEEDED = ['dlock_acquire', 'dlock_renew_token', 'dlock_release', 'dlock_release_token'];
+const NEEDED = ['dlock_acquire_each', 'dlock_renew_each', 'dlock_release_each', 'dlock_take'];
 
 // The values as they come from the server.
 const TEXT = { getTypeParser: () => (value) => value };
@@ -86,17 +86,17 @@ function isOfOne(error) {
   return error.severity && !/^(42883|42501|57|0A|25)/.test(error.code);
 }
 
-// "server" has the schema of the functions, quoted, and the names of those that are there.
+// "server" has the schema of the functions, quoted.
 async function look(client) {
   const [row] = (await client.query({ text: LOOK, rowMode: 'array', types: TEXT })).rows;
-  const names = new Set(row ? row[1].split(' ') : []);
-  const missing = NEEDED.filter((name) => !names.has(name));
+  const names = row ? row[1].split(' ') : [];
+  const missing = NEEDED.filter((name) => !names.includes(name));
   if (missing.length > 0) {
     throw new ServerUnsupported(`${row ? `dlock ${row[2] || ''} of the server is too old: ${missing[0]}() is missing`
       : 'the database has no dlock'}; a role with the right to do so has to run ${row ? 'ALTER EXTENSION dlock UPDATE'
       : 'CREATE EXTENSION dlock'} in database "${client.database}"`);
   }
-  return { schema: row[0], has: (name) => names.has(name), statements: new Map() };
+  return { schema: row[0], statements: new Map() };
 }
 
 class Line {

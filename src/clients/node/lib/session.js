@@ -21,26 +21,16 @@ const DEFAULT_TTL_MS = 60000;
 const UNDO_WITHIN_MS = 3000;
 const RETRY_MS = 200;
 
-const REST = 'ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval';
-const KEEP = ({ has }, parameter) => (has('dlock_take') ? [`, keep => ${parameter}::interval`, ''] : ['', ` WHERE ${parameter}::interval IS NOT NULL`]);
-const ACQUIRE = (server) => {
-  const { schema, has } = server;
-  const [keep, unused] = KEEP(server, '$9');
-  return has('dlock_acquire_each') ? `SELECT ${schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], ${REST}${keep})${unused}`
-    : `SELECT array_agg(${schema}dlock_acquire(name => n, owner => o, ${REST}${keep}) ORDER BY i)
-       FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)${unused}`;
-};
+const ACQUIRE = ({ schema }) => `SELECT ${schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval,
+  mode => $4, permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval)`;
 
 // Those that go alone.
-const alone = (name, more = () => ['', '']) => ({
+const alone = (name, more = '') => ({
   rank: USUAL,
-  text: (server) => `SELECT ${server.schema}${name}($1, owner => $2, ttl => $3::interval, mode => $4, reentry => $5,
-    lock_delay => $6::interval, min_hold => $7::interval, payload => $8::jsonb${more(server)[0]})${more(server)[1]}`
+  text: ({ schema }) => `SELECT ${schema}${name}($1, owner => $2, ttl => $3::interval, mode => $4, reentry => $5,
+    lock_delay => $6::interval, min_hold => $7::interval, payload => $8::jsonb${more})`
 });
-const ALONE = alone('dlock_acquire', (server) => {
-  const [keep, unused] = KEEP(server, '$10');
-  return [`, permits => $9::integer${keep}`, unused];
-});
+const ALONE = alone('dlock_acquire', ', permits => $9::integer, keep => $10::interval');
 const PATH = alone('dlock_acquire_path');
 const ALL = alone('dlock_acquire_all');
 const HOLDER = {
@@ -164,7 +154,7 @@ class Session {
     const [length, delay, least] = [ttlMs, span(lockDelay, 'lockDelay'), span(minHold, 'minHold')].map(interval);
     const want = {
       kind, names, owner, reentry, task: which, ttl: ttlMs, onLost, signal, label: names.join(', '), until: now() + limit, patient: limit > 0,
-      alone: kind === 'lock' && permits === null && mode === 'exclusive', place: kind === 'lock' ? this._key(names[0], { owner }) : null
+      place: kind === 'lock' ? this._key(names[0], { owner }) : null
     };
     if (kind === 'lock' && payload === null) {
       want.ask = async (keep) => {
@@ -249,9 +239,6 @@ class Session {
         if (last) {
           throw new LeaseRefused(label, want.gone ? null : await this._holder(want));
         }
-        if (!this.lines.server.has('dlock_take')) {
-          this.waits.forget(want);
-        }
         const got = await this.waits.turn(want);
         if (got && got !== 'never') {
           return this._grant(want, [got.token], await this._confirm(want, got));
@@ -277,7 +264,7 @@ class Session {
   // Who holds it, or something above it; null if nobody does any more.
   async _holder({ names, kind }) {
     const places = kind === 'path' ? names[0].split('/').map((_, i, parts) => parts.slice(0, i + 1).join('/')) : names;
-    const holders = this.lines.server.has('dlock_lease') ? places.map((name) => this.lines.ask(HOLDER, [name])) : [];
+    const holders = places.map((name) => this.lines.ask(HOLDER, [name]));
     return (await Promise.all(holders).catch(() => [])).map(({ note }) => note).find(Boolean) || null;
   }
 
