@@ -11,7 +11,7 @@ use Test::More;
 
 my $dlock = $ENV{DLOCK_CLI};
 my $top = dirname(__FILE__) . '/../../..';
-my $page = "$top/doc/dlock.1";
+my $page = "$top/doc/reference/dlock.1";
 my $completion = "$top/packaging/completion/dlock.bash";
 my $source = slurp_file($page);
 

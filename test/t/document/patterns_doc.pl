@@ -1,4 +1,4 @@
-# Proves: the examples of doc/patterns.md work as they stand, and those that begin with a
+# Proves: the examples of doc/howto/patterns.md work as they stand, and those that begin with a
 # lock leave all as it is while another holds that.
 
 use strict;
@@ -15,7 +15,7 @@ use Test::More;
 
 my $node = start_node('main');
 my $db = 'postgres';
-my $text = slurp_file("$FindBin::RealBin/../../../doc/patterns.md");
+my $text = slurp_file("$FindBin::RealBin/../../../doc/howto/patterns.md");
 $text =~ s/^## Task states\n.*?(?=^## |\z)//ms;	# those are in task_recipe
 my %env = (PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => $db);
 

@@ -1,4 +1,4 @@
-# Proves: the commands that doc/operations.md has for measuring run, each script in
+# Proves: the commands that doc/howto/operate.md has for measuring run, each script in
 # doc/bench among them, and measure what it says.
 
 use strict;
@@ -14,7 +14,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $doc = "$FindBin::RealBin/../../../doc";
-my ($commands) = slurp_file("$doc/operations.md") =~ /^## Measuring\n.*?^```\ncd doc\/bench\n(.*?)^```$/ms;
+my ($commands) = slurp_file("$doc/howto/operate.md") =~ /^## Measuring\n.*?^```\ncd doc\/bench\n(.*?)^```$/ms;
 my $node = start_node('main');
 local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, 'postgres');
 

@@ -63,14 +63,6 @@ sub run_block
 	is($node->safe_psql('postgres', "SELECT count(*) FROM report WHERE made = 'by a script'"), 1, 'has written');
 }
 
-# ---- links ----
-{
-	my @missing = grep { !-e "$top/$_" } map { s/#.*//r } grep { !/^(?:https?:|#)/ } $text =~ /\]\(([^)]*)\)/g;
-	is_deeply(\@missing, [], 'what is linked to is there');
-	my %heading = map { lc =~ s/[^\w -]//gr =~ s/ /-/gr => 1 } $text =~ /^#+ (.*)/mg;
-	is_deeply([ grep { !$heading{$_} } $text =~ /\]\(#([^)]*)\)/g ], [], 'and so are the headings');
-}
-
 # ---- a managed service: leases on the one server, data on another without dlock ----
 {
 	my $data = init_node('data', preload => 0);

@@ -1,4 +1,4 @@
-# Proves: doc/reference.md and the catalog agree, both ways: each function with its
+# Proves: doc/reference/sql.md and the catalog agree, both ways: each function with its
 # parameters, their types and defaults and its result; each view with its columns and
 # their types; each setting with its default and where it may be set.
 
@@ -13,7 +13,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $text = slurp_file("$FindBin::RealBin/../../../doc/reference.md");
+my $text = slurp_file("$FindBin::RealBin/../../../doc/reference/sql.md");
 my $node = start_node('main');
 
 # Rows of a query, as lists.

@@ -1,4 +1,4 @@
-# Proves: the examples on task states in doc/patterns.md run as they stand there.
+# Proves: the examples on task states in doc/howto/patterns.md run as they stand there.
 
 use strict;
 use warnings FATAL => 'all';
@@ -11,7 +11,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $text = slurp_file("$FindBin::RealBin/../../../doc/patterns.md");
+my $text = slurp_file("$FindBin::RealBin/../../../doc/howto/patterns.md");
 my ($section) = $text =~ /^## Task states\n(.*?)(?=^## |\z)/ms;
 my @blocks = $section =~ /^```sql\n(.*?)^```$/msg;
 cmp_ok(scalar @blocks, '>=', 5, 'there are examples');
