@@ -59,10 +59,10 @@ EOC
 # ---------------------------------------------------------------------------
 
 my $reference = slurp_file("$FindBin::RealBin/../../../doc/reference/sql.md");
-my ($table) = $reference =~ /\n## Errors\n(.*?)\n### /s or die 'no table of errors';
+my ($list) = $reference =~ /\n## Errors\n(.*?)\n### /s or die 'no list of errors';
 my %documented;
 
-foreach my $row ($table =~ /^\| ([0-9A-Z, ]+) \|/mg)
+foreach my $row ($list =~ /^- ([0-9A-Z, ]+):/mg)
 {
 	$documented{$_} = 1 foreach grep { !/^XX/ && length == 5 } split /, /, $row;
 }

@@ -73,7 +73,7 @@ run_scenarios('node', 'places', $node, $proxy, @agent)
 test_pooler();
 test_types() if $npm;
 {
-	client_examples('js', 1, 'node', 'example.js');
+	client_examples('js', 0, 'node', 'example.js');
 	test_long_examples();
 }
 run_scenarios('node', 'last', $node, $proxy, @agent);
