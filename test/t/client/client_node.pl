@@ -84,12 +84,12 @@ done_testing();
 # Programs that run until they are told to end.
 sub test_long_examples
 {
-	my @examples = slurp_file("$top/doc/reference/clients.md") =~ /^```javascript\n(.*?)^```$/msg;
+	my @examples = slurp_file("$top/src/clients/node/README.md") =~ /^```javascript\n(.*?)^```$/msg;
 	my @says = (qr/leads, with token \d+/, qr/done: one/);
 	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
 
 	$node->safe_psql('postgres', "CREATE TABLE sent (key text); SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'one')");
-	is(scalar @examples, scalar @says, 'programs in doc/reference/clients.md that run on');
+	is(scalar @examples, scalar @says, 'programs in its README that run on');
 	foreach my $i (0 .. $#says)
 	{
 		append_to_file("$place/long$i.js", $examples[$i]);
