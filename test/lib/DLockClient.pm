@@ -667,13 +667,13 @@ sub client_test_large_tokens
 }
 
 # Run the examples for a language in doc/reference/clients.md, which must be so many, and in
-# the tutorial, or those in C in the README beside the library, each as a file of this name,
-# which is the last argument of the command.
+# the tutorial, or else in the README beside the library, each as a file of this name, which is
+# the last argument of the command.
 sub client_examples
 {
 	my ($language, $count, @run) = @_;
 	my $top = __FILE__ =~ s{[^/]*$}{../..}r;
-	my %count = $language eq 'c' ? ('src/clients/c/README.md' => $count) : ('doc/reference/clients.md' => $count, 'doc/tutorial/nightly-job.md' => 1);
+	my %count = $language =~ /^(?:c|go|java)$/ ? ("src/clients/$language/README.md" => $count) : ('doc/reference/clients.md' => $count, 'doc/tutorial/nightly-job.md' => 1);
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/' . pop @run;
 	my ($program, @words) = @run;
 	my $total = 0;

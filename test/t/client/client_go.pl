@@ -74,6 +74,6 @@ beside(@parts);
 
 my $node = start_node('main');
 client_program($node, "$place/client", 'pgx');
-client_examples('go', 0, 'go', 'run', 'example.go');
+client_examples('go', 1, 'go', 'run', 'example.go');
 client_test_large_tokens();
 done_testing();

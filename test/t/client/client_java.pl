@@ -57,6 +57,6 @@ like($run->{out}, qr/^on_lost\nnobody waits\nunreachable left /m, 'no connection
 $node->safe_psql('postgres', "SELECT dlock_force_release('job', 'test') FROM generate_series(1, 2)");
 
 $ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:$ENV{PGPORT}/postgres?user=$ENV{PGUSER}";
-client_examples('java', 0, 'java', '-XX:TieredStopAtLevel=1', 'Example.java');
+client_examples('java', 1, 'java', '-XX:TieredStopAtLevel=1', 'Example.java');
 client_test_large_tokens();
 done_testing();

@@ -60,7 +60,7 @@ $ENV{CLASSPATH} = "$place:$jdbc";
 delete $ENV{JAVA_TOOL_OPTIONS};
 is(system('javac', '-d', $place, "$top/src/clients/java/Dlock.java"), 0, 'it compiles');
 $ENV{JDBC_URL} = "jdbc:postgresql://127.0.0.1:$port/postgres?user=$ENV{PGUSER}&prepareThreshold=0";
-client_examples('java', 0, 'java', '-XX:TieredStopAtLevel=1', 'Example.java');
+client_examples('java', 1, 'java', '-XX:TieredStopAtLevel=1', 'Example.java');
 
 $run->signal('INT');
 $run->finish;
