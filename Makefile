@@ -7,7 +7,7 @@
 #   make nightly         all tests on all versions, and all that attacks the promises; hours
 #   make demo            a private throw-away server with the story of a lease
 #   make bench           compare with the usual alternatives
-#   make proof S=600     attack the promises of doc/proof.md for so many seconds
+#   make proof S=600     attack the promises of doc/explanation/proof.md for so many seconds
 #   make proof-soak      20 minutes of mixed load with faults: does anything grow?
 #   make proof-model     check the model of grants and hand-offs, with spin
 #   make proof-mutants   make mistakes in the code, and see the tests find them

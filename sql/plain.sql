@@ -4,7 +4,7 @@
 \echo Use "make plain" to make dlock_plain.sql of this file and patterns.sql. \quit
 
 -- The plain edition's engine: that of engine.sql as far as tables can have it, for servers that load no
--- library.  doc/plain.md says what differs.
+-- library.  doc/reference/plain.md says what differs.
 --
 -- A lock is a row of _dlock.lease, with slot 1, and as many more as it has had holders at a time.  A row
 -- is free at "free_at", and held up to "expires_at"; between them the lock is closed.  Rows are changed in

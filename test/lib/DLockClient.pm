@@ -666,13 +666,14 @@ sub client_test_large_tokens
 	return;
 }
 
-# Run the examples for a language in doc/clients.md, which must be so many, each as a
-# file of this name, which is the last argument of the command.
+# Run the examples for a language in doc/reference/clients.md, which must be so many, and in
+# the tutorial, or else in the README beside the library, each as a file of this name, which is
+# the last argument of the command.
 sub client_examples
 {
 	my ($language, $count, @run) = @_;
 	my $top = __FILE__ =~ s{[^/]*$}{../..}r;
-	my %count = ('doc/clients.md' => $count, 'README.md' => $language eq 'c' ? 0 : 1);
+	my %count = $language =~ /^(?:c|go|java)$/ ? ("src/clients/$language/README.md" => $count) : ('doc/reference/clients.md' => $count, 'doc/tutorial/nightly-job.md' => 1);
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/' . pop @run;
 	my ($program, @words) = @run;
 	my $total = 0;

@@ -23,7 +23,7 @@
 # "error" or "lost" and an SQLSTATE.  A call that was lost, and one without an
 # answer, may have had any effect or none.
 #
-# The rules, which are those of doc/reference.md as a holder can test them:
+# The rules, which are those of doc/reference/sql.md as a holder can test them:
 #
 #   exclusion   while a lease is live by what its holder was told, be it by a check, nobody is
 #               granted what conflicts with it
@@ -59,7 +59,7 @@ use warnings FATAL => 'all';
 
 use List::Util qw(max min);
 
-# Which modes keep out which; see doc/reference.md.
+# Which modes keep out which; see doc/reference/sql.md.
 my %conflicts = (
 	CR => { exclusive => 1 },
 	CW => { shared => 1, exclusive => 1 },

@@ -1,6 +1,6 @@
 # Proves: whatever arguments the functions of the extension get, with cancels,
 # terminations and little memory, no call crashes the server or loses a session that
-# was not terminated, and each error is one that doc/reference.md lists, or one of
+# was not terminated, and each error is one that doc/reference/sql.md lists, or one of
 # the server's own about values and transactions.
 #
 #   DLOCK_PROOF_SECONDS    how long (20)
@@ -58,11 +58,11 @@ EOC
 # What errors there may be
 # ---------------------------------------------------------------------------
 
-my $reference = slurp_file("$FindBin::RealBin/../../../doc/reference.md");
-my ($table) = $reference =~ /\n## Errors\n(.*?)\n### /s or die 'no table of errors';
+my $reference = slurp_file("$FindBin::RealBin/../../../doc/reference/sql.md");
+my ($list) = $reference =~ /\n## Errors\n(.*?)\n### /s or die 'no list of errors';
 my %documented;
 
-foreach my $row ($table =~ /^\| ([0-9A-Z, ]+) \|/mg)
+foreach my $row ($list =~ /^- ([0-9A-Z, ]+):/mg)
 {
 	$documented{$_} = 1 foreach grep { !/^XX/ && length == 5 } split /, /, $row;
 }

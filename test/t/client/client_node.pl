@@ -68,7 +68,7 @@ run_scenarios('node', $_, $node, $proxy, @agent) foreach qw(server schema places
 test_pooler();
 test_types() if $npm;
 {
-	client_examples('js', 1, 'node', 'example.js');
+	client_examples('js', 0, 'node', 'example.js');
 	test_long_examples();
 }
 run_scenarios('node', 'last', $node, $proxy, @agent);
@@ -79,12 +79,12 @@ done_testing();
 # Programs that run until they are told to end.
 sub test_long_examples
 {
-	my @examples = slurp_file("$top/doc/clients.md") =~ /^```javascript\n(.*?)^```$/msg;
+	my @examples = slurp_file("$top/src/clients/node/README.md") =~ /^```javascript\n(.*?)^```$/msg;
 	my @says = (qr/leads, with token \d+/, qr/done: one/);
 	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
 
 	$node->safe_psql('postgres', "CREATE TABLE sent (key text); SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'one')");
-	is(scalar @examples, scalar @says, 'programs in doc/clients.md that run on');
+	is(scalar @examples, scalar @says, 'programs in its README that run on');
 	foreach my $i (0 .. $#says)
 	{
 		append_to_file("$place/long$i.js", $examples[$i]);

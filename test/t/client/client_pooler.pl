@@ -1,5 +1,5 @@
 # Proves: the examples of the clients in C and Java run behind PgBouncer in transaction mode,
-# with the settings that doc/clients.md names.
+# with the settings that doc/reference/clients.md names.
 
 use strict;
 use warnings FATAL => 'all';

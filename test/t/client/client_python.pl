@@ -86,7 +86,7 @@ script_ok($long, 'a long owner is cut between characters');
 
 client_test_large_tokens();
 
-# The hash of doc/scaling.md spreads names over all servers.
-my ($sharding) = slurp_file("$top/doc/scaling.md") =~ /^```python\n(.*?)^```$/ms;
-is(system($python, '-c', "$sharding\nassert {shard_of(f'lock {i}', 'abc') for i in range(99)} == set('abc')"), 0, 'the hash of doc/scaling.md');
+# The hash of doc/howto/several-servers.md spreads names over all servers.
+my ($sharding) = slurp_file("$top/doc/howto/several-servers.md") =~ /^```python\n(.*?)^```$/ms;
+is(system($python, '-c', "$sharding\nassert {shard_of(f'lock {i}', 'abc') for i in range(99)} == set('abc')"), 0, 'the hash of doc/howto/several-servers.md');
 done_testing();

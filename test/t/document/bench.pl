@@ -166,7 +166,7 @@ EOC
 
 my %variant = map { /^(\w+) / ? ($1 => 1) : () } split /\n/, slurp_file("$bench/variants");
 my (@marks, @unknown);
-foreach my $document (qw(doc/performance.md README.md))
+foreach my $document (qw(test/bench/RESULTS.md))
 {
 	foreach my $mark (slurp_file("$top/$document") =~ /^<!-- (?:optional )?figures: (.*) -->$/mg)
 	{

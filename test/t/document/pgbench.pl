@@ -1,5 +1,4 @@
-# Proves: the commands that doc/operations.md has for measuring run, each script in
-# doc/bench among them, and measure what it says.
+# Proves: the commands at the head of each script in doc/bench run, and measure what it says.
 
 use strict;
 use warnings FATAL => 'all';
@@ -14,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $doc = "$FindBin::RealBin/../../../doc";
-my ($commands) = slurp_file("$doc/operations.md") =~ /^## Measuring\n.*?^```\ncd doc\/bench\n(.*?)^```$/ms;
+my @commands = map { slurp_file($_) =~ /^-- ((?:pgbench|psql) .*)/mg } sort glob "$doc/bench/*.sql";
 my $node = start_node('main');
 local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, 'postgres');
 
@@ -23,7 +22,7 @@ local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, 'postgres'
 my %counted = (pair => [ grants => 1 ], hot => [ grants => 80 ], renew => [ renewals => 80 ], refused => [ refusals => 80 ]);
 my %run;
 
-foreach my $command (split /\n/, $commands)
+foreach my $command (@commands)
 {
 	my ($script) = $command =~ /-f (\w+)\.sql/;
 	my $counter = defined $script ? $counted{$script}[0] : 'grants';

@@ -1,4 +1,4 @@
-# Proves: a database moved by logical replication, as doc/ha.md tells it, refuses tokens of
+# Proves: a database moved by logical replication, as doc/howto/failover.md tells it, refuses tokens of
 # the old server once one of the new server has passed; and the recipe for a recovered
 # server ends its leases.
 
@@ -14,7 +14,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $db = 'postgres';
-my $text = slurp_file("$FindBin::RealBin/../../../doc/ha.md");
+my $text = slurp_file("$FindBin::RealBin/../../../doc/howto/failover.md");
 my ($section) = $text =~ /^## Moving to another server.*?\n(.*?)^## /ms;
 my ($publish, $subscribe, $bump) = $section =~ /^```sql\n(.*?)^```$/msg;
 my ($release) = $text =~ /^## Recovery to a point in time\n.*?^```sql\n(.*?)^```$/ms;

@@ -1,0 +1,117 @@
+# Proves: the examples in SQL and shell of README.md and of each page of doc run as they stand,
+# and say what stands beside them: after "--" a value, or an error with its SQLSTATE.  Programs in
+# other languages run with the tests of the clients.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockCli;
+use DLockTest;
+use File::Basename qw(dirname);
+use IPC::Run;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $top = "$FindBin::RealBin/../../..";
+my $place = PostgreSQL::Test::Utils::tempdir();
+my $node = start_node('main');
+my $value = qr/true|false|NULL|[0-9]+|\{\S*\}|[a-z][\w-]*/;
+my $number = 0;
+
+# Those that need more than one server are run by standby/move.
+my %elsewhere = ('doc/howto/failover.md' => 1);
+
+# What scripts print, page by page.
+my %says = (
+	'doc/howto/patterns.md' => [
+		qr/^the night's report, with token \d+\n\z/,
+		qr/^t\n\z/,
+		qr/^(?:a piece of work of less than 5 s, with token (\d+)\n)(?:a piece of work of less than 5 s, with token \1\n){2}t\n\z/,
+	],
+	'README.md' => [ qr/\bbilling\b/ ]);
+
+# What a page leaves behind.
+my %leaves = (
+	'README.md' => [ q{SELECT string_agg(made, ', ' ORDER BY made) FROM bill}, 'by a script, with it' ],
+	'doc/tutorial/nightly-job.md' => [ q{SELECT string_agg(made, ', ' ORDER BY made) FROM report}, 'by a script, by machine-a, by machine-b, tonight' ],
+	'doc/howto/patterns.md' => [
+		q{SELECT string_agg(concat_ws(' ', key, state, attempts), ', ' ORDER BY key) FROM dlock_tasks},
+		'greylisted ready 1, order-4711 done 1, order-4712 sending 1' ]);
+
+foreach my $page (split /\n/, `cd '$top' && printf '%s\\n' README.md doc/*.md doc/*/*.md`)
+{
+	next if $elsewhere{$page};
+	my @blocks = slurp_file("$top/$page") =~ /^ *```(sql|sh)\n(.*?)^ *```$/msg;
+	next unless @blocks;
+	my $db = 'page_' . ++$number;
+
+	$node->safe_psql('postgres', "CREATE DATABASE $db");
+	$node->safe_psql($db, "CREATE SCHEMA locks; CREATE EXTENSION dlock SCHEMA locks; ALTER DATABASE $db SET search_path = public, locks");
+	run_page($page, $db, @blocks);
+}
+$node->stop;
+done_testing();
+
+# All blocks of a page are one session, as for a reader who copies them one by one.
+sub run_page
+{
+	my ($page, $db, @blocks) = @_;
+	my ($script, @expected, @errors, @scripts) = ('');
+
+	while (my ($language, $block) = splice @blocks, 0, 2)
+	{
+		if ($language eq 'sh')
+		{
+			my $file = "$place/$db." . @scripts;
+
+			push @scripts, $file;
+			append_to_file($file, $block);
+			$script .= "\\! bash $file >$file.out 2>$file.err </dev/null; echo \$? >$file.status\n";
+			next;
+		}
+		foreach my $line (split /\n/, $block)
+		{
+			$script .= "$line\n";
+			my ($comment) = $line =~ /; +-- (.*)/ or next;
+			if ($comment =~ /^ERROR: (\w{5})$/)
+			{
+				push @errors, $1;
+			}
+			elsif ($comment =~ /^($value)(?:$|: )/)
+			{
+				push @expected, [ $line, $1 eq 'true' ? 't' : $1 eq 'false' ? 'f' : $1 ];
+				$script .= "\\echo \@\@ $#expected\n";
+			}
+		}
+	}
+
+	my ($out, $err);
+	{
+		local %ENV = (%ENV, PATH => dirname(cli_program()) . ":$ENV{PATH}", PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => $db);
+		IPC::Run::run([ 'psql', '-XAtq', '-P', 'null=NULL', '-v', 'VERBOSITY=sqlstate', '-f', '-' ],
+			'<', \$script, '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	}
+	is(join(' ', $err =~ /ERROR: +(\w+)/g), join(' ', @errors), "$page: errors") or diag($err);
+	my @wrong;
+	foreach my $i (0 .. $#expected)
+	{
+		my ($line, $wanted) = @{ $expected[$i] };
+		my ($got) = $out =~ /([^\n]*)\n\@\@ $i\n/;
+		push @wrong, "$line\nis " . ($got // 'missing') if ($got // '') ne $wanted;
+	}
+	is(join("\n", @wrong), '', "$page: " . @expected . ' values');
+	foreach my $i (0 .. $#scripts)
+	{
+		my $said = $says{$page}[$i];
+
+		is(slurp_file("$scripts[$i].status"), "0\n", "$page: script $i") or diag(slurp_file($scripts[$i]));
+		is(slurp_file("$scripts[$i].err"), '', "$page: script $i: without a complaint");
+		like(slurp_file("$scripts[$i].out"), $said, "$page: script $i: what it says") if $said;
+	}
+	is($node->safe_psql($db, $leaves{$page}[0]), $leaves{$page}[1], "$page: what it leaves") if $leaves{$page};
+	return;
+}
