@@ -291,6 +291,16 @@ acquire(const DLockFencePass *pass, LOCKMODE mode, const DLockBytes *resource)
 	error_context_stack = context.previous;
 }
 
+/* Tokens to come are above this one, unless it is above those of any database. */
+static void
+exceed(DLockTokenShared *tokens, DLockToken token)
+{
+	TimestampTz now = dlock_clock_wall() + (TimestampTz) dlock_settings_max_clock_skew_ms * 1000;
+
+	if (token <= dlock_rule_token_clock(now))
+		dlock_token_exceed(tokens, token);
+}
+
 /*
  * Take a token above one that may come from another database.  If that one is above the
  * clock by more than dlock.max_clock_skew, and so above the tokens of any database, the
@@ -299,41 +309,32 @@ acquire(const DLockFencePass *pass, LOCKMODE mode, const DLockBytes *resource)
 DLockToken
 dlock_fence_take_above(DLockToken above)
 {
-	TimestampTz now = dlock_clock_wall() + (TimestampTz) dlock_settings_max_clock_skew_ms * 1000;
 	DLockDatabase db;
 	DLockToken	token;
 
 	dlock_session_open(&db);
+	exceed(&db.shared->tokens, above);
 	token = dlock_token_take_one(&db.shared->tokens, db.sequence);
-	if (token <= above && above <= dlock_rule_token_clock(now))
-	{
-		(void) dlock_token_move(&db.shared->tokens, db.sequence, above);
-		token = dlock_token_take_one(&db.shared->tokens, db.sequence);
-	}
 	dlock_session_close(&db);
 	return token;
 }
 
 /*
+ * Throw LK001, and nothing else.  "table" as in dlock_fence_check_known().
+ *
  * A mark that came from elsewhere, by replication for one, may be above the tokens of
- * this database.  Tokens to come must be above it, or it would refuse them, too.
+ * this database.  Those to come must be above it, or it would refuse them, too.  It is
+ * enough to note that in memory: a refusal opens no store, and waits for nothing, and many
+ * of them cost one block of tokens.  What a crash forgets, the next refusal notes again.
  */
-static void
-raise_tokens(DLockToken mark)
-{
-	DLockDatabase db;
-
-	dlock_session_shared(&db);
-	if (dlock_token_issued(&db.shared->tokens) < mark)
-		(void) dlock_fence_take_above(mark);
-}
-
-/* Throw LK001.  "table" as in dlock_fence_check_known(). */
 void
 dlock_fence_refuse(const DLockBytes *resource, const char *table, DLockToken token, DLockToken mark)
 {
+	DLockDatabase db;
+
 	dlock_stat_count(DLOCK_STAT_FENCE_STALE, 1);
-	raise_tokens(mark);
+	dlock_session_shared(&db);
+	exceed(&db.shared->tokens, mark);
 	ereport(ERROR,
 			(errcode(ERRCODE_DLOCK_STALE_TOKEN),
 			 (table == NULL) ?
