@@ -1,7 +1,8 @@
 # Proves: a mark that was not raised by a fence, but written into the table as a subscription
 # does, and is above the tokens of the database: it refuses older tokens with LK001, at once
-# and without the store; and tokens to come are above it, and all refusals cost one block of
-# them.
+# and without the store; tokens to come are above it, and all refusals cost one block of them;
+# and it is not taken for what a transaction has passed with, be it after a rollback to a
+# savepoint.
 
 use strict;
 use warnings FATAL => 'all';
@@ -21,6 +22,8 @@ my $node = start_fault_node('main');
 $node->safe_psql($db, <<'EOC');
 CREATE TABLE device (token bigint, body text);
 CREATE TRIGGER guard BEFORE INSERT OR UPDATE ON device FOR EACH ROW EXECUTE FUNCTION dlock_guard('token_column=token');
+CREATE TABLE note (token bigint, body text);
+CREATE TRIGGER guard BEFORE INSERT OR UPDATE ON note FOR EACH ROW EXECUTE FUNCTION dlock_guard('note', 'token_column=token');
 EOC
 my ($ctl, @s);
 
@@ -122,6 +125,44 @@ my $first = grant();
 	cmp_ok($reserver->answer, '<', $mark, 'while a block is reserved: it is below the mark');
 	is(grant(), $mark + 1, 'while a block is reserved: and not used');
 	$reserver->quit;
+}
+
+# What a transaction has passed with stays, whatever is written meanwhile.
+{
+	my $token = grant();
+	my $mark = clock_token(6);
+
+	outcome_is($s[1], "SELECT dlock_fence('note', $token)", '', 'savepoint: the mark stands');
+	$s[1]->query_safe("BEGIN; SELECT dlock_fence('note', $token); SAVEPOINT a");
+	write_mark('note', $mark);
+	is($s[1]->query_safe("ROLLBACK TO a; INSERT INTO note(body) VALUES ('x') RETURNING token"),
+		$token, 'savepoint: the transaction presents what it has passed with');
+	is($s[1]->query_safe("SELECT dlock_fence('note', $token)"), '', 'savepoint: and has passed with that');
+	$s[1]->query_safe('COMMIT');
+	outcome_is($s[1], "SELECT dlock_fence('note', $token)", 'LK001', 'savepoint: the next transaction has not');
+}
+
+# Tokens of subtransactions, of which some end well and some not.
+foreach my $table ('note', 'device')
+{
+	my @tokens = map { grant() } 1 .. 4;
+	my $present = sub {
+		my ($token) = @_;
+		return $table eq 'note' ? "SELECT dlock_fence('note', $token);" : "INSERT INTO device VALUES ($token, '');";
+	};
+	my $presents = sub {
+		my ($sql, $token, $test_name) = @_;
+		return like($s[2]->query_safe("$sql; INSERT INTO $table(body) VALUES ('') RETURNING token"), qr/^\s*$token$/, "$table: $test_name");
+	};
+
+	$ctl->query_safe("SELECT dlock_fence_reset('note', NULL, 'test')");
+	$presents->("BEGIN; " . $present->($tokens[0]), $tokens[0], 'the transaction');
+	$presents->("SAVEPOINT a; " . $present->($tokens[1]), $tokens[1], 'its subtransaction');
+	$presents->("SAVEPOINT b; " . $present->($tokens[2]) . 'RELEASE b', $tokens[2], 'one inside, which ends well');
+	$presents->("SAVEPOINT c; " . $present->($tokens[3]) . 'ROLLBACK TO c', $tokens[2], 'one inside, which is rolled back');
+	$presents->('ROLLBACK TO a', $tokens[0], 'rolled back as a whole');
+	$s[2]->query_safe('ROLLBACK');
+	is($s[2]->query("INSERT INTO $table(body) VALUES ('')"), 'ERROR LK003', "$table: the next transaction presents nothing");
 }
 
 # Nobody can use leases: their store is locked, and later they cannot be loaded.
