@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "fence/fence.h"
 #include "fence/guard.h"
@@ -387,7 +388,7 @@ renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 
 	dlock_session_check_writable(function);
 	open_for_targets(&db, &target, 1);
-	renewed = dlock_held_renew(&db, &target, ttl);
+	dlock_held_renew_each(&db, &target, 1, ttl, &renewed);
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(renewed);
 }
@@ -716,7 +717,10 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	for (int i = 0; i < count; i++)
 		log_forced(&name, &ended[i], user, reason);
 	for (int i = 0; i < count; i++)
-		dlock_held_finish_forced(&db, ended[i].hash, ended[i].token);
+	{
+		DLOCK_FAULT("forced");
+		(void) dlock_held_expire(&db, ended[i].hash, ended[i].token, true);
+	}
 	dlock_session_close(&db);
 	PG_RETURN_INT32(count);
 }
