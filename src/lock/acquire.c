@@ -64,30 +64,19 @@ typedef struct DLockAcquireItem
 								 * owner has one */
 	DLockSpaceEntry *entry;		/* NULL if the lock has none */
 
-	/*
-	 * The lease that the owner has, or NULL, and what entering it again makes
-	 * of it.
-	 */
+	/* The owner's lease, or NULL, and what entering it again makes of it. */
 	DLockSpaceLease *own;
 	DLockRuleRenewal renewal;
 	bool		other_payload;
 } DLockAcquireItem;
 
-/* What came of an attempt, if it lacked nothing. */
-typedef enum DLockAcquireVerdict
+/* What can come of an attempt, beside a DLockRuleVerdict: errors. */
+enum
 {
-	VERDICT_GRANT,
-	VERDICT_REFUSED,
-	VERDICT_QUEUE,
-	VERDICT_SELF,
-
-	/* errors */
-	VERDICT_CROWDED,			/* the lock has as many holders as it may */
+	VERDICT_CROWDED = DLOCK_RULE_WEAKER + 1,	/* too many holders */
 	VERDICT_OTHER_PERMITS,
-	VERDICT_OTHER_PLACE,		/* the owner has a place for something else */
-	VERDICT_WEAKER,				/* the owner's lease does not cover it */
-	VERDICT_TOO_MANY_HOLDS
-} DLockAcquireVerdict;
+	VERDICT_OTHER_PLACE			/* the owner has a place for something else */
+};
 
 /* A call to acquire, over all its attempts. */
 typedef struct DLockAcquire
@@ -99,10 +88,9 @@ typedef struct DLockAcquire
 	bool		sleeps;			/* this process is in the queue for it */
 	bool		waits;			/* the same, or its owner has a place */
 	DLockAcquireGranted *granted;
-	DLockAcquireVerdict verdict;
+	int			verdict;		/* if it lacked nothing */
 
 	/* What was found that is an error. */
-	int			owned;			/* locks that the owner has a lease on */
 	uint32		permits;		/* of the lock, instead of those asked for */
 	const DLockBytes *culprit;
 } DLockAcquire;
@@ -167,7 +155,7 @@ reserve_memory(DLockAcquire *acquire)
 {
 	DLockStepRoom *room = &acquire->step.room;
 
-	room->count = (!acquire->waits || acquire->owned > 0) ? acquire->request->count : 0;
+	room->count = (!acquire->waits || acquire->verdict == DLOCK_RULE_REENTER) ? acquire->request->count : 0;
 	return (room->count == 0 || dlock_space_prepare(room->name_len, room->data_len, room->count)) ?
 		DLOCK_LACKS_NOTHING : DLOCK_LACKS_ROOM;
 }
@@ -279,19 +267,12 @@ is_for_other(const DLockAcquireRequest *request, const DLockSpaceLease *place)
 }
 
 /* Look at all locks, and decide. */
-static DLockAcquireVerdict
+static int
 decide(DLockAcquire *acquire)
 {
-	static const DLockAcquireVerdict verdicts[] = {
-		[DLOCK_RULE_GRANT] = VERDICT_GRANT,
-		[DLOCK_RULE_REENTER] = VERDICT_GRANT,
-		[DLOCK_RULE_REFUSE] = VERDICT_REFUSED,
-		[DLOCK_RULE_QUEUE] = VERDICT_QUEUE,
-		[DLOCK_RULE_SELF] = VERDICT_SELF,
-		[DLOCK_RULE_WEAKER] = VERDICT_WEAKER
-	};
 	const DLockAcquireRequest *request = acquire->request;
-	DLockAcquireVerdict verdict;
+	DLockRuleVerdict verdict;
+	int			owned = 0;		/* locks that the owner has a lease on */
 	DLockOwner	owner = {request->role, request->owner};
 	DLockRuleCase asked = {
 		.mode = request->mode,.reentry = request->reentry,
@@ -302,7 +283,6 @@ decide(DLockAcquire *acquire)
 	bool		blocked_by_self = false;	/* by what it has on the way
 											 * elsewhere */
 
-	acquire->owned = 0;
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -312,7 +292,7 @@ decide(DLockAcquire *acquire)
 		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		find_own_place(acquire, item, &owner);
 		if (request->takes && item->place == NULL)
-			return VERDICT_REFUSED;
+			return DLOCK_RULE_REFUSE;
 		if (item->entry == NULL)
 			continue;
 		if (now >= item->entry->earliest)
@@ -335,10 +315,10 @@ decide(DLockAcquire *acquire)
 			}
 			asked.held_by_owner = true;
 			item->own = own;
-			acquire->owned++;
+			owned++;
 			/* A path is not covered by the lock of its name alone. */
 			if (own->part != item->part && request->reentry != DLOCK_REENTRY_DENY)
-				return VERDICT_WEAKER;
+				return DLOCK_RULE_WEAKER;
 		}
 		else if (dlock_holder_is_blocked(item->entry, item->mode, request->permits,
 										 NULL, item->place, now, &until))
@@ -353,11 +333,11 @@ decide(DLockAcquire *acquire)
 	}
 
 	/* All are entered again, or none is. */
-	if (!request->path && acquire->owned < request->count)
+	if (!request->path && owned < request->count)
 		asked.reentry = DLOCK_REENTRY_DENY;
 
-	verdict = verdicts[dlock_rule_decide(&asked)];
-	return (verdict == VERDICT_QUEUE && blocked_by_self) ? VERDICT_SELF : verdict;
+	verdict = dlock_rule_decide(&asked);
+	return (verdict == DLOCK_RULE_QUEUE && blocked_by_self) ? DLOCK_RULE_SELF : verdict;
 }
 
 /* The request is in no queue any more, be it by a place. */
@@ -384,18 +364,11 @@ prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
 
 	item->renewal = dlock_rule_reenter(&term, request->ttl, acquire->step.now, wall);
 	item->other_payload = request->set_payload && !dlock_name_equal(&payload, &request->payload);
-
-	/*
-	 * The last: the lease outlives the server, and what is asked for would
-	 * not.
-	 */
-	if (counts && own->holds == PG_UINT32_MAX)
-		acquire->verdict = VERDICT_TOO_MANY_HOLDS;
-	else if (item->other_payload && own->slot != DLOCK_SLOT_NONE && item->slot_class == NO_CLASS)
-		acquire->verdict = VERDICT_WEAKER;
-	if (acquire->verdict != VERDICT_GRANT)
+	if (item->other_payload && own->slot != DLOCK_SLOT_NONE && item->slot_class == NO_CLASS)
 	{
+		/* The lease outlives the server, and what is asked for would not. */
 		acquire->culprit = &item->name;
+		acquire->verdict = DLOCK_RULE_WEAKER;
 		return DLOCK_LACKS_NOTHING;
 	}
 	if (item->other_payload)
@@ -414,7 +387,7 @@ enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 	DLockSlot	slot = own->slot;
 	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
 
-	own->holds += counts;
+	own->holds += counts && own->holds < PG_UINT32_MAX;
 	dlock_step_renew(&acquire->step, own, &item->renewal.term,
 					 !item->other_payload && (item->renewal.must_log || counts));
 	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
@@ -444,7 +417,7 @@ reenter(DLockAcquire *acquire)
 	{
 		DLockStepLack lack = prepare_reentry(acquire, &acquire->items[i], wall);
 
-		if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != VERDICT_GRANT)
+		if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != DLOCK_RULE_REENTER)
 			return lack;
 	}
 
@@ -544,7 +517,7 @@ grant(DLockAcquire *acquire)
 	DLockToken	token;
 	DLockStepLack lack = tidy_locks(acquire);
 
-	if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != VERDICT_GRANT)
+	if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != DLOCK_RULE_GRANT)
 		return lack;
 	lack = reserve_slots(acquire);
 	if (lack == DLOCK_LACKS_NOTHING)
@@ -563,6 +536,8 @@ grant(DLockAcquire *acquire)
 		DLockSpaceLease *lease;
 
 		value.token = token;
+		if (request->tokens != NULL)
+			request->tokens[i] = token;
 		value.granted_at = wall;
 		value.term = dlock_rule_grant(request->ttl, step->now, wall);
 		if (item->slot != DLOCK_SLOT_NONE)
@@ -581,10 +556,7 @@ grant(DLockAcquire *acquire)
 		else if (i == 0)
 			path = lease;
 
-		/*
-		 * There may be somebody who watches, or who must look at the lock
-		 * earlier, or other requests of the owner.
-		 */
+		/* Observers, requests with a later timer, the owner's others. */
 		if (item->entry != NULL)
 		{
 			dlock_queue_wake_twins(item->entry, &owner, item->part);
@@ -714,16 +686,19 @@ try_acquire(DLockStep *step, void *arg)
 	Assert(dlock_partition_set_is_mine(&step->set));
 	find_places(acquire);
 	acquire->verdict = decide(acquire);
-	if (acquire->verdict == VERDICT_QUEUE)
+	if (acquire->verdict == DLOCK_RULE_QUEUE)
 		return enqueue(acquire);
-	if (acquire->verdict == VERDICT_GRANT)
-		lack = (acquire->owned > 0) ? reenter(acquire) : grant(acquire);
-	else if (acquire->verdict == VERDICT_REFUSED)
+	if (acquire->verdict == DLOCK_RULE_GRANT)
+		lack = grant(acquire);
+	else if (acquire->verdict == DLOCK_RULE_REENTER)
+		lack = reenter(acquire);
+	else if (acquire->verdict == DLOCK_RULE_REFUSE)
 		call_queues(acquire, false);
 
 	/* What cannot be granted gives the place up. */
 	if (lack == DLOCK_LACKS_NOTHING && !acquire->sleeps &&
-		acquire->verdict != VERDICT_GRANT && acquire->verdict != VERDICT_OTHER_PLACE)
+		acquire->verdict != DLOCK_RULE_GRANT && acquire->verdict != DLOCK_RULE_REENTER &&
+		acquire->verdict != VERDICT_OTHER_PLACE)
 		leave_queues(acquire);
 	return lack;
 }
@@ -767,10 +742,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 {
 	DLockAcquire acquire = {.granted = granted};
 
-	*granted = (DLockAcquireGranted)
-	{
-		.token = DLOCK_TOKEN_NONE
-	};
+	memset(granted, 0, sizeof(DLockAcquireGranted));
 	plan(&acquire, db, request);
 	dlock_step_run(&acquire.step, try_acquire, &acquire);
 	if (request->count > 1)
@@ -780,21 +752,22 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 	 * Its owner may have replaced the place meanwhile, which is asked for
 	 * anew.
 	 */
-	if (request->takes && acquire.verdict > VERDICT_SELF)
+	if (request->takes && acquire.verdict > DLOCK_RULE_SELF)
 		return (acquire.verdict == VERDICT_OTHER_PLACE) ? DLOCK_ANSWER_REFUSED : DLOCK_ANSWER_FAILED;
 	switch (acquire.verdict)
 	{
-		case VERDICT_GRANT:
+		case DLOCK_RULE_GRANT:
+		case DLOCK_RULE_REENTER:
 			return DLOCK_ANSWER_GRANTED;
-		case VERDICT_REFUSED:
+		case DLOCK_RULE_REFUSE:
 			dlock_stat_count(DLOCK_STAT_REFUSAL, 1);
 			return DLOCK_ANSWER_REFUSED;
-		case VERDICT_QUEUE:
+		case DLOCK_RULE_QUEUE:
 			if (request->may_wait)
 				return DLOCK_ANSWER_QUEUED;
 			dlock_stat_count(DLOCK_STAT_REFUSAL, !request->takes);
 			return DLOCK_ANSWER_KEPT;
-		case VERDICT_SELF:
+		case DLOCK_RULE_SELF:
 			granted->own = acquire.culprit;
 			return DLOCK_ANSWER_SELF;
 		case VERDICT_CROWDED:
@@ -810,7 +783,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 					 errdetail("The mode, the permits, the ttl and what else makes the lease stay as they were first asked for."),
 					 errhint("Pass the same arguments, or give up all places of the owner with dlock_release_all().")));
 			break;
-		case VERDICT_WEAKER:
+		case DLOCK_RULE_WEAKER:
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("owner \"%.*s\" holds lock \"%.*s\" in a weaker way than is asked for",
@@ -818,12 +791,6 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 							acquire.culprit->len, acquire.culprit->data),
 					 errdetail("A lease that is entered again stays as it is."),
 					 errhint("Use dlock_convert() to change its mode; to hold it as a path, release it first.")));
-			break;
-		case VERDICT_TOO_MANY_HOLDS:
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("lock \"%.*s\" has been acquired too often by its owner",
-							acquire.culprit->len, acquire.culprit->data)));
 			break;
 	}
 	pg_unreachable();

@@ -46,8 +46,7 @@ typedef struct DLockAcquireRequest
 								 * than zero */
 	DLockTime	anyway;			/* TAKES: when it asks again in any case */
 	bool		set_payload;	/* also of the one lease that is entered again */
-	DLockToken *tokens;			/* where to put those of leases entered again,
-								 * unless NULL */
+	DLockToken *tokens;			/* where to put them, unless NULL */
 } DLockAcquireRequest;
 
 typedef enum DLockAcquireAnswer
