@@ -140,35 +140,31 @@ plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *reques
 	if (request->count > 1)
 	{
 		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
-		dlock_step_need_pins(&acquire->step, request->count + DLOCK_STEP_PINS);
+		acquire->step.pin_room += request->count;
 	}
 	for (int i = 0; i < request->count; i++)
 		plan_item(acquire, i);
 }
 
-/*
- * Reserve memory for all leases or requests.  Requests in the queue have what their leases
- * need.
- */
+/* Reserve memory for all leases or requests that need some. */
 static DLockStepLack
 reserve_memory(DLockAcquire *acquire)
 {
 	DLockStepRoom *room = &acquire->step.room;
 
-	room->count = (!acquire->waits || acquire->verdict == DLOCK_RULE_REENTER) ? acquire->request->count : 0;
 	return (room->count == 0 || dlock_space_prepare(room->name_len, room->data_len, room->count)) ?
 		DLOCK_LACKS_NOTHING : DLOCK_LACKS_ROOM;
 }
 
-/* Reserve memory, too, and a slot for every item that has one, with its page pinned. */
+/* Reserve a slot for every item that has one, with its page pinned, and memory, too. */
 static DLockStepLack
 reserve_slots(DLockAcquire *acquire)
 {
 	int			used[DLOCK_PAGE_CLASSES] = {0};
-	DLockStepLack lack = reserve_memory(acquire);
+	DLockStepLack lack = DLOCK_LACKS_ROOM;
 
-	if (!dlock_slot_reserve(&acquire->step.db->shared->slots, acquire->step.room.slots))
-		lack = DLOCK_LACKS_ROOM;
+	if (dlock_slot_reserve(&acquire->step.db->shared->slots, acquire->step.room.slots))
+		lack = reserve_memory(acquire);
 	dlock_step_make_room(&acquire->step, acquire->request->count);
 	for (int i = 0; i < acquire->request->count && lack == DLOCK_LACKS_NOTHING; i++)
 	{
@@ -686,6 +682,10 @@ try_acquire(DLockStep *step, void *arg)
 	Assert(dlock_partition_set_is_mine(&step->set));
 	find_places(acquire);
 	acquire->verdict = decide(acquire);
+
+	/* Requests in the queue have the memory that their leases need. */
+	step->room.count = (!acquire->waits || acquire->verdict == DLOCK_RULE_REENTER) ?
+		acquire->request->count : 0;
 	if (acquire->verdict == DLOCK_RULE_QUEUE)
 		return enqueue(acquire);
 	if (acquire->verdict == DLOCK_RULE_GRANT)
