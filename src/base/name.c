@@ -89,37 +89,6 @@ dlock_name_of_text(const text *value, const DLockNameKind *kind)
 	return bytes;
 }
 
-/*
- * The names in an array, 1 to "most" of them; their number in "count".  They
- * point into the array.  "invalid" is the whole message about an array that will not
- * do.  Throws 22023 and 22004.
- */
-DLockBytes *
-dlock_name_of_array(ArrayType *array, const char *invalid, const DLockNameKind *kind, int most,
-					int *count)
-{
-	Datum	   *values;
-	bool	   *nulls;
-	DLockBytes *names;
-
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &values, &nulls, count);
-	if (ARR_NDIM(array) > 1 || *count < 1 || *count > most)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg_internal("%s", _(invalid)),
-				 ARR_NDIM(array) > 1 ? errdetail("It has %d dimensions.", ARR_NDIM(array)) :
-				 errdetail("It has %d names.", *count),
-				 errhint("Pass a one-dimensional array of 1 to %d different names.", most)));
-	names = palloc(*count * sizeof(DLockBytes));
-	for (int i = 0; i < *count; i++)
-	{
-		if (nulls[i])
-			dlock_error_null(kind->null);
-		names[i] = dlock_name_of_text(DatumGetTextPP(values[i]), kind);
-	}
-	return names;
-}
-
 /* A copy of bytes, palloc'd if there are any. */
 DLockBytes
 dlock_name_copy(DLockBytes bytes)
@@ -144,20 +113,24 @@ compare_elements(const void *a, const void *b)
 	return dlock_name_compare(a, b);
 }
 
-/* Throw 22023 unless all these names are different; "invalid" as above. */
+/* Throw 22023 unless there are names, all of them different. */
 void
-dlock_name_check_different(const DLockBytes *names, int count, const char *invalid)
+dlock_name_check_different(const DLockBytes *names, int count)
 {
 	DLockBytes *sorted = palloc(count * sizeof(DLockBytes));
 
 	memcpy(sorted, names, count * sizeof(DLockBytes));
 	qsort(sorted, count, sizeof(DLockBytes), compare_elements);
+	if (count == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("array of lock names must not be empty")));
 	for (int i = 1; i < count; i++)
 	{
 		if (dlock_name_equal(&sorted[i - 1], &sorted[i]))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg_internal("%s", _(invalid)),
+					 errmsg("invalid array of lock names"),
 					 errdetail("It has \"%.*s\" more than once.", sorted[i].len, sorted[i].data)));
 	}
 	pfree(sorted);

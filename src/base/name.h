@@ -11,8 +11,6 @@
 #ifndef DLOCK_NAME_H
 #define DLOCK_NAME_H
 
-#include "utils/array.h"
-
 #include "base/types.h"
 
 /* A kind of text that users give: its most bytes, and the whole messages about it. */
@@ -32,11 +30,9 @@ extern const DLockNameKind dlock_name_payload;
 
 extern void dlock_name_check(const DLockNameKind *kind, int len);
 extern DLockBytes dlock_name_of_text(const text *value, const DLockNameKind *kind);
-extern DLockBytes *dlock_name_of_array(ArrayType *array, const char *invalid,
-									   const DLockNameKind *kind, int most, int *count);
 extern DLockBytes dlock_name_copy(DLockBytes bytes);
 extern int	dlock_name_compare(const DLockBytes *a, const DLockBytes *b);
-extern void dlock_name_check_different(const DLockBytes *names, int count, const char *invalid);
+extern void dlock_name_check_different(const DLockBytes *names, int count);
 extern DLockBytes dlock_name_session(void);
 extern int	dlock_name_ancestors(const DLockBytes *path, DLockBytes *ancestors);
 extern bool dlock_name_is_below(const DLockBytes *path, const DLockBytes *above);

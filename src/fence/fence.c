@@ -22,11 +22,11 @@
  *	  server detects deadlocks among these and all other locks, keeps them over
  *	  PREPARE TRANSACTION, and releases them at a rollback to a savepoint.
  *
- *	  So the lock and the mark say what a transaction has passed: it holds the
- *	  lock of a resource if it has passed, and the mark is its token then.  A table
- *	  in this backend remembers that, and the rows of a statement pay a look-up
- *	  there.  After a rollback to a savepoint nothing in the table counts, and the
- *	  lock and the mark are read again.
+ *	  A table in this backend has the token with which the transaction has passed,
+ *	  and the rows of a statement pay a look-up there.  What a subtransaction changes
+ *	  there is undone with it, as the server undoes the lock and the mark.  These two
+ *	  do not tell with which token the transaction has passed: a subscription, or a
+ *	  restore, may have written another mark.
  *
  *	  Only a token that can have been granted raises a mark; a higher one would
  *	  refuse all tokens to come.
@@ -78,8 +78,6 @@ typedef struct DLockFencePass
 	LOCKTAG		tag;
 	ItemPointerData tid;		/* where its mark was read last */
 	uint64		transaction;	/* the last one that has used it, by number */
-	uint64		epoch;			/* "token" is right while this is the current
-								 * one */
 	DLockToken	token;			/* DLOCK_TOKEN_NONE: has not passed */
 	bool		live;			/* has any pass of "transaction" been live? */
 	uint64		checked_by;		/* live: the statement that has checked the
@@ -93,19 +91,21 @@ typedef struct DLockFencePass
 static HTAB *passes = NULL;
 
 static uint64 transaction = 1;	/* the number of this transaction */
-static uint64 epoch = 1;		/* changes with it, and with a rollback to a
-								 * savepoint */
 static bool live = false;		/* is a pass of this transaction live? */
+static DLockToken row_token = DLOCK_TOKEN_NONE; /* the last one that it has
+												 * written into a row that is
+												 * its own mark */
 
-/* The last token that a subtransaction has written into a row that is its own mark. */
-typedef struct DLockFenceRow
+/* A token of a pass, or that of rows, that a subtransaction has changed. */
+typedef struct DLockFenceChange
 {
-	struct DLockFenceRow *next; /* of an earlier subtransaction */
+	struct DLockFenceChange *next;	/* an earlier one */
 	SubTransactionId subid;
-	DLockToken	token;
-} DLockFenceRow;
+	DLockToken *token;
+	DLockToken	before;
+} DLockFenceChange;
 
-static DLockFenceRow *rows = NULL;	/* the last one first */
+static DLockFenceChange *changes = NULL;	/* the last one first */
 
 /* ---- what this transaction has passed ---- */
 
@@ -141,22 +141,35 @@ find_pass(const DLockBytes *resource)
 		pass = hash_search(passes, key, HASH_ENTER, NULL);
 		pass->tag = tag;
 		ItemPointerSetInvalid(&pass->tid);
-		pass->transaction = pass->epoch = 0;
+		pass->transaction = 0;
 	}
 	if (pass->transaction != transaction)
 	{
 		pass->transaction = transaction;
+		pass->token = DLOCK_TOKEN_NONE;
 		pass->live = false;
 	}
-	if (pass->epoch != epoch)
-	{
-		pass->token = DLOCK_TOKEN_NONE;
-		if (DLOCK_LOCK_HELD_BY_ME(&pass->tag, ShareLock) ||
-			DLOCK_LOCK_HELD_BY_ME(&pass->tag, ExclusiveLock))
-			pass->token = dlock_mark_read(resource, &pass->tid);
-		pass->epoch = epoch;
-	}
 	return pass;
+}
+
+/* Change a token, until this subtransaction is rolled back. */
+static void
+change(DLockToken *token, DLockToken to)
+{
+	SubTransactionId subid = GetCurrentSubTransactionId();
+
+	if (subid != TopSubTransactionId && *token != to &&
+		!(changes != NULL && changes->token == token && changes->subid == subid))
+	{
+		DLockFenceChange *made = MemoryContextAlloc(TopTransactionContext, sizeof(DLockFenceChange));
+
+		*made = (DLockFenceChange)
+		{
+			changes, subid, token, *token
+		};
+		changes = made;
+	}
+	*token = to;
 }
 
 /* Throw LK002 unless a token is that of a live lease. */
@@ -198,8 +211,7 @@ check_end(bool is_prepare)
 	{
 		DLockBytes	name = {pass->name, strlen(pass->name)};
 
-		if (pass->transaction != transaction || !pass->live ||
-			find_pass(&name)->token == DLOCK_TOKEN_NONE)
+		if (pass->transaction != transaction || !pass->live || pass->token == DLOCK_TOKEN_NONE)
 			continue;
 		if (is_prepare)
 			ereport(ERROR,
@@ -225,9 +237,9 @@ xact_callback(XactEvent event, void *arg)
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
 	transaction++;
-	epoch++;
 	live = false;
-	rows = NULL;				/* goes with the transaction's memory */
+	row_token = DLOCK_TOKEN_NONE;
+	changes = NULL;				/* goes with the transaction's memory */
 	if (passes != NULL && hash_get_num_entries(passes) > REUSED)
 	{
 		hash_destroy(passes);
@@ -241,14 +253,13 @@ subxact_callback(SubXactEvent event, SubTransactionId subid,
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		epoch++;
-		while (rows != NULL && rows->subid == subid)
-			rows = rows->next;
+		for (; changes != NULL && changes->subid == subid; changes = changes->next)
+			*changes->token = changes->before;
 	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
-		for (DLockFenceRow *row = rows; row != NULL && row->subid == subid; row = row->next)
-			row->subid = parent;
+		for (DLockFenceChange *made = changes; made != NULL && made->subid == subid; made = made->next)
+			made->subid = parent;
 	}
 }
 
@@ -291,6 +302,22 @@ acquire(const DLockFencePass *pass, LOCKMODE mode, const DLockBytes *resource)
 	error_context_stack = context.previous;
 }
 
+/* Can a database have granted a token, by the clocks alone?  None grants one above its own. */
+static bool
+is_below_clock(DLockToken token)
+{
+	return token <= dlock_rule_token_clock(dlock_clock_wall() +
+										   (TimestampTz) dlock_settings_max_clock_skew_ms * 1000);
+}
+
+/* Tokens to come are above this one, if a database can have granted it. */
+static void
+exceed(DLockTokenShared *tokens, DLockToken token)
+{
+	if (is_below_clock(token))
+		dlock_token_exceed(tokens, token);
+}
+
 /*
  * Take a token above one that may come from another database.  If that one is above the
  * clock by more than dlock.max_clock_skew, and so above the tokens of any database, the
@@ -299,41 +326,32 @@ acquire(const DLockFencePass *pass, LOCKMODE mode, const DLockBytes *resource)
 DLockToken
 dlock_fence_take_above(DLockToken above)
 {
-	TimestampTz now = dlock_clock_wall() + (TimestampTz) dlock_settings_max_clock_skew_ms * 1000;
 	DLockDatabase db;
 	DLockToken	token;
 
 	dlock_session_open(&db);
+	exceed(&db.shared->tokens, above);
 	token = dlock_token_take_one(&db.shared->tokens, db.sequence);
-	if (token <= above && above <= dlock_rule_token_clock(now))
-	{
-		(void) dlock_token_move(&db.shared->tokens, db.sequence, above);
-		token = dlock_token_take_one(&db.shared->tokens, db.sequence);
-	}
 	dlock_session_close(&db);
 	return token;
 }
 
 /*
+ * Throw LK001, and nothing else.  "table" as in dlock_fence_check_known().
+ *
  * A mark that came from elsewhere, by replication for one, may be above the tokens of
- * this database.  Tokens to come must be above it, or it would refuse them, too.
+ * this database.  Those to come must be above it, or it would refuse them, too.  It is
+ * enough to note that in memory: a refusal opens no store, and waits for nothing, and many
+ * of them cost one block of tokens.  What a crash forgets, the next refusal notes again.
  */
-static void
-raise_tokens(DLockToken mark)
-{
-	DLockDatabase db;
-
-	dlock_session_shared(&db);
-	if (dlock_token_issued(&db.shared->tokens) < mark)
-		(void) dlock_fence_take_above(mark);
-}
-
-/* Throw LK001.  "table" as in dlock_fence_check_known(). */
 void
 dlock_fence_refuse(const DLockBytes *resource, const char *table, DLockToken token, DLockToken mark)
 {
+	DLockDatabase db;
+
 	dlock_stat_count(DLOCK_STAT_FENCE_STALE, 1);
-	raise_tokens(mark);
+	dlock_session_shared(&db);
+	exceed(&db.shared->tokens, mark);
 	ereport(ERROR,
 			(errcode(ERRCODE_DLOCK_STALE_TOKEN),
 			 (table == NULL) ?
@@ -356,11 +374,10 @@ dlock_fence_refuse(const DLockBytes *resource, const char *table, DLockToken tok
 void
 dlock_fence_check_known(const DLockBytes *resource, const char *table, DLockToken token)
 {
-	TimestampTz now = dlock_clock_wall() + (TimestampTz) dlock_settings_max_clock_skew_ms * 1000;
 	DLockDatabase db;
 	DLockToken	issued;
 
-	if (token <= dlock_rule_token_clock(now))
+	if (is_below_clock(token))
 		return;
 	dlock_session_open(&db);
 	issued = dlock_token_issued(&db.shared->tokens);
@@ -452,7 +469,7 @@ pass_with(const DLockBytes *resource, DLockToken token)
 	if (token < pass->token)
 		dlock_fence_refuse(resource, NULL, token, pass->token);
 	take(pass, resource, token);
-	pass->token = token;
+	change(&pass->token, token);
 	return pass;
 }
 
@@ -514,18 +531,8 @@ dlock_fence_pass_presented(const DLockBytes *resource, DLockToken token, uint64 
 void
 dlock_fence_note_row(DLockToken token)
 {
-	SubTransactionId subid = GetCurrentSubTransactionId();
-	DLockFenceRow *row = rows;
-
 	set_up();
-	if (row == NULL || row->subid != subid)
-	{
-		row = MemoryContextAlloc(TopTransactionContext, sizeof(DLockFenceRow));
-		row->next = rows;
-		row->subid = subid;
-		rows = row;
-	}
-	row->token = token;
+	change(&row_token, token);
 }
 
 /*
@@ -544,8 +551,8 @@ dlock_fence_presented(bool *ambiguous)
 	DLockFencePass *pass;
 
 	*ambiguous = false;
-	if (rows != NULL)
-		return rows->token;
+	if (row_token != DLOCK_TOKEN_NONE)
+		return row_token;
 	for (int i = 0; i < count; i++)
 	{
 		if (pairs[i].any)
@@ -557,9 +564,7 @@ dlock_fence_presented(bool *ambiguous)
 		hash_seq_init(&scan, passes);
 	while (passes != NULL && (pass = hash_seq_search(&scan)) != NULL)
 	{
-		DLockBytes	name = {pass->name, strlen(pass->name)};
-
-		if (pass->transaction != transaction || find_pass(&name)->token == DLOCK_TOKEN_NONE)
+		if (pass->transaction != transaction || pass->token == DLOCK_TOKEN_NONE)
 			continue;
 		*ambiguous |= (only != DLOCK_TOKEN_NONE && only != pass->token);
 		only = pass->token;
@@ -590,6 +595,6 @@ dlock_fence_reset(const DLockBytes *resource, DLockToken token)
 	acquire(pass, ExclusiveLock, resource);
 	mark = dlock_mark_read(resource, &pass->tid);
 	dlock_mark_write(resource, token);
-	pass->token = token;
+	change(&pass->token, token);
 	return mark;
 }

@@ -54,7 +54,6 @@
 typedef struct DLockAcquireItem
 {
 	DLockBytes	name;
-	DLockBytes	payload;
 	uint32		hash;
 	DLockMode	mode;
 	DLockPart	part;
@@ -65,28 +64,19 @@ typedef struct DLockAcquireItem
 								 * owner has one */
 	DLockSpaceEntry *entry;		/* NULL if the lock has none */
 
-	/*
-	 * The lease that the owner has, or NULL, and what entering it again makes
-	 * of it.
-	 */
+	/* The owner's lease, or NULL, and what entering it again makes of it. */
 	DLockSpaceLease *own;
 	DLockRuleRenewal renewal;
 	bool		other_payload;
 } DLockAcquireItem;
 
-/* What came of an attempt, if it lacked nothing. */
-typedef enum DLockAcquireVerdict
+/* What can come of an attempt, beside a DLockRuleVerdict: errors. */
+enum
 {
-	VERDICT_GRANT,
-	VERDICT_REFUSED,
-	VERDICT_QUEUE,
-	VERDICT_SELF,
-	VERDICT_CROWDED,			/* the lock has as many holders as it may */
+	VERDICT_CROWDED = DLOCK_RULE_WEAKER + 1,	/* too many holders */
 	VERDICT_OTHER_PERMITS,
-	VERDICT_OTHER_PLACE,		/* the owner has a place for something else */
-	VERDICT_WEAKER,				/* the owner's lease does not cover it */
-	VERDICT_TOO_MANY_HOLDS
-} DLockAcquireVerdict;
+	VERDICT_OTHER_PLACE			/* the owner has a place for something else */
+};
 
 /* A call to acquire, over all its attempts. */
 typedef struct DLockAcquire
@@ -97,12 +87,10 @@ typedef struct DLockAcquire
 	DLockAcquireItem single;
 	bool		sleeps;			/* this process is in the queue for it */
 	bool		waits;			/* the same, or its owner has a place */
-	DLockStepRoom room;			/* that the leases need */
 	DLockAcquireGranted *granted;
-	DLockAcquireVerdict verdict;
+	int			verdict;		/* if it lacked nothing */
 
 	/* What was found that is an error. */
-	int			owned;			/* locks that the owner has a lease on */
 	uint32		permits;		/* of the lock, instead of those asked for */
 	const DLockBytes *culprit;
 } DLockAcquire;
@@ -112,11 +100,10 @@ plan_item(DLockAcquire *acquire, int i)
 {
 	const DLockAcquireRequest *request = acquire->request;
 	DLockAcquireItem *item = &acquire->items[i];
+	DLockStepRoom *room = &acquire->step.room;
 	Oid			database = acquire->step.db->shared->oid;
-	int			data_len;
 
 	item->name = request->names[i];
-	item->payload = request->payload;
 	item->hash = dlock_name_hash(database, &item->name);
 	item->mode = request->mode;
 	item->part = DLOCK_PART_WHOLE;
@@ -126,20 +113,17 @@ plan_item(DLockAcquire *acquire, int i)
 	{
 		item->mode = dlock_rule_intent(request->mode);
 		item->part = DLOCK_PART_INTENT;
-		item->payload.len = 0;
 	}
 	else if (request->path && request->count > 1)
 		item->part = DLOCK_PART_PATH;
 
-	data_len = request->owner.len + item->payload.len;
 	if (item->part != DLOCK_PART_INTENT &&
 		(request->bind == DLOCK_BIND_NONE || request->delay > 0))
 	{
-		item->slot_class = dlock_page_class_for(item->name.len + data_len);
-		acquire->room.slots[item->slot_class]++;
+		item->slot_class = dlock_page_class_for(item->name.len + room->data_len);
+		room->slots[item->slot_class]++;
 	}
-	acquire->room.name_len = Max(acquire->room.name_len, item->name.len);
-	acquire->room.data_len = Max(acquire->room.data_len, data_len);
+	room->name_len = Max(room->name_len, item->name.len);
 	dlock_partition_set_add(&acquire->step.set, item->hash);
 }
 
@@ -148,112 +132,66 @@ plan(DLockAcquire *acquire, DLockDatabase *db, const DLockAcquireRequest *reques
 {
 	acquire->request = request;
 	acquire->items = &acquire->single;
-	memset(&acquire->room, 0, sizeof(acquire->room));
+	acquire->step.room = (DLockStepRoom)
+	{
+		.data_len = request->owner.len + request->payload.len
+	};
 	dlock_step_begin(&acquire->step, db);
 	if (request->count > 1)
 	{
 		acquire->items = palloc(request->count * sizeof(DLockAcquireItem));
-		dlock_step_need_pins(&acquire->step, request->count + DLOCK_STEP_PINS);
+		acquire->step.pin_room += request->count;
 	}
 	for (int i = 0; i < request->count; i++)
 		plan_item(acquire, i);
 }
 
-/* Requests in the queue have the memory that their leases need. */
-static bool
-needs_memory(const DLockAcquire *acquire)
+/* Reserve memory for all leases or requests that need some. */
+static DLockStepLack
+reserve_memory(DLockAcquire *acquire)
 {
-	return !acquire->waits || acquire->owned > 0;
+	DLockStepRoom *room = &acquire->step.room;
+
+	return (room->count == 0 || dlock_space_prepare(room->name_len, room->data_len, room->count)) ?
+		DLOCK_LACKS_NOTHING : DLOCK_LACKS_ROOM;
 }
 
-/* The leases or requests need memory and slots, unless these are at hand. */
+/* Reserve a slot for every item that has one, with its page pinned, and memory, too. */
 static DLockStepLack
-lack_room(DLockAcquire *acquire)
-{
-	acquire->step.room = acquire->room;
-	acquire->step.room.count = needs_memory(acquire) ? acquire->request->count : 0;
-	return DLOCK_LACKS_ROOM;
-}
-
-/* Reserve memory for all leases or requests. */
-static DLockStepLack
-check_memory(DLockAcquire *acquire)
-{
-	if (!needs_memory(acquire) ||
-		dlock_space_prepare(acquire->room.name_len, acquire->room.data_len,
-							acquire->request->count))
-		return DLOCK_LACKS_NOTHING;
-	return lack_room(acquire);
-}
-
-/* Give every item its slot, of those reserved, and see to memory, too. */
-static DLockStepLack
-assign_slots(DLockAcquire *acquire)
+reserve_slots(DLockAcquire *acquire)
 {
 	int			used[DLOCK_PAGE_CLASSES] = {0};
+	DLockStepLack lack = DLOCK_LACKS_ROOM;
 
-	if (!dlock_slot_reserve(&acquire->step.db->shared->slots, acquire->room.slots))
-		return lack_room(acquire);
-	for (int i = 0; i < acquire->request->count; i++)
-	{
-		DLockAcquireItem *item = &acquire->items[i];
-
-		if (item->slot_class != NO_CLASS)
-			item->slot = dlock_slot_reserved(item->slot_class, used[item->slot_class]++);
-	}
-	return check_memory(acquire);
-}
-
-/* Pin the pages of all slots. */
-static DLockStepLack
-pin_slots(DLockAcquire *acquire)
-{
-	DLockStepLack lack = DLOCK_LACKS_NOTHING;
-
+	if (dlock_slot_reserve(&acquire->step.db->shared->slots, acquire->step.room.slots))
+		lack = reserve_memory(acquire);
 	dlock_step_make_room(&acquire->step, acquire->request->count);
 	for (int i = 0; i < acquire->request->count && lack == DLOCK_LACKS_NOTHING; i++)
 	{
-		if (acquire->items[i].slot != DLOCK_SLOT_NONE)
-			lack = dlock_step_pin(&acquire->step, acquire->items[i].slot);
+		DLockAcquireItem *item = &acquire->items[i];
+
+		if (item->slot_class == NO_CLASS)
+			continue;
+		item->slot = dlock_slot_reserved(item->slot_class, used[item->slot_class]++);
+		lack = dlock_step_pin(&acquire->step, item->slot);
 	}
 	return lack;
 }
 
-/* The slots are in use now. */
-static void
-use_slots(DLockAcquire *acquire)
-{
-	for (int i = 0; i < acquire->request->count; i++)
-	{
-		if (acquire->items[i].slot_class != NO_CLASS)
-			dlock_slot_use(acquire->items[i].slot_class);
-	}
-}
-
+/* The lease that an item asks for, without what its grant adds. */
 static DLockLeaseValue
 value_of(DLockAcquire *acquire, const DLockAcquireItem *item)
 {
 	const DLockAcquireRequest *request = acquire->request;
-	DLockLeaseValue value;
-
-	value.token = DLOCK_TOKEN_NONE;
-	value.mode = item->mode;
-	value.bind = request->bind;
-	value.part = item->part;
-	value.role = request->role;
-	value.holds = 1;
-	value.permits = request->permits;
-	value.granted_at = 0;
-	value.origin = dlock_clock_origin();
-	value.term = (DLockTerm)
-	{
-		.ttl = request->ttl
+	DLockLeaseValue value = {
+		.mode = item->mode,.bind = request->bind,.part = item->part,.role = request->role,
+		.holds = 1,.permits = request->permits,.origin = dlock_clock_origin(),
+		.term = {.ttl = request->ttl},.delay = request->delay,.min_hold = request->min_hold,
+		.name = item->name,.owner = request->owner
 	};
-	value.delay = request->delay;
-	value.min_hold = request->min_hold;
-	value.name = item->name;
-	value.owner = request->owner;
-	value.payload = item->payload;
+
+	if (item->part != DLOCK_PART_INTENT)
+		value.payload = request->payload;
 	return value;
 }
 
@@ -282,8 +220,8 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
-		if ((request->kind == DLOCK_SPACE_ASKED && !dlock_space_is_over(request, now)) ||
-			dlock_holder_is_waiting(entry, request, now))
+		/* A conversion has a lease. */
+		if (request->kind == DLOCK_SPACE_ASKED && !dlock_space_is_over(request, now))
 			return true;
 	}
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
@@ -295,7 +233,10 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 	return false;
 }
 
-/* Find the place that the owner has, which is for calls that ask for one lock.  One that is over goes. */
+/*
+ * Find the place that the owner has, which is for calls that ask for one lock.  One that is
+ * over is left to those who remove it.
+ */
 static void
 find_own_place(DLockAcquire *acquire, DLockAcquireItem *item, const DLockOwner *owner)
 {
@@ -304,11 +245,7 @@ find_own_place(DLockAcquire *acquire, DLockAcquireItem *item, const DLockOwner *
 		return;
 	item->place = dlock_place_find(item->entry, owner);
 	if (item->place != NULL && dlock_space_is_over(item->place, acquire->step.now))
-	{
-		dlock_queue_give_up(item->place, acquire->step.now);
-		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		item->place = NULL;
-	}
 	acquire->waits = item->place != NULL;
 }
 
@@ -326,10 +263,12 @@ is_for_other(const DLockAcquireRequest *request, const DLockSpaceLease *place)
 }
 
 /* Look at all locks, and decide. */
-static DLockAcquireVerdict
+static int
 decide(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
+	DLockRuleVerdict verdict;
+	int			owned = 0;		/* locks that the owner has a lease on */
 	DLockOwner	owner = {request->role, request->owner};
 	DLockRuleCase asked = {
 		.mode = request->mode,.reentry = request->reentry,
@@ -340,7 +279,6 @@ decide(DLockAcquire *acquire)
 	bool		blocked_by_self = false;	/* by what it has on the way
 											 * elsewhere */
 
-	acquire->owned = 0;
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -350,7 +288,7 @@ decide(DLockAcquire *acquire)
 		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		find_own_place(acquire, item, &owner);
 		if (request->takes && item->place == NULL)
-			return VERDICT_REFUSED;
+			return DLOCK_RULE_REFUSE;
 		if (item->entry == NULL)
 			continue;
 		if (now >= item->entry->earliest)
@@ -373,10 +311,10 @@ decide(DLockAcquire *acquire)
 			}
 			asked.held_by_owner = true;
 			item->own = own;
-			acquire->owned++;
+			owned++;
 			/* A path is not covered by the lock of its name alone. */
 			if (own->part != item->part && request->reentry != DLOCK_REENTRY_DENY)
-				return VERDICT_WEAKER;
+				return DLOCK_RULE_WEAKER;
 		}
 		else if (dlock_holder_is_blocked(item->entry, item->mode, request->permits,
 										 NULL, item->place, now, &until))
@@ -391,24 +329,11 @@ decide(DLockAcquire *acquire)
 	}
 
 	/* All are entered again, or none is. */
-	if (!request->path && acquire->owned < request->count)
+	if (!request->path && owned < request->count)
 		asked.reentry = DLOCK_REENTRY_DENY;
 
-	switch (dlock_rule_decide(&asked))
-	{
-		case DLOCK_RULE_GRANT:
-		case DLOCK_RULE_REENTER:
-			return VERDICT_GRANT;
-		case DLOCK_RULE_REFUSE:
-			return VERDICT_REFUSED;
-		case DLOCK_RULE_QUEUE:
-			return blocked_by_self ? VERDICT_SELF : VERDICT_QUEUE;
-		case DLOCK_RULE_SELF:
-			return VERDICT_SELF;
-		case DLOCK_RULE_WEAKER:
-			return VERDICT_WEAKER;
-	}
-	pg_unreachable();
+	verdict = dlock_rule_decide(&asked);
+	return (verdict == DLOCK_RULE_QUEUE && blocked_by_self) ? DLOCK_RULE_SELF : verdict;
 }
 
 /* The request is in no queue any more, be it by a place. */
@@ -435,59 +360,42 @@ prepare_reentry(DLockAcquire *acquire, DLockAcquireItem *item, TimestampTz wall)
 
 	item->renewal = dlock_rule_reenter(&term, request->ttl, acquire->step.now, wall);
 	item->other_payload = request->set_payload && !dlock_name_equal(&payload, &request->payload);
-	if (counts && own->holds == PG_UINT32_MAX)
-	{
-		acquire->culprit = &item->name;
-		acquire->verdict = VERDICT_TOO_MANY_HOLDS;
-		return DLOCK_LACKS_NOTHING;
-	}
 	if (item->other_payload && own->slot != DLOCK_SLOT_NONE && item->slot_class == NO_CLASS)
 	{
 		/* The lease outlives the server, and what is asked for would not. */
 		acquire->culprit = &item->name;
-		acquire->verdict = VERDICT_WEAKER;
+		acquire->verdict = DLOCK_RULE_WEAKER;
 		return DLOCK_LACKS_NOTHING;
 	}
 	if (item->other_payload)
-		lack = assign_slots(acquire);
+		lack = reserve_slots(acquire);
 	if (lack == DLOCK_LACKS_NOTHING && own->slot != DLOCK_SLOT_NONE &&
 		(item->renewal.must_log || counts || item->other_payload))
 		lack = dlock_step_pin(&acquire->step, own->slot);
-	if (lack == DLOCK_LACKS_NOTHING && own->slot != DLOCK_SLOT_NONE && item->other_payload)
-		lack = dlock_step_pin(&acquire->step, item->slot);
 	return lack;
 }
 
-/* Give the lease that is entered again, with its new term, the payload asked for. */
+/* Enter a lease again, with another payload if that is asked for; all that it takes is at hand. */
 static void
-replace_payload(DLockAcquire *acquire, DLockAcquireItem *item)
+enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
 {
-	const DLockBytes *payload = &acquire->request->payload;
 	DLockSpaceLease *own = item->own;
 	DLockSlot	slot = own->slot;
-	int			slot_class = dlock_page_class_for(item->name.len + own->owner_len + own->payload_len);
+	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
 
-	if (slot != DLOCK_SLOT_NONE && slot_class != item->slot_class)
+	own->holds += counts && own->holds < PG_UINT32_MAX;
+	dlock_step_renew(&acquire->step, own, &item->renewal.term,
+					 !item->other_payload && (item->renewal.must_log || counts));
+	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
+	if (!item->other_payload)
+		return;
+	if (slot != DLOCK_SLOT_NONE &&
+		dlock_page_class_for(item->name.len + own->owner_len + own->payload_len) != item->slot_class)
 	{
 		slot = item->slot;
 		dlock_slot_use(item->slot_class);
 	}
-	dlock_step_set_payload(&acquire->step, own, payload, slot);
-}
-
-/* Enter a lease again; all that it takes is at hand. */
-static void
-enter_again(DLockAcquire *acquire, DLockAcquireItem *item)
-{
-	bool		counts = acquire->request->reentry == DLOCK_REENTRY_COUNT;
-	DLockTerm  *term = &item->renewal.term;
-
-	item->own->holds += counts;
-	dlock_step_renew(&acquire->step, item->own, term,
-					 !item->other_payload && (item->renewal.must_log || counts));
-	if (item->other_payload)
-		replace_payload(acquire, item);
-	dlock_stat_count(DLOCK_STAT_REENTRY, 1);
+	dlock_step_set_payload(&acquire->step, own, &acquire->request->payload, slot);
 }
 
 /* Enter again the leases that the owner has: one, a path, or all that are asked for. */
@@ -505,15 +413,13 @@ reenter(DLockAcquire *acquire)
 	{
 		DLockStepLack lack = prepare_reentry(acquire, &acquire->items[i], wall);
 
-		if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != VERDICT_GRANT)
+		if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != DLOCK_RULE_REENTER)
 			return lack;
 	}
 
 	leave_queues(acquire);
-	*granted = (DLockAcquireGranted)
-	{
-		.token = acquire->items[0].own->token,.entered = true
-	};
+	granted->token = acquire->items[0].own->token;
+	granted->entered = true;
 	for (int i = 0; i < count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -553,7 +459,6 @@ promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogR
 	lease->granted_at = value->granted_at;
 	lease->deadline = value->term.deadline;
 	lease->bound_mono = value->term.bound_mono;
-	lease->min_until = 0;
 	lease->slot = item->slot;
 	lease->process = process;
 	lease->lsn = lsn;
@@ -574,21 +479,14 @@ tidy_locks(DLockAcquire *acquire)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
 		DLockStepLack lack;
-		bool		crowded;
 
 		if (item->entry == NULL)
 			continue;
-		crowded = item->entry->nstrong >= DLOCK_HOLDERS_MAX;
 		lack = dlock_step_tidy(&acquire->step, item->entry);
 		if (lack != DLOCK_LACKS_NOTHING)
 			return lack;
 
-		/*
-		 * Of a crowd, the dead have gone now; with the last one, the entry
-		 * has, too.
-		 */
-		if (!crowded)
-			continue;
+		/* The entry has gone with the last lease. */
 		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		if (item->entry != NULL && item->entry->nstrong >= DLOCK_HOLDERS_MAX &&
 			item->part != DLOCK_PART_INTENT && item->mode > DLOCK_MODE_CR)
@@ -613,13 +511,11 @@ grant(DLockAcquire *acquire)
 	TimestampTz wall = dlock_clock_wall();
 	DLockSpaceLease *path = NULL;
 	DLockToken	token;
-	DLockStepLack lack = assign_slots(acquire);
+	DLockStepLack lack = tidy_locks(acquire);
 
-	if (lack == DLOCK_LACKS_NOTHING)
-		lack = tidy_locks(acquire);
-	if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != VERDICT_GRANT)
+	if (lack != DLOCK_LACKS_NOTHING || acquire->verdict != DLOCK_RULE_GRANT)
 		return lack;
-	lack = pin_slots(acquire);
+	lack = reserve_slots(acquire);
 	if (lack == DLOCK_LACKS_NOTHING)
 		lack = dlock_step_tokens(step, request->path ? 1 : request->count, &token);
 	if (lack == DLOCK_LACKS_NOTHING)
@@ -628,10 +524,7 @@ grant(DLockAcquire *acquire)
 		return lack;
 
 	DLOCK_FAULT_STOP("grant");
-	*granted = (DLockAcquireGranted)
-	{
-		.token = token
-	};
+	granted->token = token;
 	for (int i = 0; i < request->count; i++)
 	{
 		DLockAcquireItem *item = &acquire->items[i];
@@ -639,23 +532,33 @@ grant(DLockAcquire *acquire)
 		DLockSpaceLease *lease;
 
 		value.token = token;
+		if (request->tokens != NULL)
+			request->tokens[i] = token;
 		value.granted_at = wall;
 		value.term = dlock_rule_grant(request->ttl, step->now, wall);
 		if (item->slot != DLOCK_SLOT_NONE)
+		{
 			granted->lsn = dlock_step_write(step, item->slot, &value);
+			dlock_slot_use(item->slot_class);
+		}
 		lease = acquire->waits ?
 			promote(item, &value, process, granted->lsn, path) :
 			dlock_space_hold(shared->oid, item->hash, &value, item->slot, process,
 							 granted->lsn, path);
-		if (request->min_hold > 0)
-			lease->min_until = step->now + request->min_hold;
+		lease->min_until = (request->min_hold > 0) ? step->now + request->min_hold : 0;
 		dlock_database_note_deadline(dlock_holder_blocks_until(lease));
 		if (!request->path)
 			token++;
 		else if (i == 0)
 			path = lease;
+
+		/* Observers, requests with a later timer, the owner's others. */
+		if (item->entry != NULL)
+		{
+			dlock_queue_wake_twins(item->entry, &owner, item->part);
+			dlock_queue_call(item->entry, step->now);
+		}
 	}
-	use_slots(acquire);
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
 	if (acquire->waits)
 	{
@@ -664,21 +567,6 @@ grant(DLockAcquire *acquire)
 			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 	}
 	dlock_process_owner_gained(shared->oid, &owner);
-
-	/*
-	 * There may be somebody who watches, or who must look at the lock
-	 * earlier, or other requests of the owner.
-	 */
-	for (int i = 0; i < request->count; i++)
-	{
-		DLockAcquireItem *item = &acquire->items[i];
-
-		if (item->entry == NULL)
-			continue;
-		item->entry = dlock_space_find(shared->oid, item->hash, &item->name);
-		dlock_queue_wake_twins(item->entry, &owner, item->part);
-		dlock_queue_call(item->entry, step->now);
-	}
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -686,7 +574,7 @@ grant(DLockAcquire *acquire)
 static DLockStepLack
 make_requests(DLockAcquire *acquire, DLockMemoryRef *first)
 {
-	DLockStepLack lack = check_memory(acquire);
+	DLockStepLack lack = reserve_memory(acquire);
 
 	if (lack == DLOCK_LACKS_NOTHING)
 		lack = reserve_leases(acquire);
@@ -706,67 +594,77 @@ make_requests(DLockAcquire *acquire, DLockMemoryRef *first)
 	return DLOCK_LACKS_NOTHING;
 }
 
-/* Keep the place that the owner has, or a new one. */
-static DLockStepLack
+/* Keep the place that the owner has, or make one of the request. */
+static void
 keep_place(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
-	DLockAcquireItem *item = &acquire->items[0];
+	DLockSpaceLease *place = acquire->items[0].place;
 	DLockTime	now = acquire->step.now;
-	DLockMemoryRef first = DLOCK_MEMORY_NONE;
-	DLockStepLack lack;
 
-	acquire->granted->token = DLOCK_TOKEN_NONE;
 	if (acquire->waits)
 	{
-		item->place->reentry = request->reentry;
-		dlock_queue_stay(item->place, request->takes ? 0 : now + request->keep, request->takes,
+		place->reentry = request->reentry;
+		dlock_queue_stay(place, request->takes ? 0 : now + request->keep, request->takes,
 						 now, request->takes ? request->anyway : DLOCK_TIME_FOREVER);
 	}
 	else
 	{
-		lack = make_requests(acquire, &first);
-		if (lack != DLOCK_LACKS_NOTHING)
-			return lack;
-		dlock_queue_keep(item->place, now, now + request->keep, now);
-		acquire->granted->token = item->place->token;
+		dlock_queue_keep(place, now, now + request->keep, now);
+		acquire->granted->token = place->token;
 	}
-	acquire->granted->until = item->place->token;
-	return DLOCK_LACKS_NOTHING;
+	acquire->granted->until = place->token;
 }
 
-/* Put the request into the queues. */
+/*
+ * Call the requests that may be what keeps this one out: places whose turn nobody has told
+ * of; and, unless it is for these alone, others.  A stopped process waits for the whole of
+ * its request, which may keep a lock free that nobody else changes; once it has been called,
+ * requests pass it by after a ttl.
+ */
+static void
+call_queues(DLockAcquire *acquire, bool places)
+{
+	for (int i = 0; i < acquire->request->count; i++)
+	{
+		DLockSpaceEntry *entry = acquire->items[i].entry;
+
+		if (entry != NULL && (entry->places || !places))
+			dlock_queue_call_again(entry, acquire->step.now);
+	}
+}
+
+/* Put the request into the queues, or have a place in one. */
 static DLockStepLack
 enqueue(DLockAcquire *acquire)
 {
 	const DLockAcquireRequest *request = acquire->request;
+	DLockSpaceLease *place = acquire->items[0].place;
 	DLockOwner	owner = {request->role, request->owner};
 	DLockMemoryRef first = DLOCK_MEMORY_NONE;
-	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 
 	if (acquire->sleeps)
 		return DLOCK_LACKS_NOTHING;
-
-	/* It may be the turn of places that nobody has told of it. */
-	for (int i = 0; i < request->count; i++)
+	call_queues(acquire, true);
+	if (!acquire->waits)
 	{
-		if (acquire->items[i].entry != NULL && acquire->items[i].entry->places)
-			dlock_queue_call_again(acquire->items[i].entry, acquire->step.now);
+		DLockStepLack lack = make_requests(acquire, &first);
+
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
 	}
 	if (!request->may_wait)
-		return keep_place(acquire);
-
+	{
+		keep_place(acquire);
+		return DLOCK_LACKS_NOTHING;
+	}
 	if (acquire->waits)
 	{
-		dlock_place_remove(acquire->items[0].place);
-		acquire->items[0].place->process = MyProcNumber;
-		acquire->items[0].place->bound_mono = 0;
-		first = dlock_memory_ref(acquire->items[0].place);
+		dlock_place_remove(place);
+		place->process = MyProcNumber;
+		place->bound_mono = 0;
+		first = dlock_memory_ref(place);
 	}
-	else
-		lack = make_requests(acquire, &first);
-	if (lack != DLOCK_LACKS_NOTHING)
-		return lack;
 	acquire->granted->until =
 		dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
 						  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
@@ -774,83 +672,63 @@ enqueue(DLockAcquire *acquire)
 	return DLOCK_LACKS_NOTHING;
 }
 
-/*
- * Call the requests that may be what keeps this one out.  A stopped process waits
- * for the whole of its request, which may keep a lock free that nobody else
- * changes; once it has been called, requests pass it by after a ttl.
- */
-static void
-call_queues(DLockAcquire *acquire)
-{
-	for (int i = 0; i < acquire->request->count; i++)
-	{
-		if (acquire->items[i].entry != NULL)
-			dlock_queue_call_again(acquire->items[i].entry, acquire->step.now);
-	}
-}
-
 /* An attempt. */
 static DLockStepLack
 try_acquire(DLockStep *step, void *arg)
 {
 	DLockAcquire *acquire = arg;
+	DLockStepLack lack = DLOCK_LACKS_NOTHING;
 
 	Assert(dlock_partition_set_is_mine(&step->set));
 	find_places(acquire);
 	acquire->verdict = decide(acquire);
-	if (acquire->verdict == VERDICT_GRANT)
-	{
-		DLockStepLack lack = (acquire->owned > 0) ? reenter(acquire) : grant(acquire);
 
-		/* What cannot be granted at all gives the place up. */
-		if (lack == DLOCK_LACKS_NOTHING && acquire->verdict != VERDICT_GRANT && !acquire->sleeps)
-			leave_queues(acquire);
-		return lack;
-	}
-	if (acquire->verdict == VERDICT_QUEUE)
+	/* Requests in the queue have the memory that their leases need. */
+	step->room.count = (!acquire->waits || acquire->verdict == DLOCK_RULE_REENTER) ?
+		acquire->request->count : 0;
+	if (acquire->verdict == DLOCK_RULE_QUEUE)
 		return enqueue(acquire);
-	if (acquire->verdict == VERDICT_REFUSED)
-		call_queues(acquire);
-	if (!acquire->sleeps && acquire->verdict != VERDICT_OTHER_PLACE)
+	if (acquire->verdict == DLOCK_RULE_GRANT)
+		lack = grant(acquire);
+	else if (acquire->verdict == DLOCK_RULE_REENTER)
+		lack = reenter(acquire);
+	else if (acquire->verdict == DLOCK_RULE_REFUSE)
+		call_queues(acquire, false);
+
+	/* What cannot be granted gives the place up. */
+	if (lack == DLOCK_LACKS_NOTHING && !acquire->sleeps &&
+		acquire->verdict != DLOCK_RULE_GRANT && acquire->verdict != DLOCK_RULE_REENTER &&
+		acquire->verdict != VERDICT_OTHER_PLACE)
 		leave_queues(acquire);
-	return DLOCK_LACKS_NOTHING;
+	return lack;
 }
 
 /* Report that the lock is used as a semaphore of another size, or by modes. */
 pg_noreturn static void
 report_other_permits(const DLockBytes *name, uint32 used, uint32 asked)
 {
-	if (used == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("lock \"%.*s\" is used without permits, not with %u", name->len, name->data, asked),
-				 errdetail("Leases on it, or requests that wait for it, have modes."),
-				 errhint("Use another name for the semaphore.")));
-	if (asked == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg_plural("lock \"%.*s\" has %u permit, and is not used by modes",
-							   "lock \"%.*s\" has %u permits, and is not used by modes",
-							   used, name->len, name->data, used),
-				 errhint("Ask for it with permits => %u, or use another name.", used)));
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 (used == 0) ?
+			 errmsg("lock \"%.*s\" is used without permits, not with %u", name->len, name->data, asked) :
+			 (asked == 0) ?
+			 errmsg_plural("lock \"%.*s\" has %u permit, and is not used by modes",
+						   "lock \"%.*s\" has %u permits, and is not used by modes",
+						   used, name->len, name->data, used) :
 			 errmsg_plural("lock \"%.*s\" has %u permit, not %u",
 						   "lock \"%.*s\" has %u permits, not %u",
 						   used, name->len, name->data, used, asked),
-			 errdetail("The first request sets the number, which stays as long as the lock is held or waited for."),
-			 errhint("Ask for it with permits => %u, or wait until it is free.", used)));
+			 errdetail("The first request decides whether it has permits, and how many, as long as it is held or waited for."),
+			 (used == 0) ? errhint("Use another name for the semaphore.") :
+			 errhint("Ask for it with permits => %u, or use another name.", used)));
 }
 
 /*
  * Acquire one lock or several, or go into their queues.  If this process is in
  * there already, it must be for this request, and stays unless it is granted.
  *
- * GRANTED: "granted" has the token; the leases run from this moment.  It is
- * left to the caller to list them (session/grants.c) and to flush; nothing throws
- * after they were made.  REFUSED: somebody is in the way, and the
- * request may not wait.  QUEUED: it waits now, and nothing is held.  KEPT: it may not
- * wait, and has a place now.  SELF: its own owner is in the way.
+ * GRANTED: the leases run from this moment.  It is left to the caller to list them
+ * (session/grants.c) and to flush; nothing throws after they were made.
  *
  * No partition lock may be held.  Throws 53400 if memory is full or the role is
  * at its limit, 54000 if a lock has too many holders, 22023 if the lock is in use with
@@ -864,30 +742,32 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 {
 	DLockAcquire acquire = {.granted = granted};
 
+	memset(granted, 0, sizeof(DLockAcquireGranted));
 	plan(&acquire, db, request);
 	dlock_step_run(&acquire.step, try_acquire, &acquire);
 	if (request->count > 1)
 		pfree(acquire.items);
 
-	/* Its owner has replaced the place meanwhile, which is asked for anew. */
-	if (request->takes && acquire.verdict == VERDICT_OTHER_PLACE)
-		return DLOCK_ANSWER_REFUSED;
-	if (request->takes && acquire.verdict != VERDICT_GRANT && acquire.verdict != VERDICT_REFUSED &&
-		acquire.verdict != VERDICT_QUEUE && acquire.verdict != VERDICT_SELF)
-		return DLOCK_ANSWER_FAILED;
+	/*
+	 * Its owner may have replaced the place meanwhile, which is asked for
+	 * anew.
+	 */
+	if (request->takes && acquire.verdict > DLOCK_RULE_SELF)
+		return (acquire.verdict == VERDICT_OTHER_PLACE) ? DLOCK_ANSWER_REFUSED : DLOCK_ANSWER_FAILED;
 	switch (acquire.verdict)
 	{
-		case VERDICT_GRANT:
+		case DLOCK_RULE_GRANT:
+		case DLOCK_RULE_REENTER:
 			return DLOCK_ANSWER_GRANTED;
-		case VERDICT_REFUSED:
+		case DLOCK_RULE_REFUSE:
 			dlock_stat_count(DLOCK_STAT_REFUSAL, 1);
 			return DLOCK_ANSWER_REFUSED;
-		case VERDICT_QUEUE:
+		case DLOCK_RULE_QUEUE:
 			if (request->may_wait)
 				return DLOCK_ANSWER_QUEUED;
 			dlock_stat_count(DLOCK_STAT_REFUSAL, !request->takes);
 			return DLOCK_ANSWER_KEPT;
-		case VERDICT_SELF:
+		case DLOCK_RULE_SELF:
 			granted->own = acquire.culprit;
 			return DLOCK_ANSWER_SELF;
 		case VERDICT_CROWDED:
@@ -903,7 +783,7 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 					 errdetail("The mode, the permits, the ttl and what else makes the lease stay as they were first asked for."),
 					 errhint("Pass the same arguments, or give up all places of the owner with dlock_release_all().")));
 			break;
-		case VERDICT_WEAKER:
+		case DLOCK_RULE_WEAKER:
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("owner \"%.*s\" holds lock \"%.*s\" in a weaker way than is asked for",
@@ -911,12 +791,6 @@ dlock_acquire_locks(DLockDatabase *db, const DLockAcquireRequest *request,
 							acquire.culprit->len, acquire.culprit->data),
 					 errdetail("A lease that is entered again stays as it is."),
 					 errhint("Use dlock_convert() to change its mode; to hold it as a path, release it first.")));
-			break;
-		case VERDICT_TOO_MANY_HOLDS:
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("lock \"%.*s\" has been acquired too often by its owner",
-							acquire.culprit->len, acquire.culprit->data)));
 			break;
 	}
 	pg_unreachable();

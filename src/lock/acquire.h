@@ -46,16 +46,16 @@ typedef struct DLockAcquireRequest
 								 * than zero */
 	DLockTime	anyway;			/* TAKES: when it asks again in any case */
 	bool		set_payload;	/* also of the one lease that is entered again */
-	DLockToken *tokens;			/* where to put those of leases entered again,
-								 * unless NULL */
+	DLockToken *tokens;			/* where to put them, unless NULL */
 } DLockAcquireRequest;
 
 typedef enum DLockAcquireAnswer
 {
 	DLOCK_ANSWER_GRANTED,
-	DLOCK_ANSWER_REFUSED,
-	DLOCK_ANSWER_QUEUED,		/* this process is in the queue now */
-	DLOCK_ANSWER_KEPT,			/* it has a place */
+	DLOCK_ANSWER_REFUSED,		/* it is blocked, and may not wait */
+	DLOCK_ANSWER_QUEUED,		/* this process is in the queue now, and holds
+								 * nothing */
+	DLOCK_ANSWER_KEPT,			/* it may not wait, and has a place */
 	DLOCK_ANSWER_SELF,			/* it would wait for its own owner */
 	DLOCK_ANSWER_FAILED			/* "takes": there is an error, and the place
 								 * is gone */

@@ -202,7 +202,7 @@ typedef struct DLockHeldRenewal
 {
 	DLockHeldFind found;
 	DLockTime	ttl;
-	XLogRecPtr	lsn;			/* vouches for the new deadline */
+	XLogRecPtr	lsn;			/* vouches for all new deadlines */
 } DLockHeldRenewal;
 
 /* An attempt: renew a lease. */
@@ -228,80 +228,56 @@ try_renew(DLockStep *step, void *arg)
 
 	dlock_stat_count(DLOCK_STAT_RENEWAL, 1);
 	dlock_step_renew(step, lease, &renewal.term, renewal.must_log);
-	renew->lsn = lease->lsn;
+	renew->lsn = Max(renew->lsn, lease->lsn);
 	if (renewal.term.deadline < term.deadline)
 		tell_end(step, lease);
 	return DLOCK_LACKS_NOTHING;
 }
 
-/*
- * Renew the live lease that a target names; false if there is none, or if it
- * is to be skipped.  "lsn" is advanced to the end of the record that vouches for
- * the new deadline; it is left to the caller to flush it.
- */
+/* Renew the live lease that a target names; false if there is none, or if it is to be skipped. */
 static bool
-renew_lease(DLockDatabase *db, const DLockHolderTarget *target, DLockTime ttl, XLogRecPtr *lsn)
+renew_lease(DLockDatabase *db, const DLockHolderTarget *target, void *arg)
 {
-	DLockHeldRenewal renew = {.found = {.target = target},.ttl = ttl};
+	DLockHeldRenewal *renew = arg;
 	DLockStep	step;
-	bool		renewed = run_on_found(&step, db, &renew.found, try_renew);
 
-	*lsn = Max(*lsn, renew.lsn);
-	return renewed;
+	renew->found = (DLockHeldFind)
+	{
+		.target = target
+	};
+	return run_on_found(&step, db, &renew->found, try_renew);
 }
 
 /*
- * Renew the live lease that a target names; false if there is none.
+ * Renew each of these live leases by itself; "renewed" gets the answers in their order:
+ * false for one that is not there.
  *
- * "ttl" zero keeps that of the lease.  When this returns true, the new
- * deadline is as durable as synchronous_commit asks for: also where the bound
- * that covers it was logged before, by a call that did not wait for the disk.
- * Throws 42501.
- */
-bool
-dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
-				 DLockTime ttl)
-{
-	bool		renewed;
-
-	dlock_held_renew_each(db, target, 1, ttl, &renewed);
-	return renewed;
-}
-
-/*
- * Renew each of these leases by itself, as above, with one flush; "renewed" gets the
- * answers in their order.
+ * "ttl" zero keeps that of the lease.  When this returns, the new deadlines are as durable
+ * as synchronous_commit asks for, by one flush: also where the bound that covers one was
+ * logged before, by a call that did not wait for the disk.  Throws 42501.
  */
 void
 dlock_held_renew_each(DLockDatabase *db, const DLockHolderTarget *targets, int count,
 					  DLockTime ttl, bool *renewed)
 {
-	XLogRecPtr	lsn = InvalidXLogRecPtr;
+	DLockHeldRenewal renew = {.ttl = ttl};
 
 	for (int i = 0; i < count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		renewed[i] = renew_lease(db, &targets[i], ttl, &lsn);
+		renewed[i] = renew_lease(db, &targets[i], &renew);
 	}
-	dlock_flush_commit(lsn, dlock_clock_now());
+	dlock_flush_commit(renew.lsn, dlock_clock_now());
 }
 
-static bool
-renew_owned(DLockDatabase *db, const DLockHolderTarget *target, void *arg)
-{
-	DLockHeldRenewal *renewals = arg;
-
-	return renew_lease(db, target, renewals->ttl, &renewals->lsn);
-}
-
-/* Renew all live leases that the name of an owner stands for, with one flush; how many? */
+/* Renew all live leases that the name of an owner stands for, likewise; how many? */
 int
 dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name, DLockTime ttl)
 {
-	DLockHeldRenewal renewals = {.ttl = ttl};
-	int			renewed = run_on_owned(db, owner_name, renew_owned, &renewals);
+	DLockHeldRenewal renew = {.ttl = ttl};
+	int			renewed = run_on_owned(db, owner_name, renew_lease, &renew);
 
-	dlock_flush_commit(renewals.lsn, dlock_clock_now());
+	dlock_flush_commit(renew.lsn, dlock_clock_now());
 	return renewed;
 }
 
@@ -680,8 +656,8 @@ try_force(DLockStep *step, void *arg)
  * one that has the lock closed does so no longer.  Returns how many, and tells
  * in "ended" (palloc'd) what they were.
  *
- * They are dead then; dlock_held_finish_forced() erases them and calls the requests
- * that wait.  So a conversion that waits cannot save one of these leases.
+ * They are dead then; dlock_held_expire() erases them and calls the requests that wait.
+ * So a conversion that waits cannot save one of these leases.
  */
 int
 dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForced **ended)
@@ -711,24 +687,9 @@ dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name, DLockHeldForc
 typedef struct DLockHeldExpiry
 {
 	DLockHeldFind found;
-	bool		forced;			/* it was ended by force, which is not written */
+	bool		forced;
 	DLockTime	until;			/* zero: the lease is gone */
 } DLockHeldExpiry;
-
-/* Log the end of a lease that keeps its lock closed, and call the requests that wait. */
-static DLockStepLack
-tell_forced(DLockStep *step, DLockSpaceLease *lease)
-{
-	DLockStepLack lack = dlock_step_pin_lease(step, lease);
-	DLockTerm	term = {0, lease->deadline, lease->deadline, 0};
-
-	if (lack != DLOCK_LACKS_NOTHING)
-		return lack;
-	if (lease->slot != DLOCK_SLOT_NONE)
-		dlock_step_log_state(step, lease, &term);
-	tell_end(step, lease);
-	return DLOCK_LACKS_NOTHING;
-}
 
 /* An attempt: remove a dead lease, or write one that only memory has as it is. */
 static DLockStepLack
@@ -744,12 +705,17 @@ try_expire(DLockStep *step, void *arg)
 	expiry->until = dlock_holder_blocks_until(lease);
 	if (expiry->until > step->now)
 	{
+		DLockTerm	ended = {0, lease->deadline, lease->deadline, 0};
+		bool		writes = lease->slot != DLOCK_SLOT_NONE && (expiry->forced || lease->unwritten);
+
+		lack = writes ? dlock_step_pin(step, lease->slot) : DLOCK_LACKS_NOTHING;
+		if (lack != DLOCK_LACKS_NOTHING)
+			return lack;
+		if (writes)
+			dlock_step_rewrite(step, lease, expiry->forced ? &ended : NULL);
 		if (expiry->forced)
-			return tell_forced(step, lease);
-		lack = lease->unwritten ? dlock_step_pin(step, lease->slot) : DLOCK_LACKS_NOTHING;
-		if (lack == DLOCK_LACKS_NOTHING && lease->unwritten)
-			dlock_step_rewrite(step, lease, NULL);
-		return lack;
+			tell_end(step, lease);
+		return DLOCK_LACKS_NOTHING;
 	}
 
 	lack = dlock_step_end_lease(step, lease);
@@ -760,9 +726,14 @@ try_expire(DLockStep *step, void *arg)
 	return DLOCK_LACKS_NOTHING;
 }
 
-/* Do what try_expire() does for a lease; returns until when it keeps others out then. */
-static DLockTime
-expire(DLockDatabase *db, uint32 hash, DLockToken token, bool forced)
+/*
+ * Remove a lease if it is dead, or write it if only memory has it as it is.  Returns zero
+ * when it is gone, else until when it keeps others out.  If it was ended by force
+ * ("forced") and keeps its lock closed, that is written, and the requests that wait are
+ * called.
+ */
+DLockTime
+dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token, bool forced)
 {
 	DLockHolderTarget target = dlock_holder_target(hash, token);
 	DLockHeldExpiry expiry = {.found = {.target = &target},.forced = forced};
@@ -771,27 +742,6 @@ expire(DLockDatabase *db, uint32 hash, DLockToken token, bool forced)
 	(void) run_on_found(&step, db, &expiry.found, try_expire);
 	dlock_flush_later(step.lsn, step.now);
 	return expiry.until;
-}
-
-/*
- * See to what is left of a lease that was ended by force: either it is removed,
- * or it keeps its lock closed for a while, and that survives a crash.
- */
-void
-dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token)
-{
-	DLOCK_FAULT("forced");
-	(void) expire(db, hash, token, true);
-}
-
-/*
- * Remove a lease if it is dead, or write it if only memory has it as it is.
- * Returns zero when it is gone, else until when it keeps others out now.
- */
-DLockTime
-dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token)
-{
-	return expire(db, hash, token, false);
 }
 
 /* ---- with a session, or without an answer ---- */

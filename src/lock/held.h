@@ -38,8 +38,6 @@ extern bool dlock_held_is_live(DLockDatabase *db, const DLockHolderTarget *targe
 extern bool dlock_held_is_told(DLockDatabase *db, const DLockHolderTarget *target);
 
 /* renewing and converting */
-extern bool dlock_held_renew(DLockDatabase *db, const DLockHolderTarget *target,
-							 DLockTime ttl);
 extern void dlock_held_renew_each(DLockDatabase *db, const DLockHolderTarget *targets,
 								  int count, DLockTime ttl, bool *renewed);
 extern int	dlock_held_renew_all(DLockDatabase *db, const DLockBytes *owner_name,
@@ -54,8 +52,8 @@ extern bool dlock_held_release(DLockDatabase *db, const DLockHolderTarget *targe
 extern int	dlock_held_release_all(DLockDatabase *db, const DLockBytes *owner_name);
 extern int	dlock_held_end_by_force(DLockDatabase *db, const DLockBytes *name,
 									DLockHeldForced **ended);
-extern void dlock_held_finish_forced(DLockDatabase *db, uint32 hash, DLockToken token);
-extern DLockTime dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token);
+extern DLockTime dlock_held_expire(DLockDatabase *db, uint32 hash, DLockToken token,
+								   bool forced);
 extern void dlock_held_stop(DLockDatabase *db, uint32 hash, DLockToken token,
 							DLockHeldStop how);
 

@@ -93,6 +93,16 @@ typedef struct DLockStepExpired
 	char		texts[FLEXIBLE_ARRAY_MEMBER];	/* name, owner */
 } DLockStepExpired;
 
+/*
+ * The pages that the step of this backend has pinned, step->npins of them.  After an error
+ * the server has given up the pins, and the next step begins with none.
+ */
+static struct
+{
+	BlockNumber block;
+	Buffer		buffer;
+}			pins[DLOCK_NAMES_MAX + DLOCK_STEP_PINS];
+
 /* ---- pages and tokens ---- */
 
 /* Give up all pins. */
@@ -100,11 +110,11 @@ static void
 unpin(DLockStep *step)
 {
 	while (step->npins > 0)
-		ReleaseBuffer(step->pins[--step->npins].buffer);
+		ReleaseBuffer(pins[--step->npins].buffer);
 	step->oldest_pin = 0;
 }
 
-/* Give up all pins, and what there was to keep them in; memory and slots that were not used, too. */
+/* Give up all pins, and memory and slots that were not used. */
 static void
 finish(DLockStep *step)
 {
@@ -112,22 +122,6 @@ finish(DLockStep *step)
 	dlock_slot_trim();
 	dlock_memory_trim();
 	dlock_memory_watch();
-	if (step->pins == step->few_pins)
-		return;
-	pfree(step->pins);
-	step->pins = step->few_pins;
-	step->pin_room = DLOCK_STEP_PINS;
-}
-
-/* Have room for more pins at a time than it has.  To be called before the first run. */
-void
-dlock_step_need_pins(DLockStep *step, int count)
-{
-	Assert(step->pins == step->few_pins && step->npins == 0);
-	Assert(count > step->pin_room);
-
-	step->pins = palloc(count * sizeof(DLockStepPin));
-	step->pin_room = count;
 }
 
 /*
@@ -146,18 +140,19 @@ dlock_step_make_room(DLockStep *step, int count)
 static void
 add_pin(DLockStep *step, DLockSlot slot, Buffer buffer)
 {
-	DLockStepPin *pin;
+	int			i = step->npins;
 
+	Assert(step->pin_room <= lengthof(pins));
 	if (step->npins < step->pin_room)
-		pin = &step->pins[step->npins++];
+		step->npins++;
 	else
 	{
-		pin = &step->pins[step->oldest_pin];
-		step->oldest_pin = (step->oldest_pin + 1) % step->pin_room;
-		ReleaseBuffer(pin->buffer);
+		i = step->oldest_pin;
+		step->oldest_pin = (i + 1) % step->pin_room;
+		ReleaseBuffer(pins[i].buffer);
 	}
-	pin->block = dlock_slot_block(slot);
-	pin->buffer = buffer;
+	pins[i].block = dlock_slot_block(slot);
+	pins[i].buffer = buffer;
 }
 
 /* The buffer with the page of a slot; InvalidBuffer if it is not pinned. */
@@ -167,8 +162,8 @@ page_of(DLockStep *step, DLockSlot slot)
 	Assert(dlock_partition_set_is_mine(&step->set));
 	for (int i = 0; i < step->npins; i++)
 	{
-		if (step->pins[i].block == dlock_slot_block(slot))
-			return step->pins[i].buffer;
+		if (pins[i].block == dlock_slot_block(slot))
+			return pins[i].buffer;
 	}
 	return InvalidBuffer;
 }
@@ -225,7 +220,6 @@ dlock_step_begin(DLockStep *step, DLockDatabase *db)
 	step->strangers = NIL;
 	step->npins = step->oldest_pin = 0;
 	step->pin_room = DLOCK_STEP_PINS;
-	step->pins = step->few_pins;
 }
 
 /* Pin the page that was lacking. */

@@ -12,8 +12,6 @@
 #define DLOCK_STEP_H
 
 #include "nodes/pg_list.h"
-#include "storage/block.h"
-#include "storage/buf.h"
 
 #include "base/types.h"
 #include "space/database.h"
@@ -22,12 +20,6 @@
 
 /* Pages that single operations may need pinned at a time. */
 #define DLOCK_STEP_PINS	8
-
-typedef struct DLockStepPin
-{
-	BlockNumber block;
-	Buffer		buffer;
-} DLockStepPin;
 
 /* What an attempt lacks; the rest is told in the step. */
 typedef enum DLockStepLack
@@ -70,10 +62,9 @@ typedef struct DLockStep
 
 	/* Pinned pages; the oldest makes way when there is no more room. */
 	int			npins;
-	int			pin_room;
+	int			pin_room;		/* DLOCK_STEP_PINS, and those that are needed
+								 * beyond that */
 	int			oldest_pin;
-	DLockStepPin *pins;
-	DLockStepPin few_pins[DLOCK_STEP_PINS];
 
 	/* Expired leases that the attempt has erased, to be logged without locks. */
 	struct DLockStepExpired *expired;
@@ -94,7 +85,6 @@ typedef DLockStepLack (*DLockStepAttempt) (DLockStep *step, void *arg);
 /* the driver, without locks */
 extern void dlock_step_begin(DLockStep *step, DLockDatabase *db);
 extern void dlock_step_run(DLockStep *step, DLockStepAttempt attempt, void *arg);
-extern void dlock_step_need_pins(DLockStep *step, int count);
 
 /* what an attempt needs, under partition locks */
 extern void dlock_step_make_room(DLockStep *step, int count);

@@ -426,7 +426,6 @@ dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 				 const DLockAcquireGranted *granted)
 {
 	int			leases = request->path ? 1 : request->count;
-	bool		apart = granted->entered && request->tokens != NULL;
 
 	if (granted->entered && request->reentry != DLOCK_REENTRY_COUNT)
 		return;
@@ -435,7 +434,7 @@ dlock_grants_add(DLockDatabase *db, const DLockAcquireRequest *request,
 		DLockGrantsItem item = {
 			.kind = granted->entered ? CHANGE_HOLD : CHANGE_GRANT,
 			.hash = dlock_name_hash(db->shared->oid, &request->names[i]),
-			.token = apart ? request->tokens[i] : granted->token + i
+			.token = (request->tokens != NULL) ? request->tokens[i] : granted->token
 		};
 
 		list(&item);

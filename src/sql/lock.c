@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/name.h"
 #include "fence/fence.h"
 #include "fence/guard.h"
@@ -60,6 +61,29 @@ typedef struct DLockWord
 	int			value;
 } DLockWord;
 
+static const DLockWord modes[] = {
+	{"exclusive", DLOCK_MODE_EX},
+	{"shared", DLOCK_MODE_PR},
+	{"NL", DLOCK_MODE_NL},
+	{"CR", DLOCK_MODE_CR},
+	{"CW", DLOCK_MODE_CW},
+	{"PR", DLOCK_MODE_PR},
+	{"PW", DLOCK_MODE_PW},
+	{"EX", DLOCK_MODE_EX}
+};
+
+static const DLockWord reentries[] = {
+	{"deny", DLOCK_REENTRY_DENY},
+	{"count", DLOCK_REENTRY_COUNT},
+	{"return", DLOCK_REENTRY_RETURN}
+};
+
+static const DLockWord binds[] = {
+	{"none", DLOCK_BIND_NONE},
+	{"session", DLOCK_BIND_SESSION},
+	{"transaction", DLOCK_BIND_TRANSACTION}
+};
+
 /* The value of a word in a list. */
 static int
 get_word(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockWord *words, int count)
@@ -92,18 +116,7 @@ get_word(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockW
 static DLockMode
 get_mode(FunctionCallInfo fcinfo, int argno)
 {
-	static const DLockWord words[] = {
-		{"exclusive", DLOCK_MODE_EX},
-		{"shared", DLOCK_MODE_PR},
-		{"NL", DLOCK_MODE_NL},
-		{"CR", DLOCK_MODE_CR},
-		{"CW", DLOCK_MODE_CW},
-		{"PR", DLOCK_MODE_PR},
-		{"PW", DLOCK_MODE_PW},
-		{"EX", DLOCK_MODE_EX}
-	};
-
-	return (DLockMode) get_word(fcinfo, argno, "mode", words, lengthof(words));
+	return (DLockMode) get_word(fcinfo, argno, "mode", modes, lengthof(modes));
 }
 
 /* Permits, if any, instead of the mode. */
@@ -125,30 +138,6 @@ get_permits(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 				 errhint("Leave one of them out.")));
 	request->mode = DLOCK_MODE_PERMIT;
 	request->permits = PG_GETARG_INT32(argno);
-}
-
-static DLockReentry
-get_reentry(FunctionCallInfo fcinfo, int argno)
-{
-	static const DLockWord words[] = {
-		{"deny", DLOCK_REENTRY_DENY},
-		{"count", DLOCK_REENTRY_COUNT},
-		{"return", DLOCK_REENTRY_RETURN}
-	};
-
-	return (DLockReentry) get_word(fcinfo, argno, "reentry", words, lengthof(words));
-}
-
-static DLockBind
-get_bind(FunctionCallInfo fcinfo, int argno)
-{
-	static const DLockWord words[] = {
-		{"none", DLOCK_BIND_NONE},
-		{"session", DLOCK_BIND_SESSION},
-		{"transaction", DLOCK_BIND_TRANSACTION}
-	};
-
-	return (DLockBind) get_word(fcinfo, argno, "bind", words, lengthof(words));
 }
 
 /* The parameters "lock_delay" and "min_hold", and the ttl, which depends on the latter and on the bind. */
@@ -181,6 +170,46 @@ get_keep(FunctionCallInfo fcinfo, int argno, DLockAcquireRequest *request)
 				 errmsg("parameters \"keep\" and \"bind\" cannot be used together"),
 				 errdetail("A place is kept without a session, so there is none to bind the lease to."),
 				 errhint("Leave one of them out.")));
+}
+
+/* The elements of an array, which has "*count" of them, or any number if that is below zero. */
+static Datum *
+get_elements(FunctionCallInfo fcinfo, int argno, const char *parameter, Oid type, int *count, bool **nulls)
+{
+	ArrayType  *array;
+	Datum	   *values;
+	int			given;
+
+	dlock_value_require_parameter(fcinfo, argno, parameter);
+	array = PG_GETARG_ARRAYTYPE_P(argno);
+	deconstruct_array(array, type, (type == TEXTOID) ? -1 : sizeof(int64), type != TEXTOID && FLOAT8PASSBYVAL,
+					  (type == TEXTOID) ? TYPALIGN_INT : TYPALIGN_DOUBLE, &values, nulls, &given);
+	if (ARR_NDIM(array) > 1 || given > DLOCK_NAMES_MAX || (*count >= 0 && given != *count))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid array for parameter \"%s\"", parameter),
+				 ARR_NDIM(array) > 1 ? errdetail("It has %d dimensions.", ARR_NDIM(array)) :
+				 errdetail("It has %d elements.", given),
+				 errhint("Pass one-dimensional arrays of the same length, of up to %d elements.", DLOCK_NAMES_MAX)));
+	*count = given;
+	return values;
+}
+
+/* Texts of a kind; NULL means this session, where it may be. */
+static DLockBytes *
+get_texts(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockNameKind *kind, int *count)
+{
+	bool	   *nulls;
+	Datum	   *values = get_elements(fcinfo, argno, parameter, TEXTOID, count, &nulls);
+	DLockBytes *texts = palloc(*count * sizeof(DLockBytes));
+
+	for (int i = 0; i < *count; i++)
+	{
+		if (nulls[i] && kind->null != NULL)
+			dlock_error_null(kind->null);
+		texts[i] = nulls[i] ? dlock_name_session() : dlock_name_of_text(DatumGetTextPP(values[i]), kind);
+	}
+	return texts;
 }
 
 /* The lock and the owner or token of the first two parameters; lacks the hash. */
@@ -218,6 +247,23 @@ token_or_null(FunctionCallInfo fcinfo, DLockToken token)
 	PG_RETURN_INT64(token);
 }
 
+/* Tokens, and null for none. */
+static Datum
+array_of_tokens(const DLockToken *tokens, int count)
+{
+	Datum	   *values = palloc(count * sizeof(Datum));
+	bool	   *nulls = palloc(count * sizeof(bool));
+	int			lower = 1;
+
+	for (int i = 0; i < count; i++)
+	{
+		values[i] = Int64GetDatum(tokens[i]);
+		nulls[i] = tokens[i] == DLOCK_TOKEN_NONE;
+	}
+	PG_RETURN_ARRAYTYPE_P(construct_md_array(values, nulls, 1, &count, &lower, INT8OID, sizeof(int64),
+											 FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
 /*
  * Acquire the locks of a request, whose parameters after the first are those of
  * dlock_acquire(), but only this one has "permits" and "keep".  Returns the first token.
@@ -236,8 +282,8 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	if (has_permits)
 		get_permits(fcinfo, 5, request);
 	argno = has_permits ? 6 : 5;
-	request->reentry = get_reentry(fcinfo, argno);
-	request->bind = get_bind(fcinfo, argno + 1);
+	request->reentry = (DLockReentry) get_word(fcinfo, argno, "reentry", reentries, lengthof(reentries));
+	request->bind = (DLockBind) get_word(fcinfo, argno + 1, "bind", binds, lengthof(binds));
 	get_times(fcinfo, argno + 2, request);
 	request->payload = dlock_value_get_payload(fcinfo, argno + 4);
 	if (has_permits)
@@ -268,38 +314,17 @@ dlock_sql_acquire(PG_FUNCTION_ARGS)
 	return dlock_grants_call(acquire, fcinfo);
 }
 
-/* The names of an array: different, and not too many. */
-static DLockBytes *
-get_names(FunctionCallInfo fcinfo, int argno, int *count)
-{
-	static const char *const invalid = gettext_noop("invalid array of lock names");
-	DLockBytes *names;
-
-	dlock_value_require(fcinfo, argno, gettext_noop("array of lock names must not be null"));
-	names = dlock_name_of_array(PG_GETARG_ARRAYTYPE_P(argno), invalid, &dlock_name_lock,
-								DLOCK_NAMES_MAX, count);
-	dlock_name_check_different(names, *count, invalid);
-	return names;
-}
-
 static Datum
 acquire_all(PG_FUNCTION_ARGS)
 {
-	DLockAcquireRequest request = {0};
-	DLockToken	first;
-	Datum	   *tokens;
+	DLockAcquireRequest request = {.count = -1};
 
-	request.names = get_names(fcinfo, 0, &request.count);
-	request.tokens = palloc0(request.count * sizeof(DLockToken));
-	first = acquire_names(fcinfo, "dlock_acquire_all", false, &request);
-	if (first == DLOCK_TOKEN_NONE)
+	request.names = get_texts(fcinfo, 0, "names", &dlock_name_lock, &request.count);
+	dlock_name_check_different(request.names, request.count);
+	request.tokens = palloc(request.count * sizeof(DLockToken));
+	if (acquire_names(fcinfo, "dlock_acquire_all", false, &request) == DLOCK_TOKEN_NONE)
 		PG_RETURN_NULL();
-
-	tokens = palloc(request.count * sizeof(Datum));
-	for (int i = 0; i < request.count; i++)
-		tokens[i] = Int64GetDatum((request.tokens[0] != DLOCK_TOKEN_NONE) ? request.tokens[i] : first + i);
-	PG_RETURN_ARRAYTYPE_P(construct_array(tokens, request.count, INT8OID, sizeof(int64),
-										  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return array_of_tokens(request.tokens, request.count);
 }
 
 /* dlock_acquire_all(names, owner, ttl, wait, mode, ...) -> tokens or null */
@@ -387,7 +412,7 @@ renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 
 	dlock_session_check_writable(function);
 	open_for_targets(&db, &target, 1);
-	renewed = dlock_held_renew(&db, &target, ttl);
+	dlock_held_renew_each(&db, &target, 1, ttl, &renewed);
 	dlock_session_close(&db);
 	PG_RETURN_BOOL(renewed);
 }
@@ -496,46 +521,6 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 
 /* ---- each ---- */
 
-/* The elements of an array parameter of these functions, which has "*count" of them, or any number if that is below zero. */
-static Datum *
-get_elements(FunctionCallInfo fcinfo, int argno, const char *parameter, Oid type, int *count, bool **nulls)
-{
-	ArrayType  *array;
-	Datum	   *values;
-	int			given;
-
-	dlock_value_require_parameter(fcinfo, argno, parameter);
-	array = PG_GETARG_ARRAYTYPE_P(argno);
-	deconstruct_array(array, type, (type == TEXTOID) ? -1 : sizeof(int64), type != TEXTOID && FLOAT8PASSBYVAL,
-					  (type == TEXTOID) ? TYPALIGN_INT : TYPALIGN_DOUBLE, &values, nulls, &given);
-	if (ARR_NDIM(array) > 1 || given > DLOCK_NAMES_MAX || (*count >= 0 && given != *count))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid array for parameter \"%s\"", parameter),
-				 ARR_NDIM(array) > 1 ? errdetail("It has %d dimensions.", ARR_NDIM(array)) :
-				 errdetail("It has %d elements.", given),
-				 errhint("Pass one-dimensional arrays of the same length, of up to %d elements.", DLOCK_NAMES_MAX)));
-	*count = given;
-	return values;
-}
-
-/* Texts of a kind; NULL means this session, where it may be. */
-static DLockBytes *
-get_texts(FunctionCallInfo fcinfo, int argno, const char *parameter, const DLockNameKind *kind, int *count)
-{
-	bool	   *nulls;
-	Datum	   *values = get_elements(fcinfo, argno, parameter, TEXTOID, count, &nulls);
-	DLockBytes *texts = palloc(*count * sizeof(DLockBytes));
-
-	for (int i = 0; i < *count; i++)
-	{
-		if (nulls[i] && kind->null != NULL)
-			dlock_error_null(kind->null);
-		texts[i] = nulls[i] ? dlock_name_session() : dlock_name_of_text(DatumGetTextPP(values[i]), kind);
-	}
-	return texts;
-}
-
 /* The leases of the first two parameters, names and tokens; those of strangers are answered as if they were not there. */
 static DLockHolderTarget *
 get_each_target(FunctionCallInfo fcinfo, int *count)
@@ -571,28 +556,18 @@ acquire_each(PG_FUNCTION_ARGS)
 {
 	DLockAcquireRequest request = {.count = 1,.role = GetUserId(),.bind = DLOCK_BIND_NONE};
 	int			count = -1;
-	int			lower = 1;
 	DLockBytes *names = get_texts(fcinfo, 0, "names", &dlock_name_lock, &count);
 	DLockBytes *owners = get_texts(fcinfo, 1, "owners", &dlock_name_owner, &count);
 	DLockToken *tokens = palloc(count * sizeof(DLockToken));
-	Datum	   *values = palloc(count * sizeof(Datum));
-	bool	   *nulls = palloc(count * sizeof(bool));
 
 	request.mode = get_mode(fcinfo, 3);
 	get_permits(fcinfo, 4, &request);
-	request.reentry = get_reentry(fcinfo, 5);
+	request.reentry = (DLockReentry) get_word(fcinfo, 5, "reentry", reentries, lengthof(reentries));
 	get_times(fcinfo, 6, &request);
 	get_keep(fcinfo, 8, &request);
 	dlock_session_check_writable("dlock_acquire_each");
 	dlock_wait_acquire_each(&request, names, owners, count, tokens);
-
-	for (int i = 0; i < count; i++)
-	{
-		values[i] = Int64GetDatum(tokens[i]);
-		nulls[i] = tokens[i] == DLOCK_TOKEN_NONE;
-	}
-	PG_RETURN_ARRAYTYPE_P(construct_md_array(values, nulls, 1, &count, &lower, INT8OID, sizeof(int64),
-											 FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return array_of_tokens(tokens, count);
 }
 
 /* dlock_acquire_each(names, owners, ttl, mode, ...) -> a token or null for each */
@@ -675,28 +650,20 @@ dlock_sql_release_each(PG_FUNCTION_ARGS)
 /* ---- others ---- */
 
 static void
-log_forced(const DLockBytes *name, const DLockHeldForced *ended, const char *user,
-		   const char *reason)
+log_forced(const DLockBytes *name, const DLockHeldForced *ended, const char *reason)
 {
 	char	   *role = GetUserNameFromId(ended->role, true);
 
-	if (role == NULL)
-		role = "(dropped)";
-	if (ended->was_closed)
-		ereport(LOG,
-				(errmsg("lock \"%.*s\" was opened by force", name->len, name->data),
-				 errdetail("Owner \"%.*s\" of role \"%s\" had held it with token %lld; role \"%s\" opened it. Reason: %s",
-						   ended->owner_len, ended->owner, role,
-						   (long long) ended->token, user, reason)));
-	else
-		ereport(LOG,
-				(errmsg("lease on lock \"%.*s\" was released by force", name->len, name->data),
-				 errdetail("Owner \"%.*s\" of role \"%s\" held it with token %lld; role \"%s\" released it. Reason: %s",
-						   ended->owner_len, ended->owner, role,
-						   (long long) ended->token, user, reason),
-				 ended->closed_for == 0 ? 0 :
-				 errhint("The lock stays closed for %lld ms, its lock delay; releasing it by force once more opens it.",
-						 (long long) ended->closed_for / 1000)));
+	ereport(LOG,
+			(ended->was_closed ?
+			 errmsg("lock \"%.*s\" was opened by force", name->len, name->data) :
+			 errmsg("lease on lock \"%.*s\" was released by force", name->len, name->data),
+			 errdetail("Owner \"%.*s\" of role \"%s\" was granted it with token %lld; role \"%s\" took it away. Reason: %s",
+					   ended->owner_len, ended->owner, (role != NULL) ? role : "(dropped)",
+					   (long long) ended->token, GetUserNameFromId(GetUserId(), false), reason),
+			 ended->closed_for == 0 ? 0 :
+			 errhint("The lock stays closed for %lld ms, its lock delay; releasing it by force once more opens it.",
+					 (long long) ended->closed_for / 1000)));
 }
 
 /* dlock_force_release(name, reason) -> how many */
@@ -705,7 +672,6 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 {
 	DLockBytes	name = dlock_value_get_text(fcinfo, 0, &dlock_name_lock);
 	char	   *reason = dlock_value_get_reason(fcinfo, 1);
-	char	   *user = GetUserNameFromId(GetUserId(), false);
 	DLockDatabase db;
 	DLockHeldForced *ended;
 	int			count;
@@ -714,14 +680,15 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	dlock_session_open(&db);
 	count = dlock_held_end_by_force(&db, &name, &ended);
 	for (int i = 0; i < count; i++)
-		log_forced(&name, &ended[i], user, reason);
+		log_forced(&name, &ended[i], reason);
 	for (int i = 0; i < count; i++)
-		dlock_held_finish_forced(&db, ended[i].hash, ended[i].token);
+	{
+		DLOCK_FAULT("forced");
+		(void) dlock_held_expire(&db, ended[i].hash, ended[i].token, true);
+	}
 	dlock_session_close(&db);
 	PG_RETURN_INT32(count);
 }
-
-#define WATCH_COLUMNS	6
 
 /* dlock_watch(name, seen, wait) -> the holder; NULLs if there is none */
 Datum
@@ -735,9 +702,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 
 	if (RecoveryInProgress())
 		dlock_error_standby("dlock_watch");
-
 	dlock_wait_watch(&name, seen, wait, &holder);
-
 	if (holder.token != DLOCK_TOKEN_NONE)
 	{
 		bool		ends = (holder.remaining != DLOCK_TIME_FOREVER);
@@ -750,7 +715,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, holder.payload_len > 0,
 						dlock_name_to_jsonb(dlock_bytes(holder.payload, holder.payload_len)));
 	}
-	while (row.count < WATCH_COLUMNS)
+	while (row.count < 6)
 		dlock_value_add(&row, false, 0);
 	PG_RETURN_DATUM(HeapTupleGetDatum(dlock_value_form(&row, fcinfo)));
 }
@@ -765,17 +730,12 @@ dlock_sql_bump_epoch(PG_FUNCTION_ARGS)
 	DLockToken	below;
 
 	dlock_session_check_writable("dlock_bump_epoch");
-	if (above < 0)
+	if (above < 0 || above > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("parameter \"above\" must not be negative"),
-				 errdetail("The number given is %lld.", (long long) above),
+				 errmsg("parameter \"above\" must not be negative, and must leave room for tokens"),
+				 errdetail("The number given is %lld, and tokens end at 2^53.", (long long) above),
 				 errhint("Pass the largest token that you know of.")));
-	if (above > DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("parameter \"above\" leaves no room for tokens"),
-				 errdetail("The number given is %lld, and tokens end at 2^53.", (long long) above)));
 	dlock_session_open(&db);
 	below = dlock_token_move(&db.shared->tokens, db.sequence, above);
 	dlock_session_close(&db);

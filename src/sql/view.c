@@ -183,13 +183,6 @@ collect_from_pages(DLockViewState *state)
 	table_close(rel, AccessShareLock);
 }
 
-/* Collect the leases on one lock. */
-static void
-collect_lock(DLockViewState *state, Oid database)
-{
-	dlock_space_visit_lock(database, state->name, visit_memory, state);
-}
-
 static void
 collect_from_memory(DLockViewState *state)
 {
@@ -201,7 +194,7 @@ collect_from_memory(DLockViewState *state)
 	state->now = dlock_clock_now();
 	state->wall = dlock_clock_wall();
 	if (state->name != NULL)
-		collect_lock(state, db.shared->oid);
+		dlock_space_visit_lock(db.shared->oid, state->name, visit_memory, state);
 	else
 		dlock_space_visit(db.shared->oid, false, visit_memory, state);
 	dlock_session_close(&db);
@@ -330,7 +323,7 @@ dlock_sql_names_held(PG_FUNCTION_ARGS)
 		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), &dlock_name_lock);
 
 		state.name = &name;
-		collect_lock(&state, db.shared->oid);
+		dlock_space_visit_lock(db.shared->oid, &name, visit_memory, &state);
 		put_held(fcinfo, &state);
 	}
 	dlock_session_close(&db);
@@ -403,7 +396,7 @@ position_of(DLockSpaceLease *request)
 
 /* Copy a request.  The partition must be locked. */
 static DLockViewWaiter *
-copy_request(DLockSpaceLease *request, int position, DLockTime now)
+copy_request(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockViewWaiter *copy = palloc0(sizeof(DLockViewWaiter));
@@ -414,7 +407,7 @@ copy_request(DLockSpaceLease *request, int position, DLockTime now)
 	copy->mode = (DLockMode) request->mode;
 	copy->permits = entry->permits;
 	copy->converts = request->kind == DLOCK_SPACE_CONVERT;
-	copy->position = position;
+	copy->position = position_of(request);
 	copy->process = request->process;
 	copy->role = request->role;
 	dlock_process_find_blockers(request, now, &copy->blocked_by);
@@ -439,7 +432,7 @@ copy_requests(int process, Oid database)
 
 		if (request->kind == DLOCK_SPACE_WATCH)
 			continue;
-		copy = copy_request(request, position_of(request), now);
+		copy = copy_request(request, now);
 		copy->since = wait->since;
 		copy->since_wall = wait->since_wall;
 		copies = lappend(copies, copy);
@@ -458,7 +451,7 @@ copy_place(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 
 	if (!request->placed || dlock_space_is_over(request, now))
 		return;
-	copy = copy_request(request, position_of(request), now);
+	copy = copy_request(request, now);
 	copy->since = request->token;
 	copy->since_wall = dlock_clock_wall() - (now - copy->since);
 	copy->kept_until = (request->process < 0) ? dlock_clock_wall() + (request->confirmed - now) : 0;

@@ -281,8 +281,8 @@ sequence_data(Page page)
 }
 
 /*
- * Lock the page of the sequence of tokens, and return its value: the end of the
- * last block, or a value that was set by hand.
+ * Lock the content of the page of the sequence of tokens, and return its value: the end
+ * of the last block, or a value that was set by hand.
  */
 DLockToken
 dlock_store_lock_sequence(Relation sequence, Buffer *buffer)
@@ -296,8 +296,7 @@ dlock_store_lock_sequence(Relation sequence, Buffer *buffer)
 }
 
 /*
- * Set the value of the sequence, whose page stays locked; returns the end of the
- * record.
+ * Set the value of the sequence, and unlock its page; returns the end of the record.
  *
  * The value is changed in place, as by nextval(), but without an xid, so that it
  * is permanent at once: a reservation must neither wait for the transaction that
@@ -308,17 +307,14 @@ dlock_store_set_sequence(Relation sequence, Buffer buffer, DLockToken value)
 {
 	GenericXLogState *state = GenericXLogStart(sequence);
 	Form_pg_sequence_data data = sequence_data(GenericXLogRegisterBuffer(state, buffer, 0));
+	XLogRecPtr	lsn;
 
 	data->last_value = value;
 	data->is_called = true;
 	data->log_cnt = 0;
-	return finish_record(state);
-}
-
-void
-dlock_store_unlock_sequence(Buffer buffer)
-{
+	lsn = finish_record(state);
 	UnlockReleaseBuffer(buffer);
+	return lsn;
 }
 
 /*

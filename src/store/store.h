@@ -45,7 +45,6 @@ extern void dlock_store_init_page(Relation rel, BlockNumber block,
 /* tokens */
 extern DLockToken dlock_store_lock_sequence(Relation sequence, Buffer *buffer);
 extern XLogRecPtr dlock_store_set_sequence(Relation sequence, Buffer buffer, DLockToken value);
-extern void dlock_store_unlock_sequence(Buffer buffer);
 
 /* slots */
 extern Buffer dlock_store_pin_cached(const RelFileLocator *locator, DLockSlot slot);

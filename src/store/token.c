@@ -15,11 +15,18 @@
  *
  *	  A backend that finds too few tokens gives up its locks, having changed
  *	  nothing, reserves the next block, and runs its attempt again.  Others that
- *	  find too few meanwhile wait for the lock of the sequence's page, which it
- *	  holds until the block can be used.  So all grants of the database wait for one
- *	  flush in 65 536 of them, once a second at full speed.
+ *	  find too few meanwhile wait for that.  So all grants of the database wait for
+ *	  one flush in 65 536 of them, once a second at full speed.
  *
- *	  A block continues the one before.  If tokens restart (see reserve_block), the
+ *	  They wait for a heavyweight lock, that of the sequence's page 0, which is held
+ *	  until the block can be used; so they can be canceled, however long the flush
+ *	  takes.  The flush itself cannot be canceled, as none of the server's can.  The
+ *	  content lock of the page is held for the change alone: a flush under it would
+ *	  hold up, uninterruptibly, whoever reads the sequence, and the checkpointer.
+ *	  Nothing is waited for under the heavyweight lock but the content lock and the
+ *	  flush, so it is in no deadlock.
+ *
+ *	  A block continues the one before.  If tokens restart (see base_of_block), the
  *	  rest of the block before is skipped.  Tokens never decrease.
  *
  * IDENTIFICATION
@@ -30,6 +37,7 @@
 #include "postgres.h"
 
 #include "access/relation.h"
+#include "storage/lmgr.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -44,7 +52,7 @@ dlock_token_init(DLockTokenShared *tokens)
 {
 	SpinLockInit(&tokens->mutex);
 	tokens->last = 0;
-	tokens->epoch = DLOCK_TOKEN_NONE;
+	tokens->above = tokens->epoch = DLOCK_TOKEN_NONE;
 	dlock_token_reset(tokens);
 }
 
@@ -84,6 +92,28 @@ dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first)
 	return enough;
 }
 
+/* Skip the tokens at hand that are not above "above".  The mutex must be held. */
+static inline void
+skip(DLockTokenShared *tokens)
+{
+	if (tokens->next <= tokens->above)
+		tokens->next = Min(tokens->above, tokens->last) + 1;
+}
+
+/*
+ * Tokens to come are above this one.  Reserves nothing: if it is not below the end of the
+ * block, the next reservation sees to that.  So this does not wait, and cannot fail; a crash
+ * before that reservation forgets it.
+ */
+void
+dlock_token_exceed(DLockTokenShared *tokens, DLockToken token)
+{
+	SpinLockAcquire(&tokens->mutex);
+	tokens->above = Max(tokens->above, token);
+	skip(tokens);
+	SpinLockRelease(&tokens->mutex);
+}
+
 /* ---- reserving; waits, so no partition lock may be held ---- */
 
 /*
@@ -92,8 +122,8 @@ dlock_token_take(DLockTokenShared *tokens, int count, DLockToken *first)
  *
  * Tokens continue after the last block.  They restart at the clock, not below "above",
  * with the first block since the start of the server or the load of the leases, if they
- * are to move, and if the sequence was set to a higher value than ours, as the restore
- * of a dump does.
+ * are to move or to exceed what is above the last block, and if the sequence was set to a
+ * higher value than ours, as the restore of a dump does.
  */
 static DLockToken
 base_of_block(DLockTokenShared *tokens, bool moves, DLockToken value, DLockToken above)
@@ -101,7 +131,10 @@ base_of_block(DLockTokenShared *tokens, bool moves, DLockToken value, DLockToken
 	TimestampTz wall = dlock_clock_wall();
 	DLockToken	base = tokens->last;
 
-	if (moves || !tokens->based || value > tokens->last)
+	SpinLockAcquire(&tokens->mutex);
+	above = Max(above, tokens->above);
+	SpinLockRelease(&tokens->mutex);
+	if (moves || !tokens->based || Max(value, above) > tokens->last)
 		base = Max(dlock_rule_token_base(wall, tokens->last, value), above);
 	if (base <= DLOCK_TOKEN_MAX - DLOCK_TOKEN_BLOCK)
 		return base;
@@ -123,20 +156,22 @@ base_of_block(DLockTokenShared *tokens, bool moves, DLockToken value, DLockToken
  * reserved enough for "count" of them meanwhile; if tokens are to move ("count" is
  * zero), in any case.  Returns the number below its first.
  *
- * Only the holder of the lock on the sequence's page changes the block, so it reads
- * all but "next" without the mutex.
+ * Only the holder of the lock on the page changes the block, so it reads all but "next"
+ * and "above" without the mutex.
  */
 static DLockToken
 reserve_block(DLockTokenShared *tokens, Oid oid, int count, DLockToken above)
 {
 	Relation	sequence = relation_open(oid, RowExclusiveLock);
-	Buffer		buffer;
-	DLockToken	value = dlock_store_lock_sequence(sequence, &buffer);
 	DLockToken	base = DLOCK_TOKEN_NONE;
 
+	LockPage(sequence, 0, ExclusiveLock);
 	DLOCK_FAULT("token_reserve");
 	if (count == 0 || dlock_token_issued(tokens) + count > tokens->last)
 	{
+		Buffer		buffer;
+		DLockToken	value = dlock_store_lock_sequence(sequence, &buffer);
+
 		base = base_of_block(tokens, count == 0, value, above);
 		value = base + DLOCK_TOKEN_BLOCK;
 		dlock_flush_now(dlock_store_set_sequence(sequence, buffer, value));
@@ -150,9 +185,10 @@ reserve_block(DLockTokenShared *tokens, Oid oid, int count, DLockToken above)
 			tokens->next = base + 1;
 		tokens->last = value;
 		tokens->based = true;
+		skip(tokens);
 		SpinLockRelease(&tokens->mutex);
 	}
-	dlock_store_unlock_sequence(buffer);
+	UnlockPage(sequence, 0, ExclusiveLock);
 	relation_close(sequence, RowExclusiveLock);
 	return base;
 }

@@ -25,6 +25,7 @@ typedef struct DLockTokenShared
 	DLockToken	next;			/* the next token to hand out ... */
 	DLockToken	last;			/* ... unless it is above this, the last
 								 * reserved */
+	DLockToken	above;			/* those to come are above this */
 	bool		based;			/* reserved since the last reset */
 	DLockToken	epoch;			/* below the block with which they restarted */
 } DLockTokenShared;
@@ -41,6 +42,7 @@ extern DLockToken dlock_token_take_one(DLockTokenShared *tokens, Oid sequence);
 extern DLockToken dlock_token_move(DLockTokenShared *tokens, Oid sequence, DLockToken above);
 
 /* either way */
+extern void dlock_token_exceed(DLockTokenShared *tokens, DLockToken token);
 extern DLockToken dlock_token_issued(DLockTokenShared *tokens);
 extern DLockToken dlock_token_epoch(DLockTokenShared *tokens);
 

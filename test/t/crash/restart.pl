@@ -114,6 +114,22 @@ is( $node->safe_psql(
 	$session->quit;
 }
 
+# The slots of leases that end while the server is down are used again.  The store has pages
+# of all backends' groups, so each backend takes slots of any.
+{
+	my $fill = "SELECT count(dlock_acquire('many' || i, 'alice', '1 s')) FROM generate_series(1, 2000) i";
+	my $session = DLockSession->new($node, $db);
+	is($session->query_safe($fill), 2000, 'many leases');
+	my $size = $session->query_safe("SELECT pg_relation_size('_dlock.store')");
+	$stops{'kill -9'}->(1);
+	$session->kill_client;
+	$session = DLockSession->new($node, $db);
+	is($session->query_safe($fill), 2000, 'they have ended meanwhile: as many again');
+	is($session->query_safe("SELECT pg_relation_size('_dlock.store')"), $size, 'in the slots that they had');
+	advance(1, $session);
+	$session->quit;
+}
+
 # What is not flushed at once is flushed within a moment, with nothing else
 # going on: a release, and a grant with synchronous_commit = off.
 {
