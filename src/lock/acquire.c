@@ -39,6 +39,7 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "lock/acquire.h"
+#include "lock/keep.h"
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "space/count.h"
@@ -305,7 +306,7 @@ find_own_place(DLockAcquire *acquire, DLockAcquireItem *item, const DLockOwner *
 	item->place = dlock_place_find(item->entry, owner);
 	if (item->place != NULL && dlock_space_is_over(item->place, acquire->step.now))
 	{
-		dlock_queue_give_up(item->place, acquire->step.now);
+		dlock_queue_remove(item->place, acquire->step.now);
 		item->entry = dlock_space_find(acquire->step.db->shared->oid, item->hash, &item->name);
 		item->place = NULL;
 	}
@@ -336,7 +337,6 @@ decide(DLockAcquire *acquire)
 		.may_wait = request->may_wait || request->keep > 0
 	};
 	DLockTime	now = acquire->step.now;
-	DLockTime	until;
 	bool		blocked_by_self = false;	/* by what it has on the way
 											 * elsewhere */
 
@@ -354,7 +354,7 @@ decide(DLockAcquire *acquire)
 		if (item->entry == NULL)
 			continue;
 		if (now >= item->entry->earliest)
-			dlock_space_refresh(item->entry);
+			dlock_space_refresh(item->entry, now);
 		if (item->place != NULL && item->place->placed && is_for_other(request, item->place))
 			return VERDICT_OTHER_PLACE;
 		if (has_other_permits(item->entry, request->permits, now))
@@ -379,7 +379,7 @@ decide(DLockAcquire *acquire)
 				return VERDICT_WEAKER;
 		}
 		else if (dlock_holder_is_blocked(item->entry, item->mode, request->permits,
-										 NULL, item->place, now, &until))
+										 NULL, item->place, now))
 		{
 			asked.blocked = true;
 			if (!asked.may_wait ||
@@ -418,7 +418,7 @@ leave_queues(DLockAcquire *acquire)
 	if (acquire->sleeps)
 		dlock_queue_remove_mine(acquire->step.now);
 	else if (acquire->waits)
-		dlock_queue_give_up(acquire->items[0].place, acquire->step.now);
+		dlock_queue_remove(acquire->items[0].place, acquire->step.now);
 }
 
 /* Have at hand what it takes to enter a lease again. */
@@ -717,21 +717,18 @@ keep_place(DLockAcquire *acquire)
 	DLockStepLack lack;
 
 	acquire->granted->token = DLOCK_TOKEN_NONE;
+	acquire->granted->checks = false;
 	if (acquire->waits)
 	{
 		item->place->reentry = request->reentry;
-		dlock_queue_stay(item->place, request->takes ? 0 : now + request->keep, request->takes,
-						 now, request->takes ? request->anyway : DLOCK_TIME_FOREVER);
+		acquire->granted->checks = dlock_keep_stay(item->place, request->takes ? 0 : now + request->keep, now);
+		return DLOCK_LACKS_NOTHING;
 	}
-	else
-	{
-		lack = make_requests(acquire, &first);
-		if (lack != DLOCK_LACKS_NOTHING)
-			return lack;
-		dlock_queue_keep(item->place, now, now + request->keep, now);
-		acquire->granted->token = item->place->token;
-	}
-	acquire->granted->until = item->place->token;
+	lack = make_requests(acquire, &first);
+	if (lack != DLOCK_LACKS_NOTHING)
+		return lack;
+	dlock_keep_make(item->place, now, now + request->keep, now);
+	acquire->granted->token = item->place->token;
 	return DLOCK_LACKS_NOTHING;
 }
 

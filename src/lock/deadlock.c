@@ -148,7 +148,8 @@ typedef struct DLockDeadlockGraph
 	const DLockOwner *my_owner; /* ... of this owner */
 	DLockTime	now;
 	const DLockPartitionSet *locked;	/* exclusively; NULL in the first copy */
-	int			nkept;			/* places in the database ... */
+	int			nkept;			/* places in the database, those that are
+								 * stuck in the second copy ... */
 	DLockPlaceRef *kept;		/* ... whose nodes follow MaxBackends */
 	int		   *candidates;		/* by hash of the owner: the first process of
 								 * all that wait in the database, or NONE */
@@ -224,7 +225,6 @@ begin_copy(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 
 	Assert(CurrentMemoryContext == graph->context);
 	MemoryContextReset(graph->context);
-	graph->kept = dlock_place_list(graph->database, &graph->nkept);
 	processes = MaxBackends + graph->nkept;
 	graph->locked = locked;
 	graph->now = dlock_clock_now();
@@ -844,7 +844,7 @@ leave(DLockDeadlockGraph *graph)
 	if (entry != NULL)
 		place = dlock_place_find(entry, graph->my_owner);
 	if (place != NULL)
-		dlock_queue_give_up(place, graph->now);
+		dlock_queue_remove(place, graph->now);
 }
 
 /*
@@ -856,14 +856,24 @@ leave(DLockDeadlockGraph *graph)
 static bool
 resolve(DLockDeadlockGraph *graph, bool may_move, MemoryContext context, char **text)
 {
+	DLockPlaceRef *kept = MemoryContextAlloc(context, graph->nwaiters * sizeof(DLockPlaceRef));
+	int			nkept = 0;
 	DLockPartitionSet set = {{0}};
 	bool		moved = false;
 
 	for (int i = 0; i < graph->nwaiters; i++)
 	{
-		if (graph->waiters[i].stuck)
-			dlock_partition_set_join(&set, &graph->waiters[i].set);
+		const DLockPlaceRef *place = place_of(graph, graph->waiters[i].process);
+
+		if (!graph->waiters[i].stuck)
+			continue;
+		dlock_partition_set_join(&set, &graph->waiters[i].set);
+		if (place != NULL)
+			kept[nkept++] = *place;
 	}
+	pfree(graph->kept);
+	graph->kept = kept;
+	graph->nkept = nkept;
 	DLOCK_FAULT("deadlock_found");
 	dlock_partition_lock_set(&set, LW_EXCLUSIVE);
 	if (copy_graph(graph, &set) && find_circle(graph))
@@ -879,16 +889,29 @@ resolve(DLockDeadlockGraph *graph, bool may_move, MemoryContext context, char **
 	return moved;
 }
 
-/* Search for a circle until there is none, or one that no move resolves. */
+/*
+ * Search for a circle until there is none, or one that no move resolves; returns what it is
+ * in words, in the current context.
+ */
 static char *
-search(DLockDeadlockGraph *graph, MemoryContext context)
+search(DLockDeadlockGraph *graph)
 {
+	MemoryContext old = CurrentMemoryContext;
 	char	   *text = NULL;
 	int			attempts = MaxBackends;
 	bool		goes_on = true;
 
-	while (goes_on && copy_graph(graph, NULL) && find_circle(graph))
-		goes_on = resolve(graph, attempts-- > 0, context, &text);
+	graph->context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
+	while (goes_on)
+	{
+		graph->kept = dlock_place_list(graph->database, &graph->nkept);
+		MemoryContextSwitchTo(graph->context);
+		goes_on = copy_graph(graph, NULL) && find_circle(graph) &&
+			resolve(graph, attempts-- > 0, old, &text);
+		MemoryContextSwitchTo(old);
+		pfree(graph->kept);
+	}
+	MemoryContextDelete(graph->context);
 	return text;
 }
 
@@ -904,26 +927,21 @@ char *
 dlock_deadlock_check(DLockDatabase *db, bool is_bound)
 {
 	DLockDeadlockGraph graph = {.database = db->shared->oid,.me = MyProcNumber};
-	MemoryContext old = CurrentMemoryContext;
-	char	   *text = NULL;
+	char	   *circle = NULL;
 	DLockPartitionSet set;
 	DLockOwner	owner;
 
-	graph.context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(graph.context);
-	if (dlock_process_lock(graph.me, graph.database, LW_SHARED, &set))
-	{
-		dlock_process_listen();
-		owner = dlock_space_copy_owner(dlock_process_first(graph.me));
-		dlock_partition_unlock_set(&set);
+	if (!dlock_process_lock(graph.me, graph.database, LW_SHARED, &set))
+		return NULL;
+	dlock_process_listen();
+	owner = dlock_space_copy_owner(dlock_process_first(graph.me));
+	dlock_partition_unlock_set(&set);
 
-		/* Who holds nothing is in no circle. */
-		if (is_bound || dlock_holder_is_live(graph.database, &owner, dlock_clock_now()))
-			text = search(&graph, old);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(graph.context);
-	return text;
+	/* Who holds nothing is in no circle. */
+	if (is_bound || dlock_holder_is_live(graph.database, &owner, dlock_clock_now()))
+		circle = search(&graph);
+	pfree(unconstify(char *, owner.name.data));
+	return circle;
 }
 
 /*
@@ -934,16 +952,8 @@ char *
 dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner)
 {
 	DLockDeadlockGraph graph = {.database = db->shared->oid,.my_name = name,.my_owner = owner};
-	MemoryContext old = CurrentMemoryContext;
-	char	   *text;
 
 	if (!dlock_holder_is_live(graph.database, owner, dlock_clock_now()))
 		return NULL;
-	graph.context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(graph.context);
-	text = search(&graph, old);
-
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(graph.context);
-	return text;
+	return search(&graph);
 }

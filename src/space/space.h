@@ -53,7 +53,7 @@ extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);
 extern void dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term);
 extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now);
-extern void dlock_space_refresh(DLockSpaceEntry *entry);
+extern void dlock_space_refresh(DLockSpaceEntry *entry, DLockTime now);
 
 /* walks */
 extern void dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg);

@@ -386,7 +386,8 @@ typedef struct DLockViewWaiter
 	TimestampTz since_wall;
 	DLockTime	kept_until;		/* of a place without a process; else 0 */
 	Oid			role;
-	DLockProcessBlockers blocked_by;
+	Datum		blocked_by;		/* an array of owners ... */
+	bool		more;			/* ... that has as many as are named */
 } DLockViewWaiter;
 
 /* The position of a request in its queue.  The partition must be locked. */
@@ -401,10 +402,25 @@ position_of(DLockSpaceLease *request)
 	return position;
 }
 
-/* Copy a request.  The partition must be locked. */
-static DLockViewWaiter *
-copy_request(DLockSpaceLease *request, int position, DLockTime now)
+static Datum
+owner_array(const DLockProcessBlockers *owners)
 {
+	Datum	   *elements = palloc(owners->count * sizeof(Datum));
+
+	for (int i = 0; i < owners->count; i++)
+		elements[i] = dlock_name_to_text(dlock_bytes(owners->owners[i].data, owners->owners[i].len));
+	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false,
+										   TYPALIGN_INT));
+}
+
+/*
+ * Copy a request.  The partition must be locked.  "ahead", unless NULL, is the copy of one in
+ * front: in the same mode it is blocked by the same owners, the first ones.
+ */
+static DLockViewWaiter *
+copy_request(DLockSpaceLease *request, int position, const DLockViewWaiter *ahead, DLockTime now)
+{
+	static DLockProcessBlockers blockers;
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockViewWaiter *copy = palloc0(sizeof(DLockViewWaiter));
 	DLockHolderTexts texts;
@@ -417,7 +433,15 @@ copy_request(DLockSpaceLease *request, int position, DLockTime now)
 	copy->position = position;
 	copy->process = request->process;
 	copy->role = request->role;
-	dlock_process_find_blockers(request, now, &copy->blocked_by);
+	copy->more = ahead != NULL && ahead->more && ahead->mode == copy->mode;
+	if (copy->more)
+		copy->blocked_by = ahead->blocked_by;
+	else
+	{
+		dlock_process_find_blockers(request, now, &blockers);
+		copy->blocked_by = owner_array(&blockers);
+		copy->more = blockers.more;
+	}
 	return copy;
 }
 
@@ -439,7 +463,7 @@ copy_requests(int process, Oid database)
 
 		if (request->kind == DLOCK_SPACE_WATCH)
 			continue;
-		copy = copy_request(request, position_of(request), now);
+		copy = copy_request(request, position_of(request), NULL, now);
 		copy->since = wait->since;
 		copy->since_wall = wait->since_wall;
 		copies = lappend(copies, copy);
@@ -448,32 +472,53 @@ copy_requests(int process, Oid database)
 	return copies;
 }
 
-/* A visitor of the space: copy the places. */
+/* The places that were found, and how far a queue was gone through, by its lock's name. */
+typedef struct DLockViewPlaces
+{
+	List	   *copies;
+	DLockBytes	name;
+	char		buffer[DLOCK_NAME_MAX];
+	DLockSpaceLease *last;
+	int			position;
+	DLockViewWaiter *ahead;		/* the last copy, if it is of this lock */
+} DLockViewPlaces;
+
+/*
+ * A visitor of the space: copy the places.  Those of a lock come one after the other, in
+ * their order, and with its partition locked.
+ */
 static void
 copy_place(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 {
-	List	  **places = arg;
+	DLockViewPlaces *places = arg;
 	DLockTime	now = dlock_clock_now();
+	char		buffer[DLOCK_NAME_MAX];
+	DLockBytes	name = dlock_space_entry_name(entry, buffer);
 	DLockViewWaiter *copy;
 
-	if (!request->placed || dlock_space_is_over(request, now))
+	if (!request->placed)
 		return;
-	copy = copy_request(request, position_of(request), now);
+	if (!dlock_name_equal(&name, &places->name))
+	{
+		memcpy(places->buffer, name.data, name.len);
+		places->name = dlock_bytes(places->buffer, name.len);
+		places->last = NULL;
+		places->ahead = NULL;
+		places->position = 0;
+	}
+	while (places->last != request)
+	{
+		places->last = (places->last == NULL) ? dlock_space_queue(entry) : dlock_space_next(places->last);
+		places->position += places->last->kind != DLOCK_SPACE_WATCH;
+	}
+	if (dlock_space_is_over(request, now))
+		return;
+	copy = copy_request(request, places->position, places->ahead, now);
 	copy->since = request->token;
 	copy->since_wall = dlock_clock_wall() - (now - copy->since);
 	copy->kept_until = (request->process < 0) ? dlock_clock_wall() + (request->confirmed - now) : 0;
-	*places = lappend(*places, copy);
-}
-
-static Datum
-owner_array(const DLockProcessBlockers *owners)
-{
-	Datum	   *elements = palloc(owners->count * sizeof(Datum));
-
-	for (int i = 0; i < owners->count; i++)
-		elements[i] = dlock_name_to_text(dlock_bytes(owners->owners[i].data, owners->owners[i].len));
-	return PointerGetDatum(construct_array(elements, owners->count, TEXTOID, -1, false,
-										   TYPALIGN_INT));
+	places->copies = lappend(places->copies, copy);
+	places->ahead = copy;
 }
 
 /* Add the rows of requests that were copied, and forget them. */
@@ -498,7 +543,7 @@ put_waiters(FunctionCallInfo fcinfo, List *copies)
 		dlock_value_add(&row, true, dlock_value_of_span(dlock_clock_now() - waiter->since));
 		dlock_value_add(&row, attended, Int32GetDatum(attended ? GetPGProcByNumber(waiter->process)->pid : 0));
 		dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
-		dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
+		dlock_value_add(&row, true, waiter->blocked_by);
 		dlock_value_add(&row, waiter->kept_until != 0, TimestampTzGetDatum(waiter->kept_until));
 		dlock_value_put(&row, fcinfo);
 	}
@@ -510,7 +555,7 @@ Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
 	DLockDatabase db;
-	List	   *places = NIL;
+	DLockViewPlaces places = {NIL};
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
@@ -523,7 +568,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		put_waiters(fcinfo, copy_requests(process, db.shared->oid));
 	}
 	dlock_space_visit(db.shared->oid, true, copy_place, &places);
-	put_waiters(fcinfo, places);
+	put_waiters(fcinfo, places.copies);
 	dlock_session_close(&db);
 	return (Datum) 0;
 }

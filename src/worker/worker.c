@@ -55,7 +55,7 @@
 #include "base/compat.h"
 #include "base/fault.h"
 #include "lock/held.h"
-#include "lock/queue.h"
+#include "lock/keep.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/space.h"
@@ -106,7 +106,7 @@ typedef struct DLockWorkerLease
 	DLockToken	token;
 	uint32		hash;
 	Oid			database;
-	bool		is_place;		/* the token is its id */
+	bool		is_place;		/* or more on locks with this hash */
 } DLockWorkerLease;
 
 /* The state of the worker. */
@@ -152,6 +152,17 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 		(lease->process < 0) ? lease->confirmed : DLOCK_TIME_FOREVER;
 	if (due_at > worker->horizon)
 		return;
+	if (lease->placed && worker->count > 0)
+	{
+		DLockWorkerLease *last = &worker->leases[worker->count - 1];
+
+		/* Those of a lock are visited together, and end together. */
+		if (last->is_place && last->hash == entry->hash && last->database == entry->database)
+		{
+			last->due_at = Min(last->due_at, due_at);
+			return;
+		}
+	}
 	if (worker->count == worker->room)
 	{
 		worker->room *= 2;
@@ -269,7 +280,7 @@ erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("worker_erase");
 		leases[i]->due_at = leases[i]->is_place ?
-			dlock_queue_expire(db->shared->oid, leases[i]->hash, leases[i]->token, false) :
+			dlock_keep_expire(leases[i]->hash) :
 			dlock_held_expire(db, leases[i]->hash, leases[i]->token);
 	}
 }
