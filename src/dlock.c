@@ -213,12 +213,9 @@ store_moved(void)
 	dlock_database_moved(MyDatabaseId);
 }
 
-/* What a role has waiting goes with it; its leases stay until they end. */
 static void
 end_transaction(bool committed)
 {
-	ListCell   *cell;
-
 	if (OidIsValid(extension_dropped) && committed)
 	{
 		dlock_queue_dismiss(MyDatabaseId);
@@ -227,13 +224,14 @@ end_transaction(bool committed)
 	dlock_signal_end_transaction(committed);
 	if (OidIsValid(database_dropped) && committed)
 		dlock_database_abandoned(database_dropped, true);
-	foreach(cell, committed ? roles_dropped : NIL)
-		dlock_keep_give_up(InvalidOid, lfirst_oid(cell), NULL);
 	extension_dropped = database_dropped = InvalidOid;
 	roles_dropped = NIL;
 }
 
-/* A rollback to a savepoint can have undone the drop of the extension, or of roles. */
+/*
+ * A rollback to a savepoint can have undone the drop of the extension, or of a role.  What
+ * a role has waiting goes with it; its leases stay until they end.
+ */
 static void
 check_dropped(void)
 {
@@ -241,8 +239,8 @@ check_dropped(void)
 
 	foreach(cell, roles_dropped)
 	{
-		if (SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(lfirst_oid(cell))))
-			roles_dropped = foreach_delete_current(roles_dropped, cell);
+		if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(lfirst_oid(cell))))
+			dlock_keep_give_up(InvalidOid, lfirst_oid(cell), NULL);
 	}
 	if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
 		extension_dropped = InvalidOid;

@@ -703,7 +703,7 @@ typedef struct DLockSpaceWalk
 	Oid			database;		/* InvalidOid: all */
 	DLockSpaceVisitor visitor;
 	void	   *arg;
-	bool		places;			/* of these, too */
+	bool		requests;		/* of these, too */
 	bool		is_for_indexed; /* alone */
 	uint32		visits;			/* under the lock that is held */
 } DLockSpaceWalk;
@@ -729,18 +729,6 @@ visit_few(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
 	return lease != NULL;
 }
 
-/* Visit the places in the queue of a lock, in their order. */
-static void
-visit_places(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
-{
-	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
-		 request = dlock_space_next(request))
-	{
-		if (request->placed)
-			visit(walk, request);
-	}
-}
-
 /*
  * Visit the leases in some buckets of the table and of the index.  Returns how many
  * buckets these were: fewer than "count" if there is much in them.
@@ -757,8 +745,9 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 			 entry != NULL && !walk->is_for_indexed; entry = dlock_space_next_entry(entry))
 		{
 			(void) visit_few(walk, entry);
-			if (walk->places && entry->places)
-				visit_places(walk, entry);
+			for (DLockSpaceLease *request = walk->requests ? dlock_space_queue(entry) : NULL;
+				 request != NULL; request = dlock_space_next(request))
+				visit(walk, request);
 		}
 		for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]);
 			 lease != NULL; lease = dlock_space_next_indexed(lease))
@@ -789,7 +778,8 @@ walk_over(DLockSpaceWalk *walk, int partition, int count)
 
 /*
  * Call "visitor" for every lease of a database, or of all (InvalidOid), expired ones
- * too, and if "places" is true, for every place.  The partition lock is given up after
+ * too, and if "requests" is true, for every request in a queue, in the order of that.  The
+ * partition lock is given up after
  * VISIT_BUCKETS or some VISIT_LEASES, so the walk as a whole is no snapshot: a lease that
  * is converted meanwhile may be visited twice or not at all.
  *
@@ -797,9 +787,9 @@ walk_over(DLockSpaceWalk *walk, int partition, int count)
  * change anything nor wait; it may allocate local memory.
  */
 void
-dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg)
+dlock_space_visit(Oid database, bool requests, DLockSpaceVisitor visitor, void *arg)
 {
-	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.places = places};
+	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.requests = requests};
 
 	walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
 }

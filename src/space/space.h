@@ -56,7 +56,7 @@ extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime 
 extern void dlock_space_refresh(DLockSpaceEntry *entry, DLockTime now);
 
 /* walks */
-extern void dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit(Oid database, bool requests, DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_visit_lock(Oid database, const DLockBytes *name,
 								   DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_purge(Oid database);

@@ -106,7 +106,7 @@ typedef struct DLockWorkerLease
 	DLockToken	token;
 	uint32		hash;
 	Oid			database;
-	bool		is_place;		/* or more on locks with this hash */
+	bool		is_place;		/* or more, on locks with this hash */
 } DLockWorkerLease;
 
 /* The state of the worker. */
@@ -143,26 +143,15 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockWorker *worker = arg;
+	bool		is_place = lease->kind != DLOCK_SPACE_HELD;
 	DLockTime	due_at;
 
-	/* An intent goes with its path. */
-	if (lease->part == DLOCK_PART_INTENT)
+	/* An intent goes with its path; and the first of a queue stands for all. */
+	if (is_place ? lease != dlock_space_queue(entry) : lease->part == DLOCK_PART_INTENT)
 		return;
-	due_at = !lease->placed ? dlock_holder_due_at(lease) :
-		(lease->process < 0) ? lease->confirmed : DLOCK_TIME_FOREVER;
+	due_at = is_place ? dlock_holder_requests_until(entry, 0) : dlock_holder_due_at(lease);
 	if (due_at > worker->horizon)
 		return;
-	if (lease->placed && worker->count > 0)
-	{
-		DLockWorkerLease *last = &worker->leases[worker->count - 1];
-
-		/* Those of a lock are visited together, and end together. */
-		if (last->is_place && last->hash == entry->hash && last->database == entry->database)
-		{
-			last->due_at = Min(last->due_at, due_at);
-			return;
-		}
-	}
 	if (worker->count == worker->room)
 	{
 		worker->room *= 2;
@@ -170,7 +159,7 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	}
 	worker->leases[worker->count++] = (DLockWorkerLease)
 	{
-		due_at, lease->token, entry->hash, entry->database, lease->placed
+		due_at, lease->token, entry->hash, entry->database, is_place
 	};
 }
 
