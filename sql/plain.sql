@@ -61,7 +61,8 @@ CREATE TABLE _dlock.place (
     lock_delay pg_catalog.interval,
     min_hold pg_catalog.interval,
     payload pg_catalog.jsonb,
-    PRIMARY KEY (name, owner, role));
+    PRIMARY KEY (name, owner, role))
+    WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
 CREATE TABLE _dlock.fence_mark (
     resource pg_catalog.text COLLATE pg_catalog."C" PRIMARY KEY,
@@ -406,33 +407,40 @@ CREATE FUNCTION @extschema@.dlock_acquire_each(names pg_catalog.text[], owners p
     RETURNS pg_catalog.int8[] LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.request(names, owners, ROW(NULL, NULL, NULL, NULL, NULL, NULL, ttl, mode, permits, reentry, lock_delay, min_hold, NULL)::_dlock.place, '0', 'none', keep, false);
 
+CREATE FUNCTION _dlock.is_of(owner pg_catalog.text, client pg_catalog.text) RETURNS pg_catalog.bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN owner = client OR pg_catalog.starts_with(owner, client || '#');
 -- The places of a client that have their turn.  The call does not wait for longer than they are kept already.
 CREATE FUNCTION @extschema@.dlock_take(client pg_catalog.text, wait pg_catalog.interval, keep pg_catalog.interval,
     OUT name pg_catalog.text, OUT owner pg_catalog.text, OUT token pg_catalog.int8) RETURNS SETOF pg_catalog.record
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 10 SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5 s' AS $$
 #variable_conflict use_column
 DECLARE
-    me regrole := _dlock.caller();
     until timestamptz := _dlock.wait_until(wait);
+    me regrole := _dlock.caller();
     r _dlock.place;
-    is_last bool := until IS NULL;
+    found_any bool := until IS NULL;
+    found_now bool;
+    nap float8 := 0.002;
 BEGIN
     PERFORM _dlock.check_text(client, 'client', 255), _dlock.check_span(keep, 'keep', _dlock.max_ttl());
-    until := least(until, (SELECT min(p.until) - interval '1 s' FROM _dlock.place p WHERE (p.owner = client OR starts_with(p.owner, client || '#')) AND p.role = me));
+    until := least(until, (SELECT min(p.until) - interval '1 s' FROM _dlock.place p WHERE p.id = ANY (mine)));
     LOOP
-        is_last := is_last OR _dlock.clock() >= until;
-        FOR r IN SELECT * FROM _dlock.place p WHERE (p.owner = client OR starts_with(p.owner, client || '#')) AND p.role = me AND p.until > _dlock.clock() ORDER BY p.name, p.id LOOP
-            token := (_dlock.try(ARRAY[r.name], NULL, r, CASE WHEN is_last THEN keep ELSE '0' END, NOT is_last))[1];
+        found_now := false;
+        FOR r IN SELECT DISTINCT ON (p.name) * FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() ORDER BY p.name, p.id LOOP
+            token := (_dlock.try(ARRAY[r.name], NULL, r, '0', true))[1];
             IF token IS NOT NULL THEN
                 name := r.name;
                 owner := r.owner;
-                until := '-infinity';
+                found_now := true;
                 RETURN NEXT;
             END IF;
         END LOOP;
-        EXIT WHEN is_last;
-        PERFORM pg_sleep(0.02) WHERE isfinite(until);
+        found_any := found_any OR found_now;
+        EXIT WHEN NOT found_now AND (found_any OR _dlock.clock() >= until);
+        PERFORM pg_sleep(nap) WHERE NOT found_now;
+        nap := least(nap * 1.5, 0.05);
     END LOOP;
+    UPDATE _dlock.place p SET until = _dlock.clock() + keep WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock();
 END $$;
 
 ----------------------------------------------------------------------------
@@ -536,7 +544,7 @@ BEGIN
     PERFORM _dlock.check_text(owner, 'lease owner', 255), _dlock.ttl(ttl);
     RETURN (SELECT cardinality(array_remove(_dlock.each(coalesce(array_agg(x.name), '{}'), coalesce(array_agg(x.token), '{}'), act, ttl), false))
               FROM (SELECT h.name, h.token, rank() OVER (ORDER BY h.role <> _dlock.caller()) FROM _dlock.held_lock h
-                     WHERE (h.owner = of_owner.owner OR starts_with(h.owner, of_owner.owner || '#')) AND h.is_held AND pg_has_role(_dlock.caller(), h.role, 'USAGE')) x WHERE x.rank = 1);
+                     WHERE _dlock.is_of(h.owner, owner) AND h.is_held AND pg_has_role(_dlock.caller(), h.role, 'USAGE')) x WHERE x.rank = 1);
 END $$;
 CREATE FUNCTION @extschema@.dlock_renew_all(owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.int4 LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.of_owner(coalesce(owner, _dlock.session()), 'renew', ttl);

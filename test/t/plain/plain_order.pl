@@ -173,7 +173,7 @@ like($s[0]->ask('COMMIT')->result->{err}, qr/WARNING:  25001/, 'a renewal that i
 $s[0]->query_safe("BEGIN; SELECT dlock_renew_token('x5', $token); SELECT dlock_release_token('x5', $token)");
 advance('2 h');
 is($s[0]->query('COMMIT'), '', 'nothing of a lease that is released');
-$s[0]->ask("SELECT dlock_acquire('x6', 'a', '1 h'); UPDATE test_ahead SET ahead = ahead + '6 s'");
+$s[0]->ask("SELECT dlock_acquire('x6', 'a', '1 h')\\; UPDATE test_ahead SET ahead = ahead + '6 s'");
 like($s[0]->result->{err}, qr/WARNING:  25001/, 'statements in one message are one transaction, too');
 
 # A transaction that has been refused and stays open keeps nobody from anything.
