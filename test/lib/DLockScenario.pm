@@ -1,7 +1,7 @@
 # Scenarios of the libraries for programs: told once, as data, in test/clients/scenarios.json,
 # and driven in each language by a small program (test/clients/session.*), which reads
 # commands, a line of JSON each, and prints events, "ID EVENT...".  A scenario has a name, perhaps
-# "where" (which server it is for), "env" (of the program), "sql" (before it) and "after", "leaves"
+# "where" (which server it is for), "needs" (of it: the extension), "env" (of the program), "sql" (before it) and "after", "leaves"
 # (it leaves leases behind), and steps:
 #
 #   ["do", ID, COMMAND, {...}]  have the program do that, and call it ID
@@ -211,6 +211,7 @@ sub run_scenarios
 	foreach my $scenario (@{ $json->decode(slurp_file($file)) })
 	{
 		next if ($scenario->{where} // 'server') ne $where;
+		next if ($scenario->{needs} // '') eq 'extension' && sql(q{SELECT count(*) FROM pg_extension WHERE extname = 'dlock'}) == 0;
 		next if $ENV{DLOCK_SCENARIO} && $scenario->{name} !~ $ENV{DLOCK_SCENARIO};
 		$prefix = ++$number . '.';
 		subtest "$language: $scenario->{name}" => sub {

@@ -9,11 +9,11 @@ use lib "$FindBin::RealBin/../../lib";
 
 use DLockCli;
 use DLockClient;
+use DLockNode;
+use DLockPooler;
 use DLockProxy;
 use DLockScenario;
 use DLockTest;
-use IO::Socket::INET;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -21,30 +21,8 @@ my $top = "$FindBin::RealBin/../../..";
 my $place = "$PostgreSQL::Test::Utils::tmp_check/node";
 my @agent = ('node', "$top/test/clients/session.js");
 
-client_missing('node') if system('node --version >/dev/null 2>&1') != 0;
-mkdir $place or die "$place: $!";
-
-# As a program has it: npm writes to what is its own alone.
-sub npm { return system("cd '$place' && HOME='$place' npm --no-audit --no-fund --silent --cache '$place/npm' @_ >&2") == 0 }
-
-# From npm if that is here, or else the driver of the system.
-my $npm = system('npm --version >/dev/null 2>&1') == 0 && $ENV{DLOCK_CLIENTS};
-if ($npm)
-{
-	append_to_file("$place/package.json", '{}');
-	ok(npm('install', "$top/src/clients/node", 'pg@8', 'kysely@0.27', 'typescript@5', '@types/pg@8', '@types/node@20'), 'npm install');
-	ok(npm('pack', "$top/src/clients/node") && -f "$place/dlock-1.0.0.tgz", 'npm pack');
-}
-else
-{
-	mkdir "$place/node_modules";
-	symlink "$top/src/clients/node", "$place/node_modules/dlock" or die "dlock: $!";
-}
-$ENV{NODE_PATH} = "$place/node_modules:" . ($ENV{NODE_PATH} // '/usr/share/nodejs');
-if (system("cd $place && node -e 'require(\"pg\")' 2>/dev/null") != 0)
-{
-	client_missing('the driver pg of node');
-}
+my $npm = DLockNode::prepare($place, 'kysely@0.27', 'typescript@5', '@types/pg@8', '@types/node@20');
+ok($npm->('pack', "$top/src/clients/node") && -f "$place/dlock-1.0.0.tgz", 'npm pack') if $npm;
 
 my $node = start_node('main');
 client_program($node, 'none');
@@ -117,35 +95,15 @@ sub test_types
 
 sub test_pooler
 {
-	my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin';
-	my $dir = PostgreSQL::Test::Utils::tempdir_short();
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-
   SKIP:
 	{
-		skip 'pgbouncer is not installed', 1 unless defined $pgbouncer;
-		append_to_file("$dir/users", qq("$ENV{PGUSER}" ""\n));
-		append_to_file("$dir/ini", <<"EOC");
-[databases]
-postgres = host=@{[ $node->host ]} port=@{[ $node->port ]}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = trust
-auth_file = $dir/users
-pool_mode = transaction
-default_pool_size = 2
-EOC
-		my $run = DLockCli->start({ program => $pgbouncer }, "$dir/ini");
-		ok(wait_until(sub { $run->ended || IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") }) && !$run->ended, 'PgBouncer is there')
-		  or diag($run->err);
+		skip 'pgbouncer is not installed', 1 unless DLockPooler::is_installed();
+		my $pooler = DLockPooler->start($node);
 		{
-			local @ENV{qw(PGHOST PGPORT)} = ($dir, $port);
+			local @ENV{qw(PGHOST PGPORT)} = @$pooler{qw(host port)};
 			run_scenarios('node', 'pooler', $node, $proxy, @agent);
 		}
-		$run->signal('INT');
-		$run->finish;
+		$pooler->stop;
 	}
 	return;
 }

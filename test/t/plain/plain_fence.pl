@@ -8,12 +8,10 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
-use DLockCli;
 use DLockPlain;
+use DLockPooler;
 use DLockSession;
 use DLockTest;
-use IO::Socket::INET;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -122,27 +120,9 @@ $_->quit foreach $paused, $other;
 
 SKIP:
 {
-	my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin';
-	skip 'pgbouncer is needed', 1 unless defined $pgbouncer;
-	my $dir = PostgreSQL::Test::Utils::tempdir_short();
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	append_to_file("$dir/users", qq("app" ""\n));
-	append_to_file("$dir/ini", <<"EOC");
-[databases]
-postgres = host=@{[ $node->host ]} port=@{[ $node->port ]}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = trust
-auth_file = $dir/users
-pool_mode = transaction
-default_pool_size = 2
-ignore_startup_parameters = extra_float_digits
-EOC
-	my $pooler = DLockCli->start({ program => $pgbouncer }, "$dir/ini");
-	ok(wait_until(sub { $pooler->ended || IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") }) && !$pooler->ended, 'PgBouncer is there') or diag($pooler->err);
-	my $script = "$dir/script.sql";
+	skip 'pgbouncer is needed', 1 unless DLockPooler::is_installed();
+	my $pooler = DLockPooler->start($node);
+	my $script = "$pooler->{host}/script.sql";
 
 	# Each client holds, writes under its token, and releases; two server sessions serve all.
 	append_to_file($script, <<'EOS');
@@ -154,10 +134,9 @@ COMMIT;
 SELECT 1 / dlock_release_token('report', :token)::int;
 EOS
 	sql("SELECT dlock_force_release('report', 'test')");
-	command_ok([ 'pgbench', '-n', '-c', 2, '-t', 20, '-f', $script, '-h', $dir, '-p', $port, '-U', 'app', $db ], 'clients of a pooler take turns');
+	command_ok([ 'pgbench', '-n', '-c', 2, '-t', 20, '-f', $script, '-h', $pooler->{host}, '-p', $pooler->{port}, '-U', 'app', $db ], 'clients of a pooler take turns');
 	is(sql("SELECT count(*) FROM report WHERE line = 'pooled'"), 40, 'and all have written');
 	is(sql("SELECT count(*) FROM dlock_leases WHERE name = 'report'"), 0, 'nothing is left');
-	$pooler->signal('INT');
-	$pooler->finish;
+	$pooler->stop;
 }
 done_testing();

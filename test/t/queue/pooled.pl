@@ -10,48 +10,25 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
-use DLockCli;
+use DLockPooler;
 use DLockSession;
 use DLockTest;
-use IO::Socket::INET;
-use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Test::More;
 
-my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin';
-plan skip_all => 'pgbouncer is needed' unless defined $pgbouncer;
+plan skip_all => 'pgbouncer is needed' unless DLockPooler::is_installed();
 
 my ($nclients, $nplaces, $nlocks, $pool) = split /,/, $ENV{DLOCK_POOLED} // '40,25,10,8';
-my $user = $ENV{PGUSER} // getpwuid($>);
 my $all = $nclients * $nplaces;
 my $node = start_node('main');
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
-my $dir = PostgreSQL::Test::Utils::tempdir_short();
-my $port = PostgreSQL::Test::Cluster::get_free_port();
-
-append_to_file("$dir/users", qq("$user" ""\n));
-append_to_file("$dir/ini", <<"EOC");
-[databases]
-postgres = host=@{[ $node->host ]} port=@{[ $node->port ]}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = trust
-auth_file = $dir/users
-pool_mode = transaction
-default_pool_size = $pool
-max_client_conn = 1000
-EOC
-my $run = DLockCli->start({ program => $pgbouncer }, "$dir/ini");
-ok(wait_until(sub { $run->ended || IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") }) && !$run->ended, 'PgBouncer is there') or diag($run->err);
+my $pooler = DLockPooler->start($node, size => $pool, conf => 'max_client_conn = 1000');
 
 # What a session connects to.
 {
 	package Pooler;
 	sub new { return bless {}, $_[0]; }
-	sub connstr { return "host=$dir port=$port dbname=$_[1]"; }
+	sub connstr { return "host=$pooler->{host} port=$pooler->{port} dbname=$_[1]"; }
 }
 
 # Each client asks for locks for tasks of its own, of which it has more than one on each.
@@ -121,8 +98,7 @@ ok(wait_until(sub { $ctl->query_safe('SELECT count(*) FROM dlock_waiters') == 0 
 $ctl->query_safe("SELECT dlock_release_all('holder')");
 is($ctl->query_safe("SELECT dlock_acquire('lock0', 'last', '1 h') > 0"), 't', 'nobody waits for them');
 $_->quit foreach @clients[ $pool + 4 .. $#clients ], $ctl;
-$run->signal('INT');
-$run->finish;
+$pooler->stop;
 $node->stop;
 log_is_clean($node);
 done_testing();
