@@ -25,15 +25,18 @@ use strict;
 use warnings FATAL => 'all';
 
 use Carp;
+use DLockCli;
 use DLockProxy;
 use DLockTest;
 use Exporter 'import';
+use IO::Socket::INET;
 use JSON::PP;
 use POSIX ();
+use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(run_scenarios);
+our @EXPORT = qw(run_scenarios run_all_scenarios scenario_servers);
 
 my $file = __FILE__ =~ s{[^/]*$}{../clients/scenarios.json}r;
 my $json = JSON::PP->new->canonical;
@@ -228,6 +231,78 @@ sub run_scenarios
 		is(end_program($one), 0, "$language, $where: program $one->{name} ends by itself") or diag(slurp_file($one->{err}));
 	}
 	%programs = ();
+	return;
+}
+
+# Make a server ready for the scenarios of all groups; returns a proxy of it.
+sub scenario_servers
+{
+	my ($of) = @_;
+	my $hba = $of->data_dir . '/pg_hba.conf';
+	my $rules = slurp_file($hba);
+
+	$of->safe_psql('postgres', "CREATE ROLE stranger LOGIN PASSWORD 'right'");
+	unlink $hba;
+	append_to_file($hba, "local all stranger scram-sha-256\n$rules");
+	$of->reload;
+	$of->safe_psql('postgres', 'CREATE DATABASE apart');
+	$of->safe_psql('apart', 'CREATE SCHEMA "a b"; CREATE EXTENSION dlock SCHEMA "a b"');
+	$of->safe_psql('postgres', 'CREATE DATABASE old');
+	$of->safe_psql('old', 'CREATE EXTENSION dlock');
+	foreach my $many (qw(dlock_acquire_each dlock_renew_each dlock_release_each))
+	{
+		$of->safe_psql('old', "ALTER EXTENSION dlock DROP FUNCTION $many; DROP FUNCTION $many");
+	}
+	return DLockProxy->start($of);
+}
+
+# All groups but the last one, after which the server grants large tokens only.
+sub run_all_scenarios
+{
+	my ($language, @params) = @_;
+
+	run_scenarios($language, $_, @params) foreach qw(server schema none old password nowhere faults places);
+	{
+		local @ENV{qw(PGHOST PGPORT)} = ($params[1]{host}, $params[1]{port});
+		run_scenarios($language, 'proxy', @params);
+	}
+	run_pooler_scenarios($language, @params);
+	return;
+}
+
+sub run_pooler_scenarios
+{
+	my ($language, @params) = @_;
+	my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin';
+	my $dir = PostgreSQL::Test::Utils::tempdir_short();
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+
+  SKIP:
+	{
+		skip 'pgbouncer is not installed', 1 unless defined $pgbouncer;
+		append_to_file("$dir/users", qq("$ENV{PGUSER}" ""\n));
+		append_to_file("$dir/ini", <<"EOC");
+[databases]
+postgres = host=@{[ $params[0]->host ]} port=@{[ $params[0]->port ]}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = $port
+unix_socket_dir = $dir
+auth_type = trust
+auth_file = $dir/users
+pool_mode = transaction
+default_pool_size = 2
+EOC
+		my $run = DLockCli->start({ program => $pgbouncer }, "$dir/ini");
+		ok(wait_until(sub { $run->ended || IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") }) && !$run->ended, 'PgBouncer is there')
+		  or diag($run->err);
+		{
+			local @ENV{qw(PGHOST PGPORT)} = ($dir, $port);
+			run_scenarios($language, 'pooler', @params);
+		}
+		$run->signal('INT');
+		$run->finish;
+	}
 	return;
 }
 

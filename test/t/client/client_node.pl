@@ -7,13 +7,9 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
-use DLockCli;
 use DLockClient;
-use DLockProxy;
 use DLockScenario;
 use DLockTest;
-use IO::Socket::INET;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -49,62 +45,17 @@ if (system("cd $place && node -e 'require(\"pg\")' 2>/dev/null") != 0)
 my $node = start_node('main');
 client_program($node, 'none');
 
-my $proxy = DLockProxy->start($node);
-$node->safe_psql('postgres', "CREATE ROLE stranger LOGIN PASSWORD 'right'");
-my $hba = slurp_file($node->data_dir . '/pg_hba.conf');
-unlink $node->data_dir . '/pg_hba.conf';
-append_to_file($node->data_dir . '/pg_hba.conf', "local all stranger scram-sha-256\n$hba");
-$node->reload;
-$node->safe_psql('postgres', 'CREATE DATABASE apart');
-$node->safe_psql('apart', 'CREATE SCHEMA "a b"; CREATE EXTENSION dlock SCHEMA "a b"');
-$node->safe_psql('postgres', 'CREATE DATABASE old');
-$node->safe_psql('old', 'CREATE EXTENSION dlock');
-foreach my $many (qw(dlock_acquire_each dlock_renew_each dlock_release_each))
-{
-	$node->safe_psql('old', "ALTER EXTENSION dlock DROP FUNCTION $many; DROP FUNCTION $many");
-}
-run_scenarios('node', $_, $node, $proxy, @agent) foreach qw(server schema none old password nowhere faults);
-run_scenarios('node', 'places', $node, $proxy, @agent)
-  if $node->safe_psql('postgres', "SELECT count(*) FROM pg_proc WHERE proname = 'dlock_take'");
-{
-	local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
-	run_scenarios('node', 'proxy', $node, $proxy, @agent);
-}
-test_pooler();
+my $proxy = scenario_servers($node);
+run_all_scenarios('node', $node, $proxy, @agent);
 test_types() if $npm;
 {
 	client_examples('js', 1, 'node', 'example.js');
-	test_long_examples();
+	client_long_examples('javascript', 'node');
 }
 run_scenarios('node', 'last', $node, $proxy, @agent);
 is(system('node', "$top/test/clients/bare.js"), 0, 'what needs no server');
 $proxy->stop;
 done_testing();
-
-# Programs that run until they are told to end.
-sub test_long_examples
-{
-	my @examples = slurp_file("$top/doc/clients.md") =~ /^```javascript\n(.*?)^```$/msg;
-	my @says = (qr/leads, with token \d+/, qr/done: one/);
-	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
-
-	$node->safe_psql('postgres', "CREATE TABLE sent (key text); SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'one')");
-	is(scalar @examples, scalar @says, 'programs in doc/clients.md that run on');
-	foreach my $i (0 .. $#says)
-	{
-		append_to_file("$place/long$i.js", $examples[$i]);
-		my $run = DLockCli->start({ program => 'node' }, "$place/long$i.js");
-		$run->wait_out($says[$i]);
-		$run->signal('TERM');
-		$run->finish;
-		is("$run->{signal}.$run->{code}", '0.0', "program $i ends when it is told to") or diag($run->{err});
-		like($run->{out}, $ends[$i], "program $i: what it says");
-	}
-	is($node->safe_psql('postgres', "SELECT (SELECT string_agg(key, '') FROM sent), count(*) FROM dlock_tasks WHERE state = 'done'"),
-		'one|1', 'the task is done');
-	$node->safe_psql('postgres', "SELECT dlock_queue_drop('mail')");
-	return;
-}
 
 # What programs in TypeScript see of it.
 sub test_types
@@ -117,40 +68,5 @@ sub test_types
 			0, "tsc --strict: program.$kind");
 	}
 	is(system("cd '$place' && node --input-type=module -e 'import { connect, LeaseLost } from \"dlock\"; connect; LeaseLost'"), 0, 'as an ES module');
-	return;
-}
-
-sub test_pooler
-{
-	my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin';
-	my $dir = PostgreSQL::Test::Utils::tempdir_short();
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-
-  SKIP:
-	{
-		skip 'pgbouncer is not installed', 1 unless defined $pgbouncer;
-		append_to_file("$dir/users", qq("$ENV{PGUSER}" ""\n));
-		append_to_file("$dir/ini", <<"EOC");
-[databases]
-postgres = host=@{[ $node->host ]} port=@{[ $node->port ]}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = trust
-auth_file = $dir/users
-pool_mode = transaction
-default_pool_size = 2
-EOC
-		my $run = DLockCli->start({ program => $pgbouncer }, "$dir/ini");
-		ok(wait_until(sub { $run->ended || IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") }) && !$run->ended, 'PgBouncer is there')
-		  or diag($run->err);
-		{
-			local @ENV{qw(PGHOST PGPORT)} = ($dir, $port);
-			run_scenarios('node', 'pooler', $node, $proxy, @agent);
-		}
-		$run->signal('INT');
-		$run->finish;
-	}
 	return;
 }
