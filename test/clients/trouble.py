@@ -1,6 +1,7 @@
-# What the Python client does in troubles of its own process: trouble.py TOPIC
+# What the library for Python does in troubles of its own process: trouble.py TOPIC
 
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -10,15 +11,16 @@ import threading
 import time
 from datetime import timedelta
 
-import psycopg
 import dlock
-from psycopg.conninfo import conninfo_to_dict
+import psycopg
+from dlock._core import core
 
 # Instead of hanging.
 signal.alarm(300)
 
 HOUR = timedelta(hours=1)
 other = psycopg.connect(autocommit=True)
+session = dlock.connect('')
 
 
 def sql(query):
@@ -36,12 +38,20 @@ def wait_until(condition):
         time.sleep(0.01)
 
 
-def raises(kind, call, *args):
+def raises(kind, call, *args, **options):
     try:
-        call(*args)
+        call(*args, **options)
     except kind as error:
         return error
     raise AssertionError(f'no {kind.__name__}')
+
+
+def left():
+    return sql('SELECT (SELECT count(*) FROM dlock_leases) + (SELECT count(*) FROM dlock_waiters)')
+
+
+def nothing_left():
+    assert left() == '0'
 
 
 class NoDescriptors:
@@ -71,17 +81,17 @@ class NoDescriptors:
 def descriptors():
     # A connection that is there can be used.
     ttl = timedelta(minutes=2)
-    with dlock.lease('', 'job', ttl=ttl) as l:
+    with session.lease('job', ttl) as lease:
         with NoDescriptors():
             # It is renewed every two seconds.
             low = ttl - timedelta(seconds=1)
-            wait_until(lambda: l.remaining() < low)
-            wait_until(lambda: l.remaining() > low)
-        assert not l.lost
+            wait_until(lambda: lease.remaining() < low)
+            wait_until(lambda: lease.remaining() > low)
+        assert not lease.lost
 
     # But there is no other.
     def work():
-        with dlock.lease('', 'job', ttl=timedelta(seconds=3)) as l:
+        with session.lease('job', 3) as lease:
             with NoDescriptors() as none:
                 sql("""SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()""")
@@ -90,25 +100,43 @@ def descriptors():
                     none.fill()
                     return sql("SELECT dlock_acquire('job', 'next', '1 h')") is not None
                 wait_until(taken)
-                assert l.lost
+                assert lease.lost
     raises(dlock.ServerUnreachable, work)
     sql("SELECT dlock_release('job', 'next')")
 
 
-def keeper():
-    """The thread that renews ends, for whatever reason."""
-    threading.excepthook = lambda what: None
+def hanging():
+    """The thread that renews hangs: the work is stopped in time all the same."""
+    over, told, beats = threading.Event(), [], []
+
+    def has_told():
+        beats.append(time.monotonic())
+        return told
 
     def work():
-        with dlock.lease('', 'job', ttl=HOUR) as l:
-            def broken(until):
-                raise MemoryError
-            l._line.nap = broken
-            l._line.wake()
-            wait_until(lambda: l.lost)
-            assert sql("SELECT dlock_acquire('job', 'next')") is None, 'released while the work went on'
+        with session.lease('job', 3, on_lost=lambda lease: told.append(lease.remaining())) as lease:
+            core().loop.call_soon_threadsafe(over.wait)
+            wait_until(has_told)
+            assert lease.lost
+            over.set()
     raises(dlock.ServerUnreachable, work)
-    assert sql('SELECT count(*) FROM dlock_leases') == '0', 'not released'
+    stalled = max(after - before for before, after in zip(beats, beats[1:])) > 0.3
+    assert told[0] or stalled, told
+    nothing_left()
+
+
+def blocked():
+    """A program that blocks its event loop for longer than the ttl keeps its lease."""
+    async def work():
+        async with session.lease('job', 3) as lease:
+            token = sql("SELECT token FROM dlock_leases WHERE name = 'job'")
+            end = time.monotonic() + 5
+            while time.monotonic() < end:
+                time.sleep(0.1)
+            assert sql(f"SELECT dlock_check('job', {token})") == 't'
+            lease.check()
+    asyncio.run(work())
+    nothing_left()
 
 
 def lock_delay():
@@ -116,9 +144,9 @@ def lock_delay():
     granted = []
 
     def work():
-        with dlock.lease('', 'job', ttl=timedelta(seconds=4), lock_delay=timedelta(minutes=10)) as l:
+        with session.lease('job', 4, lock_delay=600) as lease:
             sql("SELECT dlock_force_release('job', 'test')")
-            wait_until(lambda: not l.remaining())
+            wait_until(lambda: not lease.remaining())
             end = time.monotonic() + 3
             while time.monotonic() < end:
                 granted.append(sql("SELECT dlock_acquire('job', 'next', reentry => 'return')"))
@@ -130,11 +158,11 @@ def lock_delay():
 
 
 def twice():
-    l = dlock.lease('', 'job', ttl=HOUR)
-    with l:
-        raises(RuntimeError, l.__enter__)
-        assert not l.lost
-    raises(RuntimeError, l.__enter__)
+    block = session.lease('job')
+    with block as lease:
+        raises(RuntimeError, block.__enter__)
+        assert not lease.lost
+    raises(RuntimeError, block.__enter__)
 
 
 class NoThreads:
@@ -157,25 +185,28 @@ class NoThreads:
 
 
 def threads():
-    # Before the lease is granted, and after it.
-    for refused in '_run', '_watch':
-        with NoThreads(refused):
-            raises(RuntimeError, dlock.lease('', 'job', ttl=HOUR).__enter__)
-        assert sql('SELECT count(*) FROM dlock_leases') == '0', 'not given back'
+    with NoThreads():
+        raises(RuntimeError, session.lease('job').__enter__)
+    nothing_left()
 
-    # Ctrl-C while it is being started.
-    start = threading.Thread.start
+    # Two threads, whatever the number of leases and waits.
+    before = threading.active_count()
 
-    def interrupted(thread):
-        start(thread)
-        if thread._target.__name__ == '_run':
-            raise KeyboardInterrupt
-    l = dlock.lease('', 'job', ttl=HOUR)
-    threading.Thread.start = interrupted
-    raises(KeyboardInterrupt, l.__enter__)
-    threading.Thread.start = start
-    assert not l._keeper.is_alive()
-    assert sql('SELECT count(*) FROM dlock_leases') == '0', 'not given back'
+    async def many():
+        sql("SELECT dlock_acquire('hot', 'other', '1 h')")
+        leases = await asyncio.gather(*[session.lease(f'job {i}').aacquire() for i in range(300)])
+        waits = [asyncio.ensure_future(session.lease('hot', wait=None).aacquire()) for _ in range(1000)]
+        while sql('SELECT count(*) FROM dlock_waiters') != '1000':
+            await asyncio.sleep(0.1)
+        assert threading.active_count() <= before + 2, threading.enumerate()
+        assert int(sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'dlock'")) <= 4
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+        await asyncio.gather(*[lease.arelease() for lease in leases])
+        sql("SELECT dlock_release('hot', 'other')")
+    asyncio.run(many())
+    wait_until(lambda: left() == '0')
 
     # Statements under way are ended all the same.
     def lose():
@@ -183,145 +214,89 @@ def threads():
         sql("SELECT dlock_force_release('job', 'test')")
 
     def work():
-        with psycopg.connect(autocommit=True) as conn, dlock.lease('', 'job', ttl=HOUR) as l:
+        with psycopg.connect(autocommit=True) as conn, session.lease('job') as lease:
             threading.Thread(target=lose).start()
-            with NoThreads('send'), l.transaction(conn):
+            with NoThreads('send'), lease.transaction(conn):
                 conn.execute('SELECT pg_sleep(600)')
-
-    async def work_async():
-        async with await psycopg.AsyncConnection.connect(autocommit=True) as conn:
-            async with dlock.lease('', 'job', ttl=HOUR) as l:
-                threading.Thread(target=lose).start()
-                with NoThreads('send'):
-                    async with l.transaction(conn):
-                        await conn.execute('SELECT pg_sleep(600)')
-
-    async def quiet():
-        async with dlock.lease('', 'job', ttl=HOUR):
-            no.__enter__()
-
     raises(dlock.LeaseLost, work)
     sql("SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'")
-    raises(dlock.LeaseLost, asyncio.run, work_async())
-
-    # The end of an async block needs none.
-    no = NoThreads()
-    asyncio.run(quiet())
-    no.__exit__()
 
 
 def transactions():
     sql('CREATE TABLE written (x int PRIMARY KEY); SELECT')
 
-    def swallow(conn, l):
-        with l.transaction(conn):
+    def swallow(conn, lease):
+        with lease.transaction(conn):
             conn.execute('INSERT INTO written VALUES (1)')
             raises(psycopg.Error, conn.execute, 'INSERT INTO written VALUES (1)')
 
-    async def swallow_async(l):
-        async with await psycopg.AsyncConnection.connect(autocommit=True) as conn, l.transaction(conn):
+    async def swallow_async(lease):
+        async with await psycopg.AsyncConnection.connect(autocommit=True) as conn, lease.transaction(conn):
             await conn.execute('INSERT INTO written VALUES (1)')
             try:
                 await conn.execute('INSERT INTO written VALUES (1)')
             except psycopg.Error:
                 pass
 
-    with dlock.lease('', 'job', ttl=HOUR) as l, psycopg.connect() as conn:
-        raises(psycopg.errors.InFailedSqlTransaction, swallow, conn, l)
-        raises(psycopg.errors.InFailedSqlTransaction, asyncio.run, swallow_async(l))
+    with session.lease('job', HOUR) as lease, psycopg.connect() as conn:
+        raises(psycopg.errors.InFailedSqlTransaction, swallow, conn, lease)
+        raises(psycopg.errors.InFailedSqlTransaction, asyncio.run, swallow_async(lease))
         assert sql('SELECT count(*) FROM written') == '0'
 
         # Its commit would come later, unchecked.
         conn.execute('SELECT')
-        raises(psycopg.ProgrammingError, swallow, conn, l)
+        raises(psycopg.ProgrammingError, swallow, conn, lease)
         conn.rollback()
-        with l.transaction(conn):
+        with lease.transaction(conn):
             conn.execute('INSERT INTO written VALUES (1)')
         assert sql('SELECT count(*) FROM written') == '1'
 
 
 def begun():
     """A transaction whose token cannot be presented, as the encoding lacks the name."""
-    async def fail_async(l):
-        async with await psycopg.AsyncConnection.connect(client_encoding='LATIN1') as conn:
-            try:
-                async with l.transaction(conn):
-                    pass
-            except UnicodeEncodeError:
-                await conn.rollback()
-            assert conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-
-    with dlock.lease('', '\u20ac', ttl=HOUR) as l:
+    with session.lease('\u20ac', HOUR) as lease:
         with psycopg.connect(client_encoding='LATIN1') as conn:
-            raises(UnicodeEncodeError, l.transaction(conn).__enter__)
+            raises(UnicodeEncodeError, lease.transaction(conn).__enter__)
             assert conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-            conn.rollback()
-        asyncio.run(fail_async(l))
 
 
 def ended():
-    """A lease that is not entered is not there, and what outlasts its block is not committed."""
+    """What outlasts its block is not committed."""
     sql('CREATE TABLE outlasted (x int); SELECT')
     told = []
-    lease = dlock.lease('', 'job', ttl=HOUR, on_lost=told.append)
-    assert lease.lost
     with psycopg.connect(autocommit=True) as conn:
-        raises(dlock.LeaseLost, lease.transaction(conn).__enter__)
-        with lease as l:
-            outlasting = l.transaction(conn)
+        with session.lease('job', HOUR, on_lost=told.append) as lease:
+            outlasting = lease.transaction(conn)
             outlasting.__enter__()
             conn.execute('INSERT INTO outlasted VALUES (1)')
         raises(dlock.LeaseLost, outlasting.__exit__, None, None, None)
         assert sql('SELECT count(*) FROM outlasted') == '0'
-        raises(dlock.LeaseLost, l.check)
-        assert l.lost
-        raises(dlock.LeaseLost, l.transaction(conn).__enter__)
+        raises(dlock.LeaseLost, lease.check)
+        assert lease.lost
+        raises(dlock.LeaseLost, lease.transaction(conn).__enter__)
     assert not told
-
-
-def killed():
-    """What the server says when it ends the connection is told."""
-    sql("SELECT dlock_acquire('job', 'other', '1 h')")
-
-    def kill():
-        waiting = "FROM dlock_waiters WHERE name = 'job'"
-        wait_until(lambda: sql(f'SELECT count(*) {waiting}') == '1')
-        sql(f'SELECT pg_terminate_backend(pid) {waiting}')
-    threading.Thread(target=kill, daemon=True).start()
-    error = raises(dlock.ServerUnreachable, dlock.lease('', 'job', ttl=HOUR, wait=None).__enter__)
-    assert 'due to administrator command' in str(error), error
-    sql("SELECT dlock_release('job', 'other')")
 
 
 def entry():
     """A lease that is lost while the loop is busy, before the block has begun."""
-    async def enter(l):
-        try:
-            async with l:
-                raise AssertionError('the block has begun')
-        finally:
-            task = asyncio.current_task()
-            assert not hasattr(task, 'cancelling') or task.cancelling() == 0
+    async def enter():
+        async with session.lease('job', HOUR):
+            raise AssertionError('the block has begun')
 
     async def work():
-        l = dlock.lease('', 'job', ttl=HOUR)
-        task = asyncio.create_task(enter(l))
-        while l._keeper is None:
-            await asyncio.sleep(0)
-        wait_until(lambda: l.token)
+        task = asyncio.ensure_future(enter())
+        await asyncio.sleep(0)
+        wait_until(lambda: sql('SELECT count(*) FROM dlock_leases') == '1')
         sql("SELECT dlock_force_release('job', 'test')")
-        wait_until(lambda: l.lost)
-        with l._changed:
-            pass        # by now the thread has told the loop
+        wait_until(lambda: any(hold._error for hold in session._holds))
         await task
-
     raises(dlock.LeaseLost, asyncio.run, work())
 
 
 def silence():
     """Giving up is heard also while the server does not answer."""
     with socket.create_server(('127.0.0.1', 0)) as silent:
-        l = dlock.lease(f'host=127.0.0.1 port={silent.getsockname()[1]}', 'job', ttl=HOUR, wait=None)
+        block = dlock.lease(f'host=127.0.0.1 port={silent.getsockname()[1]}', 'job', wait=None)
 
         def interrupt():
             with silent.accept()[0]:
@@ -331,16 +306,122 @@ def silence():
         # What runs in the background may have it ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         threading.Thread(target=interrupt, daemon=True).start()
-        raises(KeyboardInterrupt, l.__enter__)
+        raises(KeyboardInterrupt, block.__enter__)
         ended.set()
-        assert isinstance(l._error, dlock.LeaseRefused), l._error
 
 
-def keepalives():
-    for given, idle in ('', '10'), ('keepalives_idle=7', '7'):
-        with dlock.lease(given, 'job', ttl=HOUR) as l:
-            used = conninfo_to_dict(l._line._conninfo.decode())
-            assert used['keepalives_idle'] == idle and used['keepalives_count'] == '3', used
+def cancels():
+    """Whenever a request is given up, nothing is held afterwards."""
+    async def work():
+        for i in range(300):
+            wait = asyncio.ensure_future(session.lease('job', wait=HOUR if i % 3 == 0 else 0).aacquire())
+            for _ in range(i % 30):
+                await asyncio.sleep(0.0001)
+            wait.cancel()
+            try:
+                await (await wait).arelease()
+            except (asyncio.CancelledError, dlock.LeaseRefused):
+                pass
+    asyncio.run(work())
+    session.close()
+    wait_until(lambda: left() == '0')
+    raises(dlock.LeaseError, session.lease('job').acquire)
+    with dlock.lease('', 'job'):
+        pass
+
+
+def deadlock():
+    """Between two programs: one of them is told, within some seconds."""
+    outcomes = []
+    both = threading.Barrier(2)
+
+    def program(first, second):
+        own = dlock.Session('')
+        try:
+            with own.lease(first):
+                both.wait()
+                with own.lease(second, wait=HOUR):
+                    outcomes.append('held')
+        except dlock.LeaseDeadlock as error:
+            assert isinstance(error, psycopg.errors.DeadlockDetected)
+            outcomes.append('deadlock')
+        own.close()
+    programs = [threading.Thread(target=program, args=names) for names in (('a', 'b'), ('b', 'a'))]
+    for one in programs:
+        one.start()
+    for one in programs:
+        one.join()
+    assert sorted(outcomes) == ['deadlock', 'held'], outcomes
+    nothing_left()
+
+
+def forked():
+    """A child holds nothing, and takes nothing from its parent."""
+    def child():
+        assert lease.lost
+        assert 'parent' in str(raises(dlock.LeaseLost, lease.check))
+        raises(dlock.LeaseLost, lease.release)
+        assert raises(dlock.LeaseRefused, session.lease('job').acquire).holder == lease.owner
+        with session.lease('child') as own:
+            assert own.owner.split('#')[0] != lease.owner.split('#')[0]
+
+    with session.lease('job', 30) as lease:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                child()
+            except BaseException as error:
+                print(repr(error), file=sys.stderr, flush=True)
+                os._exit(1)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        before = lease.remaining()
+        wait_until(lambda: lease.remaining() > before)
+        lease.check()
+    nothing_left()
+
+
+def told():
+    """Renewals that fail are logged, once, long before the lease is lost."""
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger('dlock').addHandler(handler)
+    sql("""CREATE FUNCTION answers() RETURNS boolean LANGUAGE sql AS 'SELECT 1 / 0 = 1';
+           ALTER FUNCTION dlock_renew_each RENAME TO hidden;
+           CREATE FUNCTION dlock_renew_each(text[], bigint[]) RETURNS boolean[] LANGUAGE sql AS 'SELECT ARRAY[answers()]'; SELECT""")
+    with session.lease('job', 60) as lease:
+        wait_until(lambda: lines)
+        time.sleep(1)
+        assert len(lines) == 1 and 'division by zero' in lines[0], lines
+        sql('DROP FUNCTION dlock_renew_each(text[], bigint[]); ALTER FUNCTION hidden RENAME TO dlock_renew_each; SELECT')
+        wait_until(lambda: not session._in_trouble)
+        lease.check()
+
+
+def misuse():
+    for span in 0, -1, float('inf'), float('nan'), None, '60':
+        raises(TypeError, session.lease, 'job', span)
+    raises(TypeError, session.lease, 'job', wait='5 s')
+    raises(TypeError, session.lease, 7)
+    raises(TypeError, session.lease_all, 'job')
+    raises(ValueError, session.lease, 'a\0b')
+    raises(UnicodeEncodeError, session.lease, '\ud800')
+    raises(ValueError, dlock.Session, '', client='a#b')
+    raises(TypeError, dlock.connect, 7)
+    for span in 1, 0.5, timedelta(seconds=1):
+        with dlock.lease('', 'job', span):
+            pass
+    with session.task('mine'), session.lease('job') as lease:
+        assert lease.owner == f'{session.client}#mine'
+
+    # Errors of the driver are instances of the library's classes.
+    with psycopg.connect(autocommit=True) as conn:
+        with session.lease('job') as lease:
+            error = raises(dlock.LeaseLost, conn.execute, f"SELECT dlock_fence('job', {lease.token - 1}, live => true)")
+            assert error.sqlstate == 'LK002' and isinstance(error, psycopg.Error)
+            conn.execute(f"SELECT dlock_fence('job', {lease.token})")
+            raises(dlock.TokenStale, conn.execute, f"SELECT dlock_fence('job', {lease.token - 1})")
 
 
 globals()[sys.argv[1]]()

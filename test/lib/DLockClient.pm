@@ -35,7 +35,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-our @EXPORT = qw(client_part client_tests client_test_give_up_connecting client_test_large_tokens client_program client_examples client_missing);
+our @EXPORT = qw(client_part client_tests client_test_give_up_connecting client_test_large_tokens client_program client_examples client_long_examples client_missing);
 
 my ($node, $go, @command);
 our $usual = 'pool';
@@ -694,6 +694,34 @@ sub client_examples
 	}
 	is(sql(q{SELECT count(*) FROM report WHERE made ~ '^made under token \d+$'}), $total, "what the examples in $language have written");
 	nothing_left("the examples in $language have released their leases");
+	return;
+}
+
+# Run the programs of the README of a library that go on until they are told to end: an
+# election, and a worker.
+sub client_long_examples
+{
+	my ($language, $library, $program) = @_;
+	my $top = __FILE__ =~ s{[^/]*$}{../..}r;
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/long';
+	my @examples = slurp_file("$top/src/clients/$library/README.md") =~ /^```$language\n(.*?)^```$/msg;
+	my @says = (qr/leads, with token \d+/, qr/done: one/);
+	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
+
+	sql("CREATE TABLE sent (key text); SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'one')");
+	is(scalar @examples, scalar @says, "programs in the README of $library that run on");
+	foreach my $i (0 .. $#says)
+	{
+		append_to_file("$file$i", $examples[$i]);
+		my $run = DLockCli->start({ program => $program }, "$file$i");
+		$run->wait_out($says[$i]);
+		$run->signal('TERM');
+		$run->finish;
+		is("$run->{signal}.$run->{code}", '0.0', "program $i ends when it is told to") or diag($run->{err});
+		like($run->{out}, $ends[$i], "program $i: what it says");
+	}
+	is(sql(q{SELECT (SELECT string_agg(key, '') FROM sent), count(*) FROM dlock_tasks WHERE state = 'done'}), 'one|1', 'the task is done');
+	sql("SELECT dlock_queue_drop('mail')");
 	return;
 }
 

@@ -25,6 +25,7 @@ use strict;
 use warnings FATAL => 'all';
 
 use Carp;
+use DLockPooler;
 use DLockProxy;
 use DLockTest;
 use Exporter 'import';
@@ -33,7 +34,7 @@ use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(run_scenarios);
+our @EXPORT = qw(run_scenarios run_all_scenarios scenario_servers);
 
 my $file = __FILE__ =~ s{[^/]*$}{../clients/scenarios.json}r;
 my $json = JSON::PP->new->canonical;
@@ -229,6 +230,56 @@ sub run_scenarios
 		is(end_program($one), 0, "$language, $where: program $one->{name} ends by itself") or diag(slurp_file($one->{err}));
 	}
 	%programs = ();
+	return;
+}
+
+# Make a server ready for the scenarios of all groups; returns a proxy of it.
+sub scenario_servers
+{
+	my ($of) = @_;
+	my $hba = $of->data_dir . '/pg_hba.conf';
+	my $rules = slurp_file($hba);
+
+	$of->safe_psql('postgres', "CREATE ROLE stranger LOGIN PASSWORD 'right'");
+	unlink $hba;
+	append_to_file($hba, "local all stranger scram-sha-256\n$rules");
+	$of->reload;
+	$of->safe_psql('postgres', 'CREATE DATABASE apart');
+	$of->safe_psql('apart', 'CREATE SCHEMA "a b"; CREATE EXTENSION dlock SCHEMA "a b"');
+	$of->safe_psql('postgres', 'CREATE DATABASE old');
+	$of->safe_psql('old', 'CREATE EXTENSION dlock');
+	$of->safe_psql('old', 'ALTER EXTENSION dlock DROP FUNCTION dlock_release_each; DROP FUNCTION dlock_release_each');
+	return DLockProxy->start($of);
+}
+
+# All groups but the last one, after which the server grants large tokens only.
+sub run_all_scenarios
+{
+	my ($language, @params) = @_;
+
+	run_scenarios($language, $_, @params) foreach qw(server schema none old password nowhere faults places);
+	{
+		local @ENV{qw(PGHOST PGPORT)} = ($params[1]{host}, $params[1]{port});
+		run_scenarios($language, 'proxy', @params);
+	}
+	run_pooler_scenarios($language, @params);
+	return;
+}
+
+sub run_pooler_scenarios
+{
+	my ($language, @params) = @_;
+
+  SKIP:
+	{
+		skip 'pgbouncer is not installed', 1 unless DLockPooler::is_installed();
+		my $pooler = DLockPooler->start($params[0]);
+		{
+			local @ENV{qw(PGHOST PGPORT)} = @$pooler{qw(host port)};
+			run_scenarios($language, 'pooler', @params);
+		}
+		$pooler->stop;
+	}
 	return;
 }
 

@@ -118,6 +118,13 @@ missing_packages() {
 		clients)
 			/usr/bin/python3 -c 'import psycopg, psycopg_pool' 2>/dev/null ||
 				printf '%s\n' python3-psycopg python3-psycopg-pool
+			/usr/bin/python3 -c 'import setuptools, wheel, pip' 2>/dev/null ||
+				printf '%s\n' python3-pip python3-setuptools python3-wheel
+			/usr/bin/python3 -c 'import sqlalchemy, psycopg2' 2>/dev/null ||
+				printf '%s\n' python3-sqlalchemy python3-psycopg2
+			/usr/bin/python3 -c 'import tooz, fixtures, testtools, pytest' 2>/dev/null ||
+				printf '%s\n' python3-tooz python3-fixtures python3-testtools python3-pytest
+			have mypy || echo mypy
 			have javac || echo default-jdk-headless
 			[ -f /usr/share/java/postgresql.jar ] || echo libpostgresql-jdbc-java
 			have go || echo golang-go

@@ -1,4 +1,5 @@
-# The Python client (src/clients/python), with and without asyncio.
+# Proves: the library for Python (src/clients/python) does what test/clients/scenarios.json says, with and
+# without asyncio, survives what a process can do to it, and is a typed package.
 
 use strict;
 use warnings FATAL => 'all';
@@ -8,83 +9,82 @@ use lib "$FindBin::RealBin/../../lib";
 
 use DLockBeside;
 use DLockClient;
+use DLockScenario;
 use DLockTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $top = "$FindBin::RealBin/../../..";
+my $place = "$PostgreSQL::Test::Utils::tmp_check/python";
 my $python = -x '/usr/bin/python3' ? '/usr/bin/python3' : 'python3';
-$ENV{PYTHONPATH} = "$top/src/clients/python";
+
 $ENV{PYTHONDONTWRITEBYTECODE} = 1;
 client_missing('python3 with psycopg 3 and psycopg_pool')
   if system("$python -c 'import psycopg, psycopg_pool' 2>/dev/null") != 0;
 
-my @parts;
-foreach my $kind (qw(sync async))
+# As a program has it, if pip is here.
+$ENV{PYTHONPATH} = "$top/src/clients/python";
+if (system("$python -c 'import setuptools, wheel, pip' 2>/dev/null") == 0)
 {
-	client_program(undef, $python, "$top/test/clients/client.py", $kind);
-	push @parts, client_tests($kind, asks_again => 1);
+	is(system("$python -m pip install --quiet --no-build-isolation --no-deps --no-index --root-user-action ignore --target '$place' '$top/src/clients/python' >&2"),
+		0, 'pip install');
+	ok(-f "$place/dlock/py.typed", 'it is typed');
+	$ENV{PYTHONPATH} = $place;
 }
-foreach my $topic (qw(descriptors keeper lock_delay twice threads transactions begun ended killed entry silence keepalives))
+elsif ($ENV{DLOCK_CLIENTS})
 {
-	push @parts, client_part("trouble: $topic", sub { is(system($python, "$top/test/clients/trouble.py", $topic), 0, 'passes') });
+	fail('pip is here');
 }
-beside(@parts);
+
+SKIP:
+{
+	skip 'mypy is not installed', 1 if system('mypy --version >/dev/null 2>&1') != 0 && !$ENV{DLOCK_CLIENTS};
+	local $ENV{PYTHONPATH};
+	is(system("cd '$top/src/clients/python' && mypy --strict --cache-dir=/dev/null --python-executable $python >&2"), 0, 'mypy --strict');
+}
+
+# Each with a server of its own.
+client_program(undef, 'none');
+my @topics = qw(descriptors hanging blocked lock_delay twice threads transactions begun ended entry silence cancels deadlock forked told misuse);
+beside(
+	(
+		map {
+			my $mode = $_;
+			client_part(
+				$mode,
+				sub {
+					my ($node) = @_;
+					my $proxy = scenario_servers($node);
+					my @agent = ($python, "$top/test/clients/session.py", $mode);
+					run_all_scenarios($mode, $node, $proxy, @agent);
+					run_scenarios($mode, 'last', $node, $proxy, @agent);
+					$proxy->stop;
+				})
+		} qw(sync async)
+	),
+	client_part('trouble', sub { is(system($python, "$top/test/clients/trouble.py", $_), 0, $_) foreach @topics }));
 
 my $node = start_node('main');
-client_program($node, $python, "$top/test/clients/client.py", 'async');
+client_program($node, 'none');
 client_examples('python', 2, $python, 'example.py');
-
-# Not by -c: that would find dlock.so, which is no module of Python's.
-sub script_ok
-{
-	my ($script, $test_name, @words) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $file = PostgreSQL::Test::Utils::tempdir() . "/script.py";
-
-	append_to_file($file, $script);
-	return is(system($python, $file, @words), 0, $test_name);
-}
+client_long_examples('py', 'python', $python);
 
 # A name is the same lock, whatever encoding is the server's or the environment's.
 $node->safe_psql('postgres', "CREATE DATABASE latin1 TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'");
 $node->safe_psql('latin1', 'CREATE EXTENSION dlock');
-my $named = <<'EOP';
+my $named = PostgreSQL::Test::Utils::tempdir() . '/named.py';
+append_to_file($named, <<'EOP');
 import sys
-from datetime import timedelta
 import dlock, psycopg
 where = 'dbname=' + sys.argv[1]
-with dlock.lease(where, 'caf\u00e9', ttl=timedelta(minutes=10)) as l, psycopg.connect(where, client_encoding='UTF8') as conn:
+with dlock.lease(where, 'caf\u00e9') as lease, psycopg.connect(where, client_encoding='UTF8') as conn:
     assert conn.execute('SELECT name FROM dlock_leases').fetchall() == [('caf\u00e9',)]
 EOP
-script_ok($named, 'a name in a database of another encoding', 'latin1');
+is(system($python, $named, 'latin1'), 0, 'a name in a database of another encoding');
 {
 	local $ENV{PGCLIENTENCODING} = 'LATIN1';
-	script_ok($named, 'a name where the environment has another encoding', 'postgres');
+	is(system($python, $named, 'postgres'), 0, 'a name where the environment has another encoding');
 }
-
-# Not "a", where a string of C ends.
-my $cut = <<'EOP';
-from datetime import timedelta
-import dlock
-try:
-    dlock.lease('', 'a\0b', ttl=timedelta(minutes=10))
-except ValueError:
-    exit(0)
-exit(1)
-EOP
-script_ok($cut, 'a name with a zero byte is refused');
-
-# The server counts bytes.
-my $long = <<'EOP';
-from datetime import timedelta
-import dlock
-with dlock.lease('', 'a', owner='\u20ac' * 100, ttl=timedelta(minutes=10)) as l:
-    assert l.owner.startswith('\u20ac' * 66 + '/')
-EOP
-script_ok($long, 'a long owner is cut between characters');
-
-client_test_large_tokens();
 
 # The hash of doc/howto/several-servers.md spreads names over all servers.
 my ($sharding) = slurp_file("$top/doc/howto/several-servers.md") =~ /^```python\n(.*?)^```$/ms;

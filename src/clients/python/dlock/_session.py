@@ -1,0 +1,451 @@
+"""A program's session with a server: one client that owns leases, on connections of its own."""
+
+import asyncio
+import json
+import math
+import os
+import socket
+import threading
+import uuid
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+
+import psycopg
+
+from ._core import Core, Caller, core, log, sessions, run, run_async, settled, task_of
+from ._errors import LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable
+from ._follow import Election, Watch
+from ._hold import RELEASE, RENEW, Hold, Lease, present
+from ._lines import URGENT, Kind, Lines, Request, Server
+from ._values import Span, array, conninfo_of, interval, now, seconds, text
+from ._waits import KEEP, Waits
+from ._worker import Worker
+
+# How long to go on trying to undo a request whose answer is not known, and how soon a request that
+# waits is sent again to a server that is away.
+UNDO_WITHIN = 3.0
+RETRY = 0.2
+
+REST = 'ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval'
+
+
+def acquire_each(server: Server) -> str:
+    if server.has('dlock_acquire_each'):
+        return f'SELECT {server.schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], {REST}, keep => $9::interval)'
+    return f"""SELECT array_agg({server.schema}dlock_acquire(name => n, owner => o, {REST}, keep => $9::interval) ORDER BY i)
+        FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)"""
+
+
+def alone(function: str, more: str = '') -> Kind:
+    """A request that goes alone."""
+    return Kind(lambda server: f"""SELECT {server.schema}{function}($1, owner => $2, ttl => $3::interval, mode => $4, reentry => $5,
+        lock_delay => $6::interval, min_hold => $7::interval, payload => $8::jsonb{more})""")
+
+
+ALONE = alone('dlock_acquire', ', permits => $9::integer, keep => $10::interval')
+PATH = alone('dlock_acquire_path')
+ALL = alone('dlock_acquire_all')
+HOLDER = Kind(lambda server: f"""SELECT array_agg(i ORDER BY i), json_agg((SELECT owner FROM {server.schema}dlock_lease(n) LIMIT 1) ORDER BY i)
+    FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)""", True)
+ONCE = Kind(lambda server: f'SELECT {server.schema}dlock_once($1, $2::interval)')
+
+# What an owner may have been granted.
+UNDO = Kind(lambda server: f"""SELECT array_agg({server.schema}dlock_release(n, o) ORDER BY i)
+    FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)""", True, URGENT)
+
+
+class Options(NamedTuple):
+    """Of a lease, checked, and as the server takes them."""
+
+    ttl: float
+    wait: float
+    mode: str
+    permits: Optional[str]
+    reentry: str
+    lock_delay: str
+    min_hold: str
+    payload: Optional[str]
+    on_lost: Optional[Callable[[Lease], Any]]
+
+
+class Want:
+    """A request for a lease."""
+
+    label: str
+    owner: str
+    task: str
+    ttl: float
+    until: float
+    on_lost: Optional[Callable[[Lease], Any]]
+    place: Tuple[str, str]
+    gone: bool              # nobody waits for it any more
+
+    def __init__(self, session: 'Session', kind: str, names: List[str], task: Optional[str], options: Options) -> None:
+        self.kind = kind                # lock, all or path
+        self.names = names
+        self.label = ', '.join(names)
+        self.task = task or task_of.get() or session._new_task()
+        self.owner = f'{session.client}#{self.task}'
+        self.options = options
+        self.ttl = options.ttl
+        self.on_lost = options.on_lost
+        self.until = now() + options.wait
+        self.patient = options.wait > 0
+        self.place = names[0], self.owner
+        self.gone = False
+        self.got: Optional[Tuple[Optional[str], float]] = None      # a turn: its token, or None if there will never be one
+        self.go: 'Optional[asyncio.Future[None]]' = None            # ends the wait for it
+        self.asked: Optional[Request] = None
+
+    def ask(self, lines: Lines, keep: float) -> Request:
+        o = self.options
+        if self.kind == 'lock' and o.payload is None:
+            shared = interval(o.ttl), o.mode, o.permits, o.reentry, o.lock_delay, o.min_hold, interval(keep)
+            return lines.request(Kind(acquire_each, True, shared=shared), self.place)
+        row = [array(self.names) if self.kind == 'all' else self.names[0], self.owner, interval(o.ttl), o.mode, o.reentry, o.lock_delay, o.min_hold, o.payload]
+        if self.kind == 'lock':
+            return lines.request(ALONE, [*row, o.permits, interval(keep)])
+        return lines.request(PATH if self.kind == 'path' else ALL, row)
+
+
+class Block:
+    """A request for a lease: held in a block of "with" or "async with", or acquired for the caller to release it."""
+
+    def __init__(self, session: 'Session', kind: str, names: List[str], task: Optional[str], options: Options) -> None:
+        self._session = session
+        self._request = kind, names, task, options
+        self._entered = False
+        self._cancelled = False     # by us
+        self._left = False
+
+    def _want(self) -> Want:
+        return Want(self._session, *self._request)
+
+    def acquire(self) -> Lease:
+        """To be released by the caller."""
+        want = self._want()
+        return run(self._session._acquire(want), Lease._discard, lambda: self._session._give_up(want))
+
+    async def aacquire(self) -> Lease:
+        want = self._want()
+        return await run_async(self._session._acquire(want), Lease._discard, lambda: self._session._give_up(want))
+
+    def _enter(self) -> None:
+        if self._entered:
+            raise RuntimeError('a block can be entered only once; call lease() for another')
+        self._entered = True
+
+    def _begin(self, lease: Lease) -> Lease:
+        self._lease = lease
+        self._around = task_of.get()
+        task_of.set(lease._task)
+        return lease
+
+    def _outcome(self, failure: Optional[BaseException]) -> None:
+        error = self._lease._error
+        if error:
+            raise error from (None if failure is error or isinstance(failure, asyncio.CancelledError) else failure)
+
+    def __enter__(self) -> Lease:
+        self._enter()
+        return self._begin(self.acquire())
+
+    def __exit__(self, kind: Any, failure: Optional[BaseException], trace: Any) -> None:
+        task_of.set(self._around)
+        self._lease._released().result()
+        self._outcome(failure)
+
+    async def __aenter__(self) -> Lease:
+        self._enter()
+        lease = await self.aacquire()
+        loop, work = asyncio.get_running_loop(), asyncio.current_task()
+
+        def interrupt() -> None:
+            if not self._left and work:
+                self._cancelled = True
+                work.cancel()
+        with lease._lock:
+            if not lease.lost:
+                lease._on_stop(lambda: loop.call_soon_threadsafe(interrupt))
+        if lease.lost:
+            await lease.arelease()
+        return self._begin(lease)
+
+    async def __aexit__(self, kind: Any, failure: Optional[BaseException], trace: Any) -> None:
+        self._left = True
+        task_of.set(self._around)
+        cancelled = await settled(self._lease._released())
+        work = asyncio.current_task()
+        if self._cancelled:
+            # Take our cancel back.  If somebody else has cancelled the task, too, that goes on.
+            if work and hasattr(work, 'uncancel') and work.uncancel() > 0:
+                return
+        elif cancelled:
+            raise asyncio.CancelledError
+        self._outcome(failure)
+
+
+class Session:
+    """where: a pool or a connection of psycopg, or a connection string.  Connections are the session's own."""
+
+    def __init__(self, where: Any, *, client: Optional[str] = None) -> None:
+        if client is not None and (not isinstance(client, str) or not client or '#' in text(client, 'client')):
+            raise ValueError('client must be a text without #')
+        self._conninfo = conninfo_of(where)
+        self._named = client
+        self._begin()
+        sessions.add(self)
+
+    def _begin(self) -> None:
+        """At first, and again in a forked child."""
+        self.client = self._named or f'{socket.gethostname()[:50]}/{os.getpid()}/{uuid.uuid4().hex[:12]}'
+        self._lines = Lines(self._conninfo, lambda: self._margin)
+        self._waits = Waits(self)
+        self._holds: Set[Hold] = set()              # to be renewed
+        self._held: Dict[Tuple[str, str], int] = {}     # how many leases: by name and owner
+        self._margin = math.inf                     # the smallest one of them
+        self._timer: Optional[asyncio.TimerHandle] = None   # for the next renewal
+        self._timer_at = math.inf
+        self._in_trouble = False                    # do renewals fail?
+        self._tasks = 0
+        self._counting = threading.Lock()
+        self._closing: Set[Any] = set()             # what has to be stopped by close()
+        self._closed = False
+
+    # ---- what programs call ----
+
+    def lease(self, name: str, ttl: Span = 60, *, wait: Optional[Span] = 0, mode: str = 'exclusive', permits: Optional[int] = None,
+              reentry: str = 'deny', lock_delay: Span = 0, min_hold: Span = 0, payload: Any = None, task: Optional[str] = None,
+              on_lost: Optional[Callable[[Lease], Any]] = None) -> Block:
+        """A lease on a lock.
+
+        ttl      how long the lease lasts without a renewal
+        wait     how long to wait for the lock; None: without a limit
+        permits  makes the lock a semaphore with so many holders
+        reentry  'count': the task may enter its lock again
+        payload  anything that json.dumps() takes, shown with the lease
+        task     names the owner, client#task, instead of the task that runs
+        on_lost  called with the lease, in another thread, when the work is to end
+
+        Spans are seconds or timedeltas.  mode, lock_delay and min_hold are those of dlock_acquire().
+        """
+        return self._block('lock', [name], task, ttl, wait, mode, permits, reentry, lock_delay, min_hold, payload, on_lost)
+
+    def lease_all(self, names: Sequence[str], ttl: Span = 60, *, wait: Optional[Span] = 0, mode: str = 'exclusive', reentry: str = 'deny',
+                  lock_delay: Span = 0, min_hold: Span = 0, payload: Any = None, task: Optional[str] = None,
+                  on_lost: Optional[Callable[[Lease], Any]] = None) -> Block:
+        """A lease on all of the locks, or none."""
+        if isinstance(names, str) or not names:
+            raise TypeError('names must be a list of texts')
+        return self._block('all', list(names), task, ttl, wait, mode, None, reentry, lock_delay, min_hold, payload, on_lost)
+
+    def lease_path(self, path: str, ttl: Span = 60, *, wait: Optional[Span] = 0, mode: str = 'exclusive', reentry: str = 'deny',
+                   lock_delay: Span = 0, min_hold: Span = 0, payload: Any = None, task: Optional[str] = None,
+                   on_lost: Optional[Callable[[Lease], Any]] = None) -> Block:
+        """A lease on a place in a hierarchy, such as 'a/b/c'."""
+        return self._block('path', [path], task, ttl, wait, mode, None, reentry, lock_delay, min_hold, payload, on_lost)
+
+    @contextmanager
+    def task(self, name: Optional[str] = None) -> Iterator[str]:
+        """A block that is a task of its own: an owner of leases that is not the one around it."""
+        around, task = task_of.get(), name or self._new_task()
+        task_of.set(task)
+        try:
+            yield task
+        finally:
+            task_of.set(around)
+
+    def present(self, tx: Any, *leases: Lease) -> Any:
+        """Present the tokens of leases in a transaction that somebody else has begun: tx has execute(), or is a function that
+        runs a statement.  Returns what that returns, to be awaited if it is a coroutine."""
+        return present(tx, *leases)
+
+    def once(self, name: str, every: Span) -> Optional[int]:
+        """The token, if this is the first call in this time slot; or None."""
+        return run(self._once(name, every))
+
+    async def aonce(self, name: str, every: Span) -> Optional[int]:
+        return await run_async(self._once(name, every))
+
+    def elect(self, name: str, *, gained: Optional[Callable[[Lease], Any]] = None,
+              lost: Optional[Callable[[Lease, Optional[LeaseError]], Any]] = None, **options: Any) -> Election:
+        """Campaign until stop(): gained(lease) is called with each term, lost(lease, error) at its end."""
+        options['wait'] = None
+        return Election(self, lambda task: self.lease(name, task=task, **options)._want(), gained, lost)
+
+    def watch(self, name: str, every: Span = 0.5) -> Watch:
+        """The holders of a lock, for "for" and "async for": at first, and then whenever another one is seen."""
+        return Watch(self, text(name, 'name'), seconds(every, 'every', 0.001))
+
+    def worker(self, queue: str, handler: Callable[..., Any], concurrency: int = 1, *, ttl: Span = 60, from_states: Optional[List[str]] = None,
+               to_state: str = 'working', on_timeout: Optional[str] = None) -> Worker:
+        """Work on tasks of a queue by handler(task), so many at a time, until stop()."""
+        return Worker(self, text(queue, 'queue'), handler, concurrency, seconds(ttl, 'ttl', 1e-6), from_states, to_state, on_timeout)
+
+    def close(self) -> None:
+        """Give back all, and close the connections."""
+        run(self._close())
+
+    async def aclose(self) -> None:
+        await run_async(self._close())
+
+    # ---- requests ----
+
+    def _new_task(self) -> str:
+        with self._counting:
+            self._tasks += 1
+            return str(self._tasks)
+
+    def _block(self, kind: str, names: List[str], task: Optional[str], ttl: Span, wait: Optional[Span], mode: str, permits: Optional[int],
+               reentry: str, lock_delay: Span, min_hold: Span, payload: Any, on_lost: Optional[Callable[[Lease], Any]]) -> Block:
+        options = Options(
+            seconds(ttl, 'ttl', 1e-6), math.inf if wait is None or wait == math.inf else seconds(wait, 'wait'), text(mode, 'mode'),
+            None if permits is None else str(int(permits)), text(reentry, 'reentry'), interval(seconds(lock_delay, 'lock_delay')),
+            interval(seconds(min_hold, 'min_hold')), None if payload is None else json.dumps(payload), on_lost)
+        return Block(self, kind, [text(name, 'name') for name in names], None if task is None else text(str(task), 'task'), options)
+
+    def _give_up(self, want: Want) -> None:
+        """Nobody waits for it any more.  What is granted all the same is for the caller of _acquire() to release."""
+        want.gone = True
+        if want.asked and want.place not in self._waits.places:
+            want.asked.withdraw()
+        self._waits.end(want)
+
+    async def _acquire(self, want: Want) -> Lease:
+        if self._closed:
+            raise LeaseError('the session is closed')
+        try:
+            return await self._ask(want)
+        finally:
+            self._waits.forget(want)
+
+    async def _ask(self, want: Want) -> Lease:
+        doubts = 0
+        while True:
+            never = want.got is not None and want.got[0] is None
+            last = not want.patient or now() >= want.until or want.gone or never
+            try:
+                if want.patient and want.options.reentry == 'deny' and any((name, want.owner) in self._held for name in want.names):
+                    raise LeaseDeadlock(f'the task would wait for its own lease on "{want.label}"')
+                if want.kind == 'lock' and not last:
+                    self._waits.expect(want)
+                want.asked = want.ask(self._lines, 0 if last else KEEP)
+                answer = await want.asked.future
+                if answer.value is not None:
+                    tokens = [answer.value] if want.kind == 'lock' else answer.value.strip('{}').split(',')
+                    return self._grant(want, tokens, answer.sent)
+                if never:
+                    raise LeaseDeadlock(f'the wait for "{want.label}" would never have ended')
+                if last:
+                    raise LeaseRefused(want.label, None if want.gone else await self._holder(want))
+                await self._waits.turn(want)
+                if want.got and want.got[0]:
+                    return self._grant(want, [want.got[0]], await self._confirm(want, *want.got))
+            except ServerUnreachable as error:
+                if error.in_doubt:
+                    doubts += 1
+                    await self._undo(want)
+                if want.gone or (last and not (error.in_doubt and doubts == 1)):
+                    raise
+                if not error.in_doubt:
+                    await asyncio.sleep(max(min(RETRY, want.until - now()), 0))
+
+    def _grant(self, want: Want, tokens: List[str], sent: float) -> Lease:
+        return Lease(self, want, dict(zip(want.names, map(int, tokens))), sent)
+
+    async def _holder(self, want: Want) -> Optional[str]:
+        """Who holds it, or something above it; None if nobody does any more."""
+        parts = want.names[0].split('/')
+        names = ['/'.join(parts[:i + 1]) for i in range(len(parts))] if want.kind == 'path' else want.names
+        try:
+            answers = await asyncio.gather(*[self._lines.ask(HOLDER, (name,)) for name in names])
+        except (LeaseError, psycopg.Error):
+            return None
+        return next((str(answer.rows[0][1]) for answer in answers if answer.rows[0][1]), None)
+
+    async def _confirm(self, want: Want, token: Optional[str], sent: float) -> float:
+        """A turn may have come some time after it was asked for: when was the lease held for sure?"""
+        if now() - sent < min(want.ttl / 12, 1.0):
+            return sent
+        try:
+            renewed = await self._lines.ask(RENEW, (want.names[0], token))
+            if renewed.value != 't':
+                raise LeaseLost(f'the lease on "{want.label}" was lost at once')
+            return renewed.sent
+        except Exception:
+            self._release(want.names[0], token)
+            raise
+
+    def _release(self, name: str, token: Optional[str]) -> None:
+        """Release what is not wanted, if the server is there."""
+        self._lines.request(RELEASE, (name, token)).future.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    async def _undo(self, want: Want) -> None:
+        """End what an unanswered request may have been granted: not if the task has another lease on the lock, which that
+        would end."""
+        until = now() + UNDO_WITHIN
+        while now() < until:
+            try:
+                await asyncio.gather(*[self._lines.ask(UNDO, (name, want.owner), until) for name in want.names
+                                       if (name, want.owner) not in self._held])
+                return
+            except Exception:
+                await asyncio.sleep(0.1)
+
+    async def _once(self, name: str, every: Span) -> Optional[int]:
+        value = (await self._lines.ask(ONCE, (text(name, 'name'), interval(seconds(every, 'every', 1e-6))))).value
+        return None if value is None else int(value)
+
+    async def _close(self) -> None:
+        self._closed = True
+        for what in list(self._closing):
+            await what._stop()
+        await asyncio.gather(*[asyncio.wrap_future(hold._released()) for hold in list(self._holds) if isinstance(hold, Lease)])
+        if self._waits.taker:
+            self._waits.taker.close()
+        self._lines.close()
+
+    # ---- what is held ----
+
+    def _count(self, lease: Lease, more: int) -> None:
+        for name in lease.tokens:
+            key = name, lease.owner
+            self._held[key] = self._held.get(key, 0) + more
+            if not self._held[key]:
+                del self._held[key]
+
+    def _keep(self, hold: Hold) -> None:
+        self._holds.add(hold)
+        self._margin = min(self._margin, hold._margin)
+        core().keep(hold)
+        self._arm(hold._renew_at)
+
+    def _forget(self, hold: Hold) -> None:
+        self._holds.discard(hold)
+
+    def _arm(self, at: float) -> None:
+        if at < self._timer_at:
+            if self._timer:
+                self._timer.cancel()
+            self._timer_at = at
+            self._timer = asyncio.get_running_loop().call_later(max(min(at - now(), 1.0), 0), self._tick)
+
+    def _tick(self) -> None:
+        """Renew what is due, or soon will be."""
+        loop, at = asyncio.get_running_loop(), now()
+        self._timer_at = math.inf
+        holds = [hold for hold in self._holds if not hold.lost]
+        self._margin = min([hold._margin for hold in holds], default=math.inf)
+        for hold in holds:
+            if hold._renew_at <= at + hold._every / 2:
+                hold._renew_at = math.inf
+                hold._renewing = loop.create_task(hold._renew())
+        self._arm(min([hold._renew_at for hold in holds], default=math.inf))
+
+    def _told(self, error: Optional[BaseException]) -> None:
+        """Renewals fail, or go on."""
+        if error and not self._in_trouble:
+            log.warning('renewals fail: %s', error)
+        elif self._in_trouble and not error:
+            log.info('renewals go on')
+        self._in_trouble = error is not None

@@ -1,0 +1,119 @@
+"""Waiting for locks, whatever the number of those who wait; in the loop of the core.
+
+The loop of a request is in _session.py: it asks, waits here for its turn, and asks again.  A request for one
+lock keeps its place in the queue of the lock, and one connection, there only while something waits, takes
+the turns of all.  After an outage, or if places may have run out as this process did not get to run, all
+ask again.  Requests for paths and several locks have no places: they ask again, all at the same
+moments, in intervals that grow, and when a lease of this session has gone.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+
+from ._lines import Kind, Lines
+from ._values import interval, now
+
+if TYPE_CHECKING:
+    from ._session import Session, Want
+
+SHORTEST = 0.01
+LONGEST = 0.5
+
+# How long a place is kept between calls, which is how long a program that dies holds others up;
+# and how long a call waits, for it keeps a snapshot.
+KEEP = 10.0
+TAKE = 5.0
+
+TAKE_TURNS = Kind(lambda server: f'SELECT name, owner, token FROM {server.schema}dlock_take($1, $2::interval, $3::interval)', within=TAKE + 10)
+
+
+class Waits:
+    def __init__(self, session: 'Session') -> None:
+        self.session = session
+        self.places: Dict[Tuple[str, str], List['Want']] = {}   # by name and owner
+        self.taker: Optional[Lines] = None                      # the connection that takes turns
+        self.taking: 'Optional[asyncio.Task[None]]' = None
+        self.others: List['Want'] = []                          # those that have no places
+        self.delay = SHORTEST
+        self.timer: Optional[asyncio.TimerHandle] = None
+
+    def expect(self, want: 'Want') -> None:
+        """A place is about to be asked for: a turn may come before the answer."""
+        want.got = None
+        places = self.places.setdefault(want.place, [])
+        if want not in places:
+            places.append(want)
+
+    def forget(self, want: 'Want') -> None:
+        """It has no place any more."""
+        places = self.places.get(want.place, [])
+        if want in places:
+            places.remove(want)
+            if not places:
+                del self.places[want.place]
+
+    async def turn(self, want: 'Want') -> None:
+        """Wait for a grant, want.got; or until it is time to ask again."""
+        loop = asyncio.get_running_loop()
+        want.go = loop.create_future()
+        limit = loop.call_later(max(min(want.until - now(), 1e6), 0), self.end, want)
+        if want.got is not None or want.gone:
+            self.end(want)
+        elif want.kind == 'lock':
+            if not self.taking:
+                self.taking = loop.create_task(self.take())
+        else:
+            if want not in self.others:
+                self.delay = SHORTEST
+            self.others.append(want)
+            self.timer = self.timer or loop.call_later(self.delay, self.again, False)
+        try:
+            await want.go
+        finally:
+            limit.cancel()
+            if want in self.others:
+                self.others.remove(want)
+
+    def end(self, want: 'Want') -> None:
+        """It does not wait any longer."""
+        if want.go and not want.go.done():
+            want.go.set_result(None)
+
+    async def take(self) -> None:
+        self.taker = Lines(self.session._conninfo, only=True)
+        last = now()
+        while self.places:
+            try:
+                rows, sent = await self.taker.ask(TAKE_TURNS, (self.session.client, interval(TAKE), interval(KEEP)))
+                for name, owner, token in rows:
+                    self.taken((name or '', owner or ''), token, sent)
+                if sent - last > KEEP / 2:
+                    self.all_again()
+            except Exception:
+                await asyncio.sleep(LONGEST)
+                self.all_again()
+            last = now()
+        self.taking = None
+        self.taker.close()
+
+    def taken(self, place: Tuple[str, str], token: Optional[str], sent: float) -> None:
+        wants = self.places.get(place, [])
+        if wants:
+            wants[0].got = (token, sent)
+            for want in wants:
+                self.end(want)
+        elif token:
+            self.session._release(place[0], token)
+
+    def all_again(self) -> None:
+        for wants in list(self.places.values()):
+            for want in wants:
+                self.end(want)
+
+    def again(self, released: bool = True) -> None:
+        """A lease of this session has ended, or time is up."""
+        if not released:
+            self.timer = None
+            self.delay = min(2 * self.delay, LONGEST)
+        for want in self.others:
+            self.end(want)

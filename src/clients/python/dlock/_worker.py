@@ -1,0 +1,185 @@
+"""Tasks of a queue, worked on so many at a time."""
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Set
+
+from ._core import Call, Caller, core, log, settled
+from ._errors import LeaseLost, ServerUnreachable
+from ._follow import Loop
+from ._hold import Hold
+from ._lines import URGENT, Answer, Kind, Lines, Row
+from ._values import Span, array, interval, literal, now, seconds
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+# How long a capture waits for tasks; so long, it holds a snapshot, and stop() waits for it.
+WAIT = 1.0
+
+# After errors.
+RETRY = 0.5
+LONGEST_RETRY = 10.0
+
+CAPTURE = Kind(lambda server: f"""SELECT key, token, payload, priority, attempts, from_state
+    FROM {server.schema}dlock_task_capture($1, count => $2::integer, from_states => $3::text[], to_state => $4, owner => $5, ttl => $6::interval,
+      on_timeout => $7, wait => $8::interval)""")
+
+
+def each(call: str) -> Kind:
+    return Kind(lambda server: f"""SELECT array_agg({server.schema}dlock_task_{call} ORDER BY i)
+        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS e(q, k, t, x, i)""", True, URGENT)
+
+
+RENEW = each('renew(q, k, t)')
+FINISH = each('finish(q, k, t, state => x)')
+FAIL = each('fail(q, k, t, error => x)')
+RELEASE = each('release(q, k, t)')
+
+
+class Task(Hold):
+    """A task that was captured.  Its transactions finish it."""
+
+    def __init__(self, worker: 'Worker', row: Row, sent: float) -> None:
+        key, token, payload, priority, attempts, from_state = row
+        self.queue = worker.queue
+        self.key = key or ''
+        self.token = int(token or 0)
+        self.payload: Any = json.loads(payload or 'null')
+        self.priority = int(priority or 0)
+        self.attempts = int(attempts or 0)
+        self.from_state = from_state or ''
+        self.state: Optional[str] = None    # that it is to have when it is finished, if not that of the queue
+        self._finished = False
+        self._worker = worker
+        super().__init__(worker._session, f'task "{self.key}" of queue "{self.queue}"', worker._ttl, sent)
+
+    @property
+    def lost(self) -> bool:
+        """Is the work to end, or has it ended?"""
+        return self._worker._grace_is_over or super().lost
+
+    def check(self) -> None:
+        if self._worker._grace_is_over and not self._error:
+            raise LeaseLost('the worker stops')
+        super().check()
+
+    async def _ask(self, kind: Kind, extra: Optional[str] = None) -> Answer:
+        row = self.queue, self.key, str(self.token), extra
+        return await self._session._lines.ask(kind, row, max(self._deadline, now() + WAIT))
+
+    async def _ask_renewals(self) -> List[Answer]:
+        return [await self._ask(RENEW)]
+
+    def _last(self) -> List[str]:
+        # What it has written is committed with the task's end, or not at all.
+        server = self._worker._lines.server
+        state = 'NULL' if self.state is None else literal(self.state)
+        return [f'SELECT {server.schema if server else ""}dlock_task_finish({literal(self.queue)}, {literal(self.key)}, {self.token}, state => {state})']
+
+    def _committed(self) -> None:
+        self._finished = True
+
+    async def _settle(self, kind: Kind, extra: Optional[str] = None) -> None:
+        """Tell the server how it has ended; again, if that does not answer: that does no harm."""
+        while True:
+            try:
+                await self._ask(kind, extra)
+                return
+            except ServerUnreachable:
+                if now() >= self._deadline:
+                    raise
+            await asyncio.sleep(RETRY)
+
+    async def _run(self, handler: Callable[['Task'], Any]) -> None:
+        failure: Optional[BaseException] = None
+        worker = self._worker
+        try:
+            call = worker._caller.call(self._session._new_task(), handler, self)
+            worker._calls.add(call)
+            self._on_stop(call.cancel)
+            await asyncio.wrap_future(call.outcome)
+        except BaseException as error:
+            failure = error
+        finally:
+            worker._calls.discard(call)
+        if self._error is None and not self._finished:
+            if failure and worker._grace_is_over:
+                await self._settle(RELEASE)
+            elif failure:
+                await self._settle(FAIL, str(failure).replace('\0', '') or type(failure).__name__)
+            else:
+                await self._settle(FINISH, self.state)
+
+
+class Worker(Loop):
+    _lines: Lines
+    _grace_is_over: bool
+    _ttl: float
+
+    def __init__(self, session: 'Session', queue: str, handler: Callable[[Task], Any], concurrency: int, ttl: float,
+                 from_states: Optional[List[str]], to_state: str, on_timeout: Optional[str]) -> None:
+        if not isinstance(concurrency, int) or not 1 <= concurrency <= 1000:
+            raise TypeError('concurrency must be a number from 1 to 1000')
+        self.queue = queue
+        self._session = session
+        self._ttl = ttl
+        self._caller = Caller(handler)
+        self._lines = Lines(session._conninfo, only=True)
+        self._running: 'Set[asyncio.Future[None]]' = set()
+        self._calls: Set[Call] = set()
+        self._stopping = False
+        self._grace_is_over = False                 # tasks are to be given back
+        owner = f'{session.client}#{queue}'.encode()[:250].decode(errors='ignore')
+        self._rest = (None if from_states is None else array(from_states), to_state, owner, interval(ttl), on_timeout, interval(min(WAIT, ttl / 6)))
+        session._closing.add(self)
+        self._done = core().submit(self._work(handler, concurrency))
+
+    async def _work(self, handler: Callable[[Task], Any], concurrency: int) -> None:
+        retry = RETRY
+        while not self._stopping:
+            try:
+                answer = await self._lines.ask(CAPTURE, (self.queue, str(concurrency - len(self._running)), *self._rest))
+            except Exception as error:
+                log.warning('tasks of queue "%s" cannot be captured: %s', self.queue, error)
+                await asyncio.sleep(retry)
+                retry = min(2 * retry, LONGEST_RETRY)
+                continue
+            retry = RETRY
+            for row in answer.rows:
+                running = asyncio.ensure_future(self._start(Task(self, row, answer.sent), handler))
+                self._running.add(running)
+                running.add_done_callback(self._running.discard)
+            if len(self._running) >= concurrency:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        if self._running:
+            await asyncio.wait(self._running)
+        self._lines.close()
+        self._session._closing.discard(self)
+
+    async def _start(self, task: Task, handler: Callable[[Task], Any]) -> None:
+        try:
+            await (task._settle(RELEASE) if self._stopping else task._run(handler))
+        except Exception as error:
+            log.warning('the end of task "%s" of queue "%s" could not be told: %s', task.key, self.queue, error)
+        finally:
+            task._end()
+
+    async def _stop(self, grace: Optional[float] = None) -> None:
+        self._stopping = True
+        done = asyncio.wrap_future(self._done)
+        if grace is not None:
+            await asyncio.wait([done], timeout=grace)
+            self._grace_is_over = True
+            for call in self._calls:
+                call.cancel()
+        await asyncio.wait([done])
+
+    def stop(self, grace: Optional[Span] = None) -> None:
+        """Capture no more, and wait for tasks under way.  After "grace" tell them to end, which those of coroutine
+        functions are by a cancel: what ends with an error then is given back as if it had not been captured."""
+        core().submit(self._stop(None if grace is None else seconds(grace, 'grace'))).result()
+
+    async def astop(self, grace: Optional[Span] = None) -> None:
+        if await settled(core().submit(self._stop(None if grace is None else seconds(grace, 'grace')))):
+            raise asyncio.CancelledError
