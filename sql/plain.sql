@@ -333,6 +333,7 @@ DECLARE
     nap float8 := 0.002;
 BEGIN
     r.role := _dlock.caller();
+    r.since := NULL;
     r.ttl := _dlock.ttl(r.ttl);
     r.owner := coalesce(r.owner, _dlock.session());
     PERFORM _dlock.check_arrays(names, CASE WHEN is_all THEN (SELECT greatest(1, count(DISTINCT x)) FROM unnest(names) x)::int4 ELSE cardinality(owners) END);
