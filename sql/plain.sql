@@ -333,6 +333,7 @@ DECLARE
     nap float8 := 0.002;
 BEGIN
     r.role := _dlock.caller();
+    r.since := NULL;
     r.ttl := _dlock.ttl(r.ttl);
     r.owner := coalesce(r.owner, _dlock.session());
     PERFORM _dlock.check_arrays(names, CASE WHEN is_all THEN (SELECT greatest(1, count(DISTINCT x)) FROM unnest(names) x)::int4 ELSE cardinality(owners) END);
@@ -423,7 +424,7 @@ DECLARE
     nap float8 := 0.002;
 BEGIN
     PERFORM _dlock.check_text(client, 'client', 255), _dlock.check_span(keep, 'keep', _dlock.max_ttl());
-    until := least(until, (SELECT min(p.until) - interval '1 s' FROM _dlock.place p WHERE p.id = ANY (mine)));
+    until := least(until, (SELECT min(p.until) - interval '1 s' FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me));
     LOOP
         found_now := false;
         FOR r IN SELECT DISTINCT ON (p.name) * FROM _dlock.place p WHERE _dlock.is_of(p.owner, client) AND p.role = me AND p.until > _dlock.clock() ORDER BY p.name, p.id LOOP
@@ -544,7 +545,7 @@ BEGIN
     PERFORM _dlock.check_text(owner, 'lease owner', 255), _dlock.ttl(ttl);
     RETURN (SELECT cardinality(array_remove(_dlock.each(coalesce(array_agg(x.name), '{}'), coalesce(array_agg(x.token), '{}'), act, ttl), false))
               FROM (SELECT h.name, h.token, rank() OVER (ORDER BY h.role <> _dlock.caller()) FROM _dlock.held_lock h
-                     WHERE _dlock.is_of(h.owner, owner) AND h.is_held AND pg_has_role(_dlock.caller(), h.role, 'USAGE')) x WHERE x.rank = 1);
+                     WHERE _dlock.is_of(h.owner, of_owner.owner) AND h.is_held AND pg_has_role(_dlock.caller(), h.role, 'USAGE')) x WHERE x.rank = 1);
 END $$;
 CREATE FUNCTION @extschema@.dlock_renew_all(owner pg_catalog.text DEFAULT NULL, ttl pg_catalog.interval DEFAULT NULL) RETURNS pg_catalog.int4 LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN _dlock.of_owner(coalesce(owner, _dlock.session()), 'renew', ttl);

@@ -46,6 +46,7 @@ sub seconds
 #   options   those of their server processes
 #   flush     one more flushes now and then
 #   work      what they do (work); see history_client.c
+#   alone     without transactions around calls
 sub new
 {
 	my ($class, $node, %params) = @_;
@@ -54,6 +55,7 @@ sub new
 		directory => "$PostgreSQL::Test::Utils::log_path/history.$$." . ++$runs,
 		options => $params{options} // '',
 		work => $params{work} // 'work',
+		words => $params{alone} ? ['alone'] : [],
 		pids => [],
 		started => 0,
 		stopped => {},
@@ -86,7 +88,7 @@ sub start_client
 
 	if ($pid == 0)
 	{
-		exec($self->{program}, "$self->{directory}/$n.history", "$self->{directory}/target", $seed, $what, $options)
+		exec($self->{program}, "$self->{directory}/$n.history", "$self->{directory}/target", $seed, $what, $options, @{ $self->{words} })
 		  or POSIX::_exit(127);
 	}
 	return $pid;
@@ -160,12 +162,14 @@ sub end
 	return;
 }
 
-# Judge what they have seen, as a test.  Options are those of DLockHistory::judge.
+# Judge what they have seen, as a test, and those of "with", which used the same server.  Other options are those of
+# DLockHistory::judge.
 sub is_right
 {
 	my ($self, $name, %params) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $verdict = DLockHistory::judge(DLockHistory::read_directory($self->{directory}), %params);
+	my @seen = map { @{ DLockHistory::read_directory($_->{directory}) } } $self, @{ delete $params{with} // [] };
+	my $verdict = DLockHistory::judge(\@seen, %params);
 	my $findings = $verdict->{findings};
 
 	diag join ', ', map { "$_ $verdict->{count}{$_}" } sort keys %{ $verdict->{count} };

@@ -3,12 +3,13 @@
  * history_client.c
  *	  A client that does what clients do, and writes down each call and answer.
  *
- *		history_client LOG TARGET SEED work|haste|watch|flush [OPTIONS]
+ *		history_client LOG TARGET SEED work|haste|watch|flush [OPTIONS [alone]]
  *
  * LOG gets the history (DLockHistory.pm tells the format).  TARGET is a file
  * whose first line is a connection string; it is read for each new connection,
  * so the test changes it after a failover.  OPTIONS become those of the server
- * process.  "work" acquires, renews, converts and releases leases, and "haste"
+ * process.  With "alone" no call is in a transaction, whose end takes it back in the
+ * plain edition.  "work" acquires, renews, converts and releases leases, and "haste"
  * does so as fast as it can; "watch" looks at queues and leases; "flush" now
  * and then commits a transaction.  None ends by itself: the test kills them, as
  * it may at any other moment.
@@ -69,6 +70,7 @@ static bool warned;				/* since the last call */
 static long calls;
 static long owners;
 static bool in_haste;			/* leases are short, or released soon */
+static bool alone;				/* no transactions around calls */
 
 /* What the last call that succeeded has answered. */
 static char *answer;
@@ -330,7 +332,7 @@ acquire(Lease *lease, bool retry)
 			 lease->names > 1 ? "{" : "", names, lease->names > 1 ? "}" : "",
 			 lease->owner, lease->ttl, wait, how,
 			 retry ? "return" : "deny", lease->names > 1 ? ", ',')" : "");
-	if (chance(20))
+	if (!alone && chance(20))
 		begin();
 	outcome = call(false, what, sql);
 	roll_back();
@@ -486,7 +488,7 @@ main(int argc, char **argv)
 
 	if (argc < 5)
 	{
-		fprintf(stderr, "usage: history_client LOG TARGET SEED work|haste|watch|flush [OPTIONS]\n");
+		fprintf(stderr, "usage: history_client LOG TARGET SEED work|haste|watch|flush [OPTIONS [alone]]\n");
 		return 64;
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -500,6 +502,7 @@ main(int argc, char **argv)
 	in_haste = strcmp(argv[4], "haste") == 0;
 	if (argc > 5)
 		options = argv[5];
+	alone = argc > 6 && strcmp(argv[6], "alone") == 0;
 	for (;;)
 		task();
 }

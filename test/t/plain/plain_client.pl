@@ -22,6 +22,9 @@ DLockNode::prepare("$PostgreSQL::Test::Utils::tmp_check/node", 'kysely@0.27');
 my $node = start_plain_node('main');
 client_program($node, 'none');
 $ENV{PGUSER} = 'app';
+
+# A scenario makes the database read-only.
+$node->safe_psql('postgres', 'ALTER DATABASE postgres OWNER TO app', extra_params => [ '-U', (getpwuid $>)[0] ]);
 run_scenarios('node', $_, $node, undef, @agent) foreach qw(server places);
 SKIP:
 {

@@ -121,6 +121,7 @@ $token = sql("SELECT dlock_acquire('role', 'x', '1 h')");
 	is(sqlstate("SELECT dlock_force_release('role', 'x')"), '42501', 'a release by force is not for all');
 	is(sqlstate('UPDATE _dlock_lease SET free_at = now()'), '42501', 'tables are not open to others');
 	is(sqlstate("SELECT setval('_dlock_token_seq', 1)"), '42501', 'nor are tokens');
+	is(sqlstate("SELECT _dlock_token(9007199254740990)"), '55000', 'which no task can move on');
 	is(sql("SELECT dlock_acquire('roles', 'x', '1 h') > 0, role FROM dlock_leases WHERE name = 'role'"), 't|app', 'another role acquires and sees');
 }
 is(sql("SELECT dlock_release('roles', 'x')"), 'f', 'the owner of the schema is another owner');

@@ -46,6 +46,15 @@ foreach my $i (0 .. 2)
 }
 is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits');
 
+# Nobody does while the lock is free, and the one that waits has not looked yet.
+sql("SELECT dlock_acquire('q', 'holder', '1 h')");
+enqueue($s[0], "SELECT dlock_acquire('q', 's0', '1 h', wait => NULL)", 'q', 1);
+kill 'STOP', $s[0]{pid};
+is(sql("SELECT dlock_release('q', 'holder'), dlock_acquire('q', 'barges', '1 h')"), 't|', 'nobody goes before one that is about to look');
+kill 'CONT', $s[0]{pid};
+isnt($s[0]->answer, '', 'it gets the lock');
+sql("SELECT dlock_release('q', 's0')");
+
 # A lease that ends by itself.
 sql("SELECT dlock_acquire('q', 'holder', '1 s')");
 isnt($s[0]->query_safe("SELECT dlock_acquire('q', 'waits', '1 h', wait => '1 min')"), '', 'a lease that has expired is taken over');
@@ -88,7 +97,11 @@ sql("SELECT dlock_release('k', 'late')");
 
 # One that sleeps until its turn has come.
 sql("SELECT dlock_acquire('k', 'holder', '1 h')");
-sql("SELECT dlock_acquire('k', 'e', '1 h', keep => '1 h')");
+sql("SELECT dlock_acquire('k', 'e', '1 h', keep => '1 min')");
+advance('40 s');
+is(sql("SELECT count(*) FROM dlock_take('e', '0', '1 h')"), 0, 'one that looks in vain');
+advance('10 min');
+is(sql("SELECT count(*) FROM dlock_waiters WHERE owner = 'e'"), 1, 'keeps its place for longer');
 $s[0]->ask("SELECT owner FROM dlock_take('e', '1 h', '1 h')");
 is(sql("SELECT dlock_release('k', 'holder')"), 't', 'released');
 is($s[0]->answer, 'e', 'a client that sleeps takes its place');
@@ -128,6 +141,14 @@ foreach my $known (0, 1)
 	}
 }
 
+# Two that want the last permit, for which there is no row yet.
+sql("SELECT dlock_acquire('last', 'holder', '1 h', permits => 2)");
+$s[0]->query_safe("BEGIN; SELECT dlock_acquire('last', 'a', '1 h', permits => 2)");
+$s[1]->ask("SELECT dlock_acquire('last', 'b', '1 h', permits => 2)");
+ok(is_blocked($s[1]), 'the last permit: waits');
+$s[0]->query_safe('COMMIT');
+is($s[1]->answer, '', 'the last permit: refused');
+
 # What is renewed but not committed is not taken for expired.
 $token = sql("SELECT dlock_acquire('renewed', 'a', '1 h', mode => 'shared'), dlock_acquire('renewed', 'b', '1 h', mode => 'shared')") =~ s/.*\|//r;
 sql("SELECT dlock_release('renewed', 'a')");
@@ -137,6 +158,14 @@ $s[1]->ask("SELECT dlock_acquire('renewed', 'c', '1 h')");
 ok(is_blocked($s[1]), 'a lease that is being renewed: waits');
 $s[0]->query_safe('COMMIT');
 is($s[1]->answer, '', 'a lease that is being renewed: refused');
+
+# A holder that has come since an old snapshot, in a row of its own, is not overlooked when the others' leases end.
+sql("SELECT dlock_acquire('old', 'a', '1 s', mode => 'shared'), dlock_acquire('old', 'b', '1 s', mode => 'shared')");
+$s[1]->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM dlock_leases');
+sql("SELECT dlock_acquire('old', 'c', '10 h', mode => 'shared')");
+$node->poll_query_until($db, "SELECT count(*) = 1 FROM dlock_leases WHERE name = 'old'");
+like($s[1]->query("SELECT dlock_acquire('old', 'x', '1 h')"), qr/40001/, 'an old snapshot does not hide a holder');
+$s[1]->query('ROLLBACK');
 
 # Many that want many: no two get one, and none is lost.
 my $script = PostgreSQL::Test::Utils::tempdir() . '/race.sql';

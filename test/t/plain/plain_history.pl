@@ -1,0 +1,74 @@
+# Proves, of the plain edition, from what clients have seen and nothing else: while the server crashes, and clients
+# and their sessions are stopped, cancelled and killed, no two hold what one may hold, tokens ascend, no grant or
+# renewal that was answered is lost, and what was refused is not held.  The rules are those of test/proof/DLockHistory.pm,
+# but for the order of calls that wait, whose owners no view tells.
+#
+#   DLOCK_PROOF_SECONDS    how long (5)
+#   DLOCK_SEED             the choices of another run
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib", "$FindBin::RealBin/../../proof";
+
+use DLockPlain;
+use DLockProof;
+use DLockTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+my $seconds = DLockProof::seconds(5);
+seed_random();
+my $node = start_plain_node('main', conf => "deadlock_timeout = 20ms\nmax_connections = 60\nlog_min_messages = fatal");
+
+# What is granted is held after a crash, and the next token is above all before, also if the last ones were of
+# transactions that had not committed.
+my $token = sql("SELECT dlock_acquire('crash', 'x', '1 h')");
+my $later = sql("BEGIN; SELECT count(dlock_acquire('crash' || i, 'x', '1 h')) FROM generate_series(1, 100) i; SELECT max(token) FROM dlock_leases; ROLLBACK") =~ s/.*\n//sr;
+crash_node($node);
+$node->start;
+is(sql("SELECT dlock_check('crash', $token), dlock_acquire('crash', 'y', '1 h'), (SELECT count(*) FROM dlock_leases)"), 't||1', 'a lease is held after a crash');
+cmp_ok(sql("SELECT dlock_acquire('next', 'y', '1 h')"), '>', $later, 'and tokens go on ascending');
+is(sql("SELECT dlock_release_all('x') + dlock_release_all('y')"), 2, 'both are released');
+
+# Half of the calls are made with the oldest snapshot that there is, which must not matter.
+my @clients = map { DLockProof->new($node, count => 4, alone => 1, options => "-c default_transaction_isolation=$_->[0] -c statement_timeout=$_->[1]") } [ 'read\\\\ committed', 0 ], [ 'repeatable\\\\ read', 300 ];
+
+sub strike
+{
+	my ($what) = @_;
+	return sql("SELECT $what(pid) FROM (SELECT pid FROM pg_stat_activity WHERE application_name = 'history' ORDER BY random() LIMIT 1) victim");
+}
+
+my %fault = (
+	'stop client' => sub { $_[0]->stop_one },
+	'kill client' => sub { $_[0]->kill_one },
+	'cancel' => sub { strike('pg_cancel_backend') },
+	'terminate' => sub { strike('pg_terminate_backend') },
+	'crash' => sub { crash_node($node); $node->start },);
+my @small = grep { $_ ne 'crash' } sort keys %fault;
+my $begin = mono_now();
+my ($next, $crashes, %count) = ($begin + $seconds / 4, 0);
+
+until ($crashes >= 2 && $clients[0]->is_enough($begin + $seconds))
+{
+	my $what = $small[ rand @small ];
+	if (mono_now() > $next && ($crashes < 2 || mono_now() < $begin + $seconds))
+	{
+		($what, $next) = ('crash', mono_now() + $seconds / (2 + $seconds / 5));
+		$crashes++;
+	}
+	$count{$what}++;
+	$fault{$what}->($clients[ rand @clients ]);
+	$_->go_on foreach @clients;
+	usleep(rand 150_000);
+}
+diag join ', ', map { "$_ $count{$_}" } sort keys %count;
+$_->end foreach @clients;
+isnt(sql("SELECT dlock_acquire_all('{n0, n1, n2, n3, n4, n5, n6, n7, n8, n9}', 'last', '1 h', '2 min')"), '', 'every lock can be had');
+$clients[0]->is_right('the history', with => [ $clients[1] ]);
+$node->stop('fast');
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
+done_testing();
