@@ -438,13 +438,14 @@ BEGIN
     LOOP
         FOREACH from_state IN ARRAY CASE WHEN pg_catalog.cardinality(from_states) OPERATOR(pg_catalog.>) 0 THEN from_states ELSE ARRAY['ready'] END LOOP
             LOOP
+                -- A state that the planner knows would cost a new plan for each call, once it has statistics.
                 SELECT x.queue_id, x.max_attempts, x.retry_delay, pg_catalog.clock_timestamp(),
                        x.transitions IS NULL AND from_states IS NULL AND to_state OPERATOR(pg_catalog.=) 'working' AND on_timeout IS NULL AND owner IS NULL
                            AND wait OPERATOR(pg_catalog.=) '0' AND count OPERATOR(pg_catalog.<=) 1000 AND count OPERATOR(pg_catalog.>) 0,
                        (SELECT t.put_off FROM _dlock.task t WHERE t.queue_id OPERATOR(pg_catalog.=) x.queue_id AND t.put_off IS NOT NULL
                          ORDER BY t.put_off LIMIT 1) OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp(),
                        ARRAY(SELECT t.ctid FROM _dlock.task t
-                              WHERE t.state OPERATOR(pg_catalog.=) from_state AND t.queue_id OPERATOR(pg_catalog.=) x.queue_id
+                              WHERE t.state OPERATOR(pg_catalog.=) (SELECT from_state) AND t.queue_id OPERATOR(pg_catalog.=) x.queue_id
                                 AND t.finished_at IS NULL AND t.put_off IS NULL AND t.ready_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
                               ORDER BY t.priority, t.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
                   INTO id, max_attempts, retry_delay, now, usual, due, places

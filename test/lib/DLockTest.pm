@@ -294,6 +294,9 @@ sub resume_worker
 	}
 	$node->safe_psql('postgres', 'ALTER SYSTEM SET dlock_test.worker = on');
 	$node->reload;
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'dlock worker' AND state <> 'disabled'")
+	  or croak 'timed out waiting for the worker to be on';
 	return;
 }
 

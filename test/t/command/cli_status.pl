@@ -97,7 +97,13 @@ $run->wait_err(qr/trying again/);
 my $seen = length $run->out;
 $node->start;
 ok(wait_until(sub { substr($run->out, $seen) =~ /"status".*"lease"/s }), 'the server is back');
+
+# No statement of it is on its way meanwhile: one that has locked some of the views, and
+# waits for another, would deadlock with the command that drops them all.
+$run->signal('STOP');
+ok(wait_until(sub { $node->safe_psql($db, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'dlock%' AND backend_type = 'client backend' AND state <> 'idle'") == 0 }), 'nothing is on its way');
 $node->safe_psql($db, 'DROP EXTENSION dlock');
+$run->signal('CONT');
 is($run->finish->{code}, 69, 'the extension is gone for good: exit code');
 cli_is([qw(status --watch -d host=/nowhere)], { code => 69, err => qr/./ }, 'no server at first');
 

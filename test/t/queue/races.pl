@@ -672,6 +672,7 @@ foreach my $point (qw(token_reserve token_reserved))
 # A lease that is granted while the worker walks, with an earlier deadline than it knows of,
 # is erased in time.
 resume_worker($node);
+settle($ctl);
 {
 	stop_at($ctl, 0, 'worker_swept');
 	$ctl->query_safe(acquire('erase', 'a', ttl => '10 ms'));
