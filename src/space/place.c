@@ -178,21 +178,17 @@ make_id(DLockTime time)
 	return (DLockToken) id;
 }
 
-/* Does any process listen for a client with this hash? */
+/* Does any process listen for a client with this hash, whose lock is held? */
 static bool
 is_any_listening(uint32 hash)
 {
-	int			left = (int) pg_atomic_read_u32(&shared->listening);
+	bool		any = false;
 
-	for (int process = 0; process < MaxBackends && left > 0; process++)
-	{
-		uint32		other = pg_atomic_read_u32(&shared->listeners[process].hash);
-
-		if (other == hash)
-			return true;
-		left -= other != 0;
-	}
-	return false;
+	if (pg_atomic_read_u32(&shared->listening) == 0)
+		return false;
+	for (int process = 0; process < MaxBackends && !any; process++)
+		any = pg_atomic_read_u32(&shared->listeners[process].hash) == hash;
+	return any;
 }
 
 /*

@@ -83,6 +83,7 @@ sub visits
 		$ctl->query_safe("SELECT dlock_release_all('client')");
 		is($ctl->query_safe("SELECT count(*) FROM dlock_waiters"), '0', "$test_name: given up");
 	}
+	note("$test_name: $visits[0] visits for 400, $visits[1] for 800");
 	cmp_ok($visits[1], '<', 2.5 * $visits[0], "$test_name: twice as many places, twice as many visits");
 	release('many', 'holder');
 	return;
