@@ -25,15 +25,18 @@ use strict;
 use warnings FATAL => 'all';
 
 use Carp;
+use DLockCli;
 use DLockProxy;
 use DLockTest;
 use Exporter 'import';
+use IO::Socket::INET;
 use JSON::PP;
 use POSIX ();
+use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(run_scenarios);
+our @EXPORT = qw(run_scenarios scenario_server with_pooler);
 
 my $file = __FILE__ =~ s{[^/]*$}{../clients/scenarios.json}r;
 my $json = JSON::PP->new->canonical;
@@ -197,6 +200,70 @@ sub run_step
 	else
 	{
 		tell_program({ %{ $args[1] // {} }, id => $verb, do => $args[0] });
+	}
+	return;
+}
+
+# What the scenarios want of a server: a role with a password; databases with dlock in a schema of its own, without the
+# functions for many, and with another encoding and a guarded table.
+sub scenario_server
+{
+	my ($server) = @_;
+	my $hba_file = $server->data_dir . '/pg_hba.conf';
+	my $hba = slurp_file($hba_file);
+
+	$server->safe_psql('postgres', "CREATE ROLE stranger LOGIN PASSWORD 'right'");
+	unlink $hba_file;
+	append_to_file($hba_file, "local all stranger scram-sha-256\n$hba");
+	$server->reload;
+	$server->safe_psql('postgres', 'CREATE DATABASE apart');
+	$server->safe_psql('apart', 'CREATE SCHEMA "a b"; CREATE EXTENSION dlock SCHEMA "a b"');
+	$server->safe_psql('postgres', 'CREATE DATABASE old');
+	$server->safe_psql('old', 'CREATE EXTENSION dlock');
+	foreach my $many (qw(dlock_acquire_each dlock_renew_each dlock_release_each))
+	{
+		$server->safe_psql('old', "ALTER EXTENSION dlock DROP FUNCTION $many; DROP FUNCTION $many");
+	}
+	$server->safe_psql('postgres', q{CREATE DATABASE latin1 TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'});
+	$server->safe_psql('latin1', q{SET client_encoding = UTF8; CREATE EXTENSION dlock; CREATE TABLE data (x text);
+		CREATE TRIGGER guard BEFORE INSERT ON data EXECUTE FUNCTION dlock_guard('resource=café')});
+	return;
+}
+
+# Do something by way of PgBouncer, in transaction mode.
+sub with_pooler
+{
+	my ($server, $code) = @_;
+	my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin';
+	my $dir = PostgreSQL::Test::Utils::tempdir_short();
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+
+  SKIP:
+	{
+		skip 'pgbouncer is not installed', 1 unless defined $pgbouncer;
+		append_to_file("$dir/users", qq("$ENV{PGUSER}" ""\n));
+		append_to_file("$dir/ini", <<"EOC");
+[databases]
+postgres = host=@{[ $server->host ]} port=@{[ $server->port ]}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = $port
+unix_socket_dir = $dir
+auth_type = trust
+auth_file = $dir/users
+pool_mode = transaction
+default_pool_size = 2
+ignore_startup_parameters = extra_float_digits
+EOC
+		my $run = DLockCli->start({ program => $pgbouncer }, "$dir/ini");
+		ok(wait_until(sub { $run->ended || IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") }) && !$run->ended, 'PgBouncer is there')
+		  or diag($run->err);
+		{
+			local @ENV{qw(PGHOST PGPORT)} = ($dir, $port);
+			$code->();
+		}
+		$run->signal('INT');
+		$run->finish;
 	}
 	return;
 }

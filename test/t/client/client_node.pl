@@ -12,8 +12,6 @@ use DLockClient;
 use DLockProxy;
 use DLockScenario;
 use DLockTest;
-use IO::Socket::INET;
-use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -50,27 +48,15 @@ my $node = start_node('main');
 client_program($node, 'none');
 
 my $proxy = DLockProxy->start($node);
-$node->safe_psql('postgres', "CREATE ROLE stranger LOGIN PASSWORD 'right'");
-my $hba = slurp_file($node->data_dir . '/pg_hba.conf');
-unlink $node->data_dir . '/pg_hba.conf';
-append_to_file($node->data_dir . '/pg_hba.conf', "local all stranger scram-sha-256\n$hba");
-$node->reload;
-$node->safe_psql('postgres', 'CREATE DATABASE apart');
-$node->safe_psql('apart', 'CREATE SCHEMA "a b"; CREATE EXTENSION dlock SCHEMA "a b"');
-$node->safe_psql('postgres', 'CREATE DATABASE old');
-$node->safe_psql('old', 'CREATE EXTENSION dlock');
-foreach my $many (qw(dlock_acquire_each dlock_renew_each dlock_release_each))
-{
-	$node->safe_psql('old', "ALTER EXTENSION dlock DROP FUNCTION $many; DROP FUNCTION $many");
-}
-run_scenarios('node', $_, $node, $proxy, @agent) foreach qw(server schema none old password nowhere faults);
+scenario_server($node);
+run_scenarios('node', $_, $node, $proxy, @agent) foreach qw(server schema encoding none old password nowhere faults);
 run_scenarios('node', 'places', $node, $proxy, @agent)
   if $node->safe_psql('postgres', "SELECT count(*) FROM pg_proc WHERE proname = 'dlock_take'");
 {
 	local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
 	run_scenarios('node', 'proxy', $node, $proxy, @agent);
 }
-test_pooler();
+with_pooler($node, sub { run_scenarios('node', 'pooler', $node, $proxy, @agent) });
 test_types() if $npm;
 {
 	client_examples('js', 1, 'node', 'example.js');
@@ -117,40 +103,5 @@ sub test_types
 			0, "tsc --strict: program.$kind");
 	}
 	is(system("cd '$place' && node --input-type=module -e 'import { connect, LeaseLost } from \"dlock\"; connect; LeaseLost'"), 0, 'as an ES module');
-	return;
-}
-
-sub test_pooler
-{
-	my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin', '/usr/local/sbin';
-	my $dir = PostgreSQL::Test::Utils::tempdir_short();
-	my $port = PostgreSQL::Test::Cluster::get_free_port();
-
-  SKIP:
-	{
-		skip 'pgbouncer is not installed', 1 unless defined $pgbouncer;
-		append_to_file("$dir/users", qq("$ENV{PGUSER}" ""\n));
-		append_to_file("$dir/ini", <<"EOC");
-[databases]
-postgres = host=@{[ $node->host ]} port=@{[ $node->port ]}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = $port
-unix_socket_dir = $dir
-auth_type = trust
-auth_file = $dir/users
-pool_mode = transaction
-default_pool_size = 2
-EOC
-		my $run = DLockCli->start({ program => $pgbouncer }, "$dir/ini");
-		ok(wait_until(sub { $run->ended || IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") }) && !$run->ended, 'PgBouncer is there')
-		  or diag($run->err);
-		{
-			local @ENV{qw(PGHOST PGPORT)} = ($dir, $port);
-			run_scenarios('node', 'pooler', $node, $proxy, @agent);
-		}
-		$run->signal('INT');
-		$run->finish;
-	}
 	return;
 }
