@@ -179,19 +179,20 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 			_ = lease.Release()
 		}
 	}()
+	var r result
 	select {
-	case r := <-done:
-		return r.lease, r.err
+	case r = <-done:
 	case <-own.Done():
+		if settled.CompareAndSwap(false, true) {
+			r.err = own.Err()
+		} else {
+			r = <-done
+		}
 	}
-	if !settled.CompareAndSwap(false, true) {
-		r := <-done
-		return r.lease, r.err
+	if ctx.Err() == nil && errors.Is(r.err, context.Canceled) {
+		r.err = ErrClosed
 	}
-	if ctx.Err() == nil {
-		return nil, ErrClosed
-	}
-	return nil, ctx.Err()
+	return r.lease, r.err
 }
 
 // Ask once: the tokens, or none.

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -154,6 +155,7 @@ func (h *hold) drop() {
 	delete(h.s.holds, h)
 	if len(h.s.holds) == 0 {
 		h.s.arm(time.Time{})
+		h.s.margin.Store(math.MaxInt64)
 	}
 	for cancel := range h.cancels {
 		(*cancel)()
@@ -341,7 +343,7 @@ func (s *Session) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	margin, next := time.Duration(1<<63-1), time.Time{}
+	margin, next := time.Duration(math.MaxInt64), time.Time{}
 	s.timerAt = time.Time{}
 	for h := range s.holds {
 		if h.ended() != nil {
