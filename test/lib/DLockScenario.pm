@@ -34,7 +34,7 @@ use POSIX ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(run_scenarios run_all_scenarios scenario_servers);
+our @EXPORT = qw(run_scenarios run_all_scenarios run_pooler_scenarios scenario_servers);
 
 my $file = __FILE__ =~ s{[^/]*$}{../clients/scenarios.json}r;
 my $json = JSON::PP->new->canonical;
@@ -249,23 +249,26 @@ sub scenario_servers
 	$of->safe_psql('postgres', 'CREATE DATABASE old');
 	$of->safe_psql('old', 'CREATE EXTENSION dlock');
 	$of->safe_psql('old', 'ALTER EXTENSION dlock DROP FUNCTION dlock_release_each; DROP FUNCTION dlock_release_each');
+	$of->safe_psql('postgres', q{CREATE DATABASE latin1 TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'});
+	$of->safe_psql('latin1', q{SET client_encoding = UTF8; CREATE EXTENSION dlock; CREATE TABLE data (x text);
+		CREATE TRIGGER guard BEFORE INSERT ON data EXECUTE FUNCTION dlock_guard('resource=café')});
 	return DLockProxy->start($of);
 }
 
-# All groups but the last one, after which the server grants large tokens only.
+# All groups but that of poolers, and the last one, after which the server grants large tokens only.
 sub run_all_scenarios
 {
 	my ($language, @params) = @_;
 
-	run_scenarios($language, $_, @params) foreach qw(server schema none old password nowhere faults places);
+	run_scenarios($language, $_, @params) foreach qw(server schema encoding none old password nowhere faults places);
 	{
 		local @ENV{qw(PGHOST PGPORT)} = ($params[1]{host}, $params[1]{port});
 		run_scenarios($language, 'proxy', @params);
 	}
-	run_pooler_scenarios($language, @params);
 	return;
 }
 
+# By way of PgBouncer, in transaction mode.
 sub run_pooler_scenarios
 {
 	my ($language, @params) = @_;

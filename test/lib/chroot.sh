@@ -54,7 +54,7 @@ chroot_packages() {
 	# The languages of src/clients, with their newest drivers.
 	[ "$1" != "$newest_version" ] || packages+=(
 		python3-psycopg python3-psycopg-pool nodejs node-pg
-		golang-go golang-github-jackc-pgx-v4-dev golang-github-lib-pq-dev
+		golang-go golang-github-jackc-pgx-v5-dev golang-github-lib-pq-dev
 		default-jdk-headless libpostgresql-jdbc-java
 	)
 	(IFS=, && echo "${packages[*]}")

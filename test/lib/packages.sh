@@ -129,7 +129,8 @@ missing_packages() {
 			[ -f /usr/share/java/postgresql.jar ] || echo libpostgresql-jdbc-java
 			have go || echo golang-go
 			[ -d /usr/share/gocode/src/github.com/lib/pq ] || echo golang-github-lib-pq-dev
-			[ -d /usr/share/gocode/src/github.com/jackc/pgx/v4 ] || echo golang-github-jackc-pgx-v4-dev
+			[ -d /usr/share/gocode/src/github.com/jackc/pgx/v5 ] || [ -d /usr/share/gocode/src/github.com/jackc/pgx/v4 ] ||
+				echo golang-github-jackc-pgx-v4-dev
 			# Its driver comes from npm where that is, to fit the node that is.
 			have node || echo nodejs
 			have npm || [ -d /usr/share/nodejs/pg ] || echo node-pg
@@ -174,6 +175,7 @@ missing_packages() {
 			have clang || echo clang
 			have codespell || echo codespell
 			have shellcheck || echo shellcheck
+			have go-staticcheck || echo go-staticcheck
 			have valgrind || echo valgrind
 			have git || echo git
 			have unzip || echo unzip

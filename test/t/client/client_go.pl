@@ -1,4 +1,5 @@
-# The Go client (src/clients/go), with pgx and with lib/pq.
+# Proves: the module for Go (src/clients/go) does what test/clients/scenarios.json says, with each driver that is here, over
+# outages, losses, poolers and misuse; and can be had by "go get".
 
 use strict;
 use warnings FATAL => 'all';
@@ -7,73 +8,158 @@ use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
 use DLockBeside;
+use DLockCli;
 use DLockClient;
+use DLockScenario;
 use DLockTest;
 use File::Copy;
 use File::Path qw(make_path);
+use IO::Compress::Zip qw(zip $ZipError);
 use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $top = "$FindBin::RealBin/../../..";
 my $place = "$PostgreSQL::Test::Utils::tmp_check/go";
 my $shared = '/usr/share/gocode';
+my $pgx = -d "$shared/src/github.com/jackc/pgx/v5" ? 5 : 4;
 
-client_missing('go with pgx 4 and lib/pq')
+client_missing('go with pgx and lib/pq')
   if system('go version >/dev/null 2>&1') != 0 ||
-  grep { !-d "$shared/src/github.com/$_" } qw(jackc/pgx/v4/stdlib lib/pq);
+  grep { !-d "$shared/src/github.com/$_" } "jackc/pgx/v$pgx/stdlib", 'lib/pq';
 
 # Debian's way: no modules, and sources where its packages put them.
 $ENV{GO111MODULE} = 'off';
 $ENV{GOPATH} = "$place:$shared";
 $ENV{GOCACHE} = "$place/cache";
-foreach my $module ("$place/src/dlock", "$place/src/example.org/job/dlock")
+make_path("$place/src/example.org");
+symlink "$top/src/clients/go", "$place/src/example.org/dlock" or die "dlock: $!";
+
+my $package = 'example.org/dlock' . ($pgx == 5 ? ' example.org/dlock/pgx5' : '');
+is(run_in("$top/src/clients/go", 'test -z "$(gofmt -l .)"'), 0, 'it is formatted');
+is(run_in($top, "go vet $package"), 0, 'go vet finds no fault with it');
+is(run_in($top, 'go test example.org/dlock'), 0, 'what needs no server');
+is(run_in($top, "go build -o $place/client test/clients/session.go test/clients/drivers_v$pgx.go"), 0, 'the program of the scenarios compiles');
+SKIP:
 {
-	make_path($module);
-	copy("$top/src/clients/go/dlock.go", "$module/dlock.go") or die "$module: $!";
+	skip 'staticcheck is not installed', 1 if system('go-staticcheck -version >/dev/null 2>&1') != 0;
+	is(run_in($top, "go-staticcheck $package"), 0, 'nor does staticcheck');
 }
-is(system('go', 'vet', 'dlock'), 0, 'go vet finds no fault with it');
-is(system('go', 'build', '-o', "$place/client", "$top/test/clients/client.go"), 0, 'it compiles');
+test_module();
 
-my @parts;
-foreach my $driver (qw(pgx postgres))
-{
-	client_program(undef, "$place/client", $driver);
-	push @parts, client_tests($driver, borrows => 1, strict => $driver eq 'postgres', asks_again => 1);
-	push @parts, client_part("$driver: what Go alone has", sub {
-		my ($node) = @_;
-
-		# Work that tidies up after a cancel of the caller's is under the lease still.
-		my $run = DLockClient::run(do => 'linger', ttl_ms => 120_000, where => 'roomy');
-		like($run->{out}, qr/^token \S+ until \S+\ndone\n\z/, "$driver: renewed until the work has returned") or diag($run->{err});
-
-		client_test_give_up_connecting($driver);
-
-		$run = DLockClient::run(do => 'late', where => 'roomy', sql => 'CREATE TABLE late ()');
-		like($run->{out}, qr/^token .*\nlost true true true\ndone\n\z/, "$driver: transactions after the work: refused") or diag($run->{err});
-		is($node->safe_psql('postgres', "SELECT to_regclass('late')"), '', "$driver: transactions after the work: rolled back");
-
-		$run = DLockClient::start(do => 'fail', where => 'roomy', ttl_ms => 120_000);
-		DLockClient::token_of($run);
-		$node->safe_psql('postgres', "SELECT dlock_force_release('job', 'test')");
-		like($run->finish->{out}, qr/^on_lost\nfailed\nlost left /m, "$driver: the error of work that was stopped is kept") or diag($run->{err});
-		like($run->{err}, qr/^dlock: the lease on "job" is lost; the work failed: half done$/m, "$driver: it is told");
-
-		# With one processor the work asks before the timer looks.
-		{
-			local $ENV{GOMAXPROCS} = 1;
-			$run = DLockClient::start(do => 'ask', where => 'roomy', ttl_ms => 3000);
-			DLockClient::token_of($run);
-			$node->safe_psql('postgres', 'ALTER FUNCTION dlock_renew_token RENAME TO away');
-			$run->finish;
-			$node->safe_psql('postgres', 'ALTER FUNCTION away RENAME TO dlock_renew_token');
-		}
-		like($run->{out}, qr/^on_lost\nthe work goes on\nunreachable left /m, "$driver: work that asks does not wait for OnLost") or diag($run->{err});
-	});
-}
-beside(@parts);
+my @drivers = ($pgx == 5 ? 'pgx5' : (), 'pgx own', 'postgres pool binary_parameters=yes');
+beside(map { my $driver = $_; $driver => sub { test_driver($driver) } } @drivers);
 
 my $node = start_node('main');
-client_program($node, "$place/client", 'pgx');
-client_examples('go', 1, 'go', 'run', 'example.go');
-client_test_large_tokens();
+use_server($node);
+$ENV{PGUSER} = getpwuid $>;
+test_examples();
 done_testing();
+
+# The status of a command; what it says goes to the log.
+sub run_in
+{
+	my ($dir, $command) = @_;
+	return system("cd '$dir' && { $command; } >&2");
+}
+
+# A program in a module of its own gets it by path and version, from a proxy as there are.
+sub test_module
+{
+	my ($name, $version) = ('example.org/dlock', 'v1.0.0');
+	my $versions = "$place/proxy/$name/\@v";
+	my $packed = "$place/packed/$name\@$version";
+	local %ENV = (%ENV, GO111MODULE => 'on', GOPATH => "$place/modules", GOFLAGS => '-modcacherw', GOPROXY => "file://$place/proxy", GOSUMDB => 'off');
+
+	make_path($versions, $packed, "$place/job");
+	append_to_file("$versions/list", "$version\n");
+	append_to_file("$versions/$version.info", qq({"Version": "$version", "Time": "2026-01-01T00:00:00Z"}));
+	append_to_file("$versions/$version.mod", slurp_file("$top/src/clients/go/go.mod"));
+	copy($_, $packed) or die "$_: $!" foreach grep { -f } glob "$top/src/clients/go/*";
+	zip([ glob "$packed/*" ] => "$versions/$version.zip", FilterName => sub { s{^\Q$place\E/packed/}{} }) or die "zip: $ZipError";
+	append_to_file("$place/job/main.go", <<'EOC');
+package main
+
+import "example.org/dlock"
+
+func main() {
+	if _, err := dlock.Open("none", ""); err == nil {
+		panic("there is no such driver")
+	}
+}
+EOC
+	is(run_in("$place/job", "go mod init example.org/job && go get $name\@$version && go run ."), 0, 'go get');
+	return;
+}
+
+sub test_driver
+{
+	my ($driver) = @_;
+	my $server = start_node($driver =~ s/\W/_/gr);
+	my @agent = ("$place/client", split / /, $driver);
+
+	use_server($server);
+	$ENV{PGUSER} = getpwuid $>;
+	my $proxy = scenario_servers($server);
+	run_all_scenarios("go, $driver", $server, $proxy, @agent);
+	push @agent, $pgx == 5 ? 'default_query_exec_mode=exec' : 'statement_cache_mode=describe' if $driver eq 'pgx own';
+	run_pooler_scenarios("go, $driver", $server, $proxy, @agent);
+	run_scenarios("go, $driver", 'last', $server, $proxy, @agent);
+	$proxy->stop;
+	$server->stop('immediate');
+	return;
+}
+
+# The programs of its README, with the driver that they name if it is here; or else, where they need no more of it than to be
+# registered, an older one under its name.
+sub test_examples
+{
+	my $stand_in = "$place/src/github.com/jackc/pgx/v5/stdlib";
+	my $run_at = 0;
+
+	if ($pgx != 5)
+	{
+		make_path($stand_in);
+		append_to_file("$stand_in/stdlib.go", qq(package stdlib\n\nimport _ "github.com/jackc/pgx/v4/stdlib"\n));
+	}
+	$node->safe_psql('postgres', q{CREATE TABLE report (made text);
+		CREATE TRIGGER guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON report EXECUTE FUNCTION dlock_guard('nightly-report');
+		CREATE TABLE sent (key text); SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'one')});
+	my $readme = slurp_file("$top/src/clients/go/README.md");
+	my @programs = $readme =~ /^```go\n(.*?)^```$/msg;
+	is(scalar @programs, 2, 'programs in its README');
+	foreach my $example (grep { $pgx == 5 || !m{dlock/pgx5} } @programs)
+	{
+		build_example("report$run_at", $example);
+		cli_is([ { program => "$place/report$run_at" } ], {}, "program $run_at of its README");
+		is($node->safe_psql('postgres', q{SELECT count(*) FROM report WHERE made ~ '^made under token \d+$'}), ++$run_at, 'what it has written');
+	}
+
+	# Those that run until they are told to end are marked as "golang".
+	my @examples = $readme =~ /^```golang\n(.*?)^```$/msg;
+	my @says = (qr/leads, with token \d+/, qr/done: one/);
+	my @ends = (qr/resigns\n\z/, qr/done: one\n\z/);
+	is(scalar @examples, scalar @says, 'programs in its README that run on');
+	foreach my $i (0 .. $#says)
+	{
+		build_example("long$i", $examples[$i]);
+		my $run = DLockCli->start({ program => "$place/long$i" });
+		$run->wait_out($says[$i]);
+		$run->signal('TERM');
+		$run->finish;
+		is("$run->{signal}.$run->{code}", '0.0', "program $i ends when it is told to") or diag($run->{err});
+		like($run->{out}, $ends[$i], "program $i: what it says");
+	}
+	is($node->safe_psql('postgres', "SELECT (SELECT string_agg(key, '') FROM sent), count(*) FROM dlock_tasks WHERE state = 'done'"),
+		'one|1', 'the task is done');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM dlock_leases'), 0, 'nothing is left');
+	return;
+}
+
+sub build_example
+{
+	my ($name, $text) = @_;
+
+	append_to_file("$place/$name.go", $text);
+	is(run_in($place, "go vet $name.go && go build -o $place/$name $name.go"), 0, "$name compiles");
+	return;
+}

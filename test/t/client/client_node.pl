@@ -26,6 +26,7 @@ client_program($node, 'none');
 
 my $proxy = scenario_servers($node);
 run_all_scenarios('node', $node, $proxy, @agent);
+run_pooler_scenarios('node', $node, $proxy, @agent);
 test_types() if $npm;
 {
 	client_examples('js', 0, 'node', 'example.js');

@@ -57,6 +57,7 @@ beside(
 					my $proxy = scenario_servers($node);
 					my @agent = ($python, "$top/test/clients/session.py", $mode);
 					run_all_scenarios($mode, $node, $proxy, @agent);
+					run_pooler_scenarios($mode, $node, $proxy, @agent);
 					run_scenarios($mode, 'last', $node, $proxy, @agent);
 					$proxy->stop;
 				})

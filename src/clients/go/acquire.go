@@ -1,0 +1,387 @@
+package dlock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// How long to go on trying to undo a request whose answer is not known, and how soon a request
+// that waits is sent again to a server that is away.
+const (
+	undoWithin = 3 * time.Second
+	retryAfter = 200 * time.Millisecond
+)
+
+// Forever is for Wait.
+const Forever = time.Duration(math.MaxInt64)
+
+// An Option is of a request, or of a worker.
+type Option func(*optionSet)
+
+type optionSet struct {
+	ttl, wait, lockDelay, minHold, grace time.Duration
+	mode, reentry, to                    string
+	permits, payload, onTimeout, from    any // a text, or nil
+	concurrency                          int
+	onLost                               func(*Lease)
+	err                                  error
+}
+
+// TTL is how long the lease lasts without a renewal; by default a minute.
+func TTL(span time.Duration) Option { return func(o *optionSet) { o.ttl = span } }
+
+// Wait so long for the lock, or Forever; by default not at all.
+func Wait(limit time.Duration) Option { return func(o *optionSet) { o.wait = limit } }
+
+// Mode of the lock, "shared" and others, as of dlock_acquire(); by default "exclusive".
+func Mode(mode string) Option { return func(o *optionSet) { o.mode = mode } }
+
+// Reenter lets a task enter its own lock again.
+func Reenter() Option { return func(o *optionSet) { o.reentry = "count" } }
+
+// LockDelay is how long the lock stays closed after the lease was lost.
+func LockDelay(span time.Duration) Option { return func(o *optionSet) { o.lockDelay = span } }
+
+// MinHold is how long after the grant a release takes effect, at the earliest.
+func MinHold(span time.Duration) Option { return func(o *optionSet) { o.minHold = span } }
+
+// Payload is shown with the lease: anything that json.Marshal() takes.
+func Payload(value any) Option {
+	return func(o *optionSet) {
+		text, err := json.Marshal(value)
+		o.payload, o.err = string(text), err
+	}
+}
+
+// OnLost is called, by another goroutine, when the work is to end.
+func OnLost(call func(*Lease)) Option { return func(o *optionSet) { o.onLost = call } }
+
+func setOf(options []Option) (*optionSet, error) {
+	o := &optionSet{ttl: time.Minute, mode: "exclusive", reentry: "deny", to: "working", concurrency: 1, grace: Forever}
+	for _, set := range options {
+		set(o)
+	}
+	if o.err == nil && (o.ttl < time.Microsecond || o.wait < 0 || o.lockDelay < 0 || o.minHold < 0 || o.grace < 0) {
+		o.err = errors.New("dlock: a span of time must not be negative, and a ttl not zero")
+	}
+	if o.err == nil && (o.concurrency < 1 || o.concurrency > 1000) {
+		o.err = errors.New("dlock: the concurrency must be from 1 to 1000")
+	}
+	return o, o.err
+}
+
+// What is asked for.
+const (
+	single = iota
+	several
+	hierarchy
+)
+
+var calls = [...]string{single: "dlock_acquire", several: "dlock_acquire_all", hierarchy: "dlock_acquire_path"}
+
+const (
+	manySQL = `SELECT %sdlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6,
+ lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval)::text`
+	eachSQL = `SELECT array_agg(%sdlock_acquire(name => n, owner => o, ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6,
+ lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval) ORDER BY i)::text FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)`
+	aloneSQL = `SELECT %s($1%s, owner => $2, ttl => $3::interval, mode => $4, reentry => $5, lock_delay => $6::interval, min_hold => $7::interval,
+ payload => $8::jsonb%s)::text`
+)
+
+// A statement of many, for a server that may have the function for one only.
+func each(many, one string) func(*server) string {
+	return func(s *server) string {
+		if s.has(many) {
+			return "SELECT " + s.schema + many + "($1::text[], $2::bigint[])::text"
+		}
+		return "SELECT array_agg(" + s.schema + one + "(n, t) ORDER BY i)::text FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS e(n, t, i)"
+	}
+}
+
+var (
+	renewKind   = &kind{key: "renew", urgent: true, text: each("dlock_renew_each", "dlock_renew_token")}
+	releaseKind = &kind{key: "release", urgent: true, text: each("dlock_release_each", "dlock_release_token")}
+
+	// What an owner may have been granted.
+	undoKind = &kind{key: "undo", urgent: true, text: func(s *server) string {
+		return "SELECT array_agg(" + s.schema + "dlock_release(n, o) ORDER BY i)::text FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)"
+	}}
+	holderKind = &kind{key: "holder", text: func(s *server) string {
+		return "SELECT array_agg(i ORDER BY i)::text, json_agg((SELECT owner FROM " + s.schema + "dlock_lease(n) LIMIT 1) ORDER BY i)::text " +
+			"FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)"
+	}}
+)
+
+// A want is what is asked for, and for whom.
+type want struct {
+	*optionSet
+	call        int
+	names       []string
+	label       string
+	owner, task string
+	place       string // the key of its place in a queue, if it can have one
+	until       time.Time
+	wake        chan struct{} // it is time to ask again
+	delay       time.Duration // if it has to do so by itself
+
+	// Protected by the session's mutex.
+	got *turn
+}
+
+// A turn that has come; without a token it never will.
+type turn struct {
+	token string
+	sent  time.Time
+}
+
+func (s *Session) acquire(ctx context.Context, call int, names []string, options []Option) (*Lease, error) {
+	o, err := setOf(options)
+	if err != nil {
+		return nil, err
+	}
+	own, end, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &want{optionSet: o, call: call, names: names, label: strings.Join(names, ", "), wake: make(chan struct{}, 1), delay: shortestPoll}
+	if o.wait < Forever {
+		w.until = time.Now().Add(o.wait)
+	}
+	var inherited bool
+	if w.task, inherited = ctx.Value(taskKey{}).(string); !inherited {
+		w.task, _ = WithTask(ctx, "").Value(taskKey{}).(string)
+	}
+	w.owner = s.client + "#" + w.task
+	if call == single {
+		w.place = placeOf(w.owner, names[0])
+	}
+
+	// A caller that gives up is told at once; what is granted all the same is released.
+	type result struct {
+		lease *Lease
+		err   error
+	}
+	done := make(chan result, 1)
+	var settled atomic.Bool
+	go func() {
+		defer end()
+		lease, err := s.obtain(own, w)
+		if settled.CompareAndSwap(false, true) {
+			done <- result{lease, err}
+		} else if lease != nil {
+			_ = lease.Release()
+		}
+	}()
+	var r result
+	select {
+	case r = <-done:
+	case <-own.Done():
+		if settled.CompareAndSwap(false, true) {
+			r.err = own.Err()
+		} else {
+			r = <-done
+		}
+	}
+	if ctx.Err() == nil && errors.Is(r.err, context.Canceled) {
+		r.err = ErrClosed
+	}
+	return r.lease, r.err
+}
+
+// Ask once: the tokens, or none.
+func (s *Session) request(ctx context.Context, w *want, keep time.Duration) ([]string, answer) {
+	if w.call == single && w.payload == nil {
+		shared := []any{interval(w.ttl), w.mode, w.permits, w.reentry, interval(w.lockDelay), interval(w.minHold), interval(keep)}
+		k := &kind{key: fmt.Sprintf("acquire %q", shared), shared: shared, text: func(s *server) string {
+			if s.has("dlock_acquire_each") {
+				return fmt.Sprintf(manySQL, s.schema)
+			}
+			return fmt.Sprintf(eachSQL, s.schema)
+		}}
+		a := s.lines.ask(ctx, true, k, answerWithin, w.names[0], w.owner)
+		if a.err != nil || a.value == "NULL" {
+			return nil, a
+		}
+		return []string{a.value}, a
+	}
+	row := []any{w.names[0], w.owner, interval(w.ttl), w.mode, w.reentry, interval(w.lockDelay), interval(w.minHold), w.payload}
+	more := ""
+	if w.call == several {
+		row[0] = w.names
+		more = "::text[]"
+	} else if w.call == single {
+		row = append(row, w.permits, interval(keep))
+	}
+	a := s.lines.ask(ctx, true, &kind{text: func(s *server) string {
+		last := ""
+		if w.call == single {
+			last = ", permits => $9::integer, keep => $10::interval"
+		}
+		return fmt.Sprintf(aloneSQL, s.schema+calls[w.call], more, last)
+	}}, answerWithin, row...)
+	if a.err != nil || a.rows[0][0] == nil {
+		return nil, a
+	}
+	return strings.Split(strings.Trim(*a.rows[0][0], "{}"), ","), a
+}
+
+// Ask, wait for a turn, and ask again.
+func (s *Session) obtain(ctx context.Context, w *want) (*Lease, error) {
+	defer s.forget(w)
+	if w.wait > 0 && w.reentry == "deny" && s.holdsAny(w) {
+		return nil, failure(ErrDeadlock, nil, "the task would wait for its own lease on %q", w.label)
+	}
+	placed, never := false, false // may it have a place; will that never have a turn?
+	for doubts := 0; ; {
+		if ctx.Err() != nil && !placed {
+			return nil, ctx.Err()
+		}
+		last := never || ctx.Err() != nil || w.left() <= 0
+		asking, keep := ctx, keepPlace
+		if last {
+			keep = 0
+		} else if w.place != "" {
+			s.expect(w)
+		}
+		if last && placed {
+			asking = context.Background() // the place is given up
+		}
+		tokens, a := s.request(asking, w, keep)
+		if tokens != nil {
+			return s.grant(w, tokens, a.sent), nil
+		}
+		mayPlace := !last && w.place != "" && s.lines.server.Load().has("dlock_take")
+		placed = placed || mayPlace && (a.err == nil || a.doubt)
+		got := s.claim(w)
+		if got == nil && a.err == nil && !last {
+			got = s.turn(ctx, w, placed)
+		}
+		switch {
+		case got != nil && got.token != "":
+			return s.confirm(w, got)
+		case got != nil:
+			never = true
+		case a.err == nil && never:
+			return nil, failure(ErrDeadlock, nil, "the wait for %q would never have ended", w.label)
+		case a.err == nil && last:
+			return nil, s.refused(ctx, w)
+		case a.err == nil || ctx.Err() != nil && a.err == ctx.Err():
+		case !errors.Is(a.err, ErrUnreachable):
+			return nil, Explain(a.err)
+		default:
+			if a.doubt {
+				doubts++
+				s.undo(w)
+			} else if !last {
+				nap(ctx, shorter(retryAfter, w.left()))
+			}
+			if last && !(a.doubt && doubts == 1) {
+				return nil, a.err
+			}
+		}
+	}
+}
+
+// How long it still waits.
+func (w *want) left() time.Duration {
+	if w.until.IsZero() {
+		return w.wait
+	}
+	return time.Until(w.until)
+}
+
+// Say who holds it, or something above it, if somebody still does.
+func (s *Session) refused(ctx context.Context, w *want) error {
+	names, parts := w.names, strings.Split(w.names[0], "/")
+	if w.call == hierarchy {
+		names = nil
+		for i := range parts {
+			names = append(names, strings.Join(parts[:i+1], "/"))
+		}
+	}
+	for _, name := range names {
+		var holder *string
+		if !s.lines.server.Load().has("dlock_lease") {
+			break
+		}
+		if a := s.lines.ask(ctx, false, holderKind, answerWithin, name); a.note != nil && json.Unmarshal(*a.note, &holder) == nil && holder != nil {
+			err := failure(ErrRefused, nil, "lock %q is held by %q", w.label, *holder)
+			err.Holder = *holder
+			return err
+		}
+	}
+	return failure(ErrRefused, nil, "lock %q is held", w.label)
+}
+
+func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
+	l := &Lease{Name: w.label, Owner: w.owner, Tokens: map[string]int64{}}
+	l.task = w.task
+	for i, name := range w.names {
+		l.Tokens[name], _ = parse(tokens[i])
+	}
+	l.Token = l.Tokens[w.names[0]]
+	l.keep(s, w.optionSet, sent)
+	return l
+}
+
+// A turn may have come some time after it was asked for: when was the lease held for sure?
+func (s *Session) confirm(w *want, got *turn) (*Lease, error) {
+	sent := got.sent
+	if time.Since(sent) > shorter(w.ttl/12, time.Second) {
+		a := s.lines.ask(context.Background(), true, renewKind, answerWithin, w.names[0], got.token)
+		if a.err != nil {
+			s.giveAway(w.names[0], got.token)
+			return nil, Explain(a.err)
+		}
+		if a.value != "t" {
+			return nil, failure(ErrLost, nil, "the lease on %q was lost at once", w.label)
+		}
+		sent = a.sent
+	}
+	return s.grant(w, []string{got.token}, sent), nil
+}
+
+// Release what nobody waits for.
+func (s *Session) giveAway(name, token string) {
+	s.lines.submit(&request{kind: releaseKind, row: []any{name, token}, then: func(answer) {}})
+}
+
+// End what an unanswered request may have been granted: not if the task has another lease on
+// the lock, which that would end.
+func (s *Session) undo(w *want) {
+	until := time.Now().Add(undoWithin)
+	for _, name := range w.names {
+		for s.heldBy(w.owner, name) == 0 && time.Now().Before(until) {
+			if a := s.lines.ask(context.Background(), true, undoKind, time.Until(until), name, w.owner); a.err == nil {
+				break
+			}
+			time.Sleep(undoWithin / 30)
+		}
+	}
+}
+
+func (s *Session) holdsAny(w *want) bool {
+	for _, name := range w.names {
+		if s.heldBy(w.owner, name) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Session) heldBy(owner, name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[placeOf(owner, name)]
+}
+
+func placeOf(owner, name string) string { return owner + "\x00" + name }
+
+func parse(token string) (int64, error) { return strconv.ParseInt(token, 10, 64) }

@@ -1,0 +1,489 @@
+package dlock_test
+
+// What sessions do whatever the server says, with a driver that is not one: each statement is
+// answered when the test says so.
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"example.org/dlock"
+)
+
+type stateError string
+
+func (e stateError) Error() string    { return "state " + string(e) }
+func (e stateError) SQLState() string { return string(e) }
+
+// A server whose statements are answered by the test.
+type server struct {
+	t       *testing.T
+	asked   chan *statement
+	clients atomic.Int32
+}
+
+type statement struct {
+	what   string
+	args   []any
+	answer chan any // a text, or an error
+}
+
+type conn struct{ s *server }
+
+func (s *server) Connect(context.Context) (dlock.Conn, error) {
+	s.clients.Add(1)
+	return conn{s}, nil
+}
+
+func texts(values ...string) [][]*string {
+	row := make([]*string, len(values))
+	for i := range values {
+		row[i] = &values[i]
+	}
+	return [][]*string{row}
+}
+
+func (conn) Close() {}
+
+func (c conn) Query(ctx context.Context, query string, args ...any) ([][]*string, error) {
+	if strings.Contains(query, "pg_proc") {
+		return texts(`s.`, "dlock_acquire dlock_acquire_each dlock_renew_token dlock_renew_each dlock_release dlock_release_token dlock_release_each", "1.0", "db", "", ""), nil
+	}
+	statement := &statement{regexp.MustCompile(`dlock_([a-z_]+)`).FindStringSubmatch(query)[1], args, make(chan any, 1)}
+	c.s.asked <- statement
+	select {
+	case a := <-statement.answer:
+		if err, failed := a.(error); failed {
+			return nil, err
+		}
+		return texts(a.(string)), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// The next statement.  Renewals that the test does not wait for succeed.
+func (s *server) any(waitsForRenewal bool) *statement {
+	s.t.Helper()
+	for {
+		select {
+		case statement := <-s.asked:
+			if statement.what != "renew_each" || waitsForRenewal {
+				return statement
+			}
+			statement.answer <- "{t" + strings.Repeat(",t", strings.Count(statement.args[0].(string), ",")) + "}"
+		case <-time.After(time.Minute):
+			s.t.Fatal("nothing is asked for")
+		}
+	}
+}
+
+// The next statement, which has to be this one.
+func (s *server) next(what string, names ...string) *statement {
+	s.t.Helper()
+	statement := s.any(what == "renew_each")
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = fmt.Sprintf("%q", name)
+	}
+	if expected := "{" + strings.Join(quoted, ",") + "}"; statement.what != what || statement.args[0] != expected {
+		s.t.Fatalf("%s %v instead of %s %s", statement.what, statement.args[0], what, expected)
+	}
+	return statement
+}
+
+func (s *server) none() {
+	s.t.Helper()
+	select {
+	case statement := <-s.asked:
+		s.t.Errorf("asked for %s %v", statement.what, statement.args)
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+type told struct{ messages chan string }
+
+func (t told) Warn(message string, args ...any) { t.messages <- fmt.Sprint(message, args) }
+
+func start(t *testing.T) (*server, *dlock.Session, told) {
+	s := &server{t: t, asked: make(chan *statement, 100)}
+	logger := told{make(chan string, 100)}
+	return s, dlock.ConnectTo(s, s, dlock.Log(logger)), logger
+}
+
+type result struct {
+	lease *dlock.Lease
+	err   error
+}
+
+// Do something beside the test, up to its request.
+func (s *server) beside(session *dlock.Session, do func()) {
+	before := session.Queued() + len(s.asked)
+	go do()
+	for session.Queued()+len(s.asked) <= before {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Requests, in this order.
+func acquire(s *server, session *dlock.Session, ctx context.Context, names []string, options ...dlock.Option) []chan result {
+	var results []chan result
+	for _, name := range names {
+		c := make(chan result, 1)
+		results = append(results, c)
+		name := name
+		s.beside(session, func() {
+			lease, err := session.Acquire(ctx, name, options...)
+			c <- result{lease, err}
+		})
+	}
+	return results
+}
+
+// A lease that is held.
+func held(s *server, session *dlock.Session, name string, options ...dlock.Option) *dlock.Lease {
+	s.t.Helper()
+	c := acquire(s, session, context.Background(), []string{name}, options...)
+	s.next("acquire_each", name).answer <- "{7}"
+	r := <-c[0]
+	if r.err != nil {
+		s.t.Fatal(r.err)
+	}
+	return r.lease
+}
+
+func expect(t *testing.T, err, kind error) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Fatalf("%v instead of %v", err, kind)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	for _, option := range []dlock.Option{dlock.TTL(0), dlock.TTL(-1), dlock.Wait(-1), dlock.LockDelay(-1), dlock.Payload(func() {})} {
+		if _, err := session.Acquire(context.Background(), "job", option); err == nil {
+			t.Error("an option that is wrong")
+		}
+	}
+	if _, err := dlock.ConnectTo(t, s, dlock.Client("a#b")).Acquire(context.Background(), "job"); err == nil {
+		t.Error("a client that is wrong")
+	}
+	s.none()
+}
+
+func TestCoalescing(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	ctx := context.Background()
+	c := acquire(s, session, ctx, []string{"a", "b", "c"})
+	first := s.next("acquire_each", "a")
+	c = append(c, acquire(s, session, ctx, []string{"d"}, dlock.TTL(2*time.Minute))...)
+	s.none()
+	first.answer <- "{1}"
+	s.next("acquire_each", "b", "c").answer <- "{2,3}"
+	s.next("acquire_each", "d").answer <- "{4}"
+	var leases []*dlock.Lease
+	for i := range c {
+		r := <-c[i]
+		if r.err != nil || r.lease.Token != int64(i+1) {
+			t.Fatal(i, r)
+		}
+		leases = append(leases, r.lease)
+	}
+	released := make(chan error, 4)
+	for _, lease := range leases {
+		lease := lease
+		s.beside(session, func() { released <- lease.Release() })
+	}
+	s.next("release_each", "a").answer <- "{t}"
+	s.next("release_each", "b", "c", "d").answer <- "{t,t,t}"
+	for range leases {
+		if err := <-released; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// At most 1000 in a statement.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	first := acquire(s, session, context.Background(), []string{"x"})
+	statement := s.next("acquire_each", "x")
+	refused := make(chan error, 2500)
+	for i := 0; i < 2500; i++ {
+		go func(i int) {
+			_, err := session.Acquire(context.Background(), fmt.Sprint("n", i))
+			refused <- err
+		}(i)
+	}
+	for session.Queued() < 2500 {
+		time.Sleep(time.Millisecond)
+	}
+	statement.answer <- "{1}"
+	<-first[0]
+	for left := 2500; left > 0; {
+		statement := s.any(false)
+		count := strings.Count(statement.args[0].(string), ",") + 1
+		if count > 1000 {
+			t.Fatal(count, "in a statement")
+		}
+		statement.answer <- "{NULL" + strings.Repeat(",NULL", count-1) + "}"
+		left -= count
+	}
+	for i := 0; i < 2500; i++ {
+		expect(t, <-refused, dlock.ErrRefused)
+	}
+}
+
+// A slow grant holds up neither releases nor renewals.
+func TestSlowGrant(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	lease := held(s, session, "job")
+	slow := acquire(s, session, context.Background(), []string{"slow"})
+	granting := s.next("acquire_each", "slow")
+	s.next("renew_each", "job").answer <- "{t}"
+	if count := s.clients.Load(); count != 2 {
+		t.Error(count, "connections")
+	}
+	released := make(chan error)
+	go func() { released <- lease.Release() }()
+	s.next("release_each", "job").answer <- "{t}"
+	if err := <-released; err != nil {
+		t.Error(err)
+	}
+	granting.answer <- "{NULL}"
+	expect(t, (<-slow[0]).err, dlock.ErrRefused)
+}
+
+// An error is traced to the request whose it is; what is everybody's is told to everybody.
+func TestErrorOfOne(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	c := acquire(s, session, context.Background(), []string{"x", "a", "b", "", "c", "d"})
+	s.next("acquire_each", "x").answer <- "{1}"
+	s.next("acquire_each", "a", "b", "", "c", "d").answer <- stateError("22023")
+	s.next("acquire_each", "a", "b").answer <- "{2,3}"
+	s.next("acquire_each", "", "c", "d").answer <- stateError("22023")
+	s.next("acquire_each", "").answer <- stateError("22023")
+	s.next("acquire_each", "c", "d").answer <- "{4,5}"
+	for i := range c {
+		if r := <-c[i]; (i == 3) != errors.Is(r.err, stateError("22023")) || (i == 3) != (r.err != nil) {
+			t.Error(i, r)
+		}
+	}
+	c = acquire(s, session, context.Background(), []string{"e", "f", "g"})
+	s.next("acquire_each", "e").answer <- stateError("42501")
+	s.next("acquire_each", "f", "g").answer <- stateError("42501")
+	for i := range c {
+		expect(t, (<-c[i]).err, stateError("42501"))
+	}
+}
+
+// What is cancelled is taken out, or released once it is granted.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	c := acquire(s, session, ctx, []string{"a", "b"})
+	c = append(c, acquire(s, session, context.Background(), []string{"c"})...)
+	granting := s.next("acquire_each", "a")
+	cancel()
+	expect(t, (<-c[0]).err, context.Canceled)
+	expect(t, (<-c[1]).err, context.Canceled)
+	for session.Queued() > 1 {
+		time.Sleep(time.Millisecond)
+	}
+	granting.answer <- "{5}"
+	both := map[string]*statement{}
+	for i := 0; i < 2; i++ {
+		next := s.any(false)
+		both[next.what] = next
+	}
+	if both["release_each"] == nil || both["acquire_each"] == nil || !reflect.DeepEqual(both["release_each"].args[:2], []any{`{"a"}`, `{"5"}`}) ||
+		both["acquire_each"].args[0] != `{"c"}` {
+		t.Fatal(both)
+	}
+	both["release_each"].answer <- "{t}"
+	both["acquire_each"].answer <- "{6}"
+	if r := <-c[2]; r.err != nil {
+		t.Error(r.err)
+	}
+	s.none()
+}
+
+// An answer that is lost: what was granted is released, and asked for again.
+func TestLostAnswer(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	c := acquire(s, session, context.Background(), []string{"a"})
+	s.next("acquire_each", "a").answer <- stateError("57P01")
+	s.next("release", "a").answer <- "{t}"
+	s.next("acquire_each", "a").answer <- "{2}"
+	if r := <-c[0]; r.err != nil || r.lease.Token != 2 {
+		t.Error(r)
+	}
+}
+
+// A lease that is lost cancels the context, calls OnLost, and gives the error, also that of the work.
+func TestLoss(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	failed := errors.New("half done")
+	called := make(chan bool, 1)
+	done := make(chan error)
+	go func() {
+		done <- session.Lease(context.Background(), "job", func(ctx context.Context, lease *dlock.Lease) error {
+			<-ctx.Done()
+			return failed
+		}, dlock.OnLost(func(*dlock.Lease) { called <- true }))
+	}()
+	s.next("acquire_each", "job").answer <- "{7}"
+	s.next("renew_each", "job").answer <- "{f}"
+	s.next("release_each", "job").answer <- "{f}"
+	err := <-done
+	expect(t, err, dlock.ErrLost)
+	expect(t, err, failed)
+	<-called
+}
+
+// Renewals that fail are told once.
+func TestTrouble(t *testing.T) {
+	t.Parallel()
+	s, session, logger := start(t)
+	lease := held(s, session, "job")
+	s.next("renew_each", "job").answer <- stateError("XX000")
+	s.next("renew_each", "job").answer <- stateError("XX000")
+	s.next("renew_each", "job").answer <- "{t}"
+	go func() { _ = lease.Release() }()
+	s.next("release_each", "job").answer <- "{t}"
+	if message := <-logger.messages; !strings.Contains(message, "renewals fail") || len(logger.messages) > 0 {
+		t.Error(message, len(logger.messages))
+	}
+}
+
+// A server that is silent: the work ends, whatever the driver does.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	lease := held(s, session, "job", dlock.TTL(600*time.Millisecond))
+	ctx, cancel := lease.Context(context.Background())
+	defer cancel()
+	<-ctx.Done()
+	expect(t, lease.Err(), dlock.ErrUnreachable)
+}
+
+// Closed: what is held is released, and what waits gives up its place.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	held(s, session, "job")
+	c := acquire(s, session, context.Background(), []string{"other"}, dlock.Wait(dlock.Forever))
+	s.next("acquire_each", "other").answer <- "{NULL}"
+	s.next("acquire_each", "other").answer <- "{NULL}"
+	closed := make(chan error)
+	go func() { closed <- session.Close() }()
+	expect(t, (<-c[0]).err, dlock.ErrClosed)
+	for released := false; ; {
+		select {
+		case asked := <-s.asked:
+			released = released || asked.what == "release_each"
+			asked.answer <- map[string]string{"release_each": "{t}", "renew_each": "{t}", "acquire_each": "{NULL}"}[asked.what]
+			continue
+		case err := <-closed:
+			if err != nil || !released {
+				t.Error(err, released)
+			}
+		}
+		break
+	}
+}
+
+// Tokens are presented as text that means the same in each encoding; errors of the driver are of a kind.
+func TestPresent(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	lease := held(s, session, `a'\é😀"`)
+	var query string
+	err := session.Present(context.Background(), dlock.ExecFunc(func(_ context.Context, text string) error {
+		query = text
+		return stateError("LK003")
+	}), lease)
+	expect(t, err, dlock.ErrTokenMissing)
+	if expected := `E'"a''\\\u00E9\uD83D\uDE00"""=7'`; !strings.Contains(query, expected) {
+		t.Error(query)
+	}
+	go func() { _ = lease.Release() }()
+	s.next("release_each", `a'\é😀"`).answer <- "{t}"
+	for lease.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	expect(t, session.Present(context.Background(), nil, lease), dlock.ErrLost)
+	for code, kind := range map[string]error{"LK001": dlock.ErrTokenStale, "LK002": dlock.ErrLost, "40P01": dlock.ErrDeadlock} {
+		expect(t, dlock.Explain(fmt.Errorf("wrapped: %w", stateError(code))), kind)
+	}
+}
+
+// A task has a context; a wait for a lease of its own is an error at once.
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	inner := make(chan result, 1)
+	done := make(chan error)
+	go func() {
+		done <- session.Lease(context.Background(), "job", func(ctx context.Context, lease *dlock.Lease) error {
+			_, err := session.Acquire(ctx, "job", dlock.Wait(time.Hour))
+			expect(t, err, dlock.ErrDeadlock)
+			other, err := session.Acquire(ctx, "other")
+			inner <- result{other, err}
+			return err
+		})
+	}()
+	outer := s.next("acquire_each", "job")
+	outer.answer <- "{7}"
+	statement := s.next("acquire_each", "other")
+	statement.answer <- "{8}"
+	if r := <-inner; r.err != nil || statement.args[1] != outer.args[1] {
+		t.Error("the owner of a lease within another", r, statement.args[1])
+	}
+	s.next("release_each", "job").answer <- "{t}"
+	expect(t, <-done, nil)
+}
+
+// The session of a pool that has no room for it.
+func TestSmallPool(t *testing.T) {
+	t.Parallel()
+	db := sql.OpenDB(none{})
+	db.SetMaxOpenConns(2)
+	session := dlock.Connect(db)
+	if session != dlock.Connect(db) {
+		t.Error("a pool has one session")
+	}
+	_, err := session.Acquire(context.Background(), "job")
+	expect(t, err, dlock.ErrUnsupported)
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
+	_, err = session.Acquire(context.Background(), "job")
+	expect(t, err, dlock.ErrClosed)
+	if session == dlock.Connect(db) {
+		t.Error("a session that is closed")
+	}
+}
+
+type none struct{}
+
+func (none) Connect(context.Context) (driver.Conn, error) { return nil, errors.New("there is none") }
+func (none) Driver() driver.Driver                        { return nil }

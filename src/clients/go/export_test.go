@@ -1,0 +1,17 @@
+package dlock
+
+// Queued tells how many requests wait for a statement.
+func (s *Session) Queued() (count int) {
+	s.lines.mu.Lock()
+	defer s.lines.mu.Unlock()
+	for _, queue := range s.lines.queues {
+		for _, group := range queue.groups {
+			for _, r := range group {
+				if !r.gone {
+					count++
+				}
+			}
+		}
+	}
+	return count
+}

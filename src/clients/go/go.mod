@@ -1,0 +1,3 @@
+module example.org/dlock
+
+go 1.19

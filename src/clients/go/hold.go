@@ -1,0 +1,415 @@
+package dlock
+
+// What is held for a time: a lease, or a task that was captured.  The session renews it.
+//
+// The deadline is counted from before a request was sent that the server has granted, so it
+// is never later than that of the server.  The work is told to stop when the server says
+// that the lease is lost, and at the latest "margin" before the deadline: contexts of the lease
+// are cancelled, and with them its transactions.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf16"
+)
+
+// How often to renew, which is how a loss is learned of, and how long before its end a
+// lease is given up that was not renewed; both a sixth of the ttl if that is less.
+const (
+	renewEvery = 2 * time.Second
+	stopBefore = 5 * time.Second
+)
+
+// How long to go on trying to give back what is held.
+const giveBackWithin = 3 * time.Second
+
+type hold struct {
+	s             *Session
+	what          string
+	task          string
+	ttl           time.Duration
+	every, margin time.Duration
+	renewal       *kind
+	rows          [][]any       // of a renewal
+	onLost        func()        // or nil
+	release       func() error  // of a lease
+	enter, leave  func() string // what a transaction begins and ends with
+	told          sync.WaitGroup
+
+	// Protected by the session's mutex.
+	cancels  map[*context.CancelFunc]bool // of the work's contexts
+	deadline time.Time
+	renewAt  time.Time
+	renewing bool
+	trouble  error // why it was not renewed
+	err      error // why it is not held any more
+	over     bool  // the work has ended
+	finished bool  // by a transaction of the task
+}
+
+// A Transactor is a *Lease or a *Task.
+type Transactor interface {
+	Transact(ctx context.Context, run func(ctx context.Context, enter, leave func(Execer) error) error) error
+}
+
+// Keep what was granted by a request that was sent then.
+func (h *hold) begin(s *Session, ttl time.Duration, sent time.Time) {
+	h.s, h.ttl = s, ttl
+	h.every, h.margin = shorter(ttl/6, renewEvery), shorter(ttl/6, stopBefore)
+	h.cancels = map[*context.CancelFunc]bool{}
+	h.deadline, h.renewAt = sent.Add(ttl), sent.Add(h.every)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holds[h] = true
+	s.margin.Store(int64(shorter(time.Duration(s.margin.Load()), h.margin)))
+	s.arm(h.next())
+}
+
+// When something is to be done; the mutex is held.
+func (h *hold) next() time.Time {
+	stopAt := h.deadline.Add(-h.margin)
+	if !h.renewing && h.renewAt.Before(stopAt) {
+		return h.renewAt
+	}
+	return stopAt
+}
+
+// Context returns a child of the context for work of the lease: it is cancelled when the work is to end, and has the
+// lease's task.
+func (h *hold) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(WithTask(parent, h.task))
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	if h.ended() != nil {
+		cancel()
+		return ctx, cancel
+	}
+	h.cancels[&cancel] = true
+	return ctx, func() {
+		cancel()
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		delete(h.cancels, &cancel)
+	}
+}
+
+// Lost tells whether the work is to end, or has ended.
+func (h *hold) Lost() bool { return h.Err() != nil }
+
+// Err is why the work is to end, or nil.  The lease is over when it is released.
+func (h *hold) Err() error {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	return h.ended()
+}
+
+// Remaining is how long the lease lasts, at least, if no renewal succeeds; the work ends
+// earlier.
+func (h *hold) Remaining() time.Duration {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	if left := time.Until(h.deadline); left > 0 {
+		return left
+	}
+	return 0
+}
+
+// The same as Err; the mutex is held.
+func (h *hold) ended() error {
+	if h.err == nil && !h.over && !time.Now().Before(h.deadline.Add(-h.margin)) {
+		why := "this process did not get to run"
+		if h.trouble != nil {
+			why = strings.TrimPrefix(h.trouble.Error(), "dlock: ")
+		}
+		h.stop(failure(ErrUnreachable, h.trouble, "%s could not be renewed in time: %s", h.what, why))
+	}
+	if h.err == nil && h.over {
+		return failure(ErrLost, nil, "%s is over, as the work has ended", h.what)
+	}
+	return h.err
+}
+
+// Stop the work, once; the mutex is held.
+func (h *hold) stop(why error) {
+	if h.err != nil || h.over {
+		return
+	}
+	h.err = why
+	h.drop()
+	if h.onLost != nil {
+		h.told.Add(1)
+		go func() {
+			defer h.told.Done()
+			h.onLost()
+		}()
+	}
+}
+
+// It is not renewed any more, and its contexts end; the mutex is held.
+func (h *hold) drop() {
+	delete(h.s.holds, h)
+	if len(h.s.holds) == 0 {
+		h.s.arm(time.Time{})
+		h.s.margin.Store(math.MaxInt64)
+	}
+	for cancel := range h.cancels {
+		(*cancel)()
+	}
+	h.cancels = nil
+}
+
+// No more work.  Had it ended before?
+func (h *hold) end() (late bool) {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	late = h.ended() != nil
+	h.over = true
+	h.drop()
+	return late
+}
+
+// Ask for a renewal; the mutex is held.
+func (h *hold) renew() {
+	h.renewing = true
+	left, oldest, lost := len(h.rows), time.Time{}, false
+	var trouble error
+	for _, row := range h.rows {
+		h.s.lines.submit(&request{kind: h.renewal, row: row, then: func(a answer) {
+			h.s.mu.Lock()
+			defer h.s.mu.Unlock()
+			if a.err != nil {
+				trouble = a.err
+			} else if oldest.IsZero() || a.sent.Before(oldest) {
+				oldest = a.sent
+			}
+			lost = lost || a.err == nil && a.value != "t"
+			if left--; left == 0 {
+				h.renewed(oldest, trouble, lost)
+			}
+		}})
+	}
+}
+
+func (h *hold) renewed(sent time.Time, trouble error, lost bool) {
+	h.renewing = false
+	h.trouble = trouble
+	switch {
+	case lost:
+		h.stop(failure(ErrLost, nil, "%s is lost", h.what))
+		return
+	case trouble != nil:
+		h.renewAt = time.Now().Add(h.every / 4)
+	default:
+		h.renewAt = sent.Add(h.every)
+		if deadline := sent.Add(h.ttl); h.deadline.Before(deadline) {
+			h.deadline = deadline
+		}
+	}
+	h.s.troubled(trouble)
+	h.s.arm(h.next())
+}
+
+// Transact runs what begins a transaction, calls "enter", does its work, calls "leave", and commits.  Errors give way to
+// the reason why the lease has ended, if it has.  It is for adapters to drivers; see Tx.
+func (h *hold) Transact(ctx context.Context, run func(ctx context.Context, enter, leave func(Execer) error) error) error {
+	if err := h.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := h.Context(ctx)
+	defer cancel()
+	step := func(statement func() string) func(Execer) error {
+		return func(tx Execer) (err error) {
+			if statement != nil {
+				_, err = tx.ExecContext(ctx, statement())
+			}
+			if err == nil {
+				err = h.Err()
+			}
+			return err
+		}
+	}
+	err := run(ctx, step(h.enter), step(h.leave))
+	if err == nil {
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		h.finished = h.leave != nil
+		return nil
+	}
+	if ended := h.Err(); ended != nil {
+		return ended
+	}
+	return Explain(err)
+}
+
+// A Lease on a lock, or on several.  Its transactions present the tokens.
+type Lease struct {
+	hold
+	Name   string
+	Owner  string           // as dlock_leases shows it: client#task
+	Token  int64            // the fencing token, of the first lock if there are several
+	Tokens map[string]int64 // by the names of locks
+	once   sync.Once
+}
+
+func (l *Lease) keep(s *Session, o *optionSet, sent time.Time) {
+	l.what = fmt.Sprintf("the lease on %q", l.Name)
+	l.renewal, l.release, l.enter = renewKind, l.Release, func() string { return presentSQL([]*Lease{l}) }
+	for name, token := range l.Tokens {
+		l.rows = append(l.rows, []any{name, fmt.Sprint(token)})
+	}
+	if o.onLost != nil {
+		l.onLost = func() { o.onLost(l) }
+	}
+	l.begin(s, o.ttl, sent)
+	l.count(1)
+}
+
+// Count it among what its owner has.
+func (l *Lease) count(more int) {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	for name := range l.Tokens {
+		place := placeOf(l.Owner, name)
+		if l.s.held[place] += more; l.s.held[place] == 0 {
+			delete(l.s.held, place)
+		}
+	}
+}
+
+// Run runs work under the lease, and releases that when the work has ended, see Session.Lease.
+func (l *Lease) Run(ctx context.Context, work func(context.Context, *Lease) error) (err error) {
+	ctx, cancel := l.Context(ctx)
+	defer cancel()
+	defer func() {
+		ended := l.Release()
+		l.told.Wait()
+		if ended != nil && (err == nil || errors.Is(err, ended) || errors.Is(err, context.Canceled)) {
+			err = ended
+		} else if ended != nil {
+			err = &bothErrors{ended, err}
+		}
+	}()
+	return work(ctx, l)
+}
+
+// Release gives the lease back.  The error tells if it was lost before.
+func (l *Lease) Release() error {
+	l.once.Do(func() {
+		late := l.end()
+		l.count(-1)
+		answers := make(chan string, len(l.rows))
+		for _, row := range l.rows {
+			go func(row []any) { answers <- l.giveBack(row) }(row)
+		}
+		lost := false
+		for range l.rows {
+			answer := <-answers
+			lost = lost || answer == "f" || answer == "" && l.Remaining() == 0
+		}
+		l.s.mu.Lock()
+		defer l.s.mu.Unlock()
+		if lost && !late && l.err == nil {
+			l.err = failure(ErrLost, nil, "%s was lost before the work had ended", l.what)
+		}
+	})
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return l.err
+}
+
+// "t", "f", or nothing if the server does not say.  A request that was not answered may have
+// released it.
+func (l *Lease) giveBack(row []any) string {
+	doubt := false
+	for until := time.Now().Add(giveBackWithin); time.Now().Before(until); time.Sleep(giveBackWithin / 30) {
+		a := l.s.lines.ask(context.Background(), true, releaseKind, time.Until(until), row...)
+		if a.err == nil && (a.value == "t" || !doubt) {
+			return a.value
+		} else if a.err == nil {
+			break
+		}
+		doubt = doubt || a.doubt
+	}
+	return ""
+}
+
+// Stop what is late, and renew what is due, or soon will be.
+func (s *Session) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	margin, next := time.Duration(math.MaxInt64), time.Time{}
+	s.timerAt = time.Time{}
+	for h := range s.holds {
+		if h.ended() != nil {
+			continue
+		}
+		if !h.renewing && !h.renewAt.After(now.Add(h.every/2)) {
+			h.renew()
+		}
+		margin = shorter(margin, h.margin)
+		if at := h.next(); next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	s.margin.Store(int64(margin))
+	s.arm(next)
+}
+
+// Set the timer, if it is not to come earlier; no time: stop it.  The mutex is held.
+func (s *Session) arm(at time.Time) {
+	if !at.IsZero() && !s.timerAt.IsZero() && !at.Before(s.timerAt) {
+		return
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	if s.timerAt = at; !at.IsZero() {
+		s.timer = time.AfterFunc(time.Until(at), s.tick)
+	}
+}
+
+// Renewals fail, or go on; the mutex is held.
+func (s *Session) troubled(err error) {
+	if err != nil && !s.inTrouble {
+		go s.logger.Warn("dlock: renewals fail", "error", err)
+	}
+	s.inTrouble = err != nil
+}
+
+// Adds pairs to the setting, for this transaction.
+func presentSQL(leases []*Lease) string {
+	var pairs []string
+	for _, lease := range leases {
+		for name, token := range lease.Tokens {
+			pairs = append(pairs, literal(fmt.Sprintf(`"%s"=%d`, strings.ReplaceAll(name, `"`, `""`), token)))
+		}
+	}
+	return `SELECT set_config('dlock.tokens', concat_ws(',', nullif(t, ''), (SELECT string_agg(p, ',')
+ FROM unnest(ARRAY[` + strings.Join(pairs, ", ") + `]) AS p WHERE position(p || ',' IN t || ',') = 0)), true)
+ FROM (SELECT coalesce(current_setting('dlock.tokens', true), '')) AS old(t)`
+}
+
+// A literal that means the same in each encoding.
+func literal(text string) string {
+	var b strings.Builder
+	b.WriteString("E'")
+	for _, c := range text {
+		switch {
+		case c == '\\' || c == '\'':
+			b.WriteString(string([]rune{c, c}))
+		case c < 0x80:
+			b.WriteRune(c)
+		default:
+			for _, unit := range utf16.Encode([]rune{c}) {
+				fmt.Fprintf(&b, `\u%04X`, unit)
+			}
+		}
+	}
+	return b.String() + "'"
+}

@@ -1,0 +1,159 @@
+package dlock
+
+// Waiting for locks, whatever the number of those who wait.  The loop of a request is in
+// acquire.go: it asks, waits here for its turn, and asks again.
+//
+// The request keeps its place in the queue of the lock, and one connection, there only while
+// something waits, takes the turns of all.  After an outage, or if places may have run out as
+// this process did not get to run, all ask again.
+//
+// Paths and several locks at once have no place, and ask again in intervals that grow.
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	shortestPoll = 10 * time.Millisecond
+	longestPoll  = 500 * time.Millisecond
+)
+
+// How long a place is kept between calls, which is how long a program that dies holds others up;
+// how long a call waits, for it keeps a snapshot; and how long one goes on for which nothing waits any more.
+const (
+	keepPlace = 10 * time.Second
+	takeFor   = 5 * time.Second
+	restAfter = time.Second
+)
+
+var takeKind = &kind{within: takeFor + answerWithin, text: func(s *server) string {
+	return "SELECT name, owner, token::text FROM " + s.schema + "dlock_take($1, $2::interval, $3::interval)"
+}}
+
+// A place is about to be asked for: a turn may come before the answer.
+func (s *Session) expect(w *want) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.places[w.place] {
+		if other == w {
+			return
+		}
+	}
+	s.places[w.place] = append(s.places[w.place], w)
+}
+
+// It has no place any more.  A turn that it has not taken is given back.
+func (s *Session) forget(w *want) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var others []*want
+	for _, other := range s.places[w.place] {
+		if other != w {
+			others = append(others, other)
+		}
+	}
+	if len(others) > 0 {
+		s.places[w.place] = others
+	} else {
+		delete(s.places, w.place)
+	}
+	if w.got != nil && w.got.token != "" {
+		s.giveAway(w.names[0], w.got.token)
+	}
+	if taker := s.taker; taker != nil && len(s.places) == 0 {
+		time.AfterFunc(restAfter, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.places) == 0 {
+				taker.cut()
+			}
+		})
+	}
+}
+
+// The turn that has come, if one has.
+func (s *Session) claim(w *want) *turn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := w.got
+	w.got = nil
+	return got
+}
+
+// Wait for a turn, or until it is time to ask again: that is no turn.
+func (s *Session) turn(ctx context.Context, w *want, placed bool) *turn {
+	if !placed {
+		nap(ctx, shorter(w.delay, w.left()))
+		w.delay = shorter(2*w.delay, longestPoll)
+		return nil
+	}
+	s.mu.Lock()
+	if s.taker == nil {
+		s.taker = newLines(s.source, 1, nil)
+		go s.take(s.taker)
+	}
+	s.mu.Unlock()
+	timer := time.NewTimer(w.left())
+	defer timer.Stop()
+	select {
+	case <-w.wake:
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return s.claim(w)
+}
+
+// Take turns, as long as there are places.
+func (s *Session) take(taker *lines) {
+	defer taker.close()
+	for last := time.Now(); ; last = time.Now() {
+		s.mu.Lock()
+		if len(s.places) == 0 {
+			s.taker = nil
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		a := taker.ask(context.Background(), true, takeKind, takeFor+answerWithin, s.client, interval(takeFor), interval(keepPlace))
+		s.mu.Lock()
+		for _, row := range a.rows {
+			s.taken(*row[0], *row[1], row[2], a.sent)
+		}
+		waits := len(s.places) > 0
+		s.mu.Unlock()
+		if a.err != nil && waits {
+			time.Sleep(longestPoll)
+		}
+		if a.err != nil || a.sent.Sub(last) > keepPlace/2 {
+			s.mu.Lock()
+			for _, list := range s.places {
+				wakeUp(list)
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// A turn has come; the mutex is held.
+func (s *Session) taken(name, owner string, token *string, sent time.Time) {
+	list := s.places[placeOf(owner, name)]
+	if token == nil {
+		token = new(string)
+	}
+	if len(list) > 0 && list[0].got == nil {
+		list[0].got = &turn{*token, sent}
+		wakeUp(list)
+	} else if *token != "" {
+		s.giveAway(name, *token)
+	}
+}
+
+func wakeUp(list []*want) {
+	for _, w := range list {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
