@@ -323,8 +323,8 @@ def cancels():
             except (asyncio.CancelledError, dlock.LeaseRefused):
                 pass
     asyncio.run(work())
-    session.close()
     wait_until(lambda: left() == '0')
+    session.close()
     raises(dlock.LeaseError, session.lease('job').acquire)
     with dlock.lease('', 'job'):
         pass

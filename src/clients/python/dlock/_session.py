@@ -318,6 +318,8 @@ class Session:
             return await self._ask(want)
         finally:
             self._waits.forget(want)
+            if want.got and want.got[0]:
+                self._release(want.names[0], want.got[0])
 
     async def _ask(self, want: Want) -> Lease:
         doubts = 0
@@ -325,6 +327,9 @@ class Session:
             never = want.got is not None and want.got[0] is None
             last = not want.patient or now() >= want.until or want.gone or never
             try:
+                if want.got and want.got[0]:
+                    (token, sent), want.got = want.got, None
+                    return self._grant(want, [token or ''], await self._confirm(want, token, sent))
                 if want.patient and want.options.reentry == 'deny' and any((name, want.owner) in self._held for name in want.names):
                     raise LeaseDeadlock(f'the task would wait for its own lease on "{want.label}"')
                 if want.kind == 'lock' and not last:
@@ -336,11 +341,10 @@ class Session:
                     return self._grant(want, tokens, answer.sent)
                 if never:
                     raise LeaseDeadlock(f'the wait for "{want.label}" would never have ended')
-                if last:
+                if not last:
+                    await self._waits.turn(want)
+                elif not want.got:      # a turn may have come just before
                     raise LeaseRefused(want.label, None if want.gone else await self._holder(want))
-                await self._waits.turn(want)
-                if want.got and want.got[0]:
-                    return self._grant(want, [want.got[0]], await self._confirm(want, *want.got))
             except ServerUnreachable as error:
                 if error.in_doubt:
                     doubts += 1

@@ -39,7 +39,6 @@ class Waits:
 
     def expect(self, want: 'Want') -> None:
         """A place is about to be asked for: a turn may come before the answer."""
-        want.got = None
         places = self.places.setdefault(want.place, [])
         if want not in places:
             places.append(want)
