@@ -89,25 +89,17 @@ var calls = [...]string{single: "dlock_acquire", several: "dlock_acquire_all", h
 const (
 	manySQL = `SELECT %sdlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6,
  lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval)::text`
-	eachSQL = `SELECT array_agg(%sdlock_acquire(name => n, owner => o, ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6,
- lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval) ORDER BY i)::text FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)`
 	aloneSQL = `SELECT %s($1%s, owner => $2, ttl => $3::interval, mode => $4, reentry => $5, lock_delay => $6::interval, min_hold => $7::interval,
  payload => $8::jsonb%s)::text`
 )
 
-// A statement of many, for a server that may have the function for one only.
-func each(many, one string) func(*server) string {
-	return func(s *server) string {
-		if s.has(many) {
-			return "SELECT " + s.schema + many + "($1::text[], $2::bigint[])::text"
-		}
-		return "SELECT array_agg(" + s.schema + one + "(n, t) ORDER BY i)::text FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS e(n, t, i)"
-	}
+func each(many string) func(*server) string {
+	return func(s *server) string { return "SELECT " + s.schema + many + "($1::text[], $2::bigint[])::text" }
 }
 
 var (
-	renewKind   = &kind{key: "renew", urgent: true, text: each("dlock_renew_each", "dlock_renew_token")}
-	releaseKind = &kind{key: "release", urgent: true, text: each("dlock_release_each", "dlock_release_token")}
+	renewKind   = &kind{key: "renew", urgent: true, text: each("dlock_renew_each")}
+	releaseKind = &kind{key: "release", urgent: true, text: each("dlock_release_each")}
 
 	// What an owner may have been granted.
 	undoKind = &kind{key: "undo", urgent: true, text: func(s *server) string {
@@ -200,10 +192,7 @@ func (s *Session) request(ctx context.Context, w *want, keep time.Duration) ([]s
 	if w.call == single && w.payload == nil {
 		shared := []any{interval(w.ttl), w.mode, w.permits, w.reentry, interval(w.lockDelay), interval(w.minHold), interval(keep)}
 		k := &kind{key: fmt.Sprintf("acquire %q", shared), shared: shared, text: func(s *server) string {
-			if s.has("dlock_acquire_each") {
-				return fmt.Sprintf(manySQL, s.schema)
-			}
-			return fmt.Sprintf(eachSQL, s.schema)
+			return fmt.Sprintf(manySQL, s.schema)
 		}}
 		a := s.lines.ask(ctx, true, k, answerWithin, w.names[0], w.owner)
 		if a.err != nil || a.value == "NULL" {
@@ -257,8 +246,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, error) {
 		if tokens != nil {
 			return s.grant(w, tokens, a.sent), nil
 		}
-		mayPlace := !last && w.place != "" && s.lines.server.Load().has("dlock_take")
-		placed = placed || mayPlace && (a.err == nil || a.doubt)
+		placed = placed || !last && w.place != "" && (a.err == nil || a.doubt)
 		got := s.claim(w)
 		if got == nil && a.err == nil && !last {
 			got = s.turn(ctx, w, placed)
@@ -308,9 +296,6 @@ func (s *Session) refused(ctx context.Context, w *want) error {
 	}
 	for _, name := range names {
 		var holder *string
-		if !s.lines.server.Load().has("dlock_lease") {
-			break
-		}
 		if a := s.lines.ask(ctx, false, holderKind, answerWithin, name); a.note != nil && json.Unmarshal(*a.note, &holder) == nil && holder != nil {
 			err := failure(ErrRefused, nil, "lock %q is held by %q", w.label, *holder)
 			err.Holder = *holder

@@ -56,7 +56,14 @@ func (conn) Close() {}
 
 func (c conn) Query(ctx context.Context, query string, args ...any) ([][]*string, error) {
 	if strings.Contains(query, "pg_proc") {
-		return texts(`s.`, "dlock_acquire dlock_acquire_each dlock_renew_token dlock_renew_each dlock_release dlock_release_token dlock_release_each", "1.0", "db", "", ""), nil
+		return texts(`s.`, "dlock_acquire_each dlock_renew_each dlock_release_each dlock_take", "1.0", "db", "", ""), nil
+	}
+	if strings.Contains(query, "dlock_lease(") {
+		return texts("{1" + strings.Repeat(",1", strings.Count(args[0].(string), ",")) + "}"), nil // the holders have gone
+	}
+	if strings.Contains(query, "dlock_take(") {
+		<-ctx.Done() // no turn comes
+		return nil, ctx.Err()
 	}
 	statement := &statement{regexp.MustCompile(`dlock_([a-z_]+)`).FindStringSubmatch(query)[1], args, make(chan any, 1)}
 	c.s.asked <- statement
@@ -391,7 +398,6 @@ func TestClose(t *testing.T) {
 	s, session, _ := start(t)
 	held(s, session, "job")
 	c := acquire(s, session, context.Background(), []string{"other"}, dlock.Wait(dlock.Forever))
-	s.next("acquire_each", "other").answer <- "{NULL}"
 	s.next("acquire_each", "other").answer <- "{NULL}"
 	closed := make(chan error)
 	go func() { closed <- session.Close() }()

@@ -35,15 +35,12 @@ FROM (VALUES (1)) AS always LEFT JOIN (
   WHERE p.proname LIKE 'dlock\_%' GROUP BY n.nspname, e.extversion
   ORDER BY e.extversion IS NULL, max(pg_catalog.pg_function_is_visible(p.oid)::int) DESC LIMIT 1) AS s ON true`
 
-var needed = []string{"dlock_acquire", "dlock_renew_token", "dlock_release", "dlock_release_token"}
+var needed = []string{"dlock_acquire_each", "dlock_renew_each", "dlock_release_each", "dlock_take"}
 
 // A server has functions in a schema, which is quoted.
 type server struct {
 	schema string
-	names  map[string]bool
 }
-
-func (s *server) has(name string) bool { return s != nil && s.names[name] }
 
 // A kind of request.  Its statement has an array as parameter for each element of a request's row, then what
 // is shared.  The answer to many is an array, in order; a second column may have a note for
@@ -369,17 +366,13 @@ func look(ctx context.Context, conn Conn) (*server, error) {
 		return nil, failure(ErrUnsupported, nil,
 			"the database has no dlock; a role with the right to do so has to run CREATE EXTENSION dlock in database %q", *row[3])
 	}
-	s := &server{schema: *row[0], names: map[string]bool{}}
-	for _, name := range strings.Split(*row[1], " ") {
-		s.names[name] = true
-	}
 	for _, name := range needed {
-		if !s.has(name) {
+		if !strings.Contains(" "+*row[1]+" ", " "+name+" ") {
 			return nil, failure(ErrUnsupported, nil,
 				"dlock of the server is too old: %s() is missing; a role with the right to do so has to run ALTER EXTENSION dlock UPDATE in database %q", name, *row[3])
 		}
 	}
-	return s, nil
+	return &server{*row[0]}, nil
 }
 
 // End the connection; the mutex is held.

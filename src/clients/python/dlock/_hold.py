@@ -37,15 +37,8 @@ MARGIN = 5.0
 GIVE_BACK_WITHIN = 3.0
 
 
-def each(many: str, one: str) -> Callable[[Server], str]:
-    """A statement of many, also for a server that has the function for one only."""
-    return lambda server: (
-        f'SELECT {server.schema}{many}($1, $2)' if server.has(many) else
-        f'SELECT array_agg({server.schema}{one}(n, t) ORDER BY i) FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS e(n, t, i)')
-
-
-RENEW = Kind(each('dlock_renew_each', 'dlock_renew_token'), True, URGENT)
-RELEASE = Kind(each('dlock_release_each', 'dlock_release_token'), True, URGENT)
+RENEW = Kind(lambda server: f'SELECT {server.schema}dlock_renew_each($1, $2)', True, URGENT)
+RELEASE = Kind(lambda server: f'SELECT {server.schema}dlock_release_each($1, $2)', True, URGENT)
 
 
 def presentation(*leases: 'Lease') -> str:

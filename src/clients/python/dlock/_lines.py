@@ -10,7 +10,7 @@ import copy
 import json
 import math
 import re
-from typing import Any, Callable, Dict, FrozenSet, Hashable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Sequence, Tuple
 
 import psycopg
 from psycopg import errors, pq
@@ -41,7 +41,7 @@ LOOK = r"""SELECT pg_catalog.format('%I.', n.nspname), pg_catalog.string_agg(DIS
   LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'dlock' AND e.extnamespace = n.oid
   WHERE p.proname LIKE 'dlock\_%' GROUP BY n.nspname, e.extversion
   ORDER BY e.extversion IS NULL, pg_catalog.max(pg_catalog.pg_function_is_visible(p.oid)::int) DESC LIMIT 1"""
-NEEDED = 'acquire', 'acquire_all', 'acquire_path', 'lease', 'release', 'release_token', 'renew_token', 'take'
+NEEDED = 'acquire_each', 'renew_each', 'release_each', 'take'
 
 # How libpq tells that the server has refused the connection, which has no SQLSTATE.
 REFUSALS = {r'FATAL:  .*authentication failed': errors.InvalidPassword,
@@ -51,10 +51,6 @@ REFUSALS = {r'FATAL:  .*authentication failed': errors.InvalidPassword,
 
 class Server(NamedTuple):
     schema: str         # of the functions, quoted, and with a dot
-    names: FrozenSet[str]
-
-    def has(self, name: str) -> bool:
-        return name in self.names
 
 
 class Kind(NamedTuple):
@@ -201,13 +197,13 @@ class Line:
 
     async def look(self, conn: 'psycopg.AsyncConnection[Any]') -> Server:
         schema, names, version = (await self.exchange(conn, LOOK, []) or [('', '', None)])[0]
-        found = frozenset((names or '').split())
+        found = (names or '').split()
         missing = ['dlock_' + name for name in NEEDED if 'dlock_' + name not in found]
         if missing:
             old = f'dlock {version or ""} of the server is too old: {missing[0]}() is missing'
             raise ServerUnsupported(f'{old if found else "the database has no dlock"}; a role with the right to do so has to run '
                                     f'{"ALTER EXTENSION dlock UPDATE" if found else "CREATE EXTENSION dlock"} in database "{conn.info.dbname}"')
-        return Server(schema or '', found)
+        return Server(schema or '')
 
     def arrived(self, conn: 'psycopg.AsyncConnection[Any]') -> None:
         """There is something to read, perhaps the end."""

@@ -26,14 +26,10 @@ from ._worker import Worker
 UNDO_WITHIN = 3.0
 RETRY = 0.2
 
-REST = 'ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval'
-
 
 def acquire_each(server: Server) -> str:
-    if server.has('dlock_acquire_each'):
-        return f'SELECT {server.schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], {REST}, keep => $9::interval)'
-    return f"""SELECT array_agg({server.schema}dlock_acquire(name => n, owner => o, {REST}, keep => $9::interval) ORDER BY i)
-        FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)"""
+    return f"""SELECT {server.schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4,
+        permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval)"""
 
 
 def alone(function: str, more: str = '') -> Kind:
