@@ -35,6 +35,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "tcop/utility.h"
+#include "utils/memutils.h"
 #include "utils/syscache.h"
 
 #include "base/clock.h"
