@@ -37,6 +37,7 @@ class Client {
     const statement = { what: /dlock_([a-z_]+)/.exec(text)[1], values };
     return new Promise((resolve, reject) => {
       statement.answer = (...answers) => resolve({ rows: [[`{${answers}}`, null]] });
+      statement.rows = (...rows) => resolve({ rows });
       statement.fail = (code) => reject(failure(code));
       asked.push(statement);
     });
@@ -100,6 +101,22 @@ const tests = {
       (await next('acquire_each', names.slice(from, to))).answer(...names.slice(from, to).map(() => 'NULL'));
     }
     assert.ok((await all).every(({ reason }) => reason.name === 'LeaseRefused'));
+  },
+
+  async 'a turn that comes while the last try is under way is taken'() {
+    const session = new Session(where);
+    const lease = session.acquire('x', { wait: 50 });
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const taking = await next('take', session.client);
+    const last = await next('acquire_each', ['x']);
+    taking.rows(['x', last.values[1][0], 7]);
+    await turn();
+    last.answer('NULL');
+    assert.strictEqual((await lease).token, 7);
+    (await next('take', session.client)).rows();
+    const released = (await lease).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
   },
 
   async 'a slow grant holds up neither releases nor renewals'() {

@@ -233,15 +233,16 @@ class Session {
         if (tokens) {
           return this._grant(want, tokens, sent);
         }
+        const got = last ? want.got : await this.waits.turn(want);
+        if (got && got !== 'never') {
+          want.got = null;
+          return this._grant(want, [got.token], await this._confirm(want, got));
+        }
         if (never) {
           throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
         }
         if (last) {
           throw new LeaseRefused(label, want.gone ? null : await this._holder(want));
-        }
-        const got = await this.waits.turn(want);
-        if (got && got !== 'never') {
-          return this._grant(want, [got.token], await this._confirm(want, got));
         }
       } catch (error) {
         if (!(error instanceof ServerUnreachable)) {

@@ -34,7 +34,6 @@ class Waits {
   // A place is about to be asked for: a turn may come before the answer.
   expect(want) {
     want.placed = true;
-    want.got = null;
     const list = this.places.get(want.place);
     if (!list) {
       this.places.set(want.place, [want]);
@@ -43,8 +42,11 @@ class Waits {
     }
   }
 
-  // It has no place any more.
+  // It has no place any more.  A turn that it has not taken is given back.
   forget(want) {
+    if (want.got && want.got !== 'never') {
+      this.session.lines.ask(RELEASE, [want.names[0], want.got.token]).catch(ignore);
+    }
     const list = want.placed && this.places.get(want.place);
     want.placed = false;
     if (list && list.includes(want)) {
