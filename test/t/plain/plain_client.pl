@@ -18,7 +18,7 @@ use Test::More;
 
 my @agent = ('node', "$FindBin::RealBin/../../clients/session.js");
 
-DLockNode::prepare("$PostgreSQL::Test::Utils::tmp_check/node", 'kysely@0.27');
+DLockNode::prepare("$PostgreSQL::Test::Utils::tmp_check/plain_node", 'kysely@0.27');
 my $node = start_plain_node('main');
 client_program($node, 'none');
 $ENV{PGUSER} = 'app';
