@@ -39,7 +39,6 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "lock/acquire.h"
-#include "lock/keep.h"
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "space/count.h"
@@ -276,6 +275,7 @@ decide(DLockAcquire *acquire)
 		.may_wait = request->may_wait || request->keep > 0
 	};
 	DLockTime	now = acquire->step.now;
+	DLockTime	until;
 	bool		blocked_by_self = false;	/* by what it has on the way
 											 * elsewhere */
 
@@ -292,7 +292,7 @@ decide(DLockAcquire *acquire)
 		if (item->entry == NULL)
 			continue;
 		if (now >= item->entry->earliest)
-			dlock_space_refresh(item->entry, now);
+			dlock_space_refresh(item->entry);
 		if (item->place != NULL && item->place->placed && is_for_other(request, item->place))
 			return VERDICT_OTHER_PLACE;
 		if (has_other_permits(item->entry, request->permits, now))
@@ -317,7 +317,7 @@ decide(DLockAcquire *acquire)
 				return DLOCK_RULE_WEAKER;
 		}
 		else if (dlock_holder_is_blocked(item->entry, item->mode, request->permits,
-										 NULL, item->place, now))
+										 NULL, item->place, now, &until))
 		{
 			asked.blocked = true;
 			if (!asked.may_wait ||
@@ -343,7 +343,7 @@ leave_queues(DLockAcquire *acquire)
 	if (acquire->sleeps)
 		dlock_queue_remove_mine(acquire->step.now);
 	else if (acquire->waits)
-		dlock_queue_remove(acquire->items[0].place, acquire->step.now);
+		dlock_queue_give_up(acquire->items[0].place, acquire->step.now);
 }
 
 /* Have at hand what it takes to enter a lease again. */
@@ -602,16 +602,18 @@ keep_place(DLockAcquire *acquire)
 	DLockSpaceLease *place = acquire->items[0].place;
 	DLockTime	now = acquire->step.now;
 
-	acquire->granted->token = DLOCK_TOKEN_NONE;
-	acquire->granted->checks = false;
 	if (acquire->waits)
 	{
 		place->reentry = request->reentry;
-		acquire->granted->checks = dlock_keep_stay(place, request->takes ? 0 : now + request->keep, now);
-		return;
+		dlock_queue_stay(place, request->takes ? 0 : now + request->keep, request->takes,
+						 now, request->takes ? request->anyway : DLOCK_TIME_FOREVER);
 	}
-	dlock_keep_make(place, now, now + request->keep, now);
-	acquire->granted->token = place->token;
+	else
+	{
+		dlock_queue_keep(place, now, now + request->keep, now);
+		acquire->granted->token = place->token;
+	}
+	acquire->granted->until = place->token;
 }
 
 /*
@@ -666,7 +668,7 @@ enqueue(DLockAcquire *acquire)
 	acquire->granted->until =
 		dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
 						  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
-						  acquire->step.now);
+						  acquire->step.now, dlock_clock_wall());
 	return DLOCK_LACKS_NOTHING;
 }
 

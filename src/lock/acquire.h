@@ -44,6 +44,7 @@ typedef struct DLockAcquireRequest
 	bool		takes;			/* only by the place that the owner has, which
 								 * this process listens for; "keep" is more
 								 * than zero */
+	DLockTime	anyway;			/* TAKES: when it asks again in any case */
 	bool		set_payload;	/* also of the one lease that is entered again */
 	DLockToken *tokens;			/* where to put them, unless NULL */
 } DLockAcquireRequest;
@@ -67,8 +68,8 @@ typedef struct DLockAcquireGranted
 								 * is new, or none */
 	XLogRecPtr	lsn;			/* to be flushed before the token is told */
 	DLockTime	until;			/* QUEUED: when to look at the requests; a
-								 * conversion is looked at at once */
-	bool		checks;			/* KEPT: look for a deadlock */
+								 * conversion is looked at at once.  KEPT:
+								 * since when it has the place */
 	bool		entered;		/* these are leases that the owner had before */
 	DLockMode	before;			/* of a conversion: the mode that the lease
 								 * had ... */

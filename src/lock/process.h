@@ -45,6 +45,7 @@ typedef struct DLockProcessShared
 	int			count;			/* of requests */
 	DLockMemoryRef first;		/* the first of them */
 	DLockTime	since;
+	TimestampTz since_wall;
 } DLockProcessShared;
 
 /* How many owners in the way are named. */

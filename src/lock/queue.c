@@ -16,9 +16,9 @@
  *	  A process that waits holds no lock of the server's.  To leave the queue
  *	  it only changes memory, so it can do that during an error or at exit.
  *
- *	  A place is a request that no call waits for (lock/keep.c).  It is called like any
- *	  other, and wakes the process that listens for it; without one, its owner asks for it
- *	  or does not.
+ *	  A place is a request that no call waits for.  It is called like any other, and
+ *	  wakes the process that listens for it; without one, it has its turn for as long
+ *	  as it is kept, its ttl at most, and its owner asks for it or does not.
  *
  * IDENTIFICATION
  *	  src/lock/queue.c
@@ -36,20 +36,19 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/queue.h"
+#include "space/database.h"
 #include "space/holder.h"
 #include "space/place.h"
 
-/* Wake the process of a request, if it has one: for a place, to ask for it. */
+/* Wake the process of a request, if it has one. */
 static void
 wake(DLockSpaceLease *request)
 {
-	int			process = *(volatile int *) &request->process;
-
-	if (process < 0)
+	if (request->process < 0)
 		return;
 	if (request->placed)
-		request->deadline = 0;
-	dlock_space_wake(process);
+		request->called = true;
+	dlock_space_wake(request->process);
 }
 
 /*
@@ -94,39 +93,24 @@ is_alone(DLockSpaceEntry *entry, DLockSpaceLease *request)
 	return dlock_space_queue(entry) == request && dlock_space_next(request) == NULL;
 }
 
-/*
- * If "earliest" has passed, remove the places that are over, and recompute the rest.  A
- * lock that would go with the last of them is left to the worker.
- */
+/* Recompute what the holders come to, if "earliest" has passed. */
 static void
 refresh_if_due(DLockSpaceEntry *entry, DLockTime now)
 {
-	DLockSpaceLease *next;
-
-	if (now < entry->earliest)
-		return;
-	for (DLockSpaceLease *request = entry->places ? dlock_space_queue(entry) : NULL;
-		 request != NULL; request = next)
-	{
-		next = dlock_space_next(request);
-		if (dlock_space_is_over(request, now) &&
-			(dlock_space_holders(entry) != NULL || !is_alone(entry, request)))
-			dlock_space_remove(entry, request);
-	}
-	dlock_space_refresh(entry, now);
+	if (now >= entry->earliest)
+		dlock_space_refresh(entry);
 }
 
 /*
  * Wake a process whose timer is later than the change of the lock.  One whose time has
- * passed is awake or stopped: set its time anew, without a wake-up.  A place whose time has
- * passed is to be asked for, and stays so.
+ * passed is awake or stopped: set its time anew, without a wake-up.
  */
 static void
 wake_if_late(DLockSpaceLease *request, DLockTime until, DLockTime now)
 {
 	bool		later = request->deadline > until;
 
-	if (later || (request->deadline <= now && !request->placed))
+	if (later || request->deadline <= now)
 		request->deadline = until;
 	if (later)
 		wake(request);
@@ -175,14 +159,31 @@ is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
 static void
 mark(DLockSpaceLease *request, DLockTime now)
 {
-	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-
 	request->bound_mono = dlock_rule_grant(request->ttl, now, 0).deadline;
-	entry->called = true;
-	dlock_space_note(entry, request->bound_mono);
-	if (!request->placed)
+	if (request->process < 0)
+		request->bound_mono = Min(request->bound_mono, request->confirmed);
+	else if (!request->placed)
 		dlock_process_at(request->process)->called = true;
 	wake(request);
+}
+
+/*
+ * Remove the places in front that are over.  The lock would go with the last one, which
+ * is left to the worker.
+ */
+static void
+drop_over(DLockSpaceEntry *entry, DLockTime now)
+{
+	DLockSpaceLease *request = entry->places ? dlock_space_behind(entry, DLOCK_SPACE_WATCH) : NULL;
+
+	while (request != NULL && dlock_space_is_over(request, now) &&
+		   (dlock_space_holders(entry) != NULL || !is_alone(entry, request)))
+	{
+		DLockSpaceLease *over = request;
+
+		request = dlock_space_next(over);
+		dlock_space_remove(entry, over);
+	}
 }
 
 /* Why a queue is called. */
@@ -191,8 +192,8 @@ typedef enum DLockQueueCause
 	CALL_CHANGED,				/* leases have changed: those that watch, too */
 	CALL_AGAIN,					/* a request has gone or moved, or may have
 								 * been overlooked */
-	CALL_KEPT					/* time has passed: only those that the lock
-								 * kept waiting */
+	CALL_KEPT					/* a lease or a mark has run out: only those
+								 * that the lock kept waiting */
 } DLockQueueCause;
 
 /*
@@ -218,6 +219,7 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		return;
 	refresh_if_due(entry, now);
 	crowd = dlock_holder_survey(entry, now);
+	drop_over(entry, now);
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
@@ -258,14 +260,22 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			crowd.modes |= DLOCK_RULE_BIT(mode);
 			crowd.nstrong += (mode == DLOCK_MODE_PERMIT);
 			crowd.until = Min(crowd.until, request->bound_mono);
+			if (request->placed && request->process < 0)
+				crowd.until = Min(crowd.until, request->confirmed);
 			continue;
 		}
 
-		if (blocked)
+		if (blocked && request->process < 0)
 		{
-			if (is_first && request->process >= 0)
+			/* What follows may be granted when it is over. */
+			crowd.until = Min(crowd.until, request->confirmed);
+			request->kept = true;
+		}
+		else if (blocked)
+		{
+			if (is_first)
 				wake_if_late(request, crowd.until, now);
-			is_first &= request->process < 0;
+			is_first = false;
 			request->kept = true;
 		}
 
@@ -350,11 +360,11 @@ is_overtaken(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * Does a request have to wait longer?  "until" is when to look again, which its process
- * does at "anyway" in any case.  Its partition must be locked exclusively.
+ * Does a request have to wait longer?  "until" is when to look again.  Its
+ * partition must be locked exclusively.
  */
-bool
-dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until)
+static bool
+is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockSpaceLease *own = NULL;
@@ -363,17 +373,17 @@ dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLo
 	*until = DLOCK_TIME_FOREVER;
 	if (request->kind == DLOCK_SPACE_WATCH)
 		return true;
-	entry->attended |= !request->placed;
+	entry->attended |= request->process >= 0;
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
 	refresh_if_due(entry, now);
 	blocked = dlock_holder_is_blocked(entry, (DLockMode) request->mode, entry->permits,
-									  own, request, now);
-	/* If not, one in front looks in time, and calls this one, too. */
-	if (own != NULL || (blocked && dlock_space_is_first(request)))
-		*until = dlock_holder_survey(entry, now).until;
+									  own, request, now, until);
 	if (own != NULL)
 		*until = Min(*until, own->deadline);
+	/* One in front looks in time, and calls this one, too. */
+	else if (!blocked || !dlock_space_is_first(request))
+		*until = DLOCK_TIME_FOREVER;
 	request->deadline = Min(*until, anyway);
 	request->kept = blocked;
 	return blocked;
@@ -394,7 +404,7 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 	{
 		DLockTime	ends;
 
-		kept |= dlock_queue_keeps(request, now, anyway, &ends);
+		kept |= is_kept_waiting(request, now, anyway, &ends);
 		*until = Min(*until, ends);
 	}
 	return kept;
@@ -411,7 +421,7 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 DLockTime
 dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
-				  DLockTime now)
+				  DLockTime now, TimestampTz wall)
 {
 	DLockProcessShared *mine = dlock_process_mine();
 	DLockTime	until;
@@ -425,6 +435,7 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->count = count;
 	mine->first = first;
 	mine->since = now;
+	mine->since_wall = wall;
 	pg_write_barrier();
 	mine->serial++;
 	pg_write_barrier();
@@ -437,15 +448,21 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 /*
  * If the time has come for which a request of this process has the timer, call those
  * that rely on that: the process may wait for another lock, too, and not take this one.
- * The partition must be locked exclusively.
+ * For the first in the queue it does nothing if all that was to end has been renewed: no
+ * lease is dead, and no call in front can have ended.  The partition must be locked
+ * exclusively.
  */
 static void
 pass_on(DLockSpaceLease *request, DLockTime now)
 {
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+
 	if (request->kind != DLOCK_SPACE_ASKED || request->deadline > now)
 		return;
+	refresh_if_due(entry, now);
 	request->kept = false;		/* it looks just now */
-	call_queue(dlock_space_entry_of(request), now, CALL_KEPT);
+	if (now >= entry->earliest || dlock_space_queue(entry) != request)
+		call_queue(entry, now, CALL_KEPT);
 }
 
 /*
@@ -514,14 +531,11 @@ dlock_queue_call_mine(void)
 	dlock_partition_unlock_set(&set);
 }
 
-/* ---- leaving ---- */
+/* ---- places ---- */
 
-/*
- * Take a request out of its queue, and call those behind it.  The partition must be locked
- * exclusively.  Cannot fail.
- */
-void
-dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
+/* Take a request out of its queue, and call those behind it. */
+static void
+remove_request(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	bool		is_watcher = request->kind == DLOCK_SPACE_WATCH;
@@ -533,20 +547,198 @@ dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * Places that nobody attends to are passed by until they are asked for; "calls" the queue
- * then, unless the caller does.  The partition must be locked exclusively.
+ * A request that no call waits for becomes a place, kept until some time.  An owner has
+ * one place on a lock: of two the one in front stays.  The partition must be locked
+ * exclusively.  Cannot fail.
  */
 void
-dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
+dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLockTime now)
 {
-	for (DLockSpaceLease *request = entry->places ? dlock_space_queue(entry) : NULL;
-		 request != NULL; request = dlock_space_next(request))
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+	char		buffer[DLOCK_OWNER_MAX];
+	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
+	DLockSpaceLease *other = entry->places ? dlock_place_find(entry, &owner) : NULL;
+	DLockSpaceLease *front = request;
+
+	for (DLockSpaceLease *at = dlock_space_queue(entry); other != NULL && front == request && at != request;
+		 at = dlock_space_next(at))
 	{
-		if (request->placed && request->process < 0)
-			request->bound_mono = now;
+		if (at == other && !dlock_space_is_over(other, now))
+			front = other;
 	}
-	if (calls)
-		dlock_queue_call_again(entry, now);
+	dlock_database_note_deadline(until);
+	if (front == request)
+	{
+		request->process = -1;
+		dlock_place_add(request, since, until);
+	}
+	else
+		front->confirmed = Max(front->confirmed, until);
+	if (other != NULL)
+		dlock_space_remove(entry, (front == request) ? other : request);
+	dlock_queue_call_again(entry, now);
+}
+
+/* A place is given up.  Likewise. */
+void
+dlock_queue_give_up(DLockSpaceLease *place, DLockTime now)
+{
+	Assert(place->placed);
+	remove_request(place, now);
+}
+
+/*
+ * A place that was asked for cannot be granted yet.  It is kept until another time, unless
+ * that is zero, and looked at again by the process that listens, if "listens" this one.
+ * The partition must be locked exclusively.
+ */
+void
+dlock_queue_stay(DLockSpaceLease *place, DLockTime until, bool listens, DLockTime now, DLockTime anyway)
+{
+	DLockTime	ends;
+
+	Assert(place->placed);
+	if (until > 0)
+	{
+		place->confirmed = until;
+		dlock_database_note_deadline(until);
+	}
+	if (listens)
+		place->process = MyProcNumber;
+	place->called = false;
+	place->bound_mono = 0;
+	(void) is_kept_waiting(place, now, anyway, &ends);
+}
+
+/* The place of a lock with this id; NULL if there is none.  The partition must be locked. */
+static DLockSpaceLease *
+find_place(Oid database, uint32 hash, DLockToken id)
+{
+	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = dlock_space_next_entry(entry))
+	{
+		DLockSpaceLease *request = (entry->hash == hash && entry->database == database && entry->places) ?
+			dlock_space_queue(entry) : NULL;
+
+		for (; request != NULL; request = dlock_space_next(request))
+		{
+			if (request->placed && request->token == id)
+				return request;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * Remove a place if it is over, or in any case ("anyway").  Returns until when it is kept;
+ * zero if it is gone, or has a process.  Cannot fail.
+ */
+DLockTime
+dlock_queue_expire(Oid database, uint32 hash, DLockToken id, bool anyway)
+{
+	DLockSpaceLease *place;
+	DLockTime	until = 0;
+	DLockTime	now;
+
+	dlock_partition_lock(hash, LW_EXCLUSIVE);
+	now = dlock_clock_now();
+	place = find_place(database, hash, id);
+	if (place != NULL && (anyway || dlock_space_is_over(place, now)))
+		dlock_queue_give_up(place, now);
+	else if (place != NULL && place->process < 0)
+		until = place->confirmed;
+	dlock_partition_unlock(hash);
+	return until;
+}
+
+/* What is to happen to places of a client. */
+typedef struct DLockQueueLeft
+{
+	Oid			database;
+	Oid			role;
+	const DLockBytes *client;
+	int			process;		/* only of this one; -1: of all */
+	DLockTime	keep;			/* how long they are kept; zero: not */
+	bool		longer;			/* if they would be kept for less */
+} DLockQueueLeft;
+
+/* Leave a place to itself, or to another process that listens. */
+static void
+leave_place(const DLockQueueLeft *left, DLockSpaceLease *place, DLockTime now)
+{
+	DLockTime	until = now + left->keep;
+
+	if (left->keep == 0 && !left->longer)
+	{
+		dlock_queue_give_up(place, now);
+		return;
+	}
+	place->confirmed = left->longer ? Max(place->confirmed, until) : until;
+	dlock_database_note_deadline(place->confirmed);
+	dlock_place_attend(place);
+	dlock_queue_call_again(dlock_space_entry_of(place), now);
+}
+
+/* The first place on locks of a hash that something is to happen to; NULL if there is none. */
+static DLockSpaceLease *
+find_left(const DLockQueueLeft *left, uint32 hash)
+{
+	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = dlock_space_next_entry(entry))
+	{
+		DLockSpaceLease *request = (entry->hash == hash && entry->database == left->database) ?
+			dlock_space_queue(entry) : NULL;
+
+		for (; request != NULL; request = dlock_space_next(request))
+		{
+			if (request->placed && (left->process < 0 || request->process == left->process) &&
+				request->role == left->role && dlock_space_is_of(request, left->client))
+				return request;
+		}
+	}
+	return NULL;
+}
+
+/* Leave all places that there are.  Cannot fail, so it finds them a few at a time. */
+static void
+leave_places(const DLockQueueLeft *left)
+{
+	uint32		hashes[64];
+	int			count;
+
+	while ((count = dlock_place_hashes(left->database, left->role, left->client, left->process,
+									   hashes, lengthof(hashes))) > 0)
+	{
+		for (int i = 0; i < count; i++)
+		{
+			DLockSpaceLease *place;
+
+			dlock_partition_lock(hashes[i], LW_EXCLUSIVE);
+			while ((place = find_left(left, hashes[i])) != NULL)
+				leave_place(left, place, dlock_clock_now());
+			dlock_partition_unlock(hashes[i]);
+		}
+	}
+}
+
+/*
+ * This process listens no longer for the places of a client, which are kept for so long
+ * from now on; if it has failed, for no less than they would be.  Cannot fail.
+ */
+void
+dlock_queue_end_listening(Oid database, Oid role, const DLockBytes *client, DLockTime keep, bool failed)
+{
+	DLockQueueLeft left = {database, role, client, MyProcNumber, keep, failed};
+
+	dlock_place_end_listening();
+	leave_places(&left);
+}
+
+/* Give up all places of a client.  Cannot fail. */
+void
+dlock_queue_give_up_all(Oid database, Oid role, const DLockBytes *client)
+{
+	DLockQueueLeft left = {database, role, client, -1, 0, false};
+
+	leave_places(&left);
 }
 
 /*
@@ -594,20 +786,34 @@ dlock_queue_remove_mine(DLockTime now)
 		 request != NULL; request = next)
 	{
 		next = dlock_space_request_next(request);
-		dlock_queue_remove(request, now);
+		remove_request(request, now);
 	}
 	dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 }
 
-/* Wait no longer, if this process does.  Cannot fail. */
+/*
+ * Wait no longer, if this process does.  If "keep" is not zero, its request stays for so
+ * long, as a place.  Cannot fail.
+ */
 void
-dlock_queue_leave(void)
+dlock_queue_leave(DLockTime keep)
 {
 	DLockPartitionSet set;
 
 	if (lock_mine(&set))
 	{
-		dlock_queue_remove_mine(dlock_clock_now());
+		DLockProcessShared *mine = dlock_process_mine();
+		DLockTime	now = dlock_clock_now();
+
+		if (keep == 0)
+			dlock_queue_remove_mine(now);
+		else
+		{
+			DLockSpaceLease *request = dlock_process_first(MyProcNumber);
+
+			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
+			dlock_queue_keep(request, mine->since, now + keep, now);
+		}
 		dlock_partition_unlock_set(&set);
 	}
 	dlock_process_mine()->state = DLOCK_PROCESS_IDLE;

@@ -701,7 +701,7 @@ dlock_step_tidy(DLockStep *step, DLockSpaceEntry *entry)
 			break;
 	}
 	if (!is_last && (erased > 0 || lack == DLOCK_LACKS_NOTHING))
-		dlock_space_refresh(entry, step->now);
+		dlock_space_refresh(entry);
 	if (!is_last && erased > 0)
 		call_after_erasure(entry, stopped, step->now);
 	/* To log can throw, so it comes before a grant: once more. */

@@ -61,7 +61,6 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/held.h"
-#include "lock/keep.h"
 #include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
@@ -85,7 +84,6 @@ typedef struct DLockGrantsItem
 	uint8		before;			/* UPGRADE: the modes */
 	uint8		after;
 	DLockToken	token;			/* that the lease has now; PLACE: its id */
-	DLockOwner	owner;			/* PLACE: whose it is; the text is the call's */
 	DLockToken	from;			/* UPGRADE: that it had ... */
 	DLockTime	vouched_until;	/* ... and up to when it was vouched for */
 } DLockGrantsItem;
@@ -323,7 +321,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 	DLockTime	now;
 
 	if (item->kind == CHANGE_PLACE)
-		dlock_keep_undo(db->shared->oid, item->hash, &item->owner, item->token);
+		(void) dlock_queue_expire(db->shared->oid, item->hash, item->token, true);
 	else if (ends == DLOCK_TOKEN_NONE)
 	{
 		dlock_partition_lock(item->hash, LW_EXCLUSIVE);
@@ -451,7 +449,7 @@ dlock_grants_add_place(DLockDatabase *db, const DLockAcquireRequest *request,
 					   const DLockAcquireGranted *granted)
 {
 	DLockGrantsItem item = {
-		.kind = CHANGE_PLACE,.token = granted->token,.owner = {request->role, request->owner},
+		.kind = CHANGE_PLACE,.token = granted->token,
 		.hash = dlock_name_hash(db->shared->oid, &request->names[0])
 	};
 

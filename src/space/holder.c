@@ -581,38 +581,15 @@ dlock_holder_due_at(const DLockSpaceLease *lease)
 }
 
 /*
- * When is the first call of a request for a lock to run out, or the first place without a
- * process to be over?  DLOCK_TIME_FOREVER if there are none.
- */
-DLockTime
-dlock_holder_requests_until(DLockSpaceEntry *entry, DLockTime now)
-{
-	DLockTime	until = DLOCK_TIME_FOREVER;
-
-	if (!entry->called && !entry->places)
-		return until;
-	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
-		 request = dlock_space_next(request))
-	{
-		if (request->kind == DLOCK_SPACE_ASKED && request->bound_mono > now)
-			until = Min(until, request->bound_mono);
-		if (request->placed && request->process < 0 && request->confirmed > now)
-			until = Min(until, request->confirmed);
-	}
-	return until;
-}
-
-/*
- * The leases that block others on a lock, taken together; "until" is when time alone
- * changes something about the lock.
+ * The leases that block others on a lock, taken together.
  *
- * As long as none of the leases is dead the lock itself says what they come to; then
- * "until" may be too early.
+ * As long as none of them is dead the lock itself says what they come to; then
+ * "until" may be earlier than the end of the first of them.
  */
 DLockHolderCrowd
 dlock_holder_survey(DLockSpaceEntry *entry, DLockTime now)
 {
-	DLockHolderCrowd crowd = {0};
+	DLockHolderCrowd crowd = {.until = DLOCK_TIME_FOREVER};
 
 	Assert(dlock_partition_is_held(entry->hash));
 	if (now < entry->earliest)
@@ -621,7 +598,6 @@ dlock_holder_survey(DLockSpaceEntry *entry, DLockTime now)
 		entry->held_modes, entry->ncr, entry->nstrong, entry->earliest
 	};
 
-	crowd.until = dlock_holder_requests_until(entry, now);
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
 	{
@@ -699,15 +675,17 @@ dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request, 
 /*
  * Would a lease in this mode conflict with the holders of the lock, apart from
  * "own", or with the requests in the queue that are in front of "before" (NULL:
- * all of them)?
+ * all of them)?  "until" is when the first of the holders ends, or a request that
+ * has been called no longer keeps others out, or a place is kept no longer.
  */
 bool
 dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 						const DLockSpaceLease *own, const DLockSpaceLease *before,
-						DLockTime now)
+						DLockTime now, DLockTime *until)
 {
 	DLockHolderCrowd crowd = dlock_holder_without(dlock_holder_survey(entry, now), own, now);
 
+	*until = crowd.until;
 	if (dlock_holder_is_in_way(&crowd, 0, mode, permits))
 		return true;
 	for (DLockSpaceLease *request = dlock_space_queue(entry);
@@ -720,10 +698,16 @@ dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode, uint32 permits,
 		if (!dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(request->mode)) ||
 			!dlock_holder_is_waiting(entry, request, now))
 			continue;
-		/* A permit is on its way to it, and there may be more. */
-		if (request->kind == DLOCK_SPACE_ASKED && request->bound_mono != 0 &&
-			mode == DLOCK_MODE_PERMIT && ++crowd.nstrong < permits)
-			continue;
+		if (request->placed && request->process < 0)
+			*until = Min(*until, request->confirmed);
+		if (request->kind == DLOCK_SPACE_ASKED && request->bound_mono != 0)
+		{
+			*until = Min(*until, request->bound_mono);
+
+			/* A permit is on its way to it, and there may be more. */
+			if (mode == DLOCK_MODE_PERMIT && ++crowd.nstrong < permits)
+				continue;
+		}
 		return true;
 	}
 	return false;

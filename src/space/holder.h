@@ -108,12 +108,12 @@ extern DLockTime dlock_holder_due_at(const DLockSpaceLease *lease);
 extern DLockHolderCrowd dlock_holder_survey(DLockSpaceEntry *entry, DLockTime now);
 extern DLockHolderCrowd dlock_holder_without(DLockHolderCrowd crowd, const DLockSpaceLease *own,
 											 DLockTime now);
-extern DLockTime dlock_holder_requests_until(DLockSpaceEntry *entry, DLockTime now);
 extern bool dlock_holder_is_in_way(const DLockHolderCrowd *crowd, uint32 ahead,
 								   DLockMode mode, uint32 permits);
 extern bool dlock_holder_is_blocked(DLockSpaceEntry *entry, DLockMode mode,
 									uint32 permits, const DLockSpaceLease *own,
-									const DLockSpaceLease *before, DLockTime now);
+									const DLockSpaceLease *before,
+									DLockTime now, DLockTime *until);
 extern DLockSpaceLease *dlock_holder_converted(const DLockSpaceEntry *entry,
 											   const DLockSpaceLease *request, DLockTime now);
 extern bool dlock_holder_is_waiting(DLockSpaceEntry *entry, const DLockSpaceLease *request,

@@ -34,7 +34,7 @@
  *
  * held_modes, ncr and nstrong say what the leases on the lock come to without a
  * walk over them.  They count leases that are dead and not yet erased, too, but
- * before "earliest" there is none: nothing that time alone changes happens before.  Null leases are not counted: only permits
+ * before "earliest" there is none.  Null leases are not counted: only permits
  * conflict with them, and are not granted beside other leases.
  *
  * It is a cell of space/memory.c, with room for the name, and for one lease
@@ -42,9 +42,7 @@
  */
 typedef struct DLockSpaceEntry
 {
-	DLockTime	earliest;		/* before that no lease on the lock ends, no
-								 * call of a request runs out, and no place
-								 * without a process is over */
+	DLockTime	earliest;		/* all leases on the lock block until then */
 	DLockMemoryRef next;		/* next entry of the bucket */
 	DLockMemoryRef holders;		/* leases: the few that are not "indexed";
 								 * then the others, the newest token first
@@ -61,9 +59,7 @@ typedef struct DLockSpaceEntry
 	uint8		lodges:1;		/* a lease or request lies in its cell */
 	uint8		shuffled:1;		/* indexed leases may not stand by token */
 	uint8		places:1;		/* there may be places in the queue, and ... */
-	uint8		attended:1;		/* ... requests for leases with a process, and
-								 * ... */
-	uint8		called:1;		/* ... some that have been called */
+	uint8		attended:1;		/* ... requests for leases with a process */
 	char		name[FLEXIBLE_ARRAY_MEMBER];	/* or as much as fits */
 } DLockSpaceEntry;
 
@@ -82,8 +78,7 @@ typedef enum DLockSpaceKind
  * waits for is a place, kept for its owner (space/place.c).
  *
  * Protected by the partition lock of its entry, except u.owner and u.client, which
- * the owner's or the client's lock protects; and process and confirmed of a place
- * change under the client's lock (space/place.c).  Token and role change under both; the
+ * the owner's or the client's lock protects.  Token and role change under both; the
  * entry and the owner's name never change while it is reachable, nor does what a
  * place asks for.  So either lock is enough to read these.
  *
@@ -105,7 +100,7 @@ typedef struct DLockSpaceLease
 	DLockTime	delay;			/* the lock stays closed after the deadline */
 	DLockTime	min_until;		/* a release takes effect no earlier; of a
 								 * request: a span */
-	TimestampTz granted_at;		/* of a place: when to check it for a deadlock */
+	TimestampTz granted_at;
 	XLogRecPtr	lsn;			/* end of the last record about this lease; or
 								 * DLOCK_SPACE_BEING_WRITTEN */
 	DLockTime	confirmed;		/* up to when the records before that one
@@ -147,6 +142,7 @@ typedef struct DLockSpaceLease
 								 * granted or renewed last */
 	uint8		reentry:2;		/* of a place: a DLockReentry */
 	uint8		placed:1;		/* it is a place */
+	uint8		called:1;		/* of a place: its process is to ask for it */
 	char		data[FLEXIBLE_ARRAY_MEMBER];	/* owner, payload */
 } DLockSpaceLease;
 
@@ -193,17 +189,6 @@ dlock_space_entry_at(DLockMemoryRef ref)
 	if (ref != DLOCK_MEMORY_NONE)
 		DLOCK_FAULT_COUNT(DLOCK_COST_ENTRIES);
 	return dlock_memory_or_null(ref);
-}
-
-/*
- * Time alone changes something about a lock then: "earliest" is not to be later.  The
- * partition must be locked exclusively.
- */
-static inline void
-dlock_space_note(DLockSpaceEntry *entry, DLockTime end)
-{
-	Assert(dlock_partition_is_mine(entry->hash));
-	entry->earliest = Min(entry->earliest, end);
 }
 
 /* The first lease on a lock; NULL if there is none.  The partition lock must be held. */

@@ -13,28 +13,18 @@
  *	  its own, and each place of the client has its number, as a request has that of the
  *	  call that waits for it.  Without a process nobody is woken for a place.
  *
- *	  Of several that listen for a place, it has the one that began last: if a client has
- *	  lost its connection and calls again, the session that is left over gets nothing.
- *	  When the last one ends, its places go back to the one before.
- *
  *	  Lock rules.  A bucket is protected by one of a set of LWLocks, and so are the
- *	  entries of the processes that listen for a client in that bucket, and of a place in
- *	  it the process and until when it is kept.  One of these locks is taken after
- *	  partition locks or without any, never before, and never together with an owner's
- *	  lock.  A place leaves its bucket before its memory is given back, so who has the
- *	  lock may read what never changes of it.
+ *	  entries of the processes that listen for a client in that bucket.  One of these
+ *	  is taken after partition locks or without any, never before, and never together
+ *	  with an owner's lock.  A place leaves its bucket before its memory is given back,
+ *	  so a process that finds a place there may read what never changes as long as it
+ *	  holds the lock; whether the place is to be looked at is a hint then, that the
+ *	  latch of the process makes good.  The process of a place changes only under its
+ *	  partition lock.
  *
- *	  So a process gets, or leaves, all places of a client at once, and without their
- *	  partition locks.  Whoever has one of these may see the process of a place change,
- *	  and may have told the one before.  That does no harm, because each change is
- *	  followed by a look at the queue under the partition lock: "deadline" is zero, so the
- *	  new process asks for the place; and one that leaves calls the queue (lock/keep.c).
- *
- *	  No place is missed.  It enters the bucket, and gets the process that listens, under
- *	  one lock, and under this a process begins and ends to listen.
- *
- *	  A place that was asked for goes to the end of its bucket.  So a process that goes
- *	  through many, a few at a time, finds the next ones at the front.
+ *	  So no place is missed.  It enters the bucket, and gets the process that listens,
+ *	  under one lock.  A process that begins to listen takes this lock first, and goes
+ *	  through the bucket later; one that ends does likewise (lock/queue.c).
  *
  * IDENTIFICATION
  *	  src/space/place.c
@@ -64,14 +54,13 @@ typedef struct DLockPlaceListener
 								 * only the process itself changes the rest */
 	Oid			database;
 	Oid			role;
-	DLockToken	began;			/* made unique, as the ids of places */
 	int			len;
 	char		client[DLOCK_OWNER_MAX];
 } DLockPlaceListener;
 
 typedef struct DLockPlaceShared
 {
-	pg_atomic_uint64 latest;	/* the last id */
+	pg_atomic_uint64 latest;	/* time of the last place that was asked for */
 	pg_atomic_uint32 listening; /* processes */
 	pg_atomic_uint32 count;		/* of places */
 	DLockMemoryRef buckets[BUCKETS];
@@ -165,52 +154,24 @@ hears(int process, const DLockSpaceLease *place, uint32 hash)
 		is_of(place, listener->database, listener->role, &client);
 }
 
-/* A time as an id: made unique. */
-static DLockToken
-make_id(DLockTime time)
-{
-	uint64		latest = pg_atomic_read_u64(&shared->latest);
-	uint64		id;
-
-	do
-		id = Max(latest + 1, (uint64) time);
-	while (!pg_atomic_compare_exchange_u64(&shared->latest, &latest, id));
-	return (DLockToken) id;
-}
-
-/* Does any process listen for a client with this hash, whose lock is held? */
-static bool
-is_any_listening(uint32 hash)
-{
-	bool		any = false;
-
-	if (pg_atomic_read_u32(&shared->listening) == 0)
-		return false;
-	for (int process = 0; process < MaxBackends && !any; process++)
-		any = pg_atomic_read_u32(&shared->listeners[process].hash) == hash;
-	return any;
-}
-
-/*
- * A place gets the process that listens for it, the one that began last, which is to ask
- * for it; or none.
- */
+/* Have a process that listens attend to a place, if there is one, and look at it. */
 static void
 attend(DLockSpaceLease *place, uint32 hash)
 {
-	int			found = -1;
-
-	for (int process = 0; process < MaxBackends; process++)
-	{
-		if (hears(process, place, hash) &&
-			(found < 0 || shared->listeners[process].began > shared->listeners[found].began))
-			found = process;
-	}
-	place->process = found;
-	if (found < 0)
+	place->process = -1;
+	place->called = false;
+	if (pg_atomic_read_u32(&shared->listening) == 0)
 		return;
-	place->deadline = 0;
-	dlock_space_wake(found);
+	for (int process = 0; process < MaxBackends && place->process < 0; process++)
+	{
+		if (hears(process, place, hash))
+			place->process = process;
+	}
+	if (place->process < 0)
+		return;
+	dlock_space_entry_of(place)->attended = true;
+	place->called = true;
+	dlock_space_wake(place->process);
 }
 
 /*
@@ -223,49 +184,26 @@ dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	uint32		hash = hash_of(request);
+	uint64		latest = pg_atomic_read_u64(&shared->latest);
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	Assert(request->kind == DLOCK_SPACE_ASKED && !request->placed);
-	if (request->token == DLOCK_TOKEN_NONE)
+	while (request->token == DLOCK_TOKEN_NONE)
 	{
-		request->token = make_id(since);
-		request->granted_at = since + (DLockTime) DeadlockTimeout * 1000;
+		uint64		own = Max(latest + 1, (uint64) since);
+
+		if (pg_atomic_compare_exchange_u64(&shared->latest, &latest, own))
+			request->token = (DLockToken) own;
 	}
 	request->placed = true;
-	request->process = -1;
 	request->confirmed = until;
 	request->deadline = DLOCK_TIME_FOREVER;
 	entry->places = true;
 	LWLockAcquire(lock_of(hash), LW_EXCLUSIVE);
 	dlock_memory_list_insert(bucket_of(hash), dlock_memory_ref(request), DLOCK_MEMORY_NONE, CLIENT_NODE);
-	if (is_any_listening(hash))
-		attend(request, hash);
+	attend(request, hash);
 	LWLockRelease(lock_of(hash));
-	entry->attended |= request->process >= 0;
-	dlock_space_note(entry, until);
 	(void) pg_atomic_fetch_add_u32(&shared->count, 1);
-}
-
-/*
- * A place was asked for in vain: it is kept until some time, unless that is zero, and if it
- * has a process, that asks for it again at "deadline".  Likewise.
- */
-void
-dlock_place_stay(DLockSpaceLease *place, DLockTime until, DLockTime deadline)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(place);
-	uint32		hash = hash_of(place);
-
-	Assert(dlock_partition_is_mine(entry->hash));
-	LWLockAcquire(lock_of(hash), LW_EXCLUSIVE);
-	if (until > 0)
-		place->confirmed = until;
-	place->deadline = deadline;
-	dlock_memory_list_delete(bucket_of(hash), dlock_memory_ref(place), CLIENT_NODE);
-	dlock_memory_list_insert(bucket_of(hash), dlock_memory_ref(place), DLOCK_MEMORY_NONE, CLIENT_NODE);
-	entry->attended |= place->process >= 0;
-	LWLockRelease(lock_of(hash));
-	dlock_space_note(entry, place->confirmed);
 }
 
 /* A place is none any more.  Likewise. */
@@ -345,89 +283,52 @@ dlock_place_list(Oid database, int *count)
 	return refs;
 }
 
-/* Leave a place as dlock_place_leave() says, if it is one of these; hand it on unless the hash is zero. */
-static bool
-leave(DLockSpaceLease *place, const DLockPlaceSet *set, DLockTime until, uint32 hash)
-{
-	if (place->role != set->role || (set->process < 0 ? place->process < 0 && place->confirmed <= until :
-									 place->process != set->process))
-		return false;
-	if (set->client != NULL && !is_of(place, set->database, set->role, set->client))
-		return false;
-	place->confirmed = set->longer ? Max(place->confirmed, until) : until;
-	place->process = -1;
-	if (hash != 0)
-		attend(place, hash);
-	return true;
-}
-
 /*
- * Places are kept until some time, and have no process any more, but for those that were of
- * one that has ended to listen: these get another one that listens, if there is one.  Tells
- * the hashes of their locks, whose queues are to be called, for no more places than there
- * is room for; returns how many.  No partition lock need be held.  Cannot fail.
+ * The hashes of the locks for which a client has places with this process, or with any
+ * (-1), no more than there is room for; returns how many.  Cannot fail.
  */
 int
-dlock_place_leave(const DLockPlaceSet *set, DLockTime until, uint32 *hashes, int room)
+dlock_place_hashes(Oid database, Oid role, const DLockBytes *client, int process,
+				   uint32 *hashes, int room)
 {
-	uint32		hash = (set->client != NULL) ? client_hash(set->database, set->client) : 0;
-	int			first = (set->client != NULL) ? hash % BUCKETS : 0;
-	int			last = (set->client != NULL) ? first : BUCKETS - 1;
+	uint32		hash = client_hash(database, client);
 	int			count = 0;
 
-	for (int bucket = first; bucket <= last && count < room; bucket++)
+	LWLockAcquire(lock_of(hash), LW_SHARED);
+	for (DLockSpaceLease *place = dlock_space_lease_at(*bucket_of(hash)); place != NULL && count < room;
+		 place = dlock_space_next_place(place))
 	{
-		uint32		others;
-
-		if (*(volatile DLockMemoryRef *) &shared->buckets[bucket] == DLOCK_MEMORY_NONE)
-			continue;
-		LWLockAcquire(lock_of(bucket), LW_EXCLUSIVE);
-		others = (set->process >= 0 && is_any_listening(hash)) ? hash : 0;
-		for (DLockSpaceLease *place = dlock_space_lease_at(shared->buckets[bucket]); place != NULL && count < room;
-			 place = dlock_space_next_place(place))
-		{
-			if (leave(place, set, until, others))
-				hashes[count++] = dlock_space_entry_of(place)->hash;
-		}
-		LWLockRelease(lock_of(bucket));
+		if ((process < 0 || place->process == process) && is_of(place, database, role, client))
+			hashes[count++] = dlock_space_entry_of(place)->hash;
 	}
+	LWLockRelease(lock_of(hash));
 	return count;
 }
 
 /* ---- listening ---- */
 
 /*
- * This process listens for the places of a client from now on, and has all that there are:
- * it is to ask for them, with dlock_place_due().  No partition lock may be held.
+ * This process listens for the places of a client from now on, which it has to look at
+ * next, with dlock_place_due().  No partition lock may be held.
  */
 void
 dlock_place_listen(Oid database, Oid role, const DLockBytes *client)
 {
 	DLockPlaceListener *mine = &shared->listeners[MyProcNumber];
 	uint32		hash = client_hash(database, client);
-	DLockTime	now = dlock_clock_now();
 
 	Assert(pg_atomic_read_u32(&mine->hash) == 0);
 	mine->database = database;
 	mine->role = role;
-	mine->began = make_id(now);
 	mine->len = client->len;
 	memcpy(mine->client, client->data, client->len);
 	LWLockAcquire(lock_of(hash), LW_EXCLUSIVE);
 	(void) pg_atomic_fetch_add_u32(&shared->listening, 1);
 	pg_atomic_write_u32(&mine->hash, hash);
-	for (DLockSpaceLease *place = dlock_space_lease_at(*bucket_of(hash)); place != NULL;
-		 place = dlock_space_next_place(place))
-	{
-		if (!is_of(place, database, role, client) || (place->process < 0 && place->confirmed <= now))
-			continue;
-		place->process = MyProcNumber;
-		place->deadline = 0;
-	}
 	LWLockRelease(lock_of(hash));
 }
 
-/* It does so no longer; its places are to be left next.  Cannot fail. */
+/* It does so no longer; places may have its number still.  Cannot fail. */
 void
 dlock_place_end_listening(void)
 {
@@ -442,24 +343,32 @@ dlock_place_end_listening(void)
 	LWLockRelease(lock_of(hash));
 }
 
-/*
- * For tests: is a place in the bucket of its client, and does its process, if it has one,
- * listen for it?  The partition must be locked.
- */
+/* Does the process of a place listen for it?  For tests; the partition must be locked. */
 bool
-dlock_place_is_sound(const DLockSpaceLease *place)
+dlock_place_is_heard(const DLockSpaceLease *place)
 {
 	uint32		hash = hash_of(place);
-	const DLockSpaceLease *at;
 	bool		heard;
 
 	LWLockAcquire(lock_of(hash), LW_SHARED);
-	at = dlock_space_lease_at(*bucket_of(hash));
-	while (at != NULL && at != place)
-		at = dlock_space_next_place(at);
-	heard = place->process < 0 || hears(place->process, place, hash);
+	heard = place->process >= 0 && hears(place->process, place, hash);
 	LWLockRelease(lock_of(hash));
-	return at != NULL && heard;
+	return heard;
+}
+
+/*
+ * A place is left by the process that attended to it: have another one do so that
+ * listens for it, if there is one.  The partition must be locked exclusively.
+ */
+void
+dlock_place_attend(DLockSpaceLease *place)
+{
+	uint32		hash = hash_of(place);
+
+	Assert(dlock_partition_is_mine(dlock_space_entry_of(place)->hash));
+	LWLockAcquire(lock_of(hash), LW_SHARED);
+	attend(place, hash);
+	LWLockRelease(lock_of(hash));
 }
 
 static void
@@ -485,30 +394,34 @@ copy_place(const DLockSpaceLease *place, DLockPlaceCopy *copy)
 
 /*
  * The places that this process, which listens, has to ask for: copies, no more than there
- * is room for; returns how many.  If there is more room, "until" is when it has to do so
- * for one of the others.  No partition lock may be held.
+ * is room for; returns how many.  "until" is when it has to do so for one of the others.
+ * No partition lock may be held.
  */
 int
 dlock_place_due(DLockTime now, DLockPlaceCopy *copies, int room, DLockTime *until)
 {
-	uint32		hash = pg_atomic_read_u32(&shared->listeners[MyProcNumber].hash);
+	DLockPlaceListener *mine = &shared->listeners[MyProcNumber];
+	uint32		hash = pg_atomic_read_u32(&mine->hash);
+	DLockBytes	client = {mine->client, mine->len};
 	int			count = 0;
 
 	Assert(hash != 0);
 	Assert(!dlock_partition_is_any_held());
 	*until = DLOCK_TIME_FOREVER;
 	LWLockAcquire(lock_of(hash), LW_SHARED);
-	for (DLockSpaceLease *place = dlock_space_lease_at(*bucket_of(hash)); place != NULL && count < room;
-		 place = dlock_space_next_place(place))
+	for (volatile DLockSpaceLease *at = dlock_space_lease_at(*bucket_of(hash)); at != NULL && count < room;
+		 at = dlock_space_next_place((DLockSpaceLease *) at))
 	{
-		DLockTime	deadline = *(volatile DLockTime *) &place->deadline;
+		DLockSpaceLease *place = (DLockSpaceLease *) at;
+		bool		mute = at->process != MyProcNumber;
 
-		if (place->process != MyProcNumber)
+		if (!is_of(place, mine->database, mine->role, &client) ||
+			(at->process < 0 && at->confirmed <= now))
 			continue;
-		if (deadline <= now)
+		if (mute || at->called || at->deadline <= now)
 			copy_place(place, &copies[count++]);
 		else
-			*until = Min(*until, deadline);
+			*until = Min(*until, at->deadline);
 	}
 	LWLockRelease(lock_of(hash));
 	return count;

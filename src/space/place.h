@@ -39,32 +39,23 @@ typedef struct DLockPlaceRef
 	uint32		lock;			/* and of its lock */
 } DLockPlaceRef;
 
-/* Places of a role: all of them, or those of a client; or of these what a process has. */
-typedef struct DLockPlaceSet
-{
-	Oid			role;
-	const DLockBytes *client;	/* or NULL */
-	Oid			database;		/* of the client */
-	int			process;		/* or -1 */
-	bool		longer;			/* they are kept for no less than they were */
-} DLockPlaceSet;
-
 /* set-up */
 extern void dlock_place_request(void);
 extern void dlock_place_startup(void);
 
 /* a place that comes or goes, or is looked for */
 extern void dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until);
-extern void dlock_place_stay(DLockSpaceLease *place, DLockTime until, DLockTime deadline);
-extern int	dlock_place_leave(const DLockPlaceSet *set, DLockTime until, uint32 *hashes, int room);
 extern void dlock_place_remove(DLockSpaceLease *request);
 extern DLockSpaceLease *dlock_place_find(DLockSpaceEntry *entry, const DLockOwner *owner);
 extern DLockPlaceRef *dlock_place_list(Oid database, int *count);
+extern int	dlock_place_hashes(Oid database, Oid role, const DLockBytes *client, int process,
+							   uint32 *hashes, int room);
 
 /* listening */
 extern void dlock_place_listen(Oid database, Oid role, const DLockBytes *client);
 extern void dlock_place_end_listening(void);
-extern bool dlock_place_is_sound(const DLockSpaceLease *place);
+extern bool dlock_place_is_heard(const DLockSpaceLease *place);
+extern void dlock_place_attend(DLockSpaceLease *place);
 extern int	dlock_place_due(DLockTime now, DLockPlaceCopy *copies, int room, DLockTime *until);
 extern void dlock_place_wake_listeners(Oid database);
 

@@ -235,7 +235,10 @@ dlock_space_is_first(const DLockSpaceLease *request)
 static void
 note_end(const DLockSpaceLease *lease)
 {
-	dlock_space_note(dlock_space_entry_of(lease), dlock_holder_blocks_until(lease));
+	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
+
+	Assert(dlock_partition_is_mine(entry->hash));
+	entry->earliest = Min(entry->earliest, dlock_holder_blocks_until(lease));
 }
 
 /* The end of a lease has changed: see to the locks of all its parts. */
@@ -247,15 +250,14 @@ note_ends(const DLockSpaceLease *lease)
 }
 
 /*
- * Make exact what an entry says of the leases on its lock, and when time changes something.
- * Lock as for dlock_space_hold().
+ * Make exact what an entry says of the leases on its lock.  Lock as for
+ * dlock_space_hold().
  */
 void
-dlock_space_refresh(DLockSpaceEntry *entry, DLockTime now)
+dlock_space_refresh(DLockSpaceEntry *entry)
 {
 	Assert(dlock_partition_is_mine(entry->hash));
-	entry->earliest = dlock_holder_requests_until(entry, now);
-	entry->called &= entry->earliest != DLOCK_TIME_FOREVER;
+	entry->earliest = DLOCK_TIME_FOREVER;
 	entry->held_modes = 0;
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL;
 		 lease = dlock_space_next(lease))
@@ -293,7 +295,7 @@ drop_mode(DLockSpaceEntry *entry, DLockMode mode)
 		if (--entry->nstrong == 0)
 			entry->held_modes &= DLOCK_SPACE_WEAK_MODES;
 		else if ((entry->held_modes & ~DLOCK_SPACE_WEAK_MODES) != DLOCK_RULE_BIT(mode))
-			dlock_space_refresh(entry, 0);
+			dlock_space_refresh(entry);
 	}
 }
 
@@ -314,7 +316,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry->database = database;
 	entry->hash = hash;
 	entry->permits = 0;
-	entry->lodges = entry->shuffled = entry->places = entry->attended = entry->called = false;
+	entry->lodges = entry->shuffled = entry->places = entry->attended = false;
 	entry->name_len = name->len;
 	dlock_memory_text_put(entry->name, DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = *bucket_of(hash);
@@ -380,6 +382,7 @@ make_lease(DLockSpaceEntry *entry, const DLockLeaseValue *value,
 	lease->indexed = false;
 	lease->kept = false;
 	lease->placed = false;
+	lease->called = false;
 	lease->owner_len = value->owner.len;
 	lease->payload_len = value->payload.len;
 	dlock_memory_text_put(lease->data, lease->room, texts, lengthof(texts));
@@ -574,7 +577,7 @@ unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		dlock_place_remove(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
-		entry->asked_modes = entry->places = entry->attended = entry->called = 0;
+		entry->asked_modes = entry->places = entry->attended = 0;
 }
 
 /*
@@ -678,9 +681,10 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 		dlock_memory_list_delete(&entry->holders, dlock_memory_ref(lease), LOCK_NODE);
 		drop_mode(entry, (DLockMode) lease->mode);
 		if (entry->holders == NONE)
-			entry->shuffled = false;
-		if (entry->holders == NONE && !entry->called && !entry->places)
+		{
 			entry->earliest = DLOCK_TIME_FOREVER;
+			entry->shuffled = false;
+		}
 	}
 	else
 		unlink_request(entry, lease);
@@ -703,7 +707,7 @@ typedef struct DLockSpaceWalk
 	Oid			database;		/* InvalidOid: all */
 	DLockSpaceVisitor visitor;
 	void	   *arg;
-	bool		requests;		/* of these, too */
+	bool		places;			/* of these, too */
 	bool		is_for_indexed; /* alone */
 	uint32		visits;			/* under the lock that is held */
 } DLockSpaceWalk;
@@ -729,6 +733,18 @@ visit_few(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
 	return lease != NULL;
 }
 
+/* Visit the places in the queue of a lock, in their order. */
+static void
+visit_places(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
+{
+	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
+		 request = dlock_space_next(request))
+	{
+		if (request->placed)
+			visit(walk, request);
+	}
+}
+
 /*
  * Visit the leases in some buckets of the table and of the index.  Returns how many
  * buckets these were: fewer than "count" if there is much in them.
@@ -745,9 +761,8 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 			 entry != NULL && !walk->is_for_indexed; entry = dlock_space_next_entry(entry))
 		{
 			(void) visit_few(walk, entry);
-			for (DLockSpaceLease *request = walk->requests ? dlock_space_queue(entry) : NULL;
-				 request != NULL; request = dlock_space_next(request))
-				visit(walk, request);
+			if (walk->places && entry->places)
+				visit_places(walk, entry);
 		}
 		for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]);
 			 lease != NULL; lease = dlock_space_next_indexed(lease))
@@ -778,8 +793,7 @@ walk_over(DLockSpaceWalk *walk, int partition, int count)
 
 /*
  * Call "visitor" for every lease of a database, or of all (InvalidOid), expired ones
- * too, and if "requests" is true, for every request in a queue, in the order of that.  The
- * partition lock is given up after
+ * too, and if "places" is true, for every place.  The partition lock is given up after
  * VISIT_BUCKETS or some VISIT_LEASES, so the walk as a whole is no snapshot: a lease that
  * is converted meanwhile may be visited twice or not at all.
  *
@@ -787,9 +801,9 @@ walk_over(DLockSpaceWalk *walk, int partition, int count)
  * change anything nor wait; it may allocate local memory.
  */
 void
-dlock_space_visit(Oid database, bool requests, DLockSpaceVisitor visitor, void *arg)
+dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg)
 {
-	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.requests = requests};
+	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.places = places};
 
 	walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
 }

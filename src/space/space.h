@@ -53,10 +53,10 @@ extern void dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease);
 extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);
 extern void dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term);
 extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now);
-extern void dlock_space_refresh(DLockSpaceEntry *entry, DLockTime now);
+extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
-extern void dlock_space_visit(Oid database, bool requests, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_visit_lock(Oid database, const DLockBytes *name,
 								   DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_purge(Oid database);

@@ -376,10 +376,87 @@ typedef struct DLockViewWaiter
 	int			position;
 	int			process;		/* that waits, or -1 */
 	DLockTime	since;
+	TimestampTz since_wall;
 	DLockTime	kept_until;		/* of a place without a process; else 0 */
 	Oid			role;
-	Datum		blocked_by;		/* an array of owners */
+	DLockProcessBlockers blocked_by;
 } DLockViewWaiter;
+
+/* The position of a request in its queue.  The partition must be locked. */
+static int
+position_of(DLockSpaceLease *request)
+{
+	DLockSpaceLease *ahead = dlock_space_queue(dlock_space_entry_of(request));
+	int			position = 1;
+
+	for (; ahead != request; ahead = dlock_space_next(ahead))
+		position += (ahead->kind != DLOCK_SPACE_WATCH);
+	return position;
+}
+
+/* Copy a request.  The partition must be locked. */
+static DLockViewWaiter *
+copy_request(DLockSpaceLease *request, DLockTime now)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+	DLockViewWaiter *copy = palloc0(sizeof(DLockViewWaiter));
+	DLockHolderTexts texts;
+
+	copy->name = dlock_name_copy(dlock_space_entry_name(entry, texts.name));
+	copy->owner = dlock_name_copy(dlock_space_lease_owner(request, texts.owner).name);
+	copy->mode = (DLockMode) request->mode;
+	copy->permits = entry->permits;
+	copy->converts = request->kind == DLOCK_SPACE_CONVERT;
+	copy->position = position_of(request);
+	copy->process = request->process;
+	copy->role = request->role;
+	dlock_process_find_blockers(request, now, &copy->blocked_by);
+	return copy;
+}
+
+/* Copy a process's waiting requests; NIL if it has none. */
+static List *
+copy_requests(int process, Oid database)
+{
+	List	   *copies = NIL;
+	DLockProcessShared *wait = dlock_process_at(process);
+	DLockTime	now = dlock_clock_now();
+	DLockPartitionSet set;
+
+	if (!dlock_process_lock(process, database, LW_SHARED, &set))
+		return NIL;
+	for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
+		 request != NULL; request = dlock_space_request_next(request))
+	{
+		DLockViewWaiter *copy;
+
+		if (request->kind == DLOCK_SPACE_WATCH)
+			continue;
+		copy = copy_request(request, now);
+		copy->since = wait->since;
+		copy->since_wall = wait->since_wall;
+		copies = lappend(copies, copy);
+	}
+	dlock_partition_unlock_set(&set);
+	return copies;
+}
+
+/* A visitor of the space: copy the places. */
+static void
+copy_place(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
+{
+	List	  **places = arg;
+	DLockTime	now = dlock_clock_now();
+	DLockViewWaiter *copy;
+
+	if (!request->placed || dlock_space_is_over(request, now))
+		return;
+	copy = copy_request(request, now);
+	copy->since = request->token;
+	copy->since_wall = dlock_clock_wall() - (now - copy->since);
+	copy->kept_until = (request->process < 0) ? dlock_clock_wall() + (request->confirmed - now) : 0;
+	*places = lappend(*places, copy);
+}
 
 static Datum
 owner_array(const DLockProcessBlockers *owners)
@@ -392,69 +469,10 @@ owner_array(const DLockProcessBlockers *owners)
 										   TYPALIGN_INT));
 }
 
-/* The requests that were found, and the position of the last one in its queue. */
-typedef struct DLockViewQueue
-{
-	List	   *copies;
-	int			position;
-	DLockViewWaiter *ahead;		/* the last copy, if it is of this queue */
-	DLockProcessBlockers blockers;	/* and what is in its way */
-} DLockViewQueue;
-
-/*
- * A visitor of the space: copy the requests.  Those of a lock come one after the other, in
- * their order, while its partition is locked.
- */
-static void
-copy_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
-{
-	DLockViewQueue *queue = arg;
-	DLockTime	now = dlock_clock_now();
-	DLockViewWaiter *copy;
-	DLockHolderTexts texts;
-
-	if (request->kind == DLOCK_SPACE_HELD)
-		return;
-	if (request == dlock_space_queue(entry))
-	{
-		queue->position = 0;
-		queue->ahead = NULL;
-	}
-	if (request->kind == DLOCK_SPACE_WATCH)
-		return;
-	queue->position++;
-	if (dlock_space_is_over(request, now))
-		return;
-	copy = palloc0(sizeof(DLockViewWaiter));
-	copy->name = dlock_name_copy(dlock_space_entry_name(entry, texts.name));
-	copy->owner = dlock_name_copy(dlock_space_lease_owner(request, texts.owner).name);
-	copy->mode = (DLockMode) request->mode;
-	copy->permits = entry->permits;
-	copy->converts = request->kind == DLOCK_SPACE_CONVERT;
-	copy->position = queue->position;
-	copy->process = request->process;
-	copy->since = request->placed ? request->token : dlock_process_at(request->process)->since;
-	copy->kept_until = (copy->process < 0) ? request->confirmed : 0;
-	copy->role = request->role;
-
-	/* In the same mode it is blocked by the same owners, the first ones. */
-	if (queue->ahead != NULL && queue->blockers.more && queue->ahead->mode == copy->mode)
-		copy->blocked_by = queue->ahead->blocked_by;
-	else
-	{
-		dlock_process_find_blockers(request, now, &queue->blockers);
-		copy->blocked_by = owner_array(&queue->blockers);
-	}
-	queue->ahead = copy;
-	queue->copies = lappend(queue->copies, copy);
-}
-
-/* Add the rows of requests that were copied. */
+/* Add the rows of requests that were copied, and forget them. */
 static void
 put_waiters(FunctionCallInfo fcinfo, List *copies)
 {
-	DLockTime	now = dlock_clock_now();
-	TimestampTz wall = dlock_clock_wall();
 	ListCell   *cell;
 
 	foreach(cell, copies)
@@ -469,31 +487,37 @@ put_waiters(FunctionCallInfo fcinfo, List *copies)
 		dlock_value_add(&row, waiter->permits > 0, Int32GetDatum((int32) waiter->permits));
 		dlock_value_add(&row, true, CStringGetTextDatum(waiter->converts ? "convert" : "acquire"));
 		dlock_value_add(&row, true, Int32GetDatum(waiter->position));
-		dlock_value_add(&row, true, TimestampTzGetDatum(wall - (now - waiter->since)));
-		dlock_value_add(&row, true, dlock_value_of_span(now - waiter->since));
+		dlock_value_add(&row, true, TimestampTzGetDatum(waiter->since_wall));
+		dlock_value_add(&row, true, dlock_value_of_span(dlock_clock_now() - waiter->since));
 		dlock_value_add(&row, attended, Int32GetDatum(attended ? GetPGProcByNumber(waiter->process)->pid : 0));
 		dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
-		dlock_value_add(&row, true, waiter->blocked_by);
-		dlock_value_add(&row, waiter->kept_until != 0, TimestampTzGetDatum(wall + (waiter->kept_until - now)));
+		dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
+		dlock_value_add(&row, waiter->kept_until != 0, TimestampTzGetDatum(waiter->kept_until));
 		dlock_value_put(&row, fcinfo);
 	}
+	list_free_deep(copies);
 }
 
 /* _dlock.waiter_list() -> the requests that wait for locks of this database, and the places */
 Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
-	DLockViewQueue *queue = palloc0(sizeof(DLockViewQueue));
 	DLockDatabase db;
+	List	   *places = NIL;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
 		return (Datum) 0;
 
 	dlock_session_open(&db);
-	dlock_space_visit(db.shared->oid, true, copy_request, queue);
+	for (int process = 0; process < MaxBackends; process++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		put_waiters(fcinfo, copy_requests(process, db.shared->oid));
+	}
+	dlock_space_visit(db.shared->oid, true, copy_place, &places);
+	put_waiters(fcinfo, places);
 	dlock_session_close(&db);
-	put_waiters(fcinfo, queue->copies);
 	return (Datum) 0;
 }
 
@@ -580,18 +604,13 @@ count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	DLockViewCount *count = arg;
 	DLockTime	until;
 
-	if (lease->kind != DLOCK_SPACE_HELD)
+	if (lease->placed)
 	{
-		DLockTime	since = lease->token;
-
-		/* A call counts once, however many locks it asks for. */
-		if (lease->kind == DLOCK_SPACE_WATCH || dlock_space_is_over(lease, count->now) ||
-			(!lease->placed && dlock_process_first(lease->process) != lease))
-			return;
-		if (!lease->placed)
-			since = dlock_process_at(lease->process)->since;
-		count->waiters++;
-		count->first_wait = Min(count->first_wait, since);
+		if (!dlock_space_is_over(lease, count->now))
+		{
+			count->waiters++;
+			count->first_wait = Min(count->first_wait, lease->token);
+		}
 		return;
 	}
 	if (lease->part == DLOCK_PART_INTENT)
@@ -605,6 +624,27 @@ count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	{
 		count->expired++;
 		count->first_end = Min(count->first_end, until);
+	}
+}
+
+/* Count the requests that wait; a call counts once, however many locks it asks for. */
+static void
+count_waiters(DLockViewCount *count, Oid database)
+{
+	for (int process = 0; process < MaxBackends; process++)
+	{
+		DLockProcessShared *wait = dlock_process_at(process);
+		DLockPartitionSet set;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!dlock_process_lock(process, database, LW_SHARED, &set))
+			continue;
+		if (wait->kind != DLOCK_SPACE_WATCH)
+		{
+			count->waiters++;
+			count->first_wait = Min(count->first_wait, wait->since);
+		}
+		dlock_partition_unlock_set(&set);
 	}
 }
 
@@ -629,6 +669,7 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 		dlock_session_open(&db);
 		count.now = dlock_clock_now();
 		dlock_space_visit(db.shared->oid, true, count_lease, &count);
+		count_waiters(&count, db.shared->oid);
 		epoch = dlock_token_epoch(&db.shared->tokens);
 		dlock_session_close(&db);
 	}

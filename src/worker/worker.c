@@ -55,7 +55,7 @@
 #include "base/compat.h"
 #include "base/fault.h"
 #include "lock/held.h"
-#include "lock/keep.h"
+#include "lock/queue.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/space.h"
@@ -106,7 +106,7 @@ typedef struct DLockWorkerLease
 	DLockToken	token;
 	uint32		hash;
 	Oid			database;
-	bool		is_place;		/* or more, on locks with this hash */
+	bool		is_place;		/* the token is its id */
 } DLockWorkerLease;
 
 /* The state of the worker. */
@@ -143,13 +143,13 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockWorker *worker = arg;
-	bool		is_place = lease->kind != DLOCK_SPACE_HELD;
 	DLockTime	due_at;
 
-	/* An intent goes with its path; and the first of a queue stands for all. */
-	if (is_place ? lease != dlock_space_queue(entry) : lease->part == DLOCK_PART_INTENT)
+	/* An intent goes with its path. */
+	if (lease->part == DLOCK_PART_INTENT)
 		return;
-	due_at = is_place ? dlock_holder_requests_until(entry, 0) : dlock_holder_due_at(lease);
+	due_at = !lease->placed ? dlock_holder_due_at(lease) :
+		(lease->process < 0) ? lease->confirmed : DLOCK_TIME_FOREVER;
 	if (due_at > worker->horizon)
 		return;
 	if (worker->count == worker->room)
@@ -159,7 +159,7 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	}
 	worker->leases[worker->count++] = (DLockWorkerLease)
 	{
-		due_at, lease->token, entry->hash, entry->database, is_place
+		due_at, lease->token, entry->hash, entry->database, lease->placed
 	};
 }
 
@@ -269,7 +269,7 @@ erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("worker_erase");
 		leases[i]->due_at = leases[i]->is_place ?
-			dlock_keep_expire(leases[i]->hash) :
+			dlock_queue_expire(db->shared->oid, leases[i]->hash, leases[i]->token, false) :
 			dlock_held_expire(db, leases[i]->hash, leases[i]->token, false);
 	}
 }

@@ -285,7 +285,11 @@ sub decide
 	{
 		return 'self' if $request->{reentry} eq 'deny';
 		my $asked = $request->{items}[0]{mode};
-		return $asked eq 'permit' || covers($own->{mode}, $asked) ? 'reenter' : '55000';
+		return '55000' if $asked ne 'permit' && !covers($own->{mode}, $asked);
+
+		# What outlives the server gets no payload from what would not.
+		my $other = $request->{reentry} eq 'return' && $request->{is_single} && defined $request->{payload} && $request->{payload} ne $own->{payload};
+		return $other && $own->{bind} eq 'none' && ($request->{bind} // 'none') ne 'none' ? '55000' : 'reenter';
 	}
 	return $blocked ? 'blocked' : 'grant';
 }

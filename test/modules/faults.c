@@ -367,16 +367,16 @@ check_place(Check *check, const char *name, DLockSpaceEntry *entry, DLockSpaceLe
 {
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(place, buffer);
+	uint32		hash;
 
 	if (!entry->places || place->kind != DLOCK_SPACE_ASKED || place->token == DLOCK_TOKEN_NONE)
 		complain(check, "%s: half a place", name);
 	if (dlock_place_find(entry, &owner) != place)
 		complain(check, "%s: not the place that its owner finds", name);
-	if (!dlock_place_is_sound(place))
-		complain(check, "%s: a place that its client does not find, or process %d does not listen for",
-				 name, place->process);
-	if (place->process < 0 && place->confirmed > check->now && entry->earliest > place->confirmed)
-		complain(check, "%s: a place is over before \"earliest\"", name);
+	if (dlock_place_hashes(entry->database, place->role, &owner.name, place->process, &hash, 1) != 1)
+		complain(check, "%s: a place that its client does not find", name);
+	if (place->process >= 0 && !dlock_place_is_heard(place))
+		complain(check, "%s: a place that process %d does not listen for", name, place->process);
 }
 
 static void
