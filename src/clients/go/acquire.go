@@ -258,6 +258,8 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, error) {
 			never = true
 		case a.err == nil && never:
 			return nil, failure(ErrDeadlock, nil, "the wait for %q would never have ended", w.label)
+		case a.err == nil && last && ctx.Err() != nil:
+			return nil, ctx.Err()
 		case a.err == nil && last:
 			return nil, s.refused(ctx, w)
 		case a.err == nil || ctx.Err() != nil && a.err == ctx.Err():

@@ -146,7 +146,7 @@ foreach my $point (qw(step_locked grant wal_insert wal_inserted step_done))
 	$a->ask(acquire('x', 'a'));
 	is_at($ctl, 'token_reserve');
 	$b->ask(acquire('y', 'b'));
-	waits_for_lwlock($b, 'no tokens: the second waits');
+	ok(wait_blocked($ctl, $b), 'no tokens: the second waits, where it can be canceled');
 	go($ctl, 'token_reserve');
 	my ($first, $second) = map { $_->answer } $a, $b;
 	cmp_ok(abs($first - $second), '<', 1000, 'no tokens: one reservation is enough');
