@@ -253,7 +253,7 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, error) {
 		}
 		switch {
 		case got != nil && got.token != "":
-			return s.confirm(w, got)
+			return s.confirm(w, got, doubts > 0)
 		case got != nil:
 			never = true
 		case a.err == nil && never:
@@ -269,7 +269,8 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, error) {
 			if a.doubt {
 				doubts++
 				s.undo(w)
-			} else if !last {
+			}
+			if !last {
 				nap(ctx, shorter(retryAfter, w.left()))
 			}
 			if last && !(a.doubt && doubts == 1) {
@@ -318,10 +319,11 @@ func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
 	return l
 }
 
-// A turn may have come some time after it was asked for: when was the lease held for sure?
-func (s *Session) confirm(w *want, got *turn) (*Lease, error) {
+// A turn may have come some time after it was asked for, or been undone with an unanswered
+// request: when was the lease held for sure?
+func (s *Session) confirm(w *want, got *turn, doubt bool) (*Lease, error) {
 	sent := got.sent
-	if time.Since(sent) > shorter(w.ttl/12, time.Second) {
+	if doubt || time.Since(sent) > shorter(w.ttl/12, time.Second) {
 		a := s.lines.ask(context.Background(), true, renewKind, answerWithin, w.names[0], got.token)
 		if a.err != nil {
 			s.giveAway(w.names[0], got.token)

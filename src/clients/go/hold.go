@@ -323,7 +323,7 @@ func (l *Lease) Release() error {
 }
 
 // "t", "f", or nothing if the server does not say.  A request that was not answered may have
-// released it.
+// released it; if the task has entered the lock twice, another one would end the other lease.
 func (l *Lease) giveBack(row []any) string {
 	doubt := false
 	for until := time.Now().Add(giveBackWithin); time.Now().Before(until); time.Sleep(giveBackWithin / 30) {
@@ -334,6 +334,9 @@ func (l *Lease) giveBack(row []any) string {
 			break
 		}
 		doubt = doubt || a.doubt
+		if doubt && l.s.heldBy(l.Owner, row[0].(string)) > 0 {
+			break
+		}
 	}
 	return ""
 }

@@ -218,7 +218,7 @@ class Lease extends Hold {
   }
 
   // 't', 'f', or null if the server does not say.  A request that was not answered may have
-  // released it.
+  // released it; if the task has entered the lock twice, another one would end the other lease.
   async _giveBack(pair) {
     const until = now() + GIVE_BACK_WITHIN_MS;
     let inDoubt = false;
@@ -230,7 +230,7 @@ class Lease extends Hold {
         inDoubt = inDoubt || error.inDoubt;
         await nap(100);
       }
-    } while (now() < until);
+    } while (now() < until && !(inDoubt && this._session._held.has(this._session._key(pair[0], this))));
     return null;
   }
 

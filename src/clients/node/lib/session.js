@@ -236,7 +236,7 @@ class Session {
         const got = last ? want.got : await this.waits.turn(want);
         if (got && got !== 'never') {
           want.got = null;
-          return this._grant(want, [got.token], await this._confirm(want, got));
+          return this._grant(want, [got.token], await this._confirm(want, got, doubts > 0));
         }
         if (never) {
           throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
@@ -255,9 +255,7 @@ class Session {
         if (want.gone || (last && !(error.inDoubt && doubts === 1))) {
           throw error;
         }
-        if (!error.inDoubt) {
-          await nap(Math.min(RETRY_MS, Math.max(want.until - now(), 0)));
-        }
+        await nap(Math.min(RETRY_MS, Math.max(want.until - now(), 0)));
       }
     }
   }
@@ -273,9 +271,10 @@ class Session {
     return new Lease(this, want, new Map(want.names.map((name, i) => [name, Number(tokens[i])])), sent);
   }
 
-  // A turn may have come some time after it was asked for: when was the lease held for sure?
-  async _confirm({ names: [name], ttl }, { token, sent }) {
-    if (now() - sent < Math.min(ttl / 12, 1000)) {
+  // A turn may have come some time after it was asked for, or been undone with an unanswered
+  // request: when was the lease held for sure?
+  async _confirm({ names: [name], ttl }, { token, sent }, inDoubt) {
+    if (!inDoubt && now() - sent < Math.min(ttl / 12, 1000)) {
       return sent;
     }
     try {

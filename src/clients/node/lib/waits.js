@@ -104,7 +104,7 @@ class Waits {
   async turn(want) {
     await new Promise((resolve) => {
       want.go = resolve;
-      if (want.got) {
+      if (want.got || want.gone) {
         resolve();
         return;
       }

@@ -178,7 +178,10 @@ class Hold:
             interrupts = self._interrupts
         self._core.holds.discard(self)
         for interrupt in interrupts:
-            interrupt()
+            try:
+                interrupt()
+            except RuntimeError:
+                pass    # its loop has been closed
         if self._on_lost:
             try:
                 threading.Thread(target=self._on_lost, args=(self,), daemon=True).start()
@@ -234,10 +237,10 @@ class Lease(Hold):
 
     async def _give_back(self) -> Optional[bool]:
         """Was it held to the end?  None if the server does not say.  A request that was not answered may
-        have released it."""
+        have released it; if the task has entered the lock twice, another one would end the other lease."""
         until = now() + GIVE_BACK_WITHIN
         in_doubt = False
-        while now() < until:
+        while now() < until and not (in_doubt and any((name, self.owner) in self._session._held for name in self.tokens)):
             try:
                 answers = await self._ask(RELEASE, until)
                 held = all(answer.value == 't' for answer in answers)

@@ -325,7 +325,7 @@ class Session:
             try:
                 if want.got and want.got[0]:
                     (token, sent), want.got = want.got, None
-                    return self._grant(want, [token or ''], await self._confirm(want, token, sent))
+                    return self._grant(want, [token or ''], await self._confirm(want, token, sent, doubts > 0))
                 if want.patient and want.options.reentry == 'deny' and any((name, want.owner) in self._held for name in want.names):
                     raise LeaseDeadlock(f'the task would wait for its own lease on "{want.label}"')
                 if want.kind == 'lock' and not last:
@@ -347,8 +347,7 @@ class Session:
                     await self._undo(want)
                 if want.gone or (last and not (error.in_doubt and doubts == 1)):
                     raise
-                if not error.in_doubt:
-                    await asyncio.sleep(max(min(RETRY, want.until - now()), 0))
+                await asyncio.sleep(max(min(RETRY, want.until - now()), 0))
 
     def _grant(self, want: Want, tokens: List[str], sent: float) -> Lease:
         return Lease(self, want, dict(zip(want.names, map(int, tokens))), sent)
@@ -363,9 +362,10 @@ class Session:
             return None
         return next((str(answer.rows[0][1]) for answer in answers if answer.rows[0][1]), None)
 
-    async def _confirm(self, want: Want, token: Optional[str], sent: float) -> float:
-        """A turn may have come some time after it was asked for: when was the lease held for sure?"""
-        if now() - sent < min(want.ttl / 12, 1.0):
+    async def _confirm(self, want: Want, token: Optional[str], sent: float, in_doubt: bool) -> float:
+        """A turn may have come some time after it was asked for, or been undone with an unanswered request: when was the
+        lease held for sure?"""
+        if not in_doubt and now() - sent < min(want.ttl / 12, 1.0):
             return sent
         try:
             renewed = await self._lines.ask(RENEW, (want.names[0], token))
