@@ -124,7 +124,8 @@ type want struct {
 	delay       time.Duration // if it has to do so by itself
 
 	// Protected by the session's mutex.
-	got *turn
+	got     *turn
+	inDoubt bool // it may have been granted what nobody has heard of
 }
 
 // A turn that has come; without a token it never will.
@@ -253,7 +254,12 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, error) {
 		}
 		switch {
 		case got != nil && got.token != "":
-			return s.confirm(w, got, doubts > 0)
+			doubt := doubts > 0 || s.isInDoubt(w)
+			lease, err := s.confirm(w, got, doubt)
+			if doubt && errors.Is(err, ErrLost) {
+				continue // it was undone
+			}
+			return lease, err
 		case got != nil:
 			never = true
 		case a.err == nil && never:
@@ -263,11 +269,17 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, error) {
 		case a.err == nil && last:
 			return nil, s.refused(ctx, w)
 		case a.err == nil || ctx.Err() != nil && a.err == ctx.Err():
+		case sqlState(a.err) == "40P01" && s.isInDoubt(w):
+			// It may have met what it was granted itself during an outage.
+			s.setInDoubt(w, false)
+			doubts++
+			s.undo(w)
 		case !errors.Is(a.err, ErrUnreachable):
 			return nil, Explain(a.err)
 		default:
 			if a.doubt {
 				doubts++
+				s.setInDoubt(w, true)
 				s.undo(w)
 			}
 			if !last {
@@ -354,6 +366,18 @@ func (s *Session) undo(w *want) {
 			time.Sleep(undoWithin / 30)
 		}
 	}
+}
+
+func (s *Session) isInDoubt(w *want) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return w.inDoubt
+}
+
+func (s *Session) setInDoubt(w *want, inDoubt bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.inDoubt = inDoubt
 }
 
 func (s *Session) holdsAny(w *want) bool {

@@ -128,6 +128,9 @@ func (s *Session) take(taker *lines) {
 		if a.err != nil || a.sent.Sub(last) > keepPlace/2 {
 			s.mu.Lock()
 			for _, list := range s.places {
+				for _, w := range list {
+					w.inDoubt = true
+				}
 				wakeUp(list)
 			}
 			s.mu.Unlock()

@@ -56,8 +56,17 @@ beside(
 					my ($node) = @_;
 					my $proxy = scenario_servers($node);
 					my @agent = ($python, "$top/test/clients/session.py", $mode);
-					run_all_scenarios($mode, $node, $proxy, @agent);
-					run_pooler_scenarios($mode, $node, $proxy, @agent);
+
+					# Both share all that talks to the server; all groups of both are for a nightly run.
+					if ($mode eq 'sync' && ($ENV{DLOCK_RING} // '') ne 'nightly')
+					{
+						run_scenarios($mode, $_, $node, $proxy, @agent) foreach qw(server encoding places);
+					}
+					else
+					{
+						run_all_scenarios($mode, $node, $proxy, @agent);
+						run_pooler_scenarios($mode, $node, $proxy, @agent);
+					}
 					run_scenarios($mode, 'last', $node, $proxy, @agent);
 					$proxy->stop;
 				})

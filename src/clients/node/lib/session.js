@@ -236,7 +236,15 @@ class Session {
         const got = last ? want.got : await this.waits.turn(want);
         if (got && got !== 'never') {
           want.got = null;
-          return this._grant(want, [got.token], await this._confirm(want, got, doubts > 0));
+          const inDoubt = doubts > 0 || want.inDoubt;
+          try {
+            return this._grant(want, [got.token], await this._confirm(want, got, inDoubt));
+          } catch (error) {
+            if (!inDoubt || !(error instanceof LeaseLost)) {
+              throw error;
+            }
+            continue; // it was undone
+          }
         }
         if (never) {
           throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
@@ -245,11 +253,19 @@ class Session {
           throw new LeaseRefused(label, want.gone ? null : await this._holder(want));
         }
       } catch (error) {
+        // It may have met what it was granted itself during an outage.
+        if (error.code === '40P01' && want.inDoubt) {
+          want.inDoubt = false;
+          doubts++;
+          await this._undo(want);
+          continue;
+        }
         if (!(error instanceof ServerUnreachable)) {
           throw error;
         }
         if (error.inDoubt) {
           doubts++;
+          want.inDoubt = true;
           await this._undo(want);
         }
         if (want.gone || (last && !(error.inDoubt && doubts === 1))) {

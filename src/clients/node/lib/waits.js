@@ -97,7 +97,10 @@ class Waits {
   }
 
   allAgain() {
-    [...this.places.values()].flat().forEach((want) => this.end(want));
+    [...this.places.values()].flat().forEach((want) => {
+      want.inDoubt = true; // it may have been granted what nobody has heard of
+      this.end(want);
+    });
   }
 
   // Fulfilled with a grant, or null when it is time to ask again, or want.until has come.

@@ -75,6 +75,7 @@ class Want:
     on_lost: Optional[Callable[[Lease], Any]]
     place: Tuple[str, str]
     gone: bool              # nobody waits for it any more
+    in_doubt: bool          # it may have been granted what nobody has heard of
 
     def __init__(self, session: 'Session', kind: str, names: List[str], task: Optional[str], options: Options) -> None:
         self.kind = kind                # lock, all or path
@@ -92,6 +93,7 @@ class Want:
         self.got: Optional[Tuple[Optional[str], float]] = None      # a turn: its token, or None if there will never be one
         self.go: 'Optional[asyncio.Future[None]]' = None            # ends the wait for it
         self.asked: Optional[Request] = None
+        self.in_doubt = False
 
     def ask(self, lines: Lines, keep: float) -> Request:
         o = self.options
@@ -325,7 +327,13 @@ class Session:
             try:
                 if want.got and want.got[0]:
                     (token, sent), want.got = want.got, None
-                    return self._grant(want, [token or ''], await self._confirm(want, token, sent, doubts > 0))
+                    in_doubt = doubts > 0 or want.in_doubt
+                    try:
+                        return self._grant(want, [token or ''], await self._confirm(want, token, sent, in_doubt))
+                    except LeaseLost:
+                        if not in_doubt:
+                            raise
+                        continue        # it was undone
                 if want.patient and want.options.reentry == 'deny' and any((name, want.owner) in self._held for name in want.names):
                     raise LeaseDeadlock(f'the task would wait for its own lease on "{want.label}"')
                 if want.kind == 'lock' and not last:
@@ -341,9 +349,17 @@ class Session:
                     await self._waits.turn(want)
                 elif not want.got:      # a turn may have come just before
                     raise LeaseRefused(want.label, None if want.gone else await self._holder(want))
+            except psycopg.errors.DeadlockDetected as error:
+                # It may have met what it was granted itself during an outage.
+                if isinstance(error, LeaseDeadlock) or not want.in_doubt:
+                    raise
+                want.in_doubt = False
+                doubts += 1
+                await self._undo(want)
             except ServerUnreachable as error:
                 if error.in_doubt:
                     doubts += 1
+                    want.in_doubt = True
                     await self._undo(want)
                 if want.gone or (last and not (error.in_doubt and doubts == 1)):
                     raise

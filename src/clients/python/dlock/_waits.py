@@ -107,6 +107,7 @@ class Waits:
     def all_again(self) -> None:
         for wants in list(self.places.values()):
             for want in wants:
+                want.in_doubt = True
                 self.end(want)
 
     def again(self, released: bool = True) -> None:
