@@ -257,6 +257,13 @@ sub waiter_rows
 # What can be asked
 # ---------------------------------------------------------------------------
 
+# Is it kept on disk?
+sub outlives_server
+{
+	my ($lease) = @_;
+	return ($lease->{bind} // 'none') eq 'none' || ($lease->{delay} // 0) > 0;
+}
+
 # What a request meets: "grant", "reenter", "blocked", "self", or the SQLSTATE of
 # an error.  Changes nothing.
 sub decide
@@ -289,7 +296,7 @@ sub decide
 
 		# What outlives the server gets no payload from what would not.
 		my $other = $request->{reentry} eq 'return' && $request->{is_single} && defined $request->{payload} && $request->{payload} ne $own->{payload};
-		return $other && $own->{bind} eq 'none' && ($request->{bind} // 'none') ne 'none' ? '55000' : 'reenter';
+		return $other && outlives_server($own) && !outlives_server($request) ? '55000' : 'reenter';
 	}
 	return $blocked ? 'blocked' : 'grant';
 }
