@@ -690,6 +690,8 @@ dlock_sql_force_release(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(count);
 }
 
+#define WATCH_COLUMNS	6
+
 /* dlock_watch(name, seen, wait) -> the holder; NULLs if there is none */
 Datum
 dlock_sql_watch(PG_FUNCTION_ARGS)
@@ -715,7 +717,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 		dlock_value_add(&row, holder.payload_len > 0,
 						dlock_name_to_jsonb(dlock_bytes(holder.payload, holder.payload_len)));
 	}
-	while (row.count < 6)
+	while (row.count < WATCH_COLUMNS)
 		dlock_value_add(&row, false, 0);
 	PG_RETURN_DATUM(HeapTupleGetDatum(dlock_value_form(&row, fcinfo)));
 }

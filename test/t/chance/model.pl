@@ -462,6 +462,17 @@ sub wake
 	return;
 }
 
+# A place waits though no call does.  Wait until this owner's call has it, or has taken it: a
+# session that is told to cancel before its statement has begun does not notice.
+sub listens
+{
+	my ($owner) = @_;
+
+	wait_until(sub { $session->query_safe("SELECT count(*) FROM dlock_waiters WHERE owner = '$owner' AND kept_until IS NOT NULL") == 0 })
+	  or wrong("$owner does not listen");
+	return;
+}
+
 # Take the answers of those who are to be granted now, by the model.
 sub settle
 {
@@ -565,6 +576,7 @@ sub ask
 			$sql = "SELECT * FROM dlock_take('$owner', $wait, '" . ($wait eq 'NULL' ? '9 d' : '0') . "')";
 			note_step($owner, $sql);
 			$of->ask($sql);
+			listens($owner) if $wait eq 'NULL';
 			$request->{kept} = 1;
 		}
 		if ($wait ne 'NULL')
@@ -659,7 +671,11 @@ for (my $i = 0; $i < $waiting_steps && !$failures; $i++)
 			my $again = chance(0.5) ? "NULL, '9 d'" : "'0', '0'";
 			note_step($of->{name}, "takes again: $again");
 			$of->ask("SELECT * FROM dlock_take('$of->{name}', $again)");
-			next if $again =~ /NULL/;
+			if ($again =~ /NULL/)
+			{
+				listens($of->{name});
+				next;
+			}
 			$answer = word_of($of->result);
 			wrong("$of->{name}: '$answer' when it gives its place up") if $answer ne '';
 		}
