@@ -18,6 +18,7 @@
 #   make test-bare       make demo and a few tests on bare Debian machines
 #   make test-packages   build, install and test Debian's packages
 #   make plain           dlock_plain.sql, the edition for servers that load no library
+#   make release-check   what stands in the way of a release
 #   make dist            the archive of a release, for PGXN
 #
 # It builds elsewhere, too: call it from there with make -f /path/to/Makefile.
@@ -72,7 +73,7 @@ timed_proofs := proof-history proof-fuzz proof-power proof-soak
 # These set up what they need, a server's development files among it, so they
 # must not ask for pg_config before.
 scripts := test demo stop-demo bench proof $(timed_proofs) proof-model proof-mutants proof-ha proof-plproxy \
-	proof-pgbouncer proof-builds test-versions test-bare test-packages nightly dist plain
+	proof-pgbouncer proof-builds test-versions test-bare test-packages nightly release-check dist plain
 ifneq ($(if $(MAKECMDGOALS),$(filter-out $(scripts),$(MAKECMDGOALS)),all),)
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 ifeq ($(PGXS),)
@@ -174,6 +175,9 @@ test-bare:
 
 test-packages:
 	@$(srcdir)/test/packages
+
+release-check:
+	@$(srcdir)/packaging/release_check
 
 dist:
 	@$(srcdir)/packaging/dist
