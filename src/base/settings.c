@@ -28,6 +28,7 @@ int			dlock_settings_max_memory_kb = 64 * 1024;
 int			dlock_settings_max_leases = -1;
 int			dlock_settings_max_clock_skew_ms = 10 * 1000;
 bool		dlock_settings_log_expirations = false;
+bool		dlock_settings_grants = true;
 
 /* ---- dlock.tokens ----
  *
@@ -286,6 +287,14 @@ dlock_settings_define(void)
 							 &dlock_settings_log_expirations,
 							 false,
 							 PGC_SIGHUP, 0,
+							 NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("dlock.grants",
+							 "Grants leases.",
+							 "Off for a server that hands calls over to others and must not answer them itself.",
+							 &dlock_settings_grants,
+							 true,
+							 PGC_SUSET, 0,
 							 NULL, NULL, NULL);
 
 	DefineCustomStringVariable("dlock.tokens",

@@ -22,6 +22,7 @@ extern int	dlock_settings_max_memory_kb;
 extern int	dlock_settings_max_leases;	/* negative: no limit */
 extern int	dlock_settings_max_clock_skew_ms;
 extern bool dlock_settings_log_expirations;
+extern bool dlock_settings_grants;
 
 /* One "name=token" of dlock.tokens. */
 typedef struct DLockSettingsToken

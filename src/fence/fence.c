@@ -184,6 +184,7 @@ check_live(const DLockBytes *resource, DLockToken token)
 	DLockDatabase db;
 	bool		held;
 
+	dlock_session_check_grants("dlock_fence");
 	dlock_session_open(&db);
 	target.hash = dlock_name_hash(db.shared->oid, resource);
 	held = dlock_held_is_told(&db, &target);

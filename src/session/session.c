@@ -250,7 +250,7 @@ dlock_session_is_owner(void)
 }
 
 /*
- * Throw 25006 unless leases may be changed here and now.  "function" is the
+ * Throw 25006 unless something durable may be changed here and now.  "function" is the
  * SQL function's name, for the message.
  */
 void
@@ -264,6 +264,31 @@ dlock_session_check_writable(const char *function)
 				 errmsg("cannot execute %s() in a read-only transaction", function),
 				 errdetail("It changes leases or tasks, which are durable."),
 				 errhint("Use a READ WRITE transaction.")));
+}
+
+/*
+ * Throw 25006 on a standby, and 0A000 if this server grants no leases ("dlock.grants"): in
+ * both cases another server does, and an answer from here would be wrong.
+ */
+void
+dlock_session_check_grants(const char *function)
+{
+	if (RecoveryInProgress())
+		dlock_error_standby(function);
+	if (!dlock_settings_grants)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot execute %s() on a server that grants no leases", function),
+				 errdetail("\"dlock.grants\" is off."),
+				 errhint("A server that hands calls over does so if the call is all of a statement: not beside another call in a SELECT, not within an expression, not in a function.")));
+}
+
+/* Throw what the two functions above throw. */
+void
+dlock_session_check_lease_writable(const char *function)
+{
+	dlock_session_check_grants(function);
+	dlock_session_check_writable(function);
 }
 
 /* Throw 55000 if dlock is not preloaded. */

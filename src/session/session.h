@@ -23,6 +23,8 @@ typedef enum DLockSessionRelation
 
 extern void dlock_session_check_preloaded(void);
 extern void dlock_session_check_writable(const char *function);
+extern void dlock_session_check_grants(const char *function);
+extern void dlock_session_check_lease_writable(const char *function);
 extern void dlock_session_open(DLockDatabase *db);
 extern bool dlock_session_try_open(DLockDatabase *db);
 extern bool dlock_session_is_internal(Oid relid);

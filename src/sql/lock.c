@@ -291,7 +291,7 @@ acquire_names(FunctionCallInfo fcinfo, const char *function, bool has_permits,
 	request->set_payload = has_permits && request->reentry == DLOCK_REENTRY_RETURN &&
 		request->payload.len > 0;
 
-	dlock_session_check_writable(function);
+	dlock_session_check_lease_writable(function);
 	return dlock_wait_acquire(request, wait);
 }
 
@@ -391,7 +391,7 @@ convert(PG_FUNCTION_ARGS)
 	DLockMode	mode = get_mode(fcinfo, 2);
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 3);
 
-	dlock_session_check_writable("dlock_convert");
+	dlock_session_check_lease_writable("dlock_convert");
 	return token_or_null(fcinfo, dlock_wait_convert(&name, token, mode, wait));
 }
 
@@ -410,7 +410,7 @@ renew(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 	DLockDatabase db;
 	bool		renewed;
 
-	dlock_session_check_writable(function);
+	dlock_session_check_lease_writable(function);
 	open_for_targets(&db, &target, 1);
 	dlock_held_renew_each(&db, &target, 1, ttl, &renewed);
 	dlock_session_close(&db);
@@ -450,7 +450,7 @@ release(FunctionCallInfo fcinfo, const char *function, DLockHolderBy by)
 	DLockDatabase db;
 	bool		released;
 
-	dlock_session_check_writable(function);
+	dlock_session_check_lease_writable(function);
 	open_for_targets(&db, &target, 1);
 	released = release_target(&db, &target);
 	dlock_session_close(&db);
@@ -479,8 +479,7 @@ dlock_sql_check(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	bool		live;
 
-	if (RecoveryInProgress())
-		dlock_error_standby("dlock_check");
+	dlock_session_check_grants("dlock_check");
 	open_for_targets(&db, &target, 1);
 	live = dlock_held_is_told(&db, &target);
 	dlock_session_close(&db);
@@ -496,7 +495,7 @@ dlock_sql_renew_all(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	int			renewed;
 
-	dlock_session_check_writable("dlock_renew_all");
+	dlock_session_check_lease_writable("dlock_renew_all");
 	dlock_session_open(&db);
 	renewed = dlock_held_renew_all(&db, &owner, ttl);
 	dlock_session_close(&db);
@@ -511,7 +510,7 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 	DLockDatabase db;
 	int			released;
 
-	dlock_session_check_writable("dlock_release_all");
+	dlock_session_check_lease_writable("dlock_release_all");
 	dlock_session_open(&db);
 	dlock_queue_give_up_all(db.shared->oid, GetUserId(), &owner);
 	released = dlock_held_release_all(&db, &owner);
@@ -565,7 +564,7 @@ acquire_each(PG_FUNCTION_ARGS)
 	request.reentry = (DLockReentry) get_word(fcinfo, 5, "reentry", reentries, lengthof(reentries));
 	get_times(fcinfo, 6, &request);
 	get_keep(fcinfo, 8, &request);
-	dlock_session_check_writable("dlock_acquire_each");
+	dlock_session_check_lease_writable("dlock_acquire_each");
 	dlock_wait_acquire_each(&request, names, owners, count, tokens);
 	return array_of_tokens(tokens, count);
 }
@@ -589,7 +588,7 @@ take(PG_FUNCTION_ARGS)
 	dlock_value_require_parameter(fcinfo, 0, "client");
 	client = dlock_value_get_owner(fcinfo, 0);
 	InitMaterializedSRF(fcinfo, 0);
-	dlock_session_check_writable("dlock_take");
+	dlock_session_check_lease_writable("dlock_take");
 	count = dlock_wait_take(&client, wait, keep, &taken);
 	for (int i = 0; i < count; i++)
 	{
@@ -620,7 +619,7 @@ dlock_sql_renew_each(PG_FUNCTION_ARGS)
 	bool	   *renewed = palloc(count * sizeof(bool));
 	DLockDatabase db;
 
-	dlock_session_check_writable("dlock_renew_each");
+	dlock_session_check_lease_writable("dlock_renew_each");
 	open_for_targets(&db, targets, count);
 	dlock_held_renew_each(&db, targets, count, ttl, renewed);
 	dlock_session_close(&db);
@@ -636,7 +635,7 @@ dlock_sql_release_each(PG_FUNCTION_ARGS)
 	bool	   *released = palloc(count * sizeof(bool));
 	DLockDatabase db;
 
-	dlock_session_check_writable("dlock_release_each");
+	dlock_session_check_lease_writable("dlock_release_each");
 	open_for_targets(&db, targets, count);
 	for (int i = 0; i < count; i++)
 	{
@@ -702,8 +701,7 @@ dlock_sql_watch(PG_FUNCTION_ARGS)
 	DLockWaitHolder holder;
 	DLockValueRow row = {0};
 
-	if (RecoveryInProgress())
-		dlock_error_standby("dlock_watch");
+	dlock_session_check_grants("dlock_watch");
 	dlock_wait_watch(&name, seen, wait, &holder);
 	if (holder.token != DLOCK_TOKEN_NONE)
 	{

@@ -45,6 +45,7 @@ SET dlock.max_clock_skew = '1s';
 CREATE ROLE regress_dlock_guc;
 SET ROLE regress_dlock_guc;
 SET dlock.max_ttl = '2 d';
+SET dlock.grants = off;
 SET dlock.default_ttl = '2 s';
 SHOW dlock.default_ttl;
 RESET dlock.default_ttl;
@@ -54,6 +55,35 @@ SET dlock.nonsense = 1;
 RESET ROLE;
 DROP ROLE regress_dlock_guc;
 \set VERBOSITY default
+
+-- a server that grants nothing answers nothing about leases, and shows what it has
+SELECT dlock_acquire('guc-4', 'alice') AS token \gset
+SET dlock.grants = off;
+SELECT dlock_acquire('guc-5', 'alice');
+\set VERBOSITY sqlstate
+SELECT dlock_acquire('guc-4', 'alice', reentry => 'return');
+SELECT dlock_acquire_all('{guc-5}', 'alice');
+SELECT dlock_acquire_each('{guc-5}', '{alice}');
+SELECT dlock_acquire_path('guc/5', 'alice');
+SELECT dlock_take('alice', '0', '0');
+SELECT dlock_convert('guc-4', :token, 'shared');
+SELECT dlock_check('guc-4', :token);
+SELECT dlock_watch('guc-4', NULL, '0');
+SELECT dlock_fence('guc-4', :token, live => true);
+SELECT dlock_renew('guc-4', 'alice');
+SELECT dlock_renew_token('guc-4', :token);
+SELECT dlock_renew_each('{guc-4}', ARRAY[:token]);
+SELECT dlock_renew_all('alice');
+SELECT dlock_release('guc-4', 'alice');
+SELECT dlock_release_token('guc-4', :token);
+SELECT dlock_release_each('{guc-4}', ARRAY[:token]);
+SELECT dlock_release_all('alice');
+SELECT dlock_once('guc-6', '1 h');
+\set VERBOSITY default
+SELECT name, state FROM dlock_leases WHERE name = 'guc-4';
+SELECT dlock_fence('guc-4', :token);
+RESET dlock.grants;
+SELECT dlock_release_token('guc-4', :token);
 
 -- a setting of a role, of a function
 CREATE FUNCTION guc_acquire() RETURNS bigint LANGUAGE sql SET dlock.default_ttl = '13 min'
