@@ -7,9 +7,14 @@ CREATE EXTENSION plproxy;
 
 CREATE SERVER locks FOREIGN DATA WRAPPER plproxy
 OPTIONS (connection_lifetime '1800', p0 :'shard0', p1 :'shard1');
-CREATE USER MAPPING FOR CURRENT_USER SERVER locks;
 
-CREATE SCHEMA locks;
+-- Each role calls as itself, so it needs to exist on the servers, too.  For a role with a
+-- password there, make a mapping of its own, with OPTIONS (user '...', password '...').
+CREATE USER MAPPING FOR PUBLIC SERVER locks;
+GRANT USAGE ON FOREIGN SERVER locks TO PUBLIC;
+
+CREATE SCHEMA IF NOT EXISTS locks;
+GRANT USAGE ON SCHEMA locks TO PUBLIC;
 
 -- The name of the lock chooses the server.
 CREATE FUNCTION locks.acquire(name text, owner text, ttl interval, wait interval DEFAULT '0')

@@ -5,7 +5,8 @@
 --
 -- PL/Proxy calls a function of the same name with the same arguments.
 
-CREATE SCHEMA locks;
+CREATE SCHEMA IF NOT EXISTS locks;
+GRANT USAGE ON SCHEMA locks TO PUBLIC;
 
 CREATE FUNCTION locks.acquire(name text, owner text, ttl interval, wait interval DEFAULT '0')
 RETURNS bigint LANGUAGE sql VOLATILE

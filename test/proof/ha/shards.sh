@@ -17,9 +17,9 @@ shards_stop() {
 	done
 }
 
-# shard_sql NODE SQL
+# shard_sql NODE SQL [ROLE]
 shard_sql() {
-	psql "host=127.0.0.1 port=${shard_port[$1]} user=postgres dbname=postgres connect_timeout=2" \
+	psql "host=127.0.0.1 port=${shard_port[$1]} user=${3:-postgres} dbname=postgres connect_timeout=2" \
 		-XqAt -v ON_ERROR_STOP=1 -c "$2"
 }
 
@@ -28,12 +28,12 @@ leases_on() {
 	shard_sql "$1" "SELECT count(*) FROM dlock_leases WHERE name LIKE '$2%'"
 }
 
-# acquire_hundred LETTER: a hundred locks; how many were granted?
+# acquire_hundred LETTER: a hundred locks, for an ordinary role; how many were granted?
 acquire_hundred() {
 	local i
 	for ((i = 0; i < 100; i++)); do
 		echo "SELECT locks.acquire('$1$i', 'me', '10 min') IS NOT NULL;"
-	done | psql "host=127.0.0.1 port=${shard_port[proxy]} user=postgres dbname=postgres" \
+	done | psql "host=127.0.0.1 port=${shard_port[proxy]} user=app dbname=postgres" \
 		-XqAt 2>>"$place/shards/errors" | grep -cx t || true
 }
 
@@ -51,6 +51,7 @@ run_shards() {
 			echo "shared_buffers = 16MB"
 		} >>"$place/shards/$node/postgresql.conf"
 		shard_start "$node"
+		shard_sql "$node" 'CREATE ROLE app LOGIN'
 	done
 	for node in s0 s1; do
 		shard_sql "$node" 'CREATE EXTENSION dlock'
@@ -69,10 +70,10 @@ run_shards() {
 		test "$granted/$((of_s0 + of_s1))" = 100/100
 	check "both have some" test "$of_s0" -gt 20 -a "$of_s1" -gt 20
 	check "none is granted twice" test "$(acquire_hundred n)" = 0
-	token=$(shard_sql proxy "SELECT locks.acquire('job', 'me', '10 min')")
-	check "a lease is renewed" test "$(shard_sql proxy "SELECT locks.renew('job', $token)")" = t
-	check "a lease is checked" test "$(shard_sql proxy "SELECT locks.is_held('job', $token)")" = t
-	check "a lease is released" test "$(shard_sql proxy "SELECT locks.release('job', $token)")" = t
+	token=$(shard_sql proxy "SELECT locks.acquire('job', 'me', '10 min')" app)
+	check "a lease is renewed" test "$(shard_sql proxy "SELECT locks.renew('job', $token)" app)" = t
+	check "a lease is checked" test "$(shard_sql proxy "SELECT locks.is_held('job', $token)" app)" = t
+	check "a lease is released" test "$(shard_sql proxy "SELECT locks.release('job', $token)" app)" = t
 
 	"$bindir/pg_ctl" -D "$place/shards/s1" -s -w -m immediate stop
 	check "with one server down, only its locks fail" test "$(acquire_hundred m)" = "$(leases_on s0 m)"
