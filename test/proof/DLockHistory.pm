@@ -70,7 +70,9 @@ my %strength = (shared => 1, exclusive => 2);
 my $permits = 2;
 my $never = 9e18;
 
-# Judge; takes the lines of each client, an array of arrays, and "durable" (1).
+# Judge; takes the lines of each client, an array of arrays, "durable" (1), and "rows" (0): leases
+# are rows, and a view that is asked between the old deadline and the commit of a renewal that was
+# made in time does not show the lease.
 # Returns a hash of
 #   findings   what is wrong, "RULE: ..."
 #   count      how often what was judged
@@ -79,6 +81,7 @@ sub judge
 	my ($clients, %params) = @_;
 	my $self = bless {
 		durable => $params{durable} // 1,
+		rows => $params{rows} // 0,
 		findings => [],
 		count => {},
 		leases => {},
@@ -585,7 +588,8 @@ sub judge_looks
 			my $lease = $stage->{lease};
 
 			next if $look->{status} ne 'ok' || $stage->{renamed} < $look->{came} || $lease->{released} < $look->{came};
-			next if $self->live_on($lease, $look->{server}) <= $look->{came} || !$self->is_known($stage, $look->{server});
+			my $last = $self->{rows} ? grep({ $_->{came} <= $look->{sent} } @{ $lease->{told} }) - 1 : undef;
+			next if $self->live_on($lease, $look->{server}, $last) <= $look->{came} || !$self->is_known($stage, $look->{server});
 			$self->{count}{'leases seen'}++;
 			$self->found('seen', "$lease->{name} of $lease->{owner}, $stage->{token}, is missing at $look->{sent}")
 			  if !$rows{"$lease->{name}:$lease->{owner}:$stage->{token}"};

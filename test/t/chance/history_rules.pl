@@ -294,6 +294,14 @@ is_right('the view of a server that was replaced', <<'EOC');
 	w 200 call leases
 	w 210 done ok
 EOC
+my $renewed_late = $first . <<'EOC';
+	a 1000 call renew x a1 100 0
+	a 1040 done ok t
+EOC
+my $between = "\tw 1020 call leases\n\tw 1030 done ok\n";
+is_wrong('seen', 'a view while the lease is renewed', $renewed_late . $between);
+is_right('the same where leases are rows', $renewed_late . $between, rows => 1);
+is_wrong('seen', 'a view after that', $renewed_late . "\tw 1041 call leases\n\tw 1050 done ok\n", rows => 1);
 is_wrong('left', 'after a release', $first . <<'EOC');
 	a 30 call release x a1 100
 	a 40 done ok t

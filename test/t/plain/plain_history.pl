@@ -1,6 +1,6 @@
 # Proves, of the plain edition, from what clients have seen and nothing else: while the server crashes, and clients
 # and their sessions are stopped, cancelled and killed, no two hold what one may hold, tokens ascend, no grant or
-# renewal that was answered is lost, and what was refused is not held.  The rules are those of test/proof/DLockHistory.pm,
+# renewal that was answered is lost, and what was refused is not held; also while the extension takes its place.  The rules are those of test/proof/DLockHistory.pm,
 # but for the order of calls that wait, whose owners no view tells.
 #
 #   DLOCK_PROOF_SECONDS    how long (5)
@@ -66,9 +66,19 @@ until ($crashes >= 2 && $clients[0]->is_enough($begin + $seconds))
 	usleep(rand 150_000);
 }
 diag join ', ', map { "$_ $count{$_}" } sort keys %count;
+
+# The way up of doc/reference/plain.md, while the clients go on.  It begins with a server that has the library.
+$node->append_conf('postgresql.conf', preload_conf());
+$node->restart;
+{
+	local $ENV{PGUSER} = (getpwuid $>)[0];
+	my ($steps) = slurp_file("$FindBin::RealBin/../../../doc/reference/plain.md") =~ /^## The way up\n.*?^```\n(.*?)^```/ms;
+	$node->safe_psql('postgres', $steps =~ s/SCHEMA dlock\b/SCHEMA app/gr =~ s/\bdlock\.dlock_/app.dlock_/gr);
+	$node->poll_query_until('postgres', 'SELECT grants > 100 FROM app.dlock_stats') or die 'the clients do not go on';
+}
 $_->end foreach @clients;
 isnt(sql("SELECT dlock_acquire_all('{n0, n1, n2, n3, n4, n5, n6, n7, n8, n9}', 'last', '1 h', '2 min')"), '', 'every lock can be had');
-$clients[0]->is_right('the history', with => [ $clients[1] ]);
+$clients[0]->is_right('the history', rows => 1, with => [ $clients[1] ]);
 $node->stop('fast');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:/, 'nothing odd in the log');
 done_testing();
