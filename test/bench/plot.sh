@@ -7,7 +7,7 @@
 plot_colour() {
 	case $1 in
 	'lease table'*NOTIFY) echo '#2a9d5c' ;;
-	*NOTIFY | 'dlock, not on disk') echo '#7fb2e5' ;;
+	*NOTIFY | 'dlock, not on disk' | 'dlock, a connection'*) echo '#7fb2e5' ;;
 	dlock* | 'while leases expire' | *'wait for one lock') echo '#1f4e9c' ;;
 	Redlock*) echo '#e6a817' ;;
 	Redis* | *busy*) echo '#d95f02' ;;
@@ -152,6 +152,30 @@ plot_handoff() {
 	gnuplot <<<"$commands"
 }
 
+# The tasks of one program; those of etcd and ZooKeeper are the clients of the group "peers".
+plot_clients() {
+	local lines=() commands
+	rate_line clients_session_on 'dlock, one session'
+	rate_line clients_connection_on 'dlock, a connection for each task'
+	[ ${#lines[@]} -gt 0 ] || return 0
+	rate_line clients_redlock_off 'Redlock, not on disk'
+	rate_line etcd_on etcd
+	rate_line zookeeper_on ZooKeeper
+	commands=$(
+		plot_head clients 700 380
+		cat <<-'END'
+			set logscale x 2
+			set logscale y
+			set format y '%.0f'
+			set xlabel 'tasks that take and release locks'
+			set ylabel 'locks a second'
+			set offsets 0, 0, graph 0.35, 0
+		END
+		plot_panel 'on disk when the call returns, but for Redlock'
+	)
+	gnuplot <<<"$commands"
+}
+
 # plot_percentile_axes LABEL
 plot_percentile_axes() {
 	cat <<-END
@@ -239,7 +263,7 @@ plot_all() {
 		progress "NO PLOTS: gnuplot is not here (Debian's package gnuplot-nox)"
 		return 0
 	}
-	for name in throughput handoff crowd leases expiry; do
+	for name in throughput handoff crowd clients leases expiry; do
 		"plot_$name" 2>"$place/log/plot.$name" ||
 			problem "the plot \"$name\" was not made: $(head -n 1 "$place/log/plot.$name")"
 	done
