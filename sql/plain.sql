@@ -30,7 +30,7 @@ CREATE TABLE _dlock.lease (
     name pg_catalog.text COLLATE pg_catalog."C" NOT NULL,
     slot pg_catalog.int4 NOT NULL DEFAULT 1,
     is_single pg_catalog.bool NOT NULL DEFAULT true,        -- of slot 1: there is no other
-    holds pg_catalog.int4 NOT NULL DEFAULT 0,               -- zero after a release
+    holds pg_catalog.int8 NOT NULL DEFAULT 0,               -- zero after a release
     token pg_catalog.int8 NOT NULL DEFAULT 0,
     granted_at pg_catalog.timestamptz,
     expires_at pg_catalog.timestamptz NOT NULL DEFAULT '-infinity',
@@ -452,7 +452,7 @@ END $$;
 CREATE FUNCTION _dlock.is_meant(lease _dlock.lease, token pg_catalog.int8, owner pg_catalog.text, me pg_catalog.regrole) RETURNS pg_catalog.bool LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN token IS NULL THEN lease.owner = owner AND lease.role = me ELSE lease.token = token AND (lease.role = me OR pg_catalog.pg_has_role(me, lease.role, 'USAGE')) END;
 -- What a release leaves of the holds.
-CREATE FUNCTION _dlock.holds_left(lease _dlock.lease, act pg_catalog.text, now pg_catalog.timestamptz) RETURNS pg_catalog.int4 LANGUAGE sql STABLE PARALLEL SAFE
+CREATE FUNCTION _dlock.holds_left(lease _dlock.lease, act pg_catalog.text, now pg_catalog.timestamptz) RETURNS pg_catalog.int8 LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN act = 'end' OR lease.expires_at <= now THEN 0 ELSE lease.holds - 1 END;
 -- Until when it is renewed: never for less, unless it gets another ttl.
 CREATE FUNCTION _dlock.renewed_to(lease _dlock.lease, ttl pg_catalog.interval, now pg_catalog.timestamptz) RETURNS pg_catalog.timestamptz LANGUAGE sql STABLE PARALLEL SAFE

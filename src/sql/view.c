@@ -218,7 +218,7 @@ put_lease(FunctionCallInfo fcinfo, const DLockViewState *state, const DLockViewL
 	dlock_value_add(&row, true, Int64GetDatum(lease->token));
 	dlock_value_add(&row, true, CStringGetTextDatum(dlock_name_of_mode(lease->mode)));
 	dlock_value_add(&row, lease->permits > 0, Int32GetDatum((int32) lease->permits));
-	dlock_value_add(&row, true, Int32GetDatum((int32) lease->holds));
+	dlock_value_add(&row, true, Int64GetDatum((int64) lease->holds));
 	dlock_value_add(&row, true, CStringGetTextDatum(lease_state));
 	dlock_value_add(&row, true, CStringGetTextDatum(binds[lease->bind]));
 	dlock_value_add(&row, live && shown->pid != 0, Int32GetDatum(shown->pid));
