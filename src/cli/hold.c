@@ -313,8 +313,8 @@ take_event(Hold *hold, ConnEvent event)
 		lose(hold);
 	else
 	{
-		set_trouble(hold, "the server did not renew the lease");
 		hold->lease.renew_at = clock_now() + RETRY_NAP;
+		set_trouble(hold, "the server did not renew the lease");
 		if (event == CONN_LATE)
 			(void) conn_drop(conn);
 	}
