@@ -11,7 +11,7 @@ use Carp;
 use Config;
 use Cwd qw(abs_path);
 use Exporter 'import';
-use List::Util qw(min);
+use List::Util qw(max min);
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -28,6 +28,11 @@ our @EXPORT = qw(
   remaining_is_exact
   store_slots slots_of_file fake_clock_env fake_clock_set
 );
+
+# PostgreSQL's modules wait for the answer to a statement without end: a test that hangs ends
+# itself, ten minutes after the time that it was given.
+$SIG{ALRM} = sub { confess 'the test hangs' };
+alarm 600 + 3 * max(map { $ENV{$_} || 0 } qw(DLOCK_PROOF_SECONDS DLOCK_STRESS_SECONDS));
 
 # What the test has used of the processor, for DLockTotals; not what its children have.
 my $test_pid = $$;

@@ -34,13 +34,16 @@ foreach my $space (1, 2)
 	$node->safe_psql($db, "CREATE TABLESPACE space$space LOCATION '" . $node->basedir . "/space$space'");
 }
 
-# A database with expired leases, at one of which the worker stands.
+# A database with expired leases, at one of which the worker stands.  It does not run until all
+# are there: what it locks at the first would be in the way of the others.
 sub stop_worker
 {
 	my ($dbname, $point) = @_;
 
+	stop_asleep($node, $worker);
 	stop_at($ctl, $worker, $point);
 	$node->safe_psql($dbname, "SELECT count(dlock_acquire('brief' || i, 'alice', '1 ms')) FROM generate_series(1, 3) i");
+	kill 'CONT', $worker or die "process $worker: $!";
 	is_at($ctl, $point);
 	return;
 }
