@@ -2,6 +2,7 @@
 # JSON each, and prints what comes of them, "ID EVENT...".
 
 import asyncio
+import contextlib
 import contextvars
 import ctypes
 import json
@@ -93,6 +94,24 @@ def build(command):
         tx.execute(sqlalchemy.text(command['sql']))
     engine.dispose()
     return 'written'
+
+
+@contextlib.contextmanager
+def handled(id, task, counts, running):
+    """A task that a worker handles, alone among those of its key; counts says how many were handled at a time."""
+    if task.key in running:
+        say(id, 'twice at a time', task.key)
+    running.add(task.key)
+    counts.append(len(running))
+    try:
+        yield task.payload or {}
+    finally:
+        running.discard(task.key)
+
+
+def fail_as_told(task):
+    if (task.payload or {}).get('fail', 0) >= task.attempts:
+        raise RuntimeError('as told')
 
 
 class Sync:
@@ -205,12 +224,7 @@ class Sync:
         id, told, running, counts = command['id'], threading.Event(), set(), []
 
         def handle(task):
-            payload = task.payload or {}
-            if task.key in running:
-                say(id, 'twice at a time', task.key)
-            running.add(task.key)
-            counts.append(len(running))
-            try:
+            with handled(id, task, counts, running) as payload:
                 if payload.get('wait'):
                     go = threading.Event()
                     live[id]['go'] = lambda _: go.set()
@@ -221,13 +235,10 @@ class Sync:
                             task.check()
                 while max(counts) < command.get('options', {}).get('concurrency', 1):
                     time.sleep(0.001)
-                if payload.get('fail', 0) >= task.attempts:
-                    raise RuntimeError('as told')
+                fail_as_told(task)
                 if 'sql' in payload:
                     with self.pool.connection() as conn, task.transaction(conn):
                         conn.execute(payload['sql'])
-            finally:
-                running.discard(task.key)
         worker = session.worker(command['queue'], handle, **options_of(command))
         live[id] = {'end': lambda order: (worker.stop(span(order['grace']) if 'grace' in order else None), told.set())}
         told.wait()
@@ -383,12 +394,7 @@ class Async:
         id, told, running, counts = command['id'], asyncio.Event(), set(), []
 
         async def handle(task):
-            payload = task.payload or {}
-            if task.key in running:
-                say(id, 'twice at a time', task.key)
-            running.add(task.key)
-            counts.append(len(running))
-            try:
+            with handled(id, task, counts, running) as payload:
                 if payload.get('wait'):
                     go = asyncio.Event()
                     live[id]['go'] = lambda _: go.set()
@@ -400,13 +406,10 @@ class Async:
                         raise
                 while max(counts) < command.get('options', {}).get('concurrency', 1):
                     await asyncio.sleep(0.001)
-                if payload.get('fail', 0) >= task.attempts:
-                    raise RuntimeError('as told')
+                fail_as_told(task)
                 if 'sql' in payload:
                     async with self.pool.connection() as conn, task.transaction(conn):
                         await conn.execute(payload['sql'])
-            finally:
-                running.discard(task.key)
         worker = session.worker(command['queue'], handle, **options_of(command))
         orders = []
         live[id] = {'end': lambda order: (orders.append(order), told.set())}

@@ -1,5 +1,6 @@
 # Proves: the library for Python (src/clients/python) does what test/clients/scenarios.json says, with and
-# without asyncio, survives what a process can do to it, and is a typed package.
+# without asyncio, survives what a process can do to it, and is a typed package; its driver of tooz passes
+# tooz's own tests, all of them and none skipped.
 
 use strict;
 use warnings FATAL => 'all';
@@ -72,7 +73,8 @@ beside(
 				})
 		} qw(sync async)
 	),
-	client_part('trouble', sub { is(system($python, "$top/test/clients/trouble.py", $_), 0, $_) foreach @topics }));
+	client_part('trouble', sub { is(system($python, "$top/test/clients/trouble.py", $_), 0, $_) foreach @topics }),
+	client_part('tooz', \&test_tooz));
 
 my $node = start_node('main');
 client_program($node, 'none');
@@ -100,3 +102,21 @@ is(system($python, $named, 'latin1'), 0, 'a name in a database of another encodi
 my ($sharding) = slurp_file("$top/doc/howto/several-servers.md") =~ /^```python\n(.*?)^```$/ms;
 is(system($python, '-c', "$sharding\nassert {shard_of(f'lock {i}', 'abc') for i in range(99)} == set('abc')"), 0, 'the hash of doc/howto/several-servers.md');
 done_testing();
+
+# tooz finds the driver by the package that pip has installed.
+sub test_tooz
+{
+	my ($node) = @_;
+
+  SKIP:
+	{
+		skip 'tooz with its tests, or pip, is not installed', 1
+		  if !$ENV{DLOCK_CLIENTS} && ($ENV{PYTHONPATH} ne $place || system("$python -c 'import pytest, tooz.tests.test_coordination' 2>/dev/null") != 0);
+		local $ENV{TOOZ_TEST_URL} = "dlock://$ENV{PGUSER}\@/postgres?host=" . $node->host . '&port=' . $node->port;
+
+		# Not here, where dlock.so is, which is no module of Python's.
+		my ($said) = run_command([ 'sh', '-c', "cd '$place' && exec $python -m pytest -q -p no:cacheprovider --pyargs tooz.tests.test_coordination" ]);
+		like($said, qr/^76 passed\b(?!.*(?:failed|skipped|error))/m, 'all 76 of test_coordination') or diag($said);
+	}
+	return;
+}

@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 use FindBin;
 use lib "$FindBin::RealBin/../../lib";
 
+use DLockFence;
 use DLockSession;
 use DLockTest;
 use PostgreSQL::Test::Cluster;
@@ -44,8 +45,7 @@ $c->query_safe($present->($old));
 $c->query_safe("INSERT INTO report VALUES ('old 2')");
 $b->query_safe($present->($new));
 $b->ask("INSERT INTO report VALUES ('new')");
-ok(wait_until(sub { $monitor->query_safe("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = " . $b->pid) == 1 }),
-	'a takeover waits for an older transaction');
+ok(wait_blocked($monitor, $b), 'a takeover waits for an older transaction');
 $a->query_safe('COMMIT');
 $b->answer;
 like($a->query("INSERT INTO report VALUES ('late')"), qr/LK001/, 'a stale token');
@@ -59,8 +59,7 @@ $c->query_safe($present->($newer));
 $c->query_safe('BEGIN');
 $c->query_safe("INSERT INTO report VALUES ('newer')");
 $b->ask("INSERT INTO report VALUES ('late')");
-ok(wait_until(sub { $monitor->query_safe("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = " . $b->pid) == 1 }),
-	'an older writer waits for a newer one');
+ok(wait_blocked($monitor, $b), 'an older writer waits for a newer one');
 $c->query_safe('COMMIT');
 like($b->answer, qr/LK001/, 'and is refused');
 
@@ -69,8 +68,7 @@ $_->query_safe($present->($newer + 1)) foreach $a, $b;
 $a->query_safe('BEGIN');
 $a->query_safe("INSERT INTO report VALUES ('same 1')");
 $b->ask("INSERT INTO report VALUES ('same 2')");
-ok(wait_until(sub { $monitor->query_safe("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = " . $b->pid) == 1 }),
-	'the mark is raised once');
+ok(wait_blocked($monitor, $b), 'the mark is raised once');
 $a->query_safe("INSERT INTO report VALUES ('same 3')");
 $a->query_safe('COMMIT');
 unlike($b->answer, qr/ERROR/, 'then both write');
