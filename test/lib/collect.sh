@@ -17,13 +17,13 @@ check() {
 
 # run_tests NAME COMMAND...: a command that ends with such a line by itself.
 run_tests() {
-	local name=$1 status=0 result
+	local name=$1 status=0 result output=$place/output.$BASHPID
 	shift
 	say "==== $name"
-	"$@" 2>&1 | tee "$place/output" || status=$?
-	result=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$place/output" | tail -n 1 || true)
+	"$@" 2>&1 | tee "$output" || status=$?
+	result=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$output" | tail -n 1 || true)
 	say "${result:-0 passed, 0 failed}" >>"$place/log"
-	grep "^$failure_mark" "$place/output" >>"$place/log" || true
+	grep "^$failure_mark" "$output" >>"$place/log" || true
 	# What broke off may not have counted itself.
 	case $status:$result in
 	0:* | *", "[1-9]*) ;;
