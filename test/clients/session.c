@@ -35,6 +35,7 @@ typedef struct Thing
 	int			told_end;
 	int			told_fail;
 	int			told_go;
+	int			concurrency;	/* of a worker */
 } Thing;
 
 /* A lease among many. */
@@ -731,6 +732,13 @@ handle(dlock_task *task, void *argument)
 	}
 	snprintf(at_work[place], WORDS, "%s", task->key);
 	most = (++running > most) ? running : most;
+	/* On a slow machine one would end before the next begins. */
+	for (int i = 0; i < 10000 && most < it->concurrency; i++)
+	{
+		pthread_mutex_unlock(&lock);
+		usleep(1000);
+		pthread_mutex_lock(&lock);
+	}
 	pthread_mutex_unlock(&lock);
 	failed = work_on(it, task);
 	pthread_mutex_lock(&lock);
@@ -753,6 +761,7 @@ do_worker(Thing *it)
 	dlock_error error;
 
 	most = 0;
+	it->concurrency = o.concurrency;
 	if (dlock_work(session, queue, &o, handle, it, &error) != DLOCK_OK)
 		ended(it, &error);
 	else
@@ -1019,8 +1028,10 @@ run_thing(void *argument)
 static void *
 run_beat(void *argument)
 {
+	bool		more = true;
+
 	(void) argument;
-	for (int64_t last = clock_ms(); !closing;)
+	for (int64_t last = clock_ms(); more;)
 	{
 		int64_t		lag;
 
@@ -1028,6 +1039,7 @@ run_beat(void *argument)
 		lag = clock_ms() - last;
 		pthread_mutex_lock(&lock);
 		stall = (lag > stall) ? lag : stall;
+		more = !closing;
 		pthread_mutex_unlock(&lock);
 		last += lag;
 	}

@@ -320,16 +320,16 @@ void
 give_away(dlock_session *s, const char *name, const char *token)
 {
 	size_t		length = strlen(name) + 1;
-	char	   *memory = malloc(sizeof(Request) + length + TOKEN_SIZE);
+	char	   *memory = calloc(1, sizeof(Request) + length + TOKEN_SIZE);
 	Request    *r = (Request *) memory;
 
 	/* It lasts for its ttl if there is none. */
 	if (memory == NULL)
 		return;
-	*r = (Request)
-	{
-		.kind = &release_kind,.until = now_ms() + ANSWER_WITHIN,.then = then_free,.whose = memory
-	};
+	r->kind = &release_kind;
+	r->until = now_ms() + ANSWER_WITHIN;
+	r->then = then_free;
+	r->whose = memory;
 	r->row[0] = memcpy(memory + sizeof(Request), name, length);
 	r->row[1] = memcpy(memory + sizeof(Request) + length, token, TOKEN_SIZE);
 	submit(s, r);

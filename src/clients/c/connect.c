@@ -218,10 +218,9 @@ connect_line(dlock_session *s, Line *l)
 	l->state = LINE_CONNECTING;
 	if (a != NULL)
 	{
-		*a = (Attempt)
-		{
-			.session = s,.line = l,.until = l->until
-		};
+		a->session = s;
+		a->line = l;
+		a->until = l->until;
 		l->attempt = a;
 		s->refs++;
 		if (start_thread(&thread, run_attempt, a))

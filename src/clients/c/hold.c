@@ -226,7 +226,10 @@ then_renewed(Request *r, Answer *a)
 	bool		answered = a->error.status == DLOCK_OK;
 	const char *value = answered ? answer_text(a, 0) : NULL;
 
-	if (!answered)
+	/* The release may have come before. */
+	if (lease->phase != PHASE_HELD)
+		;
+	else if (!answered)
 		lease->trouble = a->error;
 	else
 	{
@@ -551,10 +554,8 @@ track(dlock_lease *lease, PGconn *conn, bool add)
 	pthread_mutex_lock(&lease->session->lock);
 	if (add)
 	{
-		*t = (Transaction)
-		{
-			*at, conn
-		};
+		t->next = *at;
+		t->conn = conn;
 		*at = t;
 	}
 	else
@@ -592,11 +593,11 @@ dlock_lease_begin(dlock_lease *lease, PGconn *conn, dlock_error *error)
 dlock_status
 dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error)
 {
-	dlock_status status = DLOCK_OK;
+	dlock_status status = ended_status(lease, error);
 	PGresult   *result;
 	bool		done;
 
-	if (lease->call == CALL_TASK)
+	if (status == DLOCK_OK && lease->call == CALL_TASK)
 		status = result_error(finish_task(lease, conn), conn, error);
 	if (status == DLOCK_OK)
 		status = ended_status(lease, error);
@@ -626,6 +627,8 @@ dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error)
 void
 dlock_lease_rollback(dlock_lease *lease, PGconn *conn)
 {
+	if (lease->session->pid != getpid())
+		return;
 	if (PQtransactionStatus(conn) != PQTRANS_IDLE)
 		PQclear(PQexec(conn, "ROLLBACK"));
 	(void) track(lease, conn, false);

@@ -221,7 +221,7 @@ struct dlock_lease
 	const char *task;			/* within that */
 	char	   *names;			/* as an array */
 	char	   *mode;
-	char	   *payload;
+	char	   *payload;		/* of a task: its queue */
 	int64_t		ttl;
 	int64_t		wait_until;
 	bool		waits;

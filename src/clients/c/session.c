@@ -225,26 +225,19 @@ wait_for_events(dlock_session *s, struct pollfd *fds, int size)
 	int64_t		left = MAX(s->timer_at - now_ms(), 0);
 	int			timeout = (s->timer_at == NEVER) ? -1 : (int) MIN(left, PIECE);
 
-	fds[0] = (struct pollfd)
-	{
-		s->wake[0], POLLIN, 0
-	};
+	memset(fds, 0, (size_t) size * sizeof(*fds));
+	for (int i = 0; i < size; i++)
+		fds[i].events = POLLIN;
+	fds[0].fd = s->wake[0];
 	for (Line *l = s->lines; l != NULL && count < size; l = l->next)
 	{
-		short		events = l->unflushed ? POLLIN | POLLOUT : POLLIN;
-
-		fds[count++] = (struct pollfd)
-		{
-			(l->conn != NULL) ? PQsocket(l->conn) : -1, events, 0
-		};
+		fds[count].fd = (l->conn != NULL) ? PQsocket(l->conn) : -1;
+		fds[count++].events = l->unflushed ? POLLIN | POLLOUT : POLLIN;
 	}
 	lines = count;
 	for (dlock_lease *lease = s->leases; s->give_ups > 0 && lease != NULL && count < size; lease = lease->next)
 		if (lease->give_up_fd > 0 && !lease->answered)
-			fds[count++] = (struct pollfd)
-		{
-			lease->give_up_fd, POLLIN, 0
-		};
+			fds[count++].fd = lease->give_up_fd;
 	s->polled_until = (timeout < 0) ? NEVER : now_ms() + timeout;
 	pthread_mutex_unlock(&s->lock);
 	if (poll(fds, (nfds_t) count, timeout) < 0)

@@ -225,7 +225,9 @@ take_tick(dlock_session *s, int64_t now)
 	{
 		s->taking = s->places > 0;
 		s->take_at = NEVER;
-		if (s->taking)
+		if (!s->taking)
+			line_drop(&s->taker);
+		else
 		{
 			s->take_asked = now;
 			s->take.kind = &take_kind;

@@ -99,7 +99,7 @@ static void
 hand_over(Work *w, const Answer *a)
 {
 	Job		   *j = calloc(1, sizeof(*j));
-	dlock_options o = {.ttl_ms = w->o->ttl_ms};
+	dlock_options o = {.ttl_ms = w->o->ttl_ms,.payload = w->queue};
 	bool		good = j != NULL;
 	dlock_lease *lease = NULL;
 	Job		  **at = &w->first;
@@ -119,19 +119,23 @@ hand_over(Work *w, const Answer *a)
 			free_job(j);
 		return;
 	}
-	j->task = (dlock_task)
-	{
-		.queue = w->queue,.key = j->key,.token = strtoll(answer_text(a, 1), NULL, 10),.payload = j->payload,
-			.priority = atoi(answer_text(a, 3)),.attempts = atoi(answer_text(a, 4)),.from_state = j->from_state,.lease = lease
-	};
+	j->task.queue = w->queue;
+	j->task.key = j->key;
+	j->task.token = strtoll(answer_text(a, 1), NULL, 10);
+	j->task.payload = j->payload;
+	j->task.priority = atoi(answer_text(a, 3));
+	j->task.attempts = atoi(answer_text(a, 4));
+	j->task.from_state = j->from_state;
+	j->task.lease = lease;
 	lease->of = &j->task;
 	lease->answered = true;
 	lease->error.status = DLOCK_OK;
 	snprintf(lease->rows[0].token, TOKEN_SIZE, "%s", answer_text(a, 1));
 	renewal = &lease->rows[0].renewal;
 	renewal->kind = &task_renew_kind;
-	renewal->row[0] = w->queue;
-	renewal->row[1] = j->key;
+	/* It may be on its way still when the task has ended. */
+	renewal->row[0] = lease->payload;
+	renewal->row[1] = lease->rows[0].name;
 	renewal->row[2] = lease->rows[0].token;
 	renewal->row[3] = NULL;
 	hold(lease, a->sent);

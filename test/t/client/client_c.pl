@@ -43,7 +43,7 @@ beside(
 	'what is checked' => sub { test_scenarios('checked', [$sanitized], qw(server c places)) },
 	$nightly ? ('all scenarios' => sub { test_scenarios('all', ["$place/client"]) }) : (),
 	$nightly && system('valgrind --version >/dev/null 2>&1') == 0
-	? ('what valgrind checks' => sub { test_scenarios('valgrind', [ @valgrind, "$place/client" ], qw(schema encoding none c)) })
+	? ('what valgrind checks' => sub { test_scenarios('valgrind', [ @valgrind, "$place/client" ], qw(schema encoding none places)) })
 	: ());
 
 my $node = start_node('main');
