@@ -256,7 +256,7 @@ run_worker(void *argument)
 
 /* Capture tasks until it is time to stop; with the mutex, but for waits. */
 static void
-capture(Work *w, Line *l)
+capture(Work *w, Line *l, dlock_error *error)
 {
 	dlock_session *s = w->s;
 	const dlock_work_options *o = w->o;
@@ -274,7 +274,14 @@ capture(Work *w, Line *l)
 	while (o->from_states != NULL && o->from_states[states] != NULL)
 		states++;
 	if (o->from_states != NULL)
+	{
 		from = array_text(o->from_states, states);
+		if (from == NULL)
+		{
+			fail(error, DLOCK_ERROR, "out of memory");
+			return;
+		}
+	}
 	snprintf(owner, sizeof(owner), "%s#%s", s->client, w->queue);
 	for (;;)
 	{
@@ -352,7 +359,9 @@ dlock_work(dlock_session *session, const char *queue, const dlock_work_options *
 	Work		w = {.s = s,.queue = queue,.o = o,.handler = handler,.argument = argument};
 	Line	   *l = calloc(1, sizeof(*l));
 	Line	  **at;
+	dlock_error own;
 
+	error = (error != NULL) ? error : &own;
 	w.threads = calloc((size_t) most, sizeof(pthread_t));
 	if (l == NULL || w.threads == NULL || !make_pipe(w.done))
 	{
@@ -368,7 +377,7 @@ dlock_work(dlock_session *session, const char *queue, const dlock_work_options *
 		l->next = s->lines;
 		s->lines = l;
 		if (w.thread_count == most)
-			capture(&w, l);
+			capture(&w, l, error);
 		else
 			fail(error, DLOCK_ERROR, "could not create a thread");
 		wait_for_jobs(&w);
@@ -389,5 +398,5 @@ dlock_work(dlock_session *session, const char *queue, const dlock_work_options *
 	close(w.done[1]);
 	free(w.threads);
 	free(l);
-	return (error != NULL) ? error->status : DLOCK_OK;
+	return error->status;
 }

@@ -55,6 +55,12 @@ append_to_file("$place/run", <<"EOC");
 @cc -o '$place/example' "\$1" @libs && exec '$place/example'
 EOC
 client_examples('c', 1, 'sh', "$place/run", 'example.c');
+append_to_file("$place/start", <<"EOC");
+#!/bin/sh
+@cc -o "\$1.out" -x c "\$1" -x none @libs && exec "\$1.out"
+EOC
+chmod 0755, "$place/start";
+client_long_examples('C', 'c', "$place/start");
 done_testing();
 
 # The status of a command; what it says goes to the log.
