@@ -885,7 +885,6 @@ close_session(void)
 	pthread_mutex_unlock(&lock);
 	pthread_join(events, NULL);
 	dlock_close(session);
-	session = NULL;
 }
 
 static void
@@ -1078,6 +1077,7 @@ main(int argc, char **argv)
 	dlock_session_options o = {.on_trouble = on_trouble};
 	dlock_error error;
 	pthread_t	thread;
+	bool		closed;
 	char	   *line = NULL;
 	size_t		size = 0;
 
@@ -1120,7 +1120,10 @@ main(int argc, char **argv)
 		free(what);
 		free(id);
 	}
-	if (session != NULL)
+	pthread_mutex_lock(&lock);
+	closed = closing;
+	pthread_mutex_unlock(&lock);
+	if (!closed)
 		close_session();
 	_exit(0);
 }
