@@ -1,37 +1,40 @@
 /*-------------------------------------------------------------------------
  *
  * dlock.h
- *	  Leases of dlock for C, over libpq.
+ *	  Leases of dlock: locks in PostgreSQL that expire, with fencing tokens.
  *
- *		DlockLease *lease = dlock_lease_new("", "nightly-report",
- *											&(DlockOptions) {.ttl_ms = 60000});
+ *		dlock_session *session = dlock_open("", NULL, &error);
+ *		dlock_options options = {0};
  *
- *		if (dlock_lease_acquire(lease) == DLOCK_OK)
+ *		options.wait_ms = 5000;
+ *		if (dlock_acquire(session, "nightly-report", &options, &lease, &error) == DLOCK_OK)
  *		{
- *			if (dlock_lease_begin(lease, conn))
+ *			if (dlock_lease_begin(lease, conn, &error) == DLOCK_OK)
  *			{
  *				PQclear(PQexec(conn, "UPDATE report SET ..."));
- *				dlock_lease_commit(lease, conn);
+ *				dlock_lease_commit(lease, conn, &error);
  *			}
- *			dlock_lease_release(lease);
+ *			dlock_lease_release(lease, &error);
+ *			dlock_lease_free(lease);
  *		}
- *		dlock_lease_free(lease);
+ *		dlock_close(session);
  *
  * NOTES
- *	  A thread renews the lease every two seconds, on a connection of its own.  If
- *	  the lease is lost, or could not be renewed until five seconds before its end,
- *	  the work is told to stop: dlock_lease_is_lost() turns true, on_lost is called,
- *	  and connections in transactions of the lease are shut down, so that libpq
- *	  returns.  (With a ttl below 30 seconds, a sixth of it instead of five seconds;
- *	  below 12, also instead of two.)
+ *	  A session is a program's dealings with one server.  All of its leases share its
+ *	  connections, of which there are up to two, one more while something waits, and one
+ *	  for each dlock_work().  What threads ask for at the same time goes in one statement.
+ *	  One thread of the session renews all leases.
  *
- *	  Deadlines are counted from before a request is sent, on a clock that does not
- *	  step and, where the system has such a one, goes on while the machine is
- *	  suspended.
+ *	  Deadlines are counted from before a request is sent, on a clock that does not step
+ *	  and, where the system has such a one, goes on while the machine is suspended.
  *
- *	  A lease may be used by one thread at a time, but dlock_lease_is_lost() and
- *	  dlock_lease_remaining_ms() by any.  Link with -lpq and -pthread; the libpq has
- *	  to be thread-safe, as it is by default.
+ *	  All functions may be called by any thread at any time, with two exceptions: nothing
+ *	  may use a session while or after dlock_close() is called, but calls that wait then end;
+ *	  and nothing may use a lease while or after it is freed.  A forked child holds nothing:
+ *	  it opens a session of its own.
+ *
+ *	  Strings are UTF-8, whatever the locale and PGCLIENTENCODING are, and are copied.  Spans
+ *	  are milliseconds.  An error may be NULL.
  *
  *-------------------------------------------------------------------------
  */
@@ -39,83 +42,240 @@
 #define DLOCK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <libpq-fe.h>
 
-typedef struct DlockLease DlockLease;
+#if defined(__GNUC__)
+#define DLOCK_API	__attribute__((visibility("default")))
+#else
+#define DLOCK_API
+#endif
 
-typedef enum DlockStatus
+#ifdef __cplusplus
+extern "C"
+{
+#endif
+
+typedef struct dlock_session dlock_session;
+typedef struct dlock_lease dlock_lease;
+
+typedef enum dlock_status
 {
 	DLOCK_OK,
-	DLOCK_REFUSED,				/* somebody else holds the lock */
-	DLOCK_GIVEN_UP,				/* give_up_fd has become readable */
-	DLOCK_LOST,					/* the server says that the lease is not held
-								 * any more */
+	DLOCK_WAITING,				/* an asynchronous request is not answered yet */
+	DLOCK_REFUSED,				/* another owner holds the lock: error.holder */
+	DLOCK_LOST,					/* the lease is not held any more (LK002) */
+	DLOCK_DEADLOCK,				/* the wait would never have ended (40P01) */
 	DLOCK_UNREACHABLE,			/* the server could not be asked in time */
-	DLOCK_ERROR					/* any other error of the server */
-} DlockStatus;
+	DLOCK_CANCELED,				/* the caller has given up */
+	DLOCK_TOKEN_STALE,			/* a later holder has written (LK001) */
+	DLOCK_TOKEN_MISSING,		/* a write presented no token (LK003) */
+	DLOCK_UNSUPPORTED,			/* the database has no dlock, or an old one */
+	DLOCK_CLOSED,				/* the session is closed, or of the parent
+								 * process */
+	DLOCK_ERROR					/* any other error: error.sqlstate, if it is
+								 * the server's */
+} dlock_status;
+
+typedef struct dlock_error
+{
+	dlock_status status;
+	char		sqlstate[6];
+	char		holder[512];	/* its owner, "client#task", if that is known */
+	char		message[512];
+} dlock_error;
 
 /* To wait without a limit. */
 #define DLOCK_FOREVER	INT64_MAX
 
-/* Zero, or NULL, is the default of all but the ttl. */
-typedef struct DlockOptions
+/* Zero, or NULL, is the default of all. */
+typedef struct dlock_options
 {
-	int64_t		ttl_ms;			/* how long the lease lasts without a renewal */
-	int64_t		wait_ms;		/* how long to wait for the lock */
-	const char *owner;			/* what to call the holder in dlock_leases; a
-								 * random part is added */
-	const char *mode;			/* as of dlock_acquire(); NULL: exclusive */
+	int64_t		ttl_ms;			/* how long the lease lasts without a renewal;
+								 * a minute */
+	int64_t		wait_ms;		/* how long to wait for the lock; not at all */
+	const char *task;			/* the owner is "client#task"; a new one.
+								 * Leases within a lease want
+								 * dlock_lease_task() of that */
+	const char *mode;			/* as of dlock_acquire() in SQL; "exclusive" */
 	int			permits;		/* above 0: a semaphore of so many holders */
+	bool		reenter;		/* a task may enter its own lock again */
 	int64_t		lock_delay_ms;
 	int64_t		min_hold_ms;
 	const char *payload;		/* JSON that is shown in dlock_leases */
-	int			give_up_fd;		/* above 0: gives up waiting for the lock when
-								 * it becomes readable */
-	void		(*on_lost) (DlockLease *lease, void *argument); /* perhaps called by
-																 * another thread */
+	bool		async;			/* return at once, see dlock_event_fd() */
+	int			give_up_fd;		/* above 0: gives up when it becomes readable,
+								 * such as a pipe that a signal handler writes
+								 * to */
+
+	/*
+	 * Called by the session's thread at a loss, which is no event then.  It
+	 * must be short, and call of the functions below only those that answer
+	 * at once.
+	 */
+	void		(*on_lost) (dlock_lease *lease, void *argument);
 	void	   *argument;
-} DlockOptions;
+} dlock_options;
+
+typedef struct dlock_session_options
+{
+	const char *client;			/* names the owners "client#task";
+								 * host/pid/random */
+
+	/* Called by the session's thread as soon as renewals fail. */
+	void		(*on_trouble) (const char *message, void *argument);
+	void	   *argument;
+} dlock_session_options;
+
+/* ---- sessions ---- */
+
+/* Does not connect yet; NULL if there is no memory, or no thread. */
+DLOCK_API extern dlock_session *dlock_open(const char *conninfo, const dlock_session_options *options, dlock_error *error);
+
+/* Ends waits, elections and workers, releases all leases, and closes the connections. */
+DLOCK_API extern void dlock_close(dlock_session *session);
+
+DLOCK_API extern const char *dlock_client(const dlock_session *session);
 
 /*
- * The strings are UTF-8, whatever the locale and PGCLIENTENCODING are, and are copied.
- * Returns NULL if there is no memory.
+ * For programs with a loop of their own: a descriptor that is readable while there are
+ * events.  An event is a lease that was lost, or whose asynchronous request was answered;
+ * dlock_lease_status() says which.  NULL: no more events.
  */
-extern DlockLease *dlock_lease_new(const char *conninfo, const char *name, const DlockOptions *options);
+DLOCK_API extern int dlock_event_fd(const dlock_session *session);
+DLOCK_API extern dlock_lease *dlock_next_event(dlock_session *session);
 
-/* Releases it if it is held.  on_lost must not call this. */
-extern void dlock_lease_free(DlockLease *lease);
-
-/* DLOCK_OK: the lease is held, and renewed until you release it.  Release it before you acquire it again. */
-extern DlockStatus dlock_lease_acquire(DlockLease *lease);
+/* ---- leases ---- */
 
 /*
- * The work has ended.  DLOCK_LOST or DLOCK_UNREACHABLE: the lease had ended before.
- * Without a lease, or called by on_lost, it changes nothing and returns the present status;
- * called by others, it waits until on_lost has ended.
+ * DLOCK_OK: *lease is held, and renewed until you release it.  DLOCK_WAITING, if that is to be
+ * asynchronous: *lease is of a request.  Otherwise it is NULL.
  */
-extern DlockStatus dlock_lease_release(DlockLease *lease);
+DLOCK_API extern dlock_status dlock_acquire(dlock_session *session, const char *name, const dlock_options *options,
+											dlock_lease **lease, dlock_error *error);
 
-/* What the last acquire or release has complained of, if it failed, and its SQLSTATE; both may be empty. */
-extern const char *dlock_lease_message(const DlockLease *lease);
-extern const char *dlock_lease_sqlstate(const DlockLease *lease);
+/* All of the locks, or none. */
+DLOCK_API extern dlock_status dlock_acquire_all(dlock_session *session, const char *const *names, int count,
+												const dlock_options *options, dlock_lease **lease, dlock_error *error);
 
-extern int64_t dlock_lease_token(const DlockLease *lease);
+/* A place in a hierarchy, such as "a/b/c". */
+DLOCK_API extern dlock_status dlock_acquire_path(dlock_session *session, const char *path, const dlock_options *options,
+												 dlock_lease **lease, dlock_error *error);
 
-/* Is the work to end?  Without a lease there is none, so this is true. */
-extern bool dlock_lease_is_lost(DlockLease *lease);
-
-/* How long the lease lasts, at least, if no renewal succeeds; the work ends earlier. */
-extern int64_t dlock_lease_remaining_ms(DlockLease *lease);
+/* Wait for the answer to an asynchronous request; or give it up, which is an answer. */
+DLOCK_API extern dlock_status dlock_lease_wait(dlock_lease *lease, dlock_error *error);
+DLOCK_API extern void dlock_lease_cancel(dlock_lease *lease);
 
 /*
- * A transaction that presents the token, on a connection of the caller's.  Where these
- * return false there is no transaction any more, and PQerrorMessage() may tell why; a
- * commit is refused, and the transaction rolled back, if the work is to end.
+ * The work has ended.  Not DLOCK_OK: the lease had ended before.  Called by on_lost, it changes
+ * nothing; called by others, it waits until on_lost has ended.
  */
-extern bool dlock_lease_begin(DlockLease *lease, PGconn *conn);
-extern bool dlock_lease_commit(DlockLease *lease, PGconn *conn);
-extern void dlock_lease_rollback(DlockLease *lease, PGconn *conn);
+DLOCK_API extern dlock_status dlock_lease_release(dlock_lease *lease, dlock_error *error);
+
+/* Releases it if it is held, or gives it up, without waiting for the answer. */
+DLOCK_API extern void dlock_lease_free(dlock_lease *lease);
+
+/* How it is: DLOCK_OK while it is held, and after a release in time; or why it is not. */
+DLOCK_API extern dlock_status dlock_lease_status(dlock_lease *lease, dlock_error *error);
+
+/* May the work go on?  It is to end before the lease does. */
+DLOCK_API extern bool dlock_lease_held(dlock_lease *lease);
+
+/* How long the lease lasts, at least, if no renewal succeeds. */
+DLOCK_API extern int64_t dlock_lease_remaining(dlock_lease *lease);
+
+/* The fencing token, of the first lock if there are several; or of a lock by its name, 0 if it is none of the lease's. */
+DLOCK_API extern int64_t dlock_lease_token(const dlock_lease *lease);
+DLOCK_API extern int64_t dlock_lease_token_of(const dlock_lease *lease, const char *name);
+
+/* That of its options. */
+DLOCK_API extern void *dlock_lease_argument(const dlock_lease *lease);
+
+DLOCK_API extern const char *dlock_lease_name(const dlock_lease *lease);
+DLOCK_API extern const char *dlock_lease_owner(const dlock_lease *lease);
+DLOCK_API extern const char *dlock_lease_task(const dlock_lease *lease);
+
+/* ---- tokens ---- */
+
+/*
+ * A transaction that presents the tokens, on a connection of the caller's, which is shut down
+ * at a loss.  If these do not return DLOCK_OK there is no transaction any more.  A commit is
+ * refused if the work is to end, and fails if a statement has failed.  End the transaction
+ * before you finish the connection.
+ */
+DLOCK_API extern dlock_status dlock_lease_begin(dlock_lease *lease, PGconn *conn, dlock_error *error);
+DLOCK_API extern dlock_status dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error);
+DLOCK_API extern void dlock_lease_rollback(dlock_lease *lease, PGconn *conn);
+
+/* Present the tokens of leases in a transaction that is open already; ask dlock_lease_held() before its COMMIT. */
+DLOCK_API extern dlock_status dlock_present(PGconn *conn, dlock_lease *const *leases, int count, dlock_error *error);
+
+/* What has become of a statement: DLOCK_TOKEN_STALE and so on. */
+DLOCK_API extern dlock_status dlock_result_status(const PGresult *result);
+
+/* ---- around leases ---- */
+
+/* *token is that of the first call in this time slot, or 0. */
+DLOCK_API extern dlock_status dlock_once(dlock_session *session, const char *name, int64_t every_ms, int64_t *token,
+										 dlock_error *error);
+
+/*
+ * Campaign until give_up_fd is readable, or the session closed: that is DLOCK_OK.  A leader has a term: "lead" is called, and resigns by
+ * returning; false ends the election.
+ */
+DLOCK_API extern dlock_status dlock_elect(dlock_session *session, const char *name, const dlock_options *options,
+										  bool (*lead) (dlock_lease *lease, void *argument), void *argument, dlock_error *error);
+
+/*
+ * Tell the holder of a lock, at first and then whenever another one is seen, until give_up_fd is readable, the session
+ * closed, or "see" returns false: that is DLOCK_OK.  No holder: token 0, and NULLs.
+ */
+DLOCK_API extern dlock_status dlock_watch(dlock_session *session, const char *name, int64_t every_ms, int give_up_fd,
+										  bool (*see) (int64_t token, const char *owner, const char *payload, void *argument),
+										  void *argument, dlock_error *error);
+
+/* A task of a queue.  A transaction of its lease finishes it. */
+typedef struct dlock_task
+{
+	const char *queue;
+	const char *key;
+	int64_t		token;
+	const char *payload;		/* JSON, or NULL */
+	int			priority;
+	int			attempts;
+	const char *from_state;
+	const char *state;			/* the handler may set which one it is to have
+								 * in the end */
+	dlock_lease *lease;			/* of the capture; the worker's, and its name
+								 * is the key */
+} dlock_task;
+
+typedef struct dlock_work_options
+{
+	int			concurrency;	/* how many tasks, and threads, at a time; one */
+	int64_t		ttl_ms;			/* of a capture; a minute */
+	const char *const *from_states; /* up to a NULL; the queue's */
+	const char *to_state;		/* "working" */
+	const char *on_timeout;
+	int			give_up_fd;		/* above 0: ends the work when it becomes
+								 * readable */
+	int64_t		grace_ms;		/* how long it then waits for what is under
+								 * way; for ever */
+} dlock_work_options;
+
+/*
+ * Work on tasks of a queue until give_up_fd is readable, or the session closed: that is DLOCK_OK.  Threads of it call the handler,
+ * which returns NULL, or what it failed with.  After the grace the captures count as lost, and
+ * tasks that fail then are given back as if they had not been captured.
+ */
+DLOCK_API extern dlock_status dlock_work(dlock_session *session, const char *queue, const dlock_work_options *options,
+										 const char *(*handler) (dlock_task *task, void *argument), void *argument,
+										 dlock_error *error);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif							/* DLOCK_H */

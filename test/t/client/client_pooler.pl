@@ -30,7 +30,7 @@ my $pooler = DLockPooler->start($node);
 # C
 chomp(my ($include, $lib) = map { scalar `$ENV{PG_CONFIG} --$_` } qw(includedir libdir));
 append_to_file("$place/run", <<"EOC");
-cc -I$top/src/clients/c -I$include $top/src/clients/c/dlock.c -o '$place/example' "\$1" -L$lib -Wl,-rpath,$lib -lpq -pthread && exec '$place/example'
+cc -std=gnu11 -I$top/src/clients/c -I$include $top/src/clients/c/*.c -o '$place/example' "\$1" -L$lib -Wl,-rpath,$lib -lpq -pthread && exec '$place/example'
 EOC
 client_examples('c', 1, 'sh', "$place/run", 'example.c');
 $node->safe_psql('postgres', 'DROP TABLE report');

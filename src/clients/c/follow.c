@@ -1,0 +1,138 @@
+/*-------------------------------------------------------------------------
+ *
+ * follow.c
+ *	  Time slots, elections, and following who holds a lock.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* After errors. */
+#define RETRY_EVERY		500
+
+static const Kind once_kind = {.sql = "SELECT @dlock_once($1, $2::interval)",.columns = 2,.alone = true};
+static const Kind watch_kind = {
+	.sql = "SELECT l.token, l.owner, l.payload FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)"
+	" LEFT JOIN LATERAL @dlock_watch(n, NULL, '0') AS l ON true ORDER BY i",
+	.columns = 1
+};
+
+dlock_status
+dlock_once(dlock_session *session, const char *name, int64_t every_ms, int64_t *token, dlock_error *error)
+{
+	char		span[SPAN_SIZE];
+	Request		r = {.kind = &once_kind,.row = {name, span_text(every_ms, span)},.until = now_ms() + ANSWER_WITHIN};
+	Answer		a;
+	const char *value;
+
+	*token = 0;
+	if (!enter(session, error))
+		return DLOCK_CLOSED;
+	if (ask(session, NULL, &r, &a) == DLOCK_OK)
+	{
+		value = answer_text(&a, 0);
+		*token = (value != NULL) ? strtoll(value, NULL, 10) : 0;
+	}
+	PQclear(a.result);
+	leave(session);
+	return tell(error, &a.error);
+}
+
+/* The end of the session ends the term, too. */
+static void
+begin_term(dlock_session *s, dlock_lease *lease)
+{
+	pthread_mutex_lock(&s->lock);
+	lease->elected = true;
+	if (s->closed)
+		stop(lease, DLOCK_CLOSED, "the session is closed");
+	pthread_mutex_unlock(&s->lock);
+}
+
+dlock_status
+dlock_elect(dlock_session *session, const char *name, const dlock_options *options,
+			bool (*lead) (dlock_lease *lease, void *argument), void *argument, dlock_error *error)
+{
+	dlock_options o = {0};
+	bool		candidate = true;
+
+	if (options != NULL)
+		o = *options;
+	o.wait_ms = DLOCK_FOREVER;
+	o.async = false;
+	if (!enter(session, error))
+		return DLOCK_CLOSED;
+	pthread_mutex_unlock(&session->lock);
+	while (candidate && nap(session, o.give_up_fd, -1, 0))
+	{
+		dlock_lease *lease;
+		dlock_error trouble;
+		dlock_status status = dlock_acquire(session, name, &o, &lease, &trouble);
+
+		if (status == DLOCK_OK)
+		{
+			begin_term(session, lease);
+			candidate = lead(lease, argument);
+			(void) dlock_lease_release(lease, NULL);
+			dlock_lease_free(lease);
+		}
+		else if (status != DLOCK_CANCELED && status != DLOCK_CLOSED)
+		{
+			pthread_mutex_lock(&session->lock);
+			tell_trouble(session, trouble.message);
+			pthread_mutex_unlock(&session->lock);
+			(void) nap(session, o.give_up_fd, -1, RETRY_EVERY);
+		}
+	}
+	pthread_mutex_lock(&session->lock);
+	leave(session);
+	return DLOCK_OK;
+}
+
+/* Those who look at the same intervals look together. */
+dlock_status
+dlock_watch(dlock_session *session, const char *name, int64_t every_ms, int give_up_fd,
+			bool (*see) (int64_t token, const char *owner, const char *payload, void *argument), void *argument,
+			dlock_error *error)
+{
+	dlock_session *s = session;
+	int64_t		seen = -1;
+	bool		watching = true;
+	dlock_status status = DLOCK_OK;
+
+	if (every_ms < 1)
+		return fail(error, DLOCK_ERROR, "the interval must be a millisecond at least");
+	if (!enter(s, error))
+		return DLOCK_CLOSED;
+	while (watching)
+	{
+		Request		r = {.kind = &watch_kind,.row = {name},.until = now_ms() + ANSWER_WITHIN};
+		Answer		a;
+		const char *value;
+		int64_t		token;
+
+		status = ask(s, NULL, &r, &a);
+		pthread_mutex_unlock(&s->lock);
+		if (status == DLOCK_OK)
+		{
+			value = answer_text(&a, 0);
+			token = (value != NULL) ? strtoll(value, NULL, 10) : 0;
+			if (token != seen)
+				watching = see(token, answer_text(&a, 1), answer_text(&a, 2), argument);
+			seen = token;
+		}
+		else if (status != DLOCK_UNREACHABLE)
+		{
+			watching = false;
+			(void) tell(error, &a.error);
+		}
+		PQclear(a.result);
+		watching = watching && nap(s, give_up_fd, -1, every_ms - now_ms() % every_ms);
+		pthread_mutex_lock(&s->lock);
+	}
+	leave(s);
+	return (status == DLOCK_UNREACHABLE) ? DLOCK_OK : status;
+}
