@@ -844,7 +844,7 @@ leave(DLockDeadlockGraph *graph)
 	if (entry != NULL)
 		place = dlock_place_find(entry, graph->my_owner);
 	if (place != NULL)
-		dlock_queue_give_up(place, graph->now);
+		dlock_queue_remove(place, graph->now);
 }
 
 /*

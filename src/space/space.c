@@ -316,7 +316,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry->database = database;
 	entry->hash = hash;
 	entry->permits = 0;
-	entry->lodges = entry->shuffled = entry->places = entry->attended = false;
+	entry->lodges = entry->shuffled = entry->places = false;
 	entry->name_len = name->len;
 	dlock_memory_text_put(entry->name, DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = *bucket_of(hash);
@@ -509,14 +509,14 @@ request_key(const DLockSpaceLease *request)
 }
 
 /*
- * May an owner have a request for a lease in the queue of a lock?  False is certain, and
+ * How many requests for a lease has an owner in the queue of a lock?  May be too high, and
  * takes no search.  The partition lock must be held.
  */
-bool
-dlock_space_may_wait(const DLockSpaceEntry *entry, const DLockOwner *owner)
+uint32
+dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner)
 {
 	Assert(dlock_partition_is_held(entry->hash));
-	return dlock_count_read(DLOCK_COUNT_REQUESTS, owner_key(entry, owner)) > 0;
+	return dlock_count_read(DLOCK_COUNT_REQUESTS, owner_key(entry, owner));
 }
 
 /*
@@ -552,12 +552,14 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 
 	Assert(dlock_partition_is_mine(hash));
 	entry = find_or_make_entry(database, hash, &value->name);
-	lease = make_lease(entry, value, DLOCK_SLOT_NONE, MyProcNumber, kind);
+	lease = make_lease(entry, value, DLOCK_SLOT_NONE,
+					   (kind == DLOCK_SPACE_ASKED) ? -1 : MyProcNumber, kind);
 	if (kind == DLOCK_SPACE_ASKED)
 	{
 		entry->permits = value->permits;
 		entry->asked_modes |= DLOCK_RULE_BIT(value->mode);
 		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), 1);
+		dlock_place_set_process(lease, MyProcNumber);
 	}
 	before = dlock_space_behind(entry, kind);
 	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease),
@@ -572,17 +574,20 @@ static void
 unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	if (lease->kind == DLOCK_SPACE_ASKED)
+	{
 		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), -1);
+		dlock_place_set_process(lease, -1);
+	}
 	if (lease->placed)
 		dlock_place_remove(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
-		entry->asked_modes = entry->places = entry->attended = 0;
+		entry->asked_modes = entry->places = 0;
 }
 
 /*
- * Make a request the lease that it asks for, an intent one of "path"; the caller has
- * filled in what comes with the grant.  Lock as for dlock_space_hold().  Cannot fail.
+ * Make a request the lease that it asks for, an intent one of "path", without a process;
+ * the caller has filled in what else comes with the grant.  Lock as for dlock_space_hold().  Cannot fail.
  */
 void
 dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path)

@@ -33,7 +33,7 @@ extern DLockSpaceLease *dlock_space_find_target(Oid database, const DLockHolderT
 												const List *strangers);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern DLockSpaceLease *dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind);
-extern bool dlock_space_may_wait(const DLockSpaceEntry *entry, const DLockOwner *owner);
+extern uint32 dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner);
 extern bool dlock_space_is_first(const DLockSpaceLease *request);
 
 /* changes */

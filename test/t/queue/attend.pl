@@ -1,0 +1,185 @@
+# Proves: places change hands at little cost.  Whoever listens for a thousand places of one lock,
+# leaves them or gives them up, visits each a few times, and few of them while others cannot
+# have the lock.  Of two that listen the later one has the turns, and the other one sleeps.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockClock;
+use DLockFault;
+use DLockQueue;
+use DLockSession;
+use DLockTest;
+use Test::More;
+
+my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\n");
+still_worker($node);
+my $db = 'postgres';
+my $ctl = DLockSession->new($node, $db, name => 'control');
+my ($b, $c, $d, $l, $m) = open_sessions($node, $db, 5, name => 'waiter');
+
+sub place
+{
+	my ($name, $owner, $ttl, $keep, $more) = @_;
+
+	return $ctl->query_safe("SELECT dlock_acquire('$name', '$owner', '$ttl', keep => '$keep'" . ($more // '') . ')');
+}
+
+sub holder
+{
+	my ($name, $ttl, $more) = @_;
+
+	isnt($ctl->query_safe("SELECT dlock_acquire('$name', 'holder', '$ttl'" . ($more // '') . ')'), '', "$name: held");
+	return;
+}
+
+sub release
+{
+	my ($name, $owner) = @_;
+
+	is($ctl->query_safe("SELECT dlock_release('$name', '$owner')"), 't', "$name: released by $owner");
+	return;
+}
+
+sub takes
+{
+	my ($session, $client) = @_;
+
+	$session->ask("SELECT name, owner, token > 0 FROM dlock_take('$client', NULL, '1 h')");
+	wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'Extension' })
+	  or die 'does not listen';
+	settle($ctl);
+	return;
+}
+
+sub cancel
+{
+	my ($session) = @_;
+
+	$ctl->query_safe("SELECT pg_cancel_backend($session->{pid})");
+	return;
+}
+
+# What a statement visits with so many places of a client on one lock, and with twice as many:
+# in all, and while it has a partition locked.
+sub visits
+{
+	my ($sql, $test_name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @visits;
+
+	holder('many', '10 h');
+	foreach my $count (400, 800)
+	{
+		my $session = DLockSession->new($node, $db, name => 'fresh');
+
+		$ctl->query_safe("SELECT dlock_acquire_each(array_fill('many'::text, '{$count}'), array_agg('client#' || i), '10 min', keep => '9 h') FROM generate_series(1, $count) i");
+		is($ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'many'"), $count, "$test_name: $count places");
+		my %cost = cost($ctl, $session, $sql);
+		my %after = counts($ctl, $session);
+		push @visits, $cost{requests};
+		cmp_ok($cost{requests}, '<', 20 * $count, "$test_name: some visits for each of $count");
+		cmp_ok($after{most_requests}, '<', 200, "$test_name: few while a partition is locked");
+		$ctl->query_safe("SELECT dlock_release_all('client')");
+		is($ctl->query_safe("SELECT count(*) FROM dlock_waiters"), '0', "$test_name: given up");
+		$session->quit;
+	}
+	note("$test_name: $visits[0] visits for 400, $visits[1] for 800");
+	cmp_ok($visits[1], '<', 2.5 * $visits[0], "$test_name: twice as many places, twice as many visits");
+	release('many', 'holder');
+	return;
+}
+
+visits(q(SELECT * FROM dlock_take('client', '0', '1 h')), 'taken and left');
+visits(q(SELECT * FROM dlock_take('client', '0', '0')), 'taken and given up');
+visits(q(SELECT dlock_release_all('client')), 'given up');
+sound($ctl, 'many');
+
+# Once something has been granted, that is answered: no other place is checked for a deadlock,
+# which may be canceled.
+isnt($ctl->query_safe("SELECT dlock_acquire('d1', 'a', '1 d')"), '', 'granted: a holds');
+isnt($ctl->query_safe("SELECT dlock_acquire('d2', 'b', '1 d')"), '', 'granted: b holds');
+holder('own', '1 d');
+place('own', 'a#1', '1 d', '1 d');
+place('d2', 'a', '1 d', '1 d');	# is asked for after the other one
+release('own', 'holder');
+advance(8 * 3600, $ctl);
+$l->query_safe("SET deadlock_timeout = '1 h'");
+stop_at($ctl, $l, 'deadlock_copy');
+$l->ask(q(SELECT name, owner, token > 0 FROM dlock_take('a', '1 h', '1 d') ORDER BY 1));
+wait_until(sub { $l->answered || faults_hit($ctl, 'deadlock_copy') });
+cancel($l) if !$l->answered;
+go($ctl, 'deadlock_copy');
+is($l->answer, 'own|a#1|t', 'granted: is answered');
+is(queue($ctl, 'd2'), 'a', 'granted: the other place stays');
+$l->query_safe('RESET deadlock_timeout');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a b);
+sound($ctl, 'granted');
+
+# Two that listen: the later one has all turns, also of places that are made then; the
+# other one sleeps, and has what is left when the later one ends.
+holder("t$_", '1 h') foreach 1 .. 5;
+place("t$_", "client#$_", '10 min', '1 h') foreach 1 .. 3;
+takes($l, 'client');
+takes($m, 'client');
+place('t4', 'client#4', '10 min', '1 h');
+my %before = counts($ctl, $l);
+release('t4', 'holder');
+is($m->answer, 't4|client#4|t', 'two: a place that was made later, to the later one');
+takes($m, 'client');
+release('t1', 'holder');
+is($m->answer, 't1|client#1|t', 'two: the next turn, too');
+my %after = counts($ctl, $l);
+cmp_ok($after{woken} - $before{woken}, '<=', (1 + 3) + (1 + 2), 'two: the other one is woken at an end, and for what is handed on');
+still_waits($ctl, 'two: the other one waits', $l);
+release('t2', 'holder');
+is($l->answer, 't2|client#2|t', 'two: and has what is left');
+takes($l, 'client');
+takes($m, 'client#3');
+place('t5', 'client#3', '10 min', '1 h');
+release($_, 'holder') foreach qw(t3 t5);
+like($m->answer, qr/^t[35]\|client#3\|t/, 'two: who listens for one task has that');
+cancel($l);
+$l->answer;
+$ctl->query_safe("SELECT dlock_release_all('client')");
+sound($ctl, 'two');
+
+# An owner that asks beside the one that listens takes nothing from it.
+holder('beside', '1 h');
+place('beside', 'client#1', '10 min', '10 min');
+takes($l, 'client');
+is(place('beside', 'client#1', '10 min', '10 min'), '', 'beside: the owner asks');
+release('beside', 'holder');
+is($l->answer, 'beside|client#1|t', 'beside: who listens is woken');
+release('beside', 'client#1');
+
+# Its owner holds the lock by another call: a place that may enter the lease does, another
+# one is gone, and a row tells.
+foreach my $name (qw(enter deny))
+{
+	holder($name, '1 h');
+	place($name, 'x', '10 min', '1 h', $name eq 'enter' ? ", reentry => 'return'" : '');
+	release($name, 'holder');
+}
+advance(600, $ctl);
+my $token = $ctl->query_safe("SELECT (dlock_acquire_all('{enter,deny}', 'x', '1 h'))[1]");
+isnt($token, '', 'reentry: held by another call');
+is($ctl->query_safe(q(SELECT name, token FROM dlock_take('x', '0', '1 h') ORDER BY name)), "deny|\nenter|$token", 'reentry: a row for each');
+$ctl->query_safe("SELECT dlock_release_all('x')");
+sound($ctl, 'reentry');
+
+# A turn ends with the place, to the microsecond.
+holder('cut', '1 h');
+place('cut', 'p', '10 min', '30 min');
+enqueue($ctl, $b, "SELECT dlock_acquire('cut', 'b', '1 h', NULL)");
+advance(1500, $ctl);
+release('cut', 'holder');
+granted_at($ctl, $b, 300, 'cut: the turn of a place that is kept no longer');
+release('cut', 'b');
+
+$_->quit foreach $b, $c, $d, $l, $m, $ctl;
+$node->stop;
+done_testing();
