@@ -140,6 +140,40 @@ is_owned_otherwise(DLockSpaceLease *request, DLockTime now)
 		dlock_holder_find_owned(dlock_space_entry_of(request), &owner, now) != NULL;
 }
 
+/*
+ * Does a request have a timer of its own for what ends with time?  "relied" are the modes of
+ * requests in front of it that have a process, and that the lock keeps waiting.  What keeps
+ * one in the same mode waiting keeps this one, too; and while one is in its way, it cannot be
+ * granted.
+ */
+static bool
+has_timer(DLockMode mode, uint32 relied)
+{
+	return (relied & DLOCK_RULE_BIT(mode)) == 0 && !dlock_rule_waits_behind(mode, relied);
+}
+
+/* The mode of the request right in front of one, as above; or none. */
+static uint32
+relied_in_front(const DLockSpaceLease *request)
+{
+	const DLockSpaceLease *previous = dlock_space_previous(request);
+
+	return (previous != NULL && previous->kind == DLOCK_SPACE_ASKED && previous->bound_mono == 0 &&
+			previous->process >= 0 && previous->kept) ? DLOCK_RULE_BIT(previous->mode) : 0;
+}
+
+/* May there be a request in the queue that has a timer, behind those relied upon? */
+static bool
+is_any_to_arm(const DLockSpaceEntry *entry, uint32 relied)
+{
+	for (int mode = 0; mode < DLOCK_MODES; mode++)
+	{
+		if ((entry->asked_modes & DLOCK_RULE_BIT(mode)) && has_timer((DLockMode) mode, relied))
+			return true;
+	}
+	return false;
+}
+
 /* Is none of the requests that follow in a queue to be called now? */
 static bool
 is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
@@ -200,17 +234,18 @@ typedef enum DLockQueueCause
  * processes that have something else to do now.  The partition must be locked
  * exclusively.
  *
- * Only the first request that is blocked, and has a process, has a timer for the end of
- * what is in its way.  This ends as soon as everything behind conflicts, so its cost does
- * not depend on how many requests for leases wait; but behind places without a process
- * it goes on until it has met a request with one.
+ * Of the requests that are blocked and have a process, the first one, and others that may
+ * be granted earlier, have a timer for the end of what is in their way (has_timer).  This
+ * ends as soon as everything behind conflicts, so its cost does not depend on how many
+ * requests for leases wait; but it goes on as long as somebody behind may have a timer.
  */
 static void
 call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 {
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
-	bool		is_first = true;
+	uint32		relied = 0;
+	uint32		asked = 0;		/* modes */
 	uint32		attended;		/* that have not been met */
 	bool		arms = cause != CALL_ASKED; /* somebody may need another timer */
 
@@ -244,6 +279,7 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			continue;
 		}
 
+		asked |= DLOCK_RULE_BIT(mode);
 		if (dlock_space_is_over(request, now))
 			continue;
 		if (request->process >= 0 && attended > 0)
@@ -256,46 +292,42 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			mark(request, now);
 			arms = true;
 		}
+
+		/*
+		 * For requests behind it, it is not there at all; or as good as
+		 * granted.
+		 */
+		if (request->bound_mono != 0 && request->bound_mono <= now)
+			continue;
+		if (request->process < 0)
+			crowd.until = Min(crowd.until, request->confirmed);
 		if (request->bound_mono != 0)
 		{
-			/*
-			 * For requests behind it, it is as good as granted; or not there
-			 * at all.
-			 */
-			if (request->bound_mono <= now)
-				continue;
 			crowd.modes |= DLOCK_RULE_BIT(mode);
 			crowd.nstrong += (mode == DLOCK_MODE_PERMIT);
 			crowd.until = Min(crowd.until, request->bound_mono);
-			if (request->placed && request->process < 0)
-				crowd.until = Min(crowd.until, request->confirmed);
 			continue;
 		}
-
-		if (blocked && request->process < 0)
-		{
-			/* What follows may be granted when it is over. */
-			crowd.until = Min(crowd.until, request->confirmed);
+		if (blocked)
 			request->kept = true;
-		}
-		else if (blocked)
+		if (blocked && request->process >= 0)
 		{
-			if (is_first)
+			if (has_timer(mode, relied))
 				wake_if_late(request, crowd.until, now);
-			is_first = false;
-			request->kept = true;
+			relied |= DLOCK_RULE_BIT(mode);
 		}
 
 		/*
 		 * If its owner has the lock otherwise, its process knows what that
 		 * means.
 		 */
-		else if (callable)
+		if (!blocked && callable)
 			wake(request);
 		ahead |= DLOCK_RULE_BIT(mode);
-		if (is_closed(entry, &crowd, ahead) && !(arms && is_first && request->process < 0 && attended > 0))
+		if (is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && is_any_to_arm(entry, relied)))
 			return;
 	}
+	entry->asked_modes = asked;
 }
 
 /* To be called after each change of the leases on a lock. */
@@ -345,7 +377,11 @@ dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now)
 			continue;
 		if (is_late)
 			call_queue(entry, now, CALL_KEPT);
-		/* Those behind it have no timer, or have been called, too. */
+
+		/*
+		 * Those behind it rely on it, look by themselves, or have been
+		 * called, too.
+		 */
 		if (is_asked || is_late)
 			return;
 	}
@@ -396,7 +432,7 @@ dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLo
 	if (own != NULL)
 		*until = Min(*until, own->deadline);
 	/* One in front looks in time, and calls this one, too. */
-	else if (!blocked || !dlock_space_is_first(request))
+	else if (!blocked || !has_timer((DLockMode) request->mode, relied_in_front(request)))
 		*until = DLOCK_TIME_FOREVER;
 	request->deadline = Min(*until, anyway);
 	request->kept = blocked || request->placed;

@@ -214,21 +214,13 @@ dlock_space_find_target(Oid database, const DLockHolderTarget *target, const Lis
 		dlock_holder_find_token(entry, target->token);
 }
 
-/*
- * May a request for a lease be the first one in its queue that has a process, that has not
- * been called and that the lock keeps waiting?  No if the one right in front of it is such
- * a one.
- * Lock as for bucket.
- */
-bool
-dlock_space_is_first(const DLockSpaceLease *request)
+/* The request right in front of one in the queue; NULL if it is the first.  Lock as for bucket. */
+const DLockSpaceLease *
+dlock_space_previous(const DLockSpaceLease *request)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
-	return dlock_space_entry_of(request)->queue == dlock_memory_ref(request) ||
-		LEASE_AT(request->on_lock.prev)->kind != DLOCK_SPACE_ASKED ||
-		LEASE_AT(request->on_lock.prev)->bound_mono != 0 ||
-		LEASE_AT(request->on_lock.prev)->process < 0 ||
-		!LEASE_AT(request->on_lock.prev)->kept;
+	return (dlock_space_entry_of(request)->queue == dlock_memory_ref(request)) ? NULL :
+		LEASE_AT(request->on_lock.prev);
 }
 
 /* See to it that "earliest" of a lock is not after the end of a lease on it. */

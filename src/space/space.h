@@ -34,7 +34,7 @@ extern DLockSpaceLease *dlock_space_find_target(Oid database, const DLockHolderT
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern DLockSpaceLease *dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind);
 extern uint32 dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner);
-extern bool dlock_space_is_first(const DLockSpaceLease *request);
+extern const DLockSpaceLease *dlock_space_previous(const DLockSpaceLease *request);
 
 /* changes */
 extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,

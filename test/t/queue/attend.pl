@@ -1,6 +1,7 @@
 # Proves: places change hands at little cost.  Whoever listens for a thousand places of one lock,
 # leaves them or gives them up, visits each a few times, and few of them while others cannot
 # have the lock.  Of two that listen the later one has the turns, and the other one sleeps.
+# What ends with time is noticed without the worker, whatever the modes in between.
 
 use strict;
 use warnings FATAL => 'all';
@@ -179,6 +180,48 @@ advance(1500, $ctl);
 release('cut', 'holder');
 granted_at($ctl, $b, 300, 'cut: the turn of a place that is kept no longer');
 release('cut', 'b');
+
+# The end of a place lets in who could stand beside the holders, behind requests that may not.
+foreach my $order ([qw(a p)], [qw(p a)])
+{
+	holder('modes', '5 h', ", mode => 'CW'");
+	foreach my $what (@$order)
+	{
+		place('modes', 'p', '10 min', '20 min', ", mode => 'exclusive'") if $what eq 'p';
+		enqueue($ctl, $d, "SELECT dlock_acquire('modes', 'a', '1 h', NULL, 'shared')") if $what eq 'a';
+	}
+	enqueue($ctl, $c, "SELECT dlock_acquire('modes', 'c', '1 h', NULL, 'shared')");
+	enqueue($ctl, $b, "SELECT dlock_acquire('modes', 'b', '1 h', NULL, 'CR')");
+	granted_at($ctl, $b, 1200, "modes (@$order): when the place is over");
+	still_waits($ctl, "modes (@$order): the others wait for the holder", $c, $d);
+	release('modes', 'holder');
+	isnt($_->answer, '', "modes (@$order): who waits for the holder") foreach $c, $d;
+	release('modes', $_) foreach qw(a b c);
+}
+
+# The same when who listens for the place leaves it.
+holder('modes', '5 h', ", mode => 'CW'");
+enqueue($ctl, $d, "SELECT dlock_acquire('modes', 'a', '1 h', NULL, 'shared')");
+place('modes', 'p', '10 min', '20 min', ", mode => 'exclusive'");
+takes($l, 'p');
+enqueue($ctl, $b, "SELECT dlock_acquire('modes', 'b', '1 h', NULL, 'CR')");
+advance(1800, $ctl);
+still_waits($ctl, 'modes: a place with a process is not over', $b);
+cancel($l);
+like($l->answer, qr/57014/, 'modes: it has none');
+granted_at($ctl, $b, 3600, 'modes: when the place is over that was left');
+release('modes', 'holder');
+isnt($d->answer, '', 'modes: who waits for the holder');
+release('modes', $_) foreach qw(a b);
+sound($ctl, 'modes');
+
+# A place that is kept for less than before: who has the timer learns of it.
+holder('less', '5 h', ", mode => 'shared'");
+place('less', 'p', '10 min', '2 h');
+enqueue($ctl, $b, "SELECT dlock_acquire('less', 'b', '1 h', NULL, 'shared')");
+place('less', 'p', '10 min', '10 min');
+granted_at($ctl, $b, 600, 'less: at its new end');
+release('less', $_) foreach qw(b holder);
 
 $_->quit foreach $b, $c, $d, $l, $m, $ctl;
 $node->stop;
