@@ -600,6 +600,24 @@ dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
+ * A lock is opened by force: places without a process are passed by until they are asked
+ * for.  "calls" the queue then, unless the caller does.  The partition must be locked
+ * exclusively.
+ */
+void
+dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
+{
+	for (DLockSpaceLease *request = entry->places ? dlock_space_queue(entry) : NULL;
+		 request != NULL; request = dlock_space_next(request))
+	{
+		if (request->placed && request->process < 0)
+			request->bound_mono = now;
+	}
+	if (calls)
+		dlock_queue_call_again(entry, now);
+}
+
+/*
  * Move requests for several locks, of these processes, to the end of their queues, whose
  * partitions are locked exclusively.  They keep their order.
  */

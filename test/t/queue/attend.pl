@@ -1,7 +1,8 @@
 # Proves: places change hands at little cost.  Whoever listens for a thousand places of one lock,
 # leaves them or gives them up, visits each a few times, and few of them while others cannot
 # have the lock.  Of two that listen the later one has the turns, and the other one sleeps.
-# What ends with time is noticed without the worker, whatever the modes in between.
+# What ends with time is noticed without the worker, whatever the modes in between.  A force
+# release, DROP ROLE and DROP DATABASE leave no place in the way.
 
 use strict;
 use warnings FATAL => 'all';
@@ -222,6 +223,58 @@ enqueue($ctl, $b, "SELECT dlock_acquire('less', 'b', '1 h', NULL, 'shared')");
 place('less', 'p', '10 min', '10 min');
 granted_at($ctl, $b, 600, 'less: at its new end');
 release('less', $_) foreach qw(b holder);
+
+# A force release: places of absent clients are passed by, and keep their positions.
+holder('force', '1 h');
+place('force', 'p', '10 min', '2 h');
+place('force', 'q', '10 min', '2 h');
+enqueue($ctl, $b, "SELECT dlock_acquire('force', 'b', '1 h', NULL)");
+is($ctl->query_safe("SELECT dlock_force_release('force', 'test')"), '1', 'force: one lease');
+isnt($b->answer, '', 'force: who waits with a session has it');
+is(queue($ctl, 'force'), 'p q', 'force: the places stay');
+is(place('force', 'q', '10 min', '2 h'), '', 'force: one is asked for');
+release('force', 'b');
+is($ctl->query_safe("SELECT dlock_acquire('force', 'new', '1 h')"), '', 'force: and has the next turn');
+is($ctl->query_safe("SELECT dlock_force_release('force', 'test')"), '0', 'force: no lease');
+isnt($ctl->query_safe("SELECT dlock_acquire('force', 'new', '1 h')"), '', 'force: a turn is over');
+takes($l, 'q');
+is($ctl->query_safe("SELECT dlock_force_release('force', 'test')"), '1', 'force: again');
+is($l->answer, 'force|q|t', 'force: who listens has its turn');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(p q);
+sound($ctl, 'force');
+
+# A role is dropped: its places go, in all databases, and nobody waits for them; not if the
+# drop is rolled back.
+$node->safe_psql('postgres', 'CREATE DATABASE second');
+$node->safe_psql('second', 'CREATE EXTENSION dlock');
+$ctl->query_safe('CREATE ROLE gone LOGIN');
+my $gone = DLockSession->new($node, $db, name => 'gone', user => 'gone');
+my $second = DLockSession->new($node, 'second', name => 'second');
+holder('role', '1 h');
+$second->query_safe("SELECT dlock_acquire('role', 'holder', '1 h')");
+is($gone->query_safe("SELECT dlock_acquire('role', 'p', '10 min', keep => '2 h')"), '', 'role: a place');
+$second->query_safe("SET ROLE gone; SELECT dlock_acquire('role', 'p', '10 min', keep => '2 h'); RESET ROLE");
+enqueue($ctl, $b, "SELECT dlock_acquire('role', 'b', '1 h', NULL)");
+$ctl->query_safe('BEGIN; SAVEPOINT s; DROP ROLE gone; ROLLBACK TO s; COMMIT');
+is(queue($ctl, 'role'), 'p b', 'role: the drop is rolled back');
+$gone->quit;
+$ctl->query_safe('DROP ROLE gone');
+is(queue($ctl, 'role'), 'b', 'role: the place is gone');
+is($second->query_safe("SELECT count(*) FROM dlock_waiters"), '0', 'role: in another database, too');
+release('role', 'holder');
+isnt($b->answer, '', 'role: who is behind has its turn');
+is($second->query_safe("SELECT dlock_release('role', 'holder')"), 't', 'role: released there');
+release('role', 'b');
+sound($ctl, 'role');
+
+# A database is dropped with places in it: their memory is free.
+my $used = $ctl->query_safe('SELECT memory_used FROM dlock_stats');
+$second->query_safe("SELECT dlock_acquire_each(array_fill('role'::text, '{200}'), array_agg('c' || i), '10 min', keep => '2 h') FROM generate_series(1, 200) i");
+cmp_ok($ctl->query_safe('SELECT memory_used FROM dlock_stats'), '>=', $used + 200 * 232, 'database: places take memory');
+$second->quit;
+$node->safe_psql('postgres', 'DROP DATABASE second');
+ok(wait_until(sub { $ctl->query_safe('SELECT memory_used FROM dlock_stats') <= $used }), 'database: and no more');
+sound($ctl, 'database');
 
 $_->quit foreach $b, $c, $d, $l, $m, $ctl;
 $node->stop;
