@@ -100,6 +100,22 @@ visits(q(SELECT * FROM dlock_take('client', '0', '0')), 'taken and given up');
 visits(q(SELECT dlock_release_all('client')), 'given up');
 sound($ctl, 'many');
 
+# A circle of two costs others nothing: their places are listed for a search, and not under its locks.
+$ctl->query_safe("SET deadlock_timeout = '1 h'");
+is($ctl->query_safe("SELECT count(*) FROM unnest(dlock_acquire_each('{d1,d2,other}', '{a,b,holder}', '1 d')) t"), '3', 'circle: held');
+place('d2', 'a', '1 d', '1 d');
+place('d1', 'b', '1 d', '1 d');
+$ctl->query_safe("SELECT dlock_acquire_each(array_fill('other'::text, '{500}'), array_agg('c' || i), '10 min', keep => '1 d') FROM generate_series(1, 500) i");
+advance(3601, $ctl);
+my %before = counts($ctl, $ctl);
+like($ctl->query(q(SELECT dlock_acquire('d1', 'b', '1 d', keep => '1 d'))), qr/40P01/, 'circle: found');
+my %after = counts($ctl, $ctl);
+cmp_ok($after{requests} - $before{requests}, '<', 700, 'circle: other places are listed once');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a b holder);
+$ctl->query_safe("SELECT dlock_release_all('c' || i) FROM generate_series(1, 500) i");
+$ctl->query_safe('RESET deadlock_timeout');
+sound($ctl, 'circle');
+
 # Once something has been granted, that is answered: no other place is checked for a deadlock,
 # which may be canceled.
 isnt($ctl->query_safe("SELECT dlock_acquire('d1', 'a', '1 d')"), '', 'granted: a holds');
@@ -128,13 +144,13 @@ place("t$_", "client#$_", '10 min', '1 h') foreach 1 .. 3;
 takes($l, 'client');
 takes($m, 'client');
 place('t4', 'client#4', '10 min', '1 h');
-my %before = counts($ctl, $l);
+%before = counts($ctl, $l);
 release('t4', 'holder');
 is($m->answer, 't4|client#4|t', 'two: a place that was made later, to the later one');
 takes($m, 'client');
 release('t1', 'holder');
 is($m->answer, 't1|client#1|t', 'two: the next turn, too');
-my %after = counts($ctl, $l);
+%after = counts($ctl, $l);
 cmp_ok($after{woken} - $before{woken}, '<=', (1 + 3) + (1 + 2), 'two: the other one is woken at an end, and for what is handed on');
 still_waits($ctl, 'two: the other one waits', $l);
 release('t2', 'holder');
