@@ -471,7 +471,7 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 DLockTime
 dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
-				  DLockTime now, TimestampTz wall)
+				  DLockTime now)
 {
 	DLockProcessShared *mine = dlock_process_mine();
 	DLockTime	until;
@@ -485,7 +485,6 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->count = count;
 	mine->first = first;
 	mine->since = now;
-	mine->since_wall = wall;
 	pg_write_barrier();
 	mine->serial++;
 	pg_write_barrier();

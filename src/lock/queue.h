@@ -41,7 +41,7 @@ extern bool dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime
 
 extern DLockTime dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 								   const DLockPartitionSet *set, int count,
-								   DLockMemoryRef first, DLockTime now, TimestampTz wall);
+								   DLockMemoryRef first, DLockTime now);
 
 /* without locks */
 extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);

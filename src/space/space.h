@@ -56,7 +56,8 @@ extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime 
 extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
-extern void dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit_queues(Oid database, DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_visit_lock(Oid database, const DLockBytes *name,
 								   DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_purge(Oid database);

@@ -148,8 +148,8 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	uint32		client = 0;
 	DLockTime	due_at;
 
-	/* An intent goes with its path. */
-	if (lease->part == DLOCK_PART_INTENT)
+	/* An intent goes with its path, and a request with its call. */
+	if (lease->part == DLOCK_PART_INTENT || (lease->kind != DLOCK_SPACE_HELD && !lease->placed))
 		return;
 	due_at = !lease->placed ? dlock_holder_due_at(lease) :
 		(lease->process < 0) ? lease->confirmed : DLOCK_TIME_FOREVER;
@@ -188,7 +188,8 @@ sweep(DLockWorker *worker, DLockTime now)
 	worker->count = 0;
 	worker->room = 64;
 	worker->leases = palloc(worker->room * sizeof(DLockWorkerLease));
-	dlock_space_visit(InvalidOid, true, collect_due, worker);
+	dlock_space_visit(InvalidOid, collect_due, worker);
+	dlock_space_visit_queues(InvalidOid, collect_due, worker);
 
 	DLOCK_FAULT("worker_swept");
 	worker->due = binaryheap_allocate(Max(1, worker->count), compare_due, NULL);

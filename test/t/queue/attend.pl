@@ -1,6 +1,6 @@
 # Proves: places change hands at little cost.  Whoever listens for a thousand places of one lock,
 # leaves them or gives them up, visits each a few times, and few of them while others cannot
-# have the lock.  Of two that listen the later one has the turns, and the other one sleeps.
+# have the lock; so does dlock_waiters.  Of two that listen the later one has the turns, and the other one sleeps.
 # What ends with time is noticed without the worker, whatever the modes in between.  A force
 # release, DROP ROLE and DROP DATABASE leave no place in the way.
 
@@ -69,16 +69,18 @@ sub cancel
 # in all, and while it has a partition locked.
 sub visits
 {
-	my ($sql, $test_name) = @_;
+	my ($sql, $test_name, $mode) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @visits;
+
+	$mode //= 'exclusive';
 
 	holder('many', '10 h');
 	foreach my $count (400, 800)
 	{
 		my $session = DLockSession->new($node, $db, name => 'fresh');
 
-		$ctl->query_safe("SELECT dlock_acquire_each(array_fill('many'::text, '{$count}'), array_agg('client#' || i), '10 min', keep => '9 h') FROM generate_series(1, $count) i");
+		$ctl->query_safe("SELECT dlock_acquire_each(array_fill('many'::text, '{$count}'), array_agg('client#' || i), '10 min', mode => '$mode', keep => '9 h') FROM generate_series(1, $count) i");
 		is($ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'many'"), $count, "$test_name: $count places");
 		my %cost = cost($ctl, $session, $sql);
 		my %after = counts($ctl, $session);
@@ -98,7 +100,32 @@ sub visits
 visits(q(SELECT * FROM dlock_take('client', '0', '1 h')), 'taken and left');
 visits(q(SELECT * FROM dlock_take('client', '0', '0')), 'taken and given up');
 visits(q(SELECT dlock_release_all('client')), 'given up');
+visits(q(SELECT max(position) FROM dlock_waiters), 'seen');
+visits(q(SELECT cardinality(blocked_by) FROM dlock_waiters), 'seen, shared', 'shared');
+visits(q(SELECT * FROM _dlock.state_row()), 'counted');
 sound($ctl, 'many');
+
+# A walk over a queue gives up the partition.  What it was to visit next goes meanwhile, and
+# others with it.
+holder('walk', '1 h');
+place('walk', "w$_", '10 min', '1 h') foreach 1 .. 200;
+stop_at($ctl, $l, 'walk');
+$l->ask("SELECT count(*), count(DISTINCT owner), max(position), bool_or(owner = 'last') FROM dlock_waiters WHERE name = 'walk'");
+is_at($ctl, 'walk');
+$ctl->query_safe("SELECT dlock_release_all('w$_')") foreach 60 .. 70;
+place('walk', 'last', '10 min', '1 h');
+go($ctl, 'walk');
+is($l->answer, (64 + 130 + 1) . '|195|195|t', 'walk: it goes on behind them');
+stop_at($ctl, $l, 'walk');
+$l->ask('SELECT * FROM dlock_waiters');
+is_at($ctl, 'walk');
+cancel($l);
+go($ctl, 'walk');
+like($l->answer, qr/57014/, 'walk: canceled');
+$ctl->query_safe("SELECT dlock_release_all('w$_')") foreach 1 .. 200;
+is($l->query_safe("SELECT owner, position, blocked_by FROM dlock_waiters"), 'last|1|{holder}', 'walk: and another one');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(last holder);
+sound($ctl, 'walk');
 
 # A circle of two costs others nothing: their places are listed for a search, and not under its locks.
 $ctl->query_safe("SET deadlock_timeout = '1 h'");
