@@ -623,8 +623,7 @@ keep_place(DLockAcquire *acquire)
 /*
  * Call the requests that may be what keeps this one out: places whose turn nobody has told
  * of; and, unless it is for these alone, others.  A stopped process waits for the whole of
- * its request, which may keep a lock free that nobody else changes; once it has been called,
- * requests pass it by after a ttl.
+ * its request, which may keep a lock free that nobody else changes: for a ttl, once called.
  */
 static void
 call_queues(DLockAcquire *acquire, bool places)

@@ -332,6 +332,13 @@ dlock_place_find_id(DLockSpaceEntry *entry, uint32 client, DLockToken id)
 	return entry->places ? find(entry, client, NULL, id) : NULL;
 }
 
+/* Are there places, in whatever database? */
+bool
+dlock_place_is_any(void)
+{
+	return pg_atomic_read_u32(&shared->count) > 0;
+}
+
 /*
  * All places in a database; palloc'd, with their number in "count".  Nothing is allocated
  * under a lock: a place that is made meanwhile may be missing.

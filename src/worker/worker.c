@@ -189,7 +189,8 @@ sweep(DLockWorker *worker, DLockTime now)
 	worker->room = 64;
 	worker->leases = palloc(worker->room * sizeof(DLockWorkerLease));
 	dlock_space_visit(InvalidOid, collect_due, worker);
-	dlock_space_visit_queues(InvalidOid, collect_due, worker);
+	if (dlock_place_is_any())
+		dlock_space_visit_queues(InvalidOid, collect_due, worker);
 
 	DLOCK_FAULT("worker_swept");
 	worker->due = binaryheap_allocate(Max(1, worker->count), compare_due, NULL);
