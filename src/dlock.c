@@ -25,6 +25,7 @@
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
@@ -34,6 +35,8 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "tcop/utility.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
 
 #include "base/clock.h"
 #include "base/compat.h"
@@ -41,6 +44,7 @@
 #include "base/fault.h"
 #include "base/name.h"
 #include "base/settings.h"
+#include "lock/keep.h"
 #include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
@@ -121,6 +125,9 @@ static Oid	extension_dropped = InvalidOid;
 /* The database that this transaction drops; InvalidOid if none. */
 static Oid	database_dropped = InvalidOid;
 
+/* The roles that it drops, in the memory of the transaction. */
+static List *roles_dropped = NIL;
+
 /*
  * The relation that a command would change without asking its access method: by an
  * index, as a view (before 16), by another access method or persistence.
@@ -186,6 +193,13 @@ access_hook(ObjectAccessType access, Oid classId, Oid objectId, int subId, void 
 		extension_dropped = objectId;
 	if (access == OAT_DROP && classId == DatabaseRelationId)
 		database_dropped = objectId;
+	if (access == OAT_DROP && classId == AuthIdRelationId)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		roles_dropped = lappend_oid(roles_dropped, objectId);
+		MemoryContextSwitchTo(old);
+	}
 
 	/* If that is SET TABLESPACE, the database is locked. */
 	if (access == OAT_POST_ALTER && classId == DatabaseRelationId)
@@ -202,6 +216,8 @@ store_moved(void)
 static void
 end_transaction(bool committed)
 {
+	ListCell   *cell;
+
 	if (OidIsValid(extension_dropped) && committed)
 	{
 		dlock_queue_dismiss(MyDatabaseId);
@@ -210,13 +226,27 @@ end_transaction(bool committed)
 	dlock_signal_end_transaction(committed);
 	if (OidIsValid(database_dropped) && committed)
 		dlock_database_abandoned(database_dropped, true);
+	if (committed)
+	{
+		/* Leases of a role that is gone end with their time. */
+		foreach(cell, roles_dropped)
+			dlock_keep_give_up(InvalidOid, lfirst_oid(cell), NULL);
+	}
 	extension_dropped = database_dropped = InvalidOid;
+	roles_dropped = NIL;
 }
 
-/* A rollback to a savepoint can have undone the drop of the extension. */
+/* A rollback to a savepoint can have undone the drop of the extension, or of a role. */
 static void
 check_dropped(void)
 {
+	ListCell   *cell;
+
+	foreach(cell, roles_dropped)
+	{
+		if (SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(lfirst_oid(cell))))
+			roles_dropped = foreach_delete_current(roles_dropped, cell);
+	}
 	if (OidIsValid(extension_dropped) && get_extension_name(extension_dropped) != NULL)
 		extension_dropped = InvalidOid;
 }

@@ -80,10 +80,11 @@ typedef enum DLockFaultCost
 	DLOCK_COST_NAPS,			/* how often the process went to sleep */
 	DLOCK_COST_WOKEN,			/* how often this library has set its latch */
 	DLOCK_COST_LOCKINGS,		/* of partitions */
-	DLOCK_COST_MOST				/* leases between two of these: the maximum */
+	DLOCK_COST_MOST,			/* leases between two of these: the maximum */
+	DLOCK_COST_MOST_REQUESTS	/* while one of them was locked: likewise */
 } DLockFaultCost;
 
-#define DLOCK_FAULT_COSTS	(DLOCK_COST_MOST + 1)
+#define DLOCK_FAULT_COSTS	(DLOCK_COST_MOST_REQUESTS + 1)
 
 /* set-up */
 extern void dlock_fault_request(void);

@@ -39,6 +39,7 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "lock/acquire.h"
+#include "lock/keep.h"
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "space/count.h"
@@ -235,16 +236,18 @@ has_other_permits(DLockSpaceEntry *entry, uint32 permits, DLockTime now)
 
 /*
  * Find the place that the owner has, which is for calls that ask for one lock.  One that is
- * over is left to those who remove it.
+ * over is left to those who remove it, and one that another process listens for to that.
  */
 static void
 find_own_place(DLockAcquire *acquire, DLockAcquireItem *item, const DLockOwner *owner)
 {
-	if (item->entry == NULL || !item->entry->places || acquire->sleeps ||
-		acquire->request->path || acquire->request->tokens != NULL || !dlock_space_may_wait(item->entry, owner))
+	if (item->entry == NULL || acquire->sleeps || acquire->request->path ||
+		acquire->request->tokens != NULL || dlock_space_requests_of(item->entry, owner) == 0)
 		return;
 	item->place = dlock_place_find(item->entry, owner);
-	if (item->place != NULL && dlock_space_is_over(item->place, acquire->step.now))
+	if (item->place != NULL &&
+		(dlock_space_is_over(item->place, acquire->step.now) ||
+		 (acquire->request->takes && dlock_place_listener(item->place) != MyProcNumber)))
 		item->place = NULL;
 	acquire->waits = item->place != NULL;
 }
@@ -343,7 +346,7 @@ leave_queues(DLockAcquire *acquire)
 	if (acquire->sleeps)
 		dlock_queue_remove_mine(acquire->step.now);
 	else if (acquire->waits)
-		dlock_queue_give_up(acquire->items[0].place, acquire->step.now);
+		dlock_queue_remove(acquire->items[0].place, acquire->step.now);
 }
 
 /* Have at hand what it takes to enter a lease again. */
@@ -460,11 +463,11 @@ promote(DLockAcquireItem *item, const DLockLeaseValue *value, int process, XLogR
 	lease->deadline = value->term.deadline;
 	lease->bound_mono = value->term.bound_mono;
 	lease->slot = item->slot;
-	lease->process = process;
 	lease->lsn = lsn;
 	lease->confirmed = 0;
 	lease->level = synchronous_commit;
 	dlock_space_promote(item->entry, lease, path);
+	lease->process = process;
 	return lease;
 }
 
@@ -602,15 +605,16 @@ keep_place(DLockAcquire *acquire)
 	DLockSpaceLease *place = acquire->items[0].place;
 	DLockTime	now = acquire->step.now;
 
-	if (acquire->waits)
+	if (acquire->waits && request->takes)
+		dlock_keep_listen(place, now, request->anyway);
+	else if (acquire->waits)
 	{
 		place->reentry = request->reentry;
-		dlock_queue_stay(place, request->takes ? 0 : now + request->keep, request->takes,
-						 now, request->takes ? request->anyway : DLOCK_TIME_FOREVER);
+		dlock_keep_stay(place, now + request->keep, now);
 	}
 	else
 	{
-		dlock_queue_keep(place, now, now + request->keep, now);
+		dlock_keep_make(place, now, now + request->keep, now);
 		acquire->granted->token = place->token;
 	}
 	acquire->granted->until = place->token;
@@ -619,8 +623,7 @@ keep_place(DLockAcquire *acquire)
 /*
  * Call the requests that may be what keeps this one out: places whose turn nobody has told
  * of; and, unless it is for these alone, others.  A stopped process waits for the whole of
- * its request, which may keep a lock free that nobody else changes; once it has been called,
- * requests pass it by after a ttl.
+ * its request, which may keep a lock free that nobody else changes: for a ttl, once called.
  */
 static void
 call_queues(DLockAcquire *acquire, bool places)
@@ -630,7 +633,7 @@ call_queues(DLockAcquire *acquire, bool places)
 		DLockSpaceEntry *entry = acquire->items[i].entry;
 
 		if (entry != NULL && (entry->places || !places))
-			dlock_queue_call_again(entry, acquire->step.now);
+			dlock_queue_call_asked(entry, acquire->step.now);
 	}
 }
 
@@ -661,14 +664,14 @@ enqueue(DLockAcquire *acquire)
 	if (acquire->waits)
 	{
 		dlock_place_remove(place);
-		place->process = MyProcNumber;
+		dlock_place_set_process(place, MyProcNumber);
 		place->bound_mono = 0;
 		first = dlock_memory_ref(place);
 	}
 	acquire->granted->until =
 		dlock_queue_enter(DLOCK_SPACE_ASKED, acquire->step.db->shared->oid,
 						  dlock_process_owner_hash(&owner), &acquire->step.set, request->count, first,
-						  acquire->step.now, dlock_clock_wall());
+						  acquire->step.now);
 	return DLOCK_LACKS_NOTHING;
 }
 

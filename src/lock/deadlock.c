@@ -71,7 +71,7 @@ typedef struct DLockDeadlockItem
 	int			process;
 	DLockMode	mode;
 	DLockToken	converted;		/* of a conversion: the token of its lease */
-	DLockOwner	owner;			/* of a place */
+	DLockOwner	owner;
 } DLockDeadlockItem;
 
 /* A live lease whose owner may be waiting, copied. */
@@ -148,7 +148,8 @@ typedef struct DLockDeadlockGraph
 	const DLockOwner *my_owner; /* ... of this owner */
 	DLockTime	now;
 	const DLockPartitionSet *locked;	/* exclusively; NULL in the first copy */
-	int			nkept;			/* places in the database ... */
+	int			nkept;			/* places in the database, those that are
+								 * stuck in the second copy ... */
 	DLockPlaceRef *kept;		/* ... whose nodes follow MaxBackends */
 	int		   *candidates;		/* by hash of the owner: the first process of
 								 * all that wait in the database, or NONE */
@@ -224,7 +225,6 @@ begin_copy(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 
 	Assert(CurrentMemoryContext == graph->context);
 	MemoryContextReset(graph->context);
-	graph->kept = dlock_place_list(graph->database, &graph->nkept);
 	processes = MaxBackends + graph->nkept;
 	graph->locked = locked;
 	graph->now = dlock_clock_now();
@@ -270,18 +270,16 @@ fill_queue(DLockDeadlockGraph *graph, DLockDeadlockLock *lock, DLockSpaceEntry *
 		 request = dlock_space_next(request))
 	{
 		DLockDeadlockPlace *place;
-		DLockOwner	owner = {0};
+		DLockOwner	owner;
 		int			node = request->process;
 
 		if (!dlock_holder_is_waiting(entry, request, graph->now))
 			continue;
+		owner = dlock_space_copy_owner(request);
 		if (request->placed)
-		{
-			owner = dlock_space_copy_owner(request);
 			node = find_place_node(graph, dlock_process_owner_hash(&owner), entry->hash);
-			if (node == NONE)
-				continue;
-		}
+		if (node == NONE)
+			continue;
 		place = palloc(sizeof(DLockDeadlockPlace));
 		place->lock = graph->nlocks;
 		place->item = lock->nitems;
@@ -375,23 +373,6 @@ copy_lock(DLockDeadlockGraph *graph, DLockSpaceEntry *entry)
 	*bucket = graph->nlocks++;
 }
 
-/* Copy what a process waits for, unless it only watches; its partitions are locked. */
-static void
-copy_waiter(DLockDeadlockGraph *graph, int process, const DLockPartitionSet *set)
-{
-	DLockSpaceLease *request = dlock_process_first(process);
-
-	if (request->kind == DLOCK_SPACE_WATCH)
-		return;
-	graph->waiters[graph->nwaiters] = (DLockDeadlockWaiter)
-	{
-		.process = process,.set = *set,.owner = dlock_space_copy_owner(request),.stuck = true
-	};
-	for (; request != NULL; request = dlock_space_request_next(request))
-		copy_lock(graph, dlock_space_entry_of(request));
-	graph->waiter_of[process] = graph->nwaiters++;
-}
-
 /* Reach all that may be in the way of a request. */
 static void
 reach_blockers(DLockDeadlockGraph *graph, const DLockDeadlockPlace *place)
@@ -421,67 +402,67 @@ reach_blockers(DLockDeadlockGraph *graph, const DLockDeadlockPlace *place)
 	}
 }
 
-/* Copy the lock that a place is for, unless that was done. */
-static void
-copy_place(DLockDeadlockGraph *graph, int node)
+/*
+ * Lock the partitions of what a node waits for, told in "set", unless the caller has locked
+ * all that count; false if it does not wait, or if these are others.
+ */
+static bool
+lock_node(DLockDeadlockGraph *graph, int node, DLockPartitionSet *set)
 {
-	DLockPartitionSet set = {{0}};
-	uint32		hash = place_of(graph, node)->lock;
-	DLockDeadlockPlace *place;
+	if (place_of(graph, node) == NULL)
+		return (graph->locked != NULL) ?
+			dlock_process_is_within(node, graph->database, graph->locked, set) :
+			dlock_process_lock(node, graph->database, LW_SHARED, set);
+	memset(set, 0, sizeof(*set));
+	dlock_partition_set_add(set, place_of(graph, node)->lock);
+	if (graph->locked != NULL)
+		return dlock_partition_set_contains(graph->locked, set);
+	dlock_partition_lock_set(set, LW_SHARED);
+	return true;
+}
 
-	dlock_partition_set_add(&set, hash);
-	if (graph->locked != NULL && !dlock_partition_set_contains(graph->locked, &set))
+/* Copy what a node waits for, unless it only watches. */
+static void
+copy_waiter(DLockDeadlockGraph *graph, int node)
+{
+	const DLockPlaceRef *ref = place_of(graph, node);
+	const DLockDeadlockPlace *first;
+	DLockPartitionSet set;
+
+	if (!lock_node(graph, node, &set))
 		return;
-	if (graph->places[node] == NULL)
+	for (DLockSpaceLease *request = (ref == NULL) ? dlock_process_first(node) : NULL;
+		 request != NULL; request = dlock_space_request_next(request))
+		copy_lock(graph, dlock_space_entry_of(request));
+	for (DLockSpaceEntry *entry = (ref != NULL) ? dlock_space_bucket(ref->lock) : NULL;
+		 entry != NULL; entry = dlock_space_next_entry(entry))
 	{
-		if (graph->locked == NULL)
-			dlock_partition_lock_set(&set, LW_SHARED);
-		for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = dlock_space_next_entry(entry))
-		{
-			if (entry->hash == hash && entry->database == graph->database)
-				copy_lock(graph, entry);
-		}
-		if (graph->locked == NULL)
-			dlock_partition_unlock_set(&set);
+		if (entry->hash == ref->lock && entry->database == graph->database)
+			copy_lock(graph, entry);
 	}
-	place = graph->places[node];
-	if (place == NULL)
+	if (graph->locked == NULL)
+		dlock_partition_unlock_set(&set);
+	first = graph->places[node];
+	if (first == NULL)
 		return;
 	graph->waiters[graph->nwaiters] = (DLockDeadlockWaiter)
 	{
-		.process = node,.set = set,.owner = graph->locks[place->lock].items[place->item].owner,.stuck = true
+		.process = node,.set = set,.stuck = true,
+			.owner = graph->locks[first->lock].items[first->item].owner
 	};
 	graph->waiter_of[node] = graph->nwaiters++;
 }
 
-/* Copy what a backend waits for. */
+/* Copy what a node waits for, and reach what is in its way. */
 static void
-copy_backend(DLockDeadlockGraph *graph, int process)
-{
-	DLockPartitionSet set;
-
-	if (graph->locked != NULL ?
-		!dlock_process_is_within(process, graph->database, graph->locked, &set) :
-		!dlock_process_lock(process, graph->database, LW_SHARED, &set))
-		return;
-	copy_waiter(graph, process, &set);
-	if (graph->locked == NULL)
-		dlock_partition_unlock_set(&set);
-}
-
-/* Copy what a process waits for, with its partitions locked for that. */
-static void
-visit(DLockDeadlockGraph *graph, int process)
+visit(DLockDeadlockGraph *graph, int node)
 {
 	if (graph->locked == NULL)
 		CHECK_FOR_INTERRUPTS();
-	if (place_of(graph, process) != NULL)
-		copy_place(graph, process);
-	else
-		copy_backend(graph, process);
-	if (graph->waiter_of[process] == NONE)
+	copy_waiter(graph, node);
+	if (graph->waiter_of[node] == NONE)
 		return;
-	for (DLockDeadlockPlace *place = graph->places[process]; place != NULL; place = place->next)
+	for (DLockDeadlockPlace *place = graph->places[node]; place != NULL; place = place->next)
 		reach_blockers(graph, place);
 }
 
@@ -844,7 +825,7 @@ leave(DLockDeadlockGraph *graph)
 	if (entry != NULL)
 		place = dlock_place_find(entry, graph->my_owner);
 	if (place != NULL)
-		dlock_queue_give_up(place, graph->now);
+		dlock_queue_remove(place, graph->now);
 }
 
 /*
@@ -856,14 +837,24 @@ leave(DLockDeadlockGraph *graph)
 static bool
 resolve(DLockDeadlockGraph *graph, bool may_move, MemoryContext context, char **text)
 {
+	DLockPlaceRef *kept = MemoryContextAlloc(context, graph->nwaiters * sizeof(DLockPlaceRef));
+	int			nkept = 0;
 	DLockPartitionSet set = {{0}};
 	bool		moved = false;
 
 	for (int i = 0; i < graph->nwaiters; i++)
 	{
-		if (graph->waiters[i].stuck)
-			dlock_partition_set_join(&set, &graph->waiters[i].set);
+		const DLockPlaceRef *place = place_of(graph, graph->waiters[i].process);
+
+		if (!graph->waiters[i].stuck)
+			continue;
+		dlock_partition_set_join(&set, &graph->waiters[i].set);
+		if (place != NULL)
+			kept[nkept++] = *place;
 	}
+	pfree(graph->kept);
+	graph->kept = kept;
+	graph->nkept = nkept;
 	DLOCK_FAULT("deadlock_found");
 	dlock_partition_lock_set(&set, LW_EXCLUSIVE);
 	if (copy_graph(graph, &set) && find_circle(graph))
@@ -879,16 +870,29 @@ resolve(DLockDeadlockGraph *graph, bool may_move, MemoryContext context, char **
 	return moved;
 }
 
-/* Search for a circle until there is none, or one that no move resolves. */
+/*
+ * Search for a circle until there is none, or one that no move resolves; returns what it is
+ * in words, in the current context.
+ */
 static char *
-search(DLockDeadlockGraph *graph, MemoryContext context)
+search(DLockDeadlockGraph *graph)
 {
+	MemoryContext old = CurrentMemoryContext;
 	char	   *text = NULL;
 	int			attempts = MaxBackends;
 	bool		goes_on = true;
 
-	while (goes_on && copy_graph(graph, NULL) && find_circle(graph))
-		goes_on = resolve(graph, attempts-- > 0, context, &text);
+	graph->context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
+	while (goes_on)
+	{
+		graph->kept = dlock_place_list(graph->database, &graph->nkept);
+		MemoryContextSwitchTo(graph->context);
+		goes_on = copy_graph(graph, NULL) && find_circle(graph) &&
+			resolve(graph, attempts-- > 0, old, &text);
+		MemoryContextSwitchTo(old);
+		pfree(graph->kept);
+	}
+	MemoryContextDelete(graph->context);
 	return text;
 }
 
@@ -904,26 +908,21 @@ char *
 dlock_deadlock_check(DLockDatabase *db, bool is_bound)
 {
 	DLockDeadlockGraph graph = {.database = db->shared->oid,.me = MyProcNumber};
-	MemoryContext old = CurrentMemoryContext;
-	char	   *text = NULL;
+	char	   *circle = NULL;
 	DLockPartitionSet set;
 	DLockOwner	owner;
 
-	graph.context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(graph.context);
-	if (dlock_process_lock(graph.me, graph.database, LW_SHARED, &set))
-	{
-		dlock_process_listen();
-		owner = dlock_space_copy_owner(dlock_process_first(graph.me));
-		dlock_partition_unlock_set(&set);
+	if (!dlock_process_lock(graph.me, graph.database, LW_SHARED, &set))
+		return NULL;
+	dlock_process_listen();
+	owner = dlock_space_copy_owner(dlock_process_first(graph.me));
+	dlock_partition_unlock_set(&set);
 
-		/* Who holds nothing is in no circle. */
-		if (is_bound || dlock_holder_is_live(graph.database, &owner, dlock_clock_now()))
-			text = search(&graph, old);
-	}
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(graph.context);
-	return text;
+	/* Who holds nothing is in no circle. */
+	if (is_bound || dlock_holder_is_live(graph.database, &owner, dlock_clock_now()))
+		circle = search(&graph);
+	pfree(unconstify(char *, owner.name.data));
+	return circle;
 }
 
 /*
@@ -934,16 +933,8 @@ char *
 dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner)
 {
 	DLockDeadlockGraph graph = {.database = db->shared->oid,.my_name = name,.my_owner = owner};
-	MemoryContext old = CurrentMemoryContext;
-	char	   *text;
 
 	if (!dlock_holder_is_live(graph.database, owner, dlock_clock_now()))
 		return NULL;
-	graph.context = AllocSetContextCreate(old, "dlock deadlock search", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(graph.context);
-	text = search(&graph, old);
-
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(graph.context);
-	return text;
+	return search(&graph);
 }

@@ -368,7 +368,7 @@ enqueue_conversion(DLockStep *step, const DLockSpaceLease *lease, DLockMode mode
 	}
 	(void) dlock_space_enqueue(entry->database, entry->hash, &value, DLOCK_SPACE_CONVERT, &place);
 	(void) dlock_queue_enter(DLOCK_SPACE_CONVERT, entry->database, dlock_process_owner_hash(&owner),
-							 &step->set, 1, place, step->now, dlock_clock_wall());
+							 &step->set, 1, place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 
@@ -647,14 +647,15 @@ try_force(DLockStep *step, void *arg)
 	if (force->count > 0)
 		dlock_database_note_deadline(step->now);
 	dlock_stat_count(DLOCK_STAT_RELEASE, released);
+	dlock_queue_pass_by(entry, step->now, force->count == 0);
 	return DLOCK_LACKS_NOTHING;
 }
 
 /*
  * End all leases on a lock at one moment; a path that goes through it as a
  * whole.  A live one with a lock delay closes the lock, as by any unclean end;
- * one that has the lock closed does so no longer.  Returns how many, and tells
- * in "ended" (palloc'd) what they were.
+ * one that has the lock closed does so no longer.  Places that no process listens for are
+ * passed by.  Returns how many leases, and tells in "ended" (palloc'd) what they were.
  *
  * They are dead then; dlock_held_expire() erases them and calls the requests that wait.
  * So a conversion that waits cannot save one of these leases.

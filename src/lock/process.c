@@ -328,13 +328,19 @@ dlock_process_tell_observers(Oid database, const DLockBytes *names, int count)
 
 /* ---- who blocks them, for people to read ---- */
 
-/* Add the owner of a lease or a request, unless it is there. */
-static void
-add_owner(DLockProcessBlockers *owners, const DLockSpaceLease *blocker)
+/*
+ * Add the owner of a lease that blocks, or of a request, to those that are in the way of a
+ * mode, if it is, and not among them.  The partition must be locked.
+ */
+void
+dlock_process_add_blocker(DLockProcessBlockers *owners, DLockMode mode, const DLockSpaceLease *blocker)
 {
 	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner = dlock_space_lease_owner(blocker, buffer);
+	DLockOwner	owner;
 
+	if (owners->more || !dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(blocker->mode)))
+		return;
+	owner = dlock_space_lease_owner(blocker, buffer);
 	for (int i = 0; i < owners->count; i++)
 	{
 		DLockOwner	named = {owners->owners[i].role,
@@ -369,16 +375,14 @@ dlock_process_find_blockers(DLockSpaceLease *request, DLockTime now, DLockProces
 	for (DLockSpaceLease *lease = dlock_space_holders(entry); lease != NULL && !owners->more;
 		 lease = dlock_space_next(lease))
 	{
-		if (lease != own && dlock_holder_blocks_until(lease) > now &&
-			dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(lease->mode)))
-			add_owner(owners, lease);
+		if (lease != own && dlock_holder_blocks_until(lease) > now)
+			dlock_process_add_blocker(owners, mode, lease);
 	}
 	for (DLockSpaceLease *ahead = dlock_space_queue(entry); ahead != request && !owners->more;
 		 ahead = dlock_space_next(ahead))
 	{
-		if (dlock_holder_is_waiting(entry, ahead, now) &&
-			dlock_rule_waits_behind(mode, DLOCK_RULE_BIT(ahead->mode)))
-			add_owner(owners, ahead);
+		if (dlock_holder_is_waiting(entry, ahead, now))
+			dlock_process_add_blocker(owners, mode, ahead);
 	}
 }
 

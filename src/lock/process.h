@@ -45,7 +45,6 @@ typedef struct DLockProcessShared
 	int			count;			/* of requests */
 	DLockMemoryRef first;		/* the first of them */
 	DLockTime	since;
-	TimestampTz since_wall;
 } DLockProcessShared;
 
 /* How many owners in the way are named. */
@@ -88,6 +87,8 @@ extern void dlock_process_observes(void);
 extern void dlock_process_tell_observers(Oid database, const DLockBytes *names, int count);
 
 /* who blocks it */
+extern void dlock_process_add_blocker(DLockProcessBlockers *owners, DLockMode mode,
+									  const DLockSpaceLease *blocker);
 extern void dlock_process_find_blockers(DLockSpaceLease *request, DLockTime now,
 										DLockProcessBlockers *owners);
 extern char *dlock_process_describe_blockers(void);

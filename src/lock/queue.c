@@ -16,9 +16,8 @@
  *	  A process that waits holds no lock of the server's.  To leave the queue
  *	  it only changes memory, so it can do that during an error or at exit.
  *
- *	  A place is a request that no call waits for.  It is called like any other, and
- *	  wakes the process that listens for it; without one, it has its turn for as long
- *	  as it is kept, its ttl at most, and its owner asks for it or does not.
+ *	  A place is a request that no call waits for (lock/keep.c).  It is called like any
+ *	  other.
  *
  * IDENTIFICATION
  *	  src/lock/queue.c
@@ -36,7 +35,6 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/queue.h"
-#include "space/database.h"
 #include "space/holder.h"
 #include "space/place.h"
 
@@ -63,7 +61,7 @@ void
 dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner, DLockPart part)
 {
 	Assert(dlock_partition_is_mine(entry->hash));
-	if (dlock_space_queue(entry) == NULL || !dlock_space_may_wait(entry, owner))
+	if (dlock_space_queue(entry) == NULL || dlock_space_requests_of(entry, owner) == 0)
 		return;
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
@@ -142,6 +140,40 @@ is_owned_otherwise(DLockSpaceLease *request, DLockTime now)
 		dlock_holder_find_owned(dlock_space_entry_of(request), &owner, now) != NULL;
 }
 
+/*
+ * Does a request have a timer of its own for what ends with time?  "relied" are the modes of
+ * requests in front of it that have a process, and that the lock keeps waiting.  What keeps
+ * one in the same mode waiting keeps this one, too; and while one is in its way, it cannot be
+ * granted.
+ */
+static bool
+has_timer(DLockMode mode, uint32 relied)
+{
+	return (relied & DLOCK_RULE_BIT(mode)) == 0 && !dlock_rule_waits_behind(mode, relied);
+}
+
+/* The mode of the request right in front of one, as above; or none. */
+static uint32
+relied_in_front(const DLockSpaceLease *request)
+{
+	const DLockSpaceLease *previous = dlock_space_previous(request);
+
+	return (previous != NULL && previous->kind == DLOCK_SPACE_ASKED && previous->bound_mono == 0 &&
+			previous->process >= 0 && previous->kept) ? DLOCK_RULE_BIT(previous->mode) : 0;
+}
+
+/* May there be a request in the queue that has a timer, behind those relied upon? */
+static bool
+is_any_to_arm(const DLockSpaceEntry *entry, uint32 relied)
+{
+	for (int mode = 0; mode < DLOCK_MODES; mode++)
+	{
+		if ((entry->asked_modes & DLOCK_RULE_BIT(mode)) && has_timer((DLockMode) mode, relied))
+			return true;
+	}
+	return false;
+}
+
 /* Is none of the requests that follow in a queue to be called now? */
 static bool
 is_closed(DLockSpaceEntry *entry, const DLockHolderCrowd *crowd, uint32 ahead)
@@ -192,6 +224,7 @@ typedef enum DLockQueueCause
 	CALL_CHANGED,				/* leases have changed: those that watch, too */
 	CALL_AGAIN,					/* a request has gone or moved, or may have
 								 * been overlooked */
+	CALL_ASKED,					/* a request has come in vain */
 	CALL_KEPT					/* a lease or a mark has run out: only those
 								 * that the lock kept waiting */
 } DLockQueueCause;
@@ -201,25 +234,30 @@ typedef enum DLockQueueCause
  * processes that have something else to do now.  The partition must be locked
  * exclusively.
  *
- * Only the first request that is blocked, and has a process, has a timer for the end of
- * what is in its way.  This ends as soon as everything behind conflicts, so its cost does
- * not depend on how many requests for leases wait; but behind places without a process
- * it goes on until it has met a request with one.
+ * Of the requests that are blocked and have a process, the first one, and others that may
+ * be granted earlier, have a timer for the end of what is in their way (has_timer).  This
+ * ends as soon as everything behind conflicts, so its cost does not depend on how many
+ * requests for leases wait; but it goes on as long as somebody behind may have a timer.
  */
 static void
 call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 {
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
-	bool		is_first = true;
-	bool		attended = false;
+	uint32		relied = 0;
+	uint32		asked = 0;		/* modes */
+	uint32		attended;		/* that have not been met */
+	bool		arms = cause != CALL_ASKED; /* somebody may need another timer */
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (dlock_space_queue(entry) == NULL)
 		return;
 	refresh_if_due(entry, now);
 	crowd = dlock_holder_survey(entry, now);
+	if (!arms && is_closed(entry, &crowd, 0))
+		return;
 	drop_over(entry, now);
+	attended = dlock_place_attended(entry);
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
 		 request = dlock_space_next(request))
 	{
@@ -241,56 +279,55 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			continue;
 		}
 
+		asked |= DLOCK_RULE_BIT(mode);
 		if (dlock_space_is_over(request, now))
 			continue;
-		attended |= request->process >= 0;
+		if (request->process >= 0 && attended > 0)
+			attended--;
 
 		blocked = dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits);
 		callable = cause != CALL_KEPT || request->kept;
 		if (request->bound_mono == 0 && !blocked && callable && !is_owned_otherwise(request, now))
+		{
 			mark(request, now);
+			arms = true;
+		}
+
+		/*
+		 * For requests behind it, it is not there at all; or as good as
+		 * granted.
+		 */
+		if (request->bound_mono != 0 && request->bound_mono <= now)
+			continue;
+		if (request->process < 0)
+			crowd.until = Min(crowd.until, request->confirmed);
 		if (request->bound_mono != 0)
 		{
-			/*
-			 * For requests behind it, it is as good as granted; or not there
-			 * at all.
-			 */
-			if (request->bound_mono <= now)
-				continue;
 			crowd.modes |= DLOCK_RULE_BIT(mode);
 			crowd.nstrong += (mode == DLOCK_MODE_PERMIT);
 			crowd.until = Min(crowd.until, request->bound_mono);
-			if (request->placed && request->process < 0)
-				crowd.until = Min(crowd.until, request->confirmed);
 			continue;
 		}
-
-		if (blocked && request->process < 0)
-		{
-			/* What follows may be granted when it is over. */
-			crowd.until = Min(crowd.until, request->confirmed);
+		if (blocked)
 			request->kept = true;
-		}
-		else if (blocked)
+		if (blocked && request->process >= 0)
 		{
-			if (is_first)
+			if (has_timer(mode, relied))
 				wake_if_late(request, crowd.until, now);
-			is_first = false;
-			request->kept = true;
+			relied |= DLOCK_RULE_BIT(mode);
 		}
 
 		/*
 		 * If its owner has the lock otherwise, its process knows what that
 		 * means.
 		 */
-		else if (callable)
+		if (!blocked && callable)
 			wake(request);
 		ahead |= DLOCK_RULE_BIT(mode);
-		if (is_closed(entry, &crowd, ahead) &&
-			!(is_first && request->process < 0 && entry->attended))
+		if (is_closed(entry, &crowd, ahead) && !(arms && attended > 0 && is_any_to_arm(entry, relied)))
 			return;
 	}
-	entry->attended = attended;
+	entry->asked_modes = asked;
 }
 
 /* To be called after each change of the leases on a lock. */
@@ -305,6 +342,16 @@ void
 dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now)
 {
 	call_queue(entry, now, CALL_AGAIN);
+}
+
+/*
+ * The same if somebody asks for the lock in vain: nobody may have told the first in the
+ * queue that it is their turn, or the one that was told may not come.
+ */
+void
+dlock_queue_call_asked(DLockSpaceEntry *entry, DLockTime now)
+{
+	call_queue(entry, now, CALL_ASKED);
 }
 
 /*
@@ -330,7 +377,11 @@ dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now)
 			continue;
 		if (is_late)
 			call_queue(entry, now, CALL_KEPT);
-		/* Those behind it have no timer, or have been called, too. */
+
+		/*
+		 * Those behind it rely on it, look by themselves, or have been
+		 * called, too.
+		 */
 		if (is_asked || is_late)
 			return;
 	}
@@ -360,11 +411,11 @@ is_overtaken(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * Does a request have to wait longer?  "until" is when to look again.  Its
- * partition must be locked exclusively.
+ * Does a request have to wait longer?  "until" is when to look again, which its process
+ * does at "anyway" in any case.  Its partition must be locked exclusively.
  */
-static bool
-is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until)
+bool
+dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	DLockSpaceLease *own = NULL;
@@ -373,7 +424,6 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 	*until = DLOCK_TIME_FOREVER;
 	if (request->kind == DLOCK_SPACE_WATCH)
 		return true;
-	entry->attended |= request->process >= 0;
 	if (request->kind == DLOCK_SPACE_CONVERT)
 		own = dlock_holder_converted(entry, request, now);
 	refresh_if_due(entry, now);
@@ -382,10 +432,10 @@ is_kept_waiting(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLock
 	if (own != NULL)
 		*until = Min(*until, own->deadline);
 	/* One in front looks in time, and calls this one, too. */
-	else if (!blocked || !dlock_space_is_first(request))
+	else if (!blocked || !has_timer((DLockMode) request->mode, relied_in_front(request)))
 		*until = DLOCK_TIME_FOREVER;
 	request->deadline = Min(*until, anyway);
-	request->kept = blocked;
+	request->kept = blocked || request->placed;
 	return blocked;
 }
 
@@ -404,7 +454,7 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 	{
 		DLockTime	ends;
 
-		kept |= is_kept_waiting(request, now, anyway, &ends);
+		kept |= dlock_queue_keeps(request, now, anyway, &ends);
 		*until = Min(*until, ends);
 	}
 	return kept;
@@ -421,7 +471,7 @@ are_kept_waiting(DLockTime now, DLockTime anyway, DLockTime *until)
 DLockTime
 dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 				  const DLockPartitionSet *set, int count, DLockMemoryRef first,
-				  DLockTime now, TimestampTz wall)
+				  DLockTime now)
 {
 	DLockProcessShared *mine = dlock_process_mine();
 	DLockTime	until;
@@ -435,7 +485,6 @@ dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 	mine->count = count;
 	mine->first = first;
 	mine->since = now;
-	mine->since_wall = wall;
 	pg_write_barrier();
 	mine->serial++;
 	pg_write_barrier();
@@ -531,11 +580,14 @@ dlock_queue_call_mine(void)
 	dlock_partition_unlock_set(&set);
 }
 
-/* ---- places ---- */
+/* ---- leaving ---- */
 
-/* Take a request out of its queue, and call those behind it. */
-static void
-remove_request(DLockSpaceLease *request, DLockTime now)
+/*
+ * Take a request out of its queue, and call those behind it.  The partition must be locked
+ * exclusively.  Cannot fail.
+ */
+void
+dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(request);
 	bool		is_watcher = request->kind == DLOCK_SPACE_WATCH;
@@ -547,198 +599,21 @@ remove_request(DLockSpaceLease *request, DLockTime now)
 }
 
 /*
- * A request that no call waits for becomes a place, kept until some time.  An owner has
- * one place on a lock: of two the one in front stays.  The partition must be locked
- * exclusively.  Cannot fail.
+ * A lock is opened by force: places without a process are passed by until they are asked
+ * for.  "calls" the queue then, unless the caller does.  The partition must be locked
+ * exclusively.
  */
 void
-dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLockTime now)
+dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
 {
-	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	char		buffer[DLOCK_OWNER_MAX];
-	DLockOwner	owner = dlock_space_lease_owner(request, buffer);
-	DLockSpaceLease *other = entry->places ? dlock_place_find(entry, &owner) : NULL;
-	DLockSpaceLease *front = request;
-
-	for (DLockSpaceLease *at = dlock_space_queue(entry); other != NULL && front == request && at != request;
-		 at = dlock_space_next(at))
+	for (DLockSpaceLease *request = entry->places ? dlock_space_queue(entry) : NULL;
+		 request != NULL; request = dlock_space_next(request))
 	{
-		if (at == other && !dlock_space_is_over(other, now))
-			front = other;
+		if (request->placed && request->process < 0)
+			request->bound_mono = now;
 	}
-	dlock_database_note_deadline(until);
-	if (front == request)
-	{
-		request->process = -1;
-		dlock_place_add(request, since, until);
-	}
-	else
-		front->confirmed = Max(front->confirmed, until);
-	if (other != NULL)
-		dlock_space_remove(entry, (front == request) ? other : request);
-	dlock_queue_call_again(entry, now);
-}
-
-/* A place is given up.  Likewise. */
-void
-dlock_queue_give_up(DLockSpaceLease *place, DLockTime now)
-{
-	Assert(place->placed);
-	remove_request(place, now);
-}
-
-/*
- * A place that was asked for cannot be granted yet.  It is kept until another time, unless
- * that is zero, and looked at again by the process that listens, if "listens" this one.
- * The partition must be locked exclusively.
- */
-void
-dlock_queue_stay(DLockSpaceLease *place, DLockTime until, bool listens, DLockTime now, DLockTime anyway)
-{
-	DLockTime	ends;
-
-	Assert(place->placed);
-	if (until > 0)
-	{
-		place->confirmed = until;
-		dlock_database_note_deadline(until);
-	}
-	if (listens)
-		place->process = MyProcNumber;
-	place->called = false;
-	place->bound_mono = 0;
-	(void) is_kept_waiting(place, now, anyway, &ends);
-}
-
-/* The place of a lock with this id; NULL if there is none.  The partition must be locked. */
-static DLockSpaceLease *
-find_place(Oid database, uint32 hash, DLockToken id)
-{
-	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = dlock_space_next_entry(entry))
-	{
-		DLockSpaceLease *request = (entry->hash == hash && entry->database == database && entry->places) ?
-			dlock_space_queue(entry) : NULL;
-
-		for (; request != NULL; request = dlock_space_next(request))
-		{
-			if (request->placed && request->token == id)
-				return request;
-		}
-	}
-	return NULL;
-}
-
-/*
- * Remove a place if it is over, or in any case ("anyway").  Returns until when it is kept;
- * zero if it is gone, or has a process.  Cannot fail.
- */
-DLockTime
-dlock_queue_expire(Oid database, uint32 hash, DLockToken id, bool anyway)
-{
-	DLockSpaceLease *place;
-	DLockTime	until = 0;
-	DLockTime	now;
-
-	dlock_partition_lock(hash, LW_EXCLUSIVE);
-	now = dlock_clock_now();
-	place = find_place(database, hash, id);
-	if (place != NULL && (anyway || dlock_space_is_over(place, now)))
-		dlock_queue_give_up(place, now);
-	else if (place != NULL && place->process < 0)
-		until = place->confirmed;
-	dlock_partition_unlock(hash);
-	return until;
-}
-
-/* What is to happen to places of a client. */
-typedef struct DLockQueueLeft
-{
-	Oid			database;
-	Oid			role;
-	const DLockBytes *client;
-	int			process;		/* only of this one; -1: of all */
-	DLockTime	keep;			/* how long they are kept; zero: not */
-	bool		longer;			/* if they would be kept for less */
-} DLockQueueLeft;
-
-/* Leave a place to itself, or to another process that listens. */
-static void
-leave_place(const DLockQueueLeft *left, DLockSpaceLease *place, DLockTime now)
-{
-	DLockTime	until = now + left->keep;
-
-	if (left->keep == 0 && !left->longer)
-	{
-		dlock_queue_give_up(place, now);
-		return;
-	}
-	place->confirmed = left->longer ? Max(place->confirmed, until) : until;
-	dlock_database_note_deadline(place->confirmed);
-	dlock_place_attend(place);
-	dlock_queue_call_again(dlock_space_entry_of(place), now);
-}
-
-/* The first place on locks of a hash that something is to happen to; NULL if there is none. */
-static DLockSpaceLease *
-find_left(const DLockQueueLeft *left, uint32 hash)
-{
-	for (DLockSpaceEntry *entry = dlock_space_bucket(hash); entry != NULL; entry = dlock_space_next_entry(entry))
-	{
-		DLockSpaceLease *request = (entry->hash == hash && entry->database == left->database) ?
-			dlock_space_queue(entry) : NULL;
-
-		for (; request != NULL; request = dlock_space_next(request))
-		{
-			if (request->placed && (left->process < 0 || request->process == left->process) &&
-				request->role == left->role && dlock_space_is_of(request, left->client))
-				return request;
-		}
-	}
-	return NULL;
-}
-
-/* Leave all places that there are.  Cannot fail, so it finds them a few at a time. */
-static void
-leave_places(const DLockQueueLeft *left)
-{
-	uint32		hashes[64];
-	int			count;
-
-	while ((count = dlock_place_hashes(left->database, left->role, left->client, left->process,
-									   hashes, lengthof(hashes))) > 0)
-	{
-		for (int i = 0; i < count; i++)
-		{
-			DLockSpaceLease *place;
-
-			dlock_partition_lock(hashes[i], LW_EXCLUSIVE);
-			while ((place = find_left(left, hashes[i])) != NULL)
-				leave_place(left, place, dlock_clock_now());
-			dlock_partition_unlock(hashes[i]);
-		}
-	}
-}
-
-/*
- * This process listens no longer for the places of a client, which are kept for so long
- * from now on; if it has failed, for no less than they would be.  Cannot fail.
- */
-void
-dlock_queue_end_listening(Oid database, Oid role, const DLockBytes *client, DLockTime keep, bool failed)
-{
-	DLockQueueLeft left = {database, role, client, MyProcNumber, keep, failed};
-
-	dlock_place_end_listening();
-	leave_places(&left);
-}
-
-/* Give up all places of a client.  Cannot fail. */
-void
-dlock_queue_give_up_all(Oid database, Oid role, const DLockBytes *client)
-{
-	DLockQueueLeft left = {database, role, client, -1, 0, false};
-
-	leave_places(&left);
+	if (calls)
+		dlock_queue_call_again(entry, now);
 }
 
 /*
@@ -786,34 +661,20 @@ dlock_queue_remove_mine(DLockTime now)
 		 request != NULL; request = next)
 	{
 		next = dlock_space_request_next(request);
-		remove_request(request, now);
+		dlock_queue_remove(request, now);
 	}
 	dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
 }
 
-/*
- * Wait no longer, if this process does.  If "keep" is not zero, its request stays for so
- * long, as a place.  Cannot fail.
- */
+/* Wait no longer, if this process does.  Cannot fail. */
 void
-dlock_queue_leave(DLockTime keep)
+dlock_queue_leave(void)
 {
 	DLockPartitionSet set;
 
 	if (lock_mine(&set))
 	{
-		DLockProcessShared *mine = dlock_process_mine();
-		DLockTime	now = dlock_clock_now();
-
-		if (keep == 0)
-			dlock_queue_remove_mine(now);
-		else
-		{
-			DLockSpaceLease *request = dlock_process_first(MyProcNumber);
-
-			dlock_process_end(MyProcNumber, DLOCK_PROCESS_IDLE);
-			dlock_queue_keep(request, mine->since, now + keep, now);
-		}
+		dlock_queue_remove_mine(dlock_clock_now());
 		dlock_partition_unlock_set(&set);
 	}
 	dlock_process_mine()->state = DLOCK_PROCESS_IDLE;

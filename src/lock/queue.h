@@ -31,26 +31,22 @@ extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *own
 								   DLockPart part);
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now);
+extern void dlock_queue_call_asked(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now);
+extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls);
 extern void dlock_queue_move_last(const int *processes, int count, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);
-extern void dlock_queue_keep(DLockSpaceLease *request, DLockTime since, DLockTime until, DLockTime now);
-extern void dlock_queue_give_up(DLockSpaceLease *place, DLockTime now);
-extern void dlock_queue_stay(DLockSpaceLease *place, DLockTime until, bool listens, DLockTime now,
-							 DLockTime anyway);
+extern void dlock_queue_remove(DLockSpaceLease *request, DLockTime now);
+extern bool dlock_queue_keeps(DLockSpaceLease *request, DLockTime now, DLockTime anyway, DLockTime *until);
 
 extern DLockTime dlock_queue_enter(DLockSpaceKind kind, Oid database, uint32 owner,
 								   const DLockPartitionSet *set, int count,
-								   DLockMemoryRef first, DLockTime now, TimestampTz wall);
+								   DLockMemoryRef first, DLockTime now);
 
 /* without locks */
 extern DLockQueueNews dlock_queue_look(DLockTime anyway, DLockTime *until);
 extern void dlock_queue_call_mine(void);
-extern void dlock_queue_leave(DLockTime keep);
-extern DLockTime dlock_queue_expire(Oid database, uint32 hash, DLockToken id, bool anyway);
-extern void dlock_queue_end_listening(Oid database, Oid role, const DLockBytes *client,
-									  DLockTime keep, bool failed);
-extern void dlock_queue_give_up_all(Oid database, Oid role, const DLockBytes *client);
+extern void dlock_queue_leave(void);
 extern void dlock_queue_dismiss(Oid database);
 
 #endif							/* DLOCK_QUEUE_H */

@@ -61,11 +61,13 @@
 #include "base/name.h"
 #include "base/rule.h"
 #include "lock/held.h"
+#include "lock/keep.h"
 #include "lock/queue.h"
 #include "session/grants.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/memory.h"
+#include "space/place.h"
 #include "space/slot.h"
 
 typedef enum DLockGrantsKind
@@ -83,6 +85,7 @@ typedef struct DLockGrantsItem
 	uint8		kind;			/* a DLockGrantsKind */
 	uint8		before;			/* UPGRADE: the modes */
 	uint8		after;
+	uint32		client;			/* PLACE: hash of its client */
 	DLockToken	token;			/* that the lease has now; PLACE: its id */
 	DLockToken	from;			/* UPGRADE: that it had ... */
 	DLockTime	vouched_until;	/* ... and up to when it was vouched for */
@@ -321,7 +324,7 @@ undo(DLockDatabase *db, const DLockGrantsItem *item)
 	DLockTime	now;
 
 	if (item->kind == CHANGE_PLACE)
-		(void) dlock_queue_expire(db->shared->oid, item->hash, item->token, true);
+		(void) dlock_keep_expire(db->shared->oid, item->hash, item->client, item->token, true);
 	else if (ends == DLOCK_TOKEN_NONE)
 	{
 		dlock_partition_lock(item->hash, LW_EXCLUSIVE);
@@ -450,6 +453,7 @@ dlock_grants_add_place(DLockDatabase *db, const DLockAcquireRequest *request,
 {
 	DLockGrantsItem item = {
 		.kind = CHANGE_PLACE,.token = granted->token,
+		.client = dlock_place_client(db->shared->oid, &request->owner),
 		.hash = dlock_name_hash(db->shared->oid, &request->names[0])
 	};
 

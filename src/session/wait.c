@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wait.c
- *	  Calls that may wait: acquire, convert, take, watch.
+ *	  Calls that may wait: acquire, convert, watch.
  *
  * NOTES
  *	  A call asks for something, and if it has to wait, its process goes into
@@ -45,6 +45,7 @@
 #include "lock/process.h"
 #include "lock/deadlock.h"
 #include "lock/held.h"
+#include "lock/keep.h"
 #include "lock/queue.h"
 #include "lock/step.h"
 #include "session/grants.h"
@@ -60,12 +61,6 @@ extern PGDLLIMPORT WaitEventSet *FeBeWaitSet;
 
 /* The longest time to sleep, in microseconds. */
 #define LONGEST_NAP		(60 * USECS_PER_SEC)
-
-/* The longest time between two deadlock checks, in terms of deadlock_timeout. */
-#define CHECK_RARELY	8
-
-/* How long to leave the store alone if it cannot be had at once. */
-#define RETRY_NAP		(10 * INT64CONST(1000))
 
 typedef struct DLockWaitCall DLockWaitCall;
 
@@ -137,7 +132,7 @@ abandon(int code, Datum arg)
 	/* The abort would do that next; here it must come first. */
 	LWLockReleaseAll();
 	DLOCK_FAULT_STOP("abandon");
-	dlock_queue_leave(0);
+	dlock_queue_leave();
 	count_wait((DLockWaitCall *) DatumGetPointer(arg));
 }
 
@@ -168,7 +163,7 @@ check_progress(DLockWaitCall *waiting, DLockTime now)
 
 	waiting->check_at = now + waiting->check_every;
 	waiting->check_every = Min(2 * waiting->check_every,
-							   CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
+							   DLOCK_WAIT_CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
 	if (waiting->kind == DLOCK_SPACE_WATCH)
 		return;
 
@@ -240,8 +235,8 @@ ask_again(DLockWaitCall *waiting, DLockAcquireAnswer *answer)
  * which the next CHECK_FOR_INTERRUPTS() then finds.  A client's backend sleeps on the
  * events of its connection, as pq_check_connection() does.
  */
-static void
-nap(DLockTime now, DLockTime until, uint32 event)
+void
+dlock_wait_nap(DLockTime now, DLockTime until, uint32 event)
 {
 	long		ms = dlock_clock_nap_ms(now, until, LONGEST_NAP);
 	WaitEvent	occurred;
@@ -267,7 +262,7 @@ give_up(DLockWaitCall *waiting)
 	bool		fails = dlock_clock_now() < waiting->deadline;
 
 	DLOCK_FAULT("give_up");
-	dlock_queue_leave(fails ? 0 : waiting->request.keep);
+	dlock_keep_leave(fails ? 0 : waiting->request.keep);
 	if (fails)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -289,7 +284,7 @@ look(DLockWaitCall *waiting, DLockTime *until)
 	if (waiting->kind == DLOCK_SPACE_WATCH)
 	{
 		DLOCK_FAULT("ask_again");
-		*until = ask_again(waiting, &answer) ? waiting->granted.until : dlock_clock_now() + RETRY_NAP;
+		*until = ask_again(waiting, &answer) ? waiting->granted.until : dlock_clock_now() + DLOCK_WAIT_RETRY;
 		return answer;
 	}
 	switch (dlock_queue_look(waiting->check_at, until))
@@ -298,7 +293,7 @@ look(DLockWaitCall *waiting, DLockTime *until)
 			fail_gone();
 		case DLOCK_QUEUE_READY:
 			DLOCK_FAULT("ask_again");
-			*until = ask_again(waiting, &answer) ? 0 : dlock_clock_now() + RETRY_NAP;
+			*until = ask_again(waiting, &answer) ? 0 : dlock_clock_now() + DLOCK_WAIT_RETRY;
 			break;
 		case DLOCK_QUEUE_WAIT:
 			DLOCK_FAULT("looked");
@@ -355,7 +350,7 @@ wait_in_queue(DLockWaitCall *waiting)
 		InvalidateCatalogSnapshotConditionally();
 		DLOCK_FAULT("nap");
 		if (until > now)
-			nap(now, until, wait_event(waiting));
+			dlock_wait_nap(now, until, wait_event(waiting));
 	}
 }
 
@@ -407,24 +402,17 @@ call(DLockWaitCall *waiting)
 
 /*
  * A place has been asked for in vain.  If it has been there for deadlock_timeout, it may be
- * in a deadlock; then it is gone.
+ * in a deadlock: what that is; then it is gone.  NULL if it is in none.
  */
-static DLockAcquireAnswer
-check_place(DLockWaitCall *waiting, DLockDatabase *db)
+char *
+dlock_wait_check_place(DLockDatabase *db, const DLockAcquireRequest *request,
+					   const DLockAcquireGranted *granted)
 {
-	DLockAcquireRequest *request = &waiting->request;
 	DLockOwner	owner = {request->role, request->owner};
-	char	   *circle;
 
-	if (dlock_clock_now() - waiting->granted.until < (DLockTime) DeadlockTimeout * 1000)
-		return DLOCK_ANSWER_KEPT;
-	circle = dlock_deadlock_check_place(db, request->names, &owner);
-	if (circle == NULL)
-		return DLOCK_ANSWER_KEPT;
-	if (!request->takes)
-		report_deadlock(circle);
-	dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
-	return DLOCK_ANSWER_FAILED;
+	if (dlock_clock_now() - granted->until < (DLockTime) DeadlockTimeout * 1000)
+		return NULL;
+	return dlock_deadlock_check_place(db, request->names, &owner);
 }
 
 static DLockAcquireAnswer
@@ -440,12 +428,16 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 		dlock_grants_add(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_KEPT)
 	{
+		char	   *circle;
+
 		dlock_grants_add_place(db, request, &waiting->granted);
-		answer = check_place(waiting, db);
+		circle = dlock_wait_check_place(db, request, &waiting->granted);
+		if (circle != NULL)
+			report_deadlock(circle);
 	}
 	if (answer == DLOCK_ANSWER_SELF)
+	{
 		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
-	if (answer == DLOCK_ANSWER_SELF && !request->takes)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
 				 errmsg("deadlock detected"),
@@ -454,12 +446,13 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 						   waiting->granted.own->len, waiting->granted.own->data,
 						   request->owner.len, request->owner.data),
 				 errhint("Use another owner, or reentry => 'count' or 'return' to enter the lease that it holds.")));
+	}
 	return answer;
 }
 
 /* Grants on these locks become durable as synchronous_commit asks for, and observers are told. */
-static void
-make_durable(XLogRecPtr lsn, const DLockBytes *names, int count)
+void
+dlock_wait_make_durable(XLogRecPtr lsn, const DLockBytes *names, int count)
 {
 	DLOCK_FAULT("granted");
 	dlock_flush_commit(lsn, dlock_clock_now());
@@ -478,7 +471,7 @@ take_answer(const DLockWaitCall *waiting, DLockAcquireAnswer answer, int count)
 {
 	if (answer != DLOCK_ANSWER_GRANTED)
 		return DLOCK_TOKEN_NONE;
-	make_durable(waiting->granted.lsn, waiting->name, count);
+	dlock_wait_make_durable(waiting->granted.lsn, waiting->name, count);
 	return waiting->granted.token;
 }
 
@@ -531,177 +524,7 @@ dlock_wait_acquire_each(const DLockAcquireRequest *request, const DLockBytes *na
 		}
 	}
 	dlock_session_close(&db);
-	make_durable(lsn, names, count);
-}
-
-/* ---- take ---- */
-
-/* A call that takes what the places of a client can be granted. */
-typedef struct DLockWaitTake
-{
-	Oid			database;
-	Oid			role;
-	const DLockBytes *client;
-	DLockTime	keep;
-	DLockWaitTaken *taken;		/* what it has taken */
-	int			count;
-	int			room;
-	int			granted;		/* of these */
-	XLogRecPtr	lsn;
-} DLockWaitTake;
-
-/* How many places are asked for at a time. */
-#define TAKE_BATCH		64
-
-/* The clean-up.  Must not fail. */
-static void
-abandon_take(int code, Datum arg)
-{
-	DLockWaitTake *take = (DLockWaitTake *) DatumGetPointer(arg);
-
-	LWLockReleaseAll();
-	dlock_queue_end_listening(take->database, take->role, take->client, take->keep, true);
-}
-
-/* Ask for a place, which may be granted. */
-static void
-ask_for_place(DLockWaitTake *take, DLockDatabase *db, const DLockPlaceCopy *copy, DLockTime anyway)
-{
-	DLockBytes	name = dlock_bytes(copy->name, copy->name_len);
-	DLockWaitCall waiting = {
-		.request = {
-			.count = 1,.names = &name,.role = take->role,
-			.owner = dlock_bytes(copy->owner, copy->owner_len),
-			.payload = dlock_bytes(copy->payload, copy->payload_len),
-			.mode = copy->mode,.permits = copy->permits,.reentry = copy->reentry,
-			.ttl = copy->ttl,.delay = copy->delay,.min_hold = copy->min_hold,
-			.keep = 1,.takes = true,.anyway = anyway
-		}
-	};
-	DLockAcquireAnswer answer;
-
-	if (take->count == take->room)
-	{
-		take->room = Max(8, 2 * take->room);
-		take->taken = (take->taken == NULL) ? palloc(take->room * sizeof(DLockWaitTaken)) :
-			repalloc_huge(take->taken, take->room * sizeof(DLockWaitTaken));
-	}
-	take->taken[take->count] = (DLockWaitTaken)
-	{
-		.name = dlock_name_copy(name),.owner = dlock_name_copy(waiting.request.owner)
-	};
-	answer = ask_to_acquire(&waiting, db, false);
-	if (answer == DLOCK_ANSWER_GRANTED)
-	{
-		take->taken[take->count].token = waiting.granted.token;
-		take->lsn = Max(take->lsn, waiting.granted.lsn);
-		take->granted++;
-	}
-	if (answer != DLOCK_ANSWER_KEPT && answer != DLOCK_ANSWER_REFUSED)
-		take->count++;
-	else
-	{
-		pfree(unconstify(char *, take->taken[take->count].name.data));
-		pfree(unconstify(char *, take->taken[take->count].owner.data));
-	}
-}
-
-/*
- * Ask for all places for which it is time.  Returns when to do so again, if nothing has
- * been taken.
- */
-static DLockTime
-take_due(DLockWaitTake *take, DLockPlaceCopy *copies)
-{
-	DLockDatabase db;
-	DLockTime	until;
-	int			due;
-
-	if (!dlock_session_try_open(&db))
-		return dlock_clock_now() + RETRY_NAP;
-	do
-	{
-		DLockTime	now = dlock_clock_now();
-
-		due = dlock_place_due(now, copies, TAKE_BATCH, &until);
-		for (int i = 0; i < due; i++)
-		{
-			/* What has been granted is to be answered. */
-			if (take->granted == 0)
-				CHECK_FOR_INTERRUPTS();
-			ask_for_place(take, &db, &copies[i],
-						  now + CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
-		}
-	} while (due > 0);
-	dlock_session_close(&db);
-	return until;
-}
-
-/* Take what can be taken, and sleep until then, or until a deadline. */
-static void
-take_or_wait(DLockWaitTake *take, DLockTime deadline)
-{
-	static uint32 event = 0;
-	DLockPlaceCopy *copies = palloc(TAKE_BATCH * sizeof(DLockPlaceCopy));
-
-	if (event == 0)
-		event = WaitEventExtensionNew("DLockTake");
-	for (;;)
-	{
-		DLockTime	until;
-		DLockTime	now;
-
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		until = take_due(take, copies);
-		now = dlock_clock_now();
-		if (take->count > 0 || now >= deadline)
-			break;
-		InvalidateCatalogSnapshotConditionally();
-		DLOCK_FAULT("take_nap");
-		nap(now, Min(until, deadline), event);
-	}
-	pfree(copies);
-}
-
-/*
- * Take what the places of a client of the current user can be granted, and wait up to
- * "wait" microseconds until that is something.  All places are kept for "keep" from now
- * on, those that are left; if this fails, for no less.  Returns how many are told in
- * "taken" (palloc'd): those granted, and those that can never be, without a token.
- *
- * One flush makes all grants as durable as synchronous_commit asks for.  Throws what
- * call() throws; no place is changed then.  What has been granted when a flush fails is
- * undone, and its place is gone.
- */
-int
-dlock_wait_take(const DLockBytes *client, DLockTime wait, DLockTime keep, DLockWaitTaken **taken)
-{
-	DLockTime	began = dlock_clock_now();
-	DLockTime	deadline = (wait > DLOCK_TIME_FOREVER - began) ? DLOCK_TIME_FOREVER : began + wait;
-	DLockWaitTake take = {.role = GetUserId(),.client = client,.keep = keep};
-	DLockDatabase db;
-	DLockBytes *names;
-
-	dlock_session_open(&db);
-	take.database = db.shared->oid;
-	dlock_session_close(&db);
-	dlock_grants_prepare(1, DLOCK_BIND_NONE);	/* its clean-up comes first */
-	PG_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
-	{
-		dlock_place_listen(take.database, take.role, client);
-		take_or_wait(&take, deadline);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
-	dlock_queue_end_listening(take.database, take.role, client, keep, false);
-
-	*taken = take.taken;
-	names = palloc((take.count + 1) * sizeof(DLockBytes));
-	for (int i = 0; i < take.count; i++)
-		names[i] = take.taken[i].name;
-	if (take.granted > 0)
-		make_durable(take.lsn, names, take.count);
-	return take.count;
+	dlock_wait_make_durable(lsn, names, count);
 }
 
 /* ---- convert ---- */
@@ -798,7 +621,7 @@ enqueue_watch(DLockStep *step, const DLockWaitWatch *watch)
 	}
 	(void) dlock_space_enqueue(database, watch->hash, &value, DLOCK_SPACE_WATCH, &place);
 	(void) dlock_queue_enter(DLOCK_SPACE_WATCH, database, 0, &step->set, 1,
-							 place, step->now, dlock_clock_wall());
+							 place, step->now);
 	return DLOCK_LACKS_NOTHING;
 }
 

@@ -28,23 +28,24 @@ typedef struct DLockWaitHolder
 	char		payload[DLOCK_PAYLOAD_MAX];
 } DLockWaitHolder;
 
-/* What a place was granted. */
-typedef struct DLockWaitTaken
-{
-	DLockBytes	name;
-	DLockBytes	owner;
-	DLockToken	token;			/* DLOCK_TOKEN_NONE: an error; the place is
-								 * gone */
-} DLockWaitTaken;
+/* How long to leave the store alone if it cannot be had at once. */
+#define DLOCK_WAIT_RETRY	(10 * INT64CONST(1000))
+
+/* The longest time between two deadlock checks, in terms of deadlock_timeout. */
+#define DLOCK_WAIT_CHECK_RARELY	8
 
 extern DLockToken dlock_wait_acquire(const DLockAcquireRequest *request, DLockTime wait);
 extern void dlock_wait_acquire_each(const DLockAcquireRequest *request, const DLockBytes *names,
 									const DLockBytes *owners, int count, DLockToken *tokens);
-extern int	dlock_wait_take(const DLockBytes *client, DLockTime wait, DLockTime keep,
-							DLockWaitTaken **taken);
 extern DLockToken dlock_wait_convert(const DLockBytes *name, DLockToken token,
 									 DLockMode mode, DLockTime wait);
 extern void dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime wait,
 							 DLockWaitHolder *holder);
+
+/* what session/take.c has in common with these */
+extern void dlock_wait_nap(DLockTime now, DLockTime until, uint32 event);
+extern char *dlock_wait_check_place(DLockDatabase *db, const DLockAcquireRequest *request,
+									const DLockAcquireGranted *granted);
+extern void dlock_wait_make_durable(XLogRecPtr lsn, const DLockBytes *names, int count);
 
 #endif							/* DLOCK_WAIT_H */

@@ -58,8 +58,7 @@ typedef struct DLockSpaceEntry
 	uint8		name_len;
 	uint8		lodges:1;		/* a lease or request lies in its cell */
 	uint8		shuffled:1;		/* indexed leases may not stand by token */
-	uint8		places:1;		/* there may be places in the queue, and ... */
-	uint8		attended:1;		/* ... requests for leases with a process */
+	uint8		places:1;		/* there may be places in the queue */
 	char		name[FLEXIBLE_ARRAY_MEMBER];	/* or as much as fits */
 } DLockSpaceEntry;
 
@@ -77,10 +76,11 @@ typedef enum DLockSpaceKind
  * will need, so a grant only has to move it.  A request for one lock that no call
  * waits for is a place, kept for its owner (space/place.c).
  *
- * Protected by the partition lock of its entry, except u.owner and u.client, which
- * the owner's or the client's lock protects.  Token and role change under both; the
- * entry and the owner's name never change while it is reachable, nor does what a
- * place asks for.  So either lock is enough to read these.
+ * Each field changes under the partition lock of its entry alone, exclusively, be it of a
+ * lease, a request or a place; except u.owner and u.client, the links in the bucket of an
+ * owner or of a client, which that bucket's lock protects.  Token and role of a lease
+ * change under both locks.  The entry and the owner's name never change while it is
+ * reachable, nor does what a place asks for.  So either lock is enough to read these.
  *
  * A lease on a path has an intent on each ancestor.  An intent is made and goes with
  * its path, and has no term of its own: what is said of its end is read from the path
@@ -123,7 +123,8 @@ typedef struct DLockSpaceLease
 	DLockSlot	slot;			/* none if it does not outlive the server */
 	Oid			role;
 	int			process;		/* that waits, or that it is bound to; of a
-								 * place: that listens for it; or -1 */
+								 * place: that listens for it, or did when
+								 * somebody looked last; or -1 */
 	uint32		holds;
 	uint16		payload_len;
 	uint8		owner_len;

@@ -13,18 +13,26 @@
  *	  its own, and each place of the client has its number, as a request has that of the
  *	  call that waits for it.  Without a process nobody is woken for a place.
  *
- *	  Lock rules.  A bucket is protected by one of a set of LWLocks, and so are the
- *	  entries of the processes that listen for a client in that bucket.  One of these
- *	  is taken after partition locks or without any, never before, and never together
- *	  with an owner's lock.  A place leaves its bucket before its memory is given back,
- *	  so a process that finds a place there may read what never changes as long as it
- *	  holds the lock; whether the place is to be looked at is a hint then, that the
- *	  latch of the process makes good.  The process of a place changes only under its
- *	  partition lock.
+ *	  Of several that listen for a place, the one that began last asks for it: if a client
+ *	  has lost its connection and calls again, the session that is left over gets nothing.
+ *	  When that one ends, the one before asks.
  *
- *	  So no place is missed.  It enters the bucket, and gets the process that listens,
- *	  under one lock.  A process that begins to listen takes this lock first, and goes
- *	  through the bucket later; one that ends does likewise (lock/queue.c).
+ *	  Lock rules.  A bucket is protected by one of a set of LWLocks: its list of places,
+ *	  and the processes that listen.  It is taken after partition locks or without any,
+ *	  never before, and never together with an owner's lock.  All fields of a place but its
+ *	  links in the bucket change under its partition lock alone; so does its process, with
+ *	  the bucket locked, too, while it is found out who listens.  A place leaves its bucket
+ *	  before its memory is given back, so a process that finds it there may read what
+ *	  never changes as long as it holds the bucket's lock.  All else that it reads is a hint:
+ *	  it locks the partition and looks again.
+ *
+ *	  No place is missed by one that listens.  The place enters the bucket, and gets the
+ *	  process that listens, under one lock.  A process that begins to listen takes this
+ *	  lock first, and goes through the bucket later.  One that ends takes it, too: from
+ *	  then on no place gets its number, so it finds all that have it.
+ *
+ *	  What is asked for goes to the end of its bucket, so that whoever asks for one after
+ *	  the other finds the next one in front.
  *
  * IDENTIFICATION
  *	  src/space/place.c
@@ -33,6 +41,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "storage/proc.h"
@@ -41,6 +50,7 @@
 #include "base/clock.h"
 #include "base/compat.h"
 #include "base/name.h"
+#include "space/count.h"
 #include "space/place.h"
 
 #define PLACE_LOCKS		32
@@ -50,20 +60,28 @@
 /* A process that listens, or does not. */
 typedef struct DLockPlaceListener
 {
-	pg_atomic_uint32 hash;		/* of the client, zero if it does not; if not,
+	uint32		hash;			/* of the client, zero if it does not; if not,
 								 * only the process itself changes the rest */
+	int			next;			/* process that listens in the same bucket,
+								 * and began earlier; or -1 */
 	Oid			database;
 	Oid			role;
 	int			len;
 	char		client[DLOCK_OWNER_MAX];
 } DLockPlaceListener;
 
+/* Clients with some hashes. */
+typedef struct DLockPlaceBucket
+{
+	DLockMemoryRef places;
+	int			newest;			/* process that listens; or -1 */
+} DLockPlaceBucket;
+
 typedef struct DLockPlaceShared
 {
 	pg_atomic_uint64 latest;	/* time of the last place that was asked for */
-	pg_atomic_uint32 listening; /* processes */
 	pg_atomic_uint32 count;		/* of places */
-	DLockMemoryRef buckets[BUCKETS];
+	DLockPlaceBucket buckets[BUCKETS];
 	DLockPlaceListener listeners[FLEXIBLE_ARRAY_MEMBER];
 } DLockPlaceShared;
 
@@ -96,15 +114,14 @@ dlock_place_startup(void)
 		return;
 	memset(shared, 0, shared_size());
 	pg_atomic_init_u64(&shared->latest, 0);
-	pg_atomic_init_u32(&shared->listening, 0);
 	pg_atomic_init_u32(&shared->count, 0);
-	for (int i = 0; i < MaxBackends; i++)
-		pg_atomic_init_u32(&shared->listeners[i].hash, 0);
+	for (int i = 0; i < BUCKETS; i++)
+		shared->buckets[i].newest = -1;
 }
 
 /* The hash by which a client, or the client of an owner, is found; never zero. */
-static uint32
-client_hash(Oid database, const DLockBytes *name)
+uint32
+dlock_place_client(Oid database, const DLockBytes *name)
 {
 	DLockBytes	client = dlock_name_client(name);
 
@@ -117,10 +134,10 @@ hash_of(const DLockSpaceLease *place)
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(place, buffer);
 
-	return client_hash(dlock_space_entry_of(place)->database, &owner.name);
+	return dlock_place_client(dlock_space_entry_of(place)->database, &owner.name);
 }
 
-static inline DLockMemoryRef *
+static inline DLockPlaceBucket *
 bucket_of(uint32 hash)
 {
 	return &shared->buckets[hash % BUCKETS];
@@ -132,6 +149,43 @@ lock_of(uint32 hash)
 	return &locks[hash % BUCKETS % PLACE_LOCKS].lock;
 }
 
+/* ---- the process of a request ---- */
+
+/* The key by which the requests with a process are counted. */
+static inline uint64
+attended_key(const DLockSpaceEntry *entry)
+{
+	return hash_bytes_uint32_extended(entry->hash, 0);
+}
+
+/*
+ * How many requests for a lease in the queue of a lock have a process?  May be too high, and
+ * takes no search.  The partition must be locked.
+ */
+uint32
+dlock_place_attended(const DLockSpaceEntry *entry)
+{
+	Assert(dlock_partition_is_held(entry->hash));
+	return dlock_count_read(DLOCK_COUNT_ATTENDED, attended_key(entry));
+}
+
+/*
+ * A request for a lease gets a process, another one, or none (-1).  The partition must be
+ * locked exclusively.
+ */
+void
+dlock_place_set_process(DLockSpaceLease *request, int process)
+{
+	DLockSpaceEntry *entry = dlock_space_entry_of(request);
+	int			by = (process >= 0) - (request->process >= 0);
+
+	Assert(dlock_partition_is_mine(entry->hash));
+	Assert(request->kind == DLOCK_SPACE_ASKED);
+	if (by != 0)
+		dlock_count_add(DLOCK_COUNT_ATTENDED, attended_key(entry), by);
+	request->process = process;
+}
+
 /* Is a place one of a client's? */
 static bool
 is_of(const DLockSpaceLease *place, Oid database, Oid role, const DLockBytes *client)
@@ -141,37 +195,42 @@ is_of(const DLockSpaceLease *place, Oid database, Oid role, const DLockBytes *cl
 }
 
 /*
- * Does a process listen for a place?  One with the same hash can neither begin nor end
- * to: its lock is held.
+ * The process that listens for a place, of several the one that began last; -1 if there is
+ * none.  The bucket must be locked.
  */
-static bool
-hears(int process, const DLockSpaceLease *place, uint32 hash)
+static int
+listener_of(const DLockSpaceLease *place, uint32 hash)
 {
-	const DLockPlaceListener *listener = &shared->listeners[process];
-	DLockBytes	client = {listener->client, listener->len};
+	int			process = bucket_of(hash)->newest;
 
-	return pg_atomic_read_u32(&shared->listeners[process].hash) == hash &&
-		is_of(place, listener->database, listener->role, &client);
+	while (process >= 0)
+	{
+		const DLockPlaceListener *listener = &shared->listeners[process];
+		DLockBytes	client = {listener->client, listener->len};
+
+		if (is_of(place, listener->database, listener->role, &client))
+			break;
+		process = listener->next;
+	}
+	return process;
 }
 
-/* Have a process that listens attend to a place, if there is one, and look at it. */
+/* A place gets the process that listens for it, which is to ask for it; or none. */
 static void
 attend(DLockSpaceLease *place, uint32 hash)
 {
-	place->process = -1;
-	place->called = false;
-	if (pg_atomic_read_u32(&shared->listening) == 0)
-		return;
-	for (int process = 0; process < MaxBackends && place->process < 0; process++)
-	{
-		if (hears(process, place, hash))
-			place->process = process;
-	}
-	if (place->process < 0)
-		return;
-	dlock_space_entry_of(place)->attended = true;
-	place->called = true;
-	dlock_space_wake(place->process);
+	dlock_place_set_process(place, listener_of(place, hash));
+	place->called = place->process >= 0;
+	if (place->called)
+		dlock_space_wake(place->process);
+}
+
+/* Move a place to the front of its bucket, or to the end. */
+static void
+move(DLockMemoryRef *places, DLockSpaceLease *place, bool front)
+{
+	dlock_memory_list_delete(places, dlock_memory_ref(place), CLIENT_NODE);
+	dlock_memory_list_insert(places, dlock_memory_ref(place), front ? *places : DLOCK_MEMORY_NONE, CLIENT_NODE);
 }
 
 /*
@@ -195,12 +254,12 @@ dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until)
 		if (pg_atomic_compare_exchange_u64(&shared->latest, &latest, own))
 			request->token = (DLockToken) own;
 	}
-	request->placed = true;
+	request->placed = request->kept = true;
 	request->confirmed = until;
 	request->deadline = DLOCK_TIME_FOREVER;
 	entry->places = true;
 	LWLockAcquire(lock_of(hash), LW_EXCLUSIVE);
-	dlock_memory_list_insert(bucket_of(hash), dlock_memory_ref(request), DLOCK_MEMORY_NONE, CLIENT_NODE);
+	dlock_memory_list_insert(&bucket_of(hash)->places, dlock_memory_ref(request), DLOCK_MEMORY_NONE, CLIENT_NODE);
 	attend(request, hash);
 	LWLockRelease(lock_of(hash));
 	(void) pg_atomic_fetch_add_u32(&shared->count, 1);
@@ -215,38 +274,69 @@ dlock_place_remove(DLockSpaceLease *request)
 	Assert(dlock_partition_is_mine(dlock_space_entry_of(request)->hash));
 	Assert(request->placed);
 	LWLockAcquire(lock_of(hash), LW_EXCLUSIVE);
-	dlock_memory_list_delete(bucket_of(hash), dlock_memory_ref(request), CLIENT_NODE);
+	dlock_memory_list_delete(&bucket_of(hash)->places, dlock_memory_ref(request), CLIENT_NODE);
 	LWLockRelease(lock_of(hash));
 	(void) pg_atomic_fetch_sub_u32(&shared->count, 1);
 	request->placed = false;
 }
 
 /*
- * The place of an owner in the queue of a lock, be it over; NULL if there is none.  Goes
- * through the queue and through the bucket of the client beside it, so that the shorter
- * one decides how long it takes.  The partition must be locked.
+ * The place in the queue of a lock of an owner, or unless that is given, of a client with an
+ * id.  Goes through the queue and through the bucket beside it, so that the shorter one
+ * decides how long it takes.
  */
-DLockSpaceLease *
-dlock_place_find(DLockSpaceEntry *entry, const DLockOwner *owner)
+static DLockSpaceLease *
+find(DLockSpaceEntry *entry, uint32 client, const DLockOwner *owner, DLockToken id)
 {
-	uint32		hash = client_hash(entry->database, &owner->name);
+	DLockMemoryRef *places = &bucket_of(client)->places;
 	DLockSpaceLease *found = NULL;
 	DLockSpaceLease *queued = dlock_space_queue(entry);
 	DLockSpaceLease *place;
 
-	LWLockAcquire(lock_of(hash), LW_SHARED);
-	place = dlock_space_lease_at(*bucket_of(hash));
+	LWLockAcquire(lock_of(client), LW_EXCLUSIVE);
+	place = dlock_space_lease_at(*places);
 	while (queued != NULL && place != NULL && found == NULL)
 	{
-		if (place->entry == dlock_memory_ref(entry) && dlock_space_is_owned(place, owner))
+		if (place->entry == dlock_memory_ref(entry) &&
+			(owner != NULL ? dlock_space_is_owned(place, owner) : place->token == id))
 			found = place;
-		else if (queued->placed && dlock_space_is_owned(queued, owner))
+		else if (queued->placed && (owner != NULL ? dlock_space_is_owned(queued, owner) : queued->token == id))
 			found = queued;
 		queued = dlock_space_next(queued);
 		place = dlock_space_next_place(place);
 	}
-	LWLockRelease(lock_of(hash));
+	if (found != NULL)
+		move(places, found, false);
+	LWLockRelease(lock_of(client));
 	return found;
+}
+
+/*
+ * The place of an owner in the queue of a lock, be it over; NULL if there is none.  The
+ * partition must be locked exclusively.
+ */
+DLockSpaceLease *
+dlock_place_find(DLockSpaceEntry *entry, const DLockOwner *owner)
+{
+	Assert(dlock_partition_is_mine(entry->hash));
+	if (!entry->places)
+		return NULL;
+	return find(entry, dlock_place_client(entry->database, &owner->name), owner, DLOCK_TOKEN_NONE);
+}
+
+/* The place with an id, by the hash of its client.  Likewise. */
+DLockSpaceLease *
+dlock_place_find_id(DLockSpaceEntry *entry, uint32 client, DLockToken id)
+{
+	Assert(dlock_partition_is_mine(entry->hash));
+	return entry->places ? find(entry, client, NULL, id) : NULL;
+}
+
+/* Are there places, in whatever database? */
+bool
+dlock_place_is_any(void)
+{
+	return pg_atomic_read_u32(&shared->count) > 0;
 }
 
 /*
@@ -262,10 +352,10 @@ dlock_place_list(Oid database, int *count)
 	*count = 0;
 	for (int bucket = 0; bucket < BUCKETS && *count < room; bucket++)
 	{
-		if (*(volatile DLockMemoryRef *) &shared->buckets[bucket] == DLOCK_MEMORY_NONE)
+		if (*(volatile DLockMemoryRef *) &shared->buckets[bucket].places == DLOCK_MEMORY_NONE)
 			continue;
 		LWLockAcquire(lock_of(bucket), LW_SHARED);
-		for (DLockSpaceLease *place = dlock_space_lease_at(shared->buckets[bucket]); place != NULL && *count < room;
+		for (DLockSpaceLease *place = dlock_space_lease_at(shared->buckets[bucket].places); place != NULL && *count < room;
 			 place = dlock_space_next_place(place))
 		{
 			DLockSpaceEntry *entry = dlock_space_entry_of(place);
@@ -283,25 +373,94 @@ dlock_place_list(Oid database, int *count)
 	return refs;
 }
 
+/* ---- all places of a client, or of a role ---- */
+
+/* Is a place in a set?  Without its partition locked this is a hint. */
+static bool
+is_in(const DLockSpaceLease *place, const DLockPlaceSet *set)
+{
+	if (set->process >= 0 && *(volatile int *) &place->process != set->process)
+		return false;
+	return place->role == set->role && (set->client == NULL || is_of(place, set->database, set->role, set->client));
+}
+
+/* The last place of a bucket, unless there is none. */
+static DLockSpaceLease *
+last_of(DLockMemoryRef places)
+{
+	return (places == DLOCK_MEMORY_NONE) ? NULL :
+		dlock_space_lease_at(dlock_memory_list_node(places, CLIENT_NODE)->prev);
+}
+
+/* Turn a bucket until its last place is in a set; false if none is. */
+static bool
+turn(DLockMemoryRef *places, const DLockPlaceSet *set)
+{
+	DLockSpaceLease *begin = NULL;
+	DLockSpaceLease *place;
+
+	while ((place = last_of(*places)) != NULL && place != begin)
+	{
+		if (is_in(place, set))
+			return true;
+		move(places, place, true);
+		begin = (begin == NULL) ? place : begin;
+	}
+	return false;
+}
+
 /*
- * The hashes of the locks for which a client has places with this process, or with any
- * (-1), no more than there is room for; returns how many.  Cannot fail.
+ * Look for a place of a set, from the end of the bucket: "hash" is that of its lock.  False
+ * if there is none.  No partition lock may be held.
+ */
+bool
+dlock_place_seek(DLockPlaceSet *set, uint32 *hash)
+{
+	int			last = BUCKETS - 1;
+	bool		found = false;
+
+	Assert(!dlock_partition_is_any_held());
+	if (set->client != NULL)
+		set->bucket = last = dlock_place_client(set->database, set->client) % BUCKETS;
+	for (; set->bucket <= last; set->bucket++)
+	{
+		DLockMemoryRef *places = &shared->buckets[set->bucket].places;
+
+		if (*(volatile DLockMemoryRef *) places == DLOCK_MEMORY_NONE)
+			continue;
+		LWLockAcquire(lock_of(set->bucket), LW_EXCLUSIVE);
+		found = turn(places, set);
+		if (found)
+			*hash = dlock_space_entry_of(last_of(*places))->hash;
+		LWLockRelease(lock_of(set->bucket));
+		if (found)
+			break;
+	}
+	return found;
+}
+
+/*
+ * The places of a set at the end of the bucket that are on one lock with this hash, whose
+ * partition is locked exclusively, no more than there is room for; returns how many.  They
+ * go to the front.  Until the partition is unlocked they stay what they are.
  */
 int
-dlock_place_hashes(Oid database, Oid role, const DLockBytes *client, int process,
-				   uint32 *hashes, int room)
+dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **found, int room)
 {
-	uint32		hash = client_hash(database, client);
+	DLockMemoryRef *places = &shared->buckets[set->bucket].places;
+	DLockSpaceLease *place;
 	int			count = 0;
 
-	LWLockAcquire(lock_of(hash), LW_SHARED);
-	for (DLockSpaceLease *place = dlock_space_lease_at(*bucket_of(hash)); place != NULL && count < room;
-		 place = dlock_space_next_place(place))
+	Assert(dlock_partition_is_mine(hash));
+	LWLockAcquire(lock_of(set->bucket), LW_EXCLUSIVE);
+	while (count < room && (place = last_of(*places)) != NULL &&
+		   dlock_space_entry_of(place)->hash == hash && is_in(place, set) &&
+		   (count == 0 || (place != found[0] && place->entry == found[0]->entry)))
 	{
-		if ((process < 0 || place->process == process) && is_of(place, database, role, client))
-			hashes[count++] = dlock_space_entry_of(place)->hash;
+		move(places, place, true);
+		found[count++] = place;
 	}
-	LWLockRelease(lock_of(hash));
+	LWLockRelease(lock_of(set->bucket));
 	return count;
 }
 
@@ -315,45 +474,55 @@ void
 dlock_place_listen(Oid database, Oid role, const DLockBytes *client)
 {
 	DLockPlaceListener *mine = &shared->listeners[MyProcNumber];
-	uint32		hash = client_hash(database, client);
+	uint32		hash = dlock_place_client(database, client);
 
-	Assert(pg_atomic_read_u32(&mine->hash) == 0);
+	Assert(mine->hash == 0);
 	mine->database = database;
 	mine->role = role;
 	mine->len = client->len;
 	memcpy(mine->client, client->data, client->len);
 	LWLockAcquire(lock_of(hash), LW_EXCLUSIVE);
-	(void) pg_atomic_fetch_add_u32(&shared->listening, 1);
-	pg_atomic_write_u32(&mine->hash, hash);
+	mine->hash = hash;
+	mine->next = bucket_of(hash)->newest;
+	bucket_of(hash)->newest = MyProcNumber;
 	LWLockRelease(lock_of(hash));
 }
 
-/* It does so no longer; places may have its number still.  Cannot fail. */
+/*
+ * It does so no longer; places may have its number still.  Others that listen look again:
+ * for what this one has not come to.  Cannot fail.
+ */
 void
 dlock_place_end_listening(void)
 {
 	DLockPlaceListener *mine = &shared->listeners[MyProcNumber];
-	uint32		hash = pg_atomic_read_u32(&mine->hash);
+	uint32		hash = mine->hash;
+	int		   *link;
 
 	if (hash == 0)
 		return;
+	link = &bucket_of(hash)->newest;
 	LWLockAcquire(lock_of(hash), LW_EXCLUSIVE);
-	pg_atomic_write_u32(&mine->hash, 0);
-	(void) pg_atomic_fetch_sub_u32(&shared->listening, 1);
+	while (*link != MyProcNumber)
+		link = &shared->listeners[*link].next;
+	*link = mine->next;
+	mine->hash = 0;
+	for (int process = *link; process >= 0; process = shared->listeners[process].next)
+		SetLatch(&GetPGProcByNumber(process)->procLatch);
 	LWLockRelease(lock_of(hash));
 }
 
-/* Does the process of a place listen for it?  For tests; the partition must be locked. */
-bool
-dlock_place_is_heard(const DLockSpaceLease *place)
+/* The process that is to ask for a place; -1 if none listens.  The partition must be locked. */
+int
+dlock_place_listener(const DLockSpaceLease *place)
 {
 	uint32		hash = hash_of(place);
-	bool		heard;
+	int			process;
 
 	LWLockAcquire(lock_of(hash), LW_SHARED);
-	heard = place->process >= 0 && hears(place->process, place, hash);
+	process = listener_of(place, hash);
 	LWLockRelease(lock_of(hash));
-	return heard;
+	return process;
 }
 
 /*
@@ -400,23 +569,20 @@ copy_place(const DLockSpaceLease *place, DLockPlaceCopy *copy)
 int
 dlock_place_due(DLockTime now, DLockPlaceCopy *copies, int room, DLockTime *until)
 {
-	DLockPlaceListener *mine = &shared->listeners[MyProcNumber];
-	uint32		hash = pg_atomic_read_u32(&mine->hash);
-	DLockBytes	client = {mine->client, mine->len};
+	uint32		hash = shared->listeners[MyProcNumber].hash;
 	int			count = 0;
 
 	Assert(hash != 0);
 	Assert(!dlock_partition_is_any_held());
 	*until = DLOCK_TIME_FOREVER;
 	LWLockAcquire(lock_of(hash), LW_SHARED);
-	for (volatile DLockSpaceLease *at = dlock_space_lease_at(*bucket_of(hash)); at != NULL && count < room;
+	for (volatile DLockSpaceLease *at = dlock_space_lease_at(bucket_of(hash)->places); at != NULL && count < room;
 		 at = dlock_space_next_place((DLockSpaceLease *) at))
 	{
 		DLockSpaceLease *place = (DLockSpaceLease *) at;
 		bool		mute = at->process != MyProcNumber;
 
-		if (!is_of(place, mine->database, mine->role, &client) ||
-			(at->process < 0 && at->confirmed <= now))
+		if (listener_of(place, hash) != MyProcNumber || (at->process < 0 && at->confirmed <= now))
 			continue;
 		if (mute || at->called || at->deadline <= now)
 			copy_place(place, &copies[count++]);
@@ -431,12 +597,11 @@ dlock_place_due(DLockTime now, DLockPlaceCopy *copies, int room, DLockTime *unti
 void
 dlock_place_wake_listeners(Oid database)
 {
-	if (pg_atomic_read_u32(&shared->listening) == 0)
-		return;
 	for (int process = 0; process < MaxBackends; process++)
 	{
-		if (pg_atomic_read_u32(&shared->listeners[process].hash) != 0 &&
-			shared->listeners[process].database == database)
+		volatile DLockPlaceListener *listener = &shared->listeners[process];
+
+		if (listener->hash != 0 && listener->database == database)
 			SetLatch(&GetPGProcByNumber(process)->procLatch);
 	}
 }

@@ -39,22 +39,41 @@ typedef struct DLockPlaceRef
 	uint32		lock;			/* and of its lock */
 } DLockPlaceRef;
 
+/* Places of a role: all of them, or those of a client; or of these what a process has. */
+typedef struct DLockPlaceSet
+{
+	Oid			role;
+	const DLockBytes *client;	/* or NULL */
+	Oid			database;		/* of the client */
+	int			process;		/* or -1 */
+	int			bucket;			/* where a search goes on; zero at first */
+} DLockPlaceSet;
+
 /* set-up */
 extern void dlock_place_request(void);
 extern void dlock_place_startup(void);
 
+/* the process of a request */
+extern uint32 dlock_place_attended(const DLockSpaceEntry *entry);
+extern void dlock_place_set_process(DLockSpaceLease *request, int process);
+
 /* a place that comes or goes, or is looked for */
+extern uint32 dlock_place_client(Oid database, const DLockBytes *name);
 extern void dlock_place_add(DLockSpaceLease *request, DLockTime since, DLockTime until);
 extern void dlock_place_remove(DLockSpaceLease *request);
+extern bool dlock_place_is_any(void);
 extern DLockSpaceLease *dlock_place_find(DLockSpaceEntry *entry, const DLockOwner *owner);
+extern DLockSpaceLease *dlock_place_find_id(DLockSpaceEntry *entry, uint32 client, DLockToken id);
 extern DLockPlaceRef *dlock_place_list(Oid database, int *count);
-extern int	dlock_place_hashes(Oid database, Oid role, const DLockBytes *client, int process,
-							   uint32 *hashes, int room);
+
+/* all of a set */
+extern bool dlock_place_seek(DLockPlaceSet *set, uint32 *hash);
+extern int	dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **found, int room);
 
 /* listening */
 extern void dlock_place_listen(Oid database, Oid role, const DLockBytes *client);
 extern void dlock_place_end_listening(void);
-extern bool dlock_place_is_heard(const DLockSpaceLease *place);
+extern int	dlock_place_listener(const DLockSpaceLease *place);
 extern void dlock_place_attend(DLockSpaceLease *place);
 extern int	dlock_place_due(DLockTime now, DLockPlaceCopy *copies, int room, DLockTime *until);
 extern void dlock_place_wake_listeners(Oid database);

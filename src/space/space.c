@@ -27,6 +27,7 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/shmem.h"
 
@@ -57,6 +58,19 @@ static uint32 bucket_bits = 0;
 StaticAssertDecl((1 << MIN_BUCKET_BITS) / DLOCK_PARTITION_COUNT % VISIT_BUCKETS == 0,
 				 "a partition is a multiple of what a walk looks at");
 
+/* Walks over queues, which give up the lock in between. */
+typedef struct DLockSpaceWalkShared
+{
+	pg_atomic_uint32 count;
+	pg_atomic_uint32 next[FLEXIBLE_ARRAY_MEMBER];	/* by process: the request
+													 * to visit next, or none;
+													 * set under its partition
+													 * lock, in shared mode by
+													 * the process itself */
+} DLockSpaceWalkShared;
+
+static DLockSpaceWalkShared *walks = NULL;
+
 /* A bucket for each so many bytes of dlock.max_memory. */
 #define BYTES_PER_BUCKET	256
 
@@ -71,6 +85,12 @@ buckets_size(void)
 	return sizeof(DLockMemoryRef) << bucket_bits;
 }
 
+static Size
+walks_size(void)
+{
+	return add_size(offsetof(DLockSpaceWalkShared, next), mul_size(sizeof(pg_atomic_uint32), MaxBackends));
+}
+
 /* Ask for the shared memory and the locks of the space. */
 void
 dlock_space_request(void)
@@ -79,6 +99,7 @@ dlock_space_request(void)
 
 	bucket_bits = Max(MIN_BUCKET_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
 	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(bucket_bits)));
+	RequestAddinShmemSpace(walks_size());
 	dlock_partition_request();
 	dlock_holder_request();
 }
@@ -96,6 +117,13 @@ dlock_space_startup(void)
 	buckets = ShmemInitStruct("dlock space", size, &found);
 	if (!found)
 		memset(buckets, 0, size);
+	walks = ShmemInitStruct("dlock walks", walks_size(), &found);
+	if (!found)
+	{
+		pg_atomic_init_u32(&walks->count, 0);
+		for (int i = 0; i < MaxBackends; i++)
+			pg_atomic_init_u32(&walks->next[i], NONE);
+	}
 	dlock_partition_startup();
 	dlock_holder_startup(buckets + ((Size) 1 << bucket_bits), bucket_bits);
 }
@@ -214,21 +242,13 @@ dlock_space_find_target(Oid database, const DLockHolderTarget *target, const Lis
 		dlock_holder_find_token(entry, target->token);
 }
 
-/*
- * May a request for a lease be the first one in its queue that has a process, that has not
- * been called and that the lock keeps waiting?  No if the one right in front of it is such
- * a one.
- * Lock as for bucket.
- */
-bool
-dlock_space_is_first(const DLockSpaceLease *request)
+/* The request right in front of one in the queue; NULL if it is the first.  Lock as for bucket. */
+const DLockSpaceLease *
+dlock_space_previous(const DLockSpaceLease *request)
 {
 	Assert(dlock_partition_is_held(dlock_space_entry_of(request)->hash));
-	return dlock_space_entry_of(request)->queue == dlock_memory_ref(request) ||
-		LEASE_AT(request->on_lock.prev)->kind != DLOCK_SPACE_ASKED ||
-		LEASE_AT(request->on_lock.prev)->bound_mono != 0 ||
-		LEASE_AT(request->on_lock.prev)->process < 0 ||
-		!LEASE_AT(request->on_lock.prev)->kept;
+	return (dlock_space_entry_of(request)->queue == dlock_memory_ref(request)) ? NULL :
+		LEASE_AT(request->on_lock.prev);
 }
 
 /* See to it that "earliest" of a lock is not after the end of a lease on it. */
@@ -316,7 +336,7 @@ find_or_make_entry(Oid database, uint32 hash, const DLockBytes *name)
 	entry->database = database;
 	entry->hash = hash;
 	entry->permits = 0;
-	entry->lodges = entry->shuffled = entry->places = entry->attended = false;
+	entry->lodges = entry->shuffled = entry->places = false;
 	entry->name_len = name->len;
 	dlock_memory_text_put(entry->name, DLOCK_SPACE_NAME_ROOM, name, 1);
 	entry->next = *bucket_of(hash);
@@ -509,14 +529,14 @@ request_key(const DLockSpaceLease *request)
 }
 
 /*
- * May an owner have a request for a lease in the queue of a lock?  False is certain, and
+ * How many requests for a lease has an owner in the queue of a lock?  May be too high, and
  * takes no search.  The partition lock must be held.
  */
-bool
-dlock_space_may_wait(const DLockSpaceEntry *entry, const DLockOwner *owner)
+uint32
+dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner)
 {
 	Assert(dlock_partition_is_held(entry->hash));
-	return dlock_count_read(DLOCK_COUNT_REQUESTS, owner_key(entry, owner)) > 0;
+	return dlock_count_read(DLOCK_COUNT_REQUESTS, owner_key(entry, owner));
 }
 
 /*
@@ -552,12 +572,14 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 
 	Assert(dlock_partition_is_mine(hash));
 	entry = find_or_make_entry(database, hash, &value->name);
-	lease = make_lease(entry, value, DLOCK_SLOT_NONE, MyProcNumber, kind);
+	lease = make_lease(entry, value, DLOCK_SLOT_NONE,
+					   (kind == DLOCK_SPACE_ASKED) ? -1 : MyProcNumber, kind);
 	if (kind == DLOCK_SPACE_ASKED)
 	{
 		entry->permits = value->permits;
 		entry->asked_modes |= DLOCK_RULE_BIT(value->mode);
 		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), 1);
+		dlock_place_set_process(lease, MyProcNumber);
 	}
 	before = dlock_space_behind(entry, kind);
 	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease),
@@ -567,22 +589,45 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	return lease;
 }
 
+/* A request is about to leave its position in the queue: walks go on behind it. */
+static void
+step_walks(DLockSpaceLease *request)
+{
+	DLockSpaceLease *next;
+
+	if (pg_atomic_read_u32(&walks->count) == 0)
+		return;
+	next = dlock_space_next(request);
+	for (int process = 0; process < MaxBackends; process++)
+	{
+		uint32		at = dlock_memory_ref(request);
+
+		if (pg_atomic_read_u32(&walks->next[process]) == at)
+			(void) pg_atomic_compare_exchange_u32(&walks->next[process], &at,
+												  (next != NULL) ? dlock_memory_ref(next) : NONE);
+	}
+}
+
 /* Take a request out of its queue. */
 static void
 unlink_request(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	if (lease->kind == DLOCK_SPACE_ASKED)
+	{
 		dlock_count_add(DLOCK_COUNT_REQUESTS, request_key(lease), -1);
+		dlock_place_set_process(lease, -1);
+	}
 	if (lease->placed)
 		dlock_place_remove(lease);
+	step_walks(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	if (entry->queue == NONE)
-		entry->asked_modes = entry->places = entry->attended = 0;
+		entry->asked_modes = entry->places = 0;
 }
 
 /*
- * Make a request the lease that it asks for, an intent one of "path"; the caller has
- * filled in what comes with the grant.  Lock as for dlock_space_hold().  Cannot fail.
+ * Make a request the lease that it asks for, an intent one of "path", without a process;
+ * the caller has filled in what else comes with the grant.  Lock as for dlock_space_hold().  Cannot fail.
  */
 void
 dlock_space_promote(DLockSpaceEntry *entry, DLockSpaceLease *lease, DLockSpaceLease *path)
@@ -598,6 +643,7 @@ void
 dlock_space_requeue(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 {
 	Assert(dlock_partition_is_mine(entry->hash));
+	step_walks(lease);
 	dlock_memory_list_delete(&entry->queue, dlock_memory_ref(lease), LOCK_NODE);
 	dlock_memory_list_insert(&entry->queue, dlock_memory_ref(lease), NONE, LOCK_NODE);
 }
@@ -707,8 +753,9 @@ typedef struct DLockSpaceWalk
 	Oid			database;		/* InvalidOid: all */
 	DLockSpaceVisitor visitor;
 	void	   *arg;
-	bool		places;			/* of these, too */
 	bool		is_for_indexed; /* alone */
+	bool		is_for_queues;	/* alone */
+	bool		stopped;		/* in a queue */
 	uint32		visits;			/* under the lock that is held */
 } DLockSpaceWalk;
 
@@ -733,18 +780,6 @@ visit_few(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
 	return lease != NULL;
 }
 
-/* Visit the places in the queue of a lock, in their order. */
-static void
-visit_places(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
-{
-	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
-		 request = dlock_space_next(request))
-	{
-		if (request->placed)
-			visit(walk, request);
-	}
-}
-
 /*
  * Visit the leases in some buckets of the table and of the index.  Returns how many
  * buckets these were: fewer than "count" if there is much in them.
@@ -759,16 +794,52 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 	{
 		for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]);
 			 entry != NULL && !walk->is_for_indexed; entry = dlock_space_next_entry(entry))
-		{
 			(void) visit_few(walk, entry);
-			if (walk->places && entry->places)
-				visit_places(walk, entry);
-		}
 		for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]);
 			 lease != NULL; lease = dlock_space_next_indexed(lease))
 			visit(walk, lease);
 	}
 	return bucket - first;
+}
+
+/*
+ * Visit the requests in the queues of some buckets, or go on with those in the queue in which
+ * the walk has stopped.  Returns how many buckets are done: fewer than "count" if it stops.
+ *
+ * If the rest of a queue goes while the walk has stopped there, it is not known which locks of
+ * the bucket follow: these are not visited.
+ */
+static uint32
+look_at_queues(DLockSpaceWalk *walk, uint32 first, uint32 count)
+{
+	uint32		bucket = first;
+	DLockSpaceLease *request = walk->stopped ? dlock_space_lease_at(pg_atomic_read_u32(&walks->next[MyProcNumber])) : NULL;
+	DLockSpaceEntry *entry = (request != NULL) ? dlock_space_entry_of(request) : NULL;
+
+	if (!walk->stopped)
+		entry = dlock_space_entry_at(buckets[bucket]);
+	if (request == NULL && entry != NULL)
+		request = dlock_space_queue(entry);
+	for (walk->visits = 0; bucket < first + count;)
+	{
+		for (; request != NULL; request = dlock_space_next(request))
+		{
+			walk->stopped = walk->visits >= VISIT_LEASES;
+			if (walk->stopped)
+			{
+				pg_atomic_write_u32(&walks->next[MyProcNumber], dlock_memory_ref(request));
+				return bucket - first;
+			}
+			visit(walk, request);
+		}
+		if (entry != NULL)
+			entry = dlock_space_next_entry(entry);
+		if (entry == NULL && ++bucket < first + count)
+			entry = dlock_space_entry_at(buckets[bucket]);
+		request = (entry != NULL) ? dlock_space_queue(entry) : NULL;
+	}
+	walk->stopped = false;
+	return count;
 }
 
 /* Visit the leases in all buckets of some partitions. */
@@ -786,14 +857,17 @@ walk_over(DLockSpaceWalk *walk, int partition, int count)
 		CHECK_FOR_INTERRUPTS();
 		LWLockAcquire(lock, LW_SHARED);
 		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-		bucket += look_at(walk, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
+		bucket += (walk->is_for_queues ? look_at_queues : look_at)
+			(walk, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
 		LWLockRelease(lock);
+		if (walk->stopped)
+			DLOCK_FAULT("walk");
 	}
 }
 
 /*
  * Call "visitor" for every lease of a database, or of all (InvalidOid), expired ones
- * too, and if "places" is true, for every place.  The partition lock is given up after
+ * too.  The partition lock is given up after
  * VISIT_BUCKETS or some VISIT_LEASES, so the walk as a whole is no snapshot: a lease that
  * is converted meanwhile may be visited twice or not at all.
  *
@@ -801,11 +875,37 @@ walk_over(DLockSpaceWalk *walk, int partition, int count)
  * change anything nor wait; it may allocate local memory.
  */
 void
-dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg)
+dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
 {
-	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.places = places};
+	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg};
 
 	walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
+}
+
+/* A walk over queues is over. */
+static void
+end_walk(int code, Datum arg)
+{
+	pg_atomic_write_u32(&walks->next[MyProcNumber], NONE);
+	(void) pg_atomic_fetch_sub_u32(&walks->count, 1);
+}
+
+/*
+ * The same for every request in a queue, in the order of the queue.  Where the walk has given
+ * up the lock it goes on with the request that was to come next, or what has come after that.
+ */
+void
+dlock_space_visit_queues(Oid database, DLockSpaceVisitor visitor, void *arg)
+{
+	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.is_for_queues = true};
+
+	(void) pg_atomic_fetch_add_u32(&walks->count, 1);
+	PG_ENSURE_ERROR_CLEANUP(end_walk, (Datum) 0);
+	{
+		walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(end_walk, (Datum) 0);
+	end_walk(0, (Datum) 0);
 }
 
 /*

@@ -33,8 +33,8 @@ extern DLockSpaceLease *dlock_space_find_target(Oid database, const DLockHolderT
 												const List *strangers);
 extern DLockSpaceEntry *dlock_space_bucket(uint32 hash);
 extern DLockSpaceLease *dlock_space_behind(DLockSpaceEntry *entry, DLockSpaceKind kind);
-extern bool dlock_space_may_wait(const DLockSpaceEntry *entry, const DLockOwner *owner);
-extern bool dlock_space_is_first(const DLockSpaceLease *request);
+extern uint32 dlock_space_requests_of(const DLockSpaceEntry *entry, const DLockOwner *owner);
+extern const DLockSpaceLease *dlock_space_previous(const DLockSpaceLease *request);
 
 /* changes */
 extern DLockSpaceLease *dlock_space_hold(Oid database, uint32 hash,
@@ -56,7 +56,8 @@ extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime 
 extern void dlock_space_refresh(DLockSpaceEntry *entry);
 
 /* walks */
-extern void dlock_space_visit(Oid database, bool places, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
+extern void dlock_space_visit_queues(Oid database, DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_visit_lock(Oid database, const DLockBytes *name,
 								   DLockSpaceVisitor visitor, void *arg);
 extern void dlock_space_purge(Oid database);

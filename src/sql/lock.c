@@ -24,9 +24,10 @@
 #include "fence/fence.h"
 #include "fence/guard.h"
 #include "lock/held.h"
-#include "lock/queue.h"
+#include "lock/keep.h"
 #include "session/grants.h"
 #include "session/session.h"
+#include "session/take.h"
 #include "session/wait.h"
 #include "sql/value.h"
 
@@ -512,7 +513,7 @@ dlock_sql_release_all(PG_FUNCTION_ARGS)
 
 	dlock_session_check_lease_writable("dlock_release_all");
 	dlock_session_open(&db);
-	dlock_queue_give_up_all(db.shared->oid, GetUserId(), &owner);
+	dlock_keep_give_up(db.shared->oid, GetUserId(), &owner);
 	released = dlock_held_release_all(&db, &owner);
 	dlock_session_close(&db);
 	PG_RETURN_INT32(released);
@@ -582,14 +583,14 @@ take(PG_FUNCTION_ARGS)
 	DLockBytes	client;
 	DLockTime	wait = dlock_value_get_wait(fcinfo, 1);
 	DLockTime	keep = dlock_value_get_span(fcinfo, 2, "keep");
-	DLockWaitTaken *taken;
+	DLockTaken *taken;
 	int			count;
 
 	dlock_value_require_parameter(fcinfo, 0, "client");
 	client = dlock_value_get_owner(fcinfo, 0);
 	InitMaterializedSRF(fcinfo, 0);
 	dlock_session_check_lease_writable("dlock_take");
-	count = dlock_wait_take(&client, wait, keep, &taken);
+	count = dlock_take(&client, wait, keep, &taken);
 	for (int i = 0; i < count; i++)
 	{
 		DLockValueRow row = {0};

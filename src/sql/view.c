@@ -35,7 +35,6 @@
 #include "base/settings.h"
 #include "base/stat.h"
 #include "lock/process.h"
-#include "lock/queue.h"
 #include "session/session.h"
 #include "space/holder.h"
 #include "space/space.h"
@@ -196,7 +195,7 @@ collect_from_memory(DLockViewState *state)
 	if (state->name != NULL)
 		dlock_space_visit_lock(db.shared->oid, state->name, visit_memory, state);
 	else
-		dlock_space_visit(db.shared->oid, false, visit_memory, state);
+		dlock_space_visit(db.shared->oid, visit_memory, state);
 	dlock_session_close(&db);
 }
 
@@ -376,87 +375,20 @@ typedef struct DLockViewWaiter
 	int			position;
 	int			process;		/* that waits, or -1 */
 	DLockTime	since;
-	TimestampTz since_wall;
 	DLockTime	kept_until;		/* of a place without a process; else 0 */
 	Oid			role;
-	DLockProcessBlockers blocked_by;
+	Datum		blocked_by;		/* an array of owners */
 } DLockViewWaiter;
 
-/* The position of a request in its queue.  The partition must be locked. */
-static int
-position_of(DLockSpaceLease *request)
+/* The requests that were found, and what is in the way of the next ones in the same queue. */
+typedef struct DLockViewQueue
 {
-	DLockSpaceLease *ahead = dlock_space_queue(dlock_space_entry_of(request));
-	int			position = 1;
-
-	for (; ahead != request; ahead = dlock_space_next(ahead))
-		position += (ahead->kind != DLOCK_SPACE_WATCH);
-	return position;
-}
-
-/* Copy a request.  The partition must be locked. */
-static DLockViewWaiter *
-copy_request(DLockSpaceLease *request, DLockTime now)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(request);
-	DLockViewWaiter *copy = palloc0(sizeof(DLockViewWaiter));
-	DLockHolderTexts texts;
-
-	copy->name = dlock_name_copy(dlock_space_entry_name(entry, texts.name));
-	copy->owner = dlock_name_copy(dlock_space_lease_owner(request, texts.owner).name);
-	copy->mode = (DLockMode) request->mode;
-	copy->permits = entry->permits;
-	copy->converts = request->kind == DLOCK_SPACE_CONVERT;
-	copy->position = position_of(request);
-	copy->process = request->process;
-	copy->role = request->role;
-	dlock_process_find_blockers(request, now, &copy->blocked_by);
-	return copy;
-}
-
-/* Copy a process's waiting requests; NIL if it has none. */
-static List *
-copy_requests(int process, Oid database)
-{
-	List	   *copies = NIL;
-	DLockProcessShared *wait = dlock_process_at(process);
-	DLockTime	now = dlock_clock_now();
-	DLockPartitionSet set;
-
-	if (!dlock_process_lock(process, database, LW_SHARED, &set))
-		return NIL;
-	for (DLockSpaceLease *request = dlock_space_request_first(wait->first);
-		 request != NULL; request = dlock_space_request_next(request))
-	{
-		DLockViewWaiter *copy;
-
-		if (request->kind == DLOCK_SPACE_WATCH)
-			continue;
-		copy = copy_request(request, now);
-		copy->since = wait->since;
-		copy->since_wall = wait->since_wall;
-		copies = lappend(copies, copy);
-	}
-	dlock_partition_unlock_set(&set);
-	return copies;
-}
-
-/* A visitor of the space: copy the places. */
-static void
-copy_place(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
-{
-	List	  **places = arg;
-	DLockTime	now = dlock_clock_now();
-	DLockViewWaiter *copy;
-
-	if (!request->placed || dlock_space_is_over(request, now))
-		return;
-	copy = copy_request(request, now);
-	copy->since = request->token;
-	copy->since_wall = dlock_clock_wall() - (now - copy->since);
-	copy->kept_until = (request->process < 0) ? dlock_clock_wall() + (request->confirmed - now) : 0;
-	*places = lappend(*places, copy);
-}
+	List	   *copies;
+	int			position;		/* of the last one */
+	DLockProcessBlockers blockers[DLOCK_MODES];
+	Datum		arrays[DLOCK_MODES];	/* of these; zero if that is to be
+										 * made */
+} DLockViewQueue;
 
 static Datum
 owner_array(const DLockProcessBlockers *owners)
@@ -469,10 +401,106 @@ owner_array(const DLockProcessBlockers *owners)
 										   TYPALIGN_INT));
 }
 
-/* Add the rows of requests that were copied, and forget them. */
+/*
+ * A lease or a request is in the way of those that follow, in some modes.  Returns the modes
+ * in which more can be named.
+ */
+static uint32
+add_blocker(DLockViewQueue *queue, uint32 modes, const DLockSpaceLease *blocker)
+{
+	for (int mode = 0; mode < DLOCK_MODES; mode++)
+	{
+		DLockProcessBlockers *owners = &queue->blockers[mode];
+		int			before = owners->count;
+
+		if (modes & DLOCK_RULE_BIT(mode))
+			dlock_process_add_blocker(owners, (DLockMode) mode, blocker);
+		if (owners->count != before)
+			queue->arrays[mode] = 0;
+		if (owners->more || !dlock_rule_waits_behind((DLockMode) mode, dlock_space_entry_of(blocker)->held_modes))
+			modes &= ~DLOCK_RULE_BIT(mode);
+	}
+	return modes;
+}
+
+/* The first request of a queue follows: nothing is in its way but leases. */
+static void
+begin_queue(DLockViewQueue *queue, DLockSpaceEntry *entry, DLockTime now)
+{
+	DLockSpaceLease *lease = dlock_space_holders(entry);
+
+	queue->position = 0;
+	for (int mode = 0; mode < DLOCK_MODES; mode++)
+	{
+		queue->blockers[mode].count = 0;
+		queue->blockers[mode].more = false;
+		queue->arrays[mode] = 0;
+	}
+	for (uint32 modes = entry->asked_modes; lease != NULL && modes != 0; lease = dlock_space_next(lease))
+	{
+		if (dlock_holder_blocks_until(lease) > now)
+			modes = add_blocker(queue, modes, lease);
+	}
+}
+
+/* The owners in the way of a request, as an array. */
+static Datum
+blockers_of(DLockViewQueue *queue, DLockSpaceLease *request, DLockTime now)
+{
+	if (request->kind == DLOCK_SPACE_CONVERT)
+	{
+		DLockProcessBlockers *owners = palloc(sizeof(DLockProcessBlockers));
+
+		dlock_process_find_blockers(request, now, owners);
+		return owner_array(owners);
+	}
+	if (queue->arrays[request->mode] == 0)
+		queue->arrays[request->mode] = owner_array(&queue->blockers[request->mode]);
+	return queue->arrays[request->mode];
+}
+
+/* A visitor of queues: copy the requests. */
+static void
+copy_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
+{
+	DLockViewQueue *queue = arg;
+	DLockTime	now = dlock_clock_now();
+	DLockViewWaiter *copy;
+	DLockHolderTexts texts;
+
+	if (request == dlock_space_queue(entry))
+		begin_queue(queue, entry, now);
+	if (request->kind == DLOCK_SPACE_WATCH)
+		return;
+	queue->position++;
+	if (dlock_space_is_over(request, now))
+		return;
+	copy = palloc(sizeof(DLockViewWaiter));
+	*copy = (DLockViewWaiter)
+	{
+		.name = dlock_name_copy(dlock_space_entry_name(entry, texts.name)),
+			.owner = dlock_name_copy(dlock_space_lease_owner(request, texts.owner).name),
+			.mode = (DLockMode) request->mode,
+			.permits = entry->permits,
+			.converts = request->kind == DLOCK_SPACE_CONVERT,
+			.position = queue->position,
+			.process = request->process,
+			.since = request->placed ? request->token : dlock_process_at(request->process)->since,
+			.kept_until = (request->process < 0) ? request->confirmed : 0,
+			.role = request->role,
+			.blocked_by = blockers_of(queue, request, now)
+	};
+	queue->copies = lappend(queue->copies, copy);
+	if (dlock_holder_is_waiting(entry, request, now))
+		(void) add_blocker(queue, entry->asked_modes, request);
+}
+
+/* Add the rows of requests that were copied. */
 static void
 put_waiters(FunctionCallInfo fcinfo, List *copies)
 {
+	DLockTime	now = dlock_clock_now();
+	TimestampTz wall = dlock_clock_wall();
 	ListCell   *cell;
 
 	foreach(cell, copies)
@@ -487,37 +515,31 @@ put_waiters(FunctionCallInfo fcinfo, List *copies)
 		dlock_value_add(&row, waiter->permits > 0, Int32GetDatum((int32) waiter->permits));
 		dlock_value_add(&row, true, CStringGetTextDatum(waiter->converts ? "convert" : "acquire"));
 		dlock_value_add(&row, true, Int32GetDatum(waiter->position));
-		dlock_value_add(&row, true, TimestampTzGetDatum(waiter->since_wall));
-		dlock_value_add(&row, true, dlock_value_of_span(dlock_clock_now() - waiter->since));
+		dlock_value_add(&row, true, TimestampTzGetDatum(wall - (now - waiter->since)));
+		dlock_value_add(&row, true, dlock_value_of_span(now - waiter->since));
 		dlock_value_add(&row, attended, Int32GetDatum(attended ? GetPGProcByNumber(waiter->process)->pid : 0));
 		dlock_value_add(&row, true, ObjectIdGetDatum(waiter->role));
-		dlock_value_add(&row, true, owner_array(&waiter->blocked_by));
-		dlock_value_add(&row, waiter->kept_until != 0, TimestampTzGetDatum(waiter->kept_until));
+		dlock_value_add(&row, true, waiter->blocked_by);
+		dlock_value_add(&row, waiter->kept_until != 0, TimestampTzGetDatum(wall + (waiter->kept_until - now)));
 		dlock_value_put(&row, fcinfo);
 	}
-	list_free_deep(copies);
 }
 
 /* _dlock.waiter_list() -> the requests that wait for locks of this database, and the places */
 Datum
 dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 {
+	DLockViewQueue *queue = palloc0(sizeof(DLockViewQueue));
 	DLockDatabase db;
-	List	   *places = NIL;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (RecoveryInProgress())
 		return (Datum) 0;
 
 	dlock_session_open(&db);
-	for (int process = 0; process < MaxBackends; process++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		put_waiters(fcinfo, copy_requests(process, db.shared->oid));
-	}
-	dlock_space_visit(db.shared->oid, true, copy_place, &places);
-	put_waiters(fcinfo, places);
+	dlock_space_visit_queues(db.shared->oid, copy_request, queue);
 	dlock_session_close(&db);
+	put_waiters(fcinfo, queue->copies);
 	return (Datum) 0;
 }
 
@@ -597,22 +619,13 @@ typedef struct DLockViewCount
 	DLockTime	first_wait;
 } DLockViewCount;
 
-/* A visitor of the space.  A path counts once. */
+/* A visitor of leases.  A path counts once. */
 static void
 count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockViewCount *count = arg;
 	DLockTime	until;
 
-	if (lease->placed)
-	{
-		if (!dlock_space_is_over(lease, count->now))
-		{
-			count->waiters++;
-			count->first_wait = Min(count->first_wait, lease->token);
-		}
-		return;
-	}
 	if (lease->part == DLOCK_PART_INTENT)
 		return;
 	until = dlock_holder_blocks_until(lease);
@@ -627,25 +640,18 @@ count_lease(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 	}
 }
 
-/* Count the requests that wait; a call counts once, however many locks it asks for. */
+/* A visitor of queues.  A call counts once, however many locks it asks for. */
 static void
-count_waiters(DLockViewCount *count, Oid database)
+count_request(DLockSpaceEntry *entry, DLockSpaceLease *request, void *arg)
 {
-	for (int process = 0; process < MaxBackends; process++)
-	{
-		DLockProcessShared *wait = dlock_process_at(process);
-		DLockPartitionSet set;
+	DLockViewCount *count = arg;
 
-		CHECK_FOR_INTERRUPTS();
-		if (!dlock_process_lock(process, database, LW_SHARED, &set))
-			continue;
-		if (wait->kind != DLOCK_SPACE_WATCH)
-		{
-			count->waiters++;
-			count->first_wait = Min(count->first_wait, wait->since);
-		}
-		dlock_partition_unlock_set(&set);
-	}
+	if (request->kind == DLOCK_SPACE_WATCH || dlock_space_is_over(request, count->now) ||
+		(!request->placed && dlock_process_at(request->process)->first != dlock_memory_ref(request)))
+		return;
+	count->waiters++;
+	count->first_wait = Min(count->first_wait, request->placed ? request->token :
+							dlock_process_at(request->process)->since);
 }
 
 /* _dlock.state_row() -> leases and requests by number and age; NULLs on a standby */
@@ -668,8 +674,8 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 
 		dlock_session_open(&db);
 		count.now = dlock_clock_now();
-		dlock_space_visit(db.shared->oid, true, count_lease, &count);
-		count_waiters(&count, db.shared->oid);
+		dlock_space_visit(db.shared->oid, count_lease, &count);
+		dlock_space_visit_queues(db.shared->oid, count_request, &count);
 		epoch = dlock_token_epoch(&db.shared->tokens);
 		dlock_session_close(&db);
 	}

@@ -55,9 +55,10 @@
 #include "base/compat.h"
 #include "base/fault.h"
 #include "lock/held.h"
-#include "lock/queue.h"
+#include "lock/keep.h"
 #include "session/session.h"
 #include "space/holder.h"
+#include "space/place.h"
 #include "space/space.h"
 #include "store/flush.h"
 #include "worker/worker.h"
@@ -106,7 +107,8 @@ typedef struct DLockWorkerLease
 	DLockToken	token;
 	uint32		hash;
 	Oid			database;
-	bool		is_place;		/* the token is its id */
+	uint32		client;			/* of a place: its hash; the token is its id.
+								 * Else zero */
 } DLockWorkerLease;
 
 /* The state of the worker. */
@@ -143,10 +145,11 @@ static void
 collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 {
 	DLockWorker *worker = arg;
+	uint32		client = 0;
 	DLockTime	due_at;
 
-	/* An intent goes with its path. */
-	if (lease->part == DLOCK_PART_INTENT)
+	/* An intent goes with its path, and a request with its call. */
+	if (lease->part == DLOCK_PART_INTENT || (lease->kind != DLOCK_SPACE_HELD && !lease->placed))
 		return;
 	due_at = !lease->placed ? dlock_holder_due_at(lease) :
 		(lease->process < 0) ? lease->confirmed : DLOCK_TIME_FOREVER;
@@ -157,9 +160,16 @@ collect_due(DLockSpaceEntry *entry, DLockSpaceLease *lease, void *arg)
 		worker->room *= 2;
 		worker->leases = repalloc_huge(worker->leases, worker->room * sizeof(DLockWorkerLease));
 	}
+	if (lease->placed)
+	{
+		char		buffer[DLOCK_OWNER_MAX];
+		DLockOwner	owner = dlock_space_lease_owner(lease, buffer);
+
+		client = dlock_place_client(entry->database, &owner.name);
+	}
 	worker->leases[worker->count++] = (DLockWorkerLease)
 	{
-		due_at, lease->token, entry->hash, entry->database, lease->placed
+		due_at, lease->token, entry->hash, entry->database, client
 	};
 }
 
@@ -178,7 +188,9 @@ sweep(DLockWorker *worker, DLockTime now)
 	worker->count = 0;
 	worker->room = 64;
 	worker->leases = palloc(worker->room * sizeof(DLockWorkerLease));
-	dlock_space_visit(InvalidOid, true, collect_due, worker);
+	dlock_space_visit(InvalidOid, collect_due, worker);
+	if (dlock_place_is_any())
+		dlock_space_visit_queues(InvalidOid, collect_due, worker);
 
 	DLOCK_FAULT("worker_swept");
 	worker->due = binaryheap_allocate(Max(1, worker->count), compare_due, NULL);
@@ -268,8 +280,8 @@ erase_leases(DLockDatabase *db, DLockWorkerLease **leases, int count)
 
 		/* It may have been released, or renewed. */
 		DLOCK_FAULT("worker_erase");
-		leases[i]->due_at = leases[i]->is_place ?
-			dlock_queue_expire(db->shared->oid, leases[i]->hash, leases[i]->token, false) :
+		leases[i]->due_at = (leases[i]->client != 0) ?
+			dlock_keep_expire(db->shared->oid, leases[i]->hash, leases[i]->client, leases[i]->token, false) :
 			dlock_held_expire(db, leases[i]->hash, leases[i]->token, false);
 	}
 }

@@ -33,6 +33,7 @@
 
 #include "base/compat.h"
 #include "base/fault.h"
+#include "space/partition.h"
 
 typedef struct FaultCountsShared
 {
@@ -44,7 +45,7 @@ static FaultCountsShared *counts = NULL;
 
 static const char *const names[DLOCK_FAULT_COSTS] = {
 	"entries", "leases", "requests", "places", "records", "flushes", "wakes", "naps", "woken",
-	"lockings", "most"
+	"lockings", "most", "most_requests"
 };
 
 static Size
@@ -73,20 +74,25 @@ dlock_fault_counts_startup(void)
 	}
 }
 
-/* Keep the largest number of leases that this process has visited under one lock. */
+/* Keep the largest numbers of leases and requests that this process has visited under one lock. */
 static void
 count_most(DLockFaultCost cost)
 {
 	static bool begun = false;
-	static uint64 visits = 0;
+	static uint64 visits[2] = {0, 0};
 	pg_atomic_uint64 *most = &counts[MyProcNumber].costs[DLOCK_COST_MOST];
 
 	if (cost == DLOCK_COST_LOCKINGS)
-		visits = 0;
+		visits[0] = visits[1] = 0;
 	else if (cost == DLOCK_COST_LEASES)
-		visits++;
-	if (!begun || visits > pg_atomic_read_u64(most))
-		pg_atomic_write_u64(most, visits);
+		visits[0]++;
+	else if (cost == DLOCK_COST_REQUESTS && dlock_partition_is_any_held())
+		visits[1]++;
+	for (int i = 0; i < 2; i++)
+	{
+		if (!begun || visits[i] > pg_atomic_read_u64(&most[i]))
+			pg_atomic_write_u64(&most[i], visits[i]);
+	}
 	begun = true;
 }
 

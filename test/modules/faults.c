@@ -367,27 +367,29 @@ check_place(Check *check, const char *name, DLockSpaceEntry *entry, DLockSpaceLe
 {
 	char		buffer[DLOCK_OWNER_MAX];
 	DLockOwner	owner = dlock_space_lease_owner(place, buffer);
-	uint32		hash;
+	uint32		client = dlock_place_client(entry->database, &owner.name);
 
 	if (!entry->places || place->kind != DLOCK_SPACE_ASKED || place->token == DLOCK_TOKEN_NONE)
 		complain(check, "%s: half a place", name);
 	if (dlock_place_find(entry, &owner) != place)
 		complain(check, "%s: not the place that its owner finds", name);
-	if (dlock_place_hashes(entry->database, place->role, &owner.name, place->process, &hash, 1) != 1)
+	if (dlock_place_find_id(entry, client, place->token) != place)
 		complain(check, "%s: a place that its client does not find", name);
-	if (place->process >= 0 && !dlock_place_is_heard(place))
-		complain(check, "%s: a place that process %d does not listen for", name, place->process);
+	if (place->process != dlock_place_listener(place))
+		complain(check, "%s: a place of process %d, that %d listens for", name, place->process,
+				 dlock_place_listener(place));
 }
 
 static void
 check_queue(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodges)
 {
+	uint32		attended = 0;
+
 	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL; request = dlock_space_next(request))
 	{
 		check->requests += !request->placed;
 		check_common(check, name, entry, request, lodges);
-		if (request->kind == DLOCK_SPACE_ASKED && request->process >= 0 && !entry->attended)
-			complain(check, "%s: the lock does not know that a request has a process", name);
+		attended += request->kind == DLOCK_SPACE_ASKED && request->process >= 0;
 		if (request->placed)
 			check_place(check, name, entry, request);
 		else if (request->kind == DLOCK_SPACE_HELD)
@@ -398,6 +400,8 @@ check_queue(Check *check, const char *name, DLockSpaceEntry *entry, bool *lodges
 			(entry->asked_modes & DLOCK_RULE_BIT(request->mode)) == 0)
 			complain(check, "%s: the lock does not know the mode of a request", name);
 	}
+	if (attended > dlock_place_attended(entry))
+		complain(check, "%s: the lock does not know that %u requests have a process", name, attended);
 }
 
 static void

@@ -548,19 +548,26 @@ foreach my $shared (2, 30)
 
 # ---- who looks at a process that waits ----
 
-# Its place is read without a lock.  Meanwhile it waits for something else.
+# Its place is read without a lock, for a deadlock check.  Meanwhile it waits for something else.
 {
 	hold('x');
-	hold('y');
+	hold('y', 'a');
+	hold('z', 'b');
+	$b->query_safe("SET deadlock_timeout = '1 min'");
 	enqueue($ctl, $a, acquire('x', 'a', wait => undef));
-	stop_at($ctl, $b, 'queue_read');
-	$b->ask('SELECT name, owner FROM dlock_waiters');
+	stop_at($ctl, $b, 'deadlock_copy');
+	enqueue($ctl, $b, acquire('y', 'b', wait => undef));
+	advance(60, $ctl);
+	is_at($ctl, 'deadlock_copy');
+	stop_at($ctl, $b, 'queue_read', 2);	# after its own
+	go($ctl, 'deadlock_copy');
 	is_at($ctl, 'queue_read');
 	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
 	is($a->answer, 'ERROR 57014', 'another request: the first is over');
-	enqueue($ctl, $a, acquire('y', 'other', wait => undef));
+	enqueue($ctl, $a, acquire('z', 'a', wait => undef));
 	go($ctl, 'queue_read');
-	is($b->answer, 'y|other', 'another request: the view shows what is there');
+	is($b->answer, 'ERROR 40P01', 'another request: the check finds what is there');
+	$b->query_safe('RESET deadlock_timeout');
 	$ctl->query_safe("SELECT pg_cancel_backend($a->{pid})");
 	$a->answer;
 	done('another request');

@@ -1,0 +1,232 @@
+/*-------------------------------------------------------------------------
+ *
+ * take.c
+ *	  Taking what the places of a client can be granted.
+ *
+ * NOTES
+ *	  The call listens (space/place.c): it asks for each place of the client as its owner
+ *	  would, and sleeps on its latch until one of them may be granted, or is made.  What it
+ *	  has not been granted it leaves when it ends (lock/keep.c).
+ *
+ *	  What has been granted is to be answered, and soon: from the first grant on the call
+ *	  asks for what is due, and looks neither at interrupts nor for deadlocks until the
+ *	  flush.  What is wrong with one place is a row without a token.
+ *
+ * IDENTIFICATION
+ *	  src/session/take.c
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/snapmgr.h"
+
+#include "base/clock.h"
+#include "base/compat.h"
+#include "base/fault.h"
+#include "base/name.h"
+#include "base/stat.h"
+#include "lock/acquire.h"
+#include "lock/keep.h"
+#include "session/grants.h"
+#include "session/session.h"
+#include "session/take.h"
+#include "session/wait.h"
+#include "space/place.h"
+
+/* A call that takes what the places of a client can be granted. */
+typedef struct DLockTake
+{
+	Oid			database;
+	Oid			role;
+	const DLockBytes *client;
+	DLockTime	keep;
+	DLockTaken *taken;			/* what it has taken */
+	int			count;
+	int			room;
+	int			granted;		/* of these */
+	XLogRecPtr	lsn;
+} DLockTake;
+
+/* How many places are asked for at a time. */
+#define TAKE_BATCH		64
+
+/* The clean-up.  Must not fail. */
+static void
+abandon_take(int code, Datum arg)
+{
+	DLockTake  *take = (DLockTake *) DatumGetPointer(arg);
+
+	LWLockReleaseAll();
+	dlock_keep_end_listening(take->database, take->role, take->client, take->keep, true);
+}
+
+/* Have room for one more row. */
+static void
+make_room(DLockTake *take)
+{
+	if (take->count < take->room)
+		return;
+	take->room = Max(8, 2 * take->room);
+	take->taken = (take->taken == NULL) ? palloc(take->room * sizeof(DLockTaken)) :
+		repalloc_huge(take->taken, take->room * sizeof(DLockTaken));
+}
+
+/* Ask for a place of an owner, with these arguments. */
+static DLockAcquireAnswer
+ask(DLockTake *take, DLockDatabase *db, DLockAcquireRequest *request, DLockAcquireGranted *granted)
+{
+	DLockAcquireAnswer answer;
+
+	dlock_grants_prepare(1, DLOCK_BIND_NONE);
+	answer = dlock_acquire_locks(db, request, granted);
+	if (answer == DLOCK_ANSWER_GRANTED)
+		dlock_grants_add(db, request, granted);
+	else if (answer == DLOCK_ANSWER_KEPT && take->granted == 0 &&
+			 dlock_wait_check_place(db, request, granted) != NULL)
+		answer = DLOCK_ANSWER_SELF;
+	if (answer == DLOCK_ANSWER_SELF)
+		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
+	return answer;
+}
+
+/* Ask for a place, which may be granted. */
+static void
+ask_for_place(DLockTake *take, DLockDatabase *db, const DLockPlaceCopy *copy, DLockTime anyway)
+{
+	DLockBytes	name = dlock_bytes(copy->name, copy->name_len);
+	DLockAcquireRequest request = {
+		.count = 1,.names = &name,.role = take->role,
+		.owner = dlock_bytes(copy->owner, copy->owner_len),
+		.payload = dlock_bytes(copy->payload, copy->payload_len),
+		.mode = copy->mode,.permits = copy->permits,.reentry = copy->reentry,
+		.ttl = copy->ttl,.delay = copy->delay,.min_hold = copy->min_hold,
+		.keep = 1,.takes = true,.anyway = anyway
+	};
+	DLockAcquireGranted granted;
+	DLockTaken *row;
+
+	make_room(take);
+	row = &take->taken[take->count];
+	*row = (DLockTaken)
+	{
+		.name = dlock_name_copy(name),.owner = dlock_name_copy(request.owner)
+	};
+	switch (ask(take, db, &request, &granted))
+	{
+		case DLOCK_ANSWER_KEPT:
+		case DLOCK_ANSWER_REFUSED:
+			pfree(unconstify(char *, row->name.data));
+			pfree(unconstify(char *, row->owner.data));
+			return;
+		case DLOCK_ANSWER_GRANTED:
+			row->token = granted.token;
+			take->lsn = Max(take->lsn, granted.lsn);
+			take->granted++;
+			break;
+		default:
+			break;
+	}
+	take->count++;
+}
+
+/*
+ * Ask for all places for which it is time.  Returns when to do so again, if nothing has
+ * been taken.  What becomes due meanwhile is left to the next call, once something has.
+ */
+static DLockTime
+take_due(DLockTake *take, DLockPlaceCopy *copies)
+{
+	DLockDatabase db;
+	DLockTime	until;
+	int			due;
+
+	if (!dlock_session_try_open(&db))
+		return dlock_clock_now() + DLOCK_WAIT_RETRY;
+	do
+	{
+		DLockTime	now = dlock_clock_now();
+
+		due = dlock_place_due(now, copies, TAKE_BATCH, &until);
+		for (int i = 0; i < due; i++)
+		{
+			if (take->granted == 0)
+				CHECK_FOR_INTERRUPTS();
+			ask_for_place(take, &db, &copies[i],
+						  now + DLOCK_WAIT_CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
+		}
+	} while (due == TAKE_BATCH || (due > 0 && take->count == 0));
+	dlock_session_close(&db);
+	return until;
+}
+
+/* Take what can be taken, and sleep until then, or until a deadline. */
+static void
+take_or_wait(DLockTake *take, DLockTime deadline)
+{
+	static uint32 event = 0;
+	DLockPlaceCopy *copies = palloc(TAKE_BATCH * sizeof(DLockPlaceCopy));
+
+	if (event == 0)
+		event = WaitEventExtensionNew("DLockTake");
+	for (;;)
+	{
+		DLockTime	until;
+		DLockTime	now;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		until = take_due(take, copies);
+		now = dlock_clock_now();
+		if (take->count > 0 || now >= deadline)
+			break;
+		InvalidateCatalogSnapshotConditionally();
+		DLOCK_FAULT("take_nap");
+		dlock_wait_nap(now, Min(until, deadline), event);
+	}
+	pfree(copies);
+}
+
+/*
+ * Take what the places of a client of the current user can be granted, and wait up to
+ * "wait" microseconds until that is something.  All places are kept for "keep" from now
+ * on, those that are left; if this fails, for no less.  Returns how many are told in
+ * "taken" (palloc'd): those granted, and those that can never be, without a token.
+ *
+ * One flush makes all grants as durable as synchronous_commit asks for.  Throws what
+ * dlock_wait_acquire() throws; no place is changed then.  What has been granted when a flush fails is
+ * undone, and its place is gone.
+ */
+int
+dlock_take(const DLockBytes *client, DLockTime wait, DLockTime keep, DLockTaken **taken)
+{
+	DLockTime	began = dlock_clock_now();
+	DLockTime	deadline = (wait > DLOCK_TIME_FOREVER - began) ? DLOCK_TIME_FOREVER : began + wait;
+	DLockTake	take = {.role = GetUserId(),.client = client,.keep = keep};
+	DLockDatabase db;
+	DLockBytes *names;
+
+	dlock_session_open(&db);
+	take.database = db.shared->oid;
+	dlock_session_close(&db);
+	dlock_grants_prepare(1, DLOCK_BIND_NONE);	/* its clean-up comes first */
+	PG_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
+	{
+		dlock_place_listen(take.database, take.role, client);
+		take_or_wait(&take, deadline);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
+	dlock_keep_end_listening(take.database, take.role, client, keep, false);
+
+	*taken = take.taken;
+	names = palloc((take.count + 1) * sizeof(DLockBytes));
+	for (int i = 0; i < take.count; i++)
+		names[i] = take.taken[i].name;
+	if (take.granted > 0)
+		dlock_wait_make_durable(take.lsn, names, take.count);
+	return take.count;
+}

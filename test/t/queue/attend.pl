@@ -1,0 +1,324 @@
+# Proves: places change hands at little cost.  Whoever listens for a thousand places of one lock,
+# leaves them or gives them up, visits each a few times, and few of them while others cannot
+# have the lock; so does dlock_waiters.  Of two that listen the later one has the turns, and the other one sleeps.
+# What ends with time is noticed without the worker, whatever the modes in between.  A force
+# release, DROP ROLE and DROP DATABASE leave no place in the way.
+
+use strict;
+use warnings FATAL => 'all';
+
+use FindBin;
+use lib "$FindBin::RealBin/../../lib";
+
+use DLockClock;
+use DLockFault;
+use DLockQueue;
+use DLockSession;
+use DLockTest;
+use Test::More;
+
+my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\n");
+still_worker($node);
+my $db = 'postgres';
+my $ctl = DLockSession->new($node, $db, name => 'control');
+my ($b, $c, $d, $l, $m) = open_sessions($node, $db, 5, name => 'waiter');
+
+sub place
+{
+	my ($name, $owner, $ttl, $keep, $more) = @_;
+
+	return $ctl->query_safe("SELECT dlock_acquire('$name', '$owner', '$ttl', keep => '$keep'" . ($more // '') . ')');
+}
+
+sub holder
+{
+	my ($name, $ttl, $more) = @_;
+
+	isnt($ctl->query_safe("SELECT dlock_acquire('$name', 'holder', '$ttl'" . ($more // '') . ')'), '', "$name: held");
+	return;
+}
+
+sub release
+{
+	my ($name, $owner) = @_;
+
+	is($ctl->query_safe("SELECT dlock_release('$name', '$owner')"), 't', "$name: released by $owner");
+	return;
+}
+
+sub takes
+{
+	my ($session, $client) = @_;
+
+	$session->ask("SELECT name, owner, token > 0 FROM dlock_take('$client', NULL, '1 h')");
+	wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'Extension' })
+	  or die 'does not listen';
+	settle($ctl);
+	return;
+}
+
+sub cancel
+{
+	my ($session) = @_;
+
+	$ctl->query_safe("SELECT pg_cancel_backend($session->{pid})");
+	return;
+}
+
+# What a statement visits with so many places of a client on one lock, and with twice as many:
+# in all, and while it has a partition locked.
+sub visits
+{
+	my ($sql, $test_name, $mode) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @visits;
+
+	$mode //= 'exclusive';
+
+	holder('many', '10 h');
+	foreach my $count (400, 800)
+	{
+		my $session = DLockSession->new($node, $db, name => 'fresh');
+
+		$ctl->query_safe("SELECT dlock_acquire_each(array_fill('many'::text, '{$count}'), array_agg('client#' || i), '10 min', mode => '$mode', keep => '9 h') FROM generate_series(1, $count) i");
+		is($ctl->query_safe("SELECT count(*) FROM dlock_waiters WHERE name = 'many'"), $count, "$test_name: $count places");
+		my %cost = cost($ctl, $session, $sql);
+		my %after = counts($ctl, $session);
+		push @visits, $cost{requests};
+		cmp_ok($cost{requests}, '<', 20 * $count, "$test_name: some visits for each of $count");
+		cmp_ok($after{most_requests}, '<', 200, "$test_name: few while a partition is locked");
+		$ctl->query_safe("SELECT dlock_release_all('client')");
+		is($ctl->query_safe("SELECT count(*) FROM dlock_waiters"), '0', "$test_name: given up");
+		$session->quit;
+	}
+	note("$test_name: $visits[0] visits for 400, $visits[1] for 800");
+	cmp_ok($visits[1], '<', 2.5 * $visits[0], "$test_name: twice as many places, twice as many visits");
+	release('many', 'holder');
+	return;
+}
+
+visits(q(SELECT * FROM dlock_take('client', '0', '1 h')), 'taken and left');
+visits(q(SELECT * FROM dlock_take('client', '0', '0')), 'taken and given up');
+visits(q(SELECT dlock_release_all('client')), 'given up');
+visits(q(SELECT max(position) FROM dlock_waiters), 'seen');
+visits(q(SELECT cardinality(blocked_by) FROM dlock_waiters), 'seen, shared', 'shared');
+visits(q(SELECT * FROM _dlock.state_row()), 'counted');
+sound($ctl, 'many');
+
+# A walk over a queue gives up the partition.  What it was to visit next goes meanwhile, and
+# others with it.
+holder('walk', '1 h');
+place('walk', "w$_", '10 min', '1 h') foreach 1 .. 200;
+stop_at($ctl, $l, 'walk');
+$l->ask("SELECT count(*), count(DISTINCT owner), max(position), bool_or(owner = 'last') FROM dlock_waiters WHERE name = 'walk'");
+is_at($ctl, 'walk');
+$ctl->query_safe("SELECT dlock_release_all('w$_')") foreach 60 .. 70;
+place('walk', 'last', '10 min', '1 h');
+go($ctl, 'walk');
+is($l->answer, (64 + 130 + 1) . '|195|195|t', 'walk: it goes on behind them');
+stop_at($ctl, $l, 'walk');
+$l->ask('SELECT * FROM dlock_waiters');
+is_at($ctl, 'walk');
+cancel($l);
+go($ctl, 'walk');
+like($l->answer, qr/57014/, 'walk: canceled');
+$ctl->query_safe("SELECT dlock_release_all('w$_')") foreach 1 .. 200;
+is($l->query_safe("SELECT owner, position, blocked_by FROM dlock_waiters"), 'last|1|{holder}', 'walk: and another one');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(last holder);
+sound($ctl, 'walk');
+
+# A circle of two costs others nothing: their places are listed for a search, and not under its locks.
+$ctl->query_safe("SET deadlock_timeout = '1 h'");
+is($ctl->query_safe("SELECT count(*) FROM unnest(dlock_acquire_each('{d1,d2,other}', '{a,b,holder}', '1 d')) t"), '3', 'circle: held');
+place('d2', 'a', '1 d', '1 d');
+place('d1', 'b', '1 d', '1 d');
+$ctl->query_safe("SELECT dlock_acquire_each(array_fill('other'::text, '{500}'), array_agg('c' || i), '10 min', keep => '1 d') FROM generate_series(1, 500) i");
+advance(3601, $ctl);
+my %before = counts($ctl, $ctl);
+like($ctl->query(q(SELECT dlock_acquire('d1', 'b', '1 d', keep => '1 d'))), qr/40P01/, 'circle: found');
+my %after = counts($ctl, $ctl);
+cmp_ok($after{requests} - $before{requests}, '<', 700, 'circle: other places are listed once');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a b holder);
+$ctl->query_safe("SELECT dlock_release_all('c' || i) FROM generate_series(1, 500) i");
+$ctl->query_safe('RESET deadlock_timeout');
+sound($ctl, 'circle');
+
+# Once something has been granted, that is answered: no other place is checked for a deadlock,
+# which may be canceled.
+isnt($ctl->query_safe("SELECT dlock_acquire('d1', 'a', '1 d')"), '', 'granted: a holds');
+isnt($ctl->query_safe("SELECT dlock_acquire('d2', 'b', '1 d')"), '', 'granted: b holds');
+holder('own', '1 d');
+place('own', 'a#1', '1 d', '1 d');
+place('d2', 'a', '1 d', '1 d');	# is asked for after the other one
+release('own', 'holder');
+advance(8 * 3600, $ctl);
+$l->query_safe("SET deadlock_timeout = '1 h'");
+stop_at($ctl, $l, 'deadlock_copy');
+$l->ask(q(SELECT name, owner, token > 0 FROM dlock_take('a', '1 h', '1 d') ORDER BY 1));
+wait_until(sub { $l->answered || faults_hit($ctl, 'deadlock_copy') });
+cancel($l) if !$l->answered;
+go($ctl, 'deadlock_copy');
+is($l->answer, 'own|a#1|t', 'granted: is answered');
+is(queue($ctl, 'd2'), 'a', 'granted: the other place stays');
+$l->query_safe('RESET deadlock_timeout');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a b);
+sound($ctl, 'granted');
+
+# Two that listen: the later one has all turns, also of places that are made then; the
+# other one sleeps, and has what is left when the later one ends.
+holder("t$_", '1 h') foreach 1 .. 5;
+place("t$_", "client#$_", '10 min', '1 h') foreach 1 .. 3;
+takes($l, 'client');
+takes($m, 'client');
+place('t4', 'client#4', '10 min', '1 h');
+%before = counts($ctl, $l);
+release('t4', 'holder');
+is($m->answer, 't4|client#4|t', 'two: a place that was made later, to the later one');
+takes($m, 'client');
+release('t1', 'holder');
+is($m->answer, 't1|client#1|t', 'two: the next turn, too');
+%after = counts($ctl, $l);
+cmp_ok($after{woken} - $before{woken}, '<=', (1 + 3) + (1 + 2), 'two: the other one is woken at an end, and for what is handed on');
+still_waits($ctl, 'two: the other one waits', $l);
+release('t2', 'holder');
+is($l->answer, 't2|client#2|t', 'two: and has what is left');
+takes($l, 'client');
+takes($m, 'client#3');
+place('t5', 'client#3', '10 min', '1 h');
+release($_, 'holder') foreach qw(t3 t5);
+like($m->answer, qr/^t[35]\|client#3\|t/, 'two: who listens for one task has that');
+cancel($l);
+$l->answer;
+$ctl->query_safe("SELECT dlock_release_all('client')");
+sound($ctl, 'two');
+
+# An owner that asks beside the one that listens takes nothing from it.
+holder('beside', '1 h');
+place('beside', 'client#1', '10 min', '10 min');
+takes($l, 'client');
+is(place('beside', 'client#1', '10 min', '10 min'), '', 'beside: the owner asks');
+release('beside', 'holder');
+is($l->answer, 'beside|client#1|t', 'beside: who listens is woken');
+release('beside', 'client#1');
+
+# Its owner holds the lock by another call: a place that may enter the lease does, another
+# one is gone, and a row tells.
+foreach my $name (qw(enter deny))
+{
+	holder($name, '1 h');
+	place($name, 'x', '10 min', '1 h', $name eq 'enter' ? ", reentry => 'return'" : '');
+	release($name, 'holder');
+}
+advance(600, $ctl);
+my $token = $ctl->query_safe("SELECT (dlock_acquire_all('{enter,deny}', 'x', '1 h'))[1]");
+isnt($token, '', 'reentry: held by another call');
+is($ctl->query_safe(q(SELECT name, token FROM dlock_take('x', '0', '1 h') ORDER BY name)), "deny|\nenter|$token", 'reentry: a row for each');
+$ctl->query_safe("SELECT dlock_release_all('x')");
+sound($ctl, 'reentry');
+
+# A turn ends with the place, to the microsecond.
+holder('cut', '1 h');
+place('cut', 'p', '10 min', '30 min');
+enqueue($ctl, $b, "SELECT dlock_acquire('cut', 'b', '1 h', NULL)");
+advance(1500, $ctl);
+release('cut', 'holder');
+granted_at($ctl, $b, 300, 'cut: the turn of a place that is kept no longer');
+release('cut', 'b');
+
+# The end of a place lets in who could stand beside the holders, behind requests that may not.
+foreach my $order ([qw(a p)], [qw(p a)])
+{
+	holder('modes', '5 h', ", mode => 'CW'");
+	foreach my $what (@$order)
+	{
+		place('modes', 'p', '10 min', '20 min', ", mode => 'exclusive'") if $what eq 'p';
+		enqueue($ctl, $d, "SELECT dlock_acquire('modes', 'a', '1 h', NULL, 'shared')") if $what eq 'a';
+	}
+	enqueue($ctl, $c, "SELECT dlock_acquire('modes', 'c', '1 h', NULL, 'shared')");
+	enqueue($ctl, $b, "SELECT dlock_acquire('modes', 'b', '1 h', NULL, 'CR')");
+	granted_at($ctl, $b, 1200, "modes (@$order): when the place is over");
+	still_waits($ctl, "modes (@$order): the others wait for the holder", $c, $d);
+	release('modes', 'holder');
+	isnt($_->answer, '', "modes (@$order): who waits for the holder") foreach $c, $d;
+	release('modes', $_) foreach qw(a b c);
+}
+
+# The same when who listens for the place leaves it.
+holder('modes', '5 h', ", mode => 'CW'");
+enqueue($ctl, $d, "SELECT dlock_acquire('modes', 'a', '1 h', NULL, 'shared')");
+place('modes', 'p', '10 min', '20 min', ", mode => 'exclusive'");
+takes($l, 'p');
+enqueue($ctl, $b, "SELECT dlock_acquire('modes', 'b', '1 h', NULL, 'CR')");
+advance(1800, $ctl);
+still_waits($ctl, 'modes: a place with a process is not over', $b);
+cancel($l);
+like($l->answer, qr/57014/, 'modes: it has none');
+granted_at($ctl, $b, 3600, 'modes: when the place is over that was left');
+release('modes', 'holder');
+isnt($d->answer, '', 'modes: who waits for the holder');
+release('modes', $_) foreach qw(a b);
+sound($ctl, 'modes');
+
+# A place that is kept for less than before: who has the timer learns of it.
+holder('less', '5 h', ", mode => 'shared'");
+place('less', 'p', '10 min', '2 h');
+enqueue($ctl, $b, "SELECT dlock_acquire('less', 'b', '1 h', NULL, 'shared')");
+place('less', 'p', '10 min', '10 min');
+granted_at($ctl, $b, 600, 'less: at its new end');
+release('less', $_) foreach qw(b holder);
+
+# A force release: places of absent clients are passed by, and keep their positions.
+holder('force', '1 h');
+place('force', 'p', '10 min', '2 h');
+place('force', 'q', '10 min', '2 h');
+enqueue($ctl, $b, "SELECT dlock_acquire('force', 'b', '1 h', NULL)");
+is($ctl->query_safe("SELECT dlock_force_release('force', 'test')"), '1', 'force: one lease');
+isnt($b->answer, '', 'force: who waits with a session has it');
+is(queue($ctl, 'force'), 'p q', 'force: the places stay');
+is(place('force', 'q', '10 min', '2 h'), '', 'force: one is asked for');
+release('force', 'b');
+is($ctl->query_safe("SELECT dlock_acquire('force', 'new', '1 h')"), '', 'force: and has the next turn');
+is($ctl->query_safe("SELECT dlock_force_release('force', 'test')"), '0', 'force: no lease');
+isnt($ctl->query_safe("SELECT dlock_acquire('force', 'new', '1 h')"), '', 'force: a turn is over');
+takes($l, 'q');
+is($ctl->query_safe("SELECT dlock_force_release('force', 'test')"), '1', 'force: again');
+is($l->answer, 'force|q|t', 'force: who listens has its turn');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(p q);
+sound($ctl, 'force');
+
+# A role is dropped: its places go, in all databases, and nobody waits for them; not if the
+# drop is rolled back.
+$node->safe_psql('postgres', 'CREATE DATABASE second');
+$node->safe_psql('second', 'CREATE EXTENSION dlock');
+$ctl->query_safe('CREATE ROLE gone LOGIN');
+my $gone = DLockSession->new($node, $db, name => 'gone', user => 'gone');
+my $second = DLockSession->new($node, 'second', name => 'second');
+holder('role', '1 h');
+$second->query_safe("SELECT dlock_acquire('role', 'holder', '1 h')");
+is($gone->query_safe("SELECT dlock_acquire('role', 'p', '10 min', keep => '2 h')"), '', 'role: a place');
+$second->query_safe("SET ROLE gone; SELECT dlock_acquire('role', 'p', '10 min', keep => '2 h'); RESET ROLE");
+enqueue($ctl, $b, "SELECT dlock_acquire('role', 'b', '1 h', NULL)");
+$ctl->query_safe('BEGIN; SAVEPOINT s; DROP ROLE gone; ROLLBACK TO s; COMMIT');
+is(queue($ctl, 'role'), 'p b', 'role: the drop is rolled back');
+$gone->quit;
+$ctl->query_safe('DROP ROLE gone');
+is(queue($ctl, 'role'), 'b', 'role: the place is gone');
+is($second->query_safe("SELECT count(*) FROM dlock_waiters"), '0', 'role: in another database, too');
+release('role', 'holder');
+isnt($b->answer, '', 'role: who is behind has its turn');
+is($second->query_safe("SELECT dlock_release('role', 'holder')"), 't', 'role: released there');
+release('role', 'b');
+sound($ctl, 'role');
+
+# A database is dropped with places in it: their memory is free.
+my $used = $ctl->query_safe('SELECT memory_used FROM dlock_stats');
+$second->query_safe("SELECT dlock_acquire_each(array_fill('role'::text, '{200}'), array_agg('c' || i), '10 min', keep => '2 h') FROM generate_series(1, 200) i");
+cmp_ok($ctl->query_safe('SELECT memory_used FROM dlock_stats'), '>=', $used + 200 * 232, 'database: places take memory');
+$second->quit;
+$node->safe_psql('postgres', 'DROP DATABASE second');
+ok(wait_until(sub { $ctl->query_safe('SELECT memory_used FROM dlock_stats') <= $used }), 'database: and no more');
+sound($ctl, 'database');
+
+$_->quit foreach $b, $c, $d, $l, $m, $ctl;
+$node->stop;
+done_testing();
