@@ -4,10 +4,8 @@
 #   do        try: acquire and release; hold: work until the file DLOCK_TEST_GO is
 #             there; write: wait for that file, and run "sql" in a transaction of the
 #             lease, on the only connection of a pool; giveup: stop waiting for the lock
-#             when the file is there; check: as hold, and ask again and again whether the
-#             lease is lost, which raises an error if it is
-#   where     whence the lease has its connection: pool, of one; connection; string; roomy,
-#             a pool without a limit
+#             when the file is there
+#   where     whence the lease has its connection: pool, of one; connection; string
 #   name, ttl_ms, wait_ms (or none), payload (JSON)
 #
 # and prints
@@ -38,7 +36,7 @@ use Time::HiRes qw(time);
 our @EXPORT = qw(client_part client_tests client_test_give_up_connecting client_test_large_tokens client_program client_examples client_long_examples client_missing);
 
 my ($node, $go, @command);
-our $usual = 'pool';
+my $usual = 'pool';
 
 # Skip all tests, as the language is not here; unless it has to be.
 sub client_missing
@@ -471,21 +469,6 @@ sub test_unheard_grant
 	return;
 }
 
-# Work that asks gets the error, and so does the caller of the work.
-sub test_check
-{
-	my $run = start(do => 'check', ttl_ms => 120_000);
-	token_of($run);
-	sql("SELECT dlock_force_release('job', 'test')");
-	ends_with($run->finish, qr/lost left .*/, 'lost');
-	nothing_left('lost: nothing is left');
-
-	$run = start(do => 'check');
-	token_of($run);
-	ends_with(go($run), qr/done/, 'not lost');
-	return;
-}
-
 sub test_fence
 {
 	my $name = 'a "b", c=1';
@@ -524,32 +507,6 @@ sub test_fence
 	like($run->{out}, qr/^on_lost$/m, 'a statement under way: told');
 	ends_with($run, qr/(?:lost|unreachable) left .*/, 'a statement under way: stopped');
 	sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'");
-	return;
-}
-
-# Renewals on the only connection of a pool, as of a client that has none of its own.
-sub test_pool_of_one
-{
-	my $run = start(do => 'hold', ttl_ms => 120_000);
-	token_of($run);
-	wait_renewed('job');
-	ends_with(go($run), qr/done/, 'renewed while the work leaves the connection alone');
-
-	sql("SELECT dlock_acquire('job', 'other', '1 h')");
-	$run = start(do => 'giveup', wait_ms => 'none');
-	run_waits($node, 'job');
-	ends_with(go($run), qr/gave up/, 'not waited for any more');
-	is(sql('SELECT count(*) FROM dlock_waiters'), 0, 'given up: no longer in the queue');
-	sql("SELECT dlock_release('job', 'other')");
-	nothing_left('given up: nothing is granted afterwards');
-
-	$run = start(do => 'write', ttl_ms => 3000, sql => 'SELECT pg_sleep(3600)');
-	append_to_file($go, '');
-	$run->finish;
-	ends_with($run, qr/unreachable left .*/, 'work that keeps the connection is stopped');
-	like($run->{err}, qr/none of the 1 connections of the pool was free/, 'for this reason');
-	sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'");
-	sql("SELECT dlock_force_release('job', 'next') FROM generate_series(1, 2)");
 	return;
 }
 
@@ -597,11 +554,8 @@ sub client_part
 
 # All tests of the program of client_program(), each beside the others with a server of its
 # own.  Options:
-#   borrows   its requests go over connections of the pool
-#   checks    it knows "do=check"
 #   asks_again  it asks again if it does not hear of a request
 #   strict    it takes no other encoding from the environment
-#   server    options of start_node()
 # Returns names and functions, for beside().
 sub client_tests
 {
@@ -616,17 +570,12 @@ sub client_tests
 		'silence' => \&test_silence,
 		'fence' => \&test_fence,
 		'encoding' => sub { test_encoding(%params) },
-		'deadline' => \&test_deadline,
-		$params{borrows} ? ('a pool of one' => \&test_pool_of_one) : (),
-		$params{checks} ? ('work that asks' => \&test_check) : ());
+		'deadline' => \&test_deadline);
 	my @parts;
 
 	while (my ($name, $test) = splice @tests, 0, 2)
 	{
-		push @parts, client_part("$kind: $name", sub {
-				local $usual = $params{borrows} && $name ne 'a pool of one' ? 'roomy' : $usual;
-				$test->();
-			}, @{ $params{server} // [] });
+		push @parts, client_part("$kind: $name", $test);
 	}
 	return @parts;
 }

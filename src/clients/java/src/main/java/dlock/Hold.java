@@ -1,0 +1,415 @@
+package dlock;
+
+import java.sql.Connection;
+import java.sql.SQLException;
+import java.time.Duration;
+import java.util.IdentityHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import javax.sql.DataSource;
+
+/**
+ * What is held for a time: a lease, or a task of a queue that was captured. The session renews it.
+ *
+ * <p>The deadline is counted from before a request was sent that the server has granted, so it is never
+ * later than that of the server. The work is stopped when the server says that the lease is lost, and at
+ * the latest "margin" before the deadline: its thread is interrupted, and the connections of its
+ * transactions are ended.
+ *
+ * <p>All fields are protected by the session's mutex.
+ */
+public abstract sealed class Hold permits Lease, Task {
+    /**
+     * How often to renew, which is how a loss is learned of, and how long before its end a lease is given up
+     * that was not renewed; both a sixth of the ttl if that is less.
+     */
+    private static final long RENEW_EVERY = TimeUnit.SECONDS.toNanos(2);
+    private static final long STOP_BEFORE = TimeUnit.SECONDS.toNanos(5);
+
+    final Session session;
+    final Object mutex;
+    final long every;
+    final long margin;
+    private final String what;
+    private final Lines.Kind renewal;
+    private final List<Object[]> rows; // of a renewal
+    private final Map<Connection, Future<?>> connections = new IdentityHashMap<>(); // of transactions; and what ends them
+    private final long ttl;
+    private long deadline;
+    private long renewAt;
+    private boolean byHand;
+    private boolean renewing;
+    private Throwable trouble; // why it was not renewed
+    private LeaseException error; // why it is not held any more
+    private boolean over; // the work has ended
+    private Thread worker;
+    private Runnable onLost;
+    private boolean interrupted; // the worker, for that reason
+    private FutureTask<?> told; // onLost, called once
+    private Thread teller; // calls it
+
+    Hold(Session session, String what, Lines.Kind renewal, List<Object[]> rows, long ttl, long sent) {
+        this.session = session;
+        mutex = session.mutex;
+        this.what = what;
+        this.renewal = renewal;
+        this.rows = rows;
+        this.ttl = ttl;
+        every = Math.min(ttl / 6, RENEW_EVERY);
+        margin = Math.min(ttl / 6, STOP_BEFORE);
+        deadline = sent + ttl;
+        renewAt = sent + every;
+    }
+
+    /** What a transaction begins with. */
+    void enter(Connection connection) throws SQLException {
+        // Nothing, if nothing else is said.
+    }
+
+    /** What a transaction ends with. */
+    void leave(Connection connection) throws SQLException {
+        // The same.
+    }
+
+    /** A transaction has been committed. */
+    void committed() {
+        // The same.
+    }
+
+    /**
+     * Have it renewed; when it is lost, this thread is interrupted, if there is one, and this called. The mutex is
+     * held.
+     */
+    void begin(Thread thread, Runnable call) {
+        worker = thread;
+        onLost = call;
+        session.keep(this);
+    }
+
+    /** It is renewed by hand; the mutex is held. */
+    void beginByHand() {
+        byHand = true;
+    }
+
+    boolean isByHand() {
+        synchronized (mutex) {
+            return byHand;
+        }
+    }
+
+    // ---- what it is like ----
+
+    /** Is the work to end, or has it ended? */
+    public boolean isLost() {
+        synchronized (mutex) {
+            return over || reason() != null;
+        }
+    }
+
+    /** How long it lasts, at least, if no renewal succeeds; the work ends earlier. */
+    public Duration remaining() {
+        synchronized (mutex) {
+            return Duration.ofNanos(left());
+        }
+    }
+
+    /** Throw why the work is to end, if it is, or has. */
+    public void check() {
+        synchronized (mutex) {
+            if (reason() != null) {
+                throw copyOf(error);
+            } else if (over) {
+                throw new LeaseLost(what + " is over, as the work has ended", null);
+            }
+        }
+    }
+
+    /** To be thrown here, where close() may throw the error itself: no exception can suppress itself. */
+    private static LeaseException copyOf(LeaseException error) {
+        return error instanceof ServerUnreachable ? new ServerUnreachable(error.getMessage(), error.getCause())
+            : new LeaseLost(error.getMessage(), error.getCause());
+    }
+
+    /** Why it is not held any more, or null; the mutex is held. */
+    LeaseException reason() {
+        if (error == null && !over && Background.now() >= stopAt()) {
+            if (byHand) {
+                stop(new LeaseLost(what + " has expired", null));
+            } else {
+                String why = trouble == null ? "this process did not get to run" : trouble.getMessage();
+                stop(new ServerUnreachable(what + " could not be renewed in time: " + why, trouble));
+            }
+        }
+        return error;
+    }
+
+    long left() {
+        return Math.max(deadline - Background.now(), 0);
+    }
+
+    String what() {
+        return what;
+    }
+
+    boolean isOver() {
+        synchronized (mutex) {
+            return over;
+        }
+    }
+
+    /** Has it interrupted this thread, which has not ended its work? */
+    boolean isInterrupting() {
+        synchronized (mutex) {
+            return interrupted && worker == Thread.currentThread();
+        }
+    }
+
+    private long stopAt() {
+        return byHand ? deadline : deadline - margin;
+    }
+
+    // ---- its end ----
+
+    /** Stop the work, once; the mutex is held. */
+    void stop(LeaseException why) {
+        if (error != null || over) {
+            return;
+        }
+        error = why;
+        session.forget(this);
+        if (!byHand) {
+            interrupt();
+        }
+        endTransactions();
+        if (onLost != null) {
+            told = new FutureTask<>(() -> {
+                synchronized (mutex) {
+                    teller = Thread.currentThread();
+                }
+                try {
+                    onLost.run();
+                } catch (RuntimeException failed) {
+                    Background.LOGGER.log(System.Logger.Level.WARNING, "onLost has failed", failed);
+                }
+            }, null);
+            try {
+                Background.run(told);
+            } catch (OutOfMemoryError none) {
+                // Whoever ends the work tells.
+            }
+        }
+    }
+
+    /** Interrupt the work; the mutex is held. */
+    void interrupt() {
+        if (worker != null) {
+            interrupted = true;
+            worker.interrupt();
+        }
+    }
+
+    /** No more work. Had it ended before? The mutex is held. */
+    boolean end() {
+        boolean late = reason() != null;
+        over = true;
+        session.forget(this);
+        endTransactions();
+        return late;
+    }
+
+    private void endTransactions() {
+        connections.replaceAll((connection, end) -> end == null ? Background.runAnyhow(() -> Background.abort(connection)) : end);
+    }
+
+    /** It was found to be lost after the work had ended; the mutex is held. */
+    void lostUnnoticed() {
+        if (error == null) {
+            error = new LeaseLost(what + " was lost before the work had ended", null);
+        }
+    }
+
+    /** Take back an interrupt of this thread. */
+    void calm() {
+        synchronized (mutex) {
+            if (!isInterrupting()) {
+                return;
+            }
+            interrupted = false;
+        }
+        Thread.interrupted();
+        Scope.interruptAgain();
+    }
+
+    /** Is this called by onLost? */
+    boolean isTeller() {
+        synchronized (mutex) {
+            return teller == Thread.currentThread() && !told.isDone();
+        }
+    }
+
+    /** Wait for onLost, unless it takes too long; call it, if no thread could be started for it. */
+    void awaitTold(long within) {
+        FutureTask<?> telling;
+        synchronized (mutex) {
+            telling = told;
+        }
+        if (telling != null) {
+            telling.run();
+            Background.patiently(telling, within);
+        }
+    }
+
+    // ---- renewals ----
+
+    /** When something is to be done; the mutex is held. */
+    long next() {
+        return renewing ? stopAt() : Math.min(renewAt, stopAt());
+    }
+
+    /** Ask for a renewal if it is due by then; the mutex is held. */
+    void renewBy(long moment) {
+        if (renewing || renewAt > moment) {
+            return;
+        }
+        renewing = true;
+        Renewal asked = new Renewal(rows.size());
+        for (Object[] row : rows) {
+            session.lines.submit(renewal, Lines.ANSWER_WITHIN, asked::answered, row);
+        }
+    }
+
+    /** The answers to the renewal of some locks. */
+    private final class Renewal {
+        private int missing;
+        private long oldest = Background.FOREVER;
+        private boolean lost;
+        private Throwable failure;
+
+        Renewal(int count) {
+            missing = count;
+        }
+
+        void answered(Lines.Answer answer) {
+            synchronized (mutex) {
+                if (answer.error() == null) {
+                    oldest = Math.min(oldest, answer.sent());
+                    lost |= !answer.isTrue();
+                } else {
+                    failure = answer.error();
+                }
+                missing--;
+                if (missing == 0) {
+                    renewed(oldest, failure, lost);
+                }
+            }
+        }
+    }
+
+    private void renewed(long sent, Throwable failure, boolean lost) {
+        renewing = false;
+        trouble = failure;
+        if (lost) {
+            stop(new LeaseLost(what + " is lost", null));
+            return;
+        }
+        if (failure == null) {
+            renewAt = sent + every;
+            deadline = Math.max(deadline, sent + ttl);
+        } else {
+            renewAt = Background.now() + every / 4;
+        }
+        session.troubled(failure);
+        session.arm(next());
+    }
+
+    /** It was renewed by hand, to last until then. */
+    void renewedByHand(long until) {
+        synchronized (mutex) {
+            deadline = until;
+        }
+    }
+
+    // ---- transactions ----
+
+    /** Run work in a transaction, on a connection of the source's. */
+    public <R, E extends Exception> R transaction(DataSource source, Work<Connection, R, E> work) throws E, SQLException {
+        check();
+        try (Connection connection = source.getConnection()) {
+            return transaction(connection, work);
+        }
+    }
+
+    /**
+     * Run work in a transaction, on a connection that is not in one. That of a lease presents its tokens; that of a
+     * task finishes it. It is rolled back if the work fails, or is stopped.
+     *
+     * @throws TokenStale a later holder has written
+     * @throws LeaseLost the work was stopped, or has ended
+     * @throws ServerUnreachable the same, for that reason
+     */
+    public <R, E extends Exception> R transaction(Connection connection, Work<Connection, R, E> work) throws E, SQLException {
+        synchronized (mutex) {
+            check();
+            connections.put(connection, null);
+        }
+        try {
+            R result = transact(connection, work);
+            committed();
+            return result;
+        } catch (Exception failure) {
+            LeaseException reason = explain(failure);
+            if (reason != null) {
+                throw reason;
+            }
+            throw failure;
+        } finally {
+            Future<?> end;
+            synchronized (mutex) {
+                end = connections.remove(connection);
+            }
+
+            // Not under the hands of who gets it from the pool next.
+            if (end != null) {
+                Background.patiently(end, STOP_BEFORE);
+            }
+        }
+    }
+
+    /** What a transaction has failed for, if it is more than what it says. */
+    private LeaseException explain(Exception failure) {
+        synchronized (mutex) {
+            if (reason() != null) {
+                LeaseException reason = copyOf(error);
+                reason.addSuppressed(failure);
+                return reason;
+            }
+        }
+        return Lines.state(failure).startsWith("LK") ? Dlock.explain(failure).orElse(null) : null;
+    }
+
+    private <R, E extends Exception> R transact(Connection connection, Work<Connection, R, E> work) throws E, SQLException {
+        boolean automatic = connection.getAutoCommit();
+        connection.setAutoCommit(false);
+        try {
+            enter(connection);
+            check();
+            R result = work.run(connection);
+            leave(connection);
+            check();
+            connection.commit();
+            connection.setAutoCommit(automatic);
+            return result;
+        } catch (Throwable failure) {
+            try {
+                connection.rollback();
+                connection.setAutoCommit(automatic);
+            } catch (SQLException gone) {
+                failure.addSuppressed(gone);
+            }
+            throw failure;
+        }
+    }
+}

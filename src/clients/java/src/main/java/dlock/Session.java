@@ -1,0 +1,310 @@
+package dlock;
+
+import java.sql.Connection;
+import java.sql.SQLException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalLong;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+import java.util.function.Predicate;
+import javax.sql.DataSource;
+
+/**
+ * A program's dealings with one server. All of its leases share its connections, of which there are up to
+ * two, one more while something waits, and one for each worker. What threads ask for at the same time
+ * goes in one statement.
+ *
+ * <p>Connections come from the source. If it is a pool, it must have room for them beside the work.
+ */
+public final class Session implements AutoCloseable {
+    private static final Lines.Kind ONCE = Lines.Kind.alone("SELECT %1$sdlock_once(?, ?::interval)::text");
+    private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(100);
+
+    /** Protects this and what belongs to it: holds, wants, places. */
+    final Object mutex = new Object();
+    final DataSource source;
+    final Lines lines;
+    final Waits waits;
+    private final String client;
+    private final Set<Hold> holds = new HashSet<>(); // to be renewed
+    private final Map<String, Integer> held = new HashMap<>(); // how many leases: by owner and name
+    private final Set<Want> wants = new HashSet<>();
+    private final Set<AutoCloseable> closing = new LinkedHashSet<>(); // what close() has to end
+    private volatile long margin = Background.FOREVER; // the smallest one of what is held
+    private ScheduledFuture<?> timer; // for the next renewal or deadline
+    private long timerAt = Background.FOREVER;
+    private boolean inTrouble; // do renewals fail?
+    private boolean closed;
+
+    Session(DataSource source, String client) {
+        if (client.isEmpty() || client.contains("#")) {
+            throw new IllegalArgumentException("a client must be a text without #");
+        }
+        this.source = source;
+        this.client = client;
+        lines = new Lines(source, 2, () -> margin);
+        waits = new Waits(this);
+    }
+
+    /** The first part of the owners "client#task". */
+    public String client() {
+        return client;
+    }
+
+    // ---- what to ask for ----
+
+    /** A lease on a lock. */
+    public Request lease(String name) {
+        return new Request(this, Request.What.SINGLE, List.of(name));
+    }
+
+    /** On all of the locks, or none. */
+    public Request leaseAll(Collection<String> names) {
+        return new Request(this, Request.What.SEVERAL, List.copyOf(names));
+    }
+
+    /** On a place in a hierarchy, such as "a/b/c". */
+    public Request leasePath(String path) {
+        return new Request(this, Request.What.PATH, List.of(path));
+    }
+
+    /** One of so many permits. */
+    public Request semaphore(String name, int permits) {
+        Request request = lease(name);
+        request.permits = Integer.toString(permits);
+        return request;
+    }
+
+    /** Present the tokens of leases in a transaction that somebody else has begun. Check the leases before the commit. */
+    public void present(Connection connection, Lease... leases) throws SQLException {
+        for (Lease lease : leases) {
+            lease.check();
+        }
+        Lease.present(connection, leases);
+    }
+
+    /** A token, if this is the first call in this time slot. */
+    public OptionalLong once(String name, Duration every) throws SQLException, InterruptedException {
+        String token = ask(ONCE, name, Background.interval(Background.nanos(every))).value();
+        return token == null ? OptionalLong.empty() : OptionalLong.of(Long.parseLong(token));
+    }
+
+    /**
+     * Stand for an election, until it is closed: "lead" is called in each term. The request is changed to wait for
+     * ever.
+     */
+    public Election elect(Request request, Election.Lead lead) {
+        return new Election(request, lead);
+    }
+
+    /** Tell the holder of a lock, at first and then whenever another one is seen, by looking in such intervals. */
+    public Watch watch(String name, Duration every, Consumer<Optional<Holder>> see) {
+        return new Watch(this, name, Request.span(every, 1_000_000), see);
+    }
+
+    /** To work on tasks of a queue, so many at a time, once it is started. */
+    public Worker worker(String queue, Worker.Handler handler, int concurrency) {
+        return new Worker(this, queue, handler, concurrency);
+    }
+
+    /** Give back all, and close the connections. Waits end; elections, watches and workers are closed. */
+    @Override
+    public void close() {
+        List<AutoCloseable> things;
+        synchronized (mutex) {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            things = List.copyOf(closing);
+        }
+        for (AutoCloseable thing : things) {
+            try {
+                thing.close();
+            } catch (Exception failed) {
+                Background.LOGGER.log(System.Logger.Level.WARNING, "could not be closed", failed);
+            }
+        }
+        List<CompletableFuture<?>> ends = new ArrayList<>();
+        synchronized (mutex) {
+            for (Want want : List.copyOf(wants)) {
+                ends.add(want.ended);
+                want.giveUp(new IllegalStateException("the session is closed"));
+            }
+        }
+        await(ends);
+        ends.clear();
+        synchronized (mutex) {
+            for (Hold hold : List.copyOf(holds)) {
+                if (hold instanceof Lease lease) {
+                    lease.stop(new LeaseLost("the session is closed", null));
+                    ends.add(lease.giveBack());
+                }
+            }
+        }
+        await(ends);
+        lines.close();
+        synchronized (mutex) {
+            waits.close();
+        }
+        Dlock.forget(this);
+    }
+
+    private static void await(List<CompletableFuture<?>> ends) {
+        Background.patiently(CompletableFuture.allOf(ends.toArray(CompletableFuture<?>[]::new)), Background.FOREVER);
+    }
+
+    // ---- for its parts ----
+
+    /** Something that close() waits for; the mutex is held. */
+    void begin(Want want) {
+        checkOpen();
+        wants.add(want);
+    }
+
+    void end(Want want) {
+        wants.remove(want);
+    }
+
+    /** Begin something that close() closes. */
+    void begin(AutoCloseable thing, Runnable task) {
+        synchronized (mutex) {
+            checkOpen();
+            closing.add(thing);
+        }
+        try {
+            Background.run(task);
+        } catch (OutOfMemoryError none) {
+            end(thing);
+            throw none;
+        }
+    }
+
+    void end(AutoCloseable thing) {
+        synchronized (mutex) {
+            closing.remove(thing);
+        }
+    }
+
+    private void checkOpen() {
+        if (closed) {
+            throw new IllegalStateException("the session is closed");
+        }
+    }
+
+    /** The answer, or the error as an exception. */
+    Lines.Answer ask(Lines.Kind kind, Object... row) throws SQLException, InterruptedException {
+        synchronized (mutex) {
+            checkOpen();
+        }
+        Lines.Answer answer = lines.ask(kind, row);
+        if (answer.error() != null) {
+            throw Request.raise(answer.error());
+        }
+        return answer;
+    }
+
+    /** Ask until that is enough, or until then; the mutex is held when it is told. Null: there was no time left. */
+    void insist(Lines.Kind kind, long until, Predicate<Lines.Answer> enough, Consumer<Lines.Answer> then, Object... row) {
+        long left = until - Background.now();
+        if (left <= 0) {
+            synchronized (mutex) {
+                then.accept(null);
+            }
+            return;
+        }
+        lines.submit(kind, left, answer -> {
+            synchronized (mutex) {
+                if (enough.test(answer)) {
+                    then.accept(answer);
+                } else {
+                    Background.at(Background.after(RETRY_AFTER), () -> insist(kind, until, enough, then, row));
+                }
+            }
+        }, row);
+    }
+
+    /** Release what nobody waits for. */
+    void giveAway(String name, String token) {
+        lines.submit(Lease.RELEASE, Lines.ANSWER_WITHIN, answer -> { }, name, token);
+    }
+
+    // ---- what is held; the mutex is held ----
+
+    static String placeOf(String owner, String name) {
+        return owner + "\0" + name;
+    }
+
+    /** Has this owner a lease on the lock? */
+    boolean holds(String owner, String name) {
+        return held.containsKey(placeOf(owner, name));
+    }
+
+    void count(Lease lease, int more) {
+        for (String name : lease.tokens().keySet()) {
+            held.merge(placeOf(lease.owner(), name), more, (before, added) -> before + added == 0 ? null : before + added);
+        }
+    }
+
+    void keep(Hold hold) {
+        holds.add(hold);
+        margin = Math.min(margin, hold.margin);
+        arm(hold.next());
+    }
+
+    void forget(Hold hold) {
+        holds.remove(hold);
+        if (holds.isEmpty()) {
+            Background.cancel(timer);
+            timerAt = Background.FOREVER;
+            margin = Background.FOREVER;
+        }
+    }
+
+    /** Set the timer, if it is not to go off earlier. */
+    void arm(long moment) {
+        if (moment < timerAt && !holds.isEmpty()) {
+            Background.cancel(timer);
+            timerAt = moment;
+            timer = Background.at(moment, this::tick);
+        }
+    }
+
+    /** Stop what is late, and renew what is due, or soon will be. */
+    private void tick() {
+        synchronized (mutex) {
+            long now = Background.now();
+            long smallest = Background.FOREVER;
+            long next = Background.FOREVER;
+            timerAt = Background.FOREVER;
+            for (Hold hold : List.copyOf(holds)) {
+                if (hold.reason() == null) {
+                    hold.renewBy(now + hold.every / 2);
+                    smallest = Math.min(smallest, hold.margin);
+                    next = Math.min(next, hold.next());
+                }
+            }
+            margin = smallest;
+            arm(next);
+        }
+    }
+
+    /** Renewals fail, or go on. */
+    void troubled(Throwable failure) {
+        if (failure != null && !inTrouble) {
+            Background.runAnyhow(() -> Background.LOGGER.log(System.Logger.Level.WARNING, "renewals fail", failure));
+        }
+        inTrouble = failure != null;
+    }
+}

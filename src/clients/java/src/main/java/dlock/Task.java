@@ -1,0 +1,159 @@
+package dlock;
+
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.SQLException;
+import java.sql.Types;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+
+/** A task of a queue, captured by a worker. A transaction of the task finishes it. */
+public final class Task extends Hold {
+    private static final Lines.Kind RENEW = kind("renew", "renew(q, k, t)");
+    static final Lines.Kind FINISH = kind("finish", "finish(q, k, t, state => x)");
+    static final Lines.Kind FAIL = kind("fail", "fail(q, k, t, error => x)");
+    static final Lines.Kind RELEASE = kind("release", "release(q, k, t)");
+    private static final String FINISH_ONE = "SELECT %1$sdlock_task_finish(?, ?, ?::bigint, state => ?)";
+
+    /** After errors; and how much longer to go on than the task lasts. */
+    private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(500);
+    private static final long STAY = TimeUnit.SECONDS.toNanos(1);
+
+    private final String queue;
+    private final String key;
+    private final long token;
+    private final String payload;
+    private final int priority;
+    private final int attempts;
+    private final String fromState;
+    private final String schema;
+    private volatile String state;
+    private volatile boolean finished; // by a transaction
+
+    /** From a row of dlock_task_capture(). */
+    Task(Session session, String schema, String queue, String[] row, long ttl, long sent) {
+        super(session, "task \"" + row[0] + "\" of queue \"" + queue + "\"", RENEW,
+            List.<Object[]>of(new Object[] {queue, row[0], row[1], null}), ttl, sent);
+        this.queue = queue;
+        this.schema = schema;
+        key = row[0];
+        token = Long.parseLong(row[1]);
+        payload = row[2];
+        priority = Integer.parseInt(row[3]);
+        attempts = Integer.parseInt(row[4]);
+        fromState = row[5];
+    }
+
+    private static Lines.Kind kind(String key, String call) {
+        return Lines.Kind.urgent("task " + key, "SELECT array_agg(%1$sdlock_task_" + call + " ORDER BY i)::text[]"
+            + " FROM unnest(?::text[], ?::text[], ?::text[]::bigint[], ?::text[]) WITH ORDINALITY AS e(q, k, t, x, i)");
+    }
+
+    public String queue() {
+        return queue;
+    }
+
+    public String key() {
+        return key;
+    }
+
+    public long token() {
+        return token;
+    }
+
+    /** JSON. */
+    public Optional<String> payload() {
+        return Optional.ofNullable(payload);
+    }
+
+    public int priority() {
+        return priority;
+    }
+
+    /** How many there have been, with this one. */
+    public int attempts() {
+        return attempts;
+    }
+
+    /** The state that it was captured from. */
+    public String fromState() {
+        return fromState;
+    }
+
+    /** The state that it is to have when it is finished, if not that of the queue. */
+    public void state(String name) {
+        state = name;
+    }
+
+    /** What the transaction has written is committed with the end of the task, or not at all. */
+    @Override
+    void leave(Connection connection) throws SQLException {
+        try (PreparedStatement statement = connection.prepareStatement(FINISH_ONE.formatted(schema))) {
+            statement.setString(1, queue);
+            statement.setString(2, key);
+            statement.setLong(3, token);
+            statement.setObject(4, state, Types.OTHER);
+            statement.executeQuery().close();
+        }
+    }
+
+    @Override
+    void committed() {
+        finished = true;
+    }
+
+    /** Work on it in this thread, and tell the server how that has ended. */
+    void handle(Worker.Handler handler, Worker worker) {
+        Exception failure = null;
+        synchronized (mutex) {
+            begin(Thread.currentThread(), null);
+        }
+        boolean refused = worker.isStopping();
+        if (!refused) {
+            try {
+                handler.handle(this);
+            } catch (Exception failed) {
+                failure = failed;
+            }
+        }
+        calm();
+        boolean over;
+        synchronized (mutex) {
+            over = finished || reason() != null;
+        }
+        if (refused || (!over && failure != null && worker.isAborted())) {
+            settle(RELEASE, null);
+        } else if (!over && failure != null) {
+            settle(FAIL, String.valueOf(failure.getMessage()));
+        } else if (!over) {
+            settle(FINISH, state);
+        }
+        synchronized (mutex) {
+            end();
+        }
+    }
+
+    /** Interrupt the work. */
+    void abort() {
+        synchronized (mutex) {
+            interrupt();
+        }
+    }
+
+    /** Ask again if the server does not answer: that does no harm. */
+    private void settle(Lines.Kind kind, String extra) {
+        while (true) {
+            long left = remaining().toNanos();
+            Lines.Answer answer = session.lines.askPatiently(kind, left + STAY, queue, key, Long.toString(token), extra);
+            if (answer.error() == null) {
+                return;
+            }
+            if (left == 0 || !(answer.error() instanceof ServerUnreachable)) {
+                Background.LOGGER.log(System.Logger.Level.WARNING, what() + " was not settled", answer.error());
+                return;
+            }
+            Background.nap(RETRY_AFTER);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+package dlock;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Waiting for locks, whatever the number of those who wait.
+ *
+ * <p>A request keeps its place in the queue of the lock, and one connection, there only while something
+ * waits, takes the turns of all. After an outage, or if places may have run out as this process did not get
+ * to run, all ask again.
+ *
+ * <p>Paths and several locks at once have no place, and ask again in intervals that grow.
+ *
+ * <p>All is protected by the session's mutex, which is held by who calls.
+ */
+final class Waits {
+    /**
+     * How long a place is kept between calls, which is how long a program that dies holds others up; and how long a
+     * call waits, for it keeps a snapshot.
+     */
+    static final long KEEP = TimeUnit.SECONDS.toNanos(10);
+    private static final long TAKE = TimeUnit.SECONDS.toNanos(5);
+    private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(500);
+    private static final Lines.Kind TURNS = new Lines.Kind(null, false, TAKE + Lines.ANSWER_WITHIN,
+        "SELECT name, owner, token::text FROM %1$sdlock_take(?, ?::interval, ?::interval)");
+
+    private final Session session;
+    private final Map<String, List<Want>> places = new HashMap<>(); // who waits: by owner and name
+    private Lines taker;
+
+    Waits(Session session) {
+        this.session = session;
+    }
+
+    /** A place is about to be asked for: a turn may come before the answer. */
+    void expect(Want want) {
+        List<Want> list = places.computeIfAbsent(want.place, none -> new ArrayList<>());
+        if (!list.contains(want)) {
+            list.add(want);
+        }
+    }
+
+    /** It has no place any more. */
+    void forget(Want want) {
+        places.computeIfPresent(want.place == null ? "" : want.place, (key, list) -> {
+            list.remove(want);
+            return list.isEmpty() ? null : list;
+        });
+    }
+
+    /** Take turns, as long as there are places. */
+    void take() {
+        if (taker == null) {
+            taker = new Lines(session.source, 1, () -> Background.FOREVER);
+            take(Background.now());
+        }
+    }
+
+    private void take(long before) {
+        if (places.isEmpty()) {
+            close();
+            return;
+        }
+        taker.submit(TURNS, TAKE + Lines.ANSWER_WITHIN, answer -> {
+            synchronized (session.mutex) {
+                taken(answer, before);
+            }
+        }, session.client(), Background.interval(TAKE), Background.interval(KEEP));
+    }
+
+    private void taken(Lines.Answer answer, long before) {
+        boolean failed = answer.error() != null;
+        if (!failed) {
+            answer.rows().forEach(row -> turn(row[0], row[1], row[2] == null ? Want.NEVER : row[2], answer.sent()));
+        }
+        if (failed || answer.sent() - before > KEEP / 2) {
+            List.copyOf(places.values()).forEach(list -> wake(list, true));
+        }
+        if (failed) {
+            Background.at(Background.after(RETRY_AFTER), () -> {
+                synchronized (session.mutex) {
+                    take(Background.now());
+                }
+            });
+        } else {
+            take(Background.now());
+        }
+    }
+
+    private void turn(String name, String owner, String token, long sent) {
+        List<Want> list = places.get(Session.placeOf(owner, name));
+        if (list != null && list.get(0).offer(token, sent)) {
+            wake(list, false);
+        } else if (!token.equals(Want.NEVER)) {
+            session.giveAway(name, token);
+        }
+    }
+
+    private static void wake(List<Want> list, boolean afterOutage) {
+        List.copyOf(list).forEach(want -> want.wake(afterOutage));
+    }
+
+    void close() {
+        if (taker != null) {
+            taker.close();
+            taker = null;
+        }
+    }
+}

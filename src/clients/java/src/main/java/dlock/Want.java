@@ -1,0 +1,398 @@
+package dlock;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+
+/**
+ * A request under way: it asks, waits for its turn, and asks again, until it is granted, refused or given
+ * up. No thread goes with it: each step is taken by whoever has what it waited for.
+ *
+ * <p>An answer that is lost may have been a grant. So it is undone, by the owner, before anything else
+ * is asked for.
+ *
+ * <p>All is protected by the session's mutex. Methods are called with that held, unless they say otherwise.
+ */
+final class Want {
+    private static final Lines.Kind UNDO = Lines.Kind.urgent("undo",
+        "SELECT array_agg(%1$sdlock_release(n, o) ORDER BY i)::text[] FROM unnest(?::text[], ?::text[]) WITH ORDINALITY AS e(n, o, i)");
+    private static final Lines.Kind HOLDER = new Lines.Kind("holder", false, 0,
+        "SELECT array_agg((SELECT owner FROM %1$sdlock_lease(n) LIMIT 1) ORDER BY i)::text[]"
+        + " FROM unnest(?::text[]) WITH ORDINALITY AS e(n, i)");
+    private static final String MANY =
+        "SELECT %1$sdlock_acquire_each(names => ?::text[], owners => ?::text[], ttl => ?::interval, mode => ?, permits => ?::integer,"
+        + " reentry => ?, lock_delay => ?::interval, min_hold => ?::interval, keep => ?::interval)::text[]";
+    private static final String ARGUMENTS =
+        ", owner => ?, ttl => ?::interval, mode => ?, reentry => ?, lock_delay => ?::interval, min_hold => ?::interval, payload => ?::jsonb";
+    private static final Lines.Kind ALONE = Lines.Kind.alone(
+        "SELECT %1$sdlock_acquire(?" + ARGUMENTS + ", permits => ?::integer, keep => ?::interval)::text");
+    private static final Lines.Kind ALL = Lines.Kind.alone(
+        "SELECT array_to_string(%1$sdlock_acquire_all(?::text[]" + ARGUMENTS + "), ',')");
+    private static final Lines.Kind PATH = Lines.Kind.alone("SELECT %1$sdlock_acquire_path(?" + ARGUMENTS + ")::text");
+
+    /** How long to go on trying to undo what is in doubt, and how soon to ask a server again that is away. */
+    private static final long UNDO_WITHIN = TimeUnit.SECONDS.toNanos(3);
+    private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(200);
+
+    /** In what intervals to ask again without a place. */
+    private static final long SHORTEST_POLL = TimeUnit.MILLISECONDS.toNanos(10);
+    private static final long LONGEST_POLL = TimeUnit.MILLISECONDS.toNanos(500);
+
+    /** The token of a turn that never comes. */
+    static final String NEVER = "never";
+
+    final Session session;
+    final String label;
+    final String task;
+    final String owner;
+    final long ttl;
+    final String place; // the key of its place in a queue, if it can have one
+    final CompletableFuture<Lease> granted = new CompletableFuture<>();
+    final CompletableFuture<Void> ended = new CompletableFuture<>(); // nothing is left to be done
+    private final Request.What what;
+    private final List<String> names;
+    private final String payload;
+    private final String permits;
+    private final String reentry;
+    private final List<String> spans;
+    private final boolean byHand;
+    private final Consumer<Lease> onLost;
+    private final Thread thread; // that the lease is of
+    private final boolean waits;
+    private final long until;
+    private final String mode;
+    private Lines.Entry entry;
+    private boolean last; // it does not wait after this answer
+    private boolean gone; // given up
+    private boolean placed; // it may have a place
+    private boolean never; // which will have no turn
+    private int doubts;
+    private boolean inDoubt; // it may have been granted what nobody has heard of
+    private long poll = SHORTEST_POLL;
+    private boolean resting; // until there is a turn, or it is time to ask again
+    private boolean woken;
+    private ScheduledFuture<?> alarm;
+    private String turn; // the token of one that has come
+    private long turnSent;
+
+    /** The thread that gets the lease, or null. */
+    Want(Request request, Thread thread) {
+        session = request.session;
+        what = request.what;
+        names = request.names;
+        label = String.join(", ", names);
+        task = request.task == null ? Scope.task() : request.task;
+        owner = session.client() + "#" + task;
+        ttl = request.ttl;
+        onLost = request.onLost;
+        mode = request.mode;
+        payload = request.payload;
+        permits = request.permits;
+        reentry = request.reentry;
+        byHand = request.byHand;
+        spans = List.of(Background.interval(ttl), Background.interval(request.lockDelay), Background.interval(request.minHold));
+        this.thread = thread;
+        waits = request.limit > 0;
+        until = Background.after(request.limit);
+        place = what == Request.What.SINGLE ? Session.placeOf(owner, names.get(0)) : null;
+    }
+
+    /** The mutex is not held. */
+    void start() {
+        synchronized (session.mutex) {
+            session.begin(this);
+            if (waits && "deny".equals(reentry) && names.stream().anyMatch(name -> session.holds(owner, name))) {
+                fail(new LeaseDeadlock("the task would wait for its own lease on \"" + label + "\"", null));
+            } else {
+                ask();
+            }
+        }
+    }
+
+    /** Whoever gives up is told at once; what is granted all the same is released. The mutex may be held. */
+    void giveUp(Throwable why) {
+        synchronized (session.mutex) {
+            gone = true;
+            if (!granted.completeExceptionally(why) && granted.isDone() && !granted.isCompletedExceptionally()) {
+                granted.join().giveBack();
+            }
+            if (resting) {
+                proceed();
+            } else if (entry != null && !(last && placed)) {
+                session.lines.withdraw(entry, new CancellationException());
+            }
+        }
+    }
+
+    private long left() {
+        return until == Background.FOREVER ? Background.FOREVER : Math.max(until - Background.now(), 0);
+    }
+
+    // ---- asking ----
+
+    private void ask() {
+        if (gone && !placed) {
+            fail(new CancellationException());
+            return;
+        }
+        last = never || gone || left() == 0;
+        if (!last && place != null) {
+            session.waits.expect(this);
+        }
+        String keep = Background.interval(last ? 0 : Waits.KEEP);
+        if (place != null && payload == null) {
+            String[] shared = {spans.get(0), mode, permits, reentry, spans.get(1), spans.get(2), keep};
+            Lines.Kind kind = new Lines.Kind("acquire " + Arrays.toString(shared), false, 0, MANY, shared);
+            submit(kind, names.get(0), owner);
+            return;
+        }
+        List<Object> row = new ArrayList<>();
+        row.add(what == Request.What.SEVERAL ? names.toArray(String[]::new) : names.get(0));
+        row.addAll(Arrays.asList(owner, spans.get(0), mode, reentry, spans.get(1), spans.get(2), payload));
+        if (what == Request.What.SINGLE) {
+            row.addAll(Arrays.asList(permits, keep));
+        }
+        submit(what == Request.What.SEVERAL ? ALL : what == Request.What.PATH ? PATH : ALONE, row.toArray());
+    }
+
+    /** The answer may come at once, if the entry is withdrawn. */
+    private void submit(Lines.Kind kind, Object... row) {
+        entry = session.lines.submit(kind, Lines.ANSWER_WITHIN, this::answered, row);
+    }
+
+    private void answered(Lines.Answer answer) {
+        synchronized (session.mutex) {
+            entry = null;
+            if (answer.error() == null && answer.value() != null) {
+                grant(answer.value().split(","), answer.sent());
+                return;
+            }
+            placed |= !last && place != null && (answer.error() == null || answer.doubt());
+            if (turn == null && answer.error() == null && !last) {
+                rest(answer);
+            } else {
+                decide(answer);
+            }
+        }
+    }
+
+    /** Wait for a turn, or until it is time to ask again. */
+    private void rest(Lines.Answer answer) {
+        long moment = until;
+        if (placed) {
+            session.waits.take();
+        } else {
+            moment = Background.after(Math.min(poll, left()));
+            poll = Math.min(2 * poll, LONGEST_POLL);
+        }
+        resting = true;
+        if (woken || gone) {
+            proceed();
+        } else if (moment != Background.FOREVER) {
+            alarm = Background.at(moment, () -> {
+                synchronized (session.mutex) {
+                    proceed();
+                }
+            });
+        }
+    }
+
+    private void proceed() {
+        if (resting) {
+            resting = false;
+            woken = false;
+            Background.cancel(alarm);
+            decide(null);
+        }
+    }
+
+    /** What to do after an answer, or a rest (null). */
+    private void decide(Lines.Answer answer) {
+        String token = turn;
+        turn = null;
+        Throwable error = answer == null ? null : answer.error();
+        if (token != null && !token.equals(NEVER)) {
+            confirm(token);
+        } else if (token != null) {
+            never = true;
+            ask();
+        } else if (error == null && never) {
+            fail(new LeaseDeadlock("the wait for \"" + label + "\" would never have ended", null));
+        } else if (answer != null && error == null && last) {
+            refuse(0);
+        } else if (error == null || error instanceof CancellationException) {
+            ask();
+        } else if ("40P01".equals(Lines.state(error)) && inDoubt) {
+            // It may have met what it was granted itself during an outage.
+            inDoubt = false;
+            doubts++;
+            undo(this::ask);
+        } else if (!(error instanceof ServerUnreachable)) {
+            fail(Dlock.explain(error).<Throwable>map(known -> known).orElse(error));
+        } else {
+            retry(answer);
+        }
+    }
+
+    /** The server is away. */
+    private void retry(Lines.Answer answer) {
+        if (answer.doubt()) {
+            doubts++;
+            inDoubt = true;
+        }
+        boolean again = !last || (answer.doubt() && doubts == 1);
+        Runnable next = () -> {
+            if (!again) {
+                fail(answer.error());
+            } else if (last) {
+                ask();
+            } else {
+                Background.at(Background.after(Math.min(RETRY_AFTER, left())), () -> {
+                    synchronized (session.mutex) {
+                        ask();
+                    }
+                });
+            }
+        };
+        if (answer.doubt()) {
+            undo(next);
+        } else {
+            next.run();
+        }
+    }
+
+    /**
+     * End what an unanswered request may have been granted: not if the owner has another lease on the lock, which
+     * that would end.
+     */
+    private void undo(Runnable then) {
+        long end = Background.after(UNDO_WITHIN);
+        List<String> mine = names.stream().filter(name -> !session.holds(owner, name)).toList();
+        int[] missing = {mine.size()};
+        if (mine.isEmpty()) {
+            then.run();
+        }
+        for (String name : mine) {
+            session.insist(UNDO, end, answer -> answer.error() == null || session.holds(owner, name), answer -> {
+                missing[0]--;
+                if (missing[0] == 0) {
+                    then.run();
+                }
+            }, name, owner);
+        }
+    }
+
+    // ---- turns ----
+
+    /** A turn has come, or will never come; false if there is one already. */
+    boolean offer(String token, long sent) {
+        if (turn != null) {
+            return false;
+        }
+        turn = token;
+        turnSent = sent;
+        return true;
+    }
+
+    /** It is time to ask again. */
+    void wake(boolean afterOutage) {
+        inDoubt |= afterOutage;
+        woken = true;
+        proceed();
+    }
+
+    /**
+     * A turn may have come some time after it was asked for, or been undone with an unanswered request: when was
+     * the lease held for sure?
+     */
+    private void confirm(String token) {
+        boolean doubt = doubts > 0 || inDoubt;
+        if (!doubt && Background.now() - turnSent < Math.min(ttl / 12, TimeUnit.SECONDS.toNanos(1))) {
+            grant(new String[] {token}, turnSent);
+            return;
+        }
+        session.lines.submit(Lease.RENEW, Lines.ANSWER_WITHIN, answer -> {
+            synchronized (session.mutex) {
+                if (answer.isTrue()) {
+                    grant(new String[] {token}, answer.sent());
+                } else if (answer.error() != null) {
+                    session.giveAway(names.get(0), token);
+                    fail(answer.error());
+                } else if (doubt) {
+                    ask(); // it was undone
+                } else {
+                    fail(new LeaseLost("the lease on \"" + label + "\" was lost at once", null));
+                }
+            }
+        }, names.get(0), token);
+    }
+
+    // ---- the end ----
+
+    private void grant(String[] tokens, long sent) {
+        Map<String, Long> all = new LinkedHashMap<>();
+        for (int i = 0; i < tokens.length; i++) {
+            all.put(names.get(i), Long.parseLong(tokens[i]));
+        }
+        Lease lease = new Lease(this, all, sent);
+        session.count(lease, 1);
+        if (byHand) {
+            lease.beginByHand();
+        } else {
+            lease.begin(thread, onLost == null ? null : () -> onLost.accept(lease));
+        }
+        close();
+        if (granted.complete(lease)) {
+            ended.complete(null);
+        } else {
+            lease.giveBack().thenRun(() -> ended.complete(null));
+        }
+    }
+
+    private void fail(Throwable why) {
+        close();
+        granted.completeExceptionally(why);
+        ended.complete(null);
+    }
+
+    private void close() {
+        session.waits.forget(this);
+        session.end(this);
+        if (turn != null && !turn.equals(NEVER)) {
+            session.giveAway(names.get(0), turn);
+        }
+    }
+
+    /** Say who holds it, or something above it, if somebody still does: from this name on. */
+    private void refuse(int from) {
+        List<String> places = new ArrayList<>(names);
+        if (what == Request.What.PATH) {
+            String path = names.get(0);
+            places.clear();
+            for (int end = path.indexOf('/'); end >= 0; end = path.indexOf('/', end + 1)) {
+                places.add(path.substring(0, end));
+            }
+            places.add(path);
+        }
+        if (gone || from == places.size()) {
+            fail(new LeaseRefused("lock \"" + label + "\" is held", null));
+            return;
+        }
+        session.lines.submit(HOLDER, Lines.ANSWER_WITHIN, answer -> {
+            synchronized (session.mutex) {
+                if (answer.error() == null && answer.value() != null) {
+                    fail(new LeaseRefused("lock \"" + label + "\" is held by \"" + answer.value() + "\"", answer.value()));
+                } else {
+                    refuse(from + 1);
+                }
+            }
+        }, places.get(from));
+    }
+}

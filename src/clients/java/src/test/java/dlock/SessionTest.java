@@ -1,0 +1,338 @@
+package dlock;
+
+import java.lang.reflect.Method;
+import java.sql.SQLException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.UnaryOperator;
+import java.util.logging.Level;
+import java.util.logging.Logger;
+
+/** What sessions do whatever the server says: each method whose name begins with "test" is one. */
+final class SessionTest {
+    private static final Duration HOUR = Duration.ofHours(1);
+
+    private final FakeServer server = new FakeServer();
+    private final Session session = Dlock.open(server.source(), "client");
+
+    private static void expect(boolean good, Object what) {
+        if (!good) {
+            throw new AssertionError(what);
+        }
+    }
+
+    /** Requests, in this order. */
+    private List<CompletableFuture<Lease>> ask(UnaryOperator<Request> set, String... names) {
+        List<CompletableFuture<Lease>> leases = new ArrayList<>();
+        for (String name : names) {
+            int before = session.lines.queued() + server.count();
+            leases.add(set.apply(session.lease(name)).acquireAsync());
+            while (session.lines.queued() + server.count() <= before) {
+                LockSupport.parkNanos(100_000);
+            }
+        }
+        return leases;
+    }
+
+    /** Nothing is asked any more. */
+    private void awaitIdle() {
+        while (!session.lines.isIdle()) {
+            LockSupport.parkNanos(100_000);
+        }
+    }
+
+    private List<CompletableFuture<Lease>> ask(String... names) {
+        return ask(request -> request, names);
+    }
+
+    /** A lease that is held. */
+    private Lease held(String name) throws Exception {
+        CompletableFuture<Lease> lease = ask(name).get(0);
+        server.next("acquire_each", name).answer("7");
+        return lease.get();
+    }
+
+    private static CompletableFuture<Throwable> close(Lease lease) {
+        return CompletableFuture.supplyAsync(() -> {
+            try {
+                lease.close();
+                return null;
+            } catch (LeaseException lost) {
+                return lost;
+            }
+        }, task -> new Thread(task).start());
+    }
+
+    private static <E extends Throwable> E fails(Class<E> kind, CompletableFuture<?> result) {
+        try {
+            result.join();
+        } catch (CompletionException failed) {
+            if (kind.isInstance(failed.getCause())) {
+                return kind.cast(failed.getCause());
+            }
+            throw new AssertionError("not " + kind, failed.getCause());
+        }
+        throw new AssertionError("no " + kind);
+    }
+
+    // ---- coalescing ----
+
+    void testCoalescing() throws Exception {
+        List<CompletableFuture<Lease>> asked = ask("a", "b", "c");
+        FakeServer.Asked first = server.next("acquire_each", "a");
+        asked.addAll(ask(request -> request.ttl(HOUR), "d"));
+        server.none();
+        first.answer("1");
+        server.next("acquire_each", "b", "c").answer("2,3");
+        server.next("acquire_each", "d").answer("4");
+        List<CompletableFuture<Throwable>> released = new ArrayList<>();
+        for (int i = 0; i < asked.size(); i++) {
+            expect(asked.get(i).get().token() == i + 1, i);
+            if (i == 0) {
+                awaitIdle();
+            }
+            int before = session.lines.queued() + server.count();
+            released.add(close(asked.get(i).get()));
+            while (session.lines.queued() + server.count() <= before) {
+                LockSupport.parkNanos(100_000);
+            }
+        }
+        server.next("release_each", "a").answer("true");
+        server.next("release_each", "b", "c", "d").answer("true,true,true");
+        for (CompletableFuture<Throwable> end : released) {
+            expect(end.get() == null, end);
+        }
+    }
+
+    /** At most 1000 in a statement. */
+    void testBatches() throws Exception {
+        CompletableFuture<Lease> first = ask("x").get(0);
+        FakeServer.Asked statement = server.next("acquire_each", "x");
+        List<CompletableFuture<Lease>> refused = new ArrayList<>();
+        for (int i = 0; i < 2500; i++) {
+            refused.add(session.lease("n" + i).acquireAsync());
+        }
+        statement.answer("1");
+        first.get();
+        for (int left = 2500; left > 0;) {
+            FakeServer.Asked next = server.any(false);
+            expect(next.array(1).length <= 1000, next.array(1).length + " in a statement");
+            next.answerAll("NULL");
+            left -= next.array(1).length;
+        }
+        refused.forEach(result -> fails(LeaseRefused.class, result));
+    }
+
+    /** A slow grant holds up neither releases nor renewals. */
+    void testSlowGrant() throws Exception {
+        Lease lease = held("job");
+        CompletableFuture<Lease> slow = ask("slow").get(0);
+        FakeServer.Asked granting = server.next("acquire_each", "slow");
+        server.next("renew_each", "job").answer("true");
+        expect(server.connections.get() == 2, server.connections);
+        CompletableFuture<Throwable> released = close(lease);
+        server.next("release_each", "job").answer("true");
+        expect(released.get() == null, released);
+        granting.answer("NULL");
+        fails(LeaseRefused.class, slow);
+    }
+
+    /** An error is traced to the request whose it is; what is everybody's is told to everybody. */
+    void testErrorOfOne() throws Exception {
+        List<CompletableFuture<Lease>> asked = ask("x", "a", "b", "", "c", "d");
+        server.next("acquire_each", "x").answer("1");
+        server.next("acquire_each", "a", "b", "", "c", "d").fail("22023");
+        server.next("acquire_each", "a", "b").answer("2,3");
+        server.next("acquire_each", "", "c", "d").fail("22023");
+        server.next("acquire_each", "").fail("22023");
+        server.next("acquire_each", "c", "d").answer("4,5");
+        for (int i = 0; i < asked.size(); i++) {
+            if (i == 3) {
+                expect(fails(SQLException.class, asked.get(i)).getSQLState().equals("22023"), "the error");
+            } else {
+                asked.get(i).get();
+            }
+        }
+        awaitIdle();
+        asked = ask("e", "f", "g");
+        server.next("acquire_each", "e").fail("42501");
+        server.next("acquire_each", "f", "g").fail("42501");
+        asked.forEach(result -> expect(fails(SQLException.class, result).getSQLState().equals("42501"), "the error"));
+    }
+
+    /** What is given up is taken out, or released once it is granted. */
+    void testCancel() throws Exception {
+        List<CompletableFuture<Lease>> asked = ask("a", "b", "c");
+        FakeServer.Asked granting = server.next("acquire_each", "a");
+        asked.get(0).cancel(false);
+        asked.get(1).cancel(false);
+        granting.answer("5");
+        Map<String, FakeServer.Asked> both = new HashMap<>();
+        for (int i = 0; i < 2; i++) {
+            FakeServer.Asked next = server.any(false);
+            both.put(next.toString(), next);
+        }
+        both.get("release_each a").answer("true");
+        both.get("acquire_each c").answer("6");
+        expect(asked.get(2).get().token() == 6, "the other one");
+        server.none();
+    }
+
+    // ---- what is in doubt ----
+
+    /** An answer that is lost: what was granted is released, and asked for again. */
+    void testLostAnswer() throws Exception {
+        CompletableFuture<Lease> asked = ask("a").get(0);
+        server.next("acquire_each", "a").fail("57P01");
+        server.next("release", "a").answer("true");
+        server.next("acquire_each", "a").answer("2");
+        expect(asked.get().token() == 2, asked);
+
+        // Not if a standby has answered.
+        asked = ask("b").get(0);
+        server.next("acquire_each", "b").fail("25006");
+        fails(ServerUnreachable.class, asked);
+        server.none();
+    }
+
+    /** After an outage a request may meet the lease that it was granted itself: it is ended, and asked for again. */
+    void testOwnOrphan() throws Exception {
+        CompletableFuture<Lease> asked = ask(Request::waitForever, "a").get(0);
+        server.next("acquire_each", "a").answer("NULL");
+        server.take().fail("57P01");
+        server.next("acquire_each", "a").fail("40P01");
+        server.next("release", "a").answer("true");
+        server.next("acquire_each", "a").answer("3");
+        expect(asked.get().token() == 3, asked);
+
+        // Without one, it is a deadlock.
+        asked = ask(Request::waitForever, "b").get(0);
+        server.next("acquire_each", "b").fail("40P01");
+        fails(LeaseDeadlock.class, asked);
+    }
+
+    /** A turn that has come with an outage counts only if it was not undone. */
+    void testTurnInDoubt() throws Exception {
+        CompletableFuture<Lease> asked = ask(Request::waitForever, "a").get(0);
+        FakeServer.Asked asking = server.next("acquire_each", "a");
+        asking.answer("NULL");
+        FakeServer.Asked take = server.take();
+        take.fail("57P01");
+        FakeServer.Asked again = server.next("acquire_each", "a");
+        String owner = again.array(2)[0];
+        server.take().answer("a," + owner + ",8");
+        again.answer("NULL");
+        server.next("renew_each", "a").answer("false");
+        server.next("acquire_each", "a").answer("9");
+        expect(asked.get().token() == 9, asked);
+    }
+
+    /** A turn that comes is a lease; one that nobody waits for any more is released; one that never comes is a deadlock. */
+    void testTurns() throws Exception {
+        CompletableFuture<Lease> asked = ask(Request::waitForever, "a").get(0);
+        FakeServer.Asked asking = server.next("acquire_each", "a");
+        String owner = asking.array(2)[0];
+        asking.answer("NULL");
+        server.take().answer("a," + owner + ",8");
+        expect(asked.get().token() == 8, asked);
+        asked = ask(Request::waitForever, "b").get(0);
+        asking = server.next("acquire_each", "b");
+        asking.answer("NULL");
+        server.take().answer("b," + asking.array(2)[0] + ",NULL");
+        server.next("acquire_each", "b").answer("NULL");
+        fails(LeaseDeadlock.class, asked);
+
+        asked = ask(Request::waitForever, "c").get(0);
+        asking = server.next("acquire_each", "c");
+        owner = asking.array(2)[0];
+        asking.answer("NULL");
+        FakeServer.Asked take = server.take();
+        asked.cancel(false);
+        server.next("acquire_each", "c").answer("NULL");
+        take.answer("c," + owner + ",10");
+        server.next("release_each", "c").answer("true");
+    }
+
+    /** A release that is asked for again tells a loss, unless the first one may have been done. */
+    void testReleaseAgain() throws Exception {
+        for (String[] answers : new String[][] {{"P0001", "lost"}, {"25006", "lost"}, {"57P01", "released"}}) {
+            CompletableFuture<Throwable> released = close(held("job"));
+            server.next("release_each", "job").fail(answers[0]);
+            server.next("release_each", "job").answer("false");
+            expect((released.get() instanceof LeaseLost) == answers[1].equals("lost"), answers[0] + ": " + released.get());
+        }
+
+        // If the owner has the lock twice, that one may have been done is enough.
+        CompletableFuture<Lease> outer = ask(request -> request.task("own"), "job").get(0);
+        server.next("acquire_each", "job").answer("7");
+        CompletableFuture<Lease> inner = ask(request -> request.task("own").reenter(), "job").get(0);
+        server.next("acquire_each", "job").answer("7");
+        CompletableFuture<Throwable> released = close(inner.get());
+        server.next("release_each", "job").fail("57P01");
+        expect(released.get() == null, released);
+        server.none();
+        outer.get();
+    }
+
+    // ---- the end ----
+
+    /** A lease that is lost is told to the work, and by onLost. */
+    void testLoss() throws Exception {
+        AtomicInteger told = new AtomicInteger();
+        CompletableFuture<Lease> asked = ask(request -> request.onLost(lease -> told.incrementAndGet()), "job").get(0);
+        server.next("acquire_each", "job").answer("7");
+        server.next("renew_each", "job").answer("false");
+        Lease lease = asked.get();
+        while (!lease.isLost()) {
+            LockSupport.parkNanos(100_000);
+        }
+        CompletableFuture<Throwable> released = close(lease);
+        server.next("release_each", "job").answer("false");
+        expect(released.get() instanceof LeaseLost, released.get());
+        expect(told.get() == 1, told);
+    }
+
+    /** A server that is silent: the work ends, whatever the driver does. */
+    void testSilence() throws Exception {
+        CompletableFuture<Void> work = CompletableFuture.runAsync(() -> {
+            try {
+                session.lease("job").ttl(Duration.ofMillis(600)).run(lease -> {
+                    Thread.sleep(600_000);
+                    return null;
+                });
+            } catch (SQLException | InterruptedException failed) {
+                throw new AssertionError(failed);
+            }
+        }, task -> new Thread(task).start());
+        server.next("acquire_each", "job").answer("7");
+        server.next("renew_each", "job");
+        fails(ServerUnreachable.class, work);
+    }
+
+    private static void run(Method method) {
+        SessionTest test = new SessionTest();
+        try {
+            method.invoke(test);
+        } catch (ReflectiveOperationException failed) {
+            throw new AssertionError(method.getName(), failed.getCause());
+        } finally {
+            test.server.end();
+        }
+    }
+
+    public static void main(String[] args) {
+        Logger.getLogger("dlock").setLevel(Level.OFF);
+        Arrays.stream(SessionTest.class.getDeclaredMethods()).filter(method -> method.getName().startsWith("test"))
+            .map(method -> CompletableFuture.runAsync(() -> run(method), task -> new Thread(task).start())).toList()
+            .forEach(CompletableFuture::join);
+        System.exit(0);
+    }
+}
