@@ -176,6 +176,8 @@ func outcome(err error) string {
 		return "ServerUnreachable"
 	case errors.Is(err, dlock.ErrUnsupported):
 		return "ServerUnsupported"
+	case errors.Is(err, dlock.ErrClosed):
+		return "SessionClosed"
 	case errors.Is(err, context.Canceled):
 		return "gave up"
 	case errors.As(err, &state):

@@ -28,7 +28,7 @@ function outcome(error) {
   if (error instanceof dlock.LeaseRefused) {
     return `refused ${error.holder && error.holder.startsWith(session.client) ? 'self' : error.holder}`;
   }
-  for (const kind of ['LeaseDeadlock', 'TokenStale', 'TokenMissing', 'LeaseLost', 'ServerUnreachable', 'ServerUnsupported']) {
+  for (const kind of ['LeaseDeadlock', 'TokenStale', 'TokenMissing', 'LeaseLost', 'ServerUnreachable', 'ServerUnsupported', 'SessionClosed']) {
     if (error instanceof dlock[kind]) {
       return kind;
     }

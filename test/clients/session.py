@@ -52,7 +52,7 @@ def options_of(command):
 def outcome(error):
     if isinstance(error, dlock.LeaseRefused):
         return 'refused ' + ('self' if error.holder and error.holder.startswith(session.client) else str(error.holder))
-    for kind in 'LeaseDeadlock', 'TokenStale', 'TokenMissing', 'LeaseLost', 'ServerUnreachable', 'ServerUnsupported':
+    for kind in 'LeaseDeadlock', 'TokenStale', 'TokenMissing', 'LeaseLost', 'ServerUnreachable', 'ServerUnsupported', 'SessionClosed':
         if isinstance(error, getattr(dlock, kind)):
             return kind
     if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)):
@@ -232,6 +232,9 @@ class Sync:
         live[id] = {'end': lambda order: (worker.stop(span(order['grace']) if 'grace' in order else None), told.set())}
         told.wait()
         return max(counts)
+
+    def close(self, command):
+        session.close()
 
     def write(self, command):
         """A transaction of the lease; with "also", it presents the tokens of another one, too."""
@@ -413,6 +416,9 @@ class Async:
         await told.wait()
         await worker.astop(span(orders[0]['grace']) if 'grace' in orders[0] else None)
         return max(counts)
+
+    async def close(self, command):
+        await session.aclose()
 
     async def write(self, command):
         async with self.pool.connection() as conn, live[command['lease']]['lease'].transaction(conn):

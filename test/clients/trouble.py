@@ -325,10 +325,26 @@ def cancels():
     asyncio.run(work())
     wait_until(lambda: left() == '0')
     session.close()
-    raises(dlock.LeaseError, session.lease('job').acquire)
+    raises(dlock.SessionClosed, session.lease('job').acquire)
     # One that was given up on its way may just be released; one that was left lasts a minute.
     with dlock.lease('', 'job', wait=20):
         pass
+
+
+def closing():
+    """A close that is cancelled gives back all the same."""
+    async def work():
+        own = dlock.Session('')
+        await asyncio.gather(*[own.lease(f'job {i}').aacquire() for i in range(100)])
+        closed = asyncio.ensure_future(own.aclose())
+        await asyncio.sleep(0)
+        closed.cancel()
+        try:
+            await closed
+        except asyncio.CancelledError:
+            pass
+        nothing_left()
+    asyncio.run(work())
 
 
 def deadlock():

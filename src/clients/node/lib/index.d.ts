@@ -146,3 +146,5 @@ export class TokenMissing extends LeaseError {}
 export class ServerUnreachable extends LeaseError {}
 /** The database has no dlock, or one that is too old. */
 export class ServerUnsupported extends LeaseError {}
+/** The session has been closed, perhaps while the lock was waited for. */
+export class SessionClosed extends LeaseError {}

@@ -195,12 +195,19 @@ class Line {
   free() {
     this.busy = false;
     this.lines.pump();
-    if (!this.busy && this.client) {
+    if (!this.busy && this.lines.closed) {
+      this.close();
+    } else if (!this.busy && this.client) {
       this.idle = setTimeout(() => this.close(), IDLE_MS);
       this.idle.unref();
-      if (this.client.unref) {
-        this.client.unref();
-      }
+      this.ref('unref');
+    }
+  }
+
+  // Whether a statement under way keeps the process from ending.
+  ref(method = 'ref') {
+    if (this.client && this.client[method]) {
+      this.client[method]();
     }
   }
 
@@ -209,7 +216,7 @@ class Line {
       this.busy = true;
       this.rank = batch[0].kind.rank;
       clearTimeout(this.idle);
-      this.lines.ref();
+      this.lines.ref('ref');
       this.ask(batch);
     }
   }
@@ -228,9 +235,6 @@ class Line {
     clearTimeout(this.idle);
     if (client) {
       client.on('error', ignore);
-      if (client.ref) {
-        client.ref();
-      }
       await client.end().catch(ignore);
     }
   }
@@ -246,6 +250,7 @@ class Lines {
     this.server = null; // what look() has found
     this.stale = false;
     this.prepares = true;
+    this.closed = false;
     this.sweep = null; // timer
     this.sweepAt = Infinity;
   }
@@ -265,8 +270,8 @@ class Lines {
     return statements.get(kind.text);
   }
 
-  // Promise { value, note, sent } of one among many, or { rows, sent }.  Until it is sent, it is taken
-  // out if request.gone gets true, and rejected at "until".
+  // Promise { value, note, sent } of one among many, or { rows, sent }.  Until it is sent, it can be
+  // withdrawn, and is rejected at "until".
   ask(kind, row, until = now() + ANSWER_WITHIN_MS, request = {}) {
     return new Promise((resolve, reject) => {
       Object.assign(request, { kind, row, until, resolve, reject });
@@ -287,6 +292,14 @@ class Lines {
     });
   }
 
+  // Take it out, if it has not been sent.
+  withdraw(request, why) {
+    if (!request.taken) {
+      request.gone = true;
+      request.reject(why);
+    }
+  }
+
   // The next requests up to this rank, of one kind.
   next(rank) {
     for (const queue of this.queues.slice(0, rank + 1)) {
@@ -297,6 +310,7 @@ class Lines {
           queue.set(key, live.splice(BATCH));
         }
         if (live.length > 0) {
+          live.forEach((request) => { request.taken = true; });
           return live;
         }
       }
@@ -333,22 +347,19 @@ class Lines {
     this.sweep = this.sweepAt < Infinity ? timer(() => this.sweepQueues(), this.sweepAt).unref() : null;
   }
 
-  // Whether a statement under way keeps the process from ending.
-  ref(method = 'ref') {
-    this.lines.forEach(({ client }) => client && client[method] && client[method]());
-  }
-
-  unref() {
-    this.ref('unref');
+  ref(method) {
+    this.lines.forEach((line) => line.ref(method));
   }
 
   drop() {
     this.lines.forEach((line) => line.drop());
   }
 
+  // What is under way ends first.  What is asked for later gets a connection for itself.
   async close() {
-    clearTimeout(this.sweep);
-    await Promise.all(this.lines.map((line) => line.close()));
+    this.closed = true;
+    this.ref('ref');
+    await Promise.all(this.lines.map((line) => line.busy || line.close()));
   }
 }
 

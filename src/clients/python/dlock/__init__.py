@@ -11,8 +11,8 @@ string.  All leases of a process for a server share the connections of its sessi
 import threading
 from typing import Any, Callable, Dict, Optional
 
-from ._errors import (LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, ServerUnsupported, TokenMissing,
-                      TokenStale)
+from ._errors import (LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, ServerUnsupported, SessionClosed,
+                      TokenMissing, TokenStale)
 from ._follow import Election, Holder, Watch
 from ._hold import Lease
 from ._session import Block, Session
@@ -21,7 +21,7 @@ from ._worker import Task, Worker
 
 __version__ = '1.0.0'
 __all__ = ['Block', 'Election', 'Holder', 'Lease', 'LeaseDeadlock', 'LeaseError', 'LeaseLost', 'LeaseRefused', 'ServerUnreachable',
-           'ServerUnsupported', 'Session', 'Span', 'Task', 'TokenMissing', 'TokenStale', 'Watch', 'Worker', 'connect', 'lease']
+           'ServerUnsupported', 'Session', 'SessionClosed', 'Span', 'Task', 'TokenMissing', 'TokenStale', 'Watch', 'Worker', 'connect', 'lease']
 
 _sessions: Dict[str, Session] = {}
 _connecting = threading.Lock()

@@ -58,6 +58,16 @@ class Inbox:
             self.loop.call_soon(self._calls.popleft())
 
 
+def is_open(outcome: 'Future[Any]') -> bool:
+    """Does anybody still wait for it?  Then it has to be settled now."""
+    return (outcome.cancelled() or not outcome.done()) and outcome.set_running_or_notify_cancel()
+
+
+def fail(outcome: 'Future[Any]', error: BaseException) -> None:
+    if is_open(outcome):
+        outcome.set_exception(error)
+
+
 class Core:
     def __init__(self) -> None:
         self.loop = asyncio.SelectorEventLoop()
@@ -69,10 +79,10 @@ class Core:
             threading.Thread(target=target, name='dlock', daemon=True).start()
 
     def submit(self, work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None,
-               give_up: Optional[Callable[[], Any]] = None) -> 'Future[T]':
+               give_up: Optional[Callable[[], Any]] = None, early: 'Optional[Future[T]]' = None) -> 'Future[T]':
         """Run it in the loop.  A result that nobody waits for any more is undone.  Whoever cancels the future gives up, by default by
-        a cancel of the work."""
-        outcome: 'Future[T]' = Future()
+        a cancel of the work.  The future may be one that fails early, see fail()."""
+        outcome: 'Future[T]' = early or Future()
 
         async def deliver() -> None:
             try:
@@ -80,10 +90,9 @@ class Core:
             except asyncio.CancelledError:
                 outcome.cancel()
             except BaseException as error:
-                if outcome.set_running_or_notify_cancel():
-                    outcome.set_exception(error)
+                fail(outcome, error)
             else:
-                if outcome.set_running_or_notify_cancel():
+                if is_open(outcome):
                     outcome.set_result(result)
                 elif undo:
                     undo(result)
@@ -149,16 +158,18 @@ def _undone(outcome: 'Future[T]', undo: Optional[Callable[[T], Any]]) -> None:
         outcome.add_done_callback(lambda _: undo and not outcome.cancelled() and not outcome.exception() and undo(outcome.result()))
 
 
-def submit(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None) -> 'Future[T]':
+def submit(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None,
+           early: 'Optional[Future[T]]' = None) -> 'Future[T]':
     try:
-        return core().submit(work, undo, give_up)
+        return core().submit(work, undo, give_up, early)
     except RuntimeError:
         work.close()        # there are no threads to be had
         raise
 
 
-def run(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None) -> T:
-    outcome = submit(work, undo, give_up)
+def run(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None,
+        early: 'Optional[Future[T]]' = None) -> T:
+    outcome = submit(work, undo, give_up, early)
     try:
         return outcome.result()
     except BaseException:
@@ -188,8 +199,9 @@ def future_of(outcome: 'Future[T]') -> 'asyncio.Future[T]':
     return future
 
 
-async def run_async(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None) -> T:
-    outcome = submit(work, undo, give_up)
+async def run_async(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None,
+                    early: 'Optional[Future[T]]' = None) -> T:
+    outcome = submit(work, undo, give_up, early)
     try:
         return await future_of(outcome)
     except asyncio.CancelledError:
