@@ -28,7 +28,8 @@ class Client {
 
   async end() {}
 
-  query({ text, values }) {
+  query({ name, text, values }) {
+    assert.strictEqual(name, undefined, 'a statement is prepared, which some poolers do not know');
     if (text.includes('pg_proc')) {
       const names = ['acquire_each', 'renew_each', 'release_each', 'take'];
       return Promise.resolve({ rows: [['', names.map((name) => `dlock_${name}`).join(' '), '1.0']] });
@@ -275,6 +276,39 @@ const tests = {
     for (const call of ['elect', 'watch', 'worker']) {
       assert.throws(() => session[call]('f', () => {}), { name: 'SessionClosed' });
     }
+  },
+
+  // A line that does nothing does not keep the process from ending because another one does something.
+  async 'what keeps the process from ending'() {
+    const busy = new Set();
+    class Referenced extends Client {
+      constructor(settings) {
+        super(settings);
+        this.ref();
+      }
+
+      ref() {
+        busy.add(this);
+      }
+
+      unref() {
+        busy.delete(this);
+      }
+    }
+    const session = new Session({ Client: Referenced, options: {} });
+    const [first, second] = [session.acquire('a'), session.acquire('b')];
+    (await next('acquire_each', ['a'])).answer(1);
+    const granting = await next('acquire_each', ['b']);
+    const released = (await first).release();
+    (await next('release_each', ['a'])).answer('t'); // on the second line
+    await released;
+    granting.answer(2);
+    const last = (await second).release();
+    assert.strictEqual(busy.size, 1);
+    (await next('release_each', ['b'])).answer('t');
+    await last;
+    await turn();
+    assert.strictEqual(busy.size, 0);
   },
 
   async 'a lease that is lost, and an onLost that throws'() {

@@ -16,7 +16,6 @@
 // for each, as JSON.  An error of many is traced to those whose it is, by asking for halves:
 // a statement that fails changes nothing.
 
-const crypto = require('crypto');
 const { ServerUnreachable, ServerUnsupported } = require('./errors');
 const { now, timer } = require('./span');
 
@@ -142,7 +141,7 @@ class Line {
     };
     try {
       const late = new Promise((_, reject) => {
-        limit = timer(() => reject(new ServerUnreachable('the server does not answer')), until);
+        limit = timer(() => reject(new ServerUnreachable('the server does not answer')), until).unref();
       });
       const asked = asking();
       asked.catch(ignore);
@@ -165,12 +164,6 @@ class Line {
   }
 
   async failed(batch, error, sent) {
-    if (/^(26000|42P05)$/.test(error.code) && this.lines.prepares) {
-      this.lines.prepares = false;
-      this.lines.server.statements.clear();
-      await this.ask(batch, true);
-      return;
-    }
     if (sent && batch.length > 1 && isOfOne(error)) {
       await this.ask(batch.slice(0, batch.length / 2), true);
       await this.ask(batch.slice(batch.length / 2), true);
@@ -216,7 +209,7 @@ class Line {
       this.busy = true;
       this.rank = batch[0].kind.rank;
       clearTimeout(this.idle);
-      this.lines.ref('ref');
+      this.ref();
       this.ask(batch);
     }
   }
@@ -249,7 +242,6 @@ class Lines {
     this.queues = [new Map(), new Map()]; // by rank, then by key
     this.server = null; // what look() has found
     this.stale = false;
-    this.prepares = true;
     this.closed = false;
     this.sweep = null; // timer
     this.sweepAt = Infinity;
@@ -259,13 +251,11 @@ class Lines {
     return kind.rank === URGENT ? Math.min(this.urgentWithin(), URGENT_WITHIN_MS) : kind.within || ANSWER_WITHIN_MS;
   }
 
-  // Prepared, until there turns out to be a pooler for which that is no good.
+  // Not a prepared one, for there may be a pooler.
   statementOf(kind) {
     const { statements } = this.server;
     if (!statements.has(kind.text)) {
-      const text = kind.text(this.server);
-      const name = this.prepares ? { name: `dlock_${crypto.createHash('md5').update(text).digest('hex').slice(0, 16)}` } : {};
-      statements.set(kind.text, { text, ...name, types: TEXT, rowMode: 'array' });
+      statements.set(kind.text, { text: kind.text(this.server), types: TEXT, rowMode: 'array' });
     }
     return statements.get(kind.text);
   }
