@@ -149,7 +149,7 @@ class Election(Loop):
     async def _call(self, function: Optional[Callable[..., Any]], *args: Any) -> None:
         try:
             if function:
-                await asyncio.wrap_future(self._caller.call(self._task, function, *args).outcome)
+                await self._caller.call(self._task, function, *args).ended()
         except Exception:
             log.exception('a function of an election has failed')
 

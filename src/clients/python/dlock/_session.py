@@ -215,9 +215,10 @@ class Session:
         self._begin()
         sessions.add(self)
 
-    def _begin(self) -> None:
-        """At first, and again in a forked child."""
-        self.client = self._named or f'{socket.gethostname()[:50]}/{os.getpid()}/{uuid.uuid4().hex[:12]}'
+    def _begin(self, forked: bool = False) -> None:
+        """At first, and again in a forked child, which has another client."""
+        own = '/' + uuid.uuid4().hex[:12]
+        self.client = f'{socket.gethostname()[:50]}/{os.getpid()}{own}' if self._named is None else self._named + own if forked else self._named
         self._lines = Lines(self._conninfo, lambda: self._margin)
         self._waits = Waits(self)
         self._holds: Set[Hold] = set()              # to be renewed
