@@ -207,25 +207,18 @@ class Session {
   }
 
   // Whoever gives up is told at once; what is granted all the same is released.
-  async _acquire(kind, names, options) {
-    this._check();
-    const want = this._want(kind, names, options);
-    const { signal } = want;
-    if (signal) {
-      signal.throwIfAborted();
-    }
+  _acquire(kind, names, options) {
     return new Promise((resolve, reject) => {
-      const abort = () => this._giveUp(want, signal.reason);
-      want.reject = reject;
-      if (signal) {
-        signal.addEventListener('abort', abort);
+      this._check();
+      const want = this._want(kind, names, options);
+      if (want.signal) {
+        want.signal.throwIfAborted();
+        want.abort = () => this._giveUp(want, want.signal.reason);
+        want.signal.addEventListener('abort', want.abort);
       }
-      this._wants.set(want, this._obtain(want).then((lease) => (want.gone ? lease.release().catch(ignore) : resolve(lease)), reject).then(() => {
-        this._wants.delete(want);
-        if (signal) {
-          signal.removeEventListener('abort', abort);
-        }
-      }));
+      want.resolve = resolve;
+      want.reject = reject;
+      this._wants.set(want, this._obtain(want));
     });
   }
 
@@ -239,18 +232,35 @@ class Session {
     want.reject(why);
   }
 
+  // Does not throw.
   async _obtain(want) {
     want.keys.forEach((key) => count(this._wanted, key, 1));
     try {
-      return await this._ask(want);
+      const lease = await this._ask(want);
+      this._done(want);
+      if (want.gone) {
+        await lease.release();
+      } else {
+        want.resolve(lease);
+      }
     } catch (error) {
       if (want.inDoubt) {
         await this._undo(want);
       }
-      throw error;
-    } finally {
+      this._done(want);
+      want.reject(error);
+    }
+    this._wants.delete(want);
+  }
+
+  _done(want) {
+    if (!want.done) {
+      want.done = true;
       want.keys.forEach((key) => count(this._wanted, key, -1));
       this.waits.forget(want);
+      if (want.signal) {
+        want.signal.removeEventListener('abort', want.abort);
+      }
     }
   }
 
