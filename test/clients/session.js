@@ -89,6 +89,11 @@ const commands = {
     return (await Promise.all(names.map((name) => session.lease(name, options, () => 'ok').catch(outcome)))).join(', ');
   },
 
+  // The same, of two servers of which one is down.
+  async shards({ names }) {
+    return (await Promise.all(names.map((name) => dlock.lease([pool, 'host=/nonexistent'], name, {}, () => 'ok').catch(outcome)))).join(', ');
+  },
+
   // Workflows, so many at a time, each with some leases, one within the other, and work in the pool.
   async load({ workflows, concurrency, locks, names, query }) {
     let next = 0;

@@ -24,6 +24,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log"
 	"math"
 	"os"
@@ -120,6 +121,11 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	}
 	sessions[key] = s
 	return s
+}
+
+// ShardOf returns that of several servers which has the locks of this name, by CRC-32.  Name them in one order everywhere.
+func ShardOf[S any](name string, shards []S) S {
+	return shards[crc32.ChecksumIEEE([]byte(name))%uint32(len(shards))]
 }
 
 // Lease runs work under a lease, and releases that when the work has ended.  The error is that of the work, one of the
