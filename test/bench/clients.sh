@@ -1,28 +1,32 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # the variables of measure
-# The group "clients": tasks of one program that take and release leases, by the program of
-# clients/, the library for Node and what npm has put beside it.  To be sourced by measure; needs
-# $place, $sockets and progress.
+# The group "clients": tasks of one program that take and release leases, by the programs of
+# clients/, the libraries for Node, Python and Go, and what npm has put beside the first.  To be
+# sourced by measure; needs $place, $sockets and progress.
 
 # clients_run SYNC MEASUREMENT PEER OPTION...: without npm there may be Debian's driver.
 clients_run() {
-	local sync=$1
+	local sync=$1 program=(node "$place/clients/main.js")
 	shift
+	case $2 in
+	threads_* | asyncio_*) program=(/usr/bin/python3 "$place/clients/main.py") ;;
+	go_*) program=("$place/clients/main") ;;
+	esac
 	PGOPTIONS="-c synchronous_commit=$sync" PGHOST=$sockets PGPORT=$(server_port main) PGUSER=bench PGDATABASE=bench \
 		REDIS="$(cat "$place/data/redis_none.address" 2>/dev/null || true)" NODE_PATH=/usr/share/nodejs \
-		node "$place/clients/main.js" "$@"
+		PYTHONPATH=$place/clients/python "${program[@]}" "$@"
 }
 
 # Those that are selected.
 clients_peers() {
-	printf '%s\n' "${variants[@]}" | sed -n 's/.* clients@\([a-z]*\)\..*/\1/p' | sort -u
+	printf '%s\n' "${variants[@]}" | sed -n 's/.* clients@\([a-z_]*\)\..*/\1/p' | sort -u
 }
 
 setup_clients() {
 	local peer
 	for peer in $(clients_peers); do
 		clients_run off version "$peer" >"$place/log/clients.$peer" 2>&1 ||
-			leave_out "$peer" "there is no library of it for node"
+			leave_out "$peer" "its library is not here"
 	done
 }
 
@@ -40,7 +44,7 @@ clients_describe() {
 measure_clients() {
 	local round=$1 count=$2 name=$3 sync=$6 what=${7#*@} log=$place/log/$3.$2.$1 hot=0 rate
 	[ "${what#*.}" != hot ] || hot=1
-	[ "${what%.*}" != connection ] || [ "$count" -le 128 ] || return 0
+	[[ ${what%.*} != *connection ]] || [ "$count" -le 128 ] || return 0
 	if ! clients_run "$sync" rate "${what%.*}" tasks="$count" hot="$hot" seconds="$clients_seconds" >"$log" 2>&1; then
 		problem "$name, $count tasks, round $round: $(tail -n 1 "$log")"
 		return

@@ -56,7 +56,7 @@ selected_need_dlock() {
 		case $script in
 		pair_sql_* | pair_limit | pair_noop | pair_advisory | noop_* | hot_advisory | hot_row) ;;
 		*peer*@dlock) return 0 ;;
-		tasks@dlock.* | clients@session.* | clients@connection.*) return 0 ;;
+		tasks@dlock.* | clients@*session.* | clients@*connection.*) return 0 ;;
 		*peer*@* | tasks@* | clients@*) ;;
 		*) return 0 ;;
 		esac

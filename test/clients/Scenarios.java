@@ -35,6 +35,7 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import javax.sql.DataSource;
+import org.postgresql.ds.PGSimpleDataSource;
 
 /**
  * A program of test/lib/DLockScenario.pm in Java: reads commands, a line of JSON each, and prints what comes of
@@ -254,12 +255,13 @@ final class Scenarios {
     }
 
     /** Each name as a lease of its own, at once: what comes of each. */
-    private static Object each(Json command) throws Exception {
+    private static Object each(Json command, List<Session> sessions) throws Exception {
         List<String> names = command.texts("names");
         String[] results = new String[names.size()];
         all(results.length, i -> {
             try {
-                set(session.lease(names.get(i)), command.object("options")).run(lease -> null);
+                String name = names.get(i);
+                set(Dlock.shardOf(name, sessions).lease(name), command.object("options")).run(lease -> null);
                 results[i] = "ok";
             } catch (Exception failed) {
                 failed.printStackTrace();
@@ -267,6 +269,20 @@ final class Scenarios {
             }
         });
         return String.join(", ", results);
+    }
+
+    /** The same, of two servers of which one is down. */
+    private static Object shards(Json command) throws Exception {
+        PGSimpleDataSource none = new PGSimpleDataSource();
+        none.setPortNumbers(new int[] {1});
+        try (Session down = Dlock.connect(none)) {
+            return each(command, List.of(session, down));
+        }
+    }
+
+    private static Object close() {
+        session.close();
+        return null;
     }
 
     /** Workflows, so many at a time, each with some leases, one within the other, and work in the pool. */
@@ -411,7 +427,9 @@ final class Scenarios {
         return switch (command.text("do")) {
             case "lease" -> thing -> lease(command, thing);
             case "many" -> thing -> many(command, thing);
-            case "each" -> thing -> each(command);
+            case "each" -> thing -> each(command, List.of(session));
+            case "shards" -> thing -> shards(command);
+            case "close" -> thing -> close();
             case "load" -> thing -> load(command);
             case "once" -> thing -> session.once(command.text("name"), span(command.get("every"))).isPresent() ? "won" : "no";
             case "elect" -> thing -> elect(command, thing);

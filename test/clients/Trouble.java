@@ -411,11 +411,11 @@ final class Trouble {
         waitUntil(() -> is("SELECT (SELECT count(*) FROM dlock_leases) || ' ' || (SELECT count(*) FROM dlock_waiters)", "3 2"));
         own.close();
         expect(resigned.tryAcquire(), "the leader has not resigned");
-        expect(cause(waits) instanceof IllegalStateException, cause(waits));
-        expect(cause(async) instanceof IllegalStateException, cause(async));
+        expect(cause(waits) instanceof SessionClosed, cause(waits));
+        expect(cause(async) instanceof SessionClosed, cause(async));
         expect(cause(works) instanceof LeaseLost, cause(works));
-        raises(IllegalStateException.class, () -> own.lease("job").acquire());
-        raises(IllegalStateException.class, () -> own.once("job", HOUR));
+        raises(SessionClosed.class, () -> own.lease("job").acquire());
+        raises(SessionClosed.class, () -> own.once("job", HOUR));
         own.close();
         expect(is("SELECT string_agg(name, ' ') FROM dlock_leases", "held") && is("SELECT count(*) FROM dlock_waiters", "0"), "something is left");
 

@@ -10,10 +10,12 @@ const turn = () => new Promise(setImmediate);
 const failure = (code) => Object.assign(new Error(code), { severity: 'ERROR', code });
 let clients = 0;
 let last; // the settings of the last client
+let current; // the test that runs
 
 class Client {
   constructor(settings) {
     last = settings;
+    this.test = current;
     this.database = 'db';
     clients++;
   }
@@ -26,13 +28,17 @@ class Client {
 
   async end() {}
 
-  query({ text, values }) {
+  query({ name, text, values }) {
+    assert.strictEqual(name, undefined, 'a statement is prepared, which some poolers do not know');
     if (text.includes('pg_proc')) {
       const names = ['acquire_each', 'renew_each', 'release_each', 'take'];
       return Promise.resolve({ rows: [['', names.map((name) => `dlock_${name}`).join(' '), '1.0']] });
     }
     if (text.includes('dlock_lease(')) {
       return Promise.resolve({ rows: [['{}', null]] }); // the holder has gone
+    }
+    if (this.test !== current) {
+      return Promise.resolve({ rows: [[`{${values[0].map(() => 't')}}`, null]] }); // a lease of an earlier test is renewed
     }
     const statement = { what: /dlock_([a-z_]+)/.exec(text)[1], values };
     return new Promise((resolve, reject) => {
@@ -178,13 +184,131 @@ const tests = {
     await none();
   },
 
-  async 'an answer that is lost: what was granted is released, and asked for again'() {
+  async 'an answer that is lost: what was granted is asked for, or ended if nobody wants it any more'() {
     const session = new Session(where);
-    const lease = session.acquire('a');
-    (await next('acquire_each', ['a'])).fail('57P01');
+    const giver = new AbortController();
+    const lease = session.acquire('a', { signal: giver.signal });
+    const reentry = async (code) => {
+      const statement = await next('acquire_each', ['a']);
+      statement.fail(code);
+      return statement.values[5];
+    };
+    assert.strictEqual(await reentry('57P01'), 'deny');
+    assert.strictEqual(await reentry('57P01'), 'return');
+    const granting = await next('acquire_each', ['a']);
+    assert.strictEqual(granting.values[5], 'return');
+    giver.abort();
+    await assert.rejects(lease, { name: 'AbortError' });
+    granting.fail('57P01');
     (await next('release', ['a'])).answer('t');
-    (await next('acquire_each', ['a'])).answer(2);
-    assert.strictEqual((await lease).token, 2);
+
+    // Two requests of a task: what one was granted is not for the other.
+    await turn();
+    const both = session.task(() => [1, 2].map(() => session.acquire('a').catch((error) => error.code)));
+    (await next('acquire_each', ['a'])).fail('57P01');
+    assert.strictEqual(await reentry('57P01'), 'deny');
+    assert.strictEqual(await reentry('XX000'), 'deny');
+    await reentry('XX000'); // the other one has ended, perhaps before
+    (await next('release', ['a'])).answer('f');
+    assert.deepStrictEqual(await Promise.all(both), ['XX000', 'XX000']);
+  },
+
+  async 'a turn that is told twice is not given back'() {
+    const session = new Session(where);
+    const lease = session.acquire('x', { wait: Infinity });
+    (await next('acquire_each', ['x'])).answer('NULL');
+    (await next('take', session.client)).fail('57P01');
+    const again = await next('acquire_each', ['x']);
+    assert.strictEqual(again.values[5], 'return');
+    const taking = await next('take', session.client);
+    again.answer(7);
+    await lease;
+    taking.rows(['x', again.values[1][0], 7]);
+    await none();
+    const released = (await lease).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
+  },
+
+  async 'a turn that comes for a request after the last one had been given up'() {
+    const session = new Session(where);
+    const giver = new AbortController();
+    const first = session.acquire('x', { wait: Infinity, signal: giver.signal });
+    (await next('acquire_each', ['x'])).answer('NULL');
+    const taking = await next('take', session.client);
+    giver.abort();
+    await assert.rejects(first, { name: 'AbortError' });
+    (await next('acquire_each', ['x'])).answer('NULL');
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    const second = session.acquire('y', { wait: Infinity });
+    const placing = await next('acquire_each', ['y']);
+    placing.answer('NULL');
+    await turn();
+    taking.rows(['y', placing.values[1][0], 7]);
+    await next('take', session.client);
+    (await next('renew_each', ['y'])).answer('t'); // when it came is not known
+    assert.strictEqual((await second).token, 7);
+  },
+
+  async 'a session that is closed: waits end at once, what is granted late is released'() {
+    const session = new Session(where);
+    const lease = session.acquire('held');
+    (await next('acquire_each', ['held'])).answer(1);
+    await lease;
+    const waits = [session.acquire('a', { wait: Infinity }), session.acquire('b'), session.acquireAll(['c', 'd'], { wait: Infinity })];
+    waits.forEach((wait) => wait.catch(() => {}));
+    const granting = await next('acquire_each', ['a']);
+    const watch = session.watch('e', { every: '1 h' }).next();
+    const closed = session.close();
+    for (const wait of waits) {
+      await assert.rejects(wait, { name: 'SessionClosed' });
+    }
+    granting.answer(2);
+    const seeing = await next('watch', ['e']);
+    (await next('release_each', ['a'])).answer('t');
+    seeing.answer('NULL');
+    assert.strictEqual((await watch).done, true);
+    (await next('release_each', ['held'])).answer('t');
+    await closed;
+    await none();
+    await assert.rejects(session.acquire('f'), { name: 'SessionClosed' });
+    await assert.rejects(session.once('f', '1 s'), { name: 'SessionClosed' });
+    for (const call of ['elect', 'watch', 'worker']) {
+      assert.throws(() => session[call]('f', () => {}), { name: 'SessionClosed' });
+    }
+  },
+
+  // A line that does nothing does not keep the process from ending because another one does something.
+  async 'what keeps the process from ending'() {
+    const busy = new Set();
+    class Referenced extends Client {
+      constructor(settings) {
+        super(settings);
+        this.ref();
+      }
+
+      ref() {
+        busy.add(this);
+      }
+
+      unref() {
+        busy.delete(this);
+      }
+    }
+    const session = new Session({ Client: Referenced, options: {} });
+    const [first, second] = [session.acquire('a'), session.acquire('b')];
+    (await next('acquire_each', ['a'])).answer(1);
+    const granting = await next('acquire_each', ['b']);
+    const released = (await first).release();
+    (await next('release_each', ['a'])).answer('t'); // on the second line
+    await released;
+    granting.answer(2);
+    const last = (await second).release();
+    assert.strictEqual(busy.size, 1);
+    (await next('release_each', ['b'])).answer('t');
+    await last;
+    await turn();
+    assert.strictEqual(busy.size, 0);
   },
 
   async 'a lease that is lost, and an onLost that throws'() {
@@ -260,6 +384,7 @@ const tests = {
 
 (async () => {
   for (const [name, test] of Object.entries(tests)) {
+    current = test;
     try {
       await test();
     } catch (error) {

@@ -219,7 +219,7 @@ outcome(const dlock_error *error, char words[WORDS])
 	static const char *const names[] = {
 		[DLOCK_OK] = "ok",[DLOCK_WAITING] = "waiting",[DLOCK_LOST] = "LeaseLost",[DLOCK_DEADLOCK] = "LeaseDeadlock",
 		[DLOCK_UNREACHABLE] = "ServerUnreachable",[DLOCK_CANCELED] = "gave up",[DLOCK_TOKEN_STALE] = "TokenStale",
-		[DLOCK_TOKEN_MISSING] = "TokenMissing",[DLOCK_UNSUPPORTED] = "ServerUnsupported",[DLOCK_CLOSED] = "closed"
+		[DLOCK_TOKEN_MISSING] = "TokenMissing",[DLOCK_UNSUPPORTED] = "ServerUnsupported",[DLOCK_CLOSED] = "SessionClosed"
 	};
 
 	if (error->status == DLOCK_REFUSED)
@@ -399,8 +399,8 @@ start_items(Thing *it, Item *items, char **names, int count)
 		if (dlock_acquire(session, (names != NULL) ? names[i] : (common != NULL) ? common : own, &o, &items[i].lease, &error) !=
 			DLOCK_WAITING)
 		{
-			fprintf(stderr, "%s\n", error.message);
-			exit(1);
+			outcome(&error, items[i].result);
+			items[i].answered = true;
 		}
 	}
 	free(strings[0]);
@@ -430,6 +430,11 @@ finish_items(Item *items, int count, bool hold)
 		}
 		one->answered = false;
 		pthread_mutex_unlock(&lock);
+		if (one->lease == NULL)
+		{
+			good = false;
+			continue;
+		}
 		if (dlock_lease_wait(one->lease, &error) == DLOCK_OK && !hold)
 			(void) dlock_lease_release(one->lease, &error);
 		outcome(&error, one->result);
@@ -876,6 +881,32 @@ do_fork(Thing *it)
 	say(it->id, "ended %s, %s", status == 0 ? "none" : "wrong", dlock_lease_held(lease) ? "held" : "lost");
 }
 
+/* The locks of two servers, of which one is down. */
+static void
+do_shards(Thing *it)
+{
+	int			count;
+	char	  **names = list(it->line, "names", &count);
+	char		all[3000] = "";
+	dlock_error error;
+	dlock_session *down = dlock_open("host=/nonexistent", NULL, &error);
+
+	for (int i = 0; i < count; i++)
+	{
+		dlock_lease *lease;
+		char		result[WORDS];
+
+		if (dlock_acquire((dlock_shard_of(names[i], 2) == 0) ? session : down, names[i], NULL, &lease, &error) == DLOCK_OK)
+			(void) dlock_lease_release(lease, &error);
+		outcome(&error, result);
+		dlock_lease_free(lease);
+		strcat(strcat(all, (i > 0) ? ", " : ""), result);
+	}
+	say(it->id, "ended %s", all);
+	free_list(names);
+	dlock_close(down);
+}
+
 /* What waits is told so. */
 static void
 close_session(void)
@@ -1007,7 +1038,7 @@ static const struct
 }			commands[] = {
 	{"lease", do_lease}, {"many", do_many}, {"each", do_each}, {"load", do_load}, {"once", do_once}, {"elect", do_elect},
 	{"watch", do_watch}, {"worker", do_worker}, {"write", do_write}, {"build", do_build}, {"block", do_block}, {"fork", do_fork},
-	{"close", do_close}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
+	{"close", do_close}, {"shards", do_shards}, {"deadline", do_deadline}, {"outlive", do_outlive}, {"free", do_free}, {"told", do_told},
 	{"keepalives", do_keepalives}
 };
 

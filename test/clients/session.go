@@ -176,6 +176,8 @@ func outcome(err error) string {
 		return "ServerUnreachable"
 	case errors.Is(err, dlock.ErrUnsupported):
 		return "ServerUnsupported"
+	case errors.Is(err, dlock.ErrClosed):
+		return "SessionClosed"
 	case errors.Is(err, context.Canceled):
 		return "gave up"
 	case errors.As(err, &state):
@@ -220,6 +222,22 @@ func all(count int, do func(i int) error) error {
 		}
 	}
 	return first
+}
+
+// Each name as a lease of its own, at once, with a session of these.
+func each(ctx context.Context, c *command, sessions ...*dlock.Session) string {
+	names := c.Names.([]any)
+	results := make([]string, len(names))
+	_ = all(len(names), func(i int) error {
+		name := names[i].(string)
+		err := dlock.ShardOf(name, sessions).Lease(ctx, name, func(context.Context, *dlock.Lease) error { return nil }, c.Options.list()...)
+		if results[i] = "ok"; err != nil {
+			fmt.Fprintln(os.Stderr, c.ID, err)
+			results[i] = outcome(err)
+		}
+		return nil
+	})
+	return strings.Join(results, ", ")
 }
 
 var commands = map[string]func(context.Context, *command) (any, error){
@@ -283,18 +301,16 @@ var commands = map[string]func(context.Context, *command) (any, error){
 	},
 
 	// Each name as a lease of its own, at once: what comes of each.
-	"each": func(ctx context.Context, c *command) (any, error) {
-		names := c.Names.([]any)
-		results := make([]string, len(names))
-		_ = all(len(names), func(i int) error {
-			err := d.session.Lease(ctx, names[i].(string), func(context.Context, *dlock.Lease) error { return nil }, c.Options.list()...)
-			if results[i] = "ok"; err != nil {
-				fmt.Fprintln(os.Stderr, c.ID, err)
-				results[i] = outcome(err)
-			}
-			return nil
-		})
-		return strings.Join(results, ", "), nil
+	"each": func(ctx context.Context, c *command) (any, error) { return each(ctx, c, d.session), nil },
+
+	// The same, of two servers of which one is down.
+	"shards": func(ctx context.Context, c *command) (any, error) {
+		down, err := dlock.Open("pgx", "host=/nonexistent")
+		if err != nil {
+			return nil, err
+		}
+		defer down.Close()
+		return each(ctx, c, d.session, down), nil
 	},
 
 	// Workflows, so many at a time, each with some leases, one within the other, and work in the pool.

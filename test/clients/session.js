@@ -28,7 +28,7 @@ function outcome(error) {
   if (error instanceof dlock.LeaseRefused) {
     return `refused ${error.holder && error.holder.startsWith(session.client) ? 'self' : error.holder}`;
   }
-  for (const kind of ['LeaseDeadlock', 'TokenStale', 'TokenMissing', 'LeaseLost', 'ServerUnreachable', 'ServerUnsupported']) {
+  for (const kind of ['LeaseDeadlock', 'TokenStale', 'TokenMissing', 'LeaseLost', 'ServerUnreachable', 'ServerUnsupported', 'SessionClosed']) {
     if (error instanceof dlock[kind]) {
       return kind;
     }
@@ -87,6 +87,11 @@ const commands = {
   // Each name as a lease of its own, at once: what comes of each.
   async each({ names, options }) {
     return (await Promise.all(names.map((name) => session.lease(name, options, () => 'ok').catch(outcome)))).join(', ');
+  },
+
+  // The same, of two servers of which one is down.
+  async shards({ names }) {
+    return (await Promise.all(names.map((name) => dlock.lease([pool, 'host=/nonexistent'], name, {}, () => 'ok').catch(outcome)))).join(', ');
   },
 
   // Workflows, so many at a time, each with some leases, one within the other, and work in the pool.

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import contextvars
 import ctypes
+import functools
 import json
 import os
 import re
@@ -53,7 +54,7 @@ def options_of(command):
 def outcome(error):
     if isinstance(error, dlock.LeaseRefused):
         return 'refused ' + ('self' if error.holder and error.holder.startswith(session.client) else str(error.holder))
-    for kind in 'LeaseDeadlock', 'TokenStale', 'TokenMissing', 'LeaseLost', 'ServerUnreachable', 'ServerUnsupported':
+    for kind in 'LeaseDeadlock', 'TokenStale', 'TokenMissing', 'LeaseLost', 'ServerUnreachable', 'ServerUnsupported', 'SessionClosed':
         if isinstance(error, getattr(dlock, kind)):
             return kind
     if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)):
@@ -173,12 +174,16 @@ class Sync:
             told.wait()
             self.good(self.at_once([lease.release for lease in leases]))
 
-    def each(self, command):
+    def each(self, command, lease=None):
         def one(name):
-            with session.lease(name, **options_of(command)):
+            with (lease or session.lease)(name, **options_of(command)):
                 return 'ok'
         results = self.at_once([lambda name=name: one(name) for name in command['names']])
         return ', '.join(result if isinstance(result, str) else outcome(result) for result in results)
+
+    def shards(self, command):
+        """The same, of two servers of which one is down."""
+        return self.each(command, functools.partial(dlock.lease, [self.pool, 'host=/nonexistent']))
 
     def load(self, command):
         numbers, next_number = threading.Lock(), iter(range(command['workflows']))
@@ -243,6 +248,9 @@ class Sync:
         live[id] = {'end': lambda order: (worker.stop(span(order['grace']) if 'grace' in order else None), told.set())}
         told.wait()
         return max(counts)
+
+    def close(self, command):
+        session.close()
 
     def write(self, command):
         """A transaction of the lease; with "also", it presents the tokens of another one, too."""
@@ -335,14 +343,17 @@ class Async:
             await told.wait()
             await asyncio.gather(*[lease.arelease() for lease in leases])
 
-    async def each(self, command):
+    async def each(self, command, lease=None):
         async def one(name):
             try:
-                async with session.lease(name, **options_of(command)):
+                async with (lease or session.lease)(name, **options_of(command)):
                     return 'ok'
             except Exception as error:
                 return outcome(error)
         return ', '.join(await asyncio.gather(*[one(name) for name in command['names']]))
+
+    async def shards(self, command):
+        return await self.each(command, functools.partial(dlock.lease, [self.pool, 'host=/nonexistent']))
 
     async def load(self, command):
         numbers = iter(range(command['workflows']))
@@ -416,6 +427,9 @@ class Async:
         await told.wait()
         await worker.astop(span(orders[0]['grace']) if 'grace' in orders[0] else None)
         return max(counts)
+
+    async def close(self, command):
+        await session.aclose()
 
     async def write(self, command):
         async with self.pool.connection() as conn, live[command['lease']]['lease'].transaction(conn):

@@ -325,10 +325,71 @@ def cancels():
     asyncio.run(work())
     wait_until(lambda: left() == '0')
     session.close()
-    raises(dlock.LeaseError, session.lease('job').acquire)
+    raises(dlock.SessionClosed, session.lease('job').acquire)
     # One that was given up on its way may just be released; one that was left lasts a minute.
     with dlock.lease('', 'job', wait=20):
         pass
+
+
+def closing():
+    """A close that is cancelled gives back all the same."""
+    async def work():
+        own = dlock.Session('')
+        await asyncio.gather(*[own.lease(f'job {i}').aacquire() for i in range(100)])
+        closed = asyncio.ensure_future(own.aclose())
+        await asyncio.sleep(0)
+        closed.cancel()
+        try:
+            await closed
+        except asyncio.CancelledError:
+            pass
+        nothing_left()
+    asyncio.run(work())
+
+
+def destroyed():
+    """What awaits a lease has gone, or its event loop has: nobody holds that."""
+    def waiters(count):
+        wait_until(lambda: sql('SELECT count(*) FROM dlock_waiters') == count)
+
+    async def close():
+        waiting = session.lease('job', wait=None).aacquire()
+        waiting.send(None)
+        waiters('1')
+        waiting.close()
+        waiters('0')
+    sql("SELECT dlock_acquire('job', 'other', '1 h')")
+    asyncio.run(close())
+
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(session.lease('job', wait=None).aacquire())
+    loop.run_until_complete(asyncio.sleep(0))
+    waiters('1')
+    loop.close()
+    sql("SELECT dlock_release('job', 'other')")
+    wait_until(lambda: left() == '0')
+    del waiting
+    session.close()     # it may have lost its place, and have asked again
+    nothing_left()
+
+
+def loopless():
+    """A worker whose event loop is closed gives back what it has captured, and ends."""
+    sql("""SELECT dlock_queue_create('mail'); SELECT dlock_task_put('mail', 'k' || i) FROM generate_series(1, 2) AS i""")
+
+    async def handle(task):
+        raise AssertionError('nothing runs it')
+
+    async def start():
+        return session.worker('mail', handle)
+    loop = asyncio.new_event_loop()
+    worker = loop.run_until_complete(start())
+    wait_until(lambda: sql("SELECT count(*) FROM dlock_tasks WHERE state = 'working'") == '1')
+    loop.close()
+    worker.join()
+    worker.stop(grace=0)
+    assert sql("SELECT string_agg(state || attempts, ' ') FROM dlock_tasks") == 'ready0 ready0'
+    assert not session._closing
 
 
 def deadlock():
@@ -365,7 +426,12 @@ def forked():
         assert raises(dlock.LeaseRefused, session.lease('job').acquire).holder == lease.owner
         with session.lease('child') as own:
             assert own.owner.split('#')[0] != lease.owner.split('#')[0]
+        assert named.client.startswith('named/')
+        with named.lease('child'):
+            pass
 
+    named = dlock.Session('', client='named')
+    assert named.client == 'named'
     with session.lease('job', 30) as lease:
         pid = os.fork()
         if pid == 0:

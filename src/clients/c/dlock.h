@@ -217,6 +217,11 @@ DLOCK_API extern dlock_status dlock_result_status(const PGresult *result);
 
 /* ---- around leases ---- */
 
+/*
+ * Which of so many servers has the locks of this name: its CRC-32, modulo "count".  Number them alike everywhere.
+ */
+DLOCK_API extern unsigned int dlock_shard_of(const char *name, unsigned int count);
+
 /* *token is that of the first call in this time slot, or 0. */
 DLOCK_API extern dlock_status dlock_once(dlock_session *session, const char *name, int64_t every_ms, int64_t *token,
 										 dlock_error *error);

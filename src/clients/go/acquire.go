@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// How long to go on trying to undo a request whose answer is not known, and how soon a request
-// that waits is sent again to a server that is away.
+// How long a request whose answer is not known is sent again, or tried to be undone, after it was
+// to end; and how soon one is sent again to a server that is away.
 const (
-	undoWithin = 3 * time.Second
-	retryAfter = 200 * time.Millisecond
+	doubtWithin = 3 * time.Second
+	retryAfter  = 200 * time.Millisecond
 )
 
 // Forever is for Wait.
@@ -118,14 +118,15 @@ type want struct {
 	names       []string
 	label       string
 	owner, task string
-	place       string // the key of its place in a queue, if it can have one
+	keys        []string // owner and names
+	place       string   // the key of its place in a queue, if it can have one
 	until       time.Time
 	wake        chan struct{} // it is time to ask again
 	delay       time.Duration // if it has to do so by itself
 
 	// Protected by the session's mutex.
 	got     *turn
-	inDoubt bool // it may have been granted what nobody has heard of
+	inDoubt bool // it may have been granted what it has not heard of
 }
 
 // A turn that has come; without a token it never will.
@@ -152,8 +153,11 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 		w.task, _ = WithTask(ctx, "").Value(taskKey{}).(string)
 	}
 	w.owner = s.client + "#" + w.task
+	for _, name := range names {
+		w.keys = append(w.keys, placeOf(w.owner, name))
+	}
 	if call == single {
-		w.place = placeOf(w.owner, names[0])
+		w.place = w.keys[0]
 	}
 
 	// A caller that gives up is told at once; what is granted all the same is released.
@@ -182,16 +186,13 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 			r = <-done
 		}
 	}
-	if ctx.Err() == nil && errors.Is(r.err, context.Canceled) {
-		r.err = ErrClosed
-	}
-	return r.lease, r.err
+	return r.lease, closedOr(ctx, r.err)
 }
 
 // Ask once: the tokens, or none.
-func (s *Session) request(ctx context.Context, w *want, keep time.Duration) ([]string, answer) {
+func (s *Session) request(ctx context.Context, w *want, keep time.Duration, reentry string) ([]string, answer) {
 	if w.call == single && w.payload == nil {
-		shared := []any{interval(w.ttl), w.mode, w.permits, w.reentry, interval(w.lockDelay), interval(w.minHold), interval(keep)}
+		shared := []any{interval(w.ttl), w.mode, w.permits, reentry, interval(w.lockDelay), interval(w.minHold), interval(keep)}
 		k := &kind{key: fmt.Sprintf("acquire %q", shared), shared: shared, text: func(s *server) string {
 			return fmt.Sprintf(manySQL, s.schema)
 		}}
@@ -201,7 +202,7 @@ func (s *Session) request(ctx context.Context, w *want, keep time.Duration) ([]s
 		}
 		return []string{a.value}, a
 	}
-	row := []any{w.names[0], w.owner, interval(w.ttl), w.mode, w.reentry, interval(w.lockDelay), interval(w.minHold), w.payload}
+	row := []any{w.names[0], w.owner, interval(w.ttl), w.mode, reentry, interval(w.lockDelay), interval(w.minHold), w.payload}
 	more := ""
 	if w.call == several {
 		row[0] = w.names
@@ -223,70 +224,82 @@ func (s *Session) request(ctx context.Context, w *want, keep time.Duration) ([]s
 }
 
 // Ask, wait for a turn, and ask again.
-func (s *Session) obtain(ctx context.Context, w *want) (*Lease, error) {
+//
+// A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a turn
+// was.  Then it asks for just that; and if it is given up, that is undone.
+func (s *Session) obtain(ctx context.Context, w *want) (lease *Lease, err error) {
+	s.want(w, 1)
+	defer s.want(w, -1)
 	defer s.forget(w)
+	defer func() {
+		if err != nil && s.setDoubt(w, false) {
+			s.undo(w)
+		}
+	}()
 	if w.wait > 0 && w.reentry == "deny" && s.holdsAny(w) {
 		return nil, failure(ErrDeadlock, nil, "the task would wait for its own lease on %q", w.label)
 	}
-	placed, never := false, false // may it have a place; will that never have a turn?
-	for doubts := 0; ; {
+	placed := false // may it have a place?
+	for limit := (time.Time{}); ; {
 		if ctx.Err() != nil && !placed {
 			return nil, ctx.Err()
 		}
+		got, inDoubt := s.turnOf(w), s.setDoubt(w, false)
+		never := got != nil && got.token == ""
 		last := never || ctx.Err() != nil || w.left() <= 0
-		asking, keep := ctx, keepPlace
-		if last {
-			keep = 0
-		} else if w.place != "" {
-			s.expect(w)
+		var a answer
+		if got != nil && !never {
+			if a = s.confirm(w, got); a.err == nil {
+				return s.grant(w, []string{got.token}, a.sent), nil
+			}
+		} else {
+			asking, keep, reentry := ctx, keepPlace, w.reentry
+			if last {
+				keep = 0
+			} else if w.place != "" {
+				s.expect(w)
+			}
+			if last && placed {
+				asking = context.Background() // the place is given up
+			}
+			if inDoubt && s.isAlone(w) {
+				reentry = "return"
+			}
+			var tokens []string
+			if tokens, a = s.request(asking, w, keep, reentry); tokens != nil {
+				return s.grant(w, tokens, a.sent), nil
+			}
+			placed = placed || !last && w.place != "" && (a.err == nil || a.doubt)
 		}
-		if last && placed {
-			asking = context.Background() // the place is given up
-		}
-		tokens, a := s.request(asking, w, keep)
-		if tokens != nil {
-			return s.grant(w, tokens, a.sent), nil
-		}
-		placed = placed || !last && w.place != "" && (a.err == nil || a.doubt)
-		got := s.claim(w)
-		if got == nil && a.err == nil && !last {
-			got = s.turn(ctx, w, placed)
+		raised := s.setDoubt(w, a.doubt || a.err != nil && inDoubt) // meanwhile
+		if raised {
+			s.setDoubt(w, true)
 		}
 		switch {
-		case got != nil && got.token != "":
-			doubt := doubts > 0 || s.isInDoubt(w)
-			lease, err := s.confirm(w, got, doubt)
-			if doubt && errors.Is(err, ErrLost) {
-				continue // it was undone
-			}
-			return lease, err
-		case got != nil:
-			never = true
 		case a.err == nil && never:
 			return nil, failure(ErrDeadlock, nil, "the wait for %q would never have ended", w.label)
-		case a.err == nil && last && ctx.Err() != nil:
+		case a.err == nil && !last:
+			s.awaitTurn(ctx, w, placed)
+		case a.err == nil && ctx.Err() != nil:
 			return nil, ctx.Err()
-		case a.err == nil && last:
+		case a.err == nil && (raised || s.turnOf(w) != nil): // a turn may have come just before
+		case a.err == nil:
 			return nil, s.refused(ctx, w)
-		case a.err == nil || ctx.Err() != nil && a.err == ctx.Err():
-		case sqlState(a.err) == "40P01" && s.isInDoubt(w):
-			// It may have met what it was granted itself during an outage.
-			s.setInDoubt(w, false)
-			doubts++
-			s.undo(w)
+		case ctx.Err() != nil && a.err == ctx.Err():
+		case sqlState(a.err) == "40P01" && raised && ctx.Err() == nil: // perhaps for a lease that it has not heard of
 		case !errors.Is(a.err, ErrUnreachable):
 			return nil, Explain(a.err)
 		default:
-			if a.doubt {
-				doubts++
-				s.setInDoubt(w, true)
-				s.undo(w)
+			if a.doubt && limit.IsZero() {
+				limit = time.Now().Add(doubtWithin)
 			}
-			if !last {
-				nap(ctx, shorter(retryAfter, w.left()))
-			}
-			if last && !(a.doubt && doubts == 1) {
+			if last && (ctx.Err() != nil || !time.Now().Before(limit)) {
 				return nil, a.err
+			}
+			if last {
+				nap(ctx, retryAfter)
+			} else {
+				nap(ctx, shorter(retryAfter, w.left()))
 			}
 		}
 	}
@@ -331,53 +344,58 @@ func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
 	return l
 }
 
-// A turn may have come some time after it was asked for, or been undone with an unanswered
-// request: when was the lease held for sure?
-func (s *Session) confirm(w *want, got *turn, doubt bool) (*Lease, error) {
-	sent := got.sent
-	if doubt || time.Since(sent) > shorter(w.ttl/12, time.Second) {
-		a := s.lines.ask(context.Background(), true, renewKind, answerWithin, w.names[0], got.token)
-		if a.err != nil {
-			s.giveAway(w.names[0], got.token)
-			return nil, Explain(a.err)
-		}
-		if a.value != "t" {
-			return nil, failure(ErrLost, nil, "the lease on %q was lost at once", w.label)
-		}
-		sent = a.sent
+// A turn may have come some time after it was asked for: when was the lease held for sure?
+func (s *Session) confirm(w *want, got *turn) answer {
+	if time.Since(got.sent) <= shorter(w.ttl/12, time.Second) {
+		return answer{sent: got.sent}
 	}
-	return s.grant(w, []string{got.token}, sent), nil
+	a := s.lines.ask(context.Background(), true, renewKind, answerWithin, w.names[0], got.token)
+	if a.err == nil && a.value != "t" {
+		a.err = failure(ErrLost, nil, "the lease on %q was lost at once", w.label)
+	}
+	return a
 }
 
-// Release what nobody waits for.
-func (s *Session) giveAway(name, token string) {
-	s.lines.submit(&request{kind: releaseKind, row: []any{name, token}, then: func(answer) {}})
-}
-
-// End what an unanswered request may have been granted: not if the task has another lease on
-// the lock, which that would end.
+// End what a request in doubt may have been granted.
 func (s *Session) undo(w *want) {
-	until := time.Now().Add(undoWithin)
+	until := time.Now().Add(doubtWithin)
 	for _, name := range w.names {
-		for s.heldBy(w.owner, name) == 0 && time.Now().Before(until) {
+		for s.isAlone(w) && time.Now().Before(until) {
 			if a := s.lines.ask(context.Background(), true, undoKind, time.Until(until), name, w.owner); a.err == nil {
 				break
 			}
-			time.Sleep(undoWithin / 30)
+			time.Sleep(doubtWithin / 30)
 		}
 	}
 }
 
-func (s *Session) isInDoubt(w *want) bool {
+// Has its task no other lease or request on these locks, which might be meant instead?
+func (s *Session) isAlone(w *want) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return w.inDoubt
+	for _, key := range w.keys {
+		if s.held[key] > 0 || s.wanted[key] > 1 {
+			return false
+		}
+	}
+	return true
 }
 
-func (s *Session) setInDoubt(w *want, inDoubt bool) {
+// One more request, or less.
+func (s *Session) want(w *want, more int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.inDoubt = inDoubt
+	for _, key := range w.keys {
+		count(s.wanted, key, more)
+	}
+}
+
+// Returns whether it was in doubt before.
+func (s *Session) setDoubt(w *want, inDoubt bool) (before bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, w.inDoubt = w.inDoubt, inDoubt
+	return before
 }
 
 func (s *Session) holdsAny(w *want) bool {

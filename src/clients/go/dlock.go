@@ -24,6 +24,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log"
 	"math"
 	"os"
@@ -65,8 +66,10 @@ type Session struct {
 
 	mu        sync.Mutex
 	closed    bool
-	holds     map[*hold]bool     // to be renewed
-	held      map[string]int     // how many leases: by owner and name
+	holds     map[*hold]bool // to be renewed
+	held      map[string]int // how many leases: by owner and name
+	wanted    map[string]int // the same of requests
+	releasing map[*hold]bool
 	places    map[string][]*want // who waits at a place: by owner and name
 	taker     *lines             // the connection that takes turns
 	timer     *time.Timer        // for the next renewal or deadline
@@ -109,7 +112,7 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	host, _ := os.Hostname()
 	s := &Session{
 		client: fmt.Sprintf("%.50s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:])), logger: standardLogger{}, source: source,
-		over: make(chan struct{}), holds: map[*hold]bool{}, held: map[string]int{}, places: map[string][]*want{},
+		over: make(chan struct{}), holds: map[*hold]bool{}, held: map[string]int{}, wanted: map[string]int{}, releasing: map[*hold]bool{}, places: map[string][]*want{},
 	}
 	s.lines = newLines(source, 2, &s.margin)
 	s.margin.Store(math.MaxInt64)
@@ -118,6 +121,11 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	}
 	sessions[key] = s
 	return s
+}
+
+// ShardOf returns that of several servers which has the locks of this name, by CRC-32.  Name them in one order everywhere.
+func ShardOf[S any](name string, shards []S) S {
+	return shards[crc32.ChecksumIEEE([]byte(name))%uint32(len(shards))]
 }
 
 // Lease runs work under a lease, and releases that when the work has ended.  The error is that of the work, one of the
@@ -155,14 +163,14 @@ var onceKind = &kind{text: func(s *server) string { return "SELECT " + s.schema 
 
 // Once returns a token, if this is the first call in this time slot; or 0.
 func (s *Session) Once(ctx context.Context, name string, every time.Duration) (int64, error) {
-	ctx, end, err := s.begin(ctx)
+	own, end, err := s.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer end()
-	a := s.lines.ask(ctx, false, onceKind, answerWithin, name, interval(every))
+	a := s.lines.ask(own, false, onceKind, answerWithin, name, interval(every))
 	if a.err != nil || a.rows[0][0] == nil {
-		return 0, a.err
+		return 0, closedOr(ctx, a.err)
 	}
 	return parse(*a.rows[0][0])
 }
@@ -179,7 +187,7 @@ func (s *Session) Present(ctx context.Context, tx Execer, leases ...*Lease) erro
 	return Explain(err)
 }
 
-// Close gives back all, and closes the connections.  It waits for elections and workers.
+// Close ends waits, gives back all, and closes the connections.  Elections and workers come to their ends first.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -192,14 +200,19 @@ func (s *Session) Close() error {
 	s.busy.Wait()
 	s.mu.Lock()
 	var releases sync.WaitGroup
-	for h := range s.holds {
-		if release := h.release; release != nil {
-			releases.Add(1)
-			go func() {
-				defer releases.Done()
-				_ = release()
-			}()
+	for _, holds := range []map[*hold]bool{s.holds, s.releasing} {
+		for h := range holds {
+			if release := h.release; release != nil {
+				releases.Add(1)
+				go func() {
+					defer releases.Done()
+					_ = release()
+				}()
+			}
 		}
+	}
+	if s.taker != nil {
+		s.taker.cut()
 	}
 	s.mu.Unlock()
 	releases.Wait()
@@ -249,6 +262,14 @@ func (s *Session) begin(ctx context.Context) (context.Context, func(), error) {
 		}
 	}()
 	return ctx, func() { cancel(); s.busy.Done() }, nil
+}
+
+// An error of a context that ends with the session, too, told to somebody whose own context is this.
+func closedOr(ctx context.Context, err error) error {
+	if ctx.Err() == nil && errors.Is(err, context.Canceled) {
+		return ErrClosed
+	}
+	return err
 }
 
 // The task of a context, and how many tasks there have been.

@@ -108,6 +108,15 @@ func (s *server) next(what string, names ...string) *statement {
 	return statement
 }
 
+// Release a lease.
+func (s *server) release(lease *dlock.Lease) {
+	s.t.Helper()
+	released := make(chan error)
+	go func() { released <- lease.Release() }()
+	s.next("release_each", lease.Name).answer <- "{t}"
+	expect(s.t, <-released, nil)
+}
+
 func (s *server) none() {
 	s.t.Helper()
 	select {
@@ -331,16 +340,44 @@ func TestCancel(t *testing.T) {
 	s.none()
 }
 
-// An answer that is lost: what was granted is released, and asked for again.
+// An answer that is lost: what was granted is asked for, or ended if nobody wants it any more.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	s, session, _ := start(t)
-	c := acquire(s, session, context.Background(), []string{"a"})
-	s.next("acquire_each", "a").answer <- stateError("57P01")
+	ctx, cancel := context.WithCancel(context.Background())
+	asked := func(reentry string) chan any {
+		t.Helper()
+		statement := s.next("acquire_each", "a")
+		if statement.args[5] != reentry {
+			t.Fatal(statement.args)
+		}
+		return statement.answer
+	}
+	c := acquire(s, session, ctx, []string{"a"})
+	asked("deny") <- stateError("57P01")
+	asked("return") <- "{2}"
+	r := <-c[0]
+	if r.err != nil || r.lease.Token != 2 {
+		t.Fatal(r)
+	}
+	s.release(r.lease)
+	c = acquire(s, session, ctx, []string{"a"})
+	asked("deny") <- stateError("57P01")
+	granting := asked("return")
+	cancel()
+	expect(t, (<-c[0]).err, context.Canceled)
+	granting <- stateError("57P01")
 	s.next("release", "a").answer <- "{t}"
-	s.next("acquire_each", "a").answer <- "{2}"
-	if r := <-c[0]; r.err != nil || r.lease.Token != 2 {
-		t.Error(r)
+
+	// Two requests of a task: what one was granted is not for the other.
+	c = acquire(s, session, dlock.WithTask(context.Background(), "one"), []string{"a", "a"})
+	asked("deny") <- stateError("57P01")
+	asked("deny") <- stateError("57P01")
+	asked("deny") <- stateError("XX000")
+	s.next("acquire_each", "a").answer <- stateError("XX000") // the other one has ended, perhaps before
+	s.next("release", "a").answer <- "{f}"
+	for i := range c {
+		expect(t, (<-c[i]).err, stateError("XX000"))
 	}
 }
 
@@ -392,16 +429,32 @@ func TestSilence(t *testing.T) {
 	expect(t, lease.Err(), dlock.ErrUnreachable)
 }
 
-// Closed: what is held is released, and what waits gives up its place.
+// Closed: what is held is released, or granted late; and what waits gives up its place.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	s, session, _ := start(t)
 	held(s, session, "job")
 	c := acquire(s, session, context.Background(), []string{"other"}, dlock.Wait(dlock.Forever))
 	s.next("acquire_each", "other").answer <- "{NULL}"
+	c = append(c, acquire(s, session, context.Background(), []string{"late"})...)
+	granting := s.next("acquire_each", "late")
+	once := make(chan error)
+	s.beside(session, func() {
+		_, err := session.Once(context.Background(), "slot", time.Hour)
+		once <- err
+	})
 	closed := make(chan error)
 	go func() { closed <- session.Close() }()
-	expect(t, (<-c[0]).err, dlock.ErrClosed)
+	for i := range c {
+		expect(t, (<-c[i]).err, dlock.ErrClosed)
+	}
+	expect(t, <-once, dlock.ErrClosed)
+	granting.answer <- "{8}"
+	for late := false; !late; {
+		asked := s.any(true)
+		late = asked.what == "release_each" && asked.args[0] == `{"late"}`
+		asked.answer <- map[string]string{"release_each": "{t}", "renew_each": "{t}", "acquire_each": "{NULL}"}[asked.what]
+	}
 	for released := false; ; {
 		select {
 		case asked := <-s.asked:

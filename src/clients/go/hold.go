@@ -274,10 +274,13 @@ func (l *Lease) count(more int) {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	for name := range l.Tokens {
-		place := placeOf(l.Owner, name)
-		if l.s.held[place] += more; l.s.held[place] == 0 {
-			delete(l.s.held, place)
-		}
+		count(l.s.held, placeOf(l.Owner, name), more)
+	}
+}
+
+func count(counts map[string]int, key string, more int) {
+	if counts[key] += more; counts[key] == 0 {
+		delete(counts, key)
 	}
 }
 
@@ -300,6 +303,8 @@ func (l *Lease) Run(ctx context.Context, work func(context.Context, *Lease) erro
 // Release gives the lease back.  The error tells if it was lost before.
 func (l *Lease) Release() error {
 	l.once.Do(func() {
+		l.s.mark(&l.hold, true)
+		defer l.s.mark(&l.hold, false)
 		late := l.end()
 		l.count(-1)
 		answers := make(chan string, len(l.rows))
@@ -320,6 +325,17 @@ func (l *Lease) Release() error {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	return l.err
+}
+
+// It is being released, or not any more.
+func (s *Session) mark(h *hold, releasing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if releasing {
+		s.releasing[h] = true
+	} else {
+		delete(s.releasing, h)
+	}
 }
 
 // "t", "f", or nothing if the server does not say.  A request that was not answered may have

@@ -20,11 +20,11 @@ const (
 )
 
 // How long a place is kept between calls, which is how long a program that dies holds others up;
-// how long a call waits, for it keeps a snapshot; and how long one goes on for which nothing waits any more.
+// and how long a call waits, for it keeps a snapshot.  It goes on when nothing waits any more: the turn of a request to
+// come may be in its answer.
 const (
 	keepPlace = 10 * time.Second
 	takeFor   = 5 * time.Second
-	restAfter = time.Second
 )
 
 var takeKind = &kind{within: takeFor + answerWithin, text: func(s *server) string {
@@ -59,34 +59,23 @@ func (s *Session) forget(w *want) {
 		delete(s.places, w.place)
 	}
 	if w.got != nil && w.got.token != "" {
-		s.giveAway(w.names[0], w.got.token)
-	}
-	if taker := s.taker; taker != nil && len(s.places) == 0 {
-		time.AfterFunc(restAfter, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if len(s.places) == 0 {
-				taker.cut()
-			}
-		})
+		s.decline(w.names[0], w.got.token)
 	}
 }
 
 // The turn that has come, if one has.
-func (s *Session) claim(w *want) *turn {
+func (s *Session) turnOf(w *want) *turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	got := w.got
-	w.got = nil
-	return got
+	return w.got
 }
 
-// Wait for a turn, or until it is time to ask again: that is no turn.
-func (s *Session) turn(ctx context.Context, w *want, placed bool) *turn {
+// Wait for a turn, or until it is time to ask again.
+func (s *Session) awaitTurn(ctx context.Context, w *want, placed bool) {
 	if !placed {
 		nap(ctx, shorter(w.delay, w.left()))
 		w.delay = shorter(2*w.delay, longestPoll)
-		return nil
+		return
 	}
 	s.mu.Lock()
 	if s.taker == nil {
@@ -101,7 +90,6 @@ func (s *Session) turn(ctx context.Context, w *want, placed bool) *turn {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-	return s.claim(w)
 }
 
 // Take turns, as long as there are places.
@@ -148,8 +136,18 @@ func (s *Session) taken(name, owner string, token *string, sent time.Time) {
 		list[0].got = &turn{*token, sent}
 		wakeUp(list)
 	} else if *token != "" {
-		s.giveAway(name, *token)
+		s.decline(name, *token)
 	}
+}
+
+// Release a turn that was not taken; the mutex is held.
+func (s *Session) decline(name, token string) {
+	for h := range s.holds {
+		if h.rows[0][0] == name && h.rows[0][1] == token {
+			return
+		}
+	}
+	s.lines.submit(&request{kind: releaseKind, row: []any{name, token}, then: func(answer) {}})
 }
 
 func wakeUp(list []*want) {

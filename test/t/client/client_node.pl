@@ -27,15 +27,38 @@ client_program($node, 'none');
 my $proxy = scenario_servers($node);
 run_all_scenarios('node', $node, $proxy, @agent);
 run_pooler_scenarios('node', $node, $proxy, @agent);
+unlike(slurp_file($node->logfile), qr/prepared statement/, 'no statement is prepared, for a pooler may have none');
 test_types() if $npm;
 {
 	client_examples('js', 0, 'node', 'example.js');
 	client_long_examples('javascript', 'node', 'node');
 }
+test_end();
 run_scenarios('node', 'last', $node, $proxy, @agent);
 is(system('node', "$top/test/clients/bare.js"), 0, 'what needs no server');
 $proxy->stop;
 done_testing();
+
+# A program ends as soon as it has nothing to do: connections that are not used keep it from nothing.
+sub test_end
+{
+	append_to_file("$place/end.js", <<'EOP');
+const dlock = require('dlock');
+(async () => {
+  const session = dlock.connect({});
+  const job = await session.acquire('job');
+  const waits = session.acquire('job', { wait: '1 h' });
+  const [other] = await Promise.all([session.acquire('other'), job.release()]);
+  await Promise.all([waits.then((lease) => lease.release()), other.release()]);
+  await (await session.acquire('last')).release();
+  await new Promise(setImmediate);
+  require('fs').writeSync(1, process.getActiveResourcesInfo().join(' '));
+})();
+EOP
+	is(system("node '$place/end.js' >'$place/end' 2>&1"), 0, 'a program that ends by itself');
+	is(slurp_file("$place/end"), '', 'what keeps it from ending');
+	return;
+}
 
 # What programs in TypeScript see of it.
 sub test_types

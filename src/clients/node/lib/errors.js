@@ -50,6 +50,13 @@ class ServerUnreachable extends LeaseError {}
 // The database has no dlock, or one that is too old.
 class ServerUnsupported extends LeaseError {}
 
+// The session has been closed, perhaps while the lock was waited for.
+class SessionClosed extends LeaseError {
+  constructor() {
+    super('the session is closed');
+  }
+}
+
 module.exports = {
-  LeaseError, LeaseRefused, LeaseLost, LeaseDeadlock, TokenStale, TokenMissing, ServerUnreachable, ServerUnsupported
+  LeaseError, LeaseRefused, LeaseLost, LeaseDeadlock, TokenStale, TokenMissing, ServerUnreachable, ServerUnsupported, SessionClosed
 };

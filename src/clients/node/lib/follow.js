@@ -3,8 +3,8 @@
 // Elections, and following who holds a lock.
 
 const { ServerUnreachable } = require('./errors');
-const { USUAL } = require('./lines');
-const { now, span, nap } = require('./span');
+const { USUAL, ignore } = require('./lines');
+const { now, span, timer, nap } = require('./span');
 
 const RETRY_MS = 1000;
 
@@ -16,23 +16,50 @@ const WATCH = {
 };
 
 // The holders of a lock: { token, owner, payload }, or null if there is none, at first and then
-// whenever another one is seen.  All that are watched are asked for at once.
+// whenever another one is seen, until the session is closed.  All that are watched are asked for at once.
 async function* watch(session, name, { every = 500, signal } = {}) {
   const step = span(every, 'every', 1);
+  let over = false;
+  let wake = ignore;
   let seen;
-  while (!(signal && signal.aborted)) {
-    try {
-      const { value, note } = await session.lines.ask(WATCH, [name]);
-      if (value !== seen) {
-        seen = value;
-        yield value === 'NULL' ? null : { token: Number(value), ...note };
+  const stop = () => {
+    over = true;
+    wake();
+  };
+  const watching = { stop };
+  session._closing.add(watching);
+  if (signal) {
+    over = signal.aborted;
+    signal.addEventListener('abort', stop);
+  }
+  try {
+    while (!over) {
+      try {
+        const { value, note } = await session.lines.ask(WATCH, [name]);
+        if (value !== seen && !over) {
+          seen = value;
+          yield value === 'NULL' ? null : { token: Number(value), ...note };
+        }
+      } catch (error) {
+        if (!(error instanceof ServerUnreachable)) {
+          throw error;
+        }
       }
-    } catch (error) {
-      if (!(error instanceof ServerUnreachable)) {
-        throw error;
+      if (!over) {
+        await new Promise((resolve) => {
+          const next = timer(resolve, now() + step - now() % step);
+          wake = () => {
+            clearTimeout(next);
+            resolve();
+          };
+        });
       }
     }
-    await nap(step - now() % step);
+  } finally {
+    session._closing.delete(watching);
+    if (signal) {
+      signal.removeEventListener('abort', stop);
+    }
   }
 }
 

@@ -238,10 +238,12 @@ class Lease extends Hold {
     const tooLate = this.lost && !this._over; // so that what is past its time counts as lost
     this._end();
     this._session._count(this, -1);
+    this._session._releasing.add(this);
     const answers = await Promise.all([...this.tokens].map((pair) => this._giveBack(pair)));
     if (!tooLate && !this._error && (answers.includes('f') || (answers.includes(null) && now() >= this._deadline))) {
       this._error = new LeaseLost(`${this._what} was lost before the work had ended`);
     }
+    this._session._releasing.delete(this);
   }
 
   // Release it.  Rejects if it was lost before.

@@ -122,9 +122,12 @@ export class Session implements AsyncDisposable {
 /** The session of a pool; the same for each call. */
 export function connect(where: Where, options?: SessionOptions): Session;
 
-/** Run the work under a lease, and release that when the work has ended. */
-export function lease<T>(where: Where, name: string, work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T>;
-export function lease<T>(where: Where, name: string, options: LeaseOptions, work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T>;
+/** That of several servers which has the locks of this name, by CRC-32; name them in one order everywhere. */
+export function shardOf<S>(name: string, shards: readonly S[]): S;
+
+/** Run the work under a lease, and release that when the work has ended. Of several servers, on that of shardOf(). */
+export function lease<T>(where: Where | readonly Where[], name: string, work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T>;
+export function lease<T>(where: Where | readonly Where[], name: string, options: LeaseOptions, work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T>;
 
 /** Why there is no lease, or none any more. */
 export class LeaseError extends Error {}
@@ -146,3 +149,5 @@ export class TokenMissing extends LeaseError {}
 export class ServerUnreachable extends LeaseError {}
 /** The database has no dlock, or one that is too old. */
 export class ServerUnsupported extends LeaseError {}
+/** The session has been closed, perhaps while the lock was waited for. */
+export class SessionClosed extends LeaseError {}

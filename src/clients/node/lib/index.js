@@ -17,9 +17,21 @@ function connect(where, options) {
   return session;
 }
 
-// Run work(lease, signal) under a lease, in the session of the pool.
-function lease(where, name, options, work) {
-  return connect(where).lease(name, options, work);
+// That of several servers which has the locks of this name, by its CRC-32 as zlib has it.
+function shardOf(name, shards) {
+  let crc = -1;
+  for (const byte of Buffer.from(name)) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) {
+      crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+  }
+  return shards[(~crc >>> 0) % shards.length];
 }
 
-module.exports = { connect, lease, Session, ...errors };
+// Run work(lease, signal) under a lease, in the session of the pool, or of one of several.
+function lease(where, name, options, work) {
+  return connect(Array.isArray(where) ? shardOf(name, where) : where).lease(name, options, work);
+}
+
+module.exports = { connect, lease, shardOf, Session, ...errors };

@@ -1,5 +1,6 @@
 import dlock from './index.js';
 
 export const {
-  connect, lease, Session, LeaseError, LeaseRefused, LeaseLost, LeaseDeadlock, TokenStale, TokenMissing, ServerUnreachable, ServerUnsupported
+  connect, lease, shardOf, Session, LeaseError, LeaseRefused, LeaseLost, LeaseDeadlock, TokenStale, TokenMissing, ServerUnreachable,
+  ServerUnsupported, SessionClosed
 } = dlock;

@@ -16,7 +16,6 @@
 // for each, as JSON.  An error of many is traced to those whose it is, by asking for halves:
 // a statement that fails changes nothing.
 
-const crypto = require('crypto');
 const { ServerUnreachable, ServerUnsupported } = require('./errors');
 const { now, timer } = require('./span');
 
@@ -142,7 +141,7 @@ class Line {
     };
     try {
       const late = new Promise((_, reject) => {
-        limit = timer(() => reject(new ServerUnreachable('the server does not answer')), until);
+        limit = timer(() => reject(new ServerUnreachable('the server does not answer')), until).unref();
       });
       const asked = asking();
       asked.catch(ignore);
@@ -165,12 +164,6 @@ class Line {
   }
 
   async failed(batch, error, sent) {
-    if (/^(26000|42P05)$/.test(error.code) && this.lines.prepares) {
-      this.lines.prepares = false;
-      this.lines.server.statements.clear();
-      await this.ask(batch, true);
-      return;
-    }
     if (sent && batch.length > 1 && isOfOne(error)) {
       await this.ask(batch.slice(0, batch.length / 2), true);
       await this.ask(batch.slice(batch.length / 2), true);
@@ -195,12 +188,19 @@ class Line {
   free() {
     this.busy = false;
     this.lines.pump();
-    if (!this.busy && this.client) {
+    if (!this.busy && this.lines.closed) {
+      this.close();
+    } else if (!this.busy && this.client) {
       this.idle = setTimeout(() => this.close(), IDLE_MS);
       this.idle.unref();
-      if (this.client.unref) {
-        this.client.unref();
-      }
+      this.ref('unref');
+    }
+  }
+
+  // Whether a statement under way keeps the process from ending.
+  ref(method = 'ref') {
+    if (this.client && this.client[method]) {
+      this.client[method]();
     }
   }
 
@@ -209,7 +209,7 @@ class Line {
       this.busy = true;
       this.rank = batch[0].kind.rank;
       clearTimeout(this.idle);
-      this.lines.ref();
+      this.ref();
       this.ask(batch);
     }
   }
@@ -228,9 +228,6 @@ class Line {
     clearTimeout(this.idle);
     if (client) {
       client.on('error', ignore);
-      if (client.ref) {
-        client.ref();
-      }
       await client.end().catch(ignore);
     }
   }
@@ -245,7 +242,7 @@ class Lines {
     this.queues = [new Map(), new Map()]; // by rank, then by key
     this.server = null; // what look() has found
     this.stale = false;
-    this.prepares = true;
+    this.closed = false;
     this.sweep = null; // timer
     this.sweepAt = Infinity;
   }
@@ -254,19 +251,17 @@ class Lines {
     return kind.rank === URGENT ? Math.min(this.urgentWithin(), URGENT_WITHIN_MS) : kind.within || ANSWER_WITHIN_MS;
   }
 
-  // Prepared, until there turns out to be a pooler for which that is no good.
+  // Not a prepared one, for there may be a pooler.
   statementOf(kind) {
     const { statements } = this.server;
     if (!statements.has(kind.text)) {
-      const text = kind.text(this.server);
-      const name = this.prepares ? { name: `dlock_${crypto.createHash('md5').update(text).digest('hex').slice(0, 16)}` } : {};
-      statements.set(kind.text, { text, ...name, types: TEXT, rowMode: 'array' });
+      statements.set(kind.text, { text: kind.text(this.server), types: TEXT, rowMode: 'array' });
     }
     return statements.get(kind.text);
   }
 
-  // Promise { value, note, sent } of one among many, or { rows, sent }.  Until it is sent, it is taken
-  // out if request.gone gets true, and rejected at "until".
+  // Promise { value, note, sent } of one among many, or { rows, sent }.  Until it is sent, it can be
+  // withdrawn, and is rejected at "until".
   ask(kind, row, until = now() + ANSWER_WITHIN_MS, request = {}) {
     return new Promise((resolve, reject) => {
       Object.assign(request, { kind, row, until, resolve, reject });
@@ -287,6 +282,14 @@ class Lines {
     });
   }
 
+  // Take it out, if it has not been sent.
+  withdraw(request, why) {
+    if (!request.taken) {
+      request.gone = true;
+      request.reject(why);
+    }
+  }
+
   // The next requests up to this rank, of one kind.
   next(rank) {
     for (const queue of this.queues.slice(0, rank + 1)) {
@@ -297,6 +300,7 @@ class Lines {
           queue.set(key, live.splice(BATCH));
         }
         if (live.length > 0) {
+          live.forEach((request) => { request.taken = true; });
           return live;
         }
       }
@@ -333,22 +337,19 @@ class Lines {
     this.sweep = this.sweepAt < Infinity ? timer(() => this.sweepQueues(), this.sweepAt).unref() : null;
   }
 
-  // Whether a statement under way keeps the process from ending.
-  ref(method = 'ref') {
-    this.lines.forEach(({ client }) => client && client[method] && client[method]());
-  }
-
-  unref() {
-    this.ref('unref');
+  ref(method) {
+    this.lines.forEach((line) => line.ref(method));
   }
 
   drop() {
     this.lines.forEach((line) => line.drop());
   }
 
+  // What is under way ends first.  What is asked for later gets a connection for itself.
   async close() {
-    clearTimeout(this.sweep);
-    await Promise.all(this.lines.map((line) => line.close()));
+    this.closed = true;
+    this.ref('ref');
+    await Promise.all(this.lines.map((line) => line.busy || line.close()));
   }
 }
 

@@ -6,7 +6,7 @@
 const { AsyncLocalStorage } = require('async_hooks');
 const crypto = require('crypto');
 const os = require('os');
-const { LeaseRefused, LeaseDeadlock, LeaseError, LeaseLost, ServerUnreachable } = require('./errors');
+const { LeaseRefused, LeaseDeadlock, LeaseError, LeaseLost, ServerUnreachable, SessionClosed } = require('./errors');
 const { watch, Election } = require('./follow');
 const { Lease, present, RENEW, RELEASE } = require('./hold');
 const { Lines, URGENT, USUAL, ignore } = require('./lines');
@@ -16,9 +16,9 @@ const { Worker } = require('./worker');
 
 const DEFAULT_TTL_MS = 60000;
 
-// How long to go on trying to undo a request whose answer is not known, and how soon a request
-// that waits is sent again to a server that is away.
-const UNDO_WITHIN_MS = 3000;
+// How long a request whose answer is not known is sent again, or tried to be undone, after it was
+// to end; and how soon one is sent again to a server that is away.
+const DOUBT_WITHIN_MS = 3000;
 const RETRY_MS = 200;
 
 const ACQUIRE = ({ schema }) => `SELECT ${schema}dlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval,
@@ -53,6 +53,16 @@ const UNDO = {
 const tasks = new AsyncLocalStorage();
 let taskCount = 0;
 
+// One more, or less, of what is counted in a map.
+function count(map, key, more) {
+  const sum = (map.get(key) || 0) + more;
+  if (sum > 0) {
+    map.set(key, sum);
+  } else {
+    map.delete(key);
+  }
+}
+
 class Session {
   constructor(where, { client = `${os.hostname().slice(0, 50)}/${process.pid}/${crypto.randomBytes(6).toString('hex')}`,
     onTrouble = (error) => process.emitWarning(error.message, 'DlockWarning') } = {}) {
@@ -65,6 +75,9 @@ class Session {
     this.lines = new Lines(where, { urgentWithin: () => this._margin });
     this._holds = new Set(); // to be renewed
     this._held = new Map(); // how many leases: by owner and name
+    this._wanted = new Map(); // the same of requests
+    this._wants = new Map(); // requests, and promises of their ends
+    this._releasing = new Set(); // leases
     this._margin = Infinity; // the smallest one of them
     this._timer = null; // for the next renewal or deadline
     this._timerAt = Infinity;
@@ -114,30 +127,47 @@ class Session {
 
   // The token, if this is the first call in this time slot; or null.
   async once(name, every) {
+    this._check();
     const { rows: [[token]] } = await this.lines.ask(ONCE, [name, interval(span(every, 'every', 0.001))]);
     return token === null ? null : Number(token);
   }
 
   // Campaign until stop(): gained(lease) is called with each term, lost(lease, error) at its end.
   elect(name, options = {}) {
+    this._check();
     return new Election(this, name, options);
   }
 
   watch(name, options) {
+    this._check();
     return watch(this, name, options);
   }
 
   // Work on tasks of a queue by handler(task, signal), until stop().
   worker(queue, handler, options) {
+    this._check();
     return new Worker(this, queue, handler, options);
   }
 
-  // Give back all, and close the connections.
+  // End waits, give back all, and close the connections.  Elections and workers come to their ends first.
   async close() {
     this._closed = true;
-    await Promise.all([...this._closing].map((what) => what.stop()));
-    await Promise.all([...this._holds].map((hold) => hold.release && hold.release().catch(ignore)));
+    const ends = [...this._closing].map((what) => what.stop());
+    for (const [want, end] of this._wants) {
+      this._giveUp(want, new SessionClosed());
+      ends.push(end);
+    }
+    await Promise.all(ends);
+    this._holds.forEach((hold) => hold.release && hold.release().catch(ignore));
+    await Promise.all([...this._releasing].map((lease) => lease._ending));
+    this.waits.close();
     await this.lines.close();
+  }
+
+  _check() {
+    if (this._closed) {
+      throw new SessionClosed();
+    }
   }
 
   _inTask(task, work) {
@@ -154,20 +184,20 @@ class Session {
     const [length, delay, least] = [ttlMs, span(lockDelay, 'lockDelay'), span(minHold, 'minHold')].map(interval);
     const want = {
       kind, names, owner, reentry, task: which, ttl: ttlMs, onLost, signal, label: names.join(', '), until: now() + limit, patient: limit > 0,
-      place: kind === 'lock' ? this._key(names[0], { owner }) : null
+      keys: names.map((name) => this._key(name, { owner }))
     };
+    want.place = kind === 'lock' ? want.keys[0] : null;
     if (kind === 'lock' && payload === null) {
-      want.ask = async (keep) => {
-        const shared = [length, mode, permits, reentry, delay, least, keep];
+      want.ask = async (keep, again) => {
+        const shared = [length, mode, permits, again, delay, least, keep];
         const request = { key: shared.join(), rank: USUAL, text: ACQUIRE, shared };
         const { value, sent } = await this.lines.ask(request, [names[0], owner], undefined, want.request = {});
         return { tokens: value === 'NULL' ? null : [value], sent };
       };
     } else {
       const request = { lock: ALONE, path: PATH, all: ALL }[kind];
-      const row = [kind === 'all' ? names : names[0], owner, length, mode, reentry, delay, least,
-        payload === null ? null : JSON.stringify(payload)];
-      want.ask = async (keep) => {
+      want.ask = async (keep, again) => {
+        const row = [kind === 'all' ? names : names[0], owner, length, mode, again, delay, least, payload === null ? null : JSON.stringify(payload)];
         const { rows: [[value]], sent } = await this.lines.ask(request, kind === 'lock' ? [...row, permits, keep] : row, undefined,
           want.request = {});
         return { tokens: value && value.replace(/[{}]/g, '').split(','), sent };
@@ -176,102 +206,111 @@ class Session {
     return want;
   }
 
-  async _acquire(kind, names, options) {
-    if (this._closed) {
-      throw new LeaseError('the session is closed');
-    }
-    const want = this._want(kind, names, options);
-    const { signal } = want;
-    if (!signal) {
-      return this._obtain(want);
-    }
-    signal.throwIfAborted();
-
-    // Whoever has given up is told at once; what is granted all the same is released.
-    let abort;
-    const aborted = new Promise((_, reject) => {
-      abort = () => {
-        want.gone = true;
-        if (want.request && !want.placed) {
-          want.request.gone = true;
-        }
-        this.waits.end(want);
-        reject(signal.reason);
-      };
-      signal.addEventListener('abort', abort);
+  // Whoever gives up is told at once; what is granted all the same is released.
+  _acquire(kind, names, options) {
+    return new Promise((resolve, reject) => {
+      this._check();
+      const want = this._want(kind, names, options);
+      if (want.signal) {
+        want.signal.throwIfAborted();
+        want.abort = () => this._giveUp(want, want.signal.reason);
+        want.signal.addEventListener('abort', want.abort);
+      }
+      want.resolve = resolve;
+      want.reject = reject;
+      this._wants.set(want, this._obtain(want));
     });
-    const obtained = this._obtain(want);
-    obtained.then((lease) => want.gone && lease.release().catch(ignore), ignore);
-    try {
-      return await Promise.race([obtained, aborted]);
-    } finally {
-      signal.removeEventListener('abort', abort);
-    }
   }
 
+  // The place of a request that is given up is, too.
+  _giveUp(want, why) {
+    want.gone = true;
+    if (want.request && !want.placed) {
+      this.lines.withdraw(want.request, why);
+    }
+    this.waits.end(want);
+    want.reject(why);
+  }
+
+  // Does not throw.
   async _obtain(want) {
+    want.keys.forEach((key) => count(this._wanted, key, 1));
     try {
-      return await this._ask(want);
-    } finally {
+      const lease = await this._ask(want);
+      this._done(want);
+      if (want.gone) {
+        await lease.release();
+      } else {
+        want.resolve(lease);
+      }
+    } catch (error) {
+      if (want.inDoubt) {
+        await this._undo(want);
+      }
+      this._done(want);
+      want.reject(error);
+    }
+    this._wants.delete(want);
+  }
+
+  _done(want) {
+    if (!want.done) {
+      want.done = true;
+      want.keys.forEach((key) => count(this._wanted, key, -1));
       this.waits.forget(want);
+      if (want.signal) {
+        want.signal.removeEventListener('abort', want.abort);
+      }
     }
   }
 
+  // A request is in doubt if it may have been granted what it has not heard of: its answer was lost,
+  // or perhaps a turn was.  Then it asks for just that; and if it is given up, that is undone.
   async _ask(want) {
-    const { names, label } = want;
-    for (let doubts = 0; ;) {
-      const last = !want.patient || now() >= want.until || want.gone || want.got === 'never';
-      const never = want.got === 'never';
+    const { keys, label } = want;
+    for (let limit = 0; ;) {
+      const { got, inDoubt } = want;
+      const never = got === 'never';
+      const last = !want.patient || now() >= want.until || want.gone || never;
       try {
-        if (want.patient && names.some((name) => this._held.has(this._key(name, want)) && want.reentry === 'deny')) {
+        if (got && !never) {
+          const sent = await this._confirm(want, got);
+          want.got = null;
+          return this._grant(want, [got.token], sent);
+        }
+        if (want.patient && want.reentry === 'deny' && keys.some((key) => this._held.has(key))) {
           throw new LeaseDeadlock(`the task would wait for its own lease on "${label}"`);
         }
         if (!last && want.place) {
           this.waits.expect(want);
         }
-        const { tokens, sent } = await want.ask(last ? '0' : Waits.KEEP);
+        want.inDoubt = false;
+        const { tokens, sent } = await want.ask(last ? '0' : Waits.KEEP, inDoubt && this._isAlone(want) ? 'return' : want.reentry);
         if (tokens) {
           return this._grant(want, tokens, sent);
-        }
-        const got = last ? want.got : await this.waits.turn(want);
-        if (got && got !== 'never') {
-          want.got = null;
-          const inDoubt = doubts > 0 || want.inDoubt;
-          try {
-            return this._grant(want, [got.token], await this._confirm(want, got, inDoubt));
-          } catch (error) {
-            if (!inDoubt || !(error instanceof LeaseLost)) {
-              throw error;
-            }
-            continue; // it was undone
-          }
         }
         if (never) {
           throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
         }
-        if (last) {
+        if (!last) {
+          await this.waits.turn(want);
+        } else if (want.gone || !(want.got || want.inDoubt)) { // a turn may have come just before
           throw new LeaseRefused(label, want.gone ? null : await this._holder(want));
         }
       } catch (error) {
-        // It may have met what it was granted itself during an outage.
-        if (error.code === '40P01' && want.inDoubt) {
-          want.inDoubt = false;
-          doubts++;
-          await this._undo(want);
-          continue;
+        const raised = want.inDoubt; // meanwhile
+        want.inDoubt = raised || error.inDoubt === true || (inDoubt && !(error instanceof LeaseRefused));
+        if (error.code === '40P01' && raised && !want.gone) {
+          continue; // perhaps for a lease that it has not heard of
         }
         if (!(error instanceof ServerUnreachable)) {
           throw error;
         }
-        if (error.inDoubt) {
-          doubts++;
-          want.inDoubt = true;
-          await this._undo(want);
-        }
-        if (want.gone || (last && !(error.inDoubt && doubts === 1))) {
+        limit = limit || (error.inDoubt ? now() + DOUBT_WITHIN_MS : 0);
+        if (want.gone || (last && now() >= limit)) {
           throw error;
         }
-        await nap(Math.min(RETRY_MS, Math.max(want.until - now(), 0)));
+        await nap(last ? RETRY_MS : Math.min(RETRY_MS, Math.max(want.until - now(), 0)));
       }
     }
   }
@@ -287,34 +326,40 @@ class Session {
     return new Lease(this, want, new Map(want.names.map((name, i) => [name, Number(tokens[i])])), sent);
   }
 
-  // A turn may have come some time after it was asked for, or been undone with an unanswered
-  // request: when was the lease held for sure?
-  async _confirm({ names: [name], ttl }, { token, sent }, inDoubt) {
-    if (!inDoubt && now() - sent < Math.min(ttl / 12, 1000)) {
+  // A turn may have come some time after it was asked for: when was the lease held for sure?
+  async _confirm({ names: [name], ttl }, { token, sent }) {
+    if (now() - sent < Math.min(ttl / 12, 1000)) {
       return sent;
     }
-    try {
-      const renewed = await this.lines.ask(RENEW, [name, token]);
-      if (renewed.value !== 't') {
-        throw new LeaseLost(`the lease on "${name}" was lost at once`);
+    const renewed = await this.lines.ask(RENEW, [name, token]);
+    if (renewed.value !== 't') {
+      throw new LeaseLost(`the lease on "${name}" was lost at once`);
+    }
+    return renewed.sent;
+  }
+
+  // End what a request in doubt may have been granted.
+  async _undo(want) {
+    const until = now() + DOUBT_WITHIN_MS;
+    while (now() < until && this._isAlone(want)) {
+      try {
+        await Promise.all(want.names.map((name) => this.lines.ask(UNDO, [name, want.owner], until)));
+        return;
+      } catch {
+        await nap(100);
       }
-      return renewed.sent;
-    } catch (error) {
-      this.lines.ask(RELEASE, [name, token]).catch(ignore);
-      throw error;
     }
   }
 
-  // End what an unanswered request may have been granted: not if the task has another lease on
-  // the lock, which that would end.
-  async _undo({ names, owner }) {
-    const until = now() + UNDO_WITHIN_MS;
-    const mine = names.filter((name) => !this._held.has(this._key(name, { owner })));
-    for (let done = false; !done && now() < until;) {
-      done = await Promise.all(mine.map((name) => this.lines.ask(UNDO, [name, owner], until))).catch(ignore);
-      if (!done) {
-        await nap(100);
-      }
+  // Has its task no other lease or request on these locks, which might be meant instead?
+  _isAlone({ keys }) {
+    return keys.every((key) => !this._held.has(key) && this._wanted.get(key) === 1);
+  }
+
+  // Release a turn that was not taken.
+  _decline(name, token) {
+    if (![...this._holds].some((hold) => hold.token === Number(token))) {
+      this.lines.ask(RELEASE, [name, token]).catch(ignore);
     }
   }
 
@@ -325,15 +370,7 @@ class Session {
   }
 
   _count(lease, more) {
-    for (const name of lease.tokens.keys()) {
-      const key = this._key(name, lease);
-      const count = (this._held.get(key) || 0) + more;
-      if (count > 0) {
-        this._held.set(key, count);
-      } else {
-        this._held.delete(key);
-      }
-    }
+    [...lease.tokens.keys()].forEach((name) => count(this._held, this._key(name, lease), more));
   }
 
   _keep(hold) {

@@ -9,8 +9,7 @@
 //
 // A path and several locks at once have no place: each asks again, at intervals that grow.
 
-const { RELEASE } = require('./hold');
-const { Lines, USUAL, ignore } = require('./lines');
+const { Lines, USUAL } = require('./lines');
 const { now, timer, nap, interval } = require('./span');
 
 const SHORTEST_MS = 10;
@@ -20,7 +19,6 @@ const LONGEST_MS = 500;
 // and how long a call waits, for it keeps a snapshot.
 const KEEP_MS = 10000;
 const TAKE_MS = 5000;
-const IDLE_MS = 1000;
 
 const TAKE = { rank: USUAL, within: TAKE_MS + 10000, text: ({ schema }) => `SELECT name, owner, token FROM ${schema}dlock_take($1, $2::interval, $3::interval)` };
 
@@ -45,7 +43,7 @@ class Waits {
   // It has no place any more.  A turn that it has not taken is given back.
   forget(want) {
     if (want.got && want.got !== 'never') {
-      this.session.lines.ask(RELEASE, [want.names[0], want.got.token]).catch(ignore);
+      this.session._decline(want.names[0], want.got.token);
     }
     const list = want.placed && this.places.get(want.place);
     want.placed = false;
@@ -54,8 +52,9 @@ class Waits {
       if (list.length === 0) {
         this.places.delete(want.place);
       }
+      // What it asks goes on: the turn of a request to come may be in the answer.
       if (this.places.size === 0 && this.taker) {
-        this.taker.rest();
+        this.taker.ref('unref');
       }
     }
   }
@@ -63,11 +62,6 @@ class Waits {
   async take() {
     const taker = this.taker = new Lines(this.session.where, { only: true });
     let last = now();
-    const rest = () => this.places.size === 0 && taker.drop();
-    taker.rest = () => {
-      taker.unref();
-      setTimeout(rest, IDLE_MS).unref();
-    };
     while (this.places.size > 0) {
       try {
         const { rows, sent } = await taker.ask(TAKE, [this.session.client, interval(TAKE_MS), interval(KEEP_MS)]);
@@ -82,7 +76,7 @@ class Waits {
       last = now();
     }
     this.taker = null;
-    await taker.close();
+    taker.lines[0].close();
   }
 
   taken(place, name, token, sent) {
@@ -92,22 +86,22 @@ class Waits {
       others.forEach((other) => this.end(other));
       this.end(want);
     } else if (token !== null) {
-      this.session.lines.ask(RELEASE, [name, token]).catch(ignore);
+      this.session._decline(name, token);
     }
   }
 
   allAgain() {
     [...this.places.values()].flat().forEach((want) => {
-      want.inDoubt = true; // it may have been granted what nobody has heard of
+      want.inDoubt = true;
       this.end(want);
     });
   }
 
-  // Fulfilled with a grant, or null when it is time to ask again, or want.until has come.
+  // Fulfilled when its turn has come, or it is time to ask again.
   async turn(want) {
     await new Promise((resolve) => {
       want.go = resolve;
-      if (want.got || want.gone) {
+      if (want.got || want.gone || want.inDoubt) {
         resolve();
         return;
       }
@@ -117,17 +111,22 @@ class Waits {
       if (want.placed && !this.taker) {
         this.take();
       } else if (want.placed) {
-        this.taker.ref();
+        this.taker.ref('ref');
       }
     });
     clearTimeout(want.timer);
-    return want.got;
   }
 
   // It does not wait any longer.
   end(want) {
     if (want.go) {
       want.go();
+    }
+  }
+
+  close() {
+    if (this.taker) {
+      this.taker.drop();
     }
   }
 }

@@ -11,17 +11,18 @@ string.  All leases of a process for a server share the connections of its sessi
 import threading
 from typing import Any, Callable, Dict, Optional
 
-from ._errors import (LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, ServerUnsupported, TokenMissing,
-                      TokenStale)
+from ._errors import (LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, ServerUnsupported, SessionClosed,
+                      TokenMissing, TokenStale)
 from ._follow import Election, Holder, Watch
 from ._hold import Lease
 from ._session import Block, Session
-from ._values import Span, conninfo_of
+from ._values import Span, conninfo_of, shard_of
 from ._worker import Task, Worker
 
 __version__ = '1.0.0'
 __all__ = ['Block', 'Election', 'Holder', 'Lease', 'LeaseDeadlock', 'LeaseError', 'LeaseLost', 'LeaseRefused', 'ServerUnreachable',
-           'ServerUnsupported', 'Session', 'Span', 'Task', 'TokenMissing', 'TokenStale', 'Watch', 'Worker', 'connect', 'lease']
+           'ServerUnsupported', 'Session', 'SessionClosed', 'Span', 'Task', 'TokenMissing', 'TokenStale', 'Watch', 'Worker', 'connect', 'lease',
+           'shard_of']
 
 _sessions: Dict[str, Session] = {}
 _connecting = threading.Lock()
@@ -40,6 +41,6 @@ def connect(where: Any, *, client: Optional[str] = None) -> Session:
 def lease(where: Any, name: str, ttl: Span = 60, *, wait: Optional[Span] = 0, mode: str = 'exclusive', permits: Optional[int] = None,
           reentry: str = 'deny', lock_delay: Span = 0, min_hold: Span = 0, payload: Any = None, task: Optional[str] = None,
           on_lost: Optional[Callable[[Lease], Any]] = None) -> Block:
-    """A lease on a lock, in the session of the pool; see Session.lease()."""
-    return connect(where).lease(name, ttl, wait=wait, mode=mode, permits=permits, reentry=reentry, lock_delay=lock_delay, min_hold=min_hold,
+    """A lease on a lock, in the session of the pool, or of one in a list of several (shard_of); see Session.lease()."""
+    return connect(shard_of(name, where) if isinstance(where, (list, tuple)) else where).lease(name, ttl, wait=wait, mode=mode, permits=permits, reentry=reentry, lock_delay=lock_delay, min_hold=min_hold,
                                 payload=payload, task=task, on_lost=on_lost)

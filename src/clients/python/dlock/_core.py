@@ -42,20 +42,32 @@ class Inbox:
         self._calls: 'deque[Callable[[], Any]]' = deque()
         self._woken = False
 
-    def put(self, call: Callable[[], Any]) -> None:
+    def put(self, call: Callable[[], Any]) -> bool:
+        """False if the loop is closed, so nobody waits."""
         self._calls.append(call)
         if not self._woken:
             self._woken = True
             try:
                 self.loop.call_soon_threadsafe(self._work)
             except RuntimeError:
-                pass        # it is closed, so nobody waits
+                return False
+        return True
 
     def _work(self) -> None:
         # First, so that what comes from now on is either seen, or wakes the loop again.
         self._woken = False
         while self._calls:
             self.loop.call_soon(self._calls.popleft())
+
+
+def is_open(outcome: 'Future[Any]') -> bool:
+    """Does anybody still wait for it?  Then it has to be settled now."""
+    return (outcome.cancelled() or not outcome.done()) and outcome.set_running_or_notify_cancel()
+
+
+def fail(outcome: 'Future[Any]', error: BaseException) -> None:
+    if is_open(outcome):
+        outcome.set_exception(error)
 
 
 class Core:
@@ -69,10 +81,10 @@ class Core:
             threading.Thread(target=target, name='dlock', daemon=True).start()
 
     def submit(self, work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None,
-               give_up: Optional[Callable[[], Any]] = None) -> 'Future[T]':
+               give_up: Optional[Callable[[], Any]] = None, early: 'Optional[Future[T]]' = None) -> 'Future[T]':
         """Run it in the loop.  A result that nobody waits for any more is undone.  Whoever cancels the future gives up, by default by
-        a cancel of the work."""
-        outcome: 'Future[T]' = Future()
+        a cancel of the work.  The future may be one that fails early, see fail()."""
+        outcome: 'Future[T]' = early or Future()
 
         async def deliver() -> None:
             try:
@@ -80,10 +92,9 @@ class Core:
             except asyncio.CancelledError:
                 outcome.cancel()
             except BaseException as error:
-                if outcome.set_running_or_notify_cancel():
-                    outcome.set_exception(error)
+                fail(outcome, error)
             else:
-                if outcome.set_running_or_notify_cancel():
+                if is_open(outcome):
                     outcome.set_result(result)
                 elif undo:
                     undo(result)
@@ -136,7 +147,7 @@ def _forked() -> None:
     _abandoned.append((_core, [vars(session).copy() for session in sessions]))
     _core, _starting = None, threading.Lock()
     for session in sessions:
-        session._begin()
+        session._begin(True)
 
 
 if hasattr(os, 'register_at_fork'):
@@ -149,16 +160,18 @@ def _undone(outcome: 'Future[T]', undo: Optional[Callable[[T], Any]]) -> None:
         outcome.add_done_callback(lambda _: undo and not outcome.cancelled() and not outcome.exception() and undo(outcome.result()))
 
 
-def submit(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None) -> 'Future[T]':
+def submit(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None,
+           early: 'Optional[Future[T]]' = None) -> 'Future[T]':
     try:
-        return core().submit(work, undo, give_up)
+        return core().submit(work, undo, give_up, early)
     except RuntimeError:
         work.close()        # there are no threads to be had
         raise
 
 
-def run(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None) -> T:
-    outcome = submit(work, undo, give_up)
+def run(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None,
+        early: 'Optional[Future[T]]' = None) -> T:
+    outcome = submit(work, undo, give_up, early)
     try:
         return outcome.result()
     except BaseException:
@@ -166,8 +179,8 @@ def run(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None,
         raise
 
 
-def future_of(outcome: 'Future[T]') -> 'asyncio.Future[T]':
-    """To be awaited in the loop of the program."""
+def future_of(outcome: 'Future[T]', undo: Optional[Callable[[T], Any]] = None) -> 'asyncio.Future[T]':
+    """To be awaited in the loop of the program; undone if that is closed."""
     loop = asyncio.get_running_loop()
     inbox: Optional[Inbox] = getattr(_local, 'inbox', None)
     if not inbox or inbox.loop is not loop:
@@ -184,15 +197,16 @@ def future_of(outcome: 'Future[T]') -> 'asyncio.Future[T]':
                 else:
                     future.set_exception(error)
     put = inbox.put
-    outcome.add_done_callback(lambda _: put(settle))
+    outcome.add_done_callback(lambda _: None if put(settle) else _undone(outcome, undo))
     return future
 
 
-async def run_async(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None) -> T:
-    outcome = submit(work, undo, give_up)
+async def run_async(work: Coroutine[Any, Any, T], undo: Optional[Callable[[T], Any]] = None, give_up: Optional[Callable[[], Any]] = None,
+                    early: 'Optional[Future[T]]' = None) -> T:
+    outcome = submit(work, undo, give_up, early)
     try:
-        return await future_of(outcome)
-    except asyncio.CancelledError:
+        return await future_of(outcome, undo)
+    except BaseException:       # a cancel, or the end of what awaits it
         _undone(outcome, undo)
         raise
 
@@ -207,6 +221,10 @@ async def settled(outcome: 'Future[Any]') -> bool:
         except asyncio.CancelledError:
             cancelled = True
     return cancelled
+
+
+class LoopClosed(RuntimeError):
+    """The event loop of the program is closed, so no function of it can run."""
 
 
 class Call:
@@ -234,15 +252,30 @@ class Call:
 
         def start() -> None:
             self._work = asyncio.ensure_future(work_async())
-        if self._loop:
-            self._loop.call_soon_threadsafe(start)
-        else:
-            threading.Thread(target=work, name='dlock work', daemon=True).start()
+        try:
+            if self._loop:
+                self._loop.call_soon_threadsafe(start)
+            else:
+                threading.Thread(target=work, name='dlock work', daemon=True).start()
+        except RuntimeError as error:
+            self.outcome.set_exception(LoopClosed() if self._loop else error)
+
+    async def ended(self) -> Any:
+        """What it returns.  If its loop is closed, that does not tell."""
+        outcome = asyncio.wrap_future(self.outcome)
+        while not outcome.done():
+            if self._loop and self._loop.is_closed() and not self.outcome.done():
+                raise LoopClosed
+            await asyncio.wait([outcome], timeout=DOZE if self._loop else None)
+        return outcome.result()
 
     def cancel(self) -> None:
         """Have it end soon; a thread has to look for itself."""
-        if self._loop:
-            self._loop.call_soon_threadsafe(lambda: self._work and self._work.cancel())
+        try:
+            if self._loop:
+                self._loop.call_soon_threadsafe(lambda: self._work and self._work.cancel())
+        except RuntimeError:
+            pass        # it is closed
 
 
 class Caller:
@@ -252,6 +285,10 @@ class Caller:
     def __init__(self, *functions: Optional[Callable[..., Any]]) -> None:
         asynchronous = any(inspect.iscoroutinefunction(function) for function in functions)
         self._loop = asyncio.get_running_loop() if asynchronous else None
+
+    @property
+    def closed(self) -> bool:
+        return self._loop is not None and self._loop.is_closed()
 
     def call(self, task: str, function: Callable[..., Any], *args: Any) -> Call:
         return Call(task, function, args, self._loop)

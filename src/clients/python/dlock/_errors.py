@@ -47,3 +47,10 @@ class ServerUnreachable(LeaseError):
 
 class ServerUnsupported(LeaseError):
     """The database has no dlock, or one that is too old."""
+
+
+class SessionClosed(LeaseError):
+    """The session has been closed, perhaps while the lock was waited for."""
+
+    def __init__(self, text: str = 'the session is closed') -> None:
+        super().__init__(text)

@@ -37,17 +37,26 @@ class Watch:
         self._closed = False
 
     async def _next(self) -> Optional[Holder]:
-        while True:
-            try:
-                answer = await self._session._lines.ask(WATCH, (self._name,))
-            except ServerUnreachable:
-                pass
-            else:
-                if answer.value != self._seen:
-                    self._seen = answer.value
-                    note: Any = answer.rows[0][1]
-                    return Holder(int(answer.value), note['owner'], note['payload']) if answer.value else None
-            await asyncio.sleep(self._every - now() % self._every)
+        session, looking = self._session, asyncio.current_task()
+        session._looking.add(looking)
+        try:
+            while not session._closed:
+                try:
+                    answer = await session._lines.ask(WATCH, (self._name,))
+                except ServerUnreachable:
+                    pass
+                else:
+                    if answer.value != self._seen:
+                        self._seen = answer.value
+                        note: Any = answer.rows[0][1]
+                        return Holder(int(answer.value), note['owner'], note['payload']) if answer.value else None
+                await asyncio.sleep(self._every - now() % self._every)
+        except asyncio.CancelledError:
+            if not session._closed:
+                raise
+        finally:
+            session._looking.discard(looking)
+        raise StopAsyncIteration
 
     def __iter__(self) -> 'Watch':
         return self
@@ -57,7 +66,7 @@ class Watch:
             self._pending = core().submit(self._next())
             try:
                 return self._pending.result()
-            except CancelledError:
+            except (CancelledError, StopAsyncIteration):
                 pass
         raise StopIteration
 
@@ -140,7 +149,7 @@ class Election(Loop):
     async def _call(self, function: Optional[Callable[..., Any]], *args: Any) -> None:
         try:
             if function:
-                await asyncio.wrap_future(self._caller.call(self._task, function, *args).outcome)
+                await self._caller.call(self._task, function, *args).ended()
         except Exception:
             log.exception('a function of an election has failed')
 

@@ -252,9 +252,12 @@ class Lease(Hold):
 
     async def _release(self) -> None:
         """Does not raise."""
+        releasing, task = self._session._releasing, asyncio.current_task()
         self._end()
         self._session._count(self, -1)
+        releasing.add(task)
         held = await self._give_back()
+        releasing.discard(task)
         self._session._waits.again()
         if self._error is None and (held is False or (held is None and now() >= self._deadline)):
             self._error = LeaseLost(f'{self._what} was lost before the work had ended')

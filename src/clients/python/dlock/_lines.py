@@ -128,7 +128,9 @@ class Line:
         await self.ask(batch)
         self.busy = False
         self.lines.pump()
-        if not self.busy and self.conn:
+        if not self.busy and self.lines.closed:
+            self.drop()
+        elif not self.busy and self.conn:
             self.idle = asyncio.get_running_loop().call_later(IDLE, self.drop)
 
     async def ask(self, batch: List[Request]) -> None:
@@ -279,6 +281,7 @@ class Lines:
         self.lines = [Line(self)] if only else [Line(self), Line(self)]
         self.queues: Tuple[Dict[Hashable, List[Request]], Dict[Hashable, List[Request]]] = ({}, {})     # by rank
         self.server: Optional[Server] = None
+        self.closed = False
 
     def within(self, kind: Kind) -> float:
         return min(self.urgent_within(), URGENT_WITHIN) if kind.rank == URGENT else kind.within
@@ -323,6 +326,13 @@ class Lines:
             if not second.busy and first.busy and first.rank == USUAL:
                 second.take(self.next(URGENT))
 
-    def close(self) -> None:
+    def drop(self) -> None:
         for line in self.lines:
             line.drop()
+
+    def close(self) -> None:
+        """What is under way ends first.  What is asked for later gets a connection for itself."""
+        self.closed = True
+        for line in self.lines:
+            if not line.busy:
+                line.drop()

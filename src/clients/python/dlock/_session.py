@@ -8,12 +8,13 @@ import socket
 import threading
 import uuid
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from concurrent.futures import Future
+from typing import Any, Callable, Coroutine, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import psycopg
 
-from ._core import Core, Caller, core, log, sessions, run, run_async, settled, task_of
-from ._errors import LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable
+from ._core import Core, Caller, core, fail, log, sessions, run, run_async, settled, submit, task_of
+from ._errors import LeaseDeadlock, LeaseError, LeaseLost, LeaseRefused, ServerUnreachable, SessionClosed
 from ._follow import Election, Watch
 from ._hold import RELEASE, RENEW, Hold, Lease, present
 from ._lines import URGENT, Kind, Lines, Request, Server
@@ -21,10 +22,13 @@ from ._values import Span, array, conninfo_of, interval, now, seconds, text
 from ._waits import KEEP, Waits
 from ._worker import Worker
 
-# How long to go on trying to undo a request whose answer is not known, and how soon a request that
-# waits is sent again to a server that is away.
-UNDO_WITHIN = 3.0
+# How long a request whose answer is not known is sent again, or tried to be undone, after it was to
+# end; and how soon one is sent again to a server that is away.
+DOUBT_WITHIN = 3.0
 RETRY = 0.2
+
+# A name, and an owner.
+Key = Tuple[str, str]
 
 
 def acquire_each(server: Server) -> str:
@@ -50,6 +54,19 @@ UNDO = Kind(lambda server: f"""SELECT array_agg({server.schema}dlock_release(n, 
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)""", True, URGENT)
 
 
+def count(counts: Dict[Key, int], key: Key, more: int) -> None:
+    """One more, or less."""
+    counts[key] = counts.get(key, 0) + more
+    if not counts[key]:
+        del counts[key]
+
+
+async def all_of(works: 'Set[asyncio.Task[Any]]') -> None:
+    """Wait for their ends, whatever these are."""
+    if works:
+        await asyncio.wait(set(works))
+
+
 class Options(NamedTuple):
     """Of a lease, checked, and as the server takes them."""
 
@@ -73,9 +90,9 @@ class Want:
     ttl: float
     until: float
     on_lost: Optional[Callable[[Lease], Any]]
-    place: Tuple[str, str]
+    place: Key
     gone: bool              # nobody waits for it any more
-    in_doubt: bool          # it may have been granted what nobody has heard of
+    in_doubt: bool          # it may have been granted what it has not heard of
 
     def __init__(self, session: 'Session', kind: str, names: List[str], task: Optional[str], options: Options) -> None:
         self.kind = kind                # lock, all or path
@@ -88,19 +105,21 @@ class Want:
         self.on_lost = options.on_lost
         self.until = now() + options.wait
         self.patient = options.wait > 0
-        self.place = names[0], self.owner
+        self.keys = [(name, self.owner) for name in names]
+        self.place = self.keys[0]
+        self.outcome: 'Future[Lease]' = Future()    # for whoever waits
         self.gone = False
         self.got: Optional[Tuple[Optional[str], float]] = None      # a turn: its token, or None if there will never be one
         self.go: 'Optional[asyncio.Future[None]]' = None            # ends the wait for it
         self.asked: Optional[Request] = None
         self.in_doubt = False
 
-    def ask(self, lines: Lines, keep: float) -> Request:
+    def ask(self, lines: Lines, keep: float, reentry: str) -> Request:
         o = self.options
         if self.kind == 'lock' and o.payload is None:
-            shared = interval(o.ttl), o.mode, o.permits, o.reentry, o.lock_delay, o.min_hold, interval(keep)
+            shared = interval(o.ttl), o.mode, o.permits, reentry, o.lock_delay, o.min_hold, interval(keep)
             return lines.request(Kind(acquire_each, True, shared=shared), self.place)
-        row = [array(self.names) if self.kind == 'all' else self.names[0], self.owner, interval(o.ttl), o.mode, o.reentry, o.lock_delay, o.min_hold, o.payload]
+        row = [array(self.names) if self.kind == 'all' else self.names[0], self.owner, interval(o.ttl), o.mode, reentry, o.lock_delay, o.min_hold, o.payload]
         if self.kind == 'lock':
             return lines.request(ALONE, [*row, o.permits, interval(keep)])
         return lines.request(PATH if self.kind == 'path' else ALL, row)
@@ -119,14 +138,16 @@ class Block:
     def _want(self) -> Want:
         return Want(self._session, *self._request)
 
+    def _acquiring(self) -> Tuple[Coroutine[Any, Any, Lease], Callable[[Lease], Any], Callable[[], Any], 'Future[Lease]']:
+        want = self._want()
+        return self._session._acquire(want), Lease._discard, lambda: self._session._give_up(want), want.outcome
+
     def acquire(self) -> Lease:
         """To be released by the caller."""
-        want = self._want()
-        return run(self._session._acquire(want), Lease._discard, lambda: self._session._give_up(want))
+        return run(*self._acquiring())
 
     async def aacquire(self) -> Lease:
-        want = self._want()
-        return await run_async(self._session._acquire(want), Lease._discard, lambda: self._session._give_up(want))
+        return await run_async(*self._acquiring())
 
     def _enter(self) -> None:
         if self._entered:
@@ -194,13 +215,18 @@ class Session:
         self._begin()
         sessions.add(self)
 
-    def _begin(self) -> None:
-        """At first, and again in a forked child."""
-        self.client = self._named or f'{socket.gethostname()[:50]}/{os.getpid()}/{uuid.uuid4().hex[:12]}'
+    def _begin(self, forked: bool = False) -> None:
+        """At first, and again in a forked child, which has another client."""
+        own = '/' + uuid.uuid4().hex[:12]
+        self.client = f'{socket.gethostname()[:50]}/{os.getpid()}{own}' if self._named is None else self._named + own if forked else self._named
         self._lines = Lines(self._conninfo, lambda: self._margin)
         self._waits = Waits(self)
         self._holds: Set[Hold] = set()              # to be renewed
-        self._held: Dict[Tuple[str, str], int] = {}     # how many leases: by name and owner
+        self._held: Dict[Key, int] = {}             # how many leases: by name and owner
+        self._wanted: Dict[Key, int] = {}           # the same of requests
+        self._wants: Dict[Want, Any] = {}           # requests, and what asks for them
+        self._releasing: Set[Any] = set()           # what releases leases
+        self._looking: Set[Any] = set()             # what looks for holders
         self._margin = math.inf                     # the smallest one of them
         self._timer: Optional[asyncio.TimerHandle] = None   # for the next renewal
         self._timer_at = math.inf
@@ -268,24 +294,28 @@ class Session:
     def elect(self, name: str, *, gained: Optional[Callable[[Lease], Any]] = None,
               lost: Optional[Callable[[Lease, Optional[LeaseError]], Any]] = None, **options: Any) -> Election:
         """Campaign until stop(): gained(lease) is called with each term, lost(lease, error) at its end."""
+        self._check()
         options['wait'] = None
         return Election(self, lambda task: self.lease(name, task=task, **options)._want(), gained, lost)
 
     def watch(self, name: str, every: Span = 0.5) -> Watch:
         """The holders of a lock, for "for" and "async for": at first, and then whenever another one is seen."""
+        self._check()
         return Watch(self, text(name, 'name'), seconds(every, 'every', 0.001))
 
     def worker(self, queue: str, handler: Callable[..., Any], concurrency: int = 1, *, ttl: Span = 60, from_states: Optional[List[str]] = None,
                to_state: str = 'working', on_timeout: Optional[str] = None) -> Worker:
         """Work on tasks of a queue by handler(task), so many at a time, until stop()."""
+        self._check()
         return Worker(self, text(queue, 'queue'), handler, concurrency, seconds(ttl, 'ttl', 1e-6), from_states, to_state, on_timeout)
 
     def close(self) -> None:
-        """Give back all, and close the connections."""
-        run(self._close())
+        """End waits, give back all, and close the connections.  Elections and workers come to their ends first."""
+        submit(self._close()).result()
 
     async def aclose(self) -> None:
-        await run_async(self._close())
+        if await settled(submit(self._close())):
+            raise asyncio.CancelledError
 
     # ---- requests ----
 
@@ -309,36 +339,50 @@ class Session:
             want.asked.withdraw()
         self._waits.end(want)
 
-    async def _acquire(self, want: Want) -> Lease:
+    def _check(self) -> None:
         if self._closed:
-            raise LeaseError('the session is closed')
+            raise SessionClosed
+
+    async def _acquire(self, want: Want) -> Lease:
+        self._check()
+        self._wants[want] = asyncio.current_task()
+        for key in want.keys:
+            count(self._wanted, key, 1)
         try:
             return await self._ask(want)
+        except BaseException:
+            if want.in_doubt:
+                await self._undo(want)
+            raise
         finally:
+            for key in want.keys:
+                count(self._wanted, key, -1)
+            del self._wants[want]
             self._waits.forget(want)
             if want.got and want.got[0]:
-                self._release(want.names[0], want.got[0])
+                self._decline(want.names[0], want.got[0])
 
     async def _ask(self, want: Want) -> Lease:
-        doubts = 0
+        """A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a
+        turn was.  Then it asks for just that; and if it is given up, that is undone."""
+        limit = 0.0
         while True:
+            in_doubt = want.in_doubt
             never = want.got is not None and want.got[0] is None
             last = not want.patient or now() >= want.until or want.gone or never
             try:
                 if want.got and want.got[0]:
-                    (token, sent), want.got = want.got, None
-                    in_doubt = doubts > 0 or want.in_doubt
-                    try:
-                        return self._grant(want, [token or ''], await self._confirm(want, token, sent, in_doubt))
-                    except LeaseLost:
-                        if not in_doubt:
-                            raise
-                        continue        # it was undone
-                if want.patient and want.options.reentry == 'deny' and any((name, want.owner) in self._held for name in want.names):
+                    token, sent = want.got
+                    sent = await self._confirm(want, token, sent)
+                    want.got = None
+                    return self._grant(want, [token or ''], sent)
+                if want.patient and want.options.reentry == 'deny' and any(key in self._held for key in want.keys):
                     raise LeaseDeadlock(f'the task would wait for its own lease on "{want.label}"')
                 if want.kind == 'lock' and not last:
                     self._waits.expect(want)
-                want.asked = want.ask(self._lines, 0 if last else KEEP)
+                want.in_doubt = False
+                reentry = 'return' if in_doubt and self._is_alone(want) else want.options.reentry
+                want.asked = want.ask(self._lines, 0 if last else KEEP, reentry)
                 answer = await want.asked.future
                 if answer.value is not None:
                     tokens = [answer.value] if want.kind == 'lock' else answer.value.strip('{}').split(',')
@@ -347,23 +391,23 @@ class Session:
                     raise LeaseDeadlock(f'the wait for "{want.label}" would never have ended')
                 if not last:
                     await self._waits.turn(want)
-                elif not want.got:      # a turn may have come just before
+                elif want.gone or not (want.got or want.in_doubt):      # a turn may have come just before
                     raise LeaseRefused(want.label, None if want.gone else await self._holder(want))
-            except psycopg.errors.DeadlockDetected as error:
-                # It may have met what it was granted itself during an outage.
-                if isinstance(error, LeaseDeadlock) or not want.in_doubt:
+            except BaseException as error:
+                raised, lost = want.in_doubt, getattr(error, 'in_doubt', False)
+                want.in_doubt = raised or lost or (in_doubt and not isinstance(error, LeaseRefused))
+                deadlock = isinstance(error, psycopg.errors.DeadlockDetected) and not isinstance(error, LeaseDeadlock)
+                if deadlock and raised and not want.gone:
+                    continue        # perhaps for a lease that it has not heard of
+                if deadlock:
+                    raise LeaseDeadlock(str(error)) from error
+                if not isinstance(error, ServerUnreachable):
                     raise
-                want.in_doubt = False
-                doubts += 1
-                await self._undo(want)
-            except ServerUnreachable as error:
-                if error.in_doubt:
-                    doubts += 1
-                    want.in_doubt = True
-                    await self._undo(want)
-                if want.gone or (last and not (error.in_doubt and doubts == 1)):
+                if lost and not limit:
+                    limit = now() + DOUBT_WITHIN
+                if want.gone or (last and now() >= limit):
                     raise
-                await asyncio.sleep(max(min(RETRY, want.until - now()), 0))
+                await asyncio.sleep(RETRY if last else max(min(RETRY, want.until - now()), 0))
 
     def _grant(self, want: Want, tokens: List[str], sent: float) -> Lease:
         return Lease(self, want, dict(zip(want.names, map(int, tokens))), sent)
@@ -378,57 +422,60 @@ class Session:
             return None
         return next((str(answer.rows[0][1]) for answer in answers if answer.rows[0][1]), None)
 
-    async def _confirm(self, want: Want, token: Optional[str], sent: float, in_doubt: bool) -> float:
-        """A turn may have come some time after it was asked for, or been undone with an unanswered request: when was the
-        lease held for sure?"""
-        if not in_doubt and now() - sent < min(want.ttl / 12, 1.0):
+    async def _confirm(self, want: Want, token: Optional[str], sent: float) -> float:
+        """A turn may have come some time after it was asked for: when was the lease held for sure?"""
+        if now() - sent < min(want.ttl / 12, 1.0):
             return sent
-        try:
-            renewed = await self._lines.ask(RENEW, (want.names[0], token))
-            if renewed.value != 't':
-                raise LeaseLost(f'the lease on "{want.label}" was lost at once')
-            return renewed.sent
-        except Exception:
-            self._release(want.names[0], token)
-            raise
-
-    def _release(self, name: str, token: Optional[str]) -> None:
-        """Release what is not wanted, if the server is there."""
-        self._lines.request(RELEASE, (name, token)).future.add_done_callback(lambda future: future.cancelled() or future.exception())
+        renewed = await self._lines.ask(RENEW, (want.names[0], token))
+        if renewed.value != 't':
+            raise LeaseLost(f'the lease on "{want.label}" was lost at once')
+        return renewed.sent
 
     async def _undo(self, want: Want) -> None:
-        """End what an unanswered request may have been granted: not if the task has another lease on the lock, which that
-        would end."""
-        until = now() + UNDO_WITHIN
-        while now() < until:
+        """End what a request in doubt may have been granted."""
+        until = now() + DOUBT_WITHIN
+        while now() < until and self._is_alone(want):
             try:
-                await asyncio.gather(*[self._lines.ask(UNDO, (name, want.owner), until) for name in want.names
-                                       if (name, want.owner) not in self._held])
+                await asyncio.gather(*[self._lines.ask(UNDO, key, until) for key in want.keys])
                 return
             except Exception:
                 await asyncio.sleep(0.1)
 
+    def _is_alone(self, want: Want) -> bool:
+        """Has its task no other lease or request on these locks, which might be meant instead?"""
+        return all(key not in self._held and self._wanted[key] == 1 for key in want.keys)
+
+    def _decline(self, name: str, token: str) -> None:
+        """Release a turn that was not taken, if the server is there."""
+        if not any(hold.token == int(token) for hold in self._holds):
+            self._lines.request(RELEASE, (name, token)).future.add_done_callback(lambda future: future.cancelled() or future.exception())
+
     async def _once(self, name: str, every: Span) -> Optional[int]:
+        self._check()
         value = (await self._lines.ask(ONCE, (text(name, 'name'), interval(seconds(every, 'every', 1e-6))))).value
         return None if value is None else int(value)
 
     async def _close(self) -> None:
         self._closed = True
-        for what in list(self._closing):
-            await what._stop()
+        ends = {asyncio.ensure_future(what._stop()) for what in list(self._closing)}
+        await asyncio.sleep(0)      # they give up what they wait for by themselves
+        for want in list(self._wants):
+            self._give_up(want)
+            fail(want.outcome, SessionClosed())
+        for looking in self._looking:
+            looking.cancel()
+        await all_of({*ends, *self._wants.values()})
         await asyncio.gather(*[asyncio.wrap_future(hold._released()) for hold in list(self._holds) if isinstance(hold, Lease)])
+        await all_of(self._releasing)
         if self._waits.taker:
-            self._waits.taker.close()
+            self._waits.taker.drop()
         self._lines.close()
 
     # ---- what is held ----
 
     def _count(self, lease: Lease, more: int) -> None:
         for name in lease.tokens:
-            key = name, lease.owner
-            self._held[key] = self._held.get(key, 0) + more
-            if not self._held[key]:
-                del self._held[key]
+            count(self._held, (name, lease.owner), more)
 
     def _keep(self, hold: Hold) -> None:
         self._holds.add(hold)

@@ -3,13 +3,15 @@
 import math
 import re
 import time
+import zlib
 from datetime import timedelta
-from typing import Any, Dict, Optional, Sequence, Union
+from typing import Any, Dict, Optional, Sequence, TypeVar, Union
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 Span = Union[float, timedelta]
+Shard = TypeVar('Shard')
 
 # A clock that does not step and, where the system has such a one, goes on while the machine
 # is suspended.
@@ -25,6 +27,11 @@ DEFAULTS: Dict[str, Any] = {'target_session_attrs': 'read-write', 'keepalives_id
 
 # Settings of a pool that are not libpq's.
 NOT_LIBPQ = {'autocommit', 'context', 'cursor_factory', 'prepare_threshold', 'row_factory'}
+
+
+def shard_of(name: str, shards: Sequence[Shard]) -> Shard:
+    """That of several servers which has the locks of this name, by CRC-32; name them in one order everywhere."""
+    return shards[zlib.crc32(name.encode()) % len(shards)]
 
 
 def conninfo_of(where: Any) -> str:

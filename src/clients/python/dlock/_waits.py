@@ -56,7 +56,7 @@ class Waits:
         loop = asyncio.get_running_loop()
         want.go = loop.create_future()
         limit = loop.call_later(max(min(want.until - now(), 1e6), 0), self.end, want)
-        if want.got is not None or want.gone:
+        if want.got is not None or want.gone or want.in_doubt:
             self.end(want)
         elif want.kind == 'lock':
             if not self.taking:
@@ -102,7 +102,7 @@ class Waits:
             for want in wants:
                 self.end(want)
         elif token:
-            self.session._release(place[0], token)
+            self.session._decline(place[0], token)
 
     def all_again(self) -> None:
         for wants in list(self.places.values()):

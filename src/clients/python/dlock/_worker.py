@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Set
 
-from ._core import Call, Caller, core, log, settled
+from ._core import Call, Caller, LoopClosed, core, log, settled
 from ._errors import LeaseLost, ServerUnreachable
 from ._follow import Loop
 from ._hold import Hold
@@ -94,17 +94,17 @@ class Task(Hold):
     async def _run(self, handler: Callable[['Task'], Any]) -> None:
         failure: Optional[BaseException] = None
         worker = self._worker
+        call = worker._caller.call(self._session._new_task(), handler, self)
         try:
-            call = worker._caller.call(self._session._new_task(), handler, self)
             worker._calls.add(call)
             self._on_stop(call.cancel)
-            await asyncio.wrap_future(call.outcome)
+            await call.ended()
         except BaseException as error:
             failure = error
         finally:
             worker._calls.discard(call)
         if self._error is None and not self._finished:
-            if failure and worker._grace_is_over:
+            if isinstance(failure, LoopClosed) or failure and worker._grace_is_over:
                 await self._settle(RELEASE)
             elif failure:
                 await self._settle(FAIL, str(failure).replace('\0', '') or type(failure).__name__)
@@ -137,7 +137,7 @@ class Worker(Loop):
 
     async def _work(self, handler: Callable[[Task], Any], concurrency: int) -> None:
         retry = RETRY
-        while not self._stopping:
+        while not self._stopping and not self._caller.closed:
             try:
                 answer = await self._lines.ask(CAPTURE, (self.queue, str(concurrency - len(self._running)), *self._rest))
             except Exception as error:
@@ -152,6 +152,8 @@ class Worker(Loop):
                 running.add_done_callback(self._running.discard)
             if len(self._running) >= concurrency:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        if not self._stopping:
+            log.error('the worker of queue "%s" ends, as its event loop is closed', self.queue)
         if self._running:
             await asyncio.wait(self._running)
         self._lines.close()

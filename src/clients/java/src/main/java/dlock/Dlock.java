@@ -2,13 +2,16 @@ package dlock;
 
 import java.net.InetAddress;
 import java.net.UnknownHostException;
+import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import java.sql.SQLException;
 import java.time.Duration;
 import java.util.HexFormat;
 import java.util.IdentityHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.zip.CRC32;
 import javax.sql.DataSource;
 
 /**
@@ -40,6 +43,16 @@ public final class Dlock {
     /** A session of its own, whose owners are "client#task". */
     public static Session open(DataSource source, String client) {
         return new Session(source, client);
+    }
+
+    /**
+     * That of several servers which has the locks of this name, by CRC-32: such as one of several sources. Name them
+     * in one order everywhere.
+     */
+    public static <S> S shardOf(String name, List<S> shards) {
+        CRC32 crc = new CRC32();
+        crc.update(name.getBytes(StandardCharsets.UTF_8));
+        return shards.get((int) (crc.getValue() % shards.size()));
     }
 
     /** What to ask the session of a source for; the lease lasts so long without a renewal. */

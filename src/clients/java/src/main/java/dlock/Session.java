@@ -140,7 +140,7 @@ public final class Session implements AutoCloseable {
         synchronized (mutex) {
             for (Want want : List.copyOf(wants)) {
                 ends.add(want.ended);
-                want.giveUp(new IllegalStateException("the session is closed"));
+                want.giveUp(new SessionClosed());
             }
         }
         await(ends);
@@ -199,7 +199,7 @@ public final class Session implements AutoCloseable {
 
     private void checkOpen() {
         if (closed) {
-            throw new IllegalStateException("the session is closed");
+            throw new SessionClosed();
         }
     }
 
