@@ -5,6 +5,7 @@ import dlock.LeaseLost;
 import dlock.LeaseRefused;
 import dlock.ServerUnreachable;
 import dlock.Session;
+import dlock.SessionClosed;
 import dlock.TokenMissing;
 import dlock.TokenStale;
 import dlock.shedlock.DlockLockProvider;
