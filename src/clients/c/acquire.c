@@ -635,6 +635,9 @@ begin(dlock_session *s, Call what, const char *const *names, int count, const dl
 	*lease = NULL;
 	if (count < 1 || o->ttl_ms < 0 || o->wait_ms < 0 || o->lock_delay_ms < 0 || o->min_hold_ms < 0)
 		return fail(error, DLOCK_ERROR, "a lease wants a name, and spans that are not negative");
+	for (int i = 0; i < count; i++)
+		if (names[i] == NULL)
+			return fail(error, DLOCK_ERROR, "a name is missing");
 	if (!enter(s, error))
 		return DLOCK_CLOSED;
 	it = new_lease(s, what, names, count, o);

@@ -218,7 +218,8 @@ DLOCK_API extern dlock_status dlock_result_status(const PGresult *result);
 /* ---- around leases ---- */
 
 /*
- * Which of so many servers has the locks of this name: its CRC-32, modulo "count".  Number them alike everywhere.
+ * Which of so many servers, at least one, has the locks of this name: its CRC-32, modulo "count".  Number them
+ * alike everywhere.
  */
 DLOCK_API extern unsigned int dlock_shard_of(const char *name, unsigned int count);
 

@@ -605,7 +605,7 @@ dlock_lease_commit(dlock_lease *lease, PGconn *conn, dlock_error *error)
 	{
 		result = PQexec(conn, "COMMIT");
 		/* The commit of a transaction that has failed is a rollback. */
-		done = strcmp(PQcmdStatus(result), "COMMIT") == 0;
+		done = result != NULL && strcmp(PQcmdStatus(result), "COMMIT") == 0;
 		status = result_error(result, conn, error);
 		if (status == DLOCK_OK && !done)
 			status = fail(error, DLOCK_ERROR, "the transaction was rolled back, as a statement had failed");

@@ -494,8 +494,12 @@ read_line(dlock_session *s, Line *l)
 		}
 		if (result == NULL)
 			break;
-		if (l->result == NULL)
+		/* After the rows there may be an error of the commit. */
+		if (l->result == NULL || PQresultStatus(result) == PGRES_FATAL_ERROR)
+		{
+			PQclear(l->result);
 			l->result = result;
+		}
 		else
 			PQclear(result);
 	}

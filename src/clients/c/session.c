@@ -155,7 +155,7 @@ nap(dlock_session *s, int give_up_fd, int other_fd, int64_t span)
 	}
 }
 
-/* A thread of the library takes no signals. */
+/* A thread of the library takes no signals, so that the program's own threads do. */
 bool
 start_thread(pthread_t *thread, void *(*run) (void *), void *argument)
 {
@@ -371,7 +371,7 @@ dlock_open(const char *conninfo, const dlock_session_options *options, dlock_err
 	s->shared[1].next = &s->taker;
 	for (int i = 0; i < 2; i++)
 		s->wake[i] = s->event[i] = s->over[i] = -1;
-	s->conninfo = strdup(conninfo);
+	s->conninfo = strdup((conninfo != NULL) ? conninfo : "");
 	if (s->conninfo != NULL && make_pipe(s->wake) && make_pipe(s->event) && make_pipe(s->over) &&
 		start_thread(&s->thread, run_session, s))
 		return s;

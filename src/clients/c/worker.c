@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,7 @@ typedef struct Work
 	bool		aborted;		/* the grace is over */
 	bool		over;
 	int			done[2];		/* readable when a task has ended */
+	sigset_t	signals;		/* that the caller blocks, and so handlers */
 } Work;
 
 /* ---- a task ---- */
@@ -224,6 +226,7 @@ run_worker(void *argument)
 {
 	Work	   *w = argument;
 
+	pthread_sigmask(SIG_SETMASK, &w->signals, NULL);
 	pthread_mutex_lock(&w->s->lock);
 	for (;;)
 	{
@@ -370,6 +373,7 @@ dlock_work(dlock_session *session, const char *queue, const dlock_work_options *
 		return fail(error, DLOCK_ERROR, "could not begin to work");
 	}
 	pthread_cond_init(&w.changed, NULL);
+	pthread_sigmask(SIG_SETMASK, NULL, &w.signals);
 	if (enter(s, error))
 	{
 		while (w.thread_count < most && start_thread(&w.threads[w.thread_count], run_worker, &w))

@@ -37,22 +37,30 @@ public final class Election implements AutoCloseable {
         synchronized (this) {
             thread = Thread.currentThread();
         }
-        while (!stop.isDone()) {
-            try {
-                request.run(this::serve);
-            } catch (LeaseLost over) {
-                // The next term.
-            } catch (Exception failed) {
-                if (!stop.isDone()) {
-                    Background.LOGGER.log(System.Logger.Level.WARNING, "the election of \"" + request.names.get(0) + "\" goes on", failed);
-                    Background.patiently(stop, RETRY_AFTER);
-                }
+        try {
+            while (!stop.isDone()) {
+                stand();
+            }
+        } finally {
+            synchronized (this) {
+                thread = null;
+            }
+            ended.complete(null);
+        }
+    }
+
+    /** For one term. */
+    private void stand() {
+        try {
+            request.run(this::serve);
+        } catch (LeaseLost over) {
+            // The next term.
+        } catch (Throwable failed) {
+            if (!stop.isDone()) {
+                Background.LOGGER.log(System.Logger.Level.WARNING, "the election of \"" + request.names.get(0) + "\" goes on", failed);
+                Background.patiently(stop, RETRY_AFTER);
             }
         }
-        synchronized (this) {
-            thread = null;
-        }
-        ended.complete(null);
     }
 
     private Void serve(Lease term) throws Exception {

@@ -160,6 +160,13 @@ public abstract sealed class Hold permits Lease, Task {
         }
     }
 
+    /** Is this its work? */
+    boolean isWork() {
+        synchronized (mutex) {
+            return worker == Thread.currentThread();
+        }
+    }
+
     /** Has it interrupted this thread, which has not ended its work? */
     boolean isInterrupting() {
         synchronized (mutex) {
@@ -329,6 +336,13 @@ public abstract sealed class Hold permits Lease, Task {
     void renewedByHand(long until) {
         synchronized (mutex) {
             deadline = until;
+        }
+    }
+
+    /** One of its locks turned out to be lost. */
+    void lostByHand() {
+        synchronized (mutex) {
+            stop(new LeaseLost(what + " is lost", null));
         }
     }
 

@@ -109,13 +109,16 @@ public final class Lease extends Hold implements AutoCloseable {
             throw new IllegalStateException(what() + " is renewed in the background");
         }
         long span = Background.nanos(ttl);
+        long oldest = Background.FOREVER;
         for (Map.Entry<String, Long> one : tokens.entrySet()) {
             Lines.Answer answer = session.ask(RENEW_FOR, one.getKey(), Long.toString(one.getValue()), Background.interval(span));
             if (!answer.isTrue()) {
+                lostByHand();
                 return false;
             }
-            renewedByHand(answer.sent() + span);
+            oldest = Math.min(oldest, answer.sent());
         }
+        renewedByHand(oldest + span);
         return true;
     }
 

@@ -45,6 +45,7 @@ final class Lines {
 
     /** How many broken connections a pool may hand out in a row. */
     private static final int TRIES = 20;
+    private static final long PAUSE = TimeUnit.MILLISECONDS.toNanos(20);
 
     private static final String[] NEEDED = {"dlock_acquire_each", "dlock_renew_each", "dlock_release_each", "dlock_take"};
 
@@ -337,6 +338,7 @@ final class Lines {
                     if (tries == TRIES || !isOutage(failed) || isOver()) {
                         throw failed;
                     }
+                    Background.nap(tries == 1 ? 0 : PAUSE);
                 }
             }
         }

@@ -118,7 +118,7 @@ public final class Session implements AutoCloseable {
         return new Worker(this, queue, handler, concurrency);
     }
 
-    /** Give back all, and close the connections. Waits end; elections, watches and workers are closed. */
+    /** Give back all but what is renewed by hand, and close the connections. Waits end; elections, watches and workers are closed. */
     @Override
     public void close() {
         List<AutoCloseable> things;

@@ -105,7 +105,7 @@ public final class Task extends Hold {
 
     /** Work on it in this thread, and tell the server how that has ended. */
     void handle(Worker.Handler handler, Worker worker) {
-        Exception failure = null;
+        Throwable failure = null;
         synchronized (mutex) {
             begin(Thread.currentThread(), null);
         }
@@ -113,7 +113,7 @@ public final class Task extends Hold {
         if (!refused) {
             try {
                 handler.handle(this);
-            } catch (Exception failed) {
+            } catch (Throwable failed) {
                 failure = failed;
             }
         }
@@ -122,22 +122,30 @@ public final class Task extends Hold {
         synchronized (mutex) {
             over = finished || reason() != null;
         }
-        if (refused || (!over && failure != null && worker.isAborted())) {
-            settle(RELEASE, null);
-        } else if (!over && failure != null) {
-            settle(FAIL, String.valueOf(failure.getMessage()));
-        } else if (!over) {
-            settle(FINISH, state);
+        try {
+            if (refused || (!over && failure != null && worker.isAborted())) {
+                settle(RELEASE, null);
+            } else if (!over && failure != null) {
+                settle(FAIL, String.valueOf(failure.getMessage()));
+            } else if (!over) {
+                settle(FINISH, state);
+            }
+        } finally {
+            synchronized (mutex) {
+                end();
+            }
         }
-        synchronized (mutex) {
-            end();
+        if (failure instanceof Error fatal) {
+            throw fatal;
         }
     }
 
-    /** Interrupt the work. */
+    /** Interrupt the work, unless it has ended. */
     void abort() {
         synchronized (mutex) {
-            interrupt();
+            if (!isOver()) {
+                interrupt();
+            }
         }
     }
 

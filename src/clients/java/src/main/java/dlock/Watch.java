@@ -33,8 +33,11 @@ public final class Watch implements AutoCloseable {
 
     private void look() {
         session.lines.submit(LOOK, Lines.ANSWER_WITHIN, answer -> Background.runAnyhow(() -> {
-            tell(answer);
-            lookAgain();
+            try {
+                tell(answer);
+            } finally {
+                lookAgain();
+            }
         }), name);
     }
 

@@ -166,13 +166,20 @@ public final class Worker implements AutoCloseable {
 
     /**
      * Capture no more, and wait for what is under way. After the grace, threads are interrupted; tasks whose handlers throw
-     * then are given back as if they had not been captured.
+     * then are given back as if they had not been captured. Called by a handler, it does not wait.
      */
     public void stop(Duration grace) {
         synchronized (this) {
             stopping = true;
             notifyAll();
             endIfIdle();
+        }
+        ended.thenRun(() -> {
+            captures.close();
+            session.end(this);
+        });
+        if (isHandler()) {
+            return;
         }
         Background.patiently(ended, Background.nanos(grace));
         List<Task> late;
@@ -182,8 +189,11 @@ public final class Worker implements AutoCloseable {
         }
         late.forEach(Task::abort);
         Background.patiently(ended, Background.FOREVER);
-        captures.close();
-        session.end(this);
+    }
+
+    /** Is this called by a handler, which cannot wait for itself? */
+    private synchronized boolean isHandler() {
+        return running.stream().anyMatch(Hold::isWork);
     }
 
     /** The same without a limit. */
