@@ -46,6 +46,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -154,6 +155,9 @@ typedef struct DLockDeadlockGraph
 	int		   *candidates;		/* by hash of the owner: the first process of
 								 * all that wait in the database, or NONE */
 	int		   *next_candidate; /* by process: the next with this hash */
+	int		   *place_nodes;	/* by hash of the owner and the lock: the
+								 * first node that is a place, or NONE */
+	int		   *next_place_node;	/* of those: the next with this hash */
 	int		   *waiter_of;		/* by process: index of the waiter, or NONE */
 	int			nwaiters;
 	DLockDeadlockWaiter *waiters;	/* the first is me */
@@ -206,14 +210,21 @@ find_candidate(const DLockDeadlockGraph *graph, int process, uint32 hash)
 	return process;
 }
 
+/* Where the first node of a place of an owner on a lock is, by their hashes. */
+static int *
+first_place_node(const DLockDeadlockGraph *graph, uint32 owner, uint32 lock)
+{
+	return &graph->place_nodes[hash_combine(owner, lock) % BUCKETS];
+}
+
 /* The node of the place of an owner on a lock, by their hashes; NONE if it is new. */
 static int
 find_place_node(const DLockDeadlockGraph *graph, uint32 owner, uint32 lock)
 {
-	int			node = find_candidate(graph, graph->candidates[owner % BUCKETS], owner);
+	int			node = *first_place_node(graph, owner, lock);
 
-	while (node != NONE && (place_of(graph, node) == NULL || place_of(graph, node)->lock != lock))
-		node = find_candidate(graph, graph->next_candidate[node], owner);
+	while (node != NONE && (owner_of(graph, node) != owner || place_of(graph, node)->lock != lock))
+		node = graph->next_place_node[node - MaxBackends];
 	return node;
 }
 
@@ -230,6 +241,8 @@ begin_copy(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 	graph->now = dlock_clock_now();
 	graph->candidates = palloc(BUCKETS * sizeof(int));
 	graph->next_candidate = palloc(processes * sizeof(int));
+	graph->place_nodes = palloc(BUCKETS * sizeof(int));
+	graph->next_place_node = palloc((graph->nkept + 1) * sizeof(int));
 	graph->waiter_of = palloc(processes * sizeof(int));
 	graph->waiters = palloc(processes * sizeof(DLockDeadlockWaiter));
 	graph->reached = palloc((processes + 1) * sizeof(int)); /* me twice */
@@ -238,6 +251,7 @@ begin_copy(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 	graph->buckets = palloc(BUCKETS * sizeof(int));
 	memset(graph->buckets, 0xFF, BUCKETS * sizeof(int));	/* NONE */
 	memset(graph->candidates, 0xFF, BUCKETS * sizeof(int));
+	memset(graph->place_nodes, 0xFF, BUCKETS * sizeof(int));
 	graph->nwaiters = graph->nlocks = graph->nreached = 0;
 
 	for (int process = 0; process < processes; process++)
@@ -248,6 +262,11 @@ begin_copy(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 		if (process < MaxBackends && !dlock_process_is_for_lock(process, graph->database))
 			continue;
 		graph->next_candidate[process] = *first;
+		*first = process;
+		if (process < MaxBackends)
+			continue;
+		first = first_place_node(graph, owner_of(graph, process), place_of(graph, process)->lock);
+		graph->next_place_node[process - MaxBackends] = *first;
 		*first = process;
 	}
 }

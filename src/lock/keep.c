@@ -68,6 +68,8 @@ dlock_keep_make(DLockSpaceLease *request, DLockTime since, DLockTime until, DLoc
 	if (other != NULL && first == other && !dlock_space_is_over(other, now))
 	{
 		keep_until(other, Max(other->confirmed, until));
+		if (other->bound_mono <= now)
+			other->bound_mono = 0;	/* it has been asked for */
 		dlock_space_remove(entry, request);
 	}
 	else
@@ -161,11 +163,12 @@ dlock_keep_expire(Oid database, uint32 lock, uint32 client, DLockToken id, bool 
 }
 
 /*
- * Some places on a lock are left by their process, and kept for so long; or for no less than
- * they were, if they are kept "longer"; and else for zero: they are given up.
+ * Some places of a set on a lock are left by their process, and kept for so long; or for no
+ * less than they were, if they are kept "longer"; and else for zero: they are given up, but
+ * for those that another process listens for.
  */
 static void
-leave_some(DLockSpaceLease **places, int count, DLockTime keep, bool longer)
+leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, DLockTime keep, bool longer)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(places[0]);
 	DLockTime	now = dlock_clock_now();
@@ -173,10 +176,12 @@ leave_some(DLockSpaceLease **places, int count, DLockTime keep, bool longer)
 	for (int i = 0; i < count; i++)
 	{
 		bool		is_last = i == count - 1;
+		bool		is_kept = keep > 0 || longer;
 
-		if (keep > 0 || longer)
-		{
+		if (is_kept)
 			keep_until(places[i], Max(now + keep, longer ? places[i]->confirmed : 0));
+		if (is_kept || (set->process >= 0 && dlock_place_listener(places[i]) >= 0))
+		{
 			dlock_place_attend(places[i]);
 			if (is_last)
 				dlock_queue_call_again(entry, now);
@@ -203,7 +208,7 @@ leave_all(DLockPlaceSet *set, DLockTime keep, bool longer)
 		dlock_partition_lock(hash, LW_EXCLUSIVE);
 		count = dlock_place_gather(set, hash, places, LEAVE_BATCH);
 		if (count > 0)
-			leave_some(places, count, keep, longer);
+			leave_some(set, places, count, keep, longer);
 		dlock_partition_unlock(hash);
 	}
 }

@@ -31,18 +31,18 @@
  *	  records a crash cuts off.  An intent has no record of its own, so what is
  *	  erased for it is its path's, and all parts of a path go together.
  *
- *	  A dead lease also takes memory, and counts for its role.  No promise needs
- *	  the worker, so a request that finds no room erases dead leases of its
- *	  database itself, and is refused only if there are none.
+ *	  A dead lease also takes memory, and counts for its role.  A request that
+ *	  finds no room has the worker erase what is dead, once, and is refused if
+ *	  there is no room then.
  *
  *	  Lock order, which every file of dlock keeps:
  *
  *	  (1) whatever can wait, fail or extend: the relation's lock, the load
  *		  lock, the extension lock, the token sequence, reading a page,
- *		  allocating in the space.  Never under (2) to (5).
+ *		  allocating in the space.  Never under (2) to (4).
  *	  (2) the partition locks of names, all at once (dlock_partition_lock_set).
- *	  (3) the content lock of a buffer (store/store.c), or an owner's lock
- *		  (space/holder.c).
+ *	  (3) the content lock of a buffer (store/store.c), an owner's lock
+ *		  (space/holder.c), or that of a client (space/place.c).
  *	  (4) the mutex of the tokens, that of a stack of slots (space/slot.c), or
  *		  that of a list of free memory (space/memory.c).
  *

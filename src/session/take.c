@@ -8,9 +8,10 @@
  *	  would, and sleeps on its latch until one of them may be granted, or is made.  What it
  *	  has not been granted it leaves when it ends (lock/keep.c).
  *
- *	  What has been granted is to be answered, and soon: from the first grant on the call
- *	  asks for what is due, and looks neither at interrupts nor for deadlocks until the
- *	  flush.  What is wrong with one place is a row without a token.
+ *	  What has been granted is to be answered, and soon: from the first row on the call
+ *	  asks for what is due, and from the first grant on it looks for no deadlock.  What is wrong
+ *	  with one place is a row without a token.  An error, such as one for lack of memory, or a cancel in
+ *	  what an attempt waits for, undoes what was granted.
  *
  * IDENTIFICATION
  *	  src/session/take.c
@@ -154,7 +155,7 @@ take_due(DLockTake *take, DLockPlaceCopy *copies)
 		due = dlock_place_due(now, copies, TAKE_BATCH, &until);
 		for (int i = 0; i < due; i++)
 		{
-			if (take->granted == 0)
+			if (take->count == 0)
 				CHECK_FOR_INTERRUPTS();
 			ask_for_place(take, &db, &copies[i],
 						  now + DLOCK_WAIT_CHECK_RARELY * (DLockTime) DeadlockTimeout * 1000);
@@ -217,6 +218,7 @@ dlock_take(const DLockBytes *client, DLockTime wait, DLockTime keep, DLockTaken 
 	PG_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));
 	{
 		dlock_place_listen(take.database, take.role, client);
+		DLOCK_FAULT("take_listens");
 		take_or_wait(&take, deadline);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(abandon_take, PointerGetDatum(&take));

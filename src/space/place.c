@@ -392,16 +392,16 @@ last_of(DLockMemoryRef places)
 		dlock_space_lease_at(dlock_memory_list_node(places, CLIENT_NODE)->prev);
 }
 
-/* Turn a bucket until its last place is in a set; false if none is. */
+/* Turn a bucket until its last place is in a set, and on a lock with this hash unless NULL; false if none is. */
 static bool
-turn(DLockMemoryRef *places, const DLockPlaceSet *set)
+turn(DLockMemoryRef *places, const DLockPlaceSet *set, const uint32 *hash)
 {
 	DLockSpaceLease *begin = NULL;
 	DLockSpaceLease *place;
 
 	while ((place = last_of(*places)) != NULL && place != begin)
 	{
-		if (is_in(place, set))
+		if (is_in(place, set) && (hash == NULL || dlock_space_entry_of(place)->hash == *hash))
 			return true;
 		move(places, place, true);
 		begin = (begin == NULL) ? place : begin;
@@ -429,7 +429,7 @@ dlock_place_seek(DLockPlaceSet *set, uint32 *hash)
 		if (*(volatile DLockMemoryRef *) places == DLOCK_MEMORY_NONE)
 			continue;
 		LWLockAcquire(lock_of(set->bucket), LW_EXCLUSIVE);
-		found = turn(places, set);
+		found = turn(places, set, NULL);
 		if (found)
 			*hash = dlock_space_entry_of(last_of(*places))->hash;
 		LWLockRelease(lock_of(set->bucket));
@@ -440,9 +440,10 @@ dlock_place_seek(DLockPlaceSet *set, uint32 *hash)
 }
 
 /*
- * The places of a set at the end of the bucket that are on one lock with this hash, whose
- * partition is locked exclusively, no more than there is room for; returns how many.  They
- * go to the front.  Until the partition is unlocked they stay what they are.
+ * Places of a set that are on one lock with this hash, whose partition is locked exclusively,
+ * and follow each other from the end of the bucket, no more than there is room for; returns
+ * how many.  If others have turned the bucket meanwhile, it is turned back.  They go to the
+ * front.  Until the partition is unlocked they stay what they are.
  */
 int
 dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **found, int room)
@@ -453,6 +454,7 @@ dlock_place_gather(const DLockPlaceSet *set, uint32 hash, DLockSpaceLease **foun
 
 	Assert(dlock_partition_is_mine(hash));
 	LWLockAcquire(lock_of(set->bucket), LW_EXCLUSIVE);
+	(void) turn(places, set, &hash);
 	while (count < room && (place = last_of(*places)) != NULL &&
 		   dlock_space_entry_of(place)->hash == hash && is_in(place, set) &&
 		   (count == 0 || (place != found[0] && place->entry == found[0]->entry)))

@@ -48,9 +48,9 @@ sub release
 
 sub takes
 {
-	my ($session, $client) = @_;
+	my ($session, $client, $wait, $keep) = @_;
 
-	$session->ask("SELECT name, owner, token > 0 FROM dlock_take('$client', NULL, '1 h')");
+	$session->ask(sprintf "SELECT name, owner, token > 0 FROM dlock_take('$client', %s, '%s')", $wait // 'NULL', $keep // '1 h');
 	wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'Extension' })
 	  or die 'does not listen';
 	settle($ctl);
@@ -190,6 +190,22 @@ cancel($l);
 $l->answer;
 $ctl->query_safe("SELECT dlock_release_all('client')");
 sound($ctl, 'two');
+
+# One that keeps nothing gives up no place that a later one listens for, though that has not
+# come to it yet.
+holder('heir', '1 h');
+place('heir', 'client#1', '10 min', '1 h');
+takes($l, 'client', q('1 s'), '0');
+stop_at($ctl, $m, 'take_listens');
+$m->ask(q(SELECT name, owner, token > 0 FROM dlock_take('client', '1 h', '1 h')));
+wait_until(sub { faults_hit($ctl, 'take_listens') });
+advance(2, $ctl);
+is($l->answer, '', 'heir: the first one ends');
+go($ctl, 'take_listens');
+is(queue($ctl, 'heir'), 'client#1', 'heir: the place stays');
+release('heir', 'holder');
+is($m->answer, 'heir|client#1|t', 'heir: and has its turn');
+sound($ctl, 'heir');
 
 # An owner that asks beside the one that listens takes nothing from it.
 holder('beside', '1 h');
