@@ -97,10 +97,6 @@ is(system($python, $named, 'latin1'), 0, 'a name in a database of another encodi
 	local $ENV{PGCLIENTENCODING} = 'LATIN1';
 	is(system($python, $named, 'postgres'), 0, 'a name where the environment has another encoding');
 }
-
-# The hash of doc/howto/several-servers.md spreads names over all servers.
-my ($sharding) = slurp_file("$top/doc/howto/several-servers.md") =~ /^```python\n(.*?)^```$/ms;
-is(system($python, '-c', "$sharding\nassert {shard_of(f'lock {i}', 'abc') for i in range(99)} == set('abc')"), 0, 'the hash of doc/howto/several-servers.md');
 done_testing();
 
 # tooz finds the driver by the package that pip has installed.
