@@ -40,10 +40,12 @@ is(system(@java, 'dlock.SessionTest'), 0, 'what needs no server');
 # The driver knows no other way than TCP.
 my @server = (conf => "listen_addresses = '127.0.0.1'");
 $ENV{PGUSER} = getpwuid $>;
-beside((map { my $source = $_; $source => sub { test_source($source) } } qw(plain pool)),
+my $nightly = ($ENV{DLOCK_RING} // '') eq 'nightly';
+beside(
+	plain => sub { test_source('plain') },
 	trouble => \&test_trouble,
 	examples => \&test_examples,
-	($ENV{DLOCK_RING} // '') eq 'nightly' ? (maven => \&test_maven) : ());
+	$nightly ? (pool => sub { test_source('pool') }, maven => \&test_maven) : ());
 done_testing();
 
 sub start_server
@@ -67,8 +69,8 @@ sub test_source
 	my @program = (@java, 'Scenarios', $source);
 	my $proxy = scenario_servers($server);
 
-	# What differs between sources is asked in these groups; all of them are for a nightly run.
-	if ($source eq 'pool' && ($ENV{DLOCK_RING} // '') ne 'nightly')
+	# All groups, and a pool as the source, are for a nightly run.
+	if (!$nightly)
 	{
 		run_scenarios("java, $source", $_, $server, $proxy, @program) foreach qw(server places);
 	}
