@@ -179,10 +179,14 @@ public final class Lease extends Hold implements AutoCloseable {
             released = new CompletableFuture<>();
             boolean late = end();
             session.remove(this);
+            session.releasing.add(this);
             long until = Background.after(GIVE_BACK_WITHIN);
             List<CompletableFuture<Void>> each = new ArrayList<>();
             tokens.forEach((lock, token) -> each.add(giveBack(lock, Long.toString(token), until, late)));
-            CompletableFuture.allOf(each.toArray(CompletableFuture<?>[]::new)).thenRun(() -> released.complete(null));
+            CompletableFuture.allOf(each.toArray(CompletableFuture<?>[]::new)).thenRun(() -> {
+                session.releasing.remove(this);
+                released.complete(null);
+            });
             return released;
         }
     }

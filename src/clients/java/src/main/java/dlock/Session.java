@@ -36,6 +36,7 @@ public final class Session implements AutoCloseable {
     final DataSource source;
     final Lines lines;
     final Waits waits;
+    final Set<Lease> releasing = new HashSet<>(); // what close() waits for
     private final String client;
     private final Set<Hold> holds = new HashSet<>(); // to be renewed
     private final Map<String, List<Lease>> held = new HashMap<>(); // by owner and name
@@ -150,9 +151,10 @@ public final class Session implements AutoCloseable {
             for (Hold hold : List.copyOf(holds)) {
                 if (hold instanceof Lease lease) {
                     lease.stop(new LeaseLost("the session is closed", null));
-                    ends.add(lease.giveBack());
+                    lease.giveBack();
                 }
             }
+            releasing.forEach(lease -> ends.add(lease.giveBack()));
         }
         await(ends);
         lines.close();

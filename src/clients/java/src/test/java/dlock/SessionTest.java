@@ -350,6 +350,19 @@ final class SessionTest {
 
     // ---- the end ----
 
+    /** A session that is closed waits for releases under way. */
+    void testClose() throws Exception {
+        CompletableFuture<Throwable> released = close(held("job"));
+        FakeServer.Asked release = server.next("release_each", "job");
+        CompletableFuture<Void> closed = CompletableFuture.runAsync(session::close, task -> new Thread(task).start());
+        release.fail("P0001");
+        release = server.next("release_each", "job");
+        expect(!closed.isDone(), "a release is under way");
+        release.answer("true");
+        closed.get();
+        expect(released.get() == null, released);
+    }
+
     /** A lease that is lost is told to the work, and by onLost. */
     void testLoss() throws Exception {
         AtomicInteger told = new AtomicInteger();
