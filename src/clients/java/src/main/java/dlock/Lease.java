@@ -74,6 +74,10 @@ public final class Lease extends Hold implements AutoCloseable {
         return new LinkedHashMap<>(tokens);
     }
 
+    boolean has(String lock, String token) {
+        return token.equals(String.valueOf(tokens.get(lock)));
+    }
+
     boolean isReleased() {
         return isOver();
     }
@@ -136,7 +140,7 @@ public final class Lease extends Hold implements AutoCloseable {
                 if (released == null) {
                     released = CompletableFuture.completedFuture(null);
                     end();
-                    session.count(this, -1);
+                    session.remove(this);
                 }
             }
         }
@@ -177,11 +181,15 @@ public final class Lease extends Hold implements AutoCloseable {
             }
             released = new CompletableFuture<>();
             boolean late = end();
-            session.count(this, -1);
+            session.remove(this);
+            session.releasing.add(this);
             long until = Background.after(GIVE_BACK_WITHIN);
             List<CompletableFuture<Void>> each = new ArrayList<>();
             tokens.forEach((lock, token) -> each.add(giveBack(lock, Long.toString(token), until, late)));
-            CompletableFuture.allOf(each.toArray(CompletableFuture<?>[]::new)).thenRun(() -> released.complete(null));
+            CompletableFuture.allOf(each.toArray(CompletableFuture<?>[]::new)).thenRun(() -> {
+                session.releasing.remove(this);
+                released.complete(null);
+            });
             return released;
         }
     }

@@ -36,10 +36,12 @@ public final class Session implements AutoCloseable {
     final DataSource source;
     final Lines lines;
     final Waits waits;
+    final Set<Lease> releasing = new HashSet<>(); // what close() waits for
     private final String client;
     private final Set<Hold> holds = new HashSet<>(); // to be renewed
-    private final Map<String, Integer> held = new HashMap<>(); // how many leases: by owner and name
+    private final Map<String, List<Lease>> held = new HashMap<>(); // by owner and name
     private final Set<Want> wants = new HashSet<>();
+    private final Map<String, Integer> wanted = new HashMap<>(); // how many requests: by owner and name
     private final Set<AutoCloseable> closing = new LinkedHashSet<>(); // what close() has to end
     private volatile long margin = Background.FOREVER; // the smallest one of what is held
     private ScheduledFuture<?> timer; // for the next renewal or deadline
@@ -149,9 +151,10 @@ public final class Session implements AutoCloseable {
             for (Hold hold : List.copyOf(holds)) {
                 if (hold instanceof Lease lease) {
                     lease.stop(new LeaseLost("the session is closed", null));
-                    ends.add(lease.giveBack());
+                    lease.giveBack();
                 }
             }
+            releasing.forEach(lease -> ends.add(lease.giveBack()));
         }
         await(ends);
         lines.close();
@@ -171,10 +174,12 @@ public final class Session implements AutoCloseable {
     void begin(Want want) {
         checkOpen();
         wants.add(want);
+        want.keys.forEach(key -> wanted.merge(key, 1, Integer::sum));
     }
 
     void end(Want want) {
         wants.remove(want);
+        want.keys.forEach(key -> wanted.computeIfPresent(key, (same, count) -> count == 1 ? null : count - 1));
     }
 
     /** Begin something that close() closes. */
@@ -228,16 +233,19 @@ public final class Session implements AutoCloseable {
             synchronized (mutex) {
                 if (enough.test(answer)) {
                     then.accept(answer);
-                } else {
-                    Background.at(Background.after(RETRY_AFTER), () -> insist(kind, until, enough, then, row));
+                    return;
                 }
             }
+            Background.at(Background.after(RETRY_AFTER), () -> {
+                synchronized (mutex) {
+                    if (enough.test(answer)) { // by now
+                        then.accept(answer);
+                    } else {
+                        insist(kind, until, enough, then, row);
+                    }
+                }
+            });
         }, row);
-    }
-
-    /** Release what nobody waits for. */
-    void giveAway(String name, String token) {
-        lines.submit(Lease.RELEASE, Lines.ANSWER_WITHIN, answer -> { }, name, token);
     }
 
     // ---- what is held; the mutex is held ----
@@ -251,9 +259,26 @@ public final class Session implements AutoCloseable {
         return held.containsKey(placeOf(owner, name));
     }
 
-    void count(Lease lease, int more) {
-        for (String name : lease.tokens().keySet()) {
-            held.merge(placeOf(lease.owner(), name), more, (before, added) -> before + added == 0 ? null : before + added);
+    /** Has the owner no other lease or request on these locks, which might be meant instead? */
+    boolean isAlone(Want want) {
+        return want.keys.stream().noneMatch(key -> held.containsKey(key) || wanted.get(key) > 1);
+    }
+
+    void add(Lease lease) {
+        lease.tokens().keySet().forEach(name -> held.computeIfAbsent(placeOf(lease.owner(), name), none -> new ArrayList<>()).add(lease));
+    }
+
+    void remove(Lease lease) {
+        lease.tokens().keySet().forEach(name -> held.computeIfPresent(placeOf(lease.owner(), name), (key, leases) -> {
+            leases.remove(lease);
+            return leases.isEmpty() ? null : leases;
+        }));
+    }
+
+    /** Release a turn that was not taken, unless it was told twice, and is the token of a lease. */
+    void decline(String owner, String name, String token) {
+        if (held.getOrDefault(placeOf(owner, name), List.of()).stream().noneMatch(lease -> lease.has(name, token))) {
+            lines.submit(Lease.RELEASE, Lines.ANSWER_WITHIN, answer -> { }, name, token);
         }
     }
 

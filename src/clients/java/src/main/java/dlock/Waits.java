@@ -96,7 +96,7 @@ final class Waits {
         if (list != null && list.get(0).offer(token, sent)) {
             wake(list, false);
         } else if (!token.equals(Want.NEVER)) {
-            session.giveAway(name, token);
+            session.decline(owner, name, token);
         }
     }
 

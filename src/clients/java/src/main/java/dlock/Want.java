@@ -5,18 +5,20 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import java.util.stream.Collectors;
 
 /**
  * A request under way: it asks, waits for its turn, and asks again, until it is granted, refused or given
  * up. No thread goes with it: each step is taken by whoever has what it waited for.
  *
- * <p>An answer that is lost may have been a grant. So it is undone, by the owner, before anything else
- * is asked for.
+ * <p>It is in doubt if it may have been granted what it has not heard of: an answer was lost, or perhaps a
+ * turn was. Then it asks for just that; and if it is given up, that is undone.
  *
  * <p>All is protected by the session's mutex. Methods are called with that held, unless they say otherwise.
  */
@@ -37,8 +39,11 @@ final class Want {
         "SELECT array_to_string(%1$sdlock_acquire_all(?::text[]" + ARGUMENTS + "), ',')");
     private static final Lines.Kind PATH = Lines.Kind.alone("SELECT %1$sdlock_acquire_path(?" + ARGUMENTS + ")::text");
 
-    /** How long to go on trying to undo what is in doubt, and how soon to ask a server again that is away. */
-    private static final long UNDO_WITHIN = TimeUnit.SECONDS.toNanos(3);
+    /**
+     * How long a request whose answer is not known is sent again, or tried to be undone, after it was to end; and how
+     * soon one is sent again to a server that is away.
+     */
+    private static final long DOUBT_WITHIN = TimeUnit.SECONDS.toNanos(3);
     private static final long RETRY_AFTER = TimeUnit.MILLISECONDS.toNanos(200);
 
     /** In what intervals to ask again without a place. */
@@ -53,6 +58,7 @@ final class Want {
     final String task;
     final String owner;
     final long ttl;
+    final Set<String> keys; // owner and names
     final String place; // the key of its place in a queue, if it can have one
     final CompletableFuture<Lease> granted = new CompletableFuture<>();
     final CompletableFuture<Void> ended = new CompletableFuture<>(); // nothing is left to be done
@@ -72,9 +78,8 @@ final class Want {
     private boolean last; // it does not wait after this answer
     private boolean gone; // given up
     private boolean placed; // it may have a place
-    private boolean never; // which will have no turn
-    private int doubts;
-    private boolean inDoubt; // it may have been granted what nobody has heard of
+    private boolean inDoubt;
+    private long doubtUntil; // the first time: so long it asks again, though it was to end
     private long poll = SHORTEST_POLL;
     private boolean resting; // until there is a turn, or it is time to ask again
     private boolean woken;
@@ -101,7 +106,8 @@ final class Want {
         this.thread = thread;
         waits = request.limit > 0;
         until = Background.after(request.limit);
-        place = what == Request.What.SINGLE ? Session.placeOf(owner, names.get(0)) : null;
+        keys = names.stream().map(name -> Session.placeOf(owner, name)).collect(Collectors.toSet());
+        place = what == Request.What.SINGLE ? keys.iterator().next() : null;
     }
 
     /** The mutex is not held. */
@@ -137,37 +143,46 @@ final class Want {
 
     // ---- asking ----
 
+    /** Ask, or have the turn that has come confirmed. */
     private void ask() {
         if (gone && !placed) {
             fail(new CancellationException());
             return;
         }
-        last = never || gone || left() == 0;
+        last = gone || left() == 0 || NEVER.equals(turn);
+        boolean doubted = inDoubt;
+        inDoubt = false;
+        if (turn != null && !turn.equals(NEVER)) {
+            confirm(doubted);
+            return;
+        }
         if (!last && place != null) {
             session.waits.expect(this);
         }
         String keep = Background.interval(last ? 0 : Waits.KEEP);
+        String entering = doubted && session.isAlone(this) ? "return" : reentry;
         if (place != null && payload == null) {
-            String[] shared = {spans.get(0), mode, permits, reentry, spans.get(1), spans.get(2), keep};
+            String[] shared = {spans.get(0), mode, permits, entering, spans.get(1), spans.get(2), keep};
             Lines.Kind kind = new Lines.Kind("acquire " + Arrays.toString(shared), false, 0, MANY, shared);
-            submit(kind, names.get(0), owner);
+            submit(kind, doubted, names.get(0), owner);
             return;
         }
         List<Object> row = new ArrayList<>();
         row.add(what == Request.What.SEVERAL ? names.toArray(String[]::new) : names.get(0));
-        row.addAll(Arrays.asList(owner, spans.get(0), mode, reentry, spans.get(1), spans.get(2), payload));
+        row.addAll(Arrays.asList(owner, spans.get(0), mode, entering, spans.get(1), spans.get(2), payload));
         if (what == Request.What.SINGLE) {
             row.addAll(Arrays.asList(permits, keep));
         }
-        submit(what == Request.What.SEVERAL ? ALL : what == Request.What.PATH ? PATH : ALONE, row.toArray());
+        submit(what == Request.What.SEVERAL ? ALL : what == Request.What.PATH ? PATH : ALONE, doubted, row.toArray());
     }
 
     /** The answer may come at once, if the entry is withdrawn. */
-    private void submit(Lines.Kind kind, Object... row) {
-        entry = session.lines.submit(kind, Lines.ANSWER_WITHIN, this::answered, row);
+    private void submit(Lines.Kind kind, boolean doubted, Object... row) {
+        entry = session.lines.submit(kind, Lines.ANSWER_WITHIN, answer -> answered(answer, doubted), row);
     }
 
-    private void answered(Lines.Answer answer) {
+    /** Was it in doubt before? */
+    private void answered(Lines.Answer answer, boolean doubted) {
         synchronized (session.mutex) {
             entry = null;
             if (answer.error() == null && answer.value() != null) {
@@ -175,16 +190,12 @@ final class Want {
                 return;
             }
             placed |= !last && place != null && (answer.error() == null || answer.doubt());
-            if (turn == null && answer.error() == null && !last) {
-                rest(answer);
-            } else {
-                decide(answer);
-            }
+            decide(answer, doubted);
         }
     }
 
     /** Wait for a turn, or until it is time to ask again. */
-    private void rest(Lines.Answer answer) {
+    private void rest() {
         long moment = until;
         if (placed) {
             session.waits.take();
@@ -209,84 +220,48 @@ final class Want {
             resting = false;
             woken = false;
             Background.cancel(alarm);
-            decide(null);
+            ask();
         }
     }
 
-    /** What to do after an answer, or a rest (null). */
-    private void decide(Lines.Answer answer) {
-        String token = turn;
-        turn = null;
-        Throwable error = answer == null ? null : answer.error();
-        if (token != null && !token.equals(NEVER)) {
-            confirm(token);
-        } else if (token != null) {
-            never = true;
-            ask();
-        } else if (error == null && never) {
+    /** What to do after an answer that is no lease. */
+    private void decide(Lines.Answer answer, boolean doubted) {
+        boolean raised = inDoubt; // meanwhile
+        Throwable error = answer.error();
+        inDoubt |= answer.doubt() || (error != null && doubted);
+        if (error == null && !last) {
+            rest();
+        } else if (error == null && NEVER.equals(turn)) {
             fail(new LeaseDeadlock("the wait for \"" + label + "\" would never have ended", null));
-        } else if (answer != null && error == null && last) {
+        } else if (error == null && !gone && (raised || turn != null)) {
+            ask(); // a turn may have come just before
+        } else if (error == null) {
             refuse(0);
-        } else if (error == null || error instanceof CancellationException) {
+        } else if (error instanceof CancellationException) {
             ask();
-        } else if ("40P01".equals(Lines.state(error)) && inDoubt) {
-            // It may have met what it was granted itself during an outage.
-            inDoubt = false;
-            doubts++;
-            undo(this::ask);
-        } else if (!(error instanceof ServerUnreachable)) {
-            fail(Dlock.explain(error).<Throwable>map(known -> known).orElse(error));
-        } else {
+        } else if ("40P01".equals(Lines.state(error)) && raised && !gone) {
+            ask(); // perhaps for a lease that it has not heard of
+        } else if (error instanceof ServerUnreachable) {
             retry(answer);
+        } else {
+            fail(Dlock.explain(error).<Throwable>map(known -> known).orElse(error));
         }
     }
 
     /** The server is away. */
     private void retry(Lines.Answer answer) {
-        if (answer.doubt()) {
-            doubts++;
-            inDoubt = true;
+        if (answer.doubt() && doubtUntil == 0) {
+            doubtUntil = Background.after(DOUBT_WITHIN);
         }
-        boolean again = !last || (answer.doubt() && doubts == 1);
-        Runnable next = () -> {
-            if (!again) {
-                fail(answer.error());
-            } else if (last) {
+        if (last && (gone || Background.now() >= doubtUntil)) {
+            fail(answer.error());
+            return;
+        }
+        Background.at(Background.after(last ? RETRY_AFTER : Math.min(RETRY_AFTER, left())), () -> {
+            synchronized (session.mutex) {
                 ask();
-            } else {
-                Background.at(Background.after(Math.min(RETRY_AFTER, left())), () -> {
-                    synchronized (session.mutex) {
-                        ask();
-                    }
-                });
             }
-        };
-        if (answer.doubt()) {
-            undo(next);
-        } else {
-            next.run();
-        }
-    }
-
-    /**
-     * End what an unanswered request may have been granted: not if the owner has another lease on the lock, which
-     * that would end.
-     */
-    private void undo(Runnable then) {
-        long end = Background.after(UNDO_WITHIN);
-        List<String> mine = names.stream().filter(name -> !session.holds(owner, name)).toList();
-        int[] missing = {mine.size()};
-        if (mine.isEmpty()) {
-            then.run();
-        }
-        for (String name : mine) {
-            session.insist(UNDO, end, answer -> answer.error() == null || session.holds(owner, name), answer -> {
-                missing[0]--;
-                if (missing[0] == 0) {
-                    then.run();
-                }
-            }, name, owner);
-        }
+        });
     }
 
     // ---- turns ----
@@ -308,13 +283,10 @@ final class Want {
         proceed();
     }
 
-    /**
-     * A turn may have come some time after it was asked for, or been undone with an unanswered request: when was
-     * the lease held for sure?
-     */
-    private void confirm(String token) {
-        boolean doubt = doubts > 0 || inDoubt;
-        if (!doubt && Background.now() - turnSent < Math.min(ttl / 12, TimeUnit.SECONDS.toNanos(1))) {
+    /** A turn may have come some time after it was asked for: when was the lease held for sure? */
+    private void confirm(boolean doubted) {
+        String token = turn;
+        if (Background.now() - turnSent < Math.min(ttl / 12, TimeUnit.SECONDS.toNanos(1))) {
             grant(new String[] {token}, turnSent);
             return;
         }
@@ -322,13 +294,11 @@ final class Want {
             synchronized (session.mutex) {
                 if (answer.isTrue()) {
                     grant(new String[] {token}, answer.sent());
-                } else if (answer.error() != null) {
-                    session.giveAway(names.get(0), token);
-                    fail(answer.error());
-                } else if (doubt) {
-                    ask(); // it was undone
-                } else {
+                } else if (answer.error() == null) {
+                    inDoubt |= doubted;
                     fail(new LeaseLost("the lease on \"" + label + "\" was lost at once", null));
+                } else {
+                    decide(answer, doubted);
                 }
             }
         }, names.get(0), token);
@@ -342,7 +312,7 @@ final class Want {
             all.put(names.get(i), Long.parseLong(tokens[i]));
         }
         Lease lease = new Lease(this, all, sent);
-        session.count(lease, 1);
+        session.add(lease);
         if (byHand) {
             lease.beginByHand();
         } else {
@@ -356,17 +326,27 @@ final class Want {
         }
     }
 
+    /** What it may have been granted all the same is ended before that is told, for then the task may ask again. */
     private void fail(Throwable why) {
-        close();
-        granted.completeExceptionally(why);
-        ended.complete(null);
+        long end = Background.after(DOUBT_WITHIN);
+        List<CompletableFuture<Void>> undone = new ArrayList<>();
+        for (String name : inDoubt && session.isAlone(this) ? names : List.<String>of()) {
+            CompletableFuture<Void> done = new CompletableFuture<>();
+            undone.add(done);
+            session.insist(UNDO, end, answer -> answer.error() == null || !session.isAlone(this), answer -> done.complete(null), name, owner);
+        }
+        CompletableFuture.allOf(undone.toArray(CompletableFuture<?>[]::new)).thenRun(() -> {
+            close();
+            granted.completeExceptionally(why);
+            ended.complete(null);
+        });
     }
 
     private void close() {
         session.waits.forget(this);
         session.end(this);
         if (turn != null && !turn.equals(NEVER)) {
-            session.giveAway(names.get(0), turn);
+            session.decline(owner, names.get(0), turn);
         }
     }
 

@@ -41,6 +41,11 @@ final class FakeServer {
             return (String[]) parameters.get(i);
         }
 
+        /** Of dlock_acquire_each(). */
+        String reentry() {
+            return (String) parameters.get(6);
+        }
+
         /** Texts with a comma between them, which may be NULL. */
         void answer(String texts) {
             reply.complete(texts);

@@ -188,51 +188,117 @@ final class SessionTest {
 
     // ---- what is in doubt ----
 
-    /** An answer that is lost: what was granted is released, and asked for again. */
+    /** The answer to this request is an error: how it was asked. */
+    private String fail(String name, String sqlState) throws InterruptedException {
+        FakeServer.Asked statement = server.next("acquire_each", name);
+        statement.fail(sqlState);
+        return statement.reentry();
+    }
+
+    /** An answer that is lost: what was granted is asked for, or ended if nobody wants it any more. */
     void testLostAnswer() throws Exception {
-        CompletableFuture<Lease> asked = ask("a").get(0);
-        server.next("acquire_each", "a").fail("57P01");
-        server.next("release", "a").answer("true");
-        server.next("acquire_each", "a").answer("2");
+        CompletableFuture<Lease> asked = ask(Request::byHand, "a").get(0);
+        expect(fail("a", "57P01").equals("deny"), "the first request");
+        expect(fail("a", "57P01").equals("return"), "the second one");
+        FakeServer.Asked granting = server.next("acquire_each", "a");
+        expect(granting.reentry().equals("return"), "the third one");
+        granting.answer("2");
         expect(asked.get().token() == 2, asked);
 
+        asked = ask(request -> request.task("own"), "b").get(0);
+        fail("b", "57P01");
+        granting = server.next("acquire_each", "b");
+        asked.cancel(false);
+        granting.fail("57P01");
+        server.next("release", "b").fail("57P01");
+        FakeServer.Asked release = server.next("release", "b");
+        asked = ask(request -> request.task("own").byHand(), "b").get(0);
+        release.fail("57P01"); // a release by owner would end what is granted now
+        server.next("acquire_each", "b").answer("3");
+        expect(asked.get().token() == 3, asked);
+
         // Not if a standby has answered.
-        asked = ask("b").get(0);
-        server.next("acquire_each", "b").fail("25006");
+        asked = ask("c").get(0);
+        fail("c", "25006");
         fails(ServerUnreachable.class, asked);
+        session.close(); // when all has ended
         server.none();
     }
 
-    /** After an outage a request may meet the lease that it was granted itself: it is ended, and asked for again. */
-    void testOwnOrphan() throws Exception {
-        CompletableFuture<Lease> asked = ask(Request::waitForever, "a").get(0);
+    /** What one of two requests of a task was granted is not for the other. */
+    void testTwoInDoubt() throws Exception {
+        List<CompletableFuture<Lease>> asked = ask(request -> request.task("own"), "a", "a");
+        fail("a", "57P01");
+        expect(fail("a", "57P01").equals("deny"), "the other one");
+        expect(fail("a", "XX000").equals("deny"), "the first one again");
+        fail("a", "XX000"); // the first one has ended, perhaps before it was asked for
+        server.next("release", "a").answer("false");
+        asked.forEach(result -> fails(SQLException.class, result));
+
+        // Nor is a lease.
+        CompletableFuture<Lease> outer = ask(request -> request.task("own").byHand(), "b").get(0);
+        server.next("acquire_each", "b").answer("7");
+        outer.get();
+        CompletableFuture<Lease> inner = ask(request -> request.task("own").reenter(), "b").get(0);
+        fail("b", "57P01");
+        expect(fail("b", "XX000").equals("count"), "a lease");
+        fails(SQLException.class, inner);
+        server.none();
+    }
+
+    /** After an outage, requests ask for what they may have been granted; a turn that is told twice is not given back. */
+    void testOutage() throws Exception {
+        CompletableFuture<Lease> asked = ask(request -> request.waitForever().byHand(), "a").get(0);
         server.next("acquire_each", "a").answer("NULL");
         server.take().fail("57P01");
-        server.next("acquire_each", "a").fail("40P01");
-        server.next("release", "a").answer("true");
-        server.next("acquire_each", "a").answer("3");
-        expect(asked.get().token() == 3, asked);
+        FakeServer.Asked again = server.next("acquire_each", "a");
+        expect(again.reentry().equals("return"), "after an outage");
+        FakeServer.Asked take = server.take();
+        CompletableFuture<Lease> other = ask(Request::waitForever, "b").get(0);
+        again.answer("7");
+        expect(asked.get().token() == 7, asked);
+        server.next("acquire_each", "b").answer("NULL");
+        awaitIdle();
+        take.answer("a," + again.array(2)[0] + ",7");
+        take = server.take();
+        expect(session.lines.isIdle(), "a release");
 
-        // Without one, it is a deadlock.
-        asked = ask(Request::waitForever, "b").get(0);
-        server.next("acquire_each", "b").fail("40P01");
+        // A deadlock of a request that was under way may be one with its own lease.
+        CompletableFuture<Lease> third = ask(Request::waitForever, "c").get(0);
+        FakeServer.Asked asking = server.next("acquire_each", "c");
+        take.fail("57P01");
+        while (session.lines.queued() == 0) {
+            LockSupport.parkNanos(100_000);
+        }
+        asking.fail("40P01");
+        again = server.next("acquire_each", "b", "c");
+        expect(again.reentry().equals("return"), "after a deadlock");
+        again.answer("8,9");
+        expect(other.get().token() == 8 && third.get().token() == 9, "both");
+
+        // Without an outage, it is a deadlock.
+        asked = ask(Request::waitForever, "d").get(0);
+        fail("d", "40P01");
         fails(LeaseDeadlock.class, asked);
     }
 
-    /** A turn that has come with an outage counts only if it was not undone. */
-    void testTurnInDoubt() throws Exception {
-        CompletableFuture<Lease> asked = ask(Request::waitForever, "a").get(0);
-        FakeServer.Asked asking = server.next("acquire_each", "a");
-        asking.answer("NULL");
-        FakeServer.Asked take = server.take();
-        take.fail("57P01");
-        FakeServer.Asked again = server.next("acquire_each", "a");
-        String owner = again.array(2)[0];
-        server.take().answer("a," + owner + ",8");
-        again.answer("NULL");
-        server.next("renew_each", "a").answer("false");
-        server.next("acquire_each", "a").answer("9");
-        expect(asked.get().token() == 9, asked);
+    /** A turn that has come some time after it was asked for is a lease if it can be renewed. */
+    void testLateTurns() throws Exception {
+        for (boolean held : new boolean[] {true, false}) {
+            CompletableFuture<Lease> asked = ask(request -> request.waitForever().byHand().ttl(Duration.ofNanos(1000)), "a").get(0);
+            FakeServer.Asked asking = server.next("acquire_each", "a");
+            asking.answer("NULL");
+            server.take().answer("a," + asking.array(2)[0] + ",8");
+            server.next("renew_each", "a").fail("57P01");
+            server.next("renew_each", "a").answer(Boolean.toString(held));
+            if (held) {
+                expect(asked.get().token() == 8, asked);
+            } else {
+                server.next("release", "a").answer("false");
+                server.next("release_each", "a").answer("false");
+                fails(LeaseLost.class, asked);
+            }
+        }
     }
 
     /** A turn that comes is a lease; one that nobody waits for any more is released; one that never comes is a deadlock. */
@@ -283,6 +349,19 @@ final class SessionTest {
     }
 
     // ---- the end ----
+
+    /** A session that is closed waits for releases under way. */
+    void testClose() throws Exception {
+        CompletableFuture<Throwable> released = close(held("job"));
+        FakeServer.Asked release = server.next("release_each", "job");
+        CompletableFuture<Void> closed = CompletableFuture.runAsync(session::close, task -> new Thread(task).start());
+        release.fail("P0001");
+        release = server.next("release_each", "job");
+        expect(!closed.isDone(), "a release is under way");
+        release.answer("true");
+        closed.get();
+        expect(released.get() == null, released);
+    }
 
     /** A lease that is lost is told to the work, and by onLost. */
     void testLoss() throws Exception {
