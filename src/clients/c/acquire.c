@@ -11,8 +11,9 @@
  *	  A caller that gives up is told at once.  The request goes on without it: it
  *	  gives up its place, and releases what it was granted all the same.
  *
- *	  What an unanswered request may have been granted is undone before it is sent again, as
- *	  the owner would otherwise wait for itself.
+ *	  A request is in doubt if it may have been granted what it has not heard of: its answer
+ *	  was lost, or perhaps a turn was.  Then it asks for just that; and if it is given up,
+ *	  that is undone.
  *
  *-------------------------------------------------------------------------
  */
@@ -78,9 +79,6 @@ static const Kind holder_kinds[] = {
 	}
 };
 
-static void ask_server(dlock_lease *lease);
-static void then_asked(Request *r, Answer *a);
-
 /* ---- the lease as an object ---- */
 
 void
@@ -120,6 +118,8 @@ over(dlock_lease *lease)
 	dlock_session *s = lease->session;
 
 	lease->phase = PHASE_OVER;
+	for (int i = 0; i < lease->count; i++)
+		table_remove(&lease->rows[i]);
 	if (lease->previous != NULL)
 		lease->previous->next = lease->next;
 	else
@@ -217,7 +217,6 @@ set_options(dlock_lease *lease, const dlock_options *o)
 	lease->shared[0] = lease->spans[0];
 	lease->shared[1] = lease->mode;
 	lease->shared[2] = (o->permits > 0) ? lease->permits : NULL;
-	lease->shared[3] = o->reenter ? "count" : "deny";
 	lease->shared[4] = lease->spans[1];
 	lease->shared[5] = lease->spans[2];
 	lease->shared[6] = lease->spans[3];
@@ -275,13 +274,54 @@ settle(dlock_lease *lease, const dlock_error *error)
 		add_event(lease);
 }
 
-/* The request has ended with this. */
+static void undo_next(dlock_lease *lease);
+
+static void
+then_undone(Request *r, Answer *a)
+{
+	dlock_lease *lease = r->whose;
+
+	if (a->error.status == DLOCK_OK)
+	{
+		lease->undoing++;
+		undo_next(lease);
+	}
+	else
+	{
+		lease->wake_at = now_ms() + UNDO_EVERY;
+		arm(lease->session, lease->wake_at);
+	}
+	unref_lease(lease);
+}
+
+/* End what it may have been granted, lock by lock; and then the request. */
+static void
+undo_next(dlock_lease *lease)
+{
+	int64_t		now = now_ms();
+
+	lease->wake_at = NEVER;
+	if (lease->undoing == lease->count || now >= lease->undo_until || !is_alone(lease, ROW_HELD))
+	{
+		forget(lease);
+		settle(lease, &lease->failure);
+		over(lease);
+		return;
+	}
+	lease->request.row[0] = lease->rows[lease->undoing].name;
+	lease->request.row[1] = lease->owner;
+	lease_submit(lease, &lease->request, &undo_kind, lease->undo_until - now, then_undone);
+}
+
+/* The request is to end with this. */
 static void
 end_request(dlock_lease *lease, const dlock_error *error)
 {
-	forget(lease);
-	settle(lease, error);
-	over(lease);
+	lease->phase = PHASE_UNDOING;
+	lease->failure = *error;
+	lease->undoing = lease->in_doubt ? 0 : lease->count;
+	lease->undo_until = now_ms() + DOUBT_WITHIN;
+	undo_next(lease);
 }
 
 /* The message has the name of the lock. */
@@ -301,14 +341,13 @@ grant(dlock_lease *lease, int64_t sent)
 	dlock_error good = {.status = DLOCK_OK};
 	bool		wanted = !lease->answered;
 
-	forget(lease);
 	hold(lease, sent);
+	forget(lease);
 	settle(lease, &good);
 	if (!wanted)
 		let_go(lease);
 }
 
-/* Release what nobody waits for. */
 static void
 then_free(Request *r, Answer *a)
 {
@@ -316,16 +355,20 @@ then_free(Request *r, Answer *a)
 	free(r->whose);
 }
 
+/* Release a turn that was not taken: it may have been told twice. */
 void
-give_away(dlock_session *s, const char *name, const char *token)
+decline(dlock_session *s, const char *owner, const char *name, const char *token)
 {
 	size_t		length = strlen(name) + 1;
 	char	   *memory = calloc(1, sizeof(Request) + length + TOKEN_SIZE);
 	Request    *r = (Request *) memory;
 
-	/* It lasts for its ttl if there is none. */
-	if (memory == NULL)
+	/* Without memory, it lasts for its ttl. */
+	if (memory == NULL || holds_token(s, owner, name, token))
+	{
+		free(memory);
 		return;
+	}
 	r->kind = &release_kind;
 	r->until = now_ms() + ANSWER_WITHIN;
 	r->then = then_free;
@@ -363,156 +406,72 @@ name_holder(dlock_lease *lease)
 	lease_submit(lease, &lease->request, &holder_kinds[lease->call], ANSWER_WITHIN, then_named);
 }
 
-/* A turn may have come some time after it was asked for, or been undone: was the lease held for sure? */
+/* It was not granted.  The error is that of the last attempt. */
+static void
+go_on_after(dlock_lease *lease, const Answer *a)
+{
+	dlock_status status = a->error.status;
+	bool		answered = status == DLOCK_OK;
+	bool		raised = lease->in_doubt;	/* meanwhile */
+	int64_t		now = now_ms();
+
+	lease->in_doubt |= a->doubt || (!answered && lease->asks_in_doubt);
+	if (a->doubt && lease->doubt_until == 0)
+		lease->doubt_until = now + DOUBT_WITHIN;
+	if (answered && !lease->last)
+		wait_for_turn(lease);
+	else if (answered && lease->gave_up)
+		end_request(lease, &lease->error);
+	else if (answered && lease->turn == TURN_NEVER)
+		end_with(lease, DLOCK_DEADLOCK, "the wait for \"%.400s\" would never have ended");
+	else if (answered && (raised || lease->turn == TURN_COME))
+		go_on(lease);			/* a turn may have come just before */
+	else if (answered)
+		name_holder(lease);
+	else if (status == DLOCK_CANCELED)
+		go_on(lease);
+	else if (status == DLOCK_DEADLOCK && (raised || lease->turn == TURN_COME) && !lease->gave_up)
+		go_on(lease);			/* perhaps for a lease that it has not heard
+								 * of */
+	else if (status != DLOCK_UNREACHABLE || (lease->last && (lease->gave_up || now >= lease->doubt_until)))
+		end_request(lease, &a->error);
+	else
+	{
+		lease->phase = PHASE_NAPPING;
+		lease->wake_at = lease->gave_up ? now : now + RETRY_AFTER;
+		if (!lease->last)
+			lease->wake_at = MIN(lease->wake_at, lease->wait_until);
+		arm(lease->session, lease->wake_at);
+	}
+}
+
 static void
 then_confirmed(Request *r, Answer *a)
 {
-	Row		   *entry = r->whose;
-	dlock_lease *lease = entry->lease;
+	dlock_lease *lease = ((Row *) r->whose)->lease;
 	const char *value = (a->error.status == DLOCK_OK) ? answer_text(a, 0) : NULL;
 
 	if (a->error.status != DLOCK_OK)
-	{
-		give_away(lease->session, entry->name, entry->token);
-		end_request(lease, &a->error);
-	}
+		go_on_after(lease, a);
 	else if (value != NULL && value[0] == 't')
 		grant(lease, a->sent);
-	else if (lease->doubts > 0)
-		ask_server(lease);
 	else
 		end_with(lease, DLOCK_LOST, "the lease on \"%.400s\" was lost at once");
 	unref_lease(lease);
 }
 
+/* A turn may have come some time after it was asked for: when was the lease held for sure? */
 static void
 take_turn(dlock_lease *lease)
 {
 	Row		   *entry = &lease->rows[0];
 
 	memcpy(entry->token, lease->turn_token, TOKEN_SIZE);
-	lease->turn = TURN_NONE;
-	lease->doubts += lease->in_doubt;
-	if (lease->doubts > 0 || now_ms() - lease->turn_sent > MIN(lease->ttl / 12, 1000))
-	{
-		lease->phase = PHASE_CONFIRMING;
+	lease->phase = PHASE_CONFIRMING;
+	if (now_ms() - lease->turn_sent > MIN(lease->ttl / 12, 1000))
 		lease_submit(lease, &entry->renewal, &renew_kind, ANSWER_WITHIN, then_confirmed);
-	}
 	else
 		grant(lease, lease->turn_sent);
-}
-
-static void
-after_undo(dlock_lease *lease)
-{
-	if (lease->give_up)
-		end_request(lease, &lease->failure);
-	else if (lease->last || lease->failure.status != DLOCK_UNREACHABLE)
-		ask_server(lease);
-	else
-	{
-		lease->phase = PHASE_NAPPING;
-		lease->wake_at = MIN(now_ms() + RETRY_AFTER, lease->wait_until);
-		arm(lease->session, lease->wake_at);
-	}
-}
-
-static void undo_next(dlock_lease *lease);
-
-static void
-then_undone(Request *r, Answer *a)
-{
-	dlock_lease *lease = r->whose;
-
-	if (a->error.status == DLOCK_OK)
-	{
-		lease->undoing++;
-		undo_next(lease);
-	}
-	else
-	{
-		lease->wake_at = now_ms() + UNDO_EVERY;
-		arm(lease->session, lease->wake_at);
-	}
-	unref_lease(lease);
-}
-
-/* Not if the task has another lease on the lock, which that would end. */
-static void
-undo_next(dlock_lease *lease)
-{
-	int64_t		now = now_ms();
-
-	lease->wake_at = NEVER;
-	while (lease->undoing < lease->count &&
-		   (now >= lease->undo_until || held_by(lease->session, lease->owner, lease->rows[lease->undoing].name) > 0))
-		lease->undoing++;
-	if (lease->undoing == lease->count)
-	{
-		after_undo(lease);
-		return;
-	}
-	lease->request.row[0] = lease->rows[lease->undoing].name;
-	lease->request.row[1] = lease->owner;
-	lease_submit(lease, &lease->request, &undo_kind, lease->undo_until - now, then_undone);
-}
-
-static void
-undo(dlock_lease *lease)
-{
-	lease->phase = PHASE_UNDOING;
-	lease->doubts++;
-	lease->undoing = 0;
-	lease->undo_until = now_ms() + UNDO_WITHIN;
-	undo_next(lease);
-}
-
-/* It was not granted.  The error is that of the last attempt. */
-static void
-go_on_after(dlock_lease *lease, const dlock_error *error, bool doubt)
-{
-	bool		answered = error->status == DLOCK_OK;
-
-	if (lease->turn == TURN_COME)
-		take_turn(lease);
-	else if (lease->turn == TURN_NEVER)
-	{
-		lease->turn = TURN_NONE;
-		lease->never = true;
-		ask_server(lease);
-	}
-	else if (answered && lease->never)
-		end_with(lease, DLOCK_DEADLOCK, "the wait for \"%.400s\" would never have ended");
-	else if (answered && lease->last && lease->gave_up)
-		end_request(lease, error);
-	else if (answered && lease->last)
-		name_holder(lease);
-	else if (answered || error->status == DLOCK_CANCELED)
-		ask_server(lease);
-	else if (error->status == DLOCK_DEADLOCK && lease->in_doubt)
-	{
-		/* It may have met what it was granted itself during an outage. */
-		lease->in_doubt = false;
-		lease->give_up = false;
-		lease->failure = *error;
-		undo(lease);
-	}
-	else if (error->status != DLOCK_UNREACHABLE)
-		end_request(lease, error);
-	else
-	{
-		/*
-		 * What is asked for the last time is asked once more if it may have
-		 * been done.
-		 */
-		lease->give_up = lease->last && !(doubt && lease->doubts == 0);
-		lease->failure = *error;
-		lease->in_doubt |= doubt;
-		if (doubt)
-			undo(lease);
-		else
-			after_undo(lease);
-	}
 }
 
 static void
@@ -524,19 +483,11 @@ then_asked(Request *r, Answer *a)
 
 	for (int i = 0; granted && i < lease->count; i++)
 		snprintf(lease->rows[i].token, TOKEN_SIZE, "%s", PQgetvalue(a->result, a->row + i, 0));
+	lease->placed |= !lease->last && lease->call == CALL_SINGLE && (answered || a->doubt);
 	if (granted)
 		grant(lease, a->sent);
 	else
-	{
-		lease->placed |= !lease->last && lease->call == CALL_SINGLE && (answered || a->doubt);
-		if (answered && !lease->last && lease->turn == TURN_NONE)
-		{
-			lease->phase = PHASE_TURN;
-			wait_for_turn(lease);
-		}
-		else
-			go_on_after(lease, &a->error, a->doubt);
-	}
+		go_on_after(lease, a);
 	unref_lease(lease);
 }
 
@@ -547,19 +498,15 @@ ask_server(dlock_lease *lease)
 	Request    *r = &lease->request;
 	bool		alone = lease->call != CALL_SINGLE || lease->payload != NULL;
 
-	lease->wake_at = NEVER;
-	if (lease->gave_up && !lease->placed)
-	{
-		end_request(lease, &lease->error);
-		return;
-	}
-	lease->last = lease->never || lease->gave_up || !lease->waits || now_ms() >= lease->wait_until;
 	if (lease->last)
 		snprintf(lease->spans[3], SPAN_SIZE, "0");
 	else
 		snprintf(lease->spans[3], SPAN_SIZE, "%s", KEEP_PLACE);
 	if (!lease->last && lease->call == CALL_SINGLE)
 		expect(lease);
+	lease->shared[3] = lease->reenter ? "count" : "deny";
+	if (lease->asks_in_doubt && is_alone(lease, ROW_RELEASING))
+		lease->shared[3] = "return";
 	r->shared = lease->shared;
 	r->row[0] = (lease->call == CALL_ALL) ? lease->names : lease->rows[0].name;
 	r->row[1] = lease->owner;
@@ -574,16 +521,23 @@ ask_server(dlock_lease *lease)
 	lease_submit(lease, r, alone ? &alone_kinds[lease->call] : &acquire_kind, ANSWER_WITHIN, then_asked);
 }
 
-/* A turn has come, or it is time to ask again. */
+/* Take the turn that has come, or ask. */
 void
 go_on(dlock_lease *lease)
 {
-	dlock_error none = {.status = DLOCK_OK};
-
-	lease->woken = false;
 	lease->wake_at = NEVER;
-	lease->last = false;
-	go_on_after(lease, &none, false);
+	if (lease->gave_up && !lease->placed)
+	{
+		end_request(lease, &lease->error);
+		return;
+	}
+	lease->asks_in_doubt = lease->in_doubt;
+	lease->in_doubt = false;
+	lease->last = lease->turn == TURN_NEVER || lease->gave_up || !lease->waits || now_ms() >= lease->wait_until;
+	if (lease->turn == TURN_COME)
+		take_turn(lease);
+	else
+		ask_server(lease);
 }
 
 void
@@ -591,12 +545,10 @@ request_tick(dlock_lease *lease, int64_t now)
 {
 	if (now < lease->wake_at)
 		arm(lease->session, lease->wake_at);
-	else if (lease->phase == PHASE_TURN)
+	else if (lease->phase == PHASE_TURN || lease->phase == PHASE_NAPPING)
 		go_on(lease);
 	else if (lease->phase == PHASE_UNDOING)
 		undo_next(lease);
-	else if (lease->phase == PHASE_NAPPING)
-		ask_server(lease);
 }
 
 /* The caller does not wait any longer. */
@@ -613,10 +565,8 @@ give_up(dlock_lease *lease, dlock_status status)
 		fail(&error, status, "given up waiting for \"%.400s\"", lease->label);
 	settle(lease, &error);
 	lease->gave_up = true;
-	if (lease->phase == PHASE_TURN)
+	if (lease->phase == PHASE_TURN || lease->phase == PHASE_NAPPING)
 		go_on(lease);
-	else if (lease->phase == PHASE_NAPPING)
-		ask_server(lease);
 	else if (lease->phase == PHASE_ASKING && !(lease->last && lease->placed))
 		(void) withdraw(lease->session, &lease->request, DLOCK_CANCELED);
 }
@@ -651,11 +601,13 @@ begin(dlock_session *s, Call what, const char *const *names, int count, const dl
 		s->give_ups++;
 		wake_thread(s);
 	}
+	for (int i = 0; i < count; i++)
+		table_put(&it->rows[i], ROW_WANTED);
 	for (int i = 0; i < count && it->waits && !it->reenter; i++)
 		if (it->phase != PHASE_OVER && held_by(s, it->owner, names[i]) > 0)
 			end_with(it, DLOCK_DEADLOCK, "the task would wait for its own lease on \"%.400s\"");
 	if (it->phase != PHASE_OVER)
-		ask_server(it);
+		go_on(it);
 	while (!it->async && !it->answered)
 		pthread_cond_wait(&it->changed, &s->lock);
 	status = it->async ? DLOCK_WAITING : tell(error, &it->error);

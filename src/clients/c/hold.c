@@ -335,7 +335,7 @@ let_go(dlock_lease *lease)
 	lease->late = has_ended(lease);
 	lease->phase = PHASE_RELEASING;
 	for (int i = 0; i < lease->count; i++)
-		table_remove(&lease->rows[i]);
+		table_put(&lease->rows[i], ROW_RELEASING);
 	if (lease->call == CALL_TASK)
 	{
 		over(lease);
@@ -343,9 +343,9 @@ let_go(dlock_lease *lease)
 	}
 	lease->lost = false;
 	lease->releasing = lease->count;
-	lease->release_until = now_ms() + UNDO_WITHIN;
+	lease->release_until = now_ms() + DOUBT_WITHIN;
 	for (int i = 0; i < lease->count; i++)
-		lease_submit(lease, &lease->rows[i].release, &release_kind, UNDO_WITHIN, then_released);
+		lease_submit(lease, &lease->rows[i].release, &release_kind, DOUBT_WITHIN, then_released);
 }
 
 dlock_status

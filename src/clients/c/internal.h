@@ -49,8 +49,11 @@
 /* Most requests in a statement. */
 #define MOST_IN_BATCH	1000
 
-/* How long to go on trying to undo a request, or to give a lease back, and how often. */
-#define UNDO_WITHIN		3000
+/*
+ * How long a request whose answer was lost is sent again, even if it was to end; how long to try
+ * to undo one, or to give a lease back, and how often.
+ */
+#define DOUBT_WITHIN	3000
 #define UNDO_EVERY		100
 
 /* How soon a request that waits is sent again to a server that is away. */
@@ -147,12 +150,14 @@ struct Line
 	short		revents;
 };
 
-/* A lock of a lease, in the session's table if there is a place or a lease. */
+/* A lock of a lease, in the session's table from the request to the end of the release. */
 typedef enum RowState
 {
 	ROW_OUT,
-	ROW_PLACE,
-	ROW_HELD
+	ROW_WANTED,
+	ROW_PLACE,					/* wanted, too */
+	ROW_HELD,
+	ROW_RELEASING
 } RowState;
 
 typedef struct Row
@@ -180,10 +185,10 @@ typedef enum Phase
 {
 	PHASE_ASKING,
 	PHASE_TURN,					/* waits for one, or to ask again */
-	PHASE_UNDOING,
-	PHASE_NAPPING,				/* after that */
+	PHASE_NAPPING,				/* before it asks again */
 	PHASE_CONFIRMING,
 	PHASE_NAMING,				/* the holder */
+	PHASE_UNDOING,				/* what it may have been granted */
 	PHASE_HELD,					/* or lost, and not released yet */
 	PHASE_RELEASING,
 	PHASE_OVER
@@ -242,19 +247,17 @@ struct dlock_lease
 	dlock_error error;			/* what it knows */
 	bool		gave_up;
 	bool		placed;			/* may it have a place? */
-	bool		never;			/* will that never have a turn? */
 	bool		last;			/* it asks for the last time */
-	bool		woken;
 	Turn		turn;
 	char		turn_token[TOKEN_SIZE];
 	int64_t		turn_sent;
-	int			doubts;
-	bool		in_doubt;		/* it may have been granted what nobody has
+	bool		in_doubt;		/* it may have been granted what it has not
 								 * heard of */
+	bool		asks_in_doubt;	/* it was, when it last asked */
+	int64_t		doubt_until;	/* how long to ask; 0: it never was */
 	int			undoing;		/* which row */
 	int64_t		undo_until;
-	bool		give_up;		/* after that, with this: */
-	dlock_error failure;
+	dlock_error failure;		/* to be told after that */
 	int64_t		wake_at;
 	int64_t		delay;
 
@@ -325,7 +328,6 @@ struct dlock_session
 	bool		taking;
 	int64_t		take_at;		/* NEVER: on its way */
 	int64_t		take_asked;
-	int64_t		rest_at;
 	Request		take;
 };
 
@@ -374,7 +376,7 @@ extern void ref_lease(dlock_lease *lease);
 extern void unref_lease(dlock_lease *lease);
 extern void over(dlock_lease *lease);
 extern void lease_submit(dlock_lease *lease, Request *r, const Kind *kind, int64_t within, void (*then) (Request *, Answer *));
-extern void give_away(dlock_session *s, const char *name, const char *token);
+extern void decline(dlock_session *s, const char *owner, const char *name, const char *token);
 
 /* wait.c */
 extern void expect(dlock_lease *lease);
@@ -384,6 +386,8 @@ extern void take_tick(dlock_session *s, int64_t now);
 extern void table_put(Row *entry, RowState in);
 extern void table_remove(Row *entry);
 extern int	held_by(dlock_session *s, const char *owner, const char *name);
+extern bool is_alone(dlock_lease *lease, RowState last);
+extern bool holds_token(dlock_session *s, const char *owner, const char *name, const char *token);
 
 /* hold.c */
 extern void hold(dlock_lease *lease, int64_t sent);

@@ -360,7 +360,7 @@ dlock_open(const char *conninfo, const dlock_session_options *options, dlock_err
 	s->refs = 1;
 	s->on_trouble = o->on_trouble;
 	s->argument = o->argument;
-	s->timer_at = s->margin = s->take_at = s->rest_at = NEVER;
+	s->timer_at = s->margin = s->take_at = NEVER;
 	name_client(s);
 	if (o->client != NULL)
 		snprintf(s->client, sizeof(s->client), "%s", o->client);

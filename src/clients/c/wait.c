@@ -10,7 +10,7 @@
  *
  *	  Paths and several locks at once have no place, and ask again in intervals that grow.
  *
- *	  The table has the locks that are held or waited for, by owner and name.
+ *	  The table has the locks that are held or asked for, by owner and name.
  *
  *-------------------------------------------------------------------------
  */
@@ -22,12 +22,11 @@
 
 /*
  * How long a place is kept between calls, which is how long a program that dies holds others up;
- * how long a call waits, for it keeps a snapshot; and how long one goes on for which
- * nothing waits any more.
+ * and how long a call waits, for it keeps a snapshot.  It goes on when nothing waits any more:
+ * the turn of a request to come may be in its answer.
  */
 #define KEEP_PLACE_FOR	10000
 #define TAKE_FOR		5000
-#define REST_AFTER		1000
 
 static const Kind take_kind = {
 	.sql = "SELECT name, owner, token FROM @dlock_take($1, '5 seconds', '10 seconds')",
@@ -48,19 +47,6 @@ bucket_of(dlock_session *s, const char *owner, const char *name)
 	return &s->table[(hash ^ hash >> 16) % BUCKETS];
 }
 
-/* At the end, so that places are found in the order in which they were asked for. */
-void
-table_put(Row *entry, RowState in)
-{
-	Row		  **at = bucket_of(entry->lease->session, entry->lease->owner, entry->name);
-
-	while (*at != NULL)
-		at = &(*at)->next;
-	entry->next = NULL;
-	entry->in = in;
-	*at = entry;
-}
-
 void
 table_remove(Row *entry)
 {
@@ -71,13 +57,33 @@ table_remove(Row *entry)
 	while (*at != entry)
 		at = &(*at)->next;
 	*at = entry->next;
+	entry->lease->session->places -= entry->in == ROW_PLACE;
 	entry->in = ROW_OUT;
 }
 
-static bool
-is_of(const Row *entry, RowState in, const char *owner, const char *name)
+/* Places are found in the order in which they were asked for. */
+void
+table_put(Row *entry, RowState in)
 {
-	return entry->in == in && strcmp(entry->lease->owner, owner) == 0 && strcmp(entry->name, name) == 0;
+	dlock_session *s = entry->lease->session;
+	Row		  **at = bucket_of(s, entry->lease->owner, entry->name);
+
+	if (entry->in == ROW_OUT || in == ROW_PLACE)
+	{
+		table_remove(entry);
+		while (*at != NULL)
+			at = &(*at)->next;
+		entry->next = NULL;
+		*at = entry;
+	}
+	s->places += (in == ROW_PLACE) - (entry->in == ROW_PLACE);
+	entry->in = in;
+}
+
+static bool
+is_of(const Row *entry, RowState from, RowState to, const char *owner, const char *name)
+{
+	return entry->in >= from && entry->in <= to && strcmp(entry->lease->owner, owner) == 0 && strcmp(entry->name, name) == 0;
 }
 
 /* How many leases on the lock the owner has. */
@@ -87,8 +93,30 @@ held_by(dlock_session *s, const char *owner, const char *name)
 	int			count = 0;
 
 	for (Row *entry = *bucket_of(s, owner, name); entry != NULL; entry = entry->next)
-		count += is_of(entry, ROW_HELD, owner, name);
+		count += is_of(entry, ROW_HELD, ROW_HELD, owner, name);
 	return count;
+}
+
+/* Has the task no other request or, up to this state, lease on these locks, which might be meant instead? */
+bool
+is_alone(dlock_lease *lease, RowState last)
+{
+	bool		alone = true;
+
+	for (int i = 0; i < lease->count; i++)
+		for (Row *entry = *bucket_of(lease->session, lease->owner, lease->rows[i].name); entry != NULL; entry = entry->next)
+			alone &= entry->lease == lease || !is_of(entry, ROW_WANTED, last, lease->owner, lease->rows[i].name);
+	return alone;
+}
+
+bool
+holds_token(dlock_session *s, const char *owner, const char *name, const char *token)
+{
+	bool		found = false;
+
+	for (Row *entry = *bucket_of(s, owner, name); entry != NULL; entry = entry->next)
+		found |= is_of(entry, ROW_HELD, ROW_HELD, owner, name) && strcmp(entry->token, token) == 0;
+	return found;
 }
 
 /* ---- places ---- */
@@ -97,29 +125,16 @@ held_by(dlock_session *s, const char *owner, const char *name)
 void
 expect(dlock_lease *lease)
 {
-	if (lease->rows[0].in == ROW_PLACE)
-		return;
-	table_put(&lease->rows[0], ROW_PLACE);
-	lease->session->places++;
+	if (lease->rows[0].in != ROW_PLACE)
+		table_put(&lease->rows[0], ROW_PLACE);
 }
 
-/* It has no place any more.  A turn that it has not taken is given back. */
+/* A turn that it has not taken is given back. */
 void
 forget(dlock_lease *lease)
 {
-	dlock_session *s = lease->session;
-
-	if (lease->rows[0].in == ROW_PLACE)
-	{
-		table_remove(&lease->rows[0]);
-		if (--s->places == 0 && s->taking)
-		{
-			s->rest_at = now_ms() + REST_AFTER;
-			arm(s, s->rest_at);
-		}
-	}
 	if (lease->turn == TURN_COME)
-		give_away(s, lease->rows[0].name, lease->turn_token);
+		decline(lease->session, lease->owner, lease->rows[0].name, lease->turn_token);
 	lease->turn = TURN_NONE;
 }
 
@@ -129,11 +144,12 @@ wait_for_turn(dlock_lease *lease)
 {
 	dlock_session *s = lease->session;
 
-	if (lease->woken || lease->gave_up)
+	if (lease->turn != TURN_NONE || lease->in_doubt || lease->gave_up)
 	{
 		go_on(lease);
 		return;
 	}
+	lease->phase = PHASE_TURN;
 	lease->wake_at = lease->wait_until;
 	if (!lease->placed)
 	{
@@ -159,7 +175,7 @@ turn_has_come(dlock_session *s, const Answer *a)
 	const char *token = answer_text(a, 2);
 	Row		   *entry = *bucket_of(s, owner, name);
 
-	while (entry != NULL && !(is_of(entry, ROW_PLACE, owner, name) && entry->lease->turn == TURN_NONE))
+	while (entry != NULL && !(is_of(entry, ROW_PLACE, ROW_PLACE, owner, name) && entry->lease->turn == TURN_NONE))
 		entry = entry->next;
 	if (entry != NULL)
 	{
@@ -168,12 +184,11 @@ turn_has_come(dlock_session *s, const Answer *a)
 		lease->turn = (token != NULL) ? TURN_COME : TURN_NEVER;
 		lease->turn_sent = a->sent;
 		strncpy(lease->turn_token, (token != NULL) ? token : "", TOKEN_SIZE - 1);
-		lease->woken = true;
 		if (lease->phase == PHASE_TURN)
 			go_on(lease);
 	}
 	else if (token != NULL)
-		give_away(s, name, token);
+		decline(s, owner, name, token);
 }
 
 static void
@@ -196,7 +211,6 @@ then_taken(Request *r, Answer *a)
 			if (lease->rows[0].in != ROW_PLACE)
 				continue;
 			lease->in_doubt = true;
-			lease->woken = true;
 			if (lease->phase == PHASE_TURN)
 				go_on(lease);
 		}
@@ -209,18 +223,6 @@ then_taken(Request *r, Answer *a)
 void
 take_tick(dlock_session *s, int64_t now)
 {
-	if (s->places > 0)
-		s->rest_at = NEVER;
-	else if (s->taking && now >= s->rest_at && s->taker.state != LINE_FREE)
-	{
-		dlock_error error;
-
-		s->rest_at = NEVER;
-		fail(&error, DLOCK_UNREACHABLE, "nothing waits any more");
-		s->taker.error = error;
-		s->taker.state = LINE_BROKEN;
-		wake_thread(s);
-	}
 	if (s->taking && s->take_at != NEVER && now >= s->take_at)
 	{
 		s->taking = s->places > 0;
@@ -237,5 +239,5 @@ take_tick(dlock_session *s, int64_t now)
 			line_ask(s, &s->taker, &s->take);
 		}
 	}
-	arm(s, MIN(s->rest_at, s->take_at));
+	arm(s, s->take_at);
 }
