@@ -249,6 +249,17 @@ dlock_session_is_owner(void)
 	return object_ownercheck(ExtensionRelationId, extension, GetUserId());
 }
 
+static void
+check_read_write(const char *function)
+{
+	if (XactReadOnly)
+		ereport(ERROR,
+				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+				 errmsg("cannot execute %s() in a read-only transaction", function),
+				 errdetail("It changes leases or tasks, which are durable."),
+				 errhint("Use a READ WRITE transaction.")));
+}
+
 /*
  * Throw 25006 unless something durable may be changed here and now.  "function" is the
  * SQL function's name, for the message.
@@ -258,12 +269,7 @@ dlock_session_check_writable(const char *function)
 {
 	if (RecoveryInProgress())
 		dlock_error_standby(function);
-	if (XactReadOnly)
-		ereport(ERROR,
-				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
-				 errmsg("cannot execute %s() in a read-only transaction", function),
-				 errdetail("It changes leases or tasks, which are durable."),
-				 errhint("Use a READ WRITE transaction.")));
+	check_read_write(function);
 }
 
 /*
@@ -288,7 +294,7 @@ void
 dlock_session_check_lease_writable(const char *function)
 {
 	dlock_session_check_grants(function);
-	dlock_session_check_writable(function);
+	check_read_write(function);
 }
 
 /* Throw 55000 if dlock is not preloaded. */

@@ -199,8 +199,7 @@ take_or_wait(DLockTake *take, DLockTime deadline)
  * "taken" (palloc'd): those granted, and those that can never be, without a token.
  *
  * One flush makes all grants as durable as synchronous_commit asks for.  Throws what
- * dlock_wait_acquire() throws; no place is changed then.  What has been granted when a flush fails is
- * undone, and its place is gone.
+ * dlock_wait_acquire() throws; what has been granted is undone then, and its place is gone.
  */
 int
 dlock_take(const DLockBytes *client, DLockTime wait, DLockTime keep, DLockTaken **taken)

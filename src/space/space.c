@@ -807,7 +807,7 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
  * the walk has stopped.  Returns how many buckets are done: fewer than "count" if it stops.
  *
  * If the rest of a queue goes while the walk has stopped there, it is not known which locks of
- * the bucket follow: these are not visited.
+ * the bucket follow: these are not visited.  The worker comes by again after some seconds.
  */
 static uint32
 look_at_queues(DLockSpaceWalk *walk, uint32 first, uint32 count)

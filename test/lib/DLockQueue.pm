@@ -13,6 +13,48 @@ use Exporter 'import';
 use Test::More;
 
 our @EXPORT = qw(queue queue_is enqueue queues_are_empty know_pages payloads);
+our @EXPORT_OK = qw(asks_by place holder release cancel);
+
+# The session by which the functions of the second list ask.
+my $ctl;
+
+sub asks_by
+{
+	($ctl) = @_;
+	return;
+}
+
+# A place of an owner, or its grant: the token.
+sub place
+{
+	my ($name, $owner, $ttl, $keep, $more) = @_;
+
+	return $ctl->query_safe("SELECT dlock_acquire('$name', '$owner', '$ttl', keep => '$keep'" . ($more // '') . ')');
+}
+
+sub holder
+{
+	my ($name, $ttl, $more) = @_;
+
+	isnt($ctl->query_safe("SELECT dlock_acquire('$name', 'holder', '$ttl'" . ($more // '') . ')'), '', "$name: held");
+	return;
+}
+
+sub release
+{
+	my ($name, $owner) = @_;
+
+	is($ctl->query_safe("SELECT dlock_release('$name', '$owner')"), 't', "$name: released by $owner");
+	return;
+}
+
+sub cancel
+{
+	my ($session) = @_;
+
+	$ctl->query_safe("SELECT pg_cancel_backend($session->{pid})");
+	return;
+}
 
 # The owners that wait for a lock, in order.
 sub queue

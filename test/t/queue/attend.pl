@@ -12,7 +12,7 @@ use lib "$FindBin::RealBin/../../lib";
 
 use DLockClock;
 use DLockFault;
-use DLockQueue;
+use DLockQueue qw(:DEFAULT asks_by place holder release cancel);
 use DLockSession;
 use DLockTest;
 use Test::More;
@@ -21,30 +21,8 @@ my $node = start_fault_node('main', conf => "deadlock_timeout = 10h\n");
 still_worker($node);
 my $db = 'postgres';
 my $ctl = DLockSession->new($node, $db, name => 'control');
+asks_by($ctl);
 my ($b, $c, $d, $l, $m) = open_sessions($node, $db, 5, name => 'waiter');
-
-sub place
-{
-	my ($name, $owner, $ttl, $keep, $more) = @_;
-
-	return $ctl->query_safe("SELECT dlock_acquire('$name', '$owner', '$ttl', keep => '$keep'" . ($more // '') . ')');
-}
-
-sub holder
-{
-	my ($name, $ttl, $more) = @_;
-
-	isnt($ctl->query_safe("SELECT dlock_acquire('$name', 'holder', '$ttl'" . ($more // '') . ')'), '', "$name: held");
-	return;
-}
-
-sub release
-{
-	my ($name, $owner) = @_;
-
-	is($ctl->query_safe("SELECT dlock_release('$name', '$owner')"), 't', "$name: released by $owner");
-	return;
-}
 
 sub takes
 {
@@ -54,14 +32,6 @@ sub takes
 	wait_until(sub { $ctl->query_safe("SELECT wait_event_type FROM pg_stat_activity WHERE pid = $session->{pid}") eq 'Extension' })
 	  or die 'does not listen';
 	settle($ctl);
-	return;
-}
-
-sub cancel
-{
-	my ($session) = @_;
-
-	$ctl->query_safe("SELECT pg_cancel_backend($session->{pid})");
 	return;
 }
 
