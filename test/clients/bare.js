@@ -11,12 +11,15 @@ const failure = (code) => Object.assign(new Error(code), { severity: 'ERROR', co
 let clients = 0;
 let last; // the settings of the last client
 let current; // the test that runs
+let told; // the process that connections are told, and the one that answers
+let answers;
 
 class Client {
   constructor(settings) {
     last = settings;
     this.test = current;
     this.database = 'db';
+    this.processID = told;
     clients++;
   }
 
@@ -29,18 +32,17 @@ class Client {
   async end() {}
 
   query({ name, text, values }) {
-    assert.strictEqual(name, undefined, 'a statement is prepared, which some poolers do not know');
     if (text.includes('pg_proc')) {
       const names = ['acquire_each', 'renew_each', 'release_each', 'take'];
-      return Promise.resolve({ rows: [['', names.map((name) => `dlock_${name}`).join(' '), '1.0']] });
+      return Promise.resolve({ rows: [['', names.map((name) => `dlock_${name}`).join(' '), '1.0', answers]] });
     }
-    if (text.includes('dlock_lease(')) {
+    if (text.includes('SELECT owner FROM dlock_lease(')) {
       return Promise.resolve({ rows: [['{}', null]] }); // the holder has gone
     }
     if (this.test !== current) {
       return Promise.resolve({ rows: [[`{${values[0].map(() => 't')}}`, null]] }); // a lease of an earlier test is renewed
     }
-    const statement = { what: /dlock_([a-z_]+)/.exec(text)[1], values };
+    const statement = { what: /dlock_([a-z_]+)/.exec(text)[1], name, values };
     return new Promise((resolve, reject) => {
       statement.answer = (...answers) => resolve({ rows: [[`{${answers}}`, null]] });
       statement.rows = (...rows) => resolve({ rows });
@@ -200,7 +202,8 @@ const tests = {
     giver.abort();
     await assert.rejects(lease, { name: 'AbortError' });
     granting.fail('57P01');
-    (await next('release', ['a'])).answer('t');
+    (await next('lease', ['a'])).answer(7);
+    (await next('release_each', ['a'])).answer('t');
 
     // Two requests of a task: what one was granted is not for the other.
     await turn();
@@ -209,7 +212,7 @@ const tests = {
     assert.strictEqual(await reentry('57P01'), 'deny');
     assert.strictEqual(await reentry('XX000'), 'deny');
     await reentry('XX000'); // the other one has ended, perhaps before
-    (await next('release', ['a'])).answer('f');
+    (await next('lease', ['a'])).answer('NULL');
     assert.deepStrictEqual(await Promise.all(both), ['XX000', 'XX000']);
   },
 
@@ -315,8 +318,8 @@ const tests = {
     const session = new Session(where);
     const thrown = new Promise((resolve) => { process.once('uncaughtException', resolve); });
     let told = false;
-    const run = session.lease('job', { ttl: 600, onLost() { throw new Error('by onLost'); } }, (lease, signal) => new Promise((resolve) => {
-      signal.addEventListener('abort', () => {
+    const run = session.lease('job', { ttl: 600, onLost() { throw new Error('by onLost'); } }, (lease) => new Promise((resolve) => {
+      lease.signal.addEventListener('abort', () => {
         told = true;
         resolve();
       });
@@ -368,6 +371,103 @@ const tests = {
     await assert.rejects(forgotten, { name: 'LeaseLost' });
     assert.strictEqual(did.pop(), 'ROLLBACK');
     assert.throws(() => lease.check(), { name: 'LeaseLost' });
+  },
+
+  async 'an undo ends by the token, and what its task asks for meanwhile waits'() {
+    const session = new Session(where);
+    const giver = new AbortController();
+    const first = session.acquire('x', { task: 't', signal: giver.signal });
+    const asking = await next('acquire_each', ['x']);
+    giver.abort();
+    await assert.rejects(first, { name: 'AbortError' });
+    asking.fail('57P01');
+    const found = await next('lease', ['x']);
+    assert.deepStrictEqual(found.values[1], [`${session.client}#t`]);
+    const second = session.acquire('x', { task: 't' });
+    const other = session.acquire('x', { task: 'u' });
+    found.answer(5);
+    const others = await next('acquire_each', ['x']);
+    assert.deepStrictEqual(others.values[1], [`${session.client}#u`]);
+    others.answer('NULL');
+    const release = await next('release_each', ['x']);
+    assert.deepStrictEqual(release.values[1], ['5']);
+    await assert.rejects(other, { name: 'LeaseRefused' });
+    await none();
+    release.answer('t');
+    (await next('acquire_each', ['x'])).answer(6);
+    assert.strictEqual((await second).token, 6);
+    const released = (await second).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
+  },
+
+  async 'there is nothing to undo'() {
+    const session = new Session(where);
+    const giver = new AbortController();
+    const first = session.acquire('x', { task: 't', signal: giver.signal });
+    const asking = await next('acquire_each', ['x']);
+    giver.abort();
+    await assert.rejects(first);
+    asking.fail('57P01');
+    const found = await next('lease', ['x']);
+    const second = session.acquire('x', { task: 't' });
+    const closed = session.close();
+    await assert.rejects(second, { name: 'SessionClosed' });
+    found.answer('NULL');
+    await closed;
+    await none();
+  },
+
+  async 'after a place, a last try enters nothing twice'() {
+    const session = new Session(where);
+    const lease = session.acquire('x', { wait: 50, reentry: 'count' });
+    const first = await next('acquire_each', ['x']);
+    assert.strictEqual(first.values[5], 'count');
+    first.answer('NULL');
+    const taking = await next('take', session.client);
+    const last = await next('acquire_each', ['x']);
+    assert.strictEqual(last.values[5], 'return');
+    last.answer(7);
+    assert.strictEqual((await lease).token, 7);
+    taking.rows(['x', last.values[1][0], 7]);
+    await none();
+    const released = (await lease).release();
+    (await next('release_each', ['x'])).answer('t');
+    await released;
+  },
+
+  async 'work that goes on is told of close()'() {
+    const session = new Session(where);
+    const acquired = session.acquire('job');
+    (await next('acquire_each', ['job'])).answer(7);
+    const lease = await acquired;
+    const { signal } = lease;
+    const closed = session.close();
+    (await next('release_each', ['job'])).answer('t');
+    assert.ok(signal.aborted);
+    assert.throws(() => lease.check(), { name: 'SessionClosed' });
+    await closed;
+    await assert.rejects(lease.release(), { name: 'SessionClosed' });
+  },
+
+  // Behind a pooler that does not know them, they are not.
+  async 'statements are prepared if no other process answers than the connection was told'() {
+    for (const [mine, theirs, prepared] of [[42, '42', true], [42, '43', false]]) {
+      [told, answers] = [mine, theirs];
+      const session = new Session(where);
+      const first = session.acquire('x');
+      const statement = await next('acquire_each', ['x']);
+      assert.strictEqual(statement.name !== undefined, prepared);
+      answers = '44';
+      statement.fail('26000'); // there is one now
+      await assert.rejects(first, { code: '26000' });
+      const second = session.acquire('x');
+      const again = await next('acquire_each', ['x']);
+      assert.strictEqual(again.name, undefined);
+      again.answer('NULL');
+      await assert.rejects(second, { name: 'LeaseRefused' });
+    }
+    [told, answers] = [];
   },
 
   async 'settings of the connections'() {

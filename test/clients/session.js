@@ -54,11 +54,11 @@ const commands = {
     const giver = new AbortController();
     const { id, options } = command;
     const it = { cancel: () => giver.abort() };
-    const work = (lease, signal) => new Promise((resolve, reject) => {
+    const work = (lease) => new Promise((resolve, reject) => {
       stall = 0;
       Object.assign(it, { lease, end: resolve, fail: () => reject(new Error('failed')), within: AsyncResource.bind((what) => what()) });
       say(id, 'held', lease.token);
-      signal.addEventListener('abort', () => {
+      lease.signal.addEventListener('abort', () => {
         beat();
         say(id, 'stopped', lease.remaining > 0 ? 'early' : stall > 300 ? 'stalled' : 'late');
         resolve();
@@ -135,7 +135,7 @@ const commands = {
   async worker({ id, queue, options }) {
     const counts = new Map();
     let most = 0;
-    const worker = session.worker(queue, async (task, signal) => {
+    const worker = session.worker(queue, async (task) => {
       const { fail, sql, wait } = task.payload || {};
       if (counts.has(task.key)) {
         say(id, 'twice at a time', task.key);
@@ -147,7 +147,7 @@ const commands = {
           say(id, 'works', task.key, task.attempts);
           await new Promise((resolve) => {
             live.get(id).go = resolve;
-            signal.addEventListener('abort', () => {
+            task.signal.addEventListener('abort', () => {
               say(id, 'stopped', task.remaining > 0 ? 'early' : 'late');
               resolve();
             });

@@ -6,7 +6,7 @@ export async function main(): Promise<number> {
   const session = connect(pool);
   await using l = await session.acquire('a', { ttl: '1 min', wait: Infinity });
   await l.transaction(pool, async (client) => { await client.query('SELECT 1'); });
-  try { await lease(pool, 'job', async (x, signal) => x.token + (signal.aborted ? 1 : 0)); } catch (error) {
+  try { await lease(pool, 'job', async (x) => x.token + (x.signal.aborted ? 1 : 0)); } catch (error) {
     if (error instanceof LeaseRefused) console.log(error.holder);
     if (error instanceof LeaseLost) throw error;
     if (error instanceof TokenStale) throw error;

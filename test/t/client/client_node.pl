@@ -27,7 +27,7 @@ client_program($node, 'none');
 my $proxy = scenario_servers($node);
 run_all_scenarios('node', $node, $proxy, @agent);
 run_pooler_scenarios('node', $node, $proxy, @agent);
-unlike(slurp_file($node->logfile), qr/prepared statement/, 'no statement is prepared, for a pooler may have none');
+unlike(slurp_file($node->logfile), qr{prepared statement}, 'behind a pooler no statement is prepared, for it may have none');
 test_types() if $npm;
 {
 	client_examples('js', 0, 'node', 'example.js');

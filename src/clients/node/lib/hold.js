@@ -244,15 +244,15 @@ class Lease extends Hold {
       this._error = new LeaseLost(`${this._what} was lost before the work had ended`);
     }
     this._session._releasing.delete(this);
-  }
-
-  // Release it.  Rejects if it was lost before.
-  async release() {
-    this._ending = this._ending || this._release();
-    await this._ending;
     if (this._error) {
       throw this._error;
     }
+  }
+
+  // Release it.  Rejects if it was lost before.
+  release() {
+    this._ending = this._ending || this._release();
+    return this._ending;
   }
 
   // Run the work, and release.
@@ -260,7 +260,7 @@ class Lease extends Hold {
     let result;
     let failure = null;
     try {
-      result = await this._session._inTask(this._task, () => work(this, this.signal));
+      result = await this._session._inTask(this._task, () => work(this));
     } catch (error) {
       failure = { error };
     }

@@ -97,8 +97,8 @@ export interface SessionOptions {
 export class Session implements AsyncDisposable {
   constructor(where: Where, options?: SessionOptions);
   readonly client: string;
-  lease<T>(name: string, work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T>;
-  lease<T>(name: string, options: LeaseOptions, work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T>;
+  lease<T>(name: string, work: (lease: Lease) => Promise<T> | T): Promise<T>;
+  lease<T>(name: string, options: LeaseOptions, work: (lease: Lease) => Promise<T> | T): Promise<T>;
   acquire(name: string, options?: LeaseOptions): Promise<Lease>;
   acquireAll(names: Iterable<string>, options?: LeaseOptions): Promise<Lease>;
   acquirePath(path: string, options?: LeaseOptions): Promise<Lease>;
@@ -112,7 +112,7 @@ export class Session implements AsyncDisposable {
   }): Election;
   watch(name: string, options?: { every?: Span; signal?: AbortSignal }):
     AsyncGenerator<{ token: number; owner: string; payload: any } | null, void, void>;
-  worker(queue: string, handler: (task: Task, signal: AbortSignal) => Promise<unknown> | unknown, options?: {
+  worker(queue: string, handler: (task: Task) => Promise<unknown> | unknown, options?: {
     concurrency?: number; ttl?: Span; fromStates?: string[]; toState?: string; onTimeout?: string;
   }): Worker;
   close(): Promise<void>;
@@ -126,8 +126,8 @@ export function connect(where: Where, options?: SessionOptions): Session;
 export function shardOf<S>(name: string, shards: readonly S[]): S;
 
 /** Run the work under a lease, and release that when the work has ended. Of several servers, on that of shardOf(). */
-export function lease<T>(where: Where | readonly Where[], name: string, work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T>;
-export function lease<T>(where: Where | readonly Where[], name: string, options: LeaseOptions, work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T>;
+export function lease<T>(where: Where | readonly Where[], name: string, work: (lease: Lease) => Promise<T> | T): Promise<T>;
+export function lease<T>(where: Where | readonly Where[], name: string, options: LeaseOptions, work: (lease: Lease) => Promise<T> | T): Promise<T>;
 
 /** Why there is no lease, or none any more. */
 export class LeaseError extends Error {}

@@ -29,7 +29,7 @@ function shardOf(name, shards) {
   return shards[(~crc >>> 0) % shards.length];
 }
 
-// Run work(lease, signal) under a lease, in the session of the pool, or of one of several.
+// Run work(lease) under a lease, in the session of the pool, or of one of several.
 function lease(where, name, options, work) {
   return connect(Array.isArray(where) ? shardOf(name, where) : where).lease(name, options, work);
 }

@@ -35,7 +35,7 @@ const IDLE_MS = 10000;
 const DEFAULTS = { keepAlive: true, keepAliveInitialDelayMillis: 10000, fallback_application_name: 'dlock' };
 
 // What is there, and where.
-const LOOK = `SELECT format('%I.', n.nspname), string_agg(DISTINCT p.proname, ' '), e.extversion
+const LOOK = `SELECT format('%I.', n.nspname), string_agg(DISTINCT p.proname, ' '), e.extversion, pg_catalog.pg_backend_pid()
   FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
   LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'dlock' AND e.extnamespace = n.oid
   WHERE p.proname LIKE 'dlock\\_%' GROUP BY n.nspname, e.extversion
@@ -44,6 +44,16 @@ const NEEDED = ['dlock_acquire_each', 'dlock_renew_each', 'dlock_release_each', 
 
 // The values as they come from the server.
 const TEXT = { getTypeParser: () => (value) => value };
+
+// Names of prepared statements, by their texts.
+const prepared = new Map();
+
+function nameOf(text) {
+  if (!prepared.has(text)) {
+    prepared.set(text, `dlock_${prepared.size}`);
+  }
+  return prepared.get(text);
+}
 
 function ignore() {}
 
@@ -85,7 +95,13 @@ function isOfOne(error) {
   return error.severity && !/^(42883|42501|57|0A|25)/.test(error.code);
 }
 
-// "server" has the schema of the functions, quoted.
+// Has the extension been created anew, or is there a pooler now?
+function isStale(error) {
+  return /^(42883|26000|42P05)$/.test(error.code);
+}
+
+// "server" has the schema of the functions, quoted, and whether statements can be prepared: if the
+// process that answers is another one than this connection was told, there is a pooler between.
 async function look(client) {
   const [row] = (await client.query({ text: LOOK, rowMode: 'array', types: TEXT })).rows;
   const names = row ? row[1].split(' ') : [];
@@ -95,16 +111,22 @@ async function look(client) {
       : 'the database has no dlock'}; a role with the right to do so has to run ${row ? 'ALTER EXTENSION dlock UPDATE'
       : 'CREATE EXTENSION dlock'} in database "${client.database}"`);
   }
-  return { schema: row[0], statements: new Map() };
+  return { schema: row[0], prepares: Number(row[3]) === client.processID, statements: new Map() };
 }
 
 class Line {
   constructor(lines) {
     this.lines = lines;
     this.client = null;
-    this.busy = false;
+    this.end = null; // of the statement that is on its way: (error, rows)
     this.rank = USUAL; // of what it asks
-    this.idle = null;
+    this.until = Infinity; // when it is late, or the connection is not needed any more
+    this.watchAt = Infinity; // when the timer for that is due
+    this.watcher = null;
+  }
+
+  get busy() {
+    return this.end !== null;
   }
 
   async connect() {
@@ -124,49 +146,48 @@ class Line {
     }
   }
 
-  // Ask, and settle the requests.  Does not throw.
-  async ask(batch, half = false) {
+  // Ask, settle the requests, and then go on with "next".
+  ask(batch, next) {
     const { kind } = batch[0];
-    const until = now() + this.lines.within(kind);
-    let limit;
+    const many = kind.key !== undefined;
     let sent = 0;
-    const asking = async () => {
-      if (!this.client) {
-        await this.connect();
+    const end = this.end = (error, result) => {
+      if (this.end !== end) {
+        return; // it has come too late
       }
-      sent = now();
-      const single = kind.key === undefined;
-      const values = single ? batch[0].row : batch[0].row.map((_, i) => batch.map((request) => request.row[i]));
-      return (await this.client.query({ ...this.lines.statementOf(kind), values: values.concat(kind.shared || []) })).rows;
-    };
-    try {
-      const late = new Promise((_, reject) => {
-        limit = timer(() => reject(new ServerUnreachable('the server does not answer')), until).unref();
-      });
-      const asked = asking();
-      asked.catch(ignore);
-      const rows = await Promise.race([asked, late]);
-      if (kind.key === undefined) {
-        batch[0].resolve({ rows, sent });
-      } else {
+      if (error) {
+        this.failed(batch, error, sent, next);
+        return;
+      }
+      const { rows } = result;
+      if (many) {
         const answers = rows[0][0].slice(1, -1).split(',');
         const notes = rows[0][1] ? JSON.parse(rows[0][1]) : [];
         batch.forEach((request, i) => request.resolve({ value: answers[i], note: notes[i], sent }));
+      } else {
+        batch[0].resolve({ rows, value: rows.length > 0 ? rows[0][0] : null, sent });
       }
-    } catch (error) {
-      await this.failed(batch, error, sent);
-    } finally {
-      clearTimeout(limit);
-    }
-    if (!half) {
-      this.free();
+      next();
+    };
+    const send = () => {
+      if (this.end === end) {
+        sent = now();
+        const values = many ? batch[0].row.map((_, i) => batch.map(({ row }) => row[i])) : batch[0].row;
+        this.client.query(this.lines.statementOf(kind, values.concat(kind.shared || []))).then((result) => end(null, result), end);
+      }
+    };
+    this.watch(now() + this.lines.within(kind));
+    if (this.client) {
+      send();
+    } else {
+      this.connect().then(send).catch(end);
     }
   }
 
-  async failed(batch, error, sent) {
+  failed(batch, error, sent, next) {
     if (sent && batch.length > 1 && isOfOne(error)) {
-      await this.ask(batch.slice(0, batch.length / 2), true);
-      await this.ask(batch.slice(batch.length / 2), true);
+      const half = batch.length >> 1;
+      this.ask(batch.slice(0, half), () => this.ask(batch.slice(half), next));
       return;
     }
     let why = error;
@@ -177,22 +198,44 @@ class Line {
       }
       // Nothing happens on a standby.
       why.inDoubt = sent > 0 && error.code !== '25006';
-    } else if (error.code === '42883') {
-      this.lines.stale = true; // perhaps the extension has been created anew
+    } else if (isStale(error)) {
+      this.lines.stale = true;
       this.drop();
     }
     batch.forEach((request) => request.reject(why));
+    next();
+  }
+
+  // One timer looks after the statement under way, and closes a connection that is not used.  It
+  // is not set anew for each, but looks when it has come.
+  watch(until) {
+    this.until = until;
+    if (until < this.watchAt) {
+      clearTimeout(this.watcher);
+      this.watchAt = until;
+      this.watcher = timer(() => this.look(), until).unref();
+    }
+  }
+
+  look() {
+    this.watchAt = Infinity;
+    if (now() < this.until) {
+      this.watch(this.until);
+    } else if (this.busy) {
+      this.end(new ServerUnreachable('the server does not answer'));
+    } else {
+      this.close();
+    }
   }
 
   // A connection that is not used keeps no process alive, and is closed in the end.
   free() {
-    this.busy = false;
+    this.end = null;
     this.lines.pump();
     if (!this.busy && this.lines.closed) {
       this.close();
-    } else if (!this.busy && this.client) {
-      this.idle = setTimeout(() => this.close(), IDLE_MS);
-      this.idle.unref();
+    } else if (!this.busy) {
+      this.watch(now() + IDLE_MS);
       this.ref('unref');
     }
   }
@@ -206,11 +249,9 @@ class Line {
 
   take(batch) {
     if (batch) {
-      this.busy = true;
       this.rank = batch[0].kind.rank;
-      clearTimeout(this.idle);
       this.ref();
-      this.ask(batch);
+      this.ask(batch, () => this.free());
     }
   }
 
@@ -225,7 +266,8 @@ class Line {
   async close() {
     const { client } = this;
     this.client = null;
-    clearTimeout(this.idle);
+    clearTimeout(this.watcher);
+    this.watchAt = Infinity;
     if (client) {
       client.on('error', ignore);
       await client.end().catch(ignore);
@@ -251,16 +293,17 @@ class Lines {
     return kind.rank === URGENT ? Math.min(this.urgentWithin(), URGENT_WITHIN_MS) : kind.within || ANSWER_WITHIN_MS;
   }
 
-  // Not a prepared one, for there may be a pooler.
-  statementOf(kind) {
-    const { statements } = this.server;
-    if (!statements.has(kind.text)) {
-      statements.set(kind.text, { text: kind.text(this.server), types: TEXT, rowMode: 'array' });
+  statementOf(kind, values) {
+    const { prepares, statements } = this.server;
+    let text = statements.get(kind.text);
+    if (!text) {
+      text = kind.text(this.server);
+      statements.set(kind.text, text);
     }
-    return statements.get(kind.text);
+    return { name: prepares ? nameOf(text) : undefined, text, values, types: TEXT, rowMode: 'array' };
   }
 
-  // Promise { value, note, sent } of one among many, or { rows, sent }.  Until it is sent, it can be
+  // Promise { value, note, sent } of one among many, or { rows, value, sent }.  Until it is sent, it can be
   // withdrawn, and is rejected at "until".
   ask(kind, row, until = now() + ANSWER_WITHIN_MS, request = {}) {
     return new Promise((resolve, reject) => {

@@ -41,11 +41,11 @@ const HOLDER = {
 };
 const ONCE = { rank: USUAL, text: ({ schema }) => `SELECT ${schema}dlock_once($1, $2::interval)` };
 
-// What an owner may have been granted.
-const UNDO = {
-  key: 'undo',
+// The tokens of what owners may have been granted.
+const FIND = {
+  key: 'find',
   rank: URGENT,
-  text: ({ schema }) => `SELECT array_agg(${schema}dlock_release(n, o) ORDER BY i)
+  text: ({ schema }) => `SELECT array_agg((SELECT token FROM ${schema}dlock_lease(n) WHERE owner = o LIMIT 1) ORDER BY i)
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)`
 };
 
@@ -77,6 +77,7 @@ class Session {
     this._held = new Map(); // how many leases: by owner and name
     this._wanted = new Map(); // the same of requests
     this._wants = new Map(); // requests, and promises of their ends
+    this._undoing = new Map(); // promises, by owner and name
     this._releasing = new Set(); // leases
     this._margin = Infinity; // the smallest one of them
     this._timer = null; // for the next renewal or deadline
@@ -89,7 +90,7 @@ class Session {
 
   // -------------------------------------------------------------- leases
 
-  // Run work(lease, signal) under a lease.
+  // Run work(lease) under a lease.
   async lease(name, options, work) {
     const [set, what] = typeof options === 'function' ? [{}, options] : [options, work];
     return (await this.acquire(name, set))._run(what);
@@ -143,7 +144,7 @@ class Session {
     return watch(this, name, options);
   }
 
-  // Work on tasks of a queue by handler(task, signal), until stop().
+  // Work on tasks of a queue by handler(task), until stop().
   worker(queue, handler, options) {
     this._check();
     return new Worker(this, queue, handler, options);
@@ -158,8 +159,11 @@ class Session {
       ends.push(end);
     }
     await Promise.all(ends);
-    this._holds.forEach((hold) => hold.release && hold.release().catch(ignore));
-    await Promise.all([...this._releasing].map((lease) => lease._ending));
+    this._holds.forEach((hold) => {
+      hold._stop(new SessionClosed());
+      hold.release().catch(ignore);
+    });
+    await Promise.allSettled([...this._releasing].map((lease) => lease._ending));
     this.waits.close();
     await this.lines.close();
   }
@@ -188,19 +192,15 @@ class Session {
     };
     want.place = kind === 'lock' ? want.keys[0] : null;
     if (kind === 'lock' && payload === null) {
-      want.ask = async (keep, again) => {
+      want.ask = (keep, again) => {
         const shared = [length, mode, permits, again, delay, least, keep];
-        const request = { key: shared.join(), rank: USUAL, text: ACQUIRE, shared };
-        const { value, sent } = await this.lines.ask(request, [names[0], owner], undefined, want.request = {});
-        return { tokens: value === 'NULL' ? null : [value], sent };
+        return this.lines.ask({ key: shared.join(), rank: USUAL, text: ACQUIRE, shared }, [names[0], owner], undefined, want.request = {});
       };
     } else {
       const request = { lock: ALONE, path: PATH, all: ALL }[kind];
-      want.ask = async (keep, again) => {
+      want.ask = (keep, again) => {
         const row = [kind === 'all' ? names : names[0], owner, length, mode, again, delay, least, payload === null ? null : JSON.stringify(payload)];
-        const { rows: [[value]], sent } = await this.lines.ask(request, kind === 'lock' ? [...row, permits, keep] : row, undefined,
-          want.request = {});
-        return { tokens: value && value.replace(/[{}]/g, '').split(','), sent };
+        return this.lines.ask(request, kind === 'lock' ? [...row, permits, keep] : row, undefined, want.request = {});
       };
     }
     return want;
@@ -234,8 +234,14 @@ class Session {
 
   // Does not throw.
   async _obtain(want) {
+    for (let key; (key = want.keys.find((each) => this._undoing.has(each))) !== undefined;) {
+      await this._undoing.get(key);
+    }
     want.keys.forEach((key) => count(this._wanted, key, 1));
     try {
+      if (want.gone) {
+        throw new SessionClosed(); // nobody hears of it
+      }
       const lease = await this._ask(want);
       this._done(want);
       if (want.gone) {
@@ -244,8 +250,11 @@ class Session {
         want.resolve(lease);
       }
     } catch (error) {
-      if (want.inDoubt) {
-        await this._undo(want);
+      if (want.inDoubt && this._isAlone(want)) {
+        const undone = this._undo(want);
+        want.keys.forEach((key) => this._undoing.set(key, undone));
+        await undone;
+        want.keys.forEach((key) => this._undoing.delete(key));
       }
       this._done(want);
       want.reject(error);
@@ -265,7 +274,8 @@ class Session {
   }
 
   // A request is in doubt if it may have been granted what it has not heard of: its answer was lost,
-  // or perhaps a turn was.  Then it asks for just that; and if it is given up, that is undone.
+  // or perhaps a turn was.  Then it asks for just that, as it does when it had a place; and if it is
+  // given up, that is undone.
   async _ask(want) {
     const { keys, label } = want;
     for (let limit = 0; ;) {
@@ -281,13 +291,14 @@ class Session {
         if (want.patient && want.reentry === 'deny' && keys.some((key) => this._held.has(key))) {
           throw new LeaseDeadlock(`the task would wait for its own lease on "${label}"`);
         }
+        const again = (inDoubt || want.placed) && this._isAlone(want) ? 'return' : want.reentry;
         if (!last && want.place) {
           this.waits.expect(want);
         }
         want.inDoubt = false;
-        const { tokens, sent } = await want.ask(last ? '0' : Waits.KEEP, inDoubt && this._isAlone(want) ? 'return' : want.reentry);
-        if (tokens) {
-          return this._grant(want, tokens, sent);
+        const { value, sent } = await want.ask(last ? '0' : Waits.KEEP, again);
+        if (value !== null && value !== 'NULL') {
+          return this._grant(want, value.replace(/[{}]/g, '').split(','), sent);
         }
         if (never) {
           throw new LeaseDeadlock(`the wait for "${label}" would never have ended`);
@@ -338,12 +349,16 @@ class Session {
     return renewed.sent;
   }
 
-  // End what a request in doubt may have been granted.
+  // End what a request in doubt may have been granted, by its token: if that is late, it ends nothing
+  // newer.  What its task asks for meanwhile waits.
   async _undo(want) {
     const until = now() + DOUBT_WITHIN_MS;
-    while (now() < until && this._isAlone(want)) {
+    while (now() < until) {
       try {
-        await Promise.all(want.names.map((name) => this.lines.ask(UNDO, [name, want.owner], until)));
+        await Promise.all(want.names.map(async (name) => {
+          const { value } = await this.lines.ask(FIND, [name, want.owner], until);
+          await (value === 'NULL' || this.lines.ask(RELEASE, [name, value], until));
+        }));
         return;
       } catch {
         await nap(100);
@@ -382,16 +397,22 @@ class Session {
   _forget(hold) {
     this._holds.delete(hold);
     if (this._holds.size === 0) {
-      clearTimeout(this._timer);
-      this._timerAt = this._margin = Infinity;
+      this._margin = Infinity;
+      this._timer.unref();
     }
   }
 
+  // The timer is not set anew for what it comes early enough for.
   _arm(at) {
-    if (at < this._timerAt && this._holds.size > 0) {
+    if (this._holds.size === 0) {
+      return;
+    }
+    if (at < this._timerAt) {
       clearTimeout(this._timer);
       this._timerAt = at;
       this._timer = timer(() => this._tick(), at);
+    } else {
+      this._timer.ref();
     }
   }
 

@@ -79,7 +79,7 @@ class Task extends Hold {
   async _run(handler) {
     let failure = null;
     try {
-      await this._session.task(() => handler(this, this.signal));
+      await this._session.task(() => handler(this));
     } catch (error) {
       failure = error instanceof Error ? error : new Error(String(error));
     }
