@@ -141,7 +141,7 @@ plot_handoff() {
 	not_durable=("${lines[@]}")
 	[ ${#durable[@]} -gt 0 ] && [ ${#not_durable[@]} -gt 0 ] || return 0
 	commands=$(
-		plot_head handoff 900 380
+		plot_head handoff 900 440
 		plot_percentile_axes 'from release to the next holder, ms'
 		echo "set multiplot layout 1,2"
 		lines=("${durable[@]}")
@@ -185,7 +185,7 @@ plot_percentile_axes() {
 		set xlabel 'percentile'
 		set ylabel '$1'
 		set format y '%g'
-		set key bottom right
+		set key below
 	END
 }
 
