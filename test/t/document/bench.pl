@@ -1,5 +1,5 @@
 # The client of the benchmark speaks to dlock, and to each of the other systems that is
-# installed: it is granted, refused and handed a lock, and what it counts was granted.  The
+# installed with a library for it: it is granted, refused and handed a lock, and what it counts was granted.  The
 # client for job queues puts, captures and finishes tasks with each whose library is there.
 # The documents ask for variants that there are, and publish.awk fills in their tables.
 
@@ -21,7 +21,6 @@ my $top = "$FindBin::RealBin/../../..";
 my $bench = "$top/test/bench";
 my $place = "$PostgreSQL::Test::Utils::tmp_check/bench";
 my $sockets = PostgreSQL::Test::Utils::tempdir_short();
-my $client = "$place/peers/dlock_peers";
 
 # Status, output and messages of a command.
 sub run_it
@@ -46,18 +45,30 @@ $script
 EOC
 }
 
-mkdir $_ or die "$_: $!" foreach $place, "$place/peers", "$place/data", "$place/log";
-copy($_, "$place/peers/") or die "$_: $!" foreach glob("$bench/peers/*.[ch]"), "$bench/peers/Makefile";
+mkdir $_ or die "$_: $!" foreach $place, "$place/data", "$place/log";
+my $has_node = system('node --version >/dev/null 2>&1') == 0;
+
+# Programs in Node and their libraries, as test/bench/run puts them there.
+foreach my $group (qw(peers tasks))
 {
-	local %ENV = %ENV;
-	delete @ENV{qw(MAKEFLAGS MAKELEVEL MFLAGS)};
-	is(system('make', '-s', '-C', "$place/peers", 'CFLAGS=-O2 -Wall -Wextra -Werror'), 0, 'the client compiles');
+	mkdir "$place/$group" or die "$place/$group: $!";
+	copy($_, "$place/$group/") or die "$_: $!" foreach glob("$bench/$group/*.js"), "$bench/$group/package.json";
+	next if !$has_node || !$ENV{DLOCK_CLIENTS};
+	system("cd '$place/$group' && HOME='$place' npm install --ignore-scripts --no-audit --no-fund --no-package-lock --silent --cache '$place/npm' >&2");
+}
+
+# Run one of them.
+sub run_node
+{
+	my ($group, @words) = @_;
+	local $ENV{NODE_PATH} = '/usr/share/nodejs';
+
+	return $has_node ? run_it('node', "$place/$group/main.js", @words) : (1, '', '');
 }
 
 # ---- PostgreSQL ----
 
 my $node = start_node('main');
-my $socket = $node->host . '/.s.PGSQL.' . $node->port;
 my ($status, $out, $err);
 
 $node->safe_psql('postgres', <<'EOC');
@@ -65,65 +76,52 @@ CREATE TABLE lease_delete (name text PRIMARY KEY, owner text, token bigint, expi
 CREATE SEQUENCE lease_delete_token;
 EOC
 chomp($ENV{PGUSER} = $node->safe_psql('postgres', 'SELECT current_user'));
-$ENV{PGDATABASE} = 'postgres';
-foreach my $peer (qw(dlock table advisory))
+@ENV{qw(PGDATABASE PGHOST PGPORT)} = ('postgres', $node->host, $node->port);
+SKIP:
 {
-	($status, $out, $err) = run_it($client, 'check', $peer, $socket);
-	is("$status $out", "0 ok\n", "$peer: granted, refused, released, handed over") or diag($err);
+	skip 'node has no driver of PostgreSQL', 10 if (run_node('peers', 'version', 'dlock'))[0] != 0;
+	foreach my $peer (qw(dlock table advisory))
+	{
+		($status, $out, $err) = run_node('peers', 'check', $peer, '-');
+		is("$status $out", "0 ok\n", "$peer: granted, refused, released, handed over") or diag($err);
+	}
+
+	my $before = $node->safe_psql('postgres', 'SELECT grants FROM dlock_stats');
+	($status, $out, $err) = run_node('peers', 'rate', 'dlock', '-', 'clients=4');
+	is($status, 0, 'a run') or diag($err);
+	my %value = $out =~ /^(\w+) (.*)$/mg;
+	like($value{pairs}, qr/^\d+$/, 'counts pairs');
+
+	# Each client ends its last pair, however long that takes.
+	cmp_ok($node->safe_psql('postgres', 'SELECT grants FROM dlock_stats') - $before, '>=', max($value{pairs}, 4), 'each of which is a grant');
+	is($value{left}, 0, 'and nothing is left');
+	($status, $out, $err) = run_node('peers', 'handoff', 'dlock', '-', 'seconds=3');
+	is($status, 0, 'hand-offs') or diag($err);
+	like($out, qr/\A(?:handoff \d+\n)+\z/, 'are printed');
+	local $ENV{PGHOST} = "$sockets/none";
+	($status, $out, $err) = run_node('peers', 'check', 'dlock', '-');
+	like("$status $err", qr/^[1-9]\d* error: connect /, 'a server that is not there is told');
 }
-
-my $before = $node->safe_psql('postgres', 'SELECT grants FROM dlock_stats');
-($status, $out, $err) = run_it($client, 'rate', 'dlock', $socket, qw(-c 4 -j 2 -s 1 -w 100));
-is($status, 0, 'a run') or diag($err);
-my %value = $out =~ /^(\w+) (.*)$/mg;
-like($value{pairs}, qr/^\d+$/, 'counts pairs');
-
-# Each client ends its last pair, however long that takes.
-cmp_ok($node->safe_psql('postgres', 'SELECT grants FROM dlock_stats') - $before, '>=', max($value{pairs}, 4), 'each of which is a grant');
-is($value{left}, 0, 'and nothing is left');
-($status, $out, $err) = run_it($client, 'handoff', 'dlock', $socket, qw(-s 3));
-is($status, 0, 'hand-offs') or diag($err);
-like($out, qr/\A(?:handoff \d+\n)+\z/, 'are printed');
-
-($status, $out, $err) = run_it($client, 'check', 'dlock', "$sockets/none");
-isnt($status, 0, 'a server that is not there');
-like($err, qr/^error: cannot connect to .*none: /, 'is told');
 
 # ---- job queues in the same server ----
 
-# Run the client for job queues, as tasks.sh does.
-sub run_tasks
-{
-	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, NODE_PATH => '/usr/share/nodejs');
-
-	return run_it('node', "$place/tasks/main.js", @_);
-}
-
-mkdir "$place/tasks" or die "$place/tasks: $!";
-copy($_, "$place/tasks/") or die "$_: $!" foreach glob("$bench/tasks/*.js");
-copy("$bench/tasks/package.json", "$place/tasks/") or die $!;
-my $has_node = system('node --version >/dev/null 2>&1') == 0;
-if ($has_node && $ENV{DLOCK_CLIENTS})
-{
-	system("cd '$place/tasks' && HOME='$place' npm install --ignore-scripts --no-audit --no-fund --no-package-lock --silent --cache '$place/npm' >&2");
-}
 foreach my $peer (qw(none table dlock graphile loop pgboss))
 {
   SKIP:
 	{
-		($status, $out, $err) = $has_node ? run_tasks('version', $peer) : (1, '', '');
+		($status, $out, $err) = run_node('tasks', 'version', $peer);
 		skip "$peer: node has no library of it", $peer =~ /none|loop/ ? 6 : 7 if $status != 0;
 		like($out, qr/^[\w-]+ \d+\.\d+\.\d+$/, "$peer: its version");
-		($status, $out, $err) = run_tasks('install', $peer);
+		($status, $out, $err) = run_node('tasks', 'install', $peer);
 		is($status, 0, "$peer: is installed") or diag($err);
 		if ($peer !~ /none|loop/)
 		{
-			($status, $out, $err) = run_tasks('check', $peer);
+			($status, $out, $err) = run_node('tasks', 'check', $peer);
 			is("$status $out", "0 ok\n", "$peer: a task is captured once, and finished") or diag($err);
 		}
 		foreach my $size (1, 20)
 		{
-			($status, $out, $err) = run_tasks('rate', $peer, 'clients=3', "size=$size", qw(seconds=1 threads=2 waiting=100));
+			($status, $out, $err) = run_node('tasks', 'rate', $peer, 'clients=3', "size=$size", qw(seconds=1 threads=2 waiting=100));
 			is($status, 0, "$peer, $size at a time: nothing is lost") or diag($err);
 			like($out, qr/\Arate \d+\.\d\nput_us \d+\ncapture_us \d+\nfinish_us \d+\nserver_us \d+\nleft \d+\n\z/, 'a run');
 		}
@@ -144,16 +142,17 @@ foreach my $server (@servers)
 	{
 		skip "$server: no $missing", 3 if $missing ne '';
 		my $peer = $server =~ s/_.*//r;
+		skip "$peer: node has no library of it", 3 if (run_node('peers', 'version', $peer))[0] != 0;
 
 		# The start includes the check of what dlock has just passed.  Again, if
 		# somebody has taken its port meanwhile.
 		($status, $out, $err) = run_peers(<<"EOC");
 trap peers_stop EXIT
 peer_start $server || { rm -rf "\$place/data/$server"; peer_start $server; }
-peer_run rate $server $peer -c 4 -j 2 -s 1 -w 100
+peer_run rate $server $peer clients=4
 # Few names, so that many are refused.
-peer_run rate $server $peer -c 8 -j 2 -s 1 -w 100 -k 4
-[ $peer = redlock ] || peer_run handoff $server $peer -s 1
+peer_run rate $server $peer clients=8 names=4
+[ $peer = redlock ] || peer_run handoff $server $peer
 peer_version $server
 EOC
 		is($status, 0, "$server: granted, refused, released, handed over") or diag($err);
