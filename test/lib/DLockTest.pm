@@ -12,7 +12,6 @@ use Config;
 use Cwd qw(abs_path);
 use Exporter 'import';
 use List::Util qw(max min);
-use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -24,7 +23,7 @@ our @EXPORT = qw(
   pause_worker resume_worker worker_pid stop_asleep
   sqlstate_is error_fields log_is_clean timed_query mono_now wait_until
   flush_wal
-  percentile seed_random
+  seed_random
   remaining_is_exact
   store_slots slots_of_file
 );
@@ -451,15 +450,6 @@ sub remaining_is_exact
 # ---------------------------------------------------------------------------
 # Numbers
 # ---------------------------------------------------------------------------
-
-# The value that "percent" of the values do not exceed.
-sub percentile
-{
-	my ($percent, @values) = @_;
-	my @sorted = sort { $a <=> $b } @values;
-
-	return $sorted[ POSIX::ceil(@sorted * $percent / 100) - 1 ];
-}
 
 # Seed rand() by DLOCK_SEED or by chance, and say how to have it again.
 sub seed_random
