@@ -1,9 +1,8 @@
 # Proves: a database that comes back from a past, or knows nothing of it, grants
 # tokens above all that were granted anywhere before: a snapshot put back, twice,
 # and once more with dlock_bump_epoch(); a promotion that pg_rewind undoes, and a
-# real one; a dump restored in two places; two recoveries to a point in time; a new
-# server that is sent the marks alone.  All this within seconds of each other.  And
-# a clock that is behind or too far ahead.
+# real one; a dump restored in two places; a new server that is sent the marks alone.
+# All this within seconds of each other.  And a clock that is behind or too far ahead.
 
 use strict;
 use warnings FATAL => 'all';
