@@ -75,7 +75,7 @@ dlock_clock_init(void)
 	if (!hash_file("/proc/sys/kernel/random/boot_id", &hash))
 		return;
 	(void) hash_file("/proc/self/timens_offsets", &hash);
-	boot_id = (uint32) (hash ^ (hash >> 32));
+	boot_id = DLOCK_FAULT_BOOT((uint32) (hash ^ (hash >> 32)));
 	if (boot_id == 0)
 		boot_id = 1;
 }

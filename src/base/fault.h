@@ -35,6 +35,7 @@
 #define DLOCK_FAULT_CLOCK_INIT()	((void) 0)
 #define DLOCK_FAULT_TIME(machine)	(machine)
 #define DLOCK_FAULT_WALL(machine)	(machine)
+#define DLOCK_FAULT_BOOT(machine)	(machine)
 
 /* How long to sleep until then, in milliseconds? */
 #define DLOCK_FAULT_NAP(until, ms)	(ms)
@@ -108,6 +109,7 @@ extern uint64 dlock_fault_counted(int pid, DLockFaultCost cost);
 /* the clock */
 extern int64 dlock_fault_clock_time(int64 machine);
 extern int64 dlock_fault_clock_wall(int64 machine);
+extern uint32 dlock_fault_clock_boot(uint32 machine);
 extern long dlock_fault_clock_nap(int64 until, long ms);
 extern void dlock_fault_clock_wakes(void);
 
@@ -130,6 +132,7 @@ extern void dlock_fault_interrupt(void);
 #define DLOCK_FAULT_CLOCK_INIT()	dlock_fault_clock_init()
 #define DLOCK_FAULT_TIME(machine)	dlock_fault_clock_time(machine)
 #define DLOCK_FAULT_WALL(machine)	dlock_fault_clock_wall(machine)
+#define DLOCK_FAULT_BOOT(machine)	dlock_fault_clock_boot(machine)
 #define DLOCK_FAULT_NAP(until, ms)	dlock_fault_clock_nap(until, ms)
 #define DLOCK_FAULT_COUNT(cost)		dlock_fault_count(cost)
 

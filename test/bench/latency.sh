@@ -36,7 +36,7 @@ run_latency() {
 		return
 	}
 	PGOPTIONS="-c synchronous_commit=$2" PGUSER=bench PGDATABASE=bench \
-		peer_run handoff "$1" "${3#*@}" -s "$((2 * peer_seconds))" >"$5" 2>"$5.err"
+		peer_run handoff "$1" "${3#*@}" seconds="$((2 * peer_seconds))" >"$5" 2>"$5.err"
 }
 
 # latency_note NAME CLIENTS ROUND LOG: a line of latency.tsv for each kind of

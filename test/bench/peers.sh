@@ -2,7 +2,8 @@
 # shellcheck disable=SC2154 # the variables of measure
 # The groups "peers" and "peer_handoff": other systems that one takes for locks,
 # started here on data of their own, and the client that speaks to them and to
-# dlock.  To be sourced by measure; needs $place, $sockets and progress.
+# dlock, through libraries that npm has put beside it.  To be sourced by measure; needs
+# $place, $sockets and progress.
 
 peer_names() {
 	echo redis_always redis_none redlock_always redlock_none etcd zookeeper
@@ -62,7 +63,7 @@ peer_command() {
 		[[ $name != *_always ]] || command+=(--appendonly yes --appendfsync always)
 		;;
 	etcd)
-		read -r port other_port < <("$place/peers/dlock_peers" ports 2)
+		read -r port other_port < <(node "$place/peers/main.js" ports)
 		command=(etcd --data-dir "$data/etcd" --listen-client-urls "http://127.0.0.1:$port"
 			--advertise-client-urls "http://127.0.0.1:$port"
 			--listen-peer-urls "http://127.0.0.1:$other_port"
@@ -71,7 +72,7 @@ peer_command() {
 		address=$port
 		;;
 	zookeeper)
-		read -r port < <("$place/peers/dlock_peers" ports 1)
+		read -r port _ < <(node "$place/peers/main.js" ports)
 		cat >"$data/zoo.cfg" <<-END
 			tickTime=2000
 			dataDir=$data
@@ -115,7 +116,7 @@ peer_start() {
 	echo "$addresses" >"$place/data/$name.address"
 	while [ "$SECONDS" -lt "$end" ]; do
 		# ZooKeeper loses a request that comes too early.
-		! peer_run check "$name" "${name%_*}" -p 5 >"$place/log/$name.check" 2>&1 || return 0
+		! timeout 20 node "$place/peers/main.js" check "${name%_*}" "$addresses" >"$place/log/$name.check" 2>&1 || return 0
 		for pid in "${pids[@]}"; do
 			kill -0 "$pid" 2>/dev/null || break 2
 		done
@@ -145,14 +146,15 @@ peers_stop() {
 
 # peer_run MEASUREMENT SERVER PEER OPTION...: the client.
 peer_run() {
-	local measurement=$1 server=$2 peer=$3 address
+	local measurement=$1 server=$2 peer=$3 address=-
 	shift 3
 	if is_peer "$server"; then
 		address=$(cat "$place/data/$server.address")
 	else
-		address=$sockets/.s.PGSQL.$(server_port "$server")
+		local -x PGHOST=$sockets PGPORT
+		PGPORT=$(server_port "$server")
 	fi
-	"$place/peers/dlock_peers" "$measurement" "$peer" "$address" "$@"
+	node "$place/peers/main.js" "$measurement" "$peer" "$address" "$@"
 }
 
 # ---------------------------------------------------------------- for measure
@@ -161,14 +163,14 @@ peer_run() {
 # the result says.
 left_out=()
 
-# leave_out PEER WHY: a server, or a peer of the group "tasks".
+# leave_out PEER WHY: a server, or what a client speaks to.
 leave_out() {
 	local peer=$1 variant server script kept=()
 	left_out+=("$peer: $2")
 	progress "LEFT OUT: $peer: $2"
 	for variant in "${variants[@]}"; do
 		read -r _ _ server _ script _ <<<"$variant"
-		[ "$server" = "$peer" ] || [[ $script = "tasks@$peer."* ]] || kept+=("$variant")
+		[ "$server" = "$peer" ] || [[ $script = *"@$peer" || $script = *"@$peer."* ]] || kept+=("$variant")
 	done
 	variants=("${kept[@]}")
 }
@@ -181,8 +183,17 @@ peers_leave_out_missing() {
 	done
 }
 
+# The systems that are selected, by the name that the client has for them.
+peers_selected() {
+	printf '%s\n' "${variants[@]}" | sed -n 's/.* peer\(_handoff\)\?@\([a-z]*\) .*/\2/p' | sort -u
+}
+
 setup_peers() {
-	local name
+	local name peer
+	for peer in $(peers_selected); do
+		node "$place/peers/main.js" version "$peer" >"$place/log/peers.$peer" 2>&1 ||
+			leave_out "$peer" "there is no library of it for node"
+	done
 	for name in $(peer_names); do
 		! selected_on "$name" || peer_start "$name" || {
 			problem "$name does not start"
@@ -192,14 +203,18 @@ setup_peers() {
 }
 
 peers_describe() {
-	local name version versions=''
+	local name peer version versions=''
 	for name in $(peer_names); do
 		selected_on "$name" || continue
 		version=$(peer_version "$name")
 		[[ $versions = *"$version"* ]] || versions+="${versions:+, }$version"
 	done
+	for peer in $(peers_selected); do
+		version=$(cat "$place/log/peers.$peer")
+		[[ $versions = *"$version"* ]] || versions+="${versions:+, }$version"
+	done
 	[ -z "$versions" ] || say "peers: $versions"
-	! selected_in peers || say "  group \"peers\": runs of $peer_seconds s after half a second, by a client of its own, without a library"
+	! selected_in peers || say "  group \"peers\": runs of $peer_seconds s after half a second, by one program in Node $(node --version | tr -d v)"
 }
 
 # measure_peer ROUND CLIENTS VARIANT...: a run, a line of runs.tsv.
@@ -208,7 +223,7 @@ measure_peer() {
 	local log=$place/log/$name.$count.$round rate
 	tidy_before "$group" "$script"
 	if ! PGOPTIONS="-c synchronous_commit=$sync" PGUSER=bench PGDATABASE=bench \
-		peer_run rate "$server" "${script#*@}" -c "$count" -j "$cores" -s "$peer_seconds" -k "$names" >"$log" 2>&1; then
+		peer_run rate "$server" "${script#*@}" clients="$count" seconds="$peer_seconds" names="$names" >"$log" 2>&1; then
 		problem "$name, $count clients, round $round: $(tail -n 1 "$log")"
 		is_peer "$server" || release_by_force "$server"
 		return

@@ -21,20 +21,20 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(clock_gettime CLOCK_REALTIME);
 
-our @EXPORT = qw(advance step_wall_clock another_clock run_clock settle still_waits granted_at remaining_is);
+our @EXPORT = qw(advance step_wall_clock next_boot another_clock run_clock settle still_waits granted_at remaining_is);
 
 # Linux's number of CLOCK_BOOTTIME.
 my $boottime = 7;
 
 my $path = PostgreSQL::Test::Utils::tempdir_short() . '/clock';
 
-# The frozen time, what was skipped of a running one, and how far the wall clock is ahead.
+# The frozen time, what was skipped of a running one, how far the wall clock is ahead, and boots.
 {
 	my $now = int(clock_gettime($boottime) * 1e6);
 
 	open my $fh, '>', $path or croak "$path: $!";
 	binmode $fh;
-	syswrite($fh, pack('q3', $now, 0, int(clock_gettime(CLOCK_REALTIME) * 1e6) - $now)) == 24 or croak "$path: $!";
+	syswrite($fh, pack('q4', $now, 0, int(clock_gettime(CLOCK_REALTIME) * 1e6) - $now, 0)) == 32 or croak "$path: $!";
 	close $fh or croak "$path: $!";
 	chmod 0666, $path;
 	$ENV{DLOCK_TEST_CLOCK} = $path;
@@ -81,6 +81,12 @@ sub step_wall_clock
 	my ($seconds, @file) = @_;
 
 	return _add(2, $seconds, @file);
+}
+
+# The machine is booted anew, as far as servers know that are started from now on.
+sub next_boot
+{
+	return _add(3, 0.000001);
 }
 
 # A copy of the clock for another server, which is to be started with this file as

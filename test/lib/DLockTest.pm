@@ -12,7 +12,6 @@ use Config;
 use Cwd qw(abs_path);
 use Exporter 'import';
 use List::Util qw(max min);
-use POSIX ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -24,9 +23,9 @@ our @EXPORT = qw(
   pause_worker resume_worker worker_pid stop_asleep
   sqlstate_is error_fields log_is_clean timed_query mono_now wait_until
   flush_wal
-  percentile seed_random
+  seed_random
   remaining_is_exact
-  store_slots slots_of_file fake_clock_env fake_clock_set
+  store_slots slots_of_file
 );
 
 # PostgreSQL's modules wait for the answer to a statement without end: a test that hangs ends
@@ -448,49 +447,9 @@ sub remaining_is_exact
 	return;
 }
 
-# Build the library that lies to a server about the clock, and return the
-# environment that makes a server use it, or nothing if it cannot be built.
-# See test/lib/fake_clock.c.
-sub fake_clock_env
-{
-	my ($control) = @_;
-	my $source = __FILE__;
-	my $library = "$PostgreSQL::Test::Utils::tmp_check/fake_clock.$$.so";
-
-	$source =~ s/DLockTest\.pm$/fake_clock.c/;
-	my $cc = $ENV{CC} // 'cc';
-	system("$cc -Wall -shared -fPIC -O1 -o '$library' '$source' -ldl") == 0
-	  or return;
-	my $preload = join ':', grep { defined && $_ ne '' } $library, $ENV{LD_PRELOAD};
-	fake_clock_set($control);
-	return (LD_PRELOAD => $preload, FAKE_CLOCK_FILE => $control);
-}
-
-# What a server with that environment sees from now on: "wall" and "boottime"
-# are added (seconds), "boot_id" replaces the identity of the machine's boot.
-sub fake_clock_set
-{
-	my ($control, %fake) = @_;
-
-	open my $fh, '>', "$control.new" or croak "$control.new: $!";
-	printf $fh "%d %d %s\n", $fake{wall} // 0, $fake{boottime} // 0, $fake{boot_id} // '-';
-	close $fh or croak "$control.new: $!";
-	rename "$control.new", $control or croak "$control: $!";
-	return;
-}
-
 # ---------------------------------------------------------------------------
 # Numbers
 # ---------------------------------------------------------------------------
-
-# The value that "percent" of the values do not exceed.
-sub percentile
-{
-	my ($percent, @values) = @_;
-	my @sorted = sort { $a <=> $b } @values;
-
-	return $sorted[ POSIX::ceil(@sorted * $percent / 100) - 1 ];
-}
 
 # Seed rand() by DLOCK_SEED or by chance, and say how to have it again.
 sub seed_random

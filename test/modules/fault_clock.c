@@ -115,6 +115,13 @@ dlock_fault_clock_wall(int64 machine)
 	return now;
 }
 
+/* The identity of the machine's boot likewise. */
+uint32
+dlock_fault_clock_boot(uint32 machine)
+{
+	return (test_clock != NULL) ? machine + (uint32) test_clock->boots : machine;
+}
+
 /*
  * How long to sleep until then, in milliseconds; "ms" on a clock that runs.  The time is
  * read once more after the process has said until when it sleeps, or whoever advances

@@ -34,6 +34,7 @@ typedef struct TestClock
 	int64_t		frozen;			/* the time, if it stands still; zero: it runs */
 	int64_t		skipped;		/* what is added to a running clock */
 	int64_t		wall_ahead;		/* wall clock (since 1970) minus a frozen one */
+	int64_t		boots;			/* how often the machine was booted anew */
 } TestClock;
 
 /* Map the file; NULL if there is none. */

@@ -16,13 +16,6 @@ use DLockTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# The identity of the machine's boot is a lie, too.
-my $control = PostgreSQL::Test::Utils::tempdir . '/boot';
-my %fake = fake_clock_env($control);
-plan skip_all => 'no C compiler to build test/lib/fake_clock.c with'
-  unless %fake;
-@ENV{ keys %fake } = values %fake;
-
 my $node = start_fault_node('main', conf => "dlock.max_clock_skew = 10s\n");
 my $db = 'postgres';
 my $session = DLockSession->new($node, $db);
@@ -42,14 +35,11 @@ sub crash
 }
 
 # With a crash another boot begins, and its clock anew.
-my $boots = 0;
-
 sub reboot
 {
 	my ($seconds, $wall) = @_;
 
-	$boots++;
-	fake_clock_set($control, boot_id => sprintf('00000000-0000-0000-0000-%012d', $boots));
+	next_boot();
 	crash($seconds + 1_000_000, ($wall // 0) - 1_000_000);
 	return;
 }

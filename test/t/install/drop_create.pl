@@ -43,6 +43,13 @@ ok(waits(), 'a drop that is not committed: others wait');
 $ddl->query_safe('ROLLBACK');
 is($session->answer, 't|t', 'rolled back: the lease is held');
 
+# So it is with one that has created it again.
+$ddl->query_safe('BEGIN; DROP EXTENSION dlock; CREATE EXTENSION dlock');
+$session->ask("SELECT dlock_check('held', $token), dlock_renew('held', 'alice')");
+ok(waits(), 'created again, not committed: others wait');
+$ddl->query_safe('ROLLBACK');
+is($session->answer, 't|t', 'created again and rolled back: the lease is held');
+
 # Such a wait can be cancelled.
 $ddl->query_safe('BEGIN; DROP EXTENSION dlock');
 is($session->query("SET statement_timeout = 300; SELECT dlock_acquire('other', 'alice', '1 h')"),

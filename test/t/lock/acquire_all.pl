@@ -115,59 +115,6 @@ foreach my $held ('a', 'b', 'c')
 	$one->query_safe("SELECT dlock_release_all('one')");
 }
 
-# All are there after a crash.
-{
-	$one->query_safe("SET synchronous_commit = on");
-	is($one->query_safe("SELECT cardinality(dlock_acquire_all(array_agg('flush-' || i), 'one', '1 h')) FROM generate_series(1, 500) i"), 500, 'five hundred locks');
-
-	my $rows = 'SELECT name, owner, token, mode, ttl FROM dlock_leases ORDER BY name';
-	my $before = $monitor->query_safe($rows);
-	is(scalar(split /\n/, $before), 500, 'leases before the crash');
-	crash_node($node);
-	$node->start;
-	$_->kill_client foreach $monitor, $one, $two, $three;
-	($monitor, $one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 4;
-	is($monitor->query_safe($rows), $before, 'the same after the crash');
-	is($one->query_safe("SELECT dlock_release_all('one')"), 500, 'and all can be released');
-}
-
-# Many at once, in any order: no deadlock, nobody is forgotten, and each holds what
-# it was granted alone.
-{
-	$monitor->query_safe(<<'EOC');
-CREATE FUNCTION turns(who text, rounds int) RETURNS int LANGUAGE plpgsql AS $$
-#variable_conflict use_variable
-DECLARE
-	names text[];
-	tokens bigint[];
-	held int;
-	n int := 0;
-BEGIN
-	WHILE n < rounds LOOP
-		names := ARRAY(SELECT 'name-' || i FROM generate_series(1, 6) i ORDER BY random() LIMIT 1 + (random() * 3)::int);
-		tokens := dlock_acquire_all(names, who, '1 min', wait => '1 min');
-
-		SELECT count(*) INTO held FROM dlock_leases l WHERE l.name = ANY (names);
-		IF cardinality(tokens) <> cardinality(names) OR held <> cardinality(names) THEN
-			RAISE EXCEPTION '% held %', who, (SELECT array_agg((name, owner)::text) FROM dlock_leases);
-		END IF;
-		IF dlock_release_all(who) <> cardinality(names) THEN
-			RAISE EXCEPTION 'one was lost';
-		END IF;
-		n := n + 1;
-	END LOOP;
-	RETURN n;
-END $$;
-EOC
-	my @sessions = map { DLockSession->new($node, $db) } 1 .. 6;
-	$sessions[$_]->ask("SELECT turns('session-$_', 100)") foreach 0 .. $#sessions;
-	my @n = map { $_->answer } @sessions;
-	is("@n", '100 100 100 100 100 100', 'each session got its turns');
-	leases_are('', 'nothing is left');
-	is($monitor->query_safe('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits');
-	$_->quit foreach @sessions;
-}
-
 # Two that hold one each and want both: it is no deadlock of their places in the
 # queues, but one of what they hold.
 {

@@ -209,11 +209,13 @@ foreach my $waits (0, 1)
 
 	hold(1, $most, "dlock_acquire('at/most', 'o' || i, '1 h', mode => 'shared')");
 	is($worker->query("SELECT dlock_acquire('at/most', 'next', '1 h', mode => 'shared')"), 'ERROR 54000', 'one more is refused');
+	like($worker->{message} . $worker->{detail}, qr/"at\/most".*100000/s, 'the error names lock and limit');
 	my $token = $worker->query_safe("SELECT dlock_acquire('at/most', 'weak', '1 h', mode => 'CR')");
 	is($worker->query("SELECT dlock_convert('at/most', $token, 'shared')"), 'ERROR 54000', 'so is a weak one that is converted');
 	is($worker->query_safe("SELECT mode FROM dlock_leases WHERE name = 'at/most' AND owner = 'weak'"), 'CR', 'it stays as it is');
 	is($worker->query_safe("SELECT dlock_release('at/most', 'o1')"), 't', 'one goes');
 	like($worker->query("SELECT dlock_convert('at/most', $token, 'shared')"), qr/^\d+$/, 'then there is room');
+	is($worker->query("SELECT dlock_acquire('at/most', 'o2', mode => 'shared', reentry => 'count') > 0"), 't', 'a holder may enter again');
 
 	# Behind an exclusive request that leaves.
 	enqueue($ctl, $waiter, "SELECT dlock_acquire('at/most', 'all', '1 h', NULL)");

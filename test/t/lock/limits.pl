@@ -232,30 +232,6 @@ like($unlimited->answer, qr/^ERROR 57014/, 'it is cancelled');
 $unlimited->quit;
 $full->('after a crash');
 
-# Holders of one lock.
-my $crowd = DLockSession->new($node, $db, user => 'other');
-is( $crowd->query_safe(
-		"SET synchronous_commit = off; SELECT count(dlock_acquire('crowd', i::text, '1 h', mode => 'shared')) FROM generate_series(1, 100000) i"),
-	100000,
-	'a lock with 100000 holders');
-like($crowd->query("SELECT dlock_acquire('crowd', 'one more', mode => 'shared')"),
-	qr/^ERROR 54000/, 'one more is refused');
-like($crowd->{message} . $crowd->{detail}, qr/"crowd".*100000/s, 'the error names lock and limit');
-is($crowd->query("SELECT dlock_acquire('crowd', 'weak', '1 h', mode => 'CR') > 0"),
-	't', 'a weak mode is not');
-is($crowd->query("SELECT dlock_acquire('crowd', '1', mode => 'shared', reentry => 'count') > 0 FROM (SELECT dlock_release('crowd', '2')) r"),
-	't', 'a holder may enter again');
-is($crowd->query_safe("SELECT array_agg(DISTINCT dlock_renew_all(i::text, '1 h')) FROM generate_series(3, 50) i"),
-	'{1}', 'each finds its own lease among all');
-is($crowd->query("SELECT dlock_acquire('crowd', 'brief', '1 min', mode => 'shared') > 0"),
-	't', 'a release makes room');
-advance(60 - 0.000001, $admin);
-like($crowd->query("SELECT dlock_acquire('crowd', 'late', '1 h', mode => 'shared')"), qr/^ERROR 54000/, 'until it is taken');
-advance(0.000001, $admin);
-is($crowd->query("SELECT dlock_acquire('crowd', 'after brief', '1 h', mode => 'shared') > 0"), 't', 'so does an expiry');
-$admin->query_safe("SELECT dlock_force_release('crowd', 'test')");
-$crowd->quit;
-
 # Many sessions at a time never exceed it, as each of them sees after each grant, and at the
 # end the count is right.
 my $dir = PostgreSQL::Test::Utils::tempdir;

@@ -79,6 +79,14 @@ is($session->query_safe("SELECT dlock_release_all('filler')"),
 	$capacity - 10, 'all released');
 is($other->query_safe("SELECT dlock_release_all('bob')"),
 	10, 'those of the other session too');
+
+# Requests that keep a place and give it up, with texts that do not fit a cell.
+is( $session->query_safe(
+		"SELECT count(dlock_acquire('old', o, '1 h', keep => '1 h', payload => p)) + count(dlock_acquire('old', o, '1 h', payload => p)) FROM generate_series(1, 2500), repeat('o', 255) o, to_jsonb(repeat('p', 900)) p"
+	),
+	0,
+	'requests come and go');
+is($session->query_safe('SELECT count(*) FROM dlock_waiters'), 0, 'and none is left');
 cmp_ok(
 	$session->query_safe("SELECT fill('again-', 'filler', NULL, '1 h')"),
 	'>=', $capacity - 70, 'as many again');

@@ -1,5 +1,5 @@
 # Proves: a path and its intents are one lease between sessions: granted together,
-# ended together, there again together after a crash, and never half.
+# ended together, and never half.
 
 use strict;
 use warnings FATAL => 'all';
@@ -17,13 +17,7 @@ use Test::More;
 my $node = start_fault_node('main', conf => "deadlock_timeout = 500h\n");
 still_worker($node);
 my $db = 'postgres';
-my ($monitor, $one, $two, $three);
-
-sub connect_all
-{
-	($monitor, $one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 4;
-	return;
-}
+my ($monitor, $one, $two, $three) = map { DLockSession->new($node, $db) } 1 .. 4;
 
 sub leases_are
 {
@@ -34,8 +28,6 @@ sub leases_are
 		$expected, $test_name);
 	return;
 }
-
-connect_all();
 
 # One that wants the ancestor waits for those below, those below for it.
 {
@@ -137,112 +129,6 @@ connect_all();
 	$monitor->query_safe("SELECT dlock_release_all('one'), dlock_release_all('two')");
 	$_->query_safe('RESET deadlock_timeout') foreach $one, $two;
 	leases_are('', 'nothing is left');
-}
-
-# Crashes in the middle of it, at any record: no intent without its path, and no
-# path without its intents.
-{
-	my $whole = <<'EOC';
-SELECT count(*) FROM (SELECT token, max(name) AS path, count(*) AS n FROM dlock_leases GROUP BY token) s
- WHERE n <> length(path) - length(replace(path, '/', '')) + 1 OR path NOT LIKE '%/leaf%'
-EOC
-	foreach my $round (1 .. 4)
-	{
-		my @sessions = map { DLockSession->new($node, $db) } 1 .. 3;
-		my $start = $monitor->query_safe('SELECT pg_current_wal_insert_lsn()');
-		$sessions[$_]->ask(<<"EOC") foreach 0 .. 2;
-SET synchronous_commit = off;
-DO \$\$
-DECLARE
-	path text;
-BEGIN
-	FOR i IN 1 .. 1000000 LOOP
-		path := 'crash/' || i % 7 || '/x/y/z/leaf-$_-' || i % 40;
-		IF dlock_acquire_path(path, 'crash-$_', '1 h') IS NULL THEN
-			PERFORM dlock_release(path, 'crash-$_');
-		END IF;
-	END LOOP;
-END \$\$
-EOC
-		my $bytes = 100_000 + int rand 500_000;
-		$node->poll_query_until($db, "SELECT pg_current_wal_flush_lsn() - '$start' > $bytes")
-		  or die 'paths do not get on';
-		crash_node($node);
-		$node->start;
-		$_->kill_client foreach @sessions, $monitor, $one, $two, $three;
-		connect_all();
-		my $n = $monitor->query_safe('SELECT count(DISTINCT token) FROM dlock_leases');
-		note "round $round: $n paths";
-		is($monitor->query_safe($whole), 0, "crash in between, round $round: none is half there");
-		is($monitor->query_safe("SELECT sum(dlock_release_all('crash-' || i)) FROM generate_series(0, 2) i"), $n, "round $round: released");
-		leases_are('', "round $round: no intent is left");
-		my %slots = store_slots($node, $db);
-		is(scalar(keys %slots), 0, "round $round: nothing is left on disk");
-		flush_wal($node, $db);
-	}
-}
-
-# Many at once, come and gone: a root that is held alone is held alone, and
-# nothing is left in the end.
-{
-	$monitor->query_safe(<<'EOC');
-CREATE FUNCTION below(who text, rounds int) RETURNS int LANGUAGE plpgsql AS $$
-#variable_conflict use_variable
-DECLARE
-	token bigint;
-	path text;
-	held int;
-	n int := 0;
-BEGIN
-	WHILE n < rounds LOOP
-		path := 'root/' || (random() * 3)::int || '/' || (random() * 3)::int;
-		token := dlock_acquire_path(path, who, '1 min', wait => '1 min');
-
-		SELECT count(*) INTO held FROM dlock_leases l WHERE l.owner = who AND l.token = token;
-		IF held <> 3 THEN
-			RAISE EXCEPTION 'a path is half there';
-		END IF;
-		IF NOT dlock_release_token(path, token) THEN
-			RAISE EXCEPTION 'a path was lost';
-		END IF;
-		n := n + 1;
-	END LOOP;
-	RETURN n;
-END $$;
-CREATE FUNCTION above(who text, rounds int) RETURNS int LANGUAGE plpgsql AS $$
-#variable_conflict use_variable
-DECLARE
-	token bigint;
-	held int;
-	n int := 0;
-BEGIN
-	WHILE n < rounds LOOP
-		token := dlock_acquire('root', who, '1 min', wait => '1 min');
-		FOR i IN 1 .. 3000 LOOP
-			SELECT count(*) INTO held FROM dlock_leases l WHERE l.name LIKE 'root%';
-			EXIT WHEN held >= 1;
-			PERFORM pg_sleep(0.01);
-		END LOOP;
-		IF held <> 1 THEN
-			RAISE EXCEPTION 'not alone';
-		END IF;
-		IF NOT dlock_release_token('root', token) THEN
-			RAISE EXCEPTION 'the root was lost';
-		END IF;
-		n := n + 1;
-	END LOOP;
-	RETURN n;
-END $$;
-EOC
-	$one->ask("SELECT below('one', 200)");
-	$two->ask("SELECT below('two', 200)");
-	$three->ask("SELECT above('three', 200)");
-	my @n = map { $_->answer } $one, $two, $three;
-	is("@n", '200 200 200', 'paths in two sessions, and the root alone in a third');
-	leases_are('', 'nothing is left of them');
-	is($monitor->query_safe('SELECT count(*) FROM dlock_waiters'), 0, 'nobody waits');
-	my %slots = store_slots($node, $db);
-	is(join(',', keys %slots), '', 'nothing is left on disk');
 }
 
 $_->quit foreach $monitor, $one, $two, $three;

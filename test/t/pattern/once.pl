@@ -17,13 +17,6 @@ use DLockTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# The identity of the machine's boot is a lie, too.
-my $boot = PostgreSQL::Test::Utils::tempdir . '/boot';
-my %fake = fake_clock_env($boot);
-plan skip_all => 'no C compiler to build test/lib/fake_clock.c with'
-  unless %fake;
-@ENV{ keys %fake } = values %fake;
-
 my $hour = 3600;
 my $day = 24 * $hour;
 
@@ -117,7 +110,7 @@ loses($one, "'job', '1 h'", 'set back by many hours');
 crash();
 loses($one, "'job', '1 h'", 'set back, and a crash');
 set_clock(wall => $noon + 4 * $hour);
-fake_clock_set($boot, boot_id => 'next');
+next_boot();
 crash();
 loses($one, "'job', '1 h'", 'set back over a boot');
 set_clock(wall => $noon + 5 * $hour);
