@@ -589,7 +589,10 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	return lease;
 }
 
-/* A request is about to leave its position in the queue: walks go on behind it. */
+/*
+ * A request is about to leave its position in the queue: walks go on behind it, if it is the
+ * last one with the next lock of the bucket.
+ */
 static void
 step_walks(DLockSpaceLease *request)
 {
@@ -598,6 +601,9 @@ step_walks(DLockSpaceLease *request)
 	if (pg_atomic_read_u32(&walks->count) == 0)
 		return;
 	next = dlock_space_next(request);
+	for (DLockSpaceEntry *entry = dlock_space_entry_of(request);
+		 next == NULL && (entry = dlock_space_next_entry(entry)) != NULL;)
+		next = dlock_space_queue(entry);
 	for (int process = 0; process < MaxBackends; process++)
 	{
 		uint32		at = dlock_memory_ref(request);
@@ -805,9 +811,6 @@ look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
 /*
  * Visit the requests in the queues of some buckets, or go on with those in the queue in which
  * the walk has stopped.  Returns how many buckets are done: fewer than "count" if it stops.
- *
- * If the rest of a queue goes while the walk has stopped there, it is not known which locks of
- * the bucket follow: these are not visited.  The worker comes by again after some seconds.
  */
 static uint32
 look_at_queues(DLockSpaceWalk *walk, uint32 first, uint32 count)

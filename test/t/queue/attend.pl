@@ -35,6 +35,22 @@ sub takes
 	return;
 }
 
+# The name of a lock in the same bucket as another one: to look for it visits that.
+$ctl->query_safe(q(CREATE FUNCTION beside(name text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	other text;
+	before text;
+BEGIN
+	FOR i IN 1 .. 10000000 LOOP
+		other := name || i;
+		before := substring(fault_counts(pg_backend_pid()) FROM 'entries \d+');
+		PERFORM dlock_check(other, 1);
+		IF before <> substring(fault_counts(pg_backend_pid()) FROM 'entries \d+') THEN
+			RETURN other;
+		END IF;
+	END LOOP;
+END$$));
+
 # What a statement visits with so many places of a client on one lock, and with twice as many:
 # in all, and while it has a partition locked.
 sub visits
@@ -86,7 +102,26 @@ $ctl->query_safe("SELECT dlock_release_all('w$_')") foreach 60 .. 70;
 place('walk', 'last', '10 min', '1 h');
 go($ctl, 'walk');
 is($l->answer, (64 + 130 + 1) . '|195|195|t', 'walk: it goes on behind them');
+# All that was left of the queue goes: it goes on with the lock behind that in the bucket.
+my $beside = $ctl->query_safe(q(SELECT beside('walk')));
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach 'last', map { "w$_" } 1 .. 200;
+release('walk', 'holder');
+foreach my $name ($beside, 'walk')
+{
+	holder($name, '1 h');
+	place($name, $_, '10 min', '1 h') foreach $name eq 'walk' ? map { "w$_" } 1 .. 100 : 'behind';
+}
 stop_at($ctl, $l, 'walk');
+$l->ask("SELECT count(*), bool_or(owner = 'behind') FROM dlock_waiters");
+is_at($ctl, 'walk');
+$ctl->query_safe("SELECT dlock_release_all('w$_')") foreach 65 .. 100;
+go($ctl, 'walk');
+is($l->answer, '65|t', 'walk: it goes on with the next lock');
+release($beside, 'holder');
+$ctl->query_safe("SELECT dlock_release_all('behind')");
+place('walk', 'last', '10 min', '1 h');
+stop_at($ctl, $l, 'walk');
+place('walk', "w$_", '10 min', '1 h') foreach 65 .. 100;
 $l->ask('SELECT * FROM dlock_waiters');
 is_at($ctl, 'walk');
 cancel($l);
