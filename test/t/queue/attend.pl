@@ -196,6 +196,24 @@ $l->answer;
 $ctl->query_safe("SELECT dlock_release_all('client')");
 sound($ctl, 'two');
 
+# An end wakes the one that asks for the places from then on, and those that listen for tasks
+# of the client if nobody else does; none if a later one asks for them.
+my @listeners = open_sessions($node, $db, 6, name => 'listener');
+my $i = 0;
+takes($listeners[ $i++ ], $_) foreach split ' ', 'chain#1 chain#2 chain chain#1 chain chain';
+foreach my $case ([4, ''], [5, '2 3'], [3, '2'], [2, '0 1'])
+{
+	my ($ends, $woken) = @$case;
+	my @before = map { { counts($ctl, $_) } } @listeners;
+	cancel($listeners[$ends]);
+	$listeners[$ends]->answer;
+	settle($ctl);
+	my @after = map { { counts($ctl, $_) } } @listeners;
+	is(join(' ', grep { $after[$_]{woken} > $before[$_]{woken} } 0 .. 5), $woken, "chain: number $ends ends");
+}
+cancel($_), $_->answer, $_->quit foreach @listeners[0, 1];
+$listeners[$_]->quit foreach 2 .. 5;
+
 # One that keeps nothing gives up no place that a later one listens for, though that has not
 # come to it yet.
 holder('heir', '1 h');
@@ -211,6 +229,39 @@ is(queue($ctl, 'heir'), 'client#1', 'heir: the place stays');
 release('heir', 'holder');
 is($m->answer, 'heir|client#1|t', 'heir: and has its turn');
 sound($ctl, 'heir');
+
+# A call that ends before it has asked for a place keeps that as long as the others; or gives
+# it up, too, if it ends without an error.
+sub kept
+{
+	return $ctl->query_safe(q(SELECT string_agg(name || ' ' || round(extract(epoch FROM kept_until - since) / 60), ' ' ORDER BY name, owner) FROM dlock_waiters));
+}
+
+foreach my $how (qw(cancel locked))
+{
+	holder("first$_", '5 h') foreach 1 .. 3;
+	place("first$_", "client#$_", '10 min', '20 min') foreach 1 .. 3;
+	place('first3', 'other', '10 min', '20 min');
+	foreach my $keep ('1 h', '0')
+	{
+		stop_at($ctl, $l, 'take_listens');
+		$l->ask("SELECT * FROM dlock_take('client', '0', '$keep')");
+		is_at($ctl, 'take_listens');
+		cancel($l) if $how eq 'cancel';
+		$ctl->query_safe('BEGIN; LOCK TABLE _dlock.store IN ACCESS EXCLUSIVE MODE') if $how eq 'locked';
+		go($ctl, 'take_listens');
+		my $answer = $l->answer;
+		like($answer, qr/57014/, 'first: canceled') if $how eq 'cancel';
+		$ctl->query_safe('COMMIT') if $how eq 'locked';
+		my $expected = 'first1 60 first2 60 first3 60 first3 20';
+		$expected = 'first3 20' if $how eq 'locked' && $keep eq '0';
+		is(kept(), $expected, "first: kept for $keep ($how)");
+	}
+	advance(3600, $ctl);
+	is(kept() // '', '', "first: and no longer ($how)");
+	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(client other holder);
+	sound($ctl, "first ($how)");
+}
 
 # An owner that asks beside the one that listens takes nothing from it.
 holder('beside', '1 h');
