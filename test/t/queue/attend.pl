@@ -338,6 +338,18 @@ place('less', 'p', '10 min', '10 min');
 granted_at($ctl, $b, 600, 'less: at its new end');
 release('less', $_) foreach qw(b holder);
 
+# One that is kept for longer concerns nobody, however many are in front of who has the timer.
+holder('longer', '5 h');
+$ctl->query_safe("SELECT dlock_acquire_each(array_fill('longer'::text, '{400}'), array_agg('c' || i), '10 min', keep => '2 h') FROM generate_series(1, 400) i");
+enqueue($ctl, $b, "SELECT dlock_acquire('longer', 'b', '1 h', NULL)");
+my %longer = cost($ctl, $ctl, "SELECT dlock_acquire('longer', 'c1', '10 min', keep => '3 h')");
+cmp_ok($longer{requests}, '<', 20, 'longer: who asks again visits few');
+cancel($b);
+$b->answer;
+$ctl->query_safe("SELECT dlock_release_all('c$_')") foreach 1 .. 400;
+release('longer', 'holder');
+sound($ctl, 'longer');
+
 # A force release: places of absent clients are passed by, and keep their positions.
 holder('force', '1 h');
 place('force', 'p', '10 min', '2 h');
