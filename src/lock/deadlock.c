@@ -34,7 +34,11 @@
  *
  *	  In the copy a place is a process of its own, with a number above those of backends
  *	  ("nodes"), that waits for one lock.  Nobody sleeps by it, so its owner's next call for
- *	  it checks.
+ *	  it checks; and a client that asks for many places checks once for all of an owner.
+ *	  Such a search begins at each of these places.  A lease of the owner leads to them all, so
+ *	  whichever of them the search came from, it has a circle; a place in front of a request
+ *	  closes one only if the search came from that place, but each circle has a lease, whose
+ *	  owner finds it (src/README, "Deadlocks").
  *
  *	  A request for several locks holds nothing while it waits.  If only its place closes
  *	  a circle, it goes to the end of all its queues, and the check begins again.
@@ -128,9 +132,11 @@ typedef struct DLockDeadlockWaiter
 	int			process;
 	DLockPartitionSet set;
 	DLockOwner	owner;
+	bool		is_root;		/* the search begins here, and comes back */
 	bool		stuck;
 	bool		blocked;		/* by stuck ones, in the pass at hand */
 	bool		found;
+	int			root;			/* of the search that has found it */
 	DLockDeadlockEdge edge;
 	int			next;			/* in the circle */
 } DLockDeadlockWaiter;
@@ -143,10 +149,9 @@ typedef struct DLockDeadlockGraph
 {
 	MemoryContext context;		/* of the copy, which has all of it */
 	Oid			database;
-	int			me;				/* the node that the search is for */
-	const DLockBytes *my_name;	/* unless NULL, it is the place on this lock
-								 * ... */
-	const DLockOwner *my_owner; /* ... of this owner */
+	int			me;				/* the backend that the search is for; or */
+	const DLockOwner *my_owner; /* unless NULL, the places of this owner ... */
+	DLockBytes	my_name;		/* ... on this lock, if it has a name */
 	DLockTime	now;
 	const DLockPartitionSet *locked;	/* exclusively; NULL in the first copy */
 	int			nkept;			/* places in the database, those that are
@@ -160,7 +165,9 @@ typedef struct DLockDeadlockGraph
 	int		   *next_place_node;	/* of those: the next with this hash */
 	int		   *waiter_of;		/* by process: index of the waiter, or NONE */
 	int			nwaiters;
-	DLockDeadlockWaiter *waiters;	/* the first is me */
+	DLockDeadlockWaiter *waiters;
+	int			victim;			/* the waiter from which a circle was found;
+								 * or NONE */
 	DLockDeadlockPlace **places;	/* by process, in copied locks; perhaps
 									 * also of an earlier request, until all
 									 * are locked */
@@ -440,13 +447,14 @@ lock_node(DLockDeadlockGraph *graph, int node, DLockPartitionSet *set)
 	return true;
 }
 
-/* Copy what a node waits for, unless it only watches. */
+/* Copy what a node waits for, unless it only watches; may a search begin there? */
 static void
-copy_waiter(DLockDeadlockGraph *graph, int node)
+copy_waiter(DLockDeadlockGraph *graph, int node, bool is_mine)
 {
 	const DLockPlaceRef *ref = place_of(graph, node);
 	const DLockDeadlockPlace *first;
 	DLockPartitionSet set;
+	DLockOwner *owner;
 
 	if (!lock_node(graph, node, &set))
 		return;
@@ -464,46 +472,60 @@ copy_waiter(DLockDeadlockGraph *graph, int node)
 	first = graph->places[node];
 	if (first == NULL)
 		return;
+	owner = &graph->locks[first->lock].items[first->item].owner;
 	graph->waiters[graph->nwaiters] = (DLockDeadlockWaiter)
 	{
-		.process = node,.set = set,.stuck = true,
-			.owner = graph->locks[first->lock].items[first->item].owner
+		.process = node,.set = set,.stuck = true,.owner = *owner,
+			.is_root = is_mine && (graph->my_owner == NULL || dlock_name_is_owner(owner, graph->my_owner))
 	};
 	graph->waiter_of[node] = graph->nwaiters++;
 }
 
 /* Copy what a node waits for, and reach what is in its way. */
 static void
-visit(DLockDeadlockGraph *graph, int node)
+visit(DLockDeadlockGraph *graph, int node, bool is_mine)
 {
 	if (graph->locked == NULL)
 		CHECK_FOR_INTERRUPTS();
-	copy_waiter(graph, node);
+	copy_waiter(graph, node, is_mine);
 	if (graph->waiter_of[node] == NONE)
 		return;
 	for (DLockDeadlockPlace *place = graph->places[node]; place != NULL; place = place->next)
 		reach_blockers(graph, place);
 }
 
+/* Reach what the search is for. */
+static void
+reach_mine(DLockDeadlockGraph *graph)
+{
+	uint32		owner = (graph->my_owner != NULL) ? dlock_process_owner_hash(graph->my_owner) : 0;
+	uint32		lock = (graph->my_name.len > 0) ? dlock_name_hash(graph->database, &graph->my_name) : 0;
+
+	if (graph->my_owner == NULL)
+		reach(graph, graph->me);
+	for (int node = MaxBackends; graph->my_owner != NULL && node < MaxBackends + graph->nkept; node++)
+	{
+		if (owner_of(graph, node) == owner && (graph->my_name.len == 0 || place_of(graph, node)->lock == lock))
+			reach(graph, node);
+	}
+}
+
 /*
- * Copy all that can be reached from the node "me"; false if it does not wait.  "locked" are
- * the partitions that the caller has locked exclusively: what waits for others, too, is left
- * out.  If it is NULL, reacts to interrupts.
+ * Copy all that can be reached from what the search is for.  "locked" are the partitions that
+ * the caller has locked exclusively: what waits for others, too, is left out.  If it is NULL,
+ * reacts to interrupts.
  */
-static bool
+static void
 copy_graph(DLockDeadlockGraph *graph, const DLockPartitionSet *locked)
 {
+	int			mine;
+
 	DLOCK_FAULT("deadlock_copy");
 	begin_copy(graph, locked);
-	if (graph->my_name != NULL)
-		graph->me = find_place_node(graph, dlock_process_owner_hash(graph->my_owner),
-									dlock_name_hash(graph->database, graph->my_name));
-	if (graph->me == NONE)
-		return false;
-	reach(graph, graph->me);
+	reach_mine(graph);
+	mine = graph->nreached;
 	for (int i = 0; i < graph->nreached; i++)
-		visit(graph, graph->reached[i]);
-	return graph->waiter_of[graph->me] == 0;
+		visit(graph, graph->reached[i], i < mine);
 }
 
 /* ---- who is stuck ---- */
@@ -626,15 +648,26 @@ find_stuck(DLockDeadlockGraph *graph)
 
 /* ---- the circle ---- */
 
-/* The search gets by an edge to a waiter. */
+/* The search gets by an edge to a waiter: to the root that it came from, or further. */
 static void
 step_to(DLockDeadlockGraph *graph, const DLockDeadlockEdge *edge, DLockDeadlockWaiter *to)
 {
-	if (to == NULL || to->found)
+	int			root = graph->waiters[edge->from].root;
+
+	if (to == NULL || graph->victim != NONE)
 		return;
-	to->found = true;
-	to->edge = *edge;
-	graph->reached[graph->nreached++] = (int) (to - graph->waiters);
+	if (to->is_root && (!edge->is_place || to == &graph->waiters[root]))
+	{
+		graph->victim = root;
+		graph->waiters[root].edge = *edge;
+	}
+	else if (!to->found)
+	{
+		to->found = true;
+		to->root = root;
+		to->edge = *edge;
+		graph->reached[graph->nreached++] = (int) (to - graph->waiters);
+	}
 }
 
 /* Step to the holders and the requests in front that block a waiter at a place. */
@@ -674,27 +707,31 @@ step_from_place(DLockDeadlockGraph *graph, DLockDeadlockEdge edge)
 }
 
 /*
- * Look for a shortest circle through this backend, breadth first; false if
+ * Look for a shortest circle through what the search is for, breadth first; false if
  * there is none.
  */
 static bool
 find_circle(DLockDeadlockGraph *graph)
 {
-	DLockDeadlockWaiter *mine = &graph->waiters[0];
-	int			to = 0;
+	int			to;
 
 	find_stuck(graph);
-	if (!mine->stuck)
-		return false;
-
 	for (int i = 0; i < graph->nlocks; i++)
 	{
 		graph->locks[i].reached = 0;
 		memset(graph->locks[i].reached_items, 0, sizeof(graph->locks[i].reached_items));
 	}
 	graph->nreached = 0;
-	graph->reached[graph->nreached++] = 0;
-	for (int i = 0; i < graph->nreached && !mine->found; i++)
+	graph->victim = NONE;
+	for (int i = 0; i < graph->nwaiters; i++)
+	{
+		if (!graph->waiters[i].is_root || !graph->waiters[i].stuck)
+			continue;
+		graph->waiters[i].found = true;
+		graph->waiters[i].root = i;
+		graph->reached[graph->nreached++] = i;
+	}
+	for (int i = 0; i < graph->nreached && graph->victim == NONE; i++)
 	{
 		for (DLockDeadlockPlace *place = graph->places[graph->waiters[graph->reached[i]].process];
 			 place != NULL; place = place->next)
@@ -704,16 +741,17 @@ find_circle(DLockDeadlockGraph *graph)
 			step_from_place(graph, edge);
 		}
 	}
-	if (!mine->found)
+	if (graph->victim == NONE)
 		return false;
 
+	to = graph->victim;
 	do
 	{
 		int			from = graph->waiters[to].edge.from;
 
 		graph->waiters[from].next = to;
 		to = from;
-	} while (to != 0);
+	} while (to != graph->victim);
 	return true;
 }
 
@@ -777,7 +815,7 @@ requeue_units(DLockDeadlockGraph *graph)
 {
 	int		   *units = palloc(MaxBackends * sizeof(int));
 	int			count = 0;
-	int			i = 0;
+	int			i = graph->victim;
 
 	do
 	{
@@ -799,7 +837,7 @@ requeue_units(DLockDeadlockGraph *graph)
 				units[count++] = unit->process;
 		}
 		Assert(count > 0);
-	} while (i != 0 && count == 0);
+	} while (i != graph->victim && count == 0);
 	dlock_queue_move_last(units, count, graph->now);
 	return count > 0;
 }
@@ -810,7 +848,7 @@ describe_circle(const DLockDeadlockGraph *graph, MemoryContext context)
 {
 	StringInfoData text;
 	MemoryContext old = MemoryContextSwitchTo(context);
-	int			i = 0;
+	int			i = graph->victim;
 
 	initStringInfo(&text);
 	do
@@ -823,24 +861,29 @@ describe_circle(const DLockDeadlockGraph *graph, MemoryContext context)
 						 (text.len > 0) ? "\n" : "", waiter.len, waiter.data,
 						 dlock_name_of_mode(lock->items[edge->at->item].mode), lock->name.len, lock->name.data,
 						 edge->blocker.name.len, edge->blocker.name.data);
-	} while (i != 0);
+	} while (i != graph->victim);
 	MemoryContextSwitchTo(old);
 	return text.data;
 }
 
-/* Leave the queue: this backend, or the place that the search is for. */
+/* Leave the queue: this backend, or the place from which the circle was found, told in "context". */
 static void
-leave(DLockDeadlockGraph *graph)
+leave(DLockDeadlockGraph *graph, MemoryContext context)
 {
+	DLockDeadlockPlace *at = graph->places[graph->waiters[graph->victim].process];
+	MemoryContext old;
 	DLockSpaceEntry *entry;
 	DLockSpaceLease *place = NULL;
 
-	if (graph->my_name == NULL)
+	if (graph->my_owner == NULL)
 	{
 		dlock_queue_remove_mine(graph->now);
 		return;
 	}
-	entry = dlock_space_find(graph->database, dlock_name_hash(graph->database, graph->my_name), graph->my_name);
+	old = MemoryContextSwitchTo(context);
+	graph->my_name = dlock_name_copy(graph->locks[at->lock].name);
+	MemoryContextSwitchTo(old);
+	entry = dlock_space_find(graph->database, dlock_name_hash(graph->database, &graph->my_name), &graph->my_name);
 	if (entry != NULL)
 		place = dlock_place_find(entry, graph->my_owner);
 	if (place != NULL)
@@ -876,13 +919,14 @@ resolve(DLockDeadlockGraph *graph, bool may_move, MemoryContext context, char **
 	graph->nkept = nkept;
 	DLOCK_FAULT("deadlock_found");
 	dlock_partition_lock_set(&set, LW_EXCLUSIVE);
-	if (copy_graph(graph, &set) && find_circle(graph))
+	copy_graph(graph, &set);
+	if (find_circle(graph))
 	{
 		moved = may_move && requeue_units(graph);
 		if (!moved)
 		{
 			*text = describe_circle(graph, context);
-			leave(graph);
+			leave(graph, context);
 		}
 	}
 	dlock_partition_unlock_set(&set);
@@ -906,8 +950,8 @@ search(DLockDeadlockGraph *graph)
 	{
 		graph->kept = dlock_place_list(graph->database, &graph->nkept);
 		MemoryContextSwitchTo(graph->context);
-		goes_on = copy_graph(graph, NULL) && find_circle(graph) &&
-			resolve(graph, attempts-- > 0, old, &text);
+		copy_graph(graph, NULL);
+		goes_on = find_circle(graph) && resolve(graph, attempts-- > 0, old, &text);
 		MemoryContextSwitchTo(old);
 		pfree(graph->kept);
 	}
@@ -945,15 +989,19 @@ dlock_deadlock_check(DLockDatabase *db, bool is_bound)
 }
 
 /*
- * Look for a deadlock that the place of an owner on a lock is part of.  If there is one,
- * the place is gone.  Result and conditions as above.
+ * Look for a deadlock that the place of an owner on a lock is part of; or any place of the
+ * owner, if "name" is empty.  If there is one, the place is gone, and "name" is its lock.
+ * Result and conditions as above.
  */
 char *
-dlock_deadlock_check_place(DLockDatabase *db, const DLockBytes *name, const DLockOwner *owner)
+dlock_deadlock_check_places(DLockDatabase *db, DLockBytes *name, const DLockOwner *owner)
 {
-	DLockDeadlockGraph graph = {.database = db->shared->oid,.my_name = name,.my_owner = owner};
+	DLockDeadlockGraph graph = {.database = db->shared->oid,.my_name = *name,.my_owner = owner};
+	char	   *circle;
 
 	if (!dlock_holder_is_live(graph.database, owner, dlock_clock_now()))
 		return NULL;
-	return search(&graph);
+	circle = search(&graph);
+	*name = graph.my_name;
+	return circle;
 }

@@ -144,8 +144,41 @@ like($ctl->query(q(SELECT dlock_acquire('d1', 'b', '1 d', keep => '1 d'))), qr/4
 my %after = counts($ctl, $ctl);
 cmp_ok($after{requests} - $before{requests}, '<', 700, 'circle: other places are listed once');
 $ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a b c holder);
-$ctl->query_safe('RESET deadlock_timeout');
 sound($ctl, 'circle');
+
+# So does an owner with many places, whose client asks for all of them: there is one search for
+# each owner that holds something.
+holder('many', '1 d');
+is($ctl->query_safe("SELECT count(*) FROM unnest(dlock_acquire_each('{one1,one2}', '{one#1,one#2}', '1 d')) t"), '2', 'owner: holds');
+my @searched;
+foreach my $count (100, 200)
+{
+	$ctl->query_safe("SELECT dlock_acquire_each(array_agg('s' || i), array_fill('holder'::text, '{$count}'), '1 d'), dlock_acquire_each(array_agg('s' || i), array_agg('one#' || i % 2 + 1), '1 d', keep => '1 d') FROM generate_series(1, $count) i");
+	advance(3601, $ctl);
+	my %cost = cost($ctl, $ctl, q(SELECT * FROM dlock_take('one', '0', '1 d')));
+	push @searched, $cost{requests};
+	cmp_ok($cost{requests}, '<', 30 * $count, "owner: some visits for each of $count places");
+}
+cmp_ok($searched[1], '<', 2.5 * $searched[0], 'owner: twice as many places, twice as many visits');
+note("owner: $searched[0] visits for 100, $searched[1] for 200");
+
+# Each circle that one of them is in is found, in one call, and no other place is gone.
+is($ctl->query_safe(q(SELECT count(*) FROM unnest(dlock_acquire_each('{x1,x2}', '{x,x}', '1 d')) t)), '2', 'owner: another one holds');
+place($_, 'one#1', '1 d', '1 d') foreach qw(x1 x2);
+place('one1', 'x', '1 d', '1 d');
+advance(3601, $ctl);
+is($ctl->query_safe(q(SELECT name, owner, token FROM dlock_take('one', '0', '1 d') ORDER BY 1)), "x1|one#1|\nx2|one#1|", 'owner: both circles are found');
+is($ctl->query_safe(q(SELECT count(*) FROM dlock_waiters WHERE owner ~ '^one#')), '200', 'owner: the other places stay');
+
+# It waits for one that stands behind another place of its own, which waits for a circle: that is none of its own.
+is($ctl->query_safe(q(SELECT count(*) FROM unnest(dlock_acquire_each('{q1,q2,q3}', '{v,y,z}', '1 d')) t)), '3', 'owner: others hold');
+place(@$_, '1 d', '1 d') foreach [ 'q1', 'one#1' ], [ 'q2', 'one#1' ], [ 'q2', 'v' ], [ 'q3', 'y' ], [ 'q2', 'z' ];
+advance(3601, $ctl);
+is($ctl->query_safe(q(SELECT name, owner, token FROM dlock_take('one', '0', '1 d'))), '', 'owner: it is in no circle');
+is($ctl->query_safe(q(SELECT name, owner, token FROM dlock_take('z', '0', '1 d'))), 'q2|z|', 'owner: another one is');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(one v x y z holder);
+$ctl->query_safe('RESET deadlock_timeout');
+sound($ctl, 'owner');
 
 # Once something has been granted, that is answered: no other place is checked for a deadlock,
 # which may be canceled.
