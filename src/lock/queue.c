@@ -355,36 +355,13 @@ dlock_queue_call_asked(DLockSpaceEntry *entry, DLockTime now)
 }
 
 /*
- * Call the queue after an expired lease has gone, but only if a request is late: an
- * expired lease blocked nobody.  The partition must be locked exclusively.
+ * The same if the last lease has gone, which had expired and so blocked nobody: whoever has
+ * the timer may be late, and places in front are told of their turn.
  */
 void
-dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now)
+dlock_queue_call_kept(DLockSpaceEntry *entry, DLockTime now)
 {
-	Assert(dlock_partition_is_mine(entry->hash));
-	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
-		 request = dlock_space_next(request))
-	{
-		bool		is_asked = request->kind == DLOCK_SPACE_ASKED;
-		bool		is_late = request->deadline <= now || request->process < 0;
-
-		/*
-		 * Observers know when what they see ends; what is called has a bound,
-		 * and what another lock keeps waiting no timer.
-		 */
-		if (request->kind == DLOCK_SPACE_WATCH ||
-			(is_asked && (request->bound_mono != 0 || !request->kept)))
-			continue;
-		if (is_late)
-			call_queue(entry, now, CALL_KEPT);
-
-		/*
-		 * Those behind it rely on it, look by themselves, or have been
-		 * called, too.
-		 */
-		if (is_asked || is_late)
-			return;
-	}
+	call_queue(entry, now, CALL_KEPT);
 }
 
 /* ---- this process ---- */

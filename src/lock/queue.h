@@ -32,7 +32,7 @@ extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *own
 extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_call_asked(DLockSpaceEntry *entry, DLockTime now);
-extern void dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now);
+extern void dlock_queue_call_kept(DLockSpaceEntry *entry, DLockTime now);
 extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls);
 extern void dlock_queue_move_last(const int *processes, int count, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);

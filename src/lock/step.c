@@ -604,16 +604,16 @@ erase_lease(DLockStep *step, DLockSpaceLease *lease)
 }
 
 /*
- * Call the requests that wait after leases have gone.  Expired ones blocked nobody, so
- * then only a request that is late is called.
+ * Call the requests that wait after leases have gone: for expired ones, which blocked nobody,
+ * once the last of them has.
  */
 static void
 call_after_erasure(DLockSpaceEntry *entry, bool changed, DLockTime now)
 {
 	if (changed)
 		dlock_queue_call(entry, now);
-	else
-		dlock_queue_call_if_late(entry, now);
+	else if (dlock_space_holders(entry) == NULL)
+		dlock_queue_call_kept(entry, now);
 }
 
 /*
