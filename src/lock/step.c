@@ -121,7 +121,6 @@ finish(DLockStep *step)
 	unpin(step);
 	dlock_slot_trim();
 	dlock_memory_trim();
-	dlock_memory_watch();
 }
 
 /*

@@ -585,7 +585,6 @@ read_store(DLockDatabase *db)
 	}
 	PG_END_TRY();
 	dlock_memory_trim();
-	dlock_memory_watch();
 
 	DLOCK_FAULT("load_ready");
 }
