@@ -52,7 +52,7 @@
 #include "session/session.h"
 #include "session/wait.h"
 #include "space/place.h"
-#include "space/space.h"
+#include "space/walk.h"
 #include "store/flush.h"
 
 /* As in libpq/libpq.h, which wants the headers of Kerberos. */
@@ -718,7 +718,7 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 		watch.newest = DLOCK_TOKEN_NONE;
 		watch.now = dlock_clock_now();
 		if (watch.walked)
-			dlock_space_visit_lock(db->shared->oid, waiting->name, find_newest, &watch);
+			dlock_walk_lock(db->shared->oid, waiting->name, find_newest, &watch);
 		dlock_step_begin(&step, db);
 		dlock_partition_set_add(&step.set, watch.hash);
 		dlock_step_run(&step, try_watch, &watch);
