@@ -79,7 +79,7 @@ dlock_keep_make(DLockSpaceLease *request, DLockTime since, DLockTime until, DLoc
 		if (other != NULL)
 			dlock_space_remove(entry, other);
 	}
-	dlock_queue_call_again(entry, now);
+	dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 }
 
 /*
@@ -96,7 +96,7 @@ dlock_keep_stay(DLockSpaceLease *place, DLockTime until, DLockTime now)
 	keep_until(place, until);
 	place->bound_mono = 0;
 	if (shrinks && place->process < 0)
-		dlock_queue_call_again(dlock_space_entry_of(place), now);
+		dlock_queue_call(dlock_space_entry_of(place), now, DLOCK_CALL_AGAIN);
 }
 
 /*
@@ -185,7 +185,7 @@ leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, bool l
 		{
 			dlock_place_attend(places[i]);
 			if (is_last)
-				dlock_queue_call_again(entry, now);
+				dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 		}
 		else if (is_last)
 			dlock_queue_remove(places[i], now);
