@@ -559,7 +559,7 @@ grant(DLockAcquire *acquire)
 		if (item->entry != NULL)
 		{
 			dlock_queue_wake_twins(item->entry, &owner, item->part);
-			dlock_queue_call(item->entry, step->now);
+			dlock_queue_call(item->entry, step->now, DLOCK_CALL_CHANGED);
 		}
 	}
 	dlock_stat_count(DLOCK_STAT_GRANT, request->path ? 1 : request->count);
@@ -633,7 +633,7 @@ call_queues(DLockAcquire *acquire, bool places)
 		DLockSpaceEntry *entry = acquire->items[i].entry;
 
 		if (entry != NULL && (entry->places || !places))
-			dlock_queue_call_asked(entry, acquire->step.now);
+			dlock_queue_call(entry, acquire->step.now, DLOCK_CALL_ASKED);
 	}
 }
 

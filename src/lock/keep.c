@@ -79,7 +79,7 @@ dlock_keep_make(DLockSpaceLease *request, DLockTime since, DLockTime until, DLoc
 		if (other != NULL)
 			dlock_space_remove(entry, other);
 	}
-	dlock_queue_call_again(entry, now);
+	dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 }
 
 /*
@@ -96,7 +96,7 @@ dlock_keep_stay(DLockSpaceLease *place, DLockTime until, DLockTime now)
 	keep_until(place, until);
 	place->bound_mono = 0;
 	if (shrinks && place->process < 0)
-		dlock_queue_call_again(dlock_space_entry_of(place), now);
+		dlock_queue_call(dlock_space_entry_of(place), now, DLOCK_CALL_AGAIN);
 }
 
 /*
@@ -163,28 +163,29 @@ dlock_keep_expire(Oid database, uint32 lock, uint32 client, DLockToken id, bool 
 }
 
 /*
- * Some places of a set on a lock are left by their process, and kept for so long; or for no
- * less than they were, if they are kept "longer"; and else for zero: they are given up, but
- * for those that another process listens for.
+ * Some places of a set on a lock are left by their process, and kept until the time of the
+ * set; or to their own end, if they are kept "longer".  If it has no time, they are given up,
+ * but for those that another process listens for.
  */
 static void
-leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, DLockTime keep, bool longer)
+leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, bool longer)
 {
 	DLockSpaceEntry *entry = dlock_space_entry_of(places[0]);
 	DLockTime	now = dlock_clock_now();
+	bool		is_kept = set->until != DLOCK_TIME_FOREVER;
 
 	for (int i = 0; i < count; i++)
 	{
 		bool		is_last = i == count - 1;
-		bool		is_kept = keep > 0 || longer;
+		bool		over = dlock_space_is_over(places[i], now);
 
-		if (is_kept)
-			keep_until(places[i], Max(now + keep, longer ? places[i]->confirmed : 0));
-		if (is_kept || (set->process >= 0 && dlock_place_listener(places[i]) >= 0))
+		if (is_kept && !over)
+			keep_until(places[i], Max(set->until, longer ? places[i]->confirmed : 0));
+		if (!over && (is_kept || (set->process >= 0 && dlock_place_listener(places[i]) >= 0)))
 		{
 			dlock_place_attend(places[i]);
 			if (is_last)
-				dlock_queue_call_again(entry, now);
+				dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 		}
 		else if (is_last)
 			dlock_queue_remove(places[i], now);
@@ -195,7 +196,7 @@ leave_some(const DLockPlaceSet *set, DLockSpaceLease **places, int count, DLockT
 
 /* The same with all places of a set. */
 static void
-leave_all(DLockPlaceSet *set, DLockTime keep, bool longer)
+leave_all(DLockPlaceSet *set, bool longer)
 {
 	uint32		hash;
 
@@ -208,29 +209,36 @@ leave_all(DLockPlaceSet *set, DLockTime keep, bool longer)
 		dlock_partition_lock(hash, LW_EXCLUSIVE);
 		count = dlock_place_gather(set, hash, places, LEAVE_BATCH);
 		if (count > 0)
-			leave_some(set, places, count, keep, longer);
+			leave_some(set, places, count, longer);
 		dlock_partition_unlock(hash);
 	}
 }
 
 /*
  * This process listens no longer for the places of a client, which are kept for so long
- * from now on; if it has failed, for no less than they would be.
+ * from now on; if it has failed, for no less than they would be.  So are those that it has
+ * not come to, since they are kept until no later: what has been left is in the set no more.
  */
 void
 dlock_keep_end_listening(Oid database, Oid role, const DLockBytes *client, DLockTime keep, bool failed)
 {
-	DLockPlaceSet set = {role, client, database, MyProcNumber, 0};
+	DLockTime	now = dlock_clock_now();
+	DLockPlaceSet set = {
+		.role = role,.client = client,.database = database,.process = MyProcNumber,
+		.now = now,.until = (keep > 0 || failed) ? now + keep : DLOCK_TIME_FOREVER
+	};
 
 	dlock_place_end_listening();
-	leave_all(&set, keep, failed);
+	leave_all(&set, failed);
 }
 
 /* Give up all places of a client, or of a role, in all databases, if that is NULL. */
 void
 dlock_keep_give_up(Oid database, Oid role, const DLockBytes *client)
 {
-	DLockPlaceSet set = {role, client, database, -1, 0};
+	DLockPlaceSet set = {
+		.role = role,.client = client,.database = database,.process = -1,.until = DLOCK_TIME_FOREVER
+	};
 
-	leave_all(&set, 0, false);
+	leave_all(&set, false);
 }

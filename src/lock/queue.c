@@ -218,17 +218,6 @@ drop_over(DLockSpaceEntry *entry, DLockTime now)
 	}
 }
 
-/* Why a queue is called. */
-typedef enum DLockQueueCause
-{
-	CALL_CHANGED,				/* leases have changed: those that watch, too */
-	CALL_AGAIN,					/* a request has gone or moved, or may have
-								 * been overlooked */
-	CALL_ASKED,					/* a request has come in vain */
-	CALL_KEPT					/* a lease or a mark has run out: only those
-								 * that the lock kept waiting */
-} DLockQueueCause;
-
 /*
  * Call the requests in the queue of a lock that can be granted, and wake the
  * processes that have something else to do now.  The partition must be locked
@@ -239,15 +228,16 @@ typedef enum DLockQueueCause
  * ends as soon as everything behind conflicts, so its cost does not depend on how many
  * requests for leases wait; but it goes on as long as somebody behind may have a timer.
  */
-static void
-call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
+void
+dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 {
 	DLockHolderCrowd crowd;
 	uint32		ahead = 0;
 	uint32		relied = 0;
 	uint32		asked = 0;		/* modes */
 	uint32		attended;		/* that have not been met */
-	bool		arms = cause != CALL_ASKED; /* somebody may need another timer */
+	bool		arms = cause != DLOCK_CALL_ASKED;	/* somebody may need
+													 * another timer */
 
 	Assert(dlock_partition_is_mine(entry->hash));
 	if (dlock_space_queue(entry) == NULL)
@@ -265,7 +255,7 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 		bool		blocked;
 		bool		callable;
 
-		if (request->kind == DLOCK_SPACE_WATCH && cause != CALL_CHANGED)
+		if (request->kind == DLOCK_SPACE_WATCH && cause != DLOCK_CALL_CHANGED)
 			continue;
 		if (request->kind != DLOCK_SPACE_ASKED)
 		{
@@ -286,7 +276,7 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			attended--;
 
 		blocked = dlock_holder_is_in_way(&crowd, ahead, mode, entry->permits);
-		callable = cause != CALL_KEPT || request->kept;
+		callable = cause != DLOCK_CALL_KEPT || request->kept;
 		if (request->bound_mono == 0 && !blocked && callable && !is_owned_otherwise(request, now))
 		{
 			mark(request, now);
@@ -328,63 +318,6 @@ call_queue(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause)
 			return;
 	}
 	entry->asked_modes = asked;
-}
-
-/* To be called after each change of the leases on a lock. */
-void
-dlock_queue_call(DLockSpaceEntry *entry, DLockTime now)
-{
-	call_queue(entry, now, CALL_CHANGED);
-}
-
-/* The same if only time has passed, or a request has gone. */
-void
-dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now)
-{
-	call_queue(entry, now, CALL_AGAIN);
-}
-
-/*
- * The same if somebody asks for the lock in vain: nobody may have told the first in the
- * queue that it is their turn, or the one that was told may not come.
- */
-void
-dlock_queue_call_asked(DLockSpaceEntry *entry, DLockTime now)
-{
-	call_queue(entry, now, CALL_ASKED);
-}
-
-/*
- * Call the queue after an expired lease has gone, but only if a request is late: an
- * expired lease blocked nobody.  The partition must be locked exclusively.
- */
-void
-dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now)
-{
-	Assert(dlock_partition_is_mine(entry->hash));
-	for (DLockSpaceLease *request = dlock_space_queue(entry); request != NULL;
-		 request = dlock_space_next(request))
-	{
-		bool		is_asked = request->kind == DLOCK_SPACE_ASKED;
-		bool		is_late = request->deadline <= now || request->process < 0;
-
-		/*
-		 * Observers know when what they see ends; what is called has a bound,
-		 * and what another lock keeps waiting no timer.
-		 */
-		if (request->kind == DLOCK_SPACE_WATCH ||
-			(is_asked && (request->bound_mono != 0 || !request->kept)))
-			continue;
-		if (is_late)
-			call_queue(entry, now, CALL_KEPT);
-
-		/*
-		 * Those behind it rely on it, look by themselves, or have been
-		 * called, too.
-		 */
-		if (is_asked || is_late)
-			return;
-	}
 }
 
 /* ---- this process ---- */
@@ -511,7 +444,7 @@ pass_on(DLockSpaceLease *request, DLockTime now)
 	refresh_if_due(entry, now);
 	request->kept = false;		/* it looks just now */
 	if (now >= entry->earliest || dlock_space_queue(entry) != request)
-		call_queue(entry, now, CALL_KEPT);
+		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
 }
 
 /*
@@ -575,7 +508,7 @@ dlock_queue_call_mine(void)
 		 request != NULL; request = dlock_space_request_next(request))
 	{
 		if (request->kind != DLOCK_SPACE_ASKED || request->kept)
-			dlock_queue_call_again(dlock_space_entry_of(request), now);
+			dlock_queue_call(dlock_space_entry_of(request), now, DLOCK_CALL_AGAIN);
 	}
 	dlock_partition_unlock_set(&set);
 }
@@ -595,7 +528,7 @@ dlock_queue_remove(DLockSpaceLease *request, DLockTime now)
 
 	dlock_space_remove(entry, request);
 	if (!is_last && !is_watcher)
-		dlock_queue_call_again(entry, now);
+		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 }
 
 /*
@@ -613,7 +546,7 @@ dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls)
 			request->bound_mono = now;
 	}
 	if (calls)
-		dlock_queue_call_again(entry, now);
+		dlock_queue_call(entry, now, DLOCK_CALL_AGAIN);
 }
 
 /*
@@ -642,7 +575,7 @@ dlock_queue_move_last(const int *processes, int count, DLockTime now)
 		{
 			/* If it is the first still, there is nobody that it made way for. */
 			if (dlock_space_queue(dlock_space_entry_of(request)) != request)
-				dlock_queue_call_again(dlock_space_entry_of(request), now);
+				dlock_queue_call(dlock_space_entry_of(request), now, DLOCK_CALL_AGAIN);
 		}
 	}
 }

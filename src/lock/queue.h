@@ -26,13 +26,23 @@ typedef enum DLockQueueNews
 								 * dropped */
 } DLockQueueNews;
 
+/* Why a queue is called. */
+typedef enum DLockQueueCause
+{
+	DLOCK_CALL_CHANGED,			/* leases have changed: those that watch, too */
+	DLOCK_CALL_AGAIN,			/* a request has gone or moved, or may have
+								 * been overlooked */
+	DLOCK_CALL_ASKED,			/* a request has come in vain: nobody may have
+								 * told the first in front of it of its turn */
+	DLOCK_CALL_KEPT				/* a lease or a mark has run out, or the last
+								 * dead lease has gone: only those that the
+								 * lock kept waiting */
+} DLockQueueCause;
+
 /* under partition locks */
 extern void dlock_queue_wake_twins(DLockSpaceEntry *entry, const DLockOwner *owner,
 								   DLockPart part);
-extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now);
-extern void dlock_queue_call_again(DLockSpaceEntry *entry, DLockTime now);
-extern void dlock_queue_call_asked(DLockSpaceEntry *entry, DLockTime now);
-extern void dlock_queue_call_if_late(DLockSpaceEntry *entry, DLockTime now);
+extern void dlock_queue_call(DLockSpaceEntry *entry, DLockTime now, DLockQueueCause cause);
 extern void dlock_queue_pass_by(DLockSpaceEntry *entry, DLockTime now, bool calls);
 extern void dlock_queue_move_last(const int *processes, int count, DLockTime now);
 extern void dlock_queue_remove_mine(DLockTime now);

@@ -121,7 +121,6 @@ finish(DLockStep *step)
 	unpin(step);
 	dlock_slot_trim();
 	dlock_memory_trim();
-	dlock_memory_watch();
 }
 
 /*
@@ -604,16 +603,16 @@ erase_lease(DLockStep *step, DLockSpaceLease *lease)
 }
 
 /*
- * Call the requests that wait after leases have gone.  Expired ones blocked nobody, so
- * then only a request that is late is called.
+ * Call the requests that wait after leases have gone: for expired ones, which blocked nobody,
+ * once the last of them has.
  */
 static void
 call_after_erasure(DLockSpaceEntry *entry, bool changed, DLockTime now)
 {
 	if (changed)
-		dlock_queue_call(entry, now);
-	else
-		dlock_queue_call_if_late(entry, now);
+		dlock_queue_call(entry, now, DLOCK_CALL_CHANGED);
+	else if (dlock_space_holders(entry) == NULL)
+		dlock_queue_call(entry, now, DLOCK_CALL_KEPT);
 }
 
 /*
@@ -726,5 +725,5 @@ dlock_step_stop_lease(DLockStep *step, DLockSpaceLease *lease, DLockTime delay)
 	}
 	dlock_space_stop(lease, delay, step->now);
 	for (; lease != NULL; lease = dlock_space_next_part(lease))
-		dlock_queue_call(dlock_space_entry_of(lease), step->now);
+		dlock_queue_call(dlock_space_entry_of(lease), step->now, DLOCK_CALL_CHANGED);
 }

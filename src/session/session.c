@@ -73,7 +73,7 @@
 #include "session/session.h"
 #include "space/memory.h"
 #include "space/slot.h"
-#include "space/space.h"
+#include "space/walk.h"
 #include "store/am.h"
 #include "store/flush.h"
 #include "store/store.h"
@@ -544,7 +544,7 @@ unload(DLockDatabaseShared *shared)
 	Assert(is_load_locked(shared));
 	pg_atomic_write_u32(&shared->state, DLOCK_DATABASE_ABSENT);
 	dlock_queue_dismiss(shared->oid);
-	dlock_space_purge(shared->oid);
+	dlock_walk_purge(shared->oid);
 }
 
 /* Read the store from the start.  The load lock must be held. */
@@ -579,13 +579,12 @@ read_store(DLockDatabase *db)
 	PG_CATCH();
 	{
 		/* Leave the memory to other databases. */
-		dlock_space_purge(shared->oid);
+		dlock_walk_purge(shared->oid);
 		dlock_slot_release(&shared->slots);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	dlock_memory_trim();
-	dlock_memory_watch();
 
 	DLOCK_FAULT("load_ready");
 }
@@ -695,7 +694,7 @@ dlock_session_purge(DLockDatabaseShared *shared)
 	if (locked && pg_atomic_read_u32(&shared->state) == DLOCK_DATABASE_ABSENT)
 	{
 		dlock_stat_attach(&shared->stats);
-		dlock_space_purge(shared->oid);
+		dlock_walk_purge(shared->oid);
 		dlock_slot_release(&shared->slots);
 	}
 	dlock_database_settle(shared);

@@ -24,6 +24,7 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/hsearch.h"
 #include "utils/snapmgr.h"
 
 #include "base/clock.h"
@@ -32,6 +33,7 @@
 #include "base/name.h"
 #include "base/stat.h"
 #include "lock/acquire.h"
+#include "lock/deadlock.h"
 #include "lock/keep.h"
 #include "session/grants.h"
 #include "session/session.h"
@@ -50,6 +52,8 @@ typedef struct DLockTake
 	int			count;
 	int			room;
 	int			granted;		/* of these */
+	HTAB	   *checked;		/* owners, in the pass at hand: is one of
+								 * their places in a deadlock? */
 	XLogRecPtr	lsn;
 } DLockTake;
 
@@ -66,33 +70,55 @@ abandon_take(int code, Datum arg)
 	dlock_keep_end_listening(take->database, take->role, take->client, take->keep, true);
 }
 
-/* Have room for one more row. */
-static void
-make_room(DLockTake *take)
+/* Room for one more row. */
+static DLockTaken *
+next_row(DLockTake *take)
 {
-	if (take->count < take->room)
-		return;
-	take->room = Max(8, 2 * take->room);
-	take->taken = (take->taken == NULL) ? palloc(take->room * sizeof(DLockTaken)) :
-		repalloc_huge(take->taken, take->room * sizeof(DLockTaken));
+	if (take->count == take->room)
+	{
+		take->room = Max(8, 2 * take->room);
+		take->taken = (take->taken == NULL) ? palloc(take->room * sizeof(DLockTaken)) :
+			repalloc_huge(take->taken, take->room * sizeof(DLockTaken));
+	}
+	return &take->taken[take->count];
 }
 
-/* Ask for a place of an owner, with these arguments. */
-static DLockAcquireAnswer
-ask(DLockTake *take, DLockDatabase *db, DLockAcquireRequest *request, DLockAcquireGranted *granted)
+/*
+ * A place has been asked for in vain: if it is the first one of its owner in this pass, look
+ * for deadlocks that places of the owner are in.  These are gone, and a row tells of each.
+ */
+static void
+check_owner(DLockTake *take, DLockDatabase *db, const DLockBytes *owner_name)
 {
-	DLockAcquireAnswer answer;
+	DLockOwner	owner = {take->role, *owner_name};
+	char		key[DLOCK_OWNER_MAX + 1] = {0};
+	bool		checked;
 
-	dlock_grants_prepare(1, DLOCK_BIND_NONE);
-	answer = dlock_acquire_locks(db, request, granted);
-	if (answer == DLOCK_ANSWER_GRANTED)
-		dlock_grants_add(db, request, granted);
-	else if (answer == DLOCK_ANSWER_KEPT && take->granted == 0 &&
-			 dlock_wait_check_place(db, request, granted) != NULL)
-		answer = DLOCK_ANSWER_SELF;
-	if (answer == DLOCK_ANSWER_SELF)
-		dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
-	return answer;
+	if (take->checked == NULL)
+	{
+		HASHCTL		control = {.keysize = sizeof(key),.entrysize = sizeof(key)};
+
+		take->checked = hash_create("owners of places", TAKE_BATCH, &control, HASH_ELEM | HASH_STRINGS);
+	}
+	memcpy(key, owner_name->data, owner_name->len);
+	(void) hash_search(take->checked, key, HASH_ENTER, &checked);
+	while (!checked)
+	{
+		DLockTaken *row = next_row(take);
+
+		*row = (DLockTaken)
+		{
+			.owner = dlock_name_copy(*owner_name)
+		};
+		checked = dlock_deadlock_check_places(db, &row->name, &owner) == NULL;
+		if (checked)
+			pfree(unconstify(char *, row->owner.data));
+		else
+		{
+			dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
+			take->count++;
+		}
+	}
 }
 
 /* Ask for a place, which may be granted. */
@@ -109,25 +135,32 @@ ask_for_place(DLockTake *take, DLockDatabase *db, const DLockPlaceCopy *copy, DL
 		.keep = 1,.takes = true,.anyway = anyway
 	};
 	DLockAcquireGranted granted;
-	DLockTaken *row;
+	DLockAcquireAnswer answer;
+	DLockTaken *row = next_row(take);
 
-	make_room(take);
-	row = &take->taken[take->count];
 	*row = (DLockTaken)
 	{
 		.name = dlock_name_copy(name),.owner = dlock_name_copy(request.owner)
 	};
-	switch (ask(take, db, &request, &granted))
+	dlock_grants_prepare(1, DLOCK_BIND_NONE);
+	answer = dlock_acquire_locks(db, &request, &granted);
+	switch (answer)
 	{
 		case DLOCK_ANSWER_KEPT:
 		case DLOCK_ANSWER_REFUSED:
 			pfree(unconstify(char *, row->name.data));
 			pfree(unconstify(char *, row->owner.data));
+			if (answer == DLOCK_ANSWER_KEPT && take->granted == 0 && dlock_wait_is_long(&granted))
+				check_owner(take, db, &request.owner);
 			return;
 		case DLOCK_ANSWER_GRANTED:
+			dlock_grants_add(db, &request, &granted);
 			row->token = granted.token;
 			take->lsn = Max(take->lsn, granted.lsn);
 			take->granted++;
+			break;
+		case DLOCK_ANSWER_SELF:
+			dlock_stat_count(DLOCK_STAT_DEADLOCK, 1);
 			break;
 		default:
 			break;
@@ -136,8 +169,8 @@ ask_for_place(DLockTake *take, DLockDatabase *db, const DLockPlaceCopy *copy, DL
 }
 
 /*
- * Ask for all places for which it is time.  Returns when to do so again, if nothing has
- * been taken.  What becomes due meanwhile is left to the next call, once something has.
+ * A pass: ask for all places for which it is time.  Returns when to do so again, if nothing
+ * has been taken.  What becomes due meanwhile is left to the next call, once something has.
  */
 static DLockTime
 take_due(DLockTake *take, DLockPlaceCopy *copies)
@@ -162,6 +195,9 @@ take_due(DLockTake *take, DLockPlaceCopy *copies)
 		}
 	} while (due == TAKE_BATCH || (due > 0 && take->count == 0));
 	dlock_session_close(&db);
+	if (take->checked != NULL)
+		hash_destroy(take->checked);
+	take->checked = NULL;
 	return until;
 }
 

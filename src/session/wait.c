@@ -52,7 +52,7 @@
 #include "session/session.h"
 #include "session/wait.h"
 #include "space/place.h"
-#include "space/space.h"
+#include "space/walk.h"
 #include "store/flush.h"
 
 /* As in libpq/libpq.h, which wants the headers of Kerberos. */
@@ -400,19 +400,11 @@ call(DLockWaitCall *waiting)
 
 /* ---- acquire ---- */
 
-/*
- * A place has been asked for in vain.  If it has been there for deadlock_timeout, it may be
- * in a deadlock: what that is; then it is gone.  NULL if it is in none.
- */
-char *
-dlock_wait_check_place(DLockDatabase *db, const DLockAcquireRequest *request,
-					   const DLockAcquireGranted *granted)
+/* A place has been asked for in vain: may it be in a deadlock, so that it is worth a search? */
+bool
+dlock_wait_is_long(const DLockAcquireGranted *granted)
 {
-	DLockOwner	owner = {request->role, request->owner};
-
-	if (dlock_clock_now() - granted->until < (DLockTime) DeadlockTimeout * 1000)
-		return NULL;
-	return dlock_deadlock_check_place(db, request->names, &owner);
+	return dlock_clock_now() - granted->until >= (DLockTime) DeadlockTimeout * 1000;
 }
 
 static DLockAcquireAnswer
@@ -428,10 +420,13 @@ ask_to_acquire(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 		dlock_grants_add(db, request, &waiting->granted);
 	if (answer == DLOCK_ANSWER_KEPT)
 	{
-		char	   *circle;
+		DLockOwner	owner = {request->role, request->owner};
+		DLockBytes	name = request->names[0];
+		char	   *circle = NULL;
 
 		dlock_grants_add_place(db, request, &waiting->granted);
-		circle = dlock_wait_check_place(db, request, &waiting->granted);
+		if (dlock_wait_is_long(&waiting->granted))
+			circle = dlock_deadlock_check_places(db, &name, &owner);
 		if (circle != NULL)
 			report_deadlock(circle);
 	}
@@ -723,7 +718,7 @@ ask_who_holds(DLockWaitCall *waiting, DLockDatabase *db, bool may_wait)
 		watch.newest = DLOCK_TOKEN_NONE;
 		watch.now = dlock_clock_now();
 		if (watch.walked)
-			dlock_space_visit_lock(db->shared->oid, waiting->name, find_newest, &watch);
+			dlock_walk_lock(db->shared->oid, waiting->name, find_newest, &watch);
 		dlock_step_begin(&step, db);
 		dlock_partition_set_add(&step.set, watch.hash);
 		dlock_step_run(&step, try_watch, &watch);

@@ -44,8 +44,7 @@ extern void dlock_wait_watch(const DLockBytes *name, DLockToken seen, DLockTime 
 
 /* what session/take.c has in common with these */
 extern void dlock_wait_nap(DLockTime now, DLockTime until, uint32 event);
-extern char *dlock_wait_check_place(DLockDatabase *db, const DLockAcquireRequest *request,
-									const DLockAcquireGranted *granted);
+extern bool dlock_wait_is_long(const DLockAcquireGranted *granted);
 extern void dlock_wait_make_durable(XLogRecPtr lsn, const DLockBytes *names, int count);
 
 #endif							/* DLOCK_WAIT_H */

@@ -36,7 +36,6 @@
 #include "port/atomics.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
-#include "utils/guc.h"
 
 #include "base/fault.h"
 #include "base/settings.h"
@@ -47,13 +46,6 @@ StaticAssertDecl(DLOCK_MEMORY_CELL % DLOCK_MEMORY_UNIT == 0,
 
 /* Backends spread over so many lists of free cells. */
 #define STRIPES			16
-
-/* At these percentages the operator is warned, ... */
-#define WARN_FIRST		80
-#define WARN_SECOND		95
-
-/* ... and again only once use has been so many below them. */
-#define WARN_DISTANCE	5
 
 /* Free cells of one stripe. */
 typedef struct DLockMemoryStripe
@@ -67,9 +59,8 @@ typedef struct DLockMemoryStripe
 typedef struct DLockMemoryShared
 {
 	pg_atomic_uint32 fresh;		/* first cell that was never used */
-	pg_atomic_uint32 warned;	/* percentage of the last warning; or zero */
 	uint32		limit;			/* cells there are, plus one; constant */
-	char		pad[PG_CACHE_LINE_SIZE - 3 * sizeof(uint32)];
+	char		pad[PG_CACHE_LINE_SIZE - 2 * sizeof(uint32)];
 	DLockMemoryStripe stripes[STRIPES];
 } DLockMemoryShared;
 
@@ -87,12 +78,6 @@ char	   *dlock_memory_cells = NULL;
 /* Cells that this backend has reserved, a list like those of the stripes. */
 static uint32 reserved = 0;
 static int	nreserved = 0;
-
-/* Cells reserved since it was found out how many are in use. */
-static int	unwatched = 0;
-
-/* How many cells go by before that is done again. */
-#define WATCH_DISTANCE	16
 
 StaticAssertDecl(DLOCK_MEMORY_CELL % MAXIMUM_ALIGNOF == 0, "cells are aligned");
 
@@ -136,7 +121,6 @@ dlock_memory_startup(void)
 	if (!found)
 	{
 		pg_atomic_init_u32(&memory->fresh, 1);
-		pg_atomic_init_u32(&memory->warned, 0);
 		memory->limit = cell_count() + 1;
 		for (int i = 0; i < STRIPES; i++)
 		{
@@ -225,53 +209,6 @@ take_any(void)
 	return cell;
 }
 
-/* It concerns the operator, and not the role whose call happens to find that out. */
-static void
-warn_of_use(int percent, uint64 used, uint64 limit)
-{
-	ereport(LOG_SERVER_ONLY,
-			(errmsg("lock space is more than %d%% full", percent),
-			 errdetail("The leases of all databases together use " UINT64_FORMAT " of " UINT64_FORMAT " bytes.",
-					   used, limit),
-			 errhint("Limit roles by \"dlock.max_leases\", or increase \"dlock.max_memory\".")));
-}
-
-/*
- * Warn the operator if memory runs short, once for each of two percentages, and
- * again only after use has been clearly below it.  No partition lock may be held.
- */
-void
-dlock_memory_watch(void)
-{
-	uint64		limit = dlock_memory_limit();
-	uint32		before = pg_atomic_read_u32(&memory->warned);
-	uint32		now = 0;
-	uint64		used;
-	int			percent;
-
-	if (unwatched < WATCH_DISTANCE)
-		return;
-	unwatched = 0;
-
-	/* As long as so many were never used, nothing else can be the case. */
-	if (pg_atomic_read_u32(&memory->fresh) < memory->limit / 100 * WARN_FIRST)
-		return;
-	used = dlock_memory_used();
-	percent = (int) (used * 100 / limit);
-
-	if (percent >= WARN_SECOND)
-		now = WARN_SECOND;
-	else if (percent >= WARN_SECOND - WARN_DISTANCE)
-		now = Max(before, WARN_FIRST);
-	else if (percent >= WARN_FIRST)
-		now = WARN_FIRST;
-	else if (percent >= WARN_FIRST - WARN_DISTANCE)
-		now = Min(before, WARN_FIRST);
-	if (now != before && pg_atomic_compare_exchange_u32(&memory->warned, &before, now) &&
-		now > before)
-		warn_of_use(now, used, limit);
-}
-
 /*
  * See to it that this backend has reserved so many cells.  False if memory is full.
  * Neither waits nor throws.
@@ -291,7 +228,6 @@ dlock_memory_prepare(int count)
 		piece_at(cell)->next = reserved;
 		reserved = cell;
 		nreserved++;
-		unwatched++;
 	}
 	return true;
 }

@@ -73,7 +73,6 @@ extern bool dlock_memory_prepare(int count);
 extern DLockMemoryRef dlock_memory_take(void);
 extern void dlock_memory_give_back(DLockMemoryRef ref);
 extern void dlock_memory_trim(void);
-extern void dlock_memory_watch(void);
 extern uint64 dlock_memory_used(void);
 extern uint64 dlock_memory_limit(void);
 

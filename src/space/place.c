@@ -379,7 +379,11 @@ dlock_place_list(Oid database, int *count)
 static bool
 is_in(const DLockSpaceLease *place, const DLockPlaceSet *set)
 {
-	if (set->process >= 0 && *(volatile int *) &place->process != set->process)
+	int			process = *(volatile int *) &place->process;
+	DLockTime	until = *(volatile DLockTime *) &place->confirmed;
+
+	if (set->process >= 0 && process != set->process &&
+		(process >= 0 || until <= set->now || until >= set->until))
 		return false;
 	return place->role == set->role && (set->client == NULL || is_of(place, set->database, set->role, set->client));
 }
@@ -490,9 +494,22 @@ dlock_place_listen(Oid database, Oid role, const DLockBytes *client)
 	LWLockRelease(lock_of(hash));
 }
 
+/* Does a process listen for all that another one listens for? */
+static bool
+covers(const DLockPlaceListener *listener, const DLockPlaceListener *other)
+{
+	DLockBytes	name = {listener->client, listener->len};
+	DLockBytes	covered = {other->client, other->len};
+	DLockBytes	client = dlock_name_client(&covered);
+
+	return listener->role == other->role && listener->database == other->database &&
+		(dlock_name_equal(&name, &covered) || dlock_name_equal(&name, &client));
+}
+
 /*
- * It does so no longer; places may have its number still.  Others that listen look again:
- * for what this one has not come to.  Cannot fail.
+ * It does so no longer; places may have its number still.  What it has not come to is for
+ * those to look for that ask from now on: unless a later one does, for the next one, and for
+ * processes in between that listen for tasks of its client.  Cannot fail.
  */
 void
 dlock_place_end_listening(void)
@@ -500,17 +517,22 @@ dlock_place_end_listening(void)
 	DLockPlaceListener *mine = &shared->listeners[MyProcNumber];
 	uint32		hash = mine->hash;
 	int		   *link;
+	bool		covered = false;
 
 	if (hash == 0)
 		return;
 	link = &bucket_of(hash)->newest;
 	LWLockAcquire(lock_of(hash), LW_EXCLUSIVE);
-	while (*link != MyProcNumber)
-		link = &shared->listeners[*link].next;
+	for (; *link != MyProcNumber; link = &shared->listeners[*link].next)
+		covered |= covers(&shared->listeners[*link], mine);
 	*link = mine->next;
 	mine->hash = 0;
-	for (int process = *link; process >= 0; process = shared->listeners[process].next)
-		SetLatch(&GetPGProcByNumber(process)->procLatch);
+	for (int process = *link; process >= 0 && !covered; process = shared->listeners[process].next)
+	{
+		covered = covers(&shared->listeners[process], mine);
+		if (covered || covers(mine, &shared->listeners[process]))
+			SetLatch(&GetPGProcByNumber(process)->procLatch);
+	}
 	LWLockRelease(lock_of(hash));
 }
 

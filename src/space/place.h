@@ -39,13 +39,18 @@ typedef struct DLockPlaceRef
 	uint32		lock;			/* and of its lock */
 } DLockPlaceRef;
 
-/* Places of a role: all of them, or those of a client; or of these what a process has. */
+/*
+ * Places of a role: all of them, or those of a client; or of these what a process has, and
+ * what nobody has and is kept until some time between "now" and "until".
+ */
 typedef struct DLockPlaceSet
 {
 	Oid			role;
 	const DLockBytes *client;	/* or NULL */
 	Oid			database;		/* of the client */
 	int			process;		/* or -1 */
+	DLockTime	now;
+	DLockTime	until;
 	int			bucket;			/* where a search goes on; zero at first */
 } DLockPlaceSet;
 

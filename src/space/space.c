@@ -7,11 +7,8 @@
  *	  Locks (DLockSpaceEntry) hang in a hash table, by database and name.  The
  *	  leases on a lock hang on it, and so does the queue of requests that wait
  *	  for it.  The table is an array of buckets of a fixed size, so no operation
- *	  has to resize it while others wait.  A walk over leases goes by buckets: those of
- *	  the table have locks and the few leases that are not indexed, those of the index of
- *	  tokens (space/holder.c) the others.  So it can stop anywhere and go on there, however
- *	  many leases a lock has.  What hangs on it is made of the cells
- *	  of space/memory.c.
+ *	  has to resize it while others wait.  What hangs on it is made of the cells of
+ *	  space/memory.c.
  *
  *	  Lock rules.  All of a lock is protected by the lock of its partition
  *	  (space/partition.c), the indexes as space/holder.c says.
@@ -41,35 +38,9 @@
 #include "space/place.h"
 #include "space/space.h"
 
-/* The buckets, and their number as a power of 2; set once, in the postmaster. */
-static DLockMemoryRef *buckets = NULL;
-static uint32 bucket_bits = 0;
-
-/*
- * How many buckets, a power of 2, or leases a walk looks at before it lets others have the
- * lock.  A bucket is looked at as a whole; there are about as many as cells.
- */
-#define VISIT_BUCKETS		32
-#define VISIT_LEASES		64
-
-/* Buckets are no fewer than this, so that each partition has some. */
-#define MIN_BUCKET_BITS		12
-
-StaticAssertDecl((1 << MIN_BUCKET_BITS) / DLOCK_PARTITION_COUNT % VISIT_BUCKETS == 0,
-				 "a partition is a multiple of what a walk looks at");
-
-/* Walks over queues, which give up the lock in between. */
-typedef struct DLockSpaceWalkShared
-{
-	pg_atomic_uint32 count;
-	pg_atomic_uint32 next[FLEXIBLE_ARRAY_MEMBER];	/* by process: the request
-													 * to visit next, or none;
-													 * set under its partition
-													 * lock, in shared mode by
-													 * the process itself */
-} DLockSpaceWalkShared;
-
-static DLockSpaceWalkShared *walks = NULL;
+DLockMemoryRef *dlock_space_buckets = NULL;
+uint32		dlock_space_bits = 0;
+DLockSpaceWalks *dlock_space_walks = NULL;
 
 /* A bucket for each so many bytes of dlock.max_memory. */
 #define BYTES_PER_BUCKET	256
@@ -82,13 +53,13 @@ static DLockSpaceWalkShared *walks = NULL;
 static Size
 buckets_size(void)
 {
-	return sizeof(DLockMemoryRef) << bucket_bits;
+	return sizeof(DLockMemoryRef) << dlock_space_bits;
 }
 
 static Size
 walks_size(void)
 {
-	return add_size(offsetof(DLockSpaceWalkShared, next), mul_size(sizeof(pg_atomic_uint32), MaxBackends));
+	return add_size(offsetof(DLockSpaceWalks, next), mul_size(sizeof(pg_atomic_uint32), MaxBackends));
 }
 
 /* Ask for the shared memory and the locks of the space. */
@@ -97,8 +68,8 @@ dlock_space_request(void)
 {
 	Size		memory = (Size) dlock_settings_max_memory_kb * 1024;
 
-	bucket_bits = Max(MIN_BUCKET_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
-	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(bucket_bits)));
+	dlock_space_bits = Max(DLOCK_SPACE_MIN_BITS, pg_ceil_log2_64(memory / BYTES_PER_BUCKET));
+	RequestAddinShmemSpace(add_size(buckets_size(), dlock_holder_size(dlock_space_bits)));
 	RequestAddinShmemSpace(walks_size());
 	dlock_partition_request();
 	dlock_holder_request();
@@ -111,28 +82,28 @@ dlock_space_request(void)
 void
 dlock_space_startup(void)
 {
-	Size		size = buckets_size() + dlock_holder_size(bucket_bits);
+	Size		size = buckets_size() + dlock_holder_size(dlock_space_bits);
 	bool		found;
 
-	buckets = ShmemInitStruct("dlock space", size, &found);
+	dlock_space_buckets = ShmemInitStruct("dlock space", size, &found);
 	if (!found)
-		memset(buckets, 0, size);
-	walks = ShmemInitStruct("dlock walks", walks_size(), &found);
+		memset(dlock_space_buckets, 0, size);
+	dlock_space_walks = ShmemInitStruct("dlock walks", walks_size(), &found);
 	if (!found)
 	{
-		pg_atomic_init_u32(&walks->count, 0);
+		pg_atomic_init_u32(&dlock_space_walks->count, 0);
 		for (int i = 0; i < MaxBackends; i++)
-			pg_atomic_init_u32(&walks->next[i], NONE);
+			pg_atomic_init_u32(&dlock_space_walks->next[i], NONE);
 	}
 	dlock_partition_startup();
-	dlock_holder_startup(buckets + ((Size) 1 << bucket_bits), bucket_bits);
+	dlock_holder_startup(dlock_space_buckets + ((Size) 1 << dlock_space_bits), dlock_space_bits);
 }
 
 /* The bucket of a hash.  Those of a partition lie side by side. */
 static inline DLockMemoryRef *
 bucket_of(uint32 hash)
 {
-	return &buckets[hash >> (32 - bucket_bits)];
+	return &dlock_space_buckets[hash >> (32 - dlock_space_bits)];
 }
 
 /* Where in the cell of an entry a lease lies: behind the name. */
@@ -589,21 +560,27 @@ dlock_space_enqueue(Oid database, uint32 hash, const DLockLeaseValue *value,
 	return lease;
 }
 
-/* A request is about to leave its position in the queue: walks go on behind it. */
+/*
+ * A request is about to leave its position in the queue: walks go on behind it, if it is the
+ * last one with the next lock of the bucket.
+ */
 static void
 step_walks(DLockSpaceLease *request)
 {
 	DLockSpaceLease *next;
 
-	if (pg_atomic_read_u32(&walks->count) == 0)
+	if (pg_atomic_read_u32(&dlock_space_walks->count) == 0)
 		return;
 	next = dlock_space_next(request);
+	for (DLockSpaceEntry *entry = dlock_space_entry_of(request);
+		 next == NULL && (entry = dlock_space_next_entry(entry)) != NULL;)
+		next = dlock_space_queue(entry);
 	for (int process = 0; process < MaxBackends; process++)
 	{
 		uint32		at = dlock_memory_ref(request);
 
-		if (pg_atomic_read_u32(&walks->next[process]) == at)
-			(void) pg_atomic_compare_exchange_u32(&walks->next[process], &at,
+		if (pg_atomic_read_u32(&dlock_space_walks->next[process]) == at)
+			(void) pg_atomic_compare_exchange_u32(&dlock_space_walks->next[process], &at,
 												  (next != NULL) ? dlock_memory_ref(next) : NONE);
 	}
 }
@@ -745,268 +722,4 @@ dlock_space_remove(DLockSpaceEntry *entry, DLockSpaceLease *lease)
 	*link = entry->next;
 	dlock_memory_text_free(entry->name, DLOCK_SPACE_NAME_ROOM, entry->name_len);
 	dlock_memory_give_back(dlock_memory_ref(entry));
-}
-
-/* What a walk is for. */
-typedef struct DLockSpaceWalk
-{
-	Oid			database;		/* InvalidOid: all */
-	DLockSpaceVisitor visitor;
-	void	   *arg;
-	bool		is_for_indexed; /* alone */
-	bool		is_for_queues;	/* alone */
-	bool		stopped;		/* in a queue */
-	uint32		visits;			/* under the lock that is held */
-} DLockSpaceWalk;
-
-static void
-visit(DLockSpaceWalk *walk, DLockSpaceLease *lease)
-{
-	DLockSpaceEntry *entry = dlock_space_entry_of(lease);
-
-	walk->visits++;
-	if (!OidIsValid(walk->database) || entry->database == walk->database)
-		walk->visitor(entry, lease, walk->arg);
-}
-
-/* Visit the leases of a lock that are not indexed: a few.  Are there others? */
-static bool
-visit_few(DLockSpaceWalk *walk, DLockSpaceEntry *entry)
-{
-	DLockSpaceLease *lease = dlock_space_holders(entry);
-
-	for (; lease != NULL && !lease->indexed; lease = dlock_space_next(lease))
-		visit(walk, lease);
-	return lease != NULL;
-}
-
-/*
- * Visit the leases in some buckets of the table and of the index.  Returns how many
- * buckets these were: fewer than "count" if there is much in them.
- */
-static uint32
-look_at(DLockSpaceWalk *walk, uint32 first, uint32 count)
-{
-	uint32		bucket = first;
-
-	walk->visits = 0;
-	for (; bucket < first + count && walk->visits < VISIT_LEASES; bucket++)
-	{
-		for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]);
-			 entry != NULL && !walk->is_for_indexed; entry = dlock_space_next_entry(entry))
-			(void) visit_few(walk, entry);
-		for (DLockSpaceLease *lease = dlock_space_lease_at(dlock_holder_tokens[bucket]);
-			 lease != NULL; lease = dlock_space_next_indexed(lease))
-			visit(walk, lease);
-	}
-	return bucket - first;
-}
-
-/*
- * Visit the requests in the queues of some buckets, or go on with those in the queue in which
- * the walk has stopped.  Returns how many buckets are done: fewer than "count" if it stops.
- *
- * If the rest of a queue goes while the walk has stopped there, it is not known which locks of
- * the bucket follow: these are not visited.  The worker comes by again after some seconds.
- */
-static uint32
-look_at_queues(DLockSpaceWalk *walk, uint32 first, uint32 count)
-{
-	uint32		bucket = first;
-	DLockSpaceLease *request = walk->stopped ? dlock_space_lease_at(pg_atomic_read_u32(&walks->next[MyProcNumber])) : NULL;
-	DLockSpaceEntry *entry = (request != NULL) ? dlock_space_entry_of(request) : NULL;
-
-	if (!walk->stopped)
-		entry = dlock_space_entry_at(buckets[bucket]);
-	if (request == NULL && entry != NULL)
-		request = dlock_space_queue(entry);
-	for (walk->visits = 0; bucket < first + count;)
-	{
-		for (; request != NULL; request = dlock_space_next(request))
-		{
-			walk->stopped = walk->visits >= VISIT_LEASES;
-			if (walk->stopped)
-			{
-				pg_atomic_write_u32(&walks->next[MyProcNumber], dlock_memory_ref(request));
-				return bucket - first;
-			}
-			visit(walk, request);
-		}
-		if (entry != NULL)
-			entry = dlock_space_next_entry(entry);
-		if (entry == NULL && ++bucket < first + count)
-			entry = dlock_space_entry_at(buckets[bucket]);
-		request = (entry != NULL) ? dlock_space_queue(entry) : NULL;
-	}
-	walk->stopped = false;
-	return count;
-}
-
-/* Visit the leases in all buckets of some partitions. */
-static void
-walk_over(DLockSpaceWalk *walk, int partition, int count)
-{
-	uint32		per_partition = (1U << bucket_bits) / DLOCK_PARTITION_COUNT;
-	uint32		end = (partition + count) * per_partition;
-
-	Assert(!dlock_partition_is_any_held());
-	for (uint32 bucket = partition * per_partition; bucket < end;)
-	{
-		LWLock	   *lock = &dlock_partition_locks[bucket / per_partition].lock;
-
-		CHECK_FOR_INTERRUPTS();
-		LWLockAcquire(lock, LW_SHARED);
-		DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-		bucket += (walk->is_for_queues ? look_at_queues : look_at)
-			(walk, bucket, Min(VISIT_BUCKETS, per_partition - bucket % per_partition));
-		LWLockRelease(lock);
-		if (walk->stopped)
-			DLOCK_FAULT("walk");
-	}
-}
-
-/*
- * Call "visitor" for every lease of a database, or of all (InvalidOid), expired ones
- * too.  The partition lock is given up after
- * VISIT_BUCKETS or some VISIT_LEASES, so the walk as a whole is no snapshot: a lease that
- * is converted meanwhile may be visited twice or not at all.
- *
- * The visitor runs under the partition lock in shared mode and must neither
- * change anything nor wait; it may allocate local memory.
- */
-void
-dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg)
-{
-	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg};
-
-	walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
-}
-
-/* A walk over queues is over. */
-static void
-end_walk(int code, Datum arg)
-{
-	pg_atomic_write_u32(&walks->next[MyProcNumber], NONE);
-	(void) pg_atomic_fetch_sub_u32(&walks->count, 1);
-}
-
-/*
- * The same for every request in a queue, in the order of the queue.  Where the walk has given
- * up the lock it goes on with the request that was to come next, or what has come after that.
- */
-void
-dlock_space_visit_queues(Oid database, DLockSpaceVisitor visitor, void *arg)
-{
-	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.is_for_queues = true};
-
-	(void) pg_atomic_fetch_add_u32(&walks->count, 1);
-	PG_ENSURE_ERROR_CLEANUP(end_walk, (Datum) 0);
-	{
-		walk_over(&walk, 0, DLOCK_PARTITION_COUNT);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(end_walk, (Datum) 0);
-	end_walk(0, (Datum) 0);
-}
-
-/*
- * Call "visitor" for the leases on one lock, as dlock_space_visit() does.  A lock with few
- * is seen at one moment; one with many as a walk sees it, and others with it.
- */
-void
-dlock_space_visit_lock(Oid database, const DLockBytes *name, DLockSpaceVisitor visitor, void *arg)
-{
-	DLockSpaceWalk walk = {.database = database,.visitor = visitor,.arg = arg,.is_for_indexed = true};
-	uint32		hash = dlock_name_hash(database, name);
-	DLockSpaceEntry *entry;
-	bool		more;
-
-	dlock_partition_lock(hash, LW_SHARED);
-	entry = dlock_space_find(database, hash, name);
-	more = entry != NULL && visit_few(&walk, entry);
-	dlock_partition_unlock(hash);
-	if (more)
-		walk_over(&walk, dlock_partition_of(hash), 1);
-}
-
-/*
- * The first lease on a lock, or else the first place; with "paths", the first lease on a
- * path.  NULL if there is none.
- */
-static DLockSpaceLease *
-first_lasting(DLockSpaceEntry *entry, bool paths)
-{
-	DLockSpaceLease *lease = dlock_space_holders(entry);
-
-	while (paths && lease != NULL && lease->part != DLOCK_PART_PATH)
-		lease = dlock_space_next(lease);
-	if (paths || lease != NULL)
-		return lease;
-	lease = dlock_space_queue(entry);
-	while (lease != NULL && !lease->placed)
-		lease = dlock_space_next(lease);
-	return lease;
-}
-
-/*
- * Forget some leases and places of a database in a bucket, which is locked; with "paths",
- * leases on paths alone.  How many?
- */
-static int
-purge_some(Oid database, uint32 bucket, bool paths)
-{
-	DLockSpaceEntry *next;
-	int			removed = 0;
-
-	for (DLockSpaceEntry *entry = dlock_space_entry_at(buckets[bucket]); entry != NULL; entry = next)
-	{
-		DLockSpaceLease *lease = (entry->database == database) ? first_lasting(entry, paths) : NULL;
-
-		next = dlock_space_next_entry(entry);
-		while (lease != NULL && removed < VISIT_LEASES)
-		{
-			bool		is_last = (entry->holders == NONE) != (entry->queue == NONE) &&
-				lease->on_lock.prev == dlock_memory_ref(lease);
-
-			/* No refresh: the paths of intents may have gone. */
-			entry->held_modes = DLOCK_RULE_BIT(lease->mode);
-			/* The entry goes with its last lease. */
-			dlock_space_remove(entry, lease);
-			lease = is_last ? NULL : first_lasting(entry, paths);
-			removed++;
-		}
-	}
-	return removed;
-}
-
-/*
- * Forget every lease and every place of a database.  No other backend may be using the
- * leases of that database.
- */
-void
-dlock_space_purge(Oid database)
-{
-	uint32		count = 1U << bucket_bits;
-
-	for (uint32 i = 0; i < 2 * count; i++)
-	{
-		uint32		bucket = i % count;
-		LWLock	   *lock = &dlock_partition_locks[bucket / (count / DLOCK_PARTITION_COUNT)].lock;
-		int			removed = VISIT_LEASES;
-
-		/* Most buckets of most servers are empty; a glance needs no lock. */
-		if (*(volatile DLockMemoryRef *) &buckets[bucket] == NONE)
-			continue;
-
-		/*
-		 * Paths first: a session that ends meanwhile looks for the path that
-		 * is bound to it, and follows that to its intents.
-		 */
-		while (removed >= VISIT_LEASES)
-		{
-			LWLockAcquire(lock, LW_EXCLUSIVE);
-			DLOCK_FAULT_COUNT(DLOCK_COST_LOCKINGS);
-			removed = purge_some(database, bucket, i < count);
-			LWLockRelease(lock);
-		}
-	}
 }

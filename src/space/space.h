@@ -11,12 +11,33 @@
 #ifndef DLOCK_SPACE_H
 #define DLOCK_SPACE_H
 
+#include "port/atomics.h"
+
 #include "space/holder.h"
 #include "space/lease.h"
 #include "space/partition.h"
 
-typedef void (*DLockSpaceVisitor) (DLockSpaceEntry *entry,
-								   DLockSpaceLease *lease, void *arg);
+/*
+ * The buckets, and their number as a power of 2, at least so many that each partition has some;
+ * set once, in the postmaster.
+ */
+#define DLOCK_SPACE_MIN_BITS	12
+
+extern DLockMemoryRef *dlock_space_buckets;
+extern uint32 dlock_space_bits;
+
+/* Walks over queues, which give up the lock in between (space/walk.c). */
+typedef struct DLockSpaceWalks
+{
+	pg_atomic_uint32 count;
+	pg_atomic_uint32 next[FLEXIBLE_ARRAY_MEMBER];	/* by process: the request
+													 * to visit next, or none;
+													 * set under its partition
+													 * lock, in shared mode by
+													 * the process itself */
+} DLockSpaceWalks;
+
+extern DLockSpaceWalks *dlock_space_walks;
 
 /* set-up */
 extern void dlock_space_request(void);
@@ -54,12 +75,5 @@ extern void dlock_space_set_mode(DLockSpaceLease *lease, DLockMode mode);
 extern void dlock_space_set_term(DLockSpaceLease *lease, const DLockTerm *term);
 extern void dlock_space_stop(DLockSpaceLease *lease, DLockTime delay, DLockTime now);
 extern void dlock_space_refresh(DLockSpaceEntry *entry);
-
-/* walks */
-extern void dlock_space_visit(Oid database, DLockSpaceVisitor visitor, void *arg);
-extern void dlock_space_visit_queues(Oid database, DLockSpaceVisitor visitor, void *arg);
-extern void dlock_space_visit_lock(Oid database, const DLockBytes *name,
-								   DLockSpaceVisitor visitor, void *arg);
-extern void dlock_space_purge(Oid database);
 
 #endif							/* DLOCK_SPACE_H */

@@ -37,7 +37,7 @@
 #include "lock/process.h"
 #include "session/session.h"
 #include "space/holder.h"
-#include "space/space.h"
+#include "space/walk.h"
 #include "sql/value.h"
 #include "store/flush.h"
 #include "store/store.h"
@@ -193,9 +193,9 @@ collect_from_memory(DLockViewState *state)
 	state->now = dlock_clock_now();
 	state->wall = dlock_clock_wall();
 	if (state->name != NULL)
-		dlock_space_visit_lock(db.shared->oid, state->name, visit_memory, state);
+		dlock_walk_lock(db.shared->oid, state->name, visit_memory, state);
 	else
-		dlock_space_visit(db.shared->oid, visit_memory, state);
+		dlock_walk_leases(db.shared->oid, visit_memory, state);
 	dlock_session_close(&db);
 }
 
@@ -322,7 +322,7 @@ dlock_sql_names_held(PG_FUNCTION_ARGS)
 		DLockBytes	name = dlock_name_of_text(DatumGetTextPP(names[i]), &dlock_name_lock);
 
 		state.name = &name;
-		dlock_space_visit_lock(db.shared->oid, &name, visit_memory, &state);
+		dlock_walk_lock(db.shared->oid, &name, visit_memory, &state);
 		put_held(fcinfo, &state);
 	}
 	dlock_session_close(&db);
@@ -537,7 +537,7 @@ dlock_sql_waiter_list(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 
 	dlock_session_open(&db);
-	dlock_space_visit_queues(db.shared->oid, copy_request, queue);
+	dlock_walk_queues(db.shared->oid, copy_request, queue);
 	dlock_session_close(&db);
 	put_waiters(fcinfo, queue->copies);
 	return (Datum) 0;
@@ -674,8 +674,8 @@ dlock_sql_state_row(PG_FUNCTION_ARGS)
 
 		dlock_session_open(&db);
 		count.now = dlock_clock_now();
-		dlock_space_visit(db.shared->oid, count_lease, &count);
-		dlock_space_visit_queues(db.shared->oid, count_request, &count);
+		dlock_walk_leases(db.shared->oid, count_lease, &count);
+		dlock_walk_queues(db.shared->oid, count_request, &count);
 		epoch = dlock_token_epoch(&db.shared->tokens);
 		dlock_session_close(&db);
 	}

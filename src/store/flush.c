@@ -152,21 +152,14 @@ dlock_flush_look(void)
 	confirm(SYNCHRONOUS_COMMIT_REMOTE_APPLY, Min(flushed, reported[SYNC_REP_WAIT_APPLY]));
 }
 
-/* Have the synchronous standbys, if any, confirmed a record? */
+/* Have the synchronous standbys, if any, confirmed a record that this server has flushed? */
 static bool
 has_arrived(XLogRecPtr lsn)
 {
-	int			mode = (synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_WRITE) ? SYNC_REP_WAIT_WRITE :
-		(synchronous_commit == SYNCHRONOUS_COMMIT_REMOTE_APPLY) ? SYNC_REP_WAIT_APPLY :
-		SYNC_REP_WAIT_FLUSH;
-	bool		confirmed;
-
-	if (!SyncRepRequested() || !DLOCK_SYNC_STANDBYS_DEFINED())
+	if (!DLOCK_SYNC_STANDBYS_DEFINED())
 		return true;
-	LWLockAcquire(SyncRepLock, LW_SHARED);
-	confirmed = lsn <= WalSndCtl->lsn[mode] || !DLOCK_SYNC_STANDBYS_DEFINED();
-	LWLockRelease(SyncRepLock);
-	return confirmed;
+	dlock_flush_look();
+	return dlock_flush_is_confirmed(synchronous_commit, lsn) || !DLOCK_SYNC_STANDBYS_DEFINED();
 }
 
 /*

@@ -198,36 +198,6 @@ foreach my $case ([ 3, 0 ], [ 0, 3 ], [ 4, 1 ])
 		"SELECT count(dlock_force_release(name, 'test')) FROM dlock_leases WHERE name <> 'old'");
 }
 
-# The operator is warned when it gets full, once each time.
-my $warnings = sub {
-	my ($offset) = @_;
-	my $log = slurp_file($node->logfile, $offset);
-
-	return join ' ', scalar(() = $log =~ /LOG:  lock space is more than 80% full/g),
-	  scalar(() = $log =~ /LOG:  lock space is more than 95% full/g);
-};
-my $ninety = int(0.9 * $first[0]);
-my $acquire = sub {
-	my ($from, $to) = @_;
-	$session->query_safe(
-		"SELECT count(dlock_acquire('s' || i, 'filler', '1 h')) FROM generate_series($from, $to) i");
-};
-foreach my $round (1, 2)
-{
-	my $offset = -s $node->logfile;
-
-	$acquire->(1, int(0.75 * $first[0]));
-	is($warnings->($offset), '0 0', "round $round: no warning below 80 %");
-	$acquire->(int(0.75 * $first[0]) + 1, $ninety);
-	is($warnings->($offset), '1 0', "round $round: a warning at 80 %");
-	$session->query_safe("SELECT count(dlock_release('s' || i, 'filler')) FROM generate_series(1, $ninety) i WHERE i % 8 = 0");
-	$acquire->(1, $ninety);
-	is($warnings->($offset), '1 0', "round $round: no other when use has fallen a little");
-	$session->query_safe("SELECT fill('more', 'filler', NULL, '1 h')");
-	is($warnings->($offset), '1 1', "round $round: another at 95 %");
-	$session->query_safe("SELECT dlock_release_all('filler')");
-}
-
 # Full of dead leases: refused without a worker; with one, a call that finds no memory
 # waits until it has erased them.
 pause_worker($node);

@@ -35,6 +35,22 @@ sub takes
 	return;
 }
 
+# The name of a lock in the same bucket as another one: to look for it visits that.
+$ctl->query_safe(q(CREATE FUNCTION beside(name text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	other text;
+	before text;
+BEGIN
+	FOR i IN 1 .. 10000000 LOOP
+		other := name || i;
+		before := substring(fault_counts(pg_backend_pid()) FROM 'entries \d+');
+		PERFORM dlock_check(other, 1);
+		IF before <> substring(fault_counts(pg_backend_pid()) FROM 'entries \d+') THEN
+			RETURN other;
+		END IF;
+	END LOOP;
+END$$));
+
 # What a statement visits with so many places of a client on one lock, and with twice as many:
 # in all, and while it has a partition locked.
 sub visits
@@ -86,7 +102,26 @@ $ctl->query_safe("SELECT dlock_release_all('w$_')") foreach 60 .. 70;
 place('walk', 'last', '10 min', '1 h');
 go($ctl, 'walk');
 is($l->answer, (64 + 130 + 1) . '|195|195|t', 'walk: it goes on behind them');
+# All that was left of the queue goes: it goes on with the lock behind that in the bucket.
+my $beside = $ctl->query_safe(q(SELECT beside('walk')));
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach 'last', map { "w$_" } 1 .. 200;
+release('walk', 'holder');
+foreach my $name ($beside, 'walk')
+{
+	holder($name, '1 h');
+	place($name, $_, '10 min', '1 h') foreach $name eq 'walk' ? map { "w$_" } 1 .. 100 : 'behind';
+}
 stop_at($ctl, $l, 'walk');
+$l->ask("SELECT count(*), bool_or(owner = 'behind') FROM dlock_waiters");
+is_at($ctl, 'walk');
+$ctl->query_safe("SELECT dlock_release_all('w$_')") foreach 65 .. 100;
+go($ctl, 'walk');
+is($l->answer, '65|t', 'walk: it goes on with the next lock');
+release($beside, 'holder');
+$ctl->query_safe("SELECT dlock_release_all('behind')");
+place('walk', 'last', '10 min', '1 h');
+stop_at($ctl, $l, 'walk');
+place('walk', "w$_", '10 min', '1 h') foreach 65 .. 100;
 $l->ask('SELECT * FROM dlock_waiters');
 is_at($ctl, 'walk');
 cancel($l);
@@ -109,8 +144,41 @@ like($ctl->query(q(SELECT dlock_acquire('d1', 'b', '1 d', keep => '1 d'))), qr/4
 my %after = counts($ctl, $ctl);
 cmp_ok($after{requests} - $before{requests}, '<', 700, 'circle: other places are listed once');
 $ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(a b c holder);
-$ctl->query_safe('RESET deadlock_timeout');
 sound($ctl, 'circle');
+
+# So does an owner with many places, whose client asks for all of them: there is one search for
+# each owner that holds something.
+holder('many', '1 d');
+is($ctl->query_safe("SELECT count(*) FROM unnest(dlock_acquire_each('{one1,one2}', '{one#1,one#2}', '1 d')) t"), '2', 'owner: holds');
+my @searched;
+foreach my $count (100, 200)
+{
+	$ctl->query_safe("SELECT dlock_acquire_each(array_agg('s' || i), array_fill('holder'::text, '{$count}'), '1 d'), dlock_acquire_each(array_agg('s' || i), array_agg('one#' || i % 2 + 1), '1 d', keep => '1 d') FROM generate_series(1, $count) i");
+	advance(3601, $ctl);
+	my %cost = cost($ctl, $ctl, q(SELECT * FROM dlock_take('one', '0', '1 d')));
+	push @searched, $cost{requests};
+	cmp_ok($cost{requests}, '<', 30 * $count, "owner: some visits for each of $count places");
+}
+cmp_ok($searched[1], '<', 2.5 * $searched[0], 'owner: twice as many places, twice as many visits');
+note("owner: $searched[0] visits for 100, $searched[1] for 200");
+
+# Each circle that one of them is in is found, in one call, and no other place is gone.
+is($ctl->query_safe(q(SELECT count(*) FROM unnest(dlock_acquire_each('{x1,x2}', '{x,x}', '1 d')) t)), '2', 'owner: another one holds');
+place($_, 'one#1', '1 d', '1 d') foreach qw(x1 x2);
+place('one1', 'x', '1 d', '1 d');
+advance(3601, $ctl);
+is($ctl->query_safe(q(SELECT name, owner, token FROM dlock_take('one', '0', '1 d') ORDER BY 1)), "x1|one#1|\nx2|one#1|", 'owner: both circles are found');
+is($ctl->query_safe(q(SELECT count(*) FROM dlock_waiters WHERE owner ~ '^one#')), '200', 'owner: the other places stay');
+
+# It waits for one that stands behind another place of its own, which waits for a circle: that is none of its own.
+is($ctl->query_safe(q(SELECT count(*) FROM unnest(dlock_acquire_each('{q1,q2,q3}', '{v,y,z}', '1 d')) t)), '3', 'owner: others hold');
+place(@$_, '1 d', '1 d') foreach [ 'q1', 'one#1' ], [ 'q2', 'one#1' ], [ 'q2', 'v' ], [ 'q3', 'y' ], [ 'q2', 'z' ];
+advance(3601, $ctl);
+is($ctl->query_safe(q(SELECT name, owner, token FROM dlock_take('one', '0', '1 d'))), '', 'owner: it is in no circle');
+is($ctl->query_safe(q(SELECT name, owner, token FROM dlock_take('z', '0', '1 d'))), 'q2|z|', 'owner: another one is');
+$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(one v x y z holder);
+$ctl->query_safe('RESET deadlock_timeout');
+sound($ctl, 'owner');
 
 # Once something has been granted, that is answered: no other place is checked for a deadlock,
 # which may be canceled.
@@ -161,6 +229,24 @@ $l->answer;
 $ctl->query_safe("SELECT dlock_release_all('client')");
 sound($ctl, 'two');
 
+# An end wakes the one that asks for the places from then on, and those that listen for tasks
+# of the client if nobody else does; none if a later one asks for them.
+my @listeners = open_sessions($node, $db, 6, name => 'listener');
+my $i = 0;
+takes($listeners[ $i++ ], $_) foreach split ' ', 'chain#1 chain#2 chain chain#1 chain chain';
+foreach my $case ([4, ''], [5, '2 3'], [3, '2'], [2, '0 1'])
+{
+	my ($ends, $woken) = @$case;
+	my @before = map { { counts($ctl, $_) } } @listeners;
+	cancel($listeners[$ends]);
+	$listeners[$ends]->answer;
+	settle($ctl);
+	my @after = map { { counts($ctl, $_) } } @listeners;
+	is(join(' ', grep { $after[$_]{woken} > $before[$_]{woken} } 0 .. 5), $woken, "chain: number $ends ends");
+}
+cancel($_), $_->answer, $_->quit foreach @listeners[0, 1];
+$listeners[$_]->quit foreach 2 .. 5;
+
 # One that keeps nothing gives up no place that a later one listens for, though that has not
 # come to it yet.
 holder('heir', '1 h');
@@ -176,6 +262,39 @@ is(queue($ctl, 'heir'), 'client#1', 'heir: the place stays');
 release('heir', 'holder');
 is($m->answer, 'heir|client#1|t', 'heir: and has its turn');
 sound($ctl, 'heir');
+
+# A call that ends before it has asked for a place keeps that as long as the others; or gives
+# it up, too, if it ends without an error.
+sub kept
+{
+	return $ctl->query_safe(q(SELECT string_agg(name || ' ' || round(extract(epoch FROM kept_until - since) / 60), ' ' ORDER BY name, owner) FROM dlock_waiters));
+}
+
+foreach my $how (qw(cancel locked))
+{
+	holder("first$_", '5 h') foreach 1 .. 3;
+	place("first$_", "client#$_", '10 min', '20 min') foreach 1 .. 3;
+	place('first3', 'other', '10 min', '20 min');
+	foreach my $keep ('1 h', '0')
+	{
+		stop_at($ctl, $l, 'take_listens');
+		$l->ask("SELECT * FROM dlock_take('client', '0', '$keep')");
+		is_at($ctl, 'take_listens');
+		cancel($l) if $how eq 'cancel';
+		$ctl->query_safe('BEGIN; LOCK TABLE _dlock.store IN ACCESS EXCLUSIVE MODE') if $how eq 'locked';
+		go($ctl, 'take_listens');
+		my $answer = $l->answer;
+		like($answer, qr/57014/, 'first: canceled') if $how eq 'cancel';
+		$ctl->query_safe('COMMIT') if $how eq 'locked';
+		my $expected = 'first1 60 first2 60 first3 60 first3 20';
+		$expected = 'first3 20' if $how eq 'locked' && $keep eq '0';
+		is(kept(), $expected, "first: kept for $keep ($how)");
+	}
+	advance(3600, $ctl);
+	is(kept() // '', '', "first: and no longer ($how)");
+	$ctl->query_safe("SELECT dlock_release_all('$_')") foreach qw(client other holder);
+	sound($ctl, "first ($how)");
+}
 
 # An owner that asks beside the one that listens takes nothing from it.
 holder('beside', '1 h');
@@ -251,6 +370,18 @@ enqueue($ctl, $b, "SELECT dlock_acquire('less', 'b', '1 h', NULL, 'shared')");
 place('less', 'p', '10 min', '10 min');
 granted_at($ctl, $b, 600, 'less: at its new end');
 release('less', $_) foreach qw(b holder);
+
+# One that is kept for longer concerns nobody, however many are in front of who has the timer.
+holder('longer', '5 h');
+$ctl->query_safe("SELECT dlock_acquire_each(array_fill('longer'::text, '{400}'), array_agg('c' || i), '10 min', keep => '2 h') FROM generate_series(1, 400) i");
+enqueue($ctl, $b, "SELECT dlock_acquire('longer', 'b', '1 h', NULL)");
+my %longer = cost($ctl, $ctl, "SELECT dlock_acquire('longer', 'c1', '10 min', keep => '3 h')");
+cmp_ok($longer{requests}, '<', 20, 'longer: who asks again visits few');
+cancel($b);
+$b->answer;
+$ctl->query_safe("SELECT dlock_release_all('c$_')") foreach 1 .. 400;
+release('longer', 'holder');
+sound($ctl, 'longer');
 
 # A force release: places of absent clients are passed by, and keep their positions.
 holder('force', '1 h');
