@@ -101,13 +101,10 @@ var (
 	renewKind   = &kind{key: "renew", urgent: true, text: each("dlock_renew_each")}
 	releaseKind = &kind{key: "release", urgent: true, text: each("dlock_release_each")}
 
-	// What an owner may have been granted.
-	undoKind = &kind{key: "undo", urgent: true, text: func(s *server) string {
-		return "SELECT array_agg(" + s.schema + "dlock_release(n, o) ORDER BY i)::text FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)"
-	}}
-	holderKind = &kind{key: "holder", text: func(s *server) string {
-		return "SELECT array_agg(i ORDER BY i)::text, json_agg((SELECT owner FROM " + s.schema + "dlock_lease(n) LIMIT 1) ORDER BY i)::text " +
-			"FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)"
+	// Who holds a lock; or what an owner holds there.
+	holderKind = &kind{key: "holder", urgent: true, text: func(s *server) string {
+		return "SELECT array_agg(i ORDER BY i)::text, json_agg((SELECT l FROM " + s.schema + "dlock_lease(n) AS l WHERE o IS NULL OR owner = o LIMIT 1) ORDER BY i)::text " +
+			"FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)"
 	}}
 )
 
@@ -122,11 +119,13 @@ type want struct {
 	place       string   // the key of its place in a queue, if it can have one
 	until       time.Time
 	wake        chan struct{} // it is time to ask again
+	gone        chan struct{} // closed when it is over
 	delay       time.Duration // if it has to do so by itself
 
 	// Protected by the session's mutex.
 	got     *turn
 	inDoubt bool // it may have been granted what it has not heard of
+	over    bool
 }
 
 // A turn that has come; without a token it never will.
@@ -144,7 +143,7 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 	if err != nil {
 		return nil, err
 	}
-	w := &want{optionSet: o, call: call, names: names, label: strings.Join(names, ", "), wake: make(chan struct{}, 1), delay: shortestPoll}
+	w := &want{optionSet: o, call: call, names: names, label: strings.Join(names, ", "), wake: make(chan struct{}, 1), gone: make(chan struct{}), delay: shortestPoll}
 	if o.wait < Forever {
 		w.until = time.Now().Add(o.wait)
 	}
@@ -158,6 +157,10 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 	}
 	if call == single {
 		w.place = w.keys[0]
+	}
+	if err := s.want(own, w); err != nil {
+		end()
+		return nil, closedOr(ctx, err)
 	}
 
 	// A caller that gives up is told at once; what is granted all the same is released.
@@ -181,6 +184,7 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 	case r = <-done:
 	case <-own.Done():
 		if settled.CompareAndSwap(false, true) {
+			s.holdOff(w)
 			r.err = own.Err()
 		} else {
 			r = <-done
@@ -228,8 +232,7 @@ func (s *Session) request(ctx context.Context, w *want, keep time.Duration, reen
 // A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a turn
 // was.  Then it asks for just that; and if it is given up, that is undone.
 func (s *Session) obtain(ctx context.Context, w *want) (lease *Lease, err error) {
-	s.want(w, 1)
-	defer s.want(w, -1)
+	defer s.unwant(w)
 	defer s.forget(w)
 	defer func() {
 		if err != nil && s.setDoubt(w, false) {
@@ -262,8 +265,8 @@ func (s *Session) obtain(ctx context.Context, w *want) (lease *Lease, err error)
 			if last && placed {
 				asking = context.Background() // the place is given up
 			}
-			if inDoubt && s.isAlone(w) {
-				reentry = "return"
+			if (inDoubt || placed) && s.isAlone(w) {
+				reentry = "return" // what it has been granted, or will be when its turn has come, is to count once
 			}
 			var tokens []string
 			if tokens, a = s.request(asking, w, keep, reentry); tokens != nil {
@@ -323,14 +326,22 @@ func (s *Session) refused(ctx context.Context, w *want) error {
 		}
 	}
 	for _, name := range names {
-		var holder *string
-		if a := s.lines.ask(ctx, false, holderKind, answerWithin, name); a.note != nil && json.Unmarshal(*a.note, &holder) == nil && holder != nil {
-			err := failure(ErrRefused, nil, "lock %q is held by %q", w.label, *holder)
-			err.Holder = *holder
+		if holder, _ := s.holder(ctx, false, answerWithin, name, nil); holder != nil {
+			err := failure(ErrRefused, nil, "lock %q is held by %q", w.label, holder.Owner)
+			err.Holder = holder.Owner
 			return err
 		}
 	}
 	return failure(ErrRefused, nil, "lock %q is held", w.label)
+}
+
+// Who holds a lock, or what an owner has there, or nil.
+func (s *Session) holder(ctx context.Context, stay bool, within time.Duration, name string, owner any) (holder *Holder, err error) {
+	a := s.lines.ask(ctx, stay, holderKind, within, name, owner)
+	if a.note != nil {
+		a.err = json.Unmarshal(*a.note, &holder)
+	}
+	return holder, a.err
 }
 
 func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
@@ -356,15 +367,23 @@ func (s *Session) confirm(w *want, got *turn) answer {
 	return a
 }
 
-// End what a request in doubt may have been granted.
+// End what a request in doubt may have been granted.  That is found first, and released by its token: so a statement
+// that is late can do no harm to what the task is granted afterwards.
 func (s *Session) undo(w *want) {
+	if !s.isAlone(w) {
+		return
+	}
+	s.holdOff(w)
 	until := time.Now().Add(doubtWithin)
 	for _, name := range w.names {
-		for s.isAlone(w) && time.Now().Before(until) {
-			if a := s.lines.ask(context.Background(), true, undoKind, time.Until(until), name, w.owner); a.err == nil {
+		for ; time.Now().Before(until); time.Sleep(doubtWithin / 30) {
+			holder, err := s.holder(context.Background(), true, time.Until(until), name, w.owner)
+			if err == nil && holder != nil {
+				err = s.lines.ask(context.Background(), true, releaseKind, time.Until(until), name, fmt.Sprint(holder.Token)).err
+			}
+			if err == nil {
 				break
 			}
-			time.Sleep(doubtWithin / 30)
 		}
 	}
 }
@@ -381,12 +400,55 @@ func (s *Session) isAlone(w *want) bool {
 	return true
 }
 
-// One more request, or less.
-func (s *Session) want(w *want, more int) {
+// Let requests of its task that come from now on wait until it is over: what it may have been granted would refuse them.
+func (s *Session) holdOff(w *want) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range w.keys {
-		count(s.wanted, key, more)
+		if !w.over {
+			s.leaving[key] = w
+		}
+	}
+}
+
+// One more request, once none is in its way that nobody waits for.
+func (s *Session) want(ctx context.Context, w *want) error {
+	for {
+		var leaving *want
+		s.mu.Lock()
+		for _, key := range w.keys {
+			if s.leaving[key] != nil {
+				leaving = s.leaving[key]
+			}
+		}
+		if leaving == nil {
+			for _, key := range w.keys {
+				count(s.wanted, key, 1)
+			}
+		}
+		s.mu.Unlock()
+		if leaving == nil {
+			return nil
+		}
+		select {
+		case <-leaving.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// One request less.
+func (s *Session) unwant(w *want) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.over = true
+	close(w.gone)
+	for _, key := range w.keys {
+		count(s.wanted, key, -1)
+		if s.leaving[key] == w {
+			delete(s.leaving, key)
+		}
 	}
 }
 

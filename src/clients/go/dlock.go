@@ -66,9 +66,10 @@ type Session struct {
 
 	mu        sync.Mutex
 	closed    bool
-	holds     map[*hold]bool // to be renewed
-	held      map[string]int // how many leases: by owner and name
-	wanted    map[string]int // the same of requests
+	holds     map[*hold]bool   // to be renewed
+	held      map[string]int   // how many leases: by owner and name
+	wanted    map[string]int   // the same of requests
+	leaving   map[string]*want // requests that are given up or undone, and not over: by owner and name
 	releasing map[*hold]bool
 	places    map[string][]*want // who waits at a place: by owner and name
 	taker     *lines             // the connection that takes turns
@@ -112,7 +113,7 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	host, _ := os.Hostname()
 	s := &Session{
 		client: fmt.Sprintf("%.50s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:])), logger: standardLogger{}, source: source,
-		over: make(chan struct{}), holds: map[*hold]bool{}, held: map[string]int{}, wanted: map[string]int{}, releasing: map[*hold]bool{}, places: map[string][]*want{},
+		over: make(chan struct{}), holds: map[*hold]bool{}, held: map[string]int{}, wanted: map[string]int{}, leaving: map[string]*want{}, releasing: map[*hold]bool{}, places: map[string][]*want{},
 	}
 	s.lines = newLines(source, 2, &s.margin)
 	s.margin.Store(math.MaxInt64)

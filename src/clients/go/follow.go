@@ -51,7 +51,7 @@ func (s *Session) Elect(ctx context.Context, name string, lead func(context.Cont
 
 // A Holder of a lock.
 type Holder struct {
-	Token   int64           `json:"-"`
+	Token   int64           `json:"token"`
 	Owner   string          `json:"owner"`
 	Payload json.RawMessage `json:"payload"`
 }

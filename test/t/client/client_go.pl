@@ -111,6 +111,8 @@ sub test_driver
 		run_all_scenarios("go, $driver", $server, $proxy, @agent);
 		push @agent, $pgx == 5 ? 'default_query_exec_mode=exec' : 'statement_cache_mode=describe' if $driver eq 'pgx own';
 		run_pooler_scenarios("go, $driver", $server, $proxy, @agent);
+		local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
+		run_scenarios("go, $driver", 'again', $server, $proxy, @agent);
 	}
 	run_scenarios("go, $driver", 'last', $server, $proxy, @agent);
 	$proxy->stop;
