@@ -27,9 +27,7 @@ const (
 	takeFor   = 5 * time.Second
 )
 
-var takeKind = &kind{within: takeFor + answerWithin, text: func(s *server) string {
-	return "SELECT name, owner, token::text FROM " + s.schema + "dlock_take($1, $2::interval, $3::interval)"
-}}
+var takeKind = &kind{text: "SELECT name, owner, token::text FROM @dlock_take($1, $2::interval, $3::interval)"}
 
 // A place is about to be asked for: a turn may come before the answer.
 func (s *Session) expect(w *want) {
@@ -43,19 +41,15 @@ func (s *Session) expect(w *want) {
 	s.places[w.place] = append(s.places[w.place], w)
 }
 
-// It has no place any more.  A turn that it has not taken is given back.
+// It has no place any more.  A turn that it has not taken is given back; the mutex is held.
 func (s *Session) forget(w *want) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var others []*want
-	for _, other := range s.places[w.place] {
-		if other != w {
-			others = append(others, other)
+	list := s.places[w.place]
+	for i, other := range list {
+		if other == w {
+			s.places[w.place] = append(list[:i:i], list[i+1:]...)
 		}
 	}
-	if len(others) > 0 {
-		s.places[w.place] = others
-	} else {
+	if len(s.places[w.place]) == 0 {
 		delete(s.places, w.place)
 	}
 	if w.got != nil && w.got.token != "" {
@@ -71,15 +65,15 @@ func (s *Session) turnOf(w *want) *turn {
 }
 
 // Wait for a turn, or until it is time to ask again.
-func (s *Session) awaitTurn(ctx context.Context, w *want, placed bool) {
-	if !placed {
-		nap(ctx, shorter(w.delay, w.left()))
+func (s *Session) awaitTurn(ctx context.Context, w *want) {
+	if !w.placed {
+		s.nap(ctx, shorter(w.delay, w.left()))
 		w.delay = shorter(2*w.delay, longestPoll)
 		return
 	}
 	s.mu.Lock()
 	if s.taker == nil {
-		s.taker = newLines(s.source, 1, nil)
+		s.taker = newLines(s.source, 1)
 		go s.take(s.taker)
 	}
 	s.mu.Unlock()
@@ -88,6 +82,7 @@ func (s *Session) awaitTurn(ctx context.Context, w *want, placed bool) {
 	select {
 	case <-w.wake:
 	case <-ctx.Done():
+	case <-s.over:
 	case <-timer.C:
 	}
 }
@@ -103,7 +98,7 @@ func (s *Session) take(taker *lines) {
 			return
 		}
 		s.mu.Unlock()
-		a := taker.ask(context.Background(), true, takeKind, takeFor+answerWithin, s.client, interval(takeFor), interval(keepPlace))
+		a := taker.ask(takeFor+answerWithin, takeKind, s.client, interval(takeFor), interval(keepPlace))
 		s.mu.Lock()
 		for _, row := range a.rows {
 			s.taken(*row[0], *row[1], row[2], a.sent)
@@ -147,7 +142,7 @@ func (s *Session) decline(name, token string) {
 			return
 		}
 	}
-	s.lines.submit(&request{kind: releaseKind, row: []any{name, token}, then: func(answer) {}})
+	s.lines.submit(&request{kind: releaseKind, row: []any{name, token}, within: urgentWithin, then: func(answer) {}})
 }
 
 func wakeUp(list []*want) {
