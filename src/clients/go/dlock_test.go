@@ -29,6 +29,7 @@ type server struct {
 	t       *testing.T
 	asked   chan *statement
 	clients atomic.Int32
+	pid     atomic.Value // of its process
 }
 
 type statement struct {
@@ -54,9 +55,11 @@ func texts(values ...string) [][]*string {
 
 func (conn) Close() {}
 
+func (c conn) Backend(pid string) { c.s.pid.Store(pid) }
+
 func (c conn) Query(ctx context.Context, query string, args ...any) ([][]*string, error) {
 	if strings.Contains(query, "pg_proc") {
-		return texts(`s.`, "dlock_acquire_each dlock_renew_each dlock_release_each dlock_take", "1.0", "db", "", ""), nil
+		return texts(`s.`, "dlock_acquire_each dlock_renew_each dlock_release_each dlock_take", "1.0", "db", "17", "", ""), nil
 	}
 	if strings.Contains(query, "dlock_lease(") && !strings.Contains(args[1].(string), "#") {
 		return texts("{1" + strings.Repeat(",1", strings.Count(args[0].(string), ",")) + "}"), nil // the holders have gone
@@ -206,6 +209,9 @@ func TestCoalescing(t *testing.T) {
 	first := s.next("acquire_each", "a")
 	c = append(c, acquire(s, session, ctx, []string{"d"}, dlock.TTL(2*time.Minute))...)
 	s.none()
+	if pid := s.pid.Load(); pid != "17" {
+		t.Error("process", pid)
+	}
 	first.answer <- "{1}"
 	s.next("acquire_each", "b", "c").answer <- "{2,3}"
 	s.next("acquire_each", "d").answer <- "{4}"

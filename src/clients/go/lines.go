@@ -346,6 +346,7 @@ func (c *line) failed(batch []*request, err error, sent time.Time) {
 func (c *line) query(batch []*request) ([][]*string, error) {
 	if c.conn == nil {
 		if err := c.connect(); err != nil {
+			c.cancel()
 			return nil, err
 		}
 	}
@@ -405,7 +406,7 @@ func look(ctx context.Context, conn Conn) (schema string, err error) {
 				"dlock of the server is too old: %s() is missing; a role with the right to do so has to run ALTER EXTENSION dlock UPDATE in database %q", name, *row[3])
 		}
 	}
-	if direct, ok := conn.(interface{ Backend(pid string) }); ok {
+	if direct, ok := conn.(Direct); ok {
 		direct.Backend(*row[4])
 	}
 	return *row[0], nil
@@ -414,8 +415,10 @@ func look(ctx context.Context, conn Conn) (schema string, err error) {
 // End the connection.
 func (c *line) drop() {
 	if c.conn != nil {
-		c.cancel()
-		go c.conn.Close()
+		go func(conn Conn, end context.CancelFunc) {
+			conn.Close()
+			end()
+		}(c.conn, c.cancel)
 		c.conn = nil
 	}
 }
