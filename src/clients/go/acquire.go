@@ -120,17 +120,17 @@ type want struct {
 	names       []string
 	label       string
 	owner, task string
-	keys        []string // owner and names
-	place       string   // the key of its place in a queue, if it can have one
 	until       time.Time
 	wake        chan struct{} // it is time to ask again
 	gone        chan struct{} // closed when it is over
-	delay       time.Duration // if it has to do so by itself
+	delay       time.Duration // if it has to ask again by itself
 	placed      bool          // may it have a place?
+	stakes      []*stake      // of the names
 
 	// Protected by the session's mutex.
-	got     *turn
-	inDoubt bool // it may have been granted what it has not heard of
+	got      *turn
+	expected bool // turns are
+	inDoubt  bool // it may have been granted what it has not heard of
 }
 
 // A turn that has come; without a token it never will.
@@ -139,8 +139,22 @@ type turn struct {
 	sent  time.Time
 }
 
+// A stake is what an owner has to do with a lock, as long as it holds it or wants it.  It is protected by the session's
+// mutex.
+type stake struct {
+	key          string
+	held, wanted int     // leases, and requests
+	places       []*want // those of the requests that wait at a place, in order
+	leaving      *want   // one that nobody waits for any more
+}
+
+func stakeKey(owner, name string) string { return owner + "\x00" + name }
+
 func (s *Session) acquire(ctx context.Context, call int, names []string, options []Option) (*Lease, error) {
 	o, err := setOf(options)
+	if err == nil && len(names) == 0 {
+		err = errors.New("dlock: there must be a name")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +167,6 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 		w.task = fmt.Sprint(tasks.Add(1))
 	}
 	w.owner = s.client + "#" + w.task
-	for _, name := range names {
-		w.keys = append(w.keys, placeOf(w.owner, name))
-	}
-	if call == single {
-		w.place = w.keys[0]
-	}
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -167,28 +175,117 @@ func (s *Session) acquire(ctx context.Context, call int, names []string, options
 		return nil, err
 	}
 	lease, underWay, err := s.obtain(ctx, w)
-	if lease != nil || underWay == nil && !w.placed && !s.addDoubt(w, false) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lease != nil || underWay == nil && !w.placed && !w.inDoubt {
 		s.finish(w)
-	} else {
-		s.holdOff(w)
-		go s.abandon(w, underWay)
+		return lease, err
 	}
-	return lease, err
+
+	// Requests of its task that come from now on wait until it is over: what it may have been granted would refuse them.
+	for _, k := range w.stakes {
+		k.leaving = w
+	}
+	go s.abandon(w, underWay)
+	return nil, err
+}
+
+// One more request, once none is in its way that nobody waits for.
+func (s *Session) want(ctx context.Context, w *want) error {
+	for {
+		var leaving *want
+		s.mu.Lock()
+		for _, name := range w.names {
+			if k := s.stakes[stakeKey(w.owner, name)]; k != nil && k.leaving != nil {
+				leaving = k.leaving
+			} else if k != nil && k.held > 0 && w.wait > 0 && w.reentry == "deny" {
+				s.mu.Unlock()
+				return failure(ErrDeadlock, nil, "the task would wait for its own lease on %q", w.label)
+			}
+		}
+		if leaving == nil {
+			break
+		}
+		s.mu.Unlock()
+		select {
+		case <-leaving.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.over:
+			return ErrClosed
+		}
+	}
+	defer s.mu.Unlock()
+	for _, name := range w.names {
+		key := stakeKey(w.owner, name)
+		if s.stakes[key] == nil {
+			s.stakes[key] = &stake{key: key}
+		}
+		s.stakes[key].wanted++
+		w.stakes = append(w.stakes, s.stakes[key])
+	}
+	return nil
+}
+
+// It is over: it has no place any more, and a turn that it has not taken is given back.  The mutex is held.
+func (s *Session) finish(w *want) {
+	close(w.gone)
+	for _, k := range w.stakes {
+		for i, other := range k.places {
+			if other == w {
+				k.places = append(k.places[:i:i], k.places[i+1:]...)
+				s.waiting--
+				break
+			}
+		}
+		if k.leaving == w {
+			k.leaving = nil
+		}
+		s.adjust(k, 0, -1)
+	}
+	if w.got != nil && w.got.token != "" {
+		s.decline(w.names[0], w.got.token)
+	}
+	s.ended()
+}
+
+// So many more leases and requests; the mutex is held.
+func (s *Session) adjust(k *stake, held, wanted int) {
+	k.held += held
+	k.wanted += wanted
+	if k.held == 0 && k.wanted == 0 {
+		delete(s.stakes, k.key)
+	}
+}
+
+// Has its task no other lease or request on these locks, which might be meant instead?  The mutex is held.
+func (w *want) isAlone() bool {
+	for _, k := range w.stakes {
+		if k.held > 0 || k.wanted > 1 {
+			return false
+		}
+	}
+	return true
 }
 
 // Begin to ask: for a place, too, unless it is for the last time.
 func (s *Session) request(w *want, last, inDoubt bool) *request {
 	reentry, keep := w.reentry, time.Duration(0)
-	if (inDoubt || w.placed) && s.isAlone(w) {
+	s.mu.Lock()
+	if (inDoubt || w.placed) && w.isAlone() {
 		reentry = "return" // what it has been granted, or will be when its turn has come, is to count once
 	}
 	if !last {
 		keep = keepPlace
 	}
-	if !last && w.place != "" {
-		s.expect(w)
-		w.placed = true
+	if !last && w.call == single {
+		if w.placed = true; !w.expected {
+			w.expected = true // a turn may come before the answer
+			w.stakes[0].places = append(w.stakes[0].places, w)
+			s.waiting++
+		}
 	}
+	s.mu.Unlock()
 	if w.call == single && w.payload == nil {
 		t := &terms{w.ttl, w.lockDelay, w.minHold, keep, w.mode, reentry, w.permits}
 		return s.lines.start(answerWithin, &kind{key: *t, text: manySQL, shared: t.list}, w.names[0], w.owner)
@@ -222,14 +319,14 @@ func (a *answer) tokens() []string {
 // A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a turn
 // was.  Then it asks for just that; and if it is given up, that is undone.
 func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error) {
-	if w.wait > 0 && w.reentry == "deny" && s.holdsAny(w) {
-		return nil, nil, failure(ErrDeadlock, nil, "the task would wait for its own lease on %q", w.label)
-	}
 	for limit := (time.Time{}); ; {
 		if err := s.gaveUp(ctx); err != nil {
 			return nil, nil, err
 		}
-		got, inDoubt := s.turnOf(w), s.takeDoubt(w)
+		s.mu.Lock()
+		got, inDoubt := w.got, w.inDoubt
+		w.inDoubt = false
+		s.mu.Unlock()
 		never := got != nil && got.token == ""
 		last := never || w.left() <= 0
 		var a answer
@@ -240,8 +337,11 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 		} else {
 			var underWay *request
 			hadPlace, r := w.placed, s.request(w, last, inDoubt)
-			if a, underWay = s.wait(ctx, r); underWay != nil {
-				s.addDoubt(w, inDoubt)
+			a, underWay = s.wait(ctx, r)
+			if underWay != nil {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				w.inDoubt = w.inDoubt || inDoubt
 				return nil, underWay, a.err
 			}
 			if tokens := a.tokens(); tokens != nil {
@@ -251,14 +351,17 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 				w.placed = hadPlace
 			}
 		}
-		raised := s.addDoubt(w, a.doubt || a.err != nil && inDoubt) // meanwhile
+		s.mu.Lock()
+		raised := w.inDoubt || w.got != got // meanwhile
+		w.inDoubt = w.inDoubt || a.doubt || a.err != nil && inDoubt
+		s.mu.Unlock()
 		w.placed = w.placed && !(last && a.err == nil)
 		switch {
 		case a.err == nil && never:
 			return nil, nil, failure(ErrDeadlock, nil, "the wait for %q would never have ended", w.label)
 		case a.err == nil && !last:
 			s.awaitTurn(ctx, w)
-		case a.err == nil && (raised || s.turnOf(w) != nil): // a turn may have come just before
+		case a.err == nil && raised: // a turn may have come just before
 		case a.err == nil:
 			return nil, nil, s.refused(ctx, w)
 		case sqlState(a.err) == "40P01" && raised: // perhaps for a lease that it has not heard of
@@ -282,22 +385,26 @@ func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error)
 
 // End what nobody waits for any more: a request under way, a place, and what may have been granted unheard.
 func (s *Session) abandon(w *want, underWay *request) {
-	defer s.finish(w)
+	s.mu.Lock()
+	inDoubt, ownTurn := w.inDoubt, w.got != nil
+	s.mu.Unlock()
 	var a answer
-	inDoubt := s.takeDoubt(w)
 	if underWay != nil {
 		a = <-underWay.done
 		inDoubt = a.doubt || a.err != nil && inDoubt
 	}
-	if a.tokens() == nil && w.placed && s.turnOf(w) == nil {
+	if a.tokens() == nil && w.placed && !ownTurn {
 		a = <-s.request(w, true, inDoubt).done
 		inDoubt = a.doubt || a.err != nil && inDoubt
 	}
 	if tokens := a.tokens(); tokens != nil {
 		_ = s.grant(w, tokens, a.sent).Release()
-	} else if s.addDoubt(w, inDoubt) || inDoubt {
+	} else if inDoubt {
 		s.undo(w)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finish(w)
 }
 
 // How long it still waits.
@@ -336,13 +443,21 @@ func (a answer) holder() (holder *Holder, err error) {
 }
 
 func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
-	l := &Lease{Name: w.label, Owner: w.owner, Tokens: map[string]int64{}}
-	l.task = w.task
+	l := &Lease{Name: w.label, Owner: w.owner, Tokens: map[string]int64{}, stakes: w.stakes}
+	l.s, l.task, l.what, l.renewal, l.release = s, w.task, fmt.Sprintf("the lease on %q", l.Name), renewKind, l.Release
+	l.enter = func() string { return presentSQL([]*Lease{l}) }
+	if w.onLost != nil {
+		l.onLost = func() { w.onLost(l) }
+	}
 	for i, name := range w.names {
 		l.Tokens[name], _ = parse(tokens[i])
+		l.rows = append(l.rows, []any{name, tokens[i]})
 	}
 	l.Token = l.Tokens[w.names[0]]
-	l.keep(s, w.optionSet, sent)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.begin(w.ttl, sent)
+	l.count(1)
 	return l
 }
 
@@ -361,7 +476,10 @@ func (s *Session) confirm(ctx context.Context, w *want, got *turn) answer {
 // End what a request in doubt may have been granted.  That is found first, and released by its token: so a statement
 // that is late can do no harm to what the task is granted afterwards.
 func (s *Session) undo(w *want) {
-	if !s.isAlone(w) {
+	s.mu.Lock()
+	alone := w.isAlone()
+	s.mu.Unlock()
+	if !alone {
 		return
 	}
 	until := time.Now().Add(doubtWithin)
@@ -377,103 +495,5 @@ func (s *Session) undo(w *want) {
 		}
 	}
 }
-
-// Has its task no other lease or request on these locks, which might be meant instead?
-func (s *Session) isAlone(w *want) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, key := range w.keys {
-		if s.held[key] > 0 || s.wanted[key] > 1 {
-			return false
-		}
-	}
-	return true
-}
-
-// Let requests of its task that come from now on wait until it is over: what it may have been granted would refuse them.
-func (s *Session) holdOff(w *want) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, key := range w.keys {
-		s.leaving[key] = w
-	}
-}
-
-// One more request, once none is in its way that nobody waits for.
-func (s *Session) want(ctx context.Context, w *want) error {
-	for {
-		var leaving *want
-		s.mu.Lock()
-		for _, key := range w.keys {
-			if s.leaving[key] != nil {
-				leaving = s.leaving[key]
-			}
-		}
-		if leaving == nil {
-			for _, key := range w.keys {
-				count(s.wanted, key, 1)
-			}
-		}
-		s.mu.Unlock()
-		if leaving == nil {
-			return nil
-		}
-		select {
-		case <-leaving.gone:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.over:
-			return ErrClosed
-		}
-	}
-}
-
-// It is over: it has no place any more, and a turn that it has not taken is given back.
-func (s *Session) finish(w *want) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forget(w)
-	close(w.gone)
-	for _, key := range w.keys {
-		count(s.wanted, key, -1)
-		if s.leaving[key] == w {
-			delete(s.leaving, key)
-		}
-	}
-	s.ended()
-}
-
-// What has been learned of a doubt is about to be asked for.
-func (s *Session) takeDoubt(w *want) (inDoubt bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	inDoubt, w.inDoubt = w.inDoubt, false
-	return inDoubt
-}
-
-// Returns whether it was in doubt before.
-func (s *Session) addDoubt(w *want, inDoubt bool) (before bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before, w.inDoubt = w.inDoubt, w.inDoubt || inDoubt
-	return before
-}
-
-func (s *Session) holdsAny(w *want) bool {
-	for _, name := range w.names {
-		if s.heldBy(w.owner, name) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Session) heldBy(owner, name string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.held[placeOf(owner, name)]
-}
-
-func placeOf(owner, name string) string { return owner + "\x00" + name }
 
 func parse(token string) (int64, error) { return strconv.ParseInt(token, 10, 64) }

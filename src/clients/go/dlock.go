@@ -64,15 +64,13 @@ type Session struct {
 
 	mu        sync.Mutex
 	closed    bool
-	busy      int                // what Close waits for
-	idle      *sync.Cond         // nothing is busy
-	holds     map[*hold]bool     // to be renewed
-	held      map[string]int     // how many leases: by owner and name
-	wanted    map[string]int     // the same of requests
-	leaving   map[string]*want   // requests that nobody waits for any more, and that are not over
-	places    map[string][]*want // who waits at a place: by owner and name
-	taker     *lines             // the connection that takes turns
-	timer     *time.Timer        // for the next renewal or deadline
+	busy      int               // what Close waits for
+	idle      *sync.Cond        // nothing is busy
+	holds     map[*hold]bool    // to be renewed
+	stakes    map[string]*stake // by owner and name
+	waiting   int               // how many requests may have a place
+	taker     *lines            // the connection that takes turns
+	timer     *time.Timer       // for the next renewal or deadline
 	timerAt   time.Time
 	inTrouble bool // do renewals fail?
 }
@@ -113,7 +111,7 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	s := &Session{
 		client: fmt.Sprintf("%.50s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:])), logger: standardLogger{}, source: source,
 		lines: newLines(source, 2), over: make(chan struct{}),
-		holds: map[*hold]bool{}, held: map[string]int{}, wanted: map[string]int{}, leaving: map[string]*want{}, places: map[string][]*want{},
+		holds: map[*hold]bool{}, stakes: map[string]*stake{},
 	}
 	s.idle = sync.NewCond(&s.mu)
 	for _, set := range options {
@@ -210,9 +208,6 @@ func (s *Session) Close() error {
 	releases.Wait()
 	s.mu.Lock()
 	s.rest()
-	if s.taker != nil {
-		s.taker.cut()
-	}
 	s.mu.Unlock()
 	s.lines.close()
 	if source, ok := s.source.(interface{ close() }); ok {

@@ -244,35 +244,14 @@ type Lease struct {
 	Owner  string           // as dlock_leases shows it: client#task
 	Token  int64            // the fencing token, of the first lock if there are several
 	Tokens map[string]int64 // by the names of locks
+	stakes []*stake
 	once   sync.Once
-}
-
-func (l *Lease) keep(s *Session, o *optionSet, sent time.Time) {
-	l.what = fmt.Sprintf("the lease on %q", l.Name)
-	l.renewal, l.release, l.enter = renewKind, l.Release, func() string { return presentSQL([]*Lease{l}) }
-	for name, token := range l.Tokens {
-		l.rows = append(l.rows, []any{name, fmt.Sprint(token)})
-	}
-	if o.onLost != nil {
-		l.onLost = func() { o.onLost(l) }
-	}
-	l.s = s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.begin(o.ttl, sent)
-	l.count(1)
 }
 
 // Count it among what its owner has; the mutex is held.
 func (l *Lease) count(more int) {
-	for name := range l.Tokens {
-		count(l.s.held, placeOf(l.Owner, name), more)
-	}
-}
-
-func count(counts map[string]int, key string, more int) {
-	if counts[key] += more; counts[key] == 0 {
-		delete(counts, key)
+	for _, k := range l.stakes {
+		l.s.adjust(k, more, 0)
 	}
 }
 
@@ -330,7 +309,7 @@ func (l *Lease) giveBack() (lost bool) {
 			case a.err == nil && a.value == "t":
 			case a.err == nil && !doubt[name]:
 				lost = true
-			case a.err == nil || (doubt[name] || a.doubt) && l.s.heldBy(l.Owner, name) > 0:
+			case a.err == nil || (doubt[name] || a.doubt) && l.another(name):
 				unknown = true
 			default:
 				doubt[name] = doubt[name] || a.doubt
@@ -342,6 +321,14 @@ func (l *Lease) giveBack() (lost bool) {
 		}
 	}
 	return lost || (unknown || len(left) > 0) && l.Remaining() == 0
+}
+
+// Has its owner another lease there?
+func (l *Lease) another(name string) bool {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	k := l.s.stakes[stakeKey(l.Owner, name)]
+	return k != nil && k.held > 0
 }
 
 // Stop what is late, and renew what is due, or soon will be.

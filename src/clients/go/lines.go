@@ -55,6 +55,7 @@ type request struct {
 	then   func(answer) // must not block
 	done   chan answer  // or else it is told here
 	timer  *time.Timer
+	part   int  // of a batch that has failed: only these go together
 	taken  bool // by a line
 	gone   bool // withdrawn
 }
@@ -82,13 +83,11 @@ type lines struct {
 
 	mu     sync.Mutex
 	lines  []*line
-	queues [2]queue // what is urgent, and the usual
-	schema string   // quoted, with a point
+	queues [2][]*request // what is urgent, and the usual
+	parts  int
+	schema string // quoted, with a point
 	closed bool
 }
-
-// What waits, in groups of equal keys.
-type queue struct{ groups [][]*request }
 
 // A line is a goroutine with a connection, if it is open.
 type line struct {
@@ -117,51 +116,18 @@ func newLines(source Source, count int) *lines {
 
 func (l *lines) newLine() *line { return &line{lines: l, work: make(chan []*request, 1)} }
 
-func (q *queue) add(r *request) {
-	for i, group := range q.groups {
-		if r.key != nil && group[0].key == r.key {
-			q.groups[i] = append(group, r)
-			return
-		}
-	}
-	q.groups = append(q.groups, []*request{r})
-}
-
-// The next requests, of one kind.
-func (q *queue) next() []*request {
-	for len(q.groups) > 0 {
-		group := q.groups[0]
-		q.groups = q.groups[1:]
-		var batch []*request
-		for i, r := range group {
-			if len(batch) == mostInBatch {
-				q.groups = append(q.groups, group[i:])
-				break
-			}
-			if !r.gone {
-				r.taken = true
-				batch = append(batch, r)
-			}
-		}
-		if len(batch) > 0 {
-			return batch
-		}
-	}
-	return nil
-}
-
-func (l *lines) submit(r *request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.queues[r.rank()].add(r)
-	l.pump()
-}
-
 func (k *kind) rank() int {
 	if k.urgent {
 		return 0
 	}
 	return 1
+}
+
+func (l *lines) submit(r *request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queues[r.rank()] = append(l.queues[r.rank()], r)
+	l.pump()
 }
 
 // Begin to ask.
@@ -215,11 +181,29 @@ func (l *lines) pump() {
 
 // What it is to ask next; the mutex is held.
 func (c *line) next() []*request {
-	batch := c.queues[0].next()
+	batch := c.take(0)
 	if batch == nil && c == c.lines.lines[0] {
-		batch = c.queues[1].next()
+		batch = c.take(1)
 	}
 	c.busy, c.urgent = batch != nil, batch != nil && batch[0].urgent
+	return batch
+}
+
+// Take the first request, and those that can go with it.
+func (l *lines) take(rank int) (batch []*request) {
+	var rest []*request
+	for _, r := range l.queues[rank] {
+		if r.gone {
+			continue
+		}
+		if len(batch) == 0 || r.key != nil && r.key == batch[0].key && r.part == batch[0].part && len(batch) < mostInBatch {
+			r.taken = true
+			batch = append(batch, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	l.queues[rank] = rest
 	return batch
 }
 
@@ -307,7 +291,10 @@ func (c *line) leave(batch []*request) {
 	}
 	c.left = true
 	c.cancel()
-	sent := c.sent
+	sent, what := c.sent, "the server does not answer"
+	if sent.IsZero() {
+		what = "no connection was to be had in time"
+	}
 	for i, other := range c.lines.lines {
 		if other == c {
 			c.lines.lines[i] = c.newLine()
@@ -315,7 +302,7 @@ func (c *line) leave(batch []*request) {
 	}
 	c.pump()
 	c.mu.Unlock()
-	c.failed(batch, failure(ErrUnreachable, context.DeadlineExceeded, "the server does not answer"), sent)
+	c.failed(batch, failure(ErrUnreachable, context.DeadlineExceeded, what), sent)
 }
 
 // An error of many is traced to those whose it is, by asking for halves: a statement that fails changes nothing.
@@ -323,11 +310,15 @@ func (c *line) failed(batch []*request, err error, sent time.Time) {
 	if half := len(batch) / 2; !sent.IsZero() && half > 0 && isOfOne(err) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, r := range batch {
-			r.taken = false
+		c.parts += 2
+		for i, r := range batch {
+			r.taken, r.part = false, c.parts
+			if i < half {
+				r.part--
+			}
 		}
 		q := &c.queues[batch[0].rank()]
-		q.groups = append([][]*request{batch[:half:half], batch[half:]}, q.groups...)
+		*q = append(batch, *q...)
 		return
 	}
 	a := answer{err: err}
@@ -420,17 +411,6 @@ func (c *line) drop() {
 			end()
 		}(c.conn, c.cancel)
 		c.conn = nil
-	}
-}
-
-// End what is under way, too.
-func (l *lines) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.lines {
-		if c.cancel != nil {
-			c.cancel()
-		}
 	}
 }
 

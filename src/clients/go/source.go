@@ -36,17 +36,15 @@ type sqlSource struct {
 }
 
 func (s *sqlSource) Connect(ctx context.Context) (Conn, error) {
-	before := s.db.Stats()
-	if most := before.MaxOpenConnections; most > 0 && most < leastPool {
+	pool := s.db.Stats()
+	if most := pool.MaxOpenConnections; most > 0 && most < leastPool {
 		return nil, failure(ErrUnsupported, nil, "a pool of %d has no room for a session: it must have %d, or use dlock.Open", most, leastPool)
 	}
 
 	// What lies in the pool may be broken.
-	for tries := before.Idle; ; tries-- {
+	for tries := pool.Idle; ; tries-- {
 		conn, err := s.db.Conn(ctx)
-		if stats := s.db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections {
-			return nil, failure(ErrUnreachable, err, "none of the %d connections of the pool was free", stats.MaxOpenConnections)
-		} else if err != nil {
+		if err != nil {
 			return nil, err
 		}
 		if err = conn.PingContext(ctx); err == nil {

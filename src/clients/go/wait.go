@@ -29,41 +29,6 @@ const (
 
 var takeKind = &kind{text: "SELECT name, owner, token::text FROM @dlock_take($1, $2::interval, $3::interval)"}
 
-// A place is about to be asked for: a turn may come before the answer.
-func (s *Session) expect(w *want) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range s.places[w.place] {
-		if other == w {
-			return
-		}
-	}
-	s.places[w.place] = append(s.places[w.place], w)
-}
-
-// It has no place any more.  A turn that it has not taken is given back; the mutex is held.
-func (s *Session) forget(w *want) {
-	list := s.places[w.place]
-	for i, other := range list {
-		if other == w {
-			s.places[w.place] = append(list[:i:i], list[i+1:]...)
-		}
-	}
-	if len(s.places[w.place]) == 0 {
-		delete(s.places, w.place)
-	}
-	if w.got != nil && w.got.token != "" {
-		s.decline(w.names[0], w.got.token)
-	}
-}
-
-// The turn that has come, if one has.
-func (s *Session) turnOf(w *want) *turn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return w.got
-}
-
 // Wait for a turn, or until it is time to ask again.
 func (s *Session) awaitTurn(ctx context.Context, w *want) {
 	if !w.placed {
@@ -92,7 +57,7 @@ func (s *Session) take(taker *lines) {
 	defer taker.close()
 	for last := time.Now(); ; last = time.Now() {
 		s.mu.Lock()
-		if len(s.places) == 0 {
+		if s.waiting == 0 {
 			s.taker = nil
 			s.mu.Unlock()
 			return
@@ -103,18 +68,18 @@ func (s *Session) take(taker *lines) {
 		for _, row := range a.rows {
 			s.taken(*row[0], *row[1], row[2], a.sent)
 		}
-		waits := len(s.places) > 0
+		waits := s.waiting > 0
 		s.mu.Unlock()
 		if a.err != nil && waits {
 			time.Sleep(longestPoll)
 		}
 		if a.err != nil || a.sent.Sub(last) > keepPlace/2 {
 			s.mu.Lock()
-			for _, list := range s.places {
-				for _, w := range list {
+			for _, k := range s.stakes {
+				for _, w := range k.places {
 					w.inDoubt = true
 				}
-				wakeUp(list)
+				wakeUp(k.places)
 			}
 			s.mu.Unlock()
 		}
@@ -123,13 +88,12 @@ func (s *Session) take(taker *lines) {
 
 // A turn has come; the mutex is held.
 func (s *Session) taken(name, owner string, token *string, sent time.Time) {
-	list := s.places[placeOf(owner, name)]
 	if token == nil {
 		token = new(string)
 	}
-	if len(list) > 0 && list[0].got == nil {
-		list[0].got = &turn{*token, sent}
-		wakeUp(list)
+	if k := s.stakes[stakeKey(owner, name)]; k != nil && len(k.places) > 0 && k.places[0].got == nil {
+		k.places[0].got = &turn{*token, sent}
+		wakeUp(k.places)
 	} else if *token != "" {
 		s.decline(name, *token)
 	}
