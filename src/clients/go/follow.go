@@ -159,7 +159,7 @@ func (s *Session) Work(ctx context.Context, queue string, handler func(context.C
 			}
 			continue
 		}
-		a := captures.ask(2*answerWithin, captureKind, queue, fmt.Sprint(o.concurrency-running), o.from, o.to,
+		a := captures.ask(answerWithin+captureFor, captureKind, queue, fmt.Sprint(o.concurrency-running), o.from, o.to,
 			s.client+"#"+queue, interval(o.ttl), o.onTimeout, interval(shorter(captureFor, o.ttl/6)))
 		if a.err != nil {
 			s.logger.Warn("dlock: a worker goes on", "queue", queue, "error", a.err)

@@ -300,7 +300,7 @@ func (l *Lease) giveBack() (lost bool) {
 	for until := time.Now().Add(giveBackWithin); len(left) > 0 && time.Now().Before(until); {
 		asked := make([]*request, len(left))
 		for i, row := range left {
-			asked[i] = l.s.lines.start(shorter(l.margin, time.Until(until)), releaseKind, row...)
+			asked[i] = l.s.lines.start(time.Until(until), releaseKind, row...)
 		}
 		var again [][]any
 		for i, row := range left {

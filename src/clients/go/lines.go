@@ -358,9 +358,12 @@ func (c *line) query(batch []*request) ([][]*string, error) {
 		args = append(args, first.shared()...)
 	}
 	c.mu.Lock()
+	left, text := c.left, strings.ReplaceAll(first.text, "@", c.schema)
 	c.sent = time.Now()
-	text := strings.ReplaceAll(first.text, "@", c.schema)
 	c.mu.Unlock()
+	if left {
+		return nil, context.Canceled // the requests have been told that it was not sent
+	}
 	return c.conn.Query(c.ctx, text, args...)
 }
 
