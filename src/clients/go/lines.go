@@ -302,7 +302,7 @@ func (c *line) leave(batch []*request) {
 	}
 	c.pump()
 	c.mu.Unlock()
-	c.failed(batch, failure(ErrUnreachable, context.DeadlineExceeded, what), sent)
+	c.failed(batch, failure(ErrUnreachable, context.DeadlineExceeded, "%s", what), sent)
 }
 
 // An error of many is traced to those whose it is, by asking for halves: a statement that fails changes nothing.
