@@ -8,7 +8,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -87,29 +86,32 @@ const (
 var calls = [...]string{single: "dlock_acquire", several: "dlock_acquire_all", hierarchy: "dlock_acquire_path"}
 
 const (
-	manySQL = `SELECT %sdlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6,
+	manySQL = `SELECT @dlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4, permits => $5::integer, reentry => $6,
  lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval)::text`
-	aloneSQL = `SELECT %s($1%s, owner => $2, ttl => $3::interval, mode => $4, reentry => $5, lock_delay => $6::interval, min_hold => $7::interval,
+	aloneSQL = `SELECT @%s($1%s, owner => $2, ttl => $3::interval, mode => $4, reentry => $5, lock_delay => $6::interval, min_hold => $7::interval,
  payload => $8::jsonb%s)::text`
 )
 
-func each(many string) func(*server) string {
-	return func(s *server) string { return "SELECT " + s.schema + many + "($1::text[], $2::bigint[])::text" }
+var (
+	renewKind   = &kind{key: "renew", urgent: true, text: "SELECT @dlock_renew_each($1::text[], $2::bigint[])::text"}
+	releaseKind = &kind{key: "release", urgent: true, text: "SELECT @dlock_release_each($1::text[], $2::bigint[])::text"}
+
+	// Who holds a lock; or what an owner holds there.
+	holderKind = &kind{key: "holder", urgent: true, text: "SELECT array_agg(i ORDER BY i)::text, " +
+		"json_agg((SELECT l FROM @dlock_lease(n) AS l WHERE o IS NULL OR owner = o LIMIT 1) ORDER BY i)::text " +
+		"FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)"}
+)
+
+// What requests that go in one statement have in common.
+type terms struct {
+	ttl, lockDelay, minHold, keep time.Duration
+	mode, reentry                 string
+	permits                       any
 }
 
-var (
-	renewKind   = &kind{key: "renew", urgent: true, text: each("dlock_renew_each")}
-	releaseKind = &kind{key: "release", urgent: true, text: each("dlock_release_each")}
-
-	// What an owner may have been granted.
-	undoKind = &kind{key: "undo", urgent: true, text: func(s *server) string {
-		return "SELECT array_agg(" + s.schema + "dlock_release(n, o) ORDER BY i)::text FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i)"
-	}}
-	holderKind = &kind{key: "holder", text: func(s *server) string {
-		return "SELECT array_agg(i ORDER BY i)::text, json_agg((SELECT owner FROM " + s.schema + "dlock_lease(n) LIMIT 1) ORDER BY i)::text " +
-			"FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)"
-	}}
-)
+func (t *terms) list() []any {
+	return []any{interval(t.ttl), t.mode, t.permits, t.reentry, interval(t.lockDelay), interval(t.minHold), interval(t.keep)}
+}
 
 // A want is what is asked for, and for whom.
 type want struct {
@@ -118,15 +120,17 @@ type want struct {
 	names       []string
 	label       string
 	owner, task string
-	keys        []string // owner and names
-	place       string   // the key of its place in a queue, if it can have one
 	until       time.Time
 	wake        chan struct{} // it is time to ask again
-	delay       time.Duration // if it has to do so by itself
+	gone        chan struct{} // closed when it is over
+	delay       time.Duration // if it has to ask again by itself
+	placed      bool          // may it have a place?
+	stakes      []*stake      // of the names
 
 	// Protected by the session's mutex.
-	got     *turn
-	inDoubt bool // it may have been granted what it has not heard of
+	got      *turn
+	expected bool // turns are
+	inDoubt  bool // it may have been granted what it has not heard of
 }
 
 // A turn that has come; without a token it never will.
@@ -135,174 +139,272 @@ type turn struct {
 	sent  time.Time
 }
 
+// A stake is what an owner has to do with a lock, as long as it holds it or wants it.  It is protected by the session's
+// mutex.
+type stake struct {
+	key          string
+	held, wanted int     // leases, and requests
+	places       []*want // those of the requests that wait at a place, in order
+	leaving      *want   // one that nobody waits for any more
+}
+
+func stakeKey(owner, name string) string { return owner + "\x00" + name }
+
 func (s *Session) acquire(ctx context.Context, call int, names []string, options []Option) (*Lease, error) {
 	o, err := setOf(options)
+	if err == nil && len(names) == 0 {
+		err = errors.New("dlock: there must be a name")
+	}
 	if err != nil {
 		return nil, err
 	}
-	own, end, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	w := &want{optionSet: o, call: call, names: names, label: strings.Join(names, ", "), wake: make(chan struct{}, 1), delay: shortestPoll}
+	w := &want{optionSet: o, call: call, names: names, label: strings.Join(names, ", "), wake: make(chan struct{}, 1), gone: make(chan struct{}), delay: shortestPoll}
 	if o.wait < Forever {
 		w.until = time.Now().Add(o.wait)
 	}
 	var inherited bool
 	if w.task, inherited = ctx.Value(taskKey{}).(string); !inherited {
-		w.task, _ = WithTask(ctx, "").Value(taskKey{}).(string)
+		w.task = fmt.Sprint(tasks.Add(1))
 	}
 	w.owner = s.client + "#" + w.task
-	for _, name := range names {
-		w.keys = append(w.keys, placeOf(w.owner, name))
+	if err := s.begin(ctx); err != nil {
+		return nil, err
 	}
-	if call == single {
-		w.place = w.keys[0]
+	if err := s.want(ctx, w); err != nil {
+		s.end()
+		return nil, err
+	}
+	lease, underWay, err := s.obtain(ctx, w)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lease != nil || underWay == nil && !w.placed && !w.inDoubt {
+		s.finish(w)
+		return lease, err
 	}
 
-	// A caller that gives up is told at once; what is granted all the same is released.
-	type result struct {
-		lease *Lease
-		err   error
+	// Requests of its task that come from now on wait until it is over: what it may have been granted would refuse them.
+	for _, k := range w.stakes {
+		k.leaving = w
 	}
-	done := make(chan result, 1)
-	var settled atomic.Bool
-	go func() {
-		defer end()
-		lease, err := s.obtain(own, w)
-		if settled.CompareAndSwap(false, true) {
-			done <- result{lease, err}
-		} else if lease != nil {
-			_ = lease.Release()
-		}
-	}()
-	var r result
-	select {
-	case r = <-done:
-	case <-own.Done():
-		if settled.CompareAndSwap(false, true) {
-			r.err = own.Err()
-		} else {
-			r = <-done
-		}
-	}
-	return r.lease, closedOr(ctx, r.err)
+	go s.abandon(w, underWay)
+	return nil, err
 }
 
-// Ask once: the tokens, or none.
-func (s *Session) request(ctx context.Context, w *want, keep time.Duration, reentry string) ([]string, answer) {
-	if w.call == single && w.payload == nil {
-		shared := []any{interval(w.ttl), w.mode, w.permits, reentry, interval(w.lockDelay), interval(w.minHold), interval(keep)}
-		k := &kind{key: fmt.Sprintf("acquire %q", shared), shared: shared, text: func(s *server) string {
-			return fmt.Sprintf(manySQL, s.schema)
-		}}
-		a := s.lines.ask(ctx, true, k, answerWithin, w.names[0], w.owner)
-		if a.err != nil || a.value == "NULL" {
-			return nil, a
+// One more request, once none is in its way that nobody waits for.
+func (s *Session) want(ctx context.Context, w *want) error {
+	for {
+		var leaving *want
+		s.mu.Lock()
+		for _, name := range w.names {
+			if k := s.stakes[stakeKey(w.owner, name)]; k != nil && k.leaving != nil {
+				leaving = k.leaving
+			} else if k != nil && k.held > 0 && w.wait > 0 && w.reentry == "deny" {
+				s.mu.Unlock()
+				return failure(ErrDeadlock, nil, "the task would wait for its own lease on %q", w.label)
+			}
 		}
-		return []string{a.value}, a
+		if leaving == nil {
+			break
+		}
+		s.mu.Unlock()
+		select {
+		case <-leaving.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.over:
+			return ErrClosed
+		}
+	}
+	defer s.mu.Unlock()
+	for _, name := range w.names {
+		key := stakeKey(w.owner, name)
+		if s.stakes[key] == nil {
+			s.stakes[key] = &stake{key: key}
+		}
+		s.stakes[key].wanted++
+		w.stakes = append(w.stakes, s.stakes[key])
+	}
+	return nil
+}
+
+// It is over: it has no place any more, and a turn that it has not taken is given back.  The mutex is held.
+func (s *Session) finish(w *want) {
+	close(w.gone)
+	for _, k := range w.stakes {
+		for i, other := range k.places {
+			if other == w {
+				k.places = append(k.places[:i:i], k.places[i+1:]...)
+				s.waiting--
+				break
+			}
+		}
+		if k.leaving == w {
+			k.leaving = nil
+		}
+		s.adjust(k, 0, -1)
+	}
+	if w.got != nil && w.got.token != "" {
+		s.decline(w.names[0], w.got.token)
+	}
+	s.ended()
+}
+
+// So many more leases and requests; the mutex is held.
+func (s *Session) adjust(k *stake, held, wanted int) {
+	k.held += held
+	k.wanted += wanted
+	if k.held == 0 && k.wanted == 0 {
+		delete(s.stakes, k.key)
+	}
+}
+
+// Has its task no other lease or request on these locks, which might be meant instead?  The mutex is held.
+func (w *want) isAlone() bool {
+	for _, k := range w.stakes {
+		if k.held > 0 || k.wanted > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// Begin to ask: for a place, too, unless it is for the last time.
+func (s *Session) request(w *want, last, inDoubt bool) *request {
+	reentry, keep := w.reentry, time.Duration(0)
+	s.mu.Lock()
+	if (inDoubt || w.placed) && w.isAlone() {
+		reentry = "return" // what it has been granted, or will be when its turn has come, is to count once
+	}
+	if !last {
+		keep = keepPlace
+	}
+	if !last && w.call == single {
+		if w.placed = true; !w.expected {
+			w.expected = true // a turn may come before the answer
+			w.stakes[0].places = append(w.stakes[0].places, w)
+			s.waiting++
+		}
+	}
+	s.mu.Unlock()
+	if w.call == single && w.payload == nil {
+		t := &terms{w.ttl, w.lockDelay, w.minHold, keep, w.mode, reentry, w.permits}
+		return s.lines.start(answerWithin, &kind{key: *t, text: manySQL, shared: t.list}, w.names[0], w.owner)
 	}
 	row := []any{w.names[0], w.owner, interval(w.ttl), w.mode, reentry, interval(w.lockDelay), interval(w.minHold), w.payload}
-	more := ""
+	names, more := "", ""
 	if w.call == several {
 		row[0] = w.names
-		more = "::text[]"
+		names = "::text[]"
 	} else if w.call == single {
 		row = append(row, w.permits, interval(keep))
+		more = ", permits => $9::integer, keep => $10::interval"
 	}
-	a := s.lines.ask(ctx, true, &kind{text: func(s *server) string {
-		last := ""
-		if w.call == single {
-			last = ", permits => $9::integer, keep => $10::interval"
-		}
-		return fmt.Sprintf(aloneSQL, s.schema+calls[w.call], more, last)
-	}}, answerWithin, row...)
-	if a.err != nil || a.rows[0][0] == nil {
-		return nil, a
+	return s.lines.start(answerWithin, &kind{text: fmt.Sprintf(aloneSQL, calls[w.call], names, more)}, row...)
+}
+
+// The tokens that were granted, or none.
+func (a *answer) tokens() []string {
+	text := a.value
+	if len(a.rows) > 0 && a.rows[0][0] != nil {
+		text = *a.rows[0][0]
 	}
-	return strings.Split(strings.Trim(*a.rows[0][0], "{}"), ","), a
+	if a.err != nil || text == "" || text == "NULL" {
+		return nil
+	}
+	return strings.Split(strings.Trim(text, "{}"), ",")
 }
 
 // Ask, wait for a turn, and ask again.
 //
 // A request is in doubt if it may have been granted what it has not heard of: its answer was lost, or perhaps a turn
 // was.  Then it asks for just that; and if it is given up, that is undone.
-func (s *Session) obtain(ctx context.Context, w *want) (lease *Lease, err error) {
-	s.want(w, 1)
-	defer s.want(w, -1)
-	defer s.forget(w)
-	defer func() {
-		if err != nil && s.setDoubt(w, false) {
-			s.undo(w)
-		}
-	}()
-	if w.wait > 0 && w.reentry == "deny" && s.holdsAny(w) {
-		return nil, failure(ErrDeadlock, nil, "the task would wait for its own lease on %q", w.label)
-	}
-	placed := false // may it have a place?
+func (s *Session) obtain(ctx context.Context, w *want) (*Lease, *request, error) {
 	for limit := (time.Time{}); ; {
-		if ctx.Err() != nil && !placed {
-			return nil, ctx.Err()
+		if err := s.gaveUp(ctx); err != nil {
+			return nil, nil, err
 		}
-		got, inDoubt := s.turnOf(w), s.setDoubt(w, false)
+		s.mu.Lock()
+		got, inDoubt := w.got, w.inDoubt
+		w.inDoubt = false
+		s.mu.Unlock()
 		never := got != nil && got.token == ""
-		last := never || ctx.Err() != nil || w.left() <= 0
+		last := never || w.left() <= 0
 		var a answer
 		if got != nil && !never {
-			if a = s.confirm(w, got); a.err == nil {
-				return s.grant(w, []string{got.token}, a.sent), nil
+			if a = s.confirm(ctx, w, got); a.err == nil {
+				return s.grant(w, []string{got.token}, a.sent), nil, nil
 			}
 		} else {
-			asking, keep, reentry := ctx, keepPlace, w.reentry
-			if last {
-				keep = 0
-			} else if w.place != "" {
-				s.expect(w)
+			var underWay *request
+			hadPlace, r := w.placed, s.request(w, last, inDoubt)
+			a, underWay = s.wait(ctx, r)
+			if underWay != nil {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				w.inDoubt = w.inDoubt || inDoubt
+				return nil, underWay, a.err
 			}
-			if last && placed {
-				asking = context.Background() // the place is given up
+			if tokens := a.tokens(); tokens != nil {
+				return s.grant(w, tokens, a.sent), nil, nil
 			}
-			if inDoubt && s.isAlone(w) {
-				reentry = "return"
+			if a.err != nil && !a.doubt {
+				w.placed = hadPlace
 			}
-			var tokens []string
-			if tokens, a = s.request(asking, w, keep, reentry); tokens != nil {
-				return s.grant(w, tokens, a.sent), nil
-			}
-			placed = placed || !last && w.place != "" && (a.err == nil || a.doubt)
 		}
-		raised := s.setDoubt(w, a.doubt || a.err != nil && inDoubt) // meanwhile
-		if raised {
-			s.setDoubt(w, true)
-		}
+		s.mu.Lock()
+		raised := w.inDoubt || w.got != got // meanwhile
+		w.inDoubt = w.inDoubt || a.doubt || a.err != nil && inDoubt
+		s.mu.Unlock()
+		w.placed = w.placed && !(last && a.err == nil)
 		switch {
 		case a.err == nil && never:
-			return nil, failure(ErrDeadlock, nil, "the wait for %q would never have ended", w.label)
+			return nil, nil, failure(ErrDeadlock, nil, "the wait for %q would never have ended", w.label)
 		case a.err == nil && !last:
-			s.awaitTurn(ctx, w, placed)
-		case a.err == nil && ctx.Err() != nil:
-			return nil, ctx.Err()
-		case a.err == nil && (raised || s.turnOf(w) != nil): // a turn may have come just before
+			s.awaitTurn(ctx, w)
+		case a.err == nil && raised: // a turn may have come just before
 		case a.err == nil:
-			return nil, s.refused(ctx, w)
-		case ctx.Err() != nil && a.err == ctx.Err():
-		case sqlState(a.err) == "40P01" && raised && ctx.Err() == nil: // perhaps for a lease that it has not heard of
+			return nil, nil, s.refused(ctx, w)
+		case sqlState(a.err) == "40P01" && raised: // perhaps for a lease that it has not heard of
 		case !errors.Is(a.err, ErrUnreachable):
-			return nil, Explain(a.err)
+			return nil, nil, Explain(a.err)
 		default:
 			if a.doubt && limit.IsZero() {
 				limit = time.Now().Add(doubtWithin)
 			}
-			if last && (ctx.Err() != nil || !time.Now().Before(limit)) {
-				return nil, a.err
+			if last && !time.Now().Before(limit) {
+				return nil, nil, a.err
 			}
-			if last {
-				nap(ctx, retryAfter)
-			} else {
-				nap(ctx, shorter(retryAfter, w.left()))
+			rest := retryAfter
+			if !last {
+				rest = shorter(rest, w.left())
 			}
+			s.nap(ctx, rest)
 		}
 	}
+}
+
+// End what nobody waits for any more: a request under way, a place, and what may have been granted unheard.
+func (s *Session) abandon(w *want, underWay *request) {
+	s.mu.Lock()
+	inDoubt, ownTurn := w.inDoubt, w.got != nil
+	s.mu.Unlock()
+	var a answer
+	if underWay != nil {
+		a = <-underWay.done
+		inDoubt = a.doubt || a.err != nil && inDoubt
+	}
+	if a.tokens() == nil && w.placed && !ownTurn {
+		a = <-s.request(w, true, inDoubt).done
+		inDoubt = a.doubt || a.err != nil && inDoubt
+	}
+	if tokens := a.tokens(); tokens != nil {
+		_ = s.grant(w, tokens, a.sent).Release()
+	} else if inDoubt {
+		s.undo(w)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.finish(w)
 }
 
 // How long it still waits.
@@ -323,96 +425,75 @@ func (s *Session) refused(ctx context.Context, w *want) error {
 		}
 	}
 	for _, name := range names {
-		var holder *string
-		if a := s.lines.ask(ctx, false, holderKind, answerWithin, name); a.note != nil && json.Unmarshal(*a.note, &holder) == nil && holder != nil {
-			err := failure(ErrRefused, nil, "lock %q is held by %q", w.label, *holder)
-			err.Holder = *holder
+		if holder, _ := s.ask(ctx, holderKind, name, nil).holder(); holder != nil {
+			err := failure(ErrRefused, nil, "lock %q is held by %q", w.label, holder.Owner)
+			err.Holder = holder.Owner
 			return err
 		}
 	}
 	return failure(ErrRefused, nil, "lock %q is held", w.label)
 }
 
+// Who holds a lock, or what an owner has there, or nil.
+func (a answer) holder() (holder *Holder, err error) {
+	if a.note != nil {
+		a.err = json.Unmarshal(*a.note, &holder)
+	}
+	return holder, a.err
+}
+
 func (s *Session) grant(w *want, tokens []string, sent time.Time) *Lease {
-	l := &Lease{Name: w.label, Owner: w.owner, Tokens: map[string]int64{}}
-	l.task = w.task
+	l := &Lease{Name: w.label, Owner: w.owner, Tokens: map[string]int64{}, stakes: w.stakes}
+	l.s, l.task, l.what, l.renewal, l.release = s, w.task, fmt.Sprintf("the lease on %q", l.Name), renewKind, l.Release
+	l.enter = func() string { return presentSQL([]*Lease{l}) }
+	if w.onLost != nil {
+		l.onLost = func() { w.onLost(l) }
+	}
 	for i, name := range w.names {
 		l.Tokens[name], _ = parse(tokens[i])
+		l.rows = append(l.rows, []any{name, tokens[i]})
 	}
 	l.Token = l.Tokens[w.names[0]]
-	l.keep(s, w.optionSet, sent)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.begin(w.ttl, sent)
+	l.count(1)
 	return l
 }
 
 // A turn may have come some time after it was asked for: when was the lease held for sure?
-func (s *Session) confirm(w *want, got *turn) answer {
+func (s *Session) confirm(ctx context.Context, w *want, got *turn) answer {
 	if time.Since(got.sent) <= shorter(w.ttl/12, time.Second) {
 		return answer{sent: got.sent}
 	}
-	a := s.lines.ask(context.Background(), true, renewKind, answerWithin, w.names[0], got.token)
+	a := s.ask(ctx, renewKind, w.names[0], got.token)
 	if a.err == nil && a.value != "t" {
 		a.err = failure(ErrLost, nil, "the lease on %q was lost at once", w.label)
 	}
 	return a
 }
 
-// End what a request in doubt may have been granted.
+// End what a request in doubt may have been granted.  That is found first, and released by its token: so a statement
+// that is late can do no harm to what the task is granted afterwards.
 func (s *Session) undo(w *want) {
+	s.mu.Lock()
+	alone := w.isAlone()
+	s.mu.Unlock()
+	if !alone {
+		return
+	}
 	until := time.Now().Add(doubtWithin)
 	for _, name := range w.names {
-		for s.isAlone(w) && time.Now().Before(until) {
-			if a := s.lines.ask(context.Background(), true, undoKind, time.Until(until), name, w.owner); a.err == nil {
+		for ; time.Now().Before(until); time.Sleep(doubtWithin / 30) {
+			holder, err := s.lines.ask(time.Until(until), holderKind, name, w.owner).holder()
+			if err == nil && holder != nil {
+				err = s.lines.ask(time.Until(until), releaseKind, name, fmt.Sprint(holder.Token)).err
+			}
+			if err == nil {
 				break
 			}
-			time.Sleep(doubtWithin / 30)
 		}
 	}
 }
-
-// Has its task no other lease or request on these locks, which might be meant instead?
-func (s *Session) isAlone(w *want) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, key := range w.keys {
-		if s.held[key] > 0 || s.wanted[key] > 1 {
-			return false
-		}
-	}
-	return true
-}
-
-// One more request, or less.
-func (s *Session) want(w *want, more int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, key := range w.keys {
-		count(s.wanted, key, more)
-	}
-}
-
-// Returns whether it was in doubt before.
-func (s *Session) setDoubt(w *want, inDoubt bool) (before bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before, w.inDoubt = w.inDoubt, inDoubt
-	return before
-}
-
-func (s *Session) holdsAny(w *want) bool {
-	for _, name := range w.names {
-		if s.heldBy(w.owner, name) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Session) heldBy(owner, name string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.held[placeOf(owner, name)]
-}
-
-func placeOf(owner, name string) string { return owner + "\x00" + name }
 
 func parse(token string) (int64, error) { return strconv.ParseInt(token, 10, 64) }

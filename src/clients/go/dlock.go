@@ -26,8 +26,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log"
-	"math"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,19 +60,17 @@ type Session struct {
 	logger Logger
 	source Source
 	lines  *lines
-	margin atomic.Int64  // the smallest one of what is held
 	over   chan struct{} // closed by Close
-	busy   sync.WaitGroup
 
 	mu        sync.Mutex
 	closed    bool
-	holds     map[*hold]bool // to be renewed
-	held      map[string]int // how many leases: by owner and name
-	wanted    map[string]int // the same of requests
-	releasing map[*hold]bool
-	places    map[string][]*want // who waits at a place: by owner and name
-	taker     *lines             // the connection that takes turns
-	timer     *time.Timer        // for the next renewal or deadline
+	busy      int               // what Close waits for
+	idle      *sync.Cond        // nothing is busy
+	holds     map[*hold]bool    // to be renewed
+	stakes    map[string]*stake // by owner and name
+	waiting   int               // how many requests may have a place
+	taker     *lines            // the connection that takes turns
+	timer     *time.Timer       // for the next renewal or deadline
 	timerAt   time.Time
 	inTrouble bool // do renewals fail?
 }
@@ -112,10 +110,10 @@ func ConnectTo(key any, source Source, options ...SessionOption) *Session {
 	host, _ := os.Hostname()
 	s := &Session{
 		client: fmt.Sprintf("%.50s/%d/%s", host, os.Getpid(), hex.EncodeToString(random[:])), logger: standardLogger{}, source: source,
-		over: make(chan struct{}), holds: map[*hold]bool{}, held: map[string]int{}, wanted: map[string]int{}, releasing: map[*hold]bool{}, places: map[string][]*want{},
+		lines: newLines(source, 2), over: make(chan struct{}),
+		holds: map[*hold]bool{}, stakes: map[string]*stake{},
 	}
-	s.lines = newLines(source, 2, &s.margin)
-	s.margin.Store(math.MaxInt64)
+	s.idle = sync.NewCond(&s.mu)
 	for _, set := range options {
 		set(s)
 	}
@@ -159,18 +157,17 @@ func (s *Session) AcquirePermit(ctx context.Context, name string, permits int, o
 	return s.acquire(ctx, single, []string{name}, append(options[:len(options):len(options)], func(o *optionSet) { o.permits = fmt.Sprint(permits) }))
 }
 
-var onceKind = &kind{text: func(s *server) string { return "SELECT " + s.schema + "dlock_once($1, $2::interval)::text" }}
+var onceKind = &kind{text: "SELECT @dlock_once($1, $2::interval)::text"}
 
 // Once returns a token, if this is the first call in this time slot; or 0.
 func (s *Session) Once(ctx context.Context, name string, every time.Duration) (int64, error) {
-	own, end, err := s.begin(ctx)
-	if err != nil {
+	if err := s.begin(ctx); err != nil {
 		return 0, err
 	}
-	defer end()
-	a := s.lines.ask(own, false, onceKind, answerWithin, name, interval(every))
+	defer s.end()
+	a := s.ask(ctx, onceKind, name, interval(every))
 	if a.err != nil || a.rows[0][0] == nil {
-		return 0, closedOr(ctx, a.err)
+		return 0, a.err
 	}
 	return parse(*a.rows[0][0])
 }
@@ -196,26 +193,22 @@ func (s *Session) Close() error {
 	}
 	s.closed = true
 	close(s.over)
-	s.mu.Unlock()
-	s.busy.Wait()
-	s.mu.Lock()
+	s.rest()
 	var releases sync.WaitGroup
-	for _, holds := range []map[*hold]bool{s.holds, s.releasing} {
-		for h := range holds {
-			if release := h.release; release != nil {
-				releases.Add(1)
-				go func() {
-					defer releases.Done()
-					_ = release()
-				}()
-			}
+	for h := range s.holds {
+		if release := h.release; release != nil {
+			releases.Add(1)
+			go func() {
+				defer releases.Done()
+				_ = release()
+			}()
 		}
-	}
-	if s.taker != nil {
-		s.taker.cut()
 	}
 	s.mu.Unlock()
 	releases.Wait()
+	s.mu.Lock()
+	s.rest()
+	s.mu.Unlock()
 	s.lines.close()
 	if source, ok := s.source.(interface{ close() }); ok {
 		source.close()
@@ -230,6 +223,13 @@ func (s *Session) Close() error {
 	return nil
 }
 
+// Wait for what is under way; the mutex is held.
+func (s *Session) rest() {
+	for s.busy > 0 {
+		s.idle.Wait()
+	}
+}
+
 // Client is the first part of the owners "client#task".
 func (s *Session) Client() string { return s.client }
 
@@ -239,20 +239,48 @@ func (s *Session) isClosed() bool {
 	return s.closed
 }
 
-// Begin something that Close waits for: the context ends with the session, too.
-func (s *Session) begin(ctx context.Context) (context.Context, func(), error) {
+// Begin something that Close waits for.
+func (s *Session) begin(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return nil, nil, ErrClosed
-	}
 	if s.client == "" || strings.Contains(s.client, "#") {
-		return nil, nil, errors.New("dlock: a client must be a text without #")
+		return errors.New("dlock: a client must be a text without #")
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+	if s.closed {
+		return ErrClosed
 	}
-	s.busy.Add(1)
+	if ctx.Err() == nil {
+		s.busy++
+	}
+	return ctx.Err()
+}
+
+// It has ended.
+func (s *Session) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended()
+}
+
+// The same; the mutex is held.
+func (s *Session) ended() {
+	if s.busy--; s.busy == 0 {
+		s.idle.Broadcast()
+	}
+}
+
+// Why the caller does not wait any more, or nil.
+func (s *Session) gaveUp(ctx context.Context) error {
+	select {
+	case <-s.over:
+		return ErrClosed
+	default:
+		return ctx.Err()
+	}
+}
+
+// A context that ends with the session, too.
+func (s *Session) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
@@ -261,15 +289,28 @@ func (s *Session) begin(ctx context.Context) (context.Context, func(), error) {
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, func() { cancel(); s.busy.Done() }, nil
+	return ctx, cancel
 }
 
-// An error of a context that ends with the session, too, told to somebody whose own context is this.
-func closedOr(ctx context.Context, err error) error {
-	if ctx.Err() == nil && errors.Is(err, context.Canceled) {
-		return ErrClosed
+// Wait for an answer.  If the caller gives up, and the request is on its way, that is returned: its answer will come.
+func (s *Session) wait(ctx context.Context, r *request) (answer, *request) {
+	select {
+	case a := <-r.done:
+		return a, nil
+	case <-ctx.Done():
+	case <-s.over:
 	}
-	return err
+	why := s.gaveUp(ctx)
+	if s.lines.withdraw(r, why) {
+		r = nil
+	}
+	return answer{err: why}, r
+}
+
+// Ask for something that may be left behind.
+func (s *Session) ask(ctx context.Context, k *kind, row ...any) answer {
+	a, _ := s.wait(ctx, s.lines.start(answerWithin, k, row...))
+	return a
 }
 
 // The task of a context, and how many tasks there have been.
@@ -286,14 +327,17 @@ func WithTask(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, taskKey{}, name)
 }
 
-func interval(span time.Duration) string { return fmt.Sprintf("%d microseconds", span.Microseconds()) }
+func interval(span time.Duration) string {
+	return strconv.FormatInt(span.Microseconds(), 10) + " microseconds"
+}
 
-// Sleep, unless the context ends.
-func nap(ctx context.Context, span time.Duration) {
+// Sleep, unless the caller gives up.
+func (s *Session) nap(ctx context.Context, span time.Duration) {
 	timer := time.NewTimer(span)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
+	case <-s.over:
 	case <-timer.C:
 	}
 }

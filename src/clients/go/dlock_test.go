@@ -29,6 +29,7 @@ type server struct {
 	t       *testing.T
 	asked   chan *statement
 	clients atomic.Int32
+	pid     atomic.Value // of its process
 }
 
 type statement struct {
@@ -54,11 +55,13 @@ func texts(values ...string) [][]*string {
 
 func (conn) Close() {}
 
+func (c conn) Backend(pid string) { c.s.pid.Store(pid) }
+
 func (c conn) Query(ctx context.Context, query string, args ...any) ([][]*string, error) {
 	if strings.Contains(query, "pg_proc") {
-		return texts(`s.`, "dlock_acquire_each dlock_renew_each dlock_release_each dlock_take", "1.0", "db", "", ""), nil
+		return texts(`s.`, "dlock_acquire_each dlock_renew_each dlock_release_each dlock_take", "1.0", "db", "17", "", ""), nil
 	}
-	if strings.Contains(query, "dlock_lease(") {
+	if strings.Contains(query, "dlock_lease(") && !strings.Contains(args[1].(string), "#") {
 		return texts("{1" + strings.Repeat(",1", strings.Count(args[0].(string), ",")) + "}"), nil // the holders have gone
 	}
 	if strings.Contains(query, "dlock_take(") {
@@ -72,7 +75,7 @@ func (c conn) Query(ctx context.Context, query string, args ...any) ([][]*string
 		if err, failed := a.(error); failed {
 			return nil, err
 		}
-		return texts(a.(string)), nil
+		return texts(strings.Split(a.(string), " ")...), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -206,6 +209,9 @@ func TestCoalescing(t *testing.T) {
 	first := s.next("acquire_each", "a")
 	c = append(c, acquire(s, session, ctx, []string{"d"}, dlock.TTL(2*time.Minute))...)
 	s.none()
+	if pid := s.pid.Load(); pid != "17" {
+		t.Error("process", pid)
+	}
 	first.answer <- "{1}"
 	s.next("acquire_each", "b", "c").answer <- "{2,3}"
 	s.next("acquire_each", "d").answer <- "{4}"
@@ -367,7 +373,8 @@ func TestLostAnswer(t *testing.T) {
 	cancel()
 	expect(t, (<-c[0]).err, context.Canceled)
 	granting <- stateError("57P01")
-	s.next("release", "a").answer <- "{t}"
+	s.next("lease", "a").answer <- `{1} [{"token":2}]`
+	s.next("release_each", "a").answer <- "{t}"
 
 	// Two requests of a task: what one was granted is not for the other.
 	c = acquire(s, session, dlock.WithTask(context.Background(), "one"), []string{"a", "a"})
@@ -375,10 +382,72 @@ func TestLostAnswer(t *testing.T) {
 	asked("deny") <- stateError("57P01")
 	asked("deny") <- stateError("XX000")
 	s.next("acquire_each", "a").answer <- stateError("XX000") // the other one has ended, perhaps before
-	s.next("release", "a").answer <- "{f}"
+	s.next("lease", "a").answer <- "{1} [null]"
 	for i := range c {
 		expect(t, (<-c[i]).err, stateError("XX000"))
 	}
+}
+
+// What was granted unheard is found, and ended by its token; what its task asks for meanwhile waits for that, until it is given up.
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	task := dlock.WithTask(context.Background(), "one")
+	first, giveUp := context.WithCancel(task)
+	doubted := acquire(s, session, first, []string{"a"})
+	granting := s.next("acquire_each", "a")
+	giveUp()
+	expect(t, (<-doubted[0]).err, context.Canceled)
+
+	given, giveUp := context.WithCancel(task)
+	results := make(chan result, 2)
+	for _, ctx := range []context.Context{given, task} {
+		ctx := ctx
+		go func() {
+			lease, err := session.Acquire(ctx, "a", dlock.TTL(time.Hour))
+			results <- result{lease, err}
+		}()
+	}
+	s.none()
+	granting.answer <- stateError("57P01")
+	finding := s.next("lease", "a")
+	s.none()
+	giveUp()
+	expect(t, (<-results).err, context.Canceled)
+	finding.answer <- `{1} [{"token":2}]`
+	ending := s.next("release_each", "a")
+	if ending.args[1] != `{"2"}` {
+		t.Error(ending.args)
+	}
+	s.none()
+	ending.answer <- stateError("57P01")
+	s.next("lease", "a").answer <- "{1} [null]"
+	s.next("acquire_each", "a").answer <- "{3}"
+	if r := <-results; r.err != nil || r.lease.Token != 3 {
+		t.Fatal(r)
+	}
+	s.none()
+}
+
+// A lock that its task enters again is entered once, whatever the request is told last.
+func TestReentry(t *testing.T) {
+	t.Parallel()
+	s, session, _ := start(t)
+	asked := func(reentry string) chan any {
+		t.Helper()
+		statement := s.next("acquire_each", "a")
+		if statement.args[5] != reentry {
+			t.Fatal(statement.args)
+		}
+		return statement.answer
+	}
+	c := acquire(s, session, context.Background(), []string{"a"}, dlock.Wait(20*time.Millisecond), dlock.Reenter())
+	asked("count") <- "{NULL}"
+	asked("return") <- "{2}"
+	if r := <-c[0]; r.err != nil || r.lease.Token != 2 {
+		t.Fatal(r)
+	}
+	s.none()
 }
 
 // A lease that is lost cancels the context, calls OnLost, and gives the error, also that of the work.

@@ -5,11 +5,9 @@ func (s *Session) Queued() (count int) {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
 	for _, queue := range s.lines.queues {
-		for _, group := range queue.groups {
-			for _, r := range group {
-				if !r.gone {
-					count++
-				}
+		for _, r := range queue {
+			if !r.gone {
+				count++
 			}
 		}
 	}

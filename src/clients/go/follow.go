@@ -23,11 +23,12 @@ const captureFor = time.Second
 // Elect campaigns until the context is done.  A leader has a term: "lead" is called, with a context
 // that is cancelled at the end of the term, and resigns by returning.  An error of its own ends the election.
 func (s *Session) Elect(ctx context.Context, name string, lead func(context.Context, *Lease) error, options ...Option) error {
-	ctx, end, err := s.begin(WithTask(ctx, ""))
-	if err != nil {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
-	defer end()
+	defer s.end()
+	ctx, cancel := s.within(WithTask(ctx, ""))
+	defer cancel()
 	options = append(options[:len(options):len(options)], Wait(Forever))
 	for ctx.Err() == nil {
 		var own error
@@ -43,7 +44,7 @@ func (s *Session) Elect(ctx context.Context, name string, lead func(context.Cont
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrLost) {
 			s.logger.Warn("dlock: an election goes on", "name", name, "error", err)
-			nap(ctx, retryEvery)
+			s.nap(ctx, retryEvery)
 		}
 	}
 	return nil
@@ -51,15 +52,13 @@ func (s *Session) Elect(ctx context.Context, name string, lead func(context.Cont
 
 // A Holder of a lock.
 type Holder struct {
-	Token   int64           `json:"-"`
+	Token   int64           `json:"token"`
 	Owner   string          `json:"owner"`
 	Payload json.RawMessage `json:"payload"`
 }
 
-var watchKind = &kind{key: "watch", text: func(s *server) string {
-	return "SELECT array_agg(l.token ORDER BY i)::text, json_agg(json_build_object('owner', l.owner, 'payload', l.payload) ORDER BY i)::text " +
-		"FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i) LEFT JOIN LATERAL " + s.schema + "dlock_watch(n, NULL, '0') AS l ON true"
-}}
+var watchKind = &kind{key: "watch", text: "SELECT array_agg(l.token ORDER BY i)::text, json_agg(l ORDER BY i)::text " +
+	"FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i) LEFT JOIN LATERAL @dlock_watch(n, NULL, '0') AS l ON true"}
 
 // Watch tells the holder of a lock, or nil if there is none, at first and then whenever another one is seen, until the context is done,
 // or "see" returns an error.  It looks in such intervals; all that are watched are asked for at once.
@@ -67,14 +66,13 @@ func (s *Session) Watch(ctx context.Context, name string, every time.Duration, s
 	if every < time.Millisecond {
 		return errors.New("dlock: the interval must be a millisecond at least")
 	}
-	ctx, end, err := s.begin(ctx)
-	if err != nil {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
-	defer end()
-	for seen := ""; ctx.Err() == nil; nap(ctx, time.Until(time.Now().Truncate(every).Add(every))) {
-		a := s.lines.ask(ctx, false, watchKind, answerWithin, name)
-		if a.err != nil && ctx.Err() == nil && !errors.Is(a.err, ErrUnreachable) {
+	defer s.end()
+	for seen := ""; s.gaveUp(ctx) == nil; s.nap(ctx, time.Until(time.Now().Truncate(every).Add(every))) {
+		a := s.ask(ctx, watchKind, name)
+		if a.err != nil && s.gaveUp(ctx) == nil && !errors.Is(a.err, ErrUnreachable) {
 			return Explain(a.err)
 		}
 		if a.err != nil || a.value == seen {
@@ -84,7 +82,6 @@ func (s *Session) Watch(ctx context.Context, name string, every time.Duration, s
 		var holder *Holder
 		if seen != "NULL" {
 			holder = &Holder{}
-			holder.Token, _ = parse(seen)
 			if err := json.Unmarshal(*a.note, holder); err != nil {
 				return err
 			}
@@ -123,10 +120,8 @@ type Task struct {
 }
 
 func taskKind(key, call string) *kind {
-	return &kind{key: key, urgent: true, text: func(s *server) string {
-		return "SELECT array_agg(" + s.schema + "dlock_task_" + call + " ORDER BY i)::text " +
-			"FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS e(q, k, t, x, i)"
-	}}
+	return &kind{key: key, urgent: true, text: "SELECT array_agg(@dlock_task_" + call + " ORDER BY i)::text " +
+		"FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) WITH ORDINALITY AS e(q, k, t, x, i)"}
 }
 
 var (
@@ -143,14 +138,15 @@ func (s *Session) Work(ctx context.Context, queue string, handler func(context.C
 	if err != nil {
 		return err
 	}
-	stop, end, err := s.begin(ctx)
-	if err != nil {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
-	defer end()
+	defer s.end()
+	stop, cancel := s.within(ctx)
+	defer cancel()
 	work, abort := context.WithCancel(detached{ctx})
 	defer abort()
-	captures := newLines(s.source, 1, nil)
+	captures := newLines(s.source, 1)
 	defer captures.close()
 	ended := make(chan bool, o.concurrency)
 	running, retry := 0, retryEvery
@@ -163,17 +159,17 @@ func (s *Session) Work(ctx context.Context, queue string, handler func(context.C
 			}
 			continue
 		}
-		a := captures.ask(context.Background(), true, captureKind, 2*answerWithin, queue, fmt.Sprint(o.concurrency-running), o.from, o.to,
+		a := captures.ask(answerWithin+captureFor, captureKind, queue, fmt.Sprint(o.concurrency-running), o.from, o.to,
 			s.client+"#"+queue, interval(o.ttl), o.onTimeout, interval(shorter(captureFor, o.ttl/6)))
 		if a.err != nil {
 			s.logger.Warn("dlock: a worker goes on", "queue", queue, "error", a.err)
-			nap(stop, retry)
+			s.nap(stop, retry)
 			retry = shorter(2*retry, longestRetry)
 			continue
 		}
 		retry = retryEvery
 		for _, row := range a.rows {
-			t := s.newTask(queue, captures.server.Load().schema, row, o.ttl, a.sent)
+			t := s.newTask(queue, captures.where(), row, o.ttl, a.sent)
 			running++
 			go func() {
 				if err := t.work(stop, work, handler); err != nil {
@@ -193,10 +189,8 @@ func (s *Session) Work(ctx context.Context, queue string, handler func(context.C
 	return nil
 }
 
-var captureKind = &kind{text: func(s *server) string {
-	return "SELECT key, token::text, payload::text, priority::text, attempts::text, from_state FROM " + s.schema +
-		"dlock_task_capture($1, count => $2::integer, from_states => $3::text[], to_state => $4, owner => $5, ttl => $6::interval, on_timeout => $7, wait => $8::interval)"
-}}
+var captureKind = &kind{text: "SELECT key, token::text, payload::text, priority::text, attempts::text, from_state FROM @dlock_task_capture(" +
+	"$1, count => $2::integer, from_states => $3::text[], to_state => $4, owner => $5, ttl => $6::interval, on_timeout => $7, wait => $8::interval)"}
 
 // A context that has the values of another one, and does not end.
 type detached struct{ context.Context }
@@ -222,14 +216,21 @@ func (s *Session) newTask(queue, schema string, row []*string, ttl time.Duration
 		}
 		return fmt.Sprintf("SELECT %sdlock_task_finish(%s, %s, %d, state => %s)", schema, literal(queue), literal(t.Key), t.Token, state)
 	}
-	t.begin(s, ttl, sent)
+	t.s = s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.begin(ttl, sent)
 	return t
 }
 
 func (t *Task) row(extra any) []any { return []any{t.Queue, t.Key, fmt.Sprint(t.Token), extra} }
 
 func (t *Task) work(stop, work context.Context, handler func(context.Context, *Task) error) (err error) {
-	defer t.end()
+	defer func() {
+		t.s.mu.Lock()
+		defer t.s.mu.Unlock()
+		t.end()
+	}()
 	if stop.Err() != nil {
 		return t.settle(taskReleaseKind, nil)
 	}
@@ -256,7 +257,7 @@ func (t *Task) work(stop, work context.Context, handler func(context.Context, *T
 func (t *Task) settle(k *kind, extra any) error {
 	for {
 		left := t.Remaining()
-		a := t.s.lines.ask(context.Background(), true, k, left+captureFor, t.row(extra)...)
+		a := t.s.lines.ask(shorter(urgentWithin, left+captureFor), k, t.row(extra)...)
 		if a.err == nil || left == 0 || !errors.Is(a.err, ErrUnreachable) {
 			return Explain(a.err)
 		}

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -57,16 +56,14 @@ type Transactor interface {
 	Transact(ctx context.Context, run func(ctx context.Context, enter, leave func(Execer) error) error) error
 }
 
-// Keep what was granted by a request that was sent then.
-func (h *hold) begin(s *Session, ttl time.Duration, sent time.Time) {
-	h.s, h.ttl = s, ttl
+// Keep what was granted by a request that was sent then; the mutex is held.
+func (h *hold) begin(ttl time.Duration, sent time.Time) {
+	s := h.s
+	h.ttl = ttl
 	h.every, h.margin = shorter(ttl/6, renewEvery), shorter(ttl/6, stopBefore)
 	h.cancels = map[*context.CancelFunc]bool{}
 	h.deadline, h.renewAt = sent.Add(ttl), sent.Add(h.every)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.holds[h] = true
-	s.margin.Store(int64(shorter(time.Duration(s.margin.Load()), h.margin)))
 	s.arm(h.next())
 }
 
@@ -153,20 +150,14 @@ func (h *hold) stop(why error) {
 // It is not renewed any more, and its contexts end; the mutex is held.
 func (h *hold) drop() {
 	delete(h.s.holds, h)
-	if len(h.s.holds) == 0 {
-		h.s.arm(time.Time{})
-		h.s.margin.Store(math.MaxInt64)
-	}
 	for cancel := range h.cancels {
 		(*cancel)()
 	}
 	h.cancels = nil
 }
 
-// No more work.  Had it ended before?
+// No more work.  Had it ended before?  The mutex is held.
 func (h *hold) end() (late bool) {
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
 	late = h.ended() != nil
 	h.over = true
 	h.drop()
@@ -179,7 +170,7 @@ func (h *hold) renew() {
 	left, oldest, lost := len(h.rows), time.Time{}, false
 	var trouble error
 	for _, row := range h.rows {
-		h.s.lines.submit(&request{kind: h.renewal, row: row, then: func(a answer) {
+		h.s.lines.submit(&request{kind: h.renewal, row: row, within: h.margin, then: func(a answer) {
 			h.s.mu.Lock()
 			defer h.s.mu.Unlock()
 			if a.err != nil {
@@ -253,34 +244,14 @@ type Lease struct {
 	Owner  string           // as dlock_leases shows it: client#task
 	Token  int64            // the fencing token, of the first lock if there are several
 	Tokens map[string]int64 // by the names of locks
+	stakes []*stake
 	once   sync.Once
 }
 
-func (l *Lease) keep(s *Session, o *optionSet, sent time.Time) {
-	l.what = fmt.Sprintf("the lease on %q", l.Name)
-	l.renewal, l.release, l.enter = renewKind, l.Release, func() string { return presentSQL([]*Lease{l}) }
-	for name, token := range l.Tokens {
-		l.rows = append(l.rows, []any{name, fmt.Sprint(token)})
-	}
-	if o.onLost != nil {
-		l.onLost = func() { o.onLost(l) }
-	}
-	l.begin(s, o.ttl, sent)
-	l.count(1)
-}
-
-// Count it among what its owner has.
+// Count it among what its owner has; the mutex is held.
 func (l *Lease) count(more int) {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	for name := range l.Tokens {
-		count(l.s.held, placeOf(l.Owner, name), more)
-	}
-}
-
-func count(counts map[string]int, key string, more int) {
-	if counts[key] += more; counts[key] == 0 {
-		delete(counts, key)
+	for _, k := range l.stakes {
+		l.s.adjust(k, more, 0)
 	}
 }
 
@@ -303,21 +274,16 @@ func (l *Lease) Run(ctx context.Context, work func(context.Context, *Lease) erro
 // Release gives the lease back.  The error tells if it was lost before.
 func (l *Lease) Release() error {
 	l.once.Do(func() {
-		l.s.mark(&l.hold, true)
-		defer l.s.mark(&l.hold, false)
+		s := l.s
+		s.mu.Lock()
+		s.busy++
 		late := l.end()
 		l.count(-1)
-		answers := make(chan string, len(l.rows))
-		for _, row := range l.rows {
-			go func(row []any) { answers <- l.giveBack(row) }(row)
-		}
-		lost := false
-		for range l.rows {
-			answer := <-answers
-			lost = lost || answer == "f" || answer == "" && l.Remaining() == 0
-		}
-		l.s.mu.Lock()
-		defer l.s.mu.Unlock()
+		s.mu.Unlock()
+		lost := l.giveBack()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		defer s.ended()
 		if lost && !late && l.err == nil {
 			l.err = failure(ErrLost, nil, "%s was lost before the work had ended", l.what)
 		}
@@ -327,34 +293,42 @@ func (l *Lease) Release() error {
 	return l.err
 }
 
-// It is being released, or not any more.
-func (s *Session) mark(h *hold, releasing bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if releasing {
-		s.releasing[h] = true
-	} else {
-		delete(s.releasing, h)
+// Returns whether something was lost.  A request that was not answered may have released it; if the task has entered
+// the lock twice, another one would end the other lease.
+func (l *Lease) giveBack() (lost bool) {
+	left, doubt, unknown := l.rows, map[string]bool{}, false
+	for until := time.Now().Add(giveBackWithin); len(left) > 0 && time.Now().Before(until); {
+		asked := make([]*request, len(left))
+		for i, row := range left {
+			asked[i] = l.s.lines.start(time.Until(until), releaseKind, row...)
+		}
+		var again [][]any
+		for i, row := range left {
+			name, _ := row[0].(string)
+			switch a := <-asked[i].done; {
+			case a.err == nil && a.value == "t":
+			case a.err == nil && !doubt[name]:
+				lost = true
+			case a.err == nil || (doubt[name] || a.doubt) && l.another(name):
+				unknown = true
+			default:
+				doubt[name] = doubt[name] || a.doubt
+				again = append(again, row)
+			}
+		}
+		if left = again; len(left) > 0 {
+			time.Sleep(giveBackWithin / 30)
+		}
 	}
+	return lost || (unknown || len(left) > 0) && l.Remaining() == 0
 }
 
-// "t", "f", or nothing if the server does not say.  A request that was not answered may have
-// released it; if the task has entered the lock twice, another one would end the other lease.
-func (l *Lease) giveBack(row []any) string {
-	doubt := false
-	for until := time.Now().Add(giveBackWithin); time.Now().Before(until); time.Sleep(giveBackWithin / 30) {
-		a := l.s.lines.ask(context.Background(), true, releaseKind, time.Until(until), row...)
-		if a.err == nil && (a.value == "t" || !doubt) {
-			return a.value
-		} else if a.err == nil {
-			break
-		}
-		doubt = doubt || a.doubt
-		if doubt && l.s.heldBy(l.Owner, row[0].(string)) > 0 {
-			break
-		}
-	}
-	return ""
+// Has its owner another lease there?
+func (l *Lease) another(name string) bool {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	k := l.s.stakes[stakeKey(l.Owner, name)]
+	return k != nil && k.held > 0
 }
 
 // Stop what is late, and renew what is due, or soon will be.
@@ -362,7 +336,7 @@ func (s *Session) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	margin, next := time.Duration(math.MaxInt64), time.Time{}
+	var next time.Time
 	s.timerAt = time.Time{}
 	for h := range s.holds {
 		if h.ended() != nil {
@@ -371,26 +345,24 @@ func (s *Session) tick() {
 		if !h.renewing && !h.renewAt.After(now.Add(h.every/2)) {
 			h.renew()
 		}
-		margin = shorter(margin, h.margin)
 		if at := h.next(); next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
-	s.margin.Store(int64(margin))
-	s.arm(next)
+	if !next.IsZero() {
+		s.arm(next)
+	}
 }
 
-// Set the timer, if it is not to come earlier; no time: stop it.  The mutex is held.
+// Set the timer, if it is not to come earlier; the mutex is held.
 func (s *Session) arm(at time.Time) {
-	if !at.IsZero() && !s.timerAt.IsZero() && !at.Before(s.timerAt) {
+	if !s.timerAt.IsZero() && !at.Before(s.timerAt) {
 		return
 	}
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	if s.timerAt = at; !at.IsZero() {
-		s.timer = time.AfterFunc(time.Until(at), s.tick)
-	}
+	s.timerAt, s.timer = at, time.AfterFunc(time.Until(at), s.tick)
 }
 
 // Renewals fail, or go on; the mutex is held.

@@ -10,15 +10,14 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // Most requests in a statement.
 const mostInBatch = 1000
 
-// How long a statement may take, its connection included, if its kind says nothing; an
-// urgent one; and how long an unused connection stays open.
+// How long a request waits for its statement, and then the statement for its answer; the same of an urgent
+// one; and how long an unused connection stays open.
 const (
 	answerWithin = 10 * time.Second
 	urgentWithin = 5 * time.Second
@@ -26,7 +25,8 @@ const (
 )
 
 // What is there, and where.  Names are UTF-8, whatever the database has.
-const lookSQL = `SELECT s.schema, s.names, s.version, pg_catalog.current_database(), pg_catalog.set_config('client_encoding', 'UTF8', false),
+const lookSQL = `SELECT s.schema, s.names, s.version, pg_catalog.current_database(), pg_catalog.pg_backend_pid()::text,
+  pg_catalog.set_config('client_encoding', 'UTF8', false),
   pg_catalog.set_config('application_name', coalesce(nullif(pg_catalog.current_setting('application_name'), ''), 'dlock'), false)
 FROM (VALUES (1)) AS always LEFT JOIN (
   SELECT pg_catalog.format('%I.', n.nspname) AS schema, pg_catalog.string_agg(DISTINCT p.proname, ' ') AS names, e.extversion AS version
@@ -37,29 +37,27 @@ FROM (VALUES (1)) AS always LEFT JOIN (
 
 var needed = []string{"dlock_acquire_each", "dlock_renew_each", "dlock_release_each", "dlock_take"}
 
-// A server has functions in a schema, which is quoted.
-type server struct {
-	schema string
-}
-
 // A kind of request.  Its statement has an array as parameter for each element of a request's row, then what
 // is shared.  The answer to many is an array, in order; a second column may have a note for
 // each, as JSON.
 type kind struct {
-	key    string // requests of equal keys can be asked in one statement; empty: alone
+	key    any    // requests of equal keys can be asked in one statement; nil: alone
 	urgent bool   // it goes first, and does not stand behind a grant: while the first line is busy with one, there is a second one
-	text   func(*server) string
-	shared []any
-	within time.Duration
+	text   string // with @ for the schema
+	shared func() []any
 }
 
-// A request is answered once, by then; it must not block.
+// A request is answered once.
 type request struct {
 	*kind
-	row   []any // strings, nil, or slices of strings
-	then  func(answer)
-	gone  bool // withdrawn
-	taken bool // by a line
+	row    []any // strings, nil, or slices of strings
+	within time.Duration
+	then   func(answer) // must not block
+	done   chan answer  // or else it is told here
+	timer  *time.Timer
+	part   int  // of a batch that has failed: only these go together
+	taken  bool // by a line
+	gone   bool // withdrawn
 }
 
 type answer struct {
@@ -71,191 +69,207 @@ type answer struct {
 	doubt bool // has it been done, perhaps?
 }
 
+func (r *request) settle(a answer) {
+	if r.then != nil {
+		r.then(a)
+		return
+	}
+	r.timer.Stop()
+	r.done <- a
+}
+
 type lines struct {
 	source Source
-	margin *atomic.Int64 // how long an urgent statement may take by now
-	server atomic.Pointer[server]
 
 	mu     sync.Mutex
 	lines  []*line
-	queues [2]queue // what is urgent, and the usual
+	queues [2][]*request // what is urgent, and the usual
+	parts  int
+	schema string // quoted, with a point
 	closed bool
 }
 
-// What waits, in groups of equal keys.
-type queue struct{ groups [][]*request }
-
+// A line is a goroutine with a connection, if it is open.
 type line struct {
 	*lines
+	work chan []*request
+	conn Conn
+	ctx  context.Context // of the connection
 
 	// Protected by the mutex.
-	link   *link
+	open   bool
 	busy   bool
-	urgent bool // what it asks
+	urgent bool       // what it asks
+	batch  []*request // the same
+	sent   time.Time  // when that was sent, if it was
 	cancel context.CancelFunc
-	idle   *time.Timer
+	left   bool // to itself: it did not come back in time, and another one has its place
 }
 
-type link struct {
-	Conn
-	server *server
-}
-
-func newLines(source Source, count int, margin *atomic.Int64) *lines {
-	l := &lines{source: source, margin: margin}
+func newLines(source Source, count int) *lines {
+	l := &lines{source: source}
 	for i := 0; i < count; i++ {
-		l.lines = append(l.lines, &line{lines: l})
+		l.lines = append(l.lines, l.newLine())
 	}
 	return l
 }
 
-func (q *queue) add(r *request) {
-	for i, group := range q.groups {
-		if r.key != "" && group[0].key == r.key {
-			q.groups[i] = append(group, r)
-			return
-		}
-	}
-	q.groups = append(q.groups, []*request{r})
-}
+func (l *lines) newLine() *line { return &line{lines: l, work: make(chan []*request, 1)} }
 
-// The next requests, of one kind.
-func (q *queue) next() []*request {
-	for len(q.groups) > 0 {
-		group := q.groups[0]
-		q.groups = q.groups[1:]
-		var batch []*request
-		for i, r := range group {
-			if len(batch) == mostInBatch {
-				q.groups = append(q.groups, group[i:])
-				break
-			}
-			if !r.gone {
-				r.taken = true
-				batch = append(batch, r)
-			}
-		}
-		if len(batch) > 0 {
-			return batch
-		}
+func (k *kind) rank() int {
+	if k.urgent {
+		return 0
 	}
-	return nil
+	return 1
 }
 
 func (l *lines) submit(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.urgent {
-		l.queues[0].add(r)
-	} else {
-		l.queues[1].add(r)
-	}
+	l.queues[r.rank()] = append(l.queues[r.rank()], r)
 	l.pump()
 }
 
+// Begin to ask.
+func (l *lines) start(within time.Duration, k *kind, row ...any) *request {
+	r := &request{kind: k, row: row, within: within, done: make(chan answer, 1)}
+	r.timer = time.AfterFunc(within, func() {
+		l.withdraw(r, failure(ErrUnreachable, nil, "the server did not get to answer in time"))
+	})
+	l.submit(r)
+	return r
+}
+
+func (l *lines) where() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.schema
+}
+
+// Ask, and wait for the answer.
+func (l *lines) ask(within time.Duration, k *kind, row ...any) answer {
+	return <-l.start(within, k, row...).done
+}
+
 // Take a request out of the queue, if it is there still.
-func (l *lines) withdraw(r *request, why error) {
+func (l *lines) withdraw(r *request, why error) bool {
 	l.mu.Lock()
 	waits := !r.taken && !r.gone
 	r.gone = r.gone || waits
 	l.mu.Unlock()
 	if waits {
-		r.then(answer{err: why})
+		r.settle(answer{err: why})
 	}
+	return waits
 }
 
-// Ask, and wait for the answer.  Whoever stays waits for it, too, if the context ends when the request is on its way.
-func (l *lines) ask(ctx context.Context, stay bool, k *kind, within time.Duration, row ...any) answer {
-	done := make(chan answer, 1)
-	r := &request{kind: k, row: row, then: func(a answer) { done <- a }}
-	l.submit(r)
-	timer := time.AfterFunc(within, func() {
-		l.withdraw(r, failure(ErrUnreachable, nil, "the server did not get to answer in time"))
-	})
-	defer timer.Stop()
-	select {
-	case a := <-done:
-		return a
-	case <-ctx.Done():
-	}
-	l.withdraw(r, ctx.Err())
-	if !stay {
-		return answer{err: ctx.Err()}
-	}
-	return <-done
-}
-
-// Give free lines something to do.
+// Give free lines something to do; the mutex is held.
 func (l *lines) pump() {
 	for i, c := range l.lines {
 		if c.busy || i > 0 && l.lines[0].urgent {
 			continue
 		}
-		batch := l.queues[0].next()
-		if batch == nil && i == 0 {
-			batch = l.queues[1].next()
-		}
-		if batch != nil {
-			c.busy, c.urgent = true, batch[0].urgent
-			if c.idle != nil {
-				c.idle.Stop()
+		if batch := c.next(); batch != nil {
+			if !c.open {
+				c.open = true
+				go c.run()
 			}
-			go c.work(batch)
+			c.work <- batch
 		}
 	}
 }
 
-func (c *line) work(batch []*request) {
-	c.ask(batch)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.busy, c.urgent = false, false
-	c.pump()
-	if !c.busy && c.closed {
-		c.drop()
-	} else if !c.busy && c.link != nil {
-		c.idle = time.AfterFunc(idleWithin, func() {
+// What it is to ask next; the mutex is held.
+func (c *line) next() []*request {
+	batch := c.take(0)
+	if batch == nil && c == c.lines.lines[0] {
+		batch = c.take(1)
+	}
+	c.busy, c.urgent = batch != nil, batch != nil && batch[0].urgent
+	return batch
+}
+
+// Take the first request, and those that can go with it.
+func (l *lines) take(rank int) (batch []*request) {
+	var rest []*request
+	for _, r := range l.queues[rank] {
+		if r.gone {
+			continue
+		}
+		if len(batch) == 0 || r.key != nil && r.key == batch[0].key && r.part == batch[0].part && len(batch) < mostInBatch {
+			r.taken = true
+			batch = append(batch, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	l.queues[rank] = rest
+	return batch
+}
+
+// Ask, until there has been nothing to ask for a while.
+func (c *line) run() {
+	defer c.drop()
+	for {
+		idle := time.NewTimer(idleWithin)
+		var batch []*request
+		over := false
+		select {
+		case batch = <-c.work:
+			idle.Stop()
+		case <-idle.C:
+			over = true
+		}
+		for batch != nil {
+			c.ask(batch)
 			c.mu.Lock()
-			defer c.mu.Unlock()
-			if !c.busy {
-				c.drop()
+			if c.left {
+				c.mu.Unlock()
+				return
 			}
-		})
+			batch = c.next()
+			c.pump()
+			c.mu.Unlock()
+		}
+		c.mu.Lock()
+		over = (over || c.closed) && !c.busy
+		c.open = !over
+		c.mu.Unlock()
+		if over {
+			return
+		}
 	}
 }
 
 // Ask, and answer the requests.
 func (c *line) ask(batch []*request) {
 	within := batch[0].within
-	if within == 0 {
-		within = answerWithin
+	for _, r := range batch {
+		within = shorter(within, r.within)
 	}
-	if batch[0].urgent {
-		within = urgentWithin
-		if c.margin != nil {
-			within = shorter(within, time.Duration(c.margin.Load()))
-		}
+	c.mu.Lock()
+	c.batch, c.sent = batch, time.Time{}
+	if c.conn == nil {
+		c.ctx, c.cancel = context.WithCancel(context.Background())
 	}
-	var args []any
-	if batch[0].key == "" {
-		for _, value := range batch[0].row {
-			args = append(args, parameter(value))
-		}
-	} else {
-		for i := range batch[0].row {
-			column := make([]any, len(batch))
-			for j, r := range batch {
-				column[j] = r.row[i]
-			}
-			args = append(args, array(column))
-		}
-	}
-	rows, sent, err := c.query(within, batch[0].kind, append(args, batch[0].shared...))
+	c.mu.Unlock()
+	timer := time.AfterFunc(within, func() { c.leave(batch) })
+	rows, err := c.query(batch)
+	timer.Stop()
+	c.mu.Lock()
+	left, sent := c.left, c.sent
+	c.batch = nil
+	c.mu.Unlock()
 	switch {
+	case left:
 	case err != nil:
+		// Perhaps the extension has been created anew, or there is a pooler.
+		if isOutage(err) || sent.IsZero() || hasPrefix(sqlState(err), "42883", "26000", "42P05") {
+			c.drop()
+		}
 		c.failed(batch, err, sent)
-	case batch[0].key == "":
-		batch[0].then(answer{rows: rows, sent: sent})
+	case batch[0].key == nil:
+		batch[0].settle(answer{rows: rows, sent: sent})
 	default:
 		values := strings.Split(strings.Trim(*rows[0][0], "{}"), ",")
 		notes := make([]*json.RawMessage, len(batch))
@@ -263,16 +277,48 @@ func (c *line) ask(batch []*request) {
 			_ = json.Unmarshal([]byte(*rows[0][1]), &notes)
 		}
 		for i, r := range batch {
-			r.then(answer{value: values[i], note: notes[i], sent: sent})
+			r.settle(answer{value: values[i], note: notes[i], sent: sent})
 		}
 	}
+}
+
+// It does not come back in time.  Another line has its place, for a driver may wait for ever for a server that is silent.
+func (c *line) leave(batch []*request) {
+	c.mu.Lock()
+	if len(c.batch) == 0 || c.batch[0] != batch[0] {
+		c.mu.Unlock()
+		return
+	}
+	c.left = true
+	c.cancel()
+	sent, what := c.sent, "the server does not answer"
+	if sent.IsZero() {
+		what = "no connection was to be had in time"
+	}
+	for i, other := range c.lines.lines {
+		if other == c {
+			c.lines.lines[i] = c.newLine()
+		}
+	}
+	c.pump()
+	c.mu.Unlock()
+	c.failed(batch, failure(ErrUnreachable, context.DeadlineExceeded, "%s", what), sent)
 }
 
 // An error of many is traced to those whose it is, by asking for halves: a statement that fails changes nothing.
 func (c *line) failed(batch []*request, err error, sent time.Time) {
 	if half := len(batch) / 2; !sent.IsZero() && half > 0 && isOfOne(err) {
-		c.ask(batch[:half])
-		c.ask(batch[half:])
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.parts += 2
+		for i, r := range batch {
+			r.taken, r.part = false, c.parts
+			if i < half {
+				r.part--
+			}
+		}
+		q := &c.queues[batch[0].rank()]
+		*q = append(batch, *q...)
 		return
 	}
 	a := answer{err: err}
@@ -282,116 +328,92 @@ func (c *line) failed(batch []*request, err error, sent time.Time) {
 			a.err = failure(ErrUnreachable, err, "%v", err)
 		}
 	}
-
-	// Perhaps the extension has been created anew.
-	if isOutage(err) || sent.IsZero() || sqlState(err) == "42883" {
-		c.mu.Lock()
-		c.drop()
-		c.mu.Unlock()
-	}
 	for _, r := range batch {
-		r.then(a)
+		r.settle(a)
 	}
 }
 
-// One statement, on a connection that is made if there is none.  A driver may not come back from a
-// server that is silent: then it is left to itself.
-func (c *line) query(within time.Duration, k *kind, args []any) ([][]*string, time.Time, error) {
-	type result struct {
-		link *link
-		rows [][]*string
-		err  error
+// One statement, on a connection that is made if there is none.
+func (c *line) query(batch []*request) ([][]*string, error) {
+	if c.conn == nil {
+		if err := c.connect(); err != nil {
+			c.cancel()
+			return nil, err
+		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	c.mu.Lock()
-	old := c.link
-	c.link, c.cancel = nil, cancel
-	c.mu.Unlock()
-	var sent atomic.Pointer[time.Time]
-	done := make(chan result, 1)
-	go func() {
-		r := result{link: old}
-		if r.link == nil {
-			r.link, r.err = c.connect(ctx)
+	first := batch[0]
+	args := make([]any, len(first.row), len(first.row)+8)
+	for i := range first.row {
+		if first.key == nil {
+			args[i] = parameter(first.row[i])
+			continue
 		}
-		if r.err == nil {
-			at := time.Now()
-			sent.Store(&at)
-			r.rows, r.err = r.link.Query(ctx, k.text(r.link.server), args...)
+		column := make([]any, len(batch))
+		for j, r := range batch {
+			column[j] = r.row[i]
 		}
-		done <- r
-	}()
-	var r result
-	select {
-	case r = <-done:
-	case <-ctx.Done():
-		r.err = failure(ErrUnreachable, ctx.Err(), "the server does not answer")
-		go func() {
-			if late := <-done; late.link != nil {
-				late.link.Close()
-			}
-		}()
+		args[i] = array(column)
+	}
+	if first.shared != nil {
+		args = append(args, first.shared()...)
 	}
 	c.mu.Lock()
-	c.link = r.link
+	left, text := c.left, strings.ReplaceAll(first.text, "@", c.schema)
+	c.sent = time.Now()
 	c.mu.Unlock()
-	if at := sent.Load(); at != nil {
-		return r.rows, *at, r.err
+	if left {
+		return nil, context.Canceled // the requests have been told that it was not sent
 	}
-	return nil, time.Time{}, r.err
+	return c.conn.Query(c.ctx, text, args...)
 }
 
-func (l *lines) connect(ctx context.Context) (*link, error) {
-	conn, err := l.source.Connect(ctx)
+func (c *line) connect() error {
+	conn, err := c.source.Connect(c.ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s, err := look(ctx, conn)
+	schema, err := look(c.ctx, conn)
 	if err != nil {
 		conn.Close()
-		return nil, err
+		return err
 	}
-	l.server.Store(s)
-	return &link{conn, s}, nil
+	c.conn = conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.schema = schema
+	return nil
 }
 
-func look(ctx context.Context, conn Conn) (*server, error) {
+func look(ctx context.Context, conn Conn) (schema string, err error) {
 	rows, err := conn.Query(ctx, lookSQL)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	row := rows[0]
 	if row[0] == nil {
-		return nil, failure(ErrUnsupported, nil,
+		return "", failure(ErrUnsupported, nil,
 			"the database has no dlock; a role with the right to do so has to run CREATE EXTENSION dlock in database %q", *row[3])
 	}
 	for _, name := range needed {
 		if !strings.Contains(" "+*row[1]+" ", " "+name+" ") {
-			return nil, failure(ErrUnsupported, nil,
+			return "", failure(ErrUnsupported, nil,
 				"dlock of the server is too old: %s() is missing; a role with the right to do so has to run ALTER EXTENSION dlock UPDATE in database %q", name, *row[3])
 		}
 	}
-	return &server{*row[0]}, nil
-}
-
-// End the connection; the mutex is held.
-func (c *line) drop() {
-	if c.link != nil {
-		go c.link.Close()
-		c.link = nil
+	if direct, ok := conn.(Direct); ok {
+		direct.Backend(*row[4])
 	}
+	return *row[0], nil
 }
 
-// End what is under way, too.
-func (l *lines) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.lines {
-		if c.cancel != nil {
-			c.cancel()
-		}
-		c.drop()
+// End the connection.
+func (c *line) drop() {
+	if c.conn != nil {
+		go func(conn Conn, end context.CancelFunc) {
+			conn.Close()
+			end()
+		}(c.conn, c.cancel)
+		c.conn = nil
 	}
 }
 
@@ -400,8 +422,8 @@ func (l *lines) close() {
 	defer l.mu.Unlock()
 	l.closed = true
 	for _, c := range l.lines {
-		if !c.busy {
-			c.drop()
+		if c.open && !c.busy {
+			c.work <- nil
 		}
 	}
 }

@@ -14,10 +14,17 @@ type Source interface {
 
 // A Conn is a connection that a session has for itself.
 type Conn interface {
-	// Query runs a statement.  Its parameters are strings, or nil for NULL, and so are the values.
+	// Query runs a statement.  Its parameters are strings, or nil for NULL, and so are the values.  The context is that of the
+	// connection: if it ends, a call should end, but need not.
 	Query(ctx context.Context, query string, args ...any) ([][]*string, error)
 	// Close ends the connection, whatever happens on it.
 	Close()
+}
+
+// Direct is a Conn that prepares statements, unless there is a pooler.
+type Direct interface {
+	// Backend tells the pid of the server's process.
+	Backend(pid string)
 }
 
 // What a pool must have room for: connections of the session, and one for the work.
@@ -29,23 +36,21 @@ type sqlSource struct {
 }
 
 func (s *sqlSource) Connect(ctx context.Context) (Conn, error) {
-	before := s.db.Stats()
-	if most := before.MaxOpenConnections; most > 0 && most < leastPool {
+	pool := s.db.Stats()
+	if most := pool.MaxOpenConnections; most > 0 && most < leastPool {
 		return nil, failure(ErrUnsupported, nil, "a pool of %d has no room for a session: it must have %d, or use dlock.Open", most, leastPool)
 	}
 
 	// What lies in the pool may be broken.
-	for tries := before.Idle; ; tries-- {
+	for tries := pool.Idle; ; tries-- {
 		conn, err := s.db.Conn(ctx)
-		if stats := s.db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections {
-			return nil, failure(ErrUnreachable, err, "none of the %d connections of the pool was free", stats.MaxOpenConnections)
-		} else if err != nil {
+		if err != nil {
 			return nil, err
 		}
 		if err = conn.PingContext(ctx); err == nil {
-			return sqlConn{conn}, nil
+			return sqlConn{conn, s.own}, nil
 		}
-		sqlConn{conn}.Close()
+		sqlConn{conn, s.own}.Close()
 		if tries <= 0 || ctx.Err() != nil {
 			return nil, err
 		}
@@ -58,9 +63,17 @@ func (s *sqlSource) close() {
 	}
 }
 
-type sqlConn struct{ conn *sql.Conn }
+type sqlConn struct {
+	conn *sql.Conn
+	own  bool
+}
 
+// To end a call, drivers have a goroutine beside each.  Without one a call on a server that is silent lasts until the system ends
+// its connection: it is in nobody's way, unless the pool is a program's.
 func (c sqlConn) Query(ctx context.Context, query string, args ...any) ([][]*string, error) {
+	if c.own {
+		ctx = context.Background()
+	}
 	rows, err := c.conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err

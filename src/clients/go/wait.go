@@ -27,59 +27,18 @@ const (
 	takeFor   = 5 * time.Second
 )
 
-var takeKind = &kind{within: takeFor + answerWithin, text: func(s *server) string {
-	return "SELECT name, owner, token::text FROM " + s.schema + "dlock_take($1, $2::interval, $3::interval)"
-}}
-
-// A place is about to be asked for: a turn may come before the answer.
-func (s *Session) expect(w *want) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range s.places[w.place] {
-		if other == w {
-			return
-		}
-	}
-	s.places[w.place] = append(s.places[w.place], w)
-}
-
-// It has no place any more.  A turn that it has not taken is given back.
-func (s *Session) forget(w *want) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var others []*want
-	for _, other := range s.places[w.place] {
-		if other != w {
-			others = append(others, other)
-		}
-	}
-	if len(others) > 0 {
-		s.places[w.place] = others
-	} else {
-		delete(s.places, w.place)
-	}
-	if w.got != nil && w.got.token != "" {
-		s.decline(w.names[0], w.got.token)
-	}
-}
-
-// The turn that has come, if one has.
-func (s *Session) turnOf(w *want) *turn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return w.got
-}
+var takeKind = &kind{text: "SELECT name, owner, token::text FROM @dlock_take($1, $2::interval, $3::interval)"}
 
 // Wait for a turn, or until it is time to ask again.
-func (s *Session) awaitTurn(ctx context.Context, w *want, placed bool) {
-	if !placed {
-		nap(ctx, shorter(w.delay, w.left()))
+func (s *Session) awaitTurn(ctx context.Context, w *want) {
+	if !w.placed {
+		s.nap(ctx, shorter(w.delay, w.left()))
 		w.delay = shorter(2*w.delay, longestPoll)
 		return
 	}
 	s.mu.Lock()
 	if s.taker == nil {
-		s.taker = newLines(s.source, 1, nil)
+		s.taker = newLines(s.source, 1)
 		go s.take(s.taker)
 	}
 	s.mu.Unlock()
@@ -88,6 +47,7 @@ func (s *Session) awaitTurn(ctx context.Context, w *want, placed bool) {
 	select {
 	case <-w.wake:
 	case <-ctx.Done():
+	case <-s.over:
 	case <-timer.C:
 	}
 }
@@ -97,29 +57,29 @@ func (s *Session) take(taker *lines) {
 	defer taker.close()
 	for last := time.Now(); ; last = time.Now() {
 		s.mu.Lock()
-		if len(s.places) == 0 {
+		if s.waiting == 0 {
 			s.taker = nil
 			s.mu.Unlock()
 			return
 		}
 		s.mu.Unlock()
-		a := taker.ask(context.Background(), true, takeKind, takeFor+answerWithin, s.client, interval(takeFor), interval(keepPlace))
+		a := taker.ask(takeFor+answerWithin, takeKind, s.client, interval(takeFor), interval(keepPlace))
 		s.mu.Lock()
 		for _, row := range a.rows {
 			s.taken(*row[0], *row[1], row[2], a.sent)
 		}
-		waits := len(s.places) > 0
+		waits := s.waiting > 0
 		s.mu.Unlock()
 		if a.err != nil && waits {
 			time.Sleep(longestPoll)
 		}
 		if a.err != nil || a.sent.Sub(last) > keepPlace/2 {
 			s.mu.Lock()
-			for _, list := range s.places {
-				for _, w := range list {
+			for _, k := range s.stakes {
+				for _, w := range k.places {
 					w.inDoubt = true
 				}
-				wakeUp(list)
+				wakeUp(k.places)
 			}
 			s.mu.Unlock()
 		}
@@ -128,13 +88,12 @@ func (s *Session) take(taker *lines) {
 
 // A turn has come; the mutex is held.
 func (s *Session) taken(name, owner string, token *string, sent time.Time) {
-	list := s.places[placeOf(owner, name)]
 	if token == nil {
 		token = new(string)
 	}
-	if len(list) > 0 && list[0].got == nil {
-		list[0].got = &turn{*token, sent}
-		wakeUp(list)
+	if k := s.stakes[stakeKey(owner, name)]; k != nil && len(k.places) > 0 && k.places[0].got == nil {
+		k.places[0].got = &turn{*token, sent}
+		wakeUp(k.places)
 	} else if *token != "" {
 		s.decline(name, *token)
 	}
@@ -147,7 +106,7 @@ func (s *Session) decline(name, token string) {
 			return
 		}
 	}
-	s.lines.submit(&request{kind: releaseKind, row: []any{name, token}, then: func(answer) {}})
+	s.lines.submit(&request{kind: releaseKind, row: []any{name, token}, within: urgentWithin, then: func(answer) {}})
 }
 
 func wakeUp(list []*want) {

@@ -100,6 +100,7 @@ sub test_driver
 	use_server($server);
 	$ENV{PGUSER} = getpwuid $>;
 	my $proxy = scenario_servers($server);
+	my $prepared = qr/execute \w+: SELECT \S*dlock_acquire_each/;
 
 	# What differs between drivers is asked in these groups; all of them are for a nightly run.
 	if ($driver =~ /^postgres/ && ($ENV{DLOCK_RING} // '') ne 'nightly')
@@ -108,9 +109,15 @@ sub test_driver
 	}
 	else
 	{
+		$server->safe_psql('postgres', q{ALTER DATABASE postgres SET log_statement = 'all'}) if $driver eq 'pgx5';
 		run_all_scenarios("go, $driver", $server, $proxy, @agent);
+		like(slurp_file($server->logfile), $prepared, "$driver: statements are prepared") if $driver eq 'pgx5';
+		my $log_end = -s $server->logfile;
 		push @agent, $pgx == 5 ? 'default_query_exec_mode=exec' : 'statement_cache_mode=describe' if $driver eq 'pgx own';
 		run_pooler_scenarios("go, $driver", $server, $proxy, @agent);
+		unlike(slurp_file($server->logfile, $log_end), $prepared, "$driver: not by way of a pooler") if $driver eq 'pgx5';
+		local @ENV{qw(PGHOST PGPORT)} = ($proxy->{host}, $proxy->{port});
+		run_scenarios("go, $driver", 'again', $server, $proxy, @agent);
 	}
 	run_scenarios("go, $driver", 'last', $server, $proxy, @agent);
 	$proxy->stop;

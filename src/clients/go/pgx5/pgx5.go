@@ -8,6 +8,7 @@ package pgx5
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"example.org/dlock"
@@ -16,8 +17,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// How long a connection may take to be closed.
-const closeWithin = 5 * time.Second
+// How long a connection may take to be closed, and how many statements it has prepared: there are not as many texts.
+const (
+	closeWithin  = 5 * time.Second
+	mostPrepared = 50
+)
 
 // Connect returns the session of a pool.  It has the settings of the pool, and connections of its own.  Options count for the first
 // call.
@@ -31,18 +35,36 @@ func Source(config *pgx.ConnConfig) dlock.Source { return source{config} }
 type source struct{ config *pgx.ConnConfig }
 
 func (s source) Connect(ctx context.Context) (dlock.Conn, error) {
-	c, err := pgx.ConnectConfig(ctx, s.config.Copy())
+	config := s.config.Copy()
+	config.StatementCacheCapacity = mostPrepared
+	c, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	return conn{c}, nil
+
+	// A goroutine for the connection, instead of one for each statement.
+	socket := c.PgConn().Conn()
+	go func() {
+		<-ctx.Done()
+		socket.Close()
+	}()
+	return &conn{c, pgx.QueryExecModeExec}, nil
 }
 
-type conn struct{ conn *pgx.Conn }
+type conn struct {
+	conn *pgx.Conn
+	mode pgx.QueryExecMode
+}
 
-// No statement is prepared, for there may be a pooler.
-func (c conn) Query(ctx context.Context, query string, args ...any) ([][]*string, error) {
-	rows, err := c.conn.Query(ctx, query, append([]any{pgx.QueryExecModeExec}, args...)...)
+// Backend has statements prepared if the connection is to this process, and not to a pooler.
+func (c *conn) Backend(pid string) {
+	if pid == fmt.Sprint(c.conn.PgConn().PID()) {
+		c.mode = pgx.QueryExecModeCacheStatement
+	}
+}
+
+func (c *conn) Query(_ context.Context, query string, args ...any) ([][]*string, error) {
+	rows, err := c.conn.Query(context.Background(), query, append([]any{c.mode}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +83,7 @@ func (c conn) Query(ctx context.Context, query string, args ...any) ([][]*string
 	return all, rows.Err()
 }
 
-func (c conn) Close() {
+func (c *conn) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
 	_ = c.conn.Close(ctx)
