@@ -105,6 +105,11 @@ sub test_scenarios
 	$ENV{PGUSER} = getpwuid $>;
 	my $proxy = scenario_servers($server);
 	run_scenarios("c, $name", $_, $server, $proxy, @$agent) foreach @groups;
+	if ($name ne 'valgrind')
+	{
+		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
+		run_scenarios("c, $name", 'undo', $server, $proxy, @$agent);
+	}
 	if (!@groups)
 	{
 		run_all_scenarios('c', $server, $proxy, @$agent);
