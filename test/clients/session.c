@@ -765,7 +765,9 @@ do_worker(Thing *it)
 	};
 	dlock_error error;
 
+	pthread_mutex_lock(&lock);
 	most = 0;
+	pthread_mutex_unlock(&lock);
 	it->concurrency = o.concurrency;
 	if (dlock_work(session, queue, &o, handle, it, &error) != DLOCK_OK)
 		ended(it, &error);

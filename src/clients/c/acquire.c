@@ -99,6 +99,7 @@ static const Kind take_kind = {
 };
 
 static void answered(Request *r, Answer *a);
+static void ask_server(dlock_lease *lease);
 
 /* ---- the lease as an object ---- */
 
@@ -228,12 +229,11 @@ new_lease(dlock_session *s, Call what, const char *const *names, int count, cons
 
 /* Have the server asked for something; the lease stays until that is answered. */
 void
-lease_submit(dlock_lease *lease, const Kind *kind, int64_t within)
+lease_submit(dlock_lease *lease, const Kind *kind)
 {
 	Request    *r = &lease->request;
 
 	r->kind = kind;
-	r->until = now_ms() + within;
 	r->values = lease->values;
 	r->shared = lease->params;
 	r->rows = 0;
@@ -310,7 +310,7 @@ bool
 shares_token(const dlock_lease *lease, const char *name, const char *token)
 {
 	for (const dlock_lease *other = lease->session->leases; other != NULL; other = other->next)
-		if (other != lease && (other->phase == PHASE_HELD || other->phase == PHASE_CONFIRMING))
+		if (other != lease && other->phase == PHASE_HELD)
 			for (int i = 0; i < other->count; i++)
 				if (strcmp(other->tokens[i], token) == 0 && strcmp(other->names[i], name) == 0)
 					return true;
@@ -371,20 +371,23 @@ is_in_doubt(const dlock_lease *lease)
 	return lease->doubt_at >= lease->heard_at;
 }
 
+static void
+begin_end(dlock_lease *lease, Phase phase)
+{
+	set_failing(lease);
+	lease->end_by = now_ms() + DOUBT_WITHIN;
+	lease->phase = phase;
+	go(lease);
+}
+
 /* The request is to end with this, once what it was granted all the same has been released. */
 static void
 end_request(dlock_lease *lease, const dlock_error *error)
 {
 	lease->failure = *error;
-	set_failing(lease);
-	lease->end_by = now_ms() + DOUBT_WITHIN;
-	lease->phase = PHASE_FINDING;
 	if (lease->turn[0] != '\0')
-	{
 		memcpy(lease->tokens[0], lease->turn, TOKEN_SIZE);
-		lease->phase = PHASE_RELEASING;
-	}
-	go(lease);
+	begin_end(lease, (lease->turn[0] != '\0') ? PHASE_RELEASING : PHASE_FINDING);
 }
 
 /* The message has the name of the lock. */
@@ -401,8 +404,6 @@ end_with(dlock_lease *lease, dlock_status status, const char *format)
 static void
 found(dlock_lease *lease, const Answer *a)
 {
-	int			count = 0;
-
 	if (a->error.status != DLOCK_OK)
 	{
 		lease->wake_at = now_ms() + UNDO_EVERY;
@@ -414,13 +415,9 @@ found(dlock_lease *lease, const Answer *a)
 		const char *token = PQgetvalue(a->result, a->row + i, 0);
 
 		snprintf(lease->tokens[i], TOKEN_SIZE, "%s", shares_token(lease, lease->names[i], token) ? "" : token);
-		count += lease->tokens[i][0] != '\0';
 	}
 	lease->phase = PHASE_RELEASING;
-	if (count > 0)
-		go(lease);
-	else
-		over(lease);
+	go(lease);
 }
 
 /* The caller does not wait any longer. */
@@ -440,8 +437,6 @@ give_up(dlock_lease *lease, dlock_status status)
 	settle(lease, &error);
 	if (lease->phase == PHASE_NEW || lease->phase == PHASE_WAITING)
 		go(lease);
-	else if (lease->phase == PHASE_ASKING && !(lease->last && lease->placed))
-		(void) withdraw(lease->session, &lease->request, DLOCK_CANCELED);
 }
 
 /* Release what a lease that is not there any more was granted: it may have been told twice. */
@@ -456,49 +451,45 @@ give_back(dlock_session *s, const char *owner, const char *name, const char *tok
 	if (lease == NULL)
 		return;
 	lease->answered = lease->tried = true;
-	set_failing(lease);
-	snprintf(lease->tokens[0], TOKEN_SIZE, "%s", token);
-	lease->phase = PHASE_RELEASING;
-	if (shares_token(lease, name, token))
-		over(lease);
-	else
-		go(lease);
+	snprintf(lease->tokens[0], TOKEN_SIZE, "%s", shares_token(lease, name, token) ? "" : token);
+	begin_end(lease, PHASE_RELEASING);
 	unref_lease(lease);
 }
 
 /* ---- the answer ---- */
 
 /*
- * It was granted, by a request that was sent then, or some time after that: if that is long ago,
- * when was the lease held for sure?
+ * It was granted, by a request that was sent then, or some time after that.  If that is long ago it
+ * asks again, which extends the lease; and gives it back if the answer to that is late, too.
  */
 static void
 granted(dlock_lease *lease, int64_t sent)
 {
 	dlock_error good = {.status = DLOCK_OK};
-	bool		confirmed = lease->phase == PHASE_CONFIRMING;
-	int64_t		age = now_ms() - sent;
+	int64_t		now = now_ms();
+	bool		fresh = now - sent <= MIN(lease->ttl / 12, 1000);
+	bool		asks = !lease->answered && !fresh && !lease->late && is_alone(lease, PHASE_RELEASING);
 
 	if (lease->turn[0] != '\0' && strcmp(lease->turn, lease->tokens[0]) != 0)
 		give_back(lease->session, lease->owner, lease->names[0], lease->turn);
 	lease->turn[0] = '\0';
-	if (lease->answered || (confirmed && age >= lease->ttl - lease->margin))
+	lease->phase = PHASE_WAITING;
+	if (asks)
 	{
-		fail(&lease->failure, DLOCK_UNREACHABLE, "the grant of \"%.400s\" was heard of too late", lease->label);
-		set_failing(lease);
-		lease->end_by = now_ms() + DOUBT_WITHIN;
-		lease->phase = PHASE_RELEASING;
-		go(lease);
+		lease->late = lease->tried = true;
+		lease->doubt_at = now;
+		lease->doubt_until = now + DOUBT_WITHIN;
+		ask_server(lease);
 	}
-	else if (!confirmed && age > MIN(lease->ttl / 12, 1000))
-	{
-		lease->phase = PHASE_CONFIRMING;
-		lease_submit(lease, &renew_kind, ANSWER_WITHIN);
-	}
-	else
+	else if (!lease->answered && now - sent < lease->ttl - lease->margin)
 	{
 		hold(lease, sent);
 		settle(lease, &good);
+	}
+	else
+	{
+		fail(&lease->failure, DLOCK_UNREACHABLE, "the grant of \"%.400s\" was heard of too late", lease->label);
+		begin_end(lease, PHASE_RELEASING);
 	}
 }
 
@@ -545,12 +536,12 @@ not_granted(dlock_lease *lease, const Answer *a)
 		end_request(lease, &lease->error);
 	else if (has_answer && lease->never)
 		end_with(lease, DLOCK_DEADLOCK, "the wait for \"%.400s\" would never have ended");
-	else if (status == DLOCK_CANCELED || ((has_answer || status == DLOCK_DEADLOCK) && has_turn) || (has_answer && is_in_doubt(lease)))
+	else if (((has_answer || status == DLOCK_DEADLOCK) && has_turn) || (has_answer && is_in_doubt(lease)))
 		go(lease);				/* a turn may have come just before */
 	else if (has_answer)
 	{
 		lease->phase = PHASE_NAMING;
-		lease_submit(lease, (lease->call == CALL_PATH) ? &path_holder_kind : &holder_kind, ANSWER_WITHIN);
+		lease_submit(lease, (lease->call == CALL_PATH) ? &path_holder_kind : &holder_kind);
 	}
 	else if (status != DLOCK_UNREACHABLE || (lease->last && (lease->gave_up || now >= lease->doubt_until)))
 	{
@@ -590,26 +581,12 @@ heard(dlock_lease *lease, const Answer *a)
 	bool		is_granted = has_answer && answer_text(a, 0) != NULL;
 	bool		keeps = !lease->last && lease->call == CALL_SINGLE;
 
-	if (a->doubt || (!has_answer && lease->phase == PHASE_CONFIRMING))
+	if (a->doubt)
 	{
 		lease->doubt_at = now_ms();
 		lease->tried = true;
 		if (lease->doubt_until == 0)
 			lease->doubt_until = lease->doubt_at + DOUBT_WITHIN;
-	}
-	if (lease->phase == PHASE_CONFIRMING)
-	{
-		bool		lost = false;
-
-		for (int i = 0; has_answer && i < lease->count; i++)
-			lost |= PQgetvalue(a->result, a->row + i, 0)[0] != 't';
-		if (has_answer && !lost)
-			granted(lease, a->sent);
-		else if (has_answer && lease->last)
-			end_with(lease, DLOCK_LOST, "the lease on \"%.400s\" was lost at once");
-		else
-			not_granted(lease, a);
-		return;
 	}
 	lease->placed = has_answer ? keeps && !is_granted : lease->placed || (keeps && a->doubt);
 	lease->tried |= lease->placed;
@@ -629,7 +606,7 @@ answered(Request *r, Answer *a)
 	dlock_lease *lease = r->whose;
 
 	lease->asked = false;
-	if (lease->phase <= PHASE_CONFIRMING)
+	if (lease->phase <= PHASE_WAITING)
 		heard(lease, a);
 	else if (lease->phase == PHASE_NAMING)
 		named(lease, a);
@@ -654,7 +631,17 @@ ask_server(dlock_lease *lease)
 	lease->params[KEEP] = lease->last ? "0" : KEEP_PLACE;
 	lease->params[REENTRY] = (lease->tried && is_alone(lease, PHASE_RELEASING)) ? "return" : lease->reenter ? "count" : "deny";
 	lease->phase = PHASE_ASKING;
-	lease_submit(lease, alone ? &alone_kinds[lease->call] : &acquire_kind, ANSWER_WITHIN);
+	lease_submit(lease, alone ? &alone_kinds[lease->call] : &acquire_kind);
+}
+
+static bool
+holds_any(const dlock_lease *lease)
+{
+	bool		found = false;
+
+	for (int i = 0; i < lease->count; i++)
+		found |= lease->tokens[i][0] != '\0';
+	return found;
 }
 
 /* Do what its phase is for, unless that is under way. */
@@ -687,14 +674,14 @@ go(dlock_lease *lease)
 				ask_server(lease);
 			break;
 		case PHASE_FINDING:
-			if (is_in_doubt(lease) && now < lease->end_by && is_alone(lease, PHASE_CONFIRMING))
-				lease_submit(lease, &find_kind, lease->end_by - now);
+			if (is_in_doubt(lease) && now < lease->end_by && is_alone(lease, PHASE_WAITING))
+				lease_submit(lease, &find_kind);
 			else
 				over(lease);
 			break;
 		case PHASE_RELEASING:
-			if (lease->ends_with != NULL && now < lease->end_by)
-				lease_submit(lease, lease->ends_with, lease->end_by - now);
+			if (lease->ends_with != NULL && now < lease->end_by && holds_any(lease))
+				lease_submit(lease, lease->ends_with);
 			else
 				over(lease);
 			break;
@@ -711,7 +698,7 @@ expects_turn(const dlock_lease *lease)
 {
 	bool		asks = lease->phase == PHASE_ASKING && lease->call == CALL_SINGLE && !lease->last;
 
-	return lease->turn[0] == '\0' && !lease->never && (asks || (lease->placed && lease->phase < PHASE_CONFIRMING));
+	return lease->turn[0] == '\0' && !lease->never && (asks || (lease->placed && lease->phase <= PHASE_WAITING));
 }
 
 static void
@@ -871,10 +858,8 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (s->pid != getpid())
-		return fail(error, DLOCK_CLOSED, "the lease is of the parent process");
-	pthread_mutex_lock(&s->lock);
-	s->busy++;
+	if (!enter_lease(lease, error))
+		return DLOCK_CLOSED;
 	await(s, &lease->changed, is_answered, lease);
 	remove_event(lease);
 	(void) has_ended(lease);
@@ -886,12 +871,8 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 void
 dlock_lease_cancel(dlock_lease *lease)
 {
-	dlock_session *s = lease->session;
-
-	if (s->pid != getpid())
+	if (!enter_lease(lease, NULL))
 		return;
-	pthread_mutex_lock(&s->lock);
-	s->busy++;
 	give_up(lease, DLOCK_CANCELED);
-	leave(s);
+	leave(lease->session);
 }

@@ -16,9 +16,6 @@
 
 #include "internal.h"
 
-/* How soon the thread of an attempt notices that nobody waits for it. */
-#define PIECE			100
-
 /* What is there, and where; and which backend, of which a pooler has told another number. */
 const char	look_sql[] =
 "SELECT s.schema, s.names, pg_catalog.current_database(), pg_catalog.pg_backend_pid(),"
@@ -62,24 +59,13 @@ fail_connection(const PGconn *conn, dlock_error *error)
 	fail_by_state(error, (code[0] != '\0') ? code : NULL, message);
 }
 
-static bool
-is_wanted(Attempt *a)
-{
-	bool		wanted;
-
-	pthread_mutex_lock(&a->session->lock);
-	wanted = a->line != NULL;
-	pthread_mutex_unlock(&a->session->lock);
-	return wanted;
-}
-
 static PGconn *
-make_connection(Attempt *a)
+make_connection(const char *conninfo)
 {
 	/* What comes before the user's own is a default. */
 	const char *keys[] = {"target_session_attrs", "keepalives_idle", "keepalives_interval", "keepalives_count",
 	"dbname", "client_encoding", NULL};
-	const char *values[] = {"read-write", "10", "5", "3", a->session->conninfo, "UTF8", NULL};
+	const char *values[] = {"read-write", "10", "5", "3", conninfo, "UTF8", NULL};
 	PostgresPollingStatusType want = PGRES_POLLING_WRITING;
 	PGconn	   *conn = PQconnectStartParams(keys, values, 1);
 
@@ -87,12 +73,13 @@ make_connection(Attempt *a)
 		return NULL;
 	PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
 	PQsetNoticeReceiver(conn, ignore_notice, NULL);
-	while (PQstatus(conn) != CONNECTION_BAD && want != PGRES_POLLING_OK && want != PGRES_POLLING_FAILED && is_wanted(a))
+	while (PQstatus(conn) != CONNECTION_BAD && want != PGRES_POLLING_OK && want != PGRES_POLLING_FAILED)
 	{
 		struct pollfd ready = {PQsocket(conn), (want == PGRES_POLLING_READING) ? POLLIN : POLLOUT, 0};
 
-		if (poll(&ready, 1, PIECE) > 0)
-			want = PQconnectPoll(conn);
+		if (poll(&ready, 1, ANSWER_WITHIN) <= 0)
+			break;
+		want = PQconnectPoll(conn);
 	}
 	return conn;
 }
@@ -102,7 +89,7 @@ run_attempt(void *argument)
 {
 	Attempt    *a = argument;
 	dlock_session *s = a->session;
-	PGconn	   *conn = make_connection(a);
+	PGconn	   *conn = make_connection(s->conninfo);
 	Line	   *l;
 
 	pthread_mutex_lock(&s->lock);

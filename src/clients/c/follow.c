@@ -44,7 +44,7 @@ dlock_once(dlock_session *session, const char *name, int64_t every_ms, int64_t *
 {
 	char		span[SPAN_SIZE];
 	const char *params[] = {name, span_text(every_ms, span)};
-	Request		r = {.kind = &once_kind,.shared = params,.until = now_ms() + ANSWER_WITHIN};
+	Request		r = {.kind = &once_kind,.shared = params};
 	Answer		a;
 
 	*token = 0;
@@ -124,7 +124,7 @@ dlock_watch(dlock_session *session, const char *name, int64_t every_ms, int give
 		return DLOCK_CLOSED;
 	while (watching)
 	{
-		Request		r = {.kind = &watch_kind,.shared = &name,.until = now_ms() + ANSWER_WITHIN};
+		Request		r = {.kind = &watch_kind,.shared = &name};
 		Answer		a;
 
 		status = ask(s, NULL, &r, &a);

@@ -240,7 +240,7 @@ hold_tick(dlock_lease *lease, int64_t now)
 		return;
 	lease->session->margin = MIN(lease->session->margin, lease->margin);
 	if (!lease->asked && lease->renew_at <= now + lease->every / 2)
-		lease_submit(lease, (lease->call == CALL_TASK) ? &task_renew_kind : &renew_kind, ANSWER_WITHIN);
+		lease_submit(lease, (lease->call == CALL_TASK) ? &task_renew_kind : &renew_kind);
 	arm_held(lease);
 }
 
@@ -292,8 +292,7 @@ let_go(dlock_lease *lease)
 	lease->end_by = now + DOUBT_WITHIN;
 	if (lease->call == CALL_TASK)
 		lease->end_by = MAX(lease->deadline, now + UNDO_EVERY);
-	if (!withdraw(lease->session, &lease->request, DLOCK_CANCELED))
-		go(lease);
+	go(lease);
 }
 
 /* Has it been given back, and is the program told what is to be told? */
@@ -311,10 +310,8 @@ dlock_lease_release(dlock_lease *lease, dlock_error *error)
 	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (s->pid != getpid())
-		return fail(error, DLOCK_CLOSED, "the lease is of the parent process");
-	pthread_mutex_lock(&s->lock);
-	s->busy++;
+	if (!enter_lease(lease, error))
+		return DLOCK_CLOSED;
 	if (!pthread_equal(pthread_self(), s->thread))
 	{
 		give_up(lease, DLOCK_CANCELED);
@@ -335,13 +332,12 @@ is_told(const void *lease)
 void
 dlock_lease_free(dlock_lease *lease)
 {
-	dlock_session *s = (lease != NULL) ? lease->session : NULL;
+	dlock_session *s;
 
-	if (s == NULL || s->pid != getpid())
+	if (lease == NULL || !enter_lease(lease, NULL))
 		return;
-	pthread_mutex_lock(&s->lock);
+	s = lease->session;
 	s->refs++;
-	s->busy++;
 	give_up(lease, DLOCK_CANCELED);
 	let_go(lease);
 	if (!pthread_equal(pthread_self(), s->thread))
@@ -357,43 +353,37 @@ dlock_lease_free(dlock_lease *lease)
 dlock_status
 dlock_lease_status(dlock_lease *lease, dlock_error *error)
 {
-	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (s->pid != getpid())
-		return fail(error, DLOCK_CLOSED, "the lease is of the parent process");
-	pthread_mutex_lock(&s->lock);
+	if (!enter_lease(lease, error))
+		return DLOCK_CLOSED;
 	(void) has_ended(lease);
 	status = tell(error, &lease->error);
-	pthread_mutex_unlock(&s->lock);
+	leave(lease->session);
 	return status;
 }
 
 bool
 dlock_lease_held(dlock_lease *lease)
 {
-	dlock_session *s = lease->session;
-	bool		held;
+	bool		held = enter_lease(lease, NULL);
 
-	if (s->pid != getpid())
+	if (!held)
 		return false;
-	pthread_mutex_lock(&s->lock);
 	held = !has_ended(lease) && lease->phase == PHASE_HELD;
-	pthread_mutex_unlock(&s->lock);
+	leave(lease->session);
 	return held;
 }
 
 int64_t
 dlock_lease_remaining(dlock_lease *lease)
 {
-	dlock_session *s = lease->session;
 	int64_t		left;
 
-	if (s->pid != getpid())
+	if (!enter_lease(lease, NULL))
 		return 0;
-	pthread_mutex_lock(&s->lock);
 	left = MAX(lease->deadline - now_ms(), 0);
-	pthread_mutex_unlock(&s->lock);
+	leave(lease->session);
 	return left;
 }
 

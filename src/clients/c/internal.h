@@ -102,7 +102,7 @@ typedef struct Answer
 	int			row;			/* the first one of the request */
 } Answer;
 
-/* A request is answered once, by then. */
+/* A request is answered once. */
 struct Request
 {
 	Request    *next;
@@ -110,8 +110,6 @@ struct Request
 	int			rows;
 	const char *const *values;	/* row by row */
 	const char *const *shared;
-	int64_t		until;			/* if no line has got to it */
-	bool		queued;
 	void		(*then) (Request *r, Answer *a);
 	void	   *whose;
 };
@@ -164,7 +162,6 @@ typedef enum Phase
 	PHASE_NEW,					/* nothing was sent */
 	PHASE_ASKING,
 	PHASE_WAITING,				/* for a turn, or to ask again */
-	PHASE_CONFIRMING,			/* it was granted long ago: is it still held? */
 	PHASE_NAMING,				/* the holder */
 	PHASE_FINDING,				/* what it may have been granted */
 	PHASE_HELD,					/* or lost, and not released yet */
@@ -225,6 +222,7 @@ struct dlock_lease
 	bool		tried;			/* it may have been granted before it asks */
 	bool		last;			/* it asks for the last time */
 	bool		never;			/* its place has ended */
+	bool		late;			/* it has heard of its grant too late, once */
 	char		turn[TOKEN_SIZE];	/* what its place was granted, not taken
 									 * yet */
 	int64_t		turn_sent;
@@ -265,7 +263,7 @@ struct dlock_session
 	pthread_t	thread;
 	int			refs;			/* the program's, those of leases, and of
 								 * connections that are made */
-	int			busy;			/* calls that wait */
+	int			busy;			/* calls, for whose end dlock_close() waits */
 	bool		closed;
 	bool		ended;			/* no more thread */
 	bool		driven;			/* somebody does the work */
@@ -278,12 +276,11 @@ struct dlock_session
 	int64_t		asleep_until;	/* whoever does the work, in poll() */
 	int64_t		idle_until;		/* the thread, because of nothing to do */
 	int64_t		timer_at;
-	struct pollfd *fds;
-	int			fd_count;
 
 	Line		shared[2];
 	Line		taker;
 	Line	   *lines;			/* those, and of workers */
+	int			line_count;
 	Queue		queues[2];		/* what is urgent, and the usual */
 	char	   *schema;			/* quoted, with a dot; NULL: not known yet */
 	bool		pooled;			/* nothing is to be prepared */
@@ -310,6 +307,7 @@ struct dlock_session
 /* session.c */
 extern int64_t now_ms(void);
 extern bool enter(dlock_session *s, dlock_error *error);
+extern bool enter_lease(dlock_lease *lease, dlock_error *error);
 extern void leave(dlock_session *s);
 extern void await(dlock_session *s, pthread_cond_t *changed, bool (*done) (const void *), const void *what);
 extern void unref_session(dlock_session *s);
@@ -327,14 +325,12 @@ extern const char *span_text(int64_t span, char text[SPAN_SIZE]);
 
 /* lines.c */
 extern void submit(dlock_session *s, Request *r);
-extern bool withdraw(dlock_session *s, Request *r, dlock_status status);
 extern void pump(dlock_session *s);
 extern void line_ask(dlock_session *s, Line *l, Request *r);
 extern void line_query(dlock_session *s, Line *l, LineState state, const char *sql);
 extern void line_work(dlock_session *s, Line *l);
 extern void line_tick(dlock_session *s, Line *l, int64_t now);
 extern void line_drop(Line *l);
-extern void queue_tick(dlock_session *s, int64_t now);
 extern dlock_status ask(dlock_session *s, Line *l, Request *r, Answer *a);
 extern const char *answer_text(const Answer *a, int column);
 extern char *statement_of(const char *sql, const char *schema);
@@ -357,7 +353,7 @@ extern void give_up(dlock_lease *lease, dlock_status status);
 extern void ref_lease(dlock_lease *lease);
 extern void unref_lease(dlock_lease *lease);
 extern void over(dlock_lease *lease);
-extern void lease_submit(dlock_lease *lease, const Kind *kind, int64_t within);
+extern void lease_submit(dlock_lease *lease, const Kind *kind);
 extern bool shares_token(const dlock_lease *lease, const char *name, const char *token);
 extern void take_tick(dlock_session *s, int64_t now);
 

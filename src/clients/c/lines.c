@@ -283,8 +283,6 @@ next_batch(Queue *q)
 	if (*rest == NULL)
 		q->end = rest;
 	tail->next = NULL;
-	for (Request *r = batch; r != NULL; r = r->next)
-		r->queued = false;
 	return batch;
 }
 
@@ -301,8 +299,8 @@ enqueue(Queue *q, Request **at, Request *batch)
 	Request    *rest = *at;
 
 	*at = batch;
-	for (; *at != NULL; at = &(*at)->next)
-		(*at)->queued = true;
+	while (*at != NULL)
+		at = &(*at)->next;
 	*at = rest;
 	if (rest == NULL)
 		q->end = at;
@@ -335,7 +333,6 @@ submit(dlock_session *s, Request *r)
 
 	r->next = NULL;
 	enqueue(q, q->end, r);
-	arm(s, r->until);
 	if (!s->corked)
 		pump(s);
 }
@@ -346,50 +343,6 @@ line_ask(dlock_session *s, Line *l, Request *r)
 {
 	r->next = NULL;
 	start_batch(s, l, r);
-}
-
-/* Take a request out of the queue, if it is there still, and answer it. */
-bool
-withdraw(dlock_session *s, Request *r, dlock_status status)
-{
-	Queue	   *q = r->queued ? queue_of(s, r) : NULL;
-	Request   **at;
-	Answer		a = {.sent = 0};
-
-	if (q == NULL)
-		return false;
-	at = &q->first;
-	while (*at != r)
-		at = &(*at)->next;
-	*at = r->next;
-	if (*at == NULL)
-		q->end = at;
-	r->queued = false;
-	fail(&a.error, status, "the server did not get to answer in time");
-	r->then(r, &a);
-	return true;
-}
-
-void
-queue_tick(dlock_session *s, int64_t now)
-{
-	for (int i = 0; i < 2; i++)
-	{
-		Request    *r = s->queues[i].first;
-
-		while (r != NULL)
-		{
-			bool		late = r->until <= now;
-
-			if (!late)
-				arm(s, r->until);
-			else
-				(void) withdraw(s, r, DLOCK_UNREACHABLE);
-
-			/* What comes of one may take out others. */
-			r = late ? s->queues[i].first : r->next;
-		}
-	}
 }
 
 /* ---- answers ---- */
@@ -436,13 +389,16 @@ answer_all(Request *batch, Answer *a)
 static void
 fail_batch(dlock_session *s, Line *l, const dlock_error *error)
 {
-	/* Perhaps the extension, or what was prepared, is not there any more. */
-	static const char *const to_look[] = {"42883", "26000", NULL};
+	/*
+	 * Perhaps the extension, or what was prepared, is not there any more; a
+	 * prepared statement misses its function with an internal error.
+	 */
+	static const char *const to_look[] = {"42883", "26000", "XX000", NULL};
 	Request    *batch = l->batch;
 	Queue	   *q = queue_of(s, batch);
 	Answer		a = {.error = *error,.sent = l->sent};
 	bool		outage = error->status == DLOCK_UNREACHABLE;
-	bool		unprepared = l->prepared && strcmp(error->sqlstate, "26000") == 0;
+	bool		unprepared = l->prepared && has_prefix(error->sqlstate, to_look);
 
 	/* Nothing happens on a standby. */
 	a.doubt = outage && l->sent != 0 && strcmp(error->sqlstate, "25006") != 0;
@@ -591,10 +547,16 @@ line_tick(dlock_session *s, Line *l, int64_t now)
 		arm(s, l->until);
 	else
 	{
-		dlock_error error;
+		Queue	   *q = queue_of(s, l->batch);
+		Request    *rest = q->first;
+		Answer		a = {.sent = 0};
 
-		fail(&error, DLOCK_UNREACHABLE, "the server does not answer");
-		fail_batch(s, l, &error);
+		/* What is queued would not fare better. */
+		fail(&a.error, DLOCK_UNREACHABLE, "the server does not answer");
+		q->first = NULL;
+		q->end = &q->first;
+		fail_batch(s, l, &a.error);
+		answer_all(rest, &a);
 	}
 }
 

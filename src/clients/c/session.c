@@ -148,7 +148,6 @@ tick(dlock_session *s)
 		return;
 	s->timer_at = NEVER;
 	s->margin = NEVER;
-	queue_tick(s, now);
 	for (Line *l = s->lines; l != NULL; l = l->next)
 		line_tick(s, l, now);
 	for (dlock_lease *lease = s->leases; lease != NULL; lease = next)
@@ -164,23 +163,6 @@ tick(dlock_session *s)
 	take_tick(s, now);
 }
 
-/* Have room for what is polled; false if there is none. */
-static bool
-make_room(dlock_session *s)
-{
-	int			wanted = 1 + s->give_ups;
-	struct pollfd *larger;
-
-	for (Line *l = s->lines; l != NULL; l = l->next)
-		wanted++;
-	if (wanted <= s->fd_count)
-		return true;
-	larger = realloc(s->fds, 2 * (size_t) wanted * sizeof(*larger));
-	s->fds = (larger != NULL) ? larger : s->fds;
-	s->fd_count = (larger != NULL) ? 2 * wanted : s->fd_count;
-	return larger != NULL;
-}
-
 static void
 give_up_by(dlock_session *s, int fd)
 {
@@ -192,33 +174,32 @@ give_up_by(dlock_session *s, int fd)
 	}
 }
 
+static void
+poll_for(struct pollfd *what, int fd, short events)
+{
+	what->fd = fd;
+	what->events = events;
+	what->revents = 0;
+}
+
 /* Wait for something to happen; the mutex is let go of meanwhile. */
 static void
 wait_for_events(dlock_session *s)
 {
-	struct pollfd *fds = s->fds;
+	struct pollfd fds[1 + s->line_count + s->give_ups];
 	char		sink[16];
-	int			count = 1;
+	int			count = 0;
 	int			lines;
 	int64_t		left = MAX(s->timer_at - now_ms(), 0);
 	int			timeout = (s->timer_at == NEVER) ? -1 : (int) MIN(left, PIECE);
 
-	fds[0] = (struct pollfd)
-	{
-		s->wake[0], POLLIN, 0
-	};
+	poll_for(&fds[count++], s->wake[0], POLLIN);
 	for (Line *l = s->lines; l != NULL; l = l->next)
-		fds[count++] = (struct pollfd)
-	{
-		(l->conn != NULL) ? PQsocket(l->conn) : -1, l->unflushed ? POLLIN | POLLOUT : POLLIN, 0
-	};
+		poll_for(&fds[count++], (l->conn != NULL) ? PQsocket(l->conn) : -1, l->unflushed ? POLLIN | POLLOUT : POLLIN);
 	lines = count;
 	for (dlock_lease *lease = s->leases; s->give_ups > 0 && lease != NULL; lease = lease->next)
 		if (lease->give_up_fd > 0 && !lease->answered)
-			fds[count++] = (struct pollfd)
-		{
-			lease->give_up_fd, POLLIN, 0
-		};
+			poll_for(&fds[count++], lease->give_up_fd, POLLIN);
 	s->asleep_until = (timeout < 0) ? NEVER : now_ms() + timeout;
 	pthread_mutex_unlock(&s->lock);
 	if (poll(fds, (nfds_t) count, timeout) < 0)
@@ -248,8 +229,7 @@ static void
 drive(dlock_session *s)
 {
 	s->driven = true;
-	if (make_room(s))
-		wait_for_events(s);
+	wait_for_events(s);
 
 	/* More is asked for by what comes of the answers, and goes together. */
 	s->corked = true;
@@ -319,6 +299,23 @@ enter(dlock_session *s, dlock_error *error)
 	return false;
 }
 
+/* The same about a lease, which outlives the session. */
+bool
+enter_lease(dlock_lease *lease, dlock_error *error)
+{
+	dlock_session *s = lease->session;
+
+	fail(error, DLOCK_OK, "%s", "");
+	if (s->pid != getpid())
+	{
+		fail(error, DLOCK_CLOSED, "the lease is of the parent process");
+		return false;
+	}
+	pthread_mutex_lock(&s->lock);
+	s->busy++;
+	return true;
+}
+
 void
 leave(dlock_session *s)
 {
@@ -341,6 +338,7 @@ await(dlock_session *s, pthread_cond_t *changed, bool (*done) (const void *), co
 			pthread_cond_wait(changed, &s->lock);
 		else
 			drive(s);
+	hand_on(s);
 }
 
 /* Its time does not step. */
@@ -469,6 +467,7 @@ dlock_open(const char *conninfo, const dlock_session_options *options, dlock_err
 	s->lines = &s->shared[0];
 	s->shared[0].next = &s->shared[1];
 	s->shared[1].next = &s->taker;
+	s->line_count = 3;
 	for (int i = 0; i < 2; i++)
 	{
 		s->wake[i] = s->event[i] = s->over[i] = -1;
@@ -504,7 +503,6 @@ unref_session(dlock_session *s)
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->changed);
 	pthread_cond_destroy(&s->idle);
-	free(s->fds);
 	free(s->conninfo);
 	free(s->schema);
 	free(s->trouble);

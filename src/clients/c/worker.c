@@ -299,6 +299,7 @@ dlock_work(dlock_session *session, const char *queue, const dlock_work_options *
 	pthread_sigmask(SIG_SETMASK, NULL, &w.signals);
 	w.line.next = s->lines;
 	s->lines = &w.line;
+	s->line_count++;
 	if (workers != NULL && set_params(&w, owner, spans))
 		for (; w.running < count; w.running++)
 		{
@@ -318,6 +319,7 @@ dlock_work(dlock_session *session, const char *queue, const dlock_work_options *
 	for (at = &s->lines; *at != &w.line;)
 		at = &(*at)->next;
 	*at = w.line.next;
+	s->line_count--;
 	line_drop(&w.line);
 	pthread_mutex_unlock(&s->lock);
 	for (int j = 0; j < i; j++)
