@@ -113,7 +113,7 @@ sub test_scenarios
 	}
 
 	# It leaves connections behind that only the server believes in.
-	if ($name ne 'valgrind')
+	if ($nightly && $name ne 'valgrind')
 	{
 		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
 		run_scenarios("c, $name", 'undo', $server, $proxy, @$agent);
