@@ -53,7 +53,7 @@ static Thing *things;
 static bool closing;
 static char client[300];
 static pthread_t events;
-static int64_t stall;			/* the longest time that this process did not
+static int	stall;				/* the longest time that this process did not
 								 * run */
 
 /* ---- JSON ---- */
@@ -280,6 +280,19 @@ wait_told(int *told, const bool *lost)
 	return good;
 }
 
+/* What others may change meanwhile. */
+static int
+exchange(int *number, int other)
+{
+	int			value;
+
+	pthread_mutex_lock(&lock);
+	value = *number;
+	*number = other;
+	pthread_mutex_unlock(&lock);
+	return value;
+}
+
 static void
 on_lost(dlock_lease *lease, void *argument)
 {
@@ -350,7 +363,7 @@ do_lease(Thing *it)
 	pthread_mutex_unlock(&lock);
 	say(it->id, "held %" PRId64, dlock_lease_token(lease));
 	if (!wait_told(&it->told_end, &it->lost))
-		say(it->id, "stopped %s", dlock_lease_remaining(lease) > 0 ? "early" : (stall > 300) ? "stalled" : "late");
+		say(it->id, "stopped %s", dlock_lease_remaining(lease) > 0 ? "early" : (exchange(&stall, 0) > 300) ? "stalled" : "late");
 	failed = it->told_fail > 0;
 	(void) dlock_lease_release(lease, &error);
 	if (error.status == DLOCK_OK && failed)
@@ -765,12 +778,12 @@ do_worker(Thing *it)
 	};
 	dlock_error error;
 
-	most = 0;
+	(void) exchange(&most, 0);
 	it->concurrency = o.concurrency;
 	if (dlock_work(session, queue, &o, handle, it, &error) != DLOCK_OK)
 		ended(it, &error);
 	else
-		say(it->id, "ended %d", most);
+		say(it->id, "ended %d", exchange(&most, 0));
 	free(queue);
 	free(given);
 }
@@ -1068,7 +1081,7 @@ run_beat(void *argument)
 		usleep(20000);
 		lag = clock_ms() - last;
 		pthread_mutex_lock(&lock);
-		stall = (lag > stall) ? lag : stall;
+		stall = (lag > stall) ? (int) lag : stall;
 		more = !closing;
 		pthread_mutex_unlock(&lock);
 		last += lag;

@@ -4,16 +4,23 @@
  *	  A request for a lease, up to its answer.
  *
  * NOTES
- *	  It asks, waits for its turn (wait.c), and asks again, until it is granted, or asks for
- *	  the last time.  Each phase ends in a function that begins the next one; no
- *	  thread stands for it.
+ *	  It asks, waits for its turn, and asks again, until it is granted, or asks for the last
+ *	  time.  No thread stands for it: its phase says what its one request to the server is for, and
+ *	  what comes of the answer.
+ *
+ *	  A request that waits keeps its place in the queue of the lock, and one connection, there
+ *	  only while something waits, takes the turns of all.  After an outage, or if places may
+ *	  have run out as this process did not get to run, all ask again.  Paths and several locks at
+ *	  once have no place, and ask again in intervals that grow.
  *
  *	  A caller that gives up is told at once.  The request goes on without it: it
  *	  gives up its place, and releases what it was granted all the same.
  *
  *	  A request is in doubt if it may have been granted what it has not heard of: its answer
- *	  was lost, or perhaps a turn was.  Then it asks for just that; and if it is given up,
- *	  that is undone.
+ *	  was lost, or perhaps a turn was.  Then it asks for just that, as it does whenever it had a
+ *	  place.  If it is given up, what its owner holds is looked up, and released by its
+ *	  token: so an undo that comes late ends nothing newer.  Requests of the same task for the
+ *	  same lock wait for it, as they could be granted the same.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,57 +34,72 @@
 #include "internal.h"
 
 #define SHORTEST_POLL	10
+#define LONGEST_POLL	500
+
+/* How soon a request that waits is sent again to a server that is away. */
+#define RETRY_AFTER		200
+
+/*
+ * How long a place is kept between calls, which is how long a program that dies holds others up;
+ * and how long a call waits, for it keeps a snapshot.  It goes on when nothing waits any more:
+ * the turn of a request to come may be in its answer.
+ */
+#define KEEP_PLACE_FOR	10000
+#define TAKE_FOR		5000
 #define KEEP_PLACE		"10 seconds"
 
-static const Kind acquire_kind = {
+/* The parameters of a lease, after which those are that not all kinds have. */
+enum
+{
+	NAME, OWNER, PAYLOAD, TTL, MODE, REENTRY, LOCK_DELAY, MIN_HOLD, PERMITS, KEEP
+};
+
+const Kind	acquire_kind = {
 	.sql = "SELECT unnest(@dlock_acquire_each(names => $1::text[], owners => $2::text[], ttl => $3::interval, mode => $4,"
-	" permits => $5::integer, reentry => $6, lock_delay => $7::interval, min_hold => $8::interval, keep => $9::interval))",
+	" reentry => $5, lock_delay => $6::interval, min_hold => $7::interval, permits => $8::integer, keep => $9::interval))",
 	.columns = 2,.shared = 7
 };
 
-/* What cannot go with others has its parameters in its row. */
-#define ALONE_PARAMS	"owner => $2, ttl => $3::interval, mode => $4, reentry => $5, lock_delay => $6::interval," \
-	" min_hold => $7::interval, payload => $8::jsonb"
+/* What cannot go with others. */
+#define ALONE_PARAMS	"owner => $2, payload => $3::jsonb, ttl => $4::interval, mode => $5, reentry => $6," \
+	" lock_delay => $7::interval, min_hold => $8::interval"
 static const Kind alone_kinds[] = {
 	[CALL_SINGLE] = {
-		.sql = "SELECT @dlock_acquire($1, " ALONE_PARAMS ", permits => $9::integer, keep => $10::interval)",
-		.columns = 10,.alone = true
+		.sql = "SELECT @dlock_acquire($1, " ALONE_PARAMS ", permits => $9::integer, keep => $10::interval)",.shared = 10
 	},
-	[CALL_ALL] = {
-		.sql = "SELECT unnest(@dlock_acquire_all($1::text[], " ALONE_PARAMS "))",
-		.columns = 8,.alone = true
-	},
-	[CALL_PATH] = {
-		.sql = "SELECT @dlock_acquire_path($1, " ALONE_PARAMS ")",
-		.columns = 8,.alone = true
-	}
+	[CALL_ALL] = {.sql = "SELECT unnest(@dlock_acquire_all($1::text[], " ALONE_PARAMS "))",.shared = 8},
+	[CALL_PATH] = {.sql = "SELECT @dlock_acquire_path($1, " ALONE_PARAMS ")",.shared = 8}
 };
 
 const Kind	renew_kind = {.sql = "SELECT unnest(@dlock_renew_each($1::text[], $2::bigint[]))",.columns = 2,.urgent = true};
 const Kind	release_kind = {.sql = "SELECT unnest(@dlock_release_each($1::text[], $2::bigint[]))",.columns = 2,.urgent = true};
 
-/* What an owner may have been granted. */
-static const Kind undo_kind = {
-	.sql = "SELECT @dlock_release(n, o) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i) ORDER BY i",
+/* What an owner has been granted. */
+static const Kind find_kind = {
+	.sql = "SELECT (SELECT token FROM @dlock_lease(n) WHERE owner = o ORDER BY token DESC LIMIT 1)"
+	" FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS e(n, o, i) ORDER BY i",
 	.columns = 2,.urgent = true
 };
 
-/* The holder of a lock; of the first one that is held; or of the first part of a path. */
-static const Kind holder_kinds[] = {
-	[CALL_SINGLE] = {
-		.sql = "SELECT (SELECT owner FROM @dlock_lease(n) LIMIT 1) FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i) ORDER BY i",
-		.columns = 1
-	},
-	[CALL_ALL] = {
-		.sql = "SELECT l.owner FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i), @dlock_lease(n) AS l ORDER BY i LIMIT 1",
-		.columns = 1,.alone = true
-	},
-	[CALL_PATH] = {
-		.sql = "SELECT l.owner FROM string_to_array($1, '/') AS p, generate_series(1, cardinality(p)) AS i,"
-		" @dlock_lease(array_to_string(p[1:i], '/')) AS l ORDER BY i LIMIT 1",
-		.columns = 1,.alone = true
-	}
+/* The holder of the first of some locks that is held; or of the first part of a path. */
+static const Kind holder_kind = {
+	.sql = "SELECT (SELECT owner FROM unnest(a::text[]) WITH ORDINALITY AS e(n, i), @dlock_lease(n) ORDER BY i LIMIT 1)"
+	" FROM unnest($1::text[]) WITH ORDINALITY AS r(a, j) ORDER BY j",
+	.columns = 1
 };
+static const Kind path_holder_kind = {
+	.sql = "SELECT (SELECT owner FROM string_to_array($1, '/') AS p, generate_series(1, cardinality(p)) AS i,"
+	" @dlock_lease(array_to_string(p[1:i], '/')) ORDER BY i LIMIT 1)",
+	.shared = 1
+};
+
+static const Kind take_kind = {
+	.sql = "SELECT name, owner, token FROM @dlock_take($1, '5 seconds', '10 seconds')",
+	.shared = 1,.within = TAKE_FOR + ANSWER_WITHIN
+};
+
+static void answered(Request *r, Answer *a);
+static void ask_server(dlock_lease *lease);
 
 /* ---- the lease as an object ---- */
 
@@ -93,8 +115,6 @@ unref_lease(dlock_lease *lease)
 {
 	if (--lease->refs > 0)
 		return;
-	for (int i = 0; lease->rows != NULL && i < lease->count; i++)
-		free(lease->rows[i].name);
 	for (Transaction *t = lease->transactions, *next; t != NULL; t = next)
 	{
 		next = t->next;
@@ -102,98 +122,31 @@ unref_lease(dlock_lease *lease)
 	}
 	pthread_cond_destroy(&lease->changed);
 	lease->session->refs--;
-	free(lease->rows);
-	free(lease->label);
-	free(lease->owner);
-	free(lease->names);
-	free(lease->mode);
-	free(lease->payload);
 	free(lease);
 }
 
-/* Nothing goes on with it any more. */
-void
-over(dlock_lease *lease)
+/* Put a text, or NULL, where there is room, and go behind it. */
+static const char *
+put_text(char **at, const char *text)
+{
+	char	   *start = *at;
+
+	if (text == NULL)
+		return NULL;
+	*at = stpcpy(start, text) + 1;
+	return start;
+}
+
+/* What the options say.  Their texts are put there. */
+static void
+set_options(dlock_lease *lease, const dlock_options *o, char *at)
 {
 	dlock_session *s = lease->session;
-
-	lease->phase = PHASE_OVER;
-	for (int i = 0; i < lease->count; i++)
-		table_remove(&lease->rows[i]);
-	if (lease->previous != NULL)
-		lease->previous->next = lease->next;
-	else
-		s->leases = lease->next;
-	if (lease->next != NULL)
-		lease->next->previous = lease->previous;
-	pthread_cond_broadcast(&lease->changed);
-	unref_lease(lease);
-}
-
-/* The lease stays until the request is answered. */
-void
-lease_submit(dlock_lease *lease, Request *r, const Kind *kind, int64_t within, void (*then) (Request *, Answer *))
-{
-	r->kind = kind;
-	r->until = now_ms() + within;
-	r->then = then;
-	ref_lease(lease);
-	submit(lease->session, r);
-}
-
-static char *
-join(const char *const *names, int count)
-{
-	size_t		length = 1;
-	char	   *all;
-
-	for (int i = 0; i < count; i++)
-		length += strlen(names[i]) + 2;
-	all = malloc(length);
-	if (all != NULL)
-		all[0] = '\0';
-	for (int i = 0; all != NULL && i < count; i++)
-	{
-		strcat(all, (i > 0) ? ", " : "");
-		strcat(all, names[i]);
-	}
-	return all;
-}
-
-/* The names, and requests about them; false if there is no memory. */
-static bool
-make_rows(dlock_lease *lease, const char *const *names, int count)
-{
-	bool		good = true;
-
-	lease->rows = calloc((size_t) MAX(count, 1), sizeof(Row));
-	lease->count = (lease->rows != NULL) ? count : 0;
-	for (int i = 0; i < lease->count; i++)
-	{
-		Row		   *entry = &lease->rows[i];
-
-		entry->lease = lease;
-		entry->name = strdup(names[i]);
-		entry->retry_at = NEVER;
-		entry->renewal.kind = &renew_kind;
-		entry->renewal.whose = entry->release.whose = entry;
-		entry->renewal.row[0] = entry->release.row[0] = entry->name;
-		entry->renewal.row[1] = entry->release.row[1] = entry->token;
-		good &= entry->name != NULL;
-	}
-	return good && lease->count == count;
-}
-
-/* What the options say; false if there is no memory. */
-static bool
-set_options(dlock_lease *lease, const dlock_options *o)
-{
-	dlock_session *s = lease->session;
-	char		number[24];
-	const char *task = (o->task != NULL) ? o->task : number;
-	size_t		length;
+	char		text[SPAN_SIZE];
 
 	lease->ttl = (o->ttl_ms != 0) ? o->ttl_ms : DEFAULT_TTL;
+	lease->every = MIN(lease->ttl / 6, RENEW_EVERY);
+	lease->margin = MIN(lease->ttl / 6, STOP_BEFORE);
 	lease->waits = o->wait_ms > 0;
 	lease->wait_until = (o->wait_ms < NEVER - now_ms()) ? now_ms() + o->wait_ms : NEVER;
 	lease->reenter = o->reenter;
@@ -201,63 +154,170 @@ set_options(dlock_lease *lease, const dlock_options *o)
 	lease->give_up_fd = o->give_up_fd;
 	lease->on_lost = o->on_lost;
 	lease->argument = o->argument;
-	snprintf(number, sizeof(number), "%" PRId64, ++s->tasks);
-	length = strlen(s->client) + strlen(task) + 2;
-	lease->owner = malloc(length);
-	lease->mode = strdup((o->mode != NULL) ? o->mode : "exclusive");
-	lease->payload = (o->payload != NULL) ? strdup(o->payload) : NULL;
-	if (lease->owner == NULL || lease->mode == NULL || (lease->payload == NULL && o->payload != NULL))
-		return false;
-	snprintf(lease->owner, length, "%s#%s", s->client, task);
-	lease->task = lease->owner + strlen(s->client) + 1;
-	span_text(lease->ttl, lease->spans[0]);
-	span_text(o->lock_delay_ms, lease->spans[1]);
-	span_text(o->min_hold_ms, lease->spans[2]);
-	snprintf(lease->permits, sizeof(lease->permits), "%d", o->permits);
-	lease->shared[0] = lease->spans[0];
-	lease->shared[1] = lease->mode;
-	lease->shared[2] = (o->permits > 0) ? lease->permits : NULL;
-	lease->shared[4] = lease->spans[1];
-	lease->shared[5] = lease->spans[2];
-	lease->shared[6] = lease->spans[3];
-	return true;
+
+	lease->owner = at;
+	at += sprintf(at, "%s#", s->client);
+	snprintf(text, sizeof(text), "%" PRId64, ++s->tasks);
+	lease->task = put_text(&at, (o->task != NULL) ? o->task : text);
+	lease->params[NAME] = (lease->call == CALL_ALL) ? lease->array : lease->names[0];
+	lease->params[OWNER] = lease->owner;
+	lease->params[PAYLOAD] = put_text(&at, o->payload);
+	lease->params[TTL] = put_text(&at, span_text(lease->ttl, text));
+	lease->params[MODE] = put_text(&at, (o->mode != NULL) ? o->mode : "exclusive");
+	lease->params[LOCK_DELAY] = put_text(&at, span_text(o->lock_delay_ms, text));
+	lease->params[MIN_HOLD] = put_text(&at, span_text(o->min_hold_ms, text));
+	snprintf(text, sizeof(text), "%d", o->permits);
+	lease->params[PERMITS] = (o->permits > 0) ? put_text(&at, text) : NULL;
 }
 
-/* A lease in the list of the session, with a reference of the caller's; NULL if there is no memory. */
+static size_t
+size_of(const char *text)
+{
+	return (text != NULL) ? strlen(text) + 1 : 0;
+}
+
+/*
+ * A lease in the list of the session, with a reference of the caller's; NULL if there is no memory.  All
+ * that belongs to it is in one piece.
+ */
 dlock_lease *
 new_lease(dlock_session *s, Call what, const char *const *names, int count, const dlock_options *o)
 {
-	dlock_lease *lease = calloc(1, sizeof(*lease));
-	bool		good;
+	size_t		n = (size_t) MAX(count, 1);
+	size_t		size = n * (sizeof(char *) * (1 + MOST_COLUMNS) + TOKEN_SIZE) + array_size(names, count);
+	dlock_lease *lease;
+	char	   *at;
 
+	for (int i = 0; i < count; i++)
+		size += 2 * strlen(names[i]) + 4;
+	size += strlen(s->client) + size_of(o->task) + size_of(o->mode) + size_of(o->payload) + 6 * SPAN_SIZE;
+	lease = calloc(1, sizeof(*lease) + size);
 	if (lease == NULL)
 		return NULL;
-	pthread_cond_init(&lease->changed, NULL);
+	make_cond(&lease->changed);
 	lease->session = s;
 	s->refs++;
-	lease->refs = 1;
+	lease->refs = 2;
 	lease->call = what;
+	lease->count = count;
+	lease->names = (const char **) (lease + 1);
+	lease->values = lease->names + n;
+	lease->tokens = (char (*)[TOKEN_SIZE]) (lease->values + n * MOST_COLUMNS);
+	at = (char *) (lease->tokens + n);
+	for (int i = 0; i < count; i++)
+		lease->names[i] = put_text(&at, names[i]);
+	lease->label = at;
+	for (int i = 0; i < count; i++)
+		at += sprintf(at, "%s%s", (i > 0) ? ", " : "", names[i]);
+	*at++ = '\0';
+	lease->array = at;
+	at = put_array(at, names, count);
+	set_options(lease, o, at);
 	lease->delay = SHORTEST_POLL;
 	lease->wake_at = NEVER;
 	lease->error.status = DLOCK_WAITING;
+	lease->heard_at = 1;
+	lease->end_by = now_ms() + DOUBT_WITHIN;
 	lease->request.whose = lease;
-	lease->label = join(names, count);
-	lease->names = array_text(names, count);
-	good = make_rows(lease, names, count) && set_options(lease, o);
-	if (!good || lease->label == NULL || lease->names == NULL)
-	{
-		unref_lease(lease);
-		return NULL;
-	}
-	ref_lease(lease);
-	lease->next = s->leases;
-	if (s->leases != NULL)
-		s->leases->previous = lease;
-	s->leases = lease;
+	lease->request.then = answered;
+	lease->ends_with = &release_kind;
+	lease->previous = s->newest;
+	*(s->newest != NULL ? &s->newest->next : &s->leases) = lease;
+	s->newest = lease;
 	return lease;
 }
 
-/* ---- the answer ---- */
+/* Have the server asked for something; the lease stays until that is answered. */
+void
+lease_submit(dlock_lease *lease, const Kind *kind)
+{
+	Request    *r = &lease->request;
+
+	r->kind = kind;
+	r->values = lease->values;
+	r->shared = lease->params;
+	r->rows = 0;
+	if (kind == &acquire_kind)
+	{
+		r->rows = 1;
+		r->values = lease->params;
+		r->shared = lease->params + TTL;
+	}
+	else if (kind == &holder_kind)
+	{
+		r->rows = 1;
+		lease->values[0] = lease->array;
+	}
+	else if (lease->call == CALL_TASK)
+	{
+		r->rows = 1;
+		lease->values[2] = lease->tokens[0];
+	}
+	else
+		for (int i = 0; kind->columns == 2 && i < lease->count; i++)
+			if (kind == &find_kind || lease->tokens[i][0] != '\0')
+			{
+				lease->values[2 * r->rows] = lease->names[i];
+				lease->values[2 * r->rows++ + 1] = (kind == &find_kind) ? lease->owner : lease->tokens[i];
+			}
+	lease->asked = true;
+	ref_lease(lease);
+	submit(lease->session, r);
+}
+
+/* ---- others of the same task ---- */
+
+/* Is this another lease of the task, on one of these locks? */
+static bool
+meets(const dlock_lease *lease, const dlock_lease *other)
+{
+	bool		found = false;
+
+	if (other == lease || strcmp(lease->task, other->task) != 0 || other->call == CALL_TASK)
+		return false;
+	for (int i = 0; i < lease->count; i++)
+		for (int j = 0; j < other->count; j++)
+			found |= strcmp(lease->names[i], other->names[j]) == 0;
+	return found;
+}
+
+/* Must it wait for the end of one that was given up?  It could be granted the same. */
+static bool
+is_blocked(const dlock_lease *lease)
+{
+	const dlock_session *s = lease->session;
+	const dlock_lease *other = (s->failing > 0 && now_ms() < lease->end_by) ? s->leases : NULL;
+
+	while (other != NULL && !(other->failing && meets(lease, other)))
+		other = other->next;
+	return other != NULL;
+}
+
+/* Has the task no other request for these locks or, up to this phase, lease on them, that could be granted the same? */
+static bool
+is_alone(const dlock_lease *lease, Phase last)
+{
+	bool		alone = true;
+
+	for (const dlock_lease *other = lease->session->leases; other != NULL && alone; other = other->next)
+		if (other->phase != PHASE_NEW && other->phase <= last && !(lease->failing && other->failing))
+			alone = !meets(lease, other);
+	return alone;
+}
+
+/* Does one that is held have this token, too? */
+bool
+shares_token(const dlock_lease *lease, const char *name, const char *token)
+{
+	for (const dlock_lease *other = lease->session->leases; other != NULL; other = other->next)
+		if (other != lease && other->phase == PHASE_HELD)
+			for (int i = 0; i < other->count; i++)
+				if (strcmp(other->tokens[i], token) == 0 && strcmp(other->names[i], name) == 0)
+					return true;
+	return false;
+}
+
+/* ---- the end ---- */
 
 /* The program is told, once. */
 static void
@@ -270,58 +330,64 @@ settle(dlock_lease *lease, const dlock_error *error)
 	if (lease->give_up_fd > 0)
 		lease->session->give_ups--;
 	pthread_cond_broadcast(&lease->changed);
+	wake(lease->session);
 	if (lease->async)
 		add_event(lease);
 }
 
-static void undo_next(dlock_lease *lease);
-
 static void
-then_undone(Request *r, Answer *a)
+set_failing(dlock_lease *lease)
 {
-	dlock_lease *lease = r->whose;
+	lease->session->failing += !lease->failing;
+	lease->failing = true;
+}
 
-	if (a->error.status == DLOCK_OK)
-	{
-		lease->undoing++;
-		undo_next(lease);
-	}
-	else
-	{
-		lease->wake_at = now_ms() + UNDO_EVERY;
-		arm(lease->session, lease->wake_at);
-	}
+/* Nothing goes on with it any more. */
+void
+over(dlock_lease *lease)
+{
+	dlock_session *s = lease->session;
+
+	settle(lease, &lease->failure);
+	lease->phase = PHASE_OVER;
+	*(lease->previous != NULL ? &lease->previous->next : &s->leases) = lease->next;
+	*(lease->next != NULL ? &lease->next->previous : &s->newest) = lease->previous;
+	s->failing -= lease->failing;
+	for (dlock_lease *other = (lease->tried || lease->gave_up) ? s->leases : NULL; other != NULL; other = other->next)
+		if (other->phase == PHASE_NEW)
+		{
+			other->wake_at = 0;
+			arm(s, 0);
+		}
+	pthread_cond_broadcast(&lease->changed);
+	wake(s);
 	unref_lease(lease);
 }
 
-/* End what it may have been granted, lock by lock; and then the request. */
-static void
-undo_next(dlock_lease *lease)
+/* May it have been granted what it has not heard of? */
+static bool
+is_in_doubt(const dlock_lease *lease)
 {
-	int64_t		now = now_ms();
-
-	lease->wake_at = NEVER;
-	if (lease->undoing == lease->count || now >= lease->undo_until || !is_alone(lease, ROW_HELD))
-	{
-		forget(lease);
-		settle(lease, &lease->failure);
-		over(lease);
-		return;
-	}
-	lease->request.row[0] = lease->rows[lease->undoing].name;
-	lease->request.row[1] = lease->owner;
-	lease_submit(lease, &lease->request, &undo_kind, lease->undo_until - now, then_undone);
+	return lease->doubt_at >= lease->heard_at;
 }
 
-/* The request is to end with this. */
+static void
+begin_end(dlock_lease *lease, Phase phase)
+{
+	set_failing(lease);
+	lease->end_by = now_ms() + DOUBT_WITHIN;
+	lease->phase = phase;
+	go(lease);
+}
+
+/* The request is to end with this, once what it was granted all the same has been released. */
 static void
 end_request(dlock_lease *lease, const dlock_error *error)
 {
-	lease->phase = PHASE_UNDOING;
 	lease->failure = *error;
-	lease->undoing = lease->in_doubt ? 0 : lease->count;
-	lease->undo_until = now_ms() + DOUBT_WITHIN;
-	undo_next(lease);
+	if (lease->turn[0] != '\0')
+		memcpy(lease->tokens[0], lease->turn, TOKEN_SIZE);
+	begin_end(lease, (lease->turn[0] != '\0') ? PHASE_RELEASING : PHASE_FINDING);
 }
 
 /* The message has the name of the lock. */
@@ -334,221 +400,24 @@ end_with(dlock_lease *lease, dlock_status status, const char *format)
 	end_request(lease, &error);
 }
 
-/* It was granted, by a request that was sent then. */
+/* It is known what the owner holds: release that, if no other lease is meant. */
 static void
-grant(dlock_lease *lease, int64_t sent)
+found(dlock_lease *lease, const Answer *a)
 {
-	dlock_error good = {.status = DLOCK_OK};
-	bool		wanted = !lease->answered;
-
-	hold(lease, sent);
-	forget(lease);
-	settle(lease, &good);
-	if (!wanted)
-		let_go(lease);
-}
-
-static void
-then_free(Request *r, Answer *a)
-{
-	(void) a;
-	free(r->whose);
-}
-
-/* Release a turn that was not taken: it may have been told twice. */
-void
-decline(dlock_session *s, const char *owner, const char *name, const char *token)
-{
-	size_t		length = strlen(name) + 1;
-	char	   *memory = calloc(1, sizeof(Request) + length + TOKEN_SIZE);
-	Request    *r = (Request *) memory;
-
-	/* Without memory, it lasts for its ttl. */
-	if (memory == NULL || holds_token(s, owner, name, token))
-	{
-		free(memory);
-		return;
-	}
-	r->kind = &release_kind;
-	r->until = now_ms() + ANSWER_WITHIN;
-	r->then = then_free;
-	r->whose = memory;
-	r->row[0] = memcpy(memory + sizeof(Request), name, length);
-	r->row[1] = memcpy(memory + sizeof(Request) + length, token, TOKEN_SIZE);
-	submit(s, r);
-}
-
-/* ---- its phases ---- */
-
-/* Say who holds it, or something above it, if somebody still does. */
-static void
-then_named(Request *r, Answer *a)
-{
-	dlock_lease *lease = r->whose;
-	const char *holder = (a->error.status == DLOCK_OK) ? answer_text(a, 0) : NULL;
-	dlock_error error;
-
-	if (holder != NULL)
-		fail(&error, DLOCK_REFUSED, "lock \"%.100s\" is held by \"%.350s\"", lease->label, holder);
-	else
-		fail(&error, DLOCK_REFUSED, "lock \"%.400s\" is held", lease->label);
-	if (holder != NULL)
-		snprintf(error.holder, sizeof(error.holder), "%s", holder);
-	end_request(lease, &error);
-	unref_lease(lease);
-}
-
-static void
-name_holder(dlock_lease *lease)
-{
-	lease->phase = PHASE_NAMING;
-	lease->request.row[0] = (lease->call == CALL_ALL) ? lease->names : lease->rows[0].name;
-	lease_submit(lease, &lease->request, &holder_kinds[lease->call], ANSWER_WITHIN, then_named);
-}
-
-/* It was not granted.  The error is that of the last attempt. */
-static void
-go_on_after(dlock_lease *lease, const Answer *a)
-{
-	dlock_status status = a->error.status;
-	bool		answered = status == DLOCK_OK;
-	bool		raised = lease->in_doubt;	/* meanwhile */
-	int64_t		now = now_ms();
-
-	lease->in_doubt |= a->doubt || (!answered && lease->asks_in_doubt);
-	if (a->doubt && lease->doubt_until == 0)
-		lease->doubt_until = now + DOUBT_WITHIN;
-	if (answered && !lease->last)
-		wait_for_turn(lease);
-	else if (answered && lease->gave_up)
-		end_request(lease, &lease->error);
-	else if (answered && lease->turn == TURN_NEVER)
-		end_with(lease, DLOCK_DEADLOCK, "the wait for \"%.400s\" would never have ended");
-	else if (answered && (raised || lease->turn == TURN_COME))
-		go_on(lease);			/* a turn may have come just before */
-	else if (answered)
-		name_holder(lease);
-	else if (status == DLOCK_CANCELED)
-		go_on(lease);
-	else if (status == DLOCK_DEADLOCK && (raised || lease->turn == TURN_COME) && !lease->gave_up)
-		go_on(lease);			/* perhaps for a lease that it has not heard
-								 * of */
-	else if (status != DLOCK_UNREACHABLE || (lease->last && (lease->gave_up || now >= lease->doubt_until)))
-		end_request(lease, &a->error);
-	else
-	{
-		lease->phase = PHASE_NAPPING;
-		lease->wake_at = lease->gave_up ? now : now + RETRY_AFTER;
-		if (!lease->last)
-			lease->wake_at = MIN(lease->wake_at, lease->wait_until);
-		arm(lease->session, lease->wake_at);
-	}
-}
-
-static void
-then_confirmed(Request *r, Answer *a)
-{
-	dlock_lease *lease = ((Row *) r->whose)->lease;
-	const char *value = (a->error.status == DLOCK_OK) ? answer_text(a, 0) : NULL;
-
 	if (a->error.status != DLOCK_OK)
-		go_on_after(lease, a);
-	else if (value != NULL && value[0] == 't')
-		grant(lease, a->sent);
-	else
-		end_with(lease, DLOCK_LOST, "the lease on \"%.400s\" was lost at once");
-	unref_lease(lease);
-}
-
-/* A turn may have come some time after it was asked for: when was the lease held for sure? */
-static void
-take_turn(dlock_lease *lease)
-{
-	Row		   *entry = &lease->rows[0];
-
-	memcpy(entry->token, lease->turn_token, TOKEN_SIZE);
-	lease->phase = PHASE_CONFIRMING;
-	if (now_ms() - lease->turn_sent > MIN(lease->ttl / 12, 1000))
-		lease_submit(lease, &entry->renewal, &renew_kind, ANSWER_WITHIN, then_confirmed);
-	else
-		grant(lease, lease->turn_sent);
-}
-
-static void
-then_asked(Request *r, Answer *a)
-{
-	dlock_lease *lease = r->whose;
-	bool		answered = a->error.status == DLOCK_OK;
-	bool		granted = answered && answer_text(a, 0) != NULL;
-
-	for (int i = 0; granted && i < lease->count; i++)
-		snprintf(lease->rows[i].token, TOKEN_SIZE, "%s", PQgetvalue(a->result, a->row + i, 0));
-	lease->placed |= !lease->last && lease->call == CALL_SINGLE && (answered || a->doubt);
-	if (granted)
-		grant(lease, a->sent);
-	else
-		go_on_after(lease, a);
-	unref_lease(lease);
-}
-
-/* Ask, for the last time if there is nothing to wait for. */
-static void
-ask_server(dlock_lease *lease)
-{
-	Request    *r = &lease->request;
-	bool		alone = lease->call != CALL_SINGLE || lease->payload != NULL;
-
-	if (lease->last)
-		snprintf(lease->spans[3], SPAN_SIZE, "0");
-	else
-		snprintf(lease->spans[3], SPAN_SIZE, "%s", KEEP_PLACE);
-	if (!lease->last && lease->call == CALL_SINGLE)
-		expect(lease);
-	lease->shared[3] = lease->reenter ? "count" : "deny";
-	if (lease->asks_in_doubt && is_alone(lease, ROW_RELEASING))
-		lease->shared[3] = "return";
-	r->shared = lease->shared;
-	r->row[0] = (lease->call == CALL_ALL) ? lease->names : lease->rows[0].name;
-	r->row[1] = lease->owner;
-	if (alone)
 	{
-		const char *more[] = {lease->spans[0], lease->mode, lease->shared[3], lease->spans[1], lease->spans[2],
-		lease->payload, lease->shared[2], lease->spans[3]};
-
-		memcpy(&r->row[2], more, sizeof(more));
-	}
-	lease->phase = PHASE_ASKING;
-	lease_submit(lease, r, alone ? &alone_kinds[lease->call] : &acquire_kind, ANSWER_WITHIN, then_asked);
-}
-
-/* Take the turn that has come, or ask. */
-void
-go_on(dlock_lease *lease)
-{
-	lease->wake_at = NEVER;
-	if (lease->gave_up && !lease->placed)
-	{
-		end_request(lease, &lease->error);
+		lease->wake_at = now_ms() + UNDO_EVERY;
+		arm(lease->session, lease->wake_at);
 		return;
 	}
-	lease->asks_in_doubt = lease->in_doubt;
-	lease->in_doubt = false;
-	lease->last = lease->turn == TURN_NEVER || lease->gave_up || !lease->waits || now_ms() >= lease->wait_until;
-	if (lease->turn == TURN_COME)
-		take_turn(lease);
-	else
-		ask_server(lease);
-}
+	for (int i = 0; i < lease->count; i++)
+	{
+		const char *token = PQgetvalue(a->result, a->row + i, 0);
 
-void
-request_tick(dlock_lease *lease, int64_t now)
-{
-	if (now < lease->wake_at)
-		arm(lease->session, lease->wake_at);
-	else if (lease->phase == PHASE_TURN || lease->phase == PHASE_NAPPING)
-		go_on(lease);
-	else if (lease->phase == PHASE_UNDOING)
-		undo_next(lease);
+		snprintf(lease->tokens[i], TOKEN_SIZE, "%s", shares_token(lease, lease->names[i], token) ? "" : token);
+	}
+	lease->phase = PHASE_RELEASING;
+	go(lease);
 }
 
 /* The caller does not wait any longer. */
@@ -563,15 +432,359 @@ give_up(dlock_lease *lease, dlock_status status)
 		fail(&error, status, "the session is closed");
 	else
 		fail(&error, status, "given up waiting for \"%.400s\"", lease->label);
-	settle(lease, &error);
 	lease->gave_up = true;
-	if (lease->phase == PHASE_TURN || lease->phase == PHASE_NAPPING)
-		go_on(lease);
-	else if (lease->phase == PHASE_ASKING && !(lease->last && lease->placed))
-		(void) withdraw(lease->session, &lease->request, DLOCK_CANCELED);
+	set_failing(lease);
+	settle(lease, &error);
+	if (lease->phase == PHASE_NEW || lease->phase == PHASE_WAITING)
+		go(lease);
+}
+
+/* Release what a lease that is not there any more was granted: it may have been told twice. */
+static void
+give_back(dlock_session *s, const char *owner, const char *name, const char *token)
+{
+	const char *task = strchr(owner, '#');
+	dlock_options o = {.task = (task != NULL) ? task + 1 : ""};
+	dlock_lease *lease = new_lease(s, CALL_SINGLE, &name, 1, &o);
+
+	/* Without memory, it lasts for its ttl. */
+	if (lease == NULL)
+		return;
+	lease->answered = lease->tried = true;
+	snprintf(lease->tokens[0], TOKEN_SIZE, "%s", shares_token(lease, name, token) ? "" : token);
+	begin_end(lease, PHASE_RELEASING);
+	unref_lease(lease);
+}
+
+/* ---- the answer ---- */
+
+/*
+ * It was granted, by a request that was sent then, or some time after that.  If that is long ago it
+ * asks again, which extends the lease; and gives it back if the answer to that is late, too.
+ */
+static void
+granted(dlock_lease *lease, int64_t sent)
+{
+	dlock_error good = {.status = DLOCK_OK};
+	int64_t		now = now_ms();
+	bool		fresh = now - sent <= MIN(lease->ttl / 12, 1000);
+	bool		asks = !lease->answered && !fresh && !lease->late && is_alone(lease, PHASE_RELEASING);
+
+	if (lease->turn[0] != '\0' && strcmp(lease->turn, lease->tokens[0]) != 0)
+		give_back(lease->session, lease->owner, lease->names[0], lease->turn);
+	lease->turn[0] = '\0';
+	lease->phase = PHASE_WAITING;
+	if (asks)
+	{
+		lease->late = lease->tried = true;
+		lease->doubt_at = now;
+		lease->doubt_until = now + DOUBT_WITHIN;
+		ask_server(lease);
+	}
+	else if (!lease->answered && now - sent < lease->ttl - lease->margin)
+	{
+		hold(lease, sent);
+		settle(lease, &good);
+	}
+	else
+	{
+		fail(&lease->failure, DLOCK_UNREACHABLE, "the grant of \"%.400s\" was heard of too late", lease->label);
+		begin_end(lease, PHASE_RELEASING);
+	}
+}
+
+/* Wait for a turn, or until it is time to ask again. */
+static void
+wait_for_turn(dlock_lease *lease)
+{
+	dlock_session *s = lease->session;
+
+	lease->phase = PHASE_WAITING;
+	if (lease->turn[0] != '\0' || lease->never || lease->gave_up || is_in_doubt(lease))
+	{
+		go(lease);
+		return;
+	}
+	lease->wake_at = lease->wait_until;
+	if (!lease->placed)
+	{
+		lease->wake_at = MIN(lease->wake_at, now_ms() + lease->delay);
+		lease->delay = MIN(2 * lease->delay, LONGEST_POLL);
+	}
+	else if (!s->taking)
+	{
+		s->taking = true;
+		s->take_at = 0;
+		arm(s, 0);
+	}
+	arm(s, lease->wake_at);
+}
+
+/* It was not granted.  The error is that of the last attempt. */
+static void
+not_granted(dlock_lease *lease, const Answer *a)
+{
+	dlock_status status = a->error.status;
+	bool		has_answer = status == DLOCK_OK;
+	bool		has_turn = lease->turn[0] != '\0' && !lease->gave_up;
+	int64_t		now = now_ms();
+
+	lease->phase = PHASE_WAITING;
+	if (has_answer && !lease->last)
+		wait_for_turn(lease);
+	else if (has_answer && lease->gave_up)
+		end_request(lease, &lease->error);
+	else if (has_answer && lease->never)
+		end_with(lease, DLOCK_DEADLOCK, "the wait for \"%.400s\" would never have ended");
+	else if (((has_answer || status == DLOCK_DEADLOCK) && has_turn) || (has_answer && is_in_doubt(lease)))
+		go(lease);				/* a turn may have come just before */
+	else if (has_answer)
+	{
+		lease->phase = PHASE_NAMING;
+		lease_submit(lease, (lease->call == CALL_PATH) ? &path_holder_kind : &holder_kind);
+	}
+	else if (status != DLOCK_UNREACHABLE || (lease->last && (lease->gave_up || now >= lease->doubt_until)))
+	{
+		lease->doubt_at = lease->placed ? now : lease->doubt_at;
+		end_request(lease, &a->error);
+	}
+	else
+	{
+		lease->wake_at = lease->gave_up ? now : now + RETRY_AFTER;
+		if (!lease->last)
+			lease->wake_at = MIN(lease->wake_at, lease->wait_until);
+		arm(lease->session, lease->wake_at);
+	}
+}
+
+/* Say who holds it, or something above it, if somebody still does. */
+static void
+named(dlock_lease *lease, const Answer *a)
+{
+	const char *holder = (a->error.status == DLOCK_OK) ? answer_text(a, 0) : NULL;
+	dlock_error error;
+
+	if (holder != NULL)
+		fail(&error, DLOCK_REFUSED, "lock \"%.100s\" is held by \"%.350s\"", lease->label, holder);
+	else
+		fail(&error, DLOCK_REFUSED, "lock \"%.400s\" is held", lease->label);
+	if (holder != NULL)
+		snprintf(error.holder, sizeof(error.holder), "%s", holder);
+	end_request(lease, &error);
+}
+
+/* What it asked for is there, or not. */
+static void
+heard(dlock_lease *lease, const Answer *a)
+{
+	bool		has_answer = a->error.status == DLOCK_OK;
+	bool		is_granted = has_answer && answer_text(a, 0) != NULL;
+	bool		keeps = !lease->last && lease->call == CALL_SINGLE;
+
+	if (a->doubt)
+	{
+		lease->doubt_at = now_ms();
+		lease->tried = true;
+		if (lease->doubt_until == 0)
+			lease->doubt_until = lease->doubt_at + DOUBT_WITHIN;
+	}
+	lease->placed = has_answer ? keeps && !is_granted : lease->placed || (keeps && a->doubt);
+	lease->tried |= lease->placed;
+	if (has_answer)
+		lease->heard_at = a->sent;
+	for (int i = 0; is_granted && i < lease->count; i++)
+		snprintf(lease->tokens[i], TOKEN_SIZE, "%s", PQgetvalue(a->result, a->row + i, 0));
+	if (is_granted)
+		granted(lease, a->sent);
+	else
+		not_granted(lease, a);
+}
+
+static void
+answered(Request *r, Answer *a)
+{
+	dlock_lease *lease = r->whose;
+
+	lease->asked = false;
+	if (lease->phase <= PHASE_WAITING)
+		heard(lease, a);
+	else if (lease->phase == PHASE_NAMING)
+		named(lease, a);
+	else if (lease->phase == PHASE_FINDING)
+		found(lease, a);
+	else if (lease->phase == PHASE_HELD)
+		renewed(lease, a);
+	else if (lease->phase == PHASE_RELEASING)
+		released(lease, a);
+	unref_lease(lease);
+}
+
+/* ---- what is next ---- */
+
+/* Ask, for the last time if there is nothing to wait for. */
+static void
+ask_server(dlock_lease *lease)
+{
+	bool		alone = lease->call != CALL_SINGLE || lease->params[PAYLOAD] != NULL;
+
+	lease->last = lease->never || lease->gave_up || !lease->waits || now_ms() >= lease->wait_until;
+	lease->params[KEEP] = lease->last ? "0" : KEEP_PLACE;
+	lease->params[REENTRY] = (lease->tried && is_alone(lease, PHASE_RELEASING)) ? "return" : lease->reenter ? "count" : "deny";
+	lease->phase = PHASE_ASKING;
+	lease_submit(lease, alone ? &alone_kinds[lease->call] : &acquire_kind);
+}
+
+static bool
+holds_any(const dlock_lease *lease)
+{
+	bool		found = false;
+
+	for (int i = 0; i < lease->count; i++)
+		found |= lease->tokens[i][0] != '\0';
+	return found;
+}
+
+/* Do what its phase is for, unless that is under way. */
+void
+go(dlock_lease *lease)
+{
+	int64_t		now = now_ms();
+
+	lease->wake_at = NEVER;
+	if (lease->asked)
+		return;
+	switch (lease->phase)
+	{
+		case PHASE_NEW:
+		case PHASE_WAITING:
+			if (lease->gave_up && !lease->placed)
+				end_request(lease, &lease->error);
+			else if (lease->phase == PHASE_NEW && is_blocked(lease))
+			{
+				lease->wake_at = lease->end_by;
+				arm(lease->session, lease->wake_at);
+			}
+			else if (lease->turn[0] != '\0')
+			{
+				memcpy(lease->tokens[0], lease->turn, TOKEN_SIZE);
+				lease->placed = false;
+				granted(lease, lease->turn_sent);
+			}
+			else
+				ask_server(lease);
+			break;
+		case PHASE_FINDING:
+			if (is_in_doubt(lease) && now < lease->end_by && is_alone(lease, PHASE_WAITING))
+				lease_submit(lease, &find_kind);
+			else
+				over(lease);
+			break;
+		case PHASE_RELEASING:
+			if (lease->ends_with != NULL && now < lease->end_by && holds_any(lease))
+				lease_submit(lease, lease->ends_with);
+			else
+				over(lease);
+			break;
+		default:
+			break;
+	}
+}
+
+/* ---- turns ---- */
+
+/* May a turn be meant for it?  It may come before the answer that there is a place. */
+static bool
+expects_turn(const dlock_lease *lease)
+{
+	bool		asks = lease->phase == PHASE_ASKING && lease->call == CALL_SINGLE && !lease->last;
+
+	return lease->turn[0] == '\0' && !lease->never && (asks || (lease->placed && lease->phase <= PHASE_WAITING));
+}
+
+static void
+turn_has_come(dlock_session *s, const Answer *a)
+{
+	const char *name = answer_text(a, 0);
+	const char *owner = answer_text(a, 1);
+	const char *token = answer_text(a, 2);
+	dlock_lease *lease = s->leases;
+
+	while (lease != NULL && !(expects_turn(lease) && strcmp(lease->names[0], name) == 0 && strcmp(lease->owner, owner) == 0))
+		lease = lease->next;
+	if (lease == NULL && token != NULL)
+		give_back(s, owner, name, token);
+	if (lease == NULL)
+		return;
+	lease->never = token == NULL;
+	snprintf(lease->turn, TOKEN_SIZE, "%s", (token != NULL) ? token : "");
+	lease->turn_sent = a->sent;
+	if (lease->phase == PHASE_WAITING)
+		go(lease);
+}
+
+static void
+then_taken(Request *r, Answer *a)
+{
+	dlock_session *s = r->whose;
+	bool		has_answer = a->error.status == DLOCK_OK;
+	int64_t		now = now_ms();
+
+	for (int i = 0; has_answer && i < PQntuples(a->result); i++)
+	{
+		a->row = i;
+		turn_has_come(s, a);
+	}
+	s->take_at = 0;
+	if (!has_answer || a->sent - s->take_asked > KEEP_PLACE_FOR / 2)
+		for (dlock_lease *lease = s->leases, *next; lease != NULL; lease = next)
+		{
+			next = lease->next;
+			if (!expects_turn(lease))
+				continue;
+			lease->doubt_at = now;
+			lease->tried = true;
+			s->take_at = has_answer ? 0 : now + LONGEST_POLL;
+			if (lease->phase == PHASE_WAITING)
+				go(lease);
+		}
+	arm(s, s->take_at);
+}
+
+/* Take turns, as long as there are places. */
+void
+take_tick(dlock_session *s, int64_t now)
+{
+	const dlock_lease *lease = s->leases;
+
+	if (s->taking && now >= s->take_at)
+	{
+		while (lease != NULL && !expects_turn(lease))
+			lease = lease->next;
+		s->taking = lease != NULL;
+		s->take_at = NEVER;
+		if (!s->taking)
+			line_drop(&s->taker);
+		else
+		{
+			s->take_asked = now;
+			s->take_client = s->client;
+			s->take = (Request)
+			{
+				.kind = &take_kind,.shared = &s->take_client,.then = then_taken,.whose = s
+			};
+			line_ask(s, &s->taker, &s->take);
+		}
+	}
+	arm(s, s->take_at);
 }
 
 /* ---- for programs ---- */
+
+static bool
+is_answered(const void *lease)
+{
+	return ((const dlock_lease *) lease)->answered;
+}
 
 static dlock_status
 begin(dlock_session *s, Call what, const char *const *names, int count, const dlock_options *options,
@@ -599,17 +812,18 @@ begin(dlock_session *s, Call what, const char *const *names, int count, const dl
 	if (it->give_up_fd > 0)
 	{
 		s->give_ups++;
-		wake_thread(s);
+		wake(s);
 	}
-	for (int i = 0; i < count; i++)
-		table_put(&it->rows[i], ROW_WANTED);
-	for (int i = 0; i < count && it->waits && !it->reenter; i++)
-		if (it->phase != PHASE_OVER && held_by(s, it->owner, names[i]) > 0)
+	for (dlock_lease *other = (it->waits && !it->reenter) ? s->leases : NULL; other != NULL; other = other->next)
+		if (other->phase == PHASE_HELD && meets(it, other))
+		{
 			end_with(it, DLOCK_DEADLOCK, "the task would wait for its own lease on \"%.400s\"");
-	if (it->phase != PHASE_OVER)
-		go_on(it);
-	while (!it->async && !it->answered)
-		pthread_cond_wait(&it->changed, &s->lock);
+			break;
+		}
+	if (!it->answered)
+		go(it);
+	if (!it->async)
+		await(s, &it->changed, is_answered, it);
 	status = it->async ? DLOCK_WAITING : tell(error, &it->error);
 	if (status == DLOCK_OK || status == DLOCK_WAITING)
 		*lease = it;
@@ -644,12 +858,9 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (s->pid != getpid())
-		return fail(error, DLOCK_CLOSED, "the lease is of the parent process");
-	pthread_mutex_lock(&s->lock);
-	s->busy++;
-	while (!lease->answered)
-		pthread_cond_wait(&lease->changed, &s->lock);
+	if (!enter_lease(lease, error))
+		return DLOCK_CLOSED;
+	await(s, &lease->changed, is_answered, lease);
 	remove_event(lease);
 	(void) has_ended(lease);
 	status = tell(error, &lease->error);
@@ -660,11 +871,8 @@ dlock_lease_wait(dlock_lease *lease, dlock_error *error)
 void
 dlock_lease_cancel(dlock_lease *lease)
 {
-	dlock_session *s = lease->session;
-
-	if (s->pid != getpid())
+	if (!enter_lease(lease, NULL))
 		return;
-	pthread_mutex_lock(&s->lock);
 	give_up(lease, DLOCK_CANCELED);
-	pthread_mutex_unlock(&s->lock);
+	leave(lease->session);
 }

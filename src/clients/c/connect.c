@@ -11,15 +11,14 @@
  */
 #define _GNU_SOURCE
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
 
-/* What is there, and where. */
-static const char look_sql[] =
-"SELECT s.schema, s.names, pg_catalog.current_database(),"
+/* What is there, and where; and which backend, of which a pooler has told another number. */
+const char	look_sql[] =
+"SELECT s.schema, s.names, pg_catalog.current_database(), pg_catalog.pg_backend_pid(),"
 " pg_catalog.set_config('application_name', coalesce(nullif(pg_catalog.current_setting('application_name'), ''), 'dlock'), false)"
 " FROM (VALUES (1)) AS always LEFT JOIN ("
 "  SELECT pg_catalog.format('%I.', n.nspname) AS schema, pg_catalog.string_agg(DISTINCT p.proname, ' ') AS names"
@@ -35,10 +34,6 @@ typedef struct Attempt
 {
 	dlock_session *session;		/* it has a reference */
 	Line	   *line;			/* waits for it as long as it knows it */
-	int64_t		until;
-	PGconn	   *conn;
-	char	   *schema;
-	dlock_error error;
 } Attempt;
 
 static void
@@ -48,40 +43,11 @@ ignore_notice(void *argument, const PGresult *result)
 	(void) result;
 }
 
-/* Wait for the descriptor; false if that takes too long, or the session ends. */
-static bool
-wait_ready(Attempt *a, short events)
-{
-	for (;;)
-	{
-		struct pollfd fds[] = {{PQsocket(a->conn), events, 0}, {a->session->over[0], POLLIN, 0}};
-		int64_t		left = a->until - now_ms();
-
-		if (left <= 0)
-		{
-			fail(&a->error, DLOCK_UNREACHABLE, "the server does not answer");
-			return false;
-		}
-		if (poll(fds, 2, (int) MIN(left, 1000)) > 0)
-		{
-			if (fds[0].revents != 0)
-				return true;
-			/* A session that is closed still gives back what it holds. */
-			pthread_mutex_lock(&a->session->lock);
-			if (a->line == NULL)
-				a->until = 0;
-			pthread_mutex_unlock(&a->session->lock);
-			if (a->until != 0)
-				poll(fds, 1, (int) MIN(left, 10));
-		}
-	}
-}
-
 /* Only the verbose form of the complaint about a failed attempt has the SQLSTATE. */
 static void
-fail_connection(Attempt *a)
+fail_connection(const PGconn *conn, dlock_error *error)
 {
-	const char *message = PQerrorMessage(a->conn);
+	const char *message = PQerrorMessage(conn);
 	char		code[6] = "";
 
 	for (const char *at = strstr(message, ":  "); at != NULL; at = strstr(at + 1, ":  "))
@@ -90,87 +56,32 @@ fail_connection(Attempt *a)
 			memcpy(code, at + 3, 5);
 			message = at + 10;
 		}
-	fail_by_state(&a->error, (code[0] != '\0') ? code : NULL, message);
+	fail_by_state(error, (code[0] != '\0') ? code : NULL, message);
 }
 
-/* The server's version is not a matter of numbers, but of functions. */
-static bool
-look(Attempt *a)
-{
-	PGresult   *result;
-	const char *names;
-	bool		done = false;
-
-	if (!PQsendQuery(a->conn, look_sql))
-	{
-		fail_connection(a);
-		return false;
-	}
-	while (PQisBusy(a->conn))
-	{
-		if (!wait_ready(a, POLLIN))
-			return false;
-		if (!PQconsumeInput(a->conn))
-			break;
-	}
-	result = PQgetResult(a->conn);
-	names = (PQresultStatus(result) == PGRES_TUPLES_OK) ? PQgetvalue(result, 0, 1) : NULL;
-	if (names == NULL)
-		fail_by_state(&a->error, PQresultErrorField(result, PG_DIAG_SQLSTATE), PQerrorMessage(a->conn));
-	else if (PQgetisnull(result, 0, 0))
-		fail(&a->error, DLOCK_UNSUPPORTED,
-			 "the database has no dlock; a role with the right to do so has to run CREATE EXTENSION dlock in database \"%s\"",
-			 PQgetvalue(result, 0, 2));
-	else
-	{
-		done = true;
-		for (size_t i = 0; done && i < sizeof(needed) / sizeof(needed[0]); i++)
-		{
-			const char *found = strstr(names, needed[i]);
-
-			done = found != NULL;
-			if (!done)
-				fail(&a->error, DLOCK_UNSUPPORTED, "dlock of the server is too old: %s() is missing;"
-					 " a role with the right to do so has to run ALTER EXTENSION dlock UPDATE in database \"%s\"",
-					 needed[i], PQgetvalue(result, 0, 2));
-		}
-		a->schema = strdup(PQgetvalue(result, 0, 0));
-	}
-	PQclear(result);
-	while ((result = PQgetResult(a->conn)) != NULL)
-		PQclear(result);
-	return done && a->schema != NULL;
-}
-
-static bool
-make_connection(Attempt *a)
+static PGconn *
+make_connection(const char *conninfo)
 {
 	/* What comes before the user's own is a default. */
 	const char *keys[] = {"target_session_attrs", "keepalives_idle", "keepalives_interval", "keepalives_count",
 	"dbname", "client_encoding", NULL};
-	const char *values[] = {"read-write", "10", "5", "3", a->session->conninfo, "UTF8", NULL};
+	const char *values[] = {"read-write", "10", "5", "3", conninfo, "UTF8", NULL};
 	PostgresPollingStatusType want = PGRES_POLLING_WRITING;
+	PGconn	   *conn = PQconnectStartParams(keys, values, 1);
 
-	a->conn = PQconnectStartParams(keys, values, 1);
-	if (a->conn == NULL)
+	if (conn == NULL)
+		return NULL;
+	PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
+	PQsetNoticeReceiver(conn, ignore_notice, NULL);
+	while (PQstatus(conn) != CONNECTION_BAD && want != PGRES_POLLING_OK && want != PGRES_POLLING_FAILED)
 	{
-		fail(&a->error, DLOCK_UNREACHABLE, "out of memory");
-		return false;
+		struct pollfd ready = {PQsocket(conn), (want == PGRES_POLLING_READING) ? POLLIN : POLLOUT, 0};
+
+		if (poll(&ready, 1, ANSWER_WITHIN) <= 0)
+			break;
+		want = PQconnectPoll(conn);
 	}
-	PQsetErrorVerbosity(a->conn, PQERRORS_VERBOSE);
-	PQsetNoticeReceiver(a->conn, ignore_notice, NULL);
-	while (PQstatus(a->conn) != CONNECTION_BAD && want != PGRES_POLLING_OK && want != PGRES_POLLING_FAILED)
-	{
-		if (!wait_ready(a, (want == PGRES_POLLING_READING) ? POLLIN : POLLOUT))
-			return false;
-		want = PQconnectPoll(a->conn);
-	}
-	if (PQstatus(a->conn) != CONNECTION_OK)
-	{
-		fail_connection(a);
-		return false;
-	}
-	return look(a) && PQsetnonblocking(a->conn, 1) == 0;
+	return conn;
 }
 
 static void *
@@ -178,37 +89,35 @@ run_attempt(void *argument)
 {
 	Attempt    *a = argument;
 	dlock_session *s = a->session;
-	bool		made;
+	PGconn	   *conn = make_connection(s->conninfo);
 	Line	   *l;
 
-	fail(&a->error, DLOCK_UNREACHABLE, "out of memory");
-	made = make_connection(a);
 	pthread_mutex_lock(&s->lock);
 	l = a->line;
 	if (l != NULL)
 	{
 		l->attempt = NULL;
-		l->state = made ? LINE_READY : LINE_BROKEN;
-		l->error = a->error;
-		if (made)
+		if (PQstatus(conn) == CONNECTION_OK && PQsetnonblocking(conn, 1) == 0)
 		{
-			l->conn = a->conn;
-			free(s->schema);
-			s->schema = a->schema;
-			a->conn = NULL;
-			a->schema = NULL;
+			l->conn = conn;
+			conn = NULL;
+			line_query(s, l, LINE_LOOKING, look_sql);
 		}
-		wake_thread(s);
+		else
+		{
+			l->state = LINE_BROKEN;
+			fail_connection(conn, &l->error);
+		}
+		arm(s, 0);
 	}
 	pthread_mutex_unlock(&s->lock);
-	PQfinish(a->conn);
-	free(a->schema);
+	PQfinish(conn);
 	free(a);
 	unref_session(s);
 	return NULL;
 }
 
-/* Whoever waits for the line has to be answered by the session's thread. */
+/* Whoever waits for the line has to be answered by the one who does the work. */
 void
 connect_line(dlock_session *s, Line *l)
 {
@@ -220,7 +129,6 @@ connect_line(dlock_session *s, Line *l)
 	{
 		a->session = s;
 		a->line = l;
-		a->until = l->until;
 		l->attempt = a;
 		s->refs++;
 		if (start_thread(&thread, run_attempt, a))
@@ -234,7 +142,7 @@ connect_line(dlock_session *s, Line *l)
 	}
 	l->state = LINE_BROKEN;
 	fail(&l->error, DLOCK_UNREACHABLE, "could not create a thread");
-	wake_thread(s);
+	arm(s, 0);
 }
 
 /* The line does not wait for it any more. */
@@ -244,4 +152,48 @@ leave_attempt(Line *l)
 	if (l->attempt != NULL)
 		l->attempt->line = NULL;
 	l->attempt = NULL;
+}
+
+/*
+ * A connection has told what the server has.  Its version is not a matter of numbers, but of
+ * functions.  If it is not good enough, the error of the line says why.
+ */
+bool
+look(dlock_session *s, Line *l)
+{
+	const PGresult *result = l->result;
+	const char *names;
+	char	   *schema;
+
+	if (PQresultStatus(result) != PGRES_TUPLES_OK)
+	{
+		fail_by_state(&l->error, PQresultErrorField(result, PG_DIAG_SQLSTATE), PQerrorMessage(l->conn));
+		return false;
+	}
+	if (PQgetisnull(result, 0, 0))
+	{
+		fail(&l->error, DLOCK_UNSUPPORTED,
+			 "the database has no dlock; a role with the right to do so has to run CREATE EXTENSION dlock in database \"%s\"",
+			 PQgetvalue(result, 0, 2));
+		return false;
+	}
+	names = PQgetvalue(result, 0, 1);
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+		if (strstr(names, needed[i]) == NULL)
+		{
+			fail(&l->error, DLOCK_UNSUPPORTED, "dlock of the server is too old: %s() is missing;"
+				 " a role with the right to do so has to run ALTER EXTENSION dlock UPDATE in database \"%s\"",
+				 needed[i], PQgetvalue(result, 0, 2));
+			return false;
+		}
+	schema = strdup(PQgetvalue(result, 0, 0));
+	if (schema == NULL)
+	{
+		fail(&l->error, DLOCK_ERROR, "out of memory");
+		return false;
+	}
+	free(s->schema);
+	s->schema = schema;
+	s->pooled |= atoi(PQgetvalue(result, 0, 3)) != PQbackendPID(l->conn);
+	return true;
 }

@@ -22,8 +22,8 @@
  * NOTES
  *	  A session is a program's dealings with one server.  All of its leases share its
  *	  connections, of which there are up to two, one more while something waits, and one
- *	  for each dlock_work().  What threads ask for at the same time goes in one statement.
- *	  One thread of the session renews all leases.
+ *	  for each dlock_work().  What threads ask for at the same time goes in one statement,
+ *	  and so do renewals.
  *
  *	  Deadlines are counted from before a request is sent, on a clock that does not step
  *	  and, where the system has such a one, goes on while the machine is suspended.

@@ -10,15 +10,20 @@
 
 #include "internal.h"
 
-/* After errors. */
-#define RETRY_EVERY		500
-
-static const Kind once_kind = {.sql = "SELECT @dlock_once($1, $2::interval)",.columns = 2,.alone = true};
+static const Kind once_kind = {.sql = "SELECT @dlock_once($1, $2::interval)",.shared = 2};
 static const Kind watch_kind = {
-	.sql = "SELECT l.token, l.owner, l.payload FROM unnest($1::text[]) WITH ORDINALITY AS e(n, i)"
-	" LEFT JOIN LATERAL @dlock_watch(n, NULL, '0') AS l ON true ORDER BY i",
-	.columns = 1
+	.sql = "SELECT l.token, l.owner, l.payload FROM (VALUES (1)) AS always LEFT JOIN @dlock_watch($1, NULL, '0') AS l ON true",
+	.shared = 1
 };
+
+/* An answer's token, or 0. */
+static int64_t
+token_of(const Answer *a)
+{
+	const char *value = answer_text(a, 0);
+
+	return (value != NULL) ? strtoll(value, NULL, 10) : 0;
+}
 
 unsigned int
 dlock_shard_of(const char *name, unsigned int count)
@@ -38,18 +43,15 @@ dlock_status
 dlock_once(dlock_session *session, const char *name, int64_t every_ms, int64_t *token, dlock_error *error)
 {
 	char		span[SPAN_SIZE];
-	Request		r = {.kind = &once_kind,.row = {name, span_text(every_ms, span)},.until = now_ms() + ANSWER_WITHIN};
+	const char *params[] = {name, span_text(every_ms, span)};
+	Request		r = {.kind = &once_kind,.shared = params};
 	Answer		a;
-	const char *value;
 
 	*token = 0;
 	if (!enter(session, error))
 		return DLOCK_CLOSED;
 	if (ask(session, NULL, &r, &a) == DLOCK_OK)
-	{
-		value = answer_text(&a, 0);
-		*token = (value != NULL) ? strtoll(value, NULL, 10) : 0;
-	}
+		*token = token_of(&a);
 	PQclear(a.result);
 	leave(session);
 	return tell(error, &a.error);
@@ -80,7 +82,7 @@ dlock_elect(dlock_session *session, const char *name, const dlock_options *optio
 	if (!enter(session, error))
 		return DLOCK_CLOSED;
 	pthread_mutex_unlock(&session->lock);
-	while (candidate && nap(session, o.give_up_fd, -1, 0))
+	while (candidate && nap(session, o.give_up_fd, 0))
 	{
 		dlock_lease *lease;
 		dlock_error trouble;
@@ -98,7 +100,7 @@ dlock_elect(dlock_session *session, const char *name, const dlock_options *optio
 			pthread_mutex_lock(&session->lock);
 			tell_trouble(session, trouble.message);
 			pthread_mutex_unlock(&session->lock);
-			(void) nap(session, o.give_up_fd, -1, RETRY_EVERY);
+			(void) nap(session, o.give_up_fd, RETRY_EVERY);
 		}
 	}
 	pthread_mutex_lock(&session->lock);
@@ -106,7 +108,6 @@ dlock_elect(dlock_session *session, const char *name, const dlock_options *optio
 	return DLOCK_OK;
 }
 
-/* Those who look at the same intervals look together. */
 dlock_status
 dlock_watch(dlock_session *session, const char *name, int64_t every_ms, int give_up_fd,
 			bool (*see) (int64_t token, const char *owner, const char *payload, void *argument), void *argument,
@@ -123,20 +124,16 @@ dlock_watch(dlock_session *session, const char *name, int64_t every_ms, int give
 		return DLOCK_CLOSED;
 	while (watching)
 	{
-		Request		r = {.kind = &watch_kind,.row = {name},.until = now_ms() + ANSWER_WITHIN};
+		Request		r = {.kind = &watch_kind,.shared = &name};
 		Answer		a;
-		const char *value;
-		int64_t		token;
 
 		status = ask(s, NULL, &r, &a);
 		pthread_mutex_unlock(&s->lock);
 		if (status == DLOCK_OK)
 		{
-			value = answer_text(&a, 0);
-			token = (value != NULL) ? strtoll(value, NULL, 10) : 0;
-			if (token != seen)
-				watching = see(token, answer_text(&a, 1), answer_text(&a, 2), argument);
-			seen = token;
+			if (token_of(&a) != seen)
+				watching = see(token_of(&a), answer_text(&a, 1), answer_text(&a, 2), argument);
+			seen = token_of(&a);
 		}
 		else if (status != DLOCK_UNREACHABLE)
 		{
@@ -144,7 +141,7 @@ dlock_watch(dlock_session *session, const char *name, int64_t every_ms, int give
 			(void) tell(error, &a.error);
 		}
 		PQclear(a.result);
-		watching = watching && nap(s, give_up_fd, -1, every_ms - now_ms() % every_ms);
+		watching = watching && nap(s, give_up_fd, every_ms);
 		pthread_mutex_lock(&s->lock);
 	}
 	leave(s);

@@ -87,13 +87,21 @@ dlock_next_event(dlock_session *session)
 	return lease;
 }
 
+/* The thread has something to tell, even if somebody else does its work. */
+static void
+call_thread(dlock_session *s)
+{
+	pthread_cond_signal(&s->idle);
+	wake(s);
+}
+
 void
 tell_trouble(dlock_session *s, const char *message)
 {
 	if (s->on_trouble == NULL || s->trouble != NULL)
 		return;
 	s->trouble = strdup(message);
-	wake_thread(s);
+	call_thread(s);
 }
 
 /* Call the program's functions, without the mutex meanwhile. */
@@ -120,19 +128,20 @@ tell_program(dlock_session *s)
 		pthread_mutex_lock(&s->lock);
 		lease->telling = false;
 		pthread_cond_broadcast(&lease->changed);
+		wake(s);
 		unref_lease(lease);
 	}
 }
 
 /* ---- during the work ---- */
 
-/* When something is to be done. */
-static int64_t
-next_of(const dlock_lease *lease)
+/* Look after it when something is to be done. */
+static void
+arm_held(dlock_lease *lease)
 {
 	int64_t		stop_at = lease->deadline - lease->margin;
 
-	return (lease->renewing == 0) ? MIN(lease->renew_at, stop_at) : stop_at;
+	arm(lease->session, lease->asked ? stop_at : MIN(lease->renew_at, stop_at));
 }
 
 /* Keep what was granted by a request that was sent then. */
@@ -142,14 +151,10 @@ hold(dlock_lease *lease, int64_t sent)
 	dlock_session *s = lease->session;
 
 	lease->phase = PHASE_HELD;
-	lease->every = MIN(lease->ttl / 6, RENEW_EVERY);
-	lease->margin = MIN(lease->ttl / 6, STOP_BEFORE);
 	lease->deadline = sent + lease->ttl;
 	lease->renew_at = sent + lease->every;
 	s->margin = MIN(s->margin, lease->margin);
-	for (int i = 0; i < lease->count; i++)
-		table_put(&lease->rows[i], ROW_HELD);
-	arm(s, next_of(lease));
+	arm_held(lease);
 }
 
 /* Stop the work, once. */
@@ -173,7 +178,7 @@ stop(dlock_lease *lease, dlock_status status, const char *why)
 	lease->telling = true;
 	lease->next_told = s->told;
 	s->told = lease;
-	wake_thread(s);
+	call_thread(s);
 }
 
 /* Is it lost, or late?  Then the error says why. */
@@ -191,161 +196,112 @@ has_ended(dlock_lease *lease)
 	return lease->error.status != DLOCK_OK;
 }
 
-static void
-renewed(dlock_lease *lease)
+/* Have all of its locks been renewed, or released?  So it is if the answer says nothing else. */
+static bool
+is_lost(const dlock_lease *lease, const Answer *a)
+{
+	bool		lost = false;
+
+	for (int i = 0; a->error.status == DLOCK_OK && i < lease->request.rows; i++)
+		lost |= PQgetvalue(a->result, a->row + i, 0)[0] != 't';
+	return lost;
+}
+
+void
+renewed(dlock_lease *lease, const Answer *a)
 {
 	dlock_session *s = lease->session;
-	bool		good = lease->trouble.status == DLOCK_OK;
+	bool		good = a->error.status == DLOCK_OK;
 	char		why[500];
 
-	if (lease->phase != PHASE_HELD || lease->error.status != DLOCK_OK)
+	lease->trouble = a->error;
+	if (lease->error.status != DLOCK_OK)
 		return;
-	if (lease->lost)
+	if (is_lost(lease, a))
 	{
 		snprintf(why, sizeof(why), "the lease on \"%.400s\" is lost", lease->label);
 		stop(lease, DLOCK_LOST, why);
 		return;
 	}
 	if (good)
-	{
-		lease->renew_at = lease->oldest + lease->every;
-		lease->deadline = MAX(lease->deadline, lease->oldest + lease->ttl);
-	}
-	else
-		lease->renew_at = now_ms() + lease->every / 4;
+		lease->deadline = MAX(lease->deadline, a->sent + lease->ttl);
+	lease->renew_at = good ? a->sent + lease->every : now_ms() + lease->every / 4;
 	if (!good && !s->in_trouble)
 		tell_trouble(s, lease->trouble.message);
 	s->in_trouble = !good;
-	arm(s, next_of(lease));
-}
-
-static void
-then_renewed(Request *r, Answer *a)
-{
-	dlock_lease *lease = ((Row *) r->whose)->lease;
-	bool		answered = a->error.status == DLOCK_OK;
-	const char *value = answered ? answer_text(a, 0) : NULL;
-
-	/* The release may have come before. */
-	if (lease->phase != PHASE_HELD)
-		;
-	else if (!answered)
-		lease->trouble = a->error;
-	else
-	{
-		lease->oldest = MIN(lease->oldest, a->sent);
-		lease->lost |= value == NULL || value[0] != 't';
-	}
-	if (--lease->renewing == 0)
-		renewed(lease);
-	unref_lease(lease);
+	arm_held(lease);
 }
 
 /* Stop it if it is late, and renew it if that is due, or soon will be: with others. */
 void
 hold_tick(dlock_lease *lease, int64_t now)
 {
-	dlock_session *s = lease->session;
-
 	if (has_ended(lease))
 		return;
-	s->margin = MIN(s->margin, lease->margin);
-	if (lease->renewing == 0 && lease->renew_at <= now + lease->every / 2)
-	{
-		lease->renewing = lease->count;
-		lease->oldest = NEVER;
-		lease->lost = false;
-		lease->trouble.status = DLOCK_OK;
-		for (int i = 0; i < lease->count; i++)
-			lease_submit(lease, &lease->rows[i].renewal, lease->rows[i].renewal.kind, ANSWER_WITHIN, then_renewed);
-	}
-	arm(s, next_of(lease));
+	lease->session->margin = MIN(lease->session->margin, lease->margin);
+	if (!lease->asked && lease->renew_at <= now + lease->every / 2)
+		lease_submit(lease, (lease->call == CALL_TASK) ? &task_renew_kind : &renew_kind);
+	arm_held(lease);
 }
 
 /* ---- the end of the work ---- */
 
-/* One of its locks: 't', 'f', or nothing if the server does not say. */
-static void
-row_released(Row *entry, char value)
-{
-	dlock_lease *lease = entry->lease;
-
-	lease->lost |= value == 'f' || (value == '\0' && now_ms() >= lease->deadline);
-	if (--lease->releasing > 0)
-		return;
-	if (lease->lost && !lease->late && lease->error.status == DLOCK_OK)
-		fail(&lease->error, DLOCK_LOST, "the lease on \"%.400s\" was lost before the work had ended", lease->label);
-	over(lease);
-}
-
 /*
  * A request that was not answered may have released it; if the task has entered the lock
- * twice, another one would end the other lease.
+ * twice, another one would end the other lease.  What is undone just ends.
  */
-static void
-then_released(Request *r, Answer *a)
-{
-	Row		   *entry = r->whose;
-	dlock_lease *lease = entry->lease;
-	const char *value = (a->error.status == DLOCK_OK) ? answer_text(a, 0) : NULL;
-
-	if (value != NULL && (value[0] == 't' || !entry->doubt))
-		row_released(entry, value[0]);
-	else if (value != NULL)
-		row_released(entry, '\0');
-	else
-	{
-		entry->doubt |= a->doubt;
-		entry->retry_at = now_ms() + UNDO_EVERY;
-		if (entry->retry_at >= lease->release_until ||
-			(entry->doubt && held_by(lease->session, lease->owner, entry->name) > 0))
-		{
-			entry->retry_at = NEVER;
-			row_released(entry, '\0');
-		}
-		else
-			arm(lease->session, entry->retry_at);
-	}
-	unref_lease(lease);
-}
-
 void
-release_tick(dlock_lease *lease, int64_t now)
+released(dlock_lease *lease, const Answer *a)
 {
-	for (int i = 0; i < lease->count; i++)
-	{
-		Row		   *entry = &lease->rows[i];
+	bool		has_answer = a->error.status == DLOCK_OK;
+	bool		lost = is_lost(lease, a);
+	int64_t		now = now_ms();
 
-		if (now < entry->retry_at)
-			arm(lease->session, entry->retry_at);
-		else
-		{
-			entry->retry_at = NEVER;
-			lease_submit(lease, &entry->release, &release_kind, lease->release_until - now, then_released);
-		}
+	if (lease->request.kind != lease->ends_with)
+	{
+		go(lease);				/* the last renewal */
+		return;
 	}
+	lease->unsure |= a->doubt;
+	if (!has_answer && now + UNDO_EVERY < lease->end_by && (lease->call != CALL_TASK || a->error.status == DLOCK_UNREACHABLE) &&
+		!(lease->unsure && shares_token(lease, lease->names[0], lease->tokens[0])))
+	{
+		lease->wake_at = now + UNDO_EVERY;
+		arm(lease->session, lease->wake_at);
+		return;
+	}
+	if (!has_answer && lease->call == CALL_TASK)
+		tell_trouble(lease->session, a->error.message);
+	if (!has_answer || (lost && lease->unsure))
+		lost = now >= lease->deadline;
+	if (lost && lease->error.status == DLOCK_OK)
+		fail(&lease->error, DLOCK_LOST, "the lease on \"%.400s\" was lost before the work had ended", lease->label);
+	over(lease);
 }
 
 /* Give it back, if it is held or lost. */
 void
 let_go(dlock_lease *lease)
 {
+	int64_t		now = now_ms();
+
 	if (lease->phase != PHASE_HELD)
 		return;
-	lease->late = has_ended(lease);
+	(void) has_ended(lease);
 	lease->phase = PHASE_RELEASING;
-	for (int i = 0; i < lease->count; i++)
-		table_put(&lease->rows[i], ROW_RELEASING);
+	lease->end_by = now + DOUBT_WITHIN;
 	if (lease->call == CALL_TASK)
-	{
-		over(lease);
-		return;
-	}
-	lease->lost = false;
-	lease->releasing = lease->count;
-	lease->release_until = now_ms() + DOUBT_WITHIN;
-	for (int i = 0; i < lease->count; i++)
-		lease_submit(lease, &lease->rows[i].release, &release_kind, DOUBT_WITHIN, then_released);
+		lease->end_by = MAX(lease->deadline, now + UNDO_EVERY);
+	go(lease);
+}
+
+/* Has it been given back, and is the program told what is to be told? */
+bool
+is_released(const void *it)
+{
+	const dlock_lease *lease = it;
+
+	return lease->phase != PHASE_RELEASING && !lease->telling;
 }
 
 dlock_status
@@ -354,40 +310,41 @@ dlock_lease_release(dlock_lease *lease, dlock_error *error)
 	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (s->pid != getpid())
-		return fail(error, DLOCK_CLOSED, "the lease is of the parent process");
-	pthread_mutex_lock(&s->lock);
+	if (!enter_lease(lease, error))
+		return DLOCK_CLOSED;
 	if (!pthread_equal(pthread_self(), s->thread))
 	{
-		s->busy++;
 		give_up(lease, DLOCK_CANCELED);
 		let_go(lease);
-		while (lease->phase == PHASE_RELEASING || lease->telling)
-			pthread_cond_wait(&lease->changed, &s->lock);
-		s->busy--;
-		pthread_cond_broadcast(&s->changed);
+		await(s, &lease->changed, is_released, lease);
 	}
 	status = tell(error, &lease->error);
-	pthread_mutex_unlock(&s->lock);
+	leave(s);
 	return status;
+}
+
+static bool
+is_told(const void *lease)
+{
+	return !((const dlock_lease *) lease)->telling;
 }
 
 void
 dlock_lease_free(dlock_lease *lease)
 {
-	dlock_session *s = (lease != NULL) ? lease->session : NULL;
+	dlock_session *s;
 
-	if (s == NULL || s->pid != getpid())
+	if (lease == NULL || !enter_lease(lease, NULL))
 		return;
-	pthread_mutex_lock(&s->lock);
+	s = lease->session;
 	s->refs++;
 	give_up(lease, DLOCK_CANCELED);
 	let_go(lease);
-	while (lease->telling && !pthread_equal(pthread_self(), s->thread))
-		pthread_cond_wait(&lease->changed, &s->lock);
+	if (!pthread_equal(pthread_self(), s->thread))
+		await(s, &lease->changed, is_told, lease);
 	remove_event(lease);
 	unref_lease(lease);
-	pthread_mutex_unlock(&s->lock);
+	leave(s);
 	unref_session(s);
 }
 
@@ -396,58 +353,52 @@ dlock_lease_free(dlock_lease *lease)
 dlock_status
 dlock_lease_status(dlock_lease *lease, dlock_error *error)
 {
-	dlock_session *s = lease->session;
 	dlock_status status;
 
-	if (s->pid != getpid())
-		return fail(error, DLOCK_CLOSED, "the lease is of the parent process");
-	pthread_mutex_lock(&s->lock);
+	if (!enter_lease(lease, error))
+		return DLOCK_CLOSED;
 	(void) has_ended(lease);
 	status = tell(error, &lease->error);
-	pthread_mutex_unlock(&s->lock);
+	leave(lease->session);
 	return status;
 }
 
 bool
 dlock_lease_held(dlock_lease *lease)
 {
-	dlock_session *s = lease->session;
-	bool		held;
+	bool		held = enter_lease(lease, NULL);
 
-	if (s->pid != getpid())
+	if (!held)
 		return false;
-	pthread_mutex_lock(&s->lock);
 	held = !has_ended(lease) && lease->phase == PHASE_HELD;
-	pthread_mutex_unlock(&s->lock);
+	leave(lease->session);
 	return held;
 }
 
 int64_t
 dlock_lease_remaining(dlock_lease *lease)
 {
-	dlock_session *s = lease->session;
 	int64_t		left;
 
-	if (s->pid != getpid())
+	if (!enter_lease(lease, NULL))
 		return 0;
-	pthread_mutex_lock(&s->lock);
 	left = MAX(lease->deadline - now_ms(), 0);
-	pthread_mutex_unlock(&s->lock);
+	leave(lease->session);
 	return left;
 }
 
 int64_t
 dlock_lease_token(const dlock_lease *lease)
 {
-	return strtoll(lease->rows[0].token, NULL, 10);
+	return strtoll(lease->tokens[0], NULL, 10);
 }
 
 int64_t
 dlock_lease_token_of(const dlock_lease *lease, const char *name)
 {
 	for (int i = 0; i < lease->count; i++)
-		if (strcmp(lease->rows[i].name, name) == 0)
-			return strtoll(lease->rows[i].token, NULL, 10);
+		if (strcmp(lease->names[i], name) == 0)
+			return strtoll(lease->tokens[i], NULL, 10);
 	return 0;
 }
 
@@ -509,7 +460,7 @@ present(dlock_lease *lease, PGconn *conn, dlock_error *error)
 
 	for (int i = 0; i < lease->count && status == DLOCK_OK; i++)
 	{
-		const char *params[] = {lease->rows[i].name, lease->rows[i].token};
+		const char *params[] = {lease->names[i], lease->tokens[i]};
 		int			lengths[] = {(int) strlen(params[0]), 0};
 		int			formats[] = {1, 0};
 

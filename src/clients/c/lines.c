@@ -8,8 +8,8 @@
  *	  for all of its kind at once.  Nothing waits for company: if a line is free, a
  *	  request is sent at once, by whoever asks.
  *
- *	  An error of many is traced to those whose it is, by asking for halves: a statement
- *	  that fails changes nothing.
+ *	  A statement that fails changes nothing.  So if an error may be of one among many, all go
+ *	  back into the queue, and the next statements have half as many rows, in the end one.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,92 +21,78 @@
 
 #include "internal.h"
 
+/* What is asked all the time is prepared, unless a pooler is between. */
+static const struct
+{
+	const char *name;
+	const Kind *kind;
+}			prepared[] = {{"dlock_acquire", &acquire_kind}, {"dlock_renew", &renew_kind}, {"dlock_release", &release_kind}};
+
+#define PREPARED	((int) (sizeof(prepared) / sizeof(prepared[0])))
+
 /* ---- texts ---- */
 
-typedef struct Text
+size_t
+array_size(const char *const *texts, int count)
 {
-	char	   *data;			/* NULL: there is no memory */
-	size_t		length;
-	size_t		size;
-} Text;
+	size_t		size = 3;
 
-static void
-add_text(Text *t, const char *data, size_t length)
-{
-	if (t->data != NULL && t->length + length >= t->size)
-	{
-		size_t		size = 2 * (t->size + length);
-		char	   *larger = realloc(t->data, size);
-
-		if (larger == NULL)
-			free(t->data);
-		t->data = larger;
-		t->size = size;
-	}
-	if (t->data == NULL)
-		return;
-	memcpy(t->data + t->length, data, length);
-	t->length += length;
-	t->data[t->length] = '\0';
-}
-
-static Text
-new_text(void)
-{
-	Text		t = {malloc(256), 0, 256};
-
-	if (t.data != NULL)
-		t.data[0] = '\0';
-	return t;
-}
-
-/* An element of an array. */
-static void
-add_element(Text *t, const char *value)
-{
-	if (t->length > 1)
-		add_text(t, ",", 1);
-	if (value == NULL)
-	{
-		add_text(t, "NULL", 4);
-		return;
-	}
-	add_text(t, "\"", 1);
-	for (; *value != '\0'; value++)
-	{
-		if (*value == '"' || *value == '\\')
-			add_text(t, "\\", 1);
-		add_text(t, value, 1);
-	}
-	add_text(t, "\"", 1);
-}
-
-char *
-array_text(const char *const *texts, int count)
-{
-	Text		t = new_text();
-
-	add_text(&t, "{", 1);
 	for (int i = 0; i < count; i++)
-		add_element(&t, texts[i]);
-	add_text(&t, "}", 1);
-	return t.data;
+		size += (texts[i] != NULL) ? 2 * strlen(texts[i]) + 3 : 5;
+	return size;
+}
+
+/* More elements of an array, of which this is the end so far. */
+static char *
+put_elements(char *at, const char *const *texts, int step, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		const char *c = texts[i * step];
+
+		if (at[-1] != '{')
+			*at++ = ',';
+		if (c == NULL)
+		{
+			at = stpcpy(at, "NULL");
+			continue;
+		}
+		for (*at++ = '"'; *c != '\0'; *at++ = *c++)
+			if (*c == '"' || *c == '\\')
+				*at++ = '\\';
+		*at++ = '"';
+	}
+	return at;
+}
+
+/* There must be room for it.  Returns what is behind it. */
+char *
+put_array(char *at, const char *const *texts, int count)
+{
+	*at++ = '{';
+	return stpcpy(put_elements(at, texts, 1, count), "}") + 1;
 }
 
 /* A statement with the schema in it. */
 char *
 statement_of(const char *sql, const char *schema)
 {
-	Text		t = new_text();
+	size_t		length = strlen(schema);
+	size_t		size = strlen(sql) + 1;
+	char	   *statement;
+	char	   *at;
 
 	for (const char *c = sql; *c != '\0'; c++)
-	{
+		size += (*c == '@') ? length : 0;
+	at = statement = malloc(size);
+	for (const char *c = sql; at != NULL && *c != '\0'; c++)
 		if (*c == '@')
-			add_text(&t, schema, strlen(schema));
+			at = stpcpy(at, schema);
 		else
-			add_text(&t, c, 1);
-	}
-	return t.data;
+			*at++ = *c;
+	if (at != NULL)
+		*at = '\0';
+	return statement;
 }
 
 const char *
@@ -126,7 +112,7 @@ line_drop(Line *l)
 	l->result = NULL;
 	PQfinish(l->conn);
 	l->conn = NULL;
-	l->unflushed = false;
+	l->prepared = l->unflushed = false;
 }
 
 static void
@@ -141,60 +127,108 @@ flush_line(dlock_session *s, Line *l)
 		fail(&l->error, DLOCK_UNREACHABLE, "%s", PQerrorMessage(l->conn));
 	}
 	if (left != 0)
-		wake_thread(s);
+		arm(s, 0);
+}
+
+/* A statement was sent, or not. */
+static void
+check_sent(dlock_session *s, Line *l, LineState state, bool good)
+{
+	l->state = good ? state : LINE_BROKEN;
+	if (good)
+		flush_line(s, l);
+	else
+	{
+		fail(&l->error, DLOCK_UNREACHABLE, "%s", (l->conn != NULL) ? PQerrorMessage(l->conn) : "out of memory");
+		arm(s, 0);
+	}
+}
+
+/* Ask for something of the line's own. */
+void
+line_query(dlock_session *s, Line *l, LineState state, const char *sql)
+{
+	check_sent(s, l, state, sql != NULL && PQsendQuery(l->conn, sql));
 }
 
 static void
 send_batch(dlock_session *s, Line *l)
 {
 	const Kind *kind = l->batch->kind;
-	char	   *statement = statement_of(kind->sql, s->schema);
-	char	   *arrays[MOST_COLUMNS] = {NULL};
 	const char *values[MOST_COLUMNS + MOST_SHARED];
-	bool		ready = statement != NULL;
+	int			count = kind->columns + kind->shared;
+	size_t		size = 1;
+	char	   *arrays;
+	char	   *at;
+	int			which = 0;
+	bool		good;
 
-	for (int i = 0; i < kind->columns; i++)
+	for (Request *r = l->batch; r != NULL; r = r->next)
+		size += array_size(r->values, r->rows * kind->columns);
+	at = arrays = malloc(size + (size_t) kind->columns * 3);
+	for (int i = 0; at != NULL && i < kind->columns; i++)
 	{
-		if (!kind->alone)
-		{
-			Text		t = new_text();
-
-			add_text(&t, "{", 1);
-			for (Request *r = l->batch; r != NULL; r = r->last ? NULL : r->next)
-				add_element(&t, r->row[i]);
-			add_text(&t, "}", 1);
-			arrays[i] = t.data;
-			ready &= t.data != NULL;
-		}
-		values[i] = kind->alone ? l->batch->row[i] : arrays[i];
+		values[i] = at;
+		*at++ = '{';
+		for (Request *r = l->batch; r != NULL; r = r->next)
+			at = put_elements(at, r->values + i, kind->columns, r->rows);
+		at = stpcpy(at, "}") + 1;
 	}
 	for (int i = 0; i < kind->shared; i++)
 		values[kind->columns + i] = l->batch->shared[i];
-	l->state = LINE_BUSY;
+	while (which < PREPARED && (prepared[which].kind != kind || !l->prepared))
+		which++;
 	l->sent = now_ms();
-	if (ready && PQsendQueryParams(l->conn, statement, kind->columns + kind->shared, NULL, values, NULL, NULL, 0))
-		flush_line(s, l);
+	if (arrays != NULL && which < PREPARED)
+		good = PQsendQueryPrepared(l->conn, prepared[which].name, count, values, NULL, NULL, 0);
 	else
 	{
-		l->state = LINE_BROKEN;
-		fail(&l->error, DLOCK_UNREACHABLE, "%s", ready ? PQerrorMessage(l->conn) : "out of memory");
-		wake_thread(s);
+		char	   *statement = (arrays != NULL) ? statement_of(kind->sql, s->schema) : NULL;
+
+		good = statement != NULL && PQsendQueryParams(l->conn, statement, count, NULL, values, NULL, NULL, 0);
+		free(statement);
 	}
+	free(arrays);
+	check_sent(s, l, LINE_BUSY, good);
+}
+
+/* The connection knows what the server has: prepare statements, and send. */
+static void
+prepare(dlock_session *s, Line *l)
+{
+	char		sql[3000] = "";
+	char	   *at = sql;
+	char	   *statement;
+
+	if (s->pooled)
+	{
+		send_batch(s, l);
+		return;
+	}
+	for (int i = 0; i < PREPARED; i++)
+		at += snprintf(at, sizeof(sql) - (size_t) (at - sql), "PREPARE %s AS %s;", prepared[i].name, prepared[i].kind->sql);
+	statement = statement_of(sql, s->schema);
+	line_query(s, l, LINE_PREPARING, statement);
 	free(statement);
-	for (int i = 0; i < kind->columns; i++)
-		free(arrays[i]);
 }
 
 static void
 start_batch(dlock_session *s, Line *l, Request *batch)
 {
 	int64_t		within = batch->kind->urgent ? MIN(URGENT_WITHIN, s->margin) : batch->kind->within;
+	int64_t		now = now_ms();
 
 	l->batch = batch;
 	l->sent = 0;
-	l->until = now_ms() + ((within > 0) ? within : ANSWER_WITHIN);
+	l->until = now + ((within > 0) ? within : ANSWER_WITHIN);
 	arm(s, l->until);
-	if (l->conn != NULL && s->schema != NULL)
+
+	/*
+	 * Nobody reads an idle connection: has it ended, perhaps with a last
+	 * word?
+	 */
+	if (l->conn != NULL && s->schema != NULL &&
+		(now < l->idle_since + UNDO_EVERY || (PQconsumeInput(l->conn) && PQconsumeInput(l->conn))))
 		send_batch(s, l);
 	else
 	{
@@ -208,14 +242,14 @@ start_batch(dlock_session *s, Line *l, Request *batch)
 static bool
 go_together(const Request *a, const Request *b)
 {
-	if (a->kind != b->kind || a->kind->alone)
+	if (a->kind != b->kind || a->kind->columns == 0)
 		return false;
 	for (int i = 0; a->shared != b->shared && i < a->kind->shared; i++)
 	{
 		const char *one = a->shared[i];
 		const char *other = b->shared[i];
 
-		if ((one == NULL) != (other == NULL) || (one != NULL && strcmp(one, other) != 0))
+		if (one != other && (one == NULL || other == NULL || strcmp(one, other) != 0))
 			return false;
 	}
 	return true;
@@ -227,56 +261,49 @@ next_batch(Queue *q)
 {
 	Request    *batch = q->first;
 	Request    *tail = batch;
-	Request    *rest = NULL;
-	int			count = 1;
+	Request   **rest = &q->first;
+	int			rows = (batch != NULL) ? batch->rows : 0;
 
 	if (batch == NULL)
 		return NULL;
-	q->first = NULL;
-	for (Request *r = batch->next, *next; r != NULL; r = next)
+	*rest = batch->next;
+	while (*rest != NULL && rows < q->most)
 	{
-		next = r->next;
-		if (count < MOST_IN_BATCH && go_together(batch, r))
+		Request    *r = *rest;
+
+		if (go_together(batch, r) && rows + r->rows <= q->most)
 		{
+			*rest = r->next;
 			tail = tail->next = r;
-			count++;
+			rows += r->rows;
 		}
 		else
-		{
-			if (rest == NULL)
-				q->first = r;
-			else
-				rest->next = r;
-			rest = r;
-		}
+			rest = &r->next;
 	}
-	q->tail = rest;
-	if (rest != NULL)
-		rest->next = NULL;
+	if (*rest == NULL)
+		q->end = rest;
 	tail->next = NULL;
-	for (Request *r = batch; r != NULL; r = r->next)
-	{
-		r->queued = false;
-		r->last = r->next == NULL;
-	}
 	return batch;
 }
 
-/* The next one of what a failed batch was divided into. */
-static Request *
-next_todo(Line *l)
+static Queue *
+queue_of(dlock_session *s, const Request *r)
 {
-	Request    *batch = l->todo;
-	Request    *r = batch;
+	return &s->queues[r->kind->urgent ? 0 : 1];
+}
 
-	while (r != NULL && !r->last)
-		r = r->next;
-	if (r != NULL)
-	{
-		l->todo = r->next;
-		r->next = NULL;
-	}
-	return batch;
+/* Put requests into their queue, at its beginning or its end. */
+static void
+enqueue(Queue *q, Request **at, Request *batch)
+{
+	Request    *rest = *at;
+
+	*at = batch;
+	while (*at != NULL)
+		at = &(*at)->next;
+	*at = rest;
+	if (rest == NULL)
+		q->end = at;
 }
 
 /* Give free lines something to do. */
@@ -286,11 +313,11 @@ pump(dlock_session *s)
 	for (int i = 0; i < 2; i++)
 	{
 		Line	   *l = &s->shared[i];
-		Request    *batch = (l->state == LINE_FREE) ? next_todo(l) : NULL;
+		Request    *batch = NULL;
 
 		if (l->state != LINE_FREE)
 			continue;
-		if (batch == NULL && (i == 0 || s->shared[0].batch == NULL || !s->shared[0].batch->kind->urgent))
+		if (i == 0 || s->shared[0].batch == NULL || !s->shared[0].batch->kind->urgent)
 			batch = next_batch(&s->queues[0]);
 		if (batch == NULL && i == 0)
 			batch = next_batch(&s->queues[1]);
@@ -302,16 +329,10 @@ pump(dlock_session *s)
 void
 submit(dlock_session *s, Request *r)
 {
-	Queue	   *q = &s->queues[r->kind->urgent ? 0 : 1];
+	Queue	   *q = queue_of(s, r);
 
 	r->next = NULL;
-	r->queued = true;
-	if (q->first == NULL)
-		q->first = r;
-	else
-		q->tail->next = r;
-	q->tail = r;
-	arm(s, r->until);
+	enqueue(q, q->end, r);
 	if (!s->corked)
 		pump(s);
 }
@@ -321,68 +342,34 @@ void
 line_ask(dlock_session *s, Line *l, Request *r)
 {
 	r->next = NULL;
-	r->queued = false;
-	r->last = true;
 	start_batch(s, l, r);
 }
 
-/* Take a request out of the queue, if it is there still, and answer it. */
-bool
-withdraw(dlock_session *s, Request *r, dlock_status status)
-{
-	Queue	   *q = &s->queues[r->kind->urgent ? 0 : 1];
-	Request    *previous = NULL;
-	Answer		a = {.sent = 0};
-
-	if (!r->queued)
-		return false;
-	for (Request *other = q->first; other != r; other = other->next)
-		previous = other;
-	if (previous == NULL)
-		q->first = r->next;
-	else
-		previous->next = r->next;
-	if (q->tail == r)
-		q->tail = previous;
-	r->queued = false;
-	fail(&a.error, status, "the server did not get to answer in time");
-	r->then(r, &a);
-	return true;
-}
-
-void
-queue_tick(dlock_session *s, int64_t now)
-{
-	for (int i = 0; i < 2; i++)
-	{
-		bool		again = true;
-
-		/* What comes of one may take out others. */
-		while (again)
-		{
-			Request    *r = s->queues[i].first;
-
-			while (r != NULL && r->until > now)
-				r = r->next;
-			again = r != NULL && withdraw(s, r, DLOCK_UNREACHABLE);
-		}
-		for (Request *r = s->queues[i].first; r != NULL; r = r->next)
-			arm(s, r->until);
-	}
-}
-
 /* ---- answers ---- */
+
+static bool
+has_prefix(const char *sqlstate, const char *const *prefixes)
+{
+	while (*prefixes != NULL && strncmp(sqlstate, *prefixes, strlen(*prefixes)) != 0)
+		prefixes++;
+	return *prefixes != NULL;
+}
 
 /* Could this error be of one request among many? */
 static bool
 is_of_one(const dlock_error *error)
 {
-	static const char *const prefixes[] = {"42883", "42501", "57", "0A", "25"};
-	bool		found = error->sqlstate[0] != '\0';
+	static const char *const of_all[] = {"42883", "42501", "57", "0A", "25", NULL};
 
-	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
-		found &= strncmp(error->sqlstate, prefixes[i], strlen(prefixes[i])) != 0;
-	return found && error->status != DLOCK_UNREACHABLE;
+	return error->sqlstate[0] != '\0' && error->status != DLOCK_UNREACHABLE && !has_prefix(error->sqlstate, of_all);
+}
+
+static void
+free_line(Line *l)
+{
+	l->batch = NULL;
+	l->state = LINE_FREE;
+	l->idle_since = now_ms();
 }
 
 static void
@@ -390,89 +377,105 @@ answer_all(Request *batch, Answer *a)
 {
 	for (Request *r = batch, *next; r != NULL; r = next)
 	{
+		int			row = a->row + r->rows;
+
 		next = r->next;
 		r->then(r, a);
-		a->row++;
+		a->row = row;
 	}
 }
 
 /* The batch under way has failed. */
 static void
-fail_batch(Line *l, const dlock_error *error)
+fail_batch(dlock_session *s, Line *l, const dlock_error *error)
 {
+	/*
+	 * Perhaps the extension, or what was prepared, is not there any more; a
+	 * prepared statement misses its function with an internal error.
+	 */
+	static const char *const to_look[] = {"42883", "26000", "XX000", NULL};
 	Request    *batch = l->batch;
-	Request    *rest = NULL;
+	Queue	   *q = queue_of(s, batch);
 	Answer		a = {.error = *error,.sent = l->sent};
 	bool		outage = error->status == DLOCK_UNREACHABLE;
+	bool		unprepared = l->prepared && has_prefix(error->sqlstate, to_look);
 
 	/* Nothing happens on a standby. */
 	a.doubt = outage && l->sent != 0 && strcmp(error->sqlstate, "25006") != 0;
-	l->batch = NULL;
-	l->state = LINE_FREE;
-	l->idle_since = now_ms();
-	if (l->sent != 0 && !batch->last && is_of_one(error))
-	{
-		Request    *middle = batch;
-		Request    *end = batch;
-
-		while (!end->last && !end->next->last)
-		{
-			middle = middle->next;
-			end = end->next->next;
-		}
-		while (!end->last)
-			end = end->next;
-		middle->last = true;
-		end->next = l->todo;
-		l->todo = batch;
-		return;
-	}
-
-	/* Perhaps the extension has been created anew. */
-	if (outage || l->sent == 0 || strcmp(error->sqlstate, "42883") == 0)
+	free_line(l);
+	if (outage || a.sent == 0 || has_prefix(error->sqlstate, to_look))
 		line_drop(l);
-	if (outage)
+	s->pooled |= unprepared;
+	if (unprepared || (a.sent != 0 && batch->next != NULL && is_of_one(error)))
 	{
-		rest = l->todo;
-		l->todo = NULL;
+		int			rows = 0;
+
+		for (Request *r = batch; r != NULL; r = r->next)
+			rows += r->rows;
+		q->most = unprepared ? q->most : MAX(rows / 2, 1);
+		enqueue(q, &q->first, batch);
 	}
-	answer_all(batch, &a);
-	a.doubt = false;
-	answer_all(rest, &a);
+	else
+		answer_all(batch, &a);
 }
 
 static void
-finish_batch(Line *l)
+finish_batch(dlock_session *s, Line *l)
 {
 	Request    *batch = l->batch;
-	int			count = 0;
+	int			rows = 0;
 	Answer		a = {.sent = l->sent,.result = l->result};
 	dlock_error error;
 
 	l->result = NULL;
 	for (Request *r = batch; r != NULL; r = r->next)
-		count++;
+		rows += r->rows;
 	if (PQresultStatus(a.result) != PGRES_TUPLES_OK)
 	{
 		const char *primary = PQresultErrorField(a.result, PG_DIAG_MESSAGE_PRIMARY);
 
 		fail_by_state(&error, PQresultErrorField(a.result, PG_DIAG_SQLSTATE),
 					  (primary != NULL) ? primary : PQerrorMessage(l->conn));
-		fail_batch(l, &error);
+		fail_batch(s, l, &error);
 	}
-	else if (!batch->kind->alone && PQntuples(a.result) != count)
+	else if (batch->kind->columns > 0 && PQntuples(a.result) != rows)
 	{
-		fail(&error, DLOCK_ERROR, "the server answered %d of %d requests", PQntuples(a.result), count);
-		fail_batch(l, &error);
+		fail(&error, DLOCK_ERROR, "the server answered %d of %d requests", PQntuples(a.result), rows);
+		fail_batch(s, l, &error);
 	}
 	else
 	{
-		l->batch = NULL;
-		l->state = LINE_FREE;
-		l->idle_since = now_ms();
+		Queue	   *q = queue_of(s, batch);
+
+		q->most = MIN(2 * q->most, MOST_IN_BATCH);
+		free_line(l);
 		answer_all(batch, &a);
 	}
 	PQclear(a.result);
+}
+
+/* What was asked for is there, completely. */
+static void
+finish(dlock_session *s, Line *l)
+{
+	bool		good = PQresultStatus(l->result) != PGRES_FATAL_ERROR;
+
+	if (l->state == LINE_BUSY)
+	{
+		finish_batch(s, l);
+		return;
+	}
+	if (l->state == LINE_LOOKING && !look(s, l))
+		l->state = LINE_BROKEN;
+	else if (l->state == LINE_LOOKING)
+		prepare(s, l);
+	else
+	{
+		l->prepared = good;
+		send_batch(s, l);
+	}
+	PQclear(l->result);
+	l->result = NULL;
 }
 
 /* Read what has come. */
@@ -484,12 +487,12 @@ read_line(dlock_session *s, Line *l)
 
 	if (good && l->unflushed)
 		flush_line(s, l);
-	while (l->state == LINE_BUSY && !PQisBusy(l->conn))
+	while (l->state >= LINE_LOOKING && l->state <= LINE_BUSY && !PQisBusy(l->conn))
 	{
 		result = PQgetResult(l->conn);
 		if (result == NULL && l->result != NULL)
 		{
-			finish_batch(l);
+			finish(s, l);
 			return;
 		}
 		if (result == NULL)
@@ -506,8 +509,8 @@ read_line(dlock_session *s, Line *l)
 	if (good && PQstatus(l->conn) == CONNECTION_OK)
 		return;
 	if (l->state == LINE_BUSY && l->result != NULL && PQresultStatus(l->result) != PGRES_TUPLES_OK)
-		finish_batch(l);
-	else if (l->state == LINE_BUSY)
+		finish(s, l);
+	else if (l->state != LINE_FREE)
 	{
 		l->state = LINE_BROKEN;
 		fail(&l->error, DLOCK_UNREACHABLE, "%.*s", (int) strcspn(PQerrorMessage(l->conn), "\n"), PQerrorMessage(l->conn));
@@ -520,13 +523,11 @@ read_line(dlock_session *s, Line *l)
 void
 line_work(dlock_session *s, Line *l)
 {
-	if (l->state == LINE_READY)
-		send_batch(s, l);
 	if (l->conn != NULL && l->revents != 0 && l->state != LINE_BROKEN)
 		read_line(s, l);
 	l->revents = 0;
 	if (l->state == LINE_BROKEN)
-		fail_batch(l, &l->error);
+		fail_batch(s, l, &l->error);
 	if (l->state == LINE_FREE && l->conn != NULL)
 		arm(s, l->idle_since + IDLE_WITHIN);
 }
@@ -537,7 +538,7 @@ line_tick(dlock_session *s, Line *l, int64_t now)
 {
 	if (l->state == LINE_FREE)
 	{
-		if (l->conn != NULL && l->todo == NULL && now >= l->idle_since + IDLE_WITHIN)
+		if (l->conn != NULL && now >= l->idle_since + IDLE_WITHIN)
 			line_drop(l);
 		else if (l->conn != NULL)
 			arm(s, l->idle_since + IDLE_WITHIN);
@@ -546,10 +547,16 @@ line_tick(dlock_session *s, Line *l, int64_t now)
 		arm(s, l->until);
 	else
 	{
-		dlock_error error;
+		Queue	   *q = queue_of(s, l->batch);
+		Request    *rest = q->first;
+		Answer		a = {.sent = 0};
 
-		fail(&error, DLOCK_UNREACHABLE, "the server does not answer");
-		fail_batch(l, &error);
+		/* What is queued would not fare better. */
+		fail(&a.error, DLOCK_UNREACHABLE, "the server does not answer");
+		q->first = NULL;
+		q->end = &q->first;
+		fail_batch(s, l, &a.error);
+		answer_all(rest, &a);
 	}
 }
 
@@ -562,58 +569,40 @@ typedef struct Asked
 	pthread_cond_t changed;
 } Asked;
 
-/* The row of one among many. */
-static Answer
-own_row(const Answer *a)
-{
-	Answer		own = *a;
-
-	own.row = 0;
-	own.result = PQcopyResult(a->result, PG_COPYRES_ATTRS);
-	for (int i = 0; own.result != NULL && i < PQnfields(own.result); i++)
-		if (!PQsetvalue(own.result, 0, i, PQgetvalue(a->result, a->row, i),
-						PQgetisnull(a->result, a->row, i) ? -1 : PQgetlength(a->result, a->row, i)))
-		{
-			PQclear(own.result);
-			own.result = NULL;
-		}
-	if (own.result == NULL)
-		fail(&own.error, DLOCK_ERROR, "out of memory");
-	return own;
-}
-
 static void
 then_wake(Request *r, Answer *a)
 {
 	Asked	   *it = r->whose;
 
 	*it->answer = *a;
-	if (r->kind->alone)
-		a->result = NULL;
-	else if (a->result != NULL)
-		*it->answer = own_row(a);
+	a->result = NULL;
 	it->done = true;
 	pthread_cond_signal(&it->changed);
 }
 
+static bool
+is_done(const void *it)
+{
+	return ((const Asked *) it)->done;
+}
+
 /*
- * Ask for something alone, over a line of its own or any, with the mutex held but for the
- * wait.  The caller clears the result.
+ * Ask for something that goes alone, over a line of its own or any, with the mutex held but for
+ * the wait.  The caller clears the result.
  */
 dlock_status
 ask(dlock_session *s, Line *l, Request *r, Answer *a)
 {
 	Asked		it = {.answer = a};
 
-	pthread_cond_init(&it.changed, NULL);
+	make_cond(&it.changed);
 	r->whose = &it;
 	r->then = then_wake;
 	if (l != NULL)
 		line_ask(s, l, r);
 	else
 		submit(s, r);
-	while (!it.done)
-		pthread_cond_wait(&it.changed, &s->lock);
+	await(s, &it.changed, is_done, &it);
 	pthread_cond_destroy(&it.changed);
 	return a->error.status;
 }

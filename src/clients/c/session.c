@@ -4,9 +4,11 @@
  *	  A session: its opening, its end, its thread and its timer.
  *
  * NOTES
- *	  The thread polls the connections and the descriptors of those who may give up, and
- *	  looks after all that is due.  It wakes up once a second while something may come due,
- *	  as poll() does not count a suspension.
+ *	  Its work is to poll the connections and the descriptors of those who may give up, and to
+ *	  look after all that is due.  A caller that waits does it, if nobody does it yet, and so
+ *	  gets its answer without a switch of threads.  The session's thread does it while there is something
+ *	  to do and no such caller, and calls the program's functions.  It wakes up once a second while
+ *	  something may come due, as no wait counts a suspension.
  *
  *-------------------------------------------------------------------------
  */
@@ -14,7 +16,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,7 +45,7 @@ now_ms(void)
 	return (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-char *
+const char *
 span_text(int64_t span, char text[SPAN_SIZE])
 {
 	snprintf(text, SPAN_SIZE, "%" PRId64 " milliseconds", span);
@@ -105,6 +106,176 @@ tell(dlock_error *error, const dlock_error *what)
 	return what->status;
 }
 
+/* ---- who does the work ---- */
+
+/* Is there an answer to come, or a descriptor to watch? */
+static bool
+is_flying(const dlock_session *s)
+{
+	bool		found = s->give_ups > 0;
+
+	for (const Line *l = s->lines; l != NULL; l = l->next)
+		found |= l->state != LINE_FREE;
+	return found;
+}
+
+/* Whoever sleeps, because of nothing to do so far, is to look. */
+void
+wake(dlock_session *s)
+{
+	if (!s->driven)
+		pthread_cond_signal(&s->idle);
+	else if (s->asleep_until != 0 && !s->woken)
+		s->woken = write(s->wake[1], ".", 1) == 1;
+}
+
+/* See to it that what is due then is looked after. */
+void
+arm(dlock_session *s, int64_t at)
+{
+	s->timer_at = MIN(s->timer_at, at);
+	if (at < (s->driven ? s->asleep_until : s->idle_until))
+		wake(s);
+}
+
+static void
+tick(dlock_session *s)
+{
+	int64_t		now = now_ms();
+	dlock_lease *next;
+
+	if (now < s->timer_at)
+		return;
+	s->timer_at = NEVER;
+	s->margin = NEVER;
+	for (Line *l = s->lines; l != NULL; l = l->next)
+		line_tick(s, l, now);
+	for (dlock_lease *lease = s->leases; lease != NULL; lease = next)
+	{
+		next = lease->next;
+		if (lease->phase == PHASE_HELD)
+			hold_tick(lease, now);
+		else if (now < lease->wake_at)
+			arm(s, lease->wake_at);
+		else
+			go(lease);
+	}
+	take_tick(s, now);
+}
+
+static void
+give_up_by(dlock_session *s, int fd)
+{
+	for (dlock_lease *lease = s->leases, *next; lease != NULL; lease = next)
+	{
+		next = lease->next;
+		if (lease->give_up_fd == fd && !lease->answered)
+			give_up(lease, DLOCK_CANCELED);
+	}
+}
+
+static void
+poll_for(struct pollfd *what, int fd, short events)
+{
+	what->fd = fd;
+	what->events = events;
+	what->revents = 0;
+}
+
+/* Wait for something to happen; the mutex is let go of meanwhile. */
+static void
+wait_for_events(dlock_session *s)
+{
+	struct pollfd fds[1 + s->line_count + s->give_ups];
+	char		sink[16];
+	int			count = 0;
+	int			lines;
+	int64_t		left = MAX(s->timer_at - now_ms(), 0);
+	int			timeout = (s->timer_at == NEVER) ? -1 : (int) MIN(left, PIECE);
+
+	poll_for(&fds[count++], s->wake[0], POLLIN);
+	for (Line *l = s->lines; l != NULL; l = l->next)
+		poll_for(&fds[count++], (l->conn != NULL) ? PQsocket(l->conn) : -1, l->unflushed ? POLLIN | POLLOUT : POLLIN);
+	lines = count;
+	for (dlock_lease *lease = s->leases; s->give_ups > 0 && lease != NULL; lease = lease->next)
+		if (lease->give_up_fd > 0 && !lease->answered)
+			poll_for(&fds[count++], lease->give_up_fd, POLLIN);
+	s->asleep_until = (timeout < 0) ? NEVER : now_ms() + timeout;
+	pthread_mutex_unlock(&s->lock);
+	if (poll(fds, (nfds_t) count, timeout) < 0)
+		for (int i = 0; i < count; i++)
+			fds[i].revents = 0;
+	pthread_mutex_lock(&s->lock);
+	s->asleep_until = 0;
+	if (fds[0].revents != 0)
+		(void) !read(s->wake[0], sink, sizeof(sink));
+	s->woken = false;
+
+	/* What is not ready after all does no harm. */
+	for (Line *l = s->lines; l != NULL; l = l->next)
+	{
+		l->revents = 0;
+		for (int i = 1; l->conn != NULL && i < lines; i++)
+			if (fds[i].fd == PQsocket(l->conn))
+				l->revents |= fds[i].revents;
+	}
+	for (int i = lines; i < count; i++)
+		if (fds[i].revents != 0)
+			give_up_by(s, fds[i].fd);
+}
+
+/* Do the work, up to something that happens. */
+static void
+drive(dlock_session *s)
+{
+	s->driven = true;
+	wait_for_events(s);
+
+	/* More is asked for by what comes of the answers, and goes together. */
+	s->corked = true;
+	for (Line *l = s->lines; l != NULL; l = l->next)
+		line_work(s, l);
+	tick(s);
+	s->corked = false;
+	pump(s);
+	if (s->closed)
+		pthread_cond_broadcast(&s->changed);
+	s->driven = false;
+}
+
+/* A caller may have left something to do. */
+static void
+hand_on(dlock_session *s)
+{
+	if (!s->driven && (s->timer_at < s->idle_until || is_flying(s)))
+		pthread_cond_signal(&s->idle);
+}
+
+static void *
+run_session(void *argument)
+{
+	dlock_session *s = argument;
+
+	pthread_mutex_lock(&s->lock);
+	while (!s->ended)
+	{
+		tell_program(s);
+		if (!s->driven && (is_flying(s) || now_ms() >= s->timer_at))
+			drive(s);
+		else
+		{
+			int64_t		left = s->driven ? NEVER : s->timer_at;
+
+			left = (left == NEVER) ? NEVER : MIN(left - now_ms(), PIECE);
+			s->idle_until = (left == NEVER) ? NEVER : now_ms() + left;
+			sleep_on(&s->idle, s, left);
+			s->idle_until = 0;
+		}
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
 /* ---- calls ---- */
 
 /* Begin a call, with the mutex, that dlock_close() waits for; false if there is no session any more. */
@@ -128,29 +299,93 @@ enter(dlock_session *s, dlock_error *error)
 	return false;
 }
 
+/* The same about a lease, which outlives the session. */
+bool
+enter_lease(dlock_lease *lease, dlock_error *error)
+{
+	dlock_session *s = lease->session;
+
+	fail(error, DLOCK_OK, "%s", "");
+	if (s->pid != getpid())
+	{
+		fail(error, DLOCK_CLOSED, "the lease is of the parent process");
+		return false;
+	}
+	pthread_mutex_lock(&s->lock);
+	s->busy++;
+	return true;
+}
+
 void
 leave(dlock_session *s)
 {
 	s->busy--;
-	pthread_cond_broadcast(&s->changed);
+	hand_on(s);
+	if (s->closed)
+	{
+		pthread_cond_broadcast(&s->changed);
+		wake(s);
+	}
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* Without the mutex: sleep, or false if the session is closed or the caller gives up.  The other descriptor ends it, too. */
+/* Wait, with the mutex held but for that, for what is told by this condition. */
+void
+await(dlock_session *s, pthread_cond_t *changed, bool (*done) (const void *), const void *what)
+{
+	while (!done(what))
+		if (s->driven)
+			pthread_cond_wait(changed, &s->lock);
+		else
+			drive(s);
+	hand_on(s);
+}
+
+/* Its time does not step. */
+void
+make_cond(pthread_cond_t *cond)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+/* Wait so long, with the mutex. */
+void
+sleep_on(pthread_cond_t *cond, dlock_session *s, int64_t span)
+{
+	struct timespec until;
+
+	if (span == NEVER)
+	{
+		pthread_cond_wait(cond, &s->lock);
+		return;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += MAX(span, 0) % 1000 * 1000000;
+	until.tv_sec += MAX(span, 0) / 1000 + until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	(void) pthread_cond_timedwait(cond, &s->lock, &until);
+}
+
+/* Without the mutex: sleep, or false if the session is closed or the caller gives up. */
 bool
-nap(dlock_session *s, int give_up_fd, int other_fd, int64_t span)
+nap(dlock_session *s, int give_up_fd, int64_t span)
 {
 	int64_t		until = (span < NEVER - now_ms()) ? now_ms() + span : NEVER;
 
 	for (;;)
 	{
-		struct pollfd fds[] = {{s->over[0], POLLIN, 0}, {(give_up_fd > 0) ? give_up_fd : -1, POLLIN, 0}, {other_fd, POLLIN, 0}};
+		struct pollfd fds[] = {{s->over[0], POLLIN, 0}, {(give_up_fd > 0) ? give_up_fd : -1, POLLIN, 0}};
 		int64_t		left = until - now_ms();
-		int			found = poll(fds, 3, (int) MAX(MIN(left, PIECE), 0));
+		int			found = poll(fds, 2, (int) MAX(MIN(left, PIECE), 0));
 
-		if (found > 0 && (fds[0].revents != 0 || fds[1].revents != 0))
+		if (found > 0)
 			return false;
-		if (found > 0 || (left <= 0 && (found == 0 || errno != EINTR)))
+		if (left <= 0 && (found == 0 || errno != EINTR))
 			return true;
 	}
 }
@@ -170,148 +405,10 @@ start_thread(pthread_t *thread, void *(*run) (void *), void *argument)
 	return error == 0;
 }
 
-/* ---- the thread ---- */
-
-void
-wake_thread(dlock_session *s)
-{
-	if (!s->woken)
-		s->woken = write(s->wake[1], ".", 1) == 1;
-}
-
-/* See to it that the thread looks after what is due then. */
-void
-arm(dlock_session *s, int64_t at)
-{
-	if (at < s->timer_at)
-		s->timer_at = at;
-	if (at < s->polled_until)
-		wake_thread(s);
-}
-
-static void
-tick(dlock_session *s)
-{
-	int64_t		now = now_ms();
-	dlock_lease *next;
-
-	if (now < s->timer_at)
-		return;
-	s->timer_at = NEVER;
-	s->margin = NEVER;
-	queue_tick(s, now);
-	for (Line *l = s->lines; l != NULL; l = l->next)
-		line_tick(s, l, now);
-	for (dlock_lease *lease = s->leases; lease != NULL; lease = next)
-	{
-		next = lease->next;
-		if (lease->phase == PHASE_HELD)
-			hold_tick(lease, now);
-		else if (lease->phase == PHASE_RELEASING)
-			release_tick(lease, now);
-		else
-			request_tick(lease, now);
-	}
-	take_tick(s, now);
-}
-
-/* Wait for something to happen; the mutex is let go of meanwhile. */
-static void
-wait_for_events(dlock_session *s, struct pollfd *fds, int size)
-{
-	char		sink[16];
-	int			count = 1;
-	int			lines;
-	int64_t		left = MAX(s->timer_at - now_ms(), 0);
-	int			timeout = (s->timer_at == NEVER) ? -1 : (int) MIN(left, PIECE);
-
-	memset(fds, 0, (size_t) size * sizeof(*fds));
-	for (int i = 0; i < size; i++)
-		fds[i].events = POLLIN;
-	fds[0].fd = s->wake[0];
-	for (Line *l = s->lines; l != NULL && count < size; l = l->next)
-	{
-		fds[count].fd = (l->conn != NULL) ? PQsocket(l->conn) : -1;
-		fds[count++].events = l->unflushed ? POLLIN | POLLOUT : POLLIN;
-	}
-	lines = count;
-	for (dlock_lease *lease = s->leases; s->give_ups > 0 && lease != NULL && count < size; lease = lease->next)
-		if (lease->give_up_fd > 0 && !lease->answered)
-			fds[count++].fd = lease->give_up_fd;
-	s->polled_until = (timeout < 0) ? NEVER : now_ms() + timeout;
-	pthread_mutex_unlock(&s->lock);
-	if (poll(fds, (nfds_t) count, timeout) < 0)
-		for (int i = 0; i < count; i++)
-			fds[i].revents = 0;
-	pthread_mutex_lock(&s->lock);
-	s->polled_until = 0;
-	if (fds[0].revents != 0)
-		(void) !read(s->wake[0], sink, sizeof(sink));
-	s->woken = false;
-
-	/* What is not ready after all does no harm. */
-	for (Line *l = s->lines; l != NULL; l = l->next)
-	{
-		l->revents = 0;
-		for (int i = 1; i < lines; i++)
-			if (l->conn != NULL && fds[i].fd == PQsocket(l->conn))
-				l->revents |= fds[i].revents;
-	}
-	for (int i = lines; i < count; i++)
-	{
-		dlock_lease *next;
-
-		for (dlock_lease *lease = s->leases; fds[i].revents != 0 && lease != NULL; lease = next)
-		{
-			next = lease->next;
-			if (lease->give_up_fd == fds[i].fd && !lease->answered)
-				give_up(lease, DLOCK_CANCELED);
-		}
-	}
-}
-
-static void *
-run_session(void *argument)
-{
-	dlock_session *s = argument;
-	struct pollfd *fds = NULL;
-	int			size = 0;
-
-	pthread_mutex_lock(&s->lock);
-	while (!s->ended)
-	{
-		int			lines = 0;
-
-		/* More is asked for by what comes of the answers, and goes together. */
-		s->corked = true;
-		for (Line *l = s->lines; l != NULL; l = l->next, lines++)
-			line_work(s, l);
-		tick(s);
-		s->corked = false;
-		pump(s);
-		tell_program(s);
-		if (s->closed)
-			pthread_cond_broadcast(&s->changed);
-		if (size < 1 + lines + s->give_ups)
-		{
-			int			wanted = 2 * (8 + lines + s->give_ups);
-			struct pollfd *larger = realloc(fds, (size_t) wanted * sizeof(*fds));
-
-			fds = (larger != NULL) ? larger : fds;
-			size = (larger != NULL) ? wanted : size;
-		}
-		if (fds != NULL && !s->ended)
-			wait_for_events(s, fds, size);
-	}
-	pthread_mutex_unlock(&s->lock);
-	free(fds);
-	return NULL;
-}
-
 /* ---- opening and closing ---- */
 
 /* Its ends do not block, and are not inherited. */
-bool
+static bool
 make_pipe(int fds[2])
 {
 	if (pipe(fds) != 0)
@@ -365,12 +462,18 @@ dlock_open(const char *conninfo, const dlock_session_options *options, dlock_err
 	if (o->client != NULL)
 		snprintf(s->client, sizeof(s->client), "%s", o->client);
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->changed, NULL);
+	make_cond(&s->changed);
+	make_cond(&s->idle);
 	s->lines = &s->shared[0];
 	s->shared[0].next = &s->shared[1];
 	s->shared[1].next = &s->taker;
+	s->line_count = 3;
 	for (int i = 0; i < 2; i++)
+	{
 		s->wake[i] = s->event[i] = s->over[i] = -1;
+		s->queues[i].end = &s->queues[i].first;
+		s->queues[i].most = MOST_IN_BATCH;
+	}
 	s->conninfo = strdup((conninfo != NULL) ? conninfo : "");
 	if (s->conninfo != NULL && make_pipe(s->wake) && make_pipe(s->event) && make_pipe(s->over) &&
 		start_thread(&s->thread, run_session, s))
@@ -399,35 +502,40 @@ unref_session(dlock_session *s)
 	}
 	pthread_mutex_destroy(&s->lock);
 	pthread_cond_destroy(&s->changed);
+	pthread_cond_destroy(&s->idle);
 	free(s->conninfo);
 	free(s->schema);
 	free(s->trouble);
 	free(s);
 }
 
-/* Is something still under way? */
 static bool
-is_under_way(dlock_session *s)
+is_unused(const void *session)
 {
-	bool		found = s->leases != NULL || s->queues[0].first != NULL || s->queues[1].first != NULL;
+	return ((const dlock_session *) session)->busy == 0;
+}
 
-	for (int i = 0; i < 2; i++)
-		found |= s->shared[i].batch != NULL || s->shared[i].todo != NULL;
-	return found;
+/* Is nothing under way any more?  Places have been given up, so there is no turn to wait for. */
+static bool
+is_finished(const void *session)
+{
+	const dlock_session *s = session;
+
+	return s->leases == NULL && s->queues[0].first == NULL && s->queues[1].first == NULL &&
+		s->shared[0].batch == NULL && s->shared[1].batch == NULL;
 }
 
 void
 dlock_close(dlock_session *session)
 {
 	dlock_session *s = session;
-	dlock_lease *next;
 
 	if (s == NULL || s->pid != getpid())
 		return;
 	pthread_mutex_lock(&s->lock);
 	s->closed = true;
 	(void) !write(s->over[1], ".", 1);
-	for (dlock_lease *lease = s->leases; lease != NULL; lease = next)
+	for (dlock_lease *lease = s->leases, *next; lease != NULL; lease = next)
 	{
 		next = lease->next;
 		if (!lease->answered)
@@ -435,17 +543,15 @@ dlock_close(dlock_session *session)
 		else if (lease->elected)
 			stop(lease, DLOCK_CLOSED, "the session is closed");
 	}
-	while (s->busy > 0)
-		pthread_cond_wait(&s->changed, &s->lock);
-	for (dlock_lease *lease = s->leases; lease != NULL; lease = next)
+	await(s, &s->changed, is_unused, s);
+	for (dlock_lease *lease = s->leases, *next; lease != NULL; lease = next)
 	{
 		next = lease->next;
 		let_go(lease);
 	}
-	while (is_under_way(s))
-		pthread_cond_wait(&s->changed, &s->lock);
+	await(s, &s->changed, is_finished, s);
 	s->ended = true;
-	wake_thread(s);
+	pthread_cond_signal(&s->idle);
 	pthread_mutex_unlock(&s->lock);
 	pthread_join(s->thread, NULL);
 	pthread_mutex_lock(&s->lock);

@@ -111,6 +111,13 @@ sub test_scenarios
 		run_scenarios('c', 'c', $server, $proxy, @$agent);
 		run_pooler_scenarios('c', $server, $proxy, @$agent);
 	}
+
+	# It leaves connections behind that only the server believes in.
+	if ($nightly && $name ne 'valgrind')
+	{
+		local @ENV{qw(PGHOST PGPORT)} = @$proxy{qw(host port)};
+		run_scenarios("c, $name", 'undo', $server, $proxy, @$agent);
+	}
 	run_scenarios("c, $name", 'last', $server, $proxy, @$agent);
 	$proxy->stop;
 	$server->stop('immediate');
